@@ -1,0 +1,50 @@
+/*
+ * autodiff.h - symbolic differentiation of every stage; the loss; the stages written as ONNX.
+ */
+#ifndef PPSPLIT_AUTODIFF_H
+#define PPSPLIT_AUTODIFF_H
+
+#include "../partition/partition.h"
+
+typedef struct {
+    const char *loss;               /* as on the command line, NULL: inference only */
+    bool sum;                       /* --loss-reduction sum */
+} LossOptions;
+
+/* loss.c: appends the loss to the graph (before partition): inputs target and loss_scale, the scalar loss as a sum
+   times loss_scale.  Fills l->...; the caller copies these fields into the Pipe. */
+typedef struct {
+    ValueId loss, loss_scale, target;
+    LossScale scale;
+    int64_t per_row, ignore;
+    const char *text;
+} Loss;
+Loss loss_append(Graph *g, const LossOptions *opt, const ImportOptions *import);
+
+/* vjp.c, vjp_*.c: one rule per primitive, built from the same ops. dy[i] may be NONE (no gradient for that output);
+   din[i] is set to the gradient of operand i, or left NONE. Called only for operands with want[i]. */
+typedef struct {
+    Graph *g;
+    NodeId node;
+    const ValueId *in, *out, *dy;
+    const bool *want;
+    ValueId *din;
+} Vjp;
+bool vjp_apply(Vjp *v);             /* false: the op has no gradient */
+
+/* reverse.c: the reverse walk over each stage, stages in reverse order; fills Stage.backward, grads, dys. */
+void autodiff(Pipe *p);
+/* gradient of one scalar over a plain node list (tests): returns d y / d wrt[i], NONE where unreached. */
+void grad_nodes(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt, const ValueId *wrt, ValueId *dwrt);
+
+/* stash.c: min-cut of what forward keeps against what backward recomputes (recompute: elementwise and views only). */
+void stash_minimize(Pipe *p);
+/* divide.c: I and W by reachability, saved values between them. */
+void divide_backward(Pipe *p);
+
+/* onnx_write.c: stageN.onnx and stageN.backward.onnx, standard ops only (opset 18). Parameters as initializers
+   (external data in params/stageN.safetensors is not used: raw bytes are written unless link is set). */
+void onnx_write_forward(const Pipe *p, uint32_t stage, FILE *f);
+void onnx_write_backward(const Pipe *p, uint32_t stage, FILE *f);
+
+#endif

@@ -1,0 +1,136 @@
+/*
+ * partition.h - where to cut, what crosses a cut, the Pipe, analysis and reports.
+ *
+ * The Graph stays one: value and node ids are unique over all stages.  A stage is a list of its nodes;
+ * what crosses a cut is a list of value ids.  Partition assigns core nodes, in graph order, to stages
+ * (monotone: stage numbers never fall along the order), clones what is cheaper to recompute than to
+ * send, and places the parameters.  Autodiff then fills the backward fields of the same structures.
+ */
+#ifndef PPSPLIT_PARTITION_H
+#define PPSPLIT_PARTITION_H
+
+#include "../frontend/frontend.h"
+
+typedef enum { USE_OWN, USE_TRANSMIT, USE_REPLICATE } Use;
+
+/* A parameter (or running statistic) that a stage reads. */
+typedef struct {
+    uint32_t param;                 /* index into graph.param; its value id is the same in every stage */
+    Use use;
+    uint32_t from;                  /* USE_TRANSMIT: the owner (the first stage that uses it); USE_REPLICATE: the first of the set; else own */
+    Ids grads;                      /* autodiff: this stage's contributions to its gradient in the order they are added; empty: none */
+} ParamUse;
+
+/* A value that enters a stage: a model input, or what an earlier stage made. */
+typedef struct {
+    ValueId value;
+    uint32_t from;                  /* the stage that makes it, NONE: a model input (data) */
+    bool gradient;                  /* autodiff: some gradient goes back along this edge */
+    Ids grads;                      /* autodiff: values of this stage's backward sent back to `from`, in the order of addition.
+                                       One for most.  Several when another, later stage also uses the value: then the
+                                       contributions travel one by one, so that the sum has the same bits whatever the cut (law 2). */
+} StageInput;
+
+typedef struct {
+    ValueId value;
+    Ids to;                         /* consumer stages, ascending; may be empty for a model output */
+    Ids outputs;                    /* positions among the model's outputs; may be empty */
+    Ids dys;                        /* autodiff: gradients that come in from the consumers (their StageInput.grads), in order of addition:
+                                       consumers by descending stage, each one's contributions in its order */
+} StageOutput;
+
+typedef struct {
+    int64_t parameters, bytes_param, bytes_activation, bytes_stash, flops_forward, flops_backward;
+} StageCost;
+
+typedef struct {
+    uint32_t index;
+    const char *label;              /* for people: "emb, layers.0" */
+    Ids nodes;                      /* every forward node of the stage (training and inference variants), in order */
+    VEC(StageInput) input;
+    VEC(StageOutput) output;
+    VEC(ParamUse) param;
+
+    /* programs: node lists in execution order; dead code of the other variant removed; Phase nodes stay (aliases) */
+    Ids forward;                    /* training forward (equals infer when nothing trains) */
+    Ids infer;                      /* eval and inference forward */
+    /* autodiff (all empty when there is no loss or the stage needs no backward) */
+    Ids recompute;                  /* forward nodes computed again at the start of backward (cloned: new value ids) */
+    Ids backward;                   /* whole backward B, recompute included, in order */
+    Ids backward_input;             /* I */
+    Ids backward_weight;            /* W: backward minus I */
+    Ids stash;                      /* values of forward (stage inputs included) that backward reads; params and constants are not listed */
+    Ids saved;                      /* values of I that W reads */
+    StageCost cost;
+} Stage;
+
+typedef enum { EDGE_ACTIVATION, EDGE_PARAMETER, EDGE_CONSTANT } EdgeKind;
+typedef struct {
+    uint32_t from, to;
+    ValueId value;
+    EdgeKind kind;
+    int64_t bytes;                  /* per microbatch at full rows; parameters: per step */
+    bool gradient;
+} Edge;
+
+/* How the loss of a minibatch follows from its microbatches: each microbatch's loss is a plain sum times loss_scale. */
+typedef enum {
+    LOSS_NONE,
+    LOSS_SUM,                       /* loss_scale = 1 */
+    LOSS_MEAN_ELEMENTS,             /* loss_scale = 1 / (rows of the minibatch * loss_per_row) */
+    LOSS_MEAN_TARGETS,              /* loss_scale = 1 / (number of targets of the minibatch that are not loss_ignore) */
+    LOSS_MEAN_ROWS,                 /* the model's own mean (output:NAME): loss_scale = rows of the microbatch / rows of the minibatch */
+} LossScale;
+
+typedef struct {
+    Graph *graph;
+    VEC(Stage) stage;
+    VEC(Edge) edge;
+    const char *model_name;         /* base name of the file */
+    /* the loss; value NONE: the program only infers */
+    ValueId loss;                   /* scalar f32/f64 of the last stage: sum over the microbatch * loss_scale */
+    ValueId loss_scale;             /* V_INPUT scalar, set by the runtime for each microbatch */
+    ValueId target;                 /* V_INPUT `target`, or NONE (output:NAME) */
+    LossScale scale;
+    int64_t loss_per_row, loss_ignore;
+    const char *loss_text;          /* as given, for reports */
+    /* what forbids chunks of unequal rows: reasons, one line each, naming the node; empty: allowed */
+    VEC(const char *) uneven;
+    /* what mixes the samples of a microbatch (BatchNormalization in training): said in the report, allowed */
+    VEC(const char *) mixes;
+} Pipe;
+
+typedef struct {
+    VEC(const char *) split;        /* "PATH:begin", "PATH:end", a node or a value name */
+    VEC(const char *) multi_use;    /* "transmit", "replicate", "NAME=transmit" ... in order, the last one that fits wins */
+    VEC(const char *) chunk;        /* "INPUT=DIM", "INPUT=replicate" */
+} PartitionOptions;
+
+/* batch.c: which dimension of every value is the batch; sets Value.batch for values id >= from. Call with 0 before
+   partition, and again after autodiff for the new values. Reasons go to reasons (may be NULL). */
+typedef VEC(const char *) Reasons;
+void batch_analyse(Graph *g, ValueId from, const PartitionOptions *opt, Reasons *uneven, Reasons *mixes);
+
+/* split.c: resolves split points; stage_of[node id]. */
+uint32_t *split_assign(Graph *g, Arena *a, const PartitionOptions *opt, uint32_t *stages);
+
+/* pipe.c: builds the Pipe. The loss, if any, has already been appended to the graph (autodiff/loss.c) and falls into the last stage. */
+Pipe *pipe_build(Graph *g, const PartitionOptions *opt);
+void pipe_verify(const Pipe *p);                        /* BUG() on any broken invariant */
+void pipe_dump(const Pipe *p, FILE *f);
+
+/* cost.c */
+int64_t cost_flops(const Graph *g, NodeId n);
+void pipe_costs(Pipe *p);
+int64_t value_bytes(const Graph *g, ValueId v);
+
+/* reports: each writes one file into an open stream */
+void report_pipe_txt(const Pipe *p, FILE *f);           /* PiPPy's text form, forward and backward */
+void report_pipe_xml(const Pipe *p, FILE *f);           /* libxml2; schema pipe.xsd */
+void report_pipe_xsd(FILE *f);
+void report_pipe_dot(const Pipe *p, FILE *f);
+void report_pipe_html(const Pipe *p, FILE *f);
+void report_ls(Graph *g, FILE *f);                      /* the module tree */
+void report_summary(const Pipe *p, FILE *f);            /* what ppsplit prints after a split */
+
+#endif
