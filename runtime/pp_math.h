@@ -150,13 +150,14 @@ PP_FN float pp_logf(float x)
 }
 PP_FN double pp_log(double x) { return log(x); }
 
-/* log(1 + x) for x >= 0: the rounding error of 1 + x is put back. */
-PP_FN float pp_log1p_pos_f(float x)
+/* log(1 + x) for 0 <= x <= 1: no scaling and no special values; the rounding error of 1 + x is put back. */
+PP_FN float pp_log1p_unit_f(float x)
 {
     float u = 1.0f + x;
     float lost = x - (u - 1.0f);
-    float y = pp_logf(u) + lost / u;
-    return x == INFINITY ? x : y;
+    float two = u >= 1.33333337f ? 1.0f : 0.0f;
+    float f = (u - two * 0.5f * u) - 1.0f;
+    return pp_log_parts(f, two) + lost / u;
 }
 
 /* ---- tanh: odd polynomial below 0.625 (fit error 1.5e-10), else 1 - 2 / (exp(2|x|) + 1) ---- */
@@ -221,11 +222,11 @@ PP_FN double pp_sigmoid(double x)
 }
 PP_FN float pp_softplusf(float x)
 {
-    return (x > 0.0f ? x : x != x ? x : 0.0f) + pp_log1p_pos_f(pp_expf(-fabsf(x)));
+    return (x > 0.0f ? x : 0.0f) + pp_log1p_unit_f(pp_expf(-fabsf(x)));     /* a NaN comes through exp */
 }
 PP_FN double pp_softplus(double x)
 {
-    return (x > 0.0 ? x : x != x ? x : 0.0) + log1p(exp(-fabs(x)));
+    return (x > 0.0 ? x : 0.0) + log1p(exp(-fabs(x)));
 }
 
 /* ---- sin, cos: quarter turns in double, then degree 11 and 10 on [-pi/4, pi/4]; beyond 2^20 libm reduces ---- */
