@@ -12,13 +12,7 @@ typedef struct {
 } LossOptions;
 
 /* loss.c: appends the loss to the graph (before partition): inputs target and loss_scale, the scalar loss as a sum
-   times loss_scale.  Fills l->...; the caller copies these fields into the Pipe. */
-typedef struct {
-    ValueId loss, loss_scale, target;
-    LossScale scale;
-    int64_t per_row, ignore;
-    const char *text;
-} Loss;
+   times loss_scale (all NONE when opt->loss is NULL). */
 Loss loss_append(Graph *g, const LossOptions *opt, const ImportOptions *import);
 
 /* vjp.c, vjp_*.c: one rule per primitive, built from the same ops. dy[i] may be NONE (no gradient for that output);

@@ -82,6 +82,14 @@ typedef enum {
     LOSS_MEAN_ROWS,                 /* the model's own mean (output:NAME): loss_scale = rows of the microbatch / rows of the minibatch */
 } LossScale;
 
+/* The loss as autodiff/loss.c appended it to the graph before partition; loss == NONE: the program only infers. */
+typedef struct {
+    ValueId loss, loss_scale, target;
+    LossScale scale;
+    int64_t per_row, ignore;
+    const char *text;
+} Loss;
+
 typedef struct {
     Graph *graph;
     VEC(Stage) stage;
@@ -114,8 +122,10 @@ void batch_analyse(Graph *g, ValueId from, const PartitionOptions *opt, Reasons 
 /* split.c: resolves split points; stage_of[node id]. */
 uint32_t *split_assign(Graph *g, Arena *a, const PartitionOptions *opt, uint32_t *stages);
 
-/* pipe.c: builds the Pipe. The loss, if any, has already been appended to the graph (autodiff/loss.c) and falls into the last stage. */
-Pipe *pipe_build(Graph *g, const PartitionOptions *opt);
+/* pipe.c: assigns stages and builds the Pipe. The loss falls into the last stage (its input target too), is a scalar output of
+   that stage (StageOutput without consumers) and its fields are copied into the Pipe; l NULL or l->loss NONE: inference only.
+   Calls batch_analyse(g, 0, ...) itself. */
+Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l);
 void pipe_verify(const Pipe *p);                        /* BUG() on any broken invariant */
 void pipe_dump(const Pipe *p, FILE *f);
 
