@@ -1,0 +1,86 @@
+/*
+ * fold.c - constant folding while the graph is built: a pure node of constant operands is computed by the
+ * evaluator and becomes a constant.  A large Expand stays what it is, a view; whatever else reads it (or
+ * another view of it) and is constant is folded through it.
+ */
+#include <string.h>
+
+#include "simplify.h"
+
+enum { MOST_FOLDED = 1 << 20, MOST_EXPANDED = 4096 };
+
+static bool is_constant(const Graph *g, ValueId v)
+{
+    const Value *x = val(g, v);
+    while (x->kind == V_NODE && op_is_view(g->node.at[x->node].op) && g->node.at[x->node].op != OP_Identity)
+        x = val(g, g->node.at[x->node].in[0]);
+    return x->kind == V_CONST;
+}
+
+/* The bytes of a value for which is_constant() holds. */
+static Tensor constant(Graph *g, Arena *scratch, ValueId v)
+{
+    const Value *x = val(g, v);
+    Tensor t = {x->dtype, x->shape, NULL};
+    if (x->kind == V_CONST) {
+        memcpy(&t.data, &x->data, sizeof t.data);       /* operands are only read */
+        return t;
+    }
+    const Node *n = &g->node.at[x->node];
+    Tensor from = constant(g, scratch, n->in[0]), *out = arena_array(scratch, Tensor, n->nout);
+    for (uint32_t i = 0; i < n->nout; i++) {
+        out[i].dtype = val(g, n->out[i])->dtype;
+        out[i].shape = val(g, n->out[i])->shape;
+    }
+    eval_node(scratch, n->op, 1, &from, &n->attr, n->nout, out);
+    return out[x->out];
+}
+
+static bool worth_folding(const Graph *g, const Draft *d)
+{
+    int64_t in = 0, out = 0;
+    bool views = false;
+    for (uint32_t i = 0; i < d->nin; i++) {
+        int64_t n = shape_elements(&val(g, d->in[i])->shape);
+        views = views || val(g, d->in[i])->kind != V_CONST;
+        if (views && n > MOST_FOLDED)
+            return false;
+        in += n;
+    }
+    for (uint32_t i = 0; i < d->nout; i++)
+        out += shape_elements(&d->shape[i]);
+    if (d->op == OP_Expand || (views && op_is_view(d->op)))
+        return out <= MOST_EXPANDED;
+    return out <= MOST_FOLDED || out <= in;
+}
+
+ValueId fold(Graph *g, const Draft *d)
+{
+    enum { FEW = 4 };
+    Tensor few_in[FEW], few_out[FEW];
+    if (!eval_pure(d->op) || d->op == OP_Identity)
+        return NONE;
+    bool views = false;
+    for (uint32_t i = 0; i < d->nin; i++) {
+        if (!is_constant(g, d->in[i]) || dtype_size(val(g, d->in[i])->dtype) == 0)
+            return NONE;
+        views = views || val(g, d->in[i])->kind != V_CONST;
+    }
+    if (!worth_folding(g, d))
+        return NONE;
+    Arena *scratch = views || d->nin > FEW || d->nout > FEW ? arena_new() : NULL;
+    Tensor *in = d->nin <= FEW ? few_in : arena_array(scratch, Tensor, d->nin);
+    Tensor *out = d->nout <= FEW ? few_out : arena_array(scratch, Tensor, d->nout);
+    for (uint32_t i = 0; i < d->nin; i++)
+        in[i] = constant(g, scratch, d->in[i]);
+    for (uint32_t i = 0; i < d->nout; i++)
+        out[i] = (Tensor){d->dtype[i], d->shape[i], NULL};
+    eval_node(g->arena, d->op, d->nin, in, &d->attr, d->nout, out);
+    ValueId first = NONE;
+    for (uint32_t i = 0; i < d->nout; i++) {
+        ValueId v = graph_const(g, NULL, out[i]);
+        first = i == 0 ? v : first;
+    }
+    arena_free(scratch);
+    return first;
+}
