@@ -1,0 +1,365 @@
+/*
+ * npy.c - in: a .npy file or a TensorProto .pb; out: dtype, shape, bytes (mapped, or decoded for repeated fields).
+ * And tensors written as .npy version 1.  Both formats are read strictly; little-endian machines only.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "npy.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const struct { const char *descr; int dtype, size; } kinds[] = {
+    {"f4", 1, 4},  {"u1", 2, 1},  {"i1", 3, 1},  {"u2", 4, 2},  {"i2", 5, 2},  {"i4", 6, 4},
+    {"i8", 7, 8},  {"b1", 9, 1},  {"f2", 10, 2}, {"f8", 11, 8}, {"u4", 12, 4}, {"u8", 13, 8},
+};
+enum { N_KINDS = sizeof kinds / sizeof *kinds };
+
+static int64_t dtype_size(int dtype) {
+    for (int i = 0; i < N_KINDS; i++)
+        if (kinds[i].dtype == dtype)
+            return kinds[i].size;
+    return 0;
+}
+
+static int fail(NpyFile *f, const char *path, const char *what, char *err, size_t nerr) {
+    snprintf(err, nerr, "%s: %s", path, what);
+    npy_close(f);
+    return -1;
+}
+
+static int product(NpyFile *f) {
+    f->bytes = dtype_size(f->dtype);
+    for (int i = 0; i < f->rank; i++)
+        if (f->dim[i] < 0 || __builtin_mul_overflow(f->bytes, f->dim[i], &f->bytes))
+            return -1;
+    return f->bytes || f->rank ? 0 : -1;
+}
+
+/* ---- .npy ---- */
+
+static const char *skip_space(const char *p, const char *end) {
+    while (p < end && (*p == ' ' || *p == '\n' || *p == '\t'))
+        p++;
+    return p;
+}
+
+/* 'text' or "text": start and length, p moved behind it. */
+static int quoted(const char **p, const char *end, const char **s, size_t *n) {
+    char q = *p < end ? **p : 0;
+    if (q != '\'' && q != '"')
+        return -1;
+    *s = ++*p;
+    while (*p < end && **p != q)
+        ++*p;
+    if (*p == end)
+        return -1;
+    *n = (size_t)(*p - *s);
+    ++*p;
+    return 0;
+}
+
+static int npy_shape(NpyFile *f, const char **p, const char *end) {
+    if (*p == end || *(*p)++ != '(')
+        return -1;
+    for (;;) {
+        *p = skip_space(*p, end);
+        if (*p < end && **p == ')')
+            return ++*p, 0;
+        if (f->rank == NPY_MAX_RANK || *p == end || **p < '0' || **p > '9')
+            return -1;
+        int64_t v = 0;
+        while (*p < end && **p >= '0' && **p <= '9')
+            if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, *(*p)++ - '0', &v))
+                return -1;
+        f->dim[f->rank++] = v;
+        *p = skip_space(*p, end);
+        if (*p < end && **p == ',')
+            ++*p;
+        else if (*p == end || **p != ')')
+            return -1;
+    }
+}
+
+/* {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), } in any order of keys. */
+static const char *npy_header(NpyFile *f, const char *p, const char *end) {
+    int seen = 0, fortran = 0;
+    p = skip_space(p, end);
+    if (p == end || *p++ != '{')
+        return "not a .npy header";
+    for (;;) {
+        const char *key, *d;
+        size_t n, nd;
+        p = skip_space(p, end);
+        if (p < end && *p == '}')
+            break;
+        if (quoted(&p, end, &key, &n))
+            return "not a .npy header";
+        p = skip_space(p, end);
+        if (p == end || *p++ != ':')
+            return "not a .npy header";
+        p = skip_space(p, end);
+        if (n == 5 && !memcmp(key, "descr", 5)) {
+            if (quoted(&p, end, &d, &nd))
+                return "dtype is not a plain one";
+            for (int i = 0; i < N_KINDS && nd == 3 && (*d == '<' || *d == '|' || *d == '='); i++)
+                if (!memcmp(d + 1, kinds[i].descr, 2))
+                    f->dtype = kinds[i].dtype;
+            if (!f->dtype)
+                return "dtype is not a little-endian number or bool";
+            seen |= 1;
+        } else if (n == 13 && !memcmp(key, "fortran_order", 13)) {
+            fortran = end - p >= 4 && !memcmp(p, "True", 4);
+            p += fortran ? 4 : 5;
+            if (p > end)
+                return "not a .npy header";
+            seen |= 2;
+        } else if (n == 5 && !memcmp(key, "shape", 5)) {
+            if (npy_shape(f, &p, end))
+                return "bad shape";
+            seen |= 4;
+        } else {
+            return "unknown key in the .npy header";
+        }
+        p = skip_space(p, end);
+        if (p < end && *p == ',')
+            p++;
+    }
+    if (seen != 7)
+        return "incomplete .npy header";
+    if (fortran && f->rank > 1)
+        return "Fortran order: save it with numpy.ascontiguousarray";
+    return NULL;
+}
+
+static const char *npy_parse(NpyFile *f) {
+    const char *b = f->map;
+    size_t lead = b[6] == 1 ? 10 : 12, n = (unsigned char)b[8] | (size_t)(unsigned char)b[9] << 8;
+    if (b[6] < 1 || b[6] > 3)
+        return "unknown .npy version";
+    if (f->map_bytes < lead)
+        return "cut short";
+    if (lead == 12)
+        n |= (size_t)(unsigned char)b[10] << 16 | (size_t)(unsigned char)b[11] << 24;
+    if (n > f->map_bytes - lead)
+        return "cut short";
+    const char *bad = npy_header(f, b + lead, b + lead + n);
+    if (bad)
+        return bad;
+    if (product(f))
+        return "too large";
+    if ((uint64_t)f->bytes > f->map_bytes - lead - n)
+        return "cut short: fewer bytes than its shape says";
+    f->data = b + lead + n;
+    return NULL;
+}
+
+/* ---- TensorProto: dims 1, data_type 2, float 4, int32 5, int64 7, name 8, raw 9, double 10, uint64 11 ---- */
+
+typedef struct { const unsigned char *p, *end; } Wire;
+
+static int varint(Wire *w, uint64_t *v) {
+    *v = 0;
+    for (int shift = 0; shift < 64 && w->p < w->end; shift += 7) {
+        unsigned char c = *w->p++;
+        *v |= (uint64_t)(c & 127) << shift;
+        if (!(c & 128))
+            return 0;
+    }
+    return -1;
+}
+
+typedef struct { char *p; int64_t n, cap; } Bytes;
+
+static int append(Bytes *b, const void *p, int64_t n) {
+    if (b->n + n > b->cap) {
+        int64_t cap = 2 * (b->n + n) + 64;
+        char *grown = realloc(b->p, (size_t)cap);
+        if (!grown)
+            return -1;
+        b->p = grown;
+        b->cap = cap;
+    }
+    memcpy(b->p + b->n, p, (size_t)n);
+    b->n += n;
+    return 0;
+}
+
+/* One number of a repeated field into `out`, in the width of the tensor's dtype. */
+static int append_int(Bytes *out, uint64_t v, int dtype) {
+    int64_t size = dtype_size(dtype);
+    return size ? append(out, &v, size) : -1;           /* little-endian: the low bytes come first */
+}
+
+static int repeated(Wire w, int field, int dtype, Bytes *out) {
+    while (w.p < w.end) {
+        uint64_t v;
+        if (field == 4 || field == 10) {
+            int64_t size = field == 4 ? 4 : 8;
+            if (w.end - w.p < size || append(out, w.p, size))
+                return -1;
+            w.p += size;
+        } else if (varint(&w, &v) || append_int(out, v, dtype)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* Walks the message; pass 0 finds dims and data_type (they may stand after the data), pass 1 the data. */
+static const char *pb_pass(NpyFile *f, Bytes *out, int pass) {
+    Wire w = {f->map, (const unsigned char *)f->map + f->map_bytes};
+    while (w.p < w.end) {
+        uint64_t key, v = 0;
+        if (varint(&w, &key) || key >> 3 == 0 || key >> 3 > 100)
+            return "neither a .npy file nor a TensorProto";
+        int field = (int)(key >> 3), type = (int)(key & 7);
+        Wire body = w;
+        if (type == 0 || type == 2) {
+            if (varint(&w, &v))
+                return "neither a .npy file nor a TensorProto";
+            if (type == 2) {
+                if (v > (uint64_t)(w.end - w.p))
+                    return "neither a .npy file nor a TensorProto";
+                body = (Wire){w.p, w.p + v};
+                w.p += v;
+            } else {
+                body.end = w.p;
+            }
+        } else if (type == 5 || type == 1) {
+            int width = type == 5 ? 4 : 8;
+            if (w.end - w.p < width)
+                return "neither a .npy file nor a TensorProto";
+            body = (Wire){w.p, w.p + width};
+            w.p += width;
+        } else {
+            return "neither a .npy file nor a TensorProto";
+        }
+        if (pass == 0 && field == 1) {
+            while (body.p < body.end) {
+                if (varint(&body, &v) || f->rank == NPY_MAX_RANK || v > INT64_MAX)
+                    return "bad dims in a TensorProto";
+                f->dim[f->rank++] = (int64_t)v;
+            }
+        } else if (pass == 0 && field == 2 && type == 0) {
+            f->dtype = v < 32 ? (int)v : 0;
+        } else if (pass == 1 && field == 9 && type == 2) {
+            f->data = (const char *)body.p;
+            if (body.end - body.p != f->bytes)
+                return "raw_data of a TensorProto does not fit its shape";
+        } else if (pass == 1 && (field == 4 || field == 5 || field == 7 || field == 10 || field == 11)) {
+            if (repeated(body, field, f->dtype, out))
+                return "bad data in a TensorProto";
+        } else if (field == 13 || field == 14) {
+            return "a TensorProto with external data: give the tensor itself";
+        }
+    }
+    return NULL;
+}
+
+static const char *pb_parse(NpyFile *f) {
+    Bytes out = {0};
+    const char *bad = pb_pass(f, &out, 0);
+    if (bad)
+        return bad;
+    if (!dtype_size(f->dtype) || product(f))
+        return "neither a .npy file nor a TensorProto of numbers";
+    bad = pb_pass(f, &out, 1);
+    f->own = out.p;
+    if (bad)
+        return bad;
+    if (!f->data) {
+        if (out.n != f->bytes)
+            return "data of a TensorProto does not fit its shape";
+        f->data = out.p ? out.p : f->map;
+    }
+    return NULL;
+}
+
+int npy_open(NpyFile *f, const char *path, char *err, size_t nerr) {
+    memset(f, 0, sizeof *f);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat sb;
+    if (fd < 0)
+        return fail(f, path, strerror(errno), err, nerr);
+    if (fstat(fd, &sb) || !S_ISREG(sb.st_mode) || sb.st_size == 0) {
+        close(fd);
+        return fail(f, path, "not a file of a tensor", err, nerr);
+    }
+    f->map_bytes = (size_t)sb.st_size;
+    f->map = mmap(NULL, f->map_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    int e = errno;
+    close(fd);
+    if (f->map == MAP_FAILED) {
+        f->map = NULL;
+        return fail(f, path, strerror(e), err, nerr);
+    }
+    int npy = f->map_bytes >= 10 && !memcmp(f->map, "\x93NUMPY", 6);
+    const char *bad = npy ? npy_parse(f) : pb_parse(f);
+    return bad ? fail(f, path, bad, err, nerr) : 0;
+}
+
+void npy_close(NpyFile *f) {
+    if (f->map)
+        munmap(f->map, f->map_bytes);
+    free(f->own);
+    memset(f, 0, sizeof *f);
+}
+
+int npy_write(const char *path, int dtype, int rank, const int64_t *dim, const void *data, char *err, size_t nerr) {
+    char shape[NPY_MAX_RANK * 22 + 4] = "", header[1024];
+    const char *descr = NULL;
+    int64_t bytes = dtype_size(dtype);
+    size_t at = 0;
+    for (int i = 0; i < N_KINDS; i++)
+        if (kinds[i].dtype == dtype)
+            descr = kinds[i].descr;
+    if (!descr) {
+        snprintf(err, nerr, "%s: .npy has no such dtype", path);
+        return -1;
+    }
+    for (int i = 0; i < rank; i++) {
+        at += (size_t)snprintf(shape + at, sizeof shape - at, i + 1 < rank ? "%" PRId64 ", " : rank == 1 ? "%" PRId64 "," : "%" PRId64, dim[i]);
+        bytes *= dim[i];
+    }
+    int n = snprintf(header + 10, sizeof header - 10, "{'descr': '%c%s', 'fortran_order': False, 'shape': (%s), }",
+                     dtype_size(dtype) == 1 ? '|' : '<', descr, shape);
+    while ((10 + n + 1) % 64)
+        header[10 + n++] = ' ';
+    header[10 + n++] = '\n';
+    memcpy(header, "\x93NUMPY\x01\x00", 8);
+    header[8] = (char)(n & 255);
+    header[9] = (char)(n >> 8);
+
+    size_t np = strlen(path);
+    char *tmp = malloc(np + 5);
+    if (!tmp) {
+        snprintf(err, nerr, "%s: out of memory", path);
+        return -1;
+    }
+    memcpy(tmp, path, np);
+    memcpy(tmp + np, ".tmp", 5);
+    FILE *f = fopen(tmp, "wb");
+    int bad = !f;
+    if (f) {
+        bad = fwrite(header, 1, (size_t)(10 + n), f) != (size_t)(10 + n) ||
+              (bytes && fwrite(data, 1, (size_t)bytes, f) != (size_t)bytes) || fflush(f) || fsync(fileno(f));
+        bad |= fclose(f) != 0;
+        bad = bad || rename(tmp, path);
+    }
+    if (bad) {
+        snprintf(err, nerr, "%s: %s", path, strerror(errno));
+        if (f)
+            unlink(tmp);
+    }
+    free(tmp);
+    return bad ? -1 : 0;
+}

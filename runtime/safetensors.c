@@ -1,0 +1,637 @@
+/*
+ * safetensors.c - in: a .safetensors file (or our link index); out: its tensors, as a view of the mapped file.
+ * And the other way: a header, then the bytes of each tensor as the caller hands them over.
+ *
+ * The header is JSON from an untrusted file.  The parser knows only what the format allows: one object of
+ * objects, strings with escapes, non-negative integers.  Everything is checked before a byte is used: lengths, products,
+ * ranges, that the tensors tile the data without holes or overlaps, that no name occurs twice.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "safetensors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { HEADER_MAX = 100 << 20 };                        /* the format's own limit */
+
+static const struct { const char *name; int dtype, size; } dtypes[] = {
+    {"F32", 1, 4},  {"U8", 2, 1},   {"I8", 3, 1},   {"U16", 4, 2},  {"I16", 5, 2},  {"I32", 6, 4}, {"I64", 7, 8},
+    {"BOOL", 9, 1}, {"F16", 10, 2}, {"F64", 11, 8}, {"U32", 12, 4}, {"U64", 13, 8}, {"BF16", 16, 2},
+};
+enum { N_DTYPES = sizeof dtypes / sizeof *dtypes };
+
+int64_t st_dtype_size(int dtype) {
+    for (int i = 0; i < N_DTYPES; i++)
+        if (dtypes[i].dtype == dtype)
+            return dtypes[i].size;
+    return 0;
+}
+
+const char *st_dtype_name(int dtype) {
+    for (int i = 0; i < N_DTYPES; i++)
+        if (dtypes[i].dtype == dtype)
+            return dtypes[i].name;
+    return NULL;
+}
+
+/* CRC-32 by nibbles: 16 entries, no table to set up. */
+uint32_t st_crc32(uint32_t crc, const void *data, size_t n) {
+    static const uint32_t t[16] = {
+        0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
+        0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c, 0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c,
+    };
+    const unsigned char *p = data;
+    crc = ~crc;
+    for (size_t i = 0; i < n; i++) {
+        crc = (crc >> 4) ^ t[(crc ^ p[i]) & 15];
+        crc = (crc >> 4) ^ t[(crc ^ ((uint32_t)p[i] >> 4)) & 15];
+    }
+    return ~crc;
+}
+
+/* ---- JSON, as much of it as a header may hold ---- */
+
+typedef struct {
+    const char *p, *end, *start;
+    char *err;
+    size_t nerr;
+    int bad;
+} Json;
+
+__attribute__((format(printf, 2, 3))) static int json_bad(Json *j, const char *fmt, ...) {
+    if (!j->bad) {
+        char text[256];
+        va_list ap;
+        va_start(ap, fmt);
+        vsnprintf(text, sizeof text, fmt, ap);
+        va_end(ap);
+        snprintf(j->err, j->nerr, "header, byte %td: %s", j->p - j->start, text);
+    }
+    j->bad = 1;
+    return -1;
+}
+
+static void json_space(Json *j) {
+    while (j->p < j->end && (*j->p == ' ' || *j->p == '\n' || *j->p == '\r' || *j->p == '\t'))
+        j->p++;
+}
+
+static int json_char(Json *j, char c) {
+    json_space(j);
+    if (j->p < j->end && *j->p == c) {
+        j->p++;
+        return 1;
+    }
+    return 0;
+}
+
+static int json_expect(Json *j, char c) { return json_char(j, c) ? 0 : json_bad(j, "'%c' expected", c); }
+
+static int json_hex4(Json *j, uint32_t *out) {
+    *out = 0;
+    if (j->end - j->p < 4)
+        return json_bad(j, "short \\u escape");
+    for (int i = 0; i < 4; i++) {
+        char c = *j->p++;
+        uint32_t d = c >= '0' && c <= '9' ? (uint32_t)(c - '0') : (c | 32) >= 'a' && (c | 32) <= 'f' ? (uint32_t)((c | 32) - 'a' + 10) : 16;
+        if (d == 16)
+            return json_bad(j, "bad \\u escape");
+        *out = *out * 16 + d;
+    }
+    return 0;
+}
+
+static size_t utf8_put(char *o, uint32_t c) {
+    if (c < 0x80)
+        return o[0] = (char)c, 1;
+    if (c < 0x800)
+        return o[0] = (char)(0xc0 | c >> 6), o[1] = (char)(0x80 | (c & 63)), 2;
+    if (c < 0x10000)
+        return o[0] = (char)(0xe0 | c >> 12), o[1] = (char)(0x80 | (c >> 6 & 63)), o[2] = (char)(0x80 | (c & 63)), 3;
+    o[0] = (char)(0xf0 | c >> 18);
+    o[1] = (char)(0x80 | (c >> 12 & 63));
+    o[2] = (char)(0x80 | (c >> 6 & 63));
+    o[3] = (char)(0x80 | (c & 63));
+    return 4;
+}
+
+static int json_escape(Json *j, char *out, size_t *n) {
+    char c = j->p < j->end ? *j->p++ : 0;
+    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    const char *at = c ? strchr(from, c) : NULL;
+    if (at) {
+        out[(*n)++] = to[at - from];
+        return 0;
+    }
+    if (c != 'u')
+        return json_bad(j, "unknown escape");
+    uint32_t u, low;
+    if (json_hex4(j, &u))
+        return -1;
+    if (u >= 0xd800 && u < 0xdc00) {
+        if (j->end - j->p < 2 || j->p[0] != '\\' || j->p[1] != 'u')
+            return json_bad(j, "lone surrogate");
+        j->p += 2;
+        if (json_hex4(j, &low))
+            return -1;
+        if (low < 0xdc00 || low > 0xdfff)
+            return json_bad(j, "lone surrogate");
+        u = 0x10000 + ((u - 0xd800) << 10) + (low - 0xdc00);
+    } else if (u >= 0xdc00 && u < 0xe000) {
+        return json_bad(j, "lone surrogate");
+    }
+    if (u == 0)
+        return json_bad(j, "a NUL in a string");
+    *n += utf8_put(out + *n, u);
+    return 0;
+}
+
+/* A string, unescaped, malloc'ed; NULL after an error. Unescaping never makes it longer. */
+static char *json_text(Json *j) {
+    json_space(j);
+    if (j->p >= j->end || *j->p != '"')
+        return json_bad(j, "a string expected"), NULL;
+    const char *q = ++j->p;
+    while (q < j->end && *q != '"')
+        q += *q == '\\' ? 2 : 1;
+    if (q >= j->end)
+        return json_bad(j, "a string without end"), NULL;
+    char *s = malloc((size_t)(q - j->p) + 1);
+    if (!s)
+        return json_bad(j, "out of memory"), NULL;
+    size_t n = 0;
+    while (*j->p != '"') {
+        unsigned char c = (unsigned char)*j->p++;
+        if (c == '\\') {
+            if (json_escape(j, s, &n))
+                return free(s), NULL;
+        } else if (c < 32) {
+            json_bad(j, "a control character in a string");
+            return free(s), NULL;
+        } else {
+            s[n++] = (char)c;
+        }
+    }
+    j->p++;
+    s[n] = 0;
+    return s;
+}
+
+static int json_int(Json *j, int64_t *v) {
+    json_space(j);
+    const char *start = j->p;
+    *v = 0;
+    while (j->p < j->end && *j->p >= '0' && *j->p <= '9')
+        if (__builtin_mul_overflow(*v, 10, v) || __builtin_add_overflow(*v, *j->p++ - '0', v))
+            return json_bad(j, "number too large");
+    if (j->p == start)
+        return json_bad(j, "a non-negative integer expected");
+    if (*start == '0' && j->p - start > 1)
+        return json_bad(j, "number with a leading zero");
+    if (j->p < j->end && (*j->p == '.' || *j->p == 'e' || *j->p == 'E'))
+        return json_bad(j, "an integer expected");
+    return 0;
+}
+
+static int json_bool(Json *j, int *v) {
+    json_space(j);
+    size_t left = (size_t)(j->end - j->p);
+    *v = left >= 4 && !memcmp(j->p, "true", 4);
+    if (!*v && !(left >= 5 && !memcmp(j->p, "false", 5)))
+        return json_bad(j, "true or false expected");
+    j->p += *v ? 4 : 5;
+    return 0;
+}
+
+/* ---- Reading ---- */
+
+typedef struct { int64_t begin, end; int has_offsets, has_bytes; } Range;
+
+static int parse_shape(Json *j, StTensor *t) {
+    if (json_expect(j, '['))
+        return -1;
+    if (json_char(j, ']'))
+        return 0;
+    do {
+        if (t->rank == ST_MAX_RANK)
+            return json_bad(j, "more than %d dimensions", ST_MAX_RANK);
+        if (json_int(j, &t->dim[t->rank++]))
+            return -1;
+    } while (json_char(j, ','));
+    return json_expect(j, ']');
+}
+
+static int parse_field(Json *j, StTensor *t, Range *r, const char *key, int link) {
+    if (!strcmp(key, "dtype")) {
+        char *d = json_text(j);
+        for (int i = 0; d && i < N_DTYPES; i++)
+            if (!strcmp(d, dtypes[i].name))
+                t->dtype = dtypes[i].dtype;
+        if (d && !t->dtype)
+            json_bad(j, "unknown dtype '%.40s'", d);
+        free(d);
+        return j->bad ? -1 : 0;
+    }
+    if (!strcmp(key, "shape"))
+        return parse_shape(j, t);
+    if (!link && !strcmp(key, "data_offsets")) {
+        r->has_offsets = 1;
+        return json_expect(j, '[') || json_int(j, &r->begin) || json_expect(j, ',') || json_int(j, &r->end) || json_expect(j, ']') ? -1 : 0;
+    }
+    if (link && !strcmp(key, "file")) {
+        free(t->file);
+        return (t->file = json_text(j)) ? 0 : -1;
+    }
+    if (link && !strcmp(key, "offset"))
+        return json_int(j, &t->offset);
+    if (link && !strcmp(key, "bytes"))
+        return r->has_bytes = 1, json_int(j, &t->bytes);
+    if (link && !strcmp(key, "transposed"))
+        return json_bool(j, &t->transposed);
+    return json_bad(j, "unknown key '%.40s'", key);
+}
+
+static int parse_tensor(Json *j, StTensor *t, int64_t data_bytes, int64_t *expected_begin, int link) {
+    Range r = {0};
+    if (json_expect(j, '{'))
+        return -1;
+    if (!json_char(j, '}')) {
+        do {
+            char *key = json_text(j);
+            int bad = !key || json_expect(j, ':') || parse_field(j, t, &r, key, link);
+            free(key);
+            if (bad)
+                return -1;
+        } while (json_char(j, ','));
+        if (json_expect(j, '}'))
+            return -1;
+    }
+    int64_t bytes = st_dtype_size(t->dtype);
+    if (!bytes)
+        return json_bad(j, "tensor '%.80s' has no dtype", t->name);
+    for (int i = 0; i < t->rank; i++)
+        if (__builtin_mul_overflow(bytes, t->dim[i], &bytes))
+            return json_bad(j, "tensor '%.80s' is too large", t->name);
+    if (link) {
+        if (!t->file || !r.has_bytes || t->bytes != bytes)
+            return json_bad(j, "tensor '%.80s': file, offset and %" PRId64 " bytes expected", t->name, bytes);
+        return 0;
+    }
+    if (!r.has_offsets || r.begin > r.end || r.end > data_bytes || r.end - r.begin != bytes)
+        return json_bad(j, "tensor '%.80s': data_offsets do not fit its %" PRId64 " bytes", t->name, bytes);
+    t->bytes = bytes;
+    t->offset = r.begin;
+    *expected_begin += bytes;
+    return 0;
+}
+
+static int parse_meta(Json *j, StFile *f) {
+    if (json_expect(j, '{'))
+        return -1;
+    if (json_char(j, '}'))
+        return 0;
+    do {
+        StMeta *grown = realloc(f->meta, (size_t)(f->n_meta + 1) * sizeof *grown);
+        if (!grown)
+            return json_bad(j, "out of memory");
+        f->meta = grown;
+        StMeta *m = &grown[f->n_meta];
+        if (!(m->key = json_text(j)))
+            return -1;
+        m->value = NULL;
+        f->n_meta++;
+        if (json_expect(j, ':') || !(m->value = json_text(j)))
+            return -1;
+    } while (json_char(j, ','));
+    return json_expect(j, '}');
+}
+
+static int parse_header(Json *j, StFile *f, int64_t data_bytes, int64_t *sum, int link) {
+    int cap = 0;
+    if (json_expect(j, '{'))
+        return -1;
+    if (!json_char(j, '}')) {
+        do {
+            char *key = json_text(j);
+            if (!key)
+                return -1;
+            if (!strcmp(key, "__metadata__")) {
+                free(key);
+                if (json_expect(j, ':') || parse_meta(j, f))
+                    return -1;
+                continue;
+            }
+            if (f->n == cap) {
+                cap = cap ? 2 * cap : 64;
+                StTensor *grown = realloc(f->tensor, (size_t)cap * sizeof *grown);
+                if (!grown) {
+                    free(key);
+                    return json_bad(j, "out of memory");
+                }
+                f->tensor = grown;
+            }
+            StTensor *t = &f->tensor[f->n++];
+            *t = (StTensor){.name = key};
+            if (json_expect(j, ':') || parse_tensor(j, t, data_bytes, sum, link))
+                return -1;
+        } while (json_char(j, ','));
+        if (json_expect(j, '}'))
+            return -1;
+    }
+    json_space(j);
+    return j->p == j->end ? 0 : json_bad(j, "text after the end");
+}
+
+static int by_name(const void *a, const void *b, void *tensors) {
+    const StTensor *t = tensors;
+    return strcmp(t[*(const int *)a].name, t[*(const int *)b].name);
+}
+
+static int by_offset(const void *a, const void *b, void *tensors) {
+    const StTensor *t = tensors;
+    const StTensor *x = &t[*(const int *)a], *y = &t[*(const int *)b];
+    return x->offset != y->offset ? (x->offset > y->offset) - (x->offset < y->offset) : (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+/* Sorted by name (for st_find; twins are neighbours), and once by offset to see that the tensors tile the data. */
+static int index_names(Json *j, StFile *f, int link) {
+    f->by_name = malloc((size_t)(f->n ? f->n : 1) * sizeof *f->by_name);
+    if (!f->by_name)
+        return json_bad(j, "out of memory");
+    for (int i = 0; i < f->n; i++)
+        f->by_name[i] = i;
+    if (!link) {
+        qsort_r(f->by_name, (size_t)f->n, sizeof *f->by_name, by_offset, f->tensor);
+        int64_t at = 0;
+        for (int i = 0; i < f->n; i++) {
+            const StTensor *t = &f->tensor[f->by_name[i]];
+            if (t->offset != at)
+                return json_bad(j, "tensor '%.80s' leaves a hole or overlaps another", t->name);
+            at += t->bytes;
+        }
+    }
+    qsort_r(f->by_name, (size_t)f->n, sizeof *f->by_name, by_name, f->tensor);
+    for (int i = 1; i < f->n; i++)
+        if (!strcmp(f->tensor[f->by_name[i - 1]].name, f->tensor[f->by_name[i]].name))
+            return json_bad(j, "two tensors named '%.80s'", f->tensor[f->by_name[i]].name);
+    return 0;
+}
+
+static int fail(char *err, size_t nerr, const char *path, const char *what) {
+    snprintf(err, nerr, "%s: %s", path, what);
+    return -1;
+}
+
+static int map_file(StFile *f, const char *path, char *err, size_t nerr) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat sb;
+    if (fd < 0)
+        return fail(err, nerr, path, strerror(errno));
+    if (fstat(fd, &sb) || !S_ISREG(sb.st_mode) || sb.st_size < 2) {
+        close(fd);
+        return fail(err, nerr, path, "not a file of tensors");
+    }
+    f->map_bytes = (size_t)sb.st_size;
+    f->map = mmap(NULL, f->map_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    int e = errno;
+    close(fd);
+    if (f->map == MAP_FAILED) {
+        f->map = NULL;
+        return fail(err, nerr, path, strerror(e));
+    }
+    return 0;
+}
+
+static int open_any(StFile *f, const char *path, int link, char *err, size_t nerr) {
+    char text[ST_ERR];
+    memset(f, 0, sizeof *f);
+    if (map_file(f, path, err, nerr))
+        return -1;
+    const char *base = f->map;
+    uint64_t n = f->map_bytes, lead = 0;
+    if (!link) {
+        lead = 8;
+        if (f->map_bytes < 8) {
+            st_close(f);
+            return fail(err, nerr, path, "shorter than a safetensors header");
+        }
+        n = 0;
+        for (int i = 7; i >= 0; i--)
+            n = n << 8 | (unsigned char)base[i];
+    }
+    if (n > f->map_bytes - lead || n > HEADER_MAX) {
+        st_close(f);
+        return fail(err, nerr, path, "header longer than the file");
+    }
+    Json j = {base + lead, base + lead + n, base + lead, text, sizeof text, 0};
+    int64_t data_bytes = (int64_t)(f->map_bytes - lead - n), sum = 0;
+    if (parse_header(&j, f, data_bytes, &sum, link) || index_names(&j, f, link)) {
+        st_close(f);
+        return fail(err, nerr, path, text);
+    }
+    if (!link && sum != data_bytes) {
+        st_close(f);
+        return fail(err, nerr, path, "length of the file does not match its header");
+    }
+    for (int i = 0; i < f->n && !link; i++)
+        f->tensor[i].data = base + lead + n + f->tensor[i].offset;
+    return 0;
+}
+
+int st_open(StFile *f, const char *path, char *err, size_t nerr) { return open_any(f, path, 0, err, nerr); }
+
+int st_open_link(StFile *f, const char *path, char *err, size_t nerr) { return open_any(f, path, 1, err, nerr); }
+
+const StTensor *st_find(const StFile *f, const char *name) {
+    int lo = 0, hi = f->n;
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2, c = strcmp(name, f->tensor[f->by_name[mid]].name);
+        if (c == 0)
+            return &f->tensor[f->by_name[mid]];
+        if (c < 0)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    return NULL;
+}
+
+const char *st_meta(const StFile *f, const char *key) {
+    for (int i = 0; i < f->n_meta; i++)
+        if (!strcmp(f->meta[i].key, key))
+            return f->meta[i].value;
+    return NULL;
+}
+
+void st_close(StFile *f) {
+    for (int i = 0; i < f->n; i++) {
+        free(f->tensor[i].name);
+        free(f->tensor[i].file);
+    }
+    for (int i = 0; i < f->n_meta; i++) {
+        free(f->meta[i].key);
+        free(f->meta[i].value);
+    }
+    free(f->tensor);
+    free(f->meta);
+    free(f->by_name);
+    if (f->map)
+        munmap(f->map, f->map_bytes);
+    memset(f, 0, sizeof *f);
+}
+
+/* ---- Writing ---- */
+
+void st_json_string(FILE *f, const char *s) {
+    putc('"', f);
+    for (; *s; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\')
+            fprintf(f, "\\%c", c);
+        else if (c < 32 || c == 127)
+            fprintf(f, "\\u%04x", c);
+        else
+            putc(c, f);
+    }
+    putc('"', f);
+}
+
+void stw_init(StWriter *w) { memset(w, 0, sizeof *w); }
+
+static char *copy_text(StWriter *w, const char *s) {
+    char *c = strdup(s);
+    if (!c)
+        w->failed = ENOMEM;
+    return c;
+}
+
+void stw_meta(StWriter *w, const char *key, const char *value) {
+    StMeta *grown = realloc(w->meta, (size_t)(w->n_meta + 1) * sizeof *grown);
+    if (!grown) {
+        w->failed = ENOMEM;
+        return;
+    }
+    w->meta = grown;
+    grown[w->n_meta].key = copy_text(w, key);
+    grown[w->n_meta++].value = copy_text(w, value);
+}
+
+void stw_declare(StWriter *w, const char *name, int dtype, int rank, const int64_t *dim) {
+    if (w->n == w->cap) {
+        int cap = w->cap ? 2 * w->cap : 64;
+        StTensor *grown = realloc(w->tensor, (size_t)cap * sizeof *grown);
+        if (!grown) {
+            w->failed = ENOMEM;
+            return;
+        }
+        w->tensor = grown;
+        w->cap = cap;
+    }
+    StTensor *t = &w->tensor[w->n++];
+    *t = (StTensor){.name = copy_text(w, name), .dtype = dtype, .rank = rank, .offset = w->total};
+    t->bytes = st_dtype_size(dtype);
+    for (int i = 0; i < rank && i < ST_MAX_RANK; i++) {
+        t->dim[i] = dim[i];
+        t->bytes *= dim[i];
+    }
+    w->total += t->bytes;
+}
+
+static void write_header(StWriter *w, FILE *f) {
+    const char *comma = "";
+    putc('{', f);
+    if (w->n_meta) {
+        fputs("\"__metadata__\":{", f);
+        for (int i = 0; i < w->n_meta; i++) {
+            fputs(i ? "," : "", f);
+            st_json_string(f, w->meta[i].key);
+            putc(':', f);
+            st_json_string(f, w->meta[i].value);
+        }
+        putc('}', f);
+        comma = ",";
+    }
+    for (int i = 0; i < w->n; i++, comma = ",") {
+        const StTensor *t = &w->tensor[i];
+        fputs(comma, f);
+        st_json_string(f, t->name);
+        fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", st_dtype_name(t->dtype));
+        for (int d = 0; d < t->rank; d++)
+            fprintf(f, "%s%" PRId64, d ? "," : "", t->dim[d]);
+        fprintf(f, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", t->offset, t->offset + t->bytes);
+    }
+    putc('}', f);
+}
+
+int stw_begin(StWriter *w, const char *path, char *err, size_t nerr) {
+    char *text = NULL;
+    size_t n = 0;
+    FILE *m = w->failed ? NULL : open_memstream(&text, &n);
+    if (!m) {
+        stw_abandon(w);
+        return fail(err, nerr, path, "out of memory");
+    }
+    write_header(w, m);
+    while ((ftell(m) + 8) % 64)                         /* the data start at a multiple of 64 bytes */
+        putc(' ', m);
+    int bad = ferror(m) | fclose(m);
+    unsigned char length[8];
+    for (int i = 0; i < 8; i++)
+        length[i] = (unsigned char)((uint64_t)n >> (8 * i));
+    w->f = bad ? NULL : fopen(path, "wb");
+    if (!w->f) {
+        int e = errno;
+        free(text);
+        stw_abandon(w);
+        return fail(err, nerr, path, bad ? "out of memory" : strerror(e));
+    }
+    if (fwrite(length, 1, 8, w->f) != 8 || fwrite(text, 1, n, w->f) != n)
+        w->failed = errno ? errno : EIO;
+    free(text);
+    return 0;
+}
+
+void stw_write(StWriter *w, const void *data, int64_t bytes) {
+    if (!w->failed && bytes && fwrite(data, 1, (size_t)bytes, w->f) != (size_t)bytes)
+        w->failed = errno ? errno : EIO;
+    w->written += bytes;
+}
+
+void stw_abandon(StWriter *w) {
+    if (w->f)
+        fclose(w->f);
+    for (int i = 0; i < w->n; i++)
+        free(w->tensor[i].name);
+    for (int i = 0; i < w->n_meta; i++) {
+        free(w->meta[i].key);
+        free(w->meta[i].value);
+    }
+    free(w->tensor);
+    free(w->meta);
+    memset(w, 0, sizeof *w);
+}
+
+int stw_end(StWriter *w, int sync, char *err, size_t nerr) {
+    int e = w->failed;
+    if (!e && w->written != w->total)
+        e = EINVAL;
+    if (!e && (fflush(w->f) || (sync && fsync(fileno(w->f)))))
+        e = errno;
+    if (fclose(w->f) && !e)
+        e = errno;
+    w->f = NULL;
+    stw_abandon(w);
+    if (!e)
+        return 0;
+    snprintf(err, nerr, "cannot write tensors: %s", strerror(e));
+    return -1;
+}
