@@ -10,7 +10,7 @@ nothing of ppsplit or of its tests runs Python.  A case folder holds
     in.NAME.npy, target.npy    the whole minibatch, rows are samples
     out.npy, grads.safetensors the first output; d loss / d parameter (float64 arithmetic, stored as float32)
     batchnorm.safetensors      running statistics after the step, microbatch by microbatch (where there are any)
-    case.json                  loss, rows, splits to try, parameter shapes, tied names
+    case.json, case.env        loss, rows, splits to try, parameter shapes, tied names
 Exporters: ts TorchScript in training mode, unfolded; tsfold TorchScript in evaluation mode, folded; tsdyn ts with a
 symbolic batch; dyn dynamo with its optimizer; dynraw without.
 """
@@ -246,6 +246,8 @@ def make(name, spec, out):
             "parameters": {k: list(p.shape) for k, p in params.items()}, "aliases": aliases, "shared": spec.get("shared", []) + [x for k, v in aliases.items() for x in [k, *v]], "folded": spec.get("folded", [])}
     if exporter == "tsdyn": case["bind"] = {"batch": first}
     json.dump(case, open(os.path.join(d, "case.json"), "w"), indent=1)
+    env = {"loss": loss, "rows": rows, "mb": first, "loss_value": repr(l.item()), "splits": " ".join(spec["splits"]), "bind": "".join(f"{k}={v}" for k, v in case.get("bind", {}).items()), "shared": ",".join(case["shared"])}
+    open(os.path.join(d, "case.env"), "w").write("".join(f"{k}='{v}'\n" for k, v in env.items()))     # the same for shell scripts
     print(name, "loss", l.item(), "bytes", os.path.getsize(os.path.join(d, "model.onnx")), flush=True)
 
 

@@ -1,0 +1,40 @@
+# lib.sh - TAP for shell tests: source it; ok/is/plan_done.  Paths: $top, $build (make's BUILD), $work (removed at the end).
+set -u
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=${BUILD:-$top/build}
+case $build in /*) ;; *) build=$top/$build ;; esac
+ppsplit=$build/ppsplit
+compare=$build/tests/compare
+work=$(mktemp -d "${TMPDIR:-/tmp}/ppsplit-test.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
+tests=0 failures=0
+
+# ok NAME COMMAND...: passes when the command does; its output is shown only when it fails.
+ok() {
+    local name=$1 output; shift
+    tests=$((tests + 1))
+    if output=$("$@" 2>&1); then
+        echo "ok $tests - $name"
+    else
+        failures=$((failures + 1))
+        echo "not ok $tests - $name"
+        printf '%s\n' "$output" | tail -n 20 | sed 's/^/# /'
+    fi
+}
+
+# is NAME GOT WANT
+is() {
+    tests=$((tests + 1))
+    if [ "$2" = "$3" ]; then
+        echo "ok $tests - $1"
+    else
+        failures=$((failures + 1))
+        echo "not ok $tests - $1"
+        diff <(printf '%s\n' "$3") <(printf '%s\n' "$2") | sed 's/^/# /'
+    fi
+}
+
+skip() { tests=$((tests + 1)); echo "ok $tests - $1 # skip $2"; }
+
+plan_done() { echo "1..$tests"; [ "$failures" -eq 0 ]; }

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Laws 1 and 2 on every case of models/: loss, outputs and gradients agree with PyTorch's float64 numbers, and they are
+# bit-identical whatever the split, the schedule, the number of ranks and the transport (parameters that several stages
+# use: 4 ulp).  A case is a folder with case.env; see models/README.md.
+. "$(dirname "$0")/lib.sh"
+
+# build CASE SPLIT MULTI OUT: SPLIT is none, markers or a comma-separated list of points
+build_case() {
+    local dir=$1 split=$2 multi=$3 out=$4 args=() points
+    [ "$split" = none ] || [ "$split" = markers ] || for points in ${split//,/ }; do args+=(--split "$points"); done
+    [ -z "$bind" ] || args+=(--bind "$bind")
+    [ "$multi" = transmit ] || args+=(--multi-use "$multi")
+    "$ppsplit" -q "$dir/model.onnx" --loss "$loss" "${args[@]}" -o "$out" && make -s -C "$out" pipeline RUNTIME_BUILD="$work/runtime"
+}
+
+# run CASE OUT STAGES SCHEDULE TRANSPORT RUN: one step, gradients and outputs into RUN
+run_case() {
+    local dir=$1 out=$2 stages=$3 schedule=$4 transport=$5 run=$6 data=() f cmd
+    mkdir -p "$run"
+    for f in "$dir"/in.*.npy; do
+        f=${f##*/in.}
+        data+=(--data "${f%.npy}=$dir/in.$f")
+    done
+    cmd=("$out/pipeline" train "${data[@]}" --data "target=$dir/target.npy" --schedule "$schedule" --microbatches $(((rows + mb - 1) / mb))
+         --steps 1 --optimizer sgd --lr 0 --dump-grads "$run/grads" --log-json "$run/log.json" --output "logits=$run/out.npy")
+    if [ "$transport" = mpi ]; then
+        mpirun -n "$stages" "${cmd[@]}"
+    else
+        "${cmd[@]}" --ranks "$stages"
+    fi
+}
+
+agrees() { "$compare" grads "$2/grads" "$1/grads.safetensors" && "$compare" npy "$2/out.npy" "$1/out.npy" && "$compare" loss "$2/log.json" "$loss_value"; }
+
+# The same bits as the first run of the case.
+same_bits() { "$compare" same "$first/grads" "$1/grads" "$shared" && cmp "$first/out.npy" "$1/out.npy"; }
+
+check_case() {
+    local dir=$1 name=${1##*/} split multi schedule transport out run stages points first="" n=0
+    . "$dir/case.env"
+    set -- none $splits
+    [ "$splits" = markers ] && set -- markers
+    for split; do
+        points=${split//[^,]/}
+        stages=$((${#points} + 2))
+        [ "$split" = none ] && stages=1
+        [ "$split" = markers ] && stages=3
+        for multi in transmit replicate; do
+            [ -n "$shared" ] && [ "$split" != none ] || [ $multi = transmit ] || continue
+            out=$work/$name.$((n += 1))
+            ok "$name [$split] $multi: splits and builds" build_case "$dir" "$split" $multi "$out"
+            for schedule in gpipe 1f1b; do
+                for transport in local mpi; do
+                    [ $transport = local ] || { [ "$name" = example-ts ] || [ $schedule = 1f1b ]; } || continue
+                    [ $transport = local ] || command -v mpirun >/dev/null || continue
+                    [ $stages -gt 1 ] || { [ $schedule = gpipe ] && [ $transport = local ]; } || continue
+                    run=$out.$schedule.$transport
+                    ok "$name [$split] $multi $schedule $transport: runs" run_case "$dir" "$out" $stages $schedule $transport "$run"
+                    ok "$name [$split] $multi $schedule $transport: agrees with PyTorch" agrees "$dir" "$run"
+                    first=${first:-$run}
+                    [ "$first" = "$run" ] || ok "$name [$split] $multi $schedule $transport: the first run's bits" same_bits "$run"
+                done
+            done
+        done
+    done
+}
+
+cases=("$@")
+[ $# -gt 0 ] || cases=("$top"/models/*/)
+for dir in "${cases[@]}"; do
+    [ -f "${dir%/}/case.env" ] && check_case "${dir%/}"
+done
+plan_done
