@@ -1,0 +1,242 @@
+/*
+ * reverse.c - reverse-mode differentiation of the Pipe.  In: every stage's forward list and the loss.  Out: per
+ * stage the backward list, the gradients of its inputs and parameters, and those it receives.
+ *
+ * Stages are visited from the last to the first and the nodes of each in reverse order, one VJP rule a node.
+ * Law 2 rests on the order of additions here: the contributions to a value's gradient are added one after the
+ * other, in reverse graph order of its uses, whether a use stands in the same stage or in a later one.  So a
+ * consumer stage may add its own contributions only when no stage after it contributes; otherwise it sends them
+ * one by one.
+ */
+#include <string.h>
+
+#include "vjp.h"
+
+typedef struct {
+    Graph *g;
+    ValueId n;                      /* values of the forward: those below n have the arrays' entries */
+    bool *active;                   /* depends on something trainable, through differentiable operations */
+    Ids *part;                      /* contributions to a value's gradient so far, within this stage */
+    Ids *sent;                      /* contributions received from the stages after it */
+} Walk;
+
+static Walk walk_new(Graph *g)
+{
+    Walk w = {.g = g, .n = g->value.n};
+    w.active = arena_array(g->arena, bool, w.n + 1);
+    w.part = arena_array(g->arena, Ids, w.n + 1);
+    w.sent = arena_array(g->arena, Ids, w.n + 1);
+    return w;
+}
+
+/* Gradients get names that say whose they are; the '%' keeps them apart from the model's. */
+static void name_gradient(Graph *g, ValueId d, ValueId of)
+{
+    if (val(g, d)->kind != V_NODE || strncmp(val(g, d)->name, "%grad/", 6) == 0)
+        return;
+    char *name = arena_printf(g->arena, "%%grad/%s", val(g, of)->name);
+    for (uint32_t k = 2; strmap_get(&g->by_name, name) != NONE; k++)
+        name = arena_printf(g->arena, "%%grad/%s%%%u", val(g, of)->name, k);
+    graph_rename(g, d, name);
+}
+
+/* ((c0 + c1) + c2) + ..: flat and sequential. */
+static ValueId add_up(Walk *w, const Ids *part, ValueId of)
+{
+    if (part->n == 0)
+        return NONE;
+    ValueId sum = part->at[0];
+    for (uint32_t i = 1; i < part->n; i++) {
+        sum = g_add(w->g, sum, part->at[i]);
+        name_gradient(w->g, sum, of);
+    }
+    return sum;
+}
+
+static void take(Walk *w, ValueId of, ValueId d)
+{
+    Graph *g = w->g;
+    INSIST(of < w->n && d < g->value.n);
+    if (!shape_equal(&val(g, d)->shape, &val(g, of)->shape)) {
+        Shape s = val(g, of)->shape;                    /* a constant scalar gradient of a larger value */
+        d = g_expand(g, d, &s);
+    }
+    INSIST(shape_equal(&val(g, d)->shape, &val(g, of)->shape) && val(g, d)->dtype == val(g, of)->dtype);
+    name_gradient(g, d, of);
+    vec_push(g->arena, &w->part[of], d);
+}
+
+static void activity(Walk *w, const NodeId *list, uint32_t n)
+{
+    Graph *g = w->g;
+    for (uint32_t i = 0; i < n; i++) {
+        const Node *node = &g->node.at[list[i]];
+        bool any = false;
+        uint32_t nin = node->op == OP_Phase ? 1 : node->nin;
+        for (uint32_t j = 0; j < nin; j++)
+            any |= node->in[j] != NONE && w->active[node->in[j]];
+        if (!any || !op_differentiable(node->op))
+            continue;
+        for (uint32_t j = 0; j < node->nout; j++)
+            w->active[node->out[j]] |= dtype_is_float(val(g, node->out[j])->dtype);
+    }
+}
+
+static void back_through(Walk *w, NodeId id)
+{
+    Graph *g = w->g;
+    const Node node = g->node.at[id];                   /* a copy: the array grows while rules build nodes */
+    bool reached = false, wanted = false;
+    g->cur_origin = node.origin;
+    ValueId *dy = arena_array(g->arena, ValueId, node.nout), *din = arena_array(g->arena, ValueId, node.nin);
+    bool *want = arena_array(g->arena, bool, node.nin);
+    for (uint32_t i = 0; i < node.nin; i++) {
+        din[i] = NONE;
+        want[i] = node.in[i] != NONE && w->active[node.in[i]];
+        wanted |= want[i];
+    }
+    for (uint32_t i = 0; i < node.nout; i++)
+        reached |= w->part[node.out[i]].n > 0;
+    if (!wanted || !reached)
+        return;
+    for (uint32_t i = 0; i < node.nout; i++)
+        dy[i] = add_up(w, &w->part[node.out[i]], node.out[i]);
+    Vjp v = {.g = g, .node = id, .in = node.in, .out = node.out, .dy = dy, .want = want, .din = din};
+    if (!vjp_apply(&v))
+        return;
+    for (uint32_t i = 0; i < node.nin; i++)
+        if (want[i] && din[i] != NONE)
+            take(w, node.in[i], din[i]);
+}
+
+static void walk_back(Walk *w, const NodeId *list, uint32_t n)
+{
+    uint32_t origin = w->g->cur_origin;
+    for (uint32_t i = n; i-- > 0;)
+        back_through(w, list[i]);
+    w->g->cur_origin = origin;
+}
+
+/* Of the nodes first.. those that lead to a gradient asked for, in order. */
+static Ids live(Graph *g, NodeId first, const Ids *root, uint32_t nroot)
+{
+    uint32_t n = g->node.n - first;
+    bool *alive = arena_array(g->arena, bool, n + 1);
+    Ids list = {0};
+    for (uint32_t r = 0; r < nroot; r++)
+        for (uint32_t i = 0; i < root[r].n; i++) {
+            const Value *v = val(g, root[r].at[i]);
+            if (v->kind == V_NODE && v->node >= first)
+                alive[v->node - first] = true;
+        }
+    for (uint32_t i = n; i-- > 0;) {
+        const Node *node = &g->node.at[first + i];
+        for (uint32_t j = 0; alive[i] && j < node->nin; j++) {
+            const Value *v = node->in[j] == NONE ? NULL : val(g, node->in[j]);
+            if (v && v->kind == V_NODE && v->node >= first)
+                alive[v->node - first] = true;
+        }
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (alive[i])
+            vec_push(g->arena, &list, first + i);
+    return list;
+}
+
+/* The gradients of a stage's inputs, and what it owes the stages before it. */
+static void send_back(Walk *w, Stage *s)
+{
+    Graph *g = w->g;
+    for (uint32_t i = 0; i < s->input.n; i++) {
+        StageInput *in = &s->input.at[i];
+        Ids *part = &w->part[in->value];
+        in->gradient = in->from != NONE && part->n > 0;
+        if (!in->gradient)
+            continue;
+        if (w->sent[in->value].n == 0 && part->n > 1) {         /* no later stage contributes: the sum starts here */
+            const Value *v = val(g, in->value);
+            if (v->kind == V_NODE)
+                g->cur_origin = g->node.at[v->node].origin;
+            vec_push(g->arena, &in->grads, add_up(w, part, in->value));
+        } else {
+            for (uint32_t j = 0; j < part->n; j++)
+                vec_push(g->arena, &in->grads, part->at[j]);
+        }
+        for (uint32_t j = 0; j < in->grads.n; j++)
+            vec_push(g->arena, &w->sent[in->value], in->grads.at[j]);
+        *part = (Ids){0};
+    }
+}
+
+static void stage_backward(Walk *w, Pipe *p, Stage *s)
+{
+    Graph *g = w->g;
+    NodeId first = g->node.n;
+    uint32_t origin = g->cur_origin;
+    for (uint32_t i = 0; i < s->output.n; i++) {
+        StageOutput *out = &s->output.at[i];
+        out->dys = w->sent[out->value];
+        for (uint32_t j = 0; j < out->dys.n; j++)
+            vec_push(g->arena, &w->part[out->value], out->dys.at[j]);
+    }
+    if (s->index + 1 == p->stage.n && w->active[p->loss])
+        vec_push(g->arena, &w->part[p->loss], g_scalar(g, val(g, p->loss)->dtype, 1));
+    walk_back(w, s->forward.at, s->forward.n);
+    send_back(w, s);
+    Ids *root = arena_array(g->arena, Ids, s->input.n + s->param.n);
+    uint32_t nroot = 0;
+    for (uint32_t i = 0; i < s->param.n; i++) {
+        ValueId v = g->param.at[s->param.at[i].param].value;
+        s->param.at[i].grads = w->part[v];
+        w->part[v] = (Ids){0};
+        root[nroot++] = s->param.at[i].grads;
+    }
+    for (uint32_t i = 0; i < s->input.n; i++)
+        root[nroot++] = s->input.at[i].grads;
+    s->backward = live(g, first, root, nroot);
+    g->cur_origin = origin;
+}
+
+static void mark_edges(Pipe *p)
+{
+    for (uint32_t e = 0; e < p->edge.n; e++) {
+        Edge *edge = &p->edge.at[e];
+        const Stage *to = &p->stage.at[edge->to];
+        if (edge->kind == EDGE_ACTIVATION)
+            for (uint32_t i = 0; i < to->input.n; i++)
+                edge->gradient |= to->input.at[i].value == edge->value && to->input.at[i].gradient;
+        if (edge->kind == EDGE_PARAMETER)
+            for (uint32_t i = 0; i < to->param.n; i++)
+                edge->gradient |= p->graph->param.at[to->param.at[i].param].value == edge->value &&
+                                  to->param.at[i].grads.n > 0;
+    }
+}
+
+void autodiff(Pipe *p)
+{
+    Graph *g = p->graph;
+    if (p->loss == NONE || p->stage.n == 0)
+        return;
+    Walk w = walk_new(g);
+    for (uint32_t i = 0; i < g->param.n; i++)
+        if (g->param.at[i].trainable && dtype_is_float(g->param.at[i].dtype))
+            w.active[g->param.at[i].value] = true;
+    for (uint32_t s = 0; s < p->stage.n; s++)
+        activity(&w, p->stage.at[s].forward.at, p->stage.at[s].forward.n);
+    for (uint32_t s = p->stage.n; s-- > 0;)
+        stage_backward(&w, p, &p->stage.at[s]);
+    mark_edges(p);
+}
+
+void grad_nodes(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt, const ValueId *wrt, ValueId *dwrt)
+{
+    Walk w = walk_new(g);
+    for (uint32_t i = 0; i < nwrt; i++)
+        w.active[wrt[i]] = true;
+    activity(&w, list, n);
+    if (w.active[y])
+        vec_push(g->arena, &w.part[y], g_scalar(g, val(g, y)->dtype, 1));
+    walk_back(&w, list, n);
+    for (uint32_t i = 0; i < nwrt; i++)
+        dwrt[i] = add_up(&w, &w.part[wrt[i]], wrt[i]);
+}

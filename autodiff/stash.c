@@ -1,0 +1,401 @@
+/*
+ * stash.c - what forward keeps for backward: the fewest bytes from which backward can be computed, recomputing
+ * only what is cheap and exact (elementwise operations and views).
+ *
+ * A minimum vertex cut, found by maximum flow (Dinic 1970).  Every value v that forward makes, or backward could
+ * make from forward's values alone, is an arc of capacity bytes(v); sources are what cannot be recomputed,
+ * the sink is what backward reads.  The cut arcs are the stash.  Values of backward in the cut (a mask of
+ * bytes where backward asks only whether y > 0) move into forward.  Of equal cuts: bases before views of them, forward's own
+ * values before moved ones, else the cut nearest the sink, which recomputes least.
+ */
+#include <string.h>
+
+#include "autodiff.h"
+
+enum { TIE_BITS = 12 };
+static const int64_t ENDLESS = INT64_MAX / 4;
+
+typedef struct { uint32_t to, next; int64_t cap; } Arc;         /* arc i and its reverse i ^ 1 */
+
+typedef struct {
+    Graph *g;
+    Arena *a;                       /* scratch, one per run */
+    Stage *s;
+    /* by value id; NONE or 0 outside the stage at hand */
+    uint32_t *index;                /* the value's number in the flow network, NONE: not in it */
+    bool *kept;                     /* in the stash */
+    bool *need;                     /* backward reads it */
+    ValueId *clone;                 /* what takes its place in backward */
+    /* by node id */
+    bool *movable;                  /* a node of backward that depends on forward alone, and is cheap */
+    bool *moved;                    /* now runs in forward */
+    bool *remains;                  /* still runs in backward */
+    uint32_t *first_use;            /* position in backward before which a recomputed node must stand */
+    /* the network: vertex 0 source, 1 sink, 2 + 2 i a value's entry, 3 + 2 i its exit */
+    VEC(ValueId) value;
+    VEC(Arc) arc;
+    uint32_t *head, *level, *at, *queue;
+    uint32_t vertices;
+} Cut;
+
+static bool cheap(Op op) { return op_is_map(op) || op_is_view(op) || op == OP_Phase; }
+
+static bool is_free(const Pipe *p, ValueId v)
+{
+    const Value *x = val(p->graph, v);
+    return x->kind == V_PARAM || x->kind == V_CONST || v == p->loss_scale;
+}
+
+static int64_t weight(const Cut *c, ValueId v)
+{
+    const Value *x = val(c->g, v);
+    int64_t bytes = shape_elements(&x->shape) * (int64_t)dtype_size(x->dtype);
+    int64_t tie = 1;
+    if (x->kind == V_NODE) {
+        tie += op_is_view(c->g->node.at[x->node].op) || c->g->node.at[x->node].op == OP_Phase;
+        tie += 2 * c->movable[x->node];
+    }
+    return bytes >= ENDLESS >> TIE_BITS ? ENDLESS - 1 : (bytes << TIE_BITS) + tie;
+}
+
+static void add_arc(Cut *c, uint32_t from, uint32_t to, int64_t cap)
+{
+    vec_push(c->a, &c->arc, ((Arc){to, c->head[from], cap}));
+    c->head[from] = c->arc.n - 1;
+    vec_push(c->a, &c->arc, ((Arc){from, c->head[to], 0}));
+    c->head[to] = c->arc.n - 1;
+}
+
+static void enter(Cut *c, ValueId v)
+{
+    if (c->index[v] != NONE)
+        return;
+    c->index[v] = c->value.n;
+    vec_push(c->a, &c->value, v);
+}
+
+static uint32_t entry(const Cut *c, ValueId v) { return 2 + 2 * c->index[v]; }
+static uint32_t leave(const Cut *c, ValueId v) { return 3 + 2 * c->index[v]; }
+static bool inside(const Cut *c, ValueId v) { return v != NONE && c->index[v] != NONE; }
+
+/* ---- the network ------------------------------------------------------------------------------ */
+
+/* Phase in training reads operand 0 only. */
+static uint32_t operands(const Node *n) { return n->op == OP_Phase ? 1 : n->nin; }
+
+/* Nodes of backward that read nothing of backward: candidates to run in forward instead.  Count reads no data at
+   all, only how many rows there are: its one number is kept rather than its operand. */
+static void find_movable(Cut *c, const Pipe *p)
+{
+    for (uint32_t i = 0; i < c->s->backward.n; i++) {
+        NodeId id = c->s->backward.at[i];
+        const Node *n = &c->g->node.at[id];
+        bool some = false, all = cheap(n->op) || n->op == OP_Count;
+        for (uint32_t j = 0; j < operands(n) && all; j++) {
+            bool in = inside(c, n->in[j]);
+            some |= in;
+            all = in || n->in[j] == NONE || is_free(p, n->in[j]);
+        }
+        c->movable[id] = all && some;
+        for (uint32_t j = 0; c->movable[id] && j < n->nout; j++)
+            enter(c, n->out[j]);
+    }
+}
+
+static void connect_node(Cut *c, NodeId id, bool source)
+{
+    const Node *n = &c->g->node.at[id];
+    for (uint32_t o = 0; o < n->nout; o++) {
+        if (source)
+            add_arc(c, 0, entry(c, n->out[o]), ENDLESS);
+        for (uint32_t j = 0; !source && j < operands(n); j++)
+            if (inside(c, n->in[j]))
+                add_arc(c, leave(c, n->in[j]), entry(c, n->out[o]), ENDLESS);
+    }
+}
+
+static void build_network(Cut *c)
+{
+    Graph *g = c->g;
+    Stage *s = c->s;
+    c->vertices = 2 + 2 * c->value.n;
+    c->arc.n = 0;
+    c->head = arena_array(c->a, uint32_t, c->vertices);
+    c->level = arena_array(c->a, uint32_t, c->vertices);
+    c->at = arena_array(c->a, uint32_t, c->vertices);
+    c->queue = arena_array(c->a, uint32_t, c->vertices);
+    memset(c->head, 0xff, c->vertices * sizeof *c->head);
+    for (uint32_t i = 0; i < c->value.n; i++)
+        add_arc(c, 2 + 2 * i, 3 + 2 * i, weight(c, c->value.at[i]));    /* arc 2 i */
+    for (uint32_t i = 0; i < s->input.n; i++)
+        if (inside(c, s->input.at[i].value))
+            add_arc(c, 0, entry(c, s->input.at[i].value), ENDLESS);
+    for (uint32_t i = 0; i < s->forward.n; i++)
+        connect_node(c, s->forward.at[i], !cheap(g->node.at[s->forward.at[i]].op));
+    for (uint32_t i = 0; i < s->backward.n; i++) {
+        NodeId id = s->backward.at[i];
+        const Node *n = &g->node.at[id];
+        if (c->movable[id])
+            connect_node(c, id, false);
+        for (uint32_t j = 0; !c->movable[id] && j < n->nin; j++)
+            if (inside(c, n->in[j]))
+                add_arc(c, leave(c, n->in[j]), 1, ENDLESS);
+    }
+}
+
+/* A gradient that is itself a value of forward (y = a b with dy = 1) must be there as it is. */
+static void force_roots(Cut *c)
+{
+    Stage *s = c->s;
+    for (uint32_t i = 0; i < s->input.n + s->param.n; i++) {
+        const Ids *grads = i < s->input.n ? &s->input.at[i].grads : &s->param.at[i - s->input.n].grads;
+        for (uint32_t j = 0; j < grads->n; j++)
+            if (inside(c, grads->at[j])) {
+                c->kept[grads->at[j]] = true;
+                c->arc.at[2 * c->index[grads->at[j]]].cap = 0;
+            }
+    }
+}
+
+/* ---- Dinic ------------------------------------------------------------------------------------ */
+
+static bool layers(Cut *c)
+{
+    memset(c->level, 0xff, c->vertices * sizeof *c->level);
+    uint32_t n = 0;
+    c->level[0] = 0;
+    c->queue[n++] = 0;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t e = c->head[c->queue[i]]; e != NONE; e = c->arc.at[e].next)
+            if (c->arc.at[e].cap > 0 && c->level[c->arc.at[e].to] == NONE) {
+                c->level[c->arc.at[e].to] = c->level[c->queue[i]] + 1;
+                c->queue[n++] = c->arc.at[e].to;
+            }
+    return c->level[1] != NONE;
+}
+
+/* One augmenting path in the layered network, without recursion: graphs may be very deep. path holds arcs. */
+static bool augment(Cut *c, uint32_t *path)
+{
+    uint32_t v = 0, n = 0;
+    while (v != 1) {
+        uint32_t e = c->at[v];
+        while (e != NONE && !(c->arc.at[e].cap > 0 && c->level[c->arc.at[e].to] == c->level[v] + 1))
+            e = c->arc.at[e].next;
+        c->at[v] = e;
+        if (e != NONE) {
+            path[n++] = e;
+            v = c->arc.at[e].to;
+        } else if (n > 0) {                                     /* a dead end: back, and past that arc */
+            uint32_t back = path[--n];
+            v = c->arc.at[back ^ 1].to;
+            c->at[v] = c->arc.at[back].next;
+        } else {
+            return false;
+        }
+    }
+    int64_t flow = ENDLESS;
+    for (uint32_t i = 0; i < n; i++)
+        if (c->arc.at[path[i]].cap < flow)
+            flow = c->arc.at[path[i]].cap;
+    for (uint32_t i = 0; i < n; i++) {
+        Arc *fwd = &c->arc.at[path[i]], *rev = &c->arc.at[path[i] ^ 1];
+        if (fwd->cap < ENDLESS)
+            fwd->cap -= flow;
+        if (rev->cap < ENDLESS)
+            rev->cap += flow;
+    }
+    return true;
+}
+
+/* Marks the values of the minimum cut nearest the sink. */
+static void minimum_cut(Cut *c)
+{
+    uint32_t *path = arena_array(c->a, uint32_t, c->vertices);
+    while (layers(c)) {
+        memcpy(c->at, c->head, c->vertices * sizeof *c->at);
+        while (augment(c, path))
+            ;
+    }
+    memset(c->level, 0xff, c->vertices * sizeof *c->level);     /* level 0: can reach the sink */
+    uint32_t n = 0;
+    c->level[1] = 0;
+    c->queue[n++] = 1;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t e = c->head[c->queue[i]]; e != NONE; e = c->arc.at[e].next)
+            if (c->arc.at[e ^ 1].cap > 0 && c->level[c->arc.at[e].to] == NONE) {
+                c->level[c->arc.at[e].to] = 0;
+                c->queue[n++] = c->arc.at[e].to;
+            }
+    for (uint32_t i = 0; i < c->value.n; i++)
+        if (c->level[2 + 2 * i] == NONE && c->level[3 + 2 * i] == 0)
+            c->kept[c->value.at[i]] = true;
+}
+
+/* ---- what follows from the cut ----------------------------------------------------------------- */
+
+static bool makes(const Graph *g, NodeId id, const bool *set, const bool *but)
+{
+    const Node *n = &g->node.at[id];
+    for (uint32_t i = 0; i < n->nout; i++)
+        if (set[n->out[i]] && !(but && but[n->out[i]]))
+            return true;
+    return false;
+}
+
+/* Which movable nodes run in forward (a kept value depends on them), which remain in backward. */
+static void place_movable(Cut *c)
+{
+    Graph *g = c->g;
+    Ids *b = &c->s->backward;
+    bool *wanted = arena_array(c->a, bool, g->value.n + 1);     /* by forward */
+    for (uint32_t i = b->n; i-- > 0;) {
+        NodeId id = b->at[i];
+        const Node *n = &g->node.at[id];
+        if (c->movable[id] && (makes(g, id, wanted, NULL) || makes(g, id, c->kept, NULL))) {
+            c->moved[id] = true;
+            for (uint32_t j = 0; j < operands(n); j++)
+                if (n->in[j] != NONE)
+                    wanted[n->in[j]] = true;
+        }
+        c->remains[id] = !c->movable[id] || makes(g, id, c->need, c->kept);
+        for (uint32_t j = 0; c->remains[id] && j < operands(n); j++)
+            if (inside(c, n->in[j]))
+                c->need[n->in[j]] = true;
+    }
+}
+
+static void use_at(Cut *c, ValueId v, uint32_t position)
+{
+    if (!inside(c, v) || c->kept[v] || val(c->g, v)->kind != V_NODE)
+        return;
+    NodeId id = val(c->g, v)->node;
+    if (position < c->first_use[id])
+        c->first_use[id] = position;
+}
+
+static ValueId stand_in(const Cut *c, ValueId v)
+{
+    return inside(c, v) && !c->kept[v] && c->clone[v] != NONE ? c->clone[v] : v;
+}
+
+/* A copy of a node that reads the stand-ins; its values stand in for the node's. Appends it to list. */
+static void clone_node(Cut *c, NodeId id, Ids *list)
+{
+    Graph *g = c->g;
+    const Node n = g->node.at[id];
+    if (n.op == OP_Phase) {
+        c->clone[n.out[0]] = stand_in(c, n.in[0]);
+        return;
+    }
+    ValueId *in = arena_array(c->a, ValueId, n.nin);
+    for (uint32_t j = 0; j < n.nin; j++)
+        in[j] = n.in[j] == NONE ? NONE : stand_in(c, n.in[j]);
+    NodeId first = g->node.n;
+    g->cur_origin = n.origin;
+    ValueId r = graph_node(g, n.op, n.nin, in, n.attr);
+    for (uint32_t o = 0; o < n.nout; o++) {
+        ValueId v = n.nout == 1 ? r : graph_out(g, r, o);
+        c->clone[n.out[o]] = v;
+        if (val(g, v)->kind == V_NODE && val(g, v)->node >= first)
+            g->value.at[v].batch = val(g, n.out[o])->batch;
+    }
+    for (NodeId k = first; k < g->node.n; k++)
+        vec_push(g->arena, list, k);
+}
+
+/* Backward again, each recomputed node just before its first use, all reading stand-ins. */
+static void rewrite(Cut *c)
+{
+    Graph *g = c->g;
+    Stage *s = c->s;
+    Ids *again = arena_array(c->a, Ids, s->backward.n + 1);     /* recomputed nodes by position of first use */
+    Ids backward = {0}, recompute = {0};
+    for (uint32_t i = 0; i < s->backward.n; i++) {
+        const Node *n = &g->node.at[s->backward.at[i]];
+        for (uint32_t j = 0; c->remains[s->backward.at[i]] && j < n->nin; j++)
+            use_at(c, n->in[j], i);
+    }
+    for (uint32_t i = s->forward.n; i-- > 0;) {
+        NodeId id = s->forward.at[i];
+        const Node *n = &g->node.at[id];
+        for (uint32_t j = 0; c->first_use[id] != NONE && j < operands(n); j++)
+            use_at(c, n->in[j], c->first_use[id]);
+    }
+    for (uint32_t i = 0; i < s->forward.n; i++)
+        if (c->first_use[s->forward.at[i]] != NONE)
+            clone_node(c, s->forward.at[i], &again[c->first_use[s->forward.at[i]]]);
+    for (uint32_t i = 0; i < s->backward.n; i++) {
+        NodeId id = s->backward.at[i];
+        for (uint32_t k = 0; k < again[i].n; k++) {
+            vec_push(g->arena, &backward, again[i].at[k]);
+            vec_push(g->arena, &recompute, again[i].at[k]);
+        }
+        if (!c->remains[id])
+            continue;
+        if (c->moved[id]) {                                     /* runs in forward as well: a copy here */
+            clone_node(c, id, &backward);
+            continue;
+        }
+        Node *n = &g->node.at[id];
+        for (uint32_t j = 0; j < n->nin; j++)
+            if (n->in[j] != NONE)
+                n->in[j] = stand_in(c, n->in[j]);
+        vec_push(g->arena, &backward, id);
+    }
+    for (uint32_t i = 0; i < s->backward.n; i++)
+        if (c->moved[s->backward.at[i]])
+            vec_push(g->arena, &s->forward, s->backward.at[i]);
+    s->backward = backward;
+    s->recompute = recompute;
+}
+
+static void stash_stage(Cut *c, Pipe *p, Stage *s)
+{
+    c->s = s;
+    c->value.n = 0;
+    for (uint32_t i = 0; i < s->input.n; i++)
+        if (!is_free(p, s->input.at[i].value))
+            enter(c, s->input.at[i].value);
+    for (uint32_t i = 0; i < s->forward.n; i++) {
+        const Node *n = &c->g->node.at[s->forward.at[i]];
+        for (uint32_t j = 0; j < n->nout; j++)
+            enter(c, n->out[j]);
+    }
+    find_movable(c, p);
+    build_network(c);
+    force_roots(c);
+    minimum_cut(c);
+    place_movable(c);
+    rewrite(c);
+    for (uint32_t i = 0; i < c->value.n; i++) {
+        ValueId v = c->value.at[i];
+        if (c->kept[v])
+            vec_push(c->g->arena, &s->stash, v);
+        c->index[v] = c->clone[v] = NONE;                       /* a stage's input is another stage's value */
+        c->kept[v] = c->need[v] = false;
+    }
+}
+
+void stash_minimize(Pipe *p)
+{
+    Graph *g = p->graph;
+    uint32_t nv = g->value.n + 1, nn = g->node.n + 1, origin = g->cur_origin;
+    Cut c = {.g = g, .a = arena_new()};
+    c.index = arena_array(c.a, uint32_t, nv);
+    c.clone = arena_array(c.a, ValueId, nv);
+    c.kept = arena_array(c.a, bool, nv);
+    c.need = arena_array(c.a, bool, nv);
+    c.movable = arena_array(c.a, bool, nn);
+    c.moved = arena_array(c.a, bool, nn);
+    c.remains = arena_array(c.a, bool, nn);
+    c.first_use = arena_array(c.a, uint32_t, nn);
+    memset(c.index, 0xff, nv * sizeof *c.index);
+    memset(c.clone, 0xff, nv * sizeof *c.clone);
+    memset(c.first_use, 0xff, nn * sizeof *c.first_use);
+    for (uint32_t i = 0; i < p->stage.n; i++)
+        if (p->stage.at[i].backward.n > 0)
+            stash_stage(&c, p, &p->stage.at[i]);
+    g->cur_origin = origin;
+    arena_free(c.a);
+}
