@@ -1,0 +1,714 @@
+/*
+ * batch.c - which dimension of every value holds the rows of the microbatch.
+ *
+ * In: a shaped graph.  Out: Value.batch of every value from `from` on, and in words what forbids smaller
+ * chunks (uneven) and what lets samples influence each other (mixes).
+ * A forward dataflow over the nodes in order, one rule per core op.  A value that does not depend on the
+ * data but has the batch's size where it meets the batch (an Expand, a constant) is tagged on demand: the
+ * demand walks back to its source, and the sweep is repeated until nothing changes.  A dimension of k * rows
+ * elements counts as the batch when the rows are outermost in it: then fewer rows are a prefix of it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition.h"
+
+typedef struct { ValueId from, to; int dim; } Retagged;
+
+typedef struct {
+    Graph *g;
+    Arena *scratch;
+    ValueId from;
+    int64_t rows;
+    VEC(int) want;                  /* by value id: the dimension demanded of an Expand's result */
+    VEC(Retagged) copies;           /* constants tagged for a user: a copy, since other users may mean another dimension */
+    bool changed;
+    const char *why;                /* the reason of the rule that failed */
+    bool mixing;                    /* the rule just run lets samples influence each other at once */
+    bool sums;                      /* the rule just run summed over the batch */
+} Batch;
+
+static bool shape_is_one(const Shape *s)
+{
+    for (int i = 0; i < s->rank; i++)
+        if (s->d[i] != 1)
+            return false;
+    return true;
+}
+
+static int fail(Batch *b, const char *why)
+{
+    b->why = why;
+    return BATCH_MIXED;
+}
+
+static int want_of(const Batch *b, ValueId v)
+{
+    return v < b->want.n ? b->want.at[v] : BATCH_NONE;
+}
+
+static void set_want(Batch *b, ValueId v, int dim)
+{
+    while (b->want.n <= v)
+        vec_push(b->scratch, &b->want, BATCH_NONE);
+    b->want.at[v] = dim;
+    b->g->value.at[v].batch = dim;
+    b->changed = true;
+}
+
+/* Where dimension dim of `in` begins in `out` when both are the same elements in row-major order; -1: nowhere. */
+static int reshape_map(const Shape *in, const Shape *out, int dim, int64_t rows)
+{
+    int64_t before = 1, at = 1;
+    for (int i = 0; i < dim; i++)
+        before *= in->d[i];
+    for (int j = 0; j < out->rank && at <= before; at *= out->d[j], j++)
+        if (at == before && out->d[j] % rows == 0 && (out->d[j] != 1 || rows == 1))
+            return j;
+    return -1;
+}
+
+/* The integer at element i of a constant; false for types that hold no index. */
+static bool const_int(const Value *v, int64_t i, int64_t *x)
+{
+    switch (v->dtype) {
+    case DT_I64: *x = ((const int64_t *)v->data)[i]; return true;
+    case DT_I32: *x = ((const int32_t *)v->data)[i]; return true;
+    default: return false;
+    }
+}
+
+/*
+ * A constant may be tagged when its rows are all equal, or integers that grow by the same step from row to
+ * row (positions, row numbers): then the constant of a smaller batch is a prefix of it.
+ */
+static bool rows_regular(const Value *v, int dim, int64_t rows)
+{
+    int64_t inner = 1, outer = 1;
+    for (int i = 0; i < dim; i++)
+        outer *= v->shape.d[i];
+    for (int i = dim + 1; i < v->shape.rank; i++)
+        inner *= v->shape.d[i];
+    int64_t block = v->shape.d[dim] / rows * inner, whole = block * rows;
+    size_t size = dtype_size(v->dtype);
+    if (rows == 1 || outer * whole == 0)
+        return true;
+    if (size == 0)
+        return false;
+    const char *at = v->data;
+    bool equal = true;
+    for (int64_t o = 0; o < outer && equal; o++)
+        for (int64_t r = 1; r < rows && equal; r++)
+            equal = memcmp(at + (size_t)(o * whole) * size, at + (size_t)(o * whole + r * block) * size,
+                           (size_t)block * size) == 0;
+    if (equal)
+        return true;
+    int64_t first, next, step;
+    if (!const_int(v, 0, &first) || !const_int(v, block, &next))
+        return false;
+    step = next - first;
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t i = 0; i < whole; i++) {
+            int64_t x, base;
+            if (!const_int(v, o * whole + i, &x) || !const_int(v, o * whole + i % block, &base) ||
+                x != base + i / block * step)
+                return false;
+        }
+    return true;
+}
+
+static ValueId tagged_copy(Batch *b, ValueId v, int dim)
+{
+    for (uint32_t i = 0; i < b->copies.n; i++)
+        if (b->copies.at[i].from == v && b->copies.at[i].dim == dim)
+            return b->copies.at[i].to;
+    Value was = *val(b->g, v);
+    Shape shape = was.shape;
+    ValueId to = graph_value(b->g, V_CONST, NULL, was.dtype, &shape);
+    b->g->value.at[to].data = was.data;
+    b->g->value.at[to].batch = dim;
+    Retagged r = {v, to, dim};
+    vec_push(b->scratch, &b->copies, r);
+    return to;
+}
+
+static bool demand(Batch *b, ValueId *slot, int dim);
+
+/* Demands dimension dim of an operand aligned to the right with a result of rank `rank`; broadcast dims are fine. */
+static bool demand_aligned(Batch *b, ValueId *slot, int dim, int rank)
+{
+    const Value *v = val(b->g, *slot);
+    int own = dim - (rank - v->shape.rank);
+    if (own < 0 || (v->shape.d[own] == 1 && v->batch == BATCH_NONE))
+        return true;
+    return demand(b, slot, own);
+}
+
+static bool demand_all(Batch *b, Node *n, int dim, int rank)
+{
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (n->in[i] != NONE && !demand_aligned(b, &n->in[i], dim, rank))
+            return false;
+    return true;
+}
+
+static bool in_axes(const Attr *a, int dim)
+{
+    for (int i = 0; i < a->n; i++)
+        if (a->a[i] == dim)
+            return true;
+    return false;
+}
+
+/* Can node's result carry the batch in dimension dim?  Passes the demand on to its operands. */
+static bool demand_node(Batch *b, Node *n, ValueId out, int dim)
+{
+    Shape os = val(b->g, out)->shape;
+    Shape is = n->nin > 0 && n->in[0] != NONE ? val(b->g, n->in[0])->shape : os;
+    int axis = (int)n->attr.axis;
+    if (op_is_map(n->op) || n->op == OP_Phase || n->op == OP_Identity || n->op == OP_Dropout)
+        return demand_all(b, n, dim, os.rank);
+    switch (n->op) {
+    case OP_Expand:
+        return demand_aligned(b, &n->in[0], dim, os.rank);
+    case OP_Reshape: {
+        int j = reshape_map(&os, &is, dim, b->rows);
+        return j >= 0 && demand(b, &n->in[0], j);
+    }
+    case OP_Transpose:
+        return demand(b, &n->in[0], (int)n->attr.a[dim]);
+    case OP_Slice:
+        return os.d[dim] == is.d[dim] && n->attr.c[dim] == 1 && demand(b, &n->in[0], dim);
+    case OP_Pad:
+        return os.d[dim] == is.d[dim] && demand(b, &n->in[0], dim);
+    case OP_Split: case OP_Softmax: case OP_LogSoftmax: case OP_CumSum: case OP_TopK:
+        return dim != axis && demand(b, &n->in[0], dim);
+    case OP_Concat:
+        return dim != axis && demand_all(b, n, dim, os.rank);
+    case OP_ReduceSum: case OP_ReduceMean: case OP_ReduceMax: case OP_ReduceMin: case OP_ReduceProd:
+        return !in_axes(&n->attr, dim) && demand(b, &n->in[0], dim);
+    case OP_ArgMax: case OP_ArgMin:
+        return dim != axis && demand(b, &n->in[0], dim);
+    case OP_Gather: {
+        int ri = val(b->g, n->in[1])->shape.rank;
+        if (dim < axis)
+            return demand(b, &n->in[0], dim);
+        return dim < axis + ri ? demand(b, &n->in[1], dim - axis) : demand(b, &n->in[0], dim - ri + 1);
+    }
+    case OP_GatherElements: case OP_ScatterElements:
+        return dim != axis && demand_all(b, n, dim, os.rank);
+    case OP_MatMul: {
+        int ra = is.rank, rb = val(b->g, n->in[1])->shape.rank;
+        if (dim == os.rank - 2)
+            return demand(b, &n->in[0], ra - 2);
+        if (dim == os.rank - 1)
+            return demand(b, &n->in[1], rb - 1);
+        return demand_all(b, n, dim, os.rank);
+    }
+    default:
+        return false;
+    }
+}
+
+static bool demand(Batch *b, ValueId *slot, int dim)
+{
+    ValueId v = *slot;
+    Value x = *val(b->g, v);
+    if (x.batch == dim || b->rows == 1)
+        return true;
+    if (x.batch != BATCH_NONE || x.shape.d[dim] % b->rows != 0)
+        return false;
+    if (x.kind == V_CONST) {
+        if (!rows_regular(&x, dim, b->rows))
+            return false;
+        *slot = tagged_copy(b, v, dim);
+        return true;
+    }
+    if (x.kind != V_NODE || v < b->from || !demand_node(b, &b->g->node.at[x.node], v, dim))
+        return false;
+    set_want(b, v, dim);
+    return true;
+}
+
+/* ---- rules ---------------------------------------------------------------------------------- */
+
+/* All operands broadcast against each other; `skip` is a dimension that is not compared (Concat's axis), or -1. */
+static int rule_aligned(Batch *b, Node *n, int rank)
+{
+    int dim = BATCH_NONE;
+    for (uint32_t i = 0; i < n->nin; i++) {
+        if (n->in[i] == NONE)
+            continue;
+        const Value *v = val(b->g, n->in[i]);
+        if (v->batch < 0)
+            continue;
+        int at = v->batch + rank - v->shape.rank;
+        if (dim == BATCH_NONE)
+            dim = at;
+        else if (dim != at && b->rows > 1)
+            return fail(b, "its operands hold the batch in different dimensions");
+    }
+    if (dim != BATCH_NONE && !demand_all(b, n, dim, rank))
+        return fail(b, "an operand has the batch's size but is fixed in the model");
+    return dim;
+}
+
+static int rule_expand(Batch *b, Node *n)
+{
+    const Value *x = val(b->g, n->in[0]), *y = val(b->g, n->out[0]);
+    int want = want_of(b, n->out[0]), dim = x->batch < 0 ? BATCH_NONE : x->batch + y->shape.rank - x->shape.rank;
+    if (dim == BATCH_NONE)
+        return want;
+    return want == BATCH_NONE || want == dim ? dim : fail(b, "it repeats every row once per row");
+}
+
+static int rule_reshape(Batch *b, Node *n)
+{
+    const Value *x = val(b->g, n->in[0]), *y = val(b->g, n->out[0]);
+    int j = reshape_map(&x->shape, &y->shape, x->batch, b->rows);
+    if (j < 0 && b->rows == 1)
+        return BATCH_NONE;
+    return j >= 0 ? j : fail(b, "the batch is not the outermost factor of the dimension it goes into");
+}
+
+static int rule_matmul(Batch *b, Node *n)
+{
+    const Value *x = val(b->g, n->in[0]), *y = val(b->g, n->in[1]);
+    int ra = x->shape.rank, rb = y->shape.rank, rank = ra > rb ? ra : rb;
+    int ta = x->batch, tb = y->batch;
+    if ((ta >= 0 && ta == ra - 1) || (tb >= 0 && tb == rb - 2)) {
+        b->sums = true;
+        if (demand(b, &n->in[0], ra - 1) && demand(b, &n->in[1], rb - 2))
+            return BATCH_NONE;
+        return fail(b, "it multiplies along the batch with an operand of fixed size");
+    }
+    if (ta == ra - 2 || tb == rb - 1) {
+        if (ta >= 0 && tb >= 0 && b->rows > 1)
+            return fail(b, "it multiplies every row with every row");
+        return ta == ra - 2 ? rank - 2 : rank - 1;
+    }
+    return rule_aligned(b, n, rank);
+}
+
+static int rule_gather(Batch *b, Node *n);
+static int rule_gather_nd(Batch *b, Node *n);
+static int rule_elements(Batch *b, Node *n);
+static int rule_scatter_nd(Batch *b, Node *n);
+
+static int rule_conv(Batch *b, Node *n)
+{
+    const Value *x = val(b->g, n->in[0]), *y = n->nin > 1 ? val(b->g, n->in[1]) : NULL;
+    if (n->op == OP_ConvWeightGrad) {
+        b->sums = true;
+        if (x->batch > 0 || y->batch > 0 || !demand(b, &n->in[0], 0) || !demand(b, &n->in[1], 0))
+            return fail(b, "it convolves along the batch");
+        return BATCH_NONE;
+    }
+    bool pool = n->op == OP_MaxPool || n->op == OP_AveragePool;
+    if (x->batch == 0 && (pool || y->batch == BATCH_NONE))
+        return 0;
+    return pool && x->batch == 1 ? 1 : fail(b, "it convolves along the batch");
+}
+
+/* One operand, dimensions kept; along the batch the samples influence each other. */
+static int rule_along(Batch *b, Node *n, int axis)
+{
+    int dim = val(b->g, n->in[0])->batch;
+    if (dim == axis)
+        b->mixing = true;
+    return dim;
+}
+
+static int rule_slice(Batch *b, Node *n)
+{
+    const Value *x = val(b->g, n->in[0]), *y = val(b->g, n->out[0]);
+    int dim = x->batch;
+    bool whole = x->shape.d[dim] == y->shape.d[dim];
+    if (n->op == OP_Slice)
+        whole = whole && n->attr.c[dim] == 1;
+    return whole || b->rows == 1 ? dim : fail(b, "it takes some of the rows, or adds to them");
+}
+
+static int rule_reduce(Batch *b, Node *n, bool over)
+{
+    int dim = val(b->g, n->in[0])->batch;
+    if (!over)
+        return dim;
+    b->sums = true;
+    return BATCH_NONE;
+}
+
+static int rule(Batch *b, Node *n)
+{
+    bool tagged = false, mixed = false;
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (n->in[i] != NONE) {
+            tagged |= val(b->g, n->in[i])->batch >= 0;
+            mixed |= val(b->g, n->in[i])->batch == BATCH_MIXED;
+        }
+    if (n->op == OP_Count)
+        return BATCH_NONE;
+    if (mixed)
+        return shape_is_one(&val(b->g, n->out[0])->shape) ? BATCH_NONE : BATCH_MIXED;
+    if (n->op == OP_Expand)
+        return rule_expand(b, n);
+    if (!tagged)
+        return BATCH_NONE;
+    const Value *x = val(b->g, n->in[0]);
+    int rank = val(b->g, n->out[0])->shape.rank, axis = (int)n->attr.axis;
+    if (op_is_map(n->op) || n->op == OP_Phase || n->op == OP_Identity || n->op == OP_Dropout)
+        return rule_aligned(b, n, rank);
+    switch (n->op) {
+    case OP_Reshape: return rule_reshape(b, n);
+    case OP_Transpose:
+        for (int i = 0; i < rank; i++)
+            if (n->attr.a[i] == x->batch)
+                return i;
+        BUG("Transpose without dimension %d", x->batch);
+    case OP_Slice: case OP_Pad: return rule_slice(b, n);
+    case OP_Split: return x->batch != axis || b->rows == 1 ? x->batch : fail(b, "it divides the rows");
+    case OP_Concat: {
+        int dim = rule_aligned(b, n, rank);
+        return dim != axis || b->rows == 1 ? dim : fail(b, "it joins along the batch");
+    }
+    case OP_ReduceSum: case OP_ReduceMean: case OP_ReduceMax: case OP_ReduceMin: case OP_ReduceProd:
+        return rule_reduce(b, n, in_axes(&n->attr, x->batch));
+    case OP_ArgMax: case OP_ArgMin: case OP_TopK: return rule_reduce(b, n, x->batch == axis);
+    case OP_Softmax: case OP_LogSoftmax: case OP_CumSum: return rule_along(b, n, axis);
+    case OP_MatMul: return rule_matmul(b, n);
+    case OP_Conv: case OP_ConvTranspose: case OP_ConvWeightGrad: case OP_MaxPool: case OP_AveragePool:
+        return rule_conv(b, n);
+    case OP_Gather: return rule_gather(b, n);
+    case OP_GatherND: return rule_gather_nd(b, n);
+    case OP_GatherElements: case OP_ScatterElements: return rule_elements(b, n);
+    case OP_ScatterND: return rule_scatter_nd(b, n);
+    default: return fail(b, "this operation is not followed along the batch");
+    }
+}
+
+/* ---- gathers and scatters --------------------------------------------------------------------- */
+
+/* Is entry comp of the last dimension (comp < 0: the value itself) the row's number along dim? */
+static bool is_row_number(const Graph *g, ValueId v, int comp, int dim, int64_t rows, int depth)
+{
+    const Value *x = val(g, v);
+    const Shape *s = &x->shape;
+    if (depth > 32 || dim < 0 || dim >= s->rank - (comp >= 0) || s->d[dim] != rows)
+        return false;
+    if (x->kind == V_CONST) {
+        int64_t inner = 1, n = shape_elements(s), last = comp >= 0 ? s->d[s->rank - 1] : 1, i;
+        for (int k = dim + 1; k < s->rank; k++)
+            inner *= s->d[k];
+        for (i = comp >= 0 ? comp : 0; i < n; i += last) {
+            int64_t is;
+            if (!const_int(x, i, &is) || is != i / inner % rows)
+                return false;
+        }
+        return true;
+    }
+    if (x->kind != V_NODE)
+        return false;
+    const Node *n = &g->node.at[x->node];
+    const Shape *in = n->nin > 0 && n->in[0] != NONE ? &val(g, n->in[0])->shape : s;
+    switch (n->op) {
+    case OP_Cast: case OP_Identity:
+        return is_row_number(g, n->in[0], comp, dim, rows, depth + 1);
+    case OP_Concat:
+        if (comp < 0 || n->attr.axis != s->rank - 1)
+            return false;
+        for (uint32_t i = 0; i < n->nin; i++) {
+            int64_t part = val(g, n->in[i])->shape.d[s->rank - 1];
+            if (comp < part)
+                return is_row_number(g, n->in[i], comp, dim, rows, depth + 1);
+            comp -= (int)part;
+        }
+        return false;
+    case OP_Expand: {
+        bool spread = comp >= 0 && in->rank > 0 && in->d[in->rank - 1] == 1;
+        return is_row_number(g, n->in[0], spread ? 0 : comp, dim - (s->rank - in->rank), rows, depth + 1);
+    }
+    case OP_Reshape:
+        if (comp == 0 && s->d[s->rank - 1] == 1) {
+            int j = reshape_map(s, in, dim, rows);
+            return j >= 0 && is_row_number(g, n->in[0], -1, j, rows, depth + 1);
+        }
+        return comp < 0 && is_row_number(g, n->in[0], -1, reshape_map(s, in, dim, rows), rows, depth + 1);
+    default:
+        return false;
+    }
+}
+
+/* The dimension of index along which entry comp counts the rows; -1: none. */
+static int row_dim(const Batch *b, ValueId index, int comp)
+{
+    const Shape *s = &val(b->g, index)->shape;
+    for (int i = 0; i < s->rank - (comp >= 0); i++)
+        if (is_row_number(b->g, index, comp, i, b->rows, 0))
+            return i;
+    return -1;
+}
+
+static int rule_gather(Batch *b, Node *n)
+{
+    const Value *x = val(b->g, n->in[0]), *index = val(b->g, n->in[1]);
+    int axis = (int)n->attr.axis, ri = index->shape.rank, td = x->batch, ti = index->batch;
+    if (b->rows == 1 && td >= 0 && td == axis)
+        return ti >= 0 ? axis + ti : BATCH_NONE;
+    if (td >= 0 && td == axis) {
+        int i = row_dim(b, n->in[1], -1);
+        return i >= 0 && demand(b, &n->in[1], i) ? axis + i : fail(b, "it picks rows by number");
+    }
+    if (td >= 0 && ti >= 0 && b->rows > 1)
+        return fail(b, "it takes from every row what every row names");
+    if (ti >= 0)
+        return axis + ti;
+    return td < axis ? td : td + ri - 1;
+}
+
+static int rule_gather_nd(Batch *b, Node *n)
+{
+    const Value *x = val(b->g, n->in[0]), *index = val(b->g, n->in[1]);
+    int bd = (int)n->attr.axis, ri = index->shape.rank, q = (int)index->shape.d[ri - 1];
+    int td = x->batch, ti = index->batch;
+    if (td >= bd && td < bd + q && b->rows > 1) {
+        int i = row_dim(b, n->in[1], td - bd);
+        if (i >= 0 && (ti == i || demand(b, &n->in[1], i)))
+            return i;
+        return fail(b, "it picks rows by number");
+    }
+    if (td >= bd + q) {
+        if (ti >= 0 && b->rows > 1)
+            return fail(b, "it takes from every row what every row names");
+        return ri - 1 + td - (bd + q);
+    }
+    int dim = ti >= 0 ? ti : td;
+    if (dim < bd && (!demand(b, &n->in[0], dim) || !demand(b, &n->in[1], dim)))
+        return fail(b, "an operand has the batch's size but is fixed in the model");
+    return dim;
+}
+
+/* Does every index point into its own row?  So do the places MaxPool found, which count over its whole operand. */
+static bool points_home(const Graph *g, ValueId v)
+{
+    for (int depth = 0; depth < 32 && val(g, v)->kind == V_NODE; depth++) {
+        const Node *n = &g->node.at[val(g, v)->node];
+        if (n->op == OP_MaxPool)
+            return val(g, v)->out == 1;
+        if (n->op != OP_Reshape && n->op != OP_Cast && n->op != OP_Identity)
+            return false;
+        v = n->in[0];
+    }
+    return false;
+}
+
+/* GatherElements (data, index) and ScatterElements (data, index, updates): all of one rank. */
+static int rule_elements(Batch *b, Node *n)
+{
+    int axis = (int)n->attr.axis, td = val(b->g, n->in[0])->batch, ti = val(b->g, n->in[1])->batch;
+    int tu = n->nin > 2 ? val(b->g, n->in[2])->batch : ti;
+    bool scatter = n->op == OP_ScatterElements;
+    int dim = td >= 0 ? td : ti >= 0 ? ti : tu;
+    if (b->rows == 1)
+        return dim;
+    if (dim != axis) {
+        for (uint32_t i = 0; i < n->nin; i++)
+            if (!demand(b, &n->in[i], dim))
+                return fail(b, "an operand has the batch's size but is fixed in the model");
+        return dim;
+    }
+    if (points_home(b->g, n->in[1])) {
+        int64_t size = val(b->g, n->in[0])->shape.d[axis];
+        if (size % b->rows == 0 && demand(b, &n->in[0], axis) && demand(b, &n->in[1], axis) &&
+            (!scatter || demand(b, &n->in[2], axis)))
+            return axis;
+    }
+    if (td >= 0)
+        return fail(b, "it picks rows by number");
+    if (!scatter)
+        return dim;                                     /* every index along the axis takes from a fixed table */
+    b->sums = true;
+    if (demand(b, &n->in[1], axis) && demand(b, &n->in[2], axis))
+        return BATCH_NONE;                              /* all rows are added into a table: an embedding's gradient */
+    return fail(b, "an operand has the batch's size but is fixed in the model");
+}
+
+static int rule_scatter_nd(Batch *b, Node *n)
+{
+    const Value *x = val(b->g, n->in[0]), *index = val(b->g, n->in[1]), *up = val(b->g, n->in[2]);
+    int ri = index->shape.rank, q = (int)index->shape.d[ri - 1], td = x->batch, ti = index->batch, tu = up->batch;
+    if (b->rows == 1)
+        return td;
+    if (tu >= ri - 1 || td >= q) {                      /* the batch is in the slices that are moved whole */
+        int dim = td >= q ? td : q + tu - (ri - 1);
+        if (ti < 0 && demand(b, &n->in[0], dim) && demand(b, &n->in[2], ri - 1 + dim - q))
+            return dim;
+        return fail(b, "an operand has the batch's size but is fixed in the model");
+    }
+    int rows_at = ti >= 0 ? ti : tu;
+    for (int c = 0; c < q; c++) {                       /* each row writes into itself */
+        int64_t size = val(b->g, n->in[0])->shape.d[c];
+        int i = td >= 0 && td != c ? -1 : size == b->rows ? row_dim(b, n->in[1], c) : -1;
+        if (i >= 0 && (rows_at < 0 || rows_at == i) && demand(b, &n->in[0], c) && demand(b, &n->in[1], i) &&
+            demand(b, &n->in[2], i))
+            return c;
+    }
+    if (td >= 0)
+        return fail(b, "it writes to rows by number");
+    b->sums = true;
+    if (demand(b, &n->in[1], rows_at) && demand(b, &n->in[2], rows_at))
+        return BATCH_NONE;
+    return fail(b, "an operand has the batch's size but is fixed in the model");
+}
+
+/* ---- inputs and reasons ----------------------------------------------------------------------- */
+
+static void tag_inputs(Batch *b)
+{
+    Graph *g = b->g;
+    for (uint32_t i = 0; i < g->input.n; i++) {
+        Value *v = &g->value.at[g->input.at[i]];
+        bool target = strcmp(v->name, "target") == 0;
+        v->batch = v->shape.rank > 0 && (v->shape.d[0] == b->rows || (target && v->shape.d[0] % b->rows == 0))
+                       ? 0 : BATCH_NONE;
+    }
+}
+
+static void tag_option(Batch *b, const char *text)
+{
+    Graph *g = b->g;
+    const char *eq = strrchr(text, '=');
+    if (!eq)
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "--chunk '%s': expected INPUT=DIM or INPUT=replicate", text);
+    const char *name = arena_strndup(b->scratch, text, (size_t)(eq - text));
+    const char **names = arena_array(b->scratch, const char *, g->input.n + 1);
+    Value *v = NULL;
+    for (uint32_t i = 0; i < g->input.n; i++) {
+        names[i] = val(g, g->input.at[i])->name;
+        if (strcmp(names[i], name) == 0)
+            v = &g->value.at[g->input.at[i]];
+    }
+    if (!v) {
+        const char *near = diag_nearest(name, names, g->input.n);
+        if (near)
+            diag_hint("did you mean '%s'?", near);
+        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--chunk: the model has no input '%s'", name);
+    }
+    if (strcmp(eq + 1, "replicate") == 0) {
+        v->batch = BATCH_NONE;
+        return;
+    }
+    char *end;
+    errno = 0;
+    long dim = strtol(eq + 1, &end, 10);
+    if (*end || end == eq + 1 || errno || dim < -v->shape.rank || dim >= v->shape.rank)
+        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--chunk '%s': %s has no dimension '%s'", text,
+                   shape_print(b->scratch, v->dtype, &v->shape), eq + 1);
+    dim += dim < 0 ? v->shape.rank : 0;
+    if (v->shape.d[dim] % b->rows != 0)
+        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--chunk '%s': dimension %ld of %s is no multiple of the %lld rows of a microbatch",
+                   text, dim, shape_print(b->scratch, v->dtype, &v->shape), (long long)b->rows);
+    v->batch = (int)dim;
+}
+
+static const char *node_text(const Graph *g, NodeId n)
+{
+    const Node *x = &g->node.at[n];
+    if (x->origin >= g->origin.n)
+        return arena_printf(g->arena, "node %u (%s)", n, op_name(x->op));
+    const Origin *o = &g->origin.at[x->origin];
+    const char *type = o->type && *o->type ? o->type : op_name(x->op);
+    if (!o->name || !*o->name)
+        return arena_printf(g->arena, "node %u (%s)", o->index, diag_escape(g->arena, type));
+    return arena_printf(g->arena, "node %u '%s' (%s)", o->index, diag_escape(g->arena, o->name), diag_escape(g->arena, type));
+}
+
+/* Runs the rule of node n and writes its results' tags; says whether one of them changed. */
+static bool sweep_node(Batch *b, NodeId id)
+{
+    Node *n = &b->g->node.at[id];
+    b->why = NULL;
+    b->mixing = b->sums = false;
+    int dim = rule(b, n);
+    bool changed = false;
+    for (uint32_t i = 0; i < n->nout; i++) {
+        Value *v = &b->g->value.at[n->out[i]];
+        int is = dim >= v->shape.rank ? BATCH_NONE : dim;
+        changed |= v->batch != is;
+        v->batch = is;
+    }
+    return changed;
+}
+
+static void reset(Batch *b)
+{
+    Graph *g = b->g;
+    for (ValueId v = b->from; v < g->value.n; v++)
+        g->value.at[v].batch = BATCH_NONE;
+    if (b->from == 0)
+        tag_inputs(b);
+}
+
+/*
+ * What sums over the batch and then goes back into single samples mixes them; a sum that only ends in the
+ * loss does not.  at[v]: the node that mixed what v holds.
+ */
+static void find_mixes(Batch *b, NodeId id, NodeId *at, bool *said, Reasons *mixes)
+{
+    Graph *g = b->g;
+    const Node *n = &g->node.at[id];
+    NodeId from = b->mixing || b->sums ? id : NONE;
+    for (uint32_t i = 0; i < n->nin && from == NONE; i++)
+        if (n->in[i] != NONE)
+            from = at[n->in[i]];
+    if (from == NONE || n->op == OP_Count)
+        return;
+    bool back = b->mixing;
+    for (uint32_t i = 0; i < n->nout; i++)
+        back |= g->value.at[n->out[i]].batch >= 0;
+    uint32_t origin = g->node.at[from].origin < g->origin.n ? g->node.at[from].origin : g->origin.n;
+    if (!back) {
+        for (uint32_t i = 0; i < n->nout; i++)
+            at[n->out[i]] = from;
+    } else if (!said[origin]) {
+        said[origin] = true;
+        const char *text = arena_printf(g->arena, "%s computes over all samples of a microbatch: they influence each other",
+                                        node_text(g, from));
+        vec_push(g->arena, mixes, text);
+    }
+}
+
+void batch_analyse(Graph *g, ValueId from, const PartitionOptions *opt, Reasons *uneven, Reasons *mixes)
+{
+    Batch b = {.g = g, .scratch = arena_new(), .from = from, .rows = g->batch > 0 ? g->batch : 1};
+    reset(&b);
+    for (uint32_t i = 0; from == 0 && opt && i < opt->chunk.n; i++)
+        tag_option(&b, opt->chunk.at[i]);
+    for (int round = 0; round < 100; round++) {
+        bool changed = false;
+        b.changed = false;
+        for (NodeId n = 0; n < g->node.n; n++)
+            if (g->node.at[n].nout > 0 && g->node.at[n].out[0] >= from)
+                changed |= sweep_node(&b, n);
+        if (!changed && !b.changed)
+            break;
+    }
+    NodeId *at = arena_array(b.scratch, NodeId, g->value.n + 1);
+    bool *said = arena_array(b.scratch, bool, g->origin.n + 1);
+    bool *told = arena_array(b.scratch, bool, g->origin.n + 1);
+    memset(at, 0xff, (g->value.n + 1) * sizeof *at);
+    for (NodeId n = 0; n < g->node.n; n++) {
+        if (g->node.at[n].nout == 0 || g->node.at[n].out[0] < from)
+            continue;
+        sweep_node(&b, n);
+        uint32_t origin = g->node.at[n].origin < g->origin.n ? g->node.at[n].origin : g->origin.n;
+        if (b.why && uneven && !told[origin]) {
+            told[origin] = true;
+            const char *text = arena_printf(g->arena, "%s: %s", node_text(g, n), b.why);
+            vec_push(g->arena, uneven, text);
+        }
+        if (mixes && from == 0)
+            find_mixes(&b, n, at, said, mixes);
+    }
+    arena_free(b.scratch);
+}
