@@ -1,0 +1,118 @@
+/* pp_sgemm, pp_dgemm and their batched forms against a naive product in double; and the bits: any leading dimension, any
+   slice of rows, any number of threads give the same. */
+#include "../runtime/pp.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+static int number, failed;
+static void ok(int good, const char *what) {
+    printf("%sok %d - %s\n", good ? "" : "not ", ++number, what);
+    failed |= !good;
+}
+
+static uint32_t state = 1;
+static float uniform(void) {
+    state = state * 1664525u + 1013904223u;
+    return (float)(state >> 8) / 8388608.0f - 1.0f;
+}
+
+static int one(int ta, int tb, int64_t m, int64_t n, int64_t k, int pad, double *worst, int *bits) {
+    int64_t lda = (ta ? m : k) + pad, ldb = (tb ? k : n) + pad, ldc = n + pad;
+    int64_t na = (ta ? k : m) * lda, nb = (tb ? n : k) * ldb, nc = m * ldc;
+    float *a = malloc((size_t)(na + 1) * 4), *b = malloc((size_t)(nb + 1) * 4), *c = malloc((size_t)nc * 4), *d = malloc((size_t)nc * 4),
+          *dt = malloc((size_t)nc * 4);
+    double *da = malloc((size_t)(na + 1) * 8), *db = malloc((size_t)(nb + 1) * 8), *dc = malloc((size_t)nc * 8);
+    for (int64_t i = 0; i < na; i++)
+        da[i] = (double)(a[i] = uniform());
+    for (int64_t i = 0; i < nb; i++)
+        db[i] = (double)(b[i] = uniform());
+    for (int64_t i = 0; i < nc; i++)
+        dc[i] = (double)(c[i] = d[i] = uniform());
+    float beta = pad ? 1.0f : 0.0f, alpha = pad ? 0.5f : 1.0f;
+    pp_sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    pp_dgemm(ta, tb, m, n, k, (double)alpha, da, lda, db, ldb, (double)beta, dc, ldc);
+    double e = 0, e64 = 0;
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double s = 0;
+            for (int64_t p = 0; p < k; p++)
+                s += da[ta ? p * lda + i : i * lda + p] * db[tb ? j * ldb + p : p * ldb + j];
+            s = (double)alpha * s + (double)beta * (double)d[i * ldc + j];
+            e = fmax(e, fabs(s - (double)c[i * ldc + j]));
+            e64 = fmax(e64, fabs(s - dc[i * ldc + j]));
+        }
+    *worst = fmax(*worst, fmax(e / (1 + sqrt((double)k)) * 1e6, e64 / (1 + sqrt((double)k)) * 1e15));
+    /* into tight rows of C: the same bits (a matrix-vector product that accumulates is the one exception, in oneDNN) */
+    if (pad && n > 1) {
+        for (int64_t i = 0; i < m; i++)
+            for (int64_t j = 0; j < n; j++)
+                dt[i * n + j] = d[i * ldc + j];
+        pp_sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, dt, n);
+        for (int64_t i = 0; i < m; i++)
+            *bits &= !memcmp(c + i * ldc, dt + i * n, (size_t)n * 4);
+    }
+#ifdef _OPENMP
+    for (int t = 2; t <= 4; t++) {
+        for (int64_t i = 0; i < nc; i++)
+            d[i] = (float)0;
+        if (beta == 0) {
+            omp_set_num_threads(t);
+            pp_sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, 0, d, ldc);
+            for (int64_t i = 0; i < m; i++)
+                *bits &= !memcmp(c + i * ldc, d + i * ldc, (size_t)n * 4);
+            omp_set_num_threads(1);
+        }
+    }
+#endif
+    free(a), free(b), free(c), free(d), free(dt), free(da), free(db), free(dc);
+    return 0;
+}
+
+static int batched(void) {
+    /* heads inside a packed [2, 3, 4 heads * 5] tensor: A[b,h] = x[b,:,h,:] (3 x 5), C = A A^T -> [2,4,3,3] */
+    float x[2 * 3 * 20], y[2 * 4 * 3 * 3];
+    for (int i = 0; i < 120; i++)
+        x[i] = uniform();
+    const int64_t count[2] = {2, 4}, sa[2] = {60, 5}, sc[2] = {36, 9};
+    pp_sgemm_batched(0, 1, 3, 3, 5, 1, x, 20, x, 20, 0, y, 3, 2, count, sa, sa, sc);
+    for (int b = 0; b < 2; b++)
+        for (int h = 0; h < 4; h++)
+            for (int i = 0; i < 3; i++)
+                for (int j = 0; j < 3; j++) {
+                    double s = 0;
+                    for (int p = 0; p < 5; p++)
+                        s += (double)x[b * 60 + i * 20 + h * 5 + p] * (double)x[b * 60 + j * 20 + h * 5 + p];
+                    if (fabs(s - (double)y[b * 36 + h * 9 + i * 3 + j]) > 1e-6)
+                        return 0;
+                }
+    return 1;
+}
+
+int main(void) {
+    static const int64_t sizes[] = {1, 2, 3, 5, 16, 17, 31, 64, 100, 129};
+    double worst = 0;
+    int bits = 1;
+#ifdef _OPENMP
+    omp_set_num_threads(1);
+#endif
+    for (int t = 0; t < 4; t++)
+        for (unsigned i = 0; i < 10; i++)
+            for (unsigned j = 0; j < 10; j += 1 + i % 3)
+                for (unsigned p = 0; p < 10; p += 1 + j % 4)
+                    one(t & 1, t >> 1, sizes[i], sizes[j], sizes[p], (int)((i + j + p) % 2) * 3, &worst, &bits);
+    for (int t = 0; t < 4; t++)
+        one(t & 1, t >> 1, 96, 80, 1100, 0, &worst, &bits);
+    one(0, 0, 5, 7, 0, 0, &worst, &bits);
+    ok(worst < 2, "products of all sizes and transposes agree with a naive product in double");
+    printf("# worst %.3g\n", worst);
+    ok(bits, "the same bits for another leading dimension and 1 to 4 threads");
+    ok(batched(), "a batch over strided heads");
+    printf("1..%d\n", number);
+    return failed;
+}
