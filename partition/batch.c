@@ -680,7 +680,7 @@ static void find_mixes(Batch *b, NodeId id, NodeId *at, bool *said, Reasons *mix
 
 void batch_analyse(Graph *g, ValueId from, const PartitionOptions *opt, Reasons *uneven, Reasons *mixes)
 {
-    Batch b = {.g = g, .scratch = arena_new(), .from = from, .rows = g->batch > 0 ? g->batch : 1};
+    Batch b = {.g = g, .scratch = g->arena, .from = from, .rows = g->batch > 0 ? g->batch : 1};
     reset(&b);
     for (uint32_t i = 0; from == 0 && opt && i < opt->chunk.n; i++)
         tag_option(&b, opt->chunk.at[i]);
@@ -710,5 +710,4 @@ void batch_analyse(Graph *g, ValueId from, const PartitionOptions *opt, Reasons 
         if (mixes && from == 0)
             find_mixes(&b, n, at, said, mixes);
     }
-    arena_free(b.scratch);
 }
