@@ -26,7 +26,9 @@ typedef struct {
 } Vjp;
 bool vjp_apply(Vjp *v);             /* false: the op has no gradient */
 
-/* reverse.c: the reverse walk over each stage, stages in reverse order; fills Stage.backward, grads, dys. */
+/* reverse.c: the reverse walk over each stage, stages in reverse order; fills Stage.backward, grads, dys. Then the batch
+   dimension of the new values, stash_minimize() and divide_backward(): after it the Pipe is complete. Every value sent back
+   (StageInput.grads) is a node of that stage's own backward, and none is listed twice. */
 void autodiff(Pipe *p);
 /* gradient of one scalar over a plain node list (tests): returns d y / d wrt[i], NONE where unreached. */
 void grad_nodes(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt, const ValueId *wrt, ValueId *dwrt);

@@ -18,6 +18,7 @@ typedef struct {
     bool *active;                   /* depends on something trainable, through differentiable operations */
     Ids *part;                      /* contributions to a value's gradient so far, within this stage */
     Ids *sent;                      /* contributions received from the stages after it */
+    Ids out;                        /* the values this stage sends */
 } Walk;
 
 static Walk walk_new(Graph *g)
@@ -143,28 +144,62 @@ static Ids live(Graph *g, NodeId first, const Ids *root, uint32_t nroot)
     return list;
 }
 
+/*
+ * A stage sees the values that enter it and not how others made them: while its backward is built they count as
+ * inputs, so that no builder looks through a cut (a transpose of a transpose) at a value that is not sent.
+ */
+static void set_kind(Graph *g, ValueId v, ValueKind kind)
+{
+    if (val(g, v)->node != NONE)
+        g->value.at[v].kind = kind;
+}
+
+static void set_borders(Graph *g, const Stage *s, ValueKind kind)
+{
+    for (uint32_t i = 0; i < s->input.n; i++)
+        set_kind(g, s->input.at[i].value, kind);
+    for (uint32_t i = 0; i < s->output.n; i++)
+        for (uint32_t j = 0; j < s->output.at[i].dys.n; j++)
+            set_kind(g, s->output.at[i].dys.at[j], kind);
+}
+
+/* What is sent is a value of its own, made in this stage's backward: not one that came in, nor one sent already. */
+static ValueId own_value(Walk *w, NodeId first, ValueId d, ValueId of)
+{
+    const Value *v = val(w->g, d);
+    bool made_here = v->kind == V_NODE && v->node >= first;
+    for (uint32_t i = 0; i < w->out.n && made_here; i++)
+        made_here = w->out.at[i] != d;
+    if (!made_here) {
+        d = g_unary(w->g, OP_Identity, d);
+        name_gradient(w->g, d, of);
+    }
+    vec_push(w->g->arena, &w->out, d);
+    return d;
+}
+
 /* The gradients of a stage's inputs, and what it owes the stages before it. */
-static void send_back(Walk *w, Stage *s)
+static void send_back(Walk *w, Stage *s, NodeId first)
 {
     Graph *g = w->g;
+    w->out.n = 0;
     for (uint32_t i = 0; i < s->input.n; i++) {
         StageInput *in = &s->input.at[i];
         Ids *part = &w->part[in->value];
         in->gradient = in->from != NONE && part->n > 0;
         if (!in->gradient)
             continue;
-        if (w->sent[in->value].n == 0 && part->n > 1) {         /* no later stage contributes: the sum starts here */
-            const Value *v = val(g, in->value);
-            if (v->kind == V_NODE)
-                g->cur_origin = g->node.at[v->node].origin;
-            vec_push(g->arena, &in->grads, add_up(w, part, in->value));
-        } else {
-            for (uint32_t j = 0; j < part->n; j++)
-                vec_push(g->arena, &in->grads, part->at[j]);
+        g->cur_origin = g->node.at[val(g, in->value)->node].origin;
+        Ids sum = {0};
+        if (w->sent[in->value].n == 0) {                /* no later stage contributes: the sum starts here */
+            vec_push(g->arena, &sum, add_up(w, part, in->value));
+            part = &sum;
         }
+        for (uint32_t j = 0; j < part->n; j++)
+            vec_push(g->arena, &in->grads, own_value(w, first, part->at[j], in->value));
         for (uint32_t j = 0; j < in->grads.n; j++)
             vec_push(g->arena, &w->sent[in->value], in->grads.at[j]);
-        *part = (Ids){0};
+        w->part[in->value] = (Ids){0};
     }
 }
 
@@ -179,10 +214,11 @@ static void stage_backward(Walk *w, Pipe *p, Stage *s)
         for (uint32_t j = 0; j < out->dys.n; j++)
             vec_push(g->arena, &w->part[out->value], out->dys.at[j]);
     }
+    set_borders(g, s, V_INPUT);
     if (s->index + 1 == p->stage.n && w->active[p->loss])
         vec_push(g->arena, &w->part[p->loss], g_scalar(g, val(g, p->loss)->dtype, 1));
     walk_back(w, s->forward.at, s->forward.n);
-    send_back(w, s);
+    send_back(w, s, first);
     Ids *root = arena_array(g->arena, Ids, s->input.n + s->param.n);
     uint32_t nroot = 0;
     for (uint32_t i = 0; i < s->param.n; i++) {
@@ -193,6 +229,7 @@ static void stage_backward(Walk *w, Pipe *p, Stage *s)
     }
     for (uint32_t i = 0; i < s->input.n; i++)
         root[nroot++] = s->input.at[i].grads;
+    set_borders(g, s, V_NODE);
     s->backward = live(g, first, root, nroot);
     g->cur_origin = origin;
 }
@@ -212,6 +249,15 @@ static void mark_edges(Pipe *p)
     }
 }
 
+/* The new values learn their batch dimension; a reason why backward cannot take fewer rows joins forward's. */
+static void find_batch(Pipe *p, ValueId first)
+{
+    Reasons uneven = {0};
+    batch_analyse(p->graph, first, NULL, &uneven, NULL);
+    for (uint32_t i = 0; i < uneven.n; i++)
+        vec_push(p->graph->arena, &p->uneven, uneven.at[i]);
+}
+
 void autodiff(Pipe *p)
 {
     Graph *g = p->graph;
@@ -226,6 +272,9 @@ void autodiff(Pipe *p)
     for (uint32_t s = p->stage.n; s-- > 0;)
         stage_backward(&w, p, &p->stage.at[s]);
     mark_edges(p);
+    find_batch(p, w.n);
+    stash_minimize(p);
+    divide_backward(p);
 }
 
 void grad_nodes(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt, const ValueId *wrt, ValueId *dwrt)

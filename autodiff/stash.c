@@ -304,6 +304,14 @@ static void clone_node(Cut *c, NodeId id, Ids *list)
         vec_push(g->arena, list, k);
 }
 
+/* While nodes are copied no builder shall look at how forward made a value: that may not be there in backward. */
+static void opaque(Cut *c, ValueKind kind)
+{
+    for (uint32_t i = 0; i < c->value.n; i++)
+        if (val(c->g, c->value.at[i])->node != NONE)
+            c->g->value.at[c->value.at[i]].kind = kind;
+}
+
 /* Backward again, each recomputed node just before its first use, all reading stand-ins. */
 static void rewrite(Cut *c)
 {
@@ -322,6 +330,7 @@ static void rewrite(Cut *c)
         for (uint32_t j = 0; c->first_use[id] != NONE && j < operands(n); j++)
             use_at(c, n->in[j], c->first_use[id]);
     }
+    opaque(c, V_INPUT);
     for (uint32_t i = 0; i < s->forward.n; i++)
         if (c->first_use[s->forward.at[i]] != NONE)
             clone_node(c, s->forward.at[i], &again[c->first_use[s->forward.at[i]]]);
@@ -343,6 +352,7 @@ static void rewrite(Cut *c)
                 n->in[j] = stand_in(c, n->in[j]);
         vec_push(g->arena, &backward, id);
     }
+    opaque(c, V_NODE);
     for (uint32_t i = 0; i < s->backward.n; i++)
         if (c->moved[s->backward.at[i]])
             vec_push(g->arena, &s->forward, s->backward.at[i]);
@@ -397,5 +407,6 @@ void stash_minimize(Pipe *p)
         if (p->stage.at[i].backward.n > 0)
             stash_stage(&c, p, &p->stage.at[i]);
     g->cur_origin = origin;
+    g->scheduled = true;
     arena_free(c.a);
 }

@@ -227,6 +227,7 @@ typedef struct Graph {
     uint32_t cur_origin;                                /* given to nodes that builders make */
     uint32_t made_names;
     int dropout_count;                                  /* Dropout nodes so far: their key in the generator */
+    bool scheduled;                                     /* stash_minimize ran: the stages' lists give the order, ids no longer do */
     uint64_t model_hash;                                /* of the file's bytes of structure */
 } Graph;
 
