@@ -1,10 +1,14 @@
-# ppsplit: one non-recursive Makefile.  make | make check | make bench | make layers | make help
+# ppsplit: one non-recursive Makefile.  make, make check, make bench ...; `make help` lists the goals.
 CC       ?= cc
 CFLAGS   ?= -O2 -g
 BUILD    ?= build
 PREFIX   ?= /usr/local
+DESTDIR  ?=
+VERSION  := 0.1
 V        ?= 0
 Q        := $(if $(filter 1,$(V)),,@)
+say       = @echo "  $(1)	$(2)"
+
 WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wdouble-promotion -Wformat=2 -Wundef \
             -Wvla -Wcast-qual -Wwrite-strings -Wstrict-prototypes -Wmissing-prototypes -Wimplicit-fallthrough -Wnull-dereference
 ifdef CI
@@ -15,43 +19,108 @@ CPPFLAGS += -D_GNU_SOURCE -I$(BUILD) $(shell pkg-config --cflags $(PKGS))
 LDLIBS   += $(shell pkg-config --libs $(PKGS)) -lm
 BASE     := -std=c11 -ffp-contract=off $(CFLAGS) $(CPPFLAGS) -MMD -MP
 
-# The compiler: every .c of its folders, and of the runtime what it shares (schedules, safetensors).
-COMPILER := $(wildcard frontend/*.c partition/*.c autodiff/*.c codegen/*.c) $(wildcard runtime/sched*.c runtime/safetensors.c runtime/npy.c)
+# ---- the compiler: every .c of its folders, and what it shares with the runtime ----
+
+COMPILER := $(wildcard frontend/*.c partition/*.c autodiff/*.c codegen/*.c runtime/sched*.c) runtime/safetensors.c runtime/npy.c
 OBJ      := $(COMPILER:%.c=$(BUILD)/%.o) $(BUILD)/onnx.pb-c.o
+# The runtime's sources travel inside the compiler, as a table that output.c writes into out/runtime.
+RUNTIME  := $(sort $(wildcard runtime/*.c runtime/*.h))
 
 all: $(BUILD)/ppsplit
 
 $(BUILD)/ppsplit: $(BUILD)/ppsplit.o $(BUILD)/libppsplit.a
-	@echo "  LD      $@"
+	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 $(BUILD)/libppsplit.a: $(OBJ)
-	@echo "  AR      $@"
+	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcsD $@ $^
 
 $(BUILD)/%.o: %.c | $(BUILD)/onnx.pb-c.h
 	@mkdir -p $(@D)
-	@echo "  CC      $<"
+	$(call say,CC,$<)
 	$(Q)$(CC) $(BASE) $(WARN) -c -o $@ $<
 
 $(BUILD)/onnx.pb-c.h: frontend/onnx.proto
 	@mkdir -p $(@D)
-	@echo "  PROTOC  $<"
+	$(call say,PROTOC,$<)
 	$(Q)protoc-c --proto_path=frontend --c_out=$(BUILD) onnx.proto
 
 $(BUILD)/onnx.pb-c.o: $(BUILD)/onnx.pb-c.h
-	@echo "  CC      $(BUILD)/onnx.pb-c.c"
+	$(call say,CC,$(BUILD)/onnx.pb-c.c)
 	$(Q)$(CC) $(BASE) -c -o $@ $(BUILD)/onnx.pb-c.c
 
-# Unit tests: tests/test_NAME.c, each a TAP program linked with the whole compiler; tests/NAME.t are TAP scripts.
-TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
+# ---- tests: tests/test_NAME.c are TAP programs linked with the compiler, tests/NAME.t TAP scripts; tools they use ----
+
+UNIT     := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
+TOOLS    := $(BUILD)/tests/compare $(BUILD)/tests/hostile $(BUILD)/models/make_gpt $(BUILD)/models/make_tokens
+SCRIPTS  := $(sort $(wildcard tests/*.t))
+
 $(BUILD)/tests/%: tests/%.c $(BUILD)/libppsplit.a
 	@mkdir -p $(@D)
-	@echo "  CC      $<"
-	$(Q)$(CC) $(BASE) $(WARN) -o $@ $< $(BUILD)/libppsplit.a $(LDFLAGS) $(LDLIBS) $(TESTLIBS)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(BASE) $(WARN) -o $@ $< $(BUILD)/libppsplit.a $(LDFLAGS) $(LDLIBS) -lpthread
+
+$(BUILD)/models/%: models/%.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(BASE) $(WARN) -o $@ $< $(LDFLAGS) -lm
+
+tools: $(TOOLS)
+
+check: all tools $(UNIT) layers
+	$(Q)BUILD=$(BUILD) prove -j2 --timer --exec '' $(UNIT) $(SCRIPTS)
+
+# ---- other goals ----
+
+bench: all tools
+	$(Q)BUILD=$(BUILD) tests/bench/run
+
+demo: all tools
+	$(Q)BUILD=$(BUILD) models/demo
+
+# No file may include from a folder above its own (STYLE.md): frontend < partition < autodiff < codegen; runtime stands alone.
+layers:
+	$(Q)awk 'BEGIN { split("runtime frontend partition autodiff codegen", f); for (i in f) level[f[i]] = i } \
+	    FNR == 1 { split(FILENAME, p, "/") } \
+	    match($$0, /^#include "\.\.\/[a-z]+\//) { q = substr($$0, RSTART + 13, RLENGTH - 14); \
+	        if (level[q] > level[p[1]] || (p[1] == "runtime" && q != "runtime")) { print FILENAME ":" FNR ": upward include of " q; bad = 1 } } \
+	    END { exit bad }' $(wildcard runtime/*.[ch] frontend/*.[ch] partition/*.[ch] autodiff/*.[ch] codegen/*.[ch])
+
+sanitize:
+	$(Q)$(MAKE) check BUILD=$(BUILD)/sanitize CFLAGS="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
+
+clang:
+	$(Q)$(MAKE) all tools BUILD=$(BUILD)/clang CC=clang CI=1
+
+coverage:
+	$(Q)$(MAKE) check BUILD=$(BUILD)/coverage CFLAGS="-O0 -g --coverage"
+	$(Q)cd $(BUILD)/coverage && gcov -n $$(find . -name '*.gcda') 2>/dev/null | grep -A1 "^File '\(frontend\|partition\|autodiff\|codegen\|runtime\)" || true
+
+format:
+	$(Q)clang-format -i $(wildcard *.c frontend/*.[ch] partition/*.[ch] autodiff/*.[ch] codegen/*.[ch] runtime/*.[ch] tests/*.[ch])
+
+lint:
+	$(Q)cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr -I$(BUILD) -Ifrontend $(COMPILER)
+
+install: all
+	install -Dm755 $(BUILD)/ppsplit $(DESTDIR)$(PREFIX)/bin/ppsplit
+	install -Dm644 docs/ppsplit.1 $(DESTDIR)$(PREFIX)/share/man/man1/ppsplit.1
+	install -Dm644 docs/ppsplit.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ppsplit
+	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	printf 'prefix=%s\n\nName: ppsplit\nDescription: pipeline-parallel programs from ONNX models\nVersion: %s\nbindir=$${prefix}/bin\n' \
+	    $(PREFIX) $(VERSION) > $(DESTDIR)$(PREFIX)/lib/pkgconfig/ppsplit.pc
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/ppsplit $(DESTDIR)$(PREFIX)/share/man/man1/ppsplit.1 \
+	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ppsplit $(DESTDIR)$(PREFIX)/lib/pkgconfig/ppsplit.pc
+
+clean:
+	rm -rf $(BUILD)
+
+help:
+	@echo "all check bench demo layers sanitize clang coverage format lint install uninstall clean"
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
-.PHONY: all clean
-clean:
-	rm -rf $(BUILD)
+.PHONY: all tools check bench demo layers sanitize clang coverage format lint install uninstall clean help

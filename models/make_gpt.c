@@ -13,54 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- protobuf, as much as is needed: a growing buffer per message ---- */
-
-typedef struct { unsigned char *at; size_t n, cap; } Buf;
-
-static void put(Buf *b, const void *p, size_t n)
-{
-    if (b->n + n > b->cap) {
-        b->cap = (b->n + n) * 2 + 64;
-        b->at = realloc(b->at, b->cap);
-        if (!b->at)
-            exit(3);
-    }
-    memcpy(b->at + b->n, p, n);
-    b->n += n;
-}
-
-static void put_varint(Buf *b, uint64_t v)
-{
-    unsigned char c;
-    for (; v >= 128; v >>= 7) {
-        c = (unsigned char)(v | 128);
-        put(b, &c, 1);
-    }
-    c = (unsigned char)v;
-    put(b, &c, 1);
-}
-
-static void put_int(Buf *b, int field, int64_t v)
-{
-    put_varint(b, (uint64_t)field << 3);
-    put_varint(b, (uint64_t)v);
-}
-
-static void put_bytes(Buf *b, int field, const void *p, size_t n)
-{
-    put_varint(b, (uint64_t)field << 3 | 2);
-    put_varint(b, n);
-    put(b, p, n);
-}
-
-static void put_string(Buf *b, int field, const char *s) { put_bytes(b, field, s, strlen(s)); }
-
-static void put_message(Buf *b, int field, Buf *m)
-{
-    put_bytes(b, field, m->at, m->n);
-    free(m->at);
-    *m = (Buf){0};
-}
+#include "pb.h"
 
 /* ---- the model ---- */
 

@@ -1,0 +1,447 @@
+/*
+ * hostile.c - writes models that must be refused: broken wire format, bombs, lies about sizes, roads out of the folder,
+ * and ordinary mistakes.  hostile DIR writes DIR/NN-name.onnx (and what external data they point at).
+ */
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../models/pb.h"
+
+enum { F32 = 1, I64 = 7, STRING = 8 };
+
+static int number;
+
+static void save_raw(const char *name, const void *bytes, size_t n)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%02d-%s.onnx", ++number, name);
+    FILE *f = fopen(path, "wb");
+    if (!f || fwrite(bytes, 1, n, f) != n || fclose(f)) {
+        perror(path);
+        exit(3);
+    }
+}
+
+/* ---- parts of a model ---- */
+
+typedef struct { Buf graph, functions; int opset, ir; const char *domain; } M;
+
+static void model_save(M *m, const char *name)
+{
+    Buf b = {0}, o = {0};
+    put_int(&b, 1, m->ir ? m->ir : 8);
+    put_string(&o, 1, "");
+    put_int(&o, 2, m->opset ? m->opset : 17);
+    put_message(&b, 8, &o);
+    if (m->domain) {
+        put_string(&o, 1, m->domain);
+        put_int(&o, 2, 1);
+        put_message(&b, 8, &o);
+    }
+    put(&b, m->functions.at, m->functions.n);
+    put_string(&m->graph, 2, "g");
+    put_message(&b, 7, &m->graph);
+    save_raw(name, b.at, b.n);
+    free(b.at);
+    *m = (M){0};
+}
+
+static void info(Buf *g, int field, const char *name, int type, int rank, const int64_t *dim, const char *symbol)
+{
+    Buf shape = {0}, tensor = {0}, kind = {0}, v = {0};
+    for (int i = 0; i < rank; i++) {
+        Buf d = {0};
+        if (symbol && i == 0)
+            put_string(&d, 2, symbol);
+        else
+            put_int(&d, 1, dim[i]);
+        put_message(&shape, 1, &d);
+    }
+    put_int(&tensor, 1, type);
+    put_message(&tensor, 2, &shape);
+    put_message(&kind, 1, &tensor);
+    put_string(&v, 1, name);
+    put_message(&v, 2, &kind);
+    put_message(g, field, &v);
+}
+
+/* inputs and outputs: space-separated; extra: attributes already encoded (may be NULL) */
+static void node_named(Buf *g, const char *name, const char *op, const char *in, const char *out, Buf *extra, const char *domain)
+{
+    Buf n = {0};
+    const char *lists[2] = {in, out};
+    for (int f = 0; f < 2; f++) {
+        char text[256];
+        snprintf(text, sizeof text, "%s", lists[f]);
+        for (char *s = strtok(text, " "); s; s = strtok(NULL, " "))
+            put_string(&n, f + 1, s);
+    }
+    put_string(&n, 3, name);
+    put_string(&n, 4, op);
+    if (extra) {
+        put(&n, extra->at, extra->n);
+        free(extra->at);
+        *extra = (Buf){0};
+    }
+    if (domain)
+        put_string(&n, 7, domain);
+    put_message(g, 1, &n);
+}
+
+static void node(Buf *g, const char *op, const char *in, const char *out, Buf *extra) { node_named(g, "n", op, in, out, extra, NULL); }
+
+static Buf attr_int(const char *name, int64_t v)
+{
+    Buf a = {0}, list = {0};
+    put_string(&a, 1, name);
+    put_int(&a, 3, v);
+    put_int(&a, 20, 2);
+    put_message(&list, 5, &a);
+    return list;
+}
+
+static Buf attr_float(const char *name, float v)
+{
+    Buf a = {0}, list = {0};
+    put_string(&a, 1, name);
+    put_varint(&a, 2 << 3 | 5);
+    put(&a, &v, 4);
+    put_int(&a, 20, 1);
+    put_message(&list, 5, &a);
+    return list;
+}
+
+static Buf tensor(const char *name, int type, int rank, const int64_t *dim)
+{
+    Buf t = {0};
+    for (int i = 0; i < rank; i++)
+        put_int(&t, 1, dim[i]);
+    put_int(&t, 2, type);
+    put_string(&t, 8, name);
+    return t;
+}
+
+static void ints(Buf *g, const char *name, int n, const int64_t *v)
+{
+    Buf t = tensor(name, I64, 1, (int64_t[]){n});
+    put_bytes(&t, 9, v, (size_t)n * 8);
+    put_message(g, 5, &t);
+}
+
+static const int64_t d23[] = {2, 3};
+static const float six[6] = {1, 2, 3, 4, 5, 6};
+
+static void weight(Buf *g, const char *name, int rank, const int64_t *dim, size_t bytes)
+{
+    Buf t = tensor(name, F32, rank, dim);
+    static const char zeros[4096];
+    put_bytes(&t, 9, zeros, bytes);
+    put_message(g, 5, &t);
+}
+
+/* x[2,3] -> y[2,3] with nothing between yet */
+static M plain(void)
+{
+    M m = {0};
+    info(&m.graph, 11, "x", F32, 2, d23, NULL);
+    info(&m.graph, 12, "y", F32, 2, d23, NULL);
+    return m;
+}
+
+/* ---- the wire ---- */
+
+static void wire_cases(void)
+{
+    save_raw("empty", "", 0);
+    save_raw("text", "this is no model at all, but it is quite long\n", 46);
+    save_raw("truncated-varint", "\x08\x88", 2);
+    save_raw("long-varint", "\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 13);
+    save_raw("length-past-the-end", "\x3a\xff\xff\xff\x7f\x01", 6);
+    save_raw("length-negative", "\x3a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x00", 12);
+    save_raw("group", "\x08\x08\x3b\x0a\x00\x3c", 6);
+    save_raw("field-zero", "\x02\x01\x00", 3);
+    Buf deep = {0};
+    for (int i = 0; i < 3000; i++) {                    /* graph in attribute in node in graph ... */
+        Buf outer = {0};
+        put_bytes(&outer, i % 3 == 0 ? 1 : i % 3 == 1 ? 5 : 6, deep.at, deep.n);
+        free(deep.at);
+        deep = outer;
+    }
+    Buf b = {0};
+    put_int(&b, 1, 8);
+    put_message(&b, 7, &deep);
+    save_raw("depth", b.at, b.n);
+    b.n = 0;
+    put_int(&b, 1, 8);
+    Buf many = {0};
+    for (int i = 0; i < 5000000; i++)
+        put(&many, "\x0a", 2);                          /* an empty node */
+    put_message(&b, 7, &many);
+    save_raw("messages", b.at, b.n);
+    free(b.at);
+}
+
+/* ---- names and structure ---- */
+
+static void structure_cases(void)
+{
+    Buf b = {0}, o = {0};
+    put_int(&b, 1, 8);
+    put_int(&o, 2, 17);
+    put_message(&b, 8, &o);
+    save_raw("no-graph", b.at, b.n);
+    free(b.at);
+    M m = plain();
+    m.opset = 6;
+    node(&m.graph, "Relu", "x", "y", NULL);
+    model_save(&m, "opset-6");
+    m = plain();
+    node(&m.graph, "Rellu", "x", "y", NULL);
+    model_save(&m, "unknown-op");
+    m = plain();
+    m.domain = "com.example";
+    node_named(&m.graph, "n", "Relu", "x", "y", NULL, "com.example");
+    model_save(&m, "unknown-domain");
+    m = plain();
+    node(&m.graph, "Relu", "x", "y", NULL);
+    node(&m.graph, "Neg", "x", "y", NULL);
+    model_save(&m, "value-made-twice");
+    m = plain();
+    node(&m.graph, "Add", "x b", "a", NULL);
+    node(&m.graph, "Relu", "a", "b", NULL);
+    node(&m.graph, "Relu", "b", "y", NULL);
+    model_save(&m, "cycle");
+    m = plain();
+    node(&m.graph, "Add", "x nobody", "y", NULL);
+    model_save(&m, "undefined-input");
+    m = plain();
+    node(&m.graph, "Relu", "x", "z", NULL);
+    model_save(&m, "output-not-made");
+    m = (M){0};
+    info(&m.graph, 11, "x", F32, 2, d23, NULL);
+    node(&m.graph, "Relu", "x", "y", NULL);
+    model_save(&m, "no-outputs");
+    m = plain();
+    node_named(&m.graph, "\x1b[2Jevil\nname", "Rellu", "x", "y", NULL, NULL);
+    model_save(&m, "control-bytes");
+    m = plain();
+    Buf n = {0};
+    put_string(&n, 1, "x");
+    put_string(&n, 2, "y");
+    put_bytes(&n, 3, "a\0b", 3);
+    put_string(&n, 4, "Relu");
+    put_message(&m.graph, 1, &n);
+    model_save(&m, "nul-in-a-name");
+    m = (M){0};
+    info(&m.graph, 11, "x", F32, 2, d23, "batch");
+    info(&m.graph, 12, "y", F32, 2, d23, "batch");
+    node(&m.graph, "Relu", "x", "y", NULL);
+    model_save(&m, "unbound-dimension");
+    m = (M){0};
+    info(&m.graph, 11, "x", F32, 2, (int64_t[]){-2, 3}, NULL);
+    info(&m.graph, 12, "y", F32, 2, d23, NULL);
+    node(&m.graph, "Relu", "x", "y", NULL);
+    model_save(&m, "negative-dimension");
+    m = (M){0};
+    info(&m.graph, 11, "x", STRING, 2, d23, NULL);
+    info(&m.graph, 12, "y", STRING, 2, d23, NULL);
+    node(&m.graph, "Identity", "x", "y", NULL);
+    model_save(&m, "string-input");
+    m = plain();
+    Buf body = {0}, a = {0}, list = {0};
+    put_string(&body, 2, "body");
+    put_string(&a, 1, "body");
+    put_message(&a, 6, &body);
+    put_int(&a, 20, 5);
+    put_message(&list, 5, &a);
+    node(&m.graph, "Loop", "x", "y", &list);
+    model_save(&m, "loop");
+}
+
+static void function(Buf *model, const char *name, const char *callee, int calls)
+{
+    Buf f = {0}, o = {0};
+    put_string(&f, 1, name);
+    put_string(&f, 4, "x");
+    put_string(&f, 5, "y");
+    for (int i = 0; i < calls; i++) {
+        char in[16], out[16];
+        snprintf(in, sizeof in, i ? "t%d" : "x", i);
+        snprintf(out, sizeof out, i + 1 < calls ? "t%d" : "y", i + 1);
+        Buf n = {0};
+        put_string(&n, 1, in);
+        put_string(&n, 2, out);
+        put_string(&n, 4, callee);
+        put_string(&n, 7, !strcmp(callee, "Relu") ? "" : "fn");
+        put_message(&f, 7, &n);
+    }
+    put_string(&o, 1, "");
+    put_int(&o, 2, 17);
+    put_message(&f, 9, &o);
+    put_string(&f, 10, "fn");
+    put_message(model, 25, &f);
+}
+
+static void function_cases(void)
+{
+    M m = plain();
+    m.domain = "fn";
+    function(&m.functions, "A", "B", 1);
+    function(&m.functions, "B", "A", 1);
+    node_named(&m.graph, "n", "A", "x", "y", NULL, "fn");
+    model_save(&m, "recursive-functions");
+    m = plain();
+    m.domain = "fn";
+    char name[16], callee[16];
+    for (int i = 0; i < 30; i++) {
+        snprintf(name, sizeof name, "F%d", i);
+        snprintf(callee, sizeof callee, i == 29 ? "Relu" : "F%d", i + 1);
+        function(&m.functions, name, callee, 8);
+    }
+    node_named(&m.graph, "n", "F0", "x", "y", NULL, "fn");
+    model_save(&m, "function-bomb");
+}
+
+/* ---- tensors ---- */
+
+static void tensor_cases(void)
+{
+    static const struct { const char *name; int type, rank; int64_t dim[3]; size_t bytes; } t[] = {
+        {"raw-data-short", F32, 2, {2, 3}, 20},
+        {"raw-data-long", F32, 2, {2, 3}, 28},
+        {"tensor-negative-dimension", F32, 2, {-2, 3}, 24},
+        {"tensor-dimensions-overflow", F32, 3, {INT64_C(1) << 40, INT64_C(1) << 40, 2}, 24},
+        {"tensor-huge", F32, 3, {1 << 20, 1 << 20, 1}, 24},
+        {"tensor-type-99", 99, 2, {2, 3}, 24},
+    };
+    M m;
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        m = plain();
+        Buf w = tensor("w", t[i].type, t[i].rank, t[i].dim);
+        char zeros[32] = {0};
+        put_bytes(&w, 9, zeros, t[i].bytes);
+        put_message(&m.graph, 5, &w);
+        node(&m.graph, "Add", "x w", "y", NULL);
+        model_save(&m, t[i].name);
+    }
+    m = plain();
+    Buf w = tensor("w", F32, 0, NULL);
+    for (int i = 0; i < 17; i++)
+        put_int(&w, 1, 1);
+    put_bytes(&w, 9, six, 4);
+    put_message(&m.graph, 5, &w);
+    node(&m.graph, "Add", "x w", "y", NULL);
+    model_save(&m, "tensor-rank-17");
+    m = plain();
+    w = tensor("w", F32, 2, d23);
+    put_bytes(&w, 9, six, 24);
+    put_bytes(&w, 4, six, 24);
+    put_message(&m.graph, 5, &w);
+    node(&m.graph, "Add", "x w", "y", NULL);
+    model_save(&m, "tensor-two-payloads");
+    m = plain();
+    w = tensor("w", F32, 2, d23);
+    put_bytes(&w, 4, six, 20);
+    put_message(&m.graph, 5, &w);
+    node(&m.graph, "Add", "x w", "y", NULL);
+    model_save(&m, "float-data-short");
+    m = plain();
+    weight(&m.graph, "w", 2, d23, 24);
+    weight(&m.graph, "w", 2, d23, 24);
+    node(&m.graph, "Add", "x w", "y", NULL);
+    model_save(&m, "initializer-twice");
+}
+
+static void external(const char *name, const char *const *entry)
+{
+    M m = plain();
+    Buf w = tensor("w", F32, 2, d23);
+    for (; entry[0]; entry += 2) {
+        Buf e = {0};
+        put_string(&e, 1, entry[0]);
+        put_string(&e, 2, entry[1]);
+        put_message(&w, 13, &e);
+    }
+    put_int(&w, 14, 1);
+    put_message(&m.graph, 5, &w);
+    node(&m.graph, "Add", "x w", "y", NULL);
+    model_save(&m, name);
+}
+#define EXTERNAL(name, ...) external(name, (const char *const[]){__VA_ARGS__, NULL})
+
+static void external_cases(void)
+{
+    FILE *f = fopen("weights.bin", "wb");
+    if (!f || fwrite(six, 4, 6, f) != 6 || fclose(f) || mkdir("folder", 0777) || symlink("weights.bin", "link.bin") ||
+        symlink("folder", "linked") || !(f = fopen("folder/inside.bin", "wb")) || fwrite(six, 4, 6, f) != 6 || fclose(f) ||
+        !(f = fopen("two.bin", "wb")) || fwrite(six, 4, 6, f) != 6 || fclose(f) || link("two.bin", "hard.bin") || mkfifo("pipe.bin", 0600)) {
+        perror("external data");
+        exit(3);
+    }
+    EXTERNAL("external-parent", "location", "../weights.bin");
+    EXTERNAL("external-hidden-parent", "location", "folder/../../weights.bin");
+    EXTERNAL("external-absolute", "location", "/etc/passwd");
+    EXTERNAL("external-symlink", "location", "link.bin");
+    EXTERNAL("external-symlinked-folder", "location", "linked/inside.bin");
+    EXTERNAL("external-hard-link", "location", "hard.bin");
+    EXTERNAL("external-fifo", "location", "pipe.bin");
+    EXTERNAL("external-folder", "location", "folder");
+    EXTERNAL("external-missing", "location", "nobody.bin");
+    EXTERNAL("external-no-location", "offset", "0");
+    EXTERNAL("external-unknown-key", "location", "weights.bin", "__class__", "x");
+    EXTERNAL("external-petabytes", "location", "weights.bin", "offset", "0", "length", "9007199254740992");
+    EXTERNAL("external-offset-past-the-end", "location", "weights.bin", "offset", "8", "length", "24");
+    EXTERNAL("external-offset-negative", "location", "weights.bin", "offset", "-4");
+    EXTERNAL("external-offset-words", "location", "weights.bin", "offset", "4 bytes");
+    EXTERNAL("external-length-wrong", "location", "weights.bin", "length", "16");
+}
+
+/* ---- ordinary mistakes, and bombs made of shapes ---- */
+
+static void op_cases(void)
+{
+    M m;
+#define ONE(title, ...) m = plain(); __VA_ARGS__; model_save(&m, title)
+    Buf a;
+    ONE("too-few-operands", node(&m.graph, "Add", "x", "y", NULL));
+    ONE("too-many-operands", node(&m.graph, "Relu", "x x", "y", NULL));
+    ONE("matmul-inner", weight(&m.graph, "w", 2, (int64_t[]){4, 5}, 80), node(&m.graph, "MatMul", "x w", "y", NULL));
+    ONE("add-shapes", weight(&m.graph, "w", 1, (int64_t[]){4}, 16), node(&m.graph, "Add", "x w", "y", NULL));
+    ONE("reshape-elements", ints(&m.graph, "s", 2, (int64_t[]){4, 2}), node(&m.graph, "Reshape", "x s", "y", NULL));
+    ONE("reshape-two-unknown", ints(&m.graph, "s", 2, (int64_t[]){-1, -1}), node(&m.graph, "Reshape", "x s", "y", NULL));
+    ONE("softmax-axis", a = attr_int("axis", 5), node(&m.graph, "Softmax", "x", "y", &a));
+    ONE("concat-shapes", weight(&m.graph, "w", 2, (int64_t[]){2, 4}, 32), a = attr_int("axis", 0), node(&m.graph, "Concat", "x w", "y", &a));
+    ONE("attribute-type", a = attr_float("axis", 1), node(&m.graph, "Softmax", "x", "y", &a));
+    ONE("conv-channels", weight(&m.graph, "w", 4, (int64_t[]){1, 1, 3, 3}, 36), node(&m.graph, "Conv", "x w", "y", NULL));
+    ONE("transpose-run-time-shape", info(&m.graph, 11, "s", I64, 1, (int64_t[]){2}, NULL), node(&m.graph, "Reshape", "x s", "y", NULL));
+    ONE("split-sizes", ints(&m.graph, "s", 2, (int64_t[]){1, 1}), a = attr_int("axis", 1), node(&m.graph, "Split", "x s", "y z", &a));
+    ONE("slice-step-zero", ints(&m.graph, "b", 1, (int64_t[]){0}), ints(&m.graph, "e", 1, (int64_t[]){2}), ints(&m.graph, "ax", 1, (int64_t[]){0}),
+        ints(&m.graph, "st", 1, (int64_t[]){0}), node(&m.graph, "Slice", "x b e ax st", "y", NULL));
+    ONE("gather-index", ints(&m.graph, "i", 1, (int64_t[]){7}), node(&m.graph, "Gather", "x i", "y", NULL));
+    ONE("type-mismatch", ints(&m.graph, "i", 3, (int64_t[]){1, 2, 3}), node(&m.graph, "Add", "x i", "y", NULL));
+    ONE("constant-of-shape-bomb", ints(&m.graph, "s", 3, (int64_t[]){1 << 20, 1 << 20, 1 << 20}), node(&m.graph, "ConstantOfShape", "s", "y", NULL));
+    ONE("expand-bomb", ints(&m.graph, "s", 4, (int64_t[]){INT64_C(1) << 31, INT64_C(1) << 31, 2, 3}), node(&m.graph, "Expand", "x s", "y", NULL));
+    ONE("tile-bomb", ints(&m.graph, "s", 2, (int64_t[]){INT64_C(1) << 40, INT64_C(1) << 40}), node(&m.graph, "Tile", "x s", "y", NULL));
+    ONE("pad-bomb", ints(&m.graph, "s", 4, (int64_t[]){0, INT64_MAX, 0, INT64_MAX}), node(&m.graph, "Pad", "x s", "y", NULL));
+    ONE("range-bomb", ints(&m.graph, "b", 0, NULL), ints(&m.graph, "b0", 1, (int64_t[]){0}), ints(&m.graph, "e0", 1, (int64_t[]){INT64_MAX}),
+        ints(&m.graph, "s0", 1, (int64_t[]){1}), node(&m.graph, "Range", "b0 e0 s0", "y", NULL));
+    ONE("one-hot-bomb", ints(&m.graph, "i", 1, (int64_t[]){0}), ints(&m.graph, "d", 1, (int64_t[]){INT64_C(1) << 50}), ints(&m.graph, "v", 2, (int64_t[]){0, 1}),
+        node(&m.graph, "OneHot", "i d v", "y", NULL));
+#undef ONE
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2 || chdir(argv[1])) {
+        fprintf(stderr, "usage: hostile DIR\n");
+        return 2;
+    }
+    wire_cases();
+    structure_cases();
+    function_cases();
+    tensor_cases();
+    external_cases();
+    op_cases();
+    return 0;
+}
