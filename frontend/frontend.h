@@ -196,6 +196,9 @@ typedef struct {
     bool converted;                                     /* typed data arrays were unpacked into the arena: no offset */
 } Payload;
 
+/* Where the file uses a parameter: an operand of a top-level node.  input NONE: restored, to be added to output 0. */
+typedef struct { uint32_t file, node, input; bool transposed; } FileUse;
+
 typedef struct {
     const char *name;                                   /* PyTorch's: "h.0.attn.c_attn.weight" */
     const char *initializer;                            /* the initializer's name in the file; NULL: restored */
@@ -206,6 +209,7 @@ typedef struct {
     bool stat;                                          /* a running statistic of BatchNormalization */
     Payload bytes;
     ValueId value;
+    VEC(FileUse) use;                                   /* for writing trained weights back */
 } Param;
 
 /* BatchNormalization in training: after a forward, param takes the value. */
@@ -339,8 +343,13 @@ typedef struct {
  * twice is a module used twice and shares its parameters.  Origin.pipeline_stage then holds the file's position.
  */
 Graph *import_models(Arena *a, uint32_t n, const char *const *path, const ImportOptions *opt);
-/* A loss model (--loss model:FILE): its inputs 0, 1 are the output and the target; returns its first output. */
+/* A loss model (--loss model:FILE): its inputs 0, 1 are the output and the target; returns its first output.
+   target NONE: made here, an input `target` of the type and shape that the loss model's input 1 has (left out if it has none). */
 ValueId import_loss_model(Graph *g, const char *path, const ImportOptions *opt, ValueId output, ValueId target);
+
+/* weights.c: a parameter's bytes in PyTorch's shape and its own type: transposed back, or zeros when restored. */
+size_t param_size(const Param *p);
+void param_bytes(const Param *p, void *out);
 
 /* ---- ops.c: the table as data --------------------------------------------------------------- */
 
