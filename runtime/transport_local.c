@@ -1,0 +1,224 @@
+/*
+ * transport_local.c - ranks are threads of one process.  A message is a rendezvous of two posted requests in the
+ * receiver's mailbox: whoever posts second copies from the sender's buffer straight into the receiver's, so a message costs
+ * one copy and no memory, and nothing blocks but wait().
+ *
+ * Mailboxes are hashed by (sender, tag); a chain keeps the order of posting.  A waiting rank spins for a moment
+ * when there is a core for each rank, then sleeps on its own condition variable.
+ */
+#include "transport.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { BUCKETS = 256, SPINS = 4000 };
+
+typedef struct { PpRequest *first, *last; } Chain;
+
+typedef struct {
+    pthread_mutex_t lock;
+    Chain chain[BUCKETS];
+    pthread_mutex_t sleep_lock;
+    pthread_cond_t wake;
+    int sleeping;
+} Box;
+
+struct LocalHub {
+    int ranks, spins;
+    Box *box;
+    int failed;                                         /* atomic */
+    /* the collectives: a sense-reversing barrier around a shared table */
+    pthread_mutex_t lock;
+    pthread_cond_t turn;
+    int arrived;
+    unsigned generation;
+    const void **part;
+};
+
+static int load(const int *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+
+LocalHub *local_hub_new(int ranks, int cores) {
+    LocalHub *h = calloc(1, sizeof *h);
+    if (!h)
+        return NULL;
+    h->ranks = ranks;
+    h->spins = ranks <= cores ? SPINS : 0;
+    h->box = calloc((size_t)ranks, sizeof *h->box);
+    h->part = calloc((size_t)ranks, sizeof *h->part);
+    if (!h->box || !h->part) {
+        free(h->box);
+        free(h->part);
+        free(h);
+        return NULL;
+    }
+    pthread_mutex_init(&h->lock, NULL);
+    pthread_cond_init(&h->turn, NULL);
+    for (int r = 0; r < ranks; r++) {
+        pthread_mutex_init(&h->box[r].lock, NULL);
+        pthread_mutex_init(&h->box[r].sleep_lock, NULL);
+        pthread_cond_init(&h->box[r].wake, NULL);
+    }
+    return h;
+}
+
+void local_hub_free(LocalHub *h) {
+    for (int r = 0; r < h->ranks; r++) {
+        pthread_mutex_destroy(&h->box[r].lock);
+        pthread_mutex_destroy(&h->box[r].sleep_lock);
+        pthread_cond_destroy(&h->box[r].wake);
+    }
+    pthread_mutex_destroy(&h->lock);
+    pthread_cond_destroy(&h->turn);
+    free(h->part);
+    free(h->box);
+    free(h);
+}
+
+/* After the store the owner of the request may be gone: nothing of it is touched any more. */
+static void complete(LocalHub *h, PpRequest *r, int owner) {
+    Box *b = &h->box[owner];
+    __atomic_store_n(&r->done, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&b->sleeping, __ATOMIC_SEQ_CST)) {
+        pthread_mutex_lock(&b->sleep_lock);
+        pthread_cond_signal(&b->wake);
+        pthread_mutex_unlock(&b->sleep_lock);
+    }
+}
+
+/* Posts `mine` in the receiver's box, or takes its partner out and carries the message over. */
+static PpStatus post(Transport *t, PpRequest *mine, int sender, int receiver) {
+    LocalHub *h = t->impl;
+    if (load(&h->failed))
+        return PP_ERR_PEER;
+    Box *box = &h->box[receiver];
+    Chain *c = &box->chain[(uint64_t)(mine->tag * 31 + sender) % BUCKETS];
+    PpRequest *partner = NULL;
+    pthread_mutex_lock(&box->lock);
+    PpRequest **at = &c->first, *before = NULL;
+    while (*at && !((*at)->is_send != mine->is_send && (*at)->tag == mine->tag && (*at)->peer == sender)) {
+        before = *at;
+        at = &before->next;
+    }
+    if (*at) {
+        partner = *at;
+        *at = partner->next;
+        if (c->last == partner)
+            c->last = before;
+    } else {
+        mine->next = NULL;
+        if (c->last)
+            c->last->next = mine;
+        else
+            c->first = mine;
+        c->last = mine;
+    }
+    pthread_mutex_unlock(&box->lock);
+    if (!partner)
+        return PP_OK;
+    PpRequest *s = mine->is_send ? mine : partner, *r = mine->is_send ? partner : mine;
+    if (s->bytes != r->bytes)
+        return PP_ERR_BUG;
+    if (s->bytes)
+        memcpy(r->buf, s->buf, (size_t)s->bytes);
+    mine->done = 1;
+    complete(h, partner, mine->is_send ? receiver : sender);
+    return PP_OK;
+}
+
+static PpStatus local_send(Transport *t, int peer, int64_t tag, const void *buf, int64_t bytes, PpRequest *r) {
+    union { const void *in; void *out; } any = {buf};   /* a send's buffer is only read */
+    *r = (PpRequest){.buf = any.out, .bytes = bytes, .tag = tag, .peer = t->rank, .rank = peer, .is_send = 1};
+    return post(t, r, t->rank, peer);
+}
+
+static PpStatus local_recv(Transport *t, int peer, int64_t tag, void *buf, int64_t bytes, PpRequest *r) {
+    *r = (PpRequest){.buf = buf, .bytes = bytes, .tag = tag, .peer = peer, .rank = t->rank};
+    return post(t, r, peer, t->rank);
+}
+
+static PpStatus local_wait(Transport *t, PpRequest *r) {
+    LocalHub *h = t->impl;
+    for (int i = 0; i < h->spins; i++) {
+        if (load(&r->done))
+            return PP_OK;
+#if defined __x86_64__ || defined __i386__
+        __builtin_ia32_pause();
+#endif
+    }
+    Box *b = &h->box[t->rank];
+    pthread_mutex_lock(&b->sleep_lock);
+    __atomic_store_n(&b->sleeping, 1, __ATOMIC_SEQ_CST);
+    while (!__atomic_load_n(&r->done, __ATOMIC_SEQ_CST) && !load(&h->failed))
+        pthread_cond_wait(&b->wake, &b->sleep_lock);
+    __atomic_store_n(&b->sleeping, 0, __ATOMIC_SEQ_CST);
+    pthread_mutex_unlock(&b->sleep_lock);
+    return load(&r->done) ? PP_OK : PP_ERR_PEER;
+}
+
+static void local_poll(Transport *t) { (void)t; }
+
+static PpStatus barrier(LocalHub *h) {
+    pthread_mutex_lock(&h->lock);
+    unsigned generation = h->generation;
+    if (++h->arrived == h->ranks) {
+        h->arrived = 0;
+        h->generation++;
+        pthread_cond_broadcast(&h->turn);
+    }
+    while (generation == h->generation && !load(&h->failed))
+        pthread_cond_wait(&h->turn, &h->lock);
+    int passed = generation != h->generation;
+    pthread_mutex_unlock(&h->lock);
+    return passed ? PP_OK : PP_ERR_PEER;
+}
+
+static PpStatus local_gather(Transport *t, const void *mine, int64_t bytes, void *all) {
+    LocalHub *h = t->impl;
+    h->part[t->rank] = mine;
+    TRY(barrier(h));
+    for (int r = 0; r < h->ranks; r++)
+        memcpy((char *)all + r * bytes, h->part[r], (size_t)bytes);
+    return barrier(h);
+}
+
+static PpStatus local_sum(Transport *t, double *v, int n) {
+    LocalHub *h = t->impl;
+    h->part[t->rank] = v;
+    TRY(barrier(h));
+    /* each rank sums one slice of the table and writes it into every rank's */
+    int lo = (int)((int64_t)n * t->rank / h->ranks), hi = (int)((int64_t)n * (t->rank + 1) / h->ranks);
+    for (int i = lo; i < hi; i++) {
+        double s = 0;
+        for (int r = 0; r < h->ranks; r++)
+            s += ((const double *)h->part[r])[i];
+        for (int r = 0; r < h->ranks; r++) {
+            union { const void *in; double *out; } any = {h->part[r]};
+            any.out[i] = s;
+        }
+    }
+    return barrier(h);
+}
+
+static void local_fail(Transport *t, PpStatus why) {
+    LocalHub *h = t->impl;
+    (void)why;
+    __atomic_store_n(&h->failed, 1, __ATOMIC_SEQ_CST);
+    for (int r = 0; r < h->ranks; r++) {
+        pthread_mutex_lock(&h->box[r].sleep_lock);
+        pthread_cond_broadcast(&h->box[r].wake);
+        pthread_mutex_unlock(&h->box[r].sleep_lock);
+    }
+    pthread_mutex_lock(&h->lock);
+    pthread_cond_broadcast(&h->turn);
+    pthread_mutex_unlock(&h->lock);
+}
+
+void local_transport(LocalHub *h, int rank, Transport *t) {
+    static const TransportOps ops = {
+        "local", local_send, local_recv, local_wait, local_poll, local_sum, local_gather, local_fail,
+    };
+    *t = (Transport){&ops, rank, h->ranks, h->ranks, INT64_MAX, h};
+}
