@@ -129,6 +129,9 @@ Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l);
 void pipe_verify(const Pipe *p);                        /* BUG() on any broken invariant */
 void pipe_dump(const Pipe *p, FILE *f);
 
+/* label.c: names every stage after the modules that lie in it whole. */
+void label_stages(Pipe *p);
+
 /* cost.c */
 int64_t cost_flops(const Graph *g, NodeId n);
 void pipe_costs(Pipe *p);

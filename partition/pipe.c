@@ -1,0 +1,387 @@
+/*
+ * pipe.c - builds the Pipe: stages as lists of nodes, what crosses the cuts, the programs of each stage.
+ *
+ * In: the graph with its loss, the options.  Out: a Pipe whose forward fields are filled.
+ * Stages are built from the last to the first: what a stage reads from earlier ones is then known and is
+ * sent or computed again (recompute.c), and what nothing reads in the end is left out.  At the end the
+ * graph's nodes are put in the order of the stages, so creation order stays a topological order.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "pipe_int.h"
+
+/* ---- before the stages ------------------------------------------------------------------------ */
+
+/* A model output that is an input, a parameter or a constant gets a node of its own: an Identity. */
+static void name_outputs(Graph *g)
+{
+    for (uint32_t i = 0; i < g->output.n; i++) {
+        ValueId from = g->output.at[i];
+        Value was = *val(g, from);
+        if (was.kind == V_NODE)
+            continue;
+        const char *name = i < g->output_name.n ? g->output_name.at[i] : NULL;
+        if (name && strmap_get(&g->by_name, name) != NONE)
+            name = NULL;
+        ValueId to = graph_value(g, V_NODE, name, was.dtype, &was.shape);
+        Node n = {.op = OP_Identity, .nin = 1, .nout = 1, .origin = 0};
+        n.in = arena_array(g->arena, ValueId, 1);
+        n.out = arena_array(g->arena, ValueId, 1);
+        n.in[0] = from;
+        n.out[0] = to;
+        g->value.at[to].node = g->node.n;
+        vec_push(g->arena, &g->node, n);
+        for (uint32_t k = i; k < g->output.n; k++)
+            if (g->output.at[k] == from)
+                g->output.at[k] = to;
+    }
+}
+
+/* Without a loss nothing trains: Phase is its second operand, and running statistics stay. */
+static void drop_training(Graph *g)
+{
+    for (NodeId n = 0; n < g->node.n; n++)
+        if (g->node.at[n].op == OP_Phase)
+            g->node.at[n].in[0] = g->node.at[n].in[1];
+    g->update.n = 0;
+}
+
+static void mark_roots(Build *b)
+{
+    const Graph *g = b->g;
+    b->needed = arena_array(b->a, bool, g->value.n + 1);
+    for (uint32_t i = 0; i < g->output.n; i++)
+        b->needed[g->output.at[i]] = true;
+    for (uint32_t i = 0; i < g->update.n; i++)
+        b->needed[g->update.at[i].value] = true;
+    if (b->training)
+        b->needed[b->p->loss] = true;
+}
+
+static void find_users(Build *b)
+{
+    const Graph *g = b->g;
+    bool *read = arena_array(b->a, bool, g->value.n + 1);
+    memcpy(read, b->needed, g->value.n * sizeof *read);
+    b->live = arena_array(b->a, bool, g->node.n + 1);
+    for (NodeId n = g->node.n; n-- > 0;) {
+        const Node *x = &g->node.at[n];
+        for (uint32_t i = 0; i < x->nout; i++)
+            b->live[n] |= read[x->out[i]];
+        for (uint32_t i = 0; i < x->nin && b->live[n]; i++)
+            read[x->in[i]] = true;
+    }
+    b->users = arena_array(b->a, Ids, g->value.n + 1);
+    for (NodeId n = 0; n < g->node.n; n++)
+        for (uint32_t i = 0; i < g->node.at[n].nin && b->live[n]; i++) {
+            Ids *u = &b->users[g->node.at[n].in[i]];
+            if (u->n == 0 || u->at[u->n - 1] != n)
+                vec_push(b->a, u, n);
+        }
+}
+
+/* ---- one stage -------------------------------------------------------------------------------- */
+
+static int by_key(const void *x, const void *y)
+{
+    const Placed *a = x, *b = y;
+    return a->key < b->key ? -1 : a->key > b->key;
+}
+
+static int by_id(const void *x, const void *y)
+{
+    uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
+    return a < b ? -1 : a > b;
+}
+
+/* Collects the nodes stage t must run and what they read; demands: values of earlier stages. */
+static void collect(Build *b, uint32_t t, bool *read, Ids *demands)
+{
+    const Graph *g = b->g;
+    bool *asked = arena_array(b->a, bool, b->values + 1);
+    for (NodeId n = b->nodes; n-- > 0;) {
+        if (b->home[n] != t)
+            continue;
+        const Node *x = &g->node.at[n];
+        bool run = false;
+        for (uint32_t i = 0; i < x->nout; i++)
+            run |= b->needed[x->out[i]];
+        if (!run)
+            continue;
+        Placed placed = {n, n};
+        vec_push(b->a, &b->list[t], placed);
+        for (uint32_t i = 0; i < x->nin; i++) {
+            ValueId v = x->in[i];
+            const Value *o = val(g, v);
+            if (o->kind != V_NODE) {
+                read[v] = true;
+            } else if (b->home[o->node] == t) {
+                b->needed[v] = true;
+            } else if (!asked[v]) {
+                INSIST(b->home[o->node] < t);
+                asked[v] = true;
+                vec_push(b->a, demands, v);
+            }
+        }
+    }
+}
+
+static void build_stage(Build *b, uint32_t t, ValueId *local)
+{
+    Graph *g = b->g;
+    Ids demands = {0};
+    bool *read = arena_array(b->a, bool, b->values + 1);
+    memset(local, 0xff, b->values * sizeof *local);
+    collect(b, t, read, &demands);
+    uint32_t own = b->list[t].n;
+    if (demands.n > 1)
+        qsort(demands.at, demands.n, sizeof *demands.at, by_id);
+    recompute_decide(b, t, &demands, read, local);
+    for (uint32_t k = 0; k < own; k++) {
+        Node *x = &g->node.at[b->list[t].at[k].node];
+        for (uint32_t i = 0; i < x->nin; i++)
+            if (x->in[i] < b->values && local[x->in[i]] != NONE)
+                x->in[i] = local[x->in[i]];
+    }
+    if (b->list[t].n > 1)
+        qsort(b->list[t].at, b->list[t].n, sizeof *b->list[t].at, by_key);
+}
+
+/* Puts the nodes in the order of the stages; what no stage runs comes last. */
+static void renumber(Build *b)
+{
+    Graph *g = b->g;
+    Node *was = arena_array(b->a, Node, g->node.n + 1);
+    bool *taken = arena_array(b->a, bool, g->node.n + 1);
+    memcpy(was, g->node.at, g->node.n * sizeof *was);
+    NodeId next = 0;
+    for (uint32_t t = 0; t < b->stages; t++)
+        for (uint32_t k = 0; k < b->list[t].n; k++) {
+            NodeId n = b->list[t].at[k].node;
+            taken[n] = true;
+            g->node.at[next] = was[n];
+            vec_push(b->a, &b->p->stage.at[t].nodes, next);
+            next++;
+        }
+    for (NodeId n = 0; n < g->node.n; n++)
+        if (!taken[n])
+            g->node.at[next++] = was[n];
+    for (NodeId n = 0; n < g->node.n; n++)
+        for (uint32_t i = 0; i < g->node.at[n].nout; i++)
+            g->value.at[g->node.at[n].out[i]].node = n;
+}
+
+/* ---- what crosses ------------------------------------------------------------------------------- */
+
+static StageOutput *output_of(Build *b, uint32_t t, ValueId v)
+{
+    Stage *s = &b->p->stage.at[t];
+    uint32_t at = 0;
+    while (at < s->output.n && s->output.at[at].value < v)
+        at++;
+    if (at == s->output.n || s->output.at[at].value != v) {
+        StageOutput o = {.value = v};
+        vec_push(b->a, &s->output, o);
+        for (uint32_t i = s->output.n - 1; i > at; i--)
+            s->output.at[i] = s->output.at[i - 1];
+        s->output.at[at] = o;
+    }
+    return &s->output.at[at];
+}
+
+static int by_origin(const void *x, const void *y)
+{
+    const StageInput *a = x, *b = y;
+    if (a->from != b->from) {                           /* model inputs (NONE) first */
+        uint32_t fa = a->from + 1, fb = b->from + 1;
+        return fa < fb ? -1 : 1;
+    }
+    return a->value < b->value ? -1 : a->value > b->value;
+}
+
+/* stage_of[v]: the stage that makes v. */
+static uint32_t *makers(const Build *b)
+{
+    const Graph *g = b->g;
+    uint32_t *stage_of = arena_array(b->a, uint32_t, g->value.n + 1);
+    memset(stage_of, 0xff, g->value.n * sizeof *stage_of);
+    for (uint32_t t = 0; t < b->stages; t++) {
+        const Ids *l = &b->p->stage.at[t].nodes;
+        for (uint32_t k = 0; k < l->n; k++)
+            for (uint32_t i = 0; i < g->node.at[l->at[k]].nout; i++)
+                stage_of[g->node.at[l->at[k]].out[i]] = t;
+    }
+    return stage_of;
+}
+
+/* Inputs of stage t, and the parameters it reads. */
+static void connect_stage(Build *b, uint32_t t, const uint32_t *stage_of, uint32_t *seen, Ids *params)
+{
+    const Graph *g = b->g;
+    Stage *s = &b->p->stage.at[t];
+    for (uint32_t k = 0; k < s->nodes.n; k++) {
+        const Node *x = &g->node.at[s->nodes.at[k]];
+        for (uint32_t i = 0; i < x->nin; i++) {
+            ValueId v = x->in[i];
+            const Value *o = val(g, v);
+            if (seen[v] == t + 1 || o->kind == V_CONST || (o->kind == V_NODE && stage_of[v] == t))
+                continue;
+            seen[v] = t + 1;
+            if (o->kind == V_PARAM) {
+                vec_push(b->a, params, o->param);
+                continue;
+            }
+            StageInput in = {.value = v, .from = o->kind == V_NODE ? stage_of[v] : NONE};
+            INSIST(o->kind != V_NODE || in.from < t);
+            vec_push(b->a, &s->input, in);
+        }
+    }
+    if (s->input.n > 1)
+        qsort(s->input.at, s->input.n, sizeof *s->input.at, by_origin);
+    if (params->n > 1)
+        qsort(params->at, params->n, sizeof *params->at, by_id);
+}
+
+static void connect(Build *b)
+{
+    const Graph *g = b->g;
+    uint32_t *stage_of = makers(b), *seen = arena_array(b->a, uint32_t, g->value.n + 1);
+    Ids *params = arena_array(b->a, Ids, b->stages);
+    for (uint32_t t = 0; t < b->stages; t++)
+        connect_stage(b, t, stage_of, seen, &params[t]);
+    for (uint32_t t = 0; t < b->stages; t++)
+        for (uint32_t i = 0; i < b->p->stage.at[t].input.n; i++) {
+            StageInput in = b->p->stage.at[t].input.at[i];
+            if (in.from != NONE)
+                vec_push(b->a, &output_of(b, in.from, in.value)->to, t);
+        }
+    for (uint32_t i = 0; i < g->output.n; i++) {
+        ValueId v = g->output.at[i];
+        vec_push(b->a, &output_of(b, stage_of[v], v)->outputs, i);
+    }
+    if (b->training)
+        (void)output_of(b, stage_of[b->p->loss], b->p->loss);
+    for (uint32_t i = 0; i < g->update.n; i++) {        /* a statistic and its update are one stage's */
+        const StatUpdate *u = &g->update.at[i];
+        for (uint32_t t = 0; t < b->stages; t++)
+            for (uint32_t k = 0; k < params[t].n; k++)
+                if (params[t].at[k] == u->param && stage_of[u->value] != t) {
+                    diag_hint("cut so that all uses of this BatchNormalization are in one stage");
+                    diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "running statistic '%s' would be used in stage %u and updated in stage %u",
+                               g->param.at[u->param].name, t, stage_of[u->value]);
+                }
+    }
+    params_place(b, params);
+}
+
+/* ---- programs ------------------------------------------------------------------------------------- */
+
+/* The nodes of a stage that one variant needs: phase 0 is training, 1 evaluation. */
+static void program(Build *b, Stage *s, uint32_t phase, bool *read, Ids *list)
+{
+    const Graph *g = b->g;
+    memset(read, 0, g->value.n * sizeof *read);
+    for (uint32_t i = 0; i < s->output.n; i++)
+        read[s->output.at[i].value] = true;
+    for (uint32_t i = 0; i < g->update.n && phase == 0; i++)
+        read[g->update.at[i].value] = true;
+    Ids back = {0};
+    for (uint32_t k = s->nodes.n; k-- > 0;) {
+        const Node *x = &g->node.at[s->nodes.at[k]];
+        bool run = false;
+        for (uint32_t i = 0; i < x->nout; i++)
+            run |= read[x->out[i]];
+        if (!run)
+            continue;
+        vec_push(b->a, &back, s->nodes.at[k]);
+        for (uint32_t i = 0; i < x->nin; i++)
+            if (x->op != OP_Phase || i == phase)
+                read[x->in[i]] = true;
+    }
+    for (uint32_t k = back.n; k-- > 0;)
+        vec_push(b->a, list, back.at[k]);
+}
+
+/* ---- edges ------------------------------------------------------------------------------------ */
+
+static void add_edges(Build *b)
+{
+    Pipe *p = b->p;
+    const Graph *g = b->g;
+    for (uint32_t from = 0; from < b->stages; from++)
+        for (uint32_t to = from + 1; to < b->stages; to++) {
+            const Stage *s = &p->stage.at[to];
+            for (uint32_t i = 0; i < s->input.n; i++)
+                if (s->input.at[i].from == from) {
+                    ValueId v = s->input.at[i].value;
+                    Edge e = {from, to, v, EDGE_ACTIVATION, value_bytes(g, v), false};
+                    vec_push(b->a, &p->edge, e);
+                }
+            for (uint32_t i = 0; i < s->param.n; i++)
+                if (s->param.at[i].use == USE_TRANSMIT && s->param.at[i].from == from) {
+                    const Param *q = &g->param.at[s->param.at[i].param];
+                    Edge e = {from, to, q->value, q->trainable ? EDGE_PARAMETER : EDGE_CONSTANT, value_bytes(g, q->value), false};
+                    vec_push(b->a, &p->edge, e);
+                }
+        }
+}
+
+static const char *base_name(Arena *a, const char *path)
+{
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    return arena_strdup(a, slash ? slash + 1 : path ? path : "model");
+}
+
+Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l)
+{
+    Pipe *p = arena_new_of(g->arena, Pipe);
+    Build b = {.g = g, .a = g->arena, .opt = opt, .p = p, .training = l && l->loss != NONE};
+    p->graph = g;
+    p->model_name = base_name(b.a, g->file);
+    p->loss = p->loss_scale = p->target = NONE;
+    if (l) {
+        p->loss = l->loss;
+        p->loss_scale = l->loss_scale;
+        p->target = l->target;
+        p->scale = l->scale;
+        p->loss_per_row = l->per_row;
+        p->loss_ignore = l->ignore;
+        p->loss_text = l->text;
+    }
+    name_outputs(g);
+    if (!b.training)
+        drop_training(g);
+    Reasons uneven = {0}, mixes = {0};
+    batch_analyse(g, 0, opt, &uneven, &mixes);
+    for (uint32_t i = 0; i < uneven.n; i++)
+        vec_push(b.a, &p->uneven, uneven.at[i]);
+    for (uint32_t i = 0; i < mixes.n; i++)
+        vec_push(b.a, &p->mixes, mixes.at[i]);
+
+    b.home = split_assign(g, b.a, opt, &b.stages);
+    b.nodes = g->node.n;
+    b.values = g->value.n;
+    b.list = arena_array(b.a, PlacedList, b.stages);
+    mark_roots(&b);
+    find_users(&b);
+    recompute_classify(&b);
+    for (uint32_t t = 0; t < b.stages; t++) {
+        Stage s = {.index = t};
+        vec_push(b.a, &p->stage, s);
+    }
+    ValueId *local = arena_array(b.a, ValueId, b.values + 1);
+    for (uint32_t t = b.stages; t-- > 0;)
+        build_stage(&b, t, local);
+    renumber(&b);
+    connect(&b);
+    bool *read = arena_array(b.a, bool, g->value.n + 1);
+    for (uint32_t t = 0; t < b.stages; t++) {
+        Stage *s = &p->stage.at[t];
+        program(&b, s, b.training ? 0 : 1, read, &s->forward);
+        program(&b, s, 1, read, &s->infer);
+    }
+    label_stages(p);
+    add_edges(&b);
+    return p;
+}

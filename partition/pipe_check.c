@@ -1,0 +1,170 @@
+/*
+ * pipe_check.c - the invariants of a Pipe, checked, and its dump for people who work on the compiler.
+ */
+#include <string.h>
+
+#include "partition.h"
+
+typedef struct {
+    const Pipe *p;
+    const Graph *g;
+    uint32_t *ready;                /* by value: 1 + the stage that has it now */
+} Check;
+
+static const StageOutput *find_output(const Stage *s, ValueId v)
+{
+    for (uint32_t i = 0; i < s->output.n; i++)
+        if (s->output.at[i].value == v)
+            return &s->output.at[i];
+    return NULL;
+}
+
+static bool has(const Ids *list, uint32_t x)
+{
+    for (uint32_t i = 0; i < list->n; i++)
+        if (list->at[i] == x)
+            return true;
+    return false;
+}
+
+/* Runs a node list in thought: every operand is there before it is read. */
+static void check_list(Check *c, uint32_t t, const Ids *list, const char *what, int phase)
+{
+    for (uint32_t k = 0; k < list->n; k++) {
+        INSIST(list->at[k] < c->g->node.n);
+        const Node *n = &c->g->node.at[list->at[k]];
+        for (uint32_t i = 0; i < n->nin; i++) {
+            ValueId v = n->in[i];
+            bool skip = v == NONE || (n->op == OP_Phase && phase >= 0 && (int)i != phase);
+            if (!skip && val(c->g, v)->kind != V_CONST && c->ready[v] != t + 1)
+                BUG("stage %u, %s: node %u (%s) reads %s, which is not there", t, what, list->at[k], op_name(n->op),
+                    val(c->g, v)->name);
+        }
+        for (uint32_t i = 0; i < n->nout; i++)
+            c->ready[n->out[i]] = t + 1;
+    }
+}
+
+static void check_inputs(Check *c, const Stage *s)
+{
+    uint32_t t = s->index;
+    for (uint32_t i = 0; i < s->input.n; i++) {
+        const StageInput *in = &s->input.at[i];
+        const Value *v = val(c->g, in->value);
+        c->ready[in->value] = t + 1;
+        if (in->from == NONE) {
+            INSIST(v->kind == V_INPUT);
+            continue;
+        }
+        INSIST(in->from < t && v->kind == V_NODE);
+        const StageOutput *o = find_output(&c->p->stage.at[in->from], in->value);
+        INSIST(o && has(&o->to, t));
+    }
+    for (uint32_t i = 0; i < s->param.n; i++) {
+        const ParamUse *u = &s->param.at[i];
+        INSIST(u->param < c->g->param.n && u->from <= t && (u->use != USE_OWN || u->from == t));
+        c->ready[c->g->param.at[u->param].value] = t + 1;
+    }
+}
+
+void pipe_verify(const Pipe *p)
+{
+    const Graph *g = p->graph;
+    Arena *scratch = arena_new();
+    Check c = {.p = p, .g = g, .ready = arena_array(scratch, uint32_t, g->value.n + 1)};
+    bool trains = p->loss != NONE;
+    NodeId last = 0;
+    for (uint32_t t = 0; t < p->stage.n; t++) {
+        const Stage *s = &p->stage.at[t];
+        INSIST(s->index == t);
+        check_inputs(&c, s);
+        for (uint32_t k = 0; k < s->nodes.n; k++) {
+            INSIST(s->nodes.at[k] >= last);
+            last = s->nodes.at[k] + 1;
+        }
+        check_list(&c, t, &s->infer, "infer", 1);
+        check_list(&c, t, &s->forward, "forward", trains ? 0 : 1);
+        for (uint32_t i = 0; i < s->output.n; i++) {
+            INSIST(c.ready[s->output.at[i].value] == t + 1);
+            for (uint32_t k = 0; k < s->output.at[i].dys.n; k++)
+                c.ready[s->output.at[i].dys.at[k]] = t + 1;
+        }
+        check_list(&c, t, &s->backward, "backward", 0);
+        for (uint32_t i = 0; i < s->input.n; i++)
+            for (uint32_t k = 0; k < s->input.at[i].grads.n; k++)
+                INSIST(c.ready[s->input.at[i].grads.at[k]] == t + 1 || val(g, s->input.at[i].grads.at[k])->kind == V_CONST);
+    }
+    arena_free(scratch);
+}
+
+/* ---- the dump ---- */
+
+static void dump_list(const Graph *g, const char *what, const Ids *list, FILE *f)
+{
+    fprintf(f, "  %s:", what);
+    for (uint32_t i = 0; i < list->n; i++)
+        fprintf(f, " n%u", list->at[i]);
+    fputc('\n', f);
+    (void)g;
+}
+
+static void dump_values(const Graph *g, const char *what, const Ids *list, FILE *f)
+{
+    fprintf(f, "  %s:", what);
+    for (uint32_t i = 0; i < list->n; i++)
+        fprintf(f, " %s", diag_escape(g->arena, val(g, list->at[i])->name));
+    fputc('\n', f);
+}
+
+static void dump_nodes(const Graph *g, const Ids *list, FILE *f)
+{
+    for (uint32_t k = 0; k < list->n; k++) {
+        const Node *n = &g->node.at[list->at[k]];
+        fprintf(f, "  n%u", list->at[k]);
+        for (uint32_t i = 0; i < n->nout; i++) {
+            const Value *v = val(g, n->out[i]);
+            fprintf(f, " %s:%s", diag_escape(g->arena, v->name), shape_print(g->arena, v->dtype, &v->shape));
+            if (v->batch >= 0)
+                fprintf(f, "/%d", v->batch);
+            else if (v->batch == BATCH_MIXED)
+                fputs("/mixed", f);
+        }
+        fprintf(f, " = %s(", op_name(n->op));
+        for (uint32_t i = 0; i < n->nin; i++)
+            fprintf(f, "%s%s", i ? ", " : "", n->in[i] == NONE ? "-" : diag_escape(g->arena, val(g, n->in[i])->name));
+        fputs(")\n", f);
+    }
+}
+
+void pipe_dump(const Pipe *p, FILE *f)
+{
+    static const char *const use[] = {"own", "transmit", "replicate"};
+    const Graph *g = p->graph;
+    for (uint32_t t = 0; t < p->stage.n; t++) {
+        const Stage *s = &p->stage.at[t];
+        fprintf(f, "stage %u: %s\n", t, diag_escape(g->arena, s->label ? s->label : ""));
+        for (uint32_t i = 0; i < s->input.n; i++) {
+            const StageInput *in = &s->input.at[i];
+            fprintf(f, "  input %s", diag_escape(g->arena, val(g, in->value)->name));
+            if (in->from != NONE)
+                fprintf(f, " from %u", in->from);
+            fprintf(f, "%s\n", in->gradient ? " gradient" : "");
+        }
+        for (uint32_t i = 0; i < s->param.n; i++)
+            fprintf(f, "  param %s %s from %u\n", diag_escape(g->arena, g->param.at[s->param.at[i].param].name),
+                    use[s->param.at[i].use], s->param.at[i].from);
+        dump_nodes(g, &s->nodes, f);
+        for (uint32_t i = 0; i < s->output.n; i++) {
+            fprintf(f, "  output %s to", diag_escape(g->arena, val(g, s->output.at[i].value)->name));
+            for (uint32_t k = 0; k < s->output.at[i].to.n; k++)
+                fprintf(f, " %u", s->output.at[i].to.at[k]);
+            for (uint32_t k = 0; k < s->output.at[i].outputs.n; k++)
+                fprintf(f, " model output %u", s->output.at[i].outputs.at[k]);
+            fputc('\n', f);
+        }
+        dump_list(g, "forward", &s->forward, f);
+        dump_list(g, "infer", &s->infer, f);
+        dump_nodes(g, &s->backward, f);
+        dump_values(g, "stash", &s->stash, f);
+    }
+}
