@@ -1,0 +1,289 @@
+/*
+ * options.c - in: the command line of out/pipeline; out: Options, or one line that says what is wrong and what was
+ * meant, exit 2.  One table drives the parser and --help.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef enum { K_TEXT, K_INT, K_LONG, K_SEED, K_REAL, K_PAIR, K_FLAG, K_OPTIMIZER, K_PLACEMENT, K_GROUP } Kind;
+typedef struct {
+    const char *name;
+    Kind kind;
+    size_t at;                                          /* in Options */
+    double min;
+    const char *value, *help;
+} Spec;
+
+#define AT(field) offsetof(Options, field)
+// clang-format off
+static const Spec specs[] = {
+    {"Ranks and schedule", K_GROUP, 0, 0, NULL, NULL},
+    {"ranks",         K_INT,  AT(ranks),        1, "N",       "threads of this process that act as ranks (default: one per stage; under mpirun: its processes)"},
+    {"schedule",      K_TEXT, AT(schedule),     0, "NAME|FILE.csv", "gpipe, 1f1b (default), interleaved1f1b, ... or rows of actions"},
+    {"placement",     K_PLACEMENT, AT(placement), 0, "loop|v", "how stages go to ranks (default: the schedule's own)"},
+    {"microbatches",  K_INT,  AT(microbatches), 1, "M",       "chunks of a step (default: rows of a step / rows of the model's shapes)"},
+    {"buffers",       K_INT,  AT(buffers),      0, "K",       "verify the schedule with K messages under way per pair of ranks (default: any number)"},
+    {"send-budget",   K_INT,  AT(send_budget),  1, "K",       "at most K sends of a rank under way"},
+    {"defer",         K_FLAG, AT(defer),        0, NULL,      "post receives as late as possible: less memory, less overlap"},
+    {"threads",       K_INT,  AT(threads),      1, "N",       "threads of a rank (default: cores / ranks of the machine)"},
+    {"Data", K_GROUP, 0, 0, NULL, NULL},
+    {"data",          K_PAIR, AT(data),         0, "NAME=FILE", "an input of the model: .npy or TensorProto .pb, rows are samples (repeatable)"},
+    {"output",        K_PAIR, AT(output),       0, "NAME=FILE.npy", "write an output of the model, rows in order; train: of the last step (repeatable)"},
+    {"batch",         K_LONG, AT(batch),        1, "ROWS",    "rows of a step (default: all; what is left over at the end of an epoch is skipped)"},
+    {"shuffle",       K_SEED, AT(shuffle_seed), 0, "SEED",    "another order of the rows in each epoch"},
+    {"params",        K_TEXT, AT(params),       0, "DIR",     "start from the parameters in DIR, a checkpoint for example"},
+    {"Training", K_GROUP, 0, 0, NULL, NULL},
+    {"steps",         K_LONG, AT(steps),        1, "N",       "steps (default: 1 in train, one pass over the data in eval and infer)"},
+    {"optimizer",     K_OPTIMIZER, AT(optimizer), 0, "NAME",  "sgd (default), momentum, adam, adamw"},
+    {"lr",            K_REAL, AT(lr),           0, "X",       "learning rate (default 0.01; adam, adamw 0.001)"},
+    {"momentum",      K_REAL, AT(momentum),     0, "X",       "of sgd and momentum (default 0; momentum 0.9)"},
+    {"nesterov",      K_FLAG, AT(nesterov),     0, NULL,      "Nesterov's momentum"},
+    {"beta1",         K_REAL, AT(beta1),        0, "X",       "of adam and adamw (default 0.9)"},
+    {"beta2",         K_REAL, AT(beta2),        0, "X",       "of adam and adamw (default 0.999)"},
+    {"eps",           K_REAL, AT(eps),          0, "X",       "of adam and adamw (default 1e-8)"},
+    {"weight-decay",  K_REAL, AT(weight_decay), 0, "X",       "default 0; adamw 0.01"},
+    {"clip-norm",     K_REAL, AT(clip_norm),    0, "X",       "scale the gradients down to this global norm"},
+    {"seed",          K_SEED, AT(seed),         0, "SEED",    "of Dropout (default 0)"},
+    {"What is written", K_GROUP, 0, 0, NULL, NULL},
+    {"checkpoint",    K_TEXT, AT(checkpoint),   0, "DIR",     "after the last step: DIR/step_N with parameters, statistics, optimizer state"},
+    {"dump-grads",    K_TEXT, AT(dump_grads),   0, "DIR",     "after the first step: DIR/stageN.safetensors with the gradients"},
+    {"log-json",      K_TEXT, AT(log_json),     0, "FILE",    "a line of JSON a step"},
+    {"trace",         K_TEXT, AT(trace),        0, "FILE.json", "Chrome trace of the actions of every rank"},
+    {"quiet",         K_FLAG, AT(quiet),        0, NULL,      "no lines on standard output"},
+};
+// clang-format on
+enum { N_SPECS = sizeof specs / sizeof *specs };
+static const char *const modes[] = {"train", "eval", "infer"};
+static const char *const optimizers[] = {"sgd", "momentum", "adam", "adamw"};
+
+static size_t least(size_t a, size_t b, size_t c) { return a < b ? (a < c ? a : c) : b < c ? b : c; }
+
+/* Levenshtein distance of short words. */
+static size_t distance(const char *a, const char *b) {
+    enum { N = 64 };
+    size_t na = strlen(a), nb = strlen(b), row[N + 1];
+    if (na > N || nb > N)
+        return N;
+    for (size_t j = 0; j <= nb; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= na; i++) {
+        size_t corner = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= nb; j++) {
+            size_t up = row[j];
+            row[j] = least(row[j - 1] + 1, up + 1, corner + (a[i - 1] != b[j - 1]));
+            corner = up;
+        }
+    }
+    return row[nb];
+}
+
+const char *nearest(const char *word, const char *const *list, int n) {
+    const char *best = NULL;
+    size_t limit = strlen(word) / 3 + 2;
+    for (int i = 0; i < n; i++) {
+        size_t d = distance(word, list[i]);
+        if (d < limit) {
+            limit = d;
+            best = list[i];
+        }
+    }
+    return best;
+}
+
+static PpStatus unknown(const char *what, const char *word, const char *const *list, int n) {
+    const char *meant = nearest(word, list, n);
+    return meant ? pp_fail(PP_ERR_USAGE, "unknown %s '%s'; did you mean '%s'?", what, word, meant)
+                 : pp_fail(PP_ERR_USAGE, "unknown %s '%s'; see --help", what, word);
+}
+
+static void help(const PpPlan *plan) {
+    printf("usage: pipeline train|eval|infer [options]\n\n%s in %d stages.\n  inputs: ", plan->model, plan->n_stage);
+    for (int i = 0; i < plan->n_input; i++)
+        printf("%s%s", i ? ", " : "", plan->input[i].name);
+    printf("\n  outputs: ");
+    for (int i = 0; i < plan->n_output; i++)
+        printf("%s%s", i ? ", " : "", plan->output[i].name);
+    putchar('\n');
+    for (int i = 0; i < N_SPECS; i++) {
+        if (specs[i].kind == K_GROUP) {
+            printf("\n%s\n", specs[i].name);
+            continue;
+        }
+        char left[64];
+        snprintf(left, sizeof left, "--%s%s%s", specs[i].name, specs[i].value ? " " : "", specs[i].value ? specs[i].value : "");
+        printf("  %-28s %s\n", left, specs[i].help);
+    }
+    printf("\nExamples\n"
+           "  pipeline train --data %s=x.npy --data target=y.npy --schedule 1f1b --microbatches 8 --steps 100\n"
+           "  mpirun -n %d pipeline infer --data %s=x.npy --output %s=y.npy\n",
+           plan->n_input ? plan->input[0].name : "x", plan->n_stage, plan->n_input ? plan->input[0].name : "x",
+           plan->n_output ? plan->output[0].name : "y");
+}
+
+static PpStatus parse_number(const Spec *s, const char *v, void *at) {
+    char *end;
+    errno = 0;
+    if (s->kind == K_REAL) {
+        double x = strtod(v, &end);
+        if (!*v || *end || errno || !(x >= s->min) || x > 1e300)
+            return pp_fail(PP_ERR_USAGE, "--%s: '%s' is not a number from %g up", s->name, v, s->min);
+        memcpy(at, &x, sizeof x);
+        return PP_OK;
+    }
+    int64_t n = strtoll(v, &end, 10), max = s->kind == K_INT ? INT32_MAX : INT64_MAX;
+    if (!*v || *end || errno || n < (int64_t)s->min || n > max)
+        return pp_fail(PP_ERR_USAGE, "--%s: '%s' is not a whole number from %g up", s->name, v, s->min);
+    if (s->kind == K_INT) {
+        int small = (int)n;
+        memcpy(at, &small, sizeof small);
+    } else {
+        memcpy(at, &n, sizeof n);
+    }
+    return PP_OK;
+}
+
+static PpStatus parse_pair(const Spec *s, const char *v, NameFile **list, int *n) {
+    const char *eq = strchr(v, '=');
+    if (!eq || eq == v || !eq[1])
+        return pp_fail(PP_ERR_USAGE, "--%s %s: NAME=FILE expected", s->name, v);
+    NameFile *grown = realloc(*list, (size_t)(*n + 1) * sizeof *grown);
+    if (!grown)
+        return pp_fail(PP_ERR_IO, "out of memory");
+    *list = grown;
+    grown[*n].name = strndup(v, (size_t)(eq - v));
+    grown[*n].file = eq + 1;
+    for (int i = 0; i < *n; i++)
+        if (!strcmp(grown[i].name, grown[*n].name))
+            return pp_fail(PP_ERR_USAGE, "--%s %s is given twice", s->name, grown[i].name);
+    ++*n;
+    return PP_OK;
+}
+
+static PpStatus apply(Options *o, const Spec *s, const char *v) {
+    void *at = (char *)o + s->at;
+    switch (s->kind) {
+    case K_TEXT:
+        memcpy(at, &v, sizeof v);
+        return PP_OK;
+    case K_FLAG:
+        *(int *)at = 1;
+        return PP_OK;
+    case K_PAIR:
+        return s->at == AT(data) ? parse_pair(s, v, &o->data, &o->n_data) : parse_pair(s, v, &o->output, &o->n_output);
+    case K_OPTIMIZER:
+        for (int i = 0; i < 4; i++)
+            if (!strcmp(v, optimizers[i])) {
+                o->optimizer = (OptimizerKind)i;
+                return PP_OK;
+            }
+        return unknown("optimizer", v, optimizers, 4);
+    case K_PLACEMENT:
+        o->placement = !strcmp(v, "v") ? SCHED_PLACE_V : SCHED_PLACE_LOOP;
+        return !strcmp(v, "v") || !strcmp(v, "loop") ? PP_OK : pp_fail(PP_ERR_USAGE, "--placement: loop or v expected, not '%s'", v);
+    case K_SEED:
+        o->shuffle |= s->at == AT(shuffle_seed);
+        return parse_number(s, v, at);
+    case K_INT:
+    case K_LONG:
+    case K_REAL:
+        return parse_number(s, v, at);
+    case K_GROUP:
+        break;
+    }
+    return PP_ERR_BUG;
+}
+
+static PpStatus parse_one(Options *o, int argc, char **argv, int *i) {
+    const char *arg = argv[*i] + 2, *eq = strchr(arg, '=');
+    size_t n = eq ? (size_t)(eq - arg) : strlen(arg);
+    const char *names[N_SPECS];
+    for (int k = 0; k < N_SPECS; k++) {
+        const Spec *s = &specs[k];
+        names[k] = s->kind == K_GROUP ? "" : s->name;
+        if (s->kind == K_GROUP || strlen(s->name) != n || strncmp(s->name, arg, n) != 0)
+            continue;
+        if (s->kind == K_FLAG)
+            return eq ? pp_fail(PP_ERR_USAGE, "--%s takes no value", s->name) : apply(o, s, NULL);
+        if (!eq && *i + 1 >= argc)
+            return pp_fail(PP_ERR_USAGE, "--%s needs a value: %s", s->name, s->value);
+        return apply(o, s, eq ? eq + 1 : argv[++*i]);
+    }
+    char word[80];
+    snprintf(word, sizeof word, "%.*s", (int)(n < 70 ? n : 70), arg);
+    const char *meant = nearest(word, names, N_SPECS);
+    return meant && *meant ? pp_fail(PP_ERR_USAGE, "unknown option '--%s'; did you mean '--%s'?", word, meant)
+                           : pp_fail(PP_ERR_USAGE, "unknown option '--%s'; see --help", word);
+}
+
+static void find_folder(Options *o, const char *argv0) {
+    ssize_t n = readlink("/proc/self/exe", o->folder, sizeof o->folder - 1);
+    if (n <= 0)
+        n = snprintf(o->folder, sizeof o->folder, "%s", argv0);
+    o->folder[n] = 0;
+    char *slash = strrchr(o->folder, '/');
+    if (slash)
+        *slash = 0;
+    else
+        strcpy(o->folder, ".");
+}
+
+PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan) {
+    *o = (Options){.schedule = NULL, .placement = SCHED_PLACE_DEFAULT, .buffers = -1, .lr = -1, .momentum = -1,
+                   .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = -1};
+    find_folder(o, argv[0]);
+    int mode = -1;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+            help(plan);
+            exit(0);
+        }
+        if (!strncmp(argv[i], "--", 2) && argv[i][2]) {
+            TRY(parse_one(o, argc, argv, &i));
+            continue;
+        }
+        if (mode >= 0)
+            return pp_fail(PP_ERR_USAGE, "unexpected operand '%s'", argv[i]);
+        for (int k = 0; k < 3; k++)
+            if (!strcmp(argv[i], modes[k]))
+                mode = k;
+        if (mode < 0)
+            return unknown("command", argv[i], modes, 3);
+    }
+    if (mode < 0)
+        return pp_fail(PP_ERR_USAGE, "what to do? train, eval or infer (--help says more)");
+    o->mode = (Mode)mode;
+    int adam = o->optimizer == OPT_ADAM || o->optimizer == OPT_ADAMW;
+    if (o->lr < 0)
+        o->lr = adam ? 0.001 : 0.01;
+    if (o->momentum < 0)
+        o->momentum = o->optimizer == OPT_MOMENTUM ? 0.9 : 0;
+    if (o->weight_decay < 0)
+        o->weight_decay = o->optimizer == OPT_ADAMW ? 0.01 : 0;
+    if (o->nesterov && o->momentum <= 0)
+        return pp_fail(PP_ERR_USAGE, "--nesterov needs --momentum");
+    if (o->mode == MODE_TRAIN && plan->loss_stage < 0)
+        return pp_fail(PP_ERR_MODEL, "%s was split without a loss: it can infer only (ppsplit --loss ...)", plan->model);
+    if (o->mode == MODE_EVAL && plan->loss_stage < 0)
+        return pp_fail(PP_ERR_MODEL, "%s was split without a loss: there is nothing to evaluate", plan->model);
+    if (!o->schedule)
+        o->schedule = o->mode == MODE_TRAIN ? "1f1b" : "forward-only";
+    return PP_OK;
+}
+
+void options_free(Options *o) {
+    for (int i = 0; i < o->n_data + o->n_output; i++) {
+        union { const char *in; void *out; } any = {i < o->n_data ? o->data[i].name : o->output[i - o->n_data].name};
+        free(any.out);
+    }
+    free(o->data);
+    free(o->output);
+}
