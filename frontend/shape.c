@@ -125,6 +125,8 @@ static void shape_map(Infer *x)
     }
     if (x->op == OP_CumSum)
         check_axis(x, x->at->axis, dims(x, 0)->rank);
+    if (x->op == OP_BitwiseNot)
+        need_type(x, 0, type(x, 0) != DT_BOOL, "of an integer type");
     if (x->op == OP_BitwiseNot || x->op == OP_BitwiseAnd || x->op == OP_BitwiseOr || x->op == OP_BitwiseXor)
         need_type(x, 0, !dtype_is_float(type(x, 0)), "of an integer type");
     if (x->op != OP_Pow)                                /* a power's exponent may have a type of its own */

@@ -172,6 +172,8 @@ ValueId simplify(Graph *g, Draft *d)
         return is_whole_slice(&d->attr, &x->shape) ? d->in[0] : NONE;
     case OP_Cast:
         return x->dtype == d->dtype[0] ? d->in[0] : NONE;
+    case OP_Phase:
+        return d->in[0] == d->in[1] ? d->in[0] : NONE;
     case OP_Split:
         return d->nout == 1 ? d->in[0] : NONE;
     case OP_Pad: case OP_ReduceSum: case OP_ReduceMean: case OP_ReduceMax: case OP_ReduceMin: case OP_ReduceProd:
