@@ -42,26 +42,26 @@ enum { N_GENERATOR = sizeof generator / sizeof generator[0] };
 
 /* ---- Helpers shared with sched_gen_zb.c ---- */
 
-void gen_one(Gen *g, int r, int type, int stage, int mb)
+void sched_gen_one(Gen *g, int r, int type, int stage, int mb)
 {
     sched_push(&g->s->row[r], sched_act(type, stage, mb));
 }
 
-void gen_idle(Gen *g, int r, int n)
+void sched_gen_idle(Gen *g, int r, int n)
 {
     for (int i = 0; i < n; i++)
         sched_push(&g->s->row[r], sched_act(SA_IDLE, -1, -1));
 }
 
 /* The action for all the stages of rank r: forwards upwards, backwards downwards. */
-void gen_all(Gen *g, int r, int type, int mb)
+void sched_gen_all(Gen *g, int r, int type, int mb)
 {
     if (type == SA_F) {
         for (int i = 0; i < g->v[r]; i++)
-            gen_one(g, r, type, gen_stage(g, r, i), mb);
+            sched_gen_one(g, r, type, sched_gen_stage(g, r, i), mb);
     } else {
         for (int i = g->v[r]; i-- > 0;)
-            gen_one(g, r, type, gen_stage(g, r, i), mb);
+            sched_gen_one(g, r, type, sched_gen_stage(g, r, i), mb);
     }
 }
 
@@ -70,22 +70,22 @@ void gen_all(Gen *g, int r, int type, int mb)
 static int gen_gpipe(Gen *g)
 {
     for (int r = 0; r < g->p; r++) {
-        gen_idle(g, r, r);
+        sched_gen_idle(g, r, r);
         if (g->place == BLOCK) {
             for (int i = 0; i < g->m; i++)
-                gen_all(g, r, SA_F, i);
-            gen_idle(g, r, 3 * (g->p - 1 - r));
+                sched_gen_all(g, r, SA_F, i);
+            sched_gen_idle(g, r, 3 * (g->p - 1 - r));
             for (int i = 0; i < g->m; i++)
-                gen_all(g, r, SA_B, i);
+                sched_gen_all(g, r, SA_B, i);
             continue;
         }
         for (int c = 0; c < g->v[r]; c++)
             for (int i = 0; i < g->m; i++)
-                gen_one(g, r, SA_F, gen_stage(g, r, c), i);
-        gen_idle(g, r, 3 * (g->p - 1 - r));
+                sched_gen_one(g, r, SA_F, sched_gen_stage(g, r, c), i);
+        sched_gen_idle(g, r, 3 * (g->p - 1 - r));
         for (int c = g->v[r]; c-- > 0;)
             for (int i = 0; i < g->m; i++)
-                gen_one(g, r, SA_B, gen_stage(g, r, c), i);
+                sched_gen_one(g, r, SA_B, sched_gen_stage(g, r, c), i);
     }
     return SCHED_OK;
 }
@@ -95,13 +95,13 @@ static int gen_1f1b(Gen *g)
     for (int r = 0; r < g->p; r++) {
         int w = g->m < g->p - r ? g->m : g->p - r, f = 0, b = 0;
         while (f < w)
-            gen_all(g, r, SA_F, f++);
+            sched_gen_all(g, r, SA_F, f++);
         while (f < g->m) {
-            gen_all(g, r, SA_B, b++);
-            gen_all(g, r, SA_F, f++);
+            sched_gen_all(g, r, SA_B, b++);
+            sched_gen_all(g, r, SA_F, f++);
         }
         while (b < g->m)
-            gen_all(g, r, SA_B, b++);
+            sched_gen_all(g, r, SA_B, b++);
     }
     return SCHED_OK;
 }
@@ -109,14 +109,14 @@ static int gen_1f1b(Gen *g)
 static int gen_looped_bfs(Gen *g)
 {
     for (int r = 0; r < g->p; r++) {
-        gen_idle(g, r, r);
+        sched_gen_idle(g, r, r);
         for (int c = 0; c < g->v[r]; c++)
             for (int i = 0; i < g->m; i++)
-                gen_one(g, r, SA_F, gen_stage(g, r, c), i);
-        gen_idle(g, r, 2 * (g->p - 1 - r));
+                sched_gen_one(g, r, SA_F, sched_gen_stage(g, r, c), i);
+        sched_gen_idle(g, r, 2 * (g->p - 1 - r));
         for (int c = g->v[r]; c-- > 0;)
             for (int i = g->m; i-- > 0;)
-                gen_one(g, r, SA_B, gen_stage(g, r, c), i);
+                sched_gen_one(g, r, SA_B, sched_gen_stage(g, r, c), i);
     }
     return SCHED_OK;
 }
@@ -125,9 +125,9 @@ static int gen_forward(Gen *g)
 {
     g->s->infer = 1;
     for (int r = 0; r < g->p; r++) {
-        gen_idle(g, r, r);
+        sched_gen_idle(g, r, r);
         for (int i = 0; i < g->m; i++)
-            gen_all(g, r, SA_F, i);
+            sched_gen_all(g, r, SA_F, i);
     }
     return SCHED_OK;
 }
@@ -138,29 +138,29 @@ static int gen_forward(Gen *g)
 
 typedef struct { Gen *g; int r, k, w, *f, *b, *weight, done_w; } Inter;
 
-static int fwd_stage(const Inter *x, int i) { return gen_stage(x->g, x->r, (i / x->k) % x->g->v[x->r]); }
+static int fwd_stage(const Inter *x, int i) { return sched_gen_stage(x->g, x->r, (i / x->k) % x->g->v[x->r]); }
 static int bwd_stage(const Inter *x, int i)
 {
     int v = x->g->v[x->r];
-    return gen_stage(x->g, x->r, v - 1 - ((i - x->w) / x->k) % v);
+    return sched_gen_stage(x->g, x->r, v - 1 - ((i - x->w) / x->k) % v);
 }
 
 static void put_f(Inter *x, int i)
 {
     int s = fwd_stage(x, i);
-    gen_one(x->g, x->r, SA_F, s, x->f[s]++);
+    sched_gen_one(x->g, x->r, SA_F, s, x->f[s]++);
 }
 
 static void put_w(Inter *x)
 {
     int s = bwd_stage(x, x->w + x->done_w++);
-    gen_one(x->g, x->r, SA_W, s, x->weight[s]++);
+    sched_gen_one(x->g, x->r, SA_W, s, x->weight[s]++);
 }
 
 static void put_b(Inter *x, int i, int zb)
 {
     int s = bwd_stage(x, i);
-    gen_one(x->g, x->r, zb ? SA_I : SA_B, s, x->b[s]++);
+    sched_gen_one(x->g, x->r, zb ? SA_I : SA_B, s, x->b[s]++);
     if (zb && i - x->w >= x->r)
         put_w(x);
 }
@@ -170,18 +170,18 @@ static void inter_rank(Inter *x, int zb)
     Gen *g = x->g;
     int p = g->p, r = x->r, v = g->v[r], total = g->m * v, warm = (v - 1) * x->k + (zb ? 1 : 2) * (p - 1 - r);
     x->w = warm < total ? warm : total;
-    gen_idle(g, r, r);
+    sched_gen_idle(g, r, r);
     for (int i = 0; i < x->w; i++)
         put_f(x, i);
     if (x->w > 0)
-        gen_idle(g, r, zb ? p - r - 1 : v * p + 2 * (p - 1 - r) - (x->w + r));
+        sched_gen_idle(g, r, zb ? p - r - 1 : v * p + 2 * (p - 1 - r) - (x->w + r));
     for (int i = x->w; i < total; i++) {
         put_f(x, i);
         put_b(x, i, zb);
     }
     for (int i = total; i < total + x->w; i++) {
         if (!zb)
-            gen_idle(g, r, 1);
+            sched_gen_idle(g, r, 1);
         put_b(x, i, zb);
     }
     while (zb && x->done_w < total)
@@ -295,7 +295,7 @@ static int place_stages(Gen *g)
     return SCHED_OK;
 }
 
-int gen_stage(const Gen *g, int r, int chunk)
+int sched_gen_stage(const Gen *g, int r, int chunk)
 {
     int p = g->p, S = g->s->stages;
     if (g->place == BLOCK)

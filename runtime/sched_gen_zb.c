@@ -16,16 +16,16 @@ static void zbh_rank(Gen *g, int r, int warm, int lag)
 {
     int f = 0, i = 0, w = 0, m = g->m;
     while (f < warm && f < m)
-        gen_all(g, r, SA_F, f++);
+        sched_gen_all(g, r, SA_F, f++);
     while (i < m) {
         if (f < m)
-            gen_all(g, r, SA_F, f++);
-        gen_all(g, r, SA_I, i++);
+            sched_gen_all(g, r, SA_F, f++);
+        sched_gen_all(g, r, SA_I, i++);
         if (i > lag)
-            gen_all(g, r, SA_W, w++);
+            sched_gen_all(g, r, SA_W, w++);
     }
     while (w < m)
-        gen_all(g, r, SA_W, w++);
+        sched_gen_all(g, r, SA_W, w++);
 }
 
 int sched_gen_zbh1(Gen *g)
@@ -51,15 +51,15 @@ static void zbv_put(Zbv *z, int type, int c)
 {
     int mb = type == SA_F ? z->f[c]++ : type == SA_I ? z->i[c]++ : z->w[c]++;
     if (mb < z->g->m)
-        gen_one(z->g, z->r, type, z->s[c], mb);
+        sched_gen_one(z->g, z->r, type, z->s[c], mb);
     else
-        gen_idle(z->g, z->r, 1);
+        sched_gen_idle(z->g, z->r, 1);
 }
 
 static void zbv_rank(Zbv *z)
 {
     int p = z->g->p, r = z->r, n = z->g->m > 2 * p - 1 ? z->g->m : 2 * p - 1;
-    gen_idle(z->g, r, r);
+    sched_gen_idle(z->g, r, r);
     for (int k = 0; k < 2 * (p - r) - 1; k++)
         zbv_put(z, SA_F, 0);
     for (int k = 0; k < r; k++) {
@@ -97,7 +97,7 @@ static void zbv_rank(Zbv *z)
 int sched_gen_zbv(Gen *g)
 {
     for (int r = 0; r < g->p; r++) {
-        Zbv z = {g, r, {gen_stage(g, r, 0), gen_stage(g, r, 1)}, {0, 0}, {0, 0}, {0, 0}};
+        Zbv z = {g, r, {sched_gen_stage(g, r, 0), sched_gen_stage(g, r, 1)}, {0, 0}, {0, 0}, {0, 0}};
         zbv_rank(&z);
     }
     return SCHED_OK;
@@ -108,7 +108,7 @@ int sched_gen_zbv(Gen *g)
 
 typedef struct { Gen *g; int r, s[2], f[2], b[2]; int *queue, head, tail; } Dual;     /* queue: stage chunk, microbatch */
 
-static void dual_f(Dual *d, int c) { gen_one(d->g, d->r, SA_F, d->s[c], d->f[c]++); }
+static void dual_f(Dual *d, int c) { sched_gen_one(d->g, d->r, SA_F, d->s[c], d->f[c]++); }
 
 static void dual_b(Dual *d, int c, int type)
 {
@@ -116,13 +116,13 @@ static void dual_b(Dual *d, int c, int type)
         d->queue[2 * d->tail] = d->s[c];
         d->queue[2 * d->tail++ + 1] = d->b[c];
     }
-    gen_one(d->g, d->r, type, d->s[c], d->b[c]++);
+    sched_gen_one(d->g, d->r, type, d->s[c], d->b[c]++);
 }
 
 static void dual_w(Dual *d)
 {
     if (d->head < d->tail) {
-        gen_one(d->g, d->r, SA_W, d->queue[2 * d->head], d->queue[2 * d->head + 1]);
+        sched_gen_one(d->g, d->r, SA_W, d->queue[2 * d->head], d->queue[2 * d->head + 1]);
         d->head++;
     }
 }
@@ -194,7 +194,7 @@ int sched_gen_dualpipev(Gen *g)
     if (!queue)
         return sched_nomem(g->e);
     for (int r = 0; r < g->p; r++) {
-        Dual d = {g, r, {gen_stage(g, r, 0), gen_stage(g, r, 1)}, {0, 0}, {0, 0}, queue, 0, 0};
+        Dual d = {g, r, {sched_gen_stage(g, r, 0), sched_gen_stage(g, r, 1)}, {0, 0}, {0, 0}, queue, 0, 0};
         dual_rank(&d);
     }
     free(queue);

@@ -76,6 +76,18 @@ int sched_graph_of(SchedGraph *g, const Schedule *s, const SchedParam *param, in
 void sched_graph_free(SchedGraph *g);
 int sched_graph_edge(const SchedGraph *g, int from, int to);    /* its number, or -1 */
 int sched_graph_param(const SchedGraph *g, int from, int to);
+/* Messages are numbered: a lane is an edge or a shared parameter in one direction (sched_graph_lanes of them), and a lane of an edge has
+   one message per microbatch.  -1: along no edge. */
+int sched_graph_lane(const SchedGraph *g, const SchedAction *a);
+static inline int sched_graph_lanes(const SchedGraph *g) { return 2 * (g->n + g->n_param); }
+static inline int64_t sched_graph_message(const SchedGraph *g, int microbatches, int lane, int microbatch)
+{
+    return lane < 2 * g->n ? (int64_t)lane * microbatches + microbatch : (int64_t)2 * g->n * microbatches + lane - 2 * g->n;
+}
+static inline size_t sched_graph_messages(const SchedGraph *g, int microbatches)
+{
+    return (size_t)g->n * 2 * (size_t)microbatches + (size_t)g->n_param * 2 + 1;
+}
 /* Is there a path of gradient edges from stage a to a later stage b: then B of a proves B of b. */
 int sched_graph_proves(const SchedGraph *g, int a, int b);
 
