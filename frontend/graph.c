@@ -279,6 +279,9 @@ static void dump_ints(const char *what, const int64_t *v, int n, FILE *f)
 static void dump_attr(Op op, const Attr *t, FILE *f)
 {
     bool window = op == OP_Conv || op == OP_ConvTranspose || op == OP_ConvWeightGrad || op == OP_MaxPool || op == OP_AveragePool;
+    bool any = t->n || t->axis || t->k || t->group > 1 || t->mode || t->f[0] < 0 || t->f[0] > 0 || t->to;
+    if (!any)
+        return;
     fputs(" {", f);
     dump_ints("a", t->a, t->n, f);
     dump_ints("b", t->b, t->n, f);
