@@ -7,7 +7,7 @@
 
 #include "eval.h"
 
-static double sign_d(double x) { return isnan(x) ? x : (double)(x > 0) - (double)(x < 0); }
+static double sign_d(double x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 static double softplus(double x) { return (x > 0 ? x : 0) + log1p(exp(-fabs(x))); }
 
