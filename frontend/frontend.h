@@ -233,6 +233,7 @@ typedef struct Graph {
     int dropout_count;                                  /* Dropout nodes so far: their key in the generator */
     bool scheduled;                                     /* stash_minimize ran: the stages' lists give the order, ids no longer do */
     uint64_t model_hash;                                /* of the file's bytes of structure */
+    VEC(struct Model *) model;                          /* the files, in order; import.c pushes them */
 } Graph;
 
 static inline const Value *val(const Graph *g, ValueId v) { return &g->value.at[v]; }
@@ -350,6 +351,12 @@ ValueId import_loss_model(Graph *g, const char *path, const ImportOptions *opt, 
 /* weights.c: a parameter's bytes in PyTorch's shape and its own type: transposed back, or zeros when restored. */
 size_t param_size(const Param *p);
 void param_bytes(const Param *p, void *out);
+
+/* ---- skeleton.c, merge.c: the trained model ------------------------------------------------- */
+
+/* Writes model m (one of g->model) without its trainable bytes; merge fills them in from a checkpoint. */
+void skeleton_write(const Graph *g, const Model *m, FILE *f);
+int merge_main(int argc, char **argv);                  /* `ppsplit merge OUT CHECKPOINT -o M.onnx` */
 
 /* ---- ops.c: the table as data --------------------------------------------------------------- */
 
