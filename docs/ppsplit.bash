@@ -1,0 +1,22 @@
+# bash completion for ppsplit
+_ppsplit() {
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+    local options="--split --multi-use --chunk --loss --loss-reduction --freeze --train --bind --limit --output --target --params --dump --quiet --help --version"
+    case $prev in
+    --loss) COMPREPLY=($(compgen -W "mse l1 cross_entropy nll bce_with_logits output: model:" -- "$cur")) ;;
+    --loss-reduction) COMPREPLY=($(compgen -W "mean sum" -- "$cur")) ;;
+    --multi-use) COMPREPLY=($(compgen -W "transmit replicate" -- "$cur")) ;;
+    --params) COMPREPLY=($(compgen -W "copy link" -- "$cur")) ;;
+    --target) COMPREPLY=($(compgen -W "cpu" -- "$cur")) ;;
+    --dump) COMPREPLY=($(compgen -W "all import loss partition autodiff" -- "$cur")) ;;
+    -o | --output) COMPREPLY=($(compgen -d -- "$cur")) ;;
+    *) if [[ $cur == -* ]]; then
+           COMPREPLY=($(compgen -W "$options" -- "$cur"))
+       elif [ "$COMP_CWORD" -eq 1 ]; then
+           COMPREPLY=($(compgen -W "ls schedule merge ops" -- "$cur") $(compgen -f -- "$cur"))
+       else
+           COMPREPLY=($(compgen -f -- "$cur"))
+       fi ;;
+    esac
+}
+complete -o filenames -F _ppsplit ppsplit
