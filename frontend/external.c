@@ -1,0 +1,139 @@
+/*
+ * external.c - the bytes of a tensor that lie in another file.  In: a TensorProto with data_location EXTERNAL.
+ * Out: a Payload in the mapped file, untouched.  This is the only function by which a model opens a file: the
+ * path is resolved beneath the model's folder without following any link, and what was opened (not what was
+ * named) must be a regular file with one name.  Each file is mapped once.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "read.h"
+
+static bool decimal(const char *s, uint64_t *v)
+{
+    *v = 0;
+    if (!*s || strlen(s) > 20)
+        return false;
+    for (; *s; s++)
+        if (*s < '0' || *s > '9' || __builtin_mul_overflow(*v, 10u, v)
+            || __builtin_add_overflow(*v, (uint64_t)(*s - '0'), v))
+            return false;
+    return true;
+}
+
+/* Kernels without openat2: one component at a time, none of them a link. */
+static int open_stepwise(Arena *a, int folder, const char *location)
+{
+    char *path = arena_strdup(a, location);
+    int at = dup(folder);
+    for (char *part = path, *next; at >= 0 && part; part = next) {
+        next = strchr(part, '/');
+        if (next)
+            *next++ = '\0';
+        if (!strcmp(part, "..")) {
+            close(at);
+            errno = EXDEV;
+            return -1;
+        }
+        int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (next ? O_DIRECTORY : 0);
+        int inner = openat(at, *part ? part : ".", flags);
+        close(at);
+        at = inner;
+    }
+    return at;
+}
+
+static int open_beneath(Arena *a, int folder, const char *location)
+{
+    struct open_how how = {
+        .flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK,
+        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
+    };
+    int fd = (int)syscall(SYS_openat2, folder, location, &how, sizeof how);
+    if (fd < 0 && (errno == ENOSYS || errno == EPERM))
+        fd = open_stepwise(a, folder, location);
+    return fd;
+}
+
+static const char *why_not(int error)
+{
+    switch (error) {
+    case EXDEV: return "it lies outside the model's folder";
+    case ELOOP: return "it is, or passes through, a symbolic link";
+    default: return strerror(error);
+    }
+}
+
+static const ExternalFile *file_of(Model *m, const char *location, Where w)
+{
+    External *e = &m->external;
+    for (uint32_t i = 0; i < e->file.n; i++)
+        if (!strcmp(e->file.at[i].location, location))
+            return &e->file.at[i];
+    if (location[0] == '/' || !*location)
+        diag_fatal(EXIT_MODEL, w, "external data '%s': the path must be relative to the model's folder", location);
+    int fd = open_beneath(m->arena, e->folder, location);
+    if (fd < 0)
+        diag_fatal(errno == ENOENT || errno == EACCES ? EXIT_IO : EXIT_MODEL, w, "external data '%s': %s", location,
+                   why_not(errno));
+    struct stat st;
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_nlink != 1) {
+        close(fd);
+        diag_fatal(EXIT_MODEL, w, "external data '%s': not a regular file with a single name", location);
+    }
+    ExternalFile f = {.location = location, .size = (uint64_t)st.st_size};
+    f.path = arena_printf(m->arena, "%s%s", e->folder_name, location);
+    if (f.size) {
+        void *p = mmap(NULL, (size_t)f.size, PROT_READ, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+        if (p == MAP_FAILED) {
+            int error = errno;
+            close(fd);
+            diag_fatal(EXIT_IO, w, "external data '%s': cannot map %llu bytes: %s", location,
+                       (unsigned long long)f.size, strerror(error));
+        }
+        f.at = p;
+    }
+    close(fd);
+    vec_push(m->arena, &e->file, f);
+    return &e->file.at[e->file.n - 1];
+}
+
+Payload external_bytes(Model *m, const Onnx__TensorProto *t, uint64_t expected, Where w)
+{
+    const char *location = NULL, *value[3] = {NULL, NULL, NULL};
+    static const char *const key[3] = {"offset", "length", "checksum"};
+    for (size_t i = 0; i < t->n_external_data; i++) {
+        const char *k = t->external_data[i]->key ? t->external_data[i]->key : "";
+        const char *v = t->external_data[i]->value ? t->external_data[i]->value : "", **to = NULL;
+        if (!strcmp(k, "location"))
+            to = &location;
+        for (int j = 0; j < 3; j++)
+            if (!strcmp(k, key[j]))
+                to = &value[j];
+        if (!to || *to)
+            diag_fatal(EXIT_MODEL, w, "external data: %s key '%s'", to ? "repeated" : "unknown", k);
+        *to = v;
+    }
+    if (!location)
+        diag_fatal(EXIT_MODEL, w, "external data without a location");
+    uint64_t offset = 0, length = expected, end;
+    if ((value[0] && !decimal(value[0], &offset)) || (value[1] && !decimal(value[1], &length)))
+        diag_fatal(EXIT_MODEL, w, "external data: offset '%s' or length '%s' is no decimal number",
+                   value[0] ? value[0] : "", value[1] ? value[1] : "");
+    if (length != expected)
+        diag_fatal(EXIT_MODEL, w, "external data: length %llu, but the tensor's shape needs %llu bytes",
+                   (unsigned long long)length, (unsigned long long)expected);
+    const ExternalFile *f = file_of(m, location, w);
+    if (__builtin_add_overflow(offset, length, &end) || end > f->size)
+        diag_fatal(EXIT_MODEL, w, "external data '%s': bytes %llu to %llu are past its end (%llu bytes)", location,
+                   (unsigned long long)offset, (unsigned long long)offset + length, (unsigned long long)f->size);
+    if (!length)
+        return (Payload){.at = (const uint8_t *)"", .file = f->path, .offset = offset};
+    return (Payload){.at = f->at + offset, .length = (size_t)length, .file = f->path, .offset = offset};
+}

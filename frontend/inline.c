@@ -1,0 +1,396 @@
+/*
+ * inline.c - calls of local functions and branches become plain nodes.  In: GraphProto, FunctionProtos.  Out: a
+ * flat list of RawNodes over names that are unique in the whole model, attribute references resolved; then a
+ * stable topological sort.
+ *
+ * A Frame is one activation: how the names of a body map to names of the model, and what its attribute
+ * references are bound to.  Recursion is as deep as the call chain, which may not repeat a function.
+ */
+#include <string.h>
+
+#include "read.h"
+
+enum { MAX_CALLS = 64, MOST_IMPORTS = 1000, MOST_ATTRIBUTES = 1000 };
+
+typedef struct Frame {
+    struct Frame *outer;                                /* the frame of the caller, or of the graph around a branch */
+    const Onnx__FunctionProto *function;                /* NULL: the graph itself, or a branch */
+    bool top;
+    const char *prefix;                                 /* of the names made here */
+    StrMap map;                                         /* local name -> index into name */
+    VEC(const char *) name;
+    const RawNode *site;                                /* the call, or the If */
+    const char *scope;                                  /* of a function's body */
+    int depth;
+} Frame;
+
+static const char *text(const char *s) { return s ? s : ""; }
+
+static bool is_standard(const char *domain) { return !*domain || !strcmp(domain, "ai.onnx"); }
+
+static void define(Model *m, Frame *f, const char *local, const char *global)
+{
+    *strmap_at(&f->map, local) = f->name.n;
+    vec_push(m->arena, &f->name, global);
+}
+
+static const char *resolve(Model *m, const Frame *f, const char *local)
+{
+    if (!*local)
+        return "";
+    for (const Frame *at = f; at && !at->top; at = at->function ? NULL : at->outer) {
+        uint32_t i = strmap_get(&at->map, local);
+        if (i != NONE)
+            return at->name.at[i];
+        if (at->function)
+            return arena_printf(m->arena, "%s/%s", at->prefix, local);
+    }
+    return local;
+}
+
+/* ---- attributes ---- */
+
+static Onnx__AttributeProto *bound_attribute(const Frame *f, const char *name)
+{
+    while (f && !f->function && !f->top)
+        f = f->outer;
+    if (!f || !f->function)
+        return NULL;
+    for (uint32_t i = 0; i < f->site->nattr; i++)
+        if (!strcmp(text(f->site->attr[i]->name), name))
+            return f->site->attr[i];
+    for (size_t i = 0; i < f->function->n_attribute_proto; i++)
+        if (!strcmp(text(f->function->attribute_proto[i]->name), name))
+            return f->function->attribute_proto[i];
+    return NULL;
+}
+
+static void copy_attributes(Model *m, const Frame *f, const Onnx__NodeProto *p, RawNode *n)
+{
+    if (p->n_attribute > MOST_ATTRIBUTES)
+        diag_fatal(EXIT_MODEL, raw_where(m, n, -1), "%zu attributes", p->n_attribute);
+    n->attr = arena_array(m->arena, Onnx__AttributeProto *, p->n_attribute);
+    for (size_t i = 0; i < p->n_attribute; i++) {
+        Onnx__AttributeProto *a = p->attribute[i];
+        for (uint32_t j = 0; j < n->nattr; j++)
+            if (!strcmp(text(n->attr[j]->name), text(a->name)))
+                diag_fatal(EXIT_MODEL, raw_where(m, n, -1), "attribute '%s' occurs twice", text(a->name));
+        if (a->ref_attr_name && *a->ref_attr_name) {
+            const Onnx__AttributeProto *bound = bound_attribute(f, a->ref_attr_name);
+            if (!bound)
+                continue;                               /* an optional attribute the caller left out */
+            Onnx__AttributeProto *copy = arena_new_of(m->arena, Onnx__AttributeProto);
+            *copy = *bound;
+            copy->name = a->name;
+            a = copy;
+        }
+        n->attr[n->nattr++] = a;
+    }
+}
+
+/* ---- nodes ---- */
+
+static int opset_in(size_t n, Onnx__OperatorSetIdProto **import, const char *domain)
+{
+    for (size_t i = 0; i < n; i++) {
+        const char *d = text(import[i]->domain);
+        if (is_standard(d) ? is_standard(domain) : !strcmp(d, domain))
+            return import[i]->version > 0 && import[i]->version < 1000 ? (int)import[i]->version : 0;
+    }
+    return 0;
+}
+
+static int opset_of(const Model *m, const Frame *f, const char *domain)
+{
+    int v = 0;
+    for (; f && !v; f = f->outer)
+        if (f->function)
+            v = opset_in(f->function->n_opset_import, f->function->opset_import, domain);
+    return v ? v : opset_in(m->proto->n_opset_import, m->proto->opset_import, domain);
+}
+
+static int stage_annotation(const Onnx__NodeProto *p)
+{
+    for (size_t i = 0; i < p->n_device_configurations; i++)
+        if (p->device_configurations[i]->has_pipeline_stage && p->device_configurations[i]->pipeline_stage >= 0)
+            return p->device_configurations[i]->pipeline_stage;
+    for (size_t i = 0; i < p->n_attribute; i++)
+        if (p->attribute[i]->has_i && !strcmp(text(p->attribute[i]->name), "pipeline_stage") && p->attribute[i]->i >= 0
+            && p->attribute[i]->i < 1 << 20)
+            return (int)p->attribute[i]->i;
+    const char *value = metadata_get(p->n_metadata_props, p->metadata_props, "pipeline_stage");
+    int stage = 0;
+    for (const char *s = value; s && *s; s++) {
+        if (*s < '0' || *s > '9' || stage > 1 << 20)
+            return -1;
+        stage = stage * 10 + (*s - '0');
+    }
+    return value && *value ? stage : -1;
+}
+
+static RawNode *raw_node(Model *m, Frame *f, const Onnx__NodeProto *p, uint32_t index)
+{
+    if (++m->inlined_nodes > m->limits.nodes) {
+        diag_hint("--limit=nodes=N raises the limit");
+        diag_fatal(EXIT_MODEL, WHERE_FILE(m->path), "more than %u nodes after inlining", m->limits.nodes);
+    }
+    Arena *a = m->arena;
+    const RawNode *site = f->site;
+    RawNode *n = arena_new_of(a, RawNode);
+    *n = (RawNode){
+        .name = text(p->name), .op_type = text(p->op_type), .domain = text(p->domain), .frame = f, .bias = NONE,
+        .index = site ? site->index : index, .inlined = site != NULL,
+        .pipeline_stage = stage_annotation(p), .call_scope = f->scope,
+        .nin = (uint32_t)p->n_input, .nout = (uint32_t)p->n_output,
+        .name_scopes = metadata_get(p->n_metadata_props, p->metadata_props, "pkg.torch.onnx.name_scopes"),
+        .fx_node = metadata_get(p->n_metadata_props, p->metadata_props, "pkg.torch.onnx.fx_node"),
+    };
+    if (is_standard(n->domain))
+        n->domain = "";
+    n->opset = opset_of(m, f, n->domain);
+    if (site && n->pipeline_stage < 0)
+        n->pipeline_stage = site->pipeline_stage;
+    if (site && !n->fx_node)
+        n->fx_node = site->fx_node;
+    if (site && site->name_scopes && !n->name_scopes)
+        n->name_scopes = site->name_scopes;
+    if (n->name_scopes)
+        n->call_scope = NULL;
+    n->in = arena_array(a, const char *, n->nin);
+    n->out = arena_array(a, const char *, n->nout);
+    for (uint32_t i = 0; i < n->nin; i++)
+        n->in[i] = resolve(m, f, text(p->input[i]));
+    for (uint32_t i = 0; i < n->nout; i++)
+        n->out[i] = resolve(m, f, text(p->output[i]));
+    copy_attributes(m, f, p, n);
+    return n;
+}
+
+static const char *function_key(const Model *m, const char *domain, const char *name, const char *overload)
+{
+    return arena_printf(m->arena, "%s\n%s\n%s", is_standard(text(domain)) ? "" : domain, text(name), text(overload));
+}
+
+static void index_functions(Model *m)
+{
+    m->function.arena = m->arena;
+    for (size_t i = 0; i < m->proto->n_functions; i++) {
+        const Onnx__FunctionProto *f = m->proto->functions[i];
+        Where w = {m->path, "function", (uint32_t)i, text(f->name), NULL, -1};
+        if (f->n_opset_import > MOST_IMPORTS)
+            diag_fatal(EXIT_MODEL, w, "%zu opset imports", f->n_opset_import);
+        uint32_t *slot = strmap_at(&m->function, function_key(m, f->domain, f->name, f->overload));
+        if (*slot != NONE)
+            diag_fatal(EXIT_MODEL, w, "two functions have this name");
+        *slot = (uint32_t)i;
+    }
+}
+
+static const Onnx__FunctionProto *find_function(const Model *m, const Onnx__NodeProto *p)
+{
+    uint32_t i = strmap_get(&m->function, function_key(m, p->domain, p->op_type, p->overload));
+    return i == NONE ? NULL : m->proto->functions[i];
+}
+
+/* A prefix nobody has: the call's name, numbered when it repeats. */
+static const char *new_prefix(Model *m, const Frame *f, const char *name, const char *op_type)
+{
+    const char *base = *name ? name : op_type;
+    if (!f->top)
+        base = arena_printf(m->arena, "%s/%s", f->prefix, base);
+    uint32_t *slot = strmap_at(&m->prefix, base);
+    *slot = *slot == NONE ? 0 : *slot + 1;
+    return *slot == 0 ? base : arena_printf(m->arena, "%s#%u", base, *slot);
+}
+
+static Frame *new_frame(Model *m, Frame *outer, const RawNode *site)
+{
+    Frame *f = arena_new_of(m->arena, Frame);
+    *f = (Frame){.outer = outer, .map.arena = m->arena, .site = site, .depth = outer->depth + 1};
+    f->prefix = new_prefix(m, outer, site->name, site->op_type);
+    if (f->depth > MAX_CALLS)
+        diag_fatal(EXIT_MODEL, raw_where(m, site, -1), "calls and branches are nested more than %d deep", MAX_CALLS);
+    return f;
+}
+
+static void identity(Model *m, Frame *f, const char *from, const char *to, RawNodes *list)
+{
+    Onnx__NodeProto p = ONNX__NODE_PROTO__INIT;
+    char op_type[] = "Identity";
+    p.op_type = op_type;
+    RawNode *n = raw_node(m, f, &p, 0);
+    n->op_type = "Identity";
+    n->nin = n->nout = 1;
+    n->in = arena_array(m->arena, const char *, 1);
+    n->out = arena_array(m->arena, const char *, 1);
+    n->in[0] = from;
+    n->out[0] = to;
+    vec_push(m->arena, list, n);
+}
+
+static void add_nodes(Model *m, Frame *f, size_t n, Onnx__NodeProto **node, RawNodes *list);
+
+static void inline_call(Model *m, Frame *outer, const RawNode *site, const Onnx__FunctionProto *fn, RawNodes *list)
+{
+    for (const Frame *f = outer; f; f = f->outer)
+        if (f->function == fn)
+            diag_fatal(EXIT_MODEL, raw_where(m, site, -1), "function '%s' calls itself", text(fn->name));
+    if (site->nin > fn->n_input || site->nout > fn->n_output)
+        diag_fatal(EXIT_MODEL, raw_where(m, site, -1), "the call has %u inputs and %u outputs, function '%s' %zu and %zu",
+                   site->nin, site->nout, text(fn->name), fn->n_input, fn->n_output);
+    Frame *f = new_frame(m, outer, site);
+    f->function = fn;
+    uint32_t call;
+    const char *own = site->call_scope ? site->call_scope
+                                       : scope_own(m->arena, site->name, NULL, site->name_scopes, &call);
+    f->scope = scope_of_call(m, own, site->nin, site->in);
+    for (size_t i = 0; i < fn->n_input; i++)
+        define(m, f, text(fn->input[i]), i < site->nin ? site->in[i] : "");
+    for (size_t i = 0; i < site->nout; i++) {
+        if (!*site->out[i])
+            continue;
+        if (strmap_get(&f->map, text(fn->output[i])) != NONE)
+            identity(m, f, resolve(m, f, text(fn->output[i])), site->out[i], list);
+        else
+            define(m, f, text(fn->output[i]), site->out[i]);
+    }
+    add_nodes(m, f, fn->n_node, fn->node, list);
+}
+
+static void add_nodes(Model *m, Frame *f, size_t n, Onnx__NodeProto **node, RawNodes *list)
+{
+    for (size_t i = 0; i < n; i++) {
+        RawNode *raw = raw_node(m, f, node[i], (uint32_t)i);
+        const Onnx__FunctionProto *fn = m->proto->n_functions ? find_function(m, node[i]) : NULL;
+        if (fn)
+            inline_call(m, f, raw, fn, list);
+        else
+            vec_push(m->arena, list, raw);
+    }
+}
+
+void inline_model(Model *m)
+{
+    Frame *f = arena_new_of(m->arena, Frame);
+    *f = (Frame){.top = true, .prefix = "", .map.arena = m->arena};
+    index_functions(m);
+    add_nodes(m, f, m->graph->n_node, m->graph->node, &m->node);
+}
+
+static const Onnx__GraphProto *graph_attribute(const RawNode *n, const char *name)
+{
+    for (uint32_t i = 0; i < n->nattr; i++)
+        if (!strcmp(text(n->attr[i]->name), name))
+            return n->attr[i]->g;
+    return NULL;
+}
+
+void inline_branch(Model *m, const RawNode *n, const char *attr, RawNodes *list, uint32_t *nout, const char ***out)
+{
+    const Onnx__GraphProto *g = graph_attribute(n, attr);
+    if (!g)
+        diag_fatal(EXIT_MODEL, raw_where(m, n, -1), "it has no graph attribute '%s'", attr);
+    if (g->n_input)
+        diag_fatal(EXIT_MODEL, raw_where(m, n, -1), "branch '%s' has inputs of its own", attr);
+    Frame *f = new_frame(m, n->frame, n);
+    f->scope = n->scope;
+    for (size_t i = 0; i < g->n_initializer; i++) {
+        const char *local = text(g->initializer[i]->name), *global = arena_printf(m->arena, "%s/%s", f->prefix, local);
+        define(m, f, local, global);
+        RawTensor r;
+        tensor_read(m, g->initializer[i], (Where){m->path, "initializer", (uint32_t)i, local, NULL, -1}, &r);
+        r.name = global;
+        *strmap_at(&m->init_index, global) = m->init.n;
+        vec_push(m->arena, &m->init, r);
+    }
+    for (size_t i = 0; i < g->n_node; i++)
+        for (size_t j = 0; j < g->node[i]->n_output; j++)
+            define(m, f, text(g->node[i]->output[j]),
+                   arena_printf(m->arena, "%s/%s", f->prefix, text(g->node[i]->output[j])));
+    add_nodes(m, f, g->n_node, g->node, list);
+    *nout = (uint32_t)g->n_output;
+    *out = arena_array(m->arena, const char *, g->n_output);
+    for (size_t i = 0; i < g->n_output; i++)
+        (*out)[i] = resolve(m, f, text(g->output[i]->name));
+}
+
+static void captured_in(Model *m, const RawNode *n, const Onnx__GraphProto *g, void (*fn)(void *, const char *), void *to)
+{
+    for (size_t i = 0; i < g->n_node; i++) {
+        for (size_t j = 0; j < g->node[i]->n_input; j++)
+            fn(to, resolve(m, n->frame, text(g->node[i]->input[j])));
+        for (size_t j = 0; j < g->node[i]->n_attribute; j++)
+            if (g->node[i]->attribute[j]->g)
+                captured_in(m, n, g->node[i]->attribute[j]->g, fn, to);
+    }
+    for (size_t i = 0; i < g->n_output; i++)
+        fn(to, resolve(m, n->frame, text(g->output[i]->name)));
+}
+
+void inline_captured(Model *m, const RawNode *n, void (*fn)(void *, const char *), void *to)
+{
+    for (uint32_t j = 0; j < n->nattr; j++)
+        if (n->attr[j]->g)
+            captured_in(m, n, n->attr[j]->g, fn, to);
+}
+
+/* ---- topological order: depth-first by file order, so that an ordered file stays as it is ---- */
+
+typedef struct { Model *m; RawNodes *list; StrMap maker; uint8_t *state; Ids stack; RawNodes sorted; RawNode *at; } Sort;
+
+static void push_maker(Sort *s, const RawNode *n, const char *name)
+{
+    uint32_t p = *name ? strmap_get(&s->maker, name) : NONE;
+    if (p == NONE || s->state[p] == 2)
+        return;
+    if (s->state[p] == 1) {
+        diag_note("it needs '%s', which node %u '%s' makes out of its result", name, s->list->at[p]->index,
+                  s->list->at[p]->name);
+        diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1), "the graph has a cycle");
+    }
+    vec_push(s->m->arena, &s->stack, p);
+}
+
+static void push_captured(void *sort, const char *name)
+{
+    Sort *s = sort;
+    push_maker(s, s->at, name);
+}
+
+static void visit(Sort *s, uint32_t root)
+{
+    vec_push(s->m->arena, &s->stack, root);
+    while (s->stack.n) {
+        uint32_t i = s->stack.at[s->stack.n - 1];
+        RawNode *n = s->list->at[i];
+        if (s->state[i] == 2) {
+            s->stack.n--;
+            continue;
+        }
+        if (s->state[i] == 1) {
+            s->state[i] = 2;
+            s->stack.n--;
+            vec_push(s->m->arena, &s->sorted, n);
+            continue;
+        }
+        s->state[i] = 1;
+        for (uint32_t j = n->nin; j-- > 0;)
+            push_maker(s, n, n->in[j]);
+        s->at = n;
+        inline_captured(s->m, n, push_captured, s);
+    }
+}
+
+void sort_nodes(Model *m, RawNodes *list)
+{
+    Sort s = {.m = m, .list = list, .maker.arena = m->arena};
+    s.state = arena_array(m->arena, uint8_t, list->n);
+    for (uint32_t i = 0; i < list->n; i++)
+        for (uint32_t j = 0; j < list->at[i]->nout; j++)
+            if (*list->at[i]->out[j])
+                *strmap_at(&s.maker, list->at[i]->out[j]) = i;
+    for (uint32_t i = 0; i < list->n; i++)
+        if (s.state[i] == 0)
+            visit(&s, i);
+    *list = s.sorted;
+}

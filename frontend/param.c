@@ -1,0 +1,328 @@
+/*
+ * param.c - which initializers are parameters, and what they are called.  In: the nodes of a model.  Out: Params in
+ * PyTorch's names and shapes; RawNode.param and .flip say which operand is which, .bias what to add.
+ *
+ * With a dynamo signature param_fx.c decides.  Without one: a float initializer that is named like a parameter,
+ * or that stands where a weight stands.  Constant folding renames weights and transposes them
+ * ("onnx::MatMul_355"): their names come from the node's scope and the slot, and where the folding untied a
+ * head from its embedding (equal bytes) they are tied again.  An Identity of an initializer whose result
+ * is named like a parameter was made because two parameters happened to be equal: they are told apart.
+ */
+#include <fnmatch.h>
+#include <string.h>
+
+#include "read.h"
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), k = strlen(end);
+    return n >= k && !strcmp(s + n - k, end);
+}
+
+static bool starts_with(const char *s, const char *start) { return !strncmp(s, start, strlen(start)); }
+
+bool param_is_made_up(const char *name)
+{
+    size_t digits = strspn(name, "0123456789");
+    return !name[digits] || strstr(name, "::") || starts_with(name, "val_") || starts_with(name, "_val_")
+           || starts_with(name, "const_") || starts_with(name, "Constant") || strstr(name, "_output_")
+           || strstr(name, "/Constant") || starts_with(name, "tmp_") || starts_with(name, "_to_copy");
+}
+
+/* Buffers that PyTorch exports under their own names, like parameters. */
+static bool is_buffer_name(const char *name)
+{
+    static const char *const buffer[] = {"inv_freq", "original_inv_freq", "running_mean", "running_var",
+                                         "num_batches_tracked", "position_ids", "masked_bias", "attn_mask", "causal_mask",
+                                         "cos_cached", "sin_cached", "relative_position_index", "relative_coords_table",
+                                         "freqs_cis", "pe", "anchors", "mask"};
+    const char *last = strrchr(name, '.');
+    last = last ? last + 1 : name;
+    for (size_t i = 0; i < sizeof buffer / sizeof *buffer; i++)
+        if (!strcmp(last, buffer[i]))
+            return true;
+    return false;
+}
+
+static bool is_parameter_name(const char *name)
+{
+    static const char *const end[] = {"weight", "bias", "kernel", "gamma", "beta", "embeddings", "embedding",
+                                      "ReadVariableOp", "ReadVariableOp:0", "kernel:0", "bias:0", "gamma:0", "beta:0", "embeddings:0"};
+    for (size_t i = 0; i < sizeof end / sizeof *end; i++)
+        if (ends_with(name, end[i]))
+            return !param_is_made_up(name);
+    return false;
+}
+
+static bool matches(const char *const *pattern, uint32_t n, const char *name)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (!fnmatch(pattern[i], name, 0))
+            return true;
+    return false;
+}
+
+/* ---- making ---- */
+
+static const char *unique_name(Params *p, const char *name)
+{
+    for (uint32_t i = 0; i < p->g->param.n; i++)
+        if (!strcmp(p->g->param.at[i].name, name))
+            return arena_printf(p->m->arena, "model%u.%s", p->file, name);
+    return name;
+}
+
+static uint32_t add(Params *p, Param x, bool trainable)
+{
+    if (p->file > 0)
+        x.name = unique_name(p, x.name);
+    if (matches(p->opt->train.at, p->opt->train.n, x.name))
+        trainable = true;
+    else if (matches(p->opt->freeze.at, p->opt->freeze.n, x.name))
+        trainable = false;
+    x.trainable = trainable && !x.stat;
+    uint32_t id = p->g->param.n;
+    *strmap_at(&p->by_name, x.name) = id;
+    graph_param(p->g, x);
+    return id;
+}
+
+uint32_t param_new(Params *p, const char *name, uint32_t init, bool transposed, bool trainable, bool stat)
+{
+    const RawTensor *t = &p->m->init.at[init];
+    Where w = {p->m->path, "parameter", NONE, name, NULL, -1};
+    if (t->dtype != DT_F32 && t->dtype != DT_F64) {
+        diag_hint("export the model in float32");
+        diag_fatal(EXIT_MODEL, w, "its type is %s; parameters must be f32 or f64", dtype_name(t->dtype));
+    }
+    Param x = {.name = name, .initializer = t->name, .dtype = t->dtype, .shape = t->shape, .transposed = transposed,
+               .stat = stat, .bytes = t->bytes};
+    if (transposed) {
+        x.shape.d[0] = t->shape.d[1];
+        x.shape.d[1] = t->shape.d[0];
+    }
+    return add(p, x, trainable);
+}
+
+uint32_t param_zero(Params *p, const char *name, Dtype type, const Shape *s)
+{
+    return add(p, (Param){.name = name, .dtype = type, .shape = *s}, true);
+}
+
+void param_use(Params *p, RawNode *n, uint32_t input, uint32_t param, bool flip)
+{
+    Arena *a = p->m->arena;
+    if (!n->param) {
+        n->param = arena_array(a, uint32_t, n->nin);
+        n->flip = arena_array(a, bool, n->nin);
+        for (uint32_t i = 0; i < n->nin; i++)
+            n->param[i] = NONE;
+    }
+    n->param[input] = param;
+    n->flip[input] = flip;
+    if (!n->inlined)
+        vec_push(a, &p->g->param.at[param].use, ((FileUse){p->file, n->index, input, flip}));
+}
+
+/* ---- roles ---- */
+
+int param_role(const RawNode *n, uint32_t input)
+{
+    static const struct { const char *op; int role[5]; } slot[] = {
+        {"MatMul", {0, ROLE_WEIGHT}}, {"Gemm", {0, ROLE_WEIGHT, ROLE_BIAS}}, {"Conv", {0, ROLE_WEIGHT, ROLE_BIAS}},
+        {"ConvTranspose", {0, ROLE_WEIGHT, ROLE_BIAS}}, {"Gather", {ROLE_WEIGHT}}, {"PRelu", {0, ROLE_WEIGHT}},
+        {"LayerNormalization", {0, ROLE_WEIGHT, ROLE_BIAS}}, {"RMSNormalization", {0, ROLE_WEIGHT}},
+        {"GroupNormalization", {0, ROLE_WEIGHT, ROLE_BIAS}}, {"InstanceNormalization", {0, ROLE_WEIGHT, ROLE_BIAS}},
+        {"BatchNormalization", {0, ROLE_WEIGHT, ROLE_BIAS, ROLE_MEAN, ROLE_VAR}},
+    };
+    for (size_t i = 0; !*n->domain && i < sizeof slot / sizeof *slot; i++)
+        if (!strcmp(slot[i].op, n->op_type))
+            return input < 5 ? slot[i].role[input] : ROLE_ANY;
+    return ROLE_ANY;
+}
+
+static bool is_training_norm(const RawNode *n)
+{
+    return n->opset >= 14 ? raw_int(n, "training_mode", 0) != 0 : n->nout > 1 && *n->out[1];
+}
+
+/* Biases and scales of models built by hand or by other frameworks stand in plain Add and Mul. */
+static bool is_affine(const RawNode *n, const RawTensor *t)
+{
+    return (!strcmp(n->op_type, "Add") || !strcmp(n->op_type, "Mul")) && t->shape.rank >= 1
+           && shape_elements(&t->shape) > 1;
+}
+
+/* ---- without a signature ---- */
+
+static bool is_param(const Params *p, const RawNode *n, uint32_t input, const RawTensor *t)
+{
+    int role = param_role(n, input);
+    const char *name = t->name;
+    if (!dtype_is_float(t->dtype) || !t->bytes.length)
+        return false;
+    if (matches(p->opt->train.at, p->opt->train.n, name))
+        return true;
+    if (role == ROLE_MEAN || role == ROLE_VAR)
+        return is_training_norm(n);
+    if (is_buffer_name(name))
+        return false;
+    bool strict = role != ROLE_ANY && (t->shape.rank >= 2 || role == ROLE_BIAS || strcmp(n->op_type, "MatMul"));
+    if (param_is_made_up(name))
+        return strict;
+    return p->m->from_pytorch || is_parameter_name(name) || strict || is_affine(n, t);
+}
+
+static bool same_transposed(const Param *e, const RawTensor *t)
+{
+    size_t rows = (size_t)e->shape.d[0], cols = (size_t)e->shape.d[1], size = dtype_size(e->dtype);
+    bool constant = true;
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < cols; c++) {
+            const uint8_t *x = e->bytes.at + (r * cols + c) * size;
+            if (memcmp(x, t->bytes.at + (c * rows + r) * size, size))
+                return false;
+            constant = constant && !memcmp(x, e->bytes.at, size);
+        }
+    return !constant;
+}
+
+/* Folding copied and transposed an embedding for the head that was tied to it. */
+static uint32_t tied_to(const Params *p, const RawTensor *t)
+{
+    for (uint32_t i = 0; i < p->g->param.n; i++) {
+        const Param *e = &p->g->param.at[i];
+        if (e->shape.rank == 2 && !e->transposed && e->dtype == t->dtype && e->shape.d[0] == t->shape.d[1]
+            && e->shape.d[1] == t->shape.d[0] && e->bytes.at && strmap_get(&p->by_init, e->initializer) == i
+            && shape_elements(&e->shape) >= 64 && same_transposed(e, t))
+            return i;
+    }
+    return NONE;
+}
+
+/* The name the module path and the slot give, when no other parameter has it. */
+static const char *recovered_name(const Params *p, const RawNode *n, uint32_t input)
+{
+    static const char *const leaf[] = {NULL, "weight", "bias", "running_mean", "running_var"};
+    const char *stem = "";
+    if (!*n->scope)
+        return NULL;
+    Arena *a = p->m->arena;
+    if (strmap_get(&p->m->init_index, arena_printf(a, "%s.in_proj_bias", n->scope)) != NONE)
+        stem = "in_proj_";
+    const char *name = arena_printf(a, "%s.%s%s", n->scope, stem, leaf[param_role(n, input)]);
+    if (strmap_get(&p->by_name, name) != NONE || strmap_get(&p->m->init_index, name) != NONE)
+        return NULL;
+    return name;
+}
+
+static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32_t init, bool *flip)
+{
+    const RawTensor *t = &p->m->init.at[init];
+    int role = param_role(n, input);
+    bool stat = role == ROLE_MEAN || role == ROLE_VAR;
+    const char *name = param_is_made_up(t->name) && role != ROLE_ANY ? recovered_name(p, n, input) : NULL;
+    *flip = name && !strcmp(n->op_type, "MatMul") && t->shape.rank == 2;
+    if (*flip) {
+        uint32_t tie = tied_to(p, t);
+        if (tie != NONE)
+            return tie;
+    }
+    return param_new(p, name ? name : t->name, init, *flip, true, stat);
+}
+
+/* Made for equal parameters: Identity(initializer) under the other parameter's name. */
+static bool is_unshared(const Params *p, const RawNode *n)
+{
+    return p->opt->training && !strcmp(n->op_type, "Identity") && n->nin == 1 && n->nout == 1 && strchr(n->out[0], '.')
+           && !strchr(n->out[0], '/') && !param_is_made_up(n->out[0]) && !is_buffer_name(n->out[0]);
+}
+
+static void from_names(Params *p, const RawNodes *list)
+{
+    StrMap flipped = {.arena = p->m->arena};
+    for (uint32_t i = 0; i < list->n; i++) {
+        RawNode *n = list->at[i];
+        for (uint32_t j = 0; !n->dead && j < n->nin; j++) {
+            uint32_t init = *n->in[j] ? strmap_get(&p->m->init_index, n->in[j]) : NONE;
+            if (init == NONE)
+                continue;
+            if (is_unshared(p, n) && dtype_is_float(p->m->init.at[init].dtype)) {
+                param_use(p, n, j, param_new(p, n->out[0], init, false, true, false), false);
+                continue;
+            }
+            uint32_t known = strmap_get(&p->by_init, n->in[j]);
+            bool flip = known != NONE && strmap_get(&flipped, n->in[j]) != NONE;
+            if (known == NONE) {
+                if (!is_param(p, n, j, &p->m->init.at[init]))
+                    continue;
+                known = new_from_use(p, n, j, init, &flip);
+                *strmap_at(&p->by_init, n->in[j]) = known;
+                if (flip)
+                    *strmap_at(&flipped, n->in[j]) = 1;
+            }
+            param_use(p, n, j, known, flip);
+        }
+    }
+}
+
+/* ---- the whole ---- */
+
+Params *param_begin(Model *m, Graph *g, const ImportOptions *opt, uint32_t file)
+{
+    Params *p = arena_new_of(m->arena, Params);
+    *p = (Params){.m = m, .g = g, .opt = opt, .file = file, .by_init.arena = m->arena, .by_name.arena = m->arena};
+    const char *text = metadata_get(m->graph->n_metadata_props, m->graph->metadata_props,
+                                    "pkg.torch.export.ExportedProgram.graph_signature");
+    p->has_signature = text && meta_signature(m->arena, text, &p->sig);
+    if (p->has_signature) {
+        p->sig_param = arena_array(m->arena, uint32_t, p->sig.n);
+        for (uint32_t i = 0; i < p->sig.n; i++)
+            p->sig_param[i] = NONE;
+    }
+    return p;
+}
+
+void param_assign(Params *p, const RawNodes *list)
+{
+    for (uint32_t i = 0; i < list->n; i++) {
+        const RawNode *n = list->at[i];
+        if (!n->dead && !*n->domain && !strcmp(n->op_type, "BatchNormalization") && !is_training_norm(n))
+            p->frozen_batchnorms++;
+    }
+    if (p->has_signature)
+        param_from_signature(p, list);
+    else
+        from_names(p, list);
+}
+
+/* Files say it in one place: what the export left no trace of. */
+void param_report(const Params *p)
+{
+    VEC(const char *) lost = {0};
+    bool norm = false;
+    for (uint32_t i = 0; i < p->sig.n; i++)
+        if (p->sig.entry[i].kind == SIG_PARAMETER && p->sig_param[i] == NONE) {
+            const char *name = p->sig.entry[i].target;
+            vec_push(p->m->arena, &lost, name);
+            norm = norm || strstr(name, "bn") || strstr(name, "norm") || strstr(name, "downsample");
+        }
+    if (!p->opt->training || (lost.n == 0 && p->frozen_batchnorms == 0))
+        return;
+    if (p->frozen_batchnorms || norm)
+        diag_note("BatchNormalization in evaluation form trains without its statistics; export in training mode to keep them");
+    if (lost.n == 0) {
+        diag_warn(WHERE_FILE(p->m->path), "%u BatchNormalization node%s in evaluation form", p->frozen_batchnorms,
+                  p->frozen_batchnorms == 1 ? " is" : "s are");
+        return;
+    }
+    const char *text = "";
+    uint32_t shown = 0;
+    for (; shown < lost.n && strlen(text) < 1200; shown++)
+        text = arena_printf(p->m->arena, "%s%s%s", text, shown ? ", " : "", lost.at[shown]);
+    if (shown < lost.n)
+        text = arena_printf(p->m->arena, "%s and %u more", text, lost.n - shown);
+    diag_hint("exporting with optimize=False keeps every parameter");
+    diag_warn(WHERE_FILE(p->m->path), "%u parameter%s will not train, the export folded %s away: %s", lost.n,
+              lost.n == 1 ? "" : "s", lost.n == 1 ? "it" : "them", text);
+}

@@ -1,0 +1,352 @@
+/*
+ * param_fx.c - parameters of a model exported by PyTorch's dynamo exporter.  In: nodes with the text of their fx
+ * node, and the graph's signature: together they tell which parameter every operand was before the exporter's
+ * optimizer renamed weights (val_0, transposed), merged equal ones, and dropped biases that are zero.
+ *
+ * ONNX nodes of one fx node form a group.  Within a group the %p_ arguments of the fx node are matched with the
+ * initializers its nodes read: by exact name first, then by role (weight, bias, ...), then by order.
+ * An initializer read through two arguments is two parameters; two initializers of one argument are one (a tie).
+ */
+#include <string.h>
+
+#include "read.h"
+
+typedef struct { RawNode *node; uint32_t input, init, entry; bool flip; } Use;  /* entry: of the signature, or NONE */
+typedef VEC(Use) Uses;
+typedef struct { uint32_t entry; int role; bool taken; } Argument;
+typedef VEC(Argument) Arguments;
+
+typedef struct {
+    FxNode fx;
+    Uses use;
+    Arguments arg;
+    VEC(RawNode *) node;
+} Group;
+
+typedef struct { Params *p; Arena *a; StrMap index; VEC(Group) group; Uses loose; } Fx;
+
+/* Which of its arguments an aten operator takes as weight and bias. */
+static int argument_role(const char *target, int position)
+{
+    static const struct { const char *target; int weight, bias, mean, var; } role[] = {
+        {"aten.linear.", 1, 2, -1, -1},         {"aten.addmm.", 2, 0, -1, -1},
+        {"aten.convolution.", 1, 2, -1, -1},    {"aten.conv1d.", 1, 2, -1, -1},
+        {"aten.conv2d.", 1, 2, -1, -1},         {"aten.conv3d.", 1, 2, -1, -1},
+        {"aten.conv_transpose1d.", 1, 2, -1, -1}, {"aten.conv_transpose2d.", 1, 2, -1, -1},
+        {"aten.conv_transpose3d.", 1, 2, -1, -1}, {"aten.layer_norm.", 2, 3, -1, -1},
+        {"aten.native_layer_norm.", 2, 3, -1, -1}, {"aten.group_norm.", 2, 3, -1, -1},
+        {"aten.native_group_norm.", 1, 2, -1, -1}, {"aten.batch_norm.", 1, 2, 3, 4},
+        {"aten._native_batch_norm", 1, 2, 3, 4}, {"aten.native_batch_norm.", 1, 2, 3, 4},
+        {"aten.cudnn_batch_norm.", 1, 2, 3, 4}, {"aten.instance_norm.", 1, 2, 3, 4},
+        {"aten.rms_norm.", 2, -1, -1, -1},      {"aten.embedding.", 0, -1, -1, -1},
+        {"aten.prelu.", 1, -1, -1, -1},         {"aten._prelu_kernel.", 1, -1, -1, -1},
+        {"aten.matmul.", 1, -1, -1, -1},        {"aten.mm.", 1, -1, -1, -1},
+        {"aten.bmm.", 1, -1, -1, -1},           {"aten.baddbmm.", 2, 0, -1, -1},
+    };
+    if (position >= 0)
+        for (size_t i = 0; i < sizeof role / sizeof *role; i++)
+            if (!strncmp(target, role[i].target, strlen(role[i].target)))
+                return position == role[i].weight ? ROLE_WEIGHT : position == role[i].bias ? ROLE_BIAS
+                     : position == role[i].mean ? ROLE_MEAN : position == role[i].var ? ROLE_VAR : ROLE_ANY;
+    return ROLE_ANY;
+}
+
+static bool is_target(const FxNode *fx, const char *target) { return !strncmp(fx->target, target, strlen(target)); }
+
+static bool has_bias(const FxNode *fx)
+{
+    return is_target(fx, "aten.linear.") || is_target(fx, "aten.addmm.") || is_target(fx, "aten.conv");
+}
+
+/* What an operand is: by its slot, or as the addend of a linear or convolution written as two nodes. */
+static int use_role(const FxNode *fx, const RawNode *n, uint32_t input)
+{
+    int role = param_role(n, input);
+    if (role == ROLE_ANY && !strcmp(n->op_type, "Add") && has_bias(fx))
+        return ROLE_BIAS;
+    if (role == ROLE_ANY && !strcmp(n->op_type, "Transpose") && has_bias(fx))
+        return ROLE_WEIGHT;
+    return role;
+}
+
+/* Does the operand hold the parameter with its two dimensions exchanged? */
+static bool is_flipped(const FxNode *fx, const RawNode *n, uint32_t input, const RawTensor *t)
+{
+    if (t->shape.rank != 2 || input != 1)
+        return false;
+    bool gemm = !strcmp(n->op_type, "Gemm"), exchanged = gemm && raw_int(n, "transB", 0);
+    if (!gemm && strcmp(n->op_type, "MatMul"))
+        return false;
+    if (is_target(fx, "aten.linear."))
+        return !exchanged;
+    return gemm && exchanged;                           /* addmm, mm: the weight is [in, out] */
+}
+
+/* ---- collecting ---- */
+
+static Group *group_of(Fx *x, const RawNode *n)
+{
+    FxNode fx;
+    if (!n->fx_node || !meta_fx(x->a, n->fx_node, &fx))
+        return NULL;
+    uint32_t *slot = strmap_at(&x->index, fx.name);
+    if (*slot != NONE)
+        return &x->group.at[*slot];
+    *slot = x->group.n;
+    Group g = {.fx = fx};
+    for (uint32_t i = 0; i < fx.n; i++) {
+        uint32_t e = strmap_get(&x->p->sig.by_arg, fx.arg[i].name);
+        if (e != NONE)
+            vec_push(x->a, &g.arg, ((Argument){e, argument_role(fx.target, fx.arg[i].position), false}));
+    }
+    vec_push(x->a, &x->group, g);
+    return &x->group.at[x->group.n - 1];
+}
+
+static void collect(Fx *x, const RawNodes *list)
+{
+    const Model *m = x->p->m;
+    for (uint32_t i = 0; i < list->n; i++) {
+        RawNode *n = list->at[i];
+        if (n->dead)
+            continue;
+        Group *g = group_of(x, n);
+        if (g)
+            vec_push(x->a, &g->node, n);
+        for (uint32_t j = 0; j < n->nin; j++) {
+            uint32_t init = *n->in[j] ? strmap_get(&m->init_index, n->in[j]) : NONE;
+            if (init != NONE && dtype_is_float(m->init.at[init].dtype) && m->init.at[init].bytes.length)
+                vec_push(x->a, g ? &g->use : &x->loose, ((Use){n, j, init, NONE, false}));
+        }
+    }
+}
+
+/* ---- matching ---- */
+
+static void take(Fx *x, Group *g, Use *u, uint32_t entry)
+{
+    u->entry = entry;
+    u->flip = g && is_flipped(&g->fx, u->node, u->input, &x->p->m->init.at[u->init]);
+    for (uint32_t i = 0; g && i < g->arg.n; i++)
+        if (g->arg.at[i].entry == entry)
+            g->arg.at[i].taken = true;
+}
+
+static void match_names(Fx *x, Group *g)
+{
+    for (uint32_t i = 0; i < g->use.n; i++) {
+        Use *u = &g->use.at[i];
+        uint32_t e = strmap_get(&x->p->sig.by_target, x->p->m->init.at[u->init].name);
+        for (uint32_t k = 0; e != NONE && k < g->arg.n; k++)
+            if (g->arg.at[k].entry == e) {
+                take(x, g, u, e);
+                break;
+            }
+    }
+}
+
+static void match_roles(Fx *x, Group *g)
+{
+    for (uint32_t i = 0; i < g->use.n; i++) {
+        Use *u = &g->use.at[i];
+        int role = use_role(&g->fx, u->node, u->input);
+        if (u->entry != NONE || role == ROLE_ANY)
+            continue;
+        if (role == ROLE_WEIGHT && x->p->m->init.at[u->init].shape.rank == 0)
+            continue;
+        for (uint32_t k = 0; k < g->arg.n; k++)
+            if (!g->arg.at[k].taken && g->arg.at[k].role == role) {
+                take(x, g, u, g->arg.at[k].entry);
+                break;
+            }
+    }
+}
+
+/* What is left goes by order: other parameters' initializers first, then tensors, then scalars. */
+static void match_order(Fx *x, Group *g)
+{
+    const Params *p = x->p;
+    for (int pass = 0; pass < 3; pass++)
+        for (uint32_t i = 0; i < g->use.n; i++) {
+            Use *u = &g->use.at[i];
+            const RawTensor *t = &p->m->init.at[u->init];
+            int kind = strmap_get(&p->sig.by_target, t->name) != NONE ? 0 : t->shape.rank > 0 ? 1 : 2;
+            if (u->entry != NONE || kind != pass || param_role(u->node, u->input) != ROLE_ANY)
+                continue;
+            for (uint32_t k = 0; k < g->arg.n; k++) {
+                bool bias = has_bias(&g->fx) && g->arg.at[k].role == ROLE_BIAS;
+                if (g->arg.at[k].taken || (bias && use_role(&g->fx, u->node, u->input) != ROLE_BIAS))
+                    continue;
+                take(x, g, u, g->arg.at[k].entry);
+                break;
+            }
+        }
+}
+
+/* Operands the arguments do not explain: by their own name, else by the module they stand in. */
+static void match_scope(Fx *x, Group *g, Use *u, const bool *used)
+{
+    static const char *const leaf[] = {NULL, "weight", "bias", NULL, NULL};
+    const Params *p = x->p;
+    const RawTensor *t = &p->m->init.at[u->init];
+    uint32_t e = strmap_get(&p->sig.by_target, t->name);
+    if (e != NONE && !used[e]) {
+        take(x, g, u, e);
+        u->flip = false;
+        return;
+    }
+    int role = g ? use_role(&g->fx, u->node, u->input) : param_role(u->node, u->input);
+    if (!leaf[role] || !*u->node->scope || !param_is_made_up(t->name) || t->shape.rank == 0)
+        return;
+    e = strmap_get(&p->sig.by_target, arena_printf(x->a, "%s.%s", u->node->scope, leaf[role]));
+    if (e == NONE || used[e])
+        return;
+    take(x, g, u, e);
+    bool product = !strcmp(u->node->op_type, "MatMul") || !strcmp(u->node->op_type, "Gemm");
+    u->flip = product && role == ROLE_WEIGHT && t->shape.rank == 2 && !raw_int(u->node, "transB", 0);
+}
+
+/* ---- making ---- */
+
+static Shape true_shape(const RawTensor *t, bool flip)
+{
+    Shape s = t->shape;
+    if (flip) {
+        s.d[0] = t->shape.d[1];
+        s.d[1] = t->shape.d[0];
+    }
+    return s;
+}
+
+/* The other name of a tied parameter: declared, read by no one, and the module it belongs to reads this one. */
+static uint32_t first_name(const Fx *x, const Uses *use, uint32_t entry, const bool *used, bool *alias)
+{
+    const Params *p = x->p;
+    const char *dot = strrchr(p->sig.entry[entry].target, '.');
+    uint32_t best = entry;
+    for (uint32_t i = 0; dot && i < use->n; i++) {
+        const Use *u = &use->at[i];
+        if (u->entry != entry || !*u->node->scope)
+            continue;
+        uint32_t other = strmap_get(&p->sig.by_target, arena_printf(x->a, "%s%s", u->node->scope, dot));
+        if (other == NONE || other == entry || used[other] || p->sig.entry[other].kind != SIG_PARAMETER)
+            continue;
+        alias[other] = true;
+        if (other < best)
+            best = other;
+    }
+    return best;
+}
+
+static bool is_stat(const Use *u)
+{
+    int role = param_role(u->node, u->input);
+    return (role == ROLE_MEAN || role == ROLE_VAR) && raw_int(u->node, "training_mode", 0);
+}
+
+static void make(Fx *x, const Uses *use, uint32_t entry, const bool *used, bool *alias)
+{
+    Params *p = x->p;
+    const Use *primary = NULL;
+    bool stat = false;
+    for (uint32_t i = 0; i < use->n; i++) {
+        const Use *u = &use->at[i];
+        if (u->entry != entry)
+            continue;
+        stat = stat || is_stat(u);
+        if (!primary || (primary->flip && !u->flip))
+            primary = u;
+    }
+    if (!primary || (p->sig.entry[entry].kind != SIG_PARAMETER && !stat))
+        return;
+    uint32_t id = p->sig_param[entry];
+    if (id == NONE) {
+        uint32_t named = first_name(x, use, entry, used, alias);
+        id = param_new(p, p->sig.entry[named].target, primary->init, primary->flip, true, stat);
+        p->sig_param[entry] = id;
+        for (uint32_t e = 0; e < p->sig.n; e++)
+            if (alias[e] && p->sig_param[e] == NONE)
+                p->sig_param[e] = id;
+    }
+    for (uint32_t i = 0; i < use->n; i++) {
+        const Use *u = &use->at[i];
+        Shape s = true_shape(&p->m->init.at[u->init], u->flip);
+        if (u->entry == entry && shape_equal(&s, &p->g->param.at[id].shape))
+            param_use(p, u->node, u->input, id, u->flip);
+    }
+}
+
+/* ---- biases that were dropped because they are zero ---- */
+
+static bool bias_shape(const Fx *x, const Group *g, RawNode **at, Shape *s, Dtype *type)
+{
+    for (uint32_t i = 0; i < g->node.n; i++) {
+        RawNode *n = g->node.at[i];
+        bool transposed = !strcmp(n->op_type, "ConvTranspose"), conv = transposed || !strcmp(n->op_type, "Conv");
+        if ((!conv && strcmp(n->op_type, "MatMul") && strcmp(n->op_type, "Gemm")) || n->nin < 2 || !n->param
+            || n->param[1] == NONE || n->bias != NONE)
+            continue;
+        const Param *w = &x->p->g->param.at[n->param[1]];
+        bool last = is_target(&g->fx, "aten.addmm.");
+        int64_t out = w->shape.d[last ? w->shape.rank - 1 : transposed ? 1 : 0];
+        if (transposed && __builtin_mul_overflow(out, raw_int(n, "group", 1), &out))
+            return false;
+        *s = shape_of(1, out);
+        *type = w->dtype;
+        *at = n;
+        return true;
+    }
+    return false;
+}
+
+static void restore(Fx *x, const Group *g)
+{
+    Params *p = x->p;
+    for (uint32_t k = 0; k < g->arg.n; k++) {
+        uint32_t e = g->arg.at[k].entry;
+        RawNode *n;
+        Shape s;
+        Dtype type;
+        if (g->arg.at[k].taken || g->arg.at[k].role != ROLE_BIAS || p->sig.entry[e].kind != SIG_PARAMETER
+            || !has_bias(&g->fx) || g->fx.scaled || !bias_shape(x, g, &n, &s, &type))
+            continue;
+        if (p->sig_param[e] == NONE) {
+            p->sig_param[e] = p->g->param.n;
+            param_zero(p, p->sig.entry[e].target, type, &s);
+        }
+        if (!shape_equal(&p->g->param.at[p->sig_param[e]].shape, &s))
+            continue;
+        n->bias = p->sig_param[e];
+        if (!n->inlined)
+            vec_push(x->a, &p->g->param.at[n->bias].use, ((FileUse){p->file, n->index, NONE, false}));
+    }
+}
+
+void param_from_signature(Params *p, const RawNodes *list)
+{
+    Fx x = {.p = p, .a = p->m->arena, .index.arena = p->m->arena};
+    Uses all = {0};
+    collect(&x, list);
+    for (uint32_t i = 0; i < x.group.n; i++) {
+        match_names(&x, &x.group.at[i]);
+        match_roles(&x, &x.group.at[i]);
+        match_order(&x, &x.group.at[i]);
+    }
+    bool *used = arena_array(x.a, bool, p->sig.n + 1), *alias = arena_array(x.a, bool, p->sig.n + 1);
+    for (uint32_t i = 0; i < x.group.n; i++)
+        for (uint32_t k = 0; k < x.group.at[i].arg.n; k++)
+            used[x.group.at[i].arg.at[k].entry] = true;
+    for (uint32_t i = 0; i <= x.group.n; i++) {
+        Group *g = i < x.group.n ? &x.group.at[i] : NULL;
+        Uses *use = g ? &g->use : &x.loose;
+        for (uint32_t k = 0; k < use->n; k++) {
+            if (use->at[k].entry == NONE)
+                match_scope(&x, g, &use->at[k], used);
+            vec_push(x.a, &all, use->at[k]);
+        }
+    }
+    for (uint32_t e = 0; e < p->sig.n; e++)
+        make(&x, &all, e, used, alias);
+    for (uint32_t i = 0; i < x.group.n; i++)
+        restore(&x, &x.group.at[i]);
+}
