@@ -30,8 +30,6 @@ typedef struct {
     char **argv;
 } Options;
 
-static const char *const passes[] = {"import", "loss", "batch", "partition", "autodiff"};
-
 static bool dump_wanted(const Options *o, const char *pass)
 {
     return o->dump && (!strcmp(o->dump, pass) || !strcmp(o->dump, "all"));
@@ -145,10 +143,15 @@ static const struct option long_options[] = {
     {NULL, 0, NULL, 0},
 };
 
-static _Noreturn void bad_usage(const char *fmt, const char *a, const char *b)
+static _Noreturn void bad_usage(const char *fmt, ...) PRINTF_LIKE(1, 2);
+
+static _Noreturn void bad_usage(const char *fmt, ...)
 {
+    va_list ap;
     fprintf(stderr, "ppsplit: ");
-    fprintf(stderr, fmt, a, b);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
     fprintf(stderr, "\nTry 'ppsplit --help' for more information.\n");
     exit(EXIT_USAGE);
 }
@@ -176,7 +179,7 @@ static void set_limit(Limits *l, const char *arg)
     errno = 0;
     unsigned long long n = eq ? strtoull(eq + 1, &end, 10) : 0;
     if (!eq || end == eq + 1 || *end || errno)
-        bad_usage("--limit wants WHAT=N, not '%s'%s", arg, "");
+        bad_usage("--limit wants WHAT=N, not '%s'", arg);
     char word[16];
     snprintf(word, sizeof word, "%.*s", (int)(eq - arg), arg);
     one_of("limit", word, names, 5);
@@ -197,14 +200,14 @@ static void unknown_option(char *const *argv)
         names[n] = long_options[n].name;
     if (optopt && optopt < 128 && strncmp(word, "--", 2)) {
         char letter[2] = {(char)optopt, 0};
-        bad_usage("invalid option -- '%s'%s", letter, "");
+        bad_usage("invalid option -- '%s'", letter);
     }
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
     const char *near = diag_nearest(name, names, n);
     if (near && strcmp(near, name))
         bad_usage("unrecognized option '%s'; did you mean '--%s'?", word, near);
-    bad_usage("bad option or missing argument: '%s'%s", word, "");
+    bad_usage("bad option or missing argument: '%s'", word);
 }
 
 static void read_option(Options *o, int c, const char *arg)
@@ -270,7 +273,7 @@ static int finish(int code)
 static int ops_main(int argc)
 {
     if (argc > 1)
-        bad_usage("'ops' takes no operands%s%s", "", "");
+        bad_usage("'ops' takes no operands");
     ops_print(stdout);
     return finish(0);
 }
@@ -290,9 +293,9 @@ int main(int argc, char **argv)
     Options o = {.arena = arena_new()};
     read_command_line(&o, argc - ls, argv + ls);
     if (o.model.n == 0)
-        bad_usage("missing operand: a MODEL.onnx%s%s", "", "");
+        bad_usage("missing operand: a MODEL.onnx");
     if (!ls && !o.codegen.dir && !o.dump)
-        bad_usage("missing option: -o DIR, the folder to write%s%s", "", "");
+        bad_usage("missing option: -o DIR, the folder to write");
     int code = diag_run(ls ? list_modules : compile, &o);
     arena_free(o.arena);
     return finish(code);
