@@ -1,0 +1,188 @@
+/*
+ * log.c - what a run says: failures (first one wins), the memory before the first step, one stable line a step or a
+ * progress bar on a terminal, a line of JSON a step, and the trace of all actions.  Rank 0 speaks.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static _Thread_local char failure[8400];
+
+PpStatus pp_fail(PpStatus s, const char *fmt, ...) {
+    if (!failure[0]) {
+        va_list ap;
+        va_start(ap, fmt);
+        vsnprintf(failure, sizeof failure, fmt, ap);
+        va_end(ap);
+    }
+    return s;
+}
+
+const char *pp_failure(void) { return failure; }
+
+void pp_failure_print(void) { fprintf(stderr, "pipeline: error: %s\n", failure[0] ? failure : "unknown failure"); }
+
+void pp_trail(const char *file, int line, const char *call, PpStatus s) {
+    static int debug = -1;
+    if (__atomic_load_n(&debug, __ATOMIC_RELAXED) < 0) {
+        const char *e = getenv("PP_LOG");
+        __atomic_store_n(&debug, e && !strcmp(e, "debug"), __ATOMIC_RELAXED);
+    }
+    if (__atomic_load_n(&debug, __ATOMIC_RELAXED) > 0)
+        fprintf(stderr, "pipeline: %s:%d: %s: status %d\n", file, line, call, (int)s);
+}
+
+double pp_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+PpStatus log_open(Rank *r) {
+    const Options *o = r->run->opt;
+    if (r->rank != 0 || !o->log_json)
+        return PP_OK;
+    r->json = fopen(o->log_json, "w");
+    return r->json ? PP_OK : pp_fail(PP_ERR_IO, "--log-json %s: %s", o->log_json, strerror(errno));
+}
+
+/* all: [ranks][13] as MemoryPlan's fields in order. */
+void log_memory(const Run *run, const int64_t *all, int ranks) {
+    static const char *const names[] = {"parameters", "gradients", "optimizer", "constants", "activations", "work",
+                                        "data", "outputs", "communication", "library"};
+    for (int r = 0; r < ranks && !run->opt->quiet; r++) {
+        const int64_t *m = all + (size_t)r * (sizeof(MemoryPlan) / sizeof(int64_t));
+        printf("rank %d memory: %" PRId64 " bytes (", r, m[10]);
+        const char *comma = "";
+        for (int i = 0; i < 10; i++)
+            if (m[i]) {
+                printf("%s%s %" PRId64, comma, names[i], m[i]);
+                comma = ", ";
+            }
+        int live[2];
+        memcpy(live, &m[11], sizeof live);
+        printf("), live microbatches %d", live[0]);
+        if (live[1] >= 0)
+            printf(" of %d", live[1]);
+        putchar('\n');
+    }
+    fflush(stdout);
+}
+
+/* 17 digits read back exactly; JSON has no words for what is not finite. */
+static void json_number(FILE *f, const char *key, double v) {
+    if (isfinite(v))
+        fprintf(f, ", \"%s\": %.17g", key, v);
+    else
+        fprintf(f, ", \"%s\": null", key);
+}
+
+static void progress(const Run *run, const StepLog *s, double rate) {
+    enum { WIDTH = 30 };
+    int full = (int)(WIDTH * s->step / run->steps);
+    printf("\r[%.*s%*s] %" PRId64 "/%" PRId64 "  loss %.6f  grad_norm %.4g  %.0f tokens/s\033[K", full,
+           "##############################", WIDTH - full, "", s->step, run->steps, s->loss, s->grad_norm, rate);
+    if (s->step == run->steps)
+        putchar('\n');
+    fflush(stdout);
+}
+
+PpStatus log_step(Rank *r, const StepLog *s) {
+    const Run *run = r->run;
+    if (r->rank != 0)
+        return PP_OK;
+    double rate = s->seconds > 0 ? (double)r->tokens / s->seconds : 0;
+    Mode mode = run->opt->mode;
+    if (r->json) {
+        fprintf(r->json, "{\"step\": %" PRId64, s->step);
+        if (mode != MODE_INFER)
+            json_number(r->json, "loss", s->loss);
+        if (mode == MODE_TRAIN)
+            json_number(r->json, "grad_norm", s->grad_norm);
+        json_number(r->json, "seconds", s->seconds);
+        json_number(r->json, "tokens_per_second", rate);
+        fputs("}\n", r->json);
+        if (fflush(r->json))
+            return pp_fail(PP_ERR_IO, "--log-json %s: %s", run->opt->log_json, strerror(errno));
+    }
+    if (run->opt->quiet)
+        return PP_OK;
+    if (mode == MODE_TRAIN && isatty(1)) {
+        progress(run, s, rate);
+        return PP_OK;
+    }
+    printf("step %" PRId64, s->step);
+    if (mode != MODE_INFER)
+        printf(" loss %.6f", s->loss);
+    if (mode == MODE_TRAIN)
+        printf(" grad_norm %.4g", s->grad_norm);
+    printf(" tokens/s %.0f\n", rate);
+    fflush(stdout);
+    return PP_OK;
+}
+
+PpStatus log_close(Rank *r) {
+    if (!r->json)
+        return PP_OK;
+    int bad = ferror(r->json) | fclose(r->json);
+    r->json = NULL;
+    return bad ? pp_fail(PP_ERR_IO, "--log-json %s: write error", r->run->opt->log_json) : PP_OK;
+}
+
+/* ---- --trace: every rank's spans travel to rank 0 as text-free numbers ---- */
+
+static void trace_rank(FILE *f, const Schedule *s, int rank, int n_op, int steps, const double *span) {
+    for (int k = 0; k < steps; k++)
+        for (int i = 0; i < n_op; i++, span += 3) {
+            const SchedAction *a = &s->row[rank].a[i];
+            if (span[1] > span[0])
+                sched_trace_wait(f, rank, a, k + 1, span[0] * 1e6, (span[1] - span[0]) * 1e6);
+            sched_trace_event(f, rank, a, k + 1, span[1] * 1e6, (span[2] - span[1]) * 1e6);
+        }
+}
+
+PpStatus trace_write(Rank *r) {
+    const Run *run = r->run;
+    const char *path = run->opt->trace;
+    if (!path || !r->trace_steps)
+        return PP_OK;
+    PpRequest q;
+    int64_t tag = r->t.tag_max;
+    int64_t steps = run->steps < r->trace_steps ? run->steps : r->trace_steps, bytes = steps * r->n_op * 3 * (int64_t)sizeof(double);
+    if (r->rank != 0) {
+        TRY(r->t.op->send(&r->t, 0, tag, r->span, bytes, &q));
+        return r->t.op->wait(&r->t, &q);
+    }
+    FILE *f = fopen(path, "w");
+    if (f)
+        sched_trace_open(f, run->plan->model, run->ranks);
+    for (int k = 0; k < run->ranks; k++) {
+        int n = run->sched->row[k].n;
+        double *span = r->span;
+        if (k > 0) {
+            bytes = steps * n * 3 * (int64_t)sizeof(double);
+            span = malloc((size_t)bytes + 64);
+            if (!span)
+                return pp_fail(PP_ERR_IO, "out of memory");
+            TRY(r->t.op->recv(&r->t, k, tag, span, bytes, &q));
+            TRY(r->t.op->wait(&r->t, &q));
+        }
+        if (f)
+            trace_rank(f, run->sched, k, n, (int)steps, span);
+        if (k > 0)
+            free(span);
+    }
+    if (f)
+        sched_trace_close(f);
+    return f && !fclose(f) ? PP_OK : pp_fail(PP_ERR_IO, "--trace %s: %s", path, strerror(errno));
+}
