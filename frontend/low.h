@@ -1,9 +1,9 @@
 /*
- * lower.h - what the importers of import_map.c, import_move.c, ... share: checking operands and axes, and small
+ * low.h - what the importers of import_map.c, import_move.c, ... share: checking operands and axes, and small
  * pieces of graph that many lowerings use.
  */
-#ifndef PPSPLIT_LOWER_H
-#define PPSPLIT_LOWER_H
+#ifndef PPSPLIT_LOW_H
+#define PPSPLIT_LOW_H
 
 #include "import.h"
 
@@ -13,8 +13,8 @@ static inline int64_t low_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t low_max(int64_t a, int64_t b) { return a > b ? a : b; }
 
 _Noreturn void low_fatal(const Import *im, int input, const char *fmt, ...) PRINTF_LIKE(3, 4);
-ValueId low_need(const Import *im, uint32_t i);         /* operand i, which must be present */
-ValueId low_need_float(const Import *im, uint32_t i);   /* ... and of a float type */
+ValueId low_need(const Import *im, uint32_t i);       /* operand i, which must be present */
+ValueId low_need_float(const Import *im, uint32_t i); /* ... and of a float type */
 Shape low_need_rank(const Import *im, uint32_t i, int lo, int hi);
 /* An axis in [-rank, rank) made non-negative; anything else is fatal. */
 int low_axis(const Import *im, int64_t axis, int rank);
@@ -23,20 +23,21 @@ int64_t *low_axes(const Import *im, const int64_t *axes, int64_t n, int rank);
 /* Attribute `name`, or operand i where that is given instead; false when there is neither. */
 bool low_ints_either(const Import *im, const char *name, int i, int64_t **at, int64_t *n);
 
-Dtype low_widen(Dtype t);                               /* the computed type that stands for t; DT_NONE: none */
-double low_const_at(const Value *v, int64_t i);         /* element i of a constant */
+Dtype low_widen(Dtype t);                       /* the computed type that stands for t; DT_NONE: none */
+double low_const_at(const Value *v, int64_t i); /* element i of a constant */
 int64_t low_const_int_at(const Value *v, int64_t i);
 ValueId low_const(Graph *g, Dtype t, Shape s, void *data);
 ValueId low_const_doubles(Graph *g, Dtype t, Shape s, const double *at);
 
-ValueId low_zeros_like(Graph *g, ValueId x);            /* zeros of x's shape */
-ValueId low_squeeze(Graph *g, ValueId x, int n, const int64_t *axes);     /* axes ascending, dims of 1 */
-ValueId low_unsqueeze(Graph *g, ValueId x, int axis);   /* one new dim, at axis of the result */
-ValueId low_channels(const Import *im, uint32_t i, int64_t c, int rank);  /* operand [c] -> [c, 1, ...] against rank dims */
-ValueId low_safe_sqrt(Graph *g, ValueId s);             /* Sqrt whose gradient is 0, not NaN, where s = 0 */
-ValueId low_not_zero(Graph *g, ValueId x);              /* 1 where x is 0: a divisor */
+ValueId low_zeros_like(Graph *g, ValueId x);                          /* zeros of x's shape */
+ValueId low_squeeze(Graph *g, ValueId x, int n, const int64_t *axes); /* axes ascending, dims of 1 */
+ValueId low_unsqueeze(Graph *g, ValueId x, int axis);                 /* one new dim, at axis of the result */
+ValueId low_channels(const Import *im, uint32_t i, int64_t c,
+                     int rank);             /* operand [c] -> [c, 1, ...] against rank dims */
+ValueId low_safe_sqrt(Graph *g, ValueId s); /* Sqrt whose gradient is 0, not NaN, where s = 0 */
+ValueId low_not_zero(Graph *g, ValueId x);  /* 1 where x is 0: a divisor */
 ValueId low_square(Graph *g, ValueId x);
-ValueId low_scale(Graph *g, ValueId x, double k);       /* x * k; x itself when k is 1 */
+ValueId low_scale(Graph *g, ValueId x, double k); /* x * k; x itself when k is 1 */
 /* x[idx] along an axis, idx in range: a slice, a repetition or a Gather, the cheapest that says it. */
 ValueId low_take(Graph *g, ValueId x, int axis, int64_t n, const int64_t *idx);
 

@@ -1,13 +1,14 @@
 /*
- * lower.c - helpers of the op importers.  In: operands as the ONNX node has them.  Out: checked numbers, and
+ * low.c - helpers of the op importers.  In: operands as the ONNX node has them.  Out: checked numbers, and
  * small pieces of core graph whose gradients are safe (no NaN from a branch that is not taken).
  */
-#include "lower.h"
+#include "low.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-void low_fatal(const Import *im, int input, const char *fmt, ...) {
+void low_fatal(const Import *im, int input, const char *fmt, ...)
+{
     char text[512];
     va_list ap;
     va_start(ap, fmt);
@@ -16,20 +17,24 @@ void low_fatal(const Import *im, int input, const char *fmt, ...) {
     diag_fatal(EXIT_MODEL, im_where(im, input), "%s", text);
 }
 
-ValueId low_need(const Import *im, uint32_t i) {
+ValueId low_need(const Import *im, uint32_t i)
+{
     ValueId v = im_in(im, i);
-    if (v == NONE) low_fatal(im, (int)i, "the operand is missing");
+    if (v == NONE)
+        low_fatal(im, (int)i, "the operand is missing");
     return v;
 }
 
-ValueId low_need_float(const Import *im, uint32_t i) {
+ValueId low_need_float(const Import *im, uint32_t i)
+{
     ValueId v = low_need(im, i);
     if (!dtype_is_float(low_dtype(im->g, v)))
         low_fatal(im, (int)i, "a float operand is needed, not %s", dtype_name(low_dtype(im->g, v)));
     return v;
 }
 
-Shape low_need_rank(const Import *im, uint32_t i, int lo, int hi) {
+Shape low_need_rank(const Import *im, uint32_t i, int lo, int hi)
+{
     ValueId v = low_need(im, i);
     Shape s = low_shape(im->g, v);
     if (s.rank < lo || s.rank > hi)
@@ -38,48 +43,65 @@ Shape low_need_rank(const Import *im, uint32_t i, int lo, int hi) {
     return s;
 }
 
-int low_axis(const Import *im, int64_t axis, int rank) {
+int low_axis(const Import *im, int64_t axis, int rank)
+{
     if (axis < -rank || axis >= rank)
         low_fatal(im, -1, "axis %lld is out of range for rank %d", (long long)axis, rank);
     return (int)(axis < 0 ? axis + rank : axis);
 }
 
-int64_t *low_axes(const Import *im, const int64_t *axes, int64_t n, int rank) {
+int64_t *low_axes(const Import *im, const int64_t *axes, int64_t n, int rank)
+{
     bool seen[MAX_RANK] = {0};
     for (int64_t i = 0; i < n; i++) {
         int axis = low_axis(im, axes[i], rank);
-        if (seen[axis]) low_fatal(im, -1, "axis %d is named twice", axis);
+        if (seen[axis])
+            low_fatal(im, -1, "axis %d is named twice", axis);
         seen[axis] = true;
     }
     int64_t *out = arena_array(im->arena, int64_t, n + 1);
     int k = 0;
     for (int d = 0; d < rank; d++)
-        if (seen[d]) out[k++] = d;
+        if (seen[d])
+            out[k++] = d;
     return out;
 }
 
-bool low_ints_either(const Import *im, const char *name, int i, int64_t **at, int64_t *n) {
+bool low_ints_either(const Import *im, const char *name, int i, int64_t **at, int64_t *n)
+{
     int count;
     if (im_in(im, (uint32_t)i) != NONE) {
         im_const_ints(im, i, at, n);
         return true;
     }
-    if (!im_ints(im, name, at, &count)) return false;
+    if (!im_ints(im, name, at, &count))
+        return false;
     *n = count;
     return true;
 }
 
-Dtype low_widen(Dtype t) {
+Dtype low_widen(Dtype t)
+{
     switch (t) {
-    case DT_F32: case DT_F64: case DT_I32: case DT_I64: case DT_BOOL: return t;
-    case DT_F16: case DT_BF16: return DT_F32;
-    case DT_U8: case DT_I8: case DT_U16: case DT_I16: return DT_I32;
-    case DT_U32: case DT_U64: return DT_I64;
+    case DT_F32:
+    case DT_F64:
+    case DT_I32:
+    case DT_I64:
+    case DT_BOOL: return t;
+    case DT_F16:
+    case DT_BF16: return DT_F32;
+    case DT_U8:
+    case DT_I8:
+    case DT_U16:
+    case DT_I16: return DT_I32;
+    case DT_U32:
+    case DT_U64: return DT_I64;
     default: return DT_NONE;
     }
 }
 
-double low_const_at(const Value *v, int64_t i) {
+double low_const_at(const Value *v, int64_t i)
+{
     INSIST(v->kind == V_CONST);
     switch (v->dtype) {
     case DT_F32: return (double)((const float *)v->data)[i];
@@ -88,7 +110,8 @@ double low_const_at(const Value *v, int64_t i) {
     }
 }
 
-int64_t low_const_int_at(const Value *v, int64_t i) {
+int64_t low_const_int_at(const Value *v, int64_t i)
+{
     INSIST(v->kind == V_CONST);
     switch (v->dtype) {
     case DT_I32: return ((const int32_t *)v->data)[i];
@@ -100,11 +123,10 @@ int64_t low_const_int_at(const Value *v, int64_t i) {
     }
 }
 
-ValueId low_const(Graph *g, Dtype t, Shape s, void *data) {
-    return graph_const(g, NULL, (Tensor){t, s, data});
-}
+ValueId low_const(Graph *g, Dtype t, Shape s, void *data) { return graph_const(g, NULL, (Tensor){t, s, data}); }
 
-ValueId low_const_doubles(Graph *g, Dtype t, Shape s, const double *at) {
+ValueId low_const_doubles(Graph *g, Dtype t, Shape s, const double *at)
+{
     int64_t n = shape_elements(&s);
     if (t == DT_F64) {
         double *d = arena_array(g->arena, double, n + 1);
@@ -112,50 +134,61 @@ ValueId low_const_doubles(Graph *g, Dtype t, Shape s, const double *at) {
         return low_const(g, t, s, d);
     }
     float *f = arena_array(g->arena, float, n + 1);
-    for (int64_t i = 0; i < n; i++) f[i] = (float)at[i];
+    for (int64_t i = 0; i < n; i++)
+        f[i] = (float)at[i];
     ValueId c = low_const(g, DT_F32, s, f);
     return t == DT_F32 ? c : g_cast(g, c, t);
 }
 
 /* Not an expanded constant: those dims would name the rows of the batch, which may be fewer. */
-ValueId low_zeros_like(Graph *g, ValueId x) {
+ValueId low_zeros_like(Graph *g, ValueId x)
+{
     ValueId no = g_scalar(g, DT_BOOL, 0);
     return g_where(g, no, x, g_like(g, x, 0));
 }
 
-ValueId low_squeeze(Graph *g, ValueId x, int n, const int64_t *axes) {
+ValueId low_squeeze(Graph *g, ValueId x, int n, const int64_t *axes)
+{
     Shape s = low_shape(g, x), out = {0};
     for (int d = 0, k = 0; d < s.rank; d++) {
-        if (k < n && axes[k] == d) k++;
-        else out.d[out.rank++] = s.d[d];
+        if (k < n && axes[k] == d)
+            k++;
+        else
+            out.d[out.rank++] = s.d[d];
     }
     return g_reshape(g, x, &out);
 }
 
-ValueId low_unsqueeze(Graph *g, ValueId x, int axis) {
+ValueId low_unsqueeze(Graph *g, ValueId x, int axis)
+{
     Shape s = low_shape(g, x);
     INSIST(s.rank < MAX_RANK && axis <= s.rank);
-    for (int d = s.rank; d > axis; d--) s.d[d] = s.d[d - 1];
+    for (int d = s.rank; d > axis; d--)
+        s.d[d] = s.d[d - 1];
     s.d[axis] = 1;
     s.rank++;
     return g_reshape(g, x, &s);
 }
 
-ValueId low_channels(const Import *im, uint32_t i, int64_t c, int rank) {
+ValueId low_channels(const Import *im, uint32_t i, int64_t c, int rank)
+{
     ValueId v = low_need(im, i);
     Shape s = low_shape(im->g, v);
     if (s.rank != 1 || s.d[0] != c)
         low_fatal(im, (int)i, "%s: one number for each of %lld channels is needed",
                   shape_print(im->arena, low_dtype(im->g, v), &s), (long long)c);
-    for (s.rank = 1; s.rank < rank - 1; s.rank++) s.d[s.rank] = 1;
+    for (s.rank = 1; s.rank < rank - 1; s.rank++)
+        s.d[s.rank] = 1;
     return g_reshape(im->g, v, &s);
 }
 
-ValueId low_not_zero(Graph *g, ValueId x) {
+ValueId low_not_zero(Graph *g, ValueId x)
+{
     return g_where(g, g_binary(g, OP_Equal, x, g_like(g, x, 0)), g_like(g, x, 1), x);
 }
 
-ValueId low_safe_sqrt(Graph *g, ValueId s) {
+ValueId low_safe_sqrt(Graph *g, ValueId s)
+{
     ValueId zero = g_binary(g, OP_Equal, s, g_like(g, s, 0));
     ValueId root = g_unary(g, OP_Sqrt, g_where(g, zero, g_like(g, s, 1), s));
     return g_where(g, zero, g_like(g, s, 0), root);
@@ -163,12 +196,11 @@ ValueId low_safe_sqrt(Graph *g, ValueId s) {
 
 ValueId low_square(Graph *g, ValueId x) { return g_mul(g, x, x); }
 
-ValueId low_scale(Graph *g, ValueId x, double k) {
-    return k == 1 ? x : g_mul(g, x, g_like(g, x, k));
-}
+ValueId low_scale(Graph *g, ValueId x, double k) { return k == 1 ? x : g_mul(g, x, g_like(g, x, k)); }
 
 /* Every element r times: a new dim of 1 after the axis, expanded and merged. */
-static ValueId repeat_each(Graph *g, ValueId x, int axis, int64_t r) {
+static ValueId repeat_each(Graph *g, ValueId x, int axis, int64_t r)
+{
     Shape whole = low_shape(g, x), s;
     whole.d[axis] *= r;
     x = low_unsqueeze(g, x, axis + 1);
@@ -177,19 +209,24 @@ static ValueId repeat_each(Graph *g, ValueId x, int axis, int64_t r) {
     return g_reshape(g, g_expand(g, x, &s), &whole);
 }
 
-ValueId low_take(Graph *g, ValueId x, int axis, int64_t n, const int64_t *idx) {
+ValueId low_take(Graph *g, ValueId x, int axis, int64_t n, const int64_t *idx)
+{
     Shape s = low_shape(g, x);
     int64_t step = n > 1 ? idx[1] - idx[0] : 1, i;
-    for (i = 1; i < n && idx[i] - idx[i - 1] == step; i++) {}
+    for (i = 1; i < n && idx[i] - idx[i - 1] == step; i++) {
+    }
     if (n >= 1 && i == n && step != 0) {
         int64_t start[MAX_RANK] = {0}, size[MAX_RANK], steps[MAX_RANK];
-        for (int d = 0; d < s.rank; d++) size[d] = s.d[d], steps[d] = 1;
+        for (int d = 0; d < s.rank; d++)
+            size[d] = s.d[d], steps[d] = 1;
         start[axis] = idx[0], size[axis] = n, steps[axis] = step;
         return g_slice(g, x, start, size, steps);
     }
     int64_t r = s.d[axis] > 0 && n % s.d[axis] == 0 ? n / s.d[axis] : 0;
-    for (i = 0; r > 0 && i < n && idx[i] == i / r; i++) {}
-    if (r > 0 && i == n && s.rank < MAX_RANK) return repeat_each(g, x, axis, r);
+    for (i = 0; r > 0 && i < n && idx[i] == i / r; i++) {
+    }
+    if (r > 0 && i == n && s.rank < MAX_RANK)
+        return repeat_each(g, x, axis, r);
     int64_t *copy = arena_array(g->arena, int64_t, n + 1);
     memcpy(copy, idx, (size_t)n * sizeof *copy);
     Shape is = {1, {n}};
