@@ -5,7 +5,8 @@
 
 #include "partition.h"
 
-enum { SHARED = UINT32_MAX - 1 };
+#define SHARED (UINT32_MAX - 1)
+enum { DEEPEST = 64 };                 /* of a scope, components that are looked at: scopes are untrusted */
 
 typedef struct {
     const Pipe *p;
@@ -30,10 +31,11 @@ static size_t next_prefix(const char *scope, size_t at)
 
 static void note(Labels *l, const char *scope, uint32_t stage)
 {
+    int depth = 0;
     for (size_t at = next_prefix(scope, 0);; at = next_prefix(scope, at + 1)) {
         uint32_t *slot = strmap_at(&l->stage_of, arena_strndup(l->a, scope, at));
         *slot = *slot == NONE || *slot == stage ? stage : SHARED;
-        if (!scope[at])
+        if (!scope[at] || ++depth == DEEPEST)
             break;
     }
 }
@@ -41,11 +43,12 @@ static void note(Labels *l, const char *scope, uint32_t stage)
 /* The largest module around scope that lies in this stage alone; NULL: none. */
 static const char *whole(Labels *l, const char *scope, uint32_t stage)
 {
+    int depth = 0;
     for (size_t at = next_prefix(scope, 0);; at = next_prefix(scope, at + 1)) {
         char *module = arena_strndup(l->a, scope, at);
         if (strmap_get(&l->stage_of, module) == stage)
             return module;
-        if (!scope[at])
+        if (!scope[at] || ++depth == DEEPEST)
             return NULL;
     }
 }

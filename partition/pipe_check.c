@@ -99,13 +99,12 @@ void pipe_verify(const Pipe *p)
 
 /* ---- the dump ---- */
 
-static void dump_list(const Graph *g, const char *what, const Ids *list, FILE *f)
+static void dump_list(const char *what, const Ids *list, FILE *f)
 {
     fprintf(f, "  %s:", what);
     for (uint32_t i = 0; i < list->n; i++)
         fprintf(f, " n%u", list->at[i]);
     fputc('\n', f);
-    (void)g;
 }
 
 static void dump_values(const Graph *g, const char *what, const Ids *list, FILE *f)
@@ -162,8 +161,8 @@ void pipe_dump(const Pipe *p, FILE *f)
                 fprintf(f, " model output %u", s->output.at[i].outputs.at[k]);
             fputc('\n', f);
         }
-        dump_list(g, "forward", &s->forward, f);
-        dump_list(g, "infer", &s->infer, f);
+        dump_list("forward", &s->forward, f);
+        dump_list("infer", &s->infer, f);
         dump_nodes(g, &s->backward, f);
         dump_values(g, "stash", &s->stash, f);
     }
