@@ -128,12 +128,16 @@ static int stage_annotation(const Onnx__NodeProto *p)
     return value && *value ? stage : -1;
 }
 
+static _Noreturn void too_many(const Model *m)
+{
+    diag_hint("--limit=nodes=N raises the limit");
+    diag_fatal(EXIT_MODEL, WHERE_FILE(m->path), "more than %u nodes after inlining", m->limits.nodes);
+}
+
 static RawNode *raw_node(Model *m, Frame *f, const Onnx__NodeProto *p, uint32_t index)
 {
-    if (++m->inlined_nodes > m->limits.nodes) {
-        diag_hint("--limit=nodes=N raises the limit");
-        diag_fatal(EXIT_MODEL, WHERE_FILE(m->path), "more than %u nodes after inlining", m->limits.nodes);
-    }
+    if (++m->inlined_nodes > m->limits.nodes)
+        too_many(m);
     Arena *a = m->arena;
     const RawNode *site = f->site;
     RawNode *n = arena_new_of(a, RawNode);
@@ -269,11 +273,46 @@ static void add_nodes(Model *m, Frame *f, size_t n, Onnx__NodeProto **node, RawN
     }
 }
 
+/*
+ * How many nodes a list becomes, callees included: computed before anything is expanded, so that forty functions
+ * that call each other twice are refused at once.  size[f]: 0 not yet known, UINT64_MAX in progress.
+ */
+static uint64_t expanded(const Model *m, size_t n, Onnx__NodeProto **node, uint64_t *size, int depth)
+{
+    uint64_t total = 0;
+    for (size_t i = 0; i < n && total <= m->limits.nodes; i++) {
+        uint32_t f = strmap_get(&m->function, function_key(m, node[i]->domain, node[i]->op_type, node[i]->overload));
+        total++;
+        if (f == NONE)
+            continue;
+        const Onnx__FunctionProto *fn = m->proto->functions[f];
+        Where w = {m->path, "function", f, text(fn->name), NULL, -1};
+        if (size[f] == UINT64_MAX)
+            diag_fatal(EXIT_MODEL, w, "it calls itself");
+        if (depth > MAX_CALLS)
+            diag_fatal(EXIT_MODEL, w, "calls are nested more than %d deep", MAX_CALLS);
+        if (size[f] == 0) {
+            size[f] = UINT64_MAX;
+            size[f] = 1 + expanded(m, fn->n_node, fn->node, size, depth + 1);
+        }
+        total += size[f];
+    }
+    return total;
+}
+
+static void check_size(Model *m)
+{
+    uint64_t *size = arena_array(m->arena, uint64_t, m->proto->n_functions + 1);
+    if (expanded(m, m->graph->n_node, m->graph->node, size, 0) > m->limits.nodes)
+        too_many(m);
+}
+
 void inline_model(Model *m)
 {
     Frame *f = arena_new_of(m->arena, Frame);
     *f = (Frame){.top = true, .prefix = "", .map.arena = m->arena};
     index_functions(m);
+    check_size(m);
     add_nodes(m, f, m->graph->n_node, m->graph->node, &m->node);
 }
 
