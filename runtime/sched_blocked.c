@@ -20,8 +20,8 @@ typedef struct {
     int *need, *scanned;                                /* per rank: length of the prefix in the shortest state */
     int *shown, n_shown;
     int32_t *send_at, *recv_at;                         /* per message: its index in the sender's, the receiver's row, or -1 */
-    int32_t *by_seq;                                    /* per message sent, by channel and number: recv_at of it */
-    int *first;                                         /* per channel: where its part of by_seq begins */
+    int32_t *by_seq;                                    /* per message sent, by lane and number: recv_at of it */
+    int *first;                                         /* per lane: where its part of by_seq begins */
     char text[sizeof((SchedError *)0)->text];
     size_t n;
 } Blocked;
@@ -65,7 +65,7 @@ static int locate(Blocked *b)
         return sched_nomem(v->e);
     for (size_t m = 0; m < n; m++)
         b->send_at[m] = b->recv_at[m] = -1;
-    for (int c = 0; c + 1 < v->n_channel; c++)
+    for (int c = 0; c + 1 < sched_graph_lanes(v->g); c++)
         b->first[c + 1] = b->first[c] + v->sent[c];
     for (int pass = 0; pass < 2; pass++)
         for (int r = 0; r < v->s->ranks; r++)
@@ -78,24 +78,23 @@ static int locate(Blocked *b)
                 if (pass == 0)
                     *(verify_is_recv(a->type) ? &b->recv_at[m] : &b->send_at[m]) = i;
                 else if (verify_is_send(a->type) && v->seq[m] >= 0)
-                    b->by_seq[b->first[v->channel[lane]] + v->seq[m]] = b->recv_at[m];
+                    b->by_seq[b->first[lane] + v->seq[m]] = b->recv_at[m];
             }
     return SCHED_OK;
 }
 
-/* With buffers: the index in row q of the sent message that stands first on the channel, when it is not the one r wants. */
+/* With buffers: the index in row q of the sent message that stands first on the lane, when it is not the one r wants. */
 static int in_front(const Blocked *b, int q, const SchedAction *a)
 {
     const Verify *v = b->v;
     int lane, lane2;
     int64_t m = verify_message(v, a, &lane);
-    int ch = v->channel[lane];
-    if (v->buffers == 0 || !verify_is_recv(a->type) || v->sent[ch] == v->received[ch] || v->seq[m] == v->received[ch])
+    if (v->buffers == 0 || !verify_is_recv(a->type) || v->sent[lane] == v->received[lane] || v->seq[m] == v->received[lane])
         return -1;
     for (int i = 0; i < v->cursor[q]; i++)
         if (verify_is_send(v->s->row[q].a[i].type)) {
             int64_t x = verify_message(v, &v->s->row[q].a[i], &lane2);
-            if (v->channel[lane2] == ch && v->seq[x] == v->received[ch])
+            if (lane2 == lane && v->seq[x] == v->received[lane])
                 return i;
         }
     return -1;
@@ -176,7 +175,7 @@ static void shorten(Blocked *b)
                 int q = v->s->rank_of[a->peer], at = other_end(b, a) + 1;
                 if (verify_is_send(a->type) && v->buffers > 0) {    /* the message whose buffer it took over */
                     int lane, old = v->seq[verify_message(v, a, &lane)] - v->buffers;
-                    at = old < 0 ? 0 : b->by_seq[b->first[v->channel[lane]] + old] + 1;
+                    at = old < 0 ? 0 : b->by_seq[b->first[lane] + old] + 1;
                 }
                 if (at <= v->cursor[q] && at > b->need[q])
                     b->need[q] = at;

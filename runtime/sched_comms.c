@@ -302,23 +302,19 @@ int sched_wait_send(Schedule *s, SchedError *e)
 
 /* ---- defer ----
    Every receive is held until its consumer, or until a send to the same, higher rank: of two neighbours the lower one receives
-   first and the higher one sends first, so they never both send.  in_order: what was sent earlier by the same rank goes
-   first, which keeps each pair's messages in their order. */
+   first and the higher one sends first, so they never both send.  Around a ring of ranks they still may: the rule asks for
+   sends that do not wait for their receives (buffers), and sched_lower_for takes it back where the verifier refuses it. */
 
 typedef struct {
     const Schedule *s;
     SchedRow *out, held;
-    int r, in_order;
+    int r;
 } Defer;
 
 static void release(Defer *d, int at)
 {
-    int from = d->s->rank_of[d->held.a[at].peer];
-    for (int i = d->in_order ? 0 : at; i <= at; i++)
-        if (d->held.a[i].type != SA_IDLE && (i == at || d->s->rank_of[d->held.a[i].peer] == from)) {
-            sched_push(d->out, d->held.a[i]);
-            d->held.a[i].type = SA_IDLE;
-        }
+    sched_push(d->out, d->held.a[at]);
+    d->held.a[at].type = SA_IDLE;
 }
 
 static void release_rank(Defer *d, int from)
@@ -364,47 +360,20 @@ static void defer_row(Defer *d, const SchedRow *row)
             sched_push(d->out, d->held.a[i]);
 }
 
-static int defer_rule(Schedule *s, int in_order, SchedError *e)
+int sched_defer(Schedule *s, SchedError *e)
 {
     SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);
     int lost = 0;
     if (!rows)
         return sched_nomem(e);
     for (int r = 0; r < s->ranks; r++) {
-        Defer d = {s, &rows[r], {NULL, 0, 0}, r, in_order};
+        Defer d = {s, &rows[r], {NULL, 0, 0}, r};
         defer_row(&d, &s->row[r]);
         lost |= d.held.cap < 0;
         free(d.held.a);
     }
     sched_swap_rows(s, rows);
     return lost ? sched_nomem(e) : sched_rows_ok(s, e);
-}
-
-int sched_defer_graph(Schedule *s, const SchedGraph *g, SchedError *e)
-{
-    for (int in_order = 0; in_order < 2; in_order++) {
-        Schedule *c = sched_clone(s);
-        int st = c ? defer_rule(c, in_order, e) : sched_nomem(e);
-        if (!st && !(st = sched_verify_graph(c, g, 0, e))) {
-            SchedRow *rows = c->row;
-            c->row = s->row;
-            s->row = rows;
-        }
-        sched_free(c);
-        if (st != SCHED_EREFUSED)
-            return st;
-    }
-    return SCHED_OK;                                    /* neither order would hold: the receives stay where they are */
-}
-
-int sched_defer(Schedule *s, SchedError *e)
-{
-    SchedGraph g;
-    int st = sched_graph_of(&g, s, NULL, 0, e);
-    if (!st)
-        st = sched_defer_graph(s, &g, e);
-    sched_graph_free(&g);
-    return st;
 }
 
 /* ---- lower ---- */

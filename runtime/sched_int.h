@@ -94,6 +94,5 @@ int sched_graph_proves(const SchedGraph *g, int a, int b);
 int sched_wait_send_graph(Schedule *s, const SchedGraph *g, SchedError *e);
 int sched_comms_graph(Schedule *s, const SchedGraph *g, SchedError *e);
 int sched_verify_graph(const Schedule *s, const SchedGraph *g, int buffers, SchedError *e);
-int sched_defer_graph(Schedule *s, const SchedGraph *g, SchedError *e);
 
 #endif

@@ -87,6 +87,19 @@ static int lower_complete(Schedule *s, const SchedGraph *g, const SchedNeeds *n,
     return st ? st : reduce_shared_last(s, g, e);
 }
 
+static int defer_if_it_holds(Schedule *s, const SchedGraph *g, int buffers, SchedError *e)
+{
+    Schedule *c = sched_clone(s);
+    int st = c ? sched_defer(c, e) : sched_nomem(e);
+    if (!st && !(st = sched_verify_graph(c, g, buffers, e))) {
+        SchedRow *rows = c->row;
+        c->row = s->row;
+        s->row = rows;
+    }
+    sched_free(c);
+    return st == SCHED_EREFUSED ? SCHED_OK : st;
+}
+
 int sched_lower_for(Schedule *s, const SchedNeeds *n, SchedError *e)
 {
     SchedGraph g;
@@ -100,7 +113,7 @@ int sched_lower_for(Schedule *s, const SchedNeeds *n, SchedError *e)
     if (!st && !sched_has_type(s, SA_WAIT_SEND_F) && !sched_has_type(s, SA_WAIT_SEND_B))
         st = sched_wait_send_graph(s, &g, e);
     if (!st && n->defer && !given)
-        st = sched_defer_graph(s, &g, e);
+        st = defer_if_it_holds(s, &g, n->buffers, e);
     if (!st && n->send_budget > 0)
         st = sched_budget(s, n->send_budget, e);
     if (!st)

@@ -1,8 +1,8 @@
 /*
  * sched_verify.c - the verifier: does this complete schedule run to its end?
  *
- * In: complete rows, the graph, the number of buffers per directed pair of ranks (0 = rendezvous).  Out: ok, or a refusal with the
- * blocked state.  Every rank executes its row in order; which rank goes first does not matter, because what one rank's step makes
+ * In: complete rows, the graph, the number of buffers per directed edge (0 = rendezvous).  Out: ok, or a refusal with the blocked
+ * state.  Every rank executes its row in order; which rank goes first does not matter, because what one rank's step makes
  * possible no other step takes away (the runs are confluent: a Kahn process network with bounded channels), so one run proves all.
  * A rank that cannot go on is looked at again only when its peer has moved: linear in the actions, in time and in memory.
  */
@@ -31,8 +31,8 @@ static int meet(Verify *v, int r, const SchedAction *a)
         return 0;
     if (verify_message(v, b, &peer_lane) != m || peer_lane != lane)
         return 0;
-    v->seq[m] = v->sent[v->channel[lane]]++;
-    v->received[v->channel[lane]]++;
+    v->seq[m] = v->sent[lane]++;
+    v->received[lane]++;
     v->cursor[r]++;
     v->cursor[q]++;
     wake(v, q);
@@ -42,7 +42,7 @@ static int meet(Verify *v, int r, const SchedAction *a)
 /* One action of a rank; 0 if it must wait. */
 static int step(Verify *v, int r, const SchedAction *a)
 {
-    int lane, ch;
+    int lane;
     int64_t m;
     if (a->type == SA_REDUCE_GRAD) {
         int group = v->g->group[a->stage];
@@ -58,16 +58,15 @@ static int step(Verify *v, int r, const SchedAction *a)
         if (v->buffers == 0)
             return sched_is_wait_send(a->type) ? ++v->cursor[r] > 0 : meet(v, r, a);
         m = verify_message(v, a, &lane);
-        ch = v->channel[lane];
         if (verify_is_send(a->type)) {
-            if (v->sent[ch] - v->received[ch] >= v->buffers)
+            if (v->sent[lane] - v->received[lane] >= v->buffers)
                 return 0;
-            v->seq[m] = v->sent[ch]++;
+            v->seq[m] = v->sent[lane]++;
         } else if (verify_is_recv(a->type)) {
-            if (v->seq[m] != v->received[ch])           /* not sent yet (-1), or another message is in front of it */
+            if (v->seq[m] != v->received[lane])           /* not sent yet (-1), or another message is in front of it */
                 return 0;
-            v->received[ch]++;
-        } else if (v->received[ch] <= v->seq[m]) {
+            v->received[lane]++;
+        } else if (v->received[lane] <= v->seq[m]) {
             return 0;
         }
         if (!sched_is_wait_send(a->type))
@@ -101,40 +100,6 @@ static int run(Verify *v)
     return open ? sched_blocked(v) : SCHED_OK;
 }
 
-/* ---- Channels: one per directed pair of ranks ---- */
-
-typedef struct { int64_t pair; int lane; } LanePair;
-
-static int by_pair(const void *x, const void *y)
-{
-    const LanePair *a = x, *b = y;
-    return (a->pair > b->pair) - (a->pair < b->pair);
-}
-
-static int number_channels(Verify *v)
-{
-    int lanes = sched_graph_lanes(v->g), n = 0;
-    LanePair *list = malloc(((size_t)lanes + 1) * sizeof *list);
-    if (!list)
-        return sched_nomem(v->e);
-    for (int lane = 0; lane < lanes; lane++) {
-        int edge = lane / 2, back = lane % 2, param = edge - v->g->n;
-        int from = v->s->rank_of[param < 0 ? v->g->edge[edge].from : v->g->param[param].from];
-        int to = v->s->rank_of[param < 0 ? v->g->edge[edge].to : v->g->param[param].to];
-        v->channel[lane] = -1;
-        if (from != to)
-            list[n++] = (LanePair){back ? (int64_t)to * v->s->ranks + from : (int64_t)from * v->s->ranks + to, lane};
-    }
-    qsort(list, (size_t)n, sizeof *list, by_pair);
-    for (int i = 0; i < n; i++) {
-        if (i == 0 || list[i].pair != list[i - 1].pair)
-            v->n_channel++;
-        v->channel[list[i].lane] = v->n_channel - 1;
-    }
-    free(list);
-    return SCHED_OK;
-}
-
 /* With buffers a message that nobody receives blocks nobody, and is wrong all the same. */
 static int check_received(const Verify *v)
 {
@@ -145,7 +110,7 @@ static int check_received(const Verify *v)
             if (!verify_is_send(a->type))
                 continue;
             int64_t m = verify_message(v, a, &lane);
-            if (v->seq[m] >= v->received[v->channel[lane]]) {
+            if (v->seq[m] >= v->received[lane]) {
                 char text[64];
                 int cell = sched_cell(&v->s->row[r], i);
                 sched_action_text(text, sizeof text, a);
@@ -162,19 +127,18 @@ static int allocate(Verify *v)
     v->cursor = calloc(ranks, sizeof *v->cursor);
     v->queue = calloc(ranks, sizeof *v->queue);
     v->queued = calloc(ranks, 1);
-    v->channel = calloc(lanes, sizeof *v->channel);
     v->sent = calloc(lanes, sizeof *v->sent);
     v->received = calloc(lanes, sizeof *v->received);
     v->seq = malloc(n * sizeof *v->seq);
     v->begun = calloc(S, sizeof *v->begun);
     v->members = calloc(S, sizeof *v->members);
-    if (!v->cursor || !v->queue || !v->queued || !v->channel || !v->sent || !v->received || !v->seq || !v->begun || !v->members)
+    if (!v->cursor || !v->queue || !v->queued || !v->sent || !v->received || !v->seq || !v->begun || !v->members)
         return sched_nomem(v->e);
     for (size_t i = 0; i < n; i++)
         v->seq[i] = -1;
     for (int k = 0; k < v->s->stages; k++)
         v->members[v->g->group[k]]++;
-    return number_channels(v);
+    return SCHED_OK;
 }
 
 int sched_verify_graph(const Schedule *s, const SchedGraph *g, int buffers, SchedError *e)
@@ -198,7 +162,6 @@ int sched_verify_graph(const Schedule *s, const SchedGraph *g, int buffers, Sche
     free(v.cursor);
     free(v.queue);
     free(v.queued);
-    free(v.channel);
     free(v.sent);
     free(v.received);
     free(v.seq);

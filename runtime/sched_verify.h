@@ -11,9 +11,8 @@ typedef struct Verify {
     const SchedGraph *g;
     int buffers;                                        /* 0: rendezvous */
     int *cursor;                                        /* per rank: the next action */
-    int *channel, n_channel;                            /* per lane: its directed pair of ranks, -1 within a rank */
-    int *sent, *received;                               /* per channel */
-    int32_t *seq;                                       /* per message: its number on its channel, -1 = not sent */
+    int *sent, *received;                               /* per lane: messages so far */
+    int32_t *seq;                                       /* per message: its number on its lane, -1 = not sent */
     int *begun, *members;                               /* per stage group: reductions begun, members that have one */
     int *queue, head, waiting;                          /* ranks that may have something to do, a ring */
     unsigned char *queued;

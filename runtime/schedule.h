@@ -101,7 +101,7 @@ int sched_reduce_grad(Schedule *s, int deferred, SchedError *e);
 int sched_comms(Schedule *s, const SchedEdge *edge, int n_edge, const SchedParam *param, int n_param, SchedError *e);
 int sched_wait_send(Schedule *s, SchedError *e);        /* edge NULL above: the chain of adjacent stages */
 int sched_budget(Schedule *s, int sends, SchedError *e);
-int sched_defer(Schedule *s, SchedError *e);
+int sched_defer(Schedule *s, SchedError *e);            /* PyTorch's rule; may need buffers: verify afterwards */
 int sched_lower(Schedule *s, int window, SchedError *e);        /* unshard, reduce_grad, comms, wait_send; adjacent edges */
 
 typedef struct SchedNeeds {
@@ -116,8 +116,8 @@ typedef struct SchedNeeds {
 
 /* From compute-only rows (or complete ones, which are only checked) to the verified rows a rank executes: idle slots gone,
    every receive, send, wait, UNSHARD, REDUCE_GRAD in place.  Guarantees to the executor, per row:
-   - for every edge across ranks: SEND_F follows its F (or SEND_B its B/I) and RECV precedes its consumer; messages of one directed pair
-     of ranks are received in the order in which they are sent; an edge inside a rank has no actions (a hand-over);
+   - for every edge across ranks: SEND_F follows its F (or SEND_B its B/I) and RECV precedes its consumer; messages of one directed
+     edge are received in the order in which they are sent; an edge inside a rank has no actions (a hand-over);
    - each SEND has one WAIT_SEND with the same stage, microbatch and peer;
    - SEND_P comes after the owner's UNSHARD and before anything of the user; RECV_GP of an owner comes before its REDUCE_GRAD;
      pairs on one rank have no such actions: the executor adds the gradients itself at REDUCE_GRAD;
@@ -128,11 +128,12 @@ int sched_lower_for(Schedule *s, const SchedNeeds *needs, SchedError *e);
 /* ---- Verifier ---- */
 
 /* Semantics: a rank executes its row in order.  With buffers = 0 a SEND and its RECV are a rendezvous: both ranks wait until each
-   is at the head.  With k > 0 a SEND waits while k messages of the directed pair of ranks are not yet received, and a RECV waits for its
-   message.  Messages of a directed pair of ranks are one FIFO: a RECV that meets another message at its head is refused.
-   WAIT_SEND waits until that message is received; WAIT_REDUCE_GRAD until all REDUCE_GRADs of its replica set have begun. Whatever finishes here
-   finishes with any more asynchronous transport that keeps each pair's order.
-   Also checked: every computation once and after what it needs, every message sent and received once. */
+   is at the head.  With k > 0 a SEND waits while k messages of its directed edge (stage to stage) are not yet received, and a
+   RECV waits for its message.  Messages of a directed edge are one FIFO, a communicator: a RECV that meets another message at its
+   head is refused.  WAIT_SEND waits until that message is received; WAIT_REDUCE_GRAD until all REDUCE_GRADs of its replica set have
+   begun.  Whatever finishes here finishes with any more asynchronous transport that keeps each edge's order.
+   Also checked: every computation once and after what it needs, every message sent and received once.
+   edge NULL: the edges that the rows themselves use. */
 int sched_verify(const Schedule *s, const SchedEdge *edge, int n_edge, const SchedParam *param, int n_param, int buffers,
                  SchedError *e);
 
@@ -155,7 +156,7 @@ typedef struct SchedCosts {
     const SchedEdge *edge;                              /* bytes of edges; NULL: none */
     int n_edge;
     double *bytes_stash, *bytes_saved;                  /* NULL, or per stage: held from F to I/B (stash), from I to W (saved) */
-    double *bytes_late;                                 /* NULL, or per stage: the part of the stash held until W */
+    double *bytes_late;                                 /* NULL, or per stage: what of the stash is held until W */
     double overlap;                                     /* cost of a compound = max + overlap * (sum - max); 1: serial (default) */
     int buffers;                                        /* -1: sends never wait (default); 0: rendezvous; k: as the verifier */
 } SchedCosts;
@@ -170,10 +171,12 @@ typedef struct SchedSim {
 
 void sched_costs_default(SchedCosts *c);
 void sched_costs_free(SchedCosts *c);
-int sched_costs_set(SchedCosts *c, const char *list, SchedError *e);            /* `F=1,I=1,W=1,B=2,c=0` */
+int sched_costs_set(SchedCosts *c, const char *list, SchedError *e);    /* `F=1,I=1,W=1,B=2,c=0`, of one stage `3F=2` */
 int sched_costs_load(SchedCosts *c, const char *path, int stages, SchedError *e);   /* a run's Chrome trace */
 int sched_simulate(const Schedule *s, const SchedCosts *c, SchedSim *out, SchedError *e);
 void sched_sim_free(SchedSim *sim, int ranks);
+/* Length of a lock-step run of computations, sends and receives, every one a step; -1 if it stands still or memory runs out. */
+int64_t sched_steps(const Schedule *s, SchedError *e);
 
 /* ---- Drawing, Chrome trace ---- */
 
