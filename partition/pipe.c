@@ -38,6 +38,47 @@ static void name_outputs(Graph *g)
     }
 }
 
+static const char *product_key(Arena *a, const Node *n)
+{
+    const Attr *t = &n->attr;
+    const char *key = arena_printf(a, "%d %u %u %lld", (int)n->op, n->in[0], n->in[1], (long long)t->group);
+    for (int i = 0; i < t->n; i++)
+        key = arena_printf(a, "%s %lld %lld %lld %lld %lld", key, (long long)t->a[i], (long long)t->b[i], (long long)t->c[i],
+                           (long long)t->c[t->n + i], (long long)(t->d ? t->d[i] : 0));
+    return key;
+}
+
+/*
+ * A product that an exporter wrote twice is computed once: torch.onnx turns x @ w + y into a Gemm of its own even where
+ * x @ w exists already, and what the model keeps as a skip would be computed again in a later stage.
+ */
+static void merge_products(Graph *g, ValueId *loss)
+{
+    Arena *a = arena_new();
+    StrMap seen = {.arena = a};
+    ValueId *is = arena_array(a, ValueId, g->value.n + 1);
+    for (ValueId v = 0; v < g->value.n; v++)
+        is[v] = v;
+    for (NodeId n = 0; n < g->node.n; n++) {
+        Node *x = &g->node.at[n];
+        for (uint32_t i = 0; i < x->nin; i++)
+            x->in[i] = is[x->in[i]];
+        if (x->op != OP_MatMul && x->op != OP_Conv)
+            continue;
+        uint32_t *first = strmap_at(&seen, product_key(a, x));
+        if (*first == NONE)
+            *first = x->out[0];
+        is[x->out[0]] = *first;
+    }
+    for (uint32_t i = 0; i < g->output.n; i++)
+        g->output.at[i] = is[g->output.at[i]];
+    for (uint32_t i = 0; i < g->update.n; i++)
+        g->update.at[i].value = is[g->update.at[i].value];
+    if (*loss != NONE)
+        *loss = is[*loss];
+    arena_free(a);
+}
+
 /* Without a loss nothing trains: Phase is its second operand, and running statistics stay. */
 static void drop_training(Graph *g)
 {
@@ -350,6 +391,7 @@ Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l)
         p->loss_text = l->text;
     }
     name_outputs(g);
+    merge_products(g, &p->loss);
     if (!b.training)
         drop_training(g);
     Reasons uneven = {0}, mixes = {0};

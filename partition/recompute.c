@@ -4,7 +4,7 @@
  * In: the values a stage reads from earlier ones.  Out: for each, sent or copied.  Three kinds of node may
  * be copied: functions of constants and integer inputs (masks, positions, rotary tables), when their inputs
  * are no more bytes than the result; views and transposes of parameters, always, so that what crosses is the
- * parameter; and a view or a Cast, when its operand is smaller.  A cost per value (bytes that must come in),
+ * parameter; and a view, a Cast or a Concat, when its operands are fewer bytes or there anyway.  A cost per value (bytes that must come in),
  * computed in graph order over the cone of each demand: a shortest-path cut, exact where cones do not share.
  * A node through which a gradient flows is moved, not copied, and only where the order of the gradient's
  * additions stays the same: bits must not depend on the cut.
@@ -56,10 +56,12 @@ static bool may_move(const Build *b, NodeId n, uint32_t t)
             if (b->home[u->at[k]] != t)
                 return false;
     }
-    const Ids *u = &b->users[x->in[0]];
-    for (uint32_t k = 0; k < u->n; k++)
-        if (u->at[k] > n && b->home[u->at[k]] < t)
-            return false;
+    for (uint32_t i = 0; i < x->nin; i++) {
+        const Ids *u = &b->users[x->in[i]];
+        for (uint32_t k = 0; k < u->n; k++)
+            if (u->at[k] > n && b->home[u->at[k]] < t)
+                return false;
+    }
     return true;
 }
 
@@ -73,7 +75,7 @@ static Kind kind_of(const Build *b, NodeId n, uint32_t t)
         return COPY_IF_NO_LARGER;
     if (b->of_params[v])
         return COPY;
-    if (x->nin != 1 || (!op_is_view(x->op) && x->op != OP_Cast))
+    if (!op_is_view(x->op) && x->op != OP_Cast && x->op != OP_Concat)
         return STAYS;
     return !b->grad[v] || may_move(b, n, t) ? COPY_IF_SMALLER : STAYS;
 }

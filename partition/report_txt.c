@@ -92,6 +92,15 @@ static void summary_sets(const Pipe *p, Arena *a, FILE *f)
     }
 }
 
+static void summary_notes(const char *what, const char *const *text, uint32_t n, FILE *f)
+{
+    enum { FEW = 3 };
+    for (uint32_t i = 0; i < n && i < FEW; i++)
+        fprintf(f, "%s: %s\n", what, text[i]);
+    if (n > FEW)
+        fprintf(f, "%s: %u more like these, see pipe.html\n", what, n - FEW);
+}
+
 void report_summary(const Pipe *p, FILE *f)
 {
     const Graph *g = p->graph;
@@ -110,9 +119,7 @@ void report_summary(const Pipe *p, FILE *f)
             fprintf(f, "input %s\n", value_text(g, a, g->input.at[i]));
     for (uint32_t i = 0; i < g->output.n; i++)
         fprintf(f, "output %s\n", value_text(g, a, g->output.at[i]));
-    for (uint32_t i = 0; i < p->uneven.n; i++)
-        fprintf(f, "microbatches must have equal rows: %s\n", p->uneven.at[i]);
-    for (uint32_t i = 0; i < p->mixes.n; i++)
-        fprintf(f, "note: %s\n", p->mixes.at[i]);
+    summary_notes("microbatches must have equal rows", p->uneven.at, p->uneven.n, f);
+    summary_notes("note", p->mixes.at, p->mixes.n, f);
     arena_free(a);
 }
