@@ -118,7 +118,7 @@ static ValueId mask_operand(Attention *a)
     ValueId mask = im_in(im, 3);
     if (mask == NONE)
         return NONE;
-    Shape s = low_need_rank(im, 3, 2, 4);
+    Shape s = low_need_rank(im, 3, 1, 4);
     bool yes_no = low_dtype(g, mask) == DT_BOOL;
     int64_t begin[4] = {0}, end[4] = {0}, missing = a->kv_len - s.d[s.rank - 1];
     if (missing < 0)

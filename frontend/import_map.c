@@ -1,9 +1,10 @@
 /*
  * import_map.c - elementwise ONNX ops to core maps: arithmetic, comparison, activations, casts.
  * The lowerings are chosen for their gradients: what an untaken branch of Where computes must stay finite, and
- * values at the kinks follow PyTorch (Clip passes the gradient at its bounds, Hardtanh-like clamps do not).
+ * values at the kinks follow PyTorch (a clamp passes no gradient at its bounds).
  */
 #include "low.h"
+#include "import_state.h"
 
 #include <math.h>
 #include <string.h>
@@ -89,22 +90,69 @@ void import_mod(Import *im)
     Graph *g = im->g;
     ValueId x = low_need(im, 0), y = low_need(im, 1);
     int64_t fmod = im_int(im, "fmod", 0);
-    if (!fmod && dtype_is_float(low_dtype(g, x)))
-        low_fatal(im, -1, "Mod of floats needs fmod = 1");
     im->out[0] = g_binary(g, fmod ? OP_Fmod : OP_Mod, x, y);
 }
 
-/* Shifts are products and quotients with powers of two: exact for the non-negative numbers ONNX allows. */
+/* The type of operand i where it is a tensor of the file. */
+static Dtype file_type(const Import *im, uint32_t i)
+{
+    const Model *m = im->state->m;
+    uint32_t init = strmap_get(&m->init_index, im->node->in[i]);
+    return init == NONE ? DT_NONE : m->init.at[init].dtype;
+}
+
+/* Bits of a type that is computed in a wider one would be those of the wider one. */
+static void refuse_narrow_bits(const Import *im)
+{
+    for (uint32_t i = 0; i < im->nin; i++) {
+        Dtype t = file_type(im, i);
+        if (t != DT_NONE && low_widen(t) != t)
+            low_fatal(im, (int)i, "%s of %s is not supported", im->op_type, dtype_name(t));
+    }
+}
+
+void import_bitwise_not(Import *im)
+{
+    refuse_narrow_bits(im);
+    im->out[0] = g_unary(im->g, OP_BitwiseNot, low_need(im, 0));
+}
+
+/* floor(x / 2^s) for 0 <= s <= 32. */
+static ValueId shift_right(Graph *g, ValueId x, ValueId s)
+{
+    ValueId p = g_binary(g, OP_Pow, g_like(g, s, 2), s);
+    return g_div(g, g_sub(g, x, g_binary(g, OP_Mod, x, p)), p);
+}
+
+/*
+ * Shifts are products and quotients with powers of two, in two steps so that no power overflows.  By other than
+ * 0 to width - 1 places only the sign is left of a shift to the right, and 0 of one to the left.
+ */
 void import_bit_shift(Import *im)
 {
     Graph *g = im->g;
-    ValueId x = low_need(im, 0), y = low_need(im, 1);
+    ValueId x = low_need(im, 0), s = low_need(im, 1);
+    Dtype t = low_dtype(g, x);
     const char *way = im_str(im, "direction", "");
     bool left = strcmp(way, "LEFT") == 0;
+    refuse_narrow_bits(im);
     if (!left && strcmp(way, "RIGHT") != 0)
         low_fatal(im, -1, "direction is neither LEFT nor RIGHT");
-    ValueId power = g_binary(g, OP_Pow, g_like(g, y, 2), y);
-    im->out[0] = g_binary(g, left ? OP_Mul : OP_Div, x, power);
+    if (t != DT_I32 && t != DT_I64)
+        low_fatal(im, 0, "BitShift of %s", dtype_name(t));
+    x = g_cast(g, x, DT_I64);
+    s = g_cast(g, s, DT_I64);
+    ValueId zero = g_like(g, s, 0), most = g_like(g, s, t == DT_I32 ? 31 : 63), half = g_like(g, s, 32);
+    ValueId out = g_binary(g, OP_Or, g_binary(g, OP_Less, s, zero), g_binary(g, OP_Greater, s, most));
+    s = g_where(g, out, most, s);
+    ValueId first = g_binary(g, OP_Min, s, half), second = g_sub(g, s, first), two = g_like(g, s, 2), y;
+    if (left) {
+        y = g_mul(g, g_mul(g, x, g_binary(g, OP_Pow, two, first)), g_binary(g, OP_Pow, two, second));
+        y = g_where(g, out, zero, y);
+    } else {
+        y = shift_right(g, shift_right(g, x, first), second);
+    }
+    im->out[0] = g_cast(g, y, t);
 }
 
 void import_isinf(Import *im)
@@ -182,9 +230,9 @@ void import_clip(Import *im)
     Graph *g = im->g;
     ValueId x = low_need(im, 0), lo = bound(im, 1, "min"), hi = bound(im, 2, "max");
     if (lo != NONE)
-        x = g_where(g, g_binary(g, OP_Less, x, lo), lo, x);
+        x = g_where(g, g_binary(g, OP_LessOrEqual, x, lo), lo, x);
     if (hi != NONE)
-        x = g_where(g, g_binary(g, OP_Greater, x, hi), hi, x);
+        x = g_where(g, g_binary(g, OP_GreaterOrEqual, x, hi), hi, x);
     im->out[0] = x;
 }
 

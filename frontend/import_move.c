@@ -393,9 +393,10 @@ void import_scatter(Import *im)
             attr.mode = modes[i];
     if (attr.mode < 0)
         low_fatal(im, -1, "reduction is none of none, add, mul, max, min");
-    if (im->op == OP_ScatterElements)
+    Op op = im->op == OP_Scatter ? OP_ScatterElements : im->op;     /* its name before opset 11 */
+    if (op == OP_ScatterElements)
         attr.axis = low_axis(im, im_int(im, "axis", 0), low_shape(im->g, in[0]).rank);
-    im->out[0] = graph_node(im->g, im->op, 3, in, attr);
+    im->out[0] = graph_node(im->g, op, 3, in, attr);
 }
 
 /* ---- rearrangements ---- */

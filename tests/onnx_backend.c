@@ -1,0 +1,335 @@
+/*
+ * onnx_backend.c - runs ONNX's backend test cases (folders with model.onnx, test_data_set_0/input_N.pb, output_N.pb)
+ * through the importers and the evaluator.  Usage: onnx_backend [-v] CASE...; prints the cases that fail and, last,
+ *     passed N wrong N refused N crashed N
+ * Operands that must be static (shapes, axes) arrive as run-time inputs in these cases, so a case is tried with none,
+ * then the integer ones, then all but the first, then all of its inputs made initializers.  Each try is a process.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../frontend/frontend.h"
+#include "onnx.pb-c.h"
+
+enum { PASSED, WRONG, REFUSED, CRASHED, OUTCOMES };
+enum { TRY_NONE, TRY_INTEGERS, TRY_REST, TRY_ALL, TRIES };
+
+static uint8_t *slurp(const char *path, size_t *n)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        return NULL;
+    fseek(f, 0, SEEK_END);
+    *n = (size_t)ftell(f);
+    rewind(f);
+    uint8_t *at = malloc(*n + 1);
+    if (fread(at, 1, *n, f) != *n)
+        *n = 0;
+    fclose(f);
+    return at;
+}
+
+/* ---- tensors of the file as doubles ---- */
+
+static double half(uint16_t h, int exponent_bits)
+{
+    int fraction_bits = 15 - exponent_bits, bias = (1 << (exponent_bits - 1)) - 1;
+    int e = (h >> fraction_bits) & ((1 << exponent_bits) - 1), f = h & ((1 << fraction_bits) - 1);
+    double m = f / (double)(1 << fraction_bits), x;
+    if (e == (1 << exponent_bits) - 1)
+        x = f ? (double)NAN : (double)INFINITY;
+    else
+        x = e ? ldexp(1 + m, e - bias) : ldexp(m, 1 - bias);
+    return h >> 15 ? -x : x;
+}
+
+/* Element i of n; integers beyond 2^53 lose their last bits, which no case minds. */
+static double element(const Onnx__TensorProto *t, size_t i)
+{
+    const uint8_t *raw = t->has_raw_data ? t->raw_data.data : NULL;
+#define RAW(T) (double)((const T *)(const void *)raw)[i]
+    switch (t->data_type) {
+    case DT_F32: return raw ? RAW(float) : (double)t->float_data[i];
+    case DT_F64: return raw ? RAW(double) : t->double_data[i];
+    case DT_I64: return raw ? RAW(int64_t) : (double)t->int64_data[i];
+    case DT_U64: return raw ? RAW(uint64_t) : (double)t->uint64_data[i];
+    case DT_U32: return raw ? RAW(uint32_t) : (double)t->uint64_data[i];
+    case DT_I32: return raw ? RAW(int32_t) : (double)t->int32_data[i];
+    case DT_I16: return raw ? RAW(int16_t) : (double)t->int32_data[i];
+    case DT_U16: return raw ? RAW(uint16_t) : (double)t->int32_data[i];
+    case DT_I8: return raw ? RAW(int8_t) : (double)t->int32_data[i];
+    case DT_U8:
+    case DT_BOOL: return raw ? RAW(uint8_t) : (double)t->int32_data[i];
+    case DT_F16: return half(raw ? ((const uint16_t *)(const void *)raw)[i] : (uint16_t)t->int32_data[i], 5);
+    case DT_BF16: return half(raw ? ((const uint16_t *)(const void *)raw)[i] : (uint16_t)t->int32_data[i], 8);
+    default: exit(REFUSED);
+    }
+#undef RAW
+}
+
+static Shape proto_shape(const Onnx__TensorProto *t)
+{
+    Shape s = {.rank = (int)t->n_dims};
+    if (t->n_dims > MAX_RANK)
+        exit(REFUSED);
+    for (size_t i = 0; i < t->n_dims; i++)
+        s.d[i] = t->dims[i];
+    return s;
+}
+
+/* The tensor in the type that the graph computes in. */
+static Tensor widened(Arena *a, const Onnx__TensorProto *p, Dtype t)
+{
+    Tensor x = {t, proto_shape(p), NULL};
+    size_t n = (size_t)shape_elements(&x.shape);
+    x.data = arena_alloc(a, n * 8 + 8);
+    for (size_t i = 0; i < n; i++) {
+        double v = element(p, i);
+        switch (t) {
+        case DT_F32: ((float *)x.data)[i] = (float)v; break;
+        case DT_F64: ((double *)x.data)[i] = v; break;
+        case DT_I32: ((int32_t *)x.data)[i] = (int32_t)(int64_t)v; break;
+        case DT_I64: ((int64_t *)x.data)[i] = (int64_t)v; break;
+        case DT_BOOL: ((uint8_t *)x.data)[i] = v != 0; break;
+        default: exit(REFUSED);
+        }
+    }
+    return x;
+}
+
+static double computed(const Tensor *x, size_t i)
+{
+    switch (x->dtype) {
+    case DT_F32: return (double)((const float *)x->data)[i];
+    case DT_F64: return ((const double *)x->data)[i];
+    case DT_I32: return ((const int32_t *)x->data)[i];
+    case DT_I64: return (double)((const int64_t *)x->data)[i];
+    case DT_BOOL: return ((const uint8_t *)x->data)[i];
+    default: exit(REFUSED);
+    }
+}
+
+/* ---- one case ---- */
+
+typedef struct {
+    Arena *arena;
+    const char *folder;
+    Onnx__ModelProto *model;
+    Onnx__TensorProto **input; /* by position; NULL: no tensor */
+    size_t inputs;
+    const char *path; /* where the model as it is tried goes */
+    Graph *graph;
+    ImportOptions options;
+} Case;
+
+/* Some cases keep the bits of bf16 as u16, against what the model says. */
+static Onnx__TensorProto *read_tensor(const char *folder, const char *what, size_t i, const Onnx__ValueInfoProto *info)
+{
+    char path[4096];
+    size_t n;
+    snprintf(path, sizeof path, "%s/test_data_set_0/%s_%zu.pb", folder, what, i);
+    uint8_t *at = slurp(path, &n);
+    Onnx__TensorProto *t = at ? onnx__tensor_proto__unpack(NULL, n, at) : NULL;
+    if (t && t->data_type == DT_U16 && info->type && info->type->tensor_type &&
+        info->type->tensor_type->elem_type == DT_BF16)
+        t->data_type = DT_BF16;
+    return t;
+}
+
+static void read_case(Case *c)
+{
+    char path[4096];
+    size_t n;
+    snprintf(path, sizeof path, "%s/model.onnx", c->folder);
+    uint8_t *at = slurp(path, &n);
+    c->model = at ? onnx__model_proto__unpack(NULL, n, at) : NULL;
+    if (!c->model || !c->model->graph)
+        exit(REFUSED);
+    Onnx__GraphProto *g = c->model->graph;
+    /* Old cases: what they use of opset 6 means the same in 7. */
+    for (size_t i = 0; i < c->model->n_opset_import; i++)
+        if (c->model->opset_import[i]->version < 7 && (!c->model->opset_import[i]->domain || !*c->model->opset_import[i]->domain))
+            c->model->opset_import[i]->version = 7;
+    c->inputs = g->n_input;
+    c->input = arena_array(c->arena, Onnx__TensorProto *, g->n_input + 1);
+    for (size_t i = 0; i < g->n_input; i++) {
+        if (!g->input[i]->type || !g->input[i]->type->tensor_type)
+            exit(REFUSED);
+        c->input[i] = read_tensor(c->folder, "input", i, g->input[i]);
+    }
+}
+
+static bool integer(const Onnx__TensorProto *t) { return t->data_type == DT_I64 || t->data_type == DT_I32; }
+
+/* Writes the model with some of its inputs turned into initializers; false when that changes nothing. */
+static bool write_variant(Case *c, int try)
+{
+    Onnx__GraphProto *g = c->model->graph;
+    size_t kept = 0, was = g->n_initializer;
+    Onnx__TensorProto **init = arena_array(c->arena, Onnx__TensorProto *, was + g->n_input + 1);
+    if (was)
+        memcpy(init, g->initializer, was * sizeof *init);
+    g->initializer = init;
+    for (size_t i = 0; i < c->inputs; i++) {
+        Onnx__TensorProto *t = c->input[i];
+        bool constant = t && (try == TRY_ALL || (i > 0 && (try == TRY_REST || (try == TRY_INTEGERS && integer(t)))));
+        if (constant) {
+            t->name = g->input[i]->name;
+            init[g->n_initializer++] = t;
+        } else {
+            g->input[kept] = g->input[i];
+            c->input[kept++] = t;
+        }
+    }
+    g->n_input = c->inputs = kept;
+    size_t n = onnx__model_proto__get_packed_size(c->model);
+    uint8_t *at = malloc(n + 1);
+    onnx__model_proto__pack(c->model, at);
+    FILE *f = fopen(c->path, "wb");
+    if (!f || fwrite(at, 1, n, f) != n || fclose(f) != 0)
+        exit(CRASHED);
+    return try == TRY_NONE || g->n_initializer > was;
+}
+
+static void import_case(void *arg)
+{
+    Case *c = arg;
+    c->graph = import_models(c->arena, 1, &c->path, &c->options);
+}
+
+/* A parameter's bytes, in the shape the graph gives it. */
+static Tensor param_tensor(const Case *c, const Param *p)
+{
+    Tensor x = {p->dtype, p->shape, NULL};
+    size_t n = (size_t)shape_elements(&p->shape), size = dtype_size(p->dtype);
+    uint8_t *to = arena_alloc(c->arena, n * size + 8);
+    size_t rows = p->transposed ? (size_t)p->shape.d[1] : 1, cols = rows ? n / rows : 0;
+    for (size_t i = 0; p->bytes.at && i < n; i++)
+        memcpy(to + (p->transposed ? i % cols * rows + i / cols : i) * size, p->bytes.at + i * size, size);
+    x.data = to;
+    return x;
+}
+
+static void fill(const Case *c, Tensor *at)
+{
+    const Graph *g = c->graph;
+    for (ValueId v = 0; v < g->value.n; v++) {
+        const Value *x = val(g, v);
+        if (x->kind == V_CONST) {
+            size_t n = (size_t)shape_elements(&x->shape) * dtype_size(x->dtype);
+            at[v] = (Tensor){x->dtype, x->shape, arena_alloc(c->arena, n + 8)};
+            if (n)
+                memcpy(at[v].data, x->data, n);
+        } else if (x->kind == V_PARAM) {
+            at[v] = param_tensor(c, &g->param.at[x->param]);
+        }
+    }
+    for (size_t i = 0; i < c->inputs; i++) {
+        ValueId v = strmap_get(&g->by_name, c->model->graph->input[i]->name);
+        if (v == NONE || val(g, v)->kind != V_INPUT)
+            continue;
+        if (!c->input[i])
+            exit(REFUSED);
+        at[v] = widened(c->arena, c->input[i], val(g, v)->dtype);
+        if (!shape_equal(&at[v].shape, &val(g, v)->shape))
+            exit(REFUSED);
+    }
+}
+
+static bool agree(const Onnx__TensorProto *want, const Tensor *got)
+{
+    Shape s = proto_shape(want);
+    if (!shape_equal(&s, &got->shape)) {
+        fprintf(stdout, "# shapes differ\n");
+        return false;
+    }
+    double rtol = want->data_type == DT_BF16 ? 2e-2 : want->data_type == DT_F16 ? 2e-3 : 1e-3;
+    for (size_t i = 0; i < (size_t)shape_elements(&s); i++) {
+        double w = element(want, i), x = computed(got, i);
+        if ((isnan(w) && isnan(x)) || (isinf(w) && isinf(x) && (w > 0) == (x > 0)) ||
+            fabs(x - w) <= 1e-7 + rtol * fabs(w))
+            continue;
+        fprintf(stdout, "# element %zu: %.9g, not %.9g\n", i, x, w);
+        return false;
+    }
+    return true;
+}
+
+static int try_case(Case *c)
+{
+    if (diag_run(import_case, c) != 0)
+        return REFUSED;
+    const Graph *g = c->graph;
+    graph_verify(g);
+    Tensor *at = arena_array(c->arena, Tensor, g->value.n + 1);
+    NodeId *list = arena_array(c->arena, NodeId, g->node.n + 1);
+    for (NodeId n = 0; n < g->node.n; n++)
+        list[n] = n;
+    fill(c, at);
+    eval_nodes(g, c->arena, list, g->node.n, at);
+    for (uint32_t i = 0; i < g->output.n; i++) {
+        Onnx__TensorProto *want = read_tensor(c->folder, "output", i, c->model->graph->output[i]);
+        if (!want)
+            return i == 0 ? REFUSED : PASSED;
+        if (!agree(want, &at[g->output.at[i]]))
+            return WRONG;
+    }
+    return PASSED;
+}
+
+static int run_case(const char *folder, const char *path, bool loud)
+{
+    int outcome = REFUSED;
+    for (int try = 0; try < TRIES && outcome == REFUSED; try++) {
+        fflush(stdout);
+        pid_t pid = fork();
+        if (pid == 0) {
+            Case c = {.arena = arena_new(), .folder = folder, .path = path, .options.limits = limits_default()};
+            c.options.training = strstr(folder, "training") != NULL;
+            if (!loud && !freopen("/dev/null", "w", stderr))
+                exit(CRASHED);
+            read_case(&c);
+            exit(write_variant(&c, try) ? try_case(&c) : REFUSED);
+        }
+        int status;
+        waitpid(pid, &status, 0);
+        outcome = WIFEXITED(status) && WEXITSTATUS(status) < OUTCOMES ? WEXITSTATUS(status) : CRASHED;
+    }
+    return outcome;
+}
+
+/* These draw random numbers. */
+static bool random_case(const char *folder)
+{
+    static const char *const names[] = {"training_dropout", "training_dropout_default", "training_dropout_mask",
+                                        "training_dropout_default_mask"};
+    const char *name = strstr(folder, "/test_");
+    for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
+        if (strcmp(name + 6, names[i]) == 0)
+            return true;
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const names[] = {"passed", "wrong", "refused", "crashed"};
+    int count[OUTCOMES] = {0}, i = 1;
+    char path[] = "/tmp/onnx_backend.XXXXXX";
+    int fd = mkstemp(path);
+    if (fd < 0)
+        return CRASHED;
+    close(fd);
+    bool loud = argc > 1 && strcmp(argv[1], "-v") == 0;
+    for (i += loud; i < argc; i++) {
+        int outcome = random_case(argv[i]) ? REFUSED : run_case(argv[i], path, loud);
+        count[outcome]++;
+        if (outcome != PASSED)
+            printf("%s %s\n", names[outcome], argv[i]);
+    }
+    unlink(path);
+    printf("passed %d wrong %d refused %d crashed %d\n", count[PASSED], count[WRONG], count[REFUSED], count[CRASHED]);
+    return count[WRONG] + count[CRASHED] > 0;
+}
