@@ -88,9 +88,7 @@ struct Run {
 PpStatus data_open(Run *run);               /* files, shapes, rows, microbatches */
 void data_close(Run *run);
 int64_t data_tokens(const Run *run);        /* tokens of a step */
-PpStatus data_plan(Rank *r);                /* which inputs this rank holds */
 void data_fill(Rank *r, int64_t step);      /* 0-based */
-double data_scale(const Rank *r, int microbatch);       /* loss_scale */
 
 /* ---- plan.c: what a rank holds ---- */
 
@@ -129,7 +127,6 @@ typedef struct {
     void **in, **out, **dy, **dx;           /* [microbatch][n] */
     char **stash, **saved;                  /* [microbatch] */
     void *state;
-    int *dx_base;                           /* per input: its first dx */
 } RankStage;
 
 typedef struct {
@@ -185,6 +182,10 @@ PpStatus plan_rank(Rank *r);
 void plan_free(Rank *r);
 int64_t align_up(int64_t n);
 int64_t tensor_bytes(const PpTensor *t, int64_t rows, int64_t full_rows);
+
+/* ---- conv.c: bytes of tensors that open() functions of this thread took ---- */
+
+extern _Thread_local int64_t pp_library_bytes;
 
 /* ---- params.c ---- */
 
