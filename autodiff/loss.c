@@ -41,12 +41,17 @@ static ValueId prediction(Graph *g)
     diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "no output of a float type to compute a loss of");
 }
 
-static ValueId make_target(Graph *g, Dtype t, const Shape *s)
+static void refuse_taken(Graph *g)
 {
     if (strmap_get(&g->by_name, "target") != NONE) {
         diag_hint("rename the model's own value, or let the model compute its loss: --loss output:NAME");
         diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "--loss adds an input 'target', but the model has a value of that name");
     }
+}
+
+static ValueId make_target(Graph *g, Dtype t, const Shape *s)
+{
+    refuse_taken(g);
     return graph_input(g, "target", t, s);
 }
 
@@ -148,6 +153,7 @@ static ValueId output_loss(Graph *g, Loss *l, const char *name)
 
 static ValueId model_loss(Graph *g, Loss *l, const char *path, const ImportOptions *import)
 {
+    refuse_taken(g);
     ValueId loss = import_loss_model(g, path, import, prediction(g), NONE);
     l->target = strmap_get(&g->by_name, "target");
     return own_loss(g, l, loss, "the loss model's output");

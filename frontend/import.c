@@ -394,7 +394,29 @@ static void set_batch(Graph *g, const ImportOptions *opt)
     }
 }
 
-/* fed: what the inputs read instead of data, by position. */
+/* The input `target` that a loss model asks for: its type, and its shape, where the first input's symbols are known. */
+static ValueId make_target(ImportState *s, const Ids *fed, const Onnx__TypeProto__Tensor *t, Where w)
+{
+    const Onnx__TypeProto__Tensor *first = tensor_type(s->m->graph->input[0], w);
+    Shape shape = {.rank = (int)t->shape->n_dim}, known = val(s->g, fed->at[0])->shape;
+    for (int i = 0; i < shape.rank; i++) {
+        const Onnx__TensorShapeProto__Dimension *d = t->shape->dim[i];
+        bool named = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && *d->dim_param;
+        bool number = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
+        shape.d[i] = number ? d->dim_value : named ? bound(s->opt, d->dim_param) : -1;
+        for (int j = 0; named && j < known.rank && (size_t)j < first->shape->n_dim; j++) {
+            const Onnx__TensorShapeProto__Dimension *f = first->shape->dim[j];
+            if (f->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && !strcmp(f->dim_param, d->dim_param))
+                shape.d[i] = known.d[j];
+        }
+        if (shape.d[i] < 0)
+            diag_fatal(EXIT_MODEL, w, "dimension %d has no value", i);
+    }
+    shape_elements(&shape);
+    return graph_input(s->g, "target", (Dtype)t->elem_type, &shape);
+}
+
+/* fed: what the inputs read instead of data, by position; NONE: the target, made here. */
 static void bind_inputs(ImportState *s, const Ids *fed, Symbols *all)
 {
     Symbols unbound = {0};
@@ -408,8 +430,12 @@ static void bind_inputs(ImportState *s, const Ids *fed, Symbols *all)
         if (fed) {
             if (position >= fed->n)
                 diag_fatal(EXIT_MODEL, w, "the model before has only %u outputs", fed->n);
-            check_fed(s, t, fed->at[position], w);
-            import_define(s, v->name, (Slot){.v = fed->at[position++]});
+            ValueId from = fed->at[position++];
+            if (from == NONE)
+                from = make_target(s, fed, t, w);
+            else
+                check_fed(s, t, from, w);
+            import_define(s, v->name, (Slot){.v = from});
             continue;
         }
         Shape shape = {.rank = (int)t->shape->n_dim};
