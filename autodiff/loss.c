@@ -184,6 +184,8 @@ Loss loss_append(Graph *g, const LossOptions *opt, const ImportOptions *import)
         l.scale = LOSS_SUM;
     l.loss_scale = make_scale(g, val(g, sum)->dtype);
     l.loss = g_mul(g, sum, l.loss_scale);
+    if (strmap_get(&g->by_name, "loss") == NONE)
+        graph_rename(g, l.loss, "loss");
     g->cur_origin = before;
     return l;
 }

@@ -1,0 +1,362 @@
+/*
+ * onnx_write.c - a stage as two ONNX models.  stageN.onnx: the stage's inputs -> its outputs and its stash, as in training.
+ * stageN.backward.onnx: the stash and grad/OUTPUT -> grad/INPUT and grad/PARAMETER.  Value names are the model's,
+ * so the files of all stages chain by name; gradients of one value that several files yield are added by the caller.
+ *
+ * The wire format is written directly: structure is built in memory, parameters are copied one by one into the stream.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "onnx_write.h"
+
+/* Field numbers of onnx.proto. */
+enum { MODEL_IR = 1, MODEL_PRODUCER = 2, MODEL_GRAPH = 7, MODEL_OPSET = 8, OPSET_VERSION = 2 };
+enum { GRAPH_NODE = 1, GRAPH_NAME = 2, GRAPH_INITIALIZER = 5, GRAPH_INPUT = 11, GRAPH_OUTPUT = 12 };
+enum { NODE_INPUT = 1, NODE_OUTPUT = 2, NODE_NAME = 3, NODE_OP = 4, NODE_ATTRIBUTE = 5 };
+enum { ATTR_NAME = 1, ATTR_I = 3, ATTR_S = 4, ATTR_INTS = 8, ATTR_TYPE = 20, TYPE_INT = 2, TYPE_STRING = 3, TYPE_INTS = 7 };
+enum { TENSOR_DIMS = 1, TENSOR_TYPE = 2, TENSOR_NAME = 8, TENSOR_RAW = 9 };
+enum { INFO_NAME = 1, INFO_TYPE = 2, TYPE_TENSOR = 1, TT_ELEM = 1, TT_SHAPE = 2, SHAPE_DIM = 1, DIM_VALUE = 1 };
+enum { IR_VERSION = 8, OPSET = 18 };
+enum { WIRE_VARINT = 0, WIRE_BYTES = 2 };
+
+/* ---- the wire format -------------------------------------------------------------------------- */
+
+static void put(Buf *b, const void *at, size_t n)
+{
+    if (b->cap - b->n < n) {
+        size_t cap = b->cap * 2 + n + 64;
+        uint8_t *to = arena_alloc(b->a, cap);
+        if (b->n)
+            memcpy(to, b->at, b->n);
+        b->at = to;
+        b->cap = cap;
+    }
+    if (n)
+        memcpy(b->at + b->n, at, n);
+    b->n += n;
+}
+
+static void put_varint(Buf *b, uint64_t v)
+{
+    uint8_t byte[10];
+    size_t n = 0;
+    for (; v >= 0x80; v >>= 7)
+        byte[n++] = (uint8_t)(v | 0x80);
+    byte[n++] = (uint8_t)v;
+    put(b, byte, n);
+}
+
+static void put_tag(Buf *b, int field, int wire) { put_varint(b, (uint64_t)field << 3 | (uint64_t)wire); }
+
+static void put_int(Buf *b, int field, int64_t v)
+{
+    put_tag(b, field, WIRE_VARINT);
+    put_varint(b, (uint64_t)v);
+}
+
+static void put_bytes(Buf *b, int field, const void *at, size_t n)
+{
+    put_tag(b, field, WIRE_BYTES);
+    put_varint(b, n);
+    put(b, at, n);
+}
+
+static void put_string(Buf *b, int field, const char *s) { put_bytes(b, field, s, strlen(s)); }
+static void put_message(Buf *b, int field, const Buf *m) { put_bytes(b, field, m->at, m->n); }
+
+/* ---- nodes and tensors ------------------------------------------------------------------------- */
+
+const char *ow_made(Ow *w) { return arena_printf(w->a, "%%w%u", w->made++); }
+
+OnnxNode ow_begin(Ow *w, const char *op, uint32_t nin, const char *const *in, uint32_t nout, const char *const *out)
+{
+    OnnxNode n = {.msg.a = w->a};
+    for (uint32_t i = 0; i < nin; i++)
+        put_string(&n.msg, NODE_INPUT, in[i]);
+    for (uint32_t i = 0; i < nout; i++)
+        put_string(&n.msg, NODE_OUTPUT, out[i]);
+    put_string(&n.msg, NODE_NAME, arena_printf(w->a, "n%u", w->nodes++));
+    put_string(&n.msg, NODE_OP, op);
+    return n;
+}
+
+static void end_attribute(OnnxNode *n, Buf *attr, int type)
+{
+    put_int(attr, ATTR_TYPE, type);
+    put_message(&n->msg, NODE_ATTRIBUTE, attr);
+}
+
+void ow_int(OnnxNode *n, const char *name, int64_t v)
+{
+    Buf attr = {.a = n->msg.a};
+    put_string(&attr, ATTR_NAME, name);
+    put_int(&attr, ATTR_I, v);
+    end_attribute(n, &attr, TYPE_INT);
+}
+
+void ow_int_list(OnnxNode *n, const char *name, int count, const int64_t *v)
+{
+    Buf attr = {.a = n->msg.a};
+    put_string(&attr, ATTR_NAME, name);
+    for (int i = 0; i < count; i++)
+        put_int(&attr, ATTR_INTS, v[i]);
+    end_attribute(n, &attr, TYPE_INTS);
+}
+
+void ow_string(OnnxNode *n, const char *name, const char *v)
+{
+    Buf attr = {.a = n->msg.a};
+    put_string(&attr, ATTR_NAME, name);
+    put_string(&attr, ATTR_S, v);
+    end_attribute(n, &attr, TYPE_STRING);
+}
+
+void ow_end(Ow *w, OnnxNode *n) { put_message(&w->node, GRAPH_NODE, &n->msg); }
+
+/* A TensorProto up to its bytes, which follow as the last field. */
+static Buf tensor_head(Arena *a, const char *name, Dtype t, const Shape *s)
+{
+    Buf m = {.a = a};
+    for (int i = 0; i < s->rank; i++)
+        put_int(&m, TENSOR_DIMS, s->d[i]);
+    put_int(&m, TENSOR_TYPE, t);
+    put_string(&m, TENSOR_NAME, name);
+    return m;
+}
+
+static void initializer(Ow *w, const char *name, Dtype t, const Shape *s, const void *data)
+{
+    Buf m = tensor_head(w->a, name, t, s);
+    put_bytes(&m, TENSOR_RAW, data, (size_t)shape_elements(s) * dtype_size(t));
+    put_message(&w->init, GRAPH_INITIALIZER, &m);
+}
+
+const char *ow_ints(Ow *w, int rank, int64_t n, const int64_t *v)
+{
+    const char *name = ow_made(w);
+    initializer(w, name, DT_I64, &(Shape){rank, {n}}, v);
+    return name;
+}
+
+const char *ow_number(Ow *w, Dtype t, double v)
+{
+    const char *name = ow_made(w);
+    Tensor wide = {.dtype = DT_F64, .data = &v}, out = {.dtype = t};
+    eval_node(w->a, OP_Cast, 1, &wide, &(Attr){.to = t}, 1, &out);
+    initializer(w, name, t, &(Shape){0}, out.data);
+    return name;
+}
+
+/* ---- names -------------------------------------------------------------------------------------- */
+
+/* The name of a value in every file: a parameter's is PyTorch's, and no other value may have it. */
+static const char *plain_name(Ow *w, ValueId v)
+{
+    const Value *x = val(w->g, v);
+    if (x->kind == V_PARAM)
+        return diag_escape(w->a, w->g->param.at[x->param].name);
+    const char *name = diag_escape(w->a, x->name);
+    return strmap_get(&w->param_name, name) == NONE ? name : arena_printf(w->a, "%s%%value", name);
+}
+
+const char *ow_name(Ow *w, ValueId v)
+{
+    if (w->alias[v])
+        return w->alias[v];
+    const Value *x = val(w->g, v);
+    const char *name = w->alias[v] = plain_name(w, v);
+    if (x->kind == V_CONST)
+        initializer(w, name, x->dtype, &x->shape, x->data);
+    if (x->kind == V_PARAM)
+        vec_push(w->a, &w->param, x->param);
+    return name;
+}
+
+/* ---- the file ------------------------------------------------------------------------------------ */
+
+static void info(Ow *w, Buf *list, int field, const char *name, const Value *x)
+{
+    Buf shape = {.a = w->a}, tensor = {.a = w->a}, type = {.a = w->a}, m = {.a = w->a};
+    for (int i = 0; i < x->shape.rank; i++) {
+        Buf dim = {.a = w->a};
+        put_int(&dim, DIM_VALUE, x->shape.d[i]);
+        put_message(&shape, SHAPE_DIM, &dim);
+    }
+    put_int(&tensor, TT_ELEM, x->dtype);
+    put_message(&tensor, TT_SHAPE, &shape);
+    put_message(&type, TYPE_TENSOR, &tensor);
+    put_string(&m, INFO_NAME, name);
+    put_message(&m, INFO_TYPE, &type);
+    put_message(list, field, &m);
+}
+
+static void add_input(Ow *w, ValueId v, const char *name)
+{
+    if (w->alias[v])
+        return;
+    w->alias[v] = name ? name : plain_name(w, v);
+    info(w, &w->input, GRAPH_INPUT, w->alias[v], val(w->g, v));
+}
+
+static Ow begin(const Pipe *p, Arena *a)
+{
+    Ow w = {.p = p, .g = p->graph, .a = a, .node.a = a, .init.a = a, .input.a = a, .output.a = a, .param_name.arena = a};
+    w.alias = arena_array(a, const char *, w.g->value.n + 1);
+    for (uint32_t i = 0; i < w.g->param.n; i++)
+        *strmap_at(&w.param_name, diag_escape(a, w.g->param.at[i].name)) = i;
+    return w;
+}
+
+static void write_all(const Buf *b, FILE *f)
+{
+    if (b->n && fwrite(b->at, 1, b->n, f) != b->n)
+        diag_fatal(EXIT_IO, WHERE_NONE, "cannot write a stage's ONNX file");
+}
+
+/* A parameter: head and size in hand, bytes straight from where they lie. */
+typedef struct { Buf head; const Param *p; size_t bytes; } Weight;
+
+static void write_weight(const Weight *x, FILE *f)
+{
+    unsigned char *bytes = malloc(x->bytes ? x->bytes : 1);
+    if (!bytes)
+        diag_fatal(EXIT_IO, WHERE_NONE, "out of memory (%zu bytes asked for)", x->bytes);
+    param_bytes(x->p, bytes);
+    bool good = fwrite(bytes, 1, x->bytes, f) == x->bytes;
+    free(bytes);
+    if (!good)
+        diag_fatal(EXIT_IO, WHERE_NONE, "cannot write a stage's ONNX file");
+}
+
+static void finish(Ow *w, const char *name, FILE *f)
+{
+    Weight *weight = arena_array(w->a, Weight, w->param.n + 1);
+    Buf graph_name = {.a = w->a}, model = {.a = w->a}, opset = {.a = w->a};
+    put_string(&graph_name, GRAPH_NAME, name);
+    size_t length = w->node.n + graph_name.n + w->init.n + w->input.n + w->output.n;
+    for (uint32_t i = 0; i < w->param.n; i++) {
+        const Param *p = &w->g->param.at[w->param.at[i]];
+        Buf head = tensor_head(w->a, ow_name(w, p->value), p->dtype, &p->shape), whole = {.a = w->a};
+        weight[i].p = p;
+        weight[i].bytes = (size_t)shape_elements(&p->shape) * dtype_size(p->dtype);
+        put_tag(&head, TENSOR_RAW, WIRE_BYTES);
+        put_varint(&head, weight[i].bytes);
+        put_tag(&whole, GRAPH_INITIALIZER, WIRE_BYTES);
+        put_varint(&whole, head.n + weight[i].bytes);
+        put(&whole, head.at, head.n);
+        weight[i].head = whole;
+        length += whole.n + weight[i].bytes;
+    }
+    put_int(&model, MODEL_IR, IR_VERSION);
+    put_string(&model, MODEL_PRODUCER, "ppsplit");
+    put_int(&opset, OPSET_VERSION, OPSET);
+    put_message(&model, MODEL_OPSET, &opset);
+    put_tag(&model, MODEL_GRAPH, WIRE_BYTES);
+    put_varint(&model, length);
+    write_all(&model, f);
+    write_all(&w->node, f);
+    write_all(&graph_name, f);
+    write_all(&w->init, f);
+    for (uint32_t i = 0; i < w->param.n; i++) {
+        write_all(&weight[i].head, f);
+        write_weight(&weight[i], f);
+    }
+    write_all(&w->input, f);
+    write_all(&w->output, f);
+}
+
+/* ---- forward -------------------------------------------------------------------------------------- */
+
+static void add_output(Ow *w, bool *listed, ValueId v)
+{
+    if (listed[v])
+        return;
+    listed[v] = true;
+    info(w, &w->output, GRAPH_OUTPUT, ow_name(w, v), val(w->g, v));
+}
+
+void onnx_write_forward(const Pipe *p, uint32_t stage, FILE *f)
+{
+    Arena *a = arena_new();
+    Ow w = begin(p, a);
+    const Stage *s = &p->stage.at[stage];
+    bool *listed = arena_array(a, bool, w.g->value.n + 1);
+    for (uint32_t i = 0; i < s->input.n; i++) {
+        add_input(&w, s->input.at[i].value, NULL);
+        listed[s->input.at[i].value] = true;            /* kept as it came: whoever fed it has it */
+    }
+    for (uint32_t i = 0; i < s->forward.n; i++) {       /* loss_scale, where it is not listed as an input */
+        const Node *n = &w.g->node.at[s->forward.at[i]];
+        for (uint32_t j = 0; j < n->nin; j++)
+            if (n->in[j] != NONE && n->in[j] == p->loss_scale) {
+                add_input(&w, n->in[j], NULL);
+                listed[n->in[j]] = true;
+            }
+    }
+    for (uint32_t i = 0; i < s->forward.n; i++)
+        ow_node(&w, s->forward.at[i]);
+    for (uint32_t i = 0; i < s->output.n; i++)
+        add_output(&w, listed, s->output.at[i].value);
+    if (stage + 1 == p->stage.n && p->loss != NONE)
+        add_output(&w, listed, p->loss);
+    for (uint32_t i = 0; i < s->stash.n; i++)
+        add_output(&w, listed, s->stash.at[i]);
+    finish(&w, arena_printf(a, "stage%u", stage), f);
+    arena_free(a);
+}
+
+/* ---- backward -------------------------------------------------------------------------------------- */
+
+static const char *of_gradient(Ow *w, ValueId v) { return arena_printf(w->a, "grad/%s", plain_name(w, v)); }
+
+/* The gradients that come in for one output are one input, added by the caller: the first of them stands for all. */
+static void add_received(Ow *w, const StageOutput *out)
+{
+    for (uint32_t j = 0; j < out->dys.n; j++)
+        if (j == 0)
+            add_input(w, out->dys.at[0], of_gradient(w, out->value));
+        else
+            w->alias[out->dys.at[j]] = ow_number(w, val(w->g, out->value)->dtype, 0);
+}
+
+static void add_gradient(Ow *w, const Ids *grads, ValueId of)
+{
+    if (grads->n == 0)
+        return;
+    const char *name = of_gradient(w, of), *sum = ow_name(w, grads->at[0]);
+    for (uint32_t i = 1; i < grads->n; i++) {
+        const char *next = ow_made(w);
+        OnnxNode n = ow_begin(w, "Add", 2, (const char *[]){sum, ow_name(w, grads->at[i])}, 1, &next);
+        ow_end(w, &n);
+        sum = next;
+    }
+    OnnxNode n = ow_begin(w, "Identity", 1, &sum, 1, &name);
+    ow_end(w, &n);
+    info(w, &w->output, GRAPH_OUTPUT, name, val(w->g, of));
+}
+
+void onnx_write_backward(const Pipe *p, uint32_t stage, FILE *f)
+{
+    Arena *a = arena_new();
+    Ow w = begin(p, a);
+    const Stage *s = &p->stage.at[stage];
+    for (uint32_t i = 0; i < s->stash.n; i++)
+        add_input(&w, s->stash.at[i], NULL);
+    for (uint32_t i = 0; i < s->output.n; i++)
+        add_received(&w, &s->output.at[i]);
+    for (uint32_t i = 0; i < s->backward.n; i++) {
+        const Node *n = &w.g->node.at[s->backward.at[i]];
+        for (uint32_t j = 0; j < n->nin; j++)
+            if (n->in[j] != NONE && n->in[j] == p->loss_scale)
+                add_input(&w, n->in[j], NULL);
+    }
+    for (uint32_t i = 0; i < s->backward.n; i++)
+        ow_node(&w, s->backward.at[i]);
+    for (uint32_t i = 0; i < s->input.n; i++)
+        add_gradient(&w, &s->input.at[i].grads, s->input.at[i].value);
+    for (uint32_t i = 0; i < s->param.n; i++)
+        add_gradient(&w, &s->param.at[i].grads, w.g->param.at[s->param.at[i].param].value);
+    finish(&w, arena_printf(a, "stage%u.backward", stage), f);
+    arena_free(a);
+}

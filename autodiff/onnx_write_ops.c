@@ -1,0 +1,427 @@
+/*
+ * onnx_write_ops.c - a core node as standard operators of opset 18.  Most keep their name, and attributes that
+ * ONNX wants as inputs become initializers; ops of our own (Count, Phase, Fmod, ConvWeightGrad) are expanded, and so
+ * is what opset 18 does not have yet.
+ */
+#include <string.h>
+
+#include "onnx_write.h"
+
+typedef struct { Ow *w; const Node *n; const char **in, **out; } Emit;
+
+static const Value *operand(const Emit *e, uint32_t i) { return val(e->w->g, e->n->in[i]); }
+static const Value *result(const Emit *e) { return val(e->w->g, e->n->out[0]); }
+
+/* An operator without attributes on two operands, into a fresh name or the one given. */
+static const char *op2(Emit *e, const char *op, const char *a, const char *b, const char *to)
+{
+    const char *out = to ? to : ow_made(e->w);
+    OnnxNode n = ow_begin(e->w, op, b ? 2 : 1, (const char *[]){a, b ? b : ""}, 1, &out);
+    ow_end(e->w, &n);
+    return out;
+}
+
+static const char *list(Emit *e, int n, const int64_t *v) { return ow_ints(e->w, 1, n, v); }
+
+/* The node under its own name; the caller adds attributes and ends it. */
+static OnnxNode same(Emit *e, const char *op) { return ow_begin(e->w, op, e->n->nin, e->in, e->n->nout, e->out); }
+
+static void plain(Emit *e)
+{
+    OnnxNode n = same(e, op_name(e->n->op));
+    ow_end(e->w, &n);
+}
+
+static void with_axis(Emit *e, const char *attr)
+{
+    OnnxNode n = same(e, op_name(e->n->op));
+    ow_int(&n, attr, e->n->attr.axis);
+    ow_end(e->w, &n);
+}
+
+static const char *cast(Emit *e, const char *x, Dtype to, const char *out)
+{
+    out = out ? out : ow_made(e->w);
+    OnnxNode n = ow_begin(e->w, "Cast", 1, &x, 1, &out);
+    ow_int(&n, "to", to);
+    ow_end(e->w, &n);
+    return out;
+}
+
+static const char *reshape(Emit *e, const char *x, const Shape *s, const char *out)
+{
+    bool zero = false;
+    for (int i = 0; i < s->rank; i++)
+        zero |= s->d[i] == 0;
+    out = out ? out : ow_made(e->w);
+    OnnxNode n = ow_begin(e->w, "Reshape", 2, (const char *[]){x, list(e, s->rank, s->d)}, 1, &out);
+    if (zero)
+        ow_int(&n, "allowzero", 1);
+    ow_end(e->w, &n);
+    return out;
+}
+
+static const char *transpose(Emit *e, const char *x, int rank, const int64_t *perm, const char *out)
+{
+    out = out ? out : ow_made(e->w);
+    OnnxNode n = ow_begin(e->w, "Transpose", 1, &x, 1, &out);
+    ow_int_list(&n, "perm", rank, perm);
+    ow_end(e->w, &n);
+    return out;
+}
+
+static const char *slice(Emit *e, const char *x, int rank, const int64_t *start, const int64_t *size, const int64_t *step,
+                         const char *out)
+{
+    int64_t end[MAX_RANK], axis[MAX_RANK], by[MAX_RANK];
+    for (int i = 0; i < rank; i++) {
+        by[i] = step ? step[i] : 1;
+        end[i] = start[i] + by[i] * size[i];
+        axis[i] = i;
+        if (by[i] < 0 && end[i] < 0)
+            end[i] = size[i] > 0 ? INT64_MIN : start[i];        /* a negative end would count from the other side */
+    }
+    out = out ? out : ow_made(e->w);
+    OnnxNode n = ow_begin(e->w, "Slice", 5, (const char *[]){x, list(e, rank, start), list(e, rank, end), list(e, rank, axis),
+                          list(e, rank, by)}, 1, &out);
+    ow_end(e->w, &n);
+    return out;
+}
+
+/* ---- elementwise -------------------------------------------------------------------------------- */
+
+/* Mod of floats with the divisor's sign: a - b floor(a / b); ONNX has it for integers only. */
+static void mod(Emit *e)
+{
+    if (!dtype_is_float(result(e)->dtype)) {
+        plain(e);
+        return;
+    }
+    const char *q = op2(e, "Floor", op2(e, "Div", e->in[0], e->in[1], NULL), NULL, NULL);
+    op2(e, "Sub", e->in[0], op2(e, "Mul", e->in[1], q, NULL), e->out[0]);
+}
+
+static void fmod_node(Emit *e)
+{
+    OnnxNode n = same(e, "Mod");
+    ow_int(&n, "fmod", 1);
+    ow_end(e->w, &n);
+}
+
+/* ---- views and movement ------------------------------------------------------------------------- */
+
+static void expand(Emit *e)
+{
+    OnnxNode n = ow_begin(e->w, "Expand", 2, (const char *[]){e->in[0], list(e, e->n->attr.n, e->n->attr.a)}, 1, e->out);
+    ow_end(e->w, &n);
+}
+
+static void split(Emit *e)
+{
+    const char *sizes = list(e, e->n->attr.n, e->n->attr.a);
+    OnnxNode n = ow_begin(e->w, "Split", 2, (const char *[]){e->in[0], sizes}, e->n->nout, e->out);
+    ow_int(&n, "axis", e->n->attr.axis);
+    ow_end(e->w, &n);
+}
+
+/* Opset 18 does not wrap: the other end of the data is joined on, axis by axis. */
+static void pad_wrap(Emit *e)
+{
+    const Attr *t = &e->n->attr;
+    const char *x = e->in[0];
+    Shape s = operand(e, 0)->shape;
+    for (int i = 0; i < t->n; i++) {
+        if (t->a[i] == 0 && t->b[i] == 0)
+            continue;
+        const char *part[3], *next = ow_made(e->w);
+        int64_t start[MAX_RANK] = {0};
+        uint32_t k = 0;
+        Shape size = s;
+        start[i] = s.d[i] - t->a[i];
+        size.d[i] = t->a[i];
+        if (t->a[i] > 0)
+            part[k++] = slice(e, x, s.rank, start, size.d, NULL, NULL);
+        part[k++] = x;
+        start[i] = 0;
+        size.d[i] = t->b[i];
+        if (t->b[i] > 0)
+            part[k++] = slice(e, x, s.rank, start, size.d, NULL, NULL);
+        OnnxNode n = ow_begin(e->w, "Concat", k, part, 1, &next);
+        ow_int(&n, "axis", i);
+        ow_end(e->w, &n);
+        s.d[i] += t->a[i] + t->b[i];
+        x = next;
+    }
+    op2(e, "Identity", x, NULL, e->out[0]);
+}
+
+static void pad(Emit *e)
+{
+    static const char *const mode[] = {"constant", "reflect", "edge"};
+    const Attr *t = &e->n->attr;
+    int64_t pads[2 * MAX_RANK];
+    if (t->mode == PAD_WRAP) {
+        pad_wrap(e);
+        return;
+    }
+    for (int i = 0; i < t->n; i++) {
+        pads[i] = t->a[i];
+        pads[t->n + i] = t->b[i];
+    }
+    const char *value = ow_number(e->w, operand(e, 0)->dtype, t->f[0]);
+    OnnxNode n = ow_begin(e->w, "Pad", 3, (const char *[]){e->in[0], list(e, 2 * t->n, pads), value}, 1, e->out);
+    ow_string(&n, "mode", mode[t->mode]);
+    ow_end(e->w, &n);
+}
+
+static void scatter(Emit *e)
+{
+    static const char *const reduction[] = {"none", "add", "mul", "max", "min"};
+    OnnxNode n = same(e, op_name(e->n->op));
+    if (e->n->op == OP_ScatterElements)
+        ow_int(&n, "axis", e->n->attr.axis);
+    ow_string(&n, "reduction", reduction[e->n->attr.mode]);
+    ow_end(e->w, &n);
+}
+
+/* ---- reductions --------------------------------------------------------------------------------- */
+
+/* Of bool, opset 18 has no greatest and least: through int32. */
+static void reduce(Emit *e)
+{
+    bool flags = operand(e, 0)->dtype == DT_BOOL;
+    const char *x = flags ? cast(e, e->in[0], DT_I32, NULL) : e->in[0], *y = flags ? ow_made(e->w) : e->out[0];
+    OnnxNode n = ow_begin(e->w, op_name(e->n->op), 2, (const char *[]){x, list(e, e->n->attr.n, e->n->attr.a)}, 1, &y);
+    ow_int(&n, "keepdims", 1);
+    ow_end(e->w, &n);
+    if (flags)
+        cast(e, y, DT_BOOL, e->out[0]);
+}
+
+static void arg(Emit *e)
+{
+    OnnxNode n = same(e, op_name(e->n->op));
+    ow_int(&n, "axis", e->n->attr.axis);
+    ow_int(&n, "keepdims", 1);
+    ow_int(&n, "select_last_index", e->n->attr.mode);
+    ow_end(e->w, &n);
+}
+
+static void cumsum(Emit *e)
+{
+    const char *axis = ow_ints(e->w, 0, 1, &e->n->attr.axis);
+    OnnxNode n = ow_begin(e->w, "CumSum", 2, (const char *[]){e->in[0], axis}, 1, e->out);
+    ow_int(&n, "exclusive", (e->n->attr.mode & CUMSUM_EXCLUSIVE) != 0);
+    ow_int(&n, "reverse", (e->n->attr.mode & CUMSUM_REVERSE) != 0);
+    ow_end(e->w, &n);
+}
+
+static void topk(Emit *e)
+{
+    OnnxNode n = ow_begin(e->w, "TopK", 2, (const char *[]){e->in[0], list(e, 1, &e->n->attr.k)}, 2, e->out);
+    ow_int(&n, "axis", e->n->attr.axis);
+    ow_int(&n, "largest", e->n->attr.mode);
+    ow_end(e->w, &n);
+}
+
+/* The file's shapes are those of a full microbatch, so the count is a number. */
+static void count(Emit *e)
+{
+    double n = 1;
+    for (int i = 0; i < e->n->attr.n; i++)
+        n *= (double)operand(e, 0)->shape.d[e->n->attr.a[i]];
+    op2(e, "Identity", ow_number(e->w, e->n->attr.to, n), NULL, e->out[0]);
+}
+
+/* ---- convolutions and pools --------------------------------------------------------------------- */
+
+static void window(OnnxNode *n, const Attr *t)
+{
+    ow_int_list(n, "strides", t->n, t->a);
+    ow_int_list(n, "dilations", t->n, t->b);
+    ow_int_list(n, "pads", 2 * t->n, t->c);
+}
+
+static void conv(Emit *e)
+{
+    OnnxNode n = same(e, "Conv");
+    ow_int(&n, "group", e->n->attr.group);
+    window(&n, &e->n->attr);
+    ow_end(e->w, &n);
+}
+
+/* The result's dims are given: the end pads follow from them, or output padding where they would be negative, or zeros
+   joined on where that is as long as a stride. */
+static void conv_transpose(Emit *e)
+{
+    const Attr *t = &e->n->attr;
+    const Shape *x = &operand(e, 0)->shape, *k = &operand(e, 1)->shape;
+    int64_t pads[2 * MAX_RANK], more[MAX_RANK] = {0}, tail[2 * (MAX_RANK + 2)] = {0};
+    bool grow = false;
+    for (int i = 0; i < t->n; i++) {
+        int64_t natural = t->a[i] * (x->d[i + 2] - 1) + t->b[i] * (k->d[i + 2] - 1) + 1, left = natural - t->c[i] - t->d[i];
+        int64_t limit = t->a[i] > t->b[i] ? t->a[i] : t->b[i];
+        pads[i] = t->c[i];
+        pads[t->n + i] = left > 0 ? left : 0;
+        more[i] = left < 0 ? -left : 0;
+        if (more[i] >= limit) {
+            tail[t->n + 2 + i + 2] = more[i];
+            more[i] = 0;
+            grow = true;
+        }
+    }
+    const char *y = grow ? ow_made(e->w) : e->out[0];
+    OnnxNode n = ow_begin(e->w, "ConvTranspose", 2, e->in, 1, &y);
+    ow_int(&n, "group", t->group);
+    ow_int_list(&n, "strides", t->n, t->a);
+    ow_int_list(&n, "dilations", t->n, t->b);
+    ow_int_list(&n, "pads", 2 * t->n, pads);
+    ow_int_list(&n, "output_padding", t->n, more);
+    ow_end(e->w, &n);
+    if (grow)
+        op2(e, "Pad", y, list(e, 2 * (t->n + 2), tail), e->out[0]);
+}
+
+/*
+ * dw[m, c, k] = sum over n and positions of x[n, c, ..] dy[n, m, ..]: a convolution of x with dy as its kernel, N and C
+ * exchanged in both, strides and dilations exchanged.  With groups: x [N, g, C/g] becomes [C/g, g N], group by group.
+ */
+static void conv_weight_grad(Emit *e)
+{
+    const Attr *t = &e->n->attr;
+    const Shape *x = &operand(e, 0)->shape, *dy = &operand(e, 1)->shape, *dw = &result(e)->shape;
+    int64_t g = t->group, per = x->d[1] / g, perm[MAX_RANK], start[MAX_RANK] = {0};
+    Shape grouped = {x->rank + 1, {x->d[0], g, per}}, folded = *x, cut = *dw;
+    for (int i = 2; i < x->rank; i++)
+        grouped.d[i + 1] = x->d[i];
+    for (int i = 0; i < grouped.rank; i++)
+        perm[i] = i;
+    perm[0] = 2, perm[1] = 1, perm[2] = 0;
+    folded.d[0] = per;
+    folded.d[1] = g * x->d[0];
+    const char *image = transpose(e, reshape(e, e->in[0], &grouped, NULL), grouped.rank, perm, NULL);
+    perm[0] = 1, perm[1] = 0, perm[2] = 2;
+    const char *kernel = transpose(e, e->in[1], dy->rank, perm, NULL);
+    const char *in[2] = {reshape(e, image, &folded, NULL), kernel}, *whole = ow_made(e->w);
+    OnnxNode n = ow_begin(e->w, "Conv", 2, in, 1, &whole);
+    ow_int(&n, "group", g);
+    ow_int_list(&n, "strides", t->n, t->b);
+    ow_int_list(&n, "dilations", t->n, t->a);
+    ow_int_list(&n, "pads", 2 * t->n, t->c);
+    ow_end(e->w, &n);
+    cut.d[0] = per;
+    cut.d[1] = dw->d[0];
+    transpose(e, slice(e, whole, dw->rank, start, cut.d, NULL, NULL), dw->rank, perm, e->out[0]);
+}
+
+static void max_pool(Emit *e)
+{
+    OnnxNode n = same(e, "MaxPool");
+    ow_int_list(&n, "kernel_shape", e->n->attr.n, e->n->attr.d);
+    window(&n, &e->n->attr);
+    ow_int(&n, "ceil_mode", e->n->attr.k);
+    ow_end(e->w, &n);
+}
+
+/* With dilations, which opset 18 lacks: the mean as a depthwise convolution, divided by the counts, which are the same of ones. */
+static const char *window_sum(Emit *e, const char *x, const char *out)
+{
+    const Attr *t = &e->n->attr;
+    const Shape *s = &operand(e, 0)->shape, *y = &result(e)->shape;
+    Shape k = {s->rank, {s->d[1], 1}};
+    int64_t pads[2 * MAX_RANK];
+    for (int i = 0; i < t->n; i++) {
+        k.d[i + 2] = t->d[i];
+        pads[i] = t->c[i];
+        pads[t->n + i] = (y->d[i + 2] - 1) * t->a[i] + (t->d[i] - 1) * t->b[i] + 1 - s->d[i + 2] - t->c[i];
+        if (pads[t->n + i] < 0)
+            pads[t->n + i] = 0;
+    }
+    const char *one = ow_number(e->w, operand(e, 0)->dtype, 1), *ones = ow_made(e->w), *sum = out ? out : ow_made(e->w);
+    OnnxNode fill = ow_begin(e->w, "Expand", 2, (const char *[]){one, list(e, k.rank, k.d)}, 1, &ones);
+    ow_end(e->w, &fill);
+    OnnxNode n = ow_begin(e->w, "Conv", 2, (const char *[]){x, ones}, 1, &sum);
+    ow_int(&n, "group", s->d[1]);
+    ow_int_list(&n, "strides", t->n, t->a);
+    ow_int_list(&n, "dilations", t->n, t->b);
+    ow_int_list(&n, "pads", 2 * t->n, pads);
+    ow_end(e->w, &n);
+    return sum;
+}
+
+static void average_pool(Emit *e)
+{
+    const Attr *t = &e->n->attr;
+    bool dilated = false;
+    for (int i = 0; i < t->n; i++)
+        dilated |= t->b[i] != 1;
+    if (dilated) {
+        const Shape *s = &operand(e, 0)->shape;
+        const char *ones = ow_made(e->w), *sum = window_sum(e, e->in[0], NULL), *counts;
+        double all = 1;
+        for (int i = 0; i < t->n; i++)
+            all *= (double)t->d[i];
+        OnnxNode fill = ow_begin(e->w, "Expand", 2, (const char *[]){ow_number(e->w, operand(e, 0)->dtype, 1),
+                                 list(e, s->rank, s->d)}, 1, &ones);
+        ow_end(e->w, &fill);
+        counts = t->mode ? ow_number(e->w, operand(e, 0)->dtype, all) : window_sum(e, ones, NULL);
+        op2(e, "Div", sum, counts, e->out[0]);
+        return;
+    }
+    OnnxNode n = same(e, "AveragePool");
+    ow_int_list(&n, "kernel_shape", t->n, t->d);
+    ow_int_list(&n, "strides", t->n, t->a);
+    ow_int_list(&n, "pads", 2 * t->n, t->c);
+    ow_int(&n, "ceil_mode", t->k);
+    ow_int(&n, "count_include_pad", t->mode);
+    ow_end(e->w, &n);
+}
+
+/* The mask is an output, so backward applies the very same. Ratio 0 draws nothing. */
+static void dropout(Emit *e)
+{
+    const char *ratio = ow_number(e->w, DT_F32, e->n->attr.f[0]);
+    const char *training = ow_number(e->w, DT_BOOL, e->n->attr.f[0] > 0 ? 1 : 0);
+    OnnxNode n = ow_begin(e->w, "Dropout", 3, (const char *[]){e->in[0], ratio, training}, 2, e->out);
+    ow_end(e->w, &n);
+}
+
+void ow_node(Ow *w, NodeId id)
+{
+    Emit emit = {.w = w, .n = &w->g->node.at[id]}, *e = &emit;
+    const Node *n = e->n;
+    const Attr *t = &n->attr;
+    e->in = arena_array(w->a, const char *, n->nin + 1);
+    e->out = arena_array(w->a, const char *, n->nout + 1);
+    for (uint32_t i = 0; i < n->nin && !(n->op == OP_Phase && i > 0) && n->op != OP_Count; i++)
+        e->in[i] = n->in[i] == NONE ? "" : ow_name(w, n->in[i]);
+    for (uint32_t i = 0; i < n->nout; i++)
+        e->out[i] = ow_name(w, n->out[i]);
+    switch (n->op) {
+    case OP_Cast: cast(e, e->in[0], t->to, e->out[0]); break;
+    case OP_Mod: mod(e); break;
+    case OP_Fmod: fmod_node(e); break;
+    case OP_Phase: op2(e, "Identity", e->in[0], NULL, e->out[0]); break;
+    case OP_Reshape: reshape(e, e->in[0], &result(e)->shape, e->out[0]); break;
+    case OP_Transpose: transpose(e, e->in[0], t->n, t->a, e->out[0]); break;
+    case OP_Expand: expand(e); break;
+    case OP_Slice: slice(e, e->in[0], t->n, t->a, t->b, t->c, e->out[0]); break;
+    case OP_Split: split(e); break;
+    case OP_Pad: pad(e); break;
+    case OP_Concat: case OP_Gather: case OP_GatherElements: case OP_Softmax: case OP_LogSoftmax: with_axis(e, "axis"); break;
+    case OP_GatherND: with_axis(e, "batch_dims"); break;
+    case OP_ScatterElements: case OP_ScatterND: scatter(e); break;
+    case OP_ReduceSum: case OP_ReduceMean: case OP_ReduceMax: case OP_ReduceMin: case OP_ReduceProd: reduce(e); break;
+    case OP_ArgMax: case OP_ArgMin: arg(e); break;
+    case OP_CumSum: cumsum(e); break;
+    case OP_TopK: topk(e); break;
+    case OP_Count: count(e); break;
+    case OP_Conv: conv(e); break;
+    case OP_ConvTranspose: conv_transpose(e); break;
+    case OP_ConvWeightGrad: conv_weight_grad(e); break;
+    case OP_MaxPool: max_pool(e); break;
+    case OP_AveragePool: average_pool(e); break;
+    case OP_Dropout: dropout(e); break;
+    default: plain(e);              /* elementwise operators, Identity, MatMul: no attributes in the core */
+    }
+}
