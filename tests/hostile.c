@@ -162,9 +162,9 @@ static void wire_cases(void)
     save_raw("group", "\x08\x08\x3b\x0a\x00\x3c", 6);
     save_raw("field-zero", "\x02\x01\x00", 3);
     Buf deep = {0};
-    for (int i = 0; i < 3000; i++) {                    /* graph in attribute in node in graph ... */
+    for (int i = 0; i < 3001; i++) {                    /* a node in a graph in an attribute in a node in a graph ... */
         Buf outer = {0};
-        put_bytes(&outer, i % 3 == 0 ? 1 : i % 3 == 1 ? 5 : 6, deep.at, deep.n);
+        put_bytes(&outer, i % 3 == 0 ? 1 : i % 3 == 1 ? 6 : 5, deep.at, deep.n);
         free(deep.at);
         deep = outer;
     }
