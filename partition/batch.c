@@ -80,8 +80,8 @@ static bool const_int(const Value *v, int64_t i, int64_t *x)
 }
 
 /*
- * A constant may be tagged when its rows are all equal, or integers that grow by the same step from row to
- * row (positions, row numbers): then the constant of a smaller batch is a prefix of it.
+ * A constant may be tagged when its rows are all equal, or integers each of which grows by its own step from
+ * row to row (positions, row numbers): then the constant of a smaller batch is a prefix of it.
  */
 static bool rows_regular(const Value *v, int dim, int64_t rows)
 {
@@ -104,15 +104,13 @@ static bool rows_regular(const Value *v, int dim, int64_t rows)
                            (size_t)block * size) == 0;
     if (equal)
         return true;
-    int64_t first, next, step;
-    if (!const_int(v, 0, &first) || !const_int(v, block, &next))
-        return false;
-    step = next - first;
     for (int64_t o = 0; o < outer; o++)
         for (int64_t i = 0; i < whole; i++) {
-            int64_t x, base;
-            if (!const_int(v, o * whole + i, &x) || !const_int(v, o * whole + i % block, &base) ||
-                x != base + i / block * step)
+            int64_t x, base, next, grown;
+            int64_t in = o * whole + i % block;
+            if (!const_int(v, o * whole + i, &x) || !const_int(v, in, &base) || !const_int(v, in + block, &next) ||
+                __builtin_sub_overflow(next, base, &grown) || __builtin_mul_overflow(grown, i / block, &grown) ||
+                __builtin_add_overflow(grown, base, &grown) || x != grown)
                 return false;
         }
     return true;

@@ -4,10 +4,10 @@
  * In: the values a stage reads from earlier ones.  Out: for each, sent or copied.  Three kinds of node may
  * be copied: functions of constants and integer inputs (masks, positions, rotary tables), when their inputs
  * are no more bytes than the result; views and transposes of parameters, always, so that what crosses is the
- * parameter; and a view, a Cast or a Concat, when its operands are fewer bytes or there anyway.  A cost per value (bytes that must come in),
- * computed in graph order over the cone of each demand: a shortest-path cut, exact where cones do not share.
- * A node through which a gradient flows is moved, not copied, and only where the order of the gradient's
- * additions stays the same: bits must not depend on the cut.
+ * parameter; and a view, a Cast or a Concat, when its operands are fewer bytes or there anyway.  A cost per
+ * value (bytes that must come in), computed in graph order over the cone of each demand: a shortest-path cut,
+ * exact where cones do not share.  A node through which a gradient flows is moved, not copied, and only where
+ * the order of the gradient's additions stays the same: bits must not depend on the cut.
  */
 #include <string.h>
 
