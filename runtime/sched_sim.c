@@ -234,7 +234,7 @@ static int advance(Sim *m, int r)
     const SchedRow *row = &m->s->row[r];
     int i = m->cursor[r];
     const SchedAction *a = &row->a[i];
-    if ((a->overlap & SCHED_PART) && m->c->overlap < 1)
+    if ((a->overlap & SCHED_PART) && m->c->overlap >= 0)
         return compound(m, r, i, sched_cell_end(row, i));
     if (a->type == SA_IDLE) {
         set(m, r, i, m->clock[r], m->clock[r]);
@@ -313,7 +313,7 @@ static void summarize(const Schedule *s, const SchedCosts *c, SchedSim *o)
         double first = -1, last = 0;
         for (int i = 0; i < s->row[r].n; i++) {
             const SchedAction *a = &s->row[r].a[i];
-            int whole = (a->overlap & SCHED_PART) && c->overlap < 1, begins = !whole || i == 0 || o->start[r][i] > o->start[r][i - 1];
+            int whole = (a->overlap & SCHED_PART) && c->overlap >= 0, begins = !whole || i == 0 || o->start[r][i] > o->start[r][i - 1];
             if (!sched_is_compute(a->type))
                 continue;
             if (first < 0 && a->type == SA_F)

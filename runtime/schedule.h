@@ -157,7 +157,8 @@ typedef struct SchedCosts {
     int n_edge;
     double *bytes_stash, *bytes_saved;                  /* NULL, or per stage: held from F to I/B (stash), from I to W (saved) */
     double *bytes_late;                                 /* NULL, or per stage: what of the stash is held until W */
-    double overlap;                                     /* cost of a compound = max + overlap * (sum - max); 1: serial (default) */
+    double overlap;                                     /* a compound begins and ends as one and costs max + overlap * (sum - max);
+                                                           negative (default): its parts run one after the other */
     int buffers;                                        /* -1: sends never wait (default); 0: rendezvous; k: as the verifier */
 } SchedCosts;
 
