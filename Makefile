@@ -53,7 +53,7 @@ $(BUILD)/onnx.pb-c.o: $(BUILD)/onnx.pb-c.h
 # ---- tests: tests/test_NAME.c are TAP programs linked with the compiler, tests/NAME.t TAP scripts; tools they use ----
 
 UNIT     := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
-TOOLS    := $(BUILD)/tests/compare $(BUILD)/tests/hostile $(BUILD)/tests/onnx_backend $(BUILD)/models/make_gpt $(BUILD)/models/make_tokens
+TOOLS    := $(BUILD)/tests/compare $(BUILD)/tests/hostile $(BUILD)/tests/rename $(BUILD)/tests/onnx_backend $(BUILD)/models/make_gpt $(BUILD)/models/make_tokens
 SCRIPTS  := $(sort $(wildcard tests/*.t))
 
 $(BUILD)/tests/%: tests/%.c $(BUILD)/libppsplit.a
