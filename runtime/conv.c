@@ -1,0 +1,185 @@
+/*
+ * conv.c - convolutions of 1 to 3 dimensions, any stride, dilation, padding, groups; forward, gradient of the data (which is
+ * ConvTranspose's forward), gradient of the weights (samples added in order).
+ *
+ * Each sample is computed by itself, in a fixed order, so bits depend neither on the rows of a microbatch nor on the
+ * threads; threads share out samples.  Scratch memory is one block per rank, as large as its largest convolution needs.
+ */
+#include "internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+enum { COL_BYTES = 512 << 10, DIRECT_CHANNELS = 4 };
+
+_Thread_local int64_t pp_library_bytes;
+
+/* Scratch of all convolutions opened by one thread, which is one rank. */
+typedef struct { char *p; int64_t bytes; int users; } Scratch;
+static _Thread_local Scratch *shared;
+
+struct PpConv {
+    int dtype, threads, pointwise, direct;
+    int64_t group, c, m, cg, mg, taps, in_size, out_size, lines, block, col_bytes;
+    int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
+    int64_t *lo, *hi;                                   /* per tap of the last dimension: outputs [lo, hi) that read inside the input */
+    Scratch *scratch;
+};
+
+/* The walk of a direct convolution has one signature for its three uses; each writes only its own result. */
+static float *f32_writable(const float *p) {
+    union { const float *in; float *out; } any = {p};
+    return any.out;
+}
+
+static double *f64_writable(const double *p) {
+    union { const double *in; double *out; } any = {p};
+    return any.out;
+}
+
+#define T float
+#define NAME(x) f32_##x
+#define GEMM pp_sgemm
+#include "conv_body.h"
+#undef T
+#undef NAME
+#undef GEMM
+#define T double
+#define NAME(x) f64_##x
+#define GEMM pp_dgemm
+#include "conv_body.h"
+
+/* Shape in three dimensions, sizes, and how many output lines make a block. */
+static void normalise(PpConv *v, const PpConvShape *s) {
+    int lead = 3 - s->spatial;
+    v->dtype = s->dtype;
+    v->group = s->group;
+    v->c = s->c;
+    v->m = s->m;
+    v->cg = s->c / s->group;
+    v->mg = s->m / s->group;
+    v->taps = v->in_size = v->out_size = 1;
+    v->pointwise = 1;
+    for (int i = 0; i < 3; i++) {
+        int k = i - lead;
+        v->in[i] = k < 0 ? 1 : s->in[k];
+        v->out[i] = k < 0 ? 1 : s->out[k];
+        v->kernel[i] = k < 0 ? 1 : s->kernel[k];
+        v->stride[i] = k < 0 ? 1 : s->stride[k];
+        v->dilation[i] = k < 0 ? 1 : s->dilation[k];
+        v->pad[i] = k < 0 ? 0 : s->pad_begin[k];
+        v->taps *= v->kernel[i];
+        v->in_size *= v->in[i];
+        v->out_size *= v->out[i];
+        v->pointwise &= v->kernel[i] == 1 && v->stride[i] == 1 && v->pad[i] == 0 && v->in[i] == v->out[i];
+    }
+    v->direct = v->cg <= DIRECT_CHANNELS && v->mg <= DIRECT_CHANNELS && v->group > 1;
+    v->lines = v->out[0] * v->out[1];
+    int64_t line_bytes = v->cg * v->taps * v->out[2] * (s->dtype == PP_F64 ? 8 : 4);
+    v->block = line_bytes > 0 && COL_BYTES / line_bytes < v->lines ? COL_BYTES / line_bytes : v->lines;
+    if (v->block < 1)
+        v->block = 1;
+    if (v->pointwise)
+        v->block = v->lines;
+    v->col_bytes = v->pointwise || v->direct ? 0 : align_up(line_bytes * v->block);
+}
+
+int64_t pp_conv_bytes(const PpConvShape *s) {
+    PpConv v = {0};
+    normalise(&v, s);
+    return v.col_bytes;
+}
+
+PpConv *pp_conv_open(const PpConvShape *s, int threads) {
+    PpConv *v = calloc(1, sizeof *v);
+    if (!v)
+        abort();
+    normalise(v, s);
+    v->threads = threads > 0 ? threads : 1;
+    v->lo = calloc((size_t)(2 * v->kernel[2] + 1), sizeof *v->lo);
+    if (!shared)
+        shared = calloc(1, sizeof *shared);
+    if (!v->lo || !shared)
+        abort();
+    v->hi = v->lo + v->kernel[2];
+    for (int64_t k = 0; k < v->kernel[2]; k++) {
+        int64_t first = k * v->dilation[2] - v->pad[2], step = v->stride[2], lo = first >= 0 ? 0 : (-first + step - 1) / step;
+        int64_t hi = v->in[2] - first <= 0 ? 0 : (v->in[2] - first + step - 1) / step;
+        v->lo[k] = lo < v->out[2] ? lo : v->out[2];
+        v->hi[k] = hi < v->out[2] ? hi : v->out[2];
+        if (v->hi[k] < v->lo[k])
+            v->hi[k] = v->lo[k];
+    }
+    int64_t need = v->col_bytes * v->threads;
+    if (need > shared->bytes) {
+        free(shared->p);
+        shared->p = aligned_alloc(PP_ALIGN, (size_t)need);
+        if (!shared->p)
+            abort();
+        pp_library_bytes += need - shared->bytes;
+        shared->bytes = need;
+    }
+    v->scratch = shared;
+    shared->users++;
+    return v;
+}
+
+void pp_conv_close(PpConv *v) {
+    if (--v->scratch->users == 0) {
+        if (v->scratch == shared)
+            shared = NULL;
+        free(v->scratch->p);
+        free(v->scratch);
+    }
+    free(v->lo);
+    free(v);
+}
+
+static int thread_number(void) {
+#ifdef _OPENMP
+    return omp_get_thread_num();
+#else
+    return 0;
+#endif
+}
+
+/* Samples are shared out when there are enough; else the products inside one sample are. */
+static int team(const PpConv *v, int64_t rows) { return rows >= v->threads ? v->threads : 1; }
+
+#define EACH_SAMPLE(call)                                                                                              \
+    do {                                                                                                               \
+        int members = team(v, rows);                                                                                   \
+        _Pragma("omp parallel for num_threads(members) schedule(static) if (members > 1)")                             \
+        for (int64_t n = 0; n < rows; n++) {                                                                           \
+            void *col = v->scratch->p + v->col_bytes * (members > 1 ? thread_number() : 0);                            \
+            call;                                                                                                      \
+        }                                                                                                              \
+    } while (0)
+
+void pp_conv_forward(PpConv *v, int64_t rows, const void *x, const void *w, void *y) {
+    if (v->dtype == PP_F64)
+        EACH_SAMPLE(f64_forward(v, n, x, w, y, col));
+    else
+        EACH_SAMPLE(f32_forward(v, n, x, w, y, col));
+}
+
+void pp_conv_backward_data(PpConv *v, int64_t rows, const void *dy, const void *w, void *dx) {
+    if (v->dtype == PP_F64)
+        EACH_SAMPLE(f64_data(v, n, dy, w, dx, col));
+    else
+        EACH_SAMPLE(f32_data(v, n, dy, w, dx, col));
+}
+
+void pp_conv_backward_weight(PpConv *v, int64_t rows, const void *x, const void *dy, void *dw, int accumulate) {
+    if (!accumulate)
+        memset(dw, 0, (size_t)(v->m * v->cg * v->taps) * (v->dtype == PP_F64 ? 8 : 4));
+    for (int64_t n = 0; n < rows; n++) {
+        if (v->dtype == PP_F64)
+            f64_weight(v, n, x, dy, dw, v->scratch->p);
+        else
+            f32_weight(v, n, x, dy, dw, v->scratch->p);
+    }
+}
