@@ -77,7 +77,10 @@ const Slot *import_slot(ImportState *s, const RawNode *n, uint32_t input)
 static ValueId param_value(ImportState *s, const RawNode *n, uint32_t input)
 {
     ValueId v = s->g->param.at[n->param[input]].value;
-    return n->flip[input] ? g_swap_last(s->g, v) : v;
+    const Shape *file = &s->m->init.at[strmap_get(&s->m->init_index, n->in[input])].shape;
+    if (n->flip[input])
+        v = g_swap_last(s->g, v);
+    return shape_equal(file, &val(s->g, v)->shape) ? v : g_reshape(s->g, v, file);
 }
 
 /* ---- nodes ---- */

@@ -104,6 +104,13 @@ uint32_t param_new(Params *p, const char *name, uint32_t init, bool transposed, 
     return add(p, x, trainable);
 }
 
+void param_squeeze(Params *p, uint32_t id)
+{
+    Param *x = &p->g->param.at[id];
+    x->shape = shape_of(1, shape_elements(&x->shape));
+    p->g->value.at[x->value].shape = x->shape;
+}
+
 uint32_t param_zero(Params *p, const char *name, Dtype type, const Shape *s)
 {
     return add(p, (Param){.name = name, .dtype = type, .shape = *s}, true);
@@ -200,20 +207,25 @@ static uint32_t tied_to(const Params *p, const RawTensor *t)
     return NONE;
 }
 
-/* The name the module path and the slot give, when no other parameter has it. */
-static const char *recovered_name(const Params *p, const RawNode *n, uint32_t input)
+/* The name the module path and the slot give, or NULL. */
+static const char *name_by_place(const Params *p, const RawNode *n, uint32_t input)
 {
     static const char *const leaf[] = {NULL, "weight", "bias", "running_mean", "running_var"};
-    const char *stem = "";
-    if (!*n->scope)
+    int role = param_role(n, input);
+    if (!*n->scope || !leaf[role])
         return NULL;
     Arena *a = p->m->arena;
-    if (strmap_get(&p->m->init_index, arena_printf(a, "%s.in_proj_bias", n->scope)) != NONE)
-        stem = "in_proj_";
-    const char *name = arena_printf(a, "%s.%s%s", n->scope, stem, leaf[param_role(n, input)]);
-    if (strmap_get(&p->by_name, name) != NONE || strmap_get(&p->m->init_index, name) != NONE)
-        return NULL;
-    return name;
+    const char *bias = arena_printf(a, "%s.in_proj_bias", n->scope);
+    bool packed = strmap_get(&p->m->init_index, bias) != NONE || strmap_get(&p->copies, bias) != NONE;
+    return arena_printf(a, "%s.%s%s", n->scope, packed ? "in_proj_" : "", leaf[role]);
+}
+
+/* The same, when no other parameter has it. */
+static const char *recovered_name(const Params *p, const RawNode *n, uint32_t input)
+{
+    const char *name = name_by_place(p, n, input);
+    bool taken = name && (strmap_get(&p->by_name, name) != NONE || strmap_get(&p->m->init_index, name) != NONE);
+    return taken ? NULL : name;
 }
 
 static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32_t init, bool *flip)
@@ -231,31 +243,89 @@ static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32
     return param_new(p, name ? name : t->name, init, *flip, true, stat);
 }
 
-/* Made for equal parameters: Identity(initializer) under the other parameter's name. */
+/* A tensor that constant folding made may hold a parameter (gamma.view(1, -1, 1, 1)): said, as it will not train. */
+static void note_constant(Params *p, const RawNode *n, uint32_t init)
+{
+    const RawTensor *t = &p->m->init.at[init];
+    bool product = !strcmp(n->op_type, "Mul") || !strcmp(n->op_type, "Add") || !strcmp(n->op_type, "Concat");
+    if (!p->m->from_pytorch || !product || !strstr(t->name, "::") || !dtype_is_float(t->dtype)
+        || shape_elements(&t->shape) < 2 || strmap_get(&p->by_init, t->name) != NONE || strmap_get(&p->noted, t->name) != NONE)
+        return;
+    *strmap_at(&p->noted, t->name) = 1;
+    vec_push(p->m->arena, &p->constant, t->name);
+}
+
+/* Made for equal parameters: Identity(initializer) under the other parameter's name, or what folding made of it. */
 static bool is_unshared(const Params *p, const RawNode *n)
 {
-    return p->opt->training && !strcmp(n->op_type, "Identity") && n->nin == 1 && n->nout == 1 && strchr(n->out[0], '.')
-           && !strchr(n->out[0], '/') && !param_is_made_up(n->out[0]) && !is_buffer_name(n->out[0]);
+    if (!p->opt->training || strcmp(n->op_type, "Identity") || n->nin != 1 || n->nout != 1)
+        return false;
+    uint32_t init = strmap_get(&p->m->init_index, n->in[0]);
+    return init != NONE && dtype_is_float(p->m->init.at[init].dtype) && !is_buffer_name(n->out[0]);
+}
+
+/* First reader of each un-shared copy: what it is follows from the slot it stands in. */
+typedef struct { VEC(RawNode *) node; VEC(uint32_t) input; } Readers;
+
+static void find_readers(Params *p, const RawNodes *list, Readers *r)
+{
+    for (uint32_t i = 0; i < list->n; i++) {
+        RawNode *n = list->at[i];
+        for (uint32_t j = 0; j < n->nin && !n->dead; j++) {
+            uint32_t k = strmap_get(&p->copies, n->in[j]);
+            if (k != NONE && k < r->node.n && !r->node.at[k]) {
+                r->node.at[k] = n;
+                r->input.at[k] = j;
+            }
+        }
+        if (n->dead || !is_unshared(p, n))
+            continue;
+        *strmap_at(&p->copies, n->out[0]) = r->node.n;
+        vec_push(p->m->arena, &r->node, NULL);
+        vec_push(p->m->arena, &r->input, 0);
+    }
+}
+
+/* The Identity's operand becomes a parameter of its own; a second call of one module stays tied to the first. */
+static void unshare(Params *p, const Readers *r, RawNode *n)
+{
+    uint32_t k = strmap_get(&p->copies, n->out[0]), init = strmap_get(&p->m->init_index, n->in[0]);
+    if (k == NONE || k >= r->node.n || !r->node.at[k])
+        return;
+    const RawNode *reader = r->node.at[k];
+    RawTensor copy = p->m->init.at[init];
+    bool made_up = param_is_made_up(n->out[0]);
+    copy.name = n->out[0];
+    const char *name = made_up ? name_by_place(p, reader, r->input.at[k]) : n->out[0];
+    if (!is_param(p, reader, r->input.at[k], &copy) || !name)
+        return;
+    bool flip = made_up && !strcmp(reader->op_type, "MatMul") && copy.shape.rank == 2;
+    uint32_t known = strmap_get(&p->by_name, name);
+    if (known == NONE)
+        known = param_new(p, name, init, flip, true, false);
+    else if (known != strmap_get(&p->by_init, n->in[0]) || p->g->param.at[known].transposed != flip)
+        return;
+    param_use(p, n, 0, known, flip);
 }
 
 static void from_names(Params *p, const RawNodes *list)
 {
     StrMap flipped = {.arena = p->m->arena};
+    Readers readers = {0};
+    find_readers(p, list, &readers);
     for (uint32_t i = 0; i < list->n; i++) {
         RawNode *n = list->at[i];
-        for (uint32_t j = 0; !n->dead && j < n->nin; j++) {
+        for (uint32_t j = 0; !n->dead && !is_unshared(p, n) && j < n->nin; j++) {
             uint32_t init = *n->in[j] ? strmap_get(&p->m->init_index, n->in[j]) : NONE;
             if (init == NONE)
                 continue;
-            if (is_unshared(p, n) && dtype_is_float(p->m->init.at[init].dtype)) {
-                param_use(p, n, j, param_new(p, n->out[0], init, false, true, false), false);
-                continue;
-            }
             uint32_t known = strmap_get(&p->by_init, n->in[j]);
             bool flip = known != NONE && strmap_get(&flipped, n->in[j]) != NONE;
             if (known == NONE) {
-                if (!is_param(p, n, j, &p->m->init.at[init]))
+                if (!is_param(p, n, j, &p->m->init.at[init])) {
+                    note_constant(p, n, init);
                     continue;
+                }
                 known = new_from_use(p, n, j, init, &flip);
                 *strmap_at(&p->by_init, n->in[j]) = known;
                 if (flip)
@@ -264,6 +334,9 @@ static void from_names(Params *p, const RawNodes *list)
             param_use(p, n, j, known, flip);
         }
     }
+    for (uint32_t i = 0; i < list->n; i++)
+        if (!list->at[i]->dead && is_unshared(p, list->at[i]))
+            unshare(p, &readers, list->at[i]);
 }
 
 /* ---- the whole ---- */
@@ -271,7 +344,8 @@ static void from_names(Params *p, const RawNodes *list)
 Params *param_begin(Model *m, Graph *g, const ImportOptions *opt, uint32_t file)
 {
     Params *p = arena_new_of(m->arena, Params);
-    *p = (Params){.m = m, .g = g, .opt = opt, .file = file, .by_init.arena = m->arena, .by_name.arena = m->arena};
+    *p = (Params){.m = m, .g = g, .opt = opt, .file = file, .by_init.arena = m->arena, .by_name.arena = m->arena,
+                   .noted.arena = m->arena, .copies.arena = m->arena};
     const char *text = metadata_get(m->graph->n_metadata_props, m->graph->metadata_props,
                                     "pkg.torch.export.ExportedProgram.graph_signature");
     p->has_signature = text && meta_signature(m->arena, text, &p->sig);
@@ -296,33 +370,41 @@ void param_assign(Params *p, const RawNodes *list)
         from_names(p, list);
 }
 
-/* Files say it in one place: what the export left no trace of. */
+static const char *join(Arena *a, const char *const *name, uint32_t n)
+{
+    const char *text = "";
+    uint32_t shown = 0;
+    for (; shown < n && strlen(text) < 600; shown++)
+        text = arena_printf(a, "%s%s%.128s", text, shown ? ", " : "", name[shown]);
+    return shown < n ? arena_printf(a, "%s and %u more", text, n - shown) : text;
+}
+
+/* What an export left no trace of is said in one place. */
 void param_report(const Params *p)
 {
     VEC(const char *) lost = {0};
-    bool norm = false;
+    bool norm = p->frozen_batchnorms > 0;
+    Arena *a = p->m->arena;
     for (uint32_t i = 0; i < p->sig.n; i++)
         if (p->sig.entry[i].kind == SIG_PARAMETER && p->sig_param[i] == NONE) {
             const char *name = p->sig.entry[i].target;
-            vec_push(p->m->arena, &lost, name);
+            vec_push(a, &lost, name);
             norm = norm || strstr(name, "bn") || strstr(name, "norm") || strstr(name, "downsample");
         }
-    if (!p->opt->training || (lost.n == 0 && p->frozen_batchnorms == 0))
+    if (!p->opt->training || (lost.n == 0 && p->constant.n == 0 && p->frozen_batchnorms == 0))
         return;
-    if (p->frozen_batchnorms || norm)
+    if (norm)
         diag_note("BatchNormalization in evaluation form trains without its statistics; export in training mode to keep them");
-    if (lost.n == 0) {
-        diag_warn(WHERE_FILE(p->m->path), "%u BatchNormalization node%s in evaluation form", p->frozen_batchnorms,
+    Where w = WHERE_FILE(p->m->path);
+    if (lost.n) {
+        diag_hint("exporting with optimize=False keeps every parameter");
+        diag_warn(w, "%u parameter%s will not train, the export folded %s away: %s", lost.n, lost.n == 1 ? "" : "s",
+                  lost.n == 1 ? "it" : "them", join(a, lost.at, lost.n));
+    } else if (p->constant.n) {
+        diag_hint("exporting with do_constant_folding=False, or --train NAME, makes parameters of them where they are any");
+        diag_warn(w, "constants that folding made do not train: %s", join(a, p->constant.at, p->constant.n));
+    } else {
+        diag_warn(w, "%u BatchNormalization node%s in evaluation form", p->frozen_batchnorms,
                   p->frozen_batchnorms == 1 ? " is" : "s are");
-        return;
     }
-    const char *text = "";
-    uint32_t shown = 0;
-    for (; shown < lost.n && strlen(text) < 1200; shown++)
-        text = arena_printf(p->m->arena, "%s%s%s", text, shown ? ", " : "", lost.at[shown]);
-    if (shown < lost.n)
-        text = arena_printf(p->m->arena, "%s and %u more", text, lost.n - shown);
-    diag_hint("exporting with optimize=False keeps every parameter");
-    diag_warn(WHERE_FILE(p->m->path), "%u parameter%s will not train, the export folded %s away: %s", lost.n,
-              lost.n == 1 ? "" : "s", lost.n == 1 ? "it" : "them", text);
 }

@@ -11,7 +11,8 @@
 
 #include "read.h"
 
-typedef struct { RawNode *node; uint32_t input, init, entry; bool flip; } Use;  /* entry: of the signature, or NONE */
+/* entry: of the signature, or NONE.  squeezed: the file holds a view of it with dims of 1 added. */
+typedef struct { RawNode *node; uint32_t input, init, entry; bool flip, squeezed; } Use;
 typedef VEC(Use) Uses;
 typedef struct { uint32_t entry; int role; bool taken; } Argument;
 typedef VEC(Argument) Arguments;
@@ -58,10 +59,14 @@ static bool has_bias(const FxNode *fx)
     return is_target(fx, "aten.linear.") || is_target(fx, "aten.addmm.") || is_target(fx, "aten.conv");
 }
 
+static bool is_norm(const FxNode *fx) { return strstr(fx->target, "batch_norm") != NULL; }
+
 /* What an operand is: by its slot, or as the addend of a linear or convolution written as two nodes. */
 static int use_role(const FxNode *fx, const RawNode *n, uint32_t input)
 {
     int role = param_role(n, input);
+    if (is_norm(fx) && role == ROLE_WEIGHT && strcmp(n->op_type, "BatchNormalization"))
+        return ROLE_ANY;                                /* a convolution the norm was folded into: not the norm's weight */
     if (role == ROLE_ANY && !strcmp(n->op_type, "Add") && has_bias(fx))
         return ROLE_BIAS;
     if (role == ROLE_ANY && !strcmp(n->op_type, "Transpose") && has_bias(fx))
@@ -116,7 +121,7 @@ static void collect(Fx *x, const RawNodes *list)
         for (uint32_t j = 0; j < n->nin; j++) {
             uint32_t init = *n->in[j] ? strmap_get(&m->init_index, n->in[j]) : NONE;
             if (init != NONE && dtype_is_float(m->init.at[init].dtype) && m->init.at[init].bytes.length)
-                vec_push(x->a, g ? &g->use : &x->loose, ((Use){n, j, init, NONE, false}));
+                vec_push(x->a, g ? &g->use : &x->loose, ((Use){n, j, init, NONE, false, false}));
         }
     }
 }
@@ -171,7 +176,7 @@ static void match_order(Fx *x, Group *g)
             Use *u = &g->use.at[i];
             const RawTensor *t = &p->m->init.at[u->init];
             int kind = strmap_get(&p->sig.by_target, t->name) != NONE ? 0 : t->shape.rank > 0 ? 1 : 2;
-            if (u->entry != NONE || kind != pass || param_role(u->node, u->input) != ROLE_ANY)
+            if (u->entry != NONE || kind != pass || param_role(u->node, u->input) != ROLE_ANY || is_norm(&g->fx))
                 continue;
             for (uint32_t k = 0; k < g->arg.n; k++) {
                 bool bias = has_bias(&g->fx) && g->arg.at[k].role == ROLE_BIAS;
@@ -183,8 +188,53 @@ static void match_order(Fx *x, Group *g)
         }
 }
 
+static bool is_view_name(const char *name)
+{
+    return !strncmp(name, "view", 4) || !strncmp(name, "reshape", 7) || !strncmp(name, "unsqueeze", 9)
+           || !strncmp(name, "_unsafe_view", 12);
+}
+
+/* The one parameter of the module itself that nothing reads, or NONE. */
+static uint32_t only_unread(const Params *p, const char *scope, const bool *used)
+{
+    uint32_t found = NONE;
+    size_t n = strlen(scope);
+    for (uint32_t e = 0; e < p->sig.n; e++) {
+        const char *t = p->sig.entry[e].target;
+        bool own = n ? !strncmp(t, scope, n) && t[n] == '.' && !strchr(t + n + 1, '.') : !strchr(t, '.');
+        if (!own || used[e] || p->sig.entry[e].kind != SIG_PARAMETER)
+            continue;
+        if (found != NONE)
+            return NONE;
+        found = e;
+    }
+    return found;
+}
+
+/* gamma.view(1, -1, 1, 1) was folded: the operand is a vector with dims of 1, in the module that lacks one parameter. */
+static bool match_view(Fx *x, Group *g, Use *u, bool *used)
+{
+    const RawTensor *t = &x->p->m->init.at[u->init];
+    bool view = false;
+    int wide = 0;
+    for (uint32_t i = 0; i < g->fx.n; i++)
+        view = view || (g->fx.arg[i].position >= 0 && is_view_name(g->fx.arg[i].name));
+    for (int i = 0; i < t->shape.rank; i++)
+        wide += t->shape.d[i] > 1;
+    if (!view || wide != 1 || t->shape.rank < 2)
+        return false;
+    uint32_t e = only_unread(x->p, u->node->scope, used);
+    if (e == NONE)
+        return false;
+    take(x, g, u, e);
+    u->flip = false;
+    u->squeezed = true;
+    used[e] = true;
+    return true;
+}
+
 /* Operands the arguments do not explain: by their own name, else by the module they stand in. */
-static void match_scope(Fx *x, Group *g, Use *u, const bool *used)
+static void match_scope(Fx *x, Group *g, Use *u, bool *used)
 {
     static const char *const leaf[] = {NULL, "weight", "bias", NULL, NULL};
     const Params *p = x->p;
@@ -195,6 +245,8 @@ static void match_scope(Fx *x, Group *g, Use *u, const bool *used)
         u->flip = false;
         return;
     }
+    if (g && match_view(x, g, u, used))
+        return;
     int role = g ? use_role(&g->fx, u->node, u->input) : param_role(u->node, u->input);
     if (!leaf[role] || !*u->node->scope || !param_is_made_up(t->name) || t->shape.rank == 0)
         return;
@@ -208,9 +260,11 @@ static void match_scope(Fx *x, Group *g, Use *u, const bool *used)
 
 /* ---- making ---- */
 
-static Shape true_shape(const RawTensor *t, bool flip)
+static Shape true_shape(const RawTensor *t, bool flip, bool squeezed)
 {
     Shape s = t->shape;
+    if (squeezed)
+        return shape_of(1, shape_elements(&s));
     if (flip) {
         s.d[0] = t->shape.d[1];
         s.d[1] = t->shape.d[0];
@@ -228,12 +282,16 @@ static uint32_t first_name(const Fx *x, const Uses *use, uint32_t entry, const b
         const Use *u = &use->at[i];
         if (u->entry != entry || !*u->node->scope)
             continue;
-        uint32_t other = strmap_get(&p->sig.by_target, arena_printf(x->a, "%s%s", u->node->scope, dot));
-        if (other == NONE || other == entry || used[other] || p->sig.entry[other].kind != SIG_PARAMETER)
-            continue;
-        alias[other] = true;
-        if (other < best)
-            best = other;
+        char *module = arena_strdup(x->a, u->node->scope), *up;
+        for (int level = 0; level < 2 && *module; level++) {   /* the module itself, and the one around it */
+            uint32_t other = strmap_get(&p->sig.by_target, arena_printf(x->a, "%s%s", module, dot));
+            if (other != NONE && other != entry && !used[other] && p->sig.entry[other].kind == SIG_PARAMETER) {
+                alias[other] = true;
+                best = other < best ? other : best;
+            }
+            up = strrchr(module, '.');
+            *(up ? up : module) = '\0';
+        }
     }
     return best;
 }
@@ -263,6 +321,8 @@ static void make(Fx *x, const Uses *use, uint32_t entry, const bool *used, bool 
     if (id == NONE) {
         uint32_t named = first_name(x, use, entry, used, alias);
         id = param_new(p, p->sig.entry[named].target, primary->init, primary->flip, true, stat);
+        if (primary->squeezed)
+            param_squeeze(p, id);
         p->sig_param[entry] = id;
         for (uint32_t e = 0; e < p->sig.n; e++)
             if (alias[e] && p->sig_param[e] == NONE)
@@ -270,7 +330,7 @@ static void make(Fx *x, const Uses *use, uint32_t entry, const bool *used, bool 
     }
     for (uint32_t i = 0; i < use->n; i++) {
         const Use *u = &use->at[i];
-        Shape s = true_shape(&p->m->init.at[u->init], u->flip);
+        Shape s = true_shape(&p->m->init.at[u->init], u->flip, u->squeezed);
         if (u->entry == entry && shape_equal(&s, &p->g->param.at[id].shape))
             param_use(p, u->node, u->input, id, u->flip);
     }
@@ -308,7 +368,7 @@ static void restore(Fx *x, const Group *g)
         Shape s;
         Dtype type;
         if (g->arg.at[k].taken || g->arg.at[k].role != ROLE_BIAS || p->sig.entry[e].kind != SIG_PARAMETER
-            || !has_bias(&g->fx) || g->fx.scaled || !bias_shape(x, g, &n, &s, &type))
+            || !(has_bias(&g->fx) || is_norm(&g->fx)) || g->fx.scaled || !bias_shape(x, g, &n, &s, &type))
             continue;
         if (p->sig_param[e] == NONE) {
             p->sig_param[e] = p->g->param.n;

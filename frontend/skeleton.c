@@ -183,8 +183,10 @@ static void put_parameter(FILE *graph, const Skeleton *s, uint32_t p)
     const Param *q = &s->g->param.at[p];
     WireMessage t;
     wire_open(&t);
-    for (int i = 0; i < q->shape.rank; i++)
-        wire_put_int(t.f, 1, (uint64_t)q->shape.d[q->transposed ? q->shape.rank - 1 - i : i]);
+    uint32_t init = q->initializer ? strmap_get(&s->m->init_index, q->initializer) : NONE;
+    const Shape *file = init != NONE ? &s->m->init.at[init].shape : &q->shape;     /* transposed, or with dims of 1 */
+    for (int i = 0; i < file->rank; i++)
+        wire_put_int(t.f, 1, (uint64_t)file->d[i]);
     wire_put_int(t.f, 2, (uint64_t)q->dtype);
     wire_put_string(t.f, 8, s->name[p]);
     put_entry(t.f, SKELETON_PARAMETER, q->name);
