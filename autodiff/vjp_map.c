@@ -112,10 +112,14 @@ void vjp_sub(Vjp *v)
         v->din[1] = g_neg(g, v->din[1]);
     }
 }
-/* y = a b: da = dy * b, db = dy * a */
+/* y = a b: da = dy * b, db = dy * a; y = a^2: da = dy * 2a, in one piece */
 void vjp_mul(Vjp *v)
 {
     BINARY;
+    if (a == b) {
+        v->din[0] = g_mul(g, dy, vjp_scale(g, a, 2));
+        return;
+    }
     double one;
     bool seed = g_const_double(g, dy, &one) && one == 1 && val(g, dy)->shape.rank == 0;
     if (v->want[0])

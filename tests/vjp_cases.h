@@ -1,0 +1,413 @@
+/*
+ * vjp_cases.h - one case or more for every row of ops.def that has a gradient: small graphs on inputs t->x[..], with
+ * outputs t->y.  test_vjp.c differentiates them numerically, test_onnx_write.c writes them out and reads them back.
+ */
+#ifndef VJP_CASES_H
+#define VJP_CASES_H
+
+#include <string.h>
+
+#include "../autodiff/autodiff.h"
+
+enum { MOST = 12 };
+typedef struct {
+    Graph *g;
+    uint64_t seed;
+    Dtype real;                     /* f64, or f32 */
+    bool params;                    /* inputs of a float type are parameters */
+    ValueId x[MOST];                /* inputs; those of a float type are differentiated */
+    Tensor data[MOST];
+    uint32_t n;
+    Op op;                          /* of the case's row */
+    double lo, hi;                  /* range of unary cases */
+    ValueId loss;
+    Ids y;
+} T;
+
+#define S(...) ((Shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), {__VA_ARGS__}})
+#define I(...) ((const int64_t[]){__VA_ARGS__})
+
+static double uniform(T *t)
+{
+    t->seed = t->seed * 6364136223846793005u + 1442695040888963407u;
+    return (double)(t->seed >> 11) / 9007199254740992.0;
+}
+
+static ValueId input(T *t, Dtype type, Shape s, void *data)
+{
+    char name[16];
+    snprintf(name, sizeof name, "x%u", t->n);
+    Payload bytes = {.at = data, .length = (size_t)shape_elements(&s) * dtype_size(type)};
+    Param p = {.name = arena_strdup(t->g->arena, name), .dtype = type, .shape = s, .trainable = true, .bytes = bytes};
+    ValueId v = t->params && dtype_is_float(type) ? graph_param(t->g, p) : graph_input(t->g, name, type, &s);
+    t->x[t->n] = v;
+    t->data[t->n++] = (Tensor){type, s, data};
+    return v;
+}
+
+static ValueId reals(T *t, Shape s, double *d)
+{
+    Tensor wide = {DT_F64, s, d}, out = {.dtype = t->real, .shape = s};
+    if (t->real == DT_F64)
+        return input(t, DT_F64, s, d);
+    eval_node(t->g->arena, OP_Cast, 1, &wide, &(Attr){.to = t->real}, 1, &out);
+    return input(t, t->real, s, out.data);
+}
+
+static ValueId real(T *t, Shape s, double lo, double hi)
+{
+    int64_t n = shape_elements(&s);
+    double *d = arena_array(t->g->arena, double, n);
+    for (int64_t i = 0; i < n; i++)
+        d[i] = lo + (hi - lo) * uniform(t);
+    return reals(t, s, d);
+}
+
+static ValueId given(T *t, Shape s, const double *v)
+{
+    int64_t n = shape_elements(&s);
+    double *d = arena_array(t->g->arena, double, n);
+    memcpy(d, v, (size_t)n * sizeof *d);
+    return reals(t, s, d);
+}
+
+static ValueId whole(T *t, Shape s, const int64_t *v)
+{
+    int64_t n = shape_elements(&s), *d = arena_array(t->g->arena, int64_t, n);
+    memcpy(d, v, (size_t)n * sizeof *d);
+    return input(t, DT_I64, s, d);
+}
+
+static void out(T *t, ValueId y) { vec_push(t->g->arena, &t->y, y); }
+
+static ValueId node(T *t, uint32_t nin, const ValueId *in, Attr a) { return graph_node(t->g, t->op, nin, in, a); }
+static ValueId node1(T *t, ValueId x, Attr a) { return node(t, 1, &x, a); }
+static ValueId node2(T *t, ValueId x, ValueId y, Attr a) { return node(t, 2, (ValueId[]){x, y}, a); }
+static ValueId node3(T *t, ValueId x, ValueId y, ValueId z, Attr a) { return node(t, 3, (ValueId[]){x, y, z}, a); }
+
+/* ---- cases ------------------------------------------------------------------------------------ */
+
+static void unary(T *t) { out(t, node1(t, real(t, S(2, 3), t->lo, t->hi), (Attr){0})); }
+
+static void cast(T *t)
+{
+    ValueId x = real(t, S(3), -2, 2);
+    Graph *g = t->g;                /* through f32 the value is rounded: differences are taken beside it */
+    ValueId narrow = g_cast(g, x, DT_F32);
+    out(t, g_mul(g, x, x));
+    out(t, g_mul(g, g_cast(g, g_sub(g, narrow, narrow), t->real), x));
+}
+
+static void binary(T *t) { out(t, node2(t, real(t, S(2, 3), t->lo, t->hi), real(t, S(2, 3), t->lo, t->hi), (Attr){0})); }
+static void broadcast(T *t)
+{
+    ValueId a = real(t, S(2, 1, 3), t->lo, t->hi), b = real(t, S(4, 1), t->lo, t->hi), c = real(t, (Shape){0}, t->lo, t->hi);
+    out(t, node2(t, a, b, (Attr){0}));
+    out(t, node2(t, c, a, (Attr){0}));
+}
+static void pow_constant(T *t)
+{
+    ValueId x = real(t, S(2, 3), 0.3, 2);
+    const double e[] = {2, 3, 0.5, -1, 1, 0, 1.7};
+    for (unsigned i = 0; i < sizeof e / sizeof *e; i++)
+        out(t, node2(t, x, g_scalar(t->g, t->real, e[i]), (Attr){0}));
+}
+static void pow_base_constant(T *t) { out(t, node2(t, g_scalar(t->g, t->real, 2), real(t, S(4), -1, 1), (Attr){0})); }
+static void pow_negative(T *t) { out(t, node2(t, real(t, S(4), -2, -0.5), g_scalar(t->g, t->real, 3), (Attr){0})); }
+static void where(T *t)
+{
+    ValueId a = real(t, S(2, 3), -1, 1), b = real(t, S(3), -1, 1), c = real(t, S(2, 1), -1, 1);
+    out(t, node3(t, g_binary(t->g, OP_Less, a, g_scalar(t->g, t->real, 0.1)), b, c, (Attr){0}));
+}
+
+static void identity(T *t) { out(t, node1(t, real(t, S(3), -1, 1), (Attr){0})); }
+static void reshape(T *t) { out(t, node1(t, real(t, S(2, 6), -1, 1), (Attr){.n = 3, .a = I(3, 2, 2)})); }
+static void transpose(T *t) { out(t, node1(t, real(t, S(2, 3, 4), -1, 1), (Attr){.n = 3, .a = I(2, 0, 1)})); }
+static void transpose_weight(T *t)
+{
+    Graph *g = t->g;
+    ValueId x = real(t, S(2, 3, 4), -1, 1);
+    t->params = true;               /* a linear layer's weight, whose gradient is one product */
+    ValueId w = real(t, S(5, 4), -1, 1);
+    out(t, g_matmul(g, x, node1(t, w, (Attr){.n = 2, .a = I(1, 0)})));
+}
+static void expand(T *t)
+{
+    out(t, node1(t, real(t, S(2, 1, 3), -1, 1), (Attr){.n = 4, .a = I(5, 2, 4, 3)}));
+    out(t, node1(t, real(t, (Shape){0}, -1, 1), (Attr){.n = 1, .a = I(3)}));
+}
+static void slice(T *t)
+{
+    ValueId x = real(t, S(5, 7), -1, 1);
+    out(t, node1(t, x, (Attr){.n = 2, .a = I(1, 2), .b = I(3, 4), .c = I(1, 1)}));
+    out(t, node1(t, x, (Attr){.n = 2, .a = I(0, 1), .b = I(5, 3), .c = I(1, 2)}));
+    out(t, node1(t, x, (Attr){.n = 2, .a = I(4, 6), .b = I(5, 3), .c = I(-1, -3)}));
+    out(t, node1(t, x, (Attr){.n = 2, .a = I(0, 0), .b = I(2, 4), .c = I(4, 2)}));
+    out(t, node1(t, x, (Attr){.n = 2, .a = I(3, 5), .b = I(1, 1), .c = I(-2, 5)}));
+}
+static void split(T *t)
+{
+    ValueId all = node1(t, real(t, S(2, 6), -1, 1), (Attr){.axis = 1, .n = 3, .a = I(1, 3, 2)});
+    for (uint32_t i = 0; i < 3; i++)
+        out(t, graph_out(t->g, all, i));
+    ValueId some = node1(t, real(t, S(9), -1, 1), (Attr){.axis = 0, .n = 5, .a = I(1, 2, 3, 2, 1)});
+    out(t, graph_out(t->g, some, 1));
+    out(t, graph_out(t->g, some, 3));
+}
+static void concat(T *t)
+{
+    ValueId a = real(t, S(2, 2), -1, 1), b = real(t, S(2, 3), -1, 1);
+    out(t, node3(t, a, b, a, (Attr){.axis = 1}));
+}
+static void pad(T *t)
+{
+    ValueId x = real(t, S(3, 4), -1, 1);
+    for (int mode = PAD_CONSTANT; mode <= PAD_WRAP; mode++) {
+        out(t, node1(t, x, (Attr){.n = 2, .a = I(2, 1), .b = I(1, 3), .mode = mode, .f = {0.5}}));
+        out(t, node1(t, x, (Attr){.n = 2, .a = I(0, 0), .b = I(2, 0), .mode = mode}));
+    }
+}
+static void gather(T *t)
+{
+    ValueId x = real(t, S(4, 3), -1, 1), y = real(t, S(2, 4, 3), -1, 1);
+    ValueId index = whole(t, S(2, 3), I(0, 3, -1, 2, 0, 0));
+    out(t, node2(t, x, index, (Attr){.axis = 0}));
+    out(t, node2(t, y, index, (Attr){.axis = 1}));
+    out(t, node2(t, y, whole(t, (Shape){0}, I(2)), (Attr){.axis = 2}));
+    out(t, node2(t, y, g_ints(t->g, 0, NULL, I(-1)), (Attr){.axis = 1}));
+    out(t, node2(t, y, g_ints(t->g, 1, I(2), I(1, 2)), (Attr){.axis = 1}));
+    out(t, node2(t, y, g_ints(t->g, 1, I(3), I(3, 1, 1)), (Attr){.axis = 1}));
+}
+static void gather_elements(T *t)
+{
+    out(t, node2(t, real(t, S(3, 4), -1, 1), whole(t, S(2, 4), I(0, 2, -1, 1, 0, 0, 2, 2)), (Attr){.axis = 0}));
+    out(t, node2(t, real(t, S(2, 3), -1, 1), whole(t, S(2, 2), I(0, 2, 1, 1)), (Attr){.axis = 1}));
+}
+static void gather_nd(T *t)
+{
+    ValueId x = real(t, S(2, 3, 4), -1, 1);
+    out(t, node2(t, x, whole(t, S(3, 2), I(0, 2, 1, -1, 0, 2)), (Attr){.axis = 0}));
+    out(t, node2(t, x, whole(t, S(2, 2, 1), I(0, 2, -1, -1)), (Attr){.axis = 1}));
+    out(t, node2(t, x, whole(t, S(2, 3, 1), I(0, 2, -1, -1, 3, 3)), (Attr){.axis = 2}));
+}
+static void scatter_elements(T *t)
+{
+    ValueId x = real(t, S(3, 4), 0.5, 2), once = whole(t, S(2, 3), I(0, 2, 1, 1, 0, -1));
+    ValueId twice = whole(t, S(2, 3), I(0, 2, 1, 0, 2, -1)), u = real(t, S(2, 3), 0.5, 2);
+    out(t, node3(t, x, once, u, (Attr){.axis = 0, .mode = SCATTER_NONE}));
+    for (int mode = SCATTER_ADD; mode <= SCATTER_MIN; mode++)
+        out(t, node3(t, x, twice, u, (Attr){.axis = 0, .mode = mode}));
+    out(t, node3(t, x, twice, u, (Attr){.axis = 1, .mode = SCATTER_ADD}));
+}
+static void scatter_zero_factor(T *t)
+{
+    ValueId x = given(t, S(4), (const double[]){2, 0, 0, 3}), u = given(t, S(3), (const double[]){5, 7, 0});
+    out(t, node3(t, x, whole(t, S(3), I(1, 2, 2)), u, (Attr){.axis = 0, .mode = SCATTER_MUL}));
+    out(t, node3(t, x, whole(t, S(3), I(0, 0, 3)), u, (Attr){.axis = 0, .mode = SCATTER_MUL}));
+}
+static void scatter_nd(T *t)
+{
+    ValueId x = real(t, S(4, 3), 0.5, 2), u = real(t, S(2, 3), 0.5, 2);
+    out(t, node3(t, x, whole(t, S(2, 1), I(1, -1)), u, (Attr){.mode = SCATTER_NONE}));
+    for (int mode = SCATTER_ADD; mode <= SCATTER_MIN; mode++)
+        out(t, node3(t, x, whole(t, S(2, 1), I(2, 2)), u, (Attr){.mode = mode}));
+    out(t, node3(t, x, whole(t, S(2, 3, 2), I(1, 0, 1, 2, 3, 1, 0, 0, 0, 1, 0, 2)), u, (Attr){.mode = SCATTER_ADD}));
+}
+
+static void reduce(T *t)
+{
+    ValueId x = real(t, S(2, 3, 4), 0.5, 2);
+    out(t, node1(t, x, (Attr){.n = 1, .a = I(1)}));
+    out(t, node1(t, x, (Attr){.n = 2, .a = I(0, 2)}));
+    out(t, node1(t, x, (Attr){.n = 3, .a = I(0, 1, 2)}));
+}
+static void reduce_rows(T *t)
+{
+    ValueId x = real(t, S(2, 3), 0.5, 2);
+    t->g->batch = 2;
+    t->g->value.at[x].batch = 0;    /* n is the number of rows, which only the program knows */
+    out(t, node1(t, x, (Attr){.n = 1, .a = I(0)}));
+    out(t, node1(t, x, (Attr){.n = 2, .a = I(0, 1)}));
+}
+static void product_of_zeros(T *t)
+{
+    ValueId x = given(t, S(3, 3), (const double[]){2, 0, 3, 0, 5, 0, 1, 2, 4});
+    out(t, node1(t, x, (Attr){.n = 1, .a = I(1)}));
+}
+static void cumsum(T *t)
+{
+    ValueId x = real(t, S(3, 4), -1, 1);
+    for (int mode = 0; mode < 4; mode++)
+        out(t, node1(t, x, (Attr){.axis = mode & 1, .mode = mode}));
+}
+static void topk(T *t)
+{
+    ValueId x = real(t, S(3, 5), -1, 1);
+    out(t, node1(t, x, (Attr){.axis = 1, .k = 3, .mode = 1}));
+    out(t, node1(t, x, (Attr){.axis = 0, .k = 2}));
+}
+static void softmax(T *t)
+{
+    ValueId x = real(t, S(2, 3, 4), -2, 2);
+    out(t, node1(t, x, (Attr){.axis = 2}));
+    out(t, node1(t, x, (Attr){.axis = 1}));
+}
+
+static void matmul_shape(T *t, Shape a, Shape b) { out(t, node2(t, real(t, a, -1, 1), real(t, b, -1, 1), (Attr){0})); }
+static void matmul(T *t)
+{
+    matmul_shape(t, S(2, 3), S(3, 4));
+    matmul_shape(t, S(5, 2, 3), S(3, 4));
+    matmul_shape(t, S(2, 2, 2, 3), S(1, 3, 4));
+}
+static void matmul_batch(T *t)
+{
+    matmul_shape(t, S(5, 2, 3), S(5, 3, 4));
+    matmul_shape(t, S(2, 3), S(5, 3, 4));
+    matmul_shape(t, S(2, 1, 2, 3), S(5, 3, 4));
+    matmul_shape(t, S(1, 2, 3), S(2, 2, 3, 4));
+}
+
+static void conv(T *t)
+{
+    out(t, node2(t, real(t, S(2, 4, 5), -1, 1), real(t, S(6, 2, 3), -1, 1),
+                 (Attr){.group = 2, .n = 1, .a = I(2), .b = I(1), .c = I(1, 0)}));
+    out(t, node2(t, real(t, S(2, 2, 6, 5), -1, 1), real(t, S(3, 2, 2, 3), -1, 1),
+                 (Attr){.group = 1, .n = 2, .a = I(2, 1), .b = I(1, 2), .c = I(1, 0, 0, 2)}));
+    out(t, node2(t, real(t, S(1, 2, 3, 3, 3), -1, 1), real(t, S(2, 1, 2, 2, 2), -1, 1),
+                 (Attr){.group = 2, .n = 3, .a = I(1, 1, 1), .b = I(1, 1, 1), .c = I(0, 0, 0, 0, 1, 0)}));
+}
+static void conv_transpose(T *t)
+{
+    out(t, node2(t, real(t, S(2, 4, 3), -1, 1), real(t, S(4, 3, 3), -1, 1),
+                 (Attr){.group = 2, .n = 1, .a = I(2), .b = I(1), .c = I(1, 1), .d = I(6)}));
+    out(t, node2(t, real(t, S(2, 2, 3, 2), -1, 1), real(t, S(2, 3, 2, 3), -1, 1),
+                 (Attr){.group = 1, .n = 2, .a = I(2, 1), .b = I(1, 2), .c = I(0, 1, 0, 1), .d = I(6, 4)}));
+    out(t, node2(t, real(t, S(1, 1, 3), -1, 1), real(t, S(1, 1, 2), -1, 1),     /* output padding as long as a stride */
+                 (Attr){.group = 1, .n = 1, .a = I(1), .b = I(3), .c = I(0, 0), .d = I(8)}));
+}
+static void conv_weight_grad(T *t)
+{
+    out(t, node2(t, real(t, S(2, 4, 5), -1, 1), real(t, S(2, 6, 2), -1, 1),
+                 (Attr){.group = 2, .n = 1, .a = I(2), .b = I(1), .c = I(1, 0), .d = I(6, 2, 3)}));
+}
+static void pool(T *t)
+{
+    out(t, node1(t, real(t, S(2, 2, 6), -1, 1), (Attr){.n = 1, .a = I(2), .b = I(1), .c = I(0, 0), .d = I(2)}));
+    for (int mode = 0; mode < 2; mode++) {
+        out(t, node1(t, real(t, S(1, 3, 5, 6), -1, 1),
+                     (Attr){.n = 2, .a = I(2, 1), .b = I(1, 1), .c = I(1, 1, 1, 1), .d = I(3, 3), .mode = mode}));
+        out(t, node1(t, real(t, S(2, 1, 5, 6), -1, 1),
+                     (Attr){.n = 2, .a = I(2, 2), .b = I(1, 2), .c = I(0, 1, 1, 0), .d = I(2, 2), .mode = mode, .k = 1}));
+    }
+}
+static void dropout(T *t) { out(t, node1(t, real(t, S(4), -1, 1), (Attr){.f = {0}})); }
+static void phase(T *t)
+{
+    ValueId x = real(t, S(4), -1, 1);
+    out(t, node2(t, g_mul(t->g, x, x), g_neg(t->g, x), (Attr){0}));
+}
+
+typedef struct { Op op; void (*build)(T *); double lo, hi; const char *what; } Case;
+static const Case cases[] = {
+    {OP_Neg, unary, -2, 2, ""},
+    {OP_Abs, unary, -2, 2, ""},
+    {OP_Exp, unary, -2, 2, ""},
+    {OP_Log, unary, 0.2, 3, ""},
+    {OP_Sqrt, unary, 0.2, 3, ""},
+    {OP_Reciprocal, unary, 0.3, 2, ""},
+    {OP_Reciprocal, unary, -2, -0.3, "negative"},
+    {OP_Sin, unary, -3, 3, ""},
+    {OP_Cos, unary, -3, 3, ""},
+    {OP_Tan, unary, -1.2, 1.2, ""},
+    {OP_Asin, unary, -0.9, 0.9, ""},
+    {OP_Acos, unary, -0.9, 0.9, ""},
+    {OP_Atan, unary, -3, 3, ""},
+    {OP_Sinh, unary, -2, 2, ""},
+    {OP_Cosh, unary, -2, 2, ""},
+    {OP_Tanh, unary, -2, 2, ""},
+    {OP_Asinh, unary, -3, 3, ""},
+    {OP_Acosh, unary, 1.2, 4, ""},
+    {OP_Atanh, unary, -0.9, 0.9, ""},
+    {OP_Erf, unary, -2, 2, ""},
+    {OP_Sigmoid, unary, -4, 4, ""},
+    {OP_Softplus, unary, -4, 4, ""},
+    {OP_Relu, unary, -2, 2, ""},
+    {OP_Cast, cast, 0, 0, "to f32 and back"},
+    {OP_Add, binary, -2, 2, ""},
+    {OP_Add, broadcast, -2, 2, "broadcast"},
+    {OP_Sub, binary, -2, 2, ""},
+    {OP_Sub, broadcast, -2, 2, "broadcast"},
+    {OP_Mul, binary, -2, 2, ""},
+    {OP_Mul, broadcast, -2, 2, "broadcast"},
+    {OP_Div, binary, 0.5, 2, ""},
+    {OP_Div, broadcast, -2, -0.5, "broadcast"},
+    {OP_Pow, binary, 0.3, 2, "both operands"},
+    {OP_Pow, broadcast, 0.3, 2, "broadcast"},
+    {OP_Pow, pow_constant, 0, 0, "constant exponents"},
+    {OP_Pow, pow_base_constant, 0, 0, "constant base"},
+    {OP_Pow, pow_negative, 0, 0, "negative base"},
+    {OP_Mod, binary, 0.4, 3, ""},
+    {OP_Mod, broadcast, -3, -0.4, "broadcast"},
+    {OP_Fmod, binary, 0.4, 3, ""},
+    {OP_Fmod, broadcast, -3, -0.4, "broadcast"},
+    {OP_Min, binary, -2, 2, ""},
+    {OP_Min, broadcast, -2, 2, "broadcast"},
+    {OP_Max, binary, -2, 2, ""},
+    {OP_Max, broadcast, -2, 2, "broadcast"},
+    {OP_Where, where, 0, 0, "broadcast"},
+    {OP_Identity, identity, 0, 0, ""},
+    {OP_Reshape, reshape, 0, 0, ""},
+    {OP_Transpose, transpose, 0, 0, ""},
+    {OP_Transpose, transpose_weight, 0, 0, "of a linear layer's weight"},
+    {OP_Expand, expand, 0, 0, ""},
+    {OP_Slice, slice, 0, 0, "steps of either sign"},
+    {OP_Split, split, 0, 0, "unused outputs"},
+    {OP_Concat, concat, 0, 0, ""},
+    {OP_Pad, pad, 0, 0, "every mode"},
+    {OP_Gather, gather, 0, 0, "indices of every kind"},
+    {OP_GatherElements, gather_elements, 0, 0, ""},
+    {OP_GatherND, gather_nd, 0, 0, "batch dims"},
+    {OP_ScatterElements, scatter_elements, 0, 0, "every reduction"},
+    {OP_ScatterElements, scatter_zero_factor, 0, 0, "products with zeros"},
+    {OP_ScatterND, scatter_nd, 0, 0, "every reduction"},
+    {OP_ReduceSum, reduce, 0, 0, ""},
+    {OP_ReduceMean, reduce, 0, 0, ""},
+    {OP_ReduceMean, reduce_rows, 0, 0, "over the rows"},
+    {OP_ReduceMax, reduce, 0, 0, ""},
+    {OP_ReduceMin, reduce, 0, 0, ""},
+    {OP_ReduceProd, reduce, 0, 0, ""},
+    {OP_ReduceProd, product_of_zeros, 0, 0, "zeros among the factors"},
+    {OP_CumSum, cumsum, 0, 0, "every mode"},
+    {OP_TopK, topk, 0, 0, ""},
+    {OP_Softmax, softmax, 0, 0, ""},
+    {OP_LogSoftmax, softmax, 0, 0, ""},
+    {OP_MatMul, matmul, 0, 0, "weights"},
+    {OP_MatMul, matmul_batch, 0, 0, "batches, broadcast"},
+    {OP_Conv, conv, 0, 0, "1d 2d 3d, groups, strides, dilations"},
+    {OP_ConvTranspose, conv_transpose, 0, 0, "groups, output padding"},
+    {OP_ConvWeightGrad, conv_weight_grad, 0, 0, ""},
+    {OP_MaxPool, pool, 0, 0, "overlaps, pads, ceil"},
+    {OP_AveragePool, pool, 0, 0, "overlaps, pads, ceil"},
+    {OP_Dropout, dropout, 0, 0, "ratio 0"},
+    {OP_Phase, phase, 0, 0, "training takes operand 0"},
+};
+
+/* loss = sum over the outputs of sum(r * y) */
+static void make_loss(T *t)
+{
+    Graph *g = t->g;
+    t->loss = NONE;
+    for (uint32_t i = 0; i < t->y.n; i++) {
+        Shape s = val(g, t->y.at[i])->shape;
+        int64_t n = shape_elements(&s);
+        double *r = arena_array(g->arena, double, n);
+        for (int64_t k = 0; k < n; k++)
+            r[k] = 0.5 + uniform(t);
+        ValueId w = g_cast(g, graph_const(g, NULL, (Tensor){DT_F64, s, r}), t->real);
+        ValueId part = g_sum_to(g, g_mul(g, t->y.at[i], w), &(Shape){0});
+        t->loss = t->loss == NONE ? part : g_add(g, t->loss, part);
+    }
+}
+
+#endif
