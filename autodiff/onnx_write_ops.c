@@ -260,11 +260,10 @@ static void conv_transpose(Emit *e)
     bool grow = false;
     for (int i = 0; i < t->n; i++) {
         int64_t natural = t->a[i] * (x->d[i + 2] - 1) + t->b[i] * (k->d[i + 2] - 1) + 1, left = natural - t->c[i] - t->d[i];
-        int64_t limit = t->a[i] > t->b[i] ? t->a[i] : t->b[i];
         pads[i] = t->c[i];
         pads[t->n + i] = left > 0 ? left : 0;
         more[i] = left < 0 ? -left : 0;
-        if (more[i] >= limit) {
+        if (more[i] >= t->a[i]) {
             tail[t->n + 2 + i + 2] = more[i];
             more[i] = 0;
             grow = true;
