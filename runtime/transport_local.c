@@ -94,7 +94,7 @@ static PpStatus post(Transport *t, PpRequest *mine, int sender, int receiver) {
     if (load(&h->failed))
         return PP_ERR_PEER;
     Box *box = &h->box[receiver];
-    Chain *c = &box->chain[(uint64_t)(mine->tag * 31 + sender) % BUCKETS];
+    Chain *c = &box->chain[((uint64_t)mine->tag * 31 + (uint64_t)sender) % BUCKETS];
     PpRequest *partner = NULL;
     pthread_mutex_lock(&box->lock);
     PpRequest **at = &c->first, *before = NULL;

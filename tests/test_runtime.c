@@ -1,0 +1,315 @@
+/* The runtime on a pipeline written by hand (runtime_plan.h), called as `out/pipeline` would be: every schedule and number
+   of ranks gives the gradients that a plain double loop gives, and the same bits; training, checkpoints and inference follow. */
+#include "runtime_plan.h"
+
+#include "../runtime/npy.h"
+#include "../runtime/safetensors.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { N = 22 };                                        /* rows of the minibatch: 6 chunks of 4 and 3 */
+static int number, failed;
+static char folder[256];
+static float x[N * D], target[D * N], par[4][D];
+
+static void ok(int good, const char *fmt, ...) {
+    char text[300];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    printf("%sok %d - %s\n", good ? "" : "not ", ++number, text);
+    failed |= !good;
+}
+
+static const char *at(const char *name) {
+    static char path[8][400];
+    static int k;
+    snprintf(path[k = (k + 1) % 8], sizeof path[0], "%s/%s", folder, name);
+    return path[k];
+}
+
+static void write_params(const PpPlan *p, const char *dir) {
+    char err[ST_ERR], path[500];
+    mkdir(dir, 0777);
+    for (int s = 0; s < p->n_stage; s++) {
+        StWriter w;
+        stw_init(&w);
+        const PpStage *st = p->stage[s];
+        for (int k = 0; k < st->n_param; k++)
+            if (st->param[k].use != PP_TRANSMIT)
+                stw_declare(&w, st->param[k].t.name, PP_F32, 1, st->param[k].t.dim);
+        snprintf(path, sizeof path, "%s/stage%d.safetensors", dir, s);
+        if (stw_begin(&w, path, err, sizeof err))
+            exit(3);
+        for (int k = 0; k < st->n_param; k++)
+            if (st->param[k].use != PP_TRANSMIT)
+                stw_write(&w, par[st->param[k].param], D * 4);
+        if (stw_end(&w, 0, err, sizeof err))
+            exit(3);
+    }
+}
+
+/* The whole model and its gradients over all rows, in double. */
+static double reference(int stages, double g[4][D], double y[N * D], double p[4][D]) {
+    double loss = 0;
+    memset(g, 0, sizeof(double) * 4 * D);
+    for (int i = 0; i < N * D; i++) {
+        int d = i % D;
+        double a = p[0][d], w = p[1][d], b = p[2][d], c = stages == 4 ? p[3][d] : 1, X = (double)x[i];
+        double h0 = X * a * w, h1 = h0 * h0 * b, h2 = stages == 4 ? h1 * h1 * c : h1, e;
+        y[i] = h2 * w + X + a;
+        e = y[i] - (double)target[d * N + i / D];
+        loss += e * e / (N * D);
+        double dy = 2 * e / (N * D), dh2 = dy * w, dh1 = stages == 4 ? dh2 * 2 * h1 * c : dh2, dh0 = dh1 * 2 * h0 * b;
+        if (stages == 4)
+            g[3][d] += dh2 * h1 * h1;
+        g[2][d] += dh1 * h0 * h0;
+        g[1][d] += dy * h2 + dh0 * X * a;
+        g[0][d] += dh0 * X * w + dy;
+    }
+    return loss;
+}
+
+/* Runs the command in a child (a failure may end it), its words in OUT and ERR; its exit status. */
+static int command(const PpPlan *p, ...) {
+    char *argv[64] = {0};
+    int n = 0;
+    static char words[64][500];
+    va_list ap;
+    va_start(ap, p);
+    const char *fixed[] = {"pipeline"};
+    for (unsigned i = 0; i < 1; i++)
+        snprintf(words[n++], sizeof words[0], "%s", fixed[i]);
+    for (const char *s; (s = va_arg(ap, const char *)) != NULL;)
+        snprintf(words[n++], sizeof words[0], "%s", s);
+    va_end(ap);
+    for (int i = 0; i < n; i++)
+        argv[i] = words[i];
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        if (!freopen(at("out"), "w", stdout) || !freopen(at("err"), "w", stderr))
+            _exit(99);
+        alarm(20);
+        int s = pp_main(n, argv, p);
+        fflush(stdout);
+        exit(s);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static char *slurp(const char *path) {
+    static char text[20000];
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    text[n] = 0;
+    if (f)
+        fclose(f);
+    return text;
+}
+
+static double field(const char *json, const char *key) {
+    const char *p = strstr(json, key);
+    return p ? strtod(p + strlen(key) + 2, NULL) : (double)NAN;
+}
+
+/* Gradients as dumped: file of the stage, name; NULL if not there. */
+static const float *tensor(StFile *f, const char *dir, int stage, const char *name) {
+    char err[ST_ERR], path[500];
+    snprintf(path, sizeof path, "%s/stage%d.safetensors", dir, stage);
+    if (st_open(f, path, err, sizeof err))
+        return NULL;
+    const StTensor *t = st_find(f, name);
+    return t ? (const float *)(const void *)t->data : NULL;
+}
+
+static int near_all(const float *a, const double *b, int n) {
+    for (int i = 0; i < n; i++)
+        if (!a || !(fabs((double)a[i] - b[i]) < 2e-5 * (1 + fabs(b[i]))))
+            return 0;
+    return 1;
+}
+
+static void schedules(int which) {
+    static const struct { const char *schedule, *ranks; int stages; } run[] = {
+        {"gpipe", "3", 3}, {"1f1b", "3", 3}, {"gpipe", "1", 3}, {"zb-h1", "3", 3}, {"gpipe", "4", 4}, {"1f1b", "4", 4},
+        {"interleaved1f1b", "2", 4}, {"loopedbfs", "2", 4}, {"interleavedzerobubble", "2", 4}, {"zbvzerobubble", "2", 4},
+        {"dualpipev", "2", 4}, {"zb-h2", "4", 4},
+    };
+    const PpPlan *p = &plans[which];
+    static const char *const names[] = {"a", "w", "b", "c"};
+    static const int home[] = {0, 0, 1, 2};
+    double g[4][D], y[N * D], pd[4][D];
+    float first[4][D], first_y[N * D];
+    int have = 0;
+    for (int i = 0; i < 4 * D; i++)
+        pd[i / D][i % D] = (double)par[i / D][i % D];
+    double loss = reference(p->n_stage, g, y, pd), norm = 0;
+    for (int i = 0; i < p->n_stage * D; i++)
+        norm += g[i / D][i % D] * g[i / D][i % D];
+    write_params(p, at("params"));
+    for (unsigned k = 0; k < sizeof run / sizeof *run; k++) {
+        if (run[k].stages != p->n_stage)
+            continue;
+        char data_x[500], data_t[500], out[500];
+        snprintf(data_x, sizeof data_x, "x=%s", at("x.npy"));
+        snprintf(data_t, sizeof data_t, "target=%s", at("t.npy"));
+        snprintf(out, sizeof out, "y=%s", at("y.npy"));
+        int s = command(p, "train", "--data", data_x, "--data", data_t, "--ranks", run[k].ranks, "--schedule", run[k].schedule, "--params", at("params"),
+                        "--microbatches", "6", "--dump-grads", at("grads"), "--log-json", at("log"), "--lr", "0", "--output", out, NULL);
+        int good = s == 0, same = 1;
+        for (int j = 0; j < p->n_stage && good; j++) {
+            StFile f = {0};
+            const float *got = tensor(&f, at("grads"), home[j], names[j]);
+            good &= near_all(got, g[j], D);
+            if (good && !have)
+                memcpy(first[j], got, D * 4);
+            same &= good && !memcmp(first[j], got, D * 4);
+            st_close(&f);
+            if (j == 1) {
+                const float *copy = tensor(&f, at("grads"), p->n_stage - 1, "w");
+                good &= which % 2 ? copy && near_all(copy, g[1], D) : !copy;
+                same &= !copy || !memcmp(copy, first[1], D * 4);
+                st_close(&f);
+            }
+        }
+        const char *log = slurp(at("log"));
+        good &= fabs(field(log, "\"loss\"") - loss) < 1e-5 * loss && fabs(field(log, "\"grad_norm\"") - sqrt(norm)) < 1e-5 * sqrt(norm);
+        NpyFile f = {0};
+        char err[ST_ERR];
+        good &= !npy_open(&f, at("y.npy"), err, sizeof err) && f.dim[0] == N && near_all((const float *)(const void *)f.data, y, N * D);
+        if (good && !have)
+            memcpy(first_y, f.data, sizeof first_y);
+        same &= good && !memcmp(first_y, f.data, sizeof first_y);
+        npy_close(&f);
+        have |= good;
+        int looped = !strcmp(run[k].schedule, "loopedbfs");     /* its backward visits microbatches in another order */
+        ok(good && (same || looped), "%s on %s ranks, %d stages, %s", run[k].schedule, run[k].ranks, p->n_stage, which % 2 ? "replicate" : "transmit");
+        if (!good)
+            printf("# exit %d: %s", s, slurp(at("err")));
+    }
+}
+
+static void training(void) {
+    const PpPlan *p = &plans[1];
+    char data_x[500], data_t[500], out[500], want[64];
+    snprintf(data_x, sizeof data_x, "x=%s", at("x.npy"));
+    snprintf(data_t, sizeof data_t, "target=%s", at("t.npy"));
+    snprintf(out, sizeof out, "y=%s", at("y.npy"));
+    write_params(p, at("params"));
+    /* AdamW by the book, in double */
+    double pd[4][D], m[3][D] = {{0}}, v[3][D] = {{0}}, g[4][D], y[N * D], loss = 0;
+    for (int i = 0; i < 4 * D; i++)
+        pd[i / D][i % D] = (double)par[i / D][i % D];
+    for (int t = 1; t <= 5; t++) {
+        loss = reference(3, g, y, pd);
+        double norm = 0;
+        for (int i = 0; i < 3 * D; i++)
+            norm += g[i / D][i % D] * g[i / D][i % D];
+        double clip = 0.5 / (sqrt(norm) + 1e-6);
+        for (int i = 0; i < 3 * D; i++) {
+            double *q = &pd[i / D][i % D], *mi = &m[i / D][i % D], *vi = &v[i / D][i % D], gi = g[i / D][i % D] * (clip < 1 ? clip : 1);
+            *q *= 1 - 0.02 * 0.01;
+            *mi = 0.9 * *mi + 0.1 * gi;
+            *vi = 0.999 * *vi + 0.001 * gi * gi;
+            *q -= 0.02 / (1 - pow(0.9, t)) * *mi / (sqrt(*vi) / sqrt(1 - pow(0.999, t)) + 1e-8);
+        }
+    }
+    int s = command(p, "train", "--data", data_x, "--data", data_t, "--params", at("params"), "--optimizer", "adamw", "--lr", "0.02", "--clip-norm", "0.5",
+                    "--steps", "5", "--checkpoint", at("ckpt"), NULL);
+    char *text = slurp(at("out"));
+    snprintf(want, sizeof want, "step 5 loss %.4f", loss);
+    ok(s == 0 && strstr(text, want) && strstr(text, "rank 0 memory: "), "five steps of adamw with clipping: loss %.4f", loss);
+    if (!strstr(text, want))
+        printf("# exit %d: %s", s, text);
+    StFile f0 = {0}, f2 = {0}, fo = {0};
+    const float *a = tensor(&f0, at("ckpt/step_5"), 0, "a"), *w2 = tensor(&f2, at("ckpt/step_5"), 2, "w");
+    const float *w0 = a ? (const float *)(const void *)st_find(&f0, "w")->data : NULL;
+    ok(near_all(a, pd[0], D) && near_all(w0, pd[1], D) && w2 && !memcmp(w0, w2, D * 4), "the checkpoint holds them, replicas bit-identical");
+    char err[ST_ERR];
+    ok(!st_open(&fo, at("ckpt/step_5/stage0.optimizer.safetensors"), err, sizeof err) && st_find(&fo, "optimizer/exp_avg/a"), "and the optimizer's state");
+    char crc[16];
+    if (a)
+        snprintf(crc, sizeof crc, "%08x", st_crc32(0, a, D * 4));
+    const char *manifest = slurp(at("ckpt/step_5/manifest.json"));
+    ok(a && strstr(manifest, crc) && strstr(manifest, "\"step\": 5") && access(at("ckpt/step_5.tmp"), F_OK) != 0, "its manifest has the tensors' CRC; nothing temporary is left");
+    st_close(&f0), st_close(&f2), st_close(&fo);
+    double final = reference(3, g, y, pd);
+    s = command(p, "eval", "--data", data_x, "--data", data_t, "--params", at("ckpt/step_5"), "--ranks", "2", "--schedule", "gpipe", "--log-json", at("log"), NULL);
+    ok(s == 0 && fabs(field(slurp(at("log")), "\"loss\"") - final) < 1e-5 * final, "eval from the checkpoint");
+    s = command(p, "infer", "--data", data_x, "--params", at("ckpt/step_5"), "--output", out, "--batch", "5", NULL);
+    NpyFile f = {0};
+    ok(s == 0 && !npy_open(&f, at("y.npy"), err, sizeof err) && f.dim[0] == 20 && near_all((const float *)(const void *)f.data, y, 20 * D), "infer needs no target; rows of all steps in order");
+    npy_close(&f);
+}
+
+static void refusals(void) {
+    static const struct { const char *what, *args[8]; int status; const char *says; } bad[] = {
+        {"an unknown option", {"train", "--mikrobatches", "3"}, 2, "did you mean '--microbatches'?"},
+        {"a missing input", {"train", "--data", "x=@x.npy"}, 1, "input 'target' is missing"},
+        {"an input the model lacks", {"train", "--data", "xx=@x.npy"}, 1, "did you mean 'x'?"},
+        {"a wrong shape", {"train", "--data", "x=@t.npy"}, 1, "shape [3, 22], the model wants [rows, 3]"},
+        {"a wrong dtype", {"train", "--data", "x=@i.npy"}, 1, "int64, the model wants float32"},
+        {"too few rows", {"train", "--data", "x=@x.npy", "--data", "target=@t.npy", "--batch", "23"}, 1, "too few rows"},
+        {"too large microbatches", {"train", "--data", "x=@x.npy", "--data", "target=@t.npy", "--microbatches", "5"}, 1, "give --microbatches 6 or more"},
+        {"too many ranks", {"train", "--data", "x=@x.npy", "--data", "target=@t.npy", "--ranks", "9"}, 1, "9 ranks are more"},
+        {"a schedule that is none", {"train", "--data", "x=@x.npy", "--data", "target=@t.npy", "--schedule", "gpip"}, -1, "gpip"},
+        {"a file that is none", {"train", "--data", "x=@nothing.npy"}, 3, "No such file"},
+    };
+    for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char arg[8][500] = {{0}};
+        for (int k = 0; k < 8 && bad[i].args[k]; k++) {
+            const char *from = strchr(bad[i].args[k], '@');
+            if (from)
+                snprintf(arg[k], sizeof arg[k], "%.*s%s", (int)(from - bad[i].args[k]), bad[i].args[k], at(from + 1));
+            else
+                snprintf(arg[k], sizeof arg[k], "%s", bad[i].args[k]);
+        }
+#define ARG(k) (arg[k][0] ? arg[k] : NULL)
+        int s = command(&plans[0], arg[0], ARG(1), ARG(2), ARG(3), ARG(4), ARG(5), ARG(6), ARG(7), NULL);
+        const char *text = slurp(at("err"));
+        const char *end = strchr(text, '\n');
+        ok((bad[i].status < 0 ? s != 0 : s == bad[i].status) && strstr(text, bad[i].says) && end && !end[1], "%s: refused in one line", bad[i].what);
+        if (!strstr(text, bad[i].says))
+            printf("# %d %s", s, text);
+    }
+}
+
+int main(void) {
+    char err[ST_ERR], temporary[] = "/tmp/test_runtime.XXXXXX";
+    if (!mkdtemp(temporary))
+        return 3;
+    snprintf(folder, sizeof folder, "%s", temporary);
+    uint32_t state = 7;
+    float *all[] = {x, target, par[0]};
+    int count[] = {N * D, N * D, 4 * D};
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < count[k]; i++) {
+            state = state * 1664525u + 1013904223u;
+            all[k][i] = (float)(state >> 8) / 16777216.0f + 0.25f;
+        }
+    int64_t ints[N * D] = {0};
+    npy_write(at("x.npy"), PP_F32, 2, (int64_t[]){N, D}, x, err, sizeof err);
+    npy_write(at("t.npy"), PP_F32, 2, (int64_t[]){D, N}, target, err, sizeof err);
+    npy_write(at("i.npy"), PP_I64, 2, (int64_t[]){N, D}, ints, err, sizeof err);
+    for (int k = 0; k < 4; k++)
+        schedules(k);
+    training();
+    refusals();
+    char remove[300];
+    snprintf(remove, sizeof remove, "rm -r %s", folder);
+    if (system(remove))
+        printf("# left behind: %s\n", folder);
+    printf("1..%d\n", number);
+    return failed;
+}
