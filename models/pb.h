@@ -19,7 +19,8 @@ static inline void put(Buf *b, const void *p, size_t n)
         if (!b->at)
             exit(3);
     }
-    memcpy(b->at + b->n, p, n);
+    if (n)
+        memcpy(b->at + b->n, p, n);
     b->n += n;
 }
 

@@ -1,0 +1,276 @@
+/*
+ * test_scope.c - where a module begins (scope.c, meta.c), and which initializers are parameters under which names
+ * (param.c, param_fx.c): small models in the manner of each exporter, written here.
+ */
+#include <fcntl.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../frontend/read.h"
+#include "../models/pb.h"
+#include "tap.h"
+
+static Arena *arena;
+static char file[64];
+
+/* ---- names alone ---- */
+
+static void test_own(void)
+{
+    static const struct { const char *name, *list, *scope; uint32_t call; } one[] = {
+        {"/model/layers.0/self_attn/q_proj/MatMul", NULL, "model.layers.0.self_attn.q_proj", 0},
+        {"/layers.1/mlp/mlp.0/MatMul", NULL, "layers.1.mlp.0", 0},
+        {"/features/features.0/features.0.1/Relu", NULL, "features.0.1", 0},
+        {"/layer1/layer1.10/conv1/Conv", NULL, "layer1.10.conv1", 0},
+        {"/Add", NULL, "", 0},
+        {"StatefulPartitionedCall/model/block_1/dense/MatMul", NULL, "model.block_1.dense", 0},
+        {"node_MatMul_12", "['', 'blocks.2', 'blocks.2.mlp', 'blocks.2.mlp.fc1', 'linear_8']", "blocks.2.mlp.fc1", 0},
+        {"node_add", "['', 'add']", "", 0},
+        {"node_relu", "['', 'blk@1', 'blk@1.act', 'relu_1']", "blk.act", 1},
+        {"node_odd", "['', \"it's\", 'x']", "it's", 0},
+    };
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        uint32_t call;
+        const char *s = scope_own(arena, one[i].name, NULL, one[i].list, &call);
+        ok(s && !strcmp(s, one[i].scope) && call == one[i].call, "%s %s is in '%s'", one[i].name,
+           one[i].list ? one[i].list : "", one[i].scope);
+    }
+    uint32_t call;
+    ok(!scope_own(arena, "Constant_28", "onnx::Unsqueeze_55", NULL, &call), "Constant_28 has no scope");
+    const char *s = scope_own(arena, "", "/a/b/Relu_output_0", NULL, &call);
+    ok(s && !strcmp(s, "a.b"), "a node without a name: its value's");
+}
+
+static void test_meta(void)
+{
+    FxNode fx;
+    ok(meta_fx(arena, "%addmm : [num_users=1] = call_function[target=torch.ops.aten.addmm.default](args = "
+                      "(%p_b, %view_1, [1, %p_w]), kwargs = {beta: 2, out: %p_o})", &fx), "an fx node is read");
+    ok(!strcmp(fx.name, "addmm") && !strcmp(fx.target, "aten.addmm.default"), "its name and its operator");
+    ok(fx.n == 4 && !strcmp(fx.arg[0].name, "p_b") && fx.arg[0].position == 0 && !strcmp(fx.arg[2].name, "p_w")
+       && fx.arg[2].position == 2 && fx.arg[3].position == -1, "its arguments and where they stand");
+    ok(fx.scaled, "a beta is noticed");
+    static const char *const junk[] = {"", "%", "%x", "args = (", "%x target=args = (", "%x target=a args = ('", "%a target=b args = (%"};
+    for (size_t i = 0; i < sizeof junk / sizeof *junk; i++)
+        meta_fx(arena, junk[i], &fx);
+    Signature sig;
+    ok(meta_signature(arena, "\n# inputs\np_l_w: PARAMETER target='l.w'\nb_m: BUFFER target='m' persistent=True\nx: USER_INPUT\n"
+                             "\n# outputs\nlinear: USER_OUTPUT\n", &sig) && sig.n == 2, "a signature is read");
+    ok(sig.n == 2 && sig.entry[0].kind == SIG_PARAMETER && !strcmp(sig.entry[0].target, "l.w")
+       && sig.entry[1].kind == SIG_BUFFER && strmap_get(&sig.by_arg, "b_m") == 1, "parameters and buffers");
+}
+
+/* ---- models ---- */
+
+typedef struct { Buf graph; int initializers; } M;
+
+static void initializer(M *m, const char *name, int rows, int cols, float first)
+{
+    Buf t = {0};
+    float data[64];
+    int n = rows * (cols ? cols : 1);
+    for (int i = 0; i < n; i++)
+        data[i] = first == 0 ? 0 : first + (float)i;
+    put_int(&t, 1, rows);
+    if (cols)
+        put_int(&t, 1, cols);
+    put_int(&t, 2, 1);
+    put_string(&t, 8, name);
+    put_bytes(&t, 9, data, (size_t)n * 4);
+    put_message(&m->graph, 5, &t);
+}
+
+/* Inputs separated by spaces; scopes and fx may be NULL. */
+static void node(M *m, const char *op, const char *name, const char *in, const char *out, const char *scopes, const char *fx)
+{
+    Buf n = {0}, e = {0};
+    char copy[256], *save = NULL;
+    snprintf(copy, sizeof copy, "%s", in);
+    for (char *p = strtok_r(copy, " ", &save); p; p = strtok_r(NULL, " ", &save))
+        put_string(&n, 1, p);
+    put_string(&n, 2, out);
+    put_string(&n, 3, name);
+    put_string(&n, 4, op);
+    const char *const entry[2][2] = {{"pkg.torch.onnx.name_scopes", scopes}, {"pkg.torch.onnx.fx_node", fx}};
+    for (int i = 0; i < 2; i++)
+        if (entry[i][1]) {
+            put_string(&e, 1, entry[i][0]);
+            put_string(&e, 2, entry[i][1]);
+            put_message(&n, 9, &e);
+        }
+    put_message(&m->graph, 1, &n);
+}
+
+static void info(M *m, int field, const char *name, int rows, int cols)
+{
+    Buf v = {0}, type = {0}, tensor = {0}, shape = {0}, d = {0};
+    put_int(&d, 1, rows);
+    put_message(&shape, 1, &d);
+    put_int(&d, 1, cols);
+    put_message(&shape, 1, &d);
+    put_int(&tensor, 1, 1);
+    put_message(&tensor, 2, &shape);
+    put_message(&type, 1, &tensor);
+    put_string(&v, 1, name);
+    put_message(&v, 2, &type);
+    put_message(&m->graph, field, &v);
+}
+
+typedef struct { Graph *g; ImportOptions opt; } Load;
+
+static void load(void *arg)
+{
+    Load *l = arg;
+    const char *path = file;
+    l->g = import_models(arena, 1, &path, &l->opt);
+}
+
+static Graph *import(M *m, const char *signature, const ImportOptions *opt)
+{
+    Buf b = {0}, e = {0};
+    info(m, 11, "x", 2, 4);
+    info(m, 12, "y", 2, 4);
+    if (signature) {
+        put_string(&e, 1, "pkg.torch.export.ExportedProgram.graph_signature");
+        put_string(&e, 2, signature);
+        put_message(&m->graph, 16, &e);
+    }
+    put_string(&b, 2, "pytorch");
+    put_message(&b, 7, &m->graph);
+    put_int(&e, 2, 17);
+    put_message(&b, 8, &e);
+    FILE *f = fopen(file, "wb");
+    if (!f || fwrite(b.at, 1, b.n, f) != b.n || fclose(f))
+        perror(file);
+    free(b.at);
+    *m = (M){0};
+    Load l = {.opt = opt ? *opt : (ImportOptions){.training = true}};
+    l.opt.limits = limits_default();
+    int save = dup(STDERR_FILENO), null = open("/dev/null", O_WRONLY);
+    dup2(null, STDERR_FILENO);
+    int code = diag_run(load, &l);
+    dup2(save, STDERR_FILENO);
+    close(save);
+    close(null);
+    return code == 0 ? l.g : NULL;
+}
+
+static const Param *param(const Graph *g, const char *name)
+{
+    for (uint32_t i = 0; g && i < g->param.n; i++)
+        if (!strcmp(g->param.at[i].name, name))
+            return &g->param.at[i];
+    return NULL;
+}
+
+static float first_of(const Param *p, int index)
+{
+    float data[64];
+    param_bytes(p, data);
+    return data[index];
+}
+
+static const Origin *origin(const Graph *g, const char *name)
+{
+    for (uint32_t i = 0; g && i < g->origin.n; i++)
+        if (!strcmp(g->origin.at[i].name, name))
+            return &g->origin.at[i];
+    return NULL;
+}
+
+/* A folded TorchScript export: renamed transposed weights, an untied copy, a second call. */
+static void test_torchscript(void)
+{
+    M m = {0};
+    initializer(&m, "onnx::MatMul_11", 4, 4, 1);
+    initializer(&m, "enc.q.bias", 4, 0, 100);
+    initializer(&m, "ln.weight", 4, 0, 7);
+    node(&m, "MatMul", "/enc/q/MatMul", "x onnx::MatMul_11", "/enc/q/MatMul_output_0", NULL, NULL);
+    node(&m, "Add", "/enc/q/Add", "enc.q.bias /enc/q/MatMul_output_0", "/enc/q/Add_output_0", NULL, NULL);
+    node(&m, "Relu", "/enc/act/Relu", "/enc/q/Add_output_0", "r0", NULL, NULL);
+    node(&m, "MatMul", "/enc/q_1/MatMul", "r0 onnx::MatMul_11", "m1", NULL, NULL);
+    node(&m, "Relu", "/enc/act_1/Relu", "m1", "r1", NULL, NULL);
+    node(&m, "Identity", "Identity_5", "ln.weight", "ln2.weight", NULL, NULL);
+    node(&m, "Mul", "/ln/Mul", "r1 ln.weight", "a", NULL, NULL);
+    node(&m, "Mul", "/ln2/Mul", "a ln2.weight", "b", NULL, NULL);
+    node(&m, "Neg", "stray", "b", "y", NULL, NULL);
+    Graph *g = import(&m, NULL, NULL);
+    const Param *w = param(g, "enc.q.weight"), *a = param(g, "ln.weight"), *b = param(g, "ln2.weight");
+    ok(w && w->transposed && w->trainable && !strcmp(w->initializer, "onnx::MatMul_11"),
+       "a folded weight has its name again, from scope and slot");
+    ok(w && first_of(w, 1) == 5, "its bytes are PyTorch's: [out, in]");
+    ok(g && g->param.n == 4, "one weight for two calls, a bias, two scales");
+    ok(a && b && a->value != b->value && first_of(b, 0) == 7, "equal parameters behind an Identity are two");
+    const Origin *act = origin(g, "/enc/act_1/Relu");
+    ok(act && !strcmp(act->scope, "enc.act") && act->call == 1, "act_1 is the second call of act");
+    const Origin *stray = origin(g, "stray");
+    ok(stray && !strcmp(stray->scope, "ln2"), "a node without a scope is where its operand comes from");
+}
+
+static const char *fx(const char *suffix, const char *args)
+{
+    return arena_printf(arena, "%%linear%s : [num_users=1] = call_function[target=torch.ops.aten.linear.default]"
+                               "(args = (%%x, %s), kwargs = {})", suffix, args);
+}
+
+/* An optimized dynamo export: merged, transposed, tied, a bias dropped. */
+static void test_dynamo(void)
+{
+    const char *signature = "\n# inputs\np_a_weight: PARAMETER target='a.weight'\np_a_bias: PARAMETER target='a.bias'\n"
+        "p_b_weight: PARAMETER target='b.weight'\np_t_weight: PARAMETER target='t.weight'\np_d_weight: PARAMETER target='d.weight'\n"
+        "p_gone: PARAMETER target='gone'\nb_mask: BUFFER target='mask'\nx: USER_INPUT\n# outputs\n";
+    M m = {0};
+    initializer(&m, "val_0", 4, 4, 1);
+    initializer(&m, "mask", 4, 0, 3);
+    node(&m, "MatMul", "node_1", "x val_0", "v1", "['', 'a', 'linear']", fx("", "%p_a_weight, %p_a_bias"));
+    node(&m, "MatMul", "node_2", "v1 val_0", "v2", "['', 'b', 'linear_1']", fx("_1", "%p_b_weight"));
+    node(&m, "MatMul", "node_3", "v2 val_0", "v3", "['', 'd', 'linear_2']", fx("_2", "%p_d_weight"));
+    node(&m, "MatMul", "node_4", "v3 val_0", "v4", "['', 't', 'linear_3']", fx("_3", "%p_d_weight"));
+    node(&m, "Mul", "node_5", "v4 mask", "y", "['', 'mul']", NULL);
+    Graph *g = import(&m, signature, NULL);
+    const Param *a = param(g, "a.weight"), *b = param(g, "b.weight"), *bias = param(g, "a.bias");
+    ok(a && b && a->value != b->value && a->bytes.at == b->bytes.at, "merged weights are two parameters over the same bytes");
+    ok(a && a->transposed && first_of(a, 1) == 5, "transposed to PyTorch's layout");
+    ok(bias && !bias->bytes.at && bias->shape.rank == 1 && bias->shape.d[0] == 4 && first_of(bias, 3) == 0,
+       "the dropped bias is back, all zeros");
+    ok(param(g, "t.weight") && !param(g, "d.weight"), "a true tie is one parameter, under the first of its names");
+    ok(g && g->param.n == 4 && !param(g, "mask") && !param(g, "gone"), "buffers are constants, what is folded away is lost");
+    const Value *v1 = NULL;
+    if (g && strmap_get(&g->by_name, "v1") != NONE)
+        v1 = val(g, strmap_get(&g->by_name, "v1"));
+    ok(v1 && v1->kind == V_NODE && g->node.at[v1->node].op == OP_Add, "and it is added to its node's result");
+}
+
+static void test_options(void)
+{
+    M m = {0};
+    initializer(&m, "a.weight", 4, 4, 1);
+    initializer(&m, "inv_freq", 4, 0, 1);
+    node(&m, "MatMul", "/a/MatMul", "x a.weight", "v", NULL, NULL);
+    node(&m, "Mul", "/Mul", "v inv_freq", "y", NULL, NULL);
+    ImportOptions opt = {.training = true};
+    vec_push(arena, &opt.freeze, "a.*");
+    vec_push(arena, &opt.train, "inv_*");
+    Graph *g = import(&m, NULL, &opt);
+    ok(param(g, "a.weight") && !param(g, "a.weight")->trainable, "--freeze keeps a parameter as it is");
+    ok(param(g, "inv_freq") && param(g, "inv_freq")->trainable, "--train makes one of a buffer");
+}
+
+int main(void)
+{
+    arena = arena_new();
+    snprintf(file, sizeof file, "/tmp/test_scope.XXXXXX");
+    int fd = mkstemp(file);
+    if (fd < 0)
+        return 3;
+    close(fd);
+    test_own();
+    test_meta();
+    test_torchscript();
+    test_dynamo();
+    test_options();
+    remove(file);
+    arena_free(arena);
+    return tap_done();
+}
