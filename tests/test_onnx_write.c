@@ -82,7 +82,7 @@ static void compare(Check *c, const char *name, const Tensor *got, const Tensor 
     }
     if (!fits) {
         printf("# %s: %s is not there or of another type\n", c->name, name);
-        c->worst = INFINITY;
+        c->worst = HUGE_VAL;
     }
     c->compared++;
 }
