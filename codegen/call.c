@@ -1,0 +1,293 @@
+/*
+ * call.c - library calls: matrix products and convolutions.  In: a node and the views of its operands.  Out: one call in
+ * the function.
+ *
+ * A product reads any operand of which one inner stride is 1; leading dimensions that the other operand does not have
+ * are folded into the rows; what remains is a batch.  A convolution reads row-major tensors.
+ */
+#include "cg.h"
+
+/* ---- matrix products ------------------------------------------------------------------------------- */
+
+/* The last two dims of an operand as the library wants them. */
+typedef struct { bool ok, trans; Lin ld; } Side;
+
+static int64_t probe(const Func *f, Lin x) { return lin_at(x, f->g->batch > 1 ? f->g->batch : 1009); }
+
+static Side side(const Func *f, const Ref *r)
+{
+    Side s = {0};
+    int m = r->rank - 2, n = r->rank - 1;
+    bool one_row = lin_is(r->ext[m], 1), one_column = lin_is(r->ext[n], 1);
+    Lin sm = r->stride[m], sn = r->stride[n];
+    if (one_row || one_column) {                        /* a vector: its one stride may play either part */
+        Lin stride = one_row ? sn : sm;
+        if (one_row && one_column)
+            return (Side){true, false, lin(1)};
+        bool unit = lin_is(stride, 1);
+        s.trans = one_row ? !unit : unit;               /* [1, n] by columns of one; [m, 1] as a row */
+        s.ld = unit ? (one_row ? r->ext[n] : r->ext[m]) : stride;
+        s.ok = probe(f, stride) > 0;
+        return s;
+    }
+    s.trans = !lin_is(sn, 1);
+    s.ld = s.trans ? sn : sm;
+    s.ok = lin_is(s.trans ? sm : sn, 1) && probe(f, s.ld) >= probe(f, s.trans ? r->ext[m] : r->ext[n]);
+    return s;
+}
+
+static bool library_type(Dtype t) { return t == DT_F32 || t == DT_F64; }
+
+typedef struct {
+    const char *ptr;
+    Lin off, row, col, batch[MAX_RANK];
+} Matrix;
+
+static void matrix(const Ref *r, int rank, Matrix *x)
+{
+    x->off = r->off;
+    x->row = r->stride[r->rank - 2];
+    x->col = r->stride[r->rank - 1];
+    for (int d = 0; d < rank - 2; d++) {
+        int own = d - (rank - r->rank);
+        x->batch[d] = own >= 0 && !lin_is(r->ext[own], 1) ? r->stride[own] : lin(0);
+    }
+}
+
+static bool chained(Lin outer, Lin inner, Lin ext)
+{
+    Lin z;
+    return lin_mul(inner, ext, &z) && lin_eq(outer, z);
+}
+
+typedef struct { Matrix a, b, c; Lin m, n, k; int nb; Lin count[MAX_RANK]; } Product;
+
+static void drop_batch(Product *p, int d)
+{
+    for (int e = d; e + 1 < p->nb; e++) {
+        p->count[e] = p->count[e + 1];
+        p->a.batch[e] = p->a.batch[e + 1];
+        p->b.batch[e] = p->b.batch[e + 1];
+        p->c.batch[e] = p->c.batch[e + 1];
+    }
+    p->nb--;
+}
+
+static Side stored(const Func *f, const Matrix *x, Lin rows, Lin cols);
+
+/* One row (or column) a batch: the batch itself counts the rows. */
+static bool fold_vector(const Func *f, Product *p, int d)
+{
+    Matrix a = p->a, b = p->b, c = p->c;
+    if (lin_is(p->m, 1) && lin_is(b.batch[d], 0)) {
+        a.row = a.batch[d];
+        c.row = c.batch[d];
+        if (!stored(f, &a, p->count[d], p->k).ok || !stored(f, &c, p->count[d], p->n).ok)
+            return false;
+        p->a = a;
+        p->c = c;
+        p->m = p->count[d];
+        return true;
+    }
+    if (lin_is(p->n, 1) && lin_is(a.batch[d], 0)) {
+        b.col = b.batch[d];
+        c.col = c.batch[d];
+        if (!stored(f, &b, p->k, p->count[d]).ok || !stored(f, &c, p->m, p->count[d]).ok)
+            return false;
+        p->b = b;
+        p->c = c;
+        p->n = p->count[d];
+        return true;
+    }
+    return false;
+}
+
+/* Folds batch dimensions into rows or columns and into one another. */
+static void fold(const Func *f, Product *p)
+{
+    for (int d = p->nb - 1; d >= 0; d--)
+        if (lin_is(p->count[d], 1))
+            drop_batch(p, d);
+    while (p->nb > 0) {
+        int d = p->nb - 1;
+        Lin all;
+        if (lin_is(p->b.batch[d], 0) && chained(p->a.batch[d], p->a.row, p->m) && chained(p->c.batch[d], p->c.row, p->m) &&
+            lin_mul(p->m, p->count[d], &all))
+            p->m = all;
+        else if (lin_is(p->a.batch[d], 0) && chained(p->b.batch[d], p->b.col, p->n) &&
+                 chained(p->c.batch[d], p->c.col, p->n) && lin_mul(p->n, p->count[d], &all))
+            p->n = all;
+        else if (!fold_vector(f, p, d))
+            break;
+        p->nb--;
+    }
+    for (int d = p->nb - 2; d >= 0; d--) {
+        Lin all, n = p->count[d + 1];
+        if (chained(p->a.batch[d], p->a.batch[d + 1], n) && chained(p->b.batch[d], p->b.batch[d + 1], n) &&
+            chained(p->c.batch[d], p->c.batch[d + 1], n) && lin_mul(p->count[d], n, &all)) {
+            p->count[d + 1] = all;
+            drop_batch(p, d);
+        }
+    }
+}
+
+static const char *list(Arena *a, const Lin *x, int n)
+{
+    const char *s = "(const int64_t[]){";
+    for (int i = 0; i < n; i++)
+        s = arena_printf(a, "%s%s%s", s, i ? ", " : "", lin_text(a, x[i]));
+    return arena_printf(a, "%s}", s);
+}
+
+static Matrix turned(Matrix x)
+{
+    Lin t = x.row;
+    x.row = x.col;
+    x.col = t;
+    return x;
+}
+
+/* How op(X) [rows x cols] is stored. */
+static Side stored(const Func *f, const Matrix *x, Lin rows, Lin cols)
+{
+    Ref r = {.rank = 2, .ext = {rows, cols}, .stride = {x->row, x->col}};
+    return side(f, &r);
+}
+
+static void print_matmul(Func *f, const Node *n, Text *t)
+{
+    Dtype type = val(f->g, n->out[0])->dtype;
+    Ref ra = *cg_ref(f, n->in[0]), rb = *cg_ref(f, n->in[1]), rc = *cg_ref(f, n->out[0]);
+    Product p = {.m = rc.ext[rc.rank - 2], .n = rc.ext[rc.rank - 1], .k = ra.ext[ra.rank - 1], .nb = rc.rank - 2};
+    for (int d = 0; d < p.nb; d++)
+        p.count[d] = rc.ext[d];
+    matrix(&ra, rc.rank, &p.a);
+    matrix(&rb, rc.rank, &p.b);
+    matrix(&rc, rc.rank, &p.c);
+    p.a.ptr = cg_pointer(f, ra.buf, ra.off, false);
+    p.b.ptr = cg_pointer(f, rb.buf, rb.off, false);
+    p.c.ptr = cg_pointer(f, rc.buf, rc.off, true);
+    fold(f, &p);
+    Side sc = stored(f, &p.c, p.m, p.n);
+    if (sc.trans) {                                     /* C' = B' A' */
+        Matrix a = p.a;
+        Lin m = p.m;
+        p.a = turned(p.b);
+        p.b = turned(a);
+        p.c = turned(p.c);
+        p.m = p.n;
+        p.n = m;
+        sc = stored(f, &p.c, p.m, p.n);
+    }
+    Side sa = stored(f, &p.a, p.m, p.k), sb = stored(f, &p.b, p.k, p.n);
+    INSIST(sa.ok && sb.ok && sc.ok && !sc.trans);
+    bool single = type == DT_F32;
+    const char *one = single ? "1.0f" : "1.0", *beta = f->acc.at[n->out[0]] ? one : single ? "0.0f" : "0.0";
+    const char *head = arena_printf(f->a, "%d, %d, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s", sa.trans, sb.trans,
+                                    lin_text(f->a, p.m), lin_text(f->a, p.n), lin_text(f->a, p.k), one, p.a.ptr,
+                                    lin_text(f->a, sa.ld), p.b.ptr, lin_text(f->a, sb.ld), beta, p.c.ptr, lin_text(f->a, sc.ld));
+    if (p.nb == 0) {
+        text_line(t, "pp_%sgemm(%s);", single ? "s" : "d", head);
+        return;
+    }
+    text_line(t, "pp_%sgemm_batched(%s, %d,", single ? "s" : "d", head, p.nb);
+    text_line(t, "    %s, %s, %s, %s);", list(f->a, p.count, p.nb), list(f->a, p.a.batch, p.nb), list(f->a, p.b.batch, p.nb),
+              list(f->a, p.c.batch, p.nb));
+}
+
+/* ---- convolutions --------------------------------------------------------------------------------------- */
+
+static bool is_conv(Op op) { return op == OP_Conv || op == OP_ConvTranspose || op == OP_ConvWeightGrad; }
+
+static const char *dims(Arena *a, const int64_t *d, int n)
+{
+    const char *s = "{";
+    for (int i = 0; i < n; i++)
+        s = arena_printf(a, "%s%s%lld", s, i ? ", " : "", (long long)d[i]);
+    return arena_printf(a, "%s}", s);
+}
+
+/* The direct convolution behind the node: its number among the primitives that open() makes. */
+static uint32_t conv_number(Func *f, const Node *n)
+{
+    StageGen *sg = f->sg;
+    const Attr *at = &n->attr;
+    bool turned_round = n->op == OP_ConvTranspose;
+    const Shape *x = &val(f->g, n->in[0])->shape;
+    const Shape *w = n->op == OP_ConvWeightGrad ? &val(f->g, n->out[0])->shape : &val(f->g, n->in[1])->shape;
+    const Shape *y = n->op == OP_ConvWeightGrad ? &val(f->g, n->in[1])->shape : &val(f->g, n->out[0])->shape;
+    const Shape *in = turned_round ? y : x, *out = turned_round ? x : y;
+    Dtype t = val(f->g, n->in[0])->dtype;
+    int64_t group = at->group > 0 ? at->group : 1;
+    const char *text = arena_printf(
+        f->a, "{.dtype = %s, .spatial = %d, .group = %lld, .c = %lld, .m = %lld, .in = %s, .out = %s,\n     .kernel = %s, "
+        ".stride = %s, .dilation = %s, .pad_begin = %s, .pad_end = %s}", t == DT_F32 ? "PP_F32" : "PP_F64", at->n,
+        (long long)group, (long long)in->d[1], (long long)out->d[1], dims(f->a, in->d + 2, at->n), dims(f->a, out->d + 2, at->n),
+        dims(f->a, w->d + 2, at->n), dims(f->a, at->a, at->n), dims(f->a, at->b, at->n), dims(f->a, at->c, at->n),
+        dims(f->a, at->c + at->n, at->n));
+    uint32_t *slot = strmap_at(&sg->conv_of, text);
+    if (*slot == NONE) {
+        *slot = sg->conv.n;
+        vec_push(f->a, &sg->conv, text);
+    }
+    return *slot;
+}
+
+static void print_conv(Func *f, const Node *n, Text *t)
+{
+    uint32_t i = conv_number(f, n);
+    const Ref *rx = cg_ref(f, n->in[0]), *rw = cg_ref(f, n->in[1]), *ry = cg_ref(f, n->out[0]);
+    const char *rows = lin_text(f->a, rx->ext[0]);
+    const char *x = cg_pointer(f, rx->buf, rx->off, false), *w = cg_pointer(f, rw->buf, rw->off, false);
+    const char *y = cg_pointer(f, ry->buf, ry->off, true);
+    if (n->op == OP_ConvWeightGrad)
+        text_line(t, "pp_conv_backward_weight(conv[%u], %s, %s, %s, %s, %d);", i, rows, x, w, y, f->acc.at[n->out[0]]);
+    else
+        text_line(t, "pp_conv_%s(conv[%u], %s, %s, %s, %s);", n->op == OP_Conv ? "forward" : "backward_data", i, rows, x, w, y);
+    f->uses_conv = true;
+}
+
+/* ---- what calls demand ------------------------------------------------------------------------------------ */
+
+bool cg_call_reads(const Func *f, const Node *n, uint32_t i, const Ref *r)
+{
+    if (n->op == OP_Concat)
+        return true;
+    if (n->op == OP_MatMul && library_type(val(f->g, n->in[i])->dtype))
+        return side(f, r).ok;
+    if ((n->op == OP_ScatterElements || n->op == OP_ScatterND) && i == 0 && cg_zeros(f->g, n->in[0]))
+        return true;                                    /* not read: the kernel clears */
+    return cg_is_dense(r);
+}
+
+bool cg_call_writes(const Func *f, const Node *n, uint32_t out, const Ref *r)
+{
+    (void)out;
+    if (n->op == OP_Concat)
+        return true;
+    if (n->op == OP_MatMul && library_type(val(f->g, n->out[0])->dtype))
+        return side(f, r).ok;
+    return cg_is_dense(r);
+}
+
+bool cg_call_adds(const Func *f, const Node *n)
+{
+    switch (n->op) {
+    case OP_MatMul: return library_type(val(f->g, n->out[0])->dtype);
+    case OP_ConvWeightGrad: return true;
+    case OP_ScatterElements:
+    case OP_ScatterND: return n->attr.mode == SCATTER_ADD && cg_zeros(f->g, n->in[0]);
+    default: return false;
+    }
+}
+
+void cg_print_call(Func *f, NodeId id, Text *t)
+{
+    const Node *n = &f->g->node.at[id];
+    if (n->op == OP_MatMul && library_type(val(f->g, n->out[0])->dtype))
+        print_matmul(f, n, t);
+    else if (is_conv(n->op))
+        print_conv(f, n, t);
+    else
+        cg_print_kernel(f, id, t);
+}

@@ -1,0 +1,210 @@
+/*
+ * cg.h - what the passes of codegen share: text, views, the program of one function of a stage.
+ *
+ * A Func is one of a stage's functions (forward, infer, backward, backward_input, backward_weight).  Its way:
+ * lower -> place (where values live) -> fuse (groups) -> build (nests and calls) -> memory (lifetimes, offsets) -> print.
+ */
+#ifndef PPSPLIT_CG_H
+#define PPSPLIT_CG_H
+
+#include "codegen.h"
+#include "nest.h"
+
+/* ---- emit.c: text ---------------------------------------------------------------------------- */
+
+struct Text { Arena *a; char *at; size_t n, cap; int indent; };
+void text_add(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);         /* as it is */
+void text_line(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);        /* indented, with a newline */
+const char *cg_comment(Arena *a, const char *s);        /* a model's string inside a comment: printable, no end of comment */
+const char *cg_string(Arena *a, const char *s);         /* a C string literal, quotes included */
+const char *cg_ctype(Dtype t);                          /* "float", "uint8_t" for bool */
+const char *cg_number(Arena *a, Dtype t, double f, int64_t i);
+const char *cg_node_text(const Graph *g, NodeId n);     /* "Softmax /h.0/attn/Softmax" for comments, escaped */
+
+/* ---- the function ---------------------------------------------------------------------------- */
+
+typedef enum {
+    BUF_PARAM, BUF_GRAD, BUF_CONST, BUF_STASH, BUF_SAVED, BUF_IN, BUF_OUT, BUF_DY, BUF_DX, BUF_WORK
+} BufClass;
+
+typedef struct {
+    BufClass cls;
+    uint32_t index;                 /* IN, OUT, DY, DX: which; PARAM, GRAD: position in stage.param; CONST: in StageGen.konst */
+    ValueId value;
+    Dtype type;
+    int64_t bytes;                  /* at full rows */
+    int64_t offset;                 /* in its block */
+    int first, last;                /* steps (WORK) */
+    bool used, written;
+    const char *name;               /* of the pointer in the function */
+} Buffer;
+
+/* Where element (i0, i1, ..) of a value stands: in buffer buf at off + sum of stride[d] * i_d.  ext: its dims. */
+typedef struct {
+    ValueId root;                   /* the value whose memory this is */
+    uint32_t buf;
+    int rank;
+    Lin off, ext[MAX_RANK], stride[MAX_RANK];
+} Ref;
+
+typedef enum { F_FORWARD, F_INFER, F_BACKWARD, F_INPUT, F_WEIGHT, F_COUNT } FuncKind;
+
+/* One piece of a group's dimension k that is dimension e of a node's space, times mult. */
+typedef struct { int k, e; Lin mult; } Piece;
+typedef struct { NodeId node; int np; Piece piece[NEST_DIMS]; bool copy; } Member;
+/* A value whose element at each point of the group's space is known to be at these strides. */
+typedef struct { ValueId root; Lin off, stride[NEST_DIMS]; bool internal, hidden; } Known;
+
+typedef enum { G_NEST, G_CALL, G_NONE } GroupKind;
+typedef struct {
+    GroupKind kind;
+    NestKind mode;
+    int nd, nouter, nrun;
+    bool reduces;
+    Lin ext[NEST_DIMS];
+    VEC(Member) member;
+    VEC(Known) known;
+    Ids dep;                        /* groups it needs */
+    uint32_t mark;                  /* of the last search */
+    int step;                       /* position in the final order */
+    Nest *nest;
+} Group;
+
+typedef struct StageGen StageGen;
+
+typedef struct {
+    StageGen *sg;
+    Graph *g;
+    Arena *a;
+    FuncKind kind;
+    bool training;                  /* which operand of Phase */
+    Ids node;                       /* in order, lowered and rewritten */
+    VEC(Buffer) buf;
+    /* by value id, grown with the graph */
+    VEC(NodeId) def;                /* the node of this function that makes it, NONE: comes from outside */
+    VEC(Ref *) home;                /* where a root value lives, once decided */
+    VEC(Ref *) ref;                 /* resolved views */
+    VEC(uint32_t) group_of;         /* the group whose memory or registers hold it */
+    VEC(uint8_t) acc;               /* stores to it add */
+    VEC(Group) group;
+    Ids order;                      /* groups in final order */
+    /* copies that end the function: value -> destination */
+    VEC(NodeId) after;              /* extra order: node after[2i+1] comes after node after[2i] */
+    uint32_t search;
+    bool *needed;                   /* by root value: read from memory by others than its group */
+    int64_t bytes_work;
+    bool uses_conv;
+    Text body;                      /* the printed function */
+} Func;
+
+/* A constant the stage reads through a pointer. */
+typedef struct { ValueId value; bool inlined; int64_t offset; } StageConst;
+
+struct StageGen {
+    Pipe *pipe;
+    Graph *g;
+    Stage *stage;
+    Arena *a;
+    bool fixed;                     /* rows never change: every extent is a plain number */
+    VEC(StageConst) konst;
+    StrMap konst_of;
+    VEC(const char *) kernel;       /* names */
+    StrMap kernel_of;               /* body -> index */
+    VEC(const char *) conv;         /* shapes of the convolutions that open() makes */
+    StrMap conv_of;
+    Text kernels;                   /* all kernels' text */
+    /* stash and saved: roots with their offsets */
+    Ids stash, saved;
+    VEC(int64_t) stash_at;
+    VEC(int64_t) saved_at;
+    int64_t bytes_stash, bytes_saved, bytes_param, bytes_grad, bytes_const;
+    VEC(int64_t) param_at;
+    VEC(int64_t) grad_at;           /* -1: none */
+    VEC(NodeId) lowered;            /* by original node id: index + 1 into lowered_list */
+    VEC(Ids) lowered_list;
+    uint8_t *in_read, *out_read;    /* which stage inputs and outputs B / I reads (bit 0), W (bit 1), forward (bit 2) */
+    Func *func[F_COUNT];
+};
+
+/* ---- view.c ----------------------------------------------------------------------------------- */
+
+Lin cg_ext(const Func *f, ValueId v, int d);            /* extent of dimension d */
+Ref cg_dense(const Func *f, ValueId v);                 /* row-major, offset 0, no buffer */
+bool cg_is_dense(const Ref *r);
+bool cg_ref_same(const Ref *x, const Ref *y);           /* same buffer, offset, strides */
+const Ref *cg_ref(Func *f, ValueId v);                  /* BUG() when a Reshape cannot be expressed: place.c sees to it */
+bool cg_ref_try(Func *f, ValueId v, Ref *r);
+/* The view of a node's output, given that of its operand; and the other way round. */
+bool cg_view_apply(Func *f, const Node *n, uint32_t out, const Ref *in, Ref *r);
+bool cg_view_invert(Func *f, const Node *n, const Ref *out, Ref *r);
+bool cg_is_view(const Func *f, NodeId n);
+bool cg_is_copy(const Node *n);                         /* an Identity of ours that moves elements */
+ValueId cg_view_operand(const Func *f, const Node *n);
+bool cg_reshape(const Ref *in, int rank, const Lin *ext, Ref *r);
+int64_t cg_bytes(const Func *f, ValueId v);
+uint32_t cg_buffer(Func *f, BufClass cls, uint32_t index, ValueId v);
+
+/* ---- lower.c: CODE_LOWER ops and a few others into core ops --------------------------------------- */
+
+void cg_lower(Func *f, const Ids *list);                /* fills f->node, f->def */
+ValueId cg_new_value(Func *f, Dtype t, const Shape *s, int batch);
+NodeId cg_new_node(Func *f, Op op, uint32_t nin, const ValueId *in, uint32_t nout, const ValueId *out, Attr attr, uint32_t origin);
+void cg_track(Func *f);                                 /* per-value arrays follow the graph */
+bool cg_zeros(const Graph *g, ValueId v);                /* a constant of zero bytes, through Expand and Reshape */
+
+/* ---- place.c: where values live; copies that are needed ------------------------------------------- */
+
+void cg_place(Func *f);
+ValueId cg_stash_root(StageGen *sg, const Ids *list, ValueId v);
+
+/* ---- fuse.c ---------------------------------------------------------------------------------------- */
+
+void cg_fuse(Func *f);
+bool cg_is_reduce(Op op);
+bool cg_inline_leaf(const Func *f, ValueId root);       /* Count: a number of the rows, computed where it is used */
+bool cg_fusable(const Node *n);
+int cg_space(const Func *f, const Node *n, Lin *ext);   /* the node's own space: its output's dims, a reduction's input's */
+bool cg_operand(Func *f, const Node *n, uint32_t i, Ref *r, Lin *stride);   /* strides over the node's space; false: not read there */
+bool cg_reads_table(const Node *n, uint32_t i);         /* operand i is read by index: never from the same nest */
+bool cg_reduces_columns(const Func *f, const Node *n);
+bool cg_uniform(const Func *f, ValueId root, double *x, int64_t *i);        /* a constant with equal elements */
+bool cg_iota(const Func *f, ValueId root, int64_t *first, int64_t *step);
+
+/* ---- build.c: groups to nests ------------------------------------------------------------------------ */
+
+void cg_build(Func *f);
+
+/* ---- call.c, kernels.c: what is not a nest ------------------------------------------------------------ */
+
+/* Strided demands of an operand of a call: may it be read as it is? */
+bool cg_call_reads(const Func *f, const Node *n, uint32_t i, const Ref *r);
+bool cg_call_writes(const Func *f, const Node *n, uint32_t out, const Ref *r);
+bool cg_call_adds(const Func *f, const Node *n);        /* can accumulate into its output */
+void cg_print_kernel(Func *f, NodeId id, Text *t);
+bool cg_kernel_reads(const Func *f, const Node *n, uint32_t i);        /* through a pointer */
+bool cg_kernel_writes(const Func *f, const Node *n, uint32_t out);
+bool cg_uses_rows(const char *body);
+bool cg_is_gradient(const Func *f, ValueId v);
+void cg_print_call(Func *f, NodeId id, Text *t);
+/* Prints a kernel once per distinct text; returns its name. */
+const char *cg_kernel(StageGen *sg, const char *comment, const char *params, const char *body);
+const char *cg_pointer(Func *f, uint32_t buf, Lin offset, bool write);      /* "t42 + 128" */
+
+/* ---- memory.c ------------------------------------------------------------------------------------------ */
+
+void cg_memory(Func *f);
+typedef struct { int64_t bytes; int first, last; int64_t offset; } Lifetime;
+int64_t cg_pack(Arena *a, Lifetime *l, uint32_t n);     /* greedy by size; returns the total */
+
+/* ---- program.c, stage.c, pipeline.c, params.c ------------------------------------------------------------ */
+
+Func *cg_function(StageGen *sg, FuncKind kind);
+StageGen *cg_stage(Pipe *p, uint32_t index);
+void cg_stage_print(StageGen *sg, Text *t);             /* stageN.c */
+void cg_pipeline_print(Pipe *p, StageGen *const *sg, Text *t);
+void cg_params_write(StageGen *sg, const char *dir, bool link);
+
+static inline int64_t cg_align(int64_t n) { return (n + 63) / 64 * 64; }
+static inline const Ref *cg_known_ref(const Func *f, ValueId v) { return f->ref.at[v]; }
+
+#endif

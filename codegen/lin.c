@@ -1,0 +1,52 @@
+/*
+ * lin.c - arithmetic of extents and strides: numbers of the form c + b * rows, where rows is the number of rows of
+ * the microbatch at hand.
+ */
+#include <inttypes.h>
+
+#include "nest.h"
+
+bool lin_mul(Lin x, Lin y, Lin *z)
+{
+    if (x.b != 0 && y.b != 0)
+        return false;
+    *z = (Lin){x.c * y.c, x.c * y.b + x.b * y.c};
+    return true;
+}
+
+bool lin_div(Lin x, Lin y, Lin *z)
+{
+    if (y.b == 0) {
+        if (y.c == 0 || x.c % y.c != 0 || x.b % y.c != 0)
+            return false;
+        *z = (Lin){x.c / y.c, x.b / y.c};
+        return true;
+    }
+    /* (c + b r) / (c' + b' r) is exact for every r only as a constant */
+    if (x.b % y.b != 0)
+        return false;
+    int64_t q = x.b / y.b;
+    if (x.c != q * y.c)
+        return false;
+    *z = lin(q);
+    return true;
+}
+
+const char *lin_text(Arena *a, Lin x)
+{
+    if (x.b == 0)
+        return arena_printf(a, "%" PRId64, x.c);
+    const char *r = x.b == 1 ? "rows" : x.b == -1 ? "-rows" : arena_printf(a, "rows * %" PRId64, x.b);
+    if (x.c == 0)
+        return r;
+    return x.c > 0 ? arena_printf(a, "%s + %" PRId64, r, x.c) : arena_printf(a, "%s - %" PRId64, r, -x.c);
+}
+
+const char *lin_factor(Arena *a, Lin x)
+{
+    if (x.b == 0)
+        return arena_printf(a, x.c < 0 ? "(%" PRId64 ")" : "%" PRId64, x.c);
+    if (x.c == 0 && x.b == 1)
+        return "rows";
+    return arena_printf(a, "(%s)", lin_text(a, x));
+}

@@ -1,0 +1,125 @@
+/*
+ * nest.c - the passes of a nest over its row.  In: statements in SSA order.  Out: for each the first and the last pass
+ * that computes it, and which are kept in a row buffer.
+ *
+ * A reduction's result is there only after its pass, so what uses it belongs to the next.  A value of an earlier pass is
+ * computed again when that is cheap, else kept.
+ */
+#include "nest.h"
+
+enum { DEAR = 24, KEEP_FROM = 10, LONGEST_ROW = 4096 };
+
+static int price(const Stmt *s)
+{
+    if (s->kind != S_OP)
+        return s->kind == S_LOAD ? 1 + 2 * (int)s->nindex : 0;
+    switch (s->op) {
+    case OP_Neg: case OP_Abs: case OP_Not: case OP_Cast: case OP_Add: case OP_Sub: case OP_Mul: case OP_Min: case OP_Max:
+    case OP_And: case OP_Or: case OP_Xor: case OP_Equal: case OP_Less: case OP_LessOrEqual: case OP_Greater:
+    case OP_GreaterOrEqual: case OP_Where: case OP_Relu: case OP_Sign: case OP_IsNaN: case OP_IsInf: case OP_BitwiseAnd:
+    case OP_BitwiseOr: case OP_BitwiseXor: case OP_BitwiseNot: return 1;
+    case OP_Div: case OP_Sqrt: case OP_Reciprocal: return 5;
+    default: return DEAR;
+    }
+}
+
+static int cost(const Nest *n, uint32_t i)
+{
+    const Stmt *s = &n->stmt.at[i];
+    if (s->row || s->keep)
+        return 0;
+    int c = price(s);
+    for (uint32_t j = 0; j < s->nin && c < DEAR; j++)
+        c += cost(n, s->in[j]);
+    return c;
+}
+
+static bool may_keep(const Nest *n)
+{
+    int64_t len = 1;
+    for (int d = n->nouter; d < n->nd; d++) {
+        if (n->ext[d].b != 0 || n->ext[d].c > LONGEST_ROW)
+            return false;
+        len *= n->ext[d].c;
+    }
+    return len <= LONGEST_ROW;
+}
+
+/* Marks what pass p computes for statement i. */
+static void want(Nest *n, uint32_t i, int p, bool keeps, uint8_t *in_pass)
+{
+    Stmt *s = &n->stmt.at[i];
+    if (s->row || in_pass[i])
+        return;
+    if (keeps && s->pass < p && s->kind == S_OP && cost(n, i) >= KEEP_FROM) {
+        s->keep = true;
+        return;
+    }
+    in_pass[i] = 1;
+    if (s->last < p)
+        s->last = p;
+    for (uint32_t j = 0; j < s->nin; j++)
+        want(n, s->in[j], p, keeps, in_pass);
+    for (uint32_t j = 0; j < s->nindex; j++)
+        want(n, s->index[j].in, p, keeps, in_pass);
+}
+
+static int ready(const Stmt *s) { return s->kind == S_REDUCE ? s->pass + 1 : s->pass; }
+
+void nest_marks(const Nest *n, int p, uint8_t *in_pass)
+{
+    Nest *m = arena_new_of(n->arena, Nest);             /* want() marks: on a copy of the statements */
+    *m = *n;
+    m->stmt.at = arena_array(n->arena, Stmt, n->stmt.n + 1);
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        m->stmt.at[i] = n->stmt.at[i];
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        in_pass[i] = 0;
+    bool keeps = n->kind == NEST_ROW && may_keep(n);
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        bool root = s->kind == S_STORE ? !s->row && s->pass == p
+                  : s->kind == S_REDUCE ? s->pass == p : s->keep && s->pass == p;
+        if (!root)
+            continue;
+        if (s->kind == S_STORE || s->kind == S_REDUCE) {
+            in_pass[i] = 1;
+            want(m, s->in[0], p, keeps, in_pass);
+        } else {
+            want(m, i, p, keeps, in_pass);
+        }
+    }
+}
+
+void nest_schedule(Nest *n)
+{
+    n->passes = 0;
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        Stmt *s = &n->stmt.at[i];
+        s->pass = 0;
+        s->keep = false;
+        for (uint32_t j = 0; j < s->nin; j++)
+            if (ready(&n->stmt.at[s->in[j]]) > s->pass)
+                s->pass = ready(&n->stmt.at[s->in[j]]);
+        for (uint32_t j = 0; j < s->nindex; j++)
+            if (ready(&n->stmt.at[s->index[j].in]) > s->pass)
+                s->pass = ready(&n->stmt.at[s->index[j].in]);
+        s->last = s->pass;
+        bool loops = s->kind == S_REDUCE || (s->kind == S_STORE && !s->row);
+        if (loops && s->pass + 1 > n->passes)
+            n->passes = s->pass + 1;
+    }
+    bool keeps = n->kind == NEST_ROW && may_keep(n);
+    uint8_t *in_pass = arena_array(n->arena, uint8_t, n->stmt.n + 1);
+    for (int p = n->passes - 1; p >= 0; p--) {
+        for (uint32_t i = 0; i < n->stmt.n; i++)
+            in_pass[i] = 0;
+        for (uint32_t i = n->stmt.n; i-- > 0;) {
+            Stmt *s = &n->stmt.at[i];
+            if (s->pass == p && (s->kind == S_REDUCE || (s->kind == S_STORE && !s->row)))
+                want(n, s->in[0], p, keeps, in_pass);
+            else if (s->pass == p && s->keep)
+                want(n, i, p, keeps, in_pass);
+        }
+    }
+}

@@ -1,0 +1,328 @@
+/*
+ * place.c - where values live.  In: a function's lowered list.  Out: a home for every value whose place matters, and
+ * copies, nodes of their own, only where a consumer cannot read strides.
+ *
+ * Destinations are pushed backwards: what leaves the function (outputs, stash, gradients) has its place; an input of a
+ * Concat gets a slice of the result's; through Transpose and Reshape the place becomes a strided one of the operand, so
+ * that a product or a nest writes straight into it.  What cannot take the offer is copied.
+ */
+#include "cg.h"
+
+typedef struct { ValueId v; Ref at; bool acc, alone; NodeId after; } Sink;
+typedef struct {
+    Func *f;
+    VEC(Sink) sink;
+    uint32_t *uses;
+    VEC(ValueId) copy;              /* dense copy of a value, by value id */
+} Place;
+
+static Ref place_in(Func *f, BufClass cls, uint32_t index, ValueId v)
+{
+    Ref r = cg_dense(f, v);
+    r.buf = cg_buffer(f, cls, index, v);
+    return r;
+}
+
+static void sink_to(Place *p, BufClass cls, uint32_t index, ValueId v, ValueId shaped_as, bool acc)
+{
+    Sink s = {.v = v, .acc = acc, .after = NONE};
+    s.at = place_in(p->f, cls, index, shaped_as);
+    vec_push(p->f->a, &p->sink, s);
+}
+
+static void sinks(Place *p)
+{
+    Func *f = p->f;
+    Stage *s = f->sg->stage;
+    bool forward = f->kind == F_FORWARD || f->kind == F_INFER;
+    for (uint32_t i = 0; forward && i < s->output.n; i++)
+        sink_to(p, BUF_OUT, i, s->output.at[i].value, s->output.at[i].value, false);
+    for (uint32_t i = 0; f->kind == F_FORWARD && i < f->sg->stash.n; i++)
+        sink_to(p, BUF_STASH, i, f->sg->stash.at[i], f->sg->stash.at[i], false);
+    for (uint32_t i = 0; f->kind == F_FORWARD && i < s->param.n; i++)
+        for (uint32_t u = 0; u < f->g->update.n; u++) {
+            ValueId v = f->g->update.at[u].value;
+            if (f->g->update.at[u].param != s->param.at[i].param || f->def.at[v] == NONE)
+                continue;
+            sink_to(p, BUF_PARAM, i, v, f->g->param.at[s->param.at[i].param].value, false);
+            p->sink.at[p->sink.n - 1].alone = true;
+        }
+    uint32_t dx = 0;
+    for (uint32_t i = 0; i < s->input.n; i++)
+        for (uint32_t j = 0; j < s->input.at[i].grads.n; j++, dx++)
+            if (f->kind == F_BACKWARD || f->kind == F_INPUT)
+                sink_to(p, BUF_DX, dx, s->input.at[i].grads.at[j], s->input.at[i].grads.at[j], false);
+    for (uint32_t i = 0; f->kind == F_INPUT && i < f->sg->saved.n; i++)
+        sink_to(p, BUF_SAVED, i, f->sg->saved.at[i], f->sg->saved.at[i], false);
+    for (uint32_t i = 0; i < s->param.n; i++)
+        for (uint32_t j = 0; j < s->param.at[i].grads.n; j++)
+            if (f->kind == F_BACKWARD || f->kind == F_WEIGHT)
+                sink_to(p, BUF_GRAD, i, s->param.at[i].grads.at[j], s->param.at[i].grads.at[j], true);
+}
+
+/* The value whose memory v would be: below all views that keep its elements. */
+static ValueId below(const Func *f, ValueId v)
+{
+    while (f->def.at[v] != NONE && cg_is_view(f, f->def.at[v]))
+        v = cg_view_operand(f, &f->g->node.at[f->def.at[v]]);
+    return v;
+}
+
+static void count_uses(Place *p)
+{
+    Func *f = p->f;
+    p->uses = arena_array(f->a, uint32_t, f->g->value.n + 1);
+    for (uint32_t i = 0; i < f->node.n; i++) {
+        const Node *n = &f->g->node.at[f->node.at[i]];
+        for (uint32_t j = 0; j < n->nin; j++)
+            if (n->in[j] != NONE && (n->op != OP_Phase || n->in[j] == cg_view_operand(f, n)))
+                p->uses[n->in[j]]++;
+    }
+    for (uint32_t i = 0; i < p->sink.n; i++)
+        p->uses[p->sink.at[i].v]++;
+}
+
+/* May the value's elements stand there?  If so, its root's home is settled. */
+static bool offer(Place *p, ValueId v, const Ref *want, bool acc)
+{
+    Func *f = p->f;
+    NodeId def = f->def.at[v];
+    if (def == NONE || f->home.at[v] || (acc && p->uses[v] != 1))
+        return false;
+    const Node *n = &f->g->node.at[def];
+    if (cg_is_view(f, def)) {
+        Ref r;
+        return cg_view_invert(f, n, want, &r) && offer(p, cg_view_operand(f, n), &r, acc);
+    }
+    uint32_t out = 0;
+    while (n->out[out] != v)
+        out++;
+    if (!cg_fusable(n) && (!cg_call_writes(f, n, out, want) || (acc && !cg_call_adds(f, n))))
+        return false;
+    Ref *home = arena_new_of(f->a, Ref);
+    *home = *want;
+    home->root = v;
+    f->home.at[v] = home;
+    f->acc.at[v] = acc;
+    return true;
+}
+
+/* The root below v through views that keep all elements, when it has no place yet. */
+static ValueId homeless(const Func *f, ValueId v)
+{
+    while (f->def.at[v] != NONE && cg_is_view(f, f->def.at[v])) {
+        const Node *n = &f->g->node.at[f->def.at[v]];
+        if (n->op == OP_Slice || n->op == OP_Split || n->op == OP_Expand)
+            return NONE;
+        v = cg_view_operand(f, n);
+    }
+    return f->def.at[v] == NONE || f->home.at[v] ? NONE : v;
+}
+
+static Ref slice_of(const Func *f, const Ref *whole, int axis, int64_t at, ValueId v)
+{
+    Ref r = *whole;
+    r.root = v;
+    for (int d = 0; d < r.rank; d++)
+        r.ext[d] = cg_ext(f, v, d);
+    r.off = lin_add(r.off, lin_times(whole->stride[axis], at));
+    for (int d = 0; d < r.rank; d++)
+        if (lin_is(r.ext[d], 1))
+            r.stride[d] = lin(0);
+    return r;
+}
+
+static void own_home(Func *f, ValueId v)
+{
+    if (f->home.at[v])
+        return;
+    Ref *home = arena_new_of(f->a, Ref);
+    *home = cg_dense(f, v);
+    home->buf = cg_buffer(f, BUF_WORK, 0, v);
+    f->home.at[v] = home;
+}
+
+static void push_back(Place *p)
+{
+    Func *f = p->f;
+    for (uint32_t i = f->node.n; i-- > 0;) {
+        const Node *n = &f->g->node.at[f->node.at[i]];
+        if (n->op == OP_Concat) {
+            own_home(f, n->out[0]);
+            Ref whole = *f->home.at[n->out[0]];
+            int64_t at = 0;
+            for (uint32_t j = 0; j < n->nin; j++) {
+                Ref r = slice_of(f, &whole, (int)n->attr.axis, at, n->in[j]);
+                /* a value that other calls read as well stays dense: they may not take strides */
+                offer(p, n->in[j], &r, false);
+                at += val(f->g, n->in[j])->shape.d[n->attr.axis];
+            }
+        } else if (n->op == OP_Reshape && cg_is_view(f, f->node.at[i])) {
+            /* when strides cannot say it, lay the operand out so that they can */
+            Ref r;
+            ValueId root = homeless(f, n->out[0]);
+            if (root == NONE || cg_ref_try(f, n->out[0], &r))
+                continue;
+            Ref want = cg_dense(f, n->out[0]);
+            uint32_t buf = cg_buffer(f, BUF_WORK, 0, root);
+            want.buf = buf;
+            offer(p, n->out[0], &want, false);
+        }
+    }
+}
+
+static ValueId copy_to(Place *p, ValueId v, const Ref *home, bool acc, uint32_t origin, Ids *list)
+{
+    Func *f = p->f;
+    Value x = *val(f->g, v);
+    ValueId c = cg_new_value(f, x.dtype, &x.shape, x.batch);
+    NodeId id = cg_new_node(f, OP_Identity, 1, &v, 1, &c, (Attr){.mode = 1}, origin);
+    f->g->value.at[c].node = id;
+    cg_track(f);
+    f->def.at[c] = id;
+    f->acc.at[c] = acc;
+    if (home) {
+        Ref *r = arena_new_of(f->a, Ref);
+        *r = *home;
+        r->root = c;
+        f->home.at[c] = r;
+    }
+    vec_push(f->a, list, id);
+    return c;
+}
+
+/* A row-major copy, made once. */
+static ValueId dense_copy(Place *p, ValueId v, uint32_t origin, Ids *list)
+{
+    while (p->copy.n <= v)
+        vec_push(p->f->a, &p->copy, NONE);
+    if (p->copy.at[v] == NONE)
+        p->copy.at[v] = copy_to(p, v, NULL, false, origin, list);
+    return p->copy.at[v];
+}
+
+/* The node with operand i replaced; the graph's own node stays as it is. */
+static NodeId with_operand(Func *f, NodeId id, uint32_t i, ValueId v)
+{
+    Node n = f->g->node.at[id];
+    NodeId clone = cg_new_node(f, n.op, n.nin, n.in, n.nout, n.out, n.attr, n.origin);
+    f->g->node.at[clone].in[i] = v;
+    for (uint32_t o = 0; o < n.nout; o++)
+        f->def.at[n.out[o]] = clone;
+    return clone;
+}
+
+static void settle(Place *p, NodeId id, Ids *list)
+{
+    Func *f = p->f;
+    Node n = f->g->node.at[id];
+    Ref r;
+    if (n.op == OP_Concat) {
+        const Ref whole = *cg_ref(f, n.out[0]);
+        int64_t at = 0;
+        for (uint32_t j = 0; j < n.nin; j++) {
+            Ref want = slice_of(f, &whole, (int)n.attr.axis, at, n.in[j]);
+            at += val(f->g, n.in[j])->shape.d[n.attr.axis];
+            const Ref *is = cg_ref(f, n.in[j]);
+            if (!cg_ref_same(is, &want)) {
+                ValueId c = copy_to(p, n.in[j], &want, false, n.origin, list);
+                id = with_operand(f, id, j, c);
+            }
+        }
+    } else if (cg_is_view(f, id)) {
+        for (uint32_t o = 0; n.op == OP_Reshape && o < n.nout; o++)
+            if (!cg_ref_try(f, n.out[o], &r))
+                id = with_operand(f, id, 0, dense_copy(p, n.in[0], n.origin, list));
+    } else if (!cg_fusable(&n)) {
+        for (uint32_t j = 0; j < n.nin; j++)
+            if (n.in[j] != NONE && !cg_call_reads(f, &n, j, cg_ref(f, n.in[j])))
+                id = with_operand(f, id, j, dense_copy(p, n.in[j], n.origin, list));
+    }
+    vec_push(f->a, list, id);
+}
+
+static void order_after(Func *f, NodeId first, NodeId then)
+{
+    vec_push(f->a, &f->after, first);
+    vec_push(f->a, &f->after, then);
+}
+
+/* Sinks whose value stands elsewhere: a copy at the end.  Contributions to one gradient stay in their order, and a
+   running statistic is overwritten after all have read it. */
+static void finish(Place *p)
+{
+    Func *f = p->f;
+    NodeId last = NONE;
+    uint32_t last_index = NONE;
+    for (uint32_t i = 0; i < p->sink.n; i++) {
+        Sink *s = &p->sink.at[i];
+        const Ref *is = cg_ref(f, s->v);
+        NodeId maker;
+        if (cg_ref_same(is, &s->at) && !s->alone) {
+            maker = f->def.at[is->root];
+        } else {
+            uint32_t origin = f->def.at[s->v] == NONE ? NONE : f->g->node.at[f->def.at[s->v]].origin;
+            ValueId c = copy_to(p, s->v, &s->at, s->acc, origin, &f->node);
+            maker = f->def.at[c];
+            if (s->alone) {
+                f->g->node.at[maker].attr.k = 1;
+                for (uint32_t j = 0; j + 1 < f->node.n; j++)
+                    for (uint32_t k = 0; k < f->g->node.at[f->node.at[j]].nin; k++) {
+                        ValueId x = f->g->node.at[f->node.at[j]].in[k];
+                        if (x != NONE && !cg_is_view(f, f->node.at[j]) && cg_ref(f, x)->buf == s->at.buf)
+                            order_after(f, f->node.at[j], maker);
+                    }
+            }
+        }
+        if (s->acc) {
+            uint32_t index = f->buf.at[s->at.buf].index;
+            if (last != NONE && last_index == index && maker != last)
+                order_after(f, last, maker);
+            last = maker;
+            last_index = index;
+        }
+    }
+}
+
+/* Contributions to one gradient must be added in their order: one is added in place only while those before it were,
+   and earlier. */
+static void offer_sinks(Place *p)
+{
+    Func *f = p->f;
+    uint32_t *at = arena_array(f->a, uint32_t, f->g->node.n + 1), last = 0, buf = NONE;
+    bool in_place = true;
+    for (uint32_t i = 0; i < f->node.n; i++)
+        at[f->node.at[i]] = i + 1;
+    for (uint32_t i = 0; i < p->sink.n; i++) {
+        Sink *s = &p->sink.at[i];
+        if (s->alone)
+            continue;
+        if (!s->acc) {
+            offer(p, s->v, &s->at, false);
+            continue;
+        }
+        if (buf != s->at.buf) {
+            buf = s->at.buf;
+            last = 0;
+            in_place = true;
+        }
+        NodeId def = f->def.at[below(f, s->v)];
+        in_place = in_place && def != NONE && at[def] > last && offer(p, s->v, &s->at, true);
+        if (in_place)
+            last = at[def];
+    }
+}
+
+void cg_place(Func *f)
+{
+    Place p = {.f = f};
+    sinks(&p);
+    count_uses(&p);
+    offer_sinks(&p);
+    push_back(&p);
+    Ids list = {0}, old = f->node;
+    for (uint32_t i = 0; i < old.n; i++)
+        settle(&p, old.at[i], &list);
+    f->node = list;
+    finish(&p);
+}

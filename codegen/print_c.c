@@ -1,0 +1,487 @@
+/*
+ * print_c.c - a nest as the body of a C function.  Rows in an OpenMP loop, passes as loops over the row, reductions in 16
+ * lanes or, by columns, in blocks of 64; `omp simd` says that lanes are independent and changes no order.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "cg.h"
+
+enum { PARALLEL_FROM = 200000 };                        /* statements x points from which threads pay */
+
+typedef struct {
+    Arena *a;
+    const Nest *n;
+    const char *const *arg;
+    Text *t;
+    const char *dim[NEST_DIMS];                         /* the index of each dimension as an expression */
+    int pass;
+    bool inside;                                        /* in the loop over the row */
+    uint8_t *in_pass;
+} Print;
+
+/* ---- expressions ---------------------------------------------------------------------------------- */
+
+static const char *term(Print *p, Lin c, const char *index)
+{
+    bool atom = strpbrk(index, " ") == NULL;
+    if (lin_is(c, 1))
+        return index;
+    return arena_printf(p->a, atom ? "%s * %s" : "(%s) * %s", index, lin_factor(p->a, c));
+}
+
+/* base + sum of coef[d] * index d */
+static const char *affine(Print *p, Lin base, const Lin *coef)
+{
+    const char *s = NULL;
+    for (int d = 0; d < p->n->nd; d++) {
+        if (lin_is(coef[d], 0))
+            continue;
+        const char *x = term(p, coef[d], p->dim[d]);
+        s = s ? arena_printf(p->a, "%s + %s", s, x) : x;
+    }
+    if (!s)
+        return lin_text(p->a, base);
+    return lin_is(base, 0) ? s : arena_printf(p->a, "%s + %s", s, lin_factor(p->a, base));
+}
+
+static const char *row_index(Print *p)                  /* position in a row buffer */
+{
+    const Nest *n = p->n;
+    Lin coef[NEST_DIMS] = {{0, 0}}, size = lin(1);
+    for (int d = n->nd - 1; d >= n->nouter; d--) {
+        coef[d] = size;
+        size = lin_times(n->ext[d], size.c);
+    }
+    return affine(p, lin(0), coef);
+}
+
+static const char *name(Print *p, uint32_t i)
+{
+    const Stmt *s = &p->n->stmt.at[i];
+    if (s->kind == S_CONST)
+        return cg_number(p->a, s->type, s->k, s->ki);
+    if (s->kind == S_REDUCE)
+        return arena_printf(p->a, p->n->kind == NEST_COLUMN ? "s%u[j]" : "r%u", i);
+    if (s->row && p->n->kind != NEST_COLUMN)
+        return arena_printf(p->a, "r%u", i);
+    if (s->keep && p->pass > s->pass)
+        return arena_printf(p->a, "b%u[%s]", i, row_index(p));
+    return arena_printf(p->a, "v%u", i);
+}
+
+static const char *suffix(Dtype t)
+{
+    return t == DT_F32 ? "f" : t == DT_F64 ? "" : t == DT_I64 ? "l" : "i";
+}
+
+/* The MAP text with operands for a, b, c and the type's suffix on every pp_ function. */
+static const char *map_text(Print *p, const Stmt *s)
+{
+    const char *m = op_map_text(s->op), *out = "";
+    Dtype t = p->n->stmt.at[s->in[0]].type;
+    if (s->op == OP_Where)
+        t = s->type;
+    if (s->op == OP_Div && !dtype_is_float(s->type))
+        m = "pp_div(a, b)";
+    while (*m) {
+        size_t k = strspn(m, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
+        if (k == 0) {
+            if (m[0] == '(' && m[1] >= 'a' && m[1] <= 'c' && m[2] == ')') {
+                const char *x = name(p, s->in[m[1] - 'a']);
+                bool atom = x[0] != '-';
+                out = arena_printf(p->a, atom ? "%s%s" : "%s(%s)", out, x);
+                m += 3;
+                continue;
+            }
+            out = arena_printf(p->a, "%s%c", out, *m++);
+        } else if (k == 1 && m[0] >= 'a' && m[0] <= 'c') {
+            out = arena_printf(p->a, "%s%s", out, name(p, s->in[m[0] - 'a']));
+            m++;
+        } else {
+            bool function = strncmp(m, "pp_", 3) == 0;
+            out = arena_printf(p->a, "%s%.*s%s", out, (int)k, m, function ? suffix(t) : "");
+            m += k;
+        }
+    }
+    return out;
+}
+
+static const char *value_type(Dtype t) { return t == DT_BOOL ? "int" : cg_ctype(t); }
+
+static const char *load_text(Print *p, const Stmt *s)
+{
+    const char *at = affine(p, s->base, s->stride);
+    for (uint32_t i = 0; i < s->nindex; i++) {
+        const char *x = arena_printf(p->a, "pp_index(%s, %s)", name(p, s->index[i].in), lin_text(p->a, s->index[i].extent));
+        x = term(p, s->index[i].stride, x);
+        at = strcmp(at, "0") == 0 ? x : arena_printf(p->a, "%s + %s", at, x);
+    }
+    const char *load = arena_printf(p->a, "%s[%s]", p->arg[s->arg], at), *guard = NULL;
+    for (uint32_t i = 0; i < s->nguard; i++) {
+        const NestGuard *g = &s->guard[i];
+        const char *x = affine(p, lin(0), g->coef);
+        const char *hi = lin_factor(p->a, g->hi);
+        const char *c = g->lo > 0 ? arena_printf(p->a, "%s >= %" PRId64 " && %s < %s", x, g->lo, x, hi)
+                                  : arena_printf(p->a, "%s < %s", x, hi);
+        guard = guard ? arena_printf(p->a, "%s && %s", guard, c) : c;
+    }
+    return guard ? arena_printf(p->a, "%s ? %s : %s", guard, load, cg_number(p->a, s->type, s->k, s->ki)) : load;
+}
+
+static const char *expression(Print *p, const Stmt *s)
+{
+    switch (s->kind) {
+    case S_LIN: return arena_printf(p->a, "(%s)(%s)", cg_ctype(s->type), lin_text(p->a, s->base));
+    case S_INDEX: {
+        const char *x = affine(p, s->base, s->stride);
+        return s->type == DT_I64 ? x : arena_printf(p->a, "(%s)(%s)", cg_ctype(s->type), x);
+    }
+    case S_LOAD: return load_text(p, s);
+    case S_OP:
+        if (s->op == OP_Cast && s->type == DT_BOOL)
+            return arena_printf(p->a, "%s != 0", name(p, s->in[0]));
+        if (s->op == OP_Cast)
+            return arena_printf(p->a, "(%s)%s", cg_ctype(s->type), name(p, s->in[0]));
+        return map_text(p, s);
+    default: BUG("no expression for a statement of kind %d", (int)s->kind);
+    }
+}
+
+static void print_value(Print *p, uint32_t i)
+{
+    const Stmt *s = &p->n->stmt.at[i];
+    bool row = s->row && p->n->kind != NEST_COLUMN;
+    if (s->kind == S_CONST)
+        return;
+    text_line(p->t, "const %s %s%u = %s;", value_type(s->type), row ? "r" : "v", i, expression(p, s));
+}
+
+static void print_store(Print *p, const Stmt *s)
+{
+    const char *cast = s->type == DT_BOOL ? "(uint8_t)" : "";
+    text_line(p->t, "%s[%s] %s %s%s;", p->arg[s->arg], affine(p, s->base, s->stride), s->acc ? "+=" : "=", cast,
+              name(p, s->in[0]));
+}
+
+/* ---- reductions -------------------------------------------------------------------------------------- */
+
+static const char *neutral(Print *p, const Stmt *s)
+{
+    double f = s->op == OP_ReduceMax ? (double)-INFINITY : s->op == OP_ReduceMin ? (double)INFINITY : s->op == OP_ReduceProd ? 1 : 0;
+    if (dtype_is_float(s->type))
+        return cg_number(p->a, s->type, f, 0);
+    int64_t i = s->op == OP_ReduceProd;
+    if (s->op == OP_ReduceMax)
+        return s->type == DT_I64 ? "INT64_MIN" : "INT32_MIN";
+    if (s->op == OP_ReduceMin)
+        return s->type == DT_I64 ? "INT64_MAX" : "INT32_MAX";
+    return cg_number(p->a, s->type, 0, i);
+}
+
+static const char *fold_name(Op op)
+{
+    return op == OP_ReduceSum ? "sum" : op == OP_ReduceProd ? "prod" : op == OP_ReduceMax ? "max" : "min";
+}
+
+static void accumulate(Print *p, const char *into, const Stmt *s, const char *x)
+{
+    if (s->op == OP_ReduceSum)
+        text_line(p->t, "%s += %s;", into, x);
+    else if (s->op == OP_ReduceProd)
+        text_line(p->t, "%s *= %s;", into, x);
+    else
+        text_line(p->t, "%s = pp_%s%s(%s, %s);", into, fold_name(s->op), suffix(s->type), into, x);
+}
+
+static void clear(Print *p, const char *array, int n, const Stmt *s)
+{
+    const char *zero = neutral(p, s);
+    text_line(p->t, "%s %s[%d];", cg_ctype(s->type), array, n);
+    text_line(p->t, "for (int k = 0; k < %d; k++)", n);
+    text_line(p->t, "    %s[k] = %s;", array, zero);
+}
+
+static void declare_lanes(Print *p, uint32_t i)
+{
+    const Stmt *s = &p->n->stmt.at[i];
+    const char *array = arena_printf(p->a, "s%u", i);
+    if (s->op == OP_ReduceSum)
+        text_line(p->t, "%s %s[16] = {0};", cg_ctype(s->type), array);
+    else
+        clear(p, array, NEST_LANES, s);
+}
+
+/* ---- a pass over the row ------------------------------------------------------------------------------- */
+
+static bool in_this_pass(const Print *p, uint32_t i)
+{
+    return p->in_pass[i] && !(p->n->stmt.at[i].row && p->n->stmt.at[i].kind != S_REDUCE);
+}
+
+/* What one point of this pass does; lane: where reductions accumulate. */
+static void point(Print *p, const char *lane)
+{
+    const Nest *n = p->n;
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        if (!in_this_pass(p, i) || s->kind == S_STORE)
+            continue;
+        if (s->kind == S_REDUCE) {
+            accumulate(p, arena_printf(p->a, "s%u[%s]", i, lane), s, name(p, s->in[0]));
+            continue;
+        }
+        print_value(p, i);
+        if (s->keep && s->pass == p->pass)
+            text_line(p->t, "b%u[%s] = %s%s;", i, row_index(p), s->type == DT_BOOL ? "(uint8_t)" : "", name(p, i));
+    }
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (in_this_pass(p, i) && n->stmt.at[i].kind == S_STORE)
+            print_store(p, &n->stmt.at[i]);
+}
+
+static void open_loop(Print *p, const char *index, const char *from, const char *to, int step)
+{
+    if (step == 1)
+        text_line(p->t, "for (int64_t %s = %s; %s < %s; %s++) {", index, from, index, to, index);
+    else
+        text_line(p->t, "for (int64_t %s = %s; %s < %s; %s += %d) {", index, from, index, to, index, step);
+    p->t->indent++;
+}
+
+static void close_block(Print *p)
+{
+    p->t->indent--;
+    text_line(p->t, "}");
+}
+
+static void lanes_innermost(Print *p, Lin ext)
+{
+    int last = p->n->nd - 1;
+    const char *end = lin_text(p->a, ext), *whole = end;
+    bool tail = ext.b != 0 || ext.c % NEST_LANES != 0;
+    if (ext.b != 0)
+        whole = arena_printf(p->a, "%s - %s %% 16", end, lin_factor(p->a, ext));
+    else
+        whole = arena_printf(p->a, "%" PRId64, ext.c - ext.c % NEST_LANES);
+    if (ext.b != 0 || ext.c >= NEST_LANES) {
+        open_loop(p, "j", "0", whole, NEST_LANES);
+        text_line(p->t, "#pragma omp simd");
+        text_line(p->t, "for (int k = 0; k < 16; k++) {");
+        p->t->indent++;
+        p->dim[last] = "j + k";
+        point(p, "k");
+        close_block(p);
+        close_block(p);
+    }
+    p->dim[last] = "j";
+    if (tail) {
+        open_loop(p, "j", whole, end, 1);
+        point(p, ext.b == 0 && ext.c < NEST_LANES ? "j" : "j % 16");
+        close_block(p);
+    }
+}
+
+static void pass(Print *p)
+{
+    const Nest *n = p->n;
+    bool reduces = false;
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (p->in_pass[i] && n->stmt.at[i].kind == S_REDUCE) {
+            declare_lanes(p, i);
+            reduces = true;
+        }
+    int last = n->nd - 1, opened = 0;
+    for (int d = n->nouter; d < last; d++, opened++) {
+        p->dim[d] = arena_printf(p->a, "j%d", d - n->nouter);
+        open_loop(p, p->dim[d], "0", lin_text(p->a, n->ext[d]), 1);
+    }
+    if (last < n->nouter) {
+        point(p, "0");
+    } else if (reduces && n->nrun == 1) {
+        lanes_innermost(p, n->ext[last]);
+    } else {
+        const char *lane = "0";
+        p->dim[last] = "j";
+        if (reduces) {                                  /* a run over several dimensions: lanes by its linear index */
+            Lin coef[NEST_DIMS] = {{0, 0}}, size = lin(1);
+            for (int d = last; d >= n->nd - n->nrun; d--) {
+                coef[d] = size;
+                if (!lin_mul(size, n->ext[d], &size))
+                    BUG("a row that is not affine in the rows");
+            }
+            lane = arena_printf(p->a, "(%s) %% 16", affine(p, lin(0), coef));
+        } else if (n->nouter > 0 || opened > 0 || n->kind == NEST_ROW) {
+            text_line(p->t, "#pragma omp simd");
+        }
+        open_loop(p, "j", "0", lin_text(p->a, n->ext[last]), 1);
+        point(p, lane);
+        close_block(p);
+    }
+    while (opened-- > 0)
+        close_block(p);
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        if (p->in_pass[i] && s->kind == S_REDUCE)
+            text_line(p->t, "const %s r%u = pp_fold_%s%s(s%u);", cg_ctype(s->type), i, fold_name(s->op), suffix(s->type), i);
+    }
+}
+
+/* Scalars of the row that are ready before pass p. */
+static void row_scalars(Print *p, int pass)
+{
+    const Nest *n = p->n;
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        if (!s->row || s->pass != pass || s->kind == S_REDUCE)
+            continue;
+        if (s->kind == S_STORE)
+            print_store(p, s);
+        else
+            print_value(p, i);
+    }
+}
+
+static int64_t weight(const Nest *n)
+{
+    int64_t w = (int64_t)n->arg.n;
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        w += n->stmt.at[i].kind == S_OP ? 2 : 1;
+    return w * n->cost;
+}
+
+static void rows_and_passes(Print *p)
+{
+    const Nest *n = p->n;
+    bool parallel = weight(n) >= PARALLEL_FROM;
+    if (n->nouter > 0 && parallel)
+        text_line(p->t, n->nouter > 1 ? "#pragma omp parallel for collapse(%d)" : "#pragma omp parallel for", n->nouter);
+    for (int d = 0; d < n->nouter; d++) {
+        p->dim[d] = n->nouter == 1 ? "i" : arena_printf(p->a, "i%d", d);
+        open_loop(p, p->dim[d], "0", lin_text(p->a, n->ext[d]), 1);
+    }
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (n->stmt.at[i].keep) {
+            int64_t size = 1;
+            for (int d = n->nouter; d < n->nd; d++)
+                size *= n->ext[d].c;
+            text_line(p->t, "%s b%u[%" PRId64 "];", cg_ctype(n->stmt.at[i].type), i, size);
+        }
+    for (p->pass = 0; p->pass < n->passes; p->pass++) {
+        row_scalars(p, p->pass);
+        nest_marks(n, p->pass, p->in_pass);
+        if (n->kind == NEST_POINT && n->nd == 1)
+            text_line(p->t, parallel ? "#pragma omp parallel for simd" : "#pragma omp simd");
+        pass(p);
+    }
+    row_scalars(p, n->passes);
+    for (int d = 0; d < n->nouter; d++)
+        close_block(p);
+}
+
+/* ---- by columns ------------------------------------------------------------------------------------------ */
+
+static void column_loop(Print *p, const char *width, bool simd)
+{
+    if (simd)
+        text_line(p->t, "#pragma omp simd");
+    open_loop(p, "j", "0", width, 1);
+}
+
+/* The linear index r over what is summed, taken apart. */
+static void decode(Print *p)
+{
+    const Nest *n = p->n;
+    if (n->nd - n->nouter == 1) {
+        p->dim[n->nouter] = "r";
+        return;
+    }
+    Lin size = lin(1);
+    for (int d = n->nd - 1; d >= n->nouter; d--) {
+        const char *q = lin_is(size, 1) ? "r" : arena_printf(p->a, "r / %s", lin_factor(p->a, size));
+        p->dim[d] = arena_printf(p->a, "r%d", d - n->nouter);
+        if (d > n->nouter)
+            text_line(p->t, "const int64_t %s = %s %% %s;", p->dim[d], q, lin_factor(p->a, n->ext[d]));
+        else
+            text_line(p->t, "const int64_t %s = %s;", p->dim[d], q);
+        if (!lin_mul(size, n->ext[d], &size))
+            BUG("a sum that is not affine in the rows");
+    }
+}
+
+static void column_values(Print *p)
+{
+    const Nest *n = p->n;
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        if (s->kind == S_REDUCE)
+            accumulate(p, arena_printf(p->a, "p%u[j]", i), s, name(p, s->in[0]));
+        else if (s->kind != S_STORE)
+            print_value(p, i);
+    }
+}
+
+static void column(Print *p)
+{
+    const Nest *n = p->n;
+    int v = n->nouter - 1;                              /* the vector runs along the innermost kept dimension */
+    Lin all = lin(1), width = n->ext[v];
+    for (int d = n->nouter; d < n->nd; d++)
+        if (!lin_mul(all, n->ext[d], &all))
+            BUG("a sum that is not affine in the rows");
+    bool blocks = width.b != 0 || width.c > NEST_BLOCK, uneven = width.b != 0 || width.c % NEST_BLOCK != 0;
+    const char *m = !blocks ? lin_text(p->a, width) : uneven ? "m" : "64";
+    int loops = v + blocks;
+    if (loops > 0 && weight(n) >= PARALLEL_FROM)
+        text_line(p->t, loops > 1 ? "#pragma omp parallel for collapse(%d)" : "#pragma omp parallel for", loops);
+    for (int d = 0; d < v; d++) {
+        p->dim[d] = arena_printf(p->a, "i%d", d);
+        open_loop(p, p->dim[d], "0", lin_text(p->a, n->ext[d]), 1);
+    }
+    p->dim[v] = blocks ? "j0 + j" : "j";
+    if (blocks)
+        open_loop(p, "j0", "0", lin_text(p->a, width), NEST_BLOCK);
+    if (blocks && uneven)
+        text_line(p->t, "const int64_t m = %s - j0 < 64 ? %s - j0 : 64;", lin_text(p->a, width), lin_text(p->a, width));
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (n->stmt.at[i].kind == S_REDUCE)
+            clear(p, arena_printf(p->a, "s%u", i), NEST_BLOCK, &n->stmt.at[i]);
+    const char *end = lin_text(p->a, all);
+    open_loop(p, "r0", "0", end, NEST_BLOCK);
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (n->stmt.at[i].kind == S_REDUCE)
+            clear(p, arena_printf(p->a, "p%u", i), NEST_BLOCK, &n->stmt.at[i]);
+    text_line(p->t, "for (int64_t r = r0; r < %s && r < r0 + 64; r++) {", end);
+    p->t->indent++;
+    decode(p);
+    column_loop(p, m, true);
+    column_values(p);
+    close_block(p);
+    close_block(p);
+    column_loop(p, m, false);
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (n->stmt.at[i].kind == S_REDUCE)
+            accumulate(p, arena_printf(p->a, "s%u[j]", i), &n->stmt.at[i], arena_printf(p->a, "p%u[j]", i));
+    close_block(p);
+    close_block(p);
+    column_loop(p, m, false);
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (n->stmt.at[i].kind == S_STORE)
+            print_store(p, &n->stmt.at[i]);
+    close_block(p);
+    if (blocks)
+        close_block(p);
+    for (int d = 0; d < v; d++)
+        close_block(p);
+}
+
+void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, Text *t)
+{
+    Print p = {.a = a, .n = n, .arg = arg_name, .t = t};
+    p.in_pass = arena_array(a, uint8_t, n->stmt.n + 1);
+    if (n->kind == NEST_COLUMN)
+        column(&p);
+    else
+        rows_and_passes(&p);
+}
