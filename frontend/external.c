@@ -78,7 +78,12 @@ static const ExternalFile *file_of(Model *m, const char *location, Where w)
             return &e->file.at[i];
     if (location[0] == '/' || !*location)
         diag_fatal(EXIT_MODEL, w, "external data '%s': the path must be relative to the model's folder", location);
-    int fd = open_beneath(m->arena, e->folder, location);
+    int folder = open(*e->folder_name ? e->folder_name : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0)
+        diag_fatal(EXIT_IO, w, "cannot open the model's folder: %s", strerror(errno));
+    int fd = open_beneath(m->arena, folder, location), failed = errno;
+    close(folder);
+    errno = failed;
     if (fd < 0)
         diag_fatal(errno == ENOENT || errno == EACCES ? EXIT_IO : EXIT_MODEL, w, "external data '%s': %s", location,
                    why_not(errno));

@@ -80,9 +80,6 @@ static void map_file(Model *m)
     m->at = p;
     const char *slash = strrchr(m->path, '/');
     m->external.folder_name = slash ? arena_strndup(m->arena, m->path, (size_t)(slash - m->path) + 1) : "";
-    m->external.folder = open(slash ? m->external.folder_name : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (m->external.folder < 0)
-        diag_fatal(EXIT_IO, WHERE_FILE(m->path), "cannot open its folder: %s", strerror(errno));
 }
 
 static void *from_arena(void *arena, size_t n) { return arena_alloc(arena, n); }

@@ -28,7 +28,7 @@ bool wire_varints(const uint8_t *at, uint64_t length, uint64_t *out, uint64_t *n
 /* ---- external.c ------------------------------------------------------------------------------ */
 
 typedef struct { const char *location; const char *path; const uint8_t *at; uint64_t size; } ExternalFile;
-typedef struct { int folder; const char *folder_name; VEC(ExternalFile) file; } External;
+typedef struct { const char *folder_name; VEC(ExternalFile) file; } External;
 
 /* The only road by which a model names another file.  expected: bytes the tensor's shape asks for. */
 Payload external_bytes(struct Model *m, const Onnx__TensorProto *t, uint64_t expected, Where w);
