@@ -5,8 +5,9 @@
  * chunks (uneven) and what lets samples influence each other (mixes).
  * A forward dataflow over the nodes in order, one rule per core op.  A value that does not depend on the
  * data but has the batch's size where it meets the batch (an Expand, a constant) is tagged on demand: the
- * demand walks back to its source, and the sweep is repeated until nothing changes.  A dimension of k * rows
- * elements counts as the batch when the rows are outermost in it: then fewer rows are a prefix of it.
+ * demand walks back to its source, and the sweep is repeated until nothing changes.  A dimension may hold
+ * outer * rows * k elements (torch's MultiheadAttention flattens [S, B, E] to [S * B, E] for a while): inside a
+ * stage only its size matters; where rows are told apart (outputs, constants, Dropout) outer has to be 1.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -22,6 +23,8 @@ typedef struct {
     ValueId from;
     int64_t rows;
     VEC(int) want;                  /* by value id: the dimension demanded of an Expand's result */
+    VEC(int64_t) outer;             /* by value id: what stands outside the rows in the batch dimension */
+    int64_t cur;                    /* outer of the node's tagged operands, of its results, of what is demanded */
     VEC(Retagged) copies;           /* constants tagged for a user: a copy, since other users may mean another dimension */
     bool changed;
     const char *why;                /* the reason of the rule that failed */
@@ -48,24 +51,48 @@ static int want_of(const Batch *b, ValueId v)
     return v < b->want.n ? b->want.at[v] : BATCH_NONE;
 }
 
+static int64_t outer_of(const Batch *b, ValueId v)
+{
+    return v < b->outer.n ? b->outer.at[v] : 1;
+}
+
+static void set_outer(Batch *b, ValueId v, int64_t outer)
+{
+    while (b->outer.n <= v)
+        vec_push(b->scratch, &b->outer, 1);
+    b->outer.at[v] = outer;
+}
+
 static void set_want(Batch *b, ValueId v, int dim)
 {
     while (b->want.n <= v)
         vec_push(b->scratch, &b->want, BATCH_NONE);
     b->want.at[v] = dim;
     b->g->value.at[v].batch = dim;
+    set_outer(b, v, b->cur);
     b->changed = true;
 }
 
-/* Where dimension dim of `in` begins in `out` when both are the same elements in row-major order; -1: nowhere. */
-static int reshape_map(const Shape *in, const Shape *out, int dim, int64_t rows)
+/*
+ * Where the rows in dimension dim of `in` (with *outer before them) are in `out`, when both are the same
+ * elements in row-major order; *outer becomes what is before them there.  -1: nowhere.
+ */
+static int reshape_map(const Shape *in, const Shape *out, int dim, int64_t rows, int64_t *outer)
 {
-    int64_t before = 1, at = 1;
+    int64_t before = *outer, at = 1;
     for (int i = 0; i < dim; i++)
         before *= in->d[i];
     for (int j = 0; j < out->rank && at <= before; at *= out->d[j], j++)
-        if (at == before && out->d[j] % rows == 0 && (out->d[j] != 1 || rows == 1))
+        if (at == before && out->d[j] % rows == 0 && (out->d[j] != 1 || rows == 1)) {
+            *outer = 1;
             return j;
+        }
+    at = 1;
+    for (int j = 0; j < out->rank && at != 0 && at <= before && rows > 1; at *= out->d[j], j++)
+        if (before % at == 0 && out->d[j] % (before / at * rows) == 0 && out->d[j] > 0) {
+            *outer = before / at;
+            return j;
+        }
     return -1;
 }
 
@@ -171,8 +198,11 @@ static bool demand_node(Batch *b, Node *n, ValueId out, int dim)
     case OP_Expand:
         return demand_aligned(b, &n->in[0], dim, os.rank);
     case OP_Reshape: {
-        int j = reshape_map(&os, &is, dim, b->rows);
-        return j >= 0 && demand(b, &n->in[0], j);
+        int64_t outer = b->cur;
+        int j = reshape_map(&os, &is, dim, b->rows, &b->cur);
+        bool good = j >= 0 && demand(b, &n->in[0], j);
+        b->cur = outer;
+        return good;
     }
     case OP_Transpose:
         return demand(b, &n->in[0], (int)n->attr.a[dim]);
@@ -213,12 +243,12 @@ static bool demand(Batch *b, ValueId *slot, int dim)
 {
     ValueId v = *slot;
     Value x = *val(b->g, v);
-    if (x.batch == dim || b->rows == 1)
+    if ((x.batch == dim && outer_of(b, v) == b->cur) || b->rows == 1)
         return true;
     if (x.batch != BATCH_NONE || x.shape.d[dim] % b->rows != 0)
         return false;
     if (x.kind == V_CONST) {
-        if (!rows_regular(&x, dim, b->rows))
+        if (b->cur != 1 || !rows_regular(&x, dim, b->rows))
             return false;
         *slot = tagged_copy(b, v, dim);
         return true;
@@ -244,7 +274,7 @@ static int rule_aligned(Batch *b, Node *n, int rank)
         int at = v->batch + rank - v->shape.rank;
         if (dim == BATCH_NONE)
             dim = at;
-        else if (dim != at && b->rows > 1)
+        else if ((dim != at || outer_of(b, n->in[i]) != b->cur) && b->rows > 1)
             return fail(b, "its operands hold the batch in different dimensions");
     }
     if (dim != BATCH_NONE && !demand_all(b, n, dim, rank))
@@ -264,10 +294,10 @@ static int rule_expand(Batch *b, Node *n)
 static int rule_reshape(Batch *b, Node *n)
 {
     const Value *x = val(b->g, n->in[0]), *y = val(b->g, n->out[0]);
-    int j = reshape_map(&x->shape, &y->shape, x->batch, b->rows);
+    int j = reshape_map(&x->shape, &y->shape, x->batch, b->rows, &b->cur);
     if (j < 0 && b->rows == 1)
         return BATCH_NONE;
-    return j >= 0 ? j : fail(b, "the batch is not the outermost factor of the dimension it goes into");
+    return j >= 0 ? j : fail(b, "the rows are spread over several dimensions");
 }
 
 static int rule_matmul(Batch *b, Node *n)
@@ -340,9 +370,13 @@ static int rule_reduce(Batch *b, Node *n, bool over)
 static int rule(Batch *b, Node *n)
 {
     bool tagged = false, mixed = false;
+    b->cur = 1;
     for (uint32_t i = 0; i < n->nin; i++)
         if (n->in[i] != NONE) {
-            tagged |= val(b->g, n->in[i])->batch >= 0;
+            if (!tagged && val(b->g, n->in[i])->batch >= 0) {
+                tagged = true;
+                b->cur = outer_of(b, n->in[i]);
+            }
             mixed |= val(b->g, n->in[i])->batch == BATCH_MIXED;
         }
     if (n->op == OP_Count)
@@ -355,9 +389,12 @@ static int rule(Batch *b, Node *n)
         return BATCH_NONE;
     const Value *x = val(b->g, n->in[0]);
     int rank = val(b->g, n->out[0])->shape.rank, axis = (int)n->attr.axis;
-    if (op_is_map(n->op) || n->op == OP_Phase || n->op == OP_Identity || n->op == OP_Dropout)
+    if (op_is_map(n->op) || n->op == OP_Phase || n->op == OP_Identity)
         return rule_aligned(b, n, rank);
+    if (b->cur != 1 && (n->op == OP_Dropout || n->op == OP_CumSum || n->op == OP_MaxPool))
+        return fail(b, "the rows are not outermost in their dimension");
     switch (n->op) {
+    case OP_Dropout: return x->batch;
     case OP_Reshape: return rule_reshape(b, n);
     case OP_Transpose:
         for (int i = 0; i < rank; i++)
@@ -426,12 +463,15 @@ static bool is_row_number(const Graph *g, ValueId v, int comp, int dim, int64_t 
         bool spread = comp >= 0 && in->rank > 0 && in->d[in->rank - 1] == 1;
         return is_row_number(g, n->in[0], spread ? 0 : comp, dim - (s->rank - in->rank), rows, depth + 1);
     }
-    case OP_Reshape:
+    case OP_Reshape: {
+        int64_t outer = 1;
         if (comp == 0 && s->d[s->rank - 1] == 1) {
-            int j = reshape_map(s, in, dim, rows);
-            return j >= 0 && is_row_number(g, n->in[0], -1, j, rows, depth + 1);
+            int j = reshape_map(s, in, dim, rows, &outer);
+            return j >= 0 && outer == 1 && is_row_number(g, n->in[0], -1, j, rows, depth + 1);
         }
-        return comp < 0 && is_row_number(g, n->in[0], -1, reshape_map(s, in, dim, rows), rows, depth + 1);
+        dim = reshape_map(s, in, dim, rows, &outer);
+        return comp < 0 && outer == 1 && is_row_number(g, n->in[0], -1, dim, rows, depth + 1);
+    }
     default:
         return false;
     }
@@ -454,7 +494,7 @@ static int rule_gather(Batch *b, Node *n)
     if (b->rows == 1 && td >= 0 && td == axis)
         return ti >= 0 ? axis + ti : BATCH_NONE;
     if (td >= 0 && td == axis) {
-        int i = row_dim(b, n->in[1], -1);
+        int i = b->cur == 1 ? row_dim(b, n->in[1], -1) : -1;
         return i >= 0 && demand(b, &n->in[1], i) ? axis + i : fail(b, "it picks rows by number");
     }
     if (td >= 0 && ti >= 0 && b->rows > 1)
@@ -470,7 +510,7 @@ static int rule_gather_nd(Batch *b, Node *n)
     int bd = (int)n->attr.axis, ri = index->shape.rank, q = (int)index->shape.d[ri - 1];
     int td = x->batch, ti = index->batch;
     if (td >= bd && td < bd + q && b->rows > 1) {
-        int i = row_dim(b, n->in[1], td - bd);
+        int i = b->cur == 1 ? row_dim(b, n->in[1], td - bd) : -1;
         if (i >= 0 && (ti == i || demand(b, &n->in[1], i)))
             return i;
         return fail(b, "it picks rows by number");
@@ -515,7 +555,7 @@ static int rule_elements(Batch *b, Node *n)
                 return fail(b, "an operand has the batch's size but is fixed in the model");
         return dim;
     }
-    if (points_home(b->g, n->in[1])) {
+    if (b->cur == 1 && points_home(b->g, n->in[1])) {
         int64_t size = val(b->g, n->in[0])->shape.d[axis];
         if (size % b->rows == 0 && demand(b, &n->in[0], axis) && demand(b, &n->in[1], axis) &&
             (!scatter || demand(b, &n->in[2], axis)))
@@ -546,7 +586,7 @@ static int rule_scatter_nd(Batch *b, Node *n)
     int rows_at = ti >= 0 ? ti : tu;
     for (int c = 0; c < q; c++) {                       /* each row writes into itself */
         int64_t size = val(b->g, n->in[0])->shape.d[c];
-        int i = td >= 0 && td != c ? -1 : size == b->rows ? row_dim(b, n->in[1], c) : -1;
+        int i = b->cur != 1 || (td >= 0 && td != c) ? -1 : size == b->rows ? row_dim(b, n->in[1], c) : -1;
         if (i >= 0 && (rows_at < 0 || rows_at == i) && demand(b, &n->in[0], c) && demand(b, &n->in[1], i) &&
             demand(b, &n->in[2], i))
             return c;
@@ -632,8 +672,14 @@ static bool sweep_node(Batch *b, NodeId id)
     for (uint32_t i = 0; i < n->nout; i++) {
         Value *v = &b->g->value.at[n->out[i]];
         int is = dim >= v->shape.rank ? BATCH_NONE : dim;
-        changed |= v->batch != is;
+        int64_t outer = is >= 0 ? b->cur : 1;
+        if (n->out[i] < b->from) {                      /* known already, but for outer */
+            set_outer(b, n->out[i], is == v->batch ? outer : 1);
+            continue;
+        }
+        changed |= v->batch != is || outer_of(b, n->out[i]) != outer;
         v->batch = is;
+        set_outer(b, n->out[i], outer);
     }
     return changed;
 }
@@ -645,6 +691,25 @@ static void reset(Batch *b)
         g->value.at[v].batch = BATCH_NONE;
     if (b->from == 0)
         tag_inputs(b);
+    for (NodeId n = 0; n < g->node.n && b->from > 0; n++)
+        if (g->node.at[n].out[0] < b->from)
+            (void)sweep_node(b, n);
+}
+
+/* Microbatches' outputs are put one after the other: their rows have to be outermost. */
+static void check_outputs(Batch *b, Reasons *uneven)
+{
+    Graph *g = b->g;
+    for (uint32_t i = 0; i < g->output.n; i++) {
+        Value *v = &g->value.at[g->output.at[i]];
+        if (v->batch < 0 || outer_of(b, g->output.at[i]) == 1)
+            continue;
+        v->batch = BATCH_MIXED;
+        const char *text = arena_printf(g->arena, "output '%s': the rows are not outermost in their dimension",
+                                        diag_escape(g->arena, v->name));
+        if (uneven)
+            vec_push(g->arena, uneven, text);
+    }
 }
 
 /*
@@ -708,4 +773,6 @@ void batch_analyse(Graph *g, ValueId from, const PartitionOptions *opt, Reasons 
         if (mixes && from == 0)
             find_mixes(&b, n, at, said, mixes);
     }
+    if (from == 0)
+        check_outputs(&b, uneven);
 }

@@ -65,14 +65,20 @@ static const char *join(Arena *a, const char *const *name, uint32_t n)
     return text;
 }
 
-static const char *label(Labels *l, const Stage *s)
+static const char *first_part(Labels *l, const char *scope)
+{
+    return arena_strndup(l->a, scope, next_prefix(scope, 0));
+}
+
+/* any: modules that other stages share too. */
+static const char *label(Labels *l, const Stage *s, bool any)
 {
     const Graph *g = l->p->graph;
     StrMap seen = {.arena = l->a};
     VEC(const char *) names = {0};
     for (uint32_t k = 0; k < s->nodes.n; k++) {
         const char *scope = scope_of(g, s->nodes.at[k]);
-        const char *module = *scope ? whole(l, scope, s->index) : NULL;
+        const char *module = *scope ? (any ? first_part(l, scope) : whole(l, scope, s->index)) : NULL;
         if (!module)
             continue;
         uint32_t *slot = strmap_at(&seen, module);
@@ -81,7 +87,7 @@ static const char *label(Labels *l, const Stage *s)
             vec_push(l->a, &names, module);
         }
     }
-    return arena_strdup(g->arena, join(l->a, names.at, names.n));
+    return names.n == 0 && !any ? label(l, s, true) : arena_strdup(g->arena, join(l->a, names.at, names.n));
 }
 
 void label_stages(Pipe *p)
@@ -95,6 +101,6 @@ void label_stages(Pipe *p)
                 note(&l, scope, t);
         }
     for (uint32_t t = 0; t < p->stage.n; t++)
-        p->stage.at[t].label = label(&l, &p->stage.at[t]);
+        p->stage.at[t].label = label(&l, &p->stage.at[t], false);
     arena_free(l.a);
 }

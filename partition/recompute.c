@@ -93,6 +93,8 @@ static int64_t leaf_cost(const Build *b, ValueId v, const bool *read, const Valu
         return 0;
     if (x->kind == V_PARAM && b->of_params[v] && !b->pure[v])
         return 0;                                       /* the parameter itself is what crosses */
+    if (x->kind == V_INPUT)                             /* read from the data by this stage's rank and not sent: weighed at */
+        return shape_elements(&x->shape);               /* a byte an element, lest a large one is kept for a small result */
     return value_bytes(b->g, v);
 }
 

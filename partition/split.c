@@ -152,6 +152,34 @@ static bool same_place(const Graph *g, NodeId m, NodeId n)
     return g->node.at[m].op == g->node.at[n].op && strcmp(node_scope(g, m), node_scope(g, n)) == 0;
 }
 
+/* Does a node of another module stand between two nodes? */
+static bool interrupted(const Split *s, NodeId from, NodeId to)
+{
+    for (NodeId n = from + 1; n < to; n++)
+        if (is_data_node(s, n) && s->live[n])
+            return true;
+    return false;
+}
+
+/* Where no call is numbered (dynamo's exports): the same nodes over and over with others in between are calls. */
+static Spans repeated_spans(const Split *s, const Ids *nodes)
+{
+    Spans spans = {0};
+    for (uint32_t p = 1; p < nodes->n; p++) {
+        bool repeats = nodes->n % p == 0;
+        for (uint32_t i = p; i < nodes->n && repeats; i++)
+            repeats = same_place(s->g, nodes->at[i], nodes->at[i - p]) &&
+                      (i % p != 0 || interrupted(s, nodes->at[i - 1], nodes->at[i]));
+        for (uint32_t i = 0; i < nodes->n && repeats; i += p) {
+            Span span = {nodes->at[i], nodes->at[i + p - 1]};
+            vec_push(s->a, &spans, span);
+        }
+        if (repeats)
+            break;
+    }
+    return spans;
+}
+
 /*
  * Nodes of a module as one span per call.  Origin.call numbers calls of the module itself or of one inside
  * it: a new call of the module begins where the number grows, the first node is the first call's first node
@@ -177,7 +205,10 @@ static Spans call_spans(const Split *s, const Ids *nodes)
         }
         spans.at[spans.n - 1].last = n;
     }
-    return spans;
+    Spans repeated = {0};
+    if (spans.n == 1)
+        repeated = repeated_spans(s, nodes);
+    return repeated.n > 1 ? repeated : spans;
 }
 
 /* The nodes of a scope: those that depend on data, or all when none does. */
