@@ -36,6 +36,12 @@ $(BUILD)/libppsplit.a: $(OBJ)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcsD $@ $^
 
+# The runtime as generated programs build it, without optional libraries: its own tests link it.
+$(BUILD)/libppruntime.a: $(patsubst runtime/%.c,$(BUILD)/runtime/%.o,$(filter %.c,$(RUNTIME)))
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && ar rcsD $@ $^
+$(BUILD)/runtime/%.o: WARN += -Wno-unknown-pragmas
+
 $(BUILD)/%.o: %.c | $(BUILD)/onnx.pb-c.h
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
@@ -50,16 +56,16 @@ $(BUILD)/onnx.pb-c.o: $(BUILD)/onnx.pb-c.h
 	$(call say,CC,$(BUILD)/onnx.pb-c.c)
 	$(Q)$(CC) $(BASE) -c -o $@ $(BUILD)/onnx.pb-c.c
 
-# ---- tests: tests/test_NAME.c are TAP programs linked with the compiler, tests/NAME.t TAP scripts; tools they use ----
+# ---- tests: tests/test_NAME.c are TAP programs linked with the compiler and the runtime, tests/NAME.t TAP scripts; tools they use ----
 
 UNIT     := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 TOOLS    := $(BUILD)/tests/compare $(BUILD)/tests/hostile $(BUILD)/tests/rename $(BUILD)/tests/onnx_backend $(BUILD)/models/make_gpt $(BUILD)/models/make_tokens
 SCRIPTS  := $(sort $(wildcard tests/*.t))
 
-$(BUILD)/tests/%: tests/%.c $(BUILD)/libppsplit.a
+$(BUILD)/tests/%: tests/%.c $(BUILD)/libppsplit.a $(BUILD)/libppruntime.a
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(BASE) $(WARN) -o $@ $< $(BUILD)/libppsplit.a $(LDFLAGS) $(LDLIBS) -lpthread
+	$(Q)$(CC) $(BASE) $(WARN) -o $@ $< $(BUILD)/libppsplit.a $(BUILD)/libppruntime.a $(LDFLAGS) $(LDLIBS) -lpthread
 
 $(BUILD)/models/%: models/%.c
 	@mkdir -p $(@D)

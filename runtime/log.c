@@ -117,7 +117,7 @@ PpStatus log_step(Rank *r, const StepLog *s) {
     }
     if (run->opt->quiet)
         return PP_OK;
-    if (mode == MODE_TRAIN && isatty(1)) {
+    if (mode == MODE_TRAIN && run->hub && isatty(1)) {   /* mpirun shows its processes a terminal that is none */
         progress(run, s, rate);
         return PP_OK;
     }
