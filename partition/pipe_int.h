@@ -25,6 +25,8 @@ typedef struct {
     bool *grad;                     /* a gradient may flow through it */
     Ids *users;                     /* live nodes that read it */
     bool *live;                     /* by node */
+    struct Choice *choice;          /* recompute.c: scratch by value, and by node */
+    bool *wanted;
 } Build;
 
 /* recompute.c */

@@ -13,12 +13,20 @@
 
 #include "pipe_int.h"
 
+typedef struct Choice {
+    int64_t cost;                   /* bytes that must come in for stage t to have the value */
+    bool copy;                      /* by making it there */
+    bool in_cone;
+} Choice;
+
 void recompute_classify(Build *b)
 {
     const Graph *g = b->g;
     b->pure = arena_array(b->a, bool, g->value.n + 1);
     b->of_params = arena_array(b->a, bool, g->value.n + 1);
     b->grad = arena_array(b->a, bool, g->value.n + 1);
+    b->choice = arena_array(b->a, Choice, g->value.n + 1);
+    b->wanted = arena_array(b->a, bool, g->node.n + 1);
     for (ValueId v = 0; v < g->value.n; v++) {
         const Value *x = val(g, v);
         const Param *p = x->kind == V_PARAM ? &g->param.at[x->param] : NULL;
@@ -80,12 +88,6 @@ static Kind kind_of(const Build *b, NodeId n, uint32_t t)
     return !b->grad[v] || may_move(b, n, t) ? COPY_IF_SMALLER : STAYS;
 }
 
-typedef struct {
-    int64_t cost;                   /* bytes that must come in for stage t to have the value */
-    bool copy;                      /* by making it there */
-    bool in_cone;
-} Choice;
-
 static int64_t leaf_cost(const Build *b, ValueId v, const bool *read, const ValueId *local)
 {
     const Value *x = val(b->g, v);
@@ -98,10 +100,11 @@ static int64_t leaf_cost(const Build *b, ValueId v, const bool *read, const Valu
     return value_bytes(b->g, v);
 }
 
-/* Fills choice[] for the cone of v: the values it is made of. */
-static void weigh(const Build *b, uint32_t t, ValueId v, const bool *read, const ValueId *local, Choice *choice)
+/* Fills b->choice for the cone of v: the values it is made of. */
+static void weigh(Build *b, uint32_t t, ValueId v, const bool *read, const ValueId *local)
 {
     const Graph *g = b->g;
+    Choice *choice = b->choice;
     NodeId top = val(g, v)->node, low = top;
     memset(choice, 0, b->values * sizeof *choice);
     choice[v].in_cone = true;
@@ -176,15 +179,17 @@ static void send(Build *b, ValueId v, ValueId *local)
 }
 
 /* Carries out the choice for v: copies in graph order, what they read sent or copied before. */
-static void carry_out(Build *b, uint32_t t, ValueId v, bool *read, ValueId *local, const Choice *choice)
+static void carry_out(Build *b, uint32_t t, ValueId v, bool *read, ValueId *local)
 {
     const Graph *g = b->g;
+    const Choice *choice = b->choice;
     if (!choice[v].copy) {
         send(b, v, local);
         return;
     }
     NodeId top = val(g, v)->node, low = top;
-    bool *wanted = arena_array(b->a, bool, top + 1);
+    bool *wanted = b->wanted;
+    memset(wanted, 0, (top + 1) * sizeof *wanted);
     wanted[top] = true;
     for (NodeId n = top + 1; n-- > 0 && n + 1 > low;) {
         const Node *x = &g->node.at[n];
@@ -214,12 +219,11 @@ void recompute_decide(Build *b, uint32_t t, const Ids *demands, bool *read, Valu
         if (local[v] == NONE && kind_of(b, val(b->g, v)->node, t) == STAYS)
             send(b, v, local);
     }
-    Choice *choice = arena_array(b->a, Choice, b->values + 1);
     for (uint32_t i = 0; i < demands->n; i++) {
         ValueId v = demands->at[i];
         if (local[v] != NONE)
             continue;
-        weigh(b, t, v, read, local, choice);
-        carry_out(b, t, v, read, local, choice);
+        weigh(b, t, v, read, local);
+        carry_out(b, t, v, read, local);
     }
 }
