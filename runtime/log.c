@@ -79,12 +79,12 @@ void log_memory(const Run *run, const int64_t *all, int ranks) {
     fflush(stdout);
 }
 
-/* 17 digits read back exactly; JSON has no words for what is not finite. */
+/* 17 digits read back exactly; what is not finite is written as Python and JavaScript write it. */
 static void json_number(FILE *f, const char *key, double v) {
     if (isfinite(v))
         fprintf(f, ", \"%s\": %.17g", key, v);
     else
-        fprintf(f, ", \"%s\": null", key);
+        fprintf(f, ", \"%s\": %s", key, isnan(v) ? "NaN" : v > 0 ? "Infinity" : "-Infinity");
 }
 
 static void progress(const Run *run, const StepLog *s, double rate) {
