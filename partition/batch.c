@@ -13,24 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "partition.h"
-
-typedef struct { ValueId from, to; int dim; } Retagged;
-
-typedef struct {
-    Graph *g;
-    Arena *scratch;
-    ValueId from;
-    int64_t rows;
-    VEC(int) want;                  /* by value id: the dimension demanded of an Expand's result */
-    VEC(int64_t) outer;             /* by value id: what stands outside the rows in the batch dimension */
-    int64_t cur;                    /* outer of the node's tagged operands, of its results, of what is demanded */
-    VEC(Retagged) copies;           /* constants tagged for a user: a copy, since other users may mean another dimension */
-    bool changed;
-    const char *why;                /* the reason of the rule that failed */
-    bool mixing;                    /* the rule just run lets samples influence each other at once */
-    bool sums;                      /* the rule just run summed over the batch */
-} Batch;
+#include "batch_int.h"
 
 static bool shape_is_one(const Shape *s)
 {
@@ -40,21 +23,15 @@ static bool shape_is_one(const Shape *s)
     return true;
 }
 
-static int fail(Batch *b, const char *why)
+int batch_fail(Batch *b, const char *why)
 {
     b->why = why;
     return BATCH_MIXED;
 }
 
-static int want_of(const Batch *b, ValueId v)
-{
-    return v < b->want.n ? b->want.at[v] : BATCH_NONE;
-}
+static int want_of(const Batch *b, ValueId v) { return v < b->want.n ? b->want.at[v] : BATCH_NONE; }
 
-static int64_t outer_of(const Batch *b, ValueId v)
-{
-    return v < b->outer.n ? b->outer.at[v] : 1;
-}
+static int64_t outer_of(const Batch *b, ValueId v) { return v < b->outer.n ? b->outer.at[v] : 1; }
 
 static void set_outer(Batch *b, ValueId v, int64_t outer)
 {
@@ -77,7 +54,7 @@ static void set_want(Batch *b, ValueId v, int dim)
  * Where the rows in dimension dim of `in` (with *outer before them) are in `out`, when both are the same
  * elements in row-major order; *outer becomes what is before them there.  -1: nowhere.
  */
-static int reshape_map(const Shape *in, const Shape *out, int dim, int64_t rows, int64_t *outer)
+int batch_reshape(const Shape *in, const Shape *out, int dim, int64_t rows, int64_t *outer)
 {
     int64_t before = *outer, at = 1;
     for (int i = 0; i < dim; i++)
@@ -97,7 +74,7 @@ static int reshape_map(const Shape *in, const Shape *out, int dim, int64_t rows,
 }
 
 /* The integer at element i of a constant; false for types that hold no index. */
-static bool const_int(const Value *v, int64_t i, int64_t *x)
+bool batch_const_int(const Value *v, int64_t i, int64_t *x)
 {
     switch (v->dtype) {
     case DT_I64: *x = ((const int64_t *)v->data)[i]; return true;
@@ -135,9 +112,10 @@ static bool rows_regular(const Value *v, int dim, int64_t rows)
         for (int64_t i = 0; i < whole; i++) {
             int64_t x, base, next, grown;
             int64_t in = o * whole + i % block;
-            if (!const_int(v, o * whole + i, &x) || !const_int(v, in, &base) || !const_int(v, in + block, &next) ||
-                __builtin_sub_overflow(next, base, &grown) || __builtin_mul_overflow(grown, i / block, &grown) ||
-                __builtin_add_overflow(grown, base, &grown) || x != grown)
+            if (!batch_const_int(v, o * whole + i, &x) || !batch_const_int(v, in, &base) ||
+                !batch_const_int(v, in + block, &next) || __builtin_sub_overflow(next, base, &grown) ||
+                __builtin_mul_overflow(grown, i / block, &grown) || __builtin_add_overflow(grown, base, &grown) ||
+                x != grown)
                 return false;
         }
     return true;
@@ -158,8 +136,6 @@ static ValueId tagged_copy(Batch *b, ValueId v, int dim)
     return to;
 }
 
-static bool demand(Batch *b, ValueId *slot, int dim);
-
 /* Demands dimension dim of an operand aligned to the right with a result of rank `rank`; broadcast dims are fine. */
 static bool demand_aligned(Batch *b, ValueId *slot, int dim, int rank)
 {
@@ -167,7 +143,7 @@ static bool demand_aligned(Batch *b, ValueId *slot, int dim, int rank)
     int own = dim - (rank - v->shape.rank);
     if (own < 0 || (v->shape.d[own] == 1 && v->batch == BATCH_NONE))
         return true;
-    return demand(b, slot, own);
+    return batch_demand(b, slot, own);
 }
 
 static bool demand_all(Batch *b, Node *n, int dim, int rank)
@@ -195,51 +171,51 @@ static bool demand_node(Batch *b, Node *n, ValueId out, int dim)
     if (op_is_map(n->op) || n->op == OP_Phase || n->op == OP_Identity || n->op == OP_Dropout)
         return demand_all(b, n, dim, os.rank);
     switch (n->op) {
-    case OP_Expand:
-        return demand_aligned(b, &n->in[0], dim, os.rank);
+    case OP_Expand: return demand_aligned(b, &n->in[0], dim, os.rank);
     case OP_Reshape: {
         int64_t outer = b->cur;
-        int j = reshape_map(&os, &is, dim, b->rows, &b->cur);
-        bool good = j >= 0 && demand(b, &n->in[0], j);
+        int j = batch_reshape(&os, &is, dim, b->rows, &b->cur);
+        bool good = j >= 0 && batch_demand(b, &n->in[0], j);
         b->cur = outer;
         return good;
     }
-    case OP_Transpose:
-        return demand(b, &n->in[0], (int)n->attr.a[dim]);
-    case OP_Slice:
-        return os.d[dim] == is.d[dim] && n->attr.c[dim] == 1 && demand(b, &n->in[0], dim);
-    case OP_Pad:
-        return os.d[dim] == is.d[dim] && demand(b, &n->in[0], dim);
-    case OP_Split: case OP_Softmax: case OP_LogSoftmax: case OP_CumSum: case OP_TopK:
-        return dim != axis && demand(b, &n->in[0], dim);
-    case OP_Concat:
-        return dim != axis && demand_all(b, n, dim, os.rank);
-    case OP_ReduceSum: case OP_ReduceMean: case OP_ReduceMax: case OP_ReduceMin: case OP_ReduceProd:
-        return !in_axes(&n->attr, dim) && demand(b, &n->in[0], dim);
-    case OP_ArgMax: case OP_ArgMin:
-        return dim != axis && demand(b, &n->in[0], dim);
+    case OP_Transpose: return batch_demand(b, &n->in[0], (int)n->attr.a[dim]);
+    case OP_Slice: return os.d[dim] == is.d[dim] && n->attr.c[dim] == 1 && batch_demand(b, &n->in[0], dim);
+    case OP_Pad: return os.d[dim] == is.d[dim] && batch_demand(b, &n->in[0], dim);
+    case OP_Split:
+    case OP_Softmax:
+    case OP_LogSoftmax:
+    case OP_CumSum:
+    case OP_TopK: return dim != axis && batch_demand(b, &n->in[0], dim);
+    case OP_Concat: return dim != axis && demand_all(b, n, dim, os.rank);
+    case OP_ReduceSum:
+    case OP_ReduceMean:
+    case OP_ReduceMax:
+    case OP_ReduceMin:
+    case OP_ReduceProd: return !in_axes(&n->attr, dim) && batch_demand(b, &n->in[0], dim);
+    case OP_ArgMax:
+    case OP_ArgMin: return dim != axis && batch_demand(b, &n->in[0], dim);
     case OP_Gather: {
         int ri = val(b->g, n->in[1])->shape.rank;
         if (dim < axis)
-            return demand(b, &n->in[0], dim);
-        return dim < axis + ri ? demand(b, &n->in[1], dim - axis) : demand(b, &n->in[0], dim - ri + 1);
+            return batch_demand(b, &n->in[0], dim);
+        return dim < axis + ri ? batch_demand(b, &n->in[1], dim - axis) : batch_demand(b, &n->in[0], dim - ri + 1);
     }
-    case OP_GatherElements: case OP_ScatterElements:
-        return dim != axis && demand_all(b, n, dim, os.rank);
+    case OP_GatherElements:
+    case OP_ScatterElements: return dim != axis && demand_all(b, n, dim, os.rank);
     case OP_MatMul: {
         int ra = is.rank, rb = val(b->g, n->in[1])->shape.rank;
         if (dim == os.rank - 2)
-            return demand(b, &n->in[0], ra - 2);
+            return batch_demand(b, &n->in[0], ra - 2);
         if (dim == os.rank - 1)
-            return demand(b, &n->in[1], rb - 1);
+            return batch_demand(b, &n->in[1], rb - 1);
         return demand_all(b, n, dim, os.rank);
     }
-    default:
-        return false;
+    default: return false;
     }
 }
 
-static bool demand(Batch *b, ValueId *slot, int dim)
+bool batch_demand(Batch *b, ValueId *slot, int dim)
 {
     ValueId v = *slot;
     Value x = *val(b->g, v);
@@ -275,10 +251,10 @@ static int rule_aligned(Batch *b, Node *n, int rank)
         if (dim == BATCH_NONE)
             dim = at;
         else if ((dim != at || outer_of(b, n->in[i]) != b->cur) && b->rows > 1)
-            return fail(b, "its operands hold the batch in different dimensions");
+            return batch_fail(b, "its operands hold the batch in different dimensions");
     }
     if (dim != BATCH_NONE && !demand_all(b, n, dim, rank))
-        return fail(b, "an operand has the batch's size but is fixed in the model");
+        return batch_fail(b, "an operand has the batch's size but is fixed in the model");
     return dim;
 }
 
@@ -288,16 +264,16 @@ static int rule_expand(Batch *b, Node *n)
     int want = want_of(b, n->out[0]), dim = x->batch < 0 ? BATCH_NONE : x->batch + y->shape.rank - x->shape.rank;
     if (dim == BATCH_NONE)
         return want;
-    return want == BATCH_NONE || want == dim ? dim : fail(b, "it repeats every row once per row");
+    return want == BATCH_NONE || want == dim ? dim : batch_fail(b, "it repeats every row once per row");
 }
 
 static int rule_reshape(Batch *b, Node *n)
 {
     const Value *x = val(b->g, n->in[0]), *y = val(b->g, n->out[0]);
-    int j = reshape_map(&x->shape, &y->shape, x->batch, b->rows, &b->cur);
+    int j = batch_reshape(&x->shape, &y->shape, x->batch, b->rows, &b->cur);
     if (j < 0 && b->rows == 1)
         return BATCH_NONE;
-    return j >= 0 ? j : fail(b, "the rows are spread over several dimensions");
+    return j >= 0 ? j : batch_fail(b, "the rows are spread over several dimensions");
 }
 
 static int rule_matmul(Batch *b, Node *n)
@@ -307,36 +283,31 @@ static int rule_matmul(Batch *b, Node *n)
     int ta = x->batch, tb = y->batch;
     if ((ta >= 0 && ta == ra - 1) || (tb >= 0 && tb == rb - 2)) {
         b->sums = true;
-        if (demand(b, &n->in[0], ra - 1) && demand(b, &n->in[1], rb - 2))
+        if (batch_demand(b, &n->in[0], ra - 1) && batch_demand(b, &n->in[1], rb - 2))
             return BATCH_NONE;
-        return fail(b, "it multiplies along the batch with an operand of fixed size");
+        return batch_fail(b, "it multiplies along the batch with an operand of fixed size");
     }
     if (ta == ra - 2 || tb == rb - 1) {
         if (ta >= 0 && tb >= 0 && b->rows > 1)
-            return fail(b, "it multiplies every row with every row");
+            return batch_fail(b, "it multiplies every row with every row");
         return ta == ra - 2 ? rank - 2 : rank - 1;
     }
     return rule_aligned(b, n, rank);
 }
-
-static int rule_gather(Batch *b, Node *n);
-static int rule_gather_nd(Batch *b, Node *n);
-static int rule_elements(Batch *b, Node *n);
-static int rule_scatter_nd(Batch *b, Node *n);
 
 static int rule_conv(Batch *b, Node *n)
 {
     const Value *x = val(b->g, n->in[0]), *y = n->nin > 1 ? val(b->g, n->in[1]) : NULL;
     if (n->op == OP_ConvWeightGrad) {
         b->sums = true;
-        if (x->batch > 0 || y->batch > 0 || !demand(b, &n->in[0], 0) || !demand(b, &n->in[1], 0))
-            return fail(b, "it convolves along the batch");
+        if (x->batch > 0 || y->batch > 0 || !batch_demand(b, &n->in[0], 0) || !batch_demand(b, &n->in[1], 0))
+            return batch_fail(b, "it convolves along the batch");
         return BATCH_NONE;
     }
     bool pool = n->op == OP_MaxPool || n->op == OP_AveragePool;
     if (x->batch == 0 && (pool || y->batch == BATCH_NONE))
         return 0;
-    return pool && x->batch == 1 ? 1 : fail(b, "it convolves along the batch");
+    return pool && x->batch == 1 ? 1 : batch_fail(b, "it convolves along the batch");
 }
 
 /* One operand, dimensions kept; along the batch the samples influence each other. */
@@ -355,7 +326,7 @@ static int rule_slice(Batch *b, Node *n)
     bool whole = x->shape.d[dim] == y->shape.d[dim];
     if (n->op == OP_Slice)
         whole = whole && n->attr.c[dim] == 1;
-    return whole || b->rows == 1 ? dim : fail(b, "it takes some of the rows, or adds to them");
+    return whole || b->rows == 1 ? dim : batch_fail(b, "it takes some of the rows, or adds to them");
 }
 
 static int rule_reduce(Batch *b, Node *n, bool over)
@@ -392,7 +363,7 @@ static int rule(Batch *b, Node *n)
     if (op_is_map(n->op) || n->op == OP_Phase || n->op == OP_Identity)
         return rule_aligned(b, n, rank);
     if (b->cur != 1 && (n->op == OP_Dropout || n->op == OP_CumSum || n->op == OP_MaxPool))
-        return fail(b, "the rows are not outermost in their dimension");
+        return batch_fail(b, "the rows are not outermost in their dimension");
     switch (n->op) {
     case OP_Dropout: return x->batch;
     case OP_Reshape: return rule_reshape(b, n);
@@ -401,202 +372,37 @@ static int rule(Batch *b, Node *n)
             if (n->attr.a[i] == x->batch)
                 return i;
         BUG("Transpose without dimension %d", x->batch);
-    case OP_Slice: case OP_Pad: return rule_slice(b, n);
-    case OP_Split: return x->batch != axis || b->rows == 1 ? x->batch : fail(b, "it divides the rows");
+    case OP_Slice:
+    case OP_Pad: return rule_slice(b, n);
+    case OP_Split: return x->batch != axis || b->rows == 1 ? x->batch : batch_fail(b, "it divides the rows");
     case OP_Concat: {
         int dim = rule_aligned(b, n, rank);
-        return dim != axis || b->rows == 1 ? dim : fail(b, "it joins along the batch");
+        return dim != axis || b->rows == 1 ? dim : batch_fail(b, "it joins along the batch");
     }
-    case OP_ReduceSum: case OP_ReduceMean: case OP_ReduceMax: case OP_ReduceMin: case OP_ReduceProd:
-        return rule_reduce(b, n, in_axes(&n->attr, x->batch));
-    case OP_ArgMax: case OP_ArgMin: case OP_TopK: return rule_reduce(b, n, x->batch == axis);
-    case OP_Softmax: case OP_LogSoftmax: case OP_CumSum: return rule_along(b, n, axis);
+    case OP_ReduceSum:
+    case OP_ReduceMean:
+    case OP_ReduceMax:
+    case OP_ReduceMin:
+    case OP_ReduceProd: return rule_reduce(b, n, in_axes(&n->attr, x->batch));
+    case OP_ArgMax:
+    case OP_ArgMin:
+    case OP_TopK: return rule_reduce(b, n, x->batch == axis);
+    case OP_Softmax:
+    case OP_LogSoftmax:
+    case OP_CumSum: return rule_along(b, n, axis);
     case OP_MatMul: return rule_matmul(b, n);
-    case OP_Conv: case OP_ConvTranspose: case OP_ConvWeightGrad: case OP_MaxPool: case OP_AveragePool:
-        return rule_conv(b, n);
-    case OP_Gather: return rule_gather(b, n);
-    case OP_GatherND: return rule_gather_nd(b, n);
-    case OP_GatherElements: case OP_ScatterElements: return rule_elements(b, n);
-    case OP_ScatterND: return rule_scatter_nd(b, n);
-    default: return fail(b, "this operation is not followed along the batch");
+    case OP_Conv:
+    case OP_ConvTranspose:
+    case OP_ConvWeightGrad:
+    case OP_MaxPool:
+    case OP_AveragePool: return rule_conv(b, n);
+    case OP_Gather: return batch_gather(b, n);
+    case OP_GatherND: return batch_gather_nd(b, n);
+    case OP_GatherElements:
+    case OP_ScatterElements: return batch_elements(b, n);
+    case OP_ScatterND: return batch_scatter_nd(b, n);
+    default: return batch_fail(b, "this operation is not followed along the batch");
     }
-}
-
-/* ---- gathers and scatters --------------------------------------------------------------------- */
-
-/* Is entry comp of the last dimension (comp < 0: the value itself) the row's number along dim? */
-static bool is_row_number(const Graph *g, ValueId v, int comp, int dim, int64_t rows, int depth)
-{
-    const Value *x = val(g, v);
-    const Shape *s = &x->shape;
-    if (depth > 32 || dim < 0 || dim >= s->rank - (comp >= 0) || s->d[dim] != rows)
-        return false;
-    if (x->kind == V_CONST) {
-        int64_t inner = 1, n = shape_elements(s), last = comp >= 0 ? s->d[s->rank - 1] : 1, i;
-        for (int k = dim + 1; k < s->rank; k++)
-            inner *= s->d[k];
-        for (i = comp >= 0 ? comp : 0; i < n; i += last) {
-            int64_t is;
-            if (!const_int(x, i, &is) || is != i / inner % rows)
-                return false;
-        }
-        return true;
-    }
-    if (x->kind != V_NODE)
-        return false;
-    const Node *n = &g->node.at[x->node];
-    const Shape *in = n->nin > 0 && n->in[0] != NONE ? &val(g, n->in[0])->shape : s;
-    switch (n->op) {
-    case OP_Cast: case OP_Identity:
-        return is_row_number(g, n->in[0], comp, dim, rows, depth + 1);
-    case OP_Concat:
-        if (comp < 0 || n->attr.axis != s->rank - 1)
-            return false;
-        for (uint32_t i = 0; i < n->nin; i++) {
-            int64_t part = val(g, n->in[i])->shape.d[s->rank - 1];
-            if (comp < part)
-                return is_row_number(g, n->in[i], comp, dim, rows, depth + 1);
-            comp -= (int)part;
-        }
-        return false;
-    case OP_Expand: {
-        bool spread = comp >= 0 && in->rank > 0 && in->d[in->rank - 1] == 1;
-        return is_row_number(g, n->in[0], spread ? 0 : comp, dim - (s->rank - in->rank), rows, depth + 1);
-    }
-    case OP_Reshape: {
-        int64_t outer = 1;
-        if (comp == 0 && s->d[s->rank - 1] == 1) {
-            int j = reshape_map(s, in, dim, rows, &outer);
-            return j >= 0 && outer == 1 && is_row_number(g, n->in[0], -1, j, rows, depth + 1);
-        }
-        dim = reshape_map(s, in, dim, rows, &outer);
-        return comp < 0 && outer == 1 && is_row_number(g, n->in[0], -1, dim, rows, depth + 1);
-    }
-    default:
-        return false;
-    }
-}
-
-/* The dimension of index along which entry comp counts the rows; -1: none. */
-static int row_dim(const Batch *b, ValueId index, int comp)
-{
-    const Shape *s = &val(b->g, index)->shape;
-    for (int i = 0; i < s->rank - (comp >= 0); i++)
-        if (is_row_number(b->g, index, comp, i, b->rows, 0))
-            return i;
-    return -1;
-}
-
-static int rule_gather(Batch *b, Node *n)
-{
-    const Value *x = val(b->g, n->in[0]), *index = val(b->g, n->in[1]);
-    int axis = (int)n->attr.axis, ri = index->shape.rank, td = x->batch, ti = index->batch;
-    if (b->rows == 1 && td >= 0 && td == axis)
-        return ti >= 0 ? axis + ti : BATCH_NONE;
-    if (td >= 0 && td == axis) {
-        int i = b->cur == 1 ? row_dim(b, n->in[1], -1) : -1;
-        return i >= 0 && demand(b, &n->in[1], i) ? axis + i : fail(b, "it picks rows by number");
-    }
-    if (td >= 0 && ti >= 0 && b->rows > 1)
-        return fail(b, "it takes from every row what every row names");
-    if (ti >= 0)
-        return axis + ti;
-    return td < axis ? td : td + ri - 1;
-}
-
-static int rule_gather_nd(Batch *b, Node *n)
-{
-    const Value *x = val(b->g, n->in[0]), *index = val(b->g, n->in[1]);
-    int bd = (int)n->attr.axis, ri = index->shape.rank, q = (int)index->shape.d[ri - 1];
-    int td = x->batch, ti = index->batch;
-    if (td >= bd && td < bd + q && b->rows > 1) {
-        int i = b->cur == 1 ? row_dim(b, n->in[1], td - bd) : -1;
-        if (i >= 0 && (ti == i || demand(b, &n->in[1], i)))
-            return i;
-        return fail(b, "it picks rows by number");
-    }
-    if (td >= bd + q) {
-        if (ti >= 0 && b->rows > 1)
-            return fail(b, "it takes from every row what every row names");
-        return ri - 1 + td - (bd + q);
-    }
-    int dim = ti >= 0 ? ti : td;
-    if (dim < bd && (!demand(b, &n->in[0], dim) || !demand(b, &n->in[1], dim)))
-        return fail(b, "an operand has the batch's size but is fixed in the model");
-    return dim;
-}
-
-/* Does every index point into its own row?  So do the places MaxPool found, which count over its whole operand. */
-static bool points_home(const Graph *g, ValueId v)
-{
-    for (int depth = 0; depth < 32 && val(g, v)->kind == V_NODE; depth++) {
-        const Node *n = &g->node.at[val(g, v)->node];
-        if (n->op == OP_MaxPool)
-            return val(g, v)->out == 1;
-        if (n->op != OP_Reshape && n->op != OP_Cast && n->op != OP_Identity)
-            return false;
-        v = n->in[0];
-    }
-    return false;
-}
-
-/* GatherElements (data, index) and ScatterElements (data, index, updates): all of one rank. */
-static int rule_elements(Batch *b, Node *n)
-{
-    int axis = (int)n->attr.axis, td = val(b->g, n->in[0])->batch, ti = val(b->g, n->in[1])->batch;
-    int tu = n->nin > 2 ? val(b->g, n->in[2])->batch : ti;
-    bool scatter = n->op == OP_ScatterElements;
-    int dim = td >= 0 ? td : ti >= 0 ? ti : tu;
-    if (b->rows == 1)
-        return dim;
-    if (dim != axis) {
-        for (uint32_t i = 0; i < n->nin; i++)
-            if (!demand(b, &n->in[i], dim))
-                return fail(b, "an operand has the batch's size but is fixed in the model");
-        return dim;
-    }
-    if (b->cur == 1 && points_home(b->g, n->in[1])) {
-        int64_t size = val(b->g, n->in[0])->shape.d[axis];
-        if (size % b->rows == 0 && demand(b, &n->in[0], axis) && demand(b, &n->in[1], axis) &&
-            (!scatter || demand(b, &n->in[2], axis)))
-            return axis;
-    }
-    if (td >= 0)
-        return fail(b, "it picks rows by number");
-    if (!scatter)
-        return dim;                                     /* every index along the axis takes from a fixed table */
-    b->sums = true;
-    if (demand(b, &n->in[1], axis) && demand(b, &n->in[2], axis))
-        return BATCH_NONE;                              /* all rows are added into a table: an embedding's gradient */
-    return fail(b, "an operand has the batch's size but is fixed in the model");
-}
-
-static int rule_scatter_nd(Batch *b, Node *n)
-{
-    const Value *x = val(b->g, n->in[0]), *index = val(b->g, n->in[1]), *up = val(b->g, n->in[2]);
-    int ri = index->shape.rank, q = (int)index->shape.d[ri - 1], td = x->batch, ti = index->batch, tu = up->batch;
-    if (b->rows == 1)
-        return td;
-    if (tu >= ri - 1 || td >= q) {                      /* the batch is in the slices that are moved whole */
-        int dim = td >= q ? td : q + tu - (ri - 1);
-        if (ti < 0 && demand(b, &n->in[0], dim) && demand(b, &n->in[2], ri - 1 + dim - q))
-            return dim;
-        return fail(b, "an operand has the batch's size but is fixed in the model");
-    }
-    int rows_at = ti >= 0 ? ti : tu;
-    for (int c = 0; c < q; c++) {                       /* each row writes into itself */
-        int64_t size = val(b->g, n->in[0])->shape.d[c];
-        int i = b->cur != 1 || (td >= 0 && td != c) ? -1 : size == b->rows ? row_dim(b, n->in[1], c) : -1;
-        if (i >= 0 && (rows_at < 0 || rows_at == i) && demand(b, &n->in[0], c) && demand(b, &n->in[1], i) &&
-            demand(b, &n->in[2], i))
-            return c;
-    }
-    if (td >= 0)
-        return fail(b, "it writes to rows by number");
-    b->sums = true;
-    if (demand(b, &n->in[1], rows_at) && demand(b, &n->in[2], rows_at))
-        return BATCH_NONE;
-    return fail(b, "an operand has the batch's size but is fixed in the model");
 }
 
 /* ---- inputs and reasons ----------------------------------------------------------------------- */
@@ -608,7 +414,8 @@ static void tag_inputs(Batch *b)
         Value *v = &g->value.at[g->input.at[i]];
         bool target = strcmp(v->name, "target") == 0;
         v->batch = v->shape.rank > 0 && (v->shape.d[0] == b->rows || (target && v->shape.d[0] % b->rows == 0))
-                       ? 0 : BATCH_NONE;
+                       ? 0
+                       : BATCH_NONE;
     }
 }
 
@@ -644,8 +451,9 @@ static void tag_option(Batch *b, const char *text)
                    shape_print(b->scratch, v->dtype, &v->shape), eq + 1);
     dim += dim < 0 ? v->shape.rank : 0;
     if (v->shape.d[dim] % b->rows != 0)
-        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--chunk '%s': dimension %ld of %s is no multiple of the %lld rows of a microbatch",
-                   text, dim, shape_print(b->scratch, v->dtype, &v->shape), (long long)b->rows);
+        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
+                   "--chunk '%s': dimension %ld of %s is no multiple of the %lld rows of a microbatch", text, dim,
+                   shape_print(b->scratch, v->dtype, &v->shape), (long long)b->rows);
     v->batch = (int)dim;
 }
 
@@ -658,7 +466,8 @@ static const char *node_text(const Graph *g, NodeId n)
     const char *type = o->type && *o->type ? o->type : op_name(x->op);
     if (!o->name || !*o->name)
         return arena_printf(g->arena, "node %u (%s)", o->index, diag_escape(g->arena, type));
-    return arena_printf(g->arena, "node %u '%s' (%s)", o->index, diag_escape(g->arena, o->name), diag_escape(g->arena, type));
+    return arena_printf(g->arena, "node %u '%s' (%s)", o->index, diag_escape(g->arena, o->name),
+                        diag_escape(g->arena, type));
 }
 
 /* Runs the rule of node n and writes its results' tags; says whether one of them changed. */
@@ -673,7 +482,7 @@ static bool sweep_node(Batch *b, NodeId id)
         Value *v = &b->g->value.at[n->out[i]];
         int is = dim >= v->shape.rank ? BATCH_NONE : dim;
         int64_t outer = is >= 0 ? b->cur : 1;
-        if (n->out[i] < b->from) {                      /* known already, but for outer */
+        if (n->out[i] < b->from) { /* known already, but for outer */
             set_outer(b, n->out[i], is == v->batch ? outer : 1);
             continue;
         }
@@ -735,8 +544,8 @@ static void find_mixes(Batch *b, NodeId id, NodeId *at, bool *said, Reasons *mix
             at[n->out[i]] = from;
     } else if (!said[origin]) {
         said[origin] = true;
-        const char *text = arena_printf(g->arena, "%s computes over all samples of a microbatch: they influence each other",
-                                        node_text(g, from));
+        const char *text = arena_printf(
+            g->arena, "%s computes over all samples of a microbatch: they influence each other", node_text(g, from));
         vec_push(g->arena, mixes, text);
     }
 }

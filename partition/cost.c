@@ -27,10 +27,7 @@ int64_t value_bytes(const Graph *g, ValueId v)
     return times(shape_elements(&x->shape), (int64_t)dtype_size(x->dtype));
 }
 
-static int64_t elements(const Graph *g, ValueId v)
-{
-    return shape_elements(&val(g, v)->shape);
-}
+static int64_t elements(const Graph *g, ValueId v) { return shape_elements(&val(g, v)->shape); }
 
 /* Elements of a kernel [a, b, spatial...] behind its first dimension. */
 static int64_t kernel(const int64_t *d, int n)
@@ -62,25 +59,32 @@ int64_t cost_flops(const Graph *g, NodeId id)
         const Shape *w = &val(g, n->out[0])->shape;
         return times(2 * kernel(w->d, w->rank), elements(g, n->in[1]));
     }
-    case OP_MaxPool: case OP_AveragePool: {
+    case OP_MaxPool:
+    case OP_AveragePool: {
         int64_t window = 1;
         for (int i = 0; i < n->attr.n; i++)
             window = times(window, n->attr.d[i]);
         return times(window, out);
     }
-    case OP_ReduceSum: case OP_ReduceMean: case OP_ReduceMax: case OP_ReduceMin: case OP_ReduceProd:
-    case OP_ArgMax: case OP_ArgMin: case OP_CumSum: case OP_TopK:
-        return in;
-    case OP_Softmax: case OP_LogSoftmax:
-        return times(4, out);
-    case OP_ScatterElements: case OP_ScatterND:
-        return n->attr.mode == SCATTER_NONE ? 0 : elements(g, n->in[2]);
-    case OP_Cast: case OP_Identity: case OP_Phase: case OP_Count:
-        return 0;
-    case OP_Dropout:
-        return out;
-    default:
-        return op_is_map(n->op) ? out : 0;
+    case OP_ReduceSum:
+    case OP_ReduceMean:
+    case OP_ReduceMax:
+    case OP_ReduceMin:
+    case OP_ReduceProd:
+    case OP_ArgMax:
+    case OP_ArgMin:
+    case OP_CumSum:
+    case OP_TopK: return in;
+    case OP_Softmax:
+    case OP_LogSoftmax: return times(4, out);
+    case OP_ScatterElements:
+    case OP_ScatterND: return n->attr.mode == SCATTER_NONE ? 0 : elements(g, n->in[2]);
+    case OP_Cast:
+    case OP_Identity:
+    case OP_Phase:
+    case OP_Count: return 0;
+    case OP_Dropout: return out;
+    default: return op_is_map(n->op) ? out : 0;
     }
 }
 
@@ -112,7 +116,7 @@ static void stage_cost(const Graph *g, Stage *s)
     for (uint32_t i = 0; i < s->param.n; i++) {
         const Param *p = &g->param.at[s->param.at[i].param];
         if (s->param.at[i].use == USE_TRANSMIT)
-            continue;                                   /* another stage holds it */
+            continue; /* another stage holds it */
         c->bytes_param = plus(c->bytes_param, value_bytes(g, p->value));
         if (!p->stat)
             c->parameters = plus(c->parameters, shape_elements(&p->shape));

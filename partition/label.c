@@ -6,12 +6,12 @@
 #include "partition.h"
 
 #define SHARED (UINT32_MAX - 1)
-enum { DEEPEST = 64 };                 /* of a scope, components that are looked at: scopes are untrusted */
+enum { DEEPEST = 64 }; /* of a scope, components that are looked at: scopes are untrusted */
 
 typedef struct {
     const Pipe *p;
     Arena *a;
-    StrMap stage_of;                /* module path -> the one stage it lies in, or SHARED */
+    StrMap stage_of; /* module path -> the one stage it lies in, or SHARED */
 } Labels;
 
 static const char *scope_of(const Graph *g, NodeId n)

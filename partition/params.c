@@ -11,7 +11,11 @@
 
 #include "pipe_int.h"
 
-typedef struct { const char *pattern; Use use; uint32_t hits; } Rule;
+typedef struct {
+    const char *pattern;
+    Use use;
+    uint32_t hits;
+} Rule;
 
 static Use parse_use(const char *word, const char *text)
 {
@@ -23,7 +27,8 @@ static Use parse_use(const char *word, const char *text)
     const char *near = diag_nearest(word, words, 2);
     if (near)
         diag_hint("did you mean '%s'?", near);
-    diag_fatal(EXIT_USAGE, WHERE_NONE, "--multi-use '%s': expected transmit, replicate, NAME=transmit or NAME=replicate", text);
+    diag_fatal(EXIT_USAGE, WHERE_NONE,
+               "--multi-use '%s': expected transmit, replicate, NAME=transmit or NAME=replicate", text);
 }
 
 static Rule parse_rule(Arena *a, const char *text)

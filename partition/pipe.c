@@ -43,8 +43,8 @@ static const char *product_key(Arena *a, const Node *n)
     const Attr *t = &n->attr;
     const char *key = arena_printf(a, "%d %u %u %lld", (int)n->op, n->in[0], n->in[1], (long long)t->group);
     for (int i = 0; i < t->n; i++)
-        key = arena_printf(a, "%s %lld %lld %lld %lld %lld", key, (long long)t->a[i], (long long)t->b[i], (long long)t->c[i],
-                           (long long)t->c[t->n + i], (long long)(t->d ? t->d[i] : 0));
+        key = arena_printf(a, "%s %lld %lld %lld %lld %lld", key, (long long)t->a[i], (long long)t->b[i],
+                           (long long)t->c[i], (long long)t->c[t->n + i], (long long)(t->d ? t->d[i] : 0));
     return key;
 }
 
@@ -234,7 +234,7 @@ static StageOutput *output_of(Build *b, uint32_t t, ValueId v)
 static int by_origin(const void *x, const void *y)
 {
     const StageInput *a = x, *b = y;
-    if (a->from != b->from) {                           /* model inputs (NONE) first */
+    if (a->from != b->from) { /* model inputs (NONE) first */
         uint32_t fa = a->from + 1, fb = b->from + 1;
         return fa < fb ? -1 : 1;
     }
@@ -303,13 +303,14 @@ static void connect(Build *b)
     }
     if (b->training)
         (void)output_of(b, stage_of[b->p->loss], b->p->loss);
-    for (uint32_t i = 0; i < g->update.n; i++) {        /* a statistic and its update are one stage's */
+    for (uint32_t i = 0; i < g->update.n; i++) { /* a statistic and its update are one stage's */
         const StatUpdate *u = &g->update.at[i];
         for (uint32_t t = 0; t < b->stages; t++)
             for (uint32_t k = 0; k < params[t].n; k++)
                 if (params[t].at[k] == u->param && stage_of[u->value] != t) {
                     diag_hint("cut so that all uses of this BatchNormalization are in one stage");
-                    diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "running statistic '%s' would be used in stage %u and updated in stage %u",
+                    diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
+                               "running statistic '%s' would be used in stage %u and updated in stage %u",
                                g->param.at[u->param].name, t, stage_of[u->value]);
                 }
     }
@@ -362,7 +363,9 @@ static void add_edges(Build *b)
             for (uint32_t i = 0; i < s->param.n; i++)
                 if (s->param.at[i].use == USE_TRANSMIT && s->param.at[i].from == from) {
                     const Param *q = &g->param.at[s->param.at[i].param];
-                    Edge e = {from, to, q->value, q->trainable ? EDGE_PARAMETER : EDGE_CONSTANT, value_bytes(g, q->value), false};
+                    Edge e = {
+                        from, to, q->value, q->trainable ? EDGE_PARAMETER : EDGE_CONSTANT, value_bytes(g, q->value),
+                        false};
                     vec_push(b->a, &p->edge, e);
                 }
         }

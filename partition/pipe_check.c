@@ -8,7 +8,7 @@
 typedef struct {
     const Pipe *p;
     const Graph *g;
-    uint32_t *ready;                /* by value: 1 + the stage that has it now */
+    uint32_t *ready; /* by value: 1 + the stage that has it now */
 } Check;
 
 static const StageOutput *find_output(const Stage *s, ValueId v)
@@ -92,7 +92,8 @@ void pipe_verify(const Pipe *p)
         check_list(&c, t, &s->backward, "backward", 0);
         for (uint32_t i = 0; i < s->input.n; i++)
             for (uint32_t k = 0; k < s->input.at[i].grads.n; k++)
-                INSIST(c.ready[s->input.at[i].grads.at[k]] == t + 1 || val(g, s->input.at[i].grads.at[k])->kind == V_CONST);
+                INSIST(c.ready[s->input.at[i].grads.at[k]] == t + 1 ||
+                       val(g, s->input.at[i].grads.at[k])->kind == V_CONST);
     }
     arena_free(scratch);
 }

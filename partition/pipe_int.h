@@ -6,7 +6,9 @@
 
 #include "partition.h"
 
-typedef struct { NodeId key, node; } Placed;            /* a node of a stage; key: the node it is a copy of, or itself */
+typedef struct {
+    NodeId key, node;
+} Placed; /* a node of a stage; key: the node it is a copy of, or itself */
 typedef VEC(Placed) PlacedList;
 
 typedef struct {
@@ -20,12 +22,12 @@ typedef struct {
     bool *needed;                   /* by value: its own stage must make it (a root, or another stage is sent it) */
     PlacedList *list;               /* by stage */
     /* of every value: */
-    bool *pure;                     /* computed from constants, frozen parameters and integer inputs alone */
-    bool *of_params;                /* computed from parameters (and constants) alone */
-    bool *grad;                     /* a gradient may flow through it */
-    Ids *users;                     /* live nodes that read it */
-    bool *live;                     /* by node */
-    struct Choice *choice;          /* recompute.c: scratch by value, and by node */
+    bool *pure;            /* computed from constants, frozen parameters and integer inputs alone */
+    bool *of_params;       /* computed from parameters (and constants) alone */
+    bool *grad;            /* a gradient may flow through it */
+    Ids *users;            /* live nodes that read it */
+    bool *live;            /* by node */
+    struct Choice *choice; /* recompute.c: scratch by value, and by node */
     bool *wanted;
 } Build;
 
@@ -39,6 +41,6 @@ void recompute_classify(Build *b);
 void recompute_decide(Build *b, uint32_t t, const Ids *demands, bool *read, ValueId *local);
 
 /* params.c */
-void params_place(Build *b, const Ids *of_stage);       /* of_stage[t]: parameters that stage t reads, ascending */
+void params_place(Build *b, const Ids *of_stage); /* of_stage[t]: parameters that stage t reads, ascending */
 
 #endif

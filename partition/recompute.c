@@ -14,8 +14,8 @@
 #include "pipe_int.h"
 
 typedef struct Choice {
-    int64_t cost;                   /* bytes that must come in for stage t to have the value */
-    bool copy;                      /* by making it there */
+    int64_t cost; /* bytes that must come in for stage t to have the value */
+    bool copy;    /* by making it there */
     bool in_cone;
 } Choice;
 
@@ -30,8 +30,8 @@ void recompute_classify(Build *b)
     for (ValueId v = 0; v < g->value.n; v++) {
         const Value *x = val(g, v);
         const Param *p = x->kind == V_PARAM ? &g->param.at[x->param] : NULL;
-        b->pure[v] = x->kind == V_CONST || (p && !p->trainable && !p->stat) ||
-                     (x->kind == V_INPUT && !dtype_is_float(x->dtype));
+        b->pure[v] =
+            x->kind == V_CONST || (p && !p->trainable && !p->stat) || (x->kind == V_INPUT && !dtype_is_float(x->dtype));
         b->of_params[v] = x->kind == V_CONST || (p && !p->stat);
         b->grad[v] = b->training && p && p->trainable && dtype_is_float(x->dtype);
     }
@@ -94,9 +94,9 @@ static int64_t leaf_cost(const Build *b, ValueId v, const bool *read, const Valu
     if (x->kind == V_CONST || read[v] || local[v] != NONE)
         return 0;
     if (x->kind == V_PARAM && b->of_params[v] && !b->pure[v])
-        return 0;                                       /* the parameter itself is what crosses */
-    if (x->kind == V_INPUT)                             /* read from the data by this stage's rank and not sent: weighed at */
-        return shape_elements(&x->shape);               /* a byte an element, lest a large one is kept for a small result */
+        return 0;                         /* the parameter itself is what crosses */
+    if (x->kind == V_INPUT)               /* read from the data by this stage's rank and not sent: weighed at */
+        return shape_elements(&x->shape); /* a byte an element, lest a large one is kept for a small result */
     return value_bytes(b->g, v);
 }
 

@@ -15,12 +15,12 @@ typedef struct {
     Arena *a;
     Calls c;
     StrMap taken;
-    const char **name;              /* by value: how the calls so far name it */
-    const char **submod;            /* by stage */
-    const char ***grad;             /* by stage: by position among its arguments, the name of its gradient */
-    Ids *args;                      /* by stage: values it is called with */
-    Ids *outs;                      /* by stage: values it returns */
-    ValueId loss_of;                /* what the loss is computed from */
+    const char **name;   /* by value: how the calls so far name it */
+    const char **submod; /* by stage */
+    const char ***grad;  /* by stage: by position among its arguments, the name of its gradient */
+    Ids *args;           /* by stage: values it is called with */
+    Ids *outs;           /* by stage: values it returns */
+    ValueId loss_of;     /* what the loss is computed from */
 } Build;
 
 /* fx's way with names: what is no letter or digit becomes _, a second x is x_1. */
@@ -63,10 +63,7 @@ static Call *push(Build *b, bool forward, CallKind kind, const char *name)
     return &b->c.backward.at[b->c.backward.n - 1];
 }
 
-static bool is_for_loss(const Build *b, ValueId v)
-{
-    return v == b->p->loss_scale || v == b->p->target;
-}
+static bool is_for_loss(const Build *b, ValueId v) { return v == b->p->loss_scale || v == b->p->target; }
 
 static void find_signature(Build *b, uint32_t t)
 {
@@ -112,7 +109,7 @@ static void call_stage(Build *b, uint32_t t)
     const Ids *outs = &b->outs[t];
     for (uint32_t i = 0; i < outs->n; i++) {
         ValueId v = outs->at[i];
-        if (outs->n == 1) {                             /* as in fx: a stage with one output returns it bare */
+        if (outs->n == 1) { /* as in fx: a stage with one output returns it bare */
             b->name[v] = b->submod[t];
             break;
         }
@@ -229,7 +226,7 @@ Calls calls_of(const Pipe *p, Arena *a)
     b.grad = arena_array(a, const char **, n);
     b.args = arena_array(a, Ids, n);
     b.outs = arena_array(a, Ids, n);
-    for (uint32_t t = 0; t < n; t++) {                  /* our own names first: a model's input must not take them */
+    for (uint32_t t = 0; t < n; t++) { /* our own names first: a model's input must not take them */
         b.submod[t] = fresh(&b, arena_printf(a, "submod_%u", t));
         find_signature(&b, t);
     }

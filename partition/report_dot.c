@@ -40,20 +40,23 @@ void report_pipe_dot(const Pipe *p, FILE *f)
 {
     const Graph *g = p->graph;
     Arena *a = arena_new();
-    fprintf(f, "digraph pipe {\n    rankdir=LR;\n    label=\"%s\";\n    node [shape=box];\n", dot_string(a, p->model_name));
+    fprintf(f, "digraph pipe {\n    rankdir=LR;\n    label=\"%s\";\n    node [shape=box];\n",
+            dot_string(a, p->model_name));
     for (uint32_t i = 0; i < g->input.n; i++)
         if (g->input.at[i] != p->loss_scale)
-            fprintf(f, "    in%u [shape=ellipse, label=\"%s\"];\n", g->input.at[i], dot_string(a, value_text(g, a, g->input.at[i])));
+            fprintf(f, "    in%u [shape=ellipse, label=\"%s\"];\n", g->input.at[i],
+                    dot_string(a, value_text(g, a, g->input.at[i])));
     for (uint32_t t = 0; t < p->stage.n; t++) {
         const Stage *s = &p->stage.at[t];
-        fprintf(f, "    stage%u [label=\"stage %u\\n%s\\n%s parameters\"];\n", t, t, dot_string(a, s->label ? s->label : ""),
-                count_text(a, s->cost.parameters));
+        fprintf(f, "    stage%u [label=\"stage %u\\n%s\\n%s parameters\"];\n", t, t,
+                dot_string(a, s->label ? s->label : ""), count_text(a, s->cost.parameters));
     }
     put_ends(p, a, f);
     for (uint32_t i = 0; i < p->edge.n; i++) {
         const Edge *e = &p->edge.at[i];
-        fprintf(f, "    stage%u -> stage%u [label=\"%s\\n%s\"%s%s];\n", e->from, e->to, dot_string(a, value_text(g, a, e->value)),
-                bytes_text(a, e->bytes), e->kind == EDGE_PARAMETER ? ", style=dashed" : "", e->gradient ? ", dir=both" : "");
+        fprintf(f, "    stage%u -> stage%u [label=\"%s\\n%s\"%s%s];\n", e->from, e->to,
+                dot_string(a, value_text(g, a, e->value)), bytes_text(a, e->bytes),
+                e->kind == EDGE_PARAMETER ? ", style=dashed" : "", e->gradient ? ", dir=both" : "");
     }
     fputs("}\n", f);
     arena_free(a);

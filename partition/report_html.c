@@ -12,7 +12,12 @@ static const char *html(Arena *a, const char *s)
     const char *t = diag_escape(a, s);
     char *out = arena_alloc(a, 6 * strlen(t) + 1), *at = out;
     for (; *t; t++) {
-        const char *entity = *t == '&' ? "&amp;" : *t == '<' ? "&lt;" : *t == '>' ? "&gt;" : *t == '"' ? "&quot;" : *t == '\'' ? "&#39;" : NULL;
+        const char *entity = *t == '&'    ? "&amp;"
+                             : *t == '<'  ? "&lt;"
+                             : *t == '>'  ? "&gt;"
+                             : *t == '"'  ? "&quot;"
+                             : *t == '\'' ? "&#39;"
+                                          : NULL;
         if (entity)
             at = stpcpy(at, entity);
         else
@@ -23,14 +28,16 @@ static const char *html(Arena *a, const char *s)
 
 static const char head[] =
     "<style>\n"
-    "body { font: 15px/1.5 system-ui, sans-serif; max-width: 72em; margin: 2em auto; padding: 0 1em; color: #222; background: #fff }\n"
+    "body { font: 15px/1.5 system-ui, sans-serif; max-width: 72em; margin: 2em auto; padding: 0 1em; color: #222; "
+    "background: #fff }\n"
     "table { border-collapse: collapse; margin: 1em 0 }\n"
     "th, td { padding: .25em .8em; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top }\n"
     "td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }\n"
     "code, pre { font: 13px/1.4 ui-monospace, monospace }\n"
     "pre { overflow-x: auto; background: #f6f6f6; padding: 1em }\n"
     ".bar { background: #4477aa; height: .8em; display: inline-block }\n"
-    "@media (prefers-color-scheme: dark) { body { color: #ddd; background: #1a1a1a } pre { background: #262626 } th, td { border-color: #444 } }\n"
+    "@media (prefers-color-scheme: dark) { body { color: #ddd; background: #1a1a1a } pre { background: #262626 } th, "
+    "td { border-color: #444 } }\n"
     "</style>\n";
 
 static const char *batch_text(Arena *a, int batch)
@@ -45,15 +52,19 @@ static void put_stages(const Pipe *p, Arena *a, FILE *f)
         if (p->stage.at[t].cost.flops_forward > most)
             most = p->stage.at[t].cost.flops_forward;
     fputs("<h2>Stages</h2>\n<table><tr><th>stage<th>modules<th class=n>nodes<th class=n>parameters<th class=n>bytes"
-          "<th class=n>forward FLOPs<th class=n>backward FLOPs<th class=n>activations<th class=n>stash<th></tr>\n", f);
+          "<th class=n>forward FLOPs<th class=n>backward FLOPs<th class=n>activations<th class=n>stash<th></tr>\n",
+          f);
     for (uint32_t t = 0; t < p->stage.n; t++) {
         const Stage *s = &p->stage.at[t];
         const StageCost *c = &s->cost;
-        fprintf(f, "<tr><td>%u<td><code>%s</code><td class=n>%u<td class=n>%s<td class=n>%s<td class=n>%s<td class=n>%s<td class=n>%s"
-                   "<td class=n>%s<td><span class=bar style=\"width: %dpx\"></span></tr>\n",
-                t, html(a, s->label ? s->label : ""), s->forward.n, count_text(a, c->parameters), bytes_text(a, c->bytes_param),
-                count_text(a, c->flops_forward), count_text(a, c->flops_backward), bytes_text(a, c->bytes_activation),
-                bytes_text(a, c->bytes_stash), (int)(120.0 * (double)c->flops_forward / (double)most));
+        fprintf(f,
+                "<tr><td>%u<td><code>%s</code><td class=n>%u<td class=n>%s<td class=n>%s<td class=n>%s<td "
+                "class=n>%s<td class=n>%s"
+                "<td class=n>%s<td><span class=bar style=\"width: %dpx\"></span></tr>\n",
+                t, html(a, s->label ? s->label : ""), s->forward.n, count_text(a, c->parameters),
+                bytes_text(a, c->bytes_param), count_text(a, c->flops_forward), count_text(a, c->flops_backward),
+                bytes_text(a, c->bytes_activation), bytes_text(a, c->bytes_stash),
+                (int)(120.0 * (double)c->flops_forward / (double)most));
     }
     fputs("</table>\n", f);
 }
@@ -61,7 +72,9 @@ static void put_stages(const Pipe *p, Arena *a, FILE *f)
 static void put_edges(const Pipe *p, Arena *a, FILE *f)
 {
     const Graph *g = p->graph;
-    fputs("<h2>What crosses</h2>\n<table><tr><th>from<th>to<th>value<th>shape<th>batch<th class=n>bytes<th>kind<th>gradient</tr>\n", f);
+    fputs("<h2>What crosses</h2>\n<table><tr><th>from<th>to<th>value<th>shape<th>batch<th "
+          "class=n>bytes<th>kind<th>gradient</tr>\n",
+          f);
     for (uint32_t i = 0; i < p->edge.n; i++) {
         const Edge *e = &p->edge.at[i];
         const Value *v = val(g, e->value);
@@ -107,8 +120,8 @@ static void put_params(const Pipe *p, Arena *a, FILE *f)
         for (uint32_t i = 0; i < p->stage.at[t].param.n; i++) {
             const ParamUse *u = &p->stage.at[t].param.at[i];
             const Param *q = &g->param.at[u->param];
-            fprintf(f, "<tr><td>%u<td><code>%s</code><td>%s<td class=n>%s<td>%s", t, html(a, q->name), shape_print(a, q->dtype, &q->shape),
-                    bytes_text(a, value_bytes(g, q->value)), use_name(u->use));
+            fprintf(f, "<tr><td>%u<td><code>%s</code><td>%s<td class=n>%s<td>%s", t, html(a, q->name),
+                    shape_print(a, q->dtype, &q->shape), bytes_text(a, value_bytes(g, q->value)), use_name(u->use));
             if (u->use == USE_TRANSMIT)
                 fprintf(f, " from stage %u", u->from);
             fprintf(f, "%s</tr>\n", q->stat ? ", statistic" : q->trainable ? "" : ", frozen");
@@ -126,7 +139,7 @@ static void put_pipe(const Pipe *p, Arena *a, FILE *f)
     report_pipe_txt(p, m);
     fclose(m);
     fputs("<h2>The pipe</h2>\n<pre>", f);
-    for (char *at = text, *end; at && *at; at = end) {  /* by lines: escaping would show the line ends */
+    for (char *at = text, *end; at && *at; at = end) { /* by lines: escaping would show the line ends */
         end = strchr(at, '\n');
         if (end)
             *end++ = '\0';
@@ -142,7 +155,8 @@ void report_pipe_html(const Pipe *p, FILE *f)
 {
     Arena *a = arena_new();
     const char *model = html(a, p->model_name);
-    fprintf(f, "<!DOCTYPE html>\n<html lang=en>\n<meta charset=utf-8>\n<title>%s: %u stages</title>\n%s", model, p->stage.n, head);
+    fprintf(f, "<!DOCTYPE html>\n<html lang=en>\n<meta charset=utf-8>\n<title>%s: %u stages</title>\n%s", model,
+            p->stage.n, head);
     fprintf(f, "<h1>%s</h1>\n<p>%u stage%s, %s%s</p>\n", model, p->stage.n, p->stage.n == 1 ? "" : "s",
             p->loss == NONE ? "no loss" : "loss ", p->loss == NONE || !p->loss_text ? "" : html(a, p->loss_text));
     put_stages(p, a, f);

@@ -8,10 +8,10 @@
 
 #include "report_int.h"
 
-enum { DEEPEST = 64 };                  /* scopes are untrusted: their further components are not shown */
+enum { DEEPEST = 64 }; /* scopes are untrusted: their further components are not shown */
 
 typedef struct {
-    const char *path;               /* "h.0.attn" */
+    const char *path; /* "h.0.attn" */
     uint32_t parent, first_child, last_child, next;
     int depth;
     int64_t nodes, parameters, flops, bytes;
@@ -21,7 +21,7 @@ typedef struct {
     const Graph *g;
     Arena *a;
     StrMap by_path;
-    VEC(Module) module;             /* 0: the model itself */
+    VEC(Module) module; /* 0: the model itself */
 } Tree;
 
 static uint32_t module_at(Tree *t, const char *scope)
@@ -33,8 +33,12 @@ static uint32_t module_at(Tree *t, const char *scope)
         const char *path = arena_strndup(t->a, scope, length);
         uint32_t *slot = strmap_at(&t->by_path, path);
         if (*slot == NONE) {
-            Module m = {.path = path, .parent = at, .first_child = NONE,
-                        .last_child = NONE, .next = NONE, .depth = t->module.at[at].depth + 1};
+            Module m = {.path = path,
+                        .parent = at,
+                        .first_child = NONE,
+                        .last_child = NONE,
+                        .next = NONE,
+                        .depth = t->module.at[at].depth + 1};
             *slot = t->module.n;
             vec_push(t->a, &t->module, m);
             Module *up = &t->module.at[at];
@@ -115,8 +119,9 @@ static void add_up(Tree *t)
 
 static void print_module(const Tree *t, const Module *m, FILE *f)
 {
-    fprintf(f, "%11s %11s %12s %7lld  %*s%s\n", count_text(t->a, m->parameters), count_text(t->a, m->flops), bytes_text(t->a, m->bytes),
-            (long long)m->nodes, 2 * m->depth, "", diag_escape(t->a, m->depth ? m->path : "(model)"));
+    fprintf(f, "%11s %11s %12s %7lld  %*s%s\n", count_text(t->a, m->parameters), count_text(t->a, m->flops),
+            bytes_text(t->a, m->bytes), (long long)m->nodes, 2 * m->depth, "",
+            diag_escape(t->a, m->depth ? m->path : "(model)"));
 }
 
 void report_ls(Graph *g, FILE *f)
@@ -128,7 +133,7 @@ void report_ls(Graph *g, FILE *f)
     count(&t);
     add_up(&t);
     fprintf(f, "%11s %11s %12s %7s  %s\n", "parameters", "FLOPs", "activations", "nodes", "module");
-    for (uint32_t i = 0; i != NONE;) {                  /* depth first, without recursion */
+    for (uint32_t i = 0; i != NONE;) { /* depth first, without recursion */
         const Module *m = &t.module.at[i];
         print_module(&t, m, f);
         if (m->first_child != NONE) {

@@ -64,7 +64,8 @@ const char *join_names(Arena *a, const Names *names, const char *before, const c
     char *text = arena_alloc(a, size), *at = text;
     for (uint32_t i = 0; i < names->n; i++) {
         size_t left = size - (size_t)(at - text);
-        at += snprintf(at, left, "%s%s%s", i ? between : "", names->at[i] ? before : "", names->at[i] ? names->at[i] : "None");
+        at += snprintf(at, left, "%s%s%s", i ? between : "", names->at[i] ? before : "",
+                       names->at[i] ? names->at[i] : "None");
     }
     return text;
 }

@@ -19,28 +19,18 @@ static void print_call(Arena *a, const Call *c, FILE *f)
 {
     const char *args = join_names(a, &c->args, "%", ", ");
     switch (c->kind) {
-    case CALL_PLACEHOLDER:
-        line(f, arena_printf(a, "%%%s = placeholder", c->name), c->note);
-        break;
-    case CALL_STAGE:
-        line(f, arena_printf(a, "%%%s = call_stage[%u](%s)", c->name, c->stage, args), c->note);
-        break;
-    case CALL_GETITEM:
-        line(f, arena_printf(a, "%%%s = getitem(%%%s, %u)", c->name, c->of, c->index), c->note);
-        break;
-    case CALL_LOSS:
-        line(f, arena_printf(a, "%%%s = loss(%s)", c->name, args), c->note);
-        break;
+    case CALL_PLACEHOLDER: line(f, arena_printf(a, "%%%s = placeholder", c->name), c->note); break;
+    case CALL_STAGE: line(f, arena_printf(a, "%%%s = call_stage[%u](%s)", c->name, c->stage, args), c->note); break;
+    case CALL_GETITEM: line(f, arena_printf(a, "%%%s = getitem(%%%s, %u)", c->name, c->of, c->index), c->note); break;
+    case CALL_LOSS: line(f, arena_printf(a, "%%%s = loss(%s)", c->name, args), c->note); break;
     case CALL_BACKWARD:
-        line(f, arena_printf(a, "%%%s = stage_backward(stage=%u, stage_output=%%%s, output_grads=[%s], input_values=[%s])", c->name,
-                             c->stage, c->of, join_names(a, &c->grads, "%", ", "), args), c->note);
+        line(f,
+             arena_printf(a, "%%%s = stage_backward(stage=%u, stage_output=%%%s, output_grads=[%s], input_values=[%s])",
+                          c->name, c->stage, c->of, join_names(a, &c->grads, "%", ", "), args),
+             c->note);
         break;
-    case CALL_ADD:
-        line(f, arena_printf(a, "%%%s = add(%s)", c->name, args), c->note);
-        break;
-    case CALL_OUTPUT:
-        line(f, arena_printf(a, "output(%s)", args), c->note);
-        break;
+    case CALL_ADD: line(f, arena_printf(a, "%%%s = add(%s)", c->name, args), c->note); break;
+    case CALL_OUTPUT: line(f, arena_printf(a, "output(%s)", args), c->note); break;
     }
 }
 
@@ -49,7 +39,8 @@ void report_pipe_txt(const Pipe *p, FILE *f)
     Arena *a = arena_new();
     Calls c = calls_of(p, a);
     fprintf(f, "# %s: %u stage%s, %s%s\n", diag_escape(a, p->model_name), p->stage.n, p->stage.n == 1 ? "" : "s",
-            p->loss == NONE ? "no loss" : "loss ", p->loss == NONE || !p->loss_text ? "" : diag_escape(a, p->loss_text));
+            p->loss == NONE ? "no loss" : "loss ",
+            p->loss == NONE || !p->loss_text ? "" : diag_escape(a, p->loss_text));
     for (uint32_t i = 0; i < p->uneven.n; i++)
         fprintf(f, "# microbatches must have equal rows: %s\n", p->uneven.at[i]);
     for (uint32_t i = 0; i < p->mixes.n; i++)
@@ -67,14 +58,15 @@ void report_pipe_txt(const Pipe *p, FILE *f)
 
 static void summary_stages(const Pipe *p, Arena *a, FILE *f)
 {
-    fprintf(f, "%-6s %11s %11s %11s %11s %11s %11s  %s\n", "stage", "parameters", "bytes", "forward", "backward", "activations",
-            "stash", "modules");
+    fprintf(f, "%-6s %11s %11s %11s %11s %11s %11s  %s\n", "stage", "parameters", "bytes", "forward", "backward",
+            "activations", "stash", "modules");
     for (uint32_t t = 0; t < p->stage.n; t++) {
         const Stage *s = &p->stage.at[t];
         const StageCost *c = &s->cost;
-        fprintf(f, "%-6u %11s %11s %6s FLOP %6s FLOP %11s %11s  %s\n", t, count_text(a, c->parameters), bytes_text(a, c->bytes_param),
-                count_text(a, c->flops_forward), count_text(a, c->flops_backward), bytes_text(a, c->bytes_activation),
-                bytes_text(a, c->bytes_stash), diag_escape(a, s->label ? s->label : ""));
+        fprintf(f, "%-6u %11s %11s %6s FLOP %6s FLOP %11s %11s  %s\n", t, count_text(a, c->parameters),
+                bytes_text(a, c->bytes_param), count_text(a, c->flops_forward), count_text(a, c->flops_backward),
+                bytes_text(a, c->bytes_activation), bytes_text(a, c->bytes_stash),
+                diag_escape(a, s->label ? s->label : ""));
     }
 }
 
@@ -88,7 +80,8 @@ static void summary_sets(const Pipe *p, Arena *a, FILE *f)
                 if (p->stage.at[t].param.at[i].param == k && p->stage.at[t].param.at[i].use == USE_REPLICATE)
                     vec_push(a, &stages, arena_printf(a, "%u", t));
         if (stages.n > 0)
-            fprintf(f, "replicated in stages %s: %s\n", join_names(a, &stages, "", ", "), diag_escape(a, g->param.at[k].name));
+            fprintf(f, "replicated in stages %s: %s\n", join_names(a, &stages, "", ", "),
+                    diag_escape(a, g->param.at[k].name));
     }
 }
 
@@ -106,7 +99,8 @@ void report_summary(const Pipe *p, FILE *f)
     const Graph *g = p->graph;
     Arena *a = arena_new();
     fprintf(f, "%s: %u stage%s, %s%s\n", diag_escape(a, p->model_name), p->stage.n, p->stage.n == 1 ? "" : "s",
-            p->loss == NONE ? "no loss" : "loss ", p->loss == NONE || !p->loss_text ? "" : diag_escape(a, p->loss_text));
+            p->loss == NONE ? "no loss" : "loss ",
+            p->loss == NONE || !p->loss_text ? "" : diag_escape(a, p->loss_text));
     summary_stages(p, a, f);
     for (uint32_t i = 0; i < p->edge.n; i++) {
         const Edge *e = &p->edge.at[i];

@@ -11,7 +11,11 @@
 
 #include "report_int.h"
 
-typedef struct { const Pipe *p; const Graph *g; Arena *a; } Xml;
+typedef struct {
+    const Pipe *p;
+    const Graph *g;
+    Arena *a;
+} Xml;
 
 /* Names are shown printable; what XML 1.0 forbids besides (noncharacters, bad UTF-8) is replaced. */
 static const xmlChar *text(Xml *x, const char *s)
@@ -128,7 +132,8 @@ static void put_replicated(Xml *x, xmlNodePtr pipe)
 
 static void put_call(Xml *x, xmlNodePtr parent, const Call *c)
 {
-    static const char *const element[] = {"placeholder", "call_stage", "getitem", "loss", "stage_backward", "add", "output"};
+    static const char *const element[] = {"placeholder",    "call_stage", "getitem", "loss",
+                                          "stage_backward", "add",        "output"};
     xmlNodePtr n = child(parent, element[c->kind]);
     attr(x, n, "name", c->name);
     if (c->kind == CALL_STAGE || c->kind == CALL_BACKWARD)
@@ -196,15 +201,20 @@ static const char *const schema[] = {
     "    from of a parameter: the stage that owns it, or the first that holds a copy. Names in forward and backward",
     "    refer to calls before them; lists are separated by spaces; None: no gradient.",
     "  </xs:documentation></xs:annotation>",
-    "  <xs:simpleType name=\"shape\"><xs:restriction base=\"xs:string\"><xs:pattern value=\"([0-9]+(,[0-9]+)*)?\"/></xs:restriction></xs:simpleType>",
-    "  <xs:simpleType name=\"dtype\"><xs:restriction base=\"xs:string\"><xs:pattern value=\"[a-z0-9]+\"/></xs:restriction></xs:simpleType>",
-    "  <xs:simpleType name=\"count\"><xs:restriction base=\"xs:long\"><xs:minInclusive value=\"0\"/></xs:restriction></xs:simpleType>",
-    "  <xs:simpleType name=\"batch\"><xs:restriction base=\"xs:int\"><xs:minInclusive value=\"-2\"/></xs:restriction></xs:simpleType>",
+    "  <xs:simpleType name=\"shape\"><xs:restriction base=\"xs:string\"><xs:pattern "
+    "value=\"([0-9]+(,[0-9]+)*)?\"/></xs:restriction></xs:simpleType>",
+    "  <xs:simpleType name=\"dtype\"><xs:restriction base=\"xs:string\"><xs:pattern "
+    "value=\"[a-z0-9]+\"/></xs:restriction></xs:simpleType>",
+    "  <xs:simpleType name=\"count\"><xs:restriction base=\"xs:long\"><xs:minInclusive "
+    "value=\"0\"/></xs:restriction></xs:simpleType>",
+    "  <xs:simpleType name=\"batch\"><xs:restriction base=\"xs:int\"><xs:minInclusive "
+    "value=\"-2\"/></xs:restriction></xs:simpleType>",
     "  <xs:simpleType name=\"use\"><xs:restriction base=\"xs:string\">",
     "    <xs:enumeration value=\"own\"/><xs:enumeration value=\"transmit\"/><xs:enumeration value=\"replicate\"/>",
     "  </xs:restriction></xs:simpleType>",
     "  <xs:simpleType name=\"kind\"><xs:restriction base=\"xs:string\">",
-    "    <xs:enumeration value=\"activation\"/><xs:enumeration value=\"parameter\"/><xs:enumeration value=\"constant\"/>",
+    "    <xs:enumeration value=\"activation\"/><xs:enumeration value=\"parameter\"/><xs:enumeration "
+    "value=\"constant\"/>",
     "  </xs:restriction></xs:simpleType>",
     "  <xs:simpleType name=\"yesno\"><xs:restriction base=\"xs:string\">",
     "    <xs:enumeration value=\"yes\"/><xs:enumeration value=\"no\"/>",

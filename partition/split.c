@@ -11,22 +11,24 @@
 
 #include "partition.h"
 
-typedef struct { NodeId at; const char *text; } Cut;
-typedef struct { NodeId first, last; } Span;
+typedef struct {
+    NodeId at;
+    const char *text;
+} Cut;
+typedef struct {
+    NodeId first, last;
+} Span;
 typedef VEC(Span) Spans;
 
 typedef struct {
     Graph *g;
     Arena *a;
-    bool *data;                     /* by value id: depends on a data input */
-    bool *live;                     /* by node id: something reads what it makes, in the end */
+    bool *data; /* by value id: depends on a data input */
+    bool *live; /* by node id: something reads what it makes, in the end */
     VEC(Cut) cut;
 } Split;
 
-static bool is_data_node(const Split *s, NodeId n)
-{
-    return s->data[s->g->node.at[n].out[0]];
-}
+static bool is_data_node(const Split *s, NodeId n) { return s->data[s->g->node.at[n].out[0]]; }
 
 static void find_data(Split *s)
 {
@@ -279,7 +281,8 @@ static bool spans_by_param(const Split *s, const char *path, const char *text, S
         (under(names[i], module) ? own : other)[g->param.at[i].value] = true;
     Ids users = consumers_of(s, own);
     if (users.n == 0)
-        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "split point '%s': no node uses the parameters of '%s'", text, module);
+        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "split point '%s': no node uses the parameters of '%s'", text,
+                   module);
     const char *scope = common_scope(s, &users);
     Ids strangers = consumers_of(s, other);
     bool larger = scope[0] == '\0';
@@ -455,7 +458,8 @@ static void cut_option(Split *s, const char *text)
             return;
         if (find_spans(s, path, text, &spans)) {
             diag_hint("write '%s:begin' or '%s:end'", path, path);
-            diag_fatal(EXIT_USAGE, WHERE_FILE(s->g->file), "split point '%s' is a module: cut before or after it?", text);
+            diag_fatal(EXIT_USAGE, WHERE_FILE(s->g->file), "split point '%s' is a module: cut before or after it?",
+                       text);
         }
         unknown(s, path, suffix, text);
     }
@@ -496,7 +500,8 @@ static void cut_annotations(Split *s)
         if (is < stage) {
             const Origin *b = &g->origin.at[g->node.at[before].origin];
             diag_note("node %u '%s' before it has pipeline_stage %d", b->index, b->name, stage);
-            diag_fatal(EXIT_MODEL, graph_where(g, o, -1), "pipeline_stage %d: stages may not go back along the graph", is);
+            diag_fatal(EXIT_MODEL, graph_where(g, o, -1), "pipeline_stage %d: stages may not go back along the graph",
+                       is);
         }
         if (is > stage && stage >= 0)
             add_cut(s, n, arena_printf(s->a, "pipeline_stage %d", is));
@@ -524,7 +529,8 @@ static void check_empty(const Split *s)
         if (any)
             continue;
         if (k == 0)
-            diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "stage 0 would be empty: nothing is computed before %s", s->cut.at[0].text);
+            diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "stage 0 would be empty: nothing is computed before %s",
+                       s->cut.at[0].text);
         if (k == s->cut.n)
             diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "stage %u would be empty: nothing is computed after %s", k,
                        s->cut.at[k - 1].text);
@@ -565,8 +571,9 @@ uint32_t *split_assign(Graph *g, Arena *a, const PartitionOptions *opt, uint32_t
     if (s.cut.n > 1)
         qsort(s.cut.at, s.cut.n, sizeof *s.cut.at, by_position);
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < s.cut.n; i++)              /* the same point given twice is one point */
-        if (kept == 0 || s.cut.at[i].at != s.cut.at[kept - 1].at || strcmp(s.cut.at[i].text, s.cut.at[kept - 1].text) != 0)
+    for (uint32_t i = 0; i < s.cut.n; i++) /* the same point given twice is one point */
+        if (kept == 0 || s.cut.at[i].at != s.cut.at[kept - 1].at ||
+            strcmp(s.cut.at[i].text, s.cut.at[kept - 1].text) != 0)
             s.cut.at[kept++] = s.cut.at[i];
     s.cut.n = kept;
     if (s.cut.n > 0)

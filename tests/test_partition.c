@@ -37,7 +37,8 @@ static Origin *at(Graph *g, const char *scope, const char *name)
 
 static ValueId param(Graph *g, const char *name, Shape s, bool trainable)
 {
-    return graph_param(g, (Param){.name = name, .initializer = name, .dtype = DT_F32, .shape = s, .trainable = trainable});
+    return graph_param(g,
+                       (Param){.name = name, .initializer = name, .dtype = DT_F32, .shape = s, .trainable = trainable});
 }
 
 static ValueId linear(Graph *g, ValueId x, ValueId w, const char *scope, const char *name)
@@ -119,16 +120,20 @@ static void split_points(void)
 {
     char text[4096];
     Job j = job(chain(), "layers.1:begin", NULL);
-    ok(try_build(&j, text, sizeof text) == 0 && j.p->stage.n == 3 && stage(&j, 0)->nodes.n == 2 && stage(&j, 1)->nodes.n == 2,
+    ok(try_build(&j, text, sizeof text) == 0 && j.p->stage.n == 3 && stage(&j, 0)->nodes.n == 2 &&
+           stage(&j, 1)->nodes.n == 2,
        "a module called twice is cut at each call, and layers.1 is not layers.10");
     j = job(chain(), "layers.1:end", NULL);
-    ok(try_build(&j, text, sizeof text) == 0 && j.p->stage.n == 3 && stage(&j, 0)->nodes.n == 3 && stage(&j, 1)->nodes.n == 2,
+    ok(try_build(&j, text, sizeof text) == 0 && j.p->stage.n == 3 && stage(&j, 0)->nodes.n == 3 &&
+           stage(&j, 1)->nodes.n == 2,
        "the end of a module called twice");
     j = job(chain(), "layers.0:end", "layers.10:begin");
-    ok(try_build(&j, text, sizeof text) == 0 && j.p->stage.n == 3 && stage(&j, 0)->nodes.n == 2 && stage(&j, 1)->nodes.n == 1,
+    ok(try_build(&j, text, sizeof text) == 0 && j.p->stage.n == 3 && stage(&j, 0)->nodes.n == 2 &&
+           stage(&j, 1)->nodes.n == 1,
        "begin and end");
     j = job(chain(), "blocks.f:begin", NULL);
-    ok(try_build(&j, text, sizeof text) == 0 && j.p->stage.n == 2 && stage(&j, 1)->nodes.n == 2, "a module found by its parameters");
+    ok(try_build(&j, text, sizeof text) == 0 && j.p->stage.n == 2 && stage(&j, 1)->nodes.n == 2,
+       "a module found by its parameters");
     j = job(chain(), "/ten", NULL);
     ok(try_build(&j, text, sizeof text) == 0 && stage(&j, 0)->nodes.n == 3, "before a node");
     j = job(chain(), "act:0", NULL);
@@ -143,24 +148,29 @@ static void split_errors(void)
 {
     char text[4096];
     Job j = job(chain(), "layer.10:begin", NULL);
-    ok(try_build(&j, text, sizeof text) == EXIT_USAGE && strstr(text, "did you mean 'layers.10:begin'"), "a wrong path: did you mean");
+    ok(try_build(&j, text, sizeof text) == EXIT_USAGE && strstr(text, "did you mean 'layers.10:begin'"),
+       "a wrong path: did you mean");
     ok(strstr(text, "ppsplit ls") != NULL, "and where to look");
     j = job(chain(), "layers.0:end", "layers.1:begin");
-    ok(try_build(&j, text, sizeof text) == EXIT_USAGE && strstr(text, "stage 1 would be empty") && strstr(text, "'layers.0:end'"),
+    ok(try_build(&j, text, sizeof text) == EXIT_USAGE && strstr(text, "stage 1 would be empty") &&
+           strstr(text, "'layers.0:end'"),
        "an empty stage is named");
     j = job(chain(), "layers.0:begin", NULL);
-    ok(try_build(&j, text, sizeof text) == EXIT_USAGE && strstr(text, "stage 0 would be empty"), "an empty first stage");
+    ok(try_build(&j, text, sizeof text) == EXIT_USAGE && strstr(text, "stage 0 would be empty"),
+       "an empty first stage");
     j = job(chain(), "y", NULL);
     ok(try_build(&j, text, sizeof text) == EXIT_USAGE && strstr(text, "stage 1 would be empty"), "an empty last stage");
     j = job(chain(), "layers.10", NULL);
-    ok(try_build(&j, text, sizeof text) == EXIT_USAGE && strstr(text, "layers.10:begin"), "a module without begin or end");
+    ok(try_build(&j, text, sizeof text) == EXIT_USAGE && strstr(text, "layers.10:begin"),
+       "a module without begin or end");
     j = job(chain(), "x:end", NULL);
     ok(try_build(&j, text, sizeof text) == EXIT_USAGE, "an input is no place to cut");
     Graph *g = chain();
     at(g, "decoder.layers.0.b", "/b");
     output(g, g_unary(g, OP_Exp, g->output.at[0]), "z");
     j = job(g, "layers.0:end", NULL);
-    ok(try_build(&j, text, sizeof text) == EXIT_USAGE && strstr(text, "'model.layers.0'") && strstr(text, "'decoder.layers.0'"),
+    ok(try_build(&j, text, sizeof text) == EXIT_USAGE && strstr(text, "'model.layers.0'") &&
+           strstr(text, "'decoder.layers.0'"),
        "two matches are both listed");
     g = chain();
     at(g, "decoder.layers.0.b", "/b");
@@ -174,7 +184,8 @@ static void inner_calls(void)
     char text[4096];
     Graph *g = fresh();
     Shape xs = shape_of(2, (int64_t)B, (int64_t)D), ws = shape_of(2, (int64_t)D, (int64_t)D);
-    ValueId h = graph_input(g, "x", DT_F32, &xs), w = param(g, "l.a.weight", ws, true), v = param(g, "l.b.weight", ws, true);
+    ValueId h = graph_input(g, "x", DT_F32, &xs), w = param(g, "l.a.weight", ws, true),
+            v = param(g, "l.b.weight", ws, true);
     at(g, "", "/in");
     h = g_unary(g, OP_Abs, h);
     h = linear(g, h, w, "l.a", "/a");
@@ -213,7 +224,8 @@ static void markers(void)
     h = g_unary(g, OP_Tanh, h);
     output(g, h, "y");
     j = job(g, NULL, NULL);
-    ok(try_build(&j, text, sizeof text) == EXIT_MODEL && strstr(text, "'/b'") && strstr(text, "'/a'"), "annotations that go back are refused");
+    ok(try_build(&j, text, sizeof text) == EXIT_MODEL && strstr(text, "'/b'") && strstr(text, "'/a'"),
+       "annotations that go back are refused");
 }
 
 static const StageInput *stage_input(const Stage *s, ValueId v)
@@ -228,7 +240,8 @@ static const StageInput *stage_input(const Stage *s, ValueId v)
 static Graph *skips(ValueId *skip, ValueId *mask)
 {
     Graph *g = fresh();
-    Shape xs = shape_of(2, (int64_t)B, (int64_t)D), ms = shape_of(2, (int64_t)B, (int64_t)D), ws = shape_of(2, (int64_t)D, (int64_t)D);
+    Shape xs = shape_of(2, (int64_t)B, (int64_t)D), ms = shape_of(2, (int64_t)B, (int64_t)D),
+          ws = shape_of(2, (int64_t)D, (int64_t)D);
     ValueId x = graph_input(g, "x", DT_F32, &xs), m = graph_input(g, "mask", DT_I32, &ms);
     ValueId w = param(g, "wte.weight", ws, true), w1 = param(g, "b.weight", ws, true);
     at(g, "", "/mask");
@@ -263,7 +276,8 @@ static void crossing(void)
     ok(!stage_input(stage(&j, 1), mask) && !stage_input(stage(&j, 2), mask), "the mask is made again where it is used");
     ok(stage_input(stage(&j, 2), j.g->input.at[1]) != NULL, "from the input, which a late stage reads too");
     const Stage *s = stage(&j, 2);
-    ok(s->param.n == 1 && s->param.at[0].use == USE_TRANSMIT && s->param.at[0].from == 0, "a tied weight is sent, not its transpose");
+    ok(s->param.n == 1 && s->param.at[0].use == USE_TRANSMIT && s->param.at[0].from == 0,
+       "a tied weight is sent, not its transpose");
     ok(stage(&j, 0)->param.at[0].use == USE_OWN, "and is stage 0's own");
     bool both = false;
     for (uint32_t i = 0; i < stage(&j, 0)->output.n; i++) {
@@ -274,11 +288,13 @@ static void crossing(void)
     ok(j.p->edge.n == 4 && j.p->edge.at[0].bytes == B * D * 4, "edges and their bytes");
     j = job(skips(&skip, &mask), "b:begin", "c:begin");
     vec_push(j.g->arena, &j.opt.multi_use, "wte.*=replicate");
-    ok(try_build(&j, text, sizeof text) == 0 && stage(&j, 0)->param.at[0].use == USE_REPLICATE && stage(&j, 2)->param.at[0].use == USE_REPLICATE &&
-       stage(&j, 2)->param.at[0].from == 0, "replicated by name");
+    ok(try_build(&j, text, sizeof text) == 0 && stage(&j, 0)->param.at[0].use == USE_REPLICATE &&
+           stage(&j, 2)->param.at[0].use == USE_REPLICATE && stage(&j, 2)->param.at[0].from == 0,
+       "replicated by name");
     j = job(skips(&skip, &mask), "b:begin", "c:begin");
     vec_push(j.g->arena, &j.opt.multi_use, "wtf.weight=replicate");
-    ok(try_build(&j, text, sizeof text) == EXIT_USAGE && strstr(text, "did you mean 'wte.weight'"), "an unknown parameter: did you mean");
+    ok(try_build(&j, text, sizeof text) == EXIT_USAGE && strstr(text, "did you mean 'wte.weight'"),
+       "an unknown parameter: did you mean");
 }
 
 /* Runs the stages in order on numbers (pipe_verify has seen that each reads only what enters it). */
@@ -321,7 +337,8 @@ static void run(const Pipe *p, Tensor *out)
 
 static void same_numbers(void)
 {
-    static const char *const cuts[][2] = {{"b:begin", "c:begin"}, {"/a:end", NULL}, {"/mask:end", "/b"}, {"/a/add", "/b/add"}};
+    static const char *const cuts[][2] = {
+        {"b:begin", "c:begin"}, {"/a:end", NULL}, {"/mask:end", "/b"}, {"/a/add", "/b/add"}};
     char text[4096];
     ValueId skip, mask;
     Tensor want[3], got[3];
@@ -355,7 +372,8 @@ static void direct_outputs(void)
     output(g, g_scalar(g, DT_F32, 3), "three");
     output(g, x, "again");
     Job j = job(g, NULL, NULL);
-    ok(try_build(&j, text, sizeof text) == 0 && j.p->stage.n == 1, "outputs that are an input, a parameter, a constant");
+    ok(try_build(&j, text, sizeof text) == 0 && j.p->stage.n == 1,
+       "outputs that are an input, a parameter, a constant");
     ok(stage(&j, 0)->forward.n == 4, "an Identity each, nothing dead: %u nodes", stage(&j, 0)->forward.n);
     ok(val(g, g->output.at[1])->batch == 0, "with the batch dimension of what they repeat");
 }
@@ -366,7 +384,8 @@ static void phases(void)
     Graph *g = fresh();
     Shape xs = shape_of(2, (int64_t)B, (int64_t)D), ss = shape_of(2, (int64_t)1, (int64_t)D);
     ValueId x = graph_input(g, "x", DT_F32, &xs), w = param(g, "w", ss, true);
-    ValueId mean = graph_param(g, (Param){.name = "running_mean", .initializer = "rm", .dtype = DT_F32, .shape = ss, .stat = true});
+    ValueId mean = graph_param(
+        g, (Param){.name = "running_mean", .initializer = "rm", .dtype = DT_F32, .shape = ss, .stat = true});
     at(g, "bn", "/bn");
     ValueId now = g_mean(g, x, 1, (int64_t[]){0});
     ValueId new_mean = g_add(g, g_mul(g, mean, g_like(g, mean, 0.9)), g_mul(g, now, g_like(g, now, 0.1)));
@@ -381,7 +400,8 @@ static void phases(void)
     Job j = {.g = g, .loss = &l};
     ok(try_build(&j, text, sizeof text) == 0, "a running statistic");
     const Stage *s = stage(&j, 0);
-    ok(s->forward.n == s->infer.n + 4, "the mean and its update are of the training program alone: %u, %u", s->forward.n, s->infer.n);
+    ok(s->forward.n == s->infer.n + 4, "the mean and its update are of the training program alone: %u, %u",
+       s->forward.n, s->infer.n);
     ok(j.p->mixes.n == 1 && strstr(j.p->mixes.at[0], "/bn"), "and the samples it mixes are named");
     ok(s->output.n == 2 && j.p->loss == loss, "the loss is an output of the last stage");
 }
@@ -430,7 +450,8 @@ static void reports(void)
     ok(strstr(txt, "= getitem(%submod_0, 0)") != NULL, "and takes their outputs apart");
     ok(strstr(txt, "wte.weight f32[4,4]") != NULL, "a transmitted parameter is seen");
     ok(valid(xml), "pipe.xml is valid by pipe.xsd");
-    ok(strstr(xml, "<edge from=\"0\" to=\"2\" value=\"wte.weight\" dtype=\"f32\" shape=\"4,4\" bytes=\"64\" kind=\"parameter\" gradient=\"no\"/>") != NULL,
+    ok(strstr(xml, "<edge from=\"0\" to=\"2\" value=\"wte.weight\" dtype=\"f32\" shape=\"4,4\" bytes=\"64\" "
+                   "kind=\"parameter\" gradient=\"no\"/>") != NULL,
        "with the edge of the parameter");
     free(txt);
     free(xml);
@@ -441,14 +462,16 @@ static void hostile_names(void)
     char text[4096];
     Graph *g = fresh();
     Shape xs = shape_of(2, (int64_t)B, (int64_t)D);
-    ValueId x = graph_input(g, "<x>&\"';\x01\n\xff-->", DT_F32, &xs), w = param(g, "</pipe>\\\"\xef\xbf\xbf", shape_of(2, (int64_t)D, (int64_t)D), true);
+    ValueId x = graph_input(g, "<x>&\"';\x01\n\xff-->", DT_F32, &xs),
+            w = param(g, "</pipe>\\\"\xef\xbf\xbf", shape_of(2, (int64_t)D, (int64_t)D), true);
     ValueId h = linear(g, x, w, "a<script>", "/a\x1b[2J");
     at(g, "b\"", "/b");
     h = g_unary(g, OP_Relu, h);
     output(g, h, "y\n%submod_0");
     Job j = job(g, "/b", NULL);
     ok(try_build(&j, text, sizeof text) == 0, "names of every kind");
-    char *xml = text_of(j.p, report_pipe_xml), *html = text_of(j.p, report_pipe_html), *dot = text_of(j.p, report_pipe_dot);
+    char *xml = text_of(j.p, report_pipe_xml), *html = text_of(j.p, report_pipe_html),
+         *dot = text_of(j.p, report_pipe_dot);
     char *txt = text_of(j.p, report_pipe_txt), *sum = text_of(j.p, report_summary);
     ok(valid(xml), "pipe.xml stays valid");
     ok(!strstr(html, "<script>") && !strstr(html, "<x>") && !strchr(html, '\x01'), "pipe.html is escaped");
@@ -464,10 +487,12 @@ static void hostile_names(void)
 static void costs(void)
 {
     Graph *g = fresh();
-    Shape xs = shape_of(3, (int64_t)2, (int64_t)3, (int64_t)5), is = shape_of(4, (int64_t)2, (int64_t)3, (int64_t)8, (int64_t)8);
+    Shape xs = shape_of(3, (int64_t)2, (int64_t)3, (int64_t)5),
+          is = shape_of(4, (int64_t)2, (int64_t)3, (int64_t)8, (int64_t)8);
     ValueId x = graph_input(g, "x", DT_F32, &xs), w = param(g, "w", shape_of(2, (int64_t)5, (int64_t)7), true);
     ValueId y = g_matmul(g, x, w);
-    ValueId im = graph_input(g, "im", DT_F32, &is), k = param(g, "k", shape_of(4, (int64_t)6, (int64_t)3, (int64_t)3, (int64_t)3), true);
+    ValueId im = graph_input(g, "im", DT_F32, &is),
+            k = param(g, "k", shape_of(4, (int64_t)6, (int64_t)3, (int64_t)3, (int64_t)3), true);
     Attr a = {.n = 2, .group = 1, .a = (int64_t[]){1, 1}, .b = (int64_t[]){1, 1}, .c = (int64_t[]){1, 1, 1, 1}};
     ValueId c = graph_node(g, OP_Conv, 2, (ValueId[]){im, k}, a);
     ok(cost_flops(g, val(g, y)->node) == 2 * 2 * 3 * 5 * 7, "FLOPs of a product are 2 m n k");
