@@ -2,9 +2,9 @@
  * checkpoint.c - what a run leaves behind: gradients of the first step, the model's outputs, checkpoints.  Every file
  * and the checkpoint's folder appear whole or not at all: a temporary name, fsync, rename.
  *
- * DIR/step_N/: stageK.safetensors (parameters and running statistics under the model's names, transmitted ones in their owner's
- * file only), stageK.optimizer.safetensors (its state, same names behind a prefix) and manifest.json (hashes, step,
- * CRC-32 of every tensor), which is written last.
+ * DIR/step_N/: stageK.safetensors (parameters and running statistics under the model's names, transmitted ones in their
+ * owner's file only), stageK.optimizer.safetensors (its state, same names behind a prefix) and manifest.json (hashes,
+ * step, CRC-32 of every tensor), which is written last.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -21,7 +21,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-PpStatus ranks_agree(Rank *r, PpStatus s) {
+PpStatus ranks_agree(Rank *r, PpStatus s)
+{
     int mine = (int)s, *all = malloc((size_t)r->t.ranks * sizeof *all);
     if (!all)
         return pp_fail(PP_ERR_IO, "out of memory");
@@ -37,7 +38,8 @@ PpStatus ranks_agree(Rank *r, PpStatus s) {
     return verdict;
 }
 
-PpStatus make_folder(const char *path) {
+PpStatus make_folder(const char *path)
+{
     char part[PATH_MAX];
     size_t n = strlen(path);
     if (n >= sizeof part)
@@ -54,7 +56,8 @@ PpStatus make_folder(const char *path) {
     return PP_OK;
 }
 
-static PpStatus sync_folder(const char *path) {
+static PpStatus sync_folder(const char *path)
+{
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int bad = fd < 0 || fsync(fd);
     int e = errno;
@@ -65,7 +68,8 @@ static PpStatus sync_folder(const char *path) {
 
 /* ---- gradients ---- */
 
-static PpStatus grads_file(const RankStage *rs, const char *path) {
+static PpStatus grads_file(const RankStage *rs, const char *path)
+{
     char err[ST_ERR], tmp[PATH_MAX];
     StWriter w;
     if (snprintf(tmp, sizeof tmp, "%s.tmp", path) >= (int)sizeof tmp)
@@ -85,7 +89,8 @@ static PpStatus grads_file(const RankStage *rs, const char *path) {
     return PP_OK;
 }
 
-PpStatus grads_dump(Rank *r) {
+PpStatus grads_dump(Rank *r)
+{
     char path[PATH_MAX];
     const char *dir = r->run->opt->dump_grads;
     TRY(make_folder(dir));
@@ -99,7 +104,8 @@ PpStatus grads_dump(Rank *r) {
 
 /* ---- outputs ---- */
 
-PpStatus outputs_write(Rank *r) {
+PpStatus outputs_write(Rank *r)
+{
     const Run *run = r->run;
     const PpPlan *plan = run->plan;
     char err[600];
@@ -113,7 +119,8 @@ PpStatus outputs_write(Rank *r) {
         int l = plan->loss_stage >= 0 ? r->local_of[plan->loss_stage] : -1;
         if (l >= 0 && r->stage[l].st->output[plan->loss_output].model_output == i && run->opt->mode != MODE_INFER) {
             float single = (float)r->norm[0];
-            memcpy(r->collect[i], t.dtype == PP_F64 ? (const void *)&r->norm[0] : (const void *)&single, (size_t)t.bytes);
+            memcpy(r->collect[i], t.dtype == PP_F64 ? (const void *)&r->norm[0] : (const void *)&single,
+                   (size_t)t.bytes);
         }
         const char *file = run->opt->output[run->output_wanted[i]].file;
         if (npy_write(file, t.dtype, t.rank, t.dim, r->collect[i], err, sizeof err))
@@ -124,12 +131,20 @@ PpStatus outputs_write(Rank *r) {
 
 /* ---- checkpoints ---- */
 
-typedef struct { const char *prefix; int state; } Part;    /* state -1: the value itself */
+typedef struct {
+    const char *prefix;
+    int state;
+} Part; /* state -1: the value itself */
 
-static const char *part_bytes(const RankParam *q, const Part *p) { return p->state < 0 ? q->value : q->state[p->state]; }
+static const char *part_bytes(const RankParam *q, const Part *p)
+{
+    return p->state < 0 ? q->value : q->state[p->state];
+}
 
 /* One file: `parts` tensors of every parameter that has them; lines for the manifest go to `list`. */
-static PpStatus stage_file(const RankStage *rs, const char *path, const char *name, const Part *part, int parts, FILE *list) {
+static PpStatus stage_file(const RankStage *rs, const char *path, const char *name, const Part *part, int parts,
+                           FILE *list)
+{
     char err[ST_ERR], key[4096];
     StWriter w;
     stw_init(&w);
@@ -163,7 +178,8 @@ static PpStatus stage_file(const RankStage *rs, const char *path, const char *na
     return stw_end(&w, 1, err, sizeof err) ? pp_fail(PP_ERR_IO, "--checkpoint %s: %s", path, err) : PP_OK;
 }
 
-static PpStatus shard(Rank *r, const char *tmp, FILE *list) {
+static PpStatus shard(Rank *r, const char *tmp, FILE *list)
+{
     static const Part value[] = {{"", -1}}, adam[] = {{"optimizer/exp_avg/", 0}, {"optimizer/exp_avg_sq/", 1}},
                       momentum[] = {{"optimizer/momentum_buffer/", 0}};
     char path[PATH_MAX], name[64];
@@ -173,13 +189,15 @@ static PpStatus shard(Rank *r, const char *tmp, FILE *list) {
             snprintf(name, sizeof name, "stage%d%s.safetensors", r->stage[l].st->index, optimizer ? ".optimizer" : "");
             if (snprintf(path, sizeof path, "%s/%s", tmp, name) >= (int)sizeof path)
                 return pp_fail(PP_ERR_IO, "%s: name too long", tmp);
-            TRY(stage_file(&r->stage[l], path, name, optimizer ? (states == 2 ? adam : momentum) : value, optimizer ? states : 1, list));
+            TRY(stage_file(&r->stage[l], path, name, optimizer ? (states == 2 ? adam : momentum) : value,
+                           optimizer ? states : 1, list));
         }
     }
     return PP_OK;
 }
 
-static void remove_folder(const char *path) {
+static void remove_folder(const char *path)
+{
     DIR *d = opendir(path);
     if (!d)
         return;
@@ -191,7 +209,8 @@ static void remove_folder(const char *path) {
 }
 
 /* The lists of all ranks come to rank 0 in rank order, which writes the manifest. */
-static PpStatus manifest(Rank *r, const char *tmp, int64_t step, const char *list, int64_t length) {
+static PpStatus manifest(Rank *r, const char *tmp, int64_t step, const char *list, int64_t length)
+{
     char path[PATH_MAX + 32];
     PpRequest q;
     int64_t tag = r->t.tag_max;
@@ -212,8 +231,10 @@ static PpStatus manifest(Rank *r, const char *tmp, int64_t step, const char *lis
     if (f) {
         fprintf(f, "{\n  \"format\": \"ppsplit checkpoint 1\",\n  \"model\": ");
         st_json_string(f, r->run->plan->model);
-        fprintf(f, ",\n  \"model_hash\": \"%016" PRIx64 "\",\n  \"plan_hash\": \"%016" PRIx64 "\",\n  \"step\": %" PRId64 ",\n  \"stages\": %d,\n"
-                   "  \"seed\": \"%" PRIu64 "\",\n  \"crc32\": {\n    \"\": {}",
+        fprintf(f,
+                ",\n  \"model_hash\": \"%016" PRIx64 "\",\n  \"plan_hash\": \"%016" PRIx64 "\",\n  \"step\": %" PRId64
+                ",\n  \"stages\": %d,\n"
+                "  \"seed\": \"%" PRIu64 "\",\n  \"crc32\": {\n    \"\": {}",
                 r->run->plan->model_hash, r->run->plan->hash, step, r->run->plan->n_stage, r->run->opt->seed);
     }
     for (int k = 0; k < r->t.ranks && s == PP_OK; k++) {
@@ -237,7 +258,8 @@ static PpStatus manifest(Rank *r, const char *tmp, int64_t step, const char *lis
     return s != PP_OK ? s : bad ? pp_fail(PP_ERR_IO, "--checkpoint %s: %s", path, strerror(errno)) : PP_OK;
 }
 
-static PpStatus publish(const char *dir, const char *tmp, const char *final) {
+static PpStatus publish(const char *dir, const char *tmp, const char *final)
+{
     char old[PATH_MAX];
     struct stat sb;
     TRY(sync_folder(tmp));
@@ -254,7 +276,8 @@ static PpStatus publish(const char *dir, const char *tmp, const char *final) {
     return PP_OK;
 }
 
-PpStatus checkpoint_write(Rank *r, int64_t step) {
+PpStatus checkpoint_write(Rank *r, int64_t step)
+{
     char tmp[PATH_MAX], final[PATH_MAX];
     const char *dir = r->run->opt->checkpoint;
     if (snprintf(tmp, sizeof tmp, "%s/step_%" PRId64 ".tmp", dir, step) >= (int)sizeof tmp - 32)

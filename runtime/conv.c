@@ -1,6 +1,6 @@
 /*
- * conv.c - convolutions of 1 to 3 dimensions, any stride, dilation, padding, groups; forward, gradient of the data (which is
- * ConvTranspose's forward), gradient of the weights (samples added in order).
+ * conv.c - convolutions of 1 to 3 dimensions, any stride, dilation, padding, groups; forward, gradient of the data
+ * (which is ConvTranspose's forward), gradient of the weights (samples added in order).
  *
  * Each sample is computed by itself, in a fixed order, so bits depend neither on the rows of a microbatch nor on the
  * threads; threads share out samples.  Scratch memory is one block per rank, as large as its largest convolution needs.
@@ -18,25 +18,37 @@ enum { COL_BYTES = 512 << 10, DIRECT_CHANNELS = 4 };
 _Thread_local int64_t pp_library_bytes;
 
 /* Scratch of all convolutions opened by one thread, which is one rank. */
-typedef struct { char *p; int64_t bytes; int users; } Scratch;
+typedef struct {
+    char *p;
+    int64_t bytes;
+    int users;
+} Scratch;
 static _Thread_local Scratch *shared;
 
 struct PpConv {
     int dtype, threads, pointwise, direct;
     int64_t group, c, m, cg, mg, taps, in_size, out_size, lines, block, col_bytes;
     int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
-    int64_t *lo, *hi;                                   /* per tap of the last dimension: outputs [lo, hi) that read inside the input */
+    int64_t *lo, *hi; /* per tap of the last dimension: outputs [lo, hi) that read inside the input */
     Scratch *scratch;
 };
 
 /* The walk of a direct convolution has one signature for its three uses; each writes only its own result. */
-static float *f32_writable(const float *p) {
-    union { const float *in; float *out; } any = {p};
+static float *f32_writable(const float *p)
+{
+    union {
+        const float *in;
+        float *out;
+    } any = {p};
     return any.out;
 }
 
-static double *f64_writable(const double *p) {
-    union { const double *in; double *out; } any = {p};
+static double *f64_writable(const double *p)
+{
+    union {
+        const double *in;
+        double *out;
+    } any = {p};
     return any.out;
 }
 
@@ -53,7 +65,8 @@ static double *f64_writable(const double *p) {
 #include "conv_body.h"
 
 /* Shape in three dimensions, sizes, and how many output lines make a block. */
-static void normalise(PpConv *v, const PpConvShape *s) {
+static void normalise(PpConv *v, const PpConvShape *s)
+{
     int lead = 3 - s->spatial;
     v->dtype = s->dtype;
     v->group = s->group;
@@ -87,13 +100,15 @@ static void normalise(PpConv *v, const PpConvShape *s) {
     v->col_bytes = v->pointwise || v->direct ? 0 : align_up(line_bytes * v->block);
 }
 
-int64_t pp_conv_bytes(const PpConvShape *s) {
+int64_t pp_conv_bytes(const PpConvShape *s)
+{
     PpConv v = {0};
     normalise(&v, s);
     return v.col_bytes;
 }
 
-PpConv *pp_conv_open(const PpConvShape *s, int threads) {
+PpConv *pp_conv_open(const PpConvShape *s, int threads)
+{
     PpConv *v = calloc(1, sizeof *v);
     if (!v)
         abort();
@@ -106,7 +121,8 @@ PpConv *pp_conv_open(const PpConvShape *s, int threads) {
         abort();
     v->hi = v->lo + v->kernel[2];
     for (int64_t k = 0; k < v->kernel[2]; k++) {
-        int64_t first = k * v->dilation[2] - v->pad[2], step = v->stride[2], lo = first >= 0 ? 0 : (-first + step - 1) / step;
+        int64_t first = k * v->dilation[2] - v->pad[2], step = v->stride[2],
+                lo = first >= 0 ? 0 : (-first + step - 1) / step;
         int64_t hi = v->in[2] - first <= 0 ? 0 : (v->in[2] - first + step - 1) / step;
         v->lo[k] = lo < v->out[2] ? lo : v->out[2];
         v->hi[k] = hi < v->out[2] ? hi : v->out[2];
@@ -127,7 +143,8 @@ PpConv *pp_conv_open(const PpConvShape *s, int threads) {
     return v;
 }
 
-void pp_conv_close(PpConv *v) {
+void pp_conv_close(PpConv *v)
+{
     if (--v->scratch->users == 0) {
         if (v->scratch == shared)
             shared = NULL;
@@ -138,7 +155,8 @@ void pp_conv_close(PpConv *v) {
     free(v);
 }
 
-static int thread_number(void) {
+static int thread_number(void)
+{
 #ifdef _OPENMP
     return omp_get_thread_num();
 #else
@@ -152,28 +170,32 @@ static int team(const PpConv *v, int64_t rows) { return rows >= v->threads ? v->
 #define EACH_SAMPLE(call)                                                                                              \
     do {                                                                                                               \
         int members = team(v, rows);                                                                                   \
-        _Pragma("omp parallel for num_threads(members) schedule(static) if (members > 1)")                             \
-        for (int64_t n = 0; n < rows; n++) {                                                                           \
+        _Pragma("omp parallel for num_threads(members) schedule(static) if (members > 1)") for (int64_t n = 0;         \
+                                                                                                n < rows; n++)         \
+        {                                                                                                              \
             void *col = v->scratch->p + v->col_bytes * (members > 1 ? thread_number() : 0);                            \
             call;                                                                                                      \
         }                                                                                                              \
     } while (0)
 
-void pp_conv_forward(PpConv *v, int64_t rows, const void *x, const void *w, void *y) {
+void pp_conv_forward(PpConv *v, int64_t rows, const void *x, const void *w, void *y)
+{
     if (v->dtype == PP_F64)
         EACH_SAMPLE(f64_forward(v, n, x, w, y, col));
     else
         EACH_SAMPLE(f32_forward(v, n, x, w, y, col));
 }
 
-void pp_conv_backward_data(PpConv *v, int64_t rows, const void *dy, const void *w, void *dx) {
+void pp_conv_backward_data(PpConv *v, int64_t rows, const void *dy, const void *w, void *dx)
+{
     if (v->dtype == PP_F64)
         EACH_SAMPLE(f64_data(v, n, dy, w, dx, col));
     else
         EACH_SAMPLE(f32_data(v, n, dy, w, dx, col));
 }
 
-void pp_conv_backward_weight(PpConv *v, int64_t rows, const void *x, const void *dy, void *dw, int accumulate) {
+void pp_conv_backward_weight(PpConv *v, int64_t rows, const void *x, const void *dy, void *dw, int accumulate)
+{
     if (!accumulate)
         memset(dw, 0, (size_t)(v->m * v->cg * v->taps) * (v->dtype == PP_F64 ? 8 : 4));
     for (int64_t n = 0; n < rows; n++) {

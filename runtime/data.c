@@ -1,10 +1,10 @@
 /*
  * data.c - in: the files of --data; out: the rows of each step, microbatch by microbatch, in planned buffers.
  *
- * Files are mapped; every process checks all of them against the plan, so that all come to the same verdict.  A step takes
- * `batch` rows, cut as torch.tensor_split does (the first rows % M chunks are one longer); each chunk starts aligned.
- * Steps go round the data; an epoch's left-over rows are skipped.  --shuffle: a Fisher-Yates permutation per epoch,
- * drawn from a counter-based generator (splitmix64 of seed, epoch, position), so it depends on nothing else.
+ * Files are mapped; every process checks all of them against the plan, so that all come to the same verdict.  A step
+ * takes `batch` rows, cut as torch.tensor_split does (the first rows % M chunks are one longer); each chunk starts
+ * aligned. Steps go round the data; an epoch's left-over rows are skipped.  --shuffle: a Fisher-Yates permutation per
+ * epoch, drawn from a counter-based generator (splitmix64 of seed, epoch, position), so it depends on nothing else.
  */
 #include "internal.h"
 
@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *dtype_text(int dtype) {
+static const char *dtype_text(int dtype)
+{
     switch (dtype) {
     case 1: return "float32";
     case 2: return "uint8";
@@ -26,7 +27,8 @@ static const char *dtype_text(int dtype) {
     }
 }
 
-static void shape_text(char *out, size_t n, int rank, const int64_t *dim, int batch_dim) {
+static void shape_text(char *out, size_t n, int rank, const int64_t *dim, int batch_dim)
+{
     size_t at = (size_t)snprintf(out, n, "[");
     for (int i = 0; i < rank && at < n; i++) {
         if (i == batch_dim)
@@ -38,7 +40,8 @@ static void shape_text(char *out, size_t n, int rank, const int64_t *dim, int ba
         snprintf(out + at, n - at, "]");
 }
 
-static PpStatus check_shape(Run *run, const PpTensor *t, const NpyFile *f, const char *file, const char **rows_of) {
+static PpStatus check_shape(Run *run, const PpTensor *t, const NpyFile *f, const char *file, const char **rows_of)
+{
     char want[400], have[400];
     int64_t rows = -1;
     int bad = f->rank != t->rank;
@@ -47,7 +50,7 @@ static PpStatus check_shape(Run *run, const PpTensor *t, const NpyFile *f, const
             bad = f->dim[i] != t->dim[i];
             continue;
         }
-        int64_t k = t->dim[i] / run->plan->rows;        /* several entries of the dimension may make one row */
+        int64_t k = t->dim[i] / run->plan->rows; /* several entries of the dimension may make one row */
         bad = f->dim[i] % k != 0;
         rows = f->dim[i] / k;
     }
@@ -62,12 +65,14 @@ static PpStatus check_shape(Run *run, const PpTensor *t, const NpyFile *f, const
         *rows_of = t->name;
         run->data.rows = rows;
     } else if (rows != run->data.rows) {
-        return pp_fail(PP_ERR_MODEL, "--data %s=%s has %" PRId64 " rows, but %s has %" PRId64, t->name, file, rows, *rows_of, run->data.rows);
+        return pp_fail(PP_ERR_MODEL, "--data %s=%s has %" PRId64 " rows, but %s has %" PRId64, t->name, file, rows,
+                       *rows_of, run->data.rows);
     }
     return PP_OK;
 }
 
-static PpStatus open_one(Run *run, const NameFile *nf, const char **rows_of) {
+static PpStatus open_one(Run *run, const NameFile *nf, const char **rows_of)
+{
     const PpPlan *p = run->plan;
     char err[600];
     const char **names = calloc((size_t)p->n_input + 1, sizeof *names);
@@ -80,27 +85,34 @@ static PpStatus open_one(Run *run, const NameFile *nf, const char **rows_of) {
     const char *meant = names ? nearest(nf->name, names, p->n_input) : NULL;
     free(names);
     if (at < 0)
-        return meant ? pp_fail(PP_ERR_MODEL, "--data %s: the model has no such input; did you mean '%s'?", nf->name, meant)
+        return meant ? pp_fail(PP_ERR_MODEL, "--data %s: the model has no such input; did you mean '%s'?", nf->name,
+                               meant)
                      : pp_fail(PP_ERR_MODEL, "--data %s: the model has no such input; --help lists them", nf->name);
     const PpTensor *t = &p->input[at];
     NpyFile *f = &run->data.file[at];
     if (npy_open(f, nf->file, err, sizeof err))
         return pp_fail(PP_ERR_IO, "--data %s: %s", nf->name, err);
     if (f->dtype != t->dtype)
-        return pp_fail(PP_ERR_MODEL, "--data %s=%s: %s, the model wants %s", nf->name, nf->file, dtype_text(f->dtype), dtype_text(t->dtype));
+        return pp_fail(PP_ERR_MODEL, "--data %s=%s: %s, the model wants %s", nf->name, nf->file, dtype_text(f->dtype),
+                       dtype_text(t->dtype));
     return check_shape(run, t, f, nf->file, rows_of);
 }
 
-static int optional(const Run *run, int input) { return run->opt->mode == MODE_INFER && input == run->plan->loss_target; }
+static int optional(const Run *run, int input)
+{
+    return run->opt->mode == MODE_INFER && input == run->plan->loss_target;
+}
 
 /* Rows of each microbatch, and whether the model takes them. */
-static PpStatus cut(Run *run) {
+static PpStatus cut(Run *run)
+{
     const PpPlan *p = run->plan;
     const Options *o = run->opt;
     int64_t rows = run->data.rows;
     run->batch = o->batch ? o->batch : rows;
     if (run->batch > rows || rows == 0)
-        return pp_fail(PP_ERR_MODEL, "too few rows: a step takes %" PRId64 ", the data have %" PRId64, run->batch, rows);
+        return pp_fail(PP_ERR_MODEL, "too few rows: a step takes %" PRId64 ", the data have %" PRId64, run->batch,
+                       rows);
     int64_t m = o->microbatches ? o->microbatches : (run->batch + p->rows - 1) / p->rows;
     if (m > run->batch)
         return pp_fail(PP_ERR_MODEL, "--microbatches %" PRId64 ": a step has only %" PRId64 " rows", m, run->batch);
@@ -108,10 +120,15 @@ static PpStatus cut(Run *run) {
         return pp_fail(PP_ERR_MODEL, "%" PRId64 " microbatches are too many", m);
     int64_t most = (run->batch + m - 1) / m, least = run->batch / m;
     if (most > p->rows)
-        return pp_fail(PP_ERR_MODEL, "%" PRId64 " rows in %" PRId64 " microbatches make %" PRId64 " rows each, the model's shapes are those of %" PRId64
-                       ": give --microbatches %" PRId64 " or more", run->batch, m, most, p->rows, (run->batch + p->rows - 1) / p->rows);
+        return pp_fail(PP_ERR_MODEL,
+                       "%" PRId64 " rows in %" PRId64 " microbatches make %" PRId64
+                       " rows each, the model's shapes are those of %" PRId64 ": give --microbatches %" PRId64
+                       " or more",
+                       run->batch, m, most, p->rows, (run->batch + p->rows - 1) / p->rows);
     if (least != p->rows && !p->uneven_ok)
-        return pp_fail(PP_ERR_MODEL, "%" PRId64 " rows in %" PRId64 " microbatches make microbatches of %" PRId64 " rows, but this model runs with exactly %" PRId64 ": %s",
+        return pp_fail(PP_ERR_MODEL,
+                       "%" PRId64 " rows in %" PRId64 " microbatches make microbatches of %" PRId64
+                       " rows, but this model runs with exactly %" PRId64 ": %s",
                        run->batch, m, least, p->rows, p->uneven_why ? p->uneven_why : "its shapes are fixed");
     run->m = (int)m;
     run->row0 = malloc((size_t)(m + 1) * sizeof *run->row0);
@@ -125,7 +142,8 @@ static PpStatus cut(Run *run) {
     return PP_OK;
 }
 
-PpStatus data_open(Run *run) {
+PpStatus data_open(Run *run)
+{
     const PpPlan *p = run->plan;
     const Options *o = run->opt;
     const char *rows_of = NULL;
@@ -137,13 +155,15 @@ PpStatus data_open(Run *run) {
         TRY(open_one(run, &o->data[i], &rows_of));
     for (int i = 0; i < p->n_input; i++)
         if (!run->data.file[i].dtype && !optional(run, i))
-            return pp_fail(PP_ERR_MODEL, "input '%s' is missing: --data %s=FILE.npy", p->input[i].name, p->input[i].name);
+            return pp_fail(PP_ERR_MODEL, "input '%s' is missing: --data %s=FILE.npy", p->input[i].name,
+                           p->input[i].name);
     if (!rows_of)
         run->data.rows = o->batch ? o->batch : p->rows * (o->microbatches ? o->microbatches : 1);
     return cut(run);
 }
 
-void data_close(Run *run) {
+void data_close(Run *run)
+{
     for (int i = 0; i < run->plan->n_input && run->data.file; i++)
         npy_close(&run->data.file[i]);
     free(run->data.file);
@@ -151,7 +171,8 @@ void data_close(Run *run) {
 }
 
 /* A token is an entry of the integer target, else of the first integer input; else a row counts. */
-int64_t data_tokens(const Run *run) {
+int64_t data_tokens(const Run *run)
+{
     const PpPlan *p = run->plan;
     for (int k = -1; k < p->n_input; k++) {
         int i = k < 0 ? p->loss_target : k;
@@ -168,14 +189,16 @@ int64_t data_tokens(const Run *run) {
 
 /* ---- filling a step's buffers ---- */
 
-static uint64_t splitmix(uint64_t x) {
+static uint64_t splitmix(uint64_t x)
+{
     x += 0x9e3779b97f4a7c15u;
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
     x = (x ^ x >> 27) * 0x94d049bb133111ebu;
     return x ^ x >> 31;
 }
 
-static void permute(Rank *r, int64_t epoch) {
+static void permute(Rank *r, int64_t epoch)
+{
     const Run *run = r->run;
     int64_t n = run->data.rows;
     uint64_t key = splitmix(splitmix(run->opt->shuffle_seed) ^ (uint64_t)epoch);
@@ -193,8 +216,9 @@ static void permute(Rank *r, int64_t epoch) {
 }
 
 /* One row of a tensor whose batch dimension is not the first lies in `outer` pieces of `inner` bytes. */
-static void copy_rows(const PpTensor *t, int64_t plan_rows, const char *src, int64_t src_rows, char *dst, int64_t dst_rows,
-                      const int64_t *order, int64_t first) {
+static void copy_rows(const PpTensor *t, int64_t plan_rows, const char *src, int64_t src_rows, char *dst,
+                      int64_t dst_rows, const int64_t *order, int64_t first)
+{
     int64_t outer = 1, inner = st_dtype_size(t->dtype);
     for (int d = 0; d < t->batch_dim; d++)
         outer *= t->dim[d];
@@ -213,12 +237,13 @@ static void copy_rows(const PpTensor *t, int64_t plan_rows, const char *src, int
     }
 }
 
-static void fill_input(Rank *r, int input, int64_t first) {
+static void fill_input(Rank *r, int input, int64_t first)
+{
     const Run *run = r->run;
     const PpTensor *t = &run->plan->input[input];
     const NpyFile *f = &run->data.file[input];
     if (!f->dtype)
-        return;                                         /* a target that inference does without: zeros */
+        return; /* a target that inference does without: zeros */
     if (t->batch_dim < 0) {
         memcpy(r->chunk[input], f->data, (size_t)f->bytes);
         return;
@@ -229,7 +254,8 @@ static void fill_input(Rank *r, int input, int64_t first) {
 }
 
 /* Targets of the minibatch that count, for PP_LOSS_MEAN_TARGETS. */
-static int64_t count_targets(const Rank *r) {
+static int64_t count_targets(const Rank *r)
+{
     const Run *run = r->run;
     const PpPlan *p = run->plan;
     const PpTensor *t = &p->input[p->loss_target];
@@ -244,7 +270,8 @@ static int64_t count_targets(const Rank *r) {
     return n;
 }
 
-static void fill_scale(Rank *r) {
+static void fill_scale(Rank *r)
+{
     const Run *run = r->run;
     const PpPlan *p = run->plan;
     double mean = 1;
@@ -265,11 +292,12 @@ static void fill_scale(Rank *r) {
     }
 }
 
-void data_fill(Rank *r, int64_t step) {
+void data_fill(Rank *r, int64_t step)
+{
     const Run *run = r->run;
     int64_t epoch = step / run->steps_per_epoch, first = step % run->steps_per_epoch * run->batch;
     if (r->filled && run->steps_per_epoch == 1 && !r->order)
-        return;                                         /* every step sees the same rows */
+        return; /* every step sees the same rows */
     if (r->order && (!r->filled || epoch != r->epoch))
         permute(r, epoch);
     r->filled = 1;

@@ -1,41 +1,48 @@
 /*
  * exec.c - the interpreter: one rank, one step, one action after the other.
  *
- * There is no loop written for a schedule.  A compute action waits for the messages it needs and calls the stage's function on
- * the buffers plan.c chose; SEND and RECV only start messages; WAIT_SEND ends them.  Parameters used in several stages: TRANSMIT
- * values come at RECV_P, their gradients are added by the owner at REDUCE_GRAD; REPLICATE gradients travel at
- * REDUCE_GRAD and are added at the owner's WAIT_REDUCE_GRAD, which sends the sum back, so that every copy has the same bits.
+ * There is no loop written for a schedule.  A compute action waits for the messages it needs and calls the stage's
+ * function on the buffers plan.c chose; SEND and RECV only start messages; WAIT_SEND ends them.  Parameters used in
+ * several stages: TRANSMIT values come at RECV_P, their gradients are added by the owner at REDUCE_GRAD; REPLICATE
+ * gradients travel at REDUCE_GRAD and are added at the owner's WAIT_REDUCE_GRAD, which sends the sum back, so that
+ * every copy has the same bits.
  */
 #include "internal.h"
 
 #include <string.h>
 
-static PpStatus failed(Rank *r, const Op *op, PpStatus s) {
+static PpStatus failed(Rank *r, const Op *op, PpStatus s)
+{
     char text[80];
     sched_action_text(text, sizeof text, &op->a);
-    return pp_fail(s, "rank %d, action %s of stage %d, microbatch %d failed", r->rank, text, op->a.stage, op->a.microbatch);
+    return pp_fail(s, "rank %d, action %s of stage %d, microbatch %d failed", r->rank, text, op->a.stage,
+                   op->a.microbatch);
 }
 
-static PpStatus start(Rank *r, Message *m, int receive) {
+static PpStatus start(Rank *r, Message *m, int receive)
+{
     m->pending = 1;
     return receive ? r->t.op->recv(&r->t, m->peer, m->tag, m->buf, m->bytes, &m->req)
                    : r->t.op->send(&r->t, m->peer, m->tag, m->buf, m->bytes, &m->req);
 }
 
-static PpStatus finish(Rank *r, Message *m) {
+static PpStatus finish(Rank *r, Message *m)
+{
     if (!m->pending)
         return PP_OK;
     m->pending = 0;
     return r->t.op->wait(&r->t, &m->req);
 }
 
-static PpStatus start_all(Rank *r, const Op *op, int receive) {
+static PpStatus start_all(Rank *r, const Op *op, int receive)
+{
     for (int k = op->first; k < op->first + op->count; k++)
         TRY(start(r, &r->msg[k], receive));
     return PP_OK;
 }
 
-static PpStatus finish_all(Rank *r, const Op *op) {
+static PpStatus finish_all(Rank *r, const Op *op)
+{
     for (int k = op->first; k < op->first + op->count; k++)
         TRY(finish(r, &r->msg[k]));
     return PP_OK;
@@ -43,7 +50,8 @@ static PpStatus finish_all(Rank *r, const Op *op) {
 
 /* ---- compute ---- */
 
-static double scalar(const void *p, int dtype) {
+static double scalar(const void *p, int dtype)
+{
     if (dtype == PP_F64) {
         double v;
         memcpy(&v, p, sizeof v);
@@ -55,7 +63,8 @@ static double scalar(const void *p, int dtype) {
 }
 
 /* Rows of a model output into their place among all rows of the minibatch (of all minibatches in eval and infer). */
-static void collect(Rank *r, const PpOutput *o, const char *src, int m, int64_t step) {
+static void collect(Rank *r, const PpOutput *o, const char *src, int m, int64_t step)
+{
     const Run *run = r->run;
     const PpTensor *t = &o->t;
     char *to = r->collect[o->model_output];
@@ -74,7 +83,8 @@ static void collect(Rank *r, const PpOutput *o, const char *src, int m, int64_t 
         memcpy(to + (k * r->collect_rows + first) * inner, src + k * rows * inner, (size_t)(rows * inner));
 }
 
-static void after_forward(Rank *r, const RankStage *rs, int m, int64_t step) {
+static void after_forward(Rank *r, const RankStage *rs, int m, int64_t step)
+{
     const PpPlan *plan = r->run->plan;
     const PpStage *st = rs->st;
     void *const *out = rs->out + (int64_t)m * st->n_output;
@@ -85,17 +95,30 @@ static void after_forward(Rank *r, const RankStage *rs, int m, int64_t step) {
         r->loss[m] = scalar(out[plan->loss_output], st->output[plan->loss_output].t.dtype);
 }
 
-static PpStatus compute(Rank *r, const Op *op, int64_t step) {
+static PpStatus compute(Rank *r, const Op *op, int64_t step)
+{
     const Run *run = r->run;
     RankStage *rs = &r->stage[op->local];
     const PpStage *st = rs->st;
     int m = op->a.microbatch;
     PpCtx c = {
-        .rows = run->row0[m + 1] - run->row0[m], .stage = st->index, .microbatch = m,
-        .param = rs->param, .grad = rs->grad, .konst = rs->konst, .stash = rs->stash[m], .saved = rs->saved[m], .work = r->work,
-        .in = rs->in + (int64_t)m * st->n_input, .out = rs->out + (int64_t)m * st->n_output,
-        .dy = rs->dy + (int64_t)m * st->n_dy, .dx = rs->dx + (int64_t)m * st->n_dx,
-        .seed = run->opt->seed, .step = (uint64_t)step, .row0 = (uint64_t)run->row0[m], .state = rs->state,
+        .rows = run->row0[m + 1] - run->row0[m],
+        .stage = st->index,
+        .microbatch = m,
+        .param = rs->param,
+        .grad = rs->grad,
+        .konst = rs->konst,
+        .stash = rs->stash[m],
+        .saved = rs->saved[m],
+        .work = r->work,
+        .in = rs->in + (int64_t)m * st->n_input,
+        .out = rs->out + (int64_t)m * st->n_output,
+        .dy = rs->dy + (int64_t)m * st->n_dy,
+        .dx = rs->dx + (int64_t)m * st->n_dx,
+        .seed = run->opt->seed,
+        .step = (uint64_t)step,
+        .row0 = (uint64_t)run->row0[m],
+        .state = rs->state,
     };
     switch (op->a.type) {
     case SA_F:
@@ -114,15 +137,15 @@ static PpStatus compute(Rank *r, const Op *op, int64_t step) {
         if (st->has_backward)
             st->backward_weight(&c);
         break;
-    default:
-        return PP_ERR_BUG;
+    default: return PP_ERR_BUG;
     }
     return PP_OK;
 }
 
 /* ---- parameters used in several stages ---- */
 
-static void add(char *to, const char *from, const PpTensor *t) {
+static void add(char *to, const char *from, const PpTensor *t)
+{
     int64_t n = t->bytes / st_dtype_size(t->dtype);
     if (t->dtype == PP_F64) {
         double *a = (double *)(void *)to;
@@ -140,7 +163,8 @@ static void add(char *to, const char *from, const PpTensor *t) {
 }
 
 /* Copies of transmitted parameters whose owner is a stage of this rank. */
-static void share_here(Rank *r) {
+static void share_here(Rank *r)
+{
     for (int l = 0; l < r->n_stage; l++)
         for (int k = 0; k < r->stage[l].st->n_param; k++) {
             const PpParam *p = r->stage[l].rp[k].p;
@@ -151,7 +175,8 @@ static void share_here(Rank *r) {
         }
 }
 
-static PpStatus add_contribution(Rank *r, Contribution *c) {
+static PpStatus add_contribution(Rank *r, Contribution *c)
+{
     const RankParam *o = &r->stage[c->owner].rp[c->owner_param];
     const char *from = c->buf;
     if (c->user >= 0)
@@ -162,7 +187,8 @@ static PpStatus add_contribution(Rank *r, Contribution *c) {
     return PP_OK;
 }
 
-static PpStatus reduce_begin(Rank *r, int stage) {
+static PpStatus reduce_begin(Rank *r, int stage)
+{
     for (int i = 0; i < r->n_contrib; i++) {
         Contribution *c = &r->contrib[i];
         if (!c->replicate && c->owner_stage == stage && c->owner >= 0)
@@ -176,7 +202,8 @@ static PpStatus reduce_begin(Rank *r, int stage) {
 }
 
 /* As owner first: add everything, then hand the sums back; as user then: the sum replaces the own gradient. */
-static PpStatus reduce_end(Rank *r, int stage) {
+static PpStatus reduce_end(Rank *r, int stage)
+{
     for (int i = 0; i < r->n_contrib; i++)
         if (r->contrib[i].replicate && r->contrib[i].owner_stage == stage && r->contrib[i].owner >= 0)
             TRY(add_contribution(r, &r->contrib[i]));
@@ -194,14 +221,15 @@ static PpStatus reduce_end(Rank *r, int stage) {
         Contribution *c = &r->contrib[i];
         if (!c->replicate || c->user_stage != stage || c->owner >= 0)
             continue;
-        TRY(finish(r, &r->msg[c->message]));            /* it is sent from the buffer that the sum comes to */
+        TRY(finish(r, &r->msg[c->message])); /* it is sent from the buffer that the sum comes to */
         TRY(start(r, &r->msg[c->back], 1));
         TRY(finish(r, &r->msg[c->back]));
     }
     return PP_OK;
 }
 
-static PpStatus receive_gradients(Rank *r, const SchedAction *a) {
+static PpStatus receive_gradients(Rank *r, const SchedAction *a)
+{
     for (int i = 0; i < r->n_contrib; i++) {
         Contribution *c = &r->contrib[i];
         if (!c->replicate && c->owner_stage == a->stage && c->user_stage == a->peer && c->user < 0)
@@ -212,39 +240,32 @@ static PpStatus receive_gradients(Rank *r, const SchedAction *a) {
 
 /* ---- the step ---- */
 
-static PpStatus run_op(Rank *r, const Op *op, int64_t step) {
+static PpStatus run_op(Rank *r, const Op *op, int64_t step)
+{
     switch (op->a.type) {
     case SA_F:
     case SA_B:
     case SA_I:
-    case SA_W:
-        return compute(r, op, step);
+    case SA_W: return compute(r, op, step);
     case SA_RECV_F:
-    case SA_RECV_B:
-        return start_all(r, op, 1);
+    case SA_RECV_B: return start_all(r, op, 1);
     case SA_SEND_F:
     case SA_SEND_B:
     case SA_SEND_P:
-    case SA_SEND_GP:
-        return start_all(r, op, 0);
+    case SA_SEND_GP: return start_all(r, op, 0);
     case SA_WAIT_SEND_F:
-    case SA_WAIT_SEND_B:
-        return finish_all(r, op);
-    case SA_RECV_P:
-        TRY(start_all(r, op, 1));
-        return finish_all(r, op);
-    case SA_RECV_GP:
-        return receive_gradients(r, &op->a);
-    case SA_REDUCE_GRAD:
-        return reduce_begin(r, op->a.stage);
-    case SA_WAIT_REDUCE_GRAD:
-        return reduce_end(r, op->a.stage);
-    default:                                            /* idle; UNSHARD, RESHARD, OFFLOAD, FETCH: everything stays where it is; */
-        return PP_OK;                                   /* R: the backward computes again by itself what the stash lacks */
+    case SA_WAIT_SEND_B: return finish_all(r, op);
+    case SA_RECV_P: TRY(start_all(r, op, 1)); return finish_all(r, op);
+    case SA_RECV_GP: return receive_gradients(r, &op->a);
+    case SA_REDUCE_GRAD: return reduce_begin(r, op->a.stage);
+    case SA_WAIT_REDUCE_GRAD: return reduce_end(r, op->a.stage);
+    default:          /* idle; UNSHARD, RESHARD, OFFLOAD, FETCH: everything stays where it is; */
+        return PP_OK; /* R: the backward computes again by itself what the stash lacks */
     }
 }
 
-PpStatus exec_step(Rank *r, int64_t step) {
+PpStatus exec_step(Rank *r, int64_t step)
+{
     double *span = r->span && step < r->trace_steps ? r->span + step * r->n_op * 3 : NULL;
     for (int l = 0; l < r->n_stage; l++)
         if (r->stage[l].grad)

@@ -18,56 +18,62 @@
 
 typedef enum { MODE_TRAIN, MODE_EVAL, MODE_INFER } Mode;
 typedef enum { OPT_SGD, OPT_MOMENTUM, OPT_ADAM, OPT_ADAMW } OptimizerKind;
-typedef struct { const char *name, *file; } NameFile;
+typedef struct {
+    const char *name, *file;
+} NameFile;
 
 typedef struct {
     Mode mode;
-    int ranks;                              /* 0: one per stage */
-    int threads;                            /* of a rank; 0: cores / ranks of the machine */
+    int ranks;   /* 0: one per stage */
+    int threads; /* of a rank; 0: cores / ranks of the machine */
     const char *schedule;
-    int placement;                          /* SCHED_PLACE_* */
+    int placement; /* SCHED_PLACE_* */
     int buffers, send_budget, defer;
-    int microbatches;                       /* 0: as many as the model's rows ask for */
-    int64_t batch, steps;                   /* 0: all rows; 0: one pass (eval, infer), 1 (train) */
+    int microbatches;     /* 0: as many as the model's rows ask for */
+    int64_t batch, steps; /* 0: all rows; 0: one pass (eval, infer), 1 (train) */
     NameFile *data, *output;
     int n_data, n_output;
     int shuffle;
     uint64_t shuffle_seed, seed;
     OptimizerKind optimizer;
-    double lr, momentum, beta1, beta2, eps, weight_decay, clip_norm;    /* clip_norm 0: none */
+    double lr, momentum, beta1, beta2, eps, weight_decay, clip_norm; /* clip_norm 0: none */
     int nesterov;
     const char *params, *dump_grads, *checkpoint, *log_json, *trace;
     int quiet;
-    char folder[4096];                      /* where the program lies: params/ is there */
+    char folder[4096]; /* where the program lies: params/ is there */
 } Options;
 
-PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan);  /* PP_ERR_USAGE after a message; exits for --help */
+PpStatus options_parse(Options *o, int argc, char **argv,
+                       const PpPlan *plan); /* PP_ERR_USAGE after a message; exits for --help */
 void options_free(Options *o);
-const char *nearest(const char *word, const char *const *list, int n);         /* did you mean; NULL */
+const char *nearest(const char *word, const char *const *list, int n); /* did you mean; NULL */
 
 /* ---- log.c ---- */
 
 /* Records a failure of this rank (the first one stays) and returns its status. */
 __attribute__((format(printf, 2, 3))) PpStatus pp_fail(PpStatus s, const char *fmt, ...);
 const char *pp_failure(void);
-void pp_failure_print(void);                /* the recorded message, to stderr */
-double pp_now(void);                        /* seconds, monotonic */
+void pp_failure_print(void); /* the recorded message, to stderr */
+double pp_now(void);         /* seconds, monotonic */
 
 typedef struct Run Run;
 typedef struct Rank Rank;
 
-typedef struct { double loss, grad_norm, seconds; int64_t step; } StepLog;
+typedef struct {
+    double loss, grad_norm, seconds;
+    int64_t step;
+} StepLog;
 PpStatus log_open(Rank *r);
 void log_memory(const Run *run, const int64_t *all, int ranks);
 PpStatus log_step(Rank *r, const StepLog *s);
 PpStatus log_close(Rank *r);
-PpStatus trace_write(Rank *r);              /* all ranks call it; rank 0 writes */
+PpStatus trace_write(Rank *r); /* all ranks call it; rank 0 writes */
 
 /* ---- data.c: one per process ---- */
 
 typedef struct {
-    NpyFile *file;                          /* per model input; dtype 0: not given */
-    int64_t rows;                           /* samples in the files */
+    NpyFile *file; /* per model input; dtype 0: not given */
+    int64_t rows;  /* samples in the files */
 } Data;
 
 struct Run {
@@ -76,19 +82,19 @@ struct Run {
     Schedule *sched;
     Data data;
     int ranks;
-    int m;                                  /* microbatches of a step */
+    int m; /* microbatches of a step */
     int64_t batch, steps, steps_per_epoch;
-    int64_t *row0;                          /* [m + 1]: first row of each microbatch in the minibatch */
-    uint64_t hash;                          /* of everything ranks must agree on */
-    int cores;                              /* of this process */
-    LocalHub *hub;                          /* NULL under MPI */
-    int *output_wanted;                     /* per model output: index into opt->output, or -1 */
+    int64_t *row0;      /* [m + 1]: first row of each microbatch in the minibatch */
+    uint64_t hash;      /* of everything ranks must agree on */
+    int cores;          /* of this process */
+    LocalHub *hub;      /* NULL under MPI */
+    int *output_wanted; /* per model output: index into opt->output, or -1 */
 };
 
-PpStatus data_open(Run *run);               /* files, shapes, rows, microbatches */
+PpStatus data_open(Run *run); /* files, shapes, rows, microbatches */
 void data_close(Run *run);
-int64_t data_tokens(const Run *run);        /* tokens of a step */
-void data_fill(Rank *r, int64_t step);      /* 0-based */
+int64_t data_tokens(const Run *run);   /* tokens of a step */
+void data_fill(Rank *r, int64_t step); /* 0-based */
 
 /* ---- plan.c: what a rank holds ---- */
 
@@ -104,41 +110,41 @@ typedef struct {
 typedef struct {
     const PpParam *p;
     char *value, *grad;
-    char *state[2];                         /* exp_avg or momentum, exp_avg_sq; NULL */
-    int counts;                             /* in the gradient norm: trainable, and this stage owns it */
-    int update;                             /* the optimizer changes it (owner and replicas) */
+    char *state[2]; /* exp_avg or momentum, exp_avg_sq; NULL */
+    int counts;     /* in the gradient norm: trainable, and this stage owns it */
+    int update;     /* the optimizer changes it (owner and replicas) */
     int dump_grad;
 } RankParam;
 
 /* A gradient that is added to the owner's: in memory, or in a message. */
 typedef struct {
-    int owner, user;                        /* local stages; user -1: elsewhere */
+    int owner, user; /* local stages; user -1: elsewhere */
     int owner_stage, user_stage;
-    int owner_param, user_param;            /* indices into the stages' params */
+    int owner_param, user_param; /* indices into the stages' params */
     int replicate;
-    char *buf;                              /* what is added, when the user is elsewhere */
-    int message, back;                      /* numbers of messages: the contribution, the sum sent back; -1 */
+    char *buf;         /* what is added, when the user is elsewhere */
+    int message, back; /* numbers of messages: the contribution, the sum sent back; -1 */
 } Contribution;
 
 typedef struct {
     const PpStage *st;
     char *param, *grad, *konst;
     RankParam *rp;
-    void **in, **out, **dy, **dx;           /* [microbatch][n] */
-    char **stash, **saved;                  /* [microbatch] */
+    void **in, **out, **dy, **dx; /* [microbatch][n] */
+    char **stash, **saved;        /* [microbatch] */
     void *state;
 } RankStage;
 
 typedef struct {
     SchedAction a;
-    int local;                              /* its stage here */
-    int first, count;                       /* messages it starts, or ends (WAIT_SEND_*) */
-    int await_first, await_count;           /* in Rank.await: messages it needs */
+    int local;                    /* its stage here */
+    int first, count;             /* messages it starts, or ends (WAIT_SEND_*) */
+    int await_first, await_count; /* in Rank.await: messages it needs */
 } Op;
 
 typedef struct {
     int64_t param, grad, optimizer, konst, slots, work, data, output, comm, library, total;
-    int live, live_bound;                   /* microbatches: planned, closed form of the schedule */
+    int live, live_bound; /* microbatches: planned, closed form of the schedule */
 } MemoryPlan;
 
 struct Rank {
@@ -147,7 +153,7 @@ struct Rank {
     Transport t;
     int n_stage;
     RankStage *stage;
-    int *local_of;                          /* per stage: index here, or -1 */
+    int *local_of; /* per stage: index here, or -1 */
     Op *op;
     int n_op;
     Message *msg;
@@ -159,21 +165,21 @@ struct Rank {
     char *arena, *work;
     MemoryPlan mem;
     /* data */
-    char **chunk;                           /* per model input: first microbatch's place, NULL: not needed here */
-    int64_t *chunk_stride;                  /* bytes from one microbatch's to the next; 0: one for all */
-    int64_t *order;                         /* --shuffle: rows of the epoch */
+    char **chunk;          /* per model input: first microbatch's place, NULL: not needed here */
+    int64_t *chunk_stride; /* bytes from one microbatch's to the next; 0: one for all */
+    int64_t *order;        /* --shuffle: rows of the epoch */
     int64_t epoch;
     int filled;
-    char *scale;                            /* loss_scale, PP_ALIGN bytes a microbatch */
+    char *scale; /* loss_scale, PP_ALIGN bytes a microbatch */
     int uses_scale;
     /* outputs */
-    char **collect;                         /* per model output: room for all rows, or NULL */
+    char **collect; /* per model output: room for all rows, or NULL */
     int64_t collect_rows;
-    double *loss;                           /* per microbatch */
-    double *norm;                           /* [1 + n_param]: loss, then sums of squares by parameter */
+    double *loss; /* per microbatch */
+    double *norm; /* [1 + n_param]: loss, then sums of squares by parameter */
     FILE *json;
     int64_t tokens;
-    double *span;                           /* --trace: wait, start, end per op, for trace_steps steps */
+    double *span; /* --trace: wait, start, end per op, for trace_steps steps */
     int trace_steps;
     double trace_zero;
 };
@@ -197,8 +203,8 @@ PpStatus exec_step(Rank *r, int64_t step);
 
 /* ---- optim.c ---- */
 
-int optim_states(const Options *o);         /* state tensors per parameter */
-void optim_norms(Rank *r, double *sumsq);   /* by parameter of the model */
+int optim_states(const Options *o);       /* state tensors per parameter */
+void optim_norms(Rank *r, double *sumsq); /* by parameter of the model */
 void optim_update(Rank *r, int64_t step, double scale);
 double blocked_sum_squares(const void *p, int64_t n, int dtype);
 

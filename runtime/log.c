@@ -18,7 +18,8 @@
 
 static _Thread_local char failure[8400];
 
-PpStatus pp_fail(PpStatus s, const char *fmt, ...) {
+PpStatus pp_fail(PpStatus s, const char *fmt, ...)
+{
     if (!failure[0]) {
         va_list ap;
         va_start(ap, fmt);
@@ -32,7 +33,8 @@ const char *pp_failure(void) { return failure; }
 
 void pp_failure_print(void) { fprintf(stderr, "pipeline: error: %s\n", failure[0] ? failure : "unknown failure"); }
 
-void pp_trail(const char *file, int line, const char *call, PpStatus s) {
+void pp_trail(const char *file, int line, const char *call, PpStatus s)
+{
     static int debug = -1;
     if (__atomic_load_n(&debug, __ATOMIC_RELAXED) < 0) {
         const char *e = getenv("PP_LOG");
@@ -42,13 +44,15 @@ void pp_trail(const char *file, int line, const char *call, PpStatus s) {
         fprintf(stderr, "pipeline: %s:%d: %s: status %d\n", file, line, call, (int)s);
 }
 
-double pp_now(void) {
+double pp_now(void)
+{
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-PpStatus log_open(Rank *r) {
+PpStatus log_open(Rank *r)
+{
     const Options *o = r->run->opt;
     if (r->rank != 0 || !o->log_json)
         return PP_OK;
@@ -57,9 +61,10 @@ PpStatus log_open(Rank *r) {
 }
 
 /* all: [ranks][13] as MemoryPlan's fields in order. */
-void log_memory(const Run *run, const int64_t *all, int ranks) {
-    static const char *const names[] = {"parameters", "gradients", "optimizer", "constants", "activations", "work",
-                                        "data", "outputs", "communication", "library"};
+void log_memory(const Run *run, const int64_t *all, int ranks)
+{
+    static const char *const names[] = {"parameters", "gradients", "optimizer", "constants",     "activations",
+                                        "work",       "data",      "outputs",   "communication", "library"};
     for (int r = 0; r < ranks && !run->opt->quiet; r++) {
         const int64_t *m = all + (size_t)r * (sizeof(MemoryPlan) / sizeof(int64_t));
         printf("rank %d memory: %" PRId64 " bytes (", r, m[10]);
@@ -80,14 +85,16 @@ void log_memory(const Run *run, const int64_t *all, int ranks) {
 }
 
 /* 17 digits read back exactly; what is not finite is written as Python and JavaScript write it. */
-static void json_number(FILE *f, const char *key, double v) {
+static void json_number(FILE *f, const char *key, double v)
+{
     if (isfinite(v))
         fprintf(f, ", \"%s\": %.17g", key, v);
     else
         fprintf(f, ", \"%s\": %s", key, isnan(v) ? "NaN" : v > 0 ? "Infinity" : "-Infinity");
 }
 
-static void progress(const Run *run, const StepLog *s, double rate) {
+static void progress(const Run *run, const StepLog *s, double rate)
+{
     enum { WIDTH = 30 };
     int full = (int)(WIDTH * s->step / run->steps);
     printf("\r[%.*s%*s] %" PRId64 "/%" PRId64 "  loss %.6f  grad_norm %.4g  %.0f tokens/s\033[K", full,
@@ -97,7 +104,8 @@ static void progress(const Run *run, const StepLog *s, double rate) {
     fflush(stdout);
 }
 
-PpStatus log_step(Rank *r, const StepLog *s) {
+PpStatus log_step(Rank *r, const StepLog *s)
+{
     const Run *run = r->run;
     if (r->rank != 0)
         return PP_OK;
@@ -117,7 +125,7 @@ PpStatus log_step(Rank *r, const StepLog *s) {
     }
     if (run->opt->quiet)
         return PP_OK;
-    if (mode == MODE_TRAIN && run->hub && isatty(1)) {   /* mpirun shows its processes a terminal that is none */
+    if (mode == MODE_TRAIN && run->hub && isatty(1)) { /* mpirun shows its processes a terminal that is none */
         progress(run, s, rate);
         return PP_OK;
     }
@@ -131,7 +139,8 @@ PpStatus log_step(Rank *r, const StepLog *s) {
     return PP_OK;
 }
 
-PpStatus log_close(Rank *r) {
+PpStatus log_close(Rank *r)
+{
     if (!r->json)
         return PP_OK;
     int bad = ferror(r->json) | fclose(r->json);
@@ -141,7 +150,8 @@ PpStatus log_close(Rank *r) {
 
 /* ---- --trace: every rank's spans travel to rank 0 as text-free numbers ---- */
 
-static void trace_rank(FILE *f, const Schedule *s, int rank, int n_op, int steps, const double *span) {
+static void trace_rank(FILE *f, const Schedule *s, int rank, int n_op, int steps, const double *span)
+{
     for (int k = 0; k < steps; k++)
         for (int i = 0; i < n_op; i++, span += 3) {
             const SchedAction *a = &s->row[rank].a[i];
@@ -151,14 +161,16 @@ static void trace_rank(FILE *f, const Schedule *s, int rank, int n_op, int steps
         }
 }
 
-PpStatus trace_write(Rank *r) {
+PpStatus trace_write(Rank *r)
+{
     const Run *run = r->run;
     const char *path = run->opt->trace;
     if (!path || !r->trace_steps)
         return PP_OK;
     PpRequest q;
     int64_t tag = r->t.tag_max;
-    int64_t steps = run->steps < r->trace_steps ? run->steps : r->trace_steps, bytes = steps * r->n_op * 3 * (int64_t)sizeof(double);
+    int64_t steps = run->steps < r->trace_steps ? run->steps : r->trace_steps,
+            bytes = steps * r->n_op * 3 * (int64_t)sizeof(double);
     if (r->rank != 0) {
         TRY(r->t.op->send(&r->t, 0, tag, r->span, bytes, &q));
         return r->t.op->wait(&r->t, &q);

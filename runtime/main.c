@@ -1,6 +1,6 @@
 /*
- * main.c - the command out/pipeline: options, data, a verified schedule, ranks as threads or as processes of mpirun, the loop
- * over steps.  Ranks agree on everything before the first step, and one rank speaks when something is wrong.
+ * main.c - the command out/pipeline: options, data, a verified schedule, ranks as threads or as processes of mpirun,
+ * the loop over steps.  Ranks agree on everything before the first step, and one rank speaks when something is wrong.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -20,12 +20,17 @@
 
 /* ---- the schedule ---- */
 
-static PpStatus refused(const SchedError *e, const char *what) {
-    return pp_fail(e->status == SCHED_EUSAGE ? PP_ERR_USAGE : e->status == SCHED_ERESOURCE ? PP_ERR_IO : PP_ERR_MODEL, "%s: %s", what, e->text);
+static PpStatus refused(const SchedError *e, const char *what)
+{
+    return pp_fail(e->status == SCHED_EUSAGE      ? PP_ERR_USAGE
+                   : e->status == SCHED_ERESOURCE ? PP_ERR_IO
+                                                  : PP_ERR_MODEL,
+                   "%s: %s", what, e->text);
 }
 
 /* Edges and shared parameters as the schedule's passes want them. */
-static int edges(const PpPlan *p, SchedEdge *edge) {
+static int edges(const PpPlan *p, SchedEdge *edge)
+{
     int n = 0;
     for (int s = 0; s < p->n_stage; s++)
         for (int from = 0; from < s; from++) {
@@ -46,7 +51,8 @@ static int edges(const PpPlan *p, SchedEdge *edge) {
     return n;
 }
 
-static int shared(const PpPlan *p, SchedParam *list, int train) {
+static int shared(const PpPlan *p, SchedParam *list, int train)
+{
     int n = 0;
     for (int s = 0; s < p->n_stage; s++)
         for (int from = 0; from < p->n_stage; from++)
@@ -67,7 +73,8 @@ static int shared(const PpPlan *p, SchedParam *list, int train) {
 }
 
 /* Inference runs the forwards of a row only. */
-static void forwards_only(Schedule *s) {
+static void forwards_only(Schedule *s)
+{
     for (int r = 0; r < s->ranks; r++) {
         SchedRow *row = &s->row[r];
         int n = 0;
@@ -82,7 +89,8 @@ static void forwards_only(Schedule *s) {
     s->complete = 0;
 }
 
-static PpStatus schedule_lower(Run *run) {
+static PpStatus schedule_lower(Run *run)
+{
     const PpPlan *p = run->plan;
     const Options *o = run->opt;
     SchedError *e = calloc(1, sizeof *e);
@@ -90,7 +98,10 @@ static PpStatus schedule_lower(Run *run) {
     SchedParam *param = calloc(2 * (size_t)p->n_stage * (size_t)p->n_stage + 1, sizeof *param);
     PpStatus s = e && edge && param ? PP_OK : pp_fail(PP_ERR_IO, "out of memory");
     if (s == PP_OK) {
-        SchedNeeds needs = {.edge = edge, .param = param, .defer = o->defer, .send_budget = o->send_budget,
+        SchedNeeds needs = {.edge = edge,
+                            .param = param,
+                            .defer = o->defer,
+                            .send_budget = o->send_budget,
                             .buffers = o->buffers < 0 ? 1 << 20 : o->buffers};
         needs.n_edge = edges(p, edge);
         needs.n_param = shared(p, param, o->mode == MODE_TRAIN);
@@ -104,7 +115,8 @@ static PpStatus schedule_lower(Run *run) {
 }
 
 /* A file says itself how many microbatches there are; a generator is told. */
-static PpStatus schedule_file(Run *run, Options *o) {
+static PpStatus schedule_file(Run *run, Options *o)
+{
     if (sched_is_name(o->schedule))
         return PP_OK;
     SchedError *e = calloc(1, sizeof *e);
@@ -115,22 +127,29 @@ static PpStatus schedule_file(Run *run, Options *o) {
     TRY(s);
     const Schedule *f = run->sched;
     if (f->stages != run->plan->n_stage)
-        return pp_fail(PP_ERR_MODEL, "%s is a schedule of %d stages, the model has %d", o->schedule, f->stages, run->plan->n_stage);
+        return pp_fail(PP_ERR_MODEL, "%s is a schedule of %d stages, the model has %d", o->schedule, f->stages,
+                       run->plan->n_stage);
     if (o->microbatches && o->microbatches != f->microbatches)
-        return pp_fail(PP_ERR_MODEL, "%s is a schedule of %d microbatches, not of --microbatches %d", o->schedule, f->microbatches, o->microbatches);
+        return pp_fail(PP_ERR_MODEL, "%s is a schedule of %d microbatches, not of --microbatches %d", o->schedule,
+                       f->microbatches, o->microbatches);
     o->microbatches = f->microbatches;
     if (!run->ranks)
         run->ranks = f->ranks;
     if (f->ranks != run->ranks)
-        return pp_fail(PP_ERR_MODEL, "%s is a schedule of %d ranks, but there are %d", o->schedule, f->ranks, run->ranks);
+        return pp_fail(PP_ERR_MODEL, "%s is a schedule of %d ranks, but there are %d", o->schedule, f->ranks,
+                       run->ranks);
     if (o->mode != MODE_TRAIN)
         forwards_only(run->sched);
     return PP_OK;
 }
 
-static int v_shaped(const char *name) { return strstr(name, "v") && !strstr(name, "interleaved") && !strstr(name, "INTERLEAVED"); }
+static int v_shaped(const char *name)
+{
+    return strstr(name, "v") && !strstr(name, "interleaved") && !strstr(name, "INTERLEAVED");
+}
 
-static PpStatus schedule_make(Run *run) {
+static PpStatus schedule_make(Run *run)
+{
     const Options *o = run->opt;
     int stages = run->plan->n_stage;
     if (run->ranks > stages)
@@ -152,22 +171,35 @@ static PpStatus schedule_make(Run *run) {
 
 /* ---- what ranks must agree on ---- */
 
-static uint64_t fnv(uint64_t h, const void *p, size_t n) {
+static uint64_t fnv(uint64_t h, const void *p, size_t n)
+{
     const unsigned char *b = p;
     for (size_t i = 0; i < n; i++)
         h = (h ^ b[i]) * 0x100000001b3u;
     return h;
 }
 
-static PpStatus hash_run(Run *run) {
+static PpStatus hash_run(Run *run)
+{
     const Options *o = run->opt;
     size_t n;
     char *text = sched_text(run->sched, &n);
     if (!text)
         return pp_fail(PP_ERR_IO, "out of memory");
     const double real[] = {o->lr, o->momentum, o->beta1, o->beta2, o->eps, o->weight_decay, o->clip_norm};
-    const int64_t whole[] = {o->mode, (int)o->optimizer, o->nesterov, run->m, run->batch, run->steps, run->data.rows, o->shuffle,
-                             (int64_t)o->shuffle_seed, (int64_t)o->seed, run->ranks, o->trace != NULL, o->checkpoint != NULL,
+    const int64_t whole[] = {o->mode,
+                             (int)o->optimizer,
+                             o->nesterov,
+                             run->m,
+                             run->batch,
+                             run->steps,
+                             run->data.rows,
+                             o->shuffle,
+                             (int64_t)o->shuffle_seed,
+                             (int64_t)o->seed,
+                             run->ranks,
+                             o->trace != NULL,
+                             o->checkpoint != NULL,
                              o->dump_grads != NULL};
     uint64_t h = fnv(0xcbf29ce484222325u, text, n);
     h = fnv(h, real, sizeof real);
@@ -177,7 +209,8 @@ static PpStatus hash_run(Run *run) {
     return PP_OK;
 }
 
-static PpStatus same_everywhere(Rank *r) {
+static PpStatus same_everywhere(Rank *r)
+{
     uint64_t *all = malloc((size_t)r->t.ranks * sizeof *all);
     if (!all)
         return pp_fail(PP_ERR_IO, "out of memory");
@@ -189,7 +222,8 @@ static PpStatus same_everywhere(Rank *r) {
     return s;
 }
 
-static PpStatus wanted_outputs(Run *run) {
+static PpStatus wanted_outputs(Run *run)
+{
     const PpPlan *p = run->plan;
     const Options *o = run->opt;
     run->output_wanted = malloc((size_t)(p->n_output + 1) * sizeof *run->output_wanted);
@@ -208,15 +242,16 @@ static PpStatus wanted_outputs(Run *run) {
         if (at >= 0)
             run->output_wanted[at] = k;
         else
-            s = pp_fail(PP_ERR_MODEL, "--output %s: the model has no such output%s%s%s", o->output[k].name, meant ? "; did you mean '" : "; --help lists them",
-                        meant ? meant : "", meant ? "'?" : "");
+            s = pp_fail(PP_ERR_MODEL, "--output %s: the model has no such output%s%s%s", o->output[k].name,
+                        meant ? "; did you mean '" : "; --help lists them", meant ? meant : "", meant ? "'?" : "");
     }
     free(names);
     return s;
 }
 
 /* Everything that needs no other rank. */
-static PpStatus prepare(Run *run, Options *o) {
+static PpStatus prepare(Run *run, Options *o)
+{
     TRY(schedule_file(run, o));
     if (!run->ranks)
         run->ranks = run->plan->n_stage;
@@ -228,7 +263,8 @@ static PpStatus prepare(Run *run, Options *o) {
 
 /* ---- one rank ---- */
 
-static int set_threads(const Rank *r) {
+static int set_threads(const Rank *r)
+{
     int n = r->run->opt->threads;
     if (!n)
         n = r->run->cores / r->t.host_ranks;
@@ -242,7 +278,8 @@ static int set_threads(const Rank *r) {
 #endif
 }
 
-static PpStatus print_memory(Rank *r) {
+static PpStatus print_memory(Rank *r)
+{
     MemoryPlan *all = malloc((size_t)r->t.ranks * sizeof *all);
     if (!all)
         return pp_fail(PP_ERR_IO, "out of memory");
@@ -253,7 +290,8 @@ static PpStatus print_memory(Rank *r) {
     return s;
 }
 
-static PpStatus set_up(Rank *r) {
+static PpStatus set_up(Rank *r)
+{
     int threads = set_threads(r);
     TRY(plan_rank(r));
     pp_library_bytes = 0;
@@ -267,7 +305,8 @@ static PpStatus set_up(Rank *r) {
     return log_open(r);
 }
 
-static void sum_loss(Rank *r) {
+static void sum_loss(Rank *r)
+{
     const Run *run = r->run;
     memset(r->norm, 0, (size_t)(run->plan->n_param + 1) * sizeof *r->norm);
     if (run->plan->loss_stage >= 0 && r->local_of[run->plan->loss_stage] >= 0)
@@ -276,7 +315,8 @@ static void sum_loss(Rank *r) {
 }
 
 /* After the actions: the norm over all ranks, clipping, the update. */
-static PpStatus train_end(Rank *r, int64_t step, StepLog *log) {
+static PpStatus train_end(Rank *r, int64_t step, StepLog *log)
+{
     const Options *o = r->run->opt;
     int n = r->run->plan->n_param;
     double total = 0;
@@ -292,7 +332,8 @@ static PpStatus train_end(Rank *r, int64_t step, StepLog *log) {
     return PP_OK;
 }
 
-static PpStatus steps(Rank *r) {
+static PpStatus steps(Rank *r)
+{
     const Run *run = r->run;
     r->trace_zero = pp_now();
     for (int64_t step = 0; step < run->steps; step++) {
@@ -312,7 +353,8 @@ static PpStatus steps(Rank *r) {
     return PP_OK;
 }
 
-static PpStatus finish(Rank *r) {
+static PpStatus finish(Rank *r)
+{
     PpStatus s = outputs_write(r);
     TRY(ranks_agree(r, s));
     if (r->run->opt->checkpoint && r->run->opt->mode == MODE_TRAIN)
@@ -322,13 +364,14 @@ static PpStatus finish(Rank *r) {
     return ranks_agree(r, s != PP_OK ? s : closed);
 }
 
-static PpStatus rank_run(Rank *r, PpStatus prepared) {
+static PpStatus rank_run(Rank *r, PpStatus prepared)
+{
     TRY(ranks_agree(r, prepared));
     TRY(ranks_agree(r, same_everywhere(r)));
     TRY(ranks_agree(r, set_up(r)));
     TRY(print_memory(r));
     PpStatus s = steps(r);
-    if (s != PP_OK) {                                   /* in the middle of a step nobody can be asked */
+    if (s != PP_OK) { /* in the middle of a step nobody can be asked */
         if (s != PP_ERR_PEER)
             pp_failure_print();
         r->t.op->fail(&r->t, s);
@@ -339,15 +382,21 @@ static PpStatus rank_run(Rank *r, PpStatus prepared) {
 
 /* ---- ranks as threads ---- */
 
-typedef struct { Rank rank; PpStatus status; pthread_t thread; } Thread;
+typedef struct {
+    Rank rank;
+    PpStatus status;
+    pthread_t thread;
+} Thread;
 
-static void *thread_main(void *p) {
+static void *thread_main(void *p)
+{
     Thread *t = p;
     t->status = rank_run(&t->rank, PP_OK);
     return NULL;
 }
 
-static PpStatus run_local(Run *run) {
+static PpStatus run_local(Run *run)
+{
     Thread *t = calloc((size_t)run->ranks, sizeof *t);
     run->hub = local_hub_new(run->ranks, run->cores);
     if (!t || !run->hub) {
@@ -383,7 +432,8 @@ static PpStatus run_local(Run *run) {
     return s;
 }
 
-static PpStatus run_mpi(Run *run, const Transport *t, PpStatus prepared) {
+static PpStatus run_mpi(Run *run, const Transport *t, PpStatus prepared)
+{
     Rank r = {.run = run, .rank = t->rank, .t = *t};
     PpStatus s = rank_run(&r, prepared);
     log_close(&r);
@@ -394,7 +444,8 @@ static PpStatus run_mpi(Run *run, const Transport *t, PpStatus prepared) {
 /* ---- the command ---- */
 
 /* Cores this process may use; a rank that mpirun has bound to some has those for itself. */
-static int count_cores(int mpi, int host_ranks) {
+static int count_cores(int mpi, int host_ranks)
+{
     cpu_set_t set;
     CPU_ZERO(&set);
     int n = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
@@ -402,14 +453,18 @@ static int count_cores(int mpi, int host_ranks) {
     return mpi && n < (int)online ? n * host_ranks : n;
 }
 
-int pp_main(int argc, char **argv, const PpPlan *plan) {
+int pp_main(int argc, char **argv, const PpPlan *plan)
+{
     Options o;
     Run run = {.opt = &o, .plan = plan};
     Transport t = {0};
     int env_rank, env_ranks, mpi = mpi_wanted(&env_rank, &env_ranks);
     PpStatus s = options_parse(&o, argc, argv, plan);
     if (s == PP_OK && mpi && !mpi_built() && env_ranks > 1)
-        s = pp_fail(PP_ERR_USAGE, "started as %d processes, but built without MPI: put mpicc on PATH and run make again, or use --ranks", env_ranks);
+        s = pp_fail(
+            PP_ERR_USAGE,
+            "started as %d processes, but built without MPI: put mpicc on PATH and run make again, or use --ranks",
+            env_ranks);
     if (s != PP_OK) {
         if (env_rank == 0)
             pp_failure_print();

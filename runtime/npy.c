@@ -17,26 +17,32 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const struct { const char *descr; int dtype, size; } kinds[] = {
-    {"f4", 1, 4},  {"u1", 2, 1},  {"i1", 3, 1},  {"u2", 4, 2},  {"i2", 5, 2},  {"i4", 6, 4},
-    {"i8", 7, 8},  {"b1", 9, 1},  {"f2", 10, 2}, {"f8", 11, 8}, {"u4", 12, 4}, {"u8", 13, 8},
+static const struct {
+    const char *descr;
+    int dtype, size;
+} kinds[] = {
+    {"f4", 1, 4}, {"u1", 2, 1}, {"i1", 3, 1},  {"u2", 4, 2},  {"i2", 5, 2},  {"i4", 6, 4},
+    {"i8", 7, 8}, {"b1", 9, 1}, {"f2", 10, 2}, {"f8", 11, 8}, {"u4", 12, 4}, {"u8", 13, 8},
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
-static int64_t dtype_size(int dtype) {
+static int64_t dtype_size(int dtype)
+{
     for (int i = 0; i < N_KINDS; i++)
         if (kinds[i].dtype == dtype)
             return kinds[i].size;
     return 0;
 }
 
-static int fail(NpyFile *f, const char *path, const char *what, char *err, size_t nerr) {
+static int fail(NpyFile *f, const char *path, const char *what, char *err, size_t nerr)
+{
     snprintf(err, nerr, "%s: %s", path, what);
     npy_close(f);
     return -1;
 }
 
-static int product(NpyFile *f) {
+static int product(NpyFile *f)
+{
     f->bytes = dtype_size(f->dtype);
     for (int i = 0; i < f->rank; i++)
         if (f->dim[i] < 0 || __builtin_mul_overflow(f->bytes, f->dim[i], &f->bytes))
@@ -46,14 +52,16 @@ static int product(NpyFile *f) {
 
 /* ---- .npy ---- */
 
-static const char *skip_space(const char *p, const char *end) {
+static const char *skip_space(const char *p, const char *end)
+{
     while (p < end && (*p == ' ' || *p == '\n' || *p == '\t'))
         p++;
     return p;
 }
 
 /* 'text' or "text": start and length, p moved behind it. */
-static int quoted(const char **p, const char *end, const char **s, size_t *n) {
+static int quoted(const char **p, const char *end, const char **s, size_t *n)
+{
     char q = *p < end ? **p : 0;
     if (q != '\'' && q != '"')
         return -1;
@@ -67,7 +75,8 @@ static int quoted(const char **p, const char *end, const char **s, size_t *n) {
     return 0;
 }
 
-static int npy_shape(NpyFile *f, const char **p, const char *end) {
+static int npy_shape(NpyFile *f, const char **p, const char *end)
+{
     if (*p == end || *(*p)++ != '(')
         return -1;
     for (;;) {
@@ -90,7 +99,8 @@ static int npy_shape(NpyFile *f, const char **p, const char *end) {
 }
 
 /* {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), } in any order of keys. */
-static const char *npy_header(NpyFile *f, const char *p, const char *end) {
+static const char *npy_header(NpyFile *f, const char *p, const char *end)
+{
     int seen = 0, fortran = 0;
     p = skip_space(p, end);
     if (p == end || *p++ != '{')
@@ -140,7 +150,8 @@ static const char *npy_header(NpyFile *f, const char *p, const char *end) {
     return NULL;
 }
 
-static const char *npy_parse(NpyFile *f) {
+static const char *npy_parse(NpyFile *f)
+{
     const char *b = f->map;
     size_t lead = b[6] == 1 ? 10 : 12, n = (unsigned char)b[8] | (size_t)(unsigned char)b[9] << 8;
     if (b[6] < 1 || b[6] > 3)
@@ -164,9 +175,12 @@ static const char *npy_parse(NpyFile *f) {
 
 /* ---- TensorProto: dims 1, data_type 2, float 4, int32 5, int64 7, name 8, raw 9, double 10, uint64 11 ---- */
 
-typedef struct { const unsigned char *p, *end; } Wire;
+typedef struct {
+    const unsigned char *p, *end;
+} Wire;
 
-static int varint(Wire *w, uint64_t *v) {
+static int varint(Wire *w, uint64_t *v)
+{
     *v = 0;
     for (int shift = 0; shift < 64 && w->p < w->end; shift += 7) {
         unsigned char c = *w->p++;
@@ -177,9 +191,13 @@ static int varint(Wire *w, uint64_t *v) {
     return -1;
 }
 
-typedef struct { char *p; int64_t n, cap; } Bytes;
+typedef struct {
+    char *p;
+    int64_t n, cap;
+} Bytes;
 
-static int append(Bytes *b, const void *p, int64_t n) {
+static int append(Bytes *b, const void *p, int64_t n)
+{
     if (b->n + n > b->cap) {
         int64_t cap = 2 * (b->n + n) + 64;
         char *grown = realloc(b->p, (size_t)cap);
@@ -194,12 +212,14 @@ static int append(Bytes *b, const void *p, int64_t n) {
 }
 
 /* One number of a repeated field into `out`, in the width of the tensor's dtype. */
-static int append_int(Bytes *out, uint64_t v, int dtype) {
+static int append_int(Bytes *out, uint64_t v, int dtype)
+{
     int64_t size = dtype_size(dtype);
-    return size ? append(out, &v, size) : -1;           /* little-endian: the low bytes come first */
+    return size ? append(out, &v, size) : -1; /* little-endian: the low bytes come first */
 }
 
-static int repeated(Wire w, int field, int dtype, Bytes *out) {
+static int repeated(Wire w, int field, int dtype, Bytes *out)
+{
     while (w.p < w.end) {
         uint64_t v;
         if (field == 4 || field == 10) {
@@ -215,7 +235,8 @@ static int repeated(Wire w, int field, int dtype, Bytes *out) {
 }
 
 /* Walks the message; pass 0 finds dims and data_type (they may stand after the data), pass 1 the data. */
-static const char *pb_pass(NpyFile *f, Bytes *out, int pass) {
+static const char *pb_pass(NpyFile *f, Bytes *out, int pass)
+{
     Wire w = {f->map, (const unsigned char *)f->map + f->map_bytes};
     while (w.p < w.end) {
         uint64_t key, v = 0;
@@ -265,7 +286,8 @@ static const char *pb_pass(NpyFile *f, Bytes *out, int pass) {
     return NULL;
 }
 
-static const char *pb_parse(NpyFile *f) {
+static const char *pb_parse(NpyFile *f)
+{
     Bytes out = {0};
     const char *bad = pb_pass(f, &out, 0);
     if (bad)
@@ -284,7 +306,8 @@ static const char *pb_parse(NpyFile *f) {
     return NULL;
 }
 
-int npy_open(NpyFile *f, const char *path, char *err, size_t nerr) {
+int npy_open(NpyFile *f, const char *path, char *err, size_t nerr)
+{
     memset(f, 0, sizeof *f);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat sb;
@@ -307,14 +330,16 @@ int npy_open(NpyFile *f, const char *path, char *err, size_t nerr) {
     return bad ? fail(f, path, bad, err, nerr) : 0;
 }
 
-void npy_close(NpyFile *f) {
+void npy_close(NpyFile *f)
+{
     if (f->map)
         munmap(f->map, f->map_bytes);
     free(f->own);
     memset(f, 0, sizeof *f);
 }
 
-int npy_write(const char *path, int dtype, int rank, const int64_t *dim, const void *data, char *err, size_t nerr) {
+int npy_write(const char *path, int dtype, int rank, const int64_t *dim, const void *data, char *err, size_t nerr)
+{
     char shape[NPY_MAX_RANK * 22 + 4] = "", header[1024];
     const char *descr = NULL;
     int64_t bytes = dtype_size(dtype);
@@ -327,7 +352,11 @@ int npy_write(const char *path, int dtype, int rank, const int64_t *dim, const v
         return -1;
     }
     for (int i = 0; i < rank; i++) {
-        at += (size_t)snprintf(shape + at, sizeof shape - at, i + 1 < rank ? "%" PRId64 ", " : rank == 1 ? "%" PRId64 "," : "%" PRId64, dim[i]);
+        at += (size_t)snprintf(shape + at, sizeof shape - at,
+                               i + 1 < rank ? "%" PRId64 ", "
+                               : rank == 1  ? "%" PRId64 ","
+                                            : "%" PRId64,
+                               dim[i]);
         bytes *= dim[i];
     }
     int n = snprintf(header + 10, sizeof header - 10, "{'descr': '%c%s', 'fortran_order': False, 'shape': (%s), }",

@@ -11,17 +11,17 @@
 enum { NPY_MAX_RANK = 16 };
 
 typedef struct {
-    int dtype;                              /* TensorProto.DataType number */
+    int dtype; /* TensorProto.DataType number */
     int rank;
     int64_t dim[NPY_MAX_RANK];
     int64_t bytes;
-    const char *data;                       /* in the mapping (any alignment) or in `own` */
+    const char *data; /* in the mapping (any alignment) or in `own` */
     char *own;
     void *map;
     size_t map_bytes;
 } NpyFile;
 
-int npy_open(NpyFile *f, const char *path, char *err, size_t nerr);         /* by content: .npy magic, else TensorProto */
+int npy_open(NpyFile *f, const char *path, char *err, size_t nerr); /* by content: .npy magic, else TensorProto */
 void npy_close(NpyFile *f);
 /* Writes path.tmp and renames it. */
 int npy_write(const char *path, int dtype, int rank, const int64_t *dim, const void *data, char *err, size_t nerr);

@@ -2,8 +2,9 @@
  * optim.c - in: gradients; out: their norm, and new parameters by PyTorch's formulas (torch.optim.SGD, Adam, AdamW,
  * torch.nn.utils.clip_grad_norm_).
  *
- * Everything is elementwise but the norm, whose order of additions is fixed: squares in double, 8 lanes within blocks of 4,096
- * elements, blocks in order, then parameters in the model's order.  So neither threads, ranks nor the split change a bit.
+ * Everything is elementwise but the norm, whose order of additions is fixed: squares in double, 8 lanes within blocks
+ * of 4,096 elements, blocks in order, then parameters in the model's order.  So neither threads, ranks nor the split
+ * change a bit.
  */
 #include "internal.h"
 
@@ -11,7 +12,8 @@
 
 enum { BLOCK = 4096, LANES = 8, TEAM = 64 };
 
-static double block_f32(const float *x, int64_t n) {
+static double block_f32(const float *x, int64_t n)
+{
     double s[LANES] = {0};
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
@@ -22,7 +24,8 @@ static double block_f32(const float *x, int64_t n) {
     return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
-static double block_f64(const double *x, int64_t n) {
+static double block_f64(const double *x, int64_t n)
+{
     double s[LANES] = {0};
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
@@ -33,7 +36,8 @@ static double block_f64(const double *x, int64_t n) {
     return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
-double blocked_sum_squares(const void *p, int64_t n, int dtype) {
+double blocked_sum_squares(const void *p, int64_t n, int dtype)
+{
     double total = 0, part[TEAM];
     for (int64_t first = 0; first < n; first += (int64_t)TEAM * BLOCK) {
         int64_t left = n - first, blocks = (left + BLOCK - 1) / BLOCK;
@@ -49,25 +53,26 @@ double blocked_sum_squares(const void *p, int64_t n, int dtype) {
     return total;
 }
 
-void optim_norms(Rank *r, double *sumsq) {
+void optim_norms(Rank *r, double *sumsq)
+{
     for (int l = 0; l < r->n_stage; l++)
         for (int k = 0; k < r->stage[l].st->n_param; k++) {
             const RankParam *q = &r->stage[l].rp[k];
             if (q->counts)
-                sumsq[q->p->param] = blocked_sum_squares(q->grad, q->p->t.bytes / st_dtype_size(q->p->t.dtype), q->p->t.dtype);
+                sumsq[q->p->param] =
+                    blocked_sum_squares(q->grad, q->p->t.bytes / st_dtype_size(q->p->t.dtype), q->p->t.dtype);
         }
 }
 
-int optim_states(const Options *o) {
+int optim_states(const Options *o)
+{
     if (o->mode != MODE_TRAIN)
         return 0;
     switch (o->optimizer) {
     case OPT_ADAM:
-    case OPT_ADAMW:
-        return 2;
+    case OPT_ADAMW: return 2;
     case OPT_MOMENTUM:
-    case OPT_SGD:
-        return o->momentum > 0;
+    case OPT_SGD: return o->momentum > 0;
     }
     return 0;
 }
@@ -75,10 +80,11 @@ int optim_states(const Options *o) {
 /* What an update needs, once per element type. */
 #define UPDATES(T, SUFFIX, SQRT)                                                                                       \
     /* buf = momentum * buf + g (the first time g itself); p -= lr * (nesterov ? g + momentum * buf : buf) */          \
-    static void sgd_##SUFFIX(const Options *o, int64_t n, T *p, const T *grad, T *buf, int64_t step, T scale) {        \
+    static void sgd_##SUFFIX(const Options *o, int64_t n, T *p, const T *grad, T *buf, int64_t step, T scale)          \
+    {                                                                                                                  \
         T lr = (T)o->lr, mom = (T)o->momentum, wd = (T)o->weight_decay;                                                \
-        _Pragma("omp parallel for schedule(static) if (n > 65536)")                                                    \
-        for (int64_t i = 0; i < n; i++) {                                                                              \
+        _Pragma("omp parallel for schedule(static) if (n > 65536)") for (int64_t i = 0; i < n; i++)                    \
+        {                                                                                                              \
             T g = grad[i] * scale + wd * p[i];                                                                         \
             if (buf) {                                                                                                 \
                 buf[i] = step == 0 ? g : mom * buf[i] + g;                                                             \
@@ -88,14 +94,15 @@ int optim_states(const Options *o) {
         }                                                                                                              \
     }                                                                                                                  \
     /* m += (1 - b1)(g - m); v = b2 v + (1 - b2) g g; p -= lr/(1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + eps) */     \
-    static void adam_##SUFFIX(const Options *o, int64_t n, T *p, const T *grad, T *m, T *v, int64_t step, T scale) {   \
+    static void adam_##SUFFIX(const Options *o, int64_t n, T *p, const T *grad, T *m, T *v, int64_t step, T scale)     \
+    {                                                                                                                  \
         double t = (double)step + 1, c1 = 1 - pow(o->beta1, t), c2 = 1 - pow(o->beta2, t);                             \
         T rate = (T)(o->lr / c1), root = (T)sqrt(c2), eps = (T)o->eps;                                                 \
         T b2 = (T)o->beta2, d1 = (T)(1 - o->beta1), d2 = (T)(1 - o->beta2);                                            \
         T keep = o->optimizer == OPT_ADAMW ? (T)(1 - o->lr * o->weight_decay) : 1;                                     \
         T wd = o->optimizer == OPT_ADAMW ? 0 : (T)o->weight_decay;                                                     \
-        _Pragma("omp parallel for schedule(static) if (n > 65536)")                                                    \
-        for (int64_t i = 0; i < n; i++) {                                                                              \
+        _Pragma("omp parallel for schedule(static) if (n > 65536)") for (int64_t i = 0; i < n; i++)                    \
+        {                                                                                                              \
             T x = p[i] * keep, g = grad[i] * scale + wd * p[i];                                                        \
             m[i] += d1 * (g - m[i]);                                                                                   \
             v[i] = b2 * v[i] + d2 * g * g;                                                                             \
@@ -106,7 +113,8 @@ int optim_states(const Options *o) {
 UPDATES(float, f32, sqrtf)
 UPDATES(double, f64, sqrt)
 
-static void update(const Options *o, const RankParam *q, int64_t step, double scale) {
+static void update(const Options *o, const RankParam *q, int64_t step, double scale)
+{
     int64_t n = q->p->t.bytes / st_dtype_size(q->p->t.dtype);
     int adam = o->optimizer == OPT_ADAM || o->optimizer == OPT_ADAMW;
     void *p = q->value, *g = q->grad, *s0 = q->state[0], *s1 = q->state[1];
@@ -120,7 +128,8 @@ static void update(const Options *o, const RankParam *q, int64_t step, double sc
         sgd_f32(o, n, p, g, s0, step, (float)scale);
 }
 
-void optim_update(Rank *r, int64_t step, double scale) {
+void optim_update(Rank *r, int64_t step, double scale)
+{
     for (int l = 0; l < r->n_stage; l++)
         for (int k = 0; k < r->stage[l].st->n_param; k++)
             if (r->stage[l].rp[k].update)

@@ -17,7 +17,7 @@ typedef enum { K_TEXT, K_INT, K_LONG, K_SEED, K_REAL, K_PAIR, K_FLAG, K_OPTIMIZE
 typedef struct {
     const char *name;
     Kind kind;
-    size_t at;                                          /* in Options */
+    size_t at; /* in Options */
     double min;
     const char *value, *help;
 } Spec;
@@ -67,7 +67,8 @@ static const char *const optimizers[] = {"sgd", "momentum", "adam", "adamw"};
 static size_t least(size_t a, size_t b, size_t c) { return a < b ? (a < c ? a : c) : b < c ? b : c; }
 
 /* Levenshtein distance of short words. */
-static size_t distance(const char *a, const char *b) {
+static size_t distance(const char *a, const char *b)
+{
     enum { N = 64 };
     size_t na = strlen(a), nb = strlen(b), row[N + 1];
     if (na > N || nb > N)
@@ -86,7 +87,8 @@ static size_t distance(const char *a, const char *b) {
     return row[nb];
 }
 
-const char *nearest(const char *word, const char *const *list, int n) {
+const char *nearest(const char *word, const char *const *list, int n)
+{
     const char *best = NULL;
     size_t limit = strlen(word) / 3 + 2;
     for (int i = 0; i < n; i++) {
@@ -99,13 +101,15 @@ const char *nearest(const char *word, const char *const *list, int n) {
     return best;
 }
 
-static PpStatus unknown(const char *what, const char *word, const char *const *list, int n) {
+static PpStatus unknown(const char *what, const char *word, const char *const *list, int n)
+{
     const char *meant = nearest(word, list, n);
     return meant ? pp_fail(PP_ERR_USAGE, "unknown %s '%s'; did you mean '%s'?", what, word, meant)
                  : pp_fail(PP_ERR_USAGE, "unknown %s '%s'; see --help", what, word);
 }
 
-static void help(const PpPlan *plan) {
+static void help(const PpPlan *plan)
+{
     printf("usage: pipeline train|eval|infer [options]\n\n%s in %d stages.\n  inputs: ", plan->model, plan->n_stage);
     for (int i = 0; i < plan->n_input; i++)
         printf("%s%s", i ? ", " : "", plan->input[i].name);
@@ -119,7 +123,8 @@ static void help(const PpPlan *plan) {
             continue;
         }
         char left[64];
-        snprintf(left, sizeof left, "--%s%s%s", specs[i].name, specs[i].value ? " " : "", specs[i].value ? specs[i].value : "");
+        snprintf(left, sizeof left, "--%s%s%s", specs[i].name, specs[i].value ? " " : "",
+                 specs[i].value ? specs[i].value : "");
         printf("  %-28s %s\n", left, specs[i].help);
     }
     printf("\nExamples\n"
@@ -129,7 +134,8 @@ static void help(const PpPlan *plan) {
            plan->n_output ? plan->output[0].name : "y");
 }
 
-static PpStatus parse_number(const Spec *s, const char *v, void *at) {
+static PpStatus parse_number(const Spec *s, const char *v, void *at)
+{
     char *end;
     errno = 0;
     if (s->kind == K_REAL) {
@@ -151,7 +157,8 @@ static PpStatus parse_number(const Spec *s, const char *v, void *at) {
     return PP_OK;
 }
 
-static PpStatus parse_pair(const Spec *s, const char *v, NameFile **list, int *n) {
+static PpStatus parse_pair(const Spec *s, const char *v, NameFile **list, int *n)
+{
     const char *eq = strchr(v, '=');
     if (!eq || eq == v || !eq[1])
         return pp_fail(PP_ERR_USAGE, "--%s %s: NAME=FILE expected", s->name, v);
@@ -168,15 +175,12 @@ static PpStatus parse_pair(const Spec *s, const char *v, NameFile **list, int *n
     return PP_OK;
 }
 
-static PpStatus apply(Options *o, const Spec *s, const char *v) {
+static PpStatus apply(Options *o, const Spec *s, const char *v)
+{
     void *at = (char *)o + s->at;
     switch (s->kind) {
-    case K_TEXT:
-        memcpy(at, &v, sizeof v);
-        return PP_OK;
-    case K_FLAG:
-        *(int *)at = 1;
-        return PP_OK;
+    case K_TEXT: memcpy(at, &v, sizeof v); return PP_OK;
+    case K_FLAG: *(int *)at = 1; return PP_OK;
     case K_PAIR:
         return s->at == AT(data) ? parse_pair(s, v, &o->data, &o->n_data) : parse_pair(s, v, &o->output, &o->n_output);
     case K_OPTIMIZER:
@@ -188,21 +192,20 @@ static PpStatus apply(Options *o, const Spec *s, const char *v) {
         return unknown("optimizer", v, optimizers, 4);
     case K_PLACEMENT:
         o->placement = !strcmp(v, "v") ? SCHED_PLACE_V : SCHED_PLACE_LOOP;
-        return !strcmp(v, "v") || !strcmp(v, "loop") ? PP_OK : pp_fail(PP_ERR_USAGE, "--placement: loop or v expected, not '%s'", v);
-    case K_SEED:
-        o->shuffle |= s->at == AT(shuffle_seed);
-        return parse_number(s, v, at);
+        return !strcmp(v, "v") || !strcmp(v, "loop")
+                   ? PP_OK
+                   : pp_fail(PP_ERR_USAGE, "--placement: loop or v expected, not '%s'", v);
+    case K_SEED: o->shuffle |= s->at == AT(shuffle_seed); return parse_number(s, v, at);
     case K_INT:
     case K_LONG:
-    case K_REAL:
-        return parse_number(s, v, at);
-    case K_GROUP:
-        break;
+    case K_REAL: return parse_number(s, v, at);
+    case K_GROUP: break;
     }
     return PP_ERR_BUG;
 }
 
-static PpStatus parse_one(Options *o, int argc, char **argv, int *i) {
+static PpStatus parse_one(Options *o, int argc, char **argv, int *i)
+{
     const char *arg = argv[*i] + 2, *eq = strchr(arg, '=');
     size_t n = eq ? (size_t)(eq - arg) : strlen(arg);
     const char *names[N_SPECS];
@@ -224,7 +227,8 @@ static PpStatus parse_one(Options *o, int argc, char **argv, int *i) {
                            : pp_fail(PP_ERR_USAGE, "unknown option '--%s'; see --help", word);
 }
 
-static void find_folder(Options *o, const char *argv0) {
+static void find_folder(Options *o, const char *argv0)
+{
     ssize_t n = readlink("/proc/self/exe", o->folder, sizeof o->folder - 1);
     if (n <= 0)
         n = snprintf(o->folder, sizeof o->folder, "%s", argv0);
@@ -236,9 +240,17 @@ static void find_folder(Options *o, const char *argv0) {
         strcpy(o->folder, ".");
 }
 
-PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan) {
-    *o = (Options){.schedule = NULL, .placement = SCHED_PLACE_DEFAULT, .buffers = -1, .lr = -1, .momentum = -1,
-                   .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = -1};
+PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
+{
+    *o = (Options){.schedule = NULL,
+                   .placement = SCHED_PLACE_DEFAULT,
+                   .buffers = -1,
+                   .lr = -1,
+                   .momentum = -1,
+                   .beta1 = 0.9,
+                   .beta2 = 0.999,
+                   .eps = 1e-8,
+                   .weight_decay = -1};
     find_folder(o, argv[0]);
     int mode = -1;
     for (int i = 1; i < argc; i++) {
@@ -271,7 +283,8 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan) {
     if (o->nesterov && o->momentum <= 0)
         return pp_fail(PP_ERR_USAGE, "--nesterov needs --momentum");
     if (o->mode == MODE_TRAIN && plan->loss_stage < 0)
-        return pp_fail(PP_ERR_MODEL, "%s was split without a loss: it can infer only (ppsplit --loss ...)", plan->model);
+        return pp_fail(PP_ERR_MODEL, "%s was split without a loss: it can infer only (ppsplit --loss ...)",
+                       plan->model);
     if (o->mode == MODE_EVAL && plan->loss_stage < 0)
         return pp_fail(PP_ERR_MODEL, "%s was split without a loss: there is nothing to evaluate", plan->model);
     if (!o->schedule)
@@ -279,9 +292,13 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan) {
     return PP_OK;
 }
 
-void options_free(Options *o) {
+void options_free(Options *o)
+{
     for (int i = 0; i < o->n_data + o->n_output; i++) {
-        union { const char *in; void *out; } any = {i < o->n_data ? o->data[i].name : o->output[i - o->n_data].name};
+        union {
+            const char *in;
+            void *out;
+        } any = {i < o->n_data ? o->data[i].name : o->output[i - o->n_data].name};
         free(any.out);
     }
     free(o->data);

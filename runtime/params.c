@@ -1,7 +1,7 @@
 /*
  * params.c - in: params/stageN.safetensors, or stageN.link.json that points into the model's own files; out: the
- * parameters, statistics and long constants of this rank's stages, in place.  A rank reads the files of its own stages only.
- * Names, dtypes and shapes must be the plan's exactly.
+ * parameters, statistics and long constants of this rank's stages, in place.  A rank reads the files of its own stages
+ * only. Names, dtypes and shapes must be the plan's exactly.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -23,7 +23,8 @@ typedef struct {
     char path[PATH_MAX];
 } Source;
 
-static PpStatus open_source(Source *s, const char *folder, int stage) {
+static PpStatus open_source(Source *s, const char *folder, int stage)
+{
     char err[ST_ERR];
     struct stat sb;
     memset(s, 0, sizeof *s);
@@ -43,14 +44,16 @@ static PpStatus open_source(Source *s, const char *folder, int stage) {
     return PP_OK;
 }
 
-static void transpose(char *to, const char *from, int64_t rows, int64_t columns, int64_t size) {
+static void transpose(char *to, const char *from, int64_t rows, int64_t columns, int64_t size)
+{
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++)
             memcpy(to + (i * columns + j) * size, from + (j * rows + i) * size, (size_t)size);
 }
 
 /* Bytes of a linked tensor, straight into its place (through a copy when it is stored transposed). */
-static PpStatus read_linked(const Source *s, const StTensor *t, char *to) {
+static PpStatus read_linked(const Source *s, const StTensor *t, char *to)
+{
     char path[2 * PATH_MAX];
     const char *slash = strrchr(s->path, '/');
     if (t->file[0] == '/')
@@ -76,7 +79,8 @@ static PpStatus read_linked(const Source *s, const StTensor *t, char *to) {
     return room && at == t->bytes ? PP_OK : pp_fail(PP_ERR_IO, "%s, which holds '%s': cut short", path, t->name);
 }
 
-static PpStatus load(const Source *s, const PpTensor *want, char *to) {
+static PpStatus load(const Source *s, const PpTensor *want, char *to)
+{
     const StTensor *t = st_find(&s->f, want->name);
     if (!t)
         return pp_fail(PP_ERR_MODEL, "%s: no tensor '%s'", s->path, want->name);
@@ -91,7 +95,8 @@ static PpStatus load(const Source *s, const PpTensor *want, char *to) {
     return PP_OK;
 }
 
-static PpStatus load_stage(Rank *r, RankStage *rs, const char *own, const char *given) {
+static PpStatus load_stage(Rank *r, RankStage *rs, const char *own, const char *given)
+{
     const PpStage *st = rs->st;
     Source s = {0};
     PpStatus status = PP_OK;
@@ -105,7 +110,7 @@ static PpStatus load_stage(Rank *r, RankStage *rs, const char *own, const char *
             if (st->param[k].use != PP_TRANSMIT)
                 status = load(&s, &st->param[k].t, rs->param + st->param[k].offset);
     }
-    if (given && st->n_const && status == PP_OK) {      /* constants are never trained: they are where they always were */
+    if (given && st->n_const && status == PP_OK) { /* constants are never trained: they are where they always were */
         st_close(&s.f);
         status = open_source(&s, own, st->index);
     }
@@ -115,7 +120,8 @@ static PpStatus load_stage(Rank *r, RankStage *rs, const char *own, const char *
     return status;
 }
 
-PpStatus params_load(Rank *r) {
+PpStatus params_load(Rank *r)
+{
     const Options *o = r->run->opt;
     char own[sizeof o->folder + 16];
     snprintf(own, sizeof own, "%s/params", o->folder);

@@ -2,11 +2,12 @@
  * plan.c - in: a rank's row of the schedule; out: every buffer and message of a step, all in one arena whose size is
  * known before anything runs.
  *
- * Each tensor of each (stage, microbatch) is an Instance with a birth and a death, found by walking the row once: an input
- * that comes over the wire is born at its RECV, an output at F, a gradient at I or B; it dies with the last action that
- * reads it, as pp.h's `stashed` says, or with the wait of its last send.  What one stage hands to another on the same rank is one
- * instance: the consumer's input is the producer's output.  A second walk gives instances their offsets: a free list per size,
- * last freed first.  Messages, their buffers and tags are made here too, so a step allocates nothing.
+ * Each tensor of each (stage, microbatch) is an Instance with a birth and a death, found by walking the row once: an
+ * input that comes over the wire is born at its RECV, an output at F, a gradient at I or B; it dies with the last
+ * action that reads it, as pp.h's `stashed` says, or with the wait of its last send.  What one stage hands to another
+ * on the same rank is one instance: the consumer's input is the producer's output.  A second walk gives instances their
+ * offsets: a free list per size, last freed first.  Messages, their buffers and tags are made here too, so a step
+ * allocates nothing.
  */
 #include "internal.h"
 
@@ -16,26 +17,38 @@
 
 int64_t align_up(int64_t n) { return (n + PP_ALIGN - 1) / PP_ALIGN * PP_ALIGN; }
 
-int64_t tensor_bytes(const PpTensor *t, int64_t rows, int64_t full_rows) {
+int64_t tensor_bytes(const PpTensor *t, int64_t rows, int64_t full_rows)
+{
     return t->batch_dim < 0 ? t->bytes : t->bytes / full_rows * rows;
 }
 
-typedef struct { int64_t bytes, offset; int birth, death, msg; } Instance;
-typedef struct { int64_t offset; int next; } Slot;
-typedef struct { int64_t bytes; int free; } SizeClass;
+typedef struct {
+    int64_t bytes, offset;
+    int birth, death, msg;
+} Instance;
+typedef struct {
+    int64_t offset;
+    int next;
+} Slot;
+typedef struct {
+    int64_t bytes;
+    int free;
+} SizeClass;
 
 typedef struct {
     Rank *r;
     const PpPlan *plan;
-    int m, at;                                          /* microbatches; the op being walked */
+    int m, at; /* microbatches; the op being walked */
     Instance *inst;
-    int64_t n_inst, *base;                              /* per local stage: its first instance */
-    int64_t *wire_f, *wire_b, *wire_p, n_wire;          /* per stage: numbers of its inputs, dx, params on the wire */
-    int64_t *sent;                                      /* per message of an op: the instance it carries, -1 */
-    struct Fix { int msg, local, param, grad; } *fix;   /* messages whose buffer is a parameter or its gradient */
+    int64_t n_inst, *base;                     /* per local stage: its first instance */
+    int64_t *wire_f, *wire_b, *wire_p, n_wire; /* per stage: numbers of its inputs, dx, params on the wire */
+    int64_t *sent;                             /* per message of an op: the instance it carries, -1 */
+    struct Fix {
+        int msg, local, param, grad;
+    } * fix; /* messages whose buffer is a parameter or its gradient */
     int n_fix;
-    int *last_send[2];                                  /* per (local stage, microbatch): the last SEND_F, SEND_B op; then a chain */
-    int *next_send;                                     /* per op */
+    int *last_send[2]; /* per (local stage, microbatch): the last SEND_F, SEND_B op; then a chain */
+    int *next_send;    /* per op */
     Slot *slot;
     int n_slot, cap_slot;
     SizeClass *class;
@@ -49,27 +62,34 @@ static void *zeroed(int64_t n, size_t size) { return calloc((size_t)(n > 0 ? n :
 
 /* ---- numbering ---- */
 
-static int dx_number(const PpStage *st, int input, int index) {
+static int dx_number(const PpStage *st, int input, int index)
+{
     int n = index;
     for (int i = 0; i < input; i++)
         n += st->input[i].grads;
     return n;
 }
 
-static int64_t per_microbatch(const PpStage *st) { return (int64_t)st->n_input + st->n_output + st->n_dy + st->n_dx + 2; }
+static int64_t per_microbatch(const PpStage *st)
+{
+    return (int64_t)st->n_input + st->n_output + st->n_dy + st->n_dx + 2;
+}
 
-static int64_t out_id(const Planner *p, int l, int o, int m) {
+static int64_t out_id(const Planner *p, int l, int o, int m)
+{
     const PpStage *st = p->r->stage[l].st;
     return p->base[l] + m * per_microbatch(st) + st->n_input + o;
 }
 
-static int64_t dx_id(const Planner *p, int l, int k, int m) {
+static int64_t dx_id(const Planner *p, int l, int k, int m)
+{
     const PpStage *st = p->r->stage[l].st;
     return p->base[l] + m * per_microbatch(st) + st->n_input + st->n_output + st->n_dy + k;
 }
 
 /* -1: not an instance but data or the loss scale. */
-static int64_t in_id(const Planner *p, int l, int i, int m) {
+static int64_t in_id(const Planner *p, int l, int i, int m)
+{
     const PpStage *st = p->r->stage[l].st;
     const PpInput *in = &st->input[i];
     if (in->from < 0)
@@ -78,7 +98,8 @@ static int64_t in_id(const Planner *p, int l, int i, int m) {
     return source >= 0 ? out_id(p, source, in->from_output, m) : p->base[l] + m * per_microbatch(st) + i;
 }
 
-static int64_t dy_id(const Planner *p, int l, int j, int m) {
+static int64_t dy_id(const Planner *p, int l, int j, int m)
+{
     const PpStage *st = p->r->stage[l].st;
     const PpDy *dy = &st->dy[j];
     int source = p->r->local_of[dy->from];
@@ -87,14 +108,16 @@ static int64_t dy_id(const Planner *p, int l, int j, int m) {
     return p->base[l] + m * per_microbatch(st) + st->n_input + st->n_output + j;
 }
 
-static int64_t stash_id(const Planner *p, int l, int m) {
+static int64_t stash_id(const Planner *p, int l, int m)
+{
     const PpStage *st = p->r->stage[l].st;
     return p->base[l] + m * per_microbatch(st) + per_microbatch(st) - 2;
 }
 
 static int64_t saved_id(const Planner *p, int l, int m) { return stash_id(p, l, m) + 1; }
 
-static PpStatus number(Planner *p) {
+static PpStatus number(Planner *p)
+{
     const Rank *r = p->r;
     int64_t n = 0, wire = 0;
     p->base = zeroed(r->n_stage, sizeof *p->base);
@@ -119,7 +142,9 @@ static PpStatus number(Planner *p) {
         p->n_wire += 3 * (int64_t)p->plan->stage[s]->n_param;
     }
     if (p->n_wire >= r->t.tag_max)
-        return pp_fail(PP_ERR_MODEL, "%" PRId64 " messages a step are more than the transport has names for (%" PRId64 ")", p->n_wire, r->t.tag_max);
+        return pp_fail(PP_ERR_MODEL,
+                       "%" PRId64 " messages a step are more than the transport has names for (%" PRId64 ")", p->n_wire,
+                       r->t.tag_max);
     p->n_inst = n;
     p->inst = zeroed(n, sizeof *p->inst);
     if (!p->inst)
@@ -148,7 +173,8 @@ static PpStatus number(Planner *p) {
 
 /* ---- messages ---- */
 
-static int new_message(Rank *r, int peer, int64_t tag, int64_t bytes) {
+static int new_message(Rank *r, int peer, int64_t tag, int64_t bytes)
+{
     if (r->n_msg == r->cap_msg) {
         int cap = r->cap_msg ? 2 * r->cap_msg : 256;
         Message *grown = realloc(r->msg, (size_t)cap * sizeof *grown);
@@ -161,7 +187,8 @@ static int new_message(Rank *r, int peer, int64_t tag, int64_t bytes) {
     return r->n_msg++;
 }
 
-static void touch(Planner *p, int64_t id) {
+static void touch(Planner *p, int64_t id)
+{
     if (id < 0)
         return;
     Instance *i = &p->inst[id];
@@ -172,10 +199,13 @@ static void touch(Planner *p, int64_t id) {
 }
 
 /* One tensor of a SEND or RECV: `wire` names it, `id` is its buffer here. */
-static PpStatus tensor_message(Planner *p, const PpTensor *t, int peer_stage, int64_t wire, int m, int64_t id, int receive) {
+static PpStatus tensor_message(Planner *p, const PpTensor *t, int peer_stage, int64_t wire, int m, int64_t id,
+                               int receive)
+{
     Rank *r = p->r;
     const int64_t *row0 = r->run->row0;
-    int k = new_message(r, r->run->sched->rank_of[peer_stage], wire * p->m + m, tensor_bytes(t, row0[m + 1] - row0[m], p->plan->rows));
+    int k = new_message(r, r->run->sched->rank_of[peer_stage], wire * p->m + m,
+                        tensor_bytes(t, row0[m + 1] - row0[m], p->plan->rows));
     if (k < 0)
         return no_memory();
     int64_t *sent = realloc(p->sent, (size_t)r->cap_msg * sizeof *sent);
@@ -189,7 +219,8 @@ static PpStatus tensor_message(Planner *p, const PpTensor *t, int peer_stage, in
     return PP_OK;
 }
 
-static PpStatus edge_messages(Planner *p, const SchedAction *a, int l) {
+static PpStatus edge_messages(Planner *p, const SchedAction *a, int l)
+{
     const PpStage *own = p->r->stage[l].st, *peer = p->plan->stage[a->peer];
     int forward = a->type == SA_SEND_F || a->type == SA_RECV_F, receive = a->type == SA_RECV_F || a->type == SA_RECV_B;
     /* the edge is named by its consumer's inputs; the consumer receives F and sends B */
@@ -200,21 +231,24 @@ static PpStatus edge_messages(Planner *p, const SchedAction *a, int l) {
             continue;
         if (forward)
             TRY(tensor_message(p, &in->t, a->peer, p->wire_f[consumer->index] + i, a->microbatch,
-                               receive ? in_id(p, l, i, a->microbatch) : out_id(p, l, in->from_output, a->microbatch), receive));
+                               receive ? in_id(p, l, i, a->microbatch) : out_id(p, l, in->from_output, a->microbatch),
+                               receive));
         for (int g = 0; g < in->grads && !forward && !receive; g++)
-            TRY(tensor_message(p, &in->t, a->peer, p->wire_b[consumer->index] + dx_number(consumer, i, g), a->microbatch,
-                               dx_id(p, l, dx_number(consumer, i, g), a->microbatch), 0));
+            TRY(tensor_message(p, &in->t, a->peer, p->wire_b[consumer->index] + dx_number(consumer, i, g),
+                               a->microbatch, dx_id(p, l, dx_number(consumer, i, g), a->microbatch), 0));
     }
     for (int j = 0; j < own->n_dy && !forward && receive; j++)
         if (own->dy[j].from == a->peer) {
             const PpDy *dy = &own->dy[j];
-            TRY(tensor_message(p, &own->output[dy->output].t, a->peer, p->wire_b[a->peer] + dx_number(peer, dy->input, dy->index), a->microbatch,
+            TRY(tensor_message(p, &own->output[dy->output].t, a->peer,
+                               p->wire_b[a->peer] + dx_number(peer, dy->input, dy->index), a->microbatch,
                                dy_id(p, l, j, a->microbatch), 1));
         }
     return PP_OK;
 }
 
-static const PpParam *shared_param(const PpStage *st, int param, int *at) {
+static const PpParam *shared_param(const PpStage *st, int param, int *at)
+{
     for (int k = 0; k < st->n_param; k++)
         if (st->param[k].param == param) {
             *at = k;
@@ -223,12 +257,15 @@ static const PpParam *shared_param(const PpStage *st, int param, int *at) {
     return NULL;
 }
 
-/* SEND_P, RECV_P: values of transmitted parameters; SEND_GP: their gradients. Buffers are parameters', not instances. */
-static PpStatus param_messages(Planner *p, const SchedAction *a) {
+/* SEND_P, RECV_P: values of transmitted parameters; SEND_GP: their gradients. Buffers are parameters', not instances.
+ */
+static PpStatus param_messages(Planner *p, const SchedAction *a)
+{
     Rank *r = p->r;
     int to_user = a->type == SA_SEND_P || a->type == SA_RECV_P;
-    int user = a->type == SA_SEND_P || a->type == SA_RECV_GP ? a->peer : a->stage, owner = user == a->stage ? a->peer : a->stage;
-    if (a->type == SA_RECV_GP)                          /* made with the contributions; here they are only started */
+    int user = a->type == SA_SEND_P || a->type == SA_RECV_GP ? a->peer : a->stage,
+        owner = user == a->stage ? a->peer : a->stage;
+    if (a->type == SA_RECV_GP) /* made with the contributions; here they are only started */
         return PP_OK;
     const PpStage *us = p->plan->stage[user];
     for (int k = 0; k < us->n_param; k++) {
@@ -237,8 +274,10 @@ static PpStatus param_messages(Planner *p, const SchedAction *a) {
             continue;
         struct Fix f = {.local = r->local_of[a->stage], .param = k, .grad = !to_user};
         if (a->type == SA_SEND_P && !shared_param(p->plan->stage[owner], q->param, &f.param))
-            return pp_fail(PP_ERR_BUG, "stage %d does not hold '%s', which stage %d gets from it", owner, q->t.name, user);
-        f.msg = new_message(r, r->run->sched->rank_of[a->peer], p->wire_p[user] + (to_user ? 0 : us->n_param) + k, q->t.bytes);
+            return pp_fail(PP_ERR_BUG, "stage %d does not hold '%s', which stage %d gets from it", owner, q->t.name,
+                           user);
+        f.msg = new_message(r, r->run->sched->rank_of[a->peer], p->wire_p[user] + (to_user ? 0 : us->n_param) + k,
+                            q->t.bytes);
         struct Fix *grown = realloc(p->fix, (size_t)(p->n_fix + 1) * sizeof *grown);
         if (f.msg < 0 || !grown)
             return no_memory();
@@ -250,7 +289,8 @@ static PpStatus param_messages(Planner *p, const SchedAction *a) {
 
 /* ---- the walk ---- */
 
-static void touch_inputs(Planner *p, int l, int m, int least) {
+static void touch_inputs(Planner *p, int l, int m, int least)
+{
     const PpStage *st = p->r->stage[l].st;
     for (int i = 0; i < st->n_input; i++)
         if (st->input[i].stashed >= least)
@@ -262,17 +302,19 @@ static void touch_inputs(Planner *p, int l, int m, int least) {
         touch(p, stash_id(p, l, m));
 }
 
-static void touch_gradients(Planner *p, int l, int m, int type) {
+static void touch_gradients(Planner *p, int l, int m, int type)
+{
     const PpStage *st = p->r->stage[l].st;
     for (int j = 0; j < st->n_dy; j++)
-        touch(p, dy_id(p, l, j, m));                    /* W may read what came in, so it lives as long */
+        touch(p, dy_id(p, l, j, m)); /* W may read what came in, so it lives as long */
     for (int k = 0; k < st->n_dx && type != SA_W; k++)
         touch(p, dx_id(p, l, k, m));
     if (type != SA_B)
         touch(p, saved_id(p, l, m));
 }
 
-static PpStatus await(Planner *p, Op *op, int64_t id) {
+static PpStatus await(Planner *p, Op *op, int64_t id)
+{
     Rank *r = p->r;
     if (id < 0 || p->inst[id].msg < 0)
         return PP_OK;
@@ -285,12 +327,14 @@ static PpStatus await(Planner *p, Op *op, int64_t id) {
     return PP_OK;
 }
 
-static void touch_sent(Planner *p, const Op *op) {
+static void touch_sent(Planner *p, const Op *op)
+{
     for (int k = op->first; k < op->first + op->count; k++)
         touch(p, p->sent[k]);
 }
 
-static PpStatus walk_wait(Planner *p, Op *op) {
+static PpStatus walk_wait(Planner *p, Op *op)
+{
     int64_t at = (int64_t)op->local * p->m + op->a.microbatch;
     for (int *s = &p->last_send[op->a.type == SA_WAIT_SEND_B][at]; *s >= 0; s = &p->next_send[*s]) {
         const Op *send = &p->r->op[*s];
@@ -299,13 +343,14 @@ static PpStatus walk_wait(Planner *p, Op *op) {
         op->first = send->first;
         op->count = send->count;
         touch_sent(p, send);
-        *s = p->next_send[*s];                          /* waited for: no longer open */
+        *s = p->next_send[*s]; /* waited for: no longer open */
         return PP_OK;
     }
-    return PP_OK;                                       /* a wait for nothing, on an edge without tensors */
+    return PP_OK; /* a wait for nothing, on an edge without tensors */
 }
 
-static PpStatus walk_op(Planner *p, Op *op) {
+static PpStatus walk_op(Planner *p, Op *op)
+{
     Rank *r = p->r;
     const SchedAction *a = &op->a;
     int l = op->local, m = a->microbatch, type = a->type;
@@ -339,12 +384,9 @@ static PpStatus walk_op(Planner *p, Op *op) {
         break;
     }
     case SA_RECV_F:
-    case SA_RECV_B:
-        TRY(edge_messages(p, a, l));
-        break;
+    case SA_RECV_B: TRY(edge_messages(p, a, l)); break;
     case SA_WAIT_SEND_F:
-    case SA_WAIT_SEND_B:
-        return walk_wait(p, op);
+    case SA_WAIT_SEND_B: return walk_wait(p, op);
     case SA_SEND_P:
     case SA_RECV_P:
     case SA_SEND_GP:
@@ -356,14 +398,14 @@ static PpStatus walk_op(Planner *p, Op *op) {
         for (int k = op->first; k < r->n_msg; k++)
             p->sent[k] = -1;
         break;
-    default:
-        break;
+    default: break;
     }
     op->count = r->n_msg - op->first;
     return PP_OK;
 }
 
-static PpStatus walk(Planner *p) {
+static PpStatus walk(Planner *p)
+{
     Rank *r = p->r;
     int64_t n = (int64_t)r->n_stage * p->m;
     p->last_send[0] = zeroed(n, sizeof(int));
@@ -385,7 +427,8 @@ static PpStatus walk(Planner *p) {
 
 /* ---- offsets ---- */
 
-static int find_class(Planner *p, int64_t bytes) {
+static int find_class(Planner *p, int64_t bytes)
+{
     for (int i = 0; i < p->n_class; i++)
         if (p->class[i].bytes == bytes)
             return i;
@@ -400,7 +443,8 @@ static int find_class(Planner *p, int64_t bytes) {
     return p->n_class++;
 }
 
-static int take_slot(Planner *p, int c) {
+static int take_slot(Planner *p, int c)
+{
     int s = p->class[c].free;
     if (s >= 0) {
         p->class[c].free = p->slot[s].next;
@@ -419,7 +463,8 @@ static int take_slot(Planner *p, int c) {
 }
 
 /* Instances by birth and by death (counting sort), then one walk over the ops. */
-static PpStatus place(Planner *p) {
+static PpStatus place(Planner *p)
+{
     int n_op = p->r->n_op;
     int64_t *born = zeroed(n_op + 2, sizeof *born), *dead = zeroed(n_op + 3, sizeof *dead);
     int64_t *by_birth = zeroed(p->n_inst, sizeof *by_birth), *by_death = zeroed(p->n_inst, sizeof *by_death);
@@ -467,7 +512,8 @@ static PpStatus place(Planner *p) {
 
 /* ---- parameters, gradients, contributions ---- */
 
-static PpStatus rank_params(Rank *r, RankStage *rs) {
+static PpStatus rank_params(Rank *r, RankStage *rs)
+{
     const PpStage *st = rs->st;
     rs->rp = zeroed(st->n_param, sizeof *rs->rp);
     if (!rs->rp)
@@ -486,10 +532,16 @@ static PpStatus rank_params(Rank *r, RankStage *rs) {
     return PP_OK;
 }
 
-static PpStatus add_contribution(Rank *r, int user_stage, int k, int64_t tag) {
+static PpStatus add_contribution(Rank *r, int user_stage, int k, int64_t tag)
+{
     const PpPlan *plan = r->run->plan;
     const PpParam *q = &plan->stage[user_stage]->param[k];
-    Contribution c = {.owner_stage = q->from, .user_stage = user_stage, .user_param = k, .replicate = q->use == PP_REPLICATE, .message = -1, .back = -1};
+    Contribution c = {.owner_stage = q->from,
+                      .user_stage = user_stage,
+                      .user_param = k,
+                      .replicate = q->use == PP_REPLICATE,
+                      .message = -1,
+                      .back = -1};
     c.owner = r->local_of[q->from];
     c.user = r->local_of[user_stage];
     if (c.owner < 0 && c.user < 0)
@@ -515,7 +567,8 @@ static PpStatus add_contribution(Rank *r, int user_stage, int k, int64_t tag) {
 }
 
 /* In the order in which they are added: users by descending stage. */
-static PpStatus contributions(Planner *p) {
+static PpStatus contributions(Planner *p)
+{
     const PpPlan *plan = p->plan;
     for (int s = plan->n_stage - 1; s >= 0 && p->r->run->opt->mode == MODE_TRAIN; s--)
         for (int k = 0; k < plan->stage[s]->n_param; k++) {
@@ -528,7 +581,8 @@ static PpStatus contributions(Planner *p) {
 
 /* ---- the arena ---- */
 
-static void sizes(Planner *p) {
+static void sizes(Planner *p)
+{
     Rank *r = p->r;
     MemoryPlan *m = &r->mem;
     int train = r->run->opt->mode == MODE_TRAIN;
@@ -542,13 +596,15 @@ static void sizes(Planner *p) {
     }
 }
 
-static char *carve(char **at, int64_t bytes) {
+static char *carve(char **at, int64_t bytes)
+{
     char *p = *at;
     *at += align_up(bytes);
     return p;
 }
 
-static void carve_params(Rank *r, char **at) {
+static void carve_params(Rank *r, char **at)
+{
     int train = r->run->opt->mode == MODE_TRAIN;
     for (int l = 0; l < r->n_stage; l++) {
         RankStage *rs = &r->stage[l];
@@ -565,7 +621,8 @@ static void carve_params(Rank *r, char **at) {
     }
 }
 
-static void carve_rest(Planner *p, char **at, char *slots) {
+static void carve_rest(Planner *p, char **at, char *slots)
+{
     Rank *r = p->r;
     const PpPlan *plan = p->plan;
     r->work = carve(at, r->mem.work);
@@ -582,7 +639,8 @@ static void carve_rest(Planner *p, char **at, char *slots) {
         const PpParam *q = &plan->stage[c->user_stage]->param[c->user_param];
         if (c->user < 0)
             c->buf = carve(at, q->t.bytes);
-        char *mine = c->owner >= 0 ? r->stage[c->owner].rp[c->owner_param].grad : r->stage[c->user].rp[c->user_param].grad;
+        char *mine =
+            c->owner >= 0 ? r->stage[c->owner].rp[c->owner_param].grad : r->stage[c->user].rp[c->user_param].grad;
         if (c->message >= 0)
             r->msg[c->message].buf = c->user < 0 ? c->buf : mine;
         if (c->back >= 0)
@@ -598,7 +656,8 @@ static void carve_rest(Planner *p, char **at, char *slots) {
     }
 }
 
-static PpStatus point(Planner *p, char *slots) {
+static PpStatus point(Planner *p, char *slots)
+{
     Rank *r = p->r;
     for (int l = 0; l < r->n_stage; l++) {
         RankStage *rs = &r->stage[l];
@@ -615,8 +674,10 @@ static PpStatus point(Planner *p, char *slots) {
         for (int k = 0; k < p->m; k++) {
             for (int i = 0; i < st->n_input; i++) {
                 const PpInput *in = &st->input[i];
-                rs->in[k * st->n_input + i] = in->from == -1 ? r->chunk[in->from_output] + k * r->chunk_stride[in->from_output]
-                                            : in->from == -2 ? r->scale + (int64_t)k * PP_ALIGN : slots + p->inst[in_id(p, l, i, k)].offset;
+                rs->in[k * st->n_input + i] = in->from == -1
+                                                  ? r->chunk[in->from_output] + k * r->chunk_stride[in->from_output]
+                                              : in->from == -2 ? r->scale + (int64_t)k * PP_ALIGN
+                                                               : slots + p->inst[in_id(p, l, i, k)].offset;
             }
             for (int o = 0; o < st->n_output; o++)
                 rs->out[k * st->n_output + o] = slots + p->inst[out_id(p, l, o, k)].offset;
@@ -631,10 +692,11 @@ static PpStatus point(Planner *p, char *slots) {
     return PP_OK;
 }
 
-static void plan_data(Rank *r) {
+static void plan_data(Rank *r)
+{
     const Run *run = r->run;
     const PpPlan *plan = run->plan;
-    static char wanted;                                 /* marks what gets a place in the arena */
+    static char wanted; /* marks what gets a place in the arena */
     for (int l = 0; l < r->n_stage; l++) {
         const PpStage *st = r->stage[l].st;
         for (int i = 0; i < st->n_input; i++) {
@@ -661,7 +723,8 @@ static void plan_data(Rank *r) {
             r->mem.output += align_up(tensor_bytes(&plan->output[i], r->collect_rows, plan->rows));
 }
 
-static PpStatus stages(Rank *r) {
+static PpStatus stages(Rank *r)
+{
     const Run *run = r->run;
     const PpPlan *plan = run->plan;
     const SchedRow *row = &run->sched->row[r->rank];
@@ -699,7 +762,8 @@ static PpStatus stages(Rank *r) {
     return PP_OK;
 }
 
-static PpStatus build(Planner *p) {
+static PpStatus build(Planner *p)
+{
     Rank *r = p->r;
     TRY(stages(r));
     plan_data(r);
@@ -719,7 +783,8 @@ static PpStatus build(Planner *p) {
     return PP_OK;
 }
 
-PpStatus plan_rank(Rank *r) {
+PpStatus plan_rank(Rank *r)
+{
     Planner p = {.r = r, .plan = r->run->plan, .m = r->run->m};
     PpStatus s = build(&p);
     if (s == PP_OK && r->arena) {
@@ -735,7 +800,8 @@ PpStatus plan_rank(Rank *r) {
     return s;
 }
 
-void plan_free(Rank *r) {
+void plan_free(Rank *r)
+{
     for (int l = 0; l < r->n_stage; l++) {
         RankStage *rs = &r->stage[l];
         if (rs->state && rs->st->close)
@@ -743,5 +809,6 @@ void plan_free(Rank *r) {
         free(rs->rp), free(rs->in), free(rs->out), free(rs->dy), free(rs->dx), free(rs->stash), free(rs->saved);
     }
     free(r->stage), free(r->local_of), free(r->op), free(r->msg), free(r->await), free(r->contrib), free(r->arena);
-    free(r->chunk), free(r->chunk_stride), free(r->order), free(r->collect), free(r->loss), free(r->norm), free(r->span);
+    free(r->chunk), free(r->chunk_stride), free(r->order), free(r->collect), free(r->loss), free(r->norm),
+        free(r->span);
 }

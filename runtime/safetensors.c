@@ -3,8 +3,8 @@
  * And the other way: a header, then the bytes of each tensor as the caller hands them over.
  *
  * The header is JSON from an untrusted file.  The parser knows only what the format allows: one object of
- * objects, strings with escapes, non-negative integers.  Everything is checked before a byte is used: lengths, products,
- * ranges, that the tensors tile the data without holes or overlaps, that no name occurs twice.
+ * objects, strings with escapes, non-negative integers.  Everything is checked before a byte is used: lengths,
+ * products, ranges, that the tensors tile the data without holes or overlaps, that no name occurs twice.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -21,22 +21,27 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HEADER_MAX = 100 << 20 };                        /* the format's own limit */
+enum { HEADER_MAX = 100 << 20 }; /* the format's own limit */
 
-static const struct { const char *name; int dtype, size; } dtypes[] = {
-    {"F32", 1, 4},  {"U8", 2, 1},   {"I8", 3, 1},   {"U16", 4, 2},  {"I16", 5, 2},  {"I32", 6, 4}, {"I64", 7, 8},
+static const struct {
+    const char *name;
+    int dtype, size;
+} dtypes[] = {
+    {"F32", 1, 4},  {"U8", 2, 1},   {"I8", 3, 1},   {"U16", 4, 2},  {"I16", 5, 2},  {"I32", 6, 4},   {"I64", 7, 8},
     {"BOOL", 9, 1}, {"F16", 10, 2}, {"F64", 11, 8}, {"U32", 12, 4}, {"U64", 13, 8}, {"BF16", 16, 2},
 };
 enum { N_DTYPES = sizeof dtypes / sizeof *dtypes };
 
-int64_t st_dtype_size(int dtype) {
+int64_t st_dtype_size(int dtype)
+{
     for (int i = 0; i < N_DTYPES; i++)
         if (dtypes[i].dtype == dtype)
             return dtypes[i].size;
     return 0;
 }
 
-const char *st_dtype_name(int dtype) {
+const char *st_dtype_name(int dtype)
+{
     for (int i = 0; i < N_DTYPES; i++)
         if (dtypes[i].dtype == dtype)
             return dtypes[i].name;
@@ -44,7 +49,8 @@ const char *st_dtype_name(int dtype) {
 }
 
 /* CRC-32 by nibbles: 16 entries, no table to set up. */
-uint32_t st_crc32(uint32_t crc, const void *data, size_t n) {
+uint32_t st_crc32(uint32_t crc, const void *data, size_t n)
+{
     static const uint32_t t[16] = {
         0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
         0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c, 0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c,
@@ -67,7 +73,8 @@ typedef struct {
     int bad;
 } Json;
 
-__attribute__((format(printf, 2, 3))) static int json_bad(Json *j, const char *fmt, ...) {
+__attribute__((format(printf, 2, 3))) static int json_bad(Json *j, const char *fmt, ...)
+{
     if (!j->bad) {
         char text[256];
         va_list ap;
@@ -80,12 +87,14 @@ __attribute__((format(printf, 2, 3))) static int json_bad(Json *j, const char *f
     return -1;
 }
 
-static void json_space(Json *j) {
+static void json_space(Json *j)
+{
     while (j->p < j->end && (*j->p == ' ' || *j->p == '\n' || *j->p == '\r' || *j->p == '\t'))
         j->p++;
 }
 
-static int json_char(Json *j, char c) {
+static int json_char(Json *j, char c)
+{
     json_space(j);
     if (j->p < j->end && *j->p == c) {
         j->p++;
@@ -96,13 +105,16 @@ static int json_char(Json *j, char c) {
 
 static int json_expect(Json *j, char c) { return json_char(j, c) ? 0 : json_bad(j, "'%c' expected", c); }
 
-static int json_hex4(Json *j, uint32_t *out) {
+static int json_hex4(Json *j, uint32_t *out)
+{
     *out = 0;
     if (j->end - j->p < 4)
         return json_bad(j, "short \\u escape");
     for (int i = 0; i < 4; i++) {
         char c = *j->p++;
-        uint32_t d = c >= '0' && c <= '9' ? (uint32_t)(c - '0') : (c | 32) >= 'a' && (c | 32) <= 'f' ? (uint32_t)((c | 32) - 'a' + 10) : 16;
+        uint32_t d = c >= '0' && c <= '9'                 ? (uint32_t)(c - '0')
+                     : (c | 32) >= 'a' && (c | 32) <= 'f' ? (uint32_t)((c | 32) - 'a' + 10)
+                                                          : 16;
         if (d == 16)
             return json_bad(j, "bad \\u escape");
         *out = *out * 16 + d;
@@ -110,7 +122,8 @@ static int json_hex4(Json *j, uint32_t *out) {
     return 0;
 }
 
-static size_t utf8_put(char *o, uint32_t c) {
+static size_t utf8_put(char *o, uint32_t c)
+{
     if (c < 0x80)
         return o[0] = (char)c, 1;
     if (c < 0x800)
@@ -124,7 +137,8 @@ static size_t utf8_put(char *o, uint32_t c) {
     return 4;
 }
 
-static int json_escape(Json *j, char *out, size_t *n) {
+static int json_escape(Json *j, char *out, size_t *n)
+{
     char c = j->p < j->end ? *j->p++ : 0;
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     const char *at = c ? strchr(from, c) : NULL;
@@ -156,7 +170,8 @@ static int json_escape(Json *j, char *out, size_t *n) {
 }
 
 /* A string, unescaped, malloc'ed; NULL after an error. Unescaping never makes it longer. */
-static char *json_text(Json *j) {
+static char *json_text(Json *j)
+{
     json_space(j);
     if (j->p >= j->end || *j->p != '"')
         return json_bad(j, "a string expected"), NULL;
@@ -186,7 +201,8 @@ static char *json_text(Json *j) {
     return s;
 }
 
-static int json_int(Json *j, int64_t *v) {
+static int json_int(Json *j, int64_t *v)
+{
     json_space(j);
     const char *start = j->p;
     *v = 0;
@@ -202,7 +218,8 @@ static int json_int(Json *j, int64_t *v) {
     return 0;
 }
 
-static int json_bool(Json *j, int *v) {
+static int json_bool(Json *j, int *v)
+{
     json_space(j);
     size_t left = (size_t)(j->end - j->p);
     *v = left >= 4 && !memcmp(j->p, "true", 4);
@@ -214,9 +231,13 @@ static int json_bool(Json *j, int *v) {
 
 /* ---- Reading ---- */
 
-typedef struct { int64_t begin, end; int has_offsets, has_bytes; } Range;
+typedef struct {
+    int64_t begin, end;
+    int has_offsets, has_bytes;
+} Range;
 
-static int parse_shape(Json *j, StTensor *t) {
+static int parse_shape(Json *j, StTensor *t)
+{
     if (json_expect(j, '['))
         return -1;
     if (json_char(j, ']'))
@@ -230,7 +251,8 @@ static int parse_shape(Json *j, StTensor *t) {
     return json_expect(j, ']');
 }
 
-static int parse_field(Json *j, StTensor *t, Range *r, const char *key, int link) {
+static int parse_field(Json *j, StTensor *t, Range *r, const char *key, int link)
+{
     if (!strcmp(key, "dtype")) {
         char *d = json_text(j);
         for (int i = 0; d && i < N_DTYPES; i++)
@@ -245,7 +267,10 @@ static int parse_field(Json *j, StTensor *t, Range *r, const char *key, int link
         return parse_shape(j, t);
     if (!link && !strcmp(key, "data_offsets")) {
         r->has_offsets = 1;
-        return json_expect(j, '[') || json_int(j, &r->begin) || json_expect(j, ',') || json_int(j, &r->end) || json_expect(j, ']') ? -1 : 0;
+        return json_expect(j, '[') || json_int(j, &r->begin) || json_expect(j, ',') || json_int(j, &r->end) ||
+                       json_expect(j, ']')
+                   ? -1
+                   : 0;
     }
     if (link && !strcmp(key, "file")) {
         free(t->file);
@@ -260,7 +285,8 @@ static int parse_field(Json *j, StTensor *t, Range *r, const char *key, int link
     return json_bad(j, "unknown key '%.40s'", key);
 }
 
-static int parse_tensor(Json *j, StTensor *t, int64_t data_bytes, int64_t *expected_begin, int link) {
+static int parse_tensor(Json *j, StTensor *t, int64_t data_bytes, int64_t *expected_begin, int link)
+{
     Range r = {0};
     if (json_expect(j, '{'))
         return -1;
@@ -294,7 +320,8 @@ static int parse_tensor(Json *j, StTensor *t, int64_t data_bytes, int64_t *expec
     return 0;
 }
 
-static int parse_meta(Json *j, StFile *f) {
+static int parse_meta(Json *j, StFile *f)
+{
     if (json_expect(j, '{'))
         return -1;
     if (json_char(j, '}'))
@@ -315,7 +342,8 @@ static int parse_meta(Json *j, StFile *f) {
     return json_expect(j, '}');
 }
 
-static int parse_header(Json *j, StFile *f, int64_t data_bytes, int64_t *sum, int link) {
+static int parse_header(Json *j, StFile *f, int64_t data_bytes, int64_t *sum, int link)
+{
     int cap = 0;
     if (json_expect(j, '{'))
         return -1;
@@ -351,19 +379,23 @@ static int parse_header(Json *j, StFile *f, int64_t data_bytes, int64_t *sum, in
     return j->p == j->end ? 0 : json_bad(j, "text after the end");
 }
 
-static int by_name(const void *a, const void *b, void *tensors) {
+static int by_name(const void *a, const void *b, void *tensors)
+{
     const StTensor *t = tensors;
     return strcmp(t[*(const int *)a].name, t[*(const int *)b].name);
 }
 
-static int by_offset(const void *a, const void *b, void *tensors) {
+static int by_offset(const void *a, const void *b, void *tensors)
+{
     const StTensor *t = tensors;
     const StTensor *x = &t[*(const int *)a], *y = &t[*(const int *)b];
-    return x->offset != y->offset ? (x->offset > y->offset) - (x->offset < y->offset) : (x->bytes > y->bytes) - (x->bytes < y->bytes);
+    return x->offset != y->offset ? (x->offset > y->offset) - (x->offset < y->offset)
+                                  : (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
 /* Sorted by name (for st_find; twins are neighbours), and once by offset to see that the tensors tile the data. */
-static int index_names(Json *j, StFile *f, int link) {
+static int index_names(Json *j, StFile *f, int link)
+{
     f->by_name = malloc((size_t)(f->n ? f->n : 1) * sizeof *f->by_name);
     if (!f->by_name)
         return json_bad(j, "out of memory");
@@ -386,12 +418,14 @@ static int index_names(Json *j, StFile *f, int link) {
     return 0;
 }
 
-static int fail(char *err, size_t nerr, const char *path, const char *what) {
+static int fail(char *err, size_t nerr, const char *path, const char *what)
+{
     snprintf(err, nerr, "%s: %s", path, what);
     return -1;
 }
 
-static int map_file(StFile *f, const char *path, char *err, size_t nerr) {
+static int map_file(StFile *f, const char *path, char *err, size_t nerr)
+{
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat sb;
     if (fd < 0)
@@ -411,7 +445,8 @@ static int map_file(StFile *f, const char *path, char *err, size_t nerr) {
     return 0;
 }
 
-static int open_any(StFile *f, const char *path, int link, char *err, size_t nerr) {
+static int open_any(StFile *f, const char *path, int link, char *err, size_t nerr)
+{
     char text[ST_ERR];
     memset(f, 0, sizeof *f);
     if (map_file(f, path, err, nerr))
@@ -451,7 +486,8 @@ int st_open(StFile *f, const char *path, char *err, size_t nerr) { return open_a
 
 int st_open_link(StFile *f, const char *path, char *err, size_t nerr) { return open_any(f, path, 1, err, nerr); }
 
-const StTensor *st_find(const StFile *f, const char *name) {
+const StTensor *st_find(const StFile *f, const char *name)
+{
     int lo = 0, hi = f->n;
     while (lo < hi) {
         int mid = lo + (hi - lo) / 2, c = strcmp(name, f->tensor[f->by_name[mid]].name);
@@ -465,14 +501,16 @@ const StTensor *st_find(const StFile *f, const char *name) {
     return NULL;
 }
 
-const char *st_meta(const StFile *f, const char *key) {
+const char *st_meta(const StFile *f, const char *key)
+{
     for (int i = 0; i < f->n_meta; i++)
         if (!strcmp(f->meta[i].key, key))
             return f->meta[i].value;
     return NULL;
 }
 
-void st_close(StFile *f) {
+void st_close(StFile *f)
+{
     for (int i = 0; i < f->n; i++) {
         free(f->tensor[i].name);
         free(f->tensor[i].file);
@@ -491,7 +529,8 @@ void st_close(StFile *f) {
 
 /* ---- Writing ---- */
 
-void st_json_string(FILE *f, const char *s) {
+void st_json_string(FILE *f, const char *s)
+{
     putc('"', f);
     for (; *s; s++) {
         unsigned char c = (unsigned char)*s;
@@ -507,14 +546,16 @@ void st_json_string(FILE *f, const char *s) {
 
 void stw_init(StWriter *w) { memset(w, 0, sizeof *w); }
 
-static char *copy_text(StWriter *w, const char *s) {
+static char *copy_text(StWriter *w, const char *s)
+{
     char *c = strdup(s);
     if (!c)
         w->failed = ENOMEM;
     return c;
 }
 
-void stw_meta(StWriter *w, const char *key, const char *value) {
+void stw_meta(StWriter *w, const char *key, const char *value)
+{
     StMeta *grown = realloc(w->meta, (size_t)(w->n_meta + 1) * sizeof *grown);
     if (!grown) {
         w->failed = ENOMEM;
@@ -525,7 +566,8 @@ void stw_meta(StWriter *w, const char *key, const char *value) {
     grown[w->n_meta++].value = copy_text(w, value);
 }
 
-void stw_declare(StWriter *w, const char *name, int dtype, int rank, const int64_t *dim) {
+void stw_declare(StWriter *w, const char *name, int dtype, int rank, const int64_t *dim)
+{
     if (w->n == w->cap) {
         int cap = w->cap ? 2 * w->cap : 64;
         StTensor *grown = realloc(w->tensor, (size_t)cap * sizeof *grown);
@@ -546,7 +588,8 @@ void stw_declare(StWriter *w, const char *name, int dtype, int rank, const int64
     w->total += t->bytes;
 }
 
-static void write_header(StWriter *w, FILE *f) {
+static void write_header(StWriter *w, FILE *f)
+{
     const char *comma = "";
     putc('{', f);
     if (w->n_meta) {
@@ -572,7 +615,8 @@ static void write_header(StWriter *w, FILE *f) {
     putc('}', f);
 }
 
-int stw_begin(StWriter *w, const char *path, char *err, size_t nerr) {
+int stw_begin(StWriter *w, const char *path, char *err, size_t nerr)
+{
     char *text = NULL;
     size_t n = 0;
     FILE *m = w->failed ? NULL : open_memstream(&text, &n);
@@ -581,7 +625,7 @@ int stw_begin(StWriter *w, const char *path, char *err, size_t nerr) {
         return fail(err, nerr, path, "out of memory");
     }
     write_header(w, m);
-    while ((ftell(m) + 8) % 64)                         /* the data start at a multiple of 64 bytes */
+    while ((ftell(m) + 8) % 64) /* the data start at a multiple of 64 bytes */
         putc(' ', m);
     int bad = ferror(m) | fclose(m);
     unsigned char length[8];
@@ -600,13 +644,15 @@ int stw_begin(StWriter *w, const char *path, char *err, size_t nerr) {
     return 0;
 }
 
-void stw_write(StWriter *w, const void *data, int64_t bytes) {
+void stw_write(StWriter *w, const void *data, int64_t bytes)
+{
     if (!w->failed && bytes && fwrite(data, 1, (size_t)bytes, w->f) != (size_t)bytes)
         w->failed = errno ? errno : EIO;
     w->written += bytes;
 }
 
-void stw_abandon(StWriter *w) {
+void stw_abandon(StWriter *w)
+{
     if (w->f)
         fclose(w->f);
     for (int i = 0; i < w->n; i++)
@@ -620,7 +666,8 @@ void stw_abandon(StWriter *w) {
     memset(w, 0, sizeof *w);
 }
 
-int stw_end(StWriter *w, int sync, char *err, size_t nerr) {
+int stw_end(StWriter *w, int sync, char *err, size_t nerr)
+{
     int e = w->failed;
     if (!e && w->written != w->total)
         e = EINVAL;

@@ -15,39 +15,41 @@
 enum { ST_MAX_RANK = 16, ST_ERR = 512 };
 
 typedef struct {
-    char *name;                             /* UTF-8, unescaped */
-    int dtype;                              /* TensorProto.DataType number: 1 F32, 2 U8, 3 I8, 4 U16, 5 I16, 6 I32, 7 I64, 9 BOOL,
-                                               10 F16, 11 F64, 12 U32, 13 U64, 16 BF16 */
+    char *name; /* UTF-8, unescaped */
+    int dtype;  /* TensorProto.DataType number: 1 F32, 2 U8, 3 I8, 4 U16, 5 I16, 6 I32, 7 I64, 9 BOOL,
+                   10 F16, 11 F64, 12 U32, 13 U64, 16 BF16 */
     int rank;
     int64_t dim[ST_MAX_RANK];
     int64_t bytes;
-    const char *data;                       /* in the mapping; NULL in a link index */
-    char *file;                             /* link index: file the bytes lie in, relative to the index; NULL else */
-    int64_t offset;                         /* link index: where in that file */
-    int transposed;                         /* link index: the bytes hold the transpose of this rank-2 tensor */
+    const char *data; /* in the mapping; NULL in a link index */
+    char *file;       /* link index: file the bytes lie in, relative to the index; NULL else */
+    int64_t offset;   /* link index: where in that file */
+    int transposed;   /* link index: the bytes hold the transpose of this rank-2 tensor */
 } StTensor;
 
-typedef struct { char *key, *value; } StMeta;
+typedef struct {
+    char *key, *value;
+} StMeta;
 
 typedef struct {
-    StTensor *tensor;                       /* in the order of the header */
+    StTensor *tensor; /* in the order of the header */
     int n;
-    StMeta *meta;                           /* __metadata__ */
+    StMeta *meta; /* __metadata__ */
     int n_meta;
-    int *by_name;                           /* positions sorted by name */
+    int *by_name; /* positions sorted by name */
     void *map;
     size_t map_bytes;
 } StFile;
 
 int st_open(StFile *f, const char *path, char *err, size_t nerr);
-int st_open_link(StFile *f, const char *path, char *err, size_t nerr);      /* stageN.link.json */
+int st_open_link(StFile *f, const char *path, char *err, size_t nerr); /* stageN.link.json */
 const StTensor *st_find(const StFile *f, const char *name);
 const char *st_meta(const StFile *f, const char *key);
 void st_close(StFile *f);
 
-int64_t st_dtype_size(int dtype);           /* bytes of an element, 0: no such dtype here */
-const char *st_dtype_name(int dtype);       /* "F32" ..., NULL */
-uint32_t st_crc32(uint32_t crc, const void *data, size_t n);                /* CRC-32 (IEEE); start with 0 */
+int64_t st_dtype_size(int dtype);                            /* bytes of an element, 0: no such dtype here */
+const char *st_dtype_name(int dtype);                        /* "F32" ..., NULL */
+uint32_t st_crc32(uint32_t crc, const void *data, size_t n); /* CRC-32 (IEEE); start with 0 */
 
 /* Writer: declare every tensor, begin, then write all bytes in the order of declaration, then end.
    The caller names a temporary path and renames it. */
@@ -65,8 +67,8 @@ void stw_init(StWriter *w);
 void stw_meta(StWriter *w, const char *key, const char *value);
 void stw_declare(StWriter *w, const char *name, int dtype, int rank, const int64_t *dim);
 int stw_begin(StWriter *w, const char *path, char *err, size_t nerr);
-void stw_write(StWriter *w, const void *data, int64_t bytes);               /* failures are kept for stw_end */
-int stw_end(StWriter *w, int sync, char *err, size_t nerr);                 /* sync: fsync before close; frees w in any case */
+void stw_write(StWriter *w, const void *data, int64_t bytes); /* failures are kept for stw_end */
+int stw_end(StWriter *w, int sync, char *err, size_t nerr);   /* sync: fsync before close; frees w in any case */
 void stw_abandon(StWriter *w);
 
 /* A JSON string literal, quotes included, written to f (names in indexes and logs). */

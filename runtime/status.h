@@ -7,21 +7,22 @@
 
 typedef enum {
     PP_OK = 0,
-    PP_ERR_MODEL = 1,                       /* the model, plan, schedule or data is refused */
-    PP_ERR_USAGE = 2,                       /* wrong command line */
-    PP_ERR_IO = 3,                          /* a file, memory, another resource */
-    PP_ERR_PEER = 4,                        /* another rank failed; it has said why */
+    PP_ERR_MODEL = 1, /* the model, plan, schedule or data is refused */
+    PP_ERR_USAGE = 2, /* wrong command line */
+    PP_ERR_IO = 3,    /* a file, memory, another resource */
+    PP_ERR_PEER = 4,  /* another rank failed; it has said why */
     PP_ERR_BUG = 70
 } PpStatus;
 
 void pp_trail(const char *file, int line, const char *call, PpStatus s);
 
-#define TRY(call) do { \
-        PpStatus try_status = (call); \
-        if (try_status != PP_OK) { \
-            pp_trail(__FILE__, __LINE__, #call, try_status); \
-            return try_status; \
-        } \
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        PpStatus try_status = (call);                                                                                  \
+        if (try_status != PP_OK) {                                                                                     \
+            pp_trail(__FILE__, __LINE__, #call, try_status);                                                           \
+            return try_status;                                                                                         \
+        }                                                                                                              \
     } while (0)
 
 #endif

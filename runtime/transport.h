@@ -14,13 +14,16 @@
 #include <stdint.h>
 
 typedef struct PpRequest {
-    union { void *pointer; char bytes[16]; } native;    /* MPI_Request */
-    struct PpRequest *next;                             /* local: in a mailbox */
+    union {
+        void *pointer;
+        char bytes[16];
+    } native;               /* MPI_Request */
+    struct PpRequest *next; /* local: in a mailbox */
     void *buf;
     int64_t bytes, tag;
-    int peer, rank;                                     /* local: sender and receiver by is_send */
+    int peer, rank; /* local: sender and receiver by is_send */
     int is_send;
-    int done;                                           /* local: atomic */
+    int done; /* local: atomic */
 } PpRequest;
 
 typedef struct Transport Transport;
@@ -30,16 +33,18 @@ typedef struct {
     PpStatus (*send)(Transport *t, int peer, int64_t tag, const void *buf, int64_t bytes, PpRequest *r);
     PpStatus (*recv)(Transport *t, int peer, int64_t tag, void *buf, int64_t bytes, PpRequest *r);
     PpStatus (*wait)(Transport *t, PpRequest *r);
-    void (*poll)(Transport *t);                         /* lets messages under way move on */
-    PpStatus (*sum)(Transport *t, double *v, int n);    /* in place, every rank gets it; exact where one rank at most has a nonzero */
-    PpStatus (*gather)(Transport *t, const void *mine, int64_t bytes, void *all);       /* every rank gets all, in rank order */
-    void (*fail)(Transport *t, PpStatus why);           /* this rank gives up: all others stop (mpi: does not return) */
+    void (*poll)(Transport *t); /* lets messages under way move on */
+    PpStatus (*sum)(Transport *t, double *v,
+                    int n); /* in place, every rank gets it; exact where one rank at most has a nonzero */
+    PpStatus (*gather)(Transport *t, const void *mine, int64_t bytes,
+                       void *all);            /* every rank gets all, in rank order */
+    void (*fail)(Transport *t, PpStatus why); /* this rank gives up: all others stop (mpi: does not return) */
 } TransportOps;
 
 struct Transport {
     const TransportOps *op;
     int rank, ranks;
-    int host_ranks;                                     /* ranks on this machine */
+    int host_ranks; /* ranks on this machine */
     int64_t tag_max;
     void *impl;
 };
@@ -51,7 +56,7 @@ void local_hub_free(LocalHub *h);
 void local_transport(LocalHub *h, int rank, Transport *t);
 
 /* transport_mpi.c */
-int mpi_wanted(int *rank, int *ranks);                  /* started by mpirun, srun or alike? rank by the environment, 0 if unknown */
+int mpi_wanted(int *rank, int *ranks); /* started by mpirun, srun or alike? rank by the environment, 0 if unknown */
 int mpi_built(void);
 PpStatus mpi_transport(int *argc, char ***argv, Transport *t);
 void mpi_close(void);

@@ -1,7 +1,7 @@
 /*
  * transport_local.c - ranks are threads of one process.  A message is a rendezvous of two posted requests in the
- * receiver's mailbox: whoever posts second copies from the sender's buffer straight into the receiver's, so a message costs
- * one copy and no memory, and nothing blocks but wait().
+ * receiver's mailbox: whoever posts second copies from the sender's buffer straight into the receiver's, so a message
+ * costs one copy and no memory, and nothing blocks but wait().
  *
  * Mailboxes are hashed by (sender, tag); a chain keeps the order of posting.  A waiting rank spins for a moment
  * when there is a core for each rank, then sleeps on its own condition variable.
@@ -16,7 +16,9 @@
 
 enum { BUCKETS = 256, SPINS = 4000 };
 
-typedef struct { PpRequest *first, *last; } Chain;
+typedef struct {
+    PpRequest *first, *last;
+} Chain;
 
 typedef struct {
     pthread_mutex_t lock;
@@ -29,7 +31,7 @@ typedef struct {
 struct LocalHub {
     int ranks, spins;
     Box *box;
-    int failed;                                         /* atomic */
+    int failed; /* atomic */
     /* the collectives: a sense-reversing barrier around a shared table */
     pthread_mutex_t lock;
     pthread_cond_t turn;
@@ -40,7 +42,8 @@ struct LocalHub {
 
 static int load(const int *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 
-LocalHub *local_hub_new(int ranks, int cores) {
+LocalHub *local_hub_new(int ranks, int cores)
+{
     LocalHub *h = calloc(1, sizeof *h);
     if (!h)
         return NULL;
@@ -64,7 +67,8 @@ LocalHub *local_hub_new(int ranks, int cores) {
     return h;
 }
 
-void local_hub_free(LocalHub *h) {
+void local_hub_free(LocalHub *h)
+{
     for (int r = 0; r < h->ranks; r++) {
         pthread_mutex_destroy(&h->box[r].lock);
         pthread_mutex_destroy(&h->box[r].sleep_lock);
@@ -78,7 +82,8 @@ void local_hub_free(LocalHub *h) {
 }
 
 /* After the store the owner of the request may be gone: nothing of it is touched any more. */
-static void complete(LocalHub *h, PpRequest *r, int owner) {
+static void complete(LocalHub *h, PpRequest *r, int owner)
+{
     Box *b = &h->box[owner];
     __atomic_store_n(&r->done, 1, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&b->sleeping, __ATOMIC_SEQ_CST)) {
@@ -89,7 +94,8 @@ static void complete(LocalHub *h, PpRequest *r, int owner) {
 }
 
 /* Posts `mine` in the receiver's box, or takes its partner out and carries the message over. */
-static PpStatus post(Transport *t, PpRequest *mine, int sender, int receiver) {
+static PpStatus post(Transport *t, PpRequest *mine, int sender, int receiver)
+{
     LocalHub *h = t->impl;
     if (load(&h->failed))
         return PP_ERR_PEER;
@@ -128,18 +134,24 @@ static PpStatus post(Transport *t, PpRequest *mine, int sender, int receiver) {
     return PP_OK;
 }
 
-static PpStatus local_send(Transport *t, int peer, int64_t tag, const void *buf, int64_t bytes, PpRequest *r) {
-    union { const void *in; void *out; } any = {buf};   /* a send's buffer is only read */
+static PpStatus local_send(Transport *t, int peer, int64_t tag, const void *buf, int64_t bytes, PpRequest *r)
+{
+    union {
+        const void *in;
+        void *out;
+    } any = {buf}; /* a send's buffer is only read */
     *r = (PpRequest){.buf = any.out, .bytes = bytes, .tag = tag, .peer = t->rank, .rank = peer, .is_send = 1};
     return post(t, r, t->rank, peer);
 }
 
-static PpStatus local_recv(Transport *t, int peer, int64_t tag, void *buf, int64_t bytes, PpRequest *r) {
+static PpStatus local_recv(Transport *t, int peer, int64_t tag, void *buf, int64_t bytes, PpRequest *r)
+{
     *r = (PpRequest){.buf = buf, .bytes = bytes, .tag = tag, .peer = peer, .rank = t->rank};
     return post(t, r, peer, t->rank);
 }
 
-static PpStatus local_wait(Transport *t, PpRequest *r) {
+static PpStatus local_wait(Transport *t, PpRequest *r)
+{
     LocalHub *h = t->impl;
     for (int i = 0; i < h->spins; i++) {
         if (load(&r->done))
@@ -160,7 +172,8 @@ static PpStatus local_wait(Transport *t, PpRequest *r) {
 
 static void local_poll(Transport *t) { (void)t; }
 
-static PpStatus barrier(LocalHub *h) {
+static PpStatus barrier(LocalHub *h)
+{
     pthread_mutex_lock(&h->lock);
     unsigned generation = h->generation;
     if (++h->arrived == h->ranks) {
@@ -175,7 +188,8 @@ static PpStatus barrier(LocalHub *h) {
     return passed ? PP_OK : PP_ERR_PEER;
 }
 
-static PpStatus local_gather(Transport *t, const void *mine, int64_t bytes, void *all) {
+static PpStatus local_gather(Transport *t, const void *mine, int64_t bytes, void *all)
+{
     LocalHub *h = t->impl;
     h->part[t->rank] = mine;
     TRY(barrier(h));
@@ -184,7 +198,8 @@ static PpStatus local_gather(Transport *t, const void *mine, int64_t bytes, void
     return barrier(h);
 }
 
-static PpStatus local_sum(Transport *t, double *v, int n) {
+static PpStatus local_sum(Transport *t, double *v, int n)
+{
     LocalHub *h = t->impl;
     h->part[t->rank] = v;
     TRY(barrier(h));
@@ -195,14 +210,18 @@ static PpStatus local_sum(Transport *t, double *v, int n) {
         for (int r = 0; r < h->ranks; r++)
             s += ((const double *)h->part[r])[i];
         for (int r = 0; r < h->ranks; r++) {
-            union { const void *in; double *out; } any = {h->part[r]};
+            union {
+                const void *in;
+                double *out;
+            } any = {h->part[r]};
             any.out[i] = s;
         }
     }
     return barrier(h);
 }
 
-static void local_fail(Transport *t, PpStatus why) {
+static void local_fail(Transport *t, PpStatus why)
+{
     LocalHub *h = t->impl;
     (void)why;
     __atomic_store_n(&h->failed, 1, __ATOMIC_SEQ_CST);
@@ -216,7 +235,8 @@ static void local_fail(Transport *t, PpStatus why) {
     pthread_mutex_unlock(&h->lock);
 }
 
-void local_transport(LocalHub *h, int rank, Transport *t) {
+void local_transport(LocalHub *h, int rank, Transport *t)
+{
     static const TransportOps ops = {
         "local", local_send, local_recv, local_wait, local_poll, local_sum, local_gather, local_fail,
     };

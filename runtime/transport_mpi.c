@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-int mpi_wanted(int *rank, int *ranks) {
+int mpi_wanted(int *rank, int *ranks)
+{
     static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"};
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"};
     *rank = 0;
@@ -33,7 +34,8 @@ int mpi_wanted(int *rank, int *ranks) {
 
 int mpi_built(void) { return 0; }
 
-PpStatus mpi_transport(int *argc, char ***argv, Transport *t) {
+PpStatus mpi_transport(int *argc, char ***argv, Transport *t)
+{
     (void)argc, (void)argv, (void)t;
     return PP_ERR_USAGE;
 }
@@ -44,18 +46,20 @@ void mpi_close(void) {}
 
 /* Counts are ints: a large message is counted in blocks of 64 bytes, and every tensor's room is a multiple of that. */
 enum { LARGE = 1 << 30, BLOCK = 64 };
-static MPI_Datatype block_type;                         /* made once, by the only thread that calls MPI */
+static MPI_Datatype block_type; /* made once, by the only thread that calls MPI */
 
 _Static_assert(sizeof(MPI_Request) <= 16, "PpRequest.native is too small");
 
 static PpStatus checked(int e) { return e == MPI_SUCCESS ? PP_OK : PP_ERR_IO; }
 
-static MPI_Datatype unit(int64_t bytes, int *count) {
+static MPI_Datatype unit(int64_t bytes, int *count)
+{
     *count = (int)(bytes < LARGE ? bytes : (bytes + BLOCK - 1) / BLOCK);
     return bytes < LARGE ? MPI_BYTE : block_type;
 }
 
-static PpStatus send(Transport *t, int peer, int64_t tag, const void *buf, int64_t bytes, PpRequest *r) {
+static PpStatus send(Transport *t, int peer, int64_t tag, const void *buf, int64_t bytes, PpRequest *r)
+{
     MPI_Request q;
     int count;
     (void)t;
@@ -65,7 +69,8 @@ static PpStatus send(Transport *t, int peer, int64_t tag, const void *buf, int64
     return PP_OK;
 }
 
-static PpStatus recv(Transport *t, int peer, int64_t tag, void *buf, int64_t bytes, PpRequest *r) {
+static PpStatus recv(Transport *t, int peer, int64_t tag, void *buf, int64_t bytes, PpRequest *r)
+{
     MPI_Request q;
     int count;
     (void)t;
@@ -75,37 +80,43 @@ static PpStatus recv(Transport *t, int peer, int64_t tag, void *buf, int64_t byt
     return PP_OK;
 }
 
-static PpStatus wait_for(Transport *t, PpRequest *r) {
+static PpStatus wait_for(Transport *t, PpRequest *r)
+{
     MPI_Request q;
     (void)t;
     memcpy(&q, &r->native, sizeof q);
     return checked(MPI_Wait(&q, MPI_STATUS_IGNORE));
 }
 
-static void poll(Transport *t) {
+static void poll(Transport *t)
+{
     int flag;
     (void)t;
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
 }
 
-static PpStatus sum(Transport *t, double *v, int n) {
+static PpStatus sum(Transport *t, double *v, int n)
+{
     (void)t;
     return checked(MPI_Allreduce(MPI_IN_PLACE, v, n, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD));
 }
 
-static PpStatus gather(Transport *t, const void *mine, int64_t bytes, void *all) {
+static PpStatus gather(Transport *t, const void *mine, int64_t bytes, void *all)
+{
     (void)t;
     return checked(MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, MPI_COMM_WORLD));
 }
 
-static void fail(Transport *t, PpStatus why) {
+static void fail(Transport *t, PpStatus why)
+{
     (void)t;
     MPI_Abort(MPI_COMM_WORLD, (int)why);
 }
 
 int mpi_built(void) { return 1; }
 
-PpStatus mpi_transport(int *argc, char ***argv, Transport *t) {
+PpStatus mpi_transport(int *argc, char ***argv, Transport *t)
+{
     static const TransportOps ops = {"mpi", send, recv, wait_for, poll, sum, gather, fail};
     int level, flag, *tag_ub = NULL;
     MPI_Comm host;
@@ -123,7 +134,8 @@ PpStatus mpi_transport(int *argc, char ***argv, Transport *t) {
     return PP_OK;
 }
 
-void mpi_close(void) {
+void mpi_close(void)
+{
     MPI_Type_free(&block_type);
     MPI_Finalize();
 }

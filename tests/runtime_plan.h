@@ -1,6 +1,7 @@
 /*
- * runtime_plan.h - a pipeline written by hand, as the compiler would write it: three or four stages of plain arithmetic with a skip, a
- * parameter used in two stages, a stash, values saved between I and W, a batch dimension that is not the first.
+ * runtime_plan.h - a pipeline written by hand, as the compiler would write it: three or four stages of plain arithmetic
+ * with a skip, a parameter used in two stages, a stash, values saved between I and W, a batch dimension that is not the
+ * first.
  *
  *   h0 = x a w          s0 = x + a         (stage 0)
  *   h1 = h0^2 b                            (stage 1)      h1' = h1 c (stage 2, when there are four)
@@ -13,7 +14,8 @@
 
 enum { D = 3, ROWS = 4 };
 
-static void first_forward(const PpCtx *c) {
+static void first_forward(const PpCtx *c)
+{
     const float *x = c->in[0], *a = (const float *)(void *)c->param, *w = (const float *)(void *)(c->param + 64);
     float *h = c->out[0], *s = c->out[1];
     for (int64_t i = 0; i < c->rows * D; i++) {
@@ -23,7 +25,8 @@ static void first_forward(const PpCtx *c) {
 }
 
 /* dy: gradients of h0, of s0.  Saved for W: both. */
-static void first_input(const PpCtx *c) {
+static void first_input(const PpCtx *c)
+{
     float *saved = (float *)(void *)c->saved;
     const float *dh = c->dy[0], *ds = c->dy[1];
     for (int64_t i = 0; i < c->rows * D; i++) {
@@ -32,7 +35,8 @@ static void first_input(const PpCtx *c) {
     }
 }
 
-static void first_weight_from(const PpCtx *c, const float *dh, const float *ds) {
+static void first_weight_from(const PpCtx *c, const float *dh, const float *ds)
+{
     const float *x = c->in[0], *a = (const float *)(void *)c->param, *w = (const float *)(void *)(c->param + 64);
     float *da = (float *)(void *)c->grad, *dw = (float *)(void *)(c->grad + 64);
     for (int64_t i = 0; i < c->rows * D; i++) {
@@ -41,18 +45,23 @@ static void first_weight_from(const PpCtx *c, const float *dh, const float *ds) 
     }
 }
 
-static void first_weight(const PpCtx *c) { first_weight_from(c, (const float *)(void *)c->saved, (const float *)(void *)c->saved + ROWS * D); }
+static void first_weight(const PpCtx *c)
+{
+    first_weight_from(c, (const float *)(void *)c->saved, (const float *)(void *)c->saved + ROWS * D);
+}
 
 static void first_backward(const PpCtx *c) { first_weight_from(c, c->dy[0], c->dy[1]); }
 
-static void second_infer(const PpCtx *c) {
+static void second_infer(const PpCtx *c)
+{
     const float *h = c->in[0], *b = (const float *)(void *)c->param;
     float *o = c->out[0];
     for (int64_t i = 0; i < c->rows * D; i++)
         o[i] = h[i] * h[i] * b[i % D];
 }
 
-static void second_forward(const PpCtx *c) {
+static void second_forward(const PpCtx *c)
+{
     const float *h = c->in[0];
     float *stash = (float *)(void *)c->stash;
     second_infer(c);
@@ -60,27 +69,31 @@ static void second_forward(const PpCtx *c) {
         stash[i] = h[i] * h[i];
 }
 
-static void second_input(const PpCtx *c) {
+static void second_input(const PpCtx *c)
+{
     const float *h = c->in[0], *b = (const float *)(void *)c->param, *dy = c->dy[0];
     float *dx = c->dx[0];
     for (int64_t i = 0; i < c->rows * D; i++)
         dx[i] = dy[i] * 2 * h[i] * b[i % D];
 }
 
-static void second_weight(const PpCtx *c) {
+static void second_weight(const PpCtx *c)
+{
     const float *stash = (const float *)(void *)c->stash, *dy = c->dy[0];
     float *db = (float *)(void *)c->grad;
     for (int64_t i = 0; i < c->rows * D; i++)
         db[i % D] += dy[i] * stash[i];
 }
 
-static void second_backward(const PpCtx *c) {
+static void second_backward(const PpCtx *c)
+{
     second_input(c);
     second_weight(c);
 }
 
 /* target is [D, rows]: its batch dimension is the second. */
-static void last_forward(const PpCtx *c) {
+static void last_forward(const PpCtx *c)
+{
     const float *h = c->in[0], *s = c->in[1], *t = c->in[2], *scale = c->in[3], *w = (const float *)(void *)c->param;
     float *y = c->out[0], *loss = c->out[1], sum = 0;
     for (int64_t i = 0; i < c->rows * D; i++) {
@@ -91,7 +104,8 @@ static void last_forward(const PpCtx *c) {
     *loss = sum * *scale;
 }
 
-static void last_input(const PpCtx *c) {
+static void last_input(const PpCtx *c)
+{
     const float *t = c->in[2], *scale = c->in[3], *w = (const float *)(void *)c->param, *y = c->out[0];
     float *dh = c->dx[0], *ds = c->dx[1], *saved = (float *)(void *)c->saved;
     for (int64_t i = 0; i < c->rows * D; i++) {
@@ -102,14 +116,16 @@ static void last_input(const PpCtx *c) {
     }
 }
 
-static void last_weight(const PpCtx *c) {
+static void last_weight(const PpCtx *c)
+{
     const float *h = c->in[0], *e = (const float *)(void *)c->saved;
     float *dw = (float *)(void *)c->grad;
     for (int64_t i = 0; i < c->rows * D; i++)
         dw[i % D] += e[i] * h[i];
 }
 
-static void last_backward(const PpCtx *c) {
+static void last_backward(const PpCtx *c)
+{
     const float *h = c->in[0], *t = c->in[2], *scale = c->in[3], *w = (const float *)(void *)c->param, *y = c->out[0];
     float *dh = c->dx[0], *ds = c->dx[1], *dw = (float *)(void *)c->grad;
     for (int64_t i = 0; i < c->rows * D; i++) {

@@ -1,5 +1,5 @@
-/* Convolutions against seven nested loops in double: 1 to 3 dimensions, strides, dilations, uneven padding, groups, depthwise, pointwise;
-   forward, both gradients, float and double; and the bits for any rows and threads. */
+/* Convolutions against seven nested loops in double: 1 to 3 dimensions, strides, dilations, uneven padding, groups,
+   depthwise, pointwise; forward, both gradients, float and double; and the bits for any rows and threads. */
 #include "../runtime/pp.h"
 
 #include <math.h>
@@ -11,23 +11,28 @@
 #endif
 
 static int number, failed;
-static void ok(int good, const char *what) {
+static void ok(int good, const char *what)
+{
     printf("%sok %d - %s\n", good ? "" : "not ", ++number, what);
     failed |= !good;
 }
 
 static uint32_t state = 1;
-static double uniform(void) {
+static double uniform(void)
+{
     state = state * 1664525u + 1013904223u;
     return (double)((float)(state >> 8) / 8388608.0f - 1.0f);
 }
 
 /* What one (output position, tap) pair reads, in all three uses: calls f(y index, x index, w index). */
-static void pairs(const PpConvShape *s, int64_t rows, void (*f)(int64_t y, int64_t x, int64_t w, void *), void *arg) {
-    int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, k[3] = {1, 1, 1}, st[3] = {1, 1, 1}, di[3] = {1, 1, 1}, pad[3] = {0, 0, 0};
+static void pairs(const PpConvShape *s, int64_t rows, void (*f)(int64_t y, int64_t x, int64_t w, void *), void *arg)
+{
+    int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, k[3] = {1, 1, 1}, st[3] = {1, 1, 1}, di[3] = {1, 1, 1},
+            pad[3] = {0, 0, 0};
     for (int i = 0; i < s->spatial; i++) {
         in[3 - s->spatial + i] = s->in[i], out[3 - s->spatial + i] = s->out[i], k[3 - s->spatial + i] = s->kernel[i];
-        st[3 - s->spatial + i] = s->stride[i], di[3 - s->spatial + i] = s->dilation[i], pad[3 - s->spatial + i] = s->pad_begin[i];
+        st[3 - s->spatial + i] = s->stride[i], di[3 - s->spatial + i] = s->dilation[i],
+                            pad[3 - s->spatial + i] = s->pad_begin[i];
     }
     int64_t cg = s->c / s->group, mg = s->m / s->group;
     for (int64_t n = 0; n < rows; n++)
@@ -40,20 +45,26 @@ static void pairs(const PpConvShape *s, int64_t rows, void (*f)(int64_t y, int64
                         int64_t w = o % out[2] * st[2] + t % k[2] * di[2] - pad[2];
                         if (d < 0 || d >= in[0] || h < 0 || h >= in[1] || w < 0 || w >= in[2])
                             continue;
-                        f((n * s->m + m) * out[0] * out[1] * out[2] + o, ((n * s->c + m / mg * cg + c) * in[0] * in[1] + d * in[1] + h) * in[2] + w,
+                        f((n * s->m + m) * out[0] * out[1] * out[2] + o,
+                          ((n * s->c + m / mg * cg + c) * in[0] * in[1] + d * in[1] + h) * in[2] + w,
                           (m * cg + c) * k[0] * k[1] * k[2] + t, arg);
                     }
 }
 
-typedef struct { const double *x, *w, *dy; double *y, *dx, *dw; } Naive;
-static void naive(int64_t y, int64_t x, int64_t w, void *arg) {
+typedef struct {
+    const double *x, *w, *dy;
+    double *y, *dx, *dw;
+} Naive;
+static void naive(int64_t y, int64_t x, int64_t w, void *arg)
+{
     Naive *v = arg;
     v->y[y] += v->x[x] * v->w[w];
     v->dx[x] += v->dy[y] * v->w[w];
     v->dw[w] += v->dy[y] * v->x[x];
 }
 
-static double off(const void *got, const double *want, int64_t n, int dtype) {
+static double off(const void *got, const double *want, int64_t n, int dtype)
+{
     double e = 0, scale = 1;
     for (int64_t i = 0; i < n; i++) {
         scale = fmax(scale, fabs(want[i]));
@@ -62,7 +73,8 @@ static double off(const void *got, const double *want, int64_t n, int dtype) {
     return e / scale;
 }
 
-static void to_float(void *out, const double *in, int64_t n, int dtype) {
+static void to_float(void *out, const double *in, int64_t n, int dtype)
+{
     for (int64_t i = 0; i < n; i++) {
         if (dtype == PP_F64)
             ((double *)out)[i] = in[i];
@@ -71,7 +83,8 @@ static void to_float(void *out, const double *in, int64_t n, int dtype) {
     }
 }
 
-static int one(const PpConvShape *shape, int dtype, int *bits) {
+static int one(const PpConvShape *shape, int dtype, int *bits)
+{
     enum { ROWS = 5 };
     PpConvShape s = *shape;
     s.dtype = dtype;
@@ -80,8 +93,10 @@ static int one(const PpConvShape *shape, int dtype, int *bits) {
         s.out[i] = (s.in[i] + s.pad_begin[i] + s.pad_end[i] - s.dilation[i] * (s.kernel[i] - 1) - 1) / s.stride[i] + 1;
         nx *= s.in[i], ny *= s.out[i], nw *= s.kernel[i];
     }
-    double *x = calloc((size_t)nx, 8), *y = calloc((size_t)ny, 8), *w = calloc((size_t)nw, 8), *dy = calloc((size_t)ny, 8), *dx = calloc((size_t)nx, 8), *dw = calloc((size_t)nw, 8);
-    void *fx = calloc((size_t)nx, 8), *fy = calloc((size_t)ny, 8), *fw = calloc((size_t)nw, 8), *fdy = calloc((size_t)ny, 8), *fdx = calloc((size_t)nx, 8), *fdw = calloc((size_t)nw, 8);
+    double *x = calloc((size_t)nx, 8), *y = calloc((size_t)ny, 8), *w = calloc((size_t)nw, 8),
+           *dy = calloc((size_t)ny, 8), *dx = calloc((size_t)nx, 8), *dw = calloc((size_t)nw, 8);
+    void *fx = calloc((size_t)nx, 8), *fy = calloc((size_t)ny, 8), *fw = calloc((size_t)nw, 8),
+         *fdy = calloc((size_t)ny, 8), *fdx = calloc((size_t)nx, 8), *fdw = calloc((size_t)nw, 8);
     void *again = calloc((size_t)(nx + ny + nw), 8);
     for (int64_t i = 0; i < nx; i++)
         x[i] = uniform();
@@ -96,7 +111,8 @@ static int one(const PpConvShape *shape, int dtype, int *bits) {
     pp_conv_forward(c, ROWS, fx, fw, fy);
     pp_conv_backward_data(c, ROWS, fdy, fw, fdx);
     pp_conv_backward_weight(c, ROWS, fx, fdy, fdw, 0);
-    double tol = dtype == PP_F64 ? 1e-13 : 1e-5, e = fmax(off(fy, y, ny, dtype), fmax(off(fdx, dx, nx, dtype), off(fdw, dw, nw, dtype)));
+    double tol = dtype == PP_F64 ? 1e-13 : 1e-5,
+           e = fmax(off(fy, y, ny, dtype), fmax(off(fdx, dx, nx, dtype), off(fdw, dw, nw, dtype)));
     size_t size = dtype == PP_F64 ? 8 : 4;
     /* fewer rows, more threads: the same bits; accumulation sample by sample equals all at once */
 #ifdef _OPENMP
@@ -108,18 +124,21 @@ static int one(const PpConvShape *shape, int dtype, int *bits) {
     pp_conv_backward_data(c3, ROWS - 1, fdy, fw, again);
     *bits &= !memcmp(again, fdx, (size_t)(nx / ROWS * (ROWS - 1)) * size);
     for (int64_t n = 0; n < ROWS; n++)
-        pp_conv_backward_weight(c3, 1, (char *)fx + (size_t)(n * nx / ROWS) * size, (char *)fdy + (size_t)(n * ny / ROWS) * size, again, n > 0);
+        pp_conv_backward_weight(c3, 1, (char *)fx + (size_t)(n * nx / ROWS) * size,
+                                (char *)fdy + (size_t)(n * ny / ROWS) * size, again, n > 0);
     *bits &= !memcmp(again, fdw, (size_t)nw * size);
     pp_conv_close(c3);
     pp_conv_close(c);
 #ifdef _OPENMP
     omp_set_num_threads(1);
 #endif
-    free(x), free(y), free(w), free(dy), free(dx), free(dw), free(fx), free(fy), free(fw), free(fdy), free(fdx), free(fdw), free(again);
+    free(x), free(y), free(w), free(dy), free(dx), free(dw), free(fx), free(fy), free(fw), free(fdy), free(fdx),
+        free(fdw), free(again);
     return e < tol;
 }
 
-int main(void) {
+int main(void)
+{
     // clang-format off
     static const struct { const char *what; PpConvShape s; } cases[] = {
         {"1-d",                 {.spatial = 1, .group = 1, .c = 3, .m = 5, .in = {17}, .kernel = {4}, .stride = {2}, .dilation = {1}, .pad_begin = {1}, .pad_end = {2}}},

@@ -1,5 +1,5 @@
-/* pp_sgemm, pp_dgemm and their batched forms against a naive product in double; and the bits: any leading dimension, any
-   slice of rows, any number of threads give the same. */
+/* pp_sgemm, pp_dgemm and their batched forms against a naive product in double; and the bits: any leading dimension,
+   any slice of rows, any number of threads give the same. */
 #include "../runtime/pp.h"
 
 #include <math.h>
@@ -11,22 +11,25 @@
 #endif
 
 static int number, failed;
-static void ok(int good, const char *what) {
+static void ok(int good, const char *what)
+{
     printf("%sok %d - %s\n", good ? "" : "not ", ++number, what);
     failed |= !good;
 }
 
 static uint32_t state = 1;
-static float uniform(void) {
+static float uniform(void)
+{
     state = state * 1664525u + 1013904223u;
     return (float)(state >> 8) / 8388608.0f - 1.0f;
 }
 
-static int one(int ta, int tb, int64_t m, int64_t n, int64_t k, int pad, double *worst, int *bits) {
+static int one(int ta, int tb, int64_t m, int64_t n, int64_t k, int pad, double *worst, int *bits)
+{
     int64_t lda = (ta ? m : k) + pad, ldb = (tb ? k : n) + pad, ldc = n + pad;
     int64_t na = (ta ? k : m) * lda, nb = (tb ? n : k) * ldb, nc = m * ldc;
-    float *a = malloc((size_t)(na + 1) * 4), *b = malloc((size_t)(nb + 1) * 4), *c = malloc((size_t)nc * 4), *d = malloc((size_t)nc * 4),
-          *dt = malloc((size_t)nc * 4);
+    float *a = malloc((size_t)(na + 1) * 4), *b = malloc((size_t)(nb + 1) * 4), *c = malloc((size_t)nc * 4),
+          *d = malloc((size_t)nc * 4), *dt = malloc((size_t)nc * 4);
     double *da = malloc((size_t)(na + 1) * 8), *db = malloc((size_t)(nb + 1) * 8), *dc = malloc((size_t)nc * 8);
     for (int64_t i = 0; i < na; i++)
         da[i] = (double)(a[i] = uniform());
@@ -74,7 +77,8 @@ static int one(int ta, int tb, int64_t m, int64_t n, int64_t k, int pad, double 
     return 0;
 }
 
-static int batched(void) {
+static int batched(void)
+{
     /* heads inside a packed [2, 3, 4 heads * 5] tensor: A[b,h] = x[b,:,h,:] (3 x 5), C = A A^T -> [2,4,3,3] */
     float x[2 * 3 * 20], y[2 * 4 * 3 * 3];
     for (int i = 0; i < 120; i++)
@@ -94,7 +98,8 @@ static int batched(void) {
     return 1;
 }
 
-int main(void) {
+int main(void)
+{
     static const int64_t sizes[] = {1, 2, 3, 5, 16, 17, 31, 64, 100, 129};
     double worst = 0;
     int bits = 1;

@@ -1,5 +1,6 @@
-/* The runtime on a pipeline written by hand (runtime_plan.h), called as `out/pipeline` would be: every schedule and number
-   of ranks gives the gradients that a plain double loop gives, and the same bits; training, checkpoints and inference follow. */
+/* The runtime on a pipeline written by hand (runtime_plan.h), called as `out/pipeline` would be: every schedule and
+   number of ranks gives the gradients that a plain double loop gives, and the same bits; training, checkpoints and
+   inference follow. */
 #include "runtime_plan.h"
 
 #include "../runtime/npy.h"
@@ -14,12 +15,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { N = 22 };                                        /* rows of the minibatch: 6 chunks of 4 and 3 */
+enum { N = 22 }; /* rows of the minibatch: 6 chunks of 4 and 3 */
 static int number, failed;
 static char folder[256];
 static float x[N * D], target[D * N], par[4][D];
 
-static void ok(int good, const char *fmt, ...) {
+static void ok(int good, const char *fmt, ...)
+{
     char text[300];
     va_list ap;
     va_start(ap, fmt);
@@ -29,14 +31,16 @@ static void ok(int good, const char *fmt, ...) {
     failed |= !good;
 }
 
-static const char *at(const char *name) {
+static const char *at(const char *name)
+{
     static char path[8][400];
     static int k;
     snprintf(path[k = (k + 1) % 8], sizeof path[0], "%s/%s", folder, name);
     return path[k];
 }
 
-static void write_params(const PpPlan *p, const char *dir) {
+static void write_params(const PpPlan *p, const char *dir)
+{
     char err[ST_ERR], path[500];
     mkdir(dir, 0777);
     for (int s = 0; s < p->n_stage; s++) {
@@ -58,7 +62,8 @@ static void write_params(const PpPlan *p, const char *dir) {
 }
 
 /* The whole model and its gradients over all rows, in double. */
-static double reference(int stages, double g[4][D], double y[N * D], double p[4][D]) {
+static double reference(int stages, double g[4][D], double y[N * D], double p[4][D])
+{
     double loss = 0;
     memset(g, 0, sizeof(double) * 4 * D);
     for (int i = 0; i < N * D; i++) {
@@ -79,7 +84,8 @@ static double reference(int stages, double g[4][D], double y[N * D], double p[4]
 }
 
 /* Runs the command in a child (a failure may end it), its words in OUT and ERR; its exit status. */
-static int command(const PpPlan *p, ...) {
+static int command(const PpPlan *p, ...)
+{
     char *argv[64] = {0};
     int n = 0;
     static char words[64][500];
@@ -108,7 +114,8 @@ static int command(const PpPlan *p, ...) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static char *slurp(const char *path) {
+static char *slurp(const char *path)
+{
     static char text[20000];
     FILE *f = fopen(path, "r");
     size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
@@ -118,13 +125,15 @@ static char *slurp(const char *path) {
     return text;
 }
 
-static double field(const char *json, const char *key) {
+static double field(const char *json, const char *key)
+{
     const char *p = strstr(json, key);
     return p ? strtod(p + strlen(key) + 2, NULL) : (double)NAN;
 }
 
 /* Gradients as dumped: file of the stage, name; NULL if not there. */
-static const float *tensor(StFile *f, const char *dir, int stage, const char *name) {
+static const float *tensor(StFile *f, const char *dir, int stage, const char *name)
+{
     char err[ST_ERR], path[500];
     snprintf(path, sizeof path, "%s/stage%d.safetensors", dir, stage);
     if (st_open(f, path, err, sizeof err))
@@ -133,18 +142,24 @@ static const float *tensor(StFile *f, const char *dir, int stage, const char *na
     return t ? (const float *)(const void *)t->data : NULL;
 }
 
-static int near_all(const float *a, const double *b, int n) {
+static int near_all(const float *a, const double *b, int n)
+{
     for (int i = 0; i < n; i++)
         if (!a || !(fabs((double)a[i] - b[i]) < 2e-5 * (1 + fabs(b[i]))))
             return 0;
     return 1;
 }
 
-static void schedules(int which) {
-    static const struct { const char *schedule, *ranks; int stages; } run[] = {
-        {"gpipe", "3", 3}, {"1f1b", "3", 3}, {"gpipe", "1", 3}, {"zb-h1", "3", 3}, {"gpipe", "4", 4}, {"1f1b", "4", 4},
-        {"interleaved1f1b", "2", 4}, {"loopedbfs", "2", 4}, {"interleavedzerobubble", "2", 4}, {"zbvzerobubble", "2", 4},
-        {"dualpipev", "2", 4}, {"zb-h2", "4", 4},
+static void schedules(int which)
+{
+    static const struct {
+        const char *schedule, *ranks;
+        int stages;
+    } run[] = {
+        {"gpipe", "3", 3},           {"1f1b", "3", 3},      {"gpipe", "1", 3},
+        {"zb-h1", "3", 3},           {"gpipe", "4", 4},     {"1f1b", "4", 4},
+        {"interleaved1f1b", "2", 4}, {"loopedbfs", "2", 4}, {"interleavedzerobubble", "2", 4},
+        {"zbvzerobubble", "2", 4},   {"dualpipev", "2", 4}, {"zb-h2", "4", 4},
     };
     const PpPlan *p = &plans[which];
     static const char *const names[] = {"a", "w", "b", "c"};
@@ -165,8 +180,9 @@ static void schedules(int which) {
         snprintf(data_x, sizeof data_x, "x=%s", at("x.npy"));
         snprintf(data_t, sizeof data_t, "target=%s", at("t.npy"));
         snprintf(out, sizeof out, "y=%s", at("y.npy"));
-        int s = command(p, "train", "--data", data_x, "--data", data_t, "--ranks", run[k].ranks, "--schedule", run[k].schedule, "--params", at("params"),
-                        "--microbatches", "6", "--dump-grads", at("grads"), "--log-json", at("log"), "--lr", "0", "--output", out, NULL);
+        int s = command(p, "train", "--data", data_x, "--data", data_t, "--ranks", run[k].ranks, "--schedule",
+                        run[k].schedule, "--params", at("params"), "--microbatches", "6", "--dump-grads", at("grads"),
+                        "--log-json", at("log"), "--lr", "0", "--output", out, NULL);
         int good = s == 0, same = 1;
         for (int j = 0; j < p->n_stage && good; j++) {
             StFile f = {0};
@@ -184,23 +200,27 @@ static void schedules(int which) {
             }
         }
         const char *log = slurp(at("log"));
-        good &= fabs(field(log, "\"loss\"") - loss) < 1e-5 * loss && fabs(field(log, "\"grad_norm\"") - sqrt(norm)) < 1e-5 * sqrt(norm);
+        good &= fabs(field(log, "\"loss\"") - loss) < 1e-5 * loss &&
+                fabs(field(log, "\"grad_norm\"") - sqrt(norm)) < 1e-5 * sqrt(norm);
         NpyFile f = {0};
         char err[ST_ERR];
-        good &= !npy_open(&f, at("y.npy"), err, sizeof err) && f.dim[0] == N && near_all((const float *)(const void *)f.data, y, N * D);
+        good &= !npy_open(&f, at("y.npy"), err, sizeof err) && f.dim[0] == N &&
+                near_all((const float *)(const void *)f.data, y, N * D);
         if (good && !have)
             memcpy(first_y, f.data, sizeof first_y);
         same &= good && !memcmp(first_y, f.data, sizeof first_y);
         npy_close(&f);
         have |= good;
-        int looped = !strcmp(run[k].schedule, "loopedbfs");     /* its backward visits microbatches in another order */
-        ok(good && (same || looped), "%s on %s ranks, %d stages, %s", run[k].schedule, run[k].ranks, p->n_stage, which % 2 ? "replicate" : "transmit");
+        int looped = !strcmp(run[k].schedule, "loopedbfs"); /* its backward visits microbatches in another order */
+        ok(good && (same || looped), "%s on %s ranks, %d stages, %s", run[k].schedule, run[k].ranks, p->n_stage,
+           which % 2 ? "replicate" : "transmit");
         if (!good)
             printf("# exit %d: %s", s, slurp(at("err")));
     }
 }
 
-static void training(void) {
+static void training(void)
+{
     const PpPlan *p = &plans[1];
     char data_x[500], data_t[500], out[500];
     snprintf(data_x, sizeof data_x, "x=%s", at("x.npy"));
@@ -218,52 +238,78 @@ static void training(void) {
             norm += g[i / D][i % D] * g[i / D][i % D];
         double clip = 0.5 / (sqrt(norm) + 1e-6);
         for (int i = 0; i < 3 * D; i++) {
-            double *q = &pd[i / D][i % D], *mi = &m[i / D][i % D], *vi = &v[i / D][i % D], gi = g[i / D][i % D] * (clip < 1 ? clip : 1);
+            double *q = &pd[i / D][i % D], *mi = &m[i / D][i % D], *vi = &v[i / D][i % D],
+                   gi = g[i / D][i % D] * (clip < 1 ? clip : 1);
             *q *= 1 - 0.02 * 0.01;
             *mi = 0.9 * *mi + 0.1 * gi;
             *vi = 0.999 * *vi + 0.001 * gi * gi;
             *q -= 0.02 / (1 - pow(0.9, t)) * *mi / (sqrt(*vi) / sqrt(1 - pow(0.999, t)) + 1e-8);
         }
     }
-    int s = command(p, "train", "--data", data_x, "--data", data_t, "--params", at("params"), "--optimizer", "adamw", "--lr", "0.02", "--clip-norm", "0.5",
-                    "--steps", "5", "--checkpoint", at("ckpt"), NULL);
+    int s = command(p, "train", "--data", data_x, "--data", data_t, "--params", at("params"), "--optimizer", "adamw",
+                    "--lr", "0.02", "--clip-norm", "0.5", "--steps", "5", "--checkpoint", at("ckpt"), NULL);
     char *text = slurp(at("out"));
     const char *last = strstr(text, "step 5 loss ");
-    ok(s == 0 && last && fabs(strtod(last + 12, NULL) - loss) < 1e-5 && strstr(text, "rank 0 memory: "), "five steps of adamw with clipping: loss %.4f", loss);
+    ok(s == 0 && last && fabs(strtod(last + 12, NULL) - loss) < 1e-5 && strstr(text, "rank 0 memory: "),
+       "five steps of adamw with clipping: loss %.4f", loss);
     if (s)
         printf("# exit %d: %s", s, text);
     StFile f0 = {0}, f2 = {0}, fo = {0};
     const float *a = tensor(&f0, at("ckpt/step_5"), 0, "a"), *w2 = tensor(&f2, at("ckpt/step_5"), 2, "w");
     const float *w0 = a ? (const float *)(const void *)st_find(&f0, "w")->data : NULL;
-    ok(near_all(a, pd[0], D) && near_all(w0, pd[1], D) && w2 && !memcmp(w0, w2, D * 4), "the checkpoint holds them, replicas bit-identical");
+    ok(near_all(a, pd[0], D) && near_all(w0, pd[1], D) && w2 && !memcmp(w0, w2, D * 4),
+       "the checkpoint holds them, replicas bit-identical");
     char err[ST_ERR];
-    ok(!st_open(&fo, at("ckpt/step_5/stage0.optimizer.safetensors"), err, sizeof err) && st_find(&fo, "optimizer/exp_avg/a"), "and the optimizer's state");
+    ok(!st_open(&fo, at("ckpt/step_5/stage0.optimizer.safetensors"), err, sizeof err) &&
+           st_find(&fo, "optimizer/exp_avg/a"),
+       "and the optimizer's state");
     char crc[16];
     if (a)
         snprintf(crc, sizeof crc, "%08x", st_crc32(0, a, D * 4));
     const char *manifest = slurp(at("ckpt/step_5/manifest.json"));
-    ok(a && strstr(manifest, crc) && strstr(manifest, "\"step\": 5") && access(at("ckpt/step_5.tmp"), F_OK) != 0, "its manifest has the tensors' CRC; nothing temporary is left");
+    ok(a && strstr(manifest, crc) && strstr(manifest, "\"step\": 5") && access(at("ckpt/step_5.tmp"), F_OK) != 0,
+       "its manifest has the tensors' CRC; nothing temporary is left");
     st_close(&f0), st_close(&f2), st_close(&fo);
     double final = reference(3, g, y, pd);
-    s = command(p, "eval", "--data", data_x, "--data", data_t, "--params", at("ckpt/step_5"), "--ranks", "2", "--schedule", "gpipe", "--log-json", at("log"), NULL);
+    s = command(p, "eval", "--data", data_x, "--data", data_t, "--params", at("ckpt/step_5"), "--ranks", "2",
+                "--schedule", "gpipe", "--log-json", at("log"), NULL);
     ok(s == 0 && fabs(field(slurp(at("log")), "\"loss\"") - final) < 1e-5 * final, "eval from the checkpoint");
     s = command(p, "infer", "--data", data_x, "--params", at("ckpt/step_5"), "--output", out, "--batch", "5", NULL);
     NpyFile f = {0};
-    ok(s == 0 && !npy_open(&f, at("y.npy"), err, sizeof err) && f.dim[0] == 20 && near_all((const float *)(const void *)f.data, y, 20 * D), "infer needs no target; rows of all steps in order");
+    ok(s == 0 && !npy_open(&f, at("y.npy"), err, sizeof err) && f.dim[0] == 20 &&
+           near_all((const float *)(const void *)f.data, y, 20 * D),
+       "infer needs no target; rows of all steps in order");
     npy_close(&f);
 }
 
-static void refusals(void) {
-    static const struct { const char *what, *args[8]; int status; const char *says; } bad[] = {
+static void refusals(void)
+{
+    static const struct {
+        const char *what, *args[8];
+        int status;
+        const char *says;
+    } bad[] = {
         {"an unknown option", {"train", "--mikrobatches", "3"}, 2, "did you mean '--microbatches'?"},
         {"a missing input", {"train", "--data", "x=@x.npy"}, 1, "input 'target' is missing"},
         {"an input the model lacks", {"train", "--data", "xx=@x.npy"}, 1, "did you mean 'x'?"},
         {"a wrong shape", {"train", "--data", "x=@t.npy"}, 1, "shape [3, 22], the model wants [rows, 3]"},
         {"a wrong dtype", {"train", "--data", "x=@i.npy"}, 1, "int64, the model wants float32"},
-        {"too few rows", {"train", "--data", "x=@x.npy", "--data", "target=@t.npy", "--batch", "23"}, 1, "too few rows"},
-        {"too large microbatches", {"train", "--data", "x=@x.npy", "--data", "target=@t.npy", "--microbatches", "5"}, 1, "give --microbatches 6 or more"},
-        {"too many ranks", {"train", "--data", "x=@x.npy", "--data", "target=@t.npy", "--ranks", "9"}, 1, "9 ranks are more"},
-        {"a schedule that is none", {"train", "--data", "x=@x.npy", "--data", "target=@t.npy", "--schedule", "gpip"}, -1, "gpip"},
+        {"too few rows",
+         {"train", "--data", "x=@x.npy", "--data", "target=@t.npy", "--batch", "23"},
+         1,
+         "too few rows"},
+        {"too large microbatches",
+         {"train", "--data", "x=@x.npy", "--data", "target=@t.npy", "--microbatches", "5"},
+         1,
+         "give --microbatches 6 or more"},
+        {"too many ranks",
+         {"train", "--data", "x=@x.npy", "--data", "target=@t.npy", "--ranks", "9"},
+         1,
+         "9 ranks are more"},
+        {"a schedule that is none",
+         {"train", "--data", "x=@x.npy", "--data", "target=@t.npy", "--schedule", "gpip"},
+         -1,
+         "gpip"},
         {"a file that is none", {"train", "--data", "x=@nothing.npy"}, 3, "No such file"},
     };
     for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -279,13 +325,15 @@ static void refusals(void) {
         int s = command(&plans[0], arg[0], ARG(1), ARG(2), ARG(3), ARG(4), ARG(5), ARG(6), ARG(7), NULL);
         const char *text = slurp(at("err"));
         const char *end = strchr(text, '\n');
-        ok((bad[i].status < 0 ? s != 0 : s == bad[i].status) && strstr(text, bad[i].says) && end && !end[1], "%s: refused in one line", bad[i].what);
+        ok((bad[i].status < 0 ? s != 0 : s == bad[i].status) && strstr(text, bad[i].says) && end && !end[1],
+           "%s: refused in one line", bad[i].what);
         if (!strstr(text, bad[i].says))
             printf("# %d %s", s, text);
     }
 }
 
-int main(void) {
+int main(void)
+{
     char err[ST_ERR], temporary[] = "/tmp/test_runtime.XXXXXX";
     if (!mkdtemp(temporary))
         return 3;
