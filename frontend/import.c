@@ -535,6 +535,7 @@ static Graph *import_all(Arena *a, uint32_t n, const char *const *path, const Im
             param_assign(params[i], &model[i]->node);
             param_report(params[i]);
         }
+        vec_push(a, &g->model, model[i]);
         g->model_hash = (g->model_hash ^ model[i]->wire.hash) * 1099511628211u;
         ImportState s = {.g = g, .m = model[i], .params = params[i], .opt = opt, .stage = n > 1 ? (int)i : -1, .env.arena = a};
         bind_inputs(&s, i ? &between : NULL, &all);

@@ -126,14 +126,12 @@ static void find_uses(Skeleton *s)
     }
 }
 
-static bool name_taken(const Skeleton *s, const char *name)
-{
-    return strmap_get(&s->m->init_index, name) != NONE || strmap_get(&s->g->by_name, name) != NONE;
-}
-
 static void choose_names(Skeleton *s)
 {
-    StrMap used = {.arena = s->arena};
+    StrMap used = {.arena = s->arena}, made = {.arena = s->arena};
+    for (uint32_t i = 0; i < s->m->node.n; i++)
+        for (uint32_t k = 0; k < s->m->node.at[i]->nout; k++)
+            *strmap_at(&made, s->m->node.at[i]->out[k]) = i;
     for (uint32_t p = 0; p < s->g->param.n; p++) {
         const Param *q = &s->g->param.at[p];
         if (!s->name[p])
@@ -142,7 +140,7 @@ static void choose_names(Skeleton *s)
         if (init != NONE && !s->kept[init] && strmap_get(&used, q->initializer) == NONE)
             s->name[p] = q->initializer;
         else
-            s->name[p] = name_taken(s, q->name) && strmap_get(&s->m->init_index, q->name) != NONE
+            s->name[p] = strmap_get(&made, q->name) != NONE || strmap_get(&s->m->init_index, q->name) != NONE
                              ? arena_printf(s->arena, "%s.separated.%u", q->name, p) : q->name;
         *strmap_at(&used, s->name[p]) = p;
     }
@@ -215,15 +213,37 @@ static bool takes_bias(const char *op)
 }
 
 /* The node with its operands renamed; a restored bias becomes operand 2, or an Add of its own. */
+/* The operand's new name; a parameter that this node reads the other way round passes a Transpose first. */
+static const char *put_operand(FILE *graph, const Skeleton *s, const RawNode *n, uint32_t k)
+{
+    if (!n->param || n->param[k] == NONE)
+        return n->in[k];
+    const char *name = s->name[n->param[k]];
+    if (n->flip[k] == s->g->param.at[n->param[k]].transposed)
+        return name;
+    const char *turned = arena_printf(s->arena, "%s.transposed.%u.%u", name, n->index, k);
+    WireMessage t;
+    wire_open(&t);
+    wire_put_string(t.f, 1, name);
+    wire_put_string(t.f, 2, turned);
+    wire_put_string(t.f, 3, turned);
+    wire_put_string(t.f, 4, "Transpose");
+    wire_close(&t, graph, 1);
+    return turned;
+}
+
 static void put_edited(FILE *graph, const Skeleton *s, const WireField *w, const RawNode *n)
 {
     WireMessage out;
+    const char **in = arena_array(s->arena, const char *, n->nin);
+    for (uint32_t k = 0; k < n->nin; k++)
+        in[k] = put_operand(graph, s, n, k);
     wire_open(&out);
     bool own_add = n->bias != NONE && !takes_bias(n->op_type);
     const char *bare = own_add ? arena_printf(s->arena, "%s.without_bias", n->out[0]) : NULL;
     for (uint32_t k = 0; k < n->nin; k++)
         if (k != 2 || n->bias == NONE || own_add)
-            wire_put_string(out.f, 1, n->param && n->param[k] != NONE ? s->name[n->param[k]] : n->in[k]);
+            wire_put_string(out.f, 1, in[k]);
     if (n->bias != NONE && !own_add)
         wire_put_string(out.f, 1, s->name[n->bias]);
     for (uint32_t k = 0; k < n->nout; k++)
