@@ -184,6 +184,13 @@ struct Rank {
     double trace_zero;
 };
 
+/* A tensor of one (stage, microbatch): alive from action `birth` (-1: never) to action `death`. */
+typedef struct {
+    int64_t bytes, offset;
+    int birth, death, msg; /* msg: the message that brings it, -1 */
+} Instance;
+PpStatus slots_place(Instance *inst, int64_t n_inst, int n_op, int64_t *bytes); /* slots.c */
+
 PpStatus plan_rank(Rank *r);
 void plan_free(Rank *r);
 int64_t align_up(int64_t n);

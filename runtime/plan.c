@@ -23,19 +23,6 @@ int64_t tensor_bytes(const PpTensor *t, int64_t rows, int64_t full_rows)
 }
 
 typedef struct {
-    int64_t bytes, offset;
-    int birth, death, msg;
-} Instance;
-typedef struct {
-    int64_t offset;
-    int next;
-} Slot;
-typedef struct {
-    int64_t bytes;
-    int free;
-} SizeClass;
-
-typedef struct {
     Rank *r;
     const PpPlan *plan;
     int m, at; /* microbatches; the op being walked */
@@ -49,11 +36,6 @@ typedef struct {
     int n_fix;
     int *last_send[2]; /* per (local stage, microbatch): the last SEND_F, SEND_B op; then a chain */
     int *next_send;    /* per op */
-    Slot *slot;
-    int n_slot, cap_slot;
-    SizeClass *class;
-    int n_class, cap_class;
-    int64_t slots_bytes;
 } Planner;
 
 static PpStatus no_memory(void) { return pp_fail(PP_ERR_IO, "out of memory while planning"); }
@@ -425,91 +407,6 @@ static PpStatus walk(Planner *p)
     return PP_OK;
 }
 
-/* ---- offsets ---- */
-
-static int find_class(Planner *p, int64_t bytes)
-{
-    for (int i = 0; i < p->n_class; i++)
-        if (p->class[i].bytes == bytes)
-            return i;
-    if (p->n_class == p->cap_class) {
-        p->cap_class = p->cap_class ? 2 * p->cap_class : 32;
-        SizeClass *grown = realloc(p->class, (size_t)p->cap_class * sizeof *grown);
-        if (!grown)
-            return -1;
-        p->class = grown;
-    }
-    p->class[p->n_class] = (SizeClass){bytes, -1};
-    return p->n_class++;
-}
-
-static int take_slot(Planner *p, int c)
-{
-    int s = p->class[c].free;
-    if (s >= 0) {
-        p->class[c].free = p->slot[s].next;
-        return s;
-    }
-    if (p->n_slot == p->cap_slot) {
-        p->cap_slot = p->cap_slot ? 2 * p->cap_slot : 256;
-        Slot *grown = realloc(p->slot, (size_t)p->cap_slot * sizeof *grown);
-        if (!grown)
-            return -1;
-        p->slot = grown;
-    }
-    p->slot[p->n_slot] = (Slot){p->slots_bytes, -1};
-    p->slots_bytes += p->class[c].bytes;
-    return p->n_slot++;
-}
-
-/* Instances by birth and by death (counting sort), then one walk over the ops. */
-static PpStatus place(Planner *p)
-{
-    int n_op = p->r->n_op;
-    int64_t *born = zeroed(n_op + 2, sizeof *born), *dead = zeroed(n_op + 3, sizeof *dead);
-    int64_t *by_birth = zeroed(p->n_inst, sizeof *by_birth), *by_death = zeroed(p->n_inst, sizeof *by_death);
-    int *slot_of = zeroed(p->n_inst, sizeof *slot_of), *class_of = zeroed(p->n_inst, sizeof *class_of);
-    PpStatus s = born && dead && by_birth && by_death && slot_of && class_of ? PP_OK : no_memory();
-    if (s == PP_OK) {
-        for (int64_t i = 0; i < p->n_inst; i++)
-            if (p->inst[i].birth >= 0) {
-                born[p->inst[i].birth + 1]++;
-                dead[p->inst[i].death + 1]++;
-            }
-        for (int k = 0; k <= n_op; k++) {
-            born[k + 1] += born[k];
-            dead[k + 1] += dead[k];
-        }
-        for (int64_t i = 0; i < p->n_inst; i++)
-            if (p->inst[i].birth >= 0) {
-                by_birth[born[p->inst[i].birth]++] = i;
-                by_death[dead[p->inst[i].death]++] = i;
-            }
-    }
-    int64_t b = 0, d = 0;
-    for (int k = 0; k < n_op && s == PP_OK; k++) {
-        for (; b < born[k] && s == PP_OK; b++) {
-            Instance *i = &p->inst[by_birth[b]];
-            int c = find_class(p, align_up(i->bytes)), at = c < 0 ? -1 : take_slot(p, c);
-            if (at < 0) {
-                s = no_memory();
-                break;
-            }
-            i->offset = p->slot[at].offset;
-            slot_of[by_birth[b]] = at;
-            class_of[by_birth[b]] = c;
-        }
-        for (; d < dead[k] && s == PP_OK; d++) {
-            SizeClass *c = &p->class[class_of[by_death[d]]];
-            int at = slot_of[by_death[d]];
-            p->slot[at].next = c->free;
-            c->free = at;
-        }
-    }
-    free(born), free(dead), free(by_birth), free(by_death), free(slot_of), free(class_of);
-    return s;
-}
-
 /* ---- parameters, gradients, contributions ---- */
 
 static PpStatus rank_params(Rank *r, RankStage *rs)
@@ -770,10 +667,9 @@ static PpStatus build(Planner *p)
     TRY(number(p));
     TRY(contributions(p));
     TRY(walk(p));
-    TRY(place(p));
     sizes(p);
     MemoryPlan *m = &r->mem;
-    m->slots = p->slots_bytes;
+    TRY(slots_place(p->inst, p->n_inst, r->n_op, &m->slots));
     m->total = m->param + m->grad + m->optimizer + m->konst + m->slots + m->work + m->data + m->output + m->comm;
     m->live = sched_live_rank(r->run->sched, r->rank);
     m->live_bound = sched_peak_formula(r->run->sched->name, r->run->ranks, p->plan->n_stage, p->m, r->rank);
@@ -796,7 +692,7 @@ PpStatus plan_rank(Rank *r)
         s = point(&p, slots);
     }
     free(p.inst), free(p.base), free(p.wire_f), free(p.wire_b), free(p.wire_p), free(p.sent), free(p.fix);
-    free(p.last_send[0]), free(p.last_send[1]), free(p.next_send), free(p.slot), free(p.class);
+    free(p.last_send[0]), free(p.last_send[1]), free(p.next_send);
     return s;
 }
 
