@@ -22,7 +22,7 @@ BASE     := -std=c11 -ffp-contract=off $(CFLAGS) $(CPPFLAGS) -MMD -MP
 # ---- the compiler: every .c of its folders, and what it shares with the runtime ----
 
 COMPILER := $(wildcard frontend/*.c partition/*.c autodiff/*.c codegen/*.c runtime/sched*.c) runtime/safetensors.c runtime/npy.c
-OBJ      := $(COMPILER:%.c=$(BUILD)/%.o) $(BUILD)/onnx.pb-c.o
+OBJ      := $(COMPILER:%.c=$(BUILD)/%.o) $(BUILD)/onnx.pb-c.o $(BUILD)/embed.o
 # The runtime's sources travel inside the compiler, as a table that output.c writes into out/runtime.
 RUNTIME  := $(sort $(wildcard runtime/*.c runtime/*.h))
 
@@ -35,6 +35,12 @@ $(BUILD)/ppsplit: $(BUILD)/ppsplit.o $(BUILD)/libppsplit.a
 $(BUILD)/libppsplit.a: $(OBJ)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcsD $@ $^
+
+$(BUILD)/embed.o: codegen/embed.sh $(RUNTIME)
+	@mkdir -p $(@D)
+	$(call say,EMBED,$@)
+	$(Q)codegen/embed.sh $(RUNTIME) > $(BUILD)/embed.c
+	$(Q)$(CC) -std=c11 -I. $(CFLAGS) -c -o $@ $(BUILD)/embed.c
 
 # The runtime as generated programs build it, without optional libraries: its own tests link it.
 $(BUILD)/libppruntime.a: $(patsubst runtime/%.c,$(BUILD)/runtime/%.o,$(filter %.c,$(RUNTIME)))

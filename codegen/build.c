@@ -63,7 +63,7 @@ static uint32_t add_leaf(Build *b, Stmt s)
 
 /* ---- constants that need no memory ------------------------------------------------------------------- */
 
-static double element(const Value *v, int64_t i, int64_t *as_int)
+double cg_element(const Value *v, int64_t i, int64_t *as_int)
 {
     *as_int = 0;
     switch (v->dtype) {
@@ -89,7 +89,7 @@ bool cg_uniform(const Func *f, ValueId root, double *x, int64_t *i)
             return false;
     if (n == 0)
         return false;
-    *x = element(v, 0, i);
+    *x = cg_element(v, 0, i);
     return true;
 }
 
@@ -101,13 +101,13 @@ bool cg_iota(const Func *f, ValueId root, int64_t *first, int64_t *step)
     int64_t n = shape_elements(&v->shape), a, b;
     if (n < 3)
         return false;
-    element(v, 0, first);
-    element(v, 1, &b);
+    cg_element(v, 0, first);
+    cg_element(v, 1, &b);
     if (*first < -(1 << 30) || *first > 1 << 30 || b < -(1 << 30) || b > 1 << 30)
         return false;
     *step = b - *first;
     for (int64_t i = 2; i < n; i++) {
-        element(v, i, &a);
+        cg_element(v, i, &a);
         if (a != *first + *step * i)
             return false;
     }

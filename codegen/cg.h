@@ -88,7 +88,6 @@ typedef struct {
     VEC(uint8_t) acc;               /* stores to it add */
     VEC(Group) group;
     Ids order;                      /* groups in final order */
-    /* copies that end the function: value -> destination */
     VEC(NodeId) after;              /* extra order: node after[2i+1] comes after node after[2i] */
     uint32_t search;
     bool *needed;                   /* by root value: read from memory by others than its group */
@@ -117,6 +116,7 @@ struct StageGen {
     Ids stash, saved;
     VEC(int64_t) stash_at;
     VEC(int64_t) saved_at;
+    Ids also_output;                /* pairs: a value that is read again, the output that holds its elements */
     int64_t bytes_stash, bytes_saved, bytes_param, bytes_grad, bytes_const;
     VEC(int64_t) param_at;
     VEC(int64_t) grad_at;           /* -1: none */
@@ -155,7 +155,6 @@ bool cg_zeros(const Graph *g, ValueId v);                /* a constant of zero b
 /* ---- place.c: where values live; copies that are needed ------------------------------------------- */
 
 void cg_place(Func *f);
-ValueId cg_stash_root(StageGen *sg, const Ids *list, ValueId v);
 
 /* ---- fuse.c ---------------------------------------------------------------------------------------- */
 
@@ -201,10 +200,14 @@ int64_t cg_pack(Arena *a, Lifetime *l, uint32_t n);     /* greedy by size; retur
 Func *cg_function(StageGen *sg, FuncKind kind);
 StageGen *cg_stage(Pipe *p, uint32_t index);
 void cg_stage_print(StageGen *sg, Text *t);             /* stageN.c */
-void cg_pipeline_print(Pipe *p, StageGen *const *sg, Text *t);
-void cg_params_write(StageGen *sg, const char *dir, bool link);
+const char *cg_tensor(Arena *a, const Graph *g, const char *name, Dtype t, const Shape *s, int batch);     /* a PpTensor */
+const char *cg_const_name(const StageGen *sg, uint32_t i);                                                  /* in params/ */
+double cg_element(const Value *v, int64_t i, int64_t *as_int);                                               /* of a constant */
+uint64_t cg_hash(uint64_t h, const char *s, size_t n);
+void cg_pipeline_print(Pipe *p, uint64_t hash, Text *t);
+/* dir: where to write; final_dir: where that will lie in the end, absolute. */
+void cg_params_write(StageGen *sg, const char *dir, const char *final_dir, bool link);
 
 static inline int64_t cg_align(int64_t n) { return (n + 63) / 64 * 64; }
-static inline const Ref *cg_known_ref(const Func *f, ValueId v) { return f->ref.at[v]; }
 
 #endif

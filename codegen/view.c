@@ -234,7 +234,6 @@ static uint32_t outside(Func *f, ValueId v)
     Stage *s = sg->stage;
     const Value *x = val(f->g, v);
     bool back = f->kind >= F_BACKWARD;
-    uint8_t bit = f->kind == F_WEIGHT ? 2 : back ? 1 : 4;
     if (x->kind == V_PARAM) {
         for (uint32_t i = 0; i < s->param.n; i++)
             if (s->param.at[i].param == x->param)
@@ -244,17 +243,16 @@ static uint32_t outside(Func *f, ValueId v)
     if (x->kind == V_CONST)
         return cg_buffer(f, BUF_CONST, v, v);
     for (uint32_t i = 0; i < s->input.n; i++)
-        if (s->input.at[i].value == v) {
-            sg->in_read[i] |= bit;
+        if (s->input.at[i].value == v)
             return cg_buffer(f, BUF_IN, i, v);
-        }
     if (!back)
         return NONE;
     for (uint32_t i = 0; i < s->output.n; i++)
-        if (s->output.at[i].value == v) {
-            sg->out_read[i] |= bit;
+        if (s->output.at[i].value == v)
             return cg_buffer(f, BUF_OUT, i, v);
-        }
+    for (uint32_t i = 0; i < sg->also_output.n; i += 2)
+        if (sg->also_output.at[i] == v)
+            return cg_buffer(f, BUF_OUT, sg->also_output.at[i + 1], v);
     uint32_t i = find(&sg->stash, v);
     if (i != NONE)
         return cg_buffer(f, BUF_STASH, i, v);

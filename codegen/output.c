@@ -1,0 +1,317 @@
+/*
+ * output.c - the output folder.  In: the Pipe.  Out: reports, stages as ONNX and as C, parameters, the runtime's sources, a
+ * Makefile and a README.
+ *
+ * Everything is written into a new folder beside the wanted one, which then takes its name; an output of an earlier run is
+ * replaced file by file, each by rename, so that no file is ever seen half written.  Whatever fails leaves nothing behind.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cg.h"
+#include "output.h"
+
+static _Noreturn void io_error(const char *path)
+{
+    diag_fatal(EXIT_IO, WHERE_FILE(path), "cannot write: %s", strerror(errno));
+}
+
+/* ---- one file -------------------------------------------------------------------------------------------- */
+
+static FILE *create(Arena *a, const char *dir, const char *name)
+{
+    const char *path = arena_printf(a, "%s/%s", dir, name);
+    FILE *f = fopen(path, "w");
+    if (!f)
+        io_error(path);
+    return f;
+}
+
+static void finish(Arena *a, FILE *f, const char *dir, const char *name)
+{
+    bool bad = ferror(f) != 0;
+    if (fclose(f) != 0 || bad)
+        io_error(arena_printf(a, "%s/%s", dir, name));
+}
+
+static void put(Arena *a, const char *dir, const char *name, const char *data, size_t n)
+{
+    FILE *f = create(a, dir, name);
+    if (n > 0 && fwrite(data, 1, n, f) != n)
+        io_error(arena_printf(a, "%s/%s", dir, name));
+    finish(a, f, dir, name);
+}
+
+/* ---- the texts that are ours -------------------------------------------------------------------------------- */
+
+static const char makefile_text[] =
+    "# Builds the pipeline: make, make -j2, make CC=clang, make ARCH=x86-64-v3.\n"
+    "CC      ?= cc\n"
+    "MPICC   ?= mpicc\n"
+    "ARCH    ?= native\n"
+    "CFLAGS  ?= -O3\n"
+    "Q       := $(if $(V),,@)\n"
+    "\n"
+    "# The order of additions is written in the source: no flag may change it.\n"
+    "FLAGS   := -std=gnu11 $(CFLAGS) $(if $(ARCH),-march=$(ARCH)) -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv \\\n"
+    "           -fopenmp -Iruntime $(CPPFLAGS)\n"
+    "LIBS    := -fopenmp -lpthread -lm\n"
+    "has      = $(shell printf '\\043include <$(1)>\\nint main(void) { return 0; }\\n' > .probe.c; \\\n"
+    "             $(2) .probe.c -o .probe.out $(3) >/dev/null 2>&1 && echo 1; rm -f .probe.c .probe.out)\n"
+    "\n"
+    "ifeq ($(filter clean,$(MAKECMDGOALS)),)\n"
+    "ifeq ($(call has,dnnl.h,$(CC),-ldnnl),1)\n"
+    "FLAGS   += -DPP_DNNL\n"
+    "LIBS    += -ldnnl\n"
+    "else\n"
+    "$(info oneDNN (dnnl.h) not found: products and convolutions by other means)\n"
+    "endif\n"
+    "ifeq ($(call has,cblas.h,$(CC),-lopenblas),1)\n"
+    "FLAGS   += -DPP_OPENBLAS\n"
+    "LIBS    += -lopenblas\n"
+    "else\n"
+    "$(info OpenBLAS (cblas.h) not found: products by other means)\n"
+    "endif\n"
+    "ifeq ($(call has,mpi.h,$(MPICC),),1)\n"
+    "MPI     := 1\n"
+    "else\n"
+    "$(info MPI (mpicc) not found: ranks are threads of one process)\n"
+    "endif\n"
+    "endif\n"
+    "\n"
+    "OBJ     := $(patsubst %.c,build/%.o,$(wildcard stage*.c) pipeline.c $(wildcard runtime/*.c))\n"
+    "\n"
+    "pipeline: $(OBJ)\n"
+    "\t@echo \"  LD      $@\"\n"
+    "\t$(Q)$(if $(MPI),OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC),$(CC)) $(LDFLAGS) -o $@ $(OBJ) $(LIBS)\n"
+    "\n"
+    "build/runtime/transport_mpi.o: runtime/transport_mpi.c\n"
+    "\t@mkdir -p $(@D)\n"
+    "\t@echo \"  CC      $<\"\n"
+    "\t$(Q)$(if $(MPI),OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC) -DPP_MPI,$(CC)) $(FLAGS) -c -o $@ $<\n"
+    "\n"
+    "build/%.o: %.c $(wildcard runtime/*.h)\n"
+    "\t@mkdir -p $(@D)\n"
+    "\t@echo \"  CC      $<\"\n"
+    "\t$(Q)$(CC) $(FLAGS) -c -o $@ $<\n"
+    "\n"
+    "clean:\n"
+    "\trm -rf build pipeline\n"
+    ".PHONY: clean\n";
+
+static void write_readme(const Pipe *p, const CodegenOptions *opt, const char *dir)
+{
+    Arena *a = p->graph->arena;
+    const Graph *g = p->graph;
+    Text t = {.a = a};
+    text_add(&t, "This folder is a pipeline-parallel program made of an ONNX model by ppsplit.\n\n");
+    if (opt->command)
+        text_add(&t, "    %s\n\n", opt->command);
+    text_add(&t, "Build it, then run it; each rank takes %s:\n\n    make\n", p->stage.n == 1 ? "the one stage" : "one stage or more");
+    const char *data = "";
+    for (uint32_t i = 0; i < g->input.n; i++)
+        if (g->input.at[i] != p->loss_scale)
+            data = arena_printf(a, "%s --data %s=FILE.npy", data, diag_escape(a, val(g, g->input.at[i])->name));
+    if (p->loss != NONE)
+        text_add(&t, "    mpirun -n %u ./pipeline train%s --schedule 1f1b --microbatches %u --steps 100\n", p->stage.n, data, 2 * p->stage.n);
+    text_add(&t, "    ./pipeline infer%s --output %s=y.npy\n\n", data,
+             g->output_name.n ? diag_escape(a, g->output_name.at[0]) : "NAME");
+    text_add(&t, "Rows of the files are samples; a microbatch has at most %" PRId64 ".  Without mpirun the ranks are threads of one process.\n"
+             "./pipeline --help tells the rest.\n\n"
+             "    pipe.txt pipe.xml pipe.dot pipe.html   what was split, and where\n"
+             "    stageN.c pipeline.c                    the program; runtime/ is what it links\n"
+             "    stageN.onnx stageN.backward.onnx       the same stages for any ONNX runtime\n"
+             "    params/                                the weights, by their names in the model\n", g->batch > 0 ? g->batch : 1);
+    put(a, dir, "README", t.at, t.n);
+}
+
+/* ---- everything into one folder -------------------------------------------------------------------------------- */
+
+static void report(Pipe *p, const char *dir, const char *name, void (*write)(const Pipe *, FILE *))
+{
+    FILE *f = create(p->graph->arena, dir, name);
+    write(p, f);
+    finish(p->graph->arena, f, dir, name);
+}
+
+static void write_reports(Pipe *p, const char *dir)
+{
+    Arena *a = p->graph->arena;
+    report(p, dir, "pipe.txt", report_pipe_txt);
+    report(p, dir, "pipe.xml", report_pipe_xml);
+    report(p, dir, "pipe.dot", report_pipe_dot);
+    report(p, dir, "pipe.html", report_pipe_html);
+    FILE *f = create(a, dir, "pipe.xsd");
+    report_pipe_xsd(f);
+    finish(a, f, dir, "pipe.xsd");
+    for (uint32_t i = 0; i < p->stage.n; i++) {
+        const char *name = arena_printf(a, "stage%u.onnx", i), *back = arena_printf(a, "stage%u.backward.onnx", i);
+        f = create(a, dir, name);
+        onnx_write_forward(p, i, f);
+        finish(a, f, dir, name);
+        if (p->stage.at[i].backward.n == 0)
+            continue;
+        f = create(a, dir, back);
+        onnx_write_backward(p, i, f);
+        finish(a, f, dir, back);
+    }
+}
+
+static void write_program(Pipe *p, const CodegenOptions *opt, const char *dir, const char *final_dir)
+{
+    Arena *a = p->graph->arena;
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    const char *params = arena_printf(a, "%s/params", dir);
+    const char *final_params = arena_printf(a, "%s/params", final_dir);
+    for (uint32_t i = 0; i < p->stage.n; i++) {
+        StageGen *sg = cg_stage(p, i);
+        Text t = {.a = a};
+        cg_stage_print(sg, &t);
+        hash = cg_hash(hash, t.at, t.n);
+        put(a, dir, arena_printf(a, "stage%u.c", i), t.at, t.n);
+        cg_params_write(sg, params, final_params, opt->link);
+    }
+    Text t = {.a = a};
+    cg_pipeline_print(p, hash, &t);
+    put(a, dir, "pipeline.c", t.at, t.n);
+}
+
+static void make_dir(const char *path)
+{
+    if (mkdir(path, 0777) != 0)
+        io_error(path);
+}
+
+static void fill(Pipe *p, const CodegenOptions *opt, const char *dir, const char *final_dir)
+{
+    Arena *a = p->graph->arena;
+    make_dir(arena_printf(a, "%s/params", dir));
+    make_dir(arena_printf(a, "%s/runtime", dir));
+    write_reports(p, dir);
+    write_program(p, opt, dir, final_dir);
+    for (int i = 0; i < embed_count; i++)
+        put(a, dir, arena_printf(a, "runtime/%s", embed_file[i].name), (const char *)embed_file[i].data, embed_file[i].size);
+    put(a, dir, "Makefile", makefile_text, sizeof makefile_text - 1);
+    write_readme(p, opt, dir);
+}
+
+/* ---- whole or not at all ------------------------------------------------------------------------------------------ */
+
+typedef void EachFile(Arena *a, const char *dir, const char *sub, const char *name, void *arg);
+
+/* The files of a folder and of its params/ and runtime/, in directory order. */
+static void each_file(Arena *a, const char *dir, EachFile *fn, void *arg)
+{
+    static const char *const subs[] = {"", "params/", "runtime/"};
+    for (int s = 0; s < 3; s++) {
+        DIR *d = opendir(arena_printf(a, "%s/%s", dir, subs[s]));
+        for (struct dirent *e; d && (e = readdir(d)) != NULL;)
+            if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+                fn(a, dir, subs[s], e->d_name, arg);
+        if (d)
+            closedir(d);
+    }
+}
+
+static void remove_one(Arena *a, const char *dir, const char *sub, const char *name, void *arg)
+{
+    (void)arg;
+    unlink(arena_printf(a, "%s/%s%s", dir, sub, name));
+}
+
+static void remove_tree(Arena *a, const char *dir)
+{
+    each_file(a, dir, remove_one, NULL);
+    rmdir(arena_printf(a, "%s/params", dir));
+    rmdir(arena_printf(a, "%s/runtime", dir));
+    rmdir(dir);
+}
+
+static void move_one(Arena *a, const char *dir, const char *sub, const char *name, void *arg)
+{
+    struct stat sb;
+    const char *from = arena_printf(a, "%s/%s%s", dir, sub, name), *to = arena_printf(a, "%s/%s%s", (const char *)arg, sub, name);
+    if (stat(from, &sb) == 0 && S_ISDIR(sb.st_mode))
+        return;
+    if (rename(from, to) != 0)
+        io_error(to);
+}
+
+/* Stage files of an earlier run with more stages, and its parameters in the other form. */
+static void remove_stale(Arena *a, const char *dir, const char *sub, const char *name, void *arg)
+{
+    if (strncmp(name, "stage", 5) == 0 && name[5] >= '0' && name[5] <= '9' &&
+        access(arena_printf(a, "%s/%s%s", (const char *)arg, sub, name), F_OK) != 0)
+        unlink(arena_printf(a, "%s/%s%s", dir, sub, name));
+}
+
+static bool is_empty(const char *dir)
+{
+    DIR *d = opendir(dir);
+    int n = 0;
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
+        n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    if (d)
+        closedir(d);
+    return n == 0;
+}
+
+typedef struct { Pipe *p; const CodegenOptions *opt; const char *dir, *temp; } Job;
+
+static void run(void *arg)
+{
+    Job *j = arg;
+    Arena *a = j->p->graph->arena;
+    char *real = realpath(j->temp, NULL);
+    const char *slash = real ? strrchr(real, '/') : NULL, *name = strrchr(j->dir, '/');
+    const char *final_dir = slash ? arena_printf(a, "%.*s/%s", (int)(slash - real), real, name ? name + 1 : j->dir) : j->dir;
+    fill(j->p, j->opt, j->temp, final_dir);
+    free(real);
+    struct stat sb;
+    if (stat(j->dir, &sb) != 0 || is_empty(j->dir)) {
+        if (rename(j->temp, j->dir) != 0)
+            io_error(j->dir);
+        return;
+    }
+    each_file(a, j->dir, remove_stale, (void *)(uintptr_t)j->temp);
+    mkdir(arena_printf(a, "%s/params", j->dir), 0777);
+    mkdir(arena_printf(a, "%s/runtime", j->dir), 0777);
+    each_file(a, j->temp, move_one, (void *)(uintptr_t)j->dir);
+    remove_tree(a, j->temp);
+}
+
+void codegen_write(Pipe *p, const CodegenOptions *opt)
+{
+    Arena *a = p->graph->arena;
+    size_t n = strlen(opt->dir);
+    while (n > 1 && opt->dir[n - 1] == '/')
+        n--;
+    const char *dir = arena_strndup(a, opt->dir, n);
+    struct stat sb;
+    if (stat(dir, &sb) == 0) {
+        if (!S_ISDIR(sb.st_mode))
+            diag_fatal(EXIT_IO, WHERE_FILE(dir), "is no folder");
+        if (!is_empty(dir) && access(arena_printf(a, "%s/pipe.xml", dir), F_OK) != 0) {
+            diag_hint("choose another folder with -o, or remove this one");
+            diag_fatal(EXIT_IO, WHERE_FILE(dir), "is not empty and was not written by ppsplit");
+        }
+    }
+    char *temp = arena_printf(a, "%s.XXXXXX", dir);
+    if (!mkdtemp(temp))
+        io_error(dir);
+    mode_t mask = umask(0);
+    umask(mask);
+    chmod(temp, 0777 & ~mask);
+    Job job = {p, opt, dir, temp};
+    int code = diag_run(run, &job);
+    if (code != 0) {
+        remove_tree(a, temp);
+        diag_raise(code);
+    }
+}
