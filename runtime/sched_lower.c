@@ -84,7 +84,10 @@ static int lower_complete(Schedule *s, const SchedGraph *g, const SchedNeeds *n,
         st = sched_reduce_grad(s, n->deferred_reduce, e);
     if (!st && g->n_param && !sched_has_type(s, SA_SEND_P))
         st = add_params(s, g, e);
-    return st ? st : reduce_shared_last(s, g, e);
+    /* Its reductions stay where they are, unless they cannot. */
+    if (!st && g->n_param && sched_verify_graph(s, g, n->buffers, e))
+        st = reduce_shared_last(s, g, e);
+    return st;
 }
 
 static int defer_if_it_holds(Schedule *s, const SchedGraph *g, int buffers, SchedError *e)
