@@ -135,6 +135,18 @@ static uint32_t load(Build *b, const Ref *r, const Lin *stride, Lin more, uint32
     return add_leaf(b, s);
 }
 
+/* How many elements axes of x have, as a number. */
+static Stmt count(const Build *b, const Node *c, Dtype t)
+{
+    Stmt s = {.kind = S_LIN, .type = t, .base = lin(1)};
+    for (int d = 0; d < c->attr.n; d++)
+        if (!lin_mul(s.base, cg_ext(b->f, c->in[0], (int)c->attr.a[d]), &s.base))
+            BUG("a count that is not affine in the rows");
+    if (s.base.b == 0)
+        return (Stmt){.kind = S_CONST, .type = t, .k = (double)s.base.c, .ki = s.base.c};
+    return s;
+}
+
 static uint32_t operand(Build *b, const Node *n, uint32_t i)
 {
     Func *f = b->f;
@@ -149,12 +161,7 @@ static uint32_t operand(Build *b, const Node *n, uint32_t i)
     if (at != NONE)
         return at;
     if (cg_inline_leaf(f, r.root)) {
-        const Node *c = &f->g->node.at[f->def.at[r.root]];
-        Stmt s = {.kind = S_LIN, .type = t, .base = lin(1)};
-        for (int d = 0; d < c->attr.n; d++)
-            if (!lin_mul(s.base, cg_ext(f, c->in[0], (int)c->attr.a[d]), &s.base))
-                BUG("a count that is not affine in the rows");
-        return add_leaf(b, s);
+        return add_leaf(b, count(b, &f->g->node.at[f->def.at[r.root]], t));
     }
     if (cg_uniform(f, r.root, &x, &whole))
         return add_leaf(b, (Stmt){.kind = S_CONST, .type = t, .k = x, .ki = whole});
@@ -242,13 +249,8 @@ static uint32_t statement(Build *b, const Node *n)
         return gather(b, n);
     if (n->op == OP_Pad)
         return pad(b, n);
-    if (n->op == OP_Count) {
-        Stmt s = {.kind = S_LIN, .type = t, .base = lin(1)};
-        for (int d = 0; d < n->attr.n; d++)
-            if (!lin_mul(s.base, cg_ext(f, n->in[0], (int)n->attr.a[d]), &s.base))
-                BUG("a count that is not affine in the rows");
-        return add(b, s);
-    }
+    if (n->op == OP_Count)
+        return add(b, count(b, n, t));
     Stmt s = {.kind = S_OP, .op = n->op, .type = t, .nin = n->nin};
     for (uint32_t i = 0; i < n->nin; i++)
         s.in[i] = operand(b, n, i);

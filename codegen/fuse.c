@@ -854,24 +854,28 @@ static void renew_deps(Func *f, uint32_t g)
     }
 }
 
-/* Two column reductions over the same space that read the same operand become one. */
-static bool merge(Func *f, uint32_t into, uint32_t from)
+/* Two groups over the same space become one: column reductions that read the same operand, or a group and what reads it. */
+static bool merge(Func *f, uint32_t into, uint32_t from, bool siblings)
 {
     Group k = f->group.at[into];
     const Group other = f->group.at[from];
     if (k.nd == 0 || total(f, k.ext, 0, k.nd) != total(f, other.ext, 0, other.nd))
         return false;
     f->search++;
-    for (uint32_t i = 0; i < other.dep.n; i++)
-        if (reaches(f, other.dep.at[i], into))
+    for (uint32_t i = 0; i < other.dep.n; i++)          /* a path that leaves and comes back */
+        if (other.dep.at[i] != into && reaches(f, other.dep.at[i], into))
             return false;
     f->search++;
     for (uint32_t i = 0; i < k.dep.n; i++)
-        if (reaches(f, k.dep.at[i], from))
+        if (k.dep.at[i] != from && reaches(f, k.dep.at[i], from))
             return false;
+    for (uint32_t i = 0; i < other.member.n; i++)       /* order edges between the two must stay edges */
+        for (uint32_t j = 0; j < f->after.n; j += 2)
+            if (f->after.at[j + 1] == other.member.at[i].node || f->after.at[j] == other.member.at[i].node)
+                return false;
     for (uint32_t i = 0; i < other.member.n; i++) {
         NodeId id = other.member.at[i].node;
-        if (!makes(&k, f->g->node.at[id].out[0]) && !join(f, &k, id, true))
+        if (!makes(&k, f->g->node.at[id].out[0]) && !join(f, &k, id, siblings))
             return false;
     }
     f->group.at[into] = k;
@@ -890,6 +894,25 @@ static bool merge(Func *f, uint32_t into, uint32_t from)
     return true;
 }
 
+/* Groups that were opened apart, because what joins them came later: a group joins one whose results it reads. */
+static void merge_readers(Func *f)
+{
+    for (uint32_t g = 0; g < f->group.n; g++) {
+        Group *k = &f->group.at[g];
+        if (k->kind != G_NEST || k->mode == NEST_COLUMN || k->member.n == 0)
+            continue;
+        Ids dep = {0};
+        for (uint32_t i = 0; i < k->dep.n; i++)
+            vec_push(f->a, &dep, k->dep.at[i]);
+        for (uint32_t i = dep.n; i-- > 0;) {
+            const Group *d = &f->group.at[dep.at[i]];
+            if (d->kind == G_NEST && d->mode != NEST_COLUMN && d->member.n > 0 &&
+                d->member.n + f->group.at[g].member.n <= MOST_MEMBERS && merge(f, dep.at[i], g, true))
+                break;
+        }
+    }
+}
+
 static void fuse_columns(Func *f)
 {
     Ids column = {0};
@@ -903,7 +926,7 @@ static void fuse_columns(Func *f)
         }
     for (uint32_t i = 1; i < column.n; i++)
         for (uint32_t j = i; j-- > 0 && i - j < 32;)
-            if (f->group.at[column.at[j]].member.n > 0 && merge(f, column.at[j], column.at[i]))
+            if (f->group.at[column.at[j]].member.n > 0 && merge(f, column.at[j], column.at[i], true))
                 break;
 }
 
@@ -926,6 +949,7 @@ void cg_fuse(Func *f)
         vec_push(f->a, &k.member, (Member){.node = id});
         open_group(f, k, id);
     }
+    merge_readers(f);
     fuse_columns(f);
     sort_groups(f);
     f->needed = in_memory(f, false);

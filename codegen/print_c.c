@@ -80,6 +80,7 @@ static const char *suffix(Dtype t)
 static const char *map_text(Print *p, const Stmt *s)
 {
     const char *m = op_map_text(s->op), *out = "";
+    bool call = false;                                  /* just after a function's name: its parentheses stay */
     Dtype t = p->n->stmt.at[s->in[0]].type;
     if (s->op == OP_Where)
         t = s->type;
@@ -88,7 +89,7 @@ static const char *map_text(Print *p, const Stmt *s)
     while (*m) {
         size_t k = strspn(m, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
         if (k == 0) {
-            if (m[0] == '(' && m[1] >= 'a' && m[1] <= 'c' && m[2] == ')') {
+            if (!call && m[0] == '(' && m[1] >= 'a' && m[1] <= 'c' && m[2] == ')') {
                 const char *x = name(p, s->in[m[1] - 'a']);
                 bool atom = x[0] != '-';
                 out = arena_printf(p->a, atom ? "%s%s" : "%s(%s)", out, x);
@@ -96,12 +97,14 @@ static const char *map_text(Print *p, const Stmt *s)
                 continue;
             }
             out = arena_printf(p->a, "%s%c", out, *m++);
+            call = false;
         } else if (k == 1 && m[0] >= 'a' && m[0] <= 'c') {
             out = arena_printf(p->a, "%s%s", out, name(p, s->in[m[0] - 'a']));
             m++;
         } else {
             bool function = strncmp(m, "pp_", 3) == 0;
             out = arena_printf(p->a, "%s%.*s%s", out, (int)k, m, function ? suffix(t) : "");
+            call = function;
             m += k;
         }
     }
@@ -283,6 +286,16 @@ static void lanes_innermost(Print *p, Lin ext)
     }
 }
 
+/* May the lanes be counted along the innermost dimension?  When those outside it step by whole sixteens. */
+static bool lanes_along_last(const Nest *n)
+{
+    Lin size = lin(1);
+    for (int d = n->nd - 1; d > n->nd - n->nrun; d--)
+        if (!lin_mul(size, n->ext[d], &size) || size.c % NEST_LANES != 0 || size.b % NEST_LANES != 0)
+            return false;
+    return true;
+}
+
 static void pass(Print *p)
 {
     const Nest *n = p->n;
@@ -299,7 +312,7 @@ static void pass(Print *p)
     }
     if (last < n->nouter) {
         point(p, "0");
-    } else if (reduces && n->nrun == 1) {
+    } else if (reduces && lanes_along_last(n)) {
         lanes_innermost(p, n->ext[last]);
     } else {
         const char *lane = "0";
