@@ -1,0 +1,261 @@
+/*
+ * test_sim.c - the simulator against closed forms (SCHEDULES.md 4) and against published bubble rates (2401.10241, 2405.15362).
+ */
+#include "../runtime/schedule.h"
+#include "tap.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static SchedError err;
+
+static int simulate(const char *name, int p, int v, int m, const char *costs, double overlap, int lower, SchedSim *sim)
+{
+    Schedule *s;
+    SchedCosts c;
+    sched_costs_default(&c);
+    c.overlap = overlap;
+    if (sched_generate(name, p, p * v, m, -1, &s, &err))
+        return 0;
+    int st = (costs && sched_costs_set(&c, costs, &err)) || (lower && sched_lower(s, 3, &err)) || sched_simulate(s, &c, sim, &err);
+    if (st)
+        printf("# %s %d %d %d: %s\n", name, p, v, m, err.text);
+    sched_costs_free(&c);
+    sched_free(s);
+    return !st;
+}
+
+static int at_most(int a, int b) { return a < b ? a : b; }
+
+/* The closed forms over a grid; each with compute-only rows and with lowered ones. */
+static void closed_forms(void)
+{
+    int bad[8] = {0}, n = 0;
+    static const char *const name[8] = {"gpipe", "1f1b", "loopedbfs", "interleaved1f1b", "interleavedzerobubble", "zbvzerobubble", "zb-h1", "peaks"};
+    for (int p = 1; p <= 6; p++)
+        for (int v = 1; v <= 3; v++)
+            for (int m = 1; m <= 20; m++)
+                for (int i = 0; i < 7; i++) {
+                    SchedSim sim;
+                    int rounds = m / p > 1 ? m / p : 1, k = m / rounds, lower = (p + v + m) % 2;
+                    if ((i < 2 || i == 6) && v > 1)
+                        continue;
+                    if ((i == 2 && m < p) || ((i == 3 || i == 4) && (m % rounds || m < p)))    /* the forms are of full rounds */
+                        continue;
+                    if (i == 5 && (v != 2 || m < 2 * p))
+                        continue;
+                    if (i == 6 && m < p)
+                        continue;
+                    if (!simulate(name[i], p, v, m, NULL, -1, lower, &sim)) {
+                        bad[i]++;
+                        continue;
+                    }
+                    double whole = i < 2 ? (m + p - 1) * 3 : i < 4 ? (m * v + p - 1) * 3 : i == 4 || i == 6 ? m * v * 3 + (p - 1) : 0;
+                    if (i == 5) {
+                        for (int r = 0; r < p; r++)
+                            bad[i] += fabs(sim.rank_span[r] - sim.busy[r]) > 1e-9;
+                    } else if (fabs(sim.makespan - whole) > 1e-9) {
+                        printf("# %s p %d v %d m %d: %g, not %g\n", name[i], p, v, m, sim.makespan, whole);
+                        bad[i]++;
+                    }
+                    for (int r = 0; r < p; r++) {
+                        int want = i == 0 ? m : i == 1 ? at_most(m, p - r) : i == 2 ? m * v : i == 3 ? at_most(m * v, (v - 1) * k + 2 * (p - 1 - r) + 1)
+                                 : i == 4 || i == 6 ? at_most(m * v, (v - 1) * k + p) : 2 * p;
+                        int exact = i < 4;
+                        if ((exact ? sim.peak[r] != want : sim.peak[r] > want) || sched_peak_formula(name[i], p, p * v, m, r) != want) {
+                            printf("# %s p %d v %d m %d rank %d: peak %d, formula %d\n", name[i], p, v, m, r, sim.peak[r], want);
+                            bad[7]++;
+                        }
+                    }
+                    n++;
+                    sched_sim_free(&sim, p);
+                }
+    for (int i = 0; i < 8; i++)
+        ok(bad[i] == 0, "%s: closed form over the grid of (p, v, m)%s", name[i], n > 500 ? "" : " (too small)");
+}
+
+/* The column "p=4 m=8: makespan, bubble" and the line below it. */
+static void table(void)
+{
+    static const struct { const char *name; int v, m; double makespan, bubble; int peak; } row[] = {
+        {"gpipe", 1, 8, 33, .2727, 8},  {"1f1b", 1, 8, 33, .2727, 4}, {"loopedbfs", 2, 8, 57, .1579, 16}, {"interleaved1f1b", 2, 8, 57, .1579, 11},
+        {"interleavedzerobubble", 1, 8, 27, .1111, 4}, {"interleavedzerobubble", 2, 8, 51, .0588, 8}, {"zbvzerobubble", 2, 8, 51, .0588, 8},
+        {"dualpipev", 2, 8, 51, .0588, 9}, {"1f1b", 1, 16, 57, .1579, 4}, {"interleaved1f1b", 2, 16, 105, .0857, 11},
+        {"interleavedzerobubble", 2, 16, 99, .0303, 8}, {"zbvzerobubble", 2, 16, 99, .0303, 8}, {"dualpipev", 2, 16, 99, .0303, 9},
+    };
+    SchedSim sim;
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+        if (!ok(simulate(row[i].name, 4, row[i].v, row[i].m, NULL, -1, 0, &sim), "%s p=4 v=%d m=%d", row[i].name, row[i].v, row[i].m))
+            continue;
+        int worst = 0;
+        for (int r = 0; r < 4; r++)
+            worst = sim.peak[r] > worst ? sim.peak[r] : worst;
+        ok(sim.makespan == row[i].makespan && fabs(sim.bubble - row[i].bubble) < 5e-5 && worst == row[i].peak, "%s: %g, %.4f, peak %d", row[i].name, sim.makespan,
+           sim.bubble, worst);
+        sched_sim_free(&sim, 4);
+    }
+    if (ok(simulate("zbvzerobubble", 4, 2, 8, "F=2,I=3,W=1,B=4", -1, 0, &sim), "zbv with unequal costs")) {
+        int fine = 1;
+        for (int r = 0; r < 4; r++)
+            fine &= fabs(sim.rank_span[r] - sim.busy[r] - (12 - 3 * r)) < 1e-9;
+        ok(fine, "it idles 12, 9, 6, 3 inside the ranks' windows");
+        sched_sim_free(&sim, 4);
+    }
+    static const int zbv[][2] = {{4, 8}, {8, 16}};
+    for (int i = 0; i < 2; i++)
+        if (ok(simulate("zbvzerobubble", zbv[i][0], 2, zbv[i][1], NULL, -1, 1, &sim), "zbv %d %d", zbv[i][0], zbv[i][1])) {
+            ok(sim.span == 6 * zbv[i][1] && sim.bubble_span == 0, "zbv has no bubble: span %g", sim.span);
+            sched_sim_free(&sim, zbv[i][0]);
+        }
+    if (ok(simulate("dualpipev", 4, 2, 10, NULL, 1, 0, &sim), "dualpipev 4 10, pairs as one")) {
+        ok(sim.makespan == 66, "it ends at %g", sim.makespan);
+        sched_sim_free(&sim, 4);
+    }
+}
+
+/* SCHEDULES.md 6: bubble rate of the largest span, to four digits. */
+static void published(void)
+{
+    static const struct { int m, chunks; double F, B, W, c, rate[4]; } row[] = {
+        {24, 3, 18.522, 18.086, 9.337, 0.601, {.2431, .1090, .1585, .1083}}, {32, 3, 18.513, 18.086, 9.331, 0.626, {.1985, .0847, .1242, .0837}},
+        {64, 3, 18.546, 18.097, 9.321, 0.762, {.1240, .0461, .0674, .0444}}, {24, 4, 29.718, 29.444, 19.927, 0.527, {.2347, .0827, .1323, .0698}},
+        {64, 4, 29.935, 29.621, 19.388, 0.535, {.1091, .0328, .0554, .0294}},
+    };
+    static const char *const name[4] = {"1f1b", "interleaved1f1b", "zb-h1", "zb-h2"};
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++)
+        for (int k = 0; k < 4; k++) {
+            SchedSim sim;
+            int v = k == 1 ? row[i].chunks : 1;
+            char costs[200];
+            snprintf(costs, sizeof costs, "F=%.17g,I=%.17g,W=%.17g,c=%.17g", row[i].F / v, row[i].B / v, row[i].W / v, row[i].c);
+            if (!ok(simulate(name[k], 8, v, row[i].m, costs, -1, (int)i % 2, &sim), "%s p=8 m=%d", name[k], row[i].m))
+                continue;
+            double rate = (sim.span - row[i].m * (row[i].F + row[i].B + row[i].W)) / sim.span;
+            ok(fabs(rate - row[i].rate[k]) < 5e-5 && fabs(sim.bubble_span - rate) < 1e-9, "%s: %.4f, published %.4f", name[k], rate, row[i].rate[k]);
+            sched_sim_free(&sim, 8);
+        }
+}
+
+/* By hand: two ranks, one microbatch or two, F=1 B=2. */
+static void by_hand(void)
+{
+    int failed;
+    Schedule *s;
+    SchedCosts c;
+    SchedSim sim;
+    sched_costs_default(&c);
+    c.latency = 10;
+    c.per_byte = 0.5;
+    SchedEdge edge[] = {{0, 1, 1, 4, 8}};
+    c.edge = edge;
+    c.n_edge = 1;
+    sched_generate("1f1b", 2, 2, 1, -1, &s, &err);
+    failed = sched_simulate(s, &c, &sim, &err);
+    ok(!failed && sim.makespan == 1 + 12 + 1 + 2 + 14 + 2, "latency and bytes of an edge: %g", sim.makespan);
+    sched_sim_free(&sim, 2);
+    c.buffers = 0;
+    sched_comms(s, edge, 1, NULL, 0, &err);
+    failed = sched_simulate(s, &c, &sim, &err);
+    ok(!failed && sim.makespan == 1 + 12 + 1 + 2 + 14 + 2 && sim.end[0][1] == 13, "a rendezvous keeps the sender as well");
+    sched_sim_free(&sim, 2);
+    sched_free(s);
+
+    /* Three forwards, a slow second stage: with one buffer the sender waits for its receives. */
+    double stage[2 * SA_TYPES];
+    for (int i = 0; i < 2 * SA_TYPES; i++)
+        stage[i] = -1;
+    stage[SA_TYPES + SA_F] = 10;
+    sched_costs_default(&c);
+    c.stage_time = stage;
+    c.stages = 2;
+    const char *slow = "0F0,0SEND_F0,0F1,0SEND_F1,0F2,0SEND_F2\n1RECV_F0,1F0,1RECV_F1,1F1,1RECV_F2,1F2\n";
+    sched_parse(slow, strlen(slow), "slow", &s, &err);
+    for (int k = -1; k <= 2; k++) {
+        c.buffers = k;
+        int st = sched_simulate(s, &c, &sim, &err), last = 0;
+        for (int i = 0; i < s->row[0].n; i++)
+            if (s->row[0].a[i].type == SA_SEND_F)
+                last = i;
+        /* Rank 1 receives at 1, 11, 21; the third send waits until k - 1 of those before it are out. */
+        double want = k < 0 ? 3 : k == 0 ? 21 : k == 1 ? 11 : 3;
+        ok(!st && sim.end[0][last] == want, "%d buffers: the third send ends at %g", k, st ? -1 : sim.end[0][last]);
+        sched_sim_free(&sim, 2);
+    }
+    sched_free(s);
+
+    double stash[2] = {100, 30}, late[2] = {40, 0}, saved[2] = {5, 7};
+    sched_costs_default(&c);
+    c.bytes_stash = stash;
+    c.bytes_late = late;
+    c.bytes_saved = saved;
+    const char *rows = "0F0,0F1,0I0,0I1,0W0,0W1\n1F0,1B0,1F1,1I1,1W1\n";
+    sched_parse(rows, strlen(rows), "bytes", &s, &err);
+    failed = sched_simulate(s, &c, &sim, &err);
+    ok(!failed && sim.peak_bytes[0] == 205 && sim.peak_bytes[1] == 37, "bytes live on each rank: %g %g", sim.peak_bytes[0], sim.peak_bytes[1]);
+    ok(sched_live(s, 0) == 2 && sched_live(s, 1) == 1 && sched_live_saved(s, 0) == 2 && sched_live_rank(s, 0) == 2, "slots for stash and saved");
+    sched_sim_free(&sim, 2);
+    sched_free(s);
+}
+
+/* A trace read back gives the costs that made it. */
+static void trace(void)
+{
+    int failed;
+    char path[] = "/tmp/test_sim_XXXXXX";
+    int fd = mkstemp(path);
+    FILE *f = fdopen(fd, "w");
+    Schedule *s;
+    SchedCosts c;
+    SchedSim a, b;
+    sched_costs_default(&c);
+    ok(!sched_costs_set(&c, "F=3,1F=5,W=2.5,I=4,0SEND_F=1", &err), "costs of single stages");
+    sched_generate("zb-h1", 3, 3, 5, -1, &s, &err);
+    sched_lower(s, 3, &err);
+    failed = sched_simulate(s, &c, &a, &err);
+    ok(!failed, "simulated");
+    sched_trace_open(f, "a \"title\"\n", 3);
+    for (int step = 0; step < 3; step++)                /* the first step is slow and must not count */
+        for (int r = 0; r < 3; r++)
+            for (int i = 0; i < s->row[r].n; i++) {
+                sched_trace_event(f, r, &s->row[r].a[i], step, a.start[r][i], (a.end[r][i] - a.start[r][i]) * (step ? 1 : 7));
+                sched_trace_wait(f, r, &s->row[r].a[i], step, a.start[r][i], 99);
+            }
+    sched_trace_close(f);
+    fclose(f);
+    sched_costs_free(&c);
+    sched_costs_default(&c);
+    failed = sched_costs_load(&c, path, 3, &err);
+    ok(!failed, "the trace loads%s%s", failed ? ": " : "", failed ? err.text : "");
+    failed = sched_simulate(s, &c, &b, &err);
+    ok(!failed && b.makespan == a.makespan && b.span == a.span, "and predicts %g, was %g", b.makespan, a.makespan);
+    ok(c.stage_time[SA_TYPES + SA_F] == 5 && c.stage_time[SA_B] == 6.5, "per stage; B follows from I and W");
+    sched_costs_free(&c);
+    sched_sim_free(&a, 3);
+    sched_sim_free(&b, 3);
+    sched_free(s);
+    static const char *const bad[] = {"", "{", "[1,2", "{\"traceEvents\":[]}", "{\"traceEvents\":[{\"name\":\"0F0\",\"dur\":}]}", "nonsense", "[[[["};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        f = fopen(path, "w");
+        fputs(bad[i], f);
+        fclose(f);
+        sched_costs_default(&c);
+        ok(sched_costs_load(&c, path, 3, &err) != 0, "no trace: %s", bad[i]);
+        sched_costs_free(&c);
+    }
+    unlink(path);
+    sched_costs_default(&c);
+    ok(sched_costs_set(&c, "F=1,Q=2", &err) && sched_costs_set(&c, "F=x", &err) && sched_costs_set(&c, "F=-1", &err) && sched_costs_set(&c, "", &err), "no costs");
+    sched_costs_free(&c);
+}
+
+int main(void)
+{
+    closed_forms();
+    table();
+    published();
+    by_hand();
+    trace();
+    return tap_done();
+}
