@@ -4,6 +4,9 @@
  * In: the command line.  Out: data on stdout or in the files asked for, everything else on stderr; exit status 0 ok, 1 the
  * schedule is refused (rank, cell and reason on stderr), 2 usage, 3 input/output or memory.
  */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include "sched_int.h"
 
 #include <errno.h>

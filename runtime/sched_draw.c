@@ -4,6 +4,9 @@
  * In: rows and the times of a simulation.  Out: text on a FILE.  One line, lane or thread per rank, time from left to right.
  * Colours: forwards blue, backwards green, weight gradients orange, as the papers draw them.
  */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include "sched_int.h"
 
 #include <math.h>

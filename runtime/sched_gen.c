@@ -124,11 +124,9 @@ static int gen_looped_bfs(Gen *g)
 static int gen_forward(Gen *g)
 {
     g->s->infer = 1;
-    for (int r = 0; r < g->p; r++) {
-        sched_gen_idle(g, r, r);
+    for (int r = 0; r < g->p; r++)
         for (int i = 0; i < g->m; i++)
             sched_gen_all(g, r, SA_F, i);
-    }
     return SCHED_OK;
 }
 
