@@ -1,9 +1,10 @@
 /*
  * sched_blocked.c - the report of a schedule that deadlocks.
  *
- * In: a run of sched_verify.c that stands still.  Out: the cycle of waits (or the rank that waits for something that never comes), and
- * the shortest state in which it stands still: of every rank only what the blocked ranks needed to get there.
- * A blocked rank waits for exactly one other, so the waits are a function, and its shortest cycle is the reason.
+ * In: a run of sched_verify.c that stands still.  Out: the cycle of waits (or the rank that waits for something that
+ * never comes), and the shortest state in which it stands still: of every rank only what the blocked ranks needed to
+ * get there. A blocked rank waits for exactly one other, so the waits are a function, and its shortest cycle is the
+ * reason.
  */
 #include "sched_verify.h"
 
@@ -16,12 +17,12 @@ enum { MAX_SHOWN = 12, NEVER = -1, FINISHED = -2 };
 
 typedef struct {
     Verify *v;
-    int *waits;                                         /* per rank: the rank it waits for, NEVER or FINISHED */
-    int *need, *scanned;                                /* per rank: length of the prefix in the shortest state */
+    int *waits;          /* per rank: the rank it waits for, NEVER or FINISHED */
+    int *need, *scanned; /* per rank: length of the prefix in the shortest state */
     int *shown, n_shown;
-    int32_t *send_at, *recv_at;                         /* per message: its index in the sender's, the receiver's row, or -1 */
-    int32_t *by_seq;                                    /* per message sent, by lane and number: recv_at of it */
-    int *first;                                         /* per lane: where its part of by_seq begins */
+    int32_t *send_at, *recv_at; /* per message: its index in the sender's, the receiver's row, or -1 */
+    int32_t *by_seq;            /* per message sent, by lane and number: recv_at of it */
+    int *first;                 /* per lane: where its part of by_seq begins */
     char text[sizeof((SchedError *)0)->text];
     size_t n;
 } Blocked;
@@ -40,10 +41,7 @@ static void say(Blocked *b, const char *fmt, ...)
         b->n = sizeof b->text - 1;
 }
 
-static const SchedAction *head(const Blocked *b, int r)
-{
-    return &b->v->s->row[r].a[b->v->cursor[r]];
-}
+static const SchedAction *head(const Blocked *b, int r) { return &b->v->s->row[r].a[b->v->cursor[r]]; }
 
 /* The index, in the peer's row, of the other end of the message of action a; -1: there is none. */
 static int other_end(const Blocked *b, const SchedAction *a)
@@ -83,13 +81,15 @@ static int locate(Blocked *b)
     return SCHED_OK;
 }
 
-/* With buffers: the index in row q of the sent message that stands first on the lane, when it is not the one r wants. */
+/* With buffers: the index in row q of the sent message that stands first on the lane, when it is not the one r wants.
+ */
 static int in_front(const Blocked *b, int q, const SchedAction *a)
 {
     const Verify *v = b->v;
     int lane, lane2;
     int64_t m = verify_message(v, a, &lane);
-    if (v->buffers == 0 || !verify_is_recv(a->type) || v->sent[lane] == v->received[lane] || v->seq[m] == v->received[lane])
+    if (v->buffers == 0 || !verify_is_recv(a->type) || v->sent[lane] == v->received[lane] ||
+        v->seq[m] == v->received[lane])
         return -1;
     for (int i = 0; i < v->cursor[q]; i++)
         if (verify_is_send(v->s->row[q].a[i].type)) {
@@ -151,7 +151,7 @@ static void find_cycle(Blocked *b)
     for (int r = 0; b->n_shown == 0 && r < ranks; r++)
         if (b->waits[r] == NEVER)
             b->shown[b->n_shown++] = r;
-    for (int r = 0; b->n_shown == 0 && r < ranks; r++)  /* its peer has ended */
+    for (int r = 0; b->n_shown == 0 && r < ranks; r++) /* its peer has ended */
         if (b->waits[r] >= 0)
             b->shown[b->n_shown++] = r;
 }
@@ -173,7 +173,7 @@ static void shorten(Blocked *b)
                 if (!sched_has_peer(a->type))
                     continue;
                 int q = v->s->rank_of[a->peer], at = other_end(b, a) + 1;
-                if (verify_is_send(a->type) && v->buffers > 0) {    /* the message whose buffer it took over */
+                if (verify_is_send(a->type) && v->buffers > 0) { /* the message whose buffer it took over */
                     int lane, old = v->seq[verify_message(v, a, &lane)] - v->buffers;
                     at = old < 0 ? 0 : b->by_seq[b->first[lane] + old] + 1;
                 }
@@ -193,7 +193,7 @@ static void say_action(Blocked *b, int r, int i)
 static void say_rank(Blocked *b, int r)
 {
     const SchedRow *row = &b->v->s->row[r];
-    int at = b->need[r], blocked = at == b->v->cursor[r] && at < row->n, first = at > 4 ? at - 4 : 0;
+    int at = b->need[r], blocked = at == b->v->cursor[r] && at<row->n, first = at> 4 ? at - 4 : 0;
     say(b, "\n  rank %-3d |%s", r, first > 0 ? " .." : "");
     for (int i = first; i < at; i++)
         say_action(b, r, i);
@@ -211,7 +211,8 @@ static void say_reason(Blocked *b, int r)
     sched_action_text(text, sizeof text, a);
     say(b, "\n  rank %d, cell %d (%s): ", r, sched_cell(&v->s->row[r], v->cursor[r]), text);
     if (a->type == SA_WAIT_REDUCE_GRAD) {
-        say(b, b->waits[r] >= 0 ? "rank %d has not begun its part of the sum" : "a part of the sum never begins", b->waits[r]);
+        say(b, b->waits[r] >= 0 ? "rank %d has not begun its part of the sum" : "a part of the sum never begins",
+            b->waits[r]);
         return;
     }
     int q = v->s->rank_of[a->peer], at = other_end(b, a), front = in_front(b, q, a);

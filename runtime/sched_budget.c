@@ -1,10 +1,11 @@
 /*
  * sched_budget.c - the send budget: at most k sends of a rank are outstanding.
  *
- * In: complete rows with one WAIT_SEND per send.  Out: the same rows, with waits moved forward to just before the send that would be
- * the k+1st.  A wait may move there only if the receive it waits for does not itself need that send: the order graph (rows, sends
- * to receives, receives to what follows their waits) must stay without a cycle.  Waits whose receive is known to be
- * over by then are preferred, the oldest first.  After torch.distributed.pipelining's pass of the same purpose.
+ * In: complete rows with one WAIT_SEND per send.  Out: the same rows, with waits moved forward to just before the send
+ * that would be the k+1st.  A wait may move there only if the receive it waits for does not itself need that send: the
+ * order graph (rows, sends to receives, receives to what follows their waits) must stay without a cycle.  Waits whose
+ * receive is known to be over by then are preferred, the oldest first.  After torch.distributed.pipelining's pass of
+ * the same purpose.
  */
 #include "sched_int.h"
 
@@ -12,15 +13,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct { int rank, at; } Place;                 /* an action of the original rows */
+typedef struct {
+    int rank, at;
+} Place; /* an action of the original rows */
 
 typedef struct {
     Schedule *s;
     SchedGraph g;
-    Place *recv;                                        /* per message: where it is received */
-    Place *before;                                      /* per message: the first action after its wait; at = INT_MAX: none */
-    int *low;                                           /* per rank: the lowest index reached by the search */
-    int *scanned;                                       /* per rank: from here on the row has been looked at */
+    Place *recv;   /* per message: where it is received */
+    Place *before; /* per message: the first action after its wait; at = INT_MAX: none */
+    int *low;      /* per rank: the lowest index reached by the search */
+    int *scanned;  /* per rank: from here on the row has been looked at */
     SchedError *e;
 } Budget;
 
@@ -30,7 +33,8 @@ static int64_t message_of(const Budget *b, const SchedAction *a)
     return lane < 0 ? -1 : sched_graph_message(&b->g, b->s->microbatches, lane, a->microbatch);
 }
 
-/* Is there a path from one action to another?  Rows are chains, so what is reached of a row is everything from its lowest index on. */
+/* Is there a path from one action to another?  Rows are chains, so what is reached of a row is everything from its
+ * lowest index on. */
 static int reachable(Budget *b, Place from, Place to)
 {
     int moved = 1;
@@ -106,7 +110,8 @@ static int budget_row(Budget *b, int r, int sends, int *pending, unsigned char *
                     char text[64];
                     sched_action_text(text, sizeof text, a);
                     return sched_fail(b->e, SCHED_EREFUSED, r, sched_cell(row, i),
-                                      "rank %d, cell %d (%s): no wait can be moved here without a deadlock; %d outstanding sends are too few",
+                                      "rank %d, cell %d (%s): no wait can be moved here without a deadlock; %d "
+                                      "outstanding sends are too few",
                                       r, sched_cell(row, i), text, sends);
                 }
             pending[n++] = i;
@@ -136,7 +141,8 @@ static int locate(Budget *b)
             int comm = sched_is_send(a->type) || sched_is_recv(a->type) || sched_is_wait_send(a->type);
             int64_t m = comm ? message_of(b, a) : -1;
             if (comm && m < 0)
-                return sched_fail(b->e, SCHED_EREFUSED, r, sched_cell(&s->row[r], i), "rank %d, cell %d: a message along no edge", r, sched_cell(&s->row[r], i));
+                return sched_fail(b->e, SCHED_EREFUSED, r, sched_cell(&s->row[r], i),
+                                  "rank %d, cell %d: a message along no edge", r, sched_cell(&s->row[r], i));
             if (sched_is_wait_send(a->type))
                 b->before[m] = next;
             else
@@ -150,8 +156,8 @@ static int locate(Budget *b)
             if (sched_is_send(s->row[r].a[i].type) && b->recv[message_of(b, &s->row[r].a[i])].at < 0) {
                 char text[64];
                 sched_action_text(text, sizeof text, &s->row[r].a[i]);
-                return sched_fail(b->e, SCHED_EREFUSED, r, sched_cell(&s->row[r], i), "rank %d, cell %d (%s): nobody receives this", r,
-                                  sched_cell(&s->row[r], i), text);
+                return sched_fail(b->e, SCHED_EREFUSED, r, sched_cell(&s->row[r], i),
+                                  "rank %d, cell %d (%s): nobody receives this", r, sched_cell(&s->row[r], i), text);
             }
     return SCHED_OK;
 }

@@ -1,17 +1,18 @@
 /*
- * sched_check.c - the part of verification that needs no other rank: in every row each action comes after what it needs.
+ * sched_check.c - the part of verification that needs no other rank: in every row each action comes after what it
+ * needs.
  *
- * In: a complete schedule, its graph.  Out: ok, or the first action that lacks something: a forward without its input, a message
- * sent twice, a reduction before the last gradient, a computation whose parameters are not on the device.
+ * In: a complete schedule, its graph.  Out: ok, or the first action that lacks something: a forward without its input,
+ * a message sent twice, a reduction before the last gradient, a computation whose parameters are not on the device.
  * Together with sched_verify.c, which proves that all messages arrive, this makes pass 6 of SCHEDULES.md.
  */
 #include "sched_verify.h"
 
 #include <stdlib.h>
 
-enum { SENT = 1, RECEIVED = 2, WAITED = 4 };            /* per message */
-enum { HAS_F = 1, HAS_BACK = 2 };                       /* per (stage, microbatch) */
-enum { SHARDS = 1, ACTIVE = 2, REDUCED = 4, REDUCE_WAITED = 8 };        /* per stage */
+enum { SENT = 1, RECEIVED = 2, WAITED = 4 };                     /* per message */
+enum { HAS_F = 1, HAS_BACK = 2 };                                /* per (stage, microbatch) */
+enum { SHARDS = 1, ACTIVE = 2, REDUCED = 4, REDUCE_WAITED = 8 }; /* per stage */
 
 typedef struct {
     const Schedule *s;
@@ -142,15 +143,13 @@ static const char *stage_lacks(const Check *c, const SchedAction *a)
             return "the parameters are not on the device";
         *f &= (unsigned char)~ACTIVE;
         return NULL;
-    case SA_REDUCE_GRAD:
-        return reduce_lacks(c, a);
+    case SA_REDUCE_GRAD: return reduce_lacks(c, a);
     case SA_WAIT_REDUCE_GRAD:
         if (!(*f & REDUCED) || (*f & REDUCE_WAITED))
             return *f & REDUCED ? "this reduction is waited for twice" : "it waits for a reduction that has not begun";
         *f |= REDUCE_WAITED;
         return NULL;
-    default:
-        return NULL;
+    default: return NULL;
     }
 }
 
@@ -195,8 +194,12 @@ static int check_row(const Check *c, int r, SchedError *e)
 
 int sched_check_rows(const Schedule *s, const SchedGraph *g, SchedError *e)
 {
-    Check c = {s, g, calloc(sched_graph_messages(g, s->microbatches), 1), calloc((size_t)s->stages * (size_t)s->microbatches, 1),
-               calloc((size_t)s->stages, 1), calloc((size_t)s->stages, sizeof(int))};
+    Check c = {s,
+               g,
+               calloc(sched_graph_messages(g, s->microbatches), 1),
+               calloc((size_t)s->stages * (size_t)s->microbatches, 1),
+               calloc((size_t)s->stages, 1),
+               calloc((size_t)s->stages, sizeof(int))};
     int st = c.message && c.done && c.stage && c.backwards ? SCHED_OK : sched_nomem(e);
     for (int r = 0; !st && r < s->ranks; r++)
         for (int i = 0; i < s->row[r].n; i++)
@@ -206,7 +209,8 @@ int sched_check_rows(const Schedule *s, const SchedGraph *g, SchedError *e)
         st = check_row(&c, r, e);
     for (int k = 0; !st && k < s->stages; k++)
         if ((c.stage[k] & (REDUCED | REDUCE_WAITED)) == REDUCED)
-            st = sched_fail(e, SCHED_EREFUSED, s->rank_of[k], -1, "rank %d: %dREDUCE_GRAD has no WAIT_REDUCE_GRAD", s->rank_of[k], k);
+            st = sched_fail(e, SCHED_EREFUSED, s->rank_of[k], -1, "rank %d: %dREDUCE_GRAD has no WAIT_REDUCE_GRAD",
+                            s->rank_of[k], k);
     free(c.message);
     free(c.done);
     free(c.stage);

@@ -1,8 +1,8 @@
 /*
  * sched_cmd.c - the command `ppsplit schedule NAME|FILE.csv ...`: generate, lower, verify, simulate, draw.
  *
- * In: the command line.  Out: data on stdout or in the files asked for, everything else on stderr; exit status 0 ok, 1 the
- * schedule is refused (rank, cell and reason on stderr), 2 usage, 3 input/output or memory.
+ * In: the command line.  Out: data on stdout or in the files asked for, everything else on stderr; exit status 0 ok, 1
+ * the schedule is refused (rank, cell and reason on stderr), 2 usage, 3 input/output or memory.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -19,16 +19,39 @@
 
 typedef struct {
     const char *name, *csv, *costs, *trace, *svg;
-    int ranks, stages, microbatches, placement;         /* 0 or -1: not given */
+    int ranks, stages, microbatches, placement; /* 0 or -1: not given */
     int merge, comms, lower, defer, unshard, budget, deferred_reduce;
-    int simulate, verify, grid, steps, buffers;         /* buffers -1: not given */
+    int simulate, verify, grid, steps, buffers; /* buffers -1: not given */
     double overlap;
     SchedEdge *edge;
     int n_edge;
 } Options;
 
-enum { O_HELP, O_RANKS, O_STAGES, O_MICROBATCHES, O_PLACEMENT, O_MERGE, O_COMMS, O_LOWER, O_DEFER, O_UNSHARD, O_BUDGET, O_DEFERRED,
-       O_EDGE, O_CSV, O_SIMULATE, O_COSTS, O_OVERLAP, O_STEPS, O_VERIFY, O_BUFFERS, O_TRACE, O_SVG, O_GRID };
+enum {
+    O_HELP,
+    O_RANKS,
+    O_STAGES,
+    O_MICROBATCHES,
+    O_PLACEMENT,
+    O_MERGE,
+    O_COMMS,
+    O_LOWER,
+    O_DEFER,
+    O_UNSHARD,
+    O_BUDGET,
+    O_DEFERRED,
+    O_EDGE,
+    O_CSV,
+    O_SIMULATE,
+    O_COSTS,
+    O_OVERLAP,
+    O_STEPS,
+    O_VERIFY,
+    O_BUFFERS,
+    O_TRACE,
+    O_SVG,
+    O_GRID
+};
 
 // clang-format off
 static const struct { const char *name; int id, value; } option[] = {
@@ -46,7 +69,8 @@ static const char help_text[] =
     "Usage: ppsplit schedule NAME|FILE.csv --ranks P --stages S --microbatches M [OPTION]...\n"
     "Generate a pipeline schedule, or read one, and lower, verify, simulate or draw it.\n"
     "\n"
-    "NAME: gpipe 1f1b interleaved1f1b loopedbfs interleavedzerobubble zbvzerobubble dualpipev zb-h1 zb-h2 forward-only, any case.\n"
+    "NAME: gpipe 1f1b interleaved1f1b loopedbfs interleavedzerobubble zbvzerobubble dualpipev zb-h1 zb-h2 "
+    "forward-only, any case.\n"
     "A file brings its own ranks, stages, microbatches and placement; PyTorch's CSV files do.\n"
     "\n"
     "The schedule:\n"
@@ -70,8 +94,10 @@ static const char help_text[] =
     "      --verify             prove that it runs to the end, or say why it does not\n"
     "      --buffers K          messages an edge holds; 0, the default, is a rendezvous\n"
     "      --simulate           print makespan, span, bubble, and each rank's busy time and peak of live microbatches\n"
-    "      --costs LIST|FILE    F=1,I=1,W=1,B=2,c=0 (c: one message; 3F=2: stage 3 only), or the trace of a run, FILE.json\n"
-    "      --overlap X          an OVERLAP is one action that costs max + X * (sum - max); default: its parts, one after the other\n"
+    "      --costs LIST|FILE    F=1,I=1,W=1,B=2,c=0 (c: one message; 3F=2: stage 3 only), or the trace of a run, "
+    "FILE.json\n"
+    "      --overlap X          an OVERLAP is one action that costs max + X * (sum - max); default: its parts, one "
+    "after the other\n"
     "      --steps              print the length of a lock-step run\n"
     "      --grid               draw it on the terminal\n"
     "      --svg FILE           draw it as SVG\n"
@@ -154,7 +180,9 @@ static int set_option(Options *o, int id, const char *v)
     case O_COSTS: return o->costs = v, 0;
     case O_OVERLAP:
         o->overlap = strtod(v, &end);
-        return *end || end == v || !(o->overlap >= 0 && o->overlap <= 1) ? usage("'%.60s' is no overlap; it is a number from 0 to 1", v) : 0;
+        return *end || end == v || !(o->overlap >= 0 && o->overlap <= 1)
+                   ? usage("'%.60s' is no overlap; it is a number from 0 to 1", v)
+                   : 0;
     case O_STEPS: return o->steps = 1, 0;
     case O_VERIFY: return o->verify = 1, 0;
     case O_BUFFERS: return parse_number(v, 0, &o->buffers);
@@ -180,7 +208,9 @@ static int unknown_option(const char *text)
     }
     if (at < 0)
         return usage("unknown option '%.60s'", text);
-    fprintf(stderr, "ppsplit schedule: error: unknown option '%.60s'; did you mean '--%s'?\nTry 'ppsplit schedule --help'.\n", text, option[at].name);
+    fprintf(stderr,
+            "ppsplit schedule: error: unknown option '%.60s'; did you mean '--%s'?\nTry 'ppsplit schedule --help'.\n",
+            text, option[at].name);
     return SCHED_EUSAGE;
 }
 
@@ -202,10 +232,12 @@ static int parse_options(Options *o, int argc, char **argv)
             continue;
         }
         size_t n = strcspn(a, "=");
-        while (k < N_OPTION && (strncmp(a, "--", 2) != 0 || strlen(option[k].name) != n - 2 || strncmp(a + 2, option[k].name, n - 2) != 0))
+        while (k < N_OPTION && (strncmp(a, "--", 2) != 0 || strlen(option[k].name) != n - 2 ||
+                                strncmp(a + 2, option[k].name, n - 2) != 0))
             k++;
         if (k == N_OPTION)
-            return strcmp(a, "-h") == 0 ? (fputs(help_text, stdout), -1) : unknown_option(strncmp(a, "--", 2) ? "--?" : a);
+            return strcmp(a, "-h") == 0 ? (fputs(help_text, stdout), -1)
+                                        : unknown_option(strncmp(a, "--", 2) ? "--?" : a);
         if (option[k].id == O_HELP)
             return fputs(help_text, stdout), -1;
         if (a[n] == '=')
@@ -222,7 +254,11 @@ static int parse_options(Options *o, int argc, char **argv)
 
 /* ---- Files: whole or not at all ---- */
 
-typedef struct { FILE *f; char temp[PATH_MAX]; const char *path; } Output;
+typedef struct {
+    FILE *f;
+    char temp[PATH_MAX];
+    const char *path;
+} Output;
 
 static int output_open(Output *o, const char *path)
 {
@@ -269,16 +305,21 @@ static int make(const Options *o, Schedule **out, SchedError *e)
     size_t n = strlen(o->name);
     if (sched_is_name(o->name) || (n < 5 || strcmp(o->name + n - 4, ".csv") != 0)) {
         if (sched_is_name(o->name) || (!strchr(o->name, '/') && stat(o->name, &st) != 0)) {
-            int v = sched_is_name(o->name) && (sched_distance(o->name, "zbvzerobubble") == 0 || sched_distance(o->name, "dualpipev") == 0) ? 2 : 1;
+            int v = sched_is_name(o->name) &&
+                            (sched_distance(o->name, "zbvzerobubble") == 0 || sched_distance(o->name, "dualpipev") == 0)
+                        ? 2
+                        : 1;
             if (sched_is_name(o->name) && (!o->ranks || !o->microbatches))
                 return sched_fail(e, SCHED_EUSAGE, -1, -1, "%s needs --ranks and --microbatches", o->name);
-            return sched_generate(o->name, o->ranks, o->stages ? o->stages : v * o->ranks, o->microbatches, o->placement, out, e);
+            return sched_generate(o->name, o->ranks, o->stages ? o->stages : v * o->ranks, o->microbatches,
+                                  o->placement, out, e);
         }
     }
     int status = sched_load(o->name, out, e);
     if (!status && ((o->ranks && o->ranks != (*out)->ranks) || (o->stages && o->stages != (*out)->stages) ||
                     (o->microbatches && o->microbatches != (*out)->microbatches))) {
-        status = sched_fail(e, SCHED_EREFUSED, -1, -1, "%s has %d ranks, %d stages and %d microbatches, not what the options say", o->name,
+        status = sched_fail(e, SCHED_EREFUSED, -1, -1,
+                            "%s has %d ranks, %d stages and %d microbatches, not what the options say", o->name,
                             (*out)->ranks, (*out)->stages, (*out)->microbatches);
         sched_free(*out);
         *out = NULL;
@@ -342,7 +383,8 @@ static int run_verify(const Options *o, const Schedule *s, const SchedGraph *g, 
     for (k = 1; st == SCHED_EREFUSED && o->defer && o->buffers < 0 && k <= s->microbatches; k++)
         st = sched_verify_graph(s, g, k, e);
     if (st == SCHED_OK && k > 1 && o->buffers < 0)
-        fprintf(out, "verified: runs to the end with %d buffer%s an edge, not with a rendezvous\n", k - 1, k == 2 ? "" : "s");
+        fprintf(out, "verified: runs to the end with %d buffer%s an edge, not with a rendezvous\n", k - 1,
+                k == 2 ? "" : "s");
     else if (st == SCHED_OK && o->buffers > 0)
         fprintf(out, "verified: runs to the end with %d buffer%s an edge\n", o->buffers, o->buffers == 1 ? "" : "s");
     else if (st == SCHED_OK)
@@ -366,7 +408,8 @@ static int set_costs(const Options *o, const Schedule *s, SchedCosts *c, SchedEr
     c->buffers = o->buffers;
     if (!o->costs)
         return SCHED_OK;
-    return strchr(o->costs, '=') && access(o->costs, R_OK) != 0 ? sched_costs_set(c, o->costs, e) : sched_costs_load(c, o->costs, s->stages, e);
+    return strchr(o->costs, '=') && access(o->costs, R_OK) != 0 ? sched_costs_set(c, o->costs, e)
+                                                                : sched_costs_load(c, o->costs, s->stages, e);
 }
 
 static int draw(const Options *o, const Schedule *s, const SchedSim *sim)
@@ -419,7 +462,8 @@ static int run(const Options *o, Schedule *s, SchedError *e)
 {
     SchedGraph g;
     Output out;
-    int st = make_graph(o, s, &g, e), asked = o->csv || o->simulate || o->verify || o->grid || o->svg || o->trace || o->steps;
+    int st = make_graph(o, s, &g, e),
+        asked = o->csv || o->simulate || o->verify || o->grid || o->svg || o->trace || o->steps;
     if (st)
         return fail(e);
     for (int i = 0; s->infer && i < g.n; i++)

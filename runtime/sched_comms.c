@@ -1,9 +1,11 @@
 /*
- * sched_comms.c - the passes that put communication between rows: send/recv, wait_send, defer, and `lower`, all of them in order.
+ * sched_comms.c - the passes that put communication between rows: send/recv, wait_send, defer, and `lower`, all of them
+ * in order.
  *
- * In: compute-only rows (with UNSHARD, REDUCE_GRAD or without) and the edges between stages.  Out: complete rows.  SCHEDULES.md 2,
- * passes 5 and 7.  send/recv is a list scheduler: ranks take turns, and each send and its receive are appended in the same turn,
- * so one global order explains all rows, and they run even where every message is a rendezvous.
+ * In: compute-only rows (with UNSHARD, REDUCE_GRAD or without) and the edges between stages.  Out: complete rows.
+ * SCHEDULES.md 2, passes 5 and 7.  send/recv is a list scheduler: ranks take turns, and each send and its receive are
+ * appended in the same turn, so one global order explains all rows, and they run even where every message is a
+ * rendezvous.
  */
 #include "sched_int.h"
 
@@ -16,11 +18,11 @@ typedef struct {
     Schedule *s;
     const SchedGraph *g;
     SchedRow *out;
-    unsigned char *placed;                              /* per (stage, microbatch) */
-    int *cursor;                                        /* per rank: the next action of the old row */
-    int *backwards;                                     /* per stage: B or W placed so far */
-    int *no_param, *no_grad;                            /* per stage: transmitted parameters, their gradients, not yet placed */
-    unsigned char *sent;                                /* per stage: its SEND_P are placed */
+    unsigned char *placed;   /* per (stage, microbatch) */
+    int *cursor;             /* per rank: the next action of the old row */
+    int *backwards;          /* per stage: B or W placed so far */
+    int *no_param, *no_grad; /* per stage: transmitted parameters, their gradients, not yet placed */
+    unsigned char *sent;     /* per stage: its SEND_P are placed */
     SchedError *e;
 } Comms;
 
@@ -97,7 +99,7 @@ static void follow(Comms *c, const SchedAction *a)
             message(c, SA_SEND_F, SA_RECV_F, a->stage, g->edge[i].to, a->microbatch);
     } else if (a->type == SA_B || a->type == SA_I) {
         *placed_at(c, a->stage, a->microbatch) |= PLACED_B;
-        for (int i = g->in_first[a->stage + 1]; i-- > g->in_first[a->stage];)       /* the nearest first */
+        for (int i = g->in_first[a->stage + 1]; i-- > g->in_first[a->stage];) /* the nearest first */
             if (g->edge[g->in[i]].gradient)
                 message(c, SA_SEND_B, SA_RECV_B, a->stage, g->edge[g->in[i]].from, a->microbatch);
     } else if (a->type == SA_UNSHARD) {
@@ -141,7 +143,8 @@ static int stuck(const Comms *c)
             if (row->a[k].type != SA_IDLE && waits_for(c, &row->a[k]) >= 0) {
                 a = &row->a[k];
                 if (a->microbatch >= 0)
-                    snprintf(need, sizeof need, "%s of stage %d", a->type == SA_F ? "the forward" : "the backward", waits_for(c, a));
+                    snprintf(need, sizeof need, "%s of stage %d", a->type == SA_F ? "the forward" : "the backward",
+                             waits_for(c, a));
                 else
                     snprintf(need, sizeof need, "gradients of shared parameters");
             }
@@ -151,9 +154,11 @@ static int stuck(const Comms *c)
             cell = sched_cell(row, c->cursor[r]);
         }
         if (shown++ < 16 && n < sizeof text - 160)
-            n += (size_t)snprintf(text + n, sizeof text - n, "\n  rank %d, cell %d (%s) waits for %s", r, sched_cell(row, c->cursor[r]), name, need);
+            n += (size_t)snprintf(text + n, sizeof text - n, "\n  rank %d, cell %d (%s) waits for %s", r,
+                                  sched_cell(row, c->cursor[r]), name, need);
     }
-    return sched_fail(c->e, SCHED_EREFUSED, first, cell, "the schedule cannot go on: rank %d is stuck at cell %d%s", first, cell, text);
+    return sched_fail(c->e, SCHED_EREFUSED, first, cell, "the schedule cannot go on: rank %d is stuck at cell %d%s",
+                      first, cell, text);
 }
 
 static int run_turns(Comms *c)
@@ -175,8 +180,16 @@ static int run_turns(Comms *c)
 int sched_comms_graph(Schedule *s, const SchedGraph *g, SchedError *e)
 {
     size_t S = (size_t)s->stages;
-    Comms c = {s, g, calloc((size_t)s->ranks, sizeof *c.out), calloc(S * (size_t)s->microbatches, 1),
-               calloc((size_t)s->ranks, sizeof(int)), calloc(S, sizeof(int)), calloc(S, sizeof(int)), calloc(S, sizeof(int)), calloc(S, 1), e};
+    Comms c = {s,
+               g,
+               calloc((size_t)s->ranks, sizeof *c.out),
+               calloc(S * (size_t)s->microbatches, 1),
+               calloc((size_t)s->ranks, sizeof(int)),
+               calloc(S, sizeof(int)),
+               calloc(S, sizeof(int)),
+               calloc(S, sizeof(int)),
+               calloc(S, 1),
+               e};
     int st = SCHED_OK;
     if (!c.out || !c.placed || !c.cursor || !c.backwards || !c.no_param || !c.no_grad || !c.sent) {
         st = sched_nomem(e);
@@ -194,7 +207,7 @@ int sched_comms_graph(Schedule *s, const SchedGraph *g, SchedError *e)
                     c.sent[s->row[r].a[i].stage] = 2;
         for (int k = 0; k < s->stages; k++) {
             if (c.sent[k])
-                c.sent[k] = 0;                          /* at its UNSHARD */
+                c.sent[k] = 0; /* at its UNSHARD */
             else
                 send_params(&c, k);
         }
@@ -226,18 +239,20 @@ int sched_comms(Schedule *s, const SchedEdge *edge, int n_edge, const SchedParam
 }
 
 /* ---- wait_send ----
-   A SEND_F is waited for after the backward of the same (stage, microbatch) when that backward proves that the peer has used it;
-   the other sends are waited for at the end, in their order. */
+   A SEND_F is waited for after the backward of the same (stage, microbatch) when that backward proves that the peer has
+   used it; the other sends are waited for at the end, in their order. */
 
 static SchedAction wait_of(const SchedAction *send)
 {
-    return sched_comm(send->type == SA_SEND_F ? SA_WAIT_SEND_F : SA_WAIT_SEND_B, send->stage, send->microbatch, send->peer);
+    return sched_comm(send->type == SA_SEND_F ? SA_WAIT_SEND_F : SA_WAIT_SEND_B, send->stage, send->microbatch,
+                      send->peer);
 }
 
 int sched_wait_send_graph(Schedule *s, const SchedGraph *g, SchedError *e)
 {
     SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);
-    /* Per (stage, microbatch): 1 + the index in the new row of its first pending SEND_F; sends of one action are neighbours. */
+    /* Per (stage, microbatch): 1 + the index in the new row of its first pending SEND_F; sends of one action are
+     * neighbours. */
     int *first = calloc((size_t)s->stages * (size_t)s->microbatches, sizeof *first);
     unsigned char *proves = calloc((size_t)g->n + 1, 1);
     if (!rows || !first || !proves) {
@@ -267,7 +282,9 @@ int sched_wait_send_graph(Schedule *s, const SchedGraph *g, SchedError *e)
                 if (a->type != SA_B && a->type != SA_I)
                     continue;
                 int at = first[(size_t)a->stage * (size_t)s->microbatches + (size_t)a->microbatch] - 1;
-                for (int n = out->n; at >= 0 && at < n && out->a[at].stage == a->stage && out->a[at].microbatch == a->microbatch; at++) {
+                for (int n = out->n;
+                     at >= 0 && at < n && out->a[at].stage == a->stage && out->a[at].microbatch == a->microbatch;
+                     at++) {
                     int edge = out->a[at].type == SA_SEND_F ? sched_graph_edge(g, a->stage, out->a[at].peer) : -1;
                     if (edge >= 0 && proves[edge]) {
                         sched_push(out, wait_of(&out->a[at]));
@@ -301,9 +318,10 @@ int sched_wait_send(Schedule *s, SchedError *e)
 }
 
 /* ---- defer ----
-   Every receive is held until its consumer, or until a send to the same, higher rank: of two neighbours the lower one receives
-   first and the higher one sends first, so they never both send.  Around a ring of ranks they still may: the rule asks for
-   sends that do not wait for their receives (buffers), and sched_lower_for takes it back where the verifier refuses it. */
+   Every receive is held until its consumer, or until a send to the same, higher rank: of two neighbours the lower one
+   receives first and the higher one sends first, so they never both send.  Around a ring of ranks they still may: the
+   rule asks for sends that do not wait for their receives (buffers), and sched_lower_for takes it back where the
+   verifier refuses it. */
 
 typedef struct {
     const Schedule *s;
@@ -355,7 +373,7 @@ static void defer_row(Defer *d, const SchedRow *row)
         for (; i < end; i++)
             sched_push(d->out, row->a[i]);
     }
-    for (int i = 0; i < d->held.n; i++)                 /* of receives nobody needs */
+    for (int i = 0; i < d->held.n; i++) /* of receives nobody needs */
         if (d->held.a[i].type != SA_IDLE)
             sched_push(d->out, d->held.a[i]);
 }

@@ -1,8 +1,8 @@
 /*
  * sched_costs.c - the costs a simulation uses: unit costs, a list on the command line, or a run's own Chrome trace.
  *
- * In: `F=1,I=1,W=1,B=2,c=0` (of one stage: `3F=2`), or a JSON file of complete events named like actions, durations in microseconds.
- * Out: SchedCosts.  What is not measured follows from what is: B = I + W, and I = W = B / 2.
+ * In: `F=1,I=1,W=1,B=2,c=0` (of one stage: `3F=2`), or a JSON file of complete events named like actions, durations in
+ * microseconds. Out: SchedCosts.  What is not measured follows from what is: B = I + W, and I = W = B / 2.
  */
 #include "sched_int.h"
 
@@ -72,12 +72,14 @@ static int set_one(SchedCosts *c, const char *p, size_t n, double *given, SchedE
     long stage = -1;
     int type, st;
     if (!eq || n - (size_t)(eq - p) - 1 >= sizeof number || eq[1] == ',' || n == (size_t)(eq - p) + 1)
-        return sched_fail(e, SCHED_EUSAGE, -1, -1, "'%.*s' is no cost; costs are like F=1,I=1,W=1,B=2,c=0", (int)(n < 60 ? n : 60), p);
+        return sched_fail(e, SCHED_EUSAGE, -1, -1, "'%.*s' is no cost; costs are like F=1,I=1,W=1,B=2,c=0",
+                          (int)(n < 60 ? n : 60), p);
     memcpy(number, eq + 1, n - (size_t)(eq - p) - 1);
     number[n - (size_t)(eq - p) - 1] = 0;
     double v = strtod(number, &end);
     if (*end || !(v >= 0) || v > 1e300)
-        return sched_fail(e, SCHED_EUSAGE, -1, -1, "'%.60s' is no cost: a number that is not negative is expected", number);
+        return sched_fail(e, SCHED_EUSAGE, -1, -1, "'%.60s' is no cost: a number that is not negative is expected",
+                          number);
     if (key < eq && *key >= '0' && *key <= '9') {
         stage = strtol(key, &end, 10);
         key = end;
@@ -88,7 +90,9 @@ static int set_one(SchedCosts *c, const char *p, size_t n, double *given, SchedE
         return SCHED_OK;
     }
     if (!(type = type_of(key, (size_t)(key_end - key))) || stage > 1 << 20)
-        return sched_fail(e, SCHED_EUSAGE, -1, -1, "'%.*s' has no cost; F, I, W, B, R, another action, or c (one message) do", (int)(eq - p < 60 ? eq - p : 60), p);
+        return sched_fail(e, SCHED_EUSAGE, -1, -1,
+                          "'%.*s' has no cost; F, I, W, B, R, another action, or c (one message) do",
+                          (int)(eq - p < 60 ? eq - p : 60), p);
     if (stage < 0) {
         given[type] = v;
         return SCHED_OK;
@@ -124,9 +128,18 @@ int sched_costs_set(SchedCosts *c, const char *list, SchedError *e)
 
 /* ---- A Chrome trace ---- */
 
-typedef struct { const char *p, *end; int depth; } Json;
-typedef struct { int stage, type; double step, dur; } Event;
-typedef struct { char name[96], ph[8]; double dur, step; } Fields;
+typedef struct {
+    const char *p, *end;
+    int depth;
+} Json;
+typedef struct {
+    int stage, type;
+    double step, dur;
+} Event;
+typedef struct {
+    char name[96], ph[8];
+    double dur, step;
+} Fields;
 enum { MAX_DEPTH = 64 };
 
 static void space(Json *j)
@@ -264,14 +277,17 @@ static int object(Json *j, Fields *f, int (*each)(void *, const Fields *), void 
     return !each || f->dur < 0 || !f->name[0] || each(ctx, f);
 }
 
-typedef struct { Event *e; size_t n, cap; } Events;
+typedef struct {
+    Event *e;
+    size_t n, cap;
+} Events;
 
 static int add_event(void *ctx, const Fields *f)
 {
     Events *ev = ctx;
     SchedAction a;
     if ((f->ph[0] && strcmp(f->ph, "X") != 0) || !sched_action_parse(f->name, &a))
-        return 1;                                       /* waits, titles: not an action */
+        return 1; /* waits, titles: not an action */
     if (ev->n == ev->cap) {
         size_t cap = ev->cap ? ev->cap * 2 : 1024;
         Event *p = realloc(ev->e, cap * sizeof *p);
@@ -360,7 +376,8 @@ int sched_costs_load(SchedCosts *c, const char *path, int stages, SchedError *e)
     if (!ok || j.p != j.end)
         st = sched_fail(e, SCHED_EREFUSED, -1, -1, "%s: not a JSON file (byte %zu)", path, (size_t)(j.p - text));
     else if (ev.n == 0)
-        st = sched_fail(e, SCHED_EREFUSED, -1, -1, "%s: no event is named like an action (0F0, 1SEND_F2, ..) and has a duration", path);
+        st = sched_fail(e, SCHED_EREFUSED, -1, -1,
+                        "%s: no event is named like an action (0F0, 1SEND_F2, ..) and has a duration", path);
     else
         st = average(c, &ev, stages, e);
     free(text);

@@ -1,8 +1,9 @@
 /*
- * sched_draw.c - pictures of a schedule: a grid on a terminal, SVG, and the Chrome trace (of a simulation, and of a run).
+ * sched_draw.c - pictures of a schedule: a grid on a terminal, SVG, and the Chrome trace (of a simulation, and of a
+ * run).
  *
- * In: rows and the times of a simulation.  Out: text on a FILE.  One line, lane or thread per rank, time from left to right.
- * Colours: forwards blue, backwards green, weight gradients orange, as the papers draw them.
+ * In: rows and the times of a simulation.  Out: text on a FILE.  One line, lane or thread per rank, time from left to
+ * right. Colours: forwards blue, backwards green, weight gradients orange, as the papers draw them.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -14,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static int colour_of(const SchedAction *a)              /* index of the colours below */
+static int colour_of(const SchedAction *a) /* index of the colours below */
 {
     switch (a->type) {
     case SA_F: return 1;
@@ -40,7 +41,10 @@ static double shortest(const Schedule *s, const SchedSim *sim)
 
 /* ---- Terminal ---- */
 
-typedef struct { char *text; unsigned char *colour; } Line;
+typedef struct {
+    char *text;
+    unsigned char *colour;
+} Line;
 
 static void draw_cell(Line *l, int columns, int from, int to, const SchedAction *a)
 {
@@ -50,7 +54,7 @@ static void draw_cell(Line *l, int columns, int from, int to, const SchedAction 
     if (from >= to)
         return;
     int n = sched_action_text(name, sizeof name, a), room = to - from;
-    if (n >= room && a->microbatch >= 0)                /* too narrow for the whole: type and microbatch, then the type alone */
+    if (n >= room && a->microbatch >= 0) /* too narrow for the whole: type and microbatch, then the type alone */
         n = snprintf(name, sizeof name, "%s%d", sched_type_name(a->type), a->microbatch);
     if (n >= room && room > 1)
         n = snprintf(name, sizeof name, "%s", sched_type_name(a->type));
@@ -67,7 +71,9 @@ void sched_draw_grid(const Schedule *s, const SchedSim *sim, FILE *f, int column
     static const char *const code[] = {"", "\033[44;97m", "\033[42;30m", "\033[46;30m", "\033[43;30m", "\033[45;97m"};
     int colours = isatty(fileno(f)) && !getenv("NO_COLOR");
     double least = shortest(s, sim), scale;
-    int width = sim->makespan > 0 && least > 0 && 5 * sim->makespan / least < 100000 ? (int)ceil(5 * sim->makespan / least) : 100000;
+    int width = sim->makespan > 0 && least > 0 && 5 * sim->makespan / least < 100000
+                    ? (int)ceil(5 * sim->makespan / least)
+                    : 100000;
     if (columns <= 0)
         columns = 200;
     width = width < columns ? width : columns;
@@ -79,7 +85,8 @@ void sched_draw_grid(const Schedule *s, const SchedSim *sim, FILE *f, int column
         memset(l.colour, 0, (size_t)width);
         for (int i = 0; i < s->row[r].n; i++)
             if (sched_is_compute(s->row[r].a[i].type))
-                draw_cell(&l, width, (int)floor(sim->start[r][i] * scale + 1e-9), (int)floor(sim->end[r][i] * scale + 1e-9), &s->row[r].a[i]);
+                draw_cell(&l, width, (int)floor(sim->start[r][i] * scale + 1e-9),
+                          (int)floor(sim->end[r][i] * scale + 1e-9), &s->row[r].a[i]);
         fprintf(f, "rank %-3d ", r);
         for (int k = 0; k < width; k++) {
             if (colours && l.colour[k] != now) {
@@ -103,9 +110,12 @@ void sched_draw_svg(const Schedule *s, const SchedSim *sim, FILE *f)
     double least = shortest(s, sim), scale = least > 0 ? 28 / least : 1, lane = 26, left = 60;
     if (sim->makespan * scale > 20000)
         scale = 20000 / sim->makespan;
-    fprintf(f, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" font-family=\"sans-serif\" font-size=\"10\">\n",
+    fprintf(f,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" font-family=\"sans-serif\" "
+            "font-size=\"10\">\n",
             left + sim->makespan * scale + 10, lane * s->ranks + 30);
-    fprintf(f, "<title>%s, %d ranks, %d stages, %d microbatches</title>\n", s->name, s->ranks, s->stages, s->microbatches);
+    fprintf(f, "<title>%s, %d ranks, %d stages, %d microbatches</title>\n", s->name, s->ranks, s->stages,
+            s->microbatches);
     for (int r = 0; r < s->ranks; r++) {
         double y = 5 + lane * r;
         fprintf(f, "<text x=\"4\" y=\"%.1f\">rank %d</text>\n", y + 15, r);
@@ -116,15 +126,19 @@ void sched_draw_svg(const Schedule *s, const SchedSim *sim, FILE *f)
             if (a->type == SA_IDLE || w <= 0)
                 continue;
             sched_action_text(name, sizeof name, a);
-            fprintf(f, "<g><title>%s %.6g - %.6g</title><rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"22\" fill=\"%s\" stroke=\"#444\" "
-                    "stroke-width=\"0.5\"/>", name, sim->start[r][i], sim->end[r][i], x, y, w, fill[colour_of(a)]);
+            fprintf(f,
+                    "<g><title>%s %.6g - %.6g</title><rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"22\" "
+                    "fill=\"%s\" stroke=\"#444\" "
+                    "stroke-width=\"0.5\"/>",
+                    name, sim->start[r][i], sim->end[r][i], x, y, w, fill[colour_of(a)]);
             if (w >= 6.0 * (double)strlen(name))
                 fprintf(f, "<text x=\"%.2f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>", x + w / 2, y + 15, name);
             fprintf(f, "</g>\n");
         }
     }
-    fprintf(f, "<text x=\"%.0f\" y=\"%.1f\">0</text><text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%.10g</text>\n</svg>\n", left,
-            lane * s->ranks + 22, left + sim->makespan * scale, lane * s->ranks + 22, sim->makespan);
+    fprintf(
+        f, "<text x=\"%.0f\" y=\"%.1f\">0</text><text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%.10g</text>\n</svg>\n",
+        left, lane * s->ranks + 22, left + sim->makespan * scale, lane * s->ranks + 22, sim->makespan);
 }
 
 /* ---- Chrome trace ---- */
@@ -146,17 +160,22 @@ static void json_string(FILE *f, const char *s)
 
 void sched_trace_open(FILE *f, const char *title, int ranks)
 {
-    fprintf(f, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,\"tid\":0,\"args\":{\"name\":");
+    fprintf(f, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,"
+               "\"tid\":0,\"args\":{\"name\":");
     json_string(f, title);
     fprintf(f, "}}");
     for (int r = 0; r < ranks; r++)
-        fprintf(f, ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":\"rank %d\"}}", r, r);
+        fprintf(f, ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":\"rank %d\"}}", r,
+                r);
 }
 
-static void event(FILE *f, const char *name, const char *cat, int rank, const SchedAction *a, const char *what, int step, double ts, double dur)
+static void event(FILE *f, const char *name, const char *cat, int rank, const SchedAction *a, const char *what,
+                  int step, double ts, double dur)
 {
-    fprintf(f, ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"step\":%d,\"stage\":%d", name,
-            cat, rank, ts, dur, step, a->stage);
+    fprintf(f,
+            ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{"
+            "\"step\":%d,\"stage\":%d",
+            name, cat, rank, ts, dur, step, a->stage);
     if (a->microbatch >= 0)
         fprintf(f, ",\"microbatch\":%d", a->microbatch);
     if (what)

@@ -2,8 +2,8 @@
  * sched_gen.c - the generators of schedules, compute only, rows with idle slots.
  *
  * In: a name, p ranks, S stages, m microbatches, a placement.  Out: one row per rank.
- * GPipe (Huang et al., 1811.06965), 1F1B (PipeDream-flush, 2006.09503), LoopedBFS (2211.05953), Interleaved1F1B (2104.04473,
- * with the flexible rounds of Llama 3), forward-only.  The zero-bubble family is in sched_gen_zb.c.
+ * GPipe (Huang et al., 1811.06965), 1F1B (PipeDream-flush, 2006.09503), LoopedBFS (2211.05953), Interleaved1F1B
+ * (2104.04473, with the flexible rounds of Llama 3), forward-only.  The zero-bubble family is in sched_gen_zb.c.
  *
  * gpipe, 1f1b and forward-only take any S >= p: a rank then owns a block of neighbouring stages and runs them as one.
  */
@@ -20,7 +20,8 @@ static int gen_interleaved(Gen *g);
 static int gen_interleaved_zb(Gen *g);
 static int gen_forward(Gen *g);
 
-/* place: the placement that belongs to the schedule; BLOCK lets S be any number >= p.  chunks: stages per rank, 0 = any. */
+// clang-format off
+/* place: the placement that belongs to the schedule; BLOCK lets S be any number >= p.  chunks: stages per rank, 0: any. */
 enum { BLOCK = -2 };
 static const struct {
     const char *name;
@@ -38,6 +39,7 @@ static const struct {
     {"zb-h2",                 sched_gen_zbh2,         BLOCK,            0, 0},
     {"forward-only",          gen_forward,            BLOCK,            0, 1},
 };
+// clang-format on
 enum { N_GENERATOR = sizeof generator / sizeof generator[0] };
 
 /* ---- Helpers shared with sched_gen_zb.c ---- */
@@ -131,10 +133,14 @@ static int gen_forward(Gen *g)
 }
 
 /* ---- The interleaved family ----
-   Microbatches go in rounds of k = m / max(1, m / p); op i of a rank is a forward of chunk (i / k) mod v, and (i - w) / k counts the
-   backwards from the last chunk down.  zero bubble: I instead of B, W of the oldest once r of them are pending. */
+   Microbatches go in rounds of k = m / max(1, m / p); op i of a rank is a forward of chunk (i / k) mod v, and (i - w) /
+   k counts the backwards from the last chunk down.  zero bubble: I instead of B, W of the oldest once r of them are
+   pending. */
 
-typedef struct { Gen *g; int r, k, w, *f, *b, *weight, done_w; } Inter;
+typedef struct {
+    Gen *g;
+    int r, k, w, *f, *b, *weight, done_w;
+} Inter;
 
 static int fwd_stage(const Inter *x, int i) { return sched_gen_stage(x->g, x->r, (i / x->k) % x->g->v[x->r]); }
 static int bwd_stage(const Inter *x, int i)
@@ -211,10 +217,7 @@ static int gen_interleaved_zb(Gen *g) { return gen_inter(g, 1); }
 
 /* ---- By name ---- */
 
-const char *sched_name(int i)
-{
-    return i >= 0 && i < N_GENERATOR ? generator[i].name : NULL;
-}
+const char *sched_name(int i) { return i >= 0 && i < N_GENERATOR ? generator[i].name : NULL; }
 
 static int same_word(const char *a, const char *b)
 {
@@ -270,9 +273,12 @@ static int unknown_name(const char *name, SchedError *e)
         }
     }
     if (best <= (int)strlen(name) / 2)
-        return sched_fail(e, SCHED_EUSAGE, -1, -1, "no schedule is called '%.60s'; did you mean '%s'?", name, generator[at].name);
-    return sched_fail(e, SCHED_EUSAGE, -1, -1, "no schedule is called '%.60s'; there are gpipe, 1f1b, interleaved1f1b, loopedbfs, "
-                      "interleavedzerobubble, zbvzerobubble, dualpipev, zb-h1, zb-h2, forward-only", name);
+        return sched_fail(e, SCHED_EUSAGE, -1, -1, "no schedule is called '%.60s'; did you mean '%s'?", name,
+                          generator[at].name);
+    return sched_fail(e, SCHED_EUSAGE, -1, -1,
+                      "no schedule is called '%.60s'; there are gpipe, 1f1b, interleaved1f1b, loopedbfs, "
+                      "interleavedzerobubble, zbvzerobubble, dualpipev, zb-h1, zb-h2, forward-only",
+                      name);
 }
 
 /* Fills rank_of, and of each rank its number of stages. */
@@ -281,7 +287,7 @@ static int place_stages(Gen *g)
     int p = g->p, S = g->s->stages;
     for (int s = 0; s < S; s++) {
         int lap = s / p, at = s % p, r;
-        if (g->place == BLOCK) {                        /* the first S mod p ranks own one more, as torch.tensor_split does */
+        if (g->place == BLOCK) { /* the first S mod p ranks own one more, as torch.tensor_split does */
             int q = S / p, big = S % p;
             r = s < big * (q + 1) ? s / (q + 1) : big + (s - big * (q + 1)) / q;
         } else {
@@ -309,21 +315,25 @@ static int check_shape(int i, int p, int S, int m, int place, SchedError *e)
     if (S < p)
         return sched_fail(e, SCHED_EREFUSED, -1, -1, "%d stages are too few for %d ranks: each rank needs one", S, p);
     if ((int64_t)S * m > SCHED_MAX_CELLS / 4 || (int64_t)p * p > SCHED_MAX_CELLS)
-        return sched_fail(e, SCHED_ERESOURCE, -1, -1, "%d stages with %d microbatches are more actions than this program holds", S, m);
+        return sched_fail(e, SCHED_ERESOURCE, -1, -1,
+                          "%d stages with %d microbatches are more actions than this program holds", S, m);
     if (generator[i].chunks && S != p * generator[i].chunks)
-        return sched_fail(e, SCHED_EREFUSED, -1, -1, "%s needs %d stages a rank: %d for %d ranks, not %d", name, generator[i].chunks,
-                          p * generator[i].chunks, p, S);
+        return sched_fail(e, SCHED_EREFUSED, -1, -1, "%s needs %d stages a rank: %d for %d ranks, not %d", name,
+                          generator[i].chunks, p * generator[i].chunks, p, S);
     if (place != BLOCK && S % p)
-        return sched_fail(e, SCHED_EREFUSED, -1, -1, "%s needs the same number of stages on every rank: %d is not a multiple of %d", name, S, p);
+        return sched_fail(e, SCHED_EREFUSED, -1, -1,
+                          "%s needs the same number of stages on every rank: %d is not a multiple of %d", name, S, p);
     if (place != BLOCK && place != generator[i].place && S != p && !generator[i].loop_ok)
         return sched_fail(e, SCHED_EREFUSED, -1, -1, "%s has a placement of its own; leave --placement out%s", name,
                           strcmp(name, "1f1b") == 0 ? " (1f1b over looped stages is interleaved1f1b)" : "");
     if (place == SCHED_PLACE_V && generator[i].place == SCHED_PLACE_LOOP && S != p)
-        return sched_fail(e, SCHED_EREFUSED, -1, -1, "%s loops over the ranks; its stages cannot be placed as a V", name);
+        return sched_fail(e, SCHED_EREFUSED, -1, -1, "%s loops over the ranks; its stages cannot be placed as a V",
+                          name);
     return SCHED_OK;
 }
 
-int sched_generate(const char *name, int ranks, int stages, int microbatches, int placement, Schedule **out, SchedError *e)
+int sched_generate(const char *name, int ranks, int stages, int microbatches, int placement, Schedule **out,
+                   SchedError *e)
 {
     int i = find_generator(name), st;
     *out = NULL;
@@ -334,8 +344,12 @@ int sched_generate(const char *name, int ranks, int stages, int microbatches, in
         return st;
     if (stages == ranks && generator[i].place == BLOCK)
         place = BLOCK;
-    Gen g = {sched_new(generator[i].name, ranks, stages, microbatches), ranks, microbatches, place,
-             calloc((size_t)ranks, sizeof(int)), e};
+    Gen g = {sched_new(generator[i].name, ranks, stages, microbatches),
+             ranks,
+             microbatches,
+             place,
+             calloc((size_t)ranks, sizeof(int)),
+             e};
     st = g.s && g.v ? place_stages(&g) : sched_nomem(e);
     if (!st)
         st = generator[i].gen(&g);
@@ -358,14 +372,15 @@ int sched_peak_formula(const char *name, int p, int S, int m, int rank)
         return -1;
     int v = S / p, rounds = m / p > 1 ? m / p : 1, k = m / rounds, n = -1, all = m * v;
     switch (i) {
-    case 0: case 3: n = all; break;                                     /* gpipe, loopedbfs */
-    case 1: n = v * (p - rank); break;                                  /* 1f1b, a block of v counts as v */
+    case 0:
+    case 3: n = all; break;            /* gpipe, loopedbfs */
+    case 1: n = v * (p - rank); break; /* 1f1b, a block of v counts as v */
     case 2: n = (v - 1) * k + 2 * (p - 1 - rank) + 1; break;
     case 4: n = (v - 1) * k + p; break;
     case 5: n = 2 * p; break;
     case 6: n = 2 * p + 1; break;
-    case 7: n = v * p; break;                                           /* zb-h1 */
-    case 8: n = v * (2 * p - 1); break;                                 /* zb-h2 */
+    case 7: n = v * p; break;           /* zb-h1 */
+    case 8: n = v * (2 * p - 1); break; /* zb-h2 */
     default: return -1;
     }
     return n < all ? n : all;

@@ -1,6 +1,7 @@
 /*
  * sched_gen_zb.c - generators of the zero-bubble family: the backward divided into I (gradient of the inputs, which the
- * previous stage waits for) and W (gradient of the weights, which nobody waits for and which therefore fills the bubbles).
+ * previous stage waits for) and W (gradient of the weights, which nobody waits for and which therefore fills the
+ * bubbles).
  *
  * ZB-H1, ZB-H2: Qi et al., Zero Bubble Pipeline Parallelism (2401.10241).  ZB-V: Qi et al., Pipeline Parallelism with
  * Controllable Memory (2405.15362).  DualPipeV: the cut-in-half DualPipe of DeepSeek-V3 (2412.19437).
@@ -10,8 +11,9 @@
 #include <stdlib.h>
 
 /* ---- ZB-H1 and ZB-H2: one chunk per rank ----
-   `warm` forwards, then F and I in turn; the W of a microbatch follows the I that is `lag` microbatches later, so that all
-   ranks end together.  H1 keeps 1F1B's memory (p microbatches); H2 fills the warm-up bubble with more forwards (2p - 1). */
+   `warm` forwards, then F and I in turn; the W of a microbatch follows the I that is `lag` microbatches later, so that
+   all ranks end together.  H1 keeps 1F1B's memory (p microbatches); H2 fills the warm-up bubble with more forwards (2p
+   - 1). */
 static void zbh_rank(Gen *g, int r, int warm, int lag)
 {
     int f = 0, i = 0, w = 0, m = g->m;
@@ -43,9 +45,13 @@ int sched_gen_zbh2(Gen *g)
 }
 
 /* ---- ZB-V ----
-   Two chunks, placed as a V: s0 = r, s1 = 2p-1-r.  Laid out for n = max(2p-1, m) microbatches; what is too much becomes idle. */
+   Two chunks, placed as a V: s0 = r, s1 = 2p-1-r.  Laid out for n = max(2p-1, m) microbatches; what is too much becomes
+   idle. */
 
-typedef struct { Gen *g; int r, s[2], f[2], i[2], w[2]; } Zbv;
+typedef struct {
+    Gen *g;
+    int r, s[2], f[2], i[2], w[2];
+} Zbv;
 
 static void zbv_put(Zbv *z, int type, int c)
 {
@@ -106,7 +112,11 @@ int sched_gen_zbv(Gen *g)
 /* ---- DualPipeV ----
    The backwards of one chunk are counted together, B or I; each I leaves its W in a queue. */
 
-typedef struct { Gen *g; int r, s[2], f[2], b[2]; int *queue, head, tail; } Dual;     /* queue: stage chunk, microbatch */
+typedef struct {
+    Gen *g;
+    int r, s[2], f[2], b[2];
+    int *queue, head, tail;
+} Dual; /* queue: stage chunk, microbatch */
 
 static void dual_f(Dual *d, int c) { sched_gen_one(d->g, d->r, SA_F, d->s[c], d->f[c]++); }
 
@@ -157,7 +167,7 @@ static void dual_rank(Dual *d)
     int p = d->g->p, r = d->r, type = SA_B;
     dual_warm_up(d);
     for (int k = 0; k < d->g->m - 2 * p + r + 1; k++) {
-        if (k == 0 && r == p - 1) {                     /* apart, which makes the bubble smaller */
+        if (k == 0 && r == p - 1) { /* apart, which makes the bubble smaller */
             dual_f(d, 0);
             dual_b(d, 1, SA_B);
         } else {
@@ -188,8 +198,9 @@ static void dual_rank(Dual *d)
 int sched_gen_dualpipev(Gen *g)
 {
     if (g->m < 2 * g->p)
-        return sched_fail(g->e, SCHED_EREFUSED, -1, -1, "dualpipev needs at least two microbatches a rank: %d for %d ranks, not %d",
-                          2 * g->p, g->p, g->m);
+        return sched_fail(g->e, SCHED_EREFUSED, -1, -1,
+                          "dualpipev needs at least two microbatches a rank: %d for %d ranks, not %d", 2 * g->p, g->p,
+                          g->m);
     int *queue = malloc((size_t)g->m * 4 * sizeof *queue);
     if (!queue)
         return sched_nomem(g->e);

@@ -1,8 +1,9 @@
 /*
  * sched_graph.c - what feeds what.
  *
- * In: the edges between stages (or nothing: the chain; or a complete schedule, whose own sends and receives tell), and the
- * pairs of stages that share parameters.  Out: a SchedGraph, sorted, without repetitions, with the edges of each stage.
+ * In: the edges between stages (or nothing: the chain; or a complete schedule, whose own sends and receives tell), and
+ * the pairs of stages that share parameters.  Out: a SchedGraph, sorted, without repetitions, with the edges of each
+ * stage.
  */
 #include "sched_int.h"
 
@@ -43,8 +44,9 @@ static int sort_edges(SchedGraph *g, const SchedEdge *edge, int n, SchedError *e
 {
     for (int i = 0; i < n; i++) {
         if (edge[i].from < 0 || edge[i].to >= g->stages || edge[i].from >= edge[i].to)
-            return sched_fail(e, SCHED_EREFUSED, -1, -1, "an edge from stage %d to stage %d is none: edges go to later stages of %d",
-                              edge[i].from, edge[i].to, g->stages);
+            return sched_fail(e, SCHED_EREFUSED, -1, -1,
+                              "an edge from stage %d to stage %d is none: edges go to later stages of %d", edge[i].from,
+                              edge[i].to, g->stages);
         g->edge[i] = edge[i];
     }
     qsort(g->edge, (size_t)n, sizeof *g->edge, by_edge);
@@ -85,7 +87,8 @@ static int sort_params(SchedGraph *g, const SchedParam *param, int n, SchedError
     for (int i = 0; i < n; i++) {
         SchedParam q = param[i];
         if (q.from < 0 || q.to < 0 || q.from >= g->stages || q.to >= g->stages || q.from == q.to)
-            return sched_fail(e, SCHED_EREFUSED, -1, -1, "a parameter shared by stages %d and %d of %d is none", q.from, q.to, g->stages);
+            return sched_fail(e, SCHED_EREFUSED, -1, -1, "a parameter shared by stages %d and %d of %d is none", q.from,
+                              q.to, g->stages);
         g->param[i] = q;
     }
     qsort(g->param, (size_t)n, sizeof *g->param, by_param);
@@ -158,8 +161,9 @@ int sched_graph(SchedGraph *g, int stages, const SchedEdge *edge, int n_edge, co
     return SCHED_OK;
 }
 
-/* From the rows of a complete schedule.  The chain's edge s -> s+1 is assumed where nothing else enters s+1 (or, for its gradient,
-   where no other gradient enters s), so that a file which forgot its messages is refused and a file with skips is not. */
+/* From the rows of a complete schedule.  The chain's edge s -> s+1 is assumed where nothing else enters s+1 (or, for
+   its gradient, where no other gradient enters s), so that a file which forgot its messages is refused and a file with
+   skips is not. */
 int sched_graph_of(SchedGraph *g, const Schedule *s, const SchedParam *param, int n_param, SchedError *e)
 {
     int n = 0, cap = s->stages, st;
@@ -226,20 +230,25 @@ int sched_graph_lane(const SchedGraph *g, const SchedAction *a)
 {
     int lane;
     switch (a->type) {
-    case SA_SEND_F: case SA_WAIT_SEND_F: case SA_RECV_B:
+    case SA_SEND_F:
+    case SA_WAIT_SEND_F:
+    case SA_RECV_B:
         lane = sched_graph_edge(g, a->stage, a->peer);
         return lane < 0 ? -1 : 2 * lane + (a->type == SA_RECV_B);
-    case SA_RECV_F: case SA_SEND_B: case SA_WAIT_SEND_B:
+    case SA_RECV_F:
+    case SA_SEND_B:
+    case SA_WAIT_SEND_B:
         lane = sched_graph_edge(g, a->peer, a->stage);
         return lane < 0 ? -1 : 2 * lane + (a->type != SA_RECV_F);
-    case SA_SEND_P: case SA_RECV_GP:
+    case SA_SEND_P:
+    case SA_RECV_GP:
         lane = sched_graph_param(g, a->stage, a->peer);
         return lane < 0 ? -1 : 2 * (g->n + lane) + (a->type == SA_RECV_GP);
-    case SA_RECV_P: case SA_SEND_GP:
+    case SA_RECV_P:
+    case SA_SEND_GP:
         lane = sched_graph_param(g, a->peer, a->stage);
         return lane < 0 ? -1 : 2 * (g->n + lane) + (a->type == SA_SEND_GP);
-    default:
-        return -1;
+    default: return -1;
     }
 }
 
@@ -255,7 +264,7 @@ int sched_graph_proves(const SchedGraph *g, int a, int b)
     if (!(seen = calloc((size_t)g->stages, 1)))
         return 0;
     seen[a] = 1;
-    for (int s = a; s < b && !hit; s++)                 /* edges go upwards, so one sweep in order is enough */
+    for (int s = a; s < b && !hit; s++) /* edges go upwards, so one sweep in order is enough */
         for (int i = g->out_first[s]; seen[s] && i < g->out_first[s + 1]; i++)
             if (g->edge[i].gradient) {
                 seen[g->edge[i].to] = 1;

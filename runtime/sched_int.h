@@ -16,13 +16,13 @@ Schedule *sched_new(const char *name, int ranks, int stages, int microbatches);
 /* Appends; when memory runs out the row becomes poisoned (cap -1) and stays so: one check at the end of a pass. */
 void sched_push(SchedRow *r, SchedAction a);
 int sched_rows_ok(const Schedule *s, SchedError *e);
-int sched_cell(const SchedRow *r, int index);           /* the cell that holds action `index` */
+int sched_cell(const SchedRow *r, int index); /* the cell that holds action `index` */
 /* Puts new rows in the place of the old ones, which are freed. */
 void sched_swap_rows(Schedule *s, SchedRow *rows);
 void sched_free_rows(SchedRow *rows, int n);
-int sched_find_rank(Schedule *s, SchedError *e);        /* fills rank_of from the rows */
+int sched_find_rank(Schedule *s, SchedError *e); /* fills rank_of from the rows */
 int sched_has_type(const Schedule *s, int type);
-int sched_distance(const char *a, const char *b);       /* edit distance, for did-you-mean */
+int sched_distance(const char *a, const char *b); /* edit distance, for did-you-mean */
 
 static inline SchedAction sched_act(int type, int stage, int microbatch)
 {
@@ -62,10 +62,10 @@ static inline int sched_cell_end(const SchedRow *r, int i)
 typedef struct SchedGraph {
     int stages, n, n_param;
     SchedEdge *edge;
-    int *in_first, *in, *out_first;                     /* out edges of s: out_first[s] .. out_first[s+1), they are sorted so */
-    SchedParam *param;                                  /* sorted by (from, to), without repetitions */
-    int *group;                                         /* per stage: smallest stage of its replica set */
-    unsigned char *shared;                              /* per stage: owns a transmitted parameter, or is in a replica set */
+    int *in_first, *in, *out_first; /* out edges of s: out_first[s] .. out_first[s+1), they are sorted so */
+    SchedParam *param;              /* sorted by (from, to), without repetitions */
+    int *group;                     /* per stage: smallest stage of its replica set */
+    unsigned char *shared;          /* per stage: owns a transmitted parameter, or is in a replica set */
 } SchedGraph;
 
 /* edge NULL: the chain of adjacent stages. */
@@ -74,15 +74,16 @@ int sched_graph(SchedGraph *g, int stages, const SchedEdge *edge, int n_edge, co
 /* The edges that a complete schedule's own sends and receives speak of; the chain where they are silent. */
 int sched_graph_of(SchedGraph *g, const Schedule *s, const SchedParam *param, int n_param, SchedError *e);
 void sched_graph_free(SchedGraph *g);
-int sched_graph_edge(const SchedGraph *g, int from, int to);    /* its number, or -1 */
+int sched_graph_edge(const SchedGraph *g, int from, int to); /* its number, or -1 */
 int sched_graph_param(const SchedGraph *g, int from, int to);
-/* Messages are numbered: a lane is an edge or a shared parameter in one direction (sched_graph_lanes of them), and a lane of an edge has
-   one message per microbatch.  -1: along no edge. */
+/* Messages are numbered: a lane is an edge or a shared parameter in one direction (sched_graph_lanes of them), and a
+   lane of an edge has one message per microbatch.  -1: along no edge. */
 int sched_graph_lane(const SchedGraph *g, const SchedAction *a);
 static inline int sched_graph_lanes(const SchedGraph *g) { return 2 * (g->n + g->n_param); }
 static inline int64_t sched_graph_message(const SchedGraph *g, int microbatches, int lane, int microbatch)
 {
-    return lane < 2 * g->n ? (int64_t)lane * microbatches + microbatch : (int64_t)2 * g->n * microbatches + lane - 2 * g->n;
+    return lane < 2 * g->n ? (int64_t)lane * microbatches + microbatch
+                           : (int64_t)2 * g->n * microbatches + lane - 2 * g->n;
 }
 static inline size_t sched_graph_messages(const SchedGraph *g, int microbatches)
 {

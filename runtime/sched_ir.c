@@ -7,8 +7,8 @@
  *     simple   := <stage> <type> [<microbatch>] ["@" <peer stage>]
  *     compound := "(" simple (";" simple)* ")" "OVERLAP_F_B"
  *
- * The parser is strict: every byte of a cell must be part of the action.  Numbers are bounded by what the file itself can
- * hold, so a hostile file cannot make anybody allocate more than a multiple of its own size.
+ * The parser is strict: every byte of a cell must be part of the action.  Numbers are bounded by what the file itself
+ * can hold, so a hostile file cannot make anybody allocate more than a multiple of its own size.
  */
 #include "sched_int.h"
 
@@ -18,14 +18,12 @@
 #include <string.h>
 
 static const char *const type_name[SA_TYPES] = {
-    "", "F", "B", "I", "W", "R", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "WAIT_SEND_F", "WAIT_SEND_B", "UNSHARD", "RESHARD",
-    "REDUCE_GRAD", "WAIT_REDUCE_GRAD", "OFFLOAD", "FETCH", "SEND_P", "RECV_P", "SEND_GP", "RECV_GP",
+    "",        "F",      "B",           "I",           "W",       "R",       "SEND_F",      "RECV_F",
+    "SEND_B",  "RECV_B", "WAIT_SEND_F", "WAIT_SEND_B", "UNSHARD", "RESHARD", "REDUCE_GRAD", "WAIT_REDUCE_GRAD",
+    "OFFLOAD", "FETCH",  "SEND_P",      "RECV_P",      "SEND_GP", "RECV_GP",
 };
 
-const char *sched_type_name(int type)
-{
-    return type >= 0 && type < SA_TYPES ? type_name[type] : "?";
-}
+const char *sched_type_name(int type) { return type >= 0 && type < SA_TYPES ? type_name[type] : "?"; }
 
 int sched_fail(SchedError *e, int status, int rank, int cell, const char *fmt, ...)
 {
@@ -41,10 +39,7 @@ int sched_fail(SchedError *e, int status, int rank, int cell, const char *fmt, .
     return status;
 }
 
-int sched_nomem(SchedError *e)
-{
-    return sched_fail(e, SCHED_ERESOURCE, -1, -1, "out of memory for the schedule");
-}
+int sched_nomem(SchedError *e) { return sched_fail(e, SCHED_ERESOURCE, -1, -1, "out of memory for the schedule"); }
 
 /* ---- Rows ---- */
 
@@ -183,13 +178,15 @@ int sched_find_rank(Schedule *s, SchedError *e)
                 char text[64];
                 int cell = sched_cell(&s->row[r], i);
                 sched_action_text(text, sizeof text, a);
-                return sched_fail(e, SCHED_EREFUSED, r, cell, "rank %d, cell %d (%s): stage %d is on rank %d already; a stage lives on one rank",
-                                  r, cell, text, a->stage, s->rank_of[a->stage]);
+                return sched_fail(e, SCHED_EREFUSED, r, cell,
+                                  "rank %d, cell %d (%s): stage %d is on rank %d already; a stage lives on one rank", r,
+                                  cell, text, a->stage, s->rank_of[a->stage]);
             }
         }
     for (int i = 0; i < s->stages; i++)
         if (s->rank_of[i] < 0)
-            return sched_fail(e, SCHED_EREFUSED, -1, -1, "stage %d is on no rank, though stage %d is used", i, s->stages - 1);
+            return sched_fail(e, SCHED_EREFUSED, -1, -1, "stage %d is on no rank, though stage %d is used", i,
+                              s->stages - 1);
     return SCHED_OK;
 }
 
@@ -199,8 +196,12 @@ int sched_find_rank(Schedule *s, SchedError *e)
 static int default_peer(int type, int stage)
 {
     switch (type) {
-    case SA_SEND_F: case SA_RECV_B: case SA_WAIT_SEND_F: return stage + 1;
-    case SA_RECV_F: case SA_SEND_B: case SA_WAIT_SEND_B: return stage - 1;
+    case SA_SEND_F:
+    case SA_RECV_B:
+    case SA_WAIT_SEND_F: return stage + 1;
+    case SA_RECV_F:
+    case SA_SEND_B:
+    case SA_WAIT_SEND_B: return stage - 1;
     default: return -1;
     }
 }
@@ -218,7 +219,7 @@ int sched_action_text(char *buf, size_t size, const SchedAction *a)
 }
 
 typedef struct {
-    FILE *f;                                            /* or, when NULL, text */
+    FILE *f; /* or, when NULL, text */
     char *text;
     size_t n, cap;
     int failed;
@@ -252,7 +253,8 @@ static void put_row(Out *o, const SchedRow *row)
     for (int i = 0; i < row->n; i++) {
         const SchedAction *a = &row->a[i];
         char buf[96];
-        int part = a->overlap & SCHED_PART, first = part && (i == 0 || !(a[-1].overlap & SCHED_PART) || (a[-1].overlap & SCHED_LAST));
+        int part = a->overlap & SCHED_PART,
+            first = part && (i == 0 || !(a[-1].overlap & SCHED_PART) || (a[-1].overlap & SCHED_LAST));
         if (i > 0)
             put(o, part && !first ? ";" : ",", 1);
         if (first)
@@ -311,14 +313,16 @@ static const char *parse_int(const char *p, const char *end, int *out)
 static const char *bad_peer(const SchedAction *a)
 {
     switch (a->type) {
-    case SA_SEND_F: case SA_WAIT_SEND_F: case SA_RECV_B:
-        return a->peer > a->stage ? NULL : "its peer must be a later stage";
-    case SA_RECV_F: case SA_SEND_B: case SA_WAIT_SEND_B:
+    case SA_SEND_F:
+    case SA_WAIT_SEND_F:
+    case SA_RECV_B: return a->peer > a->stage ? NULL : "its peer must be a later stage";
+    case SA_RECV_F:
+    case SA_SEND_B:
+    case SA_WAIT_SEND_B:
         if (a->peer < 0)
             return "stage 0 has no earlier stage";
         return a->peer < a->stage ? NULL : "its peer must be an earlier stage";
-    default:
-        return a->peer >= 0 && a->peer != a->stage ? NULL : "it needs the other stage, as in 0SEND_P@3";
+    default: return a->peer >= 0 && a->peer != a->stage ? NULL : "it needs the other stage, as in 0SEND_P@3";
     }
 }
 
@@ -361,10 +365,7 @@ static const char *parse_simple(const char *p, const char *end, SchedAction *a)
     return sched_has_peer(best) ? bad_peer(a) : NULL;
 }
 
-int sched_action_parse(const char *text, SchedAction *a)
-{
-    return parse_simple(text, text + strlen(text), a) == NULL;
-}
+int sched_action_parse(const char *text, SchedAction *a) { return parse_simple(text, text + strlen(text), a) == NULL; }
 
 static void trim(const char **p, const char **end)
 {
@@ -434,8 +435,8 @@ static int finish(Schedule *s, const char *origin, SchedError *e)
         return sched_fail(e, SCHED_EREFUSED, -1, -1, "%s: there is no forward in this schedule", origin);
     if ((int64_t)(top_stage + 1) * (top_mb + 1) > forwards)
         return sched_fail(e, SCHED_EREFUSED, -1, -1,
-                          "%s: %d stages with %d microbatches need %lld forwards, but there are %lld",
-                          origin, top_stage + 1, top_mb + 1, (long long)(top_stage + 1) * (top_mb + 1), (long long)forwards);
+                          "%s: %d stages with %d microbatches need %lld forwards, but there are %lld", origin,
+                          top_stage + 1, top_mb + 1, (long long)(top_stage + 1) * (top_mb + 1), (long long)forwards);
     s->stages = top_stage + 1;
     s->microbatches = top_mb + 1;
     s->infer = !backward;
@@ -446,8 +447,10 @@ static int finish(Schedule *s, const char *origin, SchedError *e)
         for (int i = 0; i < s->row[r].n; i++) {
             const SchedAction *a = &s->row[r].a[i];
             if (a->peer >= s->stages)
-                return sched_fail(e, SCHED_EREFUSED, r, sched_cell(&s->row[r], i), "%s: rank %d, cell %d (%d%s%d): there is no stage %d", origin,
-                                  r, sched_cell(&s->row[r], i), a->stage, sched_type_name(a->type), a->microbatch, a->peer);
+                return sched_fail(e, SCHED_EREFUSED, r, sched_cell(&s->row[r], i),
+                                  "%s: rank %d, cell %d (%d%s%d): there is no stage %d", origin, r,
+                                  sched_cell(&s->row[r], i), a->stage, sched_type_name(a->type), a->microbatch,
+                                  a->peer);
         }
     return sched_find_rank(s, e);
 }
@@ -485,7 +488,8 @@ static int parse_rows(const char *text, size_t len, const char *origin, Schedule
                 for (int i = 0; i < shown; i++)
                     safe[i] = c[i] >= 32 && c[i] < 127 ? c[i] : '?';
                 safe[shown] = 0;
-                return sched_fail(e, SCHED_EREFUSED, r, cell, "%s: row %d (rank %d), cell %d '%s': %s", origin, r, r, cell, safe, why);
+                return sched_fail(e, SCHED_EREFUSED, r, cell, "%s: row %d (rank %d), cell %d '%s': %s", origin, r, r,
+                                  cell, safe, why);
             }
             c = cell_end + 1;
         }
@@ -532,7 +536,8 @@ int sched_load(const char *path, Schedule **out, SchedError *e)
         }
         n += got = fread(text + n, 1, cap - n, f);
     }
-    st = ferror(f) ? sched_fail(e, SCHED_ERESOURCE, -1, -1, "%s: %s", path, strerror(errno)) : sched_parse(text, n, path, out, e);
+    st = ferror(f) ? sched_fail(e, SCHED_ERESOURCE, -1, -1, "%s: %s", path, strerror(errno))
+                   : sched_parse(text, n, path, out, e);
     fclose(f);
     free(text);
     return st;

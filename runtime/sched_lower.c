@@ -1,16 +1,17 @@
 /*
- * sched_lower.c - the one call of an executor: from a schedule as a generator or a file gives it to the verified rows of a
- * given model, with its skip edges and its shared parameters.
+ * sched_lower.c - the one call of an executor: from a schedule as a generator or a file gives it to the verified rows
+ * of a given model, with its skip edges and its shared parameters.
  *
- * In: compute-only rows, or complete ones (PyTorch's lowered files); what the model needs (SchedNeeds).  Out: rows to execute.
+ * In: compute-only rows, or complete ones (PyTorch's lowered files); what the model needs (SchedNeeds).  Out: rows to
+ * execute.
  */
 #include "sched_int.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The reductions of stages that share parameters go to the row's end: a sum over replicas needs a rank that may itself wait
-   for this one, and an owner's gradient is whole only when the last user's has come. */
+/* The reductions of stages that share parameters go to the row's end: a sum over replicas needs a rank that may itself
+   wait for this one, and an owner's gradient is whole only when the last user's has come. */
 static int reduce_shared_last(Schedule *s, const SchedGraph *g, SchedError *e)
 {
     for (int r = 0; r < s->ranks; r++) {
@@ -42,12 +43,15 @@ static void param_messages(SchedRow *rows, const Schedule *s, const SchedGraph *
         int from = s->rank_of[q->from], to = s->rank_of[q->to];
         if (q->replicate || from == to || (back && !q->gradient))
             continue;
-        sched_push(&rows[back ? to : from], sched_comm(back ? SA_SEND_GP : SA_SEND_P, back ? q->to : q->from, -1, back ? q->from : q->to));
-        sched_push(&rows[back ? from : to], sched_comm(back ? SA_RECV_GP : SA_RECV_P, back ? q->from : q->to, -1, back ? q->to : q->from));
+        sched_push(&rows[back ? to : from],
+                   sched_comm(back ? SA_SEND_GP : SA_SEND_P, back ? q->to : q->from, -1, back ? q->from : q->to));
+        sched_push(&rows[back ? from : to],
+                   sched_comm(back ? SA_RECV_GP : SA_RECV_P, back ? q->from : q->to, -1, back ? q->to : q->from));
     }
 }
 
-/* A complete file that knows nothing of shared parameters: parameters go out before everything, gradients come home after. */
+/* A complete file that knows nothing of shared parameters: parameters go out before everything, gradients come home
+ * after. */
 static int add_params(Schedule *s, const SchedGraph *g, SchedError *e)
 {
     SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);

@@ -1,8 +1,8 @@
 /*
  * sched_pass.c - the passes that look at one row at a time: validate, merge, unshard/reshard, reduce_grad.
  *
- * In: a schedule.  Out: the same schedule with new rows, or a refusal that names rank, cell and reason.  SCHEDULES.md 2, passes
- * 1 to 4.  The passes between rows are in sched_comms.c.
+ * In: a schedule.  Out: the same schedule with new rows, or a refusal that names rank, cell and reason.  SCHEDULES.md
+ * 2, passes 1 to 4.  The passes between rows are in sched_comms.c.
  */
 #include "sched_int.h"
 
@@ -38,15 +38,18 @@ static const char *step(const SchedAction *a, unsigned char *d)
             return "this recompute is in the schedule twice";
         *d |= DONE_R;
         return NULL;
-    case SA_B: case SA_I:
+    case SA_B:
+    case SA_I:
         if (!(*d & DONE_F))
             return "the backward comes before its forward";
         if (*d & AWAY)
             return "the stash is on the host: a FETCH is missing";
         if (*d & DONE_B)
-            return a->type == SA_B ? "this backward is in the schedule twice" : "there is a B for this microbatch already";
+            return a->type == SA_B ? "this backward is in the schedule twice"
+                                   : "there is a B for this microbatch already";
         if (*d & DONE_I)
-            return a->type == SA_I ? "this backward is in the schedule twice" : "there is an I for this microbatch already";
+            return a->type == SA_I ? "this backward is in the schedule twice"
+                                   : "there is an I for this microbatch already";
         *d |= a->type == SA_B ? DONE_B : DONE_I;
         return NULL;
     case SA_W:
@@ -68,8 +71,7 @@ static const char *step(const SchedAction *a, unsigned char *d)
             return "this stash is not on the host";
         *d &= (unsigned char)~AWAY;
         return NULL;
-    default:
-        return NULL;
+    default: return NULL;
     }
 }
 
@@ -78,9 +80,13 @@ static int check_done(const Schedule *s, const unsigned char *done, SchedError *
     for (int st = 0; st < s->stages; st++)
         for (int mb = 0; mb < s->microbatches; mb++) {
             unsigned char d = done[(size_t)st * (size_t)s->microbatches + (size_t)mb];
-            const char *what = !(d & DONE_F) ? "forward" : s->infer || (d & (DONE_B | DONE_W)) ? NULL : d & DONE_I ? "W" : "backward";
+            const char *what = !(d & DONE_F)                         ? "forward"
+                               : s->infer || (d & (DONE_B | DONE_W)) ? NULL
+                               : d & DONE_I                          ? "W"
+                                                                     : "backward";
             if (what)
-                return sched_fail(e, SCHED_EREFUSED, s->rank_of[st], -1, "rank %d: stage %d has no %s for microbatch %d", s->rank_of[st], st, what, mb);
+                return sched_fail(e, SCHED_EREFUSED, s->rank_of[st], -1,
+                                  "rank %d: stage %d has no %s for microbatch %d", s->rank_of[st], st, what, mb);
         }
     return SCHED_OK;
 }
@@ -126,7 +132,8 @@ int sched_merge(Schedule *s, SchedError *e)
         for (int i = 0; i < row->n; i++) {
             SchedAction a = row->a[i];
             const SchedAction *b = i + 1 < row->n ? &row->a[i + 1] : NULL;
-            if (a.type == SA_I && !a.overlap && b && b->type == SA_W && !b->overlap && b->stage == a.stage && b->microbatch == a.microbatch) {
+            if (a.type == SA_I && !a.overlap && b && b->type == SA_W && !b->overlap && b->stage == a.stage &&
+                b->microbatch == a.microbatch) {
                 a.type = SA_B;
                 i++;
             }
@@ -138,14 +145,16 @@ int sched_merge(Schedule *s, SchedError *e)
 }
 
 /* ---- unshard / reshard ----
-   The stages of a rank are kept in a list ordered by their next use; the first `window` of it are those that the look-ahead
-   would find (a compound as a whole).  A used stage goes back into the list at its next use. */
+   The stages of a rank are kept in a list ordered by their next use; the first `window` of it are those that the
+   look-ahead would find (a compound as a whole).  A used stage goes back into the list at its next use. */
 
-typedef struct { int stage, next, active; } Soon;       /* next: index of the next action of the stage; INT_MAX: none */
+typedef struct {
+    int stage, next, active;
+} Soon; /* next: index of the next action of the stage; INT_MAX: none */
 
 typedef struct {
     SchedRow *row, *out;
-    int *next;                                          /* per action: the next action of the same stage */
+    int *next; /* per action: the next action of the same stage */
     Soon *soon;
     int n, window;
 } Unshard;
@@ -158,7 +167,7 @@ static int in_window(const Unshard *u)
         n++;
     if (n == 0 || n < u->window)
         return n;
-    int end = sched_cell_end(u->row, u->soon[n - 1].next);      /* the rest of the compound where the count was reached */
+    int end = sched_cell_end(u->row, u->soon[n - 1].next); /* the rest of the compound where the count was reached */
     while (n < u->n && u->soon[n].next < end)
         n++;
     return n;
@@ -196,8 +205,9 @@ static int unshard_row(Unshard *u, int r, SchedAction *list, SchedError *e)
         while (used < u->n && u->soon[used].next < end)
             used++;
         if (used > u->window)
-            return sched_fail(e, SCHED_EREFUSED, r, sched_cell(u->row, i), "rank %d, cell %d needs %d stages at once, the window is %d", r,
-                              sched_cell(u->row, i), used, u->window);
+            return sched_fail(e, SCHED_EREFUSED, r, sched_cell(u->row, i),
+                              "rank %d, cell %d needs %d stages at once, the window is %d", r, sched_cell(u->row, i),
+                              used, u->window);
         int n = in_window(u);
         reshard(u, n, list);
         for (int k = 0; k < n; k++)
@@ -239,7 +249,7 @@ int sched_unshard(Schedule *s, int window, SchedError *e)
             u.next[i] = where[row->a[i].stage];
             where[row->a[i].stage] = i;
         }
-        for (int i = 0; i < row->n; i++)                /* first uses, in the order of their positions */
+        for (int i = 0; i < row->n; i++) /* first uses, in the order of their positions */
             if (where[row->a[i].stage] == i)
                 soon[u.n++] = (Soon){row->a[i].stage, i, 0};
         st = unshard_row(&u, r, list, e);
@@ -320,10 +330,7 @@ int sched_live(const Schedule *s, int stage)
     return s->infer ? 1 : peak(s, s->rank_of[stage], stage, SA_F, SA_B, SA_W);
 }
 
-int sched_live_rank(const Schedule *s, int rank)
-{
-    return s->infer ? 1 : peak(s, rank, -1, SA_F, SA_B, SA_W);
-}
+int sched_live_rank(const Schedule *s, int rank) { return s->infer ? 1 : peak(s, rank, -1, SA_F, SA_B, SA_W); }
 
 int sched_live_saved(const Schedule *s, int stage)
 {

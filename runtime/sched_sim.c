@@ -1,9 +1,10 @@
 /*
  * sched_sim.c - the simulator: when does every action begin and end?
  *
- * In: rows (compute only, or complete), costs.  Out: start and end of every action, makespan, spans, bubbles, live microbatches.
- * Computations are serial on a rank; a message leaves when its producer (or its SEND) ends and arrives after the edge's latency.
- * Times are a max-plus recurrence over the order graph, so the order in which ranks are advanced does not matter.
+ * In: rows (compute only, or complete), costs.  Out: start and end of every action, makespan, spans, bubbles, live
+ * microbatches. Computations are serial on a rank; a message leaves when its producer (or its SEND) ends and arrives
+ * after the edge's latency. Times are a max-plus recurrence over the order graph, so the order in which ranks are
+ * advanced does not matter.
  *
  * buffers = -1: communication is non-blocking, the assumption of the published tables; 0 and k: as the verifier has it.
  */
@@ -17,11 +18,11 @@ typedef struct {
     const SchedCosts *c;
     const SchedGraph *g;
     SchedSim *out;
-    double *clock, *forward, *backward, *begun;         /* per rank; per (stage, microbatch), per group: end, or -1 */
-    double *arrive, *received;                          /* per message, or -1 */
-    double *slot;                                       /* k buffers: per lane, times of the last k receives */
-    unsigned char *remote;                              /* per lane: between ranks */
-    int *sent, *got, *number;                           /* per lane: counts; per message: its number */
+    double *clock, *forward, *backward, *begun; /* per rank; per (stage, microbatch), per group: end, or -1 */
+    double *arrive, *received;                  /* per message, or -1 */
+    double *slot;                               /* k buffers: per lane, times of the last k receives */
+    unsigned char *remote;                      /* per lane: between ranks */
+    int *sent, *got, *number;                   /* per lane: counts; per message: its number */
     int *cursor, *queue, *missing, head, waiting;
     unsigned char *queued;
 } Sim;
@@ -72,7 +73,8 @@ static double ready(const Sim *m, const SchedAction *a)
     int first = forward ? g->in_first[a->stage] : g->out_first[a->stage];
     int last = forward ? g->in_first[a->stage + 1] : g->out_first[a->stage + 1];
     for (int k = first; (forward || back) && k < last; k++) {
-        int edge = forward ? g->in[k] : k, other = forward ? g->edge[edge].from : g->edge[edge].to, lane = 2 * edge + back;
+        int edge = forward ? g->in[k] : k, other = forward ? g->edge[edge].from : g->edge[edge].to,
+            lane = 2 * edge + back;
         double at;
         if (back && !g->edge[edge].gradient)
             continue;
@@ -151,7 +153,8 @@ static int meet(Sim *m, int r, int i, int lane)
     if (j >= m->s->row[q].n)
         return 0;
     b = &m->s->row[q].a[j];
-    if ((is_send(a->type) ? !is_recv(b->type) : !is_send(b->type)) || b->microbatch != a->microbatch || sched_graph_lane(m->g, b) != lane)
+    if ((is_send(a->type) ? !is_recv(b->type) : !is_send(b->type)) || b->microbatch != a->microbatch ||
+        sched_graph_lane(m->g, b) != lane)
         return 0;
     double start = max2(m->clock[r], m->clock[q]);
     double end = start + latency(m, lane) + max2(cost(m, a), cost(m, b));
@@ -274,7 +277,8 @@ static int run(Sim *m, SchedError *e)
             char text[64];
             int cell = sched_cell(&m->s->row[r], m->cursor[r]);
             sched_action_text(text, sizeof text, &m->s->row[r].a[m->cursor[r]]);
-            return sched_fail(e, SCHED_EREFUSED, r, cell, "rank %d, cell %d (%s): this action can never begin", r, cell, text);
+            return sched_fail(e, SCHED_EREFUSED, r, cell, "rank %d, cell %d (%s): this action can never begin", r, cell,
+                              text);
         }
     return SCHED_OK;
 }
@@ -290,11 +294,14 @@ static double peak_bytes(const Schedule *s, const SchedCosts *c, int r)
         return 0;
     for (int i = 0; i < s->row[r].n; i++) {
         const SchedAction *a = &s->row[r].a[i];
-        double stash = a->stage >= 0 ? bytes_of(c->bytes_stash, a->stage) : 0, late = stash > 0 ? bytes_of(c->bytes_late, a->stage) : 0;
+        double stash = a->stage >= 0 ? bytes_of(c->bytes_stash, a->stage) : 0,
+               late = stash > 0 ? bytes_of(c->bytes_late, a->stage) : 0;
         double saved = a->stage >= 0 ? bytes_of(c->bytes_saved, a->stage) : 0;
         switch (a->type) {
-        case SA_F: case SA_FETCH: now += stash; break;
-        case SA_B: case SA_OFFLOAD: now -= stash; break;
+        case SA_F:
+        case SA_FETCH: now += stash; break;
+        case SA_B:
+        case SA_OFFLOAD: now -= stash; break;
         case SA_I: now += saved; break;
         case SA_W: now -= late + saved; break;
         default: break;
@@ -313,7 +320,8 @@ static void summarize(const Schedule *s, const SchedCosts *c, SchedSim *o)
         double first = -1, last = 0;
         for (int i = 0; i < s->row[r].n; i++) {
             const SchedAction *a = &s->row[r].a[i];
-            int whole = (a->overlap & SCHED_PART) && c->overlap >= 0, begins = !whole || i == 0 || o->start[r][i] > o->start[r][i - 1];
+            int whole = (a->overlap & SCHED_PART) && c->overlap >= 0,
+                begins = !whole || i == 0 || o->start[r][i] > o->start[r][i - 1];
             if (!sched_is_compute(a->type))
                 continue;
             if (first < 0 && a->type == SA_F)
@@ -390,7 +398,8 @@ static double *minus_ones(size_t n)
 static int allocate(Sim *m, SchedError *e)
 {
     const Schedule *s = m->s;
-    size_t ranks = (size_t)s->ranks, pairs = (size_t)s->stages * (size_t)s->microbatches, lanes = (size_t)sched_graph_lanes(m->g) + 1;
+    size_t ranks = (size_t)s->ranks, pairs = (size_t)s->stages * (size_t)s->microbatches,
+           lanes = (size_t)sched_graph_lanes(m->g) + 1;
     size_t n = sched_graph_messages(m->g, s->microbatches), k = m->c->buffers > 0 ? (size_t)m->c->buffers : 1;
     m->remote = calloc(lanes, 1);
     m->clock = calloc(ranks, sizeof *m->clock);
@@ -407,12 +416,14 @@ static int allocate(Sim *m, SchedError *e)
     m->sent = calloc(lanes, sizeof *m->sent);
     m->got = calloc(lanes, sizeof *m->got);
     m->slot = k <= SIZE_MAX / sizeof(double) / lanes ? calloc(lanes * k, sizeof *m->slot) : NULL;
-    if (!m->remote || !m->clock || !m->cursor || !m->queue || !m->queued || !m->forward || !m->backward || !m->begun || !m->missing || !m->arrive ||
-        !m->received || !m->number || !m->sent || !m->got || !m->slot || !allocate_result(s, m->out))
+    if (!m->remote || !m->clock || !m->cursor || !m->queue || !m->queued || !m->forward || !m->backward || !m->begun ||
+        !m->missing || !m->arrive || !m->received || !m->number || !m->sent || !m->got || !m->slot ||
+        !allocate_result(s, m->out))
         return sched_nomem(e);
     for (int lane = 0; lane + 1 < (int)lanes; lane++) {
         int k2 = lane / 2 - m->g->n;
-        int from = k2 < 0 ? m->g->edge[lane / 2].from : m->g->param[k2].from, to = k2 < 0 ? m->g->edge[lane / 2].to : m->g->param[k2].to;
+        int from = k2 < 0 ? m->g->edge[lane / 2].from : m->g->param[k2].from,
+            to = k2 < 0 ? m->g->edge[lane / 2].to : m->g->param[k2].to;
         m->remote[lane] = s->rank_of[from] != s->rank_of[to];
     }
     for (int r = 0; r < s->ranks; r++)
@@ -429,8 +440,10 @@ int sched_simulate(const Schedule *s, const SchedCosts *c, SchedSim *out, SchedE
     int st;
     memset(out, 0, sizeof *out);
     if (c->buffers >= 0 && !s->complete && s->ranks > 1)
-        return sched_fail(e, SCHED_EUSAGE, -1, -1, "a simulation with buffers needs the sends and receives in the rows");
-    st = s->complete && !c->edge ? sched_graph_of(&g, s, NULL, 0, e) : sched_graph(&g, s->stages, c->edge, c->n_edge, NULL, 0, e);
+        return sched_fail(e, SCHED_EUSAGE, -1, -1,
+                          "a simulation with buffers needs the sends and receives in the rows");
+    st = s->complete && !c->edge ? sched_graph_of(&g, s, NULL, 0, e)
+                                 : sched_graph(&g, s->stages, c->edge, c->n_edge, NULL, 0, e);
     if (st)
         return st;
     for (int i = 0; s->infer && i < g.n; i++)

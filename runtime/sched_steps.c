@@ -1,9 +1,10 @@
 /*
  * sched_steps.c - a lock-step run: how many steps does a schedule take when every computation, send and receive is one?
  *
- * In: rows of adjacent stages, with or without communication.  Out: the number of steps.  All ranks take a step together; a rank
- * whose next action is not ready stands still, and may catch up within the step when a later rank has just made it ready.
- * The figure PyTorch's tests use to compare passes; it is no estimate of time (that is sched_sim.c).
+ * In: rows of adjacent stages, with or without communication.  Out: the number of steps.  All ranks take a step
+ * together; a rank whose next action is not ready stands still, and may catch up within the step when a later rank has
+ * just made it ready. The figure PyTorch's tests use to compare passes; it is no estimate of time (that is
+ * sched_sim.c).
  */
 #include "sched_int.h"
 
@@ -11,7 +12,11 @@
 
 enum { DID_F = 1, DID_B = 2, DID_SEND_F = 4, DID_SEND_B = 8, GOT_F = 16, GOT_B = 32 };
 
-typedef struct { const Schedule *s; unsigned char *did; int *cursor; } Steps;
+typedef struct {
+    const Schedule *s;
+    unsigned char *did;
+    int *cursor;
+} Steps;
 
 static unsigned did(const Steps *t, int stage, int mb)
 {
@@ -26,7 +31,8 @@ static int ready(const Steps *t, const SchedAction *a)
     case SA_F:
         return a->stage == 0 || (did(t, a->stage, a->microbatch) & GOT_F) ||
                (rank[a->stage - 1] == rank[a->stage] && (did(t, a->stage - 1, a->microbatch) & DID_F));
-    case SA_B: case SA_I:
+    case SA_B:
+    case SA_I:
         return a->stage == last || (did(t, a->stage, a->microbatch) & GOT_B) ||
                (rank[a->stage + 1] == rank[a->stage] && (did(t, a->stage + 1, a->microbatch) & DID_B));
     case SA_SEND_F: return (did(t, a->stage, a->microbatch) & DID_F) != 0;
@@ -43,7 +49,8 @@ static int try_step(const Steps *t, int r)
 {
     const SchedAction *a = &t->s->row[r].a[t->cursor[r]];
     static const unsigned char bit[SA_TYPES] = {
-        [SA_F] = DID_F, [SA_B] = DID_B, [SA_I] = DID_B, [SA_SEND_F] = DID_SEND_F, [SA_SEND_B] = DID_SEND_B, [SA_RECV_F] = GOT_F, [SA_RECV_B] = GOT_B,
+        [SA_F] = DID_F,           [SA_B] = DID_B,      [SA_I] = DID_B,      [SA_SEND_F] = DID_SEND_F,
+        [SA_SEND_B] = DID_SEND_B, [SA_RECV_F] = GOT_F, [SA_RECV_B] = GOT_B,
     };
     if (!ready(t, a))
         return 0;

@@ -1,10 +1,11 @@
 /*
  * sched_verify.c - the verifier: does this complete schedule run to its end?
  *
- * In: complete rows, the graph, the number of buffers per directed edge (0 = rendezvous).  Out: ok, or a refusal with the blocked
- * state.  Every rank executes its row in order; which rank goes first does not matter, because what one rank's step makes
- * possible no other step takes away (the runs are confluent: a Kahn process network with bounded channels), so one run proves all.
- * A rank that cannot go on is looked at again only when its peer has moved: linear in the actions, in time and in memory.
+ * In: complete rows, the graph, the number of buffers per directed edge (0 = rendezvous).  Out: ok, or a refusal with
+ * the blocked state.  Every rank executes its row in order; which rank goes first does not matter, because what one
+ * rank's step makes possible no other step takes away (the runs are confluent: a Kahn process network with bounded
+ * channels), so one run proves all. A rank that cannot go on is looked at again only when its peer has moved: linear in
+ * the actions, in time and in memory.
  */
 #include "sched_verify.h"
 
@@ -63,7 +64,7 @@ static int step(Verify *v, int r, const SchedAction *a)
                 return 0;
             v->seq[m] = v->sent[lane]++;
         } else if (verify_is_recv(a->type)) {
-            if (v->seq[m] != v->received[lane])           /* not sent yet (-1), or another message is in front of it */
+            if (v->seq[m] != v->received[lane]) /* not sent yet (-1), or another message is in front of it */
                 return 0;
             v->received[lane]++;
         } else if (v->received[lane] <= v->seq[m]) {
@@ -114,7 +115,8 @@ static int check_received(const Verify *v)
                 char text[64];
                 int cell = sched_cell(&v->s->row[r], i);
                 sched_action_text(text, sizeof text, a);
-                return sched_fail(v->e, SCHED_EREFUSED, r, cell, "rank %d, cell %d (%s): nobody receives this", r, cell, text);
+                return sched_fail(v->e, SCHED_EREFUSED, r, cell, "rank %d, cell %d (%s): nobody receives this", r, cell,
+                                  text);
             }
         }
     return SCHED_OK;
@@ -170,11 +172,12 @@ int sched_verify_graph(const Schedule *s, const SchedGraph *g, int buffers, Sche
     return st;
 }
 
-int sched_verify(const Schedule *s, const SchedEdge *edge, int n_edge, const SchedParam *param, int n_param, int buffers,
-                 SchedError *e)
+int sched_verify(const Schedule *s, const SchedEdge *edge, int n_edge, const SchedParam *param, int n_param,
+                 int buffers, SchedError *e)
 {
     SchedGraph g;
-    int st = edge ? sched_graph(&g, s->stages, edge, n_edge, param, n_param, e) : sched_graph_of(&g, s, param, n_param, e);
+    int st =
+        edge ? sched_graph(&g, s->stages, edge, n_edge, param, n_param, e) : sched_graph_of(&g, s, param, n_param, e);
     for (int i = 0; !st && s->infer && i < g.n; i++)
         g.edge[i].gradient = 0;
     if (!st)

@@ -1,5 +1,6 @@
 /*
- * sched_verify.h - shared by sched_check.c (rows), sched_verify.c (the run) and sched_blocked.c (the report of a blocked run).
+ * sched_verify.h - shared by sched_check.c (rows), sched_verify.c (the run) and sched_blocked.c (the report of a
+ * blocked run).
  */
 #ifndef PP_SCHED_VERIFY_H
 #define PP_SCHED_VERIFY_H
@@ -9,12 +10,12 @@
 typedef struct Verify {
     const Schedule *s;
     const SchedGraph *g;
-    int buffers;                                        /* 0: rendezvous */
-    int *cursor;                                        /* per rank: the next action */
-    int *sent, *received;                               /* per lane: messages so far */
-    int32_t *seq;                                       /* per message: its number on its lane, -1 = not sent */
-    int *begun, *members;                               /* per stage group: reductions begun, members that have one */
-    int *queue, head, waiting;                          /* ranks that may have something to do, a ring */
+    int buffers;               /* 0: rendezvous */
+    int *cursor;               /* per rank: the next action */
+    int *sent, *received;      /* per lane: messages so far */
+    int32_t *seq;              /* per message: its number on its lane, -1 = not sent */
+    int *begun, *members;      /* per stage group: reductions begun, members that have one */
+    int *queue, head, waiting; /* ranks that may have something to do, a ring */
     unsigned char *queued;
     SchedError *e;
 } Verify;

@@ -1,5 +1,6 @@
 /*
- * test_sim.c - the simulator against closed forms (SCHEDULES.md 4) and against published bubble rates (2401.10241, 2405.15362).
+ * test_sim.c - the simulator against closed forms (SCHEDULES.md 4) and against published bubble rates (2401.10241,
+ * 2405.15362).
  */
 #include "../runtime/schedule.h"
 #include "tap.h"
@@ -19,7 +20,8 @@ static int simulate(const char *name, int p, int v, int m, const char *costs, do
     c.overlap = overlap;
     if (sched_generate(name, p, p * v, m, -1, &s, &err))
         return 0;
-    int st = (costs && sched_costs_set(&c, costs, &err)) || (lower && sched_lower(s, 3, &err)) || sched_simulate(s, &c, sim, &err);
+    int st = (costs && sched_costs_set(&c, costs, &err)) || (lower && sched_lower(s, 3, &err)) ||
+             sched_simulate(s, &c, sim, &err);
     if (st)
         printf("# %s %d %d %d: %s\n", name, p, v, m, err.text);
     sched_costs_free(&c);
@@ -33,7 +35,8 @@ static int at_most(int a, int b) { return a < b ? a : b; }
 static void closed_forms(void)
 {
     int bad[8] = {0}, n = 0;
-    static const char *const name[8] = {"gpipe", "1f1b", "loopedbfs", "interleaved1f1b", "interleavedzerobubble", "zbvzerobubble", "zb-h1", "peaks"};
+    static const char *const name[8] = {
+        "gpipe", "1f1b", "loopedbfs", "interleaved1f1b", "interleavedzerobubble", "zbvzerobubble", "zb-h1", "peaks"};
     for (int p = 1; p <= 6; p++)
         for (int v = 1; v <= 3; v++)
             for (int m = 1; m <= 20; m++)
@@ -42,7 +45,8 @@ static void closed_forms(void)
                     int rounds = m / p > 1 ? m / p : 1, k = m / rounds, lower = (p + v + m) % 2;
                     if ((i < 2 || i == 6) && v > 1)
                         continue;
-                    if ((i == 2 && m < p) || ((i == 3 || i == 4) && (m % rounds || m < p)))    /* the forms are of full rounds */
+                    if ((i == 2 && m < p) ||
+                        ((i == 3 || i == 4) && (m % rounds || m < p))) /* the forms are of full rounds */
                         continue;
                     if (i == 5 && (v != 2 || m < 2 * p))
                         continue;
@@ -52,7 +56,10 @@ static void closed_forms(void)
                         bad[i]++;
                         continue;
                     }
-                    double whole = i < 2 ? (m + p - 1) * 3 : i < 4 ? (m * v + p - 1) * 3 : i == 4 || i == 6 ? m * v * 3 + (p - 1) : 0;
+                    double whole = i < 2              ? (m + p - 1) * 3
+                                   : i < 4            ? (m * v + p - 1) * 3
+                                   : i == 4 || i == 6 ? m * v * 3 + (p - 1)
+                                                      : 0;
                     if (i == 5) {
                         for (int r = 0; r < p; r++)
                             bad[i] += fabs(sim.rank_span[r] - sim.busy[r]) > 1e-9;
@@ -61,11 +68,17 @@ static void closed_forms(void)
                         bad[i]++;
                     }
                     for (int r = 0; r < p; r++) {
-                        int want = i == 0 ? m : i == 1 ? at_most(m, p - r) : i == 2 ? m * v : i == 3 ? at_most(m * v, (v - 1) * k + 2 * (p - 1 - r) + 1)
-                                 : i == 4 || i == 6 ? at_most(m * v, (v - 1) * k + p) : 2 * p;
+                        int want = i == 0             ? m
+                                   : i == 1           ? at_most(m, p - r)
+                                   : i == 2           ? m * v
+                                   : i == 3           ? at_most(m * v, (v - 1) * k + 2 * (p - 1 - r) + 1)
+                                   : i == 4 || i == 6 ? at_most(m * v, (v - 1) * k + p)
+                                                      : 2 * p;
                         int exact = i < 4;
-                        if ((exact ? sim.peak[r] != want : sim.peak[r] > want) || sched_peak_formula(name[i], p, p * v, m, r) != want) {
-                            printf("# %s p %d v %d m %d rank %d: peak %d, formula %d\n", name[i], p, v, m, r, sim.peak[r], want);
+                        if ((exact ? sim.peak[r] != want : sim.peak[r] > want) ||
+                            sched_peak_formula(name[i], p, p * v, m, r) != want) {
+                            printf("# %s p %d v %d m %d rank %d: peak %d, formula %d\n", name[i], p, v, m, r,
+                                   sim.peak[r], want);
                             bad[7]++;
                         }
                     }
@@ -79,21 +92,36 @@ static void closed_forms(void)
 /* The column "p=4 m=8: makespan, bubble" and the line below it. */
 static void table(void)
 {
-    static const struct { const char *name; int v, m; double makespan, bubble; int peak; } row[] = {
-        {"gpipe", 1, 8, 33, .2727, 8},  {"1f1b", 1, 8, 33, .2727, 4}, {"loopedbfs", 2, 8, 57, .1579, 16}, {"interleaved1f1b", 2, 8, 57, .1579, 11},
-        {"interleavedzerobubble", 1, 8, 27, .1111, 4}, {"interleavedzerobubble", 2, 8, 51, .0588, 8}, {"zbvzerobubble", 2, 8, 51, .0588, 8},
-        {"dualpipev", 2, 8, 51, .0588, 9}, {"1f1b", 1, 16, 57, .1579, 4}, {"interleaved1f1b", 2, 16, 105, .0857, 11},
-        {"interleavedzerobubble", 2, 16, 99, .0303, 8}, {"zbvzerobubble", 2, 16, 99, .0303, 8}, {"dualpipev", 2, 16, 99, .0303, 9},
+    static const struct {
+        const char *name;
+        int v, m;
+        double makespan, bubble;
+        int peak;
+    } row[] = {
+        {"gpipe", 1, 8, 33, .2727, 8},
+        {"1f1b", 1, 8, 33, .2727, 4},
+        {"loopedbfs", 2, 8, 57, .1579, 16},
+        {"interleaved1f1b", 2, 8, 57, .1579, 11},
+        {"interleavedzerobubble", 1, 8, 27, .1111, 4},
+        {"interleavedzerobubble", 2, 8, 51, .0588, 8},
+        {"zbvzerobubble", 2, 8, 51, .0588, 8},
+        {"dualpipev", 2, 8, 51, .0588, 9},
+        {"1f1b", 1, 16, 57, .1579, 4},
+        {"interleaved1f1b", 2, 16, 105, .0857, 11},
+        {"interleavedzerobubble", 2, 16, 99, .0303, 8},
+        {"zbvzerobubble", 2, 16, 99, .0303, 8},
+        {"dualpipev", 2, 16, 99, .0303, 9},
     };
     SchedSim sim;
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
-        if (!ok(simulate(row[i].name, 4, row[i].v, row[i].m, NULL, -1, 0, &sim), "%s p=4 v=%d m=%d", row[i].name, row[i].v, row[i].m))
+        if (!ok(simulate(row[i].name, 4, row[i].v, row[i].m, NULL, -1, 0, &sim), "%s p=4 v=%d m=%d", row[i].name,
+                row[i].v, row[i].m))
             continue;
         int worst = 0;
         for (int r = 0; r < 4; r++)
             worst = sim.peak[r] > worst ? sim.peak[r] : worst;
-        ok(sim.makespan == row[i].makespan && fabs(sim.bubble - row[i].bubble) < 5e-5 && worst == row[i].peak, "%s: %g, %.4f, peak %d", row[i].name, sim.makespan,
-           sim.bubble, worst);
+        ok(sim.makespan == row[i].makespan && fabs(sim.bubble - row[i].bubble) < 5e-5 && worst == row[i].peak,
+           "%s: %g, %.4f, peak %d", row[i].name, sim.makespan, sim.bubble, worst);
         sched_sim_free(&sim, 4);
     }
     if (ok(simulate("zbvzerobubble", 4, 2, 8, "F=2,I=3,W=1,B=4", -1, 0, &sim), "zbv with unequal costs")) {
@@ -105,7 +133,8 @@ static void table(void)
     }
     static const int zbv[][2] = {{4, 8}, {8, 16}};
     for (int i = 0; i < 2; i++)
-        if (ok(simulate("zbvzerobubble", zbv[i][0], 2, zbv[i][1], NULL, -1, 1, &sim), "zbv %d %d", zbv[i][0], zbv[i][1])) {
+        if (ok(simulate("zbvzerobubble", zbv[i][0], 2, zbv[i][1], NULL, -1, 1, &sim), "zbv %d %d", zbv[i][0],
+               zbv[i][1])) {
             ok(sim.span == 6 * zbv[i][1] && sim.bubble_span == 0, "zbv has no bubble: span %g", sim.span);
             sched_sim_free(&sim, zbv[i][0]);
         }
@@ -118,9 +147,14 @@ static void table(void)
 /* SCHEDULES.md 6: bubble rate of the largest span, to four digits. */
 static void published(void)
 {
-    static const struct { int m, chunks; double F, B, W, c, rate[4]; } row[] = {
-        {24, 3, 18.522, 18.086, 9.337, 0.601, {.2431, .1090, .1585, .1083}}, {32, 3, 18.513, 18.086, 9.331, 0.626, {.1985, .0847, .1242, .0837}},
-        {64, 3, 18.546, 18.097, 9.321, 0.762, {.1240, .0461, .0674, .0444}}, {24, 4, 29.718, 29.444, 19.927, 0.527, {.2347, .0827, .1323, .0698}},
+    static const struct {
+        int m, chunks;
+        double F, B, W, c, rate[4];
+    } row[] = {
+        {24, 3, 18.522, 18.086, 9.337, 0.601, {.2431, .1090, .1585, .1083}},
+        {32, 3, 18.513, 18.086, 9.331, 0.626, {.1985, .0847, .1242, .0837}},
+        {64, 3, 18.546, 18.097, 9.321, 0.762, {.1240, .0461, .0674, .0444}},
+        {24, 4, 29.718, 29.444, 19.927, 0.527, {.2347, .0827, .1323, .0698}},
         {64, 4, 29.935, 29.621, 19.388, 0.535, {.1091, .0328, .0554, .0294}},
     };
     static const char *const name[4] = {"1f1b", "interleaved1f1b", "zb-h1", "zb-h2"};
@@ -129,11 +163,13 @@ static void published(void)
             SchedSim sim;
             int v = k == 1 ? row[i].chunks : 1;
             char costs[200];
-            snprintf(costs, sizeof costs, "F=%.17g,I=%.17g,W=%.17g,c=%.17g", row[i].F / v, row[i].B / v, row[i].W / v, row[i].c);
+            snprintf(costs, sizeof costs, "F=%.17g,I=%.17g,W=%.17g,c=%.17g", row[i].F / v, row[i].B / v, row[i].W / v,
+                     row[i].c);
             if (!ok(simulate(name[k], 8, v, row[i].m, costs, -1, (int)i % 2, &sim), "%s p=8 m=%d", name[k], row[i].m))
                 continue;
             double rate = (sim.span - row[i].m * (row[i].F + row[i].B + row[i].W)) / sim.span;
-            ok(fabs(rate - row[i].rate[k]) < 5e-5 && fabs(sim.bubble_span - rate) < 1e-9, "%s: %.4f, published %.4f", name[k], rate, row[i].rate[k]);
+            ok(fabs(rate - row[i].rate[k]) < 5e-5 && fabs(sim.bubble_span - rate) < 1e-9, "%s: %.4f, published %.4f",
+               name[k], rate, row[i].rate[k]);
             sched_sim_free(&sim, 8);
         }
 }
@@ -158,7 +194,8 @@ static void by_hand(void)
     c.buffers = 0;
     sched_comms(s, edge, 1, NULL, 0, &err);
     failed = sched_simulate(s, &c, &sim, &err);
-    ok(!failed && sim.makespan == 1 + 12 + 1 + 2 + 14 + 2 && sim.end[0][1] == 13, "a rendezvous keeps the sender as well");
+    ok(!failed && sim.makespan == 1 + 12 + 1 + 2 + 14 + 2 && sim.end[0][1] == 13,
+       "a rendezvous keeps the sender as well");
     sched_sim_free(&sim, 2);
     sched_free(s);
 
@@ -193,8 +230,10 @@ static void by_hand(void)
     const char *rows = "0F0,0F1,0I0,0I1,0W0,0W1\n1F0,1B0,1F1,1I1,1W1\n";
     sched_parse(rows, strlen(rows), "bytes", &s, &err);
     failed = sched_simulate(s, &c, &sim, &err);
-    ok(!failed && sim.peak_bytes[0] == 205 && sim.peak_bytes[1] == 37, "bytes live on each rank: %g %g", sim.peak_bytes[0], sim.peak_bytes[1]);
-    ok(sched_live(s, 0) == 2 && sched_live(s, 1) == 1 && sched_live_saved(s, 0) == 2 && sched_live_rank(s, 0) == 2, "slots for stash and saved");
+    ok(!failed && sim.peak_bytes[0] == 205 && sim.peak_bytes[1] == 37, "bytes live on each rank: %g %g",
+       sim.peak_bytes[0], sim.peak_bytes[1]);
+    ok(sched_live(s, 0) == 2 && sched_live(s, 1) == 1 && sched_live_saved(s, 0) == 2 && sched_live_rank(s, 0) == 2,
+       "slots for stash and saved");
     sched_sim_free(&sim, 2);
     sched_free(s);
 }
@@ -216,10 +255,11 @@ static void trace(void)
     failed = sched_simulate(s, &c, &a, &err);
     ok(!failed, "simulated");
     sched_trace_open(f, "a \"title\"\n", 3);
-    for (int step = 0; step < 3; step++)                /* the first step is slow and must not count */
+    for (int step = 0; step < 3; step++) /* the first step is slow and must not count */
         for (int r = 0; r < 3; r++)
             for (int i = 0; i < s->row[r].n; i++) {
-                sched_trace_event(f, r, &s->row[r].a[i], step, a.start[r][i], (a.end[r][i] - a.start[r][i]) * (step ? 1 : 7));
+                sched_trace_event(f, r, &s->row[r].a[i], step, a.start[r][i],
+                                  (a.end[r][i] - a.start[r][i]) * (step ? 1 : 7));
                 sched_trace_wait(f, r, &s->row[r].a[i], step, a.start[r][i], 99);
             }
     sched_trace_close(f);
@@ -235,7 +275,8 @@ static void trace(void)
     sched_sim_free(&a, 3);
     sched_sim_free(&b, 3);
     sched_free(s);
-    static const char *const bad[] = {"", "{", "[1,2", "{\"traceEvents\":[]}", "{\"traceEvents\":[{\"name\":\"0F0\",\"dur\":}]}", "nonsense", "[[[["};
+    static const char *const bad[] = {
+        "", "{", "[1,2", "{\"traceEvents\":[]}", "{\"traceEvents\":[{\"name\":\"0F0\",\"dur\":}]}", "nonsense", "[[[["};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         f = fopen(path, "w");
         fputs(bad[i], f);
@@ -246,7 +287,9 @@ static void trace(void)
     }
     unlink(path);
     sched_costs_default(&c);
-    ok(sched_costs_set(&c, "F=1,Q=2", &err) && sched_costs_set(&c, "F=x", &err) && sched_costs_set(&c, "F=-1", &err) && sched_costs_set(&c, "", &err), "no costs");
+    ok(sched_costs_set(&c, "F=1,Q=2", &err) && sched_costs_set(&c, "F=x", &err) && sched_costs_set(&c, "F=-1", &err) &&
+           sched_costs_set(&c, "", &err),
+       "no costs");
     sched_costs_free(&c);
 }
 
