@@ -817,6 +817,35 @@ static bool cheap_map(const Node *n)
     }
 }
 
+/* Everything the group reads of this value, it reads at the same points: the value may be made inside. */
+static bool one_view(Func *f, const Group *k, const Known *x)
+{
+    for (uint32_t i = 0; i < k->known.n; i++) {
+        const Known *y = &k->known.at[i];
+        if (y->root == x->root && (!lin_eq(y->off, x->off) || memcmp(y->stride, x->stride, sizeof(Lin) * (size_t)k->nd) != 0))
+            return false;
+    }
+    for (uint32_t i = 0; i < k->member.n; i++) {
+        const Node *n = &f->g->node.at[k->member.at[i].node];
+        for (uint32_t j = 0; j < n->nin; j++)
+            if (n->in[j] != NONE && (cg_reads_table(n, j) || n->op == OP_GatherND) && cg_ref(f, n->in[j])->root == x->root)
+                return false;
+    }
+    return true;
+}
+
+/* Puts the node that makes x before the group's members. */
+static bool join_front(Func *f, Group *k, NodeId id, const Known *x)
+{
+    const Node *n = &f->g->node.at[id];
+    Lin ext[MAX_RANK], stride[MAX_RANK];
+    int rank = cg_space(f, n, ext);
+    Ref r;
+    result_strides(f, n, rank, ext, &r, stride);
+    Known anchor = *x;
+    return !anchor.internal && lin_eq(r.off, anchor.off) && one_view(f, k, &anchor) && join_by(f, k, id, &anchor, stride, true);
+}
+
 static void absorb(Func *f, uint32_t g, const bool *needed)
 {
     for (uint32_t i = 0; i < f->group.at[g].known.n && f->group.at[g].member.n < 12; i++) {
@@ -826,14 +855,9 @@ static void absorb(Func *f, uint32_t g, const bool *needed)
         if (x.internal || def == NONE || needed[x.root] || !cheap_map(&f->g->node.at[def]) ||
             f->group.at[f->group_of.at[x.root]].kind != G_NEST)
             continue;
-        const Node *n = &f->g->node.at[def];
-        Lin ext[MAX_RANK], stride[MAX_RANK];
-        int rank = cg_space(f, n, ext);
-        Ref r;
-        result_strides(f, n, rank, ext, &r, stride);
         Ids need = {0};
-        if (!lin_eq(r.off, x.off) || !full(x.stride, k.ext, k.nd) || !needs(f, def, g, NULL, &need) ||
-            !acyclic(f, g, &need) || !join_by(f, &k, def, &x, stride, true))
+        if (!full(x.stride, k.ext, k.nd) || !needs(f, def, g, NULL, &need) || !acyclic(f, g, &need) ||
+            !join_front(f, &k, def, &x))
             continue;
         f->group.at[g] = k;
         for (uint32_t j = 0; j < need.n; j++)
@@ -855,7 +879,7 @@ static void renew_deps(Func *f, uint32_t g)
 }
 
 /* Two groups over the same space become one: column reductions that read the same operand, or a group and what reads it. */
-static bool merge(Func *f, uint32_t into, uint32_t from, bool siblings)
+static bool merge(Func *f, uint32_t into, uint32_t from, bool siblings, bool front)
 {
     Group k = f->group.at[into];
     const Group other = f->group.at[from];
@@ -874,8 +898,16 @@ static bool merge(Func *f, uint32_t into, uint32_t from, bool siblings)
             if (f->after.at[j + 1] == other.member.at[i].node || f->after.at[j] == other.member.at[i].node)
                 return false;
     for (uint32_t i = 0; i < other.member.n; i++) {
-        NodeId id = other.member.at[i].node;
-        if (!makes(&k, f->g->node.at[id].out[0]) && !join(f, &k, id, siblings))
+        NodeId id = other.member.at[front ? other.member.n - 1 - i : i].node;
+        ValueId out = f->g->node.at[id].out[0];
+        if (makes(&k, out))
+            continue;
+        if (!front && !join(f, &k, id, siblings))
+            return false;
+        bool joined = !front;
+        for (uint32_t j = 0; front && !joined && j < k.known.n; j++)
+            joined = k.known.at[j].root == out && join_front(f, &k, id, &k.known.at[j]);
+        if (!joined)
             return false;
     }
     f->group.at[into] = k;
@@ -907,7 +939,8 @@ static void merge_readers(Func *f)
         for (uint32_t i = dep.n; i-- > 0;) {
             const Group *d = &f->group.at[dep.at[i]];
             if (d->kind == G_NEST && d->mode != NEST_COLUMN && d->member.n > 0 &&
-                d->member.n + f->group.at[g].member.n <= MOST_MEMBERS && merge(f, dep.at[i], g, true))
+                d->member.n + f->group.at[g].member.n <= MOST_MEMBERS && !merge(f, g, dep.at[i], false, true) &&
+                merge(f, dep.at[i], g, true, false))
                 break;
         }
     }
@@ -926,7 +959,7 @@ static void fuse_columns(Func *f)
         }
     for (uint32_t i = 1; i < column.n; i++)
         for (uint32_t j = i; j-- > 0 && i - j < 32;)
-            if (f->group.at[column.at[j]].member.n > 0 && merge(f, column.at[j], column.at[i], true))
+            if (f->group.at[column.at[j]].member.n > 0 && merge(f, column.at[j], column.at[i], true, false))
                 break;
 }
 

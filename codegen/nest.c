@@ -51,6 +51,8 @@ static void want(Nest *n, uint32_t i, int p, bool keeps, uint8_t *in_pass)
     Stmt *s = &n->stmt.at[i];
     if (s->row || in_pass[i])
         return;
+    if (s->keep && s->pass < p)
+        return;
     if (keeps && s->pass < p && s->kind == S_OP && cost(n, i) >= KEEP_FROM) {
         s->keep = true;
         return;
@@ -75,7 +77,6 @@ void nest_marks(const Nest *n, int p, uint8_t *in_pass)
         m->stmt.at[i] = n->stmt.at[i];
     for (uint32_t i = 0; i < n->stmt.n; i++)
         in_pass[i] = 0;
-    bool keeps = n->kind == NEST_ROW && may_keep(n);
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
         bool root = s->kind == S_STORE ? !s->row && s->pass == p
@@ -84,9 +85,9 @@ void nest_marks(const Nest *n, int p, uint8_t *in_pass)
             continue;
         if (s->kind == S_STORE || s->kind == S_REDUCE) {
             in_pass[i] = 1;
-            want(m, s->in[0], p, keeps, in_pass);
+            want(m, s->in[0], p, false, in_pass);
         } else {
-            want(m, i, p, keeps, in_pass);
+            want(m, i, p, false, in_pass);
         }
     }
 }

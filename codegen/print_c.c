@@ -347,13 +347,12 @@ static void row_scalars(Print *p, int pass)
     const Nest *n = p->n;
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
-        if (!s->row || s->pass != pass || s->kind == S_REDUCE)
-            continue;
-        if (s->kind == S_STORE)
-            print_store(p, s);
-        else
+        if (s->row && s->pass == pass && s->kind != S_REDUCE && s->kind != S_STORE)
             print_value(p, i);
     }
+    for (uint32_t i = 0; i < n->stmt.n; i++)            /* after all loads: the place may be that of an operand */
+        if (n->stmt.at[i].row && n->stmt.at[i].pass == pass && n->stmt.at[i].kind == S_STORE)
+            print_store(p, &n->stmt.at[i]);
 }
 
 static int64_t weight(const Nest *n)
