@@ -116,6 +116,8 @@ struct StageGen {
     Ids stash, saved;
     VEC(int64_t) stash_at;
     VEC(int64_t) saved_at;
+    VEC(Ref *) stash_layout;        /* their strides */
+    VEC(Ref *) saved_layout;
     Ids also_output;                /* pairs: a value that is read again, the output that holds its elements */
     int64_t bytes_stash, bytes_saved, bytes_param, bytes_grad, bytes_const;
     VEC(int64_t) param_at;

@@ -18,7 +18,9 @@ typedef struct {
 
 static Ref place_in(Func *f, BufClass cls, uint32_t index, ValueId v)
 {
-    Ref r = cg_dense(f, v);
+    Ref r = cls == BUF_STASH   ? *f->sg->stash_layout.at[index]
+            : cls == BUF_SAVED ? *f->sg->saved_layout.at[index]
+                               : cg_dense(f, v);
     r.buf = cg_buffer(f, cls, index, v);
     return r;
 }

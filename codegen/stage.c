@@ -72,11 +72,46 @@ static bool is_an_output(StageGen *sg, Func *f, ValueId v)
     return false;
 }
 
+/* The place of v's elements for which u, a view of it, stands at *want. */
+static bool place_below(Func *f, ValueId u, Ref want, ValueId v, Ref *out)
+{
+    const Value *x = val(f->g, u);
+    if (u == v) {
+        *out = want;
+        return true;
+    }
+    Ref r;
+    if (x->kind != V_NODE || !cg_is_view(f, x->node) || !cg_view_invert(f, &f->g->node.at[x->node], &want, &r))
+        return false;
+    return place_below(f, cg_view_operand(f, &f->g->node.at[x->node]), r, v, out);
+}
+
+/* Row-major, unless a Reshape of the lists could then not be a view: the layout in which it is one. */
+static Ref *layout_of(StageGen *sg, Func *f, ValueId v, const Ids *list, int n)
+{
+    Ref *at = arena_new_of(sg->a, Ref), r;
+    *at = cg_dense(f, v);
+    NodeId def = f->def.at[v];
+    for (int l = 0; def != NONE && l < n; l++)
+        for (uint32_t i = 0; i < list[l].n; i++) {
+            const Node *node = &sg->g->node.at[list[l].at[i]];
+            if (node->op != OP_Reshape || !place_below(f, node->out[0], cg_dense(f, node->out[0]), v, &r))
+                continue;
+            const Node *maker = &sg->g->node.at[def];
+            Ref now;
+            if (!cg_ref_try(f, node->out[0], &now) && (cg_fusable(maker) || cg_call_writes(f, maker, 0, &r))) {
+                *at = r;
+                return at;
+            }
+        }
+    return at;
+}
+
 /*
  * What a later function reads of `list`, as memory: views are read through the value they show, unless that is larger
  * than all that is read of it.
  */
-static void choose_kept(StageGen *sg, FuncKind kind, const Ids *nodes, const Ids *read, Ids *kept)
+static Func *choose_kept(StageGen *sg, FuncKind kind, const Ids *nodes, const Ids *read, Ids *kept)
 {
     Func *f = arena_new_of(sg->a, Func);
     f->sg = sg;
@@ -104,18 +139,22 @@ static void choose_kept(StageGen *sg, FuncKind kind, const Ids *nodes, const Ids
             continue;
         keep(sg, kept, v);
     }
+    return f;
 }
 
 static void lay_out_stash(StageGen *sg)
 {
     Stage *s = sg->stage;
-    choose_kept(sg, F_FORWARD, &s->forward, &s->stash, &sg->stash);
+    const Ids first[] = {s->forward, s->backward}, second[] = {s->backward_input, s->backward_weight};
+    Func *f = choose_kept(sg, F_FORWARD, &s->forward, &s->stash, &sg->stash);
     for (uint32_t i = 0; i < sg->stash.n; i++) {
+        vec_push(sg->a, &sg->stash_layout, layout_of(sg, f, sg->stash.at[i], first, 2));
         vec_push(sg->a, &sg->stash_at, sg->bytes_stash);
         sg->bytes_stash += cg_align(bytes_of(sg, sg->stash.at[i]));
     }
-    choose_kept(sg, F_INPUT, &s->backward_input, &s->saved, &sg->saved);
+    f = choose_kept(sg, F_INPUT, &s->backward_input, &s->saved, &sg->saved);
     for (uint32_t i = 0; i < sg->saved.n; i++) {
+        vec_push(sg->a, &sg->saved_layout, layout_of(sg, f, sg->saved.at[i], second, 2));
         vec_push(sg->a, &sg->saved_at, sg->bytes_saved);
         sg->bytes_saved += cg_align(bytes_of(sg, sg->saved.at[i]));
     }

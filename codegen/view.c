@@ -282,7 +282,11 @@ bool cg_ref_try(Func *f, ValueId v, Ref *r)
     if (def == NONE) {
         uint32_t buf = outside(f, v);
         if (buf != NONE) {
-            *r = cg_dense(f, v);
+            const Buffer *b = &f->buf.at[buf];
+            *r = b->cls == BUF_STASH && b->index < f->sg->stash_layout.n   ? *f->sg->stash_layout.at[b->index]
+                 : b->cls == BUF_SAVED && b->index < f->sg->saved_layout.n ? *f->sg->saved_layout.at[b->index]
+                                                                          : cg_dense(f, v);
+            r->root = v;
             r->buf = buf;
             return true;
         }
