@@ -87,7 +87,20 @@ static void weight(const char *name, int rank, long d0, long d1, double std, dou
     free(w);
 }
 
-static void scalar(const char *name, float v) { initializer(name, F32, 0, NULL, &v, sizeof v); }
+/* A scalar is a Constant node, as PyTorch writes it: its initializers are parameters. */
+static void scalar(const char *name, float v)
+{
+    Buf t = {0}, a = {0}, n = {0};
+    put_int(&t, 2, F32);
+    put_bytes(&t, 9, &v, sizeof v);
+    put_string(&a, 1, "value");
+    put_message(&a, 5, &t);
+    put_int(&a, 20, 4);
+    put_string(&n, 2, name);
+    put_string(&n, 4, "Constant");
+    put_message(&n, 5, &a);
+    put_message(&graph, 1, &n);
+}
 
 static void ints(const char *name, int n, const long *v)
 {
@@ -145,6 +158,8 @@ static void node(const char *scope, const char *suffix, const char *op, const ch
     attributes.n = 0;
     put_message(&graph, 1, &n);
 }
+
+static char *f(const char *fmt, long layer) __attribute__((format(printf, 1, 0)));
 
 static char *f(const char *fmt, long layer)             /* names with a layer number; eight live at a time */
 {
@@ -300,6 +315,10 @@ static void constants(void)
     ints("split_sizes", 3, (long[]){d, d, d});
     ints("head_shape", 4, (long[]){opt.rows, seq, opt.heads, d / opt.heads});
     ints("flat_shape", 3, (long[]){opt.rows, seq, d});
+}
+
+static void scalars(void)
+{
     scalar("scale", (float)(1 / sqrt((double)d / (double)opt.heads)));
     scalar("minus_inf", -INFINITY);
     scalar("three", 3);
@@ -327,6 +346,7 @@ static void value_info(int field, const char *name, int type, int rank, const lo
 
 static void build(void)
 {
+    scalars();
     node("/wte", "", "Gather", "/wte/Gather_output_0", "wte.weight input_ids");
     node("/wpe", "", "Gather", "/wpe/Gather_output_0", "wpe.weight positions");
     node("", "", "Add", "/Add_output_0", "/wte/Gather_output_0 /wpe/Gather_output_0");
