@@ -1,0 +1,270 @@
+/*
+ * cublas.cpp - cuBLAS on the CPU's library.  A column-major product is the row-major product of the operands swapped.
+ *
+ * Every operand's rows are checked against the allocations, as kernels' accesses are; C is read only where beta is not 0.
+ */
+#include "cublas_v2.h"
+#include "../../runtime/pp.h"
+#include "shim.h"
+
+#include <cstdlib>
+#include <set>
+
+struct cublasContext {
+    int number = 0, device = 0;
+    cudaStream_t stream = nullptr;
+    cublasMath_t math = CUBLAS_DEFAULT_MATH;
+    cublasPointerMode_t pointers = CUBLAS_POINTER_MODE_HOST;
+};
+
+namespace shim {
+
+static std::set<cublasContext *> &handles(void) {
+    static auto *all = new std::set<cublasContext *>;
+    return *all;
+}
+static int numbers;
+
+void report_blas_leaks(void) {
+    for (const cublasContext *h : handles())
+        report(("blas" + std::to_string(h->number)).c_str(), "leak: cuBLAS handle %d is never destroyed", h->number);
+}
+
+static void product(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b,
+                    int64_t ldb, float beta, float *c, int64_t ldc) {
+    pp_sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+
+static void product(int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda, const double *b,
+                    int64_t ldb, double beta, double *c, int64_t ldc) {
+    pp_dgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+
+template <class T> struct Gemm {
+    bool ta, tb;
+    int m, n, k;
+    T alpha, beta;
+    const T *device_alpha, *device_beta;
+    const T *a, *b;
+    T *c;
+    int lda, ldb, ldc;
+    long long stride_a, stride_b, stride_c;
+    int count;
+};
+
+/* A column-major matrix: every column in device memory? */
+template <class T> static bool matrix(const T *p, bool t, int rows, int columns, int ld, bool write) {
+    int length = t ? columns : rows, lines = t ? rows : columns;
+    for (int i = 0; i < lines; i++) {
+        const T *line = p + static_cast<int64_t>(i) * ld;
+        size_t bytes = static_cast<size_t>(length) * sizeof(T);
+        const Allocation *x = allocation_near(line);
+        uintptr_t at = reinterpret_cast<uintptr_t>(line);
+        if (!x || !x->live || at < x->base || at - x->base + bytes > x->bytes) {
+            const char *wrong = x && x->live && at >= x->base ? reinterpret_cast<const char *>(line) + bytes : reinterpret_cast<const char *>(line);
+            report("blas bounds", "out of bounds: %s: a matrix of %d x %d, leading dimension %d, at %p: %s", running.name.c_str(), rows,
+                   columns, ld, static_cast<const void *>(p), describe(wrong).c_str());
+            sticky = cudaErrorIllegalAddress;
+            return false;
+        }
+        if (!x->pinned && !shadow_range(line, bytes, write, false))
+            return false;
+    }
+    return true;
+}
+
+template <class T> static void run(Gemm<T> g) {
+    if (g.device_alpha) {
+        if (!matrix(g.device_alpha, false, 1, 1, 1, false) || !matrix(g.device_beta, false, 1, 1, 1, false))
+            return;
+        g.alpha = *g.device_alpha;
+        g.beta = *g.device_beta;
+    }
+    for (int i = 0; i < g.count; i++) {
+        const T *a = g.a + i * g.stride_a, *b = g.b + i * g.stride_b;
+        T *c = g.c + i * g.stride_c;
+        bool reads = g.alpha != 0 && g.k > 0;
+        if ((reads && (!matrix(a, g.ta, g.m, g.k, g.lda, false) || !matrix(b, g.tb, g.k, g.n, g.ldb, false))) ||
+            (g.beta != 0 && !matrix<T>(c, false, g.m, g.n, g.ldc, false)) || !matrix<T>(c, false, g.m, g.n, g.ldc, true))
+            return;
+        product(g.tb, g.ta, g.n, g.m, g.k, g.alpha, b, g.ldb, a, g.lda, g.beta, c, g.ldc);
+    }
+}
+
+static int at_least_1(int n) { return n > 1 ? n : 1; }
+
+static cublasStatus_t status(cudaError_t e) {
+    return e == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
+}
+
+template <class T> static cublasStatus_t gemm(const char *name, cublasHandle_t h, const T *alpha, const T *beta, Gemm<T> g) {
+    if (enter(name) != cudaSuccess)
+        return CUBLAS_STATUS_EXECUTION_FAILED;
+    Lock lock(machine);
+    if (!handles().count(h))
+        return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (g.m < 0 || g.n < 0 || g.k < 0 || g.count < 0 || g.lda < at_least_1(g.ta ? g.k : g.m) ||
+        g.ldb < at_least_1(g.tb ? g.n : g.k) || g.ldc < at_least_1(g.m) || !alpha || !beta) {
+        report("blas value", "cuBLAS: %s: m %d n %d k %d lda %d ldb %d ldc %d are no product", name, g.m, g.n, g.k, g.lda, g.ldb, g.ldc);
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    if (reinterpret_cast<uintptr_t>(g.a) % sizeof(T) || reinterpret_cast<uintptr_t>(g.b) % sizeof(T) ||
+        reinterpret_cast<uintptr_t>(g.c) % sizeof(T)) {
+        report("blas align", "misaligned: %s: operands %p %p %p", name, static_cast<const void *>(g.a), static_cast<const void *>(g.b),
+               static_cast<void *>(g.c));
+        return CUBLAS_STATUS_EXECUTION_FAILED;
+    }
+    if (g.m == 0 || g.n == 0 || g.count == 0)
+        return CUBLAS_STATUS_SUCCESS;
+    if (h->pointers == CUBLAS_POINTER_MODE_DEVICE) {
+        g.device_alpha = alpha;
+        g.device_beta = beta;
+    } else {
+        g.alpha = *alpha;
+        g.beta = *beta;
+    }
+    CUstream_st *s = stream_of(h->stream);
+    if (!s)
+        return CUBLAS_STATUS_EXECUTION_FAILED;
+    enqueue(s, name, [g, name, s](Driver &) {
+        shadow_op(name, s);
+        run(g);
+        return true;
+    });
+    return status(sticky);
+}
+
+/* Every function of a handle: injected errors, is it a handle? */
+static cublasStatus_t enter_blas(const char *name, cublasHandle_t h) {
+    if (enter(name) != cudaSuccess)
+        return CUBLAS_STATUS_EXECUTION_FAILED;
+    Lock lock(machine);
+    if (handles().count(h))
+        return CUBLAS_STATUS_SUCCESS;
+    report("blas handle", "cuBLAS: %s: %p is no handle, or one that was destroyed", name, static_cast<void *>(h));
+    return CUBLAS_STATUS_NOT_INITIALIZED;
+}
+
+}   // namespace shim
+
+using namespace shim;
+
+#define ENTER_BLAS(h)                                                                                                  \
+    do {                                                                                                               \
+        cublasStatus_t entered = enter_blas(__func__, h);                                                              \
+        if (entered != CUBLAS_STATUS_SUCCESS)                                                                          \
+            return entered;                                                                                            \
+    } while (0)
+
+cublasStatus_t cublasCreate(cublasHandle_t *h) {
+    if (enter(__func__) != cudaSuccess)
+        return CUBLAS_STATUS_ALLOC_FAILED;
+    Lock lock(machine);
+    *h = new cublasContext;
+    (*h)->number = ++numbers;
+    (*h)->device = current_device;
+    handles().insert(*h);
+    at_exit_once();
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasDestroy(cublasHandle_t h) {
+    ENTER_BLAS(h);
+    Lock lock(machine);
+    drive_all(lock);
+    handles().erase(h);
+    delete h;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasGetVersion(cublasHandle_t, int *version) {
+    *version = CUDART_VERSION;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSetStream(cublasHandle_t h, cudaStream_t s) {
+    ENTER_BLAS(h);
+    Lock lock(machine);
+    h->stream = s;
+    return stream_of(s) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasGetStream(cublasHandle_t h, cudaStream_t *s) {
+    ENTER_BLAS(h);
+    *s = h->stream;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSetMathMode(cublasHandle_t h, cublasMath_t mode) {
+    ENTER_BLAS(h);
+    h->math = mode;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasGetMathMode(cublasHandle_t h, cublasMath_t *mode) {
+    ENTER_BLAS(h);
+    *mode = h->math;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSetPointerMode(cublasHandle_t h, cublasPointerMode_t mode) {
+    ENTER_BLAS(h);
+    h->pointers = mode;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasGetPointerMode(cublasHandle_t h, cublasPointerMode_t *mode) {
+    ENTER_BLAS(h);
+    *mode = h->pointers;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSetWorkspace(cublasHandle_t h, void *workspace, size_t bytes) {
+    ENTER_BLAS(h);
+    Lock lock(machine);
+    const Allocation *x = allocation_near(workspace);
+    uintptr_t a = reinterpret_cast<uintptr_t>(workspace);
+    bool fits = bytes == 0 || (x && x->live && !x->pinned && a % 256 == 0 && a >= x->base && a - x->base + bytes <= x->bytes);
+    if (!fits)
+        report("blas workspace", "cuBLAS: the workspace %p (%zu bytes) is not device memory at a multiple of 256", workspace, bytes);
+    return fits ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+static const struct { cublasStatus_t e; const char *name, *text; } blas_texts[] = {
+    {CUBLAS_STATUS_SUCCESS, "CUBLAS_STATUS_SUCCESS", "success"},
+    {CUBLAS_STATUS_NOT_INITIALIZED, "CUBLAS_STATUS_NOT_INITIALIZED", "the library was not initialized"},
+    {CUBLAS_STATUS_ALLOC_FAILED, "CUBLAS_STATUS_ALLOC_FAILED", "the resource allocation failed"},
+    {CUBLAS_STATUS_INVALID_VALUE, "CUBLAS_STATUS_INVALID_VALUE", "an unsupported value or parameter was passed to the function"},
+    {CUBLAS_STATUS_EXECUTION_FAILED, "CUBLAS_STATUS_EXECUTION_FAILED", "the function failed to launch on the GPU"},
+    {CUBLAS_STATUS_INTERNAL_ERROR, "CUBLAS_STATUS_INTERNAL_ERROR", "an internal operation failed"},
+    {CUBLAS_STATUS_NOT_SUPPORTED, "CUBLAS_STATUS_NOT_SUPPORTED", "the functionality requested is not supported"},
+};
+
+const char *cublasGetStatusString(cublasStatus_t e) {
+    for (const auto &t : blas_texts)
+        if (t.e == e)
+            return t.text;
+    return "unknown cuBLAS status";
+}
+
+const char *cublasGetStatusName(cublasStatus_t e) {
+    for (const auto &t : blas_texts)
+        if (t.e == e)
+            return t.name;
+    return "unknown cuBLAS status";
+}
+
+#define GEMM(NAME, T)                                                                                                  \
+    cublasStatus_t NAME(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const T *alpha,  \
+                        const T *a, int lda, const T *b, int ldb, const T *beta, T *c, int ldc) {                      \
+        Gemm<T> g = {ta != CUBLAS_OP_N, tb != CUBLAS_OP_N, m, n, k, 0, 0, nullptr, nullptr, a, b, c, lda, ldb, ldc, 0, 0, 0, 1}; \
+        return gemm(__func__, h, alpha, beta, g);                                                                      \
+    }                                                                                                                  \
+    cublasStatus_t NAME##StridedBatched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, \
+                                        const T *alpha, const T *a, int lda, long long sa, const T *b, int ldb,        \
+                                        long long sb, const T *beta, T *c, int ldc, long long sc, int count) {         \
+        Gemm<T> g = {ta != CUBLAS_OP_N, tb != CUBLAS_OP_N, m, n, k, 0, 0, nullptr, nullptr, a, b, c, lda, ldb, ldc, sa, sb, sc, count}; \
+        return gemm(__func__, h, alpha, beta, g);                                                                      \
+    }
+GEMM(cublasSgemm, float)
+GEMM(cublasDgemm, double)

@@ -1,0 +1,58 @@
+/*
+ * cublas_v2.h of the shim: float32 and float64 products, plain and strided batched, on the CPU's library (pp_sgemm, pp_dgemm).
+ */
+#ifndef SHIM_CUBLAS_H
+#define SHIM_CUBLAS_H
+
+#include "cuda_runtime.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cublasContext *cublasHandle_t;
+
+typedef enum {
+    CUBLAS_STATUS_SUCCESS = 0,
+    CUBLAS_STATUS_NOT_INITIALIZED = 1,
+    CUBLAS_STATUS_ALLOC_FAILED = 3,
+    CUBLAS_STATUS_INVALID_VALUE = 7,
+    CUBLAS_STATUS_EXECUTION_FAILED = 13,
+    CUBLAS_STATUS_INTERNAL_ERROR = 14,
+    CUBLAS_STATUS_NOT_SUPPORTED = 15
+} cublasStatus_t;
+
+typedef enum { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1, CUBLAS_OP_C = 2 } cublasOperation_t;
+typedef enum { CUBLAS_POINTER_MODE_HOST = 0, CUBLAS_POINTER_MODE_DEVICE = 1 } cublasPointerMode_t;
+typedef enum {
+    CUBLAS_DEFAULT_MATH = 0,
+    CUBLAS_PEDANTIC_MATH = 2,
+    CUBLAS_TF32_TENSOR_OP_MATH = 3
+} cublasMath_t;
+
+cublasStatus_t cublasCreate(cublasHandle_t *h);
+cublasStatus_t cublasDestroy(cublasHandle_t h);
+cublasStatus_t cublasGetVersion(cublasHandle_t h, int *version);
+cublasStatus_t cublasSetStream(cublasHandle_t h, cudaStream_t s);
+cublasStatus_t cublasGetStream(cublasHandle_t h, cudaStream_t *s);
+cublasStatus_t cublasSetMathMode(cublasHandle_t h, cublasMath_t mode);
+cublasStatus_t cublasGetMathMode(cublasHandle_t h, cublasMath_t *mode);
+cublasStatus_t cublasSetPointerMode(cublasHandle_t h, cublasPointerMode_t mode);
+cublasStatus_t cublasGetPointerMode(cublasHandle_t h, cublasPointerMode_t *mode);
+cublasStatus_t cublasSetWorkspace(cublasHandle_t h, void *workspace, size_t bytes);
+const char *cublasGetStatusString(cublasStatus_t e);
+const char *cublasGetStatusName(cublasStatus_t e);
+
+#define SHIM_GEMM(name, T)                                                                                             \
+    cublasStatus_t name(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const T *alpha,  \
+                        const T *a, int lda, const T *b, int ldb, const T *beta, T *c, int ldc);                       \
+    cublasStatus_t name##StridedBatched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, \
+                                        const T *alpha, const T *a, int lda, long long stride_a, const T *b, int ldb,  \
+                                        long long stride_b, const T *beta, T *c, int ldc, long long stride_c, int count);
+SHIM_GEMM(cublasSgemm, float)
+SHIM_GEMM(cublasDgemm, double)
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,148 @@
+/*
+ * shim.h - what the shim's own files tell each other.  One machine lock guards everything: streams, memory, shadow; an operation
+ * (a kernel, a copy) runs with it held, on the host thread that had to have its result.
+ */
+#ifndef SHIM_H
+#define SHIM_H
+
+#include "cuda_runtime.h"
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace shim {
+
+/* ---- report.cpp: one line each on stderr; a process that reported ends with exit code 97 ---- */
+
+enum { EXIT_REPORTED = 97 };
+void report(const char *key, const char *format, ...) __attribute__((format(printf, 2, 3)));    /* once for each key */
+[[noreturn]] void give_up(void);                        /* after a report from which nothing can go on */
+const char *setting(const char *name, const char *otherwise);
+int inject(const char *api);                            /* SHIM_FAIL=NAME:N names this call of the function */
+void at_exit_once(void);
+
+/* ---- device.cpp: the error of the thread, and of the device, which stays ---- */
+
+extern thread_local int current_device;
+extern cudaError_t sticky;
+cudaError_t set_error(cudaError_t e);
+int device_count(void);
+int shared_limit(const void *kernel);                   /* bytes of dynamic shared memory a launch may ask for */
+
+/* Every function of the interface begins with this: injected and sticky errors. */
+cudaError_t enter(const char *api, cudaError_t injected = cudaErrorUnknown);
+#define SHIM_ENTER_OR(injected)                                                                                               \
+    do {                                                                                                               \
+        cudaError_t shim_error = shim::enter(__func__, injected);                                                     \
+        if (shim_error != cudaSuccess)                                                                                 \
+            return shim_error;                                                                                         \
+    } while (0)
+#define SHIM_ENTER() SHIM_ENTER_OR(cudaErrorUnknown)
+
+/* ---- memory.cpp ---- */
+
+struct Allocation {
+    uintptr_t base;
+    size_t bytes, pages_bytes;
+    uintptr_t pages;
+    int device, number;
+    bool pinned, live;
+};
+const Allocation *allocation_near(const void *p);       /* whose pages or guard pages hold p, living or freed; or null */
+std::string describe(const void *p);                    /* "12 bytes past the end of allocation 3 (4096 bytes)" */
+bool in_device_memory(uintptr_t a);
+void memory_open(void);                                 /* device memory can be touched ... */
+void memory_close(void);                                /* ... and no longer: host code that does so is caught */
+void report_leaks(void);
+void prepare_thread(void);                              /* alternate signal stack for this host thread */
+extern uintptr_t arena;                                 /* all device memory lies in [arena, arena + ARENA_BYTES) */
+constexpr size_t ARENA_BYTES = size_t(16) << 30;
+
+/* ---- stream.cpp ---- */
+
+typedef std::vector<unsigned> Clock;                    /* per stream: how many of its operations are known to be over */
+struct Driver;
+struct Op {
+    CUstream_st *stream = nullptr;
+    std::string what;
+    unsigned seq = 0;
+    std::vector<std::shared_ptr<Op>> deps;
+    Clock host;                                         /* what the host knew when it issued this */
+    Clock clock;                                        /* kept by marks and NCCL: what is over when this is */
+    bool keeps_clock = false, started = false, done = false;
+    std::function<bool(Driver &)> step;                 /* true when it is over; false: it waits for another rank */
+    double time = 0;
+};
+typedef std::shared_ptr<Op> OpRef;
+
+struct Driver {
+    bool block;
+    bool deadlock = false;
+    std::vector<Op *> visiting;
+};
+
+extern std::recursive_mutex machine;
+extern std::condition_variable_any changed;             /* something was issued, finished or aborted */
+typedef std::unique_lock<std::recursive_mutex> Lock;
+CUstream_st *stream_of(cudaStream_t s);                 /* the default stream for 0; null: no such stream */
+OpRef enqueue(CUstream_st *s, std::string what, std::function<bool(Driver &)> step, OpRef after = nullptr);
+bool start_op(Op &op, Driver &d);                       /* everything before it is over */
+bool complete_op(Op &op, Driver &d);
+bool drive(const OpRef &op, bool block, Lock &lock);    /* runs what op needs, and op; false: not now */
+void drive_all(Lock &lock);
+int stream_id(const CUstream_st *s);
+Clock &stream_clock(CUstream_st *s);
+void merge(Clock &into, const Clock &from);
+void report_stream_leaks(void);
+
+/* ---- block.cpp ---- */
+
+void run_grid(const std::string &name, dim3 grid, dim3 block, size_t shared, const ShimBody &body);
+bool in_kernel(const void *frame);                      /* is this the stack of a kernel's thread? */
+bool in_fiber_stack(uintptr_t a);
+std::string where(void);                                /* "kernel k block (0,0,0) thread (1,0,0)" */
+[[noreturn]] void kill_kernel(cudaError_t why);         /* from a kernel's thread: the launch ends here */
+struct Running {
+    std::string name;
+    unsigned thread;                                    /* number in the block */
+    unsigned block_start, barrier, op_start;            /* ticks */
+    unsigned warp_sync[1024];                           /* tick of the last __syncwarp each thread took part in */
+    bool fenced;
+    size_t dynamic;                                     /* bytes of pp_shared */
+};
+extern Running running;
+
+/* ---- shadow.cpp: what every byte was last used for; only when the program was built with -fsanitize=thread ---- */
+
+extern bool instrumented;
+extern unsigned tick;                                   /* grows at every operation, block, barrier and __syncwarp */
+void shadow_op(const std::string &name, CUstream_st *s);
+void shadow_block(void);
+void shadow_malloc(uintptr_t base, size_t bytes);
+void shadow_free(uintptr_t base, size_t bytes);
+bool shadow_range(const void *p, size_t bytes, bool write, bool may_be_unset);  /* by a copy or a library; false: out of bounds */
+void shadow_copy(void *to, const void *from, size_t bytes);                     /* device to device: what is set goes along */
+
+/* ---- symbols.cpp ---- */
+
+struct Variable { size_t offset, bytes; std::string name; };
+const std::vector<Variable> &shared_variables(void);    /* by offset in the program's thread-local block */
+uintptr_t shared_base(void);                            /* of that block, for this host thread */
+size_t shared_bytes(void);
+bool in_program(uintptr_t a);
+std::string source_line(const void *pc);                /* " at stage0.cu:12", or "" */
+
+/* ---- nccl.cpp, cublas.cpp ---- */
+
+void report_nccl_leaks(void);
+void report_blas_leaks(void);
+
+}   // namespace shim
+
+#endif
