@@ -319,7 +319,7 @@ static void constants(void)
 
 static void scalars(void)
 {
-    scalar("scale", (float)(1 / sqrt((double)d / (double)opt.heads)));
+    scalar("scale", (float)(1 / sqrt((double)opt.dim / (double)opt.heads)));
     scalar("minus_inf", -INFINITY);
     scalar("three", 3);
     scalar("gelu_a", 0.044715f);
