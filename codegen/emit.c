@@ -23,6 +23,8 @@ static void reserve(Text *t, size_t n)
     t->cap = cap;
 }
 
+static void vadd(Text *t, const char *fmt, va_list ap) PRINTF_LIKE(2, 0);
+
 static void vadd(Text *t, const char *fmt, va_list ap)
 {
     va_list again;

@@ -133,6 +133,8 @@ static void print_queued(void)
     diag.n_queued = 0;
 }
 
+static void queue(const char *kind, const char *fmt, va_list ap) PRINTF_LIKE(2, 0);
+
 static void queue(const char *kind, const char *fmt, va_list ap)
 {
     if (diag.n_queued == MAX_QUEUED)
@@ -159,6 +161,8 @@ void diag_hint(const char *fmt, ...)
     queue("hint", fmt, ap);
     va_end(ap);
 }
+
+static void report(const char *kind, const char *colour, Where w, const char *fmt, va_list ap) PRINTF_LIKE(4, 0);
 
 /* The first line may be followed by lines of the caller's own ("\n" in fmt): each is escaped by itself. */
 static void report(const char *kind, const char *colour, Where w, const char *fmt, va_list ap)

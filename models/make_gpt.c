@@ -5,6 +5,7 @@
  * packed q k v, causal softmax attention, tanh GELU, an untied head; opset 17; weights normal(0, 0.02) from a fixed
  * generator.  --external keeps the weights in MODEL.data; --sparse makes that file a hole (any size costs nothing).
  */
+#include <stdarg.h>
 #include <getopt.h>
 #include <math.h>
 #include <stdint.h>
@@ -159,14 +160,17 @@ static void node(const char *scope, const char *suffix, const char *op, const ch
     put_message(&graph, 1, &n);
 }
 
-static char *f(const char *fmt, long layer) __attribute__((format(printf, 1, 0)));
+static char *f(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-static char *f(const char *fmt, long layer)             /* names with a layer number; eight live at a time */
+static char *f(const char *fmt, ...)                    /* names with a layer number; eight live at a time */
 {
     static char text[8][64];
     static int at;
     at = (at + 1) % 8;
-    snprintf(text[at], sizeof text[at], fmt, layer);
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text[at], sizeof text[at], fmt, ap);
+    va_end(ap);
     return text[at];
 }
 

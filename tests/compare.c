@@ -111,7 +111,7 @@ static int grads(const char *dir, const char *reference, double tol)
     for (int i = 0; i < ref.file[0].n; i++) {
         const StTensor *t = &ref.file[0].tensor[i], *g = find(&got, t->name);
         int64_t n = t->bytes / st_dtype_size(t->dtype);
-        double scale = norm(t->data, t->dtype, n), e = INFINITY;
+        double scale = norm(t->data, t->dtype, n), e = (double)INFINITY;
         if (g && same_shape(g->rank, g->dim, t->rank, t->dim))
             e = distance(g->data, g->dtype, t->data, t->dtype, n) / (scale > 1e-3 * whole ? scale : 1e-3 * whole);
         else
@@ -151,7 +151,7 @@ static int loss(const char *log, double want, double tol)
         fail(log, "no line");
     fclose(f);
     const char *p = strstr(line, "\"loss\":");
-    double got = p ? strtod(p + 7, NULL) : NAN;
+    double got = p ? strtod(p + 7, NULL) : (double)NAN;
     printf("# loss %.9g, reference %.9g\n", got, want);
     return !(fabs(got - want) <= tol * fmax(1, fabs(want)));
 }

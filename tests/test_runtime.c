@@ -20,6 +20,8 @@ static int number, failed;
 static char folder[256];
 static float x[N * D], target[D * N], par[4][D];
 
+static void ok(int good, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
 static void ok(int good, const char *fmt, ...)
 {
     char text[300];
