@@ -17,7 +17,7 @@
 
 namespace shim {
 
-enum : size_t { PAGE = 4096, ALIGN = 256 };
+enum : size_t { PAGE = 4096, ALIGN = 256, NEAR = 1 << 20 };
 
 uintptr_t arena;
 static uintptr_t arena_next, pinned_next;               /* pinned memory: the second half of the reservation */
@@ -42,7 +42,11 @@ static size_t device_bytes(void) {
 
 static thread_local void *signal_stack;
 
+static void catch_faults(void);
+
 void prepare_thread(void) {
+    static const bool catching = (catch_faults(), true);
+    (void)catching;
     if (signal_stack)
         return;
     size_t bytes = 64 << 10;
@@ -106,7 +110,7 @@ static bool reserve(void) {
     arena = reinterpret_cast<uintptr_t>(p);
     arena_next = arena + PAGE;
     pinned_next = arena + ARENA_BYTES + PAGE;
-    catch_faults();
+    prepare_thread();
     at_exit_once();
     return true;
 }
@@ -136,10 +140,18 @@ void memory_close(void) {
 
 const Allocation *allocation_near(const void *p) {
     uintptr_t a = reinterpret_cast<uintptr_t>(p);
-    for (const Allocation &x : allocations())
-        if (a >= x.pages - PAGE / 2 && a < x.pages + x.pages_bytes + PAGE / 2)
-            return &x;
-    return nullptr;
+    const Allocation *best = nullptr;
+    size_t distance = NEAR;
+    for (const Allocation &x : allocations()) {
+        size_t d = a < x.base ? x.base - a : a < x.base + x.bytes ? 0 : a - (x.base + x.bytes);
+        if (d < distance) {
+            distance = d;
+            best = &x;
+        }
+        if (d == 0)
+            break;
+    }
+    return best;
 }
 
 std::string describe(const void *p) {

@@ -54,13 +54,13 @@ struct Allocation {
     int device, number;
     bool pinned, live;
 };
-const Allocation *allocation_near(const void *p);       /* whose pages or guard pages hold p, living or freed; or null */
+const Allocation *allocation_near(const void *p);       /* the one that holds p, or the nearest within a megabyte, living or freed; or null */
 std::string describe(const void *p);                    /* "12 bytes past the end of allocation 3 (4096 bytes)" */
 bool in_device_memory(uintptr_t a);
 void memory_open(void);                                 /* device memory can be touched ... */
 void memory_close(void);                                /* ... and no longer: host code that does so is caught */
 void report_leaks(void);
-void prepare_thread(void);                              /* alternate signal stack for this host thread */
+void prepare_thread(void);                              /* faults are caught, on a stack of their own */
 extern uintptr_t arena;                                 /* all device memory lies in [arena, arena + ARENA_BYTES) */
 constexpr size_t ARENA_BYTES = size_t(16) << 30;
 

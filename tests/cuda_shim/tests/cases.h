@@ -1,5 +1,5 @@
 /*
- * cases.h - a program of named cases: `program CASE` runs it; `program` lists them.  check() compares with what the case itself
+ * cases.h - a program of named cases: `program CASE` runs it, `program` lists them.  check() compares with what the case itself
  * computed on the host.
  */
 #ifndef CASES_H
@@ -14,7 +14,6 @@
 #include <vector>
 
 struct Case { const char *name; void (*run)(); };
-extern const Case cases[];
 
 static inline void check(bool right, const char *what, int line) {
     if (!right) {
@@ -48,18 +47,6 @@ static inline std::vector<float> ramp(size_t n) {
     for (size_t i = 0; i < n; i++)
         v[i] = static_cast<float>(i % 251) * 0.25f - 7.0f;
     return v;
-}
-
-int main(int argc, char **argv) {
-    for (const Case *c = cases; c->name; c++) {
-        if (argc < 2)
-            printf("%s\n", c->name);
-        else if (strcmp(argv[1], c->name) == 0) {
-            c->run();
-            return 0;
-        }
-    }
-    return argc < 2 ? 0 : 2;
 }
 
 #endif

@@ -503,9 +503,21 @@ static void speed() {
     OK(cudaFree(y));
 }
 
-const Case cases[] = {
+static const Case cases[] = {
     {"elementwise", elementwise}, {"reductions", reductions}, {"tiles", tiles}, {"dynamic_shared", dynamic_shared},
     {"warp_tree", warp_tree}, {"atomics", atomics}, {"warp_operations", warp_operations}, {"leavers", leavers}, {"masks", masks},
     {"templates", templates}, {"events", events}, {"default_stream", default_stream}, {"products", products}, {"ranks", ranks},
     {"pipeline", pipeline}, {"devices", devices}, {"speed", speed}, {"injected", injected}, {nullptr, nullptr}
 };
+
+int main(int argc, char **argv) {
+    for (const Case *c = cases; c->name; c++) {
+        if (argc < 2)
+            printf("%s\n", c->name);
+        else if (strcmp(argv[1], c->name) == 0) {
+            c->run();
+            return 0;
+        }
+    }
+    return argc < 2 ? 0 : 2;
+}

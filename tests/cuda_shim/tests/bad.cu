@@ -1,0 +1,442 @@
+/*
+ * bad.cu - programs with one mistake each, and what the shim must say of it.  Those marked `plain` are found without the
+ * compiler's help too.
+ */
+#include "cases.h"
+
+#include <nccl.h>
+#include <thread>
+
+/* ---- kernels ---- */
+
+static __global__ void shift(const float *x, float *y, int by) { y[threadIdx.x] = x[static_cast<int>(threadIdx.x) + by]; }
+static __global__ void store(float *y, int by) { y[static_cast<int>(threadIdx.x) + by] = 1.0f; }
+static __global__ void store_byte(unsigned char *y, int at) { y[at] = 7; }
+static __global__ void quad(const float *x, float *y) { y[0] = reinterpret_cast<const float4 *>(x)[0].w; }
+static __global__ void pair(float *x) { *reinterpret_cast<float2 *>(x) = make_float2(1.0f, 2.0f); }
+
+static __global__ void unset_shared(float *y) {
+    __shared__ float s[32];
+    if (threadIdx.x < 31)
+        s[threadIdx.x] = 1.0f;
+    __syncthreads();
+    y[threadIdx.x] = s[threadIdx.x];
+}
+
+static __global__ void past_shared(float *y, int n) {
+    __shared__ float s[32];
+    for (int i = 0; i < n; i++)
+        s[i] = 1.0f;
+    y[0] = s[3];
+}
+
+static __global__ void past_dynamic(float *y) {
+    extern __shared__ float pp_shared[];
+    pp_shared[threadIdx.x] = 1.0f;
+    y[threadIdx.x] = pp_shared[threadIdx.x];
+}
+
+static __global__ void some_skip_barrier(float *y, int n) {
+    if (static_cast<int>(threadIdx.x) >= n)
+        return;
+    __syncthreads();
+    y[threadIdx.x] = 1.0f;
+}
+
+static __global__ void two_barriers(float *y) {
+    if (threadIdx.x < 16)
+        __syncthreads();
+    else
+        __syncthreads();
+    y[threadIdx.x] = 1.0f;
+}
+
+static __global__ void barrier_or_shuffle(int *y) {
+    int v = 0;
+    if (threadIdx.x < 16)
+        __syncthreads();
+    else
+        v = __shfl_xor_sync(0xffffffffu, 1, 1);
+    y[threadIdx.x] = v;
+}
+
+static __global__ void wrong_mask(int *y) {
+    int v = 0;
+    if (threadIdx.x < 16)
+        v = __shfl_sync(0x0000ff00u, 1, 8);
+    y[threadIdx.x] = v;
+}
+
+static __global__ void mixed_operations(int *y) {
+    int v;
+    if (threadIdx.x < 16)
+        v = __shfl_xor_sync(0xffffffffu, 1, 1);
+    else
+        v = __any_sync(0xffffffffu, 1);
+    y[threadIdx.x] = v;
+}
+
+static __global__ void absent_lane(int *y) { y[threadIdx.x] = __shfl_down_sync(0xffffffffu, static_cast<int>(threadIdx.x), 8); }
+
+static __global__ void no_barrier(float *y) {
+    __shared__ float s[64];
+    s[threadIdx.x] = static_cast<float>(threadIdx.x);
+    y[threadIdx.x] = s[(threadIdx.x + 63) % 64];
+}
+
+static __global__ void late_write(float *y) {
+    __shared__ float s[64];
+    s[threadIdx.x] = static_cast<float>(threadIdx.x);
+    __syncthreads();
+    y[threadIdx.x] = s[63 - threadIdx.x];
+    s[threadIdx.x] = 0.0f;
+}
+
+/* A shuffle orders nothing. */
+static __global__ void no_syncwarp(int *y) {
+    __shared__ int s[32];
+    int i = static_cast<int>(threadIdx.x);
+    s[i] = i;
+    int v = __shfl_xor_sync(0xffffffffu, i, 1);
+    y[i] = s[31 - i] + v;
+}
+
+static __global__ void all_write(float *y) { y[0] = static_cast<float>(threadIdx.x); }
+static __global__ void all_blocks_add(float *y) { y[0] += 1.0f; }
+static __global__ void half_atomic(int *y) {
+    if (threadIdx.x % 2)
+        atomicAdd(y, 1);
+    else
+        *y = 0;
+}
+
+static __global__ void one_more(float *x) { x[threadIdx.x] += 1.0f; }
+
+/* ---- cases ---- */
+
+static void finish(void *p) {
+    (void)cudaDeviceSynchronize();
+    (void)cudaFree(p);
+    (void)cudaGetLastError();
+}
+
+static float *floats(size_t n) { return device(std::vector<float>(n, 1.0f)); }
+
+#define KERNEL_CASE(name, n, kernel, grid, block, shared, ...)                                                         \
+    static void name() {                                                                                               \
+        float *x = floats(n);                                                                                          \
+        PP_LAUNCH(kernel, grid, block, shared, nullptr, __VA_ARGS__);                                                  \
+        finish(x);                                                                                                     \
+    }
+KERNEL_CASE(read_past_end, 64, shift, 1, 64, 0, x, x, 64)
+KERNEL_CASE(write_before, 64, store, 1, 1, 0, x, -2)
+KERNEL_CASE(write_far, 64, store, 1, 1, 0, x, 1100)
+KERNEL_CASE(write_byte_past, 25, store_byte, 1, 1, 0, reinterpret_cast<unsigned char *>(x), 100)
+KERNEL_CASE(misaligned_float4, 64, quad, 1, 1, 0, x + 2, x)
+KERNEL_CASE(misaligned_float2, 64, pair, 1, 1, 0, x + 1)
+KERNEL_CASE(misaligned_float, 64, store, 1, 1, 0, reinterpret_cast<float *>(reinterpret_cast<char *>(x) + 2), 0)
+KERNEL_CASE(shared_unset, 32, unset_shared, 1, 32, 0, x)
+KERNEL_CASE(shared_index, 64, past_shared, 1, 1, 0, x, 33)
+KERNEL_CASE(shared_dynamic, 64, past_dynamic, 1, 64, 60 * sizeof(float), x)
+KERNEL_CASE(barrier_skipped, 64, some_skip_barrier, 1, 64, 0, x, 48)
+KERNEL_CASE(barrier_other, 64, two_barriers, 1, 32, 0, x)
+KERNEL_CASE(barrier_hang, 64, barrier_or_shuffle, 1, 32, 0, reinterpret_cast<int *>(x))
+KERNEL_CASE(mask, 64, wrong_mask, 1, 32, 0, reinterpret_cast<int *>(x))
+KERNEL_CASE(warp_mixed, 64, mixed_operations, 1, 32, 0, reinterpret_cast<int *>(x))
+KERNEL_CASE(lane_absent, 64, absent_lane, 1, 16, 0, reinterpret_cast<int *>(x))
+KERNEL_CASE(race_read, 64, no_barrier, 1, 64, 0, x)
+KERNEL_CASE(race_write, 64, late_write, 1, 64, 0, x)
+KERNEL_CASE(race_warp, 64, no_syncwarp, 1, 32, 0, reinterpret_cast<int *>(x))
+KERNEL_CASE(race_global, 64, all_write, 1, 64, 0, x)
+KERNEL_CASE(race_blocks, 64, all_blocks_add, 4, 1, 0, x)
+KERNEL_CASE(race_atomic, 64, half_atomic, 1, 32, 0, reinterpret_cast<int *>(x))
+KERNEL_CASE(too_many_threads, 64, store, 1, 2048, 0, x, 0)
+KERNEL_CASE(empty_grid, 64, store, 0u, 32, 0, x, 0)
+KERNEL_CASE(too_much_shared, 64, past_dynamic, 1, 32, 100000, x)
+
+static void device_unset() {
+    float *x = device<float>(32), *y = floats(32);
+    PP_LAUNCH(shift, 1, 32, 0, nullptr, x, y, 0);
+    finish(x);
+    finish(y);
+}
+
+static void null_pointer() {
+    PP_LAUNCH(store, 1, 1, 0, nullptr, static_cast<float *>(nullptr), 3);
+    finish(nullptr);
+}
+
+static void after_free() {
+    float *x = floats(32);
+    OK(cudaFree(x));
+    PP_LAUNCH(store, 1, 32, 0, nullptr, x, 0);
+    finish(nullptr);
+}
+
+static void host_pointer() {
+    std::vector<float> x(32);
+    PP_LAUNCH(store, 1, 32, 0, nullptr, x.data(), 0);
+    finish(nullptr);
+}
+
+static void host_reads_device() {
+    float *x = floats(32);
+    printf("%g\n", static_cast<double>(*const_cast<volatile float *>(x)));
+}
+
+static void twice_freed() {
+    float *x = floats(32);
+    OK(cudaFree(x));
+    finish(x);
+}
+
+static void copy_too_long() {
+    std::vector<float> v(100);
+    float *x = floats(64);
+    (void)cudaMemcpy(x, v.data(), 400, cudaMemcpyHostToDevice);
+    finish(x);
+}
+
+static void copy_direction() {
+    float *x = floats(64), *y = floats(64);
+    (void)cudaMemcpy(x, y, 64, cudaMemcpyHostToDevice);
+    finish(x);
+    finish(y);
+}
+
+/* ---- streams ---- */
+
+struct Streams {
+    cudaStream_t a, b;
+    cudaEvent_t e;
+    float *d, *pinned;
+};
+
+static Streams begin() {
+    Streams s;
+    OK(cudaStreamCreateWithFlags(&s.a, cudaStreamNonBlocking));
+    OK(cudaStreamCreateWithFlags(&s.b, cudaStreamNonBlocking));
+    OK(cudaEventCreateWithFlags(&s.e, cudaEventDisableTiming));
+    OK(cudaMallocHost(&s.pinned, 256));
+    s.d = floats(64);
+    for (int i = 0; i < 64; i++)
+        s.pinned[i] = 5.0f;
+    return s;
+}
+
+static void end(Streams s) {
+    (void)cudaDeviceSynchronize();
+    (void)cudaStreamDestroy(s.a);
+    (void)cudaStreamDestroy(s.b);
+    (void)cudaEventDestroy(s.e);
+    (void)cudaFreeHost(s.pinned);
+    (void)cudaFree(s.d);
+}
+
+/* The copy's event is recorded, and nobody waits for it. */
+static void no_wait_read() {
+    Streams s = begin();
+    OK(cudaMemcpyAsync(s.d, s.pinned, 256, cudaMemcpyHostToDevice, s.a));
+    OK(cudaEventRecord(s.e, s.a));
+    PP_LAUNCH(one_more, 1, 64, 0, s.b, s.d);
+    end(s);
+}
+
+static void no_wait_write() {
+    Streams s = begin();
+    OK(cudaMemcpyAsync(s.pinned, s.d, 256, cudaMemcpyDeviceToHost, s.a));
+    PP_LAUNCH(one_more, 1, 64, 0, s.b, s.d);
+    end(s);
+}
+
+/* The event is recorded before the work it should publish. */
+static void early_record() {
+    Streams s = begin();
+    OK(cudaEventRecord(s.e, s.a));
+    PP_LAUNCH(one_more, 1, 64, 0, s.a, s.d);
+    OK(cudaStreamWaitEvent(s.b, s.e, 0));
+    OK(cudaMemcpyAsync(s.pinned, s.d, 256, cudaMemcpyDeviceToHost, s.b));
+    end(s);
+}
+
+/* Without any help of the compiler a missing wait shows as old numbers: work that nothing asks for is late. */
+static void old_numbers() {
+    Streams s = begin();
+    PP_LAUNCH(one_more, 1, 64, 0, s.a, s.d);
+    OK(cudaMemcpyAsync(s.pinned, s.d, 256, cudaMemcpyDeviceToHost, s.b));
+    OK(cudaStreamSynchronize(s.b));
+    if (s.pinned[0] == 1.0f)
+        fprintf(stderr, "the copy came too early\n");
+    end(s);
+    exit(97);
+}
+
+/* The host fills the pinned buffer again while the copy from it has not been waited for. */
+static void pinned_reused() {
+    Streams s = begin();
+    OK(cudaMemcpyAsync(s.d, s.pinned, 256, cudaMemcpyHostToDevice, s.a));
+    s.pinned[0] = 6.0f;
+    OK(cudaStreamSynchronize(s.a));
+    if (host(s.d, 1)[0] == 6.0f)
+        fprintf(stderr, "the copy took what was written after it\n");
+    end(s);
+    exit(97);
+}
+
+static void dead_stream() {
+    Streams s = begin();
+    cudaStream_t gone = s.a;
+    OK(cudaStreamDestroy(s.a));
+    PP_LAUNCH(one_more, 1, 64, 0, gone, s.d);
+    (void)cudaGetLastError();
+    OK(cudaStreamCreate(&s.a));
+    end(s);
+}
+
+static void dead_event() {
+    Streams s = begin();
+    cudaEvent_t gone = s.e;
+    OK(cudaEventDestroy(s.e));
+    (void)cudaEventRecord(gone, s.a);
+    (void)cudaGetLastError();
+    OK(cudaEventCreate(&s.e));
+    end(s);
+}
+
+static void leaks() {
+    cublasHandle_t h;
+    ncclComm_t comm;
+    ncclUniqueId id;
+    Streams s = begin();
+    (void)s;
+    CHECK(PP_BLAS(cublasCreate(&h)));
+    CHECK(ncclGetUniqueId(&id) == ncclSuccess && ncclCommInitRank(&comm, 1, id, 0) == ncclSuccess);
+}
+
+/* ---- libraries ---- */
+
+static void gemm(int m, int n, int k, int lda, int ldb, int ldc, size_t size_c) {
+    float *a = floats(64), *b = floats(64), *c = floats(size_c), one = 1.0f;
+    cublasHandle_t h;
+    CHECK(PP_BLAS(cublasCreate(&h)));
+    (void)cublasSgemm(h, CUBLAS_OP_N, CUBLAS_OP_N, m, n, k, &one, a, lda, b, ldb, &one, c, ldc);
+    (void)cudaDeviceSynchronize();
+    (void)cublasDestroy(h);
+    finish(a);
+    finish(b);
+    finish(c);
+}
+
+static void gemm_bounds() { gemm(8, 8, 8, 8, 8, 9, 64); }
+static void gemm_leading() { gemm(8, 8, 8, 7, 8, 8, 64); }
+
+static void gemm_unset() {
+    float *a = floats(64), *c = device<float>(64), one = 1.0f;
+    cublasHandle_t h;
+    CHECK(PP_BLAS(cublasCreate(&h)));
+    (void)cublasSgemm(h, CUBLAS_OP_N, CUBLAS_OP_N, 8, 8, 8, &one, a, 8, a, 8, &one, c, 8);
+    (void)cudaDeviceSynchronize();
+    (void)cublasDestroy(h);
+    finish(a);
+    finish(c);
+}
+
+static void two_ranks(void (*body)(int rank, ncclComm_t comm, cudaStream_t s, float *x)) {
+    ncclUniqueId id;
+    CHECK(ncclGetUniqueId(&id) == ncclSuccess);
+    auto rank = [id, body](int r) {
+        ncclComm_t comm;
+        cudaStream_t s;
+        float *x = floats(64);
+        CHECK(ncclCommInitRank(&comm, 2, id, r) == ncclSuccess);
+        OK(cudaStreamCreate(&s));
+        body(r, comm, s, x);
+        (void)cudaStreamSynchronize(s);
+        (void)ncclCommDestroy(comm);
+        (void)cudaStreamDestroy(s);
+        (void)cudaFree(x);
+    };
+    std::thread other(rank, 1);
+    rank(0);
+    other.join();
+}
+
+/* Both send first. */
+static void nccl_circle() {
+    two_ranks([](int r, ncclComm_t comm, cudaStream_t s, float *x) {
+        (void)ncclSend(x, 32, ncclFloat, 1 - r, comm, s);
+        (void)ncclRecv(x + 32, 32, ncclFloat, 1 - r, comm, s);
+    });
+}
+
+static void nccl_counts() {
+    two_ranks([](int r, ncclComm_t comm, cudaStream_t s, float *x) {
+        if (r == 0)
+            (void)ncclSend(x, 32, ncclFloat, 1, comm, s);
+        else
+            (void)ncclRecv(x, 16, ncclFloat, 0, comm, s);
+    });
+}
+
+struct Bad { Case c; const char *says; bool plain; };
+#define BAD(name, plain, says) {{#name, name}, says, plain}
+static const Bad bad[] = {
+    BAD(read_past_end, false, "out of bounds: kernel shift block (0,0,0) thread (0,0,0): reads 4 bytes at 0x*: 0 bytes past the end of allocation 1 (256 bytes) at bad.cu:*"),
+    BAD(write_before, false, "out of bounds: kernel store block (0,0,0) thread (0,0,0): writes 4 bytes at 0x*: 8 bytes before allocation 1 (256 bytes)*"),
+    BAD(write_far, true, "*: kernel store block (0,0,0) thread (0,0,0): *4144 bytes past the end of allocation 1 *"),
+    BAD(write_byte_past, true, "out of bounds: * 0 bytes past the end of allocation 1 (100 bytes)*"),
+    BAD(misaligned_float4, false, "misaligned: kernel quad block (0,0,0) thread (0,0,0): address 0x* is no multiple of 16: byte 8 of allocation 1 * at bad.cu:*"),
+    BAD(misaligned_float2, false, "misaligned: kernel pair *: address 0x* is no multiple of 8: *"),
+    BAD(misaligned_float, false, "misaligned: kernel store *: address 0x* is no multiple of 4: *"),
+    BAD(shared_unset, false, "read before written: kernel unset_shared block (0,0,0) thread (31,0,0): reads 4 bytes at 0x*: byte 124 of shared s*"),
+    BAD(shared_index, false, "out of bounds: kernel past_shared block (0,0,0) thread (0,0,0): index 32 of an array at bad.cu:*"),
+    BAD(shared_dynamic, false, "out of bounds: kernel past_dynamic block (0,0,0) thread (60,0,0): writes 4 bytes at 0x*: byte 240 of shared pp_shared*"),
+    BAD(barrier_skipped, true, "barrier divergence: kernel some_skip_barrier block (0,0,0) thread (0,0,0) waits at the __syncthreads of line *, which thread (48,0,0) never reaches"),
+    BAD(barrier_other, true, "barrier divergence: kernel two_barriers *"),
+    BAD(barrier_hang, true, "barrier divergence: kernel barrier_or_shuffle * the kernel hangs"),
+    BAD(mask, true, "warp mask: kernel wrong_mask block (0,0,0) thread (0,0,0): its mask 0000ff00 does not name itself*"),
+    BAD(warp_mixed, true, "warp divergence: kernel mixed_operations *: lanes of one mask ffffffff wait at different warp operations *"),
+    BAD(lane_absent, true, "undefined shuffle: kernel absent_lane block (0,0,0) thread (8,0,0) reads lane 16, which takes no part*"),
+    BAD(race_read, false, "race: kernel no_barrier block (0,0,0) thread (*,0,0): reads byte * of shared s, which thread (*,0,0) has written, without a barrier between at bad.cu:*"),
+    BAD(race_write, false, "race: kernel late_write *: writes byte * of shared s, which thread (*) has read, *"),
+    BAD(race_warp, false, "race: kernel no_syncwarp *: reads byte * of shared s, which *"),
+    BAD(race_global, false, "race: kernel all_write block (0,0,0) thread (1,0,0): writes byte 0 of allocation 1 (256 bytes), which thread (0,0,0) has written*"),
+    BAD(race_blocks, false, "race between blocks: kernel all_blocks_add block (1,0,0) *: reads byte 0 of allocation 1 (256 bytes), which another block has written*"),
+    BAD(race_atomic, false, "race: kernel half_atomic *"),
+    BAD(too_many_threads, true, "launch: kernel store grid (1,1,1) block (2048,1,1) shared 0: a block has 1 to 1024 threads"),
+    BAD(empty_grid, true, "launch: kernel store grid (0,1,1) *"),
+    BAD(too_much_shared, true, "launch: kernel past_dynamic * shared 100000: *"),
+    BAD(device_unset, false, "read before written: kernel shift block (0,0,0) thread (0,0,0): reads 4 bytes at 0x*: byte 0 of allocation 1 *"),
+    BAD(null_pointer, true, "illegal address: kernel store block (0,0,0) thread (0,0,0): * a null pointer*"),
+    BAD(after_free, true, "*: kernel store block (0,0,0) thread (0,0,0): *of allocation 1 (128 bytes, freed)*"),
+    BAD(host_pointer, false, "illegal address: kernel store block (0,0,0) thread (0,0,0): writes 4 bytes at 0x*: no memory of the device*"),
+    BAD(host_reads_device, true, "host code touches device memory: 0x*: byte 0 of allocation 1 (128 bytes) at bad.cu:*"),
+    BAD(twice_freed, true, "free: 0x* is not what cudaMalloc returned: byte 0 of allocation 1 (128 bytes, freed)"),
+    BAD(copy_too_long, true, "out of bounds: cudaMemcpy of 400 bytes to 0x*: 144 bytes past the end of allocation 1 (256 bytes)"),
+    BAD(copy_direction, true, "copy direction: cudaMemcpy to 0x* (device) from 0x* (device) with kind 1"),
+    BAD(no_wait_read, false, "missing wait: * byte 0 of allocation 2 (256 bytes), which * no event or synchronisation orders them*"),
+    BAD(no_wait_write, false, "missing wait: * byte 0 of allocation 2 (256 bytes), which * no event or synchronisation orders them*"),
+    BAD(early_record, false, "missing wait: * byte 0 of allocation 2 (256 bytes), which * no event or synchronisation orders them*"),
+    BAD(old_numbers, true, "the copy came too early"),
+    BAD(pinned_reused, true, "the copy took what was written after it"),
+    BAD(dead_stream, true, "stream: 0x* is no stream, or one that was destroyed"),
+    BAD(dead_event, true, "event: 0x* is no event, or one that was destroyed"),
+    BAD(leaks, true, "leak: stream 1 is never destroyed*leak: stream 2 *leak: event 1 *leak: pinned allocation 1 (256 bytes) is never freed*leak: allocation 2 (256 bytes) *leak: cuBLAS handle 1 *leak: NCCL communicator 1 *"),
+    BAD(gemm_bounds, true, "out of bounds: cublasSgemm: a matrix of 8 x 8, leading dimension 9, at 0x*: * past the end of allocation 3 (256 bytes)"),
+    BAD(gemm_leading, true, "cuBLAS: cublasSgemm: m 8 n 8 k 8 lda 7 ldb 8 ldc 8 are no product"),
+    BAD(gemm_unset, false, "read before written: cublasSgemm: reads * bytes at 0x*: byte 0 of allocation 2 (256 bytes)*"),
+    BAD(nccl_circle, true, "deadlock: NCCL waits for itself through other streams"),
+    BAD(nccl_counts, true, "NCCL: rank * names * elements of type 7, rank * of type 7"),
+};
+
+int main(int argc, char **argv) {
+    for (const Bad &b : bad) {
+        if (argc < 2)
+            printf("%s %s %s\n", b.c.name, b.plain ? "plain" : "checked", b.says);
+        else if (strcmp(argv[1], b.c.name) == 0) {
+            b.c.run();
+            return 0;
+        }
+    }
+    return argc < 2 ? 0 : 2;
+}
