@@ -1,0 +1,694 @@
+/*
+ * stage_run.h - runs generated stages beside the evaluator.  In: a complete Pipe and the numbers of its inputs.  Out: the
+ * first value that differs, by its node.
+ *
+ * Every list of every stage is evaluated (eval.c, the oracle) for a number of rows; every function's C, with a call back
+ * between its steps, is compiled to a shared object and run on blocks laid out as PpStage says.  Each step's results are
+ * compared where they stand, with what the evaluator has for them.  Blocks are full of NaNs and stand between guards: what
+ * is read before it is written, or beyond its block, shows up as a NaN; what is written beyond, in the guards.
+ */
+#ifndef STAGE_RUN_H
+#define STAGE_RUN_H
+
+#include <dlfcn.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../codegen/cg.h"
+#include "../runtime/pp.h"
+#include "../runtime/pp_random.h"
+
+enum { GUARD = 256, SEED = 7, STEP = 3, ROW0 = 5 };
+enum { BLOCK_PARAM, BLOCK_GRAD, BLOCK_CONST, BLOCK_STASH, BLOCK_SAVED, BLOCK_WORK, BLOCKS };
+
+typedef struct { char *at; int64_t bytes; } Block;
+
+typedef struct {
+    StageGen *sg;
+    void *so;
+    const PpStage *table;
+    void *state;
+    Block block[BLOCKS], *in, *out, *dy, *dx;
+    PpCtx ctx;
+} RunStage;
+
+typedef struct {
+    Pipe *p;
+    Graph *g;
+    Arena *a;
+    int64_t rows;
+    Tensor *at;                     /* by value id: what the evaluator says */
+    uint32_t n_at;
+    RunStage *stage;
+    const char *dir;                /* where the C goes */
+    bool training;                  /* which operand of Phase, and whether Dropout drops */
+    uint64_t seed;
+    double tolerance;
+    uint32_t compared, wrong;
+    double worst;
+    char first[512];                /* the first difference */
+    bool verbose;
+    RunStage *cur;                  /* in a call */
+    const Func *func;
+} StageRun;
+
+static StageRun *running;           /* the callback has no argument of its own */
+
+static double run_uniform(StageRun *r)
+{
+    r->seed = r->seed * 6364136223846793005u + 1442695040888963407u;
+    return (double)(r->seed >> 11) / 9007199254740992.0;
+}
+
+__attribute__((format(printf, 2, 3))) static void run_wrong(StageRun *r, const char *fmt, ...)
+{
+    char line[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    if (r->wrong++ == 0)
+        snprintf(r->first, sizeof r->first, "%s", line);
+    if (r->verbose && r->wrong < 30)
+        printf("# %s\n", line);
+}
+
+/* ---- the evaluator, for fewer rows ----------------------------------------------------------------- */
+
+static Shape run_shape(const StageRun *r, ValueId v)
+{
+    const Value *x = val(r->g, v);
+    Shape s = x->shape;
+    if (x->batch >= 0 && r->g->batch > 0 && s.d[x->batch] % r->g->batch == 0)
+        s.d[x->batch] = s.d[x->batch] / r->g->batch * r->rows;
+    return s;
+}
+
+static void run_strides(const Shape *s, int64_t *stride)
+{
+    int64_t n = 1;
+    for (int d = s->rank - 1; d >= 0; d--) {
+        stride[d] = n;
+        n *= s->d[d];
+    }
+}
+
+/* The leading rows of a tensor of full rows. */
+static Tensor run_leading(const StageRun *r, Dtype t, const Shape *full, const void *data, const Shape *s)
+{
+    Tensor out = {t, *s, arena_calloc(r->a, (size_t)shape_elements(s) + 1, dtype_size(t))};
+    int64_t from[MAX_RANK], n = shape_elements(s);
+    size_t size = dtype_size(t);
+    run_strides(full, from);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t rest = i, at = 0;
+        for (int d = s->rank - 1; d >= 0; d--) {
+            at += rest % s->d[d] * from[d];
+            rest /= s->d[d];
+        }
+        memcpy((char *)out.data + (size_t)i * size, (const char *)data + (size_t)at * size, size);
+    }
+    return out;
+}
+
+static void run_grow(StageRun *r)
+{
+    if (r->n_at >= r->g->value.n)
+        return;
+    Tensor *at = arena_array(r->a, Tensor, r->g->value.n + 1);
+    for (uint32_t i = 0; i < r->n_at; i++)
+        at[i] = r->at[i];
+    r->at = at;
+    r->n_at = r->g->value.n;
+}
+
+static Tensor run_operand(StageRun *r, ValueId v)
+{
+    const Value *x = val(r->g, v);
+    if (!r->at[v].data && x->kind == V_CONST) {
+        Shape s = run_shape(r, v);
+        r->at[v] = run_leading(r, x->dtype, &x->shape, x->data, &s);
+    }
+    if (!r->at[v].data)
+        BUG("value %u (%s) is read before it is made", v, x->name);
+    return r->at[v];
+}
+
+/* As generated code draws it: philox by row, four elements at a time. */
+static void run_dropout(StageRun *r, const Node *n, Tensor x, Tensor *out)
+{
+    const Value *v = val(r->g, n->in[0]);
+    int b = v->batch >= 0 ? v->batch : 0;
+    int64_t outer = 1, rows = v->batch >= 0 ? r->rows : 1, all = shape_elements(&x.shape);
+    double ratio = n->attr.f[0];
+    uint64_t limit = ratio >= 1 ? UINT64_C(0x100000000) : (uint64_t)(ratio * 4294967296.0);
+    for (int d = 0; d < b; d++)
+        outer *= x.shape.d[d];
+    int64_t inner = all / (outer * rows);
+    for (int64_t i = 0; i < all; i++) {
+        int64_t o = i / (rows * inner), row = i / inner % rows, e = o * inner + i % inner;
+        uint32_t random[4];
+        pp_philox(SEED, STEP, ROW0 + (uint64_t)row, (uint64_t)e / 4, (uint32_t)n->attr.axis, random);
+        bool keep = random[e % 4] >= limit;
+        if (n->nout > 1)
+            ((uint8_t *)out[1].data)[i] = keep;
+        if (x.dtype == DT_F32)
+            ((float *)out[0].data)[i] = keep ? ((float *)x.data)[i] * (float)(1 / (1 - ratio)) : 0;
+        else
+            ((double *)out[0].data)[i] = keep ? ((double *)x.data)[i] * (1 / (1 - ratio)) : 0;
+    }
+}
+
+static void run_node(StageRun *r, NodeId id)
+{
+    const Node *n = &r->g->node.at[id];
+    Tensor *in = arena_array(r->a, Tensor, n->nin + 1), *out = arena_array(r->a, Tensor, n->nout + 1);
+    bool made = true;
+    for (uint32_t i = 0; i < n->nout; i++)
+        made = made && r->at[n->out[i]].data;
+    if (made)
+        return;
+    if (n->op == OP_Phase) {
+        r->at[n->out[0]] = run_operand(r, n->in[r->training ? 0 : 1]);
+        return;
+    }
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (n->in[i] != NONE)
+            in[i] = run_operand(r, n->in[i]);
+    for (uint32_t i = 0; i < n->nout; i++)
+        out[i] = (Tensor){val(r->g, n->out[i])->dtype, run_shape(r, n->out[i]), NULL};
+    eval_node(r->a, n->op, n->nin, in, &n->attr, n->nout, out);
+    for (uint32_t i = 0; i < n->nout; i++)
+        if (!out[i].data)
+            out[i].data = arena_alloc(r->a, 8);
+    if (n->op == OP_Dropout && n->attr.f[0] > 0)
+        run_dropout(r, n, in[0], out);
+    for (uint32_t i = 0; i < n->nout; i++)
+        r->at[n->out[i]] = out[i];
+}
+
+static void run_list(StageRun *r, const Ids *list)
+{
+    run_grow(r);
+    for (uint32_t i = 0; i < list->n; i++)
+        run_node(r, list->at[i]);
+}
+
+static void run_set(StageRun *r, ValueId v, const void *full)
+{
+    run_grow(r);
+    const Value *x = val(r->g, v);
+    Shape s = run_shape(r, v);
+    r->at[v] = run_leading(r, x->dtype, &x->shape, full, &s);
+}
+
+/* ---- generating, compiling ----------------------------------------------------------------------------- */
+
+static bool run_printed(const Group *k) { return k->kind != G_NONE && (k->kind != G_NEST || k->nest); }
+
+/* The function's text with a call back before each step and at the end. */
+static void run_hook(StageRun *r, Func *f)
+{
+    Text t = {.a = r->a};
+    uint32_t step = 0, want = 0;
+    bool inside = false;
+    for (const char *p = f->body.at; *p;) {
+        size_t n = strcspn(p, "\n") + 1;
+        bool comment = strncmp(p, "    // ", 7) == 0, end = *p == '}';
+        if (*p == '{')
+            inside = true;
+        if (inside && (comment || end))
+            text_add(&t, "    pp_step(%u);\n", end ? UINT32_MAX : step++);
+        text_add(&t, "%.*s", (int)n, p);
+        p += n;
+    }
+    for (uint32_t i = 0; i < f->order.n; i++)
+        want += run_printed(&f->group.at[f->order.at[i]]);
+    if (step != want)
+        BUG("%u steps, %u comments", want, step);
+    f->body = t;
+}
+
+static int run_compile(StageRun *r, const char *flags)
+{
+    for (uint32_t i = 0; i < r->p->stage.n; i++) {
+        RunStage *s = &r->stage[i];
+        Text t = {.a = r->a};
+        s->sg = cg_stage(r->p, i);
+        for (int k = 0; k < F_COUNT; k++)
+            if (s->sg->func[k])
+                run_hook(r, s->sg->func[k]);
+        cg_stage_print(s->sg, &t);
+        const char *c = arena_printf(r->a, "%s/stage%u.c", r->dir, i), *so = arena_printf(r->a, "%s/stage%u.so", r->dir, i);
+        FILE *f = fopen(c, "w");
+        if (!f)
+            BUG("cannot write %s", c);
+        fprintf(f, "extern void (*pp_hook)(unsigned);\n#define pp_step(i) pp_hook(i)\n");
+        fwrite(t.at, 1, t.n, f);
+        fclose(f);
+        char *cmd = arena_printf(r->a, "cc -std=gnu11 %s -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv -fopenmp-simd"
+                                 " -fPIC -shared -Iruntime -o %s %s %s/libpp.so -lm", flags, so, c, r->dir);
+        if (system(cmd) != 0) {
+            run_wrong(r, "stage %u does not compile", i);
+            return -1;
+        }
+        s->so = dlopen(so, RTLD_NOW | RTLD_LOCAL);
+        if (!s->so) {
+            run_wrong(r, "%s", dlerror());
+            return -1;
+        }
+        s->table = dlsym(s->so, arena_printf(r->a, "pp_stage%u", i));
+        INSIST(s->table);
+    }
+    return 0;
+}
+
+/* The runtime's products and convolutions, and the callback, once for all stages. */
+static void run_library(const char *dir, void (*hook)(unsigned))
+{
+    Arena *a = arena_new();
+    const char *so = arena_printf(a, "%s/libpp.so", dir);
+    char *cmd = arena_printf(a, "echo 'void (*pp_hook)(unsigned); long align_up(long n) { return (n + 63) / 64 * 64; }' > %s/hook.c && cc -std=gnu11 -O1 -w -fPIC -shared -ffp-contract=off"
+                             " -Iruntime -o %s %s/hook.c runtime/gemm.c runtime/conv.c -lm", dir, so, dir);
+    if (system(cmd) != 0)
+        BUG("the runtime's gemm.c and conv.c do not compile");
+    void *h = dlopen(so, RTLD_LAZY | RTLD_GLOBAL);
+    if (!h)
+        BUG("%s", dlerror());
+    *(void (**)(unsigned))dlsym(h, "pp_hook") = hook;
+    arena_free(a);
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------------------ */
+
+static Block run_block(StageRun *r, int64_t bytes)
+{
+    char *p = arena_alloc(r->a, (size_t)bytes + 2 * GUARD + PP_ALIGN);
+    p += (PP_ALIGN - (uintptr_t)p % PP_ALIGN) % PP_ALIGN;
+    memset(p, 0xff, (size_t)bytes + 2 * GUARD);
+    return (Block){p + GUARD, bytes};
+}
+
+static void run_poison(Block *b) { memset(b->at, 0xff, (size_t)b->bytes); }
+
+static void run_guards(StageRun *r, const RunStage *s, const Block *b, const char *what, uint32_t i)
+{
+    for (int k = 0; k < GUARD; k++)
+        if ((uint8_t)b->at[-1 - k] != 0xff || (uint8_t)b->at[b->bytes + k] != 0xff) {
+            run_wrong(r, "stage %d: written beyond %s %u", s->table->index, what, i);
+            return;
+        }
+}
+
+static void run_check_guards(StageRun *r, const RunStage *s)
+{
+    static const char *const name[BLOCKS] = {"param", "grad", "const", "stash", "saved", "work"};
+    for (uint32_t i = 0; i < BLOCKS; i++)
+        run_guards(r, s, &s->block[i], name[i], 0);
+    for (int i = 0; i < s->table->n_input; i++)
+        run_guards(r, s, &s->in[i], "in", (uint32_t)i);
+    for (int i = 0; i < s->table->n_output; i++)
+        run_guards(r, s, &s->out[i], "out", (uint32_t)i);
+    for (int i = 0; i < s->table->n_dy; i++)
+        run_guards(r, s, &s->dy[i], "dy", (uint32_t)i);
+    for (int i = 0; i < s->table->n_dx; i++)
+        run_guards(r, s, &s->dx[i], "dx", (uint32_t)i);
+}
+
+static void run_put(StageRun *r, Block *b, int64_t offset, ValueId v)
+{
+    Tensor t = run_operand(r, v);
+    memcpy(b->at + offset, t.data, (size_t)shape_elements(&t.shape) * dtype_size(t.dtype));
+}
+
+static void run_put_params(StageRun *r, RunStage *s)
+{
+    run_poison(&s->block[BLOCK_PARAM]);
+    for (int i = 0; i < s->table->n_param; i++) {
+        const Param *p = &r->g->param.at[s->sg->stage->param.at[i].param];
+        run_put(r, &s->block[BLOCK_PARAM], s->table->param[i].offset, p->value);
+    }
+}
+
+static ValueId run_dy_value(const StageRun *r, const PpDy *d)
+{
+    return r->p->stage.at[d->from].input.at[d->input].grads.at[d->index];
+}
+
+static void run_allocate(StageRun *r, RunStage *s)
+{
+    const PpStage *t = s->table;
+    const int64_t bytes[BLOCKS] = {t->bytes_param, t->bytes_grad, t->bytes_const, t->bytes_stash, t->bytes_saved, t->bytes_work};
+    void **in = arena_array(r->a, void *, t->n_input + 1), **out = arena_array(r->a, void *, t->n_output + 1);
+    void **dy = arena_array(r->a, void *, t->n_dy + 1), **dx = arena_array(r->a, void *, t->n_dx + 1);
+    for (int i = 0; i < BLOCKS; i++)
+        s->block[i] = run_block(r, bytes[i]);
+    s->in = arena_array(r->a, Block, t->n_input + 1);
+    s->out = arena_array(r->a, Block, t->n_output + 1);
+    s->dy = arena_array(r->a, Block, t->n_dy + 1);
+    s->dx = arena_array(r->a, Block, t->n_dx + 1);
+    for (int i = 0; i < t->n_input; i++)
+        in[i] = (s->in[i] = run_block(r, t->input[i].t.bytes)).at;
+    for (int i = 0; i < t->n_output; i++)
+        out[i] = (s->out[i] = run_block(r, t->output[i].t.bytes)).at;
+    for (int i = 0; i < t->n_dy; i++)
+        dy[i] = (s->dy[i] = run_block(r, t->output[t->dy[i].output].t.bytes)).at;
+    for (int i = 0, k = 0; i < t->n_input; i++)
+        for (int j = 0; j < t->input[i].grads; j++, k++)
+            dx[k] = (s->dx[k] = run_block(r, t->input[i].t.bytes)).at;
+    for (int i = 0; i < t->n_const; i++) {
+        uint32_t k = 0;
+        for (int found = 0; found <= i; k++)
+            found += !s->sg->konst.at[k].inlined;
+        const Value *v = val(r->g, s->sg->konst.at[k - 1].value);
+        memcpy(s->block[BLOCK_CONST].at + t->konst[i].offset, v->data, (size_t)shape_elements(&v->shape) * dtype_size(v->dtype));
+    }
+    s->state = t->open ? t->open(1) : NULL;
+    s->ctx = (PpCtx){.rows = r->rows, .stage = t->index, .param = s->block[BLOCK_PARAM].at, .grad = s->block[BLOCK_GRAD].at,
+                     .konst = s->block[BLOCK_CONST].at, .stash = s->block[BLOCK_STASH].at, .saved = s->block[BLOCK_SAVED].at,
+                     .work = s->block[BLOCK_WORK].at, .in = in, .out = out, .dy = dy, .dx = dx, .seed = SEED, .step = STEP,
+                     .row0 = ROW0, .state = s->state};
+}
+
+/* ---- comparing -------------------------------------------------------------------------------------------------- */
+
+static double run_number(Dtype t, const void *p, int64_t i)
+{
+    switch (t) {
+    case DT_F32: return (double)((const float *)p)[i];
+    case DT_F64: return ((const double *)p)[i];
+    case DT_I32: return (double)((const int32_t *)p)[i];
+    case DT_I64: return (double)((const int64_t *)p)[i];
+    default: return (double)((const uint8_t *)p)[i];
+    }
+}
+
+static const char *run_func_name(const Func *f)
+{
+    static const char *const name[F_COUNT] = {"forward", "infer", "backward", "backward_input", "backward_weight"};
+    return name[f->kind];
+}
+
+/* The elements at `base` with these strides (in elements) against the evaluator's; `plus`: what was there before they were added. */
+static bool run_compare(StageRun *r, ValueId v, const char *base, const int64_t *stride, const char *plus, const char *where)
+{
+    Tensor want = run_operand(r, v);
+    const Value *x = val(r->g, v);
+    int64_t n = shape_elements(&want.shape), bad = 0, first = 0;
+    double scale = 0, most = 0, seen = 0, expected = 0;
+    bool floats = dtype_is_float(want.dtype);
+    for (int64_t i = 0; i < n; i++) {
+        double a = fabs(run_number(want.dtype, want.data, i));
+        scale = isfinite(a) && a > scale ? a : scale;
+    }
+    double limit = floats ? r->tolerance * (want.dtype == DT_F64 ? 1e-6 : 1) * (scale + 1e-4) : 0;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t rest = i, at = 0;
+        for (int d = want.shape.rank - 1; d >= 0; d--) {
+            at += rest % want.shape.d[d] * stride[d];
+            rest /= want.shape.d[d];
+        }
+        double got = run_number(want.dtype, base, at), w = run_number(want.dtype, want.data, i);
+        if (plus)
+            w += run_number(want.dtype, plus, at);
+        double e = fabs(got - w);
+        if (got == w || (isnan(got) && isnan(w)))
+            continue;
+        if (!(e <= most))
+            most = e;
+        if (!(e <= limit) && bad++ == 0) {
+            first = i;
+            seen = got;
+            expected = w;
+        }
+    }
+    r->compared++;
+    if (limit > 0 && !(most / limit <= r->worst))
+        r->worst = most / limit;
+    if (bad == 0)
+        return true;
+    const char *node = x->kind == V_NODE ? cg_node_text(r->g, x->node) : "";
+    run_wrong(r, "stage %d %s: %s t%u %s %s (%s %s): %lld of %lld wrong, element %lld is %.9g, not %.9g (rows %lld)",
+              r->cur->table->index, r->func ? run_func_name(r->func) : "", where, v, shape_print(r->a, x->dtype, &want.shape), x->name,
+              x->kind == V_NODE ? op_name(r->g->node.at[x->node].op) : "", node, (long long)bad, (long long)n, (long long)first, seen,
+              expected, (long long)r->rows);
+    return false;
+}
+
+static char *run_address(const StageRun *r, const Ref *ref)
+{
+    const RunStage *s = r->cur;
+    const Buffer *b = &r->func->buf.at[ref->buf];
+    char *base = NULL;
+    switch (b->cls) {
+    case BUF_PARAM: base = s->block[BLOCK_PARAM].at + s->sg->param_at.at[b->index]; break;
+    case BUF_GRAD: base = s->block[BLOCK_GRAD].at + s->sg->grad_at.at[b->index]; break;
+    case BUF_STASH: base = s->block[BLOCK_STASH].at + s->sg->stash_at.at[b->index]; break;
+    case BUF_SAVED: base = s->block[BLOCK_SAVED].at + s->sg->saved_at.at[b->index]; break;
+    case BUF_WORK: base = s->block[BLOCK_WORK].at + b->offset; break;
+    case BUF_IN: base = s->in[b->index].at; break;
+    case BUF_OUT: base = s->out[b->index].at; break;
+    case BUF_DY: base = s->dy[b->index].at; break;
+    case BUF_DX: base = s->dx[b->index].at; break;
+    default: BUG("no address in class %d", (int)b->cls);
+    }
+    return base + lin_at(ref->off, r->rows) * (int64_t)dtype_size(b->type);
+}
+
+static bool run_compare_ref(StageRun *r, ValueId v, const Ref *ref, const char *where)
+{
+    int64_t stride[MAX_RANK];
+    for (int d = 0; d < ref->rank; d++)
+        stride[d] = lin_at(ref->stride[d], r->rows);
+    return run_compare(r, v, run_address(r, ref), stride, NULL, where);
+}
+
+/* After step `i` of the function: what its group put into memory. */
+static void run_check_step(StageRun *r, uint32_t step)
+{
+    const Func *f = r->func;
+    uint32_t at = 0, o = 0;
+    for (; o < f->order.n; o++)
+        if (run_printed(&f->group.at[f->order.at[o]]) && at++ == step)
+            break;
+    uint32_t g = f->order.at[o];
+    const Group *k = &f->group.at[g];
+    for (uint32_t m = 0; m < k->member.n; m++) {
+        const Node *n = &f->g->node.at[k->member.at[m].node];
+        for (uint32_t i = 0; i < n->nout; i++) {
+            ValueId v = n->out[i];
+            if (v >= f->def.n || !f->needed[v] || f->group_of.at[v] != g || f->acc.at[v] || f->def.at[v] != k->member.at[m].node)
+                continue;
+            Func *w = (Func *)(uintptr_t)f;
+            const Ref *ref = cg_ref(w, v);
+            if (ref->root != v || ref->buf == NONE)
+                continue;
+            char where[64];
+            snprintf(where, sizeof where, "step %u of %u, %s", step, f->order.n, k->kind == G_CALL ? "call" : "nest");
+            run_compare_ref(r, v, ref, where);
+        }
+    }
+}
+
+static uint32_t run_last_step = UINT32_MAX;
+static void run_on_step(unsigned step)
+{
+    if (running && run_last_step != UINT32_MAX)
+        run_check_step(running, run_last_step);
+    run_last_step = step;
+}
+
+/* ---- calling ------------------------------------------------------------------------------------------------------- */
+
+static void run_call(StageRun *r, RunStage *s, FuncKind kind, void (*fn)(const PpCtx *))
+{
+    Func *f = s->sg->func[kind];
+    run_poison(&s->block[BLOCK_WORK]);
+    r->cur = s;
+    r->func = f;
+    running = f ? r : NULL;
+    run_last_step = UINT32_MAX;
+    if (f)
+        run_list(r, &f->node);
+    fn(&s->ctx);
+    running = NULL;
+    run_check_guards(r, s);
+}
+
+static void run_dense(StageRun *r, ValueId v, const char *base, const char *plus, const char *where)
+{
+    int64_t stride[MAX_RANK];
+    Shape s = run_shape(r, v);
+    run_strides(&s, stride);
+    run_compare(r, v, base, stride, plus, where);
+}
+
+static void run_check_outputs(StageRun *r, RunStage *s)
+{
+    for (int i = 0; i < s->table->n_output; i++)
+        run_dense(r, s->sg->stage->output.at[i].value, s->out[i].at, NULL, "output");
+}
+
+/* Gradients were `before`; the contributions were added to it. */
+static void run_check_grads(StageRun *r, RunStage *s, const char *before)
+{
+    for (int i = 0; i < s->table->n_param; i++) {
+        const ParamUse *u = &s->sg->stage->param.at[i];
+        const Param *p = &r->g->param.at[u->param];
+        int64_t n = shape_elements(&p->shape), at = s->table->param[i].grad_offset;
+        if (at < 0)
+            continue;
+        ValueId v = p->value;
+        Tensor keep = run_operand(r, v), sum = {p->dtype, p->shape, NULL};
+        double *x = arena_array(r->a, double, n + 1);
+        for (uint32_t j = 0; j < u->grads.n; j++) {
+            Tensor t = run_operand(r, u->grads.at[j]);
+            for (int64_t k = 0; k < n; k++)
+                x[k] += run_number(t.dtype, t.data, k);
+        }
+        Tensor wide = {DT_F64, p->shape, x};
+        eval_node(r->a, OP_Cast, 1, &wide, &(Attr){.to = p->dtype}, 1, &sum);
+        r->at[v] = sum;
+        run_dense(r, v, s->block[BLOCK_GRAD].at + at, before + at, arena_printf(r->a, "gradient of parameter %s:", p->name));
+        r->at[v] = keep;
+    }
+}
+
+static void run_check_dx(StageRun *r, RunStage *s)
+{
+    int k = 0;
+    for (int i = 0; i < s->table->n_input; i++)
+        for (int j = 0; j < s->table->input[i].grads; j++, k++)
+            run_dense(r, s->sg->stage->input.at[i].grads.at[(uint32_t)j], s->dx[k].at, NULL, "dx");
+}
+
+static void run_reset_grad(StageRun *r, RunStage *s, const char *before)
+{
+    (void)r;
+    memcpy(s->block[BLOCK_GRAD].at, before, (size_t)s->block[BLOCK_GRAD].bytes);
+    for (int i = 0; i < s->table->n_dx; i++)
+        run_poison(&s->dx[i]);
+}
+
+static char *run_copy(StageRun *r, const Block *b)
+{
+    char *p = arena_alloc(r->a, (size_t)b->bytes + 1);
+    memcpy(p, b->at, (size_t)b->bytes);
+    return p;
+}
+
+static void run_same(StageRun *r, RunStage *s, const char *x, const Block *b, const char *what, int i)
+{
+    if (memcmp(x, b->at, (size_t)b->bytes) != 0)
+        run_wrong(r, "stage %d: %s %d of B and of I then W differ", s->table->index, what, i);
+}
+
+/* What the runtime may have given away meanwhile. */
+static void run_forget(RunStage *s, int after)
+{
+    for (int i = 0; i < s->table->n_input; i++)
+        if (s->table->input[i].stashed < after)
+            run_poison(&s->in[i]);
+    for (int i = 0; i < s->table->n_output; i++)
+        if (s->table->output[i].stashed < after)
+            run_poison(&s->out[i]);
+}
+
+static void run_backward(StageRun *r, RunStage *s)
+{
+    const PpStage *t = s->table;
+    Block *grad = &s->block[BLOCK_GRAD];
+    char *before = arena_alloc(r->a, (size_t)grad->bytes + 1), **dx = arena_array(r->a, char *, t->n_dx + 1);
+    for (int i = 0; i < t->n_param; i++) {
+        const PpParam *p = &t->param[i];
+        for (int64_t k = 0; p->grad_offset >= 0 && k < p->t.bytes / (int64_t)dtype_size((Dtype)p->t.dtype); k++)
+            if (p->t.dtype == PP_F32)
+                ((float *)(void *)(before + p->grad_offset))[k] = (float)(0.01 * run_uniform(r));
+            else
+                ((double *)(void *)(before + p->grad_offset))[k] = 0.01 * run_uniform(r);
+    }
+    for (int i = 0; i < t->n_dy; i++)
+        run_put(r, &s->dy[i], 0, run_dy_value(r, &t->dy[i]));
+    run_forget(s, 1);
+    run_reset_grad(r, s, before);
+    run_call(r, s, F_BACKWARD, t->backward);
+    run_check_dx(r, s);
+    run_check_grads(r, s, before);
+    char *b = run_copy(r, grad);
+    for (int i = 0; i < t->n_dx; i++)
+        dx[i] = run_copy(r, &s->dx[i]);
+    run_reset_grad(r, s, before);
+    run_call(r, s, F_INPUT, t->backward_input);
+    run_check_dx(r, s);
+    for (int i = 0; i < t->n_dx; i++)
+        run_same(r, s, dx[i], &s->dx[i], "dx", i);
+    run_forget(s, 2);
+    for (int i = 0; i < t->n_dx; i++)
+        run_poison(&s->dx[i]);
+    for (int i = 0; i < t->n_dy; i++)
+        run_poison(&s->dy[i]);
+    run_call(r, s, F_WEIGHT, t->backward_weight);
+    run_check_grads(r, s, before);
+    run_same(r, s, b, grad, "gradients", 0);
+}
+
+static void run_check_stats(StageRun *r, RunStage *s)
+{
+    for (int i = 0; i < s->table->n_param; i++)
+        for (uint32_t u = 0; u < r->g->update.n; u++)
+            if (r->g->update.at[u].param == s->sg->stage->param.at[i].param)
+                run_dense(r, r->g->update.at[u].value, s->block[BLOCK_PARAM].at + s->table->param[i].offset, NULL, "statistic");
+}
+
+static void run_forget_evaluated(StageRun *r)
+{
+    for (uint32_t i = 0; i < r->n_at; i++)
+        if (val(r->g, i)->kind == V_NODE)
+            r->at[i] = (Tensor){0};
+}
+
+/* Everything but compiling, for r->rows. at[]: inputs and parameters of full rows are set by run_set. */
+static void run_rows(StageRun *r)
+{
+    r->training = false;
+    for (uint32_t i = 0; i < r->p->stage.n; i++)
+        run_list(r, &r->p->stage.at[i].infer);
+    for (uint32_t i = 0; i < r->p->stage.n; i++) {
+        RunStage *s = &r->stage[i];
+        run_allocate(r, s);
+        run_put_params(r, s);
+        for (int k = 0; k < s->table->n_input; k++)
+            run_put(r, &s->in[k], 0, s->sg->stage->input.at[k].value);
+        if (s->sg->func[F_INFER]) {
+            run_call(r, s, F_INFER, s->table->infer);
+            run_check_outputs(r, s);
+        }
+    }
+    run_forget_evaluated(r);
+    r->training = true;
+    for (uint32_t i = 0; i < r->p->stage.n; i++)
+        run_list(r, &r->p->stage.at[i].forward);
+    for (uint32_t i = r->p->stage.n; i-- > 0;)
+        run_list(r, &r->p->stage.at[i].backward);
+    for (uint32_t i = 0; i < r->p->stage.n; i++) {
+        RunStage *s = &r->stage[i];
+        run_put_params(r, s);
+        for (int k = 0; k < s->table->n_input; k++)
+            run_put(r, &s->in[k], 0, s->sg->stage->input.at[k].value);
+        for (int k = 0; k < s->table->n_output; k++)
+            run_poison(&s->out[k]);
+        run_call(r, s, F_FORWARD, s->table->forward);
+        run_check_outputs(r, s);
+        run_check_stats(r, s);
+        run_put_params(r, s);
+        if (s->table->has_backward)
+            run_backward(r, s);
+        if (s->table->close)
+            s->table->close(s->state);
+    }
+    run_forget_evaluated(r);
+}
+
+#endif

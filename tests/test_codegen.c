@@ -1,0 +1,139 @@
+/*
+ * test_codegen.c - the C of generated stages against the evaluator, value by value (stage_run.h): every rule of vjp_cases.h
+ * and small networks, cut and whole, for all rows and for one row less.
+ *
+ * With arguments it does the same for a model: test_codegen MODEL.onnx [--loss L] [--split S].. [--bind B].. [--chunk C]..; its
+ * inputs are in.NAME.npy and target.npy beside it where there are any.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "../runtime/npy.h"
+#include "stage_run.h"
+#include "tap.h"
+#include "vjp_cases.h"
+
+/* ---- models from files --------------------------------------------------------------------------------------- */
+
+static void random_input(StageRun *r, ValueId v, void *data)
+{
+    const Value *x = val(r->g, v);
+    int64_t n = shape_elements(&x->shape);
+    for (int64_t i = 0; i < n; i++) {
+        double u = run_uniform(r);
+        switch (x->dtype) {
+        case DT_F32: ((float *)data)[i] = (float)(2 * u - 1); break;
+        case DT_F64: ((double *)data)[i] = 2 * u - 1; break;
+        case DT_I32: ((int32_t *)data)[i] = u < 0.5; break;
+        case DT_I64: ((int64_t *)data)[i] = u < 0.5; break;
+        default: ((uint8_t *)data)[i] = u < 0.8; break;
+        }
+    }
+}
+
+/* A file beside the model, when it holds at least as many numbers. */
+static bool file_input(StageRun *r, ValueId v, const char *path, void *data)
+{
+    const Value *x = val(r->g, v);
+    size_t bytes = (size_t)shape_elements(&x->shape) * dtype_size(x->dtype);
+    NpyFile f;
+    char err[256];
+    if (npy_open(&f, path, err, sizeof err) != 0)
+        return false;
+    bool fits = f.dtype == (int)x->dtype && (size_t)f.bytes >= bytes;
+    if (fits)
+        memcpy(data, f.data, bytes);
+    npy_close(&f);
+    return fits;
+}
+
+static void set_inputs(StageRun *r, const char *dir)
+{
+    Graph *g = r->g;
+    for (uint32_t i = 0; i < g->input.n; i++) {
+        ValueId v = g->input.at[i];
+        const Value *x = val(g, v);
+        void *data = arena_calloc(r->a, (size_t)shape_elements(&x->shape) + 1, dtype_size(x->dtype));
+        const char *path = arena_printf(r->a, "%s/%s%s.npy", dir, v == r->p->target ? "" : "in.", x->name);
+        if (v == r->p->loss_scale) {
+            if (x->dtype == DT_F32)
+                *(float *)data = 0.125f;
+            else
+                *(double *)data = 0.125;
+        } else if (!file_input(r, v, path, data)) {
+            random_input(r, v, data);
+        }
+        run_set(r, v, data);
+    }
+    for (uint32_t i = 0; i < g->param.n; i++) {
+        Param *p = &g->param.at[i];
+        void *data = arena_alloc(r->a, param_size(p) + 1);
+        param_bytes(p, data);
+        run_set(r, p->value, data);
+    }
+}
+
+typedef struct { ImportOptions import; PartitionOptions partition; LossOptions loss; const char *path, *dir; StageRun run; } Job;
+
+static void run_model(void *arg)
+{
+    Job *j = arg;
+    StageRun *r = &j->run;
+    Graph *g = import_models(r->a, 1, &j->path, &j->import);
+    Loss loss = loss_append(g, &j->loss, &j->import);
+    Pipe *p = pipe_build(g, &j->partition, &loss);
+    autodiff(p);
+    r->p = p;
+    r->g = g;
+    r->stage = arena_array(r->a, RunStage, p->stage.n + 1);
+    if (run_compile(r, "-O1") != 0)
+        return;
+    for (int k = 0; k < 2; k++) {
+        r->rows = g->batch > 0 ? g->batch - k : 1;
+        if (k == 1 && (p->uneven.n > 0 || r->rows < 1))
+            break;
+        set_inputs(r, j->dir);
+        run_rows(r);
+    }
+}
+
+static int model_main(int argc, char **argv, const char *dir)
+{
+    Job j = {.path = argv[1], .run = {.a = arena_new(), .dir = dir, .tolerance = 1e-3, .seed = 1, .verbose = true}};
+    Arena *a = j.run.a;
+    j.import.limits = limits_default();
+    const char *slash = strrchr(argv[1], '/');
+    j.dir = slash ? arena_strndup(a, argv[1], (size_t)(slash - argv[1])) : ".";
+    for (int i = 2; i + 1 < argc; i += 2) {
+        if (!strcmp(argv[i], "--loss")) {
+            j.loss.loss = argv[i + 1];
+            j.import.training = true;
+        } else if (!strcmp(argv[i], "--split")) {
+            vec_push(a, &j.partition.split, argv[i + 1]);
+        } else if (!strcmp(argv[i], "--bind")) {
+            vec_push(a, &j.import.bind, argv[i + 1]);
+        } else if (!strcmp(argv[i], "--chunk")) {
+            vec_push(a, &j.partition.chunk, argv[i + 1]);
+            vec_push(a, &j.import.chunk, argv[i + 1]);
+        }
+    }
+    int code = diag_run(run_model, &j);
+    ok(code == 0 && j.run.wrong == 0 && j.run.compared > 0, "%s: %u tensors, worst %.2g of the tolerance%s%s", argv[1], j.run.compared,
+       j.run.worst, j.run.wrong ? "; " : "", j.run.first);
+    return tap_done();
+}
+
+int main(int argc, char **argv)
+{
+    char dir[] = "/tmp/ppsplit-codegen-XXXXXX";
+    const char *keep = getenv("CODEGEN_KEEP");
+    if (!keep && !mkdtemp(dir))
+        return 1;
+    if (keep)
+        snprintf(dir, sizeof dir, "%s", keep);
+    run_library(dir, run_on_step);
+    if (argc > 1)
+        return model_main(argc, argv, dir);
+    return tap_done();
+}
