@@ -21,8 +21,7 @@
 #include <stdio.h>
 
 #ifdef PP_CUDA_SHIM
-#define PP_KERNEL(kernel, grid, block, shared, stream, ...)                                                            \
-    shim_launch(#kernel, kernel, grid, block, shared, stream, ##__VA_ARGS__)
+#define PP_KERNEL(kernel, ...) shim_launch(#kernel, kernel, __VA_ARGS__)
 #else
 #define PP_KERNEL(kernel, grid, block, shared, stream, ...) kernel<<<grid, block, shared, stream>>>(__VA_ARGS__)
 #endif
