@@ -18,7 +18,12 @@ typedef struct {
     const char *dim[NEST_DIMS];                         /* the index of each dimension as an expression */
     int pass;
     bool inside;                                        /* in the loop over the row */
+    bool reduces;                                       /* this pass has lanes */
     uint8_t *in_pass;
+    /* Bytes among 16 lanes of floats make compilers choose vectors of 8 bytes (seen: 4.8 ns an element for 0.7), so a row of
+       bools is widened before the passes, and narrowed after the pass that makes it. */
+    bool *widened;                                      /* a bool load that stands in a row buffer of ints from the start */
+    bool *narrowed;                                     /* a bool that is stored from a row buffer after its pass */
 } Print;
 
 /* ---- expressions ---------------------------------------------------------------------------------- */
@@ -66,7 +71,7 @@ static const char *name(Print *p, uint32_t i)
         return arena_printf(p->a, p->n->kind == NEST_COLUMN ? "s%u[j]" : "r%u", i);
     if (s->row && p->n->kind != NEST_COLUMN)
         return arena_printf(p->a, "r%u", i);
-    if (s->keep && p->pass > s->pass)
+    if (p->widened[i] || (s->keep && p->pass > s->pass))
         return arena_printf(p->a, "b%u[%s]", i, row_index(p));
     return arena_printf(p->a, "v%u", i);
 }
@@ -223,6 +228,13 @@ static bool in_this_pass(const Print *p, uint32_t i)
     return p->in_pass[i] && !(p->n->stmt.at[i].row && p->n->stmt.at[i].kind != S_REDUCE);
 }
 
+/* A bool made among lanes is stored after the pass. */
+static bool stored_later(const Print *p, uint32_t i)
+{
+    const Stmt *s = &p->n->stmt.at[i];
+    return p->reduces && p->narrowed[s->in[0]] && p->n->stmt.at[s->in[0]].pass == p->pass;
+}
+
 /* What one point of this pass does; lane: where reductions accumulate. */
 static void point(Print *p, const char *lane)
 {
@@ -235,12 +247,14 @@ static void point(Print *p, const char *lane)
             accumulate(p, arena_printf(p->a, "s%u[%s]", i, lane), s, name(p, s->in[0]));
             continue;
         }
+        if (p->widened[i])
+            continue;
         print_value(p, i);
-        if (s->keep && s->pass == p->pass)
-            text_line(p->t, "b%u[%s] = %s%s;", i, row_index(p), s->type == DT_BOOL ? "(uint8_t)" : "", name(p, i));
+        if ((s->keep || p->narrowed[i]) && s->pass == p->pass)
+            text_line(p->t, "b%u[%s] = %s;", i, row_index(p), name(p, i));
     }
     for (uint32_t i = 0; i < n->stmt.n; i++)
-        if (in_this_pass(p, i) && n->stmt.at[i].kind == S_STORE)
+        if (in_this_pass(p, i) && n->stmt.at[i].kind == S_STORE && !stored_later(p, i))
             print_store(p, &n->stmt.at[i]);
 }
 
@@ -296,6 +310,74 @@ static bool lanes_along_last(const Nest *n)
     return true;
 }
 
+/* Loops over the row, outer ones named j0, j1, ..; returns how many braces are open. */
+static int open_row(Print *p)
+{
+    const Nest *n = p->n;
+    int last = n->nd - 1;
+    for (int d = n->nouter; d < last; d++) {
+        p->dim[d] = arena_printf(p->a, "j%d", d - n->nouter);
+        open_loop(p, p->dim[d], "0", lin_text(p->a, n->ext[d]), 1);
+    }
+    p->dim[last] = "j";
+    text_line(p->t, "#pragma omp simd");
+    open_loop(p, "j", "0", lin_text(p->a, n->ext[last]), 1);
+    return n->nd - n->nouter;
+}
+
+static void widen_bools(Print *p)
+{
+    for (uint32_t i = 0; i < p->n->stmt.n; i++) {
+        if (!p->widened[i])
+            continue;
+        int opened = open_row(p);
+        text_line(p->t, "b%u[%s] = %s;", i, row_index(p), load_text(p, &p->n->stmt.at[i]));
+        while (opened-- > 0)
+            close_block(p);
+    }
+}
+
+static void narrow_bools(Print *p)
+{
+    for (uint32_t i = 0; i < p->n->stmt.n; i++) {
+        const Stmt *s = &p->n->stmt.at[i];
+        if (!in_this_pass(p, i) || s->kind != S_STORE || !stored_later(p, i))
+            continue;
+        int opened = open_row(p);
+        text_line(p->t, "%s[%s] = (uint8_t)b%u[%s];", p->arg[s->arg], affine(p, s->base, s->stride), s->in[0], row_index(p));
+        while (opened-- > 0)
+            close_block(p);
+    }
+}
+
+/* Which bools of a row kernel with lanes go through row buffers of ints. */
+static void mark_bools(Print *p)
+{
+    enum { LARGEST_ROW = 16384 };
+    const Nest *n = p->n;
+    int64_t size = 1;
+    bool lanes = false;
+    for (int d = n->nouter; d < n->nd; d++) {
+        if (n->ext[d].b != 0 || n->ext[d].c > LARGEST_ROW)
+            return;
+        size *= n->ext[d].c;
+        if (size > LARGEST_ROW)
+            return;
+    }
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        lanes |= n->stmt.at[i].kind == S_REDUCE;
+    if (n->kind != NEST_ROW || n->nouter == n->nd || !lanes || size < NEST_LANES)
+        return;
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        if (s->kind == S_LOAD && s->type == DT_BOOL && !s->row && s->nindex == 0)
+            p->widened[i] = true;
+        else if (s->kind == S_STORE && s->type == DT_BOOL && !s->acc && !n->stmt.at[s->in[0]].row &&
+                 n->stmt.at[s->in[0]].kind == S_OP)
+            p->narrowed[s->in[0]] = true;
+    }
+}
+
 static void pass(Print *p)
 {
     const Nest *n = p->n;
@@ -305,6 +387,7 @@ static void pass(Print *p)
             declare_lanes(p, i);
             reduces = true;
         }
+    p->reduces = reduces;
     int last = n->nd - 1, opened = 0;
     for (int d = n->nouter; d < last; d++, opened++) {
         p->dim[d] = arena_printf(p->a, "j%d", d - n->nouter);
@@ -334,6 +417,7 @@ static void pass(Print *p)
     }
     while (opened-- > 0)
         close_block(p);
+    narrow_bools(p);
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
         if (p->in_pass[i] && s->kind == S_REDUCE)
@@ -374,12 +458,13 @@ static void rows_and_passes(Print *p)
         open_loop(p, p->dim[d], "0", lin_text(p->a, n->ext[d]), 1);
     }
     for (uint32_t i = 0; i < n->stmt.n; i++)
-        if (n->stmt.at[i].keep) {
+        if (n->stmt.at[i].keep || p->widened[i] || p->narrowed[i]) {
             int64_t size = 1;
             for (int d = n->nouter; d < n->nd; d++)
                 size *= n->ext[d].c;
-            text_line(p->t, "%s b%u[%" PRId64 "];", cg_ctype(n->stmt.at[i].type), i, size);
+            text_line(p->t, "%s b%u[%" PRId64 "];", value_type(n->stmt.at[i].type), i, size);
         }
+    widen_bools(p);
     for (p->pass = 0; p->pass < n->passes; p->pass++) {
         row_scalars(p, p->pass);
         nest_marks(n, p->pass, p->in_pass);
@@ -492,6 +577,9 @@ void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, Text *t)
 {
     Print p = {.a = a, .n = n, .arg = arg_name, .t = t};
     p.in_pass = arena_array(a, uint8_t, n->stmt.n + 1);
+    p.widened = arena_array(a, bool, n->stmt.n + 1);
+    p.narrowed = arena_array(a, bool, n->stmt.n + 1);
+    mark_bools(&p);
     if (n->kind == NEST_COLUMN)
         column(&p);
     else
