@@ -246,7 +246,7 @@ def make(name, spec, out):
             "parameters": {k: list(p.shape) for k, p in params.items()}, "aliases": aliases, "shared": spec.get("shared", []) + [x for k, v in aliases.items() for x in [k, *v]], "folded": spec.get("folded", [])}
     if exporter == "tsdyn": case["bind"] = {"batch": first}
     json.dump(case, open(os.path.join(d, "case.json"), "w"), indent=1)
-    env = {"loss": loss, "rows": rows, "mb": first, "loss_value": repr(l.item()), "splits": " ".join(spec["splits"]), "bind": "".join(f"{k}={v}" for k, v in case.get("bind", {}).items()), "shared": ",".join(case["shared"])}
+    env = {"loss": loss, "rows": rows, "mb": first, "loss_value": repr(l.item()), "splits": " ".join(spec["splits"]), "bind": "".join(f"{k}={v}" for k, v in case.get("bind", {}).items()), "shared": ",".join(case["shared"]), "folded": ",".join(case["folded"])}
     open(os.path.join(d, "case.env"), "w").write("".join(f"{k}='{v}'\n" for k, v in env.items()))     # the same for shell scripts
     print(name, "loss", l.item(), "bytes", os.path.getsize(os.path.join(d, "model.onnx")), flush=True)
 

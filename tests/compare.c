@@ -1,7 +1,9 @@
 /*
  * compare.c - the tests' judge: compares what a pipeline wrote with PyTorch's numbers, or two runs bit by bit.
  *
- *   compare grads DIR REF.safetensors [TOL]    gradients in DIR/stage*.safetensors against the reference (relative L2)
+ *   compare grads DIR REF.safetensors [TOL [NAME,NAME...]]
+ *                                              gradients in DIR/stage*.safetensors against the reference (relative L2); the
+ *                                              named ones may be missing: the export folded these parameters away
  *   compare npy FILE REF [TOL]                 one tensor
  *   compare loss LOG.json VALUE [TOL]          the loss of the first line of a --log-json file
  *   compare same DIR DIR [NAME,NAME...]        all tensors of all .safetensors, bit by bit; the named ones within 4 ulp
@@ -92,8 +94,17 @@ static int same_shape(int ra, const int64_t *a, int rb, const int64_t *b)
     return ra == rb && !memcmp(a, b, (size_t)ra * sizeof *a);
 }
 
+static int listed(const char *names, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *p = names; p && *p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL)
+        if (!strncmp(p, name, n) && (p[n] == ',' || !p[n]))
+            return 1;
+    return 0;
+}
+
 /* A gradient much smaller than the whole is compared on the scale of 1e-3 of the whole: its own rounding noise is not. */
-static int grads(const char *dir, const char *reference, double tol)
+static int grads(const char *dir, const char *reference, double tol, const char *folded)
 {
     Folder got, ref = {.n = 1};
     char err[ST_ERR];
@@ -111,6 +122,8 @@ static int grads(const char *dir, const char *reference, double tol)
     for (int i = 0; i < ref.file[0].n; i++) {
         const StTensor *t = &ref.file[0].tensor[i], *g = find(&got, t->name);
         int64_t n = t->bytes / st_dtype_size(t->dtype);
+        if (!g && listed(folded, t->name))
+            continue;
         double scale = norm(t->data, t->dtype, n), e = (double)INFINITY;
         if (g && same_shape(g->rank, g->dim, t->rank, t->dim))
             e = distance(g->data, g->dtype, t->data, t->dtype, n) / (scale > 1e-3 * whole ? scale : 1e-3 * whole);
@@ -169,15 +182,6 @@ static int64_t ulps(const char *a, const char *b, int64_t n)
     return worst;
 }
 
-static int listed(const char *names, const char *name)
-{
-    size_t n = strlen(name);
-    for (const char *p = names; p && *p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL)
-        if (!strncmp(p, name, n) && (p[n] == ',' || !p[n]))
-            return 1;
-    return 0;
-}
-
 /* Few ulp, or, where cancellation makes ulp meaningless, 1e-6 of the tensor's norm. */
 static int same(const char *a, const char *b, const char *loose)
 {
@@ -209,13 +213,13 @@ int main(int argc, char **argv)
     const char *what = argc > 3 ? argv[1] : "";
     double tol = argc > 4 ? strtod(argv[4], NULL) : 1e-4;
     if (!strcmp(what, "grads"))
-        return grads(argv[2], argv[3], tol);
+        return grads(argv[2], argv[3], tol, argc > 5 ? argv[5] : "");
     if (!strcmp(what, "npy"))
         return npy(argv[2], argv[3], tol);
     if (!strcmp(what, "loss"))
         return loss(argv[2], strtod(argv[3], NULL), argc > 4 ? tol : 2e-5);
     if (!strcmp(what, "same"))
         return same(argv[2], argv[3], argc > 4 ? argv[4] : "");
-    fprintf(stderr, "usage: compare grads|npy|loss|same A B [TOL|NAMES]\n");
+    fprintf(stderr, "usage: compare grads|npy|loss|same A B [TOL [NAMES]|NAMES]\n");
     return 2;
 }

@@ -1,4 +1,5 @@
 # lib.sh - TAP for shell tests: source it; ok/is/plan_done.  Paths: $top, $build (make's BUILD), $work (removed at the end).
+# Generated programs are built at PIPELINE_CFLAGS (default -O1: numbers do not depend on it) and share one runtime's objects.
 set -u
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=${BUILD:-$top/build}
@@ -9,6 +10,12 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/ppsplit-test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
 tests=0 failures=0
+
+# make_pipeline OUT [ARGUMENT...]: builds a generated program.
+make_pipeline() {
+    local out=$1; shift
+    make -s -C "$out" pipeline RUNTIME="$top/runtime" RUNTIME_BUILD="$build/tests/runtime" CFLAGS="${PIPELINE_CFLAGS:--O1}" "$@"
+}
 
 # ok NAME COMMAND...: passes when the command does; its output is shown only when it fails.
 ok() {

@@ -31,7 +31,7 @@ for case in gpt-ts example-ts resnet-ts encdec-ts; do
     "$build/tests/rename" "$dir/model.onnx" renamed.onnx ' */ #error "harm" \'
     ok "$case: splits with every name changed" "$ppsplit" -q renamed.onnx --loss "$loss" "${turned[@]}" -o renamed
     is "$case: only comments and strings differ" "$(code_of renamed)" "$(code_of "$case")"
-    ok "$case: harmful names compile" make -s -C renamed pipeline RUNTIME_BUILD="$work/runtime"
+    ok "$case: harmful names compile" make_pipeline renamed
     rm -rf renamed elsewhere
 done
 plan_done
