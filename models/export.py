@@ -219,6 +219,11 @@ def make(name, spec, out):
         model.forward = lambda *a, **k: fwd(model, **{**dict(zip(names, a)), **k, **spec.get("kw", {})})[0]
     first = -(-rows // (rows // mb if rows % mb == 0 else -(-rows // mb)))
     export(copy.deepcopy(model) if not spec.get("logits") else model, tuple(v[:first] for v in inputs.values()), names, os.path.join(d, "model.onnx"), exporter)
+    if any("running_" in k for k, _ in model.named_buffers()):     # tracing moved the statistics: the file holds those after it
+        import onnx
+        file = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(os.path.join(d, "model.onnx")).graph.initializer}
+        for k, b in model.named_buffers():
+            if k in file: b.copy_(torch.from_numpy(file[k].copy()))
     train = exporter in ("ts", "tsdyn"); model = model.double().train(train)
     ins = {k: v.double() if v.is_floating_point() else v for k, v in inputs.items()}
     m = -(-rows // mb)
