@@ -878,6 +878,39 @@ static void renew_deps(Func *f, uint32_t g)
     }
 }
 
+static bool take_after(Func *f, Group *k, const Group *other, bool siblings)
+{
+    for (uint32_t i = 0; i < other->member.n; i++) {
+        NodeId id = other->member.at[i].node;
+        if (!makes(k, f->g->node.at[id].out[0]) && !join(f, k, id, siblings))
+            return false;
+    }
+    return true;
+}
+
+/* From the last member on, each before all: what the group reads is known to it.  What only others read comes last. */
+static bool take_before(Func *f, Group *k, const Group *other)
+{
+    bool *late = arena_array(f->a, bool, other->member.n + 1);
+    for (uint32_t i = other->member.n; i-- > 0;) {
+        NodeId id = other->member.at[i].node;
+        ValueId out = f->g->node.at[id].out[0];
+        bool joined = makes(k, out), read = false;
+        for (uint32_t j = 0; !joined && j < k->known.n; j++)
+            if (k->known.at[j].root == out) {
+                read = true;
+                joined = join_front(f, k, id, &k->known.at[j]);
+            }
+        if (!joined && read)
+            return false;
+        late[i] = !joined;
+    }
+    for (uint32_t i = 0; i < other->member.n; i++)
+        if (late[i] && !join(f, k, other->member.at[i].node, true))
+            return false;
+    return true;
+}
+
 /* Two groups over the same space become one: column reductions that read the same operand, or a group and what reads it. */
 static bool merge(Func *f, uint32_t into, uint32_t from, bool siblings, bool front)
 {
@@ -897,19 +930,8 @@ static bool merge(Func *f, uint32_t into, uint32_t from, bool siblings, bool fro
         for (uint32_t j = 0; j < f->after.n; j += 2)
             if (f->after.at[j + 1] == other.member.at[i].node || f->after.at[j] == other.member.at[i].node)
                 return false;
-    for (uint32_t i = 0; i < other.member.n; i++) {
-        NodeId id = other.member.at[front ? other.member.n - 1 - i : i].node;
-        ValueId out = f->g->node.at[id].out[0];
-        if (makes(&k, out))
-            continue;
-        if (!front && !join(f, &k, id, siblings))
-            return false;
-        bool joined = !front;
-        for (uint32_t j = 0; front && !joined && j < k.known.n; j++)
-            joined = k.known.at[j].root == out && join_front(f, &k, id, &k.known.at[j]);
-        if (!joined)
-            return false;
-    }
+    if (!(front ? take_before(f, &k, &other) : take_after(f, &k, &other, siblings)))
+        return false;
     f->group.at[into] = k;
     f->group.at[from].member.n = 0;
     for (uint32_t i = 0; i < other.dep.n; i++)
