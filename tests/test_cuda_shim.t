@@ -45,6 +45,14 @@ for kind in checked plain; do
     is "errors on demand, $kind" "$(SHIM_FAIL=cudaMalloc:3,cublasSgemm:1,kernel:1 run "$work/good.$kind" injected)" "exit 0"
 done
 
+# The road of machines for which switch.h has no assembly.
+slow_switch() {
+    "$cxx" -std=c++17 -O1 -DSHIM_UCONTEXT -I"$shim" -c "$shim/block.cpp" -o "$work/block.o" &&
+        "$cxx" -o "$work/good.ucontext" "$work/good.checked.o" "$work/block.o" "$objects/libshim.a" "$work/gemm.o" -lpthread -lm &&
+        "$work/good.ucontext" reductions && "$work/good.ucontext" warp_operations
+}
+ok "switching stacks by ucontext" slow_switch
+
 # bad.cu lists its cases: name, plain or checked, what is said (a pattern)
 while read -r name how says; do
     for kind in checked plain; do

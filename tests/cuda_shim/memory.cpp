@@ -27,7 +27,7 @@ static std::vector<Allocation> &allocations(void) {     /* by address within eac
     return *all;
 }
 static int numbers;
-static bool opened;
+static bool opened, inside;                             /* device memory can be touched; an operation runs */
 static size_t used[64];
 
 bool in_device_memory(uintptr_t a) { return arena && a - arena < ARENA_BYTES; }
@@ -81,7 +81,7 @@ static void on_fault(int signal_number, siginfo_t *info, void *context) {
         give_up();
     }
     if (in_device_memory(a)) {
-        if (opened)
+        if (inside)
             report("fault", "illegal address: an operation touches %p: %s", info->si_addr, describe(info->si_addr).c_str());
         else
             report("fault", "host code touches device memory: %p: %s%s", info->si_addr, describe(info->si_addr).c_str(),
@@ -119,7 +119,12 @@ static int protect(const Allocation &a, int how) {
     return mprotect(reinterpret_cast<void *>(a.pages), a.pages_bytes, how);
 }
 
+/* Opening and closing takes the time of a kernel, so later on it is done now and then only. */
+enum { CLOSE_ALWAYS = 100, CLOSE_EVERY = 64 };
+static unsigned turns;
+
 void memory_open(void) {
+    inside = true;
     if (opened)
         return;
     for (const Allocation &a : allocations())
@@ -131,10 +136,12 @@ void memory_open(void) {
 }
 
 void memory_close(void) {
-    if (opened)
-        for (const Allocation &a : allocations())
-            if (a.live && !a.pinned)
-                protect(a, PROT_NONE);
+    inside = false;
+    if (!opened || (turns++ >= CLOSE_ALWAYS && turns % CLOSE_EVERY != 0))
+        return;
+    for (const Allocation &a : allocations())
+        if (a.live && !a.pinned)
+            protect(a, PROT_NONE);
     opened = false;
 }
 

@@ -30,7 +30,7 @@ static void last_words(int status, void *) {
         report_nccl_leaks();
     }
     if (reported) {
-        fflush(stdout);
+        fflush(nullptr);
         _exit(EXIT_REPORTED);
     }
 }
@@ -58,7 +58,7 @@ void report(const char *key, const char *format, ...) {
 }
 
 void give_up(void) {
-    fflush(stdout);
+    fflush(nullptr);
     _exit(EXIT_REPORTED);
 }
 

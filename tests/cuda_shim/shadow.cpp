@@ -264,7 +264,35 @@ static inline void note_read(Cell &c, unsigned mask) {
     c.read = tick;
 }
 
+/* Words that the same earlier operations touched lie side by side: the last one's ticks, found to be before this operation. */
+static struct { unsigned op, write, read; } alike;
+
+static inline void set_write(const Access &x, Cell &c, unsigned mask, unsigned char &state) {
+    c.write = tick;
+    c.write_mask = mask & 15;
+    c.write_thread = running.thread & 1023;
+    c.atomic = x.how == ATOMIC;
+    c.read = c.read_other = 0;
+    state = static_cast<unsigned char>(state | mask << 4);
+}
+
+static inline bool like_the_last(const Access &x, unsigned mask, Cell &c, unsigned char &state) {
+    if (alike.op != running.op_start || c.write != alike.write || c.read != alike.read || c.read_other || (state & mask) != mask ||
+        (x.how != WRITE && ((state >> 4) & mask) != mask && !x.may_be_unset))
+        return false;
+    if (x.how == READ) {
+        c.read = tick;
+        c.read_thread = running.thread & 1023;
+        c.read_mask = mask & 15;
+    } else {
+        set_write(x, c, mask, state);
+    }
+    return true;
+}
+
 static inline void word(const Access &x, uintptr_t a, unsigned mask, Cell &c, unsigned char &state) {
+    if (like_the_last(x, mask, c, state))
+        return;
     if ((state & mask) != mask)
         fatal_access("out of bounds", x, a + static_cast<unsigned>(__builtin_ctz(mask & ~state)), cudaErrorIllegalAddress);
     if (x.how != WRITE && ((state >> 4) & mask) != mask && !x.may_be_unset && !off("unset")) {
@@ -273,21 +301,25 @@ static inline void word(const Access &x, uintptr_t a, unsigned mask, Cell &c, un
     }
     if (c.write && (c.write_mask & mask) && !(x.how == ATOMIC && c.atomic))
         compare(x, a, c.write, c.write_thread, c.atomic ? "updates" : "has written");
+    bool whole = (!c.write || c.write_mask == 15) && (!c.read || c.read_mask == 15);
+    bool earlier = whole && c.write < running.op_start && c.read < running.op_start && !c.read_other;
+    unsigned write = c.write, read = c.read;
     if (x.how == READ) {
         note_read(c, mask);
+        if (earlier && !c.read_other)
+            alike = {running.op_start, write, read};
         return;
     }
     if (c.read && (c.read_mask & mask))
         compare(x, a, c.read, c.read_thread, "has read");
     if (c.read_other)
         compare(x, a, c.read_other, MANY, "has read");
-    bool again = c.write == tick && c.write_thread == (running.thread & 1023);
-    c.write_mask = (again ? c.write_mask | mask : mask) & 15;
-    c.write = tick;
-    c.write_thread = running.thread & 1023;
-    c.atomic = x.how == ATOMIC;
-    c.read = c.read_other = 0;
-    state = static_cast<unsigned char>(state | mask << 4);
+    if (earlier)
+        alike = {running.op_start, write, read};
+    if (c.write == tick && c.write_thread == (running.thread & 1023))
+        set_write(x, c, c.write_mask | mask, state);
+    else
+        set_write(x, c, mask, state);
 }
 
 static void words(const Access &x, uintptr_t base, Cell *all, unsigned char *state) {
@@ -354,10 +386,14 @@ void shadow_copy(void *to, const void *from, size_t bytes) {
         return;
     uintptr_t t = reinterpret_cast<uintptr_t>(to) - arena, f = reinterpret_cast<uintptr_t>(from) - arena;
     for (size_t i = 0; i < bytes; i++) {
-        unsigned set = states[(f + i) / 4] >> (4 + (f + i) % 4) & 1;
-        unsigned bit = 1u << (4 + (t + i) % 4);
-        unsigned char &s = states[(t + i) / 4];
-        s = static_cast<unsigned char>(set ? s | bit : s & ~bit);
+        unsigned char &state = states[(t + i) / 4];
+        if ((t + i) % 4 == 0 && (f + i) % 4 == 0 && i + 4 <= bytes) {
+            state = static_cast<unsigned char>((state & 15) | (states[(f + i) / 4] & 0xf0));
+            i += 3;
+            continue;
+        }
+        unsigned set = states[(f + i) / 4] >> (4 + (f + i) % 4) & 1, bit = 1u << (4 + (t + i) % 4);
+        state = static_cast<unsigned char>(set ? state | bit : state & ~bit);
     }
 }
 
@@ -383,9 +419,12 @@ void shim_atomic(const void *p, size_t bytes) {
 }
 
 static inline void hook(const void *p, size_t bytes, How how, bool aligned, const void *pc) {
-    if (!in_kernel(__builtin_frame_address(0)))
-        return;
     uintptr_t a = reinterpret_cast<uintptr_t>(p);
+    if (!in_kernel(__builtin_frame_address(0))) {
+        if (in_device_memory(a))
+            report("host", "host code touches device memory: %p: %s%s", p, describe(p).c_str(), source_line(pc).c_str());
+        return;
+    }
     if (aligned && a % bytes != 0) {
         Access x = {a, bytes, how, pc, false};
         report(key("align", x).c_str(), "misaligned: %s: %s %zu bytes at %p%s", where().c_str(), verb[how], bytes, p, source_line(pc).c_str());

@@ -266,11 +266,11 @@ static CUevent_st *event_of(cudaEvent_t e) {
 
 /* Is it over?  The first question is always answered no, as it may be on a GPU. */
 static cudaError_t query(const OpRef &op, int *polls, Lock &lock) {
-    if (!op || op->done)
+    if (!op)
         return cudaSuccess;
-    if ((*polls)++ == 0 || !drive(op, false, lock))
+    if (!op->done && (*polls)++ == 0)
         return cudaErrorNotReady;
-    return sticky;
+    return drive(op, false, lock) ? sticky : cudaErrorNotReady;
 }
 
 /* ---- launches ---- */

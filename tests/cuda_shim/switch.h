@@ -1,6 +1,7 @@
 /*
  * switch.h - shim_switch(&save, load): leaves one stack for another.  Callee-saved registers go to the old stack, whose pointer
- * goes to *save.  shim_fresh() prepares a stack on which entry() will begin.  Other machines take ucontext.
+ * goes to *save.  shim_fresh() prepares a stack on which entry() will begin.  Other machines take ucontext (and any does
+ * with -DSHIM_UCONTEXT).
  */
 #ifndef SHIM_SWITCH_H
 #define SHIM_SWITCH_H
@@ -8,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#if defined __x86_64__ || defined __aarch64__
+#if (defined __x86_64__ || defined __aarch64__) && !defined SHIM_UCONTEXT
 
 extern "C" void shim_switch(void **save, void *load);
 
