@@ -22,10 +22,11 @@
 
 static PpStatus refused(const SchedError *e, const char *what)
 {
+    int named = strstr(e->text, what) != NULL;
     return pp_fail(e->status == SCHED_EUSAGE      ? PP_ERR_USAGE
                    : e->status == SCHED_ERESOURCE ? PP_ERR_IO
                                                   : PP_ERR_MODEL,
-                   "%s: %s", what, e->text);
+                   "%s%s%s", named ? "" : what, named ? "" : ": ", e->text);
 }
 
 /* Edges and shared parameters as the schedule's passes want them. */
@@ -121,7 +122,9 @@ static PpStatus schedule_file(Run *run, Options *o)
         return PP_OK;
     SchedError *e = calloc(1, sizeof *e);
     PpStatus s = e ? PP_OK : pp_fail(PP_ERR_IO, "out of memory");
-    if (s == PP_OK && sched_load(o->schedule, &run->sched, e))
+    int file = strchr(o->schedule, '/') || strstr(o->schedule, ".csv") || access(o->schedule, F_OK) == 0;
+    if (s == PP_OK && (file ? sched_load(o->schedule, &run->sched, e)
+                            : sched_generate(o->schedule, 1, 1, 1, SCHED_PLACE_DEFAULT, &run->sched, e)))
         s = refused(e, o->schedule);
     free(e);
     TRY(s);
