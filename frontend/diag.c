@@ -164,7 +164,7 @@ void diag_hint(const char *fmt, ...)
 
 static void report(const char *kind, const char *colour, Where w, const char *fmt, va_list ap) PRINTF_LIKE(4, 0);
 
-/* The first line may be followed by lines of the caller's own ("\n" in fmt): each is escaped by itself. */
+/* The first line may be followed by lines of the caller's own ("\n  " in fmt), each escaped by itself: a line break in a name is none. */
 static void report(const char *kind, const char *colour, Where w, const char *fmt, va_list ap)
 {
     char raw[LINE], line[LINE * 2];
@@ -172,7 +172,7 @@ static void report(const char *kind, const char *colour, Where w, const char *fm
     print_where(w);
     fprintf(stderr, "%s%s:%s ", paint(colour), kind, paint("\033[0m"));
     for (char *p = raw, *next; p; p = next) {
-        next = strchr(p, '\n');
+        next = strstr(p, "\n  ");
         if (next)
             *next++ = '\0';
         escape_into(line, sizeof line, p);
