@@ -207,7 +207,8 @@ static void release_barrier(void) {
 static void compare_barriers(int line) {
     for (unsigned t = 0; t < b.count; t++)
         if (b.state[t] == AT_BARRIER && b.wait[t].line != line) {
-            report(("lines" + running.name).c_str(), "barrier divergence: %s waits at the __syncthreads of line %d, %s at that of line %d",
+            report(("lines" + running.name).c_str(),
+                   "barrier divergence: %s waits at the __syncthreads of line %d, %s at that of line %d",
                    where().c_str(), line, thread_name(t).c_str(), b.wait[t].line);
             return;
         }
@@ -257,7 +258,8 @@ static void resolve_warp(unsigned warp, unsigned mask, unsigned self) {
         value[lane] = w.value;
         ballot |= static_cast<unsigned>(w.value != 0) << lane;
         if (w.kind != first.kind || w.mask != mask)
-            report(("warp" + running.name).c_str(), "warp divergence: %s: lanes of one mask %08x wait at different warp operations (lines %d and %d)",
+            report(("warp" + running.name).c_str(),
+                   "warp divergence: %s: lanes of one mask %08x wait at different warp operations (lines %d and %d)",
                    where().c_str(), mask, first.line, w.line);
     }
     if (first.kind == SHIM_SYNC)
@@ -274,7 +276,8 @@ static void resolve_warp(unsigned warp, unsigned mask, unsigned self) {
         else if (group >> from & 1)
             w.value = value[from];
         else
-            report(("lane" + running.name).c_str(), "undefined shuffle: kernel %s block (%u,%u,%u) %s reads lane %u, which takes no part (line %d)",
+            report(("lane" + running.name).c_str(),
+                   "undefined shuffle: kernel %s block (%u,%u,%u) %s reads lane %u, which takes no part (line %d)",
                    running.name.c_str(), shim_at.block.x, shim_at.block.y, shim_at.block.z, thread_name(base + lane).c_str(), from, w.line);
         if (base + lane != self)
             make_runnable(base + lane);
@@ -287,7 +290,8 @@ static void resolve_warp(unsigned warp, unsigned mask, unsigned self) {
 uint64_t shim_warp(ShimWarp kind, unsigned mask, uint64_t value, int arg, int width, int line) {
     unsigned t = running.thread, warp = t / WARP, lane = t % WARP;
     if (!(mask >> lane & 1))
-        report(("mask" + running.name).c_str(), "warp mask: %s: its mask %08x does not name itself (line %d)", where().c_str(), mask, line);
+        report(("mask" + running.name).c_str(),
+               "warp mask: %s: its mask %08x does not name itself (line %d)", where().c_str(), mask, line);
     mask |= 1u << lane;
     b.wait[t] = Wait{SHIM_PLAIN, kind, mask, value, arg, width, line};
     b.waiting[warp] |= 1u << lane;
@@ -335,16 +339,21 @@ static bool unblock(void) {
     else
         set_thread(lane);
     if (lane == THREADS) {
-        report(("barrier" + running.name).c_str(), "barrier divergence: %s waits at the __syncthreads of line %d, which %s never reaches",
+        report(("barrier" + running.name).c_str(),
+               "barrier divergence: %s waits at the __syncthreads of line %d, which %s never reaches",
                where().c_str(), b.wait[present].line, thread_name(absent).c_str());
         release_barrier();
         return true;
     }
     if (present < THREADS)
-        report(("stuck" + running.name).c_str(), "barrier divergence: %s waits at the __syncthreads of line %d while %s waits at the warp operation of line %d: the kernel hangs",
+        report(("stuck" + running.name).c_str(),
+               "barrier divergence: %s waits at the __syncthreads of line %d while %s waits at the warp operation "
+               "of line %d: the kernel hangs",
                where().c_str(), b.wait[present].line, thread_name(lane).c_str(), b.wait[lane].line);
     else
-        report(("stuck" + running.name).c_str(), "warp divergence: %s waits at the warp operation of line %d for lanes that never come (mask %08x): the kernel hangs",
+        report(("stuck" + running.name).c_str(),
+               "warp divergence: %s waits at the warp operation of line %d for lanes that never come (mask %08x): "
+               "the kernel hangs",
                where().c_str(), b.wait[lane].line, b.wait[lane].mask);
     sticky = cudaErrorLaunchFailure;
     return false;

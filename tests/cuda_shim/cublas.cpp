@@ -62,7 +62,9 @@ template <class T> static bool matrix(const T *p, bool t, int rows, int columns,
         uintptr_t at = reinterpret_cast<uintptr_t>(line);
         if (!x || !x->live || at < x->base || at - x->base + bytes > x->bytes) {
             const char *wrong = x && x->live && at >= x->base ? reinterpret_cast<const char *>(line) + bytes : reinterpret_cast<const char *>(line);
-            report("blas bounds", "out of bounds: %s: a matrix of %d x %d, leading dimension %d, at %p: %s", running.name.c_str(), rows,
+            report("blas bounds",
+                   "out of bounds: %s: a matrix of %d x %d, leading dimension %d, at %p: %s",
+                   running.name.c_str(), rows,
                    columns, ld, static_cast<const void *>(p), describe(wrong).c_str());
             sticky = cudaErrorIllegalAddress;
             return false;
@@ -105,12 +107,16 @@ template <class T> static cublasStatus_t gemm(const char *name, cublasHandle_t h
         return CUBLAS_STATUS_NOT_INITIALIZED;
     if (g.m < 0 || g.n < 0 || g.k < 0 || g.count < 0 || g.lda < at_least_1(g.ta ? g.k : g.m) ||
         g.ldb < at_least_1(g.tb ? g.n : g.k) || g.ldc < at_least_1(g.m) || !alpha || !beta) {
-        report("blas value", "cuBLAS: %s: m %d n %d k %d lda %d ldb %d ldc %d are no product", name, g.m, g.n, g.k, g.lda, g.ldb, g.ldc);
+        report("blas value",
+               "cuBLAS: %s: m %d n %d k %d lda %d ldb %d ldc %d are no product",
+               name, g.m, g.n, g.k, g.lda, g.ldb, g.ldc);
         return CUBLAS_STATUS_INVALID_VALUE;
     }
     if (reinterpret_cast<uintptr_t>(g.a) % sizeof(T) || reinterpret_cast<uintptr_t>(g.b) % sizeof(T) ||
         reinterpret_cast<uintptr_t>(g.c) % sizeof(T)) {
-        report("blas align", "misaligned: %s: operands %p %p %p", name, static_cast<const void *>(g.a), static_cast<const void *>(g.b),
+        report("blas align",
+               "misaligned: %s: operands %p %p %p",
+               name, static_cast<const void *>(g.a), static_cast<const void *>(g.b),
                static_cast<void *>(g.c));
         return CUBLAS_STATUS_EXECUTION_FAILED;
     }
@@ -226,7 +232,8 @@ cublasStatus_t cublasSetWorkspace(cublasHandle_t h, void *workspace, size_t byte
     uintptr_t a = reinterpret_cast<uintptr_t>(workspace);
     bool fits = bytes == 0 || (x && x->live && !x->pinned && a % 256 == 0 && a >= x->base && a - x->base + bytes <= x->bytes);
     if (!fits)
-        report("blas workspace", "cuBLAS: the workspace %p (%zu bytes) is not device memory at a multiple of 256", workspace, bytes);
+        report("blas workspace",
+               "cuBLAS: the workspace %p (%zu bytes) is not device memory at a multiple of 256", workspace, bytes);
     return fits ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 

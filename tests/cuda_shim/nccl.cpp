@@ -73,7 +73,8 @@ static thread_local std::vector<ncclComm *> *joining;
 
 void report_nccl_leaks(void) {
     for (const ncclComm *c : comms())
-        report(("comm" + std::to_string(c->number)).c_str(), "leak: NCCL communicator %d (rank %d) is never destroyed", c->number,
+        report(("comm" + std::to_string(c->number)).c_str(),
+               "leak: NCCL communicator %d (rank %d) is never destroyed", c->number,
                c->rank);
 }
 

@@ -371,7 +371,8 @@ bool shadow_range(const void *p, size_t bytes, bool write, bool may_be_unset) {
         size_t w = (i - arena) / 4;
         unsigned lanes = 15u << (i % 4) & (x.a + bytes - (i & ~uintptr_t(3)) >= 4 ? 15u : 15u >> (4 - (x.a + bytes) % 4));
         if (!in_device_memory(i) || (states[w] & lanes) != lanes) {
-            report(key("range", x).c_str(), "out of bounds: %s: %s %zu bytes at %p: %s", running.name.c_str(), verb[x.how], bytes, p,
+            report(key("range", x).c_str(),
+                   "out of bounds: %s: %s %zu bytes at %p: %s", running.name.c_str(), verb[x.how], bytes, p,
                    describe(reinterpret_cast<const void *>(i)).c_str());
             sticky = cudaErrorIllegalAddress;
             return false;
@@ -427,7 +428,8 @@ static inline void hook(const void *p, size_t bytes, How how, bool aligned, cons
     }
     if (aligned && a % bytes != 0) {
         Access x = {a, bytes, how, pc, false};
-        report(key("align", x).c_str(), "misaligned: %s: %s %zu bytes at %p%s", where().c_str(), verb[how], bytes, p, source_line(pc).c_str());
+        report(key("align", x).c_str(),
+               "misaligned: %s: %s %zu bytes at %p%s", where().c_str(), verb[how], bytes, p, source_line(pc).c_str());
         kill_kernel(cudaErrorMisalignedAddress);
     }
     check(a, bytes, how, pc);
@@ -493,7 +495,8 @@ void __ubsan_handle_out_of_bounds(BoundsData *d, uintptr_t index);
 void __ubsan_handle_out_of_bounds(BoundsData *d, uintptr_t index) {
     if (!in_kernel(__builtin_frame_address(0)))
         return;
-    report((std::string("index") + d->at.file + std::to_string(d->at.line)).c_str(), "out of bounds: %s: index %lld of an array at %s:%u",
+    report((std::string("index") + d->at.file + std::to_string(d->at.line)).c_str(),
+           "out of bounds: %s: index %lld of an array at %s:%u",
            where().c_str(), static_cast<long long>(index), base_name(d->at.file), d->at.line);
     kill_kernel(cudaErrorIllegalAddress);
 }
