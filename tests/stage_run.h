@@ -47,7 +47,7 @@ typedef struct {
     uint64_t seed;
     double tolerance;
     uint32_t compared, wrong;
-    double worst;
+    double worst, noise;            /* noise: as large as what a sum's terms leave when they cancel */
     char first[512];                /* the first difference */
     bool verbose;
     RunStage *cur;                  /* in a call */
@@ -177,6 +177,15 @@ static void run_node(StageRun *r, NodeId id)
     for (uint32_t i = 0; i < n->nin; i++)
         if (n->in[i] != NONE)
             in[i] = run_operand(r, n->in[i]);
+    if (n->op == OP_ScatterND && in[1].shape.rank > 1 && in[1].shape.d[0] > in[2].shape.d[0]) {
+        Shape s = in[1].shape;                          /* constant indices, of all rows */
+        s.d[0] = in[2].shape.d[0];
+        in[1] = run_leading(r, in[1].dtype, &in[1].shape, in[1].data, &s);
+    }
+    if ((n->op == OP_ScatterND || n->op == OP_ScatterElements) && cg_zeros(r->g, n->in[0])) {
+        Shape s = run_shape(r, n->out[0]);              /* zeros of all rows */
+        in[0] = run_leading(r, in[0].dtype, &in[0].shape, in[0].data, &s);
+    }
     for (uint32_t i = 0; i < n->nout; i++)
         out[i] = (Tensor){val(r->g, n->out[i])->dtype, run_shape(r, n->out[i]), NULL};
     eval_node(r->a, n->op, n->nin, in, &n->attr, n->nout, out);
@@ -231,6 +240,8 @@ static void run_hook(StageRun *r, Func *f)
     f->body = t;
 }
 
+static uint32_t run_compiled;
+
 static int run_compile(StageRun *r, const char *flags)
 {
     for (uint32_t i = 0; i < r->p->stage.n; i++) {
@@ -241,7 +252,8 @@ static int run_compile(StageRun *r, const char *flags)
             if (s->sg->func[k])
                 run_hook(r, s->sg->func[k]);
         cg_stage_print(s->sg, &t);
-        const char *c = arena_printf(r->a, "%s/stage%u.c", r->dir, i), *so = arena_printf(r->a, "%s/stage%u.so", r->dir, i);
+        const char *c = arena_printf(r->a, "%s/stage%u.c", r->dir, i);
+        const char *so = arena_printf(r->a, "%s/%u.stage%u.so", r->dir, run_compiled++, i);  /* dlopen knows names, not files */
         FILE *f = fopen(c, "w");
         if (!f)
             BUG("cannot write %s", c);
@@ -255,6 +267,7 @@ static int run_compile(StageRun *r, const char *flags)
             return -1;
         }
         s->so = dlopen(so, RTLD_NOW | RTLD_LOCAL);
+        unlink(so);
         if (!s->so) {
             run_wrong(r, "%s", dlerror());
             return -1;
@@ -391,6 +404,21 @@ static const char *run_func_name(const Func *f)
     return name[f->kind];
 }
 
+/* Of a sum, whose terms may cancel. */
+static double run_noise(StageRun *r, ValueId v)
+{
+    const Value *x = val(r->g, v);
+    const Node *made = x->kind == V_NODE ? &r->g->node.at[x->node] : NULL;
+    if (!made || (made->op != OP_ReduceSum && made->op != OP_ReduceMean))
+        return 0;
+    Tensor term = run_operand(r, made->in[0]);
+    int64_t terms = shape_elements(&term.shape), n = shape_elements(&r->at[v].shape);
+    double largest = 0;
+    for (int64_t i = 0; i < terms; i++)
+        largest = fmax(largest, fabs(run_number(term.dtype, term.data, i)));
+    return 0.01 * largest * sqrt((double)(terms / (n > 0 ? n : 1)));
+}
+
 /* The elements at `base` with these strides (in elements) against the evaluator's; `plus`: what was there before they were added. */
 static bool run_compare(StageRun *r, ValueId v, const char *base, const int64_t *stride, const char *plus, const char *where)
 {
@@ -403,6 +431,9 @@ static bool run_compare(StageRun *r, ValueId v, const char *base, const int64_t 
         double a = fabs(run_number(want.dtype, want.data, i));
         scale = isfinite(a) && a > scale ? a : scale;
     }
+    scale = fmax(scale, r->noise);
+    if (floats)
+        scale = fmax(scale, run_noise(r, v));
     double limit = floats ? r->tolerance * (want.dtype == DT_F64 ? 1e-6 : 1) * (scale + 1e-4) : 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t rest = i, at = 0;
@@ -545,6 +576,7 @@ static void run_check_grads(StageRun *r, RunStage *s, const char *before)
         double *x = arena_array(r->a, double, n + 1);
         for (uint32_t j = 0; j < u->grads.n; j++) {
             Tensor t = run_operand(r, u->grads.at[j]);
+            r->noise = fmax(r->noise, run_noise(r, u->grads.at[j]));
             for (int64_t k = 0; k < n; k++)
                 x[k] += run_number(t.dtype, t.data, k);
         }
@@ -553,6 +585,7 @@ static void run_check_grads(StageRun *r, RunStage *s, const char *before)
         r->at[v] = sum;
         run_dense(r, v, s->block[BLOCK_GRAD].at + at, before + at, arena_printf(r->a, "gradient of parameter %s:", p->name));
         r->at[v] = keep;
+        r->noise = 0;
     }
 }
 
@@ -687,6 +720,7 @@ static void run_rows(StageRun *r)
             run_backward(r, s);
         if (s->table->close)
             s->table->close(s->state);
+        s->state = NULL;
     }
     run_forget_evaluated(r);
 }

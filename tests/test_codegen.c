@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "../runtime/npy.h"
+#include "nets.h"
 #include "stage_run.h"
 #include "tap.h"
-#include "vjp_cases.h"
 
 /* ---- models from files --------------------------------------------------------------------------------------- */
 
@@ -76,6 +76,23 @@ static void set_inputs(StageRun *r, const char *dir)
 
 typedef struct { ImportOptions import; PartitionOptions partition; LossOptions loss; const char *path, *dir; StageRun run; } Job;
 
+/* Compiles, then runs all rows and one less. */
+static void run_pipe(StageRun *r, Pipe *p, const char *dir)
+{
+    r->p = p;
+    r->g = p->graph;
+    r->stage = arena_array(r->a, RunStage, p->stage.n + 1);
+    if (run_compile(r, "-O1") != 0)
+        return;
+    for (int k = 0; k < 2; k++) {
+        r->rows = r->g->batch > 0 ? r->g->batch - k : 1;
+        if (k == 1 && (p->uneven.n > 0 || r->rows < 1))
+            break;
+        set_inputs(r, dir);
+        run_rows(r);
+    }
+}
+
 static void run_model(void *arg)
 {
     Job *j = arg;
@@ -84,19 +101,31 @@ static void run_model(void *arg)
     Loss loss = loss_append(g, &j->loss, &j->import);
     Pipe *p = pipe_build(g, &j->partition, &loss);
     autodiff(p);
-    r->p = p;
-    r->g = g;
-    r->stage = arena_array(r->a, RunStage, p->stage.n + 1);
-    if (run_compile(r, "-O1") != 0)
-        return;
-    for (int k = 0; k < 2; k++) {
-        r->rows = g->batch > 0 ? g->batch - k : 1;
-        if (k == 1 && (p->uneven.n > 0 || r->rows < 1))
-            break;
-        set_inputs(r, j->dir);
-        run_rows(r);
-    }
+    run_pipe(r, p, j->dir);
 }
+
+/* ---- small graphs ----------------------------------------------------------------------------------------------- */
+
+typedef struct { const char *dir, *name; void (*build)(Net *); uint64_t seed; uint32_t cuts; StageRun run; } Small;
+
+static void run_small(void *arg)
+{
+    Small *s = arg;
+    run_pipe(&s->run, net_pipe(s->run.a, s->build, s->seed, s->cuts), "/nowhere");
+}
+
+static void check_small(Small s, bool verbose)
+{
+    s.run = (StageRun){.a = arena_new(), .dir = s.dir, .tolerance = 1e-3, .seed = s.seed, .verbose = verbose};
+    int code = diag_run(run_small, &s);
+    ok(code == 0 && s.run.wrong == 0 && s.run.compared > 0, "%s %llu, %u cuts: %u tensors, worst %.2g of the tolerance%s%s", s.name,
+       (unsigned long long)s.seed, s.cuts, s.run.compared, s.run.worst, s.run.wrong ? "; " : "", s.run.first);
+    arena_free(s.run.a);
+}
+
+static const struct { const char *name; void (*build)(Net *); } nets[] = {
+    {"transformer", net_transformer}, {"convolutions", net_convolution}, {"moves", net_moves}, {"sums", net_sums},
+};
 
 static int model_main(int argc, char **argv, const char *dir)
 {
@@ -133,7 +162,15 @@ int main(int argc, char **argv)
     if (keep)
         snprintf(dir, sizeof dir, "%s", keep);
     run_library(dir, run_on_step);
+    if (argc > 3 && !strcmp(argv[1], "--random")) {
+        for (int i = 0; i < atoi(argv[3]); i++)
+            check_small((Small){.dir = dir, .name = "random", .build = net_random, .seed = (uint64_t)(atoi(argv[2]) + i), .cuts = (uint32_t)i % 4}, true);
+        return tap_done();
+    }
     if (argc > 1)
         return model_main(argc, argv, dir);
+    for (unsigned i = 0; i < sizeof nets / sizeof *nets; i++)
+        for (uint32_t cuts = 0; cuts < 3; cuts++)
+            check_small((Small){.dir = dir, .name = nets[i].name, .build = nets[i].build, .seed = 1, .cuts = cuts}, false);
     return tap_done();
 }

@@ -1,0 +1,451 @@
+/*
+ * nets.h - small networks whose generated code the tests run: layers of transformers and of convolution nets, what moves
+ * elements, sums over all sorts of axes; and random graphs, from a number.  Values named cut1, cut2 .. are where to split.
+ */
+#ifndef NETS_H
+#define NETS_H
+
+#include "vjp_cases.h"
+
+enum { ROWS = 4 };
+
+typedef struct {
+    Graph *g;
+    uint64_t seed;
+    uint32_t params, cuts;
+    Ids y;                          /* the loss is the sum of half their squares */
+} Net;
+
+static double net_uniform(Net *n)
+{
+    n->seed = n->seed * 6364136223846793005u + 1442695040888963407u;
+    return (double)(n->seed >> 11) / 9007199254740992.0;
+}
+
+static int64_t net_whole(Net *n, int64_t below) { return (int64_t)(net_uniform(n) * (double)below); }
+
+static ValueId net_weight(Net *n, Shape s)
+{
+    int64_t count = shape_elements(&s);
+    float *d = arena_array(n->g->arena, float, count + 1);
+    for (int64_t i = 0; i < count; i++)
+        d[i] = (float)(2 * net_uniform(n) - 1) * (s.rank > 1 ? 0.5f : 1.0f);
+    Payload bytes = {.at = (const uint8_t *)d, .length = (size_t)count * sizeof *d};
+    Param p = {.name = arena_printf(n->g->arena, "w%u", n->params++), .dtype = DT_F32, .shape = s, .trainable = true, .bytes = bytes};
+    return graph_param(n->g, p);
+}
+
+static ValueId net_input(Net *n, const char *name, Dtype t, Shape s) { return graph_input(n->g, name, t, &s); }
+static void net_out(Net *n, ValueId y) { vec_push(n->g->arena, &n->y, y); }
+
+static ValueId net_cut(Net *n, ValueId v)
+{
+    graph_rename(n->g, v, arena_printf(n->g->arena, "cut%u", ++n->cuts));
+    return v;
+}
+
+static ValueId net_op(Net *n, Op op, ValueId x, Attr a) { return graph_node(n->g, op, 1, &x, a); }
+
+static ValueId net_linear(Net *n, ValueId x, int64_t in, int64_t out, bool transposed)
+{
+    ValueId w = transposed ? g_swap_last(n->g, net_weight(n, S(out, in))) : net_weight(n, S(in, out));
+    return g_add(n->g, g_matmul(n->g, x, w), net_weight(n, S(out)));
+}
+
+/* As exporters write it: mean, difference, mean of squares, epsilon. */
+static ValueId net_layer_norm(Net *n, ValueId x, int64_t width)
+{
+    Graph *g = n->g;
+    ValueId d = g_sub(g, x, g_reduce_last(g, OP_ReduceMean, x));
+    ValueId var = g_reduce_last(g, OP_ReduceMean, g_mul(g, d, d));
+    ValueId y = g_div(g, d, g_unary(g, OP_Sqrt, g_add(g, var, g_like(g, var, 1e-5))));
+    return g_add(g, g_mul(g, y, net_weight(n, S(width))), net_weight(n, S(width)));
+}
+
+static ValueId net_rms_norm(Net *n, ValueId x, int64_t width)
+{
+    Graph *g = n->g;
+    ValueId m = g_reduce_last(g, OP_ReduceMean, g_mul(g, x, x));
+    ValueId scale = g_unary(g, OP_Reciprocal, g_unary(g, OP_Sqrt, g_add(g, m, g_like(g, m, 1e-6))));
+    return g_mul(g, net_weight(n, S(width)), g_mul(g, x, scale));
+}
+
+static ValueId net_gelu(Net *n, ValueId x)
+{
+    Graph *g = n->g;
+    ValueId e = g_add(g, g_unary(g, OP_Erf, g_mul(g, x, g_like(g, x, 0.70710678))), g_like(g, x, 1));
+    return g_mul(g, g_mul(g, x, e), g_like(g, x, 0.5));
+}
+
+static ValueId net_gelu_tanh(Net *n, ValueId x)
+{
+    Graph *g = n->g;
+    ValueId cube = g_mul(g, x, g_mul(g, x, x));
+    ValueId t = g_unary(g, OP_Tanh, g_mul(g, g_add(g, x, g_mul(g, cube, g_like(g, x, 0.044715))), g_like(g, x, 0.79788456)));
+    return g_mul(g, g_mul(g, x, g_like(g, x, 0.5)), g_add(g, t, g_like(g, x, 1)));
+}
+
+/* Causal attention with `heads` heads over [rows, time, width]; queries, keys and values from one product. */
+static ValueId net_attention(Net *n, ValueId x, int64_t time, int64_t width, int64_t heads)
+{
+    Graph *g = n->g;
+    int64_t depth = width / heads, part[] = {width, width, width};
+    ValueId qkv = g_split(g, net_linear(n, x, width, 3 * width, false), 2, 3, part), head[3];
+    for (uint32_t i = 0; i < 3; i++)
+        head[i] = g_transpose(g, g_reshape(g, graph_out(g, qkv, i), &S(ROWS, time, heads, depth)),
+                              i == 1 ? I(0, 2, 3, 1) : I(0, 2, 1, 3));
+    uint8_t *mask = arena_array(g->arena, uint8_t, time * time);
+    for (int64_t i = 0; i < time * time; i++)
+        mask[i] = i % time <= i / time;
+    ValueId seen = graph_const(g, NULL, (Tensor){DT_BOOL, S(1, 1, time, time), mask});
+    ValueId score = g_mul(g, g_matmul(g, head[0], head[1]), g_scalar(g, DT_F32, 0.4));
+    score = g_where(g, seen, score, g_scalar(g, DT_F32, -1e9));
+    ValueId y = g_transpose(g, g_matmul(g, g_softmax(g, score, 3), head[2]), I(0, 2, 1, 3));
+    return net_linear(n, g_reshape(g, y, &S(ROWS, time, width)), width, width, true);
+}
+
+/* Two layers of a decoder, tied embedding; the second with RMS norms, a gated product and rotary halves. */
+static void net_transformer(Net *n)
+{
+    enum { TIME = 5, WIDTH = 12, WORDS = 17 };
+    Graph *g = n->g;
+    ValueId ids = net_input(n, "ids", DT_I64, S(ROWS, TIME)), table = net_weight(n, S(WORDS, WIDTH));
+    ValueId x = g_add(g, g_gather(g, table, ids, 0), net_weight(n, S(TIME, WIDTH)));
+    x = g_add(g, x, net_attention(n, net_layer_norm(n, x, WIDTH), TIME, WIDTH, 3));
+    x = net_cut(n, g_add(g, x, net_linear(n, net_gelu(n, net_linear(n, net_layer_norm(n, x, WIDTH), WIDTH, 20, true)), 20, WIDTH, false)));
+    ValueId a = net_rms_norm(n, x, WIDTH), left = g_slice_axis(g, a, 2, 0, WIDTH / 2), right = g_slice_axis(g, a, 2, WIDTH / 2, WIDTH / 2);
+    ValueId turned = g_concat(g, 2, (ValueId[]){g_neg(g, right), left}, 2);
+    a = g_add(g, g_mul(g, a, net_weight(n, S(TIME, WIDTH))), g_mul(g, turned, net_weight(n, S(TIME, WIDTH))));
+    x = net_cut(n, g_add(g, x, net_attention(n, a, TIME, WIDTH, 2)));
+    ValueId h = net_layer_norm(n, x, WIDTH), gate = net_linear(n, h, WIDTH, 16, true);
+    gate = g_mul(g, g_mul(g, gate, g_unary(g, OP_Sigmoid, gate)), net_gelu_tanh(n, net_linear(n, h, WIDTH, 16, false)));
+    x = net_layer_norm(n, g_add(g, x, net_linear(n, gate, 16, WIDTH, false)), WIDTH);
+    net_out(n, g_log_softmax(g, g_matmul(g, x, g_swap_last(g, table)), 2));
+}
+
+static ValueId net_conv(Net *n, ValueId x, int64_t in, int64_t out, int64_t group, int64_t stride)
+{
+    ValueId c[] = {x, net_weight(n, S(out, in / group, 3, 3))};
+    int64_t *a = arena_array(n->g->arena, int64_t, 2);
+    a[0] = a[1] = stride;
+    ValueId y = graph_node(n->g, OP_Conv, 2, c, (Attr){.group = group, .n = 2, .a = a, .b = I(1, 1), .c = I(1, 1, 1, 1)});
+    return g_add(n->g, y, net_weight(n, S(1, out, 1, 1)));
+}
+
+/* Normalised over samples and places, as BatchNormalization in training. */
+static ValueId net_batch_norm(Net *n, ValueId x, int64_t channels)
+{
+    Graph *g = n->g;
+    ValueId d = g_sub(g, x, g_mean(g, x, 3, I(0, 2, 3)));
+    ValueId scale = g_unary(g, OP_Sqrt, g_add(g, g_mean(g, g_mul(g, d, d), 3, I(0, 2, 3)), g_scalar(g, DT_F32, 1e-5)));
+    return g_add(g, g_mul(g, g_div(g, d, scale), net_weight(n, S(1, channels, 1, 1))), net_weight(n, S(1, channels, 1, 1)));
+}
+
+static void net_convolution(Net *n)
+{
+    Graph *g = n->g;
+    ValueId x = net_input(n, "x", DT_F32, S(ROWS, 3, 9, 8));
+    x = g_unary(g, OP_Relu, net_batch_norm(n, net_conv(n, x, 3, 6, 1, 1), 6));
+    ValueId deep = net_conv(n, g_unary(g, OP_Relu, net_conv(n, x, 6, 6, 6, 1)), 6, 6, 2, 1);
+    x = net_cut(n, g_unary(g, OP_Relu, g_add(g, x, deep)));
+    x = net_op(n, OP_MaxPool, x, (Attr){.n = 2, .a = I(2, 2), .b = I(1, 1), .c = I(1, 1, 1, 1), .d = I(3, 3)});
+    x = net_op(n, OP_AveragePool, net_conv(n, x, 6, 4, 1, 2), (Attr){.n = 2, .a = I(1, 1), .b = I(1, 1), .c = I(0, 0, 0, 0), .d = I(2, 2)});
+    ValueId flat = g_reshape(g, x, &S(ROWS, shape_elements(&val(g, x)->shape) / ROWS));
+    net_out(n, net_linear(n, flat, val(g, flat)->shape.d[1], 7, true));
+    net_out(n, g_mean(g, x, 2, I(2, 3)));
+}
+
+/* Concat, Split, Pad, Slice, Transpose, Reshape, Expand after one another. */
+static void net_moves(Net *n)
+{
+    Graph *g = n->g;
+    ValueId x = net_input(n, "x", DT_F32, S(ROWS, 6, 10)), w = net_weight(n, S(6, 10));
+    x = g_mul(g, x, w);
+    ValueId t = g_transpose(g, x, I(0, 2, 1)), r = g_reshape(g, t, &S(ROWS, 5, 12));
+    ValueId s = g_slice(g, x, I(0, 4, 9), I(ROWS, 3, 5), I(1, -1, -2));
+    ValueId p = g_pad(g, s, I(0, 2, 1), I(0, 0, 3), PAD_CONSTANT, 0.5), q = g_pad(g, s, I(0, 1, 2), I(0, 1, 2), PAD_REFLECT, 0);
+    ValueId c = g_concat(g, 3, (ValueId[]){g_unary(g, OP_Tanh, p), r, g_slice_axis(g, r, 2, 3, 9)}, 2);
+    c = net_cut(n, g_mul(g, c, net_weight(n, S(val(g, c)->shape.d[2]))));
+    int64_t half = val(g, c)->shape.d[2] / 2;
+    ValueId parts = g_split(g, c, 2, 2, (const int64_t[]){half, val(g, c)->shape.d[2] - half});
+    ValueId a = graph_out(g, parts, 0), b = g_slice_axis(g, graph_out(g, parts, 1), 2, 0, half);
+    ValueId e = g_expand(g, g_reduce_last(g, OP_ReduceMax, a), &val(g, b)->shape);
+    net_out(n, g_concat(g, 2, (ValueId[]){g_mul(g, a, b), g_add(g, e, b)}, 2));
+    net_out(n, g_reshape(g, g_transpose(g, q, I(0, 2, 1)), &S(ROWS * shape_elements(&val(g, q)->shape) / ROWS)));
+    net_out(n, net_op(n, OP_CumSum, x, (Attr){.axis = 2, .mode = CUMSUM_REVERSE}));
+    net_out(n, net_op(n, OP_TopK, x, (Attr){.axis = 2, .k = 3, .mode = 1}));
+}
+
+/* Sums whose lengths are below, at and above a block or a vector, over axes here and there. */
+static void net_sums(Net *n)
+{
+    static const int64_t axes[][3] = {{0}, {1}, {2}, {0, 1}, {0, 2}, {1, 2}, {0, 1, 2}};
+    static const int count[] = {1, 1, 1, 2, 2, 2, 3};
+    Graph *g = n->g;
+    for (int k = 0; k < 3; k++) {
+        int64_t rows = ROWS, p = (int64_t[]){70, 3, 17}[k], q = (int64_t[]){5, 130, 64}[k];
+        ValueId x = net_input(n, arena_printf(g->arena, "x%d", k), DT_F32, S(rows, p, q));
+        x = g_mul(g, x, net_weight(n, S(p, q)));
+        x = g_add(g, x, net_weight(n, S(q)));
+        x = g_mul(g, g_add(g, x, net_weight(n, S(p, 1))), net_weight(n, S(1)));
+        for (int i = 0; i < 7; i++) {
+            ValueId m = g_mean(g, x, count[i], axes[i]);
+            net_out(n, g_mul(g, m, m));
+            if (axes[i][0] > 0)
+                net_out(n, g_reduce(g, i & 1 ? OP_ReduceMax : OP_ReduceMin, x, count[i], axes[i]));
+            x = i == 2 ? g_sub(g, x, m) : x;
+        }
+        if (k == 0)
+            net_cut(n, x);
+        net_out(n, g_transpose(g, g_softmax(g, x, 1), I(2, 0, 1)));
+    }
+}
+
+/* ---- random graphs --------------------------------------------------------------------------------------------- */
+
+static ValueId net_pick(Net *n, const Ids *pool)
+{
+    uint32_t last = pool->n < 6 ? pool->n : 6;          /* the newest more often */
+    return net_uniform(n) < 0.7 ? pool->at[pool->n - 1 - (uint32_t)net_whole(n, last)] : pool->at[net_whole(n, pool->n)];
+}
+
+/* A parameter that broadcasts with x: some dims 1, some left out in front; never the rows. */
+static ValueId net_broadcast(Net *n, ValueId x)
+{
+    Shape s = val(n->g, x)->shape, t = {0};
+    int from = s.rank > 1 ? 1 + (int)net_whole(n, s.rank - 1) : 1;
+    for (int d = from; d < s.rank; d++)
+        t.d[t.rank++] = net_uniform(n) < 0.3 ? 1 : s.d[d];
+    return net_weight(n, t);
+}
+
+static ValueId net_random_reshape(Net *n, ValueId x)
+{
+    Shape s = val(n->g, x)->shape, t = {.rank = 1, .d = {s.d[0]}};
+    for (int d = 1; d < s.rank; d++) {
+        int64_t k = s.d[d], f = k % 2 == 0 && k > 2 ? 2 : k % 3 == 0 && k > 3 ? 3 : 1;
+        if (net_uniform(n) < 0.4 && t.rank > 1) {
+            t.d[t.rank - 1] *= k;
+        } else if (f > 1 && net_uniform(n) < 0.4 && t.rank < 5) {
+            t.d[t.rank++] = f;
+            t.d[t.rank++] = k / f;
+        } else {
+            t.d[t.rank++] = k;
+        }
+    }
+    if (net_uniform(n) < 0.15 && t.rank < 5)
+        t.d[t.rank++] = 1;
+    return g_reshape(n->g, x, &t);
+}
+
+static ValueId net_random_slice(Net *n, ValueId x)
+{
+    Shape s = val(n->g, x)->shape;
+    int64_t start[MAX_RANK], size[MAX_RANK], step[MAX_RANK];
+    for (int d = 0; d < s.rank; d++) {
+        start[d] = 0, size[d] = s.d[d], step[d] = 1;
+        if (d == 0 || s.d[d] < 2 || net_uniform(n) < 0.4)
+            continue;
+        step[d] = 1 + net_whole(n, 2);
+        start[d] = net_whole(n, s.d[d]);
+        size[d] = (s.d[d] - 1 - start[d]) / step[d] + 1;
+        if (net_uniform(n) < 0.3) {
+            start[d] = s.d[d] - 1 - start[d];
+            step[d] = -step[d];
+        }
+    }
+    return g_slice(n->g, x, start, size, step);
+}
+
+static ValueId net_random_pad(Net *n, ValueId x)
+{
+    Shape s = val(n->g, x)->shape;
+    int64_t begin[MAX_RANK] = {0}, end[MAX_RANK] = {0};
+    for (int d = 1; d < s.rank; d++)
+        if (net_uniform(n) < 0.5) {
+            begin[d] = net_whole(n, 3);
+            end[d] = net_whole(n, 3);
+        }
+    return g_pad(n->g, x, begin, end, PAD_CONSTANT, net_uniform(n) < 0.5 ? 0 : 0.25);
+}
+
+static ValueId net_random_transpose(Net *n, ValueId x)
+{
+    int64_t perm[MAX_RANK];
+    int rank = val(n->g, x)->shape.rank;
+    for (int d = 0; d < rank; d++)
+        perm[d] = d;
+    for (int d = rank - 1; d > 1; d--) {
+        int e = 1 + (int)net_whole(n, d);
+        int64_t t = perm[d];
+        perm[d] = perm[e];
+        perm[e] = t;
+    }
+    return g_transpose(n->g, x, perm);
+}
+
+static ValueId net_random_reduce(Net *n, ValueId x, bool again)
+{
+    static const Op ops[] = {OP_ReduceMean, OP_ReduceMean, OP_ReduceSum, OP_ReduceMax, OP_ReduceMin};
+    Graph *g = n->g;
+    int64_t axes[MAX_RANK];
+    int k = 0, rank = val(g, x)->shape.rank;
+    Op op = ops[net_whole(n, 5)];
+    for (int d = 1; d < rank; d++)
+        if (net_uniform(n) < 0.5)
+            axes[k++] = d;
+    if (k == 0)
+        axes[k++] = rank - 1;
+    if (axes[0] == 0)
+        return x;
+    ValueId m = g_reduce(g, op, x, k, axes);
+    if (op == OP_ReduceSum)
+        m = g_mul(g, m, g_like(g, m, 0.1));
+    return again ? g_sub(g, x, m) : m;
+}
+
+static ValueId net_random_matmul(Net *n, ValueId x)
+{
+    const Shape s = val(n->g, x)->shape;
+    int64_t k = s.d[s.rank - 1], m = 1 + net_whole(n, 9);
+    ValueId w = net_uniform(n) < 0.5 ? net_weight(n, S(k, m)) : g_swap_last(n->g, net_weight(n, S(m, k)));
+    if (s.rank >= 3 && net_uniform(n) < 0.4)
+        w = g_softmax(n->g, g_swap_last(n->g, x), s.rank - 1);
+    ValueId y = g_matmul(n->g, x, w);
+    return g_mul(n->g, y, g_like(n->g, y, 0.5));
+}
+
+static ValueId net_random_conv(Net *n, ValueId x)
+{
+    const Shape s = val(n->g, x)->shape;
+    if (s.rank != 4 || s.d[2] * s.d[3] > 200)
+        return g_unary(n->g, OP_Tanh, x);
+    if (net_uniform(n) < 0.3)
+        return net_op(n, net_uniform(n) < 0.5 ? OP_MaxPool : OP_AveragePool, x,
+                      (Attr){.n = 2, .a = I(1, 1), .b = I(1, 1), .c = I(1, 1, 1, 1), .d = I(3, 3)});
+    return g_mul(n->g, net_conv(n, x, s.d[1], 1 + net_whole(n, 5), 1, 1), g_like(n->g, x, 0.3));
+}
+
+static ValueId net_random_unary(Net *n, ValueId x)
+{
+    static const Op ops[] = {OP_Tanh, OP_Sigmoid, OP_Relu, OP_Erf, OP_Sin, OP_Neg, OP_Softplus, OP_Abs};
+    return g_unary(n->g, ops[net_whole(n, 8)], x);
+}
+
+static ValueId net_random_concat(Net *n, ValueId x, const Ids *pool)
+{
+    const Shape s = val(n->g, x)->shape;
+    ValueId part[3] = {x};
+    uint32_t k = 1;
+    int axis = s.rank > 1 ? 1 + (int)net_whole(n, s.rank - 1) : 0;
+    for (uint32_t i = 0; axis > 0 && i < pool->n && k < 3; i++) {
+        const Shape t = val(n->g, pool->at[i])->shape;
+        bool fits = t.rank == s.rank;
+        for (int d = 0; d < s.rank && fits; d++)
+            fits = d == axis || t.d[d] == s.d[d];
+        if (fits && net_uniform(n) < 0.5)
+            part[k++] = pool->at[i];
+    }
+    return k > 1 ? g_concat(n->g, k, part, axis) : x;
+}
+
+static ValueId net_random_binary(Net *n, ValueId x, const Ids *pool)
+{
+    static const Op ops[] = {OP_Add, OP_Sub, OP_Mul, OP_Max};
+    ValueId y = net_broadcast(n, x);
+    for (uint32_t i = 0; i < pool->n; i++) {
+        const Shape s = val(n->g, x)->shape, t = val(n->g, pool->at[i])->shape;
+        bool fits = t.rank == s.rank;
+        for (int d = 0; d < s.rank && fits; d++)
+            fits = t.d[d] == s.d[d] || (d > 0 && (t.d[d] == 1 || s.d[d] == 1));
+        if (fits && pool->at[i] != x && net_uniform(n) < 0.5)
+            y = pool->at[i];
+    }
+    return g_binary(n->g, ops[net_whole(n, 4)], x, y);
+}
+
+static ValueId net_random_gather(Net *n, ValueId x)
+{
+    const Shape s = val(n->g, x)->shape;
+    int axis = s.rank > 1 ? 1 + (int)net_whole(n, s.rank - 1) : 0;
+    int64_t k = 1 + net_whole(n, 4), at[4];
+    for (int64_t i = 0; i < k; i++)
+        at[i] = net_whole(n, s.d[axis]);
+    return axis > 0 ? g_gather(n->g, x, g_ints(n->g, 1, &k, at), axis) : x;
+}
+
+static void net_random(Net *n)
+{
+    Graph *g = n->g;
+    Ids pool = {0};
+    int64_t a = 1 + net_whole(n, 6), b = 1 + net_whole(n, 20), c = 1 + net_whole(n, 6);
+    vec_push(g->arena, &pool, net_input(n, "x", DT_F32, S(ROWS, a, b)));
+    vec_push(g->arena, &pool, net_input(n, "z", DT_F32, S(ROWS, a, c, 1 + b / 2)));
+    vec_push(g->arena, &pool, g_gather(g, net_weight(n, S(7, 6)), net_input(n, "ids", DT_I64, S(ROWS, 3)), 0));
+    for (int i = 0; i < 26; i++) {
+        ValueId x = net_pick(n, &pool), y = x;
+        switch (net_whole(n, 17)) {
+        case 0: case 1: y = net_random_unary(n, x); break;
+        case 2: y = net_random_reshape(n, x); break;
+        case 3: y = net_random_transpose(n, x); break;
+        case 4: y = net_random_slice(n, x); break;
+        case 5: y = net_random_pad(n, x); break;
+        case 6: y = net_random_reduce(n, x, false); break;
+        case 7: case 8: y = net_random_reduce(n, x, true); break;
+        case 9: y = net_random_matmul(n, x); break;
+        case 10: y = net_random_conv(n, x); break;
+        case 11: y = net_random_concat(n, x, &pool); break;
+        case 12: y = g_softmax(g, x, val(g, x)->shape.rank - 1 - (int)net_whole(n, val(g, x)->shape.rank > 2 ? 2 : 1)); break;
+        case 13: y = net_random_gather(n, x); break;
+        case 14: y = net_layer_norm(n, x, val(g, x)->shape.d[val(g, x)->shape.rank - 1]); break;
+        default: y = net_random_binary(n, x, &pool); break;
+        }
+        if (y == x || val(g, y)->kind != V_NODE || shape_elements(&val(g, y)->shape) > 20000 || val(g, y)->shape.rank > 6)
+            continue;
+        if (n->cuts < 3 && i > 4 && net_uniform(n) < 0.15)
+            net_cut(n, y);
+        vec_push(g->arena, &pool, y);
+    }
+    for (uint32_t i = pool.n > 4 ? pool.n - 4 : 0; i < pool.n; i++)
+        net_out(n, pool.at[i]);
+}
+
+/* ---- graphs of the whole ------------------------------------------------------------------------------------------ */
+
+/* loss = loss_scale * the sum of half the squares of the outputs */
+static Loss net_loss(Net *n)
+{
+    Graph *g = n->g;
+    Loss l = {.loss = NONE, .target = NONE, .scale = LOSS_SUM, .text = "squares"};
+    for (uint32_t i = 0; i < n->y.n; i++) {
+        ValueId y = n->y.at[i], part = g_sum_to(g, g_mul(g, g_mul(g, y, y), g_like(g, y, 0.5)), &(Shape){0});
+        l.loss = l.loss == NONE ? part : g_add(g, l.loss, part);
+        bool seen = val(g, y)->kind != V_NODE;
+        for (uint32_t j = 0; j < g->output.n; j++)
+            seen |= g->output.at[j] == y;
+        if (!seen) {
+            vec_push(g->arena, &g->output, y);
+            vec_push(g->arena, &g->output_name, arena_printf(g->arena, "y%u", i));
+        }
+    }
+    l.loss_scale = graph_input(g, "loss_scale", DT_F32, &(Shape){0});
+    l.loss = g_mul(g, l.loss, l.loss_scale);
+    return l;
+}
+
+/* cuts: at how many of the named places */
+static Pipe *net_pipe(Arena *a, void (*build)(Net *), uint64_t seed, uint32_t cuts)
+{
+    Net n = {.g = graph_new(a, "test"), .seed = seed * 2654435761u + 1};
+    PartitionOptions opt = {0};
+    n.g->batch = ROWS;
+    build(&n);
+    Loss l = net_loss(&n);
+    for (uint32_t i = 1; i <= cuts && i <= n.cuts; i++)
+        vec_push(a, &opt.split, arena_printf(a, "cut%u", i));
+    Pipe *p = pipe_build(n.g, &opt, &l);
+    autodiff(p);
+    return p;
+}
+
+#endif
