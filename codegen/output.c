@@ -136,7 +136,8 @@ static void write_readme(const Pipe *p, const CodegenOptions *opt, const char *d
              "    pipe.txt pipe.xml pipe.dot pipe.html   what was split, and where\n"
              "    stageN.c pipeline.c                    the program; runtime/ is what it links\n"
              "    stageN.onnx stageN.backward.onnx       the same stages for any ONNX runtime\n"
-             "    params/                                the weights, by their names in the model\n", g->batch > 0 ? g->batch : 1);
+             "    params/                                the weights, by their names in the model\n"
+             "    model.skeleton                         the model without them: ppsplit merge puts trained ones back\n", g->batch > 0 ? g->batch : 1);
     put(a, dir, "README", t.at, t.n);
 }
 
@@ -172,6 +173,18 @@ static void write_reports(Pipe *p, const char *dir)
     }
 }
 
+/* What merge starts from: model.skeleton; of several files in sequence model.skeleton, model1.skeleton, ... */
+static void write_skeletons(Pipe *p, const char *dir)
+{
+    Arena *a = p->graph->arena;
+    for (uint32_t i = 0; i < p->graph->model.n; i++) {
+        const char *name = i ? arena_printf(a, "model%u.skeleton", i) : "model.skeleton";
+        FILE *f = create(a, dir, name);
+        skeleton_write(p->graph, p->graph->model.at[i], f);
+        finish(a, f, dir, name);
+    }
+}
+
 static void write_program(Pipe *p, const CodegenOptions *opt, const char *dir, const char *final_dir)
 {
     Arena *a = p->graph->arena;
@@ -204,6 +217,7 @@ static void fill(Pipe *p, const CodegenOptions *opt, const char *dir, const char
     make_dir(arena_printf(a, "%s/runtime", dir));
     write_reports(p, dir);
     write_program(p, opt, dir, final_dir);
+    write_skeletons(p, dir);
     for (int i = 0; i < embed_count; i++)
         put(a, dir, arena_printf(a, "runtime/%s", embed_file[i].name), (const char *)embed_file[i].data, embed_file[i].size);
     put(a, dir, "Makefile", makefile_text, sizeof makefile_text - 1);
