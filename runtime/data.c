@@ -103,6 +103,36 @@ static int optional(const Run *run, int input)
     return run->opt->mode == MODE_INFER && input == run->plan->loss_target;
 }
 
+/* The rows left over at the end of a pass fill microbatches one after the other; those that stay empty do nothing. */
+static PpStatus cut_rest(Run *run, int64_t rest)
+{
+    const PpPlan *p = run->plan;
+    if (rest % p->rows && !p->uneven_ok)
+        return pp_fail(PP_ERR_MODEL,
+                       "%" PRId64 " rows in steps of %" PRId64 " leave %" PRId64
+                       " for the last one, but this model runs with exactly %" PRId64 " rows a microbatch: %s",
+                       run->data.rows, run->batch, rest, p->rows, p->uneven_why ? p->uneven_why : "its shapes are fixed");
+    run->row0_rest = malloc((size_t)(run->m + 1) * sizeof *run->row0_rest);
+    if (!run->row0_rest)
+        return pp_fail(PP_ERR_IO, "out of memory");
+    for (int64_t i = 0; i <= run->m; i++)
+        run->row0_rest[i] = run->row0[i] < rest ? run->row0[i] : rest;
+    run->steps_per_epoch++;
+    return PP_OK;
+}
+
+const int64_t *data_rows(const Run *run, int64_t step)
+{
+    int last = run->row0_rest && step % run->steps_per_epoch == run->steps_per_epoch - 1;
+    return last ? run->row0_rest : run->row0;
+}
+
+int64_t data_rows_before(const Run *run, int64_t step)
+{
+    int64_t pass = run->row0_rest ? run->data.rows : run->steps_per_epoch * run->batch;
+    return step / run->steps_per_epoch * pass + step % run->steps_per_epoch * run->batch;
+}
+
 /* Rows of each microbatch, and whether the model takes them. */
 static PpStatus cut(Run *run)
 {
@@ -138,6 +168,8 @@ static PpStatus cut(Run *run)
     for (int64_t i = 0; i < m; i++)
         run->row0[i + 1] = run->row0[i] + least + (i < run->batch % m);
     run->steps_per_epoch = rows / run->batch;
+    if (o->mode != MODE_TRAIN && rows % run->batch)
+        TRY(cut_rest(run, rows % run->batch));
     run->steps = o->steps ? o->steps : o->mode == MODE_TRAIN ? 1 : run->steps_per_epoch;
     return PP_OK;
 }
@@ -168,6 +200,7 @@ void data_close(Run *run)
         npy_close(&run->data.file[i]);
     free(run->data.file);
     free(run->row0);
+    free(run->row0_rest);
 }
 
 /* A token is an entry of the integer target, else of the first integer input; else a row counts. */
@@ -237,7 +270,7 @@ static void copy_rows(const PpTensor *t, int64_t plan_rows, const char *src, int
     }
 }
 
-static void fill_input(Rank *r, int input, int64_t first)
+static void fill_input(Rank *r, int input, int64_t first, const int64_t *row0)
 {
     const Run *run = r->run;
     const PpTensor *t = &run->plan->input[input];
@@ -250,11 +283,11 @@ static void fill_input(Rank *r, int input, int64_t first)
     }
     for (int m = 0; m < run->m; m++)
         copy_rows(t, run->plan->rows, f->data, run->data.rows, r->chunk[input] + m * r->chunk_stride[input],
-                  run->row0[m + 1] - run->row0[m], r->order, first + run->row0[m]);
+                  row0[m + 1] - row0[m], r->order, first + row0[m]);
 }
 
 /* Targets of the minibatch that count, for PP_LOSS_MEAN_TARGETS. */
-static int64_t count_targets(const Rank *r)
+static int64_t count_targets(const Rank *r, const int64_t *row0)
 {
     const Run *run = r->run;
     const PpPlan *p = run->plan;
@@ -262,7 +295,7 @@ static int64_t count_targets(const Rank *r)
     int64_t n = 0;
     for (int m = 0; m < run->m; m++) {
         const char *at = r->chunk[p->loss_target] + m * r->chunk_stride[p->loss_target];
-        int64_t count = tensor_bytes(t, run->row0[m + 1] - run->row0[m], p->rows) / st_dtype_size(t->dtype);
+        int64_t count = tensor_bytes(t, row0[m + 1] - row0[m], p->rows) / st_dtype_size(t->dtype);
         for (int64_t i = 0; i < count; i++)
             n += t->dtype == PP_I32 ? ((const int32_t *)(const void *)at)[i] != p->loss_ignore
                                     : ((const int64_t *)(const void *)at)[i] != p->loss_ignore;
@@ -270,19 +303,20 @@ static int64_t count_targets(const Rank *r)
     return n;
 }
 
-static void fill_scale(Rank *r)
+static void fill_scale(Rank *r, const int64_t *row0)
 {
     const Run *run = r->run;
     const PpPlan *p = run->plan;
+    int64_t batch = row0[run->m];
     double mean = 1;
     if (p->loss_kind == PP_LOSS_MEAN_ELEMENTS)
-        mean = 1.0 / ((double)run->batch * (double)p->loss_per_row);
+        mean = 1.0 / ((double)batch * (double)p->loss_per_row);
     else if (p->loss_kind == PP_LOSS_MEAN_TARGETS)
-        mean = 1.0 / (double)(p->loss_target < 0 ? run->batch * p->loss_per_row : count_targets(r));
+        mean = 1.0 / (double)(p->loss_target < 0 ? batch * p->loss_per_row : count_targets(r, row0));
     for (int m = 0; m < run->m; m++) {
         double scale = mean;
         if (p->loss_kind == PP_LOSS_MEAN_ROWS)
-            scale = (double)(run->row0[m + 1] - run->row0[m]) / (double)run->batch;
+            scale = (double)(row0[m + 1] - row0[m]) / (double)batch;
         char *at = r->scale + (int64_t)m * PP_ALIGN;
         float single = (float)scale;
         if (r->uses_scale == PP_F64)
@@ -295,6 +329,7 @@ static void fill_scale(Rank *r)
 void data_fill(Rank *r, int64_t step)
 {
     const Run *run = r->run;
+    const int64_t *row0 = data_rows(run, step);
     int64_t epoch = step / run->steps_per_epoch, first = step % run->steps_per_epoch * run->batch;
     if (r->filled && run->steps_per_epoch == 1 && !r->order)
         return; /* every step sees the same rows */
@@ -303,7 +338,7 @@ void data_fill(Rank *r, int64_t step)
     r->filled = 1;
     for (int i = 0; i < run->plan->n_input; i++)
         if (r->chunk[i])
-            fill_input(r, i, first);
+            fill_input(r, i, first, row0);
     if (r->uses_scale)
-        fill_scale(r);
+        fill_scale(r, row0);
 }

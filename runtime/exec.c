@@ -6,6 +6,9 @@
  * several stages: TRANSMIT values come at RECV_P, their gradients are added by the owner at REDUCE_GRAD; REPLICATE
  * gradients travel at REDUCE_GRAD and are added at the owner's WAIT_REDUCE_GRAD, which sends the sum back, so that
  * every copy has the same bits.
+ *
+ * Under --until computations stop at an action, on every rank where what that action needs has run; the rest of the
+ * step then only passes its messages on, so that nobody is left waiting.
  */
 #include "internal.h"
 
@@ -67,13 +70,14 @@ static void collect(Rank *r, const PpOutput *o, const char *src, int m, int64_t 
 {
     const Run *run = r->run;
     const PpTensor *t = &o->t;
+    const int64_t *row0 = data_rows(run, step);
     char *to = r->collect[o->model_output];
     if (t->batch_dim < 0) {
         memcpy(to, src, (size_t)t->bytes);
         return;
     }
-    int64_t outer = 1, inner = st_dtype_size(t->dtype), rows = run->row0[m + 1] - run->row0[m];
-    int64_t first = run->row0[m] + (run->opt->mode == MODE_TRAIN ? 0 : step * run->batch);
+    int64_t outer = 1, inner = st_dtype_size(t->dtype), rows = row0[m + 1] - row0[m];
+    int64_t first = row0[m] + (run->opt->mode == MODE_TRAIN ? 0 : data_rows_before(run, step));
     for (int d = 0; d < t->batch_dim; d++)
         outer *= t->dim[d];
     for (int d = t->batch_dim + 1; d < t->rank; d++)
@@ -95,32 +99,59 @@ static void after_forward(Rank *r, const RankStage *rs, int m, int64_t step)
         r->loss[m] = scalar(out[plan->loss_output], st->output[plan->loss_output].t.dtype);
 }
 
-static PpStatus compute(Rank *r, const Op *op, int64_t step)
+/* A forward once more, for the backward that comes: nothing leaves it, and running statistics have moved already. */
+static void recompute(const Rank *r, const RankStage *rs, const PpCtx *c)
+{
+    char *kept = r->stat_copy;
+    for (int k = 0; k < rs->st->n_param; k++)
+        if (rs->st->param[k].stat) {
+            memcpy(kept, rs->rp[k].value, (size_t)rs->st->param[k].t.bytes);
+            kept += align_up(rs->st->param[k].t.bytes);
+        }
+    rs->st->forward(c);
+    kept = r->stat_copy;
+    for (int k = 0; k < rs->st->n_param; k++)
+        if (rs->st->param[k].stat) {
+            memcpy(rs->rp[k].value, kept, (size_t)rs->st->param[k].t.bytes);
+            kept += align_up(rs->st->param[k].t.bytes);
+        }
+}
+
+static PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
 {
     const Run *run = r->run;
     RankStage *rs = &r->stage[op->local];
     const PpStage *st = rs->st;
-    int m = op->a.microbatch;
+    const int64_t *row0 = data_rows(run, step);
+    int m = op->a.microbatch, again = op->again;
     PpCtx c = {
-        .rows = run->row0[m + 1] - run->row0[m],
+        .rows = row0[m + 1] - row0[m],
         .stage = st->index,
         .microbatch = m,
         .param = rs->param,
         .grad = rs->grad,
         .konst = rs->konst,
-        .stash = rs->stash[m],
+        .stash = (again ? rs->stash_again : rs->stash)[m],
         .saved = rs->saved[m],
-        .work = r->work,
+        .work = work,
         .in = rs->in + (int64_t)m * st->n_input,
-        .out = rs->out + (int64_t)m * st->n_output,
+        .out = (again ? rs->out_again : rs->out) + (int64_t)m * st->n_output,
         .dy = rs->dy + (int64_t)m * st->n_dy,
         .dx = rs->dx + (int64_t)m * st->n_dx,
         .seed = run->opt->seed,
         .step = (uint64_t)step,
-        .row0 = (uint64_t)run->row0[m],
+        .row0 = (uint64_t)row0[m],
         .state = rs->state,
     };
+    if (c.rows == 0 || r->stopped) {
+        r->loss[m] = op->a.type == SA_F && !r->stopped ? 0 : r->loss[m];
+        return PP_OK;
+    }
     switch (op->a.type) {
+    case SA_R:
+        if (st->has_backward)
+            recompute(r, rs, &c);
+        break;
     case SA_F:
         (run->opt->mode == MODE_TRAIN ? st->forward : st->infer)(&c);
         after_forward(r, rs, m, step);
@@ -177,6 +208,8 @@ static void share_here(Rank *r)
 
 static PpStatus add_contribution(Rank *r, Contribution *c)
 {
+    if (r->stopped)
+        return c->user >= 0 ? PP_OK : finish(r, &r->msg[c->message]);
     const RankParam *o = &r->stage[c->owner].rp[c->owner_param];
     const char *from = c->buf;
     if (c->user >= 0)
@@ -212,6 +245,8 @@ static PpStatus reduce_end(Rank *r, int stage)
         if (!c->replicate || c->owner_stage != stage || c->owner < 0)
             continue;
         const RankParam *o = &r->stage[c->owner].rp[c->owner_param];
+        if (c->user >= 0 && r->stopped)
+            continue;
         if (c->user >= 0)
             memcpy(r->stage[c->user].rp[c->user_param].grad, o->grad, (size_t)o->p->t.bytes);
         else
@@ -246,7 +281,8 @@ static PpStatus run_op(Rank *r, const Op *op, int64_t step)
     case SA_F:
     case SA_B:
     case SA_I:
-    case SA_W: return compute(r, op, step);
+    case SA_W:
+    case SA_R: return compute(r, op, step, r->work);
     case SA_RECV_F:
     case SA_RECV_B: return start_all(r, op, 1);
     case SA_SEND_F:
@@ -259,9 +295,94 @@ static PpStatus run_op(Rank *r, const Op *op, int64_t step)
     case SA_RECV_GP: return receive_gradients(r, &op->a);
     case SA_REDUCE_GRAD: return reduce_begin(r, op->a.stage);
     case SA_WAIT_REDUCE_GRAD: return reduce_end(r, op->a.stage);
-    default:          /* idle; UNSHARD, RESHARD, OFFLOAD, FETCH: everything stays where it is; */
-        return PP_OK; /* R: the backward computes again by itself what the stash lacks */
+    default: return PP_OK; /* idle; UNSHARD, RESHARD, OFFLOAD, FETCH: the host is where everything is */
     }
+}
+
+static PpStatus await(Rank *r, const Op *op)
+{
+    for (int i = op->await_first; i < op->await_first + op->await_count; i++)
+        TRY(finish(r, &r->msg[r->await[i]]));
+    return PP_OK;
+}
+
+/* Microbatch-chunks alive, as they really come and go. */
+static void count_live(Rank *r, const Op *op)
+{
+    if (r->stopped)
+        return;
+    r->live += op->a.type == SA_F;
+    r->live_most = r->live > r->live_most ? r->live : r->live_most;
+    r->live -= op->a.type == SA_B || op->a.type == SA_W;
+}
+
+typedef struct {
+    double *at; /* three numbers: waits, starts, ends; NULL: no trace */
+    double zero;
+} Span;
+
+static double stamp(const Span *s) { return s->at ? pp_now() - s->zero : 0; }
+
+static void span_set(Span *s, double waits, double starts, double ends)
+{
+    if (s->at) {
+        s->at[0] = waits;
+        s->at[1] = starts;
+        s->at[2] = ends;
+    }
+}
+
+static PpStatus run_one(Rank *r, const Op *op, int64_t step, Span *span)
+{
+    double t0 = stamp(span), t1 = t0;
+    TRY(await(r, op));
+    if (op->await_count)
+        t1 = stamp(span);
+    TRY(run_op(r, op, step));
+    span_set(span, t0, t1, stamp(span));
+    count_live(r, op);
+    return PP_OK;
+}
+
+typedef struct {
+    Rank *r;
+    const Op *op;
+    int64_t step;
+    PpStatus status;
+    double starts, ends;
+    Span span;
+} Half;
+
+static void run_half(void *p)
+{
+    Half *h = p;
+    h->starts = stamp(&h->span);
+    h->status = compute(h->r, h->op, h->step, h->r->work_aside);
+    h->ends = stamp(&h->span);
+}
+
+/* A compound: its first half on the thread beside this one as soon as its own messages are there. */
+static PpStatus run_both(Rank *r, const Op *op, int64_t step, Span *first, Span *second)
+{
+    Half half = {r, &op[0], step, PP_OK, 0, 0, *first};
+    double t0 = stamp(first);
+    TRY(await(r, &op[0]));
+    aside_start(r->aside, run_half, &half);
+    double t1 = stamp(second), t2 = t1;
+    PpStatus s = await(r, &op[1]);
+    if (op[1].await_count)
+        t2 = stamp(second);
+    if (s == PP_OK)
+        s = run_op(r, &op[1], step);
+    double t3 = stamp(second);
+    aside_join(r->aside);
+    TRY(s);
+    TRY(half.status);
+    span_set(first, t0, half.starts, half.ends);
+    span_set(second, t1, t2, t3);
+    count_live(r, &op[0]);
+    count_live(r, &op[1]);
+    return PP_OK;
 }
 
 PpStatus exec_step(Rank *r, int64_t step)
@@ -273,22 +394,14 @@ PpStatus exec_step(Rank *r, int64_t step)
     share_here(r);
     for (int k = 0; k < r->n_op; k++) {
         const Op *op = &r->op[k];
-        double t0 = span ? pp_now() : 0, t1 = t0;
-        for (int i = op->await_first; i < op->await_first + op->await_count; i++) {
-            PpStatus s = finish(r, &r->msg[r->await[i]]);
-            if (s != PP_OK)
-                return failed(r, op, s);
-        }
-        if (span && op->await_count)
-            t1 = pp_now();
-        PpStatus s = run_op(r, op, step);
+        Span at = {span ? span + 3 * k : NULL, r->trace_zero}, next = {span ? span + 3 * k + 3 : NULL, r->trace_zero};
+        if (r->run->until && k >= r->run->until[r->rank])
+            r->stopped = 1;
+        int both = op->together && r->aside && !r->stopped;
+        PpStatus s = both ? run_both(r, op, step, &at, &next) : run_one(r, op, step, &at);
         if (s != PP_OK)
             return failed(r, op, s);
-        if (span) {
-            span[3 * k] = t0 - r->trace_zero;
-            span[3 * k + 1] = t1 - r->trace_zero;
-            span[3 * k + 2] = pp_now() - r->trace_zero;
-        }
+        k += both;
         r->t.op->poll(&r->t);
     }
     for (int i = 0; i < r->n_msg; i++)

@@ -38,8 +38,8 @@ typedef struct {
     OptimizerKind optimizer;
     double lr, momentum, beta1, beta2, eps, weight_decay, clip_norm; /* clip_norm 0: none */
     int nesterov;
-    const char *params, *dump_grads, *checkpoint, *log_json, *trace;
-    int quiet;
+    const char *params, *dump_grads, *checkpoint, *log_json, *trace, *until;
+    int quiet, verbose;
     char folder[4096]; /* where the program lies: params/ is there */
 } Options;
 
@@ -58,16 +58,18 @@ double pp_now(void);         /* seconds, monotonic */
 
 typedef struct Run Run;
 typedef struct Rank Rank;
+typedef struct Aside Aside;
 
 typedef struct {
     double loss, grad_norm, seconds;
     int64_t step;
 } StepLog;
 PpStatus log_open(Rank *r);
-void log_memory(const Run *run, const int64_t *all, int ranks);
 PpStatus log_step(Rank *r, const StepLog *s);
 PpStatus log_close(Rank *r);
 PpStatus trace_write(Rank *r); /* all ranks call it; rank 0 writes */
+PpStatus log_memory(Rank *r);  /* all ranks call it; rank 0 prints */
+PpStatus log_live(Rank *r);    /* --verbose, after the steps: microbatches that were alive at once */
 
 /* ---- data.c: one per process ---- */
 
@@ -83,8 +85,10 @@ struct Run {
     Data data;
     int ranks;
     int m; /* microbatches of a step */
+    int *until;           /* --until: per rank, actions to run; NULL */
     int64_t batch, steps, steps_per_epoch;
     int64_t *row0;      /* [m + 1]: first row of each microbatch in the minibatch */
+    int64_t *row0_rest; /* eval, infer: of the last step of a pass when the rows do not divide, or NULL */
     uint64_t hash;      /* of everything ranks must agree on */
     int cores;          /* of this process */
     LocalHub *hub;      /* NULL under MPI */
@@ -95,6 +99,8 @@ PpStatus data_open(Run *run); /* files, shapes, rows, microbatches */
 void data_close(Run *run);
 int64_t data_tokens(const Run *run);   /* tokens of a step */
 void data_fill(Rank *r, int64_t step); /* 0-based */
+const int64_t *data_rows(const Run *run, int64_t step);       /* row0 of that step */
+int64_t data_rows_before(const Run *run, int64_t step);       /* rows of all steps before it */
 
 /* ---- plan.c: what a rank holds ---- */
 
@@ -132,6 +138,8 @@ typedef struct {
     RankParam *rp;
     void **in, **out, **dy, **dx; /* [microbatch][n] */
     char **stash, **saved;        /* [microbatch] */
+    void **out_again;             /* of a recomputed forward: R writes them and the backward reads them; else as out */
+    char **stash_again;
     void *state;
 } RankStage;
 
@@ -140,11 +148,15 @@ typedef struct {
     int local;                    /* its stage here */
     int first, count;             /* messages it starts, or ends (WAIT_SEND_*) */
     int await_first, await_count; /* in Rank.await: messages it needs */
+    int again;                    /* the microbatch's forward is recomputed by an R */
+    int together;                 /* first half of a compound: runs beside the next op, on a thread of its own */
 } Op;
 
 typedef struct {
     int64_t param, grad, optimizer, konst, slots, work, data, output, comm, library, total;
+    int64_t slots_bound; /* activations: what no placement can go below */
     int live, live_bound; /* microbatches: planned, closed form of the schedule */
+    int messages, threads, aside;
 } MemoryPlan;
 
 struct Rank {
@@ -162,7 +174,12 @@ struct Rank {
     int n_await;
     Contribution *contrib;
     int n_contrib;
-    char *arena, *work;
+    char *arena, *work, *work_aside; /* work_aside: of the thread that runs beside */
+    char *stat_copy;                 /* running statistics, kept while an R runs */
+    int threads;                     /* of OpenMP */
+    Aside *aside;                    /* NULL: compounds run one half after the other */
+    int live, live_most;             /* microbatch-chunks alive: now, and the most there were */
+    int stopped;                     /* --until: computations are over, messages still flow */
     MemoryPlan mem;
     /* data */
     char **chunk;          /* per model input: first microbatch's place, NULL: not needed here */
@@ -189,11 +206,13 @@ typedef struct {
     int64_t bytes, offset;
     int birth, death, msg; /* msg: the message that brings it, -1 */
 } Instance;
-PpStatus slots_place(Instance *inst, int64_t n_inst, int n_op, int64_t *bytes); /* slots.c */
+/* slots.c; bound: what no placement can go below */
+PpStatus slots_place(Instance *inst, int64_t n_inst, int n_op, int64_t *bytes, int64_t *bound);
 
 PpStatus plan_rank(Rank *r);
 void plan_free(Rank *r);
 int64_t align_up(int64_t n);
+int64_t stats_bytes(const PpStage *st); /* of its running statistics */
 int64_t tensor_bytes(const PpTensor *t, int64_t rows, int64_t full_rows);
 
 /* ---- conv.c: bytes of tensors that open() functions of this thread took ---- */
@@ -207,6 +226,20 @@ PpStatus params_load(Rank *r);
 /* ---- exec.c ---- */
 
 PpStatus exec_step(Rank *r, int64_t step);
+
+/* ---- aside.c: a second thread of a rank, for the halves of OVERLAP_F_B ---- */
+
+int aside_pair(const SchedRow *row, int i); /* do the actions i and i + 1 make a compound of two stages */
+int aside_wanted(const Rank *r); /* has the row compounds of two stages, and the rank a core for each half */
+PpStatus aside_open(Rank *r);
+void aside_close(Rank *r);
+void aside_start(Aside *a, void (*work)(void *), void *arg);
+void aside_join(Aside *a);
+
+/* ---- until.c: --until ACTION ---- */
+
+PpStatus until_plan(Run *run); /* finds what must run before the action, on every rank */
+void until_print(const Rank *r);
 
 /* ---- optim.c ---- */
 

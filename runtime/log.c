@@ -60,28 +60,65 @@ PpStatus log_open(Rank *r)
     return r->json ? PP_OK : pp_fail(PP_ERR_IO, "--log-json %s: %s", o->log_json, strerror(errno));
 }
 
-/* all: [ranks][13] as MemoryPlan's fields in order. */
-void log_memory(const Run *run, const int64_t *all, int ranks)
+static void print_memory(const Run *run, int rank, const MemoryPlan *m)
 {
-    static const char *const names[] = {"parameters", "gradients", "optimizer", "constants",     "activations",
-                                        "work",       "data",      "outputs",   "communication", "library"};
-    for (int r = 0; r < ranks && !run->opt->quiet; r++) {
-        const int64_t *m = all + (size_t)r * (sizeof(MemoryPlan) / sizeof(int64_t));
-        printf("rank %d memory: %" PRId64 " bytes (", r, m[10]);
-        const char *comma = "";
-        for (int i = 0; i < 10; i++)
-            if (m[i]) {
-                printf("%s%s %" PRId64, comma, names[i], m[i]);
-                comma = ", ";
-            }
-        int live[2];
-        memcpy(live, &m[11], sizeof live);
-        printf("), live microbatches %d", live[0]);
-        if (live[1] >= 0)
-            printf(" of %d", live[1]);
+    const struct {
+        const char *name;
+        int64_t bytes;
+    } part[] = {{"parameters", m->param},  {"gradients", m->grad}, {"optimizer", m->optimizer}, {"constants", m->konst},
+                {"activations", m->slots}, {"work", m->work},      {"data", m->data},           {"outputs", m->output},
+                {"communication", m->comm}, {"library", m->library}};
+    const char *comma = "";
+    printf("rank %d memory: %" PRId64 " bytes (", rank, m->total);
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        if (part[i].bytes) {
+            printf("%s%s %" PRId64, comma, part[i].name, part[i].bytes);
+            comma = ", ";
+        }
+    printf("), live microbatches %d", m->live);
+    if (m->live_bound >= 0)
+        printf(" of %d", m->live_bound);
+    putchar('\n');
+    if (!run->opt->verbose)
+        return;
+    printf("rank %d plan: activations %" PRId64 " bytes, no placement needs less than %" PRId64 "; %d messages, %d threads%s\n",
+           rank, m->slots, m->slots_bound, m->messages, m->threads, m->aside ? ", halves of OVERLAP_F_B beside each other" : "");
+}
+
+PpStatus log_memory(Rank *r)
+{
+    MemoryPlan *all = malloc((size_t)r->t.ranks * sizeof *all);
+    if (!all)
+        return pp_fail(PP_ERR_IO, "out of memory");
+    r->mem.messages = r->n_msg;
+    r->mem.threads = r->threads;
+    r->mem.aside = r->aside != NULL;
+    PpStatus s = r->t.op->gather(&r->t, &r->mem, sizeof *all, all);
+    for (int k = 0; s == PP_OK && r->rank == 0 && !r->run->opt->quiet && k < r->t.ranks; k++)
+        print_memory(r->run, k, &all[k]);
+    fflush(stdout);
+    free(all);
+    return s;
+}
+
+PpStatus log_live(Rank *r)
+{
+    const Run *run = r->run;
+    if (!run->opt->verbose || run->opt->mode != MODE_TRAIN)
+        return PP_OK;
+    int64_t mine = r->live_most, *all = malloc((size_t)r->t.ranks * sizeof *all);
+    if (!all)
+        return pp_fail(PP_ERR_IO, "out of memory");
+    PpStatus s = r->t.op->gather(&r->t, &mine, sizeof mine, all);
+    for (int k = 0; s == PP_OK && r->rank == 0 && k < r->t.ranks; k++) {
+        int bound = sched_peak_formula(run->sched->name, run->ranks, run->plan->n_stage, run->m, k);
+        printf("rank %d live microbatches: %" PRId64 " at most", k, all[k]);
+        if (bound >= 0)
+            printf(", the schedule's closed form is %d", bound);
         putchar('\n');
     }
-    fflush(stdout);
+    free(all);
+    return s;
 }
 
 /* 17 digits read back exactly; what is not finite is written as Python and JavaScript write it. */

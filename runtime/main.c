@@ -202,6 +202,7 @@ static PpStatus hash_run(Run *run)
                              (int64_t)o->seed,
                              run->ranks,
                              o->trace != NULL,
+                             o->until != NULL,
                              o->checkpoint != NULL,
                              o->dump_grads != NULL};
     uint64_t h = fnv(0xcbf29ce484222325u, text, n);
@@ -261,6 +262,8 @@ static PpStatus prepare(Run *run, Options *o)
     TRY(wanted_outputs(run));
     TRY(data_open(run));
     TRY(schedule_make(run));
+    if (o->until)
+        TRY(until_plan(run));
     return hash_run(run);
 }
 
@@ -281,26 +284,15 @@ static int set_threads(const Rank *r)
 #endif
 }
 
-static PpStatus print_memory(Rank *r)
-{
-    MemoryPlan *all = malloc((size_t)r->t.ranks * sizeof *all);
-    if (!all)
-        return pp_fail(PP_ERR_IO, "out of memory");
-    PpStatus s = r->t.op->gather(&r->t, &r->mem, sizeof *all, all);
-    if (s == PP_OK && r->rank == 0)
-        log_memory(r->run, (const int64_t *)(const void *)all, r->t.ranks);
-    free(all);
-    return s;
-}
-
 static PpStatus set_up(Rank *r)
 {
-    int threads = set_threads(r);
+    r->threads = set_threads(r);
     TRY(plan_rank(r));
+    TRY(aside_open(r));
     pp_library_bytes = 0;
     for (int l = 0; l < r->n_stage; l++)
         if (r->stage[l].st->open)
-            r->stage[l].state = r->stage[l].st->open(threads);
+            r->stage[l].state = r->stage[l].st->open(r->threads);
     r->mem.library = pp_library_bytes;
     r->mem.total += pp_library_bytes;
     TRY(params_load(r));
@@ -344,6 +336,8 @@ static PpStatus steps(Rank *r)
         double start = pp_now();
         data_fill(r, step);
         TRY(exec_step(r, step));
+        if (run->until)
+            return PP_OK;
         sum_loss(r);
         if (run->opt->mode == MODE_TRAIN)
             TRY(train_end(r, step, &log));
@@ -358,8 +352,15 @@ static PpStatus steps(Rank *r)
 
 static PpStatus finish(Rank *r)
 {
+    if (r->run->until) {
+        until_print(r);
+        PpStatus s = r->run->opt->dump_grads ? grads_dump(r) : PP_OK;
+        TRY(ranks_agree(r, s));
+        return ranks_agree(r, trace_write(r));
+    }
     PpStatus s = outputs_write(r);
     TRY(ranks_agree(r, s));
+    TRY(log_live(r));
     if (r->run->opt->checkpoint && r->run->opt->mode == MODE_TRAIN)
         TRY(checkpoint_write(r, r->run->steps));
     s = trace_write(r);
@@ -372,7 +373,7 @@ static PpStatus rank_run(Rank *r, PpStatus prepared)
     TRY(ranks_agree(r, prepared));
     TRY(ranks_agree(r, same_everywhere(r)));
     TRY(ranks_agree(r, set_up(r)));
-    TRY(print_memory(r));
+    TRY(log_memory(r));
     PpStatus s = steps(r);
     if (s != PP_OK) { /* in the middle of a step nobody can be asked */
         if (s != PP_ERR_PEER)
@@ -428,6 +429,7 @@ static PpStatus run_local(Run *run)
         if (t[k].status != PP_OK && (s == PP_OK || s == PP_ERR_PEER))
             s = t[k].status;
         log_close(&t[k].rank);
+        aside_close(&t[k].rank);
         plan_free(&t[k].rank);
     }
     local_hub_free(run->hub);
@@ -440,6 +442,7 @@ static PpStatus run_mpi(Run *run, const Transport *t, PpStatus prepared)
     Rank r = {.run = run, .rank = t->rank, .t = *t};
     PpStatus s = rank_run(&r, prepared);
     log_close(&r);
+    aside_close(&r);
     plan_free(&r);
     return s;
 }
@@ -496,6 +499,7 @@ int pp_main(int argc, char **argv, const PpPlan *plan)
     data_close(&run);
     sched_free(run.sched);
     free(run.output_wanted);
+    free(run.until);
     options_free(&o);
     return (int)s;
 }

@@ -37,7 +37,7 @@ static const Spec specs[] = {
     {"Data", K_GROUP, 0, 0, NULL, NULL},
     {"data",          K_PAIR, AT(data),         0, "NAME=FILE", "an input of the model: .npy or TensorProto .pb, rows are samples (repeatable)"},
     {"output",        K_PAIR, AT(output),       0, "NAME=FILE.npy", "write an output of the model, rows in order; train: of the last step (repeatable)"},
-    {"batch",         K_LONG, AT(batch),        1, "ROWS",    "rows of a step (default: all; what is left over at the end of an epoch is skipped)"},
+    {"batch",         K_LONG, AT(batch),        1, "ROWS",    "rows of a step (default: all; train skips what is left over at the end of an epoch)"},
     {"shuffle",       K_SEED, AT(shuffle_seed), 0, "SEED",    "another order of the rows in each epoch"},
     {"params",        K_TEXT, AT(params),       0, "DIR",     "start from the parameters in DIR, a checkpoint for example"},
     {"Training", K_GROUP, 0, 0, NULL, NULL},
@@ -57,6 +57,8 @@ static const Spec specs[] = {
     {"dump-grads",    K_TEXT, AT(dump_grads),   0, "DIR",     "after the first step: DIR/stageN.safetensors with the gradients"},
     {"log-json",      K_TEXT, AT(log_json),     0, "FILE",    "a line of JSON a step"},
     {"trace",         K_TEXT, AT(trace),        0, "FILE.json", "Chrome trace of the actions of every rank"},
+    {"until",         K_TEXT, AT(until),        0, "ACTION",  "stop in the first step when ACTION has run (1B3: stage 1, backward of microbatch 3), print the state"},
+    {"verbose",       K_FLAG, AT(verbose),      0, NULL,      "also the activations' least possible bytes, messages, threads, microbatches alive"},
     {"quiet",         K_FLAG, AT(quiet),        0, NULL,      "no lines on standard output"},
 };
 // clang-format on

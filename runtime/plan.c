@@ -5,9 +5,11 @@
  * Each tensor of each (stage, microbatch) is an Instance with a birth and a death, found by walking the row once: an
  * input that comes over the wire is born at its RECV, an output at F, a gradient at I or B; it dies with the last
  * action that reads it, as pp.h's `stashed` says, or with the wait of its last send.  What one stage hands to another
- * on the same rank is one instance: the consumer's input is the producer's output.  A second walk gives instances their
- * offsets: a free list per size, last freed first.  Messages, their buffers and tags are made here too, so a step
- * allocates nothing.
+ * on the same rank is one instance: the consumer's input is the producer's output.  slots.c gives instances their
+ * offsets.  Messages, their buffers and tags are made here too, so a step allocates nothing.
+ *
+ * A microbatch whose row has an R keeps nothing of its forward: what F writes dies with F (and its sends), R writes
+ * outputs and stash again, elsewhere, and needs the inputs until then.
  */
 #include "internal.h"
 
@@ -25,7 +27,8 @@ int64_t tensor_bytes(const PpTensor *t, int64_t rows, int64_t full_rows)
 typedef struct {
     Rank *r;
     const PpPlan *plan;
-    int m, at; /* microbatches; the op being walked */
+    int m, at, begin, end; /* microbatches; the op being walked; the ops that run at the same time */
+    unsigned char *again;  /* per (local stage, microbatch): recomputed by an R */
     Instance *inst;
     int64_t n_inst, *base;                     /* per local stage: its first instance */
     int64_t *wire_f, *wire_b, *wire_p, n_wire; /* per stage: numbers of its inputs, dx, params on the wire */
@@ -34,6 +37,7 @@ typedef struct {
         int msg, local, param, grad;
     } * fix; /* messages whose buffer is a parameter or its gradient */
     int n_fix;
+    int64_t work, stats; /* bytes of one workspace, of the running statistics of the largest recomputed stage */
     int *last_send[2]; /* per (local stage, microbatch): the last SEND_F, SEND_B op; then a chain */
     int *next_send;    /* per op */
 } Planner;
@@ -54,7 +58,7 @@ static int dx_number(const PpStage *st, int input, int index)
 
 static int64_t per_microbatch(const PpStage *st)
 {
-    return (int64_t)st->n_input + st->n_output + st->n_dy + st->n_dx + 2;
+    return (int64_t)st->n_input + 2 * (int64_t)st->n_output + st->n_dy + st->n_dx + 3;
 }
 
 static int64_t out_id(const Planner *p, int l, int o, int m)
@@ -93,10 +97,21 @@ static int64_t dy_id(const Planner *p, int l, int j, int m)
 static int64_t stash_id(const Planner *p, int l, int m)
 {
     const PpStage *st = p->r->stage[l].st;
-    return p->base[l] + m * per_microbatch(st) + per_microbatch(st) - 2;
+    return p->base[l] + m * per_microbatch(st) + per_microbatch(st) - 3;
 }
 
 static int64_t saved_id(const Planner *p, int l, int m) { return stash_id(p, l, m) + 1; }
+
+static int recomputed(const Planner *p, int l, int m) { return p->again[(int64_t)l * p->m + m]; }
+
+/* What the backward reads: of the forward, or of its repetition. */
+static int64_t kept_stash_id(const Planner *p, int l, int m) { return stash_id(p, l, m) + 2 * recomputed(p, l, m); }
+
+static int64_t kept_out_id(const Planner *p, int l, int o, int m)
+{
+    const PpStage *st = p->r->stage[l].st;
+    return recomputed(p, l, m) ? stash_id(p, l, m) - st->n_output + o : out_id(p, l, o, m);
+}
 
 static PpStatus number(Planner *p)
 {
@@ -146,8 +161,11 @@ static PpStatus number(Planner *p)
             for (int i = 0; i < st->n_input; i++)
                 for (int g = 0; g < st->input[i].grads; g++)
                     at++->bytes = st->input[i].t.bytes;
+            for (int o = 0; o < st->n_output; o++)
+                at++->bytes = st->output[o].t.bytes;
             at++->bytes = st->bytes_stash;
             at++->bytes = st->bytes_saved;
+            at++->bytes = st->bytes_stash;
         }
     }
     return PP_OK;
@@ -175,9 +193,9 @@ static void touch(Planner *p, int64_t id)
         return;
     Instance *i = &p->inst[id];
     if (i->birth < 0)
-        i->birth = p->at;
-    if (i->death < p->at)
-        i->death = p->at;
+        i->birth = p->begin;
+    if (i->death < p->end)
+        i->death = p->end;
 }
 
 /* One tensor of a SEND or RECV: `wire` names it, `id` is its buffer here. */
@@ -277,11 +295,25 @@ static void touch_inputs(Planner *p, int l, int m, int least)
     for (int i = 0; i < st->n_input; i++)
         if (st->input[i].stashed >= least)
             touch(p, in_id(p, l, i, m));
+}
+
+static void touch_forward(Planner *p, int l, int m, int type)
+{
+    touch_inputs(p, l, m, 0);
+    for (int o = 0; o < p->r->stage[l].st->n_output; o++)
+        touch(p, type == SA_R ? kept_out_id(p, l, o, m) : out_id(p, l, o, m));
+    if (p->r->run->opt->mode == MODE_TRAIN)
+        touch(p, type == SA_R ? kept_stash_id(p, l, m) : stash_id(p, l, m));
+}
+
+static void touch_backward(Planner *p, int l, int m, int least)
+{
+    const PpStage *st = p->r->stage[l].st;
+    touch_inputs(p, l, m, least);
     for (int o = 0; o < st->n_output; o++)
         if (st->output[o].stashed >= least)
-            touch(p, out_id(p, l, o, m));
-    if (p->r->run->opt->mode == MODE_TRAIN)
-        touch(p, stash_id(p, l, m));
+            touch(p, kept_out_id(p, l, o, m));
+    touch(p, kept_stash_id(p, l, m));
 }
 
 static void touch_gradients(Planner *p, int l, int m, int type)
@@ -342,8 +374,13 @@ static PpStatus walk_op(Planner *p, Op *op)
     if (!st)
         return PP_OK;
     switch (type) {
+    case SA_R:
+        op->again = 1;
+        if (st->has_backward)
+            touch_forward(p, l, m, type);
+        break;
     case SA_F:
-        touch_inputs(p, l, m, 0);
+        touch_forward(p, l, m, type);
         for (int i = 0; i < st->n_input; i++)
             TRY(await(p, op, in_id(p, l, i, m)));
         break;
@@ -352,7 +389,8 @@ static PpStatus walk_op(Planner *p, Op *op)
     case SA_W:
         if (!st->has_backward)
             break;
-        touch_inputs(p, l, m, type == SA_W ? 2 : 1);
+        op->again = recomputed(p, l, m);
+        touch_backward(p, l, m, type == SA_W ? 2 : 1);
         touch_gradients(p, l, m, type);
         for (int j = 0; j < st->n_dy && type != SA_W; j++)
             TRY(await(p, op, dy_id(p, l, j, m)));
@@ -397,8 +435,12 @@ static PpStatus walk(Planner *p)
         return no_memory();
     for (int64_t i = 0; i < n; i++)
         p->last_send[0][i] = p->last_send[1][i] = -1;
-    for (p->at = 0; p->at < r->n_op; p->at++)
+    for (p->at = 0; p->at < r->n_op; p->at++) {
+        p->begin = p->at - (p->at > 0 && r->op[p->at - 1].together);
+        p->end = p->at + r->op[p->at].together;
         TRY(walk_op(p, &r->op[p->at]));
+    }
+    p->begin = p->end = r->n_op;
     /* sends that no action waits for are waited for at the end of the step */
     for (int k = 0; k < 2; k++)
         for (int64_t i = 0; i < n; i++)
@@ -478,6 +520,14 @@ static PpStatus contributions(Planner *p)
 
 /* ---- the arena ---- */
 
+int64_t stats_bytes(const PpStage *st)
+{
+    int64_t n = 0;
+    for (int k = 0; k < st->n_param; k++)
+        n += st->param[k].stat ? align_up(st->param[k].t.bytes) : 0;
+    return n;
+}
+
 static void sizes(Planner *p)
 {
     Rank *r = p->r;
@@ -491,6 +541,13 @@ static void sizes(Planner *p)
         if (align_up(st->bytes_work) > m->work)
             m->work = align_up(st->bytes_work);
     }
+    p->work = m->work;
+    if (aside_wanted(r))
+        m->work += p->work;
+    for (int k = 0; k < r->n_op; k++)
+        if (r->op[k].a.type == SA_R && stats_bytes(r->stage[r->op[k].local].st) > p->stats)
+            p->stats = stats_bytes(r->stage[r->op[k].local].st);
+    m->work += p->stats;
 }
 
 static char *carve(char **at, int64_t bytes)
@@ -522,7 +579,9 @@ static void carve_rest(Planner *p, char **at, char *slots)
 {
     Rank *r = p->r;
     const PpPlan *plan = p->plan;
-    r->work = carve(at, r->mem.work);
+    r->work = carve(at, p->work);
+    r->work_aside = aside_wanted(r) ? carve(at, p->work) : NULL;
+    r->stat_copy = carve(at, p->stats);
     for (int i = 0; i < plan->n_input; i++)
         if (r->chunk[i])
             r->chunk[i] = carve(at, r->chunk_stride[i] ? r->chunk_stride[i] * p->m : align_up(plan->input[i].bytes));
@@ -564,9 +623,11 @@ static PpStatus point(Planner *p, char *slots)
         rs->out = zeroed(m * st->n_output, sizeof(void *));
         rs->dy = zeroed(m * st->n_dy, sizeof(void *));
         rs->dx = zeroed(m * st->n_dx, sizeof(void *));
+        rs->out_again = zeroed(m * st->n_output, sizeof(void *));
         rs->stash = zeroed(m, sizeof(char *));
+        rs->stash_again = zeroed(m, sizeof(char *));
         rs->saved = zeroed(m, sizeof(char *));
-        if (!rs->in || !rs->out || !rs->dy || !rs->dx || !rs->stash || !rs->saved)
+        if (!rs->in || !rs->out || !rs->dy || !rs->dx || !rs->stash || !rs->saved || !rs->out_again || !rs->stash_again)
             return no_memory();
         for (int k = 0; k < p->m; k++) {
             for (int i = 0; i < st->n_input; i++) {
@@ -576,13 +637,16 @@ static PpStatus point(Planner *p, char *slots)
                                               : in->from == -2 ? r->scale + (int64_t)k * PP_ALIGN
                                                                : slots + p->inst[in_id(p, l, i, k)].offset;
             }
-            for (int o = 0; o < st->n_output; o++)
+            for (int o = 0; o < st->n_output; o++) {
                 rs->out[k * st->n_output + o] = slots + p->inst[out_id(p, l, o, k)].offset;
+                rs->out_again[k * st->n_output + o] = slots + p->inst[kept_out_id(p, l, o, k)].offset;
+            }
             for (int j = 0; j < st->n_dy; j++)
                 rs->dy[k * st->n_dy + j] = slots + p->inst[dy_id(p, l, j, k)].offset;
             for (int j = 0; j < st->n_dx; j++)
                 rs->dx[k * st->n_dx + j] = slots + p->inst[dx_id(p, l, j, k)].offset;
             rs->stash[k] = slots + p->inst[stash_id(p, l, k)].offset;
+            rs->stash_again[k] = slots + p->inst[kept_stash_id(p, l, k)].offset;
             rs->saved[k] = slots + p->inst[saved_id(p, l, k)].offset;
         }
     }
@@ -608,7 +672,7 @@ static void plan_data(Rank *r)
     }
     if (r->uses_scale && plan->loss_kind == PP_LOSS_MEAN_TARGETS && plan->loss_target >= 0)
         r->chunk[plan->loss_target] = &wanted;
-    r->collect_rows = run->opt->mode == MODE_TRAIN ? run->batch : run->batch * run->steps;
+    r->collect_rows = run->opt->mode == MODE_TRAIN ? run->batch : data_rows_before(run, run->steps);
     for (int i = 0; i < plan->n_input; i++)
         if (r->chunk[i]) {
             r->chunk_stride[i] = plan->input[i].batch_dim < 0 ? 0 : align_up(plan->input[i].bytes);
@@ -648,6 +712,9 @@ static PpStatus stages(Rank *r)
         r->op[i].local = row->a[i].stage >= 0 ? r->local_of[row->a[i].stage] : -1;
     }
     r->n_op = row->n;
+    if (aside_wanted(r))
+        for (int i = 0; i < row->n; i++)
+            r->op[i].together = aside_pair(row, i);
     for (int l = 0; l < r->n_stage; l++)
         TRY(rank_params(r, &r->stage[l]));
     if (run->opt->trace) {
@@ -664,12 +731,18 @@ static PpStatus build(Planner *p)
     Rank *r = p->r;
     TRY(stages(r));
     plan_data(r);
+    p->again = zeroed((int64_t)r->n_stage * p->m, 1);
+    if (!p->again)
+        return no_memory();
+    for (int k = 0; k < r->n_op; k++)
+        if (r->op[k].a.type == SA_R)
+            p->again[(int64_t)r->op[k].local * p->m + r->op[k].a.microbatch] = 1;
     TRY(number(p));
     TRY(contributions(p));
     TRY(walk(p));
     sizes(p);
     MemoryPlan *m = &r->mem;
-    TRY(slots_place(p->inst, p->n_inst, r->n_op, &m->slots));
+    TRY(slots_place(p->inst, p->n_inst, r->n_op, &m->slots, &m->slots_bound));
     m->total = m->param + m->grad + m->optimizer + m->konst + m->slots + m->work + m->data + m->output + m->comm;
     m->live = sched_live_rank(r->run->sched, r->rank);
     m->live_bound = sched_peak_formula(r->run->sched->name, r->run->ranks, p->plan->n_stage, p->m, r->rank);
@@ -691,7 +764,7 @@ PpStatus plan_rank(Rank *r)
         carve_rest(&p, &at, slots);
         s = point(&p, slots);
     }
-    free(p.inst), free(p.base), free(p.wire_f), free(p.wire_b), free(p.wire_p), free(p.sent), free(p.fix);
+    free(p.again), free(p.inst), free(p.base), free(p.wire_f), free(p.wire_b), free(p.wire_p), free(p.sent), free(p.fix);
     free(p.last_send[0]), free(p.last_send[1]), free(p.next_send);
     return s;
 }
@@ -703,6 +776,7 @@ void plan_free(Rank *r)
         if (rs->state && rs->st->close)
             rs->st->close(rs->state);
         free(rs->rp), free(rs->in), free(rs->out), free(rs->dy), free(rs->dx), free(rs->stash), free(rs->saved);
+        free(rs->out_again), free(rs->stash_again);
     }
     free(r->stage), free(r->local_of), free(r->op), free(r->msg), free(r->await), free(r->contrib), free(r->arena);
     free(r->chunk), free(r->chunk_stride), free(r->order), free(r->collect), free(r->loss), free(r->norm),

@@ -1,10 +1,18 @@
 /*
  * slots.c - in: tensors with a birth and a death along a row of actions; out: their offsets in one block, and its
- * length. A free list per size, last freed first: what was touched last is used again first.
+ * length, with the least any placement could do beside it.
+ *
+ * Greedy by size (Pisarchyk and Lee, 2001.03288): the largest first, each at the lowest offset where it fits between
+ * those already placed that live at the same time.  That is quadratic, so very long rows take free lists instead, one
+ * per size, last freed first: what was touched last is used again first.
  */
 #include "internal.h"
 
 #include <stdlib.h>
+
+enum { GREEDY_MOST = 30000 };
+
+/* ---- free lists ---- */
 
 typedef struct {
     int64_t offset;
@@ -62,7 +70,7 @@ static int take_slot(Slots *p, int c)
 }
 
 /* Instances by birth and by death (counting sort), then one walk over the ops. */
-PpStatus slots_place(Instance *inst, int64_t n_inst, int n_op, int64_t *bytes)
+static PpStatus free_lists(Instance *inst, int64_t n_inst, int n_op, int64_t *bytes)
 {
     Slots all = {0}, *p = &all;
     int64_t *born = zeroed(n_op + 2, sizeof *born), *dead = zeroed(n_op + 3, sizeof *dead);
@@ -111,4 +119,85 @@ PpStatus slots_place(Instance *inst, int64_t n_inst, int n_op, int64_t *bytes)
     free(p->slot), free(p->class);
     free(born), free(dead), free(by_birth), free(by_death), free(slot_of), free(class_of);
     return s;
+}
+
+/* ---- greedy by size ---- */
+
+/* Larger first, then longer-lived, then as they come. */
+static int by_size(const void *a, const void *b)
+{
+    const Instance *x = *(Instance *const *)a, *y = *(Instance *const *)b;
+    int lx = x->death - x->birth, ly = y->death - y->birth;
+    if (x->bytes != y->bytes)
+        return x->bytes > y->bytes ? -1 : 1;
+    if (lx != ly)
+        return lx > ly ? -1 : 1;
+    return x->birth != y->birth ? (x->birth < y->birth ? -1 : 1) : (x > y) - (x < y);
+}
+
+/* placed[] is kept in the order of offsets: one look along it finds the first gap. */
+static void place_one(Instance **placed, int64_t n, Instance *it, int64_t *bytes)
+{
+    int64_t at = 0, size = align_up(it->bytes), k = 0;
+    for (; k < n; k++) {
+        const Instance *q = placed[k];
+        if (q->death < it->birth || q->birth > it->death)
+            continue;
+        if (q->offset - at >= size)
+            break;
+        if (q->offset + align_up(q->bytes) > at)
+            at = q->offset + align_up(q->bytes);
+    }
+    it->offset = at;
+    for (k = n; k > 0 && placed[k - 1]->offset > at; k--)
+        placed[k] = placed[k - 1];
+    placed[k] = it;
+    if (at + size > *bytes)
+        *bytes = at + size;
+}
+
+static PpStatus greedy(Instance *inst, int64_t n_inst, int64_t *bytes)
+{
+    Instance **order = zeroed(n_inst, sizeof *order), **placed = zeroed(n_inst, sizeof *placed);
+    PpStatus s = order && placed ? PP_OK : pp_fail(PP_ERR_IO, "out of memory while planning");
+    int64_t n = 0;
+    *bytes = 0;
+    for (int64_t i = 0; i < n_inst && s == PP_OK; i++)
+        if (inst[i].birth >= 0 && inst[i].bytes > 0)
+            order[n++] = &inst[i];
+    if (s == PP_OK)
+        qsort(order, (size_t)n, sizeof *order, by_size);
+    for (int64_t i = 0; i < n && s == PP_OK; i++)
+        place_one(placed, i, order[i], bytes);
+    free(order), free(placed);
+    return s;
+}
+
+/* The most bytes alive at one action. */
+static PpStatus lower_bound(const Instance *inst, int64_t n_inst, int n_op, int64_t *bound)
+{
+    int64_t *change = zeroed(n_op + 2, sizeof *change), now = 0;
+    if (!change)
+        return pp_fail(PP_ERR_IO, "out of memory while planning");
+    for (int64_t i = 0; i < n_inst; i++)
+        if (inst[i].birth >= 0) {
+            change[inst[i].birth] += align_up(inst[i].bytes);
+            change[inst[i].death + 1] -= align_up(inst[i].bytes);
+        }
+    *bound = 0;
+    for (int k = 0; k <= n_op; k++) {
+        now += change[k];
+        *bound = now > *bound ? now : *bound;
+    }
+    free(change);
+    return PP_OK;
+}
+
+PpStatus slots_place(Instance *inst, int64_t n_inst, int n_op, int64_t *bytes, int64_t *bound)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < n_inst; i++)
+        n += inst[i].birth >= 0 && inst[i].bytes > 0;
+    TRY(lower_bound(inst, n_inst, n_op, bound));
+    return n <= GREEDY_MOST ? greedy(inst, n_inst, bytes) : free_lists(inst, n_inst, n_op, bytes);
 }
