@@ -478,6 +478,44 @@ static void add_known(Func *f, Group *k, ValueId root, Lin off, const Lin *strid
     vec_push(f->a, &k->known, x);
 }
 
+static bool reads_root(Func *f, const Node *n, ValueId root)
+{
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (n->in[i] != NONE && n->op != OP_Count && cg_ref(f, n->in[i])->root == root)
+            return true;
+    return false;
+}
+
+/* The last member goes before the first one that reads it, and what it reads itself before it. */
+static void move_before_readers(Func *f, Group *k)
+{
+    VEC(Member) before = {0}, after = {0};
+    const Member x = k->member.at[k->member.n - 1];
+    Ids front = {0};                                    /* x and what it is computed from */
+    vec_push(f->a, &front, x.node);
+    for (uint32_t i = k->member.n - 1; i-- > 0;) {
+        bool needed = false;
+        for (uint32_t j = 0; j < front.n; j++)
+            needed |= reads_root(f, &f->g->node.at[front.at[j]], f->g->node.at[k->member.at[i].node].out[0]);
+        if (needed)
+            vec_push(f->a, &front, k->member.at[i].node);
+    }
+    for (uint32_t i = 0; i + 1 < k->member.n; i++) {
+        bool needed = false;
+        for (uint32_t j = 0; j < front.n; j++)
+            needed |= k->member.at[i].node == front.at[j];
+        if (needed)
+            vec_push(f->a, &before, k->member.at[i]);
+        else
+            vec_push(f->a, &after, k->member.at[i]);
+    }
+    vec_push(f->a, &before, x);
+    for (uint32_t i = 0; i < before.n; i++)
+        k->member.at[i] = before.at[i];
+    for (uint32_t i = 0; i < after.n; i++)
+        k->member.at[before.n + i] = after.at[i];
+}
+
 /* Commits: k is a private copy whose arrays may be rewritten. */
 static bool commit(Func *f, Group *k, NodeId id, const Match *m, const Group *after, bool front)
 {
@@ -505,11 +543,7 @@ static bool commit(Func *f, Group *k, NodeId id, const Match *m, const Group *af
             x.piece[x.np++] = (Piece){i, m->d[i].e, m->d[i].emult};
     vec_push(f->a, &k->member, x);
     if (front)
-        for (uint32_t i = k->member.n - 1; i > 0; i--) {
-            Member t = k->member.at[i];
-            k->member.at[i] = k->member.at[i - 1];
-            k->member.at[i - 1] = t;
-        }
+        move_before_readers(f, k);
     for (uint32_t i = 0; i < n->nin; i++)
         if (n->in[i] != NONE && !cg_reads_table(n, i) && cg_operand(f, n, i, &r, stride) &&
             over_pieces(m, stride, NULL, s))
@@ -878,11 +912,19 @@ static void renew_deps(Func *f, uint32_t g)
     }
 }
 
+/* In their order; what the group reads from memory and now makes itself comes before its readers. */
 static bool take_after(Func *f, Group *k, const Group *other, bool siblings)
 {
     for (uint32_t i = 0; i < other->member.n; i++) {
         NodeId id = other->member.at[i].node;
-        if (!makes(k, f->g->node.at[id].out[0]) && !join(f, k, id, siblings))
+        ValueId out = f->g->node.at[id].out[0];
+        bool joined = makes(k, out), read = false;
+        for (uint32_t j = 0; !joined && !read && j < k->known.n; j++)
+            if (k->known.at[j].root == out) {
+                read = true;
+                joined = join_front(f, k, id, &k->known.at[j]);
+            }
+        if (!joined && (read || !join(f, k, id, siblings)))
             return false;
     }
     return true;
