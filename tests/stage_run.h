@@ -215,6 +215,39 @@ static void run_set(StageRun *r, ValueId v, const void *full)
 
 /* ---- generating, compiling ----------------------------------------------------------------------------- */
 
+static const char *run_func_name(const Func *f)
+{
+    static const char *const name[F_COUNT] = {"forward", "infer", "backward", "backward_input", "backward_weight"};
+    return name[f->kind];
+}
+
+/* Workspace that is read has been written before. */
+static void run_check_order(StageRun *r, const Func *f)
+{
+    bool *written = arena_array(r->a, bool, f->buf.n + 1);
+    for (uint32_t o = 0; o < f->order.n; o++) {
+        const Nest *n = f->group.at[f->order.at[o]].nest;
+        const Node *call = &f->g->node.at[f->group.at[f->order.at[o]].member.at[0].node];
+        for (uint32_t i = 0; n && i < n->arg.n; i++) {
+            const Buffer *b = &f->buf.at[n->arg.at[i].buf];
+            if (!n->arg.at[i].written && b->cls == BUF_WORK && !written[n->arg.at[i].buf]) {
+                ValueId v = n->arg.at[i].value;
+                NodeId def = f->def.at[v];
+                run_wrong(r, "stage %u %s: step %u reads t%u (%s, def %s in group %d) before it is written", f->sg->stage->index,
+                          run_func_name(f), o, v, val(f->g, v)->name, def == NONE ? "none" : op_name(f->g->node.at[def].op),
+                          (int)f->group_of.at[v]);
+            }
+        }
+        for (uint32_t i = 0; n && i < n->arg.n; i++)
+            written[n->arg.at[i].buf] |= n->arg.at[i].written;
+        for (uint32_t i = 0; !n && f->group.at[f->order.at[o]].kind == G_CALL && i < call->nout; i++) {
+            const Ref *ref = cg_ref((Func *)(uintptr_t)f, call->out[i]);
+            if (ref->buf != NONE)
+                written[ref->buf] = true;
+        }
+    }
+}
+
 static bool run_printed(const Group *k) { return k->kind != G_NONE && (k->kind != G_NEST || k->nest); }
 
 /* The function's text with a call back before each step and at the end. */
@@ -248,6 +281,9 @@ static int run_compile(StageRun *r, const char *flags)
         RunStage *s = &r->stage[i];
         Text t = {.a = r->a};
         s->sg = cg_stage(r->p, i);
+        for (int k = 0; k < F_COUNT; k++)
+            if (s->sg->func[k])
+                run_check_order(r, s->sg->func[k]);
         for (int k = 0; k < F_COUNT; k++)
             if (s->sg->func[k])
                 run_hook(r, s->sg->func[k]);
@@ -396,12 +432,6 @@ static double run_number(Dtype t, const void *p, int64_t i)
     case DT_I64: return (double)((const int64_t *)p)[i];
     default: return (double)((const uint8_t *)p)[i];
     }
-}
-
-static const char *run_func_name(const Func *f)
-{
-    static const char *const name[F_COUNT] = {"forward", "infer", "backward", "backward_input", "backward_weight"};
-    return name[f->kind];
 }
 
 /* Of a sum, whose terms may cancel. */
