@@ -5,6 +5,7 @@
  * parameters (param.c), bind the inputs' dimensions, then translate node by node through the IMPORT column of
  * ops.def.  Several models run in sequence.  Branches whose condition is known are imported in place.
  */
+#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -549,10 +550,29 @@ static Graph *import_all(Arena *a, uint32_t n, const char *const *path, const Im
     return g;
 }
 
+/* A pattern of --freeze or --train that matches nothing is a mistake. */
+static void check_pattern(const Graph *g, const char *option, const char *pattern)
+{
+    const char **name = arena_array(g->arena, const char *, g->param.n + 1);
+    for (uint32_t i = 0; i < g->param.n; i++) {
+        name[i] = g->param.at[i].name;
+        if (!fnmatch(pattern, name[i], 0))
+            return;
+    }
+    const char *near = diag_nearest(pattern, name, g->param.n);
+    if (near)
+        diag_hint("did you mean '%s'?", near);
+    diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "%s %s: no parameter matches", option, pattern);
+}
+
 Graph *import_models(Arena *a, uint32_t n, const char *const *path, const ImportOptions *opt)
 {
     INSIST(n >= 1);
     Graph *g = import_all(a, n, path, opt);
+    for (uint32_t i = 0; i < opt->freeze.n; i++)
+        check_pattern(g, "--freeze", opt->freeze.at[i]);
+    for (uint32_t i = 0; i < opt->train.n; i++)
+        check_pattern(g, "--train", opt->train.at[i]);
     graph_verify(g);
     return g;
 }

@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -25,6 +26,7 @@ typedef struct {
     const char *out, *checkpoint, *target;
     StFile *shard;
     int n_shard;
+    const char *manifest;                               /* its text: the checkpoint's, with a CRC-32 of each tensor */
     FILE *data;                                         /* external weights, or NULL */
     const char *data_path, *data_name;
     uint64_t data_at;
@@ -55,9 +57,51 @@ static const char *newest_step(Merge *m, const char *path)
 
 static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
+/* The manifest is written last: without one the checkpoint is unfinished. */
+static void read_manifest(Merge *m, const char *folder)
+{
+    const char *path = arena_printf(m->arena, "%s/manifest.json", folder);
+    FILE *f = fopen(path, "rbe");
+    if (!f) {
+        diag_hint("CHECKPOINT is the folder given to --checkpoint, or a step_N in it");
+        io_error(path);
+    }
+    size_t n = 0, cap = 1 << 16;
+    char *text = arena_alloc(m->arena, cap);
+    for (size_t got; (got = fread(text + n, 1, cap - 1 - n, f)) > 0;) {
+        n += got;
+        if (n < cap - 1)
+            continue;
+        char *grown = arena_alloc(m->arena, 2 * cap);
+        memcpy(grown, text, n);
+        text = grown;
+        cap *= 2;
+    }
+    if (ferror(f) | fclose(f))
+        io_error(path);
+    text[n] = '\0';
+    m->manifest = text;
+}
+
+static void check_crc(const Merge *m, const char *name, const StTensor *t)
+{
+    char *key = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&key, &n);
+    if (!f)
+        diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
+    st_json_string(f, name);
+    fprintf(f, ": \"%08" PRIx32 "\"", st_crc32(0, t->data, (size_t)t->bytes));
+    bool bad = fclose(f) || !strstr(m->manifest, key);
+    free(key);
+    if (bad)
+        diag_fatal(EXIT_MODEL, WHERE_FILE(m->checkpoint), "damaged: the bytes of '%s' do not have the manifest's checksum", name);
+}
+
 static void open_shards(Merge *m)
 {
     const char *folder = newest_step(m, m->checkpoint), **name = arena_array(m->arena, const char *, MAX_SHARDS);
+    read_manifest(m, folder);
     DIR *d = opendir(folder);
     if (!d)
         io_error(folder);
@@ -84,8 +128,10 @@ static const StTensor *find_parameter(const Merge *m, const char *name)
 {
     for (int i = 0; i < m->n_shard; i++) {
         const StTensor *t = st_find(&m->shard[i], name);
-        if (t)
-            return t;
+        if (!t)
+            continue;
+        check_crc(m, name, t);
+        return t;
     }
     diag_hint("give a checkpoint of a program that this output folder built");
     diag_fatal(EXIT_MODEL, WHERE_FILE(m->checkpoint), "the checkpoint has no parameter '%s'", name);
@@ -286,8 +332,10 @@ int merge_main(int argc, char **argv)
             operand[n++] = argv[i];
     if (bad || n != 2 || !m.target) {
         if (bad)
-            fprintf(stderr, "ppsplit: merge: unexpected '%s'\n", argv[bad]);
-        fprintf(stderr, "Usage: ppsplit merge OUT CHECKPOINT -o M.onnx\nTry 'ppsplit merge --help' for more information.\n");
+            fprintf(stderr, "ppsplit: merge: unexpected '%s'", argv[bad]);
+        else
+            fprintf(stderr, "ppsplit: merge: missing %s", n < 1 ? "operand: OUT" : n < 2 ? "operand: CHECKPOINT" : "option: -o M.onnx");
+        fprintf(stderr, "\nTry 'ppsplit merge --help' for more information.\n");
         arena_free(m.arena);
         return EXIT_USAGE;
     }

@@ -33,6 +33,8 @@ PpStatus ranks_agree(Rank *r, PpStatus s)
             first = k;
     if (first == r->rank)
         pp_failure_print();
+    if (first >= 0)
+        pp_failure_tell();
     PpStatus verdict = sent != PP_OK ? sent : first < 0 ? PP_OK : (PpStatus)all[first];
     free(all);
     return verdict;

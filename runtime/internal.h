@@ -53,7 +53,9 @@ const char *nearest(const char *word, const char *const *list, int n); /* did yo
 /* Records a failure of this rank (the first one stays) and returns its status. */
 __attribute__((format(printf, 2, 3))) PpStatus pp_fail(PpStatus s, const char *fmt, ...);
 const char *pp_failure(void);
-void pp_failure_print(void); /* the recorded message, to stderr */
+void pp_failure_print(void); /* the recorded message, to stderr, once */
+void pp_failure_tell(void);  /* all ranks know that one has printed it */
+int pp_failure_told(void);
 double pp_now(void);         /* seconds, monotonic */
 
 typedef struct Run Run;

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 static _Thread_local char failure[8400];
+static _Thread_local int told; /* by this rank or, all having agreed, by another */
 
 PpStatus pp_fail(PpStatus s, const char *fmt, ...)
 {
@@ -31,7 +32,15 @@ PpStatus pp_fail(PpStatus s, const char *fmt, ...)
 
 const char *pp_failure(void) { return failure; }
 
-void pp_failure_print(void) { fprintf(stderr, "pipeline: error: %s\n", failure[0] ? failure : "unknown failure"); }
+void pp_failure_print(void)
+{
+    if (!told)
+        fprintf(stderr, "pipeline: error: %s\n", failure[0] ? failure : "unknown failure");
+    told = 1;
+}
+
+void pp_failure_tell(void) { told = 1; }
+int pp_failure_told(void) { return told; }
 
 void pp_trail(const char *file, int line, const char *call, PpStatus s)
 {

@@ -375,12 +375,13 @@ static PpStatus rank_run(Rank *r, PpStatus prepared)
     TRY(ranks_agree(r, set_up(r)));
     TRY(log_memory(r));
     PpStatus s = steps(r);
-    if (s != PP_OK) { /* in the middle of a step nobody can be asked */
+    if (s != PP_OK && !pp_failure_told()) { /* in the middle of a step nobody can be asked */
         if (s != PP_ERR_PEER)
             pp_failure_print();
         r->t.op->fail(&r->t, s);
         return s;
     }
+    TRY(s);
     return finish(r);
 }
 

@@ -1,7 +1,9 @@
 /*
  * hostile.c - writes models that must be refused: broken wire format, bombs, lies about sizes, roads out of the folder,
- * and ordinary mistakes.  hostile DIR writes DIR/NN-name.onnx (and what external data they point at).
+ * and ordinary mistakes.  hostile DIR writes DIR/NN-name.onnx (and what external data they point at);
+ * hostile odd DIR writes sound models with a rare property.
  */
+#include <stdbool.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -431,11 +433,28 @@ static void op_cases(void)
 #undef ONE
 }
 
+/* ---- not hostile at all: models with a property that errors.t needs ---- */
+
+static void odd_cases(void)
+{
+    M m = plain();
+    ints(&m.graph, "i", 2, (int64_t[]){1, 0});
+    weight(&m.graph, "w", 2, (int64_t[]){3, 3}, 36);
+    node_named(&m.graph, "first", "MatMul", "x w", "h", NULL, NULL);
+    node_named(&m.graph, "rows", "Gather", "h i", "y", NULL, NULL);      /* swaps row 0 and row 1: needs two */
+    model_save(&m, "rows-by-number");
+}
+
 int main(int argc, char **argv)
 {
-    if (argc != 2 || chdir(argv[1])) {
-        fprintf(stderr, "usage: hostile DIR\n");
+    bool odd = argc == 3 && !strcmp(argv[1], "odd");
+    if (argc != 2 + odd || chdir(argv[1 + odd])) {
+        fprintf(stderr, "usage: hostile [odd] DIR\n");
         return 2;
+    }
+    if (odd) {
+        odd_cases();
+        return 0;
     }
     wire_cases();
     structure_cases();
