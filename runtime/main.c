@@ -502,5 +502,9 @@ int pp_main(int argc, char **argv, const PpPlan *plan)
     free(run.output_wanted);
     free(run.until);
     options_free(&o);
+    if ((fflush(stdout) || ferror(stdout)) && s == PP_OK) {
+        fprintf(stderr, "pipeline: error: standard output cannot be written\n");
+        s = PP_ERR_IO;
+    }
     return (int)s;
 }
