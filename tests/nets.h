@@ -58,7 +58,7 @@ static ValueId net_layer_norm(Net *n, ValueId x, int64_t width)
     Graph *g = n->g;
     ValueId d = g_sub(g, x, g_reduce_last(g, OP_ReduceMean, x));
     ValueId var = g_reduce_last(g, OP_ReduceMean, g_mul(g, d, d));
-    ValueId y = g_div(g, d, g_unary(g, OP_Sqrt, g_add(g, var, g_like(g, var, 1e-5))));
+    ValueId y = g_div(g, d, g_unary(g, OP_Sqrt, g_add(g, var, g_like(g, var, 0.01))));
     return g_add(g, g_mul(g, y, net_weight(n, S(width))), net_weight(n, S(width)));
 }
 
@@ -402,7 +402,7 @@ static void net_random(Net *n)
         }
         if (y == x || val(g, y)->kind != V_NODE || shape_elements(&val(g, y)->shape) > 20000 || val(g, y)->shape.rank > 6)
             continue;
-        if (n->cuts < 3 && i > 4 && net_uniform(n) < 0.15)
+        if (n->cuts < 3 && i > 4 && !op_is_view(g->node.at[val(g, y)->node].op) && net_uniform(n) < 0.15)
             net_cut(n, y);
         vec_push(g->arena, &pool, y);
     }

@@ -434,19 +434,34 @@ static double run_number(Dtype t, const void *p, int64_t i)
     }
 }
 
-/* Of a sum, whose terms may cancel. */
-static double run_noise(StageRun *r, ValueId v)
+static double run_largest(StageRun *r, ValueId v)
+{
+    Tensor t = run_operand(r, v);
+    double largest = 0;
+    for (int64_t i = 0; i < shape_elements(&t.shape); i++) {
+        double x = fabs(run_number(t.dtype, t.data, i));
+        largest = isfinite(x) && x > largest ? x : largest;
+    }
+    return largest;
+}
+
+/* How large a value would be if nothing cancelled in the sums that it comes from, with a hundredth's allowance. */
+static double run_noise(StageRun *r, ValueId v, int depth)
 {
     const Value *x = val(r->g, v);
-    const Node *made = x->kind == V_NODE ? &r->g->node.at[x->node] : NULL;
-    if (!made || (made->op != OP_ReduceSum && made->op != OP_ReduceMean))
+    const Node *n = x->kind == V_NODE ? &r->g->node.at[x->node] : NULL;
+    double most = 0;
+    if (!n || depth == 0)
         return 0;
-    Tensor term = run_operand(r, made->in[0]);
-    int64_t terms = shape_elements(&term.shape), n = shape_elements(&r->at[v].shape);
-    double largest = 0;
-    for (int64_t i = 0; i < terms; i++)
-        largest = fmax(largest, fabs(run_number(term.dtype, term.data, i)));
-    return 0.01 * largest * sqrt((double)(terms / (n > 0 ? n : 1)));
+    if (n->op == OP_ReduceSum || n->op == OP_ReduceMean) {
+        Tensor term = run_operand(r, n->in[0]), result = run_operand(r, v);
+        int64_t terms = shape_elements(&term.shape), results = shape_elements(&result.shape);
+        most = 0.01 * run_largest(r, n->in[0]) * sqrt((double)(terms / (results > 0 ? results : 1)));
+    }
+    bool linear = op_is_view(n->op) || n->op == OP_Add || n->op == OP_Sub || n->op == OP_Neg || n->op == OP_Concat;
+    for (uint32_t i = 0; linear && i < n->nin; i++)
+        most = fmax(most, fmax(0.01 * run_largest(r, n->in[i]), run_noise(r, n->in[i], depth - 1)));
+    return most;
 }
 
 /* The elements at `base` with these strides (in elements) against the evaluator's; `plus`: what was there before they were added. */
@@ -463,7 +478,7 @@ static bool run_compare(StageRun *r, ValueId v, const char *base, const int64_t 
     }
     scale = fmax(scale, r->noise);
     if (floats)
-        scale = fmax(scale, run_noise(r, v));
+        scale = fmax(scale, run_noise(r, v, 6));
     double limit = floats ? r->tolerance * (want.dtype == DT_F64 ? 1e-6 : 1) * (scale + 1e-4) : 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t rest = i, at = 0;
@@ -606,7 +621,7 @@ static void run_check_grads(StageRun *r, RunStage *s, const char *before)
         double *x = arena_array(r->a, double, n + 1);
         for (uint32_t j = 0; j < u->grads.n; j++) {
             Tensor t = run_operand(r, u->grads.at[j]);
-            r->noise = fmax(r->noise, run_noise(r, u->grads.at[j]));
+            r->noise = fmax(r->noise, run_noise(r, u->grads.at[j], 6));
             for (int64_t k = 0; k < n; k++)
                 x[k] += run_number(t.dtype, t.data, k);
         }
