@@ -93,6 +93,8 @@ static inline size_t sched_graph_messages(const SchedGraph *g, int microbatches)
 int sched_graph_proves(const SchedGraph *g, int a, int b);
 
 int sched_wait_send_graph(Schedule *s, const SchedGraph *g, SchedError *e);
+/* Waits go to where the message is known to be consumed. */
+int sched_early_waits(Schedule *s, const SchedGraph *g, SchedError *e);
 int sched_comms_graph(Schedule *s, const SchedGraph *g, SchedError *e);
 int sched_verify_graph(const Schedule *s, const SchedGraph *g, int buffers, SchedError *e);
 

@@ -119,6 +119,8 @@ int sched_lower_for(Schedule *s, const SchedNeeds *n, SchedError *e)
     st = given ? lower_complete(s, &g, n, e) : lower_compute(s, &g, n, e);
     if (!st && !sched_has_type(s, SA_WAIT_SEND_F) && !sched_has_type(s, SA_WAIT_SEND_B))
         st = sched_wait_send_graph(s, &g, e);
+    if (!st && !given)
+        st = sched_early_waits(s, &g, e);
     if (!st && n->defer && !given)
         st = defer_if_it_holds(s, &g, n->buffers, e);
     if (!st && n->send_budget > 0)

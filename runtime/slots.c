@@ -3,14 +3,15 @@
  * length, with the least any placement could do beside it.
  *
  * Greedy by size (Pisarchyk and Lee, 2001.03288): the largest first, each at the lowest offset where it fits between
- * those already placed that live at the same time.  That is quadratic, so very long rows take free lists instead, one
+ * those already placed that live at the same time; by size times lifetime and by birth too, each followed by a climb,
+ * and the best one counts.  That is quadratic, so very long rows take free lists instead, one
  * per size, last freed first: what was touched last is used again first.
  */
 #include "internal.h"
 
 #include <stdlib.h>
 
-enum { GREEDY_MOST = 30000 };
+enum { GREEDY_MOST = 30000, MOST_ROUNDS = 100, WORK = 20000000 };
 
 /* ---- free lists ---- */
 
@@ -123,6 +124,11 @@ static PpStatus free_lists(Instance *inst, int64_t n_inst, int n_op, int64_t *by
 
 /* ---- greedy by size ---- */
 
+static int as_they_come(const Instance *x, const Instance *y)
+{
+    return x->birth != y->birth ? (x->birth < y->birth ? -1 : 1) : (x > y) - (x < y);
+}
+
 /* Larger first, then longer-lived, then as they come. */
 static int by_size(const void *a, const void *b)
 {
@@ -132,7 +138,19 @@ static int by_size(const void *a, const void *b)
         return x->bytes > y->bytes ? -1 : 1;
     if (lx != ly)
         return lx > ly ? -1 : 1;
-    return x->birth != y->birth ? (x->birth < y->birth ? -1 : 1) : (x > y) - (x < y);
+    return as_they_come(x, y);
+}
+
+static int by_area(const void *a, const void *b)
+{
+    const Instance *x = *(Instance *const *)a, *y = *(Instance *const *)b;
+    double ax = (double)x->bytes * (x->death - x->birth + 1), ay = (double)y->bytes * (y->death - y->birth + 1);
+    return ax != ay ? (ax > ay ? -1 : 1) : as_they_come(x, y);
+}
+
+static int by_birth(const void *a, const void *b)
+{
+    return as_they_come(*(Instance *const *)a, *(Instance *const *)b);
 }
 
 /* placed[] is kept in the order of offsets: one look along it finds the first gap. */
@@ -156,20 +174,67 @@ static void place_one(Instance **placed, int64_t n, Instance *it, int64_t *bytes
         *bytes = at + size;
 }
 
-static PpStatus greedy(Instance *inst, int64_t n_inst, int64_t *bytes)
+typedef struct {
+    Instance **order, **placed;
+    int64_t n, *best, least; /* best: offsets of the best placement so far */
+} Greedy;
+
+static int64_t place_all(Greedy *g, const Instance *inst)
 {
-    Instance **order = zeroed(n_inst, sizeof *order), **placed = zeroed(n_inst, sizeof *placed);
-    PpStatus s = order && placed ? PP_OK : pp_fail(PP_ERR_IO, "out of memory while planning");
-    int64_t n = 0;
-    *bytes = 0;
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < g->n; i++)
+        place_one(g->placed, i, g->order[i], &bytes);
+    if (bytes < g->least) {
+        g->least = bytes;
+        for (int64_t i = 0; i < g->n; i++)
+            g->best[g->order[i] - inst] = g->order[i]->offset;
+    }
+    return bytes;
+}
+
+/* The first tensor that reaches the peak goes half the way to the front. */
+static void promote(Greedy *g, int64_t bytes)
+{
+    int64_t k = 0;
+    while (g->order[k]->offset + align_up(g->order[k]->bytes) < bytes)
+        k++;
+    Instance *it = g->order[k];
+    for (int64_t to = k / 2; k > to; k--)
+        g->order[k] = g->order[k - 1];
+    g->order[k] = it;
+}
+
+static void search(Greedy *g, const Instance *inst, int64_t bound)
+{
+    static int (*const orders[])(const void *, const void *) = {by_size, by_area, by_birth};
+    int64_t rounds = g->n ? WORK / (g->n * g->n) : 0;
+    rounds = rounds > MOST_ROUNDS ? MOST_ROUNDS : rounds;
+    for (size_t k = 0; k < sizeof orders / sizeof *orders && g->least > bound; k++) {
+        qsort(g->order, (size_t)g->n, sizeof *g->order, orders[k]);
+        int64_t bytes = place_all(g, inst);
+        for (int64_t i = 0; i < rounds && g->least > bound; i++) {
+            promote(g, bytes);
+            bytes = place_all(g, inst);
+        }
+    }
+}
+
+static PpStatus greedy(Instance *inst, int64_t n_inst, int64_t bound, int64_t *bytes)
+{
+    Greedy g = {zeroed(n_inst, sizeof *g.order), zeroed(n_inst, sizeof *g.placed), 0, zeroed(n_inst, sizeof *g.best),
+                INT64_MAX};
+    PpStatus s = g.order && g.placed && g.best ? PP_OK : pp_fail(PP_ERR_IO, "out of memory while planning");
     for (int64_t i = 0; i < n_inst && s == PP_OK; i++)
         if (inst[i].birth >= 0 && inst[i].bytes > 0)
-            order[n++] = &inst[i];
-    if (s == PP_OK)
-        qsort(order, (size_t)n, sizeof *order, by_size);
-    for (int64_t i = 0; i < n && s == PP_OK; i++)
-        place_one(placed, i, order[i], bytes);
-    free(order), free(placed);
+            g.order[g.n++] = &inst[i];
+    *bytes = 0;
+    if (s == PP_OK && g.n > 0) {
+        search(&g, inst, bound);
+        for (int64_t i = 0; i < n_inst; i++)
+            inst[i].offset = g.best[i];
+        *bytes = g.least;
+    }
+    free(g.order), free(g.placed), free(g.best);
     return s;
 }
 
@@ -199,5 +264,5 @@ PpStatus slots_place(Instance *inst, int64_t n_inst, int n_op, int64_t *bytes, i
     for (int64_t i = 0; i < n_inst; i++)
         n += inst[i].birth >= 0 && inst[i].bytes > 0;
     TRY(lower_bound(inst, n_inst, n_op, bound));
-    return n <= GREEDY_MOST ? greedy(inst, n_inst, bytes) : free_lists(inst, n_inst, n_op, bytes);
+    return n <= GREEDY_MOST ? greedy(inst, n_inst, *bound, bytes) : free_lists(inst, n_inst, n_op, bytes);
 }

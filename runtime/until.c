@@ -184,7 +184,7 @@ static void print_sends(const Run *run, int rank)
         sched_action_text(text, sizeof text, a);
         int at = find(s, &b, &peer);
         printf("%s %s to rank %d%s", any ? "," : "  sends out:", text, peer,
-               at >= 0 && at < run->until[peer] ? " (received)" : "");
+               at >= 0 && at < run->until[peer] ? " (its receive is posted)" : "");
         any = 1;
     }
     printf("%s\n", any ? "" : "  sends out: none");
