@@ -958,7 +958,7 @@ static bool merge(Func *f, uint32_t into, uint32_t from, bool siblings, bool fro
 {
     Group k = f->group.at[into];
     const Group other = f->group.at[from];
-    if (k.nd == 0 || total(f, k.ext, 0, k.nd) != total(f, other.ext, 0, other.nd))
+    if (k.nd == 0 || (!front && total(f, k.ext, 0, k.nd) != total(f, other.ext, 0, other.nd)))
         return false;
     f->search++;
     for (uint32_t i = 0; i < other.dep.n; i++)          /* a path that leaves and comes back */
@@ -983,10 +983,16 @@ static bool merge(Func *f, uint32_t into, uint32_t from, bool siblings, bool fro
         if (f->group_of.at[v] == from)
             f->group_of.at[v] = into;
     }
-    for (uint32_t g = 0; g < f->group.n; g++)
-        for (uint32_t i = 0; i < f->group.at[g].dep.n; i++)
-            if (f->group.at[g].dep.at[i] == from)
-                f->group.at[g].dep.at[i] = into;
+    for (uint32_t g = 0; g < f->group.n; g++) {
+        Ids *dep = &f->group.at[g].dep;
+        uint32_t kept = 0;
+        for (uint32_t i = 0; i < dep->n; i++) {
+            uint32_t d = dep->at[i] == from ? into : dep->at[i];
+            if (d != g)
+                dep->at[kept++] = d;
+        }
+        dep->n = kept;
+    }
     return true;
 }
 
@@ -1023,7 +1029,8 @@ static void fuse_columns(Func *f)
         }
     for (uint32_t i = 1; i < column.n; i++)
         for (uint32_t j = i; j-- > 0 && i - j < 32;)
-            if (f->group.at[column.at[j]].member.n > 0 && merge(f, column.at[j], column.at[i], true, false))
+            if (f->group.at[column.at[j]].member.n > 0 && !merge(f, column.at[i], column.at[j], true, false) &&
+                merge(f, column.at[j], column.at[i], true, false))
                 break;
 }
 

@@ -206,6 +206,10 @@ static void accumulate(Print *p, const char *into, const Stmt *s, const char *x)
 static void clear(Print *p, const char *array, int n, const Stmt *s)
 {
     const char *zero = neutral(p, s);
+    if (s->op == OP_ReduceSum) {
+        text_line(p->t, "%s %s[%d] = {0};", cg_ctype(s->type), array, n);
+        return;
+    }
     text_line(p->t, "%s %s[%d];", cg_ctype(s->type), array, n);
     text_line(p->t, "for (int k = 0; k < %d; k++)", n);
     text_line(p->t, "    %s[k] = %s;", array, zero);
@@ -215,10 +219,7 @@ static void declare_lanes(Print *p, uint32_t i)
 {
     const Stmt *s = &p->n->stmt.at[i];
     const char *array = arena_printf(p->a, "s%u", i);
-    if (s->op == OP_ReduceSum)
-        text_line(p->t, "%s %s[16] = {0};", cg_ctype(s->type), array);
-    else
-        clear(p, array, NEST_LANES, s);
+    clear(p, array, NEST_LANES, s);
 }
 
 /* ---- a pass over the row ------------------------------------------------------------------------------- */
