@@ -41,6 +41,8 @@ typedef struct {
     int64_t rows;
     Tensor *at;                     /* by value id: what the evaluator says */
     uint32_t n_at;
+    Tensor *given;                  /* inputs whose numbers the caller has, by value id; may be NULL */
+    uint32_t n_given;
     RunStage *stage;
     const char *dir;                /* where the C goes */
     bool training;                  /* which operand of Phase, and whether Dropout drops */

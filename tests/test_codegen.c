@@ -56,7 +56,9 @@ static void set_inputs(StageRun *r, const char *dir)
         const Value *x = val(g, v);
         void *data = arena_calloc(r->a, (size_t)shape_elements(&x->shape) + 1, dtype_size(x->dtype));
         const char *path = arena_printf(r->a, "%s/%s%s.npy", dir, v == r->p->target ? "" : "in.", x->name);
-        if (v == r->p->loss_scale) {
+        if (r->given && v < r->n_given && r->given[v].data) {
+            memcpy(data, r->given[v].data, (size_t)shape_elements(&x->shape) * dtype_size(x->dtype));
+        } else if (v == r->p->loss_scale) {
             if (x->dtype == DT_F32)
                 *(float *)data = 0.125f;
             else
@@ -123,6 +125,63 @@ static void check_small(Small s, bool verbose)
     arena_free(s.run.a);
 }
 
+/* ---- the rules of vjp_cases.h, many in one stage -------------------------------------------------------------------- */
+
+enum { CASES = sizeof cases / sizeof *cases, RULES = 14 };
+
+typedef struct { uint32_t from, n; Dtype real; StageRun run; } Rules;
+
+static void build_rule(Graph *g, uint32_t i, Dtype real, ValueId *loss, Tensor *given)
+{
+    T t = {.g = g, .seed = i, .op = cases[i].op, .lo = cases[i].lo, .hi = cases[i].hi, .real = real, .params = true};
+    cases[i].build(&t);
+    make_loss(&t);
+    *loss = *loss == NONE ? t.loss : g_add(g, *loss, t.loss);
+    for (uint32_t k = 0; k < t.n; k++) {                /* the next case has an x0 as well */
+        Value *x = &g->value.at[t.x[k]];
+        *strmap_at(&g->by_name, x->name) = NONE;
+        x->name = arena_printf(g->arena, "c%u.x%u", i, k);
+        *strmap_at(&g->by_name, x->name) = t.x[k];
+        given[t.x[k]] = t.data[k];
+    }
+    for (uint32_t k = 0; k < t.y.n; k++) {
+        bool seen = val(g, t.y.at[k])->kind != V_NODE;
+        for (uint32_t j = 0; j < g->output.n; j++)
+            seen |= g->output.at[j] == t.y.at[k];
+        if (!seen) {
+            vec_push(g->arena, &g->output, t.y.at[k]);
+            vec_push(g->arena, &g->output_name, arena_printf(g->arena, "c%u.y%u", i, k));
+        }
+    }
+}
+
+static void run_rules(void *arg)
+{
+    Rules *c = arg;
+    Arena *a = c->run.a;
+    Graph *g = graph_new(a, "test");
+    Loss l = {.loss = NONE, .target = NONE, .scale = LOSS_SUM, .text = "sum"};
+    PartitionOptions opt = {0};
+    c->run.n_given = 20000;
+    c->run.given = arena_array(a, Tensor, c->run.n_given);
+    for (uint32_t i = c->from; i < c->from + c->n; i++)
+        build_rule(g, i, c->real, &l.loss, c->run.given);
+    l.loss_scale = graph_input(g, "loss_scale", c->real, &(Shape){0});
+    l.loss = g_mul(g, l.loss, l.loss_scale);
+    Pipe *p = pipe_build(g, &opt, &l);
+    autodiff(p);
+    run_pipe(&c->run, p, "/nowhere");
+}
+
+static void check_rules(const char *dir, uint32_t from, uint32_t n, Dtype real)
+{
+    Rules c = {from, n, real, {.a = arena_new(), .dir = dir, .tolerance = 1e-3, .seed = from}};
+    int code = diag_run(run_rules, &c);
+    ok(code == 0 && c.run.wrong == 0 && c.run.compared > 0, "%s: rules %s to %s: %u tensors, worst %.2g of the tolerance%s%s", dtype_name(real),
+       op_name(cases[from].op), op_name(cases[from + n - 1].op), c.run.compared, c.run.worst, c.run.wrong ? "; " : "", c.run.first);
+    arena_free(c.run.a);
+}
+
 static const struct { const char *name; void (*build)(Net *); } nets[] = {
     {"transformer", net_transformer}, {"convolutions", net_convolution}, {"moves", net_moves}, {"sums", net_sums},
 };
@@ -155,7 +214,7 @@ static int model_main(int argc, char **argv, const char *dir)
 
 int main(int argc, char **argv)
 {
-    char dir[] = "/tmp/ppsplit-codegen-XXXXXX";
+    char dir[256] = "/tmp/ppsplit-codegen-XXXXXX";
     const char *keep = getenv("CODEGEN_KEEP");
     if (!keep && !mkdtemp(dir))
         return 1;
@@ -169,6 +228,10 @@ int main(int argc, char **argv)
     }
     if (argc > 1)
         return model_main(argc, argv, dir);
+    for (uint32_t i = 0; i < CASES; i += RULES) {
+        check_rules(dir, i, i + RULES < CASES ? RULES : CASES - i, DT_F32);
+        check_rules(dir, i, i + RULES < CASES ? RULES : CASES - i, DT_F64);
+    }
     for (unsigned i = 0; i < sizeof nets / sizeof *nets; i++)
         for (uint32_t cuts = 0; cuts < 3; cuts++)
             check_small((Small){.dir = dir, .name = nets[i].name, .build = nets[i].build, .seed = 1, .cuts = cuts}, false);
