@@ -38,9 +38,11 @@ void stash_minimize(Pipe *p);
 /* divide.c: I and W by reachability, saved values between them. */
 void divide_backward(Pipe *p);
 
-/* onnx_write.c: stageN.onnx and stageN.backward.onnx, standard ops only (opset 18). Parameters as initializers
-   (external data in params/stageN.safetensors is not used: raw bytes are written unless link is set). */
-void onnx_write_forward(const Pipe *p, uint32_t stage, FILE *f);
-void onnx_write_backward(const Pipe *p, uint32_t stage, FILE *f);
+/* onnx_write.c: stageN.onnx and stageN.backward.onnx, standard ops only (opset 18).  A stage's parameters are initializers:
+   inside the file up to 64 MiB together, beyond that external data at weight[param] (its file relative to the ONNX file); with
+   weight NULL or no file there, inputs of the file: nothing that large is written twice. */
+typedef struct { const char *file; int64_t offset; } OnnxWeight;
+void onnx_write_forward(const Pipe *p, uint32_t stage, const OnnxWeight *weight, FILE *f);
+void onnx_write_backward(const Pipe *p, uint32_t stage, const OnnxWeight *weight, FILE *f);
 
 #endif

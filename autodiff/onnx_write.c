@@ -3,7 +3,8 @@
  * stageN.backward.onnx: the stash and grad/OUTPUT -> grad/INPUT and grad/PARAMETER.  Value names are the model's,
  * so the files of all stages chain by name; gradients of one value that several files yield are added by the caller.
  *
- * The wire format is written directly: structure is built in memory, parameters are copied one by one into the stream.
+ * The wire format is written directly: structure is built in memory, parameters are copied one by one into the stream, or
+ * referred to where they already stand when they are large.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,8 @@ enum { MODEL_IR = 1, MODEL_PRODUCER = 2, MODEL_GRAPH = 7, MODEL_OPSET = 8, OPSET
 enum { GRAPH_NODE = 1, GRAPH_NAME = 2, GRAPH_INITIALIZER = 5, GRAPH_INPUT = 11, GRAPH_OUTPUT = 12 };
 enum { NODE_INPUT = 1, NODE_OUTPUT = 2, NODE_NAME = 3, NODE_OP = 4, NODE_ATTRIBUTE = 5 };
 enum { ATTR_NAME = 1, ATTR_I = 3, ATTR_S = 4, ATTR_INTS = 8, ATTR_TYPE = 20, TYPE_INT = 2, TYPE_STRING = 3, TYPE_INTS = 7 };
-enum { TENSOR_DIMS = 1, TENSOR_TYPE = 2, TENSOR_NAME = 8, TENSOR_RAW = 9 };
+enum { TENSOR_DIMS = 1, TENSOR_TYPE = 2, TENSOR_NAME = 8, TENSOR_RAW = 9,
+       TENSOR_EXTERNAL = 13, TENSOR_LOCATION = 14, ENTRY_KEY = 1, ENTRY_VALUE = 2, LOCATION_EXTERNAL = 1 };
 enum { INFO_NAME = 1, INFO_TYPE = 2, TYPE_TENSOR = 1, TT_ELEM = 1, TT_SHAPE = 2, SHAPE_DIM = 1, DIM_VALUE = 1 };
 enum { IR_VERSION = 8, OPSET = 18 };
 enum { WIRE_VARINT = 0, WIRE_BYTES = 2 };
@@ -214,12 +216,17 @@ static void write_all(const Buf *b, FILE *f)
         diag_fatal(EXIT_IO, WHERE_NONE, "cannot write a stage's ONNX file");
 }
 
-/* A parameter: head and size in hand, bytes straight from where they lie. */
+/* A parameter: its TensorProto without the bytes, and, when they follow, how many. */
 typedef struct { Buf head; const Param *p; size_t bytes; } Weight;
+
+enum { INSIDE_LIMIT = 64 << 20 };
 
 static void write_weight(const Weight *x, FILE *f)
 {
-    unsigned char *bytes = malloc(x->bytes ? x->bytes : 1);
+    write_all(&x->head, f);
+    if (x->bytes == 0)
+        return;
+    unsigned char *bytes = malloc(x->bytes);
     if (!bytes)
         diag_fatal(EXIT_IO, WHERE_NONE, "out of memory (%zu bytes asked for)", x->bytes);
     param_bytes(x->p, bytes);
@@ -229,25 +236,65 @@ static void write_weight(const Weight *x, FILE *f)
         diag_fatal(EXIT_IO, WHERE_NONE, "cannot write a stage's ONNX file");
 }
 
-static void finish(Ow *w, const char *name, FILE *f)
+static void put_entry(Buf *tensor, const char *key, const char *value)
+{
+    Buf entry = {.a = tensor->a};
+    put_string(&entry, ENTRY_KEY, key);
+    put_string(&entry, ENTRY_VALUE, value);
+    put_message(tensor, TENSOR_EXTERNAL, &entry);
+}
+
+static Weight weight_inside(Ow *w, const Param *p, const char *name, size_t bytes)
+{
+    Buf head = tensor_head(w->a, name, p->dtype, &p->shape), whole = {.a = w->a};
+    put_tag(&head, TENSOR_RAW, WIRE_BYTES);
+    put_varint(&head, bytes);
+    put_tag(&whole, GRAPH_INITIALIZER, WIRE_BYTES);
+    put_varint(&whole, head.n + bytes);
+    put(&whole, head.at, head.n);
+    return (Weight){whole, p, bytes};
+}
+
+static Weight weight_outside(Ow *w, const Param *p, const char *name, size_t bytes, const OnnxWeight *at)
+{
+    Buf head = tensor_head(w->a, name, p->dtype, &p->shape), whole = {.a = w->a};
+    put_entry(&head, "location", at->file);
+    put_entry(&head, "offset", arena_printf(w->a, "%lld", (long long)at->offset));
+    put_entry(&head, "length", arena_printf(w->a, "%zu", bytes));
+    put_int(&head, TENSOR_LOCATION, LOCATION_EXTERNAL);
+    put_message(&whole, GRAPH_INITIALIZER, &head);
+    return (Weight){whole, p, 0};
+}
+
+/* Every parameter the file reads: inside, outside, or (no head) an input. */
+static Weight *place_weights(Ow *w, const OnnxWeight *at)
 {
     Weight *weight = arena_array(w->a, Weight, w->param.n + 1);
+    size_t all = 0;
+    for (uint32_t i = 0; i < w->param.n; i++)
+        all += (size_t)param_size(&w->g->param.at[w->param.at[i]]);
+    for (uint32_t i = 0; i < w->param.n; i++) {
+        const Param *p = &w->g->param.at[w->param.at[i]];
+        const char *name = ow_name(w, p->value);
+        size_t bytes = (size_t)param_size(p);
+        if (all <= INSIDE_LIMIT)
+            weight[i] = weight_inside(w, p, name, bytes);
+        else if (at && at[w->param.at[i]].file)
+            weight[i] = weight_outside(w, p, name, bytes, &at[w->param.at[i]]);
+        else
+            info(w, &w->input, GRAPH_INPUT, name, val(w->g, p->value));
+    }
+    return weight;
+}
+
+static void finish(Ow *w, const char *name, const OnnxWeight *at, FILE *f)
+{
+    Weight *weight = place_weights(w, at);
     Buf graph_name = {.a = w->a}, model = {.a = w->a}, opset = {.a = w->a};
     put_string(&graph_name, GRAPH_NAME, name);
     size_t length = w->node.n + graph_name.n + w->init.n + w->input.n + w->output.n;
-    for (uint32_t i = 0; i < w->param.n; i++) {
-        const Param *p = &w->g->param.at[w->param.at[i]];
-        Buf head = tensor_head(w->a, ow_name(w, p->value), p->dtype, &p->shape), whole = {.a = w->a};
-        weight[i].p = p;
-        weight[i].bytes = (size_t)shape_elements(&p->shape) * dtype_size(p->dtype);
-        put_tag(&head, TENSOR_RAW, WIRE_BYTES);
-        put_varint(&head, weight[i].bytes);
-        put_tag(&whole, GRAPH_INITIALIZER, WIRE_BYTES);
-        put_varint(&whole, head.n + weight[i].bytes);
-        put(&whole, head.at, head.n);
-        weight[i].head = whole;
-        length += whole.n + weight[i].bytes;
-    }
+    for (uint32_t i = 0; i < w->param.n; i++)
+        length += weight[i].head.n + weight[i].bytes;
     put_int(&model, MODEL_IR, IR_VERSION);
     put_string(&model, MODEL_PRODUCER, "ppsplit");
     put_int(&opset, OPSET_VERSION, OPSET);
@@ -258,10 +305,8 @@ static void finish(Ow *w, const char *name, FILE *f)
     write_all(&w->node, f);
     write_all(&graph_name, f);
     write_all(&w->init, f);
-    for (uint32_t i = 0; i < w->param.n; i++) {
-        write_all(&weight[i].head, f);
+    for (uint32_t i = 0; i < w->param.n; i++)
         write_weight(&weight[i], f);
-    }
     write_all(&w->input, f);
     write_all(&w->output, f);
 }
@@ -276,7 +321,7 @@ static void add_output(Ow *w, bool *listed, ValueId v)
     info(w, &w->output, GRAPH_OUTPUT, ow_name(w, v), val(w->g, v));
 }
 
-void onnx_write_forward(const Pipe *p, uint32_t stage, FILE *f)
+void onnx_write_forward(const Pipe *p, uint32_t stage, const OnnxWeight *weight, FILE *f)
 {
     Arena *a = arena_new();
     Ow w = begin(p, a);
@@ -302,7 +347,7 @@ void onnx_write_forward(const Pipe *p, uint32_t stage, FILE *f)
         add_output(&w, listed, p->loss);
     for (uint32_t i = 0; i < s->stash.n; i++)
         add_output(&w, listed, s->stash.at[i]);
-    finish(&w, arena_printf(a, "stage%u", stage), f);
+    finish(&w, arena_printf(a, "stage%u", stage), weight, f);
     arena_free(a);
 }
 
@@ -336,7 +381,7 @@ static void add_gradient(Ow *w, const Ids *grads, ValueId of)
     info(w, &w->output, GRAPH_OUTPUT, name, val(w->g, of));
 }
 
-void onnx_write_backward(const Pipe *p, uint32_t stage, FILE *f)
+void onnx_write_backward(const Pipe *p, uint32_t stage, const OnnxWeight *weight, FILE *f)
 {
     Arena *a = arena_new();
     Ow w = begin(p, a);
@@ -357,6 +402,6 @@ void onnx_write_backward(const Pipe *p, uint32_t stage, FILE *f)
         add_gradient(&w, &s->input.at[i].grads, s->input.at[i].value);
     for (uint32_t i = 0; i < s->param.n; i++)
         add_gradient(&w, &s->param.at[i].grads, w.g->param.at[s->param.at[i].param].value);
-    finish(&w, arena_printf(a, "stage%u.backward", stage), f);
+    finish(&w, arena_printf(a, "stage%u.backward", stage), weight, f);
     arena_free(a);
 }

@@ -208,7 +208,7 @@ double cg_element(const Value *v, int64_t i, int64_t *as_int);                  
 uint64_t cg_hash(uint64_t h, const char *s, size_t n);
 void cg_pipeline_print(Pipe *p, uint64_t hash, Text *t);
 /* dir: where to write; final_dir: where that will lie in the end, absolute. */
-void cg_params_write(StageGen *sg, const char *dir, const char *final_dir, bool link);
+void cg_params_write(StageGen *sg, const char *dir, const char *final_dir, bool link, OnnxWeight *weight);     /* where each parameter's bytes went */
 
 static inline int64_t cg_align(int64_t n) { return (n + 63) / 64 * 64; }
 

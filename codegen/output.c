@@ -160,15 +160,21 @@ static void write_reports(Pipe *p, const char *dir)
     FILE *f = create(a, dir, "pipe.xsd");
     report_pipe_xsd(f);
     finish(a, f, dir, "pipe.xsd");
+}
+
+/* After the parameters, whose bytes they may refer to. */
+static void write_stage_models(Pipe *p, const OnnxWeight *weight, const char *dir)
+{
+    Arena *a = p->graph->arena;
     for (uint32_t i = 0; i < p->stage.n; i++) {
         const char *name = arena_printf(a, "stage%u.onnx", i), *back = arena_printf(a, "stage%u.backward.onnx", i);
-        f = create(a, dir, name);
-        onnx_write_forward(p, i, f);
+        FILE *f = create(a, dir, name);
+        onnx_write_forward(p, i, weight, f);
         finish(a, f, dir, name);
         if (p->stage.at[i].backward.n == 0)
             continue;
         f = create(a, dir, back);
-        onnx_write_backward(p, i, f);
+        onnx_write_backward(p, i, weight, f);
         finish(a, f, dir, back);
     }
 }
@@ -185,7 +191,7 @@ static void write_skeletons(Pipe *p, const char *dir)
     }
 }
 
-static void write_program(Pipe *p, const CodegenOptions *opt, const char *dir, const char *final_dir)
+static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight, const char *dir, const char *final_dir)
 {
     Arena *a = p->graph->arena;
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -197,7 +203,7 @@ static void write_program(Pipe *p, const CodegenOptions *opt, const char *dir, c
         cg_stage_print(sg, &t);
         hash = cg_hash(hash, t.at, t.n);
         put(a, dir, arena_printf(a, "stage%u.c", i), t.at, t.n);
-        cg_params_write(sg, params, final_params, opt->link);
+        cg_params_write(sg, params, final_params, opt->link, weight);
     }
     Text t = {.a = a};
     cg_pipeline_print(p, hash, &t);
@@ -216,7 +222,9 @@ static void fill(Pipe *p, const CodegenOptions *opt, const char *dir, const char
     make_dir(arena_printf(a, "%s/params", dir));
     make_dir(arena_printf(a, "%s/runtime", dir));
     write_reports(p, dir);
-    write_program(p, opt, dir, final_dir);
+    OnnxWeight *weight = arena_array(a, OnnxWeight, p->graph->param.n + 1);
+    write_program(p, opt, weight, dir, final_dir);
+    write_stage_models(p, weight, dir);
     write_skeletons(p, dir);
     for (int i = 0; i < embed_count; i++)
         put(a, dir, arena_printf(a, "runtime/%s", embed_file[i].name), (const char *)embed_file[i].data, embed_file[i].size);

@@ -38,7 +38,7 @@ static const void *dense(Arena *a, const Param *p, int64_t bytes)
 
 static int64_t bytes_of(const Shape *s, Dtype t) { return shape_elements(s) * (int64_t)dtype_size(t); }
 
-static void write_copy(StageGen *sg, const char *dir)
+static void write_copy(StageGen *sg, const char *dir, OnnxWeight *weight)
 {
     char err[ST_ERR];
     const Stage *s = sg->stage;
@@ -62,6 +62,8 @@ static void write_copy(StageGen *sg, const char *dir)
         int64_t bytes = bytes_of(&p->shape, p->dtype);
         if (!stored_here(&s->param.at[i]))
             continue;
+        if (!weight[s->param.at[i].param].file)
+            weight[s->param.at[i].param] = (OnnxWeight){arena_printf(sg->a, "params/stage%u.safetensors", s->index), (int64_t)ftello(w.f)};
         Arena *scratch = arena_new();
         stw_write(&w, dense(scratch, p, bytes), bytes);
         arena_free(scratch);
@@ -153,10 +155,10 @@ static void write_link(StageGen *sg, const char *dir, const char *final_dir)
         diag_fatal(EXIT_IO, WHERE_FILE(index), "cannot write: %s", strerror(errno));
 }
 
-void cg_params_write(StageGen *sg, const char *dir, const char *final_dir, bool link)
+void cg_params_write(StageGen *sg, const char *dir, const char *final_dir, bool link, OnnxWeight *weight)
 {
     if (link)
         write_link(sg, dir, final_dir);
     else
-        write_copy(sg, dir);
+        write_copy(sg, dir, weight);
 }
