@@ -155,6 +155,32 @@ static void net_convolution(Net *n)
     net_out(n, g_mean(g, x, 2, I(2, 3)));
 }
 
+/* What differs between training and inference: BatchNormalization with its running statistics, Dropout. */
+static void net_state(Net *n)
+{
+    enum { C = 6 };
+    Graph *g = n->g;
+    ValueId x = net_op(n, OP_Dropout, net_input(n, "x", DT_F32, S(ROWS, 5, C)), (Attr){.f = {0.25}, .axis = 0});
+    x = net_linear(n, x, C, C, true);
+    ValueId stat[2] = {net_weight(n, S(C)), net_weight(n, S(C))}, now[2];
+    now[0] = g_mean(g, x, 2, I(0, 1));
+    ValueId d = g_sub(g, x, now[0]);
+    now[1] = g_mean(g, g_mul(g, d, d), 2, I(0, 1));
+    for (int i = 0; i < 2; i++) {
+        StatUpdate u = {val(g, stat[i])->param, g_add(g, g_mul(g, stat[i], g_scalar(g, DT_F32, 0.9)),
+                                                      g_mul(g, g_reshape(g, now[i], &S(C)), g_scalar(g, DT_F32, 0.1)))};
+        g->param.at[u.param].stat = true;
+        g->param.at[u.param].trainable = false;
+        vec_push(g->arena, &g->update, u);
+    }
+    ValueId train = g_div(g, d, g_unary(g, OP_Sqrt, g_add(g, now[1], g_scalar(g, DT_F32, 0.01))));
+    ValueId eval = g_mul(g, g_sub(g, x, stat[0]), g_unary(g, OP_Exp, stat[1]));
+    x = graph_node(g, OP_Phase, 2, (ValueId[]){train, eval}, (Attr){0});
+    x = net_cut(n, g_add(g, g_mul(g, x, net_weight(n, S(C))), net_weight(n, S(C))));
+    x = net_op(n, OP_Dropout, g_reshape(g, net_gelu(n, x), &S(ROWS, 5 * C)), (Attr){.f = {0.5}, .axis = 1});
+    net_out(n, net_linear(n, x, 5 * C, 3, false));
+}
+
 /* Concat, Split, Pad, Slice, Transpose, Reshape, Expand after one another. */
 static void net_moves(Net *n)
 {

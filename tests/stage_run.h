@@ -772,4 +772,85 @@ static void run_rows(StageRun *r)
     run_forget_evaluated(r);
 }
 
+/* ---- all stages in a row, on what they make themselves -------------------------------------------------------------- */
+
+enum { RUN_MOST = 256 };
+typedef struct { uint32_t params, outputs; uint64_t param[RUN_MOST], output[RUN_MOST]; } RunBits;     /* 0: not known */
+
+static uint64_t run_hash(const char *p, int64_t n)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (int64_t i = 0; i < n; i++)
+        h = (h ^ (uint8_t)p[i]) * UINT64_C(0x100000001b3);
+    return h | 1;
+}
+
+static void run_chain_forward(StageRun *r, RunBits *bits)
+{
+    for (uint32_t i = 0; i < r->p->stage.n; i++) {
+        RunStage *s = &r->stage[i];
+        run_allocate(r, s);
+        run_put_params(r, s);
+        memset(s->block[BLOCK_GRAD].at, 0, (size_t)s->block[BLOCK_GRAD].bytes);
+        for (int k = 0; k < s->table->n_input; k++) {
+            const PpInput *in = &s->table->input[k];
+            if (in->from >= 0)
+                memcpy(s->in[k].at, r->stage[in->from].out[in->from_output].at, (size_t)in->t.bytes);
+            else
+                run_put(r, &s->in[k], 0, s->sg->stage->input.at[k].value);
+        }
+        s->table->forward(&s->ctx);
+        for (int k = 0; k < s->table->n_output; k++)
+            if (s->table->output[k].model_output >= 0 && s->table->output[k].model_output < RUN_MOST)
+                bits->output[s->table->output[k].model_output] = run_hash(s->out[k].at, s->out[k].bytes);
+        run_put_params(r, s);
+    }
+}
+
+/* Forward, then B of every stage from the last to the first.  Parameters of one stage alone count. */
+static void run_chain(StageRun *r, RunBits *bits)
+{
+    uint32_t users[RUN_MOST] = {0};
+    *bits = (RunBits){.params = r->g->param.n, .outputs = r->g->output.n};
+    running = NULL;
+    run_chain_forward(r, bits);
+    for (uint32_t i = r->p->stage.n; i-- > 0;) {
+        RunStage *s = &r->stage[i];
+        const PpStage *t = s->table;
+        for (int k = 0; k < t->n_dy; k++) {
+            const RunStage *from = &r->stage[t->dy[k].from];
+            int at = t->dy[k].index;
+            for (int j = 0; j < t->dy[k].input; j++)
+                at += from->table->input[j].grads;
+            memcpy(s->dy[k].at, from->dx[at].at, (size_t)s->dy[k].bytes);
+        }
+        if (t->has_backward)
+            t->backward(&s->ctx);
+        for (int k = 0; k < t->n_param; k++) {
+            uint32_t p = s->sg->stage->param.at[k].param;
+            if (p < RUN_MOST && t->param[k].grad_offset >= 0)
+                bits->param[p] = users[p]++ ? 0 : run_hash(s->block[BLOCK_GRAD].at + t->param[k].grad_offset, t->param[k].t.bytes);
+        }
+        if (t->close)
+            t->close(s->state);
+    }
+}
+
+/* How many tensors both know; the first that differs is told. */
+static uint32_t run_same_bits(StageRun *r, const RunBits *x, const RunBits *y)
+{
+    uint32_t known = 0;
+    for (uint32_t i = 0; i < x->params && i < RUN_MOST; i++) {
+        known += x->param[i] && y->param[i];
+        if (x->param[i] && y->param[i] && x->param[i] != y->param[i])
+            run_wrong(r, "the gradient of parameter %s has other bits than in one stage", r->g->param.at[i].name);
+    }
+    for (uint32_t i = 0; i < x->outputs && i < RUN_MOST; i++) {
+        known += x->output[i] && y->output[i];
+        if (x->output[i] && y->output[i] && x->output[i] != y->output[i])
+            run_wrong(r, "output %u has other bits than in one stage", i);
+    }
+    return known;
+}
+
 #endif

@@ -108,20 +108,32 @@ static void run_model(void *arg)
 
 /* ---- small graphs ----------------------------------------------------------------------------------------------- */
 
-typedef struct { const char *dir, *name; void (*build)(Net *); uint64_t seed; uint32_t cuts; StageRun run; } Small;
+typedef struct { const char *dir, *name; void (*build)(Net *); uint64_t seed; uint32_t cuts; StageRun run; RunBits bits; } Small;
 
 static void run_small(void *arg)
 {
     Small *s = arg;
     run_pipe(&s->run, net_pipe(s->run.a, s->build, s->seed, s->cuts), "/nowhere");
+    if (s->run.wrong)
+        return;
+    s->run.rows = s->run.g->batch;
+    s->run.seed = s->seed;
+    set_inputs(&s->run, "/nowhere");
+    run_chain(&s->run, &s->bits);
 }
 
-static void check_small(Small s, bool verbose)
+/* whole: the bits of the uncut net, kept when there are no cuts, compared with when there are */
+static void check_small(Small s, RunBits *whole, bool verbose)
 {
+    uint32_t same = 0;
     s.run = (StageRun){.a = arena_new(), .dir = s.dir, .tolerance = 1e-3, .seed = s.seed, .verbose = verbose};
     int code = diag_run(run_small, &s);
-    ok(code == 0 && s.run.wrong == 0 && s.run.compared > 0, "%s %llu, %u cuts: %u tensors, worst %.2g of the tolerance%s%s", s.name,
-       (unsigned long long)s.seed, s.cuts, s.run.compared, s.run.worst, s.run.wrong ? "; " : "", s.run.first);
+    if (code == 0 && s.run.wrong == 0 && s.cuts > 0 && whole->params > 0)
+        same = run_same_bits(&s.run, &s.bits, whole);
+    if (s.cuts == 0)
+        *whole = s.bits;
+    ok(code == 0 && s.run.wrong == 0 && s.run.compared > 0, "%s %llu, %u cuts: %u tensors, worst %.2g of the tolerance, %u as in one stage%s%s",
+       s.name, (unsigned long long)s.seed, s.cuts, s.run.compared, s.run.worst, same, s.run.wrong ? "; " : "", s.run.first);
     arena_free(s.run.a);
 }
 
@@ -183,7 +195,7 @@ static void check_rules(const char *dir, uint32_t from, uint32_t n, Dtype real)
 }
 
 static const struct { const char *name; void (*build)(Net *); } nets[] = {
-    {"transformer", net_transformer}, {"convolutions", net_convolution}, {"moves", net_moves}, {"sums", net_sums},
+    {"transformer", net_transformer}, {"convolutions", net_convolution}, {"moves", net_moves}, {"sums", net_sums}, {"state", net_state},
 };
 
 static int model_main(int argc, char **argv, const char *dir)
@@ -221,9 +233,11 @@ int main(int argc, char **argv)
     if (keep)
         snprintf(dir, sizeof dir, "%s", keep);
     run_library(dir, run_on_step);
-    if (argc > 3 && !strcmp(argv[1], "--random")) {
-        for (int i = 0; i < atoi(argv[3]); i++)
-            check_small((Small){.dir = dir, .name = "random", .build = net_random, .seed = (uint64_t)(atoi(argv[2]) + i), .cuts = (uint32_t)i % 4}, true);
+    RunBits whole = {0};
+    if (argc > 3 && !strcmp(argv[1], "--random")) {     /* FIRST COUNT: random graphs, whole and with two and three cuts */
+        for (int i = 0; i < 3 * atoi(argv[3]); i++)
+            check_small((Small){.dir = dir, .name = "random", .build = net_random, .seed = (uint64_t)(atoi(argv[2]) + i / 3),
+                                .cuts = (uint32_t[]){0, 2, 3}[i % 3]}, &whole, true);
         return tap_done();
     }
     if (argc > 1)
@@ -234,6 +248,9 @@ int main(int argc, char **argv)
     }
     for (unsigned i = 0; i < sizeof nets / sizeof *nets; i++)
         for (uint32_t cuts = 0; cuts < 3; cuts++)
-            check_small((Small){.dir = dir, .name = nets[i].name, .build = nets[i].build, .seed = 1, .cuts = cuts}, false);
+            check_small((Small){.dir = dir, .name = nets[i].name, .build = nets[i].build, .seed = 1, .cuts = cuts}, &whole, false);
+    for (uint32_t seed = 13; seed < 19; seed++)
+        for (uint32_t cuts = 0; cuts < 3; cuts += 2)
+            check_small((Small){.dir = dir, .name = "random", .build = net_random, .seed = seed, .cuts = cuts}, &whole, false);
     return tap_done();
 }
