@@ -30,6 +30,7 @@ Calls calls_of(const Pipe *p, Arena *a); /* report_calls.c */
 
 /* report_text.c */
 const char *value_text(const Graph *g, Arena *a, ValueId v); /* "name f32[4,8] batch 0", printable */
+const char *output_text(const Graph *g, Arena *a, uint32_t i); /* the i-th output under its own name */
 const char *count_text(Arena *a, int64_t n);                 /* "12.3 M" */
 const char *bytes_text(Arena *a, int64_t n);                 /* "1.50 MiB" */
 const char *edge_kind(EdgeKind k);

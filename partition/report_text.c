@@ -23,16 +23,20 @@ const char *param_or_value_name(const Graph *g, ValueId v)
     return x->kind == V_PARAM ? g->param.at[x->param].name : x->name;
 }
 
-const char *value_text(const Graph *g, Arena *a, ValueId v)
+static const char *named_text(const Graph *g, Arena *a, const char *raw, ValueId v)
 {
     const Value *x = val(g, v);
-    const char *name = diag_escape(a, param_or_value_name(g, v)), *shape = shape_print(a, x->dtype, &x->shape);
+    const char *name = diag_escape(a, raw), *shape = shape_print(a, x->dtype, &x->shape);
     if (x->kind == V_PARAM || x->batch == BATCH_NONE)
         return arena_printf(a, "%s %s", name, shape);
     if (x->batch == BATCH_MIXED)
         return arena_printf(a, "%s %s rows mixed", name, shape);
     return arena_printf(a, "%s %s batch %d", name, shape, x->batch);
 }
+
+const char *value_text(const Graph *g, Arena *a, ValueId v) { return named_text(g, a, param_or_value_name(g, v), v); }
+
+const char *output_text(const Graph *g, Arena *a, uint32_t i) { return named_text(g, a, g->output_name.at[i], g->output.at[i]); }
 
 const char *count_text(Arena *a, int64_t n)
 {

@@ -112,7 +112,7 @@ void report_summary(const Pipe *p, FILE *f)
         if (g->input.at[i] != p->loss_scale)
             fprintf(f, "input %s\n", value_text(g, a, g->input.at[i]));
     for (uint32_t i = 0; i < g->output.n; i++)
-        fprintf(f, "output %s\n", value_text(g, a, g->output.at[i]));
+        fprintf(f, "output %s\n", output_text(g, a, i));
     summary_notes("microbatches must have equal rows", p->uneven.at, p->uneven.n, f);
     summary_notes("note", p->mixes.at, p->mixes.n, f);
     arena_free(a);

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Makes models/special: small cases for what one exported file cannot show, with PyTorch's float64 numbers (tests/frontend.t).
+
+  sequence    a.onnx, b.onnx run as a, b, a: a module used twice, across files
+  lossmodel   a model and loss.onnx, a loss in a file of its own
+  ownloss     a model whose output `loss` is its loss
+  annotated   pipeline_stage on every node (IR 11)
+  twice       a module called twice inside one file
+  passthrough outputs that are also intermediates, an input used late, a stage without parameters
+usage: special.py DIR
+"""
+import os, sys
+import numpy as np, onnx, torch, torch.nn as nn, torch.nn.functional as F
+from onnx import helper as h
+from safetensors.torch import save_file
+
+torch.manual_seed(3)
+ROWS, MB = 8, 2
+
+def export(model, args, path, inputs, outputs):
+    torch.onnx.export(model, args, path, input_names=inputs, output_names=outputs, opset_version=17, dynamo=False, do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING)
+
+def write(d, loss, grads, splits, files, out=None, extra="", name="logits", **data):
+    for k, v in data.items(): np.save(f"{d}/{'target' if k == 'target' else 'in.' + k}.npy", v.numpy())
+    save_file({k: v.float().contiguous() for k, v in grads.items()}, f"{d}/grads.safetensors")
+    if out is not None: np.save(f"{d}/out.npy", out.detach().float().numpy())
+    kind, value = loss
+    open(f"{d}/case.env", "w").write(f"files='{files}'\nloss='{kind}'\nloss_value='{value!r}'\nrows='{ROWS}'\nmb='{MB}'\nsplits='{splits}'\nmodel_output='{name}'\nextra='{extra}'\n")
+    print(d, value)
+
+def grads_of(*models): return {k: p.grad for m in models for k, p in m.named_parameters()}
+
+class A(nn.Module):
+    def __init__(self): super().__init__(); self.first = nn.Linear(6, 6)
+    def forward(self, x): return torch.tanh(self.first(x))
+class B(nn.Module):
+    def __init__(self): super().__init__(); self.second = nn.Linear(6, 6)
+    def forward(self, x): return F.silu(self.second(x)) + x
+
+def sequence(d):
+    a, b = A(), B(); x, t = torch.randn(ROWS, 6), torch.randn(ROWS, 6)
+    export(a, torch.randn(MB, 6), f"{d}/a.onnx", ["x"], ["y"]); export(b, torch.randn(MB, 6), f"{d}/b.onnx", ["x"], ["y"])
+    a, b = a.double(), b.double(); y = a(b(a(x.double()))); l = F.mse_loss(y, t.double()); l.backward()
+    write(d, ("mse", l.item()), grads_of(a, b), "", "a.onnx b.onnx a.onnx", y, name="y", x=x, target=t)
+
+class Quartic(nn.Module):
+    def forward(self, y, target): return ((y - target) ** 4).mean() + (y - target).abs().mean()
+
+def lossmodel(d):
+    m = nn.Sequential(A(), B()); x, t = torch.randn(ROWS, 6), torch.randn(ROWS, 6)
+    export(m, torch.randn(MB, 6), f"{d}/model.onnx", ["x"], ["logits"]); export(Quartic(), (torch.randn(MB, 6), torch.randn(MB, 6)), f"{d}/loss.onnx", ["y", "target"], ["loss"])
+    m = m.double(); y = m(x.double()); l = Quartic()(y, t.double()); l.backward()
+    write(d, ("model:loss.onnx", l.item()), grads_of(m), "0:end", "model.onnx", y, x=x, target=t)
+
+class OwnLoss(nn.Module):
+    def __init__(self): super().__init__(); self.a, self.b = A(), B()
+    def forward(self, x, labels): y = self.b(self.a(x)); return F.cross_entropy(y, labels), y
+
+def ownloss(d):
+    m = OwnLoss(); x, t = torch.randn(ROWS, 6), torch.randint(0, 6, (ROWS,))
+    export(m, (torch.randn(MB, 6), torch.randint(0, 6, (MB,))), f"{d}/model.onnx", ["x", "labels"], ["loss", "logits"])
+    m = m.double(); l, y = m(x.double(), t); l.backward()
+    write(d, ("output:loss", l.item()), grads_of(m), "b:begin", "model.onnx", y, x=x, labels=t)
+
+def annotated(d):
+    m = nn.Sequential(A(), B(), A()); x, t = torch.randn(ROWS, 6), torch.randn(ROWS, 6)
+    export(m, torch.randn(MB, 6), f"{d}/model.onnx", ["x"], ["logits"])
+    o = onnx.load(f"{d}/model.onnx"); o.ir_version = 11
+    for n in o.graph.node:
+        c = n.device_configurations.add(); c.configuration_id = "pipe"; c.pipeline_stage = int(n.name.split("/")[1][0])
+    c = o.configuration.add(); c.name = "pipe"; c.num_devices = 3
+    onnx.save(o, f"{d}/model.onnx")
+    m = m.double(); y = m(x.double()); l = F.l1_loss(y, t.double()); l.backward()
+    write(d, ("l1", l.item()), grads_of(m), "", "model.onnx", y, x=x, target=t)
+
+class Twice(nn.Module):
+    def __init__(self): super().__init__(); self.a, self.b = A(), B()
+    def forward(self, x): return self.a(self.b(self.a(x)))
+
+def twice(d):
+    m = Twice(); x, t = torch.randn(ROWS, 6), torch.rand(ROWS, 6)
+    export(m, torch.randn(MB, 6), f"{d}/model.onnx", ["x"], ["logits"])
+    m = m.double(); y = m(x.double()); l = F.binary_cross_entropy_with_logits(y, t.double()); l.backward()
+    write(d, ("bce_with_logits", l.item()), grads_of(m), "b:begin,b:end", "model.onnx", y, x=x, target=t)
+
+class Pass(nn.Module):
+    def __init__(self): super().__init__(); self.a, self.act, self.c = A(), nn.ReLU(), B()
+    def forward(self, x, late):
+        h = self.a(x); g = self.act(h); y = self.c(g) * late + h
+        return y, h, x
+
+def passthrough(d):
+    m = Pass(); x, late, t = torch.randn(ROWS, 6), torch.randn(ROWS, 6), torch.randn(ROWS, 6)
+    export(m, (torch.randn(MB, 6), torch.randn(MB, 6)), f"{d}/model.onnx", ["x", "late"], ["logits", "hidden", "same"])
+    m = m.double(); y, *_ = m(x.double(), late.double()); l = F.mse_loss(y, t.double()); l.backward()
+    write(d, ("mse", l.item()), grads_of(m), "act:begin,c:begin", "model.onnx", y, x=x, late=late, target=t)
+
+for f in (sequence, lossmodel, ownloss, annotated, twice, passthrough):
+    d = os.path.join(sys.argv[1], f.__name__); os.makedirs(d, exist_ok=True); f(d)
