@@ -187,15 +187,6 @@ static const char *slot_bytes(Merge *m, const Slot *s, const StTensor *t)
     return turned;
 }
 
-static void put_entry(FILE *f, const char *key, const char *value)
-{
-    WireMessage e;
-    wire_open(&e);
-    wire_put_string(e.f, 1, key);
-    wire_put_string(e.f, 2, value);
-    wire_close(&e, f, 13);
-}
-
 static void put_trained(Merge *m, FILE *graph, const Slot *s)
 {
     const StTensor *t = find_parameter(m, s->parameter);
@@ -207,9 +198,9 @@ static void put_trained(Merge *m, FILE *graph, const Slot *s)
     wire_put_int(out.f, 2, s->dtype);
     wire_put_string(out.f, 8, s->name);
     if (m->data) {
-        put_entry(out.f, "location", m->data_name);
-        put_entry(out.f, "offset", arena_printf(m->arena, "%llu", (unsigned long long)m->data_at));
-        put_entry(out.f, "length", arena_printf(m->arena, "%lld", (long long)t->bytes));
+        wire_put_entry(out.f, "location", m->data_name);
+        wire_put_entry(out.f, "offset", arena_printf(m->arena, "%llu", (unsigned long long)m->data_at));
+        wire_put_entry(out.f, "length", arena_printf(m->arena, "%lld", (long long)t->bytes));
         wire_put_int(out.f, 14, 1);
         fwrite(bytes, 1, (size_t)t->bytes, m->data);
         m->data_at += (uint64_t)t->bytes;

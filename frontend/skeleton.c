@@ -94,6 +94,15 @@ void wire_close(WireMessage *m, FILE *into, uint32_t number)
     free(m->bytes);
 }
 
+void wire_put_entry(FILE *f, const char *key, const char *value)
+{
+    WireMessage e;
+    wire_open(&e);
+    wire_put_string(e.f, 1, key);
+    wire_put_string(e.f, 2, value);
+    wire_close(&e, f, 13);
+}
+
 static void copy_field(FILE *f, const WireField *w) { fwrite(w->start, 1, (size_t)(w->end - w->start), f); }
 
 /* ---- which initializer each parameter gets ---- */
@@ -167,15 +176,6 @@ static void find_edits(Skeleton *s)
 
 /* ---- writing ---- */
 
-static void put_entry(FILE *f, const char *key, const char *value)
-{
-    WireMessage e;
-    wire_open(&e);
-    wire_put_string(e.f, 1, key);
-    wire_put_string(e.f, 2, value);
-    wire_close(&e, f, 13);
-}
-
 static void put_parameter(FILE *graph, const Skeleton *s, uint32_t p)
 {
     const Param *q = &s->g->param.at[p];
@@ -187,9 +187,9 @@ static void put_parameter(FILE *graph, const Skeleton *s, uint32_t p)
         wire_put_int(t.f, 1, (uint64_t)file->d[i]);
     wire_put_int(t.f, 2, (uint64_t)q->dtype);
     wire_put_string(t.f, 8, s->name[p]);
-    put_entry(t.f, SKELETON_PARAMETER, q->name);
+    wire_put_entry(t.f, SKELETON_PARAMETER, q->name);
     if (q->transposed)
-        put_entry(t.f, SKELETON_TRANSPOSED, "1");
+        wire_put_entry(t.f, SKELETON_TRANSPOSED, "1");
     wire_put_int(t.f, 14, 1);
     wire_close(&t, graph, 5);
 }

@@ -29,5 +29,6 @@ void wire_put_string(FILE *f, uint32_t number, const char *s);
 typedef struct { FILE *f; char *bytes; size_t n; } WireMessage;
 void wire_open(WireMessage *m);
 void wire_close(WireMessage *m, FILE *into, uint32_t number);
+void wire_put_entry(FILE *tensor, const char *key, const char *value);     /* TensorProto.external_data */
 
 #endif
