@@ -65,13 +65,18 @@ $(BUILD)/onnx.pb-c.o: $(BUILD)/onnx.pb-c.h
 # ---- tests: tests/test_NAME.c are TAP programs linked with the compiler and the runtime, tests/NAME.t TAP scripts; tools they use ----
 
 UNIT     := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
-TOOLS    := $(BUILD)/tests/compare $(BUILD)/tests/hostile $(BUILD)/tests/rename $(BUILD)/tests/onnx_backend $(BUILD)/models/make_gpt $(BUILD)/models/make_tokens
+TOOLS    := $(BUILD)/tests/compare $(BUILD)/tests/hostile $(BUILD)/tests/rename $(BUILD)/tests/onnx_backend $(BUILD)/tests/count_alloc.so $(BUILD)/models/make_gpt $(BUILD)/models/make_tokens
 SCRIPTS  := $(sort $(wildcard tests/*.t))
 
 $(BUILD)/tests/%: tests/%.c $(BUILD)/libppsplit.a $(BUILD)/libppruntime.a
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(BASE) $(WARN) -o $@ $< $(BUILD)/libppsplit.a $(BUILD)/libppruntime.a $(LDFLAGS) $(LDLIBS) -lpthread
+
+$(BUILD)/tests/count_alloc.so: tests/count_alloc.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -O1 $(WARN) -fPIC -shared -o $@ $< -ldl
 
 $(BUILD)/models/%: models/%.c
 	@mkdir -p $(@D)

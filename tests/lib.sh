@@ -17,6 +17,23 @@ make_pipeline() {
     make -s -C "$out" pipeline RUNTIME="$top/runtime" RUNTIME_BUILD="$build/tests/runtime" CFLAGS="${PIPELINE_CFLAGS:--O1}" "$@"
 }
 
+# split_model MODEL OUT POINTS [OPTION...]: splits and builds; POINTS is none, markers or a comma-separated list.
+split_model() {
+    local model=$1 out=$2 points=() p
+    [ "$3" = none ] || [ "$3" = markers ] || for p in ${3//,/ }; do points+=(--split "$p"); done
+    "$ppsplit" -q "$model" "${points[@]}" "${@:4}" -o "$out" && make_pipeline "$out"
+}
+
+# case_data DIR: the inputs of a case of models/ as options, in $data.
+case_data() {
+    local f
+    data=()
+    for f in "$1"/in.*.npy; do
+        f=${f##*/in.}
+        data+=(--data "${f%.npy}=$1/in.$f")
+    done
+}
+
 # ok NAME COMMAND...: passes when the command does; its output is shown only when it fails.
 ok() {
     local name=$1 output; shift

@@ -4,24 +4,20 @@
 # use: 4 ulp).  A case is a folder with case.env; see models/README.md.
 . "$(dirname "$0")/lib.sh"
 
-# build CASE SPLIT MULTI OUT: SPLIT is none, markers or a comma-separated list of points
+# build CASE SPLIT MULTI OUT
 build_case() {
-    local dir=$1 split=$2 multi=$3 out=$4 args=() points
-    [ "$split" = none ] || [ "$split" = markers ] || for points in ${split//,/ }; do args+=(--split "$points"); done
+    local args=(--loss "$loss")
     [ -z "$bind" ] || args+=(--bind "$bind")
-    [ "$multi" = transmit ] || args+=(--multi-use "$multi")
-    "$ppsplit" -q "$dir/model.onnx" --loss "$loss" "${args[@]}" -o "$out" && make_pipeline "$out"
+    [ "$3" = transmit ] || args+=(--multi-use "$3")
+    split_model "$1/model.onnx" "$4" "$2" "${args[@]}"
 }
 
 # run CASE OUT STAGES SCHEDULE TRANSPORT RUN: one step, gradients and outputs into RUN
 run_case() {
-    local dir=$1 out=$2 stages=$3 schedule=$4 transport=$5 run=$6 data=() f cmd
+    local dir=$1 out=$2 stages=$3 schedule=$4 transport=$5 run=$6 data cmd
     mkdir -p "$run"
-    [ ! -e "$dir/batchnorm.safetensors" ] || data=(--checkpoint "$run/checkpoint")
-    for f in "$dir"/in.*.npy; do
-        f=${f##*/in.}
-        data+=(--data "${f%.npy}=$dir/in.$f")
-    done
+    case_data "$dir"
+    [ ! -e "$dir/batchnorm.safetensors" ] || data+=(--checkpoint "$run/checkpoint")
     cmd=("$out/pipeline" train "${data[@]}" --data "target=$dir/target.npy" --schedule "$schedule" --microbatches $(((rows + mb - 1) / mb))
          --steps 1 --optimizer sgd --lr 0 --dump-grads "$run/grads" --log-json "$run/log.json" --output "logits=$run/out.npy")
     if [ "$transport" = mpi ]; then
