@@ -368,9 +368,9 @@ int sched_generate(const char *name, int ranks, int stages, int microbatches, in
 int sched_peak_formula(const char *name, int p, int S, int m, int rank)
 {
     int i = find_generator(name);
-    if (i < 0 || p < 1 || S % p)
+    if (i < 0 || p < 1 || (S % p && generator[i].place != BLOCK))
         return -1;
-    int v = S / p, rounds = m / p > 1 ? m / p : 1, k = m / rounds, n = -1, all = m * v;
+    int v = S / p + (rank < S % p), rounds = m / p > 1 ? m / p : 1, k = m / rounds, n = -1, all = m * v;
     switch (i) {
     case 0:
     case 3: n = all; break;            /* gpipe, loopedbfs */
