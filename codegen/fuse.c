@@ -851,6 +851,18 @@ static bool cheap_map(const Node *n)
     }
 }
 
+/* Does a member read elements of this value other than the point's own? */
+static bool reads_as_table(Func *f, const Group *k, ValueId root)
+{
+    for (uint32_t i = 0; i < k->member.n; i++) {
+        const Node *n = &f->g->node.at[k->member.at[i].node];
+        for (uint32_t j = 0; j < n->nin; j++)
+            if (n->in[j] != NONE && (cg_reads_table(n, j) || n->op == OP_GatherND) && cg_ref(f, n->in[j])->root == root)
+                return true;
+    }
+    return false;
+}
+
 /* Everything the group reads of this value, it reads at the same points: the value may be made inside. */
 static bool one_view(Func *f, const Group *k, const Known *x)
 {
@@ -859,13 +871,7 @@ static bool one_view(Func *f, const Group *k, const Known *x)
         if (y->root == x->root && (!lin_eq(y->off, x->off) || memcmp(y->stride, x->stride, sizeof(Lin) * (size_t)k->nd) != 0))
             return false;
     }
-    for (uint32_t i = 0; i < k->member.n; i++) {
-        const Node *n = &f->g->node.at[k->member.at[i].node];
-        for (uint32_t j = 0; j < n->nin; j++)
-            if (n->in[j] != NONE && (cg_reads_table(n, j) || n->op == OP_GatherND) && cg_ref(f, n->in[j])->root == x->root)
-                return false;
-    }
-    return true;
+    return !reads_as_table(f, k, x->root);
 }
 
 /* Puts the node that makes x before the group's members. */
@@ -924,7 +930,7 @@ static bool take_after(Func *f, Group *k, const Group *other, bool siblings)
                 read = true;
                 joined = join_front(f, k, id, &k->known.at[j]);
             }
-        if (!joined && (read || !join(f, k, id, siblings)))
+        if (!joined && (read || reads_as_table(f, k, out) || !join(f, k, id, siblings)))
             return false;
     }
     return true;
@@ -943,7 +949,7 @@ static bool take_before(Func *f, Group *k, const Group *other)
                 read = true;
                 joined = join_front(f, k, id, &k->known.at[j]);
             }
-        if (!joined && read)
+        if (!joined && (read || reads_as_table(f, k, out)))
             return false;
         late[i] = !joined;
     }

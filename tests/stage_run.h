@@ -238,6 +238,14 @@ static void run_check_order(StageRun *r, const Func *f)
                 run_wrong(r, "stage %u %s: step %u reads t%u (%s, def %s in group %d) before it is written", f->sg->stage->index,
                           run_func_name(f), o, v, val(f->g, v)->name, def == NONE ? "none" : op_name(f->g->node.at[def].op),
                           (int)f->group_of.at[v]);
+                const Group *k = &f->group.at[f->order.at[o]];
+                for (uint32_t m = 0; r->verbose && m < k->member.n; m++) {
+                    const Node *x = &f->g->node.at[k->member.at[m].node];
+                    printf("#     t%u = %s", x->out[0], op_name(x->op));
+                    for (uint32_t j = 0; j < x->nin; j++)
+                        printf(" t%u(root %u)", x->in[j], x->in[j] == NONE ? NONE : cg_ref((Func *)(uintptr_t)f, x->in[j])->root);
+                    printf("\n");
+                }
             }
         }
         for (uint32_t i = 0; n && i < n->arg.n; i++)
