@@ -3,7 +3,7 @@
  *
  * Aligned blocks that the program itself asks for hold tensors (the arena of a rank, scratch space handed to libraries): their
  * live bytes and the peak of those are what the program predicts.  Between the second step's line on standard output and the last
- * one's (COUNT_ALLOC_STEPS=N says how many there are) every allocation of the process is counted, under the name of the
+ * but one's (COUNT_ALLOC_STEPS=N says how many there are) every allocation of the process is counted, under the name of the
  * object that made it.  The report goes to the file $COUNT_ALLOC (of several processes: that name and the rank's number).
  */
 #include <dlfcn.h>
@@ -151,7 +151,7 @@ int fflush(FILE *f)
     const char *n = getenv("COUNT_ALLOC_STEPS");
     if (f == stdout && by_program(CALLER) && gettid() == getpid() && n) {   /* rank 0 is the first thread */
         steps++;                                        /* 1: the lines on memory */
-        __atomic_store_n(&counting, steps >= 3 && steps <= atoi(n), __ATOMIC_RELEASE);
+        __atomic_store_n(&counting, steps >= 3 && steps < atoi(n), __ATOMIC_RELEASE);
     }
     return real(f);
 }

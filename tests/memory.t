@@ -25,13 +25,13 @@ memory() {
     ranks=$(grep -c '<stage ' out/pipe.xml)
     for options in "gpipe adamw" "1f1b sgd"; do
         set -- $options
-        run=(out/pipeline train "${data[@]}" --data "target=$dir/target.npy" --microbatches "$m" --steps 5 --schedule "$1" --optimizer "$2" --output logits=y.npy)
-        LD_PRELOAD=$count COUNT_ALLOC=report COUNT_ALLOC_STEPS=5 "${run[@]}" >log
+        run=(out/pipeline train "${data[@]}" --data "target=$dir/target.npy" --microbatches "$m" --steps 7 --schedule "$1" --optimizer "$2" --output logits=y.npy)
+        LD_PRELOAD=$count COUNT_ALLOC=report COUNT_ALLOC_STEPS=7 "${run[@]}" >log
         is "$name $options: $ranks ranks take what was predicted" "$(measured report)" "$(predicted)"
         check_report "$name $options" report
         command -v mpirun >/dev/null || continue
         [ "$1" = 1f1b ] || continue
-        mpirun -n "$ranks" -x LD_PRELOAD="$count" -x COUNT_ALLOC=mpi. -x COUNT_ALLOC_STEPS=5 "${run[@]}" >log
+        mpirun -n "$ranks" -x LD_PRELOAD="$count" -x COUNT_ALLOC=mpi. -x COUNT_ALLOC_STEPS=7 "${run[@]}" >log
         for ((r = 0; r < ranks; r++)); do
             is "$name $options mpi: rank $r takes what was predicted" "$(measured mpi.$r)" "$(predicted $r)"
         done
