@@ -50,6 +50,8 @@ int64_t cg_pack(Arena *a, Lifetime *l, uint32_t n)
 static void touch(Func *f, uint32_t buf, int step, bool write)
 {
     Buffer *b = &f->buf.at[buf];
+    if (b->cls == BUF_WORK && b->first < 0 && !write)
+        BUG("value %u is read from the workspace before it is there", b->value);
     b->used = true;
     b->written |= write;
     if (b->first < 0)
