@@ -2,7 +2,14 @@
 _ppsplit() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
     local options="--split --multi-use --chunk --loss --loss-reduction --freeze --train --bind --limit --output --target --params --dump --quiet --help --version"
+    case ${COMP_WORDS[1]:-} in
+    schedule) options="--ranks --stages --microbatches --placement --merge --lower --unshard --defer-reduce --comms --edge --defer
+        --send-budget --csv --verify --buffers --simulate --costs --overlap --steps --grid --svg --trace --help" ;;
+    merge) options="--output --help" ;;
+    ops) options="" ;;
+    esac
     case $prev in
+    --placement) COMPREPLY=($(compgen -W "loop v" -- "$cur")) ;;
     --loss) COMPREPLY=($(compgen -W "mse l1 cross_entropy nll bce_with_logits output: model:" -- "$cur")) ;;
     --loss-reduction) COMPREPLY=($(compgen -W "mean sum" -- "$cur")) ;;
     --multi-use) COMPREPLY=($(compgen -W "transmit replicate" -- "$cur")) ;;
