@@ -385,13 +385,17 @@ static PpStatus run_both(Rank *r, const Op *op, int64_t step, Span *first, Span 
     return PP_OK;
 }
 
-PpStatus exec_step(Rank *r, int64_t step)
+void exec_begin(Rank *r)
 {
-    double *span = r->span && step < r->trace_steps ? r->span + step * r->n_op * 3 : NULL;
     for (int l = 0; l < r->n_stage; l++)
         if (r->stage[l].grad)
             memset(r->stage[l].grad, 0, (size_t)r->stage[l].st->bytes_grad);
     share_here(r);
+}
+
+PpStatus exec_step(Rank *r, int64_t step)
+{
+    double *span = trace_of(r, step);
     for (int k = 0; k < r->n_op; k++) {
         const Op *op = &r->op[k];
         Span at = {span ? span + 3 * k : NULL, r->trace_zero}, next = {span ? span + 3 * k + 3 : NULL, r->trace_zero};

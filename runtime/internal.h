@@ -69,6 +69,8 @@ typedef struct {
 PpStatus log_open(Rank *r);
 PpStatus log_step(Rank *r, const StepLog *s);
 PpStatus log_close(Rank *r);
+double *trace_of(const Rank *r, int64_t step); /* its numbers, or NULL */
+void trace_around(const Rank *r, int64_t step, int what, double waits, double starts); /* until now */
 PpStatus trace_write(Rank *r); /* all ranks call it; rank 0 writes */
 PpStatus log_memory(Rank *r);  /* all ranks call it; rank 0 prints */
 PpStatus log_live(Rank *r);    /* --verbose, after the steps: microbatches that were alive at once */
@@ -161,6 +163,9 @@ typedef struct {
     int messages, threads, aside;
 } MemoryPlan;
 
+/* What a step does beside its actions, traced behind them. */
+enum { AROUND_BEGIN, AROUND_NORM, AROUND_UPDATE, AROUND };
+
 struct Rank {
     Run *run;
     int rank;
@@ -198,7 +203,7 @@ struct Rank {
     double *norm; /* [1 + n_param]: loss, then sums of squares by parameter */
     FILE *json;
     int64_t tokens;
-    double *span; /* --trace: wait, start, end per op, for trace_steps steps */
+    double *span; /* --trace: wait, start, end per op and for AROUND, for trace_steps steps */
     int trace_steps;
     double trace_zero;
 };
@@ -227,6 +232,7 @@ PpStatus params_load(Rank *r);
 
 /* ---- exec.c ---- */
 
+void exec_begin(Rank *r); /* gradients 0, copies of parameters */
 PpStatus exec_step(Rank *r, int64_t step);
 
 /* ---- aside.c: a second thread of a rank, for the halves of OVERLAP_F_B ---- */

@@ -196,15 +196,40 @@ PpStatus log_close(Rank *r)
 
 /* ---- --trace: every rank's spans travel to rank 0 as text-free numbers ---- */
 
+double *trace_of(const Rank *r, int64_t step)
+{
+    return r->span && step < r->trace_steps ? r->span + step * (r->n_op + AROUND) * 3 : NULL;
+}
+
+void trace_around(const Rank *r, int64_t step, int what, double waits, double starts)
+{
+    double *at = trace_of(r, step);
+    if (!at)
+        return;
+    at += 3 * (r->n_op + what);
+    at[0] = waits - r->trace_zero;
+    at[1] = starts - r->trace_zero;
+    at[2] = pp_now() - r->trace_zero;
+}
+
 static void trace_rank(FILE *f, const Schedule *s, int rank, int n_op, int steps, const double *span)
 {
-    for (int k = 0; k < steps; k++)
+    int second = 0; /* lines of one thread must nest: a half that ran beside the next one has a line of its own */
+    static const char *const around[AROUND] = {"begin", "norm", "update"};
+    for (int k = 0; k < steps; k++) {
         for (int i = 0; i < n_op; i++, span += 3) {
             const SchedAction *a = &s->row[rank].a[i];
+            int beside = i + 1 < n_op && aside_pair(&s->row[rank], i) && span[2] > span[3], line = beside ? s->ranks + rank : rank;
+            if (beside && !second++)
+                sched_trace_aside(f, rank, s->ranks);
             if (span[1] > span[0])
-                sched_trace_wait(f, rank, a, k + 1, span[0] * 1e6, (span[1] - span[0]) * 1e6);
-            sched_trace_event(f, rank, a, k + 1, span[1] * 1e6, (span[2] - span[1]) * 1e6);
+                sched_trace_wait(f, line, a, k + 1, span[0] * 1e6, (span[1] - span[0]) * 1e6);
+            sched_trace_event(f, line, a, k + 1, span[1] * 1e6, (span[2] - span[1]) * 1e6);
         }
+        for (int i = 0; i < AROUND; i++, span += 3)
+            if (span[2] > span[1])
+                sched_trace_around(f, rank, around[i], k + 1, span[1] * 1e6, (span[2] - span[1]) * 1e6);
+    }
 }
 
 PpStatus trace_write(Rank *r)
@@ -216,7 +241,7 @@ PpStatus trace_write(Rank *r)
     PpRequest q;
     int64_t tag = r->t.tag_max;
     int64_t steps = run->steps < r->trace_steps ? run->steps : r->trace_steps,
-            bytes = steps * r->n_op * 3 * (int64_t)sizeof(double);
+            bytes = steps * (r->n_op + AROUND) * 3 * (int64_t)sizeof(double);
     if (r->rank != 0) {
         TRY(r->t.op->send(&r->t, 0, tag, r->span, bytes, &q));
         return r->t.op->wait(&r->t, &q);
@@ -228,7 +253,7 @@ PpStatus trace_write(Rank *r)
         int n = run->sched->row[k].n;
         double *span = r->span;
         if (k > 0) {
-            bytes = steps * n * 3 * (int64_t)sizeof(double);
+            bytes = steps * (n + AROUND) * 3 * (int64_t)sizeof(double);
             span = malloc((size_t)bytes + 64);
             if (!span)
                 return pp_fail(PP_ERR_IO, "out of memory");

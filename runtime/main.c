@@ -317,13 +317,18 @@ static PpStatus train_end(Rank *r, int64_t step, StepLog *log)
     double total = 0;
     if (step == 0 && o->dump_grads)
         TRY(ranks_agree(r, grads_dump(r)));
+    double t0 = pp_now();
     optim_norms(r, r->norm + 1);
+    trace_around(r, step, AROUND_NORM, t0, t0);
+    t0 = pp_now();
     TRY(r->t.op->sum(&r->t, r->norm, n + 1));
+    double t1 = pp_now();
     for (int i = 1; i <= n; i++)
         total += r->norm[i];
     log->grad_norm = sqrt(total);
     double scale = o->clip_norm > 0 ? o->clip_norm / (log->grad_norm + 1e-6) : 1;
     optim_update(r, step, scale < 1 ? scale : 1);
+    trace_around(r, step, AROUND_UPDATE, t0, t1);
     return PP_OK;
 }
 
@@ -335,6 +340,8 @@ static PpStatus steps(Rank *r)
         StepLog log = {.step = step + 1};
         double start = pp_now();
         data_fill(r, step);
+        exec_begin(r);
+        trace_around(r, step, AROUND_BEGIN, start, start);
         TRY(exec_step(r, step));
         if (run->until)
             return PP_OK;

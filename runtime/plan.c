@@ -719,7 +719,7 @@ static PpStatus stages(Rank *r)
         TRY(rank_params(r, &r->stage[l]));
     if (run->opt->trace) {
         r->trace_steps = run->steps < 20 ? (int)run->steps : 20;
-        r->span = zeroed((int64_t)r->trace_steps * r->n_op * 3, sizeof *r->span);
+        r->span = zeroed((int64_t)r->trace_steps * (r->n_op + AROUND) * 3, sizeof *r->span);
         if (!r->span)
             return no_memory();
     }

@@ -393,12 +393,14 @@ static int run_verify(const Options *o, const Schedule *s, const SchedGraph *g, 
     return st;
 }
 
-static void print_simulation(const Schedule *s, const SchedSim *sim)
+static void print_simulation(const Schedule *s, const SchedSim *sim, double around)
 {
     printf("makespan %.10g\nspan %.10g\nbubble %.4f\n", sim->makespan, sim->span, sim->bubble);
     for (int r = 0; r < s->ranks; r++)
         printf("rank %d busy %.10g peak %d\n", r, sim->busy[r], sim->peak[r]);
     printf("span_bubble %.4f\n", sim->bubble_span);
+    if (around > 0) /* what the run did between the actions of two steps */
+        printf("step %.10g\n", sim->makespan + around);
 }
 
 static int set_costs(const Options *o, const Schedule *s, SchedCosts *c, SchedError *e)
@@ -452,7 +454,7 @@ static int run_simulation(const Options *o, Schedule *s, const SchedGraph *g, Sc
     if (st)
         return fail(e);
     if (o->simulate)
-        print_simulation(s, &sim);
+        print_simulation(s, &sim, c.around);
     st = draw(o, s, &sim);
     sched_sim_free(&sim, s->ranks);
     return st;

@@ -2,7 +2,7 @@
  * sched_costs.c - the costs a simulation uses: unit costs, a list on the command line, or a run's own Chrome trace.
  *
  * In: `F=1,I=1,W=1,B=2,c=0` (of one stage: `3F=2`), or a JSON file of complete events named like actions, durations in
- * microseconds. Out: SchedCosts.  What is not measured follows from what is: B = I + W, and I = W = B / 2.
+ * microseconds, and what its ranks did before and after them. Out: SchedCosts.  What is not measured follows from what is: B = I + W, and I = W = B / 2.
  */
 #include "sched_int.h"
 
@@ -133,14 +133,14 @@ typedef struct {
     int depth;
 } Json;
 typedef struct {
-    int stage, type;
+    int stage, type; /* type 0: beside the actions, stage is the rank */
     double step, dur;
 } Event;
 typedef struct {
-    char name[96], ph[8];
-    double dur, step;
+    char name[96], cat[16], ph[8];
+    double dur, step, tid;
 } Fields;
-enum { MAX_DEPTH = 64 };
+enum { MAX_DEPTH = 64, MAX_RANKS = 1 << 16 };
 
 static void space(Json *j)
 {
@@ -206,7 +206,7 @@ static int value(Json *j, int (*each)(void *, const Fields *), void *ctx)
     if (*j->p == '"')
         return string(j, skip, sizeof skip);
     if (*j->p == '{') {
-        Fields f = {"", "", -1, 0};
+        Fields f = {"", "", "", -1, 0, 0};
         j->depth++;
         int ok = object(j, &f, each, ctx);
         j->depth--;
@@ -237,7 +237,7 @@ static int value(Json *j, int (*each)(void *, const Fields *), void *ctx)
 
 static int args(Json *j, Fields *f, int (*each)(void *, const Fields *), void *ctx)
 {
-    Fields inner = {"", "", -1, 0};
+    Fields inner = {"", "", "", -1, 0, 0};
     space(j);
     if (j->p == j->end || *j->p != '{')
         return value(j, each, ctx);
@@ -263,6 +263,10 @@ static int object(Json *j, Fields *f, int (*each)(void *, const Fields *), void 
             ok = string(j, f->name, sizeof f->name);
         else if (strcmp(key, "ph") == 0)
             ok = string(j, f->ph, sizeof f->ph);
+        else if (strcmp(key, "cat") == 0)
+            ok = string(j, f->cat, sizeof f->cat);
+        else if (strcmp(key, "tid") == 0 && j->p < j->end && *j->p != '"')
+            ok = number(j, &f->tid);
         else if (strcmp(key, "dur") == 0)
             ok = number(j, &f->dur);
         else if (strcmp(key, "step") == 0)
@@ -286,8 +290,14 @@ static int add_event(void *ctx, const Fields *f)
 {
     Events *ev = ctx;
     SchedAction a;
-    if ((f->ph[0] && strcmp(f->ph, "X") != 0) || !sched_action_parse(f->name, &a))
+    int around = strcmp(f->cat, "step") == 0;
+    if ((f->ph[0] && strcmp(f->ph, "X") != 0) || (!around && !sched_action_parse(f->name, &a)))
         return 1; /* waits, titles: not an action */
+    if (around) {
+        if (!(f->tid >= 0 && f->tid < MAX_RANKS))
+            return 1;
+        a = (SchedAction){.stage = (int)f->tid, .type = SA_IDLE};
+    }
     if (ev->n == ev->cap) {
         size_t cap = ev->cap ? ev->cap * 2 : 1024;
         Event *p = realloc(ev->e, cap * sizeof *p);
@@ -327,6 +337,21 @@ static char *slurp(const char *path, size_t *n, SchedError *e)
     return text;
 }
 
+/* The mean of a step's begin, norm and update, of the rank that takes longest. */
+static int average_around(SchedCosts *c, const Events *ev, double first, double last, SchedError *e)
+{
+    double *sum = calloc(MAX_RANKS, sizeof *sum), steps = last > first ? last - first : 1;
+    if (!sum)
+        return sched_nomem(e);
+    for (size_t i = 0; i < ev->n; i++)
+        if (ev->e[i].type == SA_IDLE && (last <= first || ev->e[i].step > first))
+            sum[ev->e[i].stage] += ev->e[i].dur / steps;
+    for (int r = 0; r < MAX_RANKS; r++)
+        c->around = sum[r] > c->around ? sum[r] : c->around;
+    free(sum);
+    return SCHED_OK;
+}
+
 /* Means per (stage, type), without the first step where there are others: it warms caches and pages. */
 static int average(SchedCosts *c, const Events *ev, int stages, SchedError *e)
 {
@@ -348,7 +373,7 @@ static int average(SchedCosts *c, const Events *ev, int stages, SchedError *e)
     }
     for (size_t i = 0; i < ev->n; i++) {
         size_t at = (size_t)ev->e[i].stage * SA_TYPES + (size_t)ev->e[i].type;
-        if (ev->e[i].stage >= stages || (last > first && ev->e[i].step <= first))
+        if (ev->e[i].type == SA_IDLE || ev->e[i].stage >= stages || (last > first && ev->e[i].step <= first))
             continue;
         sum[at] += ev->e[i].dur;
         count[at]++;
@@ -359,7 +384,7 @@ static int average(SchedCosts *c, const Events *ev, int stages, SchedError *e)
         complete(&c->stage_time[(size_t)s * SA_TYPES]);
     free(sum);
     free(count);
-    return SCHED_OK;
+    return average_around(c, ev, first, last, e);
 }
 
 int sched_costs_load(SchedCosts *c, const char *path, int stages, SchedError *e)

@@ -169,6 +169,12 @@ void sched_trace_open(FILE *f, const char *title, int ranks)
                 r);
 }
 
+void sched_trace_aside(FILE *f, int rank, int ranks)
+{
+    fprintf(f, ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":\"rank %d, beside\"}}",
+            ranks + rank, rank);
+}
+
 static void event(FILE *f, const char *name, const char *cat, int rank, const SchedAction *a, const char *what,
                   int step, double ts, double dur)
 {
@@ -188,6 +194,14 @@ void sched_trace_event(FILE *f, int rank, const SchedAction *a, int step, double
     char name[64];
     sched_action_text(name, sizeof name, a);
     event(f, name, sched_type_name(a->type), rank, a, NULL, step, ts, dur);
+}
+
+void sched_trace_around(FILE *f, int rank, const char *name, int step, double ts, double dur)
+{
+    fprintf(f,
+            ",\n{\"name\":\"%s\",\"cat\":\"step\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{"
+            "\"step\":%d}}",
+            name, rank, ts, dur, step);
 }
 
 void sched_trace_wait(FILE *f, int rank, const SchedAction *a, int step, double ts, double dur)

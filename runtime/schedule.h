@@ -159,6 +159,7 @@ typedef struct SchedCosts {
     double *bytes_late;                                 /* NULL, or per stage: what of the stash is held until W */
     double overlap;                                     /* a compound begins and ends as one and costs max + overlap * (sum - max);
                                                            negative (default): its parts run one after the other */
+    double around;                                      /* from a run's trace: what its step took beside the actions, the slowest rank; else 0 */
     int buffers;                                        /* -1: sends never wait (default); 0: rendezvous; k: as the verifier */
 } SchedCosts;
 
@@ -189,7 +190,11 @@ void sched_draw_svg(const Schedule *s, const SchedSim *sim, FILE *f);
    event named "wait", cat "wait", so that the duration of an action is the action's alone.  The reader averages per
    (stage, type) over all steps after the first, where there are several.  Call open, any number of events, close. */
 void sched_trace_open(FILE *f, const char *title, int ranks);
+/* A second line for a rank, tid ranks + rank: events of the thread that runs halves of OVERLAP_F_B. */
+void sched_trace_aside(FILE *f, int rank, int ranks);
 void sched_trace_event(FILE *f, int rank, const SchedAction *a, int step, double ts, double dur);
+/* What a rank does before and after the actions of a step: begin, norm, update. */
+void sched_trace_around(FILE *f, int rank, const char *name, int step, double ts, double dur);
 void sched_trace_wait(FILE *f, int rank, const SchedAction *a, int step, double ts, double dur);    /* waiting for a */
 void sched_trace_close(FILE *f);
 void sched_draw_trace(const Schedule *s, const SchedSim *sim, FILE *f);
