@@ -1,6 +1,7 @@
 /*
- * nets.h - small networks whose generated code the tests run: layers of transformers and of convolution nets, what moves
- * elements, sums over all sorts of axes; and random graphs, from a number.  Values named cut1, cut2 .. are where to split.
+ * nets.h - small networks whose generated code the tests run: layers of transformers and of convolution nets, what
+ * moves elements, sums over all sorts of axes; and random graphs, from a number.  Values named cut1, cut2 .. are where
+ * to split.
  */
 #ifndef NETS_H
 #define NETS_H
@@ -13,7 +14,7 @@ typedef struct {
     Graph *g;
     uint64_t seed;
     uint32_t params, cuts;
-    Ids y;                          /* the loss is the sum of half their squares */
+    Ids y; /* the loss is the sum of half their squares */
 } Net;
 
 static double net_uniform(Net *n)
@@ -31,7 +32,11 @@ static ValueId net_weight(Net *n, Shape s)
     for (int64_t i = 0; i < count; i++)
         d[i] = (float)(2 * net_uniform(n) - 1) * (s.rank > 1 ? 0.5f : 1.0f);
     Payload bytes = {.at = (const uint8_t *)d, .length = (size_t)count * sizeof *d};
-    Param p = {.name = arena_printf(n->g->arena, "w%u", n->params++), .dtype = DT_F32, .shape = s, .trainable = true, .bytes = bytes};
+    Param p = {.name = arena_printf(n->g->arena, "w%u", n->params++),
+               .dtype = DT_F32,
+               .shape = s,
+               .trainable = true,
+               .bytes = bytes};
     return graph_param(n->g, p);
 }
 
@@ -81,7 +86,8 @@ static ValueId net_gelu_tanh(Net *n, ValueId x)
 {
     Graph *g = n->g;
     ValueId cube = g_mul(g, x, g_mul(g, x, x));
-    ValueId t = g_unary(g, OP_Tanh, g_mul(g, g_add(g, x, g_mul(g, cube, g_like(g, x, 0.044715))), g_like(g, x, 0.79788456)));
+    ValueId t =
+        g_unary(g, OP_Tanh, g_mul(g, g_add(g, x, g_mul(g, cube, g_like(g, x, 0.044715))), g_like(g, x, 0.79788456)));
     return g_mul(g, g_mul(g, x, g_like(g, x, 0.5)), g_add(g, t, g_like(g, x, 1)));
 }
 
@@ -112,8 +118,11 @@ static void net_transformer(Net *n)
     ValueId ids = net_input(n, "ids", DT_I64, S(ROWS, TIME)), table = net_weight(n, S(WORDS, WIDTH));
     ValueId x = g_add(g, g_gather(g, table, ids, 0), net_weight(n, S(TIME, WIDTH)));
     x = g_add(g, x, net_attention(n, net_layer_norm(n, x, WIDTH), TIME, WIDTH, 3));
-    x = net_cut(n, g_add(g, x, net_linear(n, net_gelu(n, net_linear(n, net_layer_norm(n, x, WIDTH), WIDTH, 20, true)), 20, WIDTH, false)));
-    ValueId a = net_rms_norm(n, x, WIDTH), left = g_slice_axis(g, a, 2, 0, WIDTH / 2), right = g_slice_axis(g, a, 2, WIDTH / 2, WIDTH / 2);
+    x = net_cut(n, g_add(g, x,
+                         net_linear(n, net_gelu(n, net_linear(n, net_layer_norm(n, x, WIDTH), WIDTH, 20, true)), 20,
+                                    WIDTH, false)));
+    ValueId a = net_rms_norm(n, x, WIDTH), left = g_slice_axis(g, a, 2, 0, WIDTH / 2),
+            right = g_slice_axis(g, a, 2, WIDTH / 2, WIDTH / 2);
     ValueId turned = g_concat(g, 2, (ValueId[]){g_neg(g, right), left}, 2);
     a = g_add(g, g_mul(g, a, net_weight(n, S(TIME, WIDTH))), g_mul(g, turned, net_weight(n, S(TIME, WIDTH))));
     x = net_cut(n, g_add(g, x, net_attention(n, a, TIME, WIDTH, 2)));
@@ -128,7 +137,8 @@ static ValueId net_conv(Net *n, ValueId x, int64_t in, int64_t out, int64_t grou
     ValueId c[] = {x, net_weight(n, S(out, in / group, 3, 3))};
     int64_t *a = arena_array(n->g->arena, int64_t, 2);
     a[0] = a[1] = stride;
-    ValueId y = graph_node(n->g, OP_Conv, 2, c, (Attr){.group = group, .n = 2, .a = a, .b = I(1, 1), .c = I(1, 1, 1, 1)});
+    ValueId y =
+        graph_node(n->g, OP_Conv, 2, c, (Attr){.group = group, .n = 2, .a = a, .b = I(1, 1), .c = I(1, 1, 1, 1)});
     return g_add(n->g, y, net_weight(n, S(1, out, 1, 1)));
 }
 
@@ -138,7 +148,8 @@ static ValueId net_batch_norm(Net *n, ValueId x, int64_t channels)
     Graph *g = n->g;
     ValueId d = g_sub(g, x, g_mean(g, x, 3, I(0, 2, 3)));
     ValueId scale = g_unary(g, OP_Sqrt, g_add(g, g_mean(g, g_mul(g, d, d), 3, I(0, 2, 3)), g_scalar(g, DT_F32, 1e-5)));
-    return g_add(g, g_mul(g, g_div(g, d, scale), net_weight(n, S(1, channels, 1, 1))), net_weight(n, S(1, channels, 1, 1)));
+    return g_add(g, g_mul(g, g_div(g, d, scale), net_weight(n, S(1, channels, 1, 1))),
+                 net_weight(n, S(1, channels, 1, 1)));
 }
 
 static void net_convolution(Net *n)
@@ -149,7 +160,8 @@ static void net_convolution(Net *n)
     ValueId deep = net_conv(n, g_unary(g, OP_Relu, net_conv(n, x, 6, 6, 6, 1)), 6, 6, 2, 1);
     x = net_cut(n, g_unary(g, OP_Relu, g_add(g, x, deep)));
     x = net_op(n, OP_MaxPool, x, (Attr){.n = 2, .a = I(2, 2), .b = I(1, 1), .c = I(1, 1, 1, 1), .d = I(3, 3)});
-    x = net_op(n, OP_AveragePool, net_conv(n, x, 6, 4, 1, 2), (Attr){.n = 2, .a = I(1, 1), .b = I(1, 1), .c = I(0, 0, 0, 0), .d = I(2, 2)});
+    x = net_op(n, OP_AveragePool, net_conv(n, x, 6, 4, 1, 2),
+               (Attr){.n = 2, .a = I(1, 1), .b = I(1, 1), .c = I(0, 0, 0, 0), .d = I(2, 2)});
     ValueId flat = g_reshape(g, x, &S(ROWS, shape_elements(&val(g, x)->shape) / ROWS));
     net_out(n, net_linear(n, flat, val(g, flat)->shape.d[1], 7, true));
     net_out(n, g_mean(g, x, 2, I(2, 3)));
@@ -189,7 +201,8 @@ static void net_moves(Net *n)
     x = g_mul(g, x, w);
     ValueId t = g_transpose(g, x, I(0, 2, 1)), r = g_reshape(g, t, &S(ROWS, 5, 12));
     ValueId s = g_slice(g, x, I(0, 4, 9), I(ROWS, 3, 5), I(1, -1, -2));
-    ValueId p = g_pad(g, s, I(0, 2, 1), I(0, 0, 3), PAD_CONSTANT, 0.5), q = g_pad(g, s, I(0, 1, 2), I(0, 1, 2), PAD_REFLECT, 0);
+    ValueId p = g_pad(g, s, I(0, 2, 1), I(0, 0, 3), PAD_CONSTANT, 0.5),
+            q = g_pad(g, s, I(0, 1, 2), I(0, 1, 2), PAD_REFLECT, 0);
     ValueId c = g_concat(g, 3, (ValueId[]){g_unary(g, OP_Tanh, p), r, g_slice_axis(g, r, 2, 3, 9)}, 2);
     c = net_cut(n, g_mul(g, c, net_weight(n, S(val(g, c)->shape.d[2]))));
     int64_t half = val(g, c)->shape.d[2] / 2;
@@ -231,8 +244,9 @@ static void net_sums(Net *n)
 
 static ValueId net_pick(Net *n, const Ids *pool)
 {
-    uint32_t last = pool->n < 6 ? pool->n : 6;          /* the newest more often */
-    return net_uniform(n) < 0.7 ? pool->at[pool->n - 1 - (uint32_t)net_whole(n, last)] : pool->at[net_whole(n, pool->n)];
+    uint32_t last = pool->n < 6 ? pool->n : 6; /* the newest more often */
+    return net_uniform(n) < 0.7 ? pool->at[pool->n - 1 - (uint32_t)net_whole(n, last)]
+                                : pool->at[net_whole(n, pool->n)];
 }
 
 /* A parameter that broadcasts with x: some dims 1, some left out in front; never the rows. */
@@ -411,22 +425,27 @@ static void net_random(Net *n)
     for (int i = 0; i < 26; i++) {
         ValueId x = net_pick(n, &pool), y = x;
         switch (net_whole(n, 17)) {
-        case 0: case 1: y = net_random_unary(n, x); break;
+        case 0:
+        case 1: y = net_random_unary(n, x); break;
         case 2: y = net_random_reshape(n, x); break;
         case 3: y = net_random_transpose(n, x); break;
         case 4: y = net_random_slice(n, x); break;
         case 5: y = net_random_pad(n, x); break;
         case 6: y = net_random_reduce(n, x, false); break;
-        case 7: case 8: y = net_random_reduce(n, x, true); break;
+        case 7:
+        case 8: y = net_random_reduce(n, x, true); break;
         case 9: y = net_random_matmul(n, x); break;
         case 10: y = net_random_conv(n, x); break;
         case 11: y = net_random_concat(n, x, &pool); break;
-        case 12: y = g_softmax(g, x, val(g, x)->shape.rank - 1 - (int)net_whole(n, val(g, x)->shape.rank > 2 ? 2 : 1)); break;
+        case 12:
+            y = g_softmax(g, x, val(g, x)->shape.rank - 1 - (int)net_whole(n, val(g, x)->shape.rank > 2 ? 2 : 1));
+            break;
         case 13: y = net_random_gather(n, x); break;
         case 14: y = net_layer_norm(n, x, val(g, x)->shape.d[val(g, x)->shape.rank - 1]); break;
         default: y = net_random_binary(n, x, &pool); break;
         }
-        if (y == x || val(g, y)->kind != V_NODE || shape_elements(&val(g, y)->shape) > 20000 || val(g, y)->shape.rank > 6)
+        if (y == x || val(g, y)->kind != V_NODE || shape_elements(&val(g, y)->shape) > 20000 ||
+            val(g, y)->shape.rank > 6)
             continue;
         if (n->cuts < 3 && i > 4 && !op_is_view(g->node.at[val(g, y)->node].op) && net_uniform(n) < 0.15)
             net_cut(n, y);
@@ -436,7 +455,8 @@ static void net_random(Net *n)
         net_out(n, pool.at[i]);
 }
 
-/* ---- graphs of the whole ------------------------------------------------------------------------------------------ */
+/* ---- graphs of the whole ------------------------------------------------------------------------------------------
+ */
 
 /* loss = loss_scale * the sum of half the squares of the outputs */
 static Loss net_loss(Net *n)

@@ -1,219 +1,17 @@
 /*
- * stage_run.h - runs generated stages beside the evaluator.  In: a complete Pipe and the numbers of its inputs.  Out: the
- * first value that differs, by its node.
+ * stage_run.h - runs generated stages beside the evaluator.  In: a complete Pipe and the numbers of its inputs.  Out:
+ * the first value that differs, by its node.
  *
- * Every list of every stage is evaluated (eval.c, the oracle) for a number of rows; every function's C, with a call back
- * between its steps, is compiled to a shared object and run on blocks laid out as PpStage says.  Each step's results are
- * compared where they stand, with what the evaluator has for them.  Blocks are full of NaNs and stand between guards: what
- * is read before it is written, or beyond its block, shows up as a NaN; what is written beyond, in the guards.
+ * Every list of every stage is evaluated (eval.c, the oracle) for a number of rows; every function's C, with a call
+ * back between its steps, is compiled to a shared object and run on blocks laid out as PpStage says.  Each step's
+ * results are compared where they stand, with what the evaluator has for them.  Blocks are full of NaNs and stand
+ * between guards: what is read before it is written, or beyond its block, shows up as a NaN; what is written beyond, in
+ * the guards.
  */
 #ifndef STAGE_RUN_H
 #define STAGE_RUN_H
 
-#include <dlfcn.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "../codegen/cg.h"
-#include "../runtime/pp.h"
-#include "../runtime/pp_random.h"
-
-enum { GUARD = 256, SEED = 7, STEP = 3, ROW0 = 5 };
-enum { BLOCK_PARAM, BLOCK_GRAD, BLOCK_CONST, BLOCK_STASH, BLOCK_SAVED, BLOCK_WORK, BLOCKS };
-
-typedef struct { char *at; int64_t bytes; } Block;
-
-typedef struct {
-    StageGen *sg;
-    void *so;
-    const PpStage *table;
-    void *state;
-    Block block[BLOCKS], *in, *out, *dy, *dx;
-    PpCtx ctx;
-} RunStage;
-
-typedef struct {
-    Pipe *p;
-    Graph *g;
-    Arena *a;
-    int64_t rows;
-    Tensor *at;                     /* by value id: what the evaluator says */
-    uint32_t n_at;
-    Tensor *given;                  /* inputs whose numbers the caller has, by value id; may be NULL */
-    uint32_t n_given;
-    RunStage *stage;
-    const char *dir;                /* where the C goes */
-    bool training;                  /* which operand of Phase, and whether Dropout drops */
-    uint64_t seed;
-    double tolerance;
-    uint32_t compared, wrong;
-    double worst, noise;            /* noise: as large as what a sum's terms leave when they cancel */
-    char first[512];                /* the first difference */
-    bool verbose;
-    RunStage *cur;                  /* in a call */
-    const Func *func;
-} StageRun;
-
-static StageRun *running;           /* the callback has no argument of its own */
-
-static double run_uniform(StageRun *r)
-{
-    r->seed = r->seed * 6364136223846793005u + 1442695040888963407u;
-    return (double)(r->seed >> 11) / 9007199254740992.0;
-}
-
-__attribute__((format(printf, 2, 3))) static void run_wrong(StageRun *r, const char *fmt, ...)
-{
-    char line[512];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(line, sizeof line, fmt, ap);
-    va_end(ap);
-    if (r->wrong++ == 0)
-        snprintf(r->first, sizeof r->first, "%s", line);
-    if (r->verbose && r->wrong < 30)
-        printf("# %s\n", line);
-}
-
-/* ---- the evaluator, for fewer rows ----------------------------------------------------------------- */
-
-static Shape run_shape(const StageRun *r, ValueId v)
-{
-    const Value *x = val(r->g, v);
-    Shape s = x->shape;
-    if (x->batch >= 0 && r->g->batch > 0 && s.d[x->batch] % r->g->batch == 0)
-        s.d[x->batch] = s.d[x->batch] / r->g->batch * r->rows;
-    return s;
-}
-
-static void run_strides(const Shape *s, int64_t *stride)
-{
-    int64_t n = 1;
-    for (int d = s->rank - 1; d >= 0; d--) {
-        stride[d] = n;
-        n *= s->d[d];
-    }
-}
-
-/* The leading rows of a tensor of full rows. */
-static Tensor run_leading(const StageRun *r, Dtype t, const Shape *full, const void *data, const Shape *s)
-{
-    Tensor out = {t, *s, arena_calloc(r->a, (size_t)shape_elements(s) + 1, dtype_size(t))};
-    int64_t from[MAX_RANK], n = shape_elements(s);
-    size_t size = dtype_size(t);
-    run_strides(full, from);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t rest = i, at = 0;
-        for (int d = s->rank - 1; d >= 0; d--) {
-            at += rest % s->d[d] * from[d];
-            rest /= s->d[d];
-        }
-        memcpy((char *)out.data + (size_t)i * size, (const char *)data + (size_t)at * size, size);
-    }
-    return out;
-}
-
-static void run_grow(StageRun *r)
-{
-    if (r->n_at >= r->g->value.n)
-        return;
-    Tensor *at = arena_array(r->a, Tensor, r->g->value.n + 1);
-    for (uint32_t i = 0; i < r->n_at; i++)
-        at[i] = r->at[i];
-    r->at = at;
-    r->n_at = r->g->value.n;
-}
-
-static Tensor run_operand(StageRun *r, ValueId v)
-{
-    const Value *x = val(r->g, v);
-    if (!r->at[v].data && x->kind == V_CONST) {
-        Shape s = run_shape(r, v);
-        r->at[v] = run_leading(r, x->dtype, &x->shape, x->data, &s);
-    }
-    if (!r->at[v].data)
-        BUG("value %u (%s) is read before it is made", v, x->name);
-    return r->at[v];
-}
-
-/* As generated code draws it: philox by row, four elements at a time. */
-static void run_dropout(StageRun *r, const Node *n, Tensor x, Tensor *out)
-{
-    const Value *v = val(r->g, n->in[0]);
-    int b = v->batch >= 0 ? v->batch : 0;
-    int64_t outer = 1, rows = v->batch >= 0 ? r->rows : 1, all = shape_elements(&x.shape);
-    double ratio = n->attr.f[0];
-    uint64_t limit = ratio >= 1 ? UINT64_C(0x100000000) : (uint64_t)(ratio * 4294967296.0);
-    for (int d = 0; d < b; d++)
-        outer *= x.shape.d[d];
-    int64_t inner = all / (outer * rows);
-    for (int64_t i = 0; i < all; i++) {
-        int64_t o = i / (rows * inner), row = i / inner % rows, e = o * inner + i % inner;
-        uint32_t random[4];
-        pp_philox(SEED, STEP, ROW0 + (uint64_t)row, (uint64_t)e / 4, (uint32_t)n->attr.axis, random);
-        bool keep = random[e % 4] >= limit;
-        if (n->nout > 1)
-            ((uint8_t *)out[1].data)[i] = keep;
-        if (x.dtype == DT_F32)
-            ((float *)out[0].data)[i] = keep ? ((float *)x.data)[i] * (float)(1 / (1 - ratio)) : 0;
-        else
-            ((double *)out[0].data)[i] = keep ? ((double *)x.data)[i] * (1 / (1 - ratio)) : 0;
-    }
-}
-
-static void run_node(StageRun *r, NodeId id)
-{
-    const Node *n = &r->g->node.at[id];
-    Tensor *in = arena_array(r->a, Tensor, n->nin + 1), *out = arena_array(r->a, Tensor, n->nout + 1);
-    bool made = true;
-    for (uint32_t i = 0; i < n->nout; i++)
-        made = made && r->at[n->out[i]].data;
-    if (made)
-        return;
-    if (n->op == OP_Phase) {
-        r->at[n->out[0]] = run_operand(r, n->in[r->training ? 0 : 1]);
-        return;
-    }
-    for (uint32_t i = 0; i < n->nin; i++)
-        if (n->in[i] != NONE)
-            in[i] = run_operand(r, n->in[i]);
-    if (n->op == OP_ScatterND && in[1].shape.rank > 1 && in[1].shape.d[0] > in[2].shape.d[0]) {
-        Shape s = in[1].shape;                          /* constant indices, of all rows */
-        s.d[0] = in[2].shape.d[0];
-        in[1] = run_leading(r, in[1].dtype, &in[1].shape, in[1].data, &s);
-    }
-    if ((n->op == OP_ScatterND || n->op == OP_ScatterElements) && cg_zeros(r->g, n->in[0])) {
-        Shape s = run_shape(r, n->out[0]);              /* zeros of all rows */
-        in[0] = run_leading(r, in[0].dtype, &in[0].shape, in[0].data, &s);
-    }
-    for (uint32_t i = 0; i < n->nout; i++)
-        out[i] = (Tensor){val(r->g, n->out[i])->dtype, run_shape(r, n->out[i]), NULL};
-    eval_node(r->a, n->op, n->nin, in, &n->attr, n->nout, out);
-    for (uint32_t i = 0; i < n->nout; i++)
-        if (!out[i].data)
-            out[i].data = arena_alloc(r->a, 8);
-    if (n->op == OP_Dropout && n->attr.f[0] > 0)
-        run_dropout(r, n, in[0], out);
-    for (uint32_t i = 0; i < n->nout; i++)
-        r->at[n->out[i]] = out[i];
-}
-
-static void run_list(StageRun *r, const Ids *list)
-{
-    run_grow(r);
-    for (uint32_t i = 0; i < list->n; i++)
-        run_node(r, list->at[i]);
-}
-
-static void run_set(StageRun *r, ValueId v, const void *full)
-{
-    run_grow(r);
-    const Value *x = val(r->g, v);
-    Shape s = run_shape(r, v);
-    r->at[v] = run_leading(r, x->dtype, &x->shape, full, &s);
-}
+#include "stage_eval.h"
 
 /* ---- generating, compiling ----------------------------------------------------------------------------- */
 
@@ -235,15 +33,16 @@ static void run_check_order(StageRun *r, const Func *f)
             if (!n->arg.at[i].written && b->cls == BUF_WORK && !written[n->arg.at[i].buf]) {
                 ValueId v = n->arg.at[i].value;
                 NodeId def = f->def.at[v];
-                run_wrong(r, "stage %u %s: step %u reads t%u (%s, def %s in group %d) before it is written", f->sg->stage->index,
-                          run_func_name(f), o, v, val(f->g, v)->name, def == NONE ? "none" : op_name(f->g->node.at[def].op),
-                          (int)f->group_of.at[v]);
+                run_wrong(r, "stage %u %s: step %u reads t%u (%s, def %s in group %d) before it is written",
+                          f->sg->stage->index, run_func_name(f), o, v, val(f->g, v)->name,
+                          def == NONE ? "none" : op_name(f->g->node.at[def].op), (int)f->group_of.at[v]);
                 const Group *k = &f->group.at[f->order.at[o]];
                 for (uint32_t m = 0; r->verbose && m < k->member.n; m++) {
                     const Node *x = &f->g->node.at[k->member.at[m].node];
                     printf("#     t%u = %s", x->out[0], op_name(x->op));
                     for (uint32_t j = 0; j < x->nin; j++)
-                        printf(" t%u(root %u)", x->in[j], x->in[j] == NONE ? NONE : cg_ref((Func *)(uintptr_t)f, x->in[j])->root);
+                        printf(" t%u(root %u)", x->in[j],
+                               x->in[j] == NONE ? NONE : cg_ref((Func *)(uintptr_t)f, x->in[j])->root);
                     printf("\n");
                 }
             }
@@ -299,15 +98,19 @@ static int run_compile(StageRun *r, const char *flags)
                 run_hook(r, s->sg->func[k]);
         cg_stage_print(s->sg, &t);
         const char *c = arena_printf(r->a, "%s/stage%u.c", r->dir, i);
-        const char *so = arena_printf(r->a, "%s/%u.stage%u.so", r->dir, run_compiled++, i);  /* dlopen knows names, not files */
+        const char *so =
+            arena_printf(r->a, "%s/%u.stage%u.so", r->dir, run_compiled++, i); /* dlopen knows names, not files */
         FILE *f = fopen(c, "w");
         if (!f)
             BUG("cannot write %s", c);
         fprintf(f, "extern void (*pp_hook)(unsigned);\n#define pp_step(i) pp_hook(i)\n");
         fwrite(t.at, 1, t.n, f);
         fclose(f);
-        char *cmd = arena_printf(r->a, "cc -std=gnu11 %s -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv -fopenmp-simd"
-                                 " -fPIC -shared -Iruntime -o %s %s %s/libpp.so -lm", flags, so, c, r->dir);
+        char *cmd =
+            arena_printf(r->a,
+                         "cc -std=gnu11 %s -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv -fopenmp-simd"
+                         " -fPIC -shared -Iruntime -o %s %s %s/libpp.so -lm",
+                         flags, so, c, r->dir);
         if (system(cmd) != 0) {
             run_wrong(r, "stage %u does not compile", i);
             return -1;
@@ -329,8 +132,11 @@ static void run_library(const char *dir, void (*hook)(unsigned))
 {
     Arena *a = arena_new();
     const char *so = arena_printf(a, "%s/libpp.so", dir);
-    char *cmd = arena_printf(a, "echo 'void (*pp_hook)(unsigned); long align_up(long n) { return (n + 63) / 64 * 64; }' > %s/hook.c && cc -std=gnu11 -O1 -w -fPIC -shared -ffp-contract=off"
-                             " -Iruntime -o %s %s/hook.c runtime/gemm.c runtime/conv.c -lm", dir, so, dir);
+    char *cmd = arena_printf(a,
+                             "echo 'void (*pp_hook)(unsigned); long align_up(long n) { return (n + 63) / 64 * 64; }' > "
+                             "%s/hook.c && cc -std=gnu11 -O1 -w -fPIC -shared -ffp-contract=off"
+                             " -Iruntime -o %s %s/hook.c runtime/gemm.c runtime/conv.c -lm",
+                             dir, so, dir);
     if (system(cmd) != 0)
         BUG("the runtime's gemm.c and conv.c do not compile");
     void *h = dlopen(so, RTLD_LAZY | RTLD_GLOBAL);
@@ -399,7 +205,8 @@ static ValueId run_dy_value(const StageRun *r, const PpDy *d)
 static void run_allocate(StageRun *r, RunStage *s)
 {
     const PpStage *t = s->table;
-    const int64_t bytes[BLOCKS] = {t->bytes_param, t->bytes_grad, t->bytes_const, t->bytes_stash, t->bytes_saved, t->bytes_work};
+    const int64_t bytes[BLOCKS] = {t->bytes_param, t->bytes_grad,  t->bytes_const,
+                                   t->bytes_stash, t->bytes_saved, t->bytes_work};
     void **in = arena_array(r->a, void *, t->n_input + 1), **out = arena_array(r->a, void *, t->n_output + 1);
     void **dy = arena_array(r->a, void *, t->n_dy + 1), **dx = arena_array(r->a, void *, t->n_dx + 1);
     for (int i = 0; i < BLOCKS; i++)
@@ -422,13 +229,26 @@ static void run_allocate(StageRun *r, RunStage *s)
         for (int found = 0; found <= i; k++)
             found += !s->sg->konst.at[k].inlined;
         const Value *v = val(r->g, s->sg->konst.at[k - 1].value);
-        memcpy(s->block[BLOCK_CONST].at + t->konst[i].offset, v->data, (size_t)shape_elements(&v->shape) * dtype_size(v->dtype));
+        memcpy(s->block[BLOCK_CONST].at + t->konst[i].offset, v->data,
+               (size_t)shape_elements(&v->shape) * dtype_size(v->dtype));
     }
     s->state = t->open ? t->open(1) : NULL;
-    s->ctx = (PpCtx){.rows = r->rows, .stage = t->index, .param = s->block[BLOCK_PARAM].at, .grad = s->block[BLOCK_GRAD].at,
-                     .konst = s->block[BLOCK_CONST].at, .stash = s->block[BLOCK_STASH].at, .saved = s->block[BLOCK_SAVED].at,
-                     .work = s->block[BLOCK_WORK].at, .in = in, .out = out, .dy = dy, .dx = dx, .seed = SEED, .step = STEP,
-                     .row0 = ROW0, .state = s->state};
+    s->ctx = (PpCtx){.rows = r->rows,
+                     .stage = t->index,
+                     .param = s->block[BLOCK_PARAM].at,
+                     .grad = s->block[BLOCK_GRAD].at,
+                     .konst = s->block[BLOCK_CONST].at,
+                     .stash = s->block[BLOCK_STASH].at,
+                     .saved = s->block[BLOCK_SAVED].at,
+                     .work = s->block[BLOCK_WORK].at,
+                     .in = in,
+                     .out = out,
+                     .dy = dy,
+                     .dx = dx,
+                     .seed = SEED,
+                     .step = STEP,
+                     .row0 = ROW0,
+                     .state = s->state};
 }
 
 /* ---- comparing -------------------------------------------------------------------------------------------------- */
@@ -474,8 +294,10 @@ static double run_noise(StageRun *r, ValueId v, int depth)
     return most;
 }
 
-/* The elements at `base` with these strides (in elements) against the evaluator's; `plus`: what was there before they were added. */
-static bool run_compare(StageRun *r, ValueId v, const char *base, const int64_t *stride, const char *plus, const char *where)
+/* The elements at `base` with these strides (in elements) against the evaluator's; `plus`: what was there before they
+ * were added. */
+static bool run_compare(StageRun *r, ValueId v, const char *base, const int64_t *stride, const char *plus,
+                        const char *where)
 {
     Tensor want = run_operand(r, v);
     const Value *x = val(r->g, v);
@@ -517,9 +339,10 @@ static bool run_compare(StageRun *r, ValueId v, const char *base, const int64_t 
         return true;
     const char *node = x->kind == V_NODE ? cg_node_text(r->g, x->node) : "";
     run_wrong(r, "stage %d %s: %s t%u %s %s (%s %s): %lld of %lld wrong, element %lld is %.9g, not %.9g (rows %lld)",
-              r->cur->table->index, r->func ? run_func_name(r->func) : "", where, v, shape_print(r->a, x->dtype, &want.shape), x->name,
-              x->kind == V_NODE ? op_name(r->g->node.at[x->node].op) : "", node, (long long)bad, (long long)n, (long long)first, seen,
-              expected, (long long)r->rows);
+              r->cur->table->index, r->func ? run_func_name(r->func) : "", where, v,
+              shape_print(r->a, x->dtype, &want.shape), x->name,
+              x->kind == V_NODE ? op_name(r->g->node.at[x->node].op) : "", node, (long long)bad, (long long)n,
+              (long long)first, seen, expected, (long long)r->rows);
     return false;
 }
 
@@ -565,7 +388,8 @@ static void run_check_step(StageRun *r, uint32_t step)
         const Node *n = &f->g->node.at[k->member.at[m].node];
         for (uint32_t i = 0; i < n->nout; i++) {
             ValueId v = n->out[i];
-            if (v >= f->def.n || !f->needed[v] || f->group_of.at[v] != g || f->acc.at[v] || f->def.at[v] != k->member.at[m].node)
+            if (v >= f->def.n || !f->needed[v] || f->group_of.at[v] != g || f->acc.at[v] ||
+                f->def.at[v] != k->member.at[m].node)
                 continue;
             Func *w = (Func *)(uintptr_t)f;
             const Ref *ref = cg_ref(w, v);
@@ -586,7 +410,8 @@ static void run_on_step(unsigned step)
     run_last_step = step;
 }
 
-/* ---- calling ------------------------------------------------------------------------------------------------------- */
+/* ---- calling -------------------------------------------------------------------------------------------------------
+ */
 
 static void run_call(StageRun *r, RunStage *s, FuncKind kind, void (*fn)(const PpCtx *))
 {
@@ -638,7 +463,8 @@ static void run_check_grads(StageRun *r, RunStage *s, const char *before)
         Tensor wide = {DT_F64, p->shape, x};
         eval_node(r->a, OP_Cast, 1, &wide, &(Attr){.to = p->dtype}, 1, &sum);
         r->at[v] = sum;
-        run_dense(r, v, s->block[BLOCK_GRAD].at + at, before + at, arena_printf(r->a, "gradient of parameter %s:", p->name));
+        run_dense(r, v, s->block[BLOCK_GRAD].at + at, before + at,
+                  arena_printf(r->a, "gradient of parameter %s:", p->name));
         r->at[v] = keep;
         r->noise = 0;
     }
@@ -727,7 +553,8 @@ static void run_check_stats(StageRun *r, RunStage *s)
     for (int i = 0; i < s->table->n_param; i++)
         for (uint32_t u = 0; u < r->g->update.n; u++)
             if (r->g->update.at[u].param == s->sg->stage->param.at[i].param)
-                run_dense(r, r->g->update.at[u].value, s->block[BLOCK_PARAM].at + s->table->param[i].offset, NULL, "statistic");
+                run_dense(r, r->g->update.at[u].value, s->block[BLOCK_PARAM].at + s->table->param[i].offset, NULL,
+                          "statistic");
 }
 
 static void run_forget_evaluated(StageRun *r)
@@ -780,10 +607,14 @@ static void run_rows(StageRun *r)
     run_forget_evaluated(r);
 }
 
-/* ---- all stages in a row, on what they make themselves -------------------------------------------------------------- */
+/* ---- all stages in a row, on what they make themselves --------------------------------------------------------------
+ */
 
 enum { RUN_MOST = 256 };
-typedef struct { uint32_t params, outputs; uint64_t param[RUN_MOST], output[RUN_MOST]; } RunBits;     /* 0: not known */
+typedef struct {
+    uint32_t params, outputs;
+    uint64_t param[RUN_MOST], output[RUN_MOST];
+} RunBits; /* 0: not known */
 
 static uint64_t run_hash(const char *p, int64_t n)
 {
@@ -837,7 +668,8 @@ static void run_chain(StageRun *r, RunBits *bits)
         for (int k = 0; k < t->n_param; k++) {
             uint32_t p = s->sg->stage->param.at[k].param;
             if (p < RUN_MOST && t->param[k].grad_offset >= 0)
-                bits->param[p] = users[p]++ ? 0 : run_hash(s->block[BLOCK_GRAD].at + t->param[k].grad_offset, t->param[k].t.bytes);
+                bits->param[p] =
+                    users[p]++ ? 0 : run_hash(s->block[BLOCK_GRAD].at + t->param[k].grad_offset, t->param[k].t.bytes);
         }
         if (t->close)
             t->close(s->state);

@@ -1,9 +1,9 @@
 /*
- * test_codegen.c - the C of generated stages against the evaluator, value by value (stage_run.h): every rule of vjp_cases.h
- * and small networks, cut and whole, for all rows and for one row less.
+ * test_codegen.c - the C of generated stages against the evaluator, value by value (stage_run.h): every rule of
+ * vjp_cases.h and small networks, cut and whole, for all rows and for one row less.
  *
- * With arguments it does the same for a model: test_codegen MODEL.onnx [--loss L] [--split S].. [--bind B].. [--chunk C]..; its
- * inputs are in.NAME.npy and target.npy beside it where there are any.
+ * With arguments it does the same for a model: test_codegen MODEL.onnx [--loss L] [--split S].. [--bind B].. [--chunk
+ * C]..; its inputs are in.NAME.npy and target.npy beside it where there are any.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -76,7 +76,13 @@ static void set_inputs(StageRun *r, const char *dir)
     }
 }
 
-typedef struct { ImportOptions import; PartitionOptions partition; LossOptions loss; const char *path, *dir; StageRun run; } Job;
+typedef struct {
+    ImportOptions import;
+    PartitionOptions partition;
+    LossOptions loss;
+    const char *path, *dir;
+    StageRun run;
+} Job;
 
 /* Compiles, then runs all rows and one less. */
 static void run_pipe(StageRun *r, Pipe *p, const char *dir)
@@ -108,7 +114,14 @@ static void run_model(void *arg)
 
 /* ---- small graphs ----------------------------------------------------------------------------------------------- */
 
-typedef struct { const char *dir, *name; void (*build)(Net *); uint64_t seed; uint32_t cuts; StageRun run; RunBits bits; } Small;
+typedef struct {
+    const char *dir, *name;
+    void (*build)(Net *);
+    uint64_t seed;
+    uint32_t cuts;
+    StageRun run;
+    RunBits bits;
+} Small;
 
 static void run_small(void *arg)
 {
@@ -137,16 +150,22 @@ static void check_small(Small s, RunBits *whole, bool verbose)
         arena_free(s.run.a);
         return;
     }
-    ok(code == 0 && s.run.wrong == 0 && s.run.compared > 0, "%s %llu, %u cuts: %u tensors, worst %.2g of the tolerance, %u as in one stage%s%s",
-       s.name, (unsigned long long)s.seed, s.cuts, s.run.compared, s.run.worst, same, s.run.wrong ? "; " : "", s.run.first);
+    ok(code == 0 && s.run.wrong == 0 && s.run.compared > 0,
+       "%s %llu, %u cuts: %u tensors, worst %.2g of the tolerance, %u as in one stage%s%s", s.name,
+       (unsigned long long)s.seed, s.cuts, s.run.compared, s.run.worst, same, s.run.wrong ? "; " : "", s.run.first);
     arena_free(s.run.a);
 }
 
-/* ---- the rules of vjp_cases.h, many in one stage -------------------------------------------------------------------- */
+/* ---- the rules of vjp_cases.h, many in one stage --------------------------------------------------------------------
+ */
 
 enum { CASES = sizeof cases / sizeof *cases, RULES = 14 };
 
-typedef struct { uint32_t from, n; Dtype real; StageRun run; } Rules;
+typedef struct {
+    uint32_t from, n;
+    Dtype real;
+    StageRun run;
+} Rules;
 
 static void build_rule(Graph *g, uint32_t i, Dtype real, ValueId *loss, Tensor *given)
 {
@@ -154,7 +173,7 @@ static void build_rule(Graph *g, uint32_t i, Dtype real, ValueId *loss, Tensor *
     cases[i].build(&t);
     make_loss(&t);
     *loss = *loss == NONE ? t.loss : g_add(g, *loss, t.loss);
-    for (uint32_t k = 0; k < t.n; k++) {                /* the next case has an x0 as well */
+    for (uint32_t k = 0; k < t.n; k++) { /* the next case has an x0 as well */
         Value *x = &g->value.at[t.x[k]];
         *strmap_at(&g->by_name, x->name) = NONE;
         x->name = arena_printf(g->arena, "c%u.x%u", i, k);
@@ -194,13 +213,31 @@ static void check_rules(const char *dir, uint32_t from, uint32_t n, Dtype real)
 {
     Rules c = {from, n, real, {.a = arena_new(), .dir = dir, .tolerance = 1e-3, .seed = from}};
     int code = diag_run(run_rules, &c);
-    ok(code == 0 && c.run.wrong == 0 && c.run.compared > 0, "%s: rules %s to %s: %u tensors, worst %.2g of the tolerance%s%s", dtype_name(real),
-       op_name(cases[from].op), op_name(cases[from + n - 1].op), c.run.compared, c.run.worst, c.run.wrong ? "; " : "", c.run.first);
+    ok(code == 0 && c.run.wrong == 0 && c.run.compared > 0,
+       "%s: rules %s to %s: %u tensors, worst %.2g of the tolerance%s%s", dtype_name(real), op_name(cases[from].op),
+       op_name(cases[from + n - 1].op), c.run.compared, c.run.worst, c.run.wrong ? "; " : "", c.run.first);
     arena_free(c.run.a);
 }
 
-static const struct { const char *name; void (*build)(Net *); } nets[] = {
-    {"transformer", net_transformer}, {"convolutions", net_convolution}, {"moves", net_moves}, {"sums", net_sums}, {"state", net_state},
+static void remove_files(const char *dir)
+{
+    Arena *a = arena_new();
+    const char *const name[] = {"hook.c", "libpp.so", "stage0.c", "stage1.c", "stage2.c", "stage3.c"};
+    for (unsigned i = 0; i < sizeof name / sizeof *name; i++)
+        unlink(arena_printf(a, "%s/%s", dir, name[i]));
+    rmdir(dir);
+    arena_free(a);
+}
+
+static const struct {
+    const char *name;
+    void (*build)(Net *);
+} nets[] = {
+    {"transformer", net_transformer},
+    {"convolutions", net_convolution},
+    {"moves", net_moves},
+    {"sums", net_sums},
+    {"state", net_state},
 };
 
 static int model_main(int argc, char **argv, const char *dir)
@@ -224,8 +261,8 @@ static int model_main(int argc, char **argv, const char *dir)
         }
     }
     int code = diag_run(run_model, &j);
-    ok(code == 0 && j.run.wrong == 0 && j.run.compared > 0, "%s: %u tensors, worst %.2g of the tolerance%s%s", argv[1], j.run.compared,
-       j.run.worst, j.run.wrong ? "; " : "", j.run.first);
+    ok(code == 0 && j.run.wrong == 0 && j.run.compared > 0, "%s: %u tensors, worst %.2g of the tolerance%s%s", argv[1],
+       j.run.compared, j.run.worst, j.run.wrong ? "; " : "", j.run.first);
     return tap_done();
 }
 
@@ -239,10 +276,14 @@ int main(int argc, char **argv)
         snprintf(dir, sizeof dir, "%s", keep);
     run_library(dir, run_on_step);
     RunBits whole = {0};
-    if (argc > 3 && !strcmp(argv[1], "--random")) {     /* FIRST COUNT: random graphs, whole and with two and three cuts */
+    if (argc > 3 && !strcmp(argv[1], "--random")) { /* FIRST COUNT: random graphs, whole and with two and three cuts */
         for (int i = 0; i < 3 * atoi(argv[3]); i++)
-            check_small((Small){.dir = dir, .name = "random", .build = net_random, .seed = (uint64_t)(atoi(argv[2]) + i / 3),
-                                .cuts = (uint32_t[]){0, 2, 3}[i % 3]}, &whole, true);
+            check_small((Small){.dir = dir,
+                                .name = "random",
+                                .build = net_random,
+                                .seed = (uint64_t)(atoi(argv[2]) + i / 3),
+                                .cuts = (uint32_t[]){0, 2, 3}[i % 3]},
+                        &whole, true);
         return tap_done();
     }
     if (argc > 1)
@@ -253,9 +294,13 @@ int main(int argc, char **argv)
     }
     for (unsigned i = 0; i < sizeof nets / sizeof *nets; i++)
         for (uint32_t cuts = 0; cuts < 3; cuts++)
-            check_small((Small){.dir = dir, .name = nets[i].name, .build = nets[i].build, .seed = 1, .cuts = cuts}, &whole, false);
+            check_small((Small){.dir = dir, .name = nets[i].name, .build = nets[i].build, .seed = 1, .cuts = cuts},
+                        &whole, false);
     for (uint32_t seed = 14; seed < 20; seed++)
         for (uint32_t cuts = 0; cuts < 3; cuts += 2)
-            check_small((Small){.dir = dir, .name = "random", .build = net_random, .seed = seed, .cuts = cuts}, &whole, false);
+            check_small((Small){.dir = dir, .name = "random", .build = net_random, .seed = seed, .cuts = cuts}, &whole,
+                        false);
+    if (!keep)
+        remove_files(dir);
     return tap_done();
 }
