@@ -47,6 +47,15 @@ typedef struct {
     Lin off, ext[MAX_RANK], stride[MAX_RANK];
 } Ref;
 
+/* The same with dimensions of several parts: dimension d is the parts first[d] .. first[d + 1] - 1, outermost first. */
+enum { WIDE_PARTS = 40 };
+typedef struct {
+    ValueId root;
+    uint32_t buf;
+    int rank, n, first[MAX_RANK + 1];
+    Lin off, ext[WIDE_PARTS], stride[WIDE_PARTS];
+} Wide;
+
 typedef enum { F_FORWARD, F_INFER, F_BACKWARD, F_INPUT, F_WEIGHT, F_COUNT } FuncKind;
 
 /* One piece of a group's dimension k that is dimension e of a node's space, times mult. */
@@ -136,13 +145,14 @@ bool cg_is_dense(const Ref *r);
 bool cg_ref_same(const Ref *x, const Ref *y);           /* same buffer, offset, strides */
 const Ref *cg_ref(Func *f, ValueId v);                  /* BUG() when a Reshape cannot be expressed: place.c sees to it */
 bool cg_ref_try(Func *f, ValueId v, Ref *r);
-/* The view of a node's output, given that of its operand; and the other way round. */
-bool cg_view_apply(Func *f, const Node *n, uint32_t out, const Ref *in, Ref *r);
-bool cg_view_invert(Func *f, const Node *n, const Ref *out, Ref *r);
+bool cg_view_invert(Func *f, const Node *n, const Wide *out, Wide *r);      /* where the operand must be for that output */
+NodeId cg_maker(const Func *f, ValueId v);
+ValueId cg_root(Func *f, ValueId v);                    /* below all views, whether strides can express them or not */
+Wide cg_widen(const Ref *r);
+bool cg_narrow(const Func *f, const Wide *w, ValueId v, Ref *r);
 bool cg_is_view(const Func *f, NodeId n);
 bool cg_is_copy(const Node *n);                         /* an Identity of ours that moves elements */
 ValueId cg_view_operand(const Func *f, const Node *n);
-bool cg_reshape(const Ref *in, int rank, const Lin *ext, Ref *r);
 int64_t cg_bytes(const Func *f, ValueId v);
 uint32_t cg_buffer(Func *f, BufClass cls, uint32_t index, ValueId v);
 
@@ -157,6 +167,7 @@ bool cg_zeros(const Graph *g, ValueId v);                /* a constant of zero b
 /* ---- place.c: where values live; copies that are needed ------------------------------------------- */
 
 void cg_place(Func *f);
+bool cg_keeps_inner(const Ref *r);
 
 /* ---- fuse.c ---------------------------------------------------------------------------------------- */
 

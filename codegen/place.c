@@ -13,6 +13,8 @@ typedef struct {
     Func *f;
     VEC(Sink) sink;
     uint32_t *uses;
+    bool *product_reads;            /* by root */
+    bool *plain;                    /* read by strides: by a node that is no view, or at the end */
     VEC(ValueId) copy;              /* dense copy of a value, by value id */
 } Place;
 
@@ -74,18 +76,47 @@ static void count_uses(Place *p)
 {
     Func *f = p->f;
     p->uses = arena_array(f->a, uint32_t, f->g->value.n + 1);
+    p->plain = arena_array(f->a, bool, f->g->value.n + 1);
+    p->product_reads = arena_array(f->a, bool, f->g->value.n + 1);
     for (uint32_t i = 0; i < f->node.n; i++) {
         const Node *n = &f->g->node.at[f->node.at[i]];
         for (uint32_t j = 0; j < n->nin; j++)
             if (n->in[j] != NONE && (n->op != OP_Phase || n->in[j] == cg_view_operand(f, n)))
                 p->uses[n->in[j]]++;
+        for (uint32_t j = 0; j < n->nin; j++)
+            if (n->in[j] != NONE && !cg_is_view(f, f->node.at[i])) {
+                p->plain[n->in[j]] = true;
+                p->product_reads[cg_root(f, n->in[j])] |= n->op == OP_MatMul;
+            }
     }
-    for (uint32_t i = 0; i < p->sink.n; i++)
+    for (uint32_t i = 0; i < p->sink.n; i++) {
         p->uses[p->sink.at[i].v]++;
+        p->plain[p->sink.at[i].v] = true;
+    }
+}
+
+/* The innermost dimension stays the contiguous one.  Otherwise a product could read the value transposed or not depending on
+   where the cut fell (a boundary is row-major), and for thin products that changes the library's order of additions. */
+bool cg_keeps_inner(const Ref *r)
+{
+    for (int d = r->rank - 1; d >= 0; d--)
+        if (!lin_is(r->ext[d], 1))
+            return lin_is(r->stride[d], 1);
+    return true;
+}
+
+/* Unless no product reads the value; and a product may write it turned round when it is not thin. */
+static bool may_turn(const Place *p, const Node *n, ValueId v)
+{
+    enum { THIN = 16 };
+    const Shape *s = &val(p->f->g, v)->shape;
+    if (p->product_reads[v])
+        return false;
+    return n->op != OP_MatMul || (s->d[s->rank - 1] >= THIN && s->d[s->rank - 2] >= THIN);
 }
 
 /* May the value's elements stand there?  If so, its root's home is settled. */
-static bool offer(Place *p, ValueId v, const Ref *want, bool acc)
+static bool offer_wide(Place *p, ValueId v, const Wide *want, bool acc)
 {
     Func *f = p->f;
     NodeId def = f->def.at[v];
@@ -93,20 +124,29 @@ static bool offer(Place *p, ValueId v, const Ref *want, bool acc)
         return false;
     const Node *n = &f->g->node.at[def];
     if (cg_is_view(f, def)) {
-        Ref r;
-        return cg_view_invert(f, n, want, &r) && offer(p, cg_view_operand(f, n), &r, acc);
+        Wide w;
+        return cg_view_invert(f, n, want, &w) && offer_wide(p, cg_view_operand(f, n), &w, acc);
     }
+    Ref r;
     uint32_t out = 0;
     while (n->out[out] != v)
         out++;
-    if (!cg_fusable(n) && (!cg_call_writes(f, n, out, want) || (acc && !cg_call_adds(f, n))))
+    if (!cg_narrow(f, want, v, &r) || (!acc && !cg_keeps_inner(&r) && !may_turn(p, n, v)))
+        return false;
+    if (!cg_fusable(n) && (!cg_call_writes(f, n, out, &r) || (acc && !cg_call_adds(f, n))))
         return false;
     Ref *home = arena_new_of(f->a, Ref);
-    *home = *want;
+    *home = r;
     home->root = v;
     f->home.at[v] = home;
     f->acc.at[v] = acc;
     return true;
+}
+
+static bool offer(Place *p, ValueId v, const Ref *want, bool acc)
+{
+    Wide w = cg_widen(want);
+    return offer_wide(p, v, &w, acc);
 }
 
 /* The root below v through views that keep all elements, when it has no place yet. */
@@ -159,7 +199,7 @@ static void push_back(Place *p)
                 offer(p, n->in[j], &r, false);
                 at += val(f->g, n->in[j])->shape.d[n->attr.axis];
             }
-        } else if (n->op == OP_Reshape && cg_is_view(f, f->node.at[i])) {
+        } else if (cg_is_view(f, f->node.at[i]) && n->nout == 1 && p->plain[n->out[0]]) {
             /* when strides cannot say it, lay the operand out so that they can */
             Ref r;
             ValueId root = homeless(f, n->out[0]);
@@ -232,8 +272,8 @@ static void settle(Place *p, NodeId id, Ids *list)
             }
         }
     } else if (cg_is_view(f, id)) {
-        for (uint32_t o = 0; n.op == OP_Reshape && o < n.nout; o++)
-            if (!cg_ref_try(f, n.out[o], &r))
+        for (uint32_t o = 0; o < n.nout; o++)
+            if (p->plain[n.out[o]] && !cg_ref_try(f, n.out[o], &r))
                 id = with_operand(f, id, 0, dense_copy(p, n.in[0], n.origin, list));
     } else if (!cg_fusable(&n)) {
         for (uint32_t j = 0; j < n.nin; j++)
@@ -241,6 +281,30 @@ static void settle(Place *p, NodeId id, Ids *list)
                 id = with_operand(f, id, j, dense_copy(p, n.in[j], n.origin, list));
     }
     vec_push(f->a, list, id);
+}
+
+/* Where a chain of views has to be broken by a copy: at the first that has no strides, when one after it must have them. */
+static void mark_breaks(Place *p)
+{
+    Func *f = p->f;
+    Ref r;
+    for (uint32_t i = 0; i < f->node.n; i++) {
+        const Node *n = &f->g->node.at[f->node.at[i]];
+        if (!cg_is_view(f, f->node.at[i]))
+            continue;
+        for (uint32_t o = 0; o < n->nout; o++) {
+            ValueId u = n->out[o];
+            if (!p->plain[u] || cg_ref_try(f, u, &r))
+                continue;
+            for (;;) {
+                ValueId x = cg_view_operand(f, &f->g->node.at[cg_maker(f, u)]);
+                if (cg_ref_try(f, x, &r) || f->def.at[x] == NONE)
+                    break;
+                u = x;
+            }
+            p->plain[u] = true;
+        }
+    }
 }
 
 static void order_after(Func *f, NodeId first, NodeId then)
@@ -322,6 +386,7 @@ void cg_place(Func *f)
     count_uses(&p);
     offer_sinks(&p);
     push_back(&p);
+    mark_breaks(&p);
     Ids list = {0}, old = f->node;
     for (uint32_t i = 0; i < old.n; i++)
         settle(&p, old.at[i], &list);

@@ -73,17 +73,27 @@ static bool is_an_output(StageGen *sg, Func *f, ValueId v)
 }
 
 /* The place of v's elements for which u, a view of it, stands at *want. */
-static bool place_below(Func *f, ValueId u, Ref want, ValueId v, Ref *out)
+static bool place_below(Func *f, ValueId u, const Wide *want, ValueId v, Ref *out)
 {
     const Value *x = val(f->g, u);
-    if (u == v) {
-        *out = want;
-        return true;
-    }
-    Ref r;
-    if (x->kind != V_NODE || !cg_is_view(f, x->node) || !cg_view_invert(f, &f->g->node.at[x->node], &want, &r))
+    Wide r;
+    if (u == v)
+        return cg_narrow(f, want, v, out);
+    if (x->kind != V_NODE || !cg_is_view(f, x->node) || !cg_view_invert(f, &f->g->node.at[x->node], want, &r))
         return false;
-    return place_below(f, cg_view_operand(f, &f->g->node.at[x->node]), r, v, out);
+    return place_below(f, cg_view_operand(f, &f->g->node.at[x->node]), &r, v, out);
+}
+
+static bool read_plainly(const Func *f, const Ids *list, int n, ValueId v)
+{
+    for (int l = 0; l < n; l++)
+        for (uint32_t i = 0; i < list[l].n; i++) {
+            const Node *x = &f->g->node.at[list[l].at[i]];
+            for (uint32_t j = 0; j < x->nin; j++)
+                if (x->in[j] == v && !cg_is_view(f, list[l].at[i]))
+                    return true;
+        }
+    return false;
 }
 
 /* Row-major, unless a Reshape of the lists could then not be a view: the layout in which it is one. */
@@ -95,11 +105,15 @@ static Ref *layout_of(StageGen *sg, Func *f, ValueId v, const Ids *list, int n)
     for (int l = 0; def != NONE && l < n; l++)
         for (uint32_t i = 0; i < list[l].n; i++) {
             const Node *node = &sg->g->node.at[list[l].at[i]];
-            if (node->op != OP_Reshape || !place_below(f, node->out[0], cg_dense(f, node->out[0]), v, &r))
+            if (node->op != OP_Reshape && node->op != OP_Transpose)
+                continue;
+            Ref dense = cg_dense(f, node->out[0]);
+            Wide want = cg_widen(&dense);
+            if (!place_below(f, node->out[0], &want, v, &r))
                 continue;
             const Node *maker = &sg->g->node.at[def];
             Ref now;
-            if (!cg_ref_try(f, node->out[0], &now) && (cg_fusable(maker) || cg_call_writes(f, maker, 0, &r))) {
+            if (!cg_ref_try(f, node->out[0], &now) && cg_keeps_inner(&r) && read_plainly(f, list, n, node->out[0]) && (cg_fusable(maker) || cg_call_writes(f, maker, 0, &r))) {
                 *at = r;
                 return at;
             }
@@ -123,8 +137,8 @@ static Func *choose_kept(StageGen *sg, FuncKind kind, const Ids *nodes, const Id
     ValueId *root = arena_array(sg->a, ValueId, read->n + 1);
     for (uint32_t i = 0; i < read->n; i++) {
         Ref r;
-        root[i] = cg_ref_try(f, read->at[i], &r) ? r.root : read->at[i];
-        const Buffer *b = f->def.at[root[i]] == NONE && r.buf != NONE && root[i] == r.root ? &f->buf.at[r.buf] : NULL;
+        root[i] = cg_root(f, read->at[i]);
+        const Buffer *b = f->def.at[root[i]] == NONE && cg_ref_try(f, root[i], &r) && r.buf != NONE ? &f->buf.at[r.buf] : NULL;
         if (b && b->cls != BUF_DY)
             root[i] = NONE;                             /* lives on by itself */
     }

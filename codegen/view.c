@@ -2,6 +2,8 @@
  * view.c - values as views.  In: a value of a function.  Out: the buffer, offset and strides its elements stand at.
  *
  * Transpose, Expand, Slice, Split, Identity, Phase and every Reshape that strides can express only change the view.
+ * On the way through a chain of views a dimension may consist of several parts, each with its stride (heads of samples merged
+ * into one dimension, then transposed and taken apart again); what a consumer reads has one stride a dimension.
  * A root value is one that no view makes: it has a home that place.c gave it, or a buffer of its own, row-major.
  */
 #include "cg.h"
@@ -79,44 +81,98 @@ uint32_t cg_buffer(Func *f, BufClass cls, uint32_t index, ValueId v)
 
 /* ---- views ------------------------------------------------------------------------------------- */
 
-bool cg_reshape(const Ref *in, int rank, const Lin *ext, Ref *r)
+/* One part per dimension, none for an extent of 1. */
+static Wide widen(const Ref *r)
 {
-    Lin run_ext[MAX_RANK], run_stride[MAX_RANK];
-    int runs = 0;
-    for (int d = 0; d < in->rank; d++) {
-        Lin span;
-        if (is_one(in->ext[d]))
-            continue;
-        if (runs > 0 && lin_mul(in->stride[d], in->ext[d], &span) && lin_eq(run_stride[runs - 1], span)) {
-            if (!lin_mul(run_ext[runs - 1], in->ext[d], &run_ext[runs - 1]))
-                return false;
-            run_stride[runs - 1] = in->stride[d];
-            continue;
+    Wide w = {.root = r->root, .buf = r->buf, .off = r->off, .rank = r->rank};
+    for (int d = 0; d < r->rank; d++) {
+        w.first[d] = w.n;
+        if (!is_one(r->ext[d])) {
+            w.ext[w.n] = r->ext[d];
+            w.stride[w.n++] = r->stride[d];
         }
-        run_ext[runs] = in->ext[d];
-        run_stride[runs++] = in->stride[d];
     }
-    Ref out = {.root = in->root, .buf = in->buf, .off = in->off, .rank = rank};
-    int at = runs - 1;
+    w.first[r->rank] = w.n;
+    return w;
+}
+
+/* Adds a part to the dimension at hand, to the part before it where strides chain. */
+static bool add_part(Wide *w, Lin ext, Lin stride, bool may_merge)
+{
+    Lin span;
+    if (is_one(ext))
+        return true;
+    if (may_merge && w->n > 0 && lin_mul(stride, ext, &span) && lin_eq(w->stride[w->n - 1], span)) {
+        w->stride[w->n - 1] = stride;
+        return lin_mul(w->ext[w->n - 1], ext, &w->ext[w->n - 1]);
+    }
+    if (w->n == WIDE_PARTS)
+        return false;
+    w->ext[w->n] = ext;
+    w->stride[w->n++] = stride;
+    return true;
+}
+
+/* Dimensions of one stride each; false when one needs several. */
+static bool narrow(const Func *f, const Wide *w, ValueId v, Ref *r)
+{
+    Ref out = {.root = w->root, .buf = w->buf, .off = w->off, .rank = w->rank};
+    for (int d = 0; d < w->rank; d++) {
+        Wide one = {0};
+        out.ext[d] = cg_ext(f, v, d);
+        for (int i = w->first[d]; i < w->first[d + 1]; i++)
+            if (!add_part(&one, w->ext[i], w->stride[i], true))
+                return false;
+        if (one.n > 1)
+            return false;
+        if (one.n == 1)
+            out.stride[d] = one.stride[0];
+    }
+    *r = out;
+    return true;
+}
+
+/* The parts in a row, cut anew: from the last dimension on each takes parts until its extent is used up. */
+static bool reshape(const Wide *in, int rank, const Lin *ext, Wide *out)
+{
+    Wide all = {0}, back = {0};                         /* back: parts of the result from the last to the first */
+    for (int i = 0; i < in->n; i++)
+        if (!add_part(&all, in->ext[i], in->stride[i], true))
+            return false;
+    int at = all.n - 1;
     for (int d = rank - 1; d >= 0; d--) {
-        out.ext[d] = ext[d];
-        if (is_one(ext[d]))
-            continue;
-        while (at >= 0 && is_one(run_ext[at]))
-            at--;
-        Lin rest;
-        if (at < 0 || !lin_div(run_ext[at], ext[d], &rest))
-            return false;
-        out.stride[d] = run_stride[at];
-        if (!lin_mul(run_stride[at], ext[d], &run_stride[at]))
-            return false;
-        run_ext[at] = rest;
+        Lin rest = ext[d], q;
+        back.first[d] = back.n;
+        while (!is_one(rest)) {
+            if (at < 0 || back.n == WIDE_PARTS)
+                return false;
+            if (lin_div(rest, all.ext[at], &q)) {       /* the whole part */
+                back.ext[back.n] = all.ext[at];
+                back.stride[back.n++] = all.stride[at--];
+                rest = q;
+            } else if (lin_div(all.ext[at], rest, &q)) {
+                back.ext[back.n] = rest;
+                back.stride[back.n++] = all.stride[at];
+                if (!lin_mul(all.stride[at], rest, &all.stride[at]))
+                    return false;
+                all.ext[at] = q;
+                rest = lin(1);
+            } else {
+                return false;
+            }
+        }
     }
-    while (at >= 0 && is_one(run_ext[at]))
-        at--;
     if (at >= 0)
         return false;
-    *r = out;
+    *out = (Wide){.root = in->root, .buf = in->buf, .off = in->off, .rank = rank};
+    for (int d = 0; d < rank; d++) {
+        out->first[d] = out->n;
+        for (int i = d > 0 ? back.first[d - 1] : back.n; i-- > back.first[d];) {
+            out->ext[out->n] = back.ext[i];
+            out->stride[out->n++] = back.stride[i];
+        }
+    }
+    out->first[rank] = out->n;
     return true;
 }
 
@@ -138,84 +194,115 @@ static bool empty(const Func *f, ValueId v)
     return shape_elements(&val(f->g, v)->shape) == 0;
 }
 
-bool cg_view_apply(Func *f, const Node *n, uint32_t out, const Ref *in, Ref *r)
+static bool copy_dim(Wide *o, const Wide *in, int d)
+{
+    for (int i = in->first[d]; i < in->first[d + 1]; i++)
+        if (!add_part(o, in->ext[i], in->stride[i], false))
+            return false;
+    return true;
+}
+
+/* Elements start, start + step, .. of a dimension. */
+static bool cut_dim(Wide *o, const Wide *in, int d, int64_t start, int64_t step, Lin ext)
+{
+    int parts = in->first[d + 1] - in->first[d];
+    if (parts > 1)
+        return false;
+    if (parts == 0)
+        return true;
+    Lin stride = in->stride[in->first[d]];
+    o->off = lin_add(o->off, lin_times(stride, start));
+    return add_part(o, ext, lin_times(stride, step), false);
+}
+
+/* The view of a node's output, given that of its operand. */
+static bool apply(Func *f, const Node *n, uint32_t out, const Wide *in, Wide *r)
 {
     const Attr *at = &n->attr;
-    ValueId y = n->out[out];
-    int rank = val(f->g, y)->shape.rank;
-    Ref o = {.root = in->root, .buf = in->buf, .off = in->off, .rank = rank};
+    ValueId x = cg_view_operand(f, n), y = n->out[out];
+    int rank = val(f->g, y)->shape.rank, shift = rank - in->rank;
+    Lin ext[MAX_RANK];
+    int64_t start = 0;
     for (int d = 0; d < rank; d++)
-        o.ext[d] = cg_ext(f, y, d);
-    switch (n->op) {
-    case OP_Identity:
-    case OP_Phase:
-        for (int d = 0; d < rank; d++)
-            o.stride[d] = in->stride[d];
-        break;
-    case OP_Reshape:
-        if (empty(f, y))
+        ext[d] = cg_ext(f, y, d);
+    if (empty(f, y)) {
+        Ref dense = cg_dense(f, y);
+        *r = widen(&dense);
+        r->root = in->root;
+        r->buf = in->buf;
+        return true;
+    }
+    if (n->op == OP_Reshape)
+        return reshape(in, rank, ext, r);
+    Wide o = {.root = in->root, .buf = in->buf, .off = in->off, .rank = rank};
+    for (uint32_t i = 0; n->op == OP_Split && i < out; i++)
+        start += val(f->g, n->out[i])->shape.d[at->axis];
+    for (int d = 0; d < rank; d++) {
+        bool good = true;
+        o.first[d] = o.n;
+        switch (n->op) {
+        case OP_Identity:
+        case OP_Phase: good = copy_dim(&o, in, d); break;
+        case OP_Transpose: good = copy_dim(&o, in, (int)at->a[d]); break;
+        case OP_Expand:
+            if (d >= shift && in->first[d - shift] < in->first[d - shift + 1])
+                good = copy_dim(&o, in, d - shift);
+            else
+                good = add_part(&o, ext[d], lin(0), false);
             break;
-        if (!cg_reshape(in, rank, o.ext, &o))
-            return false;
-        break;
-    case OP_Transpose:
-        for (int d = 0; d < rank; d++)
-            o.stride[d] = in->stride[at->a[d]];
-        break;
-    case OP_Expand:
-        for (int d = rank - 1, i = in->rank - 1; i >= 0; i--, d--)
-            o.stride[d] = is_one(in->ext[i]) ? lin(0) : in->stride[i];
-        break;
-    case OP_Slice:
-        for (int d = 0; d < rank; d++) {
-            o.off = lin_add(o.off, lin_times(in->stride[d], at->a[d]));
-            o.stride[d] = is_one(o.ext[d]) ? lin(0) : lin_times(in->stride[d], at->c ? at->c[d] : 1);
+        case OP_Slice:
+            if (at->a[d] == 0 && (!at->c || at->c[d] == 1) && lin_eq(ext[d], cg_ext(f, x, d)))
+                good = copy_dim(&o, in, d);
+            else
+                good = cut_dim(&o, in, d, at->a[d], at->c ? at->c[d] : 1, ext[d]);
+            break;
+        case OP_Split:
+            if (d != at->axis)
+                good = copy_dim(&o, in, d);
+            else
+                good = cut_dim(&o, in, d, start, 1, ext[d]);
+            break;
+        default: BUG("%s is no view", op_name(n->op));
         }
-        break;
-    case OP_Split: {
-        int64_t start = 0;
-        for (uint32_t i = 0; i < out; i++)
-            start += val(f->g, n->out[i])->shape.d[at->axis];
-        for (int d = 0; d < rank; d++)
-            o.stride[d] = is_one(o.ext[d]) ? lin(0) : in->stride[d];
-        o.off = lin_add(o.off, lin_times(in->stride[at->axis], start));
-        break;
+        if (!good)
+            return false;
     }
-    default:
-        BUG("%s is no view", op_name(n->op));
-    }
+    o.first[rank] = o.n;
     *r = o;
     return true;
 }
 
 /* The place an operand must have for the output to stand at `out`; only for views that keep all elements. */
-bool cg_view_invert(Func *f, const Node *n, const Ref *out, Ref *r)
+bool cg_view_invert(Func *f, const Node *n, const Wide *out, Wide *r)
 {
     ValueId x = cg_view_operand(f, n);
     int rank = val(f->g, x)->shape.rank;
-    Ref o = {.root = out->root, .buf = out->buf, .off = out->off, .rank = rank};
+    Lin ext[MAX_RANK];
     for (int d = 0; d < rank; d++)
-        o.ext[d] = cg_ext(f, x, d);
+        ext[d] = cg_ext(f, x, d);
     switch (n->op) {
     case OP_Identity:
-    case OP_Phase:
-        for (int d = 0; d < rank; d++)
-            o.stride[d] = out->stride[d];
-        break;
-    case OP_Transpose:
-        for (int d = 0; d < rank; d++)
-            o.stride[n->attr.a[d]] = out->stride[d];
-        break;
-    case OP_Reshape:
-        if (empty(f, x) || !cg_reshape(out, rank, o.ext, &o))
-            return false;
-        break;
-    default:
-        return false;
+    case OP_Phase: *r = *out; return true;
+    case OP_Reshape: return !empty(f, x) && reshape(out, rank, ext, r);
+    case OP_Transpose: break;
+    default: return false;
     }
+    int of[MAX_RANK];
+    Wide o = {.root = out->root, .buf = out->buf, .off = out->off, .rank = rank};
+    for (int d = 0; d < rank; d++)
+        of[n->attr.a[d]] = d;
+    for (int d = 0; d < rank; d++) {
+        o.first[d] = o.n;
+        if (!copy_dim(&o, out, of[d]))
+            return false;
+    }
+    o.first[rank] = o.n;
     *r = o;
     return true;
 }
+
+Wide cg_widen(const Ref *r) { return widen(r); }
+bool cg_narrow(const Func *f, const Wide *w, ValueId v, Ref *r) { return narrow(f, w, v, r); }
 
 /* ---- what a value resolves to -------------------------------------------------------------------- */
 
@@ -266,9 +353,11 @@ static uint32_t outside(Func *f, ValueId v)
     return NONE;
 }
 
-bool cg_ref_try(Func *f, ValueId v, Ref *r)
+static bool wide_ref(Func *f, ValueId v, Wide *w);
+
+/* A root's place, or none: v is a view. */
+static bool root_ref(Func *f, ValueId v, Ref *r)
 {
-    cg_track(f);
     if (f->ref.at[v]) {
         *r = *f->ref.at[v];
         return true;
@@ -278,33 +367,61 @@ bool cg_ref_try(Func *f, ValueId v, Ref *r)
         r->root = v;
         return true;
     }
-    NodeId def = f->def.at[v];
-    if (def == NONE) {
+    if (f->def.at[v] == NONE) {
         uint32_t buf = outside(f, v);
-        if (buf != NONE) {
-            const Buffer *b = &f->buf.at[buf];
-            *r = b->cls == BUF_STASH && b->index < f->sg->stash_layout.n   ? *f->sg->stash_layout.at[b->index]
-                 : b->cls == BUF_SAVED && b->index < f->sg->saved_layout.n ? *f->sg->saved_layout.at[b->index]
-                                                                          : cg_dense(f, v);
-            r->root = v;
-            r->buf = buf;
-            return true;
-        }
-        def = val(f->g, v)->kind == V_NODE ? val(f->g, v)->node : NONE;
-        if (def == NONE || !cg_is_view(f, def))
-            BUG("stage %u, function %d: value %u (%s) comes from nowhere", f->sg->stage->index, (int)f->kind, v,
-                val(f->g, v)->name);
-    }
-    if (!cg_is_view(f, def)) {
-        *r = cg_dense(f, v);                            /* no home yet: as if it had its own buffer */
+        if (buf == NONE)
+            return false;
+        const Buffer *b = &f->buf.at[buf];
+        *r = b->cls == BUF_STASH && b->index < f->sg->stash_layout.n   ? *f->sg->stash_layout.at[b->index]
+             : b->cls == BUF_SAVED && b->index < f->sg->saved_layout.n ? *f->sg->saved_layout.at[b->index]
+                                                                       : cg_dense(f, v);
+        r->root = v;
+        r->buf = buf;
         return true;
     }
+    if (cg_is_view(f, f->def.at[v]))
+        return false;
+    *r = cg_dense(f, v);                                /* no home yet: as if it had its own buffer */
+    return true;
+}
+
+/* The node that makes a value: in this function, or the view by which another's memory is read. */
+NodeId cg_maker(const Func *f, ValueId v)
+{
+    return f->def.at[v] != NONE ? f->def.at[v] : val(f->g, v)->kind == V_NODE ? val(f->g, v)->node : NONE;
+}
+
+ValueId cg_root(Func *f, ValueId v)
+{
+    Wide w;
+    return wide_ref(f, v, &w) ? w.root : v;
+}
+
+static bool wide_ref(Func *f, ValueId v, Wide *w)
+{
+    Ref r;
+    cg_track(f);
+    if (root_ref(f, v, &r)) {
+        *w = widen(&r);
+        return true;
+    }
+    NodeId def = cg_maker(f, v);
+    if (def == NONE || !cg_is_view(f, def))
+        BUG("stage %u, function %d: value %u (%s) comes from nowhere", f->sg->stage->index, (int)f->kind, v,
+            val(f->g, v)->name);
     const Node *n = &f->g->node.at[def];
-    Ref in;
+    Wide in;
     uint32_t out = 0;
     while (n->out[out] != v)
         out++;
-    return cg_ref_try(f, cg_view_operand(f, n), &in) && cg_view_apply(f, n, out, &in, r);
+    return wide_ref(f, cg_view_operand(f, n), &in) && apply(f, n, out, &in, w);
+}
+
+bool cg_ref_try(Func *f, ValueId v, Ref *r)
+{
+    Wide w;
+    cg_track(f);
+    return root_ref(f, v, r) || (wide_ref(f, v, &w) && narrow(f, &w, v, r));
 }
 
 const Ref *cg_ref(Func *f, ValueId v)

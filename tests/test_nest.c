@@ -220,7 +220,7 @@ static void order_of_columns(void)
 int main(void)
 {
     char dir[] = "/tmp/test_nest.XXXXXX";
-    (void)make_loss;                                    /* of vjp_cases.h: losses of its own tests */
+    (void)make_loss, (void)net_state;                                    /* of vjp_cases.h: losses of its own tests */
     if (!mkdtemp(dir))
         return 1;
     order_of_rows();
