@@ -105,6 +105,7 @@ static ValueId class_loss(Graph *g, Loss *l, const char *text, const char *axis_
     l->target = make_target(g, DT_I64, &t);
     l->scale = LOSS_MEAN_TARGETS;
     l->ignore = IGNORE;
+    l->classes = s.d[axis];
     return pick_classes(g, logits ? g_log_softmax(g, x, axis) : x, axis, l->target);
 }
 

@@ -94,7 +94,7 @@ void cg_pipeline_print(Pipe *p, uint64_t hash, Text *t)
     text_line(t, ".loss_stage = %" PRId64 ", .loss_output = %" PRId64 ", .loss_kind = %s, .loss_per_row = %" PRId64
               ", .loss_ignore = %" PRId64 ",", loss < 0 ? (int64_t)-1 : (int64_t)p->stage.n - 1, loss, kind[p->loss == NONE ? 0 : p->scale],
               p->loss_per_row, p->loss_ignore);
-    text_line(t, ".loss_target = %" PRId64 ", .device = 0,", target_index(p));
+    text_line(t, ".loss_target = %" PRId64 ", .loss_classes = %" PRId64 ", .device = 0,", target_index(p), p->loss_classes);
     t->indent = 0;
     text_line(t, "};\n");
     text_line(t, "int main(int argc, char **argv)\n{\n    return pp_main(argc, argv, &pp_plan);\n}");

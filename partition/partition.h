@@ -86,7 +86,7 @@ typedef enum {
 typedef struct {
     ValueId loss, loss_scale, target;
     LossScale scale;
-    int64_t per_row, ignore;
+    int64_t per_row, ignore, classes;   /* classes: the target holds numbers below it, or ignore; 0: no classes */
     const char *text;
 } Loss;
 
@@ -100,7 +100,7 @@ typedef struct {
     ValueId loss_scale;             /* V_INPUT scalar, set by the runtime for each microbatch */
     ValueId target;                 /* V_INPUT `target`, or NONE (output:NAME) */
     LossScale scale;
-    int64_t loss_per_row, loss_ignore;
+    int64_t loss_per_row, loss_ignore, loss_classes;
     const char *loss_text;          /* as given, for reports */
     /* what forbids chunks of unequal rows: reasons, one line each, naming the node; empty: allowed */
     VEC(const char *) uneven;

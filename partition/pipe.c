@@ -391,6 +391,7 @@ Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l)
         p->scale = l->scale;
         p->loss_per_row = l->per_row;
         p->loss_ignore = l->ignore;
+        p->loss_classes = l->classes;
         p->loss_text = l->text;
     }
     name_outputs(g);

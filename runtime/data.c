@@ -174,6 +174,26 @@ static PpStatus cut(Run *run)
     return PP_OK;
 }
 
+/* A class that the model does not have would be read beyond the end of its row. */
+static PpStatus check_classes(const Run *run)
+{
+    const PpPlan *p = run->plan;
+    const NpyFile *f = p->loss_target < 0 ? NULL : &run->data.file[p->loss_target];
+    if (!f || !p->loss_classes || (f->dtype != PP_I64 && f->dtype != PP_I32))
+        return PP_OK;
+    int64_t n = f->bytes / st_dtype_size(f->dtype);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t c = f->dtype == PP_I64 ? ((const int64_t *)(const void *)f->data)[i]
+                                       : ((const int32_t *)(const void *)f->data)[i];
+        if (c != p->loss_ignore && (c < 0 || c >= p->loss_classes))
+            return pp_fail(PP_ERR_MODEL,
+                           "--data %s: element %" PRId64 " is class %" PRId64 ", the model has classes 0 to %" PRId64
+                           " (%" PRId64 " is ignored)",
+                           p->input[p->loss_target].name, i, c, p->loss_classes - 1, p->loss_ignore);
+    }
+    return PP_OK;
+}
+
 PpStatus data_open(Run *run)
 {
     const PpPlan *p = run->plan;
@@ -189,6 +209,7 @@ PpStatus data_open(Run *run)
         if (!run->data.file[i].dtype && !optional(run, i))
             return pp_fail(PP_ERR_MODEL, "input '%s' is missing: --data %s=FILE.npy", p->input[i].name,
                            p->input[i].name);
+    TRY(check_classes(run));
     if (!rows_of)
         run->data.rows = o->batch ? o->batch : p->rows * (o->microbatches ? o->microbatches : 1);
     return cut(run);

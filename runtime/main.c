@@ -8,6 +8,9 @@
 #include "internal.h"
 
 #include <inttypes.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -467,8 +470,19 @@ static int count_cores(int mpi, int host_ranks)
     return mpi && n < (int)online ? n * host_ranks : n;
 }
 
+/* Libraries take scratch memory in each product: it stays with the process instead of coming from the kernel, page by
+   page, each time. */
+static void keep_freed_memory(void)
+{
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, 256 << 20);
+    mallopt(M_TRIM_THRESHOLD, 512 << 20);
+#endif
+}
+
 int pp_main(int argc, char **argv, const PpPlan *plan)
 {
+    keep_freed_memory();
     Options o;
     Run run = {.opt = &o, .plan = plan};
     Transport t = {0};

@@ -119,6 +119,7 @@ typedef struct PpPlan {
     int loss_kind;
     int64_t loss_per_row, loss_ignore;
     int loss_target;                                    /* index into input, or -1 */
+    int64_t loss_classes;                               /* the target holds classes below it, or loss_ignore; 0: no classes */
     int device;                                         /* 0: cpu, 1: cuda */
 } PpPlan;
 

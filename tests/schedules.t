@@ -158,4 +158,10 @@ ok "infer: 14 rows in steps of 4" infer "$work/parts.npy" --batch 4 --microbatch
 ok "the same outputs" cmp "$work/whole.npy" "$work/parts.npy"
 ok "infer: 14 rows in steps of 8" infer "$work/parts.npy" --batch 8
 ok "the same outputs" cmp "$work/whole.npy" "$work/parts.npy"
+
+# ---- a target class that the model does not have ----
+
+head -c -8 "$top/models/mlp-ts/target.npy" >"$work/bad.npy"; printf '\012\0\0\0\0\0\0\0' >>"$work/bad.npy"
+is "class 10 of 10 is refused" "$("$work/mlp/pipeline" train --data x="$top/models/mlp-ts/in.x.npy" --data target="$work/bad.npy" 2>&1)" \
+    "pipeline: error: --data target: element 13 is class 10, the model has classes 0 to 9 (-100 is ignored)"
 plan_done
