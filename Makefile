@@ -47,6 +47,7 @@ $(BUILD)/libppruntime.a: $(patsubst runtime/%.c,$(BUILD)/runtime/%.o,$(filter %.
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcsD $@ $^
 $(BUILD)/runtime/%.o: WARN += -Wno-unknown-pragmas
+$(BUILD)/runtime/%.o: BASE += -fwrapv
 
 $(BUILD)/%.o: %.c | $(BUILD)/onnx.pb-c.h
 	@mkdir -p $(@D)
@@ -71,7 +72,7 @@ SCRIPTS  := $(sort $(wildcard tests/*.t))
 $(BUILD)/tests/%: tests/%.c $(BUILD)/libppsplit.a $(BUILD)/libppruntime.a
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(BASE) $(WARN) -o $@ $< $(BUILD)/libppsplit.a $(BUILD)/libppruntime.a $(LDFLAGS) $(LDLIBS) -lpthread
+	$(Q)$(CC) $(BASE) -fwrapv $(WARN) -o $@ $< $(BUILD)/libppsplit.a $(BUILD)/libppruntime.a $(LDFLAGS) $(LDLIBS) -lpthread
 
 $(BUILD)/tests/count_alloc.so: tests/count_alloc.c
 	@mkdir -p $(@D)
@@ -90,7 +91,7 @@ PIPELINE_CFLAGS ?= -O1
 $(BUILD)/tests/runtime/made: $(BUILD)/ppsplit $(RUNTIME)
 	@mkdir -p $(@D)
 	$(Q)$(BUILD)/ppsplit -q models/doc-ts/model.onnx --split layers.1:begin --loss cross_entropy -o $(BUILD)/tests/first
-	$(Q)$(MAKE) -C $(BUILD)/tests/first pipeline RUNTIME=$(abspath runtime) RUNTIME_BUILD=$(abspath $(@D)) CFLAGS='$(PIPELINE_CFLAGS)'
+	$(Q)$(MAKE) -C $(BUILD)/tests/first pipeline RUNTIME=$(abspath runtime) RUNTIME_BUILD=$(abspath $(@D)) CFLAGS='$(PIPELINE_CFLAGS)' LDFLAGS='$(PIPELINE_CFLAGS)'
 	@touch $@
 
 check: all tools $(UNIT) $(BUILD)/tests/runtime/made layers
@@ -113,7 +114,9 @@ layers:
 	    END { exit bad }' $(wildcard runtime/*.[ch] frontend/*.[ch] partition/*.[ch] autodiff/*.[ch] codegen/*.[ch])
 
 sanitize:
-	$(Q)$(MAKE) check BUILD=$(BUILD)/sanitize CFLAGS="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
+	$(Q)SANITIZED=1 ASAN_OPTIONS=detect_leaks=0 $(MAKE) check BUILD=$(BUILD)/sanitize \
+	    CFLAGS="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" \
+	    PIPELINE_CFLAGS="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
 
 clang:
 	$(Q)$(MAKE) all tools BUILD=$(BUILD)/clang CC=clang CI=1

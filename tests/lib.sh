@@ -4,7 +4,7 @@ set -u
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=${BUILD:-$top/build}
 case $build in /*) ;; *) build=$top/$build ;; esac
-ppsplit=$build/ppsplit
+ppsplit=${PPSPLIT:-$build/ppsplit}
 compare=$build/tests/compare
 work=$(mktemp -d "${TMPDIR:-/tmp}/ppsplit-test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -14,7 +14,8 @@ tests=0 failures=0
 # make_pipeline OUT [ARGUMENT...]: builds a generated program.
 make_pipeline() {
     local out=$1; shift
-    make -s -C "$out" pipeline RUNTIME="$top/runtime" RUNTIME_BUILD="$build/tests/runtime" CFLAGS="${PIPELINE_CFLAGS:--O1}" "$@"
+    make -s -C "$out" pipeline RUNTIME="$top/runtime" RUNTIME_BUILD="$build/tests/runtime" CFLAGS="${PIPELINE_CFLAGS:--O1}" \
+        LDFLAGS="${PIPELINE_CFLAGS:-}" "$@"
 }
 
 # split_model MODEL OUT POINTS [OPTION...]: splits and builds; POINTS is none, markers or a comma-separated list.
