@@ -38,20 +38,94 @@ static Side side(const Func *f, const Ref *r)
 
 static bool library_type(Dtype t) { return t == DT_F32 || t == DT_F64; }
 
+enum { MAX_BATCH = 32 };
 typedef struct {
     const char *ptr;
-    Lin off, row, col, batch[MAX_RANK];
+    Lin off, row, col, batch[MAX_BATCH];
 } Matrix;
 
-static void matrix(const Ref *r, int rank, Matrix *x)
+typedef struct { Matrix a, b, c; Lin m, n, k; int nb; Lin count[MAX_BATCH]; } Product;
+
+/* The last two dimensions of a view, one stride each. */
+static bool last_two(const Func *f, const Wide *w, ValueId v, Ref *r)
 {
-    x->off = r->off;
-    x->row = r->stride[r->rank - 2];
-    x->col = r->stride[r->rank - 1];
-    for (int d = 0; d < rank - 2; d++) {
-        int own = d - (rank - r->rank);
-        x->batch[d] = own >= 0 && !lin_is(r->ext[own], 1) ? r->stride[own] : lin(0);
+    *r = (Ref){.rank = 2};
+    for (int i = 0; i < 2; i++) {
+        int d = w->rank - 2 + i, parts = w->first[d + 1] - w->first[d];
+        r->ext[i] = cg_ext(f, v, d);
+        if (parts > 1)
+            return false;
+        if (parts == 1)
+            r->stride[i] = w->stride[w->first[d]];
     }
+    return true;
+}
+
+static void matrix(Func *f, ValueId v, Wide *w, Matrix *x)
+{
+    Ref r;
+    if (!cg_wide(f, v, w) || !last_two(f, w, v, &r))
+        BUG("value %u is no operand of a product", v);
+    x->off = w->off;
+    x->row = r.stride[0];
+    x->col = r.stride[1];
+    x->ptr = cg_pointer(f, w->buf, w->off, false);
+}
+
+/* The batch dimensions, cut where any of the three is: dimension d of the result holds the parts of operands that have it. */
+static bool batches(const Func *f, Product *p, const Wide *const w[3], ValueId result)
+{
+    int rank = w[2]->rank;
+    Lin count[MAX_BATCH], stride[3][MAX_BATCH];
+    int n = 0;
+    for (int d = rank - 3; d >= 0; d--) {               /* from the inside out */
+        int at[3];
+        Lin left[3], step[3], rest = cg_ext(f, result, d);
+        for (int i = 0; i < 3; i++) {
+            int own = d - (rank - w[i]->rank);
+            at[i] = own < 0 ? -1 : w[i]->first[own + 1] - 1;
+            if (own >= 0 && at[i] < w[i]->first[own])
+                at[i] = -1;
+            left[i] = lin(1);
+        }
+        while (!lin_is(rest, 1)) {
+            Lin piece = rest, q;
+            for (int i = 0; i < 3; i++) {
+                if (at[i] < 0)
+                    continue;
+                if (lin_is(left[i], 1)) {
+                    left[i] = w[i]->ext[at[i]];
+                    step[i] = w[i]->stride[at[i]];
+                }
+                if (lin_div(piece, left[i], &q))
+                    piece = left[i];
+                else if (!lin_div(left[i], piece, &q))
+                    return false;
+            }
+            if (n == MAX_BATCH || !lin_div(rest, piece, &rest))
+                return false;
+            count[n] = piece;
+            for (int i = 0; i < 3; i++) {
+                stride[i][n] = lin(0);
+                if (at[i] < 0)
+                    continue;
+                stride[i][n] = step[i];
+                if (!lin_mul(step[i], piece, &step[i]) || !lin_div(left[i], piece, &left[i]))
+                    return false;
+                if (lin_is(left[i], 1))
+                    at[i]--;
+            }
+            n++;
+        }
+    }
+    p->nb = n;
+    for (int i = 0; i < n; i++) {
+        p->count[i] = count[n - 1 - i];
+        p->a.batch[i] = stride[0][n - 1 - i];
+        p->b.batch[i] = stride[1][n - 1 - i];
+        p->c.batch[i] = stride[2][n - 1 - i];
+    }
+    return true;
 }
 
 static bool chained(Lin outer, Lin inner, Lin ext)
@@ -59,8 +133,6 @@ static bool chained(Lin outer, Lin inner, Lin ext)
     Lin z;
     return lin_mul(inner, ext, &z) && lin_eq(outer, z);
 }
-
-typedef struct { Matrix a, b, c; Lin m, n, k; int nb; Lin count[MAX_RANK]; } Product;
 
 static void drop_batch(Product *p, int d)
 {
@@ -157,16 +229,18 @@ static Side stored(const Func *f, const Matrix *x, Lin rows, Lin cols)
 static void print_matmul(Func *f, const Node *n, Text *t)
 {
     Dtype type = val(f->g, n->out[0])->dtype;
-    Ref ra = *cg_ref(f, n->in[0]), rb = *cg_ref(f, n->in[1]), rc = *cg_ref(f, n->out[0]);
-    Product p = {.m = rc.ext[rc.rank - 2], .n = rc.ext[rc.rank - 1], .k = ra.ext[ra.rank - 1], .nb = rc.rank - 2};
-    for (int d = 0; d < p.nb; d++)
-        p.count[d] = rc.ext[d];
-    matrix(&ra, rc.rank, &p.a);
-    matrix(&rb, rc.rank, &p.b);
-    matrix(&rc, rc.rank, &p.c);
-    p.a.ptr = cg_pointer(f, ra.buf, ra.off, false);
-    p.b.ptr = cg_pointer(f, rb.buf, rb.off, false);
-    p.c.ptr = cg_pointer(f, rc.buf, rc.off, true);
+    Wide wa, wb, wc;
+    Product p = {.nb = 0};
+    int rank = val(f->g, n->out[0])->shape.rank;
+    p.m = cg_ext(f, n->out[0], rank - 2);
+    p.n = cg_ext(f, n->out[0], rank - 1);
+    p.k = cg_ext(f, n->in[0], val(f->g, n->in[0])->shape.rank - 1);
+    matrix(f, n->in[0], &wa, &p.a);
+    matrix(f, n->in[1], &wb, &p.b);
+    matrix(f, n->out[0], &wc, &p.c);
+    const Wide *const w[3] = {&wa, &wb, &wc};
+    if (!batches(f, &p, w, n->out[0]))
+        BUG("batch dimensions of a product that do not divide each other");
     fold(f, &p);
     Side sc = stored(f, &p.c, p.m, p.n);
     if (sc.trans) {                                     /* C' = B' A' */
@@ -249,15 +323,34 @@ static void print_conv(Func *f, const Node *n, Text *t)
 
 /* ---- what calls demand ------------------------------------------------------------------------------------ */
 
-bool cg_call_reads(const Func *f, const Node *n, uint32_t i, const Ref *r)
+bool cg_is_product(const Func *f, const Node *n) { return n->op == OP_MatMul && library_type(val(f->g, n->out[0])->dtype); }
+
+bool cg_product_reads(Func *f, ValueId v)
+{
+    Wide w;
+    Ref r;
+    return cg_wide(f, v, &w) && last_two(f, &w, v, &r) && side(f, &r).ok;
+}
+
+/* Merged batch dimensions may be cut in ways that do not fit: then the operand is copied. */
+static bool batches_fit(Func *f, const Node *n)
+{
+    Wide w[3];
+    Product p;
+    const Wide *const all[3] = {&w[0], &w[1], &w[2]};
+    return cg_wide(f, n->in[0], &w[0]) && cg_wide(f, n->in[1], &w[1]) && cg_wide(f, n->out[0], &w[2]) && batches(f, &p, all, n->out[0]);
+}
+
+bool cg_call_reads(Func *f, const Node *n, uint32_t i)
 {
     if (n->op == OP_Concat)
         return true;
-    if (n->op == OP_MatMul && library_type(val(f->g, n->in[i])->dtype))
-        return side(f, r).ok;
+    if (cg_is_product(f, n))
+        return cg_product_reads(f, n->in[i]) && (!cg_ref(f, n->in[i])->wide || batches_fit(f, n));
     if ((n->op == OP_ScatterElements || n->op == OP_ScatterND) && i == 0 && cg_zeros(f->g, n->in[0]))
         return true;                                    /* not read: the kernel clears */
-    return cg_is_dense(r);
+    const Ref *r = cg_ref(f, n->in[i]);
+    return !r->wide && cg_is_dense(r);
 }
 
 bool cg_call_writes(const Func *f, const Node *n, uint32_t out, const Ref *r)
@@ -265,8 +358,10 @@ bool cg_call_writes(const Func *f, const Node *n, uint32_t out, const Ref *r)
     (void)out;
     if (n->op == OP_Concat)
         return true;
-    if (n->op == OP_MatMul && library_type(val(f->g, n->out[0])->dtype))
-        return side(f, r).ok;
+    if (cg_is_product(f, n)) {
+        Ref two = {.rank = 2, .ext = {r->ext[r->rank - 2], r->ext[r->rank - 1]}, .stride = {r->stride[r->rank - 2], r->stride[r->rank - 1]}};
+        return side(f, &two).ok;
+    }
     return cg_is_dense(r);
 }
 
@@ -284,7 +379,7 @@ bool cg_call_adds(const Func *f, const Node *n)
 void cg_print_call(Func *f, NodeId id, Text *t)
 {
     const Node *n = &f->g->node.at[id];
-    if (n->op == OP_MatMul && library_type(val(f->g, n->out[0])->dtype))
+    if (cg_is_product(f, n))
         print_matmul(f, n, t);
     else if (is_conv(n->op))
         print_conv(f, n, t);

@@ -44,6 +44,7 @@ typedef struct {
     ValueId root;                   /* the value whose memory this is */
     uint32_t buf;
     int rank;
+    bool wide;                      /* a dimension has several strides: only views and products read it */
     Lin off, ext[MAX_RANK], stride[MAX_RANK];
 } Ref;
 
@@ -143,7 +144,8 @@ Lin cg_ext(const Func *f, ValueId v, int d);            /* extent of dimension d
 Ref cg_dense(const Func *f, ValueId v);                 /* row-major, offset 0, no buffer */
 bool cg_is_dense(const Ref *r);
 bool cg_ref_same(const Ref *x, const Ref *y);           /* same buffer, offset, strides */
-const Ref *cg_ref(Func *f, ValueId v);                  /* BUG() when a Reshape cannot be expressed: place.c sees to it */
+const Ref *cg_ref(Func *f, ValueId v);                  /* BUG() when no view can be expressed: place.c sees to it */
+bool cg_wide(Func *f, ValueId v, Wide *w);
 bool cg_ref_try(Func *f, ValueId v, Ref *r);
 bool cg_view_invert(Func *f, const Node *n, const Wide *out, Wide *r);      /* where the operand must be for that output */
 NodeId cg_maker(const Func *f, ValueId v);
@@ -189,7 +191,9 @@ void cg_build(Func *f);
 /* ---- call.c, kernels.c: what is not a nest ------------------------------------------------------------ */
 
 /* Strided demands of an operand of a call: may it be read as it is? */
-bool cg_call_reads(const Func *f, const Node *n, uint32_t i, const Ref *r);
+bool cg_call_reads(Func *f, const Node *n, uint32_t i);
+bool cg_is_product(const Func *f, const Node *n);       /* made by the library */
+bool cg_product_reads(Func *f, ValueId v);              /* as an operand of a library product */
 bool cg_call_writes(const Func *f, const Node *n, uint32_t out, const Ref *r);
 bool cg_call_adds(const Func *f, const Node *n);        /* can accumulate into its output */
 void cg_print_kernel(Func *f, NodeId id, Text *t);

@@ -15,6 +15,7 @@ typedef struct {
     uint32_t *uses;
     bool *product_reads;            /* by root */
     bool *plain;                    /* read by strides: by a node that is no view, or at the end */
+    bool *factor;                   /* read by a product, which takes several strides a batch dimension */
     VEC(ValueId) copy;              /* dense copy of a value, by value id */
 } Place;
 
@@ -77,6 +78,7 @@ static void count_uses(Place *p)
     Func *f = p->f;
     p->uses = arena_array(f->a, uint32_t, f->g->value.n + 1);
     p->plain = arena_array(f->a, bool, f->g->value.n + 1);
+    p->factor = arena_array(f->a, bool, f->g->value.n + 1);
     p->product_reads = arena_array(f->a, bool, f->g->value.n + 1);
     for (uint32_t i = 0; i < f->node.n; i++) {
         const Node *n = &f->g->node.at[f->node.at[i]];
@@ -85,8 +87,12 @@ static void count_uses(Place *p)
                 p->uses[n->in[j]]++;
         for (uint32_t j = 0; j < n->nin; j++)
             if (n->in[j] != NONE && !cg_is_view(f, f->node.at[i])) {
-                p->plain[n->in[j]] = true;
-                p->product_reads[cg_root(f, n->in[j])] |= n->op == OP_MatMul;
+                bool product = cg_is_product(f, n);
+                if (product)
+                    p->factor[n->in[j]] = true;
+                else
+                    p->plain[n->in[j]] = true;
+                p->product_reads[cg_root(f, n->in[j])] |= product;
             }
     }
     for (uint32_t i = 0; i < p->sink.n; i++) {
@@ -184,6 +190,15 @@ static void own_home(Func *f, ValueId v)
     f->home.at[v] = home;
 }
 
+/* A view whose reader cannot take it as it is. */
+static bool broken(Place *p, ValueId v)
+{
+    Ref r;
+    if (cg_ref_try(p->f, v, &r))
+        return false;
+    return p->plain[v] || (p->factor[v] && !cg_product_reads(p->f, v));
+}
+
 static void push_back(Place *p)
 {
     Func *f = p->f;
@@ -199,11 +214,10 @@ static void push_back(Place *p)
                 offer(p, n->in[j], &r, false);
                 at += val(f->g, n->in[j])->shape.d[n->attr.axis];
             }
-        } else if (cg_is_view(f, f->node.at[i]) && n->nout == 1 && p->plain[n->out[0]]) {
+        } else if (cg_is_view(f, f->node.at[i]) && n->nout == 1) {
             /* when strides cannot say it, lay the operand out so that they can */
-            Ref r;
             ValueId root = homeless(f, n->out[0]);
-            if (root == NONE || cg_ref_try(f, n->out[0], &r))
+            if (root == NONE || !broken(p, n->out[0]))
                 continue;
             Ref want = cg_dense(f, n->out[0]);
             uint32_t buf = cg_buffer(f, BUF_WORK, 0, root);
@@ -233,13 +247,45 @@ static ValueId copy_to(Place *p, ValueId v, const Ref *home, bool acc, uint32_t 
     return c;
 }
 
+static ValueId reshaped(Place *p, ValueId v, const Shape *s, int batch, uint32_t origin, Ids *list)
+{
+    Func *f = p->f;
+    ValueId y = cg_new_value(f, val(f->g, v)->dtype, s, batch);
+    NodeId id = cg_new_node(f, OP_Reshape, 1, &v, 1, &y, (Attr){.n = s->rank, .a = NULL}, origin);
+    f->g->value.at[y].node = id;
+    cg_track(f);
+    f->def.at[y] = id;
+    vec_push(f->a, list, id);
+    return y;
+}
+
+/* A view with several strides a dimension is copied in the shape of its parts. */
+static ValueId copy_parts(Place *p, ValueId v, uint32_t origin, Ids *list)
+{
+    Func *f = p->f;
+    Value x = *val(f->g, v);
+    Wide w;
+    Shape s = {0};
+    int batch = BATCH_NONE;
+    if (!cg_wide(f, v, &w) || w.n > MAX_RANK)
+        BUG("value %u cannot be copied", v);
+    for (int i = 0; i < w.n; i++) {
+        if (w.ext[i].b != 0)
+            batch = s.rank;
+        s.d[s.rank++] = lin_at(w.ext[i], f->g->batch);
+    }
+    ValueId parts = reshaped(p, v, &s, batch, origin, list);
+    ValueId copy = copy_to(p, parts, NULL, false, origin, list);
+    return reshaped(p, copy, &x.shape, x.batch, origin, list);
+}
+
 /* A row-major copy, made once. */
 static ValueId dense_copy(Place *p, ValueId v, uint32_t origin, Ids *list)
 {
     while (p->copy.n <= v)
         vec_push(p->f->a, &p->copy, NONE);
     if (p->copy.at[v] == NONE)
-        p->copy.at[v] = copy_to(p, v, NULL, false, origin, list);
+        p->copy.at[v] = cg_ref(p->f, v)->wide ? copy_parts(p, v, origin, list) : copy_to(p, v, NULL, false, origin, list);
     return p->copy.at[v];
 }
 
@@ -258,7 +304,6 @@ static void settle(Place *p, NodeId id, Ids *list)
 {
     Func *f = p->f;
     Node n = f->g->node.at[id];
-    Ref r;
     if (n.op == OP_Concat) {
         const Ref whole = *cg_ref(f, n.out[0]);
         int64_t at = 0;
@@ -273,11 +318,11 @@ static void settle(Place *p, NodeId id, Ids *list)
         }
     } else if (cg_is_view(f, id)) {
         for (uint32_t o = 0; o < n.nout; o++)
-            if (p->plain[n.out[o]] && !cg_ref_try(f, n.out[o], &r))
+            if (broken(p, n.out[o]))
                 id = with_operand(f, id, 0, dense_copy(p, n.in[0], n.origin, list));
     } else if (!cg_fusable(&n)) {
         for (uint32_t j = 0; j < n.nin; j++)
-            if (n.in[j] != NONE && !cg_call_reads(f, &n, j, cg_ref(f, n.in[j])))
+            if (n.in[j] != NONE && !cg_call_reads(f, &n, j))
                 id = with_operand(f, id, j, dense_copy(p, n.in[j], n.origin, list));
     }
     vec_push(f->a, list, id);
@@ -294,7 +339,7 @@ static void mark_breaks(Place *p)
             continue;
         for (uint32_t o = 0; o < n->nout; o++) {
             ValueId u = n->out[o];
-            if (!p->plain[u] || cg_ref_try(f, u, &r))
+            if (!broken(p, u))
                 continue;
             for (;;) {
                 ValueId x = cg_view_operand(f, &f->g->node.at[cg_maker(f, u)]);

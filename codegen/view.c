@@ -353,12 +353,11 @@ static uint32_t outside(Func *f, ValueId v)
     return NONE;
 }
 
-static bool wide_ref(Func *f, ValueId v, Wide *w);
 
 /* A root's place, or none: v is a view. */
 static bool root_ref(Func *f, ValueId v, Ref *r)
 {
-    if (f->ref.at[v]) {
+    if (f->ref.at[v] && !f->ref.at[v]->wide) {
         *r = *f->ref.at[v];
         return true;
     }
@@ -394,10 +393,10 @@ NodeId cg_maker(const Func *f, ValueId v)
 ValueId cg_root(Func *f, ValueId v)
 {
     Wide w;
-    return wide_ref(f, v, &w) ? w.root : v;
+    return cg_wide(f, v, &w) ? w.root : v;
 }
 
-static bool wide_ref(Func *f, ValueId v, Wide *w)
+bool cg_wide(Func *f, ValueId v, Wide *w)
 {
     Ref r;
     cg_track(f);
@@ -414,14 +413,28 @@ static bool wide_ref(Func *f, ValueId v, Wide *w)
     uint32_t out = 0;
     while (n->out[out] != v)
         out++;
-    return wide_ref(f, cg_view_operand(f, n), &in) && apply(f, n, out, &in, w);
+    return cg_wide(f, cg_view_operand(f, n), &in) && apply(f, n, out, &in, w);
 }
 
 bool cg_ref_try(Func *f, ValueId v, Ref *r)
 {
     Wide w;
     cg_track(f);
-    return root_ref(f, v, r) || (wide_ref(f, v, &w) && narrow(f, &w, v, r));
+    return root_ref(f, v, r) || (cg_wide(f, v, &w) && narrow(f, &w, v, r));
+}
+
+static void resolve(Func *f, ValueId v, Ref *r)
+{
+    Wide w;
+    if (!cg_wide(f, v, &w))
+        BUG("value %u is no view of its operand", v);
+    if (narrow(f, &w, v, r))
+        return;
+    *r = cg_dense(f, v);
+    r->root = w.root;
+    r->buf = w.buf;
+    r->off = w.off;
+    r->wide = true;
 }
 
 const Ref *cg_ref(Func *f, ValueId v)
@@ -429,16 +442,14 @@ const Ref *cg_ref(Func *f, ValueId v)
     cg_track(f);
     if (!f->ref.at[v]) {
         Ref *r = arena_new_of(f->a, Ref);
-        if (!cg_ref_try(f, v, r))
-            BUG("value %u is no view of its operand", v);
+        resolve(f, v, r);
         if (r->buf == NONE) {                           /* a root without a home: its own buffer */
             INSIST(r->root == v || f->def.at[r->root] != NONE);
             Ref *home = arena_new_of(f->a, Ref);
             *home = cg_dense(f, r->root);
             home->buf = cg_buffer(f, BUF_WORK, 0, r->root);
             f->home.at[r->root] = home;
-            if (!cg_ref_try(f, v, r))
-                BUG("value %u is no view of its operand", v);
+            resolve(f, v, r);
         }
         f->ref.at[v] = r;
     }
