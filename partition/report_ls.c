@@ -90,7 +90,8 @@ static void count(Tree *t)
         if (!live[n])
             continue;
         const char *scope = x->origin < g->origin.n ? g->origin.at[x->origin].scope : NULL;
-        Module *m = &t->module.at[module_at(t, scope ? scope : "")];
+        uint32_t at = module_at(t, scope ? scope : "");     /* may move them */
+        Module *m = &t->module.at[at];
         m->nodes++;
         m->flops = plus(m->flops, cost_flops(g, n));
         for (uint32_t i = 0; i < x->nout && !op_is_view(x->op); i++)
