@@ -47,6 +47,7 @@ typedef struct {
     uint64_t seed;
     double tolerance;
     uint32_t compared, wrong;
+    bool tie;                       /* the first difference is a comparison that rounding decides */
     double worst, noise; /* noise: as large as what a sum's terms leave when they cancel */
     char first[512];     /* the first difference */
     bool verbose;

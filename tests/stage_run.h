@@ -294,6 +294,31 @@ static double run_noise(StageRun *r, ValueId v, int depth)
     return most;
 }
 
+/* Element i of a value that broadcasts to shape s. */
+static double run_broadcast(StageRun *r, ValueId v, const Shape *s, int64_t i)
+{
+    Tensor t = run_operand(r, v);
+    int64_t at = 0, stride = 1;
+    for (int d = s->rank - 1, e = t.shape.rank - 1; e >= 0; d--, e--) {
+        at += t.shape.d[e] == 1 ? 0 : i % s->d[d] * stride;
+        i /= s->d[d];
+        stride *= t.shape.d[e];
+    }
+    return run_number(t.dtype, t.data, at);
+}
+
+/* A comparison of two numbers that are equal but for their rounding: either answer is right, and all that follows. */
+static bool run_tie(StageRun *r, ValueId v, int64_t i)
+{
+    const Value *x = val(r->g, v);
+    const Node *n = x->kind == V_NODE ? &r->g->node.at[x->node] : NULL;
+    if (!n || n->op < OP_Equal || n->op > OP_GreaterOrEqual || !dtype_is_float(val(r->g, n->in[0])->dtype))
+        return false;
+    Shape s = run_shape(r, v);
+    double a = run_broadcast(r, n->in[0], &s, i), b = run_broadcast(r, n->in[1], &s, i);
+    return fabs(a - b) <= 1e-5 * (fabs(a) + fabs(b) + 0.1);
+}
+
 /* The elements at `base` with these strides (in elements) against the evaluator's; `plus`: what was there before they
  * were added. */
 static bool run_compare(StageRun *r, ValueId v, const char *base, const int64_t *stride, const char *plus,
@@ -337,6 +362,8 @@ static bool run_compare(StageRun *r, ValueId v, const char *base, const int64_t 
         r->worst = most / limit;
     if (bad == 0)
         return true;
+    if (r->wrong == 0 && run_tie(r, v, first))
+        r->tie = true;
     const char *node = x->kind == V_NODE ? cg_node_text(r->g, x->node) : "";
     run_wrong(r, "stage %d %s: %s t%u %s %s (%s %s): %lld of %lld wrong, element %lld is %.9g, not %.9g (rows %lld)",
               r->cur->table->index, r->func ? run_func_name(r->func) : "", where, v,
