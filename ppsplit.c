@@ -94,6 +94,9 @@ static const char usage[] =
     "                              parameters used in several stages: sent from the first, or a copy in each\n"
     "      --chunk=INPUT=DIM|replicate\n"
     "                              the batch dimension of an input (default: 0 where it fits), or none\n"
+    "      --merge=OUTPUT=DIM|sum|mean\n"
+    "                              how the microbatches' results meet in one (default: its rows one after the other,\n"
+    "                              without rows their mean)\n"
     "\n"
     "Training:\n"
     "      --loss=mse|l1|cross_entropy[:AXIS]|nll[:AXIS]|bce_with_logits|output:NAME|model:FILE.onnx\n"
@@ -120,13 +123,14 @@ static const char usage[] =
     "  ppsplit model.onnx --split layers.1:begin --loss cross_entropy -o out && make -C out\n"
     "  ppsplit gpt2.onnx --bind batch=4 --split h.3:begin --split h.6:begin --loss cross_entropy -o out\n";
 
-enum { OPT_SPLIT = 256, OPT_MULTI, OPT_CHUNK, OPT_LOSS, OPT_REDUCTION, OPT_FREEZE, OPT_TRAIN, OPT_BIND, OPT_LIMIT,
+enum { OPT_SPLIT = 256, OPT_MULTI, OPT_CHUNK, OPT_MERGE, OPT_LOSS, OPT_REDUCTION, OPT_FREEZE, OPT_TRAIN, OPT_BIND, OPT_LIMIT,
        OPT_TARGET, OPT_PARAMS, OPT_DUMP, OPT_HELP, OPT_VERSION };
 
 static const struct option long_options[] = {
     {"split", required_argument, NULL, OPT_SPLIT},
     {"multi-use", required_argument, NULL, OPT_MULTI},
     {"chunk", required_argument, NULL, OPT_CHUNK},
+    {"merge", required_argument, NULL, OPT_MERGE},
     {"loss", required_argument, NULL, OPT_LOSS},
     {"loss-reduction", required_argument, NULL, OPT_REDUCTION},
     {"freeze", required_argument, NULL, OPT_FREEZE},
@@ -219,6 +223,7 @@ static void read_option(Options *o, int c, const char *arg)
         vec_push(o->arena, &o->partition.chunk, arg);
         vec_push(o->arena, &o->import.chunk, arg);
         break;
+    case OPT_MERGE: vec_push(o->arena, &o->partition.merge, arg); break;
     case OPT_LOSS:
         o->loss.loss = arg;
         o->import.training = true;

@@ -43,6 +43,11 @@ static void print_outputs(Pipe *p, Text *t)
         text_line(t, "    %s,", cg_tensor(g->arena, g, name, v->dtype, &v->shape, v->batch));
     }
     text_line(t, "};\n");
+    text_line(t, "// how microbatches meet in an output without rows");
+    text_line(t, "static const int output_merge[] = {");
+    for (uint32_t i = 0; i < p->merge.n; i++)
+        text_line(t, "    %s,", p->merge.at[i] == MERGE_SUM ? "PP_MERGE_SUM" : p->merge.at[i] == MERGE_MEAN ? "PP_MERGE_MEAN" : "PP_MERGE_LAST");
+    text_line(t, "};\n");
 }
 
 static int64_t target_index(const Pipe *p)
@@ -90,7 +95,8 @@ void cg_pipeline_print(Pipe *p, uint64_t hash, Text *t)
     text_line(t, ".hash = 0x%016" PRIx64 "u, .model_hash = 0x%016" PRIx64 "u,", hash, g->model_hash);
     text_line(t, ".rows = %" PRId64 ", .uneven_ok = %d, .uneven_why = %s,", g->batch > 0 ? g->batch : 1, p->uneven.n == 0, why);
     text_line(t, ".n_stage = %u, .n_input = %u, .n_output = %u, .n_param = %u,", p->stage.n, inputs, g->output.n, params);
-    text_line(t, ".stage = stages, .input = %s, .output = %s,", inputs ? "inputs" : "NULL", g->output.n ? "outputs" : "NULL");
+    text_line(t, ".stage = stages, .input = %s, .output = %s, .output_merge = %s,", inputs ? "inputs" : "NULL", g->output.n ? "outputs" : "NULL",
+              g->output.n ? "output_merge" : "NULL");
     text_line(t, ".loss_stage = %" PRId64 ", .loss_output = %" PRId64 ", .loss_kind = %s, .loss_per_row = %" PRId64
               ", .loss_ignore = %" PRId64 ",", loss < 0 ? (int64_t)-1 : (int64_t)p->stage.n - 1, loss, kind[p->loss == NONE ? 0 : p->scale],
               p->loss_per_row, p->loss_ignore);

@@ -90,6 +90,8 @@ typedef struct {
     const char *text;
 } Loss;
 
+typedef enum { MERGE_LAST, MERGE_SUM, MERGE_MEAN, MERGE_ROWS } OutputMerge;
+
 typedef struct {
     Graph *graph;
     VEC(Stage) stage;
@@ -102,6 +104,8 @@ typedef struct {
     LossScale scale;
     int64_t loss_per_row, loss_ignore, loss_classes;
     const char *loss_text;          /* as given, for reports */
+    /* per output of the model, how microbatches meet: its rows one after the other, or, without rows, as said */
+    VEC(OutputMerge) merge;
     /* what forbids chunks of unequal rows: reasons, one line each, naming the node; empty: allowed */
     VEC(const char *) uneven;
     /* what mixes the samples of a microbatch (BatchNormalization in training): said in the report, allowed */
@@ -112,6 +116,7 @@ typedef struct {
     VEC(const char *) split;        /* "PATH:begin", "PATH:end", a node or a value name */
     VEC(const char *) multi_use;    /* "transmit", "replicate", "NAME=transmit" ... in order, the last one that fits wins */
     VEC(const char *) chunk;        /* "INPUT=DIM", "INPUT=replicate" */
+    VEC(const char *) merge;        /* "OUTPUT=DIM", "OUTPUT=sum", "OUTPUT=mean" */
 } PartitionOptions;
 
 /* batch.c: which dimension of every value is the batch; sets Value.batch for values id >= from. Call with 0 before

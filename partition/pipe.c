@@ -377,6 +377,48 @@ static const char *base_name(Arena *a, const char *path)
     return arena_strdup(a, slash ? slash + 1 : path ? path : "model");
 }
 
+/* --merge OUTPUT=DIM|sum|mean: DIM can only confirm where the rows are. */
+static void merge_option(Pipe *p, const char *text)
+{
+    const Graph *g = p->graph;
+    const char *eq = strrchr(text, '=');
+    if (!eq)
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "--merge wants OUTPUT=DIM, OUTPUT=sum or OUTPUT=mean, not '%s'", text);
+    const char *name = arena_strndup(g->arena, text, (size_t)(eq - text));
+    uint32_t i = 0;
+    while (i < g->output.n && strcmp(g->output_name.at[i], name))
+        i++;
+    if (i == g->output.n) {
+        const char *near = diag_nearest(name, g->output_name.at, g->output_name.n);
+        if (near)
+            diag_hint("did you mean '%s'?", near);
+        diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "--merge: the model has no output '%s'", name);
+    }
+    int rows = val(g, g->output.at[i])->batch;
+    bool sum = !strcmp(eq + 1, "sum"), mean = !strcmp(eq + 1, "mean");
+    char *end;
+    long dim = strtol(eq + 1, &end, 10);
+    if (sum || mean) {
+        if (rows != BATCH_NONE)
+            diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "--merge: output '%s' has a row for every sample, which %s would mix", name, eq + 1);
+        p->merge.at[i] = sum ? MERGE_SUM : MERGE_MEAN;
+    } else if (*end || end == eq + 1)
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "--merge wants OUTPUT=DIM, OUTPUT=sum or OUTPUT=mean, not '%s'", text);
+    else if (dim != rows)
+        diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), rows >= 0 ? "--merge: output '%s' has its rows in dimension %d" : "--merge: output '%s' has no rows to put one after the other", name, rows);
+}
+
+static void choose_merges(Pipe *p, const PartitionOptions *opt)
+{
+    const Graph *g = p->graph;
+    for (uint32_t i = 0; i < g->output.n; i++) {
+        const Value *v = val(g, g->output.at[i]);
+        vec_push(g->arena, &p->merge, v->batch >= 0 ? MERGE_ROWS : v->batch == BATCH_NONE && dtype_is_float(v->dtype) ? MERGE_MEAN : MERGE_LAST);
+    }
+    for (uint32_t i = 0; opt && i < opt->merge.n; i++)
+        merge_option(p, opt->merge.at[i]);
+}
+
 Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l)
 {
     Pipe *p = arena_new_of(g->arena, Pipe);
@@ -404,6 +446,8 @@ Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l)
         vec_push(b.a, &p->uneven, uneven.at[i]);
     for (uint32_t i = 0; i < mixes.n; i++)
         vec_push(b.a, &p->mixes, mixes.at[i]);
+
+    choose_merges(p, opt);
 
     b.home = split_assign(g, b.a, opt, &b.stages);
     b.nodes = g->node.n;

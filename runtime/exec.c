@@ -65,6 +65,28 @@ static double scalar(const void *p, int dtype)
     return (double)f;
 }
 
+/* An output without rows: the microbatches' mean by rows, their sum, or the last of them. */
+static void merge(const Rank *r, const PpOutput *o, char *to, const char *src, int m, int64_t step)
+{
+    const Run *run = r->run;
+    const PpTensor *t = &o->t;
+    const int64_t *row0 = data_rows(run, step);
+    int kind = run->plan->output_merge ? run->plan->output_merge[o->model_output] : PP_MERGE_LAST;
+    if (kind == PP_MERGE_LAST || (t->dtype != PP_F32 && t->dtype != PP_F64)) {
+        memcpy(to, src, (size_t)t->bytes);
+        return;
+    }
+    if (m == 0 && (run->opt->mode == MODE_TRAIN || step == 0))
+        memset(to, 0, (size_t)t->bytes);
+    double weight = kind == PP_MERGE_SUM ? 1 : (double)(row0[m + 1] - row0[m]) / (double)r->collect_rows;
+    int64_t n = t->bytes / st_dtype_size(t->dtype);
+    for (int64_t i = 0; i < n; i++)
+        if (t->dtype == PP_F64)
+            ((double *)(void *)to)[i] += weight * ((const double *)(const void *)src)[i];
+        else
+            ((float *)(void *)to)[i] += (float)(weight * (double)((const float *)(const void *)src)[i]);
+}
+
 /* Rows of a model output into their place among all rows of the minibatch (of all minibatches in eval and infer). */
 static void collect(Rank *r, const PpOutput *o, const char *src, int m, int64_t step)
 {
@@ -73,7 +95,7 @@ static void collect(Rank *r, const PpOutput *o, const char *src, int m, int64_t 
     const int64_t *row0 = data_rows(run, step);
     char *to = r->collect[o->model_output];
     if (t->batch_dim < 0) {
-        memcpy(to, src, (size_t)t->bytes);
+        merge(r, o, to, src, m, step);
         return;
     }
     int64_t outer = 1, inner = st_dtype_size(t->dtype), rows = row0[m + 1] - row0[m];

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef enum { K_TEXT, K_INT, K_LONG, K_SEED, K_REAL, K_PAIR, K_FLAG, K_OPTIMIZER, K_PLACEMENT, K_GROUP } Kind;
+typedef enum { K_TEXT, K_INT, K_LONG, K_SEED, K_REAL, K_PAIR, K_FLAG, K_OPTIMIZER, K_PLACEMENT, K_DEVICE, K_GROUP } Kind;
 typedef struct {
     const char *name;
     Kind kind;
@@ -33,6 +33,7 @@ static const Spec specs[] = {
     {"buffers",       K_INT,  AT(buffers),      0, "K",       "verify the schedule with K messages under way per pair of ranks (default: any number)"},
     {"send-budget",   K_INT,  AT(send_budget),  1, "K",       "at most K sends of a rank under way"},
     {"defer",         K_FLAG, AT(defer),        0, NULL,      "post receives as late as possible: less memory, less overlap"},
+    {"device",        K_DEVICE, 0,              0, "cpu",     "what the stages run on: this program was built for the CPU"},
     {"threads",       K_INT,  AT(threads),      1, "N",       "threads of a rank (default: cores / ranks of the machine)"},
     {"Data", K_GROUP, 0, 0, NULL, NULL},
     {"data",          K_PAIR, AT(data),         0, "NAME=FILE", "an input of the model: .npy or TensorProto .pb, rows are samples (repeatable)"},
@@ -197,6 +198,10 @@ static PpStatus apply(Options *o, const Spec *s, const char *v)
         return !strcmp(v, "v") || !strcmp(v, "loop")
                    ? PP_OK
                    : pp_fail(PP_ERR_USAGE, "--placement: loop or v expected, not '%s'", v);
+    case K_DEVICE:
+        return !strcmp(v, "cpu") ? PP_OK
+               : !strcmp(v, "cuda") ? pp_fail(PP_ERR_USAGE, "--device cuda: this program was built for the CPU")
+                                    : pp_fail(PP_ERR_USAGE, "--device: cpu expected, not '%s'", v);
     case K_SEED: o->shuffle |= s->at == AT(shuffle_seed); return parse_number(s, v, at);
     case K_INT:
     case K_LONG:

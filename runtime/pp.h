@@ -102,6 +102,7 @@ typedef struct PpStage {
     void (*backward_weight)(const PpCtx *c);            /* W */
 } PpStage;
 
+enum { PP_MERGE_LAST, PP_MERGE_SUM, PP_MERGE_MEAN };    /* mean: weighted by rows */
 enum { PP_LOSS_NONE, PP_LOSS_SUM, PP_LOSS_MEAN_ELEMENTS, PP_LOSS_MEAN_TARGETS, PP_LOSS_MEAN_ROWS };
 
 typedef struct PpPlan {
@@ -115,6 +116,7 @@ typedef struct PpPlan {
     const PpStage *const *stage;
     const PpTensor *input;                              /* the model's data inputs, `target` included */
     const PpTensor *output;                             /* the model's outputs */
+    const int *output_merge;                            /* per output, how microbatches meet in one without rows: PP_MERGE_*; NULL: the last */
     int loss_stage, loss_output;                        /* which output of which stage is the scalar loss; -1: none */
     int loss_kind;
     int64_t loss_per_row, loss_ignore;
