@@ -1,0 +1,295 @@
+/*
+ * merge.c - what follows when every node has its group: groups that read one another or the same become one, column reductions
+ * compute their operand themselves when that is cheap, and the final order.  In: groups and their dependencies.  Out: the
+ * groups in the order of execution, and which values must be in memory.
+ */
+#include <string.h>
+
+#include "fuse.h"
+
+/* ---- what must be in memory -------------------------------------------------------------------------------- */
+
+bool cg_inline_leaf(const Func *f, ValueId root)
+{
+    NodeId def = f->def.at[root];
+    return def != NONE && f->g->node.at[def].op == OP_Count;
+}
+
+static bool leaves_home(const Func *f, ValueId v)
+{
+    const Ref *r = f->home.at[v];
+    return r && (f->buf.at[r->buf].cls != BUF_WORK || f->buf.at[r->buf].value != v);
+}
+
+static void need_value(Func *f, bool *needed, const Group *k, ValueId v)
+{
+    ValueId root = cg_ref(f, v)->root;
+    if (f->def.at[root] != NONE && !(k && fuse_makes(k, root)) && !(k && cg_inline_leaf(f, root)))
+        needed[root] = true;
+}
+
+/* Backwards over the groups: which values other groups read from memory.  skip_columns: as if those did not exist. */
+static bool *in_memory(Func *f, bool skip_columns)
+{
+    bool *needed = arena_array(f->a, bool, f->g->value.n + 1);
+    for (ValueId v = 0; v < f->home.n; v++)
+        needed[v] = leaves_home(f, v);
+    for (uint32_t o = f->order.n; o-- > 0;) {
+        const Group *k = &f->group.at[f->order.at[o]];
+        if (skip_columns && k->kind == G_NEST && k->mode == NEST_COLUMN)
+            continue;
+        bool *live = arena_array(f->a, bool, k->member.n + 1);
+        for (uint32_t i = k->member.n; i-- > 0;) {
+            const Node *n = &f->g->node.at[k->member.at[i].node];
+            if (k->kind != G_NEST) {
+                live[i] = true;
+            } else {
+                live[i] |= needed[n->out[0]] && f->group_of.at[n->out[0]] == f->order.at[o];
+                for (uint32_t j = i + 1; j < k->member.n; j++)
+                    for (uint32_t x = 0; live[j] && x < f->g->node.at[k->member.at[j].node].nin; x++) {
+                        ValueId u = f->g->node.at[k->member.at[j].node].in[x];
+                        live[i] |= u != NONE && cg_ref(f, u)->root == n->out[0];
+                    }
+            }
+            for (uint32_t x = 0; live[i] && n->op != OP_Count && x < n->nin; x++)
+                if (n->in[x] != NONE)
+                    need_value(f, needed, k->kind == G_NEST ? k : NULL, n->in[x]);
+        }
+    }
+    return needed;
+}
+
+/* ---- order ---------------------------------------------------------------------------------------------------- */
+
+/* Depth first, so that each group comes right before its first reader where it can. */
+static void settle_group(Func *f, uint32_t g)
+{
+    Group *k = &f->group.at[g];
+    if (k->mark == f->search)
+        return;
+    k->mark = f->search;
+    for (uint32_t i = 0; i < k->dep.n; i++)
+        settle_group(f, f->group.at[g].dep.at[i]);
+    f->group.at[g].step = (int)f->order.n;
+    vec_push(f->a, &f->order, g);
+}
+
+static void sort_groups(Func *f)
+{
+    f->search++;
+    f->order.n = 0;
+    for (uint32_t g = 0; g < f->group.n; g++)
+        if (f->group.at[g].member.n > 0)
+            settle_group(f, g);
+}
+
+/* ---- column reductions: they compute their operand themselves when that is cheap --------------------------------- */
+
+static bool cheap_map(const Node *n)
+{
+    if (!op_is_map(n->op) || n->nout != 1)
+        return false;
+    switch (n->op) {
+    case OP_Neg: case OP_Abs: case OP_Relu: case OP_Not: case OP_Cast: case OP_Add: case OP_Sub: case OP_Mul: case OP_Min:
+    case OP_Max: case OP_And: case OP_Or: case OP_Equal: case OP_Less: case OP_LessOrEqual: case OP_Greater:
+    case OP_GreaterOrEqual: case OP_Where: case OP_Sign: return true;
+    default: return false;
+    }
+}
+
+/* Does a member read elements of this value other than the point's own? */
+static bool reads_as_table(Func *f, const Group *k, ValueId root)
+{
+    for (uint32_t i = 0; i < k->member.n; i++) {
+        const Node *n = &f->g->node.at[k->member.at[i].node];
+        for (uint32_t j = 0; j < n->nin; j++)
+            if (n->in[j] != NONE && (cg_reads_table(n, j) || n->op == OP_GatherND) && cg_ref(f, n->in[j])->root == root)
+                return true;
+    }
+    return false;
+}
+
+/* Everything the group reads of this value, it reads at the same points: the value may be made inside. */
+static bool one_view(Func *f, const Group *k, const Known *x)
+{
+    for (uint32_t i = 0; i < k->known.n; i++) {
+        const Known *y = &k->known.at[i];
+        if (y->root == x->root && (!lin_eq(y->off, x->off) || memcmp(y->stride, x->stride, sizeof(Lin) * (size_t)k->nd) != 0))
+            return false;
+    }
+    return !reads_as_table(f, k, x->root);
+}
+
+/* Puts the node that makes x before the group's members. */
+static bool join_front(Func *f, Group *k, NodeId id, const Known *x)
+{
+    const Node *n = &f->g->node.at[id];
+    Lin ext[MAX_RANK], stride[MAX_RANK];
+    int rank = cg_space(f, n, ext);
+    Ref r;
+    lay_result(f, n, rank, ext, &r, stride);
+    Known anchor = *x;
+    return !anchor.internal && lin_eq(r.off, anchor.off) && one_view(f, k, &anchor) && fuse_join_by(f, k, id, &anchor, stride, true);
+}
+
+static void absorb(Func *f, uint32_t g, const bool *needed)
+{
+    for (uint32_t i = 0; i < f->group.at[g].known.n && f->group.at[g].member.n < 12; i++) {
+        Group k = f->group.at[g];
+        const Known x = k.known.at[i];
+        NodeId def = f->def.at[x.root];
+        if (x.internal || def == NONE || needed[x.root] || !cheap_map(&f->g->node.at[def]) ||
+            f->group.at[f->group_of.at[x.root]].kind != G_NEST)
+            continue;
+        Ids need = {0};
+        if (!fuse_full(x.stride, k.ext, k.nd) || !fuse_needs(f, def, g, NULL, &need) || !fuse_acyclic(f, g, &need) ||
+            !join_front(f, &k, def, &x))
+            continue;
+        f->group.at[g] = k;
+        for (uint32_t j = 0; j < need.n; j++)
+            fuse_add_dep(f, g, need.at[j]);
+        i = NONE;                                       /* its operands may be absorbed as well */
+    }
+}
+
+/* Dependencies as the members have them: absorbing removes some. */
+static void renew_deps(Func *f, uint32_t g)
+{
+    f->group.at[g].dep.n = 0;
+    for (uint32_t i = 0; i < f->group.at[g].member.n; i++) {
+        Ids need = {0};
+        fuse_needs(f, f->group.at[g].member.at[i].node, g, &f->group.at[g], &need);
+        for (uint32_t j = 0; j < need.n; j++)
+            fuse_add_dep(f, g, need.at[j]);
+    }
+}
+
+/* In their order; what the group reads from memory and now makes itself comes before its readers. */
+static bool take_after(Func *f, Group *k, const Group *other, bool siblings)
+{
+    for (uint32_t i = 0; i < other->member.n; i++) {
+        NodeId id = other->member.at[i].node;
+        ValueId out = f->g->node.at[id].out[0];
+        bool joined = fuse_makes(k, out), read = false;
+        for (uint32_t j = 0; !joined && !read && j < k->known.n; j++)
+            if (k->known.at[j].root == out) {
+                read = true;
+                joined = join_front(f, k, id, &k->known.at[j]);
+            }
+        if (!joined && (read || reads_as_table(f, k, out) || !fuse_join(f, k, id, siblings)))
+            return false;
+    }
+    return true;
+}
+
+/* From the last member on, each before all: what the group reads is known to it.  What only others read comes last. */
+static bool take_before(Func *f, Group *k, const Group *other)
+{
+    bool *late = arena_array(f->a, bool, other->member.n + 1);
+    for (uint32_t i = other->member.n; i-- > 0;) {
+        NodeId id = other->member.at[i].node;
+        ValueId out = f->g->node.at[id].out[0];
+        bool joined = fuse_makes(k, out), read = false;
+        for (uint32_t j = 0; !joined && j < k->known.n; j++)
+            if (k->known.at[j].root == out) {
+                read = true;
+                joined = join_front(f, k, id, &k->known.at[j]);
+            }
+        if (!joined && (read || reads_as_table(f, k, out)))
+            return false;
+        late[i] = !joined;
+    }
+    for (uint32_t i = 0; i < other->member.n; i++)
+        if (late[i] && !fuse_join(f, k, other->member.at[i].node, true))
+            return false;
+    return true;
+}
+
+/* Two groups over the same space become one: column reductions that read the same operand, or a group and what reads it. */
+static bool merge(Func *f, uint32_t into, uint32_t from, bool siblings, bool front)
+{
+    Group k = f->group.at[into];
+    const Group other = f->group.at[from];
+    if (k.nd == 0 || (!front && fuse_total(f, k.ext, 0, k.nd) != fuse_total(f, other.ext, 0, other.nd)))
+        return false;
+    f->search++;
+    for (uint32_t i = 0; i < other.dep.n; i++)          /* a path that leaves and comes back */
+        if (other.dep.at[i] != into && fuse_reaches(f, other.dep.at[i], into))
+            return false;
+    f->search++;
+    for (uint32_t i = 0; i < k.dep.n; i++)
+        if (k.dep.at[i] != from && fuse_reaches(f, k.dep.at[i], from))
+            return false;
+    for (uint32_t i = 0; i < other.member.n; i++)       /* order edges between the two must stay edges */
+        for (uint32_t j = 0; j < f->after.n; j += 2)
+            if (f->after.at[j + 1] == other.member.at[i].node || f->after.at[j] == other.member.at[i].node)
+                return false;
+    if (!(front ? take_before(f, &k, &other) : take_after(f, &k, &other, siblings)))
+        return false;
+    f->group.at[into] = k;
+    f->group.at[from].member.n = 0;
+    for (uint32_t i = 0; i < other.dep.n; i++)
+        fuse_add_dep(f, into, other.dep.at[i]);
+    for (uint32_t i = 0; i < other.member.n; i++) {
+        ValueId v = f->g->node.at[other.member.at[i].node].out[0];
+        if (f->group_of.at[v] == from)
+            f->group_of.at[v] = into;
+    }
+    for (uint32_t g = 0; g < f->group.n; g++) {
+        Ids *dep = &f->group.at[g].dep;
+        uint32_t kept = 0;
+        for (uint32_t i = 0; i < dep->n; i++) {
+            uint32_t d = dep->at[i] == from ? into : dep->at[i];
+            if (d != g)
+                dep->at[kept++] = d;
+        }
+        dep->n = kept;
+    }
+    return true;
+}
+
+/* Groups that were opened apart, because what joins them came later: a group joins one whose results it reads. */
+static void merge_readers(Func *f)
+{
+    for (uint32_t g = 0; g < f->group.n; g++) {
+        Group *k = &f->group.at[g];
+        if (k->kind != G_NEST || k->mode == NEST_COLUMN || k->member.n == 0)
+            continue;
+        Ids dep = {0};
+        for (uint32_t i = 0; i < k->dep.n; i++)
+            vec_push(f->a, &dep, k->dep.at[i]);
+        for (uint32_t i = dep.n; i-- > 0;) {
+            const Group *d = &f->group.at[dep.at[i]];
+            if (d->kind == G_NEST && d->mode != NEST_COLUMN && d->member.n > 0 &&
+                d->member.n + f->group.at[g].member.n <= MOST_MEMBERS && !merge(f, g, dep.at[i], false, true) &&
+                merge(f, dep.at[i], g, true, false))
+                break;
+        }
+    }
+}
+
+static void fuse_columns(Func *f)
+{
+    Ids column = {0};
+    sort_groups(f);
+    bool *needed = in_memory(f, true);
+    for (uint32_t g = 0; g < f->group.n; g++)
+        if (f->group.at[g].kind == G_NEST && f->group.at[g].mode == NEST_COLUMN) {
+            absorb(f, g, needed);
+            renew_deps(f, g);
+            vec_push(f->a, &column, g);
+        }
+    for (uint32_t i = 1; i < column.n; i++)
+        for (uint32_t j = i; j-- > 0 && i - j < 32;)
+            if (f->group.at[column.at[j]].member.n > 0 && !merge(f, column.at[i], column.at[j], true, false) &&
+                merge(f, column.at[j], column.at[i], true, false))
+                break;
+}
+
+void fuse_merge(Func *f)
+{
+    merge_readers(f);
+    fuse_columns(f);
+    sort_groups(f);
+    f->needed = in_memory(f, false);
+}
