@@ -101,6 +101,8 @@ check: all tools $(UNIT) $(BUILD)/tests/runtime/made layers
 
 bench: all tools
 	$(Q)BUILD=$(BUILD) tests/bench/run
+	$(Q)BUILD=$(BUILD) tests/bench/schedules
+	$(Q)BUILD=$(BUILD) tests/bench/predict
 
 demo: all tools
 	$(Q)BUILD=$(BUILD) models/demo

@@ -281,10 +281,8 @@ static int set_threads(const Rank *r)
         n = 1;
 #ifdef _OPENMP
     omp_set_num_threads(n);
-    return n;
-#else
-    return 1;
 #endif
+    return n;
 }
 
 static PpStatus set_up(Rank *r)

@@ -83,6 +83,16 @@ schedules="1f1b zb-h2 zbvzerobubble" every mlp mlp-ts 4 4 "" 2
 ok "resnet: builds" prepare resnet-ts resnet --split layer1:begin --split layer2:begin --split fc:begin
 schedules="1f1b interleaved1f1b zb-h1 zbvzerobubble" every resnet resnet-ts 2 4 "" 2
 
+# ---- parameters travel once a step; a V turns without a message ----
+
+events() { grep -c "\"name\":\"$2\"" "$1"; }
+ok "example: traced" run example example-ts local 3 1f1b 5 "$work/other" --trace "$work/trace.json"
+is "mm_param goes to stage 1 once a step" "$(events "$work/trace.json" 0SEND_P)" 2
+is "and its gradient comes back once a step" "$(events "$work/trace.json" 1SEND_GP)" 2
+is "activations go once a microbatch" "$(events "$work/trace.json" '0SEND_F[0-9]')" 10
+ok "unet: traced" run unet unet-ts local 2 zbvzerobubble 4 "$work/other" --trace "$work/trace.json"
+is "unet: stage 1 hands over to stage 2 on its rank without a message" "$(events "$work/trace.json" '1SEND_F[0-9]')" 0
+
 # ---- the halves of OVERLAP_F_B on two threads ----
 
 ok "encdec: dualpipev, one thread a rank" run encdec encdec-ts local 2 dualpipev 8 "$work/first" --threads 1
