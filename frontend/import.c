@@ -81,7 +81,10 @@ static ValueId param_value(ImportState *s, const RawNode *n, uint32_t input)
     const Shape *file = &s->m->init.at[strmap_get(&s->m->init_index, n->in[input])].shape;
     if (n->flip[input])
         v = g_swap_last(s->g, v);
-    return shape_equal(file, &val(s->g, v)->shape) ? v : g_reshape(s->g, v, file);
+    const Shape *own = &val(s->g, v)->shape;
+    if (shape_equal(file, own))
+        return v;
+    return shape_elements(own) == shape_elements(file) ? g_reshape(s->g, v, file) : g_expand(s->g, v, file);
 }
 
 /* ---- nodes ---- */

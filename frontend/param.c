@@ -111,6 +111,14 @@ void param_squeeze(Params *p, uint32_t id)
     p->g->value.at[x->value].shape = x->shape;
 }
 
+void param_first_row(Params *p, uint32_t id)
+{
+    Param *x = &p->g->param.at[id];
+    x->bytes.length /= (size_t)x->shape.d[0];
+    x->shape.d[0] = 1;
+    p->g->value.at[x->value].shape = x->shape;
+}
+
 uint32_t param_zero(Params *p, const char *name, Dtype type, const Shape *s)
 {
     return add(p, (Param){.name = name, .dtype = type, .shape = *s}, true);

@@ -11,8 +11,11 @@
 
 #include "read.h"
 
-/* entry: of the signature, or NONE.  squeezed: the file holds a view of it with dims of 1 added. */
-typedef struct { RawNode *node; uint32_t input, init, entry; bool flip, squeezed; } Use;
+/*
+ * entry: of the signature, or NONE.  squeezed: the file holds a view of it with dims of 1 added; repeated: it holds it
+ * as often as dim 0 says.
+ */
+typedef struct { RawNode *node; uint32_t input, init, entry; bool flip, squeezed, repeated; } Use;
 typedef VEC(Use) Uses;
 typedef struct { uint32_t entry; int role; bool taken; } Argument;
 typedef VEC(Argument) Arguments;
@@ -24,7 +27,8 @@ typedef struct {
     VEC(RawNode *) node;
 } Group;
 
-typedef struct { Params *p; Arena *a; StrMap index; VEC(Group) group; Uses loose; } Fx;
+/* folded: what folding made of a parameter, by the initializer's name -> entry. */
+typedef struct { Params *p; Arena *a; const RawNodes *list; StrMap index, folded; VEC(Group) group; Uses loose; } Fx;
 
 /* Which of its arguments an aten operator takes as weight and bias. */
 static int argument_role(const char *target, int position)
@@ -61,10 +65,21 @@ static bool has_bias(const FxNode *fx)
 
 static bool is_norm(const FxNode *fx) { return strstr(fx->target, "batch_norm") != NULL; }
 
+/* Norms over groups of channels: InstanceNormalization with ones and zeros, then Mul by the weight, Add of the bias. */
+static bool is_decomposed_norm(const FxNode *fx)
+{
+    return strstr(fx->target, "group_norm") || is_target(fx, "aten.layer_norm.") || is_target(fx, "aten.native_layer_norm.")
+           || strstr(fx->target, "rms_norm");
+}
+
 /* What an operand is: by its slot, or as the addend of a linear or convolution written as two nodes. */
 static int use_role(const FxNode *fx, const RawNode *n, uint32_t input)
 {
     int role = param_role(n, input);
+    if (is_decomposed_norm(fx) && !strcmp(n->op_type, "InstanceNormalization"))
+        return ROLE_ANY;
+    if (is_decomposed_norm(fx) && role == ROLE_ANY)
+        return !strcmp(n->op_type, "Mul") ? ROLE_WEIGHT : !strcmp(n->op_type, "Add") ? ROLE_BIAS : ROLE_ANY;
     if (is_norm(fx) && role == ROLE_WEIGHT && strcmp(n->op_type, "BatchNormalization"))
         return ROLE_ANY;                                /* a convolution the norm was folded into: not the norm's weight */
     if (role == ROLE_ANY && !strcmp(n->op_type, "Add") && has_bias(fx))
@@ -121,17 +136,34 @@ static void collect(Fx *x, const RawNodes *list)
         for (uint32_t j = 0; j < n->nin; j++) {
             uint32_t init = *n->in[j] ? strmap_get(&m->init_index, n->in[j]) : NONE;
             if (init != NONE && dtype_is_float(m->init.at[init].dtype) && m->init.at[init].bytes.length)
-                vec_push(x->a, g ? &g->use : &x->loose, ((Use){n, j, init, NONE, false, false}));
+                vec_push(x->a, g ? &g->use : &x->loose, ((Use){.node = n, .input = j, .init = init, .entry = NONE}));
         }
     }
 }
 
 /* ---- matching ---- */
 
+static int wide_dims(const Shape *s)
+{
+    int wide = 0;
+    for (int i = 0; i < s->rank; i++)
+        wide += s->d[i] > 1;
+    return wide;
+}
+
+/* Parameters that are vectors in PyTorch, and that nodes want with dims of 1 behind the channels. */
+static bool is_vector(const FxNode *fx)
+{
+    return strstr(fx->target, "group_norm") || strstr(fx->target, "batch_norm") || strstr(fx->target, "instance_norm")
+           || strstr(fx->target, "prelu");
+}
+
 static void take(Fx *x, Group *g, Use *u, uint32_t entry)
 {
+    const Shape *s = &x->p->m->init.at[u->init].shape;
     u->entry = entry;
     u->flip = g && is_flipped(&g->fx, u->node, u->input, &x->p->m->init.at[u->init]);
+    u->squeezed = g && is_vector(&g->fx) && s->rank > 1 && wide_dims(s) <= 1;
     for (uint32_t i = 0; g && i < g->arg.n; i++)
         if (g->arg.at[i].entry == entry)
             g->arg.at[i].taken = true;
@@ -157,7 +189,10 @@ static void match_roles(Fx *x, Group *g)
         int role = use_role(&g->fx, u->node, u->input);
         if (u->entry != NONE || role == ROLE_ANY)
             continue;
+        bool scalar = shape_elements(&x->p->m->init.at[u->init].shape) == 1;
         if (role == ROLE_WEIGHT && x->p->m->init.at[u->init].shape.rank == 0)
+            continue;
+        if (scalar && is_decomposed_norm(&g->fx))       /* an epsilon */
             continue;
         for (uint32_t k = 0; k < g->arg.n; k++)
             if (!g->arg.at[k].taken && g->arg.at[k].role == role) {
@@ -188,49 +223,131 @@ static void match_order(Fx *x, Group *g)
         }
 }
 
-static bool is_view_name(const char *name)
+/* What folding did to a parameter, by the name of the fx node that was folded: "unsqueeze_3", "expand", "t". */
+typedef enum { FOLD_NONE, FOLD_VIEW, FOLD_TURN, FOLD_REPEAT, FOLD_SUM } Fold;
+
+static Fold fold_of(const char *name)
 {
-    return !strncmp(name, "view", 4) || !strncmp(name, "reshape", 7) || !strncmp(name, "unsqueeze", 9)
-           || !strncmp(name, "_unsafe_view", 12);
+    static const struct { const char *name; Fold fold; } known[] = {
+        {"view", FOLD_VIEW}, {"reshape", FOLD_VIEW}, {"unsqueeze", FOLD_VIEW}, {"_unsafe_view", FOLD_VIEW},
+        {"t", FOLD_TURN}, {"permute", FOLD_TURN}, {"transpose", FOLD_TURN}, {"numpy_t", FOLD_TURN},
+        {"expand", FOLD_REPEAT}, {"repeat", FOLD_REPEAT}, {"add", FOLD_SUM},
+    };
+    size_t n = strlen(name), k = n;
+    while (k > 0 && name[k - 1] >= '0' && name[k - 1] <= '9')
+        k--;
+    n = k < n && k > 1 && name[k - 1] == '_' ? k - 1 : n;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strlen(known[i].name) == n && !strncmp(known[i].name, name, n))
+            return known[i].fold;
+    return FOLD_NONE;
 }
 
-/* The one parameter of the module itself that nothing reads, or NONE. */
-static uint32_t only_unread(const Params *p, const char *scope, const bool *used)
+static Fold use_fold(const Group *g, const RawTensor *t)
 {
-    uint32_t found = NONE;
+    Fold fold = fold_of(t->name);
+    for (uint32_t i = 0; i < g->fx.n && fold == FOLD_NONE && param_is_made_up(t->name); i++)
+        if (g->fx.arg[i].position >= 0 && fold_of(g->fx.arg[i].name) == FOLD_VIEW)
+            fold = FOLD_VIEW;
+    return fold;
+}
+
+/* Are the bytes those of the first row, again and again? */
+static bool is_repeated(const RawTensor *t)
+{
+    if (t->shape.rank < 2 || t->shape.d[0] < 1)
+        return false;
+    size_t row = t->bytes.length / (size_t)t->shape.d[0];
+    return !memcmp(t->bytes.at, t->bytes.at + row, t->bytes.length - row);
+}
+
+static bool fits_fold(const RawTensor *t, const RawNode *n, Fold fold)
+{
+    switch (fold) {
+    case FOLD_VIEW: return t->shape.rank >= 2 && wide_dims(&t->shape) == 1;
+    case FOLD_TURN: return t->shape.rank == 2;
+    case FOLD_REPEAT: return is_repeated(t) && wide_dims(&t->shape) > 0;
+    case FOLD_SUM: return t->shape.rank == 1 && t->shape.d[0] > 1 && !strcmp(n->op_type, "Mul");
+    default: return false;
+    }
+}
+
+/*
+ * The parameter of the module itself that nothing reads: the only one, or, of several, the one called as the node's
+ * operator suggests; else NONE.
+ */
+static uint32_t unread(const Params *p, const RawNode *node, const bool *used)
+{
+    const char *scope = node->scope, *leaf = !strcmp(node->op_type, "Add") ? "bias" : "weight";
+    uint32_t found = NONE, named = NONE, count = 0;
     size_t n = strlen(scope);
     for (uint32_t e = 0; e < p->sig.n; e++) {
         const char *t = p->sig.entry[e].target;
         bool own = n ? !strncmp(t, scope, n) && t[n] == '.' && !strchr(t + n + 1, '.') : !strchr(t, '.');
         if (!own || used[e] || p->sig.entry[e].kind != SIG_PARAMETER)
             continue;
-        if (found != NONE)
-            return NONE;
         found = e;
+        count++;
+        if (!strcmp(n ? t + n + 1 : t, leaf))
+            named = e;
     }
-    return found;
+    return count == 1 ? found : named;
 }
 
-/* gamma.view(1, -1, 1, 1) was folded: the operand is a vector with dims of 1, in the module that lacks one parameter. */
-static bool match_view(Fx *x, Group *g, Use *u, bool *used)
+/*
+ * gamma.view(1, -1, 1, 1), weight.t(), cls.expand(n, -1, -1) or 1 + weight was folded: the operand is what became of a
+ * parameter, in the module that lacks one.
+ */
+static bool match_fold(Fx *x, Group *g, Use *u, bool *used)
 {
     const RawTensor *t = &x->p->m->init.at[u->init];
-    bool view = false;
-    int wide = 0;
-    for (uint32_t i = 0; i < g->fx.n; i++)
-        view = view || (g->fx.arg[i].position >= 0 && is_view_name(g->fx.arg[i].name));
-    for (int i = 0; i < t->shape.rank; i++)
-        wide += t->shape.d[i] > 1;
-    if (!view || wide != 1 || t->shape.rank < 2)
+    Fold fold = use_fold(g, t);
+    uint32_t *known = strmap_at(&x->folded, t->name), e = *known;
+    if (!fits_fold(t, u->node, fold))
         return false;
-    uint32_t e = only_unread(x->p, u->node->scope, used);
+    if (e == NONE)
+        e = unread(x->p, u->node, used);
     if (e == NONE)
         return false;
+    *known = e;
     take(x, g, u, e);
-    u->flip = false;
-    u->squeezed = true;
+    u->flip = fold == FOLD_TURN;
+    u->squeezed = fold == FOLD_VIEW;
+    u->repeated = fold == FOLD_REPEAT;
     used[e] = true;
     return true;
+}
+
+/* A node without an fx node reads a parameter of another module: it was merged with the like-named one of its own. */
+static uint32_t merged_into(const Fx *x, const Use *u, uint32_t entry, const bool *used)
+{
+    const char *target = x->p->sig.entry[entry].target, *dot = strrchr(target, '.'), *scope = u->node->scope;
+    if (!dot || !*scope || (!strncmp(target, scope, strlen(scope)) && target[strlen(scope)] == '.'))
+        return NONE;
+    uint32_t e = strmap_get(&x->p->sig.by_target, arena_printf(x->a, "%s%s", scope, dot));
+    return e != NONE && !used[e] && x->p->sig.entry[e].kind == SIG_PARAMETER ? e : NONE;
+}
+
+/*
+ * Equal zero biases were merged and then their Splits too: what the node makes is read in modules that lack a parameter
+ * of this name themselves.  One gradient for all of them would be wrong.
+ */
+static bool is_shared(const Fx *x, const Use *u, const bool *used)
+{
+    const char *dot = strrchr(x->p->m->init.at[u->init].name, '.');
+    for (uint32_t i = 0; dot && i < x->list->n; i++) {
+        const RawNode *n = x->list->at[i];
+        bool reads = false;
+        for (uint32_t j = 0; !n->dead && j < n->nin && *n->in[j]; j++)
+            for (uint32_t k = 0; k < u->node->nout && !reads; k++)
+                reads = !strcmp(n->in[j], u->node->out[k]);
+        if (!reads || !strcmp(n->scope, u->node->scope))
+            continue;
+        uint32_t e = strmap_get(&x->p->sig.by_target, arena_printf(x->a, "%s%s", n->scope, dot));
+        if (e != NONE && !used[e])
+            return true;
+    }
+    return false;
 }
 
 /* Operands the arguments do not explain: by their own name, else by the module they stand in. */
@@ -240,12 +357,15 @@ static void match_scope(Fx *x, Group *g, Use *u, bool *used)
     const Params *p = x->p;
     const RawTensor *t = &p->m->init.at[u->init];
     uint32_t e = strmap_get(&p->sig.by_target, t->name);
-    if (e != NONE && !used[e]) {
-        take(x, g, u, e);
+    uint32_t own = e == NONE || g ? NONE : merged_into(x, u, e, used);
+    if (e != NONE && !g && is_shared(x, u, used))
+        return;
+    if (e != NONE && (own != NONE || !used[e] || !g)) {
+        take(x, g, u, own != NONE ? own : e);
         u->flip = false;
         return;
     }
-    if (g && match_view(x, g, u, used))
+    if (g && match_fold(x, g, u, used))
         return;
     int role = g ? use_role(&g->fx, u->node, u->input) : param_role(u->node, u->input);
     if (!leaf[role] || !*u->node->scope || !param_is_made_up(t->name) || t->shape.rank == 0)
@@ -260,12 +380,14 @@ static void match_scope(Fx *x, Group *g, Use *u, bool *used)
 
 /* ---- making ---- */
 
-static Shape true_shape(const RawTensor *t, bool flip, bool squeezed)
+static Shape true_shape(const RawTensor *t, const Use *u)
 {
     Shape s = t->shape;
-    if (squeezed)
+    if (u->squeezed)
         return shape_of(1, shape_elements(&s));
-    if (flip) {
+    if (u->repeated)
+        s.d[0] = 1;
+    if (u->flip) {
         s.d[0] = t->shape.d[1];
         s.d[1] = t->shape.d[0];
     }
@@ -323,6 +445,8 @@ static void make(Fx *x, const Uses *use, uint32_t entry, const bool *used, bool 
         id = param_new(p, p->sig.entry[named].target, primary->init, primary->flip, true, stat);
         if (primary->squeezed)
             param_squeeze(p, id);
+        if (primary->repeated)
+            param_first_row(p, id);
         p->sig_param[entry] = id;
         for (uint32_t e = 0; e < p->sig.n; e++)
             if (alias[e] && p->sig_param[e] == NONE)
@@ -330,7 +454,7 @@ static void make(Fx *x, const Uses *use, uint32_t entry, const bool *used, bool 
     }
     for (uint32_t i = 0; i < use->n; i++) {
         const Use *u = &use->at[i];
-        Shape s = true_shape(&p->m->init.at[u->init], u->flip, u->squeezed);
+        Shape s = true_shape(&p->m->init.at[u->init], u);
         if (u->entry == entry && shape_equal(&s, &p->g->param.at[id].shape))
             param_use(p, u->node, u->input, id, u->flip);
     }
@@ -384,7 +508,7 @@ static void restore(Fx *x, const Group *g)
 
 void param_from_signature(Params *p, const RawNodes *list)
 {
-    Fx x = {.p = p, .a = p->m->arena, .index.arena = p->m->arena};
+    Fx x = {.p = p, .a = p->m->arena, .list = list, .index.arena = p->m->arena, .folded.arena = p->m->arena};
     Uses all = {0};
     collect(&x, list);
     for (uint32_t i = 0; i < x.group.n; i++) {

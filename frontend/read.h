@@ -157,6 +157,7 @@ void param_report(const Params *p);                     /* the one warning of wh
 uint32_t param_new(Params *p, const char *name, uint32_t init, bool transposed, bool trainable, bool stat);
 uint32_t param_zero(Params *p, const char *name, Dtype type, const Shape *s);  /* one the file lacks: all zeros */
 void param_squeeze(Params *p, uint32_t id);             /* its true shape is a vector, the file adds dims of 1 */
+void param_first_row(Params *p, uint32_t id);           /* the file holds it several times along dim 0 */
 void param_use(Params *p, RawNode *n, uint32_t input, uint32_t param, bool flip);
 int param_role(const RawNode *n, uint32_t input);       /* what the operand is to the op: MatMul 1 is a weight, ... */
 bool param_is_made_up(const char *name);                /* "onnx::MatMul_355", "val_12", ...: not a module's name */
