@@ -87,8 +87,8 @@ schedules="1f1b interleaved1f1b zb-h1 zbvzerobubble" every resnet resnet-ts 2 4 
 
 events() { grep -c "\"name\":\"$2\"" "$1"; }
 ok "example: traced" run example example-ts local 3 1f1b 5 "$work/other" --trace "$work/trace.json"
-is "mm_param goes to stage 1 once a step" "$(events "$work/trace.json" 0SEND_P)" 2
-is "and its gradient comes back once a step" "$(events "$work/trace.json" 1SEND_GP)" 2
+is "mm_param goes to stage 1 once a step" "$(events "$work/trace.json" 0SEND_P@1)" 2
+is "and its gradient comes back once a step" "$(events "$work/trace.json" 1SEND_GP@0)" 2
 is "activations go once a microbatch" "$(events "$work/trace.json" '0SEND_F[0-9]')" 10
 ok "unet: traced" run unet unet-ts local 2 zbvzerobubble 4 "$work/other" --trace "$work/trace.json"
 is "unet: stage 1 hands over to stage 2 on its rank without a message" "$(events "$work/trace.json" '1SEND_F[0-9]')" 0
