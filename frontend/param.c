@@ -29,21 +29,6 @@ bool param_is_made_up(const char *name)
            || strstr(name, "/Constant") || starts_with(name, "tmp_") || starts_with(name, "_to_copy");
 }
 
-/* Buffers that PyTorch exports under their own names, like parameters. */
-static bool is_buffer_name(const char *name)
-{
-    static const char *const buffer[] = {"inv_freq", "original_inv_freq", "running_mean", "running_var",
-                                         "num_batches_tracked", "position_ids", "masked_bias", "attn_mask", "causal_mask",
-                                         "cos_cached", "sin_cached", "relative_position_index", "relative_coords_table",
-                                         "freqs_cis", "pe", "anchors", "mask"};
-    const char *last = strrchr(name, '.');
-    last = last ? last + 1 : name;
-    for (size_t i = 0; i < sizeof buffer / sizeof *buffer; i++)
-        if (!strcmp(last, buffer[i]))
-            return true;
-    return false;
-}
-
 static bool is_parameter_name(const char *name)
 {
     static const char *const end[] = {"weight", "bias", "kernel", "gamma", "beta", "embeddings", "embedding",
@@ -172,7 +157,7 @@ static bool is_affine(const RawNode *n, const RawTensor *t)
 
 static bool is_param(const Params *p, const RawNode *n, uint32_t input, const RawTensor *t)
 {
-    int role = param_role(n, input);
+    int role = param_place_role(p, n, input);
     const char *name = t->name;
     if (!dtype_is_float(t->dtype) || !t->bytes.length)
         return false;
@@ -180,7 +165,7 @@ static bool is_param(const Params *p, const RawNode *n, uint32_t input, const Ra
         return true;
     if (role == ROLE_MEAN || role == ROLE_VAR)
         return is_training_norm(n);
-    if (is_buffer_name(name))
+    if (param_is_buffer(p, name))
         return false;
     bool strict = role != ROLE_ANY && (t->shape.rank >= 2 || role == ROLE_BIAS || strcmp(n->op_type, "MatMul"));
     if (param_is_made_up(name))
@@ -215,23 +200,10 @@ static uint32_t tied_to(const Params *p, const RawTensor *t)
     return NONE;
 }
 
-/* The name the module path and the slot give, or NULL. */
-static const char *name_by_place(const Params *p, const RawNode *n, uint32_t input)
-{
-    static const char *const leaf[] = {NULL, "weight", "bias", "running_mean", "running_var"};
-    int role = param_role(n, input);
-    if (!*n->scope || !leaf[role])
-        return NULL;
-    Arena *a = p->m->arena;
-    const char *bias = arena_printf(a, "%s.in_proj_bias", n->scope);
-    bool packed = strmap_get(&p->m->init_index, bias) != NONE || strmap_get(&p->copies, bias) != NONE;
-    return arena_printf(a, "%s.%s%s", n->scope, packed ? "in_proj_" : "", leaf[role]);
-}
-
-/* The same, when no other parameter has it. */
+/* The name its place gives, when no other parameter has it. */
 static const char *recovered_name(const Params *p, const RawNode *n, uint32_t input)
 {
-    const char *name = name_by_place(p, n, input);
+    const char *name = param_place_name(p, n, input);
     bool taken = name && (strmap_get(&p->by_name, name) != NONE || strmap_get(&p->m->init_index, name) != NONE);
     return taken ? NULL : name;
 }
@@ -239,16 +211,19 @@ static const char *recovered_name(const Params *p, const RawNode *n, uint32_t in
 static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32_t init, bool *flip)
 {
     const RawTensor *t = &p->m->init.at[init];
-    int role = param_role(n, input);
+    int role = param_place_role(p, n, input);
     bool stat = role == ROLE_MEAN || role == ROLE_VAR;
     const char *name = param_is_made_up(t->name) && role != ROLE_ANY ? recovered_name(p, n, input) : NULL;
-    *flip = name && !strcmp(n->op_type, "MatMul") && t->shape.rank == 2;
-    if (*flip) {
-        uint32_t tie = tied_to(p, t);
-        if (tie != NONE)
-            return tie;
-    }
-    return param_new(p, name ? name : t->name, init, *flip, true, stat);
+    bool made_up = param_is_made_up(t->name);
+    *flip = made_up && !strcmp(n->op_type, "MatMul") && t->shape.rank == 2;
+    uint32_t tie = *flip ? tied_to(p, t) : NONE;
+    if (tie != NONE)
+        return tie;
+    *flip = *flip && name;
+    uint32_t id = param_new(p, name ? name : t->name, init, *flip, true, stat);
+    if (name && param_is_squeezed(n, t))
+        param_squeeze(p, id);
+    return id;
 }
 
 /* A tensor that constant folding made may hold a parameter (gamma.view(1, -1, 1, 1)): said, as it will not train. */
@@ -269,7 +244,7 @@ static bool is_unshared(const Params *p, const RawNode *n)
     if (!p->opt->training || strcmp(n->op_type, "Identity") || n->nin != 1 || n->nout != 1)
         return false;
     uint32_t init = strmap_get(&p->m->init_index, n->in[0]);
-    return init != NONE && dtype_is_float(p->m->init.at[init].dtype) && !is_buffer_name(n->out[0]);
+    return init != NONE && dtype_is_float(p->m->init.at[init].dtype) && !param_is_buffer_name(n->out[0]);
 }
 
 /* First reader of each un-shared copy: what it is follows from the slot it stands in. */
@@ -304,15 +279,18 @@ static void unshare(Params *p, const Readers *r, RawNode *n)
     RawTensor copy = p->m->init.at[init];
     bool made_up = param_is_made_up(n->out[0]);
     copy.name = n->out[0];
-    const char *name = made_up ? name_by_place(p, reader, r->input.at[k]) : n->out[0];
+    const char *name = made_up ? param_place_name(p, reader, r->input.at[k]) : n->out[0];
     if (!is_param(p, reader, r->input.at[k], &copy) || !name)
         return;
     bool flip = made_up && !strcmp(reader->op_type, "MatMul") && copy.shape.rank == 2;
     uint32_t known = strmap_get(&p->by_name, name);
-    if (known == NONE)
+    if (known == NONE) {
         known = param_new(p, name, init, flip, true, false);
-    else if (known != strmap_get(&p->by_init, n->in[0]) || p->g->param.at[known].transposed != flip)
+        if (made_up && param_is_squeezed(reader, &copy))
+            param_squeeze(p, known);
+    } else if (known != strmap_get(&p->by_init, n->in[0]) || p->g->param.at[known].transposed != flip) {
         return;
+    }
     param_use(p, n, 0, known, flip);
 }
 
@@ -372,10 +350,12 @@ void param_assign(Params *p, const RawNodes *list)
         if (!n->dead && !*n->domain && !strcmp(n->op_type, "BatchNormalization") && !is_training_norm(n))
             p->frozen_batchnorms++;
     }
-    if (p->has_signature)
+    if (p->has_signature) {
         param_from_signature(p, list);
-    else
+    } else {
+        param_place(p, list);
         from_names(p, list);
+    }
 }
 
 static const char *join(Arena *a, const char *const *name, uint32_t n)

@@ -132,7 +132,7 @@ typedef struct { const char *arg, *target; SigKind kind; } SigEntry;
 typedef struct { uint32_t n; SigEntry *entry; StrMap by_arg, by_target; } Signature;
 bool meta_signature(Arena *a, const char *text, Signature *sig);
 
-/* ---- param.c, param_fx.c ---------------------------------------------------------------------- */
+/* ---- param.c, param_place.c, param_fx.c ---------------------------------------------------------------------- */
 
 typedef struct {
     Model *m;
@@ -144,6 +144,8 @@ typedef struct {
     uint32_t *sig_param;                                /* index into Graph.param per entry of the signature, or NONE */
     StrMap by_init, by_name;                            /* initializer, parameter name -> index into Graph.param */
     StrMap noted, copies;                               /* constants reported; results of Identities of initializers */
+    struct Places *places;                              /* param_place.c */
+    StrMap copied;                                      /* result of an Identity -> its initializer */
     VEC(const char *) constant;                         /* initializers that folding made and that may hold parameters */
     uint32_t frozen_batchnorms;                         /* BatchNormalizations in evaluation form */
 } Params;
@@ -161,6 +163,14 @@ void param_first_row(Params *p, uint32_t id);           /* the file holds it sev
 void param_use(Params *p, RawNode *n, uint32_t input, uint32_t param, bool flip);
 int param_role(const RawNode *n, uint32_t input);       /* what the operand is to the op: MatMul 1 is a weight, ... */
 bool param_is_made_up(const char *name);                /* "onnx::MatMul_355", "val_12", ...: not a module's name */
+/* param_place.c: what the nodes around say, for the nodes of one list */
+typedef struct Places Places;
+void param_place(Params *p, const RawNodes *list);
+int param_place_role(const Params *p, const RawNode *n, uint32_t input);       /* param_role, and that of folded norms */
+const char *param_place_name(const Params *p, const RawNode *n, uint32_t input);       /* PyTorch's name, or NULL */
+bool param_is_squeezed(const RawNode *n, const RawTensor *t);   /* a vector in PyTorch, with dims of 1 in the file */
+bool param_is_buffer_name(const char *name);
+bool param_is_buffer(const Params *p, const char *name);
 void param_from_signature(Params *p, const RawNodes *list);    /* param_fx.c */
 
 #endif
