@@ -1,6 +1,7 @@
 # lib.sh - TAP for shell tests: source it; ok/is/plan_done.  Paths: $top, $build (make's BUILD), $work (removed at the end).
 # Generated programs are built at PIPELINE_CFLAGS (default -O1: numbers do not depend on it) and share one runtime's objects.
 set -u
+unset MAKEFLAGS MFLAGS MAKELEVEL                       # of the make that runs the tests: none of the business of those it tests
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=${BUILD:-$top/build}
 case $build in /*) ;; *) build=$top/$build ;; esac
