@@ -111,7 +111,8 @@ static PpStatus cut_rest(Run *run, int64_t rest)
         return pp_fail(PP_ERR_MODEL,
                        "%" PRId64 " rows in steps of %" PRId64 " leave %" PRId64
                        " for the last one, but this model runs with exactly %" PRId64 " rows a microbatch: %s",
-                       run->data.rows, run->batch, rest, p->rows, p->uneven_why ? p->uneven_why : "its shapes are fixed");
+                       run->data.rows, run->batch, rest, p->rows,
+                       p->uneven_why ? p->uneven_why : "its shapes are fixed");
     run->row0_rest = malloc((size_t)(run->m + 1) * sizeof *run->row0_rest);
     if (!run->row0_rest)
         return pp_fail(PP_ERR_IO, "out of memory");

@@ -74,9 +74,10 @@ static void print_memory(const Run *run, int rank, const MemoryPlan *m)
     const struct {
         const char *name;
         int64_t bytes;
-    } part[] = {{"parameters", m->param},  {"gradients", m->grad}, {"optimizer", m->optimizer}, {"constants", m->konst},
-                {"activations", m->slots}, {"work", m->work},      {"data", m->data},           {"outputs", m->output},
-                {"communication", m->comm}, {"library", m->library}};
+    } part[] = {{"parameters", m->param}, {"gradients", m->grad},    {"optimizer", m->optimizer},
+                {"constants", m->konst},  {"activations", m->slots}, {"work", m->work},
+                {"data", m->data},        {"outputs", m->output},    {"communication", m->comm},
+                {"library", m->library}};
     const char *comma = "";
     printf("rank %d memory: %" PRId64 " bytes (", rank, m->total);
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
@@ -90,8 +91,10 @@ static void print_memory(const Run *run, int rank, const MemoryPlan *m)
     putchar('\n');
     if (!run->opt->verbose)
         return;
-    printf("rank %d plan: activations %" PRId64 " bytes, no placement needs less than %" PRId64 "; %d messages, %d threads%s\n",
-           rank, m->slots, m->slots_bound, m->messages, m->threads, m->aside ? ", halves of OVERLAP_F_B beside each other" : "");
+    printf("rank %d plan: activations %" PRId64 " bytes, no placement needs less than %" PRId64
+           "; %d messages, %d threads%s\n",
+           rank, m->slots, m->slots_bound, m->messages, m->threads,
+           m->aside ? ", halves of OVERLAP_F_B beside each other" : "");
 }
 
 PpStatus log_memory(Rank *r)
@@ -219,7 +222,8 @@ static void trace_rank(FILE *f, const Schedule *s, int rank, int n_op, int steps
     for (int k = 0; k < steps; k++) {
         for (int i = 0; i < n_op; i++, span += 3) {
             const SchedAction *a = &s->row[rank].a[i];
-            int beside = i + 1 < n_op && aside_pair(&s->row[rank], i) && span[2] > span[3], line = beside ? s->ranks + rank : rank;
+            int beside = i + 1 < n_op && aside_pair(&s->row[rank], i) && span[2] > span[3],
+                line = beside ? s->ranks + rank : rank;
             if (beside && !second++)
                 sched_trace_aside(f, rank, s->ranks);
             if (span[1] > span[0])

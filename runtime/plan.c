@@ -38,8 +38,8 @@ typedef struct {
     } * fix; /* messages whose buffer is a parameter or its gradient */
     int n_fix;
     int64_t work, stats; /* bytes of one workspace, of the running statistics of the largest recomputed stage */
-    int *last_send[2]; /* per (local stage, microbatch): the last SEND_F, SEND_B op; then a chain */
-    int *next_send;    /* per op */
+    int *last_send[2];   /* per (local stage, microbatch): the last SEND_F, SEND_B op; then a chain */
+    int *next_send;      /* per op */
 } Planner;
 
 static PpStatus no_memory(void) { return pp_fail(PP_ERR_IO, "out of memory while planning"); }
@@ -764,7 +764,8 @@ PpStatus plan_rank(Rank *r)
         carve_rest(&p, &at, slots);
         s = point(&p, slots);
     }
-    free(p.again), free(p.inst), free(p.base), free(p.wire_f), free(p.wire_b), free(p.wire_p), free(p.sent), free(p.fix);
+    free(p.again), free(p.inst), free(p.base), free(p.wire_f), free(p.wire_b), free(p.wire_p), free(p.sent),
+        free(p.fix);
     free(p.last_send[0]), free(p.last_send[1]), free(p.next_send);
     return s;
 }

@@ -3,9 +3,9 @@
  * tensor's memory is free again early.
  *
  * In: complete rows.  Out: the same rows, each WAIT_SEND right after the first computation whose past holds the
- * computation that consumed the message on the other rank; waits of which none holds it stay at the end.  Happened-before
- * is kept with vector clocks (Fidge 1988, Mattern 1989): per rank, how far each other rank is known to be; a message
- * carries its sender's clock, and the computation that consumes it merges the clock into its rank's.
+ * computation that consumed the message on the other rank; waits of which none holds it stay at the end.
+ * Happened-before is kept with vector clocks (Fidge 1988, Mattern 1989): per rank, how far each other rank is known to
+ * be; a message carries its sender's clock, and the computation that consumes it merges the clock into its rank's.
  */
 #include "sched_int.h"
 

@@ -148,10 +148,7 @@ static int by_area(const void *a, const void *b)
     return ax != ay ? (ax > ay ? -1 : 1) : as_they_come(x, y);
 }
 
-static int by_birth(const void *a, const void *b)
-{
-    return as_they_come(*(Instance *const *)a, *(Instance *const *)b);
-}
+static int by_birth(const void *a, const void *b) { return as_they_come(*(Instance *const *)a, *(Instance *const *)b); }
 
 /* placed[] is kept in the order of offsets: one look along it finds the first gap. */
 static void place_one(Instance **placed, int64_t n, Instance *it, int64_t *bytes)

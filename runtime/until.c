@@ -110,8 +110,8 @@ PpStatus until_plan(Run *run)
         return pp_fail(PP_ERR_USAGE, "--until %s: not an action; 1B3 is the backward of microbatch 3 on stage 1", text);
     int i = find(s, &a, &rank);
     if (i < 0)
-        return pp_fail(PP_ERR_MODEL, "--until %s: the schedule has no such action (%d stages, %d microbatches, %s)", text,
-                       s->stages, s->microbatches, s->name);
+        return pp_fail(PP_ERR_MODEL, "--until %s: the schedule has no such action (%d stages, %d microbatches, %s)",
+                       text, s->stages, s->microbatches, s->name);
     Past p = {run, s, calloc((size_t)s->ranks, sizeof(int)), calloc((size_t)s->ranks, sizeof(int))};
     if (!p.need || !p.seen) {
         free(p.need), free(p.seen);
