@@ -78,9 +78,14 @@ const Slot *import_slot(ImportState *s, const RawNode *n, uint32_t input)
 static ValueId param_value(ImportState *s, const RawNode *n, uint32_t input)
 {
     ValueId v = s->g->param.at[n->param[input]].value;
-    const Shape *file = &s->m->init.at[strmap_get(&s->m->init_index, n->in[input])].shape;
+    uint32_t init = strmap_get(&s->m->init_index, n->in[input]);
+    if (n->rows && n->rows[input])
+        v = g_slice_axis(s->g, v, 0, n->start[input], n->rows[input]);
     if (n->flip[input])
         v = g_swap_last(s->g, v);
+    if (init == NONE)
+        return v;
+    const Shape *file = &s->m->init.at[init].shape;
     const Shape *own = &val(s->g, v)->shape;
     if (shape_equal(file, own))
         return v;

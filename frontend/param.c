@@ -104,9 +104,14 @@ void param_first_row(Params *p, uint32_t id)
     p->g->value.at[x->value].shape = x->shape;
 }
 
+uint32_t param_put(Params *p, const char *name, Dtype type, const Shape *s, Payload bytes)
+{
+    return add(p, (Param){.name = name, .dtype = type, .shape = *s, .bytes = bytes}, true);
+}
+
 uint32_t param_zero(Params *p, const char *name, Dtype type, const Shape *s)
 {
-    return add(p, (Param){.name = name, .dtype = type, .shape = *s}, true);
+    return param_put(p, name, type, s, (Payload){0});
 }
 
 void param_use(Params *p, RawNode *n, uint32_t input, uint32_t param, bool flip)
@@ -193,7 +198,7 @@ static uint32_t tied_to(const Params *p, const RawTensor *t)
     for (uint32_t i = 0; i < p->g->param.n; i++) {
         const Param *e = &p->g->param.at[i];
         if (e->shape.rank == 2 && !e->transposed && e->dtype == t->dtype && e->shape.d[0] == t->shape.d[1]
-            && e->shape.d[1] == t->shape.d[0] && e->bytes.at && strmap_get(&p->by_init, e->initializer) == i
+            && e->shape.d[1] == t->shape.d[0] && e->bytes.at && e->initializer && strmap_get(&p->by_init, e->initializer) == i
             && shape_elements(&e->shape) >= 64 && same_transposed(e, t))
             return i;
     }
@@ -276,6 +281,8 @@ static void unshare(Params *p, const Readers *r, RawNode *n)
     if (k == NONE || k >= r->node.n || !r->node.at[k])
         return;
     const RawNode *reader = r->node.at[k];
+    if (reader->param && reader->param[r->input.at[k]] != NONE)
+        return;
     RawTensor copy = p->m->init.at[init];
     bool made_up = param_is_made_up(n->out[0]);
     copy.name = n->out[0];
@@ -303,7 +310,7 @@ static void from_names(Params *p, const RawNodes *list)
         RawNode *n = list->at[i];
         for (uint32_t j = 0; !n->dead && !is_unshared(p, n) && j < n->nin; j++) {
             uint32_t init = *n->in[j] ? strmap_get(&p->m->init_index, n->in[j]) : NONE;
-            if (init == NONE)
+            if (init == NONE || (n->param && n->param[j] != NONE))
                 continue;
             uint32_t known = strmap_get(&p->by_init, n->in[j]);
             bool flip = known != NONE && strmap_get(&flipped, n->in[j]) != NONE;
@@ -354,6 +361,7 @@ void param_assign(Params *p, const RawNodes *list)
         param_from_signature(p, list);
     } else {
         param_place(p, list);
+        param_pieces(p, list);
         from_names(p, list);
     }
 }

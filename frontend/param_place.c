@@ -99,7 +99,8 @@ static void see_prefix(Params *p, const RawNode *n, const char *name)
     Arena *a = p->m->arena;
     const char *dot = strrchr(name, '.');
     size_t path = dot ? (size_t)(dot - name) : 0, scope = strlen(n->scope);
-    if (!scope || path < scope || strncmp(name + path - scope, n->scope, scope) || (path > scope && name[path - scope - 1] != '.'))
+    bool ends = scope && path >= scope && !strncmp(name + path - scope, n->scope, scope);
+    if (!ends || (path > scope && name[path - scope - 1] != '.'))
         return;
     const char *before = arena_strndup(a, name, path > scope ? path - scope - 1 : 0);
     uint32_t *slot = strmap_at(&p->places->before, arena_strndup(a, n->scope, strcspn(n->scope, ".")));

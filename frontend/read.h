@@ -62,6 +62,7 @@ typedef struct RawNode {
     uint32_t call;                                      /* scope.c: which call of a module this is */
     uint32_t *param;                                    /* param.c: index into Graph.param per operand, or NULL */
     bool *flip;                                         /* param.c: the operand is that parameter transposed */
+    int64_t *start, *rows;                              /* param_pieces.c: the operand is these rows of it; rows 0: all; or NULL */
     uint32_t bias;                                      /* param.c: parameter to add to output 0, or NONE */
     struct Frame *frame;                                /* inline.c: names and attributes its subgraphs see */
 } RawNode;
@@ -132,7 +133,7 @@ typedef struct { const char *arg, *target; SigKind kind; } SigEntry;
 typedef struct { uint32_t n; SigEntry *entry; StrMap by_arg, by_target; } Signature;
 bool meta_signature(Arena *a, const char *text, Signature *sig);
 
-/* ---- param.c, param_place.c, param_fx.c ---------------------------------------------------------------------- */
+/* ---- param.c, param_place.c, param_pieces.c, param_fx.c ---------------------------------------------------------------------- */
 
 typedef struct {
     Model *m;
@@ -158,6 +159,7 @@ void param_assign(Params *p, const RawNodes *list);
 void param_report(const Params *p);                     /* the one warning of what will not train */
 uint32_t param_new(Params *p, const char *name, uint32_t init, bool transposed, bool trainable, bool stat);
 uint32_t param_zero(Params *p, const char *name, Dtype type, const Shape *s);  /* one the file lacks: all zeros */
+uint32_t param_put(Params *p, const char *name, Dtype type, const Shape *s, Payload bytes);    /* one that no initializer is */
 void param_squeeze(Params *p, uint32_t id);             /* its true shape is a vector, the file adds dims of 1 */
 void param_first_row(Params *p, uint32_t id);           /* the file holds it several times along dim 0 */
 void param_use(Params *p, RawNode *n, uint32_t input, uint32_t param, bool flip);
@@ -171,6 +173,7 @@ const char *param_place_name(const Params *p, const RawNode *n, uint32_t input);
 bool param_is_squeezed(const RawNode *n, const RawTensor *t);   /* a vector in PyTorch, with dims of 1 in the file */
 bool param_is_buffer_name(const char *name);
 bool param_is_buffer(const Params *p, const char *name);
+void param_pieces(Params *p, const RawNodes *list);     /* param_pieces.c; after param_place */
 void param_from_signature(Params *p, const RawNodes *list);    /* param_fx.c */
 
 #endif

@@ -212,13 +212,36 @@ static bool takes_bias(const char *op)
     return !strcmp(op, "Gemm") || !strcmp(op, "Conv") || !strcmp(op, "ConvTranspose");
 }
 
-/* The node with its operands renamed; a restored bias becomes operand 2, or an Add of its own. */
+/* Some rows of a parameter. */
+static const char *put_rows(FILE *graph, const Skeleton *s, const RawNode *n, uint32_t k, const char *name)
+{
+    const char *part = arena_printf(s->arena, "%s.rows.%u.%u", name, n->index, k);
+    int64_t *bound = arena_array(s->arena, int64_t, 3);
+    bound[0] = n->start[k];
+    bound[1] = n->start[k] + n->rows[k];
+    WireMessage t;
+    wire_open(&t);
+    wire_put_string(t.f, 1, name);
+    for (int i = 0; i < 3; i++) {                       /* from, to, axis 0 */
+        const char *own = arena_printf(s->arena, "%s.%d", part, i);
+        wire_put_string(t.f, 1, own);
+        put_constant(graph, &(RawTensor){own, DT_I64, shape_of(1, INT64_C(1)), {.at = (const uint8_t *)&bound[i], .length = sizeof *bound}});
+    }
+    wire_put_string(t.f, 2, part);
+    wire_put_string(t.f, 3, part);
+    wire_put_string(t.f, 4, "Slice");
+    wire_close(&t, graph, 1);
+    return part;
+}
+
 /* The operand's new name; a parameter that this node reads the other way round passes a Transpose first. */
 static const char *put_operand(FILE *graph, const Skeleton *s, const RawNode *n, uint32_t k)
 {
     if (!n->param || n->param[k] == NONE)
         return n->in[k];
     const char *name = s->name[n->param[k]];
+    if (n->rows && n->rows[k])
+        name = put_rows(graph, s, n, k, name);
     if (n->flip[k] == s->g->param.at[n->param[k]].transposed)
         return name;
     const char *turned = arena_printf(s->arena, "%s.transposed.%u.%u", name, n->index, k);
@@ -232,6 +255,7 @@ static const char *put_operand(FILE *graph, const Skeleton *s, const RawNode *n,
     return turned;
 }
 
+/* The node with its operands renamed; a restored bias becomes operand 2, or an Add of its own. */
 static void put_edited(FILE *graph, const Skeleton *s, const WireField *w, const RawNode *n)
 {
     WireMessage out;

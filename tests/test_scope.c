@@ -65,20 +65,24 @@ static void test_meta(void)
 
 typedef struct { Buf graph; int initializers; } M;
 
-static void initializer(M *m, const char *name, int rows, int cols, float first)
+static void tensor(M *m, const char *name, int type, const int *dim, const void *data, size_t size)
 {
     Buf t = {0};
+    for (; *dim; dim++)
+        put_int(&t, 1, *dim);
+    put_int(&t, 2, type);
+    put_string(&t, 8, name);
+    put_bytes(&t, 9, data, size);
+    put_message(&m->graph, 5, &t);
+}
+
+static void initializer(M *m, const char *name, int rows, int cols, float first)
+{
     float data[64];
     int n = rows * (cols ? cols : 1);
     for (int i = 0; i < n; i++)
         data[i] = first == 0 ? 0 : first + (float)i;
-    put_int(&t, 1, rows);
-    if (cols)
-        put_int(&t, 1, cols);
-    put_int(&t, 2, 1);
-    put_string(&t, 8, name);
-    put_bytes(&t, 9, data, (size_t)n * 4);
-    put_message(&m->graph, 5, &t);
+    tensor(m, name, 1, (int[]){rows, cols, 0}, data, (size_t)n * 4);
 }
 
 /* Inputs separated by spaces; scopes and fx may be NULL. */
@@ -242,6 +246,118 @@ static void test_dynamo(void)
     ok(v1 && v1->kind == V_NODE && g->node.at[v1->node].op == OP_Add, "and it is added to its node's result");
 }
 
+static bool is_shaped(const Param *p, int rank, int64_t d0, int64_t d1)
+{
+    return p && p->trainable && p->shape.rank == rank && p->shape.d[0] == d0 && (rank < 2 || p->shape.d[1] == d1);
+}
+
+/* What folding leaves without a name: a norm's views, a functional projection, a module that is never called. */
+static void test_places(void)
+{
+    M m = {0};
+    initializer(&m, "m.attn.qkv.bias", 4, 0, 1);
+    initializer(&m, "transformer.h.6.ln.weight", 4, 0, 1);
+    initializer(&m, "onnx::Mul_1", 1, 4, 10);
+    initializer(&m, "onnx::Add_2", 1, 4, 20);
+    initializer(&m, "onnx::MatMul_3", 4, 4, 30);
+    initializer(&m, "onnx::MatMul_4", 4, 4, 50);
+    initializer(&m, "onnx::Mul_5", 1, 4, 70);
+    node(&m, "ReduceMean", "/n/ReduceMean", "x", "n0", NULL, NULL);
+    node(&m, "Div", "/n/Div", "x n0", "n1", NULL, NULL);
+    node(&m, "Mul", "/n/Mul", "n1 onnx::Mul_1", "n2", NULL, NULL);
+    node(&m, "Add", "/n/Add", "onnx::Add_2 n2", "n3", NULL, NULL);
+    node(&m, "MatMul", "/m/attn/MatMul", "n3 onnx::MatMul_3", "a0", NULL, NULL);
+    node(&m, "Add", "/m/attn/Add", "m.attn.qkv.bias a0", "a1", NULL, NULL);
+    node(&m, "Mul", "/h.6/ln/Mul", "a1 transformer.h.6.ln.weight", "h0", NULL, NULL);
+    node(&m, "MatMul", "/h.6/fc/MatMul", "h0 onnx::MatMul_4", "h1", NULL, NULL);
+    node(&m, "Mul", "/rope/Mul", "h1 onnx::Mul_5", "y", NULL, NULL);
+    Graph *g = import(&m, NULL, NULL);
+    const Param *w = param(g, "n.weight"), *b = param(g, "n.bias");
+    ok(is_shaped(w, 1, 4, 0) && first_of(w, 1) == 11 && is_shaped(b, 1, 4, 0) && first_of(b, 0) == 20,
+       "a norm's folded views are its weight and bias, as vectors");
+    ok(is_shaped(param(g, "m.attn.qkv.weight"), 2, 4, 4), "a weight is called after the bias added to its product");
+    ok(is_shaped(param(g, "transformer.h.6.fc.weight"), 2, 4, 4), "a module never called stands before its members all the same");
+    ok(g && g->param.n == 6, "a factor outside of a norm is a constant");
+}
+
+static void test_buffers(void)
+{
+    M m = {0};
+    float sines[8] = {0, 1, 0, 1, 0.84147098f, 0.54030231f, 0.00999983f, 0.99995f};
+    initializer(&m, "a.scale", 2, 4, 1);
+    initializer(&m, "a.alibi", 2, 4, 1);
+    initializer(&m, "a.table", 2, 4, 1);
+    tensor(&m, "b.position", 1, (int[]){2, 4, 0}, sines, sizeof sines);
+    node(&m, "Mul", "/a/Mul", "x a.scale", "v0", NULL, NULL);
+    node(&m, "Mul", "/a/Mul_1", "v0 a.alibi", "v1", NULL, NULL);
+    node(&m, "Mul", "/a/Mul_2", "v1 a.table", "v2", NULL, NULL);
+    node(&m, "Add", "/b/Add", "v2 b.position", "y", NULL, NULL);
+    Graph *g = import(&m, NULL, NULL);
+    ok(g && g->param.n == 1 && param(g, "a.scale"), "buffers: by name, behind one in their module, a table of sines");
+}
+
+static void test_pieces(void)
+{
+    M m = {0};
+    initializer(&m, "a.out_proj.weight", 4, 4, 1);
+    initializer(&m, "b.weight", 8, 4, 1);
+    initializer(&m, "onnx::Add_1", 4, 0, 1);
+    initializer(&m, "onnx::Add_2", 8, 0, 50);
+    initializer(&m, "onnx::MatMul_3", 4, 4, 1);
+    initializer(&m, "onnx::MatMul_4", 4, 8, 100);
+    node(&m, "MatMul", "/a/MatMul", "x onnx::MatMul_3", "q0", NULL, NULL);
+    node(&m, "Add", "/a/Add", "onnx::Add_1 q0", "q1", NULL, NULL);
+    node(&m, "MatMul", "/a/MatMul_1", "x onnx::MatMul_4", "k0", NULL, NULL);
+    node(&m, "Add", "/a/Add_1", "onnx::Add_2 k0", "k1", NULL, NULL);
+    node(&m, "Gemm", "/a/Gemm", "q1 a.out_proj.weight", "o", NULL, NULL);
+    node(&m, "MatMul", "/b/MatMul", "k1 b.weight", "c", NULL, NULL);
+    node(&m, "Add", "/Add", "o c", "y", NULL, NULL);
+    Graph *g = import(&m, NULL, NULL);
+    const Param *w = param(g, "a.in_proj_weight"), *b = param(g, "a.in_proj_bias");
+    ok(is_shaped(w, 2, 12, 4) && is_shaped(b, 1, 12, 0) && g->param.n == 4, "the slices of an attention are one weight, one bias");
+    ok(w && b && first_of(w, 1) == 5 && first_of(w, 17) == 108 && first_of(b, 4) == 50, "in PyTorch's layout: queries, then keys and values");
+}
+
+static const char *call(const char *name, const char *target, const char *args)
+{
+    return arena_printf(arena, "%%%s : [num_users=1] = call_function[target=torch.ops.aten.%s](args = (%s), kwargs = {})", name, target, args);
+}
+
+static void test_dynamo_folds(void)
+{
+    const char *signature = "\n# inputs\np_g_weight: PARAMETER target='g.weight'\np_g_bias: PARAMETER target='g.bias'\np_cls: PARAMETER target='cls'\n"
+        "p_l_weight: PARAMETER target='l.weight'\np_n_weight: PARAMETER target='n.weight'\nx: USER_INPUT\n# outputs\n";
+    const char *norm = call("group_norm", "group_norm.default", "%x, 2, %p_g_weight, %p_g_bias, 1e-05, False");
+    const char *in_g = "['', 'g', 'group_norm']";
+    M m = {0};
+    int64_t split[3] = {2, 2, 2}, whole[2] = {2, 4};
+    float token[8] = {1, 2, 3, 4, 1, 2, 3, 4}, ones[2] = {1, 1}, zeros[2] = {0, 0};
+    tensor(&m, "val_1", 7, (int[]){3, 0}, split, sizeof split);
+    tensor(&m, "val_2", 7, (int[]){2, 0}, whole, sizeof whole);
+    tensor(&m, "val_8", 1, (int[]){2, 0}, ones, sizeof ones);
+    tensor(&m, "val_11", 1, (int[]){2, 0}, zeros, sizeof zeros);
+    initializer(&m, "val_20", 1, 4, 10);
+    initializer(&m, "val_22", 1, 4, 20);
+    tensor(&m, "expand", 1, (int[]){2, 4, 0}, token, sizeof token);
+    initializer(&m, "permute", 4, 4, 1);
+    initializer(&m, "add_4", 4, 0, 5);
+    node(&m, "Reshape", "node_1", "x val_1", "g1", in_g, norm);
+    node(&m, "InstanceNormalization", "node_2", "g1 val_8 val_11", "g2", in_g, norm);
+    node(&m, "Reshape", "node_3", "g2 val_2", "g3", in_g, norm);
+    node(&m, "Mul", "node_4", "g3 val_20", "g4", in_g, norm);
+    node(&m, "Add", "node_5", "g4 val_22", "g5", in_g, norm);
+    node(&m, "Add", "node_6", "g5 expand", "v1", "['', 'add']", call("add", "add.Tensor", "%group_norm, %expand"));
+    node(&m, "MatMul", "node_7", "v1 permute", "v2", "['', 'l', 'matmul']", call("matmul", "matmul.default", "%add, %permute"));
+    node(&m, "Mul", "node_8", "v2 add_4", "y", "['', 'n', 'mul']", call("mul", "mul.Tensor", "%matmul, %add_4"));
+    Graph *g = import(&m, signature, NULL);
+    const Param *w = param(g, "g.weight"), *b = param(g, "g.bias"), *cls = param(g, "cls"), *l = param(g, "l.weight");
+    ok(is_shaped(w, 1, 4, 0) && first_of(w, 0) == 10 && is_shaped(b, 1, 4, 0) && first_of(b, 0) == 20,
+       "a GroupNorm's weight and bias are not those of the InstanceNormalization inside");
+    ok(is_shaped(cls, 2, 1, 4) && first_of(cls, 3) == 4, "a token that was expanded over the batch is there once");
+    ok(is_shaped(l, 2, 4, 4) && l->transposed && first_of(l, 1) == 5, "a weight that was turned is turned back");
+    ok(is_shaped(param(g, "n.weight"), 1, 4, 0) && g->param.n == 5, "a sum with a constant stands for its parameter");
+}
+
 static void test_options(void)
 {
     M m = {0};
@@ -269,6 +385,10 @@ int main(void)
     test_meta();
     test_torchscript();
     test_dynamo();
+    test_places();
+    test_buffers();
+    test_pieces();
+    test_dynamo_folds();
     test_options();
     remove(file);
     arena_free(arena);
