@@ -7,7 +7,7 @@ DESTDIR  ?=
 VERSION  := 0.1
 V        ?= 0
 Q        := $(if $(filter 1,$(V)),,@)
-say       = @echo "  $(1)	$(2)"
+say       = $(if $(findstring s,$(firstword -$(MAKEFLAGS))),,@echo "  $(1)	$(2)")
 
 WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wdouble-promotion -Wformat=2 -Wundef \
             -Wvla -Wcast-qual -Wwrite-strings -Wstrict-prototypes -Wmissing-prototypes -Wimplicit-fallthrough -Wnull-dereference
@@ -147,6 +147,10 @@ uninstall:
 
 clean:
 	rm -rf $(BUILD)
+
+# A variable's value, for scripts.
+print-%:
+	@echo '$($*)'
 
 help:
 	@echo "all check bench demo layers sanitize clang coverage format lint install uninstall clean"
