@@ -143,6 +143,9 @@ PpConv *pp_conv_open(const PpConvShape *s, int threads)
     return v;
 }
 
+/* Stages that run at the same time (aside.c) must not share a scratch: what is opened from now on has another one. */
+void conv_separate(void) { shared = NULL; }
+
 void pp_conv_close(PpConv *v)
 {
     if (--v->scratch->users == 0) {
@@ -165,7 +168,15 @@ static int thread_number(void)
 }
 
 /* Samples are shared out when there are enough; else the products inside one sample are. */
-static int team(const PpConv *v, int64_t rows) { return rows >= v->threads ? v->threads : 1; }
+static int team(const PpConv *v, int64_t rows)
+{
+    int n = v->threads;
+#ifdef _OPENMP
+    if (omp_get_max_threads() < n) /* half of a compound has half of the threads */
+        n = omp_get_max_threads();
+#endif
+    return rows >= n ? n : 1;
+}
 
 #define EACH_SAMPLE(call)                                                                                              \
     do {                                                                                                               \

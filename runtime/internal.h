@@ -225,6 +225,7 @@ int64_t tensor_bytes(const PpTensor *t, int64_t rows, int64_t full_rows);
 /* ---- conv.c: bytes of tensors that open() functions of this thread took ---- */
 
 extern _Thread_local int64_t pp_library_bytes;
+void conv_separate(void); /* the next stage opened has a scratch of its own */
 
 /* ---- params.c ---- */
 

@@ -292,8 +292,11 @@ static PpStatus set_up(Rank *r)
     TRY(aside_open(r));
     pp_library_bytes = 0;
     for (int l = 0; l < r->n_stage; l++)
-        if (r->stage[l].st->open)
+        if (r->stage[l].st->open) {
+            if (aside_wanted(r))
+                conv_separate();
             r->stage[l].state = r->stage[l].st->open(r->threads);
+        }
     r->mem.library = pp_library_bytes;
     r->mem.total += pp_library_bytes;
     TRY(params_load(r));
