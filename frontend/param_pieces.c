@@ -133,7 +133,27 @@ static void use_rows(Params *p, const Piece *piece, uint32_t n, uint32_t id, boo
     }
 }
 
-static void make(Params *p, const Attention *at)
+/* An Identity that only a piece read has nothing to do any more. */
+static void retire(const RawNodes *list, const Piece *piece, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const char *name = piece[i].node->in[piece[i].input];
+        RawNode *made = NULL;
+        bool read = false;
+        for (uint32_t k = 0; k < list->n; k++) {
+            RawNode *other = list->at[k];
+            if (other->nout == 1 && !strcmp(other->out[0], name))
+                made = other;
+            for (uint32_t j = 0; other != piece[i].node && j < other->nin; j++)
+                read = read || !strcmp(other->in[j], name);
+        }
+        if (made && !read)
+            made->dead = true;
+    }
+}
+
+/* False when its slices do not tell what they are slices of. */
+static bool make(Params *p, const Attention *at)
 {
     static const char *const apart[MOST] = {"q_proj_weight", "k_proj_weight", "v_proj_weight"};
     Arena *a = p->m->arena;
@@ -148,12 +168,13 @@ static void make(Params *p, const Attention *at)
             param_use(p, w->node, w->input, id, true);
         }
     } else {
-        return;
+        return false;
     }
     if (at->n_bias == 0)
-        return;
+        return true;
     const char *bias = arena_printf(a, "%s.in_proj_bias", at->path);
     use_rows(p, at->bias, at->n_bias, assemble(p, bias, at->bias, at->n_bias, shape_of(1, 3 * at->width)), false);
+    return true;
 }
 
 void param_pieces(Params *p, const RawNodes *list)
@@ -178,6 +199,8 @@ void param_pieces(Params *p, const RawNodes *list)
                 see_piece(p, n, &all.at[at]);
         }
     for (uint32_t i = 0; i < all.n; i++)
-        if (is_whole(p, &all.at[i]))
-            make(p, &all.at[i]);
+        if (is_whole(p, &all.at[i]) && make(p, &all.at[i])) {
+            retire(list, all.at[i].weight, all.at[i].n);
+            retire(list, all.at[i].bias, all.at[i].n_bias);
+        }
 }
