@@ -27,8 +27,8 @@ typedef struct {
     VEC(RawNode *) node;
 } Group;
 
-/* folded: what folding made of a parameter, by the initializer's name -> entry. */
-typedef struct { Params *p; Arena *a; const RawNodes *list; StrMap index, folded; VEC(Group) group; Uses loose; } Fx;
+/* folded: what folding made of a parameter, by the initializer's name -> entry; claim: by entry, who may be tied to it. */
+typedef struct { Params *p; Arena *a; const RawNodes *list; StrMap index, folded; VEC(Group) group; Uses loose; uint32_t *claim; } Fx;
 
 /* Which of its arguments an aten operator takes as weight and bias. */
 static int argument_role(const char *target, int position)
@@ -394,27 +394,49 @@ static Shape true_shape(const RawTensor *t, const Use *u)
     return s;
 }
 
+/* The unread entry called like this use's parameter, but of the module the node stands in (level 0) or the one around it. */
+static uint32_t other_name(const Fx *x, const Use *u, int level, const bool *used)
+{
+    const Params *p = x->p;
+    const char *dot = u->entry == NONE ? NULL : strrchr(p->sig.entry[u->entry].target, '.');
+    char *module = arena_strdup(x->a, u->node->scope);
+    for (int i = 0; i < level && *module; i++) {
+        char *up = strrchr(module, '.');
+        *(up ? up : module) = '\0';
+    }
+    if (!dot || !*module)
+        return NONE;
+    uint32_t other = strmap_get(&p->sig.by_target, arena_printf(x->a, "%s%s", module, dot));
+    bool free_name = other != NONE && other != u->entry && !used[other] && p->sig.entry[other].kind == SIG_PARAMETER;
+    return free_name ? other : NONE;
+}
+
+/* A head's bias is tied to the bias of the module around it: when one parameter alone in there may be that. */
+static void find_claims(Fx *x, const Uses *use, const bool *used)
+{
+    const uint32_t several = NONE - 1;
+    x->claim = arena_array(x->a, uint32_t, x->p->sig.n + 1);
+    for (uint32_t e = 0; e <= x->p->sig.n; e++)
+        x->claim[e] = NONE;
+    for (uint32_t i = 0; i < use->n; i++) {
+        uint32_t other = other_name(x, &use->at[i], 1, used);
+        if (other != NONE)
+            x->claim[other] = x->claim[other] == NONE || x->claim[other] == use->at[i].entry ? use->at[i].entry : several;
+    }
+}
+
 /* The other name of a tied parameter: declared, read by no one, and the module it belongs to reads this one. */
 static uint32_t first_name(const Fx *x, const Uses *use, uint32_t entry, const bool *used, bool *alias)
 {
-    const Params *p = x->p;
-    const char *dot = strrchr(p->sig.entry[entry].target, '.');
     uint32_t best = entry;
-    for (uint32_t i = 0; dot && i < use->n; i++) {
-        const Use *u = &use->at[i];
-        if (u->entry != entry || !*u->node->scope)
-            continue;
-        char *module = arena_strdup(x->a, u->node->scope), *up;
-        for (int level = 0; level < 2 && *module; level++) {   /* the module itself, and the one around it */
-            uint32_t other = strmap_get(&p->sig.by_target, arena_printf(x->a, "%s%s", module, dot));
-            if (other != NONE && other != entry && !used[other] && p->sig.entry[other].kind == SIG_PARAMETER) {
-                alias[other] = true;
-                best = other < best ? other : best;
-            }
-            up = strrchr(module, '.');
-            *(up ? up : module) = '\0';
+    for (uint32_t i = 0; i < use->n; i++)
+        for (int level = 0; level < 2 && use->at[i].entry == entry; level++) {
+            uint32_t other = other_name(x, &use->at[i], level, used);
+            if (other == NONE || (level == 1 && x->claim[other] != entry))
+                continue;
+            alias[other] = true;
+            best = other < best ? other : best;
         }
-    }
     return best;
 }
 
@@ -529,6 +551,7 @@ void param_from_signature(Params *p, const RawNodes *list)
             vec_push(x.a, &all, use->at[k]);
         }
     }
+    find_claims(&x, &all, used);
     for (uint32_t e = 0; e < p->sig.n; e++)
         make(&x, &all, e, used, alias);
     for (uint32_t i = 0; i < x.group.n; i++)

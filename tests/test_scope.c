@@ -358,6 +358,26 @@ static void test_dynamo_folds(void)
     ok(is_shaped(param(g, "n.weight"), 1, 4, 0) && g->param.n == 5, "a sum with a constant stands for its parameter");
 }
 
+/* Equal zero biases were merged, and with them the Splits that read them; and an unread bias that three may be tied to. */
+static void test_dynamo_merges(void)
+{
+    const char *signature = "\n# inputs\np_e_bias: PARAMETER target='e.bias'\np_a_bias: PARAMETER target='a.bias'\np_b_bias: PARAMETER target='b.bias'\n"
+        "p_h_bias: PARAMETER target='h.bias'\np_h_d_bias: PARAMETER target='h.d.bias'\np_h_n_bias: PARAMETER target='h.n.bias'\nx: USER_INPUT\n# outputs\n";
+    M m = {0};
+    initializer(&m, "e.bias", 4, 0, 0);
+    initializer(&m, "h.d.bias", 4, 0, 1);
+    initializer(&m, "h.n.bias", 4, 0, 2);
+    node(&m, "Add", "node_0", "x e.bias", "v0", "['', 'e', 'add']", call("add", "add.Tensor", "%x, %p_e_bias"));
+    node(&m, "Neg", "node_1", "e.bias", "s", "['', 'a', 'split']", NULL);
+    node(&m, "Add", "node_2", "v0 s", "v1", "['', 'a', 'add_1']", call("add_1", "add.Tensor", "%add, %getitem"));
+    node(&m, "Add", "node_3", "v1 s", "v2", "['', 'b', 'add_2']", call("add_2", "add.Tensor", "%add_1, %getitem_1"));
+    node(&m, "Add", "node_4", "v2 h.d.bias", "v3", "['', 'h', 'h.d', 'add_3']", call("add_3", "add.Tensor", "%add_2, %p_h_d_bias"));
+    node(&m, "Add", "node_5", "v3 h.n.bias", "y", "['', 'h', 'h.n', 'add_4']", call("add_4", "add.Tensor", "%add_3, %p_h_n_bias"));
+    Graph *g = import(&m, signature, NULL);
+    ok(g && param(g, "e.bias") && !param(g, "a.bias") && !param(g, "b.bias"), "what two modules were merged into trains for neither");
+    ok(param(g, "h.d.bias") && param(g, "h.n.bias") && !param(g, "h.bias"), "a name that two parameters could claim is given to none");
+}
+
 static void test_options(void)
 {
     M m = {0};
@@ -389,6 +409,7 @@ int main(void)
     test_buffers();
     test_pieces();
     test_dynamo_folds();
+    test_dynamo_merges();
     test_options();
     remove(file);
     arena_free(arena);
