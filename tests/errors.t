@@ -38,7 +38,7 @@ refuse() {
         grep '^pipeline: ' stderr                       # mpirun itself has much to say, and not always the same
     else
         cat stderr
-    fi | sed "s|$work|.|g; s|$top/||g; s|\(out\|ours\)\.[A-Za-z0-9]\{6\}/|\1.XXXXXX/|; s|^|$name: |" >said
+    fi | sed "s|$work|.|g; s|$top/||g; s,\(out\|ours\)\.[A-Za-z0-9]\{6\}/,\1.XXXXXX/,; s|^|$name: |" >said
     echo "$name: exit $code" >>said
     cat said >>got
     errors=$(grep -c -e ': error: ' -e '^ppsplit: ' stderr)
