@@ -4,9 +4,13 @@
 # use: 4 ulp).  A case is a folder with case.env; see models/README.md.
 . "$(dirname "$0")/lib.sh"
 
-# build CASE SPLIT MULTI OUT
+# build CASE SPLIT MULTI OUT: SPLIT unmarked is a model with markers, not split at all
 build_case() {
     local args=(--loss "$loss")
+    if [ "$2" = unmarked ]; then
+        "$build/tests/rename" --unmark "$1/model.onnx" "$4.onnx" && split_model "$4.onnx" "$4" none "${args[@]}"
+        return
+    fi
     [ -z "$bind" ] || args+=(--bind "$bind")
     [ "$3" = transmit ] || args+=(--multi-use "$3")
     split_model "$1/model.onnx" "$4" "$2" "${args[@]}"
@@ -64,14 +68,14 @@ check_case() {
     shared='' folded='' bind=''
     . "$dir/case.env"
     set -- none $splits
-    [ "$splits" = markers ] && set -- markers
+    [ "$splits" = markers ] && set -- unmarked markers
     for split; do
         points=${split//[^,]/}
         stages=$((${#points} + 2))
-        [ "$split" = none ] && stages=1
+        [ "$split" = none ] || [ "$split" = unmarked ] && stages=1
         [ "$split" = markers ] && stages=3
         for multi in transmit replicate; do
-            [ -n "$shared" ] && [ "$split" != none ] || [ $multi = transmit ] || continue
+            [ -n "$shared" ] && [ $stages -gt 1 ] || [ $multi = transmit ] || continue
             out=$work/$name.$((n += 1))
             ok "$name [$split] $multi: splits and builds" build_case "$dir" "$split" $multi "$out"
             for schedule in gpipe 1f1b; do

@@ -1,5 +1,6 @@
 /*
- * rename.c - the same model with every name changed: rename IN.onnx OUT.onnx [TAIL].
+ * rename.c - the same model with every name changed: rename IN.onnx OUT.onnx [TAIL]; or with every ppsplit::Split marker an
+ * Identity: rename --unmark IN.onnx OUT.onnx.
  *
  * Letters are rotated by 13 in the names of nodes, values, initializers, inputs, outputs and the graph, so that paths keep
  * their shape (layers.1 becomes ynlref.1); TAIL, when given, is appended to the names of values that nodes make: text that
@@ -93,6 +94,43 @@ static void copy(Buf *out, Span s, unsigned names, int graph)
     }
 }
 
+static int is_marker(Span node)
+{
+    for (Field f; next(&node, &f);)
+        if (f.number == 7 && f.body.end - f.body.at == 7 && !memcmp(f.body.at, "ppsplit", 7))
+            return 1;
+    return 0;
+}
+
+/* One Identity for each value that the marker passes on. */
+static void put_identities(Buf *graph, Span node)
+{
+    Span value[2][64], name = {0};
+    int n[2] = {0};
+    for (Field f; next(&node, &f);)
+        if ((f.number == 1 || f.number == 2) && n[f.number - 1] < 64)
+            value[f.number - 1][n[f.number - 1]++] = f.body;
+        else if (f.number == 3)
+            name = f.body;
+    for (int i = 0; i < n[0] && i < n[1]; i++) {
+        Buf m = {0};
+        put_bytes(&m, 1, value[0][i].at, (size_t)(value[0][i].end - value[0][i].at));
+        put_bytes(&m, 2, value[1][i].at, (size_t)(value[1][i].end - value[1][i].at));
+        put_bytes(&m, 3, name.at, (size_t)(name.end - name.at));
+        put_string(&m, 4, "Identity");
+        put_message(graph, 1, &m);
+    }
+}
+
+static void unmark(Buf *out, Span graph)
+{
+    for (Field f; next(&graph, &f);)
+        if (f.number == 1 && is_marker(f.body))
+            put_identities(out, f.body);
+        else
+            put(out, f.start, (size_t)(graph.at - f.start));
+}
+
 static void find_made(Span graph)
 {
     for (Field f; next(&graph, &f);)
@@ -105,9 +143,12 @@ static void find_made(Span graph)
 
 int main(int argc, char **argv)
 {
+    int marks = argc == 4 && !strcmp(argv[1], "--unmark");
+    argv += marks;
+    argc -= marks;
     FILE *f = argc >= 3 ? fopen(argv[1], "rb") : NULL;
     if (!f) {
-        fprintf(stderr, "usage: rename IN.onnx OUT.onnx [TAIL]\n");
+        fprintf(stderr, "usage: rename [--unmark] IN.onnx OUT.onnx [TAIL]\n");
         return 2;
     }
     tail = argc > 3 ? argv[3] : "";
@@ -121,7 +162,10 @@ int main(int argc, char **argv)
         if (g.number == 7) {
             Buf graph = {0};
             find_made(g.body);
-            copy(&graph, g.body, 1u << 2, 1);
+            if (marks)
+                unmark(&graph, g.body);
+            else
+                copy(&graph, g.body, 1u << 2, 1);
             put_message(&out, 7, &graph);
         } else
             put(&out, g.start, (size_t)(s.at - g.start));
