@@ -121,6 +121,15 @@ static Ref *layout_of(StageGen *sg, Func *f, ValueId v, const Ids *list, int n)
     return at;
 }
 
+/* May a later function read v through the memory of its root?  Not when strides cannot say it and others than products read it. */
+static bool shown_by_root(const StageGen *sg, Func *f, ValueId v)
+{
+    const Stage *s = sg->stage;
+    const Ids later[] = {s->backward, s->backward_input, s->backward_weight};
+    Ref r;
+    return cg_ref_try(f, v, &r) || !read_plainly(f, later, 3, v);
+}
+
 /*
  * What a later function reads of `list`, as memory: views are read through the value they show, unless that is larger
  * than all that is read of it.
@@ -137,7 +146,7 @@ static Func *choose_kept(StageGen *sg, FuncKind kind, const Ids *nodes, const Id
     ValueId *root = arena_array(sg->a, ValueId, read->n + 1);
     for (uint32_t i = 0; i < read->n; i++) {
         Ref r;
-        root[i] = cg_root(f, read->at[i]);
+        root[i] = shown_by_root(sg, f, read->at[i]) ? cg_root(f, read->at[i]) : read->at[i];
         const Buffer *b = f->def.at[root[i]] == NONE && cg_ref_try(f, root[i], &r) && r.buf != NONE ? &f->buf.at[r.buf] : NULL;
         if (b && b->cls != BUF_DY)
             root[i] = NONE;                             /* lives on by itself */
