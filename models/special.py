@@ -4,6 +4,7 @@
   sequence    a.onnx, b.onnx run as a, b, a: a module used twice, across files
   lossmodel   a model and loss.onnx, a loss in a file of its own
   ownloss     a model whose output `loss` is its loss
+  shifted     its loss compares all but the last step with all but the first label, flattened: a view that strides cannot say
   annotated   pipeline_stage on every node (IR 11)
   twice       a module called twice inside one file
   passthrough outputs that are also intermediates, an input used late, a stage without parameters
@@ -62,6 +63,16 @@ def ownloss(d):
     m = m.double(); l, y = m(x.double(), t); l.backward()
     write(d, ("output:loss", l.item()), grads_of(m), "b:begin", "model.onnx", y, x=x, labels=t)
 
+class Shifted(nn.Module):
+    def __init__(self): super().__init__(); self.a, self.b = A(), B()
+    def forward(self, x, labels): y = self.b(self.a(x)); return F.cross_entropy(y[:, :-1].reshape(-1, 6), labels[:, 1:].reshape(-1)), y
+
+def shifted(d):
+    m = Shifted(); x, t = torch.randn(ROWS, 5, 6), torch.randint(0, 6, (ROWS, 5))
+    export(m, (torch.randn(MB, 5, 6), torch.randint(0, 6, (MB, 5))), f"{d}/model.onnx", ["x", "labels"], ["loss", "logits"])
+    m = m.double(); l, y = m(x.double(), t); l.backward()
+    write(d, ("output:loss", l.item()), grads_of(m), "b:begin", "model.onnx", y, x=x, labels=t)
+
 def annotated(d):
     m = nn.Sequential(A(), B(), A()); x, t = torch.randn(ROWS, 6), torch.randn(ROWS, 6)
     export(m, torch.randn(MB, 6), f"{d}/model.onnx", ["x"], ["logits"])
@@ -95,5 +106,5 @@ def passthrough(d):
     m = m.double(); y, *_ = m(x.double(), late.double()); l = F.mse_loss(y, t.double()); l.backward()
     write(d, ("mse", l.item()), grads_of(m), "act:begin,c:begin", "model.onnx", y, x=x, late=late, target=t)
 
-for f in (sequence, lossmodel, ownloss, annotated, twice, passthrough):
+for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, passthrough):
     d = os.path.join(sys.argv[1], f.__name__); os.makedirs(d, exist_ok=True); f(d)

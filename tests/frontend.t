@@ -31,7 +31,7 @@ check() {                                               # NAME OUT OPTION...
     ok "$name: agrees with PyTorch" agrees "$out.run"
 }
 
-for name in sequence lossmodel ownloss annotated twice passthrough; do
+for name in sequence lossmodel ownloss shifted annotated twice passthrough; do
     cd "$cases/$name" || exit 1
     . ./case.env
     points=()
