@@ -16,7 +16,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 int64_t align_up(int64_t n) { return (n + PP_ALIGN - 1) / PP_ALIGN * PP_ALIGN; }
 
@@ -727,18 +726,6 @@ static PpStatus stages(Rank *r)
     return PP_OK;
 }
 
-/* Large arenas ask for huge pages: a matrix product walks down columns, where each row of 1024 floats is a page of its own. */
-static char *tensor_memory(size_t bytes)
-{
-    enum { HUGE_PAGE = 2 << 20 };
-    char *p = aligned_alloc(bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : PP_ALIGN, bytes);
-#ifdef MADV_HUGEPAGE
-    if (p && bytes >= 2 * HUGE_PAGE)
-        madvise(p, bytes, MADV_HUGEPAGE);               /* advice: where it is not taken, small pages do */
-#endif
-    return p;
-}
-
 static PpStatus build(Planner *p)
 {
     Rank *r = p->r;
@@ -759,7 +746,7 @@ static PpStatus build(Planner *p)
     m->total = m->param + m->grad + m->optimizer + m->konst + m->slots + m->work + m->data + m->output + m->comm;
     m->live = sched_live_rank(r->run->sched, r->rank);
     m->live_bound = sched_peak_formula(r->run->sched->name, r->run->ranks, p->plan->n_stage, p->m, r->rank);
-    r->arena = m->total ? tensor_memory((size_t)m->total) : NULL;
+    r->arena = m->total ? aligned_alloc(PP_ALIGN, (size_t)m->total) : NULL;
     if (m->total && !r->arena)
         return pp_fail(PP_ERR_IO, "rank %d: no memory for %" PRId64 " bytes of tensors", r->rank, m->total);
     return PP_OK;
