@@ -57,8 +57,9 @@ typedef struct {
     int64_t grad_offset;                                /* in PpCtx.grad; -1: none */
 } PpParam;
 
-/* A constant too long to be written out in C: kept in params/stageN.safetensors under this name. */
-typedef struct { PpTensor t; int64_t offset; /* in PpCtx.konst */ } PpConst;
+/* A constant that functions read through PpCtx.konst.  data: its elements as written in the source, NULL: too long for that and
+   kept in params/stageN.safetensors under this name. */
+typedef struct { PpTensor t; int64_t offset; /* in PpCtx.konst */ const void *data; } PpConst;
 
 /* Everything one action on one microbatch reads and writes. All pointers are set by the runtime before the call;
    buffers hold `rows` rows (contiguous, the batch dimension of each tensor scaled), capacity is that of full rows. */
@@ -105,6 +106,8 @@ typedef struct PpStage {
 enum { PP_MERGE_LAST, PP_MERGE_SUM, PP_MERGE_MEAN };    /* mean: weighted by rows */
 enum { PP_LOSS_NONE, PP_LOSS_SUM, PP_LOSS_MEAN_ELEMENTS, PP_LOSS_MEAN_TARGETS, PP_LOSS_MEAN_ROWS };
 
+enum { PP_CPU, PP_CUDA };
+
 typedef struct PpPlan {
     const char *model;
     uint64_t hash;                                      /* of the plan: same on every rank, in checkpoints */
@@ -113,7 +116,8 @@ typedef struct PpPlan {
     int uneven_ok;                                      /* microbatches with fewer rows may run */
     const char *uneven_why;                             /* when not: the reason */
     int n_stage, n_input, n_output, n_param;
-    const PpStage *const *stage;
+    const PpStage *const *stage;                        /* of the device that runs: main sets it to one of the next two */
+    const PpStage *const *cpu_stage, *const *cuda_stage;        /* NULL: not in this program */
     const PpTensor *input;                              /* the model's data inputs, `target` included */
     const PpTensor *output;                             /* the model's outputs */
     const int *output_merge;                            /* per output, how microbatches meet in one without rows: PP_MERGE_*; NULL: the last */
@@ -122,7 +126,7 @@ typedef struct PpPlan {
     int64_t loss_per_row, loss_ignore;
     int loss_target;                                    /* index into input, or -1 */
     int64_t loss_classes;                               /* the target holds classes below it, or loss_ignore; 0: no classes */
-    int device;                                         /* 0: cpu, 1: cuda */
+    int device;                                         /* PP_CPU or PP_CUDA: set by main with `stage` */
 } PpPlan;
 
 /* Defined by the generated pipeline.c. */

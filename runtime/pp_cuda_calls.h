@@ -1,0 +1,34 @@
+/*
+ * pp_cuda_calls.h - what generated .cu files call beside their own kernels: matrix products, convolutions and pools on the
+ * device, in the order of the microbatch's stream (PpCtx.stream).  All pointers are device memory.  Nothing here waits for
+ * the device or allocates in a step; what fails is kept by pp_cuda.h and asked for after the action.
+ */
+#ifndef PP_CUDA_CALLS_H
+#define PP_CUDA_CALLS_H
+
+#include "pp.h"
+#include "pp_cuda.h"
+
+/* blas_cuda.cu: as pp_sgemm and its kin in pp.h, row-major; cuBLAS through PpCtx.blas. */
+void pp_cuda_sgemm(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
+                   const float *b, int64_t ldb, float beta, float *out, int64_t ldc);
+void pp_cuda_dgemm(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda,
+                   const double *b, int64_t ldb, double beta, double *out, int64_t ldc);
+void pp_cuda_sgemm_batched(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
+                           const float *b, int64_t ldb, float beta, float *out, int64_t ldc, int rank, const int64_t *count,
+                           const int64_t *stride_a, const int64_t *stride_b, const int64_t *stride_c);
+void pp_cuda_dgemm_batched(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda,
+                           const double *b, int64_t ldb, double beta, double *out, int64_t ldc, int rank, const int64_t *count,
+                           const int64_t *stride_a, const int64_t *stride_b, const int64_t *stride_c);
+
+/* conv_cuda.cu: as pp_conv_* in pp.h; cuDNN where it was present at build (PP_WITH_CUDNN), else direct kernels.  open() runs on the
+   rank's thread once; bytes: device memory that open takes. */
+typedef struct PpCudaConv PpCudaConv;
+PpCudaConv *pp_cuda_conv_open(const PpConvShape *s, int64_t rows);     /* rows: the most there are */
+int64_t pp_cuda_conv_bytes(const PpConvShape *s, int64_t rows);
+void pp_cuda_conv_close(PpCudaConv *v);
+void pp_cuda_conv_forward(const PpCtx *c, PpCudaConv *v, int64_t rows, const void *x, const void *w, void *y);
+void pp_cuda_conv_backward_data(const PpCtx *c, PpCudaConv *v, int64_t rows, const void *dy, const void *w, void *dx);
+void pp_cuda_conv_backward_weight(const PpCtx *c, PpCudaConv *v, int64_t rows, const void *x, const void *dy, void *dw, int accumulate);
+
+#endif
