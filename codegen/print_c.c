@@ -3,53 +3,21 @@
  * lanes or, by columns, in blocks of 64; `omp simd` says that lanes are independent and changes no order.
  */
 #include <inttypes.h>
-#include <math.h>
-#include <string.h>
 
-#include "cg.h"
+#include "print.h"
 
 enum { PARALLEL_FROM = 200000 };                        /* statements x points from which threads pay */
 
 typedef struct {
-    Arena *a;
-    const Nest *n;
-    const char *const *arg;
-    Text *t;
-    const char *dim[NEST_DIMS];                         /* the index of each dimension as an expression */
-    int pass;
-    bool inside;                                        /* in the loop over the row */
+    Print p;
     bool reduces;                                       /* this pass has lanes */
-    uint8_t *in_pass;
     /* Bytes among 16 lanes of floats make compilers choose vectors of 8 bytes (seen: 4.8 ns an element for 0.7), so a row of
        bools is widened before the passes, and narrowed after the pass that makes it. */
     bool *widened;                                      /* a bool load that stands in a row buffer of ints from the start */
     bool *narrowed;                                     /* a bool that is stored from a row buffer after its pass */
-} Print;
+} CPrint;
 
-/* ---- expressions ---------------------------------------------------------------------------------- */
-
-static const char *term(Print *p, Lin c, const char *index)
-{
-    bool atom = strpbrk(index, " ") == NULL;
-    if (lin_is(c, 1))
-        return index;
-    return arena_printf(p->a, atom ? "%s * %s" : "(%s) * %s", index, lin_factor(p->a, c));
-}
-
-/* base + sum of coef[d] * index d */
-static const char *affine(Print *p, Lin base, const Lin *coef)
-{
-    const char *s = NULL;
-    for (int d = 0; d < p->n->nd; d++) {
-        if (lin_is(coef[d], 0))
-            continue;
-        const char *x = term(p, coef[d], p->dim[d]);
-        s = s ? arena_printf(p->a, "%s + %s", s, x) : x;
-    }
-    if (!s)
-        return lin_text(p->a, base);
-    return lin_is(base, 0) ? s : arena_printf(p->a, "%s + %s", s, lin_factor(p->a, base));
-}
+static CPrint *own(const Print *p) { return (CPrint *)(uintptr_t)p; }
 
 static const char *row_index(Print *p)                  /* position in a row buffer */
 {
@@ -59,7 +27,7 @@ static const char *row_index(Print *p)                  /* position in a row buf
         coef[d] = size;
         size = lin_times(n->ext[d], size.c);
     }
-    return affine(p, lin(0), coef);
+    return print_affine(p, lin(0), coef);
 }
 
 static const char *name(Print *p, uint32_t i)
@@ -71,141 +39,16 @@ static const char *name(Print *p, uint32_t i)
         return arena_printf(p->a, p->n->kind == NEST_COLUMN ? "s%u[j]" : "r%u", i);
     if (s->row && p->n->kind != NEST_COLUMN)
         return arena_printf(p->a, "r%u", i);
-    if (p->widened[i] || (s->keep && p->pass > s->pass))
+    if (own(p)->widened[i] || (s->keep && p->pass > s->pass))
         return arena_printf(p->a, "b%u[%s]", i, row_index(p));
     return arena_printf(p->a, "v%u", i);
 }
 
-static const char *suffix(Dtype t)
-{
-    return t == DT_F32 ? "f" : t == DT_F64 ? "" : t == DT_I64 ? "l" : "i";
-}
-
-/* The MAP text with operands for a, b, c and the type's suffix on every pp_ function. */
-static const char *map_text(Print *p, const Stmt *s)
-{
-    const char *m = op_map_text(s->op), *out = "";
-    bool call = false;                                  /* just after a function's name: its parentheses stay */
-    Dtype t = p->n->stmt.at[s->in[0]].type;
-    if (s->op == OP_Where)
-        t = s->type;
-    if (s->op == OP_Div && !dtype_is_float(s->type))
-        m = "pp_div(a, b)";
-    while (*m) {
-        size_t k = strspn(m, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
-        if (k == 0) {
-            if (!call && m[0] == '(' && m[1] >= 'a' && m[1] <= 'c' && m[2] == ')') {
-                const char *x = name(p, s->in[m[1] - 'a']);
-                bool atom = x[0] != '-';
-                out = arena_printf(p->a, atom ? "%s%s" : "%s(%s)", out, x);
-                m += 3;
-                continue;
-            }
-            out = arena_printf(p->a, "%s%c", out, *m++);
-            call = false;
-        } else if (k == 1 && m[0] >= 'a' && m[0] <= 'c') {
-            out = arena_printf(p->a, "%s%s", out, name(p, s->in[m[0] - 'a']));
-            m++;
-        } else {
-            bool function = strncmp(m, "pp_", 3) == 0;
-            out = arena_printf(p->a, "%s%.*s%s", out, (int)k, m, function ? suffix(t) : "");
-            call = function;
-            m += k;
-        }
-    }
-    return out;
-}
-
-static const char *value_type(Dtype t) { return t == DT_BOOL ? "int" : cg_ctype(t); }
-
-static const char *load_text(Print *p, const Stmt *s)
-{
-    const char *at = affine(p, s->base, s->stride);
-    for (uint32_t i = 0; i < s->nindex; i++) {
-        const char *x = arena_printf(p->a, "pp_index(%s, %s)", name(p, s->index[i].in), lin_text(p->a, s->index[i].extent));
-        x = term(p, s->index[i].stride, x);
-        at = strcmp(at, "0") == 0 ? x : arena_printf(p->a, "%s + %s", at, x);
-    }
-    const char *load = arena_printf(p->a, "%s[%s]", p->arg[s->arg], at), *guard = NULL;
-    for (uint32_t i = 0; i < s->nguard; i++) {
-        const NestGuard *g = &s->guard[i];
-        const char *x = affine(p, lin(0), g->coef);
-        const char *hi = lin_factor(p->a, g->hi);
-        const char *c = g->lo > 0 ? arena_printf(p->a, "%s >= %" PRId64 " && %s < %s", x, g->lo, x, hi)
-                                  : arena_printf(p->a, "%s < %s", x, hi);
-        guard = guard ? arena_printf(p->a, "%s && %s", guard, c) : c;
-    }
-    return guard ? arena_printf(p->a, "%s ? %s : %s", guard, load, cg_number(p->a, s->type, s->k, s->ki)) : load;
-}
-
-static const char *expression(Print *p, const Stmt *s)
-{
-    switch (s->kind) {
-    case S_LIN: return arena_printf(p->a, "(%s)(%s)", cg_ctype(s->type), lin_text(p->a, s->base));
-    case S_INDEX: {
-        const char *x = affine(p, s->base, s->stride);
-        return s->type == DT_I64 ? x : arena_printf(p->a, "(%s)(%s)", cg_ctype(s->type), x);
-    }
-    case S_LOAD: return load_text(p, s);
-    case S_OP:
-        if (s->op == OP_Cast && s->type == DT_BOOL)
-            return arena_printf(p->a, "%s != 0", name(p, s->in[0]));
-        if (s->op == OP_Cast)
-            return arena_printf(p->a, "(%s)%s", cg_ctype(s->type), name(p, s->in[0]));
-        return map_text(p, s);
-    default: BUG("no expression for a statement of kind %d", (int)s->kind);
-    }
-}
-
-static void print_value(Print *p, uint32_t i)
-{
-    const Stmt *s = &p->n->stmt.at[i];
-    bool row = s->row && p->n->kind != NEST_COLUMN;
-    if (s->kind == S_CONST)
-        return;
-    text_line(p->t, "const %s %s%u = %s;", value_type(s->type), row ? "r" : "v", i, expression(p, s));
-}
-
-static void print_store(Print *p, const Stmt *s)
-{
-    const char *cast = s->type == DT_BOOL ? "(uint8_t)" : "";
-    text_line(p->t, "%s[%s] %s %s%s;", p->arg[s->arg], affine(p, s->base, s->stride), s->acc ? "+=" : "=", cast,
-              name(p, s->in[0]));
-}
-
 /* ---- reductions -------------------------------------------------------------------------------------- */
-
-static const char *neutral(Print *p, const Stmt *s)
-{
-    double f = s->op == OP_ReduceMax ? (double)-INFINITY : s->op == OP_ReduceMin ? (double)INFINITY : s->op == OP_ReduceProd ? 1 : 0;
-    if (dtype_is_float(s->type))
-        return cg_number(p->a, s->type, f, 0);
-    int64_t i = s->op == OP_ReduceProd;
-    if (s->op == OP_ReduceMax)
-        return s->type == DT_I64 ? "INT64_MIN" : "INT32_MIN";
-    if (s->op == OP_ReduceMin)
-        return s->type == DT_I64 ? "INT64_MAX" : "INT32_MAX";
-    return cg_number(p->a, s->type, 0, i);
-}
-
-static const char *fold_name(Op op)
-{
-    return op == OP_ReduceSum ? "sum" : op == OP_ReduceProd ? "prod" : op == OP_ReduceMax ? "max" : "min";
-}
-
-static void accumulate(Print *p, const char *into, const Stmt *s, const char *x)
-{
-    if (s->op == OP_ReduceSum)
-        text_line(p->t, "%s += %s;", into, x);
-    else if (s->op == OP_ReduceProd)
-        text_line(p->t, "%s *= %s;", into, x);
-    else
-        text_line(p->t, "%s = pp_%s%s(%s, %s);", into, fold_name(s->op), suffix(s->type), into, x);
-}
 
 static void clear(Print *p, const char *array, int n, const Stmt *s)
 {
-    const char *zero = neutral(p, s);
+    const char *zero = print_neutral(p, s);
     if (s->op == OP_ReduceSum) {
         text_line(p->t, "%s %s[%d] = {0};", cg_ctype(s->type), array, n);
         return;
@@ -224,16 +67,11 @@ static void declare_lanes(Print *p, uint32_t i)
 
 /* ---- a pass over the row ------------------------------------------------------------------------------- */
 
-static bool in_this_pass(const Print *p, uint32_t i)
-{
-    return p->in_pass[i] && !(p->n->stmt.at[i].row && p->n->stmt.at[i].kind != S_REDUCE);
-}
-
 /* A bool made among lanes is stored after the pass. */
 static bool stored_later(const Print *p, uint32_t i)
 {
     const Stmt *s = &p->n->stmt.at[i];
-    return p->reduces && p->narrowed[s->in[0]] && p->n->stmt.at[s->in[0]].pass == p->pass;
+    return own(p)->reduces && own(p)->narrowed[s->in[0]] && p->n->stmt.at[s->in[0]].pass == p->pass;
 }
 
 /* What one point of this pass does; lane: where reductions accumulate. */
@@ -242,36 +80,21 @@ static void point(Print *p, const char *lane)
     const Nest *n = p->n;
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
-        if (!in_this_pass(p, i) || s->kind == S_STORE)
+        if (!print_in_pass(p, i) || s->kind == S_STORE)
             continue;
         if (s->kind == S_REDUCE) {
-            accumulate(p, arena_printf(p->a, "s%u[%s]", i, lane), s, name(p, s->in[0]));
+            print_accumulate(p, arena_printf(p->a, "s%u[%s]", i, lane), s, name(p, s->in[0]));
             continue;
         }
-        if (p->widened[i])
+        if (own(p)->widened[i])
             continue;
         print_value(p, i);
-        if ((s->keep || p->narrowed[i]) && s->pass == p->pass)
+        if ((s->keep || own(p)->narrowed[i]) && s->pass == p->pass)
             text_line(p->t, "b%u[%s] = %s;", i, row_index(p), name(p, i));
     }
     for (uint32_t i = 0; i < n->stmt.n; i++)
-        if (in_this_pass(p, i) && n->stmt.at[i].kind == S_STORE && !stored_later(p, i))
+        if (print_in_pass(p, i) && n->stmt.at[i].kind == S_STORE && !stored_later(p, i))
             print_store(p, &n->stmt.at[i]);
-}
-
-static void open_loop(Print *p, const char *index, const char *from, const char *to, int step)
-{
-    if (step == 1)
-        text_line(p->t, "for (int64_t %s = %s; %s < %s; %s++) {", index, from, index, to, index);
-    else
-        text_line(p->t, "for (int64_t %s = %s; %s < %s; %s += %d) {", index, from, index, to, index, step);
-    p->t->indent++;
-}
-
-static void close_block(Print *p)
-{
-    p->t->indent--;
-    text_line(p->t, "}");
 }
 
 static void lanes_innermost(Print *p, Lin ext)
@@ -284,20 +107,20 @@ static void lanes_innermost(Print *p, Lin ext)
     else
         whole = arena_printf(p->a, "%" PRId64, ext.c - ext.c % NEST_LANES);
     if (ext.b != 0 || ext.c >= NEST_LANES) {
-        open_loop(p, "j", "0", whole, NEST_LANES);
+        print_open_loop(p, "int64_t", "j", "0", whole, NEST_LANES);
         text_line(p->t, "#pragma omp simd");
         text_line(p->t, "for (int k = 0; k < 16; k++) {");
         p->t->indent++;
         p->dim[last] = "j + k";
         point(p, "k");
-        close_block(p);
-        close_block(p);
+        print_close_block(p);
+        print_close_block(p);
     }
     p->dim[last] = "j";
     if (tail) {
-        open_loop(p, "j", whole, end, 1);
+        print_open_loop(p, "int64_t", "j", whole, end, 1);
         point(p, ext.b == 0 && ext.c < NEST_LANES ? "j" : "j % 16");
-        close_block(p);
+        print_close_block(p);
     }
 }
 
@@ -318,23 +141,23 @@ static int open_row(Print *p)
     int last = n->nd - 1;
     for (int d = n->nouter; d < last; d++) {
         p->dim[d] = arena_printf(p->a, "j%d", d - n->nouter);
-        open_loop(p, p->dim[d], "0", lin_text(p->a, n->ext[d]), 1);
+        print_open_loop(p, "int64_t", p->dim[d], "0", lin_text(p->a, n->ext[d]), 1);
     }
     p->dim[last] = "j";
     text_line(p->t, "#pragma omp simd");
-    open_loop(p, "j", "0", lin_text(p->a, n->ext[last]), 1);
+    print_open_loop(p, "int64_t", "j", "0", lin_text(p->a, n->ext[last]), 1);
     return n->nd - n->nouter;
 }
 
 static void widen_bools(Print *p)
 {
     for (uint32_t i = 0; i < p->n->stmt.n; i++) {
-        if (!p->widened[i])
+        if (!own(p)->widened[i])
             continue;
         int opened = open_row(p);
-        text_line(p->t, "b%u[%s] = %s;", i, row_index(p), load_text(p, &p->n->stmt.at[i]));
+        text_line(p->t, "b%u[%s] = %s;", i, row_index(p), print_load(p, &p->n->stmt.at[i]));
         while (opened-- > 0)
-            close_block(p);
+            print_close_block(p);
     }
 }
 
@@ -342,12 +165,12 @@ static void narrow_bools(Print *p)
 {
     for (uint32_t i = 0; i < p->n->stmt.n; i++) {
         const Stmt *s = &p->n->stmt.at[i];
-        if (!in_this_pass(p, i) || s->kind != S_STORE || !stored_later(p, i))
+        if (!print_in_pass(p, i) || s->kind != S_STORE || !stored_later(p, i))
             continue;
         int opened = open_row(p);
-        text_line(p->t, "%s[%s] = (uint8_t)b%u[%s];", p->arg[s->arg], affine(p, s->base, s->stride), s->in[0], row_index(p));
+        text_line(p->t, "%s[%s] = (uint8_t)b%u[%s];", p->arg[s->arg], print_affine(p, s->base, s->stride), s->in[0], row_index(p));
         while (opened-- > 0)
-            close_block(p);
+            print_close_block(p);
     }
 }
 
@@ -372,10 +195,10 @@ static void mark_bools(Print *p)
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
         if (s->kind == S_LOAD && s->type == DT_BOOL && !s->row && s->nindex == 0)
-            p->widened[i] = true;
+            own(p)->widened[i] = true;
         else if (s->kind == S_STORE && s->type == DT_BOOL && !s->acc && !n->stmt.at[s->in[0]].row &&
                  n->stmt.at[s->in[0]].kind == S_OP)
-            p->narrowed[s->in[0]] = true;
+            own(p)->narrowed[s->in[0]] = true;
     }
 }
 
@@ -388,11 +211,11 @@ static void pass(Print *p)
             declare_lanes(p, i);
             reduces = true;
         }
-    p->reduces = reduces;
+    own(p)->reduces = reduces;
     int last = n->nd - 1, opened = 0;
     for (int d = n->nouter; d < last; d++, opened++) {
         p->dim[d] = arena_printf(p->a, "j%d", d - n->nouter);
-        open_loop(p, p->dim[d], "0", lin_text(p->a, n->ext[d]), 1);
+        print_open_loop(p, "int64_t", p->dim[d], "0", lin_text(p->a, n->ext[d]), 1);
     }
     if (last < n->nouter) {
         point(p, "0");
@@ -408,33 +231,29 @@ static void pass(Print *p)
                 if (!lin_mul(size, n->ext[d], &size))
                     BUG("a row that is not affine in the rows");
             }
-            lane = arena_printf(p->a, "(%s) %% 16", affine(p, lin(0), coef));
+            lane = arena_printf(p->a, "(%s) %% 16", print_affine(p, lin(0), coef));
         } else if (n->nouter > 0 || opened > 0 || n->kind == NEST_ROW) {
             text_line(p->t, "#pragma omp simd");
         }
-        open_loop(p, "j", "0", lin_text(p->a, n->ext[last]), 1);
+        print_open_loop(p, "int64_t", "j", "0", lin_text(p->a, n->ext[last]), 1);
         point(p, lane);
-        close_block(p);
+        print_close_block(p);
     }
     while (opened-- > 0)
-        close_block(p);
+        print_close_block(p);
     narrow_bools(p);
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
         if (p->in_pass[i] && s->kind == S_REDUCE)
-            text_line(p->t, "const %s r%u = pp_fold_%s%s(s%u);", cg_ctype(s->type), i, fold_name(s->op), suffix(s->type), i);
+            text_line(p->t, "const %s r%u = pp_fold_%s%s(s%u);", cg_ctype(s->type), i, print_fold_name(s->op), print_suffix(s->type), i);
     }
 }
 
-/* Scalars of the row that are ready before pass p. */
+/* Scalars of the row that are ready before the pass. */
 static void row_scalars(Print *p, int pass)
 {
     const Nest *n = p->n;
-    for (uint32_t i = 0; i < n->stmt.n; i++) {
-        const Stmt *s = &n->stmt.at[i];
-        if (s->row && s->pass == pass && s->kind != S_REDUCE && s->kind != S_STORE)
-            print_value(p, i);
-    }
+    print_row_values(p, pass);
     for (uint32_t i = 0; i < n->stmt.n; i++)            /* after all loads: the place may be that of an operand */
         if (n->stmt.at[i].row && n->stmt.at[i].pass == pass && n->stmt.at[i].kind == S_STORE)
             print_store(p, &n->stmt.at[i]);
@@ -456,14 +275,14 @@ static void rows_and_passes(Print *p)
         text_line(p->t, n->nouter > 1 ? "#pragma omp parallel for collapse(%d)" : "#pragma omp parallel for", n->nouter);
     for (int d = 0; d < n->nouter; d++) {
         p->dim[d] = n->nouter == 1 ? "i" : arena_printf(p->a, "i%d", d);
-        open_loop(p, p->dim[d], "0", lin_text(p->a, n->ext[d]), 1);
+        print_open_loop(p, "int64_t", p->dim[d], "0", lin_text(p->a, n->ext[d]), 1);
     }
     for (uint32_t i = 0; i < n->stmt.n; i++)
-        if (n->stmt.at[i].keep || p->widened[i] || p->narrowed[i]) {
+        if (n->stmt.at[i].keep || own(p)->widened[i] || own(p)->narrowed[i]) {
             int64_t size = 1;
             for (int d = n->nouter; d < n->nd; d++)
                 size *= n->ext[d].c;
-            text_line(p->t, "%s b%u[%" PRId64 "];", value_type(n->stmt.at[i].type), i, size);
+            text_line(p->t, "%s b%u[%" PRId64 "];", print_type(n->stmt.at[i].type), i, size);
         }
     widen_bools(p);
     for (p->pass = 0; p->pass < n->passes; p->pass++) {
@@ -475,7 +294,7 @@ static void rows_and_passes(Print *p)
     }
     row_scalars(p, n->passes);
     for (int d = 0; d < n->nouter; d++)
-        close_block(p);
+        print_close_block(p);
 }
 
 /* ---- by columns ------------------------------------------------------------------------------------------ */
@@ -484,7 +303,7 @@ static void column_loop(Print *p, const char *width, bool simd)
 {
     if (simd)
         text_line(p->t, "#pragma omp simd");
-    open_loop(p, "j", "0", width, 1);
+    print_open_loop(p, "int64_t", "j", "0", width, 1);
 }
 
 /* The linear index r over what is summed, taken apart. */
@@ -514,7 +333,7 @@ static void column_values(Print *p)
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
         if (s->kind == S_REDUCE)
-            accumulate(p, arena_printf(p->a, "p%u[j]", i), s, name(p, s->in[0]));
+            print_accumulate(p, arena_printf(p->a, "p%u[j]", i), s, name(p, s->in[0]));
         else if (s->kind != S_STORE)
             print_value(p, i);
     }
@@ -535,18 +354,18 @@ static void column(Print *p)
         text_line(p->t, loops > 1 ? "#pragma omp parallel for collapse(%d)" : "#pragma omp parallel for", loops);
     for (int d = 0; d < v; d++) {
         p->dim[d] = arena_printf(p->a, "i%d", d);
-        open_loop(p, p->dim[d], "0", lin_text(p->a, n->ext[d]), 1);
+        print_open_loop(p, "int64_t", p->dim[d], "0", lin_text(p->a, n->ext[d]), 1);
     }
     p->dim[v] = blocks ? "j0 + j" : "j";
     if (blocks)
-        open_loop(p, "j0", "0", lin_text(p->a, width), NEST_BLOCK);
+        print_open_loop(p, "int64_t", "j0", "0", lin_text(p->a, width), NEST_BLOCK);
     if (blocks && uneven)
         text_line(p->t, "const int64_t m = %s - j0 < 64 ? %s - j0 : 64;", lin_text(p->a, width), lin_text(p->a, width));
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (n->stmt.at[i].kind == S_REDUCE)
             clear(p, arena_printf(p->a, "s%u", i), NEST_BLOCK, &n->stmt.at[i]);
     const char *end = lin_text(p->a, all);
-    open_loop(p, "r0", "0", end, NEST_BLOCK);
+    print_open_loop(p, "int64_t", "r0", "0", end, NEST_BLOCK);
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (n->stmt.at[i].kind == S_REDUCE)
             clear(p, arena_printf(p->a, "p%u", i), NEST_BLOCK, &n->stmt.at[i]);
@@ -555,34 +374,34 @@ static void column(Print *p)
     decode(p);
     column_loop(p, m, true);
     column_values(p);
-    close_block(p);
-    close_block(p);
+    print_close_block(p);
+    print_close_block(p);
     column_loop(p, m, false);
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (n->stmt.at[i].kind == S_REDUCE)
-            accumulate(p, arena_printf(p->a, "s%u[j]", i), &n->stmt.at[i], arena_printf(p->a, "p%u[j]", i));
-    close_block(p);
-    close_block(p);
+            print_accumulate(p, arena_printf(p->a, "s%u[j]", i), &n->stmt.at[i], arena_printf(p->a, "p%u[j]", i));
+    print_close_block(p);
+    print_close_block(p);
     column_loop(p, m, false);
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (n->stmt.at[i].kind == S_STORE)
             print_store(p, &n->stmt.at[i]);
-    close_block(p);
+    print_close_block(p);
     if (blocks)
-        close_block(p);
+        print_close_block(p);
     for (int d = 0; d < v; d++)
-        close_block(p);
+        print_close_block(p);
 }
 
 void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, Text *t)
 {
-    Print p = {.a = a, .n = n, .arg = arg_name, .t = t};
-    p.in_pass = arena_array(a, uint8_t, n->stmt.n + 1);
-    p.widened = arena_array(a, bool, n->stmt.n + 1);
-    p.narrowed = arena_array(a, bool, n->stmt.n + 1);
-    mark_bools(&p);
+    CPrint c = {.p = {.a = a, .n = n, .arg = arg_name, .t = t, .name = name}};
+    c.p.in_pass = arena_array(a, uint8_t, n->stmt.n + 1);
+    c.widened = arena_array(a, bool, n->stmt.n + 1);
+    c.narrowed = arena_array(a, bool, n->stmt.n + 1);
+    mark_bools(&c.p);
     if (n->kind == NEST_COLUMN)
-        column(&p);
+        column(&c.p);
     else
-        rows_and_passes(&p);
+        rows_and_passes(&c.p);
 }
