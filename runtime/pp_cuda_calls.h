@@ -22,8 +22,11 @@ void pp_cuda_dgemm_batched(const PpCtx *c, int ta, int tb, int64_t m, int64_t n,
                            const int64_t *stride_a, const int64_t *stride_b, const int64_t *stride_c);
 
 /* conv_cuda.cu: as pp_conv_* in pp.h; cuDNN where it was present at build (PP_WITH_CUDNN), else direct kernels.  open() runs on the
-   rank's thread once; bytes: device memory that open takes. */
+   rank's thread once; bytes: device memory that open takes, an upper bound: convolutions of one stage share their workspace.
+   A stage's open() begins with pp_cuda_conv_separate(): stages have streams of their own, and so workspaces of their own. */
 typedef struct PpCudaConv PpCudaConv;
+extern int pp_cuda_tf32;                                /* --tf32, set by the runtime before stages open: cuDNN may round to TF32 */
+void pp_cuda_conv_separate(void);
 PpCudaConv *pp_cuda_conv_open(const PpConvShape *s, int64_t rows);     /* rows: the most there are */
 int64_t pp_cuda_conv_bytes(const PpConvShape *s, int64_t rows);
 void pp_cuda_conv_close(PpCudaConv *v);

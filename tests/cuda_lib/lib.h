@@ -1,0 +1,83 @@
+/*
+ * lib.h - what the test programs of this folder share: device memory from and to vectors, TAP lines, random numbers, a context.
+ */
+#ifndef CUDA_LIB_TEST_H
+#define CUDA_LIB_TEST_H
+
+#include "../../runtime/pp_cuda_calls.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+/* plan.c's, for conv.c: all else of the runtime is not needed here. */
+extern "C" int64_t align_up(int64_t n) { return (n + PP_ALIGN - 1) / PP_ALIGN * PP_ALIGN; }
+
+static int number, failed;
+static inline void ok(bool good, const std::string &what) {
+    printf("%sok %d - %s\n", good ? "" : "not ", ++number, what.c_str());
+    failed |= !good;
+}
+
+static inline void need(bool good, const char *what) {
+    if (good)
+        return;
+    printf("Bail out! %s: %s\n", what, pp_cuda_error());
+    exit(1);
+}
+
+static uint32_t state = 1;
+static inline double uniform() {
+    state = state * 1664525u + 1013904223u;
+    return static_cast<double>(static_cast<float>(state >> 8) / 8388608.0f - 1.0f);
+}
+
+template <class T> std::vector<T> numbers(int64_t n) {
+    std::vector<T> v(static_cast<size_t>(n));
+    for (T &x : v)
+        x = static_cast<T>(uniform());
+    return v;
+}
+
+/* A copy of a vector on the device. */
+template <class T> struct Dev {
+    T *p = nullptr;
+    size_t n;
+    explicit Dev(const std::vector<T> &v) : n(v.size()) {
+        need(PP_CUDA(cudaMalloc(reinterpret_cast<void **>(&p), (n ? n : 1) * sizeof(T))), "cudaMalloc");
+        put(v);
+    }
+    ~Dev() { cudaFree(p); }
+    Dev(const Dev &) = delete;
+    Dev &operator=(const Dev &) = delete;
+    void put(const std::vector<T> &v) { need(!n || PP_CUDA(cudaMemcpy(p, v.data(), n * sizeof(T), cudaMemcpyHostToDevice)), "to the device"); }
+    std::vector<T> get(cudaStream_t s) const {
+        std::vector<T> v(n);
+        need(PP_CUDA(cudaStreamSynchronize(s)), "kernels");
+        need(!n || PP_CUDA(cudaMemcpy(v.data(), p, n * sizeof(T), cudaMemcpyDeviceToHost)), "from the device");
+        return v;
+    }
+};
+
+/* A stream and a cuBLAS handle that works in it, as the runtime makes them. */
+struct Context {
+    PpCtx c = {};
+    cudaStream_t stream = nullptr;
+    cublasHandle_t blas = nullptr;
+    Context() {
+        need(PP_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)) && PP_BLAS(cublasCreate(&blas)) &&
+                 PP_BLAS(cublasSetStream(blas, stream)) && PP_BLAS(cublasSetMathMode(blas, CUBLAS_PEDANTIC_MATH)), "a device");
+        c.stream = stream;
+        c.blas = blas;
+    }
+    ~Context() {
+        cublasDestroy(blas);
+        cudaStreamDestroy(stream);
+    }
+    Context(const Context &) = delete;
+    Context &operator=(const Context &) = delete;
+};
+
+#endif

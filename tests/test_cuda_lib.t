@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Products and convolutions on the device (runtime/blas_cuda.cu, conv_*.cu) under the CUDA shim: the CPU's numbers, the same bits twice, nothing that a
+# GPU would punish.  With nvcc, where there is one, they compile without a warning, with cuDNN and without.
+. "$(dirname "$0")/lib.sh"
+shim=$top/tests/cuda_shim
+objects=$build/cuda_shim
+cxx=${CXX:-g++}
+nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+files=(blas_cuda conv_cuda conv_tiled conv_direct conv_cudnn profile_cuda)
+linked=("${files[@]/%/.o}")
+if ! command -v "$cxx" >/dev/null; then
+    skip "products and convolutions under the shim" "no C++ compiler"
+else
+    make -s -f "$shim/shim.mk" O="$objects" CXX="$cxx" || exit 1
+    ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -O2 -fwrapv -ffp-contract=off -Wno-unknown-pragmas -c "$top/runtime/gemm.c" -o "$work/gemm.o" &&
+        ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -O2 -fwrapv -ffp-contract=off -c "$top/runtime/conv.c" -o "$work/conv.o" || exit 1
+
+    # compile KIND: all .cu into $work/KIND; checked: by the shim's shadow of memory, plain: without
+    compile() {
+        local f flags=() out=$work/$1
+        [ "$1" = plain ] || flags=(-fsanitize=thread -fsanitize=alignment -fsanitize=bounds)
+        mkdir -p "$out"
+        for f in "${files[@]/#/$top/runtime/}" "$top/tests/cuda_lib/products" "$top/tests/cuda_lib/convolutions"; do
+            "$cxx" -x c++ -std=c++17 -O2 -g -ffp-contract=off -Wall -Wextra -Werror -Wno-unknown-pragmas -I"$shim" "${flags[@]}" -c "$f.cu" -o "$out/${f##*/}.o" || return
+        done
+        for f in products convolutions; do
+            "$cxx" -o "$out/$f" "$out/$f.o" "${linked[@]/#/$out/}" "$objects/libshim.a" "$work/gemm.o" "$work/conv.o" -lpthread -lm || return
+        done
+    }
+    for kind in checked plain; do
+        ok "compiles, $kind" compile $kind
+        for program in products convolutions; do
+            ok "$program, $kind" "$work/$kind/$program"
+        done
+    done
+
+    # PP_PROFILE writes a line per kernel: kind, name, calls, seconds, operations, bytes.
+    profile() {
+        PP_PROFILE=$work/profile "$work/plain/products" >/dev/null &&
+            awk -F'\t' 'NF != 6 || $3 < 1 || $4 < 0 { bad = 1 } $2 == "cublas gemm" && $1 == "product" && $5 > 0 && $6 > 0 { found = 1 }
+                END { exit bad || !found }' "$work/profile"
+    }
+    ok "a profile" profile
+fi
+
+# nvcc FILE FLAG...: what it says
+compile_nvcc() {
+    "$nvcc" -std=c++17 -gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]' --Werror all-warnings \
+        -Xcompiler -Wall,-Wextra "${@:2}" -c "$1" -o "$work/nvcc.o" 2>&1
+}
+if [ -x "$nvcc" ]; then
+    for f in "${files[@]/#/$top/runtime/}" "$top/tests/cuda_lib/products" "$top/tests/cuda_lib/convolutions"; do
+        is "nvcc: ${f##*/}.cu" "$(compile_nvcc "$f.cu")" ""
+    done
+    if [ -e "$(dirname "$(readlink -f "$nvcc")")/../include/cudnn.h" ] || [ -e /usr/include/cudnn.h ]; then
+        for f in conv_cuda conv_cudnn; do
+            is "nvcc: $f.cu with cuDNN" "$(compile_nvcc "$top/runtime/$f.cu" -DPP_WITH_CUDNN)" ""
+        done
+    else
+        skip "nvcc with cuDNN" "no cuDNN"
+    fi
+else
+    skip "nvcc" "no nvcc"
+fi
+plan_done
