@@ -112,7 +112,7 @@ static const char usage[] =
     "\n"
     "Output:\n"
     "  -o, --output=DIR            the folder to write\n"
-    "      --target=cpu            what the stages run on (repeatable)\n"
+    "      --target=cpu|cuda       what the stages run on: stageN.c, stageN.cu, or both (repeatable; default cpu)\n"
     "      --params=copy|link      write the weights beside the program, or refer to the model's files\n"
     "      --dump=PASS             print the graph after import, loss, partition, autodiff, or all\n"
     "  -q, --quiet                 no report on standard output\n"
@@ -234,7 +234,7 @@ static void read_option(Options *o, int c, const char *arg)
     case OPT_BIND: vec_push(o->arena, &o->import.bind, arg); break;
     case OPT_LIMIT: set_limit(&o->import.limits, arg); break;
     case 'o': o->codegen.dir = arg; break;
-    case OPT_TARGET: *(*ONE_OF("target", arg, "cpu") == 'c' ? &o->codegen.cpu : &o->codegen.cuda) = true; break;
+    case OPT_TARGET: *(ONE_OF("target", arg, "cpu", "cuda")[1] == 'p' ? &o->codegen.cpu : &o->codegen.cuda) = true; break;
     case OPT_PARAMS: o->codegen.link = *ONE_OF("params", arg, "copy", "link") == 'l'; break;
     case OPT_DUMP: o->dump = ONE_OF("dump", arg, "all", "import", "loss", "partition", "autodiff"); break;
     case 'q': o->quiet = true; break;

@@ -5,6 +5,8 @@
  * A product reads any operand of which one inner stride is 1; leading dimensions that the other operand does not have
  * are folded into the rows; what remains is a batch.  A convolution reads row-major tensors.
  */
+#include <string.h>
+
 #include "cg.h"
 
 /* ---- matrix products ------------------------------------------------------------------------------- */
@@ -205,10 +207,26 @@ static void fold(const Func *f, Product *p)
 
 static const char *list(Arena *a, const Lin *x, int n)
 {
-    const char *s = "(const int64_t[]){";
+    const char *s = "{";
     for (int i = 0; i < n; i++)
         s = arena_printf(a, "%s%s%s", s, i ? ", " : "", lin_text(a, x[i]));
     return arena_printf(a, "%s}", s);
+}
+
+/* The call of a product over a batch: its sizes in C as literals; in CUDA C, which is C++, as arrays with names. */
+static void print_batched(Func *f, const char *function, const char *head, const Product *p, Text *t)
+{
+    const char *count = list(f->a, p->count, p->nb), *a = list(f->a, p->a.batch, p->nb), *b = list(f->a, p->b.batch, p->nb);
+    const char *c = list(f->a, p->c.batch, p->nb);
+    if (f->sg->target == TARGET_C) {
+        text_line(t, "%s_batched(%s, %d,", function, head, p->nb);
+        text_line(t, "    (const int64_t[])%s, (const int64_t[])%s, (const int64_t[])%s, (const int64_t[])%s);", count, a, b, c);
+        return;
+    }
+    text_line(t, "{");
+    text_line(t, "    const int64_t count[] = %s, stride_a[] = %s, stride_b[] = %s, stride_c[] = %s;", count, a, b, c);
+    text_line(t, "    %s_batched(%s, %d, count, stride_a, stride_b, stride_c);", function, head, p->nb);
+    text_line(t, "}");
 }
 
 static Matrix turned(Matrix x)
@@ -260,28 +278,21 @@ static void print_matmul(Func *f, const Node *n, Text *t)
     const char *head = arena_printf(f->a, "%d, %d, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s", sa.trans, sb.trans,
                                     lin_text(f->a, p.m), lin_text(f->a, p.n), lin_text(f->a, p.k), one, p.a.ptr,
                                     lin_text(f->a, sa.ld), p.b.ptr, lin_text(f->a, sb.ld), beta, p.c.ptr, lin_text(f->a, sc.ld));
-    if (p.nb == 0) {
-        text_line(t, "pp_%sgemm(%s);", single ? "s" : "d", head);
-        return;
-    }
-    text_line(t, "pp_%sgemm_batched(%s, %d,", single ? "s" : "d", head, p.nb);
-    text_line(t, "    %s, %s, %s, %s);", list(f->a, p.count, p.nb), list(f->a, p.a.batch, p.nb), list(f->a, p.b.batch, p.nb),
-              list(f->a, p.c.batch, p.nb));
+    bool cuda = f->sg->target == TARGET_CUDA;
+    const char *function = arena_printf(f->a, "pp_%s%sgemm", cuda ? "cuda_" : "", single ? "s" : "d");
+    if (cuda)
+        head = arena_printf(f->a, "c, %s", head);
+    if (p.nb == 0)
+        text_line(t, "%s(%s);", function, head);
+    else
+        print_batched(f, function, head, &p, t);
 }
 
 /* ---- convolutions --------------------------------------------------------------------------------------- */
 
 static bool is_conv(Op op) { return op == OP_Conv || op == OP_ConvTranspose || op == OP_ConvWeightGrad; }
 
-static const char *dims(Arena *a, const int64_t *d, int n)
-{
-    const char *s = "{";
-    for (int i = 0; i < n; i++)
-        s = arena_printf(a, "%s%s%lld", s, i ? ", " : "", (long long)d[i]);
-    return arena_printf(a, "%s}", s);
-}
-
-/* The direct convolution behind the node: its number among the primitives that open() makes. */
+/* The direct convolution behind the node: its number among those that open() prepares. */
 static uint32_t conv_number(Func *f, const Node *n)
 {
     StageGen *sg = f->sg;
@@ -291,33 +302,48 @@ static uint32_t conv_number(Func *f, const Node *n)
     const Shape *w = n->op == OP_ConvWeightGrad ? &val(f->g, n->out[0])->shape : &val(f->g, n->in[1])->shape;
     const Shape *y = n->op == OP_ConvWeightGrad ? &val(f->g, n->in[1])->shape : &val(f->g, n->out[0])->shape;
     const Shape *in = turned_round ? y : x, *out = turned_round ? x : y;
-    Dtype t = val(f->g, n->in[0])->dtype;
-    int64_t group = at->group > 0 ? at->group : 1;
-    const char *text = arena_printf(
-        f->a, "{.dtype = %s, .spatial = %d, .group = %lld, .c = %lld, .m = %lld, .in = %s, .out = %s,\n     .kernel = %s, "
-        ".stride = %s, .dilation = %s, .pad_begin = %s, .pad_end = %s}", t == DT_F32 ? "PP_F32" : "PP_F64", at->n,
-        (long long)group, (long long)in->d[1], (long long)out->d[1], dims(f->a, in->d + 2, at->n), dims(f->a, out->d + 2, at->n),
-        dims(f->a, w->d + 2, at->n), dims(f->a, at->a, at->n), dims(f->a, at->b, at->n), dims(f->a, at->c, at->n),
-        dims(f->a, at->c + at->n, at->n));
-    uint32_t *slot = strmap_at(&sg->conv_of, text);
-    if (*slot == NONE) {
-        *slot = sg->conv.n;
-        vec_push(f->a, &sg->conv, text);
+    StageConv c;
+    memset(&c, 0, sizeof c);                            /* compared as bytes */
+    c.type = val(f->g, n->in[0])->dtype;
+    c.spatial = at->n;
+    c.group = at->group > 0 ? at->group : 1;
+    c.c = in->d[1];
+    c.m = out->d[1];
+    for (int i = 0; i < at->n; i++) {
+        c.in[i] = in->d[i + 2];
+        c.out[i] = out->d[i + 2];
+        c.kernel[i] = w->d[i + 2];
+        c.stride[i] = at->a[i];
+        c.dilation[i] = at->b[i];
+        c.pad_begin[i] = at->c[i];
+        c.pad_end[i] = at->c[at->n + i];
     }
-    return *slot;
+    for (uint32_t i = 0; i < sg->conv.n; i++) {
+        StageConv *old = &sg->conv.at[i];
+        c.rows = old->rows;
+        if (memcmp(&c, old, sizeof c) == 0) {
+            old->rows = x->d[0] > old->rows ? x->d[0] : old->rows;
+            return i;
+        }
+    }
+    c.rows = x->d[0];
+    vec_push(f->a, &sg->conv, c);
+    return sg->conv.n - 1;
 }
 
 static void print_conv(Func *f, const Node *n, Text *t)
 {
     uint32_t i = conv_number(f, n);
+    bool cuda = f->sg->target == TARGET_CUDA;
+    const char *prefix = cuda ? "pp_cuda_conv" : "pp_conv", *context = cuda ? "c, " : "";
     const Ref *rx = cg_ref(f, n->in[0]), *rw = cg_ref(f, n->in[1]), *ry = cg_ref(f, n->out[0]);
     const char *rows = lin_text(f->a, rx->ext[0]);
     const char *x = cg_pointer(f, rx->buf, rx->off, false), *w = cg_pointer(f, rw->buf, rw->off, false);
     const char *y = cg_pointer(f, ry->buf, ry->off, true);
     if (n->op == OP_ConvWeightGrad)
-        text_line(t, "pp_conv_backward_weight(conv[%u], %s, %s, %s, %s, %d);", i, rows, x, w, y, f->acc.at[n->out[0]]);
+        text_line(t, "%s_backward_weight(%sconv[%u], %s, %s, %s, %s, %d);", prefix, context, i, rows, x, w, y, f->acc.at[n->out[0]]);
     else
-        text_line(t, "pp_conv_%s(conv[%u], %s, %s, %s, %s);", n->op == OP_Conv ? "forward" : "backward_data", i, rows, x, w, y);
+        text_line(t, "%s_%s(%sconv[%u], %s, %s, %s, %s);", prefix, n->op == OP_Conv ? "forward" : "backward_data", context, i, rows, x, w, y);
     f->uses_conv = true;
 }
 

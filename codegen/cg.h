@@ -57,6 +57,8 @@ typedef struct {
     Lin off, ext[WIDE_PARTS], stride[WIDE_PARTS];
 } Wide;
 
+typedef enum { TARGET_C, TARGET_CUDA, TARGETS } Target;
+
 typedef enum { F_FORWARD, F_INFER, F_BACKWARD, F_INPUT, F_WEIGHT, F_COUNT } FuncKind;
 
 /* One piece of a group's dimension k that is dimension e of a node's space, times mult. */
@@ -101,13 +103,29 @@ typedef struct {
     VEC(NodeId) after;              /* extra order: node after[2i+1] comes after node after[2i] */
     uint32_t search;
     bool *needed;                   /* by root value: read from memory by others than its group */
-    int64_t bytes_work;
+    int64_t bytes_work, bytes_scratch;      /* scratch: behind the workspace, for CUDA kernels that hand results to the next one */
     bool uses_conv;
-    Text body;                      /* the printed function */
+    Text body[TARGETS];             /* the printed function */
 } Func;
 
-/* A constant the stage reads through a pointer. */
+/* A constant the stage reads through a pointer.  inlined: its elements stand in the source; on the device it lies in PpCtx.konst all
+   the same, behind the others. */
 typedef struct { ValueId value; bool inlined; int64_t offset; } StageConst;
+
+/* The kernels of a stage for one target, each distinct text once. */
+typedef struct {
+    VEC(const char *) name;
+    StrMap of;                      /* text -> index */
+    Text text;
+} KernelList;
+
+/* A convolution that open() prepares. */
+typedef struct {
+    Dtype type;
+    int spatial;
+    int64_t group, c, m, in[3], out[3], kernel[3], stride[3], dilation[3], pad_begin[3], pad_end[3];
+    int64_t rows;                   /* the most */
+} StageConv;
 
 struct StageGen {
     Pipe *pipe;
@@ -117,11 +135,9 @@ struct StageGen {
     bool fixed;                     /* rows never change: every extent is a plain number */
     VEC(StageConst) konst;
     StrMap konst_of;
-    VEC(const char *) kernel;       /* names */
-    StrMap kernel_of;               /* body -> index */
-    VEC(const char *) conv;         /* shapes of the convolutions that open() makes */
-    StrMap conv_of;
-    Text kernels;                   /* all kernels' text */
+    Target target;                  /* of what is being printed */
+    KernelList kernels[TARGETS];
+    VEC(StageConv) conv;
     /* stash and saved: roots with their offsets */
     Ids stash, saved;
     VEC(int64_t) stash_at;
@@ -129,7 +145,8 @@ struct StageGen {
     VEC(Ref *) stash_layout;        /* their strides */
     VEC(Ref *) saved_layout;
     Ids also_output;                /* pairs: a value that is read again, the output that holds its elements */
-    int64_t bytes_stash, bytes_saved, bytes_param, bytes_grad, bytes_const;
+    int64_t bytes_stash, bytes_saved, bytes_param, bytes_grad;
+    int64_t bytes_const, bytes_inlined;
     VEC(int64_t) param_at;
     VEC(int64_t) grad_at;           /* -1: none */
     VEC(NodeId) lowered;            /* by original node id: index + 1 into lowered_list */
@@ -199,11 +216,15 @@ bool cg_call_adds(const Func *f, const Node *n);        /* can accumulate into i
 void cg_print_kernel(Func *f, NodeId id, Text *t);
 bool cg_kernel_reads(const Func *f, const Node *n, uint32_t i);        /* through a pointer */
 bool cg_kernel_writes(const Func *f, const Node *n, uint32_t out);
-bool cg_uses_rows(const char *body);
 bool cg_is_gradient(const Func *f, ValueId v);
 void cg_print_call(Func *f, NodeId id, Text *t);
 /* Prints a kernel once per distinct text; returns its name. */
 const char *cg_kernel(StageGen *sg, const char *comment, const char *params, const char *body);
+/* The same for the device; threads: of a block at most. */
+const char *cg_cuda_kernel(StageGen *sg, const char *comment, int threads, const char *params, const char *body);
+/* PP_LAUNCH(name, grid, block, 0, stream, args); cut where it is long. */
+void cg_launch(Func *f, Text *t, const char *name, const char *grid, const char *block, const char *args);
+bool cg_names(const char *text, const char *word);      /* does the word stand in it, as a whole? */
 const char *cg_pointer(Func *f, uint32_t buf, Lin offset, bool write);      /* "t42 + 128" */
 
 /* ---- memory.c ------------------------------------------------------------------------------------------ */
@@ -212,16 +233,22 @@ void cg_memory(Func *f);
 typedef struct { int64_t bytes; int first, last; int64_t offset; } Lifetime;
 int64_t cg_pack(Arena *a, Lifetime *l, uint32_t n);     /* greedy by size; returns the total */
 
-/* ---- program.c, stage.c, pipeline.c, params.c ------------------------------------------------------------ */
+/* ---- program.c, stage.c, tables.c, pipeline.c, params.c ------------------------------------------------------------ */
 
-Func *cg_function(StageGen *sg, FuncKind kind);
-StageGen *cg_stage(Pipe *p, uint32_t index);
-void cg_stage_print(StageGen *sg, Text *t);             /* stageN.c */
-const char *cg_tensor(Arena *a, const Graph *g, const char *name, Dtype t, const Shape *s, int batch);     /* a PpTensor */
+Func *cg_function(StageGen *sg, FuncKind kind);         /* all passes, for no target in particular */
+void cg_function_print(Func *f);                        /* into f->body[target] */
+StageGen *cg_stage(Pipe *p, uint32_t index);            /* all functions, not yet printed */
+void cg_stage_functions(StageGen *sg, Target target);   /* prints them */
+void cg_stage_print(StageGen *sg, Target target, Text *t);      /* stageN.c, stageN.cu */
+bool cg_has_backward(const Stage *s);
+const char *cg_tensor(Arena *a, const Graph *g, Target target, const char *name, Dtype t, const Shape *s, int batch);      /* a PpTensor */
+void cg_tables_print(StageGen *sg, Target target, Text *t);
+int64_t cg_bytes_work(const StageGen *sg, Target target);
+uint32_t cg_constant(StageGen *sg, ValueId v);          /* its number */
 const char *cg_const_name(const StageGen *sg, uint32_t i);                                                  /* in params/ */
 double cg_element(const Value *v, int64_t i, int64_t *as_int);                                               /* of a constant */
 uint64_t cg_hash(uint64_t h, const char *s, size_t n);
-void cg_pipeline_print(Pipe *p, uint64_t hash, Text *t);
+void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, Text *t);
 /* dir: where to write; final_dir: where that will lie in the end, absolute. */
 void cg_params_write(StageGen *sg, const char *dir, const char *final_dir, bool link, OnnxWeight *weight);     /* where each parameter's bytes went */
 

@@ -472,7 +472,7 @@ void cg_print_kernel(Func *f, NodeId id, Text *t)
     default: BUG("no code for %s", op_name(k->n->op));
     }
     const char *body = k->body.at ? k->body.at : "";
-    bool rows = cg_uses_rows(body);
+    bool rows = cg_names(body, "rows");
     const char *params = arena_printf(f->a, "%s%s", rows ? "int64_t rows, " : "", k->params);
     const char *name = cg_kernel(f->sg, cg_node_text(f->g, id), params, body);
     text_line(t, "%s(%s%s);", name, rows ? "rows, " : "", k->args);

@@ -200,14 +200,19 @@ static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight
     const char *final_params = arena_printf(a, "%s/params", final_dir);
     for (uint32_t i = 0; i < p->stage.n; i++) {
         StageGen *sg = cg_stage(p, i);
-        Text t = {.a = a};
-        cg_stage_print(sg, &t);
-        hash = cg_hash(hash, t.at, t.n);
-        put(a, dir, arena_printf(a, "stage%u.c", i), t.at, t.n);
+        Text t = {.a = a}, cu = {.a = a};
+        cg_stage_print(sg, TARGET_C, &t);
+        hash = cg_hash(hash, t.at, t.n);                /* what the plan is, whatever it runs on */
+        if (opt->cpu)
+            put(a, dir, arena_printf(a, "stage%u.c", i), t.at, t.n);
+        if (opt->cuda) {
+            cg_stage_print(sg, TARGET_CUDA, &cu);
+            put(a, dir, arena_printf(a, "stage%u.cu", i), cu.at, cu.n);
+        }
         cg_params_write(sg, params, final_params, opt->link, weight);
     }
     Text t = {.a = a};
-    cg_pipeline_print(p, hash, &t);
+    cg_pipeline_print(p, hash, opt->cpu, opt->cuda, &t);
     put(a, dir, "pipeline.c", t.at, t.n);
 }
 

@@ -37,4 +37,21 @@ void print_row_values(Print *p, int pass);                                     /
 void print_open_loop(Print *p, const char *type, const char *index, const char *from, const char *to, int step);
 void print_close_block(Print *p);
 
+/* print_cuda.c: the kernels of a nest, one or two, launched one after the other with the nest's arguments (those that the body names).
+   full: rows of a full microbatch; alias[i]: argument i shares memory with another one and one of them is written. */
+typedef struct {
+    Text body;
+    int threads;                                        /* of a block */
+    const char *grid, *block;                           /* of the launch, in terms of rows */
+} CudaKernel;
+typedef struct {
+    int n;
+    CudaKernel kernel[2];
+    const char *index;                                  /* the type of rows in the kernels */
+    uint32_t parts;                                     /* partial results between the two: float *part3, by statement */
+    struct { uint32_t stmt; Dtype type; int64_t offset; } part[NEST_DIMS];
+    int64_t bytes_scratch;
+} CudaNest;
+void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const char *const *arg_name, const bool *alias, CudaNest *out);
+
 #endif

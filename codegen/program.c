@@ -1,37 +1,36 @@
 /*
- * program.c - one function of a stage, from its node list to C text: the passes in order, then the pointers and the list
+ * program.c - one function of a stage, from its node list to C or CUDA C text: the passes in order, then the pointers and the list
  * of kernel and library calls, each with the names of the nodes it comes from.
  */
 #include <inttypes.h>
 #include <string.h>
 
-#include "cg.h"
+#include "print.h"
 
-bool cg_uses_rows(const char *body)
+static bool letter(char c) { return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
+
+bool cg_names(const char *text, const char *word)
 {
-    for (const char *p = body; (p = strstr(p, "rows")) != NULL; p += 4) {
-        bool before = p > body && (p[-1] == '_' || (p[-1] >= 'a' && p[-1] <= 'z'));
-        bool after = p[4] == '_' || (p[4] >= 'a' && p[4] <= 'z');
-        if (!before && !after)
+    size_t n = strlen(word);
+    for (const char *p = text; (p = strstr(p, word)) != NULL; p += n)
+        if (!(p > text && letter(p[-1])) && !letter(p[n]))
             return true;
-    }
     return false;
 }
 
 /* ---- pointers --------------------------------------------------------------------------------------- */
 
-/* Constants that a pointer reads: numbered when first used. */
-static uint32_t constant(StageGen *sg, ValueId v)
+uint32_t cg_constant(StageGen *sg, ValueId v)
 {
     for (uint32_t i = 0; i < sg->konst.n; i++)
         if (sg->konst.at[i].value == v)
             return i;
     enum { LONGEST_INLINE = 64 };
     StageConst c = {.value = v, .inlined = shape_elements(&val(sg->g, v)->shape) <= LONGEST_INLINE};
-    if (!c.inlined) {
-        c.offset = sg->bytes_const;
-        sg->bytes_const += cg_align(shape_elements(&val(sg->g, v)->shape) * (int64_t)dtype_size(val(sg->g, v)->dtype));
-    }
+    int64_t bytes = cg_align(shape_elements(&val(sg->g, v)->shape) * (int64_t)dtype_size(val(sg->g, v)->dtype));
+    int64_t *total = c.inlined ? &sg->bytes_inlined : &sg->bytes_const;
+    c.offset = *total;
+    *total += bytes;
     vec_push(sg->a, &sg->konst, c);
     return sg->konst.n - 1;
 }
@@ -45,7 +44,7 @@ static const char *pointer_name(Func *f, uint32_t buf)
     switch (b->cls) {
     case BUF_PARAM: name = arena_printf(f->a, "w%u", b->index); break;
     case BUF_GRAD: name = arena_printf(f->a, "dw%u", b->index); break;
-    case BUF_CONST: name = arena_printf(f->a, "c%u", constant(f->sg, b->value)); break;
+    case BUF_CONST: name = arena_printf(f->a, "c%u", cg_constant(f->sg, b->value)); break;
     case BUF_IN: name = arena_printf(f->a, "x%u", b->index); break;
     case BUF_OUT: name = arena_printf(f->a, "y%u", b->index); break;
     case BUF_DY: name = arena_printf(f->a, "dy%u", b->index); break;
@@ -95,10 +94,10 @@ static void print_pointer(Func *f, uint32_t i, Text *t)
     case BUF_PARAM: from = arena_printf(f->a, "c->param + %" PRId64, sg->param_at.at[b->index]); break;
     case BUF_GRAD: from = arena_printf(f->a, "c->grad + %" PRId64, sg->grad_at.at[b->index]); break;
     case BUF_CONST: {
-        const StageConst *c = &sg->konst.at[constant(sg, b->value)];
-        if (c->inlined)
+        const StageConst *c = &sg->konst.at[cg_constant(sg, b->value)];
+        if (c->inlined && sg->target == TARGET_C)
             return;
-        from = arena_printf(f->a, "c->konst + %" PRId64, c->offset);
+        from = arena_printf(f->a, "c->konst + %" PRId64, c->offset + (c->inlined ? sg->bytes_const : 0));
         break;
     }
     case BUF_STASH: from = arena_printf(f->a, "c->stash + %" PRId64, sg->stash_at.at[b->index]); break;
@@ -112,24 +111,47 @@ static void print_pointer(Func *f, uint32_t i, Text *t)
     const char *paren = b->cls >= BUF_IN && b->cls <= BUF_DX ? "" : "(", *close = *paren ? ")" : "";
     const char *konst = b->written ? "" : "const ";
     const Value *v = val(f->g, b->value);
-    const char *cast = *paren ? arena_printf(f->a, "(%s%s *)", konst, type) : "";
+    const char *cast = *paren || sg->target == TARGET_CUDA ? arena_printf(f->a, "(%s%s *)", konst, type) : "";
     char *what = arena_printf(f->a, "%s%s *%s = %s%s%s%s;", konst, type, b->name, cast, paren, from, close);
     text_line(t, "%-64s // %s %s", what, shape_print(f->a, v->dtype, &v->shape), cg_comment(f->a, v->name));
 }
 
 /* ---- kernels ------------------------------------------------------------------------------------------ */
 
+/* head: up to the name; tail: the parameters. */
+static const char *kernel(StageGen *sg, const char *comment, const char *head, const char *tail, const char *body)
+{
+    KernelList *k = &sg->kernels[sg->target];
+    uint32_t *slot = strmap_at(&k->of, arena_printf(sg->a, "%s|%s|%s", head, tail, body));
+    if (*slot != NONE)
+        return k->name.at[*slot];
+    *slot = k->name.n;
+    const char *name = arena_printf(sg->a, "k%u", k->name.n);
+    vec_push(sg->a, &k->name, name);
+    text_add(&k->text, "// %s\n%s %s(%s)\n{\n%s}\n\n", comment, head, name, *tail ? tail : "void", body);
+    return name;
+}
+
 const char *cg_kernel(StageGen *sg, const char *comment, const char *params, const char *body)
 {
-    const char *key = arena_printf(sg->a, "%s|%s", params, body);
-    uint32_t *slot = strmap_at(&sg->kernel_of, key);
-    if (*slot != NONE)
-        return sg->kernel.at[*slot];
-    *slot = sg->kernel.n;
-    const char *name = arena_printf(sg->a, "k%u", sg->kernel.n);
-    vec_push(sg->a, &sg->kernel, name);
-    text_add(&sg->kernels, "// %s\nstatic void %s(%s)\n{\n%s}\n\n", comment, name, *params ? params : "void", body);
-    return name;
+    return kernel(sg, comment, "static void", params, body);
+}
+
+const char *cg_cuda_kernel(StageGen *sg, const char *comment, int threads, const char *params, const char *body)
+{
+    return kernel(sg, comment, arena_printf(sg->a, "static __global__ void __launch_bounds__(%d)", threads), params, body);
+}
+
+void cg_launch(Func *f, Text *t, const char *name, const char *grid, const char *block, const char *args)
+{
+    enum { LONGEST = 120 };
+    const char *head = arena_printf(f->a, "PP_LAUNCH(%s, %s, %s, 0, stream,", name, grid, block);
+    if (strlen(head) + strlen(args) < LONGEST) {
+        text_line(t, "%s %s);", head, args);
+        return;
+    }
+    text_line(t, "%s", head);
+    text_line(t, "          %s);", args);
 }
 
 /* Names that say what an argument is: x, y; dx, dy for gradients; w, dw for parameters. */
@@ -202,7 +224,7 @@ static void print_nest(Func *f, const Group *k, const char *comment, Text *t)
     Text body = {.a = f->a, .indent = 1};
     nest_print_c(f->a, n, name, &body);
     const char *text = body.at ? body.at : "";
-    bool rows = cg_uses_rows(text);
+    bool rows = cg_names(text, "rows");
     const char *params = rows ? "int64_t rows" : "", *args = rows ? "rows" : "";
     for (uint32_t i = 0; i < n->arg.n; i++) {
         const NestArg *x = &n->arg.at[i];
@@ -211,6 +233,58 @@ static void print_nest(Func *f, const Group *k, const char *comment, Text *t)
         args = arena_printf(f->a, "%s%s%s", args, sep, cg_pointer(f, x->buf, x->offset, x->written));
     }
     text_line(t, "%s(%s);", cg_kernel(f->sg, comment, params, text), args);
+}
+
+/* ---- kernels of the device ------------------------------------------------------------------------------ */
+
+/* Which arguments share memory with another one, and one of the two is written: a result in its operand's place, or in part of the
+   same buffer. */
+static bool *shared_arguments(const Func *f, const Nest *n)
+{
+    bool *alias = arena_array(f->a, bool, n->arg.n + 1);
+    for (uint32_t i = 0; i < n->arg.n; i++)
+        for (uint32_t j = 0; j < i; j++) {
+            const NestArg *x = &n->arg.at[i], *y = &n->arg.at[j];
+            const Buffer *b = &f->buf.at[x->buf], *c = &f->buf.at[y->buf];
+            bool work = b->cls == BUF_WORK && c->cls == BUF_WORK && b->offset < c->offset + c->bytes && c->offset < b->offset + b->bytes;
+            if ((x->written || y->written) && (x->buf == y->buf || work))
+                alias[i] = alias[j] = true;
+        }
+    return alias;
+}
+
+static void print_cuda_nest(Func *f, const Group *k, const char *comment, Text *t)
+{
+    const Nest *n = k->nest;
+    const char **name = argument_names(f, n);
+    bool *alias = shared_arguments(f, n);
+    CudaNest out;
+    nest_print_cuda(f->a, n, f->g->batch > 1 ? f->g->batch : 1, name, alias, &out);
+    if (out.bytes_scratch > f->bytes_scratch)
+        f->bytes_scratch = out.bytes_scratch;
+    for (int i = 0; i < out.n; i++) {
+        const CudaKernel *x = &out.kernel[i];
+        const char *text = x->body.at ? x->body.at : "", *params = "", *args = "";
+        if (cg_names(text, "rows")) {
+            params = arena_printf(f->a, "%s rows", out.index);
+            args = arena_printf(f->a, strcmp(out.index, "int") == 0 ? "(int)rows" : "rows");
+        }
+        for (uint32_t j = 0; j < n->arg.n; j++) {
+            const NestArg *y = &n->arg.at[j];
+            const char *sep = *params ? ", " : "", *only = alias[j] ? "" : "__restrict__ ";
+            if (!cg_names(text, name[j]))
+                continue;
+            params = arena_printf(f->a, "%s%s%s%s *%s%s", params, sep, y->written ? "" : "const ", cg_ctype(y->type), only, name[j]);
+            args = arena_printf(f->a, "%s%s%s", args, sep, cg_pointer(f, y->buf, y->offset, y->written));
+        }
+        for (uint32_t j = 0; j < out.parts; j++) {
+            const char *type = cg_ctype(out.part[j].type), *sep = *params ? ", " : "";
+            params = arena_printf(f->a, "%s%s%s%s *__restrict__ part%u", params, sep, i ? "const " : "", type, out.part[j].stmt);
+            args = arena_printf(f->a, "%s%s(%s *)(c->work + %" PRId64 ")", args, sep, type, f->bytes_work + out.part[j].offset);
+        }
+        const char *what = out.n == 1 ? comment : arena_printf(f->a, "%s (%s)", comment, i == 0 ? "in parts" : "of the parts");
+        cg_launch(f, t, cg_cuda_kernel(f->sg, what, x->threads, params, text), x->grid, x->block, args);
+    }
 }
 
 static void print_step(Func *f, uint32_t g, Text *t)
@@ -233,7 +307,10 @@ static void print_step(Func *f, uint32_t g, Text *t)
                 shape = shape_print(f->a, y->dtype, &y->shape);
             }
         text_line(t, "// %s  %s", comment, shape);
-        print_nest(f, k, comment, t);
+        if (f->sg->target == TARGET_CUDA)
+            print_cuda_nest(f, k, comment, t);
+        else
+            print_nest(f, k, comment, t);
     }
 }
 
@@ -252,6 +329,8 @@ static void print_workspace(Func *f, Text *t)
         n += f->buf.at[i].cls == BUF_WORK && f->buf.at[i].used;
     text_add(t, "// %s\n// workspace: %" PRId64 " bytes; %u buffers: name, offset, bytes, alive from step to step\n",
              func_title[f->kind], f->bytes_work, n);
+    if (f->bytes_scratch)
+        text_add(t, "// behind it %" PRId64 " bytes in which one kernel leaves partial sums for the next\n", f->bytes_scratch);
     for (uint32_t i = 0; i < f->buf.n; i++) {
         const Buffer *b = &f->buf.at[i];
         if (b->cls == BUF_WORK && b->used)
@@ -259,10 +338,12 @@ static void print_workspace(Func *f, Text *t)
     }
 }
 
-static void print_function(Func *f)
+void cg_function_print(Func *f)
 {
-    Text calls = {.a = f->a, .indent = 1}, *t = &f->body;
-    t->a = f->a;
+    Target target = f->sg->target;
+    Text calls = {.a = f->a, .indent = 1}, *t = &f->body[target];
+    *t = (Text){.a = f->a};
+    f->bytes_scratch = 0;
     for (uint32_t o = 0; o < f->order.n; o++)
         print_step(f, f->order.at[o], &calls);
     print_workspace(f, t);
@@ -270,10 +351,12 @@ static void print_function(Func *f)
     text_line(t, "{");
     t->indent = 1;
     const char *body = calls.at ? calls.at : "";
-    if (cg_uses_rows(body))
+    if (cg_names(body, "rows"))
         text_line(t, "const int64_t rows = c->rows;");
+    if (cg_names(body, "stream"))
+        text_line(t, "const cudaStream_t stream = (cudaStream_t)c->stream;");
     if (f->uses_conv)
-        text_line(t, "PpConv *const *conv = c->state;");
+        text_line(t, target == TARGET_CUDA ? "PpCudaConv *const *conv = (PpCudaConv *const *)c->state;" : "PpConv *const *conv = c->state;");
     bool none = true;
     for (uint32_t i = 0; i < f->buf.n; i++)
         if (f->buf.at[i].name && f->buf.at[i].used) {
@@ -284,6 +367,14 @@ static void print_function(Func *f)
         text_line(t, "(void)c;");
     t->indent = 0;
     text_add(t, "\n%s}\n\n", body);
+}
+
+/* Constants have their numbers and places before anything is printed. */
+static void number_constants(Func *f)
+{
+    for (uint32_t i = 0; i < f->buf.n; i++)
+        if (f->buf.at[i].cls == BUF_CONST && f->buf.at[i].used)
+            cg_constant(f->sg, f->buf.at[i].value);
 }
 
 Func *cg_function(StageGen *sg, FuncKind kind)
@@ -301,7 +392,7 @@ Func *cg_function(StageGen *sg, FuncKind kind)
     cg_fuse(f);
     cg_build(f);
     cg_memory(f);
-    print_function(f);
+    number_constants(f);
     sg->func[kind] = f;
     return f;
 }

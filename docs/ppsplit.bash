@@ -14,7 +14,7 @@ _ppsplit() {
     --loss-reduction) COMPREPLY=($(compgen -W "mean sum" -- "$cur")) ;;
     --multi-use) COMPREPLY=($(compgen -W "transmit replicate" -- "$cur")) ;;
     --params) COMPREPLY=($(compgen -W "copy link" -- "$cur")) ;;
-    --target) COMPREPLY=($(compgen -W "cpu" -- "$cur")) ;;
+    --target) COMPREPLY=($(compgen -W "cpu cuda" -- "$cur")) ;;
     --dump) COMPREPLY=($(compgen -W "all import loss partition autodiff" -- "$cur")) ;;
     -o | --output) COMPREPLY=($(compgen -d -- "$cur")) ;;
     *) if [[ $cur == -* ]]; then

@@ -1,6 +1,6 @@
 /*
  * pp_kernel.h - what generated kernels share beside the elementary functions: the tree that folds 16 lanes into one
- * number, indices that come from data, and the maps of padded axes.
+ * number (C; for CUDA C see pp_device.h), indices that come from data, and the maps of padded axes.
  */
 #ifndef PP_KERNEL_H
 #define PP_KERNEL_H
@@ -14,6 +14,10 @@
 #include "pp_math.h"
 #include "pp_random.h"
 
+#ifdef __CUDACC__
+#include <assert.h>
+#define PP_KERNEL_FN static __host__ __device__ __forceinline__
+#else
 #define PP_KERNEL_FN static inline __attribute__((always_inline, unused))
 
 /* Lane k takes lane k + 8, then + 4, + 2, + 1: a fixed order, the same for every kernel. */
@@ -44,14 +48,26 @@ PP_FOLD(min, double, pp_min(a, b))
 PP_FOLD(mini, int32_t, pp_mini(a, b))
 PP_FOLD(minl, int64_t, pp_minl(a, b))
 #undef PP_FOLD
+#endif
 
-/* An index of the data that no tensor has: nothing sensible can be computed. */
+/* An index of the data that no tensor has: nothing sensible can be computed.  On the device the kernel ends with a message, and every
+   later call of CUDA with an error. */
+#ifdef __CUDACC__
+static __host__ __device__ __noinline__ __attribute__((unused)) void pp_bad_index(int64_t, int64_t)
+{
+#ifdef __CUDA_ARCH__
+    assert(!"an index of Gather or Scatter is in range: check the data");
+    __trap();
+#endif
+}
+#else
 static __attribute__((noinline, noreturn, cold, unused)) void pp_bad_index(int64_t i, int64_t n)
 {
     fprintf(stderr, "error: index %lld is out of range for %lld entries (Gather or Scatter): check the data\n", (long long)i,
             (long long)n);
     exit(1);
 }
+#endif
 
 /* Negative ones count from the end. */
 PP_KERNEL_FN int64_t pp_index(int64_t i, int64_t n)

@@ -65,7 +65,7 @@ static void run_hook(StageRun *r, Func *f)
     Text t = {.a = r->a};
     uint32_t step = 0, want = 0;
     bool inside = false;
-    for (const char *p = f->body.at; *p;) {
+    for (const char *p = f->body[TARGET_C].at; *p;) {
         size_t n = strcspn(p, "\n") + 1;
         bool comment = strncmp(p, "    // ", 7) == 0, end = *p == '}';
         if (*p == '{')
@@ -79,7 +79,7 @@ static void run_hook(StageRun *r, Func *f)
         want += run_printed(&f->group.at[f->order.at[i]]);
     if (step != want)
         BUG("%u steps, %u comments", want, step);
-    f->body = t;
+    f->body[TARGET_C] = t;
 }
 
 static uint32_t run_compiled;
@@ -90,13 +90,14 @@ static int run_compile(StageRun *r, const char *flags)
         RunStage *s = &r->stage[i];
         Text t = {.a = r->a};
         s->sg = cg_stage(r->p, i);
+        cg_stage_functions(s->sg, TARGET_C);
         for (int k = 0; k < F_COUNT; k++)
             if (s->sg->func[k])
                 run_check_order(r, s->sg->func[k]);
         for (int k = 0; k < F_COUNT; k++)
             if (s->sg->func[k])
                 run_hook(r, s->sg->func[k]);
-        cg_stage_print(s->sg, &t);
+        cg_stage_print(s->sg, TARGET_C, &t);
         const char *c = arena_printf(r->a, "%s/stage%u.c", r->dir, i);
         const char *so =
             arena_printf(r->a, "%s/%u.stage%u.so", r->dir, run_compiled++, i); /* dlopen knows names, not files */
