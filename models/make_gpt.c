@@ -2,8 +2,8 @@
  * make_gpt.c - writes a GPT as an ONNX model, without Python: for the benchmark, the demo and the tests of size.
  *
  * In: sizes.  Out: model.onnx as PyTorch's TorchScript exporter names things (/h.0/attn/c_attn/MatMul), pre-LayerNorm blocks,
- * packed q k v, causal softmax attention, tanh GELU, an untied head; opset 17; weights normal(0, 0.02) from a fixed
- * generator.  --external keeps the weights in MODEL.data; --sparse makes that file a hole (any size costs nothing).
+ * packed q k v, causal softmax attention, tanh GELU, an untied head (--tied: the embedding, transposed); opset 17;
+ * weights normal(0, 0.02) from a fixed generator.  --external keeps the weights in MODEL.data; --sparse makes that file a hole (any size costs nothing).
  */
 #include <stdarg.h>
 #include <getopt.h>
@@ -20,8 +20,8 @@
 
 enum { F32 = 1, I64 = 7, BOOL = 9 };
 
-static struct { long vocab, dim, layers, heads, seq, rows; int external, sparse; const char *out; } opt =
-    {256, 64, 4, 4, 64, 4, 0, 0, "gpt.onnx"};
+static struct { long vocab, dim, layers, heads, seq, rows; int external, sparse, tied; const char *out; } opt =
+    {256, 64, 4, 4, 64, 4, 0, 0, 0, "gpt.onnx"};
 static Buf graph;
 static FILE *data;
 static char data_name[4096];
@@ -298,7 +298,8 @@ static void parameters(void)
     }
     weight("ln_f.weight", 1, d, 0, 0, 1);
     weight("ln_f.bias", 1, d, 0, 0, 0);
-    weight("lm_head.weight", 2, d, opt.vocab, 0.02, 0);
+    if (!opt.tied)
+        weight("lm_head.weight", 2, d, opt.vocab, 0.02, 0);
 }
 
 static void constants(void)
@@ -361,7 +362,11 @@ static void build(void)
         strcpy(x, y);
     }
     layer_norm("/ln_f", x, "/ln_f/LayerNormalization_output_0", "ln_f.weight", "ln_f.bias");
-    node("/lm_head", "", "MatMul", "logits", "/ln_f/LayerNormalization_output_0 lm_head.weight");
+    if (opt.tied) {
+        attr_ints("perm", 2, (long[]){1, 0});
+        node("/lm_head", "", "Transpose", "/lm_head/Transpose_output_0", "wte.weight");
+    }
+    node("/lm_head", "", "MatMul", "logits", join("/ln_f/LayerNormalization_output_0", opt.tied ? "/lm_head/Transpose_output_0" : "lm_head.weight", ""));
     put_string(&graph, 2, "gpt");
     parameters();
     constants();
@@ -383,7 +388,8 @@ static long number(const char *s)
 int main(int argc, char **argv)
 {
     static const struct option options[] = {{"vocab", 1, 0, 'v'}, {"dim", 1, 0, 'd'}, {"layers", 1, 0, 'l'}, {"heads", 1, 0, 'h'}, {"seq", 1, 0, 's'},
-                                            {"rows", 1, 0, 'r'}, {"external", 0, 0, 'e'}, {"sparse", 0, 0, 'p'}, {0, 0, 0, 0}};
+                                            {"rows", 1, 0, 'r'}, {"external", 0, 0, 'e'}, {"sparse", 0, 0, 'p'},
+                                            {"tied", 0, 0, 't'}, {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "o:", options, NULL)) != -1;)
         switch (c) {
         case 'v': opt.vocab = number(optarg); break;
@@ -394,9 +400,10 @@ int main(int argc, char **argv)
         case 'r': opt.rows = number(optarg); break;
         case 'e': opt.external = 1; break;
         case 'p': opt.external = opt.sparse = 1; break;
+        case 't': opt.tied = 1; break;
         case 'o': opt.out = optarg; break;
         default:
-            fprintf(stderr, "usage: make_gpt [--vocab N] [--dim N] [--layers N] [--heads N] [--seq N] [--rows N] [--external] [--sparse] [-o FILE]\n");
+            fprintf(stderr, "usage: make_gpt [--vocab N] [--dim N] [--layers N] [--heads N] [--seq N] [--rows N] [--external] [--sparse] [--tied] [-o FILE]\n");
             return 2;
         }
     if (opt.dim % opt.heads) {

@@ -3,7 +3,8 @@
  *
  *   compare grads DIR REF.safetensors [TOL [NAME,NAME...]]
  *                                              gradients in DIR/stage*.safetensors against the reference (relative L2); the
- *                                              named ones may be missing: the export folded these parameters away
+ *                                              named ones may be missing: the export folded these parameters away.
+ *                                              A folder for REF.safetensors: another run's gradients
  *   compare npy FILE REF [TOL]                 one tensor
  *   compare loss LOG.json VALUE [TOL]          the loss of the first line of a --log-json file
  *   compare same DIR DIR [NAME,NAME...]        all tensors of all .safetensors, bit by bit; the named ones within 4 ulp
@@ -46,6 +47,35 @@ static void open_folder(Folder *d, const char *path)
             fail(name, err);
         free(names[i]);
     }
+}
+
+static void open_reference(Folder *d, const char *path)
+{
+    char err[ST_ERR];
+    size_t n = strlen(path);
+    if (n < 12 || strcmp(path + n - 12, ".safetensors") != 0) {
+        open_folder(d, path);
+        return;
+    }
+    d->n = 1;
+    if (st_open(&d->file[0], path, err, sizeof err))
+        fail(path, err);
+}
+
+/* All tensors of a folder in turn: NULL before the first and after the last. */
+static const StTensor *next_of(const Folder *d, const StTensor *t)
+{
+    for (int i = 0; i < d->n; i++) {
+        const StTensor *first = d->file[i].tensor, *end = first + d->file[i].n;
+        if (!t && first < end)
+            return first;
+        if (t && t >= first && t < end) {
+            if (t + 1 < end)
+                return t + 1;
+            t = NULL;
+        }
+    }
+    return NULL;
 }
 
 static const StTensor *find(const Folder *d, const char *name)
@@ -106,21 +136,20 @@ static int listed(const char *names, const char *name)
 /* A gradient much smaller than the whole is compared on the scale of 1e-3 of the whole: its own rounding noise is not. */
 static int grads(const char *dir, const char *reference, double tol, const char *folded)
 {
-    Folder got, ref = {.n = 1};
-    char err[ST_ERR];
+    Folder got, ref;
     open_folder(&got, dir);
-    if (st_open(&ref.file[0], reference, err, sizeof err))
-        fail(reference, err);
+    open_reference(&ref, reference);
     double whole = 0, worst = 0;
     const char *worst_name = "";
-    for (int i = 0; i < ref.file[0].n; i++) {
-        const StTensor *t = &ref.file[0].tensor[i];
+    int count = 0;
+    for (const StTensor *t = next_of(&ref, NULL); t; t = next_of(&ref, t)) {
         double e = norm(t->data, t->dtype, t->bytes / st_dtype_size(t->dtype));
         whole += e * e;
+        count++;
     }
     whole = sqrt(whole);
-    for (int i = 0; i < ref.file[0].n; i++) {
-        const StTensor *t = &ref.file[0].tensor[i], *g = find(&got, t->name);
+    for (const StTensor *t = next_of(&ref, NULL); t; t = next_of(&ref, t)) {
+        const StTensor *g = find(&got, t->name);
         int64_t n = t->bytes / st_dtype_size(t->dtype);
         if (!g && listed(folded, t->name))
             continue;
@@ -134,8 +163,8 @@ static int grads(const char *dir, const char *reference, double tol, const char 
             worst_name = t->name;
         }
     }
-    printf("# gradients: worst %.2e (%s) of %d\n", worst, worst_name, ref.file[0].n);
-    return !(worst <= tol);
+    printf("# gradients: worst %.2e (%s) of %d\n", worst, worst_name, count);
+    return !(worst <= tol) || count == 0;
 }
 
 static int npy(const char *path, const char *reference, double tol)
