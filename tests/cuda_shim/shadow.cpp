@@ -223,7 +223,7 @@ static void hazard(const Access &x, uintptr_t a, unsigned t, const char *earlier
 /* The earlier access at tick t by `thread` (or several): must it have been ordered, and was it not? */
 static inline void compare(const Access &x, uintptr_t a, unsigned t, unsigned thread, const char *earlier) {
     if (t < running.op_start) {
-        if (!ordered(t))
+        if (in_device_memory(a) && !ordered(t))         /* shared memory is each launch's own */
             hazard(x, a, t, earlier);
     } else if (t < running.block_start) {
         if (!running.fenced && in_device_memory(a))

@@ -299,6 +299,29 @@ static void events() {
     OK(cudaFree(d));
 }
 
+/* Streams that have nothing to do with each other run one kernel: shared memory is each launch's own. */
+static void streams_apart() {
+    const unsigned rows = 3, columns = 100;
+    std::vector<float> x = ramp(rows * columns);
+    cudaStream_t s[2];
+    float *d[2], *y[2];
+    for (int i = 0; i < 2; i++) {
+        d[i] = device(x);
+        y[i] = device<float>(rows);
+        OK(cudaStreamCreateWithFlags(&s[i], cudaStreamNonBlocking));
+        PP_LAUNCH(row_sum, rows, 64, 0, s[i], d[i], y[i], static_cast<int>(columns));
+    }
+    for (int i = 0; i < 2; i++)
+        OK(cudaStreamSynchronize(s[i]));
+    std::vector<float> a = host(y[0], rows), b = host(y[1], rows);
+    CHECK(a == b);
+    for (int i = 0; i < 2; i++) {
+        OK(cudaStreamDestroy(s[i]));
+        OK(cudaFree(d[i]));
+        OK(cudaFree(y[i]));
+    }
+}
+
 /* The default stream and ordinary streams wait for each other. */
 static void default_stream() {
     cudaStream_t s;
@@ -506,7 +529,7 @@ static void speed() {
 static const Case cases[] = {
     {"elementwise", elementwise}, {"reductions", reductions}, {"tiles", tiles}, {"dynamic_shared", dynamic_shared},
     {"warp_tree", warp_tree}, {"atomics", atomics}, {"warp_operations", warp_operations}, {"leavers", leavers}, {"masks", masks},
-    {"templates", templates}, {"events", events}, {"default_stream", default_stream}, {"products", products}, {"ranks", ranks},
+    {"templates", templates}, {"events", events}, {"streams_apart", streams_apart}, {"default_stream", default_stream}, {"products", products}, {"ranks", ranks},
     {"pipeline", pipeline}, {"devices", devices}, {"speed", speed}, {"injected", injected}, {nullptr, nullptr}
 };
 
