@@ -283,6 +283,7 @@ static void print_cuda_nest(Func *f, const Group *k, const char *comment, Text *
             args = arena_printf(f->a, "%s%s(%s *)(c->work + %" PRId64 ")", args, sep, type, f->bytes_work + out.part[j].offset);
         }
         const char *what = out.n == 1 ? comment : arena_printf(f->a, "%s (%s)", comment, i == 0 ? "in parts" : "of the parts");
+        text_line(t, "PP_WORK(\"%s\", 0, %s);", nest_kind(n), i == 0 ? lin_text(f->a, nest_bytes(n)) : "0");
         cg_launch(f, t, cg_cuda_kernel(f->sg, what, x->threads, params, text), x->grid, x->block, args);
     }
 }

@@ -1,0 +1,45 @@
+/*
+ * work.c - what a nest moves, for the profile of a device: every tensor it reads and writes, once, however often its passes come by.
+ */
+#include "print.h"
+
+/* Of the points of the nest, those that differ for this access: an index operand may lead anywhere. */
+static Lin elements(const Nest *n, const Stmt *s)
+{
+    Lin all = lin(1);
+    for (int d = 0; d < n->nd; d++)
+        if (s->nindex > 0 || !lin_is(s->stride[d], 0))
+            if (!lin_mul(all, n->ext[d], &all))
+                return all;                             /* rows times rows: no nest has it, and a profile may err */
+    return all;
+}
+
+static bool same_access(const Nest *n, const Stmt *x, const Stmt *y)
+{
+    bool same = x->kind == y->kind && x->arg == y->arg && x->nindex == 0 && y->nindex == 0 && lin_eq(x->base, y->base);
+    for (int d = 0; d < n->nd; d++)
+        same = same && lin_eq(x->stride[d], y->stride[d]);
+    return same;
+}
+
+Lin nest_bytes(const Nest *n)
+{
+    Lin bytes = lin(0);
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        bool counts = s->kind == S_LOAD || s->kind == S_STORE;
+        for (uint32_t j = 0; j < i && counts; j++)
+            counts = !same_access(n, s, &n->stmt.at[j]);
+        if (counts)
+            bytes = lin_add(bytes, lin_times(elements(n, s), (s->acc ? 2 : 1) * (int64_t)dtype_size(n->arg.at[s->arg].type)));
+    }
+    return bytes;
+}
+
+const char *nest_kind(const Nest *n)
+{
+    for (uint32_t i = 0; i < n->stmt.n && n->kind == NEST_POINT; i++)
+        if (n->stmt.at[i].kind == S_OP)
+            return "elementwise";
+    return n->kind == NEST_POINT ? "copy" : n->kind == NEST_ROW ? "row" : "column";
+}

@@ -1,0 +1,100 @@
+# compare.sh - the numbers of the card against the CPU's and PyTorch's, and compute-sanitizer.  Sourced by run.
+
+# run_case CASE COMMAND... : one step of a case of models/; its files into $run
+run_case() {
+    local case=$1 f data=(); shift
+    mkdir -p "$run"
+    for f in "$top/models/$case"/in.*.npy; do
+        f=${f##*/in.}
+        data+=(--data "${f%.npy}=$top/models/$case/in.$f")
+    done
+    timeout 600 "$@" train "${data[@]}" --data "target=$top/models/$case/target.npy" --microbatches $(((rows + mb - 1) / mb)) --steps 1 \
+        --optimizer sgd --lr 0 --dump-grads "$run/grads" --log-json "$run/log.json" --output "logits=$run/out.npy"
+}
+
+# Loss, outputs and gradients: of $run, against PyTorch's and against those of the CPU in $cpu.
+agrees() {
+    "$tools/compare" grads "$run/grads" "$models/grads.safetensors" "$tolerance" "$folded" && "$tools/compare" npy "$run/out.npy" "$models/out.npy" &&
+        "$tools/compare" loss "$run/log.json" "$loss_value" || return
+    "$tools/compare" grads "$run/grads" "$cpu/grads" "$tolerance" && "$tools/compare" npy "$run/out.npy" "$cpu/out.npy" "$tolerance"
+}
+
+same_bits() { "$tools/compare" same "$first/grads" "$run/grads" "$shared" && cmp "$first/out.npy" "$run/out.npy"; }
+
+# One program: all schedules and ranks.
+compare_program() {
+    local name=$1 schedule ranks first='' run cpu models case stages loss rows mb loss_value splits bind shared folded
+    . "$dir/$name/program.env"
+    models=$top/models/$case
+    . "$models/case.env"
+    tap=$results/compare.$name.tap
+    cpu=$results/$name.cpu
+    ok "$name: builds for the CPU" build "$name" pipeline && ok "$name: builds for the card" build "$name" "$program" || return
+    run=$cpu ok "$name: runs on the CPU" run_case "$case" "$dir/$name/pipeline" --ranks "$stages" --schedule 1f1b || return
+    for schedule in gpipe 1f1b zb-h1; do
+        for ranks in 1 2; do
+            [ "$ranks" -le "$stages" ] || continue
+            run=$results/$name.$schedule.$ranks
+            ok "$name: $schedule, $ranks ranks" run_case "$case" "$dir/$name/$program" --device cuda --ranks $ranks --schedule $schedule || continue
+            ok "$name: $schedule, $ranks ranks: PyTorch's and the CPU's numbers" agrees
+            first=${first:-$run}
+            [ "$first" = "$run" ] || ok "$name: $schedule, $ranks ranks: the bits of the first run" same_bits
+        done
+    done
+    rm -rf "$results/$name".*/
+}
+
+# Products and convolutions by themselves, by our kernels and, where it is there, by cuDNN.
+compare_library() {
+    local f objects=() cudnn=$1
+    for f in gemm conv; do
+        ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -O2 -fwrapv -ffp-contract=off -Wno-unknown-pragmas -c -o "$tools/$f.o" "$top/runtime/$f.c" || return
+        objects+=("$tools/$f.o")
+    done
+    for f in blas_cuda conv_cuda conv_tiled conv_direct conv_cudnn; do
+        objects+=("$top/runtime/$f.cu")
+    done
+    for f in products convolutions; do
+        compile_cu "$f" "$top/tests/cuda_lib/$f.cu" "${objects[@]}" && timeout 600 "$tools/$f" || return
+    done
+}
+
+# The first program alone: it builds what all share.
+compare_all() {
+    local first rest
+    tap=$results/library.tap
+    ok "products and convolutions" compare_library ''
+    [ $mode = shim ] || ! "$nvcc" -E -include cudnn.h -x cu /dev/null >/dev/null 2>&1 || ok "products and convolutions with cuDNN" compare_library 1
+    [ -n "$programs" ] || return
+    read -r -d '' first rest <<<"$(echo $programs)"
+    ok "the runtime builds for the CPU" build "$first" pipeline
+    ok "the runtime builds for the card" build "$first" "$program"
+    # shellcheck disable=SC2086
+    all compare $first $rest
+}
+
+# One small program under each tool of compute-sanitizer.
+sanitize_program() {
+    local name=$1 tool run case stages loss rows mb loss_value splits bind shared folded
+    . "$dir/$name/program.env"
+    . "$top/models/$case/case.env"
+    tap=$results/sanitize.$name.tap
+    ok "$name: builds for the card" build "$name" "$program" || return
+    for tool in memcheck racecheck synccheck; do
+        run=$results/$name.$tool
+        ok "$name: $tool" run_case "$case" "$sanitizer" --tool $tool --error-exitcode 9 "$dir/$name/$program" --device cuda --ranks 2 --schedule zb-h1
+    done
+    rm -rf "$results/$name".*/
+}
+
+sanitize_all() {
+    local p some=''
+    [ $mode = cuda ] || return                          # the shim reports by itself
+    sanitizer=$(command -v compute-sanitizer) || { echo "sanitize: no compute-sanitizer"; return; }
+    export sanitizer
+    for p in doc-ts.2 gpt-ts.2 gptmask-ts.2 mobilenet-ts.2 unet-ts.2 vit-dyn.2; do
+        case " $(echo $programs) " in *" $p "*) some+=" $p" ;; esac
+    done
+    # shellcheck disable=SC2086
+    [ -z "$some" ] || all sanitize $some
+}

@@ -1,0 +1,125 @@
+# time.sh - the GPT: seconds of a step, tokens and FLOPs a second beside the card's peaks; PyTorch's; kinds of kernels.  Sourced by run.
+microbatches=8 steps=12
+
+# The sizes of the GPT as variables, and the floating-point operations of a step.
+gpt_sizes() {
+    local word last=''
+    sizes=$(cat "$dir/$gpt/sizes")
+    for word in $sizes; do
+        case $last in --vocab | --dim | --layers | --heads | --seq | --rows) printf -v "gpt_${last#--}" %d "$word" ;; esac
+        last=$word
+    done
+    tokens=$((microbatches * gpt_rows * gpt_seq))
+    # forward and backward of every weight a token meets (blocks and head), and of attention's two products over the whole square
+    flops=$((tokens * (6 * (12 * gpt_layers * gpt_dim * gpt_dim + gpt_dim * gpt_vocab) + 12 * gpt_layers * gpt_dim * gpt_seq)))
+}
+
+# Weights and tokens, which did not travel.
+gpt_data() {
+    # shellcheck disable=SC2086
+    "$tools/make_gpt" --external $sizes -o "$dir/$gpt/gpt.onnx" &&
+        "$tools/make_tokens" --rows $((microbatches * gpt_rows)) --seq "$gpt_seq" --vocab "$gpt_vocab" -o "$dir/$gpt"
+}
+
+# train STAGES OPTION...: steps of the GPT; log and output into $run
+train() {
+    local stages=$1 data=$dir/$gpt; shift
+    mkdir -p "$run"
+    timeout 600 "$data/$stages/$program" train --device cuda --ranks "$stages" --data "input_ids=$data/x.npy" --data "target=$data/target.npy" \
+        --batch $((microbatches * gpt_rows)) --microbatches $microbatches --schedule 1f1b --optimizer adamw --lr 1e-4 --log-json "$run/log.json" "$@" >"$run/out" 2>&1 ||
+        { cat "$run/out"; return 1; }
+}
+
+# The median of a log's steps but the first two, which load kernels.
+median_seconds() {
+    sed -n 's/.*"seconds": \([0-9.e+-]*\).*/\1/p' "$1" | tail -n +3 | sort -g | awk '{ t[NR] = $1 } END { print t[int((NR + 1) / 2)] }'
+}
+
+first_loss() { sed -n '1s/.*"loss": \([0-9.e+-]*\).*/\1/p' "$1"; }
+
+# line NAME SECONDS PEAK [MEMORY]: a line of the table; what it says is kept for ratios
+line() {
+    awk -v name="$1" -v s="$2" -v peak="$3" -v memory="${4:-}" -v tokens="$tokens" -v flops="$flops" 'BEGIN {
+        rate = flops / s * 1e-12
+        printf "%-34s %10.2f %12.0f %10.2f %8s %10s\n", name, s * 1e3, tokens / s, rate, (peak > 0 ? sprintf("%.1f %%", 100 * rate / peak) : "-"), memory }'
+    printf '%s\t%s\n' "$1" "$2" >>"$results/times"
+}
+
+near() { awk -v a="$1" -v b="$2" -v by="$3" 'BEGIN { exit !(a - b <= by && b - a <= by) }'; }
+
+time_pipelines() {
+    local stages precision options run loss=''
+    for stages in 1 2 4; do
+        ok "gpt, $stages stages: builds for the card" build "$gpt/$stages" "$program" || continue
+        for precision in float32 TF32; do
+            options=(); [ $precision = float32 ] || options=(--tf32)
+            run=$results/gpt.$stages.$precision
+            ok "gpt, $stages stages, $precision: trains" train "$stages" --steps $steps "${options[@]}" || continue
+            line "ppsplit, $stages stages, $precision" "$(median_seconds "$run/log.json")" "$([ $precision = TF32 ] && echo "$peak_tf32" || echo "$peak_fp32")"
+            [ $precision = float32 ] || continue
+            # untrained, all tokens are equally likely but for noise; and stages change nothing
+            loss=${loss:-$(first_loss "$run/log.json")}
+            ok "gpt, $stages stages: the first loss is that of chance" near "$loss" "$(awk -v v="$gpt_vocab" 'BEGIN { print log(v) }')" 0.5
+            ok "gpt, $stages stages: the loss of the unsplit one" near "$(first_loss "$run/log.json")" "$loss" 2e-5
+        done
+    done
+}
+
+# The same model in PyTorch; ratios are its time by ours unsplit, in the same precision.
+time_torch() {
+    local mode_of options seconds memory name ours
+    [ "$mode" = cuda ] && python3 -c 'import torch; assert torch.cuda.is_available()' >/dev/null 2>&1 || { echo "PyTorch: not here"; return; }
+    for options in "" "--compile" "--sdpa" "--compile --sdpa" "--tf32" "--tf32 --compile" "--tf32 --sdpa" "--tf32 --compile --sdpa"; do
+        # shellcheck disable=SC2086
+        IFS=$'\t' read -r name seconds memory _ < <(timeout 600 python3 "$top/tests/gpu/torch_gpt.py" $sizes --microbatches $microbatches --steps $steps $options 2>"$results/torch.err") ||
+            { echo "PyTorch $options: $(tail -n 1 "$results/torch.err")"; continue; }
+        case $options in *tf32*) mode_of=TF32 ;; *) mode_of=float32 ;; esac
+        line "PyTorch $name" "$seconds" "$([ $mode_of = TF32 ] && echo "$peak_tf32" || echo "$peak_fp32")" "$memory GiB"
+        ours=$(sed -n "s/^ppsplit, 1 stages, $mode_of\t//p" "$results/times")
+        [ -z "$ours" ] || awk -v t="$seconds" -v o="$ours" -v n="$name" 'BEGIN { printf "    PyTorch %s takes %.3f times as long as ppsplit unsplit\n", n, t / o }'
+    done
+}
+
+# What one stage's kernels reach, by kind, from a profile: TFLOP/s and GB/s beside the peaks.
+kinds() {
+    local precision=$1 peak=$2 options=() run=$results/gpt.profile.$1
+    [ "$precision" = float32 ] || options=(--tf32)
+    PP_PROFILE=$run.tsv CUDA_MODULE_LOADING=EAGER ok "gpt, unsplit, $precision: a profile" train 1 --steps 3 "${options[@]}" || return
+    echo
+    echo "kernels of the unsplit GPT, $precision: 3 steps; of the peaks $peak TFLOP/s and $peak_gbs GB/s"
+    awk -F'\t' -v flops="$peak" -v gbs="$peak_gbs" '
+        { k = $1; calls[k] += $3; s[k] += $4; f[k] += $5; b[k] += $6; total += $4; name[NR] = $0 }
+        function share(of, peak) { return of > 0 && peak > 0 ? sprintf("%5.1f %%", 100 * of / peak) : "      -" }
+        function row(what, n, t, ops, bytes) {
+            t = t > 0 ? t : 1e-12
+            printf "%-44s %8d %10.3f %6.1f %% %9.2f %s %9.1f %s\n", what, n, t * 1e3, 100 * t / total, ops / t * 1e-12, share(ops / t * 1e-12, flops),
+                bytes / t * 1e-9, share(bytes / t * 1e-9, gbs)
+        }
+        END {
+            printf "%-44s %8s %10s %8s %9s %7s %9s %7s\n", "kind", "calls", "ms", "of all", "TFLOP/s", "of peak", "GB/s", "of peak"
+            for (k in s) order[++n] = k
+            for (i = 1; i <= n; i++)
+                for (j = i + 1; j <= n; j++)
+                    if (s[order[j]] > s[order[i]]) { t = order[i]; order[i] = order[j]; order[j] = t }
+            for (i = 1; i <= n; i++)
+                row(order[i], calls[order[i]], s[order[i]], f[order[i]], b[order[i]])
+            print "the ten longest:"
+            for (i = 1; i <= NR && i <= 10; i++) { split(name[i], a, "\t"); row("  " a[1] ": " substr(a[2], 1, 40 - length(a[1])), a[3], a[4], a[5], a[6]) }
+        }' "$run.tsv"
+}
+
+time_all() {
+    gpt=gpt
+    tap=$results/time.tap
+    [ $mode = cuda ] || { gpt=gpt-tiny; steps=4; }
+    gpt_sizes
+    ok "gpt: weights and tokens" gpt_data || return
+    echo
+    echo "GPT of $((12 * gpt_layers * gpt_dim * gpt_dim + gpt_vocab * gpt_dim + gpt_seq * gpt_dim)) weights, $tokens tokens a step in $microbatches microbatches, AdamW"
+    printf '%-34s %10s %12s %10s %8s %10s\n' "" "ms a step" "tokens/s" "TFLOP/s" "of peak" "memory"
+    time_pipelines
+    time_torch
+    kinds float32 "$peak_fp32"
+    kinds TF32 "$peak_tf32"
+    rm -f "$dir/$gpt"/gpt.onnx "$dir/$gpt"/gpt.onnx.data
+}
