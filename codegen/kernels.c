@@ -1,27 +1,18 @@
 /*
- * kernels.c - the few operations that are neither nests nor library calls: scatters, cumulative sums, TopK, pools, Dropout,
- * paddings by reflection, products of integers.  Each prints a small C function of its own shapes over row-major
- * tensors, shared by all nodes whose text is the same.
+ * kernels.c - the few operations that are neither nests nor library calls: cumulative sums, TopK, pools, Dropout, paddings by
+ * reflection, products of integers; scatters: scatter.c.  Each prints a small function of its own shapes over row-major
+ * tensors, shared by all nodes whose text is the same: in C loops, in CUDA C the same body with the outer loops taken
+ * by the threads of a grid.
  */
 #include <inttypes.h>
 #include <string.h>
 
-#include "cg.h"
-
-typedef struct {
-    Func *f;
-    const Node *n;
-    Arena *a;
-    Text body;
-    const char *params, *args;      /* of the kernel and of the call */
-} Kernel;
-
-static const char *num(const Kernel *k, Lin x) { return lin_text(k->a, x); }
+#include "kernel.h"
 
 static Lin ext(const Kernel *k, ValueId v, int d) { return cg_ext(k->f, v, d); }
 
 /* product of the extents [from, to) */
-static Lin span(const Kernel *k, ValueId v, int from, int to)
+Lin kernel_span(const Kernel *k, ValueId v, int from, int to)
 {
     Lin n = lin(1);
     for (int d = from; d < to; d++)
@@ -30,123 +21,71 @@ static Lin span(const Kernel *k, ValueId v, int from, int to)
     return n;
 }
 
-static void param(Kernel *k, ValueId v, const char *name, bool written)
+const char *kernel_pointer(Kernel *k, ValueId v, bool written)
 {
     const Ref *r = cg_ref(k->f, v);
-    k->params = arena_printf(k->a, "%s%s%s%s *%s", k->params, *k->params ? ", " : "", written ? "" : "const ",
-                             cg_ctype(val(k->f->g, v)->dtype), name);
-    k->args = arena_printf(k->a, "%s%s%s", k->args, *k->args ? ", " : "", cg_pointer(k->f, r->buf, r->off, written));
+    return cg_pointer(k->f, r->buf, r->off, written);
 }
 
-#define line(...) text_line(&k->body, __VA_ARGS__)
+void kernel_param(Kernel *k, ValueId v, const char *name, bool written)
+{
+    k->params = arena_printf(k->a, "%s%s%s%s *%s", k->params, *k->params ? ", " : "", written ? "" : "const ",
+                             cg_ctype(val(k->f->g, v)->dtype), name);
+    k->args = arena_printf(k->a, "%s%s%s", k->args, *k->args ? ", " : "", kernel_pointer(k, v, written));
+}
 
-static void open_block(Kernel *k) { k->body.indent++; }
-static void close_block(Kernel *k)
+void kernel_open(Kernel *k) { k->body.indent++; }
+void kernel_close(Kernel *k)
 {
     k->body.indent--;
     line("}");
 }
 
-static void loop(Kernel *k, const char *i, Lin n)
+void kernel_loop(Kernel *k, const char *i, Lin n)
 {
-    line("for (int64_t %s = 0; %s < %s; %s++) {", i, i, num(k, n), i);
-    open_block(k);
+    line("for (%s %s = 0; %s < %s; %s++) {", k->index, i, i, num(k, n), i);
+    kernel_open(k);
+}
+
+void kernel_parallel(Kernel *k, int n, const char *const *name, const Lin *extent, bool threads)
+{
+    if (!k->cuda) {
+        if (threads)
+            line(n > 1 ? "#pragma omp parallel for collapse(%d)" : "#pragma omp parallel for", n);
+        for (int i = 0; i < n; i++)
+            kernel_loop(k, name[i], extent[i]);
+        k->opened = n;
+        return;
+    }
+    const char *wide = strcmp(k->index, "int") == 0 ? "" : "_wide", *e = n == 1 ? name[0] : "n";
+    Lin size = lin(1);
+    k->work = lin(1);
+    for (int i = 0; i < n; i++)
+        if (!lin_mul(k->work, extent[i], &k->work))
+            BUG("a size that is not affine in the rows");
+    line("for (%s %s = pp_thread%s(); %s < %s; %s += pp_threads%s()) {", k->index, e, wide, e, num(k, k->work), e, wide);
+    kernel_open(k);
+    for (int i = n - 1; i >= 0; i--) {
+        const char *q = lin_is(size, 1) ? e : arena_printf(k->a, "%s / %s", e, lin_factor(k->a, size));
+        if (n > 1 && i > 0)
+            line("const %s %s = %s %% %s;", k->index, name[i], q, lin_factor(k->a, extent[i]));
+        else if (n > 1)
+            line("const %s %s = %s;", k->index, name[i], q);
+        if (!lin_mul(size, extent[i], &size))
+            BUG("a size that is not affine in the rows");
+    }
+    k->opened = 1;
+}
+
+void kernel_close_parallel(Kernel *k)
+{
+    for (int i = 0; i < k->opened; i++)
+        kernel_close(k);
 }
 
 static bool wants(const Kernel *k, uint32_t out)
 {
     return out < k->n->nout && k->f->needed[k->n->out[out]];
-}
-
-/* ---- scatters ---------------------------------------------------------------------------------------- */
-
-static const char *combine(Kernel *k, int mode, Dtype t, const char *at, const char *x)
-{
-    const char *s = t == DT_F32 ? "f" : t == DT_F64 ? "" : t == DT_I64 ? "l" : "i";
-    switch (mode) {
-    case SCATTER_ADD: return arena_printf(k->a, "%s += %s;", at, x);
-    case SCATTER_MUL: return arena_printf(k->a, "%s *= %s;", at, x);
-    case SCATTER_MAX: return arena_printf(k->a, "%s = pp_max%s(%s, %s);", at, s, at, x);
-    case SCATTER_MIN: return arena_printf(k->a, "%s = pp_min%s(%s, %s);", at, s, at, x);
-    default: return arena_printf(k->a, "%s = %s;", at, x);
-    }
-}
-
-/* y starts as the operand, as zeros, or is added to as it stands. */
-static void start(Kernel *k, ValueId x, ValueId y)
-{
-    Lin n = span(k, y, 0, val(k->f->g, y)->shape.rank);
-    if (k->f->acc.at[y])
-        return;
-    if (cg_zeros(k->f->g, x)) {
-        line("memset(y, 0, sizeof *y * (size_t)(%s));", num(k, n));
-    } else {
-        param(k, x, "x", false);
-        line("memcpy(y, x, sizeof *y * (size_t)(%s));", num(k, n));
-    }
-}
-
-static void scatter_elements(Kernel *k)
-{
-    const Node *n = k->n;
-    ValueId y = n->out[0], index = n->in[1], u = n->in[2];
-    Dtype t = val(k->f->g, y)->dtype;
-    int rank = val(k->f->g, y)->shape.rank, axis = (int)n->attr.axis;
-    param(k, index, "index", false);
-    param(k, u, "u", false);
-    param(k, y, "y", true);
-    start(k, n->in[0], y);
-    const char *from = "", *to = "";
-    Lin sy = lin(1), su = lin(1);
-    const char *name[MAX_RANK];
-    for (int d = rank - 1; d >= 0; d--) {
-        name[d] = arena_printf(k->a, "i%d", d);
-        const char *fu = lin_is(su, 1) ? "" : arena_printf(k->a, " * %s", lin_factor(k->a, su));
-        const char *fy = lin_is(sy, 1) ? "" : arena_printf(k->a, " * %s", lin_factor(k->a, sy));
-        from = arena_printf(k->a, "%s%s%s%s", name[d], fu, *from ? " + " : "", from);
-        const char *at = d == axis ? arena_printf(k->a, "pp_index(index[e], %s)", num(k, ext(k, y, d))) : name[d];
-        to = arena_printf(k->a, "%s%s%s%s", at, fy, *to ? " + " : "", to);
-        if (!lin_mul(sy, ext(k, y, d), &sy) || !lin_mul(su, ext(k, index, d), &su))
-            BUG("a size that is not affine in the rows");
-    }
-    for (int d = 0; d < rank; d++)
-        loop(k, name[d], ext(k, index, d));
-    line("const int64_t e = %s;", rank ? from : "0");
-    line("%s", combine(k, n->attr.mode, t, arena_printf(k->a, "y[%s]", rank ? to : "0"), "u[e]"));
-    for (int d = 0; d < rank; d++)
-        close_block(k);
-}
-
-static void scatter_nd(Kernel *k)
-{
-    const Node *n = k->n;
-    ValueId y = n->out[0], index = n->in[1], u = n->in[2];
-    const Shape *is = &val(k->f->g, index)->shape;
-    int rank = val(k->f->g, y)->shape.rank, q = (int)is->d[is->rank - 1];
-    Dtype t = val(k->f->g, y)->dtype;
-    param(k, index, "index", false);
-    param(k, u, "u", false);
-    param(k, y, "y", true);
-    start(k, n->in[0], y);
-    Lin slice = span(k, y, q, rank);
-    loop(k, "i", span(k, index, 0, is->rank - 1));
-    const char *at = "";
-    for (int d = 0; d < q; d++) {
-        const char *ip = q == 1 ? "i" : d ? arena_printf(k->a, "i * %d + %d", q, d) : arena_printf(k->a, "i * %d", q);
-        Lin stride = span(k, y, d + 1, rank);
-        const char *by = lin_is(stride, 1) ? "" : arena_printf(k->a, " * %s", lin_factor(k->a, stride));
-        at = arena_printf(k->a, "%s%spp_index(index[%s], %s)%s", at, d ? " + " : "", ip, num(k, ext(k, y, d)), by);
-    }
-    line("%s *to = y%s%s;", cg_ctype(t), q ? " + " : "", at);
-    if (lin_is(slice, 1)) {
-        line("%s", combine(k, n->attr.mode, t, "to[0]", "u[i]"));
-    } else {
-        line("const %s *from = u + i * %s;", cg_ctype(t), lin_factor(k->a, slice));
-        line("#pragma omp simd");
-        line("for (int64_t j = 0; j < %s; j++)", num(k, slice));
-        line("    %s", combine(k, n->attr.mode, t, "to[j]", "from[j]"));
-    }
-    close_block(k);
 }
 
 /* ---- along an axis --------------------------------------------------------------------------------------- */
@@ -156,16 +95,15 @@ static void cumsum(Kernel *k)
     const Node *n = k->n;
     ValueId x = n->in[0], y = n->out[0];
     int axis = (int)n->attr.axis, rank = val(k->f->g, x)->shape.rank;
-    Lin inner = span(k, x, axis + 1, rank), len = ext(k, x, axis);
+    Lin inner = kernel_span(k, x, axis + 1, rank), len = ext(k, x, axis);
     bool back = n->attr.mode & CUMSUM_REVERSE, exclusive = n->attr.mode & CUMSUM_EXCLUSIVE;
-    param(k, x, "x", false);
-    param(k, y, "y", true);
-    loop(k, "o", span(k, x, 0, axis));
-    loop(k, "i", inner);
+    kernel_param(k, x, "x", false);
+    kernel_param(k, y, "y", true);
+    kernel_parallel(k, 2, (const char *const[]){"o", "i"}, (const Lin[]){kernel_span(k, x, 0, axis), inner}, false);
     line("%s sum = 0;", cg_ctype(val(k->f->g, x)->dtype));
-    loop(k, "s", len);
+    kernel_loop(k, "s", len);
     const char *s = back ? arena_printf(k->a, "(%s - 1 - s)", lin_factor(k->a, len)) : "s";
-    line("const int64_t e = (o * %s + %s) * %s + i;", lin_factor(k->a, len), s, lin_factor(k->a, inner));
+    line("const %s e = (o * %s + %s) * %s + i;", k->index, lin_factor(k->a, len), s, lin_factor(k->a, inner));
     if (exclusive) {
         line("const %s x_e = x[e];", cg_ctype(val(k->f->g, x)->dtype));
         line("y[e] = sum;");
@@ -174,9 +112,8 @@ static void cumsum(Kernel *k)
         line("sum += x[e];");
         line("y[e] = sum;");
     }
-    close_block(k);
-    close_block(k);
-    close_block(k);
+    kernel_close(k);
+    kernel_close_parallel(k);
 }
 
 /* Sorted insertion; of equal values the lower index comes first; NaN counts as the largest. */
@@ -185,49 +122,46 @@ static void topk(Kernel *k)
     const Node *n = k->n;
     ValueId x = n->in[0];
     int axis = (int)n->attr.axis, rank = val(k->f->g, x)->shape.rank;
-    Lin inner = span(k, x, axis + 1, rank), len = ext(k, x, axis);
+    Lin inner = kernel_span(k, x, axis + 1, rank), len = ext(k, x, axis);
     const char *t = cg_ctype(val(k->f->g, x)->dtype);
     bool largest = n->attr.mode != 0, real = dtype_is_float(val(k->f->g, x)->dtype);
-    param(k, x, "x", false);
-    param(k, n->out[0], "y", true);
-    param(k, n->out[1], "index", true);
+    kernel_param(k, x, "x", false);
+    kernel_param(k, n->out[0], "y", true);
+    kernel_param(k, n->out[1], "index", true);
     if (n->attr.k == 0)
         return;
-    line("#pragma omp parallel for collapse(2)");
-    loop(k, "o", span(k, x, 0, axis));
-    loop(k, "i", inner);
+    kernel_parallel(k, 2, (const char *const[]){"o", "i"}, (const Lin[]){kernel_span(k, x, 0, axis), inner}, true);
     const char *in = lin_factor(k->a, inner);
     line("const %s *from = x + o * %s * %s + i;", t, lin_factor(k->a, len), in);
     line("%s *to = y + o * %" PRId64 " * %s + i;", t, n->attr.k, in);
     line("int64_t *at = index + o * %" PRId64 " * %s + i;", n->attr.k, in);
-    line("int64_t kept = 0;");
-    loop(k, "e", len);
+    line("%s kept = 0;", k->index);
+    kernel_loop(k, "e", len);
     line("const %s v = from[e * %s];", t, in);
-    line("int64_t p = kept;");
+    line("%s p = kept;", k->index);
     const char *better = largest ? "v > w" : "v < w";
     if (real)
         better = largest ? "v > w || (v != v && w == w)" : "v < w || (v == v && w != w)";
     line("while (p > 0) {");
-    open_block(k);
+    kernel_open(k);
     line("const %s w = to[(p - 1) * %s];", t, in);
     line("if (!(%s))", better);
     line("    break;");
     line("p--;");
-    close_block(k);
+    kernel_close(k);
     line("if (p == %" PRId64 ")", n->attr.k);
     line("    continue;");
     line("if (kept < %" PRId64 ")", n->attr.k);
     line("    kept++;");
-    line("for (int64_t s = kept - 1; s > p; s--) {");
-    open_block(k);
+    line("for (%s s = kept - 1; s > p; s--) {", k->index);
+    kernel_open(k);
     line("to[s * %s] = to[(s - 1) * %s];", in, in);
     line("at[s * %s] = at[(s - 1) * %s];", in, in);
-    close_block(k);
+    kernel_close(k);
     line("to[p * %s] = v;", in);
     line("at[p * %s] = e;", in);
-    close_block(k);
-    close_block(k);
-    close_block(k);
+    kernel_close(k);
+    kernel_close_parallel(k);
 }
 
 /* ---- pools ---------------------------------------------------------------------------------------------------- */
@@ -248,9 +182,9 @@ static void pool_loops(Kernel *k, const char *const *out, const char *const *in)
     const Attr *at = &k->n->attr;
     const Shape *x = &val(k->f->g, k->n->in[0])->shape;
     for (int i = 0; i < at->n; i++) {
-        line("for (int64_t k%d = 0; k%d < %" PRId64 "; k%d++) {", i, i, at->d[i], i);
-        open_block(k);
-        line("const int64_t %s = %s * %" PRId64 " - %" PRId64 " + k%d * %" PRId64 ";", in[i], out[i], at->a[i], at->c[i], i, at->b[i]);
+        line("for (%s k%d = 0; k%d < %" PRId64 "; k%d++) {", k->index, i, i, at->d[i], i);
+        kernel_open(k);
+        line("const %s %s = %s * %" PRId64 " - %" PRId64 " + k%d * %" PRId64 ";", k->index, in[i], out[i], at->a[i], at->c[i], i, at->b[i]);
         line("if (%s < 0 || %s >= %" PRId64 ")", in[i], in[i], x->d[i + 2]);
         line("    continue;");
     }
@@ -269,15 +203,20 @@ static void pool(Kernel *k, bool max)
     int64_t plane = 1;
     for (int i = 0; i < at->n; i++)
         plane *= xs->d[i + 2];
-    param(k, x, "x", false);
-    param(k, y, "y", true);
+    kernel_param(k, x, "x", false);
+    kernel_param(k, y, "y", true);
     if (index)
-        param(k, n->out[1], "index", true);
-    line("#pragma omp parallel for");
-    loop(k, "c", span(k, x, 0, 2));
+        kernel_param(k, n->out[1], "index", true);
+    const char *each[4] = {"c"};
+    Lin many[4] = {kernel_span(k, x, 0, 2)};
+    for (int i = 0; i < at->n; i++) {
+        each[i + 1] = out[i];
+        many[i + 1] = lin(ys->d[i + 2]);
+    }
+    kernel_parallel(k, k->cuda ? at->n + 1 : 1, each, many, true);
     line("const %s *from = x + c * %" PRId64 ";", ct, plane);
-    for (int i = 0; i < at->n; i++)
-        loop(k, out[i], lin(ys->d[i + 2]));
+    for (int i = 0; i < at->n && !k->cuda; i++)
+        kernel_loop(k, out[i], many[i + 1]);
     const char *to = linear(k, "c", out, ys->d + 2, at->n), *src = linear(k, "0", in, xs->d + 2, at->n);
     src = in[0];
     for (int i = 1; i < at->n; i++)
@@ -286,30 +225,30 @@ static void pool(Kernel *k, bool max)
         line("%s best = %s;", ct, dtype_is_float(t) ? (t == DT_F32 ? "-INFINITY" : "(double)-INFINITY")
                                                     : t == DT_I64 ? "INT64_MIN" : "INT32_MIN");
         if (index)
-            line("int64_t at = -1;");
+            line("%s at = -1;", k->index);
         pool_loops(k, out, in);
         line("const %s v = from[%s];", ct, src);
         if (index) {
             line("if (at < 0 || v > best || v != v) {");
-            open_block(k);
+            kernel_open(k);
             line("best = v;");
             line("at = %s;", src);
-            close_block(k);
+            kernel_close(k);
         } else {
             line("best = pp_max%s(best, v);", suffix);
         }
         for (int i = 0; i < at->n; i++)
-            close_block(k);
+            kernel_close(k);
         line("y[%s] = best;", to);
         if (index)
-            line("index[%s] = c * %" PRId64 " + (at < 0 ? 0 : at);", to, plane);
+            line("index[%s] = %sc * %" PRId64 " + (at < 0 ? 0 : at);", to, k->cuda ? "(int64_t)" : "", plane);
     } else {
         line("%s sum = 0;", ct);
-        line("int64_t count = 1;");
+        line("%s count = 1;", k->index);
         for (int i = 0; i < at->n; i++) {               /* how many places the window covers along each axis */
             int64_t low = at->mode ? -at->c[i] : 0, high = at->mode ? xs->d[i + 2] + at->c[at->n + i] : xs->d[i + 2];
-            line("int64_t n%d = 0;", i);
-            line("for (int64_t j = 0, p = %s * %" PRId64 " - %" PRId64 "; j < %" PRId64 "; j++, p += %" PRId64 ")", out[i],
+            line("%s n%d = 0;", k->index, i);
+            line("for (%s j = 0, p = %s * %" PRId64 " - %" PRId64 "; j < %" PRId64 "; j++, p += %" PRId64 ")", k->index, out[i],
                  at->a[i], at->c[i], at->d[i], at->b[i]);
             line("    n%d += p >= %" PRId64 " && p < %" PRId64 ";", i, low, high);
             line("count *= n%d;", i);
@@ -317,11 +256,12 @@ static void pool(Kernel *k, bool max)
         pool_loops(k, out, in);
         line("sum += from[%s];", src);
         for (int i = 0; i < at->n; i++)
-            close_block(k);
+            kernel_close(k);
         line("y[%s] = count > 0 ? sum / (%s)count : 0;", to, ct);
     }
-    for (int i = 0; i <= at->n; i++)
-        close_block(k);
+    for (int i = 0; i < at->n && !k->cuda; i++)
+        kernel_close(k);
+    kernel_close_parallel(k);
 }
 
 /* ---- the rest --------------------------------------------------------------------------------------------------- */
@@ -333,41 +273,44 @@ static void dropout(Kernel *k)
     const Node *n = k->n;
     ValueId x = n->in[0];
     const Value *v = val(k->f->g, x);
-    const char *t = cg_ctype(v->dtype), *suffix = v->dtype == DT_F32 ? "f" : "";
     bool batched = v->batch >= 0 && k->f->g->batch > 0 && v->shape.d[v->batch] % k->f->g->batch == 0;
     int b = batched ? v->batch : 0;
-    Lin outer = batched ? span(k, x, 0, b) : lin(1), rows = lin(1), inner = span(k, x, b, v->shape.rank);
+    Lin outer = batched ? kernel_span(k, x, 0, b) : lin(1), rows = lin(1), inner = kernel_span(k, x, b, v->shape.rank);
     if (batched) {
         rows = k->f->sg->fixed ? lin(k->f->g->batch) : (Lin){0, 1};
         if (!lin_div(inner, rows, &inner))
             BUG("rows that do not divide a batch");
     }
     bool y = wants(k, 0), mask = wants(k, 1);
-    param(k, x, "x", false);
+    kernel_param(k, x, "x", false);
     if (y)
-        param(k, n->out[0], "y", true);
+        kernel_param(k, n->out[0], "y", true);
     if (mask)
-        param(k, n->out[1], "mask", true);
+        kernel_param(k, n->out[1], "mask", true);
     k->params = arena_printf(k->a, "%s, uint64_t seed, uint64_t step, uint64_t row0", k->params);
     k->args = arena_printf(k->a, "%s, c->seed, c->step, c->row0", k->args);
     double ratio = n->attr.f[0];
     uint64_t limit = ratio >= 1 ? UINT64_C(0x100000000) : (uint64_t)(ratio * 4294967296.0);
     double scale = ratio < 1 ? 1 / (1 - ratio) : 0;
     Lin line_length, all;
-    if (!lin_mul(outer, inner, &line_length) || !lin_mul(rows, inner, &all))
+    if (!lin_mul(outer, inner, &line_length) || !lin_mul(rows, inner, &all) || line_length.b != 0)
         BUG("a size that is not affine in the rows");
-    line("#pragma omp parallel for");
-    loop(k, "r", rows);
-    line("for (int64_t e = 0; e < %s; e += 4) {", num(k, line_length));
-    open_block(k);
+    if (k->cuda) {
+        kernel_parallel(k, 2, (const char *const[]){"r", "quad"}, (const Lin[]){rows, lin((line_length.c + 3) / 4)}, true);
+        line("const %s e = 4 * quad;", k->index);
+    } else {
+        kernel_parallel(k, 1, (const char *const[]){"r"}, &rows, true);
+        line("for (int64_t e = 0; e < %s; e += 4) {", num(k, line_length));
+        kernel_open(k);
+    }
     line("uint32_t random[4];");
     line("pp_philox(seed, step, row0 + (uint64_t)r, (uint64_t)e / 4, %" PRIu32 "u, random);", (uint32_t)n->attr.axis);
-    line("for (int64_t q = e; q < e + 4 && q < %s; q++) {", num(k, line_length));
-    open_block(k);
+    line("for (%s q = e; q < e + 4 && q < %s; q++) {", k->index, num(k, line_length));
+    kernel_open(k);
     if (lin_is(outer, 1))
-        line("const int64_t at = r * %s + q;", lin_factor(k->a, inner));
+        line("const %s at = r * %s + q;", k->index, lin_factor(k->a, inner));
     else
-        line("const int64_t at = q / %s * %s + r * %s + q %% %s;", lin_factor(k->a, inner), lin_factor(k->a, all),
+        line("const %s at = q / %s * %s + r * %s + q %% %s;", k->index, lin_factor(k->a, inner), lin_factor(k->a, all),
              lin_factor(k->a, inner), lin_factor(k->a, inner));
     line("const int keep = random[q - e] >= UINT64_C(%" PRIu64 ");", limit);
     if (y)
@@ -376,11 +319,10 @@ static void dropout(Kernel *k)
         line("(void)x;");
     if (mask)
         line("mask[at] = (uint8_t)keep;");
-    (void)t;
-    (void)suffix;
-    close_block(k);
-    close_block(k);
-    close_block(k);
+    kernel_close(k);
+    if (!k->cuda)
+        kernel_close(k);
+    kernel_close_parallel(k);
 }
 
 static void pad(Kernel *k)
@@ -389,15 +331,14 @@ static void pad(Kernel *k)
     ValueId x = n->in[0], y = n->out[0];
     int rank = val(k->f->g, y)->shape.rank;
     static const char *const how[] = {"", "reflect", "edge", "wrap"};
-    param(k, x, "x", false);
-    param(k, y, "y", true);
-    line("#pragma omp parallel for");
-    loop(k, "e", span(k, y, 0, rank));
+    kernel_param(k, x, "x", false);
+    kernel_param(k, y, "y", true);
+    kernel_parallel(k, 1, (const char *const[]){"e"}, (const Lin[]){kernel_span(k, y, 0, rank)}, true);
     const char *from = "0";
     Lin stride = lin(1), sx = lin(1);
     for (int d = rank - 1; d >= 0; d--) {
         const char *q = lin_is(stride, 1) ? "e" : arena_printf(k->a, "e / %s", lin_factor(k->a, stride));
-        line("int64_t i%d = %s %% %s;", d, q, lin_factor(k->a, ext(k, y, d)));
+        line("%s%s i%d = %s %% %s;", n->attr.a[d] || n->attr.b[d] || !k->cuda ? "" : "const ", k->index, d, q, lin_factor(k->a, ext(k, y, d)));
         if (n->attr.a[d] || n->attr.b[d])
             line("i%d = pp_pad_%s(i%d - %" PRId64 ", %s);", d, how[n->attr.mode], d, n->attr.a[d], num(k, ext(k, x, d)));
         from = arena_printf(k->a, "%s + i%d * %s", from, d, lin_factor(k->a, sx));
@@ -405,7 +346,7 @@ static void pad(Kernel *k)
             BUG("a size that is not affine in the rows");
     }
     line("y[e] = x[%s];", from);
-    close_block(k);
+    kernel_close_parallel(k);
 }
 
 /* Integers: no library, three loops. */
@@ -416,28 +357,32 @@ static void matmul(Kernel *k)
     int rank = val(k->f->g, y)->shape.rank, ra = val(k->f->g, a)->shape.rank, rb = val(k->f->g, b)->shape.rank;
     const char *t = cg_ctype(val(k->f->g, y)->dtype);
     Lin m = ext(k, y, rank - 2), w = ext(k, y, rank - 1), depth = ext(k, a, ra - 1);
-    param(k, a, "a", false);
-    param(k, b, "b", false);
-    param(k, y, "y", true);
-    const char *oa = "0", *ob = "0", *oy = "0";
+    kernel_param(k, a, "a", false);
+    kernel_param(k, b, "b", false);
+    kernel_param(k, y, "y", true);
+    const char *oa = "0", *ob = "0", *oy = "0", *each[MAX_RANK];
+    Lin many[MAX_RANK];
     for (int d = 0; d < rank - 2; d++) {
         const char *i = arena_printf(k->a, "i%d", d);
         int da = d - (rank - ra), db = d - (rank - rb);
-        loop(k, i, ext(k, y, d));
-        oy = arena_printf(k->a, "%s + %s * %s", oy, i, lin_factor(k->a, span(k, y, d + 1, rank)));
+        each[d] = i;
+        many[d] = ext(k, y, d);
+        oy = arena_printf(k->a, "%s + %s * %s", oy, i, lin_factor(k->a, kernel_span(k, y, d + 1, rank)));
         if (da >= 0 && !lin_is(ext(k, a, da), 1))
-            oa = arena_printf(k->a, "%s + %s * %s", oa, i, lin_factor(k->a, span(k, a, da + 1, ra)));
+            oa = arena_printf(k->a, "%s + %s * %s", oa, i, lin_factor(k->a, kernel_span(k, a, da + 1, ra)));
         if (db >= 0 && !lin_is(ext(k, b, db), 1))
-            ob = arena_printf(k->a, "%s + %s * %s", ob, i, lin_factor(k->a, span(k, b, db + 1, rb)));
+            ob = arena_printf(k->a, "%s + %s * %s", ob, i, lin_factor(k->a, kernel_span(k, b, db + 1, rb)));
     }
-    loop(k, "r", m);
-    loop(k, "q", w);
+    each[rank - 2] = "r";
+    each[rank - 1] = "q";
+    many[rank - 2] = m;
+    many[rank - 1] = w;
+    kernel_parallel(k, rank, each, many, false);
     line("%s sum = 0;", t);
-    line("for (int64_t p = 0; p < %s; p++)", num(k, depth));
+    line("for (%s p = 0; p < %s; p++)", k->index, num(k, depth));
     line("    sum += a[%s + r * %s + p] * b[%s + p * %s + q];", oa, lin_factor(k->a, depth), ob, lin_factor(k->a, w));
     line("y[%s + r * %s + q] = sum;", oy, lin_factor(k->a, w));
-    for (int d = 0; d < rank; d++)
-        close_block(k);
+    kernel_close_parallel(k);
 }
 
 bool cg_kernel_reads(const Func *f, const Node *n, uint32_t i)
@@ -454,11 +399,46 @@ bool cg_kernel_writes(const Func *f, const Node *n, uint32_t out)
     return true;
 }
 
+/* No operand and no result has 2^31 elements. */
+static bool is_small(const Kernel *k)
+{
+    enum { SPARE = 1 << 25 };
+    for (uint32_t i = 0; i < k->n->nin + k->n->nout; i++) {
+        ValueId v = i < k->n->nin ? k->n->in[i] : k->n->out[i - k->n->nin];
+        if (v != NONE && shape_elements(&val(k->f->g, v)->shape) >= INT32_MAX - SPARE)
+            return false;
+    }
+    return true;
+}
+
+/* In C a call; on the device what comes first, then a launch. */
+static void print_call(Kernel *k, NodeId id, Text *t)
+{
+    Func *f = k->f;
+    const char *body = k->body.at ? k->body.at : "", *comment = cg_node_text(f->g, id);
+    bool rows = cg_names(body, "rows");
+    const char *params = arena_printf(f->a, "%s%s%s", rows ? k->index : "", rows ? " rows, " : "", k->params);
+    if (!k->cuda) {
+        text_line(t, "%s(%s%s);", cg_kernel(f->sg, comment, params, body), rows ? "rows, " : "", k->args);
+        return;
+    }
+    if (k->before.at)
+        text_line(t, "%s", k->before.at);
+    const char *args = arena_printf(f->a, "%s%s", !rows ? "" : strcmp(k->index, "int") == 0 ? "(int)rows, " : "rows, ", k->args);
+    const char *grid = k->grid ? k->grid : arena_printf(f->a, "pp_blocks(%s, %d)", num(k, k->work), k->threads);
+    if (*body)
+        cg_launch(f, t, cg_cuda_kernel(f->sg, comment, k->threads, params, body), grid, arena_printf(f->a, "%d", k->threads), args);
+}
+
 void cg_print_kernel(Func *f, NodeId id, Text *t)
 {
-    Kernel kernel = {.f = f, .n = &f->g->node.at[id], .a = f->a, .params = "", .args = ""}, *k = &kernel;
-    k->body.a = f->a;
+    bool cuda = f->sg->target == TARGET_CUDA;
+    Kernel kernel = {.f = f, .n = &f->g->node.at[id], .a = f->a, .cuda = cuda, .params = "", .args = "", .index = "int64_t", .threads = 256};
+    Kernel *k = &kernel;
+    k->body.a = k->before.a = f->a;
     k->body.indent = 1;
+    if (cuda && is_small(k))
+        k->index = "int";
     switch (k->n->op) {
     case OP_ScatterElements: scatter_elements(k); break;
     case OP_ScatterND: scatter_nd(k); break;
@@ -471,9 +451,5 @@ void cg_print_kernel(Func *f, NodeId id, Text *t)
     case OP_MatMul: matmul(k); break;
     default: BUG("no code for %s", op_name(k->n->op));
     }
-    const char *body = k->body.at ? k->body.at : "";
-    bool rows = cg_names(body, "rows");
-    const char *params = arena_printf(f->a, "%s%s", rows ? "int64_t rows, " : "", k->params);
-    const char *name = cg_kernel(f->sg, cg_node_text(f->g, id), params, body);
-    text_line(t, "%s(%s%s);", name, rows ? "rows, " : "", k->args);
+    print_call(k, id, t);
 }

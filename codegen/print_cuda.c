@@ -271,12 +271,15 @@ void cuda_part(Cuda *c, uint32_t stmt, int64_t bytes)
 
 const char *cuda_wide(const Cuda *c) { return strcmp(c->index, "int") == 0 ? "" : "_wide"; }
 
-/* Does an address or a number depend on the dimension? */
-static bool depends(const Nest *n, int d, bool loads, bool stores)
+/* Does an address or a number depend on the dimension?  Inside a row: one of this pass. */
+static bool depends(const Cuda *c, int d, bool loads, bool stores)
 {
+    const Nest *n = c->p.n;
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
         if (s->kind == S_STORE ? !stores : !loads)
+            continue;
+        if (n->kind == NEST_ROW && d >= n->nouter && !print_in_pass(&c->p, i))
             continue;
         if (!lin_is(s->stride[d], 0))
             return true;
@@ -295,7 +298,7 @@ void cuda_decode(Cuda *c, const char *linear, int from, int to, const char *cons
     for (int d = to - 1; d >= from; d--) {
         const char *x = dim[d - from];
         const char *q = lin_is(size, 1) ? linear : arena_printf(c->p.a, "%s / %s", linear, lin_factor(c->p.a, size));
-        bool said = strcmp(x, linear) == 0 || !depends(n, d, loads, stores);
+        bool said = strcmp(x, linear) == 0 || !depends(c, d, loads, stores);
         c->p.dim[d] = x;
         if (!said && d > from)
             text_line(c->p.t, "const %s %s = %s %% %s;", c->index, x, q, lin_factor(c->p.a, n->ext[d]));

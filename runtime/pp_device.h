@@ -102,4 +102,67 @@ PP_REDUCTION(max, PpMax)
 PP_REDUCTION(min, PpMin)
 #undef PP_REDUCTION
 
+/* ---- scatters: updates in their order, whoever makes them ---- */
+
+/* Block i, one for each of n updates: the first update of a place takes that one's and all later ones there, in order.  row(i): the place
+   of update i; take(place, list, count): all threads together apply the updates list[0 .. count). */
+template <int THREADS, class I, class Row, class Take> PP_DEVICE void pp_scatter_rows(I n, Row row, Take take) {
+    __shared__ I list[THREADS];
+    __shared__ int found[THREADS / 32];
+    const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+    const I me = static_cast<I>(blockIdx.x);
+    const int64_t place = row(me);
+    bool before = false;
+    for (I i = static_cast<I>(threadIdx.x); i < me && !before; i += THREADS)
+        before = row(i) == place;
+    if (__syncthreads_or(before))
+        return;
+    for (I from = me; from < n; from += THREADS) {
+        const I i = from + static_cast<I>(threadIdx.x);
+        const bool hit = i < n && row(i) == place;
+        const unsigned hits = __ballot_sync(0xffffffffu, hit);
+        if (lane == 0)
+            found[warp] = __popc(hits);
+        __syncthreads();
+        int at = __popc(hits & ((1u << lane) - 1)), count = 0;
+        for (int w = 0; w < THREADS / 32; w++) {
+            at += w < warp ? found[w] : 0;
+            count += found[w];
+        }
+        if (hit)
+            list[at] = i;
+        __syncthreads();
+        if (count > 0)
+            take(place, static_cast<const I *>(list), count);
+        __syncthreads();
+    }
+}
+
+/* The block's stretch of a line, elements first .. first + STRETCH, of all n updates of the line: at(i) is the element that update i is
+   for, put(i, at) makes it.  Of updates for one element among a round's, the lowest comes first. */
+template <int THREADS, int STRETCH, class I, class At, class Put> PP_DEVICE void pp_scatter_line(I n, I first, At at, Put put) {
+    __shared__ int next[STRETCH];
+    const int none = THREADS, thread = static_cast<int>(threadIdx.x);
+    for (int i = thread; i < STRETCH; i += THREADS)
+        next[i] = none;
+    __syncthreads();
+    for (I from = 0; from < n; from += THREADS) {
+        const I i = from + thread;
+        const I to = i < n ? at(i) : first - 1;
+        bool waits = to >= first && to < first + STRETCH;
+        while (__syncthreads_or(waits)) {
+            if (waits)
+                atomicMin(&next[to - first], thread);
+            __syncthreads();
+            const bool mine = waits && next[to - first] == thread;
+            __syncthreads();
+            if (mine) {
+                put(i, to);
+                next[to - first] = none;
+                waits = false;
+            }
+        }
+    }
+}
+
 #endif
