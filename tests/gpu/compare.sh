@@ -21,16 +21,28 @@ agrees() {
 
 same_bits() { "$tools/compare" same "$first/grads" "$run/grads" "$shared" && cmp "$first/out.npy" "$run/out.npy"; }
 
+# What is known of the case of program $1: case.env, its reference, the CPU's numbers.
+open_case() {
+    . "$dir/$1/program.env"
+    models=$top/models/$case
+    . "$models/case.env"
+    cpu=$results/$case.cpu
+}
+
+# The CPU's numbers of an unsplit program: they are those of every split and schedule (tests/models.t).
+cpu_program() {
+    local name=$1 run cpu models case stages loss rows mb loss_value splits bind shared folded
+    open_case "$name"
+    tap=$results/cpu.$name.tap
+    ok "$name: builds for the CPU" build "$name" pipeline && run=$cpu ok "$name: runs on the CPU" run_case "$case" "$dir/$name/pipeline"
+}
+
 # One program: all schedules and ranks.
 compare_program() {
     local name=$1 schedule ranks first='' run cpu models case stages loss rows mb loss_value splits bind shared folded
-    . "$dir/$name/program.env"
-    models=$top/models/$case
-    . "$models/case.env"
+    open_case "$name"
     tap=$results/compare.$name.tap
-    cpu=$results/$name.cpu
-    ok "$name: builds for the CPU" build "$name" pipeline && ok "$name: builds for the card" build "$name" "$program" || return
-    run=$cpu ok "$name: runs on the CPU" run_case "$case" "$dir/$name/pipeline" --ranks "$stages" --schedule 1f1b || return
+    ok "$name: builds for the card" build "$name" "$program" || return
     for schedule in gpipe 1f1b zb-h1; do
         for ranks in 1 2; do
             [ "$ranks" -le "$stages" ] || continue
@@ -59,25 +71,22 @@ compare_library() {
     done
 }
 
-# The first program alone: it builds what all share.
+# The first program is built alone: it builds what all share.
 compare_all() {
-    local first rest
+    local first
     tap=$results/library.tap
     ok "products and convolutions" compare_library ''
     [ $mode = shim ] || ! "$nvcc" -E -include cudnn.h -x cu /dev/null >/dev/null 2>&1 || ok "products and convolutions with cuDNN" compare_library 1
     [ -n "$programs" ] || return
-    read -r -d '' first rest <<<"$(echo $programs)"
-    ok "the runtime builds for the CPU" build "$first" pipeline
-    ok "the runtime builds for the card" build "$first" "$program"
-    # shellcheck disable=SC2086
-    all compare $first $rest
+    first=${programs%%[!a-z0-9.-]*}
+    ok "the runtime builds for the CPU" build "${first%.*}.1" pipeline && all cpu $(printf '%s\n' $programs | sed 's/\.[0-9]*r*$/.1/' | sort -u)
+    ok "the runtime builds for the card" build "$first" "$program" && all compare $programs
 }
 
 # One small program under each tool of compute-sanitizer.
 sanitize_program() {
-    local name=$1 tool run case stages loss rows mb loss_value splits bind shared folded
-    . "$dir/$name/program.env"
-    . "$top/models/$case/case.env"
+    local name=$1 tool run cpu models case stages loss rows mb loss_value splits bind shared folded
+    open_case "$name"
     tap=$results/sanitize.$name.tap
     ok "$name: builds for the card" build "$name" "$program" || return
     for tool in memcheck racecheck synccheck; do
