@@ -351,11 +351,16 @@ static void print_conv(Func *f, const Node *n, Text *t)
 
 bool cg_is_product(const Func *f, const Node *n) { return n->op == OP_MatMul && library_type(val(f->g, n->out[0])->dtype); }
 
+bool cg_product_takes(const Func *f, ValueId v, const Wide *w)
+{
+    Ref r;
+    return last_two(f, w, v, &r) && side(f, &r).ok;
+}
+
 bool cg_product_reads(Func *f, ValueId v)
 {
     Wide w;
-    Ref r;
-    return cg_wide(f, v, &w) && last_two(f, &w, v, &r) && side(f, &r).ok;
+    return cg_wide(f, v, &w) && cg_product_takes(f, v, &w);
 }
 
 /* Merged batch dimensions may be cut in ways that do not fit: then the operand is copied. */

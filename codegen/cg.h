@@ -168,6 +168,7 @@ bool cg_view_invert(Func *f, const Node *n, const Wide *out, Wide *r);      /* w
 NodeId cg_maker(const Func *f, ValueId v);
 ValueId cg_root(Func *f, ValueId v);                    /* below all views, whether strides can express them or not */
 Wide cg_widen(const Ref *r);
+bool cg_view_apply(Func *f, const Node *n, uint32_t out, const Wide *in, Wide *r);    /* where an output of a view stands */
 bool cg_narrow(const Func *f, const Wide *w, ValueId v, Ref *r);
 bool cg_is_view(const Func *f, NodeId n);
 bool cg_is_copy(const Node *n);                         /* an Identity of ours that moves elements */
@@ -187,6 +188,12 @@ bool cg_zeros(const Graph *g, ValueId v);                /* a constant of zero b
 
 void cg_place(Func *f);
 bool cg_keeps_inner(const Ref *r);
+
+/* ---- pad.c: rows a little further apart ------------------------------------------------------------- */
+
+/* A padded place for v (no buffer yet) that all readers in these lists can take, when it pays. */
+bool cg_pad(Func *f, ValueId v, const Ids *list, int n, Ref *at);
+int64_t cg_ref_bytes(const Func *f, const Ref *r, ValueId v);   /* at full rows, from the first element to the last */
 
 /* ---- fuse.c ---------------------------------------------------------------------------------------- */
 
@@ -210,6 +217,7 @@ void cg_build(Func *f);
 /* Strided demands of an operand of a call: may it be read as it is? */
 bool cg_call_reads(Func *f, const Node *n, uint32_t i);
 bool cg_is_product(const Func *f, const Node *n);       /* made by the library */
+bool cg_product_takes(const Func *f, ValueId v, const Wide *w);  /* standing there */
 bool cg_product_reads(Func *f, ValueId v);              /* as an operand of a library product */
 bool cg_call_writes(const Func *f, const Node *n, uint32_t out, const Ref *r);
 bool cg_call_adds(const Func *f, const Node *n);        /* can accumulate into its output */

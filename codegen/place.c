@@ -180,13 +180,20 @@ static Ref slice_of(const Func *f, const Ref *whole, int axis, int64_t at, Value
     return r;
 }
 
+static Ref padded_or_dense(Func *f, ValueId v)
+{
+    Ref r;
+    return cg_pad(f, v, &f->node, 1, &r) ? r : cg_dense(f, v);
+}
+
 static void own_home(Func *f, ValueId v)
 {
     if (f->home.at[v])
         return;
     Ref *home = arena_new_of(f->a, Ref);
-    *home = cg_dense(f, v);
+    *home = padded_or_dense(f, v);
     home->buf = cg_buffer(f, BUF_WORK, 0, v);
+    f->buf.at[home->buf].bytes = cg_ref_bytes(f, home, v);
     f->home.at[v] = home;
 }
 
@@ -219,10 +226,33 @@ static void push_back(Place *p)
             ValueId root = homeless(f, n->out[0]);
             if (root == NONE || !broken(p, n->out[0]))
                 continue;
-            Ref want = cg_dense(f, n->out[0]);
-            uint32_t buf = cg_buffer(f, BUF_WORK, 0, root);
-            want.buf = buf;
+            Ref want = padded_or_dense(f, n->out[0]);
+            want.buf = cg_buffer(f, BUF_WORK, 0, root);
+            f->buf.at[want.buf].bytes = cg_ref_bytes(f, &want, n->out[0]);
             offer(p, n->out[0], &want, false);
+        }
+    }
+}
+
+/* What products read, and nothing else has a say in: rows a little apart. */
+static void pad_rows(Place *p)
+{
+    Func *f = p->f;
+    bool *leaves = arena_array(f->a, bool, f->g->value.n + 1);
+    for (uint32_t i = 0; i < p->sink.n; i++)
+        leaves[cg_root(f, p->sink.at[i].v)] = true;
+    for (uint32_t i = 0; i < f->node.n; i++) {
+        const Node *n = &f->g->node.at[f->node.at[i]];
+        for (uint32_t o = 0; o < n->nout && !cg_is_view(f, f->node.at[i]); o++) {
+            ValueId v = n->out[o];
+            Ref at;
+            if (!p->product_reads[v] || f->home.at[v] || leaves[v] || !cg_pad(f, v, &f->node, 1, &at) ||
+                (!cg_fusable(n) && !cg_call_writes(f, n, o, &at)))
+                continue;
+            at.buf = cg_buffer(f, BUF_WORK, 0, v);
+            f->buf.at[at.buf].bytes = cg_ref_bytes(f, &at, v);
+            f->home.at[v] = arena_new_of(f->a, Ref);
+            *f->home.at[v] = at;
         }
     }
 }
@@ -431,6 +461,7 @@ void cg_place(Func *f)
     count_uses(&p);
     offer_sinks(&p);
     push_back(&p);
+    pad_rows(&p);
     mark_breaks(&p);
     Ids list = {0}, old = f->node;
     for (uint32_t i = 0; i < old.n; i++)

@@ -107,8 +107,10 @@ static Ref *layout_of(StageGen *sg, Func *f, ValueId v, const Ids *list, int n)
             const Node *node = &sg->g->node.at[list[l].at[i]];
             if (node->op != OP_Reshape && node->op != OP_Transpose)
                 continue;
-            Ref dense = cg_dense(f, node->out[0]);
-            Wide want = cg_widen(&dense);
+            Ref whole;
+            if (!cg_pad(f, node->out[0], list, n, &whole))
+                whole = cg_dense(f, node->out[0]);
+            Wide want = cg_widen(&whole);
             if (!place_below(f, node->out[0], &want, v, &r))
                 continue;
             const Node *maker = &sg->g->node.at[def];
@@ -118,6 +120,8 @@ static Ref *layout_of(StageGen *sg, Func *f, ValueId v, const Ids *list, int n)
                 return at;
             }
         }
+    if (def != NONE && cg_pad(f, v, list, n, &r) && (cg_fusable(&sg->g->node.at[def]) || cg_call_writes(f, &sg->g->node.at[def], 0, &r)))
+        *at = r;
     return at;
 }
 
@@ -173,13 +177,13 @@ static void lay_out_stash(StageGen *sg)
     for (uint32_t i = 0; i < sg->stash.n; i++) {
         vec_push(sg->a, &sg->stash_layout, layout_of(sg, f, sg->stash.at[i], first, 2));
         vec_push(sg->a, &sg->stash_at, sg->bytes_stash);
-        sg->bytes_stash += cg_align(bytes_of(sg, sg->stash.at[i]));
+        sg->bytes_stash += cg_align(cg_ref_bytes(f, sg->stash_layout.at[i], sg->stash.at[i]));
     }
     f = choose_kept(sg, F_INPUT, &s->backward_input, &s->saved, &sg->saved);
     for (uint32_t i = 0; i < sg->saved.n; i++) {
         vec_push(sg->a, &sg->saved_layout, layout_of(sg, f, sg->saved.at[i], second, 2));
         vec_push(sg->a, &sg->saved_at, sg->bytes_saved);
-        sg->bytes_saved += cg_align(bytes_of(sg, sg->saved.at[i]));
+        sg->bytes_saved += cg_align(cg_ref_bytes(f, sg->saved_layout.at[i], sg->saved.at[i]));
     }
 }
 
@@ -269,7 +273,7 @@ static void print_kept(const StageGen *sg, const char *what, const Ids *list, co
     text_add(t, "// %s: %" PRId64 " bytes a microbatch\n", what, total);
     for (uint32_t i = 0; i < list->n; i++) {
         const Value *v = val(sg->g, list->at[i]);
-        text_add(t, "//   t%-6u %10" PRId64 " %10" PRId64 "  %s %s\n", list->at[i], at[i], bytes_of(sg, list->at[i]),
+        text_add(t, "//   t%-6u %10" PRId64 " %10" PRId64 "  %s %s\n", list->at[i], at[i], (i + 1 < list->n ? at[i + 1] : total) - at[i],
                  shape_print(sg->a, v->dtype, &v->shape), cg_comment(sg->a, v->name));
     }
     text_add(t, "//\n");

@@ -216,7 +216,7 @@ static bool cut_dim(Wide *o, const Wide *in, int d, int64_t start, int64_t step,
 }
 
 /* The view of a node's output, given that of its operand. */
-static bool apply(Func *f, const Node *n, uint32_t out, const Wide *in, Wide *r)
+bool cg_view_apply(Func *f, const Node *n, uint32_t out, const Wide *in, Wide *r)
 {
     const Attr *at = &n->attr;
     ValueId x = cg_view_operand(f, n), y = n->out[out];
@@ -413,7 +413,7 @@ bool cg_wide(Func *f, ValueId v, Wide *w)
     uint32_t out = 0;
     while (n->out[out] != v)
         out++;
-    return cg_wide(f, cg_view_operand(f, n), &in) && apply(f, n, out, &in, w);
+    return cg_wide(f, cg_view_operand(f, n), &in) && cg_view_apply(f, n, out, &in, w);
 }
 
 bool cg_ref_try(Func *f, ValueId v, Ref *r)

@@ -23,7 +23,7 @@
 enum { TILE_M = 4, TILE_N = 16, BLOCK_K = 256 };
 /* Multiply-adds up to which the own kernel beats the library's entry cost of 0.4 us; from which a second thread pays.
  */
-enum { SMALL = 8192, PARALLEL = 1 << 20, PIECE = 512 };
+enum { SMALL = 8192, PARALLEL = 1 << 20, PIECE = 512, DEPTH = 512 };
 
 static int threads(void)
 {
@@ -147,18 +147,28 @@ static int small(int64_t m, int64_t n, int64_t k)
     return k == 0 || (m <= SMALL && n <= SMALL && k <= SMALL && m * n <= SMALL && m * n * k <= SMALL);
 }
 
-/* The library picks its blocking, and so the order of additions, by the number of threads and by the lengths of the
-   sides. So it always runs on one thread, on pieces of C whose bounds follow from m and n alone. */
+/* The library picks its blocking, and so the order of additions, by the number of threads, by the lengths of the sides and,
+   from a depth of some 800 on, by whether a leading dimension is a multiple of 256 or of 1,024 (seen with oneDNN 2.6 for
+   AVX-512).  So it always runs on one thread, on pieces of C whose bounds follow from m and n alone, over equal pieces of
+   k of at most DEPTH, which cost nothing. */
 #define DIVIDED(T, NAME)                                                                                               \
+    static void NAME##_deep(int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, const T *a, int64_t lda,         \
+                            const T *b, int64_t ldb, T beta, T *c, int64_t ldc)                                        \
+    {                                                                                                                  \
+        int64_t parts = (k + DEPTH - 1) / DEPTH, deep = ((k + parts - 1) / parts + 15) / 16 * 16;                      \
+        for (int64_t p = 0; p < k; p += deep)                                                                          \
+            NAME##_serial(ta, tb, m, n, k - p < deep ? k - p : deep, alpha, a + (ta ? p * lda : p), lda,               \
+                          b + (tb ? p : p * ldb), ldb, p ? 1 : beta, c, ldc);                                          \
+    }                                                                                                                  \
     static void NAME##_piece(int64_t at, int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, const T *a,         \
                              int64_t lda, const T *b, int64_t ldb, T beta, T *c, int64_t ldc)                          \
     {                                                                                                                  \
         if (m > n) {                                                                                                   \
             int64_t len = m - at < PIECE ? m - at : PIECE;                                                             \
-            NAME##_serial(ta, tb, len, n, k, alpha, a + (ta ? at : at * lda), lda, b, ldb, beta, c + at * ldc, ldc);   \
+            NAME##_deep(ta, tb, len, n, k, alpha, a + (ta ? at : at * lda), lda, b, ldb, beta, c + at * ldc, ldc);     \
         } else {                                                                                                       \
             int64_t len = n - at < PIECE ? n - at : PIECE;                                                             \
-            NAME##_serial(ta, tb, m, len, k, alpha, a, lda, b + (tb ? at * ldb : at), ldb, beta, c + at, ldc);         \
+            NAME##_deep(ta, tb, m, len, k, alpha, a, lda, b + (tb ? at * ldb : at), ldb, beta, c + at, ldc);           \
         }                                                                                                              \
     }                                                                                                                  \
     void pp_##NAME(int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, const T *a, int64_t lda, const T *b,      \

@@ -77,6 +77,33 @@ static int one(int ta, int tb, int64_t m, int64_t n, int64_t k, int pad, double 
     return 0;
 }
 
+/* Operands whose rows stand at the distances that a library may treat in ways of their own: multiples of 256 and 1,024. */
+static int any_distance(int ta, int tb, int64_t m, int64_t n, int64_t k)
+{
+    enum { NEAR = 16, FAR = 2048, MOST = 1040 };
+    int64_t ra = ta ? k : m, ca = ta ? m : k, rb = tb ? n : k, cb = tb ? k : n;
+    float *x = malloc(sizeof(float) * 2 * MOST * FAR), *y = x + MOST * FAR, *a = malloc(sizeof(float) * MOST * FAR),
+          *b = malloc(sizeof(float) * MOST * FAR);
+    int same = 1;
+    for (int64_t i = 0; i < ra * ca; i++)
+        a[i] = uniform();
+    for (int64_t i = 0; i < rb * cb; i++)
+        b[i] = uniform();
+    float *c = calloc((size_t)(m * n), sizeof *c), *d = calloc((size_t)(m * n), sizeof *d);
+    pp_sgemm(ta, tb, m, n, k, 1, a, ca, b, cb, 0, c, n);
+    for (int v = 0; v < 8; v++) {
+        int64_t lda = v & 1 ? FAR : ca + NEAR, ldb = v & 2 ? FAR : cb + NEAR;
+        for (int64_t i = 0; i < ra; i++)
+            memcpy(x + i * lda, a + i * ca, (size_t)ca * sizeof *x);
+        for (int64_t i = 0; i < rb; i++)
+            memcpy(y + i * ldb, b + i * cb, (size_t)cb * sizeof *y);
+        pp_sgemm(ta, tb, m, n, k, 1, x, lda, y, ldb, 0, d, n);
+        same &= !memcmp(c, d, (size_t)(m * n) * sizeof *c);
+    }
+    free(x), free(a), free(b), free(c), free(d);
+    return same;
+}
+
 static int batched(void)
 {
     /* heads inside a packed [2, 3, 4 heads * 5] tensor: A[b,h] = x[b,:,h,:] (3 x 5), C = A A^T -> [2,4,3,3] */
@@ -117,6 +144,12 @@ int main(void)
     ok(worst < 2, "products of all sizes and transposes agree with a naive product in double");
     printf("# worst %.3g\n", worst);
     ok(bits, "the same bits for another leading dimension and 1 to 4 threads");
+    static const int64_t deep[][3] = {{128, 1024, 1024}, {200, 128, 1024}, {256, 256, 512}, {64, 1024, 800}, {512, 384, 896}};
+    int apart = 1;
+    for (int t = 0; t < 4; t++)
+        for (unsigned i = 0; i < sizeof deep / sizeof *deep; i++)
+            apart &= any_distance(t & 1, t >> 1, deep[i][0], deep[i][1], deep[i][2]);
+    ok(apart, "the same bits however far apart the rows stand");
     ok(batched(), "a batch over strided heads");
     printf("1..%d\n", number);
     return failed;
