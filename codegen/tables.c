@@ -217,7 +217,7 @@ static void print_convs(const StageGen *sg, Text *t)
     }
     text_line(t, "static void *stage%u_open(int threads)\n{", sg->stage->index);
     if (cuda)
-        text_line(t, "    (void)threads;");
+        text_line(t, "    (void)threads;\n    pp_cuda_conv_separate();");
     text_line(t, "    %s **conv = %scalloc(%u, sizeof *conv);", type, cuda ? arena_printf(sg->a, "(%s **)", type) : "", n);
     text_line(t, "    for (int i = 0; conv && i < %u; i++)", n);
     text_line(t, "        conv[i] = %s_open(&conv_shape[i], %s);", prefix, cuda ? "conv_rows[i]" : "threads");
