@@ -31,6 +31,8 @@ static int power_from(int64_t n)                        /* the smallest power of
     return p;
 }
 
+static int64_t at_once(const Row *r) { return (int64_t)(r->lanes ? r->lanes : r->threads) * r->c->vec; }
+
 /* ---- what stays in registers ------------------------------------------------------------------------------- */
 
 static int64_t registers(const Cuda *c, const Row *r)
@@ -39,7 +41,7 @@ static int64_t registers(const Cuda *c, const Row *r)
     for (uint32_t i = 0; i < c->p.n->stmt.n; i++)
         if (c->p.n->stmt.at[i].keep)
             n += up((int64_t)dtype_size(c->p.n->stmt.at[i].type), 4);
-    int64_t a_thread = up(r->length.c, (r->lanes ? r->lanes : r->threads) * c->vec) * c->vec;
+    int64_t a_thread = up(r->length.c, at_once(r)) * c->vec;
     return n * a_thread;
 }
 
@@ -113,7 +115,7 @@ static void choose(Row *r)
     if (r->length.b != 0)
         return;
     keep_more(c, r);
-    int64_t chunks = up(length, (int64_t)(r->lanes ? r->lanes : r->threads) * c->vec);
+    int64_t chunks = up(length, at_once(r));
     if (keeps_any(n) || chunks == 1)
         c->chunks = (int)chunks;
 }
@@ -158,7 +160,7 @@ static void within(Row *r, const char *linear, const char *end)
 static void over_row(Row *r, const char *begin, const char *end)
 {
     Cuda *c = r->c;
-    int64_t width = (int64_t)(r->lanes ? r->lanes : r->threads) * c->vec;
+    int64_t width = at_once(r);
     const char *linear = c->p.n->nd - c->p.n->nouter == 1 ? "j" : "e";
     const char *lane = r->lanes == 1 ? "0" : c->vec == 4 ? arena_printf(c->p.a, "%s * 4", r->lane) : r->lane;
     if (c->p.n->nouter == c->p.n->nd) {
@@ -252,15 +254,17 @@ static void row_stores(Row *r, int pass)
     }
 }
 
-static void declare_buffers(Cuda *c)
+static void declare_buffers(const Row *r)
 {
+    const Cuda *c = r->c;
     for (uint32_t i = 0; i < c->p.n->stmt.n; i++) {
         const Stmt *s = &c->p.n->stmt.at[i];
         if (!s->keep)
             continue;
         const char *type = c->vector[i] ? cg_ctype(s->type) : print_type(s->type);
         const char *many = c->chunks > 1 ? arena_printf(c->p.a, "[%d]", c->chunks) : "";
-        text_line(c->p.t, "%s b%u%s%s;", type, i, many, c->vec == 4 && !c->still[i] ? "[4]" : "");
+        text_line(c->p.t, "%s b%u%s%s%s;", type, i, many, c->vec == 4 && !c->still[i] ? "[4]" : "",
+                  r->length.c % at_once(r) == 0 ? "" : " = {}");        /* threads beyond the end have something too */
     }
 }
 
@@ -268,7 +272,7 @@ static void passes(Row *r)
 {
     Cuda *c = r->c;
     const Nest *n = c->p.n;
-    declare_buffers(c);
+    declare_buffers(r);
     for (c->p.pass = 0; c->p.pass < n->passes; c->p.pass++) {
         print_row_values(&c->p, c->p.pass);
         row_stores(r, c->p.pass);

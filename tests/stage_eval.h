@@ -21,7 +21,18 @@ enum { BLOCK_PARAM, BLOCK_GRAD, BLOCK_CONST, BLOCK_STASH, BLOCK_SAVED, BLOCK_WOR
 typedef struct {
     char *at;
     int64_t bytes;
+    char *device; /* the same on the device, guards and all; NULL on the CPU */
 } Block;
+
+/* stage_device.cu: a device under the shim. */
+typedef struct {
+    void *(*alloc)(int64_t);
+    void (*put)(void *, const void *, int64_t);
+    void (*get)(void *, const void *, int64_t);
+    void *(*stream)(void), *(*blas)(void);
+    const char *(*error)(void);
+    void (*release)(void);
+} Device;
 
 typedef struct {
     StageGen *sg;
@@ -43,6 +54,7 @@ typedef struct {
     uint32_t n_given;
     RunStage *stage;
     const char *dir; /* where the C goes */
+    const Device *device; /* NULL: stages of C on the CPU */
     bool training;   /* which operand of Phase, and whether Dropout drops */
     uint64_t seed;
     double tolerance;

@@ -6,7 +6,7 @@
  * back between its steps, is compiled to a shared object and run on blocks laid out as PpStage says.  Each step's
  * results are compared where they stand, with what the evaluator has for them.  Blocks are full of NaNs and stand
  * between guards: what is read before it is written, or beyond its block, shows up as a NaN; what is written beyond, in
- * the guards.
+ * the guards.  CUDA stages run under the shim: blocks go to the device before a call and come back at every step.
  */
 #ifndef STAGE_RUN_H
 #define STAGE_RUN_H
@@ -62,10 +62,11 @@ static bool run_printed(const Group *k) { return k->kind != G_NONE && (k->kind !
 /* The function's text with a call back before each step and at the end. */
 static void run_hook(StageRun *r, Func *f)
 {
+    Target target = r->device ? TARGET_CUDA : TARGET_C;
     Text t = {.a = r->a};
     uint32_t step = 0, want = 0;
     bool inside = false;
-    for (const char *p = f->body[TARGET_C].at; *p;) {
+    for (const char *p = f->body[target].at; *p;) {
         size_t n = strcspn(p, "\n") + 1;
         bool comment = strncmp(p, "    // ", 7) == 0, end = *p == '}';
         if (*p == '{')
@@ -79,40 +80,46 @@ static void run_hook(StageRun *r, Func *f)
         want += run_printed(&f->group.at[f->order.at[i]]);
     if (step != want)
         BUG("%u steps, %u comments", want, step);
-    f->body[TARGET_C] = t;
+    f->body[target] = t;
 }
 
 static uint32_t run_compiled;
 
+/* To C, or to CUDA C under the shim's headers. */
+static char *run_command(StageRun *r, const char *flags, const char *source, const char *so)
+{
+    if (r->device)
+        return arena_printf(r->a, "g++ -x c++ -std=c++17 %s -ffp-contract=off -Wall -Wextra -Werror -Wno-unknown-pragmas -fPIC -shared"
+                            " -Itests/cuda_shim -Iruntime -o %s %s -x none %s/libdevice.so", flags, so, source, r->dir);
+    return arena_printf(r->a, "cc -std=gnu11 %s -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv -fopenmp-simd"
+                        " -fPIC -shared -Iruntime -o %s %s %s/libpp.so -lm", flags, so, source, r->dir);
+}
+
 static int run_compile(StageRun *r, const char *flags)
 {
+    Target target = r->device ? TARGET_CUDA : TARGET_C;
     for (uint32_t i = 0; i < r->p->stage.n; i++) {
         RunStage *s = &r->stage[i];
         Text t = {.a = r->a};
         s->sg = cg_stage(r->p, i);
-        cg_stage_functions(s->sg, TARGET_C);
+        cg_stage_functions(s->sg, target);
         for (int k = 0; k < F_COUNT; k++)
             if (s->sg->func[k])
                 run_check_order(r, s->sg->func[k]);
         for (int k = 0; k < F_COUNT; k++)
             if (s->sg->func[k])
                 run_hook(r, s->sg->func[k]);
-        cg_stage_print(s->sg, TARGET_C, &t);
-        const char *c = arena_printf(r->a, "%s/stage%u.c", r->dir, i);
+        cg_stage_print(s->sg, target, &t);
+        const char *c = arena_printf(r->a, "%s/stage%u.%s", r->dir, i, r->device ? "cu" : "c");
         const char *so =
             arena_printf(r->a, "%s/%u.stage%u.so", r->dir, run_compiled++, i); /* dlopen knows names, not files */
         FILE *f = fopen(c, "w");
         if (!f)
             BUG("cannot write %s", c);
-        fprintf(f, "extern void (*pp_hook)(unsigned);\n#define pp_step(i) pp_hook(i)\n");
+        fprintf(f, "extern %s void (*pp_hook)(unsigned);\n#define pp_step(i) pp_hook(i)\n", r->device ? "\"C\"" : "");
         fwrite(t.at, 1, t.n, f);
         fclose(f);
-        char *cmd =
-            arena_printf(r->a,
-                         "cc -std=gnu11 %s -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv -fopenmp-simd"
-                         " -fPIC -shared -Iruntime -o %s %s %s/libpp.so -lm",
-                         flags, so, c, r->dir);
-        if (system(cmd) != 0) {
+        if (system(run_command(r, flags, c, so)) != 0) {
             run_wrong(r, "stage %u does not compile", i);
             return -1;
         }
@@ -122,7 +129,7 @@ static int run_compile(StageRun *r, const char *flags)
             run_wrong(r, "%s", dlerror());
             return -1;
         }
-        s->table = dlsym(s->so, arena_printf(r->a, "pp_stage%u", i));
+        s->table = dlsym(s->so, arena_printf(r->a, "pp_stage%u%s", i, r->device ? "_cuda" : ""));
         INSIST(s->table);
     }
     return 0;
@@ -147,6 +154,35 @@ static void run_library(const char *dir, void (*hook)(unsigned))
     arena_free(a);
 }
 
+/* The shim, cuBLAS's stand-in and the runtime's products and convolutions of the device. */
+__attribute__((unused)) static void run_device_library(const char *dir, void (*hook)(unsigned), Device *d)
+{
+    Arena *a = arena_new();
+    const char *so = arena_printf(a, "%s/libdevice.so", dir);
+    char *cmd = arena_printf(a, "make -s -f tests/cuda_shim/shim.mk O=%s/shim CXX='g++ -fPIC' %s/shim/libshim.a && "
+                             "echo 'long align_up(long n) { return (n + 63) / 64 * 64; }' > %s/hook.c && "
+                             "cc -std=gnu11 -O1 -w -fPIC -shared -ffp-contract=off -Iruntime -o %s/libcpu.so %s/hook.c runtime/gemm.c runtime/conv.c -lm && "
+                             "for f in tests/stage_device.cu runtime/blas_cuda.cu runtime/conv_*.cu runtime/profile_cuda.cu; do "
+                             "g++ -x c++ -std=c++17 -O1 -ffp-contract=off -Wno-unknown-pragmas -fPIC -Itests/cuda_shim -Iruntime "
+                             "-c -o %s/$(basename $f .cu).device.o $f || exit 1; done && "
+                             "g++ -shared -o %s %s/*.device.o -Wl,--whole-archive %s/shim/libshim.a -Wl,--no-whole-archive %s/libcpu.so -lpthread -lm",
+                             dir, dir, dir, dir, dir, dir, so, dir, dir, dir);
+    if (system(cmd) != 0)
+        BUG("the runtime's device parts do not compile under the shim");
+    void *h = dlopen(so, RTLD_NOW | RTLD_GLOBAL);
+    if (!h)
+        BUG("%s", dlerror());
+    *(void (**)(unsigned))dlsym(h, "pp_hook") = hook;
+    *(void **)&d->alloc = dlsym(h, "device_alloc");
+    *(void **)&d->put = dlsym(h, "device_put");
+    *(void **)&d->get = dlsym(h, "device_get");
+    *(void **)&d->stream = dlsym(h, "device_stream");
+    *(void **)&d->blas = dlsym(h, "device_blas");
+    *(void **)&d->error = dlsym(h, "device_error");
+    *(void **)&d->release = dlsym(h, "device_release");
+    arena_free(a);
+}
+
 /* ---- blocks ------------------------------------------------------------------------------------------------ */
 
 static Block run_block(StageRun *r, int64_t bytes)
@@ -154,7 +190,42 @@ static Block run_block(StageRun *r, int64_t bytes)
     char *p = arena_alloc(r->a, (size_t)bytes + 2 * GUARD + PP_ALIGN);
     p += (PP_ALIGN - (uintptr_t)p % PP_ALIGN) % PP_ALIGN;
     memset(p, 0xff, (size_t)bytes + 2 * GUARD);
-    return (Block){p + GUARD, bytes};
+    char *device = r->device ? (char *)r->device->alloc(bytes + 2 * GUARD) + GUARD : NULL;
+    return (Block){p + GUARD, bytes, device};
+}
+
+/* What a stage is given: the block's place on the device, or here. */
+static char *run_place(const Block *b) { return b->device ? b->device : b->at; }
+
+static void run_move(const StageRun *r, const Block *b, int n, bool out)
+{
+    for (int i = 0; i < n; i++)
+        if (out)
+            r->device->put(b[i].device - GUARD, b[i].at - GUARD, b[i].bytes + 2 * GUARD);
+        else
+            r->device->get(b[i].at - GUARD, b[i].device - GUARD, b[i].bytes + 2 * GUARD);
+}
+
+static void run_move_all(const StageRun *r, const RunStage *s, bool out)
+{
+    run_move(r, s->block, BLOCKS, out);
+    run_move(r, s->in, s->table->n_input, out);
+    run_move(r, s->out, s->table->n_output, out);
+    run_move(r, s->dy, s->table->n_dy, out);
+    run_move(r, s->dx, s->table->n_dx, out);
+}
+
+/* One function of a stage: on the device with the blocks moved there and back. */
+static void run_function(StageRun *r, RunStage *s, void (*fn)(const PpCtx *))
+{
+    if (r->device)
+        run_move_all(r, s, true);
+    fn(&s->ctx);
+    if (!r->device)
+        return;
+    run_move_all(r, s, false);
+    if (r->device->error()[0])
+        run_wrong(r, "stage %d: %s", s->table->index, r->device->error());
 }
 
 static void run_poison(Block *b) { memset(b->at, 0xff, (size_t)b->bytes); }
@@ -217,15 +288,19 @@ static void run_allocate(StageRun *r, RunStage *s)
     s->dy = arena_array(r->a, Block, t->n_dy + 1);
     s->dx = arena_array(r->a, Block, t->n_dx + 1);
     for (int i = 0; i < t->n_input; i++)
-        in[i] = (s->in[i] = run_block(r, t->input[i].t.bytes)).at;
+        in[i] = run_place((s->in[i] = run_block(r, t->input[i].t.bytes), &s->in[i]));
     for (int i = 0; i < t->n_output; i++)
-        out[i] = (s->out[i] = run_block(r, t->output[i].t.bytes)).at;
+        out[i] = run_place((s->out[i] = run_block(r, t->output[i].t.bytes), &s->out[i]));
     for (int i = 0; i < t->n_dy; i++)
-        dy[i] = (s->dy[i] = run_block(r, t->output[t->dy[i].output].t.bytes)).at;
+        dy[i] = run_place((s->dy[i] = run_block(r, t->output[t->dy[i].output].t.bytes), &s->dy[i]));
     for (int i = 0, k = 0; i < t->n_input; i++)
         for (int j = 0; j < t->input[i].grads; j++, k++)
-            dx[k] = (s->dx[k] = run_block(r, t->input[i].t.bytes)).at;
+            dx[k] = run_place((s->dx[k] = run_block(r, t->input[i].t.bytes), &s->dx[k]));
     for (int i = 0; i < t->n_const; i++) {
+        if (t->konst[i].data) {
+            memcpy(s->block[BLOCK_CONST].at + t->konst[i].offset, t->konst[i].data, (size_t)t->konst[i].t.bytes);
+            continue;
+        }
         uint32_t k = 0;
         for (int found = 0; found <= i; k++)
             found += !s->sg->konst.at[k].inlined;
@@ -236,12 +311,12 @@ static void run_allocate(StageRun *r, RunStage *s)
     s->state = t->open ? t->open(1) : NULL;
     s->ctx = (PpCtx){.rows = r->rows,
                      .stage = t->index,
-                     .param = s->block[BLOCK_PARAM].at,
-                     .grad = s->block[BLOCK_GRAD].at,
-                     .konst = s->block[BLOCK_CONST].at,
-                     .stash = s->block[BLOCK_STASH].at,
-                     .saved = s->block[BLOCK_SAVED].at,
-                     .work = s->block[BLOCK_WORK].at,
+                     .param = run_place(&s->block[BLOCK_PARAM]),
+                     .grad = run_place(&s->block[BLOCK_GRAD]),
+                     .konst = run_place(&s->block[BLOCK_CONST]),
+                     .stash = run_place(&s->block[BLOCK_STASH]),
+                     .saved = run_place(&s->block[BLOCK_SAVED]),
+                     .work = run_place(&s->block[BLOCK_WORK]),
                      .in = in,
                      .out = out,
                      .dy = dy,
@@ -249,6 +324,8 @@ static void run_allocate(StageRun *r, RunStage *s)
                      .seed = SEED,
                      .step = STEP,
                      .row0 = ROW0,
+                     .stream = r->device ? r->device->stream() : NULL,
+                     .blas = r->device ? r->device->blas() : NULL,
                      .state = s->state};
 }
 
@@ -433,8 +510,11 @@ static void run_check_step(StageRun *r, uint32_t step)
 static uint32_t run_last_step = UINT32_MAX;
 static void run_on_step(unsigned step)
 {
-    if (running && run_last_step != UINT32_MAX)
+    if (running && run_last_step != UINT32_MAX) {
+        if (running->device)
+            run_move_all(running, running->cur, false);
         run_check_step(running, run_last_step);
+    }
     run_last_step = step;
 }
 
@@ -451,7 +531,7 @@ static void run_call(StageRun *r, RunStage *s, FuncKind kind, void (*fn)(const P
     run_last_step = UINT32_MAX;
     if (f)
         run_list(r, &f->node);
-    fn(&s->ctx);
+    run_function(r, s, fn);
     running = NULL;
     run_check_guards(r, s);
 }
@@ -666,7 +746,7 @@ static void run_chain_forward(StageRun *r, RunBits *bits)
             else
                 run_put(r, &s->in[k], 0, s->sg->stage->input.at[k].value);
         }
-        s->table->forward(&s->ctx);
+        run_function(r, s, s->table->forward);
         for (int k = 0; k < s->table->n_output; k++)
             if (s->table->output[k].model_output >= 0 && s->table->output[k].model_output < RUN_MOST)
                 bits->output[s->table->output[k].model_output] = run_hash(s->out[k].at, s->out[k].bytes);
@@ -692,7 +772,7 @@ static void run_chain(StageRun *r, RunBits *bits)
             memcpy(s->dy[k].at, from->dx[at].at, (size_t)s->dy[k].bytes);
         }
         if (t->has_backward)
-            t->backward(&s->ctx);
+            run_function(r, s, t->backward);
         for (int k = 0; k < t->n_param; k++) {
             uint32_t p = s->sg->stage->param.at[k].param;
             if (p < RUN_MOST && t->param[k].grad_offset >= 0)

@@ -1,0 +1,66 @@
+/*
+ * stage_device.cu - a device for stage_run.h, under the shim: memory, a stream and cuBLAS behind functions of C, linked with the
+ * runtime's products and convolutions into one shared object that all stages of a test use.
+ */
+#include "pp_cuda_calls.h"
+
+#include <vector>
+
+extern "C" {
+void (*pp_hook)(unsigned);
+void *device_alloc(int64_t bytes);
+void device_put(void *to, const void *from, int64_t bytes);
+void device_get(void *to, const void *from, int64_t bytes);
+void *device_stream(void);
+void *device_blas(void);
+const char *device_error(void);
+void device_release(void);
+}
+
+static std::vector<void *> all;
+static cudaStream_t stream;
+static cublasHandle_t blas;
+
+void *device_alloc(int64_t bytes) {
+    void *p = nullptr;
+    PP_CUDA(cudaMalloc(&p, static_cast<size_t>(bytes)));
+    all.push_back(p);
+    return p;
+}
+
+/* In the order of the stream, as the runtime's copies are. */
+void device_put(void *to, const void *from, int64_t bytes) {
+    PP_CUDA(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream));
+    PP_CUDA(cudaStreamSynchronize(stream));
+}
+
+void device_get(void *to, const void *from, int64_t bytes) {
+    PP_CUDA(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream));
+    PP_CUDA(cudaStreamSynchronize(stream));
+}
+
+void *device_stream(void) {
+    if (!stream)
+        PP_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    return stream;
+}
+
+void *device_blas(void) {
+    if (!blas && PP_BLAS(cublasCreate(&blas)))
+        PP_BLAS(cublasSetStream(blas, static_cast<cudaStream_t>(device_stream())));
+    return blas;
+}
+
+const char *device_error(void) { return pp_cuda_error(); }
+
+void device_release(void) {
+    for (void *p : all)
+        PP_CUDA(cudaFree(p));
+    all.clear();
+    if (blas)
+        PP_BLAS(cublasDestroy(blas));
+    if (stream)
+        PP_CUDA(cudaStreamDestroy(stream));
+    blas = nullptr;
+    stream = nullptr;
+}
