@@ -48,12 +48,15 @@ compile_cu() {
 
 # The card's name and peaks: into variables peak_fp32 peak_tf32 peak_gbs peak_sgemm peak_tgemm peak_copy, and as a table.
 card() {
-    local name value small=()
+    local name value most small=()
     [ $mode = cuda ] || small=(256 8)
     "$tools/card" "${small[@]}" >"$results/card" || { cat "$results/card"; echo "run: no card to run on" >&2; exit 1; }
     while read -r name value; do
         printf -v "peak_$name" %s "$value"
     done <"$results/card"
+    # a process on a card takes half a GiB before it does anything
+    most=$(awk -v m="$peak_memory" 'BEGIN { printf "%d", 1 + m }')
+    [ $mode = shim ] || [ "$jobs" -le "$most" ] || jobs=$most
     echo "$peak_card: float32 $peak_fp32 TFLOP/s (measured $peak_sgemm), TF32 $peak_tf32 (measured $peak_tgemm), memory $peak_gbs GB/s (measured $peak_copy), $peak_memory GiB"
 }
 
