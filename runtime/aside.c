@@ -40,7 +40,7 @@ int aside_pair(const SchedRow *row, int i)
 int aside_wanted(const Rank *r)
 {
     const SchedRow *row = &r->run->sched->row[r->rank];
-    for (int i = 0; r->threads > 1 && r->run->opt->mode == MODE_TRAIN && i < row->n; i++)
+    for (int i = 0; (r->threads > 1 || r->on_device) && r->run->opt->mode == MODE_TRAIN && i < row->n; i++)
         if (aside_pair(row, i))
             return 1;
     return 0;
@@ -91,7 +91,7 @@ static void *aside_main(void *p)
 
 PpStatus aside_open(Rank *r)
 {
-    if (!aside_wanted(r))
+    if (!aside_wanted(r) || r->on_device) /* a device has streams */
         return PP_OK;
     Aside *a = calloc(1, sizeof *a);
     if (!a)

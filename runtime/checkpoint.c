@@ -70,7 +70,7 @@ static PpStatus sync_folder(const char *path)
 
 /* ---- gradients ---- */
 
-static PpStatus grads_file(const RankStage *rs, const char *path)
+static PpStatus grads_file(Rank *r, const RankStage *rs, const char *path)
 {
     char err[ST_ERR], tmp[PATH_MAX];
     StWriter w;
@@ -85,8 +85,10 @@ static PpStatus grads_file(const RankStage *rs, const char *path)
         return pp_fail(PP_ERR_IO, "--dump-grads: %s", err);
     for (int k = 0; k < rs->st->n_param; k++)
         if (rs->rp[k].dump_grad)
-            stw_write(&w, rs->rp[k].grad, rs->rp[k].p->t.bytes);
-    if (stw_end(&w, 0, err, sizeof err) || rename(tmp, path))
+            stw_write(&w, stream_host(r, rs->rp[k].grad, rs->rp[k].p->t.bytes), rs->rp[k].p->t.bytes);
+    int bad = stw_end(&w, 0, err, sizeof err);
+    TRY(device_check(r, "copying gradients"));
+    if (bad || rename(tmp, path))
         return pp_fail(PP_ERR_IO, "--dump-grads %s: %s", path, strerror(errno));
     return PP_OK;
 }
@@ -99,7 +101,7 @@ PpStatus grads_dump(Rank *r)
     for (int l = 0; l < r->n_stage; l++) {
         if (snprintf(path, sizeof path, "%s/stage%d.safetensors", dir, r->stage[l].st->index) >= (int)sizeof path)
             return pp_fail(PP_ERR_IO, "%s: name too long", dir);
-        TRY(grads_file(&r->stage[l], path));
+        TRY(grads_file(r, &r->stage[l], path));
     }
     return PP_OK;
 }
@@ -138,14 +140,14 @@ typedef struct {
     int state;
 } Part; /* state -1: the value itself */
 
-static const char *part_bytes(const RankParam *q, const Part *p)
+static const void *part_bytes(Rank *r, const RankParam *q, const Part *p)
 {
-    return p->state < 0 ? q->value : q->state[p->state];
+    return stream_host(r, p->state < 0 ? q->value : q->state[p->state], q->p->t.bytes);
 }
 
 /* One file: `parts` tensors of every parameter that has them; lines for the manifest go to `list`. */
-static PpStatus stage_file(const RankStage *rs, const char *path, const char *name, const Part *part, int parts,
-                           FILE *list)
+static PpStatus stage_file(Rank *r, const RankStage *rs, const char *path, const char *name, const Part *part,
+                           int parts, FILE *list)
 {
     char err[ST_ERR], key[4096];
     StWriter w;
@@ -165,7 +167,7 @@ static PpStatus stage_file(const RankStage *rs, const char *path, const char *na
             stw_declare(&w, key, q->p->t.dtype, q->p->t.rank, q->p->t.dim);
             fputs(comma, list);
             st_json_string(list, key);
-            fprintf(list, ": \"%08" PRIx32 "\"", st_crc32(0, part_bytes(q, &part[j]), (size_t)q->p->t.bytes));
+            fprintf(list, ": \"%08" PRIx32 "\"", st_crc32(0, part_bytes(r, q, &part[j]), (size_t)q->p->t.bytes));
             comma = ",\n      ";
         }
     fputs("\n    }", list);
@@ -175,9 +177,11 @@ static PpStatus stage_file(const RankStage *rs, const char *path, const char *na
         for (int j = 0; j < parts; j++) {
             const RankParam *q = &rs->rp[k];
             if (q->p->use != PP_TRANSMIT && (part[j].state < 0 || q->update))
-                stw_write(&w, part_bytes(q, &part[j]), q->p->t.bytes);
+                stw_write(&w, part_bytes(r, q, &part[j]), q->p->t.bytes);
         }
-    return stw_end(&w, 1, err, sizeof err) ? pp_fail(PP_ERR_IO, "--checkpoint %s: %s", path, err) : PP_OK;
+    int bad = stw_end(&w, 1, err, sizeof err);
+    TRY(device_check(r, "copying parameters"));
+    return bad ? pp_fail(PP_ERR_IO, "--checkpoint %s: %s", path, err) : PP_OK;
 }
 
 static PpStatus shard(Rank *r, const char *tmp, FILE *list)
@@ -191,7 +195,7 @@ static PpStatus shard(Rank *r, const char *tmp, FILE *list)
             snprintf(name, sizeof name, "stage%d%s.safetensors", r->stage[l].st->index, optimizer ? ".optimizer" : "");
             if (snprintf(path, sizeof path, "%s/%s", tmp, name) >= (int)sizeof path)
                 return pp_fail(PP_ERR_IO, "%s: name too long", tmp);
-            TRY(stage_file(&r->stage[l], path, name, optimizer ? (states == 2 ? adam : momentum) : value,
+            TRY(stage_file(r, &r->stage[l], path, name, optimizer ? (states == 2 ? adam : momentum) : value,
                            optimizer ? states : 1, list));
         }
     }

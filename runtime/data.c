@@ -300,11 +300,11 @@ static void fill_input(Rank *r, int input, int64_t first, const int64_t *row0)
     if (!f->dtype)
         return; /* a target that inference does without: zeros */
     if (t->batch_dim < 0) {
-        memcpy(r->chunk[input], f->data, (size_t)f->bytes);
+        memcpy(r->chunk_host[input], f->data, (size_t)f->bytes);
         return;
     }
     for (int m = 0; m < run->m; m++)
-        copy_rows(t, run->plan->rows, f->data, run->data.rows, r->chunk[input] + m * r->chunk_stride[input],
+        copy_rows(t, run->plan->rows, f->data, run->data.rows, r->chunk_host[input] + m * r->chunk_stride[input],
                   row0[m + 1] - row0[m], r->order, first + row0[m]);
 }
 
@@ -316,7 +316,7 @@ static int64_t count_targets(const Rank *r, const int64_t *row0)
     const PpTensor *t = &p->input[p->loss_target];
     int64_t n = 0;
     for (int m = 0; m < run->m; m++) {
-        const char *at = r->chunk[p->loss_target] + m * r->chunk_stride[p->loss_target];
+        const char *at = r->chunk_host[p->loss_target] + m * r->chunk_stride[p->loss_target];
         int64_t count = tensor_bytes(t, row0[m + 1] - row0[m], p->rows) / st_dtype_size(t->dtype);
         for (int64_t i = 0; i < count; i++)
             n += t->dtype == PP_I32 ? ((const int32_t *)(const void *)at)[i] != p->loss_ignore
@@ -339,7 +339,7 @@ static void fill_scale(Rank *r, const int64_t *row0)
         double scale = mean;
         if (p->loss_kind == PP_LOSS_MEAN_ROWS)
             scale = (double)(row0[m + 1] - row0[m]) / (double)batch;
-        char *at = r->scale + (int64_t)m * PP_ALIGN;
+        char *at = r->scale_host + (int64_t)m * PP_ALIGN;
         float single = (float)scale;
         if (r->uses_scale == PP_F64)
             memcpy(at, &scale, sizeof scale);
@@ -348,12 +348,14 @@ static void fill_scale(Rank *r, const int64_t *row0)
     }
 }
 
+int data_stays(const Rank *r, int64_t step) { return step > 0 && r->run->steps_per_epoch == 1 && !r->order; }
+
 void data_fill(Rank *r, int64_t step)
 {
     const Run *run = r->run;
     const int64_t *row0 = data_rows(run, step);
     int64_t epoch = step / run->steps_per_epoch, first = step % run->steps_per_epoch * run->batch;
-    if (r->filled && run->steps_per_epoch == 1 && !r->order)
+    if (r->filled && data_stays(r, step))
         return; /* every step sees the same rows */
     if (r->order && (!r->filled || epoch != r->epoch))
         permute(r, epoch);

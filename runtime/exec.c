@@ -7,6 +7,9 @@
  * gradients travel at REDUCE_GRAD and are added at the owner's WAIT_REDUCE_GRAD, which sends the sum back, so that
  * every copy has the same bits.
  *
+ * On a device this thread only enqueues: actions go into their stage's stream, each after the one before (Rank.at), and
+ * messages are ordered by events (a Wire); the host waits once a step, in stream.c.
+ *
  * Under --until computations stop at an action, on every rank where what that action needs has run; the rest of the
  * step then only passes its messages on, so that nobody is left waiting.
  */
@@ -16,17 +19,19 @@
 
 static PpStatus failed(Rank *r, const Op *op, PpStatus s)
 {
-    char text[80];
+    char text[80], microbatch[32] = "";
+    const char *why = r->dev.op->error();
     sched_action_text(text, sizeof text, &op->a);
-    return pp_fail(s, "rank %d, action %s of stage %d, microbatch %d failed", r->rank, text, op->a.stage,
-                   op->a.microbatch);
+    if (op->a.microbatch >= 0)
+        snprintf(microbatch, sizeof microbatch, ", microbatch %d", op->a.microbatch);
+    return pp_fail(s, "rank %d, action %s of stage %d%s failed%s%s", r->rank, text, op->a.stage, microbatch,
+                   *why ? ": " : "", why);
 }
 
-static PpStatus start(Rank *r, Message *m, int receive)
+static PpStatus start(Rank *r, int message, int receive)
 {
-    m->pending = 1;
-    return receive ? r->t.op->recv(&r->t, m->peer, m->tag, m->buf, m->bytes, &m->req)
-                   : r->t.op->send(&r->t, m->peer, m->tag, m->buf, m->bytes, &m->req);
+    r->msg[message].pending = 1;
+    return r->wire->post(r, message, 1, receive);
 }
 
 static PpStatus finish(Rank *r, Message *m)
@@ -34,14 +39,14 @@ static PpStatus finish(Rank *r, Message *m)
     if (!m->pending)
         return PP_OK;
     m->pending = 0;
-    return r->t.op->wait(&r->t, &m->req);
+    return r->wire->finish(r, m);
 }
 
 static PpStatus start_all(Rank *r, const Op *op, int receive)
 {
     for (int k = op->first; k < op->first + op->count; k++)
-        TRY(start(r, &r->msg[k], receive));
-    return PP_OK;
+        r->msg[k].pending = 1;
+    return op->count ? r->wire->post(r, op->first, op->count, receive) : PP_OK;
 }
 
 static PpStatus finish_all(Rank *r, const Op *op)
@@ -88,7 +93,7 @@ static void merge(const Rank *r, const PpOutput *o, char *to, const char *src, i
 }
 
 /* Rows of a model output into their place among all rows of the minibatch (of all minibatches in eval and infer). */
-static void collect(Rank *r, const PpOutput *o, const char *src, int m, int64_t step)
+void exec_outputs(Rank *r, const PpOutput *o, const char *src, int m, int64_t step)
 {
     const Run *run = r->run;
     const PpTensor *t = &o->t;
@@ -109,32 +114,47 @@ static void collect(Rank *r, const PpOutput *o, const char *src, int m, int64_t 
         memcpy(to + (k * r->collect_rows + first) * inner, src + k * rows * inner, (size_t)(rows * inner));
 }
 
-static void after_forward(Rank *r, const RankStage *rs, int m, int64_t step)
+void exec_loss(Rank *r, const void *loss, int m)
+{
+    const PpPlan *plan = r->run->plan;
+    r->loss[m] = scalar(loss, plan->stage[plan->loss_stage]->output[plan->loss_output].t.dtype);
+}
+
+static void after_forward(Rank *r, RankStage *rs, int m, int64_t step)
 {
     const PpPlan *plan = r->run->plan;
     const PpStage *st = rs->st;
     void *const *out = rs->out + (int64_t)m * st->n_output;
+    if (r->on_device) {
+        stream_take(r, rs, m, step);
+        return;
+    }
     for (int o = 0; o < st->n_output; o++)
         if (st->output[o].model_output >= 0 && r->collect[st->output[o].model_output])
-            collect(r, &st->output[o], out[o], m, step);
+            exec_outputs(r, &st->output[o], out[o], m, step);
     if (st->index == plan->loss_stage)
-        r->loss[m] = scalar(out[plan->loss_output], st->output[plan->loss_output].t.dtype);
+        exec_loss(r, out[plan->loss_output], m);
+}
+
+static void copy(Rank *r, void *to, const void *from, int64_t bytes)
+{
+    r->dev.op->copy(&r->dev, r->at, to, from, bytes);
 }
 
 /* A forward once more, for the backward that comes: nothing leaves it, and running statistics have moved already. */
-static void recompute(const Rank *r, const RankStage *rs, const PpCtx *c)
+static void recompute(Rank *r, const RankStage *rs, const PpCtx *c)
 {
     char *kept = r->stat_copy;
     for (int k = 0; k < rs->st->n_param; k++)
         if (rs->st->param[k].stat) {
-            memcpy(kept, rs->rp[k].value, (size_t)rs->st->param[k].t.bytes);
+            copy(r, kept, rs->rp[k].value, rs->st->param[k].t.bytes);
             kept += align_up(rs->st->param[k].t.bytes);
         }
     rs->st->forward(c);
     kept = r->stat_copy;
     for (int k = 0; k < rs->st->n_param; k++)
         if (rs->st->param[k].stat) {
-            memcpy(rs->rp[k].value, kept, (size_t)rs->st->param[k].t.bytes);
+            copy(r, rs->rp[k].value, kept, rs->st->param[k].t.bytes);
             kept += align_up(rs->st->param[k].t.bytes);
         }
 }
@@ -163,8 +183,15 @@ static PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
         .seed = run->opt->seed,
         .step = (uint64_t)step,
         .row0 = (uint64_t)row0[m],
+        .stream = rs->handles.stream,
+        .blas = rs->handles.blas,
+        .dnn = rs->handles.dnn,
         .state = rs->state,
     };
+    if (r->on_device && op->a.type == SA_F) {
+        stream_fed(r, m);
+        stream_held(r, rs);
+    }
     if (c.rows == 0 || r->stopped) {
         r->loss[m] = op->a.type == SA_F && !r->stopped ? 0 : r->loss[m];
         return PP_OK;
@@ -197,22 +224,9 @@ static PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
 
 /* ---- parameters used in several stages ---- */
 
-static void add(char *to, const char *from, const PpTensor *t)
+static void add(Rank *r, char *to, const char *from, const PpTensor *t)
 {
-    int64_t n = t->bytes / st_dtype_size(t->dtype);
-    if (t->dtype == PP_F64) {
-        double *a = (double *)(void *)to;
-        const double *b = (const double *)(const void *)from;
-#pragma omp parallel for schedule(static) if (n > 65536)
-        for (int64_t i = 0; i < n; i++)
-            a[i] += b[i];
-        return;
-    }
-    float *a = (float *)(void *)to;
-    const float *b = (const float *)(const void *)from;
-#pragma omp parallel for schedule(static) if (n > 65536)
-    for (int64_t i = 0; i < n; i++)
-        a[i] += b[i];
+    r->dev.op->add(&r->dev, r->at, to, from, t->bytes / st_dtype_size(t->dtype), t->dtype);
 }
 
 /* Copies of transmitted parameters whose owner is a stage of this rank. */
@@ -224,7 +238,7 @@ static void share_here(Rank *r)
             int owner = p->use == PP_TRANSMIT ? r->local_of[p->from] : -1;
             for (int j = 0; owner >= 0 && j < r->stage[owner].st->n_param; j++)
                 if (r->stage[owner].rp[j].p->param == p->param)
-                    memcpy(r->stage[l].rp[k].value, r->stage[owner].rp[j].value, (size_t)p->t.bytes);
+                    copy(r, r->stage[l].rp[k].value, r->stage[owner].rp[j].value, p->t.bytes);
         }
 }
 
@@ -238,7 +252,7 @@ static PpStatus add_contribution(Rank *r, Contribution *c)
         from = r->stage[c->user].rp[c->user_param].grad;
     else
         TRY(finish(r, &r->msg[c->message]));
-    add(o->grad, from, &o->p->t);
+    add(r, o->grad, from, &o->p->t);
     return PP_OK;
 }
 
@@ -249,9 +263,9 @@ static PpStatus reduce_begin(Rank *r, int stage)
         if (!c->replicate && c->owner_stage == stage && c->owner >= 0)
             TRY(add_contribution(r, c));
         else if (c->replicate && c->owner_stage == stage && c->user < 0)
-            TRY(start(r, &r->msg[c->message], 1));
+            TRY(start(r, c->message, 1));
         else if (c->replicate && c->user_stage == stage && c->owner < 0)
-            TRY(start(r, &r->msg[c->message], 0));
+            TRY(start(r, c->message, 0));
     }
     return PP_OK;
 }
@@ -270,16 +284,16 @@ static PpStatus reduce_end(Rank *r, int stage)
         if (c->user >= 0 && r->stopped)
             continue;
         if (c->user >= 0)
-            memcpy(r->stage[c->user].rp[c->user_param].grad, o->grad, (size_t)o->p->t.bytes);
+            copy(r, r->stage[c->user].rp[c->user_param].grad, o->grad, o->p->t.bytes);
         else
-            TRY(start(r, &r->msg[c->back], 0));
+            TRY(start(r, c->back, 0));
     }
     for (int i = 0; i < r->n_contrib; i++) {
         Contribution *c = &r->contrib[i];
         if (!c->replicate || c->user_stage != stage || c->owner >= 0)
             continue;
         TRY(finish(r, &r->msg[c->message])); /* it is sent from the buffer that the sum comes to */
-        TRY(start(r, &r->msg[c->back], 1));
+        TRY(start(r, c->back, 1));
         TRY(finish(r, &r->msg[c->back]));
     }
     return PP_OK;
@@ -290,7 +304,7 @@ static PpStatus receive_gradients(Rank *r, const SchedAction *a)
     for (int i = 0; i < r->n_contrib; i++) {
         Contribution *c = &r->contrib[i];
         if (!c->replicate && c->owner_stage == a->stage && c->user_stage == a->peer && c->user < 0)
-            TRY(start(r, &r->msg[c->message], 1));
+            TRY(start(r, c->message, 1));
     }
     return PP_OK;
 }
@@ -356,11 +370,17 @@ static void span_set(Span *s, double waits, double starts, double ends)
 
 static PpStatus run_one(Rank *r, const Op *op, int64_t step, Span *span)
 {
+    int k = (int)(op - r->op);
     double t0 = stamp(span), t1 = t0;
+    if (r->on_device && op->local >= 0)
+        stream_go(r, op->local);
+    stream_mark(r, step, k, 0);
     TRY(await(r, op));
     if (op->await_count)
         t1 = stamp(span);
+    stream_mark(r, step, k, 1);
     TRY(run_op(r, op, step));
+    stream_mark(r, step, k, 2);
     span_set(span, t0, t1, stamp(span));
     count_live(r, op);
     return PP_OK;
@@ -407,28 +427,58 @@ static PpStatus run_both(Rank *r, const Op *op, int64_t step, Span *first, Span 
     return PP_OK;
 }
 
+/* The same on a device: two streams, each after what came before both. */
+static PpStatus run_forked(Rank *r, const Op *op, int64_t step)
+{
+    int k = (int)(op - r->op);
+    stream_fork(r, op[0].local, op[1].local);
+    for (int half = 0; half < 2; half++) {
+        r->at = op[half].local;
+        stream_mark(r, step, k + half, 0);
+        PpStatus s = await(r, &op[half]);
+        stream_mark(r, step, k + half, 1);
+        if (s == PP_OK)
+            s = compute(r, &op[half], step, half ? r->work : r->work_aside);
+        if (s != PP_OK || *r->dev.op->error())
+            return failed(r, &op[half], s != PP_OK ? s : PP_ERR_IO);
+        stream_mark(r, step, k + half, 2);
+        count_live(r, &op[half]);
+    }
+    stream_join(r, op[0].local, op[1].local);
+    return PP_OK;
+}
+
 void exec_begin(Rank *r)
 {
     for (int l = 0; l < r->n_stage; l++)
         if (r->stage[l].grad)
-            memset(r->stage[l].grad, 0, (size_t)r->stage[l].st->bytes_grad);
+            r->dev.op->zero(&r->dev, r->at, r->stage[l].grad, r->stage[l].st->bytes_grad);
     share_here(r);
+}
+
+static PpStatus run(Rank *r, const Op *op, int64_t step, double *span, int both)
+{
+    Span at = {span, r->trace_zero}, next = {span ? span + 3 : NULL, r->trace_zero};
+    if (both)
+        TRY(r->on_device ? run_forked(r, op, step) : run_both(r, op, step, &at, &next));
+    else
+        TRY(run_one(r, op, step, &at));
+    TRY(r->wire->poll(r));
+    return *r->dev.op->error() ? PP_ERR_IO : PP_OK;
 }
 
 PpStatus exec_step(Rank *r, int64_t step)
 {
-    double *span = trace_of(r, step);
+    double *span = r->on_device ? NULL : trace_of(r, step); /* a device's times come from its events */
     for (int k = 0; k < r->n_op; k++) {
         const Op *op = &r->op[k];
-        Span at = {span ? span + 3 * k : NULL, r->trace_zero}, next = {span ? span + 3 * k + 3 : NULL, r->trace_zero};
         if (r->run->until && k >= r->run->until[r->rank])
             r->stopped = 1;
-        int both = op->together && r->aside && !r->stopped;
-        PpStatus s = both ? run_both(r, op, step, &at, &next) : run_one(r, op, step, &at);
+        int both = op->together && (r->aside || r->on_device) && !r->stopped;
+        PpStatus s = run(r, op, step, span ? span + 3 * k : NULL, both);
         if (s != PP_OK)
             return failed(r, op, s);
         k += both;
-        r->t.op->poll(&r->t);
     }
     for (int i = 0; i < r->n_msg; i++)
         TRY(finish(r, &r->msg[i]));

@@ -5,6 +5,7 @@
 #ifndef PP_INTERNAL_H
 #define PP_INTERNAL_H
 
+#include "device.h"
 #include "npy.h"
 #include "pp.h"
 #include "safetensors.h"
@@ -39,6 +40,8 @@ typedef struct {
     double lr, momentum, beta1, beta2, eps, weight_decay, clip_norm; /* clip_norm 0: none */
     int nesterov;
     const char *params, *dump_grads, *checkpoint, *log_json, *trace, *until;
+    const char *device, *transport; /* NULL: what there is */
+    int tf32;
     int quiet, verbose;
     char folder[4096]; /* where the program lies: params/ is there */
 } Options;
@@ -56,11 +59,13 @@ const char *pp_failure(void);
 void pp_failure_print(void); /* the recorded message, to stderr, once */
 void pp_failure_tell(void);  /* all ranks know that one has printed it */
 int pp_failure_told(void);
-double pp_now(void);         /* seconds, monotonic */
+int pp_failure_first(void); /* of the ranks of this process that fail on their own */
+double pp_now(void);        /* seconds, monotonic */
 
 typedef struct Run Run;
 typedef struct Rank Rank;
 typedef struct Aside Aside;
+typedef struct Stream Stream;
 
 typedef struct {
     double loss, grad_norm, seconds;
@@ -69,7 +74,7 @@ typedef struct {
 PpStatus log_open(Rank *r);
 PpStatus log_step(Rank *r, const StepLog *s);
 PpStatus log_close(Rank *r);
-double *trace_of(const Rank *r, int64_t step); /* its numbers, or NULL */
+double *trace_of(const Rank *r, int64_t step);                                         /* its numbers, or NULL */
 void trace_around(const Rank *r, int64_t step, int what, double waits, double starts); /* until now */
 PpStatus trace_write(Rank *r); /* all ranks call it; rank 0 writes */
 PpStatus log_memory(Rank *r);  /* all ranks call it; rank 0 prints */
@@ -88,23 +93,25 @@ struct Run {
     Schedule *sched;
     Data data;
     int ranks;
-    int m; /* microbatches of a step */
-    int *until;           /* --until: per rank, actions to run; NULL */
+    int m;      /* microbatches of a step */
+    int *until; /* --until: per rank, actions to run; NULL */
     int64_t batch, steps, steps_per_epoch;
     int64_t *row0;      /* [m + 1]: first row of each microbatch in the minibatch */
     int64_t *row0_rest; /* eval, infer: of the last step of a pass when the rows do not divide, or NULL */
     uint64_t hash;      /* of everything ranks must agree on */
     int cores;          /* of this process */
     LocalHub *hub;      /* NULL under MPI */
+    int mpi;
     int *output_wanted; /* per model output: index into opt->output, or -1 */
 };
 
 PpStatus data_open(Run *run); /* files, shapes, rows, microbatches */
 void data_close(Run *run);
-int64_t data_tokens(const Run *run);   /* tokens of a step */
-void data_fill(Rank *r, int64_t step); /* 0-based */
-const int64_t *data_rows(const Run *run, int64_t step);       /* row0 of that step */
-int64_t data_rows_before(const Run *run, int64_t step);       /* rows of all steps before it */
+int64_t data_tokens(const Run *run);                    /* tokens of a step */
+void data_fill(Rank *r, int64_t step);                  /* 0-based */
+int data_stays(const Rank *r, int64_t step);            /* the step sees the rows that are there */
+const int64_t *data_rows(const Run *run, int64_t step); /* row0 of that step */
+int64_t data_rows_before(const Run *run, int64_t step); /* rows of all steps before it */
 
 /* ---- plan.c: what a rank holds ---- */
 
@@ -113,8 +120,23 @@ typedef struct {
     int64_t bytes, tag;
     int peer;
     int pending;
+    int from, to, shared; /* stages; of a shared parameter: an edge of its own */
     PpRequest req;
+    DeviceEvent ready, done; /* device: buf may be read (sent) or written; the transport has done so */
+    void *wire;              /* what the rank's wire keeps of it */
 } Message;
+
+/* How tensors travel between ranks.  Buffers are the device's; all is in the order of the stream Rank.at: a message
+   that is posted comes after what was enqueued before, and what is enqueued after finish() comes after the message. */
+typedef struct {
+    const char *name;
+    PpStatus (*open)(Rank *r); /* when messages have their buffers; all ranks call it */
+    void (*close)(Rank *r, int broken);
+    PpStatus (*post)(Rank *r, int first, int count, int receive); /* of Rank.msg */
+    PpStatus (*finish)(Rank *r, Message *m);
+    PpStatus (*poll)(Rank *r);
+    int (*alive)(Rank *r); /* device: 0 when what was enqueued may never end, another rank having failed */
+} Wire;
 
 /* One parameter of one stage on this rank, with its optimizer state. */
 typedef struct {
@@ -140,9 +162,11 @@ typedef struct {
     const PpStage *st;
     char *param, *grad, *konst;
     RankParam *rp;
-    void **in, **out, **dy, **dx; /* [microbatch][n] */
-    char **stash, **saved;        /* [microbatch] */
-    void **out_again;             /* of a recomputed forward: R writes them and the backward reads them; else as out */
+    void **in, **out, **dy, **dx;    /* [microbatch][n] */
+    char **stash, **saved;           /* [microbatch] */
+    PpCtx handles;                   /* device: stream, blas, dnn */
+    DeviceEvent out_ready, out_done; /* device: outputs of a microbatch may be copied to the host; have been */
+    void **out_again; /* of a recomputed forward: R writes them and the backward reads them; else as out */
     char **stash_again;
     void *state;
 } RankStage;
@@ -158,9 +182,11 @@ typedef struct {
 
 typedef struct {
     int64_t param, grad, optimizer, konst, slots, work, data, output, comm, library, total;
-    int64_t slots_bound; /* activations: what no placement can go below */
+    int64_t slots_bound;  /* activations: what no placement can go below */
     int live, live_bound; /* microbatches: planned, closed form of the schedule */
     int messages, threads, aside;
+    int64_t host; /* device: pinned memory of the host */
+    char where[80], wire[24];
 } MemoryPlan;
 
 /* What a step does beside its actions, traced behind them. */
@@ -188,13 +214,23 @@ struct Rank {
     int live, live_most;             /* microbatch-chunks alive: now, and the most there were */
     int stopped;                     /* --until: computations are over, messages still flow */
     MemoryPlan mem;
+    /* device */
+    Device dev;
+    int on_device; /* PpPlan.device is not the CPU */
+    DeviceParam *params;
+    int at;           /* the stream after whose last work the next comes */
+    DeviceEvent turn; /* from one stream to the next */
+    const Wire *wire;
+    void *wire_state;
+    Stream *stream; /* stream.c; NULL on the CPU */
     /* data */
     char **chunk;          /* per model input: first microbatch's place, NULL: not needed here */
+    char **chunk_host;     /* where the host fills them: the same places on the CPU */
     int64_t *chunk_stride; /* bytes from one microbatch's to the next; 0: one for all */
     int64_t *order;        /* --shuffle: rows of the epoch */
     int64_t epoch;
     int filled;
-    char *scale; /* loss_scale, PP_ALIGN bytes a microbatch */
+    char *scale, *scale_host; /* loss_scale, PP_ALIGN bytes a microbatch */
     int uses_scale;
     /* outputs */
     char **collect; /* per model output: room for all rows, or NULL */
@@ -235,11 +271,42 @@ PpStatus params_load(Rank *r);
 
 void exec_begin(Rank *r); /* gradients 0, copies of parameters */
 PpStatus exec_step(Rank *r, int64_t step);
+void exec_outputs(Rank *r, const PpOutput *o, const char *src, int m,
+                  int64_t step); /* a microbatch's rows to their place */
+void exec_loss(Rank *r, const void *loss, int m);
+
+/* ---- stream.c: a rank on a device: pinned memory, events, the end of a step ---- */
+
+PpStatus stream_open(Rank *r);
+void stream_close(Rank *r);
+void stream_go(Rank *r, int stream);              /* Rank.at becomes `stream` */
+void stream_fork(Rank *r, int first, int second); /* both come after Rank.at, which becomes `first` */
+void stream_join(Rank *r, int first, int second); /* Rank.at becomes `second`, after both */
+void stream_feed(Rank *r, int64_t step);          /* the step's rows and loss scales */
+void stream_fed(Rank *r, int m);                  /* Rank.at after microbatch m's rows are there */
+void stream_held(Rank *r, const RankStage *rs);   /* Rank.at after the last outputs of the stage are on their way */
+void stream_take(Rank *r, RankStage *rs, int m, int64_t step);  /* outputs and loss of a microbatch, to the host */
+int stream_takes(const Rank *r, const PpStage *st, int output); /* does the host want it */
+double *stream_norms(Rank *r);                                  /* where the device writes them */
+PpStatus stream_settle(Rank *r, int64_t step); /* the host waits for the step: losses, norms and outputs are there */
+void stream_mark(Rank *r, int64_t step, int k, int what);       /* --trace: op k waits, starts, ends */
+const void *stream_host(Rank *r, const void *p, int64_t bytes); /* a tensor's bytes on the host, until the next call */
+void stream_upload(Rank *r, void *to, const void *from, int64_t bytes);
+
+/* ---- devices.c: which device, which transport ---- */
+
+PpStatus devices_choose(const Options *o, const PpPlan *plan, PpPlan *chosen);
+PpStatus devices_check(const Run *run); /* --transport against what this program is */
+PpStatus devices_open(Rank *r);         /* on the rank's thread */
+PpStatus devices_wire(Rank *r);         /* all ranks call it */
+extern const Wire wire_host, wire_local, wire_staged, wire_nccl;
+PpStatus device_check(Rank *r, const char *what); /* has anything failed on this thread */
 
 /* ---- aside.c: a second thread of a rank, for the halves of OVERLAP_F_B ---- */
 
 int aside_pair(const SchedRow *row, int i); /* do the actions i and i + 1 make a compound of two stages */
-int aside_wanted(const Rank *r); /* has the row compounds of two stages, and the rank a core for each half */
+int aside_wanted(
+    const Rank *r); /* has the row compounds of two stages, and the rank a core or a stream for each half */
 PpStatus aside_open(Rank *r);
 void aside_close(Rank *r);
 void aside_start(Aside *a, void (*work)(void *), void *arg);
@@ -252,10 +319,10 @@ void until_print(const Rank *r);
 
 /* ---- optim.c ---- */
 
-int optim_states(const Options *o);       /* state tensors per parameter */
-void optim_norms(Rank *r, double *sumsq); /* by parameter of the model */
+int optim_states(const Options *o); /* state tensors per parameter */
+int optim_count(const Rank *r);     /* parameters of the rank's stages */
+void optim_list(const Rank *r, DeviceParam *list);
 void optim_update(Rank *r, int64_t step, double scale);
-double blocked_sum_squares(const void *p, int64_t n, int dtype);
 
 /* ---- checkpoint.c ---- */
 

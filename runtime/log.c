@@ -42,6 +42,12 @@ void pp_failure_print(void)
 void pp_failure_tell(void) { told = 1; }
 int pp_failure_told(void) { return told; }
 
+int pp_failure_first(void)
+{
+    static int spoken;
+    return !__atomic_exchange_n(&spoken, 1, __ATOMIC_SEQ_CST);
+}
+
 void pp_trail(const char *file, int line, const char *call, PpStatus s)
 {
     static int debug = -1;
@@ -91,6 +97,9 @@ static void print_memory(const Run *run, int rank, const MemoryPlan *m)
     putchar('\n');
     if (!run->opt->verbose)
         return;
+    if (m->where[0])
+        printf("rank %d runs on %s, transport %s, %" PRId64 " bytes of pinned host memory\n", rank, m->where, m->wire,
+               m->host);
     printf("rank %d plan: activations %" PRId64 " bytes, no placement needs less than %" PRId64
            "; %d messages, %d threads%s\n",
            rank, m->slots, m->slots_bound, m->messages, m->threads,

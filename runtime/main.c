@@ -206,6 +206,8 @@ static PpStatus hash_run(Run *run)
                              run->ranks,
                              o->trace != NULL,
                              o->until != NULL,
+                             run->plan->device,
+                             o->tf32,
                              o->checkpoint != NULL,
                              o->dump_grads != NULL};
     uint64_t h = fnv(0xcbf29ce484222325u, text, n);
@@ -288,17 +290,22 @@ static int set_threads(const Rank *r)
 static PpStatus set_up(Rank *r)
 {
     r->threads = set_threads(r);
+    TRY(devices_open(r));
     TRY(plan_rank(r));
     TRY(aside_open(r));
     pp_library_bytes = 0;
-    for (int l = 0; l < r->n_stage; l++)
-        if (r->stage[l].st->open) {
-            if (aside_wanted(r))
-                conv_separate();
-            r->stage[l].state = r->stage[l].st->open(r->threads);
-        }
-    r->mem.library = pp_library_bytes;
-    r->mem.total += pp_library_bytes;
+    for (int l = 0; l < r->n_stage; l++) {
+        RankStage *rs = &r->stage[l];
+        if (rs->st->open && aside_wanted(r))
+            r->dev.op->separate();
+        if (rs->st->open)
+            rs->state = rs->st->open(r->threads);
+    }
+    TRY(device_check(r, "the libraries of its stages"));
+    r->mem.library = pp_library_bytes + r->dev.library;
+    r->mem.total += r->mem.library;
+    if (r->on_device)
+        TRY(stream_open(r));
     TRY(params_load(r));
     r->tokens = data_tokens(r->run);
     return log_open(r);
@@ -307,24 +314,29 @@ static PpStatus set_up(Rank *r)
 static void sum_loss(Rank *r)
 {
     const Run *run = r->run;
-    memset(r->norm, 0, (size_t)(run->plan->n_param + 1) * sizeof *r->norm);
     if (run->plan->loss_stage >= 0 && r->local_of[run->plan->loss_stage] >= 0)
         for (int m = 0; m < run->m; m++)
             r->norm[0] += r->loss[m];
 }
 
-/* After the actions: the norm over all ranks, clipping, the update. */
+/* After the actions: the rank's own parts of the gradients' norm. */
+static PpStatus train_norms(Rank *r, int64_t step)
+{
+    const Options *o = r->run->opt;
+    if (step == 0 && o->dump_grads)
+        TRY(ranks_agree(r, grads_dump(r)));
+    double t0 = pp_now();
+    r->dev.op->norms(&r->dev, r->at, r->on_device ? stream_norms(r) : r->norm + 1);
+    trace_around(r, step, AROUND_NORM, t0, t0);
+    return PP_OK;
+}
+
+/* The norm over all ranks, clipping, the update. */
 static PpStatus train_end(Rank *r, int64_t step, StepLog *log)
 {
     const Options *o = r->run->opt;
     int n = r->run->plan->n_param;
-    double total = 0;
-    if (step == 0 && o->dump_grads)
-        TRY(ranks_agree(r, grads_dump(r)));
-    double t0 = pp_now();
-    optim_norms(r, r->norm + 1);
-    trace_around(r, step, AROUND_NORM, t0, t0);
-    t0 = pp_now();
+    double total = 0, t0 = pp_now();
     TRY(r->t.op->sum(&r->t, r->norm, n + 1));
     double t1 = pp_now();
     for (int i = 1; i <= n; i++)
@@ -343,10 +355,18 @@ static PpStatus steps(Rank *r)
     for (int64_t step = 0; step < run->steps; step++) {
         StepLog log = {.step = step + 1};
         double start = pp_now();
-        data_fill(r, step);
+        if (r->on_device)
+            stream_feed(r, step);
+        else
+            data_fill(r, step);
         exec_begin(r);
         trace_around(r, step, AROUND_BEGIN, start, start);
         TRY(exec_step(r, step));
+        memset(r->norm, 0, (size_t)(run->plan->n_param + 1) * sizeof *r->norm);
+        if (run->opt->mode == MODE_TRAIN && !run->until)
+            TRY(train_norms(r, step));
+        if (r->on_device)
+            TRY(stream_settle(r, step));
         if (run->until)
             return PP_OK;
         sum_loss(r);
@@ -384,10 +404,11 @@ static PpStatus rank_run(Rank *r, PpStatus prepared)
     TRY(ranks_agree(r, prepared));
     TRY(ranks_agree(r, same_everywhere(r)));
     TRY(ranks_agree(r, set_up(r)));
+    TRY(devices_wire(r));
     TRY(log_memory(r));
     PpStatus s = steps(r);
     if (s != PP_OK && !pp_failure_told()) { /* in the middle of a step nobody can be asked */
-        if (s != PP_ERR_PEER)
+        if (s != PP_ERR_PEER && pp_failure_first())
             pp_failure_print();
         r->t.op->fail(&r->t, s);
         return s;
@@ -397,6 +418,24 @@ static PpStatus rank_run(Rank *r, PpStatus prepared)
 }
 
 /* ---- ranks as threads ---- */
+
+/* All wires before anything else: freeing memory waits for the device, and that for messages that may never come. */
+static void close_wire(Rank *r, PpStatus s)
+{
+    r->dev.op->enter(&r->dev);
+    if (r->wire)
+        r->wire->close(r, s != PP_OK);
+}
+
+static void close_rank(Rank *r)
+{
+    log_close(r);
+    aside_close(r);
+    r->dev.op->enter(&r->dev);
+    stream_close(r);
+    plan_free(r);
+    r->dev.op->close(&r->dev);
+}
 
 typedef struct {
     Rank rank;
@@ -421,7 +460,7 @@ static PpStatus run_local(Run *run)
     }
     int started = 1;
     for (int k = 0; k < run->ranks; k++) {
-        t[k].rank = (Rank){.run = run, .rank = k};
+        t[k].rank = (Rank){.run = run, .rank = k, .dev.op = device_of(run->plan->device)};
         local_transport(run->hub, k, &t[k].rank.t);
     }
     for (; started < run->ranks; started++)
@@ -437,13 +476,13 @@ static PpStatus run_local(Run *run)
     }
     for (int k = 1; k < started; k++)
         pthread_join(t[k].thread, NULL);
-    for (int k = 0; k < run->ranks; k++) {
+    for (int k = 0; k < run->ranks; k++)
         if (t[k].status != PP_OK && (s == PP_OK || s == PP_ERR_PEER))
             s = t[k].status;
-        log_close(&t[k].rank);
-        aside_close(&t[k].rank);
-        plan_free(&t[k].rank);
-    }
+    for (int k = 0; k < run->ranks; k++)
+        close_wire(&t[k].rank, s);
+    for (int k = 0; k < run->ranks; k++)
+        close_rank(&t[k].rank);
     local_hub_free(run->hub);
     free(t);
     return s;
@@ -451,11 +490,10 @@ static PpStatus run_local(Run *run)
 
 static PpStatus run_mpi(Run *run, const Transport *t, PpStatus prepared)
 {
-    Rank r = {.run = run, .rank = t->rank, .t = *t};
+    Rank r = {.run = run, .rank = t->rank, .t = *t, .dev.op = device_of(run->plan->device)};
     PpStatus s = rank_run(&r, prepared);
-    log_close(&r);
-    aside_close(&r);
-    plan_free(&r);
+    close_wire(&r, s);
+    close_rank(&r);
     return s;
 }
 
@@ -485,10 +523,13 @@ int pp_main(int argc, char **argv, const PpPlan *plan)
 {
     keep_freed_memory();
     Options o;
-    Run run = {.opt = &o, .plan = plan};
+    PpPlan chosen = *plan;
+    Run run = {.opt = &o, .plan = &chosen};
     Transport t = {0};
     int env_rank, env_ranks, mpi = mpi_wanted(&env_rank, &env_ranks);
     PpStatus s = options_parse(&o, argc, argv, plan);
+    if (s == PP_OK)
+        s = devices_choose(&o, plan, &chosen);
     if (s == PP_OK && mpi && !mpi_built() && env_ranks > 1)
         s = pp_fail(
             PP_ERR_USAGE,
@@ -509,6 +550,9 @@ int pp_main(int argc, char **argv, const PpPlan *plan)
     run.cores = count_cores(mpi, t.host_ranks);
     if (mpi && o.ranks && o.ranks != t.ranks)
         s = pp_fail(PP_ERR_USAGE, "--ranks %d, but there are %d processes", o.ranks, t.ranks);
+    run.mpi = mpi;
+    if (s == PP_OK)
+        s = devices_check(&run);
     if (s == PP_OK)
         s = prepare(&run, &o);
     if (mpi) {

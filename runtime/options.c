@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef enum { K_TEXT, K_INT, K_LONG, K_SEED, K_REAL, K_PAIR, K_FLAG, K_OPTIMIZER, K_PLACEMENT, K_DEVICE, K_GROUP } Kind;
+typedef enum { K_TEXT, K_INT, K_LONG, K_SEED, K_REAL, K_PAIR, K_FLAG, K_OPTIMIZER, K_PLACEMENT, K_DEVICE, K_TRANSPORT, K_GROUP } Kind;
 typedef struct {
     const char *name;
     Kind kind;
@@ -33,7 +33,9 @@ static const Spec specs[] = {
     {"buffers",       K_INT,  AT(buffers),      0, "K",       "verify the schedule with K messages under way per pair of ranks (default: any number)"},
     {"send-budget",   K_INT,  AT(send_budget),  1, "K",       "at most K sends of a rank under way"},
     {"defer",         K_FLAG, AT(defer),        0, NULL,      "post receives as late as possible: less memory, less overlap"},
-    {"device",        K_DEVICE, 0,              0, "cpu",     "what the stages run on: this program was built for the CPU"},
+    {"device",        K_DEVICE, AT(device),     0, "cpu|cuda", "what the stages run on (default: cuda where it was built in)"},
+    {"transport",     K_TRANSPORT, AT(transport), 0, "NAME",  "between ranks: local (threads), mpi, nccl, or auto (default: what the machine has)"},
+    {"tf32",          K_FLAG, AT(tf32),         0, NULL,      "cuda: products of float32 may round their factors to TF32"},
     {"threads",       K_INT,  AT(threads),      1, "N",       "threads of a rank (default: cores / ranks of the machine)"},
     {"Data", K_GROUP, 0, 0, NULL, NULL},
     {"data",          K_PAIR, AT(data),         0, "NAME=FILE", "an input of the model: .npy or TensorProto .pb, rows are samples (repeatable)"},
@@ -65,6 +67,7 @@ static const Spec specs[] = {
 // clang-format on
 enum { N_SPECS = sizeof specs / sizeof *specs };
 static const char *const modes[] = {"train", "eval", "infer"};
+static const char *const devices[] = {"cpu", "cuda"}, *const transports[] = {"auto", "local", "mpi", "nccl"};
 static const char *const optimizers[] = {"sgd", "momentum", "adam", "adamw"};
 
 static size_t least(size_t a, size_t b, size_t c) { return a < b ? (a < c ? a : c) : b < c ? b : c; }
@@ -178,6 +181,16 @@ static PpStatus parse_pair(const Spec *s, const char *v, NameFile **list, int *n
     return PP_OK;
 }
 
+static PpStatus choose(void *at, const char *what, const char *v, const char *const *list, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!strcmp(v, list[i])) {
+            memcpy(at, &list[i], sizeof list[i]);
+            return PP_OK;
+        }
+    return unknown(what, v, list, n);
+}
+
 static PpStatus apply(Options *o, const Spec *s, const char *v)
 {
     void *at = (char *)o + s->at;
@@ -198,10 +211,8 @@ static PpStatus apply(Options *o, const Spec *s, const char *v)
         return !strcmp(v, "v") || !strcmp(v, "loop")
                    ? PP_OK
                    : pp_fail(PP_ERR_USAGE, "--placement: loop or v expected, not '%s'", v);
-    case K_DEVICE:
-        return !strcmp(v, "cpu") ? PP_OK
-               : !strcmp(v, "cuda") ? pp_fail(PP_ERR_USAGE, "--device cuda: this program was built for the CPU")
-                                    : pp_fail(PP_ERR_USAGE, "--device: cpu expected, not '%s'", v);
+    case K_DEVICE: return choose(at, "device", v, devices, 2);
+    case K_TRANSPORT: return choose(at, "transport", v, transports, 4);
     case K_SEED: o->shuffle |= s->at == AT(shuffle_seed); return parse_number(s, v, at);
     case K_INT:
     case K_LONG:

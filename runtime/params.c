@@ -95,6 +95,27 @@ static PpStatus load(const Source *s, const PpTensor *want, char *to)
     return PP_OK;
 }
 
+static void upload(Rank *r, char *to, const void *from, int64_t bytes)
+{
+    if (r->on_device)
+        stream_upload(r, to, from, bytes);
+    else
+        memcpy(to, from, (size_t)bytes);
+}
+
+/* A tensor to its place, through the host where that is on a device. */
+static PpStatus place(Rank *r, const Source *s, const PpTensor *want, char *to)
+{
+    if (!r->on_device)
+        return load(s, want, to);
+    char *room = malloc((size_t)want->bytes + 1);
+    PpStatus status = room ? load(s, want, room) : pp_fail(PP_ERR_IO, "out of memory");
+    if (status == PP_OK)
+        stream_upload(r, to, room, want->bytes);
+    free(room);
+    return status == PP_OK ? device_check(r, "loading its parameters") : status;
+}
+
 static PpStatus load_stage(Rank *r, RankStage *rs, const char *own, const char *given)
 {
     const PpStage *st = rs->st;
@@ -103,19 +124,26 @@ static PpStatus load_stage(Rank *r, RankStage *rs, const char *own, const char *
     int wanted = 0;
     for (int k = 0; k < st->n_param; k++)
         wanted |= st->param[k].use != PP_TRANSMIT;
-    (void)r;
-    if (wanted || (st->n_const && !given)) {
+    int konst = 0; /* in a file */
+    for (int k = 0; k < st->n_const; k++)
+        konst |= !st->konst[k].data;
+    if (wanted || (konst && !given)) {
         status = open_source(&s, given ? given : own, st->index);
         for (int k = 0; k < st->n_param && status == PP_OK; k++)
             if (st->param[k].use != PP_TRANSMIT)
-                status = load(&s, &st->param[k].t, rs->param + st->param[k].offset);
+                status = place(r, &s, &st->param[k].t, rs->param + st->param[k].offset);
     }
-    if (given && st->n_const && status == PP_OK) { /* constants are never trained: they are where they always were */
+    if (given && konst && status == PP_OK) { /* constants are never trained: they are where they always were */
         st_close(&s.f);
         status = open_source(&s, own, st->index);
     }
-    for (int k = 0; k < st->n_const && status == PP_OK; k++)
-        status = load(&s, &st->konst[k].t, rs->konst + st->konst[k].offset);
+    for (int k = 0; k < st->n_const && status == PP_OK; k++) {
+        const PpConst *c = &st->konst[k];
+        if (c->data)
+            upload(r, rs->konst + c->offset, c->data, c->t.bytes);
+        else
+            status = place(r, &s, &c->t, rs->konst + c->offset);
+    }
     st_close(&s.f);
     return status;
 }

@@ -40,6 +40,7 @@ typedef struct {
     int64_t work, stats; /* bytes of one workspace, of the running statistics of the largest recomputed stage */
     int *last_send[2];   /* per (local stage, microbatch): the last SEND_F, SEND_B op; then a chain */
     int *next_send;      /* per op */
+    int *held;           /* per local stage: the microbatch whose outputs are on their way to the host, -1 */
 } Planner;
 
 static PpStatus no_memory(void) { return pp_fail(PP_ERR_IO, "out of memory while planning"); }
@@ -173,8 +174,10 @@ static PpStatus number(Planner *p)
 
 /* ---- messages ---- */
 
-static int new_message(Rank *r, int peer, int64_t tag, int64_t bytes)
+/* Of an edge of stages, one of which is here; shared: it carries a parameter. */
+static int new_message(Rank *r, int from, int to, int shared, int64_t tag, int64_t bytes)
 {
+    int peer = r->run->sched->rank_of[r->local_of[from] >= 0 ? to : from];
     if (r->n_msg == r->cap_msg) {
         int cap = r->cap_msg ? 2 * r->cap_msg : 256;
         Message *grown = realloc(r->msg, (size_t)cap * sizeof *grown);
@@ -183,7 +186,7 @@ static int new_message(Rank *r, int peer, int64_t tag, int64_t bytes)
         r->msg = grown;
         r->cap_msg = cap;
     }
-    r->msg[r->n_msg] = (Message){.bytes = bytes, .tag = tag, .peer = peer};
+    r->msg[r->n_msg] = (Message){.bytes = bytes, .tag = tag, .peer = peer, .from = from, .to = to, .shared = shared};
     return r->n_msg++;
 }
 
@@ -199,13 +202,13 @@ static void touch(Planner *p, int64_t id)
 }
 
 /* One tensor of a SEND or RECV: `wire` names it, `id` is its buffer here. */
-static PpStatus tensor_message(Planner *p, const PpTensor *t, int peer_stage, int64_t wire, int m, int64_t id,
-                               int receive)
+static PpStatus tensor_message(Planner *p, const PpTensor *t, int own_stage, int peer_stage, int64_t wire, int m,
+                               int64_t id, int receive)
 {
     Rank *r = p->r;
     const int64_t *row0 = r->run->row0;
-    int k = new_message(r, r->run->sched->rank_of[peer_stage], wire * p->m + m,
-                        tensor_bytes(t, row0[m + 1] - row0[m], p->plan->rows));
+    int from = receive ? peer_stage : own_stage, to = receive ? own_stage : peer_stage;
+    int k = new_message(r, from, to, 0, wire * p->m + m, tensor_bytes(t, row0[m + 1] - row0[m], p->plan->rows));
     if (k < 0)
         return no_memory();
     int64_t *sent = realloc(p->sent, (size_t)r->cap_msg * sizeof *sent);
@@ -230,17 +233,17 @@ static PpStatus edge_messages(Planner *p, const SchedAction *a, int l)
         if (in->from != maker->index)
             continue;
         if (forward)
-            TRY(tensor_message(p, &in->t, a->peer, p->wire_f[consumer->index] + i, a->microbatch,
+            TRY(tensor_message(p, &in->t, a->stage, a->peer, p->wire_f[consumer->index] + i, a->microbatch,
                                receive ? in_id(p, l, i, a->microbatch) : out_id(p, l, in->from_output, a->microbatch),
                                receive));
         for (int g = 0; g < in->grads && !forward && !receive; g++)
-            TRY(tensor_message(p, &in->t, a->peer, p->wire_b[consumer->index] + dx_number(consumer, i, g),
+            TRY(tensor_message(p, &in->t, a->stage, a->peer, p->wire_b[consumer->index] + dx_number(consumer, i, g),
                                a->microbatch, dx_id(p, l, dx_number(consumer, i, g), a->microbatch), 0));
     }
     for (int j = 0; j < own->n_dy && !forward && receive; j++)
         if (own->dy[j].from == a->peer) {
             const PpDy *dy = &own->dy[j];
-            TRY(tensor_message(p, &own->output[dy->output].t, a->peer,
+            TRY(tensor_message(p, &own->output[dy->output].t, a->stage, a->peer,
                                p->wire_b[a->peer] + dx_number(peer, dy->input, dy->index), a->microbatch,
                                dy_id(p, l, j, a->microbatch), 1));
         }
@@ -276,8 +279,8 @@ static PpStatus param_messages(Planner *p, const SchedAction *a)
         if (a->type == SA_SEND_P && !shared_param(p->plan->stage[owner], q->param, &f.param))
             return pp_fail(PP_ERR_BUG, "stage %d does not hold '%s', which stage %d gets from it", owner, q->t.name,
                            user);
-        f.msg = new_message(r, r->run->sched->rank_of[a->peer], p->wire_p[user] + (to_user ? 0 : us->n_param) + k,
-                            q->t.bytes);
+        f.msg = new_message(r, to_user ? owner : user, to_user ? user : owner, 1,
+                            p->wire_p[user] + (to_user ? 0 : us->n_param) + k, q->t.bytes);
         struct Fix *grown = realloc(p->fix, (size_t)(p->n_fix + 1) * sizeof *grown);
         if (f.msg < 0 || !grown)
             return no_memory();
@@ -325,6 +328,15 @@ static void touch_gradients(Planner *p, int l, int m, int type)
         touch(p, dx_id(p, l, k, m));
     if (type != SA_B)
         touch(p, saved_id(p, l, m));
+}
+
+/* A device's outputs go to the host while it computes on: until the stage's next forward, or the end of the step. */
+static void touch_held(Planner *p, int l)
+{
+    const PpStage *st = p->r->stage[l].st;
+    for (int o = 0; o < st->n_output && p->held[l] >= 0; o++)
+        if (stream_takes(p->r, st, o))
+            touch(p, out_id(p, l, o, p->held[l]));
 }
 
 static PpStatus await(Planner *p, Op *op, int64_t id)
@@ -381,6 +393,8 @@ static PpStatus walk_op(Planner *p, Op *op)
         break;
     case SA_F:
         touch_forward(p, l, m, type);
+        touch_held(p, l);
+        p->held[l] = r->on_device ? m : -1;
         for (int i = 0; i < st->n_input; i++)
             TRY(await(p, op, in_id(p, l, i, m)));
         break;
@@ -431,8 +445,11 @@ static PpStatus walk(Planner *p)
     p->last_send[0] = zeroed(n, sizeof(int));
     p->last_send[1] = zeroed(n, sizeof(int));
     p->next_send = zeroed(r->n_op, sizeof(int));
-    if (!p->last_send[0] || !p->last_send[1] || !p->next_send)
+    p->held = zeroed(r->n_stage, sizeof(int));
+    if (!p->last_send[0] || !p->last_send[1] || !p->next_send || !p->held)
         return no_memory();
+    for (int l = 0; l < r->n_stage; l++)
+        p->held[l] = -1;
     for (int64_t i = 0; i < n; i++)
         p->last_send[0][i] = p->last_send[1][i] = -1;
     for (p->at = 0; p->at < r->n_op; p->at++) {
@@ -446,6 +463,8 @@ static PpStatus walk(Planner *p)
         for (int64_t i = 0; i < n; i++)
             for (int s = p->last_send[k][i]; s >= 0; s = p->next_send[s])
                 touch_sent(p, &r->op[s]);
+    for (int l = 0; l < r->n_stage; l++)
+        touch_held(p, l);
     return PP_OK;
 }
 
@@ -488,12 +507,12 @@ static PpStatus add_contribution(Rank *r, int user_stage, int k, int64_t tag)
     const PpParam *o = shared_param(plan->stage[q->from], q->param, &c.owner_param);
     if (!o || o->grad_offset < 0)
         return pp_fail(PP_ERR_BUG, "stage %d owns '%s' but has no gradient of it", q->from, q->t.name);
-    int peer = r->run->sched->rank_of[c.owner >= 0 ? user_stage : q->from], n_param = plan->stage[user_stage]->n_param;
+    int n_param = plan->stage[user_stage]->n_param;
     if ((c.owner < 0 && c.replicate) || c.user < 0)
-        if ((c.message = new_message(r, peer, tag + n_param, q->t.bytes)) < 0)
+        if ((c.message = new_message(r, user_stage, q->from, 1, tag + n_param, q->t.bytes)) < 0)
             return no_memory();
     if (c.replicate && (c.owner < 0 || c.user < 0))
-        if ((c.back = new_message(r, peer, tag + 2 * (int64_t)n_param, q->t.bytes)) < 0)
+        if ((c.back = new_message(r, q->from, user_stage, 1, tag + 2 * (int64_t)n_param, q->t.bytes)) < 0)
             return no_memory();
     if (c.user < 0)
         r->mem.comm += align_up(q->t.bytes);
@@ -587,7 +606,9 @@ static void carve_rest(Planner *p, char **at, char *slots)
             r->chunk[i] = carve(at, r->chunk_stride[i] ? r->chunk_stride[i] * p->m : align_up(plan->input[i].bytes));
     if (r->uses_scale)
         r->scale = carve(at, (int64_t)PP_ALIGN * p->m);
-    for (int i = 0; i < plan->n_output; i++)
+    r->scale_host = r->scale; /* on a device stream.c has other places */
+    memcpy(r->chunk_host, r->chunk, (size_t)plan->n_input * sizeof *r->chunk);
+    for (int i = 0; i < plan->n_output && !r->on_device; i++)
         if (r->collect[i])
             r->collect[i] = carve(at, tensor_bytes(&plan->output[i], r->collect_rows, plan->rows));
     for (int i = 0; i < r->n_contrib; i++) {
@@ -679,7 +700,7 @@ static void plan_data(Rank *r)
             r->mem.data += plan->input[i].batch_dim < 0 ? align_up(plan->input[i].bytes) : r->chunk_stride[i] * run->m;
         }
     r->mem.data += r->uses_scale ? (int64_t)PP_ALIGN * run->m : 0;
-    for (int i = 0; i < plan->n_output; i++)
+    for (int i = 0; i < plan->n_output && !r->on_device; i++)
         if (r->collect[i])
             r->mem.output += align_up(tensor_bytes(&plan->output[i], r->collect_rows, plan->rows));
 }
@@ -693,14 +714,15 @@ static PpStatus stages(Rank *r)
     r->stage = zeroed(plan->n_stage, sizeof *r->stage);
     r->op = zeroed(row->n, sizeof *r->op);
     r->chunk = zeroed(plan->n_input, sizeof *r->chunk);
+    r->chunk_host = zeroed(plan->n_input, sizeof *r->chunk_host);
     r->chunk_stride = zeroed(plan->n_input, sizeof *r->chunk_stride);
     r->collect = zeroed(plan->n_output, sizeof *r->collect);
     r->loss = zeroed(run->m, sizeof *r->loss);
     r->norm = zeroed(plan->n_param + 1, sizeof *r->norm);
     if (run->opt->shuffle)
         r->order = zeroed(run->data.rows, sizeof *r->order);
-    if (!r->local_of || !r->stage || !r->op || !r->chunk || !r->chunk_stride || !r->collect || !r->loss || !r->norm ||
-        (run->opt->shuffle && !r->order))
+    if (!r->local_of || !r->stage || !r->op || !r->chunk || !r->chunk_host || !r->chunk_stride || !r->collect ||
+        !r->loss || !r->norm || (run->opt->shuffle && !r->order))
         return no_memory();
     for (int s = 0; s < plan->n_stage; s++) {
         r->local_of[s] = run->sched->rank_of[s] == r->rank ? r->n_stage : -1;
@@ -746,9 +768,33 @@ static PpStatus build(Planner *p)
     m->total = m->param + m->grad + m->optimizer + m->konst + m->slots + m->work + m->data + m->output + m->comm;
     m->live = sched_live_rank(r->run->sched, r->rank);
     m->live_bound = sched_peak_formula(r->run->sched->name, r->run->ranks, p->plan->n_stage, p->m, r->rank);
-    r->arena = m->total ? aligned_alloc(PP_ALIGN, (size_t)m->total) : NULL;
+    r->arena = m->total ? r->dev.op->alloc(&r->dev, m->total) : NULL;
     if (m->total && !r->arena)
-        return pp_fail(PP_ERR_IO, "rank %d: no memory for %" PRId64 " bytes of tensors", r->rank, m->total);
+        return pp_fail(PP_ERR_IO, "rank %d: no memory for %" PRId64 " bytes of tensors%s%s", r->rank, m->total,
+                       r->on_device ? " on the device: " : "", r->dev.op->error());
+    return PP_OK;
+}
+
+/* A device's slots and work are written before they are read, unless --until sends what was never computed. */
+static void clear(Rank *r, char *slots)
+{
+    if (r->on_device && !r->run->until) {
+        r->dev.op->zero(&r->dev, r->at, r->arena, slots - r->arena);
+        r->dev.op->zero(&r->dev, r->at, r->stat_copy, r->arena + r->mem.total - r->stat_copy);
+    } else {
+        r->dev.op->zero(&r->dev, r->at, r->arena, r->mem.total);
+    }
+}
+
+static PpStatus list_params(Rank *r)
+{
+    int n = optim_count(r);
+    r->params = zeroed(n, sizeof *r->params);
+    if (!r->params)
+        return no_memory();
+    optim_list(r, r->params);
+    if (!r->dev.op->params(&r->dev, r->params, n))
+        return pp_fail(PP_ERR_IO, "rank %d: no memory for the optimizer: %s", r->rank, r->dev.op->error());
     return PP_OK;
 }
 
@@ -758,15 +804,17 @@ PpStatus plan_rank(Rank *r)
     PpStatus s = build(&p);
     if (s == PP_OK && r->arena) {
         char *at = r->arena, *slots;
-        memset(r->arena, 0, (size_t)r->mem.total);
         carve_params(r, &at);
         slots = carve(&at, r->mem.slots);
         carve_rest(&p, &at, slots);
+        clear(r, slots);
         s = point(&p, slots);
     }
+    if (s == PP_OK)
+        s = list_params(r);
     free(p.again), free(p.inst), free(p.base), free(p.wire_f), free(p.wire_b), free(p.wire_p), free(p.sent),
         free(p.fix);
-    free(p.last_send[0]), free(p.last_send[1]), free(p.next_send);
+    free(p.last_send[0]), free(p.last_send[1]), free(p.next_send), free(p.held);
     return s;
 }
 
@@ -779,7 +827,9 @@ void plan_free(Rank *r)
         free(rs->rp), free(rs->in), free(rs->out), free(rs->dy), free(rs->dx), free(rs->stash), free(rs->saved);
         free(rs->out_again), free(rs->stash_again);
     }
-    free(r->stage), free(r->local_of), free(r->op), free(r->msg), free(r->await), free(r->contrib), free(r->arena);
-    free(r->chunk), free(r->chunk_stride), free(r->order), free(r->collect), free(r->loss), free(r->norm),
-        free(r->span);
+    if (r->arena)
+        r->dev.op->release(&r->dev, r->arena);
+    free(r->stage), free(r->local_of), free(r->op), free(r->msg), free(r->await), free(r->contrib), free(r->params);
+    free(r->chunk), free(r->chunk_host), free(r->chunk_stride), free(r->order), free(r->collect), free(r->loss),
+        free(r->norm), free(r->span);
 }

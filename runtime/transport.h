@@ -24,6 +24,9 @@ typedef struct PpRequest {
     int peer, rank; /* local: sender and receiver by is_send */
     int is_send;
     int done; /* local: atomic */
+    /* local: how the message gets from one to the other, where it is no copy of the host's */
+    void (*carry)(struct PpRequest *send, struct PpRequest *recv);
+    void *side;
 } PpRequest;
 
 typedef struct Transport Transport;
@@ -33,18 +36,21 @@ typedef struct {
     PpStatus (*send)(Transport *t, int peer, int64_t tag, const void *buf, int64_t bytes, PpRequest *r);
     PpStatus (*recv)(Transport *t, int peer, int64_t tag, void *buf, int64_t bytes, PpRequest *r);
     PpStatus (*wait)(Transport *t, PpRequest *r);
-    void (*poll)(Transport *t); /* lets messages under way move on */
+    PpStatus (*test)(Transport *t, PpRequest *r, int *done); /* once it is done, neither this nor wait() again */
+    void (*poll)(Transport *t);                              /* lets messages under way move on */
     PpStatus (*sum)(Transport *t, double *v,
                     int n); /* in place, every rank gets it; exact where one rank at most has a nonzero */
     PpStatus (*gather)(Transport *t, const void *mine, int64_t bytes,
                        void *all);            /* every rank gets all, in rank order */
     void (*fail)(Transport *t, PpStatus why); /* this rank gives up: all others stop (mpi: does not return) */
+    int (*failed)(Transport *t);              /* another one has */
 } TransportOps;
 
 struct Transport {
     const TransportOps *op;
     int rank, ranks;
     int host_ranks; /* ranks on this machine */
+    int host_rank;  /* this one's number among them */
     int64_t tag_max;
     void *impl;
 };
@@ -54,10 +60,14 @@ typedef struct LocalHub LocalHub;
 LocalHub *local_hub_new(int ranks, int cores);
 void local_hub_free(LocalHub *h);
 void local_transport(LocalHub *h, int rank, Transport *t);
+/* As send and recv, but the rank that posts second calls carry(send, recv) instead of copying. */
+PpStatus local_carry(Transport *t, int send, int peer, int64_t tag, void *buf, int64_t bytes, PpRequest *r,
+                     void (*carry)(PpRequest *send, PpRequest *recv), void *side);
 
 /* transport_mpi.c */
 int mpi_wanted(int *rank, int *ranks); /* started by mpirun, srun or alike? rank by the environment, 0 if unknown */
 int mpi_built(void);
+int mpi_device_pointers(void); /* may messages lie in CUDA memory? */
 PpStatus mpi_transport(int *argc, char ***argv, Transport *t);
 void mpi_close(void);
 

@@ -127,7 +127,9 @@ static PpStatus post(Transport *t, PpRequest *mine, int sender, int receiver)
     PpRequest *s = mine->is_send ? mine : partner, *r = mine->is_send ? partner : mine;
     if (s->bytes != r->bytes)
         return PP_ERR_BUG;
-    if (s->bytes)
+    if (s->carry && r->carry)
+        s->carry(s, r);
+    else if (s->bytes)
         memcpy(r->buf, s->buf, (size_t)s->bytes);
     mine->done = 1;
     complete(h, partner, mine->is_send ? receiver : sender);
@@ -148,6 +150,34 @@ static PpStatus local_recv(Transport *t, int peer, int64_t tag, void *buf, int64
 {
     *r = (PpRequest){.buf = buf, .bytes = bytes, .tag = tag, .peer = peer, .rank = t->rank};
     return post(t, r, peer, t->rank);
+}
+
+PpStatus local_carry(Transport *t, int send, int peer, int64_t tag, void *buf, int64_t bytes, PpRequest *r,
+                     void (*carry)(PpRequest *send, PpRequest *recv), void *side)
+{
+    int sender = send ? t->rank : peer, receiver = send ? peer : t->rank;
+    *r = (PpRequest){.buf = buf,
+                     .bytes = bytes,
+                     .tag = tag,
+                     .peer = sender,
+                     .rank = receiver,
+                     .is_send = send,
+                     .carry = carry,
+                     .side = side};
+    return post(t, r, sender, receiver);
+}
+
+static PpStatus local_test(Transport *t, PpRequest *r, int *done)
+{
+    LocalHub *h = t->impl;
+    *done = load(&r->done);
+    return load(&h->failed) ? PP_ERR_PEER : PP_OK;
+}
+
+static int local_failed(Transport *t)
+{
+    LocalHub *h = t->impl;
+    return load(&h->failed);
 }
 
 static PpStatus local_wait(Transport *t, PpRequest *r)
@@ -238,7 +268,8 @@ static void local_fail(Transport *t, PpStatus why)
 void local_transport(LocalHub *h, int rank, Transport *t)
 {
     static const TransportOps ops = {
-        "local", local_send, local_recv, local_wait, local_poll, local_sum, local_gather, local_fail,
+        "local",    local_send, local_recv,   local_wait, local_test,
+        local_poll, local_sum,  local_gather, local_fail, local_failed,
     };
-    *t = (Transport){&ops, rank, h->ranks, h->ranks, INT64_MAX, h};
+    *t = (Transport){&ops, rank, h->ranks, h->ranks, rank, INT64_MAX, h};
 }

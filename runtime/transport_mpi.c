@@ -5,6 +5,11 @@
  */
 #ifdef PP_MPI
 #include <mpi.h>
+#if defined OPEN_MPI && defined __has_include
+#if __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#endif
+#endif
 #endif
 #include "transport.h"
 
@@ -33,6 +38,7 @@ int mpi_wanted(int *rank, int *ranks)
 #ifndef PP_MPI
 
 int mpi_built(void) { return 0; }
+int mpi_device_pointers(void) { return 0; }
 
 PpStatus mpi_transport(int *argc, char ***argv, Transport *t)
 {
@@ -88,6 +94,16 @@ static PpStatus wait_for(Transport *t, PpRequest *r)
     return checked(MPI_Wait(&q, MPI_STATUS_IGNORE));
 }
 
+static PpStatus test(Transport *t, PpRequest *r, int *done)
+{
+    MPI_Request q;
+    (void)t;
+    memcpy(&q, &r->native, sizeof q);
+    PpStatus s = checked(MPI_Test(&q, done, MPI_STATUS_IGNORE));
+    memcpy(&r->native, &q, sizeof q);
+    return s;
+}
+
 static void poll(Transport *t)
 {
     int flag;
@@ -113,11 +129,29 @@ static void fail(Transport *t, PpStatus why)
     MPI_Abort(MPI_COMM_WORLD, (int)why);
 }
 
+/* The others of a job that is aborted are ended from outside. */
+static int failed(Transport *t)
+{
+    (void)t;
+    return 0;
+}
+
 int mpi_built(void) { return 1; }
+
+/* Open MPI says so at run time; MPICH and its kin are told by the user, in the environment, and believed. */
+int mpi_device_pointers(void)
+{
+#if defined MPIX_CUDA_AWARE_SUPPORT
+    return MPIX_Query_cuda_support() == 1;
+#else
+    const char *mpich = getenv("MPICH_GPU_SUPPORT_ENABLED"), *mvapich = getenv("MV2_USE_CUDA");
+    return (mpich && !strcmp(mpich, "1")) || (mvapich && !strcmp(mvapich, "1"));
+#endif
+}
 
 PpStatus mpi_transport(int *argc, char ***argv, Transport *t)
 {
-    static const TransportOps ops = {"mpi", send, recv, wait_for, poll, sum, gather, fail};
+    static const TransportOps ops = {"mpi", send, recv, wait_for, test, poll, sum, gather, fail, failed};
     int level, flag, *tag_ub = NULL;
     MPI_Comm host;
     TRY(checked(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level)));
@@ -126,6 +160,7 @@ PpStatus mpi_transport(int *argc, char ***argv, Transport *t)
     MPI_Comm_size(MPI_COMM_WORLD, &t->ranks);
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
     MPI_Comm_size(host, &t->host_ranks);
+    MPI_Comm_rank(host, &t->host_rank);
     MPI_Comm_free(&host);
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_ub, &flag);
     t->tag_max = flag ? *tag_ub : 32767;

@@ -1,0 +1,219 @@
+/*
+ * device_cuda.cu - CUDA as a device (device.h): memory, streams, events and cuBLAS handles of a rank's stages.
+ *
+ * One stream and one cuBLAS handle per stage.  A handle keeps its stream and its workspace: cublasSetStream would take the
+ * workspace away, products would then allocate one in a step, and their bits could change from run to run.  Workspaces are
+ * shared by the stages of a rank, which run one after the other, unless two of them may run at the same time.
+ */
+#include "device_cuda.h"
+
+#include <new>
+#include <stdlib.h>
+#include <string.h>
+
+namespace {
+
+enum : int64_t { WORKSPACE = 8 << 20, WORKSPACE_HOPPER = 32 << 20 };       /* NVIDIA's advice for sm_90; elsewhere 4 to 8 MiB do */
+enum { MOST_STAGES = 1024 };
+
+cudaStream_t stream_of(Device *d, int stream) {
+    Cuda *c = cuda_of(d);
+    return stream == STREAM_IN ? c->in : stream == STREAM_OUT ? c->out : c->stage[stream].stream;
+}
+
+cudaEvent_t event_of(DeviceEvent e) { return static_cast<cudaEvent_t>(e); }
+
+/* ---- opening ---- */
+
+int count(void) {
+    int n = 0;
+    return PP_CUDA(cudaGetDeviceCount(&n)) ? n : 0;
+}
+
+bool open_stage(Device *d, CudaStage *s, const DeviceWish *w) {
+    Cuda *c = cuda_of(d);
+    if (!PP_CUDA(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking)))
+        return false;
+    if (s == c->stage || w->separate) {
+        if (!PP_CUDA(cudaMalloc(&s->own, static_cast<size_t>(c->workspace))))
+            return false;
+        d->library += c->workspace;
+    }
+    void *workspace = s->own ? s->own : c->stage[0].own;
+    return PP_BLAS(cublasCreate(&s->blas)) && PP_BLAS(cublasSetStream(s->blas, s->stream)) &&
+           PP_BLAS(cublasSetWorkspace(s->blas, workspace, static_cast<size_t>(c->workspace))) &&
+           PP_BLAS(cublasSetMathMode(s->blas, w->tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH));
+}
+
+int open(Device *d, const DeviceWish *w) {
+    Cuda *c = new (std::nothrow) Cuda();
+    int major = 0;
+    if (!c || w->stages > MOST_STAGES) {
+        delete c;
+        pp_cuda_note("open", "out of memory", __FILE__, __LINE__);
+        return 0;
+    }
+    d->impl = c;
+    d->number = w->number;
+    if (!PP_CUDA(cudaSetDevice(d->number)) || !PP_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, d->number)))
+        return 0;
+    pp_cuda_tf32 = w->tf32;                             /* of convolutions; the same for all ranks */
+    c->workspace = major >= 9 ? WORKSPACE_HOPPER : WORKSPACE;
+    c->stages = w->stages;
+    c->stage = new (std::nothrow) CudaStage[static_cast<size_t>(w->stages) + 1]();
+    bool good = c->stage && PP_CUDA(cudaStreamCreateWithFlags(&c->in, cudaStreamNonBlocking)) &&
+                PP_CUDA(cudaStreamCreateWithFlags(&c->out, cudaStreamNonBlocking));
+    for (int l = 0; l < w->stages && good; l++)
+        good = open_stage(d, &c->stage[l], w);
+    return good;
+}
+
+void enter(Device *d) {
+    if (d->impl)
+        PP_CUDA(cudaSetDevice(d->number));
+}
+
+void close(Device *d) {
+    Cuda *c = cuda_of(d);
+    if (!c)
+        return;
+    for (int l = 0; l < c->stages; l++) {
+        CudaStage *s = &c->stage[l];
+        if (s->blas)
+            PP_BLAS(cublasDestroy(s->blas));
+        if (s->stream)
+            PP_CUDA(cudaStreamDestroy(s->stream));
+    }
+    for (int l = 0; l < c->stages; l++)
+        PP_CUDA(cudaFree(c->stage[l].own));
+    if (c->in)
+        PP_CUDA(cudaStreamDestroy(c->in));
+    if (c->out)
+        PP_CUDA(cudaStreamDestroy(c->out));
+    optim_close(c);
+    delete[] c->stage;
+    delete c;
+    d->impl = nullptr;
+}
+
+/* Which it is, and on which bus it is: the same GPU has the same text in every process. */
+void text(const Device *d, char *to, int size) {
+    cudaDeviceProp p;
+    char bus[32] = "";
+    to[0] = 0;
+    if (PP_CUDA(cudaGetDeviceProperties(&p, d->number)) && PP_CUDA(cudaDeviceGetPCIBusId(bus, sizeof bus, d->number)))
+        snprintf(to, static_cast<size_t>(size), "GPU %.16s (%.40s)", bus, p.name);
+}
+
+/* ---- memory ---- */
+
+void *alloc(Device *, int64_t bytes) {
+    void *p = nullptr;
+    return PP_CUDA(cudaMalloc(&p, static_cast<size_t>(bytes))) ? p : nullptr;
+}
+
+void release(Device *, void *p) { PP_CUDA(cudaFree(p)); }
+
+void *alloc_host(Device *, int64_t bytes) {
+    void *p = nullptr;
+    return PP_CUDA(cudaMallocHost(&p, static_cast<size_t>(bytes > 0 ? bytes : 1))) ? p : nullptr;
+}
+
+void release_host(Device *, void *p) { PP_CUDA(cudaFreeHost(p)); }
+
+void copy(Device *d, int stream, void *to, const void *from, int64_t bytes) {
+    if (bytes > 0)
+        PP_CUDA(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_of(d, stream)));
+}
+
+/* Between GPUs without peer access the driver goes through the host. */
+void copy_to(Device *d, int stream, Device *other, void *to, const void *from, int64_t bytes) {
+    Cuda *c = cuda_of(d);
+    if (bytes <= 0)
+        return;
+    if (other->number == d->number) {
+        copy(d, stream, to, from, bytes);
+        return;
+    }
+    if (other->number < CUDA_PEERS && !c->asked[other->number].exchange(true)) {
+        int can = 0;
+        PP_CUDA(cudaSetDevice(d->number));
+        if (PP_CUDA(cudaDeviceCanAccessPeer(&can, d->number, other->number)) && can) {
+            cudaError_t e = cudaDeviceEnablePeerAccess(other->number, 0);
+            if (e == cudaErrorPeerAccessAlreadyEnabled)
+                cudaGetLastError();                     /* by another rank of the process: fine, and not to be found later */
+            else
+                pp_cuda_ok(e, "cudaDeviceEnablePeerAccess", __FILE__, __LINE__);
+        }
+    }
+    PP_CUDA(cudaMemcpyPeerAsync(to, other->number, from, d->number, static_cast<size_t>(bytes), stream_of(d, stream)));
+}
+
+void zero(Device *d, int stream, void *p, int64_t bytes) {
+    if (bytes > 0)
+        PP_CUDA(cudaMemsetAsync(p, 0, static_cast<size_t>(bytes), stream_of(d, stream)));
+}
+
+void add_here(Device *d, int stream, void *to, const void *from, int64_t n, int dtype) {
+    cuda_add(stream_of(d, stream), to, from, n, dtype);
+}
+
+void norms_here(Device *d, int stream, double *sum) { cuda_norms(cuda_of(d), stream_of(d, stream), sum); }
+
+void update_here(Device *d, int stream, const DeviceUpdate *u) { cuda_update(cuda_of(d), stream_of(d, stream), u); }
+
+/* ---- events ---- */
+
+DeviceEvent event(Device *, int timed) {
+    cudaEvent_t e = nullptr;
+    PP_CUDA(cudaEventCreateWithFlags(&e, timed ? cudaEventDefault : cudaEventDisableTiming));
+    return e;
+}
+
+void event_free(Device *, DeviceEvent e) {
+    if (e)
+        PP_CUDA(cudaEventDestroy(event_of(e)));
+}
+
+void record(Device *d, int stream, DeviceEvent e) { PP_CUDA(cudaEventRecord(event_of(e), stream_of(d, stream))); }
+
+void wait(Device *d, int stream, DeviceEvent e) { PP_CUDA(cudaStreamWaitEvent(stream_of(d, stream), event_of(e), 0)); }
+
+int done(Device *, DeviceEvent e) {
+    cudaError_t state = cudaEventQuery(event_of(e));
+    if (state == cudaErrorNotReady) {
+        cudaGetLastError();
+        return 0;
+    }
+    pp_cuda_ok(state, "cudaEventQuery", __FILE__, __LINE__);
+    return 1;
+}
+
+void sync(Device *, DeviceEvent e) { PP_CUDA(cudaEventSynchronize(event_of(e))); }
+
+double elapsed(Device *, DeviceEvent from, DeviceEvent to) {
+    float ms = 0;
+    PP_CUDA(cudaEventElapsedTime(&ms, event_of(from), event_of(to)));
+    return 1e-3 * static_cast<double>(ms);
+}
+
+void context(Device *d, int stage, PpCtx *c) {
+    CudaStage *s = &cuda_of(d)->stage[stage];
+    c->stream = s->stream;
+    c->blas = s->blas;
+}
+
+/* The struct's fields in order: C++17 has no names here. */
+const DeviceOps ops = {
+    "cuda", PP_CUDA, count, open, close, enter, alloc, release, alloc_host, release_host, copy, copy_to, zero, add_here,
+    event, event_free, record, wait, done, sync, elapsed, context, pp_cuda_conv_separate, cuda_params, norms_here, update_here, pp_cuda_error, text,
+};
+
+/* More queues than the usual 8: streams that share one would wait for each other.  Before any thread and any context. */
+const bool registered = [] {
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    device_register(&ops);
+    return true;
+}();
+
+}   // namespace
