@@ -287,10 +287,12 @@ static void dropout(Kernel *k)
         kernel_param(k, n->out[0], "y", true);
     if (mask)
         kernel_param(k, n->out[1], "mask", true);
-    k->params = arena_printf(k->a, "%s, uint64_t seed, uint64_t step, uint64_t row0", k->params);
-    k->args = arena_printf(k->a, "%s, c->seed, c->step, c->row0", k->args);
     double ratio = n->attr.f[0];
     uint64_t limit = ratio >= 1 ? UINT64_C(0x100000000) : (uint64_t)(ratio * 4294967296.0);
+    if (limit > 0) {
+        k->params = arena_printf(k->a, "%s, uint64_t seed, uint64_t step, uint64_t row0", k->params);
+        k->args = arena_printf(k->a, "%s, c->seed, c->step, c->row0", k->args);
+    }
     double scale = ratio < 1 ? 1 / (1 - ratio) : 0;
     Lin line_length, all;
     if (!lin_mul(outer, inner, &line_length) || !lin_mul(rows, inner, &all) || line_length.b != 0)
@@ -303,8 +305,10 @@ static void dropout(Kernel *k)
         line("for (int64_t e = 0; e < %s; e += 4) {", num(k, line_length));
         kernel_open(k);
     }
-    line("uint32_t random[4];");
-    line("pp_philox(seed, step, row0 + (uint64_t)r, (uint64_t)e / 4, %" PRIu32 "u, random);", (uint32_t)n->attr.axis);
+    if (limit > 0) {
+        line("uint32_t random[4];");
+        line("pp_philox(seed, step, row0 + (uint64_t)r, (uint64_t)e / 4, %" PRIu32 "u, random);", (uint32_t)n->attr.axis);
+    }
     line("for (%s q = e; q < e + 4 && q < %s; q++) {", k->index, num(k, line_length));
     kernel_open(k);
     if (lin_is(outer, 1))
@@ -312,7 +316,10 @@ static void dropout(Kernel *k)
     else
         line("const %s at = q / %s * %s + r * %s + q %% %s;", k->index, lin_factor(k->a, inner), lin_factor(k->a, all),
              lin_factor(k->a, inner), lin_factor(k->a, inner));
-    line("const int keep = random[q - e] >= UINT64_C(%" PRIu64 ");", limit);
+    if (limit > 0)
+        line("const int keep = random[q - e] >= UINT64_C(%" PRIu64 ");", limit);
+    else
+        line("const int keep = 1;");
     if (y)
         line("y[at] = keep ? x[at] * %s : 0;", cg_number(k->a, v->dtype, scale, 0));
     else
