@@ -180,12 +180,19 @@ static void write_stage_models(Pipe *p, const OnnxWeight *weight, const char *di
     }
 }
 
-/* What merge starts from: model.skeleton; of several files in sequence model.skeleton, model1.skeleton, ... */
+/* What merge starts from: model.skeleton; of several files in sequence model.skeleton, model1.skeleton, ..., a file named twice once. */
 static void write_skeletons(Pipe *p, const char *dir)
 {
     Arena *a = p->graph->arena;
+    uint32_t n = 0;
     for (uint32_t i = 0; i < p->graph->model.n; i++) {
-        const char *name = i ? arena_printf(a, "model%u.skeleton", i) : "model.skeleton";
+        bool again = false;
+        for (uint32_t j = 0; j < i; j++)
+            again |= p->graph->model.at[j] == p->graph->model.at[i];
+        if (again)
+            continue;
+        const char *name = n ? arena_printf(a, "model%u.skeleton", n) : "model.skeleton";
+        n++;
         FILE *f = create(a, dir, name);
         skeleton_write(p->graph, p->graph->model.at[i], f);
         finish(a, f, dir, name);

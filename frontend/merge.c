@@ -2,8 +2,9 @@
  * merge.c - `ppsplit merge OUT CHECKPOINT -o M.onnx`: puts trained weights back into the model.
  *
  * In: OUT/model.skeleton (skeleton.c) and the safetensors of a checkpoint, under the parameters' names and in PyTorch's shapes.
- * Out: M.onnx, weights inside it while the file stays under 2 GB, else in M.onnx.data beside it.  Both appear whole or
- * not at all.  Running statistics go back like parameters.
+ * Out: M.onnx, weights inside it while the file stays under 2 GB, else in M.onnx.data beside it; of several files in
+ * sequence M.onnx, M1.onnx, ... from model.skeleton, model1.skeleton, ...  All appear whole or not at all.  Running statistics go
+ * back like parameters.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -21,14 +22,17 @@
 enum { MAX_SHARDS = 4096 };
 static const uint64_t inline_limit = UINT64_C(1800) << 20;      /* protobuf ends at 2 GiB */
 
+typedef struct { FILE *f; const char *temporary, *path; } Written;
+
 typedef struct {
     Arena *arena;
-    const char *out, *checkpoint, *target;
+    const char *out, *checkpoint, *target;              /* target: as it was given */
+    VEC(Written) file;                                  /* temporaries, renamed when all are there */
     StFile *shard;
     int n_shard;
     const char *manifest;                               /* its text: the checkpoint's, with a CRC-32 of each tensor */
     FILE *data;                                         /* external weights, or NULL */
-    const char *data_path, *data_name;
+    const char *data_name;
     uint64_t data_at;
     int written;
 } Merge;
@@ -261,22 +265,63 @@ static uint64_t parameter_bytes(const Merge *m)
     return n;
 }
 
-static void finish_file(FILE *f, const char *temporary, const char *path)
+/* A temporary file, to be renamed to path at the end. */
+static FILE *begin_file(Merge *m, const char *path)
 {
-    if (fflush(f) || ferror(f) || fsync(fileno(f)) || fclose(f) || rename(temporary, path)) {
-        int error = errno;
-        unlink(temporary);
-        errno = error;
+    Written w = {NULL, arena_printf(m->arena, "%s.tmp", path), path};
+    if (!(w.f = fopen(w.temporary, "wbe")))
         io_error(path);
+    vec_push(m->arena, &m->file, w);
+    return w.f;
+}
+
+static void finish_files(Merge *m)
+{
+    for (uint32_t i = 0; i < m->file.n; i++) {
+        Written *w = &m->file.at[i];
+        FILE *f = w->f;
+        w->f = NULL;
+        bool bad = fflush(f) || ferror(f) || fsync(fileno(f));
+        int error = errno;
+        bad |= fclose(f) != 0;
+        if (bad) {
+            errno = error;
+            io_error(w->path);
+        }
+    }
+    for (uint32_t i = 0; i < m->file.n; i++)
+        if (rename(m->file.at[i].temporary, m->file.at[i].path))
+            io_error(m->file.at[i].path);
+}
+
+static void remove_temporaries(Merge *m)
+{
+    for (uint32_t i = 0; i < m->file.n; i++) {
+        if (m->file.at[i].f)
+            fclose(m->file.at[i].f);
+        unlink(m->file.at[i].temporary);
     }
 }
 
-static void merge(void *arg)
+/* "trained.onnx", "trained1.onnx", "trained2.onnx" */
+static const char *target_name(Merge *m, int i)
 {
-    Merge *m = arg;
-    const char *skeleton = arena_printf(m->arena, "%s/model.skeleton", m->out);
+    const char *dot = strrchr(m->target, '.'), *slash = strrchr(m->target, '/');
+    if (i == 0)
+        return m->target;
+    if (!dot || (slash && dot < slash))
+        dot = m->target + strlen(m->target);
+    return arena_printf(m->arena, "%.*s%d%s", (int)(dot - m->target), m->target, i, dot);
+}
+
+/* One model: false when there is no skeleton of that number. */
+static bool merge_model(Merge *m, int i)
+{
+    const char *skeleton = arena_printf(m->arena, i ? "%s/model%d.skeleton" : "%s/model.skeleton", m->out, i);
     int fd = open(skeleton, O_RDONLY | O_CLOEXEC);
     struct stat st;
+    if (fd < 0 && errno == ENOENT && i > 0)
+        return false;
     if (fd < 0 || fstat(fd, &st)) {
         diag_hint("OUT is the folder that `ppsplit MODEL -o OUT' wrote");
         io_error(skeleton);
@@ -285,32 +330,38 @@ static void merge(void *arg)
     close(fd);
     if (at == MAP_FAILED)
         io_error(skeleton);
-    open_shards(m);
-    const char *temporary = arena_printf(m->arena, "%s.tmp", m->target), *data_temporary = NULL;
+    const char *target = target_name(m, i);
+    if (i == 0)
+        open_shards(m);
+    m->data = NULL;
     if (parameter_bytes(m) + (uint64_t)st.st_size > inline_limit) {
-        const char *slash;
-        m->data_path = arena_printf(m->arena, "%s.data", m->target);
-        slash = strrchr(m->data_path, '/');
-        m->data_name = slash ? slash + 1 : m->data_path;
-        data_temporary = arena_printf(m->arena, "%s.tmp", m->data_path);
-        if (!(m->data = fopen(data_temporary, "wbe")))
-            io_error(m->data_path);
+        const char *path = arena_printf(m->arena, "%s.data", target), *slash = strrchr(path, '/');
+        m->data_name = slash ? slash + 1 : path;
+        m->data_at = 0;
+        m->data = begin_file(m, path);
     }
     WireMessage whole;                                  /* in memory until everything is known to fit together */
     wire_open(&whole);
     put_model(m, whole.f, (WireSpan){at, at + st.st_size, false}, 0);
     if (fclose(whole.f))
         diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
-    FILE *f = fopen(temporary, "wbe");
-    if (!f)
-        io_error(m->target);
-    fwrite(whole.bytes, 1, whole.n, f);
+    fwrite(whole.bytes, 1, whole.n, begin_file(m, target));
     free(whole.bytes);
-    if (m->data)
-        finish_file(m->data, data_temporary, m->data_path);
-    finish_file(f, temporary, m->target);
     munmap((void *)(uintptr_t)at, (size_t)st.st_size);
-    printf("merged %d parameters into %s\n", m->written, m->target);
+    return true;
+}
+
+static void merge(void *arg)
+{
+    Merge *m = arg;
+    int n = 0;
+    while (merge_model(m, n))
+        n++;
+    finish_files(m);
+    printf("merged %d parameters into %s", m->written, m->target);
+    for (int i = 1; i < n; i++)
+        printf(", %s", target_name(m, i));
+    printf("\n");
 }
 
 static const char merge_usage[] =
@@ -319,6 +370,7 @@ static const char merge_usage[] =
     "\n"
     "OUT is the folder that ppsplit wrote, CHECKPOINT a folder that its program wrote with --checkpoint\n"
     "(or one step_N in it).  M.onnx opens in any ONNX runtime and computes what the pipeline computed.\n"
+    "Of several models in sequence the first is M.onnx, the next ones M1.onnx, M2.onnx, ..., a model named twice once.\n"
     "\n"
     "Examples:\n"
     "  ppsplit merge out checkpoints -o trained.onnx\n"
@@ -354,6 +406,8 @@ int merge_main(int argc, char **argv)
     m.out = operand[0];
     m.checkpoint = operand[1];
     int code = diag_run(merge, &m);
+    if (code != 0)
+        remove_temporaries(&m);
     for (int i = 0; i < m.n_shard; i++)
         st_close(&m.shard[i]);
     arena_free(m.arena);

@@ -41,6 +41,19 @@ round_trip resnet-ts layer2:begin layer1:begin,layer2:begin logits
 round_trip mlp-dyn blocks.1:begin blocks.1:begin,blocks.2:begin logits
 round_trip example-ts markers markers logits --multi-use replicate
 
+# Files in sequence, one of them named twice: each goes back into its own.
+dir=$top/models/special/sequence
+ok "sequence: splits" "$ppsplit" -q "$dir/a.onnx" "$dir/b.onnx" "$dir/a.onnx" --loss mse -o a
+ok "sequence: builds" make_pipeline a
+ok "sequence: trains" a/pipeline train --data x="$dir/in.x.npy" --data target="$dir/target.npy" --microbatches 4 --steps 3 --lr 0.1 --quiet --checkpoint ck
+is "sequence: merges" "$("$ppsplit" merge a ck -o t.onnx)" "merged 4 parameters into t.onnx, t1.onnx"
+ok "sequence: the merged models split" "$ppsplit" -q t.onnx t1.onnx t.onnx --loss mse -o b
+ok "sequence: builds again" make_pipeline b
+a/pipeline infer --data x="$dir/in.x.npy" --microbatches 4 --params ck/step_3 --output y=a.npy --quiet
+b/pipeline infer --data x="$dir/in.x.npy" --microbatches 4 --output y=b.npy --quiet
+ok "sequence: the same bits" cmp a.npy b.npy
+rm -rf a b ck
+
 # Weights outside the model's file, copied and linked.
 "$build/models/make_gpt" --vocab 256 --dim 32 --layers 2 --heads 4 --seq 16 --rows 2 --external -o gpt.onnx
 "$build/models/make_tokens" --rows 8 --seq 16 --stride 16 "$top/README.md" >/dev/null
