@@ -15,7 +15,15 @@ static struct {
     jmp_buf *frame;
     char queued[MAX_QUEUED][LINE];
     int n_queued;
+    const Where *at;
 } diag;
+
+const Where *diag_at(const Where *w)
+{
+    const Where *before = diag.at;
+    diag.at = w;
+    return before;
+}
 
 int diag_run(void (*fn)(void *), void *arg)
 {
@@ -27,6 +35,7 @@ int diag_run(void (*fn)(void *), void *arg)
         fn(arg);
     else
         code = jumped;
+    diag.at = NULL;
     diag.frame = outer;
     return code;
 }
@@ -169,7 +178,7 @@ static void report(const char *kind, const char *colour, Where w, const char *fm
 {
     char raw[LINE], line[LINE * 2];
     vsnprintf(raw, sizeof raw, fmt, ap);
-    print_where(w);
+    print_where(!w.file && !w.what && diag.at ? *diag.at : w);
     fprintf(stderr, "%s%s:%s ", paint(colour), kind, paint("\033[0m"));
     for (char *p = raw, *next; p; p = next) {
         next = strstr(p, "\n  ");

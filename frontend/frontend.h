@@ -75,6 +75,9 @@ typedef struct {
 #define WHERE_NONE ((Where){.index = NONE, .input = -1})
 #define WHERE_FILE(f) ((Where){.file = (f), .index = NONE, .input = -1})
 
+/* What is at work, for those below that know no place of their own and say WHERE_NONE.  w is kept, not copied; NULL: nothing.
+   Returns what was before. */
+const Where *diag_at(const Where *w);
 void diag_note(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void diag_hint(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void diag_warn(Where w, const char *fmt, ...) PRINTF_LIKE(2, 3);

@@ -232,9 +232,12 @@ static void import_node(ImportState *s, RawNode *n)
         .g = g, .arena = g->arena, .op = op, .op_type = n->op_type, .opset = n->opset, .nin = n->nin, .nout = n->nout,
         .in = in, .out = out, .training = s->opt->training, .state = s, .node = n,
     };
+    Where here = im_where(&im, -1);
+    const Where *before = diag_at(&here);
     fn(&im);
     if (n->bias != NONE && n->nout && out[0] != NONE)
         out[0] = with_bias(s, n, out[0]);
+    diag_at(before);
     define_outputs(s, n, out);
 }
 
