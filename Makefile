@@ -23,8 +23,8 @@ BASE     := -std=c11 -ffp-contract=off $(CFLAGS) $(CPPFLAGS) -MMD -MP
 
 COMPILER := $(wildcard frontend/*.c partition/*.c autodiff/*.c codegen/*.c runtime/sched*.c) runtime/safetensors.c runtime/npy.c
 OBJ      := $(COMPILER:%.c=$(BUILD)/%.o) $(BUILD)/onnx.pb-c.o $(BUILD)/embed.o
-# The runtime's sources travel inside the compiler, as a table that output.c writes into out/runtime.
-RUNTIME  := $(sort $(wildcard runtime/*.c runtime/*.h))
+# The runtime's sources and the output's Makefile travel inside the compiler, as a table that output.c writes into out/.
+RUNTIME  := $(sort $(wildcard runtime/*.c runtime/*.h runtime/*.cu runtime/*.cuh))
 
 all: $(BUILD)/ppsplit
 
@@ -36,10 +36,10 @@ $(BUILD)/libppsplit.a: $(OBJ)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcsD $@ $^
 
-$(BUILD)/embed.o: codegen/embed.sh $(RUNTIME)
+$(BUILD)/embed.o: codegen/embed.sh codegen/pipeline.mk $(RUNTIME)
 	@mkdir -p $(@D)
 	$(call say,EMBED,$@)
-	$(Q)codegen/embed.sh $(RUNTIME) > $(BUILD)/embed.c
+	$(Q)codegen/embed.sh codegen/pipeline.mk $(RUNTIME) > $(BUILD)/embed.c
 	$(Q)$(CC) -std=c11 -I. $(CFLAGS) -c -o $@ $(BUILD)/embed.c
 
 # The runtime as generated programs build it, without optional libraries: its own tests link it.

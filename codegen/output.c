@@ -50,71 +50,6 @@ static void put(Arena *a, const char *dir, const char *name, const char *data, s
 
 /* ---- the texts that are ours -------------------------------------------------------------------------------- */
 
-static const char makefile_text[] =
-    "# Builds the pipeline: make, make -j2, make CC=clang, make ARCH=x86-64-v3.\n"
-    "CC      ?= cc\n"
-    "MPICC   ?= mpicc\n"
-    "ARCH    ?= native\n"
-    "CFLAGS  ?= -O3\n"
-    "# Several programs may share one runtime: RUNTIME=its sources RUNTIME_BUILD=its objects.\n"
-    "RUNTIME       ?= runtime\n"
-    "RUNTIME_BUILD ?= build/runtime\n"
-    "Q       := $(if $(V),,@)\n"
-    "SAY     := $(if $(findstring s,$(firstword -$(MAKEFLAGS))),:,echo)\n"
-    "\n"
-    "# The order of additions is written in the source: no flag may change it.\n"
-    "FLAGS   := -std=gnu11 $(CFLAGS) $(if $(ARCH),-march=$(ARCH)) -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv -Wno-pass-failed \\\n"
-    "           -fopenmp -I$(RUNTIME) $(CPPFLAGS)\n"
-    "LIBS    := -fopenmp -lpthread -lm\n"
-    "has      = $(shell printf '\\043include <$(1)>\\nint main(void) { return 0; }\\n' > .probe.c; \\\n"
-    "             $(2) .probe.c -o .probe.out $(3) >/dev/null 2>&1 && echo 1; rm -f .probe.c .probe.out)\n"
-    "\n"
-    "ifeq ($(filter clean,$(MAKECMDGOALS)),)\n"
-    "ifeq ($(call has,dnnl.h,$(CC),-ldnnl),1)\n"
-    "FLAGS   += -DPP_DNNL\n"
-    "LIBS    += -ldnnl\n"
-    "else\n"
-    "$(info oneDNN (dnnl.h) not found: products and convolutions by other means)\n"
-    "endif\n"
-    "ifeq ($(call has,cblas.h,$(CC),-lopenblas),1)\n"
-    "FLAGS   += -DPP_OPENBLAS\n"
-    "LIBS    += -lopenblas\n"
-    "else\n"
-    "$(info OpenBLAS (cblas.h) not found: products by other means)\n"
-    "endif\n"
-    "ifeq ($(call has,mpi.h,$(MPICC),),1)\n"
-    "MPI     := 1\n"
-    "else\n"
-    "$(info MPI (mpicc) not found: ranks are threads of one process)\n"
-    "endif\n"
-    "endif\n"
-    "\n"
-    "OBJ     := $(patsubst %.c,build/%.o,$(wildcard stage*.c) pipeline.c) \\\n"
-    "           $(patsubst $(RUNTIME)/%.c,$(RUNTIME_BUILD)/%.o,$(wildcard $(RUNTIME)/*.c))\n"
-    "\n"
-    "pipeline: $(OBJ)\n"
-    "\t@$(SAY) \"  LD      $@\"\n"
-    "\t$(Q)$(if $(MPI),OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC),$(CC)) $(LDFLAGS) -o $@ $(OBJ) $(LIBS)\n"
-    "\n"
-    "$(RUNTIME_BUILD)/transport_mpi.o: $(RUNTIME)/transport_mpi.c $(wildcard $(RUNTIME)/*.h)\n"
-    "\t@mkdir -p $(@D)\n"
-    "\t@$(SAY) \"  CC      $<\"\n"
-    "\t$(Q)$(if $(MPI),OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC) -DPP_MPI,$(CC)) $(FLAGS) -c -o $@ $<\n"
-    "\n"
-    "$(RUNTIME_BUILD)/%.o: $(RUNTIME)/%.c $(wildcard $(RUNTIME)/*.h)\n"
-    "\t@mkdir -p $(@D)\n"
-    "\t@$(SAY) \"  CC      $<\"\n"
-    "\t$(Q)$(CC) $(FLAGS) -c -o $@ $<\n"
-    "\n"
-    "build/%.o: %.c $(wildcard $(RUNTIME)/*.h)\n"
-    "\t@mkdir -p $(@D)\n"
-    "\t@$(SAY) \"  CC      $<\"\n"
-    "\t$(Q)$(CC) $(FLAGS) -c -o $@ $<\n"
-    "\n"
-    "clean:\n"
-    "\trm -rf build pipeline\n"
-    ".PHONY: clean\n";
-
 static void write_readme(const Pipe *p, const CodegenOptions *opt, const char *dir)
 {
     Arena *a = p->graph->arena;
@@ -123,22 +58,28 @@ static void write_readme(const Pipe *p, const CodegenOptions *opt, const char *d
     text_add(&t, "This folder is a pipeline-parallel program made of an ONNX model by ppsplit.\n\n");
     if (opt->command)
         text_add(&t, "    %s\n\n", opt->command);
-    text_add(&t, "Build it, then run it; each rank takes %s:\n\n    make\n", p->stage.n == 1 ? "the one stage" : "one stage or more");
+    const char *made = opt->cpu ? "./pipeline" : "./pipeline-cuda";
+    text_add(&t, "Build it, then run it; each rank takes %s:\n\n    make%s\n", p->stage.n == 1 ? "the one stage" : "one stage or more",
+             opt->cpu ? "" : " pipeline-cuda");
     const char *data = "";
     for (uint32_t i = 0; i < g->input.n; i++)
         if (g->input.at[i] != p->loss_scale)
             data = arena_printf(a, "%s --data %s=FILE.npy", data, diag_escape(a, val(g, g->input.at[i])->name));
     if (p->loss != NONE)
-        text_add(&t, "    mpirun -n %u ./pipeline train%s --schedule 1f1b --microbatches %u --steps 100\n", p->stage.n, data, 2 * p->stage.n);
-    text_add(&t, "    ./pipeline infer%s --output %s=y.npy\n\n", data,
+        text_add(&t, "    mpirun -n %u %s train%s --schedule 1f1b --microbatches %u --steps 100\n", p->stage.n, made, data, 2 * p->stage.n);
+    text_add(&t, "    %s infer%s --output %s=y.npy\n\n", made, data,
              g->output_name.n ? diag_escape(a, g->output_name.at[0]) : "NAME");
     text_add(&t, "Rows of the files are samples; a microbatch has at most %" PRId64 ".  Without mpirun the ranks are threads of one process.\n"
-             "./pipeline --help tells the rest.\n\n"
+             "%s --help tells the rest.\n\n"
              "    pipe.txt pipe.xml pipe.dot pipe.html   what was split, and where\n"
-             "    stageN.c pipeline.c                    the program; runtime/ is what it links\n"
+             "    %-38s the program; runtime/ is what it links\n"
              "    stageN.onnx stageN.backward.onnx       the same stages for any ONNX runtime\n"
              "    params/                                the weights, by their names in the model\n"
-             "    model.skeleton                         the model without them: ppsplit merge puts trained ones back\n", g->batch > 0 ? g->batch : 1);
+             "    model.skeleton                         the model without them: ppsplit merge puts trained ones back\n", g->batch > 0 ? g->batch : 1,
+             made, !opt->cuda ? "stageN.c pipeline.c" : opt->cpu ? "stageN.c stageN.cu pipeline.c" : "stageN.cu pipeline.c");
+    if (opt->cuda)
+        text_add(&t, "\n    make pipeline-cuda                     the program for NVIDIA GPUs, with nvcc\n"
+                 "    make pipeline-shim SHIM=DIR            its CUDA run and checked on the CPU: DIR is tests/cuda_shim of ppsplit\n");
     put(a, dir, "README", t.at, t.n);
 }
 
@@ -239,9 +180,11 @@ static void fill(Pipe *p, const CodegenOptions *opt, const char *dir, const char
     write_program(p, opt, weight, dir, final_dir);
     write_stage_models(p, weight, dir);
     write_skeletons(p, dir);
-    for (int i = 0; i < embed_count; i++)
-        put(a, dir, arena_printf(a, "runtime/%s", embed_file[i].name), (const char *)embed_file[i].data, embed_file[i].size);
-    put(a, dir, "Makefile", makefile_text, sizeof makefile_text - 1);
+    for (int i = 0; i < embed_count; i++) {
+        bool makefile = strcmp(embed_file[i].name, "pipeline.mk") == 0;
+        put(a, dir, makefile ? "Makefile" : arena_printf(a, "runtime/%s", embed_file[i].name), (const char *)embed_file[i].data,
+            embed_file[i].size);
+    }
     write_readme(p, opt, dir);
 }
 

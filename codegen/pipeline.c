@@ -93,7 +93,7 @@ void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, Text *t)
     if (cpu)
         print_stages(p, "cpu_stages", "", t);
     if (cuda) {                                         /* the goal `pipeline` builds without CUDA */
-        text_add(t, "#ifdef PP_CUDA\n");
+        text_add(t, "#ifdef PP_WITH_CUDA\n");
         print_stages(p, "cuda_stages", "_cuda", t);
         text_add(t, "#else\n#define cuda_stages NULL\n#endif\n");
     }
