@@ -433,8 +433,10 @@ static void print_call(Kernel *k, NodeId id, Text *t)
         text_line(t, "%s", k->before.at);
     const char *args = arena_printf(f->a, "%s%s", !rows ? "" : strcmp(k->index, "int") == 0 ? "(int)rows, " : "rows, ", k->args);
     const char *grid = k->grid ? k->grid : arena_printf(f->a, "pp_blocks(%s, %d)", num(k, k->work), k->threads);
-    if (*body)
-        cg_launch(f, t, cg_cuda_kernel(f->sg, comment, k->threads, params, body), grid, arena_printf(f->a, "%d", k->threads), args);
+    if (!*body)
+        return;
+    text_line(t, "PP_WORK(\"%s\", 0, 0);", op_name(k->n->op));
+    cg_launch(f, t, cg_cuda_kernel(f->sg, comment, k->threads, params, body), grid, arena_printf(f->a, "%d", k->threads), args);
 }
 
 void cg_print_kernel(Func *f, NodeId id, Text *t)
