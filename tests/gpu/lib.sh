@@ -1,5 +1,6 @@
 # lib.sh - what the parts of tests/gpu/run share: checks, tools, builds, the card.  Sourced by run, which sets $top $dir $mode $results ...
-arch=${CUDA_ARCH:-native}                               # sm_90 and the like: for a card that is elsewhere
+arch=${CUDA_ARCH:-native}                               # 90 and the like: for a card that is elsewhere
+arch_flag=-arch=$([ "$arch" = native ] && echo native || echo "sm_$arch")
 
 # ok NAME COMMAND...: passes when the command does; a line into $tap and on the terminal, what it said only when it fails.
 ok() {
@@ -36,13 +37,13 @@ compile_cu() {
             "${CXX:-g++}" -x c++ -std=c++17 -O1 -g -ffp-contract=off -Wno-unknown-pragmas -I"$top/tests/cuda_shim" -c "$f" -o "${objects[-1]}" || return
         else
             # shellcheck disable=SC2086
-            "$nvcc" -std=c++17 -O3 -arch="$arch" ${cudnn:+-DPP_WITH_CUDNN} -c "$f" -o "${objects[-1]}" || return
+            "$nvcc" -std=c++17 -O3 "$arch_flag" ${cudnn:+-DPP_WITH_CUDNN} -c "$f" -o "${objects[-1]}" || return
         fi
     done
     if [ $mode = shim ]; then
         "${CXX:-g++}" -o "$tools/$name" "${objects[@]}" "$tools/shim/libshim.a" $([ "$name" = card ] && echo "$tools/gemm.o") -lpthread -lm
     else
-        "$nvcc" -arch="$arch" -o "$tools/$name" "${objects[@]}" -lcublas ${cudnn:+-lcudnn}
+        "$nvcc" "$arch_flag" -o "$tools/$name" "${objects[@]}" -lcublas ${cudnn:+-lcudnn}
     fi
 }
 
@@ -63,8 +64,8 @@ card() {
 # build PROGRAM GOAL: a program of $dir; all of them share the objects of one runtime
 build() {
     local args=()
-    [ "$2" = pipeline ] || [ $mode = cuda ] || args=(SHIM="$top/tests/cuda_shim")
-    make -s -C "$dir/$1" "$2" RUNTIME="$top/runtime" RUNTIME_BUILD="$dir/tools/runtime.$2" "${args[@]}"
+    [ $mode = cuda ] || args=(SHIM="$top/tests/cuda_shim" O="$tools/shim" CHECK="${CHECK:-1}")
+    make -s -C "$dir/$1" "$2" RUNTIME="$top/runtime" RUNTIME_BUILD="$tools/runtime" CUDA_ARCH="$arch" "${args[@]}"
 }
 
 # The folders of $dir that prepare_case made, of the cases asked for.

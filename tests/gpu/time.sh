@@ -35,6 +35,9 @@ median_seconds() {
     sed -n 's/.*"seconds": \([0-9.e+-]*\).*/\1/p' "$1" | tail -n +3 | sort -g | awk '{ t[NR] = $1 } END { print t[int((NR + 1) / 2)] }'
 }
 
+# What the ranks planned before the first step, together: they share the card.
+planned_memory() { awk '/^rank [0-9]+ memory: / { n += $4 } END { printf "%.2f GiB", n / 2^30 }' "$1"; }
+
 first_loss() { sed -n '1s/.*"loss": \([0-9.e+-]*\).*/\1/p' "$1"; }
 
 # line NAME SECONDS PEAK [MEMORY]: a line of the table; what it says is kept for ratios
@@ -55,7 +58,7 @@ time_pipelines() {
             options=(); [ $precision = float32 ] || options=(--tf32)
             run=$results/gpt.$stages.$precision
             ok "gpt, $stages stages, $precision: trains" train "$stages" --steps $steps "${options[@]}" || continue
-            line "ppsplit, $stages stages, $precision" "$(median_seconds "$run/log.json")" "$([ $precision = TF32 ] && echo "$peak_tf32" || echo "$peak_fp32")"
+            line "ppsplit, $stages stages, $precision" "$(median_seconds "$run/log.json")" "$([ $precision = TF32 ] && echo "$peak_tf32" || echo "$peak_fp32")" "$(planned_memory "$run/out")"
             [ $precision = float32 ] || continue
             # untrained, all tokens are equally likely but for noise; and stages change nothing
             loss=${loss:-$(first_loss "$run/log.json")}
