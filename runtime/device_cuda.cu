@@ -122,8 +122,11 @@ void *alloc_host(Device *, int64_t bytes) {
 void release_host(Device *, void *p) { PP_CUDA(cudaFreeHost(p)); }
 
 void copy(Device *d, int stream, void *to, const void *from, int64_t bytes) {
-    if (bytes > 0)
-        PP_CUDA(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_of(d, stream)));
+    if (bytes <= 0)
+        return;
+    PP_WORK("transfer", 0, bytes);
+    PP_TIMED("cudaMemcpyAsync", stream_of(d, stream));
+    PP_CUDA(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_of(d, stream)));
 }
 
 /* Between GPUs without peer access the driver goes through the host. */
@@ -146,12 +149,17 @@ void copy_to(Device *d, int stream, Device *other, void *to, const void *from, i
                 pp_cuda_ok(e, "cudaDeviceEnablePeerAccess", __FILE__, __LINE__);
         }
     }
+    PP_WORK("transfer", 0, bytes);
+    PP_TIMED("cudaMemcpyPeerAsync", stream_of(d, stream));
     PP_CUDA(cudaMemcpyPeerAsync(to, other->number, from, d->number, static_cast<size_t>(bytes), stream_of(d, stream)));
 }
 
 void zero(Device *d, int stream, void *p, int64_t bytes) {
-    if (bytes > 0)
-        PP_CUDA(cudaMemsetAsync(p, 0, static_cast<size_t>(bytes), stream_of(d, stream)));
+    if (bytes <= 0)
+        return;
+    PP_WORK("fill", 0, bytes);
+    PP_TIMED("cudaMemsetAsync", stream_of(d, stream));
+    PP_CUDA(cudaMemsetAsync(p, 0, static_cast<size_t>(bytes), stream_of(d, stream)));
 }
 
 void add_here(Device *d, int stream, void *to, const void *from, int64_t n, int dtype) {
