@@ -36,6 +36,7 @@ typedef struct {
     int64_t offset;                 /* in its block */
     int first, last;                /* steps (WORK) */
     bool used, written;
+    bool guest;                     /* a value of the workspace in a place where another one comes to stand */
     const char *name;               /* of the pointer in the function */
 } Buffer;
 

@@ -3,7 +3,7 @@
  *
  * Lifetimes are intervals of steps; offsets by greedy-by-size: the largest first, each at the lowest place that no buffer
  * alive at the same time takes.  A nest's result takes the place of an operand that dies there when both are walked the
- * same way and no later pass reads the operand.
+ * same way and no later pass reads the operand; when the result has a place outside the workspace the operand is made there.
  */
 #include <string.h>
 
@@ -110,11 +110,14 @@ static bool in_place(const Nest *n, uint32_t x, uint32_t y)
     return true;
 }
 
+/* Memory that a function may fill with what it likes before its own value comes. */
+static bool lends(BufClass c) { return c == BUF_WORK || c == BUF_STASH || c == BUF_SAVED || c == BUF_OUT || c == BUF_DX; }
+
 static void reuse(Func *f, uint32_t *same)
 {
     for (uint32_t y = 0; y < f->buf.n; y++) {
         const Buffer *b = &f->buf.at[y];
-        if (b->cls != BUF_WORK || b->first < 0)
+        if (!lends(b->cls) || b->first < 0 || !b->written)
             continue;
         const Nest *n = f->group.at[f->order.at[b->first]].nest;
         if (!n || n->kind == NEST_COLUMN)
@@ -140,6 +143,16 @@ void cg_memory(Func *f)
     for (uint32_t i = 0; i < f->buf.n; i++)
         same[i] = owner[i] = NONE;
     reuse(f, same);
+    for (uint32_t i = 0; i < f->buf.n; i++) {           /* what ends outside was there all the time */
+        uint32_t end = i;
+        while (same[end] != NONE)
+            end = same[end];
+        if (end != i && f->buf.at[end].cls != BUF_WORK) {
+            f->buf.at[i].cls = f->buf.at[end].cls;
+            f->buf.at[i].index = f->buf.at[end].index;
+            f->buf.at[i].guest = true;
+        }
+    }
     bool *follows = arena_array(f->a, bool, f->buf.n + 1);
     for (uint32_t i = 0; i < f->buf.n; i++)
         if (same[i] != NONE)

@@ -25,6 +25,7 @@ static Ref place_in(Func *f, BufClass cls, uint32_t index, ValueId v)
             : cls == BUF_SAVED ? *f->sg->saved_layout.at[index]
                                : cg_dense(f, v);
     r.buf = cg_buffer(f, cls, index, v);
+    f->buf.at[r.buf].bytes = cg_ref_bytes(f, &r, v);
     return r;
 }
 
@@ -234,26 +235,52 @@ static void push_back(Place *p)
     }
 }
 
-/* What products read, and nothing else has a say in: rows a little apart. */
+/* The place of an elementwise result whose one operand v is: v may then be made there. */
+static bool as_its_result(Place *p, ValueId v, NodeId reader, Ref *at)
+{
+    Func *f = p->f;
+    if (p->uses[v] != 1 || reader == NONE || !cg_fusable(&f->g->node.at[reader]) || cg_is_view(f, reader))
+        return false;
+    ValueId y = f->g->node.at[reader].out[0];
+    const Ref *home = f->home.at[y], dense = cg_dense(f, v);
+    if (!home || home->wide || home->rank != dense.rank || !lin_is(home->off, 0) || val(f->g, y)->dtype != val(f->g, v)->dtype)
+        return false;
+    for (int d = 0; d < dense.rank; d++)
+        if (!lin_eq(home->ext[d], dense.ext[d]))
+            return false;
+    *at = *home;
+    at->root = v;
+    return cg_keeps_inner(at);
+}
+
+/* What products read, and nothing else has a say in: rows a little apart; and what becomes such a value in place. */
 static void pad_rows(Place *p)
 {
     Func *f = p->f;
     bool *leaves = arena_array(f->a, bool, f->g->value.n + 1);
+    NodeId *reader = arena_array(f->a, NodeId, f->g->value.n + 1);
     for (uint32_t i = 0; i < p->sink.n; i++)
         leaves[cg_root(f, p->sink.at[i].v)] = true;
-    for (uint32_t i = 0; i < f->node.n; i++) {
-        const Node *n = &f->g->node.at[f->node.at[i]];
-        for (uint32_t o = 0; o < n->nout && !cg_is_view(f, f->node.at[i]); o++) {
+    for (uint32_t i = f->node.n; i-- > 0;) {
+        NodeId id = f->node.at[i];
+        const Node *n = &f->g->node.at[id];
+        for (uint32_t o = 0; o < n->nout && !cg_is_view(f, id); o++) {
             ValueId v = n->out[o];
             Ref at;
-            if (!p->product_reads[v] || f->home.at[v] || leaves[v] || !cg_pad(f, v, &f->node, 1, &at) ||
-                (!cg_fusable(n) && !cg_call_writes(f, n, o, &at)))
+            if (f->home.at[v] || leaves[v] || (!cg_fusable(n) && !cg_is_product(f, n)))
+                continue;
+            bool found = p->product_reads[v] ? cg_pad(f, v, &f->node, 1, &at)
+                                             : cg_is_product(f, n) && as_its_result(p, v, p->uses[v] == 1 ? reader[v] : NONE, &at);
+            if (!found || (!cg_fusable(n) && !cg_call_writes(f, n, o, &at)))
                 continue;
             at.buf = cg_buffer(f, BUF_WORK, 0, v);
             f->buf.at[at.buf].bytes = cg_ref_bytes(f, &at, v);
             f->home.at[v] = arena_new_of(f->a, Ref);
             *f->home.at[v] = at;
         }
+        for (uint32_t j = 0; j < n->nin; j++)
+            if (n->in[j] != NONE)
+                reader[n->in[j]] = id;
     }
 }
 

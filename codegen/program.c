@@ -41,7 +41,7 @@ static const char *pointer_name(Func *f, uint32_t buf)
     if (b->name)
         return b->name;
     const char *name = NULL;
-    switch (b->cls) {
+    switch (b->guest ? BUF_WORK : b->cls) {
     case BUF_PARAM: name = arena_printf(f->a, "w%u", b->index); break;
     case BUF_GRAD: name = arena_printf(f->a, "dw%u", b->index); break;
     case BUF_CONST: name = arena_printf(f->a, "c%u", cg_constant(f->sg, b->value)); break;
@@ -247,7 +247,8 @@ static bool *shared_arguments(const Func *f, const Nest *n)
             const NestArg *x = &n->arg.at[i], *y = &n->arg.at[j];
             const Buffer *b = &f->buf.at[x->buf], *c = &f->buf.at[y->buf];
             bool work = b->cls == BUF_WORK && c->cls == BUF_WORK && b->offset < c->offset + c->bytes && c->offset < b->offset + b->bytes;
-            if ((x->written || y->written) && (x->buf == y->buf || work))
+            bool outside = b->cls == c->cls && b->cls != BUF_WORK && b->index == c->index;
+            if ((x->written || y->written) && (outside || work))
                 alias[i] = alias[j] = true;
         }
     return alias;
