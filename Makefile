@@ -88,10 +88,13 @@ tools: $(TOOLS)
 
 # Scripts build many generated programs: they share the runtime's objects (tests/lib.sh).
 PIPELINE_CFLAGS ?= -O1
-$(BUILD)/tests/runtime/made: $(BUILD)/ppsplit $(RUNTIME)
+SHIM_GOAL := pipeline-shim SHIM=$(abspath tests/cuda_shim) O=$(abspath $(BUILD)/cuda_shim) SHIMFLAGS='-O1 -g0'
+$(BUILD)/tests/runtime/made: $(BUILD)/ppsplit $(RUNTIME) codegen/pipeline.mk $(wildcard tests/cuda_shim/*)
 	@mkdir -p $(@D)
-	$(Q)$(BUILD)/ppsplit -q models/doc-ts/model.onnx --split layers.1:begin --loss cross_entropy -o $(BUILD)/tests/first
+	$(Q)$(BUILD)/ppsplit -q models/doc-ts/model.onnx --split layers.1:begin --loss cross_entropy --target cpu --target cuda -o $(BUILD)/tests/first
 	$(Q)$(MAKE) -C $(BUILD)/tests/first pipeline RUNTIME=$(abspath runtime) RUNTIME_BUILD=$(abspath $(@D)) CFLAGS='$(PIPELINE_CFLAGS)' LDFLAGS='$(PIPELINE_CFLAGS)'
+	$(Q)! command -v $(CXX) >/dev/null || $(MAKE) -s -C $(BUILD)/tests/first $(SHIM_GOAL) RUNTIME=$(abspath runtime) \
+	    RUNTIME_BUILD=$(abspath $(@D)) CFLAGS='$(PIPELINE_CFLAGS)' LDFLAGS='$(PIPELINE_CFLAGS)'
 	@touch $@
 
 check: all tools $(UNIT) $(BUILD)/tests/runtime/made layers

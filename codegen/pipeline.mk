@@ -117,7 +117,7 @@ pipeline-shim: $(SHIMOBJ) $(O)/libshim.a
 	@$(SAY) "  LD      $@"
 	$(Q)$(LINK) -o $@ $(SHIMOBJ) $(O)/libshim.a $(LIBS) -lstdc++
 
-SHIMCC   = $(CXX) $(SHIM_CUFLAGS) $(SHIMFLAGS) -I$(RUNTIME) -c -o $@ $<
+SHIMCC   = $(CXX) $(SHIM_CUFLAGS) -DPP_WITH_NCCL $(SHIMFLAGS) -I$(RUNTIME) -c -o $@ $<
 build/%.$(TAG).o: %.cu $(wildcard $(RUNTIME)/*.h)
 	@mkdir -p $(@D)
 	@$(SAY) "  SHIM    $<"
