@@ -1,0 +1,231 @@
+/*
+ * test_print_cuda.c - the CUDA printer against the interpreter of loop nests (codegen/interp.c), which test_nest.c compares with the C printer bit
+ * by bit: every nest of small networks and random graphs, and of one with the sizes from which kernels change their kind: rows for parts of a
+ * warp, warps and blocks, sums in two steps, columns in stretches, transposes.  The kernels run under the CUDA shim with all its checks.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../codegen/print.h"
+#include "nets.h"
+#include "tap.h"
+
+typedef struct {
+    Arena *a;
+    const char *dir;
+    void (*build)(Net *);
+    uint64_t seed;
+    uint32_t nests;
+    FILE *code, *data;
+    char first[256];
+} NestCase;
+
+static uint64_t state = 1;
+
+static double chance(void)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(state >> 11) / 9007199254740992.0;
+}
+
+/* ---- sizes that matter ------------------------------------------------------------------------------------------ */
+
+static void net_sizes(Net *n)
+{
+    static const int64_t width[] = {2048, 1500, 1001, 768, 6000, 40, 9, 3};
+    static const int64_t rows[] = {3, 17, 17, 17, 1, 17, 17, 30};
+    Graph *g = n->g;
+    for (int i = 0; i < 8; i++) {                       /* softmax and a norm by rows of these widths */
+        ValueId x = net_input(n, arena_printf(g->arena, "x%d", i), DT_F32, S(ROWS, rows[i], width[i]));
+        x = g_mul(g, x, net_weight(n, S(width[i])));
+        net_out(n, g_softmax(g, net_layer_norm(n, x, width[i]), 2));
+    }
+    ValueId x = net_input(n, "columns", DT_F32, S(ROWS, 600, 36)), y = net_input(n, "planes", DT_F32, S(ROWS, 3, 9000));
+    net_out(n, g_mul(g, g_add(g, x, net_weight(n, S(36))), net_weight(n, S(36))));
+    net_out(n, g_mul(g, y, net_weight(n, S(3, 1))));
+    ValueId t = net_input(n, "turned", DT_F32, S(ROWS, 70, 100)), u = g_transpose(g, t, I(0, 2, 1));
+    net_out(n, g_mul(g, g_unary(g, OP_Tanh, u), net_weight(n, S(100, 70))));
+    net_out(n, g_mul(g, g_transpose(g, t, I(2, 0, 1)), net_weight(n, S(70))));
+}
+
+/* ---- data ----------------------------------------------------------------------------------------------------------- */
+
+/* Elements that any argument may address, before and behind its pointer; a multiple of 64 bytes. */
+static int64_t reach(const Nest *n, uint32_t arg, int64_t rows)
+{
+    int64_t most = 64;
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        if ((s->kind != S_LOAD && s->kind != S_STORE) || s->arg != arg)
+            continue;
+        int64_t far = llabs(lin_at(s->base, rows));
+        for (int d = 0; d < n->nd; d++)
+            far += llabs(lin_at(s->stride[d], rows)) * lin_at(n->ext[d], rows);
+        for (uint32_t j = 0; j < s->nindex; j++)
+            far += llabs(lin_at(s->index[j].stride, rows)) * lin_at(s->index[j].extent, rows);
+        most = far + 64 > most ? far + 64 : most;
+    }
+    return (most + 63) / 64 * 64;
+}
+
+static void fill(Dtype t, void *p, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        switch (t) {
+        case DT_F32: ((float *)p)[i] = (float)(2 * chance() - 1); break;
+        case DT_F64: ((double *)p)[i] = 2 * chance() - 1; break;
+        case DT_I32: ((int32_t *)p)[i] = chance() < 0.5; break;
+        case DT_I64: ((int64_t *)p)[i] = chance() < 0.5; break;
+        default: ((uint8_t *)p)[i] = chance() < 0.5; break;
+        }
+}
+
+static void put(FILE *f, int64_t x) { fwrite(&x, sizeof x, 1, f); }
+
+/* What a nest starts from, and what the interpreter makes of it. */
+static void write_data(NestCase *c, const Nest *n, int64_t rows, int64_t scratch)
+{
+    void **at = arena_array(c->a, void *, n->arg.n + 1);
+    char **before = arena_array(c->a, char *, n->arg.n + 1), **after = arena_array(c->a, char *, n->arg.n + 1);
+    int64_t *bytes = arena_array(c->a, int64_t, n->arg.n + 1), terms = 1;
+    for (int d = n->nouter; d < n->nd; d++)
+        terms *= lin_at(n->ext[d], rows);
+    for (uint32_t i = 0; i < n->arg.n; i++) {
+        int64_t size = (int64_t)dtype_size(n->arg.at[i].type), many = 2 * reach(n, i, rows);
+        bytes[i] = many * size;
+        before[i] = arena_alloc(c->a, (size_t)bytes[i]);
+        after[i] = arena_alloc(c->a, (size_t)bytes[i]);
+        fill(n->arg.at[i].type, before[i], many);
+        memcpy(after[i], before[i], (size_t)bytes[i]);
+        at[i] = after[i] + bytes[i] / 2;
+    }
+    nest_interpret(c->a, n, rows, at);
+    put(c->data, c->nests);
+    put(c->data, rows);
+    put(c->data, terms);
+    put(c->data, scratch);
+    put(c->data, n->arg.n);
+    for (uint32_t i = 0; i < n->arg.n; i++) {
+        put(c->data, (int64_t)n->arg.at[i].type);
+        put(c->data, bytes[i]);
+        put(c->data, bytes[i] / 2);
+        fwrite(before[i], 1, (size_t)bytes[i], c->data);
+        fwrite(after[i], 1, (size_t)bytes[i], c->data);
+    }
+}
+
+/* ---- code ------------------------------------------------------------------------------------------------------------ */
+
+static const char *pointers(NestCase *c, const Nest *n, bool declare)
+{
+    const char *s = "";
+    for (uint32_t i = 0; i < n->arg.n; i++) {
+        const char *type = arena_printf(c->a, "%s%s *", n->arg.at[i].written ? "" : "const ", cg_ctype(n->arg.at[i].type));
+        s = declare ? arena_printf(c->a, "%s, [[maybe_unused]] %st%u", s, type, i) : arena_printf(c->a, "%s, (%s)at[%u]", s, type, i);
+    }
+    return s;
+}
+
+/* All kernels of a nest take all its arguments. */
+static int64_t write_code(NestCase *c, const Nest *n)
+{
+    const char **name = arena_array(c->a, const char *, n->arg.n + 1), *parts = "", *given = "";
+    bool *alias = arena_array(c->a, bool, n->arg.n + 1);
+    CudaNest k;
+    for (uint32_t i = 0; i < n->arg.n; i++)
+        name[i] = arena_printf(c->a, "t%u", i);
+    nest_print_cuda(c->a, n, ROWS, name, alias, &k);
+    for (uint32_t i = 0; i < k.parts; i++) {
+        const char *type = cg_ctype(k.part[i].type);
+        parts = arena_printf(c->a, "%s, [[maybe_unused]] %s *part%u", parts, type, k.part[i].stmt);
+        given = arena_printf(c->a, "%s, (%s *)(scratch + %lld)", given, type, (long long)k.part[i].offset);
+    }
+    for (int i = 0; i < k.n; i++)
+        fprintf(c->code, "static __global__ void __launch_bounds__(%d) k%u_%d([[maybe_unused]] %s rows%s%s)\n{\n%s}\n\n", k.kernel[i].threads, c->nests, i,
+                k.index, pointers(c, n, true), parts, k.kernel[i].body.at ? k.kernel[i].body.at : "");
+    fprintf(c->code, "static void run%u(int64_t rows, char *const *at, [[maybe_unused]] char *scratch, cudaStream_t stream)\n{\n", c->nests);
+    for (int i = 0; i < k.n; i++)
+        fprintf(c->code, "    PP_LAUNCH(k%u_%d, %s, %s, 0, stream, (int)rows%s%s);\n", c->nests, i, k.kernel[i].grid, k.kernel[i].block,
+                pointers(c, n, false), given);
+    fprintf(c->code, "}\n\n");
+    return k.bytes_scratch;
+}
+
+static void write_all(void *arg)
+{
+    NestCase *c = arg;
+    Pipe *p = net_pipe(c->a, c->build, c->seed, 0);
+    fprintf(c->code, "#include \"nest_device.h\"\n\n");
+    for (uint32_t s = 0; s < p->stage.n; s++) {
+        StageGen *sg = cg_stage(p, s);
+        for (int f = 0; f < F_COUNT; f++)
+            for (uint32_t i = 0; sg->func[f] && i < sg->func[f]->group.n; i++) {
+                const Nest *n = sg->func[f]->group.at[i].nest;
+                if (!n || sg->func[f]->group.at[i].member.n == 0)
+                    continue;
+                int64_t scratch = write_code(c, n);
+                for (int64_t less = 0; less < 2 && p->graph->batch > less; less++)
+                    if (less == 0 || p->uneven.n == 0)
+                        write_data(c, n, p->graph->batch - less, scratch);
+                c->nests++;
+            }
+    }
+    fprintf(c->code, "static NestRun *const runs[] = {");
+    for (uint32_t i = 0; i < c->nests; i++)
+        fprintf(c->code, "run%u, ", i);
+    fprintf(c->code, "};\n\nint main(int, char **argv)\n{\n    return nest_main(argv[1], runs);\n}\n");
+}
+
+/* Compiles and runs; the first line that comes out says what is wrong. */
+static bool run(NestCase *c)
+{
+    const char *flags = "-x c++ -std=c++17 -O1 -g -ffp-contract=off -Wall -Wextra -Werror -Wno-unknown-pragmas -fsanitize=thread "
+                        "-fsanitize=alignment -fsanitize=bounds -Itests/cuda_shim -Iruntime -Itests";
+    const char *cmd = arena_printf(c->a, "g++ %s -c -o %s/nests.o %s/nests.cu && g++ -o %s/nests %s/nests.o %s/shim/libshim.a %s/gemm.o -lpthread -lm && "
+                                   "timeout 300 %s/nests %s/nests.data 2>&1", flags, c->dir, c->dir, c->dir, c->dir, c->dir, c->dir, c->dir, c->dir);
+    FILE *out = popen(cmd, "r");
+    INSIST(out);
+    for (char line[256]; fgets(line, sizeof line, out);)
+        if (!c->first[0])
+            snprintf(c->first, sizeof c->first, "; %.*s", (int)strcspn(line, "\n"), line);
+    return pclose(out) == 0;
+}
+
+static void check(const char *dir, const char *name, void (*build)(Net *), uint64_t seed)
+{
+    Arena *a = arena_new();
+    NestCase c = {.a = a, .dir = dir, .build = build, .seed = seed};
+    c.code = fopen(arena_printf(a, "%s/nests.cu", dir), "w");
+    c.data = fopen(arena_printf(a, "%s/nests.data", dir), "wb");
+    INSIST(c.code && c.data);
+    int code = diag_run(write_all, &c);
+    fclose(c.code);
+    fclose(c.data);
+    bool right = code == 0 && c.nests > 0 && run(&c);
+    ok(right, "%s %d: %u nests as the interpreter%s", name, (int)seed, c.nests, c.first);
+    arena_free(a);
+}
+
+int main(void)
+{
+    char dir[] = "/tmp/test_print_cuda.XXXXXX", command[512];
+    (void)make_loss, (void)net_state;                                    /* of vjp_cases.h: losses of its own tests */
+    if (system("g++ --version >/dev/null 2>&1") != 0) {
+        ok(1, "CUDA printer # SKIP no C++ compiler");
+        return tap_done();
+    }
+    if (!mkdtemp(dir))
+        return 1;
+    snprintf(command, sizeof command, "make -s -f tests/cuda_shim/shim.mk O=%s/shim && cc -std=gnu11 -O1 -w -c -o %s/gemm.o runtime/gemm.c", dir, dir);
+    INSIST(system(command) == 0);
+    check(dir, "sizes", net_sizes, 1);
+    check(dir, "transformer", net_transformer, 1);
+    check(dir, "convolutions", net_convolution, 1);
+    check(dir, "moves", net_moves, 1);
+    check(dir, "sums", net_sums, 1);
+    for (uint64_t seed = 1; seed <= 2; seed++)
+        check(dir, "random", net_random, seed);
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    return system(command) != 0 || tap_done();
+}
