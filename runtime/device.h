@@ -58,6 +58,7 @@ typedef struct {
     void *(*alloc_host)(Device *d, int64_t bytes); /* host memory that copies need not wait for */
     void (*release_host)(Device *d, void *p);
     void (*copy)(Device *d, int stream, void *to, const void *from, int64_t bytes); /* host or device, either side */
+    void (*meet)(Device *d, int number); /* access to that device's memory, where there is such; before copy_to */
     void (*copy_to)(Device *d, int stream, Device *other, void *to, const void *from, int64_t bytes);
     void (*zero)(Device *d, int stream, void *p, int64_t bytes);
     void (*add)(Device *d, int stream, void *to, const void *from, int64_t n, int dtype);
@@ -92,7 +93,7 @@ void device_register(const DeviceOps *op);
 
 /* NCCL where it was there at build: the few calls that transports need.  Functions return 0 after a failure. */
 typedef struct {
-    int (*id)(void *to); /* NCCL_ID bytes */
+    int (*id)(void *to);                                /* NCCL_ID bytes */
     void *(*join)(Device *d, const void *id, int rank); /* a communicator of two, 0 sends; waits for the other side */
     void (*leave)(void *edge, int broken);
     void (*begin)(void); /* what is posted up to end() is posted together */

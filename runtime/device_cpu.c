@@ -43,6 +43,8 @@ static void copy(Device *d, int stream, void *to, const void *from, int64_t byte
     memcpy(to, from, (size_t)bytes);
 }
 
+static void meet(Device *d, int number) { (void)d, (void)number; }
+
 static void copy_to(Device *d, int stream, Device *other, void *to, const void *from, int64_t bytes)
 {
     (void)other;
@@ -246,6 +248,7 @@ const DeviceOps device_cpu = {
     .alloc_host = alloc,
     .release_host = release,
     .copy = copy,
+    .meet = meet,
     .copy_to = copy_to,
     .zero = zero,
     .add = add,

@@ -129,26 +129,25 @@ void copy(Device *d, int stream, void *to, const void *from, int64_t bytes) {
     PP_CUDA(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_of(d, stream)));
 }
 
+void meet(Device *d, int number) {
+    int can = 0;
+    if (number == d->number || !PP_CUDA(cudaDeviceCanAccessPeer(&can, d->number, number)) || !can)
+        return;
+    cudaError_t e = cudaDeviceEnablePeerAccess(number, 0);
+    if (e == cudaErrorPeerAccessAlreadyEnabled)
+        cudaGetLastError();                             /* by an earlier message, or another rank of this device */
+    else
+        pp_cuda_ok(e, "cudaDeviceEnablePeerAccess", __FILE__, __LINE__);
+}
+
 /* Between GPUs without peer access the driver goes through the host. */
 void copy_to(Device *d, int stream, Device *other, void *to, const void *from, int64_t bytes) {
-    Cuda *c = cuda_of(d);
-    if (bytes <= 0)
-        return;
     if (other->number == d->number) {
         copy(d, stream, to, from, bytes);
         return;
     }
-    if (other->number < CUDA_PEERS && !c->asked[other->number].exchange(true)) {
-        int can = 0;
-        PP_CUDA(cudaSetDevice(d->number));
-        if (PP_CUDA(cudaDeviceCanAccessPeer(&can, d->number, other->number)) && can) {
-            cudaError_t e = cudaDeviceEnablePeerAccess(other->number, 0);
-            if (e == cudaErrorPeerAccessAlreadyEnabled)
-                cudaGetLastError();                     /* by another rank of the process: fine, and not to be found later */
-            else
-                pp_cuda_ok(e, "cudaDeviceEnablePeerAccess", __FILE__, __LINE__);
-        }
-    }
+    if (bytes <= 0)
+        return;
     PP_WORK("transfer", 0, bytes);
     PP_TIMED("cudaMemcpyPeerAsync", stream_of(d, stream));
     PP_CUDA(cudaMemcpyPeerAsync(to, other->number, from, d->number, static_cast<size_t>(bytes), stream_of(d, stream)));
@@ -213,8 +212,9 @@ void context(Device *d, int stage, PpCtx *c) {
 
 /* The struct's fields in order: C++17 has no names here. */
 const DeviceOps ops = {
-    "cuda", PP_CUDA, count, open, close, enter, alloc, release, alloc_host, release_host, copy, copy_to, zero, add_here,
-    event, event_free, record, wait, done, sync, elapsed, context, pp_cuda_conv_separate, cuda_params, norms_here, update_here, pp_cuda_error, text,
+    "cuda", PP_CUDA, count, open, close, enter, alloc, release, alloc_host, release_host, copy, meet, copy_to, zero, add_here,
+    event, event_free, record, wait, done, sync, elapsed, context, pp_cuda_conv_separate, cuda_params, norms_here, update_here,
+    pp_cuda_error, text,
 };
 
 /* More queues than the usual 8: streams that share one would wait for each other.  Before any thread and any context. */

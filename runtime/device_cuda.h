@@ -7,10 +7,6 @@
 #include "device.h"
 #include "pp_cuda_calls.h"
 
-#include <atomic>
-
-enum { CUDA_PEERS = 64 };                               /* GPUs of a machine */
-
 struct CudaStage {
     cudaStream_t stream;
     cublasHandle_t blas;
@@ -33,7 +29,6 @@ struct Cuda {
     int stages;
     int64_t workspace;
     Optim optim;
-    std::atomic<bool> asked[CUDA_PEERS];                /* for access to that GPU's memory */
 };
 
 inline Cuda *cuda_of(const Device *d) { return static_cast<Cuda *>(d->impl); }

@@ -47,11 +47,17 @@ PpStatus devices_choose(const Options *o, const PpPlan *plan, PpPlan *chosen)
 
 /* ---- which transport can be ---- */
 
+/* Kernels of NCCL wait on the device for other ranks.  A kernel's first launch may load it, and loading may wait for
+   the device: so all are loaded beforehand where NCCL may be chosen (CUDA reads the environment when it is first
+   called). */
 PpStatus devices_check(const Run *run)
 {
     const char *t = run->opt->transport;
     int cuda = run->plan->device == PP_CUDA;
-    if (!t || !strcmp(t, "auto"))
+    int any = !t || !strcmp(t, "auto");
+    if (cuda && device_nccl() && (any ? run->mpi : !strcmp(t, "nccl")))
+        setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    if (any)
         return PP_OK;
     if (!strcmp(t, "local") && run->mpi)
         return pp_fail(
@@ -78,6 +84,13 @@ PpStatus device_check(Rank *r, const char *what)
     return *why ? pp_fail(PP_ERR_IO, "rank %d, %s: %s", r->rank, what, why) : PP_OK;
 }
 
+/* Of the so-manieth rank of a machine. */
+int device_number(const DeviceOps *op, int host_rank)
+{
+    int n = op->count();
+    return n > 0 ? host_rank % n : 0;
+}
+
 PpStatus devices_open(Rank *r)
 {
     const Run *run = r->run;
@@ -87,8 +100,10 @@ PpStatus devices_open(Rank *r)
         return pp_fail(PP_ERR_IO, "no GPU: %s (--device cpu runs without one)", r->dev.op->error());
     for (int s = 0; s < run->plan->n_stage; s++)
         stages += run->sched->rank_of[s] == r->rank;
-    DeviceWish w = {
-        .number = r->t.host_rank % n, .stages = stages, .separate = aside_wanted(r), .tf32 = run->opt->tf32};
+    DeviceWish w = {.number = device_number(r->dev.op, r->t.host_rank),
+                    .stages = stages,
+                    .separate = aside_wanted(r),
+                    .tf32 = run->opt->tf32};
     if (!r->dev.op->open(&r->dev, &w))
         return pp_fail(PP_ERR_IO, "rank %d, GPU %d: %s", r->rank, w.number, r->dev.op->error());
     r->dev.op->text(&r->dev, r->mem.where, (int)sizeof r->mem.where);

@@ -297,8 +297,9 @@ void stream_upload(Rank *r, void *to, const void *from, int64_t bytes);
 
 PpStatus devices_choose(const Options *o, const PpPlan *plan, PpPlan *chosen);
 PpStatus devices_check(const Run *run); /* --transport against what this program is */
-PpStatus devices_open(Rank *r);         /* on the rank's thread */
-PpStatus devices_wire(Rank *r);         /* all ranks call it */
+int device_number(const DeviceOps *op, int host_rank);
+PpStatus devices_open(Rank *r); /* on the rank's thread */
+PpStatus devices_wire(Rank *r); /* all ranks call it */
 extern const Wire wire_host, wire_local, wire_staged, wire_nccl;
 PpStatus device_check(Rank *r, const char *what); /* has anything failed on this thread */
 

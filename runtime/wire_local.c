@@ -34,6 +34,7 @@ static PpStatus open_local(Rank *r)
     for (int k = 0; k < r->n_msg; k++) {
         side[k] = (Side){.dev = &r->dev, .ready = r->dev.op->event(&r->dev, 0), .done = r->dev.op->event(&r->dev, 0)};
         r->msg[k].wire = &side[k];
+        r->dev.op->meet(&r->dev, device_number(r->dev.op, r->msg[k].peer));
     }
     return device_check(r, "events of its messages");
 }

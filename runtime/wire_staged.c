@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { LINGER = 8 }; /* actions for which a place rests, so that the copy out of it is over when it is taken again */
 enum { IDLE, COPYING, FLYING, LANDED }; /* COPYING: `gate` has to come before the transport may have the buffer */
 
 typedef struct {
@@ -66,7 +67,7 @@ static int take_room(Staging *g, int64_t bytes, int birth, int death)
 {
     int best = -1;
     for (int i = 0; i < g->n_room; i++)
-        if (g->room[i].free_from < birth && g->room[i].bytes >= bytes &&
+        if (g->room[i].free_from + LINGER < birth && g->room[i].bytes >= bytes &&
             (best < 0 || g->room[i].bytes < g->room[best].bytes))
             best = i;
     if (best < 0) {
@@ -213,7 +214,10 @@ static PpStatus post_one(Rank *r, Message *m, int receive)
         s->gate = s->ready;
         s->state = COPYING;
     } else if (receive) {
-        d->op->sync(d, room->left);
+        while (!d->op->done(d, room->left)) {
+            TRY(poll_staged(r));
+            sched_yield();
+        }
         TRY(fly(r, m, s));
     } else {
         d->op->wait(d, STREAM_OUT, s->ready);
