@@ -29,10 +29,11 @@ make_tools() {
 # compile_cu NAME FILE.cu... [FILE.o...]: a program of a few .cu files, for this card or the shim
 compile_cu() {
     local name=$1 f objects=(); shift
-    mkdir -p "$tools/$name.o"
+    mkdir -p "$tools/cu"
     for f; do
         case $f in *.o) objects+=("$f"); continue ;; esac
-        objects+=("$tools/$name.o/$(basename "$f" .cu).$mode.o")
+        objects+=("$tools/cu/$(basename "$f" .cu).$mode${cudnn:+.cudnn}.o")
+        [ ! -e "${objects[-1]}" ] || [ -n "$(find "$top/runtime" "$top"/tests/cuda_* "$top/tests/gpu" -newer "${objects[-1]}" | head -n 1)" ] || continue
         if [ $mode = shim ]; then
             "${CXX:-g++}" -x c++ -std=c++17 -O1 -g -ffp-contract=off -Wno-unknown-pragmas -I"$top/tests/cuda_shim" -c "$f" -o "${objects[-1]}" || return
         else
