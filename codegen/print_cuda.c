@@ -3,7 +3,7 @@
  * how many threads each is launched.
  *
  * Points: a thread takes four elements that lie together (16 bytes a load) where every result does, else one, and walks on by
- * the size of the grid.  Rows and columns: print_cuda_row.c, print_cuda_column.c.  Indices have 32 bits unless a tensor reaches
+ * the size of the grid; transposes: print_cuda_tile.c.  Rows and columns: print_cuda_row.c, print_cuda_column.c.  Indices have 32 bits unless a tensor reaches
  * 2^31 elements.  Every choice depends on shapes alone.
  */
 #include <inttypes.h>
@@ -155,7 +155,10 @@ static void value(Cuda *c, uint32_t i)
         accumulate(c, i);
         return;
     }
-    print_value(&c->p, i);
+    if (c->tiled[i])
+        text_line(c->p.t, "const %s v%u = tile%u[threadIdx.x][t];", print_type(s->type), i, i);
+    else
+        print_value(&c->p, i);
     if (s->keep && s->pass == c->p.pass)
         text_line(c->p.t, "%s = v%u;", row_buffer(c, i, true), i);
 }
@@ -354,9 +357,12 @@ void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const char *const *a
     c.p.in_pass = arena_array(a, uint8_t, n->stmt.n + 1);
     c.vector = arena_array(a, bool, n->stmt.n + 1);
     c.still = arena_array(a, bool, n->stmt.n + 1);
+    c.tiled = arena_array(a, bool, n->stmt.n + 1);
     *out = (CudaNest){.index = c.index};
     if (n->nd == 0)
         single(&c);
+    else if (n->kind == NEST_POINT && cuda_tile_along(&c) >= 0)
+        cuda_tile(&c, cuda_tile_along(&c));
     else if (n->kind == NEST_POINT)
         points(&c);
     else if (n->kind == NEST_ROW)

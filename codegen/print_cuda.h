@@ -19,6 +19,7 @@ typedef struct {
     int along;                                          /* the dimension in which they lie */
     bool *vector;                                       /* loads and stores of four at once */
     bool *still;                                        /* does not vary along that dimension */
+    bool *tiled;                                        /* loads that go through a tile of shared memory */
     int chunks;                                         /* how often a thread comes by in a row; loops over it are unrolled; 0: any number */
     const bool *alias;                                  /* arguments whose memory another argument writes, or they another's */
     CudaNest *out;
@@ -37,6 +38,8 @@ void cuda_kernel(Cuda *c, int threads, const char *grid, const char *block);   /
 void cuda_part(Cuda *c, uint32_t stmt, int64_t bytes);  /* scratch memory for partial results of a reduction */
 const char *cuda_wide(const Cuda *c);                   /* "_wide" where indices have 64 bits */
 
+int cuda_tile_along(Cuda *c);                           /* the dimension along which operands lie, other than the innermost; -1: none */
+void cuda_tile(Cuda *c, int along);
 void cuda_row(Cuda *c);
 void cuda_column(Cuda *c);
 
