@@ -419,12 +419,14 @@ static PpStatus rank_run(Rank *r, PpStatus prepared)
 
 /* ---- ranks as threads ---- */
 
-/* All wires before anything else: freeing memory waits for the device, and that for messages that may never come. */
+/* On each rank's own thread when all is well, for both sides may have to take part; else all wires before anything
+   else: freeing memory waits for the device, and that for messages that may never come. */
 static void close_wire(Rank *r, PpStatus s)
 {
     r->dev.op->enter(&r->dev);
     if (r->wire)
         r->wire->close(r, s != PP_OK);
+    r->wire = NULL;
 }
 
 static void close_rank(Rank *r)
@@ -447,6 +449,8 @@ static void *thread_main(void *p)
 {
     Thread *t = p;
     t->status = rank_run(&t->rank, PP_OK);
+    if (t->status == PP_OK)
+        close_wire(&t->rank, PP_OK);
     return NULL;
 }
 
