@@ -129,6 +129,16 @@ void param_use(Params *p, RawNode *n, uint32_t input, uint32_t param, bool flip)
         vec_push(a, &p->g->param.at[param].use, ((FileUse){p->file, n->index, input, flip}));
 }
 
+void param_use_rows(Params *p, RawNode *n, uint32_t input, int64_t start, int64_t rows)
+{
+    if (!n->start) {
+        n->start = arena_array(p->m->arena, int64_t, n->nin);
+        n->rows = arena_array(p->m->arena, int64_t, n->nin);
+    }
+    n->start[input] = start;
+    n->rows[input] = rows;
+}
+
 /* ---- roles ---- */
 
 int param_role(const RawNode *n, uint32_t input)

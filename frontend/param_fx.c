@@ -13,9 +13,9 @@
 
 /*
  * entry: of the signature, or NONE.  squeezed: the file holds a view of it with dims of 1 added; repeated: it holds it
- * as often as dim 0 says.
+ * as often as dim 0 says.  rows: how many from start on the operand is; 0: all of it.
  */
-typedef struct { RawNode *node; uint32_t input, init, entry; bool flip, squeezed, repeated; } Use;
+typedef struct { RawNode *node; uint32_t input, init, entry; bool flip, squeezed, repeated; int64_t start, rows; } Use;
 typedef VEC(Use) Uses;
 typedef struct { uint32_t entry; int role; bool taken; } Argument;
 typedef VEC(Argument) Arguments;
@@ -330,7 +330,7 @@ static uint32_t merged_into(const Fx *x, const Use *u, uint32_t entry, const boo
 
 /*
  * Equal zero biases were merged and then their Splits too: what the node makes is read in modules that lack a parameter
- * of this name themselves.  One gradient for all of them would be wrong.
+ * of this name themselves.  One gradient for all of them would be wrong: see separate().
  */
 static bool is_shared(const Fx *x, const Use *u, const bool *used)
 {
@@ -350,16 +350,66 @@ static bool is_shared(const Fx *x, const Use *u, const bool *used)
     return false;
 }
 
+/* The rows of output k of a Split along dim 0. */
+static bool split_rows(const Fx *x, const Use *u, uint32_t k, int64_t *start, int64_t *rows)
+{
+    const RawNode *n = u->node;
+    const Model *m = x->p->m;
+    int64_t all = m->init.at[u->init].shape.d[0], each = (all + n->nout - 1) / n->nout;
+    uint32_t init = n->nin > 1 && *n->in[1] ? strmap_get(&m->init_index, n->in[1]) : NONE;
+    if (strcmp(n->op_type, "Split") || u->input != 0 || raw_int(n, "axis", 0) != 0 || m->init.at[u->init].shape.rank < 1)
+        return false;
+    if (n->nin > 1 && (init == NONE || m->init.at[init].dtype != DT_I64 || m->init.at[init].bytes.length != n->nout * sizeof(int64_t)))
+        return false;
+    for (uint32_t i = 0, at = 0; i <= k; i++, at += (uint32_t)*rows) {
+        *start = at;
+        *rows = each;
+        if (init != NONE)
+            memcpy(rows, m->init.at[init].bytes.at + i * sizeof *rows, sizeof *rows);
+        if (*rows < 1 || *rows > all - *start)
+            return false;
+    }
+    return true;
+}
+
+/* Each reader of a shared Split gets its rows of the parameter of its own module, and the Split is gone.  False: some reader has none. */
+static bool separate(Fx *x, const Use *u, bool *used, Uses *all)
+{
+    const char *dot = strrchr(x->p->m->init.at[u->init].name, '.');
+    Uses own = {0};
+    for (uint32_t i = 0; i < x->list->n; i++) {
+        RawNode *n = x->list->at[i];
+        for (uint32_t j = 0; !n->dead && j < n->nin; j++)
+            for (uint32_t k = 0; k < u->node->nout; k++) {
+                Use part = {.node = n, .input = j, .init = u->init};
+                if (!*n->in[j] || strcmp(n->in[j], u->node->out[k]))
+                    continue;
+                part.entry = strmap_get(&x->p->sig.by_target, arena_printf(x->a, "%s%s", n->scope, dot));
+                if (part.entry == NONE || used[part.entry] || !split_rows(x, u, k, &part.start, &part.rows))
+                    return false;
+                vec_push(x->a, &own, part);
+            }
+    }
+    for (uint32_t i = 0; i < own.n; i++) {
+        used[own.at[i].entry] = true;
+        vec_push(x->a, all, own.at[i]);
+    }
+    u->node->dead = own.n > 0;
+    return own.n > 0;
+}
+
 /* Operands the arguments do not explain: by their own name, else by the module they stand in. */
-static void match_scope(Fx *x, Group *g, Use *u, bool *used)
+static void match_scope(Fx *x, Group *g, Use *u, bool *used, Uses *all)
 {
     static const char *const leaf[] = {NULL, "weight", "bias", NULL, NULL};
     const Params *p = x->p;
     const RawTensor *t = &p->m->init.at[u->init];
     uint32_t e = strmap_get(&p->sig.by_target, t->name);
     uint32_t own = e == NONE || g ? NONE : merged_into(x, u, e, used);
-    if (e != NONE && !g && is_shared(x, u, used))
+    if (e != NONE && !g && is_shared(x, u, used)) {
+        separate(x, u, used, all);
         return;
+    }
     if (e != NONE && (own != NONE || !used[e] || !g)) {
         take(x, g, u, own != NONE ? own : e);
         u->flip = false;
@@ -477,8 +527,11 @@ static void make(Fx *x, const Uses *use, uint32_t entry, const bool *used, bool 
     for (uint32_t i = 0; i < use->n; i++) {
         const Use *u = &use->at[i];
         Shape s = true_shape(&p->m->init.at[u->init], u);
-        if (u->entry == entry && shape_equal(&s, &p->g->param.at[id].shape))
-            param_use(p, u->node, u->input, id, u->flip);
+        if (u->entry != entry || !shape_equal(&s, &p->g->param.at[id].shape))
+            continue;
+        param_use(p, u->node, u->input, id, u->flip);
+        if (u->rows)
+            param_use_rows(p, u->node, u->input, u->start, u->rows);
     }
 }
 
@@ -547,7 +600,7 @@ void param_from_signature(Params *p, const RawNodes *list)
         Uses *use = g ? &g->use : &x.loose;
         for (uint32_t k = 0; k < use->n; k++) {
             if (use->at[k].entry == NONE)
-                match_scope(&x, g, &use->at[k], used);
+                match_scope(&x, g, &use->at[k], used, &all);
             vec_push(x.a, &all, use->at[k]);
         }
     }

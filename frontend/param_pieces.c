@@ -122,14 +122,10 @@ static void use_rows(Params *p, const Piece *piece, uint32_t n, uint32_t id, boo
     int64_t start = 0;
     for (uint32_t i = 0; i < n; i++) {
         RawNode *node = piece[i].node;
+        int64_t rows = rows_of(piece_tensor(p, &piece[i]));
         param_use(p, node, piece[i].input, id, flip);
-        if (!node->start) {
-            node->start = arena_array(p->m->arena, int64_t, node->nin);
-            node->rows = arena_array(p->m->arena, int64_t, node->nin);
-        }
-        node->start[piece[i].input] = start;
-        node->rows[piece[i].input] = rows_of(piece_tensor(p, &piece[i]));
-        start += node->rows[piece[i].input];
+        param_use_rows(p, node, piece[i].input, start, rows);
+        start += rows;
     }
 }
 

@@ -163,6 +163,7 @@ uint32_t param_put(Params *p, const char *name, Dtype type, const Shape *s, Payl
 void param_squeeze(Params *p, uint32_t id);             /* its true shape is a vector, the file adds dims of 1 */
 void param_first_row(Params *p, uint32_t id);           /* the file holds it several times along dim 0 */
 void param_use(Params *p, RawNode *n, uint32_t input, uint32_t param, bool flip);
+void param_use_rows(Params *p, RawNode *n, uint32_t input, int64_t start, int64_t rows);     /* after param_use: only these */
 int param_role(const RawNode *n, uint32_t input);       /* what the operand is to the op: MatMul 1 is a weight, ... */
 bool param_is_made_up(const char *name);                /* "onnx::MatMul_355", "val_12", ...: not a module's name */
 /* param_place.c: what the nodes around say, for the nodes of one list */

@@ -8,6 +8,7 @@
   annotated   pipeline_stage on every node (IR 11)
   twice       a module called twice inside one file
   passthrough outputs that are also intermediates, an input used late, a stage without parameters
+  merged      is not made here: export.py's encdec-dyn, where the exporter merged equal biases and their Splits
 usage: special.py DIR
 """
 import os, sys
