@@ -114,10 +114,11 @@ void cuda_choose_one(Cuda *c)
 
 /* ---- names -------------------------------------------------------------------------------------------------- */
 
-/* b3, b3[c], b3[k], b3[c][k] */
+/* b3, b3[c], b3[k], b3[c][k], b3[j] */
 static const char *row_buffer(const Cuda *c, uint32_t i, bool element)
 {
-    return arena_printf(c->p.a, "b%u%s%s", i, c->chunks > 1 ? "[c]" : "", c->vec == 4 && element && !c->still[i] ? "[k]" : "");
+    const char *chunk = c->chunks > 1 ? arena_printf(c->p.a, "[%s]", c->chunk) : "";
+    return arena_printf(c->p.a, "b%u%s%s", i, chunk, c->vec == 4 && element && !c->still[i] ? "[k]" : "");
 }
 
 static const char *name(Print *p, uint32_t i)
@@ -352,7 +353,7 @@ void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const char *const *a
     *own = *n;
     own->stmt.at = arena_array(a, Stmt, n->stmt.n + 1);
     memcpy(own->stmt.at, n->stmt.at, sizeof *n->stmt.at * n->stmt.n);
-    Cuda c = {.p = {.a = a, .n = own, .arg = arg_name, .name = name}, .own = own, .full = full, .vec = 1, .alias = alias, .out = out};
+    Cuda c = {.p = {.a = a, .n = own, .arg = arg_name, .name = name}, .own = own, .full = full, .vec = 1, .chunk = "c", .alias = alias, .out = out};
     c.index = is_wide(n, full) ? "int64_t" : "int";
     c.p.in_pass = arena_array(a, uint8_t, n->stmt.n + 1);
     c.vector = arena_array(a, bool, n->stmt.n + 1);

@@ -20,7 +20,8 @@ typedef struct {
     bool *vector;                                       /* loads and stores of four at once */
     bool *still;                                        /* does not vary along that dimension */
     bool *tiled;                                        /* loads that go through a tile of shared memory */
-    int chunks;                                         /* how often a thread comes by in a row; loops over it are unrolled; 0: any number */
+    int chunks;                                         /* how often a thread comes by in a row, when it keeps something; 0: any number */
+    const char *chunk;                                  /* the loop's variable */
     const bool *alias;                                  /* arguments whose memory another argument writes, or they another's */
     CudaNest *out;
 } Cuda;

@@ -2,6 +2,8 @@
  * print_cuda_row.c - rows on the device.  In: a nest of rows.  Out: one kernel in which a warp, or a part of one, takes a row of up to
  * 1,024 elements, or a block takes a longer one; or, for few long rows that are only summed, two: segments, then their sums.
  *
+ * Where the rows' elements lie apart but the rows side by side (a softmax over channels), each thread takes a row.
+ *
  * Every pass gives an element to the same thread, so what a later pass needs again stays in that thread's registers, and a
  * result may take the place of an operand.  A thread adds its elements in order, lanes are folded by shuffles, the warps of a
  * block one after the other through shared memory.
@@ -11,7 +13,7 @@
 
 #include "print_cuda.h"
 
-enum { WARP_ROW = 1024, FEW_ROWS = 64, SHORT_ROW = 128 };
+enum { WARP_ROW = 1024, FEW_ROWS = 64, SHORT_ROW = 128, MANY_ROWS = 1024, UNROLLED = 64 };
 
 typedef struct {
     Cuda *c;
@@ -95,12 +97,31 @@ static bool keeps_any(const Nest *n)
 
 /* ---- who takes a row ------------------------------------------------------------------------------------------ */
 
+/* Are neighbours in memory the same element of neighbouring rows? */
+static bool side_by_side(const Nest *n)
+{
+    int rows = 0, elements = 0;
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        if (s->row || (s->kind != S_LOAD && s->kind != S_STORE))
+            continue;
+        rows += lin_is(s->stride[n->nouter - 1], 1);
+        elements += lin_is(s->stride[n->nd - 1], 1);
+    }
+    return rows > elements;
+}
+
 static void choose(Row *r)
 {
     Cuda *c = r->c;
     const Nest *n = c->p.n;
     int64_t length = lin_at(r->length, c->full), rows = lin_at(r->rows, c->full), vectors = up(length, c->vec);
-    if (n->nouter > 0 && r->length.b == 0 && length <= WARP_ROW && (rows >= FEW_ROWS || length <= SHORT_ROW)) {
+    if (n->nouter > 0 && n->nd > n->nouter && r->length.b == 0 && length <= WARP_ROW && rows >= MANY_ROWS && side_by_side(n)) {
+        r->lanes = 1;
+        r->threads = CUDA_BLOCK;
+        cuda_choose_one(c);
+        c->chunk = n->nd - n->nouter == 1 ? "j" : "e";
+    } else if (n->nouter > 0 && r->length.b == 0 && length <= WARP_ROW && (rows >= FEW_ROWS || length <= SHORT_ROW)) {
         r->lanes = vectors > CUDA_WARP ? CUDA_WARP : power_from(vectors);
         r->threads = CUDA_BLOCK;
         r->lane = "lane";
@@ -180,6 +201,14 @@ static void over_row(Row *r, const char *begin, const char *end)
     } else {
         text_line(c->p.t, "#pragma unroll");
         print_open_loop(&c->p, "int", "c", "0", arena_printf(c->p.a, "%d", c->chunks), 1);
+    }
+    if (r->lanes == 1 && width == 1 && c->chunks > 1) { /* each in its place: the buffer's index is the element's */
+        if (c->chunks <= UNROLLED)
+            text_line(c->p.t, "#pragma unroll");
+        print_open_loop(&c->p, "int", c->chunk, "0", end, 1);
+        inside(r, linear);
+        print_close_block(&c->p);
+        return;
     }
     bool whole = r->length.c % width == 0;
     const char *at = c->chunks == 1 ? lane : r->lanes == 1 ? arena_printf(c->p.a, "c * %" PRId64, width)

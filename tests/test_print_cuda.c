@@ -41,6 +41,10 @@ static void net_sizes(Net *n)
         x = g_mul(g, x, net_weight(n, S(width[i])));
         net_out(n, g_softmax(g, net_layer_norm(n, x, width[i]), 2));
     }
+    ValueId z = net_input(n, "channels", DT_F32, S(ROWS, 24, 300));
+    net_out(n, g_softmax(g, net_op(n, OP_Tanh, z, (Attr){0}), 1));
+    z = net_input(n, "many", DT_F32, S(ROWS, 70, 300));
+    net_out(n, g_softmax(g, g_mul(g, z, net_weight(n, S(300))), 1));
     ValueId x = net_input(n, "columns", DT_F32, S(ROWS, 600, 36)), y = net_input(n, "planes", DT_F32, S(ROWS, 3, 9000));
     net_out(n, g_mul(g, g_add(g, x, net_weight(n, S(36))), net_weight(n, S(36))));
     net_out(n, g_mul(g, y, net_weight(n, S(3, 1))));
