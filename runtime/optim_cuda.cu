@@ -133,6 +133,7 @@ template <class T> __device__ void update_chunk(const How &h, const OptimEntry &
     const Numbers<T> &k = numbers(h, T());
     s0 = s0 ? s0 + at : s0;
     s1 = s1 ? s1 + at : s1;
+#pragma unroll 4
     for (int64_t i = threadIdx.x; i < n; i += THREADS)
         if (h.adam)
             adam(k, p + i, g + i, s0 + i, s1 + i);

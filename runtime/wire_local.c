@@ -10,7 +10,8 @@
 typedef struct {
     Device *dev;
     DeviceEvent ready, done;
-    DeviceEvent over; /* done, of whoever recorded it: the sender */
+    DeviceEvent before; /* ready, of the first message that was posted with this one */
+    DeviceEvent over;   /* done, of whoever recorded it: the sender */
 } Side;
 
 /* Runs on the thread of either rank. */
@@ -18,8 +19,8 @@ static void carry(PpRequest *send, PpRequest *recv)
 {
     Side *s = send->side, *r = recv->side;
     Device *d = s->dev;
-    d->op->wait(d, STREAM_OUT, s->ready);
-    d->op->wait(d, STREAM_OUT, r->ready);
+    d->op->wait(d, STREAM_OUT, s->before);
+    d->op->wait(d, STREAM_OUT, r->before);
     d->op->copy_to(d, STREAM_OUT, r->dev, recv->buf, send->buf, send->bytes);
     d->op->record(d, STREAM_OUT, s->done);
     s->over = r->over = s->done;
@@ -53,9 +54,11 @@ static void close_local(Rank *r, int broken)
 
 static PpStatus post_local(Rank *r, int first, int count, int receive)
 {
+    const Side *group = r->msg[first].wire;
+    r->dev.op->record(&r->dev, r->at, group->ready);
     for (Message *m = &r->msg[first]; m < &r->msg[first + count]; m++) {
         Side *side = m->wire;
-        r->dev.op->record(&r->dev, r->at, side->ready);
+        side->before = group->ready;
         PpStatus s = local_carry(&r->t, !receive, m->peer, m->tag, m->buf, m->bytes, &m->req, carry, side);
         r->dev.op->enter(&r->dev);
         TRY(s);

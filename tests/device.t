@@ -13,7 +13,9 @@ has_nccl() { printf '#include <nccl.h>\n' >nccl.cu && "$nvcc" -c nccl.cu -o nccl
 if [ -x "$nvcc" ]; then
     nccl=$(has_nccl && echo -DPP_WITH_NCCL)
     for f in runtime/device_cuda runtime/optim_cuda runtime/transport_nccl tests/device_plan; do
-        is "nvcc: $f.cu" "$("$nvcc" -std=c++17 $nccl -gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]' \
+        arch=(-gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]')
+        grep -q __global__ "$top/$f.cu" || arch=(-arch=sm_80)
+        is "nvcc: $f.cu" "$("$nvcc" -std=c++17 $nccl "${arch[@]}" --threads 2 \
             --Werror all-warnings -Xcompiler -Wall,-Wextra -I"$top/runtime" -c "$top/$f.cu" -o nvcc.o 2>&1)" ""
     done
 else
@@ -122,6 +124,9 @@ for action in 1B3 0B1 1SEND_B2; do
     done
     is "--until $action: state" "$(grep -v memory cuda.out)" "$(grep -v memory cpu.out)"
     ok "--until $action: gradients" diff -r until.cpu until.cuda
+    SHIM_DEVICES=3 ./program train --transport nccl "${data[@]}" --microbatches 6 --until $action --dump-grads until.nccl >cuda.out 2>&1
+    is "--until $action, nccl: state" "$(grep -v memory cuda.out)" "$(grep -v memory cpu.out)"
+    ok "--until $action, nccl: gradients" diff -r until.cpu until.nccl
     rm -r until.*
 done
 ./program train "${data[@]}" "${steps[@]}" --trace trace.json >out 2>err
