@@ -211,6 +211,20 @@ static void check(const char *dir, const char *name, void (*build)(Net *), uint6
     arena_free(a);
 }
 
+/* The kernels of all kinds and sizes, as a GPU gets them. */
+static void check_nvcc(const char *dir)
+{
+    const char *nvcc = system("command -v nvcc >/dev/null") == 0 ? "nvcc" : "/usr/local/cuda/bin/nvcc";
+    char command[512];
+    if (nvcc[0] == '/' && access(nvcc, X_OK) != 0) {
+        ok(1, "nvcc # SKIP no nvcc");
+        return;
+    }
+    snprintf(command, sizeof command, "%s -std=c++17 -arch=sm_80 --Werror all-warnings -Xcompiler -Wall,-Wextra -Iruntime -Itests -c -o %s/nvcc.o %s/nests.cu",
+             nvcc, dir, dir);
+    ok(system(command) == 0, "nvcc: the same kernels compile without a warning");
+}
+
 int main(void)
 {
     char dir[] = "/tmp/test_print_cuda.XXXXXX", command[512];
@@ -224,6 +238,7 @@ int main(void)
     snprintf(command, sizeof command, "make -s -f tests/cuda_shim/shim.mk O=%s/shim && cc -std=gnu11 -O1 -w -c -o %s/gemm.o runtime/gemm.c", dir, dir);
     INSIST(system(command) == 0);
     check(dir, "sizes", net_sizes, 1);
+    check_nvcc(dir);
     check(dir, "transformer", net_transformer, 1);
     check(dir, "convolutions", net_convolution, 1);
     check(dir, "moves", net_moves, 1);
