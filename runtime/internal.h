@@ -101,7 +101,7 @@ struct Run {
     uint64_t hash;      /* of everything ranks must agree on */
     int cores;          /* of this process */
     LocalHub *hub;      /* NULL under MPI */
-    int mpi;
+    int mpi;            /* ranks are processes */
     int *output_wanted; /* per model output: index into opt->output, or -1 */
 };
 
@@ -271,8 +271,7 @@ PpStatus params_load(Rank *r);
 
 void exec_begin(Rank *r); /* gradients 0, copies of parameters */
 PpStatus exec_step(Rank *r, int64_t step);
-void exec_outputs(Rank *r, const PpOutput *o, const char *src, int m,
-                  int64_t step); /* a microbatch's rows to their place */
+void exec_outputs(Rank *r, const PpOutput *o, const char *src, int m, int64_t step); /* rows to their place */
 void exec_loss(Rank *r, const void *loss, int m);
 
 /* ---- stream.c: a rank on a device: pinned memory, events, the end of a step ---- */
@@ -306,8 +305,7 @@ PpStatus device_check(Rank *r, const char *what); /* has anything failed on this
 /* ---- aside.c: a second thread of a rank, for the halves of OVERLAP_F_B ---- */
 
 int aside_pair(const SchedRow *row, int i); /* do the actions i and i + 1 make a compound of two stages */
-int aside_wanted(
-    const Rank *r); /* has the row compounds of two stages, and the rank a core or a stream for each half */
+int aside_wanted(const Rank *r); /* has the row compounds of two stages, and the rank a place for each half */
 PpStatus aside_open(Rank *r);
 void aside_close(Rank *r);
 void aside_start(Aside *a, void (*work)(void *), void *arg);

@@ -76,14 +76,15 @@ static int64_t lay_out(Rank *r, char *block)
 static PpStatus make_collect(Rank *r)
 {
     const PpPlan *plan = r->run->plan;
+    PpStatus s = PP_OK;
     for (int i = 0; i < plan->n_output; i++)
         if (r->collect[i]) {
             int64_t bytes = tensor_bytes(&plan->output[i], r->collect_rows, plan->rows);
             r->collect[i] = calloc(1, (size_t)bytes + 1);
             if (!r->collect[i])
-                return pp_fail(PP_ERR_IO, "out of memory");
+                s = pp_fail(PP_ERR_IO, "out of memory");
         }
-    return PP_OK;
+    return s;
 }
 
 static PpStatus make_events(Rank *r)
