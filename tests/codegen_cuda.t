@@ -3,4 +3,4 @@
 # the cut (test_codegen.c).
 . "$(dirname "$0")/lib.sh"
 command -v g++ >/dev/null || { skip "CUDA stages" "no C++ compiler"; plan_done; exit; }
-cd "$top" && exec "$build/tests/test_codegen" --cuda
+cd "$top" && "$build/tests/test_codegen" --cuda
