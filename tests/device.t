@@ -21,8 +21,8 @@ if [ -x "$nvcc" ]; then
 else
     skip "nvcc" "no nvcc"
 fi
-if ! command -v "$cxx" >/dev/null || [ -n "${SANITIZED:-}" ]; then
-    skip "the runtime under the shim" "no C++ compiler, or another sanitizer"
+if ! command -v "$cxx" >/dev/null; then
+    skip "the runtime under the shim" "no C++ compiler"
     plan_done
     exit
 fi
