@@ -27,6 +27,10 @@ has      = $(shell printf '\043include <$(1)>\nint main(void) { return 0; }\n' >
 # ---- what there is ----
 
 ifneq ($(filter-out clean,$(GOALS)),)
+# Vectors as wide as the machine's: kernels of elementary functions take 0.7 of the time.  The library's products use them anyway.
+ifneq ($(ARCH),)
+FLAGS   += $(shell $(CC) -march=$(ARCH) -mprefer-vector-width=512 -Werror -x c -S -o /dev/null /dev/null 2>/dev/null && echo -mprefer-vector-width=512)
+endif
 ifeq ($(call has,dnnl.h,$(CC),-ldnnl),1)
 FLAGS   += -DPP_DNNL
 LIBS    += -ldnnl
