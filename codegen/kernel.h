@@ -19,6 +19,7 @@ typedef struct {
     Text before;                    /* calls that come first */
     Lin work;                       /* threads; grid: blocks as an expression instead */
     const char *grid;
+    const char *shape, *call;       /* a library call that may do it, and the constant it is given; NULL: none */
     int threads;
 } Kernel;
 

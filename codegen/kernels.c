@@ -190,6 +190,33 @@ static void pool_loops(Kernel *k, const char *const *out, const char *const *in)
     }
 }
 
+static const char *numbers(Kernel *k, const int64_t *d)
+{
+    const char *s = "{";
+    for (int i = 0; i < k->n->attr.n; i++)
+        s = arena_printf(k->a, "%s%s%" PRId64, s, i ? ", " : "", d[i]);
+    return arena_printf(k->a, "%s}", s);
+}
+
+/* On the device the library may do a pool that needs no indices. */
+static void library_pool(Kernel *k, bool max)
+{
+    const Attr *at = &k->n->attr;
+    ValueId x = k->n->in[0], y = k->n->out[0];
+    const Shape *xs = &val(k->f->g, x)->shape, *ys = &val(k->f->g, y)->shape;
+    Dtype t = val(k->f->g, x)->dtype;
+    if (!k->cuda || !dtype_is_float(t))
+        return;
+    for (int i = 0; i < at->n; i++)
+        if (at->b[i] != 1 || at->c[i] != at->c[at->n + i])
+            return;
+    const char *kind = max ? "PP_POOL_MAX" : at->mode ? "PP_POOL_WHOLE" : "PP_POOL_INSIDE";
+    k->shape = arena_printf(k->a, "PpPoolShape pool = {%s, %d, %s, %s, %s, %s, %s, %s}", t == DT_F32 ? "PP_F32" : "PP_F64", at->n, kind,
+                            numbers(k, xs->d + 2), numbers(k, ys->d + 2), numbers(k, at->d), numbers(k, at->a), numbers(k, at->c));
+    k->call = arena_printf(k->a, "pp_cuda_pool_forward(c, &pool, %s, %s, %s)", num(k, kernel_span(k, x, 0, 2)), kernel_pointer(k, x, false),
+                           kernel_pointer(k, y, true));
+}
+
 static void pool(Kernel *k, bool max)
 {
     const Node *n = k->n;
@@ -199,6 +226,8 @@ static void pool(Kernel *k, bool max)
     Dtype t = val(k->f->g, x)->dtype;
     const char *ct = cg_ctype(t), *suffix = t == DT_F32 ? "f" : t == DT_F64 ? "" : t == DT_I64 ? "l" : "i";
     bool index = max && wants(k, 1);
+    if (!index)
+        library_pool(k, max);
     const char *const *out = pool_out + 3 - at->n, *const *in = pool_in + 3 - at->n;
     int64_t plane = 1;
     for (int i = 0; i < at->n; i++)
@@ -435,8 +464,21 @@ static void print_call(Kernel *k, NodeId id, Text *t)
     const char *grid = k->grid ? k->grid : arena_printf(f->a, "pp_blocks(%s, %d)", num(k, k->work), k->threads);
     if (!*body)
         return;
-    text_line(t, "PP_WORK(\"%s\", 0, 0);", op_name(k->n->op));
+    if (k->call) {
+        text_line(t, "{");
+        t->indent++;
+        text_line(t, "static const %s;", k->shape);
+        text_line(t, "PP_WORK(\"%s\", 0, 0);", op_name(k->n->op));
+        text_line(t, "if (!%s)", k->call);
+        t->indent++;
+    } else {
+        text_line(t, "PP_WORK(\"%s\", 0, 0);", op_name(k->n->op));
+    }
     cg_launch(f, t, cg_cuda_kernel(f->sg, comment, k->threads, params, body), grid, arena_printf(f->a, "%d", k->threads), args);
+    if (k->call) {
+        t->indent -= 2;
+        text_line(t, "}");
+    }
 }
 
 void cg_print_kernel(Func *f, NodeId id, Text *t)

@@ -34,4 +34,13 @@ void pp_cuda_conv_forward(const PpCtx *c, PpCudaConv *v, int64_t rows, const voi
 void pp_cuda_conv_backward_data(const PpCtx *c, PpCudaConv *v, int64_t rows, const void *dy, const void *w, void *dx);
 void pp_cuda_conv_backward_weight(const PpCtx *c, PpCudaConv *v, int64_t rows, const void *x, const void *dy, void *dw, int accumulate);
 
+/* pool_cuda.cu: y = pool(x) over `planes` planes (samples times channels) by cuDNN where it was present at build.  False: nothing was
+   done, the caller's own kernel has to.  `s` must stay where it is. */
+enum { PP_POOL_MAX, PP_POOL_INSIDE, PP_POOL_WHOLE };    /* averages: of the window's places inside the plane; of all its places */
+typedef struct {
+    int dtype, spatial, kind;
+    int64_t in[3], out[3], kernel[3], stride[3], pad[3];
+} PpPoolShape;
+bool pp_cuda_pool_forward(const PpCtx *c, const PpPoolShape *s, int64_t planes, const void *x, void *y);
+
 #endif

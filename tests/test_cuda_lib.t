@@ -6,7 +6,7 @@ shim=$top/tests/cuda_shim
 objects=$build/cuda_shim
 cxx=${CXX:-g++}
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-files=(blas_cuda conv_cuda conv_tiled conv_direct conv_cudnn profile_cuda)
+files=(blas_cuda conv_cuda conv_tiled conv_direct conv_cudnn pool_cuda profile_cuda)
 linked=("${files[@]/%/.o}")
 if ! command -v "$cxx" >/dev/null; then
     skip "products and convolutions under the shim" "no C++ compiler"
@@ -53,7 +53,7 @@ if [ -x "$nvcc" ]; then
         is "nvcc: ${f##*/}.cu" "$(compile_nvcc "$f.cu")" ""
     done
     if [ -e "$(dirname "$(readlink -f "$nvcc")")/../include/cudnn.h" ] || [ -e /usr/include/cudnn.h ]; then
-        for f in conv_cuda conv_cudnn; do
+        for f in conv_cuda conv_cudnn pool_cuda; do
             is "nvcc: $f.cu with cuDNN" "$(compile_nvcc "$top/runtime/$f.cu" -DPP_WITH_CUDNN)" ""
         done
     else
