@@ -162,7 +162,7 @@ __attribute__((unused)) static void run_device_library(const char *dir, void (*h
     char *cmd = arena_printf(a, "make -s -f tests/cuda_shim/shim.mk O=%s/shim CXX='g++ -fPIC' %s/shim/libshim.a && "
                              "echo 'long align_up(long n) { return (n + 63) / 64 * 64; }' > %s/hook.c && "
                              "cc -std=gnu11 -O1 -w -fPIC -shared -ffp-contract=off -Iruntime -o %s/libcpu.so %s/hook.c runtime/gemm.c runtime/conv.c -lm && "
-                             "for f in tests/stage_device.cu runtime/blas_cuda.cu runtime/conv_*.cu runtime/profile_cuda.cu; do "
+                             "for f in tests/stage_device.cu runtime/blas_cuda.cu runtime/conv_*.cu runtime/pool_cuda.cu runtime/profile_cuda.cu; do "
                              "g++ -x c++ -std=c++17 -O1 -ffp-contract=off -Wno-unknown-pragmas -fPIC -Itests/cuda_shim -Iruntime "
                              "-c -o %s/$(basename $f .cu).device.o $f || exit 1; done && "
                              "g++ -shared -o %s %s/*.device.o -Wl,--whole-archive %s/shim/libshim.a -Wl,--no-whole-archive %s/libcpu.so -lpthread -lm",
