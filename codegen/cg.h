@@ -103,6 +103,7 @@ typedef struct {
     Ids order;                      /* groups in final order */
     VEC(NodeId) after;              /* extra order: node after[2i+1] comes after node after[2i] */
     uint32_t search;
+    Arena *trial;                   /* while groups grow: their lists, most of them given up again */
     bool *needed;                   /* by root value: read from memory by others than its group */
     int64_t bytes_work, bytes_scratch;      /* scratch: behind the workspace, for CUDA kernels that hand results to the next one */
     bool uses_conv;
@@ -135,7 +136,6 @@ struct StageGen {
     Arena *a;
     bool fixed;                     /* rows never change: every extent is a plain number */
     VEC(StageConst) konst;
-    StrMap konst_of;
     Target target;                  /* of what is being printed */
     KernelList kernels[TARGETS];
     VEC(StageConv) conv;
@@ -192,8 +192,11 @@ bool cg_keeps_inner(const Ref *r);
 
 /* ---- pad.c: rows a little further apart ------------------------------------------------------------- */
 
-/* A padded place for v (no buffer yet) that all readers in these lists can take, when it pays. */
-bool cg_pad(Func *f, ValueId v, const Ids *list, int n, Ref *at);
+/* The nodes of some lists that read a value, in their order: node[first[v]] up to node[first[v + 1]]; once per operand. */
+typedef struct { uint32_t *first; NodeId *node; } Readers;
+Readers cg_readers(Func *f, const Ids *list, int n);
+/* A padded place for v (no buffer yet) that all its readers can take, when it pays. */
+bool cg_pad(Func *f, ValueId v, const Readers *readers, Ref *at);
 int64_t cg_ref_bytes(const Func *f, const Ref *r, ValueId v);   /* at full rows, from the first element to the last */
 
 /* ---- fuse.c ---------------------------------------------------------------------------------------- */

@@ -252,7 +252,7 @@ static void add_known(Func *f, Group *k, ValueId root, Lin off, const Lin *strid
     }
     Known x = {.root = root, .off = off, .internal = internal, .hidden = hidden};
     memcpy(x.stride, stride, sizeof(Lin) * (size_t)k->nd);
-    vec_push(f->a, &k->known, x);
+    vec_push(f->trial, &k->known, x);
 }
 
 static bool reads_root(Func *f, const Node *n, ValueId root)
@@ -318,7 +318,7 @@ static bool commit(Func *f, Group *k, NodeId id, const Match *m, const Group *af
     for (int i = 0; i < m->n; i++)
         if (m->d[i].e >= 0)
             x.piece[x.np++] = (Piece){i, m->d[i].e, m->d[i].emult};
-    vec_push(f->a, &k->member, x);
+    vec_push(f->trial, &k->member, x);
     if (front)
         move_before_readers(f, k);
     for (uint32_t i = 0; i < n->nin; i++)
@@ -332,18 +332,18 @@ static bool commit(Func *f, Group *k, NodeId id, const Match *m, const Group *af
     return true;
 }
 
-static Group copy_group(Func *f, const Group *k)
+static void copy_lists(Arena *a, Group *k, uint32_t spare)
 {
-    Group c = *k;
-    c.member.at = NULL;
-    c.member.n = c.member.cap = 0;
-    c.known.at = NULL;
-    c.known.n = c.known.cap = 0;
-    for (uint32_t i = 0; i < k->member.n; i++)
-        vec_push(f->a, &c.member, k->member.at[i]);
-    for (uint32_t i = 0; i < k->known.n; i++)
-        vec_push(f->a, &c.known, k->known.at[i]);
-    return c;
+    Member *member = arena_array(a, Member, k->member.n + spare);
+    Known *known = arena_array(a, Known, k->known.n + spare);
+    if (k->member.n > 0)
+        memcpy(member, k->member.at, sizeof *member * k->member.n);
+    if (k->known.n > 0)
+        memcpy(known, k->known.at, sizeof *known * k->known.n);
+    k->member.at = member;
+    k->known.at = known;
+    k->member.cap = k->member.n + spare;
+    k->known.cap = k->known.n + spare;
 }
 
 /* May the node stand in the group under this match?  Its operands made inside must be read at the same point. */
@@ -378,7 +378,8 @@ bool fuse_join_by(Func *f, Group *k, NodeId id, const Known *known, const Lin *s
     Group after;
     if (!lay_match(k, known, rank, ext, stride, &m) || !shape_after(f, k, n, &m, &after) || !agrees(f, k, n, &m))
         return false;
-    Group c = copy_group(f, k);
+    Group c = *k;
+    copy_lists(f->trial, &c, 4);
     if (!commit(f, &c, id, &m, &after, front))
         return false;
     *k = c;
@@ -542,6 +543,7 @@ void cg_fuse(Func *f)
 {
     Ids loader = {0};
     cg_track(f);
+    f->trial = arena_new();
     for (uint32_t i = 0; i < f->node.n; i++) {
         NodeId id = f->node.at[i];
         const Node *n = &f->g->node.at[id];
@@ -554,8 +556,12 @@ void cg_fuse(Func *f)
             continue;
         }
         Group k = {.kind = n->op == OP_Concat ? G_NONE : G_CALL};
-        vec_push(f->a, &k.member, (Member){.node = id});
+        vec_push(f->trial, &k.member, (Member){.node = id});
         open_group(f, k, id);
     }
     fuse_merge(f);
+    for (uint32_t g = 0; g < f->group.n; g++)
+        copy_lists(f->a, &f->group.at[g], 0);
+    arena_free(f->trial);
+    f->trial = NULL;
 }

@@ -10,11 +10,36 @@
 
 enum { MEET = 1024, APART = 64 };                       /* bytes */
 
-typedef struct { Func *f; const Ids *list; int n; bool product; } Readers;
+Readers cg_readers(Func *f, const Ids *list, int n)
+{
+    uint32_t values = f->g->value.n, total = 0;
+    Readers r = {.first = arena_array(f->a, uint32_t, values + 2)};
+    for (int l = 0; l < n; l++)
+        for (uint32_t i = 0; i < list[l].n; i++) {
+            const Node *x = &f->g->node.at[list[l].at[i]];
+            for (uint32_t j = 0; j < x->nin; j++)
+                if (x->in[j] != NONE)
+                    r.first[x->in[j] + 2]++, total++;
+        }
+    for (uint32_t v = 2; v < values + 2; v++)
+        r.first[v] += r.first[v - 1];
+    r.node = arena_array(f->a, NodeId, total + 1);
+    for (int l = 0; l < n; l++)                         /* first[v + 1] goes from v's first reader behind its last */
+        for (uint32_t i = 0; i < list[l].n; i++) {
+            const Node *x = &f->g->node.at[list[l].at[i]];
+            for (uint32_t j = 0; j < x->nin; j++)
+                if (x->in[j] != NONE)
+                    r.node[r.first[x->in[j] + 1]++] = list[l].at[i];
+        }
+    return r;
+}
 
-static bool readable(Readers *r, ValueId v, const Wide *at);
+/* A place of v, and whether a product reads it there. */
+typedef struct { Func *f; const Readers *readers; bool product; } Offer;
 
-static bool reads(Readers *r, NodeId id, ValueId v, const Wide *at)
+static bool readable(Offer *r, ValueId v, const Wide *at);
+
+static bool reads(Offer *r, NodeId id, ValueId v, const Wide *at)
 {
     const Node *n = &r->f->g->node.at[id];
     Ref plain;
@@ -34,19 +59,15 @@ static bool reads(Readers *r, NodeId id, ValueId v, const Wide *at)
     return cg_fusable(n) && cg_narrow(r->f, at, v, &plain);
 }
 
-static bool readable(Readers *r, ValueId v, const Wide *at)
+static bool readable(Offer *r, ValueId v, const Wide *at)
 {
-    for (int l = 0; l < r->n; l++)
-        for (uint32_t i = 0; i < r->list[l].n; i++) {
-            const Node *n = &r->f->g->node.at[r->list[l].at[i]];
-            for (uint32_t j = 0; j < n->nin; j++)
-                if (n->in[j] == v && !reads(r, r->list[l].at[i], v, at))
-                    return false;
-        }
+    for (uint32_t i = r->readers->first[v]; i < r->readers->first[v + 1]; i++)
+        if (!reads(r, r->readers->node[i], v, at))
+            return false;
     return true;
 }
 
-bool cg_pad(Func *f, ValueId v, const Ids *list, int n, Ref *at)
+bool cg_pad(Func *f, ValueId v, const Readers *readers, Ref *at)
 {
     const Value *x = val(f->g, v);
     int rank = x->shape.rank, size = (int)dtype_size(x->dtype);
@@ -63,9 +84,9 @@ bool cg_pad(Func *f, ValueId v, const Ids *list, int n, Ref *at)
         if (!lin_mul(stride, r.ext[d], &stride))
             return false;
     }
-    Readers readers = {f, list, n, false};
+    Offer offer = {f, readers, false};
     Wide w = cg_widen(&r);
-    if (!readable(&readers, v, &w) || !readers.product)
+    if (!readable(&offer, v, &w) || !offer.product)
         return false;
     *at = r;
     return true;

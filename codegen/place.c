@@ -12,6 +12,7 @@ typedef struct { ValueId v; Ref at; bool acc, alone; NodeId after; } Sink;
 typedef struct {
     Func *f;
     VEC(Sink) sink;
+    Readers readers;                /* before copies are made */
     uint32_t *uses;
     bool *product_reads;            /* by root */
     bool *plain;                    /* read by strides: by a node that is no view, or at the end */
@@ -77,6 +78,7 @@ static ValueId below(const Func *f, ValueId v)
 static void count_uses(Place *p)
 {
     Func *f = p->f;
+    p->readers = cg_readers(f, &f->node, 1);
     p->uses = arena_array(f->a, uint32_t, f->g->value.n + 1);
     p->plain = arena_array(f->a, bool, f->g->value.n + 1);
     p->factor = arena_array(f->a, bool, f->g->value.n + 1);
@@ -181,18 +183,19 @@ static Ref slice_of(const Func *f, const Ref *whole, int axis, int64_t at, Value
     return r;
 }
 
-static Ref padded_or_dense(Func *f, ValueId v)
+static Ref padded_or_dense(Place *p, ValueId v)
 {
     Ref r;
-    return cg_pad(f, v, &f->node, 1, &r) ? r : cg_dense(f, v);
+    return cg_pad(p->f, v, &p->readers, &r) ? r : cg_dense(p->f, v);
 }
 
-static void own_home(Func *f, ValueId v)
+static void own_home(Place *p, ValueId v)
 {
+    Func *f = p->f;
     if (f->home.at[v])
         return;
     Ref *home = arena_new_of(f->a, Ref);
-    *home = padded_or_dense(f, v);
+    *home = padded_or_dense(p, v);
     home->buf = cg_buffer(f, BUF_WORK, 0, v);
     f->buf.at[home->buf].bytes = cg_ref_bytes(f, home, v);
     f->home.at[v] = home;
@@ -213,7 +216,7 @@ static void push_back(Place *p)
     for (uint32_t i = f->node.n; i-- > 0;) {
         const Node *n = &f->g->node.at[f->node.at[i]];
         if (n->op == OP_Concat) {
-            own_home(f, n->out[0]);
+            own_home(p, n->out[0]);
             Ref whole = *f->home.at[n->out[0]];
             int64_t at = 0;
             for (uint32_t j = 0; j < n->nin; j++) {
@@ -227,7 +230,7 @@ static void push_back(Place *p)
             ValueId root = homeless(f, n->out[0]);
             if (root == NONE || !broken(p, n->out[0]))
                 continue;
-            Ref want = padded_or_dense(f, n->out[0]);
+            Ref want = padded_or_dense(p, n->out[0]);
             want.buf = cg_buffer(f, BUF_WORK, 0, root);
             f->buf.at[want.buf].bytes = cg_ref_bytes(f, &want, n->out[0]);
             offer(p, n->out[0], &want, false);
@@ -269,7 +272,7 @@ static void pad_rows(Place *p)
             Ref at;
             if (f->home.at[v] || leaves[v] || (!cg_fusable(n) && !cg_is_product(f, n)))
                 continue;
-            bool found = p->product_reads[v] ? cg_pad(f, v, &f->node, 1, &at)
+            bool found = p->product_reads[v] ? cg_pad(f, v, &p->readers, &at)
                                              : cg_is_product(f, n) && as_its_result(p, v, p->uses[v] == 1 ? reader[v] : NONE, &at);
             if (!found || (!cg_fusable(n) && !cg_call_writes(f, n, o, &at)))
                 continue;

@@ -84,54 +84,60 @@ static bool place_below(Func *f, ValueId u, const Wide *want, ValueId v, Ref *ou
     return place_below(f, cg_view_operand(f, &f->g->node.at[x->node]), &r, v, out);
 }
 
-static bool read_plainly(const Func *f, const Ids *list, int n, ValueId v)
+static bool read_plainly(const Func *f, const Readers *readers, ValueId v)
 {
-    for (int l = 0; l < n; l++)
-        for (uint32_t i = 0; i < list[l].n; i++) {
-            const Node *x = &f->g->node.at[list[l].at[i]];
-            for (uint32_t j = 0; j < x->nin; j++)
-                if (x->in[j] == v && !cg_is_view(f, list[l].at[i]))
-                    return true;
-        }
+    for (uint32_t i = readers->first[v]; i < readers->first[v + 1]; i++)
+        if (!cg_is_view(f, readers->node[i]))
+            return true;
     return false;
 }
 
-/* Row-major, unless a Reshape of the lists could then not be a view: the layout in which it is one. */
-static Ref *layout_of(StageGen *sg, Func *f, ValueId v, const Ids *list, int n)
+static bool takes(Func *f, ValueId v, const Ref *r)
+{
+    const Node *maker = &f->g->node.at[f->def.at[v]];
+    return cg_fusable(maker) || cg_call_writes(f, maker, 0, r);
+}
+
+/* A layout of v in which a Reshape or Transpose above u, a view of it or v itself, is a view for its reader too. */
+static bool layout_above(Func *f, const Readers *readers, ValueId v, ValueId u, Ref *at)
+{
+    for (uint32_t i = readers->first[u]; i < readers->first[u + 1]; i++) {
+        const Node *node = &f->g->node.at[readers->node[i]];
+        Ref whole, r, now;
+        if (!cg_is_view(f, readers->node[i]) || cg_view_operand(f, node) != u)
+            continue;
+        ValueId y = node->out[0];
+        if ((node->op == OP_Reshape || node->op == OP_Transpose) && !cg_ref_try(f, y, &now) && read_plainly(f, readers, y)) {
+            if (!cg_pad(f, y, readers, &whole))
+                whole = cg_dense(f, y);
+            Wide want = cg_widen(&whole);
+            if (place_below(f, y, &want, v, &r) && cg_keeps_inner(&r) && takes(f, v, &r)) {
+                *at = r;
+                return true;
+            }
+        }
+        for (uint32_t o = 0; o < node->nout; o++)
+            if (layout_above(f, readers, v, node->out[o], at))
+                return true;
+    }
+    return false;
+}
+
+/* Row-major, rows apart where products read them, unless a Reshape of the readers could then not be a view: the layout in which it is one. */
+static Ref *layout_of(StageGen *sg, Func *f, ValueId v, const Readers *readers)
 {
     Ref *at = arena_new_of(sg->a, Ref), r;
     *at = cg_dense(f, v);
-    NodeId def = f->def.at[v];
-    for (int l = 0; def != NONE && l < n; l++)
-        for (uint32_t i = 0; i < list[l].n; i++) {
-            const Node *node = &sg->g->node.at[list[l].at[i]];
-            if (node->op != OP_Reshape && node->op != OP_Transpose)
-                continue;
-            Ref whole;
-            if (!cg_pad(f, node->out[0], list, n, &whole))
-                whole = cg_dense(f, node->out[0]);
-            Wide want = cg_widen(&whole);
-            if (!place_below(f, node->out[0], &want, v, &r))
-                continue;
-            const Node *maker = &sg->g->node.at[def];
-            Ref now;
-            if (!cg_ref_try(f, node->out[0], &now) && cg_keeps_inner(&r) && read_plainly(f, list, n, node->out[0]) && (cg_fusable(maker) || cg_call_writes(f, maker, 0, &r))) {
-                *at = r;
-                return at;
-            }
-        }
-    if (def != NONE && cg_pad(f, v, list, n, &r) && (cg_fusable(&sg->g->node.at[def]) || cg_call_writes(f, &sg->g->node.at[def], 0, &r)))
+    if (f->def.at[v] != NONE && !layout_above(f, readers, v, v, at) && cg_pad(f, v, readers, &r) && takes(f, v, &r))
         *at = r;
     return at;
 }
 
 /* May a later function read v through the memory of its root?  Not when strides cannot say it and others than products read it. */
-static bool shown_by_root(const StageGen *sg, Func *f, ValueId v)
+static bool shown_by_root(Func *f, const Readers *later, ValueId v)
 {
-    const Stage *s = sg->stage;
-    const Ids later[] = {s->backward, s->backward_input, s->backward_weight};
     Ref r;
-    return cg_ref_try(f, v, &r) || !read_plainly(f, later, 3, v);
+    return cg_ref_try(f, v, &r) || !read_plainly(f, later, v);
 }
 
 /*
@@ -147,10 +153,13 @@ static Func *choose_kept(StageGen *sg, FuncKind kind, const Ids *nodes, const Id
     f->kind = kind;
     f->training = true;
     cg_lower(f, nodes);
+    const Stage *s = sg->stage;
+    const Ids lists[] = {s->backward, s->backward_input, s->backward_weight};
+    const Readers later = cg_readers(f, lists, 3);
     ValueId *root = arena_array(sg->a, ValueId, read->n + 1);
     for (uint32_t i = 0; i < read->n; i++) {
         Ref r;
-        root[i] = shown_by_root(sg, f, read->at[i]) ? cg_root(f, read->at[i]) : read->at[i];
+        root[i] = shown_by_root(f, &later, read->at[i]) ? cg_root(f, read->at[i]) : read->at[i];
         const Buffer *b = f->def.at[root[i]] == NONE && cg_ref_try(f, root[i], &r) && r.buf != NONE ? &f->buf.at[r.buf] : NULL;
         if (b && b->cls != BUF_DY)
             root[i] = NONE;                             /* lives on by itself */
@@ -174,14 +183,16 @@ static void lay_out_stash(StageGen *sg)
     Stage *s = sg->stage;
     const Ids first[] = {s->forward, s->backward}, second[] = {s->backward_input, s->backward_weight};
     Func *f = choose_kept(sg, F_FORWARD, &s->forward, &s->stash, &sg->stash);
+    Readers readers = cg_readers(f, first, 2);
     for (uint32_t i = 0; i < sg->stash.n; i++) {
-        vec_push(sg->a, &sg->stash_layout, layout_of(sg, f, sg->stash.at[i], first, 2));
+        vec_push(sg->a, &sg->stash_layout, layout_of(sg, f, sg->stash.at[i], &readers));
         vec_push(sg->a, &sg->stash_at, sg->bytes_stash);
         sg->bytes_stash += cg_align(cg_ref_bytes(f, sg->stash_layout.at[i], sg->stash.at[i]));
     }
     f = choose_kept(sg, F_INPUT, &s->backward_input, &s->saved, &sg->saved);
+    readers = cg_readers(f, second, 2);
     for (uint32_t i = 0; i < sg->saved.n; i++) {
-        vec_push(sg->a, &sg->saved_layout, layout_of(sg, f, sg->saved.at[i], second, 2));
+        vec_push(sg->a, &sg->saved_layout, layout_of(sg, f, sg->saved.at[i], &readers));
         vec_push(sg->a, &sg->saved_at, sg->bytes_saved);
         sg->bytes_saved += cg_align(cg_ref_bytes(f, sg->saved_layout.at[i], sg->saved.at[i]));
     }
@@ -229,7 +240,6 @@ StageGen *cg_stage(Pipe *p, uint32_t index)
     sg->a = p->graph->arena;
     sg->stage = &p->stage.at[index];
     sg->fixed = p->uneven.n > 0;
-    sg->konst_of.arena = sg->a;
     for (int t = 0; t < TARGETS; t++)
         sg->kernels[t].of.arena = sg->kernels[t].text.a = sg->a;
     split_outputs(sg);
