@@ -8,10 +8,10 @@
 #include "conv_cuda.h"
 
 #ifdef PP_WITH_CUDNN
-#include <cudnn.h>
-
 #include <algorithm>
 #include <vector>
+
+#include "cudnn_shape.h"
 
 static bool pp_cuda_ok(cudnnStatus_t e, const char *call, const char *file, int line) {
     if (e != CUDNN_STATUS_SUCCESS)
@@ -43,38 +43,22 @@ namespace {
 
 enum : int64_t { WORKSPACE = 512 << 20 };               /* the most that one convolution may ask for */
 
-cudnnDataType_t type_of(const PpConvShape &s) { return s.dtype == PP_F64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT; }
-
-/* 1-d as 2-d: cuDNN's tensors have four dimensions or more. */
-int spatial_of(const PpConvShape &s) { return s.spatial < 2 ? 2 : s.spatial; }
-int at(const PpConvShape &s, const int64_t *of, int i, int missing) {
-    const int k = i - (spatial_of(s) - s.spatial);
-    return k < 0 ? missing : static_cast<int>(of[k]);
-}
-
 bool set_tensor(cudnnTensorDescriptor_t t, const PpConvShape &s, int64_t rows, int64_t channels, const int64_t *extent) {
-    int dim[5] = {static_cast<int>(rows), static_cast<int>(channels)}, stride[5];
-    const int rank = 2 + spatial_of(s);
-    for (int i = 2; i < rank; i++)
-        dim[i] = at(s, extent, i - 2, 1);
-    stride[rank - 1] = 1;
-    for (int i = rank - 2; i >= 0; i--)
-        stride[i] = stride[i + 1] * dim[i + 1];
-    return PP_DNN(cudnnSetTensorNdDescriptor(t, type_of(s), rank, dim, stride));
+    return PP_DNN(cudnn_set_tensor(t, s.dtype, rows, channels, s.spatial, extent));
 }
 
 bool set_convolution(CudnnConv *c) {
     const PpConvShape &s = c->shape;
     int filter[5] = {static_cast<int>(s.m), static_cast<int>(s.c / s.group)}, pad[3], stride[3], dilation[3];
-    const int n = spatial_of(s);
+    const int n = cudnn_spatial(s.spatial);
     for (int i = 0; i < n; i++) {
-        filter[2 + i] = at(s, s.kernel, i, 1);
-        pad[i] = at(s, s.pad_begin, i, 0);
-        stride[i] = at(s, s.stride, i, 1);
-        dilation[i] = at(s, s.dilation, i, 1);
+        filter[2 + i] = cudnn_at(s.spatial, s.kernel, i, 1);
+        pad[i] = cudnn_at(s.spatial, s.pad_begin, i, 0);
+        stride[i] = cudnn_at(s.spatial, s.stride, i, 1);
+        dilation[i] = cudnn_at(s.spatial, s.dilation, i, 1);
     }
-    return PP_DNN(cudnnSetFilterNdDescriptor(c->w, type_of(s), CUDNN_TENSOR_NCHW, 2 + n, filter)) &&
-           PP_DNN(cudnnSetConvolutionNdDescriptor(c->conv, n, pad, stride, dilation, CUDNN_CROSS_CORRELATION, type_of(s))) &&
+    return PP_DNN(cudnnSetFilterNdDescriptor(c->w, cudnn_type(s.dtype), CUDNN_TENSOR_NCHW, 2 + n, filter)) &&
+           PP_DNN(cudnnSetConvolutionNdDescriptor(c->conv, n, pad, stride, dilation, CUDNN_CROSS_CORRELATION, cudnn_type(s.dtype))) &&
            PP_DNN(cudnnSetConvolutionGroupCount(c->conv, static_cast<int>(s.group))) &&
            PP_DNN(cudnnSetConvolutionMathType(c->conv, pp_cuda_tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH));
 }

@@ -8,9 +8,9 @@
 #include "pp_cuda_calls.h"
 
 #ifdef PP_WITH_CUDNN
-#include <cudnn.h>
-
 #include <vector>
+
+#include "cudnn_shape.h"
 
 namespace {
 
@@ -43,34 +43,16 @@ thread_local Pools pools;
 
 bool fine(cudnnStatus_t e) { return e == CUDNN_STATUS_SUCCESS; }
 
-/* 1-d as 2-d: cuDNN's tensors have four dimensions or more. */
-int spatial_of(const PpPoolShape &s) { return s.spatial < 2 ? 2 : s.spatial; }
-int at(const PpPoolShape &s, const int64_t *of, int i, int missing) {
-    const int k = i - (spatial_of(s) - s.spatial);
-    return k < 0 ? missing : static_cast<int>(of[k]);
-}
-
-bool set_tensor(cudnnTensorDescriptor_t t, const PpPoolShape &s, int64_t planes, const int64_t *extent) {
-    int dim[5] = {static_cast<int>(planes), 1}, stride[5];
-    const int rank = 2 + spatial_of(s);
-    for (int i = 2; i < rank; i++)
-        dim[i] = at(s, extent, i - 2, 1);
-    stride[rank - 1] = 1;
-    for (int i = rank - 2; i >= 0; i--)
-        stride[i] = stride[i + 1] * dim[i + 1];
-    return fine(cudnnSetTensorNdDescriptor(t, s.dtype == PP_F64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT, rank, dim, stride));
-}
-
 bool set_window(cudnnPoolingDescriptor_t w, const PpPoolShape &s) {
     const cudnnPoolingMode_t mode = s.kind == PP_POOL_MAX      ? CUDNN_POOLING_MAX_DETERMINISTIC
                                     : s.kind == PP_POOL_INSIDE ? CUDNN_POOLING_AVERAGE_COUNT_EXCLUDE_PADDING
                                                                : CUDNN_POOLING_AVERAGE_COUNT_INCLUDE_PADDING;
     int kernel[3], pad[3], stride[3];
-    const int n = spatial_of(s);
+    const int n = cudnn_spatial(s.spatial);
     for (int i = 0; i < n; i++) {
-        kernel[i] = at(s, s.kernel, i, 1);
-        pad[i] = at(s, s.pad, i, 0);
-        stride[i] = at(s, s.stride, i, 1);
+        kernel[i] = cudnn_at(s.spatial, s.kernel, i, 1);
+        pad[i] = cudnn_at(s.spatial, s.pad, i, 0);
+        stride[i] = cudnn_at(s.spatial, s.stride, i, 1);
     }
     return fine(cudnnSetPoolingNdDescriptor(w, mode, CUDNN_PROPAGATE_NAN, n, kernel, pad, stride));
 }
@@ -92,7 +74,8 @@ const Pool &pool_of(const PpPoolShape *s, int64_t planes) {
     p.planes = planes;
     p.able = planes > 0 && planes < INT32_MAX && rounds_down(*s) && fine(cudnnCreatePoolingDescriptor(&p.window)) &&
              fine(cudnnCreateTensorDescriptor(&p.x)) && fine(cudnnCreateTensorDescriptor(&p.y)) && set_window(p.window, *s) &&
-             set_tensor(p.x, *s, planes, s->in) && set_tensor(p.y, *s, planes, s->out);
+             fine(cudnn_set_tensor(p.x, s->dtype, planes, 1, s->spatial, s->in)) &&
+             fine(cudnn_set_tensor(p.y, s->dtype, planes, 1, s->spatial, s->out));
     pools.made.push_back(p);
     return pools.made.back();
 }

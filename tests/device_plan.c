@@ -4,12 +4,11 @@
 #include "runtime_plan.h"
 
 #include "../runtime/npy.h"
-#include "../runtime/safetensors.h"
+#include "runtime_params.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define FUNCTIONS(X) X(first_forward) X(first_input) X(first_weight) X(first_backward) X(second_forward) X(second_infer) \
     X(second_input) X(second_weight) X(second_backward) X(last_forward) X(last_input) X(last_weight) X(last_backward)
@@ -31,7 +30,7 @@ static void (*on_device(void (*f)(const PpCtx *c)))(const PpCtx *c)
 static void write_all(const PpPlan *p, const char *dir)
 {
     enum { ALL = 22 };
-    static const float par[4][D] = {{0.5f, -0.25f, 1.5f}, {0.75f, 1.25f, -0.5f}, {1.125f, 0.375f, -0.875f}, {0.25f, -1.5f, 0.625f}};
+    static float par[4][D] = {{0.5f, -0.25f, 1.5f}, {0.75f, 1.25f, -0.5f}, {1.125f, 0.375f, -0.875f}, {0.25f, -1.5f, 0.625f}};
     static const int64_t x_shape[] = {ALL, D}, target_shape[] = {D, ALL};
     float x[ALL * D], target[D * ALL];
     char err[ST_ERR], path[500];
@@ -40,24 +39,8 @@ static void write_all(const PpPlan *p, const char *dir)
         x[i] = (float)((seed = seed * 1664525u + 1013904223u) >> 8) / (1 << 23) - 1;
         target[i] = (float)((seed = seed * 1664525u + 1013904223u) >> 8) / (1 << 23) - 1;
     }
-    for (int s = 0; s < p->n_stage; s++) {
-        StWriter w;
-        const PpStage *st = p->stage[s];
-        stw_init(&w);
-        for (int k = 0; k < st->n_param; k++)
-            if (st->param[k].use != PP_TRANSMIT)
-                stw_declare(&w, st->param[k].t.name, PP_F32, 1, st->param[k].t.dim);
-        snprintf(path, sizeof path, "%s/params", dir);
-        mkdir(path, 0777);
-        snprintf(path, sizeof path, "%s/params/stage%d.safetensors", dir, s);
-        if (stw_begin(&w, path, err, sizeof err))
-            exit(3);
-        for (int k = 0; k < st->n_param; k++)
-            if (st->param[k].use != PP_TRANSMIT)
-                stw_write(&w, par[st->param[k].param], D * 4);
-        if (stw_end(&w, 0, err, sizeof err))
-            exit(3);
-    }
+    snprintf(path, sizeof path, "%s/params", dir);
+    write_params(p, path, par);
     snprintf(path, sizeof path, "%s/x.npy", dir);
     int bad = npy_write(path, PP_F32, 2, x_shape, x, err, sizeof err);
     snprintf(path, sizeof path, "%s/target.npy", dir);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "../codegen/print.h"
+#include "nest_data.h"
 #include "nets.h"
 #include "tap.h"
 
@@ -20,14 +21,6 @@ typedef struct {
     FILE *code, *data;
     char first[256];
 } NestCase;
-
-static uint64_t state = 1;
-
-static double chance(void)
-{
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (double)(state >> 11) / 9007199254740992.0;
-}
 
 /* ---- sizes that matter ------------------------------------------------------------------------------------------ */
 
@@ -54,36 +47,6 @@ static void net_sizes(Net *n)
 }
 
 /* ---- data ----------------------------------------------------------------------------------------------------------- */
-
-/* Elements that any argument may address, before and behind its pointer; a multiple of 64 bytes. */
-static int64_t reach(const Nest *n, uint32_t arg, int64_t rows)
-{
-    int64_t most = 64;
-    for (uint32_t i = 0; i < n->stmt.n; i++) {
-        const Stmt *s = &n->stmt.at[i];
-        if ((s->kind != S_LOAD && s->kind != S_STORE) || s->arg != arg)
-            continue;
-        int64_t far = llabs(lin_at(s->base, rows));
-        for (int d = 0; d < n->nd; d++)
-            far += llabs(lin_at(s->stride[d], rows)) * lin_at(n->ext[d], rows);
-        for (uint32_t j = 0; j < s->nindex; j++)
-            far += llabs(lin_at(s->index[j].stride, rows)) * lin_at(s->index[j].extent, rows);
-        most = far + 64 > most ? far + 64 : most;
-    }
-    return (most + 63) / 64 * 64;
-}
-
-static void fill(Dtype t, void *p, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        switch (t) {
-        case DT_F32: ((float *)p)[i] = (float)(2 * chance() - 1); break;
-        case DT_F64: ((double *)p)[i] = 2 * chance() - 1; break;
-        case DT_I32: ((int32_t *)p)[i] = chance() < 0.5; break;
-        case DT_I64: ((int64_t *)p)[i] = chance() < 0.5; break;
-        default: ((uint8_t *)p)[i] = chance() < 0.5; break;
-        }
-}
 
 static void put(FILE *f, int64_t x) { fwrite(&x, sizeof x, 1, f); }
 

@@ -4,7 +4,7 @@
 #include "runtime_plan.h"
 
 #include "../runtime/npy.h"
-#include "../runtime/safetensors.h"
+#include "runtime_params.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -39,28 +39,6 @@ static const char *at(const char *name)
     static int k;
     snprintf(path[k = (k + 1) % 8], sizeof path[0], "%s/%s", folder, name);
     return path[k];
-}
-
-static void write_params(const PpPlan *p, const char *dir)
-{
-    char err[ST_ERR], path[500];
-    mkdir(dir, 0777);
-    for (int s = 0; s < p->n_stage; s++) {
-        StWriter w;
-        stw_init(&w);
-        const PpStage *st = p->stage[s];
-        for (int k = 0; k < st->n_param; k++)
-            if (st->param[k].use != PP_TRANSMIT)
-                stw_declare(&w, st->param[k].t.name, PP_F32, 1, st->param[k].t.dim);
-        snprintf(path, sizeof path, "%s/stage%d.safetensors", dir, s);
-        if (stw_begin(&w, path, err, sizeof err))
-            exit(3);
-        for (int k = 0; k < st->n_param; k++)
-            if (st->param[k].use != PP_TRANSMIT)
-                stw_write(&w, par[st->param[k].param], D * 4);
-        if (stw_end(&w, 0, err, sizeof err))
-            exit(3);
-    }
 }
 
 /* The whole model and its gradients over all rows, in double. */
@@ -174,7 +152,7 @@ static void schedules(int which)
     double loss = reference(p->n_stage, g, y, pd), norm = 0;
     for (int i = 0; i < p->n_stage * D; i++)
         norm += g[i / D][i % D] * g[i / D][i % D];
-    write_params(p, at("params"));
+    write_params(p, at("params"), par);
     for (unsigned k = 0; k < sizeof run / sizeof *run; k++) {
         if (run[k].stages != p->n_stage)
             continue;
@@ -228,7 +206,7 @@ static void training(void)
     snprintf(data_x, sizeof data_x, "x=%s", at("x.npy"));
     snprintf(data_t, sizeof data_t, "target=%s", at("t.npy"));
     snprintf(out, sizeof out, "y=%s", at("y.npy"));
-    write_params(p, at("params"));
+    write_params(p, at("params"), par);
     /* AdamW by the book, in double */
     double pd[4][D], m[3][D] = {{0}}, v[3][D] = {{0}}, g[4][D], y[N * D], loss = 0;
     for (int i = 0; i < 4 * D; i++)
