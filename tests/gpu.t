@@ -9,7 +9,7 @@ if ! command -v "${CXX:-g++}" >/dev/null; then
 fi
 dir=$work/gpu
 ok "prepare" env BUILD="$build" "$top/tests/gpu/prepare" --cases doc-ts --rows 1 "$dir"
-run=(env CHECK=0 "$top/tests/gpu/run" --shim --jobs 2)
+run=(env CHECK=0 ${SANITIZED:+LDFLAGS="$PIPELINE_CFLAGS"} "$top/tests/gpu/run" --shim --jobs 2)
 "${run[@]}" "$dir" >"$work/said" 2>&1
 is "run --shim" "$? $(tail -n 1 "$work/said" | sed 's/^[1-9][0-9]* passed/N passed/')" "0 N passed, 0 failed"
 grep -A 20 '^FAILED' "$work/said" | sed 's/^/# /'
