@@ -113,7 +113,7 @@ int data_stays(const Rank *r, int64_t step);            /* the step sees the row
 const int64_t *data_rows(const Run *run, int64_t step); /* row0 of that step */
 int64_t data_rows_before(const Run *run, int64_t step); /* rows of all steps before it */
 
-/* ---- plan.c: what a rank holds ---- */
+/* ---- plan.c and plan_*.c: what a rank holds ---- */
 
 typedef struct {
     void *buf;
