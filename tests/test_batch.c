@@ -9,9 +9,12 @@
 
 enum { B = 4 };
 
+static Arena *arena[256];
+static int arenas;
+
 static Graph *fresh(void)
 {
-    Graph *g = graph_new(arena_new(), "test.onnx");
+    Graph *g = graph_new(arena[arenas++] = arena_new(), "test.onnx");
     g->batch = B;
     return g;
 }
@@ -187,5 +190,7 @@ int main(void)
     row_indices();
     chunks();
     loss_does_not_mix();
+    while (arenas > 0)
+        arena_free(arena[--arenas]);
     return tap_done();
 }

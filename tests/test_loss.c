@@ -93,25 +93,26 @@ static void run(const Case *c)
     arena_free(a);
 }
 
-typedef struct { const char *loss; int code; } Refused;
+typedef struct { const char *loss; Arena *a; } Refused;
 
 static void attempt(void *p)
 {
     const Refused *r = p;
-    Arena *a = arena_new();
-    loss_append(make(a), &(LossOptions){.loss = r->loss}, NULL);
+    loss_append(make(r->a), &(LossOptions){.loss = r->loss}, NULL);
 }
 
-static void refused(Refused r)
+static void refused(const char *loss, int code)
 {
+    Refused r = {loss, arena_new()};
     int keep = dup(STDERR_FILENO);
     if (!freopen("/dev/null", "w", stderr))
         printf("# no /dev/null\n");
-    int code = diag_run(attempt, &r);
+    int got = diag_run(attempt, &r);
+    arena_free(r.a);
     fflush(stderr);
     dup2(keep, STDERR_FILENO);
     close(keep);
-    ok(code == r.code, "'%s' is refused", r.loss);
+    ok(got == code, "'%s' is refused", loss);
 }
 
 int main(void)
@@ -121,13 +122,13 @@ int main(void)
     Arena *a = arena_new();
     ok(loss_append(make(a), &(LossOptions){0}, NULL).loss == NONE, "without a loss nothing is added");
     arena_free(a);
-    refused((Refused){"crossentropy", EXIT_USAGE});
-    refused((Refused){"mse:1", EXIT_USAGE});
-    refused((Refused){"cross_entropy:3", EXIT_USAGE});
-    refused((Refused){"cross_entropy:last", EXIT_USAGE});
-    refused((Refused){"output:", EXIT_USAGE});
-    refused((Refused){"output:nosuch", EXIT_USAGE});
-    refused((Refused){"output:y", EXIT_MODEL});
-    refused((Refused){"output:class", EXIT_MODEL});
+    refused("crossentropy", EXIT_USAGE);
+    refused("mse:1", EXIT_USAGE);
+    refused("cross_entropy:3", EXIT_USAGE);
+    refused("cross_entropy:last", EXIT_USAGE);
+    refused("output:", EXIT_USAGE);
+    refused("output:nosuch", EXIT_USAGE);
+    refused("output:y", EXIT_MODEL);
+    refused("output:class", EXIT_MODEL);
     return tap_done();
 }

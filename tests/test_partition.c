@@ -20,9 +20,12 @@ typedef struct {
     Pipe *p;
 } Job;
 
+static Arena *arena[256];
+static int arenas;
+
 static Graph *fresh(void)
 {
-    Graph *g = graph_new(arena_new(), "dir/test.onnx");
+    Graph *g = graph_new(arena[arenas++] = arena_new(), "dir/test.onnx");
     g->batch = B;
     return g;
 }
@@ -301,7 +304,7 @@ static void crossing(void)
 static void run(const Pipe *p, Tensor *out)
 {
     const Graph *g = p->graph;
-    Arena *a = arena_new();
+    Arena *a = arena[arenas++] = arena_new();
     Tensor *at_all = arena_array(a, Tensor, g->value.n), *at = arena_array(a, Tensor, g->value.n);
     for (ValueId v = 0; v < g->value.n; v++) {
         const Value *x = val(g, v);
@@ -513,5 +516,7 @@ int main(void)
     reports();
     hostile_names();
     costs();
+    while (arenas > 0)
+        arena_free(arena[--arenas]);
     return tap_done();
 }
