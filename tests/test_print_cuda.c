@@ -147,7 +147,7 @@ static void write_all(void *arg)
 /* Compiles and runs; the first line that comes out says what is wrong. */
 static bool run(NestCase *c)
 {
-    const char *flags = "-x c++ -std=c++17 -O1 -g -ffp-contract=off -Wall -Wextra -Werror -Wno-unknown-pragmas -fsanitize=thread "
+    const char *flags = "-x c++ -std=c++17 -O0 -g -ffp-contract=off -Wall -Wextra -Werror -Wno-unknown-pragmas -fsanitize=thread "
                         "-fsanitize=alignment -fsanitize=bounds -Itests/cuda_shim -Iruntime -Itests";
     const char *cmd = arena_printf(c->a, "g++ %s -c -o %s/nests.o %s/nests.cu && g++ -o %s/nests %s/nests.o %s/shim/libshim.a %s/gemm.o -lpthread -lm && "
                                    "timeout 300 %s/nests %s/nests.data 2>&1", flags, c->dir, c->dir, c->dir, c->dir, c->dir, c->dir, c->dir, c->dir);
