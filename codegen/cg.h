@@ -107,6 +107,7 @@ typedef struct {
     bool *needed;                   /* by root value: read from memory by others than its group */
     int64_t bytes_work, bytes_scratch;      /* scratch: behind the workspace, for CUDA kernels that hand results to the next one */
     bool uses_conv;
+    bool skips;                     /* steps without elements: their pointers may be nobody's */
     Text body[TARGETS];             /* the printed function */
 } Func;
 

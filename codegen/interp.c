@@ -242,12 +242,12 @@ typedef struct {
     Num **value;                    /* by statement, then by inner point */
 } Run;
 
-static void place(Run *r, int64_t point)                /* the inner indices of a point */
+static void place(Run *r, int64_t point)                /* the inner indices of a point; a row without points may have scalars */
 {
     for (int d = r->n->nd - 1; d >= r->n->nouter; d--) {
         int64_t n = lin_at(r->n->ext[d], r->rows);
-        r->index[d] = point % n;
-        point /= n;
+        r->index[d] = n > 0 ? point % n : 0;
+        point = n > 0 ? point / n : 0;
     }
 }
 

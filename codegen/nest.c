@@ -124,3 +124,11 @@ void nest_schedule(Nest *n)
         }
     }
 }
+
+bool nest_makes_nothing(const Nest *n)
+{
+    for (int d = 0; d < (n->kind == NEST_POINT ? n->nd : n->nouter); d++)
+        if (lin_is(n->ext[d], 0))
+            return true;
+    return false;
+}

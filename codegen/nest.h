@@ -92,6 +92,8 @@ typedef struct {
 void nest_schedule(Nest *n);                            /* passes, row buffers */
 void nest_marks(const Nest *n, int p, uint8_t *in_pass);    /* in_pass[i]: pass p computes statement i */
 
+bool nest_makes_nothing(const Nest *n);                 /* no point, or no row: not for the printers */
+
 /* print_c.c */
 typedef struct Text Text;
 /* The body of a C function with the nest's arguments (see nest_c_params), and its parameter list. */

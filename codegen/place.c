@@ -364,6 +364,7 @@ static void settle(Place *p, NodeId id, Ids *list)
 {
     Func *f = p->f;
     Node n = f->g->node.at[id];
+    Wide w;
     if (n.op == OP_Concat) {
         const Ref whole = *cg_ref(f, n.out[0]);
         int64_t at = 0;
@@ -377,8 +378,9 @@ static void settle(Place *p, NodeId id, Ids *list)
             }
         }
     } else if (cg_is_view(f, id)) {
+        /* copies before this one may have changed what strides can say: what no longer is a view at all breaks here as well */
         for (uint32_t o = 0; o < n.nout; o++)
-            if (broken(p, n.out[o]))
+            if (broken(p, n.out[o]) || !cg_wide(f, n.out[o], &w))
                 id = with_operand(f, id, 0, dense_copy(p, n.in[0], n.origin, list));
     } else if (!cg_fusable(&n)) {
         for (uint32_t j = 0; j < n.nin; j++)

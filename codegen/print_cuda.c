@@ -4,7 +4,8 @@
  *
  * Points: a thread takes four elements that lie together (16 bytes a load) where every result does, else one, and walks on by
  * the size of the grid; transposes: print_cuda_tile.c.  Rows and columns: print_cuda_row.c, print_cuda_column.c.  Indices have 32 bits unless a tensor reaches
- * 2^31 elements.  Every choice depends on shapes alone.
+ * 2^31 elements.  Every choice depends on shapes and strides alone: a program gives the same bits every time, another split of the model a few
+ * ulp where a value then lies differently.
  */
 #include <inttypes.h>
 #include <stdlib.h>

@@ -289,6 +289,18 @@ static void print_cuda_nest(Func *f, const Group *k, const char *comment, Text *
     }
 }
 
+/* Nothing to compute: what it makes has no elements. */
+static bool makes_nothing(const Func *f, const Group *k)
+{
+    if (k->kind == G_NEST)
+        return nest_makes_nothing(k->nest);
+    const Node *n = &f->g->node.at[k->member.at[0].node];
+    for (uint32_t o = 0; o < n->nout; o++)
+        if (shape_elements(&val(f->g, n->out[o])->shape) > 0)
+            return false;
+    return true;
+}
+
 static void print_step(Func *f, uint32_t g, Text *t)
 {
     const Group *k = &f->group.at[g];
@@ -299,7 +311,10 @@ static void print_step(Func *f, uint32_t g, Text *t)
     if (k->kind == G_CALL) {
         const Value *y = val(f->g, first->out[0]);
         text_line(t, "// %s  %s", comment, shape_print(f->a, y->dtype, &y->shape));
-        cg_print_call(f, k->member.at[0].node, t);
+        if (makes_nothing(f, k))
+            f->skips = true;
+        else
+            cg_print_call(f, k->member.at[0].node, t);
     } else {
         const Nest *n = k->nest;
         const char *shape = "";
@@ -309,6 +324,10 @@ static void print_step(Func *f, uint32_t g, Text *t)
                 shape = shape_print(f->a, y->dtype, &y->shape);
             }
         text_line(t, "// %s  %s", comment, shape);
+        if (makes_nothing(f, k)) {
+            f->skips = true;
+            return;
+        }
         if (f->sg->target == TARGET_CUDA)
             print_cuda_nest(f, k, comment, t);
         else
@@ -361,7 +380,7 @@ void cg_function_print(Func *f)
         text_line(t, target == TARGET_CUDA ? "PpCudaConv *const *conv = (PpCudaConv *const *)c->state;" : "PpConv *const *conv = c->state;");
     bool none = true;
     for (uint32_t i = 0; i < f->buf.n; i++)
-        if (f->buf.at[i].name && f->buf.at[i].used) {
+        if (f->buf.at[i].name && f->buf.at[i].used && (!f->skips || cg_names(body, f->buf.at[i].name))) {
             print_pointer(f, i, t);
             none = false;
         }

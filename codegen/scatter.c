@@ -236,7 +236,7 @@ static void rows_by_owner(Kernel *k, Lin updates, Lin slice)
     const char *t = cg_ctype(val(k->f->g, k->n->out[0])->dtype), *at = destination(k);
     Dtype type = val(k->f->g, k->n->out[0])->dtype;
     const char *update = lin_is(slice, 1) ? "u[list[m]]" : arena_printf(k->a, "u[list[m] * %s + j]", lin_factor(k->a, slice));
-    k->grid = arena_printf(k->a, "static_cast<unsigned>(%s)", num(k, updates));
+    k->grid = lin_is(updates, 0) ? "1" : arena_printf(k->a, "static_cast<unsigned>(%s)", num(k, updates));
     line("pp_scatter_rows<%d>(%s, [=](%s i) { return %s; },", k->threads, num(k, updates), k->index, *at ? at : "INT64_C(0) * i");
     line("    [=](int64_t place, const %s *list, int count) {", k->index);
     kernel_open(k);

@@ -2,7 +2,7 @@
  * pp_device.h - what the kernels of generated .cu files share: their place in the grid, four elements at a time, and reductions over
  * the lanes of a row or over a block.  CUDA C++17.
  *
- * Additions happen in an order that depends on shapes alone: lane l of a row takes elements l, l + lanes, ..., then lanes are
+ * Additions happen in an order that depends on shapes and strides alone: lane l of a row takes elements l, l + lanes, ..., then lanes are
  * folded by halves, then the warps of a block one after the other.  Nothing is added atomically.
  */
 #ifndef PP_DEVICE_H

@@ -215,6 +215,74 @@ static void net_moves(Net *n)
     net_out(n, net_op(n, OP_TopK, x, (Attr){.axis = 2, .k = 3, .mode = 1}));
 }
 
+/* A shape of as many elements, that cuts and joins dimensions anywhere. */
+static Shape net_recut(Net *n, int64_t elements)
+{
+    Shape t = {0};
+    while (t.rank < 4) {
+        int64_t divisor[64], k = 0;
+        for (int64_t d = 1; d <= elements && k < 64; d++)
+            if (elements % d == 0)
+                divisor[k++] = d;
+        int64_t d = t.rank == 3 ? elements : divisor[net_whole(n, k)];
+        t.d[t.rank++] = d;
+        elements /= d;
+    }
+    return t;
+}
+
+/*
+ * Chains of Reshape, Transpose and Slice that strides can say here and there only, rows among columns too: copies break them, and a
+ * copy changes what the next view can be.  Readers are products and elementwise nodes, of the end and of a place in between.
+ */
+static void net_shuffled(Net *n)
+{
+    Graph *g = n->g;
+    for (int k = 0; k < 6; k++) {
+        ValueId x = net_input(n, arena_printf(g->arena, "x%d", k), DT_F32, S(ROWS, 6, 2, 8)), between = NONE;
+        x = net_linear(n, x, 8, k & 1 ? 8 : 12, true);
+        int64_t many = 3 + net_whole(n, 5);
+        for (int64_t i = 0; i < many; i++) {
+            Shape s = val(g, x)->shape;
+            double what = net_uniform(n);
+            int64_t perm[4] = {0, 1, 2, 3};
+            for (int d = 3; d > 0; d--) {
+                int64_t e = net_whole(n, d + 1), t = perm[d];
+                perm[d] = perm[e];
+                perm[e] = t;
+            }
+            if (what < 0.4) {
+                s = net_recut(n, shape_elements(&s));
+                x = g_reshape(g, x, &s);
+            } else if (what < 0.85 || s.d[3] < 2) {
+                x = g_transpose(g, x, perm);
+            } else {
+                x = g_slice_axis(g, x, 3, 1, s.d[3] - 1);
+            }
+            between = i == 1 ? x : between;
+        }
+        if (k == 0 || k == 4)
+            net_cut(n, between);
+        Shape s = val(g, x)->shape, t = val(g, between)->shape;
+        net_out(n, k < 3 ? net_linear(n, x, s.d[3], 5, k == 1) : g_mul(g, g_unary(g, OP_Tanh, x), net_weight(n, S(s.d[3]))));
+        net_out(n, k & 1 ? g_mul(g, between, net_weight(n, S(t.d[3]))) : net_linear(n, between, t.d[3], 3, k == 2));
+    }
+}
+
+/* Values without elements, and sums over none. */
+static void net_empty(Net *n)
+{
+    Graph *g = n->g;
+    ValueId x = net_input(n, "x", DT_F32, S(ROWS, 6, 12)), none = g_slice_axis(g, net_linear(n, x, 12, 8, true), 1, 6, 0);
+    net_out(n, g_softmax(g, net_layer_norm(n, none, 8), 2));
+    net_out(n, g_mul(g, g_reduce(g, OP_ReduceSum, none, 1, I(1)), net_weight(n, S(8))));
+    net_out(n, net_linear(n, g_transpose(g, none, I(0, 2, 1)), 0, 5, false));
+    net_out(n, net_linear(n, none, 8, 3, true));
+    net_out(n, g_concat(g, 2, (ValueId[]){net_cut(n, g_unary(g, OP_Tanh, none)), g_slice_axis(g, net_linear(n, x, 12, 8, false), 1, 1, 3)}, 1));
+    net_out(n, g_concat(g, 2, (ValueId[]){x, g_slice_axis(g, x, 1, 2, 0)}, 1));
+    net_out(n, g_reduce(g, OP_ReduceSum, g_mul(g, none, net_weight(n, S(8))), 2, I(0, 1)));
+}
+
 /* Sums whose lengths are below, at and above a block or a vector, over axes here and there. */
 static void net_sums(Net *n)
 {

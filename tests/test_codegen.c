@@ -240,6 +240,7 @@ static const struct {
     {"moves", net_moves},
     {"sums", net_sums},
     {"state", net_state},
+    {"empty", net_empty},
 };
 
 static int model_main(int argc, char **argv, const char *dir, const Device *device)
@@ -271,12 +272,12 @@ static int model_main(int argc, char **argv, const char *dir, const Device *devi
 static int tests(int argc, char **argv, const char *dir, const Device *device)
 {
     RunBits whole = {0};
-    if (argc > 3 && !strcmp(argv[1], "--random")) { /* FIRST COUNT: random graphs, whole and with two and three cuts */
+    if (argc > 3 && (!strcmp(argv[1], "--random") || !strcmp(argv[1], "--shuffled"))) { /* FIRST COUNT: whole and with two and three cuts */
         for (int i = 0; i < 3 * atoi(argv[3]); i++)
             check_small((Small){.dir = dir,
                                 .device = device,
-                                .name = "random",
-                                .build = net_random,
+                                .name = argv[1] + 2,
+                                .build = argv[1][2] == 'r' ? net_random : net_shuffled,
                                 .seed = (uint64_t)(atoi(argv[2]) + i / 3),
                                 .cuts = (uint32_t[]){0, 2, 3}[i % 3]},
                         &whole, true);
@@ -291,6 +292,10 @@ static int tests(int argc, char **argv, const char *dir, const Device *device)
     for (unsigned i = 0; i < sizeof nets / sizeof *nets; i++)
         for (uint32_t cuts = 0; cuts < 3; cuts++)
             check_small((Small){.dir = dir, .device = device, .name = nets[i].name, .build = nets[i].build, .seed = 1, .cuts = cuts},
+                        &whole, false);
+    for (uint32_t seed = 1; seed < 3; seed++)
+        for (uint32_t cuts = 0; cuts < (device ? 1 : 3); cuts += 2)      /* the device's sums follow strides, which a cut changes here */
+            check_small((Small){.dir = dir, .device = device, .name = "shuffled", .build = net_shuffled, .seed = seed, .cuts = cuts},
                         &whole, false);
     for (uint32_t seed = 14; seed < 20; seed++)
         for (uint32_t cuts = 0; cuts < 3; cuts += 2)

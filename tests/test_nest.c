@@ -95,7 +95,7 @@ static void run(void *arg)
         for (int k = 0; k < F_COUNT; k++)
             for (uint32_t i = 0; sg->func[k] && i < sg->func[k]->group.n; i++) {
                 One o = {sg->func[k]->group.at[i].nest, sg->func[k], all.n};
-                if (!o.nest || sg->func[k]->group.at[i].member.n == 0)
+                if (!o.nest || nest_makes_nothing(o.nest) || sg->func[k]->group.at[i].member.n == 0)
                     continue;
                 print_kernel(c->a, o.nest, o.number, out);
                 vec_push(c->a, &all, o);
@@ -193,6 +193,9 @@ int main(void)
     check(dir, "convolutions", net_convolution, 1);
     check(dir, "moves", net_moves, 1);
     check(dir, "sums", net_sums, 1);
+    check(dir, "empty", net_empty, 1);
+    for (uint64_t seed = 1; seed <= 6; seed++)
+        check(dir, "shuffled", net_shuffled, seed);
     for (uint64_t seed = 1; seed <= 4; seed++)
         check(dir, "random", net_random, seed);
     rmdir(dir);

@@ -129,7 +129,7 @@ static void write_all(void *arg)
         for (int f = 0; f < F_COUNT; f++)
             for (uint32_t i = 0; sg->func[f] && i < sg->func[f]->group.n; i++) {
                 const Nest *n = sg->func[f]->group.at[i].nest;
-                if (!n || sg->func[f]->group.at[i].member.n == 0)
+                if (!n || nest_makes_nothing(n) || sg->func[f]->group.at[i].member.n == 0)
                     continue;
                 int64_t scratch = write_code(c, n);
                 for (int64_t less = 0; less < 2 && p->graph->batch > less; less++)
@@ -206,6 +206,8 @@ int main(void)
     check(dir, "convolutions", net_convolution, 1);
     check(dir, "moves", net_moves, 1);
     check(dir, "sums", net_sums, 1);
+    check(dir, "empty", net_empty, 1);
+    check(dir, "shuffled", net_shuffled, 1);
     for (uint64_t seed = 1; seed <= 2; seed++)
         check(dir, "random", net_random, seed);
     snprintf(command, sizeof command, "rm -r %s", dir);
