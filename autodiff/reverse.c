@@ -18,6 +18,7 @@ typedef struct {
     bool *active;                   /* depends on something trainable, through differentiable operations */
     Ids *part;                      /* contributions to a value's gradient so far, within this stage */
     Ids *sent;                      /* contributions received from the stages after it */
+    uint32_t *names;                /* of a value's gradient: the first number not yet tried */
     Ids out;                        /* the values this stage sends */
 } Walk;
 
@@ -27,17 +28,19 @@ static Walk walk_new(Graph *g)
     w.active = arena_array(g->arena, bool, w.n + 1);
     w.part = arena_array(g->arena, Ids, w.n + 1);
     w.sent = arena_array(g->arena, Ids, w.n + 1);
+    w.names = arena_array(g->arena, uint32_t, w.n + 1);
     return w;
 }
 
 /* Gradients get names that say whose they are; the '%' keeps them apart from the model's. */
-static void name_gradient(Graph *g, ValueId d, ValueId of)
+static void name_gradient(Walk *w, ValueId d, ValueId of)
 {
+    Graph *g = w->g;
     if (val(g, d)->kind != V_NODE || strncmp(val(g, d)->name, "%grad/", 6) == 0)
         return;
     char *name = arena_printf(g->arena, "%%grad/%s", val(g, of)->name);
-    for (uint32_t k = 2; strmap_get(&g->by_name, name) != NONE; k++)
-        name = arena_printf(g->arena, "%%grad/%s%%%u", val(g, of)->name, k);
+    for (uint32_t *k = &w->names[of]; strmap_get(&g->by_name, name) != NONE; ++*k)
+        name = arena_printf(g->arena, "%%grad/%s%%%u", val(g, of)->name, *k + 2);
     graph_rename(g, d, name);
 }
 
@@ -49,7 +52,7 @@ static ValueId add_up(Walk *w, const Ids *part, ValueId of)
     ValueId sum = part->at[0];
     for (uint32_t i = 1; i < part->n; i++) {
         sum = g_add(w->g, sum, part->at[i]);
-        name_gradient(w->g, sum, of);
+        name_gradient(w, sum, of);
     }
     return sum;
 }
@@ -63,7 +66,7 @@ static void take(Walk *w, ValueId of, ValueId d)
         d = g_expand(g, d, &s);
     }
     INSIST(shape_equal(&val(g, d)->shape, &val(g, of)->shape) && val(g, d)->dtype == val(g, of)->dtype);
-    name_gradient(g, d, of);
+    name_gradient(w, d, of);
     vec_push(g->arena, &w->part[of], d);
 }
 
@@ -172,7 +175,7 @@ static ValueId own_value(Walk *w, NodeId first, ValueId d, ValueId of)
         made_here = w->out.at[i] != d;
     if (!made_here) {
         d = g_unary(w->g, OP_Identity, d);
-        name_gradient(w->g, d, of);
+        name_gradient(w, d, of);
     }
     vec_push(w->g->arena, &w->out, d);
     return d;
