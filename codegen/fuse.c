@@ -332,6 +332,7 @@ static bool commit(Func *f, Group *k, NodeId id, const Match *m, const Group *af
     return true;
 }
 
+/* The group gets lists of its own, with room for what `spare` more entries add. */
 static void copy_lists(Arena *a, Group *k, uint32_t spare)
 {
     Member *member = arena_array(a, Member, k->member.n + spare);
