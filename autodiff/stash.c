@@ -5,14 +5,17 @@
  * A minimum vertex cut, found by maximum flow (Dinic 1970).  Every value v that forward makes, or backward could
  * make from forward's values alone, is an arc of capacity bytes(v); sources are what cannot be recomputed,
  * the sink is what backward reads.  The cut arcs are the stash.  Values of backward in the cut (a mask of
- * bytes where backward asks only whether y > 0) move into forward.  Of equal cuts: bases before views of them, forward's own
- * values before moved ones, else the cut nearest the sink, which recomputes least.
+ * bytes where backward asks only whether y > 0) move into forward.  A value that forward writes to memory anyway (a
+ * product's operand or result, or what is read again past a product) counts one part in 33 less than one that forward would
+ * write for backward's sake alone: the input of a normalization and its mean rather than their difference, logits rather than
+ * their logarithms of probabilities.  Of equal cuts: bases before views of them, forward's own values before moved ones, else
+ * the cut nearest the sink, which recomputes least.
  */
 #include <string.h>
 
 #include "autodiff.h"
 
-enum { TIE_BITS = 12 };
+enum { TIE_BITS = 12, PARTS = 32 };     /* a byte weighs PARTS where it is written anyway, else one more */
 static const int64_t ENDLESS = INT64_MAX / 4;
 
 typedef struct { uint32_t to, next; int64_t cap; } Arc;         /* arc i and its reverse i ^ 1 */
@@ -26,6 +29,8 @@ typedef struct {
     bool *kept;                     /* in the stash */
     bool *need;                     /* backward reads it */
     ValueId *clone;                 /* what takes its place in backward */
+    bool *written;                  /* forward writes it to memory in any case */
+    uint32_t *depth;                /* calls of libraries and kernels of their own before it */
     /* by node id */
     bool *movable;                  /* a node of backward that depends on forward alone, and is cheap */
     bool *moved;                    /* now runs in forward */
@@ -55,7 +60,8 @@ static int64_t weight(const Cut *c, ValueId v)
         tie += op_is_view(c->g->node.at[x->node].op) || c->g->node.at[x->node].op == OP_Phase;
         tie += 2 * c->movable[x->node];
     }
-    return bytes >= ENDLESS >> TIE_BITS ? ENDLESS - 1 : (bytes << TIE_BITS) + tie;
+    int64_t part = c->written[v] ? PARTS : PARTS + 1;
+    return bytes >= (ENDLESS >> TIE_BITS) / part ? ENDLESS - 1 : (bytes * part << TIE_BITS) + tie;
 }
 
 static void add_arc(Cut *c, uint32_t from, uint32_t to, int64_t cap)
@@ -77,6 +83,57 @@ static void enter(Cut *c, ValueId v)
 static uint32_t entry(const Cut *c, ValueId v) { return 2 + 2 * c->index[v]; }
 static uint32_t leave(const Cut *c, ValueId v) { return 3 + 2 * c->index[v]; }
 static bool inside(const Cut *c, ValueId v) { return v != NONE && c->index[v] != NONE; }
+
+/* ---- what is in memory anyway ------------------------------------------------------------------ */
+
+/* A call of its own: never fused with what stands before or after it. */
+static bool stands_alone(Op op)
+{
+    switch (op) {
+    case OP_MatMul: case OP_Conv: case OP_ConvTranspose: case OP_MaxPool: case OP_AveragePool: case OP_Dropout:
+    case OP_CumSum: case OP_TopK: case OP_ScatterElements: case OP_ScatterND:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* A view is in memory where its base is. */
+static void write_down(Cut *c, ValueId v)
+{
+    while (v != NONE && inside(c, v) && !c->written[v]) {
+        c->written[v] = true;
+        const Value *x = val(c->g, v);
+        v = x->kind == V_NODE && op_is_view(c->g->node.at[x->node].op) ? c->g->node.at[x->node].in[0] : NONE;
+    }
+}
+
+/* What crosses from one fused group to another: the results and operands of calls, inputs and outputs of the stage, and
+   values that are read both before such a call and after it. */
+static void find_written(Cut *c)
+{
+    const Stage *s = c->s;
+    for (uint32_t i = 0; i < s->input.n; i++)
+        write_down(c, s->input.at[i].value);
+    for (uint32_t i = 0; i < s->output.n; i++)
+        write_down(c, s->output.at[i].value);
+    for (uint32_t i = 0; i < s->forward.n; i++) {
+        const Node *n = &c->g->node.at[s->forward.at[i]];
+        uint32_t depth = 0;
+        bool alone = stands_alone(n->op);
+        for (uint32_t j = 0; j < n->nin; j++)
+            if (n->in[j] != NONE && inside(c, n->in[j]) && c->depth[n->in[j]] > depth)
+                depth = c->depth[n->in[j]];
+        for (uint32_t j = 0; j < n->nin; j++)
+            if (n->in[j] != NONE && inside(c, n->in[j]) && (alone || c->depth[n->in[j]] < depth))
+                write_down(c, n->in[j]);
+        for (uint32_t j = 0; j < n->nout; j++) {
+            c->depth[n->out[j]] = depth + alone;
+            if (alone)
+                write_down(c, n->out[j]);
+        }
+    }
+}
 
 /* ---- the network ------------------------------------------------------------------------------ */
 
@@ -372,6 +429,7 @@ static void stash_stage(Cut *c, Pipe *p, Stage *s)
         for (uint32_t j = 0; j < n->nout; j++)
             enter(c, n->out[j]);
     }
+    find_written(c);
     find_movable(c, p);
     build_network(c);
     force_roots(c);
@@ -383,19 +441,26 @@ static void stash_stage(Cut *c, Pipe *p, Stage *s)
         if (c->kept[v])
             vec_push(c->g->arena, &s->stash, v);
         c->index[v] = c->clone[v] = NONE;                       /* a stage's input is another stage's value */
-        c->kept[v] = c->need[v] = false;
+        c->kept[v] = c->need[v] = c->written[v] = false;
+        c->depth[v] = 0;
     }
 }
 
 void stash_minimize(Pipe *p)
 {
     Graph *g = p->graph;
-    uint32_t nv = g->value.n + 1, nn = g->node.n + 1, origin = g->cur_origin;
+    uint32_t origin = g->cur_origin;
+    for (uint32_t i = 0; i < p->stage.n; i++)
+        if (p->stage.at[i].backward.n > 0)
+            stage_parts(g, &p->stage.at[i]);
+    uint32_t nv = g->value.n + 1, nn = g->node.n + 1;
     Cut c = {.g = g, .a = arena_new()};
     c.index = arena_array(c.a, uint32_t, nv);
     c.clone = arena_array(c.a, ValueId, nv);
     c.kept = arena_array(c.a, bool, nv);
     c.need = arena_array(c.a, bool, nv);
+    c.written = arena_array(c.a, bool, nv);
+    c.depth = arena_array(c.a, uint32_t, nv);
     c.movable = arena_array(c.a, bool, nn);
     c.moved = arena_array(c.a, bool, nn);
     c.remains = arena_array(c.a, bool, nn);

@@ -296,7 +296,7 @@ static Result run(Arena *a, const char *loss, bool frozen, const uint32_t *cut, 
     return r;
 }
 
-/* The gradients of the undivided graph, by grad_nodes. */
+/* The gradients of the undivided graph, by grad_nodes; LogSoftmax in parts, as stages have it: the same additions. */
 static Result whole(Arena *a, const char *loss, bool frozen)
 {
     Net m = make(a, loss, frozen);
@@ -311,8 +311,12 @@ static Result whole(Arena *a, const char *loss, bool frozen)
         wrt[i] = g->param.at[i].value;
     batch_analyse(g, 0, NULL, NULL, NULL);
     grad_nodes(g, list.at, n, m.loss.loss, g->param.n, wrt, d);
+    Stage s = {.forward = list};
+    NodeId end = g->node.n;
+    stage_parts(g, &s);
+    list = s.forward;
     fill_all(&m);
-    for (NodeId i = n; i < g->node.n; i++)
+    for (NodeId i = n; i < end; i++)
         vec_push(a, &list, i);
     eval_nodes(g, a, list.at, list.n, m.at);
     for (uint32_t i = 0; i < g->param.n; i++)
@@ -428,6 +432,35 @@ static void minimal_stash(void)
     arena_free(a);
 }
 
+static bool stashed(const Stage *s, ValueId v)
+{
+    for (uint32_t i = 0; i < s->stash.n; i++)
+        if (s->stash.at[i] == v)
+            return true;
+    return false;
+}
+
+/* What products write and read is kept rather than what forward would write for backward alone, though that is a little less. */
+static void what_is_there_is_kept(void)
+{
+    Arena *a = arena_new();
+    Graph *g = graph_new(a, "model");
+    ValueId x = graph_input(g, "x", DT_F32, &S(8, 64)), w = param(g, "w", S(64, 64)), v = param(g, "v", S(64, 256));
+    ValueId h = g_matmul(g, x, w);
+    ValueId far = g_sub(g, h, g_reduce(g, OP_ReduceMean, h, 1, (int64_t[]){1}));
+    ValueId logits = g_matmul(g, g_mul(g, far, far), v);
+    vec_push(a, &g->output, logits);
+    vec_push(a, &g->output_name, "y");
+    Net m = {.g = g, .loss = loss_append(g, &(LossOptions){.loss = "cross_entropy"}, NULL)};
+    g->batch = 8;
+    Pipe *p = cut_pipe(&m, NULL, 0);
+    autodiff(p);
+    const Stage *s = &p->stage.at[0];
+    ok(stashed(s, h) && !stashed(s, far), "a product and its mean are kept, not their difference");
+    ok(stashed(s, logits), "logits are kept, not the logarithms of probabilities");
+    arena_free(a);
+}
+
 /* Only a mask is asked of h: a byte an element is kept, not four. */
 static void masks_are_bytes(void)
 {
@@ -472,6 +505,7 @@ static void no_needless_gradients(void)
 int main(void)
 {
     minimal_stash();
+    what_is_there_is_kept();
     masks_are_bytes();
     no_needless_gradients();
     every_cut("cross_entropy", false);
