@@ -21,7 +21,7 @@ BASE     := -std=c11 -ffp-contract=off $(CFLAGS) $(CPPFLAGS) -MMD -MP
 
 # ---- the compiler: every .c of its folders, and what it shares with the runtime ----
 
-COMPILER := $(wildcard frontend/*.c partition/*.c autodiff/*.c codegen/*.c runtime/sched*.c) runtime/safetensors.c runtime/npy.c
+COMPILER := $(wildcard frontend/*.c partition/*.c autodiff/*.c codegen/*.c runtime/sched*.c) runtime/safetensors.c runtime/manifest.c runtime/npy.c
 OBJ      := $(COMPILER:%.c=$(BUILD)/%.o) $(BUILD)/onnx.pb-c.o $(BUILD)/embed.o
 # The runtime's sources and the output's Makefile travel inside the compiler, as a table that output.c writes into out/.
 RUNTIME  := $(sort $(wildcard runtime/*.c runtime/*.h runtime/*.cu runtime/*.cuh))

@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #endif
 #include "internal.h"
+#include "manifest.h"
 
 #include <dirent.h>
 #include <errno.h>

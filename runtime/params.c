@@ -1,12 +1,13 @@
 /*
  * params.c - in: params/stageN.safetensors, or stageN.link.json that points into the model's own files; out: the
  * parameters, statistics and long constants of this rank's stages, in place.  A rank reads the files of its own stages
- * only. Names, dtypes and shapes must be the plan's exactly.
+ * only. Names, dtypes and shapes must be the plan's exactly; bytes from a checkpoint have its manifest's checksums.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include "internal.h"
+#include "manifest.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,8 +21,16 @@
 typedef struct {
     StFile f;
     int link;
+    char *manifest; /* of the checkpoint that it is part of; NULL: of none */
     char path[PATH_MAX];
 } Source;
+
+static void close_source(Source *s)
+{
+    st_close(&s->f);
+    free(s->manifest);
+    s->manifest = NULL;
+}
 
 static PpStatus open_source(Source *s, const char *folder, int stage)
 {
@@ -41,6 +50,13 @@ static PpStatus open_source(Source *s, const char *folder, int stage)
     }
     if (s->link ? st_open_link(&s->f, s->path, err, sizeof err) : st_open(&s->f, s->path, err, sizeof err))
         return pp_fail(PP_ERR_IO, "%s", err);
+    char manifest[PATH_MAX + 32];
+    snprintf(manifest, sizeof manifest, "%s/manifest.json", folder);
+    s->manifest = manifest_read(manifest);
+    if (!s->manifest && errno != ENOENT) {
+        st_close(&s->f);
+        return pp_fail(PP_ERR_IO, "%s: %s", manifest, strerror(errno));
+    }
     return PP_OK;
 }
 
@@ -91,6 +107,10 @@ static PpStatus load(const Source *s, const PpTensor *want, char *to)
         return pp_fail(PP_ERR_MODEL, "%s: '%s' has another dtype or shape than in the plan", s->path, want->name);
     if (s->link)
         return read_linked(s, t, to);
+    int known = s->manifest ? manifest_confirms(s->manifest, want->name, t->data, t->bytes) : 1;
+    if (known <= 0)
+        return known < 0 ? pp_fail(PP_ERR_IO, "out of memory")
+                         : pp_fail(PP_ERR_MODEL, "%s: damaged: the bytes of '%s' do not have the manifest's checksum", s->path, want->name);
     memcpy(to, t->data, (size_t)t->bytes);
     return PP_OK;
 }
@@ -134,7 +154,7 @@ static PpStatus load_stage(Rank *r, RankStage *rs, const char *own, const char *
                 status = place(r, &s, &st->param[k].t, rs->param + st->param[k].offset);
     }
     if (given && konst && status == PP_OK) { /* constants are never trained: they are where they always were */
-        st_close(&s.f);
+        close_source(&s);
         status = open_source(&s, own, st->index);
     }
     for (int k = 0; k < st->n_const && status == PP_OK; k++) {
@@ -144,7 +164,7 @@ static PpStatus load_stage(Rank *r, RankStage *rs, const char *own, const char *
         else
             status = place(r, &s, &c->t, rs->konst + c->offset);
     }
-    st_close(&s.f);
+    close_source(&s);
     return status;
 }
 

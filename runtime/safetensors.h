@@ -49,7 +49,6 @@ void st_close(StFile *f);
 
 int64_t st_dtype_size(int dtype);                            /* bytes of an element, 0: no such dtype here */
 const char *st_dtype_name(int dtype);                        /* "F32" ..., NULL */
-uint32_t st_crc32(uint32_t crc, const void *data, size_t n); /* CRC-32 (IEEE); start with 0 */
 
 /* Writer: declare every tensor, begin, then write all bytes in the order of declaration, then end.
    The caller names a temporary path and renames it. */

@@ -92,6 +92,8 @@ params cut && head -c 100 two/params/stage1.safetensors >bad.cut/stage1.safetens
 params empty && : >bad.empty/stage0.safetensors
 params length && printf '\xff\xff\xff\xff\xff\xff\xff\x7f' | dd of=bad.length/stage0.safetensors conv=notrunc status=none
 params json && printf '}' | dd of=bad.json/stage0.safetensors bs=1 seek=8 conv=notrunc status=none
+params flipped && $P train "${D[@]}" --steps 1 --checkpoint ck.flipped >/dev/null && cp ck.flipped/step_1/* bad.flipped && printf '\xff' |
+    dd of=bad.flipped/stage0.safetensors bs=1 conv=notrunc seek=$(($(stat -c %s bad.flipped/stage0.safetensors) - 1)) status=none
 params swapped && cp two/params/stage1.safetensors bad.swapped/stage0.safetensors
 
 # ---- out/pipeline: the command line ----
@@ -136,6 +138,7 @@ refuse "params: no such folder" 3 $P train "${D[@]}" --params nowhere
 for f in cut empty length json; do
     refuse "params: $f" 3 $P train "${D[@]}" --params bad.$f
 done
+refuse "params: a flipped byte in a checkpoint" 1 $P train "${D[@]}" --params bad.flipped
 refuse "params: another stage's" 1 $P train "${D[@]}" --params bad.swapped
 
 # ---- schedules and ranks ----

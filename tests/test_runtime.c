@@ -3,6 +3,7 @@
    inference follow. */
 #include "runtime_plan.h"
 
+#include "../runtime/manifest.h"
 #include "../runtime/npy.h"
 #include "runtime_params.h"
 
