@@ -2,8 +2,8 @@
  * device_cuda.cu - CUDA as a device (device.h): memory, streams, events and cuBLAS handles of a rank's stages.
  *
  * One stream and one cuBLAS handle per stage.  A handle keeps its stream and its workspace: cublasSetStream would take the
- * workspace away, products would then allocate one in a step, and their bits could change from run to run.  Workspaces are
- * shared by the stages of a rank, which run one after the other, unless two of them may run at the same time.
+ * workspace away, products would then allocate one in a step, and their bits could change from run to run.  Workspaces, and with them the
+ * lists of pointers (PpBlas), are shared by the stages of a rank, which run one after the other, unless two of them may run at the same time.
  */
 #include "device_cuda.h"
 
@@ -35,14 +35,17 @@ bool open_stage(Device *d, CudaStage *s, const DeviceWish *w) {
     if (!PP_CUDA(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking)))
         return false;
     if (s == c->stage || w->separate) {
-        if (!PP_CUDA(cudaMalloc(&s->own, static_cast<size_t>(c->workspace))))
+        if (!PP_CUDA(cudaMalloc(&s->workspace, static_cast<size_t>(c->workspace))) ||
+            !PP_CUDA(cudaMalloc(&s->list, static_cast<size_t>(PP_BLAS_LIST_BYTES))))
             return false;
-        d->library += c->workspace;
+        d->library += c->workspace + PP_BLAS_LIST_BYTES;
     }
-    void *workspace = s->own ? s->own : c->stage[0].own;
-    return PP_BLAS(cublasCreate(&s->blas)) && PP_BLAS(cublasSetStream(s->blas, s->stream)) &&
-           PP_BLAS(cublasSetWorkspace(s->blas, workspace, static_cast<size_t>(c->workspace))) &&
-           PP_BLAS(cublasSetMathMode(s->blas, w->tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH));
+    const CudaStage *with = s->list ? s : c->stage;
+    s->blas.list = with->list;
+    cublasHandle_t *h = &s->blas.handle;
+    return PP_BLAS(cublasCreate(h)) && PP_BLAS(cublasSetStream(*h, s->stream)) &&
+           PP_BLAS(cublasSetWorkspace(*h, with->workspace, static_cast<size_t>(c->workspace))) &&
+           PP_BLAS(cublasSetMathMode(*h, w->tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH));
 }
 
 int open(Device *d, const DeviceWish *w) {
@@ -79,13 +82,15 @@ void close(Device *d) {
         return;
     for (int l = 0; l < c->stages; l++) {
         CudaStage *s = &c->stage[l];
-        if (s->blas)
-            PP_BLAS(cublasDestroy(s->blas));
+        if (s->blas.handle)
+            PP_BLAS(cublasDestroy(s->blas.handle));
         if (s->stream)
             PP_CUDA(cudaStreamDestroy(s->stream));
     }
-    for (int l = 0; l < c->stages; l++)
-        PP_CUDA(cudaFree(c->stage[l].own));
+    for (int l = 0; l < c->stages; l++) {
+        PP_CUDA(cudaFree(c->stage[l].workspace));
+        PP_CUDA(cudaFree(c->stage[l].list));
+    }
     if (c->in)
         PP_CUDA(cudaStreamDestroy(c->in));
     if (c->out)
@@ -207,7 +212,7 @@ double elapsed(Device *, DeviceEvent from, DeviceEvent to) {
 void context(Device *d, int stage, PpCtx *c) {
     CudaStage *s = &cuda_of(d)->stage[stage];
     c->stream = s->stream;
-    c->blas = s->blas;
+    c->blas = &s->blas;
 }
 
 /* The struct's fields in order: C++17 has no names here. */

@@ -9,8 +9,8 @@
 
 struct CudaStage {
     cudaStream_t stream;
-    cublasHandle_t blas;
-    void *own;                                          /* its workspace; NULL: the first stage's */
+    PpBlas blas;
+    void *workspace, *list;                             /* its own; NULL: it shares the first stage's */
 };
 
 /* The optimizer's view of the rank's parameters, in device memory; see optim_cuda.cu. */

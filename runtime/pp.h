@@ -75,7 +75,7 @@ typedef struct PpCtx {
     void *const *dy;                                    /* PpStage.dy order */
     void *const *dx;                                    /* gradients to send back: inputs in order, each one's grads in order */
     uint64_t seed, step, row0;                          /* for Dropout: Philox key and counter; row0: first row of the microbatch in the minibatch */
-    void *stream, *blas, *dnn;                          /* device handles: cudaStream_t, cublasHandle_t, cudnnHandle_t; NULL on the CPU */
+    void *stream, *blas, *dnn;                          /* device handles: cudaStream_t, PpBlas, cudnnHandle_t; NULL on the CPU */
     void *state;                                        /* what PpStage.open returned (library primitives) */
 } PpCtx;
 

@@ -9,7 +9,15 @@
 #include "pp.h"
 #include "pp_cuda.h"
 
-/* blas_cuda.cu: as pp_sgemm and its kin in pp.h, row-major; cuBLAS through PpCtx.blas. */
+/* What PpCtx.blas points to: a handle, and room in device memory for the pointers of a batch that no stride describes, PP_BLAS_LIST of A, of B and
+   of C.  Calls in the order of one stream share a list, and so may streams of which never two work at the same time. */
+constexpr int64_t PP_BLAS_LIST = 4096, PP_BLAS_LIST_BYTES = 3 * PP_BLAS_LIST * static_cast<int64_t>(sizeof(void *));
+struct PpBlas {
+    cublasHandle_t handle;
+    void *list;
+};
+
+/* blas_cuda.cu: as pp_sgemm and its kin in pp.h, row-major; cuBLAS through PpCtx.blas.  A batch is one call of cuBLAS: its results must not overlap. */
 void pp_cuda_sgemm(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
                    const float *b, int64_t ldb, float beta, float *out, int64_t ldc);
 void pp_cuda_dgemm(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda,

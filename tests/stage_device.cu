@@ -19,7 +19,7 @@ void device_release(void);
 
 static std::vector<void *> all;
 static cudaStream_t stream;
-static cublasHandle_t blas;
+static PpBlas blas;
 
 void *device_alloc(int64_t bytes) {
     void *p = nullptr;
@@ -46,9 +46,11 @@ void *device_stream(void) {
 }
 
 void *device_blas(void) {
-    if (!blas && PP_BLAS(cublasCreate(&blas)))
-        PP_BLAS(cublasSetStream(blas, static_cast<cudaStream_t>(device_stream())));
-    return blas;
+    if (!blas.handle && PP_BLAS(cublasCreate(&blas.handle))) {
+        PP_BLAS(cublasSetStream(blas.handle, static_cast<cudaStream_t>(device_stream())));
+        blas.list = device_alloc(PP_BLAS_LIST_BYTES);
+    }
+    return &blas;
 }
 
 const char *device_error(void) { return pp_cuda_error(); }
@@ -57,10 +59,10 @@ void device_release(void) {
     for (void *p : all)
         PP_CUDA(cudaFree(p));
     all.clear();
-    if (blas)
-        PP_BLAS(cublasDestroy(blas));
+    if (blas.handle)
+        PP_BLAS(cublasDestroy(blas.handle));
     if (stream)
         PP_CUDA(cudaStreamDestroy(stream));
-    blas = nullptr;
+    blas = {};
     stream = nullptr;
 }

@@ -61,20 +61,24 @@ template <class T> struct Dev {
     }
 };
 
-/* A stream and a cuBLAS handle that works in it, as the runtime makes them. */
+/* A stream and a cuBLAS handle that works in it, as the runtime makes them: with a list of its own or another's. */
 struct Context {
     PpCtx c = {};
     cudaStream_t stream = nullptr;
-    cublasHandle_t blas = nullptr;
-    Context() {
-        need(PP_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)) && PP_BLAS(cublasCreate(&blas)) &&
-                 PP_BLAS(cublasSetStream(blas, stream)) && PP_BLAS(cublasSetMathMode(blas, CUBLAS_PEDANTIC_MATH)), "a device");
+    PpBlas blas = {};
+    void *own = nullptr;
+    explicit Context(const Context *shared = nullptr) {
+        need(PP_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)) && PP_BLAS(cublasCreate(&blas.handle)) &&
+                 PP_BLAS(cublasSetStream(blas.handle, stream)) && PP_BLAS(cublasSetMathMode(blas.handle, CUBLAS_PEDANTIC_MATH)) &&
+                 (shared || PP_CUDA(cudaMalloc(&own, static_cast<size_t>(PP_BLAS_LIST_BYTES)))), "a device");
+        blas.list = shared ? shared->own : own;
         c.stream = stream;
-        c.blas = blas;
+        c.blas = &blas;
     }
     ~Context() {
-        cublasDestroy(blas);
+        cublasDestroy(blas.handle);
         cudaStreamDestroy(stream);
+        cudaFree(own);
     }
     Context(const Context &) = delete;
     Context &operator=(const Context &) = delete;

@@ -1,6 +1,7 @@
 /*
  * products.cu - pp_cuda_sgemm, pp_cuda_dgemm and their batched forms against the CPU's (gemm.c, which test_gemm.c checks): sizes, transposes,
- * leading dimensions, alpha, beta, empty sums, batches over views; and what cannot be is said.
+ * leading dimensions, alpha, beta, empty sums, batches over views, batches that no stride describes and that are one call all the same, two calls and
+ * two streams that share a list of pointers; and what cannot be is said.
  *
  * Tolerance: both add k products of numbers in [-1, 1] in float32, in orders of their own: 2 (1 + sqrt(k)) rounding errors of 2^-24 times the
  * largest partial sum, about sqrt(k): 1e-6 (1 + sqrt(k)) leaves a factor of about four; the same for float64 with 1e-15.
@@ -91,11 +92,107 @@ template <class T> static void all(const Context &x, const std::string &type) {
     ok(!pp_cuda_error()[0], type + ": a batch of none");
 }
 
+/* ---- batches of which a list says where the operands are ---- */
+
+/* Heads of a packed [rows, 3 parts, heads * 5] tensor x: y[r,h] (+)= q[r,h] k[r,h]^T with 3 rows of x a product, as attention reads it. */
+template <class T> static void attention(const PpCtx *c, const T *x, T *y, int64_t rows, int64_t heads, T beta) {
+    const int64_t ld = 3 * heads * 5;
+    const Strides s = {{rows, heads}, {3 * ld, 5}, {3 * ld, 5}, {heads * 9, 9}};
+    if (c)
+        batched(c, 0, 1, 3, 3, 5, static_cast<T>(2), x, ld, x + heads * 5, ld, beta, y, 3, s);
+    else
+        batched(0, 1, 3, 3, 5, static_cast<T>(2), x, ld, x + heads * 5, ld, beta, y, 3, s);
+}
+
+/* Two such products, of other sizes and operands, one after the other: by streams that share a list, of which the second waits for the first. */
+template <class T> static double in_turn(const Context &one, const Context &two) {
+    const int64_t rows[] = {3, 5}, heads[] = {4, 2};
+    double worst = 0;
+    std::vector<T> x[2], y[2];
+    for (int i = 0; i < 2; i++) {
+        x[i] = numbers<T>(rows[i] * 3 * 3 * heads[i] * 5);
+        y[i] = numbers<T>(rows[i] * heads[i] * 9);
+    }
+    Dev<T> x0(x[0]), x1(x[1]), y0(y[0]), y1(y[1]);
+    cudaEvent_t done;
+    need(PP_CUDA(cudaEventCreateWithFlags(&done, cudaEventDisableTiming)), "an event");
+    attention<T>(&one.c, x0.p, y0.p, rows[0], heads[0], 1);
+    need(PP_CUDA(cudaEventRecord(done, one.stream)) && PP_CUDA(cudaStreamWaitEvent(two.stream, done, 0)), "an event");
+    attention<T>(&two.c, x1.p, y1.p, rows[1], heads[1], 0);
+    for (int i = 0; i < 2; i++) {
+        attention<T>(nullptr, x[i].data(), y[i].data(), rows[i], heads[i], static_cast<T>(1 - i));
+        worst = std::fmax(worst, i ? off(y1.get(two.stream), y[1], 5) : off(y0.get(one.stream), y[0], 5));
+    }
+    cudaEventDestroy(done);
+    return worst;
+}
+
+/* What a profile would record: products in calls of cuBLAS, and their operations. */
+static std::vector<std::pair<std::string, double>> calls;
+static double told;
+static void work(const char *, double operations, double) { told = operations; }
+static int begin(const char *name, cudaStream_t) {
+    if (!strncmp(name, "cublas", 6))
+        calls.push_back({name, told});
+    told = 0;
+    return -1;
+}
+static void end(int, cudaStream_t) {}
+
+template <class T> static void counted(const Context &x, const std::string &type) {
+    static const PpProfiler counter = {work, begin, end};
+    const PpProfiler *before = pp_profiler;
+    calls.clear();
+    pp_profiler = &counter;
+    const bool good = batch<T>(x, 1, 0, 2, 3, 4, 480, 2, 720, 3, 360, 3, 1, {{3, 4, 5}, {160, 40, 8}, {240, 12, 48}, {120, 30, 6}}) < 1;
+    pp_profiler = before;
+    ok(good && calls.size() == 1 && calls[0].second == 2 * 2 * 3 * 4 * 60, type + ": three dimensions that do not fold are one call");
+}
+
+template <class T> static void lists(const Context &x, const std::string &type) {
+    double worst = 0;
+    for (int t = 0; t < 4; t++)                         /* A and B of 2 dimensions in one [2, 3, 8, 60] and one [3, 2, 70, 10] */
+        worst = std::fmax(worst, batch<T>(x, t & 1, t >> 1, 5, 7, 6, 2 * 3 * 8 * 60, 60, 3 * 2 * 700, 10, 2 * 3 * 40, 7, static_cast<T>(t % 3),
+                                          {{2, 3}, {1440, 13}, {700, 1400}, {120, 40}}));
+    ok(worst < 1, type + ": two dimensions that do not fold, all transposes");
+    counted<T>(x, type);
+    /* one row, one column */
+    worst = batch<T>(x, 0, 0, 1, 6, 4, 200, 4, 800, 6, 200, 6, 0, {{4, 7}, {50, 4}, {30, 96}, {48, 6}});
+    worst = std::fmax(worst, batch<T>(x, 0, 1, 6, 1, 4, 800, 4, 200, 4, 200, 1, 1, {{4, 7}, {30, 96}, {50, 4}, {48, 6}}));
+    ok(worst < 1, type + ": vectors in a list");
+    const int64_t many = PP_BLAS_LIST / 2 + 1;
+    ok(batch<T>(x, 0, 0, 2, 1, 2, 12 * many, 2, 4 * many, 1, 6 * many, 1, 1, {{3, many}, {4, 12}, {0, 4}, {2 * many, 2}}) < 1,
+       type + ": more products than the list holds");
+    ok(batch<T>(x, 0, 0, 2, 1, 0, 1, 2, 1, 1, 70000 * 3, 1, static_cast<T>(0.5), {{2, 35000}, {0, 0}, {0, 0}, {2, 6}}) < 1,
+       type + ": more empty sums than a grid holds");
+    ok(in_turn<T>(x, x) < 1, type + ": two calls in a row share the list");
+    const Context other(&x);
+    ok(in_turn<T>(x, other) < 1, type + ": and two streams");
+    ok(!pp_cuda_error()[0], type + ": nothing fails");
+    Dev<T> d(numbers<T>(64));
+    batched(&x.c, 0, 0, 2, 2, 2, static_cast<T>(1), d.p, 2, d.p, 2, static_cast<T>(1), d.p + 32, 2, {{2, 3}, {2, 4}, {2, 4}, {4, 0}});
+    ok(strstr(pp_cuda_error(), "one result") != nullptr, type + ": sums that nothing orders are said");
+    pp_cuda_clear();
+}
+
+/* The shim ends a program whose list has other pointers than at multiples of 16 while TF32 is allowed. */
+static void tf32(const Context &x) {
+    cublasMath_t mode = CUBLAS_DEFAULT_MATH;
+    need(PP_BLAS(cublasSetMathMode(x.blas.handle, CUBLAS_TF32_TENSOR_OP_MATH)), "TF32");
+    const bool odd = batch<float>(x, 0, 1, 3, 3, 5, 120, 20, 120, 20, 72, 3, 0, {{2, 4}, {60, 5}, {60, 5}, {36, 9}}) < 1;
+    need(PP_BLAS(cublasGetMathMode(x.blas.handle, &mode)), "the mode");
+    ok(odd && mode == CUBLAS_TF32_TENSOR_OP_MATH, "TF32: operands that are not at multiples of 16 bytes");
+    need(PP_BLAS(cublasSetMathMode(x.blas.handle, CUBLAS_PEDANTIC_MATH)), "float32");
+}
+
 int main() {
     {
         Context x;
         all<float>(x, "float32");
         all<double>(x, "float64");
+        lists<float>(x, "float32");
+        lists<double>(x, "float64");
+        tf32(x);
         pp_cuda_sgemm(&x.c, 0, 0, static_cast<int64_t>(1) << 31, 1, 1, 1, nullptr, 1, nullptr, 1, 0, nullptr, 1);
         ok(strstr(pp_cuda_error(), "2147483648") != nullptr, "a size beyond cuBLAS is said");
         pp_cuda_clear();

@@ -1,12 +1,15 @@
 /*
  * cublas.cpp - cuBLAS on the CPU's library.  A column-major product is the row-major product of the operands swapped.
  *
- * Every operand's rows are checked against the allocations, as kernels' accesses are; C is read only where beta is not 0.
+ * Every operand's rows are checked against the allocations, as kernels' accesses are; C is read only where beta is not 0.  Lists of pointers
+ * are read when the operation runs, as on a GPU.  Products of one batch run at the same time: what two of them write, or one writes
+ * and another reads, is a race.
  */
 #include "cublas_v2.h"
 #include "../../runtime/pp.h"
 #include "shim.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <set>
 
@@ -50,6 +53,9 @@ template <class T> struct Gemm {
     int lda, ldb, ldc;
     long long stride_a, stride_b, stride_c;
     int count;
+    const T *const *list_a, *const *list_b;             /* of a batch that is a list; or null */
+    T *const *list_c;
+    bool fast;                                          /* tensor cores may take 16 bytes at a time */
 };
 
 /* A column-major matrix: every column in device memory? */
@@ -75,6 +81,80 @@ template <class T> static bool matrix(const T *p, bool t, int rows, int columns,
     return true;
 }
 
+/* The pointers of all products, in device memory? */
+template <class P> static bool list(const char *operand, const P *p, int count) {
+    const Allocation *x = allocation_near(p);
+    const uintptr_t a = reinterpret_cast<uintptr_t>(p);
+    const size_t bytes = static_cast<size_t>(count) * sizeof(P);
+    if (!x || !x->live || x->pinned || a < x->base || a - x->base + bytes > x->bytes || a % sizeof(P)) {
+        const bool from_here = x && x->live && !x->pinned && a >= x->base;
+        report("blas list", "cuBLAS: %s: the list of %d pointers to %s at %p is not in device memory: %s", running.name.c_str(), count, operand,
+               static_cast<const void *>(p), describe(from_here ? reinterpret_cast<const char *>(p) + bytes : reinterpret_cast<const char *>(p)).c_str());
+        sticky = cudaErrorIllegalAddress;
+        return false;
+    }
+    return shadow_range(p, bytes, false, false);
+}
+
+/* Product i of the batch. */
+template <class T> static bool product_of(const Gemm<T> &g, int i, const T **a, const T **b, T **c) {
+    *a = g.list_a ? g.list_a[i] : g.a + i * g.stride_a;
+    *b = g.list_a ? g.list_b[i] : g.b + i * g.stride_b;
+    *c = g.list_a ? g.list_c[i] : g.c + i * g.stride_c;
+    const uintptr_t bits = reinterpret_cast<uintptr_t>(*a) | reinterpret_cast<uintptr_t>(*b) | reinterpret_cast<uintptr_t>(*c);
+    const size_t unit = g.list_a && g.fast ? 16 : sizeof(T);
+    if (bits % unit == 0)
+        return true;
+    report("blas align", "misaligned: %s: operands %p %p %p of product %d are no multiples of %zu", running.name.c_str(), static_cast<const void *>(*a),
+           static_cast<const void *>(*b), static_cast<void *>(*c), i, unit);
+    sticky = cudaErrorMisalignedAddress;
+    return false;
+}
+
+/* A stretch of memory that a product uses. */
+struct Piece { uintptr_t from, to; int product; };
+
+template <class T> static void pieces(std::vector<Piece> *all, const T *p, bool t, int rows, int columns, int ld, int i) {
+    const int length = t ? columns : rows, lines = t ? rows : columns;
+    const bool whole = ld == length || lines == 1;
+    for (int l = 0; l < (whole ? 1 : lines); l++) {
+        const uintptr_t from = reinterpret_cast<uintptr_t>(p + static_cast<int64_t>(l) * ld);
+        all->push_back(Piece{from, from + sizeof(T) * static_cast<size_t>(length) * static_cast<size_t>(whole ? lines : 1), i});
+    }
+}
+
+static bool race(const Piece &x, const Piece &y, const char *does) {
+    report("blas race", "race: %s: product %d of the batch writes %s, which product %d %s", running.name.c_str(), x.product,
+           describe(reinterpret_cast<const void *>(std::max(x.from, y.from))).c_str(), y.product, does);
+    return false;
+}
+
+/* No product's result lies in another's, nor in any operand? */
+template <class T> static bool apart(const Gemm<T> &g) {
+    std::vector<Piece> written, read;
+    for (int i = 0; i < g.count; i++) {
+        const T *a, *b;
+        T *c;
+        if (!product_of(g, i, &a, &b, &c))
+            return false;
+        pieces(&written, c, false, g.m, g.n, g.ldc, i);
+        if (g.alpha == 0 || g.k == 0)
+            continue;
+        pieces(&read, a, g.ta, g.m, g.k, g.lda, i);
+        pieces(&read, b, g.tb, g.k, g.n, g.ldb, i);
+    }
+    std::sort(written.begin(), written.end(), [](const Piece &x, const Piece &y) { return x.from < y.from; });
+    for (size_t i = 1; i < written.size(); i++)
+        if (written[i].from < written[i - 1].to)
+            return race(written[i - 1], written[i], "writes too");
+    for (const Piece &r : read) {
+        auto w = std::upper_bound(written.begin(), written.end(), r.from, [](uintptr_t from, const Piece &x) { return from < x.to; });
+        if (w != written.end() && w->from < r.to)
+            return race(*w, r, "reads");
+    }
+    return true;
+}
+
 template <class T> static void run(Gemm<T> g) {
     if (g.device_alpha) {
         if (!matrix(g.device_alpha, false, 1, 1, 1, false) || !matrix(g.device_beta, false, 1, 1, 1, false))
@@ -82,9 +162,14 @@ template <class T> static void run(Gemm<T> g) {
         g.alpha = *g.device_alpha;
         g.beta = *g.device_beta;
     }
+    if (g.list_a && (!list("A", g.list_a, g.count) || !list("B", g.list_b, g.count) || !list("C", g.list_c, g.count)))
+        return;
+    if (!apart(g))
+        return;
     for (int i = 0; i < g.count; i++) {
-        const T *a = g.a + i * g.stride_a, *b = g.b + i * g.stride_b;
-        T *c = g.c + i * g.stride_c;
+        const T *a, *b;
+        T *c;
+        product_of(g, i, &a, &b, &c);
         bool reads = g.alpha != 0 && g.k > 0;
         if ((reads && (!matrix(a, g.ta, g.m, g.k, g.lda, false) || !matrix(b, g.tb, g.k, g.n, g.ldb, false))) ||
             (g.beta != 0 && !matrix<T>(c, false, g.m, g.n, g.ldc, false)) || !matrix<T>(c, false, g.m, g.n, g.ldc, true))
@@ -112,14 +197,6 @@ template <class T> static cublasStatus_t gemm(const char *name, cublasHandle_t h
                name, g.m, g.n, g.k, g.lda, g.ldb, g.ldc);
         return CUBLAS_STATUS_INVALID_VALUE;
     }
-    if (reinterpret_cast<uintptr_t>(g.a) % sizeof(T) || reinterpret_cast<uintptr_t>(g.b) % sizeof(T) ||
-        reinterpret_cast<uintptr_t>(g.c) % sizeof(T)) {
-        report("blas align",
-               "misaligned: %s: operands %p %p %p",
-               name, static_cast<const void *>(g.a), static_cast<const void *>(g.b),
-               static_cast<void *>(g.c));
-        return CUBLAS_STATUS_EXECUTION_FAILED;
-    }
     if (g.m == 0 || g.n == 0 || g.count == 0)
         return CUBLAS_STATUS_SUCCESS;
     if (h->pointers == CUBLAS_POINTER_MODE_DEVICE) {
@@ -129,6 +206,7 @@ template <class T> static cublasStatus_t gemm(const char *name, cublasHandle_t h
         g.alpha = *alpha;
         g.beta = *beta;
     }
+    g.fast = sizeof(T) == 4 && h->math == CUBLAS_TF32_TENSOR_OP_MATH;
     CUstream_st *s = stream_of(h->stream);
     if (!s)
         return CUBLAS_STATUS_EXECUTION_FAILED;
@@ -138,6 +216,24 @@ template <class T> static cublasStatus_t gemm(const char *name, cublasHandle_t h
         return true;
     });
     return status(sticky);
+}
+
+template <class T> static Gemm<T> described(cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const T *a, int lda, const T *b, int ldb,
+                                            T *c, int ldc, int count) {
+    Gemm<T> g = {};
+    g.ta = ta != CUBLAS_OP_N;
+    g.tb = tb != CUBLAS_OP_N;
+    g.m = m;
+    g.n = n;
+    g.k = k;
+    g.a = a;
+    g.lda = lda;
+    g.b = b;
+    g.ldb = ldb;
+    g.c = c;
+    g.ldc = ldc;
+    g.count = count;
+    return g;
 }
 
 /* Every function of a handle: injected errors, is it a handle? */
@@ -264,13 +360,23 @@ const char *cublasGetStatusName(cublasStatus_t e) {
 #define GEMM(NAME, T)                                                                                                  \
     cublasStatus_t NAME(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const T *alpha,  \
                         const T *a, int lda, const T *b, int ldb, const T *beta, T *c, int ldc) {                      \
-        Gemm<T> g = {ta != CUBLAS_OP_N, tb != CUBLAS_OP_N, m, n, k, 0, 0, nullptr, nullptr, a, b, c, lda, ldb, ldc, 0, 0, 0, 1}; \
-        return gemm(__func__, h, alpha, beta, g);                                                                      \
+        return gemm(__func__, h, alpha, beta, described(ta, tb, m, n, k, a, lda, b, ldb, c, ldc, 1));                  \
     }                                                                                                                  \
     cublasStatus_t NAME##StridedBatched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, \
                                         const T *alpha, const T *a, int lda, long long sa, const T *b, int ldb,        \
                                         long long sb, const T *beta, T *c, int ldc, long long sc, int count) {         \
-        Gemm<T> g = {ta != CUBLAS_OP_N, tb != CUBLAS_OP_N, m, n, k, 0, 0, nullptr, nullptr, a, b, c, lda, ldb, ldc, sa, sb, sc, count}; \
+        Gemm<T> g = described(ta, tb, m, n, k, a, lda, b, ldb, c, ldc, count);                                         \
+        g.stride_a = sa;                                                                                               \
+        g.stride_b = sb;                                                                                               \
+        g.stride_c = sc;                                                                                               \
+        return gemm(__func__, h, alpha, beta, g);                                                                      \
+    }                                                                                                                  \
+    cublasStatus_t NAME##Batched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const T *alpha, \
+                                 const T *const a[], int lda, const T *const b[], int ldb, const T *beta, T *const c[], int ldc, int count) { \
+        Gemm<T> g = described<T>(ta, tb, m, n, k, nullptr, lda, nullptr, ldb, nullptr, ldc, count);                    \
+        g.list_a = a;                                                                                                  \
+        g.list_b = b;                                                                                                  \
+        g.list_c = c;                                                                                                  \
         return gemm(__func__, h, alpha, beta, g);                                                                      \
     }
 GEMM(cublasSgemm, float)

@@ -341,6 +341,98 @@ static void gemm_unset() {
     finish(c);
 }
 
+/* Two products of 4 x 4 by lists that a kernel writes. */
+__global__ void list_pair(float **lists, float *a, float *c, int second_b, int second_c) {
+    for (int i = 0; i < 2; i++) {
+        lists[i] = a;
+        lists[2 + i] = a + 16 + i * second_b;
+        lists[4 + i] = c + i * second_c;
+    }
+}
+
+struct Lists {
+    float *a, *c, **lists;
+    cublasHandle_t h;
+    cudaStream_t s, other;
+};
+
+static Lists begin_lists() {
+    Lists x = {floats(64), floats(64), device<float *>(6), nullptr, nullptr, nullptr};
+    OK(cudaStreamCreate(&x.s));
+    OK(cudaStreamCreateWithFlags(&x.other, cudaStreamNonBlocking));
+    CHECK(PP_BLAS(cublasCreate(&x.h)) && PP_BLAS(cublasSetStream(x.h, x.s)));
+    return x;
+}
+
+static void multiply(const Lists &x, float *const *lists) {
+    const float one = 1.0f;
+    (void)cublasSgemmBatched(x.h, CUBLAS_OP_N, CUBLAS_OP_N, 4, 4, 4, &one, lists, 4, lists + 2, 4, &one, lists + 4, 4, 2);
+}
+
+static void end_lists(const Lists &x) {
+    (void)cudaDeviceSynchronize();
+    (void)cublasDestroy(x.h);
+    (void)cudaStreamDestroy(x.s);
+    (void)cudaStreamDestroy(x.other);
+    finish(x.a);
+    finish(x.c);
+    if (x.lists)
+        (void)cudaFree(x.lists);
+}
+
+/* inside: C lies among the operands */
+static void list_case(int second_b, int second_c, cublasMath_t mode, bool inside = false) {
+    Lists x = begin_lists();
+    (void)cublasSetMathMode(x.h, mode);
+    PP_LAUNCH(list_pair, 1, 1, 0, x.s, x.lists, x.a, inside ? x.a + 32 : x.c, second_b, second_c);
+    multiply(x, x.lists);
+    end_lists(x);
+}
+
+static void list_operand() { list_case(40, 16, CUBLAS_DEFAULT_MATH); }
+static void list_race() { list_case(16, 15, CUBLAS_DEFAULT_MATH); }
+static void list_reads_result() { list_case(20, 16, CUBLAS_DEFAULT_MATH, true); }
+static void list_align() { list_case(6, 16, CUBLAS_TF32_TENSOR_OP_MATH); }
+
+static void strided_race() {
+    const float one = 1.0f;
+    Lists x = begin_lists();
+    (void)cublasSgemmStridedBatched(x.h, CUBLAS_OP_N, CUBLAS_OP_N, 4, 4, 4, &one, x.a, 4, 16, x.a, 4, 0, &one, x.c, 4, 0, 2);
+    end_lists(x);
+}
+
+static void list_of_host() {
+    Lists x = begin_lists();
+    float *lists[] = {x.a, x.a, x.a, x.a, x.c, x.c + 16};
+    multiply(x, lists);
+    end_lists(x);
+}
+
+/* cudaFree waits for what was issued before it; this call comes after. */
+static void list_freed() {
+    Lists x = begin_lists();
+    float **gone = x.lists;
+    PP_LAUNCH(list_pair, 1, 1, 0, x.s, x.lists, x.a, x.c, 0, 16);
+    (void)cudaFree(x.lists);
+    x.lists = nullptr;
+    multiply(x, gone);
+    end_lists(x);
+}
+
+static void list_unset() {
+    Lists x = begin_lists();
+    multiply(x, x.lists);
+    end_lists(x);
+}
+
+static void list_overwritten() {
+    Lists x = begin_lists();
+    PP_LAUNCH(list_pair, 1, 1, 0, x.s, x.lists, x.a, x.c, 0, 16);
+    multiply(x, x.lists);
+    PP_LAUNCH(list_pair, 1, 1, 0, x.other, x.lists, x.a, x.c, 0, 16);
+    end_lists(x);
+}
+
 static void two_ranks(void (*body)(int rank, ncclComm_t comm, cudaStream_t s, float *x)) {
     ncclUniqueId id;
     CHECK(ncclGetUniqueId(&id) == ncclSuccess);
@@ -425,6 +517,15 @@ static const Bad bad[] = {
     BAD(gemm_bounds, true, "out of bounds: cublasSgemm: a matrix of 8 x 8, leading dimension 9, at 0x*: * past the end of allocation 3 (256 bytes)"),
     BAD(gemm_leading, true, "cuBLAS: cublasSgemm: m 8 n 8 k 8 lda 7 ldb 8 ldc 8 are no product"),
     BAD(gemm_unset, false, "read before written: cublasSgemm: reads * bytes at 0x*: byte 0 of allocation 2 (256 bytes)*"),
+    BAD(list_operand, true, "out of bounds: cublasSgemmBatched: a matrix of 4 x 4, leading dimension 4, at 0x*: * past the end of allocation 1 (256 bytes)"),
+    BAD(list_race, true, "race: cublasSgemmBatched: product 0 of the batch writes byte 60 of allocation 2 (256 bytes), which product 1 writes too"),
+    BAD(list_reads_result, true, "race: cublasSgemmBatched: product 0 of the batch writes byte 144 of allocation 1 (256 bytes), which product 1 reads"),
+    BAD(list_align, true, "misaligned: cublasSgemmBatched: operands 0x* 0x* 0x* of product 1 are no multiples of 16"),
+    BAD(strided_race, true, "race: cublasSgemmStridedBatched: product 0 of the batch writes byte 0 of allocation 2 (256 bytes), which product 1 writes too"),
+    BAD(list_of_host, true, "cuBLAS: cublasSgemmBatched: the list of 2 pointers to A at 0x* is not in device memory: no memory of the device"),
+    BAD(list_freed, true, "cuBLAS: cublasSgemmBatched: the list of 2 pointers to A at 0x* is not in device memory: byte 0 of allocation 3 (48 bytes, freed)"),
+    BAD(list_unset, false, "read before written: cublasSgemmBatched: reads * bytes at 0x*: byte 0 of allocation 3 (48 bytes)*"),
+    BAD(list_overwritten, false, "missing wait: * byte 0 of allocation 3 (48 bytes), which * no event or synchronisation orders them*"),
     BAD(nccl_circle, true, "deadlock: NCCL waits for itself through other streams"),
     BAD(nccl_counts, true, "NCCL: rank * names * elements of type 7, rank * of type 7"),
 };

@@ -336,7 +336,15 @@ static void default_stream() {
     OK(cudaFree(d));
 }
 
-/* Row-major C = A B^T, and a batch of column-major products. */
+__global__ void list_two(double **lists, double *a, double *b, double *c) {
+    for (int i = 0; i < 2; i++) {
+        lists[i] = a + 4 * i;
+        lists[2 + i] = b + 4 * i;
+        lists[4 + i] = c + 4 - 4 * i;
+    }
+}
+
+/* Row-major C = A B^T, and batches of column-major products. */
 static void products() {
     const int m = 37, n = 21, k = 53;
     std::vector<float> a = ramp(m * k), b = ramp(n * k);
@@ -366,9 +374,18 @@ static void products() {
     std::vector<double> d = host(dd, 8);
     for (int i = 0; i < 8; i++)
         CHECK(d[static_cast<size_t>(i)] == 5.0 + wide[i] * (i < 4 ? 2 : 4));
+    /* the same two by lists, the second's result first; a kernel writes the lists after the call before has been issued */
+    double **lists = device<double *>(6);
+    PP_LAUNCH(list_two, 1, 1, 0, s, lists, dw, dr, dd);
+    CHECK(PP_BLAS(cublasDgemmBatched(h, CUBLAS_OP_N, CUBLAS_OP_N, 2, 2, 2, &two, lists, 2, lists + 2, 2, &half, lists + 4, 2, 2)));
+    PP_LAUNCH(list_two, 1, 1, 0, s, lists, dr, dw, dd);
+    OK(cudaStreamSynchronize(s));
+    std::vector<double> e = host(dd, 8);
+    for (size_t i = 0; i < 8; i++)
+        CHECK(e[i] == d[i] / 2 + wide[i < 4 ? i + 4 : i - 4] * (i < 4 ? 4 : 2));
     CHECK(PP_BLAS(cublasDestroy(h)));
     OK(cudaStreamDestroy(s));
-    void *all[] = {da, db, dc, dw, dr, dd};
+    void *all[] = {da, db, dc, dw, dr, dd, lists};
     for (void *p : all)
         OK(cudaFree(p));
 }
