@@ -283,49 +283,6 @@ static void store(Build *b, const Node *n, uint32_t value)
 
 /* ---- tidy ---------------------------------------------------------------------------------------------------- */
 
-/* Drops statements that no store reaches. */
-static void sweep(Build *b)
-{
-    Nest *n = b->n;
-    bool *live = arena_array(b->f->a, bool, n->stmt.n + 1);
-    uint32_t *to = arena_array(b->f->a, uint32_t, n->stmt.n + 1), kept = 0;
-    for (uint32_t i = n->stmt.n; i-- > 0;) {
-        const Stmt *s = &n->stmt.at[i];
-        live[i] |= s->kind == S_STORE;
-        for (uint32_t j = 0; live[i] && j < s->nin; j++)
-            live[s->in[j]] = true;
-        for (uint32_t j = 0; live[i] && j < s->nindex; j++)
-            live[s->index[j].in] = true;
-    }
-    for (uint32_t i = 0; i < n->stmt.n; i++) {
-        if (!live[i])
-            continue;
-        Stmt s = n->stmt.at[i];
-        for (uint32_t j = 0; j < s.nin; j++)
-            s.in[j] = to[s.in[j]];
-        for (uint32_t j = 0; j < s.nindex; j++)
-            s.index[j].in = to[s.index[j].in];
-        to[i] = kept;
-        n->stmt.at[kept++] = s;
-    }
-    n->stmt.n = kept;
-    bool *used = arena_array(b->f->a, bool, n->arg.n + 1);
-    uint32_t args = 0;
-    for (uint32_t i = 0; i < kept; i++)
-        if (n->stmt.at[i].kind == S_LOAD || n->stmt.at[i].kind == S_STORE)
-            used[n->stmt.at[i].arg] = true;
-    uint32_t *renamed = arena_array(b->f->a, uint32_t, n->arg.n + 1);
-    for (uint32_t i = 0; i < n->arg.n; i++)
-        if (used[i]) {
-            renamed[i] = args;
-            n->arg.at[args++] = n->arg.at[i];
-        }
-    n->arg.n = args;
-    for (uint32_t i = 0; i < kept; i++)
-        if (n->stmt.at[i].kind == S_LOAD || n->stmt.at[i].kind == S_STORE)
-            n->stmt.at[i].arg = renamed[n->stmt.at[i].arg];
-}
-
 static void swap_dims(Nest *n, int x, int y)
 {
     Lin t = n->ext[x];
@@ -426,26 +383,6 @@ static void tidy_dims(Nest *n)
         n->nouter = n->nd > 0 ? n->nd - 1 : 0;
 }
 
-static void mark_rows(Nest *n)
-{
-    for (uint32_t i = 0; i < n->stmt.n; i++) {
-        Stmt *s = &n->stmt.at[i];
-        s->row = true;
-        for (int d = n->nouter; d < n->nd; d++) {
-            if (s->kind == S_LOAD || s->kind == S_STORE || s->kind == S_INDEX)
-                s->row &= lin_is(s->stride[d], 0);
-            for (uint32_t j = 0; j < s->nguard; j++)
-                s->row &= lin_is(s->guard[j].coef[d], 0);
-        }
-        for (uint32_t j = 0; s->kind != S_REDUCE && j < s->nin; j++)
-            s->row &= n->stmt.at[s->in[j]].row;
-        for (uint32_t j = 0; j < s->nindex; j++)
-            s->row &= n->stmt.at[s->index[j].in].row;
-        if (s->kind == S_STORE && n->kind == NEST_POINT && n->nd > n->nouter)
-            s->row = false;
-    }
-}
-
 static Nest *build(Func *f, uint32_t g)
 {
     const Group *k = &f->group.at[g];
@@ -468,12 +405,16 @@ static Nest *build(Func *f, uint32_t g)
     }
     if (!any)
         return NULL;
-    sweep(&b);
+    nest_sweep(n);
+    tidy_dims(n);
+    nest_mark_rows(n);
+    if (nest_pick(n)) {
+        tidy_dims(n);
+        nest_mark_rows(n);
+    }
     n->cost = 1;
     for (int d = 0; d < n->nd; d++)
         n->cost *= lin_at(n->ext[d], f->g->batch);
-    tidy_dims(n);
-    mark_rows(n);
     nest_schedule(n);
     return n;
 }

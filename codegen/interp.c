@@ -269,7 +269,7 @@ static Num load(const Run *r, const Stmt *s, int64_t point)
     }
     for (uint32_t i = 0; i < s->nindex; i++) {
         int64_t x = r->value[s->index[i].in][point].i, n = lin_at(s->index[i].extent, r->rows);
-        x = x < 0 ? x + n : x;
+        x = x < 0 && !s->index[i].within ? x + n : x;
         INSIST(x >= 0 && x < n);
         at += x * lin_at(s->index[i].stride, r->rows);
     }

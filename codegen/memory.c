@@ -81,6 +81,27 @@ static void lifetimes(Func *f)
     }
 }
 
+/* Is x read there, at the point where the store writes, or as a scalar of the row that the store writes, before it? */
+static bool read_before(const Nest *n, const Stmt *s, const Stmt *store)
+{
+    int last = n->nd - 1;
+    bool picked = n->kind == NEST_ROW && s->row && s->nindex == 1 && s->index[0].within && last == n->nouter;
+    Lin stride[NEST_DIMS];
+    memcpy(stride, s->stride, sizeof stride);
+    if (picked)                                         /* one element of the row: read before any pass from its own on */
+        stride[last] = s->index[0].stride;
+    if ((s->nindex && !picked) || s->nguard || s->type != store->type || (s->row && !picked) != store->row ||
+        !lin_eq(n->arg.at[s->arg].offset, n->arg.at[store->arg].offset) || !lin_eq(s->base, store->base) ||
+        memcmp(stride, store->stride, sizeof stride) != 0)
+        return false;
+    if (s->row ? s->pass > store->pass : s->last > store->pass)
+        return false;
+    for (int d = 0; d < n->nd; d++)                     /* read once, written once */
+        if (lin_is(stride[d], 0) && !(store->row && d >= n->nouter))
+            return false;
+    return true;
+}
+
 /* May the result of store y stand where x is?  x must be read only at the point where y is written, and not afterwards. */
 static bool in_place(const Nest *n, uint32_t x, uint32_t y)
 {
@@ -95,17 +116,8 @@ static bool in_place(const Nest *n, uint32_t x, uint32_t y)
         return false;
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
-        if ((s->kind != S_LOAD && s->kind != S_STORE) || n->arg.at[s->arg].buf != x)
-            continue;
-        if (s->kind == S_STORE || s->nindex || s->nguard || s->type != store->type || s->row != store->row ||
-            !lin_eq(n->arg.at[s->arg].offset, n->arg.at[store->arg].offset) || !lin_eq(s->base, store->base) ||
-            memcmp(s->stride, store->stride, sizeof s->stride) != 0)
+        if ((s->kind == S_LOAD || s->kind == S_STORE) && n->arg.at[s->arg].buf == x && (s->kind == S_STORE || !read_before(n, s, store)))
             return false;
-        if (s->row ? s->pass > store->pass : s->last > store->pass)
-            return false;
-        for (int d = 0; d < n->nd; d++)                 /* read once, written once */
-            if (lin_is(s->stride[d], 0) && !(s->row && d >= n->nouter))
-                return false;
     }
     return true;
 }

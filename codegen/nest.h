@@ -45,8 +45,8 @@ typedef enum {
     S_STORE,                        /* in[0] to arg[...]; acc: adds */
 } StmtKind;
 
-/* A load by indices: element + in * stride, in wrapped and checked against extent. */
-typedef struct { uint32_t in; Lin extent, stride; } NestIndex;
+/* A load by indices: element + in * stride, in wrapped and checked against extent; within: it is known to be there as it is. */
+typedef struct { uint32_t in; Lin extent, stride; bool within; } NestIndex;
 /* lo <= sum of coef[d] * index d < hi, else the load gives fill */
 typedef struct { Lin coef[NEST_DIMS]; int64_t lo; Lin hi; } NestGuard;
 
@@ -89,10 +89,15 @@ typedef struct {
 } Nest;
 
 /* nest.c */
+void nest_sweep(Nest *n);                               /* drops statements and arguments that no store reaches */
+void nest_mark_rows(Nest *n);                           /* Stmt.row, by strides and operands */
 void nest_schedule(Nest *n);                            /* passes, row buffers */
 void nest_marks(const Nest *n, int p, uint8_t *in_pass);    /* in_pass[i]: pass p computes statement i */
-
 bool nest_makes_nothing(const Nest *n);                 /* no point, or no row: not for the printers */
+
+/* pick.c */
+/* Sums over a one-hot row become the element they pick, to the bit; rows are marked before and after.  false: there were none. */
+bool nest_pick(Nest *n);
 
 /* print_c.c */
 typedef struct Text Text;

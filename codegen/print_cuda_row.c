@@ -283,6 +283,21 @@ static void row_stores(Row *r, int pass)
     }
 }
 
+/* One element of the row, read by all its threads: where a result may come to stand on it, none goes on before all have it. */
+static void wait_for_picked(Row *r, int pass)
+{
+    const Cuda *c = r->c;
+    bool wait = false;
+    for (uint32_t i = 0; i < c->p.n->stmt.n; i++) {
+        const Stmt *s = &c->p.n->stmt.at[i];
+        wait |= s->kind == S_LOAD && s->row && s->nindex == 1 && s->index[0].within && s->pass == pass && c->alias[s->arg];
+    }
+    if (wait && r->lanes == 0)
+        text_line(c->p.t, "__syncthreads();");
+    else if (wait && r->lanes > 1)
+        text_line(c->p.t, "pp_lanes_wait<%d>();", r->lanes);
+}
+
 static void declare_buffers(const Row *r)
 {
     const Cuda *c = r->c;
@@ -304,6 +319,7 @@ static void passes(Row *r)
     declare_buffers(r);
     for (c->p.pass = 0; c->p.pass < n->passes; c->p.pass++) {
         print_row_values(&c->p, c->p.pass);
+        wait_for_picked(r, c->p.pass);
         row_stores(r, c->p.pass);
         nest_marks(n, c->p.pass, c->p.in_pass);
         open_reductions(c);

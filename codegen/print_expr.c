@@ -79,7 +79,9 @@ const char *print_address(Print *p, const Stmt *s)
 {
     const char *at = print_affine(p, s->base, s->stride);
     for (uint32_t i = 0; i < s->nindex; i++) {
-        const char *x = arena_printf(p->a, "pp_index(%s, %s)", p->name(p, s->index[i].in), lin_text(p->a, s->index[i].extent));
+        const char *x = p->name(p, s->index[i].in);
+        if (!s->index[i].within)
+            x = arena_printf(p->a, "pp_index(%s, %s)", x, lin_text(p->a, s->index[i].extent));
         x = print_term(p, s->index[i].stride, x);
         at = strcmp(at, "0") == 0 ? x : arena_printf(p->a, "%s + %s", at, x);
     }

@@ -3,12 +3,12 @@
  */
 #include "print.h"
 
-/* Of the points of the nest, those that differ for this access: an index operand may lead anywhere. */
+/* Of the points of the nest, those that differ for this access: an index operand may lead anywhere, one of a row once a row. */
 static Lin elements(const Nest *n, const Stmt *s)
 {
     Lin all = lin(1);
     for (int d = 0; d < n->nd; d++)
-        if (s->nindex > 0 || !lin_is(s->stride[d], 0))
+        if ((s->nindex > 0 && !(s->row && d >= n->nouter)) || !lin_is(s->stride[d], 0))
             if (!lin_mul(all, n->ext[d], &all))
                 return all;                             /* rows times rows: no nest has it, and a profile may err */
     return all;
@@ -22,12 +22,21 @@ static bool same_access(const Nest *n, const Stmt *x, const Stmt *y)
     return same;
 }
 
+/* An element that another statement reads as one of all. */
+static bool read_anyway(const Nest *n, const Stmt *s)
+{
+    bool anyway = false;
+    for (uint32_t i = 0; s->kind == S_LOAD && s->nindex == 1 && s->index[0].within && i < n->stmt.n; i++)
+        anyway |= n->stmt.at[i].kind == S_LOAD && n->stmt.at[i].arg == s->arg && n->stmt.at[i].nindex == 0 && !n->stmt.at[i].row;
+    return anyway;
+}
+
 Lin nest_bytes(const Nest *n)
 {
     Lin bytes = lin(0);
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
-        bool counts = s->kind == S_LOAD || s->kind == S_STORE;
+        bool counts = s->kind == S_STORE || (s->kind == S_LOAD && !read_anyway(n, s));
         for (uint32_t j = 0; j < i && counts; j++)
             counts = !same_access(n, s, &n->stmt.at[j]);
         if (counts)

@@ -308,6 +308,42 @@ static void net_sums(Net *n)
     }
 }
 
+/* The element of each row along an axis whose number the label is, as the losses over classes take it; 0 where there is none. */
+static ValueId net_picked(Net *n, ValueId x, int axis, ValueId label, bool first)
+{
+    Graph *g = n->g;
+    Shape s = val(g, x)->shape, column = s;
+    column.d[axis] = 1;
+    ValueId wanted = g_reshape(g, label, &column), number = g_iota(g, val(g, label)->dtype, s.rank, axis, s.d[axis]);
+    ValueId is = first ? g_binary(g, OP_Equal, wanted, number) : g_binary(g, OP_Equal, number, wanted);
+    return g_reduce(g, OP_ReduceSum, g_where(g, is, x, g_like(g, x, 0)), 1, I(axis));
+}
+
+/* Sums over one-hot rows: of what is stored or not, by labels that are ignored or out of range, two at once, along other axes, long ones. */
+static void net_picks(Net *n)
+{
+    Graph *g = n->g;
+    ValueId label = net_input(n, "label", DT_I64, S(ROWS, 7)), small = g_cast(g, label, DT_I32);      /* 0 or 1 */
+    ValueId ignored = g_sub(g, g_mul(g, small, g_scalar(g, DT_I32, 101)), g_scalar(g, DT_I32, 100)), beyond = g_mul(g, label, g_scalar(g, DT_I64, 50));
+    ValueId x = net_input(n, "x", DT_F32, S(ROWS, 7, 12));
+    ValueId p = g_log_softmax(g, net_linear(n, x, 12, 50, true), 2);
+    net_out(n, net_picked(n, p, 2, ignored, false));
+    net_out(n, net_cut(n, g_unary(g, OP_Exp, p)));
+    for (int i = 0; i < 2; i++) {                       /* the result takes the product's place, and all of the row needs what is picked there */
+        ValueId y = net_linear(n, x, 12, i ? 200 : 50, true);
+        net_out(n, g_mul(g, y, net_picked(n, y, 2, small, false)));
+    }
+    ValueId q = g_unary(g, OP_Tanh, net_linear(n, x, 12, 21, false));
+    net_out(n, g_mul(g, net_picked(n, q, 2, small, true), net_picked(n, g_mul(g, q, net_weight(n, S(21))), 2, beyond, true)));
+    net_out(n, net_picked(n, g_expand(g, net_weight(n, S(50)), &S(ROWS, 7, 50)), 2, beyond, false));
+    ValueId z = g_mul(g, net_input(n, "z", DT_F32, S(ROWS, 30, 7)), net_weight(n, S(30, 7)));
+    net_out(n, net_picked(n, g_log_softmax(g, z, 1), 1, small, false));
+    net_out(n, net_picked(n, z, 1, ignored, true));
+    ValueId y = g_mul(g, net_input(n, "y", DT_F32, S(ROWS, 7, 5000)), net_weight(n, S(5000)));
+    net_out(n, g_sub(g, g_softmax(g, y, 2), net_picked(n, y, 2, ignored, false)));
+    net_out(n, net_picked(n, y, 2, beyond, false));
+}
+
 /* ---- random graphs --------------------------------------------------------------------------------------------- */
 
 static ValueId net_pick(Net *n, const Ids *pool)

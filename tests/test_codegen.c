@@ -239,6 +239,7 @@ static const struct {
     {"convolutions", net_convolution},
     {"moves", net_moves},
     {"sums", net_sums},
+    {"picks", net_picks},
     {"state", net_state},
     {"empty", net_empty},
 };

@@ -1,7 +1,7 @@
 /*
  * test_nest.c - the interpreter of loop nests (codegen/interp.c) against the printed C, bit by bit: every nest of small networks
- * and random graphs, forward and backward, for all rows and for one row less; and the written order of additions against sums
- * spelled out here.
+ * and random graphs, forward and backward, for all rows and for one row less; the written order of additions against sums
+ * spelled out here; and sums over one-hot rows against the element that codegen/pick.c makes of them.
  */
 #include <dlfcn.h>
 #include <math.h>
@@ -38,6 +38,28 @@ static void print_kernel(Arena *a, const Nest *n, uint32_t number, FILE *out)
     for (uint32_t i = 0; i < n->arg.n; i++)
         fprintf(out, "    %s%s *t%u = at[%u];\n", n->arg.at[i].written ? "" : "const ", cg_ctype(n->arg.at[i].type), i, i);
     fprintf(out, "%s}\n\n", t.at ? t.at : "");
+}
+
+/* Both files are removed: what is loaded stays. */
+static void *compile(Arena *a, const char *path, const char *so)
+{
+    const char *cmd = arena_printf(a, "cc -std=gnu11 -O1 -march=native -w -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv "
+                                   "-fopenmp-simd -fPIC -shared -Iruntime -o %s %s -lm", so, path);
+    INSIST(system(cmd) == 0);
+    void *h = dlopen(so, RTLD_NOW | RTLD_LOCAL);
+    INSIST(h);
+    unlink(so);
+    unlink(path);
+    return h;
+}
+
+static Kernel find_kernel(Arena *a, void *h, uint32_t number)
+{
+    void *sym = dlsym(h, arena_printf(a, "kernel%u", number));
+    Kernel kernel;
+    INSIST(sym);
+    memcpy(&kernel, &sym, sizeof kernel);
+    return kernel;
 }
 
 static bool same(Dtype t, const char *x, const char *y, int64_t n)
@@ -102,21 +124,13 @@ static void run(void *arg)
             }
     }
     fclose(out);
-    const char *cmd = arena_printf(c->a, "cc -std=gnu11 -O1 -march=native -w -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv "
-                                   "-fopenmp-simd -fPIC -shared -Iruntime -o %s %s -lm", so, path);
-    INSIST(system(cmd) == 0);
-    void *h = dlopen(so, RTLD_NOW | RTLD_LOCAL);
-    INSIST(h);
+    void *h = compile(c->a, path, so);
     for (uint32_t i = 0; i < all.n; i++) {
-        void *sym = dlsym(h, arena_printf(c->a, "kernel%u", i));
-        Kernel kernel;
-        memcpy(&kernel, &sym, sizeof kernel);
+        Kernel kernel = find_kernel(c->a, h, i);
         for (int64_t less = 0; less < 2 && p->graph->batch > less; less++)
             if (less == 0 || p->uneven.n == 0)
                 compare(c, &all.at[i], kernel, p->graph->batch - less);
     }
-    unlink(so);
-    unlink(path);
 }
 
 static void check(const char *dir, const char *name, void (*build)(Net *), uint64_t seed)
@@ -181,6 +195,224 @@ static void order_of_columns(void)
     arena_free(a);
 }
 
+/* ---- sums over one-hot rows ----------------------------------------------------------------------------------------- */
+
+/* sum over j of (j == label ? X(j) : 0), and beside it what makes the nest one of several passes. */
+typedef enum { X_LOAD, X_LOG_SOFTMAX, X_ROW, X_NUMBER, X_TABLE, X_TWICE } WhatX;
+/* What is different so that nothing can be picked. */
+typedef enum { AS_IT_IS, FROM_ONE, BY_TWO, GUARDED, NOT_ZERO, NO_ROW, LARGEST, PLANE, EMPTY, ANOTHER_SUM } Otherwise;
+typedef struct {
+    const char *name;
+    NestKind kind;
+    Dtype type, number;
+    Lin ext;
+    WhatX x;
+    bool swapped;                   /* label == j */
+    bool elements;                  /* X is stored as well */
+    Otherwise other;
+    NestKind kind_after;
+    int passes, passes_after;
+} Hot;
+
+enum { HOT_ROWS = 40, HOT_WIDE = 64 };
+
+static uint32_t put(Nest *n, Stmt s)
+{
+    vec_push(n->arena, &n->stmt, s);
+    return n->stmt.n - 1;
+}
+
+static uint32_t put_op(Nest *n, StmtKind kind, Op op, Dtype t, uint32_t nin, uint32_t a, uint32_t b, uint32_t c)
+{
+    return put(n, (Stmt){.kind = kind, .op = op, .type = t, .nin = nin, .in = {a, b, c}});
+}
+
+/* Of argument arg: x 0, label 1, sum 2, elements 3, table 4. */
+static Stmt hot_access(const Hot *h, StmtKind kind, Dtype t, uint32_t arg, bool whole)
+{
+    bool along = h->kind == NEST_ROW;
+    Stmt s = {.kind = kind, .type = t, .arg = arg, .stride = {lin(whole && along ? HOT_WIDE : 1)}};
+    s.stride[1] = lin(whole ? along ? 1 : HOT_ROWS : 0);
+    return s;
+}
+
+static uint32_t hot_x(Nest *n, const Hot *h, uint32_t index)
+{
+    Dtype t = h->type;
+    uint32_t x = put(n, hot_access(h, S_LOAD, t, 0, h->x != X_ROW));
+    if (h->other == GUARDED) {
+        NestGuard *g = arena_array(n->arena, NestGuard, 1);
+        *g = (NestGuard){.coef = {lin(0), lin(1)}, .lo = 2, .hi = h->ext};
+        n->stmt.at[x].nguard = 1;
+        n->stmt.at[x].guard = g;
+    }
+    if (h->x == X_LOG_SOFTMAX) {
+        x = put_op(n, S_OP, OP_Sub, t, 2, x, put_op(n, S_REDUCE, OP_ReduceMax, t, 1, x, 0, 0), 0);
+        uint32_t sum = put_op(n, S_REDUCE, OP_ReduceSum, t, 1, put_op(n, S_OP, OP_Exp, t, 1, x, 0, 0), 0, 0);
+        return put_op(n, S_OP, OP_Sub, t, 2, x, put_op(n, S_OP, OP_Log, t, 1, sum, 0, 0), 0);
+    }
+    if (h->x == X_NUMBER)
+        return put_op(n, S_OP, OP_Mul, t, 2, x, put_op(n, S_OP, OP_Cast, t, 1, index, 0, 0), 0);
+    if (h->x == X_TABLE) {                              /* of a row of a table that the label chooses, 3 elements apart */
+        Stmt s = hot_access(h, S_LOAD, t, 4, false);
+        s.nindex = 1;
+        s.index = arena_array(n->arena, NestIndex, 1);
+        uint32_t two = put(n, (Stmt){.kind = S_CONST, .type = h->number, .k = 2, .ki = 2});
+        s.index[0] = (NestIndex){.in = put_op(n, S_OP, OP_Mod, h->number, 2, index, two, 0), .extent = lin(2), .stride = lin(3 * HOT_WIDE)};
+        s.stride[0] = lin(0);
+        s.stride[1] = lin(3);
+        return put_op(n, S_OP, OP_Add, t, 2, x, put(n, s), 0);
+    }
+    return x;
+}
+
+static uint32_t hot_sum(Nest *n, const Hot *h, uint32_t index, uint32_t label, uint32_t x)
+{
+    uint32_t is = put_op(n, S_OP, OP_Equal, DT_BOOL, 2, h->swapped ? label : index, h->swapped ? index : label, 0);
+    uint32_t zero = put(n, (Stmt){.kind = S_CONST, .type = h->type, .k = h->other == NOT_ZERO, .ki = h->other == NOT_ZERO});
+    return put_op(n, S_REDUCE, h->other == LARGEST ? OP_ReduceMax : OP_ReduceSum, h->type, 1,
+                  put_op(n, S_OP, OP_Where, h->type, 3, is, x, zero), 0, 0);
+}
+
+static Nest *hot_nest(Arena *a, const Hot *h)
+{
+    Nest *n = arena_new_of(a, Nest);
+    *n = (Nest){.kind = h->kind, .nd = h->other == PLANE ? 3 : 2, .nouter = 1, .nrun = 1, .ext = {lin(HOT_ROWS), h->ext, lin(1)}, .arena = a};
+    if (h->other == EMPTY)
+        n->ext[1] = (Lin){-4, 1};
+    const Dtype type[] = {h->type, DT_I64, h->type, h->type, h->type};
+    for (uint32_t i = 0; i < 5; i++) {
+        NestArg arg = {.type = type[i], .written = i == 2 || i == 3, .buf = i};
+        vec_push(a, &n->arg, arg);
+    }
+    uint32_t label = put(n, hot_access(h, S_LOAD, DT_I64, 1, false));
+    if (h->other == NO_ROW)
+        n->stmt.at[label].stride[1] = lin(1);
+    if (h->number == DT_I32)
+        label = put_op(n, S_OP, OP_Cast, DT_I32, 1, label, 0, 0);
+    Stmt j = {.kind = S_INDEX, .type = h->number, .base = lin(h->other == FROM_ONE), .stride = {lin(0), lin(h->other == BY_TWO ? 2 : 1)}};
+    uint32_t index = put(n, j), x = hot_x(n, h, index), sum = hot_sum(n, h, index, label, x);
+    if (h->x == X_TWICE) {
+        uint32_t one = put(n, (Stmt){.kind = S_CONST, .type = h->number, .k = 1, .ki = 1});
+        uint32_t next = put_op(n, S_OP, OP_Add, h->number, 2, label, one, 0), twice = put_op(n, S_OP, OP_Add, h->type, 2, x, x, 0);
+        sum = put_op(n, S_OP, OP_Mul, h->type, 2, sum, hot_sum(n, h, index, next, twice), 0);
+    }
+    uint32_t another = h->other == ANOTHER_SUM ? put_op(n, S_REDUCE, OP_ReduceSum, h->type, 1, x, 0, 0) : NONE;
+    Stmt store = hot_access(h, S_STORE, h->type, 2, false), all = hot_access(h, S_STORE, h->type, 3, true);
+    store.nin = all.nin = 1;
+    store.in[0] = sum;
+    put(n, store);
+    if (another != NONE) {
+        store.in[0] = another;
+        store.base = lin(HOT_ROWS);
+        put(n, store);
+    }
+    if (h->elements) {
+        all.in[0] = put_op(n, S_OP, OP_Add, h->type, 2, x, sum, 0);
+        put(n, all);
+    }
+    nest_mark_rows(n);
+    return n;
+}
+
+/* Labels inside, at the ends and outside; -0 and what is no number among the elements. */
+static void hot_data(const Hot *h, int64_t rows, void **at)
+{
+    int64_t end = lin_at(h->ext, rows);
+    const int64_t labels[] = {0, 1, -1, -100, end - 1, end, end + 5, INT64_MIN, INT64_MAX, (int64_t)1 << 32, end / 2, -end};
+    for (int i = 0; i < 2 * HOT_ROWS; i++)
+        ((int64_t *)at[1])[i] = labels[(i * 5 + i / 12) % 12];
+    for (int i = 0; dtype_is_float(h->type) && i < HOT_ROWS * HOT_WIDE; i++) {
+        double pick = chance(), x = pick < 0.3 ? -0.0 : pick < 0.4 && h->x != X_LOG_SOFTMAX ? (double)INFINITY : pick < 0.5 && h->x != X_LOG_SOFTMAX ? (double)NAN : 0;
+        if (pick < 0.5 && h->type == DT_F32)
+            ((float *)at[0])[i] = (float)x;
+        else if (pick < 0.5)
+            ((double *)at[0])[i] = x;
+    }
+}
+
+/* The nest as it was and with what it picks, interpreted and as C: the same bits. */
+static const char *hot_run(Arena *a, const Hot *h, const Nest *const *nest, void *so, int64_t rows)
+{
+    enum { ROOM = 2 * 4 * HOT_ROWS * HOT_WIDE };
+    void *first[5], *at[5], *mine[5];
+    for (int i = 0; i < 5; i++)
+        fill(i == 1 ? DT_I64 : h->type, first[i] = arena_alloc(a, ROOM * 8), ROOM);
+    hot_data(h, rows, first);
+    for (int way = 0; way < 4; way++) {
+        const Nest *n = nest[way % 2];
+        for (int i = 0; i < 5; i++)
+            at[i] = way == 0 ? first[i] : memcpy(arena_alloc(a, ROOM * 8), first[i], ROOM * 8);
+        memset(at[2], 0x5a, ROOM * 8);
+        memset(at[3], 0x5a, ROOM * 8);
+        for (uint32_t i = 0; i < n->arg.n; i++)         /* without those that it does not use */
+            mine[i] = at[n->arg.at[i].buf];
+        if (way < 2)
+            nest_interpret(a, n, rows, mine);
+        else
+            find_kernel(a, so, (uint32_t)(way % 2))(rows, mine);
+        for (int i = 2; i < 4; i++)
+            if (way > 0 && !same(h->type, first[i], at[i], ROOM))
+                return arena_printf(a, "; %s %s differs in argument %d, %d rows", way % 2 ? "picked," : "summed,", way < 2 ? "interpreted," : "in C,", i, (int)rows);
+    }
+    return "";
+}
+
+static void check_hot(const char *dir, const Hot *h)
+{
+    Arena *a = arena_new();
+    Nest *n = hot_nest(a, h), *m = hot_nest(a, h);
+    bool picked = nest_pick(m), wanted = h->other == AS_IT_IS || (h->other == ANOTHER_SUM && h->kind == NEST_ROW);
+    nest_schedule(n);
+    nest_schedule(m);
+    if (picked != wanted || n->passes != h->passes || (picked && (m->kind != h->kind_after || m->passes != h->passes_after))) {
+        ok(false, "one-hot sum, %s: picked %d, %d passes, kind %d, %d passes", h->name, picked, n->passes, (int)m->kind, m->passes);
+    } else if (!wanted) {
+        bool unchanged = m->stmt.n == n->stmt.n && m->kind == n->kind && m->nd == n->nd;
+        for (uint32_t i = 0; unchanged && i < n->stmt.n; i++)
+            unchanged = m->stmt.at[i].kind == n->stmt.at[i].kind && m->stmt.at[i].op == n->stmt.at[i].op;
+        ok(unchanged, "one-hot sum, %s: stays as it was", h->name);
+    } else {
+        const char *path = arena_printf(a, "%s/hot.c", dir), *so = arena_printf(a, "%s/%u.so", dir, compiled++), *wrong = "";
+        FILE *out = fopen(path, "w");
+        INSIST(out);
+        fprintf(out, "#include \"pp_kernel.h\"\n\n");
+        print_kernel(a, n, 0, out);
+        print_kernel(a, m, 1, out);
+        fclose(out);
+        void *code = compile(a, path, so);
+        for (int64_t rows = 3; rows < 5 && !*wrong; rows++)
+            wrong = hot_run(a, h, (const Nest *const[]){n, m}, code, rows);
+        ok(!*wrong, "one-hot sum, %s: the element it picks, to the bit%s", h->name, wrong);
+    }
+    arena_free(a);
+}
+
+static const Hot hots[] = {
+    {"floats", NEST_ROW, DT_F32, DT_I32, {23, 0}, X_LOAD, false, false, AS_IT_IS, NEST_POINT, 1, 1},
+    {"doubles, label first", NEST_ROW, DT_F64, DT_I64, {48, 0}, X_LOAD, true, false, AS_IT_IS, NEST_POINT, 1, 1},
+    {"int32, affine rows", NEST_ROW, DT_I32, DT_I32, {3, 5}, X_LOAD, false, false, AS_IT_IS, NEST_POINT, 1, 1},
+    {"int64, rows of the batch", NEST_ROW, DT_I64, DT_I64, {0, 7}, X_NUMBER, false, true, AS_IT_IS, NEST_ROW, 2, 1},
+    {"log-softmax", NEST_ROW, DT_F32, DT_I32, {50, 0}, X_LOG_SOFTMAX, false, false, AS_IT_IS, NEST_ROW, 3, 2},
+    {"log-softmax, stored", NEST_ROW, DT_F64, DT_I32, {50, 0}, X_LOG_SOFTMAX, true, true, AS_IT_IS, NEST_ROW, 4, 3},
+    {"what does not vary", NEST_ROW, DT_F32, DT_I64, {9, 0}, X_ROW, false, false, AS_IT_IS, NEST_POINT, 1, 1},
+    {"numbers of elements", NEST_ROW, DT_F32, DT_I32, {2, 1}, X_NUMBER, true, false, AS_IT_IS, NEST_POINT, 1, 1},
+    {"a table", NEST_ROW, DT_F64, DT_I32, {31, 0}, X_TABLE, false, true, AS_IT_IS, NEST_ROW, 2, 1},
+    {"two in a row", NEST_ROW, DT_F32, DT_I32, {31, 0}, X_TWICE, false, false, AS_IT_IS, NEST_POINT, 1, 1},
+    {"beside another sum", NEST_ROW, DT_F32, DT_I32, {31, 0}, X_LOG_SOFTMAX, false, false, ANOTHER_SUM, NEST_ROW, 3, 3},
+    {"columns", NEST_COLUMN, DT_F32, DT_I32, {33, 0}, X_LOAD, false, false, AS_IT_IS, NEST_POINT, 1, 1},
+    {"columns, affine", NEST_COLUMN, DT_F64, DT_I64, {3, 5}, X_NUMBER, true, false, AS_IT_IS, NEST_POINT, 1, 1},
+    {"a column's other sum", NEST_COLUMN, DT_F32, DT_I32, {33, 0}, X_LOAD, false, false, ANOTHER_SUM, NEST_COLUMN, 1, 1},
+    {"from 1", NEST_ROW, DT_F32, DT_I32, {23, 0}, X_LOAD, false, false, FROM_ONE, NEST_ROW, 1, 1},
+    {"every other number", NEST_ROW, DT_F32, DT_I32, {23, 0}, X_LOAD, false, false, BY_TWO, NEST_ROW, 1, 1},
+    {"a guarded load", NEST_ROW, DT_F32, DT_I32, {23, 0}, X_LOAD, false, false, GUARDED, NEST_ROW, 1, 1},
+    {"or one", NEST_ROW, DT_F32, DT_I32, {23, 0}, X_LOAD, false, false, NOT_ZERO, NEST_ROW, 1, 1},
+    {"a label for each element", NEST_ROW, DT_F32, DT_I32, {23, 0}, X_LOAD, false, false, NO_ROW, NEST_ROW, 1, 1},
+    {"the largest", NEST_ROW, DT_F32, DT_I32, {23, 0}, X_LOAD, false, false, LARGEST, NEST_ROW, 1, 1},
+    {"a row of two dimensions", NEST_ROW, DT_F32, DT_I32, {23, 0}, X_LOAD, false, false, PLANE, NEST_ROW, 1, 1},
+    {"rows that may be empty", NEST_ROW, DT_F32, DT_I32, {23, 0}, X_LOAD, false, false, EMPTY, NEST_ROW, 1, 1},
+};
+
 int main(void)
 {
     char dir[] = "/tmp/test_nest.XXXXXX";
@@ -189,10 +421,13 @@ int main(void)
         return 1;
     order_of_rows();
     order_of_columns();
+    for (size_t i = 0; i < sizeof hots / sizeof *hots; i++)
+        check_hot(dir, &hots[i]);
     check(dir, "transformer", net_transformer, 1);
     check(dir, "convolutions", net_convolution, 1);
     check(dir, "moves", net_moves, 1);
     check(dir, "sums", net_sums, 1);
+    check(dir, "picks", net_picks, 1);
     check(dir, "empty", net_empty, 1);
     for (uint64_t seed = 1; seed <= 6; seed++)
         check(dir, "shuffled", net_shuffled, seed);

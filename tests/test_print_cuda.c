@@ -206,6 +206,7 @@ int main(void)
     check(dir, "convolutions", net_convolution, 1);
     check(dir, "moves", net_moves, 1);
     check(dir, "sums", net_sums, 1);
+    check(dir, "picks", net_picks, 1);
     check(dir, "empty", net_empty, 1);
     check(dir, "shuffled", net_shuffled, 1);
     for (uint64_t seed = 1; seed <= 2; seed++)
