@@ -233,8 +233,8 @@ bool cg_is_gradient(const Func *f, ValueId v);
 void cg_print_call(Func *f, NodeId id, Text *t);
 /* Prints a kernel once per distinct text; returns its name. */
 const char *cg_kernel(StageGen *sg, const char *comment, const char *params, const char *body);
-/* The same for the device; threads: of a block at most. */
-const char *cg_cuda_kernel(StageGen *sg, const char *comment, int threads, const char *params, const char *body);
+/* The same for the device; threads: of a block at most; blocks: a multiprocessor need not hold more of them (0: the compiler chooses). */
+const char *cg_cuda_kernel(StageGen *sg, const char *comment, int threads, int blocks, const char *params, const char *body);
 /* PP_LAUNCH(name, grid, block, 0, stream, args); cut where it is long. */
 void cg_launch(Func *f, Text *t, const char *name, const char *grid, const char *block, const char *args);
 bool cg_names(const char *text, const char *word);      /* does the word stand in it, as a whole? */

@@ -474,7 +474,7 @@ static void print_call(Kernel *k, NodeId id, Text *t)
     } else {
         text_line(t, "PP_WORK(\"%s\", 0, 0);", op_name(k->n->op));
     }
-    cg_launch(f, t, cg_cuda_kernel(f->sg, comment, k->threads, params, body), grid, arena_printf(f->a, "%d", k->threads), args);
+    cg_launch(f, t, cg_cuda_kernel(f->sg, comment, k->threads, 0, params, body), grid, arena_printf(f->a, "%d", k->threads), args);
     if (k->call) {
         t->indent -= 2;
         text_line(t, "}");

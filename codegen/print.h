@@ -42,6 +42,7 @@ void print_close_block(Print *p);
 typedef struct {
     Text body;
     int threads;                                        /* of a block */
+    int blocks;                                         /* of the grid, for each multiprocessor of a large device; 0: not told */
     const char *grid, *block;                           /* of the launch, in terms of rows */
 } CudaKernel;
 typedef struct {

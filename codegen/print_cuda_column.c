@@ -17,6 +17,10 @@ typedef struct {
     int64_t stretch, count;         /* rows of a block along the grid's y; how many stretches */
 } Column;
 
+/* A grid has BLOCKS blocks for each of 132 multiprocessors, as CUDA_ENOUGH says.  Told so, nvcc gives a thread the registers to have all loads of
+   an unrolled loop under way before it uses the first; else it keeps room for more blocks, and loads one row at a time. */
+enum { BLOCKS = 2, PARTS_BLOCK = 64 };                  /* few columns have parts: small blocks use more multiprocessors */
+
 static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to; }
 
 static uint32_t reductions(const Nest *n)
@@ -134,14 +138,15 @@ static void put_part(Column *o, uint32_t i, const Stmt *s)
     cuda_part(c, i, lin_at(o->columns, c->full) * o->count * (int64_t)dtype_size(s->type));
 }
 
-static void sum_parts(Column *o, uint32_t i, const Stmt *s)
+static void first_part(Column *o, uint32_t i, const Stmt *s)
+{
+    text_line(o->c->p.t, "%s r%u = part%u[column];", cg_ctype(s->type), i, i);
+}
+
+static void add_part(Column *o, uint32_t i, const Stmt *s)
 {
     Print *p = &o->c->p;
-    text_line(p->t, "%s r%u = part%u[column];", cg_ctype(s->type), i, i);
-    text_line(p->t, "for (int y = 1; y < %" PRId64 "; y++)", o->count);
-    p->t->indent++;
     print_accumulate(p, arena_printf(p->a, "r%u", i), s, arena_printf(p->a, "part%u[y * %s + column]", i, lin_factor(p->a, o->columns)));
-    p->t->indent--;
 }
 
 static void stores(Column *o)
@@ -151,6 +156,23 @@ static void stores(Column *o)
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (n->stmt.at[i].kind == S_STORE)
             print_store(&o->c->p, &n->stmt.at[i]);
+}
+
+/* Kernel 2: a thread adds the parts of its column in their order, of all sums at once. */
+static void sum_parts(Column *o)
+{
+    Cuda *c = o->c;
+    cuda_kernel(c, PARTS_BLOCK, cuda_grid(c, "pp_cover", o->columns, PARTS_BLOCK), arena_printf(c->p.a, "%d", PARTS_BLOCK));
+    c->out->kernel[1].blocks = BLOCKS;
+    text_line(c->p.t, "const %s column = pp_thread%s();", c->index, cuda_wide(c));
+    text_line(c->p.t, "if (column >= %s)", lin_text(c->p.a, o->columns));
+    text_line(c->p.t, "    return;");
+    each_reduction(o, first_part);
+    text_line(c->p.t, "#pragma unroll 16");             /* loads under way; of all parts it would be long code that runs once */
+    print_open_loop(&c->p, "int", "y", "1", arena_printf(c->p.a, "%" PRId64, o->count), 1);
+    each_reduction(o, add_part);
+    print_close_block(&c->p);
+    stores(o);
 }
 
 /* The rows of this thread for its columns, into s. */
@@ -195,6 +217,7 @@ void cuda_column(Cuda *c)
     if (o.count > 1)
         grid = arena_printf(c->p.a, "dim3(%s, %" PRId64 ")", grid, o.count);
     cuda_kernel(c, o.x * o.y, grid, arena_printf(c->p.a, "dim3(%d, %d)", o.x, o.y));
+    c->out->kernel[0].blocks = BLOCKS;
     thread_sums(&o);
     each_reduction(&o, publish);
     text_line(c->p.t, "__syncthreads();");
@@ -208,12 +231,6 @@ void cuda_column(Cuda *c)
     else
         stores(&o);
     print_close_block(&c->p);
-    if (o.count == 1)
-        return;
-    cuda_kernel(c, CUDA_BLOCK, cuda_grid(c, "pp_cover", o.columns, CUDA_BLOCK), "256");
-    text_line(c->p.t, "const %s column = pp_thread%s();", c->index, cuda_wide(c));
-    text_line(c->p.t, "if (column >= %s)", lin_text(c->p.a, o.columns));
-    text_line(c->p.t, "    return;");
-    each_reduction(&o, sum_parts);
-    stores(&o);
+    if (o.count > 1)
+        sum_parts(&o);
 }
