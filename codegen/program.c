@@ -137,9 +137,10 @@ const char *cg_kernel(StageGen *sg, const char *comment, const char *params, con
     return kernel(sg, comment, "static void", params, body);
 }
 
-const char *cg_cuda_kernel(StageGen *sg, const char *comment, int threads, const char *params, const char *body)
+const char *cg_cuda_kernel(StageGen *sg, const char *comment, int threads, int blocks, const char *params, const char *body)
 {
-    return kernel(sg, comment, arena_printf(sg->a, "static __global__ void __launch_bounds__(%d)", threads), params, body);
+    const char *bounds = blocks ? arena_printf(sg->a, "%d, %d", threads, blocks) : arena_printf(sg->a, "%d", threads);
+    return kernel(sg, comment, arena_printf(sg->a, "static __global__ void __launch_bounds__(%s)", bounds), params, body);
 }
 
 void cg_launch(Func *f, Text *t, const char *name, const char *grid, const char *block, const char *args)
@@ -285,7 +286,7 @@ static void print_cuda_nest(Func *f, const Group *k, const char *comment, Text *
         }
         const char *what = out.n == 1 ? comment : arena_printf(f->a, "%s (%s)", comment, i == 0 ? "in parts" : "of the parts");
         text_line(t, "PP_WORK(\"%s\", 0, %s);", nest_kind(n), i == 0 ? lin_text(f->a, nest_bytes(n)) : "0");
-        cg_launch(f, t, cg_cuda_kernel(f->sg, what, x->threads, params, text), x->grid, x->block, args);
+        cg_launch(f, t, cg_cuda_kernel(f->sg, what, x->threads, x->blocks, params, text), x->grid, x->block, args);
     }
 }
 
