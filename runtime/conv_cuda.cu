@@ -177,7 +177,8 @@ bool put_tables(PpCudaConv *v, const Tables &t) {
     v->forward.cls = reinterpret_cast<const ConvClass *>(put(t.cls.data(), t.cls.size() * sizeof(ConvClass)));
     v->data.cls = v->forward.cls + 1;
     v->data.weight = reinterpret_cast<const int *>(put(t.weight.data(), t.weight.size() * sizeof(int)));
-    return v->forward.tap && v->data.tap && v->forward.cls && v->data.weight;
+    /* Such a copy returns when the bytes have left host memory: streams that do not wait for the default one could read too early. */
+    return v->forward.tap && v->data.tap && v->forward.cls && v->data.weight && PP_CUDA(cudaStreamSynchronize(nullptr));
 }
 
 bool grow_scratch(ConvScratch *s, int64_t need) {

@@ -56,13 +56,13 @@ template <class T> static bool one(const Context &x, PpConvShape s, int64_t rows
     pp_conv_close(cpu);
 
     s.dtype = sizeof(T) == 8 ? PP_F64 : PP_F32;
-    pp_cuda_conv_separate();
+    const std::vector<T> no_x(in.size(), static_cast<T>(NAN)), no_y(dy.size(), static_cast<T>(NAN));
+    Dev<T> din(in), dw_(w), ddy(dy), out(no_y), out2(no_y), gx(no_x), gx2(no_x), gw(dw0), gw2(dw0);
+    pp_cuda_conv_separate();                            /* opened last: nothing but its own care orders its tables before the kernels */
     const int64_t before = pp_library_bytes;
     PpCudaConv *v = pp_cuda_conv_open(&s, rows);
     need(v, "pp_cuda_conv_open");
     const bool bytes = pp_library_bytes - before == pp_cuda_conv_bytes(&s, rows);
-    const std::vector<T> no_x(in.size(), static_cast<T>(NAN)), no_y(dy.size(), static_cast<T>(NAN));
-    Dev<T> din(in), dw_(w), ddy(dy), out(no_y), out2(no_y), gx(no_x), gx2(no_x), gw(dw0), gw2(dw0);
     for (int again = 0; again < 2; again++) {
         pp_cuda_conv_forward(&x.c, v, rows, din.p, dw_.p, again ? out2.p : out.p);
         pp_cuda_conv_backward_data(&x.c, v, rows, ddy.p, dw_.p, again ? gx2.p : gx.p);

@@ -52,7 +52,9 @@ template <class T> struct Dev {
     ~Dev() { cudaFree(p); }
     Dev(const Dev &) = delete;
     Dev &operator=(const Dev &) = delete;
-    void put(const std::vector<T> &v) { need(!n || PP_CUDA(cudaMemcpy(p, v.data(), n * sizeof(T), cudaMemcpyHostToDevice)), "to the device"); }
+    void put(const std::vector<T> &v) {                 /* from memory that is not pinned the copy may go on behind the call */
+        need(!n || (PP_CUDA(cudaMemcpy(p, v.data(), n * sizeof(T), cudaMemcpyHostToDevice)) && PP_CUDA(cudaStreamSynchronize(nullptr))), "to the device");
+    }
     std::vector<T> get(cudaStream_t s) const {
         std::vector<T> v(n);
         need(PP_CUDA(cudaStreamSynchronize(s)), "kernels");

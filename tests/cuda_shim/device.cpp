@@ -25,7 +25,14 @@ cudaError_t set_error(cudaError_t e) {
     return e;
 }
 
+/* As the environment said when the program first came here. */
+bool loads_beforehand(void) {
+    static const bool eager = strcmp(setting("CUDA_MODULE_LOADING", "LAZY"), "EAGER") == 0;
+    return eager;
+}
+
 cudaError_t enter(const char *api, cudaError_t injected) {
+    loads_beforehand();
     if (inject(api))
         return set_error(injected);
     /* What has faulted can still be taken down. */

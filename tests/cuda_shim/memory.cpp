@@ -309,7 +309,8 @@ static bool kind_fits(const void *to, const void *from, cudaMemcpyKind kind) {
     return false;
 }
 
-/* Pageable host memory makes the call wait, as in CUDA; pinned memory is touched when the copy's turn comes. */
+/* Pageable host memory makes the call wait, as in CUDA; pinned memory is touched when the copy's turn comes.  From pageable memory to the
+   device CUDA waits only until the bytes are in a buffer of its own: for other streams the copy is under way still. */
 static cudaError_t copy(const char *name, const Copy2D &c, cudaMemcpyKind kind, cudaStream_t stream, bool wait) {
     Lock lock(machine);
     CUstream_st *s = stream_of(stream);
@@ -330,9 +331,9 @@ static cudaError_t copy(const char *name, const Copy2D &c, cudaMemcpyKind kind, 
         copy_rows(c);
         return true;
     });
-    bool pageable = place(c.to) == HOST || place(c.from) == HOST;
+    bool pageable = place(c.to) == HOST || place(c.from) == HOST, staged = place(c.from) == HOST && place(c.to) == DEVICE;
     if (wait || pageable)
-        drive(op, true, lock);
+        drive(op, true, lock, !staged);
     return set_error(sticky);
 }
 
@@ -430,13 +431,28 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     return copy(__func__, flat(to, from, bytes), kind, s, false);
 }
 
-cudaError_t cudaMemcpyPeer(void *to, int, const void *from, int, size_t bytes) {
+/* Each side lies on the device that is named for it. */
+static bool peers_fit(const char *name, const void *to, int to_device, const void *from, int from_device) {
+    Lock lock(machine);
+    const Allocation *t = allocation_near(to), *f = allocation_near(from);
+    const bool fit = (!t || t->device == to_device) && (!f || f->device == from_device);
+    if (!fit)
+        report(name, "device: %s to device %d of memory of device %d, from device %d of memory of device %d", name, to_device, t ? t->device : -1,
+               from_device, f ? f->device : -1);
+    return fit;
+}
+
+cudaError_t cudaMemcpyPeer(void *to, int to_device, const void *from, int from_device, size_t bytes) {
     SHIM_ENTER();
+    if (!peers_fit(__func__, to, to_device, from, from_device))
+        return set_error(cudaErrorInvalidValue);
     return copy(__func__, flat(to, from, bytes), cudaMemcpyDeviceToDevice, nullptr, true);
 }
 
-cudaError_t cudaMemcpyPeerAsync(void *to, int, const void *from, int, size_t bytes, cudaStream_t s) {
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device, size_t bytes, cudaStream_t s) {
     SHIM_ENTER();
+    if (!peers_fit(__func__, to, to_device, from, from_device))
+        return set_error(cudaErrorInvalidValue);
     return copy(__func__, flat(to, from, bytes), cudaMemcpyDeviceToDevice, s, false);
 }
 

@@ -5,10 +5,15 @@
  * which each side named the other, and moves once both operations have begun; an operation is over when all its transfers have
  * moved.  Nothing is buffered: two ranks that both send before they receive wait for each other, which is reported as a
  * deadlock (stream.cpp finds the circle).  An all-reduce adds in rank order.
+ *
+ * A kernel of NCCL holds its blocks while it waits.  What all communicators of a device may hold together has to leave room for the others,
+ * and for the kernels that make what is sent; so it is reported when it does not, on a device as large as an H100.  And a kernel's first
+ * launch may load it, which may wait for the device, and so for a kernel that waits: who uses NCCL has to load all beforehand.
  */
 #include "nccl.h"
 #include "shim.h"
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 
@@ -43,6 +48,7 @@ typedef std::shared_ptr<Meeting> MeetingRef;
 struct Group {
     int ranks = 0, joined = 0, left = 0;
     ncclResult_t error = ncclSuccess;
+    std::set<int> devices;
     std::map<std::pair<int, int>, std::deque<MeetingRef>> half[2];      /* (sender, receiver): begun by sends, by receives */
     std::vector<unsigned> next;                         /* number of each rank's next collective */
     std::map<unsigned, MeetingRef> collective;
@@ -52,7 +58,7 @@ struct Group {
 
 struct ncclComm {
     std::shared_ptr<shim::Group> group;
-    int rank = 0, device = 0, number = 0;
+    int rank = 0, device = 0, number = 0, blocks = 0;
     bool aborted = false;
 };
 
@@ -260,6 +266,16 @@ static ncclResult_t issue(const std::vector<Call> &calls) {
 
 static ncclResult_t enter_nccl(const char *name) { return enter(name) == cudaSuccess ? ncclSuccess : ncclSystemError; }
 
+static ncclResult_t check_stream(const char *name, const Call &c) {
+    const CUstream_st *s = stream_of(c.stream);
+    if (!s)
+        return ncclInvalidArgument;
+    if (stream_device(s) == c.comm->device)
+        return ncclSuccess;
+    report("nccl device", "NCCL: %s by a communicator of device %d in a stream of device %d", name, c.comm->device, stream_device(s));
+    return ncclUnhandledCudaError;
+}
+
 static ncclResult_t call(const char *name, Call c) {
     ncclResult_t e = enter_nccl(name);
     if (e != ncclSuccess)
@@ -273,6 +289,9 @@ static ncclResult_t call(const char *name, Call c) {
         return ncclInvalidArgument;
     if (c.comm->aborted || c.comm->group->error != ncclSuccess)
         return ncclInvalidUsage;
+    e = check_stream(name, c);
+    if (e != ncclSuccess)
+        return e;
     if (depth > 0) {
         if (!pending)
             pending = new std::vector<Call>;
@@ -286,6 +305,17 @@ static ncclResult_t call(const char *name, Call c) {
 static void wait_joined(ncclComm *c, Lock &lock) {
     while (c->group->joined < c->group->ranks && !c->aborted)
         changed.wait(lock);
+}
+
+enum { BLOCKS = 64, MULTIPROCESSORS = 132 };            /* of a kernel that nothing limits; of the device */
+
+static void check_room(int device) {
+    int held = 0;
+    for (const ncclComm *c : comms())
+        held += c->device == device ? c->blocks : 0;
+    if (held > MULTIPROCESSORS)
+        report("nccl room", "NCCL: communicators of device %d may hold %d blocks while they wait: a device of %d multiprocessors is full", device, held,
+               int{MULTIPROCESSORS});
 }
 
 }   // namespace shim
@@ -305,12 +335,15 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     return e;
 }
 
-ncclResult_t ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank) {
-    ncclResult_t e = enter_nccl(__func__);
+static ncclResult_t init_rank(const char *name, ncclComm_t *comm, int ranks, ncclUniqueId id, int rank, int blocks) {
+    ncclResult_t e = enter_nccl(name);
     if (e != ncclSuccess)
         return e;
-    if (ranks < 1 || rank < 0 || rank >= ranks)
+    if (ranks < 1 || rank < 0 || rank >= ranks || blocks < 1)
         return ncclInvalidArgument;
+    if (ranks > 1 && !loads_beforehand())
+        report("nccl loading", "NCCL: kernels are loaded when they are first launched, which may wait for one that waits for another rank: "
+                               "CUDA_MODULE_LOADING=EAGER, before the first call of CUDA");
     Lock lock(machine);
     std::shared_ptr<Group> &g = groups()[std::string(id.internal, strnlen(id.internal, sizeof id.internal))];
     if (!g)
@@ -320,12 +353,16 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int 
     g->ranks = ranks;
     g->next.resize(static_cast<size_t>(ranks), 0);
     g->joined++;
+    if (!g->devices.insert(current_device).second)      /* "duplicate GPU detected" */
+        g->error = ncclInvalidUsage;
     auto *c = new ncclComm;
     c->group = g;
     c->rank = rank;
     c->device = current_device;
     c->number = ++numbers;
+    c->blocks = std::min(blocks, int{BLOCKS});
     comms().insert(c);
+    check_room(c->device);
     at_exit_once();
     *comm = c;
     changed.notify_all();
@@ -333,10 +370,24 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int 
         if (!joining)
             joining = new std::vector<ncclComm *>;
         joining->push_back(c);
-    } else {
-        wait_joined(c, lock);
+        return ncclSuccess;
     }
-    return ncclSuccess;
+    wait_joined(c, lock);
+    if (g->error == ncclSuccess)
+        return ncclSuccess;
+    comms().erase(c);
+    *comm = nullptr;
+    return g->error;
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank) {
+    return init_rank(__func__, comm, ranks, id, rank, BLOCKS);
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config) {
+    if (config && config->size != static_cast<int>(sizeof *config))
+        return ncclInvalidArgument;
+    return init_rank(__func__, comm, ranks, id, rank, config && config->maxCTAs != NCCL_CONFIG_UNDEF_INT ? config->maxCTAs : BLOCKS);
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t) { return enter_nccl(__func__); }

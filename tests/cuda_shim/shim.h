@@ -33,6 +33,7 @@ extern thread_local int current_device;
 extern cudaError_t sticky;
 cudaError_t set_error(cudaError_t e);
 int device_count(void);
+bool loads_beforehand(void);                            /* all kernels, before the first is launched */
 int shared_limit(const void *kernel);                   /* bytes of dynamic shared memory a launch may ask for */
 
 /* Every function of the interface begins with this: injected and sticky errors. */
@@ -94,9 +95,11 @@ CUstream_st *stream_of(cudaStream_t s);                 /* the default stream fo
 OpRef enqueue(CUstream_st *s, std::string what, std::function<bool(Driver &)> step, OpRef after = nullptr);
 bool start_op(Op &op, Driver &d);                       /* everything before it is over */
 bool complete_op(Op &op, Driver &d);
-bool drive(const OpRef &op, bool block, Lock &lock);    /* runs what op needs, and op; false: not now */
+/* Runs what op needs, and op; false: not now.  The host then knows that it is over, unless it has waited for less. */
+bool drive(const OpRef &op, bool block, Lock &lock, bool over_for_host = true);
 void drive_all(Lock &lock);
 int stream_id(const CUstream_st *s);
+int stream_device(const CUstream_st *s);
 Clock &stream_clock(CUstream_st *s);
 void merge(Clock &into, const Clock &from);
 void report_stream_leaks(void);

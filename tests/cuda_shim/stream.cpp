@@ -25,7 +25,7 @@ struct CUstream_st {
 
 struct CUevent_st {
     shim::OpRef mark;
-    int number = 0, polls = 0;
+    int number = 0, device = 0, polls = 0;
     bool timing = true;
 };
 
@@ -55,6 +55,7 @@ static double now(void) {
 }
 
 int stream_id(const CUstream_st *s) { return s->id; }
+int stream_device(const CUstream_st *s) { return s->device; }
 Clock &stream_clock(CUstream_st *s) { return s->clock; }
 
 void merge(Clock &into, const Clock &from) {
@@ -219,7 +220,7 @@ bool complete_op(Op &op, Driver &d) {
     return true;
 }
 
-bool drive(const OpRef &op, bool block, Lock &lock) {
+bool drive(const OpRef &op, bool block, Lock &lock, bool over_for_host) {
     for (;;) {
         Driver d = {block, false, {}};
         prepare_thread();
@@ -227,7 +228,8 @@ bool drive(const OpRef &op, bool block, Lock &lock) {
         bool over = complete_op(*op, d);
         memory_close();
         if (over) {
-            merge(world().host, op->keeps_clock ? op->clock : op->stream->clock);
+            if (over_for_host)
+                merge(world().host, op->keeps_clock ? op->clock : op->stream->clock);
             return true;
         }
         if (d.deadlock)
@@ -264,16 +266,23 @@ static CUevent_st *event_of(cudaEvent_t e) {
     return nullptr;
 }
 
-/* Is it over?  The first question is always answered no, as it may be on a GPU. */
+/* Is it over?  The first question is always answered no, as it may be on a GPU; a no is an error of the thread until it asks. */
 static cudaError_t query(const OpRef &op, int *polls, Lock &lock) {
     if (!op)
         return cudaSuccess;
     if (!op->done && (*polls)++ == 0)
-        return cudaErrorNotReady;
-    return drive(op, false, lock) ? sticky : cudaErrorNotReady;
+        return set_error(cudaErrorNotReady);
+    return set_error(drive(op, false, lock) ? sticky : cudaErrorNotReady);
 }
 
 /* ---- launches ---- */
+
+/* A launch goes to the current device, an event is recorded on its own. */
+static bool same_device(const std::string &what, const CUstream_st *s, int device) {
+    if (s->device != device)
+        report(("device" + what).c_str(), "device: %s for device %d in a stream of device %d", what.c_str(), device, s->device);
+    return s->device == device;
+}
 
 static bool shape_fits(const char *name, const void *kernel, dim3 grid, dim3 block, size_t shared) {
     size_t threads = size_t(block.x) * block.y * block.z;
@@ -300,8 +309,12 @@ void shim_launch_body(const char *name, const void *kernel, dim3 grid, dim3 bloc
         return;
     Lock lock(machine);
     CUstream_st *s = stream_of(stream);
-    if (!s || !shape_fits(name, kernel, grid, block, shared)) {
-        set_error(s ? cudaErrorInvalidConfiguration : cudaErrorInvalidResourceHandle);
+    if (!s || !same_device(name, s, current_device)) {
+        set_error(cudaErrorInvalidResourceHandle);
+        return;
+    }
+    if (!shape_fits(name, kernel, grid, block, shared)) {
+        set_error(cudaErrorInvalidConfiguration);
         return;
     }
     std::string label = name;
@@ -399,6 +412,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags) {
     Lock lock(machine);
     *e = new CUevent_st;
     (*e)->number = ++world().event_numbers;
+    (*e)->device = current_device;
     (*e)->timing = !(flags & cudaEventDisableTiming);
     world().events.insert(*e);
     at_exit_once();
@@ -423,7 +437,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     Lock lock(machine);
     CUstream_st *s = stream_of(stream);
     CUevent_st *e = event_of(event);
-    if (!s || !e)
+    if (!s || !e || !same_device("cudaEventRecord", s, e->device))
         return set_error(cudaErrorInvalidResourceHandle);
     e->polls = 0;
     OpRef op = enqueue(s, "cudaEventRecord", [](Driver &) { return true; });

@@ -249,6 +249,19 @@ static void no_wait_write() {
     end(s);
 }
 
+/* The bytes have left the vector, and are not yet where the other stream reads them. */
+static void staged_copy() {
+    Streams s = begin();
+    cudaStream_t other;
+    const std::vector<float> v(64, 1.0f);
+    OK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    OK(cudaMemcpy(s.d, v.data(), 256, cudaMemcpyHostToDevice));
+    PP_LAUNCH(one_more, 1, 64, 0, other, s.d);
+    (void)cudaStreamSynchronize(other);
+    (void)cudaStreamDestroy(other);
+    end(s);
+}
+
 /* The event is recorded before the work it should publish. */
 static void early_record() {
     Streams s = begin();
@@ -300,6 +313,40 @@ static void dead_event() {
     (void)cudaEventRecord(gone, s.a);
     (void)cudaGetLastError();
     OK(cudaEventCreate(&s.e));
+    end(s);
+}
+
+static void two_devices() {
+    setenv("SHIM_DEVICES", "2", 1);
+    OK(cudaSetDevice(0));
+}
+
+static void launch_elsewhere() {
+    two_devices();
+    Streams s = begin();
+    OK(cudaSetDevice(1));
+    PP_LAUNCH(one_more, 1, 64, 0, s.a, s.d);
+    (void)cudaGetLastError();
+    end(s);
+}
+
+static void event_elsewhere() {
+    two_devices();
+    Streams s = begin();
+    cudaEvent_t e;
+    OK(cudaSetDevice(1));
+    OK(cudaEventCreate(&e));
+    (void)cudaEventRecord(e, s.a);
+    (void)cudaGetLastError();
+    OK(cudaEventDestroy(e));
+    end(s);
+}
+
+static void peer_elsewhere() {
+    two_devices();
+    Streams s = begin();
+    (void)cudaMemcpyPeerAsync(s.d, 1, s.d + 32, 0, 128, s.a);
+    (void)cudaGetLastError();
     end(s);
 }
 
@@ -435,10 +482,13 @@ static void list_overwritten() {
 
 static void two_ranks(void (*body)(int rank, ncclComm_t comm, cudaStream_t s, float *x)) {
     ncclUniqueId id;
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    two_devices();
     CHECK(ncclGetUniqueId(&id) == ncclSuccess);
     auto rank = [id, body](int r) {
         ncclComm_t comm;
         cudaStream_t s;
+        OK(cudaSetDevice(r));
         float *x = floats(64);
         CHECK(ncclCommInitRank(&comm, 2, id, r) == ncclSuccess);
         OK(cudaStreamCreate(&s));
@@ -468,6 +518,46 @@ static void nccl_counts() {
         else
             (void)ncclRecv(x, 16, ncclFloat, 0, comm, s);
     });
+}
+
+static void nccl_stream() {
+    two_ranks([](int r, ncclComm_t comm, cudaStream_t, float *x) {
+        cudaStream_t s;
+        OK(cudaSetDevice(1 - r));
+        OK(cudaStreamCreate(&s));
+        (void)ncclSend(x, 32, ncclFloat, 1 - r, comm, s);
+        (void)cudaStreamDestroy(s);
+        OK(cudaSetDevice(r));
+    });
+}
+
+static void nccl_loading() {
+    setenv("CUDA_MODULE_LOADING", "LAZY", 1);
+    two_ranks([](int, ncclComm_t, cudaStream_t, float *) {});
+}
+
+/* Three communicators that nothing limits: their kernels may fill the device. */
+static void nccl_room() {
+    ncclComm_t comm[3];
+    ncclUniqueId id;
+    for (ncclComm_t &c : comm)
+        CHECK(ncclGetUniqueId(&id) == ncclSuccess && ncclCommInitRank(&c, 1, id, 0) == ncclSuccess);
+    for (ncclComm_t c : comm)
+        (void)ncclCommDestroy(c);
+}
+
+/* Two ranks on one device: both are refused, and that is no report of the shim. */
+static void nccl_duplicate() {
+    ncclUniqueId id;
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+    ncclResult_t e[2];
+    ncclComm_t comm[2];
+    CHECK(ncclGetUniqueId(&id) == ncclSuccess);
+    std::thread other([&] { e[1] = ncclCommInitRank(&comm[1], 2, id, 1); });
+    e[0] = ncclCommInitRank(&comm[0], 2, id, 0);
+    other.join();
+    fprintf(stderr, "%s, %s\n", ncclGetErrorString(e[0]), ncclGetErrorString(e[1]));
+    exit(97);
 }
 
 struct Bad { Case c; const char *says; bool plain; };
@@ -508,11 +598,15 @@ static const Bad bad[] = {
     BAD(copy_direction, true, "copy direction: cudaMemcpy to 0x* (device) from 0x* (device) with kind 1"),
     BAD(no_wait_read, false, "missing wait: * byte 0 of allocation 2 (256 bytes), which * no event or synchronisation orders them*"),
     BAD(no_wait_write, false, "missing wait: * byte 0 of allocation 2 (256 bytes), which * no event or synchronisation orders them*"),
+    BAD(staged_copy, false, "missing wait: * byte 0 of allocation 2 (256 bytes), which * no event or synchronisation orders them*"),
     BAD(early_record, false, "missing wait: * byte 0 of allocation 2 (256 bytes), which * no event or synchronisation orders them*"),
     BAD(old_numbers, true, "the copy came too early"),
     BAD(pinned_reused, true, "the copy took what was written after it"),
     BAD(dead_stream, true, "stream: 0x* is no stream, or one that was destroyed"),
     BAD(dead_event, true, "event: 0x* is no event, or one that was destroyed"),
+    BAD(launch_elsewhere, true, "device: one_more for device 1 in a stream of device 0"),
+    BAD(event_elsewhere, true, "device: cudaEventRecord for device 1 in a stream of device 0"),
+    BAD(peer_elsewhere, true, "device: cudaMemcpyPeerAsync to device 1 of memory of device 0, from device 0 of memory of device 0"),
     BAD(leaks, true, "leak: stream 1 is never destroyed*leak: stream 2 *leak: event 1 *leak: pinned allocation 1 (256 bytes) is never freed*leak: allocation 2 (256 bytes) *leak: cuBLAS handle 1 *leak: NCCL communicator 1 *"),
     BAD(gemm_bounds, true, "out of bounds: cublasSgemm: a matrix of 8 x 8, leading dimension 9, at 0x*: * past the end of allocation 3 (256 bytes)"),
     BAD(gemm_leading, true, "cuBLAS: cublasSgemm: m 8 n 8 k 8 lda 7 ldb 8 ldc 8 are no product"),
@@ -528,6 +622,10 @@ static const Bad bad[] = {
     BAD(list_overwritten, false, "missing wait: * byte 0 of allocation 3 (48 bytes), which * no event or synchronisation orders them*"),
     BAD(nccl_circle, true, "deadlock: NCCL waits for itself through other streams"),
     BAD(nccl_counts, true, "NCCL: rank * names * elements of type 7, rank * of type 7"),
+    BAD(nccl_stream, true, "NCCL: ncclSend by a communicator of device * in a stream of device *"),
+    BAD(nccl_loading, true, "NCCL: kernels are loaded when they are first launched*"),
+    BAD(nccl_room, true, "NCCL: communicators of device 0 may hold 192 blocks while they wait: a device of 132 multiprocessors is full"),
+    BAD(nccl_duplicate, true, "invalid usage, invalid usage"),
 };
 
 int main(int argc, char **argv) {

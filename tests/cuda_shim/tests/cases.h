@@ -33,6 +33,7 @@ template <class T> static T *device(size_t n) {
 template <class T> static T *device(const std::vector<T> &v) {
     T *p = device<T>(v.size());
     OK(cudaMemcpy(p, v.data(), v.size() * sizeof(T), cudaMemcpyHostToDevice));
+    OK(cudaStreamSynchronize(nullptr));                 /* from memory that is not pinned the copy may go on behind the call */
     return p;
 }
 

@@ -279,7 +279,7 @@ static void events() {
         OK(cudaStreamWaitEvent(down, ready, 0));
         OK(cudaMemcpyAsync(back, d, n * sizeof(float), cudaMemcpyDeviceToHost, down));
         OK(cudaEventRecord(ready, down));
-        while (cudaEventQuery(ready) == cudaErrorNotReady)
+        while (cudaEventQuery(ready) == cudaErrorNotReady && cudaGetLastError() == cudaErrorNotReady)
             ;
         for (size_t i = 0; i < n; i++)
             CHECK(back[i] == static_cast<float>(i) + static_cast<float>(step) + 1.0f);
@@ -394,6 +394,7 @@ static void products() {
 static void ring_rank(int rank, int ranks, ncclUniqueId id, float *result) {
     ncclComm_t comm;
     cudaStream_t s;
+    OK(cudaSetDevice(rank));
     float *x = device(std::vector<float>(64, static_cast<float>(rank))), *y = device<float>(64), *z = device<float>(64);
     CHECK(ncclCommInitRank(&comm, ranks, id, rank) == ncclSuccess);
     OK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
@@ -416,6 +417,8 @@ static void ring_rank(int rank, int ranks, ncclUniqueId id, float *result) {
 
 static void ranks() {
     const int n = 4;
+    setenv("SHIM_DEVICES", "4", 1);
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     ncclUniqueId id;
     std::vector<std::thread> threads;
     float result[n];
@@ -434,8 +437,11 @@ static void stage_rank(int rank, ncclUniqueId id, std::vector<float> *result) {
     ncclComm_t comm;
     cudaStream_t work, link;
     cudaEvent_t made[M];
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.maxCTAs = 8;
+    OK(cudaSetDevice(rank));
     float *x = device<float>(N * M);
-    CHECK(ncclCommInitRank(&comm, 2, id, rank) == ncclSuccess);
+    CHECK(ncclCommInitRankConfig(&comm, 2, id, rank, &config) == ncclSuccess);
     OK(cudaStreamCreateWithFlags(&work, cudaStreamNonBlocking));
     OK(cudaStreamCreateWithFlags(&link, cudaStreamNonBlocking));
     if (rank == 0)
@@ -468,6 +474,8 @@ static void stage_rank(int rank, ncclUniqueId id, std::vector<float> *result) {
 
 static void pipeline() {
     ncclUniqueId id;
+    setenv("SHIM_DEVICES", "2", 1);
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     std::vector<float> result[2];
     CHECK(ncclGetUniqueId(&id) == ncclSuccess);
     std::thread other(stage_rank, 1, id, &result[1]);
