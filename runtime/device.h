@@ -94,7 +94,8 @@ void device_register(const DeviceOps *op);
 /* NCCL where it was there at build: the few calls that transports need.  Functions return 0 after a failure. */
 typedef struct {
     int (*id)(void *to);                                /* NCCL_ID bytes */
-    void *(*join)(Device *d, const void *id, int rank); /* a communicator of two, 0 sends; waits for the other side */
+    /* A communicator of two, 0 sends; waits for the other side.  blocks: what its kernels may hold of the device while they wait. */
+    void *(*join)(Device *d, const void *id, int rank, int blocks);
     void (*leave)(void *edge, int broken);
     void (*begin)(void); /* what is posted up to end() is posted together */
     void (*end)(void);

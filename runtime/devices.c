@@ -21,6 +21,16 @@
 
 /* ---- which stages run ---- */
 
+/* Kernels of NCCL wait on the device for other ranks.  A kernel's first launch may load it, and loading may wait for
+   the device: so all are loaded beforehand where NCCL may be chosen.  CUDA reads the environment when it is first
+   called, which MPI may do when it starts. */
+static void load_beforehand(const Options *o)
+{
+    int rank, ranks, any = !o->transport || !strcmp(o->transport, "auto");
+    if (device_nccl() && (any ? mpi_wanted(&rank, &ranks) && mpi_built() : !strcmp(o->transport, "nccl")))
+        setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+}
+
 PpStatus devices_choose(const Options *o, const PpPlan *plan, PpPlan *chosen)
 {
     const DeviceOps *cuda = device_of(PP_CUDA);
@@ -40,6 +50,8 @@ PpStatus devices_choose(const Options *o, const PpPlan *plan, PpPlan *chosen)
     if (!want_cuda && !plan->cpu_stage)
         return pp_fail(PP_ERR_USAGE,
                        "--device cpu: this program was built for CUDA: split the model with --target cpu too");
+    if (want_cuda)
+        load_beforehand(o);
     chosen->device = want_cuda ? PP_CUDA : PP_CPU;
     chosen->stage = want_cuda ? plan->cuda_stage : plan->cpu_stage;
     return PP_OK;
@@ -47,17 +59,11 @@ PpStatus devices_choose(const Options *o, const PpPlan *plan, PpPlan *chosen)
 
 /* ---- which transport can be ---- */
 
-/* Kernels of NCCL wait on the device for other ranks.  A kernel's first launch may load it, and loading may wait for
-   the device: so all are loaded beforehand where NCCL may be chosen (CUDA reads the environment when it is first
-   called). */
 PpStatus devices_check(const Run *run)
 {
     const char *t = run->opt->transport;
     int cuda = run->plan->device == PP_CUDA;
-    int any = !t || !strcmp(t, "auto");
-    if (cuda && device_nccl() && (any ? run->mpi : !strcmp(t, "nccl")))
-        setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-    if (any)
+    if (!t || !strcmp(t, "auto"))
         return PP_OK;
     if (!strcmp(t, "local") && run->mpi)
         return pp_fail(

@@ -6,11 +6,13 @@
  *
  * An event goes into the stream before and after each one, so its time includes what the stream waited for its host: rows of
  * tiny kernels look slower than they are.  Events are read and used again when PENDING of them have gathered, and when the thread ends.
+ * They belong to a device, and a thread may work for two: a copy between GPUs is timed on the sender's by whoever enqueues it.
  * PP_PROFILE_SKIP=N leaves out each thread's first N records: the first step, which loads kernels and libraries.
  */
 #include "pp_cuda.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <mutex>
 #include <stdlib.h>
@@ -26,10 +28,14 @@ struct Sum {
     int64_t calls = 0;
     double seconds = 0, operations = 0, bytes = 0;
 };
+struct Events {
+    int device;
+    cudaEvent_t from, to;
+};
 struct Record {
     const char *name, *kind;
     double operations, bytes;
-    cudaEvent_t from, to;
+    Events event;
 };
 typedef std::pair<std::string, std::string> Key;        /* kind, name */
 
@@ -44,19 +50,31 @@ int skip_of_thread(void) {
     return n ? atoi(n) : 0;
 }
 
+/* What fails here is nobody's error: a launch that asks afterwards must not find it. */
+bool fine(cudaError_t e) {
+    if (e != cudaSuccess)
+        cudaGetLastError();
+    return e == cudaSuccess;
+}
+
+const Record NONE = {"", "other", 0, 0, {-1, nullptr, nullptr}};
+
 /* The records of one thread whose events nobody has read yet. */
 struct Pending {
     std::vector<Record> record;
-    size_t used = 0;
+    std::vector<Events> spare;
+    int open = 0;                                       /* records that have begun and not ended */
     int skip = skip_of_thread();
-    Record next = {"", "other", 0, 0, nullptr, nullptr};        /* what PP_WORK said of it */
+    Record next = NONE;                                 /* what PP_WORK said of it */
 
-    void read() {
+    /* At the thread's end without waiting: after a failure the device may wait for another rank for ever. */
+    void read(bool wait) {
         std::lock_guard<std::mutex> hold(lock);
-        for (size_t i = 0; i < used; i++) {
-            Record &r = record[i];
+        for (const Record &r : record) {
             float ms = 0;
-            if (cudaEventSynchronize(r.to) != cudaSuccess || cudaEventElapsedTime(&ms, r.from, r.to) != cudaSuccess)
+            spare.push_back(r.event);
+            if (!fine(wait ? cudaEventSynchronize(r.event.to) : cudaEventQuery(r.event.to)) ||
+                !fine(cudaEventElapsedTime(&ms, r.event.from, r.event.to)))
                 continue;
             Sum &s = sums()[Key(r.kind, r.name)];
             s.calls++;
@@ -64,14 +82,31 @@ struct Pending {
             s.operations += r.operations;
             s.bytes += r.bytes;
         }
-        used = 0;
+        record.clear();
+    }
+
+    bool take(Events *e) {
+        if (!fine(cudaGetDevice(&e->device)))
+            return false;
+        for (size_t i = spare.size(); i-- > 0;)
+            if (spare[i].device == e->device) {
+                *e = spare[i];
+                spare.erase(spare.begin() + static_cast<std::ptrdiff_t>(i));
+                return true;
+            }
+        if (!fine(cudaEventCreate(&e->from)))
+            return false;
+        if (fine(cudaEventCreate(&e->to)))
+            return true;
+        cudaEventDestroy(e->from);
+        return false;
     }
 
     ~Pending() {
-        read();
-        for (Record &r : record) {
-            cudaEventDestroy(r.from);
-            cudaEventDestroy(r.to);
+        read(false);
+        for (const Events &e : spare) {
+            cudaEventDestroy(e.from);
+            cudaEventDestroy(e.to);
         }
     }
 };
@@ -91,33 +126,30 @@ void work(const char *kind, double operations, double bytes) {
 int begin(const char *name, cudaStream_t stream) {
     Pending &p = pending();
     Record r = p.next;
-    p.next = Record{"", "other", 0, 0, nullptr, nullptr};
+    p.next = NONE;
     if (p.skip > 0) {
         p.skip--;
         return -1;
     }
-    if (p.used == PENDING)
-        p.read();
-    if (p.used == p.record.size()) {
-        if (cudaEventCreate(&r.from) != cudaSuccess)
-            return -1;
-        if (cudaEventCreate(&r.to) != cudaSuccess) {
-            cudaEventDestroy(r.from);
-            return -1;
-        }
-        p.record.push_back(r);
-    } else {
-        r.from = p.record[p.used].from;
-        r.to = p.record[p.used].to;
-    }
-    r.name = name;
-    p.record[p.used] = r;
-    if (cudaEventRecord(r.from, stream) != cudaSuccess)
+    if (p.open == 0 && p.record.size() >= PENDING)
+        p.read(true);
+    if (!p.take(&r.event))
         return -1;
-    return static_cast<int>(p.used++);
+    r.name = name;
+    if (!fine(cudaEventRecord(r.event.from, stream))) {
+        p.spare.push_back(r.event);
+        return -1;
+    }
+    p.open++;
+    p.record.push_back(r);
+    return static_cast<int>(p.record.size() - 1);
 }
 
-void end(int record, cudaStream_t stream) { cudaEventRecord(pending().record[static_cast<size_t>(record)].to, stream); }
+void end(int record, cudaStream_t stream) {
+    Pending &p = pending();
+    p.open--;
+    fine(cudaEventRecord(p.record[static_cast<size_t>(record)].event.to, stream));
+}
 
 const PpProfiler profiler = {work, begin, end};
 

@@ -38,18 +38,21 @@ void leave(void *edge, int broken) {
     delete e;
 }
 
-void *join(Device *d, const void *from, int rank) {
+void *join(Device *d, const void *from, int rank, int blocks) {
     NcclEdge *e = new (std::nothrow) NcclEdge();
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId key;
     int least = 0, greatest = 0;
     if (!e)
         return nullptr;
     memcpy(&key, from, sizeof key);
     e->peer = 1 - rank;
+    config.maxCTAs = blocks;                            /* NCCL_MAX_CTAS in the environment comes first */
     PP_CUDA(cudaSetDevice(d->number));
     /* Messages before kernels: whoever waits for one waits longer than its copy takes. */
     if (PP_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest)) &&
-        PP_CUDA(cudaStreamCreateWithPriority(&e->stream, cudaStreamNonBlocking, greatest)) && PP_NCCL(ncclCommInitRank(&e->comm, 2, key, rank)))
+        PP_CUDA(cudaStreamCreateWithPriority(&e->stream, cudaStreamNonBlocking, greatest)) &&
+        PP_NCCL(ncclCommInitRankConfig(&e->comm, 2, key, rank, &config)))
         return e;
     e->comm = nullptr;
     leave(e, 1);

@@ -14,11 +14,12 @@ typedef struct {
     DeviceEvent over;   /* done, of whoever recorded it: the sender */
 } Side;
 
-/* Runs on the thread of either rank. */
+/* Runs on the thread of either rank, for the sender's device; post_local() goes back to its own. */
 static void carry(PpRequest *send, PpRequest *recv)
 {
     Side *s = send->side, *r = recv->side;
     Device *d = s->dev;
+    d->op->enter(d);
     d->op->wait(d, STREAM_OUT, s->before);
     d->op->wait(d, STREAM_OUT, r->before);
     d->op->copy_to(d, STREAM_OUT, r->dev, recv->buf, send->buf, send->bytes);

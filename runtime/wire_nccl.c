@@ -6,12 +6,18 @@
  * order on every edge (schedule.h); the two sides compare it once more before the first step.  They also send a byte
  * then: NCCL connects at the first message, and both sides of an edge wait for that, which in a step might be too early
  * for one.
+ *
+ * A message's kernel begins when its side has come to it and waits on the device for the other one.  Meanwhile it holds
+ * blocks and memory: dozens, were NCCL to choose, on every edge.  All edges of a rank share BLOCKS, so that whatever waits, there
+ * is room for the kernels that make what it waits for.
  */
 #include "internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { BLOCKS = 64, EDGE_BLOCKS = 8 }; /* of a rank; the most of one edge: enough for most of NVLink */
 
 typedef struct {
     int from, to, shared;  /* stages; carries parameters */
@@ -125,7 +131,21 @@ static PpStatus same_order(Rank *r, const Nccl *c)
 
 /* ---- communicators ---- */
 
-static PpStatus join(Rank *r, Edge *e)
+/* The same number on both sides: by the rank with the most edges. */
+static PpStatus share_blocks(Rank *r, const Nccl *c, int *blocks)
+{
+    int *edges = calloc((size_t)r->t.ranks, sizeof *edges), most = 1;
+    if (!edges)
+        return pp_fail(PP_ERR_IO, "out of memory");
+    PpStatus s = r->t.op->gather(&r->t, &c->n, sizeof *edges, edges);
+    for (int k = 0; k < r->t.ranks; k++)
+        most = edges[k] > most ? edges[k] : most;
+    free(edges);
+    *blocks = BLOCKS / most > EDGE_BLOCKS ? EDGE_BLOCKS : BLOCKS / most > 0 ? BLOCKS / most : 1;
+    return s;
+}
+
+static PpStatus join(Rank *r, Edge *e, int blocks)
 {
     const NcclOps *op = device_nccl();
     char id[NCCL_ID] = {0};
@@ -134,7 +154,7 @@ static PpStatus join(Rank *r, Edge *e)
     if (!made || !id[0]) /* an id of zeros: the other side could make none */
         return pp_fail(PP_ERR_IO, "rank %d, an id for the edge from stage %d to stage %d: %s", r->rank, e->from, e->to,
                        *r->dev.op->error() ? r->dev.op->error() : "the other side made none");
-    e->comm = op->join(&r->dev, id, e->send ? 0 : 1);
+    e->comm = op->join(&r->dev, id, e->send ? 0 : 1, blocks);
     if (!e->comm)
         return pp_fail(PP_ERR_IO, "rank %d, a communicator for the edge from stage %d to stage %d: %s", r->rank,
                        e->from, e->to, r->dev.op->error());
@@ -161,6 +181,8 @@ static PpStatus open_nccl(Rank *r)
     TRY(ranks_agree(r, s));
     find_edges(r, c);
     TRY(ranks_agree(r, same_order(r, c)));
+    int blocks = 1;
+    TRY(ranks_agree(r, share_blocks(r, c, &blocks)));
     for (int k = 0; k < r->n_msg; k++) {
         r->msg[k].ready = c->event[2 * k] = r->dev.op->event(&r->dev, 0);
         r->msg[k].done = c->event[2 * k + 1] = r->dev.op->event(&r->dev, 0);
@@ -168,7 +190,7 @@ static PpStatus open_nccl(Rank *r)
     }
     TRY(ranks_agree(r, device_check(r, "events of its messages")));
     for (int i = 0; i < c->n; i++)
-        if ((s = join(r, &c->edge[i])) == PP_ERR_PEER) {
+        if ((s = join(r, &c->edge[i], blocks)) == PP_ERR_PEER) {
             return s;
         } else if (s != PP_OK) { /* nobody can be asked: the other side waits for this communicator, inside NCCL */
             if (pp_failure_first())

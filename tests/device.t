@@ -111,6 +111,12 @@ for devices in 2 3; do
         ok "$devices devices, peer access $peer: the same bits" same cpu cuda
     done
 done
+# A profile's events are of the device whose stream they are recorded in, whichever rank enqueues a copy.
+profiled() {
+    PP_PROFILE=profile SHIM_DEVICES=3 train cuda ./program train "${data[@]}" "${steps[@]}" && grep -q '^transfer	cudaMemcpyPeerAsync	' profile
+}
+ok "3 devices, a profile" profiled
+ok "3 devices, a profile: the same bits" same cpu cuda
 for mode in eval infer; do
     for rows in "--batch 8 --microbatches 2" "--microbatches 6"; do
         ok "$mode $rows: the CPU" run cpu ./program $mode --device cpu "${data[@]}" $rows
@@ -232,8 +238,8 @@ for call in ncclSend:9 ncclRecv:12 ncclGroupEnd:6 launch:20; do
     said "nccl, $call" "$at[a-zA-Z_]+: un(handled system error|specified launch failure)" '3|97' \
         env SHIM_DEVICES=3 SHIM_FAIL=$call "${train0[@]}" --transport nccl
 done
-said "nccl, no communicator" 'rank [0-2], a communicator for the edge from stage . to stage .: ncclCommInitRank: unhandled system error' 3 \
-    env SHIM_DEVICES=3 SHIM_FAIL=ncclCommInitRank:2 "${train0[@]}" --transport nccl
+said "nccl, no communicator" 'rank [0-2], a communicator for the edge from stage . to stage .: ncclCommInitRankConfig: unhandled system error' 3 \
+    env SHIM_DEVICES=3 SHIM_FAIL=ncclCommInitRankConfig:2 "${train0[@]}" --transport nccl
 said "nccl, the other side" 'rank [0-2], end of step 1: ncclCommGetAsyncError: unhandled system error' '3|97' \
     env SHIM_DEVICES=3 SHIM_FAIL=ncclCommGetAsyncError:3 "${train0[@]}" --transport nccl
 if [ -n "$mpi" ]; then
