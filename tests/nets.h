@@ -324,7 +324,8 @@ static void net_picks(Net *n)
 {
     Graph *g = n->g;
     ValueId label = net_input(n, "label", DT_I64, S(ROWS, 7)), small = g_cast(g, label, DT_I32);      /* 0 or 1 */
-    ValueId ignored = g_sub(g, g_mul(g, small, g_scalar(g, DT_I32, 101)), g_scalar(g, DT_I32, 100)), beyond = g_mul(g, label, g_scalar(g, DT_I64, 50));
+    ValueId ignored = g_sub(g, g_mul(g, small, g_scalar(g, DT_I32, 101)), g_scalar(g, DT_I32, 100));           /* -100 or 1 */
+    ValueId beyond = g_mul(g, label, g_scalar(g, DT_I64, 50));
     ValueId x = net_input(n, "x", DT_F32, S(ROWS, 7, 12));
     ValueId p = g_log_softmax(g, net_linear(n, x, 12, 50, true), 2);
     net_out(n, net_picked(n, p, 2, ignored, false));

@@ -323,7 +323,7 @@ static void hot_data(const Hot *h, int64_t rows, void **at)
     for (int i = 0; i < 2 * HOT_ROWS; i++)
         ((int64_t *)at[1])[i] = labels[(i * 5 + i / 12) % 12];
     for (int i = 0; dtype_is_float(h->type) && i < HOT_ROWS * HOT_WIDE; i++) {
-        double pick = chance(), x = pick < 0.3 ? -0.0 : pick < 0.4 && h->x != X_LOG_SOFTMAX ? (double)INFINITY : pick < 0.5 && h->x != X_LOG_SOFTMAX ? (double)NAN : 0;
+        double pick = chance(), x = pick < 0.3 || h->x == X_LOG_SOFTMAX ? -0.0 : pick < 0.4 ? (double)INFINITY : (double)NAN;
         if (pick < 0.5 && h->type == DT_F32)
             ((float *)at[0])[i] = (float)x;
         else if (pick < 0.5)
@@ -353,7 +353,8 @@ static const char *hot_run(Arena *a, const Hot *h, const Nest *const *nest, void
             find_kernel(a, so, (uint32_t)(way % 2))(rows, mine);
         for (int i = 2; i < 4; i++)
             if (way > 0 && !same(h->type, first[i], at[i], ROOM))
-                return arena_printf(a, "; %s %s differs in argument %d, %d rows", way % 2 ? "picked," : "summed,", way < 2 ? "interpreted," : "in C,", i, (int)rows);
+                return arena_printf(a, "; %s, %s, differs in argument %d, %d rows", way % 2 ? "picked" : "summed",
+                                    way < 2 ? "interpreted" : "in C", i, (int)rows);
     }
     return "";
 }
