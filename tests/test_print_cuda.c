@@ -3,6 +3,7 @@
  * by bit: every nest of small networks and random graphs, and of one with the sizes from which kernels change their kind: rows for parts of a
  * warp, warps and blocks, sums in two steps, columns in stretches, transposes.  The kernels run under the CUDA shim with all its checks.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -50,24 +51,70 @@ static void net_sizes(Net *n)
 
 static void put(FILE *f, int64_t x) { fwrite(&x, sizeof x, 1, f); }
 
-/* What a nest starts from, and what the interpreter makes of it. */
+typedef struct { char *before, *after; double *slack; int64_t many, bytes; } Data;
+
+static double number(Dtype t, const char *p, int64_t i)
+{
+    return t == DT_F32 ? (double)((const float *)p)[i] : ((const double *)p)[i];
+}
+
+/* Floats change by half a unit in their last place at most. */
+static void disturb(Dtype t, char *p, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double by = 2 * chance() - 1;
+        if (t == DT_F32)
+            ((float *)p)[i] = (float)((double)((float *)p)[i] * (1 + by * 0x1p-23));
+        else if (t == DT_F64)
+            ((double *)p)[i] *= 1 + by * 0x1p-52;
+    }
+}
+
+/* How far each result moves when all operands are rounded otherwise: what no order of additions can be held to.  A sum of numbers that
+   cancel is such a result, or what is divided by it. */
+static void find_slack(NestCase *c, const Nest *n, int64_t rows, const Data *data)
+{
+    void **at = arena_array(c->a, void *, n->arg.n + 1);
+    char **room = arena_array(c->a, char *, n->arg.n + 1);
+    for (int turn = 0; turn < 2; turn++) {
+        for (uint32_t i = 0; i < n->arg.n; i++) {
+            if (turn == 0)
+                room[i] = arena_alloc(c->a, (size_t)data[i].bytes);
+            memcpy(room[i], data[i].before, (size_t)data[i].bytes);
+            disturb(n->arg.at[i].type, room[i], data[i].many);
+            at[i] = room[i] + data[i].bytes / 2;
+        }
+        nest_interpret(c->a, n, rows, at);
+        for (uint32_t i = 0; i < n->arg.n; i++)
+            for (int64_t k = 0; n->arg.at[i].written && dtype_is_float(n->arg.at[i].type) && k < data[i].many; k++) {
+                double far = fabs(number(n->arg.at[i].type, room[i], k) - number(n->arg.at[i].type, data[i].after, k));
+                if (isfinite(far) && far > data[i].slack[k])
+                    data[i].slack[k] = far;
+            }
+    }
+}
+
+/* What a nest starts from, what the interpreter makes of it, and how well that is determined. */
 static void write_data(NestCase *c, const Nest *n, int64_t rows, int64_t scratch)
 {
     void **at = arena_array(c->a, void *, n->arg.n + 1);
-    char **before = arena_array(c->a, char *, n->arg.n + 1), **after = arena_array(c->a, char *, n->arg.n + 1);
-    int64_t *bytes = arena_array(c->a, int64_t, n->arg.n + 1), terms = 1;
+    Data *data = arena_array(c->a, Data, n->arg.n + 1);
+    int64_t terms = 1;
     for (int d = n->nouter; d < n->nd; d++)
         terms *= lin_at(n->ext[d], rows);
     for (uint32_t i = 0; i < n->arg.n; i++) {
-        int64_t size = (int64_t)dtype_size(n->arg.at[i].type), many = 2 * reach(n, i, rows);
-        bytes[i] = many * size;
-        before[i] = arena_alloc(c->a, (size_t)bytes[i]);
-        after[i] = arena_alloc(c->a, (size_t)bytes[i]);
-        fill(n->arg.at[i].type, before[i], many);
-        memcpy(after[i], before[i], (size_t)bytes[i]);
-        at[i] = after[i] + bytes[i] / 2;
+        Data *x = &data[i];
+        x->many = 2 * reach(n, i, rows);
+        x->bytes = x->many * (int64_t)dtype_size(n->arg.at[i].type);
+        x->before = arena_alloc(c->a, (size_t)x->bytes);
+        x->after = arena_alloc(c->a, (size_t)x->bytes);
+        x->slack = arena_array(c->a, double, x->many);
+        fill(n->arg.at[i].type, x->before, x->many);
+        memcpy(x->after, x->before, (size_t)x->bytes);
+        at[i] = x->after + x->bytes / 2;
     }
     nest_interpret(c->a, n, rows, at);
+    find_slack(c, n, rows, data);
     put(c->data, c->nests);
     put(c->data, rows);
     put(c->data, terms);
@@ -75,10 +122,11 @@ static void write_data(NestCase *c, const Nest *n, int64_t rows, int64_t scratch
     put(c->data, n->arg.n);
     for (uint32_t i = 0; i < n->arg.n; i++) {
         put(c->data, (int64_t)n->arg.at[i].type);
-        put(c->data, bytes[i]);
-        put(c->data, bytes[i] / 2);
-        fwrite(before[i], 1, (size_t)bytes[i], c->data);
-        fwrite(after[i], 1, (size_t)bytes[i], c->data);
+        put(c->data, data[i].bytes);
+        put(c->data, data[i].bytes / 2);
+        fwrite(data[i].before, 1, (size_t)data[i].bytes, c->data);
+        fwrite(data[i].after, 1, (size_t)data[i].bytes, c->data);
+        fwrite(data[i].slack, sizeof(double), (size_t)data[i].many, c->data);
     }
 }
 
