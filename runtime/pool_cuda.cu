@@ -4,6 +4,7 @@
  *
  * cuDNN divides an average by the whole window or by its places inside, and knows no rounding up: windows that reach beyond
  * the padding are left to the own kernel, and so is uneven padding.  Descriptors are made when a shape is first seen and stay.
+ * So is the handle: where kernels wait for other ranks (pp_cuda_waits) that is too late, and own kernels do all pools.
  */
 #include "pp_cuda_calls.h"
 
@@ -16,7 +17,7 @@ namespace {
 
 struct Pool {
     const PpPoolShape *shape;
-    int64_t planes;
+    int64_t rows, planes;
     bool able;
     cudnnPoolingDescriptor_t window;
     cudnnTensorDescriptor_t x, y;
@@ -65,17 +66,19 @@ bool rounds_down(const PpPoolShape &s) {
     return true;
 }
 
-const Pool &pool_of(const PpPoolShape *s, int64_t planes) {
-    for (const Pool &p : pools.made)
-        if (p.shape == s && p.planes == planes)
+/* cuDNN sees samples and channels, as it is used to. */
+Pool &pool_of(const PpPoolShape *s, int64_t rows, int64_t planes) {
+    for (Pool &p : pools.made)
+        if (p.shape == s && p.rows == rows && p.planes == planes)
             return p;
     Pool p = {};
     p.shape = s;
+    p.rows = rows;
     p.planes = planes;
-    p.able = planes > 0 && planes < INT32_MAX && rounds_down(*s) && fine(cudnnCreatePoolingDescriptor(&p.window)) &&
+    p.able = rows > 0 && planes > 0 && planes % rows == 0 && planes < INT32_MAX && rounds_down(*s) && fine(cudnnCreatePoolingDescriptor(&p.window)) &&
              fine(cudnnCreateTensorDescriptor(&p.x)) && fine(cudnnCreateTensorDescriptor(&p.y)) && set_window(p.window, *s) &&
-             fine(cudnn_set_tensor(p.x, s->dtype, planes, 1, s->spatial, s->in)) &&
-             fine(cudnn_set_tensor(p.y, s->dtype, planes, 1, s->spatial, s->out));
+             fine(cudnn_set_tensor(p.x, s->dtype, rows, planes / rows, s->spatial, s->in)) &&
+             fine(cudnn_set_tensor(p.y, s->dtype, rows, planes / rows, s->spatial, s->out));
     pools.made.push_back(p);
     return pools.made.back();
 }
@@ -83,7 +86,9 @@ const Pool &pool_of(const PpPoolShape *s, int64_t planes) {
 } // namespace
 
 bool pp_cuda_pool_forward(const PpCtx *c, const PpPoolShape *s, int64_t planes, const void *x, void *y) {
-    const Pool &p = pool_of(s, planes);
+    if (pp_cuda_waits)
+        return false;
+    Pool &p = pool_of(s, c->rows, planes);
     if (!p.able || (!pools.handle && !fine(cudnnCreate(&pools.handle))) ||
         !fine(cudnnSetStream(pools.handle, static_cast<cudaStream_t>(c->stream))))
         return false;
@@ -91,8 +96,11 @@ bool pp_cuda_pool_forward(const PpCtx *c, const PpPoolShape *s, int64_t planes, 
     const double one2 = 1, zero2 = 0;
     const bool twice = s->dtype == PP_F64;
     PP_TIMED("cudnnPoolingForward", static_cast<cudaStream_t>(c->stream));
-    return fine(cudnnPoolingForward(pools.handle, p.window, twice ? static_cast<const void *>(&one2) : &one, p.x, x,
-                                    twice ? static_cast<const void *>(&zero2) : &zero, p.y, y));
+    p.able = fine(cudnnPoolingForward(pools.handle, p.window, twice ? static_cast<const void *>(&one2) : &one, p.x, x,
+                                      twice ? static_cast<const void *>(&zero2) : &zero, p.y, y));
+    if (!p.able)
+        cudaGetLastError();                             /* what cuDNN tried is not the next launch's error */
+    return p.able;
 }
 
 #else

@@ -69,6 +69,9 @@ struct PpTimed {
 #define PP_BLAS(call) pp_cuda_ok((call), #call, __FILE__, __LINE__)
 #define PP_NCCL(call) pp_cuda_ok((call), #call, __FILE__, __LINE__)
 
+/* This thread's device runs kernels that wait for other ranks (NCCL's): to load or allocate something now could wait for them. */
+inline thread_local bool pp_cuda_waits;
+
 struct PpCudaError { char text[512]; };
 inline thread_local PpCudaError pp_cuda_first_error;
 

@@ -47,6 +47,7 @@ void *join(Device *d, const void *from, int rank, int blocks) {
         return nullptr;
     memcpy(&key, from, sizeof key);
     e->peer = 1 - rank;
+    pp_cuda_waits = true;
     config.maxCTAs = blocks;                            /* NCCL_MAX_CTAS in the environment comes first */
     PP_CUDA(cudaSetDevice(d->number));
     /* Messages before kernels: whoever waits for one waits longer than its copy takes. */

@@ -27,6 +27,7 @@ static void last_words(int status, void *) {
         report_stream_leaks();
         report_leaks();
         report_blas_leaks();
+        report_dnn_leaks();
         report_nccl_leaks();
     }
     if (reported) {

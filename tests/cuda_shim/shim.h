@@ -141,10 +141,11 @@ size_t shared_bytes(void);
 bool in_program(uintptr_t a);
 std::string source_line(const void *pc);                /* " at stage0.cu:12", or "" */
 
-/* ---- nccl.cpp, cublas.cpp ---- */
+/* ---- nccl.cpp, cublas.cpp, cudnn.cpp ---- */
 
 void report_nccl_leaks(void);
 void report_blas_leaks(void);
+void report_dnn_leaks(void);
 
 }   // namespace shim
 
