@@ -20,9 +20,11 @@ __global__ void __launch_bounds__(THREADS)
         const int i = static_cast<int>(e), p = i % positions, rest = i / positions, channel = rest % channels;
         const ConvPlace place = conv_place(g, c, rest / channels, channel / g.rows, p);
         const T *weights = w + channel / g.rows * g.weight_group + channel % g.rows * g.weight_row;
+        const ConvTap *tap = g.tap + c.tap;
+        const int *weight = g.weight ? g.weight + c.tap : nullptr;
         T sum = 0;
         for (int k = 0; k < c.taps; k++)
-            sum += conv_read(g, source, place, g.tap[c.tap + k]) * weights[g.weight ? g.weight[c.tap + k] : k];
+            sum += conv_read(g, source, place, tap[k]) * weights[weight ? weight[k] : k];
         dest[place.to + channel * channel_size] = sum;
     }
 }

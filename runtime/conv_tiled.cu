@@ -11,6 +11,7 @@
 namespace {
 
 enum { TILE_M = 64, TILE_N = 128, TILE_K = 16, THREADS = 256, LINES = THREADS / TILE_K };
+enum { RESIDENT = 3 };                                  /* blocks of floats on a multiprocessor: so many have registers enough */
 enum { PARTS_TILES = 512, PART_LEAST = 256 };           /* tiles that fill a device; positions worth a part */
 
 /* The thread's 4 x 8 sums: channels 4 y .. + 3, columns 4 x .. + 3 and 64 + 4 x .. + 3. */
@@ -78,8 +79,11 @@ __global__ void __launch_bounds__(THREADS)
             next_a[i] = k1 + ak < c.taps && row < g.rows ? weights[row * g.weight_row + term] : static_cast<T>(0);
         }
 #pragma unroll
-        for (int i = 0; i < 8; i++)
-            next_b[i] = k1 + bk + 2 * i < c.taps ? conv_read(g, source, place, g.tap[c.tap + k1 + bk + 2 * i]) : static_cast<T>(0);
+        for (int i = 0; i < 8; i++) {
+            const int k = k1 + bk + 2 * i;
+            const ConvTap tap = k < c.taps ? g.tap[c.tap + k] : ConvTap{0, 0, 0, 0};       /* whole, in one access */
+            next_b[i] = k < c.taps ? conv_read(g, source, place, tap) : static_cast<T>(0);
+        }
         if (k0 >= 0) {
             multiply<T>(a, b, thread / LINES, thread % LINES, sum);
             __syncthreads();
@@ -110,7 +114,7 @@ struct WeightTiles {
 };
 
 template <class T>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, sizeof(T) == 4 ? RESIDENT : 1)
     weight_tiles(WeightTiles v, int positions, const T *__restrict__ x, const T *__restrict__ dy, T *__restrict__ to, int accumulate) {
     alignas(16) __shared__ T a[TILE_K][TILE_M + 4];
     alignas(16) __shared__ T b[TILE_K][TILE_N + 4];

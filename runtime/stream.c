@@ -350,8 +350,9 @@ PpStatus stream_settle(Rank *r, int64_t step)
     lay_next(r, step);
     PpStatus status = patient(r, s->end);
     if (*d->op->error()) /* it came later than the call that caused it */
-        return pp_fail(PP_ERR_IO, "rank %d, end of step %" PRId64 ": %s (CUDA_LAUNCH_BLOCKING=1 finds the action)",
-                       r->rank, step + 1, d->op->error());
+        return pp_fail(PP_ERR_IO, "rank %d, end of step %" PRId64 ": %s (CUDA_LAUNCH_BLOCKING=1%s finds the action)",
+                       r->rank, step + 1, d->op->error(),
+                       r->wire && r->wire->alive ? ", with another --transport," : ""); /* under NCCL it never ends */
     TRY(status);
     read_marks(r, step);
     take_outputs(r, step);
