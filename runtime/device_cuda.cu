@@ -222,9 +222,10 @@ const DeviceOps ops = {
     pp_cuda_error, text,
 };
 
-/* More queues than the usual 8: streams that share one would wait for each other.  Before any thread and any context. */
+/* All queues that a device has, not the usual 8, and not the 1 that other programs of a cluster ask for in its environment: streams that share
+   one wait for each other, and where NCCL's kernels wait for other ranks such a wait may have no end.  Before any thread and any context. */
 const bool registered = [] {
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
     device_register(&ops);
     return true;
 }();
