@@ -16,10 +16,9 @@ else
     ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -O2 -fwrapv -ffp-contract=off -Wno-unknown-pragmas -c "$top/runtime/gemm.c" -o "$work/gemm.o" &&
         ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -O2 -fwrapv -ffp-contract=off -c "$top/runtime/conv.c" -o "$work/conv.o" || exit 1
 
-    # compile KIND: all .cu into $work/KIND; checked: by the shim's shadow of memory, plain: without, cudnn: checked, with cuDNN
+    # compile KIND: all .cu into $work/KIND, checked by the shim's shadow of memory; cudnn: with cuDNN
     compile() {
-        local f flags=() out=$work/$1
-        [ "$1" = plain ] || flags=(-fsanitize=thread -fsanitize=alignment -fsanitize=bounds)
+        local f flags=(-fsanitize=thread -fsanitize=alignment -fsanitize=bounds) out=$work/$1
         [ "$1" != cudnn ] || flags+=(-DPP_WITH_CUDNN)
         mkdir -p "$out"
         for f in "${files[@]/#/$top/runtime/}" "${programs[@]/#/$top/tests/cuda_lib/}"; do
@@ -29,7 +28,7 @@ else
             "$cxx" -o "$out/$f" "$out/$f.o" "${linked[@]/#/$out/}" "$objects/libshim.a" "$work/gemm.o" "$work/conv.o" -lpthread -lm || return
         done
     }
-    for kind in checked plain cudnn; do
+    for kind in checked cudnn; do
         ok "compiles, $kind" compile $kind
         for program in "${programs[@]}"; do
             [ $kind != cudnn ] || [ $program = pools ] || continue
@@ -44,7 +43,7 @@ else
 
     # PP_PROFILE writes a line per kernel: kind, name, calls, seconds, operations, bytes.
     profile() {
-        PP_PROFILE=$work/profile "$work/plain/products" >/dev/null &&
+        PP_PROFILE=$work/profile "$work/checked/products" >/dev/null &&
             awk -F'\t' 'NF != 6 || $3 < 1 || $4 < 0 { bad = 1 } $2 == "cublas gemm" && $1 == "product" && $5 > 0 && $6 > 0 { found = 1 }
                 END { exit bad || !found }' "$work/profile"
     }
