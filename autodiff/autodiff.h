@@ -33,7 +33,7 @@ void autodiff(Pipe *p);
 /* gradient of one scalar over a plain node list (tests): returns d y / d wrt[i], NONE where unreached. */
 void grad_nodes(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt, const ValueId *wrt, ValueId *dwrt);
 
-/* parts.c: LogSoftmax of a stage's forward and infer lists in parts. */
+/* parts.c: LogSoftmax of a stage's forward and infer lists in parts; nothing where that is done. */
 void stage_parts(Graph *g, Stage *s);
 /* stash.c: min-cut of what forward keeps against what backward recomputes (recompute: elementwise and views only). */
 void stash_minimize(Pipe *p);

@@ -1,8 +1,8 @@
 /*
- * parts.c - before the stash is chosen: LogSoftmax in a stage that trains becomes elementwise operations and reductions.
- * Its backward reads its result; in parts, the stash may instead be its operand, which a product has written to memory
- * anyway, and two numbers a row, and forward never writes a value for every class (50,000 a token in a language model).
- * Softmax stays whole: attention reads its result in any case.
+ * parts.c - LogSoftmax becomes elementwise operations and reductions: before the stash is chosen in a stage that trains, before code is
+ * generated in any other.  Its backward reads its result; in parts, the stash may instead be its operand, which a product has
+ * written to memory anyway, and two numbers a row, and forward never writes a value for every class (50,000 a token in a
+ * language model).  Softmax stays whole until codegen/lower.c: attention reads its result in any case.
  */
 #include <string.h>
 
@@ -10,8 +10,7 @@
 
 typedef struct { NodeId first, end; } Parts;            /* new nodes; none: the node stays whole */
 
-/* y = (x - max) - log sum e^(x - max), as codegen/lower.c has it: the stash may then be x, in memory anyway, and two numbers a
-   row.  The node itself becomes the last subtraction: y stays its value. */
+/* y = (x - max) - log sum e^(x - max).  The node itself becomes the last subtraction: y stays its value. */
 static Parts take_apart(Graph *g, NodeId id)
 {
     const Node n = g->node.at[id];
@@ -46,17 +45,23 @@ static void spread(Graph *g, Ids *list, const Parts *parts)
 
 void stage_parts(Graph *g, Stage *s)
 {
+    const Ids *list[2] = {&s->forward, &s->infer};
     Arena *a = arena_new();
-    Parts *parts = arena_array(a, Parts, g->node.n + 1);
-    bool any = false;
-    for (uint32_t i = 0; i < s->forward.n; i++)
-        if (g->node.at[s->forward.at[i]].op == OP_LogSoftmax) {
-            parts[s->forward.at[i]] = take_apart(g, s->forward.at[i]);
-            any = true;
+    Parts *parts = NULL;
+    uint32_t origin = g->cur_origin, n = g->node.n;
+    for (int k = 0; k < 2; k++)
+        for (uint32_t i = 0; i < list[k]->n; i++) {
+            NodeId id = list[k]->at[i];
+            if (g->node.at[id].op != OP_LogSoftmax)
+                continue;
+            if (!parts)
+                parts = arena_array(a, Parts, n);
+            parts[id] = take_apart(g, id);
         }
-    if (any) {
+    if (parts) {
         spread(g, &s->forward, parts);
         spread(g, &s->infer, parts);
     }
+    g->cur_origin = origin;
     arena_free(a);
 }

@@ -1,6 +1,6 @@
 /*
  * lower.c - just before fusion: operations whose code is that of others.  In: a stage's list of core nodes.  Out:
- * the list with Softmax, LogSoftmax, ReduceMean, ArgMax/ArgMin and one-hot scatters written as elementwise operations
+ * the list with Softmax, ReduceMean, ArgMax/ArgMin and one-hot scatters written as elementwise operations
  * and reductions.  The values keep their ids, so what other lists say of them stays true.
  */
 #include "cg.h"
@@ -75,16 +75,6 @@ static void softmax(Low *l, const Node *n)
     ValueId e = map(l, OP_Exp, map(l, OP_Sub, x, reduce(l, OP_ReduceMax, x, 1, axis), NONE), NONE, NONE);
     ValueId scale = map(l, OP_Reciprocal, reduce(l, OP_ReduceSum, e, 1, axis), NONE, NONE);
     map(l, OP_Mul, e, scale, n->out[0]);
-}
-
-/* y = (x - max) - log sum e^(x - max) */
-static void log_softmax(Low *l, const Node *n)
-{
-    const int64_t *axis = one_axis(l, n->attr.axis);
-    ValueId x = n->in[0];
-    ValueId d = map(l, OP_Sub, x, reduce(l, OP_ReduceMax, x, 1, axis), NONE);
-    ValueId sum = reduce(l, OP_ReduceSum, map(l, OP_Exp, d, NONE, NONE), 1, axis);
-    map(l, OP_Sub, d, map(l, OP_Log, sum, NONE, NONE), n->out[0]);
 }
 
 /* y = sum / count; the count may depend on the rows */
@@ -193,7 +183,6 @@ static bool lower_node(Low *l, NodeId id)
     l->origin = n.origin;
     switch (n.op) {
     case OP_Softmax: softmax(l, &n); return true;
-    case OP_LogSoftmax: log_softmax(l, &n); return true;
     case OP_ReduceMean: reduce_mean(l, &n); return true;
     case OP_ArgMax:
     case OP_ArgMin: arg(l, &n); return true;

@@ -85,7 +85,7 @@ static void lifetimes(Func *f)
 static bool read_before(const Nest *n, const Stmt *s, const Stmt *store)
 {
     int last = n->nd - 1;
-    bool picked = n->kind == NEST_ROW && s->row && s->nindex == 1 && s->index[0].within && last == n->nouter;
+    bool picked = n->kind == NEST_ROW && nest_is_picked(s) && last == n->nouter;
     Lin stride[NEST_DIMS];
     memcpy(stride, s->stride, sizeof stride);
     if (picked)                                         /* one element of the row: read before any pass from its own on */

@@ -96,6 +96,11 @@ void nest_marks(const Nest *n, int p, uint8_t *in_pass);    /* in_pass[i]: pass 
 bool nest_makes_nothing(const Nest *n);                 /* no point, or no row: not for the printers */
 
 /* pick.c */
+/* One element of a row, found by an index that is known to be within. */
+static inline bool nest_is_picked(const Stmt *s)
+{
+    return s->kind == S_LOAD && s->row && s->nindex == 1 && s->index[0].within;
+}
 /* Sums over a one-hot row become the element they pick, to the bit; rows are marked before and after.  false: there were none. */
 bool nest_pick(Nest *n);
 

@@ -290,7 +290,7 @@ static void wait_for_picked(Row *r, int pass)
     bool wait = false;
     for (uint32_t i = 0; i < c->p.n->stmt.n; i++) {
         const Stmt *s = &c->p.n->stmt.at[i];
-        wait |= s->kind == S_LOAD && s->row && s->nindex == 1 && s->index[0].within && s->pass == pass && c->alias[s->arg];
+        wait |= nest_is_picked(s) && s->pass == pass && c->alias[s->arg];
     }
     if (wait && r->lanes == 0)
         text_line(c->p.t, "__syncthreads();");

@@ -239,6 +239,7 @@ StageGen *cg_stage(Pipe *p, uint32_t index)
     sg->g = p->graph;
     sg->a = p->graph->arena;
     sg->stage = &p->stage.at[index];
+    stage_parts(p->graph, &p->stage.at[index]);
     sg->fixed = p->uneven.n > 0 || p->graph->batch <= 1;      /* no rows: no call */
     for (int t = 0; t < TARGETS; t++)
         sg->kernels[t].of.arena = sg->kernels[t].text.a = sg->a;

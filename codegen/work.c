@@ -26,7 +26,7 @@ static bool same_access(const Nest *n, const Stmt *x, const Stmt *y)
 static bool read_anyway(const Nest *n, const Stmt *s)
 {
     bool anyway = false;
-    for (uint32_t i = 0; s->kind == S_LOAD && s->nindex == 1 && s->index[0].within && i < n->stmt.n; i++)
+    for (uint32_t i = 0; nest_is_picked(s) && i < n->stmt.n; i++)
         anyway |= n->stmt.at[i].kind == S_LOAD && n->stmt.at[i].arg == s->arg && n->stmt.at[i].nindex == 0 && !n->stmt.at[i].row;
     return anyway;
 }
