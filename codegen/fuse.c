@@ -379,6 +379,8 @@ bool fuse_join_by(Func *f, Group *k, NodeId id, const Known *known, const Lin *s
     Group after;
     if (!lay_match(k, known, rank, ext, stride, &m) || !shape_after(f, k, n, &m, &after) || !agrees(f, k, n, &m))
         return false;
+    if (front && cg_is_reduce(n->op) && after.mode == NEST_COLUMN)
+        return false;                                   /* a member reads the sum, which is there only after the one loop */
     Group c = *k;
     copy_lists(f->trial, &c, 4);
     if (!commit(f, &c, id, &m, &after, front))

@@ -106,6 +106,7 @@ void nest_schedule(Nest *n)
             if (ready(&n->stmt.at[s->index[j].in]) > s->pass)
                 s->pass = ready(&n->stmt.at[s->index[j].in]);
         s->last = s->pass;
+        INSIST(n->kind != NEST_COLUMN || s->pass == 0 || s->kind == S_STORE);   /* one loop: its sums are there after it, for stores alone */
         bool loops = s->kind == S_REDUCE || (s->kind == S_STORE && !s->row);
         if (loops && s->pass + 1 > n->passes)
             n->passes = s->pass + 1;
