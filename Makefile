@@ -66,7 +66,7 @@ $(BUILD)/onnx.pb-c.o: $(BUILD)/onnx.pb-c.h
 # ---- tests: tests/test_NAME.c are TAP programs linked with the compiler and the runtime, tests/NAME.t TAP scripts; tools they use ----
 
 UNIT     := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
-TOOLS    := $(BUILD)/tests/compare $(BUILD)/tests/hostile $(BUILD)/tests/rename $(BUILD)/tests/onnx_backend $(BUILD)/tests/count_alloc.so $(BUILD)/models/make_gpt $(BUILD)/models/make_tokens
+TOOLS    := $(BUILD)/tests/compare $(BUILD)/tests/fuzz_nets $(BUILD)/tests/hostile $(BUILD)/tests/rename $(BUILD)/tests/onnx_backend $(BUILD)/tests/count_alloc.so $(BUILD)/models/make_gpt $(BUILD)/models/make_tokens
 LONG     := tests/shim.t tests/models.t tests/codegen_cuda.t tests/compilers.t tests/test_cuda_lib.t tests/device.t
 SCRIPTS  := $(LONG) $(filter-out $(LONG),$(sort $(wildcard tests/*.t)))     # two at a time: the long ones are not left for the end
 
@@ -110,6 +110,14 @@ bench: all tools
 
 demo: all tools
 	$(Q)BUILD=$(BUILD) models/demo
+
+# Random graphs in every way there is to compute them, from seed FROM on: what fails is reduced and kept in tests/nets.
+FROM     ?= 1000000
+COUNT    ?= 100000
+fuzz-nets: $(BUILD)/tests/fuzz_nets
+	$(Q)$< --keep tests/nets --from $(FROM) --count $(COUNT)
+	$(Q)$< --compiled --keep tests/nets --batch 25 --from $(FROM) --count $$(( $(COUNT) / 10 ))
+	$(Q)! command -v $(CXX) >/dev/null || $< --device --keep tests/nets --batch 10 --from $(FROM) --count $$(( $(COUNT) / 1000 ))
 
 # No file may include from a folder above its own (STYLE.md): frontend < partition < autodiff < codegen; runtime stands alone.
 layers:
@@ -157,8 +165,8 @@ print-%:
 	@echo '$($*)'
 
 help:
-	@echo "all check bench demo layers sanitize clang coverage format lint install uninstall clean"
+	@echo "all check bench demo fuzz-nets layers sanitize clang coverage format lint install uninstall clean"
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
-.PHONY: all tools check bench demo layers sanitize clang coverage format lint install uninstall clean help
+.PHONY: all tools check bench demo fuzz-nets layers sanitize clang coverage format lint install uninstall clean help

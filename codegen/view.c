@@ -40,6 +40,18 @@ Ref cg_dense(const Func *f, ValueId v)
     return r;
 }
 
+/* A constant's elements lie as they do for all rows, however many there are today. */
+static Ref all_rows(const Func *f, ValueId v)
+{
+    Ref r = cg_dense(f, v);
+    int64_t stride = 1;
+    for (int d = r.rank - 1; d >= 0; d--) {
+        r.stride[d] = is_one(r.ext[d]) ? lin(0) : lin(stride);
+        stride *= val(f->g, v)->shape.d[d];
+    }
+    return r;
+}
+
 bool cg_is_dense(const Ref *r)
 {
     Lin stride = lin(1);
@@ -373,6 +385,7 @@ static bool root_ref(Func *f, ValueId v, Ref *r)
         const Buffer *b = &f->buf.at[buf];
         *r = b->cls == BUF_STASH && b->index < f->sg->stash_layout.n   ? *f->sg->stash_layout.at[b->index]
              : b->cls == BUF_SAVED && b->index < f->sg->saved_layout.n ? *f->sg->saved_layout.at[b->index]
+             : b->cls == BUF_CONST                                     ? all_rows(f, v)
                                                                        : cg_dense(f, v);
         r->root = v;
         r->buf = buf;

@@ -385,8 +385,8 @@ static int rule(Batch *b, Node *n)
     case OP_ReduceMin:
     case OP_ReduceProd: return rule_reduce(b, n, in_axes(&n->attr, x->batch));
     case OP_ArgMax:
-    case OP_ArgMin:
-    case OP_TopK: return rule_reduce(b, n, x->batch == axis);
+    case OP_ArgMin: return rule_reduce(b, n, x->batch == axis);
+    case OP_TopK: return x->batch != axis || b->rows == 1 ? x->batch : batch_fail(b, "it chooses among the rows");
     case OP_Softmax:
     case OP_LogSoftmax:
     case OP_CumSum: return rule_along(b, n, axis);

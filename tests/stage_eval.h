@@ -43,7 +43,7 @@ typedef struct {
     PpCtx ctx;
 } RunStage;
 
-typedef struct {
+typedef struct StageRun {
     Pipe *p;
     Graph *g;
     Arena *a;
@@ -58,13 +58,15 @@ typedef struct {
     bool training;   /* which operand of Phase, and whether Dropout drops */
     uint64_t seed;
     double tolerance;
+    bool narrow;     /* float32 is computed with: float64 is not better than that */
     uint32_t compared, wrong;
-    bool tie;                       /* the first difference is a comparison that rounding decides */
+    bool tie;                       /* the first difference is at a step that rounding decides */
     double worst, noise; /* noise: as large as what a sum's terms leave when they cancel */
     char first[512];     /* the first difference */
     bool verbose;
     RunStage *cur; /* in a call */
     const Func *func;
+    void (*interpret)(struct StageRun *, RunStage *, Func *);       /* stage_interp.h: in place of compiled functions; may be NULL */
 } StageRun;
 
 static StageRun *running; /* the callback has no argument of its own */
@@ -174,22 +176,9 @@ static void run_dropout(StageRun *r, const Node *n, Tensor x, Tensor *out)
     }
 }
 
-static void run_node(StageRun *r, NodeId id)
+/* What a node makes of these operands, for r->rows. */
+static void run_apply(StageRun *r, const Node *n, Tensor *in, Tensor *out)
 {
-    const Node *n = &r->g->node.at[id];
-    Tensor *in = arena_array(r->a, Tensor, n->nin + 1), *out = arena_array(r->a, Tensor, n->nout + 1);
-    bool made = true;
-    for (uint32_t i = 0; i < n->nout; i++)
-        made = made && r->at[n->out[i]].data;
-    if (made)
-        return;
-    if (n->op == OP_Phase) {
-        r->at[n->out[0]] = run_operand(r, n->in[r->training ? 0 : 1]);
-        return;
-    }
-    for (uint32_t i = 0; i < n->nin; i++)
-        if (n->in[i] != NONE)
-            in[i] = run_operand(r, n->in[i]);
     if (n->op == OP_ScatterND && in[1].shape.rank > 1 && in[1].shape.d[0] > in[2].shape.d[0]) {
         Shape s = in[1].shape; /* constant indices, of all rows */
         s.d[0] = in[2].shape.d[0];
@@ -207,6 +196,25 @@ static void run_node(StageRun *r, NodeId id)
             out[i].data = arena_alloc(r->a, 8);
     if (n->op == OP_Dropout && n->attr.f[0] > 0)
         run_dropout(r, n, in[0], out);
+}
+
+static void run_node(StageRun *r, NodeId id)
+{
+    const Node *n = &r->g->node.at[id];
+    Tensor *in = arena_array(r->a, Tensor, n->nin + 1), *out = arena_array(r->a, Tensor, n->nout + 1);
+    bool made = true;
+    for (uint32_t i = 0; i < n->nout; i++)
+        made = made && r->at[n->out[i]].data;
+    if (made)
+        return;
+    if (n->op == OP_Phase) {
+        r->at[n->out[0]] = run_operand(r, n->in[r->training ? 0 : 1]);
+        return;
+    }
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (n->in[i] != NONE)
+            in[i] = run_operand(r, n->in[i]);
+    run_apply(r, n, in, out);
     for (uint32_t i = 0; i < n->nout; i++)
         r->at[n->out[i]] = out[i];
 }

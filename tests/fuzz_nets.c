@@ -1,0 +1,552 @@
+/*
+ * fuzz_nets.c - the differential fuzzer: random graphs over all of ops.def (fuzz/), each computed in every way there is, until
+ * two disagree.
+ *
+ *   differences   the evaluator's gradients through all stages' lists, in float64, against central differences of its own loss
+ *   interpreter   every function of every stage on its planned memory (stage_interp.h) against the evaluator, step by step, for
+ *                 all rows and one less; B against I and W; the cut graph against the whole, to the bit
+ *   compiled      the same with the generated C, many graphs to a compilation
+ *   device        the same with the CUDA C under the shim
+ *
+ *   fuzz_nets [--compiled | --device] [--from SEED] [--count N] [--seconds S] [--batch N] [--keep DIR] [FILE.net]...
+ *
+ * Graphs run in processes of their own: a crash is a finding too.  A graph that fails is reduced to the smallest that does
+ * and printed; with --keep DIR it is written there.  Files are nets kept from before (tests/nets): every one is a test.
+ */
+#include <math.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "fuzz/operations.h"
+#include "stage_interp.h"
+#include "tap.h"
+
+typedef enum { FINE, REFUSED, ROUNDED, WRONG } Verdict;     /* rounded: in float32 alone, and not far */
+typedef struct { Verdict verdict; uint32_t compared, differences, stages; char what[600]; } Report;
+
+static struct {
+    bool compiled;
+    const Device *device;
+    const char *dir, *keep;
+    uint32_t batch;
+} mode;
+
+/* ---- a recipe's graph ---------------------------------------------------------------------------------------------- */
+
+static ValueId make_step(Fuzz *f, const Step *s, ValueId x, ValueId y)
+{
+    f->seed = s->seed;
+    f->g->batch = f->r->rows ? f->r->rows : 1;
+    ValueId v = operations[s->operation].make(f, x, y);
+    Shape z = shape(f, v);
+    return shape_elements(&z) <= MOST_ELEMENTS && z.rank <= MOST_DIMS && shape_elements(&z) > 0 ? v : x;
+}
+
+static Loss half_squares(Fuzz *f)
+{
+    Graph *g = f->g;
+    Loss l = {.loss = NONE, .target = NONE, .scale = LOSS_SUM, .text = "squares"};
+    for (uint32_t i = 0; i < g->output.n; i++) {
+        ValueId y = bounded(f, g->output.at[i]), part = g_sum_to(g, g_mul(g, g_mul(g, y, y), number(f, 0.5)), &(Shape){0});
+        l.loss = l.loss == NONE ? part : g_add(g, l.loss, part);
+    }
+    l.loss_scale = graph_input(g, "loss_scale", f->real, &(Shape){0});
+    l.loss = g_mul(g, l.loss, l.loss_scale);
+    return l;
+}
+
+/* cuts: take the recipe's, else one stage */
+static Pipe *build(Arena *a, const Recipe *r, bool wide, bool cuts)
+{
+    Fuzz f = {.g = graph_new(a, "fuzz"), .r = r, .real = wide ? DT_F64 : DT_F32};
+    Graph *g = f.g;
+    ValueId made[MOST_STEPS];
+    PartitionOptions opt = {0};
+    bool *marked = NULL;
+    for (uint32_t i = 0; i < r->n; i++)
+        made[i] = make_step(&f, &r->step[i], i ? made[r->step[i].x] : NONE, i ? made[r->step[i].y] : NONE);
+    marked = arena_array(a, bool, g->value.n + 1);
+    for (uint32_t i = 0; i < r->n; i++) {
+        ValueId v = made[i];
+        bool new = val(g, v)->kind == V_NODE && !marked[v];
+        if (new && (r->step[i].cut || r->step[i].output)) {
+            graph_rename(g, v, arena_printf(a, "v%u", i));
+            marked[v] = true;
+        }
+        if (new && r->step[i].cut && cuts)
+            vec_push(a, &opt.split, val(g, v)->name);
+        bool seen = val(g, v)->kind != V_NODE;
+        for (uint32_t k = 0; k < g->output.n; k++)
+            seen |= g->output.at[k] == v;
+        if (r->step[i].output && !seen) {
+            vec_push(a, &g->output, v);
+            vec_push(a, &g->output_name, arena_printf(a, "y%u", i));
+        }
+    }
+    if (g->output.n == 0)
+        diag_fatal(EXIT_MODEL, WHERE_NONE, "no output");
+    Loss l = r->loss ? half_squares(&f) : (Loss){.loss = NONE};
+    Pipe *p = pipe_build(g, &opt, &l);
+    autodiff(p);
+    graph_verify(g);
+    pipe_verify(p);
+    return p;
+}
+
+/* ---- its numbers ------------------------------------------------------------------------------------------------------ */
+
+static void set_number(Dtype t, void *data, int64_t i, double v)
+{
+    switch (t) {
+    case DT_F32: ((float *)data)[i] = (float)v; break;
+    case DT_F64: ((double *)data)[i] = v; break;
+    case DT_I64: ((int64_t *)data)[i] = (int64_t)floor(20 * v); break;
+    default: BUG("an input of type %s", dtype_name(t));
+    }
+}
+
+/* Inputs and parameters from a number of their own, the same whatever the cut; `shift` times a direction is added to what trains. */
+static void set_all(StageRun *r, uint64_t seed, double scale, double shift)
+{
+    Graph *g = r->g;
+    uint64_t s = seed, direction = seed + 77;
+    for (uint32_t i = 0; i < g->input.n; i++) {
+        const Value *x = val(g, g->input.at[i]);
+        int64_t n = shape_elements(&x->shape);
+        void *data = arena_calloc(r->a, (size_t)n + 1, dtype_size(x->dtype));
+        for (int64_t k = 0; k < n; k++)
+            set_number(x->dtype, data, k, g->input.at[i] == r->p->loss_scale ? scale : (double)fuzz_below(&s, 2000001) / 1000000 - 1);
+        run_set(r, g->input.at[i], data);
+    }
+    for (uint32_t i = 0; i < g->param.n; i++) {
+        Param *p = &g->param.at[i];
+        int64_t n = shape_elements(&p->shape);
+        void *data = arena_calloc(r->a, (size_t)n + 1, dtype_size(p->dtype));
+        param_bytes(p, data);
+        for (int64_t k = 0; k < n; k++) {
+            double v = run_number(p->dtype, data, k) + 0.3 * ((double)fuzz_below(&s, 2001) / 1000 - 1);
+            set_number(p->dtype, data, k, v + shift * ((double)fuzz_below(&direction, 2001) / 1000 - 1));
+        }
+        run_set(r, p->value, data);
+    }
+}
+
+/* ---- differences --------------------------------------------------------------------------------------------------------- */
+
+static void evaluate(StageRun *r, bool backward)
+{
+    run_forget_evaluated(r);
+    r->training = true;
+    for (uint32_t i = 0; i < r->p->stage.n; i++)
+        run_list(r, &r->p->stage.at[i].forward);
+    for (uint32_t i = r->p->stage.n; backward && i-- > 0;)
+        run_list(r, &r->p->stage.at[i].backward);
+}
+
+static double loss_at(StageRun *r, uint64_t seed, double shift)
+{
+    set_all(r, seed, 1, shift);
+    evaluate(r, false);
+    Tensor t = run_operand(r, r->p->loss);
+    return run_number(t.dtype, t.data, 0);
+}
+
+/* Sum of gradient times direction over all that trains; *size: of the absolute values. */
+static double slope(StageRun *r, uint64_t seed, double *size)
+{
+    uint64_t direction = seed + 77;
+    double sum = 0;
+    set_all(r, seed, 1, 0);
+    evaluate(r, true);
+    *size = 0;
+    for (uint32_t i = 0; i < r->g->param.n; i++) {
+        const Param *p = &r->g->param.at[i];
+        int64_t n = shape_elements(&p->shape);
+        double *total = arena_array(r->a, double, n + 1);
+        for (uint32_t s = 0; s < r->p->stage.n; s++)
+            for (uint32_t u = 0; u < r->p->stage.at[s].param.n; u++) {
+                const ParamUse *use = &r->p->stage.at[s].param.at[u];
+                for (uint32_t k = 0; use->param == i && k < use->grads.n; k++) {
+                    Tensor t = run_operand(r, use->grads.at[k]);
+                    INSIST(shape_elements(&t.shape) == n);
+                    for (int64_t e = 0; e < n; e++)
+                        total[e] += run_number(t.dtype, t.data, e);
+                }
+            }
+        for (int64_t e = 0; e < n; e++) {
+            double part = total[e] * ((double)fuzz_below(&direction, 2001) / 1000 - 1);
+            sum += part;
+            *size += fabs(part);
+        }
+    }
+    return sum;
+}
+
+/* A kink or a step between the two points is bad luck once: a gradient is wrong when it is so at every one of several places. */
+static void check_differences(StageRun *r, uint64_t seed, Report *out)
+{
+    enum { PLACES = 4 };
+    double worst[2] = {0, 0};
+    for (int place = 0; place < PLACES; place++) {
+        double size, g = slope(r, seed + 1000 * (uint64_t)place, &size), h = 1e-5;
+        if (!isfinite(g))
+            return;
+        for (int k = 0; k < 3; k++, h *= 0.1) {
+            double d = (loss_at(r, seed + 1000 * (uint64_t)place, h) - loss_at(r, seed + 1000 * (uint64_t)place, -h)) / (2 * h);
+            if (fabs(d - g) <= 1e-4 * (size + fabs(d)) + 1e-7) {
+                out->differences++;
+                return;
+            }
+            worst[0] = g;
+            worst[1] = d;
+        }
+    }
+    run_wrong(r, "the slope by the gradients is %.9g, by differences of the loss %.9g", worst[0], worst[1]);
+}
+
+/* ---- one graph -------------------------------------------------------------------------------------------------------------- */
+
+typedef struct { const Recipe *recipe; bool wide, cuts, differences; uint32_t number; StageRun run; RunBits bits; Report *out; } Job;
+
+static const char *prefix_of(const Job *j) { return arena_printf(j->run.a, "n%u%s%s_", j->number, j->cuts ? "c" : "w", j->wide ? "d" : "f"); }
+
+static uint64_t numbers(const Recipe *r) { return r->step[0].seed; }
+
+static void open_job(void *arg)
+{
+    Job *j = arg;
+    StageRun *r = &j->run;
+    r->p = build(r->a, j->recipe, j->wide, j->cuts);
+    r->g = r->p->graph;
+    r->rows = r->g->batch;
+    r->stage = arena_array(r->a, RunStage, r->p->stage.n + 1);
+    if (getenv("FUZZ_DUMP"))
+        pipe_dump(r->p, stdout);
+    if (!mode.compiled)
+        run_plan(r);
+}
+
+static void run_job(void *arg)
+{
+    Job *j = arg;
+    StageRun *r = &j->run;
+    if (j->differences && j->recipe->loss && j->wide)
+        check_differences(r, numbers(j->recipe), j->out);
+    run_forget_evaluated(r);
+    for (int64_t less = 0; less < 2 && r->wrong == 0; less++) {
+        r->rows = r->g->batch - less;
+        if (less && (r->p->uneven.n > 0 || r->rows < 1))
+            break;
+        set_all(r, numbers(j->recipe), 0.125, 0);
+        run_rows(r);
+    }
+    r->rows = r->g->batch;
+    set_all(r, numbers(j->recipe), 0.125, 0);
+    if (r->wrong == 0)
+        run_chain(r, &j->bits);
+}
+
+static Job job(const Recipe *recipe, bool wide, bool cuts, uint32_t number, Report *out)
+{
+    Job j = {.recipe = recipe, .wide = wide, .cuts = cuts, .number = number, .out = out};
+    j.run = (StageRun){.a = arena_new(), .narrow = !wide, .dir = mode.dir, .device = mode.device, .tolerance = 1e-3, .seed = 1, .verbose = getenv("FUZZ_LOUD") != NULL};
+    return j;
+}
+
+enum { WAYS = 4 };                  /* whole and cut, in the recipe's type, and for differences in float64 */
+
+/* The ways of one graph: cut as the recipe says and whole; in float64 as well, where differences are taken. */
+typedef struct { Recipe recipe; Job way[WAYS]; uint32_t n; bool open; } Graphs;
+
+static bool has_cuts(const Recipe *r)
+{
+    for (uint32_t i = 0; i < r->n; i++)
+        if (r->step[i].cut)
+            return true;
+    return false;
+}
+
+static bool open_ways(Graphs *x, uint32_t number, Report *out)
+{
+    const Recipe *r = &x->recipe;
+    *out = (Report){0};
+    x->n = 0;
+    if (!mode.compiled || r->wide)
+        x->way[x->n++] = job(r, true, true, number, out);
+    x->way[0].differences = !mode.compiled;
+    if (!r->wide)
+        x->way[x->n++] = job(r, false, true, number, out);
+    if (has_cuts(r))
+        x->way[x->n++] = job(r, r->wide, false, number, out);
+    for (uint32_t i = 0; i < x->n; i++) {
+        int code = diag_run(open_job, &x->way[i]);
+        if (code == 0 && x->way[i].run.wrong == 0)
+            continue;
+        out->verdict = code == EXIT_MODEL || code == EXIT_USAGE ? REFUSED : WRONG;
+        snprintf(out->what, sizeof out->what, "%s", code == 0 ? x->way[i].run.first : out->verdict == REFUSED ? "refused" : "an internal error");
+        return false;
+    }
+    return true;
+}
+
+static void close_graph(Graphs *x)
+{
+    for (uint32_t i = 0; i < x->n; i++)
+        arena_free(x->way[i].run.a);
+}
+
+static void open_graph(Graphs *x, const Recipe *r, uint32_t number, Report *out)
+{
+    *x = (Graphs){.recipe = *r};
+    x->open = open_ways(x, number, out);
+    if (out->verdict != REFUSED)
+        return;
+    for (uint32_t i = 0; i < r->n; i++)                 /* a stage was empty */
+        x->recipe.step[i].cut = false;
+    close_graph(x);
+    x->open = open_ways(x, number, out);
+}
+
+static void judge(Graphs *x, Report *out)
+{
+    for (uint32_t i = 0; i < x->n && out->verdict == FINE; i++) {
+        Job *j = &x->way[i];
+        StageRun *r = &j->run;
+        j->out = out;
+        int code = diag_run(run_job, j);
+        if (code == 0 && r->wrong == 0 && !j->cuts && x->way[i - 1].bits.params > 0)
+            run_same_bits(r, &x->way[i - 1].bits, &j->bits);
+        out->compared += r->compared;
+        out->stages += r->p->stage.n;
+        if (code == 0 && r->wrong == 0)
+            continue;
+        if (r->tie)
+            out->verdict = ROUNDED;
+        else
+            out->verdict = code == 0 && !j->wide && r->worst < 300 && !strstr(r->first, "other bits") ? ROUNDED : WRONG;
+        snprintf(out->what, sizeof out->what, "%s", code == 0 ? r->first : "an internal error");
+    }
+}
+
+/* ---- many graphs ---------------------------------------------------------------------------------------------------------------- */
+
+/* Writes, compiles and loads all stages of all graphs, in one library. */
+static bool compile_all(Graphs *x, uint32_t n, uint32_t first)
+{
+    StageRun *any = NULL;
+    Text sources = {0};
+    for (uint32_t g = 0; g < n; g++)
+        for (uint32_t w = 0; x[g].open && w < x[g].n; w++) {
+            StageRun *r = &x[g].way[w].run;
+            any = any ? any : r;
+            sources.a = any->a;
+            for (uint32_t i = 0; i < r->p->stage.n; i++)
+                text_add(&sources, " %s", run_write(r, i, prefix_of(&x[g].way[w])));
+        }
+    if (!any)
+        return true;
+    static const char *const flags[] = {"-O1", "-O1 -march=native", "-O1", "-O2 -march=native"};
+    void *so = run_build(any, mode.device ? "-O0" : flags[first / n % 4], sources.at);
+    for (uint32_t g = 0; g < n && so; g++)
+        for (uint32_t w = 0; x[g].open && w < x[g].n; w++)
+            for (uint32_t i = 0; i < x[g].way[w].run.p->stage.n; i++)
+                run_load(&x[g].way[w].run, i, prefix_of(&x[g].way[w]), so);
+    return so != NULL;
+}
+
+/* In a process of its own; reports are in memory that both see. */
+static void check_here(const Recipe *recipe, uint32_t n, uint32_t first, Report *out)
+{
+    Graphs *x = calloc(n, sizeof *x);
+    for (uint32_t i = 0; i < n; i++)
+        open_graph(&x[i], &recipe[i], first + i, &out[i]);
+    bool loaded = !mode.compiled || compile_all(x, n, first);
+    for (uint32_t i = 0; i < n; i++) {
+        if (!loaded)
+            out[i] = (Report){.verdict = WRONG, .what = "does not compile"};
+        if (x[i].open && loaded) {
+            out[i].verdict = WRONG;                     /* what stands here when it crashes */
+            snprintf(out[i].what, sizeof out[i].what, "it crashes");
+            Report r = {0};
+            judge(&x[i], &r);
+            out[i] = r;
+        }
+        close_graph(&x[i]);
+    }
+    free(x);
+}
+
+static Report *shared_reports(uint32_t n)
+{
+    void *p = mmap(NULL, n * sizeof(Report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        exit(1);
+    return p;
+}
+
+static void check_apart(const Recipe *recipe, uint32_t n, uint32_t first, Report *out)
+{
+    enum { SECONDS_EACH = 60 };
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = (Report){.verdict = WRONG, .what = "it crashes"};
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(SECONDS_EACH + 10 * n);
+        if (!getenv("FUZZ_LOUD") && !freopen("/dev/null", "w", stderr))
+            _exit(1);
+        check_here(recipe, n, first, out);
+        fflush(stdout);
+        _exit(0);
+    }
+    int status;
+    if (child < 0 || waitpid(child, &status, 0) < 0)
+        exit(1);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return;
+    if (n > 1)                                          /* which one was it? */
+        for (uint32_t i = 0; i < n; i++)
+            check_apart(&recipe[i], 1, first + i, &out[i]);
+}
+
+/* ---- what fails, smaller ------------------------------------------------------------------------------------------------------------ */
+
+static Report *small_report;
+
+static bool fails(const Recipe *r)
+{
+    check_apart(r, 1, 0, small_report);
+    return small_report->verdict == WRONG;
+}
+
+static void reduce(const Recipe *r, uint64_t seed)
+{
+    Recipe s = recipe_reduce(*r, fails);
+    check_apart(&s, 1, 0, small_report);
+    printf("# reduced, from %llu: %s\n", (unsigned long long)seed, small_report->what);
+    recipe_print(&s, stdout);
+    if (!mode.keep)
+        return;
+    char path[512];
+    snprintf(path, sizeof path, "%s/%llu.net", mode.keep, (unsigned long long)seed);
+    FILE *f = fopen(path, "w");
+    if (!f)
+        return;
+    fprintf(f, "# %s\n", small_report->what);
+    recipe_print(&s, f);
+    fclose(f);
+}
+
+/* ---- the command ---------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct { uint32_t graphs, count[WRONG + 1], differences, compared, stages; } Total;
+
+static void add(Total *t, const Report *r)
+{
+    t->graphs++;
+    t->count[r->verdict]++;
+    t->differences += r->differences;
+    t->compared += r->compared;
+    t->stages += r->stages;
+}
+
+static void fuzz(uint64_t from, uint64_t count, double seconds)
+{
+    Recipe *recipe = calloc(mode.batch, sizeof *recipe);
+    Report *report = shared_reports(mode.batch);
+    Total t = {0};
+    time_t start = time(NULL);
+    for (uint64_t i = 0; i < count && (seconds <= 0 || difftime(time(NULL), start) < seconds); i += mode.batch) {
+        uint32_t n = count - i < mode.batch ? (uint32_t)(count - i) : mode.batch;
+        for (uint32_t k = 0; k < n; k++)
+            recipe[k] = recipe_draw(from + i + k);
+        check_apart(recipe, n, (uint32_t)(i % 1000000), report);
+        for (uint32_t k = 0; k < n; k++) {
+            add(&t, &report[k]);
+            if (report[k].verdict == ROUNDED && getenv("FUZZ_LOUD"))
+                printf("# %llu, rounding: %s\n", (unsigned long long)(from + i + k), report[k].what);
+            if (report[k].verdict != WRONG)
+                continue;
+            printf("# %llu: %s\n", (unsigned long long)(from + i + k), report[k].what);
+            reduce(&recipe[k], from + i + k);
+            fflush(stdout);
+        }
+    }
+    ok(t.graphs > 0 && t.count[WRONG] == 0 && 2 * t.count[REFUSED] <= t.graphs,
+       "%u random graphs from %llu in %u stages, %s: %u wrong, %u by rounding alone, %u refused; %u tensors, %u slopes compared", t.graphs,
+       (unsigned long long)from, t.stages, mode.device ? "device" : mode.compiled ? "compiled" : "interpreted", t.count[WRONG],
+       t.count[ROUNDED], t.count[REFUSED], t.compared, t.differences);
+    free(recipe);
+}
+
+static void replay(char **path, int n)
+{
+    Recipe *recipe = calloc((size_t)n + 1, sizeof *recipe);
+    Report *report = shared_reports((uint32_t)n + 1);
+    for (int i = 0; i < n; i++) {
+        FILE *f = fopen(path[i], "r");
+        if (!f || !recipe_read(&recipe[i], f)) {
+            fprintf(stderr, "%s: no net\n", path[i]);
+            exit(1);
+        }
+        fclose(f);
+    }
+    check_apart(recipe, (uint32_t)n, 0, report);
+    for (int i = 0; i < n; i++)
+        ok(report[i].verdict == FINE || report[i].verdict == ROUNDED, "%s: %u tensors%s%s", path[i], report[i].compared, *report[i].what ? "; " : "", report[i].what);
+    free(recipe);
+}
+
+static int run_all(int argc, char **argv)
+{
+    uint64_t from = 1, count = 1000, nets = 0;
+    double seconds = 0;
+    mode.batch = 1;
+    for (int i = 1; i < argc; i++) {
+        const char *next = i + 1 < argc ? argv[i + 1] : "";
+        if (!strcmp(argv[i], "--from") || !strcmp(argv[i], "--count") || !strcmp(argv[i], "--seconds") || !strcmp(argv[i], "--batch") ||
+            !strcmp(argv[i], "--keep"))
+            i++;
+        if (!strcmp(argv[i - 1], "--from"))
+            from = strtoull(next, NULL, 10);
+        else if (!strcmp(argv[i - 1], "--count"))
+            count = strtoull(next, NULL, 10);
+        else if (!strcmp(argv[i - 1], "--seconds"))
+            seconds = atof(next), count = UINT64_MAX / 2;
+        else if (!strcmp(argv[i - 1], "--batch"))
+            mode.batch = (uint32_t)atoi(next);
+        else if (!strcmp(argv[i - 1], "--keep"))
+            mode.keep = next;
+        else if (argv[i][0] != '-')
+            argv[nets++] = argv[i];
+    }
+    small_report = shared_reports(1);
+    if (nets)
+        replay(argv, (int)nets);
+    else
+        fuzz(from, count, seconds);
+    return tap_done();
+}
+
+int main(int argc, char **argv)
+{
+    char dir[] = "/tmp/ppsplit-fuzz-XXXXXX", command[64];
+    Device shim;
+    bool compiled = argc > 1 && !strcmp(argv[1], "--compiled"), device = argc > 1 && !strcmp(argv[1], "--device");
+    if (!mkdtemp(dir))
+        return 1;
+    mode.dir = dir;
+    mode.compiled = compiled || device;
+    if (device) {
+        run_device_library(dir, run_on_step, &shim);
+        mode.device = &shim;
+    } else if (compiled) {
+        run_library(dir, run_on_step);
+    }
+    int code = run_all(argc - mode.compiled, argv + mode.compiled);
+    if (getenv("FUZZ_KEEP"))
+        return code;
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    return system(command) == 0 ? code : 1;
+}
