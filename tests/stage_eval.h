@@ -63,6 +63,7 @@ typedef struct StageRun {
     bool tie;                       /* the first difference is at a step that rounding decides */
     double worst, noise; /* noise: as large as what a sum's terms leave when they cancel */
     char first[512];     /* the first difference */
+    double first_off;    /* how many times the tolerance */
     bool verbose;
     RunStage *cur; /* in a call */
     const Func *func;

@@ -508,8 +508,10 @@ static bool run_compare(StageRun *r, ValueId v, const char *base, const int64_t 
         r->worst = most / limit;
     if (bad == 0)
         return true;
-    if (r->wrong == 0 && run_tie(r, v, 8))
-        r->tie = true;
+    if (r->wrong == 0) {
+        r->tie = run_tie(r, v, 8);
+        r->first_off = limit > 0 ? most / limit : (double)INFINITY;
+    }
     const char *node = x->kind == V_NODE ? cg_node_text(r->g, x->node) : "";
     run_wrong(r, "stage %d %s: %s t%u %s %s (%s %s): %lld of %lld wrong, element %lld is %.9g, not %.9g (rows %lld)",
               r->cur->table->index, r->func ? run_func_name(r->func) : "", where, v,
