@@ -410,7 +410,7 @@ static double run_broadcast(StageRun *r, ValueId v, const Shape *s, int64_t i)
 
 static bool run_near(const StageRun *r, double a, double b)
 {
-    return (a != 0 || b != 0) && fabs(a - b) <= (r->narrow ? 1e-4 : 1e-9) * (fabs(a) + fabs(b) + 0.1);
+    return (r->narrow || a != 0 || b != 0) && fabs(a - b) <= (r->narrow ? 1e-4 : 1e-9) * (fabs(a) + fabs(b) + 0.1);
 }
 
 /* Along the axis of a choice (ArgMax, TopK) there are two numbers that only rounding tells apart. */
@@ -482,7 +482,8 @@ static bool run_compare(StageRun *r, ValueId v, const char *base, const int64_t 
     scale = fmax(scale, r->noise);
     if (floats)
         scale = fmax(scale, run_noise(r, v, 6));
-    double limit = floats ? r->tolerance * (want.dtype == DT_F64 && !r->narrow ? 1e-6 : 1) * (scale + 1e-4) : 0;
+    bool fine = want.dtype == DT_F64 && !r->narrow;
+    double limit = floats ? r->tolerance * (fine ? 1e-6 * (scale + 1e-2) : scale + 1e-4) : 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t rest = i, at = 0;
         for (int d = want.shape.rank - 1; d >= 0; d--) {
