@@ -252,7 +252,7 @@ static void run_job(void *arg)
 static Job job(const Recipe *recipe, bool wide, bool cuts, uint32_t number, Report *out)
 {
     Job j = {.recipe = recipe, .wide = wide, .cuts = cuts, .number = number, .out = out};
-    j.run = (StageRun){.a = arena_new(), .narrow = !wide, .dir = mode.dir, .device = mode.device, .tolerance = 1e-3, .seed = 1, .verbose = getenv("FUZZ_LOUD") != NULL};
+    j.run = (StageRun){.a = arena_new(), .narrow = !wide, .least = wide ? 1e-2 : 1e-4, .dir = mode.dir, .device = mode.device, .tolerance = 1e-3, .seed = 1, .verbose = getenv("FUZZ_LOUD") != NULL};
     return j;
 }
 

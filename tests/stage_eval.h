@@ -58,6 +58,7 @@ typedef struct StageRun {
     bool training;   /* which operand of Phase, and whether Dropout drops */
     uint64_t seed;
     double tolerance;
+    double least;    /* of the numbers that a tolerance is relative to; 0: 1e-4 */
     bool narrow;     /* float32 is computed with: float64 is not better than that */
     uint32_t compared, wrong;
     bool tie;                       /* the first difference is at a step that rounding decides */

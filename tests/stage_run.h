@@ -482,8 +482,8 @@ static bool run_compare(StageRun *r, ValueId v, const char *base, const int64_t 
     scale = fmax(scale, r->noise);
     if (floats)
         scale = fmax(scale, run_noise(r, v, 6));
-    bool fine = want.dtype == DT_F64 && !r->narrow;
-    double limit = floats ? r->tolerance * (fine ? 1e-6 * (scale + 1e-2) : scale + 1e-4) : 0;
+    double least = r->least > 0 ? r->least : 1e-4;
+    double limit = floats ? r->tolerance * (want.dtype == DT_F64 && !r->narrow ? 1e-6 : 1) * (scale + least) : 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t rest = i, at = 0;
         for (int d = want.shape.rank - 1; d >= 0; d--) {
