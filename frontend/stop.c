@@ -1,0 +1,314 @@
+/*
+ * stop.c - where no gradient passes.  In: the nodes of a model, the patterns of --stop-gradient.  Out: RawNode.stop_in and
+ * .stop_out; import.c puts a StopGradient there.
+ *
+ * Three sources: what the user names, the model's own nodes ppsplit::StopGradient, and what an exporter leaves of detach().
+ * PyTorch's dynamo exporter leaves an Identity whose fx node is aten.detach; its optimizer removes the Identity, and then only
+ * the arguments of the reader's fx node tell:
+ *     Add [linear, sub]    %add : aten.add.Tensor(args = (%linear, %detach))       sub is read detached
+ * That optimizer also merges expressions which differ in nothing but what they detach: where that shows, it is refused.
+ */
+#include <ctype.h>
+#include <fnmatch.h>
+#include <string.h>
+
+#include "read.h"
+
+/* ---- what the user names ---- */
+
+Stops *stop_begin(Arena *a, const ImportOptions *opt)
+{
+    Stops *t = arena_new_of(a, Stops);
+    t->opt = opt;
+    t->used = arena_array(a, bool, opt->stop.n + 1);
+    return t;
+}
+
+bool stop_named(const Stops *t, const char *name)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < t->opt->stop.n && *name; i++)
+        if (!strcmp(t->opt->stop.at[i], name) || !fnmatch(t->opt->stop.at[i], name, 0))
+            found = t->used[i] = true;
+    return found;
+}
+
+bool stop_marker(const RawNode *n) { return !strcmp(n->domain, "ppsplit") && !strcmp(n->op_type, "StopGradient"); }
+
+typedef VEC(const char *) Names;
+
+static void collect_names(Arena *a, const Model *m, Names *name)
+{
+    for (uint32_t i = 0; i < m->node.n; i++) {
+        const RawNode *n = m->node.at[i];
+        for (uint32_t k = 0; k < n->nout; k++)
+            vec_push(a, name, n->out[k]);
+        vec_push(a, name, n->name);
+    }
+}
+
+void stop_check(const Stops *t, const Graph *g)
+{
+    for (uint32_t i = 0; i < t->opt->stop.n; i++) {
+        const char *pattern = t->opt->stop.at[i];
+        Names name = {0};
+        if (t->used[i])
+            continue;
+        for (uint32_t k = 0; k < g->param.n; k++)
+            if (!fnmatch(pattern, g->param.at[k].name, 0) || !strcmp(pattern, g->param.at[k].name)) {
+                diag_hint("--freeze %s: the parameter then does not train", pattern);
+                diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--stop-gradient %s: a parameter, no value that a node makes", pattern);
+            }
+        for (uint32_t k = 0; k < g->model.n; k++)
+            collect_names(g->arena, g->model.at[k], &name);
+        const char *near = diag_nearest(pattern, name.at, name.n);
+        if (near)
+            diag_hint("did you mean '%s'?", near);
+        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--stop-gradient %s: no value and no node is named so", pattern);
+    }
+}
+
+static void set(Arena *a, bool **flags, uint32_t n, uint32_t i)
+{
+    if (!*flags)
+        *flags = arena_array(a, bool, n);
+    (*flags)[i] = true;
+}
+
+/* ---- what the dynamo exporter leaves ---- */
+
+/* The ONNX nodes of one fx node. */
+typedef struct { FxNode fx; RawNodes node; } Group;
+
+typedef struct {
+    Arena *a;
+    const Model *m;
+    const Params *params;
+    const Stops *stops;
+    VEC(Group) group;
+    StrMap index, maker;                                /* fx node, value -> its group */
+    StrMap tainted;                                     /* values computed from something read detached */
+    VEC(const char *) merged;                           /* names that are gone: their values were merged with others */
+    VEC(const char *) into;                             /* with these */
+} Detach;
+
+static bool is_detach(const FxNode *fx) { return !strncmp(fx->target, "aten.detach.", 12) || !strncmp(fx->target, "aten.detach_.", 13); }
+
+/* The digits that PyTorch puts behind a name it has already: "mse_loss_1" -> 8. */
+static size_t base_length(const char *name)
+{
+    size_t n = strlen(name), k = n;
+    while (k > 0 && isdigit((unsigned char)name[k - 1]))
+        k--;
+    return k > 1 && k < n && name[k - 1] == '_' ? k - 1 : n;
+}
+
+static bool same_base(const char *x, const char *y)
+{
+    size_t n = base_length(x);
+    return n == base_length(y) && !strncmp(x, y, n);
+}
+
+static void collect(Detach *d, const RawNodes *list)
+{
+    for (uint32_t i = 0; i < list->n; i++) {
+        RawNode *n = list->at[i];
+        FxNode fx;
+        if (n->dead || !n->fx_node || !meta_fx(d->a, n->fx_node, &fx))
+            continue;
+        uint32_t *at = strmap_at(&d->index, fx.name);
+        if (*at == NONE) {
+            *at = d->group.n;
+            vec_push(d->a, &d->group, (Group){.fx = fx});
+        }
+        vec_push(d->a, &d->group.at[*at].node, n);
+        for (uint32_t k = 0; k < n->nout; k++)
+            *strmap_at(&d->maker, n->out[k]) = *at;
+    }
+}
+
+/* A detach that the exporter's optimizer removed: the argument's name, which no node, initializer or input has. */
+static bool is_lost(const Detach *d, const char *arg)
+{
+    if (!same_base(arg, "detach") && !same_base(arg, "detach_"))
+        return false;
+    bool input = false;
+    for (size_t i = 0; i < d->m->graph->n_input; i++)
+        input = input || !strcmp(d->m->graph->input[i]->name, arg);
+    return !input && strmap_get(&d->index, arg) == NONE && strmap_get(&d->maker, arg) == NONE && strmap_get(&d->m->init_index, arg) == NONE;
+}
+
+static bool is_param_operand(const RawNode *n, uint32_t k) { return n->param && n->param[k] != NONE; }
+
+/* Operand k is what the argument names. */
+static bool is_named(const Detach *d, const RawNode *n, uint32_t k, const char *arg)
+{
+    if (is_param_operand(n, k)) {
+        uint32_t e = d->params && d->params->has_signature ? strmap_get(&d->params->sig.by_arg, arg) : NONE;
+        return e != NONE && d->params->sig_param[e] == n->param[k];
+    }
+    uint32_t maker = strmap_get(&d->maker, n->in[k]);
+    return !strcmp(n->in[k], arg) || (maker != NONE && !strcmp(d->group.at[maker].fx.name, arg));
+}
+
+/* An operand that could have been detached: neither a constant nor made by the group itself. */
+static bool comes_in(const Detach *d, const Group *g, const RawNode *n, uint32_t k)
+{
+    if (is_param_operand(n, k))
+        return true;
+    if (!*n->in[k] || strmap_get(&d->m->init_index, n->in[k]) != NONE)
+        return false;
+    uint32_t maker = strmap_get(&d->maker, n->in[k]);
+    return maker == NONE || &d->group.at[maker] != g;
+}
+
+static bool any_named(const Detach *d, const Group *g, const RawNode *n, uint32_t k)
+{
+    for (uint32_t j = 0; j < g->fx.n; j++)
+        if (is_named(d, n, k, g->fx.arg[j].name))
+            return true;
+    return false;
+}
+
+/* One node whose operands are the arguments in their order: true when nothing contradicts that. */
+static bool by_position(const Detach *d, const Group *g)
+{
+    RawNode *n = g->node.at[0];
+    if (g->node.n != 1 || n->nin != g->fx.n)
+        return false;
+    for (uint32_t k = 0; k < n->nin; k++) {
+        bool lost = is_lost(d, g->fx.arg[k].name), at_home = false;
+        if (!comes_in(d, g, n, k) || !any_named(d, g, n, k) || (!lost && is_named(d, n, k, g->fx.arg[k].name)))
+            continue;
+        for (uint32_t j = 0; j < n->nin; j++)           /* x * x.detach(): the same value, named where it stands */
+            at_home = at_home || (j != k && !strcmp(n->in[j], n->in[k]) && is_named(d, n, j, g->fx.arg[j].name));
+        if (!lost || !at_home)
+            return false;
+    }
+    for (uint32_t k = 0; k < n->nin; k++)
+        if (is_lost(d, g->fx.arg[k].name))
+            set(d->a, &n->stop_in, n->nin, k);
+    return true;
+}
+
+/* What the arguments do not name, when that is one value. */
+static bool only_one_left(Detach *d, const Group *g)
+{
+    const char *left = NULL;
+    bool constants = false;
+    for (uint32_t j = 0; j < g->fx.n; j++) {
+        bool known = is_lost(d, g->fx.arg[j].name);
+        for (uint32_t i = 0; i < g->node.n && !known; i++)
+            for (uint32_t k = 0; k < g->node.at[i]->nin && !known; k++)
+                known = is_named(d, g->node.at[i], k, g->fx.arg[j].name);
+        if (!known)
+            return false;
+    }
+    for (uint32_t i = 0; i < g->node.n; i++)
+        for (uint32_t k = 0; k < g->node.at[i]->nin; k++) {
+            const RawNode *n = g->node.at[i];
+            uint32_t init = strmap_get(&d->m->init_index, n->in[k]);
+            constants = constants || (!is_param_operand(n, k) && init != NONE && dtype_is_float(d->m->init.at[init].dtype));
+            if (!comes_in(d, g, n, k) || any_named(d, g, n, k))
+                continue;
+            if (left && strcmp(left, n->in[k]))
+                return false;
+            left = n->in[k];
+        }
+    for (uint32_t i = 0; i < g->node.n && left; i++)
+        for (uint32_t k = 0; k < g->node.at[i]->nin; k++)
+            if (!strcmp(g->node.at[i]->in[k], left))
+                set(d->a, &g->node.at[i]->stop_in, g->node.at[i]->nin, k);
+    return left || constants;                           /* a buffer that was detached has no gradient anyway */
+}
+
+/* Names of arguments that are gone, whose value is now another's: b = f(x) was merged with a = f(x). */
+static void find_merged(Detach *d, const Group *g)
+{
+    for (uint32_t j = 0; j < g->fx.n; j++) {
+        const char *arg = g->fx.arg[j].name;
+        bool known = strmap_get(&d->index, arg) != NONE || strmap_get(&d->maker, arg) != NONE;
+        for (uint32_t i = 0; i < g->node.n && !known; i++)
+            for (uint32_t k = 0; k < g->node.at[i]->nin && !known; k++) {
+                const RawNode *n = g->node.at[i];
+                uint32_t maker = comes_in(d, g, n, k) ? strmap_get(&d->maker, n->in[k]) : NONE;
+                if (maker == NONE || any_named(d, g, n, k) || !same_base(d->group.at[maker].fx.name, arg))
+                    continue;
+                known = true;
+                vec_push(d->a, &d->merged, arg);
+                vec_push(d->a, &d->into, n->in[k]);
+            }
+    }
+}
+
+static void spread(Detach *d, const RawNodes *list)
+{
+    for (uint32_t i = 0; i < list->n; i++) {
+        const RawNode *n = list->at[i];
+        bool tainted = false;
+        for (uint32_t k = 0; k < n->nin && !n->dead; k++)
+            tainted = tainted || (n->stop_in && n->stop_in[k]) || strmap_get(&d->tainted, n->in[k]) != NONE;
+        for (uint32_t k = 0; k < n->nout && tainted; k++)
+            *strmap_at(&d->tainted, n->out[k]) = 1;
+    }
+}
+
+/* Two expressions that are one now, computed from something detached: whether the other detached the same, nothing tells. */
+static void refuse_merged(Detach *d, const RawNodes *list)
+{
+    for (uint32_t i = 0; i < d->group.n; i++)
+        find_merged(d, &d->group.at[i]);
+    spread(d, list);
+    for (uint32_t i = 0; i < d->merged.n; i++) {
+        if (strmap_get(&d->tainted, d->into.at[i]) == NONE)
+            continue;
+        Where w = {d->m->path, "value", NONE, d->into.at[i], NULL, -1};
+        diag_hint("export again with optimize=False, or say with --stop-gradient where no gradient passes");
+        if (d->stops->opt->stop.n == 0)
+            diag_fatal(EXIT_MODEL, w, "the exporter merged '%s' with it, which may have detached other values", d->merged.at[i]);
+        diag_warn(w, "the exporter merged '%s' with it, which may have detached other values", d->merged.at[i]);
+    }
+}
+
+static void recover(Detach *d, const RawNodes *list)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < d->group.n; i++) {
+        const Group *g = &d->group.at[i];
+        const char *lost = NULL;
+        for (uint32_t j = 0; j < g->fx.n && !lost; j++)
+            lost = is_lost(d, g->fx.arg[j].name) ? g->fx.arg[j].name : NULL;
+        any = any || lost;
+        if (!lost || by_position(d, g) || only_one_left(d, g))
+            continue;
+        diag_hint("export again with optimize=False, or name the value with --stop-gradient");
+        diag_warn(raw_where(d->m, g->node.at[0], -1), "it reads '%s', which detach() made and the exporter removed: the gradient passes", lost);
+    }
+    if (any)
+        refuse_merged(d, list);
+}
+
+void stop_assign(Stops *t, const Model *m, const Params *params, const RawNodes *list)
+{
+    Arena *a = m->arena;
+    bool detaches = false;
+    for (uint32_t i = 0; i < list->n; i++) {
+        RawNode *n = list->at[i];
+        bool all = stop_marker(n) || stop_named(t, n->name);
+        for (uint32_t k = 0; k < n->nout; k++)
+            if (stop_named(t, n->out[k]) || all)
+                set(a, &n->stop_out, n->nout, k);
+        detaches = detaches || (n->fx_node && strstr(n->fx_node, "detach"));
+    }
+    if (!detaches || !t->opt->training)
+        return;
+    Detach d = {.a = a, .m = m, .params = params, .stops = t, .index.arena = a, .maker.arena = a, .tainted.arena = a};
+    collect(&d, list);
+    for (uint32_t i = 0; i < d.group.n; i++)
+        for (uint32_t j = 0; j < d.group.at[i].node.n && is_detach(&d.group.at[i].fx); j++) {
+            RawNode *n = d.group.at[i].node.at[j];
+            for (uint32_t k = 0; k < n->nout; k++)
+                set(a, &n->stop_out, n->nout, k);
+        }
+    recover(&d, list);
+}
