@@ -273,6 +273,8 @@ static void refuse_merged(Detach *d, const RawNodes *list)
 static void recover(Detach *d, const RawNodes *list)
 {
     bool any = false;
+    VEC(const RawNode *) unclear = {0};
+    Names lost_name = {0};
     for (uint32_t i = 0; i < d->group.n; i++) {
         const Group *g = &d->group.at[i];
         const char *lost = NULL;
@@ -281,11 +283,15 @@ static void recover(Detach *d, const RawNodes *list)
         any = any || lost;
         if (!lost || by_position(d, g) || only_one_left(d, g))
             continue;
-        diag_hint("export again with optimize=False, or name the value with --stop-gradient");
-        diag_warn(raw_where(d->m, g->node.at[0], -1), "it reads '%s', which detach() made and the exporter removed: the gradient passes", lost);
+        vec_push(d->a, &unclear, g->node.at[0]);
+        vec_push(d->a, &lost_name, lost);
     }
     if (any)
         refuse_merged(d, list);
+    for (uint32_t i = 0; i < unclear.n; i++) {
+        diag_hint("export again with optimize=False, or name the value with --stop-gradient");
+        diag_warn(raw_where(d->m, unclear.at[i], -1), "which operand detach() made ('%s') the exporter removed: the gradient passes", lost_name.at[i]);
+    }
 }
 
 void stop_assign(Stops *t, const Model *m, const Params *params, const RawNodes *list)
