@@ -1,0 +1,97 @@
+/*
+ * finite.c - a run whose loss or gradient is not finite ends: no update, no checkpoint.  In: the step's numbers, the same on
+ * every rank.  Out: PP_OK, or a failure that all ranks share and that says where it comes from, as far as what is still in
+ * memory shows: a parameter that is not finite; the gradient that was the first in the order of the backward; the microbatch.
+ */
+#include "internal.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a rank knows of the cause: its first stage with a parameter that is not finite, the first microbatch whose loss is not. */
+typedef struct {
+    int stage, microbatch; /* -1: none */
+    char name[200];
+} Trace;
+
+static int all_finite(const void *p, int dtype, int64_t bytes)
+{
+    int finite = 1;
+    for (int64_t i = 0; dtype == PP_F32 && i < bytes / 4; i++)
+        finite &= isfinite(((const float *)p)[i]) != 0;
+    for (int64_t i = 0; dtype == PP_F64 && i < bytes / 8; i++)
+        finite &= isfinite(((const double *)p)[i]) != 0;
+    return finite;
+}
+
+static Trace look(Rank *r)
+{
+    const Run *run = r->run;
+    Trace t = {.stage = -1, .microbatch = -1};
+    for (int l = 0; l < r->n_stage; l++)
+        for (int k = 0; k < r->stage[l].st->n_param; k++) {
+            const RankParam *q = &r->stage[l].rp[k];
+            int stage = r->stage[l].st->index;
+            if (q->p->use == PP_TRANSMIT || (t.stage >= 0 && t.stage <= stage) ||
+                all_finite(stream_host(r, q->value, q->p->t.bytes), q->p->t.dtype, q->p->t.bytes))
+                continue;
+            t.stage = stage;
+            snprintf(t.name, sizeof t.name, "%s", q->p->t.name);
+        }
+    if (run->plan->loss_stage >= 0 && r->local_of[run->plan->loss_stage] >= 0)
+        for (int m = run->m; m-- > 0;)
+            if (!isfinite(r->loss[m]))
+                t.microbatch = m;
+    return t;
+}
+
+/* Backward goes from the last stage to the first: the last one whose gradients are not finite made them so. */
+static const PpParam *first_gradient(const Rank *r, int *stage)
+{
+    const PpPlan *p = r->run->plan;
+    for (*stage = p->n_stage - 1; *stage >= 0; --*stage)
+        for (int k = p->stage[*stage]->n_param; k-- > 0;) {
+            const PpParam *q = &p->stage[*stage]->param[k];
+            if (q->use != PP_TRANSMIT && !isfinite(r->norm[1 + q->param]))
+                return q;
+        }
+    return NULL;
+}
+
+static PpStatus report(const Rank *r, const StepLog *s, const Trace *t)
+{
+    int stage, bad_loss = !isfinite(s->loss);
+    const char *what = bad_loss ? "loss" : "gradient's norm";
+    double number = bad_loss ? s->loss : s->grad_norm, value = isnan(number) ? fabs(number) : number;
+    if (t->stage >= 0)
+        return pp_fail(PP_ERR_FINITE, "step %" PRId64 ": the %s is %g: parameter '%s' of stage %d is not finite", s->step, what, value,
+                       t->name, t->stage);
+    const PpParam *q = bad_loss ? NULL : first_gradient(r, &stage);
+    if (q)
+        return pp_fail(PP_ERR_FINITE, "step %" PRId64 ": the %s is %g: that of '%s' in stage %d first", s->step, what, value, q->t.name, stage);
+    if (t->microbatch >= 0)
+        return pp_fail(PP_ERR_FINITE, "step %" PRId64 ": the %s is %g: microbatch %d first; the parameters are finite", s->step, what, value,
+                       t->microbatch);
+    return pp_fail(PP_ERR_FINITE, "step %" PRId64 ": the %s is %g", s->step, what, value);
+}
+
+PpStatus finite_stop(Rank *r, const StepLog *s)
+{
+    Trace mine = look(r), found = {.stage = -1, .microbatch = -1}, *all = malloc((size_t)r->t.ranks * sizeof *all);
+    PpStatus status = all ? device_check(r, "looking for what is not finite") : pp_fail(PP_ERR_IO, "out of memory");
+    TRY(ranks_agree(r, status));
+    status = r->t.op->gather(&r->t, &mine, sizeof mine, all);
+    for (int k = 0; status == PP_OK && k < r->t.ranks; k++) {
+        if (all[k].stage >= 0 && (found.stage < 0 || all[k].stage < found.stage)) {
+            found.stage = all[k].stage;
+            memcpy(found.name, all[k].name, sizeof found.name);
+        }
+        if (all[k].microbatch >= 0)
+            found.microbatch = all[k].microbatch;
+    }
+    free(all);
+    TRY(status);
+    return ranks_agree(r, report(r, s, &found));
+}
