@@ -56,7 +56,7 @@ typedef struct RawNode {
     bool dead;                                          /* nothing the model yields needs it */
     bool inlined;                                       /* part of a function's or a branch's body */
     int pipeline_stage;                                 /* -1: none */
-    const char *name_scopes, *fx_node;                  /* dynamo metadata, or NULL */
+    const char *name_scopes, *fx_node, *stack_trace;    /* dynamo metadata, or NULL */
     const char *call_scope;                             /* scope of the function call it was inlined from, or NULL */
     const char *scope;                                  /* scope.c */
     uint32_t call;                                      /* scope.c: which call of a module this is */

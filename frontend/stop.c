@@ -294,6 +294,65 @@ static void recover(Detach *d, const RawNodes *list)
     }
 }
 
+/* ---- what it leaves no trace of but the line of source ---- */
+
+/* Calls fn with every line of the node's source that detaches, and the line that says where it is. */
+static void detaching_lines(Arena *a, const RawNode *n, void (*fn)(void *, const char *), void *to)
+{
+    const char *trace = n->stack_trace;
+    for (const char *at = trace; at && (at = strstr(at, ".detach(")) != NULL; at++) {
+        const char *line = at, *end = at + strcspn(at, "\n");
+        for (int lines = 0; line > trace && lines + (line[-1] == '\n') < 2; line--)
+            lines += line[-1] == '\n';
+        fn(to, arena_strndup(a, line, (size_t)(end - line)));
+        at = end;
+        if (!*at)
+            break;
+    }
+}
+
+typedef struct { StrMap explained, seen; Names line; } Lines;
+
+static void explain(void *lines, const char *line) { *strmap_at(&((Lines *)lines)->explained, line) = 1; }
+
+static void doubt(void *to, const char *line)
+{
+    Lines *l = to;
+    if (strmap_get(&l->explained, line) != NONE || strmap_get(&l->seen, line) != NONE)
+        return;
+    *strmap_at(&l->seen, line) = 1;
+    vec_push(l->seen.arena, &l->line, line);
+}
+
+/* x.detach().clone(): the optimizer removes both, and no argument names the former. */
+static void warn_untold(Detach *d, const RawNodes *list)
+{
+    Lines l = {.explained.arena = d->a, .seen.arena = d->a};
+    for (uint32_t i = 0; i < d->group.n; i++) {
+        const Group *g = &d->group.at[i];
+        bool told = is_detach(&g->fx);
+        for (uint32_t j = 0; j < g->fx.n; j++)
+            told = told || same_base(g->fx.arg[j].name, "detach") || same_base(g->fx.arg[j].name, "detach_");
+        for (uint32_t j = 0; j < g->node.n && told; j++)
+            detaching_lines(d->a, g->node.at[j], explain, &l);
+    }
+    for (uint32_t i = 0; i < list->n; i++)              /* t = f(x).detach(): told by the reader, on the maker's line */
+        for (uint32_t k = 0; k < list->at[i]->nin && list->at[i]->stop_in; k++) {
+            uint32_t maker = list->at[i]->stop_in[k] ? strmap_get(&d->maker, list->at[i]->in[k]) : NONE;
+            for (uint32_t j = 0; maker != NONE && j < d->group.at[maker].node.n; j++)
+                detaching_lines(d->a, d->group.at[maker].node.at[j], explain, &l);
+        }
+    for (uint32_t i = 0; i < list->n; i++)
+        if (!list->at[i]->dead)
+            detaching_lines(d->a, list->at[i], doubt, &l);
+    for (uint32_t i = 0; i < l.line.n && d->stops->opt->stop.n == 0; i++) {
+        const char *source = strchr(l.line.at[i], '\n');
+        source = source ? source + 1 + strspn(source + 1, " ") : l.line.at[i];
+        diag_hint("export again with optimize=False, or name the value with --stop-gradient");
+        diag_warn(WHERE_FILE(d->m->path), "its source detaches, the export does not show what, the gradient passes: %.100s", diag_escape(d->a, source));
+    }
+}
+
 void stop_assign(Stops *t, const Model *m, const Params *params, const RawNodes *list)
 {
     Arena *a = m->arena;
@@ -304,7 +363,7 @@ void stop_assign(Stops *t, const Model *m, const Params *params, const RawNodes 
         for (uint32_t k = 0; k < n->nout; k++)
             if (stop_named(t, n->out[k]) || all)
                 set(a, &n->stop_out, n->nout, k);
-        detaches = detaches || (n->fx_node && strstr(n->fx_node, "detach"));
+        detaches = detaches || (n->fx_node && strstr(n->fx_node, "detach")) || (n->stack_trace && strstr(n->stack_trace, ".detach("));
     }
     if (!detaches || !t->opt->training)
         return;
@@ -316,5 +375,8 @@ void stop_assign(Stops *t, const Model *m, const Params *params, const RawNodes 
             for (uint32_t k = 0; k < n->nout; k++)
                 set(a, &n->stop_out, n->nout, k);
         }
+    if (list != &m->node)                               /* a branch: the names around it are not in the list */
+        return;
     recover(&d, list);
+    warn_untold(&d, list);
 }

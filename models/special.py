@@ -10,11 +10,12 @@
   passthrough outputs that are also intermediates, an input used late, a stage without parameters
   stopped     ppsplit::StopGradient where a VQ-VAE detaches; a stage that only stopped values leave; plain.onnx: the same without these nodes
   detached    PyTorch's dynamo exporter with its optimizer, which removes what detach() leaves: the fx nodes name it still;
-              undecided.onnx: a VQ-VAE, where it merges two losses that detach different values, is refused
+              undecided.onnx: a VQ-VAE, where it merges two losses that detach different values, is refused;
+              cloned.onnx: a detach() of which nothing is left but the line of source
   merged      is not made here: export.py's encdec-dyn, where the exporter merged equal biases and their Splits
 usage: special.py DIR
 """
-import os, sys
+import os, re, sys
 import numpy as np, onnx, torch, torch.nn as nn, torch.nn.functional as F
 from onnx import helper as h
 from safetensors.torch import save_file
@@ -149,15 +150,24 @@ class Detached(nn.Module):
 def dynamo(m, args, path, inputs, outputs):
     torch.onnx.export(m.eval(), args, path, input_names=inputs, output_names=outputs, dynamo=True, optimize=True, external_data=False, verbose=False)
     o = onnx.load(path)
-    for n in o.graph.node:                              # where in whose source, which says nothing here
-        keep = [p for p in n.metadata_props if not p.key.endswith("stack_trace")]; del n.metadata_props[:]; n.metadata_props.extend(keep)
+    for n in o.graph.node:                              # of where in whose source: the line alone, where it detaches
+        for p in n.metadata_props:
+            if p.key.endswith("stack_trace"): p.value = "\n".join(re.sub(r'File ".*", line \d+', 'File "special.py", line 1', l) for l in re.findall(r"^.*\n.*\.detach\(.*$", p.value, re.M))
+        keep = [p for p in n.metadata_props if p.value]; del n.metadata_props[:]; n.metadata_props.extend(keep)
     onnx.save(o, path)
+
+class Cloned(nn.Module):
+    def __init__(self): super().__init__(); self.a, self.b = A(), nn.Linear(6, 6)
+    def forward(self, x):
+        h = self.a(x)
+        return self.b(h.detach().clone()) + h
 
 def detached(d):
     m = Detached(); x, t = torch.randn(ROWS, 6), torch.randn(ROWS, 6)
     dynamo(m, (torch.randn(MB, 6),), f"{d}/model.onnx", ["x"], ["logits"])
     m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
     write(d, ("mse", l.item()), grads_of(m), "b:begin,c:begin", "model.onnx", y, x=x, target=t)
+    dynamo(Cloned(), (torch.randn(MB, 6),), f"{d}/cloned.onnx", ["x"], ["logits"])
     dynamo(Merged(), (torch.randn(MB, 6), torch.randn(MB, 6)), f"{d}/undecided.onnx", ["x", "labels"], ["loss", "logits"])
 
 for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, passthrough, stopped, detached):
