@@ -208,8 +208,14 @@ PpStatus destinations_try(Rank *r)
                          HEADER + tensor_bytes(&run->plan->output[i], r->collect_rows, run->plan->rows)));
     if (o->mode == MODE_TRAIN && o->dump_grads)
         TRY(try_folder(r, "--dump-grads", o->dump_grads, state_bytes(r, 1)));
-    if (o->mode == MODE_TRAIN && o->checkpoint && !o->until)
+    if (o->mode == MODE_TRAIN && o->checkpoint && !o->until) {
+        char step[PATH_MAX];
+        struct stat sb;
         TRY(try_folder(r, "--checkpoint", o->checkpoint, state_bytes(r, 0)));
+        snprintf(step, sizeof step, "%s/step_%" PRId64, o->checkpoint, run->steps);
+        if (!stat(step, &sb) && !S_ISDIR(sb.st_mode))
+            return no("--checkpoint", step, 0, ENOTDIR);
+    }
     if (r->rank == 0 && o->log_json)
         TRY(try_file(r, "--log-json", o->log_json, HEADER));
     return r->rank == 0 && o->trace ? try_file(r, "--trace", o->trace, HEADER) : PP_OK;

@@ -34,7 +34,7 @@ static Trace look(Rank *r)
         for (int k = 0; k < r->stage[l].st->n_param; k++) {
             const RankParam *q = &r->stage[l].rp[k];
             int stage = r->stage[l].st->index;
-            if (q->p->use == PP_TRANSMIT || (t.stage >= 0 && t.stage <= stage) ||
+            if (q->p->use == PP_TRANSMIT || !(q->p->trainable || q->p->stat) || (t.stage >= 0 && t.stage <= stage) ||
                 all_finite(stream_host(r, q->value, q->p->t.bytes), q->p->t.dtype, q->p->t.bytes))
                 continue;
             t.stage = stage;
@@ -77,21 +77,39 @@ static PpStatus report(const Rank *r, const StepLog *s, const Trace *t)
     return pp_fail(PP_ERR_FINITE, "step %" PRId64 ": the %s is %g", s->step, what, value);
 }
 
-PpStatus finite_stop(Rank *r, const StepLog *s)
+/* What all ranks know together. */
+static PpStatus look_everywhere(Rank *r, Trace *found)
 {
-    Trace mine = look(r), found = {.stage = -1, .microbatch = -1}, *all = malloc((size_t)r->t.ranks * sizeof *all);
+    Trace mine = look(r), *all = malloc((size_t)r->t.ranks * sizeof *all);
     PpStatus status = all ? device_check(r, "looking for what is not finite") : pp_fail(PP_ERR_IO, "out of memory");
-    TRY(ranks_agree(r, status));
-    status = r->t.op->gather(&r->t, &mine, sizeof mine, all);
+    *found = (Trace){.stage = -1, .microbatch = -1};
+    status = ranks_agree(r, status);
+    if (status == PP_OK)
+        status = r->t.op->gather(&r->t, &mine, sizeof mine, all);
     for (int k = 0; status == PP_OK && k < r->t.ranks; k++) {
-        if (all[k].stage >= 0 && (found.stage < 0 || all[k].stage < found.stage)) {
-            found.stage = all[k].stage;
-            memcpy(found.name, all[k].name, sizeof found.name);
+        if (all[k].stage >= 0 && (found->stage < 0 || all[k].stage < found->stage)) {
+            found->stage = all[k].stage;
+            memcpy(found->name, all[k].name, sizeof found->name);
         }
         if (all[k].microbatch >= 0)
-            found.microbatch = all[k].microbatch;
+            found->microbatch = all[k].microbatch;
     }
     free(all);
-    TRY(status);
-    return ranks_agree(r, report(r, s, &found));
+    return status;
+}
+
+PpStatus finite_stop(Rank *r, const StepLog *s)
+{
+    Trace t;
+    TRY(look_everywhere(r, &t));
+    return ranks_agree(r, report(r, s, &t));
+}
+
+PpStatus finite_parameters(Rank *r)
+{
+    Trace t;
+    TRY(look_everywhere(r, &t));
+    if (t.stage < 0)
+        return PP_OK;
+    return ranks_agree(r, pp_fail(PP_ERR_FINITE, "after step %" PRId64 ": parameter '%s' of stage %d is not finite: no checkpoint is written", r->run->steps, t.name, t.stage));
 }

@@ -327,6 +327,7 @@ void destinations_release(Rank *r);          /* when all ranks have tried */
 /* ---- finite.c ---- */
 
 PpStatus finite_stop(Rank *r, const StepLog *s); /* all ranks call it: says why, returns PP_ERR_FINITE */
+PpStatus finite_parameters(Rank *r);             /* all ranks call it, before a checkpoint */
 
 /* ---- optim.c ---- */
 

@@ -403,8 +403,10 @@ static PpStatus finish(Rank *r)
     PpStatus s = outputs_write(r);
     TRY(ranks_agree(r, s));
     TRY(log_live(r));
-    if (r->run->opt->checkpoint && r->run->opt->mode == MODE_TRAIN)
+    if (r->run->opt->checkpoint && r->run->opt->mode == MODE_TRAIN) {
+        TRY(finite_parameters(r));
         TRY(checkpoint_write(r, r->run->steps));
+    }
     s = trace_write(r);
     PpStatus closed = log_close(r);
     return ranks_agree(r, s != PP_OK ? s : closed);

@@ -182,6 +182,8 @@ R "output: a folder" 3 $P infer --data x=x.npy --output logits=folder
 R "trace: no such folder" 3 $P train "${D[@]}" --trace nowhere/trace.json
 R "trace: full" 3 $P train "${D[@]}" --trace /dev/full
 R "checkpoint under a file" 3 $P train "${D[@]}" --checkpoint file/a/b
+mkdir taken && : >taken/step_1
+R "checkpoint: a file in its place" 3 $P train "${D[@]}" --checkpoint taken
 R "checkpoint: full" 3 small_disk $P train "${D[@]}" --checkpoint new/ck
 R "gradients: full" 3 small_disk $P train "${D[@]}" --dump-grads grads
 npy many.npy '<i8' '200, 4' 6400

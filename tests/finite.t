@@ -27,6 +27,8 @@ is "threads: the lines" "$(sed -n 's/ tokens.*//; 4p' stdout)" "step 2 loss nan 
 stops "zero bubble" "$nan" two/pipeline train "${D[@]}" --lr 1e30 --schedule zb-h1
 command -v mpirun >/dev/null && stops "processes" "$nan" mpirun -n 2 two/pipeline train "${D[@]}" --lr 1e30
 
+stops "after the last update" "after step 1: parameter 'inp.weight' of stage 0 is not finite: no checkpoint is written" \
+    two/pipeline train "${D[@]:0:4}" --steps 1 --lr 1e39
 cp -r two/params bad && poison bad '\x00\x00\x80\x7f' 1
 name=$(grep -ao '"[a-z.0-9]*":' bad/stage1.safetensors | grep -v -e metadata -e format -e dtype -e shape -e offsets | tail -n 1 | tr -d '":')
 inf="step 1: the loss is \(nan\|inf\): parameter '$name' of stage 1 is not finite"
