@@ -1,7 +1,8 @@
 /*
  * finite.c - a run whose loss or gradient is not finite ends: no update, no checkpoint.  In: the step's numbers, the same on
  * every rank.  Out: PP_OK, or a failure that all ranks share and that says where it comes from, as far as what is still in
- * memory shows: a parameter that is not finite; the gradient that was the first in the order of the backward; the microbatch.
+ * memory shows: a parameter that is not finite; a NaN in the data; the gradient that was the first in the order of the backward;
+ * the microbatch.
  */
 #include "internal.h"
 
@@ -10,11 +11,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a rank knows of the cause: its first stage with a parameter that is not finite, the first microbatch whose loss is not. */
+/* What a rank knows of the cause: its first stage with a parameter that is not finite, the first microbatch whose loss is not,
+   and the first input with a NaN (an infinity may well be meant: a mask). */
 typedef struct {
-    int stage, microbatch; /* -1: none */
+    int stage, microbatch, input, input_microbatch; /* -1: none */
     char name[200];
 } Trace;
+
+static int any_nan(const void *p, int dtype, int64_t bytes)
+{
+    int found = 0;
+    for (int64_t i = 0; dtype == PP_F32 && i < bytes / 4; i++)
+        found |= isnan(((const float *)p)[i]) != 0;
+    for (int64_t i = 0; dtype == PP_F64 && i < bytes / 8; i++)
+        found |= isnan(((const double *)p)[i]) != 0;
+    return found;
+}
 
 static int all_finite(const void *p, int dtype, int64_t bytes)
 {
@@ -26,10 +38,25 @@ static int all_finite(const void *p, int dtype, int64_t bytes)
     return finite;
 }
 
-static Trace look(Rank *r)
+static void look_at_data(const Rank *r, int64_t step, Trace *t)
 {
     const Run *run = r->run;
-    Trace t = {.stage = -1, .microbatch = -1};
+    const int64_t *row0 = data_rows(run, step);
+    for (int i = run->plan->n_input; i-- > 0;)
+        for (int m = run->m; m-- > 0 && r->chunk_host[i];) {
+            const PpTensor *in = &run->plan->input[i];
+            if (!any_nan(r->chunk_host[i] + m * r->chunk_stride[i], in->dtype, tensor_bytes(in, row0[m + 1] - row0[m], run->plan->rows)))
+                continue;
+            t->input = i;
+            t->input_microbatch = m;
+        }
+}
+
+static Trace look(Rank *r, int64_t step)
+{
+    const Run *run = r->run;
+    Trace t = {.stage = -1, .microbatch = -1, .input = -1};
+    look_at_data(r, step, &t);
     for (int l = 0; l < r->n_stage; l++)
         for (int k = 0; k < r->stage[l].st->n_param; k++) {
             const RankParam *q = &r->stage[l].rp[k];
@@ -68,6 +95,9 @@ static PpStatus report(const Rank *r, const StepLog *s, const Trace *t)
     if (t->stage >= 0)
         return pp_fail(PP_ERR_FINITE, "step %" PRId64 ": the %s is %g: parameter '%s' of stage %d is not finite", s->step, what, value,
                        t->name, t->stage);
+    if (t->input >= 0)
+        return pp_fail(PP_ERR_FINITE, "step %" PRId64 ": the %s is %g: input '%s' holds a NaN, in microbatch %d", s->step, what, value,
+                       r->run->plan->input[t->input].name, t->input_microbatch);
     const PpParam *q = bad_loss ? NULL : first_gradient(r, &stage);
     if (q)
         return pp_fail(PP_ERR_FINITE, "step %" PRId64 ": the %s is %g: that of '%s' in stage %d first", s->step, what, value, q->t.name, stage);
@@ -78,11 +108,11 @@ static PpStatus report(const Rank *r, const StepLog *s, const Trace *t)
 }
 
 /* What all ranks know together. */
-static PpStatus look_everywhere(Rank *r, Trace *found)
+static PpStatus look_everywhere(Rank *r, int64_t step, Trace *found)
 {
-    Trace mine = look(r), *all = malloc((size_t)r->t.ranks * sizeof *all);
+    Trace mine = look(r, step), *all = malloc((size_t)r->t.ranks * sizeof *all);
     PpStatus status = all ? device_check(r, "looking for what is not finite") : pp_fail(PP_ERR_IO, "out of memory");
-    *found = (Trace){.stage = -1, .microbatch = -1};
+    *found = (Trace){.stage = -1, .microbatch = -1, .input = -1};
     status = ranks_agree(r, status);
     if (status == PP_OK)
         status = r->t.op->gather(&r->t, &mine, sizeof mine, all);
@@ -93,6 +123,10 @@ static PpStatus look_everywhere(Rank *r, Trace *found)
         }
         if (all[k].microbatch >= 0)
             found->microbatch = all[k].microbatch;
+        if (all[k].input >= 0 && (found->input < 0 || all[k].input < found->input)) {
+            found->input = all[k].input;
+            found->input_microbatch = all[k].input_microbatch;
+        }
     }
     free(all);
     return status;
@@ -101,14 +135,14 @@ static PpStatus look_everywhere(Rank *r, Trace *found)
 PpStatus finite_stop(Rank *r, const StepLog *s)
 {
     Trace t;
-    TRY(look_everywhere(r, &t));
+    TRY(look_everywhere(r, s->step - 1, &t));
     return ranks_agree(r, report(r, s, &t));
 }
 
 PpStatus finite_parameters(Rank *r)
 {
     Trace t;
-    TRY(look_everywhere(r, &t));
+    TRY(look_everywhere(r, r->run->steps - 1, &t));
     if (t.stage < 0)
         return PP_OK;
     return ranks_agree(r, pp_fail(PP_ERR_FINITE, "after step %" PRId64 ": parameter '%s' of stage %d is not finite: no checkpoint is written", r->run->steps, t.name, t.stage));

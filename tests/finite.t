@@ -48,6 +48,8 @@ floats() {                                              # FILE TWO_ROWS_OF_THREE
 }
 floats zeros.npy '\x00\x00\x00\x00'
 floats ones.npy '\x00\x00\x80\x3f'
+{ head -c $(($(stat -c %s ones.npy) - 4)) ones.npy; printf '\x00\x00\xc0\x7f'; } >nan.npy
+stops "data" "step 1: the loss is nan: input 'x' holds a NaN, in microbatch 0" root/pipeline train --data x=nan.npy --data target=ones.npy
 stops "a gradient" "step 1: the gradient's norm is nan: that of 'w' in stage 0 first" root/pipeline train --data x=zeros.npy --data target=ones.npy
 is "a gradient: the numbers" "$(numbers)" "1 1 NaN"
 plan_done
