@@ -189,7 +189,7 @@ Stops *stop_begin(Arena *a, const ImportOptions *opt);
 bool stop_named(const Stops *t, const char *name);      /* a pattern matches, and is used from then on */
 bool stop_marker(const RawNode *n);                     /* ppsplit::StopGradient */
 /* Fills RawNode.stop_in and .stop_out of the nodes of one list; after param_assign. */
-void stop_assign(Stops *t, const Model *m, const Params *params, const RawNodes *list);
+void stop_assign(Stops *t, const Model *m, Params *params, const RawNodes *list);
 void stop_check(const Stops *t, const Graph *g);        /* a pattern that matches nothing is a mistake */
 
 #endif

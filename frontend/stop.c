@@ -109,12 +109,14 @@ static bool same_base(const char *x, const char *y)
     return n == base_length(y) && !strncmp(x, y, n);
 }
 
+enum { MOST_ARGUMENTS = 1000 };                         /* of an fx node; whatever has more is not looked at */
+
 static void collect(Detach *d, const RawNodes *list)
 {
     for (uint32_t i = 0; i < list->n; i++) {
         RawNode *n = list->at[i];
         FxNode fx;
-        if (n->dead || !n->fx_node || !meta_fx(d->a, n->fx_node, &fx))
+        if (n->dead || !n->fx_node || !meta_fx(d->a, n->fx_node, &fx) || fx.n > MOST_ARGUMENTS)
             continue;
         uint32_t *at = strmap_at(&d->index, fx.name);
         if (*at == NONE) {
@@ -225,19 +227,21 @@ static bool only_one_left(Detach *d, const Group *g)
 /* Names of arguments that are gone, whose value is now another's: b = f(x) was merged with a = f(x). */
 static void find_merged(Detach *d, const Group *g)
 {
-    for (uint32_t j = 0; j < g->fx.n; j++) {
+    Names left = {0};                                   /* operands that no argument names */
+    for (uint32_t i = 0; i < g->node.n; i++)
+        for (uint32_t k = 0; k < g->node.at[i]->nin; k++)
+            if (comes_in(d, g, g->node.at[i], k) && strmap_get(&d->maker, g->node.at[i]->in[k]) != NONE && !any_named(d, g, g->node.at[i], k))
+                vec_push(d->a, &left, g->node.at[i]->in[k]);
+    for (uint32_t j = 0; j < g->fx.n && left.n; j++) {
         const char *arg = g->fx.arg[j].name;
         bool known = strmap_get(&d->index, arg) != NONE || strmap_get(&d->maker, arg) != NONE;
-        for (uint32_t i = 0; i < g->node.n && !known; i++)
-            for (uint32_t k = 0; k < g->node.at[i]->nin && !known; k++) {
-                const RawNode *n = g->node.at[i];
-                uint32_t maker = comes_in(d, g, n, k) ? strmap_get(&d->maker, n->in[k]) : NONE;
-                if (maker == NONE || any_named(d, g, n, k) || !same_base(d->group.at[maker].fx.name, arg))
-                    continue;
-                known = true;
-                vec_push(d->a, &d->merged, arg);
-                vec_push(d->a, &d->into, n->in[k]);
-            }
+        for (uint32_t i = 0; i < left.n && !known; i++) {
+            known = same_base(d->group.at[strmap_get(&d->maker, left.at[i])].fx.name, arg);
+            if (!known)
+                continue;
+            vec_push(d->a, &d->merged, arg);
+            vec_push(d->a, &d->into, left.at[i]);
+        }
     }
 }
 
@@ -292,6 +296,83 @@ static void recover(Detach *d, const RawNodes *list)
         diag_hint("export again with optimize=False, or name the value with --stop-gradient");
         diag_warn(raw_where(d->m, unclear.at[i], -1), "which operand detach() made ('%s') the exporter removed: the gradient passes", lost_name.at[i]);
     }
+}
+
+/* ---- detached parameters ---- */
+
+/* The file's bytes of the parameter are those of the tensor, as they stand (1) or with the two dims exchanged (2); 0: they are not. */
+static int same_bytes(const Param *q, const RawTensor *t)
+{
+    const uint8_t *x = q->bytes.at, *y = t->bytes.at;
+    size_t size = dtype_size(t->dtype), n = t->bytes.length / size, rows = 0;
+    if (!x || !y || q->dtype != t->dtype || q->bytes.length != t->bytes.length || !memcmp(x, x + size, (n - 1) * size))
+        return 0;                                       /* all elements equal: that says nothing */
+    if (!memcmp(x, y, n * size))
+        return 1;
+    if (t->shape.rank == 2 && q->shape.rank == 2)
+        rows = (size_t)t->shape.d[0];
+    size_t columns = rows ? n / rows : 0, file_rows = (size_t)q->shape.d[q->transposed];
+    bool same = rows > 0 && file_rows == columns;
+    for (size_t r = 0; r < rows && same; r++)
+        for (size_t c = 0; c < columns && same; c++)
+            same = !memcmp(y + (r * columns + c) * size, x + (c * rows + r) * size, size);
+    return same ? 2 : 0;
+}
+
+/* What the initializer is to the parameter: itself (1), a copy called detach (1, or 2: transposed), or nothing (0). */
+static int held_by(const Param *q, const RawTensor *t)
+{
+    if (q->initializer && !strcmp(q->initializer, t->name))
+        return 1;
+    return same_base(t->name, "detach") ? same_bytes(q, t) : 0;
+}
+
+/*
+ * w.detach() was folded into an initializer that holds what the parameter held at first, or became the parameter's own under a
+ * name that says nothing of it.  Read as the parameter, whose gradient stops here, it keeps up with the training.
+ */
+static void rebind(const Detach *d, Params *p, RawNode *n, uint32_t k)
+{
+    uint32_t init = strmap_get(&d->m->init_index, n->in[k]), found = NONE;
+    int how = 0;
+    if (is_param_operand(n, k) || init == NONE)
+        return;
+    const RawTensor *t = &d->m->init.at[init];
+    if (!dtype_is_float(t->dtype) || shape_elements(&t->shape) < 2)
+        return;
+    for (uint32_t i = 0; i < p->g->param.n; i++) {
+        int held = held_by(&p->g->param.at[i], t);
+        if (!held)
+            continue;
+        if (found != NONE) {
+            diag_hint("export again with optimize=False");
+            diag_warn(raw_where(d->m, n, (int)k), "detached, it is %s or %s, and will not train with either", p->g->param.at[found].name,
+                      p->g->param.at[i].name);
+            return;
+        }
+        found = i;
+        how = held;
+    }
+    if (found == NONE)
+        return;
+    param_use(p, n, k, found, (how == 2) != p->g->param.at[found].transposed);
+    set(d->a, &n->stop_in, n->nin, k);
+}
+
+static bool reads_detached(const Detach *d, const Group *g)
+{
+    bool found = false;
+    for (uint32_t j = 0; j < g->fx.n && !found; j++)
+        found = is_lost(d, g->fx.arg[j].name) || (same_base(g->fx.arg[j].name, "detach") && strmap_get(&d->m->init_index, g->fx.arg[j].name) != NONE);
+    return found;
+}
+
+static void rebind_all(const Detach *d, Params *p)
+{
+    for (uint32_t i = 0; i < d->group.n; i++)
+        for (uint32_t j = 0; j < d->group.at[i].node.n && reads_detached(d, &d->group.at[i]); j++)
+            for (uint32_t k = 0; k < d->group.at[i].node.at[j]->nin; k++)
+                rebind(d, p, d->group.at[i].node.at[j], k);
 }
 
 /* ---- what it leaves no trace of but the line of source ---- */
@@ -353,7 +434,7 @@ static void warn_untold(Detach *d, const RawNodes *list)
     }
 }
 
-void stop_assign(Stops *t, const Model *m, const Params *params, const RawNodes *list)
+void stop_assign(Stops *t, const Model *m, Params *params, const RawNodes *list)
 {
     Arena *a = m->arena;
     bool detaches = false;
@@ -378,5 +459,7 @@ void stop_assign(Stops *t, const Model *m, const Params *params, const RawNodes 
     if (list != &m->node)                               /* a branch: the names around it are not in the list */
         return;
     recover(&d, list);
+    if (params && params->has_signature)
+        rebind_all(&d, params);
     warn_untold(&d, list);
 }

@@ -15,7 +15,7 @@
   merged      is not made here: export.py's encdec-dyn, where the exporter merged equal biases and their Splits
 usage: special.py DIR
 """
-import os, re, sys
+import copy, os, re, sys
 import numpy as np, onnx, torch, torch.nn as nn, torch.nn.functional as F
 from onnx import helper as h
 from safetensors.torch import save_file
@@ -165,8 +165,11 @@ class Cloned(nn.Module):
 def detached(d):
     m = Detached(); x, t = torch.randn(ROWS, 6), torch.randn(ROWS, 6)
     dynamo(m, (torch.randn(MB, 6),), f"{d}/model.onnx", ["x"], ["logits"])
-    m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
-    write(d, ("mse", l.item()), grads_of(m), "b:begin,c:begin", "model.onnx", y, x=x, target=t)
+    m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward(); after = copy.deepcopy(m)
+    with torch.no_grad():                               # what is detached of a parameter follows it
+        for p, q in zip(after.parameters(), m.parameters()): p -= 0.01 * q.grad
+        second = F.mse_loss(after(x.double()), t.double())
+    write(d, ("mse", l.item()), grads_of(m), "b:begin,c:begin", "model.onnx", y, x=x, target=t, extra=repr(second.item()))
     dynamo(Cloned(), (torch.randn(MB, 6),), f"{d}/cloned.onnx", ["x"], ["logits"])
     dynamo(Merged(), (torch.randn(MB, 6), torch.randn(MB, 6)), f"{d}/undecided.onnx", ["x", "labels"], ["loss", "logits"])
 
