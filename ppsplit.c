@@ -105,6 +105,8 @@ static const char usage[] =
     "                              over the whole minibatch (default mean)\n"
     "      --freeze=PATTERN        parameters that do not train (repeatable)\n"
     "      --train=PATTERN         parameters that do, after --freeze (repeatable)\n"
+    "      --stop-gradient=NAME    a value, or the results of a node, that send no gradient back (detach);\n"
+    "                              the file's names, * and ? allowed (repeatable)\n"
     "\n"
     "The model:\n"
     "      --bind=NAME=N           the size of a symbolic dimension, for one microbatch (repeatable)\n"
@@ -123,7 +125,7 @@ static const char usage[] =
     "  ppsplit model.onnx --split layers.1:begin --loss cross_entropy -o out && make -C out\n"
     "  ppsplit gpt2.onnx --bind batch=4 --split h.3:begin --split h.6:begin --loss cross_entropy -o out\n";
 
-enum { OPT_SPLIT = 256, OPT_MULTI, OPT_CHUNK, OPT_MERGE, OPT_LOSS, OPT_REDUCTION, OPT_FREEZE, OPT_TRAIN, OPT_BIND, OPT_LIMIT,
+enum { OPT_SPLIT = 256, OPT_MULTI, OPT_CHUNK, OPT_MERGE, OPT_LOSS, OPT_REDUCTION, OPT_FREEZE, OPT_TRAIN, OPT_STOP, OPT_BIND, OPT_LIMIT,
        OPT_TARGET, OPT_PARAMS, OPT_DUMP, OPT_HELP, OPT_VERSION };
 
 static const struct option long_options[] = {
@@ -135,6 +137,7 @@ static const struct option long_options[] = {
     {"loss-reduction", required_argument, NULL, OPT_REDUCTION},
     {"freeze", required_argument, NULL, OPT_FREEZE},
     {"train", required_argument, NULL, OPT_TRAIN},
+    {"stop-gradient", required_argument, NULL, OPT_STOP},
     {"bind", required_argument, NULL, OPT_BIND},
     {"limit", required_argument, NULL, OPT_LIMIT},
     {"output", required_argument, NULL, 'o'},
@@ -231,6 +234,7 @@ static void read_option(Options *o, int c, const char *arg)
     case OPT_REDUCTION: o->loss.sum = *ONE_OF("loss-reduction", arg, "mean", "sum") == 's'; break;
     case OPT_FREEZE: vec_push(o->arena, &o->import.freeze, arg); break;
     case OPT_TRAIN: vec_push(o->arena, &o->import.train, arg); break;
+    case OPT_STOP: vec_push(o->arena, &o->import.stop, arg); break;
     case OPT_BIND: vec_push(o->arena, &o->import.bind, arg); break;
     case OPT_LIMIT: set_limit(&o->import.limits, arg); break;
     case 'o': o->codegen.dir = arg; break;

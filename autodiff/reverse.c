@@ -261,6 +261,14 @@ static void find_batch(Pipe *p, ValueId first)
         vec_push(p->graph->arena, &p->uneven, uneven.at[i]);
 }
 
+/* From here on a stopped value is a value: what follows need not know. */
+static void drop_stops(Graph *g)
+{
+    for (NodeId n = 0; n < g->node.n; n++)
+        if (g->node.at[n].op == OP_StopGradient)
+            g->node.at[n].op = OP_Identity;
+}
+
 void autodiff(Pipe *p)
 {
     Graph *g = p->graph;
@@ -274,6 +282,7 @@ void autodiff(Pipe *p)
         activity(&w, p->stage.at[s].forward.at, p->stage.at[s].forward.n);
     for (uint32_t s = p->stage.n; s-- > 0;)
         stage_backward(&w, p, &p->stage.at[s]);
+    drop_stops(g);
     mark_edges(p);
     find_batch(p, w.n);
     stash_minimize(p);

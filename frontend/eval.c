@@ -235,7 +235,7 @@ static void run(Eval *e)
 {
     switch (e->op) {
     case OP_Cast: eval_cast(e); break;
-    case OP_Identity: case OP_Reshape: case OP_Phase: case OP_Dropout: eval_copy(e); break;
+    case OP_Identity: case OP_StopGradient: case OP_Reshape: case OP_Phase: case OP_Dropout: eval_copy(e); break;
     case OP_Transpose: eval_transpose(e); break;
     case OP_Expand: eval_expand(e); break;
     case OP_Slice: eval_slice(e); break;

@@ -337,6 +337,7 @@ Model *model_open(Arena *a, const char *path, const Limits *lim);
 typedef struct {
     VEC(const char *) bind;                             /* "seq=128" */
     VEC(const char *) freeze, train;                    /* patterns (fnmatch) over parameter names */
+    VEC(const char *) stop;                             /* patterns over names of values and nodes: no gradient passes */
     VEC(const char *) chunk;                            /* "INPUT=DIM" or "INPUT=replicate" */
     Limits limits;
     bool training;                                      /* a loss is asked for: parameters train, warn of what cannot */

@@ -101,6 +101,31 @@ static bool is_op(const RawNode *n, const char *domain, const char *type)
 
 static bool is_marker(const RawNode *n) { return is_op(n, "ppsplit", "Split"); }
 
+/* The value as one through which no gradient passes; where none would pass anyway, as it is. */
+static ValueId stopped(ImportState *s, ValueId v)
+{
+    if (!s->opt->training || v == NONE || !dtype_is_float(val(s->g, v)->dtype) || (val(s->g, v)->kind != V_NODE && val(s->g, v)->kind != V_PARAM))
+        return v;
+    return g_unary(s->g, OP_StopGradient, v);
+}
+
+/* The same for what a node has defined: the result of a branch, a sequence.  What is stopped already stays as it is. */
+static void stop_defined(ImportState *s, const RawNode *n)
+{
+    for (uint32_t i = 0; i < n->nout && n->stop_out; i++) {
+        uint32_t at = n->stop_out[i] ? strmap_get(&s->env, n->out[i]) : NONE;
+        if (at == NONE)
+            continue;
+        Slot slot = s->slot.at[at];
+        Ids list = {0};
+        for (uint32_t k = 0; k < slot.sequence.n; k++)
+            vec_push(s->g->arena, &list, stopped(s, slot.sequence.at[k]));
+        slot.sequence = list;
+        slot.v = slot.is_sequence ? slot.v : stopped(s, slot.v);
+        import_define(s, n->out[i], slot);
+    }
+}
+
 static ImportFn *importer(const RawNode *n, Op *op)
 {
     *op = *n->domain ? OP_NONE : op_find(n->op_type);
@@ -139,8 +164,9 @@ static void define_outputs(ImportState *s, const RawNode *n, const ValueId *out)
         if (!*n->out[i])
             continue;
         if (out[i] != NONE) {
-            name_value(s, out[i], n->out[i]);
-            import_define(s, n->out[i], (Slot){.v = out[i]});
+            ValueId v = n->stop_out && n->stop_out[i] ? stopped(s, out[i]) : out[i];
+            name_value(s, v, n->out[i]);
+            import_define(s, n->out[i], (Slot){.v = v});
         } else if (strmap_get(&s->env, n->out[i]) == NONE) {
             diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1), "its output %u is not supported", i);
         }
@@ -170,10 +196,12 @@ static void import_if(ImportState *s, RawNode *n, const ValueId *in)
     mark_live(s->m, &list, nout, out);
     if (s->params)
         param_assign(s->params, &list);
+    stop_assign(s->stops, s->m, s->params, &list);
     import_list(s, &list);
     for (uint32_t i = 0; i < n->nout; i++)
         if (*n->out[i])
             import_define(s, n->out[i], *lookup(s, out[i], raw_where(s->m, n, -1)));
+    stop_defined(s, n);
 }
 
 static void check_count(ImportState *s, const RawNode *n, Op op)
@@ -200,29 +228,33 @@ static void import_node(ImportState *s, RawNode *n)
     for (uint32_t i = 0; i < n->nout; i++)
         out[i] = NONE;
     for (uint32_t i = 0; i < n->nin; i++) {
+        bool stop = n->stop_in && n->stop_in[i];
         if (n->param && n->param[i] != NONE) {
-            in[i] = param_value(s, n, i);
+            in[i] = stop ? stopped(s, param_value(s, n, i)) : param_value(s, n, i);
             continue;
         }
         const Slot *slot = import_slot(s, n, i);
         if (slot && slot->is_sequence && !takes_sequence(n))
             diag_fatal(EXIT_MODEL, raw_where(s->m, n, (int)i), "a sequence where a tensor is needed");
         in[i] = slot ? slot->v : NONE;
+        if (stop)
+            in[i] = stopped(s, in[i]);
     }
     if (is_op(n, "", "If")) {
         import_if(s, n, in);
         return;
     }
-    if (is_marker(n)) {
+    if (is_marker(n) || stop_marker(n)) {
         if (n->nin != n->nout)
-            diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1), "a split marker has as many outputs as inputs");
+            diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1), "it must have as many outputs as inputs");
         for (uint32_t i = 0; i < n->nin; i++)
-            out[i] = in[i] == NONE ? NONE : g_unary(g, OP_Identity, in[i]);
+            out[i] = in[i] == NONE || stop_marker(n) ? in[i] : g_unary(g, OP_Identity, in[i]);
         define_outputs(s, n, out);
         return;
     }
     if (is_op(n, "", "Identity") && n->nin == 1 && n->nout == 1 && *n->in[0] && in[0] == NONE) {
         import_define(s, n->out[0], *import_slot(s, n, 0));
+        stop_defined(s, n);
         return;
     }
     Op op;
@@ -239,6 +271,7 @@ static void import_node(ImportState *s, RawNode *n)
         out[0] = with_bias(s, n, out[0]);
     diag_at(before);
     define_outputs(s, n, out);
+    stop_defined(s, n);
 }
 
 static void import_list(ImportState *s, const RawNodes *list)
@@ -289,7 +322,7 @@ static void refuse_unsupported(Model *m, const RawNodes *list)
     for (uint32_t i = 0; i < list->n; i++) {
         const RawNode *n = list->at[i];
         Op op;
-        if (n->dead || importer(n, &op) || is_marker(n) || is_op(n, "", "If"))
+        if (n->dead || importer(n, &op) || is_marker(n) || stop_marker(n) || is_op(n, "", "If"))
             continue;
         uint32_t *slot = strmap_at(&seen, arena_printf(m->arena, "%s\n%s", n->domain, n->op_type));
         if (*slot == NONE) {
@@ -442,6 +475,7 @@ static void bind_inputs(ImportState *s, const Ids *fed, Symbols *all)
         if (!is_data_input(s, v))
             continue;
         const Onnx__TypeProto__Tensor *t = tensor_type(v, w);
+        bool stop = stop_named(s->stops, v->name);
         if (fed) {
             if (position >= fed->n)
                 diag_fatal(EXIT_MODEL, w, "the model before has only %u outputs", fed->n);
@@ -450,7 +484,7 @@ static void bind_inputs(ImportState *s, const Ids *fed, Symbols *all)
                 from = make_target(s, fed, t, w);
             else
                 check_fed(s, t, from, w);
-            import_define(s, v->name, (Slot){.v = from});
+            import_define(s, v->name, (Slot){.v = stop ? stopped(s, from) : from});
             continue;
         }
         Shape shape = {.rank = (int)t->shape->n_dim};
@@ -532,6 +566,7 @@ static Graph *import_all(Arena *a, uint32_t n, const char *const *path, const Im
     Model **model = arena_array(a, Model *, n);
     Params **params = arena_array(a, Params *, n);
     Symbols all = {.seen.arena = a};
+    Stops *stops = stop_begin(a, opt);
     Ids between = {0};
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t j = 0; j < i && !model[i]; j++)
@@ -546,10 +581,11 @@ static Graph *import_all(Arena *a, uint32_t n, const char *const *path, const Im
             params[i] = param_begin(model[i], g, opt, i);
             param_assign(params[i], &model[i]->node);
             param_report(params[i]);
+            stop_assign(stops, model[i], params[i], &model[i]->node);
         }
         vec_push(a, &g->model, model[i]);
         g->model_hash = (g->model_hash ^ model[i]->wire.hash) * 1099511628211u;
-        ImportState s = {.g = g, .m = model[i], .params = params[i], .opt = opt, .stage = n > 1 ? (int)i : -1, .env.arena = a};
+        ImportState s = {.g = g, .m = model[i], .params = params[i], .stops = stops, .opt = opt, .stage = n > 1 ? (int)i : -1, .env.arena = a};
         bind_inputs(&s, i ? &between : NULL, &all);
         if (i == 0) {
             check_binds(opt, &all);
@@ -557,6 +593,7 @@ static Graph *import_all(Arena *a, uint32_t n, const char *const *path, const Im
         }
         run_model(&s, &between, i == n - 1);
     }
+    stop_check(stops, g);
     g->file = path[0];
     return g;
 }
@@ -591,12 +628,16 @@ Graph *import_models(Arena *a, uint32_t n, const char *const *path, const Import
 ValueId import_loss_model(Graph *g, const char *path, const ImportOptions *opt, ValueId output, ValueId target)
 {
     const char *file = g->file;
-    ImportState s = {.g = g, .m = model_open(g->arena, path, &opt->limits), .opt = opt, .stage = -1, .env.arena = g->arena};
+    ImportOptions own = *opt;
+    own.stop.n = 0;                                     /* the names are those of the model */
+    ImportState s = {.g = g, .m = model_open(g->arena, path, &opt->limits), .stops = stop_begin(g->arena, &own), .opt = &own,
+                     .stage = -1, .env.arena = g->arena};
     Ids fed = {0}, out;
     Symbols all = {.seen.arena = g->arena};
     vec_push(g->arena, &fed, output);
     vec_push(g->arena, &fed, target);
     prepare(s.m);
+    stop_assign(s.stops, s.m, NULL, &s.m->node);
     bind_inputs(&s, &fed, &all);
     run_model(&s, &out, false);
     g->file = file;

@@ -14,6 +14,7 @@ typedef struct ImportState {
     Graph *g;
     Model *m;
     Params *params;                                     /* NULL: every initializer is a constant (a loss model) */
+    Stops *stops;
     const ImportOptions *opt;
     int stage;                                          /* position of the file when there are several, or -1 */
     StrMap env;                                         /* name -> index into slot */

@@ -148,6 +148,7 @@ static RawNode *raw_node(Model *m, Frame *f, const Onnx__NodeProto *p, uint32_t 
         .nin = (uint32_t)p->n_input, .nout = (uint32_t)p->n_output,
         .name_scopes = metadata_get(p->n_metadata_props, p->metadata_props, "pkg.torch.onnx.name_scopes"),
         .fx_node = metadata_get(p->n_metadata_props, p->metadata_props, "pkg.torch.onnx.fx_node"),
+        .stack_trace = metadata_get(p->n_metadata_props, p->metadata_props, "pkg.torch.onnx.stack_trace"),
     };
     if (is_standard(n->domain))
         n->domain = "";

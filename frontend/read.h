@@ -56,13 +56,14 @@ typedef struct RawNode {
     bool dead;                                          /* nothing the model yields needs it */
     bool inlined;                                       /* part of a function's or a branch's body */
     int pipeline_stage;                                 /* -1: none */
-    const char *name_scopes, *fx_node;                  /* dynamo metadata, or NULL */
+    const char *name_scopes, *fx_node, *stack_trace;    /* dynamo metadata, or NULL */
     const char *call_scope;                             /* scope of the function call it was inlined from, or NULL */
     const char *scope;                                  /* scope.c */
     uint32_t call;                                      /* scope.c: which call of a module this is */
     uint32_t *param;                                    /* param.c: index into Graph.param per operand, or NULL */
     bool *flip;                                         /* param.c: the operand is that parameter transposed */
     int64_t *start, *rows;                              /* param_pieces.c: the operand is these rows of it; rows 0: all; or NULL */
+    bool *stop_in, *stop_out;                           /* stop.c: no gradient passes this operand, this result; or NULL */
     uint32_t bias;                                      /* param.c: parameter to add to output 0, or NONE */
     struct Frame *frame;                                /* inline.c: names and attributes its subgraphs see */
 } RawNode;
@@ -176,5 +177,19 @@ bool param_is_buffer_name(const char *name);
 bool param_is_buffer(const Params *p, const char *name);
 void param_pieces(Params *p, const RawNodes *list);     /* param_pieces.c; after param_place */
 void param_from_signature(Params *p, const RawNodes *list);    /* param_fx.c */
+
+/* ---- stop.c: where no gradient passes -------------------------------------------------------- */
+
+typedef struct {
+    const ImportOptions *opt;
+    bool *used;                                         /* per pattern of --stop-gradient: it matches something */
+} Stops;
+
+Stops *stop_begin(Arena *a, const ImportOptions *opt);
+bool stop_named(const Stops *t, const char *name);      /* a pattern matches, and is used from then on */
+bool stop_marker(const RawNode *n);                     /* ppsplit::StopGradient */
+/* Fills RawNode.stop_in and .stop_out of the nodes of one list; after param_assign. */
+void stop_assign(Stops *t, const Model *m, Params *params, const RawNodes *list);
+void stop_check(const Stops *t, const Graph *g);        /* a pattern that matches nothing is a mistake */
 
 #endif

@@ -172,6 +172,8 @@ ValueId simplify(Graph *g, Draft *d)
         return is_whole_slice(&d->attr, &x->shape) ? d->in[0] : NONE;
     case OP_Cast:
         return x->dtype == d->dtype[0] ? d->in[0] : NONE;
+    case OP_StopGradient:
+        return maker(g, d->in[0], OP_StopGradient) ? d->in[0] : NONE;
     case OP_Phase:
         return d->in[0] == d->in[1] ? d->in[0] : NONE;
     case OP_Split:

@@ -8,10 +8,14 @@
   annotated   pipeline_stage on every node (IR 11)
   twice       a module called twice inside one file
   passthrough outputs that are also intermediates, an input used late, a stage without parameters
+  stopped     ppsplit::StopGradient where a VQ-VAE detaches; a stage that only stopped values leave; plain.onnx: the same without these nodes
+  detached    PyTorch's dynamo exporter with its optimizer, which removes what detach() leaves: the fx nodes name it still;
+              undecided.onnx: a VQ-VAE, where it merges two losses that detach different values, is refused;
+              cloned.onnx: a detach() of which nothing is left but the line of source
   merged      is not made here: export.py's encdec-dyn, where the exporter merged equal biases and their Splits
 usage: special.py DIR
 """
-import os, sys
+import copy, os, re, sys
 import numpy as np, onnx, torch, torch.nn as nn, torch.nn.functional as F
 from onnx import helper as h
 from safetensors.torch import save_file
@@ -107,5 +111,67 @@ def passthrough(d):
     m = m.double(); y, *_ = m(x.double(), late.double()); l = F.mse_loss(y, t.double()); l.backward()
     write(d, ("mse", l.item()), grads_of(m), "act:begin,c:begin", "model.onnx", y, x=x, late=late, target=t)
 
-for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, passthrough):
+class Stop(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x): return x.clone()
+    @staticmethod
+    def backward(ctx, g): return None
+    @staticmethod
+    def symbolic(g, x): return g.op("ppsplit::StopGradient", x).setType(x.type())
+
+class Quantizer(nn.Module):
+    def __init__(self): super().__init__(); self.pre, self.enc, self.codes, self.dec = nn.Linear(6, 6), A(), nn.Embedding(5, 6), B()
+    def stop(self, x): return Stop.apply(x)
+    def forward(self, x, labels):
+        z = self.enc(self.stop(self.pre(x)))
+        q = self.codes((z.unsqueeze(1) - self.codes.weight).pow(2).sum(-1).argmin(1))
+        y = self.dec(z + self.stop(q - z))
+        return F.mse_loss(y, labels) + F.mse_loss(q, self.stop(z)) + 0.25 * F.mse_loss(self.stop(q), z), y
+
+class Plain(Quantizer):
+    def stop(self, x): return x.detach().reshape(-1, 6) # a node for --stop-gradient to name
+
+def stopped(d):
+    m, plain = Quantizer(), Plain(); plain.load_state_dict(m.state_dict()); x, t = torch.randn(ROWS, 6), torch.randn(ROWS, 6); a = (torch.randn(MB, 6), torch.randn(MB, 6))
+    export(m, a, f"{d}/model.onnx", ["x", "labels"], ["loss", "logits"]); export(plain, a, f"{d}/plain.onnx", ["x", "labels"], ["loss", "logits"])
+    m = plain.double(); l, y = m(x.double(), t.double()); l.backward()
+    write(d, ("output:loss", l.item()), {k: g for k, g in grads_of(m).items() if g is not None}, "enc:begin,dec:begin", "model.onnx", y, x=x, labels=t)
+
+class Merged(Quantizer):
+    def stop(self, x): return x.detach()
+
+class Detached(nn.Module):
+    def __init__(self): super().__init__(); self.a, self.b, self.c, self.d = A(), nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 6, bias=False)
+    def forward(self, x):
+        z = self.a(x) * 3; s = z + (torch.round(z) - z).detach()                # the only operand the arguments do not name
+        h = self.b(s) * self.b(s.detach() * 2 + 1) + z * z.detach()             # the same value twice: by position
+        return self.d(self.c(h)) + h @ self.d.weight.detach()                   # a parameter
+
+def dynamo(m, args, path, inputs, outputs):
+    torch.onnx.export(m.eval(), args, path, input_names=inputs, output_names=outputs, dynamo=True, optimize=True, external_data=False, verbose=False)
+    o = onnx.load(path)
+    for n in o.graph.node:                              # of where in whose source: the line alone, where it detaches
+        for p in n.metadata_props:
+            if p.key.endswith("stack_trace"): p.value = "\n".join(re.sub(r'File ".*", line \d+', 'File "special.py", line 1', l) for l in re.findall(r"^.*\n.*\.detach\(.*$", p.value, re.M))
+        keep = [p for p in n.metadata_props if p.value]; del n.metadata_props[:]; n.metadata_props.extend(keep)
+    onnx.save(o, path)
+
+class Cloned(nn.Module):
+    def __init__(self): super().__init__(); self.a, self.b = A(), nn.Linear(6, 6)
+    def forward(self, x):
+        h = self.a(x)
+        return self.b(h.detach().clone()) + h
+
+def detached(d):
+    m = Detached(); x, t = torch.randn(ROWS, 6), torch.randn(ROWS, 6)
+    dynamo(m, (torch.randn(MB, 6),), f"{d}/model.onnx", ["x"], ["logits"])
+    m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward(); after = copy.deepcopy(m)
+    with torch.no_grad():                               # what is detached of a parameter follows it
+        for p, q in zip(after.parameters(), m.parameters()): p -= 0.01 * q.grad
+        second = F.mse_loss(after(x.double()), t.double())
+    write(d, ("mse", l.item()), grads_of(m), "b:begin,c:begin", "model.onnx", y, x=x, target=t, extra=repr(second.item()))
+    dynamo(Cloned(), (torch.randn(MB, 6),), f"{d}/cloned.onnx", ["x"], ["logits"])
+    dynamo(Merged(), (torch.randn(MB, 6), torch.randn(MB, 6)), f"{d}/undecided.onnx", ["x", "labels"], ["loss", "logits"])
+
+for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, passthrough, stopped, detached):
     d = os.path.join(sys.argv[1], f.__name__); os.makedirs(d, exist_ok=True); f(d)

@@ -168,7 +168,7 @@ static bool demand_node(Batch *b, Node *n, ValueId out, int dim)
     Shape os = val(b->g, out)->shape;
     Shape is = n->nin > 0 && n->in[0] != NONE ? val(b->g, n->in[0])->shape : os;
     int axis = (int)n->attr.axis;
-    if (op_is_map(n->op) || n->op == OP_Phase || n->op == OP_Identity || n->op == OP_Dropout)
+    if (op_is_map(n->op) || n->op == OP_Phase || n->op == OP_Identity || n->op == OP_StopGradient || n->op == OP_Dropout)
         return demand_all(b, n, dim, os.rank);
     switch (n->op) {
     case OP_Expand: return demand_aligned(b, &n->in[0], dim, os.rank);
@@ -360,7 +360,7 @@ static int rule(Batch *b, Node *n)
         return BATCH_NONE;
     const Value *x = val(b->g, n->in[0]);
     int rank = val(b->g, n->out[0])->shape.rank, axis = (int)n->attr.axis;
-    if (op_is_map(n->op) || n->op == OP_Phase || n->op == OP_Identity)
+    if (op_is_map(n->op) || n->op == OP_Phase || n->op == OP_Identity || n->op == OP_StopGradient)
         return rule_aligned(b, n, rank);
     if (b->cur != 1 && (n->op == OP_Dropout || n->op == OP_CumSum || n->op == OP_MaxPool))
         return batch_fail(b, "the rows are not outermost in their dimension");

@@ -31,6 +31,7 @@ static bool is_row_number(const Graph *g, ValueId v, int comp, int dim, int64_t 
     const Shape *in = n->nin > 0 && n->in[0] != NONE ? &val(g, n->in[0])->shape : s;
     switch (n->op) {
     case OP_Cast:
+    case OP_StopGradient:
     case OP_Identity: return is_row_number(g, n->in[0], comp, dim, rows, depth + 1);
     case OP_Concat:
         if (comp < 0 || n->attr.axis != s->rank - 1)
@@ -115,7 +116,7 @@ static bool points_home(const Graph *g, ValueId v)
         const Node *n = &g->node.at[val(g, v)->node];
         if (n->op == OP_MaxPool)
             return val(g, v)->out == 1;
-        if (n->op != OP_Reshape && n->op != OP_Cast && n->op != OP_Identity)
+        if (n->op != OP_Reshape && n->op != OP_Cast && n->op != OP_Identity && n->op != OP_StopGradient)
             return false;
         v = n->in[0];
     }

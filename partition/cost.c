@@ -81,6 +81,7 @@ int64_t cost_flops(const Graph *g, NodeId id)
     case OP_ScatterND: return n->attr.mode == SCATTER_NONE ? 0 : elements(g, n->in[2]);
     case OP_Cast:
     case OP_Identity:
+    case OP_StopGradient:
     case OP_Phase:
     case OP_Count: return 0;
     case OP_Dropout: return out;

@@ -331,7 +331,7 @@ static PpStatus run_op(Rank *r, const Op *op, int64_t step)
     case SA_RECV_GP: return receive_gradients(r, &op->a);
     case SA_REDUCE_GRAD: return reduce_begin(r, op->a.stage);
     case SA_WAIT_REDUCE_GRAD: return reduce_end(r, op->a.stage);
-    default: return PP_OK; /* idle; UNSHARD, RESHARD, OFFLOAD, FETCH: the host is where everything is */
+    default: return PP_OK; /* idle; UNSHARD, RESHARD: a stage holds its parameters all the time */
     }
 }
 

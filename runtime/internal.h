@@ -238,6 +238,8 @@ struct Rank {
     double *loss; /* per microbatch */
     double *norm; /* [1 + n_param]: loss, then sums of squares by parameter */
     FILE *json;
+    int *held; /* files without a name, while destinations are tried */
+    int n_held;
     int64_t tokens;
     double *span; /* --trace: wait, start, end per op and for AROUND, for trace_steps steps */
     int trace_steps;
@@ -315,6 +317,17 @@ void aside_join(Aside *a);
 
 PpStatus until_plan(Run *run); /* finds what must run before the action, on every rank */
 void until_print(const Rank *r);
+
+/* ---- destinations.c: what is written, before the first step ---- */
+
+PpStatus destinations_apart(const Run *run); /* nothing is written over what is read */
+PpStatus destinations_try(Rank *r);          /* the places are there and have room */
+void destinations_release(Rank *r);          /* when all ranks have tried */
+
+/* ---- finite.c ---- */
+
+PpStatus finite_stop(Rank *r, const StepLog *s); /* all ranks call it: says why, returns PP_ERR_FINITE */
+PpStatus finite_parameters(Rank *r);             /* all ranks call it, before a checkpoint */
 
 /* ---- optim.c ---- */
 

@@ -142,13 +142,13 @@ PpStatus log_live(Rank *r)
     return s;
 }
 
-/* 17 digits read back exactly; what is not finite is written as Python and JavaScript write it. */
+/* 17 digits read back exactly; what is not finite, which JSON has no number for, is a string that parsers of numbers know. */
 static void json_number(FILE *f, const char *key, double v)
 {
     if (isfinite(v))
         fprintf(f, ", \"%s\": %.17g", key, v);
     else
-        fprintf(f, ", \"%s\": %s", key, isnan(v) ? "NaN" : v > 0 ? "Infinity" : "-Infinity");
+        fprintf(f, ", \"%s\": \"%s\"", key, isnan(v) ? "NaN" : v > 0 ? "Infinity" : "-Infinity");
 }
 
 static void progress(const Run *run, const StepLog *s, double rate)
@@ -157,16 +157,21 @@ static void progress(const Run *run, const StepLog *s, double rate)
     int full = (int)(WIDTH * s->step / run->steps);
     printf("\r[%.*s%*s] %" PRId64 "/%" PRId64 "  loss %.6f  grad_norm %.4g  %.0f tokens/s\033[K", full,
            "##############################", WIDTH - full, "", s->step, run->steps, s->loss, s->grad_norm, rate);
-    if (s->step == run->steps)
+    if (s->step == run->steps || !isfinite(s->loss) || !isfinite(s->grad_norm))
         putchar('\n');
     fflush(stdout);
 }
 
-PpStatus log_step(Rank *r, const StepLog *s)
+PpStatus log_step(Rank *r, const StepLog *step)
 {
     const Run *run = r->run;
+    StepLog signless = *step, *s = &signless; /* a NaN's sign says nothing, and is not always the same */
     if (r->rank != 0)
         return PP_OK;
+    if (isnan(s->loss))
+        s->loss = fabs(s->loss);
+    if (isnan(s->grad_norm))
+        s->grad_norm = fabs(s->grad_norm);
     double rate = s->seconds > 0 ? (double)r->tokens / s->seconds : 0;
     Mode mode = run->opt->mode;
     if (r->json) {

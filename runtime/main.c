@@ -14,6 +14,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -98,6 +99,11 @@ static PpStatus schedule_lower(Run *run)
     const PpPlan *p = run->plan;
     const Options *o = run->opt;
     SchedError *e = calloc(1, sizeof *e);
+    if (e && sched_runnable(run->sched, e)) {
+        PpStatus no = refused(e, o->schedule);
+        free(e);
+        return no;
+    }
     SchedEdge *edge = calloc((size_t)p->n_stage * (size_t)p->n_stage + 1, sizeof *edge);
     SchedParam *param = calloc(2 * (size_t)p->n_stage * (size_t)p->n_stage + 1, sizeof *param);
     PpStatus s = e && edge && param ? PP_OK : pp_fail(PP_ERR_IO, "out of memory");
@@ -267,6 +273,7 @@ static PpStatus prepare(Run *run, Options *o)
     TRY(wanted_outputs(run));
     TRY(data_open(run));
     TRY(schedule_make(run));
+    TRY(destinations_apart(run));
     if (o->until)
         TRY(until_plan(run));
     return hash_run(run);
@@ -307,8 +314,9 @@ static PpStatus set_up(Rank *r)
     if (r->on_device)
         TRY(stream_open(r));
     TRY(params_load(r));
+    TRY(destinations_try(r));
     r->tokens = data_tokens(r->run);
-    return log_open(r);
+    return PP_OK;
 }
 
 static void sum_loss(Rank *r)
@@ -343,7 +351,8 @@ static PpStatus train_end(Rank *r, int64_t step, StepLog *log)
         total += r->norm[i];
     log->grad_norm = sqrt(total);
     double scale = o->clip_norm > 0 ? o->clip_norm / (log->grad_norm + 1e-6) : 1;
-    optim_update(r, step, scale < 1 ? scale : 1);
+    if (isfinite(r->norm[0]) && isfinite(log->grad_norm))
+        optim_update(r, step, scale < 1 ? scale : 1);
     trace_around(r, step, AROUND_UPDATE, t0, t1);
     return PP_OK;
 }
@@ -377,6 +386,8 @@ static PpStatus steps(Rank *r)
         log.loss = r->norm[0];
         log.seconds = pp_now() - start;
         TRY(log_step(r, &log));
+        if (run->opt->mode != MODE_INFER && !(isfinite(log.loss) && isfinite(log.grad_norm)))
+            return finite_stop(r, &log);
     }
     return PP_OK;
 }
@@ -392,8 +403,10 @@ static PpStatus finish(Rank *r)
     PpStatus s = outputs_write(r);
     TRY(ranks_agree(r, s));
     TRY(log_live(r));
-    if (r->run->opt->checkpoint && r->run->opt->mode == MODE_TRAIN)
+    if (r->run->opt->checkpoint && r->run->opt->mode == MODE_TRAIN) {
+        TRY(finite_parameters(r));
         TRY(checkpoint_write(r, r->run->steps));
+    }
     s = trace_write(r);
     PpStatus closed = log_close(r);
     return ranks_agree(r, s != PP_OK ? s : closed);
@@ -403,7 +416,10 @@ static PpStatus rank_run(Rank *r, PpStatus prepared)
 {
     TRY(ranks_agree(r, prepared));
     TRY(ranks_agree(r, same_everywhere(r)));
-    TRY(ranks_agree(r, set_up(r)));
+    PpStatus ready = ranks_agree(r, set_up(r));
+    destinations_release(r);
+    TRY(ready);
+    TRY(ranks_agree(r, log_open(r)));
     TRY(devices_wire(r));
     TRY(log_memory(r));
     PpStatus s = steps(r);
@@ -526,6 +542,7 @@ static void keep_freed_memory(void)
 int pp_main(int argc, char **argv, const PpPlan *plan)
 {
     keep_freed_memory();
+    signal(SIGXFSZ, SIG_IGN); /* a file past its limit is an error of the write */
     Options o;
     PpPlan chosen = *plan;
     Run run = {.opt = &o, .plan = &chosen};

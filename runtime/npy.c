@@ -374,19 +374,21 @@ int npy_write(const char *path, int dtype, int rank, const int64_t *dim, const v
         snprintf(err, nerr, "%s: out of memory", path);
         return -1;
     }
+    struct stat sb;
+    int device = !stat(path, &sb) && !S_ISREG(sb.st_mode); /* /dev/null, a pipe: not to be replaced by a file */
     memcpy(tmp, path, np);
-    memcpy(tmp + np, ".tmp", 5);
+    memcpy(tmp + np, device ? "" : ".tmp", device ? 1 : 5);
     FILE *f = fopen(tmp, "wb");
     int bad = !f;
     if (f) {
         bad = fwrite(header, 1, (size_t)(10 + n), f) != (size_t)(10 + n) ||
-              (bytes && fwrite(data, 1, (size_t)bytes, f) != (size_t)bytes) || fflush(f) || fsync(fileno(f));
+              (bytes && fwrite(data, 1, (size_t)bytes, f) != (size_t)bytes) || fflush(f) || (!device && fsync(fileno(f)));
         bad |= fclose(f) != 0;
-        bad = bad || rename(tmp, path);
+        bad = bad || (!device && rename(tmp, path));
     }
     if (bad) {
         snprintf(err, nerr, "%s: %s", path, strerror(errno));
-        if (f)
+        if (f && !device)
             unlink(tmp);
     }
     free(tmp);

@@ -120,6 +120,15 @@ int sched_validate(const Schedule *s, SchedError *e)
     return st;
 }
 
+int sched_runnable(const Schedule *s, SchedError *e)
+{
+    for (int r = 0; r < s->ranks; r++)
+        for (int i = 0; i < s->row[r].n; i++)
+            if (s->row[r].a[i].type == SA_OFFLOAD || s->row[r].a[i].type == SA_FETCH)
+                return refuse(e, s, r, i, "a run cannot move a stash to the host and back yet; ppsplit schedule simulates it");
+    return SCHED_OK;
+}
+
 /* ---- merge: adjacent I, W of one microbatch become B ---- */
 
 int sched_merge(Schedule *s, SchedError *e)

@@ -95,6 +95,7 @@ typedef struct SchedEdge { int from, to, gradient; double bytes_f, bytes_b; } Sc
 typedef struct SchedParam { int from, to, replicate, gradient; } SchedParam;
 
 int sched_validate(const Schedule *s, SchedError *e);
+int sched_runnable(const Schedule *s, SchedError *e);   /* a run has an act for every action: none of OFFLOAD, FETCH */
 int sched_merge(Schedule *s, SchedError *e);
 int sched_unshard(Schedule *s, int window, SchedError *e);
 int sched_reduce_grad(Schedule *s, int deferred, SchedError *e);

@@ -10,7 +10,8 @@ typedef enum {
     PP_ERR_MODEL = 1, /* the model, plan, schedule or data is refused */
     PP_ERR_USAGE = 2, /* wrong command line */
     PP_ERR_IO = 3,    /* a file, memory, another resource */
-    PP_ERR_PEER = 4,  /* another rank failed; it has said why */
+    PP_ERR_FINITE = 4, /* the loss or the gradient is not finite */
+    PP_ERR_PEER = 5,  /* another rank failed; it has said why */
     PP_ERR_BUG = 70
 } PpStatus;
 

@@ -84,6 +84,7 @@ echo "in the way" >file
 printf '\x08\x08\x08\x04\x10\x07\x4a\xff\xff\xff\xff\x0f' >short.pb
 printf '0F0,0RECV_B0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n' >cross.csv
 echo '0F0,2BW0,0B0' >cell.csv
+printf '0F0,0OFFLOAD0,,0FETCH0,0B0\n,1F0,1B0,,\n' >offload.csv
 printf '0F0,,,0B0\n,1F0,1B0,\n' >good.csv
 printf '0F0,0F1,0F2,0F3,0B0,0B1,0B2\n,1F0,1F1,1F2,1F3,1B0,1B1,1B2,1B3\n' >missing.csv
 printf '0F0,1F0,1B0,0B0\n' >one.csv
@@ -149,6 +150,8 @@ refuse "no such schedule file" 3 $P train "${D[@]}" --schedule nobody.csv
 refuse "schedule: a bad cell" 1 $P train "${D[@]}" --schedule cell.csv
 refuse "schedule: an action is missing" 1 $P train "${D[@]}" --schedule missing.csv
 refuse "schedule: deadlock" 1 $P train "${D[@]}" --schedule cross.csv --batch 2
+refuse "schedule: a stash to the host" 1 $P train "${D[@]}" --schedule offload.csv --batch 2
+ok "schedule: which the tool simulates" "$ppsplit" schedule offload.csv --verify --simulate
 refuse "schedule: microbatches" 1 $P train "${D[@]}" --schedule good.csv --microbatches 4
 refuse "schedule: ranks" 1 $P train "${D[@]}" --schedule good.csv --batch 2 --ranks 1
 refuse "schedule: stages" 1 odd/pipeline train --data x=odd3.npy --data target=odd3.npy --schedule one.csv
@@ -165,8 +168,37 @@ if command -v mpirun >/dev/null; then
     refuse "mpi: gradients into a file" 3 mpirun -n 2 $P train "${D[@]}" --dump-grads file/grads
 fi
 
-# ---- what is written ----
+# ---- what is written: found before the first step ----
 
+R() { refuse "$@"; is "$1: no step" "$(grep -c ^step stdout)" 0; }
+$P train "${D[@]}" --quiet --steps 2 --checkpoint ck
+R "checkpoint over what is read" 1 $P train "${D[@]}" --steps 2 --params ck/step_2 --checkpoint ./ck
+R "gradients over the parameters" 1 $P train "${D[@]}" --dump-grads two/params
+R "gradients over a checkpoint that is read" 1 $P train "${D[@]}" --params ck/step_2 --dump-grads ck/step_2
+R "output over data" 1 $P train "${D[@]}" --output logits=./x.npy
+R "log over a schedule" 1 $P train "${D[@]}" --batch 2 --schedule good.csv --log-json good.csv
+R "two outputs in one file" 1 $P train "${D[@]}" --output logits=y.npy --trace ./y.npy
+R "output: a folder" 3 $P infer --data x=x.npy --output logits=folder
+R "trace: no such folder" 3 $P train "${D[@]}" --trace nowhere/trace.json
+R "trace: full" 3 $P train "${D[@]}" --trace /dev/full
+R "checkpoint under a file" 3 $P train "${D[@]}" --checkpoint file/a/b
+mkdir taken && : >taken/step_1
+R "checkpoint: a file in its place" 3 $P train "${D[@]}" --checkpoint taken
+R "checkpoint: full" 3 small_disk $P train "${D[@]}" --checkpoint new/ck
+R "gradients: full" 3 small_disk $P train "${D[@]}" --dump-grads grads
+npy many.npy '<i8' '200, 4' 6400
+R "output: full" 3 small_disk $P infer --data x=many.npy --output logits=y.npy
+if command -v mpirun >/dev/null; then
+    R "mpi: checkpoint over what is read" 1 mpirun -n 2 $P train "${D[@]}" --steps 2 --params ck/step_2 --checkpoint ck
+    R "mpi: checkpoint under a file" 3 mpirun -n 2 $P train "${D[@]}" --checkpoint file/a/b
+fi
+if [ "$(id -u)" != 0 ]; then
+    mkdir locked && chmod 500 locked
+    R "checkpoint: not writable" 3 $P train "${D[@]}" --checkpoint locked/ck
+else
+    skip "checkpoint: not writable" "root may write everywhere"
+fi
+is "a device stays one" "$($P train "${D[@]}" --quiet --output logits=/dev/null; test -c /dev/null; echo $?)" 0
 refuse "output: no such folder" 3 $P infer --data x=x.npy --output logits=nowhere/y.npy
 refuse "log: no such folder" 3 $P train "${D[@]}" --log-json nowhere/log.json
 refuse "log: full" 3 $P train "${D[@]}" --log-json /dev/full

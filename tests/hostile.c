@@ -433,7 +433,7 @@ static void op_cases(void)
 #undef ONE
 }
 
-/* ---- not hostile at all: models with a property that errors.t needs ---- */
+/* ---- not hostile at all: models with a property that errors.t and finite.t need ---- */
 
 static void odd_cases(void)
 {
@@ -443,6 +443,11 @@ static void odd_cases(void)
     node_named(&m.graph, "first", "MatMul", "x w", "h", NULL, NULL);
     node_named(&m.graph, "rows", "Gather", "h i", "y", NULL, NULL);      /* swaps row 0 and row 1: needs two */
     model_save(&m, "rows-by-number");
+    m = plain();
+    weight(&m.graph, "w", 2, (int64_t[]){3, 3}, 36);
+    node_named(&m.graph, "first", "MatMul", "x w", "h", NULL, NULL);
+    node_named(&m.graph, "root", "Sqrt", "h", "y", NULL, NULL);          /* at 0 it is finite and its gradient is not */
+    model_save(&m, "root");
 }
 
 int main(int argc, char **argv)

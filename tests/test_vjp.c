@@ -107,6 +107,25 @@ static const bool has_rule[OP_COUNT] = {
 #undef VIA_LOWERING
 };
 
+/* loss = sum(w * x * stop(x)): what passes is w * x, and not twice that. */
+static void stop(void)
+{
+    Arena *arena = arena_new();
+    T t = {.g = graph_new(arena, "test"), .op = OP_StopGradient, .real = DT_F64};
+    const double x[] = {0.5, -2, 3}, w[] = {1, 4, -2};
+    ValueId in = given(&t, S(3), x), d[2], at = g_unary(t.g, OP_StopGradient, in);
+    ok(g_unary(t.g, OP_StopGradient, at) == at, "StopGradient: once is enough");
+    ValueId scaled = g_mul(t.g, g_mul(t.g, in, at), graph_const(t.g, NULL, (Tensor){DT_F64, S(3), memcpy(arena_alloc(arena, sizeof w), w, sizeof w)}));
+    t.loss = g_sum_to(t.g, scaled, &(Shape){0});
+    Ids forward = all_nodes(t.g, 0, t.g->node.n);
+    double y = *(const double *)evaluate(&t, &forward, t.loss)->data;
+    grad_nodes(t.g, forward.at, forward.n, t.loss, 2, (ValueId[]){in, at}, d);
+    Ids both = all_nodes(t.g, 0, t.g->node.n);
+    const double *got = evaluate(&t, &both, d[0])->data;
+    ok(y == 0.25 + 16 - 18 && got[0] == 0.5 && got[1] == -8 && got[2] == -6, "StopGradient: the value passes, the gradient does not");
+    arena_free(arena);
+}
+
 static void every_row(void)
 {
     for (int op = OP_NONE + 1; op < OP_COUNT; op++) {
@@ -167,5 +186,6 @@ int main(void)
 {
     every_row();
     kinks();
+    stop();
     return tap_done();
 }

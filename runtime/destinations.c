@@ -1,0 +1,230 @@
+/*
+ * destinations.c - what a run will write is tried before the first step: hours of training do not end in a full disk or a
+ * folder that is not there.  In: the options, what this rank holds.  Out: nothing, or what cannot be written and why.
+ *
+ * Beside each file a nameless one of its size is allocated and held until all ranks have tried, for they may share a disk.
+ * Nothing is left behind, and what is there already is not touched.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+enum { HEADER = 256 }; /* of an .npy file; of a tensor in a safetensors file, about */
+
+/* ---- apart from what is read, and from each other ---- */
+
+/* The part of a path before its last component. */
+static void parent(char *path)
+{
+    char *end = path + strlen(path);
+    while (end > path + 1 && end[-1] == '/')
+        *--end = 0;
+    char *slash = strrchr(path, '/');
+    if (!slash)
+        strcpy(path, ".");
+    else
+        slash[slash == path] = 0;
+}
+
+static int same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino && !S_ISCHR(x.st_mode);
+}
+
+/* Two names of one file, or, where there is none yet, the same name in one folder. */
+static int same_place(const char *a, const char *b)
+{
+    char x[PATH_MAX], y[PATH_MAX];
+    const char *last_a = strrchr(a, '/'), *last_b = strrchr(b, '/');
+    if (!access(a, F_OK) || !access(b, F_OK) || strcmp(last_a ? last_a + 1 : a, last_b ? last_b + 1 : b))
+        return same_file(a, b);
+    snprintf(x, sizeof x, "%s", a);
+    snprintf(y, sizeof y, "%s", b);
+    parent(x);
+    parent(y);
+    return same_file(x, y);
+}
+
+static PpStatus folder_apart(const Run *run, const char *option, const char *folder)
+{
+    char own[sizeof run->opt->folder + 16];
+    snprintf(own, sizeof own, "%s/params", run->opt->folder);
+    const char *read = run->opt->params ? run->opt->params : own;
+    return same_place(folder, read) ? pp_fail(PP_ERR_MODEL, "%s would overwrite %s, which the run reads", option, folder) : PP_OK;
+}
+
+/* File number i that the run reads (from 0) or writes (from n_read); NULL: there is none. */
+static const char *file_of(const Options *o, int i, const char **option)
+{
+    *option = "--output";
+    if (i < o->n_data)
+        return o->data[i].file;
+    i -= o->n_data;
+    if (i == 0)
+        return strchr(o->schedule, '.') || strchr(o->schedule, '/') ? o->schedule : NULL;
+    if (--i < o->n_output)
+        return o->output[i].file;
+    *option = i == o->n_output ? "--log-json" : "--trace";
+    return i == o->n_output ? o->log_json : o->trace;
+}
+
+PpStatus destinations_apart(const Run *run)
+{
+    const Options *o = run->opt;
+    int n_read = o->n_data + 1, n = n_read + o->n_output + 2;
+    char step[PATH_MAX];
+    const char *option, *other;
+    for (int i = n_read; i < n; i++)
+        for (int k = 0; k < i; k++) {
+            const char *b = file_of(o, k, &other), *a = file_of(o, i, &option);
+            if (!a || !b || !same_place(a, b))
+                continue;
+            return k < n_read ? pp_fail(PP_ERR_MODEL, "%s would overwrite %s, which the run reads", option, a)
+                              : pp_fail(PP_ERR_MODEL, "%s and %s are both to be written to %s", other, option, a);
+        }
+    if (o->mode != MODE_TRAIN)
+        return PP_OK;
+    if (o->dump_grads)
+        TRY(folder_apart(run, "--dump-grads", o->dump_grads));
+    if (o->checkpoint && snprintf(step, sizeof step, "%s/step_%" PRId64, o->checkpoint, run->steps) < (int)sizeof step)
+        TRY(folder_apart(run, "--checkpoint", step));
+    return PP_OK;
+}
+
+/* ---- room ---- */
+
+static PpStatus no(const char *option, const char *path, int64_t bytes, int error)
+{
+    if (bytes > HEADER && (error == ENOSPC || error == EFBIG || error == EDQUOT))
+        return pp_fail(PP_ERR_IO, "%s %s: %s: it takes %" PRId64 " bytes", option, path, strerror(error), bytes);
+    return pp_fail(PP_ERR_IO, "%s %s: %s", option, path, strerror(error));
+}
+
+static int allocate(int fd, int64_t bytes)
+{
+    struct statvfs disk;
+    int e;
+    do
+        e = bytes > 0 && fallocate(fd, 0, 0, bytes) ? errno : 0;
+    while (e == EINTR);
+    if (e != EOPNOTSUPP && e != ENOSYS)
+        return e;
+    return !fstatvfs(fd, &disk) && (double)disk.f_bavail * (double)disk.f_frsize < (double)bytes ? ENOSPC : 0;
+}
+
+static PpStatus try_room(Rank *r, const char *option, const char *path, const char *folder, int64_t bytes)
+{
+    char name[PATH_MAX];
+    if (snprintf(name, sizeof name, "%s/.ppsplit.XXXXXX", folder) >= (int)sizeof name)
+        return no(option, path, bytes, ENAMETOOLONG);
+    int *grown = realloc(r->held, (size_t)(r->n_held + 1) * sizeof *grown);
+    if (!grown)
+        return pp_fail(PP_ERR_IO, "out of memory");
+    r->held = grown;
+    int fd = mkostemp(name, O_CLOEXEC);
+    if (fd < 0)
+        return no(option, path, bytes, errno);
+    unlink(name);
+    r->held[r->n_held++] = fd;
+    int e = allocate(fd, bytes);
+    return e ? no(option, path, bytes, e) : PP_OK;
+}
+
+static PpStatus try_file(Rank *r, const char *option, const char *path, int64_t bytes)
+{
+    char folder[PATH_MAX];
+    struct stat sb;
+    if (snprintf(folder, sizeof folder, "%s", path) >= (int)sizeof folder)
+        return no(option, path, bytes, ENAMETOOLONG);
+    if (!stat(path, &sb)) {
+        if (S_ISDIR(sb.st_mode))
+            return no(option, path, bytes, EISDIR);
+        if (access(path, W_OK))
+            return no(option, path, bytes, errno);
+        if (S_ISCHR(sb.st_mode)) { /* /dev/full has no room even for nothing */
+            int fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC), e = fd < 0 || write(fd, "", 0) < 0 ? errno : 0;
+            if (fd >= 0)
+                close(fd);
+            return e ? no(option, path, 0, e) : PP_OK;
+        }
+        if (!S_ISREG(sb.st_mode))
+            return PP_OK;
+    }
+    parent(folder);
+    return try_room(r, option, path, folder, bytes);
+}
+
+/* A folder that is there, or will be made in the nearest one that is. */
+static PpStatus try_folder(Rank *r, const char *option, const char *path, int64_t bytes)
+{
+    char folder[PATH_MAX];
+    struct stat sb;
+    if (snprintf(folder, sizeof folder, "%s", *path ? path : ".") >= (int)sizeof folder)
+        return no(option, path, bytes, ENAMETOOLONG);
+    while (stat(folder, &sb)) {
+        if (errno != ENOENT && errno != ENOTDIR)
+            return no(option, folder, bytes, errno);
+        if (!strcmp(folder, ".") || !strcmp(folder, "/"))
+            return no(option, path, bytes, ENOENT);
+        parent(folder);
+    }
+    return S_ISDIR(sb.st_mode) ? try_room(r, option, path, folder, bytes) : no(option, folder, bytes, ENOTDIR);
+}
+
+/* ---- what this rank writes ---- */
+
+static int64_t state_bytes(const Rank *r, int gradients)
+{
+    int64_t sum = HEADER;
+    int states = optim_states(r->run->opt);
+    for (int l = 0; l < r->n_stage; l++)
+        for (int k = 0; k < r->stage[l].st->n_param; k++) {
+            const RankParam *q = &r->stage[l].rp[k];
+            int n = gradients ? q->dump_grad : (q->p->use != PP_TRANSMIT) + (q->update && q->p->use != PP_TRANSMIT ? states : 0);
+            sum += n * (q->p->t.bytes + HEADER);
+        }
+    return sum;
+}
+
+PpStatus destinations_try(Rank *r)
+{
+    const Run *run = r->run;
+    const Options *o = run->opt;
+    for (int i = 0; i < run->plan->n_output; i++)
+        if (r->collect[i])
+            TRY(try_file(r, "--output", o->output[run->output_wanted[i]].file,
+                         HEADER + tensor_bytes(&run->plan->output[i], r->collect_rows, run->plan->rows)));
+    if (o->mode == MODE_TRAIN && o->dump_grads)
+        TRY(try_folder(r, "--dump-grads", o->dump_grads, state_bytes(r, 1)));
+    if (o->mode == MODE_TRAIN && o->checkpoint && !o->until) {
+        char step[PATH_MAX];
+        struct stat sb;
+        TRY(try_folder(r, "--checkpoint", o->checkpoint, state_bytes(r, 0)));
+        snprintf(step, sizeof step, "%s/step_%" PRId64, o->checkpoint, run->steps);
+        if (!stat(step, &sb) && !S_ISDIR(sb.st_mode))
+            return no("--checkpoint", step, 0, ENOTDIR);
+    }
+    if (r->rank == 0 && o->log_json)
+        TRY(try_file(r, "--log-json", o->log_json, HEADER));
+    return r->rank == 0 && o->trace ? try_file(r, "--trace", o->trace, HEADER) : PP_OK;
+}
+
+void destinations_release(Rank *r)
+{
+    while (r->n_held > 0)
+        close(r->held[--r->n_held]);
+    free(r->held);
+    r->held = NULL;
+}

@@ -1,0 +1,149 @@
+/*
+ * finite.c - a run whose loss or gradient is not finite ends: no update, no checkpoint.  In: the step's numbers, the same on
+ * every rank.  Out: PP_OK, or a failure that all ranks share and that says where it comes from, as far as what is still in
+ * memory shows: a parameter that is not finite; a NaN in the data; the gradient that was the first in the order of the backward;
+ * the microbatch.
+ */
+#include "internal.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a rank knows of the cause: its first stage with a parameter that is not finite, the first microbatch whose loss is not,
+   and the first input with a NaN (an infinity may well be meant: a mask). */
+typedef struct {
+    int stage, microbatch, input, input_microbatch; /* -1: none */
+    char name[200];
+} Trace;
+
+static int any_nan(const void *p, int dtype, int64_t bytes)
+{
+    int found = 0;
+    for (int64_t i = 0; dtype == PP_F32 && i < bytes / 4; i++)
+        found |= isnan(((const float *)p)[i]) != 0;
+    for (int64_t i = 0; dtype == PP_F64 && i < bytes / 8; i++)
+        found |= isnan(((const double *)p)[i]) != 0;
+    return found;
+}
+
+static int all_finite(const void *p, int dtype, int64_t bytes)
+{
+    int finite = 1;
+    for (int64_t i = 0; dtype == PP_F32 && i < bytes / 4; i++)
+        finite &= isfinite(((const float *)p)[i]) != 0;
+    for (int64_t i = 0; dtype == PP_F64 && i < bytes / 8; i++)
+        finite &= isfinite(((const double *)p)[i]) != 0;
+    return finite;
+}
+
+static void look_at_data(const Rank *r, int64_t step, Trace *t)
+{
+    const Run *run = r->run;
+    const int64_t *row0 = data_rows(run, step);
+    for (int i = run->plan->n_input; i-- > 0;)
+        for (int m = run->m; m-- > 0 && r->chunk_host[i];) {
+            const PpTensor *in = &run->plan->input[i];
+            if (!any_nan(r->chunk_host[i] + m * r->chunk_stride[i], in->dtype, tensor_bytes(in, row0[m + 1] - row0[m], run->plan->rows)))
+                continue;
+            t->input = i;
+            t->input_microbatch = m;
+        }
+}
+
+static Trace look(Rank *r, int64_t step)
+{
+    const Run *run = r->run;
+    Trace t = {.stage = -1, .microbatch = -1, .input = -1};
+    look_at_data(r, step, &t);
+    for (int l = 0; l < r->n_stage; l++)
+        for (int k = 0; k < r->stage[l].st->n_param; k++) {
+            const RankParam *q = &r->stage[l].rp[k];
+            int stage = r->stage[l].st->index;
+            if (q->p->use == PP_TRANSMIT || !(q->p->trainable || q->p->stat) || (t.stage >= 0 && t.stage <= stage) ||
+                all_finite(stream_host(r, q->value, q->p->t.bytes), q->p->t.dtype, q->p->t.bytes))
+                continue;
+            t.stage = stage;
+            snprintf(t.name, sizeof t.name, "%s", q->p->t.name);
+        }
+    if (run->plan->loss_stage >= 0 && r->local_of[run->plan->loss_stage] >= 0)
+        for (int m = run->m; m-- > 0;)
+            if (!isfinite(r->loss[m]))
+                t.microbatch = m;
+    return t;
+}
+
+/* Backward goes from the last stage to the first: the last one whose gradients are not finite made them so. */
+static const PpParam *first_gradient(const Rank *r, int *stage)
+{
+    const PpPlan *p = r->run->plan;
+    for (*stage = p->n_stage - 1; *stage >= 0; --*stage)
+        for (int k = p->stage[*stage]->n_param; k-- > 0;) {
+            const PpParam *q = &p->stage[*stage]->param[k];
+            if (q->use != PP_TRANSMIT && !isfinite(r->norm[1 + q->param]))
+                return q;
+        }
+    return NULL;
+}
+
+static PpStatus report(const Rank *r, const StepLog *s, const Trace *t)
+{
+    int stage, bad_loss = !isfinite(s->loss);
+    const char *what = bad_loss ? "loss" : "gradient's norm";
+    double number = bad_loss ? s->loss : s->grad_norm, value = isnan(number) ? fabs(number) : number;
+    if (t->stage >= 0)
+        return pp_fail(PP_ERR_FINITE, "step %" PRId64 ": the %s is %g: parameter '%s' of stage %d is not finite", s->step, what, value,
+                       t->name, t->stage);
+    if (t->input >= 0)
+        return pp_fail(PP_ERR_FINITE, "step %" PRId64 ": the %s is %g: input '%s' holds a NaN, in microbatch %d", s->step, what, value,
+                       r->run->plan->input[t->input].name, t->input_microbatch);
+    const PpParam *q = bad_loss ? NULL : first_gradient(r, &stage);
+    if (q)
+        return pp_fail(PP_ERR_FINITE, "step %" PRId64 ": the %s is %g: that of '%s' in stage %d first", s->step, what, value, q->t.name, stage);
+    if (t->microbatch >= 0)
+        return pp_fail(PP_ERR_FINITE, "step %" PRId64 ": the %s is %g: microbatch %d first; the parameters are finite", s->step, what, value,
+                       t->microbatch);
+    return pp_fail(PP_ERR_FINITE, "step %" PRId64 ": the %s is %g", s->step, what, value);
+}
+
+/* What all ranks know together. */
+static PpStatus look_everywhere(Rank *r, int64_t step, Trace *found)
+{
+    Trace mine = look(r, step), *all = malloc((size_t)r->t.ranks * sizeof *all);
+    PpStatus status = all ? device_check(r, "looking for what is not finite") : pp_fail(PP_ERR_IO, "out of memory");
+    *found = (Trace){.stage = -1, .microbatch = -1, .input = -1};
+    status = ranks_agree(r, status);
+    if (status == PP_OK)
+        status = r->t.op->gather(&r->t, &mine, sizeof mine, all);
+    for (int k = 0; status == PP_OK && k < r->t.ranks; k++) {
+        if (all[k].stage >= 0 && (found->stage < 0 || all[k].stage < found->stage)) {
+            found->stage = all[k].stage;
+            memcpy(found->name, all[k].name, sizeof found->name);
+        }
+        if (all[k].microbatch >= 0)
+            found->microbatch = all[k].microbatch;
+        if (all[k].input >= 0 && (found->input < 0 || all[k].input < found->input)) {
+            found->input = all[k].input;
+            found->input_microbatch = all[k].input_microbatch;
+        }
+    }
+    free(all);
+    return status;
+}
+
+PpStatus finite_stop(Rank *r, const StepLog *s)
+{
+    Trace t;
+    TRY(look_everywhere(r, s->step - 1, &t));
+    return ranks_agree(r, report(r, s, &t));
+}
+
+PpStatus finite_parameters(Rank *r)
+{
+    Trace t;
+    TRY(look_everywhere(r, r->run->steps - 1, &t));
+    if (t.stage < 0)
+        return PP_OK;
+    return ranks_agree(r, pp_fail(PP_ERR_FINITE, "after step %" PRId64 ": parameter '%s' of stage %d is not finite: no checkpoint is written", r->run->steps, t.name, t.stage));
+}
