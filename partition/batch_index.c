@@ -8,14 +8,16 @@
 #include "batch_int.h"
 
 /*
- * What is known of integers: entry e of row r is slope * r * each + (lo to hi).  Slope 0: the same for every row.
+ * What is known of integers: row r has slope * r * each + (lo to hi), and what the data say where they do.  Slope 0: no row is
+ * told from another.
  */
 typedef struct {
-    int slope; /* 0 or 1; -1: nothing is known */
+    int slope; /* 0 or 1; -1: nothing of use is known */
     int64_t lo, hi;
+    bool data;
 } Span;
 
-static const Span unknown = {-1, 0, 0};
+static const Span useless = {-1, 0, 0, false}, of_data = {0, 0, 0, true};
 
 /* Of whose integers: entry comp of the last dimension (comp < 0: the value itself), with the rows along dim. */
 typedef struct {
@@ -32,18 +34,19 @@ static Span span_const(const Value *x, Entry w)
     int64_t inner = 1, n = shape_elements(s), last = w.comp >= 0 ? s->d[s->rank - 1] : 1;
     for (int k = w.dim + 1; w.dim >= 0 && k < s->rank; k++)
         inner *= s->d[k];
-    Span same = {0, INT64_MAX, INT64_MIN}, rising = {1, INT64_MAX, INT64_MIN};
+    int64_t entries = w.dim < 0 ? 1 : s->d[w.dim] / w.rows; /* of a row */
+    Span same = {0, INT64_MAX, INT64_MIN, false}, rising = {1, INT64_MAX, INT64_MIN, false};
     for (int64_t i = w.comp >= 0 ? w.comp : 0; i < n; i += last) {
         int64_t is;
         if (!batch_const_int(x, i, &is) || is > INT32_MAX || is < INT32_MIN)
-            return unknown;
-        int64_t up = is - (w.dim < 0 ? 0 : i / inner % w.rows * w.each);
+            return useless;
+        int64_t up = is - (w.dim < 0 ? 0 : i / inner / entries % w.rows * w.each);
         same.lo = is < same.lo ? is : same.lo;
         same.hi = is > same.hi ? is : same.hi;
         rising.lo = up < rising.lo ? up : rising.lo;
         rising.hi = up > rising.hi ? up : rising.hi;
     }
-    return n == 0 ? unknown : w.dim < 0 || same.hi - same.lo <= rising.hi - rising.lo ? same : rising;
+    return n == 0 ? useless : w.dim < 0 || same.hi - same.lo <= rising.hi - rising.lo ? same : rising;
 }
 
 /* An operand that is broadcast to the node's result. */
@@ -61,23 +64,25 @@ static Span span_aligned(const Graph *g, const Node *n, uint32_t i, Entry w, int
 static Span span_sum(Span x, Span y, int sign)
 {
     int slope = x.slope + sign * y.slope;
+    x = x.data && x.slope == 0 ? of_data : x; /* what is added to a place of the data makes another such place */
+    y = y.data && y.slope == 0 ? of_data : y;
     if (x.slope < 0 || y.slope < 0 || slope < 0 || slope > 1)
-        return unknown;
-    return (Span){slope, x.lo + (sign > 0 ? y.lo : -y.hi), x.hi + (sign > 0 ? y.hi : -y.lo)};
+        return useless;
+    return (Span){slope, x.lo + (sign > 0 ? y.lo : -y.hi), x.hi + (sign > 0 ? y.hi : -y.lo), x.data || y.data};
 }
 
 static Span span_concat(const Graph *g, const Node *n, Entry w, int depth)
 {
     const Shape *s = &val(g, n->out[0])->shape;
     if (w.comp < 0 || n->attr.axis != s->rank - 1)
-        return unknown;
+        return useless;
     for (uint32_t i = 0; i < n->nin; i++) {
         int64_t part = val(g, n->in[i])->shape.d[s->rank - 1];
         if (w.comp < part)
             return span_of(g, n->in[i], w, depth + 1);
         w.comp -= (int)part;
     }
-    return unknown;
+    return useless;
 }
 
 static Span span_reshape(const Graph *g, const Node *n, Entry w, int depth)
@@ -85,12 +90,12 @@ static Span span_reshape(const Graph *g, const Node *n, Entry w, int depth)
     const Shape *s = &val(g, n->out[0])->shape, *in = &val(g, n->in[0])->shape;
     int64_t outer = 1;
     if (w.comp > 0 || (w.comp == 0 && s->d[s->rank - 1] != 1))
-        return unknown;
+        return useless;
     w.comp = -1;
     if (w.dim >= 0) {
         w.dim = batch_reshape(s, in, w.dim, w.rows, &outer);
         if (w.dim < 0 || outer != 1)
-            return unknown;
+            return useless;
     }
     return span_of(g, n->in[0], w, depth + 1);
 }
@@ -102,7 +107,7 @@ static Span span_wrapped(const Graph *g, const Node *n, Entry w, int depth)
     const Node *less = c->kind == V_NODE ? &g->node.at[c->node] : NULL;
     Span x = span_aligned(g, n, 2, w, depth);
     bool wraps = less && less->op == OP_Less && less->in[0] == n->in[2] && val(g, less->in[1])->kind == V_CONST;
-    return wraps && x.lo >= 0 && span_const(val(g, less->in[1]), (Entry){-1, -1, w.rows, w.each}).hi == 0 ? x : unknown;
+    return wraps && x.lo >= 0 && span_const(val(g, less->in[1]), (Entry){-1, -1, w.rows, w.each}).hi == 0 ? x : of_data;
 }
 
 static Span span_of(const Graph *g, ValueId v, Entry w, int depth)
@@ -110,18 +115,16 @@ static Span span_of(const Graph *g, ValueId v, Entry w, int depth)
     const Value *x = val(g, v);
     const Shape *s = &x->shape;
     if (depth > 32 || w.dim >= s->rank - (w.comp >= 0) || (w.dim >= 0 && s->d[w.dim] % w.rows != 0))
-        return unknown;
-    if (w.dim >= 0 && s->d[w.dim] != w.rows)
-        return unknown; /* several entries a row */
+        return useless;
     if (x->kind == V_CONST)
         return span_const(x, w);
     if (x->kind != V_NODE)
-        return unknown;
+        return of_data;
     const Node *n = &g->node.at[x->node];
     switch (n->op) {
     case OP_Cast:
         if (dtype_is_float(val(g, n->in[0])->dtype))
-            return unknown;
+            return of_data;
         return span_of(g, n->in[0], w, depth + 1);
     case OP_Identity: return span_of(g, n->in[0], w, depth + 1);
     case OP_Expand: return span_aligned(g, n, 0, w, depth);
@@ -132,18 +135,21 @@ static Span span_of(const Graph *g, ValueId v, Entry w, int depth)
         return span_sum(span_aligned(g, n, 0, w, depth), span_aligned(g, n, 1, w, depth), n->op == OP_Add ? 1 : -1);
     case OP_Where: return span_wrapped(g, n, w, depth);
     case OP_ArgMax:
-    case OP_ArgMin: return (Span){0, 0, val(g, n->in[0])->shape.d[n->attr.axis] - 1};
-    default: return unknown;
+    case OP_ArgMin: return (Span){0, 0, val(g, n->in[0])->shape.d[n->attr.axis] - 1, false};
+    default: return of_data;
     }
 }
 
-/* The dimension of index along which entry comp names a place of its own row: row r has `each` of them; -1: none. */
+/*
+ * The dimension of index along which entry comp names a place of its own row: row r has `each` of them; -1: none.  A place
+ * that the data say is taken to be within its row, as it was before row * each was added to it: torch.onnx writes x[rows, place] so.
+ */
 static int row_dim(const Batch *b, ValueId index, int comp, int64_t each)
 {
     const Shape *s = &val(b->g, index)->shape;
     for (int i = 0; i < s->rank - (comp >= 0); i++) {
         Span is = span_of(b->g, index, (Entry){comp, i, b->rows, each}, 0);
-        if (is.slope == 1 && is.lo >= 0 && is.hi < each)
+        if (is.slope == 1 && (is.data ? is.lo == 0 && is.hi == 0 && each > 1 : is.lo >= 0 && is.hi < each))
             return i;
     }
     return -1;

@@ -240,7 +240,13 @@ static void flattened(void)
     }
     ValueId good = g_gather(g, flat, g_add(g, place, g_ints(g, 1, (int64_t[]){B}, first)), 0);
     ValueId bad = g_gather(g, flat, g_add(g, place, g_ints(g, 1, (int64_t[]){B}, late)), 0), any = g_gather(g, flat, place, 0);
+    ValueId given = index_input(g, "at", shape_of(2, (int64_t)B, (int64_t)3));
+    int64_t base[B];
+    memcpy(base, first, sizeof base);
+    ValueId near = g_reshape(g, g_add(g, g_sub(g, given, g_ints(g, 0, NULL, (int64_t[]){1})), g_ints(g, 2, (int64_t[]){B, 1}, base)), &(Shape){1, {B * 3}}), of_row = g_gather(g, flat, near, 0);
+    ValueId back = g_reshape(g, of_row, &(Shape){3, {B, 3, 10}});
     analyse(g);
+    ok(batch(g, of_row) == 0 && batch(g, back) == 0, "neighbours that the data name are of their own row");
     ok(batch(g, good) == 0, "row * length + a place within the length stays in its row");
     ok(batch(g, bad) == BATCH_MIXED && batch(g, any) == BATCH_MIXED, "one more may be the next row's, without the row it is the first's");
 }
