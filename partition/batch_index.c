@@ -23,6 +23,7 @@ static const Span useless = {-1, 0, 0, false}, of_data = {0, 0, 0, true};
 typedef struct {
     int comp, dim;
     int64_t rows, each;
+    int *budget; /* values that may be looked at: sums of sums branch */
 } Entry;
 
 static Span span_of(const Graph *g, ValueId v, Entry w, int depth);
@@ -107,14 +108,14 @@ static Span span_wrapped(const Graph *g, const Node *n, Entry w, int depth)
     const Node *less = c->kind == V_NODE ? &g->node.at[c->node] : NULL;
     Span x = span_aligned(g, n, 2, w, depth);
     bool wraps = less && less->op == OP_Less && less->in[0] == n->in[2] && val(g, less->in[1])->kind == V_CONST;
-    return wraps && x.lo >= 0 && span_const(val(g, less->in[1]), (Entry){-1, -1, w.rows, w.each}).hi == 0 ? x : of_data;
+    return wraps && x.lo >= 0 && span_const(val(g, less->in[1]), (Entry){-1, -1, w.rows, w.each, w.budget}).hi == 0 ? x : of_data;
 }
 
 static Span span_of(const Graph *g, ValueId v, Entry w, int depth)
 {
     const Value *x = val(g, v);
     const Shape *s = &x->shape;
-    if (depth > 32 || w.dim >= s->rank - (w.comp >= 0) || (w.dim >= 0 && s->d[w.dim] % w.rows != 0))
+    if (depth > 32 || --*w.budget < 0 || w.dim >= s->rank - (w.comp >= 0) || (w.dim >= 0 && s->d[w.dim] % w.rows != 0))
         return useless;
     if (x->kind == V_CONST)
         return span_const(x, w);
@@ -148,7 +149,8 @@ static int row_dim(const Batch *b, ValueId index, int comp, int64_t each)
 {
     const Shape *s = &val(b->g, index)->shape;
     for (int i = 0; i < s->rank - (comp >= 0); i++) {
-        Span is = span_of(b->g, index, (Entry){comp, i, b->rows, each}, 0);
+        int budget = 1000;
+        Span is = span_of(b->g, index, (Entry){comp, i, b->rows, each, &budget}, 0);
         if (is.slope == 1 && (is.data ? is.lo == 0 && is.hi == 0 && each > 1 : is.lo >= 0 && is.hi < each))
             return i;
     }

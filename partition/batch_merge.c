@@ -68,12 +68,13 @@ static Fate reduced(const Batch *b, NodeId id)
     const Node *n = &b->g->node.at[id];
     if (b->why && val(b->g, n->out[0])->batch == BATCH_MIXED)
         return lost(b, id, b->why);
-    if (n->op == OP_ReduceMean)
+    bool all = shape_elements(&val(b->g, n->out[0])->shape) == 1;
+    if (n->op == OP_ReduceMean && (b->rows > 1 || all)) /* of shapes of one row only what leaves nothing is sure to be over it */
         return (Fate){.kind = FATE_MEAN};
-    if (n->op != OP_ReduceSum && n->op != OP_MatMul)
+    if (n->op != OP_ReduceMean && n->op != OP_ReduceSum && n->op != OP_MatMul)
         return lost(b, id, "what it makes of all samples is neither their sum nor their mean");
     if (b->rows == 1)
-        return lost(b, id, "the model's shapes have one row, of which a sum and a mean look alike");
+        return lost(b, id, "the model's shapes have one row: whether it is taken over the samples, and if it is their sum or their mean, does not show");
     return (Fate){.kind = FATE_SUM};
 }
 

@@ -83,7 +83,7 @@ static int rule_matmul(Batch *b, Node *n)
         return batch_fail(b, "it multiplies along the batch with an operand of fixed size");
     }
     if (ta == ra - 2 || tb == rb - 1) {
-        if (ta >= 0 && tb >= 0 && b->rows > 1)
+        if (ta >= 0 && tb >= 0 && (b->rows > 1 || (x->shape.d[ta] == 1 && y->shape.d[tb] == 1)))
             return batch_crossed(b, "it compares every sample with every sample, as a contrastive head does");
         return ta == ra - 2 ? rank - 2 : rank - 1;
     }
