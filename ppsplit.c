@@ -74,7 +74,7 @@ static void list_modules(void *arg)
 {
     Options *o = arg;
     Graph *g = import_models(o->arena, o->model.n, o->model.at, &o->import);
-    batch_analyse(g, 0, &o->partition, NULL, NULL);
+    batch_analyse(g, 0, &o->partition, NULL);
     report_ls(g, stdout);
 }
 

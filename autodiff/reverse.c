@@ -255,10 +255,10 @@ static void mark_edges(Pipe *p)
 /* The new values learn their batch dimension; a reason why backward cannot take fewer rows joins forward's. */
 static void find_batch(Pipe *p, ValueId first)
 {
-    Reasons uneven = {0};
-    batch_analyse(p->graph, first, NULL, &uneven, NULL);
-    for (uint32_t i = 0; i < uneven.n; i++)
-        vec_push(p->graph->arena, &p->uneven, uneven.at[i]);
+    BatchNotes notes = {.target = NONE};
+    batch_analyse(p->graph, first, NULL, &notes);
+    for (uint32_t i = 0; i < notes.uneven.n; i++)
+        vec_push(p->graph->arena, &p->uneven, notes.uneven.at[i]);
 }
 
 /* From here on a stopped value is a value: what follows need not know. */

@@ -31,11 +31,14 @@ static uint32_t print_inputs(Pipe *p, Text *t)
     return n;
 }
 
-static void print_outputs(Pipe *p, Text *t)
+/* Says whether there are outputs in which microbatches cannot meet. */
+static bool print_outputs(Pipe *p, Text *t)
 {
+    static const char *const how[] = {"PP_MERGE_LAST", "PP_MERGE_SUM", "PP_MERGE_MEAN", "PP_MERGE_LAST", "PP_MERGE_NONE"};
     const Graph *g = p->graph;
+    bool any = false;
     if (g->output.n == 0)
-        return;
+        return any;
     text_line(t, "static const PpTensor outputs[] = {");
     for (uint32_t i = 0; i < g->output.n; i++) {
         const Value *v = val(g, g->output.at[i]);
@@ -46,8 +49,18 @@ static void print_outputs(Pipe *p, Text *t)
     text_line(t, "// how microbatches meet in an output without rows");
     text_line(t, "static const int output_merge[] = {");
     for (uint32_t i = 0; i < p->merge.n; i++)
-        text_line(t, "    %s,", p->merge.at[i] == MERGE_SUM ? "PP_MERGE_SUM" : p->merge.at[i] == MERGE_MEAN ? "PP_MERGE_MEAN" : "PP_MERGE_LAST");
+        text_line(t, "    %s,", how[p->merge.at[i].how]);
     text_line(t, "};\n");
+    for (uint32_t i = 0; i < p->merge.n; i++)
+        any |= p->merge.at[i].how == MERGE_NONE;
+    if (!any)
+        return any;
+    text_line(t, "// why they do not meet");
+    text_line(t, "static const char *const output_why[] = {");
+    for (uint32_t i = 0; i < p->merge.n; i++)
+        text_line(t, "    %s,", p->merge.at[i].how == MERGE_NONE ? cg_string(g->arena, p->merge.at[i].why) : "NULL");
+    text_line(t, "};\n");
+    return any;
 }
 
 static int64_t target_index(const Pipe *p)
@@ -99,7 +112,7 @@ void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, Text *t)
     }
     text_add(t, "\n");
     uint32_t inputs = print_inputs(p, t);
-    print_outputs(p, t);
+    bool meets = !print_outputs(p, t);
     const char *why = p->uneven.n ? cg_string(g->arena, p->uneven.at[0]) : "NULL";
     uint32_t params = g->param.n;
     text_line(t, "const PpPlan pp_plan = {");
@@ -112,6 +125,7 @@ void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, Text *t)
     text_line(t, ".cpu_stage = %s, .cuda_stage = %s,", cpu ? "cpu_stages" : "NULL", cuda ? "cuda_stages" : "NULL");
     text_line(t, ".input = %s, .output = %s, .output_merge = %s,", inputs ? "inputs" : "NULL", g->output.n ? "outputs" : "NULL",
               g->output.n ? "output_merge" : "NULL");
+    text_line(t, ".output_why = %s, .target_why = %s,", meets ? "NULL" : "output_why", p->target_why ? cg_string(g->arena, p->target_why) : "NULL");
     text_line(t, ".loss_stage = %" PRId64 ", .loss_output = %" PRId64 ", .loss_kind = %s, .loss_per_row = %" PRId64
               ", .loss_ignore = %" PRId64 ",", loss < 0 ? (int64_t)-1 : (int64_t)p->stage.n - 1, loss, kind[p->loss == NONE ? 0 : p->scale],
               p->loss_per_row, p->loss_ignore);

@@ -12,6 +12,8 @@
   detached    PyTorch's dynamo exporter with its optimizer, which removes what detach() leaves: the fx nodes name it still;
               undecided.onnx: a VQ-VAE, where it merges two losses that detach different values, is refused;
               cloned.onnx: a detach() of which nothing is left but the line of source
+  folded      samples as groups of a convolution, two inputs joined along the batch and taken apart, sequence first, relative positions
+  contrast    logits of every sample with every other one, and outputs that add up over microbatches, or do not: out.NAME.npy
   merged      is not made here: export.py's encdec-dyn, where the exporter merged equal biases and their Splits
 usage: special.py DIR
 """
@@ -26,15 +28,15 @@ ROWS, MB = 8, 2
 def export(model, args, path, inputs, outputs):
     torch.onnx.export(model, args, path, input_names=inputs, output_names=outputs, opset_version=17, dynamo=False, do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING)
 
-def write(d, loss, grads, splits, files, out=None, extra="", name="logits", **data):
+def write(d, loss, grads, splits, files, out=None, extra="", name="logits", mb=MB, **data):
     for k, v in data.items(): np.save(f"{d}/{'target' if k == 'target' else 'in.' + k}.npy", v.numpy())
     save_file({k: v.float().contiguous() for k, v in grads.items()}, f"{d}/grads.safetensors")
     if out is not None: np.save(f"{d}/out.npy", out.detach().float().numpy())
     kind, value = loss
-    open(f"{d}/case.env", "w").write(f"files='{files}'\nloss='{kind}'\nloss_value='{value!r}'\nrows='{ROWS}'\nmb='{MB}'\nsplits='{splits}'\nmodel_output='{name}'\nextra='{extra}'\n")
+    open(f"{d}/case.env", "w").write(f"files='{files}'\nloss='{kind}'\nloss_value='{value!r}'\nrows='{ROWS}'\nmb='{mb}'\nsplits='{splits}'\nmodel_output='{name}'\nextra='{extra}'\n")
     print(d, value)
 
-def grads_of(*models): return {k: p.grad for m in models for k, p in m.named_parameters()}
+def grads_of(*models): return {k: p.grad for m in models for k, p in m.named_parameters() if p.grad is not None}
 
 class A(nn.Module):
     def __init__(self): super().__init__(); self.first = nn.Linear(6, 6)
@@ -173,5 +175,39 @@ def detached(d):
     dynamo(Cloned(), (torch.randn(MB, 6),), f"{d}/cloned.onnx", ["x"], ["logits"])
     dynamo(Merged(), (torch.randn(MB, 6), torch.randn(MB, 6)), f"{d}/undecided.onnx", ["x", "labels"], ["loss", "logits"])
 
-for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, passthrough, stopped, detached):
+class Folded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.w, self.route = nn.Conv2d(2, 4, 3, padding=1), nn.Parameter(torch.randn(3, 4, 4, 3, 3) * .2), nn.Linear(4, 3)
+        self.b, self.q, self.r, self.c = nn.Linear(4, 4), nn.Linear(4, 8), nn.Linear(4, 4), nn.Linear(4, 3)
+    def forward(self, x, y):
+        B = x.shape[0]; f = torch.tanh(self.a(torch.cat([x, y]))); f, g = f.chunk(2)
+        w = (self.route(g.mean((2, 3))).softmax(1) @ self.w.flatten(1)).reshape(B * 4, 4, 3, 3)
+        f = F.conv2d(f.reshape(1, B * 4, 3, 4), w, padding=1, groups=B).reshape(B, 4, 3, 4)
+        s = torch.tanh(self.b((f + g).flatten(2).permute(2, 0, 1))); S = s.shape[0]                      # [S, B, D]
+        q, k = self.q(s).reshape(S, B * 2, 4).transpose(0, 1).split(2, 2)                                # [B*H, S, d]
+        p = self.r(torch.linspace(-1, 1, S)[:, None, None].expand(S, B, 4)).reshape(S, B * 2, 2).permute(1, 2, 0)
+        s = (torch.bmm(q, k.transpose(1, 2) + p).softmax(-1) @ k).transpose(0, 1).reshape(S, B, 4)
+        return self.c(s).mean(0)
+
+def folded(d):
+    m = Folded(); x, y, t = torch.randn(ROWS, 2, 3, 4), torch.randn(ROWS, 2, 3, 4), torch.randn(ROWS, 3)
+    export(m, (x[:4], y[:4]), f"{d}/model.onnx", ["x", "y"], ["logits"])
+    m = m.double(); torch.set_default_dtype(torch.double); o = m(x.double(), y.double()); torch.set_default_dtype(torch.float); l = F.mse_loss(o, t.double()); l.backward()
+    write(d, ("mse", l.item()), grads_of(m), "b:begin", "model.onnx", o, mb=4, x=x, y=y, target=t)
+
+class Contrast(nn.Module):
+    def __init__(self): super().__init__(); self.a, self.b = A(), B()
+    def forward(self, x, y):
+        p, q = self.a(x), self.b(y)
+        return p, p @ q.t(), q.mean(), (p * q).sum(0), p.amax(0), self.a.first.weight.sum(0)
+
+def contrast(d):
+    m = Contrast(); x, y, t = torch.randn(ROWS, 6), torch.randn(ROWS, 6), torch.randn(ROWS, 6)
+    export(m, (x[:MB], y[:MB]), f"{d}/model.onnx", ["x", "y"], ["p", "logits", "mean", "sum", "most", "fixed"])
+    m = m.double(); p, _, *others = m(x.double(), y.double()); l = F.mse_loss(p, t.double()); l.backward()
+    for k, v in zip(("mean", "sum", "most", "fixed"), others): np.save(f"{d}/out.{k}.npy", v.detach().float().numpy())
+    write(d, ("mse", l.item()), grads_of(m), "b:begin", "model.onnx", p, name="p", x=x, y=y, target=t)
+
+for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, passthrough, stopped, detached, folded, contrast):
     d = os.path.join(sys.argv[1], f.__name__); os.makedirs(d, exist_ok=True); f(d)

@@ -2,12 +2,13 @@
  * batch.c - which dimension of every value holds the rows of the microbatch.
  *
  * In: a shaped graph.  Out: Value.batch of every value from `from` on, and in words what forbids smaller
- * chunks (uneven) and what lets samples influence each other (mixes).
- * A forward dataflow over the nodes in order, one rule per core op.  A value that does not depend on the
+ * chunks (uneven), what lets samples influence each other (mixes), and how microbatches meet in each output.
+ * A forward dataflow over the nodes in order, one rule per core op (batch_rules.c).  A value that does not depend on the
  * data but has the batch's size where it meets the batch (an Expand, a constant) is tagged on demand: the
  * demand walks back to its source, and the sweep is repeated until nothing changes.  A dimension may hold
  * outer * rows * k elements (torch's MultiheadAttention flattens [S, B, E] to [S * B, E] for a while): inside a
- * stage only its size matters; where rows are told apart (outputs, constants, Dropout) outer has to be 1.
+ * stage only its size matters; where rows are told apart (outputs, Dropout) outer has to be 1.  The target of a loss is cut
+ * where the demand of what it is compared with finds it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,23 +16,15 @@
 
 #include "batch_int.h"
 
-static bool shape_is_one(const Shape *s)
-{
-    for (int i = 0; i < s->rank; i++)
-        if (s->d[i] != 1)
-            return false;
-    return true;
-}
-
 int batch_fail(Batch *b, const char *why)
 {
     b->why = why;
     return BATCH_MIXED;
 }
 
-static int want_of(const Batch *b, ValueId v) { return v < b->want.n ? b->want.at[v] : BATCH_NONE; }
+int batch_want(const Batch *b, ValueId v) { return v < b->want.n ? b->want.at[v] : BATCH_NONE; }
 
-static int64_t outer_of(const Batch *b, ValueId v) { return v < b->outer.n ? b->outer.at[v] : 1; }
+int64_t batch_outer(const Batch *b, ValueId v) { return v < b->outer.n ? b->outer.at[v] : 1; }
 
 static void set_outer(Batch *b, ValueId v, int64_t outer)
 {
@@ -87,14 +80,14 @@ bool batch_const_int(const Value *v, int64_t i, int64_t *x)
  * A constant may be tagged when its rows are all equal, or integers each of which grows by its own step from
  * row to row (positions, row numbers): then the constant of a smaller batch is a prefix of it.
  */
-static bool rows_regular(const Value *v, int dim, int64_t rows)
+static bool rows_regular(const Value *v, int dim, int64_t outer, int64_t rows)
 {
-    int64_t inner = 1, outer = 1;
+    int64_t inner = 1, each = v->shape.d[dim] / (outer * rows);
     for (int i = 0; i < dim; i++)
         outer *= v->shape.d[i];
     for (int i = dim + 1; i < v->shape.rank; i++)
         inner *= v->shape.d[i];
-    int64_t block = v->shape.d[dim] / rows * inner, whole = block * rows;
+    int64_t block = each * inner, whole = block * rows;
     size_t size = dtype_size(v->dtype);
     if (rows == 1 || outer * whole == 0)
         return true;
@@ -124,13 +117,14 @@ static bool rows_regular(const Value *v, int dim, int64_t rows)
 static ValueId tagged_copy(Batch *b, ValueId v, int dim)
 {
     for (uint32_t i = 0; i < b->copies.n; i++)
-        if (b->copies.at[i].from == v && b->copies.at[i].dim == dim)
+        if (b->copies.at[i].from == v && b->copies.at[i].dim == dim && batch_outer(b, b->copies.at[i].to) == b->cur)
             return b->copies.at[i].to;
     Value was = *val(b->g, v);
     Shape shape = was.shape;
     ValueId to = graph_value(b->g, V_CONST, NULL, was.dtype, &shape);
     b->g->value.at[to].data = was.data;
     b->g->value.at[to].batch = dim;
+    set_outer(b, to, b->cur);
     Retagged r = {v, to, dim};
     vec_push(b->scratch, &b->copies, r);
     return to;
@@ -141,12 +135,13 @@ static bool demand_aligned(Batch *b, ValueId *slot, int dim, int rank)
 {
     const Value *v = val(b->g, *slot);
     int own = dim - (rank - v->shape.rank);
-    if (own < 0 || (v->shape.d[own] == 1 && v->batch == BATCH_NONE))
+    bool labels = b->rows == 1 && *slot < b->values && b->labels[*slot];
+    if (own < 0 || (v->shape.d[own] == 1 && v->batch == BATCH_NONE && !labels))
         return true;
     return batch_demand(b, slot, own);
 }
 
-static bool demand_all(Batch *b, Node *n, int dim, int rank)
+bool batch_demand_all(Batch *b, Node *n, int dim, int rank)
 {
     for (uint32_t i = 0; i < n->nin; i++)
         if (n->in[i] != NONE && !demand_aligned(b, &n->in[i], dim, rank))
@@ -154,7 +149,7 @@ static bool demand_all(Batch *b, Node *n, int dim, int rank)
     return true;
 }
 
-static bool in_axes(const Attr *a, int dim)
+bool batch_in_axes(const Attr *a, int dim)
 {
     for (int i = 0; i < a->n; i++)
         if (a->a[i] == dim)
@@ -169,7 +164,7 @@ static bool demand_node(Batch *b, Node *n, ValueId out, int dim)
     Shape is = n->nin > 0 && n->in[0] != NONE ? val(b->g, n->in[0])->shape : os;
     int axis = (int)n->attr.axis;
     if (op_is_map(n->op) || n->op == OP_Phase || n->op == OP_Identity || n->op == OP_StopGradient || n->op == OP_Dropout)
-        return demand_all(b, n, dim, os.rank);
+        return batch_demand_all(b, n, dim, os.rank);
     switch (n->op) {
     case OP_Expand: return demand_aligned(b, &n->in[0], dim, os.rank);
     case OP_Reshape: {
@@ -187,12 +182,12 @@ static bool demand_node(Batch *b, Node *n, ValueId out, int dim)
     case OP_LogSoftmax:
     case OP_CumSum:
     case OP_TopK: return dim != axis && batch_demand(b, &n->in[0], dim);
-    case OP_Concat: return dim != axis && demand_all(b, n, dim, os.rank);
+    case OP_Concat: return dim != axis && batch_demand_all(b, n, dim, os.rank);
     case OP_ReduceSum:
     case OP_ReduceMean:
     case OP_ReduceMax:
     case OP_ReduceMin:
-    case OP_ReduceProd: return !in_axes(&n->attr, dim) && batch_demand(b, &n->in[0], dim);
+    case OP_ReduceProd: return !batch_in_axes(&n->attr, dim) && batch_demand(b, &n->in[0], dim);
     case OP_ArgMax:
     case OP_ArgMin: return dim != axis && batch_demand(b, &n->in[0], dim);
     case OP_Gather: {
@@ -201,208 +196,57 @@ static bool demand_node(Batch *b, Node *n, ValueId out, int dim)
             return batch_demand(b, &n->in[0], dim);
         return dim < axis + ri ? batch_demand(b, &n->in[1], dim - axis) : batch_demand(b, &n->in[0], dim - ri + 1);
     }
+    case OP_Conv:
+    case OP_ConvTranspose:
+    case OP_MaxPool:
+    case OP_AveragePool: return dim == 0 && batch_demand(b, &n->in[0], 0);
     case OP_GatherElements:
-    case OP_ScatterElements: return dim != axis && demand_all(b, n, dim, os.rank);
+    case OP_ScatterElements: return dim != axis && batch_demand_all(b, n, dim, os.rank);
     case OP_MatMul: {
         int ra = is.rank, rb = val(b->g, n->in[1])->shape.rank;
         if (dim == os.rank - 2)
             return batch_demand(b, &n->in[0], ra - 2);
         if (dim == os.rank - 1)
             return batch_demand(b, &n->in[1], rb - 1);
-        return demand_all(b, n, dim, os.rank);
+        return batch_demand_all(b, n, dim, os.rank);
     }
     default: return false;
     }
+}
+
+/* A constant's rows are put one after the other as they are, so behind something outside them there must be all. */
+static bool demand_const(Batch *b, ValueId *slot, const Value *x, int dim)
+{
+    if (x->shape.d[dim] % (b->cur * b->rows) != 0 || !rows_regular(x, dim, b->cur, b->rows))
+        return false;
+    *slot = tagged_copy(b, *slot, dim);
+    if (b->cur != 1)
+        b->why = "a constant of the model repeats in it for every row";
+    return true;
 }
 
 bool batch_demand(Batch *b, ValueId *slot, int dim)
 {
     ValueId v = *slot;
     Value x = *val(b->g, v);
-    if ((x.batch == dim && outer_of(b, v) == b->cur) || b->rows == 1)
+    bool labels = v < b->values && b->labels[v], one = b->rows == 1;
+    if (x.batch == dim && batch_outer(b, v) == b->cur) {
+        if (x.kind == V_CONST && b->cur != 1)
+            b->why = "a constant of the model repeats in it for every row";
         return true;
-    if (x.batch != BATCH_NONE || x.shape.d[dim] % b->rows != 0)
-        return false;
-    if (x.kind == V_CONST) {
-        if (b->cur != 1 || !rows_regular(&x, dim, b->rows))
-            return false;
-        *slot = tagged_copy(b, v, dim);
+    }
+    if (x.batch != BATCH_NONE || x.shape.d[dim] % b->rows != 0 || (one && !labels))
+        return one;
+    if (x.kind == V_CONST)
+        return demand_const(b, slot, &x, dim);
+    if (v == b->target && b->cur == 1) {
+        set_want(b, v, dim);
         return true;
     }
     if (x.kind != V_NODE || v < b->from || !demand_node(b, &b->g->node.at[x.node], v, dim))
-        return false;
+        return one;
     set_want(b, v, dim);
     return true;
-}
-
-/* ---- rules ---------------------------------------------------------------------------------- */
-
-/* All operands broadcast against each other; `skip` is a dimension that is not compared (Concat's axis), or -1. */
-static int rule_aligned(Batch *b, Node *n, int rank)
-{
-    int dim = BATCH_NONE;
-    for (uint32_t i = 0; i < n->nin; i++) {
-        if (n->in[i] == NONE)
-            continue;
-        const Value *v = val(b->g, n->in[i]);
-        if (v->batch < 0)
-            continue;
-        int at = v->batch + rank - v->shape.rank;
-        if (dim == BATCH_NONE)
-            dim = at;
-        else if ((dim != at || outer_of(b, n->in[i]) != b->cur) && b->rows > 1)
-            return batch_fail(b, "its operands hold the batch in different dimensions");
-    }
-    if (dim != BATCH_NONE && !demand_all(b, n, dim, rank))
-        return batch_fail(b, "an operand has the batch's size but is fixed in the model");
-    return dim;
-}
-
-static int rule_expand(Batch *b, Node *n)
-{
-    const Value *x = val(b->g, n->in[0]), *y = val(b->g, n->out[0]);
-    int want = want_of(b, n->out[0]), dim = x->batch < 0 ? BATCH_NONE : x->batch + y->shape.rank - x->shape.rank;
-    if (dim == BATCH_NONE)
-        return want;
-    return want == BATCH_NONE || want == dim ? dim : batch_fail(b, "it repeats every row once per row");
-}
-
-static int rule_reshape(Batch *b, Node *n)
-{
-    const Value *x = val(b->g, n->in[0]), *y = val(b->g, n->out[0]);
-    int j = batch_reshape(&x->shape, &y->shape, x->batch, b->rows, &b->cur);
-    if (j < 0 && b->rows == 1)
-        return BATCH_NONE;
-    return j >= 0 ? j : batch_fail(b, "the rows are spread over several dimensions");
-}
-
-static int rule_matmul(Batch *b, Node *n)
-{
-    const Value *x = val(b->g, n->in[0]), *y = val(b->g, n->in[1]);
-    int ra = x->shape.rank, rb = y->shape.rank, rank = ra > rb ? ra : rb;
-    int ta = x->batch, tb = y->batch;
-    if ((ta >= 0 && ta == ra - 1) || (tb >= 0 && tb == rb - 2)) {
-        b->sums = true;
-        if (batch_demand(b, &n->in[0], ra - 1) && batch_demand(b, &n->in[1], rb - 2))
-            return BATCH_NONE;
-        return batch_fail(b, "it multiplies along the batch with an operand of fixed size");
-    }
-    if (ta == ra - 2 || tb == rb - 1) {
-        if (ta >= 0 && tb >= 0 && b->rows > 1)
-            return batch_fail(b, "it multiplies every row with every row");
-        return ta == ra - 2 ? rank - 2 : rank - 1;
-    }
-    return rule_aligned(b, n, rank);
-}
-
-static int rule_conv(Batch *b, Node *n)
-{
-    const Value *x = val(b->g, n->in[0]), *y = n->nin > 1 ? val(b->g, n->in[1]) : NULL;
-    if (n->op == OP_ConvWeightGrad) {
-        b->sums = true;
-        if (x->batch > 0 || y->batch > 0 || !batch_demand(b, &n->in[0], 0) || !batch_demand(b, &n->in[1], 0))
-            return batch_fail(b, "it convolves along the batch");
-        return BATCH_NONE;
-    }
-    bool pool = n->op == OP_MaxPool || n->op == OP_AveragePool;
-    if (x->batch == 0 && (pool || y->batch == BATCH_NONE))
-        return 0;
-    return pool && x->batch == 1 ? 1 : batch_fail(b, "it convolves along the batch");
-}
-
-/* One operand, dimensions kept; along the batch the samples influence each other. */
-static int rule_along(Batch *b, Node *n, int axis)
-{
-    int dim = val(b->g, n->in[0])->batch;
-    if (dim == axis)
-        b->mixing = true;
-    return dim;
-}
-
-static int rule_slice(Batch *b, Node *n)
-{
-    const Value *x = val(b->g, n->in[0]), *y = val(b->g, n->out[0]);
-    int dim = x->batch;
-    bool whole = x->shape.d[dim] == y->shape.d[dim];
-    if (n->op == OP_Slice)
-        whole = whole && n->attr.c[dim] == 1;
-    return whole || b->rows == 1 ? dim : batch_fail(b, "it takes some of the rows, or adds to them");
-}
-
-static int rule_reduce(Batch *b, Node *n, bool over)
-{
-    int dim = val(b->g, n->in[0])->batch;
-    if (!over)
-        return dim;
-    b->sums = true;
-    return BATCH_NONE;
-}
-
-static int rule(Batch *b, Node *n)
-{
-    bool tagged = false, mixed = false;
-    b->cur = 1;
-    for (uint32_t i = 0; i < n->nin; i++)
-        if (n->in[i] != NONE) {
-            if (!tagged && val(b->g, n->in[i])->batch >= 0) {
-                tagged = true;
-                b->cur = outer_of(b, n->in[i]);
-            }
-            mixed |= val(b->g, n->in[i])->batch == BATCH_MIXED;
-        }
-    if (n->op == OP_Count)
-        return BATCH_NONE;
-    if (mixed)
-        return shape_is_one(&val(b->g, n->out[0])->shape) ? BATCH_NONE : BATCH_MIXED;
-    if (n->op == OP_Expand)
-        return rule_expand(b, n);
-    if (!tagged)
-        return BATCH_NONE;
-    const Value *x = val(b->g, n->in[0]);
-    int rank = val(b->g, n->out[0])->shape.rank, axis = (int)n->attr.axis;
-    if (op_is_map(n->op) || n->op == OP_Phase || n->op == OP_Identity || n->op == OP_StopGradient)
-        return rule_aligned(b, n, rank);
-    if (b->cur != 1 && (n->op == OP_Dropout || n->op == OP_CumSum || n->op == OP_MaxPool))
-        return batch_fail(b, "the rows are not outermost in their dimension");
-    switch (n->op) {
-    case OP_Dropout: return x->batch;
-    case OP_Reshape: return rule_reshape(b, n);
-    case OP_Transpose:
-        for (int i = 0; i < rank; i++)
-            if (n->attr.a[i] == x->batch)
-                return i;
-        BUG("Transpose without dimension %d", x->batch);
-    case OP_Slice:
-    case OP_Pad: return rule_slice(b, n);
-    case OP_Split: return x->batch != axis || b->rows == 1 ? x->batch : batch_fail(b, "it divides the rows");
-    case OP_Concat: {
-        int dim = rule_aligned(b, n, rank);
-        return dim != axis || b->rows == 1 ? dim : batch_fail(b, "it joins along the batch");
-    }
-    case OP_ReduceSum:
-    case OP_ReduceMean:
-    case OP_ReduceMax:
-    case OP_ReduceMin:
-    case OP_ReduceProd: return rule_reduce(b, n, in_axes(&n->attr, x->batch));
-    case OP_ArgMax:
-    case OP_ArgMin: return rule_reduce(b, n, x->batch == axis);
-    case OP_TopK: return x->batch != axis || b->rows == 1 ? x->batch : batch_fail(b, "it chooses among the rows");
-    case OP_Softmax:
-    case OP_LogSoftmax:
-    case OP_CumSum: return rule_along(b, n, axis);
-    case OP_MatMul: return rule_matmul(b, n);
-    case OP_Conv:
-    case OP_ConvTranspose:
-    case OP_ConvWeightGrad:
-    case OP_MaxPool:
-    case OP_AveragePool: return rule_conv(b, n);
-    case OP_Gather: return batch_gather(b, n);
-    case OP_GatherND: return batch_gather_nd(b, n);
-    case OP_GatherElements:
-    case OP_ScatterElements: return batch_elements(b, n);
-    case OP_ScatterND: return batch_scatter_nd(b, n);
-    default: return batch_fail(b, "this operation is not followed along the batch");
-    }
 }
 
 /* ---- inputs and reasons ----------------------------------------------------------------------- */
@@ -416,6 +260,8 @@ static void tag_inputs(Batch *b)
         v->batch = v->shape.rank > 0 && (v->shape.d[0] == b->rows || (target && v->shape.d[0] % b->rows == 0))
                        ? 0
                        : BATCH_NONE;
+        if (g->input.at[i] == b->target)
+            v->batch = BATCH_NONE;
     }
 }
 
@@ -439,6 +285,8 @@ static void tag_option(Batch *b, const char *text)
             diag_hint("did you mean '%s'?", near);
         diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--chunk: the model has no input '%s'", name);
     }
+    if (b->target != NONE && v == &g->value.at[b->target])
+        b->target = NONE; /* said */
     if (strcmp(eq + 1, "replicate") == 0) {
         v->batch = BATCH_NONE;
         return;
@@ -457,11 +305,13 @@ static void tag_option(Batch *b, const char *text)
     v->batch = (int)dim;
 }
 
-static const char *node_text(const Graph *g, NodeId n)
+const char *batch_node_text(const Graph *g, NodeId n)
 {
     const Node *x = &g->node.at[n];
     if (x->origin >= g->origin.n)
         return arena_printf(g->arena, "node %u (%s)", n, op_name(x->op));
+    if (g->origin.at[x->origin].index == NONE)
+        return arena_printf(g->arena, "%s (%s)", diag_escape(g->arena, g->origin.at[x->origin].name), op_name(x->op));
     const Origin *o = &g->origin.at[x->origin];
     const char *type = o->type && *o->type ? o->type : op_name(x->op);
     if (!o->name || !*o->name)
@@ -476,17 +326,25 @@ static bool sweep_node(Batch *b, NodeId id)
     Node *n = &b->g->node.at[id];
     b->why = NULL;
     b->mixing = b->sums = false;
-    int dim = rule(b, n);
+    int dim = batch_rule(b, n);
     bool changed = false;
     for (uint32_t i = 0; i < n->nout; i++) {
         Value *v = &b->g->value.at[n->out[i]];
         int is = dim >= v->shape.rank ? BATCH_NONE : dim;
-        int64_t outer = is >= 0 ? b->cur : 1;
+        if (is == BATCH_MIXED && n->out[i] < b->values && b->said[n->out[i]] != BATCH_NONE) {
+            is = b->said[n->out[i]];
+            b->cur = 1;
+        }
+        int64_t outer = is >= 0 ? b->cur : 1, row = is >= 0 ? -1 : batch_row(b, n, i);
+        if (n->out[i] < b->values && b->row[n->out[i]] != row) {
+            b->row[n->out[i]] = row;
+            changed = true;
+        }
         if (n->out[i] < b->from) { /* known already, but for outer */
             set_outer(b, n->out[i], is == v->batch ? outer : 1);
             continue;
         }
-        changed |= v->batch != is || outer_of(b, n->out[i]) != outer;
+        changed |= v->batch != is || batch_outer(b, n->out[i]) != outer;
         v->batch = is;
         set_outer(b, n->out[i], outer);
     }
@@ -505,20 +363,65 @@ static void reset(Batch *b)
             (void)sweep_node(b, n);
 }
 
-/* Microbatches' outputs are put one after the other: their rows have to be outermost. */
-static void check_outputs(Batch *b, Reasons *uneven)
+/* What the user knows of an output: --merge OUTPUT=DIM, where the rows are. */
+static void read_merges(Batch *b, const PartitionOptions *opt)
 {
-    Graph *g = b->g;
-    for (uint32_t i = 0; i < g->output.n; i++) {
-        Value *v = &g->value.at[g->output.at[i]];
-        if (v->batch < 0 || outer_of(b, g->output.at[i]) == 1)
-            continue;
-        v->batch = BATCH_MIXED;
-        const char *text = arena_printf(g->arena, "output '%s': the rows are not outermost in their dimension",
-                                        diag_escape(g->arena, v->name));
-        if (uneven)
-            vec_push(g->arena, uneven, text);
+    const Graph *g = b->g;
+    for (uint32_t i = 0; opt && i < opt->merge.n; i++) {
+        const char *text = opt->merge.at[i], *eq = strrchr(text, '=');
+        for (uint32_t k = 0; eq && k < g->output.n && k < g->output_name.n; k++) {
+            const Value *v = val(g, g->output.at[k]);
+            const char *name = g->output_name.at[k];
+            if (strlen(name) != (size_t)(eq - text) || strncmp(name, text, (size_t)(eq - text)) != 0)
+                continue;
+            char *end;
+            long dim = strtol(eq + 1, &end, 10);
+            if (end != eq + 1 && !*end && dim >= 0 && dim < v->shape.rank && v->shape.d[dim] % b->rows == 0)
+                b->said[g->output.at[k]] = (int)dim;
+        }
     }
+}
+
+/* What is made of the target and constants alone is cut as the target is. */
+static void find_labels(Batch *b)
+{
+    const Graph *g = b->g;
+    if (b->target == NONE)
+        return;
+    b->labels[b->target] = true;
+    for (NodeId id = 0; id < g->node.n; id++) {
+        const Node *n = &g->node.at[id];
+        bool some = false, other = false;
+        for (uint32_t i = 0; i < n->nin; i++) {
+            bool of_target = n->in[i] != NONE && b->labels[n->in[i]];
+            some |= of_target;
+            other |= n->in[i] != NONE && !of_target && val(g, n->in[i])->kind != V_CONST;
+        }
+        for (uint32_t i = 0; i < n->nout && some && !other; i++)
+            b->labels[n->out[i]] = true;
+    }
+}
+
+/* A target that nothing of known rows was compared with is cut along its first dimension. */
+static bool settle_target(Batch *b)
+{
+    Value *v = b->target == NONE ? NULL : &b->g->value.at[b->target];
+    if (!v || v->batch != BATCH_NONE || v->shape.rank == 0 || v->shape.d[0] % b->rows != 0)
+        return false;
+    v->batch = 0;
+    return true;
+}
+
+/* What node `from` does to the samples, said where it meets them: at once, or at node id. */
+static const char *mixed_text(const Batch *b, NodeId from, NodeId id)
+{
+    const char *node = batch_node_text(b->g, from);
+    if (from != id || !b->why)
+        return arena_printf(b->g->arena, "%s computes over all samples of a microbatch: they influence each other", node);
+    return arena_printf(b->g->arena,
+                        b->mixing ? "%s: %s: what it yields for a microbatch is no part of what it yields for the minibatch"
+                                  : "%s: %s: whether samples influence each other is not known from here on",
+                        node, b->why);
 }
 
 /*
@@ -529,13 +432,14 @@ static void find_mixes(Batch *b, NodeId id, NodeId *at, bool *said, Reasons *mix
 {
     Graph *g = b->g;
     const Node *n = &g->node.at[id];
-    NodeId from = b->mixing || b->sums ? id : NONE;
+    bool lost = b->why && g->value.at[n->out[0]].batch == BATCH_MIXED && b->row[n->out[0]] < 0;
+    NodeId from = b->mixing || b->sums || lost ? id : NONE;
     for (uint32_t i = 0; i < n->nin && from == NONE; i++)
         if (n->in[i] != NONE)
             from = at[n->in[i]];
     if (from == NONE || n->op == OP_Count)
         return;
-    bool back = b->mixing;
+    bool back = b->mixing || lost;
     for (uint32_t i = 0; i < n->nout; i++)
         back |= g->value.at[n->out[i]].batch >= 0;
     uint32_t origin = g->node.at[from].origin < g->origin.n ? g->node.at[from].origin : g->origin.n;
@@ -544,44 +448,65 @@ static void find_mixes(Batch *b, NodeId id, NodeId *at, bool *said, Reasons *mix
             at[n->out[i]] = from;
     } else if (!said[origin]) {
         said[origin] = true;
-        const char *text = arena_printf(
-            g->arena, "%s computes over all samples of a microbatch: they influence each other", node_text(g, from));
-        vec_push(g->arena, mixes, text);
+        vec_push(g->arena, mixes, mixed_text(b, from, id));
     }
 }
 
-void batch_analyse(Graph *g, ValueId from, const PartitionOptions *opt, Reasons *uneven, Reasons *mixes)
+/* Rounds until no tag changes. */
+static void sweep(Batch *b)
 {
-    Batch b = {.g = g, .scratch = g->arena, .from = from, .rows = g->batch > 0 ? g->batch : 1};
+    for (int round = 0; round < 100; round++) {
+        bool changed = false;
+        b->changed = false;
+        for (NodeId n = 0; n < b->g->node.n; n++)
+            if (b->g->node.at[n].nout > 0 && b->g->node.at[n].out[0] >= b->from)
+                changed |= sweep_node(b, n);
+        if (!changed && !b->changed && !settle_target(b))
+            break;
+    }
+}
+
+void batch_analyse(Graph *g, ValueId from, const PartitionOptions *opt, BatchNotes *notes)
+{
+    Batch b = {.g = g, .scratch = g->arena, .from = from, .rows = g->batch > 0 ? g->batch : 1, .values = g->value.n};
+    b.target = notes && from == 0 ? notes->target : NONE;
+    b.labels = arena_array(b.scratch, bool, b.values + 1);
+    b.said = arena_array(b.scratch, int, b.values + 1);
+    b.row = arena_array(b.scratch, int64_t, b.values + 1);
+    for (ValueId v = 0; v < b.values; v++) {
+        b.said[v] = BATCH_NONE;
+        b.row[v] = -1;
+    }
     reset(&b);
     for (uint32_t i = 0; from == 0 && opt && i < opt->chunk.n; i++)
         tag_option(&b, opt->chunk.at[i]);
-    for (int round = 0; round < 100; round++) {
-        bool changed = false;
-        b.changed = false;
-        for (NodeId n = 0; n < g->node.n; n++)
-            if (g->node.at[n].nout > 0 && g->node.at[n].out[0] >= from)
-                changed |= sweep_node(&b, n);
-        if (!changed && !b.changed)
-            break;
+    if (from == 0) {
+        read_merges(&b, opt);
+        find_labels(&b);
     }
+    sweep(&b);
+    if (!notes)
+        return;
     NodeId *at = arena_array(b.scratch, NodeId, g->value.n + 1);
     bool *said = arena_array(b.scratch, bool, g->origin.n + 1);
     bool *told = arena_array(b.scratch, bool, g->origin.n + 1);
     memset(at, 0xff, (g->value.n + 1) * sizeof *at);
+    b.fate = batch_fates(&b);
     for (NodeId n = 0; n < g->node.n; n++) {
         if (g->node.at[n].nout == 0 || g->node.at[n].out[0] < from)
             continue;
         sweep_node(&b, n);
         uint32_t origin = g->node.at[n].origin < g->origin.n ? g->node.at[n].origin : g->origin.n;
-        if (b.why && uneven && !told[origin]) {
+        if (b.why && !told[origin]) {
             told[origin] = true;
-            const char *text = arena_printf(g->arena, "%s: %s", node_text(g, n), b.why);
-            vec_push(g->arena, uneven, text);
+            const char *text = arena_printf(g->arena, "%s: %s", batch_node_text(g, n), b.why);
+            vec_push(g->arena, &notes->uneven, text);
         }
-        if (mixes && from == 0)
-            find_mixes(&b, n, at, said, mixes);
+        if (from == 0) {
+            find_mixes(&b, n, at, said, &notes->mixes);
+            batch_fate(&b, n, notes);
+        }
     }
     if (from == 0)
-        check_outputs(&b, uneven);
+        batch_meet(&b, notes);
 }

@@ -1,5 +1,5 @@
 /*
- * batch_int.h - what batch.c and batch_index.c share.  Private to the two.
+ * batch_int.h - what batch.c, batch_rules.c, batch_index.c and batch_merge.c share.  Private to them.
  */
 #ifndef PPSPLIT_BATCH_INT_H
 #define PPSPLIT_BATCH_INT_H
@@ -11,6 +11,19 @@ typedef struct {
     int dim;
 } Retagged;
 
+/* What the microbatches' values are to the minibatch's. */
+typedef struct {
+    enum {
+        FATE_FIXED, /* the same in all of them */
+        FATE_ROWS,  /* some of its rows */
+        FATE_COUNT, /* a number that grows with the rows */
+        FATE_SUM,   /* their sum is the minibatch's */
+        FATE_MEAN,  /* their mean by rows is */
+        FATE_LOST,  /* none of these */
+    } kind;
+    const char *why; /* FATE_LOST: the node and the reason */
+} Fate;
+
 typedef struct {
     Graph *g;
     Arena *scratch;
@@ -21,7 +34,13 @@ typedef struct {
     int64_t cur;          /* outer of the node's tagged operands, of its results, of what is demanded */
     VEC(Retagged) copies; /* constants tagged for a user: a copy, since other users may mean another dimension */
     bool changed;
-    const char *why; /* the reason of the rule that failed */
+    ValueId target; /* the loss's, whose rows are where those of the prediction are; NONE: none, or the user said */
+    uint32_t values; /* of the graph at the begin: labels and said go so far */
+    bool *labels;    /* made of the target and constants */
+    int64_t *row;    /* the one row that a value with no batch dimension depends on, or -1 */
+    int *said;       /* --merge: the dimension of an output's rows where it is not found */
+    Fate *fate;
+    const char *why; /* the reason of the rule that failed, or that follows the rows only when all are there */
     bool mixing;     /* the rule just run lets samples influence each other at once */
     bool sums;       /* the rule just run summed over the batch */
 } Batch;
@@ -32,7 +51,23 @@ int batch_reshape(const Shape *in, const Shape *out, int dim, int64_t rows, int6
 /* Can *slot hold the rows in dimension dim?  Tags it, or puts a tagged copy of a constant there. */
 bool batch_demand(Batch *b, ValueId *slot, int dim);
 
-/* batch_index.c: the rules, as in batch.c */
+int batch_want(const Batch *b, ValueId v);      /* the dimension demanded of an Expand's result */
+int64_t batch_outer(const Batch *b, ValueId v); /* what stands outside the rows in its batch dimension */
+bool batch_in_axes(const Attr *a, int dim);
+bool batch_demand_all(Batch *b, Node *n, int dim, int rank);
+const char *batch_node_text(const Graph *g, NodeId n);
+
+/* batch_rules.c: the dimension of the results' rows */
+int batch_rule(Batch *b, Node *n);
+int64_t batch_row(const Batch *b, const Node *n, uint32_t out); /* which single row the output is made of, or -1 */
+int batch_crossed(Batch *b, const char *why); /* every sample meets every sample; returns BATCH_MIXED */
+
+/* batch_merge.c: how microbatches meet; notes->output and notes->target_why */
+Fate *batch_fates(Batch *b);
+void batch_fate(Batch *b, NodeId id, BatchNotes *notes);
+void batch_meet(Batch *b, BatchNotes *notes);
+
+/* batch_index.c: the rules, as in batch_rules.c */
 int batch_gather(Batch *b, Node *n);
 int batch_gather_nd(Batch *b, Node *n);
 int batch_elements(Batch *b, Node *n);

@@ -90,7 +90,12 @@ typedef struct {
     const char *text;
 } Loss;
 
-typedef enum { MERGE_LAST, MERGE_SUM, MERGE_MEAN, MERGE_ROWS } OutputMerge;
+/* last: the same in all microbatches; none: they cannot be put together */
+typedef enum { MERGE_LAST, MERGE_SUM, MERGE_MEAN, MERGE_ROWS, MERGE_NONE } OutputMerge;
+typedef struct {
+    OutputMerge how;
+    const char *why; /* MERGE_NONE: the node and the reason */
+} OutputMeeting;
 
 typedef struct {
     Graph *graph;
@@ -105,7 +110,8 @@ typedef struct {
     int64_t loss_per_row, loss_ignore, loss_classes;
     const char *loss_text;          /* as given, for reports */
     /* per output of the model, how microbatches meet: its rows one after the other, or, without rows, as said */
-    VEC(OutputMerge) merge;
+    VEC(OutputMeeting) merge;
+    const char *target_why;         /* several microbatches have no target each: the reason, or NULL */
     /* what forbids chunks of unequal rows: reasons, one line each, naming the node; empty: allowed */
     VEC(const char *) uneven;
     /* what mixes the samples of a microbatch (BatchNormalization in training): said in the report, allowed */
@@ -120,9 +126,15 @@ typedef struct {
 } PartitionOptions;
 
 /* batch.c: which dimension of every value is the batch; sets Value.batch for values id >= from. Call with 0 before
-   partition, and again after autodiff for the new values. Reasons go to reasons (may be NULL). */
+   partition, and again after autodiff for the new values, when only notes->uneven is found. notes may be NULL. */
 typedef VEC(const char *) Reasons;
-void batch_analyse(Graph *g, ValueId from, const PartitionOptions *opt, Reasons *uneven, Reasons *mixes);
+typedef struct {
+    ValueId target;                 /* in: the loss's, or NONE */
+    Reasons uneven, mixes;          /* as in Pipe */
+    VEC(OutputMeeting) output;      /* per output of the graph */
+    const char *target_why;
+} BatchNotes;
+void batch_analyse(Graph *g, ValueId from, const PartitionOptions *opt, BatchNotes *notes);
 
 /* split.c: resolves split points; stage_of[node id]. */
 uint32_t *split_assign(Graph *g, Arena *a, const PartitionOptions *opt, uint32_t *stages);

@@ -395,28 +395,54 @@ static void merge_option(Pipe *p, const char *text)
         diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "--merge: the model has no output '%s'", name);
     }
     int rows = val(g, g->output.at[i])->batch;
+    OutputMeeting *meet = &p->merge.at[i];
     bool sum = !strcmp(eq + 1, "sum"), mean = !strcmp(eq + 1, "mean");
     char *end;
     long dim = strtol(eq + 1, &end, 10);
     if (sum || mean) {
-        if (rows != BATCH_NONE)
+        if (rows >= 0)
             diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "--merge: output '%s' has a row for every sample, which %s would mix", name, eq + 1);
-        p->merge.at[i] = sum ? MERGE_SUM : MERGE_MEAN;
+        if (!dtype_is_float(val(g, g->output.at[i])->dtype))
+            diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "--merge: output '%s' is no float: %s", name, eq + 1);
+        *meet = (OutputMeeting){sum ? MERGE_SUM : MERGE_MEAN, NULL};
     } else if (*end || end == eq + 1)
         diag_fatal(EXIT_USAGE, WHERE_NONE, "--merge wants OUTPUT=DIM, OUTPUT=sum or OUTPUT=mean, not '%s'", text);
-    else if (dim != rows)
+    else if (dim != rows) {
+        if (meet->why)
+            diag_note("%s", meet->why);
         diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), rows >= 0 ? "--merge: output '%s' has its rows in dimension %d" : "--merge: output '%s' has no rows to put one after the other", name, rows);
+    }
 }
 
-static void choose_merges(Pipe *p, const PartitionOptions *opt)
+/* How microbatches meet in each output: as the analysis found; in the loss as the loss is reduced; as the user says. */
+static void choose_merges(Pipe *p, const PartitionOptions *opt, const BatchNotes *notes)
 {
     const Graph *g = p->graph;
+    const char *loss = p->loss_text && strncmp(p->loss_text, "output:", 7) == 0 ? p->loss_text + 7 : NULL;
     for (uint32_t i = 0; i < g->output.n; i++) {
-        const Value *v = val(g, g->output.at[i]);
-        vec_push(g->arena, &p->merge, v->batch >= 0 ? MERGE_ROWS : v->batch == BATCH_NONE && dtype_is_float(v->dtype) ? MERGE_MEAN : MERGE_LAST);
+        vec_push(g->arena, &p->merge, notes->output.at[i]);
+        if (loss && strcmp(g->output_name.at[i], loss) == 0)
+            p->merge.at[i] = (OutputMeeting){p->scale == LOSS_SUM ? MERGE_SUM : MERGE_MEAN, NULL};
     }
     for (uint32_t i = 0; opt && i < opt->merge.n; i++)
         merge_option(p, opt->merge.at[i]);
+    for (uint32_t i = 0; i < g->output.n; i++) {
+        const OutputMeeting *m = &p->merge.at[i];
+        const Value *v = val(g, g->output.at[i]);
+        if (m->how != MERGE_NONE)
+            continue;
+        const char *name = diag_escape(g->arena, g->output_name.at[i]);
+        diag_note("%s", m->why);
+        diag_hint("--merge %s=DIM|sum|mean says how; or let one microbatch be the whole batch: export it, or --bind its dimension, so", name);
+        diag_warn(WHERE_FILE(g->file), "output '%s' %s: what several microbatches yield cannot be put together", name,
+                  shape_print(g->arena, v->dtype, &v->shape));
+    }
+    p->target_why = notes->target_why;
+    if (p->target_why) {
+        diag_note("%s", p->target_why);
+        diag_hint("--merge OUTPUT=DIM, of the output it is compared with, or --chunk target=DIM says where they are");
+        diag_warn(WHERE_FILE(g->file), "which rows of the target belong to a microbatch is not known: only a single microbatch trains");
+    }
 }
 
 Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l)
@@ -440,14 +466,13 @@ Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l)
     merge_products(g, &p->loss);
     if (!b.training)
         drop_training(g);
-    Reasons uneven = {0}, mixes = {0};
-    batch_analyse(g, 0, opt, &uneven, &mixes);
-    for (uint32_t i = 0; i < uneven.n; i++)
-        vec_push(b.a, &p->uneven, uneven.at[i]);
-    for (uint32_t i = 0; i < mixes.n; i++)
-        vec_push(b.a, &p->mixes, mixes.at[i]);
-
-    choose_merges(p, opt);
+    BatchNotes notes = {.target = p->target};
+    batch_analyse(g, 0, opt, &notes);
+    for (uint32_t i = 0; i < notes.uneven.n; i++)
+        vec_push(b.a, &p->uneven, notes.uneven.at[i]);
+    for (uint32_t i = 0; i < notes.mixes.n; i++)
+        vec_push(b.a, &p->mixes, notes.mixes.at[i]);
+    choose_merges(p, opt, &notes);
 
     b.home = split_assign(g, b.a, opt, &b.stages);
     b.nodes = g->node.n;

@@ -134,6 +134,28 @@ int64_t data_rows_before(const Run *run, int64_t step)
     return step / run->steps_per_epoch * pass + step % run->steps_per_epoch * run->batch;
 }
 
+/* What several microbatches yield has to meet in each output that is asked for; each needs a target of its own. */
+static PpStatus check_meeting(const Run *run)
+{
+    const PpPlan *p = run->plan;
+    const Options *o = run->opt;
+    int64_t calls = o->mode == MODE_TRAIN ? run->m : run->m * run->steps;
+    if (run->m > 1 && p->target_why && o->mode != MODE_INFER)
+        return pp_fail(PP_ERR_MODEL,
+                       "which rows of the target belong to a microbatch is not known: %s; --microbatches 1 runs, and ppsplit "
+                       "--merge OUTPUT=DIM, of the output it is compared with, or --chunk target=DIM says where they are",
+                       p->target_why);
+    for (int i = 0; i < p->n_output && p->output_merge; i++)
+        for (int k = 0; k < o->n_output && calls > 1; k++)
+            if (p->output_merge[i] == PP_MERGE_NONE && !strcmp(o->output[k].name, p->output[i].name))
+                return pp_fail(PP_ERR_MODEL,
+                               "--output %s: it has no batch dimension, and what %" PRId64
+                               " microbatches yield cannot be put together: %s; ppsplit --merge %s=DIM|sum|mean says how, or "
+                               "make one microbatch of the batch: export the model for it, or ppsplit --bind its dimension",
+                               p->output[i].name, calls, p->output_why[i], p->output[i].name);
+    return PP_OK;
+}
+
 /* Rows of each microbatch, and whether the model takes them. */
 static PpStatus cut(Run *run)
 {
@@ -172,7 +194,7 @@ static PpStatus cut(Run *run)
     if (o->mode != MODE_TRAIN && rows % run->batch)
         TRY(cut_rest(run, rows % run->batch));
     run->steps = o->steps ? o->steps : o->mode == MODE_TRAIN ? 1 : run->steps_per_epoch;
-    return PP_OK;
+    return check_meeting(run);
 }
 
 /* A class that the model does not have would be read beyond the end of its row. */

@@ -103,7 +103,7 @@ typedef struct PpStage {
     void (*backward_weight)(const PpCtx *c);            /* W */
 } PpStage;
 
-enum { PP_MERGE_LAST, PP_MERGE_SUM, PP_MERGE_MEAN };    /* mean: weighted by rows */
+enum { PP_MERGE_LAST, PP_MERGE_SUM, PP_MERGE_MEAN, PP_MERGE_NONE };     /* mean: weighted by rows; none: only a single one may run */
 enum { PP_LOSS_NONE, PP_LOSS_SUM, PP_LOSS_MEAN_ELEMENTS, PP_LOSS_MEAN_TARGETS, PP_LOSS_MEAN_ROWS };
 
 enum { PP_CPU, PP_CUDA };
@@ -121,6 +121,8 @@ typedef struct PpPlan {
     const PpTensor *input;                              /* the model's data inputs, `target` included */
     const PpTensor *output;                             /* the model's outputs */
     const int *output_merge;                            /* per output, how microbatches meet in one without rows: PP_MERGE_*; NULL: the last */
+    const char *const *output_why;                      /* per output, why PP_MERGE_NONE; NULL: there is none */
+    const char *target_why;                             /* why the rows of the target are not known: only a single microbatch trains; or NULL */
     int loss_stage, loss_output;                        /* which output of which stage is the scalar loss; -1: none */
     int loss_kind;
     int64_t loss_per_row, loss_ignore;

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # What one exported file cannot show: files in sequence with one named twice, a loss in a file of its own, a loss the model
 # computes, pipeline_stage annotations, a module called twice, outputs that are intermediates; cuts at nodes and values;
-# frozen parameters; weights linked rather than copied; weights in external data; equal biases that the exporter merged, their Splits
-# too; values that send no gradient back.  Against PyTorch's numbers.
+# samples folded into other dimensions and back; frozen parameters; weights linked rather than copied; weights in external data; equal
+# biases that the exporter merged, their Splits too; values that send no gradient back.  Against PyTorch's numbers.
 . "$(dirname "$0")/lib.sh"
 cases=$top/models/special
 
@@ -32,7 +32,7 @@ check() {                                               # NAME OUT OPTION...
     ok "$name: agrees with PyTorch" agrees "$out.run"
 }
 
-for name in sequence lossmodel ownloss shifted annotated twice passthrough merged stopped detached; do
+for name in sequence lossmodel ownloss shifted annotated twice passthrough merged stopped detached folded contrast; do
     cd "$cases/$name" || exit 1
     . ./case.env
     points=()

@@ -152,7 +152,7 @@ static Pipe *cut_pipe(Net *m, const uint32_t *cut, uint32_t ncut)
         Stage s = {.index = i};
         vec_push(g->arena, &p->stage, s);
     }
-    batch_analyse(g, 0, NULL, NULL, NULL);
+    batch_analyse(g, 0, NULL, NULL);
     for (NodeId n = 0; n < g->node.n; n++) {
         uint32_t s = stage_of(cut, ncut, n);
         vec_push(g->arena, &p->stage.at[s].nodes, n);
@@ -309,7 +309,7 @@ static Result whole(Arena *a, const char *loss, bool frozen)
         vec_push(a, &list, i);
     for (uint32_t i = 0; i < g->param.n; i++)
         wrt[i] = g->param.at[i].value;
-    batch_analyse(g, 0, NULL, NULL, NULL);
+    batch_analyse(g, 0, NULL, NULL);
     grad_nodes(g, list.at, n, m.loss.loss, g->param.n, wrt, d);
     Stage s = {.forward = list};
     NodeId end = g->node.n;

@@ -30,12 +30,15 @@ static ValueId param(Graph *g, const char *name, Shape s)
 static int batch(const Graph *g, ValueId v) { return val(g, v)->batch; }
 
 static Reasons uneven, mixes;
+static BatchNotes notes;
 
 static void analyse(Graph *g)
 {
     PartitionOptions opt = {0};
-    uneven.n = mixes.n = 0;
-    batch_analyse(g, 0, &opt, &uneven, &mixes);
+    notes = (BatchNotes){.target = NONE};
+    batch_analyse(g, 0, &opt, &notes);
+    uneven = notes.uneven;
+    mixes = notes.mixes;
 }
 
 static void moves(void)
@@ -65,10 +68,11 @@ static void moves(void)
     ok(batch(g, out) == BATCH_MIXED, "but not as an output");
     ok(batch(g, sum) == 1 && batch(g, cat) == 0 && batch(g, pos) == 0,
        "slices, joins and broadcasts of other dimensions");
-    ok(batch(g, cut) == BATCH_MIXED && batch(g, twice) == BATCH_MIXED,
-       "some of the rows, or rows twice, are not tracked");
+    ok(batch(g, cut) == BATCH_MIXED && batch(g, twice) == 0, "some of the rows are not tracked, rows twice are");
     ok(uneven.n >= 1 && strstr(uneven.at[0], "Slice") != NULL, "the reason names the node: %s",
        uneven.n ? uneven.at[0] : "");
+    ok(notes.output.at[0].how == MERGE_NONE && strstr(notes.output.at[0].why, "not outermost"),
+       "microbatches do not meet in rows that are an inner factor");
 }
 
 static void products(void)
@@ -163,8 +167,165 @@ static void chunks(void)
     PartitionOptions opt = {0};
     vec_push(g->arena, &opt.chunk, "x=1");
     vec_push(g->arena, &opt.chunk, "y=replicate");
-    batch_analyse(g, 0, &opt, NULL, NULL);
+    batch_analyse(g, 0, &opt, NULL);
     ok(batch(g, x) == 1 && batch(g, y) == BATCH_NONE, "--chunk says otherwise");
+}
+
+/* Two inputs joined along the batch, and taken apart again: siamese networks, guidance. */
+static void blocks(void)
+{
+    Graph *g = fresh();
+    Shape s = shape_of(2, (int64_t)B, (int64_t)6), two = shape_of(3, (int64_t)2, (int64_t)B, (int64_t)6);
+    ValueId x = input(g, "x", s), y = input(g, "y", s), fixed = param(g, "p", s), token = param(g, "t", shape_of(2, (int64_t)1, (int64_t)6));
+    ValueId both = g_unary(g, OP_Tanh, g_concat(g, 2, (ValueId[]){x, y}, 0)), three = g_concat(g, 2, (ValueId[]){both, x}, 0);
+    ValueId first = g_slice_axis(g, both, 0, 0, B), second = g_slice_axis(g, both, 0, B, B), diff = g_sub(g, first, second);
+    ValueId pair = g_reshape(g, both, &two), odd = g_slice_axis(g, both, 0, 1, B);
+    ValueId mine = g_concat(g, 2, (ValueId[]){x, fixed}, 0), other = g_concat(g, 2, (ValueId[]){both, token}, 0);
+    ValueId wrong = g_add(g, g_slice_axis(g, three, 0, 0, 2 * B), g_reshape(g, g_concat(g, 2, (ValueId[]){x, y}, 1), &(Shape){2, {2 * B, 6}}));
+    analyse(g);
+    ok(batch(g, both) == 0 && batch(g, three) == 0 && batch(g, pair) == 1, "blocks of rows one after the other are followed");
+    ok(batch(g, first) == 0 && batch(g, second) == 0 && batch(g, diff) == 0, "each block taken out holds the rows");
+    ok(batch(g, odd) == BATCH_MIXED && batch(g, mine) == BATCH_MIXED && batch(g, other) == BATCH_MIXED,
+       "a part that is no block, a block that is no rows: they are not tracked");
+    ok(batch(g, wrong) == BATCH_MIXED, "x0 x1 .. y0 y1 .. is not x0 y0 x1 y1 ..");
+    ok(uneven.n > 0, "and rows are all or none");
+}
+
+/* for r in range(B): ... x[r] ...; torch.stack(...) */
+static void one_by_one(void)
+{
+    Graph *g = fresh();
+    ValueId x = input(g, "x", shape_of(2, (int64_t)B, (int64_t)6)), row[B], turned[B], y[B];
+    for (int r = 0; r < B; r++) {
+        ValueId z = g_unary(g, OP_Tanh, g_reshape(g, g_slice_axis(g, x, 0, r, 1), &(Shape){1, {6}}));
+        row[r] = turned[B - 1 - r] = g_reshape(g, z, &(Shape){2, {1, 6}});
+        y[r] = g_reshape(g, g_reduce(g, OP_ReduceSum, z, 1, (int64_t[]){0}), &(Shape){1, {1}});
+    }
+    ValueId all = g_concat(g, B, row, 0), back = g_concat(g, B, turned, 0), some = g_concat(g, B - 1, row, 0), sums = g_concat(g, B, y, 0);
+    ValueId beside = g_concat(g, B, row, 1), pair = g_add(g, row[0], row[1]);
+    analyse(g);
+    ok(batch(g, all) == 0 && batch(g, sums) == 0, "rows taken one by one and put together in order are the rows");
+    ok(batch(g, back) == BATCH_MIXED && batch(g, some) == BATCH_MIXED && batch(g, pair) == BATCH_MIXED, "in another order, or some of them, they are not");
+    ok(batch(g, beside) == 1, "they may be put together in any dimension");
+}
+
+/* Conditional and modulated convolutions: each sample has its own weights. */
+static void groups(void)
+{
+    Graph *g = fresh();
+    ValueId x = input(g, "x", shape_of(4, (int64_t)B, (int64_t)3, (int64_t)5, (int64_t)5)), a = input(g, "a", shape_of(2, (int64_t)B, (int64_t)2));
+    ValueId w = g_matmul(g, a, param(g, "w", shape_of(2, (int64_t)2, (int64_t)6 * 3)));
+    ValueId one = g_reshape(g, x, &(Shape){4, {1, B * 3, 5, 5}}), own = g_reshape(g, w, &(Shape){4, {B * 6, 3, 1, 1}});
+    int64_t ones[] = {1, 1}, none[] = {0, 0, 0, 0};
+    Attr attr = {.n = 2, .a = ones, .b = ones, .c = none, .group = B};
+    ValueId y = graph_node(g, OP_Conv, 2, (ValueId[]){one, own}, attr), back = g_reshape(g, y, &(Shape){4, {B, 6, 5, 5}});
+    ValueId shared = graph_node(g, OP_Conv, 2, (ValueId[]){one, param(g, "v", shape_of(4, (int64_t)B * 6, (int64_t)3, (int64_t)1, (int64_t)1))}, attr);
+    analyse(g);
+    ok(batch(g, y) == 1 && batch(g, back) == 0, "samples as groups of a convolution are followed");
+    ok(batch(g, shared) == BATCH_MIXED, "weights for each row of the model's shapes are not");
+    ok(uneven.n > 0 && strstr(uneven.at[0], "groups"), "and the number of groups is fixed: %s", uneven.n ? uneven.at[0] : "");
+}
+
+/* The last token of each row, out of all rows flattened: torch.onnx's x[arange(B), place]. */
+static void flattened(void)
+{
+    Graph *g = fresh();
+    ValueId x = input(g, "x", shape_of(3, (int64_t)B, (int64_t)6, (int64_t)10)), score = input(g, "s", shape_of(2, (int64_t)B, (int64_t)6));
+    ValueId flat = g_reshape(g, x, &(Shape){2, {B * 6, 10}});
+    ValueId place = g_reshape(g, graph_node(g, OP_ArgMax, 1, &score, (Attr){.axis = 1}), &(Shape){1, {B}});
+    int64_t first[B], late[B];
+    for (int r = 0; r < B; r++) {
+        first[r] = r * 6;
+        late[r] = r * 6 + 1;
+    }
+    ValueId good = g_gather(g, flat, g_add(g, place, g_ints(g, 1, (int64_t[]){B}, first)), 0);
+    ValueId bad = g_gather(g, flat, g_add(g, place, g_ints(g, 1, (int64_t[]){B}, late)), 0), any = g_gather(g, flat, place, 0);
+    ValueId given = index_input(g, "at", shape_of(2, (int64_t)B, (int64_t)3));
+    int64_t base[B];
+    memcpy(base, first, sizeof base);
+    ValueId near = g_reshape(g, g_add(g, g_sub(g, given, g_ints(g, 0, NULL, (int64_t[]){1})), g_ints(g, 2, (int64_t[]){B, 1}, base)), &(Shape){1, {B * 3}}), of_row = g_gather(g, flat, near, 0);
+    ValueId back = g_reshape(g, of_row, &(Shape){3, {B, 3, 10}});
+    analyse(g);
+    ok(batch(g, of_row) == 0 && batch(g, back) == 0, "neighbours that the data name are of their own row");
+    ok(batch(g, good) == 0, "row * length + a place within the length stays in its row");
+    ok(batch(g, bad) == BATCH_MIXED && batch(g, any) == BATCH_MIXED, "one more may be the next row's, without the row it is the first's");
+}
+
+/* What the same rows in one larger batch would yield. */
+static void meetings(void)
+{
+    Graph *g = fresh();
+    Shape s = shape_of(2, (int64_t)B, (int64_t)6);
+    ValueId x = input(g, "x", s), w = param(g, "w", shape_of(2, (int64_t)6, (int64_t)6)), z = g_matmul(g, x, w);
+    int64_t both[] = {0, 1};
+    ValueId mean = g_reduce(g, OP_ReduceMean, z, 2, both), sum = g_reduce(g, OP_ReduceSum, z, 1, both), one = g_add(g, mean, g_full(g, DT_F32, &(Shape){0}, 1));
+    ValueId out[] = {z,
+                     mean,
+                     g_neg(g, one),
+                     sum,
+                     g_mul(g, sum, g_full(g, DT_F32, &(Shape){0}, 3)),
+                     g_div(g, sum, g_full(g, DT_F32, &(Shape){0}, B * 6)),
+                     g_unary(g, OP_Exp, mean),
+                     g_reduce(g, OP_ReduceMax, z, 1, both),
+                     g_neg(g, w),
+                     g_matmul(g, z, g_swap_last(g, z)),
+                     g_reduce(g, OP_ReduceSum, g_matmul(g, z, g_swap_last(g, z)), 2, both),
+                     g_add(g, sum, g_slice_axis(g, w, 0, 0, 1))};
+    enum { N = sizeof out / sizeof *out };
+    static const OutputMerge how[N] = {MERGE_ROWS, MERGE_MEAN, MERGE_MEAN, MERGE_SUM,  MERGE_SUM,  MERGE_NONE,
+                                       MERGE_NONE, MERGE_NONE, MERGE_LAST, MERGE_NONE, MERGE_NONE, MERGE_NONE};
+    for (int i = 0; i < N; i++)
+        vec_push(g->arena, &g->output, out[i]);
+    analyse(g);
+    for (int i = 0; i < N; i++)
+        ok(notes.output.at[i].how == how[i] && (how[i] == MERGE_NONE) == (notes.output.at[i].why != NULL), "microbatches meet in output %d: %s", i,
+           notes.output.at[i].why ? notes.output.at[i].why : "");
+    ok(strstr(notes.output.at[9].why, "contrastive") != NULL && mixes.n > 0, "a contrastive head is called one");
+}
+
+static ValueId target;
+
+/* A loss of a prediction [6, B, 3] whose classes are last: where is its target cut?  rows: of the model. */
+static int target_of(int64_t rows, int64_t steps, bool known)
+{
+    Graph *g = fresh();
+    g->batch = rows;
+    ValueId x = input(g, "x", shape_of(3, rows, steps, (int64_t)3)), y = g_transpose(g, x, (int64_t[]){1, 0, 2});
+    if (!known)
+        y = g_add(g, y, g_unary(g, OP_Exp, g_reshape(g, x, &(Shape){3, {steps, rows, 3}})));
+    target = index_input(g, "target", shape_of(2, steps, rows));
+    ValueId wanted = g_reshape(g, g_cast(g, target, DT_I32), &(Shape){3, {steps, rows, 1}});
+    ValueId hit = g_binary(g, OP_Equal, g_iota(g, DT_I32, 3, 2, 3), wanted);
+    g_reduce(g, OP_ReduceSum, g_where(g, hit, y, g_like(g, y, 0)), 3, (int64_t[]){0, 1, 2});
+    notes = (BatchNotes){.target = target};
+    batch_analyse(g, 0, NULL, &notes);
+    return batch(g, target);
+}
+
+static void targets(void)
+{
+    ok(target_of(B, 6, true) == 1 && !notes.target_why, "a target is cut where the prediction has its rows");
+    ok(target_of(B, 2 * B, true) == 1 && target_of(B, B, true) == 1, "also when its first dimension could be it by size");
+    ok(target_of(1, 6, true) == 1 && !notes.target_why, "and in shapes of one row");
+    ok(target_of(B, 2 * B, false) == 0 && notes.target_why, "of a prediction whose rows are lost nobody knows: %s",
+       notes.target_why ? notes.target_why : "");
+}
+
+static void said(void)
+{
+    Graph *g = fresh();
+    Shape s = shape_of(2, (int64_t)B, (int64_t)6);
+    ValueId x = input(g, "x", s), y = g_add(g, x, param(g, "p", s));
+    g->value.at[y].name = "y";
+    vec_push(g->arena, &g->output, y);
+    vec_push(g->arena, &g->output_name, "y");
+    analyse(g);
+    ok(notes.output.at[0].how == MERGE_NONE, "an output that is not tracked");
+    PartitionOptions opt = {0};
+    vec_push(g->arena, &opt.merge, "y=0");
+    notes = (BatchNotes){.target = NONE};
+    batch_analyse(g, 0, &opt, &notes);
+    ok(notes.output.at[0].how == MERGE_ROWS && notes.uneven.n == 1, "has its rows where --merge says, when all are there");
 }
 
 static void loss_does_not_mix(void)
@@ -189,6 +350,13 @@ int main(void)
     gathers();
     row_indices();
     chunks();
+    blocks();
+    one_by_one();
+    groups();
+    flattened();
+    meetings();
+    targets();
+    said();
     loss_does_not_mix();
     while (arenas > 0)
         arena_free(arena[--arenas]);

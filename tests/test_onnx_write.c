@@ -43,7 +43,7 @@ static Pipe *one_stage(T *t, ValueId loss_scale)
             vec_push(g->arena, &s.output, o);
     }
     vec_push(g->arena, &p->stage, s);
-    batch_analyse(g, 0, NULL, NULL, NULL);
+    batch_analyse(g, 0, NULL, NULL);
     return p;
 }
 
