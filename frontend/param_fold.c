@@ -32,6 +32,33 @@ static Distance distance(const char *target, const char *scope)
     return inside || around ? NEAR : FAR;
 }
 
+/* What a line in a scope's module calls a parameter: its path from there. */
+static const char *path_from(const char *target, const char *scope)
+{
+    size_t n = strlen(scope);
+    bool inside = n == 0 || (!strncmp(target, scope, n) && target[n] == '.');
+    return inside ? target + n + (n > 0) : leaf_of(target);
+}
+
+static bool reads(const RawNode *n, const char *target)
+{
+    return distance(target, n->scope) != FAR && text_reads(text_last(n->stack), path_from(target, n->scope));
+}
+
+/* Does the line say that this was done to the parameter? */
+static bool says(Fx *x, const RawNode *n, const char *target, const char *fx)
+{
+    enum { MOST = 8 };
+    TextCall call[MOST];
+    const char *line = text_last(n->stack), *path = path_from(target, n->scope), *base = arena_strndup(x->a, fx, fx_base(fx));
+    uint32_t count = text_calls(x->a, line, path, call, MOST);
+    bool index = fx_is_base(fx, "unsqueeze") || fx_is_base(fx, "slice") || fx_is_base(fx, "select");
+    for (uint32_t i = 0; i < count; i++)
+        if (!strcmp(call[i].name, base) || (index && !strcmp(call[i].name, "[]")) || (fx_is_base(fx, "view") && !strcmp(call[i].name, "reshape")))
+            return true;
+    return text_applies(line, base, path);
+}
+
 /* The fx name of an operand that was folded: the initializer's, unless several were merged into one or folding went on below fx. */
 static const char *folded_name(Fx *x, const Use *u)
 {
@@ -81,16 +108,38 @@ static bool is_table(const RawTensor *t)
         most = fmax(most, fabs(v));
         constant &= v == number_at(t, 0);
     }
-    for (int d = t->shape.rank; d-- > 1 && !constant; inner *= t->shape.d[d]) {
+    for (int d = t->shape.rank; d-- > 0 && !constant; inner *= t->shape.d[d]) {
         int64_t each = inner * t->shape.d[d];
-        bool first = each > inner && inner * t->shape.d[d] <= n && t->shape.d[d] > 1;
+        bool first = t->shape.d[d] > 1 && inner > 1, varies = false;
         double v = number_at(t, 0);
-        for (int64_t i = 0; i < n && first; i++)
+        for (int64_t i = 0; i < n && first; i++) {
             first = i % each / inner > 0 || (number_at(t, i) == v && (v == 0 || v == most));
-        if (first && inner > 1)
+            varies |= i % inner > 0 && number_at(t, i) != number_at(t, i - 1);
+        }
+        if (first && varies)
             return true;
     }
     return false;
+}
+
+/* A linear layer's weight was transposed below fx: the trace is what it was before. */
+static void unturn(Fx *x, Trace *t)
+{
+    const RawTensor *file = t->tensor;
+    const Group *g = fx_group(x, t->use->node);
+    if (!g || !fx_is_target(&g->fx, "aten.linear.") || strcmp(t->use->node->op_type, "MatMul") || t->use->input != 1 || file->shape.rank != 2)
+        return;
+    RawTensor *own = arena_new_of(x->a, RawTensor);
+    size_t size = dtype_size(file->dtype), rows = (size_t)file->shape.d[0], cols = (size_t)file->shape.d[1];
+    uint8_t *copy = arena_alloc(x->a, file->bytes.length);
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < cols; j++)
+            memcpy(copy + (j * rows + i) * size, file->bytes.at + (i * cols + j) * size, size);
+    *own = *file;
+    own->shape = shape_of(2, file->shape.d[1], file->shape.d[0]);
+    own->bytes = (Payload){.at = copy, .length = file->bytes.length, .file = file->bytes.file, .converted = true};
+    t->tensor = own;
+    t->turned = true;
 }
 
 static void collect(Fx *x, Traces *out)
@@ -106,13 +155,19 @@ static void collect(Fx *x, Traces *out)
         if (*slot != NONE)
             continue;
         *slot = out->n;
-        vec_push(x->a, out, ((Trace){.use = u, .fx = fx, .entry = NONE}));
+        vec_push(x->a, out, ((Trace){.use = u, .fx = fx, .entry = NONE, .tensor = t}));
+        unturn(x, &out->at[out->n - 1]);
     }
 }
 
 /* All operands that are this trace get the recipe. */
-static void give(Fx *x, Trace *t, const Recipe *r)
+static void give(Fx *x, Trace *t, Recipe *r)
 {
+    bool plain;
+    if (t->turned && recipe_is_plain(r, &plain) && plain)
+        r->n--;                                         /* turned twice */
+    else if (t->turned)
+        recipe_swap(x->a, r);
     for (uint32_t i = 0; i < x->all.n; i++) {
         const Use *u = &x->all.at[i];
         if (u->init == t->use->init && u->entry == NONE && !param_is_used(u->node, u->input) && !strcmp(folded_name(x, u), t->fx)) {
@@ -151,7 +206,7 @@ static const Candidate *best_of(const Candidates *c)
 static void tie(Fx *x, Trace *t)
 {
     const Params *p = x->p;
-    const RawTensor *tensor = &p->m->init.at[t->use->init];
+    const RawTensor *tensor = t->tensor;
     const RawNode *n = t->use->node;
     Candidates all = {0};
     for (int pass = 0; pass < 2 && all.n == 0; pass++)
@@ -160,7 +215,7 @@ static void tie(Fx *x, Trace *t)
             uint32_t id = p->sig_param[e];
             if (id == NONE || p->g->param.at[id].stat || strcmp(p->g->param.at[id].name, target))
                 continue;
-            bool read = text_reads(n->stack, leaf_of(target)) && distance(target, n->scope) != FAR;
+            bool read = reads(n, target);
             bool own = distance(target, n->scope) == OWN;
             if (pass && !read && !own && shape_elements(&tensor->shape) < 16)
                 continue;
@@ -177,9 +232,6 @@ static void tie(Fx *x, Trace *t)
     for (uint32_t i = 0; i < all.n; i++)
         fx_lacks(x, all.at[i].entry, tensor);
     t->done = all.n > 0;
-    Recipe *r = all.n == 0 ? tie_pieces(x, tensor) : NULL;
-    if (r)
-        give(x, t, r);
 }
 
 /* ---- parameters that are nowhere else ---- */
@@ -217,33 +269,32 @@ static bool is_local(Fx *x, const Trace *t)
 /* The unread parameter a trace may come from: named by the reader's line, or alone in its module, or called as its operator suggests. */
 static uint32_t source_of(Fx *x, const Trace *t, int *evidence)
 {
+    enum { SAID = 5, READ = 4, NAMED = 3, ALONE = 2, LAST = 1 };
     const Params *p = x->p;
     const RawNode *n = t->use->node;
     const char *usual = !strcmp(n->op_type, "Add") ? "bias" : "weight";
-    uint32_t read = NONE, named = NONE, own = NONE, like = NONE, n_read = 0, n_named = 0, n_own = 0;
+    uint32_t found[SAID + 1] = {0}, count[SAID + 1] = {0}, like = NONE;
+    bool local = is_local(x, t);
     for (uint32_t e = 0; e < p->sig.n; e++) {
         const char *target = p->sig.entry[e].target, *leaf = leaf_of(target);
         Distance d = is_unread(x, e) ? distance(target, n->scope) : FAR;
-        if (d == FAR)
-            continue;
-        if (text_reads(n->stack, leaf)) {
-            read = e;
-            n_read++;
-        }
-        if (d == OWN) {
-            if (text_names(n->stack, leaf)) {
-                named = e;
-                n_named++;
+        bool read = d != FAR && reads(n, target);
+        bool is[SAID + 1] = {[SAID] = read && says(x, n, target, t->fx), [READ] = read, [NAMED] = d == OWN && text_names(n->stack, leaf),
+                             [ALONE] = d == OWN && local, [LAST] = d != FAR && local};
+        for (int k = LAST; k <= SAID; k++)
+            if (is[k]) {
+                found[k] = e;
+                count[k]++;
             }
-            own = e;
-            n_own++;
-            like = !strcmp(leaf, usual) ? e : like;
-        }
+        like = d == OWN && local && !strcmp(leaf, usual) ? e : like;
     }
-    *evidence = n_read == 1 ? 3 : n_named == 1 ? 2 : 1;
-    if (*evidence == 1 && !is_local(x, t))
-        return NONE;
-    return n_read == 1 ? read : n_named == 1 ? named : n_own == 1 ? own : like;
+    for (*evidence = SAID; *evidence > ALONE; --*evidence)
+        if (count[*evidence] == 1)
+            return found[*evidence];
+    if (count[ALONE] == 1 || like != NONE)
+        return count[ALONE] == 1 ? found[ALONE] : like;
+    *evidence = LAST;
+    return count[LAST] == 1 && (fx_is_base(t->fx, "expand") || fx_is_base(t->fx, "repeat")) ? found[LAST] : NONE;
 }
 
 static const char *shape_text(Arena *a, const Shape *s)
@@ -254,19 +305,44 @@ static const char *shape_text(Arena *a, const Shape *s)
     return arena_printf(a, "[%s]", text);
 }
 
-static uint32_t put(Fx *x, uint32_t entry, const RawTensor *t, const Inferred *found)
+static uint32_t put(Fx *x, uint32_t entry, const Trace *t, const Inferred *found)
 {
     Params *p = x->p;
     const char *name = p->sig.entry[entry].target;
-    uint32_t id = found->plain ? param_new(p, name, strmap_get(&p->m->init_index, t->name), found->turned, true, false)
-                               : param_put(p, name, t->dtype, &found->shape, found->bytes);
+    uint32_t id = found->plain ? param_new(p, name, t->use->init, found->turned != t->turned, true, false)
+                               : param_put(p, name, t->tensor->dtype, &found->shape, found->bytes);
     p->sig_param[entry] = id;
     vec_push(x->a, &p->inferred, arena_printf(x->a, "%s %s", name, shape_text(x->a, &found->shape)));
     return id;
 }
 
+/* Several parameters in one tensor, of which one may be in the file in no other way: the only unread one the line reads. */
+static void tie_joined(Fx *x, Trace *t)
+{
+    Rest rest;
+    Recipe *r = tie_pieces(x, t->tensor, &rest);
+    uint32_t entry = NONE, n = 0;
+    for (uint32_t e = 0; r && rest.tensor.name && e < x->p->sig.n; e++)
+        if (is_unread(x, e) && reads(t->use->node, x->p->sig.entry[e].target)) {
+            entry = e;
+            n++;
+        }
+    bool whole = r && !rest.tensor.name;
+    if (r && n == 1 && !says(x, t->use->node, x->p->sig.entry[entry].target, "t")) {
+        Inferred found = {.shape = rest.tensor.shape, .bytes = rest.tensor.bytes};
+        r = tie_rest(x, r, &rest, recipe_of(x->a, put(x, entry, t, &found)));
+        whole = true;
+    }
+    if (whole)
+        give(x, t, r);
+    for (uint32_t e = 0; r && !whole && e < x->p->sig.n; e++)      /* what is known in it lacks this use */
+        for (uint32_t i = 0; i < r->n; i++)
+            if (r->at[i].op == OP_NONE && r->at[i].param != NONE && r->at[i].param == x->p->sig_param[e] && !x->alias[e])
+                fx_lacks(x, e, t->tensor);
+}
+
 /* The recipe of a trace reads parameter 0: the one that was made of it. */
-static const Recipe *reading(Recipe *r, uint32_t id)
+static Recipe *reading(Recipe *r, uint32_t id)
 {
     for (uint32_t i = 0; i < r->n; i++)
         if (r->at[i].op == OP_NONE && r->at[i].param != NONE)
@@ -287,27 +363,27 @@ static void recover(Fx *x, uint32_t entry, Traces *all)
             vec_push(x->a, &own, &all->at[i]);
     if (own.n == 0)
         return;
-    for (uint32_t i = 1; i < own.n && most == 1; i++)
+    for (uint32_t i = 1; i < own.n && most <= 2; i++)
         if (fx_base(own.at[i]->fx) != fx_base(own.at[0]->fx) || strncmp(own.at[i]->fx, own.at[0]->fx, fx_base(own.at[i]->fx)))
             return;                                     /* only one of them, or none, is the parameter */
-    const RawTensor *first = &x->p->m->init.at[own.at[0]->use->init];
+    const RawTensor *first = own.at[0]->tensor;
     if (infer_rows(x, own.at, own.n, &found)) {
-        uint32_t id = put(x, entry, first, &found);
+        uint32_t id = put(x, entry, own.at[0], &found);
         for (uint32_t i = 0; i < own.n; i++) {
             Recipe *r = recipe_of(x->a, id);
             Shape row = found.shape;
-            row.d[0] = 1;
+            row.d[0] = own.at[i]->rows;
             recipe_slice(x->a, r, row.rank, (int64_t[MAX_RANK]){own.at[i]->row}, row.d);
-            recipe_reshape(x->a, r, &first->shape);
+            if (row.rank != first->shape.rank)
+                recipe_reshape(x->a, r, &first->shape);
             give(x, own.at[i], r);
         }
         return;
     }
     for (uint32_t i = 0; i < own.n; i++) {
-        const RawTensor *t = &x->p->m->init.at[own.at[i]->use->init];
         if (fx_is_base(own.at[i]->fx, "select") || fx_is_base(own.at[i]->fx, "slice") || !infer(x, own.at[i], &found))
             continue;
-        give(x, own.at[i], reading(found.recipe, put(x, entry, t, &found)));
+        give(x, own.at[i], reading(found.recipe, put(x, entry, own.at[i], &found)));
         break;
     }
     for (uint32_t i = 0; i < own.n; i++)
@@ -344,7 +420,7 @@ static void note_open(Fx *x, const Trace *t)
 {
     const Params *p = x->p;
     const RawNode *n = t->use->node;
-    const RawTensor *tensor = &p->m->init.at[t->use->init];
+    const RawTensor *tensor = t->tensor;
     const Group *g = fx_group(x, n);
     if (shape_elements(&tensor->shape) < 2)
         return;
@@ -353,8 +429,8 @@ static void note_open(Fx *x, const Trace *t)
         bool argument = false;
         for (uint32_t k = 0; g && k < g->arg.n; k++)
             argument |= g->arg.at[k].entry == e;
-        if (p->sig_param[e] != NONE && !argument && p->sig.entry[e].kind == SIG_PARAMETER && distance(target, n->scope) != FAR
-            && text_reads(n->stack, leaf_of(target)) && is_known_fold(t->fx))
+        if (p->sig_param[e] != NONE && !argument && p->sig.entry[e].kind == SIG_PARAMETER && reads(n, target)
+            && is_known_fold(t->fx))
             fx_lacks(x, e, tensor);
     }
 }
@@ -365,9 +441,12 @@ void fx_fold(Fx *x)
     collect(x, &all);
     for (uint32_t i = 0; i < all.n; i++)
         tie(x, &all.at[i]);
+    for (uint32_t i = 0; i < all.n; i++)
+        if (!all.at[i].done)
+            tie_joined(x, &all.at[i]);
     for (uint32_t i = 0; i < all.n; i++) {
         Trace *t = &all.at[i];
-        if (!t->done && is_known_fold(t->fx) && !is_table(&x->p->m->init.at[t->use->init]))
+        if (!t->done && is_known_fold(t->fx) && !is_table(t->tensor))
             t->entry = source_of(x, t, &t->evidence);
     }
     for (uint32_t e = 0; e < x->p->sig.n; e++)

@@ -64,25 +64,32 @@ Recipe *tie_exact(Fx *x, uint32_t param, const RawTensor *t);
 /* Is it a * f(parameter) + b, for a function of one operand?  Or NULL. */
 Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t);
 
-/* Is it one parameter beside another along some dimension?  Or NULL. */
-Recipe *tie_pieces(Fx *x, const RawTensor *t);
+/* Is it parameters beside each other along some dimension?  Or NULL.  rest: what stands behind those that are known, if anything. */
+typedef struct { RawTensor tensor; int axis; } Rest;
+Recipe *tie_pieces(Fx *x, const RawTensor *t, Rest *rest);
+Recipe *tie_rest(Fx *x, Recipe *all, const Rest *rest, const Recipe *r);
 
 /* ---- param_text.c ---- */
 enum { TEXT_ARGUMENTS = 8 };
 typedef struct { const char *name, *arg[TEXT_ARGUMENTS]; uint32_t n; } TextCall;       /* "[]": an index */
-bool text_reads(const char *stack, const char *leaf);   /* ".leaf" */
+const char *text_last(const char *stack);               /* the innermost source line */
+bool text_reads(const char *stack, const char *path);   /* ".path" */
 bool text_names(const char *stack, const char *leaf);
 uint32_t text_calls(Arena *a, const char *stack, const char *leaf, TextCall *call, uint32_t most);
 bool text_applies(const char *stack, const char *function, const char *leaf);
+/* n slices "path[a:b]" of numbers that follow each other, from the first index to the last. */
+bool text_slices(Arena *a, const char *stack, const char *path, const int64_t *size, uint32_t n);
 
 /* ---- param_infer.c ---- */
 typedef struct {
     const Use *use;                                     /* the first of those that read it so */
+    const RawTensor *tensor;                            /* what that fx node yielded */
+    bool turned;                                        /* the file holds it with its two dims exchanged */
     const char *fx;                                     /* the fx node that was folded: "expand_4" */
     uint32_t entry;                                     /* what it may be made of, or NONE */
     int evidence;                                       /* how surely: the greatest of an entry's traces decide */
     bool done;
-    uint32_t row;                                       /* infer_rows: which row it is */
+    int64_t row, rows;                                  /* infer_rows: which rows it is */
 } Trace;
 typedef VEC(Trace) Traces;
 /* The recipe reads parameter 0.  plain: its bytes are the initializer's; turned: with two dims exchanged. */

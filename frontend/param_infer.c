@@ -27,6 +27,12 @@ bool fx_is_base(const char *name, const char *base)
     return fx_base(name) == strlen(base) && !strncmp(name, base, strlen(base));
 }
 
+static const char *leaf_of(const char *target)
+{
+    const char *dot = strrchr(target, '.');
+    return dot ? dot + 1 : target;
+}
+
 static bool is_one_of(const char *name, const char *const *list)
 {
     for (; *list; list++)
@@ -118,6 +124,28 @@ static const TextCall *said(const Said *s, const char *name)
         if (!strcmp(s->call[i].name, name))
             return &s->call[i];
     return NULL;
+}
+
+/*
+ * Was anything folded, anywhere, that moves or mixes elements in a way a view does not undo?  Where in the file cannot be
+ * seen behind the last of a kind.
+ */
+static bool is_obscured(const Fx *x)
+{
+    static const char *const base[] = {"permute", "transpose", "t", "index", "index_select", "embedding", "slice", "select", "mul", "sub", "div",
+                                       "matmul", "mm", "bmm", "einsum", "cat", "stack", "flip", "roll", "softmax", "gather", NULL};
+    for (int i = 0; base[i]; i++) {
+        long most = -1, count = 0;
+        for (uint32_t k = 0; k < x->group.n; k++)
+            if (fx_is_base(x->group.at[k].fx.name, base[i])) {
+                long number = number_of(x->group.at[k].fx.name);
+                most = number > most ? number : most;
+                count++;
+            }
+        if (most + 1 > count)
+            return true;
+    }
+    return false;
 }
 
 static int added_dims(const Said *s)
@@ -220,6 +248,7 @@ static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor 
     } else if (!text->n && fx_is_base(t->fx, "unsqueeze")) {
         added = once.rank;
     }
+    bool embedding = !strcmp(leaf_of(x->p->sig.entry[t->entry].target), "weight");
     if (constant && repeated && (viewed || once.rank > 3))
         return false;                                   /* which of the dims are its own cannot be seen */
     for (int d = 0; d < once.rank && repeated; d++)
@@ -227,12 +256,15 @@ static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor 
             once.d[d] = 1;
     own = once;
     squeeze = squeezed(&once);
+    if (repeated && embedding && !text->n && once.rank == 3 && once.d[0] == 1)
+        added = 1;                                      /* of two dims, as a table's weight is */
+    if (!text->n && squeeze.rank > 1 && is_obscured(x))
+        return false;
     bool product = u->node->nin >= 2 && u->input == 1 && (!strcmp(u->node->op_type, "Gemm") || !strcmp(u->node->op_type, "MatMul"));
     if (viewed && squeeze.rank <= 1) {
         own = squeeze;
-    } else if (viewed && product && once.rank == 2 && (!strcmp(u->node->op_type, "MatMul") || raw_int(u->node, "transB", 0))) {
-        bool turned = !strcmp(u->node->op_type, "MatMul");
-        if (turned || !unmerged(x, u, once.d[0], once.d[1], &own))
+    } else if (viewed && product && once.rank == 2 && (t->turned || raw_int(u->node, "transB", 0))) {
+        if (!unmerged(x, u, once.d[0], once.d[1], &own))
             return false;
     } else if (viewed && squeeze.rank < once.rank) {
         own = squeeze;
@@ -330,17 +362,11 @@ static bool infer_function(Fx *x, const Trace *t, const char *leaf, const RawTen
 
 /* ---- one trace, several ---- */
 
-static const char *leaf_of(const char *target)
-{
-    const char *dot = strrchr(target, '.');
-    return dot ? dot + 1 : target;
-}
-
 bool infer(Fx *x, const Trace *t, Inferred *out)
 {
     *out = (Inferred){0};
     static const char *const turns[] = {"t", "permute", "transpose", "numpy_t", NULL};
-    const RawTensor *tensor = &x->p->m->init.at[t->use->init];
+    const RawTensor *tensor = t->tensor;
     const char *leaf = leaf_of(x->p->sig.entry[t->entry].target);
     Said text = {0};
     text.n = text_calls(x->a, t->use->node->stack, leaf, text.call, MOST_CALLS);
@@ -358,27 +384,42 @@ static int by_number(const void *a, const void *b)
     return (i > k) - (i < k);
 }
 
+/* Rows by select, or runs of rows by slices whose bounds the text tells. */
 bool infer_rows(Fx *x, Trace *const *t, uint32_t n, Inferred *out)
 {
     Trace **sorted = arena_array(x->a, Trace *, n);
-    const RawTensor *first = &x->p->m->init.at[t[0]->use->init];
-    for (uint32_t i = 0; i < n; i++) {
-        sorted[i] = t[i];
-        if (!fx_is_base(t[i]->fx, "select") || !shape_equal(&x->p->m->init.at[t[i]->use->init].shape, &first->shape))
-            return false;
-    }
-    if (n < 2 || first->shape.rank + 1 > MAX_RANK)
+    const Shape *first = &t[0]->tensor->shape;
+    bool rows = fx_is_base(t[0]->fx, "select");
+    int64_t *size = arena_array(x->a, int64_t, n), all = 0;
+    size_t bytes = 0, at = 0;
+    if (n < 2 || first->rank + rows > MAX_RANK || (!rows && (!fx_is_base(t[0]->fx, "slice") || first->rank < 1)))
         return false;
+    for (uint32_t i = 0; i < n; i++)
+        sorted[i] = t[i];
     qsort(sorted, n, sizeof *sorted, by_number);
-    uint8_t *all = arena_calloc(x->a, n, first->bytes.length);
-    for (uint32_t i = 0; i < n; i++)
-        memcpy(all + i * first->bytes.length, x->p->m->init.at[sorted[i]->use->init].bytes.at, first->bytes.length);
-    *out = (Inferred){.shape = {.rank = first->shape.rank + 1}};
-    out->shape.d[0] = n;
-    for (int d = 0; d < first->shape.rank; d++)
-        out->shape.d[d + 1] = first->shape.d[d];
-    out->bytes = (Payload){.at = all, .length = n * first->bytes.length, .file = first->bytes.file, .converted = true};
-    for (uint32_t i = 0; i < n; i++)
-        sorted[i]->row = i;
+    for (uint32_t i = 0; i < n; i++) {
+        Shape s = sorted[i]->tensor->shape;
+        bool same = s.rank == first->rank && fx_is_base(sorted[i]->fx, rows ? "select" : "slice");
+        for (int d = !rows; same && d < s.rank; d++)
+            same = s.d[d] == first->d[d];
+        if (!same)
+            return false;
+        size[i] = rows ? 1 : s.d[0];
+        sorted[i]->row = all;
+        sorted[i]->rows = size[i];
+        all += size[i];
+        bytes += sorted[i]->tensor->bytes.length;
+    }
+    if (!rows && !text_slices(x->a, text_last(t[0]->use->node->stack), leaf_of(x->p->sig.entry[t[0]->entry].target), size, n))
+        return false;
+    uint8_t *whole = arena_alloc(x->a, bytes);
+    for (uint32_t i = 0; i < n; at += sorted[i++]->tensor->bytes.length)
+        memcpy(whole + at, sorted[i]->tensor->bytes.at, sorted[i]->tensor->bytes.length);
+    *out = (Inferred){.shape = *first};
+    for (int d = first->rank; rows && d > 0; d--)
+        out->shape.d[d] = first->d[d - 1];
+    out->shape.rank += rows;
+    out->shape.d[0] = all;
+    out->bytes = (Payload){.at = whole, .length = bytes, .file = t[0]->tensor->bytes.file, .converted = true};
     return true;
 }

@@ -3,6 +3,7 @@
  * attribute read there, and what methods are called on it ("s.shared.unsqueeze(0).expand(n, -1, -1)"): evidence of what
  * folding did to a parameter, never more than that.  Untrusted: nothing here can fail, it can only find less.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "param_fx.h"
@@ -23,6 +24,18 @@ static const char *next_read(const char *from, const char *leaf)
 }
 
 bool text_reads(const char *stack, const char *leaf) { return stack && next_read(stack, leaf) != NULL; }
+
+/* Stack traces go from the outside in: '  File "x.py", line 3, in forward' and the line itself, by turns. */
+const char *text_last(const char *stack)
+{
+    const char *last = stack;
+    for (const char *p = stack; p && (p = strchr(p, '\n')); p++) {
+        const char *line = p + 1 + strspn(p + 1, " ");
+        if (*line && *line != '\n' && strncmp(line, "File ", 5))
+            last = line;
+    }
+    return last;
+}
 
 /* The word alone: a local variable is often called after the attribute. */
 bool text_names(const char *stack, const char *leaf)
@@ -70,14 +83,10 @@ static void split_arguments(Arena *a, const char *text, TextCall *call)
     }
 }
 
-/* What is called on the attribute, first to last; the last place that reads it decides. */
-uint32_t text_calls(Arena *a, const char *stack, const char *leaf, TextCall *call, uint32_t most)
+static uint32_t calls_at(Arena *a, const char *at, TextCall *call, uint32_t most)
 {
-    const char *at = NULL;
     uint32_t n = 0;
-    for (const char *p = stack; p && (p = next_read(p, leaf));)
-        at = p;
-    while (at && n < most && (*at == '.' || *at == '[')) {
+    while (n < most && (*at == '.' || *at == '[')) {
         TextCall c = {.name = "[]"};
         if (*at == '.') {
             const char *e = at + 1;
@@ -97,6 +106,21 @@ uint32_t text_calls(Arena *a, const char *stack, const char *leaf, TextCall *cal
     return n;
 }
 
+/* What is called on the attribute, first to last, where most is: "s.w.view(s.w.shape[0], -1)" reads it twice. */
+uint32_t text_calls(Arena *a, const char *stack, const char *leaf, TextCall *call, uint32_t most)
+{
+    TextCall *other = arena_array(a, TextCall, most);
+    uint32_t n = 0;
+    for (const char *p = stack; p && (p = next_read(p, leaf));) {
+        uint32_t k = calls_at(a, p, other, most);
+        if (k <= n)
+            continue;
+        memcpy(call, other, k * sizeof *call);
+        n = k;
+    }
+    return n;
+}
+
 /* Does the text put the attribute into a call of this function: "exp(self.A_log"? */
 bool text_applies(const char *stack, const char *function, const char *leaf)
 {
@@ -109,4 +133,32 @@ bool text_applies(const char *stack, const char *function, const char *leaf)
             return true;
     }
     return false;
+}
+
+static bool read_bound(const char **p, int64_t absent, int64_t *v)
+{
+    char *end;
+    *p += strspn(*p, " ");
+    *v = strtoll(*p, &end, 10);
+    if (end == *p)
+        *v = absent;
+    *p = end + strspn(end, " ");
+    return *v >= 0;
+}
+
+bool text_slices(Arena *a, const char *stack, const char *path, const int64_t *size, uint32_t n)
+{
+    int64_t at = 0;
+    uint32_t i = 0;
+    for (const char *p = stack; p && (p = next_read(p, path));) {
+        int64_t from, to;
+        const char *q = p + 1, *inside = *p == '[' ? bracket(a, &p) : NULL;
+        if (!inside)
+            continue;
+        if (i == n || !read_bound(&q, 0, &from) || *q++ != ':' || from != at || !read_bound(&q, at + size[i], &to) || *q != ']' || to != at + size[i])
+            return false;
+        at = to;
+        i++;
+    }
+    return i == n;
 }

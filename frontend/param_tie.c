@@ -327,9 +327,10 @@ static double f_sigmoid(double v) { return 1 / (1 + exp(-v)); }
 static double f_softplus(double v) { return log1p(exp(v)); }
 static double f_square(double v) { return v * v; }
 static double f_reciprocal(double v) { return 1 / v; }
+static double f_exp_of_minus(double v) { return exp(-v); }
 
 static const struct { double (*fn)(double); Op op; } function[] = {
-    {f_none, OP_NONE}, {exp, OP_Exp}, {f_sigmoid, OP_Sigmoid}, {tanh, OP_Tanh}, {f_softplus, OP_Softplus},
+    {f_none, OP_NONE}, {exp, OP_Exp}, {f_exp_of_minus, OP_Neg}, {f_sigmoid, OP_Sigmoid}, {tanh, OP_Tanh}, {f_softplus, OP_Softplus},
     {f_square, OP_Mul}, {sqrt, OP_Sqrt}, {f_reciprocal, OP_Reciprocal}, {log, OP_Log}, {fabs, OP_Abs},
 };
 
@@ -374,6 +375,8 @@ static void record_line(Arena *a, Recipe *r, Dtype t, Op op, double factor, doub
     uint32_t v = 0;
     if (op != OP_NONE)
         v = recipe_op(a, r, op, (Attr){0}, v, op == OP_Mul ? v : NONE);
+    if (op == OP_Neg)                                   /* exp(-x) */
+        v = recipe_op(a, r, OP_Exp, (Attr){0}, v, NONE);
     if (factor == -1 && addend == 0) {
         recipe_op(a, r, OP_Neg, (Attr){0}, v, NONE);
         return;
@@ -456,32 +459,54 @@ static Recipe *longest(Fx *x, uint32_t param, const RawTensor *t, int d, int64_t
     return tie_exact(x, param, &block);
 }
 
-Recipe *tie_pieces(Fx *x, const RawTensor *t)
+static void append(Arena *a, Recipe **all, const Recipe *r, int axis)
 {
-    Arena *a = x->a;
+    if (!*all)
+        *all = arena_new_of(a, Recipe);
+    uint32_t before = (*all)->n;
+    for (uint32_t k = 0; k < r->n; k++) {
+        Term term = r->at[k];
+        for (uint32_t j = 0; j < term.nin; j++)
+            term.in[j] += before;
+        vec_push(a, *all, term);
+    }
+    if (before)
+        recipe_op(a, *all, OP_Concat, (Attr){.axis = axis}, before - 1, (*all)->n - 1);
+}
+
+/* Known parameters from one index on; returns where they end. */
+static int64_t join(Fx *x, const RawTensor *t, int d, int64_t at, Recipe **all)
+{
+    int64_t n;
+    for (uint32_t i = 0; at < t->shape.d[d] && i < x->p->g->param.n; i++) {
+        Recipe *r = x->p->g->param.at[i].dtype == t->dtype ? longest(x, i, t, d, at, &n) : NULL;
+        if (!r)
+            continue;
+        append(x->a, all, r, d);
+        at += n;
+        i = NONE;                                       /* the next piece may be any */
+    }
+    return at;
+}
+
+Recipe *tie_pieces(Fx *x, const RawTensor *t, Rest *rest)
+{
+    *rest = (Rest){0};
     for (int d = 0; d < t->shape.rank && shape_elements(&t->shape) <= largest && !is_constant(t); d++) {
         Recipe *all = NULL;
-        int64_t at = 0, n = 0;
-        for (uint32_t i = 0; at < t->shape.d[d] && i < x->p->g->param.n; i++) {
-            Recipe *r = x->p->g->param.at[i].dtype == t->dtype ? longest(x, i, t, d, at, &n) : NULL;
-            if (!r)
-                continue;
-            uint32_t before = all ? all->n : 0;
-            for (uint32_t k = 0; all && k < r->n; k++) {
-                Term term = r->at[k];
-                for (uint32_t j = 0; j < term.nin; j++)
-                    term.in[j] += before;
-                vec_push(a, all, term);
-            }
-            if (all)
-                recipe_op(a, all, OP_Concat, (Attr){.axis = d}, before - 1, all->n - 1);
-            else
-                all = r;
-            at += n;
-            i = NONE;                                   /* the next piece may be any */
-        }
-        if (all && at == t->shape.d[d])
+        int64_t at = join(x, t, d, 0, &all);
+        if (at == t->shape.d[d])
             return all;
+        if (at > 0) {                                   /* the rest may be one more */
+            *rest = (Rest){.tensor = block_of(x->a, t, d, at, t->shape.d[d] - at), .axis = d};
+            return all;
+        }
     }
     return NULL;
+}
+
+Recipe *tie_rest(Fx *x, Recipe *all, const Rest *rest, const Recipe *r)
+{
+    append(x->a, &all, r, rest->axis);
+    return all;
 }

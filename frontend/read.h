@@ -135,6 +135,8 @@ typedef struct {
     bool scaled;                                        /* keyword beta or alpha is given */
 } FxNode;
 bool meta_fx(Arena *a, const char *text, FxNode *fx);
+/* The row of an embedding (args: weight, indices, row) that gets no gradient; -1: none, or no embedding. */
+int64_t meta_padding_row(const char *text);
 
 typedef enum { SIG_PARAMETER, SIG_BUFFER, SIG_CONSTANT } SigKind;
 typedef struct { const char *arg, *target; SigKind kind; } SigEntry;
