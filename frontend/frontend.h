@@ -334,6 +334,7 @@ typedef struct {
     VEC(const char *) bind;                             /* "seq=128" */
     VEC(const char *) freeze, train;                    /* patterns (fnmatch) over parameter names */
     VEC(const char *) chunk;                            /* "INPUT=DIM" or "INPUT=replicate" */
+    VEC(const char *) given, params_from;               /* "NAME=FILE": parameters that the export folded away; files of them */
     Limits limits;
     bool training;                                      /* a loss is asked for: parameters train, warn of what cannot */
 } ImportOptions;

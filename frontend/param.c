@@ -365,6 +365,7 @@ Params *param_begin(Model *m, Graph *g, const ImportOptions *opt, uint32_t file)
 
 void param_assign(Params *p, const RawNodes *list)
 {
+    param_check_given(p);
     for (uint32_t i = 0; i < list->n; i++) {
         const RawNode *n = list->at[i];
         if (!n->dead && !*n->domain && !strcmp(n->op_type, "BatchNormalization") && !is_training_norm(n))

@@ -38,7 +38,7 @@ typedef struct {
     VEC(Group) group;
     Uses loose, all;                                    /* without a group; everything */
     uint32_t *claim;
-    bool *used, *alias;
+    bool *used, *alias, *given;                         /* given: by entry, the user gave it in a file */
     VEC(struct Known *) known;                          /* param_tie.c */
 } Fx;
 
@@ -64,6 +64,8 @@ Recipe *tie_exact(Fx *x, uint32_t param, const RawTensor *t);
 /* Is it a * f(parameter) + b, for a function of one operand?  Or NULL. */
 Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t);
 
+/* Is it v * g / |v|, g and v parameters of one module (weight normalisation)?  Or NULL. */
+Recipe *tie_weight_norm(Fx *x, uint32_t g, uint32_t v, const RawTensor *t);
 /* Is it parameters beside each other along some dimension?  Or NULL.  rest: what stands behind those that are known, if anything. */
 typedef struct { RawTensor tensor; int axis; } Rest;
 Recipe *tie_pieces(Fx *x, const RawTensor *t, Rest *rest);
