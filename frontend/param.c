@@ -398,6 +398,11 @@ static void report_traces(const Params *p)
         diag_warn(WHERE_FILE(p->m->path), "%u parameter%s recovered from what the export folded %s into: %s", p->inferred.n,
                   p->inferred.n == 1 ? " was" : "s were", p->inferred.n == 1 ? "it" : "them", join(a, p->inferred.at, p->inferred.n));
     }
+    if (p->scaled.n) {
+        diag_hint("export in training mode to keep BatchNormalization apart");
+        diag_warn(WHERE_FILE(p->m->path), "%u weight%s by a BatchNormalization that the export folded, and so do%s train: %s", p->scaled.n,
+                  p->scaled.n == 1 ? " is multiplied" : "s are multiplied", p->scaled.n == 1 ? "es it" : "", join(a, p->scaled.at, p->scaled.n));
+    }
     if (p->partial.n) {
         diag_hint("exporting with optimize=False keeps every use");
         diag_warn(WHERE_FILE(p->m->path), "%u use%s of parameters that the export folded %s no gradient: %s", p->partial.n,

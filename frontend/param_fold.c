@@ -267,9 +267,10 @@ static bool is_local(Fx *x, const Trace *t)
 }
 
 /* The unread parameter a trace may come from: named by the reader's line, or alone in its module, or called as its operator suggests. */
+enum { LAST = 1, ALONE, NAMED, READ, SAID };            /* how surely; LAST: no other is left near */
+
 static uint32_t source_of(Fx *x, const Trace *t, int *evidence)
 {
-    enum { SAID = 5, READ = 4, NAMED = 3, ALONE = 2, LAST = 1 };
     const Params *p = x->p;
     const RawNode *n = t->use->node;
     const char *usual = !strcmp(n->op_type, "Add") ? "bias" : "weight";
@@ -295,6 +296,49 @@ static uint32_t source_of(Fx *x, const Trace *t, int *evidence)
         return count[ALONE] == 1 ? found[ALONE] : like;
     *evidence = LAST;
     return count[LAST] == 1 && (fx_is_base(t->fx, "expand") || fx_is_base(t->fx, "repeat")) ? found[LAST] : NONE;
+}
+
+/*
+ * Several traces meet in one line that names as many unread parameters of the module: cat((cls_tokens, distillation_tokens, x)).
+ * They are these in the order of the words.
+ */
+static void order_sources(Fx *x, Traces *all)
+{
+    enum { MOST = 8 };
+    const Params *p = x->p;
+    for (uint32_t i = 0; i < all->n; i++) {
+        const RawNode *n = all->at[i].use->node;
+        const char *line = text_last(n->stack);
+        uint32_t entry[MOST], place[MOST], n_entry = 0, n_trace = 0;
+        Trace *trace[MOST];
+        for (uint32_t k = 0; k < all->n && n_trace < MOST; k++)
+            if (all->at[k].use->node == n && !all->at[k].done && all->at[k].entry == NONE && is_known_fold(all->at[k].fx))
+                trace[n_trace++] = &all->at[k];
+        for (uint32_t e = 0; e < p->sig.n && n_entry < MOST; e++) {
+            const char *target = p->sig.entry[e].target;
+            uint32_t at = is_unread(x, e) && distance(target, n->scope) == OWN ? text_place(line, leaf_of(target)) : NONE;
+            uint32_t k = n_entry;
+            if (at == NONE)
+                continue;
+            for (; k > 0 && place[k - 1] > at; k--) {
+                place[k] = place[k - 1];
+                entry[k] = entry[k - 1];
+            }
+            place[k] = at;
+            entry[k] = e;
+            n_entry++;
+        }
+        for (uint32_t k = 1; k < n_trace; k++)
+            if (fx_base(trace[k]->fx) != fx_base(trace[0]->fx) || strncmp(trace[k]->fx, trace[0]->fx, fx_base(trace[0]->fx))
+                || trace[k]->use->input < trace[k - 1]->use->input)
+                n_trace = 0;
+        if (n_trace < 2 || n_trace != n_entry)
+            continue;
+        for (uint32_t k = 0; k < n_trace; k++) {
+            trace[k]->entry = entry[k];
+            trace[k]->evidence = NAMED;
+        }
+    }
 }
 
 static const char *shape_text(Arena *a, const Shape *s)
@@ -409,7 +453,7 @@ static void recover(Fx *x, uint32_t entry, Traces *all)
             vec_push(x->a, &own, &all->at[i]);
     if (own.n == 0)
         return;
-    for (uint32_t i = 1; i < own.n && most <= 2; i++)
+    for (uint32_t i = 1; i < own.n && most <= ALONE; i++)
         if (fx_base(own.at[i]->fx) != fx_base(own.at[0]->fx) || strncmp(own.at[i]->fx, own.at[0]->fx, fx_base(own.at[i]->fx)))
             return;                                     /* only one of them, or none, is the parameter */
     const RawTensor *first = own.at[0]->tensor;
@@ -437,6 +481,23 @@ static void recover(Fx *x, uint32_t entry, Traces *all)
             tie(x, own.at[i]);
 }
 
+/* The bytes as they were, in the shape that the operator wants of a weight. */
+static bool is_copy(const char *fx)
+{
+    static const char *const base[] = {"unsqueeze", "squeeze", "clone", "contiguous", "to", "_to_copy", "alias"};
+    for (size_t i = 0; i < sizeof base / sizeof *base; i++)
+        if (fx_is_base(fx, base[i]))
+            return true;
+    return false;
+}
+
+/* "conv1d.bias" stands beside "conv1d.weight". */
+static uint32_t beside_bias(const Fx *x, uint32_t bias)
+{
+    const char *target = x->p->sig.entry[bias].target, *leaf = leaf_of(target);
+    return strcmp(leaf, "bias") ? NONE : strmap_get(&x->p->sig.by_target, arena_printf(x->a, "%.*sweight", (int)(leaf - target), target));
+}
+
 /* A weight or bias of the module by its place, as plain as it stands. */
 static void match_place(Fx *x, const Trace *t)
 {
@@ -445,9 +506,12 @@ static void match_place(Fx *x, const Trace *t)
     const RawTensor *tensor = &x->p->m->init.at[t->use->init];
     const Group *g = fx_group(x, n);
     int role = g ? fx_use_role(&g->fx, n, t->use->input) : param_role(n, t->use->input);
-    if (!leaf[role] || !*n->scope || !param_is_made_up(tensor->name) || tensor->shape.rank == 0)
+    bool below = param_is_made_up(tensor->name);
+    if (!leaf[role] || !*n->scope || tensor->shape.rank == 0 || (!below && !is_copy(t->fx)))
         return;
     uint32_t e = strmap_get(&x->p->sig.by_target, arena_printf(x->a, "%s.%s", n->scope, leaf[role]));
+    for (uint32_t k = 0; e == NONE && g && role == ROLE_WEIGHT && is_copy(t->fx) && k < g->arg.n; k++)
+        e = g->arg.at[k].role == ROLE_BIAS ? beside_bias(x, g->arg.at[k].entry) : NONE;
     if (e == NONE || x->used[e] || x->p->sig_param[e] != NONE)
         return;
     bool product = !strcmp(n->op_type, "MatMul") || !strcmp(n->op_type, "Gemm");
@@ -501,6 +565,7 @@ void fx_fold(Fx *x)
         if (!t->done && is_known_fold(t->fx) && !is_table(t->tensor))
             t->entry = source_of(x, t, &t->evidence);
     }
+    order_sources(x, &all);
     for (uint32_t e = 0; e < x->p->sig.n; e++)
         if (is_unread(x, e))
             recover(x, e, &all);

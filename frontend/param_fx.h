@@ -77,6 +77,7 @@ typedef struct { const char *name, *arg[TEXT_ARGUMENTS]; uint32_t n; } TextCall;
 const char *text_last(const char *stack);               /* the innermost source line */
 bool text_reads(const char *stack, const char *path);   /* ".path" */
 bool text_names(const char *stack, const char *leaf);
+uint32_t text_place(const char *line, const char *leaf);
 uint32_t text_calls(Arena *a, const char *stack, const char *leaf, TextCall *call, uint32_t most);
 bool text_applies(const char *stack, const char *function, const char *leaf);
 /* n slices "path[a:b]" of numbers that follow each other, from the first index to the last. */
@@ -102,6 +103,9 @@ bool fx_is_base(const char *name, const char *base);
 bool infer(Fx *x, const Trace *t, Inferred *out);
 /* The parameter of which the traces are the rows, in the order of their numbers. */
 bool infer_rows(Fx *x, Trace *const *t, uint32_t n, Inferred *out);
+
+/* ---- param_table.c ---- */
+bool infer_table(Fx *x, const RawTensor *tensor, Inferred *out);
 
 /* ---- param_fold.c ---- */
 void fx_fold(Fx *x);                                    /* operands that no argument explains */

@@ -126,6 +126,19 @@ static const TextCall *said(const Said *s, const char *name)
     return NULL;
 }
 
+/* How many fx nodes of this kind are missing below the highest number. */
+static long missing(const Fx *x, const char *base)
+{
+    long most = -1, count = 0;
+    for (uint32_t k = 0; k < x->group.n; k++)
+        if (fx_is_base(x->group.at[k].fx.name, base)) {
+            long number = number_of(x->group.at[k].fx.name);
+            most = number > most ? number : most;
+            count++;
+        }
+    return most + 1 - count;
+}
+
 /*
  * Was anything folded, anywhere, that moves or mixes elements in a way a view does not undo?  Where in the file cannot be
  * seen behind the last of a kind.
@@ -134,17 +147,9 @@ static bool is_obscured(const Fx *x)
 {
     static const char *const base[] = {"permute", "transpose", "t", "index", "index_select", "embedding", "slice", "select", "mul", "sub", "div",
                                        "matmul", "mm", "bmm", "einsum", "cat", "stack", "flip", "roll", "softmax", "gather", NULL};
-    for (int i = 0; base[i]; i++) {
-        long most = -1, count = 0;
-        for (uint32_t k = 0; k < x->group.n; k++)
-            if (fx_is_base(x->group.at[k].fx.name, base[i])) {
-                long number = number_of(x->group.at[k].fx.name);
-                most = number > most ? number : most;
-                count++;
-            }
-        if (most + 1 > count)
+    for (int i = 0; base[i]; i++)
+        if (missing(x, base[i]) > 0)
             return true;
-    }
     return false;
 }
 
@@ -261,7 +266,12 @@ static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor 
     if (!text->n && squeeze.rank > 1 && is_obscured(x))
         return false;
     bool product = u->node->nin >= 2 && u->input == 1 && (!strcmp(u->node->op_type, "Gemm") || !strcmp(u->node->op_type, "MatMul"));
+    bool leading = once.rank > 0 && once.d[once.rank - 1] != 1;        /* [1, 1, n], as tokens are: expanded alone, unless the text says more */
+    if (!text->n && repeated && leading && squeeze.rank <= 1)
+        viewed = false;
     if (viewed && squeeze.rank <= 1) {
+        if (squeeze.rank == tensor->shape.rank)
+            return false;                               /* a vector was made of something else */
         own = squeeze;
     } else if (viewed && product && once.rank == 2 && (t->turned || raw_int(u->node, "transB", 0))) {
         if (!unmerged(x, u, once.d[0], once.d[1], &own))
@@ -320,7 +330,7 @@ static const Function *function_of(const Fx *x, const Trace *t, const char *leaf
     };
     const size_t n = sizeof known / sizeof *known;
     if (fx_is_base(t->fx, "neg")) {
-        bool log_of = text_applies(t->use->node->stack, "exp", leaf) || gap(x, "exp", t->use->order) > 0 || strstr(leaf, "log");
+        bool log_of = text_applies(t->use->node->stack, "exp", leaf) || missing(x, "exp") > 0 || strstr(leaf, "log");
         return negative && log_of ? &known[n - 1] : !negative ? &known[n - 2] : NULL;
     }
     for (size_t i = 0; i < n - 2; i++)
@@ -370,6 +380,8 @@ bool infer(Fx *x, const Trace *t, Inferred *out)
     const char *leaf = leaf_of(x->p->sig.entry[t->entry].target);
     Said text = {0};
     text.n = text_calls(x->a, t->use->node->stack, leaf, text.call, MOST_CALLS);
+    if (!strcmp(leaf, "relative_position_bias_table"))
+        return !is_constant(tensor) && infer_table(x, tensor, out);
     if (is_one_of(t->fx, turns))
         return infer_plain(x, tensor, true, out);
     if (fx_is_base(t->fx, "add"))                       /* 1 + weight: trains as the sum */

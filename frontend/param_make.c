@@ -233,6 +233,13 @@ void fx_make(Fx *x)
     find_claims(x);
     for (uint32_t e = 0; e < x->p->sig.n; e++)
         fx_make_entry(x, e);
+    for (uint32_t i = 0; i < x->all.n; i++) {
+        const Use *u = &x->all.at[i];
+        const Group *g = fx_group(x, u->node);
+        bool product = strcmp(u->node->op_type, "BatchNormalization") && param_role(u->node, u->input) == ROLE_WEIGHT;
+        if (g && fx_is_norm(&g->fx) && product && u->entry != NONE && x->p->sig_param[u->entry] != NONE)
+            vec_push(x->a, &x->p->scaled, x->p->g->param.at[x->p->sig_param[u->entry]].name);
+    }
 }
 
 /* ---- biases that were dropped because they are zero ---- */

@@ -47,6 +47,16 @@ bool text_names(const char *stack, const char *leaf)
     return false;
 }
 
+/* Where the word, or one that begins with it, first stands; NONE: nowhere. */
+uint32_t text_place(const char *line, const char *leaf)
+{
+    size_t n = strlen(leaf), end = line ? strcspn(line, "\n") : 0;
+    for (const char *p = line; p && n > 2 && (p = strstr(p, leaf)) && (size_t)(p - line) < end; p++)
+        if (p == line || !is_word(p[-1]))
+            return (uint32_t)(p - line);
+    return NONE;
+}
+
 /* The text between the bracket at *p and its partner; leaves *p behind it. */
 static const char *bracket(Arena *a, const char **p)
 {
