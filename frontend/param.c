@@ -403,6 +403,11 @@ static void report_traces(const Params *p)
         diag_warn(WHERE_FILE(p->m->path), "%u weight%s by a BatchNormalization that the export folded, and so do%s train: %s", p->scaled.n,
                   p->scaled.n == 1 ? " is multiplied" : "s are multiplied", p->scaled.n == 1 ? "es it" : "", join(a, p->scaled.at, p->scaled.n));
     }
+    if (p->merged.n) {
+        diag_hint("export after a step of training, or with optimize=False, keeps equal parameters apart");
+        diag_warn(WHERE_FILE(p->m->path), "parameters that train with the gradients of equal ones that were merged with them: %s",
+                  join(a, p->merged.at, p->merged.n));
+    }
     if (p->partial.n) {
         diag_hint("exporting with optimize=False keeps every use");
         diag_warn(WHERE_FILE(p->m->path), "%u use%s of parameters that the export folded %s no gradient: %s", p->partial.n,

@@ -215,12 +215,11 @@ static void tie(Fx *x, Trace *t)
             uint32_t id = p->sig_param[e];
             if (id == NONE || p->g->param.at[id].stat || strcmp(p->g->param.at[id].name, target))
                 continue;
-            bool read = reads(n, target);
-            bool own = distance(target, n->scope) == OWN;
-            if (pass && !read && !own && shape_elements(&tensor->shape) < 16)
-                continue;
             Recipe *r = pass ? tie_function(x, id, tensor) : tie_exact(x, id, tensor);
-            if (r)
+            if (!r)
+                continue;
+            bool read = reads(n, target), own = distance(target, n->scope) == OWN;
+            if (!pass || read || own || shape_elements(&tensor->shape) >= 16)
                 vec_push(x->a, &all, ((Candidate){e, r, read, own}));
         }
     const Candidate *best = best_of(&all);

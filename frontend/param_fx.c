@@ -257,5 +257,6 @@ void param_from_signature(Params *p, const RawNodes *list)
     }
     fx_make(&x);
     fx_fold(&x);
+    fx_note_equal(&x);
     fx_restore(&x);
 }

@@ -34,7 +34,7 @@ typedef struct {
     Params *p;
     Arena *a;
     const RawNodes *list;
-    StrMap index;                                       /* fx node -> its group */
+    StrMap index, maker;                                /* fx node -> its group; value -> the node that makes it (param_equal.c) */
     VEC(Group) group;
     Uses loose, all;                                    /* without a group; everything */
     uint32_t *claim;
@@ -106,6 +106,9 @@ bool infer_rows(Fx *x, Trace *const *t, uint32_t n, Inferred *out);
 
 /* ---- param_table.c ---- */
 bool infer_table(Fx *x, const RawTensor *tensor, Inferred *out);
+
+/* ---- param_equal.c ---- */
+void fx_note_equal(Fx *x);
 
 /* ---- param_fold.c ---- */
 void fx_fold(Fx *x);                                    /* operands that no argument explains */

@@ -15,6 +15,7 @@
 
 enum { MANY = -2, ABSENT = -1 };
 static const int64_t largest = INT64_C(1) << 18;        /* elements looked up one by one */
+static const int64_t folded = INT64_C(1) << 14;         /* of a parameter that may have been cut or computed with */
 
 struct Known {
     const uint8_t *at;                                  /* dense, in PyTorch's shape */
@@ -69,12 +70,12 @@ static const uint8_t *dense(Fx *x, const Param *q)
     return copy;
 }
 
-/* The elements of a parameter by their bits; NULL when it is too large. */
-static const Known *known_of(Fx *x, uint32_t param)
+/* The elements of a parameter by their bits; NULL when it is too large for one of which not all are wanted. */
+static const Known *known_of(Fx *x, uint32_t param, int64_t wanted)
 {
     const Param *q = &x->p->g->param.at[param];
     int64_t n = shape_elements(&q->shape);
-    if (n > largest || n < 1)
+    if (n > largest || n < 1 || (n > folded && n != wanted))
         return NULL;
     while (x->known.n <= param)
         vec_push(x->a, &x->known, NULL);
@@ -293,7 +294,7 @@ Recipe *tie_exact(Fx *x, uint32_t param, const RawTensor *t)
     int64_t n = shape_elements(&t->shape);
     if (q->dtype != t->dtype || !q->bytes.at || t->bytes.length != (size_t)n * size || is_constant(t))
         return NULL;
-    const Known *k = n <= largest ? known_of(x, param) : NULL;
+    const Known *k = n <= largest ? known_of(x, param, n) : NULL;
     if (!k)
         return tie_large(x, param, t);
     int64_t *place = arena_array(x->a, int64_t, n);

@@ -177,7 +177,7 @@ typedef struct {
     struct Places *places;                              /* param_place.c */
     StrMap copied;                                      /* result of an Identity -> its initializer */
     VEC(const char *) constant;                         /* initializers that folding made and that may hold parameters */
-    VEC(const char *) scaled;                           /* weights that a BatchNormalization was multiplied into */
+    VEC(const char *) scaled, merged;                   /* weights that a BatchNormalization was multiplied into; what trains for an equal one */
     VEC(const char *) partial, inferred;                /* parameters of which a use is not understood; of which folding left a trace */
     uint32_t frozen_batchnorms;                         /* BatchNormalizations in evaluation form */
 } Params;
