@@ -110,6 +110,9 @@ static const char usage[] =
     "\n"
     "The model:\n"
     "      --bind=NAME=N           the size of a symbolic dimension, for one microbatch (repeatable)\n"
+    "      --param=NAME=FILE       a parameter that the export folded away: .npy or .safetensors (repeatable)\n"
+    "      --params-from=FILE.safetensors\n"
+    "                              the same, for all that it names\n"
     "      --limit=WHAT=N          raise a limit: bytes, messages, depth, nodes, unpacked\n"
     "\n"
     "Output:\n"
@@ -125,8 +128,8 @@ static const char usage[] =
     "  ppsplit model.onnx --split layers.1:begin --loss cross_entropy -o out && make -C out\n"
     "  ppsplit gpt2.onnx --bind batch=4 --split h.3:begin --split h.6:begin --loss cross_entropy -o out\n";
 
-enum { OPT_SPLIT = 256, OPT_MULTI, OPT_CHUNK, OPT_MERGE, OPT_LOSS, OPT_REDUCTION, OPT_FREEZE, OPT_TRAIN, OPT_STOP, OPT_BIND, OPT_LIMIT,
-       OPT_TARGET, OPT_PARAMS, OPT_DUMP, OPT_HELP, OPT_VERSION };
+enum { OPT_SPLIT = 256, OPT_MULTI, OPT_CHUNK, OPT_MERGE, OPT_LOSS, OPT_REDUCTION, OPT_FREEZE, OPT_TRAIN, OPT_STOP, OPT_BIND,
+       OPT_LIMIT, OPT_TARGET, OPT_PARAMS, OPT_PARAM, OPT_PARAMS_FROM, OPT_DUMP, OPT_HELP, OPT_VERSION };
 
 static const struct option long_options[] = {
     {"split", required_argument, NULL, OPT_SPLIT},
@@ -143,6 +146,8 @@ static const struct option long_options[] = {
     {"output", required_argument, NULL, 'o'},
     {"target", required_argument, NULL, OPT_TARGET},
     {"params", required_argument, NULL, OPT_PARAMS},
+    {"param", required_argument, NULL, OPT_PARAM},
+    {"params-from", required_argument, NULL, OPT_PARAMS_FROM},
     {"dump", required_argument, NULL, OPT_DUMP},
     {"quiet", no_argument, NULL, 'q'},
     {"help", no_argument, NULL, OPT_HELP},
@@ -236,6 +241,8 @@ static void read_option(Options *o, int c, const char *arg)
     case OPT_TRAIN: vec_push(o->arena, &o->import.train, arg); break;
     case OPT_STOP: vec_push(o->arena, &o->import.stop, arg); break;
     case OPT_BIND: vec_push(o->arena, &o->import.bind, arg); break;
+    case OPT_PARAM: vec_push(o->arena, &o->import.given, arg); break;
+    case OPT_PARAMS_FROM: vec_push(o->arena, &o->import.params_from, arg); break;
     case OPT_LIMIT: set_limit(&o->import.limits, arg); break;
     case 'o': o->codegen.dir = arg; break;
     case OPT_TARGET: *(ONE_OF("target", arg, "cpu", "cuda")[1] == 'p' ? &o->codegen.cpu : &o->codegen.cuda) = true; break;

@@ -238,14 +238,28 @@ static bool consecutive(const Vjp *v, ValueId index, int64_t extent, int64_t *fi
 }
 
 /* y[.., i.., ..] = x[.., index[i..], ..]: dx = dy added into zeros at the indices (an embedding's gradient).  The
-   indexed axis is brought to the front, where ScatterND takes whole rows. */
+   indexed axis is brought to the front, where ScatterND takes whole rows.  The padding row of an embedding gets none of it. */
+static ValueId without_padding(const Vjp *v, ValueId dy, ValueId index, int64_t row)
+{
+    Graph *g = v->g;
+    Shape s = *vjp_shape(v, index);
+    for (int rank = vjp_shape(v, dy)->rank; s.rank < rank;)
+        s.d[s.rank++] = 1;
+    int64_t rows = vjp_shape(v, v->in[0])->d[0];
+    index = vjp_wrap_index(g, index, g_scalar(g, DT_I64, (double)rows));
+    ValueId is = g_binary(g, OP_Equal, index, g_like(g, index, (double)row));
+    return g_where(g, g_reshape(g, is, &s), g_like(g, dy, 0), dy);
+}
+
 void vjp_gather(Vjp *v)
 {
     Graph *g = v->g;
     int axis = (int)vjp_node(v)->attr.axis;
     ValueId x = v->in[0], index = v->in[1], dy = v->dy[0];
     Shape s = *vjp_shape(v, x), is = *vjp_shape(v, index);
-    int64_t first, count;
+    int64_t first, count, padding = vjp_node(v)->attr.k - 1;
+    if (padding >= 0)
+        dy = without_padding(v, dy, index, padding);
     if (consecutive(v, index, s.d[axis], &first, &count)) {
         Shape rows = s;
         rows.d[axis] = count;

@@ -199,9 +199,6 @@ typedef struct {
     bool converted;                                     /* typed data arrays were unpacked into the arena: no offset */
 } Payload;
 
-/* Where the file uses a parameter: an operand of a top-level node.  input NONE: restored, to be added to output 0. */
-typedef struct { uint32_t file, node, input; bool transposed; } FileUse;
-
 typedef struct {
     const char *name;                                   /* PyTorch's: "h.0.attn.c_attn.weight" */
     const char *initializer;                            /* the initializer's name in the file; NULL: restored */
@@ -212,7 +209,6 @@ typedef struct {
     bool stat;                                          /* a running statistic of BatchNormalization */
     Payload bytes;
     ValueId value;
-    VEC(FileUse) use;                                   /* for writing trained weights back */
 } Param;
 
 /* BatchNormalization in training: after a forward, param takes the value. */
@@ -339,6 +335,7 @@ typedef struct {
     VEC(const char *) freeze, train;                    /* patterns (fnmatch) over parameter names */
     VEC(const char *) stop;                             /* patterns over names of values and nodes: no gradient passes */
     VEC(const char *) chunk;                            /* "INPUT=DIM" or "INPUT=replicate" */
+    VEC(const char *) given, params_from;               /* "NAME=FILE": parameters that the export folded away; files of them */
     Limits limits;
     bool training;                                      /* a loss is asked for: parameters train, warn of what cannot */
 } ImportOptions;
@@ -359,7 +356,7 @@ void param_bytes(const Param *p, void *out);
 /* ---- skeleton.c, merge.c: the trained model ------------------------------------------------- */
 
 /* Writes model m (one of g->model) without its trainable bytes; merge fills them in from a checkpoint. */
-void skeleton_write(const Graph *g, const Model *m, FILE *f);
+void skeleton_write(const Graph *g, Model *m, FILE *f);
 int merge_main(int argc, char **argv);                  /* `ppsplit merge OUT CHECKPOINT -o M.onnx` */
 
 /* ---- ops.c: the table as data --------------------------------------------------------------- */

@@ -75,23 +75,6 @@ const Slot *import_slot(ImportState *s, const RawNode *n, uint32_t input)
     return *n->in[input] ? lookup(s, n->in[input], raw_where(s->m, n, (int)input)) : NULL;
 }
 
-static ValueId param_value(ImportState *s, const RawNode *n, uint32_t input)
-{
-    ValueId v = s->g->param.at[n->param[input]].value;
-    uint32_t init = strmap_get(&s->m->init_index, n->in[input]);
-    if (n->rows && n->rows[input])
-        v = g_slice_axis(s->g, v, 0, n->start[input], n->rows[input]);
-    if (n->flip[input])
-        v = g_swap_last(s->g, v);
-    if (init == NONE)
-        return v;
-    const Shape *file = &s->m->init.at[init].shape;
-    const Shape *own = &val(s->g, v)->shape;
-    if (shape_equal(file, own))
-        return v;
-    return shape_elements(own) == shape_elements(file) ? g_reshape(s->g, v, file) : g_expand(s->g, v, file);
-}
-
 /* ---- nodes ---- */
 
 static bool is_op(const RawNode *n, const char *domain, const char *type)
@@ -229,8 +212,10 @@ static void import_node(ImportState *s, RawNode *n)
         out[i] = NONE;
     for (uint32_t i = 0; i < n->nin; i++) {
         bool stop = n->stop_in && n->stop_in[i];
-        if (n->param && n->param[i] != NONE) {
-            in[i] = stop ? stopped(s, param_value(s, n, i)) : param_value(s, n, i);
+        if (param_is_used(n, i)) {
+            in[i] = recipe_build(g, n->made[i], NULL);
+            if (stop)
+                in[i] = stopped(s, in[i]);
             continue;
         }
         const Slot *slot = import_slot(s, n, i);

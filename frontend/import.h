@@ -31,6 +31,7 @@ typedef struct Import {
 static inline ValueId im_in(const Import *im, uint32_t i) { return i < im->nin ? im->in[i] : NONE; }
 
 bool im_wanted(const Import *im, uint32_t out);         /* the node names this output */
+int64_t im_padding_row(const Import *im);               /* of an embedding: the row without gradient, or -1 (dynamo's metadata) */
 
 /* Attributes.  A wrong type is a fatal diagnostic; an absent attribute gives dflt or false. */
 bool im_has(const Import *im, const char *name);

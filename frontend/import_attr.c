@@ -20,6 +20,8 @@ Where im_where(const Import *im, int input)
     return raw_where(im->state->m, im->node, input);
 }
 
+int64_t im_padding_row(const Import *im) { return im->training ? meta_padding_row(im->node->fx_node) : -1; }
+
 bool im_has(const Import *im, const char *name)
 {
     return raw_attr(im->node, name) != NULL;

@@ -341,8 +341,11 @@ void import_gather(Import *im)
     int64_t *given, n;
     if (s.rank + is.rank - 1 > MAX_RANK)
         low_fatal(im, -1, "more than %d dims", MAX_RANK);
-    if (!g_const_ints(g, index, im->arena, &given, &n)) {
-        im->out[0] = g_gather(g, x, index, axis);
+    int64_t row = axis == 0 ? im_padding_row(im) : -1;
+    if (row >= s.d[0])
+        row = -1;
+    if (row >= 0 || !g_const_ints(g, index, im->arena, &given, &n)) {
+        im->out[0] = graph_node(g, OP_Gather, 2, (ValueId[]){x, index}, (Attr){.axis = axis, .k = row + 1});
         return;
     }
     int64_t *idx = arena_array(im->arena, int64_t, n + 1);

@@ -148,15 +148,17 @@ static RawNode *raw_node(Model *m, Frame *f, const Onnx__NodeProto *p, uint32_t 
         .nin = (uint32_t)p->n_input, .nout = (uint32_t)p->n_output,
         .name_scopes = metadata_get(p->n_metadata_props, p->metadata_props, "pkg.torch.onnx.name_scopes"),
         .fx_node = metadata_get(p->n_metadata_props, p->metadata_props, "pkg.torch.onnx.fx_node"),
-        .stack_trace = metadata_get(p->n_metadata_props, p->metadata_props, "pkg.torch.onnx.stack_trace"),
+        .stack = metadata_get(p->n_metadata_props, p->metadata_props, "pkg.torch.onnx.stack_trace"),
     };
     if (is_standard(n->domain))
         n->domain = "";
     n->opset = opset_of(m, f, n->domain);
     if (site && n->pipeline_stage < 0)
         n->pipeline_stage = site->pipeline_stage;
-    if (site && !n->fx_node)
+    if (site && !n->fx_node) {
         n->fx_node = site->fx_node;
+        n->stack = site->stack;
+    }
     if (site && site->name_scopes && !n->name_scopes)
         n->name_scopes = site->name_scopes;
     if (n->name_scopes)

@@ -151,36 +151,17 @@ static void read_slot(Merge *m, WireSpan body, Slot *s)
     }
 }
 
-static bool same_elements(const Shape *want, const StTensor *t, int64_t *times)
-{
-    int64_t file = 1, own = 1;
-    for (int i = 0; i < want->rank; i++)
-        file *= want->d[i];
-    for (int i = 0; i < t->rank; i++)
-        own *= t->dim[i];
-    *times = own > 0 && file % own == 0 ? file / own : 0;
-    return *times == 1 || (*times > 1 && want->rank == t->rank && t->dim[0] == 1 && *times == want->d[0]);
-}
-
-/* The tensor's bytes in the file's layout: transposed, with dims of 1 added, or once for every row of dim 0. */
+/* The tensor's bytes in the file's layout. */
 static const char *slot_bytes(Merge *m, const Slot *s, const StTensor *t, size_t *length)
 {
     Shape want = s->shape;
-    int64_t times = 1;
     if (s->transposed) {
         want.d[0] = s->shape.d[1];
         want.d[1] = s->shape.d[0];
     }
-    bool same = t->rank == want.rank && !memcmp(t->dim, want.d, (size_t)want.rank * sizeof want.d[0]);
-    if (t->dtype != (int)s->dtype || !(same || (!s->transposed && same_elements(&want, t, &times))))
+    if (t->dtype != (int)s->dtype || t->rank != want.rank || memcmp(t->dim, want.d, (size_t)want.rank * sizeof want.d[0]))
         diag_fatal(EXIT_MODEL, WHERE_FILE(m->checkpoint), "parameter '%s' has another type or shape than the model's", s->parameter);
-    *length = (size_t)t->bytes * (size_t)times;
-    if (times > 1) {
-        char *all = arena_alloc(m->arena, *length);
-        for (int64_t i = 0; i < times; i++)
-            memcpy(all + i * t->bytes, t->data, (size_t)t->bytes);
-        return all;
-    }
+    *length = (size_t)t->bytes;
     if (!s->transposed)
         return t->data;
     size_t size = (size_t)st_dtype_size(t->dtype), rows = (size_t)want.d[0], columns = (size_t)want.d[1];

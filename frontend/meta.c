@@ -3,6 +3,7 @@
  * text of fx nodes, the graph signature.  All of it is untrusted text: nothing here can fail, it can only
  * find less.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "read.h"
@@ -101,6 +102,20 @@ bool meta_fx(Arena *a, const char *text, FxNode *fx)
     if (keywords)
         arguments(a, keywords + strlen("kwargs = {"), true, fx);
     return true;
+}
+
+int64_t meta_padding_row(const char *text)
+{
+    const char *args = text && strlen(text) < LONGEST && strstr(text, "aten.embedding.default]") ? strstr(text, "args = (") : NULL;
+    if (!args)
+        return -1;
+    const char *end = strchr(args, ')'), *comma = strchr(args, ',');
+    comma = comma ? strchr(comma + 1, ',') : NULL;
+    if (!comma || !end || comma > end)
+        return -1;
+    char *stop;
+    long long row = strtoll(comma + 1, &stop, 10);
+    return stop > comma + 1 && (*stop == ',' || *stop == ')') ? row : -1;
 }
 
 bool meta_signature(Arena *a, const char *text, Signature *sig)

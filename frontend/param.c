@@ -1,6 +1,6 @@
 /*
  * param.c - which initializers are parameters, and what they are called.  In: the nodes of a model.  Out: Params in
- * PyTorch's names and shapes; RawNode.param and .flip say which operand is which, .bias what to add.
+ * PyTorch's names and shapes; RawNode.made says which operand is made of which, .bias what to add.
  *
  * With a dynamo signature param_fx.c decides.  Without one: a float initializer that is named like a parameter,
  * or that stands where a weight stands.  Constant folding renames weights and transposes them
@@ -96,14 +96,6 @@ void param_squeeze(Params *p, uint32_t id)
     p->g->value.at[x->value].shape = x->shape;
 }
 
-void param_first_row(Params *p, uint32_t id)
-{
-    Param *x = &p->g->param.at[id];
-    x->bytes.length /= (size_t)x->shape.d[0];
-    x->shape.d[0] = 1;
-    p->g->value.at[x->value].shape = x->shape;
-}
-
 uint32_t param_put(Params *p, const char *name, Dtype type, const Shape *s, Payload bytes)
 {
     return add(p, (Param){.name = name, .dtype = type, .shape = *s, .bytes = bytes}, true);
@@ -114,29 +106,40 @@ uint32_t param_zero(Params *p, const char *name, Dtype type, const Shape *s)
     return param_put(p, name, type, s, (Payload){0});
 }
 
+void param_use_made(Params *p, RawNode *n, uint32_t input, const Recipe *made)
+{
+    if (!n->made)
+        n->made = arena_array(p->m->arena, const Recipe *, n->nin);
+    n->made[input] = made;
+}
+
+/* The dims of 1 that the file adds to a vector are made again. */
 void param_use(Params *p, RawNode *n, uint32_t input, uint32_t param, bool flip)
 {
     Arena *a = p->m->arena;
-    if (!n->param) {
-        n->param = arena_array(a, uint32_t, n->nin);
-        n->flip = arena_array(a, bool, n->nin);
-        for (uint32_t i = 0; i < n->nin; i++)
-            n->param[i] = NONE;
+    Recipe *r = recipe_of(a, param);
+    Shape s = p->g->param.at[param].shape;
+    uint32_t init = strmap_get(&p->m->init_index, n->in[input]);
+    if (flip) {
+        recipe_swap(a, r);
+        s = shape_of(2, s.d[1], s.d[0]);
     }
-    n->param[input] = param;
-    n->flip[input] = flip;
-    if (!n->inlined)
-        vec_push(a, &p->g->param.at[param].use, ((FileUse){p->file, n->index, input, flip}));
+    if (init != NONE && !shape_equal(&s, &p->m->init.at[init].shape))
+        recipe_reshape(a, r, &p->m->init.at[init].shape);
+    param_use_made(p, n, input, r);
 }
 
-void param_use_rows(Params *p, RawNode *n, uint32_t input, int64_t start, int64_t rows)
+void param_use_rows(Params *p, RawNode *n, uint32_t input, uint32_t param, bool flip, int64_t start, int64_t rows)
 {
-    if (!n->start) {
-        n->start = arena_array(p->m->arena, int64_t, n->nin);
-        n->rows = arena_array(p->m->arena, int64_t, n->nin);
-    }
-    n->start[input] = start;
-    n->rows[input] = rows;
+    Arena *a = p->m->arena;
+    Recipe *r = recipe_of(a, param);
+    Shape size = p->g->param.at[param].shape;
+    int64_t from[MAX_RANK] = {start};
+    size.d[0] = rows;
+    recipe_slice(a, r, size.rank, from, size.d);
+    if (flip)
+        recipe_swap(a, r);
+    param_use_made(p, n, input, r);
 }
 
 /* ---- roles ---- */
@@ -291,7 +294,7 @@ static void unshare(Params *p, const Readers *r, RawNode *n)
     if (k == NONE || k >= r->node.n || !r->node.at[k])
         return;
     const RawNode *reader = r->node.at[k];
-    if (reader->param && reader->param[r->input.at[k]] != NONE)
+    if (param_is_used(reader, r->input.at[k]))
         return;
     RawTensor copy = p->m->init.at[init];
     bool made_up = param_is_made_up(n->out[0]);
@@ -320,7 +323,7 @@ static void from_names(Params *p, const RawNodes *list)
         RawNode *n = list->at[i];
         for (uint32_t j = 0; !n->dead && !is_unshared(p, n) && j < n->nin; j++) {
             uint32_t init = *n->in[j] ? strmap_get(&p->m->init_index, n->in[j]) : NONE;
-            if (init == NONE || (n->param && n->param[j] != NONE))
+            if (init == NONE || param_is_used(n, j))
                 continue;
             uint32_t known = strmap_get(&p->by_init, n->in[j]);
             bool flip = known != NONE && strmap_get(&flipped, n->in[j]) != NONE;
@@ -362,6 +365,7 @@ Params *param_begin(Model *m, Graph *g, const ImportOptions *opt, uint32_t file)
 
 void param_assign(Params *p, const RawNodes *list)
 {
+    param_check_given(p);
     for (uint32_t i = 0; i < list->n; i++) {
         const RawNode *n = list->at[i];
         if (!n->dead && !*n->domain && !strcmp(n->op_type, "BatchNormalization") && !is_training_norm(n))
@@ -385,6 +389,32 @@ static const char *join(Arena *a, const char *const *name, uint32_t n)
     return shown < n ? arena_printf(a, "%s and %u more", text, n - shown) : text;
 }
 
+/* What folding left a trace of: recovered, or short of a use. */
+static void report_traces(const Params *p)
+{
+    Arena *a = p->m->arena;
+    if (p->inferred.n) {
+        diag_hint("--param NAME=FILE.npy gives a parameter itself where this is not how the model has it");
+        diag_warn(WHERE_FILE(p->m->path), "%u parameter%s recovered from what the export folded %s into: %s", p->inferred.n,
+                  p->inferred.n == 1 ? " was" : "s were", p->inferred.n == 1 ? "it" : "them", join(a, p->inferred.at, p->inferred.n));
+    }
+    if (p->scaled.n) {
+        diag_hint("export in training mode to keep BatchNormalization apart");
+        diag_warn(WHERE_FILE(p->m->path), "%u weight%s by a BatchNormalization that the export folded, and so do%s train: %s", p->scaled.n,
+                  p->scaled.n == 1 ? " is multiplied" : "s are multiplied", p->scaled.n == 1 ? "es it" : "", join(a, p->scaled.at, p->scaled.n));
+    }
+    if (p->merged.n) {
+        diag_hint("export after a step of training, or with optimize=False, keeps equal parameters apart");
+        diag_warn(WHERE_FILE(p->m->path), "parameters that train with the gradients of equal ones that were merged with them: %s",
+                  join(a, p->merged.at, p->merged.n));
+    }
+    if (p->partial.n) {
+        diag_hint("exporting with optimize=False keeps every use");
+        diag_warn(WHERE_FILE(p->m->path), "%u use%s of parameters that the export folded %s no gradient: %s", p->partial.n,
+                  p->partial.n == 1 ? "" : "s", p->partial.n == 1 ? "gets" : "get", join(a, p->partial.at, p->partial.n));
+    }
+}
+
 /* What an export left no trace of is said in one place. */
 void param_report(const Params *p)
 {
@@ -397,7 +427,10 @@ void param_report(const Params *p)
             vec_push(a, &lost, name);
             norm = norm || strstr(name, "bn") || strstr(name, "norm") || strstr(name, "downsample");
         }
-    if (!p->opt->training || (lost.n == 0 && p->constant.n == 0 && p->frozen_batchnorms == 0))
+    if (!p->opt->training)
+        return;
+    report_traces(p);
+    if (lost.n == 0 && p->constant.n == 0 && p->frozen_batchnorms == 0)
         return;
     if (norm)
         diag_note("BatchNormalization in evaluation form trains without its statistics; export in training mode to keep them");

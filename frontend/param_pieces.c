@@ -123,8 +123,7 @@ static void use_rows(Params *p, const Piece *piece, uint32_t n, uint32_t id, boo
     for (uint32_t i = 0; i < n; i++) {
         RawNode *node = piece[i].node;
         int64_t rows = rows_of(piece_tensor(p, &piece[i]));
-        param_use(p, node, piece[i].input, id, flip);
-        param_use_rows(p, node, piece[i].input, start, rows);
+        param_use_rows(p, node, piece[i].input, id, flip, start, rows);
         start += rows;
     }
 }

@@ -45,6 +45,16 @@ typedef struct {
 
 struct Frame;
 
+/* recipe.c: an operand made of parameters; the last term is the operand. */
+typedef struct {
+    Op op;                                              /* OP_NONE: a parameter, or a constant */
+    uint32_t nin, in[2];                                /* earlier terms */
+    Attr attr;
+    uint32_t param;                                     /* index into Graph.param, or NONE */
+    Tensor value;
+} Term;
+typedef VEC(Term) Recipe;
+
 /* One node after inlining.  Absent operands and outputs are "". */
 typedef struct RawNode {
     const char *name, *op_type, *domain;
@@ -56,13 +66,11 @@ typedef struct RawNode {
     bool dead;                                          /* nothing the model yields needs it */
     bool inlined;                                       /* part of a function's or a branch's body */
     int pipeline_stage;                                 /* -1: none */
-    const char *name_scopes, *fx_node, *stack_trace;    /* dynamo metadata, or NULL */
+    const char *name_scopes, *fx_node, *stack;          /* dynamo metadata, or NULL */
     const char *call_scope;                             /* scope of the function call it was inlined from, or NULL */
     const char *scope;                                  /* scope.c */
     uint32_t call;                                      /* scope.c: which call of a module this is */
-    uint32_t *param;                                    /* param.c: index into Graph.param per operand, or NULL */
-    bool *flip;                                         /* param.c: the operand is that parameter transposed */
-    int64_t *start, *rows;                              /* param_pieces.c: the operand is these rows of it; rows 0: all; or NULL */
+    const Recipe **made;                                /* param.c: per operand how it is made of parameters, or NULL; or NULL */
     bool *stop_in, *stop_out;                           /* stop.c: no gradient passes this operand, this result; or NULL */
     uint32_t bias;                                      /* param.c: parameter to add to output 0, or NONE */
     struct Frame *frame;                                /* inline.c: names and attributes its subgraphs see */
@@ -128,13 +136,34 @@ typedef struct {
     bool scaled;                                        /* keyword beta or alpha is given */
 } FxNode;
 bool meta_fx(Arena *a, const char *text, FxNode *fx);
+/* The row of an embedding (args: weight, indices, row) that gets no gradient; -1: none, or no embedding. */
+int64_t meta_padding_row(const char *text);
 
 typedef enum { SIG_PARAMETER, SIG_BUFFER, SIG_CONSTANT } SigKind;
 typedef struct { const char *arg, *target; SigKind kind; } SigEntry;
 typedef struct { uint32_t n; SigEntry *entry; StrMap by_arg, by_target; } Signature;
 bool meta_signature(Arena *a, const char *text, Signature *sig);
 
-/* ---- param.c, param_place.c, param_pieces.c, param_fx.c ---------------------------------------------------------------------- */
+/* ---- recipe.c -------------------------------------------------------------------------------- */
+
+Recipe *recipe_of(Arena *a, uint32_t param);
+/* A further term; returns its number. */
+uint32_t recipe_param(Arena *a, Recipe *r, uint32_t param);
+uint32_t recipe_const(Arena *a, Recipe *r, Tensor value);
+uint32_t recipe_number(Arena *a, Recipe *r, Dtype t, double v);
+uint32_t recipe_op(Arena *a, Recipe *r, Op op, Attr attr, uint32_t x, uint32_t y);     /* y NONE: one operand */
+/* An op on the last term. */
+void recipe_reshape(Arena *a, Recipe *r, const Shape *s);
+void recipe_expand(Arena *a, Recipe *r, const Shape *s);
+void recipe_transpose(Arena *a, Recipe *r, int rank, const int64_t *perm);
+void recipe_swap(Arena *a, Recipe *r);                  /* two dims exchanged */
+void recipe_slice(Arena *a, Recipe *r, int rank, const int64_t *start, const int64_t *size);
+void recipe_gather(Arena *a, Recipe *r, int64_t n, const int64_t *index);      /* along dim 0 */
+bool recipe_is_plain(const Recipe *r, bool *transposed);       /* the parameter itself, transposed or not */
+uint32_t recipe_only_param(const Recipe *r);            /* the parameter when there is only one, else NONE */
+ValueId recipe_build(Graph *g, const Recipe *r, const ValueId *param);         /* param NULL: those of g */
+
+/* ---- param.c, param_place.c, param_pieces.c, param_fx.c (param_fx.h) ---------------------------------------------------------------------- */
 
 typedef struct {
     Model *m;
@@ -149,6 +178,8 @@ typedef struct {
     struct Places *places;                              /* param_place.c */
     StrMap copied;                                      /* result of an Identity -> its initializer */
     VEC(const char *) constant;                         /* initializers that folding made and that may hold parameters */
+    VEC(const char *) scaled, merged;                   /* weights that a BatchNormalization was multiplied into; what trains for an equal one */
+    VEC(const char *) partial, inferred;                /* parameters of which a use is not understood; of which folding left a trace */
     uint32_t frozen_batchnorms;                         /* BatchNormalizations in evaluation form */
 } Params;
 
@@ -162,9 +193,12 @@ uint32_t param_new(Params *p, const char *name, uint32_t init, bool transposed, 
 uint32_t param_zero(Params *p, const char *name, Dtype type, const Shape *s);  /* one the file lacks: all zeros */
 uint32_t param_put(Params *p, const char *name, Dtype type, const Shape *s, Payload bytes);    /* one that no initializer is */
 void param_squeeze(Params *p, uint32_t id);             /* its true shape is a vector, the file adds dims of 1 */
-void param_first_row(Params *p, uint32_t id);           /* the file holds it several times along dim 0 */
+/* The operand is the parameter, transposed or not. */
 void param_use(Params *p, RawNode *n, uint32_t input, uint32_t param, bool flip);
-void param_use_rows(Params *p, RawNode *n, uint32_t input, int64_t start, int64_t rows);     /* after param_use: only these */
+/* The operand is some rows of it. */
+void param_use_rows(Params *p, RawNode *n, uint32_t input, uint32_t param, bool flip, int64_t start, int64_t rows);
+void param_use_made(Params *p, RawNode *n, uint32_t input, const Recipe *made);
+static inline bool param_is_used(const RawNode *n, uint32_t input) { return n->made && n->made[input]; }
 int param_role(const RawNode *n, uint32_t input);       /* what the operand is to the op: MatMul 1 is a weight, ... */
 bool param_is_made_up(const char *name);                /* "onnx::MatMul_355", "val_12", ...: not a module's name */
 /* param_place.c: what the nodes around say, for the nodes of one list */
@@ -177,6 +211,9 @@ bool param_is_buffer_name(const char *name);
 bool param_is_buffer(const Params *p, const char *name);
 void param_pieces(Params *p, const RawNodes *list);     /* param_pieces.c; after param_place */
 void param_from_signature(Params *p, const RawNodes *list);    /* param_fx.c */
+/* param_file.c: what --param or --params-from has under this name, as type t; or NULL. */
+const RawTensor *param_given(const Params *p, const char *name, Dtype t);
+void param_check_given(const Params *p);
 
 /* ---- stop.c: where no gradient passes -------------------------------------------------------- */
 

@@ -1,10 +1,11 @@
 /*
  * skeleton.c - the model without its trainable bytes, from which `ppsplit merge` makes the trained model.
  *
- * In: a Model as import.c left it (RawNode.param says which operands are parameters).  Out: an ONNX file in which
+ * In: a Model as import.c left it (RawNode.made says which operands are made of which parameters).  Out: an ONNX file in which
  * every parameter is one initializer of its own, in the layout of the original file, whose bytes are replaced by
  * a note naming the parameter (external_data keys of ours).  What the exporter merged because it was equal is
- * separated, a bias it dropped because it was zero is an operand again.  All else is copied byte for byte.
+ * separated, a bias it dropped because it was zero is an operand again, and what it computed of parameters is computed of
+ * them again by nodes.  All else is copied byte for byte.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -108,31 +109,53 @@ static void copy_field(FILE *f, const WireField *w) { fwrite(w->start, 1, (size_
 /* ---- which initializer each parameter gets ---- */
 
 typedef struct {
-    const Model *m;
+    Model *m;
     const Graph *g;
     Arena *arena;
     const char **name;                                  /* per parameter: its initializer's name in the skeleton; NULL: of another file */
     RawNode **edit;                                     /* per top-level node: the raw node whose operands change, or NULL */
     uint32_t n_edit;
-    bool *kept;                                         /* per initializer: the original stays (something reads it as a constant) */
+    bool *kept, *made, *named;                          /* per initializer: a node reads it as a constant; or made of parameters; others name it */
 } Skeleton;
+
+static void mark_named(void *arg, const char *name)
+{
+    Skeleton *s = arg;
+    uint32_t init = strmap_get(&s->m->init_index, name);
+    if (init != NONE)
+        s->named[init] = true;
+}
 
 static void find_uses(Skeleton *s)
 {
+    for (size_t i = 0; i < s->m->graph->n_output; i++)
+        mark_named(s, s->m->graph->output[i]->name ? s->m->graph->output[i]->name : "");
     for (uint32_t i = 0; i < s->m->node.n; i++) {
         RawNode *n = s->m->node.at[i];
         if (n->index >= s->n_edit)
             s->n_edit = n->index + 1;
+        inline_captured(s->m, n, mark_named, s);
         for (uint32_t k = 0; k < n->nin; k++) {
             uint32_t init = strmap_get(&s->m->init_index, n->in[k]);
-            if (n->param && n->param[k] != NONE)
-                s->name[n->param[k]] = "";
+            const Recipe *made = n->made ? n->made[k] : NULL;
+            for (uint32_t t = 0; made && t < made->n; t++)
+                if (made->at[t].op == OP_NONE && made->at[t].param != NONE)
+                    s->name[made->at[t].param] = "";
+            if (init != NONE && made)
+                s->made[init] = true;
             else if (init != NONE && !n->dead)
                 s->kept[init] = true;
         }
         if (n->bias != NONE)
             s->name[n->bias] = "";
     }
+}
+
+/* Does the file hold the parameter as it is, or with its two dims exchanged? */
+static bool is_held(const Skeleton *s, const Param *q, uint32_t init)
+{
+    Shape shape = q->transposed ? shape_of(2, q->shape.d[1], q->shape.d[0]) : q->shape;
+    return init != NONE && shape_equal(&shape, &s->m->init.at[init].shape);
 }
 
 static void choose_names(Skeleton *s)
@@ -146,7 +169,7 @@ static void choose_names(Skeleton *s)
         if (!s->name[p])
             continue;
         uint32_t init = q->initializer ? strmap_get(&s->m->init_index, q->initializer) : NONE;
-        if (init != NONE && !s->kept[init] && strmap_get(&used, q->initializer) == NONE)
+        if (is_held(s, q, init) && !s->kept[init] && strmap_get(&used, q->initializer) == NONE)
             s->name[p] = q->initializer;
         else
             s->name[p] = strmap_get(&made, q->name) != NONE || strmap_get(&s->m->init_index, q->name) != NONE
@@ -162,8 +185,12 @@ static void find_edits(Skeleton *s)
     for (uint32_t i = 0; i < s->m->node.n; i++) {
         RawNode *n = s->m->node.at[i];
         bool changed = n->bias != NONE;
-        for (uint32_t k = 0; n->param && k < n->nin; k++)
-            changed |= n->param[k] != NONE && strcmp(n->in[k], s->name[n->param[k]]);
+        for (uint32_t k = 0; n->made && k < n->nin; k++) {
+            bool transposed;
+            const Recipe *made = n->made[k];
+            changed |= made && (!recipe_is_plain(made, &transposed) || transposed != s->g->param.at[made->at[0].param].transposed
+                                || strcmp(n->in[k], s->name[made->at[0].param]));
+        }
         if (!changed)
             continue;
         if (n->inlined)
@@ -181,10 +208,8 @@ static void put_parameter(FILE *graph, const Skeleton *s, uint32_t p)
     const Param *q = &s->g->param.at[p];
     WireMessage t;
     wire_open(&t);
-    uint32_t init = q->initializer ? strmap_get(&s->m->init_index, q->initializer) : NONE;
-    const Shape *file = init != NONE ? &s->m->init.at[init].shape : &q->shape;     /* transposed, or with dims of 1 */
-    for (int i = 0; i < file->rank; i++)
-        wire_put_int(t.f, 1, (uint64_t)file->d[i]);
+    for (int i = 0; i < q->shape.rank; i++)
+        wire_put_int(t.f, 1, (uint64_t)q->shape.d[q->transposed ? 1 - i : i]);
     wire_put_int(t.f, 2, (uint64_t)q->dtype);
     wire_put_string(t.f, 8, s->name[p]);
     wire_put_entry(t.f, SKELETON_PARAMETER, q->name);
@@ -212,48 +237,103 @@ static bool takes_bias(const char *op)
     return !strcmp(op, "Gemm") || !strcmp(op, "Conv") || !strcmp(op, "ConvTranspose");
 }
 
-/* Some rows of a parameter. */
-static const char *put_rows(FILE *graph, const Skeleton *s, const RawNode *n, uint32_t k, const char *name)
+/* ---- recipes as nodes ---- */
+
+typedef struct { const Skeleton *s; FILE *graph; const char *stem; uint32_t made; } Nodes;
+
+static const char *put_ints(Nodes *to, int n, const int64_t *v)
 {
-    const char *part = arena_printf(s->arena, "%s.rows.%u.%u", name, n->index, k);
-    int64_t *bound = arena_array(s->arena, int64_t, 3);
-    bound[0] = n->start[k];
-    bound[1] = n->start[k] + n->rows[k];
-    WireMessage t;
-    wire_open(&t);
-    wire_put_string(t.f, 1, name);
-    for (int i = 0; i < 3; i++) {                       /* from, to, axis 0 */
-        const char *own = arena_printf(s->arena, "%s.%d", part, i);
-        wire_put_string(t.f, 1, own);
-        put_constant(graph, &(RawTensor){own, DT_I64, shape_of(1, INT64_C(1)), {.at = (const uint8_t *)&bound[i], .length = sizeof *bound}});
-    }
-    wire_put_string(t.f, 2, part);
-    wire_put_string(t.f, 3, part);
-    wire_put_string(t.f, 4, "Slice");
-    wire_close(&t, graph, 1);
-    return part;
+    const char *name = arena_printf(to->s->arena, "%s.%u", to->stem, to->made++);
+    put_constant(to->graph, &(RawTensor){name, DT_I64, shape_of(1, (int64_t)n), {.at = (const uint8_t *)v, .length = (size_t)n * sizeof *v}});
+    return name;
 }
 
-/* The operand's new name; a parameter that this node reads the other way round passes a Transpose first. */
+static void put_attribute(FILE *node, const char *name, int n, const int64_t *ints, int64_t i)
+{
+    enum { TYPE_INT = 2, TYPE_INTS = 7 };
+    WireMessage a;
+    wire_open(&a);
+    wire_put_string(a.f, 1, name);
+    if (!ints)
+        wire_put_int(a.f, 3, (uint64_t)i);
+    for (int k = 0; ints && k < n; k++)
+        wire_put_int(a.f, 8, (uint64_t)ints[k]);
+    wire_put_int(a.f, 20, ints ? TYPE_INTS : TYPE_INT);
+    wire_close(&a, node, 5);
+}
+
+static const char *put_term(Nodes *to, const Term *t, const char *const *value)
+{
+    Arena *a = to->s->arena;
+    const Attr *at = &t->attr;
+    const char *more[4], *name;
+    uint32_t n_more = 0;
+    if (t->op == OP_Reshape || t->op == OP_Expand || t->op == OP_ReduceSum)
+        more[n_more++] = put_ints(to, at->n, at->a);
+    if (t->op == OP_Slice) {
+        int64_t *end = arena_array(a, int64_t, at->n + 1), *axis = arena_array(a, int64_t, at->n + 1);
+        for (int i = 0; i < at->n; i++) {
+            axis[i] = i;
+            end[i] = at->a[i] + at->b[i];
+        }
+        more[n_more++] = put_ints(to, at->n, at->a);
+        more[n_more++] = put_ints(to, at->n, end);
+        more[n_more++] = put_ints(to, at->n, axis);
+    }
+    WireMessage node;
+    wire_open(&node);
+    for (uint32_t k = 0; k < t->nin; k++)
+        wire_put_string(node.f, 1, value[t->in[k]]);
+    for (uint32_t k = 0; k < n_more; k++)
+        wire_put_string(node.f, 1, more[k]);
+    name = arena_printf(a, "%s.%u", to->stem, to->made++);
+    wire_put_string(node.f, 2, name);
+    wire_put_string(node.f, 3, name);
+    wire_put_string(node.f, 4, op_name(t->op));
+    if (t->op == OP_Transpose)
+        put_attribute(node.f, "perm", at->n, at->a, 0);
+    if (t->op == OP_Concat || t->op == OP_Gather)
+        put_attribute(node.f, "axis", 0, NULL, at->axis);
+    wire_close(&node, to->graph, 1);
+    return name;
+}
+
+static const char *put_constant_term(Nodes *to, const Tensor *t)
+{
+    const char *name = arena_printf(to->s->arena, "%s.%u", to->stem, to->made++);
+    size_t bytes = (size_t)shape_elements(&t->shape) * dtype_size(t->dtype);
+    put_constant(to->graph, &(RawTensor){name, t->dtype, t->shape, {.at = t->data, .length = bytes}});
+    return name;
+}
+
+static const Term swap = {.op = OP_Transpose, .nin = 1, .param = NONE, .attr = {.n = 2, .a = (const int64_t[]){1, 0}}};
+
+/* The operand's new name, behind the nodes that make it of parameters as the new file holds them. */
 static const char *put_operand(FILE *graph, const Skeleton *s, const RawNode *n, uint32_t k)
 {
-    if (!n->param || n->param[k] == NONE)
+    const Recipe *r = n->made ? n->made[k] : NULL;
+    bool transposed;
+    if (!r)
         return n->in[k];
-    const char *name = s->name[n->param[k]];
-    if (n->rows && n->rows[k])
-        name = put_rows(graph, s, n, k, name);
-    if (n->flip[k] == s->g->param.at[n->param[k]].transposed)
-        return name;
-    const char *turned = arena_printf(s->arena, "%s.transposed.%u.%u", name, n->index, k);
-    WireMessage t;
-    wire_open(&t);
-    wire_put_string(t.f, 1, name);
-    wire_put_string(t.f, 2, turned);
-    wire_put_string(t.f, 3, turned);
-    wire_put_string(t.f, 4, "Transpose");
-    wire_close(&t, graph, 1);
-    return turned;
+    if (recipe_is_plain(r, &transposed) && transposed == s->g->param.at[r->at[0].param].transposed)
+        return s->name[r->at[0].param];
+    const char **value = arena_array(s->arena, const char *, r->n);
+    Nodes to = {s, graph, arena_printf(s->arena, "ppsplit.%u.%u", n->index, k), 0};
+    for (uint32_t i = 0; i < r->n; i++) {
+        const Term *t = &r->at[i];
+        if (t->op != OP_NONE)
+            value[i] = put_term(&to, t, value);
+        else if (t->param == NONE)
+            value[i] = put_constant_term(&to, &t->value);
+        else
+            value[i] = s->name[t->param];
+        if (t->op == OP_NONE && t->param != NONE && s->g->param.at[t->param].transposed)
+            value[i] = put_term(&to, &swap, &value[i]);
+    }
+    return value[r->n - 1];
 }
+
+/* ---- nodes and the graph ---- */
 
 /* The node with its operands renamed; a restored bias becomes operand 2, or an Add of its own. */
 static void put_edited(FILE *graph, const Skeleton *s, const WireField *w, const RawNode *n)
@@ -310,17 +390,19 @@ static void put_graph(FILE *model, const Skeleton *s, WireSpan body)
                 is_parameter[init] = true;
         }
     for (uint32_t i = 0; i < s->m->init.n; i++)
-        if (!is_parameter[i])
+        if (!is_parameter[i] && (s->kept[i] || s->named[i] || !s->made[i]))
             put_constant(g.f, &s->m->init.at[i]);
     wire_close(&g, model, 7);
 }
 
-void skeleton_write(const Graph *g, const Model *m, FILE *f)
+void skeleton_write(const Graph *g, Model *m, FILE *f)
 {
     Arena *arena = g->arena;
     Skeleton s = {.m = m, .g = g, .arena = arena};
     s.name = arena_array(arena, const char *, g->param.n);
     s.kept = arena_array(arena, bool, m->init.n);
+    s.made = arena_array(arena, bool, m->init.n);
+    s.named = arena_array(arena, bool, m->init.n);
     find_uses(&s);
     choose_names(&s);
     find_edits(&s);

@@ -140,14 +140,12 @@ static bool is_lost(const Detach *d, const char *arg)
     return !input && strmap_get(&d->index, arg) == NONE && strmap_get(&d->maker, arg) == NONE && strmap_get(&d->m->init_index, arg) == NONE;
 }
 
-static bool is_param_operand(const RawNode *n, uint32_t k) { return n->param && n->param[k] != NONE; }
-
 /* Operand k is what the argument names. */
 static bool is_named(const Detach *d, const RawNode *n, uint32_t k, const char *arg)
 {
-    if (is_param_operand(n, k)) {
+    if (param_is_used(n, k)) {
         uint32_t e = d->params && d->params->has_signature ? strmap_get(&d->params->sig.by_arg, arg) : NONE;
-        return e != NONE && d->params->sig_param[e] == n->param[k];
+        return e != NONE && d->params->sig_param[e] == recipe_only_param(n->made[k]);
     }
     uint32_t maker = strmap_get(&d->maker, n->in[k]);
     return !strcmp(n->in[k], arg) || (maker != NONE && !strcmp(d->group.at[maker].fx.name, arg));
@@ -156,7 +154,7 @@ static bool is_named(const Detach *d, const RawNode *n, uint32_t k, const char *
 /* An operand that could have been detached: neither a constant nor made by the group itself. */
 static bool comes_in(const Detach *d, const Group *g, const RawNode *n, uint32_t k)
 {
-    if (is_param_operand(n, k))
+    if (param_is_used(n, k))
         return true;
     if (!*n->in[k] || strmap_get(&d->m->init_index, n->in[k]) != NONE)
         return false;
@@ -210,7 +208,7 @@ static bool only_one_left(Detach *d, const Group *g)
         for (uint32_t k = 0; k < g->node.at[i]->nin; k++) {
             const RawNode *n = g->node.at[i];
             uint32_t init = strmap_get(&d->m->init_index, n->in[k]);
-            constants = constants || (!is_param_operand(n, k) && init != NONE && dtype_is_float(d->m->init.at[init].dtype));
+            constants = constants || (!param_is_used(n, k) && init != NONE && dtype_is_float(d->m->init.at[init].dtype));
             if (!comes_in(d, g, n, k) || any_named(d, g, n, k))
                 continue;
             if (left && strcmp(left, n->in[k]))
@@ -335,9 +333,14 @@ static void rebind(const Detach *d, Params *p, RawNode *n, uint32_t k)
 {
     uint32_t init = strmap_get(&d->m->init_index, n->in[k]), found = NONE;
     int how = 0;
-    if (is_param_operand(n, k) || init == NONE)
+    if (init == NONE)
         return;
     const RawTensor *t = &d->m->init.at[init];
+    if (param_is_used(n, k)) {                          /* known by its bytes already */
+        if (same_base(t->name, "detach"))
+            set(d->a, &n->stop_in, n->nin, k);
+        return;
+    }
     if (!dtype_is_float(t->dtype) || shape_elements(&t->shape) < 2)
         return;
     for (uint32_t i = 0; i < p->g->param.n; i++) {
@@ -380,7 +383,7 @@ static void rebind_all(const Detach *d, Params *p)
 /* Calls fn with every line of the node's source that detaches, and the line that says where it is. */
 static void detaching_lines(Arena *a, const RawNode *n, void (*fn)(void *, const char *), void *to)
 {
-    const char *trace = n->stack_trace;
+    const char *trace = n->stack;
     for (const char *at = trace; at && (at = strstr(at, ".detach(")) != NULL; at++) {
         const char *line = at, *end = at + strcspn(at, "\n");
         for (int lines = 0; line > trace && lines + (line[-1] == '\n') < 2; line--)
@@ -444,7 +447,7 @@ void stop_assign(Stops *t, const Model *m, Params *params, const RawNodes *list)
         for (uint32_t k = 0; k < n->nout; k++)
             if (stop_named(t, n->out[k]) || all)
                 set(a, &n->stop_out, n->nout, k);
-        detaches = detaches || (n->fx_node && strstr(n->fx_node, "detach")) || (n->stack_trace && strstr(n->stack_trace, ".detach("));
+        detaches = detaches || (n->fx_node && strstr(n->fx_node, "detach")) || (n->stack && strstr(n->stack, ".detach("));
     }
     if (!detaches || !t->opt->training)
         return;

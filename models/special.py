@@ -12,10 +12,13 @@
   detached    PyTorch's dynamo exporter with its optimizer, which removes what detach() leaves: the fx nodes name it still;
               undecided.onnx: a VQ-VAE, where it merges two losses that detach different values, is refused;
               cloned.onnx: a detach() of which nothing is left but the line of source
-  folded      samples as groups of a convolution, two inputs joined along the batch and taken apart, sequence first, relative positions
+  samples     samples as groups of a convolution, two inputs joined along the batch and taken apart, sequence first, relative positions
   contrast    logits of every sample with every other one, and outputs that add up over microbatches, or do not: out.NAME.npy
+  folded      parameters that dynamo's optimizer folded: tied, sliced, expanded, computed, looked up, joined; a padding row
+  given       parameters of which folding left too little: weight normalisation, a view, a table's rows; weights.safetensors has them
+  equal       a model alone: two equal parameters that were merged, with what reads them
   merged      is not made here: export.py's encdec-dyn, where the exporter merged equal biases and their Splits
-usage: special.py DIR
+usage: special.py DIR [NAME...]
 """
 import copy, os, re, sys
 import numpy as np, onnx, torch, torch.nn as nn, torch.nn.functional as F
@@ -175,7 +178,7 @@ def detached(d):
     dynamo(Cloned(), (torch.randn(MB, 6),), f"{d}/cloned.onnx", ["x"], ["logits"])
     dynamo(Merged(), (torch.randn(MB, 6), torch.randn(MB, 6)), f"{d}/undecided.onnx", ["x", "labels"], ["loss", "logits"])
 
-class Folded(nn.Module):
+class Samples(nn.Module):
     def __init__(self):
         super().__init__()
         self.a, self.w, self.route = nn.Conv2d(2, 4, 3, padding=1), nn.Parameter(torch.randn(3, 4, 4, 3, 3) * .2), nn.Linear(4, 3)
@@ -190,8 +193,8 @@ class Folded(nn.Module):
         s = (torch.bmm(q, k.transpose(1, 2) + p).softmax(-1) @ k).transpose(0, 1).reshape(S, B, 4)
         return self.c(s).mean(0)
 
-def folded(d):
-    m = Folded(); x, y, t = torch.randn(ROWS, 2, 3, 4), torch.randn(ROWS, 2, 3, 4), torch.randn(ROWS, 3)
+def samples(d):
+    m = Samples(); x, y, t = torch.randn(ROWS, 2, 3, 4), torch.randn(ROWS, 2, 3, 4), torch.randn(ROWS, 3)
     export(m, (x[:4], y[:4]), f"{d}/model.onnx", ["x", "y"], ["logits"])
     m = m.double(); torch.set_default_dtype(torch.double); o = m(x.double(), y.double()); torch.set_default_dtype(torch.float); l = F.mse_loss(o, t.double()); l.backward()
     write(d, ("mse", l.item()), grads_of(m), "b:begin", "model.onnx", o, mb=4, x=x, y=y, target=t)
@@ -209,5 +212,89 @@ def contrast(d):
     for k, v in zip(("mean", "sum", "most", "fixed"), others): np.save(f"{d}/out.{k}.npy", v.detach().float().numpy())
     write(d, ("mse", l.item()), grads_of(m), "b:begin", "model.onnx", p, name="p", x=x, y=y, target=t)
 
-for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, passthrough, stopped, detached, folded, contrast):
+def export_folded(model, args, path, inputs):
+    """By dynamo with its optimizer on; of the metadata what ppsplit reads, without the paths of this machine."""
+    torch.onnx.export(model, args, path, input_names=inputs, output_names=["logits"], dynamo=True, optimize=True, external_data=False, verbose=False)
+    o = onnx.load(path); keep = ("pkg.torch.onnx.fx_node", "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.stack_trace")
+    for n in o.graph.node:
+        n.doc_string = ""; old = {p.key: p.value for p in n.metadata_props}; del n.metadata_props[:]
+        for k in keep:
+            v = old.get(k, "")
+            if k.endswith("stack_trace"): v = "\n".join('  File "model.py", in forward' if l.strip().startswith("File ") else l for l in v.split("\n")[-4:])
+            if v: n.metadata_props.add(key=k, value=v)
+    for p in [p for p in o.graph.metadata_props if not p.key.endswith("graph_signature")]: o.graph.metadata_props.remove(p)
+    for v in list(o.graph.value_info) + list(o.graph.input) + list(o.graph.output) + list(o.graph.initializer): v.doc_string = ""; del v.metadata_props[:]
+    onnx.save(o, path)
+
+class State(nn.Module):                                 # as Mamba: -exp(A_log), D
+    def __init__(self, d): super().__init__(); self.A_log, self.D, self.dt = nn.Parameter(torch.rand(d)), nn.Parameter(torch.randn(d)), nn.Linear(d, d)
+    def forward(self, x):
+        a = -torch.exp(self.A_log)
+        return torch.exp(F.softplus(self.dt(x)) * a) * x + x * self.D
+
+class Mix(nn.Module):                                   # as RWKV: two parameters, each with a use that is folded; equal ones are merged
+    def __init__(self, d, equal=False):
+        super().__init__(); t = torch.rand(1, 1, d); self.mix_key, self.mix_value = nn.Parameter(t.clone()), nn.Parameter(t if equal else torch.rand(1, 1, d))
+        self.key, self.value = nn.Linear(d, d, bias=False), nn.Linear(d, d, bias=False)
+    def forward(self, x):
+        y = torch.tanh(x)
+        key = x * self.mix_key + y * (1 - self.mix_key)
+        value = x * self.mix_value + y * (1 - self.mix_value)
+        return torch.tanh(self.key(key)) * self.value(value)
+
+class Window(nn.Module):                                # as Swin: a table of relative positions; here of 2 x 3 places
+    def __init__(self, d, h=2, w=3):
+        super().__init__(); self.relative_position_bias_table = nn.Parameter(torch.randn((2 * h - 1) * (2 * w - 1), 2)); self.qk = nn.Linear(d, 2 * d)
+        c = torch.stack(torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij")).flatten(1); r = c[:, :, None] - c[:, None]
+        self.register_buffer("index", (r[0] + h - 1) * (2 * w - 1) + r[1] + w - 1)
+    def forward(self, x):
+        b, n, d = x.shape; q, k = self.qk(x).view(b, n, 2, 2, d // 2).permute(2, 0, 3, 1, 4).unbind(0)
+        bias = self.relative_position_bias_table[self.index.view(-1)].view(n, n, -1).permute(2, 0, 1).contiguous()
+        return x + ((q @ k.transpose(-2, -1) + bias.unsqueeze(0)).softmax(-1).mean(1) @ x)
+
+class Folded(nn.Module):
+    def __init__(self, v=11, d=8):
+        super().__init__()
+        self.emb, self.window, self.state, self.mix = nn.Embedding(v, d, padding_idx=1), Window(d), State(d), Mix(d)
+        self.token, self.step, self.packed, self.logit_scale = nn.Parameter(torch.randn(1, 1, d)), nn.Parameter(torch.randn(3, d)), nn.Parameter(torch.randn(2 * d, d) / 3), nn.Parameter(torch.tensor(.3))
+        self.gamma, self.dense = nn.Parameter(torch.randn(d)), nn.Linear(v, 4, bias=False)
+        with torch.no_grad(): self.emb.weight.normal_()
+    def forward(self, x):
+        x = torch.cat((self.token.expand(x.shape[0], -1, -1), self.emb(x)), 1)
+        for i in range(3): x = torch.tanh(x + self.step[i])
+        x = self.mix(self.state(self.window(x)))
+        x = F.linear(x, self.packed[:8]) * torch.sigmoid(F.linear(x, self.packed[8:]))
+        x = (x.transpose(1, 2) * self.gamma[None, :, None]).transpose(1, 2) * self.logit_scale.exp()
+        y = x @ self.emb.weight.t()
+        return y + torch.cat((x, x[:, :, :4]), 2) @ torch.cat((self.emb.weight.t(), self.dense.weight), 0)
+
+def folded(d):
+    m, x, t = Folded(), torch.randint(0, 11, (ROWS, 5)), torch.randn(ROWS, 6, 11); x[:, 0] = 1
+    export_folded(m, (x[:MB],), f"{d}/model.onnx", ["x"])
+    m = m.double(); y = m(x); l = F.mse_loss(y, t.double()); l.backward()
+    write(d, ("mse", l.item()), grads_of(m), "state:begin,mix:begin", "model.onnx", y, x=x, target=t)
+
+class Given(nn.Module):
+    def __init__(self, d=6):
+        super().__init__(); norm = nn.utils.parametrizations.weight_norm
+        self.a, self.c, self.o = norm(nn.Linear(d, 8)), norm(nn.Conv1d(2, 4, 3, padding=1)), nn.Linear(16, 3)
+        self.flat, self.place = nn.Parameter(torch.randn(4, 12) / 3), nn.Embedding(9, 4)
+        with torch.no_grad():
+            for p in self.parameters(): p.add_(torch.randn_like(p) / 10)
+    def forward(self, x):
+        x = torch.tanh(self.c(torch.tanh(self.a(x)).view(-1, 2, 4)))
+        x = F.conv1d(x, self.flat.view(4, 4, 3), padding=1) + self.place(torch.tensor([2, 0, 3, 2]))
+        return self.o(x.flatten(1))
+
+def given(d):
+    m, x, t = Given(), torch.randn(ROWS, 6), torch.randn(ROWS, 3)
+    export_folded(m, (x[:MB],), f"{d}/model.onnx", ["x"])
+    save_file({k: p.detach().contiguous() for k, p in m.named_parameters() if k != "flat"}, f"{d}/weights.safetensors"); np.save(f"{d}/flat.npy", m.flat.detach().numpy())
+    m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
+    write(d, ("mse", l.item()), grads_of(m), "c:begin", "model.onnx", y, extra="--params-from weights.safetensors --param flat=flat.npy", x=x, target=t)
+
+def equal(d): export_folded(Mix(4, True), (torch.randn(MB, 2, 4),), f"{d}/model.onnx", ["x"])
+
+for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, passthrough, stopped, detached, samples, contrast, folded, given, equal):
+    if sys.argv[2:] and f.__name__ not in sys.argv[2:]: continue
     d = os.path.join(sys.argv[1], f.__name__); os.makedirs(d, exist_ok=True); f(d)

@@ -32,7 +32,7 @@ check() {                                               # NAME OUT OPTION...
     ok "$name: agrees with PyTorch" agrees "$out.run"
 }
 
-for name in sequence lossmodel ownloss shifted annotated twice passthrough merged stopped detached folded contrast; do
+for name in sequence lossmodel ownloss shifted annotated twice passthrough merged stopped detached samples contrast; do
     cd "$cases/$name" || exit 1
     . ./case.env
     points=()

@@ -51,6 +51,11 @@ static void test_meta(void)
     ok(fx.n == 4 && !strcmp(fx.arg[0].name, "p_b") && fx.arg[0].position == 0 && !strcmp(fx.arg[2].name, "p_w")
        && fx.arg[2].position == 2 && fx.arg[3].position == -1, "its arguments and where they stand");
     ok(fx.scaled, "a beta is noticed");
+    ok(meta_padding_row("%embedding : [num_users=1] = call_function[target=torch.ops.aten.embedding.default](args = (%p_w, %x, 3), kwargs = {})") == 3,
+       "an embedding's padding row");
+    ok(meta_padding_row("%embedding : [num_users=1] = call_function[target=torch.ops.aten.embedding.default](args = (%p_w, %x), kwargs = {})") == -1
+           && meta_padding_row("%add : [num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args = (%p_w, %x, 3), kwargs = {})") == -1
+           && meta_padding_row(NULL) == -1, "or none");
     static const char *const junk[] = {"", "%", "%x", "args = (", "%x target=args = (", "%x target=a args = ('", "%a target=b args = (%"};
     for (size_t i = 0; i < sizeof junk / sizeof *junk; i++)
         meta_fx(arena, junk[i], &fx);

@@ -1,0 +1,174 @@
+/*
+ * param_text.c - the source lines that the dynamo exporter keeps beside a node.  In: the text of a stack trace.  Out: is an
+ * attribute read there, and what methods are called on it ("s.shared.unsqueeze(0).expand(n, -1, -1)"): evidence of what
+ * folding did to a parameter, never more than that.  Untrusted: nothing here can fail, it can only find less.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "param_fx.h"
+
+static bool is_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+/* The next place behind `from` where the attribute is read: behind its name. */
+static const char *next_read(const char *from, const char *leaf)
+{
+    size_t n = strlen(leaf);
+    for (const char *p = from; n && (p = strstr(p, leaf)); p++)
+        if (p > from && p[-1] == '.' && !is_word(p[n]))
+            return p + n;
+    return NULL;
+}
+
+bool text_reads(const char *stack, const char *leaf) { return stack && next_read(stack, leaf) != NULL; }
+
+/* Stack traces go from the outside in: '  File "x.py", line 3, in forward' and the line itself, by turns. */
+const char *text_last(const char *stack)
+{
+    const char *last = stack;
+    for (const char *p = stack; p && (p = strchr(p, '\n')); p++) {
+        const char *line = p + 1 + strspn(p + 1, " ");
+        if (*line && *line != '\n' && strncmp(line, "File ", 5))
+            last = line;
+    }
+    return last;
+}
+
+/* The word alone: a local variable is often called after the attribute. */
+bool text_names(const char *stack, const char *leaf)
+{
+    size_t n = strlen(leaf);
+    for (const char *p = stack; p && n > 2 && (p = strstr(p, leaf)); p++)
+        if ((p == stack || !is_word(p[-1])) && !is_word(p[n]))
+            return true;
+    return false;
+}
+
+/* Where the word, or one that begins with it, first stands; NONE: nowhere. */
+uint32_t text_place(const char *line, const char *leaf)
+{
+    size_t n = strlen(leaf), end = line ? strcspn(line, "\n") : 0;
+    for (const char *p = line; p && n > 2 && (p = strstr(p, leaf)) && (size_t)(p - line) < end; p++)
+        if (p == line || !is_word(p[-1]))
+            return (uint32_t)(p - line);
+    return NONE;
+}
+
+/* The text between the bracket at *p and its partner; leaves *p behind it. */
+static const char *bracket(Arena *a, const char **p)
+{
+    const char *from = *p + 1;
+    int depth = 0;
+    for (const char *c = *p; *c && *c != '\n'; c++) {
+        depth += *c == '(' || *c == '[' || *c == '{';
+        depth -= *c == ')' || *c == ']' || *c == '}';
+        if (depth == 0) {
+            *p = c + 1;
+            return arena_strndup(a, from, (size_t)(c - from));
+        }
+    }
+    return NULL;
+}
+
+/* The comma-separated arguments at the top level. */
+static void split_arguments(Arena *a, const char *text, TextCall *call)
+{
+    int depth = 0;
+    const char *from = text;
+    for (const char *c = text; call->n < TEXT_ARGUMENTS; c++) {
+        if ((*c == ',' && depth == 0) || !*c) {
+            while (*from == ' ')
+                from++;
+            if (c > from)
+                call->arg[call->n++] = arena_strndup(a, from, (size_t)(c - from));
+            from = c + 1;
+        }
+        if (!*c)
+            break;
+        depth += *c == '(' || *c == '[' || *c == '{';
+        depth -= *c == ')' || *c == ']' || *c == '}';
+    }
+}
+
+static uint32_t calls_at(Arena *a, const char *at, TextCall *call, uint32_t most)
+{
+    uint32_t n = 0;
+    while (n < most && (*at == '.' || *at == '[')) {
+        TextCall c = {.name = "[]"};
+        if (*at == '.') {
+            const char *e = at + 1;
+            while (is_word(*e))
+                e++;
+            c.name = arena_strndup(a, at + 1, (size_t)(e - at - 1));
+            if (*e != '(')
+                break;
+            at = e;
+        }
+        const char *inside = bracket(a, &at);
+        if (!inside)
+            break;
+        split_arguments(a, inside, &c);
+        call[n++] = c;
+    }
+    return n;
+}
+
+/* What is called on the attribute, first to last, where most is: "s.w.view(s.w.shape[0], -1)" reads it twice. */
+uint32_t text_calls(Arena *a, const char *stack, const char *leaf, TextCall *call, uint32_t most)
+{
+    TextCall *other = arena_array(a, TextCall, most);
+    uint32_t n = 0;
+    for (const char *p = stack; p && (p = next_read(p, leaf));) {
+        uint32_t k = calls_at(a, p, other, most);
+        if (k <= n)
+            continue;
+        memcpy(call, other, k * sizeof *call);
+        n = k;
+    }
+    return n;
+}
+
+/* Does the text put the attribute into a call of this function: "exp(self.A_log"? */
+bool text_applies(const char *stack, const char *function, const char *leaf)
+{
+    size_t n = strlen(function);
+    for (const char *p = stack; p && (p = next_read(p, leaf));) {
+        const char *q = p - strlen(leaf);
+        while (q > stack && (is_word(q[-1]) || q[-1] == '.'))
+            q--;
+        if ((size_t)(q - stack) > n && q[-1] == '(' && !strncmp(q - 1 - n, function, n))
+            return true;
+    }
+    return false;
+}
+
+static bool read_bound(const char **p, int64_t absent, int64_t *v)
+{
+    char *end;
+    *p += strspn(*p, " ");
+    *v = strtoll(*p, &end, 10);
+    if (end == *p)
+        *v = absent;
+    *p = end + strspn(end, " ");
+    return *v >= 0;
+}
+
+bool text_slices(Arena *a, const char *stack, const char *path, const int64_t *size, uint32_t n)
+{
+    int64_t at = 0;
+    uint32_t i = 0;
+    for (const char *p = stack; p && (p = next_read(p, path));) {
+        int64_t from, to;
+        const char *q = p + 1, *inside = *p == '[' ? bracket(a, &p) : NULL;
+        if (!inside)
+            continue;
+        if (i == n || !read_bound(&q, 0, &from) || *q++ != ':' || from != at || !read_bound(&q, at + size[i], &to) || *q != ']' || to != at + size[i])
+            return false;
+        at = to;
+        i++;
+    }
+    return i == n;
+}
