@@ -11,9 +11,12 @@
  *
  *   fuzz_nets [--compiled | --device | --onnx DIR] [--from SEED] [--count N] [--seconds S] [--batch N] [--keep DIR] [FILE.net]...
  *
+ * FUZZ_LOUD prints every difference and what is refused, FUZZ_DUMP the graphs.
+ *
  * Graphs run in processes of their own: a crash is a finding too.  A graph that fails is reduced to the smallest that does
  * and printed; with --keep DIR it is written there.  Files are nets kept from before (tests/nets): every one is a test.
  */
+#include <getopt.h>
 #include <math.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -25,7 +28,7 @@
 #include "tap.h"
 
 typedef enum { FINE, REFUSED, ROUNDED, WRONG } Verdict;     /* rounded: in float32 alone, and not far */
-typedef struct { Verdict verdict; uint32_t compared, differences, stages; char what[600]; } Report;
+typedef struct { Verdict verdict; uint32_t compared, differences, stages; bool op[OP_COUNT]; char what[600]; } Report;
 
 static struct {
     bool compiled;
@@ -334,6 +337,8 @@ static void judge(Graphs *x, Report *out)
             run_same_bits(r, &x->way[i - 1].bits, &j->bits);
         out->compared += r->compared;
         out->stages += r->p->stage.n;
+        for (uint32_t k = 0; k < r->g->node.n; k++)
+            out->op[r->g->node.at[k].op] = true;
         if (code == 0 && r->wrong == 0)
             continue;
         if (r->tie)
@@ -460,7 +465,7 @@ static void reduce(const Recipe *r, uint64_t seed)
 
 /* ---- the command ---------------------------------------------------------------------------------------------------------------------- */
 
-typedef struct { uint32_t graphs, count[WRONG + 1], differences, compared, stages; } Total;
+typedef struct { uint32_t graphs, count[WRONG + 1], differences, compared, stages; bool op[OP_COUNT]; } Total;
 
 static void add(Total *t, const Report *r)
 {
@@ -469,6 +474,27 @@ static void add(Total *t, const Report *r)
     t->differences += r->differences;
     t->compared += r->compared;
     t->stages += r->stages;
+    for (uint32_t i = 0; i < OP_COUNT; i++)
+        t->op[i] |= r->op[i];
+}
+
+/* Every row of ops.def that a graph may hold is drawn, but for what is there to falsify a gradient. */
+static void check_rows(const Total *t)
+{
+    static const bool core[] = {false,
+#define OP(name, lo, hi, since, import, shape, gradient, code) shape,
+#define SHAPE(f) true
+#define VIA_LOWERING false
+#include "../frontend/ops.def"
+#undef OP
+#undef SHAPE
+#undef VIA_LOWERING
+    };
+    char missing[400] = "";
+    for (uint32_t i = 1; i < OP_COUNT; i++)
+        if (core[i] && !t->op[i] && i != OP_StopGradient)
+            snprintf(missing + strlen(missing), sizeof missing - strlen(missing), " %s", op_name((Op)i));
+    ok(!*missing, "every operation of ops.def is among them%s%s", *missing ? ", but not" : "", missing);
 }
 
 static void fuzz(uint64_t from, uint64_t count, double seconds)
@@ -497,6 +523,8 @@ static void fuzz(uint64_t from, uint64_t count, double seconds)
        "%u random graphs from %llu in %u stages, %s: %u wrong, %u by rounding alone, %u refused; %u tensors, %u slopes compared", t.graphs,
        (unsigned long long)from, t.stages, mode.device ? "device" : mode.compiled ? "compiled" : "interpreted", t.count[WRONG],
        t.count[ROUNDED], t.count[REFUSED], t.compared, t.differences);
+    if (t.graphs >= 1000 && !mode.onnx)
+        check_rows(&t);
     free(recipe);
 }
 
@@ -518,57 +546,47 @@ static void replay(char **path, int n)
     free(recipe);
 }
 
-static int run_all(int argc, char **argv)
-{
-    uint64_t from = 1, count = 1000, nets = 0;
-    double seconds = 0;
-    mode.batch = 1;
-    for (int i = 1; i < argc; i++) {
-        const char *next = i + 1 < argc ? argv[i + 1] : "";
-        if (!strcmp(argv[i], "--from") || !strcmp(argv[i], "--count") || !strcmp(argv[i], "--seconds") || !strcmp(argv[i], "--batch") ||
-            !strcmp(argv[i], "--keep") || !strcmp(argv[i], "--onnx"))
-            i++;
-        if (!strcmp(argv[i - 1], "--from"))
-            from = strtoull(next, NULL, 10);
-        else if (!strcmp(argv[i - 1], "--count"))
-            count = strtoull(next, NULL, 10);
-        else if (!strcmp(argv[i - 1], "--seconds"))
-            seconds = atof(next), count = UINT64_MAX / 2;
-        else if (!strcmp(argv[i - 1], "--batch"))
-            mode.batch = (uint32_t)atoi(next);
-        else if (!strcmp(argv[i - 1], "--keep"))
-            mode.keep = next;
-        else if (!strcmp(argv[i - 1], "--onnx"))
-            mode.onnx = next;
-        else if (argv[i][0] != '-')
-            argv[nets++] = argv[i];
-    }
-    small_report = shared_reports(1);
-    if (nets)
-        replay(argv, (int)nets);
-    else
-        fuzz(from, count, seconds);
-    return tap_done();
-}
+static const struct option long_options[] = {
+    {"compiled", no_argument, NULL, 'c'}, {"device", no_argument, NULL, 'd'}, {"onnx", required_argument, NULL, 'o'},
+    {"from", required_argument, NULL, 'f'}, {"count", required_argument, NULL, 'n'}, {"seconds", required_argument, NULL, 's'},
+    {"batch", required_argument, NULL, 'b'}, {"keep", required_argument, NULL, 'k'}, {NULL, 0, NULL, 0},
+};
 
 int main(int argc, char **argv)
 {
     char dir[] = "/tmp/ppsplit-fuzz-XXXXXX", command[64];
+    uint64_t from = 1, count = 1000;
+    double seconds = 0;
+    bool device = false;
     Device shim;
-    bool compiled = argc > 1 && !strcmp(argv[1], "--compiled"), device = argc > 1 && !strcmp(argv[1], "--device");
+    mode.batch = 1;
+    for (int c; (c = getopt_long(argc, argv, "", long_options, NULL)) != -1;)
+        switch (c) {
+        case 'c': mode.compiled = true; break;
+        case 'd': mode.compiled = device = true; break;
+        case 'o': mode.onnx = optarg; break;
+        case 'f': from = strtoull(optarg, NULL, 10); break;
+        case 'n': count = strtoull(optarg, NULL, 10); break;
+        case 's': seconds = atof(optarg), count = UINT64_MAX / 2; break;
+        case 'b': mode.batch = (uint32_t)atoi(optarg); break;
+        case 'k': mode.keep = optarg; break;
+        default: return 2;
+        }
     if (!mkdtemp(dir))
         return 1;
     mode.dir = dir;
-    mode.compiled = compiled || device;
+    mode.batch += mode.batch == 0;
+    small_report = shared_reports(1);
     if (device) {
         run_device_library(dir, run_on_step, &shim);
         mode.device = &shim;
-    } else if (compiled) {
+    } else if (mode.compiled) {
         run_library(dir, run_on_step);
     }
-    int code = run_all(argc - mode.compiled, argv + mode.compiled);
-    if (getenv("FUZZ_KEEP"))
-        return code;
+    if (optind < argc)
+        replay(argv + optind, argc - optind);
+    else
+        fuzz(from, count, seconds);
     snprintf(command, sizeof command, "rm -r %s", dir);
-    return system(command) == 0 ? code : 1;
+    return system(command) == 0 ? tap_done() : 1;
 }

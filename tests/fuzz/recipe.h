@@ -5,6 +5,9 @@
  * Every operation is total (operations.h): where it does not apply to what it is given, its result is its first operand.  So a
  * step can be left out and its readers take its first operand instead, and what is left is a graph again: that is how a graph
  * that fails is reduced, step by step, to the smallest that still does (delta debugging; Zeller and Hildebrandt 2002).
+ *
+ * What an operation draws, and in which order, is part of the meaning of the nets that are kept (tests/nets): what is added to one
+ * later draws from a number of its own.
  */
 #ifndef FUZZ_RECIPE_H
 #define FUZZ_RECIPE_H

@@ -1,0 +1,279 @@
+/*
+ * sums.h - reductions over any axes, norms, softmax, choices; products and convolutions.
+ */
+#ifndef FUZZ_SUMS_H
+#define FUZZ_SUMS_H
+
+#include "elementwise.h"
+
+/* ---- sums, norms ------------------------------------------------------------------------------------------------------------ */
+
+static int some_axes(Fuzz *f, ValueId x, int64_t *axes)
+{
+    Shape s = shape(f, x);
+    int n = 0;
+    for (int d = f->r->rows && !chance(f, 10) ? 1 : 0; d < s.rank; d++)
+        if (chance(f, 45))
+            axes[n++] = d;
+    if (n == 0 && s.rank)
+        axes[n++] = axis_of(f, x);
+    return n;
+}
+
+static ValueId reduced(Fuzz *f, ValueId x)
+{
+    static const Op op[] = {OP_ReduceSum, OP_ReduceMean, OP_ReduceMean, OP_ReduceMax, OP_ReduceMin, OP_ReduceProd};
+    int64_t *axes = ints(f);
+    int n = some_axes(f, x, axes);
+    Op o = op[below(f, 6)];
+    if (n == 0)
+        return x;
+    int64_t count = 1;
+    for (int i = 0; i < n; i++)
+        count *= shape(f, x).d[axes[i]];
+    o = o == OP_ReduceProd && count > 12 ? OP_ReduceMean : o;  /* a product of many is nothing, or all there is */
+    if (o == OP_ReduceProd)
+        x = g_add(f->g, scaled(f, bounded(f, x), 0.3), number(f, 1));
+    ValueId m = g_reduce(f->g, o, x, n, axes);
+    return o == OP_ReduceSum ? scaled(f, m, 0.2) : m;
+}
+
+static ValueId do_reduce(Fuzz *f, ValueId x, ValueId y)
+{
+    (void)y;
+    return reduced(f, x);
+}
+
+static ValueId do_minus_reduced(Fuzz *f, ValueId x, ValueId y)
+{
+    (void)y;
+    ValueId m = reduced(f, x);
+    return chance(f, 70) ? g_sub(f->g, x, m) : scaled(f, g_mul(f->g, bounded(f, m), x), 0.5);
+}
+
+static ValueId do_norm(Fuzz *f, ValueId x, ValueId y)
+{
+    Graph *g = f->g;
+    int64_t *axes = ints(f);
+    int n = some_axes(f, x, axes);
+    (void)y;
+    if (n == 0)
+        return x;
+    ValueId d = chance(f, 80) ? g_sub(g, x, g_mean(g, x, n, axes)) : x;
+    ValueId v = g_add(g, g_mean(g, g_mul(g, d, d), n, axes), number(f, 0.1));
+    d = chance(f, 50) ? g_div(g, d, g_unary(g, OP_Sqrt, v)) : g_mul(g, d, g_unary(g, OP_Reciprocal, g_unary(g, OP_Sqrt, v)));
+    return chance(f, 60) ? g_add(g, g_mul(g, d, fitting(f, d)), fitting(f, d)) : d;
+}
+
+static ValueId do_softmax(Fuzz *f, ValueId x, ValueId y)
+{
+    (void)y;
+    if (shape(f, x).rank == 0)
+        return x;
+    return chance(f, 65) ? g_softmax(f->g, x, axis_of(f, x)) : g_log_softmax(f->g, x, axis_of(f, x));
+}
+
+/* log of a sum of exponentials, written out. */
+static ValueId do_log_sum_exp(Fuzz *f, ValueId x, ValueId y)
+{
+    Graph *g = f->g;
+    int64_t *axes = ints(f);
+    int n = some_axes(f, x, axes);
+    (void)y;
+    if (n == 0)
+        return x;
+    ValueId m = g_reduce(g, OP_ReduceMax, x, n, axes);
+    ValueId l = g_add(g, g_unary(g, OP_Log, g_reduce(g, OP_ReduceSum, g_unary(g, OP_Exp, g_sub(g, x, m)), n, axes)), m);
+    return chance(f, 50) ? l : g_sub(g, x, l);
+}
+
+/* The largest of a line, by its number. */
+static ValueId do_argmax(Fuzz *f, ValueId x, ValueId y)
+{
+    Graph *g = f->g;
+    Shape s = shape(f, x);
+    (void)y;
+    if (s.rank == 0)
+        return x;
+    int axis = axis_of(f, x);
+    ValueId i = op1(f, chance(f, 50) ? OP_ArgMax : OP_ArgMin, x, (Attr){.axis = axis, .mode = (int)below(f, 2)});
+    ValueId hot = g_binary(g, OP_Equal, i, g_iota(g, DT_I64, s.rank, axis, s.d[axis]));
+    ValueId z = g_where(g, hot, x, number(f, 0));
+    return chance(f, 50) ? z : g_reduce(g, OP_ReduceSum, z, 1, I(axis));
+}
+
+/* What an index from outside picks of a line: as losses over classes do. */
+static ValueId do_picked(Fuzz *f, ValueId x, ValueId y)
+{
+    Graph *g = f->g;
+    Shape s = shape(f, x), t = s;
+    (void)y;
+    if (s.rank < 2)
+        return x;
+    int axis = 1 + (int)below(f, s.rank - 1);
+    t.d[axis] = 1;
+    if (f->r->rows && s.d[0] != f->r->rows)
+        return x;
+    ValueId i = int_input(f, t, s.d[axis]);
+    ValueId hot = g_binary(g, OP_Equal, i, g_iota(g, DT_I64, s.rank, axis, s.d[axis]));
+    return g_reduce(g, OP_ReduceSum, g_where(g, hot, x, number(f, 0)), 1, I(axis));
+}
+
+static ValueId do_cumsum(Fuzz *f, ValueId x, ValueId y)
+{
+    (void)y;
+    if (shape(f, x).rank == 0)
+        return x;
+    return scaled(f, op1(f, OP_CumSum, x, (Attr){.axis = axis_of(f, x), .mode = (int)below(f, 4)}), 0.3);
+}
+
+static ValueId do_topk(Fuzz *f, ValueId x, ValueId y)
+{
+    Graph *g = f->g;
+    Shape s = shape(f, x);
+    (void)y;
+    if (s.rank == 0)
+        return x;
+    int axis = axis_of(f, x);
+    ValueId v = op1(f, OP_TopK, x, (Attr){.axis = axis, .k = 1 + below(f, s.d[axis]), .mode = (int)below(f, 2)});
+    if (chance(f, 70))
+        return v;
+    return g_mul(g, v, g_cast(g, graph_out(g, v, 1), f->real));
+}
+
+/* ---- products, convolutions -------------------------------------------------------------------------------------------------- */
+
+static ValueId do_linear(Fuzz *f, ValueId x, ValueId y)
+{
+    Shape s = shape(f, x);
+    (void)y;
+    if (s.rank == 0 || (f->r->rows && s.rank < 2))
+        return x;
+    int64_t k = s.d[s.rank - 1], m = 1 + below(f, 12);
+    ValueId w = chance(f, 50) ? weight(f, S(k, m)) : g_swap_last(f->g, weight(f, S(m, k)));
+    ValueId z = scaled(f, g_matmul(f->g, x, w), 1 / sqrt((double)k));
+    return chance(f, 50) ? g_add(f->g, z, weight(f, S(m))) : z;
+}
+
+/* x against y or itself, over batches that broadcast. */
+static ValueId do_matmul(Fuzz *f, ValueId x, ValueId y)
+{
+    Graph *g = f->g;
+    Shape s = shape(f, x), t = shape(f, y);
+    if (s.rank < 2 || (f->r->rows && s.rank < 3))
+        return x;
+    int64_t k = s.d[s.rank - 1];
+    bool fits = t.rank == s.rank && t.d[t.rank - 2] == k && shape_elements(&t) < MOST_ELEMENTS;
+    for (int d = 0; d < s.rank - 2 && fits; d++)
+        fits = s.d[d] == t.d[d] || (d > 0 && (s.d[d] == 1 || t.d[d] == 1));
+    ValueId z = fits ? y : g_swap_last(g, chance(f, 50) ? x : bounded(f, x));
+    if (!fits && chance(f, 25)) {                       /* a weight for each of the last batch dimension */
+        Shape w = S(s.rank > 2 ? s.d[s.rank - 3] : 1, k, 1 + below(f, 5));
+        z = weight(f, f->r->rows && s.rank == 3 ? S(k, 3) : w);
+    }
+    z = scaled(f, g_matmul(g, x, z), 1 / sqrt((double)k));
+    Shape u = shape(f, z);
+    return shape_elements(&u) <= MOST_ELEMENTS ? z : x;
+}
+
+/* Attention over a line of x: products, softmax over a last axis, a product. */
+static ValueId do_attention(Fuzz *f, ValueId x, ValueId y)
+{
+    Graph *g = f->g;
+    Shape s = shape(f, x);
+    (void)y;
+    if (s.rank < 3 || s.d[s.rank - 2] > 20)
+        return x;
+    ValueId q = do_linear(f, x, x), k = g_mul(g, x, fitting(f, x)), p = g_matmul(g, k, g_swap_last(g, x));
+    p = chance(f, 50) ? do_masked_softmax(f, p, p) : g_softmax(g, scaled(f, p, 0.3), s.rank - 1);
+    return g_matmul(g, p, q);
+}
+
+/* x as [N, C, spatial..]; false: it has not the rank, or is too large. */
+static bool spatial(Fuzz *f, ValueId x, int *n)
+{
+    Shape s = shape(f, x);
+    *n = s.rank - 2;
+    return s.rank >= 3 && s.rank <= 5 && shape_elements(&s) <= 1200;
+}
+
+static ValueId do_conv(Fuzz *f, ValueId x, ValueId y)
+{
+    Shape s = shape(f, x);
+    int n;
+    (void)y;
+    if (!spatial(f, x, &n))
+        return x;
+    int64_t group = chance(f, 30) ? s.d[1] : 1, *stride = ints(f), *dilation = ints(f), *pad = ints(f);
+    Shape w = {.rank = n + 2, .d = {group * (1 + below(f, 3)), s.d[1] / group}};
+    int64_t size = w.d[1];
+    for (int i = 0; i < n; i++) {
+        w.d[i + 2] = 1 + below(f, 3);
+        stride[i] = 1 + below(f, 2);
+        dilation[i] = 1 + below(f, 2);
+        pad[i] = below(f, 2);
+        pad[n + i] = below(f, 2);
+        size *= w.d[i + 2];
+        if ((w.d[i + 2] - 1) * dilation[i] + 1 > s.d[i + 2] + pad[i] + pad[n + i])
+            return x;
+    }
+    Attr a = {.group = group, .n = n, .a = stride, .b = dilation, .c = pad};
+    return scaled(f, op2(f, OP_Conv, x, weight(f, w), a), 1 / sqrt((double)size));
+}
+
+static ValueId do_conv_transpose(Fuzz *f, ValueId x, ValueId y)
+{
+    Shape s = shape(f, x);
+    int n;
+    (void)y;
+    if (!spatial(f, x, &n))
+        return x;
+    int64_t group = chance(f, 30) ? s.d[1] : 1, *stride = ints(f), *dilation = ints(f), *pad = ints(f), *out = ints(f), all = s.d[0] * group * 3;
+    Shape w = {.rank = n + 2, .d = {s.d[1], 1 + below(f, 3)}};
+    for (int i = 0; i < n; i++) {
+        w.d[i + 2] = 1 + below(f, 3);
+        stride[i] = 1 + below(f, 2);
+        dilation[i] = 1;
+        pad[i] = below(f, w.d[i + 2] > 1 ? 2 : 1);
+        pad[n + i] = pad[i];
+        out[i] = (s.d[i + 2] - 1) * stride[i] + w.d[i + 2] - 2 * pad[i] + below(f, stride[i]);
+        all *= out[i];
+        if (out[i] < 1)
+            return x;
+    }
+    if (all > MOST_ELEMENTS)
+        return x;
+    Attr a = {.group = group, .n = n, .a = stride, .b = dilation, .c = pad, .d = out};
+    return scaled(f, op2(f, OP_ConvTranspose, x, weight(f, w), a), 0.3);
+}
+
+static ValueId do_pool(Fuzz *f, ValueId x, ValueId y)
+{
+    Shape s = shape(f, x);
+    int n;
+    (void)y;
+    if (!spatial(f, x, &n))
+        return x;
+    int64_t *stride = ints(f), *dilation = ints(f), *pad = ints(f), *kernel = ints(f);
+    bool most = chance(f, 50);
+    for (int i = 0; i < n; i++) {
+        kernel[i] = 1 + below(f, 3);
+        stride[i] = 1 + below(f, 2);
+        dilation[i] = most ? 1 + below(f, 2) : 1;
+        pad[i] = below(f, kernel[i] > 1 ? 2 : 1);
+        pad[n + i] = below(f, kernel[i] > 1 ? 2 : 1);
+        if ((kernel[i] - 1) * dilation[i] + 1 > s.d[i + 2])
+            return x;
+    }
+    Attr a = {.n = n, .a = stride, .b = dilation, .c = pad, .d = kernel, .mode = most ? 0 : (int)below(f, 2), .k = below(f, 2)};
+    return op1(f, most ? OP_MaxPool : OP_AveragePool, x, a);
+}
+
+static ValueId do_dropout(Fuzz *f, ValueId x, ValueId y)
+{
+    (void)y;
+    double ratio = chance(f, 50) ? 0.25 : 0.5;
+    return op1(f, OP_Dropout, x, (Attr){.f = {ratio}, .axis = f->g->dropout_count++});
+}
+
+#endif
