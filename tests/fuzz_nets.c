@@ -16,6 +16,7 @@
  * Graphs run in processes of their own: a crash is a finding too.  A graph that fails is reduced to the smallest that does
  * and printed; with --keep DIR it is written there.  Files are nets kept from before (tests/nets): every one is a test.
  */
+#include <ctype.h>
 #include <getopt.h>
 #include <math.h>
 #include <sys/mman.h>
@@ -214,7 +215,10 @@ static void check_differences(StageRun *r, uint64_t seed, Report *out)
 
 typedef struct { const Recipe *recipe; bool wide, cuts, differences; uint32_t number; StageRun run; RunBits bits; Report *out; } Job;
 
-static const char *prefix_of(const Job *j) { return arena_printf(j->run.a, "n%u%s%s_", j->number, j->cuts ? "c" : "w", j->wide ? "d" : "f"); }
+static const char *prefix_of(const Job *j, uint32_t stage)
+{
+    return arena_printf(j->run.a, "n%u%s%s_s%u_", j->number, j->cuts ? "c" : "w", j->wide ? "d" : "f", stage);
+}
 
 static uint64_t numbers(const Recipe *r) { return r->step[0].seed; }
 
@@ -351,28 +355,78 @@ static void judge(Graphs *x, Report *out)
 
 /* ---- many graphs ---------------------------------------------------------------------------------------------------------------- */
 
-/* Writes, compiles and loads all stages of all graphs, in one library. */
+/* The names that a generated file keeps to itself, one after the other. */
+static const char *next_static(Arena *a, const char **text)
+{
+    for (const char *p = *text; p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL) {
+        size_t line = strcspn(p, "\n"), end = strcspn(p, "([=");
+        if (strncmp(p, "static ", 7) != 0 || end >= line)
+            continue;
+        while (end > 0 && p[end - 1] == ' ')
+            end--;
+        size_t begin = end;
+        while (begin > 0 && (isalnum((unsigned char)p[begin - 1]) || p[begin - 1] == '_'))
+            begin--;
+        *text = p + line;
+        return arena_strndup(a, p + begin, end - begin);
+    }
+    return NULL;
+}
+
+/* A stage's file as part of a larger one: its own names and its table's get the prefix. */
+static void include_stage(Arena *a, FILE *out, const char *path, const char *table, const char *prefix)
+{
+    StrMap name = {.arena = a};
+    char out_before = 0;
+    FILE *f = fopen(path, "r");
+    INSIST(f && fseek(f, 0, SEEK_END) == 0);
+    size_t n = (size_t)ftell(f);
+    char *text = arena_alloc(a, n + 1);
+    rewind(f);
+    INSIST(fread(text, 1, n, f) == n);
+    fclose(f);
+    const char *at = text;
+    for (const char *x; (x = next_static(a, &at)) != NULL;)
+        *strmap_at(&name, x) = 1;
+    *strmap_at(&name, table) = 1;
+    while (*text) {                                     /* but for members of the same name */
+        size_t word = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
+        const char *w = word ? arena_strndup(a, text, word) : "";
+        bool member = out_before == '.', own = word && !member && strmap_get(&name, w) != NONE;
+        fprintf(out, "%s%.*s", own ? prefix : "", word ? (int)word : 1, text);
+        text += word ? word : 1;
+        out_before = text[-1];
+    }
+    fprintf(out, "\n#undef pp_step\n");
+}
+
+/* Writes, compiles and loads all stages of all graphs as one file. */
 static bool compile_all(Graphs *x, uint32_t n, uint32_t first)
 {
+    static const char *const flags[] = {"-O0", "-O1 -march=native", "-O0", "-O0"};
+    Arena *a = arena_new();
+    const char *path = arena_printf(a, "%s/all.%s", mode.dir, mode.device ? "cu" : "c");
+    FILE *out = fopen(path, "w");
     StageRun *any = NULL;
-    Text sources = {0};
+    INSIST(out);
+    fprintf(out, "%s#include \"pp_kernel.h\"\n", mode.device ? "#include \"pp_device.h\"\n" : "");
     for (uint32_t g = 0; g < n; g++)
         for (uint32_t w = 0; x[g].open && w < x[g].n; w++) {
             StageRun *r = &x[g].way[w].run;
             any = any ? any : r;
-            sources.a = any->a;
-            for (uint32_t i = 0; i < r->p->stage.n; i++)
-                text_add(&sources, " %s", run_write(r, i, prefix_of(&x[g].way[w])));
+            for (uint32_t i = 0; i < r->p->stage.n; i++) {
+                const char *prefix = prefix_of(&x[g].way[w], i), *table = arena_printf(a, "pp_stage%u%s", i, mode.device ? "_cuda" : "");
+                include_stage(a, out, run_write(r, i, prefix), table, prefix);
+            }
         }
-    if (!any)
-        return true;
-    static const char *const flags[] = {"-O1", "-O1 -march=native", "-O1", "-O2 -march=native"};
-    void *so = run_build(any, mode.device ? "-O0" : flags[first / n % 4], sources.at);
+    fclose(out);
+    void *so = any ? run_build(any, mode.device ? "-O0" : flags[first / n % 4], path) : NULL;
     for (uint32_t g = 0; g < n && so; g++)
         for (uint32_t w = 0; x[g].open && w < x[g].n; w++)
             for (uint32_t i = 0; i < x[g].way[w].run.p->stage.n; i++)
-                run_load(&x[g].way[w].run, i, prefix_of(&x[g].way[w]), so);
-    return so != NULL;
+                run_load(&x[g].way[w].run, i, prefix_of(&x[g].way[w], i), so);
+    arena_free(a);
+    return so || !any;
 }
 
 /* In a process of its own; reports are in memory that both see. */
@@ -388,7 +442,7 @@ static void check_here(const Recipe *recipe, uint32_t n, uint32_t first, Report 
         open_graph(&x[i], &recipe[i], first + i, &out[i]);
     bool loaded = !mode.compiled || mode.onnx || compile_all(x, n, first);
     for (uint32_t i = 0; i < n; i++) {
-        if (!loaded)
+        if (!loaded && x[i].open)
             out[i] = (Report){.verdict = WRONG, .what = "does not compile"};
         if (x[i].open && loaded) {
             out[i].verdict = WRONG;                     /* what stands here when it crashes */

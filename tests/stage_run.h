@@ -87,7 +87,7 @@ static char *run_command(StageRun *r, const char *flags, const char *source, con
                         " -fPIC -shared -Iruntime -o %s %s %s/libpp.so -lm", flags, so, source, r->dir);
 }
 
-/* Generates stage i and writes its text; its table is called PREFIXpp_stageI.  Returns the file. */
+/* Generates stage i and writes its text.  Returns the file. */
 static const char *run_write(StageRun *r, uint32_t i, const char *prefix)
 {
     Target target = r->device ? TARGET_CUDA : TARGET_C;
@@ -106,8 +106,6 @@ static const char *run_write(StageRun *r, uint32_t i, const char *prefix)
     if (!f)
         BUG("cannot write %s", c);
     fprintf(f, "extern %s void (*pp_hook)(unsigned);\n#define pp_step(i) pp_hook(i)\n", r->device ? "\"C\"" : "");
-    if (*prefix)
-        fprintf(f, "#define pp_stage%u%s %spp_stage%u%s\n", i, r->device ? "_cuda" : "", prefix, i, r->device ? "_cuda" : "");
     fwrite(t.at, 1, t.n, f);
     fclose(f);
     return c;
@@ -124,6 +122,7 @@ static void *run_build(StageRun *r, const char *flags, const char *sources)
     return h;
 }
 
+/* The table is called PREFIXpp_stageI there. */
 static void run_load(StageRun *r, uint32_t i, const char *prefix, void *so)
 {
     RunStage *s = &r->stage[i];
