@@ -183,7 +183,9 @@ static void compare_target(const Batch *b, NodeId id, BatchNotes *notes)
         if (!labels && is(f, FATE_LOST))
             why = f.why;
     }
-    if (target && other && is(fate_of(b, n->out[0]), FATE_LOST))
+    const Value *t = val(b->g, b->target); /* of one row, which dimension of 1 is the rows' is plain in most models */
+    bool guess = why && b->rows == 1 && t->batch >= 0 && t->shape.d[t->batch] != 1;
+    if (target && other && (guess || is(fate_of(b, n->out[0]), FATE_LOST)))
         notes->target_why = why ? why : fate_of(b, n->out[0]).why;
 }
 

@@ -311,6 +311,30 @@ static void targets(void)
        notes.target_why ? notes.target_why : "");
 }
 
+/* Exports of one row: sizes do not tell it from other dimensions of 1, nor [S * rows, E] from [S, rows * E]. */
+static void one_row(void)
+{
+    Graph *g = fresh();
+    g->batch = 1;
+    ValueId x = input(g, "x", shape_of(3, (int64_t)1, (int64_t)5, (int64_t)8)), w = param(g, "w", shape_of(2, (int64_t)8, (int64_t)8));
+    ValueId seq = g_transpose(g, x, (int64_t[]){1, 0, 2}), flat = g_reshape(g, seq, &(Shape){2, {5, 8}}), y = g_matmul(g, flat, w);
+    ValueId heads = g_transpose(g, g_reshape(g, y, &(Shape){3, {5, 2, 4}}), (int64_t[]){1, 0, 2});
+    ValueId scores = g_softmax(g, g_matmul(g, heads, g_swap_last(g, heads)), 2), back = g_transpose(g, g_matmul(g, scores, heads), (int64_t[]){1, 0, 2});
+    ValueId z = g_matmul(g, g_reshape(g, back, &(Shape){2, {5, 8}}), w), out = g_transpose(g, g_reshape(g, z, &(Shape){3, {5, 1, 8}}), (int64_t[]){1, 0, 2});
+    ValueId first = g_reshape(g, g_slice_axis(g, x, 1, 0, 1), &(Shape){2, {1, 8}}), logits = g_matmul(g, first, g_swap_last(g, first));
+    ValueId tall = g_reshape(g, g_neg(g, first), &(Shape){3, {1, 1, 8}}), wide = g_add(g, tall, param(g, "p", shape_of(3, (int64_t)5, (int64_t)1, (int64_t)8)));
+    ValueId outs[] = {out, logits, g_reduce(g, OP_ReduceMean, z, 2, (int64_t[]){0, 1}), g_reduce(g, OP_ReduceSum, z, 2, (int64_t[]){0, 1}), wide};
+    static const OutputMerge how[] = {MERGE_ROWS, MERGE_NONE, MERGE_MEAN, MERGE_NONE, MERGE_ROWS};
+    for (int i = 0; i < 5; i++)
+        vec_push(g->arena, &g->output, outs[i]);
+    analyse(g);
+    ok(batch(g, y) == 0 && batch(g, z) == 0 && batch(g, out) == 0, "a row merged with the sequence for a product is found again");
+    ok(batch(g, heads) == 0 && batch(g, scores) == 0, "and with the heads for attention");
+    ok(batch(g, wide) == 1, "a dimension of 1 that becomes larger was not the row's");
+    for (int i = 0; i < 5; i++)
+        ok(notes.output.at[i].how == how[i], "one row: microbatches meet in output %d: %s", i, notes.output.at[i].why ? notes.output.at[i].why : "");
+}
+
 static void said(void)
 {
     Graph *g = fresh();
@@ -356,6 +380,7 @@ int main(void)
     flattened();
     meetings();
     targets();
+    one_row();
     said();
     loss_does_not_mix();
     while (arenas > 0)
