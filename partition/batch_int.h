@@ -22,6 +22,7 @@ typedef struct {
         FATE_LOST,  /* none of these */
     } kind;
     const char *why; /* FATE_LOST: the node and the reason */
+    bool crossed;    /* which is that every sample meets every sample */
 } Fate;
 
 typedef struct {

@@ -59,7 +59,8 @@ static bool keeps(const Node *n)
 
 static Fate lost(const Batch *b, NodeId id, const char *why)
 {
-    return (Fate){FATE_LOST, arena_printf(b->g->arena, "%s: %s", batch_node_text(b->g, id), why)};
+    bool crossed = b->mixing && why == b->why;
+    return (Fate){FATE_LOST, arena_printf(b->g->arena, "%s: %s", batch_node_text(b->g, id), why), crossed};
 }
 
 /* Of rows no rows are left. */
@@ -203,6 +204,8 @@ void batch_meet(Batch *b, BatchNotes *notes)
 {
     static const OutputMerge how[] = {MERGE_LAST, MERGE_ROWS, MERGE_NONE, MERGE_SUM, MERGE_MEAN, MERGE_NONE};
     Graph *g = b->g;
+    if (notes->loss != NONE && fate_of(b, notes->loss).crossed)
+        notes->loss_why = fate_of(b, notes->loss).why;
     for (uint32_t i = 0; i < g->output.n; i++) {
         ValueId v = g->output.at[i];
         Fate f = fate_of(b, v);

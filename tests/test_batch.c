@@ -35,7 +35,7 @@ static BatchNotes notes;
 static void analyse(Graph *g)
 {
     PartitionOptions opt = {0};
-    notes = (BatchNotes){.target = NONE};
+    notes = (BatchNotes){.target = NONE, .loss = NONE};
     batch_analyse(g, 0, &opt, &notes);
     uneven = notes.uneven;
     mixes = notes.mixes;
@@ -281,6 +281,12 @@ static void meetings(void)
         ok(notes.output.at[i].how == how[i] && (how[i] == MERGE_NONE) == (notes.output.at[i].why != NULL), "microbatches meet in output %d: %s", i,
            notes.output.at[i].why ? notes.output.at[i].why : "");
     ok(strstr(notes.output.at[9].why, "contrastive") != NULL && mixes.n > 0, "a contrastive head is called one");
+    notes = (BatchNotes){.target = NONE, .loss = out[10]};
+    batch_analyse(g, 0, NULL, &notes);
+    ok(notes.loss_why && strstr(notes.loss_why, "contrastive"), "a loss of it is not the minibatch's");
+    notes = (BatchNotes){.target = NONE, .loss = out[6]};
+    batch_analyse(g, 0, NULL, &notes);
+    ok(!notes.loss_why, "of another loss that does not add up that is not said");
 }
 
 static ValueId target;
@@ -297,7 +303,7 @@ static int target_of(int64_t rows, int64_t steps, bool known)
     ValueId wanted = g_reshape(g, g_cast(g, target, DT_I32), &(Shape){3, {steps, rows, 1}});
     ValueId hit = g_binary(g, OP_Equal, g_iota(g, DT_I32, 3, 2, 3), wanted);
     g_reduce(g, OP_ReduceSum, g_where(g, hit, y, g_like(g, y, 0)), 3, (int64_t[]){0, 1, 2});
-    notes = (BatchNotes){.target = target};
+    notes = (BatchNotes){.target = target, .loss = NONE};
     batch_analyse(g, 0, NULL, &notes);
     return batch(g, target);
 }
@@ -347,7 +353,7 @@ static void said(void)
     ok(notes.output.at[0].how == MERGE_NONE, "an output that is not tracked");
     PartitionOptions opt = {0};
     vec_push(g->arena, &opt.merge, "y=0");
-    notes = (BatchNotes){.target = NONE};
+    notes = (BatchNotes){.target = NONE, .loss = NONE};
     batch_analyse(g, 0, &opt, &notes);
     ok(notes.output.at[0].how == MERGE_ROWS && notes.uneven.n == 1, "has its rows where --merge says, when all are there");
 }
