@@ -255,7 +255,7 @@ static void mark_edges(Pipe *p)
 /* The new values learn their batch dimension; a reason why backward cannot take fewer rows joins forward's. */
 static void find_batch(Pipe *p, ValueId first)
 {
-    BatchNotes notes = {.target = NONE};
+    BatchNotes notes = {.target = NONE, .loss = NONE};
     batch_analyse(p->graph, first, NULL, &notes);
     for (uint32_t i = 0; i < notes.uneven.n; i++)
         vec_push(p->graph->arena, &p->uneven, notes.uneven.at[i]);

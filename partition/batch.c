@@ -321,7 +321,7 @@ const char *batch_node_text(const Graph *g, NodeId n)
 }
 
 /* Runs the rule of node n and writes its results' tags; says whether one of them changed. */
-static bool sweep_node(Batch *b, NodeId id)
+bool batch_sweep_node(Batch *b, NodeId id)
 {
     Node *n = &b->g->node.at[id];
     b->why = NULL;
@@ -360,7 +360,7 @@ static void reset(Batch *b)
         tag_inputs(b);
     for (NodeId n = 0; n < g->node.n && b->from > 0; n++)
         if (g->node.at[n].out[0] < b->from)
-            (void)sweep_node(b, n);
+            (void)batch_sweep_node(b, n);
 }
 
 /* What the user knows of an output: --merge OUTPUT=DIM, where the rows are. */
@@ -460,7 +460,7 @@ static void sweep(Batch *b)
         b->changed = false;
         for (NodeId n = 0; n < b->g->node.n; n++)
             if (b->g->node.at[n].nout > 0 && b->g->node.at[n].out[0] >= b->from)
-                changed |= sweep_node(b, n);
+                changed |= batch_sweep_node(b, n);
         if (!changed && !b->changed && !settle_target(b))
             break;
     }
@@ -484,6 +484,8 @@ void batch_analyse(Graph *g, ValueId from, const PartitionOptions *opt, BatchNot
         read_merges(&b, opt);
         find_labels(&b);
     }
+    if (from == 0 && b.rows == 1)
+        batch_one(&b);
     sweep(&b);
     if (!notes)
         return;
@@ -495,7 +497,7 @@ void batch_analyse(Graph *g, ValueId from, const PartitionOptions *opt, BatchNot
     for (NodeId n = 0; n < g->node.n; n++) {
         if (g->node.at[n].nout == 0 || g->node.at[n].out[0] < from)
             continue;
-        sweep_node(&b, n);
+        batch_sweep_node(&b, n);
         uint32_t origin = g->node.at[n].origin < g->origin.n ? g->node.at[n].origin : g->origin.n;
         if (b.why && !told[origin]) {
             told[origin] = true;

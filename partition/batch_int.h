@@ -1,5 +1,5 @@
 /*
- * batch_int.h - what batch.c, batch_rules.c, batch_index.c and batch_merge.c share.  Private to them.
+ * batch_int.h - what the files batch*.c share.  Private to them.
  */
 #ifndef PPSPLIT_BATCH_INT_H
 #define PPSPLIT_BATCH_INT_H
@@ -22,6 +22,7 @@ typedef struct {
         FATE_LOST,  /* none of these */
     } kind;
     const char *why; /* FATE_LOST: the node and the reason */
+    bool crossed;    /* which is that every sample meets every sample */
 } Fate;
 
 typedef struct {
@@ -40,6 +41,8 @@ typedef struct {
     int64_t *row;    /* the one row that a value with no batch dimension depends on, or -1 */
     int *said;       /* --merge: the dimension of an output's rows where it is not found */
     Fate *fate;
+    NodeId nodes;    /* of the graph, and for each Reshape which place it puts the row in, where there are several */
+    uint8_t *choice; /* shapes of one row; NULL: the first */
     const char *why; /* the reason of the rule that failed, or that follows the rows only when all are there */
     bool mixing;     /* the rule just run lets samples influence each other at once */
     bool sums;       /* the rule just run summed over the batch */
@@ -55,6 +58,7 @@ int batch_want(const Batch *b, ValueId v);      /* the dimension demanded of an 
 int64_t batch_outer(const Batch *b, ValueId v); /* what stands outside the rows in its batch dimension */
 bool batch_in_axes(const Attr *a, int dim);
 bool batch_demand_all(Batch *b, Node *n, int dim, int rank);
+bool batch_sweep_node(Batch *b, NodeId id); /* runs its rule and writes its results' tags; says whether one changed */
 const char *batch_node_text(const Graph *g, NodeId n);
 
 /* batch_rules.c: the dimension of the results' rows */
@@ -66,6 +70,10 @@ int batch_crossed(Batch *b, const char *why); /* every sample meets every sample
 Fate *batch_fates(Batch *b);
 void batch_fate(Batch *b, NodeId id, BatchNotes *notes);
 void batch_meet(Batch *b, BatchNotes *notes);
+
+/* batch_one.c: shapes of one row */
+void batch_one(Batch *b);
+int batch_one_place(const Batch *b, const Node *n, int64_t *outer); /* of a Reshape, as batch_reshape */
 
 /* batch_index.c: the rules, as in batch_rules.c */
 int batch_gather(Batch *b, Node *n);

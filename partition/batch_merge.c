@@ -60,7 +60,8 @@ static bool keeps(const Node *n)
 
 static Fate lost(const Batch *b, NodeId id, const char *why)
 {
-    return (Fate){FATE_LOST, arena_printf(b->g->arena, "%s: %s", batch_node_text(b->g, id), why)};
+    bool crossed = b->mixing && why == b->why;
+    return (Fate){FATE_LOST, arena_printf(b->g->arena, "%s: %s", batch_node_text(b->g, id), why), crossed};
 }
 
 /* Of rows no rows are left. */
@@ -184,7 +185,9 @@ static void compare_target(const Batch *b, NodeId id, BatchNotes *notes)
         if (!labels && is(f, FATE_LOST))
             why = f.why;
     }
-    if (target && other && is(fate_of(b, n->out[0]), FATE_LOST))
+    const Value *t = val(b->g, b->target); /* of one row, which dimension of 1 is the rows' is plain in most models */
+    bool guess = why && b->rows == 1 && t->batch >= 0 && t->shape.d[t->batch] != 1;
+    if (target && other && (guess || is(fate_of(b, n->out[0]), FATE_LOST)))
         notes->target_why = why ? why : fate_of(b, n->out[0]).why;
 }
 
@@ -202,6 +205,8 @@ void batch_meet(Batch *b, BatchNotes *notes)
 {
     static const OutputMerge how[] = {MERGE_LAST, MERGE_ROWS, MERGE_NONE, MERGE_SUM, MERGE_MEAN, MERGE_NONE};
     Graph *g = b->g;
+    if (notes->loss != NONE && fate_of(b, notes->loss).crossed)
+        notes->loss_why = fate_of(b, notes->loss).why;
     for (uint32_t i = 0; i < g->output.n; i++) {
         ValueId v = g->output.at[i];
         Fate f = fate_of(b, v);

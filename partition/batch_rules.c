@@ -15,8 +15,6 @@ static bool shape_is_one(const Shape *s)
     return true;
 }
 
-static bool same_outer(const Batch *b, ValueId v) { return batch_outer(b, v) == b->cur || b->rows == 1; }
-
 /* Followed, but only with all rows. */
 static int full(Batch *b, int dim, const char *why)
 {
@@ -36,6 +34,9 @@ int batch_crossed(Batch *b, const char *why)
 static int rule_aligned(Batch *b, Node *n, int rank)
 {
     int dim = BATCH_NONE;
+    bool strict = b->rows > 1; /* shapes of one row leave much to guess, but a target's rows are the prediction's */
+    for (uint32_t i = 0; i < n->nin; i++)
+        strict |= n->in[i] != NONE && n->in[i] < b->values && b->labels[n->in[i]];
     for (uint32_t i = 0; i < n->nin; i++) {
         if (n->in[i] == NONE)
             continue;
@@ -45,7 +46,7 @@ static int rule_aligned(Batch *b, Node *n, int rank)
         int at = v->batch + rank - v->shape.rank;
         if (dim == BATCH_NONE)
             dim = at;
-        else if ((dim != at || !same_outer(b, n->in[i])) && b->rows > 1)
+        else if ((dim != at || batch_outer(b, n->in[i]) != b->cur) && strict)
             return batch_crossed(b, "it brings together different samples");
     }
     if (dim != BATCH_NONE && !batch_demand_all(b, n, dim, rank))
@@ -65,9 +66,7 @@ static int rule_expand(Batch *b, Node *n)
 static int rule_reshape(Batch *b, Node *n)
 {
     const Value *x = val(b->g, n->in[0]), *y = val(b->g, n->out[0]);
-    int j = batch_reshape(&x->shape, &y->shape, x->batch, b->rows, &b->cur);
-    if (j < 0 && b->rows == 1)
-        return BATCH_NONE;
+    int j = b->rows == 1 ? batch_one_place(b, n, &b->cur) : batch_reshape(&x->shape, &y->shape, x->batch, b->rows, &b->cur);
     return j >= 0 ? j : batch_fail(b, "the rows are spread over several dimensions");
 }
 
@@ -115,8 +114,8 @@ static int rule_conv(Batch *b, Node *n)
             return batch_fail(b, "it convolves along the batch");
         return BATCH_NONE;
     }
-    if (x->batch == 0 && (pool || y->batch == BATCH_NONE || b->rows == 1))
-        return 0;
+    if ((x->batch == 0 && (pool || y->batch == BATCH_NONE)) || (b->rows == 1 && x->shape.d[0] == 1))
+        return 0; /* of one row: samples as groups are no other shape than samples */
     return pool && x->batch == 1 ? 1 : batch_fail(b, "it convolves along the batch");
 }
 

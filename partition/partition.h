@@ -129,10 +129,10 @@ typedef struct {
    partition, and again after autodiff for the new values, when only notes->uneven is found. notes may be NULL. */
 typedef VEC(const char *) Reasons;
 typedef struct {
-    ValueId target;                 /* in: the loss's, or NONE */
+    ValueId target, loss;           /* in: the loss and its target, or NONE */
     Reasons uneven, mixes;          /* as in Pipe */
     VEC(OutputMeeting) output;      /* per output of the graph */
-    const char *target_why;
+    const char *target_why, *loss_why; /* loss_why: where samples meet so that microbatches have another loss than the minibatch */
 } BatchNotes;
 void batch_analyse(Graph *g, ValueId from, const PartitionOptions *opt, BatchNotes *notes);
 

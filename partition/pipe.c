@@ -437,6 +437,11 @@ static void choose_merges(Pipe *p, const PartitionOptions *opt, const BatchNotes
         diag_warn(WHERE_FILE(g->file), "output '%s' %s: what several microbatches yield cannot be put together", name,
                   shape_print(g->arena, v->dtype, &v->shape));
     }
+    if (notes->loss_why && !notes->target_why) {
+        diag_note("%s", notes->loss_why);
+        diag_hint("to train that, let one microbatch be the whole batch: export it, or --bind its dimension, so");
+        diag_warn(WHERE_FILE(g->file), "the loss of several microbatches is not the loss of the minibatch: each is a batch of its own");
+    }
     p->target_why = notes->target_why;
     if (p->target_why) {
         diag_note("%s", p->target_why);
@@ -466,7 +471,7 @@ Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l)
     merge_products(g, &p->loss);
     if (!b.training)
         drop_training(g);
-    BatchNotes notes = {.target = p->target};
+    BatchNotes notes = {.target = p->target, .loss = p->loss};
     batch_analyse(g, 0, opt, &notes);
     for (uint32_t i = 0; i < notes.uneven.n; i++)
         vec_push(b.a, &p->uneven, notes.uneven.at[i]);

@@ -35,7 +35,7 @@ static BatchNotes notes;
 static void analyse(Graph *g)
 {
     PartitionOptions opt = {0};
-    notes = (BatchNotes){.target = NONE};
+    notes = (BatchNotes){.target = NONE, .loss = NONE};
     batch_analyse(g, 0, &opt, &notes);
     uneven = notes.uneven;
     mixes = notes.mixes;
@@ -281,6 +281,12 @@ static void meetings(void)
         ok(notes.output.at[i].how == how[i] && (how[i] == MERGE_NONE) == (notes.output.at[i].why != NULL), "microbatches meet in output %d: %s", i,
            notes.output.at[i].why ? notes.output.at[i].why : "");
     ok(strstr(notes.output.at[9].why, "contrastive") != NULL && mixes.n > 0, "a contrastive head is called one");
+    notes = (BatchNotes){.target = NONE, .loss = out[10]};
+    batch_analyse(g, 0, NULL, &notes);
+    ok(notes.loss_why && strstr(notes.loss_why, "contrastive"), "a loss of it is not the minibatch's");
+    notes = (BatchNotes){.target = NONE, .loss = out[6]};
+    batch_analyse(g, 0, NULL, &notes);
+    ok(!notes.loss_why, "of another loss that does not add up that is not said");
 }
 
 static ValueId target;
@@ -297,7 +303,7 @@ static int target_of(int64_t rows, int64_t steps, bool known)
     ValueId wanted = g_reshape(g, g_cast(g, target, DT_I32), &(Shape){3, {steps, rows, 1}});
     ValueId hit = g_binary(g, OP_Equal, g_iota(g, DT_I32, 3, 2, 3), wanted);
     g_reduce(g, OP_ReduceSum, g_where(g, hit, y, g_like(g, y, 0)), 3, (int64_t[]){0, 1, 2});
-    notes = (BatchNotes){.target = target};
+    notes = (BatchNotes){.target = target, .loss = NONE};
     batch_analyse(g, 0, NULL, &notes);
     return batch(g, target);
 }
@@ -309,6 +315,30 @@ static void targets(void)
     ok(target_of(1, 6, true) == 1 && !notes.target_why, "and in shapes of one row");
     ok(target_of(B, 2 * B, false) == 0 && notes.target_why, "of a prediction whose rows are lost nobody knows: %s",
        notes.target_why ? notes.target_why : "");
+}
+
+/* Exports of one row: sizes do not tell it from other dimensions of 1, nor [S * rows, E] from [S, rows * E]. */
+static void one_row(void)
+{
+    Graph *g = fresh();
+    g->batch = 1;
+    ValueId x = input(g, "x", shape_of(3, (int64_t)1, (int64_t)5, (int64_t)8)), w = param(g, "w", shape_of(2, (int64_t)8, (int64_t)8));
+    ValueId seq = g_transpose(g, x, (int64_t[]){1, 0, 2}), flat = g_reshape(g, seq, &(Shape){2, {5, 8}}), y = g_matmul(g, flat, w);
+    ValueId heads = g_transpose(g, g_reshape(g, y, &(Shape){3, {5, 2, 4}}), (int64_t[]){1, 0, 2});
+    ValueId scores = g_softmax(g, g_matmul(g, heads, g_swap_last(g, heads)), 2), back = g_transpose(g, g_matmul(g, scores, heads), (int64_t[]){1, 0, 2});
+    ValueId z = g_matmul(g, g_reshape(g, back, &(Shape){2, {5, 8}}), w), out = g_transpose(g, g_reshape(g, z, &(Shape){3, {5, 1, 8}}), (int64_t[]){1, 0, 2});
+    ValueId first = g_reshape(g, g_slice_axis(g, x, 1, 0, 1), &(Shape){2, {1, 8}}), logits = g_matmul(g, first, g_swap_last(g, first));
+    ValueId tall = g_reshape(g, g_neg(g, first), &(Shape){3, {1, 1, 8}}), wide = g_add(g, tall, param(g, "p", shape_of(3, (int64_t)5, (int64_t)1, (int64_t)8)));
+    ValueId outs[] = {out, logits, g_reduce(g, OP_ReduceMean, z, 2, (int64_t[]){0, 1}), g_reduce(g, OP_ReduceSum, z, 2, (int64_t[]){0, 1}), wide};
+    static const OutputMerge how[] = {MERGE_ROWS, MERGE_NONE, MERGE_MEAN, MERGE_NONE, MERGE_ROWS};
+    for (int i = 0; i < 5; i++)
+        vec_push(g->arena, &g->output, outs[i]);
+    analyse(g);
+    ok(batch(g, y) == 0 && batch(g, z) == 0 && batch(g, out) == 0, "a row merged with the sequence for a product is found again");
+    ok(batch(g, heads) == 0 && batch(g, scores) == 0, "and with the heads for attention");
+    ok(batch(g, wide) == 1, "a dimension of 1 that becomes larger was not the row's");
+    for (int i = 0; i < 5; i++)
+        ok(notes.output.at[i].how == how[i], "one row: microbatches meet in output %d: %s", i, notes.output.at[i].why ? notes.output.at[i].why : "");
 }
 
 static void said(void)
@@ -323,7 +353,7 @@ static void said(void)
     ok(notes.output.at[0].how == MERGE_NONE, "an output that is not tracked");
     PartitionOptions opt = {0};
     vec_push(g->arena, &opt.merge, "y=0");
-    notes = (BatchNotes){.target = NONE};
+    notes = (BatchNotes){.target = NONE, .loss = NONE};
     batch_analyse(g, 0, &opt, &notes);
     ok(notes.output.at[0].how == MERGE_ROWS && notes.uneven.n == 1, "has its rows where --merge says, when all are there");
 }
@@ -356,6 +386,7 @@ int main(void)
     flattened();
     meetings();
     targets();
+    one_row();
     said();
     loss_does_not_mix();
     while (arenas > 0)
