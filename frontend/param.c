@@ -363,7 +363,7 @@ Params *param_begin(Model *m, Graph *g, const ImportOptions *opt, uint32_t file)
     return p;
 }
 
-void param_assign(Params *p, const RawNodes *list)
+void param_assign(Params *p, RawNodes *list)
 {
     param_check_given(p);
     for (uint32_t i = 0; i < list->n; i++) {

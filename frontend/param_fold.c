@@ -209,13 +209,13 @@ static void tie(Fx *x, Trace *t)
     const RawTensor *tensor = t->tensor;
     const RawNode *n = t->use->node;
     Candidates all = {0};
-    for (int pass = 0; pass < 2 && all.n == 0; pass++)
+    for (int pass = 0; pass < 3 && all.n == 0; pass++)
         for (uint32_t e = 0; e < p->sig.n; e++) {
             const char *target = p->sig.entry[e].target;
             uint32_t id = p->sig_param[e];
             if (id == NONE || p->g->param.at[id].stat || strcmp(p->g->param.at[id].name, target))
                 continue;
-            Recipe *r = pass ? tie_function(x, id, tensor) : tie_exact(x, id, tensor);
+            Recipe *r = pass ? tie_function(x, id, tensor, pass == 1) : tie_exact(x, id, tensor);
             if (!r)
                 continue;
             bool read = reads(n, target), own = distance(target, n->scope) == OWN;
@@ -544,6 +544,19 @@ static void note_open(Fx *x, const Trace *t)
     }
 }
 
+static void recover_all(Fx *x, Traces *all)
+{
+    for (uint32_t i = 0; i < all->n; i++) {
+        Trace *t = &all->at[i];
+        if (!t->done && is_known_fold(t->fx) && !is_table(t->tensor))
+            t->entry = source_of(x, t, &t->evidence);
+    }
+    order_sources(x, all);
+    for (uint32_t e = 0; e < x->p->sig.n; e++)
+        if (is_unread(x, e))
+            recover(x, e, all);
+}
+
 void fx_fold(Fx *x)
 {
     Traces all = {0};
@@ -559,15 +572,9 @@ void fx_fold(Fx *x)
     for (uint32_t i = 0; i < all.n; i++)
         if (!all.at[i].done)
             tie_joined(x, &all.at[i]);
-    for (uint32_t i = 0; i < all.n; i++) {
-        Trace *t = &all.at[i];
-        if (!t->done && is_known_fold(t->fx) && !is_table(t->tensor))
-            t->entry = source_of(x, t, &t->evidence);
-    }
-    order_sources(x, &all);
-    for (uint32_t e = 0; e < x->p->sig.n; e++)
-        if (is_unread(x, e))
-            recover(x, e, &all);
+    recover_all(x, &all);
+    fx_separate_equal(x);
+    recover_all(x, &all);                               /* what is alone now */
     for (uint32_t i = 0; i < all.n; i++)
         if (!all.at[i].done)
             match_place(x, &all.at[i]);
