@@ -26,8 +26,12 @@ static bool is_in(const char *target, const char *module, size_t n)
 /* The parameter of this module that a value is computed of, among the nodes of one scope. */
 static uint32_t computed_of(const Fx *x, const RawNode *n, const char *module, size_t length, int depth)
 {
+    static const char *const product[] = {"MatMul", "Gemm", "Conv", "ConvTranspose"};
     const Params *p = x->p;
     uint32_t found = NONE;
+    for (size_t i = 0; n && i < sizeof product / sizeof *product; i++)
+        if (!strcmp(n->op_type, product[i]))
+            return NONE;                                /* behind it everything depends on everything */
     for (uint32_t k = 0; n && depth > 0 && k < n->nin && found == NONE; k++) {
         const Recipe *r = n->made ? n->made[k] : NULL;
         uint32_t id = r ? recipe_only_param(r) : NONE;
@@ -187,61 +191,81 @@ static size_t shared_name(const char *a, const char *b, size_t module)
     return !a[i] && !b[k] && n > most ? n : most;
 }
 
-/* Of the lost ones those that are called most like the one that took their place. */
-static Ids alike(const Fx *x, const Ids *lost, uint32_t id, size_t module)
+/* Of what took the place of lost parameters of a module, that which is called most like this one; NONE: nothing, or several. */
+static uint32_t substitute(const Fx *x, uint32_t lost, const MergedList *m, size_t module)
 {
-    const Params *p = x->p;
-    const char *name = p->g->param.at[id].name;
     size_t most = 1;
-    Ids out = {0};
-    for (uint32_t i = 0; i < lost->n; i++) {
-        size_t n = shared_name(p->sig.entry[lost->at[i]].target, name, module);
-        if (n > most) {
-            most = n;
-            out.n = 0;
-        }
-        if (n == most)
-            vec_push(x->a, &out, lost->at[i]);
+    uint32_t found = NONE;
+    for (uint32_t i = 0; i < m->n; i++) {
+        uint32_t id = m->at[i].id;
+        size_t n = shared_name(x->p->sig.entry[lost].target, x->p->g->param.at[id].name, module);
+        if (n > most)
+            found = id;
+        else if (n == most && found != id)
+            found = NONE;
+        most = n > most ? n : most;
+    }
+    return found;
+}
+
+/* The names that are gone and computed of one parameter, by their numbers. */
+typedef VEC(const char *) Names;
+
+static Names names_of(Arena *a, const MergedList *m, uint32_t id)
+{
+    Names out = {0};
+    for (uint32_t i = 0; i < m->n; i++) {
+        const char *name = m->at[i].named;
+        uint32_t k = 0;
+        while (k < out.n && by_number(out.at[k], name) < 0)
+            k++;
+        if (m->at[i].id != id || (k < out.n && !strcmp(out.at[k], name)))
+            continue;
+        vec_push(a, &out, NULL);
+        for (uint32_t j = out.n - 1; j > k; j--)
+            out.at[j] = out.at[j - 1];
+        out.at[k] = name;
     }
     return out;
 }
 
-/* As many lost parameters as names that are gone, in order; or one that all of them are. */
-static void take_apart(Fx *x, const Ids *all, MergedList *m, size_t module)
+/* As many lost parameters as names that are gone, in order; or one that all of them are.  Else it is said who trains for whom. */
+static void take_apart(Fx *x, const Ids *lost, const MergedList *m, uint32_t id)
 {
     Params *p = x->p;
-    VEC(const char *) name = {0};
-    bool one = true;
-    for (uint32_t i = 0; i < m->n; i++) {
+    Names name = names_of(x->a, m, id);
+    for (uint32_t i = 0; i < m->n && (lost->n == 1 || lost->n == name.n); i++) {
         uint32_t k = 0;
-        one &= m->at[i].id == m->at[0].id;
-        while (k < name.n && by_number(name.at[k], m->at[i].named) < 0)
-            k++;
-        if (k < name.n && !strcmp(name.at[k], m->at[i].named))
+        if (m->at[i].id != id)
             continue;
-        vec_push(x->a, &name, NULL);
-        for (uint32_t j = name.n - 1; j > k; j--)
-            name.at[j] = name.at[j - 1];
-        name.at[k] = m->at[i].named;
-    }
-    if (m->n == 0)
-        return;
-    Ids found = alike(x, all, m->at[0].id, module), *lost = &found;
-    if (lost->n == 0)
-        return;
-    bool apart = one && (lost->n == 1 || lost->n == name.n);
-    for (uint32_t i = 0; i < m->n && apart; i++) {
-        uint32_t k = 0;
         while (strcmp(name.at[k], m->at[i].named))
             k++;
         separate(x, &m->at[i], lost->at[lost->n == 1 ? 0 : k]);
     }
     for (uint32_t i = 0; i < lost->n; i++) {
-        const char *target = p->sig.entry[lost->at[i]].target;
+        const char *target = p->sig.entry[lost->at[i]].target, *kept = p->g->param.at[id].name;
         if (p->sig_param[lost->at[i]] != NONE)
-            vec_push(x->a, &p->inferred, arena_printf(x->a, "%s (equal to %s)", target, p->g->param.at[m->at[0].id].name));
+            vec_push(x->a, &p->inferred, arena_printf(x->a, "%s (equal to %s)", target, kept));
         else
-            vec_push(x->a, &p->merged, arena_printf(x->a, "%s (for %s)", p->g->param.at[m->at[0].id].name, target));
+            vec_push(x->a, &p->merged, arena_printf(x->a, "%s (for %s)", kept, target));
+    }
+}
+
+static void take_module_apart(Fx *x, const Ids *lost, const MergedList *m, size_t module)
+{
+    Ids ids = {0};
+    for (uint32_t i = 0; i < lost->n; i++)
+        vec_push(x->a, &ids, substitute(x, lost->at[i], m, module));
+    for (uint32_t i = 0; i < lost->n; i++) {
+        Ids own = {0};
+        for (uint32_t k = 0; k < lost->n && ids.at[i] != NONE; k++)
+            if (ids.at[k] == ids.at[i] && k >= i)
+                vec_push(x->a, &own, lost->at[k]);
+        bool first = own.n > 0;
+        for (uint32_t k = 0; k < i; k++)
+            first &= ids.at[k] != ids.at[i];
+        if (first)
+            take_apart(x, &own, m, ids.at[i]);
     }
 }
 
@@ -269,7 +293,7 @@ void fx_separate_equal(Fx *x)
                 vec_push(x->a, &lost, k);
         if (lost.n)
             find_merged(x, module, n, &merged);
-        take_apart(x, &lost, &merged, n);
+        take_module_apart(x, &lost, &merged, n);
     }
     if (x->copies.n)
         insert_copies(x);

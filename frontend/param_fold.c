@@ -83,45 +83,6 @@ static const char *folded_name(Fx *x, const Use *u)
     return placed ? placed : below && n == 1 ? only : t->name;
 }
 
-static double number_at(const RawTensor *t, int64_t i)
-{
-    float f;
-    double d;
-    if (t->dtype == DT_F64) {
-        memcpy(&d, t->bytes.at + (size_t)i * sizeof d, sizeof d);
-        return d;
-    }
-    memcpy(&f, t->bytes.at + (size_t)i * sizeof f, sizeof f);
-    return (double)f;
-}
-
-/* An attention mask; or sines and cosines of positions, of which the first are all 0 or all the largest: no one learned these. */
-static bool is_table(const RawTensor *t)
-{
-    int64_t n = shape_elements(&t->shape), inner = 1;
-    bool constant = true;
-    double most = 0;
-    for (int64_t i = 0; i < n; i++) {
-        double v = number_at(t, i);
-        if (!isfinite(v) || fabs(v) > 1e30)
-            return true;
-        most = fmax(most, fabs(v));
-        constant &= v == number_at(t, 0);
-    }
-    for (int d = t->shape.rank; d-- > 0 && !constant; inner *= t->shape.d[d]) {
-        int64_t each = inner * t->shape.d[d];
-        bool first = t->shape.d[d] > 1 && inner > 1, varies = false;
-        double v = number_at(t, 0);
-        for (int64_t i = 0; i < n && first; i++) {
-            first = i % each / inner > 0 || (number_at(t, i) == v && (v == 0 || v == most));
-            varies |= i % inner > 0 && number_at(t, i) != number_at(t, i - 1);
-        }
-        if (first && varies)
-            return true;
-    }
-    return false;
-}
-
 /* A linear layer's weight was transposed below fx: the trace is what it was before. */
 static void unturn(Fx *x, Trace *t)
 {
@@ -181,26 +142,44 @@ static void give(Fx *x, Trace *t, Recipe *r)
 
 /* ---- known parameters ---- */
 
-typedef struct { uint32_t entry; Recipe *recipe; bool read, own; } Candidate;
+/* is: by criterion, the surest first. */
+enum { READ_BY_LINE, OF_MODULE, WHOLE_NUMBERS, CRITERIA };
+typedef struct { uint32_t entry; Recipe *recipe; bool is[CRITERIA]; } Candidate;
 typedef VEC(Candidate) Candidates;
 
-/* The candidate that the reader's line names, else the one of its module, else the only one; NULL: none, or several. */
-static const Candidate *best_of(const Candidates *c)
+/* 1 - p rather than 1.3 - q: are all constants of the recipe whole numbers? */
+static bool is_whole(const Recipe *r)
 {
-    const Candidate *found = NULL;
-    for (int pass = 0; pass < 3; pass++) {
-        uint32_t n = 0;
-        for (uint32_t i = 0; i < c->n; i++) {
-            const Candidate *k = &c->at[i];
-            if (pass == 0 ? k->read : pass == 1 ? k->own : true) {
-                found = k;
-                n++;
-            }
-        }
-        if (n == 1)
-            return found;
+    for (uint32_t i = 0; i < r->n; i++) {
+        const Tensor *v = &r->at[i].value;
+        if (r->at[i].op != OP_NONE || r->at[i].param != NONE || v->shape.rank > 0)
+            continue;
+        double d = raw_number(&(RawTensor){.dtype = v->dtype, .bytes = {.at = v->data}}, 0);
+        if (d != nearbyint(d))
+            return false;
     }
-    return NULL;
+    return true;
+}
+
+/* Each criterion that some candidate meets drops those that do not; NULL when more than one is left. */
+static const Candidate *best_of(Arena *a, const Candidates *c)
+{
+    bool *out = arena_array(a, bool, c->n + 1);
+    const Candidate *found = NULL;
+    uint32_t n = 0;
+    for (int k = 0; k < CRITERIA; k++) {
+        bool any = false;
+        for (uint32_t i = 0; i < c->n; i++)
+            any |= !out[i] && c->at[i].is[k];
+        for (uint32_t i = 0; i < c->n && any; i++)
+            out[i] |= !c->at[i].is[k];
+    }
+    for (uint32_t i = 0; i < c->n; i++)
+        if (!out[i]) {
+            found = &c->at[i];
+            n++;
+        }
+    return n == 1 ? found : NULL;
 }
 
 static void tie(Fx *x, Trace *t)
@@ -220,9 +199,9 @@ static void tie(Fx *x, Trace *t)
                 continue;
             bool read = reads(n, target), own = distance(target, n->scope) == OWN;
             if (!pass || read || own || shape_elements(&tensor->shape) >= 16)
-                vec_push(x->a, &all, ((Candidate){e, r, read, own}));
+                vec_push(x->a, &all, ((Candidate){e, r, {read, own, is_whole(r)}}));
         }
-    const Candidate *best = best_of(&all);
+    const Candidate *best = best_of(x->a, &all);
     if (best) {
         t->entry = best->entry;
         give(x, t, best->recipe);
