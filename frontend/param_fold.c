@@ -484,7 +484,7 @@ static void match_place(Fx *x, const Trace *t)
     const RawTensor *tensor = &x->p->m->init.at[t->use->init];
     const Group *g = fx_group(x, n);
     int role = g ? fx_use_role(&g->fx, n, t->use->input) : param_role(n, t->use->input);
-    bool below = param_is_made_up(tensor->name);
+    bool below = param_is_made_up(tensor->name) && !strcmp(t->fx, tensor->name);   /* no fx node stands between */
     if (!leaf[role] || !*n->scope || tensor->shape.rank == 0 || (!below && !is_copy(t->fx)))
         return;
     uint32_t e = strmap_get(&x->p->sig.by_target, arena_printf(x->a, "%s.%s", n->scope, leaf[role]));
@@ -503,24 +503,37 @@ static void match_place(Fx *x, const Trace *t)
     fx_make_entry(x, e);
 }
 
-/* What is still open and may have been made of a known parameter: its reader's line reads that, and its arguments do not. */
-static void note_open(Fx *x, const Trace *t)
+static bool same_line(const char *stack, const char *line)
+{
+    const char *other = text_last(stack);
+    size_t n = line ? strcspn(line, "\n") : 0;
+    return other && line && strcspn(other, "\n") == n && !strncmp(other, line, n);
+}
+
+/* Does a node of the same line have the parameter as an argument, or what is known to be made of it?  Then that is what the line reads it for. */
+static bool is_explained(const Fx *x, const Traces *all, const RawNode *n, uint32_t e)
+{
+    const char *line = text_last(n->stack);
+    for (uint32_t i = 0; i < all->n; i++)
+        if (all->at[i].done && all->at[i].entry == e && same_line(all->at[i].use->node->stack, line))
+            return true;
+    for (uint32_t i = 0; i < x->group.n; i++)
+        for (uint32_t k = 0; k < x->group.at[i].arg.n; k++)
+            if (x->group.at[i].arg.at[k].entry == e && same_line(x->group.at[i].node.at[0]->stack, line))
+                return true;
+    return false;
+}
+
+/* What is still open and may have been made of a known parameter: its reader's line reads that, and no argument there does. */
+static void note_open(Fx *x, const Traces *all, const Trace *t)
 {
     const Params *p = x->p;
     const RawNode *n = t->use->node;
-    const RawTensor *tensor = t->tensor;
-    const Group *g = fx_group(x, n);
-    if (shape_elements(&tensor->shape) < 2)
+    if (shape_elements(&t->tensor->shape) < 2 || is_table(t->tensor))
         return;
-    for (uint32_t e = 0; e < p->sig.n; e++) {
-        const char *target = p->sig.entry[e].target;
-        bool argument = false;
-        for (uint32_t k = 0; g && k < g->arg.n; k++)
-            argument |= g->arg.at[k].entry == e;
-        if (p->sig_param[e] != NONE && !argument && p->sig.entry[e].kind == SIG_PARAMETER && reads(n, target)
-            && is_known_fold(t->fx))
-            fx_lacks(x, e, tensor);
-    }
+    for (uint32_t e = 0; e < p->sig.n; e++)
+        if (p->sig_param[e] != NONE && p->sig.entry[e].kind == SIG_PARAMETER && reads(n, p->sig.entry[e].target) && !is_explained(x, all, n, e))
+            fx_lacks(x, e, t->tensor);
 }
 
 static void recover_all(Fx *x, Traces *all)
@@ -556,8 +569,11 @@ void fx_fold(Fx *x)
     recover_all(x, &all);                               /* what is alone now */
     for (uint32_t i = 0; i < all.n; i++)
         if (!all.at[i].done)
+            tie(x, &all.at[i]);                         /* to what was recovered */
+    for (uint32_t i = 0; i < all.n; i++)
+        if (!all.at[i].done)
             match_place(x, &all.at[i]);
     for (uint32_t i = 0; i < all.n; i++)
         if (!all.at[i].done && !param_is_used(all.at[i].use->node, all.at[i].use->input))
-            note_open(x, &all.at[i]);
+            note_open(x, &all, &all.at[i]);
 }
