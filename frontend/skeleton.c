@@ -356,9 +356,11 @@ static void put_edited(FILE *graph, const Skeleton *s, const WireField *w, const
         wire_put_string(out.f, 1, s->name[n->bias]);
     for (uint32_t k = 0; k < n->nout; k++)
         wire_put_string(out.f, 2, k == 0 && own_add ? bare : n->out[k]);
+    if (n->copy_of)
+        wire_put_string(out.f, 3, n->out[0]);           /* no two nodes may have one name */
     WireSpan body = w->body;
     for (WireField f; wire_next(&body, &f);)
-        if (f.number > 2)
+        if (f.number > (n->copy_of ? 3u : 2u))
             copy_field(out.f, &f);
     wire_close(&out, graph, 1);
     if (!own_add)

@@ -39,6 +39,7 @@ for name in folded given equal; do
     "$a/pipeline" infer "${infer[@]}" --params $name.ck/step_3 --output logits=a.npy
     "$a/pipeline" infer "${infer[@]}" --output logits=before.npy
     $name.b/pipeline infer "${infer[@]}" --output logits=b.npy
+    is "$name: no two nodes of the merged model have one name" "$(grep -ao 'node_[A-Za-z_0-9]*' $name.onnx | sort | uniq -d)" ""
     ok "$name: it has learned" differ a.npy before.npy
     ok "$name: the merged model computes the same bits" cmp a.npy b.npy
     ok "$name: the pipeline trains on" "$a/pipeline" train "${data[@]}" --steps 3 --lr 0.01 --params $name.ck/step_3 --log-json a.json
