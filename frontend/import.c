@@ -540,6 +540,7 @@ static Graph *import_all(Arena *a, uint32_t n, const char *const *path, const Im
         }
         run_model(&s, &between, i == n - 1);
     }
+    param_check_given(opt, n, params);
     g->file = path[0];
     return g;
 }

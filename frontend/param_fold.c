@@ -387,8 +387,10 @@ static void drop_unused(Fx *x)
             for (uint32_t k = 0; r && k < r->n; k++)
                 used |= r->at[k].op == OP_NONE && r->at[k].param == p->sig_param[e];
         }
-        if (!used)
+        if (!used) {
             p->sig_param[e] = NONE;
+            vec_push(x->a, &p->unfit, p->sig.entry[e].target);
+        }
     }
 }
 

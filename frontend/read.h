@@ -179,6 +179,7 @@ typedef struct {
     struct Places *places;                              /* param_place.c */
     StrMap copied;                                      /* result of an Identity -> its initializer */
     VEC(const char *) constant;                         /* initializers that folding made and that may hold parameters */
+    VEC(const char *) unfit;                            /* given in files, and nothing in the model is made of them */
     VEC(const char *) scaled, merged;                   /* weights that a BatchNormalization was multiplied into; what trains for an equal one */
     VEC(const char *) partial, inferred;                /* parameters of which a use is not understood; of which folding left a trace */
     uint32_t frozen_batchnorms;                         /* BatchNormalizations in evaluation form */
@@ -214,6 +215,6 @@ void param_pieces(Params *p, const RawNodes *list);     /* param_pieces.c; after
 void param_from_signature(Params *p, RawNodes *list);    /* param_fx.c */
 /* param_file.c: what --param or --params-from has under this name, as type t; or NULL. */
 const RawTensor *param_given(const Params *p, const char *name, Dtype t);
-void param_check_given(const Params *p);
+void param_check_given(const ImportOptions *opt, uint32_t n, Params *const *p);       /* of all models */
 
 #endif

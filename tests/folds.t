@@ -56,7 +56,9 @@ is "folded: what was recovered is named" "$(said folded)" "folded/model.onnx: wa
 is "given: what cannot be recovered is named" "$(said given)" "given/model.onnx: warning: 6 parameters will not train, the export folded them away: flat, a.parametrizations.weight.original0, a.parametrizations.weight.original1, c.parametrizations.weight.original0, c.parametrizations.weight.original1, place.weight"
 is "given: nothing is left to say with all of them" "$(said given --params-from weights.safetensors --param flat=flat.npy)" ""
 is "equal: what was merged is named" "$(said equal)" "equal/model.onnx: warning: 2 parameters were recovered from what the export folded them into: a.mix_value (equal to a.mix_key), b.mix_value (equal to b.mix_key)"
-is "a parameter of no such name" "$(said given --param flet=flat.npy)" "given/model.onnx: error: --param flet: the model declares no such parameter"
-is "no file" "$(said given --param flat)" "ppsplit: error: --param wants NAME=FILE.npy or NAME=FILE.safetensors, not 'flat'"
-is "not in the file" "$(said given --param flat=weights.safetensors)" "weights.safetensors: error: no tensor 'flat'"
+is "a parameter of no such name" "$(said given --param flet=flat.npy | tail -n 1)" "given/model.onnx: error: --param flet: the model declares no such parameter"
+is "no file" "$(said given --param flat | tail -n 1)" "ppsplit: error: --param wants NAME=FILE.npy or NAME=FILE.safetensors, not 'flat'"
+is "not in the file" "$(said given --param flat=weights.safetensors | tail -n 1)" "weights.safetensors: error: no tensor 'flat'"
+is "other numbers" "$(said given --params-from weights.safetensors --param flat=in.x.npy)" "given/model.onnx: warning: 1 parameter will not train, the export folded it away: flat
+note: given in files, but no initializer is seen to be made of these numbers: flat"
 plan_done
