@@ -579,6 +579,7 @@ static Graph *import_all(Arena *a, uint32_t n, const char *const *path, const Im
         run_model(&s, &between, i == n - 1);
     }
     stop_check(stops, g);
+    param_check_given(opt, n, params);
     g->file = path[0];
     return g;
 }

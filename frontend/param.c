@@ -363,9 +363,8 @@ Params *param_begin(Model *m, Graph *g, const ImportOptions *opt, uint32_t file)
     return p;
 }
 
-void param_assign(Params *p, const RawNodes *list)
+void param_assign(Params *p, RawNodes *list)
 {
-    param_check_given(p);
     for (uint32_t i = 0; i < list->n; i++) {
         const RawNode *n = list->at[i];
         if (!n->dead && !*n->domain && !strcmp(n->op_type, "BatchNormalization") && !is_training_norm(n))
@@ -435,6 +434,8 @@ void param_report(const Params *p)
     if (norm)
         diag_note("BatchNormalization in evaluation form trains without its statistics; export in training mode to keep them");
     Where w = WHERE_FILE(p->m->path);
+    if (p->unfit.n)
+        diag_note("given in files, but no initializer is seen to be made of these numbers: %s", join(a, p->unfit.at, p->unfit.n));
     if (lost.n) {
         diag_hint("exporting with optimize=False keeps every parameter");
         diag_warn(w, "%u parameter%s will not train, the export folded %s away: %s", lost.n, lost.n == 1 ? "" : "s",

@@ -1,11 +1,13 @@
 /*
  * param_equal.c - equal parameters whose readers were merged too.  In: parameters that no node reads and that left no trace.
- * Out: the names of those that train in their place, with the sum of the gradients of all.
+ * Out: parameters again, each with readers of its own; or the names of those that train in their place, with the sum of
+ * the gradients of all.
  *
  * Equal initializers are merged into one, and then nodes that do the same with it.  A reader's fx node still names what
  * it read ("%add_1"); where no node bears that name, the value it reads instead (of "add") stands for both.  What that was
- * computed of, in the module of the lost parameter, is what took its place.
+ * computed of, in the module of the lost parameter, is what took its place: the nodes between are made once more.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "param_fx.h"
@@ -24,8 +26,12 @@ static bool is_in(const char *target, const char *module, size_t n)
 /* The parameter of this module that a value is computed of, among the nodes of one scope. */
 static uint32_t computed_of(const Fx *x, const RawNode *n, const char *module, size_t length, int depth)
 {
+    static const char *const product[] = {"MatMul", "Gemm", "Conv", "ConvTranspose"};
     const Params *p = x->p;
     uint32_t found = NONE;
+    for (size_t i = 0; n && i < sizeof product / sizeof *product; i++)
+        if (!strcmp(n->op_type, product[i]))
+            return NONE;                                /* behind it everything depends on everything */
     for (uint32_t k = 0; n && depth > 0 && k < n->nin && found == NONE; k++) {
         const Recipe *r = n->made ? n->made[k] : NULL;
         uint32_t id = r ? recipe_only_param(r) : NONE;
@@ -38,33 +44,236 @@ static uint32_t computed_of(const Fx *x, const RawNode *n, const char *module, s
     return found;
 }
 
-/* Does a reader name an fx node that is gone, of the kind of the one it reads?  Then that one's parameter, or NONE. */
-static uint32_t merged_with(Fx *x, const Group *g, const char *module, size_t length)
+typedef struct { RawNode *reader; uint32_t input, id; const char *named; } Merged;
+typedef VEC(Merged) MergedList;
+
+/* The operand of a group's node that an argument names: by its position, else the only one of that kind. */
+static void see_argument(Fx *x, const Group *g, const FxArg *arg, const char *module, size_t length, MergedList *out)
 {
     enum { DEPTH = 6 };
-    for (uint32_t i = 0; i < g->fx.n; i++) {
-        const char *named = g->fx.arg[i].name;
-        if (strmap_get(&x->index, named) != NONE || strmap_get(&x->p->sig.by_arg, named) != NONE)
-            continue;
-        for (uint32_t k = 0; k < g->node.n; k++)
-            for (uint32_t j = 0; j < g->node.at[k]->nin; j++) {
-                const RawNode *up = *g->node.at[k]->in[j] ? maker(x, g->node.at[k]->in[j]) : NULL;
-                const Group *own = up ? fx_group(x, up) : NULL;
-                size_t n = own ? fx_base(own->fx.name) : 0;
-                if (!own || own == g || n != fx_base(named) || strncmp(own->fx.name, named, n))
-                    continue;
-                uint32_t id = computed_of(x, up, module, length, DEPTH);
-                if (id != NONE)
-                    return id;
-            }
-    }
-    return NONE;
+    Merged found = {.id = NONE};
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < g->node.n; k++)
+        for (uint32_t j = 0; j < g->node.at[k]->nin; j++) {
+            const RawNode *up = *g->node.at[k]->in[j] ? maker(x, g->node.at[k]->in[j]) : NULL;
+            const Group *own = up ? fx_group(x, up) : NULL;
+            size_t base = own ? fx_base(own->fx.name) : 0;
+            if (!own || own == g || base != fx_base(arg->name) || strncmp(own->fx.name, arg->name, base))
+                continue;
+            if (n && arg->position != (int)j)
+                continue;
+            found = (Merged){g->node.at[k], j, computed_of(x, up, module, length, DEPTH), arg->name};
+            n++;
+        }
+    if (found.id != NONE && !found.reader->inlined)
+        vec_push(x->a, out, found);
 }
 
-void fx_note_equal(Fx *x)
+/* Readers that name an fx node that is gone, of the kind of the one they read, computed of a parameter of this module. */
+static void find_merged(Fx *x, const char *module, size_t length, MergedList *out)
+{
+    for (uint32_t i = 0; i < x->group.n; i++) {
+        const Group *g = &x->group.at[i];
+        for (uint32_t k = 0; k < g->fx.n; k++)
+            if (strmap_get(&x->index, g->fx.arg[k].name) == NONE && strmap_get(&x->p->sig.by_arg, g->fx.arg[k].name) == NONE)
+                see_argument(x, g, &g->fx.arg[k], module, length, out);
+    }
+}
+
+/* ---- taking them apart again ---- */
+
+static const Recipe *with_other(Arena *a, const Recipe *r, uint32_t from, uint32_t to)
+{
+    Recipe *out = arena_new_of(a, Recipe);
+    for (uint32_t i = 0; r && i < r->n; i++) {
+        Term t = r->at[i];
+        if (t.op == OP_NONE && t.param == from)
+            t.param = to;
+        vec_push(a, out, t);
+    }
+    return r ? out : NULL;
+}
+
+/* The value computed of parameter `to` instead of `from`: copies of the nodes between; NULL: it does not depend on that one. */
+static const char *other_value(Fx *x, const char *name, const char *scope, uint32_t from, uint32_t to, int depth)
+{
+    enum { MOST = 16 };
+    Arena *a = x->a;
+    const RawNode *n = depth > 0 && *name ? maker(x, name) : NULL;
+    const char *key = arena_printf(a, "%s@%u", name, to), *in[MOST];
+    bool depends = false;
+    if (!n || strcmp(n->scope, scope) || n->nin > MOST)
+        return NULL;
+    if (strmap_get(&x->copy, key) != NONE)
+        return key;
+    for (uint32_t k = 0; k < n->nin; k++) {
+        const Recipe *r = n->made ? n->made[k] : NULL;
+        in[k] = r ? NULL : other_value(x, n->in[k], scope, from, to, depth - 1);
+        for (uint32_t t = 0; r && t < r->n; t++)
+            depends |= r->at[t].op == OP_NONE && r->at[t].param == from;
+        depends |= in[k] != NULL;
+    }
+    if (!depends)
+        return NULL;
+    RawNode *own = arena_new_of(a, RawNode);
+    *own = *n;
+    own->copy_of = n;
+    own->in = arena_array(a, const char *, n->nin);
+    own->out = arena_array(a, const char *, n->nout);
+    own->made = NULL;
+    for (uint32_t k = 0; k < n->nin; k++) {
+        own->in[k] = in[k] ? in[k] : n->in[k];
+        if (n->made && n->made[k])
+            param_use_made(x->p, own, k, with_other(a, n->made[k], from, to));
+    }
+    for (uint32_t k = 0; k < n->nout; k++) {
+        own->out[k] = *n->out[k] ? arena_printf(a, "%s@%u", n->out[k], to) : "";
+        *strmap_at(&x->copy, own->out[k]) = x->copies.n;
+    }
+    vec_push(a, &x->copies, own);
+    return key;
+}
+
+static uint32_t make_equal(Fx *x, uint32_t entry, uint32_t id)
 {
     Params *p = x->p;
-    x->maker.arena = x->a;
+    const Param q = p->g->param.at[id];
+    const char *name = p->sig.entry[entry].target;
+    uint32_t init = q.initializer ? strmap_get(&p->m->init_index, q.initializer) : NONE;
+    bool plain = init != NONE && shape_elements(&q.shape) == shape_elements(&p->m->init.at[init].shape)
+                 && (q.transposed || shape_equal(&q.shape, &p->m->init.at[init].shape));
+    p->sig_param[entry] = plain ? param_new(p, name, init, q.transposed, true, false) : param_put(p, name, q.dtype, &q.shape, q.bytes);
+    return p->sig_param[entry];
+}
+
+static void separate(Fx *x, const Merged *m, uint32_t entry)
+{
+    enum { DEPTH = 6 };
+    uint32_t id = x->p->sig_param[entry] == NONE ? make_equal(x, entry, m->id) : x->p->sig_param[entry];
+    const char *name = m->reader->in[m->input];
+    const RawNode *up = maker(x, name);
+    const char *other = up ? other_value(x, name, up->scope, m->id, id, DEPTH) : NULL;
+    const char **in = arena_array(x->a, const char *, m->reader->nin);
+    INSIST(other);
+    for (uint32_t k = 0; k < m->reader->nin; k++)
+        in[k] = k == m->input ? other : m->reader->in[k];
+    m->reader->in = in;
+    m->reader->renamed = true;
+}
+
+/* Each copy stands behind what it is a copy of. */
+static void insert_copies(Fx *x)
+{
+    RawNodes all = {0};
+    for (uint32_t i = 0; i < x->list->n; i++) {
+        vec_push(x->a, &all, x->list->at[i]);
+        for (uint32_t k = 0; k < x->copies.n; k++)
+            if (x->copies.at[k]->copy_of == x->list->at[i])
+                vec_push(x->a, &all, x->copies.at[k]);
+    }
+    *x->list = all;
+}
+
+static long by_number(const char *a, const char *b)
+{
+    size_t n = fx_base(a), k = fx_base(b);
+    return (a[n] ? strtol(a + n + 1, NULL, 10) : 0) - (b[k] ? strtol(b + k + 1, NULL, 10) : 0);
+}
+
+/* How much of their names two parameters of a module share, up to a '_' or the number at the end: "time_mix_key", "time_mix_value". */
+static size_t shared_name(const char *a, const char *b, size_t module)
+{
+    size_t n = 0, most = 0;
+    for (a += module, b += module; a[n] && a[n] == b[n]; n++)
+        if (a[n] == '_')
+            most = n + 1;
+    size_t i = n + strspn(a + n, "0123456789"), k = n + strspn(b + n, "0123456789");
+    return !a[i] && !b[k] && n > most ? n : most;
+}
+
+/* Of what took the place of lost parameters of a module, that which is called most like this one; NONE: nothing, or several. */
+static uint32_t substitute(const Fx *x, uint32_t lost, const MergedList *m, size_t module)
+{
+    size_t most = 1;
+    uint32_t found = NONE;
+    for (uint32_t i = 0; i < m->n; i++) {
+        uint32_t id = m->at[i].id;
+        size_t n = shared_name(x->p->sig.entry[lost].target, x->p->g->param.at[id].name, module);
+        if (n > most)
+            found = id;
+        else if (n == most && found != id)
+            found = NONE;
+        most = n > most ? n : most;
+    }
+    return found;
+}
+
+/* The names that are gone and computed of one parameter, by their numbers. */
+typedef VEC(const char *) Names;
+
+static Names names_of(Arena *a, const MergedList *m, uint32_t id)
+{
+    Names out = {0};
+    for (uint32_t i = 0; i < m->n; i++) {
+        const char *name = m->at[i].named;
+        uint32_t k = 0;
+        while (k < out.n && by_number(out.at[k], name) < 0)
+            k++;
+        if (m->at[i].id != id || (k < out.n && !strcmp(out.at[k], name)))
+            continue;
+        vec_push(a, &out, NULL);
+        for (uint32_t j = out.n - 1; j > k; j--)
+            out.at[j] = out.at[j - 1];
+        out.at[k] = name;
+    }
+    return out;
+}
+
+/* As many lost parameters as names that are gone, in order; or one that all of them are.  Else it is said who trains for whom. */
+static void take_apart(Fx *x, const Ids *lost, const MergedList *m, uint32_t id)
+{
+    Params *p = x->p;
+    Names name = names_of(x->a, m, id);
+    for (uint32_t i = 0; i < m->n && (lost->n == 1 || lost->n == name.n); i++) {
+        uint32_t k = 0;
+        if (m->at[i].id != id)
+            continue;
+        while (strcmp(name.at[k], m->at[i].named))
+            k++;
+        separate(x, &m->at[i], lost->at[lost->n == 1 ? 0 : k]);
+    }
+    for (uint32_t i = 0; i < lost->n; i++) {
+        const char *target = p->sig.entry[lost->at[i]].target, *kept = p->g->param.at[id].name;
+        if (p->sig_param[lost->at[i]] != NONE)
+            vec_push(x->a, &p->inferred, arena_printf(x->a, "%s (equal to %s)", target, kept));
+        else
+            vec_push(x->a, &p->merged, arena_printf(x->a, "%s (for %s)", kept, target));
+    }
+}
+
+static void take_module_apart(Fx *x, const Ids *lost, const MergedList *m, size_t module)
+{
+    Ids ids = {0};
+    for (uint32_t i = 0; i < lost->n; i++)
+        vec_push(x->a, &ids, substitute(x, lost->at[i], m, module));
+    for (uint32_t i = 0; i < lost->n; i++) {
+        Ids own = {0};
+        for (uint32_t k = 0; k < lost->n && ids.at[i] != NONE; k++)
+            if (ids.at[k] == ids.at[i] && k >= i)
+                vec_push(x->a, &own, lost->at[k]);
+        bool first = own.n > 0;
+        for (uint32_t k = 0; k < i; k++)
+            first &= ids.at[k] != ids.at[i];
+        if (first)
+            take_apart(x, &own, m, ids.at[i]);
+    }
+}
+
+void fx_separate_equal(Fx *x)
+{
+    Params *p = x->p;
+    StrMap seen = {.arena = x->a};
+    x->maker.arena = x->copy.arena = x->a;
     for (uint32_t i = 0; i < x->list->n; i++)
         for (uint32_t k = 0; k < x->list->at[i]->nout; k++)
             if (!x->list->at[i]->dead && *x->list->at[i]->out[k])
@@ -72,12 +281,20 @@ void fx_note_equal(Fx *x)
     for (uint32_t e = 0; e < p->sig.n; e++) {
         const char *target = p->sig.entry[e].target, *dot = strrchr(target, '.');
         size_t n = dot ? (size_t)(dot - target) + 1 : 0;
-        uint32_t id = NONE;
-        if (p->sig.entry[e].kind != SIG_PARAMETER || p->sig_param[e] != NONE || x->used[e] || x->alias[e])
+        const char *module = arena_strndup(x->a, target, n);
+        Ids lost = {0};
+        MergedList merged = {0};
+        if (strmap_get(&seen, module) != NONE)
             continue;
-        for (uint32_t i = 0; i < x->group.n && id == NONE; i++)
-            id = merged_with(x, &x->group.at[i], target, n);
-        if (id != NONE)
-            vec_push(x->a, &p->merged, arena_printf(x->a, "%s (for %s)", p->g->param.at[id].name, target));
+        *strmap_at(&seen, module) = 1;
+        for (uint32_t k = e; k < p->sig.n; k++)
+            if (is_in(p->sig.entry[k].target, module, n) && p->sig.entry[k].kind == SIG_PARAMETER && p->sig_param[k] == NONE && !x->used[k]
+                && !x->alias[k])
+                vec_push(x->a, &lost, k);
+        if (lost.n)
+            find_merged(x, module, n, &merged);
+        take_module_apart(x, &lost, &merged, n);
     }
+    if (x->copies.n)
+        insert_copies(x);
 }

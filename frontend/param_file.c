@@ -84,25 +84,30 @@ const RawTensor *param_given(const Params *p, const char *name, Dtype t)
     return NULL;
 }
 
-/* Each --param names a parameter of the model, one that its file does not hold as it is. */
-void param_check_given(const Params *p)
+/* Each --param names a parameter of one of the models. */
+void param_check_given(const ImportOptions *opt, uint32_t n, Params *const *p)
 {
-    const char **name = arena_array(p->m->arena, const char *, p->sig.n + 1);
-    for (uint32_t e = 0; e < p->sig.n; e++)
-        name[e] = p->sig.entry[e].target;
-    for (uint32_t i = 0; i < p->opt->given.n; i++) {
-        const char *given = p->opt->given.at[i], *equals = strchr(given, '=');
-        const char *own = equals ? arena_strndup(p->m->arena, given, (size_t)(equals - given)) : given;
-        uint32_t e = equals && p->has_signature ? strmap_get(&p->sig.by_target, own) : NONE;
+    Arena *a = p[0]->m->arena;
+    VEC(const char *) name = {0};
+    for (uint32_t k = 0; k < n; k++)
+        for (uint32_t e = 0; e < p[k]->sig.n; e++)
+            if (p[k]->sig.entry[e].kind == SIG_PARAMETER)
+                vec_push(a, &name, p[k]->sig.entry[e].target);
+    for (uint32_t i = 0; i < opt->given.n; i++) {
+        const char *given = opt->given.at[i], *equals = strchr(given, '=');
+        bool known = false;
         if (!equals || !equals[1])
             diag_fatal(EXIT_USAGE, WHERE_NONE, "--param wants NAME=FILE.npy or NAME=FILE.safetensors, not '%s'", given);
-        if (e != NONE && p->sig.entry[e].kind == SIG_PARAMETER)
+        const char *own = arena_strndup(a, given, (size_t)(equals - given));
+        for (uint32_t k = 0; k < name.n && !known; k++)
+            known = !strcmp(name.at[k], own);
+        if (known)
             continue;
-        const char *near = p->has_signature ? diag_nearest(own, name, p->sig.n) : NULL;
+        const char *near = diag_nearest(own, name.at, name.n);
         if (near)
             diag_hint("did you mean '%s'?", near);
-        else if (!p->has_signature)
+        else if (name.n == 0)
             diag_hint("models exported by PyTorch's dynamo exporter list their parameters; of others --train NAME makes initializers parameters");
-        diag_fatal(EXIT_USAGE, WHERE_FILE(p->m->path), "--param %s: the model declares no such parameter", own);
+        diag_fatal(EXIT_USAGE, WHERE_FILE(p[0]->m->path), "--param %s: the model declares no such parameter", own);
     }
 }

@@ -83,45 +83,6 @@ static const char *folded_name(Fx *x, const Use *u)
     return placed ? placed : below && n == 1 ? only : t->name;
 }
 
-static double number_at(const RawTensor *t, int64_t i)
-{
-    float f;
-    double d;
-    if (t->dtype == DT_F64) {
-        memcpy(&d, t->bytes.at + (size_t)i * sizeof d, sizeof d);
-        return d;
-    }
-    memcpy(&f, t->bytes.at + (size_t)i * sizeof f, sizeof f);
-    return (double)f;
-}
-
-/* An attention mask; or sines and cosines of positions, of which the first are all 0 or all the largest: no one learned these. */
-static bool is_table(const RawTensor *t)
-{
-    int64_t n = shape_elements(&t->shape), inner = 1;
-    bool constant = true;
-    double most = 0;
-    for (int64_t i = 0; i < n; i++) {
-        double v = number_at(t, i);
-        if (!isfinite(v) || fabs(v) > 1e30)
-            return true;
-        most = fmax(most, fabs(v));
-        constant &= v == number_at(t, 0);
-    }
-    for (int d = t->shape.rank; d-- > 0 && !constant; inner *= t->shape.d[d]) {
-        int64_t each = inner * t->shape.d[d];
-        bool first = t->shape.d[d] > 1 && inner > 1, varies = false;
-        double v = number_at(t, 0);
-        for (int64_t i = 0; i < n && first; i++) {
-            first = i % each / inner > 0 || (number_at(t, i) == v && (v == 0 || v == most));
-            varies |= i % inner > 0 && number_at(t, i) != number_at(t, i - 1);
-        }
-        if (first && varies)
-            return true;
-    }
-    return false;
-}
-
 /* A linear layer's weight was transposed below fx: the trace is what it was before. */
 static void unturn(Fx *x, Trace *t)
 {
@@ -181,26 +142,44 @@ static void give(Fx *x, Trace *t, Recipe *r)
 
 /* ---- known parameters ---- */
 
-typedef struct { uint32_t entry; Recipe *recipe; bool read, own; } Candidate;
+/* is: by criterion, the surest first. */
+enum { READ_BY_LINE, OF_MODULE, WHOLE_NUMBERS, CRITERIA };
+typedef struct { uint32_t entry; Recipe *recipe; bool is[CRITERIA]; } Candidate;
 typedef VEC(Candidate) Candidates;
 
-/* The candidate that the reader's line names, else the one of its module, else the only one; NULL: none, or several. */
-static const Candidate *best_of(const Candidates *c)
+/* 1 - p rather than 1.3 - q: are all constants of the recipe whole numbers? */
+static bool is_whole(const Recipe *r)
 {
-    const Candidate *found = NULL;
-    for (int pass = 0; pass < 3; pass++) {
-        uint32_t n = 0;
-        for (uint32_t i = 0; i < c->n; i++) {
-            const Candidate *k = &c->at[i];
-            if (pass == 0 ? k->read : pass == 1 ? k->own : true) {
-                found = k;
-                n++;
-            }
-        }
-        if (n == 1)
-            return found;
+    for (uint32_t i = 0; i < r->n; i++) {
+        const Tensor *v = &r->at[i].value;
+        if (r->at[i].op != OP_NONE || r->at[i].param != NONE || v->shape.rank > 0)
+            continue;
+        double d = raw_number(&(RawTensor){.dtype = v->dtype, .bytes = {.at = v->data}}, 0);
+        if (d != nearbyint(d))
+            return false;
     }
-    return NULL;
+    return true;
+}
+
+/* Each criterion that some candidate meets drops those that do not; NULL when more than one is left. */
+static const Candidate *best_of(Arena *a, const Candidates *c)
+{
+    bool *out = arena_array(a, bool, c->n + 1);
+    const Candidate *found = NULL;
+    uint32_t n = 0;
+    for (int k = 0; k < CRITERIA; k++) {
+        bool any = false;
+        for (uint32_t i = 0; i < c->n; i++)
+            any |= !out[i] && c->at[i].is[k];
+        for (uint32_t i = 0; i < c->n && any; i++)
+            out[i] |= !c->at[i].is[k];
+    }
+    for (uint32_t i = 0; i < c->n; i++)
+        if (!out[i]) {
+            found = &c->at[i];
+            n++;
+        }
+    return n == 1 ? found : NULL;
 }
 
 static void tie(Fx *x, Trace *t)
@@ -209,20 +188,20 @@ static void tie(Fx *x, Trace *t)
     const RawTensor *tensor = t->tensor;
     const RawNode *n = t->use->node;
     Candidates all = {0};
-    for (int pass = 0; pass < 2 && all.n == 0; pass++)
+    for (int pass = 0; pass < 3 && all.n == 0; pass++)
         for (uint32_t e = 0; e < p->sig.n; e++) {
             const char *target = p->sig.entry[e].target;
             uint32_t id = p->sig_param[e];
             if (id == NONE || p->g->param.at[id].stat || strcmp(p->g->param.at[id].name, target))
                 continue;
-            Recipe *r = pass ? tie_function(x, id, tensor) : tie_exact(x, id, tensor);
+            Recipe *r = pass ? tie_function(x, id, tensor, pass == 1) : tie_exact(x, id, tensor);
             if (!r)
                 continue;
             bool read = reads(n, target), own = distance(target, n->scope) == OWN;
             if (!pass || read || own || shape_elements(&tensor->shape) >= 16)
-                vec_push(x->a, &all, ((Candidate){e, r, read, own}));
+                vec_push(x->a, &all, ((Candidate){e, r, {read, own, is_whole(r)}}));
         }
-    const Candidate *best = best_of(&all);
+    const Candidate *best = best_of(x->a, &all);
     if (best) {
         t->entry = best->entry;
         give(x, t, best->recipe);
@@ -408,8 +387,10 @@ static void drop_unused(Fx *x)
             for (uint32_t k = 0; r && k < r->n; k++)
                 used |= r->at[k].op == OP_NONE && r->at[k].param == p->sig_param[e];
         }
-        if (!used)
+        if (!used) {
             p->sig_param[e] = NONE;
+            vec_push(x->a, &p->unfit, p->sig.entry[e].target);
+        }
     }
 }
 
@@ -505,7 +486,7 @@ static void match_place(Fx *x, const Trace *t)
     const RawTensor *tensor = &x->p->m->init.at[t->use->init];
     const Group *g = fx_group(x, n);
     int role = g ? fx_use_role(&g->fx, n, t->use->input) : param_role(n, t->use->input);
-    bool below = param_is_made_up(tensor->name);
+    bool below = param_is_made_up(tensor->name) && !strcmp(t->fx, tensor->name);   /* no fx node stands between */
     if (!leaf[role] || !*n->scope || tensor->shape.rank == 0 || (!below && !is_copy(t->fx)))
         return;
     uint32_t e = strmap_get(&x->p->sig.by_target, arena_printf(x->a, "%s.%s", n->scope, leaf[role]));
@@ -524,24 +505,50 @@ static void match_place(Fx *x, const Trace *t)
     fx_make_entry(x, e);
 }
 
-/* What is still open and may have been made of a known parameter: its reader's line reads that, and its arguments do not. */
-static void note_open(Fx *x, const Trace *t)
+static bool same_line(const char *stack, const char *line)
+{
+    const char *other = text_last(stack);
+    size_t n = line ? strcspn(line, "\n") : 0;
+    return other && line && strcspn(other, "\n") == n && !strncmp(other, line, n);
+}
+
+/* Does a node of the same line have the parameter as an argument, or what is known to be made of it?  Then that is what the line reads it for. */
+static bool is_explained(const Fx *x, const Traces *all, const RawNode *n, uint32_t e)
+{
+    const char *line = text_last(n->stack);
+    for (uint32_t i = 0; i < all->n; i++)
+        if (all->at[i].done && all->at[i].entry == e && same_line(all->at[i].use->node->stack, line))
+            return true;
+    for (uint32_t i = 0; i < x->group.n; i++)
+        for (uint32_t k = 0; k < x->group.at[i].arg.n; k++)
+            if (x->group.at[i].arg.at[k].entry == e && same_line(x->group.at[i].node.at[0]->stack, line))
+                return true;
+    return false;
+}
+
+/* What is still open and may have been made of a known parameter: its reader's line reads that, and no argument there does. */
+static void note_open(Fx *x, const Traces *all, const Trace *t)
 {
     const Params *p = x->p;
     const RawNode *n = t->use->node;
-    const RawTensor *tensor = t->tensor;
-    const Group *g = fx_group(x, n);
-    if (shape_elements(&tensor->shape) < 2)
+    if (shape_elements(&t->tensor->shape) < 2 || is_table(t->tensor))
         return;
-    for (uint32_t e = 0; e < p->sig.n; e++) {
-        const char *target = p->sig.entry[e].target;
-        bool argument = false;
-        for (uint32_t k = 0; g && k < g->arg.n; k++)
-            argument |= g->arg.at[k].entry == e;
-        if (p->sig_param[e] != NONE && !argument && p->sig.entry[e].kind == SIG_PARAMETER && reads(n, target)
-            && is_known_fold(t->fx))
-            fx_lacks(x, e, tensor);
+    for (uint32_t e = 0; e < p->sig.n; e++)
+        if (p->sig_param[e] != NONE && p->sig.entry[e].kind == SIG_PARAMETER && reads(n, p->sig.entry[e].target) && !is_explained(x, all, n, e))
+            fx_lacks(x, e, t->tensor);
+}
+
+static void recover_all(Fx *x, Traces *all)
+{
+    for (uint32_t i = 0; i < all->n; i++) {
+        Trace *t = &all->at[i];
+        if (!t->done && is_known_fold(t->fx) && !is_table(t->tensor))
+            t->entry = source_of(x, t, &t->evidence);
     }
+    order_sources(x, all);
+    for (uint32_t e = 0; e < x->p->sig.n; e++)
+        if (is_unread(x, e))
+            recover(x, e, all);
 }
 
 void fx_fold(Fx *x)
@@ -559,19 +566,16 @@ void fx_fold(Fx *x)
     for (uint32_t i = 0; i < all.n; i++)
         if (!all.at[i].done)
             tie_joined(x, &all.at[i]);
-    for (uint32_t i = 0; i < all.n; i++) {
-        Trace *t = &all.at[i];
-        if (!t->done && is_known_fold(t->fx) && !is_table(t->tensor))
-            t->entry = source_of(x, t, &t->evidence);
-    }
-    order_sources(x, &all);
-    for (uint32_t e = 0; e < x->p->sig.n; e++)
-        if (is_unread(x, e))
-            recover(x, e, &all);
+    recover_all(x, &all);
+    fx_separate_equal(x);
+    recover_all(x, &all);                               /* what is alone now */
+    for (uint32_t i = 0; i < all.n; i++)
+        if (!all.at[i].done)
+            tie(x, &all.at[i]);                         /* to what was recovered */
     for (uint32_t i = 0; i < all.n; i++)
         if (!all.at[i].done)
             match_place(x, &all.at[i]);
     for (uint32_t i = 0; i < all.n; i++)
         if (!all.at[i].done && !param_is_used(all.at[i].use->node, all.at[i].use->input))
-            note_open(x, &all.at[i]);
+            note_open(x, &all, &all.at[i]);
 }

@@ -176,6 +176,8 @@ static void match_roles(Fx *x, Group *g)
         bool scalar = shape_elements(&x->p->m->init.at[u->init].shape) == 1;
         if (role == ROLE_WEIGHT && x->p->m->init.at[u->init].shape.rank == 0)
             continue;
+        if (role == ROLE_BIAS && !strcmp(u->node->op_type, "Add") && wide_dims(&x->p->m->init.at[u->init].shape) > 1)
+            continue;                                   /* a product that was folded, and no bias */
         if (scalar && is_decomposed_norm(&g->fx))       /* an epsilon */
             continue;
         for (uint32_t k = 0; k < g->arg.n; k++)
@@ -199,7 +201,8 @@ static void match_order(Fx *x, Group *g)
                 continue;
             for (uint32_t k = 0; k < g->arg.n; k++) {
                 bool bias = fx_has_bias(&g->fx) && g->arg.at[k].role == ROLE_BIAS;
-                if (g->arg.at[k].taken || (bias && fx_use_role(&g->fx, u->node, u->input) != ROLE_BIAS))
+                bool weight = fx_has_bias(&g->fx) && g->arg.at[k].role == ROLE_WEIGHT && !strcmp(u->node->op_type, "Add");
+                if (g->arg.at[k].taken || weight || (bias && fx_use_role(&g->fx, u->node, u->input) != ROLE_BIAS))
                     continue;
                 take(x, g, u, g->arg.at[k].entry);
                 break;
@@ -232,7 +235,7 @@ static void match_own_name(Fx *x, Group *g, Use *u)
     }
 }
 
-void param_from_signature(Params *p, const RawNodes *list)
+void param_from_signature(Params *p, RawNodes *list)
 {
     Arena *a = p->m->arena;
     Fx x = {.p = p, .a = a, .list = list, .index.arena = a, .used = arena_array(a, bool, p->sig.n + 1),
@@ -257,6 +260,5 @@ void param_from_signature(Params *p, const RawNodes *list)
     }
     fx_make(&x);
     fx_fold(&x);
-    fx_note_equal(&x);
     fx_restore(&x);
 }

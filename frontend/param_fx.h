@@ -33,13 +33,15 @@ typedef struct Known Known;
 typedef struct {
     Params *p;
     Arena *a;
-    const RawNodes *list;
-    StrMap index, maker;                                /* fx node -> its group; value -> the node that makes it (param_equal.c) */
+    RawNodes *list;
+    StrMap index;                                       /* fx node -> its group */
     VEC(Group) group;
     Uses loose, all;                                    /* without a group; everything */
     uint32_t *claim;
     bool *used, *alias, *given;                         /* given: by entry, the user gave it in a file */
     VEC(struct Known *) known;                          /* param_tie.c */
+    StrMap maker, copy;                                 /* param_equal.c: value -> the node that makes it; a copied node's values */
+    RawNodes copies;
 } Fx;
 
 /* ---- param_fx.c ---- */
@@ -61,8 +63,8 @@ void fx_separate(Fx *x, const Use *u);
 /* ---- param_tie.c ---- */
 /* Is the tensor made of the parameter's own bytes (transposed, reshaped, cut, expanded, gathered)?  Or NULL. */
 Recipe *tie_exact(Fx *x, uint32_t param, const RawTensor *t);
-/* Is it a * f(parameter) + b, for a function of one operand?  Or NULL. */
-Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t);
+/* Is it a * parameter + b (linear), or a * f(parameter) + b for a function of one operand?  Or NULL. */
+Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear);
 
 /* Is it v * g / |v|, g and v parameters of one module (weight normalisation)?  Or NULL. */
 Recipe *tie_weight_norm(Fx *x, uint32_t g, uint32_t v, const RawTensor *t);
@@ -106,9 +108,11 @@ bool infer_rows(Fx *x, Trace *const *t, uint32_t n, Inferred *out);
 
 /* ---- param_table.c ---- */
 bool infer_table(Fx *x, const RawTensor *tensor, Inferred *out);
+double raw_number(const RawTensor *t, int64_t i);        /* element i of floats */
+bool is_table(const RawTensor *t);                      /* a mask, sines: no parameter */
 
 /* ---- param_equal.c ---- */
-void fx_note_equal(Fx *x);
+void fx_separate_equal(Fx *x);
 
 /* ---- param_fold.c ---- */
 void fx_fold(Fx *x);                                    /* operands that no argument explains */

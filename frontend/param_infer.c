@@ -422,6 +422,8 @@ bool infer_rows(Fx *x, Trace *const *t, uint32_t n, Inferred *out)
         all += size[i];
         bytes += sorted[i]->tensor->bytes.length;
     }
+    if (rows && first->rank == 0)
+        return false;                                   /* numbers: what was done before they were taken apart is not told */
     if (!rows && !text_slices(x->a, text_last(t[0]->use->node->stack), leaf_of(x->p->sig.entry[t[0]->entry].target), size, n))
         return false;
     uint8_t *whole = arena_alloc(x->a, bytes);

@@ -153,7 +153,9 @@ static void use_other(Fx *x, const Use *u, uint32_t id)
     const RawTensor *t = &x->p->m->init.at[u->init];
     Recipe *r = tie_exact(x, id, t);
     if (!r)
-        r = tie_function(x, id, t);
+        r = tie_function(x, id, t, true);
+    if (!r)
+        r = tie_function(x, id, t, false);
     if (r)
         param_use_made(x->p, u->node, u->input, r);
     else

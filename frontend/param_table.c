@@ -2,11 +2,52 @@
  * param_table.c - a table of relative positions that folding looked up.  In: what an attention adds to its scores, of heads x
  * n x n, where n are the places of a window.  Out: relative_position_bias_table, one row for each offset of two places
  * (Swin, arXiv:2103.14030, section 3.2; with three rows more where a class token stands before the places, BEiT), and
- * the lookup as a Gather.  The window's height and width are those for which equal offsets hold equal numbers.
+ * the lookup as a Gather.  The window's height and width are those for which equal offsets hold equal numbers.  Also: which
+ * tables are no parameters at all.
  */
+#include <math.h>
 #include <string.h>
 
 #include "param_fx.h"
+
+double raw_number(const RawTensor *t, int64_t i)
+{
+    float f;
+    double d;
+    if (t->dtype == DT_F64) {
+        memcpy(&d, t->bytes.at + (size_t)i * sizeof d, sizeof d);
+        return d;
+    }
+    memcpy(&f, t->bytes.at + (size_t)i * sizeof f, sizeof f);
+    return (double)f;
+}
+
+/* An attention mask; or sines and cosines of positions, of which the first are all 0 or all the largest: no one learned these. */
+bool is_table(const RawTensor *t)
+{
+    int64_t n = shape_elements(&t->shape), inner = 1;
+    bool constant = true;
+    double most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double v = raw_number(t, i);
+        if (!isfinite(v) || fabs(v) > 1e30)
+            return true;
+        most = fmax(most, fabs(v));
+        constant &= v == raw_number(t, 0);
+    }
+    for (int d = t->shape.rank; d-- > 0 && !constant; inner *= t->shape.d[d]) {
+        int64_t each = inner * t->shape.d[d];
+        bool first = t->shape.d[d] > 1 && inner > 1, varies = false;
+        double v = raw_number(t, 0);
+        for (int64_t i = 0; i < n && first; i++) {
+            first = i % each / inner > 0 || (raw_number(t, i) == v && (v == 0 || v == most));
+            varies |= i % inner > 0 && raw_number(t, i) != raw_number(t, i - 1);
+        }
+        if (first && varies)
+            return true;
+    }
+    return false;
+}
 
 typedef struct { int64_t heads, n, height, width, tokens, rows; bool heads_last; } Table;
 

@@ -393,7 +393,7 @@ static void record_line(Arena *a, Recipe *r, Dtype t, Op op, double factor, doub
 }
 
 /* Four numbers at least, else any line fits. */
-Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t)
+Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear)
 {
     const Param *q = &x->p->g->param.at[param];
     int64_t n = shape_elements(&t->shape);
@@ -412,7 +412,7 @@ Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t)
                     memcpy(copy + (size_t)(j * q->shape.d[0] + i) * size, own + (size_t)(i * q->shape.d[1] + j) * size, size);
             from.bytes.at = copy;
         }
-        for (size_t f = 0; f < sizeof function / sizeof *function; f++) {
+        for (size_t f = !linear; f < (linear ? 1 : sizeof function / sizeof *function); f++) {
             double factor, addend;
             if (!fit_line(from.bytes.at, t, n, function[f].fn, &factor, &addend))
                 continue;

@@ -73,6 +73,8 @@ typedef struct RawNode {
     const Recipe **made;                                /* param.c: per operand how it is made of parameters, or NULL; or NULL */
     bool *stop_in, *stop_out;                           /* stop.c: no gradient passes this operand, this result; or NULL */
     uint32_t bias;                                      /* param.c: parameter to add to output 0, or NONE */
+    const struct RawNode *copy_of;                      /* param_equal.c: not in the file, a copy of this node for another parameter; or NULL */
+    bool renamed;                                       /* param_equal.c: an operand is a copy's result */
     struct Frame *frame;                                /* inline.c: names and attributes its subgraphs see */
 } RawNode;
 
@@ -178,6 +180,7 @@ typedef struct {
     struct Places *places;                              /* param_place.c */
     StrMap copied;                                      /* result of an Identity -> its initializer */
     VEC(const char *) constant;                         /* initializers that folding made and that may hold parameters */
+    VEC(const char *) unfit;                            /* given in files, and nothing in the model is made of them */
     VEC(const char *) scaled, merged;                   /* weights that a BatchNormalization was multiplied into; what trains for an equal one */
     VEC(const char *) partial, inferred;                /* parameters of which a use is not understood; of which folding left a trace */
     uint32_t frozen_batchnorms;                         /* BatchNormalizations in evaluation form */
@@ -187,7 +190,7 @@ enum { ROLE_ANY, ROLE_WEIGHT, ROLE_BIAS, ROLE_MEAN, ROLE_VAR };
 
 Params *param_begin(Model *m, Graph *g, const ImportOptions *opt, uint32_t file);
 /* Decides which operands of the nodes are parameters: makes the Params, fills RawNode.param, .flip, .bias. */
-void param_assign(Params *p, const RawNodes *list);
+void param_assign(Params *p, RawNodes *list);
 void param_report(const Params *p);                     /* the one warning of what will not train */
 uint32_t param_new(Params *p, const char *name, uint32_t init, bool transposed, bool trainable, bool stat);
 uint32_t param_zero(Params *p, const char *name, Dtype type, const Shape *s);  /* one the file lacks: all zeros */
@@ -210,10 +213,10 @@ bool param_is_squeezed(const RawNode *n, const RawTensor *t);   /* a vector in P
 bool param_is_buffer_name(const char *name);
 bool param_is_buffer(const Params *p, const char *name);
 void param_pieces(Params *p, const RawNodes *list);     /* param_pieces.c; after param_place */
-void param_from_signature(Params *p, const RawNodes *list);    /* param_fx.c */
+void param_from_signature(Params *p, RawNodes *list);    /* param_fx.c */
 /* param_file.c: what --param or --params-from has under this name, as type t; or NULL. */
 const RawTensor *param_given(const Params *p, const char *name, Dtype t);
-void param_check_given(const Params *p);
+void param_check_given(const ImportOptions *opt, uint32_t n, Params *const *p);       /* of all models */
 
 /* ---- stop.c: where no gradient passes -------------------------------------------------------- */
 

@@ -115,6 +115,7 @@ typedef struct {
     const char **name;                                  /* per parameter: its initializer's name in the skeleton; NULL: of another file */
     RawNode **edit;                                     /* per top-level node: the raw node whose operands change, or NULL */
     uint32_t n_edit;
+    RawNodes copies;                                    /* nodes that the file does not have */
     bool *kept, *made, *named;                          /* per initializer: a node reads it as a constant; or made of parameters; others name it */
 } Skeleton;
 
@@ -132,6 +133,8 @@ static void find_uses(Skeleton *s)
         mark_named(s, s->m->graph->output[i]->name ? s->m->graph->output[i]->name : "");
     for (uint32_t i = 0; i < s->m->node.n; i++) {
         RawNode *n = s->m->node.at[i];
+        if (n->copy_of)
+            vec_push(s->arena, &s->copies, n);
         if (n->index >= s->n_edit)
             s->n_edit = n->index + 1;
         inline_captured(s->m, n, mark_named, s);
@@ -184,14 +187,14 @@ static void find_edits(Skeleton *s)
     s->edit = arena_array(s->arena, RawNode *, s->n_edit);
     for (uint32_t i = 0; i < s->m->node.n; i++) {
         RawNode *n = s->m->node.at[i];
-        bool changed = n->bias != NONE;
+        bool changed = n->bias != NONE || n->renamed;
         for (uint32_t k = 0; n->made && k < n->nin; k++) {
             bool transposed;
             const Recipe *made = n->made[k];
             changed |= made && (!recipe_is_plain(made, &transposed) || transposed != s->g->param.at[made->at[0].param].transposed
                                 || strcmp(n->in[k], s->name[made->at[0].param]));
         }
-        if (!changed)
+        if (!changed || n->copy_of)
             continue;
         if (n->inlined)
             diag_warn(WHERE_FILE(s->m->path), "parameters inside the local function of node %u were separated; merge will not write them back",
@@ -318,7 +321,8 @@ static const char *put_operand(FILE *graph, const Skeleton *s, const RawNode *n,
     if (recipe_is_plain(r, &transposed) && transposed == s->g->param.at[r->at[0].param].transposed)
         return s->name[r->at[0].param];
     const char **value = arena_array(s->arena, const char *, r->n);
-    Nodes to = {s, graph, arena_printf(s->arena, "ppsplit.%u.%u", n->index, k), 0};
+    const char *copy = n->copy_of ? strrchr(n->out[0], '@') : NULL;     /* numbered by its parameter */
+    Nodes to = {s, graph, arena_printf(s->arena, "ppsplit.%u.%u%s", n->index, k, copy ? copy : ""), 0};
     for (uint32_t i = 0; i < r->n; i++) {
         const Term *t = &r->at[i];
         if (t->op != OP_NONE)
@@ -352,9 +356,11 @@ static void put_edited(FILE *graph, const Skeleton *s, const WireField *w, const
         wire_put_string(out.f, 1, s->name[n->bias]);
     for (uint32_t k = 0; k < n->nout; k++)
         wire_put_string(out.f, 2, k == 0 && own_add ? bare : n->out[k]);
+    if (n->copy_of)
+        wire_put_string(out.f, 3, n->out[0]);           /* no two nodes may have one name */
     WireSpan body = w->body;
     for (WireField f; wire_next(&body, &f);)
-        if (f.number > 2)
+        if (f.number > (n->copy_of ? 3u : 2u))
             copy_field(out.f, &f);
     wire_close(&out, graph, 1);
     if (!own_add)
@@ -376,6 +382,9 @@ static void put_graph(FILE *model, const Skeleton *s, WireSpan body)
     for (WireField f; wire_next(&body, &f);) {
         const RawNode *edit = f.number == 1 && node < s->n_edit ? s->edit[node] : NULL;
         node += f.number == 1;
+        for (uint32_t i = 0; f.number == 1 && i < s->copies.n; i++)
+            if (s->copies.at[i]->index == node - 1)
+                put_edited(g.f, s, &f, s->copies.at[i]);
         if (edit)
             put_edited(g.f, s, &f, edit);
         else if (f.number != 5)

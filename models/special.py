@@ -16,7 +16,7 @@
   contrast    logits of every sample with every other one, and outputs that add up over microbatches, or do not: out.NAME.npy
   folded      parameters that dynamo's optimizer folded: tied, sliced, expanded, computed, looked up, joined; a padding row
   given       parameters of which folding left too little: weight normalisation, a view, a table's rows; weights.safetensors has them
-  equal       a model alone: two equal parameters that were merged, with what reads them
+  equal       equal parameters that were merged, and so was what reads them
   merged      is not made here: export.py's encdec-dyn, where the exporter merged equal biases and their Splits
 usage: special.py DIR [NAME...]
 """
@@ -293,7 +293,15 @@ def given(d):
     m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
     write(d, ("mse", l.item()), grads_of(m), "c:begin", "model.onnx", y, extra="--params-from weights.safetensors --param flat=flat.npy", x=x, target=t)
 
-def equal(d): export_folded(Mix(4, True), (torch.randn(MB, 2, 4),), f"{d}/model.onnx", ["x"])
+class Equal(nn.Module):
+    def __init__(self, d=4): super().__init__(); self.a, self.b, self.o = Mix(d, True), Mix(d, True), nn.Linear(d, 3)
+    def forward(self, x): return self.o(self.b(self.a(x)))
+
+def equal(d):
+    m, x, t = Equal(), torch.randn(ROWS, 5, 4), torch.randn(ROWS, 5, 3)
+    export_folded(m, (x[:MB],), f"{d}/model.onnx", ["x"])
+    m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
+    write(d, ("mse", l.item()), grads_of(m), "b:begin", "model.onnx", y, x=x, target=t)
 
 for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, passthrough, stopped, detached, samples, contrast, folded, given, equal):
     if sys.argv[2:] and f.__name__ not in sys.argv[2:]: continue
