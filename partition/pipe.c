@@ -414,6 +414,33 @@ static void merge_option(Pipe *p, const char *text)
     }
 }
 
+/* Outputs in which microbatches cannot meet, a warning for each reason. */
+static void warn_apart(const Pipe *p)
+{
+    enum { MOST = 8 };                                  /* names in one */
+    const Graph *g = p->graph;
+    bool *said = arena_array(g->arena, bool, p->merge.n + 1);
+    for (uint32_t i = 0; i < p->merge.n; i++) {
+        const char *names = "", *name = diag_escape(g->arena, g->output_name.at[i]);
+        uint32_t n = 0;
+        for (uint32_t k = i; k < p->merge.n && p->merge.at[i].how == MERGE_NONE; k++) {
+            const Value *v = val(g, g->output.at[k]);
+            if (p->merge.at[k].how != MERGE_NONE || said[k] || strcmp(p->merge.at[k].why, p->merge.at[i].why) != 0)
+                continue;
+            said[k] = true;
+            if (n++ < MOST)
+                names = arena_printf(g->arena, "%s%s'%s' %s", names, n > 1 ? ", " : "", diag_escape(g->arena, g->output_name.at[k]),
+                                     shape_print(g->arena, v->dtype, &v->shape));
+        }
+        if (n == 0)
+            continue;
+        diag_note("%s", p->merge.at[i].why);
+        diag_hint("--merge %s=DIM|sum|mean says how; or let one microbatch be the whole batch: export it, or --bind its dimension, so", name);
+        diag_warn(WHERE_FILE(g->file), "output%s %s%s: what several microbatches yield cannot be put together", n > 1 ? "s" : "", names,
+                  n > MOST ? arena_printf(g->arena, " and %u more", n - MOST) : "");
+    }
+}
+
 /* How microbatches meet in each output: as the analysis found; in the loss as the loss is reduced; as the user says. */
 static void choose_merges(Pipe *p, const PartitionOptions *opt, const BatchNotes *notes)
 {
@@ -426,17 +453,7 @@ static void choose_merges(Pipe *p, const PartitionOptions *opt, const BatchNotes
     }
     for (uint32_t i = 0; opt && i < opt->merge.n; i++)
         merge_option(p, opt->merge.at[i]);
-    for (uint32_t i = 0; i < g->output.n; i++) {
-        const OutputMeeting *m = &p->merge.at[i];
-        const Value *v = val(g, g->output.at[i]);
-        if (m->how != MERGE_NONE)
-            continue;
-        const char *name = diag_escape(g->arena, g->output_name.at[i]);
-        diag_note("%s", m->why);
-        diag_hint("--merge %s=DIM|sum|mean says how; or let one microbatch be the whole batch: export it, or --bind its dimension, so", name);
-        diag_warn(WHERE_FILE(g->file), "output '%s' %s: what several microbatches yield cannot be put together", name,
-                  shape_print(g->arena, v->dtype, &v->shape));
-    }
+    warn_apart(p);
     if (notes->loss_why && !notes->target_why) {
         diag_note("%s", notes->loss_why);
         diag_hint("to train that, let one microbatch be the whole batch: export it, or --bind its dimension, so");
