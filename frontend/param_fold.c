@@ -223,7 +223,7 @@ static bool is_unread(const Fx *x, uint32_t e)
 static bool is_known_fold(const char *fx)
 {
     static const char *const base[] = {"view", "reshape", "_unsafe_view", "flatten", "unsqueeze", "expand", "repeat", "expand_as", "t", "permute",
-        "transpose", "numpy_t", "select", "slice", "add", "clone", "contiguous", "to", "_to_copy", "alias", "exp", "log", "neg", "sigmoid", "tanh",
+        "transpose", "numpy_t", "select", "slice", "index", "add", "clone", "contiguous", "to", "_to_copy", "alias", "exp", "log", "neg", "sigmoid", "tanh",
         "softplus", "sqrt", "reciprocal", NULL};
     for (int i = 0; base[i]; i++)
         if (fx_is_base(fx, base[i]))

@@ -114,6 +114,12 @@ bool infer_table(Fx *x, const RawTensor *tensor, Inferred *out)
                 t.heads = s.d[last ? lead + 2 : lead];
             } else if (s.rank - lead == 2 && s.d[lead] == s.d[lead + 1] && !last) {
                 t.n = s.d[lead];
+            } else if (s.rank == 2 && last) {           /* as it was looked up: what came then was too large to fold */
+                while (t.n * t.n < s.d[0])
+                    t.n++;
+                t.heads = s.d[1];
+                if (t.n * t.n != s.d[0])
+                    continue;
             } else {
                 continue;
             }

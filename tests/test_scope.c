@@ -363,6 +363,38 @@ static void test_dynamo_folds(void)
     ok(is_shaped(param(g, "n.weight"), 1, 4, 0) && g->param.n == 5, "a sum with a constant stands for its parameter");
 }
 
+/* A table of relative positions, looked up and not turned yet; a tied table's transpose among other candidates. */
+static void test_dynamo_tables(void)
+{
+    const char *signature = "\n# inputs\np_t: PARAMETER target='w.relative_position_bias_table'\np_e: PARAMETER target='e.weight'\nx: USER_INPUT\n# outputs\n";
+    M m = {0};
+    float looked_up[32], turned[16];
+    int64_t shape[2] = {2, 16}, two[2] = {2, 4};
+    for (int i = 0; i < 4; i++)                         /* 2 x 2 places, two heads */
+        for (int k = 0; k < 4; k++)
+            for (int h = 0; h < 2; h++)
+                looked_up[(i * 4 + k) * 2 + h] = (float)(((i / 2 - k / 2 + 1) * 3 + i % 2 - k % 2 + 1) * 2 + h + 1);
+    for (int i = 0; i < 16; i++)
+        turned[i] = (float)(100 + i % 4 * 4 + i / 4);
+    initializer(&m, "e.weight", 4, 4, 100);
+    tensor(&m, "index", 1, (int[]){16, 2, 0}, looked_up, sizeof looked_up);
+    tensor(&m, "t", 1, (int[]){4, 4, 0}, turned, sizeof turned);
+    tensor(&m, "val_1", 7, (int[]){2, 0}, shape, sizeof shape);
+    tensor(&m, "val_2", 7, (int[]){2, 0}, two, sizeof two);
+    node(&m, "MatMul", "node_1", "x e.weight", "v1", "['', 'e', 'matmul']", call("matmul", "matmul.default", "%x, %p_e"));
+    node(&m, "Reshape", "node_2", "index val_1", "v2", "['', 'w', 'view']", call("view", "view.default", "%index, [2, 16]"));
+    node(&m, "MatMul", "node_3", "v1 t", "v3", "['', 'matmul_1']", call("matmul_1", "matmul.default", "%matmul, %t"));
+    node(&m, "Slice", "node_4", "v2 from to axis", "v4", "['', 'w', 'slice_1']", NULL);
+    tensor(&m, "from", 7, (int[]){1, 0}, (int64_t[]){0}, 8);
+    tensor(&m, "to", 7, (int[]){1, 0}, (int64_t[]){4}, 8);
+    tensor(&m, "axis", 7, (int[]){1, 0}, (int64_t[]){1}, 8);
+    node(&m, "Add", "node_5", "v3 v4", "y", "['', 'add']", call("add", "add.Tensor", "%matmul_1, %slice_1"));
+    Graph *g = import(&m, signature, NULL);
+    const Param *table = param(g, "w.relative_position_bias_table");
+    ok(is_shaped(table, 2, 9, 2) && first_of(table, 0) == 1 && first_of(table, 17) == 18, "a table of relative positions has a row for each offset");
+    ok(is_shaped(param(g, "e.weight"), 2, 4, 4) && g->param.n == 2, "a transpose of its bytes is the parameter itself");
+}
+
 /* Equal zero biases were merged, and with them the Splits that read them; and an unread bias that three may be tied to. */
 static void test_dynamo_merges(void)
 {
@@ -415,6 +447,7 @@ int main(void)
     test_pieces();
     test_dynamo_folds();
     test_dynamo_merges();
+    test_dynamo_tables();
     test_options();
     remove(file);
     arena_free(arena);
