@@ -244,18 +244,6 @@ static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32
     return id;
 }
 
-/* A tensor that constant folding made may hold a parameter (gamma.view(1, -1, 1, 1)): said, as it will not train. */
-static void note_constant(Params *p, const RawNode *n, uint32_t init)
-{
-    const RawTensor *t = &p->m->init.at[init];
-    bool product = !strcmp(n->op_type, "Mul") || !strcmp(n->op_type, "Add") || !strcmp(n->op_type, "Concat");
-    if (!p->m->from_pytorch || !product || !strstr(t->name, "::") || !dtype_is_float(t->dtype)
-        || shape_elements(&t->shape) < 2 || strmap_get(&p->by_init, t->name) != NONE || strmap_get(&p->noted, t->name) != NONE)
-        return;
-    *strmap_at(&p->noted, t->name) = 1;
-    vec_push(p->m->arena, &p->constant, t->name);
-}
-
 /* Made for equal parameters: Identity(initializer) under the other parameter's name, or what folding made of it. */
 static bool is_unshared(const Params *p, const RawNode *n)
 {
@@ -328,10 +316,8 @@ static void from_names(Params *p, const RawNodes *list)
             uint32_t known = strmap_get(&p->by_init, n->in[j]);
             bool flip = known != NONE && strmap_get(&flipped, n->in[j]) != NONE;
             if (known == NONE) {
-                if (!is_param(p, n, j, &p->m->init.at[init])) {
-                    note_constant(p, n, init);
+                if (!is_param(p, n, j, &p->m->init.at[init]))
                     continue;
-                }
                 known = new_from_use(p, n, j, init, &flip);
                 *strmap_at(&p->by_init, n->in[j]) = known;
                 if (flip)
@@ -343,6 +329,7 @@ static void from_names(Params *p, const RawNodes *list)
     for (uint32_t i = 0; i < list->n; i++)
         if (!list->at[i]->dead && is_unshared(p, list->at[i]))
             unshare(p, &readers, list->at[i]);
+    param_constants(p, list);
 }
 
 /* ---- the whole ---- */

@@ -213,6 +213,7 @@ bool param_is_squeezed(const RawNode *n, const RawTensor *t);   /* a vector in P
 bool param_is_buffer_name(const char *name);
 bool param_is_buffer(const Params *p, const char *name);
 void param_pieces(Params *p, const RawNodes *list);     /* param_pieces.c; after param_place */
+void param_constants(Params *p, const RawNodes *list);  /* param_const.c; after all others */
 void param_from_signature(Params *p, RawNodes *list);    /* param_fx.c */
 /* param_file.c: what --param or --params-from has under this name, as type t; or NULL. */
 const RawTensor *param_given(const Params *p, const char *name, Dtype t);

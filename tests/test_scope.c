@@ -217,6 +217,23 @@ static void test_torchscript(void)
     ok(stray && !strcmp(stray->scope, "ln2"), "a node without a scope is where its operand comes from");
 }
 
+/* Folding made a constant of a parameter that is in the file too; of another one nothing is known. */
+static void test_folded_constants(void)
+{
+    M m = {0};
+    initializer(&m, "p", 2, 4, 1);
+    initializer(&m, "onnx::Add_7", 2, 4, 1);            /* the same bytes */
+    initializer(&m, "onnx::Add_8", 2, 4, 50);
+    node(&m, "Mul", "/Mul", "x p", "a", NULL, NULL);
+    node(&m, "Add", "/Add", "a onnx::Add_7", "b", NULL, NULL);
+    node(&m, "Add", "/Add_1", "b onnx::Add_8", "y", NULL, NULL);
+    Graph *g = import(&m, NULL, NULL);
+    const Param *p = param(g, "p");
+    Ids *users = g ? graph_users(g, arena) : NULL;
+    ok(p && g->param.n == 1 && users[p->value].n == 2, "a constant with a parameter's numbers is that parameter");
+    ok(g && strmap_get(&g->by_name, "onnx::Add_8") != NONE, "one with other numbers stays a constant");
+}
+
 static const char *fx(const char *suffix, const char *args)
 {
     return arena_printf(arena, "%%linear%s : [num_users=1] = call_function[target=torch.ops.aten.linear.default]"
@@ -441,6 +458,7 @@ int main(void)
     test_own();
     test_meta();
     test_torchscript();
+    test_folded_constants();
     test_dynamo();
     test_places();
     test_buffers();

@@ -1,0 +1,62 @@
+/*
+ * param_const.c - constants that TorchScript's folding made ("onnx::Add_74").  In: operands that are no parameters, and the
+ * parameters.  Out: those that hold a parameter in another arrangement, or a function of it, read it from then on
+ * (param_tie.c); the others are named where they may hold one (gamma.view(1, -1, 1, 1)), as they will not train.
+ */
+#include <string.h>
+
+#include "param_fx.h"
+
+static bool made_by_folding(const Params *p, const RawTensor *t)
+{
+    return p->m->from_pytorch && strstr(t->name, "::") && dtype_is_float(t->dtype) && t->bytes.at && shape_elements(&t->shape) > 1
+           && strmap_get(&p->by_init, t->name) == NONE;
+}
+
+/* The parameter it is made of, when that is one alone. */
+static const Recipe *made_of(Fx *x, const RawTensor *t)
+{
+    const Recipe *found = NULL;
+    for (int exact = 1; exact >= 0 && !found; exact--)
+        for (uint32_t i = 0; i < x->p->g->param.n; i++) {
+            const Recipe *r = exact ? tie_exact(x, i, t) : tie_function(x, i, t, false);
+            if (r && found)
+                return NULL;                            /* equal parameters: nothing tells which */
+            found = r ? r : found;
+        }
+    return found;
+}
+
+static void note(Params *p, const RawNode *n, const RawTensor *t)
+{
+    bool product = !strcmp(n->op_type, "Mul") || !strcmp(n->op_type, "Add") || !strcmp(n->op_type, "Concat");
+    if (!product || strmap_get(&p->noted, t->name) != NONE)
+        return;
+    *strmap_at(&p->noted, t->name) = 1;
+    vec_push(p->m->arena, &p->constant, t->name);
+}
+
+void param_constants(Params *p, const RawNodes *list)
+{
+    Arena *a = p->m->arena;
+    Fx x = {.p = p, .a = a};
+    StrMap index = {.arena = a};
+    VEC(const Recipe *) made = {0};                     /* by index: of each constant once */
+    for (uint32_t i = 0; i < list->n; i++) {
+        RawNode *n = list->at[i];
+        for (uint32_t j = 0; !n->dead && j < n->nin; j++) {
+            uint32_t init = *n->in[j] ? strmap_get(&p->m->init_index, n->in[j]) : NONE;
+            if (init == NONE || param_is_used(n, j) || !made_by_folding(p, &p->m->init.at[init]))
+                continue;
+            uint32_t *at = strmap_at(&index, n->in[j]);
+            if (*at == NONE) {
+                *at = made.n;
+                vec_push(a, &made, made_of(&x, &p->m->init.at[init]));
+            }
+            if (made.at[*at])
+                param_use_made(p, n, j, made.at[*at]);
+            else
+                note(p, n, &p->m->init.at[init]);
+        }
+    }
+}
