@@ -223,7 +223,7 @@ static void test_folded_constants(void)
     M m = {0};
     initializer(&m, "p", 2, 4, 1);
     initializer(&m, "onnx::Add_7", 2, 4, 1);            /* the same bytes */
-    initializer(&m, "onnx::Add_8", 2, 4, 50);
+    initializer(&m, "onnx::Add_8", 4, 0, 50);
     node(&m, "Mul", "/Mul", "x p", "a", NULL, NULL);
     node(&m, "Add", "/Add", "a onnx::Add_7", "b", NULL, NULL);
     node(&m, "Add", "/Add_1", "b onnx::Add_8", "y", NULL, NULL);
