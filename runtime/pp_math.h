@@ -24,6 +24,41 @@
 #define PP_FN static inline __attribute__((always_inline, unused))
 #endif
 
+/*
+ * libm's functions, on the CPU under names of which compilers know nothing: they compute what is known to be constant themselves,
+ * correctly rounded, where libm is an ulp beside.  Whether an argument is known depends on what was fused, and so would the bits.
+ */
+#ifdef __CUDACC__
+#define PP_LIBM(name) name
+#else
+#define PP_LIBM(name) pp_libm_##name
+#ifdef __cplusplus
+extern "C" {
+#endif
+#define PP_FROM_LIBM(name) extern double pp_libm_##name(double) __asm__(#name) __attribute__((const));
+PP_FROM_LIBM(exp)
+PP_FROM_LIBM(log)
+PP_FROM_LIBM(log1p)
+PP_FROM_LIBM(tanh)
+PP_FROM_LIBM(erf)
+PP_FROM_LIBM(sin)
+PP_FROM_LIBM(cos)
+PP_FROM_LIBM(tan)
+PP_FROM_LIBM(asin)
+PP_FROM_LIBM(acos)
+PP_FROM_LIBM(atan)
+PP_FROM_LIBM(sinh)
+PP_FROM_LIBM(cosh)
+PP_FROM_LIBM(asinh)
+PP_FROM_LIBM(acosh)
+PP_FROM_LIBM(atanh)
+#undef PP_FROM_LIBM
+extern double pp_libm_pow(double, double) __asm__("pow") __attribute__((const));
+#ifdef __cplusplus
+}
+#endif
+#endif
+
 /* ---- bits ---- */
 
 PP_FN int32_t pp_bits_f(float x) { int32_t i; memcpy(&i, &x, sizeof i); return i; }
@@ -122,7 +157,7 @@ PP_FN float pp_expf(float x)
     return y * pp_float_of((int32_t)((uint32_t)(half + 127) << 23)) *
            pp_float_of((int32_t)((uint32_t)(i - half + 127) << 23));
 }
-PP_FN double pp_exp(double x) { return exp(x); }
+PP_FN double pp_exp(double x) { return PP_LIBM(exp)(x); }
 
 /* ---- log: x = 2^k (1 + f), 1 + f in [2/3, 4/3); s = f / (2 + f), log(1 + f) = f - f^2/2 + s (f^2/2 + R(s^2)), fit error 4.2e-9 ---- */
 
@@ -148,7 +183,7 @@ PP_FN float pp_logf(float x)
     y = x < 0.0f ? NAN : y;
     return x == INFINITY || x != x ? x : y;
 }
-PP_FN double pp_log(double x) { return log(x); }
+PP_FN double pp_log(double x) { return PP_LIBM(log)(x); }
 
 /* log(1 + x) for 0 <= x <= 1: no scaling and no special values; the rounding error of 1 + x is put back. */
 PP_FN float pp_log1p_unit_f(float x)
@@ -176,7 +211,7 @@ PP_FN float pp_tanhf(float x)
     big = x < 0.0f ? -big : big;
     return a < 0.625f ? small : big;
 }
-PP_FN double pp_tanh(double x) { return tanh(x); }
+PP_FN double pp_tanh(double x) { return PP_LIBM(tanh)(x); }
 
 /* ---- erf: x + x P(x^2) below 0.921875 (fit error 4e-10), else 1 - exp(-Q(|x|)) (absolute error of the fit 8e-12) ---- */
 
@@ -206,7 +241,7 @@ PP_FN float pp_erff(float x)
     big = x < 0.0f ? -big : big;
     return a >= 0.921875f ? big : small;
 }
-PP_FN double pp_erf(double x) { return erf(x); }
+PP_FN double pp_erf(double x) { return PP_LIBM(erf)(x); }
 
 /* ---- sigmoid, softplus: stable on both sides ---- */
 
@@ -217,7 +252,7 @@ PP_FN float pp_sigmoidf(float x)
 }
 PP_FN double pp_sigmoid(double x)
 {
-    double e = exp(-fabs(x));
+    double e = PP_LIBM(exp)(-fabs(x));
     return (x < 0.0 ? e : 1.0) / (1.0 + e);
 }
 PP_FN float pp_softplusf(float x)
@@ -226,7 +261,7 @@ PP_FN float pp_softplusf(float x)
 }
 PP_FN double pp_softplus(double x)
 {
-    return (x > 0.0 ? x : 0.0) + log1p(exp(-fabs(x)));
+    return (x > 0.0 ? x : 0.0) + PP_LIBM(log1p)(PP_LIBM(exp)(-fabs(x)));
 }
 
 /* ---- sin, cos: quarter turns in double, then degree 11 and 10 on [-pi/4, pi/4]; beyond 2^20 libm reduces ---- */
@@ -261,10 +296,10 @@ PP_FN float pp_quarter_f(float x, int64_t shift)        /* sin(x + shift quarter
     double y = (q & 1) ? pp_cos_poly(r) : pp_sin_poly(r);
     return (float)((q & 2) ? -y : y);
 }
-PP_FN float pp_sinf(float x) { return fabsf(x) < 1048576.0f ? pp_quarter_f(x, 0) : (float)sin((double)x); }
-PP_FN float pp_cosf(float x) { return fabsf(x) < 1048576.0f ? pp_quarter_f(x, 1) : (float)cos((double)x); }
-PP_FN double pp_sin(double x) { return sin(x); }
-PP_FN double pp_cos(double x) { return cos(x); }
+PP_FN float pp_sinf(float x) { return fabsf(x) < 1048576.0f ? pp_quarter_f(x, 0) : (float)PP_LIBM(sin)((double)x); }
+PP_FN float pp_cosf(float x) { return fabsf(x) < 1048576.0f ? pp_quarter_f(x, 1) : (float)PP_LIBM(cos)((double)x); }
+PP_FN double pp_sin(double x) { return PP_LIBM(sin)(x); }
+PP_FN double pp_cos(double x) { return PP_LIBM(cos)(x); }
 
 /* ---- pow: 2^(y log2|x|) in double, signs and special values after C's pow ---- */
 
@@ -320,7 +355,7 @@ PP_FN float pp_powf(float x, float y)
     r = x != x || y != y ? NAN : r;
     return y == 0.0f || x == 1.0f ? 1.0f : r;
 }
-PP_FN double pp_pow(double x, double y) { return pow(x, y); }
+PP_FN double pp_pow(double x, double y) { return PP_LIBM(pow)(x, y); }
 PP_FN int64_t pp_powl(int64_t x, int64_t y)             /* wraps; a negative exponent gives 0 but for 1 and -1 */
 {
     uint64_t r = 1, b = (uint64_t)x;
@@ -335,8 +370,8 @@ PP_FN int32_t pp_powi(int32_t x, int32_t y) { return (int32_t)pp_powl(x, y); }
 /* ---- the rest: libm in double, rounded once ---- */
 
 #define PP_VIA_DOUBLE(name)                                                   \
-    PP_FN float pp_##name##f(float x) { return (float)name((double)x); }      \
-    PP_FN double pp_##name(double x) { return name(x); }
+    PP_FN float pp_##name##f(float x) { return (float)PP_LIBM(name)((double)x); }      \
+    PP_FN double pp_##name(double x) { return PP_LIBM(name)(x); }
 PP_VIA_DOUBLE(tan)
 PP_VIA_DOUBLE(asin)
 PP_VIA_DOUBLE(acos)

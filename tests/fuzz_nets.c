@@ -36,6 +36,7 @@ static struct {
     const Device *device;
     const char *dir, *keep, *onnx;
     uint32_t batch;
+    bool replays;
 } mode;
 
 /* ---- a recipe's graph ---------------------------------------------------------------------------------------------- */
@@ -423,7 +424,7 @@ static bool compile_all(Graphs *x, uint32_t n, uint32_t first)
             }
         }
     fclose(out);
-    void *so = any ? run_build(any, mode.device ? "-O0" : flags[first / n % 4], path) : NULL;
+    void *so = any ? run_build(any, mode.device ? "-O0" : mode.replays ? "-O1" : flags[first / n % 4], path) : NULL;
     for (uint32_t g = 0; g < n && so; g++)
         for (uint32_t w = 0; x[g].open && w < x[g].n; w++)
             for (uint32_t i = 0; i < x[g].way[w].run.p->stage.n; i++)
@@ -597,6 +598,7 @@ static void replay(char **path, int n)
         }
         fclose(f);
     }
+    mode.replays = true;
     check_apart(recipe, (uint32_t)n, 0, report);
     for (int i = 0; i < n; i++)
         ok(report[i].verdict == FINE || report[i].verdict == ROUNDED, "%s: %u tensors%s%s", path[i], report[i].compared, *report[i].what ? "; " : "", report[i].what);
