@@ -26,7 +26,8 @@
 
 /*
  * libm's functions, on the CPU under names of which compilers know nothing: they compute what is known to be constant themselves,
- * correctly rounded, where libm is an ulp beside.  Whether an argument is known depends on what was fused, and so would the bits.
+ * correctly rounded (gcc; clang asks the libm it runs on), where libm is an ulp beside.  Whether an argument is known depends on what
+ * was fused, and so would the bits.
  */
 #ifdef __CUDACC__
 #define PP_LIBM(name) name
