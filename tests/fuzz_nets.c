@@ -505,8 +505,11 @@ static bool fails(const Recipe *r)
 
 static void reduce(const Recipe *r, uint64_t seed)
 {
+    bool before = mode.replays;
+    mode.replays = true;                                /* by a compiler that optimises */
     Recipe s = recipe_reduce(*r, fails);
     check_apart(&s, 1, 0, small_report);
+    mode.replays = before;
     printf("# reduced, from %llu: %s\n", (unsigned long long)seed, small_report->what);
     recipe_print(&s, stdout);
     if (!mode.keep)
