@@ -363,7 +363,9 @@ static void judge(Graphs *x, Report *out)
 static const char *next_static(Arena *a, const char **text)
 {
     for (const char *p = *text; p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL) {
-        size_t line = strcspn(p, "\n"), end = strcspn(p, "([=");
+        static const char bounds[] = "__launch_bounds__(";
+        const char *q = strstr(p, bounds);
+        size_t line = strcspn(p, "\n"), skip = q && q < p + line ? (size_t)(q - p) + sizeof bounds - 1 : 0, end = skip + strcspn(p + skip, "([=");
         if (strncmp(p, "static ", 7) != 0 || end >= line)
             continue;
         while (end > 0 && p[end - 1] == ' ')
