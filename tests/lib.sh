@@ -29,13 +29,13 @@ split_model() {
 # split_case DIR OUT [OPTION...]: a case of models/ or models/special, at the points of its last split; its case.env is in the caller's variables.
 split_case() {
     local dir=$1 out=$2 points=() model=() p
-    shared='' folded='' bind='' files=model.onnx model_output=logits
+    shared='' folded='' bind='' extra='' files=model.onnx model_output=logits
     . "$dir/case.env"
     for p in ${splits##* }; do
         [ "$p" = markers ] || for p in ${p//,/ }; do points+=(--split "$p"); done
     done
     [ -z "$bind" ] || points+=(--bind "$bind")
-    (cd "$dir" && "$ppsplit" -q $files --loss "$loss" "${points[@]}" "${@:3}" -o "$out")
+    (cd "$dir" && "$ppsplit" -q $files --loss "$loss" "${points[@]}" $extra "${@:3}" -o "$out")
 }
 
 # case_data DIR: the inputs of a case of models/ as options, in $data.
