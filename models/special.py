@@ -31,12 +31,12 @@ ROWS, MB = 8, 2
 def export(model, args, path, inputs, outputs):
     torch.onnx.export(model, args, path, input_names=inputs, output_names=outputs, opset_version=17, dynamo=False, do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING)
 
-def write(d, loss, grads, splits, files, out=None, extra="", name="logits", mb=MB, **data):
+def write(d, loss, grads, splits, files, out=None, extra="", name="logits", mb=MB, second="", **data):
     for k, v in data.items(): np.save(f"{d}/{'target' if k == 'target' else 'in.' + k}.npy", v.numpy())
     save_file({k: v.float().contiguous() for k, v in grads.items()}, f"{d}/grads.safetensors")
     if out is not None: np.save(f"{d}/out.npy", out.detach().float().numpy())
     kind, value = loss
-    open(f"{d}/case.env", "w").write(f"files='{files}'\nloss='{kind}'\nloss_value='{value!r}'\nrows='{ROWS}'\nmb='{mb}'\nsplits='{splits}'\nmodel_output='{name}'\nextra='{extra}'\n")
+    open(f"{d}/case.env", "w").write(f"files='{files}'\nloss='{kind}'\nloss_value='{value!r}'\nrows='{ROWS}'\nmb='{mb}'\nsplits='{splits}'\nmodel_output='{name}'\nextra='{extra}'\n" + (f"second_loss='{second}'\n" if second else ""))
     print(d, value)
 
 def grads_of(*models): return {k: p.grad for m in models for k, p in m.named_parameters() if p.grad is not None}
@@ -174,7 +174,7 @@ def detached(d):
     with torch.no_grad():                               # what is detached of a parameter follows it
         for p, q in zip(after.parameters(), m.parameters()): p -= 0.01 * q.grad
         second = F.mse_loss(after(x.double()), t.double())
-    write(d, ("mse", l.item()), grads_of(m), "b:begin,c:begin", "model.onnx", y, x=x, target=t, extra=repr(second.item()))
+    write(d, ("mse", l.item()), grads_of(m), "b:begin,c:begin", "model.onnx", y, x=x, target=t, second=repr(second.item()))
     dynamo(Cloned(), (torch.randn(MB, 6),), f"{d}/cloned.onnx", ["x"], ["logits"])
     dynamo(Merged(), (torch.randn(MB, 6), torch.randn(MB, 6)), f"{d}/undecided.onnx", ["x", "labels"], ["loss", "logits"])
 

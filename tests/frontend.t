@@ -85,7 +85,7 @@ cd "$cases/detached" || exit 1
 . ./case.env
 ok "detached: two steps" train "$work/detached" "$work/detached.run" --steps 2 --optimizer sgd --lr 0.01
 tail -n 1 "$work/detached.run/log.json" >"$work/second.json"
-ok "detached: what is detached of a parameter follows it" "$compare" loss "$work/second.json" "$extra"
+ok "detached: what is detached of a parameter follows it" "$compare" loss "$work/second.json" "$second_loss"
 is "merged by the exporter" "$("$ppsplit" -q undecided.onnx --loss output:loss --dump import 2>&1 >/dev/null; echo $?)" \
     "undecided.onnx: value 'mse_loss_1': error: the exporter merged 'mse_loss_2' with it, which may have detached other values
 hint: export again with optimize=False, or say with --stop-gradient where no gradient passes
