@@ -125,9 +125,9 @@ static void combine(Column *o, uint32_t i, const Stmt *s)
     text_line(p->t, "%s r%u = p%u[0][t];", cg_ctype(s->type), i, i);
     if (o->y == 1)
         return;
-    text_line(p->t, "for (int y = 1; y < %d; y++)", o->y);
+    text_line(p->t, "for (int k = 1; k < %d; k++)", o->y);
     p->t->indent++;
-    print_accumulate(p, arena_printf(p->a, "r%u", i), s, arena_printf(p->a, "p%u[y][t]", i));
+    print_accumulate(p, arena_printf(p->a, "r%u", i), s, arena_printf(p->a, "p%u[k][t]", i));
     p->t->indent--;
 }
 
@@ -146,7 +146,7 @@ static void first_part(Column *o, uint32_t i, const Stmt *s)
 static void add_part(Column *o, uint32_t i, const Stmt *s)
 {
     Print *p = &o->c->p;
-    print_accumulate(p, arena_printf(p->a, "r%u", i), s, arena_printf(p->a, "part%u[y * %s + column]", i, lin_factor(p->a, o->columns)));
+    print_accumulate(p, arena_printf(p->a, "r%u", i), s, arena_printf(p->a, "part%u[k * %s + column]", i, lin_factor(p->a, o->columns)));
 }
 
 static void stores(Column *o)
@@ -169,7 +169,7 @@ static void sum_parts(Column *o)
     text_line(c->p.t, "    return;");
     each_reduction(o, first_part);
     text_line(c->p.t, "#pragma unroll 16");             /* loads under way; of all parts it would be long code that runs once */
-    print_open_loop(&c->p, "int", "y", "1", arena_printf(c->p.a, "%" PRId64, o->count), 1);
+    print_open_loop(&c->p, "int", "k", "1", arena_printf(c->p.a, "%" PRId64, o->count), 1);
     each_reduction(o, add_part);
     print_close_block(&c->p);
     stores(o);
