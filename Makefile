@@ -15,16 +15,18 @@ ifdef CI
 WARN     += -Werror
 endif
 PKGS     := libprotobuf-c libxml-2.0
-CPPFLAGS += -D_GNU_SOURCE -I$(BUILD) $(shell pkg-config --cflags $(PKGS))
+CPPFLAGS += -D_GNU_SOURCE -I. -I$(BUILD) $(shell pkg-config --cflags $(PKGS))
 LDLIBS   += $(shell pkg-config --libs $(PKGS)) -lm
 BASE     := -std=c11 -ffp-contract=off $(CFLAGS) $(CPPFLAGS) -MMD -MP
 
 # ---- the compiler: every .c of its folders, and what it shares with the runtime ----
 
-COMPILER := $(wildcard frontend/*.c partition/*.c autodiff/*.c codegen/*.c runtime/sched*.c) runtime/safetensors.c runtime/manifest.c runtime/npy.c
+ROOMS    := base ir frontend partition autodiff codegen schedule runtime
+sources   = $(sort $(foreach r,$(1),$(wildcard $(r)/*.$(2) $(r)/*/*.$(2) $(r)/*/*/*.$(2))))
+COMPILER := $(call sources,$(filter-out runtime,$(ROOMS)),c)
 OBJ      := $(COMPILER:%.c=$(BUILD)/%.o) $(BUILD)/onnx.pb-c.o $(BUILD)/embed.o
-# The runtime's sources and the output's Makefile travel inside the compiler, as a table that output.c writes into out/.
-RUNTIME  := $(sort $(wildcard runtime/*.c runtime/*.h runtime/*.cu runtime/*.cuh))
+# The runtime's sources, the rooms it stands on and the output's Makefile travel inside the compiler, as a table that output.c writes into out/.
+RUNTIME  := $(foreach e,c h cu,$(call sources,runtime,$(e)) $(wildcard schedule/*.$(e) base/file/*.$(e)))
 
 all: $(BUILD)/ppsplit
 
@@ -36,28 +38,32 @@ $(BUILD)/libppsplit.a: $(OBJ)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcsD $@ $^
 
-$(BUILD)/embed.o: codegen/embed.sh codegen/pipeline.mk $(RUNTIME)
+$(BUILD)/embed.o: codegen/write/embed.sh codegen/write/pipeline.mk $(RUNTIME)
 	@mkdir -p $(@D)
 	$(call say,EMBED,$@)
-	$(Q)codegen/embed.sh codegen/pipeline.mk $(RUNTIME) > $(BUILD)/embed.c
+	$(Q)codegen/write/embed.sh codegen/write/pipeline.mk $(RUNTIME) > $(BUILD)/embed.c
 	$(Q)$(CC) -std=c11 -I. $(CFLAGS) -c -o $@ $(BUILD)/embed.c
 
 # The runtime as generated programs build it, without optional libraries: its own tests link it.
-$(BUILD)/libppruntime.a: $(patsubst runtime/%.c,$(BUILD)/runtime/%.o,$(filter %.c,$(RUNTIME)))
+$(BUILD)/libppruntime.a: $(patsubst %.c,$(BUILD)/runtime.o/%.o,$(filter %.c,$(RUNTIME)))
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcsD $@ $^
-$(BUILD)/runtime/%.o: WARN += -Wno-unknown-pragmas
-$(BUILD)/runtime/%.o: BASE += -fwrapv
+$(BUILD)/runtime.o/%.o: WARN += -Wno-unknown-pragmas
+$(BUILD)/runtime.o/%.o: BASE += -fwrapv -Iruntime
+$(BUILD)/runtime.o/%.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(BASE) $(WARN) -c -o $@ $<
 
 $(BUILD)/%.o: %.c | $(BUILD)/onnx.pb-c.h
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(BASE) $(WARN) -c -o $@ $<
 
-$(BUILD)/onnx.pb-c.h: frontend/onnx.proto
+$(BUILD)/onnx.pb-c.h: frontend/onnx/onnx.proto
 	@mkdir -p $(@D)
 	$(call say,PROTOC,$<)
-	$(Q)protoc-c --proto_path=frontend --c_out=$(BUILD) onnx.proto
+	$(Q)protoc-c --proto_path=frontend/onnx --c_out=$(BUILD) onnx.proto
 
 $(BUILD)/onnx.pb-c.o: $(BUILD)/onnx.pb-c.h
 	$(call say,CC,$(BUILD)/onnx.pb-c.c)
@@ -73,7 +79,7 @@ SCRIPTS  := $(LONG) $(filter-out $(LONG),$(sort $(wildcard tests/*.t)))     # tw
 $(BUILD)/tests/%: tests/%.c $(BUILD)/libppsplit.a $(BUILD)/libppruntime.a
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(BASE) -fwrapv $(WARN) -o $@ $< $(BUILD)/libppsplit.a $(BUILD)/libppruntime.a $(LDFLAGS) $(LDLIBS) -lpthread
+	$(Q)$(CC) $(BASE) -Iruntime -fwrapv $(WARN) -o $@ $< $(BUILD)/libppsplit.a $(BUILD)/libppruntime.a $(LDFLAGS) $(LDLIBS) -lpthread
 
 $(BUILD)/tests/count_alloc.so: tests/count_alloc.c
 	@mkdir -p $(@D)
@@ -90,10 +96,10 @@ tools: $(TOOLS)
 # Scripts build many generated programs: they share the runtime's objects (tests/lib.sh).
 PIPELINE_CFLAGS ?= -O1
 SHIM_GOAL := pipeline-shim SHIM=$(abspath tests/cuda_shim) O=$(abspath $(BUILD)/cuda_shim) SHIMFLAGS='-O1 -g0'
-$(BUILD)/tests/runtime/made: $(BUILD)/ppsplit $(RUNTIME) codegen/pipeline.mk $(wildcard tests/cuda_shim/*)
+$(BUILD)/tests/runtime/made: $(BUILD)/ppsplit $(RUNTIME) codegen/write/pipeline.mk $(wildcard tests/cuda_shim/*)
 	@mkdir -p $(@D)
 	$(Q)$(BUILD)/ppsplit -q models/doc-ts/model.onnx --split layers.1:begin --loss cross_entropy --target cpu --target cuda -o $(BUILD)/tests/first
-	$(Q)$(MAKE) -C $(BUILD)/tests/first pipeline RUNTIME=$(abspath runtime) RUNTIME_BUILD=$(abspath $(@D)) CFLAGS='$(PIPELINE_CFLAGS)' LDFLAGS='$(PIPELINE_CFLAGS)'
+	$(Q)$(MAKE) -C $(BUILD)/tests/first pipeline RUNTIME=$(abspath $(BUILD)/tests/first/runtime) RUNTIME_BUILD=$(abspath $(@D)) CFLAGS='$(PIPELINE_CFLAGS)' LDFLAGS='$(PIPELINE_CFLAGS)'
 	$(Q)! command -v $(CXX) >/dev/null || $(MAKE) -s -C $(BUILD)/tests/first $(SHIM_GOAL) RUNTIME=$(abspath runtime) \
 	    RUNTIME_BUILD=$(abspath $(@D)) CFLAGS='$(PIPELINE_CFLAGS)' LDFLAGS='$(PIPELINE_CFLAGS)'
 	@touch $@
@@ -119,13 +125,9 @@ fuzz-nets: $(BUILD)/tests/fuzz_nets
 	$(Q)$< --compiled --keep tests/nets --batch 25 --from $(FROM) --count $$(( $(COUNT) / 10 ))
 	$(Q)! command -v $(CXX) >/dev/null || $< --device --keep tests/nets --batch 10 --from $(FROM) --count $$(( $(COUNT) / 1000 ))
 
-# No file may include from a folder above its own (STYLE.md): frontend < partition < autodiff < codegen; runtime stands alone.
+# No file may include from a room above its own: base < ir < frontend < partition < autodiff < codegen, and base < schedule < runtime.
 layers:
-	$(Q)awk 'BEGIN { split("runtime frontend partition autodiff codegen", f); for (i in f) level[f[i]] = i } \
-	    FNR == 1 { split(FILENAME, p, "/") } \
-	    match($$0, /^#include "\.\.\/[a-z]+\//) { q = substr($$0, RSTART + 13, RLENGTH - 14); \
-	        if (level[q] > level[p[1]] || (p[1] == "runtime" && q != "runtime")) { print FILENAME ":" FNR ": upward include of " q; bad = 1 } } \
-	    END { exit bad }' $(wildcard runtime/*.[ch] frontend/*.[ch] partition/*.[ch] autodiff/*.[ch] codegen/*.[ch])
+	$(Q)tests/layers $(call sources,$(ROOMS),c) $(call sources,$(ROOMS),h) $(call sources,runtime,cu)
 
 sanitize:
 	$(Q)SANITIZED=1 ASAN_OPTIONS=detect_leaks=0 $(MAKE) check BUILD=$(BUILD)/sanitize \
@@ -137,13 +139,13 @@ clang:
 
 coverage:
 	$(Q)$(MAKE) check BUILD=$(BUILD)/coverage CFLAGS="-O0 -g --coverage"
-	$(Q)cd $(BUILD)/coverage && gcov -n $$(find . -name '*.gcda') 2>/dev/null | grep -A1 "^File '\(frontend\|partition\|autodiff\|codegen\|runtime\)" || true
+	$(Q)cd $(BUILD)/coverage && gcov -n $$(find . -name '*.gcda') 2>/dev/null | grep -A1 "^File '\(base\|ir\|frontend\|partition\|autodiff\|codegen\|schedule\|runtime\)" || true
 
 format:
-	$(Q)clang-format -i $(wildcard *.c frontend/*.[ch] partition/*.[ch] autodiff/*.[ch] codegen/*.[ch] runtime/*.[ch] tests/*.[ch])
+	$(Q)clang-format -i $(wildcard *.c) $(call sources,$(ROOMS) tests,[ch])
 
 lint:
-	$(Q)cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr -I$(BUILD) -Ifrontend $(COMPILER)
+	$(Q)cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr -I. -I$(BUILD) $(COMPILER)
 
 install: all
 	install -Dm755 $(BUILD)/ppsplit $(DESTDIR)$(PREFIX)/bin/ppsplit

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "codegen/codegen.h"
-#include "runtime/schedule.h"
+#include "schedule/schedule.h"
 
 #define VERSION "0.1"
 
@@ -74,7 +74,7 @@ static void list_modules(void *arg)
 {
     Options *o = arg;
     Graph *g = import_models(o->arena, o->model.n, o->model.at, &o->import);
-    batch_analyse(g, 0, &o->partition, NULL);
+    batch_analyse(g, 0, &o->partition.batch, NULL);
     report_ls(g, stdout);
 }
 
@@ -228,10 +228,10 @@ static void read_option(Options *o, int c, const char *arg)
     case OPT_SPLIT: vec_push(o->arena, &o->partition.split, arg); break;
     case OPT_MULTI: vec_push(o->arena, &o->partition.multi_use, arg); break;
     case OPT_CHUNK:
-        vec_push(o->arena, &o->partition.chunk, arg);
+        vec_push(o->arena, &o->partition.batch.chunk, arg);
         vec_push(o->arena, &o->import.chunk, arg);
         break;
-    case OPT_MERGE: vec_push(o->arena, &o->partition.merge, arg); break;
+    case OPT_MERGE: vec_push(o->arena, &o->partition.batch.merge, arg); break;
     case OPT_LOSS:
         o->loss.loss = arg;
         o->import.training = true;

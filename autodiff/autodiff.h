@@ -4,7 +4,8 @@
 #ifndef PPSPLIT_AUTODIFF_H
 #define PPSPLIT_AUTODIFF_H
 
-#include "../partition/partition.h"
+#include "frontend/frontend.h"
+#include "partition/partition.h"
 
 typedef struct {
     const char *loss;               /* as on the command line, NULL: inference only */
@@ -46,5 +47,9 @@ void divide_backward(Pipe *p);
 typedef struct { const char *file; int64_t offset; } OnnxWeight;
 void onnx_write_forward(const Pipe *p, uint32_t stage, const OnnxWeight *weight, FILE *f);
 void onnx_write_backward(const Pipe *p, uint32_t stage, const OnnxWeight *weight, FILE *f);
+
+/* export/skeleton.c, export/merge.c: the trained model.  Writes model m (one of g->model) without its trainable bytes; merge fills them in from a checkpoint. */
+void skeleton_write(const Graph *g, Model *m, FILE *f);
+int merge_main(int argc, char **argv);                  /* `ppsplit merge OUT CHECKPOINT -o M.onnx` */
 
 #endif

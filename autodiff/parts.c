@@ -2,7 +2,7 @@
  * parts.c - LogSoftmax becomes elementwise operations and reductions: before the stash is chosen in a stage that trains, before code is
  * generated in any other.  Its backward reads its result; in parts, the stash may instead be its operand, which a product has
  * written to memory anyway, and two numbers a row, and forward never writes a value for every class (50,000 a token in a
- * language model).  Softmax stays whole until codegen/lower.c: attention reads its result in any case.
+ * language model).  Softmax stays whole until codegen/plan/lower.c: attention reads its result in any case.
  */
 #include <string.h>
 

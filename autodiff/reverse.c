@@ -10,7 +10,7 @@
  */
 #include <string.h>
 
-#include "vjp.h"
+#include "autodiff/vjp/vjp.h"
 
 typedef struct {
     Graph *g;

@@ -8,7 +8,7 @@
 #define PPSPLIT_CG_H
 
 #include "codegen.h"
-#include "nest.h"
+#include "codegen/plan/nest.h"
 
 /* ---- emit.c: text ---------------------------------------------------------------------------- */
 

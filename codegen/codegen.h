@@ -4,7 +4,7 @@
 #ifndef PPSPLIT_CODEGEN_H
 #define PPSPLIT_CODEGEN_H
 
-#include "../autodiff/autodiff.h"
+#include "autodiff/autodiff.h"
 
 typedef struct {
     const char *dir;                /* -o */

@@ -9,7 +9,7 @@
 #ifndef PPSPLIT_PARTITION_H
 #define PPSPLIT_PARTITION_H
 
-#include "../frontend/frontend.h"
+#include "ir/facts/facts.h"
 
 typedef enum { USE_OWN, USE_TRANSMIT, USE_REPLICATE } Use;
 
@@ -90,13 +90,6 @@ typedef struct {
     const char *text;
 } Loss;
 
-/* last: the same in all microbatches; none: they cannot be put together */
-typedef enum { MERGE_LAST, MERGE_SUM, MERGE_MEAN, MERGE_ROWS, MERGE_NONE } OutputMerge;
-typedef struct {
-    OutputMerge how;
-    const char *why; /* MERGE_NONE: the node and the reason */
-} OutputMeeting;
-
 typedef struct {
     Graph *graph;
     VEC(Stage) stage;
@@ -121,20 +114,8 @@ typedef struct {
 typedef struct {
     VEC(const char *) split;        /* "PATH:begin", "PATH:end", a node or a value name */
     VEC(const char *) multi_use;    /* "transmit", "replicate", "NAME=transmit" ... in order, the last one that fits wins */
-    VEC(const char *) chunk;        /* "INPUT=DIM", "INPUT=replicate" */
-    VEC(const char *) merge;        /* "OUTPUT=DIM", "OUTPUT=sum", "OUTPUT=mean" */
+    BatchOptions batch;
 } PartitionOptions;
-
-/* batch.c: which dimension of every value is the batch; sets Value.batch for values id >= from. Call with 0 before
-   partition, and again after autodiff for the new values, when only notes->uneven is found. notes may be NULL. */
-typedef VEC(const char *) Reasons;
-typedef struct {
-    ValueId target, loss;           /* in: the loss and its target, or NONE */
-    Reasons uneven, mixes;          /* as in Pipe */
-    VEC(OutputMeeting) output;      /* per output of the graph */
-    const char *target_why, *loss_why; /* loss_why: where samples meet so that microbatches have another loss than the minibatch */
-} BatchNotes;
-void batch_analyse(Graph *g, ValueId from, const PartitionOptions *opt, BatchNotes *notes);
 
 /* split.c: resolves split points; stage_of[node id]. */
 uint32_t *split_assign(Graph *g, Arena *a, const PartitionOptions *opt, uint32_t *stages);
@@ -150,9 +131,7 @@ void pipe_dump(const Pipe *p, FILE *f);
 void label_stages(Pipe *p);
 
 /* cost.c */
-int64_t cost_flops(const Graph *g, NodeId n);
 void pipe_costs(Pipe *p);
-int64_t value_bytes(const Graph *g, ValueId v);
 
 /* reports: each writes one file into an open stream */
 void report_pipe_txt(const Pipe *p, FILE *f);           /* PiPPy's text form, forward and backward */

@@ -451,8 +451,8 @@ static void choose_merges(Pipe *p, const PartitionOptions *opt, const BatchNotes
         if (loss && strcmp(g->output_name.at[i], loss) == 0)
             p->merge.at[i] = (OutputMeeting){p->scale == LOSS_SUM ? MERGE_SUM : MERGE_MEAN, NULL};
     }
-    for (uint32_t i = 0; opt && i < opt->merge.n; i++)
-        merge_option(p, opt->merge.at[i]);
+    for (uint32_t i = 0; opt && i < opt->batch.merge.n; i++)
+        merge_option(p, opt->batch.merge.at[i]);
     warn_apart(p);
     if (notes->loss_why && !notes->target_why) {
         diag_note("%s", notes->loss_why);
@@ -489,7 +489,7 @@ Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l)
     if (!b.training)
         drop_training(g);
     BatchNotes notes = {.target = p->target, .loss = p->loss};
-    batch_analyse(g, 0, opt, &notes);
+    batch_analyse(g, 0, &opt->batch, &notes);
     for (uint32_t i = 0; i < notes.uneven.n; i++)
         vec_push(b.a, &p->uneven, notes.uneven.at[i]);
     for (uint32_t i = 0; i < notes.mixes.n; i++)

@@ -5,13 +5,13 @@
 #ifndef PP_INTERNAL_H
 #define PP_INTERNAL_H
 
-#include "device.h"
-#include "npy.h"
-#include "pp.h"
-#include "safetensors.h"
-#include "schedule.h"
+#include "device/device.h"
+#include "base/file/npy.h"
+#include "api/pp.h"
+#include "base/file/safetensors.h"
+#include "schedule/schedule.h"
 #include "status.h"
-#include "transport.h"
+#include "net/transport.h"
 
 #include <stdio.h>
 

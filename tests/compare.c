@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../runtime/npy.h"
-#include "../runtime/safetensors.h"
+#include "base/file/npy.h"
+#include "base/file/safetensors.h"
 
 enum { MAX_FILES = 64 };
 typedef struct { StFile file[MAX_FILES]; int n; } Folder;

@@ -6,23 +6,23 @@ cd "$top" || exit 1
 command -v clang >/dev/null || { skip "clang" "clang is not installed"; plan_done; exit; }
 
 warn=$(make -s print-WARN)
-flags="-std=c11 -fsyntax-only -Werror -D_GNU_SOURCE -I$build $(pkg-config --cflags libxml-2.0 libprotobuf-c) $warn"
+flags="-std=c11 -fsyntax-only -Werror -D_GNU_SOURCE -I. -I$build $(pkg-config --cflags libxml-2.0 libprotobuf-c) $warn"
 clean() {                                               # clean FLAGS FILE...: all are looked at, not the first bad one only
     local flags=$1 bad=0 f; shift
     for f; do clang $flags "$f" || bad=1; done
     return $bad
 }
-for folder in frontend partition autodiff codegen; do
-    ok "clang: $folder" clean "$flags" $folder/*.c
+for room in base ir frontend partition autodiff codegen schedule; do
+    ok "clang: $room" clean "$flags" $(find $room -name '*.c')
 done
-ok "clang: the command, tests and models" clean "$flags" ppsplit.c tests/*.c models/*.c
-ok "clang: runtime" clean "$flags -Wno-unknown-pragmas" runtime/*.c
-ok "clang: runtime with all libraries" clean "-std=gnu11 -fsyntax-only -Werror -Wall -Wextra -fopenmp -DPP_DNNL -DPP_OPENBLAS" runtime/*.c
+ok "clang: the command, tests and models" clean "$flags -Iruntime" ppsplit.c tests/*.c models/*.c
+ok "clang: runtime" clean "$flags -Iruntime -Wno-unknown-pragmas" $(find runtime -name '*.c')
+ok "clang: runtime with all libraries" clean "-std=gnu11 -fsyntax-only -Werror -Wall -Wextra -fopenmp -DPP_DNNL -DPP_OPENBLAS -I. -Iruntime" $(find runtime -name '*.c')
 
 generated() {
     local cc=$1 f bad=0
     for f in "$work"/out/*.c; do
-        $cc -std=gnu11 -O1 -march=native -fopenmp -Wall -Wextra -Wno-unused-parameter -Wno-pass-failed -Werror -I"$work/out/runtime" -c -o /dev/null "$f" || bad=1
+        $cc -std=gnu11 -O1 -march=native -fopenmp -Wall -Wextra -Wno-unused-parameter -Wno-pass-failed -Werror -I"$work/out/runtime" -I"$work/out/runtime/api" -c -o /dev/null "$f" || bad=1
     done
     return $bad
 }

@@ -12,11 +12,11 @@ cd "$work" || exit 1
 has_nccl() { printf '#include <nccl.h>\n' >nccl.cu && "$nvcc" -c nccl.cu -o nccl.o 2>/dev/null; }
 if [ -x "$nvcc" ]; then
     nccl=$(has_nccl && echo -DPP_WITH_NCCL)
-    for f in runtime/device_cuda runtime/optim_cuda runtime/transport_nccl tests/device_plan; do
+    for f in runtime/device/cuda/device_cuda runtime/optim/optim_cuda runtime/net/transport_nccl tests/device_plan; do
         arch=(-gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]')
         grep -q __global__ "$top/$f.cu" || arch=(-arch=sm_80)
         is "nvcc: $f.cu" "$("$nvcc" -std=c++17 $nccl "${arch[@]}" --threads 2 \
-            --Werror all-warnings -Xcompiler -Wall,-Wextra -I"$top/runtime" -c "$top/$f.cu" -o nvcc.o 2>&1)" ""
+            --Werror all-warnings -Xcompiler -Wall,-Wextra $includes -c "$top/$f.cu" -o nvcc.o 2>&1)" ""
     done
 else
     skip "nvcc" "no nvcc"
@@ -29,11 +29,11 @@ fi
 
 # ---- the program ----
 
-made=(SHIM="$top/tests/cuda_shim" O="$build/cuda_shim" CXX="$cxx" SHIMFLAGS='-O1 -g0' RUNTIME="$top/runtime" RUNTIME_BUILD="$build/tests/runtime"
+made=(SHIM="$top/tests/cuda_shim" O="$build/cuda_shim" CXX="$cxx" SHIMFLAGS='-O1 -g0' RUNTIME="$runtime" RUNTIME_BUILD="$build/tests/runtime"
     CFLAGS="${PIPELINE_CFLAGS:--O1}" LDFLAGS="${PIPELINE_CFLAGS:-}")
 build_program() {
-    cp "$top/codegen/pipeline.mk" Makefile && cp "$top/tests/device_plan.cu" stage0.cu && cp "$top/tests/device_plan.c" pipeline.c || return
-    make -s pipeline-shim "${made[@]}" CPPFLAGS="-I$top/tests" && mv pipeline-shim program
+    cp "$top/codegen/write/pipeline.mk" Makefile && cp "$top/tests/device_plan.cu" stage0.cu && cp "$top/tests/device_plan.c" pipeline.c || return
+    make -s pipeline-shim "${made[@]}" CPPFLAGS="-I$top -I$top/tests" && mv pipeline-shim program
 }
 ok "builds" build_program
 [ -x program ] || { plan_done; exit; }

@@ -3,7 +3,7 @@
    its parameters and data. */
 #include "runtime_plan.h"
 
-#include "../runtime/npy.h"
+#include "base/file/npy.h"
 #include "runtime_params.h"
 
 #include <stdio.h>

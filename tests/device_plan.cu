@@ -1,6 +1,6 @@
 /* The functions of runtime_plan.h on a device: one thread per column walks the rows, so that additions come in the same order and
    the numbers are the CPU's to the bit where products and sums are not contracted. */
-#include "../runtime/pp_cuda_calls.h"
+#include "runtime/api/pp_cuda_calls.h"
 
 namespace {
 

@@ -77,7 +77,7 @@ readme() {
         grep -E '^    (ppsplit|make|mpirun)' |
         sed -E 's/layers\.[0-9]+:/h.1:/; s/--data x=/--data input_ids=/; s/--steps [0-9]+/--steps 4/; s/--batch 32 --microbatches 8/--batch 8/; s/--microbatches 8/--microbatches 4/'
 }
-export PATH=$build:$PATH RUNTIME=$top/runtime RUNTIME_BUILD=$build/tests/runtime CFLAGS=${PIPELINE_CFLAGS:--O1} LDFLAGS=${PIPELINE_CFLAGS:-}
+export PATH=$build:$PATH RUNTIME=$runtime RUNTIME_BUILD=$build/tests/runtime CFLAGS=${PIPELINE_CFLAGS:--O1} LDFLAGS=${PIPELINE_CFLAGS:-}
 cp "$m/model.onnx" .
 cp "$m/in.input_ids.npy" x.npy
 cp "$m/target.npy" y.npy

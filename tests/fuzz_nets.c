@@ -549,7 +549,7 @@ static void check_rows(const Total *t)
 #define OP(name, lo, hi, since, import, shape, gradient, code) shape,
 #define SHAPE(f) true
 #define VIA_LOWERING false
-#include "../frontend/ops.def"
+#include "ir/ops.def"
 #undef OP
 #undef SHAPE
 #undef VIA_LOWERING

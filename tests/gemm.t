@@ -5,7 +5,7 @@
 # built LIBRARY FLAGS...: test_gemm with it
 built() {
     local what=$1; shift
-    if ! "${CC:-cc}" -O2 -march=native -std=gnu11 -fopenmp -ffp-contract=off -o "$work/$what" "$top/tests/test_gemm.c" "$top/runtime/gemm.c" \
+    if ! "${CC:-cc}" -O2 -march=native -std=gnu11 -fopenmp -ffp-contract=off $includes -o "$work/$what" "$top/tests/test_gemm.c" "$top/runtime/device/cpu/gemm.c" \
         "$@" -lm 2>/dev/null; then
         skip "products by $what" "not found"
         return

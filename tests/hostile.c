@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../models/pb.h"
+#include "models/pb.h"
 
 enum { F32 = 1, I64 = 7, STRING = 8 };
 

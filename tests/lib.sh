@@ -7,6 +7,8 @@ build=${BUILD:-$top/build}
 case $build in /*) ;; *) build=$top/$build ;; esac
 ppsplit=${PPSPLIT:-$build/ppsplit}
 compare=$build/tests/compare
+runtime=$build/tests/first/runtime                     # as outputs have it
+includes="-I$top -I$top/runtime -I$top/runtime/api"    # of a source that is compiled where it stands
 work=$(mktemp -d "${TMPDIR:-/tmp}/ppsplit-test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
@@ -15,7 +17,7 @@ tests=0 failures=0
 # make_pipeline OUT [ARGUMENT...]: builds a generated program.
 make_pipeline() {
     local out=$1; shift
-    make -s -C "$out" pipeline RUNTIME="$top/runtime" RUNTIME_BUILD="$build/tests/runtime" CFLAGS="${PIPELINE_CFLAGS:--O1}" \
+    make -s -C "$out" pipeline RUNTIME="$runtime" RUNTIME_BUILD="$build/tests/runtime" CFLAGS="${PIPELINE_CFLAGS:--O1}" \
         LDFLAGS="${PIPELINE_CFLAGS:-}" "$@"
 }
 

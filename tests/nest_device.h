@@ -5,7 +5,7 @@
 #ifndef NEST_DEVICE_H
 #define NEST_DEVICE_H
 
-#include "pp_device.h"
+#include "runtime/api/pp_device.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -20,7 +20,7 @@ unit() {
 }
 
 compiles() {
-    "$nvcc" -std=c++17 -I"$top/runtime" -gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]' --threads 2 \
+    "$nvcc" -std=c++17 $includes -gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]' --threads 2 \
         --Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror -c "$1" -o "$work/unit.o"
 }
 

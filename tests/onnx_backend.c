@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../frontend/frontend.h"
+#include "frontend/frontend.h"
 #include "onnx.pb-c.h"
 
 enum { PASSED, WRONG, REFUSED, CRASHED, OUTCOMES };

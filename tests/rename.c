@@ -9,7 +9,7 @@
 #include <ctype.h>
 #include <stdio.h>
 
-#include "../models/pb.h"
+#include "models/pb.h"
 
 typedef struct { const unsigned char *at, *end; } Span;
 typedef struct { unsigned number; uint64_t value; Span body; const unsigned char *start; } Field;

@@ -2,7 +2,7 @@
 #ifndef RUNTIME_PARAMS_H
 #define RUNTIME_PARAMS_H
 
-#include "../runtime/safetensors.h"
+#include "base/file/safetensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 #ifndef RUNTIME_PLAN_H
 #define RUNTIME_PLAN_H
 
-#include "../runtime/pp.h"
+#include "runtime/api/pp.h"
 
 enum { D = 3, ROWS = 4 };
 

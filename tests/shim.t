@@ -12,7 +12,7 @@ cxx=${CXX:-g++}
 command -v "$cxx" >/dev/null || { skip "the shim" "no C++ compiler"; plan_done; exit; }
 
 build_shim() {
-    make -s -C "$1" pipeline-shim SHIM="$top/tests/cuda_shim" O="$build/cuda_shim" CXX="$cxx" SHIMFLAGS='-O0 -g0' RUNTIME="$top/runtime" \
+    make -s -C "$1" pipeline-shim SHIM="$top/tests/cuda_shim" O="$build/cuda_shim" CXX="$cxx" SHIMFLAGS='-O0 -g0' RUNTIME="$runtime" \
         RUNTIME_BUILD="$build/tests/runtime" CFLAGS="${PIPELINE_CFLAGS:--O1}" LDFLAGS="${PIPELINE_CFLAGS:-}"
 }
 

@@ -11,9 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../codegen/cg.h"
-#include "../runtime/pp.h"
-#include "../runtime/pp_random.h"
+#include "codegen/cg.h"
+#include "runtime/api/pp.h"
+#include "runtime/api/pp_random.h"
 
 enum { GUARD = 256, SEED = 7, STEP = 3, ROW0 = 5 };
 enum { BLOCK_PARAM, BLOCK_GRAD, BLOCK_CONST, BLOCK_STASH, BLOCK_SAVED, BLOCK_WORK, BLOCKS };

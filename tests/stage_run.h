@@ -82,9 +82,9 @@ static char *run_command(StageRun *r, const char *flags, const char *source, con
 {
     if (r->device)
         return arena_printf(r->a, "g++ -x c++ -std=c++17 %s -ffp-contract=off -Wall -Wextra -Werror -Wno-unknown-pragmas -fPIC -shared"
-                            " -Itests/cuda_shim -Iruntime -o %s %s -x none %s/libdevice.so", flags, so, source, r->dir);
+                            " -Itests/cuda_shim -I. -Iruntime -Iruntime/api -o %s %s -x none %s/libdevice.so", flags, so, source, r->dir);
     return arena_printf(r->a, "cc -std=gnu11 %s -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv -fopenmp-simd"
-                        " -fPIC -shared -Iruntime -o %s %s %s/libpp.so -lm", flags, so, source, r->dir);
+                        " -fPIC -shared -I. -Iruntime -Iruntime/api -o %s %s %s/libpp.so -lm", flags, so, source, r->dir);
 }
 
 /* Generates stage i and writes its text.  Returns the file. */
@@ -153,7 +153,7 @@ static void run_library(const char *dir, void (*hook)(unsigned))
     char *cmd = arena_printf(a,
                              "echo 'void (*pp_hook)(unsigned); long align_up(long n) { return (n + 63) / 64 * 64; }' > "
                              "%s/hook.c && cc -std=gnu11 -O1 -w -fPIC -shared -ffp-contract=off"
-                             " -Iruntime -o %s %s/hook.c runtime/gemm.c runtime/conv.c -lm",
+                             " -I. -Iruntime -Iruntime/api -o %s %s/hook.c runtime/device/cpu/gemm.c runtime/device/cpu/conv.c -lm",
                              dir, so, dir);
     if (system(cmd) != 0)
         BUG("the runtime's gemm.c and conv.c do not compile");
@@ -171,9 +171,9 @@ __attribute__((unused)) static void run_device_library(const char *dir, void (*h
     const char *so = arena_printf(a, "%s/libdevice.so", dir);
     char *cmd = arena_printf(a, "make -s -f tests/cuda_shim/shim.mk O=%s/shim CXX='g++ -fPIC' %s/shim/libshim.a && "
                              "echo 'long align_up(long n) { return (n + 63) / 64 * 64; }' > %s/hook.c && "
-                             "cc -std=gnu11 -O1 -w -fPIC -shared -ffp-contract=off -Iruntime -o %s/libcpu.so %s/hook.c runtime/gemm.c runtime/conv.c -lm && "
-                             "for f in tests/stage_device.cu runtime/blas_cuda.cu runtime/conv_*.cu runtime/pool_cuda.cu runtime/profile_cuda.cu; do "
-                             "g++ -x c++ -std=c++17 -O1 -ffp-contract=off -Wno-unknown-pragmas -fPIC -Itests/cuda_shim -Iruntime "
+                             "cc -std=gnu11 -O1 -w -fPIC -shared -ffp-contract=off -I. -Iruntime -Iruntime/api -o %s/libcpu.so %s/hook.c runtime/device/cpu/gemm.c runtime/device/cpu/conv.c -lm && "
+                             "for f in tests/stage_device.cu runtime/device/cuda/blas_cuda.cu runtime/device/cuda/pool_cuda.cu runtime/device/cuda/profile_cuda.cu runtime/device/cuda/conv_*.cu; do "
+                             "g++ -x c++ -std=c++17 -O1 -ffp-contract=off -Wno-unknown-pragmas -fPIC -Itests/cuda_shim -I. -Iruntime -Iruntime/api "
                              "-c -o %s/$(basename $f .cu).device.o $f || exit 1; done && "
                              "g++ -shared -o %s %s/*.device.o -Wl,--whole-archive %s/shim/libshim.a -Wl,--no-whole-archive %s/libcpu.so -lpthread -lm",
                              dir, dir, dir, dir, dir, dir, so, dir, dir, dir);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../autodiff/autodiff.h"
+#include "autodiff/autodiff.h"
 #include "tap.h"
 
 #define S(...) ((Shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), {__VA_ARGS__}})

@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "../partition/partition.h"
+#include "partition/partition.h"
 #include "tap.h"
 
 enum { B = 4 };
@@ -34,7 +34,7 @@ static BatchNotes notes;
 
 static void analyse(Graph *g)
 {
-    PartitionOptions opt = {0};
+    BatchOptions opt = {0};
     notes = (BatchNotes){.target = NONE, .loss = NONE};
     batch_analyse(g, 0, &opt, &notes);
     uneven = notes.uneven;
@@ -164,7 +164,7 @@ static void chunks(void)
     Graph *g = fresh();
     ValueId x = input(g, "x", shape_of(2, (int64_t)6, (int64_t)B)),
             y = input(g, "y", shape_of(2, (int64_t)B, (int64_t)6));
-    PartitionOptions opt = {0};
+    BatchOptions opt = {0};
     vec_push(g->arena, &opt.chunk, "x=1");
     vec_push(g->arena, &opt.chunk, "y=replicate");
     batch_analyse(g, 0, &opt, NULL);
@@ -351,7 +351,7 @@ static void said(void)
     vec_push(g->arena, &g->output_name, "y");
     analyse(g);
     ok(notes.output.at[0].how == MERGE_NONE, "an output that is not tracked");
-    PartitionOptions opt = {0};
+    BatchOptions opt = {0};
     vec_push(g->arena, &opt.merge, "y=0");
     notes = (BatchNotes){.target = NONE, .loss = NONE};
     batch_analyse(g, 0, &opt, &notes);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "../runtime/npy.h"
+#include "base/file/npy.h"
 #include "nets.h"
 #include "stage_run.h"
 #include "tap.h"
@@ -260,7 +260,7 @@ static int model_main(int argc, char **argv, const char *dir, const Device *devi
         } else if (!strcmp(argv[i], "--bind")) {
             vec_push(a, &j.import.bind, argv[i + 1]);
         } else if (!strcmp(argv[i], "--chunk")) {
-            vec_push(a, &j.partition.chunk, argv[i + 1]);
+            vec_push(a, &j.partition.batch.chunk, argv[i + 1]);
             vec_push(a, &j.import.chunk, argv[i + 1]);
         }
     }

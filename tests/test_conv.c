@@ -1,6 +1,6 @@
 /* Convolutions against seven nested loops in double: 1 to 3 dimensions, strides, dilations, uneven padding, groups,
    depthwise, pointwise; forward, both gradients, float and double; and the bits for any rows and threads. */
-#include "../runtime/pp.h"
+#include "runtime/api/pp.h"
 
 #include <math.h>
 #include <stdio.h>

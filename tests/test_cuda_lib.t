@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Products, convolutions and pools on the device (runtime/blas_cuda.cu, conv_*.cu, pool_cuda.cu) under the CUDA shim, with its cuDNN and without: the CPU's
+# Products, convolutions and pools on the device (runtime/device/cuda/) under the CUDA shim, with its cuDNN and without: the CPU's
 # numbers, the same bits twice, nothing that a GPU would punish.  With nvcc, where there is one, they compile without a warning, with cuDNN and without.
 . "$(dirname "$0")/lib.sh"
 shim=$top/tests/cuda_shim
@@ -13,16 +13,16 @@ if ! command -v "$cxx" >/dev/null; then
     skip "products and convolutions under the shim" "no C++ compiler"
 else
     make -s -f "$shim/shim.mk" O="$objects" CXX="$cxx" || exit 1
-    ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -O2 -fwrapv -ffp-contract=off -Wno-unknown-pragmas -c "$top/runtime/gemm.c" -o "$work/gemm.o" &&
-        ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -O2 -fwrapv -ffp-contract=off -c "$top/runtime/conv.c" -o "$work/conv.o" || exit 1
+    ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -O2 -fwrapv -ffp-contract=off -Wno-unknown-pragmas $includes -c "$top/runtime/device/cpu/gemm.c" -o "$work/gemm.o" &&
+        ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -O2 -fwrapv -ffp-contract=off $includes -c "$top/runtime/device/cpu/conv.c" -o "$work/conv.o" || exit 1
 
     # compile KIND: all .cu into $work/KIND, checked by the shim's shadow of memory; cudnn: with cuDNN
     compile() {
         local f flags=(-fsanitize=thread -fsanitize=alignment -fsanitize=bounds) out=$work/$1
         [ "$1" != cudnn ] || flags+=(-DPP_WITH_CUDNN)
         mkdir -p "$out"
-        for f in "${files[@]/#/$top/runtime/}" "${programs[@]/#/$top/tests/cuda_lib/}"; do
-            "$cxx" -x c++ -std=c++17 -O2 -g -ffp-contract=off -Wall -Wextra -Werror -Wno-unknown-pragmas -I"$shim" "${flags[@]}" -c "$f.cu" -o "$out/${f##*/}.o" || return
+        for f in "${files[@]/#/$top/runtime/device/cuda/}" "${programs[@]/#/$top/tests/cuda_lib/}"; do
+            "$cxx" -x c++ -std=c++17 -O2 -g -ffp-contract=off -Wall -Wextra -Werror -Wno-unknown-pragmas -I"$shim" $includes "${flags[@]}" -c "$f.cu" -o "$out/${f##*/}.o" || return
         done
         for f in "${programs[@]}"; do
             "$cxx" -o "$out/$f" "$out/$f.o" "${linked[@]/#/$out/}" "$objects/libshim.a" "$work/gemm.o" "$work/conv.o" -lpthread -lm || return
@@ -52,16 +52,16 @@ fi
 
 # nvcc FILE FLAG...: what it says
 compile_nvcc() {
-    "$nvcc" -std=c++17 -gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]' --Werror all-warnings \
+    "$nvcc" -std=c++17 -gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]' --Werror all-warnings $includes \
         -Xcompiler -Wall,-Wextra "${@:2}" -c "$1" -o "$work/nvcc.o" 2>&1
 }
 if [ -x "$nvcc" ]; then
-    for f in "${files[@]/#/$top/runtime/}" "${programs[@]/#/$top/tests/cuda_lib/}"; do
+    for f in "${files[@]/#/$top/runtime/device/cuda/}" "${programs[@]/#/$top/tests/cuda_lib/}"; do
         is "nvcc: ${f##*/}.cu" "$(compile_nvcc "$f.cu")" ""
     done
     if [ -e "$(dirname "$(readlink -f "$nvcc")")/../include/cudnn.h" ] || [ -e /usr/include/cudnn.h ]; then
         for f in conv_cuda conv_cudnn pool_cuda; do
-            is "nvcc: $f.cu with cuDNN" "$(compile_nvcc "$top/runtime/$f.cu" -DPP_WITH_CUDNN)" ""
+            is "nvcc: $f.cu with cuDNN" "$(compile_nvcc "$top/runtime/device/cuda/$f.cu" -DPP_WITH_CUDNN)" ""
         done
     else
         skip "nvcc with cuDNN" "no cuDNN"

@@ -12,13 +12,13 @@ if ! command -v "$cxx" >/dev/null; then
 fi
 
 make -s -f "$shim/shim.mk" O="$objects" CXX="$cxx" || exit 1
-${CC:-cc} -O2 -c "$top/runtime/gemm.c" -o "$work/gemm.o" || exit 1
+${CC:-cc} -O2 $includes -c "$top/runtime/device/cpu/gemm.c" -o "$work/gemm.o" || exit 1
 
 # compile PROGRAM KIND: checked or plain
 compile() {
     local flags=()
     [ "$2" = plain ] || flags=(-fsanitize=thread -fsanitize=alignment -fsanitize=bounds)
-    "$cxx" -x c++ -std=c++17 -O1 -g -ffp-contract=off -Wall -Wextra -Werror -I"$shim" "${flags[@]}" -c "$shim/tests/$1.cu" -o "$work/$1.$2.o" &&
+    "$cxx" -x c++ -std=c++17 -O1 -g -ffp-contract=off -Wall -Wextra -Werror -I"$shim" $includes "${flags[@]}" -c "$shim/tests/$1.cu" -o "$work/$1.$2.o" &&
         "$cxx" -o "$work/$1.$2" "$work/$1.$2.o" "$objects/libshim.a" "$work/gemm.o" -lpthread -lm
 }
 

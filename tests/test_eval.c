@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "../frontend/frontend.h"
+#include "frontend/frontend.h"
 #include "tap.h"
 
 static Arena *arena;

@@ -1,6 +1,6 @@
 /* pp_sgemm, pp_dgemm and their batched forms against a naive product in double; and the bits: any leading dimension,
    any slice of rows, any number of threads give the same. */
-#include "../runtime/pp.h"
+#include "runtime/api/pp.h"
 
 #include <math.h>
 #include <stdio.h>

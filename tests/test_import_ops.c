@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../autodiff/autodiff.h"
-#include "../frontend/import.h"
-#include "../frontend/read.h"
+#include "autodiff/autodiff.h"
+#include "frontend/import/import.h"
+#include "frontend/onnx/read.h"
 #include "tap.h"
 
 enum { MOST = 8, OUTPUTS = 8 };
@@ -81,7 +81,7 @@ static void lower(T *t, Op op, int opset, const char *attrs, uint32_t nin, const
 #define IMPORT(f) import_##f
 #define NOIMPORT NULL
 #define OP(name, lo, hi, since, import, ...) [OP_##name] = import,
-#include "../frontend/ops.def"
+#include "ir/ops.def"
 #undef OP
 #undef IMPORT
 #undef NOIMPORT

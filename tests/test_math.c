@@ -1,10 +1,10 @@
 /*
- * test_math.c - the elementary functions of runtime/pp_math.h against libm in double, over a stride through all
+ * test_math.c - the elementary functions of runtime/api/pp_math.h against libm in double, over a stride through all
  * float bit patterns and over the ranges that training visits, dense; the greatest error in ulp is asserted.
  */
 #include <stdlib.h>
 
-#include "../runtime/pp_math.h"
+#include "runtime/api/pp_math.h"
 #include "tap.h"
 
 /* Error in units of the last place of the float nearest to the exact result. */

@@ -1,7 +1,7 @@
 /*
- * test_nest.c - the interpreter of loop nests (codegen/interp.c) against the printed C, bit by bit: every nest of small networks
+ * test_nest.c - the interpreter of loop nests (codegen/plan/interp.c) against the printed C, bit by bit: every nest of small networks
  * and random graphs, forward and backward, for all rows and for one row less; the written order of additions against sums
- * spelled out here; and sums over one-hot rows against the element that codegen/pick.c makes of them.
+ * spelled out here; and sums over one-hot rows against the element that codegen/plan/pick.c makes of them.
  */
 #include <dlfcn.h>
 #include <math.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../codegen/cg.h"
+#include "codegen/cg.h"
 #include "nest_data.h"
 #include "nets.h"
 #include "tap.h"
@@ -44,7 +44,7 @@ static void print_kernel(Arena *a, const Nest *n, uint32_t number, FILE *out)
 static void *compile(Arena *a, const char *path, const char *so)
 {
     const char *cmd = arena_printf(a, "cc -std=gnu11 -O1 -march=native -w -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv "
-                                   "-fopenmp-simd -fPIC -shared -Iruntime -o %s %s -lm", so, path);
+                                   "-fopenmp-simd -fPIC -shared -I. -Iruntime -Iruntime/api -o %s %s -lm", so, path);
     INSIST(system(cmd) == 0);
     void *h = dlopen(so, RTLD_NOW | RTLD_LOCAL);
     INSIST(h);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "../runtime/npy.h"
+#include "base/file/npy.h"
 #include "tap.h"
 #include "vjp_cases.h"
 

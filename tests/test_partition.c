@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../partition/partition.h"
+#include "partition/partition.h"
 #include "tap.h"
 
 enum { B = 2, D = 4 };

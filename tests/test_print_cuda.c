@@ -1,5 +1,5 @@
 /*
- * test_print_cuda.c - the CUDA printer against the interpreter of loop nests (codegen/interp.c), which test_nest.c compares with the C printer bit
+ * test_print_cuda.c - the CUDA printer against the interpreter of loop nests (codegen/plan/interp.c), which test_nest.c compares with the C printer bit
  * by bit: every nest of small networks and random graphs, and of one with the sizes from which kernels change their kind: rows for parts of a
  * warp, warps and blocks, sums in two steps, columns in stretches, transposes.  The kernels run under the CUDA shim with all its checks.
  */
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../codegen/print.h"
+#include "codegen/print/print.h"
 #include "nest_data.h"
 #include "nets.h"
 #include "tap.h"
@@ -196,7 +196,7 @@ static void write_all(void *arg)
 static bool run(NestCase *c)
 {
     const char *flags = "-x c++ -std=c++17 -O0 -g -ffp-contract=off -Wall -Wextra -Werror -Wno-unknown-pragmas -fsanitize=thread "
-                        "-fsanitize=alignment -fsanitize=bounds -Itests/cuda_shim -Iruntime -Itests";
+                        "-fsanitize=alignment -fsanitize=bounds -Itests/cuda_shim -I. -Iruntime -Iruntime/api -Itests";
     const char *cmd = arena_printf(c->a, "g++ %s -c -o %s/nests.o %s/nests.cu && g++ -o %s/nests %s/nests.o %s/shim/libshim.a %s/gemm.o -lpthread -lm && "
                                    "timeout 300 %s/nests %s/nests.data 2>&1", flags, c->dir, c->dir, c->dir, c->dir, c->dir, c->dir, c->dir, c->dir);
     FILE *out = popen(cmd, "r");
@@ -231,7 +231,7 @@ static void check_nvcc(const char *dir)
         ok(1, "nvcc # SKIP no nvcc");
         return;
     }
-    snprintf(command, sizeof command, "%s -std=c++17 -arch=sm_80 --Werror all-warnings -Xcompiler -Wall,-Wextra -Iruntime -Itests -c -o %s/nvcc.o %s/nests.cu",
+    snprintf(command, sizeof command, "%s -std=c++17 -arch=sm_80 --Werror all-warnings -Xcompiler -Wall,-Wextra -I. -Iruntime -Iruntime/api -Itests -c -o %s/nvcc.o %s/nests.cu",
              nvcc, dir, dir);
     ok(system(command) == 0, "nvcc: the same kernels compile without a warning");
 }
@@ -246,7 +246,7 @@ int main(void)
     }
     if (!mkdtemp(dir))
         return 1;
-    snprintf(command, sizeof command, "make -s -f tests/cuda_shim/shim.mk O=%s/shim && cc -std=gnu11 -O1 -w -c -o %s/gemm.o runtime/gemm.c", dir, dir);
+    snprintf(command, sizeof command, "make -s -f tests/cuda_shim/shim.mk O=%s/shim && cc -std=gnu11 -O1 -w -I. -Iruntime -Iruntime/api -c -o %s/gemm.o runtime/device/cpu/gemm.c", dir, dir);
     INSIST(system(command) == 0);
     check(dir, "sizes", net_sizes, 1);
     check_nvcc(dir);

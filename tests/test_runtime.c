@@ -3,8 +3,8 @@
    inference follow. */
 #include "runtime_plan.h"
 
-#include "../runtime/manifest.h"
-#include "../runtime/npy.h"
+#include "base/file/manifest.h"
+#include "base/file/npy.h"
 #include "runtime_params.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
  *
  * Expected values come from PyTorch 2.15 (fingerprints: sha256 of the rows; sample rows) and from hand-made schedules.
  */
-#include "../runtime/schedule.h"
+#include "schedule/schedule.h"
 #include "tap.h"
 
 #include <stdlib.h>

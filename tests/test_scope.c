@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../frontend/read.h"
-#include "../models/pb.h"
+#include "frontend/onnx/read.h"
+#include "models/pb.h"
 #include "tap.h"
 
 static Arena *arena;

@@ -6,7 +6,7 @@
  * executor shares no code with the verifier: mailboxes under one mutex, one condition variable, a deadlock is noticed
  * when all threads wait.
  */
-#include "../runtime/schedule.h"
+#include "schedule/schedule.h"
 #include "tap.h"
 
 #include <pthread.h>

@@ -100,7 +100,7 @@ static const bool has_rule[OP_COUNT] = {
 #define GRAD(f) true
 #define NOGRAD false
 #define VIA_LOWERING false
-#include "../frontend/ops.def"
+#include "ir/ops.def"
 #undef OP
 #undef GRAD
 #undef NOGRAD

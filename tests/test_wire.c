@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../frontend/read.h"
-#include "../models/pb.h"
+#include "frontend/onnx/read.h"
+#include "models/pb.h"
 #include "tap.h"
 
 static char folder[64];

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "../autodiff/autodiff.h"
+#include "autodiff/autodiff.h"
 
 enum { MOST = 12 };
 typedef struct {

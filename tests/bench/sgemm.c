@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "../../runtime/pp.h"
+#include "runtime/api/pp.h"
 
 static double now(void)
 {

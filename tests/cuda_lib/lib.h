@@ -4,7 +4,7 @@
 #ifndef CUDA_LIB_TEST_H
 #define CUDA_LIB_TEST_H
 
-#include "../../runtime/pp_cuda_calls.h"
+#include "runtime/api/pp_cuda_calls.h"
 
 #include <cmath>
 #include <cstdlib>

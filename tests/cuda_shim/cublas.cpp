@@ -6,7 +6,7 @@
  * and another reads, is a race.
  */
 #include "cublas_v2.h"
-#include "../../runtime/pp.h"
+#include "../../runtime/api/pp.h"
 #include "shim.h"
 
 #include <algorithm>

@@ -8,7 +8,7 @@ CHECK        ?= 1
 CXX          ?= g++
 SHIM_WARN    := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wdouble-promotion -Wformat=2 -Wundef -Wvla \
                 -Wcast-qual -Wwrite-strings -Wnull-dereference -Wimplicit-fallthrough
-SHIM_CUFLAGS := -x c++ -std=c++17 -O2 -g -ffp-contract=off -Wno-unknown-pragmas -I$(SHIM) \
+SHIM_CUFLAGS := -x c++ -std=c++17 -O2 -g -ffp-contract=off -Wno-unknown-pragmas -I$(SHIM) -I$(SHIM)/../.. \
                 $(if $(filter 1,$(CHECK)),-fsanitize=thread -fsanitize=alignment -fsanitize=bounds)
 
 SHIM_OBJ     := $(patsubst $(SHIM)/%.cpp,$(O)/%.o,$(wildcard $(SHIM)/*.cpp))

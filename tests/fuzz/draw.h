@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-#include "../../autodiff/autodiff.h"
+#include "autodiff/autodiff.h"
 #include "recipe.h"
 
 #define S(...) ((Shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), {__VA_ARGS__}})

@@ -8,7 +8,7 @@
  *
  *     card [SIDE [MIB]]      other sizes
  */
-#include "../../runtime/pp_cuda.h"
+#include "runtime/api/pp_cuda.h"
 
 #include <algorithm>
 #include <stdlib.h>

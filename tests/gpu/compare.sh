@@ -60,11 +60,11 @@ compare_program() {
 compare_library() {
     local f objects=() cudnn=$1
     for f in gemm conv; do
-        ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -O2 -fwrapv -ffp-contract=off -Wno-unknown-pragmas -c -o "$tools/$f.o" "$top/runtime/$f.c" || return
+        ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -O2 -fwrapv -ffp-contract=off -Wno-unknown-pragmas -I"$top" -I"$top/runtime" -c -o "$tools/$f.o" "$top/runtime/device/cpu/$f.c" || return
         objects+=("$tools/$f.o")
     done
     for f in blas_cuda conv_cuda conv_tiled conv_direct conv_cudnn pool_cuda; do
-        objects+=("$top/runtime/$f.cu")
+        objects+=("$top/runtime/device/cuda/$f.cu")
     done
     for f in products convolutions pools; do
         compile_cu "$f" "$top/tests/cuda_lib/$f.cu" "${objects[@]}" && timeout 600 "$tools/$f" || return

@@ -15,13 +15,13 @@ ok() {
 
 # What needs no ppsplit: the judge, the makers of GPTs and tokens, what knows the card.
 make_tools() {
-    local cc=${CC:-cc} c="-std=gnu11 -D_GNU_SOURCE -O2 -fwrapv"
+    local cc=${CC:-cc} c="-std=gnu11 -D_GNU_SOURCE -O2 -fwrapv -I$top -I$top/runtime"
     # shellcheck disable=SC2086
-    $cc $c -o "$tools/compare" "$top/tests/compare.c" "$top/runtime/npy.c" "$top/runtime/safetensors.c" -lm &&
+    $cc $c -o "$tools/compare" "$top/tests/compare.c" "$top/base/file/npy.c" "$top/base/file/safetensors.c" -lm &&
         $cc $c -o "$tools/make_gpt" "$top/models/make_gpt.c" -lm &&
         $cc $c -o "$tools/make_tokens" "$top/models/make_tokens.c" || return
     if [ $mode = shim ]; then
-        make -s -f "$top/tests/cuda_shim/shim.mk" O="$tools/shim" -j"$jobs" && $cc $c -c -o "$tools/gemm.o" "$top/runtime/gemm.c"
+        make -s -f "$top/tests/cuda_shim/shim.mk" O="$tools/shim" -j"$jobs" && $cc $c -c -o "$tools/gemm.o" "$top/runtime/device/cpu/gemm.c"
     fi
     compile_cu card "$top/tests/gpu/card.cu"
 }
@@ -35,10 +35,10 @@ compile_cu() {
         objects+=("$tools/cu/$(basename "$f" .cu).$mode${cudnn:+.cudnn}.o")
         [ ! -e "${objects[-1]}" ] || [ -n "$(find "$top/runtime" "$top"/tests/cuda_* "$top/tests/gpu" -newer "${objects[-1]}" | head -n 1)" ] || continue
         if [ $mode = shim ]; then
-            "${CXX:-g++}" -x c++ -std=c++17 -O1 -g -ffp-contract=off -Wno-unknown-pragmas -I"$top/tests/cuda_shim" -c "$f" -o "${objects[-1]}" || return
+            "${CXX:-g++}" -x c++ -std=c++17 -O1 -g -ffp-contract=off -Wno-unknown-pragmas -I"$top/tests/cuda_shim" -I"$top" -I"$top/runtime" -c "$f" -o "${objects[-1]}" || return
         else
             # shellcheck disable=SC2086
-            "$nvcc" -std=c++17 -O3 "$arch_flag" ${cudnn:+-DPP_WITH_CUDNN} -c "$f" -o "${objects[-1]}" || return
+            "$nvcc" -std=c++17 -O3 "$arch_flag" ${cudnn:+-DPP_WITH_CUDNN} -I"$top" -I"$top/runtime" -c "$f" -o "${objects[-1]}" || return
         fi
     done
     if [ $mode = shim ]; then
@@ -66,7 +66,7 @@ card() {
 build() {
     local args=()
     [ $mode = cuda ] || args=(SHIM="$top/tests/cuda_shim" O="$tools/shim" CHECK="${CHECK:-1}")
-    make -s -C "$dir/$1" "$2" RUNTIME="$top/runtime" RUNTIME_BUILD="$tools/runtime" CUDA_ARCH="$arch" "${args[@]}"
+    make -s -C "$dir/$1" "$2" RUNTIME="$dir/runtime" RUNTIME_BUILD="$tools/runtime" CUDA_ARCH="$arch" "${args[@]}"
 }
 
 # The folders of $dir that prepare_case made, of the cases asked for.

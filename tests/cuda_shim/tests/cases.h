@@ -5,7 +5,7 @@
 #ifndef CASES_H
 #define CASES_H
 
-#include "../../../runtime/pp_cuda.h"
+#include "runtime/api/pp_cuda.h"
 
 #include <cmath>
 #include <cstdio>

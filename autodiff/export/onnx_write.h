@@ -1,0 +1,41 @@
+/*
+ * onnx_write.h - what onnx_write.c (files, tensors, the wire format) and onnx_write_ops.c (core nodes as standard
+ * operators) share.
+ */
+#ifndef PPSPLIT_ONNX_WRITE_H
+#define PPSPLIT_ONNX_WRITE_H
+
+#include "autodiff/autodiff.h"
+
+/* A protobuf message being written: its bytes, in an arena. */
+typedef struct { Arena *a; uint8_t *at; size_t n, cap; } Buf;
+
+/* One operator of the file. Attributes follow its creation, in any order. */
+typedef struct { Buf msg; } OnnxNode;
+
+typedef struct {
+    const Pipe *p;
+    const Graph *g;
+    Arena *a;
+    Buf node, init, input, output;  /* fields of GraphProto, in order */
+    Ids param;                      /* parameters whose bytes follow when the file is written */
+    const char **alias;             /* by value id: another name than its own, in this file */
+    StrMap param_name;              /* names that parameters take in every file */
+    uint32_t made, nodes;           /* numbers for made-up names */
+} Ow;
+
+/* onnx_write.c */
+const char *ow_name(Ow *w, ValueId v);                                  /* and whatever must be in the file for it */
+const char *ow_made(Ow *w);                                             /* a fresh name */
+const char *ow_ints(Ow *w, int rank, int64_t n, const int64_t *v);      /* an i64 initializer: rank 0 or 1 */
+const char *ow_number(Ow *w, Dtype t, double v);                        /* a scalar initializer */
+OnnxNode ow_begin(Ow *w, const char *op, uint32_t nin, const char *const *in, uint32_t nout, const char *const *out);
+void ow_int(OnnxNode *n, const char *name, int64_t v);
+void ow_int_list(OnnxNode *n, const char *name, int count, const int64_t *v);
+void ow_string(OnnxNode *n, const char *name, const char *v);
+void ow_end(Ow *w, OnnxNode *n);
+
+/* onnx_write_ops.c */
+void ow_node(Ow *w, NodeId id);
+
+#endif

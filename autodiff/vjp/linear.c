@@ -1,0 +1,206 @@
+/*
+ * linear.c - VJP rules of products: MatMul, convolutions, pools.  Each is linear in either operand, so
+ * its gradient is a product of the same family with the roles exchanged.
+ */
+#include "vjp.h"
+
+static Shape rows_of(const Shape *s)
+{
+    int64_t rows = 1;
+    for (int i = 0; i + 1 < s->rank; i++)
+        rows *= s->d[i];
+    return shape_of(2, rows, s->d[s->rank - 1]);
+}
+
+static int64_t leading(const Shape *s)
+{
+    int64_t n = 1;
+    for (int i = 0; i + 2 < s->rank; i++)
+        n *= s->d[i];
+    return n;
+}
+
+/* sum over b of a[b]^T c[b] as one product over all rows: [rows, m]^T [rows, n] */
+static ValueId product_over_rows(Graph *g, ValueId a, ValueId c)
+{
+    Shape sa = rows_of(&val(g, a)->shape), sc = rows_of(&val(g, c)->shape);
+    ValueId flat_a = g_reshape(g, a, &sa), flat_c = g_reshape(g, c, &sc);
+    return g_matmul(g, g_swap_last(g, flat_a), flat_c);
+}
+
+/* sum over b of dy[b] y[b]^T: [m, b n] [b n, k], for an x that every b shares */
+static ValueId product_over_batch(Graph *g, ValueId dy, ValueId y)
+{
+    Shape s = val(g, dy)->shape, t = val(g, y)->shape;
+    int64_t b = leading(&s), m = s.d[s.rank - 2], n = s.d[s.rank - 1], k = t.d[t.rank - 2];
+    int64_t front[3] = {1, 0, 2};
+    Shape s3 = shape_of(3, b, m, n), t3 = shape_of(3, b, k, n), s2 = shape_of(2, m, b * n), t2 = shape_of(2, b * n, k);
+    ValueId left = g_reshape(g, g_transpose(g, g_reshape(g, dy, &s3), front), &s2);
+    ValueId right = g_reshape(g, g_swap_last(g, g_reshape(g, y, &t3)), &t2);
+    return g_matmul(g, left, right);
+}
+
+/* z = x y: dx = dz y^T, dy = x^T dz, summed over the leading dimensions that were broadcast.  A weight (y without
+   leading dimensions) gets one product over all rows. */
+void vjp_matmul(Vjp *v)
+{
+    Graph *g = v->g;
+    ValueId x = v->in[0], y = v->in[1], dz = v->dy[0];
+    Shape sx = *vjp_shape(v, x), sy = *vjp_shape(v, y);
+    Shape sz = *vjp_shape(v, dz);
+    int64_t nx = leading(&sx), ny = leading(&sy), nz = leading(&sz);
+    if (v->want[0]) {
+        if (nx == 1 && nz > 1 && ny == nz) {
+            v->din[0] = g_reshape(g, product_over_batch(g, dz, y), &sx);
+        } else {
+            vjp_give(v, 0, g_matmul(g, dz, g_swap_last(g, y)));
+        }
+    }
+    if (v->want[1]) {
+        if (ny == 1 && nx == nz)
+            v->din[1] = g_reshape(g, product_over_rows(g, x, dz), &sy);
+        else
+            vjp_give(v, 1, g_matmul(g, g_swap_last(g, x), dz));
+    }
+}
+
+/* ---- convolutions ----------------------------------------------------------------------------- */
+
+static const int64_t *spatial(Graph *g, const Shape *s)
+{
+    int64_t *d = vjp_ints(g, s->rank - 2);
+    for (int i = 2; i < s->rank; i++)
+        d[i - 2] = s->d[i];
+    return d;
+}
+
+static const int64_t *all_dims(Graph *g, const Shape *s)
+{
+    int64_t *d = vjp_ints(g, s->rank);
+    for (int i = 0; i < s->rank; i++)
+        d[i] = s->d[i];
+    return d;
+}
+
+/* x from the result of a convolution: the transpose of Conv in its first operand */
+static ValueId conv_back(Graph *g, ValueId dy, ValueId w, Attr at, const Shape *x)
+{
+    ValueId in[2] = {dy, w};
+    at.d = spatial(g, x);
+    return graph_node(g, OP_ConvTranspose, 2, in, at);
+}
+
+static ValueId conv_weight(Graph *g, ValueId x, ValueId dy, Attr at, const Shape *w)
+{
+    ValueId in[2] = {x, dy};
+    at.d = all_dims(g, w);
+    return graph_node(g, OP_ConvWeightGrad, 2, in, at);
+}
+
+/* Conv, cut to the spatial dims wanted: a ConvTranspose with output padding beyond the stride leaves more. */
+static ValueId conv_to(Graph *g, ValueId x, ValueId w, Attr at, const Shape *want)
+{
+    ValueId in[2] = {x, w};
+    at.d = NULL;
+    ValueId y = graph_node(g, OP_Conv, 2, in, at);
+    for (int i = 2; i < want->rank; i++)
+        if (val(g, y)->shape.d[i] > want->d[i])
+            y = g_slice_axis(g, y, i, 0, want->d[i]);
+    return y;
+}
+
+/* y = conv(x, w): dx = conv_transpose(dy, w), dw = the correlation of x and dy */
+void vjp_conv(Vjp *v)
+{
+    Graph *g = v->g;
+    Attr at = vjp_node(v)->attr;
+    Shape x = *vjp_shape(v, v->in[0]), w = *vjp_shape(v, v->in[1]);
+    if (v->want[0])
+        v->din[0] = conv_back(g, v->dy[0], v->in[1], at, &x);
+    if (v->want[1])
+        v->din[1] = conv_weight(g, v->in[0], v->dy[0], at, &w);
+}
+
+/* y = conv_transpose(x, w): y is what a convolution would have read and x what it would have made:
+   dx = conv(dy, w), dw = the correlation of dy and x */
+void vjp_conv_transpose(Vjp *v)
+{
+    Graph *g = v->g;
+    Attr at = vjp_node(v)->attr;
+    Shape x = *vjp_shape(v, v->in[0]), w = *vjp_shape(v, v->in[1]);
+    if (v->want[0])
+        v->din[0] = conv_to(g, v->dy[0], v->in[1], at, &x);
+    if (v->want[1])
+        v->din[1] = conv_weight(g, v->dy[0], v->in[0], at, &w);
+}
+
+/* dw = correlation(x, e), linear in both: dx = conv_transpose(e, ddw), de = conv(x, ddw) */
+void vjp_conv_weight_grad(Vjp *v)
+{
+    Graph *g = v->g;
+    Attr at = vjp_node(v)->attr;
+    Shape x = *vjp_shape(v, v->in[0]), e = *vjp_shape(v, v->in[1]);
+    if (v->want[0])
+        v->din[0] = conv_back(g, v->in[1], v->dy[0], at, &x);
+    if (v->want[1])
+        v->din[1] = conv_to(g, v->in[0], v->dy[0], at, &e);
+}
+
+/* ---- pools ------------------------------------------------------------------------------------ */
+
+/* y = x[indices]: dx = dy added at the indices of the flat x; windows may overlap */
+void vjp_max_pool(Vjp *v)
+{
+    Graph *g = v->g;
+    if (v->dy[0] == NONE)
+        return;
+    Value x = *val(g, v->in[0]);
+    Shape flat = shape_of(1, shape_elements(&x.shape)), m = shape_of(1, shape_elements(vjp_shape(v, v->dy[0])));
+    ValueId in[3] = {vjp_zeros(g, x.dtype, &flat, x.batch == 0 ? 0 : BATCH_NONE),
+                     g_reshape(g, v->out[1], &m), g_reshape(g, v->dy[0], &m)};
+    ValueId d = graph_node(g, OP_ScatterElements, 3, in, (Attr){.axis = 0, .mode = SCATTER_ADD});
+    v->din[0] = g_reshape(g, d, &x.shape);
+}
+
+/* 1 / how many elements the window of output o averages, along one axis */
+static int64_t window(const Attr *at, int i, int64_t o, int64_t extent)
+{
+    int64_t start = o * at->a[i] - at->c[i], count = 0, end = extent + at->c[at->n + i];
+    for (int64_t j = 0; j < at->d[i]; j++) {
+        int64_t p = start + j * at->b[i];
+        count += at->mode ? p < end : p >= 0 && p < extent;
+    }
+    return count;
+}
+
+/* y = the mean of a window: dx = conv_transpose(dy / count, ones), channel by channel.  The counts differ at the
+   borders and are a constant map [1, 1, spatial]. */
+void vjp_average_pool(Vjp *v)
+{
+    Graph *g = v->g;
+    Attr at = vjp_node(v)->attr;
+    Shape x = *vjp_shape(v, v->in[0]), y = *vjp_shape(v, v->dy[0]);
+    Dtype t = val(g, v->dy[0])->dtype;
+    Shape map = y, kernel = x;
+    map.d[0] = map.d[1] = 1;
+    kernel.d[0] = x.d[1];
+    kernel.d[1] = 1;
+    for (int i = 0; i < at.n; i++)
+        kernel.d[i + 2] = at.d[i];
+    int64_t n = shape_elements(&map), m = shape_elements(&kernel);
+    double *count = arena_array(g->arena, double, n), *ones = arena_array(g->arena, double, m);
+    for (int64_t j = 0; j < n; j++) {
+        int64_t rest = j, product = 1;
+        for (int i = at.n - 1; i >= 0; i--) {
+            product *= window(&at, i, rest % y.d[i + 2], x.d[i + 2]);
+            rest /= y.d[i + 2];
+        }
+        count[j] = product > 0 ? 1 / (double)product : 0;
+    }
+    for (int64_t j = 0; j < m; j++)
+        ones[j] = 1;
+    ValueId inverse = g_cast(g, graph_const(g, NULL, (Tensor){DT_F64, map, count}), t);
+    ValueId w = g_cast(g, graph_const(g, NULL, (Tensor){DT_F64, kernel, ones}), t);
+    Attr back = {.group = x.d[1], .n = at.n, .a = at.a, .b = at.b, .c = at.c};
+    v->din[0] = conv_back(g, g_mul(g, v->dy[0], inverse), w, back, &x);
+}

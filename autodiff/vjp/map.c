@@ -1,0 +1,230 @@
+/*
+ * map.c - VJP rules of the elementwise operations.  In each: x the operand, y the result, dy its gradient.
+ * Where a formula in terms of y exists it is taken: y is then often kept anyway, and x need not be.
+ * At kinks as PyTorch: relu'(0) = 0, abs'(0) = 0, ties of max and min share equally.
+ */
+#include <math.h>
+
+#include "vjp.h"
+
+/* The operand, result and gradient of a unary rule under the names of its formula. */
+#define UNARY \
+    Graph *g = v->g; \
+    ValueId x = v->in[0], y = v->out[0], dy = v->dy[0]; \
+    (void)x, (void)y
+
+static ValueId one_minus(Graph *g, ValueId x) { return g_sub(g, g_like(g, x, 1), x); }
+static ValueId one_plus(Graph *g, ValueId x) { return g_add(g, x, g_like(g, x, 1)); }
+
+/* y = -x: dx = -dy */
+void vjp_neg(Vjp *v) { UNARY; v->din[0] = g_neg(g, dy); }
+/* y = |x|: dx = dy * sign(x) */
+void vjp_abs(Vjp *v) { UNARY; v->din[0] = g_mul(g, dy, g_unary(g, OP_Sign, x)); }
+/* y = e^x: dx = dy * y */
+void vjp_exp(Vjp *v) { UNARY; v->din[0] = g_mul(g, dy, y); }
+/* y = log x: dx = dy / x */
+void vjp_log(Vjp *v) { UNARY; v->din[0] = g_div(g, dy, x); }
+/* y = sqrt x: dx = dy / (2 y) */
+void vjp_sqrt(Vjp *v) { UNARY; v->din[0] = g_div(g, dy, vjp_scale(g, y, 2)); }
+/* y = 1/x: dx = -dy * y^2 */
+void vjp_reciprocal(Vjp *v) { UNARY; v->din[0] = g_neg(g, g_mul(g, dy, vjp_square(g, y))); }
+/* y = sin x: dx = dy * cos x */
+void vjp_sin(Vjp *v) { UNARY; v->din[0] = g_mul(g, dy, g_unary(g, OP_Cos, x)); }
+/* y = cos x: dx = -dy * sin x */
+void vjp_cos(Vjp *v) { UNARY; v->din[0] = g_neg(g, g_mul(g, dy, g_unary(g, OP_Sin, x))); }
+/* y = tan x: dx = dy * (1 + y^2) */
+void vjp_tan(Vjp *v) { UNARY; v->din[0] = g_mul(g, dy, one_plus(g, vjp_square(g, y))); }
+/* y = asin x: dx = dy / sqrt(1 - x^2) */
+void vjp_asin(Vjp *v)
+{
+    UNARY;
+    v->din[0] = g_div(g, dy, g_unary(g, OP_Sqrt, one_minus(g, vjp_square(g, x))));
+}
+/* y = acos x: dx = -dy / sqrt(1 - x^2) */
+void vjp_acos(Vjp *v)
+{
+    UNARY;
+    v->din[0] = g_neg(g, g_div(g, dy, g_unary(g, OP_Sqrt, one_minus(g, vjp_square(g, x)))));
+}
+/* y = atan x: dx = dy / (1 + x^2) */
+void vjp_atan(Vjp *v) { UNARY; v->din[0] = g_div(g, dy, one_plus(g, vjp_square(g, x))); }
+/* y = sinh x: dx = dy * cosh x */
+void vjp_sinh(Vjp *v) { UNARY; v->din[0] = g_mul(g, dy, g_unary(g, OP_Cosh, x)); }
+/* y = cosh x: dx = dy * sinh x */
+void vjp_cosh(Vjp *v) { UNARY; v->din[0] = g_mul(g, dy, g_unary(g, OP_Sinh, x)); }
+/* y = tanh x: dx = dy * (1 - y^2) */
+void vjp_tanh(Vjp *v) { UNARY; v->din[0] = g_mul(g, dy, one_minus(g, vjp_square(g, y))); }
+/* y = asinh x: dx = dy / sqrt(x^2 + 1) */
+void vjp_asinh(Vjp *v) { UNARY; v->din[0] = g_div(g, dy, g_unary(g, OP_Sqrt, one_plus(g, vjp_square(g, x)))); }
+/* y = acosh x: dx = dy / sqrt(x^2 - 1) */
+void vjp_acosh(Vjp *v)
+{
+    UNARY;
+    v->din[0] = g_div(g, dy, g_unary(g, OP_Sqrt, g_sub(g, vjp_square(g, x), g_like(g, x, 1))));
+}
+/* y = atanh x: dx = dy / (1 - x^2) */
+void vjp_atanh(Vjp *v) { UNARY; v->din[0] = g_div(g, dy, one_minus(g, vjp_square(g, x))); }
+/* y = erf x: dx = dy * 2/sqrt(pi) * e^(-x^2) */
+void vjp_erf(Vjp *v)
+{
+    UNARY;
+    ValueId bell = g_unary(g, OP_Exp, g_neg(g, vjp_square(g, x)));
+    v->din[0] = g_mul(g, dy, vjp_scale(g, bell, 2 / sqrt(acos(-1))));
+}
+/* y = 1 / (1 + e^-x): dx = dy * y * (1 - y) */
+void vjp_sigmoid(Vjp *v) { UNARY; v->din[0] = g_mul(g, dy, g_mul(g, y, one_minus(g, y))); }
+/* y = log(1 + e^x): dx = dy * sigmoid(x) */
+void vjp_softplus(Vjp *v) { UNARY; v->din[0] = g_mul(g, dy, g_unary(g, OP_Sigmoid, x)); }
+/* y = max(x, 0): dx = dy where y > 0 */
+void vjp_relu(Vjp *v)
+{
+    UNARY;
+    v->din[0] = g_where(g, g_binary(g, OP_Greater, y, g_like(g, y, 0)), dy, g_like(g, dy, 0));
+}
+/* Between floats a cast is the identity: dx = dy, in x's type */
+void vjp_cast(Vjp *v)
+{
+    UNARY;
+    if (dtype_is_float(val(g, x)->dtype) && dtype_is_float(val(g, y)->dtype))
+        v->din[0] = g_cast(g, dy, val(g, x)->dtype);
+}
+
+#define BINARY \
+    Graph *g = v->g; \
+    ValueId a = v->in[0], b = v->in[1], y = v->out[0], dy = v->dy[0]; \
+    (void)a, (void)b, (void)y
+
+/* y = a + b: da = dy, db = dy */
+void vjp_add(Vjp *v)
+{
+    for (uint32_t i = 0; i < 2; i++)
+        if (v->want[i])
+            vjp_give(v, i, v->dy[0]);
+}
+/* y = a - b: da = dy, db = -dy (summed first: less work where b was broadcast, the same bits) */
+void vjp_sub(Vjp *v)
+{
+    BINARY;
+    if (v->want[0])
+        vjp_give(v, 0, dy);
+    if (v->want[1]) {
+        vjp_give(v, 1, dy);
+        v->din[1] = g_neg(g, v->din[1]);
+    }
+}
+/* y = a b: da = dy * b, db = dy * a; y = a^2: da = dy * 2a, in one piece */
+void vjp_mul(Vjp *v)
+{
+    BINARY;
+    if (a == b) {
+        v->din[0] = g_mul(g, dy, vjp_scale(g, a, 2));
+        return;
+    }
+    double one;
+    bool seed = g_const_double(g, dy, &one) && one == 1 && val(g, dy)->shape.rank == 0;
+    if (v->want[0])
+        vjp_give(v, 0, seed ? b : g_mul(g, dy, b));
+    if (v->want[1])
+        vjp_give(v, 1, seed ? a : g_mul(g, dy, a));
+}
+/* y = a / b: da = dy / b, db = -dy * y / b */
+void vjp_div(Vjp *v)
+{
+    BINARY;
+    if (v->want[0])
+        vjp_give(v, 0, g_div(g, dy, b));
+    if (v->want[1]) {
+        vjp_give(v, 1, g_div(g, g_mul(g, dy, y), b));
+        v->din[1] = g_neg(g, v->din[1]);
+    }
+}
+
+/* d x^c / dx = c x^(c-1), the common exponents without pow */
+static ValueId power_slope(Graph *g, ValueId x, ValueId y, double c)
+{
+    if (c == 2)
+        return vjp_scale(g, x, 2);
+    if (c == 3)
+        return vjp_scale(g, vjp_square(g, x), 3);
+    if (c == 0.5)
+        return g_div(g, g_like(g, y, 0.5), y);
+    if (c == -1)
+        return g_neg(g, vjp_square(g, y));
+    return vjp_scale(g, g_binary(g, OP_Pow, x, g_like(g, x, c - 1)), c);
+}
+
+/* y = a^b: da = dy * b * a^(b-1), and 0 where b = 0; db = dy * y * log a, and 0 where a <= 0 */
+void vjp_pow(Vjp *v)
+{
+    BINARY;
+    double c;
+    if (v->want[0] && g_const_double(g, b, &c)) {
+        if (c == 1)
+            vjp_give(v, 0, dy);
+        else if (c != 0)
+            vjp_give(v, 0, g_mul(g, dy, power_slope(g, a, y, c)));
+    } else if (v->want[0]) {
+        ValueId e = g_cast(g, b, val(g, a)->dtype);
+        ValueId slope = g_mul(g, e, g_binary(g, OP_Pow, a, g_sub(g, e, g_like(g, e, 1))));
+        ValueId zero = g_binary(g, OP_Equal, e, g_like(g, e, 0));
+        vjp_give(v, 0, g_mul(g, dy, g_where(g, zero, g_like(g, slope, 0), slope)));
+    }
+    if (v->want[1]) {
+        ValueId positive = g_binary(g, OP_Greater, a, g_like(g, a, 0));
+        ValueId log_a = g_unary(g, OP_Log, g_where(g, positive, a, g_like(g, a, 1)));
+        vjp_give(v, 1, g_cast(g, g_mul(g, g_mul(g, dy, y), log_a), val(g, b)->dtype));
+    }
+}
+
+/* y = a - b q, q the whole number a/b was rounded to: da = dy, db = -dy * q.  q = round((a - y) / b) for both kinds of Mod. */
+static void vjp_remainder(Vjp *v)
+{
+    BINARY;
+    if (v->want[0])
+        vjp_give(v, 0, dy);
+    if (v->want[1]) {
+        ValueId q = g_unary(g, OP_Round, g_div(g, g_sub(g, a, y), b));
+        vjp_give(v, 1, g_neg(g, g_mul(g, dy, q)));
+    }
+}
+void vjp_mod(Vjp *v) { vjp_remainder(v); }
+void vjp_fmod(Vjp *v) { vjp_remainder(v); }
+
+/* y = max(a, b): da = dy where a > b, dy / 2 where a = b; min: where a < b */
+static void vjp_extremum(Vjp *v, Op wins)
+{
+    BINARY;
+    ValueId zero = g_like(g, dy, 0);
+    ValueId tie = g_binary(g, OP_Equal, a, b);
+    for (uint32_t i = 0; i < 2; i++) {
+        if (!v->want[i])
+            continue;
+        ValueId won = g_binary(g, wins, v->in[i], v->in[1 - i]);
+        vjp_give(v, i, g_where(g, tie, vjp_scale(g, dy, 0.5), g_where(g, won, dy, zero)));
+    }
+}
+void vjp_max(Vjp *v) { vjp_extremum(v, OP_Greater); }
+void vjp_min(Vjp *v) { vjp_extremum(v, OP_Less); }
+
+/* y = c ? a : b: da = c ? dy : 0, db = c ? 0 : dy */
+void vjp_where(Vjp *v)
+{
+    Graph *g = v->g;
+    ValueId c = v->in[0], dy = v->dy[0], zero = g_like(g, dy, 0);
+    if (v->want[1])
+        vjp_give(v, 1, g_where(g, c, dy, zero));
+    if (v->want[2])
+        vjp_give(v, 2, g_where(g, c, zero, dy));
+}
+
+/* y = x * mask / (1 - p): dx = mask ? dy / (1 - p) : 0.  The mask is the forward's second output, never drawn again. */
+void vjp_dropout(Vjp *v)
+{
+    Graph *g = v->g;
+    double p = vjp_node(v)->attr.f[0];
+    ValueId kept = vjp_scale(g, v->dy[0], p < 1 ? 1 / (1 - p) : 0);
+    v->din[0] = g_where(g, v->out[1], kept, g_like(g, v->dy[0], 0));
+}
+
+/* Only training has a backward, and training takes operand 0. */
+void vjp_phase(Vjp *v) { v->din[0] = v->dy[0]; }

@@ -1,0 +1,35 @@
+/*
+ * vjp.h - what the files of VJP rules share.  Every GRAD(f) of ops.def is a function vjp_f, declared here
+ * from the table itself: a rule that is missing is a link error that names it.
+ */
+#ifndef PPSPLIT_VJP_H
+#define PPSPLIT_VJP_H
+
+#include "autodiff/autodiff.h"
+
+#define OP(name, lo, hi, since, import, shape, gradient, code) gradient
+#define GRAD(f) void vjp_##f(Vjp *v);
+#define NOGRAD
+#define VIA_LOWERING
+#include "ir/ops.def"
+#undef OP
+#undef GRAD
+#undef NOGRAD
+#undef VIA_LOWERING
+
+/* vjp.c */
+void vjp_give(Vjp *v, uint32_t i, ValueId d);           /* the gradient of operand i is d, broadcasting undone */
+ValueId vjp_scale(Graph *g, ValueId x, double c);       /* x * c */
+ValueId vjp_square(Graph *g, ValueId x);
+ValueId vjp_zeros(Graph *g, Dtype t, const Shape *s, int batch);        /* a view of one zero; knows its batch dimension */
+ValueId vjp_zeros_like(Graph *g, ValueId x);
+ValueId vjp_wrap_index(Graph *g, ValueId index, ValueId extent);        /* i < 0 becomes i + extent */
+ValueId vjp_iota_batch(Graph *g, int rank, int axis, int64_t n, int batch); /* i64 0..n-1 along axis; batch: it is the rows' axis, or -1 */
+int64_t *vjp_ints(Graph *g, int n);                     /* an attribute array */
+ValueId vjp_place(Graph *g, ValueId x, int axis, int64_t at, int64_t extent);   /* x at position `at` of a zero tensor, along axis */
+_Noreturn void vjp_refuse(const Vjp *v, const char *why);
+
+static inline const Node *vjp_node(const Vjp *v) { return &v->g->node.at[v->node]; }
+static inline const Shape *vjp_shape(const Vjp *v, ValueId x) { return &v->g->value.at[x].shape; }
+
+#endif

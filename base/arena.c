@@ -1,0 +1,169 @@
+/*
+ * arena.c - one zeroed arena per run: blocks that double, never freed one by one; growable arrays and a
+ * string map live in it.  Out of memory leaves through diag_fatal(), so no caller checks for NULL.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base.h"
+
+typedef struct Block { struct Block *next; size_t size, used; } Block;
+struct Arena { Block *head; size_t total; };
+
+enum { ALIGN = 16, FIRST_BLOCK = 64 << 10, LAST_BLOCK = 8 << 20 };
+
+static size_t round_up(size_t n) { return (n + ALIGN - 1) & ~(size_t)(ALIGN - 1); }
+
+static _Noreturn void no_memory(size_t n)
+{
+    diag_fatal(EXIT_IO, WHERE_NONE, "out of memory (%zu bytes asked for)", n);
+}
+
+Arena *arena_new(void)
+{
+    Arena *a = calloc(1, sizeof *a);
+    if (!a)
+        no_memory(sizeof *a);
+    return a;
+}
+
+void arena_free(Arena *a)
+{
+    for (Block *b = a ? a->head : NULL, *next; b; b = next) {
+        next = b->next;
+        free(b);
+    }
+    free(a);
+}
+
+static Block *block_new(Arena *a, size_t n)
+{
+    size_t size = a->head ? a->head->size * 2 : FIRST_BLOCK;
+    if (size > LAST_BLOCK)
+        size = LAST_BLOCK;
+    if (size < n)
+        size = n;
+    Block *b = calloc(1, round_up(sizeof *b) + size);
+    if (!b)
+        no_memory(size);
+    b->size = size;
+    if (a->head && a->head->size - a->head->used > size - n) {      /* keep filling the roomier block */
+        b->next = a->head->next;
+        a->head->next = b;
+    } else {
+        b->next = a->head;
+        a->head = b;
+    }
+    return b;
+}
+
+void *arena_alloc(Arena *a, size_t n)
+{
+    if (n > SIZE_MAX / 2)
+        no_memory(n);
+    n = round_up(n ? n : 1);
+    Block *b = a->head;
+    if (!b || b->size - b->used < n)
+        b = block_new(a, n);
+    void *p = (char *)b + round_up(sizeof *b) + b->used;
+    b->used += n;
+    a->total += n;
+    return p;
+}
+
+void *arena_calloc(Arena *a, size_t n, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(n, size, &bytes))
+        no_memory(SIZE_MAX);
+    return arena_alloc(a, bytes);
+}
+
+void *arena_grow_(Arena *a, void *at, uint32_t *cap, size_t size)
+{
+    if (*cap >= UINT32_MAX / 2)
+        no_memory(SIZE_MAX);
+    uint32_t n = *cap ? *cap * 2 : 8;
+    void *p = arena_calloc(a, n, size);
+    if (*cap)
+        memcpy(p, at, *cap * size);
+    *cap = n;
+    return p;
+}
+
+char *arena_strndup(Arena *a, const char *s, size_t n)
+{
+    char *p = arena_alloc(a, n + 1);
+    memcpy(p, s, n);
+    return p;
+}
+
+char *arena_strdup(Arena *a, const char *s)
+{
+    return arena_strndup(a, s, strlen(s));
+}
+
+char *arena_printf(Arena *a, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    INSIST(n >= 0);
+    char *p = arena_alloc(a, (size_t)n + 1);
+    va_start(ap, fmt);
+    vsnprintf(p, (size_t)n + 1, fmt, ap);
+    va_end(ap);
+    return p;
+}
+
+size_t arena_bytes(const Arena *a)
+{
+    return a->total;
+}
+
+/* ---- StrMap: open addressing, FNV-1a, at most half full ---- */
+
+typedef struct StrSlot { const char *key; uint32_t value; } StrSlot;
+
+static uint64_t hash_string(const char *s)
+{
+    uint64_t h = 14695981039346656037u;
+    for (; *s; s++)
+        h = (h ^ (unsigned char)*s) * 1099511628211u;
+    return h;
+}
+
+static StrSlot *strmap_slot(const StrMap *m, const char *key)
+{
+    uint32_t i = (uint32_t)(hash_string(key) >> 7) & (m->cap - 1);
+    while (m->slot[i].key && strcmp(m->slot[i].key, key))
+        i = (i + 1) & (m->cap - 1);
+    return &m->slot[i];
+}
+
+uint32_t strmap_get(const StrMap *m, const char *key)
+{
+    if (!m->cap)
+        return NONE;
+    StrSlot *s = strmap_slot(m, key);
+    return s->key ? s->value : NONE;
+}
+
+uint32_t *strmap_at(StrMap *m, const char *key)
+{
+    if (2 * (m->n + 1) > m->cap) {
+        StrMap old = *m;
+        m->cap = old.cap ? old.cap * 2 : 64;
+        m->slot = arena_array(m->arena, StrSlot, m->cap);
+        for (uint32_t i = 0; i < old.cap; i++)
+            if (old.slot[i].key)
+                *strmap_slot(m, old.slot[i].key) = old.slot[i];
+    }
+    StrSlot *s = strmap_slot(m, key);
+    if (!s->key) {
+        *s = (StrSlot){arena_strdup(m->arena, key), NONE};
+        m->n++;
+    }
+    return &s->value;
+}

@@ -1,0 +1,93 @@
+/*
+ * base.h - what knows no model: memory, growable arrays, maps, diagnostics.
+ *
+ * Memory: one zeroed Arena per run, nothing is freed by passes.  Errors: a user's mistake goes through diag_fatal()
+ * (exit code by class), a bug through die().  No function returns NULL for "failed".
+ * base/file/ has the formats that programs share with the compiler: safetensors, npy, a checkpoint's manifest.
+ */
+#ifndef PPSPLIT_BASE_H
+#define PPSPLIT_BASE_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define PRINTF_LIKE(f, a) __attribute__((format(printf, f, a)))
+
+/* Exit codes of the command (GNU manners). */
+enum { EXIT_MODEL = 1, EXIT_USAGE = 2, EXIT_IO = 3, EXIT_BUG = 70 };
+
+/* ---- arena.c ------------------------------------------------------------------------------- */
+
+typedef struct Arena Arena;
+
+Arena *arena_new(void);
+void arena_free(Arena *a);
+void *arena_alloc(Arena *a, size_t n);                  /* zeroed, 16-aligned; out of memory is fatal */
+void *arena_calloc(Arena *a, size_t n, size_t size);    /* n * size checked for overflow */
+char *arena_strdup(Arena *a, const char *s);
+char *arena_strndup(Arena *a, const char *s, size_t n);
+char *arena_printf(Arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
+size_t arena_bytes(const Arena *a);                     /* taken so far */
+void *arena_grow_(Arena *a, void *at, uint32_t *cap, size_t size);
+
+#define arena_new_of(a, T) ((T *)arena_alloc((a), sizeof(T)))
+#define arena_array(a, T, n) ((T *)arena_calloc((a), (size_t)(n), sizeof(T)))
+
+/* A growable array in an arena: VEC(int) v = {0}; vec_push(a, &v, 7); v.at[i], v.n. */
+#define VEC(T) struct { T *at; uint32_t n, cap; }
+#define vec_push(a, v, x) \
+    ((v)->n == (v)->cap \
+         ? (void)((v)->at = arena_grow_((a), (v)->at, &(v)->cap, sizeof *(v)->at)) : (void)0, \
+     (void)((v)->at[(v)->n++] = (x)))
+
+#define NONE UINT32_MAX
+typedef VEC(uint32_t) Ids;                              /* a list of numbers: of values, nodes, stages */
+
+/* A hash map from string to uint32_t (open addressing; insertion never loses keys). */
+typedef struct { Arena *arena; struct StrSlot *slot; uint32_t n, cap; } StrMap;
+uint32_t *strmap_at(StrMap *m, const char *key);        /* finds or inserts (value NONE) */
+uint32_t strmap_get(const StrMap *m, const char *key);  /* NONE when absent */
+
+/* ---- diag.c -------------------------------------------------------------------------------- */
+
+/*
+ * A diagnostic says where, what, why and what to do:
+ *     gpt2.onnx: node 417 '/h.3/attn/MatMul' (MatMul), input 1: error: inner dimensions differ: 64 and 48
+ *     note: ...          (diag_note, any number, before diag_fatal)
+ *     hint: ...          (diag_hint)
+ * diag_note/diag_hint queue a line that is printed after the next error or warning.  All names that
+ * come from a model are escaped (control bytes, NUL, invalid UTF-8) on the way out.
+ */
+typedef struct {
+    const char *file;                                   /* path as the user gave it, or NULL */
+    const char *what;                                   /* "node", "initializer", "input", ... or NULL */
+    uint32_t index;                                     /* NONE: not shown */
+    const char *name;                                   /* may be NULL */
+    const char *type;                                   /* op type, may be NULL */
+    int input;                                          /* operand number, -1: not shown */
+} Where;
+#define WHERE_NONE ((Where){.index = NONE, .input = -1})
+#define WHERE_FILE(f) ((Where){.file = (f), .index = NONE, .input = -1})
+
+/* What is at work, for those below that know no place of their own and say WHERE_NONE.  w is kept, not copied; NULL: nothing.
+   Returns what was before. */
+const Where *diag_at(const Where *w);
+void diag_note(const char *fmt, ...) PRINTF_LIKE(1, 2);
+void diag_hint(const char *fmt, ...) PRINTF_LIKE(1, 2);
+void diag_warn(Where w, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void diag_error(Where w, const char *fmt, ...) PRINTF_LIKE(2, 3);     /* prints, counts, returns */
+_Noreturn void diag_fatal(int exit_code, Where w, const char *fmt, ...) PRINTF_LIKE(3, 4);
+_Noreturn void diag_raise(int exit_code);               /* leave the phase after diag_error()s */
+_Noreturn void die(const char *file, int line, const char *fmt, ...) PRINTF_LIKE(3, 4);
+#define BUG(...) die(__FILE__, __LINE__, __VA_ARGS__)
+#define INSIST(c) ((c) ? (void)0 : BUG("%s", #c))
+/* Runs fn(arg); returns 0, or the exit code with which diag_fatal/diag_raise left it. */
+int diag_run(void (*fn)(void *), void *arg);
+const char *diag_escape(Arena *a, const char *s);       /* printable form of a model's string */
+/* The nearest of n names by edit distance, or NULL when none is near (did-you-mean). */
+const char *diag_nearest(const char *word, const char *const *names, uint32_t n);
+
+#endif

@@ -1,0 +1,253 @@
+/*
+ * diag.c - diagnostics in clang's manner, and the two ways out: diag_fatal() for a user's mistake, which
+ * leaves the running phase by longjmp (diag_run), and die() for a bug, which aborts.
+ */
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base.h"
+
+enum { LINE = 2048, MAX_QUEUED = 16 };
+
+static struct {
+    jmp_buf *frame;
+    char queued[MAX_QUEUED][LINE];
+    int n_queued;
+    const Where *at;
+} diag;
+
+const Where *diag_at(const Where *w)
+{
+    const Where *before = diag.at;
+    diag.at = w;
+    return before;
+}
+
+int diag_run(void (*fn)(void *), void *arg)
+{
+    jmp_buf here, *outer = diag.frame;
+    volatile int code = 0;
+    diag.frame = &here;
+    int jumped = setjmp(here);
+    if (jumped == 0)
+        fn(arg);
+    else
+        code = jumped;
+    diag.at = NULL;
+    diag.frame = outer;
+    return code;
+}
+
+void diag_raise(int exit_code)
+{
+    if (diag.frame)
+        longjmp(*diag.frame, exit_code);
+    exit(exit_code);
+}
+
+void die(const char *file, int line, const char *fmt, ...)
+{
+    va_list ap;
+    fprintf(stderr, "ppsplit: internal error: %s:%d: ", file, line);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "\nThis is a bug of ppsplit, not of your model; please report it with the command and the model.\n");
+    if (getenv("PPSPLIT_ABORT"))
+        abort();
+    _exit(EXIT_BUG);
+}
+
+/* Bytes that are no printable UTF-8 become \xNN; so no name from a model can move a terminal's cursor. */
+static size_t utf8_length(const unsigned char *s)
+{
+    size_t n = s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : s[0] >= 0xe0 ? 3 : s[0] >= 0xc2 ? 2 : 0;
+    if (s[0] >= 0xf5)
+        return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    if (n == 2 && s[0] == 0xc2 && s[1] < 0xa0)                     /* C1 control characters */
+        return 0;
+    return n;
+}
+
+static void escape_into(char *out, size_t size, const char *s)
+{
+    size_t o = 0;
+    for (const unsigned char *p = (const unsigned char *)s; *p && o + 8 < size;) {
+        size_t n = *p >= 0x20 && *p < 0x7f ? 1 : *p >= 0x80 ? utf8_length(p) : 0;
+        if (n == 0) {
+            o += (size_t)snprintf(out + o, size - o, "\\x%02x", *p++);
+            continue;
+        }
+        memcpy(out + o, p, n);
+        o += n;
+        p += n;
+    }
+    out[o] = '\0';
+}
+
+const char *diag_escape(Arena *a, const char *s)
+{
+    size_t size = strlen(s) * 4 + 16;
+    char *out = arena_alloc(a, size);
+    escape_into(out, size, s);
+    return out;
+}
+
+static const char *paint(const char *on)
+{
+    static int colour = -1;
+    if (colour < 0)
+        colour = isatty(STDERR_FILENO) && !getenv("NO_COLOR");
+    return colour ? on : "";
+}
+
+static void print_where(Where w)
+{
+    char text[512];
+    fputs(paint("\033[1m"), stderr);
+    if (!w.file)
+        fputs("ppsplit: ", stderr);
+    else {
+        escape_into(text, sizeof text, w.file);
+        fprintf(stderr, "%s: ", text);
+    }
+    if (w.what) {
+        fputs(w.what, stderr);
+        if (w.index != NONE)
+            fprintf(stderr, " %u", w.index);
+        if (w.name && *w.name) {
+            escape_into(text, sizeof text, w.name);
+            fprintf(stderr, " '%s'", text);
+        }
+        if (w.type) {
+            escape_into(text, sizeof text, w.type);
+            fprintf(stderr, " (%s)", text);
+        }
+        if (w.input >= 0)
+            fprintf(stderr, ", input %d", w.input);
+        fputs(": ", stderr);
+    }
+    fputs(paint("\033[0m"), stderr);
+}
+
+static void print_queued(void)
+{
+    for (int i = 0; i < diag.n_queued; i++)
+        fprintf(stderr, "%s\n", diag.queued[i]);
+    diag.n_queued = 0;
+}
+
+static void queue(const char *kind, const char *fmt, va_list ap) PRINTF_LIKE(2, 0);
+
+static void queue(const char *kind, const char *fmt, va_list ap)
+{
+    if (diag.n_queued == MAX_QUEUED)
+        return;
+    char raw[LINE - 32];
+    vsnprintf(raw, sizeof raw, fmt, ap);
+    char *line = diag.queued[diag.n_queued++];
+    int n = snprintf(line, LINE, "%s: ", kind);
+    escape_into(line + n, LINE - (size_t)n, raw);
+}
+
+void diag_note(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    queue("note", fmt, ap);
+    va_end(ap);
+}
+
+void diag_hint(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    queue("hint", fmt, ap);
+    va_end(ap);
+}
+
+static void report(const char *kind, const char *colour, Where w, const char *fmt, va_list ap) PRINTF_LIKE(4, 0);
+
+/* The first line may be followed by lines of the caller's own ("\n  " in fmt), each escaped by itself: a line break in a name is none. */
+static void report(const char *kind, const char *colour, Where w, const char *fmt, va_list ap)
+{
+    char raw[LINE], line[LINE * 2];
+    vsnprintf(raw, sizeof raw, fmt, ap);
+    print_where(!w.file && !w.what && diag.at ? *diag.at : w);
+    fprintf(stderr, "%s%s:%s ", paint(colour), kind, paint("\033[0m"));
+    for (char *p = raw, *next; p; p = next) {
+        next = strstr(p, "\n  ");
+        if (next)
+            *next++ = '\0';
+        escape_into(line, sizeof line, p);
+        fprintf(stderr, "%s\n", line);
+    }
+    print_queued();
+}
+
+void diag_warn(Where w, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    report("warning", "\033[1;35m", w, fmt, ap);
+    va_end(ap);
+}
+
+void diag_error(Where w, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    report("error", "\033[1;31m", w, fmt, ap);
+    va_end(ap);
+}
+
+void diag_fatal(int exit_code, Where w, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    report("error", "\033[1;31m", w, fmt, ap);
+    va_end(ap);
+    diag_raise(exit_code);
+}
+
+/* Levenshtein distance, capped: names longer than 63 bytes are compared by their first 63. */
+static int edit_distance(const char *a, const char *b)
+{
+    enum { CAP = 63 };
+    int row[CAP + 1], n = (int)strnlen(a, CAP), m = (int)strnlen(b, CAP);
+    for (int j = 0; j <= m; j++)
+        row[j] = j;
+    for (int i = 1; i <= n; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= m; j++) {
+            int best = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[m];
+}
+
+const char *diag_nearest(const char *word, const char *const *names, uint32_t n)
+{
+    const char *best = NULL;
+    int limit = (int)strlen(word) / 3 + 1, distance = limit + 1;
+    for (uint32_t i = 0; i < n; i++) {
+        int d = edit_distance(word, names[i]);
+        if (d < distance) {
+            distance = d;
+            best = names[i];
+        }
+    }
+    return best;
+}

@@ -1,0 +1,429 @@
+/*
+ * build.c - groups to nests.  In: a group's members and their pieces.  Out: statements over the group's dimensions, merged
+ * where all strides allow, what nobody reads left out.
+ */
+#include <string.h>
+
+#include "codegen/cg.h"
+
+typedef struct {
+    Func *f;
+    const Group *k;
+    Nest *n;
+    const Member *m;
+    VEC(ValueId) made;              /* pairs: root, statement */
+} Build;
+
+static uint32_t add(Build *b, Stmt s)
+{
+    vec_push(b->f->a, &b->n->stmt, s);
+    return b->n->stmt.n - 1;
+}
+
+/* Strides over the node's dims as strides over the group's. */
+static void over_group(const Build *b, const Lin *e, Lin *out)
+{
+    memset(out, 0, sizeof(Lin) * NEST_DIMS);
+    for (int p = 0; p < b->m->np; p++) {
+        const Piece *x = &b->m->piece[p];
+        if (!lin_mul(e[x->e], x->mult, &out[x->k]))
+            BUG("a stride that is not affine in the rows");
+    }
+}
+
+static uint32_t argument(Build *b, uint32_t buf, Lin off, ValueId v, Dtype t, bool written, bool acc)
+{
+    for (uint32_t i = 0; i < b->n->arg.n; i++) {
+        const NestArg *x = &b->n->arg.at[i];
+        if (x->buf == buf && lin_eq(x->offset, off) && x->written == written && x->type == t && x->acc == acc)
+            return i;
+    }
+    NestArg a = {.type = t, .written = written, .acc = acc, .buf = buf, .offset = off, .value = v};
+    vec_push(b->f->a, &b->n->arg, a);
+    return b->n->arg.n - 1;
+}
+
+static bool same_load(const Stmt *x, const Stmt *y)
+{
+    return x->kind == y->kind && x->type == y->type && x->arg == y->arg && x->nindex == 0 && x->nguard == 0 &&
+           lin_eq(x->base, y->base) && x->k == y->k && x->ki == y->ki &&
+           memcmp(x->stride, y->stride, sizeof x->stride) == 0;
+}
+
+/* Loads, constants and indices are made once. */
+static uint32_t add_leaf(Build *b, Stmt s)
+{
+    for (uint32_t i = 0; s.nindex == 0 && s.nguard == 0 && i < b->n->stmt.n; i++) {
+        const Stmt *x = &b->n->stmt.at[i];
+        if (x->kind == s.kind && x->kind != S_OP && x->kind != S_REDUCE && x->kind != S_STORE && same_load(x, &s))
+            return i;
+    }
+    return add(b, s);
+}
+
+/* ---- constants that need no memory ------------------------------------------------------------------- */
+
+double cg_element(const Value *v, int64_t i, int64_t *as_int)
+{
+    *as_int = 0;
+    switch (v->dtype) {
+    case DT_F32: return (double)((const float *)v->data)[i];
+    case DT_F64: return ((const double *)v->data)[i];
+    case DT_I32: *as_int = ((const int32_t *)v->data)[i]; return (double)*as_int;
+    case DT_I64: *as_int = ((const int64_t *)v->data)[i]; return (double)*as_int;
+    case DT_BOOL: *as_int = ((const uint8_t *)v->data)[i] != 0; return (double)*as_int;
+    default: return 0;
+    }
+}
+
+bool cg_uniform(const Func *f, ValueId root, double *x, int64_t *i)
+{
+    const Value *v = val(f->g, root);
+    if (v->kind != V_CONST || !v->data || !dtype_is_computable(v->dtype))
+        return false;
+    int64_t n = shape_elements(&v->shape);
+    size_t size = dtype_size(v->dtype);
+    const uint8_t *at = v->data;
+    for (int64_t j = 1; j < n; j++)
+        if (memcmp(at, at + (size_t)j * size, size) != 0)
+            return false;
+    if (n == 0)
+        return false;
+    *x = cg_element(v, 0, i);
+    return true;
+}
+
+bool cg_iota(const Func *f, ValueId root, int64_t *first, int64_t *step)
+{
+    const Value *v = val(f->g, root);
+    if (v->kind != V_CONST || !v->data || (v->dtype != DT_I64 && v->dtype != DT_I32))
+        return false;
+    int64_t n = shape_elements(&v->shape), a, b;
+    if (n < 3)
+        return false;
+    cg_element(v, 0, first);
+    cg_element(v, 1, &b);
+    if (*first < -(1 << 30) || *first > 1 << 30 || b < -(1 << 30) || b > 1 << 30)
+        return false;
+    *step = b - *first;
+    for (int64_t i = 2; i < n; i++) {
+        cg_element(v, i, &a);
+        if (a != *first + *step * i)
+            return false;
+    }
+    return true;
+}
+
+/* ---- operands ------------------------------------------------------------------------------------------- */
+
+static uint32_t made(const Build *b, ValueId root)
+{
+    for (uint32_t i = 0; i < b->made.n; i += 2)
+        if (b->made.at[i] == root)
+            return b->made.at[i + 1];
+    return NONE;
+}
+
+static uint32_t load(Build *b, const Ref *r, const Lin *stride, Lin more, uint32_t nindex, NestIndex *index)
+{
+    Func *f = b->f;
+    Stmt s = {.kind = S_LOAD, .type = val(f->g, r->root)->dtype, .nindex = nindex, .index = index};
+    over_group(b, stride, s.stride);
+    Lin off = lin_add(r->off, more);
+    s.arg = argument(b, r->buf, off, r->root, s.type, false, false);
+    f->buf.at[r->buf].used = true;
+    return add_leaf(b, s);
+}
+
+/* How many elements axes of x have, as a number. */
+static Stmt count(const Build *b, const Node *c, Dtype t)
+{
+    Stmt s = {.kind = S_LIN, .type = t, .base = lin(1)};
+    for (int d = 0; d < c->attr.n; d++)
+        if (!lin_mul(s.base, cg_ext(b->f, c->in[0], (int)c->attr.a[d]), &s.base))
+            BUG("a count that is not affine in the rows");
+    if (s.base.b == 0)
+        return (Stmt){.kind = S_CONST, .type = t, .k = (double)s.base.c, .ki = s.base.c};
+    return s;
+}
+
+static uint32_t operand(Build *b, const Node *n, uint32_t i)
+{
+    Func *f = b->f;
+    Ref r;
+    Lin stride[MAX_RANK];
+    double x;
+    int64_t whole, first, step;
+    if (!cg_operand(f, n, i, &r, stride))
+        BUG("operand %u of %s is not read", i, op_name(n->op));
+    Dtype t = val(f->g, r.root)->dtype;
+    uint32_t at = made(b, r.root);
+    if (at != NONE)
+        return at;
+    if (cg_inline_leaf(f, r.root)) {
+        return add_leaf(b, count(b, &f->g->node.at[f->def.at[r.root]], t));
+    }
+    if (cg_uniform(f, r.root, &x, &whole))
+        return add_leaf(b, (Stmt){.kind = S_CONST, .type = t, .k = x, .ki = whole});
+    if (cg_iota(f, r.root, &first, &step)) {
+        Stmt s = {.kind = S_INDEX, .type = t, .base = lin_add(lin(first), lin_times(r.off, step))};
+        over_group(b, stride, s.stride);
+        for (int d = 0; d < NEST_DIMS; d++)
+            s.stride[d] = lin_times(s.stride[d], step);
+        return add_leaf(b, s);
+    }
+    return load(b, &r, stride, lin(0), 0, NULL);
+}
+
+/* x[.., index, ..]: the other dimensions by stride */
+static uint32_t gather(Build *b, const Node *n)
+{
+    Func *f = b->f;
+    Ref r, ri;
+    Lin stride[MAX_RANK], si[MAX_RANK];
+    const Value *iv = val(f->g, n->in[1]);
+    int q = n->op == OP_GatherND ? (int)iv->shape.d[iv->shape.rank - 1] : 1;
+    NestIndex *index = arena_array(f->a, NestIndex, q + 1);
+    cg_operand(f, n, 0, &r, stride);
+    for (int i = 0; i < q; i++) {
+        int d = n->op == OP_GatherND ? (int)n->attr.axis + i : (int)n->attr.axis;
+        index[i].extent = cg_ext(f, n->in[0], d);
+        index[i].stride = r.stride[d];
+        if (n->op == OP_GatherND) {
+            cg_operand(f, n, 1, &ri, si);
+            index[i].in = load(b, &ri, si, lin_times(ri.stride[ri.rank - 1], i), 0, NULL);
+        } else {
+            index[i].in = operand(b, n, 1);
+        }
+    }
+    return load(b, &r, stride, lin(0), (uint32_t)q, index);
+}
+
+/* the operand shifted, with `fill` outside */
+static uint32_t pad(Build *b, const Node *n)
+{
+    Func *f = b->f;
+    Ref r;
+    Lin stride[MAX_RANK], off = lin(0);
+    NestGuard *guard = arena_array(f->a, NestGuard, n->attr.n + 1);
+    uint32_t guards = 0;
+    cg_operand(f, n, 0, &r, stride);
+    const Ref own = *cg_ref(f, n->in[0]);
+    for (int d = 0; d < n->attr.n; d++)
+        if (n->attr.a[d] > 0 || n->attr.b[d] > 0) {
+            Lin e[MAX_RANK] = {{0, 0}};
+            e[d] = lin(1);
+            guard[guards].lo = n->attr.a[d];
+            guard[guards].hi = lin_add(own.ext[d], lin(n->attr.a[d]));
+            over_group(b, e, guard[guards++].coef);
+            stride[d] = own.stride[d];                  /* an extent of 1 stands still only inside */
+            off = lin_add(off, lin_times(own.stride[d], -n->attr.a[d]));
+        }
+    Stmt s = {.kind = S_LOAD, .type = val(f->g, r.root)->dtype, .nguard = guards, .guard = guard, .k = n->attr.f[0],
+              .ki = (int64_t)n->attr.f[0], .base = off};
+    double x;
+    int64_t whole;
+    if (guards == 0)
+        return load(b, &r, stride, lin(0), 0, NULL);
+    over_group(b, stride, s.stride);
+    if (cg_uniform(f, r.root, &x, &whole))              /* a constant surrounded: still read through memory */
+        f->buf.at[r.buf].used = true;
+    s.arg = argument(b, r.buf, r.off, r.root, s.type, false, false);
+    f->buf.at[r.buf].used = true;
+    return add(b, s);
+}
+
+static bool reduces(const Func *f, const Node *n)
+{
+    for (int i = 0; i < n->attr.n; i++)
+        if (!lin_is(cg_ext(f, n->in[0], (int)n->attr.a[i]), 1))
+            return true;
+    return false;
+}
+
+static uint32_t statement(Build *b, const Node *n)
+{
+    Func *f = b->f;
+    Dtype t = val(f->g, n->out[0])->dtype;
+    if (n->op == OP_Gather || n->op == OP_GatherElements || n->op == OP_GatherND)
+        return gather(b, n);
+    if (n->op == OP_Pad)
+        return pad(b, n);
+    if (n->op == OP_Count)
+        return add(b, count(b, n, t));
+    Stmt s = {.kind = S_OP, .op = n->op, .type = t, .nin = n->nin};
+    for (uint32_t i = 0; i < n->nin; i++)
+        s.in[i] = operand(b, n, i);
+    if (cg_is_copy(n) || (cg_is_reduce(n->op) && !reduces(f, n)))
+        return s.in[0];
+    if (cg_is_reduce(n->op))
+        s.kind = S_REDUCE;
+    return add(b, s);
+}
+
+static void store(Build *b, const Node *n, uint32_t value)
+{
+    Func *f = b->f;
+    ValueId v = n->out[0];
+    const Ref *r = cg_ref(f, v);
+    Lin ext[MAX_RANK], e[MAX_RANK];
+    int rank = cg_space(f, n, ext);
+    Stmt s = {.kind = S_STORE, .type = val(f->g, v)->dtype, .nin = 1, .in = {value}, .acc = f->acc.at[v]};
+    for (int d = 0; d < rank; d++) {
+        bool stands = lin_is(ext[d], 1);
+        for (int i = 0; cg_is_reduce(n->op) && i < n->attr.n; i++)
+            stands |= n->attr.a[i] == d;
+        e[d] = stands ? lin(0) : r->stride[d];
+    }
+    over_group(b, e, s.stride);
+    s.arg = argument(b, r->buf, r->off, v, s.type, true, s.acc);
+    f->buf.at[r->buf].used = f->buf.at[r->buf].written = true;
+    add(b, s);
+}
+
+/* ---- tidy ---------------------------------------------------------------------------------------------------- */
+
+static void swap_dims(Nest *n, int x, int y)
+{
+    Lin t = n->ext[x];
+    n->ext[x] = n->ext[y];
+    n->ext[y] = t;
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        Stmt *s = &n->stmt.at[i];
+        t = s->stride[x];
+        s->stride[x] = s->stride[y];
+        s->stride[y] = t;
+        for (uint32_t j = 0; j < s->nguard; j++) {
+            t = s->guard[j].coef[x];
+            s->guard[j].coef[x] = s->guard[j].coef[y];
+            s->guard[j].coef[y] = t;
+        }
+    }
+}
+
+static bool chains(Lin outer, Lin inner, Lin ext)
+{
+    Lin z;
+    return lin_mul(inner, ext, &z) && lin_eq(outer, z);
+}
+
+static bool may_merge(const Nest *n, int d)
+{
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        if ((s->kind == S_LOAD || s->kind == S_STORE || s->kind == S_INDEX) &&
+            !chains(s->stride[d], s->stride[d + 1], n->ext[d + 1]))
+            return false;
+        for (uint32_t j = 0; j < s->nguard; j++)
+            if (!chains(s->guard[j].coef[d], s->guard[j].coef[d + 1], n->ext[d + 1]))
+                return false;
+    }
+    Lin z;
+    return lin_mul(n->ext[d], n->ext[d + 1], &z);
+}
+
+static void merge(Nest *n, int d)
+{
+    if (!lin_mul(n->ext[d], n->ext[d + 1], &n->ext[d]))
+        BUG("merging dimensions");
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        Stmt *s = &n->stmt.at[i];
+        s->stride[d] = s->stride[d + 1];
+        for (int e = d + 1; e + 1 < n->nd; e++)
+            s->stride[e] = s->stride[e + 1];
+        s->stride[n->nd - 1] = lin(0);
+        for (uint32_t j = 0; j < s->nguard; j++) {
+            Lin *c = s->guard[j].coef;
+            c[d] = c[d + 1];
+            for (int e = d + 1; e + 1 < n->nd; e++)
+                c[e] = c[e + 1];
+            c[n->nd - 1] = lin(0);
+        }
+    }
+    for (int e = d + 1; e + 1 < n->nd; e++)
+        n->ext[e] = n->ext[e + 1];
+    n->nd--;
+}
+
+static int64_t width(Lin x)
+{
+    int64_t n = lin_at(x, 1009);
+    return n < 0 ? -n : n;
+}
+
+/* Pointwise: any order of the loops will do; that of the first store in memory is the best. */
+static void order_like_store(Nest *n)
+{
+    const Stmt *s = NULL;
+    for (uint32_t i = 0; i < n->stmt.n && !s; i++)
+        if (n->stmt.at[i].kind == S_STORE)
+            s = &n->stmt.at[i];
+    for (int i = 1; s && i < n->nd; i++)
+        for (int j = i; j > 0 && width(s->stride[j]) > width(s->stride[j - 1]); j--)
+            swap_dims(n, j, j - 1);
+}
+
+static void tidy_dims(Nest *n)
+{
+    if (n->kind == NEST_POINT)
+        order_like_store(n);
+    for (int d = n->nd - 2; d >= 0; d--) {
+        bool boundary = n->kind != NEST_POINT && (d + 1 == n->nouter || d + 1 == n->nd - n->nrun);
+        if (boundary || !may_merge(n, d))
+            continue;
+        if (n->kind != NEST_POINT) {
+            if (d + 1 >= n->nd - n->nrun && d >= n->nd - n->nrun)
+                n->nrun--;
+            if (d + 1 < n->nouter)
+                n->nouter--;
+        }
+        merge(n, d);
+    }
+    if (n->kind == NEST_POINT)
+        n->nouter = n->nd > 0 ? n->nd - 1 : 0;
+}
+
+static Nest *build(Func *f, uint32_t g)
+{
+    const Group *k = &f->group.at[g];
+    Build b = {.f = f, .k = k, .n = arena_new_of(f->a, Nest)};
+    Nest *n = b.n;
+    *n = (Nest){.kind = k->mode, .nd = k->nd, .nouter = k->nouter, .nrun = k->nrun, .arena = f->a};
+    for (int d = 0; d < k->nd; d++)
+        n->ext[d] = k->ext[d];
+    bool any = false;
+    for (uint32_t i = 0; i < k->member.n; i++) {
+        b.m = &k->member.at[i];
+        const Node *node = &f->g->node.at[b.m->node];
+        uint32_t s = statement(&b, node);
+        vec_push(f->a, &b.made, node->out[0]);
+        vec_push(f->a, &b.made, s);
+        if (f->needed[node->out[0]] && f->group_of.at[node->out[0]] == g) {
+            store(&b, node, s);
+            any = true;
+        }
+    }
+    if (!any)
+        return NULL;
+    nest_sweep(n);
+    tidy_dims(n);
+    nest_mark_rows(n);
+    if (nest_pick(n)) {
+        tidy_dims(n);
+        nest_mark_rows(n);
+    }
+    n->cost = 1;
+    for (int d = 0; d < n->nd; d++)
+        n->cost *= lin_at(n->ext[d], f->g->batch);
+    nest_schedule(n);
+    return n;
+}
+
+void cg_build(Func *f)
+{
+    for (uint32_t i = 0; i < f->order.n; i++) {
+        Group *k = &f->group.at[f->order.at[i]];
+        if (k->kind == G_NEST)
+            k->nest = build(f, f->order.at[i]);
+    }
+}

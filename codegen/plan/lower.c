@@ -1,0 +1,231 @@
+/*
+ * lower.c - just before fusion: operations whose code is that of others.  In: a stage's list of core nodes.  Out:
+ * the list with Softmax, ReduceMean, ArgMax/ArgMin and one-hot scatters written as elementwise operations
+ * and reductions.  The values keep their ids, so what other lists say of them stays true.
+ */
+#include "codegen/cg.h"
+
+typedef struct { Func *f; Ids list; uint32_t origin; } Low;
+
+ValueId cg_new_value(Func *f, Dtype t, const Shape *s, int batch)
+{
+    ValueId v = graph_value(f->g, V_NODE, NULL, t, s);
+    f->g->value.at[v].batch = batch;
+    return v;
+}
+
+NodeId cg_new_node(Func *f, Op op, uint32_t nin, const ValueId *in, uint32_t nout, const ValueId *out, Attr attr,
+                   uint32_t origin)
+{
+    Node n = {.op = op, .nin = nin, .nout = nout, .attr = attr, .origin = origin};
+    n.in = arena_array(f->g->arena, ValueId, nin + 1);
+    n.out = arena_array(f->g->arena, ValueId, nout + 1);
+    for (uint32_t i = 0; i < nin; i++)
+        n.in[i] = in[i];
+    for (uint32_t i = 0; i < nout; i++)
+        n.out[i] = out[i];
+    vec_push(f->g->arena, &f->g->node, n);
+    return f->g->node.n - 1;
+}
+
+/* A new node whose result has the given type and shape; `as`: the value it makes, NONE for a new one. */
+static ValueId make(Low *l, Op op, ValueId x, ValueId y, ValueId z, Dtype t, const Shape *s, int batch, Attr attr, ValueId as)
+{
+    ValueId in[3] = {x, y, z};
+    uint32_t nin = z != NONE ? 3 : y != NONE ? 2 : x != NONE ? 1 : 0;
+    ValueId out = as != NONE ? as : cg_new_value(l->f, t, s, batch);
+    NodeId n = cg_new_node(l->f, op, nin, in, 1, &out, attr, l->origin);
+    if (as == NONE)
+        l->f->g->value.at[out].node = n;
+    vec_push(l->f->a, &l->list, n);
+    return out;
+}
+
+/* Elementwise over x's shape; y broadcasts to it. */
+static ValueId map(Low *l, Op op, ValueId x, ValueId y, ValueId as)
+{
+    Value v = *val(l->f->g, x);
+    return make(l, op, x, y, NONE, v.dtype, &v.shape, v.batch, (Attr){0}, as);
+}
+
+static ValueId reduce(Low *l, Op op, ValueId x, int n, const int64_t *axes)
+{
+    Value v = *val(l->f->g, x);
+    int batch = v.batch;
+    for (int i = 0; i < n; i++) {
+        v.shape.d[axes[i]] = 1;
+        if (batch == (int)axes[i])
+            batch = BATCH_NONE;
+    }
+    return make(l, op, x, NONE, NONE, v.dtype, &v.shape, batch, (Attr){.n = n, .a = axes}, NONE);
+}
+
+static const int64_t *one_axis(Low *l, int64_t axis)
+{
+    int64_t *a = arena_array(l->f->g->arena, int64_t, 1);
+    a[0] = axis;
+    return a;
+}
+
+/* y = e^(x - max) * (1 / sum) */
+static void softmax(Low *l, const Node *n)
+{
+    const int64_t *axis = one_axis(l, n->attr.axis);
+    ValueId x = n->in[0];
+    ValueId e = map(l, OP_Exp, map(l, OP_Sub, x, reduce(l, OP_ReduceMax, x, 1, axis), NONE), NONE, NONE);
+    ValueId scale = map(l, OP_Reciprocal, reduce(l, OP_ReduceSum, e, 1, axis), NONE, NONE);
+    map(l, OP_Mul, e, scale, n->out[0]);
+}
+
+/* y = sum / count; the count may depend on the rows */
+static void reduce_mean(Low *l, const Node *n)
+{
+    Graph *g = l->f->g;
+    ValueId sum = reduce(l, OP_ReduceSum, n->in[0], n->attr.n, n->attr.a);
+    Dtype t = val(g, n->in[0])->dtype;
+    Shape s = {.rank = 0};
+    ValueId in = n->in[0];
+    ValueId count = make(l, OP_Count, in, NONE, NONE, t, &s, BATCH_NONE, (Attr){.n = n->attr.n, .a = n->attr.a, .to = t}, NONE);
+    map(l, OP_Div, sum, count, n->out[0]);
+}
+
+static ValueId constant_i64(Low *l, int64_t x)
+{
+    int64_t *at = arena_array(l->f->g->arena, int64_t, 1);
+    at[0] = x;
+    return graph_const(l->f->g, NULL, (Tensor){DT_I64, {.rank = 0}, at});
+}
+
+static ValueId iota(Low *l, int rank, int64_t axis, int64_t n, int batch)
+{
+    Shape s = {.rank = rank};
+    for (int i = 0; i < rank; i++)
+        s.d[i] = i == axis ? n : 1;
+    int64_t *at = arena_array(l->f->g->arena, int64_t, n);
+    for (int64_t i = 0; i < n; i++)
+        at[i] = i;
+    ValueId v = graph_const(l->f->g, NULL, (Tensor){DT_I64, s, at});
+    l->f->g->value.at[v].batch = batch;
+    return v;
+}
+
+/* ArgMax: the least (or last) index at which x equals its maximum, or is no number. */
+static void arg(Low *l, const Node *n)
+{
+    Graph *g = l->f->g;
+    const int64_t *axis = one_axis(l, n->attr.axis);
+    ValueId x = n->in[0];
+    Value v = *val(g, x);
+    int64_t extent = v.shape.d[n->attr.axis];
+    ValueId best = reduce(l, n->op == OP_ArgMax ? OP_ReduceMax : OP_ReduceMin, x, 1, axis);
+    ValueId hit = make(l, OP_Equal, x, best, NONE, DT_BOOL, &v.shape, v.batch, (Attr){0}, NONE);
+    if (dtype_is_float(v.dtype)) {
+        ValueId nan = make(l, OP_IsNaN, x, NONE, NONE, DT_BOOL, &v.shape, v.batch, (Attr){0}, NONE);
+        hit = make(l, OP_Or, hit, nan, NONE, DT_BOOL, &v.shape, v.batch, (Attr){0}, NONE);
+    }
+    bool last = n->attr.mode == 1;
+    ValueId index = iota(l, v.shape.rank, n->attr.axis, extent, BATCH_NONE);
+    ValueId at = make(l, OP_Where, hit, index, constant_i64(l, last ? -1 : extent), DT_I64, &v.shape, v.batch, (Attr){0}, NONE);
+    make(l, last ? OP_ReduceMax : OP_ReduceMin, at, NONE, NONE, DT_I64, NULL, 0, (Attr){.n = 1, .a = axis}, n->out[0]);
+}
+
+bool cg_zeros(const Graph *g, ValueId v)
+{
+    const Value *x = val(g, v);
+    while (x->kind == V_NODE && (g->node.at[x->node].op == OP_Expand || g->node.at[x->node].op == OP_Reshape))
+        x = val(g, g->node.at[x->node].in[0]);
+    if (x->kind != V_CONST || !x->data)
+        return false;
+    int64_t bytes = shape_elements(&x->shape) * (int64_t)dtype_size(x->dtype);
+    for (int64_t i = 0; i < bytes; i++)
+        if (((const uint8_t *)x->data)[i])
+            return false;
+    return bytes > 0;
+}
+
+/* One update per line along the axis, into zeros: y = (index == i) ? update : 0, which fuses.  Indices in the other
+   dimensions must be the positions themselves, that is, cover the operand's dims. */
+static bool one_hot(const Func *f, const Node *n)
+{
+    const Graph *g = f->g;
+    if (n->op != OP_ScatterElements || (n->attr.mode != SCATTER_ADD && n->attr.mode != SCATTER_NONE) || !cg_zeros(g, n->in[0]))
+        return false;
+    const Shape *x = &val(g, n->in[0])->shape, *i = &val(g, n->in[1])->shape;
+    for (int d = 0; d < x->rank; d++)
+        if (i->d[d] != (d == n->attr.axis ? 1 : x->d[d]))
+            return false;
+    return x->d[n->attr.axis] > 0;
+}
+
+static void scatter_one_hot(Low *l, const Node *n)
+{
+    Graph *g = l->f->g;
+    Value x = *val(g, n->in[0]), i = *val(g, n->in[1]);
+    int64_t axis = n->attr.axis, extent = x.shape.d[axis];
+    int batch = val(g, n->out[0])->batch;
+    ValueId index = n->in[1];
+    if (i.dtype != DT_I64)
+        index = make(l, OP_Cast, index, NONE, NONE, DT_I64, &i.shape, i.batch, (Attr){.to = DT_I64}, NONE);
+    ValueId size = constant_i64(l, extent), zero = constant_i64(l, 0);
+    ValueId negative = make(l, OP_Less, index, zero, NONE, DT_BOOL, &i.shape, i.batch, (Attr){0}, NONE);
+    ValueId wrapped = make(l, OP_Add, index, size, NONE, DT_I64, &i.shape, i.batch, (Attr){0}, NONE);
+    index = make(l, OP_Where, negative, wrapped, index, DT_I64, &i.shape, i.batch, (Attr){0}, NONE);
+    ValueId here = iota(l, x.shape.rank, axis, extent, axis == batch ? batch : BATCH_NONE);
+    ValueId hit = make(l, OP_Equal, here, index, NONE, DT_BOOL, &x.shape, batch, (Attr){0}, NONE);
+    void *bits = arena_alloc(g->arena, 8);
+    ValueId fill = graph_const(g, NULL, (Tensor){x.dtype, {.rank = 0}, bits});
+    make(l, OP_Where, hit, n->in[2], fill, x.dtype, &x.shape, batch, (Attr){0}, n->out[0]);
+}
+
+static bool lower_node(Low *l, NodeId id)
+{
+    const Node n = l->f->g->node.at[id];                /* a copy: the array grows */
+    l->origin = n.origin;
+    switch (n.op) {
+    case OP_Softmax: softmax(l, &n); return true;
+    case OP_ReduceMean: reduce_mean(l, &n); return true;
+    case OP_ArgMax:
+    case OP_ArgMin: arg(l, &n); return true;
+    default:
+        if (one_hot(l->f, &n)) {
+            scatter_one_hot(l, &n);
+            return true;
+        }
+        return false;
+    }
+}
+
+void cg_track(Func *f)
+{
+    while (f->def.n < f->g->value.n) {
+        vec_push(f->a, &f->def, NONE);
+        vec_push(f->a, &f->home, (Ref *)NULL);
+        vec_push(f->a, &f->ref, (Ref *)NULL);
+        vec_push(f->a, &f->group_of, NONE);
+        vec_push(f->a, &f->acc, (uint8_t)0);
+    }
+}
+
+void cg_lower(Func *f, const Ids *list)
+{
+    StageGen *sg = f->sg;
+    for (uint32_t i = 0; i < list->n; i++) {
+        NodeId id = list->at[i];
+        while (sg->lowered.n <= id)
+            vec_push(sg->a, &sg->lowered, 0u);
+        if (sg->lowered.at[id] == 0) {                  /* once per node: every function gets the same values */
+            Low l = {.f = f};
+            if (!lower_node(&l, id))
+                vec_push(sg->a, &l.list, id);
+            vec_push(sg->a, &sg->lowered_list, l.list);
+            sg->lowered.at[id] = sg->lowered_list.n;
+        }
+        Ids part = sg->lowered_list.at[sg->lowered.at[id] - 1];
+        for (uint32_t j = 0; j < part.n; j++)
+            vec_push(f->a, &f->node, part.at[j]);
+    }
+    cg_track(f);
+    for (uint32_t i = 0; i < f->node.n; i++)
+        for (uint32_t j = 0; j < f->g->node.at[f->node.at[i]].nout; j++)
+            f->def.at[f->g->node.at[f->node.at[i]].out[j]] = f->node.at[i];
+}

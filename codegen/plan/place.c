@@ -1,0 +1,503 @@
+/*
+ * place.c - where values live.  In: a function's lowered list.  Out: a home for every value whose place matters, and
+ * copies, nodes of their own, only where a consumer cannot read strides.
+ *
+ * Destinations are pushed backwards: what leaves the function (outputs, stash, gradients) has its place; an input of a
+ * Concat gets a slice of the result's; through Transpose and Reshape the place becomes a strided one of the operand, so
+ * that a product or a nest writes straight into it.  What cannot take the offer is copied.
+ */
+#include "codegen/cg.h"
+
+typedef struct { ValueId v; Ref at; bool acc, alone; NodeId after; } Sink;
+typedef struct {
+    Func *f;
+    VEC(Sink) sink;
+    Readers readers;                /* before copies are made */
+    uint32_t *uses;
+    bool *product_reads;            /* by root */
+    bool *plain;                    /* read by strides: by a node that is no view, or at the end */
+    bool *factor;                   /* read by a product, which takes several strides a batch dimension */
+    VEC(ValueId) copy;              /* dense copy of a value, by value id */
+} Place;
+
+static Ref place_in(Func *f, BufClass cls, uint32_t index, ValueId v)
+{
+    Ref r = cls == BUF_STASH   ? *f->sg->stash_layout.at[index]
+            : cls == BUF_SAVED ? *f->sg->saved_layout.at[index]
+                               : cg_dense(f, v);
+    r.buf = cg_buffer(f, cls, index, v);
+    f->buf.at[r.buf].bytes = cg_ref_bytes(f, &r, v);
+    return r;
+}
+
+static void sink_to(Place *p, BufClass cls, uint32_t index, ValueId v, ValueId shaped_as, bool acc)
+{
+    Sink s = {.v = v, .acc = acc, .after = NONE};
+    s.at = place_in(p->f, cls, index, shaped_as);
+    vec_push(p->f->a, &p->sink, s);
+}
+
+static void sinks(Place *p)
+{
+    Func *f = p->f;
+    Stage *s = f->sg->stage;
+    bool forward = f->kind == F_FORWARD || f->kind == F_INFER;
+    for (uint32_t i = 0; forward && i < s->output.n; i++)
+        sink_to(p, BUF_OUT, i, s->output.at[i].value, s->output.at[i].value, false);
+    for (uint32_t i = 0; f->kind == F_FORWARD && i < f->sg->stash.n; i++)
+        sink_to(p, BUF_STASH, i, f->sg->stash.at[i], f->sg->stash.at[i], false);
+    for (uint32_t i = 0; f->kind == F_FORWARD && i < s->param.n; i++)
+        for (uint32_t u = 0; u < f->g->update.n; u++) {
+            ValueId v = f->g->update.at[u].value;
+            if (f->g->update.at[u].param != s->param.at[i].param || f->def.at[v] == NONE)
+                continue;
+            sink_to(p, BUF_PARAM, i, v, f->g->param.at[s->param.at[i].param].value, false);
+            p->sink.at[p->sink.n - 1].alone = true;
+        }
+    uint32_t dx = 0;
+    for (uint32_t i = 0; i < s->input.n; i++)
+        for (uint32_t j = 0; j < s->input.at[i].grads.n; j++, dx++)
+            if (f->kind == F_BACKWARD || f->kind == F_INPUT)
+                sink_to(p, BUF_DX, dx, s->input.at[i].grads.at[j], s->input.at[i].grads.at[j], false);
+    for (uint32_t i = 0; f->kind == F_INPUT && i < f->sg->saved.n; i++)
+        sink_to(p, BUF_SAVED, i, f->sg->saved.at[i], f->sg->saved.at[i], false);
+    for (uint32_t i = 0; i < s->param.n; i++)
+        for (uint32_t j = 0; j < s->param.at[i].grads.n; j++)
+            if (f->kind == F_BACKWARD || f->kind == F_WEIGHT)
+                sink_to(p, BUF_GRAD, i, s->param.at[i].grads.at[j], s->param.at[i].grads.at[j], true);
+}
+
+/* The value whose memory v would be: below all views that keep its elements. */
+static ValueId below(const Func *f, ValueId v)
+{
+    while (f->def.at[v] != NONE && cg_is_view(f, f->def.at[v]))
+        v = cg_view_operand(f, &f->g->node.at[f->def.at[v]]);
+    return v;
+}
+
+static void count_uses(Place *p)
+{
+    Func *f = p->f;
+    p->readers = cg_readers(f, &f->node, 1);
+    p->uses = arena_array(f->a, uint32_t, f->g->value.n + 1);
+    p->plain = arena_array(f->a, bool, f->g->value.n + 1);
+    p->factor = arena_array(f->a, bool, f->g->value.n + 1);
+    p->product_reads = arena_array(f->a, bool, f->g->value.n + 1);
+    for (uint32_t i = 0; i < f->node.n; i++) {
+        const Node *n = &f->g->node.at[f->node.at[i]];
+        for (uint32_t j = 0; j < n->nin; j++)
+            if (n->in[j] != NONE && (n->op != OP_Phase || n->in[j] == cg_view_operand(f, n)))
+                p->uses[n->in[j]]++;
+        for (uint32_t j = 0; j < n->nin; j++)
+            if (n->in[j] != NONE && !cg_is_view(f, f->node.at[i])) {
+                bool product = cg_is_product(f, n);
+                if (product)
+                    p->factor[n->in[j]] = true;
+                else
+                    p->plain[n->in[j]] = true;
+                p->product_reads[cg_root(f, n->in[j])] |= product;
+            }
+    }
+    for (uint32_t i = 0; i < p->sink.n; i++) {
+        p->uses[p->sink.at[i].v]++;
+        p->plain[p->sink.at[i].v] = true;
+    }
+}
+
+/* The innermost dimension stays the contiguous one.  Otherwise a product could read the value transposed or not depending on
+   where the cut fell (a boundary is row-major), and for thin products that changes the library's order of additions. */
+bool cg_keeps_inner(const Ref *r)
+{
+    for (int d = r->rank - 1; d >= 0; d--)
+        if (!lin_is(r->ext[d], 1))
+            return lin_is(r->stride[d], 1);
+    return true;
+}
+
+/* Unless no product reads the value; and a product may write it turned round when it is not thin. */
+static bool may_turn(const Place *p, const Node *n, ValueId v)
+{
+    enum { THIN = 16 };
+    const Shape *s = &val(p->f->g, v)->shape;
+    if (p->product_reads[v])
+        return false;
+    return n->op != OP_MatMul || (s->d[s->rank - 1] >= THIN && s->d[s->rank - 2] >= THIN);
+}
+
+/* May the value's elements stand there?  If so, its root's home is settled. */
+static bool offer_wide(Place *p, ValueId v, const Wide *want, bool acc)
+{
+    Func *f = p->f;
+    NodeId def = f->def.at[v];
+    if (def == NONE || f->home.at[v] || (acc && p->uses[v] != 1))
+        return false;
+    const Node *n = &f->g->node.at[def];
+    if (cg_is_view(f, def)) {
+        Wide w;
+        return cg_view_invert(f, n, want, &w) && offer_wide(p, cg_view_operand(f, n), &w, acc);
+    }
+    Ref r;
+    uint32_t out = 0;
+    while (n->out[out] != v)
+        out++;
+    if (!cg_narrow(f, want, v, &r) || (!acc && !cg_keeps_inner(&r) && !may_turn(p, n, v)))
+        return false;
+    if (!cg_fusable(n) && (!cg_call_writes(f, n, out, &r) || (acc && !cg_call_adds(f, n))))
+        return false;
+    Ref *home = arena_new_of(f->a, Ref);
+    *home = r;
+    home->root = v;
+    f->home.at[v] = home;
+    f->acc.at[v] = acc;
+    return true;
+}
+
+static bool offer(Place *p, ValueId v, const Ref *want, bool acc)
+{
+    Wide w = cg_widen(want);
+    return offer_wide(p, v, &w, acc);
+}
+
+/* The root below v through views that keep all elements, when it has no place yet. */
+static ValueId homeless(const Func *f, ValueId v)
+{
+    while (f->def.at[v] != NONE && cg_is_view(f, f->def.at[v])) {
+        const Node *n = &f->g->node.at[f->def.at[v]];
+        if (n->op == OP_Slice || n->op == OP_Split || n->op == OP_Expand)
+            return NONE;
+        v = cg_view_operand(f, n);
+    }
+    return f->def.at[v] == NONE || f->home.at[v] ? NONE : v;
+}
+
+static Ref slice_of(const Func *f, const Ref *whole, int axis, int64_t at, ValueId v)
+{
+    Ref r = *whole;
+    r.root = v;
+    for (int d = 0; d < r.rank; d++)
+        r.ext[d] = cg_ext(f, v, d);
+    r.off = lin_add(r.off, lin_times(whole->stride[axis], at));
+    for (int d = 0; d < r.rank; d++)
+        if (lin_is(r.ext[d], 1))
+            r.stride[d] = lin(0);
+    return r;
+}
+
+static Ref padded_or_dense(Place *p, ValueId v)
+{
+    Ref r;
+    return cg_pad(p->f, v, &p->readers, &r) ? r : cg_dense(p->f, v);
+}
+
+static void own_home(Place *p, ValueId v)
+{
+    Func *f = p->f;
+    if (f->home.at[v])
+        return;
+    Ref *home = arena_new_of(f->a, Ref);
+    *home = padded_or_dense(p, v);
+    home->buf = cg_buffer(f, BUF_WORK, 0, v);
+    f->buf.at[home->buf].bytes = cg_ref_bytes(f, home, v);
+    f->home.at[v] = home;
+}
+
+/* A view whose reader cannot take it as it is. */
+static bool broken(Place *p, ValueId v)
+{
+    Ref r;
+    if (cg_ref_try(p->f, v, &r))
+        return false;
+    return p->plain[v] || (p->factor[v] && !cg_product_reads(p->f, v));
+}
+
+static void push_back(Place *p)
+{
+    Func *f = p->f;
+    for (uint32_t i = f->node.n; i-- > 0;) {
+        const Node *n = &f->g->node.at[f->node.at[i]];
+        if (n->op == OP_Concat) {
+            own_home(p, n->out[0]);
+            Ref whole = *f->home.at[n->out[0]];
+            int64_t at = 0;
+            for (uint32_t j = 0; j < n->nin; j++) {
+                Ref r = slice_of(f, &whole, (int)n->attr.axis, at, n->in[j]);
+                /* a value that other calls read as well stays dense: they may not take strides */
+                offer(p, n->in[j], &r, false);
+                at += val(f->g, n->in[j])->shape.d[n->attr.axis];
+            }
+        } else if (cg_is_view(f, f->node.at[i]) && n->nout == 1) {
+            /* when strides cannot say it, lay the operand out so that they can */
+            ValueId root = homeless(f, n->out[0]);
+            if (root == NONE || !broken(p, n->out[0]))
+                continue;
+            Ref want = padded_or_dense(p, n->out[0]);
+            want.buf = cg_buffer(f, BUF_WORK, 0, root);
+            f->buf.at[want.buf].bytes = cg_ref_bytes(f, &want, n->out[0]);
+            offer(p, n->out[0], &want, false);
+        }
+    }
+}
+
+/* The place of an elementwise result whose one operand v is: v may then be made there. */
+static bool as_its_result(Place *p, ValueId v, NodeId reader, Ref *at)
+{
+    Func *f = p->f;
+    if (p->uses[v] != 1 || reader == NONE || !cg_fusable(&f->g->node.at[reader]) || cg_is_view(f, reader))
+        return false;
+    ValueId y = f->g->node.at[reader].out[0];
+    const Ref *home = f->home.at[y], dense = cg_dense(f, v);
+    if (!home || home->wide || home->rank != dense.rank || !lin_is(home->off, 0) || val(f->g, y)->dtype != val(f->g, v)->dtype)
+        return false;
+    for (int d = 0; d < dense.rank; d++)
+        if (!lin_eq(home->ext[d], dense.ext[d]))
+            return false;
+    *at = *home;
+    at->root = v;
+    return cg_keeps_inner(at);
+}
+
+/* What products read, and nothing else has a say in: rows a little apart; and what becomes such a value in place. */
+static void pad_rows(Place *p)
+{
+    Func *f = p->f;
+    bool *leaves = arena_array(f->a, bool, f->g->value.n + 1);
+    NodeId *reader = arena_array(f->a, NodeId, f->g->value.n + 1);
+    for (uint32_t i = 0; i < p->sink.n; i++)
+        leaves[cg_root(f, p->sink.at[i].v)] = true;
+    for (uint32_t i = f->node.n; i-- > 0;) {
+        NodeId id = f->node.at[i];
+        const Node *n = &f->g->node.at[id];
+        for (uint32_t o = 0; o < n->nout && !cg_is_view(f, id); o++) {
+            ValueId v = n->out[o];
+            Ref at;
+            if (f->home.at[v] || leaves[v] || (!cg_fusable(n) && !cg_is_product(f, n)))
+                continue;
+            bool found = p->product_reads[v] ? cg_pad(f, v, &p->readers, &at)
+                                             : cg_is_product(f, n) && as_its_result(p, v, p->uses[v] == 1 ? reader[v] : NONE, &at);
+            if (!found || (!cg_fusable(n) && !cg_call_writes(f, n, o, &at)))
+                continue;
+            at.buf = cg_buffer(f, BUF_WORK, 0, v);
+            f->buf.at[at.buf].bytes = cg_ref_bytes(f, &at, v);
+            f->home.at[v] = arena_new_of(f->a, Ref);
+            *f->home.at[v] = at;
+        }
+        for (uint32_t j = 0; j < n->nin; j++)
+            if (n->in[j] != NONE)
+                reader[n->in[j]] = id;
+    }
+}
+
+static ValueId copy_to(Place *p, ValueId v, const Ref *home, bool acc, uint32_t origin, Ids *list)
+{
+    Func *f = p->f;
+    Value x = *val(f->g, v);
+    ValueId c = cg_new_value(f, x.dtype, &x.shape, x.batch);
+    NodeId id = cg_new_node(f, OP_Identity, 1, &v, 1, &c, (Attr){.mode = 1}, origin);
+    f->g->value.at[c].node = id;
+    cg_track(f);
+    f->def.at[c] = id;
+    f->acc.at[c] = acc;
+    if (home) {
+        Ref *r = arena_new_of(f->a, Ref);
+        *r = *home;
+        r->root = c;
+        f->home.at[c] = r;
+    }
+    vec_push(f->a, list, id);
+    return c;
+}
+
+static ValueId reshaped(Place *p, ValueId v, const Shape *s, int batch, uint32_t origin, Ids *list)
+{
+    Func *f = p->f;
+    ValueId y = cg_new_value(f, val(f->g, v)->dtype, s, batch);
+    NodeId id = cg_new_node(f, OP_Reshape, 1, &v, 1, &y, (Attr){.n = s->rank, .a = NULL}, origin);
+    f->g->value.at[y].node = id;
+    cg_track(f);
+    f->def.at[y] = id;
+    vec_push(f->a, list, id);
+    return y;
+}
+
+/* A view with several strides a dimension is copied in the shape of its parts. */
+static ValueId copy_parts(Place *p, ValueId v, uint32_t origin, Ids *list)
+{
+    Func *f = p->f;
+    Value x = *val(f->g, v);
+    Wide w;
+    Shape s = {0};
+    int batch = BATCH_NONE;
+    if (!cg_wide(f, v, &w) || w.n > MAX_RANK)
+        BUG("value %u cannot be copied", v);
+    for (int i = 0; i < w.n; i++) {
+        if (w.ext[i].b != 0)
+            batch = s.rank;
+        s.d[s.rank++] = lin_at(w.ext[i], f->g->batch);
+    }
+    ValueId parts = reshaped(p, v, &s, batch, origin, list);
+    ValueId copy = copy_to(p, parts, NULL, false, origin, list);
+    return reshaped(p, copy, &x.shape, x.batch, origin, list);
+}
+
+/* A row-major copy, made once. */
+static ValueId dense_copy(Place *p, ValueId v, uint32_t origin, Ids *list)
+{
+    while (p->copy.n <= v)
+        vec_push(p->f->a, &p->copy, NONE);
+    if (p->copy.at[v] == NONE)
+        p->copy.at[v] = cg_ref(p->f, v)->wide ? copy_parts(p, v, origin, list) : copy_to(p, v, NULL, false, origin, list);
+    return p->copy.at[v];
+}
+
+/* The node with operand i replaced; the graph's own node stays as it is. */
+static NodeId with_operand(Func *f, NodeId id, uint32_t i, ValueId v)
+{
+    Node n = f->g->node.at[id];
+    NodeId clone = cg_new_node(f, n.op, n.nin, n.in, n.nout, n.out, n.attr, n.origin);
+    f->g->node.at[clone].in[i] = v;
+    for (uint32_t o = 0; o < n.nout; o++)
+        f->def.at[n.out[o]] = clone;
+    return clone;
+}
+
+static void settle(Place *p, NodeId id, Ids *list)
+{
+    Func *f = p->f;
+    Node n = f->g->node.at[id];
+    Wide w;
+    if (n.op == OP_Concat) {
+        const Ref whole = *cg_ref(f, n.out[0]);
+        int64_t at = 0;
+        for (uint32_t j = 0; j < n.nin; j++) {
+            Ref want = slice_of(f, &whole, (int)n.attr.axis, at, n.in[j]);
+            at += val(f->g, n.in[j])->shape.d[n.attr.axis];
+            const Ref *is = cg_ref(f, n.in[j]);
+            if (!cg_ref_same(is, &want)) {
+                ValueId c = copy_to(p, n.in[j], &want, false, n.origin, list);
+                id = with_operand(f, id, j, c);
+            }
+        }
+    } else if (cg_is_view(f, id)) {
+        /* copies before this one may have changed what strides can say: what no longer is a view at all breaks here as well */
+        for (uint32_t o = 0; o < n.nout; o++)
+            if (broken(p, n.out[o]) || !cg_wide(f, n.out[o], &w))
+                id = with_operand(f, id, 0, dense_copy(p, n.in[0], n.origin, list));
+    } else if (!cg_fusable(&n)) {
+        for (uint32_t j = 0; j < n.nin; j++)
+            if (n.in[j] != NONE && !cg_call_reads(f, &n, j))
+                id = with_operand(f, id, j, dense_copy(p, n.in[j], n.origin, list));
+    }
+    vec_push(f->a, list, id);
+}
+
+/* Where a chain of views has to be broken by a copy: at the first that has no strides, when one after it must have them. */
+static void mark_breaks(Place *p)
+{
+    Func *f = p->f;
+    Ref r;
+    for (uint32_t i = 0; i < f->node.n; i++) {
+        const Node *n = &f->g->node.at[f->node.at[i]];
+        if (!cg_is_view(f, f->node.at[i]))
+            continue;
+        for (uint32_t o = 0; o < n->nout; o++) {
+            ValueId u = n->out[o];
+            if (!broken(p, u))
+                continue;
+            for (;;) {
+                ValueId x = cg_view_operand(f, &f->g->node.at[cg_maker(f, u)]);
+                if (cg_ref_try(f, x, &r) || f->def.at[x] == NONE)
+                    break;
+                u = x;
+            }
+            p->plain[u] = true;
+        }
+    }
+}
+
+static void order_after(Func *f, NodeId first, NodeId then)
+{
+    vec_push(f->a, &f->after, first);
+    vec_push(f->a, &f->after, then);
+}
+
+/* Sinks whose value stands elsewhere: a copy at the end.  Contributions to one gradient stay in their order, and a
+   running statistic is overwritten after all have read it. */
+static void finish(Place *p)
+{
+    Func *f = p->f;
+    NodeId last = NONE;
+    uint32_t last_index = NONE;
+    for (uint32_t i = 0; i < p->sink.n; i++) {
+        Sink *s = &p->sink.at[i];
+        const Ref *is = cg_ref(f, s->v);
+        NodeId maker;
+        if (cg_ref_same(is, &s->at) && !s->alone) {
+            maker = f->def.at[is->root];
+        } else {
+            uint32_t origin = f->def.at[s->v] == NONE ? NONE : f->g->node.at[f->def.at[s->v]].origin;
+            ValueId c = copy_to(p, s->v, &s->at, s->acc, origin, &f->node);
+            maker = f->def.at[c];
+            if (s->alone) {
+                f->g->node.at[maker].attr.k = 1;
+                for (uint32_t j = 0; j + 1 < f->node.n; j++)
+                    for (uint32_t k = 0; k < f->g->node.at[f->node.at[j]].nin; k++) {
+                        ValueId x = f->g->node.at[f->node.at[j]].in[k];
+                        if (x != NONE && !cg_is_view(f, f->node.at[j]) && cg_ref(f, x)->buf == s->at.buf)
+                            order_after(f, f->node.at[j], maker);
+                    }
+            }
+        }
+        if (s->acc) {
+            uint32_t index = f->buf.at[s->at.buf].index;
+            if (last != NONE && last_index == index && maker != last)
+                order_after(f, last, maker);
+            last = maker;
+            last_index = index;
+        }
+    }
+}
+
+/* Contributions to one gradient must be added in their order: one is added in place only while those before it were,
+   and earlier. */
+static void offer_sinks(Place *p)
+{
+    Func *f = p->f;
+    uint32_t *at = arena_array(f->a, uint32_t, f->g->node.n + 1), last = 0, buf = NONE;
+    bool in_place = true;
+    for (uint32_t i = 0; i < f->node.n; i++)
+        at[f->node.at[i]] = i + 1;
+    for (uint32_t i = 0; i < p->sink.n; i++) {
+        Sink *s = &p->sink.at[i];
+        if (s->alone)
+            continue;
+        if (!s->acc) {
+            offer(p, s->v, &s->at, false);
+            continue;
+        }
+        if (buf != s->at.buf) {
+            buf = s->at.buf;
+            last = 0;
+            in_place = true;
+        }
+        NodeId def = f->def.at[below(f, s->v)];
+        in_place = in_place && def != NONE && at[def] > last && offer(p, s->v, &s->at, true);
+        if (in_place)
+            last = at[def];
+    }
+}
+
+void cg_place(Func *f)
+{
+    Place p = {.f = f};
+    sinks(&p);
+    count_uses(&p);
+    offer_sinks(&p);
+    push_back(&p);
+    pad_rows(&p);
+    mark_breaks(&p);
+    Ids list = {0}, old = f->node;
+    for (uint32_t i = 0; i < old.n; i++)
+        settle(&p, old.at[i], &list);
+    f->node = list;
+    finish(&p);
+}

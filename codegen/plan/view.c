@@ -1,0 +1,470 @@
+/*
+ * view.c - values as views.  In: a value of a function.  Out: the buffer, offset and strides its elements stand at.
+ *
+ * Transpose, Expand, Slice, Split, Identity, Phase and every Reshape that strides can express only change the view.
+ * On the way through a chain of views a dimension may consist of several parts, each with its stride (heads of samples merged
+ * into one dimension, then transposed and taken apart again); what a consumer reads has one stride a dimension.
+ * A root value is one that no view makes: it has a home that place.c gave it, or a buffer of its own, row-major.
+ */
+#include "codegen/cg.h"
+
+/* Extent 1 for good; a batch of one row is still `rows`. */
+static bool is_one(Lin x) { return lin_is(x, 1); }
+
+Lin cg_ext(const Func *f, ValueId v, int d)
+{
+    const Value *x = val(f->g, v);
+    int64_t n = x->shape.d[d];
+    if (f->sg->fixed || x->batch != d || f->g->batch <= 0 || n % f->g->batch != 0)
+        return lin(n);
+    return (Lin){0, n / f->g->batch};
+}
+
+static Lin product(Lin x, Lin y)
+{
+    Lin z;
+    if (!lin_mul(x, y, &z))
+        BUG("a size that is not affine in the rows");
+    return z;
+}
+
+Ref cg_dense(const Func *f, ValueId v)
+{
+    Ref r = {.root = v, .buf = NONE, .rank = val(f->g, v)->shape.rank};
+    Lin stride = lin(1);
+    for (int d = r.rank - 1; d >= 0; d--) {
+        r.ext[d] = cg_ext(f, v, d);
+        r.stride[d] = is_one(r.ext[d]) ? lin(0) : stride;
+        stride = product(stride, r.ext[d]);
+    }
+    return r;
+}
+
+/* A constant's elements lie as they do for all rows, however many there are today. */
+static Ref all_rows(const Func *f, ValueId v)
+{
+    Ref r = cg_dense(f, v);
+    int64_t stride = 1;
+    for (int d = r.rank - 1; d >= 0; d--) {
+        r.stride[d] = is_one(r.ext[d]) ? lin(0) : lin(stride);
+        stride *= val(f->g, v)->shape.d[d];
+    }
+    return r;
+}
+
+bool cg_is_dense(const Ref *r)
+{
+    Lin stride = lin(1);
+    for (int d = r->rank - 1; d >= 0; d--) {
+        if (is_one(r->ext[d]))
+            continue;
+        if (!lin_eq(r->stride[d], stride))
+            return false;
+        stride = product(stride, r->ext[d]);
+    }
+    return true;
+}
+
+bool cg_ref_same(const Ref *x, const Ref *y)
+{
+    if (x->buf != y->buf || !lin_eq(x->off, y->off) || x->rank != y->rank)
+        return false;
+    for (int d = 0; d < x->rank; d++)
+        if (!is_one(x->ext[d]) && !lin_eq(x->stride[d], y->stride[d]))
+            return false;
+    return true;
+}
+
+int64_t cg_bytes(const Func *f, ValueId v)
+{
+    return shape_elements(&val(f->g, v)->shape) * (int64_t)dtype_size(val(f->g, v)->dtype);
+}
+
+uint32_t cg_buffer(Func *f, BufClass cls, uint32_t index, ValueId v)
+{
+    for (uint32_t i = 0; cls != BUF_WORK && i < f->buf.n; i++)
+        if (f->buf.at[i].cls == cls && f->buf.at[i].index == index)
+            return i;
+    Buffer b = {.cls = cls, .index = index, .value = v, .type = val(f->g, v)->dtype, .bytes = cg_bytes(f, v),
+                .first = -1, .last = -1};
+    vec_push(f->a, &f->buf, b);
+    return f->buf.n - 1;
+}
+
+/* ---- views ------------------------------------------------------------------------------------- */
+
+/* One part per dimension, none for an extent of 1. */
+static Wide widen(const Ref *r)
+{
+    Wide w = {.root = r->root, .buf = r->buf, .off = r->off, .rank = r->rank};
+    for (int d = 0; d < r->rank; d++) {
+        w.first[d] = w.n;
+        if (!is_one(r->ext[d])) {
+            w.ext[w.n] = r->ext[d];
+            w.stride[w.n++] = r->stride[d];
+        }
+    }
+    w.first[r->rank] = w.n;
+    return w;
+}
+
+/* Adds a part to the dimension at hand, to the part before it where strides chain. */
+static bool add_part(Wide *w, Lin ext, Lin stride, bool may_merge)
+{
+    Lin span;
+    if (is_one(ext))
+        return true;
+    if (may_merge && w->n > 0 && lin_mul(stride, ext, &span) && lin_eq(w->stride[w->n - 1], span)) {
+        w->stride[w->n - 1] = stride;
+        return lin_mul(w->ext[w->n - 1], ext, &w->ext[w->n - 1]);
+    }
+    if (w->n == WIDE_PARTS)
+        return false;
+    w->ext[w->n] = ext;
+    w->stride[w->n++] = stride;
+    return true;
+}
+
+/* Dimensions of one stride each; false when one needs several. */
+static bool narrow(const Func *f, const Wide *w, ValueId v, Ref *r)
+{
+    Ref out = {.root = w->root, .buf = w->buf, .off = w->off, .rank = w->rank};
+    for (int d = 0; d < w->rank; d++) {
+        Wide one = {0};
+        out.ext[d] = cg_ext(f, v, d);
+        for (int i = w->first[d]; i < w->first[d + 1]; i++)
+            if (!add_part(&one, w->ext[i], w->stride[i], true))
+                return false;
+        if (one.n > 1)
+            return false;
+        if (one.n == 1)
+            out.stride[d] = one.stride[0];
+    }
+    *r = out;
+    return true;
+}
+
+/* The parts in a row, cut anew: from the last dimension on each takes parts until its extent is used up. */
+static bool reshape(const Wide *in, int rank, const Lin *ext, Wide *out)
+{
+    Wide all = {0}, back = {0};                         /* back: parts of the result from the last to the first */
+    for (int i = 0; i < in->n; i++)
+        if (!add_part(&all, in->ext[i], in->stride[i], true))
+            return false;
+    int at = all.n - 1;
+    for (int d = rank - 1; d >= 0; d--) {
+        Lin rest = ext[d], q;
+        back.first[d] = back.n;
+        while (!is_one(rest)) {
+            if (at < 0 || back.n == WIDE_PARTS)
+                return false;
+            if (lin_div(rest, all.ext[at], &q)) {       /* the whole part */
+                back.ext[back.n] = all.ext[at];
+                back.stride[back.n++] = all.stride[at--];
+                rest = q;
+            } else if (lin_div(all.ext[at], rest, &q)) {
+                back.ext[back.n] = rest;
+                back.stride[back.n++] = all.stride[at];
+                if (!lin_mul(all.stride[at], rest, &all.stride[at]))
+                    return false;
+                all.ext[at] = q;
+                rest = lin(1);
+            } else {
+                return false;
+            }
+        }
+    }
+    if (at >= 0)
+        return false;
+    *out = (Wide){.root = in->root, .buf = in->buf, .off = in->off, .rank = rank};
+    for (int d = 0; d < rank; d++) {
+        out->first[d] = out->n;
+        for (int i = d > 0 ? back.first[d - 1] : back.n; i-- > back.first[d];) {
+            out->ext[out->n] = back.ext[i];
+            out->stride[out->n++] = back.stride[i];
+        }
+    }
+    out->first[rank] = out->n;
+    return true;
+}
+
+bool cg_is_copy(const Node *n) { return n->op == OP_Identity && n->attr.mode == 1; }
+
+bool cg_is_view(const Func *f, NodeId id)
+{
+    const Node *n = &f->g->node.at[id];
+    return (op_is_view(n->op) || n->op == OP_Phase) && !cg_is_copy(n);
+}
+
+ValueId cg_view_operand(const Func *f, const Node *n)
+{
+    return n->op == OP_Phase && !f->training ? n->in[1] : n->in[0];
+}
+
+static bool empty(const Func *f, ValueId v)
+{
+    return shape_elements(&val(f->g, v)->shape) == 0;
+}
+
+static bool copy_dim(Wide *o, const Wide *in, int d)
+{
+    for (int i = in->first[d]; i < in->first[d + 1]; i++)
+        if (!add_part(o, in->ext[i], in->stride[i], false))
+            return false;
+    return true;
+}
+
+/* Elements start, start + step, .. of a dimension. */
+static bool cut_dim(Wide *o, const Wide *in, int d, int64_t start, int64_t step, Lin ext)
+{
+    int parts = in->first[d + 1] - in->first[d];
+    if (parts > 1)
+        return false;
+    if (parts == 0)
+        return true;
+    Lin stride = in->stride[in->first[d]];
+    o->off = lin_add(o->off, lin_times(stride, start));
+    return add_part(o, ext, lin_times(stride, step), false);
+}
+
+/* The view of a node's output, given that of its operand. */
+bool cg_view_apply(Func *f, const Node *n, uint32_t out, const Wide *in, Wide *r)
+{
+    const Attr *at = &n->attr;
+    ValueId x = cg_view_operand(f, n), y = n->out[out];
+    int rank = val(f->g, y)->shape.rank, shift = rank - in->rank;
+    Lin ext[MAX_RANK];
+    int64_t start = 0;
+    for (int d = 0; d < rank; d++)
+        ext[d] = cg_ext(f, y, d);
+    if (empty(f, y)) {
+        Ref dense = cg_dense(f, y);
+        *r = widen(&dense);
+        r->root = in->root;
+        r->buf = in->buf;
+        return true;
+    }
+    if (n->op == OP_Reshape)
+        return reshape(in, rank, ext, r);
+    Wide o = {.root = in->root, .buf = in->buf, .off = in->off, .rank = rank};
+    for (uint32_t i = 0; n->op == OP_Split && i < out; i++)
+        start += val(f->g, n->out[i])->shape.d[at->axis];
+    for (int d = 0; d < rank; d++) {
+        bool good = true;
+        o.first[d] = o.n;
+        switch (n->op) {
+        case OP_Identity:
+        case OP_Phase: good = copy_dim(&o, in, d); break;
+        case OP_Transpose: good = copy_dim(&o, in, (int)at->a[d]); break;
+        case OP_Expand:
+            if (d >= shift && in->first[d - shift] < in->first[d - shift + 1])
+                good = copy_dim(&o, in, d - shift);
+            else
+                good = add_part(&o, ext[d], lin(0), false);
+            break;
+        case OP_Slice:
+            if (at->a[d] == 0 && (!at->c || at->c[d] == 1) && lin_eq(ext[d], cg_ext(f, x, d)))
+                good = copy_dim(&o, in, d);
+            else
+                good = cut_dim(&o, in, d, at->a[d], at->c ? at->c[d] : 1, ext[d]);
+            break;
+        case OP_Split:
+            if (d != at->axis)
+                good = copy_dim(&o, in, d);
+            else
+                good = cut_dim(&o, in, d, start, 1, ext[d]);
+            break;
+        default: BUG("%s is no view", op_name(n->op));
+        }
+        if (!good)
+            return false;
+    }
+    o.first[rank] = o.n;
+    *r = o;
+    return true;
+}
+
+/* The place an operand must have for the output to stand at `out`; only for views that keep all elements. */
+bool cg_view_invert(Func *f, const Node *n, const Wide *out, Wide *r)
+{
+    ValueId x = cg_view_operand(f, n);
+    int rank = val(f->g, x)->shape.rank;
+    Lin ext[MAX_RANK];
+    for (int d = 0; d < rank; d++)
+        ext[d] = cg_ext(f, x, d);
+    switch (n->op) {
+    case OP_Identity:
+    case OP_Phase: *r = *out; return true;
+    case OP_Reshape: return !empty(f, x) && reshape(out, rank, ext, r);
+    case OP_Transpose: break;
+    default: return false;
+    }
+    int of[MAX_RANK];
+    Wide o = {.root = out->root, .buf = out->buf, .off = out->off, .rank = rank};
+    for (int d = 0; d < rank; d++)
+        of[n->attr.a[d]] = d;
+    for (int d = 0; d < rank; d++) {
+        o.first[d] = o.n;
+        if (!copy_dim(&o, out, of[d]))
+            return false;
+    }
+    o.first[rank] = o.n;
+    *r = o;
+    return true;
+}
+
+Wide cg_widen(const Ref *r) { return widen(r); }
+bool cg_narrow(const Func *f, const Wide *w, ValueId v, Ref *r) { return narrow(f, w, v, r); }
+
+/* ---- what a value resolves to -------------------------------------------------------------------- */
+
+static uint32_t find(const Ids *list, ValueId v)
+{
+    for (uint32_t i = 0; i < list->n; i++)
+        if (list->at[i] == v)
+            return i;
+    return NONE;
+}
+
+/* The buffer of a value that this function does not make; NONE when it is a view of another. */
+static uint32_t outside(Func *f, ValueId v)
+{
+    StageGen *sg = f->sg;
+    Stage *s = sg->stage;
+    const Value *x = val(f->g, v);
+    bool back = f->kind >= F_BACKWARD;
+    if (x->kind == V_PARAM) {
+        for (uint32_t i = 0; i < s->param.n; i++)
+            if (s->param.at[i].param == x->param)
+                return cg_buffer(f, BUF_PARAM, i, v);
+        BUG("stage %u does not hold the parameter it reads", s->index);
+    }
+    if (x->kind == V_CONST)
+        return cg_buffer(f, BUF_CONST, v, v);
+    for (uint32_t i = 0; i < s->input.n; i++)
+        if (s->input.at[i].value == v)
+            return cg_buffer(f, BUF_IN, i, v);
+    if (!back)
+        return NONE;
+    for (uint32_t i = 0; i < s->output.n; i++)
+        if (s->output.at[i].value == v)
+            return cg_buffer(f, BUF_OUT, i, v);
+    for (uint32_t i = 0; i < sg->also_output.n; i += 2)
+        if (sg->also_output.at[i] == v)
+            return cg_buffer(f, BUF_OUT, sg->also_output.at[i + 1], v);
+    uint32_t i = find(&sg->stash, v);
+    if (i != NONE)
+        return cg_buffer(f, BUF_STASH, i, v);
+    if (f->kind == F_WEIGHT && (i = find(&sg->saved, v)) != NONE)
+        return cg_buffer(f, BUF_SAVED, i, v);
+    uint32_t dy = 0;
+    for (uint32_t o = 0; o < s->output.n; o++)
+        for (uint32_t j = 0; j < s->output.at[o].dys.n; j++, dy++)
+            if (s->output.at[o].dys.at[j] == v)
+                return cg_buffer(f, BUF_DY, dy, v);
+    return NONE;
+}
+
+
+/* A root's place, or none: v is a view. */
+static bool root_ref(Func *f, ValueId v, Ref *r)
+{
+    if (f->ref.at[v] && !f->ref.at[v]->wide) {
+        *r = *f->ref.at[v];
+        return true;
+    }
+    if (f->home.at[v]) {
+        *r = *f->home.at[v];
+        r->root = v;
+        return true;
+    }
+    if (f->def.at[v] == NONE) {
+        uint32_t buf = outside(f, v);
+        if (buf == NONE)
+            return false;
+        const Buffer *b = &f->buf.at[buf];
+        *r = b->cls == BUF_STASH && b->index < f->sg->stash_layout.n   ? *f->sg->stash_layout.at[b->index]
+             : b->cls == BUF_SAVED && b->index < f->sg->saved_layout.n ? *f->sg->saved_layout.at[b->index]
+             : b->cls == BUF_CONST                                     ? all_rows(f, v)
+                                                                       : cg_dense(f, v);
+        r->root = v;
+        r->buf = buf;
+        return true;
+    }
+    if (cg_is_view(f, f->def.at[v]))
+        return false;
+    *r = cg_dense(f, v);                                /* no home yet: as if it had its own buffer */
+    return true;
+}
+
+/* The node that makes a value: in this function, or the view by which another's memory is read. */
+NodeId cg_maker(const Func *f, ValueId v)
+{
+    return f->def.at[v] != NONE ? f->def.at[v] : val(f->g, v)->kind == V_NODE ? val(f->g, v)->node : NONE;
+}
+
+ValueId cg_root(Func *f, ValueId v)
+{
+    Wide w;
+    return cg_wide(f, v, &w) ? w.root : v;
+}
+
+bool cg_wide(Func *f, ValueId v, Wide *w)
+{
+    Ref r;
+    cg_track(f);
+    if (root_ref(f, v, &r)) {
+        *w = widen(&r);
+        return true;
+    }
+    NodeId def = cg_maker(f, v);
+    if (def == NONE || !cg_is_view(f, def))
+        BUG("stage %u, function %d: value %u (%s) comes from nowhere", f->sg->stage->index, (int)f->kind, v,
+            val(f->g, v)->name);
+    const Node *n = &f->g->node.at[def];
+    Wide in;
+    uint32_t out = 0;
+    while (n->out[out] != v)
+        out++;
+    return cg_wide(f, cg_view_operand(f, n), &in) && cg_view_apply(f, n, out, &in, w);
+}
+
+bool cg_ref_try(Func *f, ValueId v, Ref *r)
+{
+    Wide w;
+    cg_track(f);
+    return root_ref(f, v, r) || (cg_wide(f, v, &w) && narrow(f, &w, v, r));
+}
+
+static void resolve(Func *f, ValueId v, Ref *r)
+{
+    Wide w;
+    if (!cg_wide(f, v, &w))
+        BUG("value %u is no view of its operand", v);
+    if (narrow(f, &w, v, r))
+        return;
+    *r = cg_dense(f, v);
+    r->root = w.root;
+    r->buf = w.buf;
+    r->off = w.off;
+    r->wide = true;
+}
+
+const Ref *cg_ref(Func *f, ValueId v)
+{
+    cg_track(f);
+    if (!f->ref.at[v]) {
+        Ref *r = arena_new_of(f->a, Ref);
+        resolve(f, v, r);
+        if (r->buf == NONE) {                           /* a root without a home: its own buffer */
+            INSIST(r->root == v || f->def.at[r->root] != NONE);
+            Ref *home = arena_new_of(f->a, Ref);
+            *home = cg_dense(f, r->root);
+            home->buf = cg_buffer(f, BUF_WORK, 0, r->root);
+            f->home.at[r->root] = home;
+            resolve(f, v, r);
+        }
+        f->ref.at[v] = r;
+    }
+    return f->ref.at[v];
+}

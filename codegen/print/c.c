@@ -1,0 +1,407 @@
+/*
+ * c.c - a nest as the body of a C function.  Rows in an OpenMP loop, passes as loops over the row, reductions in 16
+ * lanes or, by columns, in blocks of 64; `omp simd` says that lanes are independent and changes no order.
+ */
+#include <inttypes.h>
+
+#include "print.h"
+
+enum { PARALLEL_FROM = 200000 };                        /* statements x points from which threads pay */
+
+typedef struct {
+    Print p;
+    bool reduces;                                       /* this pass has lanes */
+    /* Bytes among 16 lanes of floats make compilers choose vectors of 8 bytes (seen: 4.8 ns an element for 0.7), so a row of
+       bools is widened before the passes, and narrowed after the pass that makes it. */
+    bool *widened;                                      /* a bool load that stands in a row buffer of ints from the start */
+    bool *narrowed;                                     /* a bool that is stored from a row buffer after its pass */
+} CPrint;
+
+static CPrint *own(const Print *p) { return (CPrint *)(uintptr_t)p; }
+
+static const char *row_index(Print *p)                  /* position in a row buffer */
+{
+    const Nest *n = p->n;
+    Lin coef[NEST_DIMS] = {{0, 0}}, size = lin(1);
+    for (int d = n->nd - 1; d >= n->nouter; d--) {
+        coef[d] = size;
+        size = lin_times(n->ext[d], size.c);
+    }
+    return print_affine(p, lin(0), coef);
+}
+
+static const char *name(Print *p, uint32_t i)
+{
+    const Stmt *s = &p->n->stmt.at[i];
+    if (s->kind == S_CONST)
+        return cg_number(p->a, s->type, s->k, s->ki);
+    if (s->kind == S_REDUCE)
+        return arena_printf(p->a, p->n->kind == NEST_COLUMN ? "s%u[j]" : "r%u", i);
+    if (s->row && p->n->kind != NEST_COLUMN)
+        return arena_printf(p->a, "r%u", i);
+    if (own(p)->widened[i] || (s->keep && p->pass > s->pass))
+        return arena_printf(p->a, "b%u[%s]", i, row_index(p));
+    return arena_printf(p->a, "v%u", i);
+}
+
+/* ---- reductions -------------------------------------------------------------------------------------- */
+
+static void clear(Print *p, const char *array, int n, const Stmt *s)
+{
+    const char *zero = print_neutral(p, s);
+    if (s->op == OP_ReduceSum) {
+        text_line(p->t, "%s %s[%d] = {0};", cg_ctype(s->type), array, n);
+        return;
+    }
+    text_line(p->t, "%s %s[%d];", cg_ctype(s->type), array, n);
+    text_line(p->t, "for (int k = 0; k < %d; k++)", n);
+    text_line(p->t, "    %s[k] = %s;", array, zero);
+}
+
+static void declare_lanes(Print *p, uint32_t i)
+{
+    const Stmt *s = &p->n->stmt.at[i];
+    const char *array = arena_printf(p->a, "s%u", i);
+    clear(p, array, NEST_LANES, s);
+}
+
+/* ---- a pass over the row ------------------------------------------------------------------------------- */
+
+/* A bool made among lanes is stored after the pass. */
+static bool stored_later(const Print *p, uint32_t i)
+{
+    const Stmt *s = &p->n->stmt.at[i];
+    return own(p)->reduces && own(p)->narrowed[s->in[0]] && p->n->stmt.at[s->in[0]].pass == p->pass;
+}
+
+/* What one point of this pass does; lane: where reductions accumulate. */
+static void point(Print *p, const char *lane)
+{
+    const Nest *n = p->n;
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        if (!print_in_pass(p, i) || s->kind == S_STORE)
+            continue;
+        if (s->kind == S_REDUCE) {
+            print_accumulate(p, arena_printf(p->a, "s%u[%s]", i, lane), s, name(p, s->in[0]));
+            continue;
+        }
+        if (own(p)->widened[i])
+            continue;
+        print_value(p, i);
+        if ((s->keep || own(p)->narrowed[i]) && s->pass == p->pass)
+            text_line(p->t, "b%u[%s] = %s;", i, row_index(p), name(p, i));
+    }
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (print_in_pass(p, i) && n->stmt.at[i].kind == S_STORE && !stored_later(p, i))
+            print_store(p, &n->stmt.at[i]);
+}
+
+static void lanes_innermost(Print *p, Lin ext)
+{
+    int last = p->n->nd - 1;
+    const char *end = lin_text(p->a, ext), *whole = end;
+    bool tail = ext.b != 0 || ext.c % NEST_LANES != 0;
+    if (ext.b != 0)
+        whole = arena_printf(p->a, "%s - %s %% 16", end, lin_factor(p->a, ext));
+    else
+        whole = arena_printf(p->a, "%" PRId64, ext.c - ext.c % NEST_LANES);
+    if (ext.b != 0 || ext.c >= NEST_LANES) {
+        print_open_loop(p, "int64_t", "j", "0", whole, NEST_LANES);
+        text_line(p->t, "#pragma omp simd");
+        text_line(p->t, "for (int k = 0; k < 16; k++) {");
+        p->t->indent++;
+        p->dim[last] = "j + k";
+        point(p, "k");
+        print_close_block(p);
+        print_close_block(p);
+    }
+    p->dim[last] = "j";
+    if (tail) {
+        print_open_loop(p, "int64_t", "j", whole, end, 1);
+        point(p, ext.b == 0 && ext.c < NEST_LANES ? "j" : "j % 16");
+        print_close_block(p);
+    }
+}
+
+/* May the lanes be counted along the innermost dimension?  When those outside it step by whole sixteens. */
+static bool lanes_along_last(const Nest *n)
+{
+    Lin size = lin(1);
+    for (int d = n->nd - 1; d > n->nd - n->nrun; d--)
+        if (!lin_mul(size, n->ext[d], &size) || size.c % NEST_LANES != 0 || size.b % NEST_LANES != 0)
+            return false;
+    return true;
+}
+
+/* Loops over the row, outer ones named j0, j1, ..; returns how many braces are open. */
+static int open_row(Print *p)
+{
+    const Nest *n = p->n;
+    int last = n->nd - 1;
+    for (int d = n->nouter; d < last; d++) {
+        p->dim[d] = arena_printf(p->a, "j%d", d - n->nouter);
+        print_open_loop(p, "int64_t", p->dim[d], "0", lin_text(p->a, n->ext[d]), 1);
+    }
+    p->dim[last] = "j";
+    text_line(p->t, "#pragma omp simd");
+    print_open_loop(p, "int64_t", "j", "0", lin_text(p->a, n->ext[last]), 1);
+    return n->nd - n->nouter;
+}
+
+static void widen_bools(Print *p)
+{
+    for (uint32_t i = 0; i < p->n->stmt.n; i++) {
+        if (!own(p)->widened[i])
+            continue;
+        int opened = open_row(p);
+        text_line(p->t, "b%u[%s] = %s;", i, row_index(p), print_load(p, &p->n->stmt.at[i]));
+        while (opened-- > 0)
+            print_close_block(p);
+    }
+}
+
+static void narrow_bools(Print *p)
+{
+    for (uint32_t i = 0; i < p->n->stmt.n; i++) {
+        const Stmt *s = &p->n->stmt.at[i];
+        if (!print_in_pass(p, i) || s->kind != S_STORE || !stored_later(p, i))
+            continue;
+        int opened = open_row(p);
+        text_line(p->t, "%s[%s] = (uint8_t)b%u[%s];", p->arg[s->arg], print_affine(p, s->base, s->stride), s->in[0], row_index(p));
+        while (opened-- > 0)
+            print_close_block(p);
+    }
+}
+
+/* Which bools of a row kernel with lanes go through row buffers of ints. */
+static void mark_bools(Print *p)
+{
+    enum { LARGEST_ROW = 16384 };
+    const Nest *n = p->n;
+    int64_t size = 1;
+    bool lanes = false;
+    for (int d = n->nouter; d < n->nd; d++) {
+        if (n->ext[d].b != 0 || n->ext[d].c > LARGEST_ROW)
+            return;
+        size *= n->ext[d].c;
+        if (size > LARGEST_ROW)
+            return;
+    }
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        lanes |= n->stmt.at[i].kind == S_REDUCE;
+    if (n->kind != NEST_ROW || n->nouter == n->nd || !lanes || size < NEST_LANES)
+        return;
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        if (s->kind == S_LOAD && s->type == DT_BOOL && !s->row && s->nindex == 0)
+            own(p)->widened[i] = true;
+        else if (s->kind == S_STORE && s->type == DT_BOOL && !s->acc && !n->stmt.at[s->in[0]].row &&
+                 n->stmt.at[s->in[0]].kind == S_OP)
+            own(p)->narrowed[s->in[0]] = true;
+    }
+}
+
+static void pass(Print *p)
+{
+    const Nest *n = p->n;
+    bool reduces = false;
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (p->in_pass[i] && n->stmt.at[i].kind == S_REDUCE) {
+            declare_lanes(p, i);
+            reduces = true;
+        }
+    own(p)->reduces = reduces;
+    int last = n->nd - 1, opened = 0;
+    for (int d = n->nouter; d < last; d++, opened++) {
+        p->dim[d] = arena_printf(p->a, "j%d", d - n->nouter);
+        print_open_loop(p, "int64_t", p->dim[d], "0", lin_text(p->a, n->ext[d]), 1);
+    }
+    if (last < n->nouter) {
+        point(p, "0");
+    } else if (reduces && lanes_along_last(n)) {
+        lanes_innermost(p, n->ext[last]);
+    } else {
+        const char *lane = "0";
+        p->dim[last] = "j";
+        if (reduces) {                                  /* a run over several dimensions: lanes by its linear index */
+            Lin coef[NEST_DIMS] = {{0, 0}}, size = lin(1);
+            for (int d = last; d >= n->nd - n->nrun; d--) {
+                coef[d] = size;
+                if (!lin_mul(size, n->ext[d], &size))
+                    BUG("a row that is not affine in the rows");
+            }
+            lane = arena_printf(p->a, "(%s) %% 16", print_affine(p, lin(0), coef));
+        } else if (n->nouter > 0 || opened > 0 || n->kind == NEST_ROW) {
+            text_line(p->t, "#pragma omp simd");
+        }
+        print_open_loop(p, "int64_t", "j", "0", lin_text(p->a, n->ext[last]), 1);
+        point(p, lane);
+        print_close_block(p);
+    }
+    while (opened-- > 0)
+        print_close_block(p);
+    narrow_bools(p);
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        if (p->in_pass[i] && s->kind == S_REDUCE)
+            text_line(p->t, "const %s r%u = pp_fold_%s%s(s%u);", cg_ctype(s->type), i, print_fold_name(s->op), print_suffix(s->type), i);
+    }
+}
+
+/* Scalars of the row that are ready before the pass. */
+static void row_scalars(Print *p, int pass)
+{
+    const Nest *n = p->n;
+    print_row_values(p, pass);
+    for (uint32_t i = 0; i < n->stmt.n; i++)            /* after all loads: the place may be that of an operand */
+        if (n->stmt.at[i].row && n->stmt.at[i].pass == pass && n->stmt.at[i].kind == S_STORE)
+            print_store(p, &n->stmt.at[i]);
+}
+
+static int64_t weight(const Nest *n)
+{
+    int64_t w = (int64_t)n->arg.n;
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        w += n->stmt.at[i].kind == S_OP ? 2 : 1;
+    return w * n->cost;
+}
+
+static void rows_and_passes(Print *p)
+{
+    const Nest *n = p->n;
+    bool parallel = weight(n) >= PARALLEL_FROM;
+    if (n->nouter > 0 && parallel)
+        text_line(p->t, n->nouter > 1 ? "#pragma omp parallel for collapse(%d)" : "#pragma omp parallel for", n->nouter);
+    for (int d = 0; d < n->nouter; d++) {
+        p->dim[d] = n->nouter == 1 ? "i" : arena_printf(p->a, "i%d", d);
+        print_open_loop(p, "int64_t", p->dim[d], "0", lin_text(p->a, n->ext[d]), 1);
+    }
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (n->stmt.at[i].keep || own(p)->widened[i] || own(p)->narrowed[i]) {
+            int64_t size = 1;
+            for (int d = n->nouter; d < n->nd; d++)
+                size *= n->ext[d].c;
+            text_line(p->t, "%s b%u[%" PRId64 "];", print_type(n->stmt.at[i].type), i, size);
+        }
+    widen_bools(p);
+    for (p->pass = 0; p->pass < n->passes; p->pass++) {
+        row_scalars(p, p->pass);
+        nest_marks(n, p->pass, p->in_pass);
+        if (n->kind == NEST_POINT && n->nd == 1)
+            text_line(p->t, parallel ? "#pragma omp parallel for simd" : "#pragma omp simd");
+        pass(p);
+    }
+    row_scalars(p, n->passes);
+    for (int d = 0; d < n->nouter; d++)
+        print_close_block(p);
+}
+
+/* ---- by columns ------------------------------------------------------------------------------------------ */
+
+static void column_loop(Print *p, const char *width, bool simd)
+{
+    if (simd)
+        text_line(p->t, "#pragma omp simd");
+    print_open_loop(p, "int64_t", "j", "0", width, 1);
+}
+
+/* The linear index r over what is summed, taken apart. */
+static void decode(Print *p)
+{
+    const Nest *n = p->n;
+    if (n->nd - n->nouter == 1) {
+        p->dim[n->nouter] = "r";
+        return;
+    }
+    Lin size = lin(1);
+    for (int d = n->nd - 1; d >= n->nouter; d--) {
+        const char *q = lin_is(size, 1) ? "r" : arena_printf(p->a, "r / %s", lin_factor(p->a, size));
+        p->dim[d] = arena_printf(p->a, "r%d", d - n->nouter);
+        if (d > n->nouter)
+            text_line(p->t, "const int64_t %s = %s %% %s;", p->dim[d], q, lin_factor(p->a, n->ext[d]));
+        else
+            text_line(p->t, "const int64_t %s = %s;", p->dim[d], q);
+        if (!lin_mul(size, n->ext[d], &size))
+            BUG("a sum that is not affine in the rows");
+    }
+}
+
+static void column_values(Print *p)
+{
+    const Nest *n = p->n;
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        if (s->kind == S_REDUCE)
+            print_accumulate(p, arena_printf(p->a, "p%u[j]", i), s, name(p, s->in[0]));
+        else if (s->kind != S_STORE)
+            print_value(p, i);
+    }
+}
+
+static void column(Print *p)
+{
+    const Nest *n = p->n;
+    int v = n->nouter - 1;                              /* the vector runs along the innermost kept dimension */
+    Lin all = lin(1), width = n->ext[v];
+    for (int d = n->nouter; d < n->nd; d++)
+        if (!lin_mul(all, n->ext[d], &all))
+            BUG("a sum that is not affine in the rows");
+    bool blocks = width.b != 0 || width.c > NEST_BLOCK, uneven = width.b != 0 || width.c % NEST_BLOCK != 0;
+    const char *m = !blocks ? lin_text(p->a, width) : uneven ? "m" : "64";
+    int loops = v + blocks;
+    if (loops > 0 && weight(n) >= PARALLEL_FROM)
+        text_line(p->t, loops > 1 ? "#pragma omp parallel for collapse(%d)" : "#pragma omp parallel for", loops);
+    for (int d = 0; d < v; d++) {
+        p->dim[d] = arena_printf(p->a, "i%d", d);
+        print_open_loop(p, "int64_t", p->dim[d], "0", lin_text(p->a, n->ext[d]), 1);
+    }
+    p->dim[v] = blocks ? "j0 + j" : "j";
+    if (blocks)
+        print_open_loop(p, "int64_t", "j0", "0", lin_text(p->a, width), NEST_BLOCK);
+    if (blocks && uneven)
+        text_line(p->t, "const int64_t m = %s - j0 < 64 ? %s - j0 : 64;", lin_text(p->a, width), lin_text(p->a, width));
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (n->stmt.at[i].kind == S_REDUCE)
+            clear(p, arena_printf(p->a, "s%u", i), NEST_BLOCK, &n->stmt.at[i]);
+    const char *end = lin_text(p->a, all);
+    print_open_loop(p, "int64_t", "r0", "0", end, NEST_BLOCK);
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (n->stmt.at[i].kind == S_REDUCE)
+            clear(p, arena_printf(p->a, "p%u", i), NEST_BLOCK, &n->stmt.at[i]);
+    text_line(p->t, "for (int64_t r = r0; r < %s && r < r0 + 64; r++) {", end);
+    p->t->indent++;
+    decode(p);
+    column_loop(p, m, true);
+    column_values(p);
+    print_close_block(p);
+    print_close_block(p);
+    column_loop(p, m, false);
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (n->stmt.at[i].kind == S_REDUCE)
+            print_accumulate(p, arena_printf(p->a, "s%u[j]", i), &n->stmt.at[i], arena_printf(p->a, "p%u[j]", i));
+    print_close_block(p);
+    print_close_block(p);
+    column_loop(p, m, false);
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (n->stmt.at[i].kind == S_STORE)
+            print_store(p, &n->stmt.at[i]);
+    print_close_block(p);
+    if (blocks)
+        print_close_block(p);
+    for (int d = 0; d < v; d++)
+        print_close_block(p);
+}
+
+void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, Text *t)
+{
+    CPrint c = {.p = {.a = a, .n = n, .arg = arg_name, .t = t, .name = name}};
+    c.p.in_pass = arena_array(a, uint8_t, n->stmt.n + 1);
+    c.widened = arena_array(a, bool, n->stmt.n + 1);
+    c.narrowed = arena_array(a, bool, n->stmt.n + 1);
+    mark_bools(&c.p);
+    if (n->kind == NEST_COLUMN)
+        column(&c.p);
+    else
+        rows_and_passes(&c.p);
+}

@@ -1,0 +1,478 @@
+/*
+ * cuda_row.c - rows on the device.  In: a nest of rows.  Out: one kernel in which a warp, or a part of one, takes a row of up to
+ * 1,024 elements, or a block takes a longer one; or, for few long rows that are only summed, two: segments, then their sums.
+ *
+ * Where the rows' elements lie apart but the rows side by side (a softmax over channels), each thread takes a row.
+ *
+ * Every pass gives an element to the same thread, so what a later pass needs again stays in that thread's registers, and a
+ * result may take the place of an operand.  A thread adds its elements in order, lanes are folded by shuffles, the warps of a
+ * block one after the other through shared memory.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "cuda.h"
+
+enum { WARP_ROW = 1024, FEW_ROWS = 64, SHORT_ROW = 128, MANY_ROWS = 1024, UNROLLED = 64 };
+
+typedef struct {
+    Cuda *c;
+    Lin rows, length;               /* rows of the nest; elements of one */
+    int lanes;                      /* threads of a row: a part of a warp; 0: a block's */
+    int threads;                    /* of a block */
+    const char *lane;               /* of the thread in its row */
+} Row;
+
+static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to; }
+
+static int power_from(int64_t n)                        /* the smallest power of two that is not less */
+{
+    int p = 1;
+    while (p < n && p < 1 << 20)
+        p *= 2;
+    return p;
+}
+
+static int64_t at_once(const Row *r) { return (int64_t)(r->lanes ? r->lanes : r->threads) * r->c->vec; }
+
+/* ---- what stays in registers ------------------------------------------------------------------------------- */
+
+static int64_t registers(const Cuda *c, const Row *r)
+{
+    int64_t n = 0;
+    for (uint32_t i = 0; i < c->p.n->stmt.n; i++)
+        if (c->p.n->stmt.at[i].keep)
+            n += up((int64_t)dtype_size(c->p.n->stmt.at[i].type), 4);
+    int64_t a_thread = up(r->length.c, at_once(r)) * c->vec;
+    return n * a_thread;
+}
+
+/* The passes that first compute a statement, when what is kept is kept. */
+static void first_passes(Cuda *c, int *first)
+{
+    const Nest *n = c->p.n;
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        first[i] = n->passes;
+    for (int p = n->passes - 1; p >= 0; p--) {
+        nest_marks(n, p, c->p.in_pass);
+        for (uint32_t i = 0; i < n->stmt.n; i++)
+            if (c->p.in_pass[i])
+                first[i] = p;
+    }
+}
+
+/* What a pass would compute or load again, and what is new in it reads: those are worth a register, outermost passes first. */
+static void keep_more(Cuda *c, const Row *r)
+{
+    Nest *n = c->own;
+    int *first = arena_array(c->p.a, int, n->stmt.n + 1);
+    int64_t most = r->threads > 512 ? 24 : r->threads > 256 ? 40 : 64;
+    for (int p = 1; p < n->passes; p++) {
+        first_passes(c, first);
+        nest_marks(n, p, c->p.in_pass);
+        for (uint32_t i = 0; i < n->stmt.n; i++) {
+            Stmt *s = &n->stmt.at[i];
+            if (!print_in_pass(&c->p, i) || first[i] == p || (s->kind != S_OP && s->kind != S_LOAD) || c->still[i] || s->keep)
+                continue;
+            bool read = false;                          /* by what is new */
+            for (uint32_t k = i + 1; k < n->stmt.n; k++)
+                for (uint32_t j = 0; c->p.in_pass[k] && first[k] == p && j < n->stmt.at[k].nin; j++)
+                    read |= n->stmt.at[k].in[j] == i;
+            if (!read)
+                continue;
+            s->keep = true;
+            if (registers(c, r) > most)
+                s->keep = false;
+        }
+    }
+}
+
+static bool keeps_any(const Nest *n)
+{
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (n->stmt.at[i].keep)
+            return true;
+    return false;
+}
+
+/* ---- who takes a row ------------------------------------------------------------------------------------------ */
+
+/* Are neighbours in memory the same element of neighbouring rows? */
+static bool side_by_side(const Nest *n)
+{
+    int rows = 0, elements = 0;
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        if (s->row || (s->kind != S_LOAD && s->kind != S_STORE))
+            continue;
+        rows += lin_is(s->stride[n->nouter - 1], 1);
+        elements += lin_is(s->stride[n->nd - 1], 1);
+    }
+    return rows > elements;
+}
+
+static void choose(Row *r)
+{
+    Cuda *c = r->c;
+    const Nest *n = c->p.n;
+    int64_t length = lin_at(r->length, c->full), rows = lin_at(r->rows, c->full), vectors = up(length, c->vec);
+    if (n->nouter > 0 && n->nd > n->nouter && r->length.b == 0 && length <= WARP_ROW && rows >= MANY_ROWS && side_by_side(n)) {
+        r->lanes = 1;
+        r->threads = CUDA_BLOCK;
+        cuda_choose_one(c);
+        c->chunk = n->nd - n->nouter == 1 ? "j" : "e";
+    } else if (n->nouter > 0 && r->length.b == 0 && length <= WARP_ROW && (rows >= FEW_ROWS || length <= SHORT_ROW)) {
+        r->lanes = vectors > CUDA_WARP ? CUDA_WARP : power_from(vectors);
+        r->threads = CUDA_BLOCK;
+        r->lane = "lane";
+    } else {
+        r->threads = power_from(up(vectors, 4));
+        r->threads = r->threads < 128 ? 128 : r->threads > CUDA_MOST_BLOCK ? CUDA_MOST_BLOCK : r->threads;
+        while (registers(c, r) > 64 && r->threads < CUDA_MOST_BLOCK)
+            r->threads *= 2;
+        r->lane = "thread";
+    }
+    c->chunks = 0;
+    if (r->length.b != 0)
+        return;
+    keep_more(c, r);
+    int64_t chunks = up(length, at_once(r));
+    if (keeps_any(n) || chunks == 1)
+        c->chunks = (int)chunks;
+}
+
+static const char *reduce_name(const Row *r, const Stmt *s)
+{
+    return arena_printf(r->c->p.a, "pp_%s_%s<%d>", r->lanes ? "lanes" : "block", print_fold_name(s->op), r->lanes ? r->lanes : r->threads);
+}
+
+/* ---- a pass --------------------------------------------------------------------------------------------------- */
+
+static void inside(Row *r, const char *linear)
+{
+    Cuda *c = r->c;
+    const Nest *n = c->p.n;
+    const char *dim[NEST_DIMS];
+    for (int d = n->nouter; d < n->nd; d++)
+        dim[d - n->nouter] = d == n->nd - 1 ? "j" : arena_printf(c->p.a, "j%d", d - n->nouter);
+    cuda_decode(c, linear, n->nouter, n->nd, dim, true, true);
+    cuda_element(c, "j");
+}
+
+/* Does the pass ask where it is, or is all it reads in registers? */
+static bool addresses(const Cuda *c)
+{
+    const Nest *n = c->p.n;
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (print_in_pass(&c->p, i) && n->stmt.at[i].kind != S_OP && n->stmt.at[i].kind != S_REDUCE && n->stmt.at[i].kind != S_CONST)
+            return true;
+    return false;
+}
+
+static void within(Row *r, const char *linear, const char *end)
+{
+    text_line(r->c->p.t, "if (%s < %s) {", linear, end);
+    r->c->p.t->indent++;
+    inside(r, linear);
+    print_close_block(&r->c->p);
+}
+
+/* The row's elements of this thread, at `from` steps of a whole row of threads: chunk c, or all of a loop's. */
+static void over_row(Row *r, const char *begin, const char *end)
+{
+    Cuda *c = r->c;
+    int64_t width = at_once(r);
+    const char *linear = c->p.n->nd - c->p.n->nouter == 1 ? "j" : "e";
+    const char *lane = r->lanes == 1 ? "0" : c->vec == 4 ? arena_printf(c->p.a, "%s * 4", r->lane) : r->lane;
+    if (c->p.n->nouter == c->p.n->nd) {
+        cuda_element(c, "0");
+        return;
+    }
+    if (c->chunks == 0) {
+        const char *from = begin ? cuda_sum(c, lane, begin) : lane;
+        print_open_loop(&c->p, c->index, linear, from, end, (int)width);
+        inside(r, linear);
+        print_close_block(&c->p);
+        return;
+    }
+    if (c->chunks == 1) {
+        text_line(c->p.t, "{");
+        c->p.t->indent++;
+    } else {
+        text_line(c->p.t, "#pragma unroll");
+        print_open_loop(&c->p, "int", "c", "0", arena_printf(c->p.a, "%d", c->chunks), 1);
+    }
+    if (r->lanes == 1 && width == 1 && c->chunks > 1) { /* each in its place: the buffer's index is the element's */
+        if (c->chunks <= UNROLLED)
+            text_line(c->p.t, "#pragma unroll");
+        print_open_loop(&c->p, "int", c->chunk, "0", end, 1);
+        inside(r, linear);
+        print_close_block(&c->p);
+        return;
+    }
+    bool whole = r->length.c % width == 0;
+    const char *at = c->chunks == 1 ? lane : r->lanes == 1 ? arena_printf(c->p.a, "c * %" PRId64, width)
+                                           : arena_printf(c->p.a, "c * %" PRId64 " + %s", width, lane);
+    if (!whole || addresses(c))
+        text_line(c->p.t, "const %s %s = %s;", c->index, linear, at);
+    if (!whole)
+        within(r, linear, end);
+    else if (addresses(c))
+        inside(r, linear);
+    else
+        cuda_element(c, "j");
+    print_close_block(&c->p);
+}
+
+static void open_reductions(Cuda *c)
+{
+    for (uint32_t i = 0; i < c->p.n->stmt.n; i++)
+        if (c->p.in_pass[i] && c->p.n->stmt.at[i].kind == S_REDUCE)
+            text_line(c->p.t, "%s s%u = %s;", cg_ctype(c->p.n->stmt.at[i].type), i, print_neutral(&c->p, &c->p.n->stmt.at[i]));
+}
+
+static void close_reductions(Row *r)
+{
+    Cuda *c = r->c;
+    for (uint32_t i = 0; i < c->p.n->stmt.n; i++) {
+        const Stmt *s = &c->p.n->stmt.at[i];
+        if (!c->p.in_pass[i] || s->kind != S_REDUCE)
+            continue;
+        if (r->lanes == 1)
+            text_line(c->p.t, "const %s r%u = s%u;", cg_ctype(s->type), i, i);
+        else
+            text_line(c->p.t, "const %s r%u = %s(s%u);", cg_ctype(s->type), i, reduce_name(r, s), i);
+    }
+}
+
+static bool stores_scalar(const Nest *n, uint32_t i, int pass)
+{
+    const Stmt *s = &n->stmt.at[i];
+    return s->row && s->pass == pass && s->kind == S_STORE;
+}
+
+/* Scalars of the row, written by its first thread; where one may stand in an operand's place, all have read that before. */
+static void row_stores(Row *r, int pass)
+{
+    Cuda *c = r->c;
+    const Nest *n = c->p.n;
+    int stores = 0;
+    bool wait = false;
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (stores_scalar(n, i, pass)) {
+            stores++;
+            wait |= c->alias[n->stmt.at[i].arg];
+        }
+    if (stores == 0)
+        return;
+    if (r->lanes != 1) {
+        if (wait && r->lanes)
+            text_line(c->p.t, "pp_lanes_wait<%d>();", r->lanes);
+        else if (wait)
+            text_line(c->p.t, "__syncthreads();");
+        text_line(c->p.t, stores > 1 ? "if (%s == 0) {" : "if (%s == 0)", r->lane);
+        c->p.t->indent++;
+    }
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (stores_scalar(n, i, pass))
+            print_store(&c->p, &n->stmt.at[i]);
+    if (r->lanes != 1) {
+        c->p.t->indent--;
+        if (stores > 1)
+            text_line(c->p.t, "}");
+    }
+}
+
+/* One element of the row, read by all its threads: where a result may come to stand on it, none goes on before all have it. */
+static void wait_for_picked(Row *r, int pass)
+{
+    const Cuda *c = r->c;
+    bool wait = false;
+    for (uint32_t i = 0; i < c->p.n->stmt.n; i++) {
+        const Stmt *s = &c->p.n->stmt.at[i];
+        wait |= nest_is_picked(s) && s->pass == pass && c->alias[s->arg];
+    }
+    if (wait && r->lanes == 0)
+        text_line(c->p.t, "__syncthreads();");
+    else if (wait && r->lanes > 1)
+        text_line(c->p.t, "pp_lanes_wait<%d>();", r->lanes);
+}
+
+static void declare_buffers(const Row *r)
+{
+    const Cuda *c = r->c;
+    for (uint32_t i = 0; i < c->p.n->stmt.n; i++) {
+        const Stmt *s = &c->p.n->stmt.at[i];
+        if (!s->keep)
+            continue;
+        const char *type = c->vector[i] ? cg_ctype(s->type) : print_type(s->type);
+        const char *many = c->chunks > 1 ? arena_printf(c->p.a, "[%d]", c->chunks) : "";
+        text_line(c->p.t, "%s b%u%s%s%s;", type, i, many, c->vec == 4 && !c->still[i] ? "[4]" : "",
+                  r->length.c % at_once(r) == 0 ? "" : " = {}");        /* threads beyond the end have something too */
+    }
+}
+
+static void passes(Row *r)
+{
+    Cuda *c = r->c;
+    const Nest *n = c->p.n;
+    declare_buffers(r);
+    for (c->p.pass = 0; c->p.pass < n->passes; c->p.pass++) {
+        print_row_values(&c->p, c->p.pass);
+        wait_for_picked(r, c->p.pass);
+        row_stores(r, c->p.pass);
+        nest_marks(n, c->p.pass, c->p.in_pass);
+        open_reductions(c);
+        over_row(r, NULL, lin_text(c->p.a, r->length));
+        close_reductions(r);
+    }
+    print_row_values(&c->p, n->passes);
+    row_stores(r, n->passes);
+}
+
+/* The row that this thread works on, and its place among the row's threads. */
+static void open_rows(Row *r)
+{
+    Cuda *c = r->c;
+    const Nest *n = c->p.n;
+    const char *dim[NEST_DIMS], *row = n->nouter == 1 ? "i" : "row", *rows = lin_text(c->p.a, r->rows);
+    for (int d = 0; d < n->nouter; d++)
+        dim[d] = n->nouter == 1 ? "i" : arena_printf(c->p.a, "i%d", d);
+    if (r->lanes == 0) {
+        text_line(c->p.t, "const int thread = static_cast<int>(threadIdx.x);");
+        if (n->nouter > 0)
+            text_line(c->p.t, "const %s %s = static_cast<%s>(blockIdx.x);", c->index, row, c->index);
+    } else if (r->lanes == 1) {
+        text_line(c->p.t, "const %s %s = pp_thread%s();", c->index, row, cuda_wide(c));
+    } else {
+        text_line(c->p.t, "const int lane = static_cast<int>(threadIdx.x %% %d);", r->lanes);
+        text_line(c->p.t, "const %s %s = pp_thread%s() / %d;", c->index, row, cuda_wide(c), r->lanes);
+    }
+    if (r->lanes) {
+        text_line(c->p.t, "if (%s >= %s)", row, rows);
+        text_line(c->p.t, "    return;");
+    }
+    cuda_decode(c, row, 0, n->nouter, dim, true, true);
+}
+
+/* ---- few long rows: segments first ---------------------------------------------------------------------------- */
+
+/* How many segments pay: when nothing but sums of one pass comes out of a row. */
+static int64_t segments(const Row *r)
+{
+    const Cuda *c = r->c;
+    const Nest *n = c->p.n;
+    int64_t length = lin_at(r->length, c->full), rows = lin_at(r->rows, c->full), many = 0;
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        many += n->stmt.at[i].kind == S_REDUCE;
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (n->stmt.at[i].kind == S_STORE && !n->stmt.at[i].row)
+            return 1;
+    if (n->passes != 1 || many > NEST_DIMS)
+        return 1;
+    int64_t wanted = CUDA_ENOUGH / rows, possible = length / (CUDA_BLOCK * c->vec * 8);
+    return wanted < possible ? wanted : possible;
+}
+
+/* Scalars of the row that the reductions need, or those that the stores need beside the reductions. */
+static void needed_values(Row *r, bool reductions)
+{
+    Cuda *c = r->c;
+    const Nest *n = c->p.n;
+    bool *need = arena_array(c->p.a, bool, n->stmt.n + 1);
+    for (uint32_t i = n->stmt.n; i-- > 0;) {
+        const Stmt *s = &n->stmt.at[i];
+        need[i] |= s->kind == (reductions ? S_REDUCE : S_STORE);
+        if (!need[i] || (s->kind == S_REDUCE && !reductions))
+            continue;
+        for (uint32_t j = 0; j < s->nin; j++)
+            need[s->in[j]] = true;
+        for (uint32_t j = 0; j < s->nindex; j++)
+            need[s->index[j].in] = true;
+    }
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        if (need[i] && s->row && s->kind != S_REDUCE && s->kind != S_STORE)
+            print_value(&c->p, i);
+    }
+}
+
+/* Kernel 1: block (row, segment) reduces its segment to part[row][segment]. */
+static void reduce_segments(Row *r, int64_t size, int64_t count)
+{
+    Cuda *c = r->c;
+    const Nest *n = c->p.n;
+    int64_t rows = lin_at(r->rows, c->full);
+    const char *end = lin_text(c->p.a, r->length), *row = n->nouter == 1 ? "i" : "row";
+    const char *part = "static_cast<int>(blockIdx.y)";
+    if (n->nouter > 0)
+        part = arena_printf(c->p.a, "%s * %" PRId64 " + %s", row, count, part);
+    cuda_kernel(c, CUDA_BLOCK, arena_printf(c->p.a, "dim3(static_cast<unsigned>(%s), %" PRId64 ")", lin_text(c->p.a, r->rows), count), "256");
+    open_rows(r);
+    text_line(c->p.t, "const %s begin = static_cast<%s>(blockIdx.y) * %" PRId64 ";", c->index, c->index, size);
+    text_line(c->p.t, "const %s end = begin + %" PRId64 " < %s ? begin + %" PRId64 " : %s;", c->index, size, end, size, end);
+    needed_values(r, true);
+    nest_marks(n, 0, c->p.in_pass);
+    open_reductions(c);
+    over_row(r, "begin", "end");
+    close_reductions(r);
+    text_line(c->p.t, "if (thread == 0) {");
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (n->stmt.at[i].kind == S_REDUCE) {
+            text_line(c->p.t, "    part%u[%s] = r%u;", i, part, i);
+            cuda_part(c, i, rows * count * (int64_t)dtype_size(n->stmt.at[i].type));
+        }
+    text_line(c->p.t, "}");
+}
+
+/* Kernel 2: a warp folds the segments of a row, and does what follows. */
+static void reduce_parts(Row *r, int64_t count)
+{
+    Cuda *c = r->c;
+    const Nest *n = c->p.n;
+    const char *part = "p";
+    r->lanes = CUDA_WARP;
+    r->lane = "lane";
+    if (n->nouter > 0) {
+        part = arena_printf(c->p.a, "%s * %" PRId64 " + p", n->nouter == 1 ? "i" : "row", count);
+        cuda_kernel(c, CUDA_BLOCK, cuda_grid(c, "pp_cover", r->rows, CUDA_BLOCK / CUDA_WARP), "256");
+        open_rows(r);
+    } else {
+        cuda_kernel(c, CUDA_WARP, "1", "32");
+        text_line(c->p.t, "const int lane = static_cast<int>(threadIdx.x);");
+    }
+    open_reductions(c);
+    print_open_loop(&c->p, "int", "p", "lane", arena_printf(c->p.a, "%" PRId64, count), CUDA_WARP);
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (n->stmt.at[i].kind == S_REDUCE)
+            print_accumulate(&c->p, arena_printf(c->p.a, "s%u", i), &n->stmt.at[i], arena_printf(c->p.a, "part%u[%s]", i, part));
+    print_close_block(&c->p);
+    close_reductions(r);
+    needed_values(r, false);
+    row_stores(r, 0);
+    row_stores(r, 1);
+}
+
+void cuda_row(Cuda *c)
+{
+    const Nest *n = c->p.n;
+    Row r = {.c = c, .rows = cuda_product(n, 0, n->nouter), .length = cuda_product(n, n->nouter, n->nd)};
+    if (n->nd > n->nouter)
+        cuda_choose_vector(c, n->nd - 1);
+    int64_t count = segments(&r);
+    if (count > 1) {
+        int64_t step = CUDA_BLOCK * c->vec, size = up(up(lin_at(r.length, c->full), count), step) * step;
+        r.threads = CUDA_BLOCK;
+        r.lane = "thread";
+        count = up(lin_at(r.length, c->full), size);
+        reduce_segments(&r, size, count);
+        reduce_parts(&r, count);
+        return;
+    }
+    choose(&r);
+    const char *grid = r.lanes ? cuda_grid(c, "pp_cover", r.rows, r.threads / r.lanes)
+                     : n->nouter ? arena_printf(c->p.a, "static_cast<unsigned>(%s)", lin_text(c->p.a, r.rows)) : "1";
+    cuda_kernel(c, r.threads, grid, arena_printf(c->p.a, "%d", r.threads));
+    open_rows(&r);
+    passes(&r);
+}

@@ -1,0 +1,121 @@
+/*
+ * cuda_tile.c - points whose operand lies along another dimension than the result: a Transpose and what is fused with it.  In: such a
+ * nest.  Out: a kernel in which a block reads 32 x 32 elements along the operand's dimension into shared memory and takes them from
+ * there along the result's, so that both sides of the copy are whole lines of memory.  A column more than 32 keeps banks apart.
+ */
+#include <inttypes.h>
+
+#include "cuda.h"
+
+enum { TILE = 32, SMALLEST = 16, MOST_TILES = 5 };
+
+/* The dimension along which a load goes when it is another than the innermost; -1: none. */
+static int lies_along(const Cuda *c, const Stmt *s)
+{
+    const Nest *n = c->p.n;
+    if (s->kind != S_LOAD || s->nindex > 0 || s->nguard > 0 || lin_is(s->stride[n->nd - 1], 1) || lin_is(s->stride[n->nd - 1], 0))
+        return -1;
+    for (int d = 0; d < n->nd - 1; d++)
+        if (lin_is(s->stride[d], 1) && n->ext[d].b == 0 && n->ext[d].c >= SMALLEST)
+            return d;
+    return -1;
+}
+
+int cuda_tile_along(Cuda *c)
+{
+    const Nest *n = c->p.n;
+    int along = -1, tiles = 0;
+    if (n->nd < 2 || n->ext[n->nd - 1].b != 0 || n->ext[n->nd - 1].c < SMALLEST)
+        return -1;
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        int d = lies_along(c, &n->stmt.at[i]);
+        if (along < 0)
+            along = d;
+        c->tiled[i] = d >= 0 && d == along && tiles < MOST_TILES;
+        tiles += c->tiled[i];
+    }
+    return along;
+}
+
+static int64_t tiles(Lin ext) { return (ext.c + TILE - 1) / TILE; }
+
+/* Which tile is the block's: first elements along both dimensions, and the other dimensions, out of blockIdx. */
+static void open_tile(Cuda *c, int along, Lin others)
+{
+    const Nest *n = c->p.n;
+    int last = n->nd - 1;
+    int64_t across = tiles(n->ext[last]), down = tiles(n->ext[along]);
+    const char *block = arena_printf(c->p.a, "static_cast<%s>(blockIdx.x)", c->index);
+    if (across > 1)
+        text_line(c->p.t, "const %s j_from = %s %% %" PRId64 " * %d;", c->index, block, across, TILE);
+    if (down > 1)
+        text_line(c->p.t, "const %s %s_from = %s / %" PRId64 " %% %" PRId64 " * %d;", c->index, c->p.dim[along], block, across, down, TILE);
+    if (lin_is(others, 1))
+        return;
+    Lin size = lin(1);
+    for (int d = last - 1; d >= 0; d--) {
+        if (d == along)
+            continue;
+        Lin by = lin_times(size, across * down);
+        const char *q = lin_is(by, 1) ? block : arena_printf(c->p.a, "%s / %s", block, lin_factor(c->p.a, by));
+        bool first = true;
+        for (int e = 0; e < d; e++)
+            first &= e == along;
+        if (first)
+            text_line(c->p.t, "const %s %s = %s;", c->index, c->p.dim[d], q);
+        else
+            text_line(c->p.t, "const %s %s = %s %% %s;", c->index, c->p.dim[d], q, lin_factor(c->p.a, n->ext[d]));
+        if (!lin_mul(size, n->ext[d], &size))
+            BUG("a size that is not affine in the rows");
+    }
+}
+
+/* Where the tile begins: nowhere else than at 0 when it is the only one. */
+static const char *begin(const Cuda *c, const char *dim, Lin ext)
+{
+    return tiles(ext) > 1 ? arena_printf(c->p.a, "%s_from + ", dim) : "";
+}
+
+/* for t: the place (x, t) of a tile, x this thread's, as indices of both dimensions; where there is something */
+static void open_walk(Cuda *c, const char *x, const char *t, Lin ext_x, Lin ext_t)
+{
+    text_line(c->p.t, "for (int t = static_cast<int>(threadIdx.y); t < %d; t += %d) {", TILE, CUDA_BLOCK / TILE);
+    c->p.t->indent++;
+    text_line(c->p.t, "const %s %s = %sstatic_cast<int>(threadIdx.x), %s = %st;", c->index, x, begin(c, x, ext_x), t, begin(c, t, ext_t));
+    if (ext_x.c % TILE == 0 && ext_t.c % TILE == 0)
+        return;
+    text_line(c->p.t, "if (%s >= %" PRId64 " || %s >= %" PRId64 ")", x, ext_x.c, t, ext_t.c);
+    text_line(c->p.t, "    continue;");
+}
+
+void cuda_tile(Cuda *c, int along)
+{
+    const Nest *n = c->p.n;
+    int last = n->nd - 1;
+    Lin others = lin(1), blocks;
+    for (int d = 0; d < last; d++) {
+        c->p.dim[d] = n->nd == 2 ? "i" : arena_printf(c->p.a, "i%d", d);
+        if (d != along && !lin_mul(others, n->ext[d], &others))
+            BUG("a size that is not affine in the rows");
+    }
+    blocks = lin_times(others, tiles(n->ext[last]) * tiles(n->ext[along]));
+    cuda_kernel(c, CUDA_BLOCK, arena_printf(c->p.a, "static_cast<unsigned>(%s)", lin_text(c->p.a, blocks)), "dim3(32, 8)");
+    c->p.dim[last] = "j";
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (c->tiled[i])
+            text_line(c->p.t, "__shared__ %s tile%u[%d][%d];", cg_ctype(n->stmt.at[i].type), i, TILE, TILE + 1);
+    open_tile(c, along, others);
+    open_walk(c, c->p.dim[along], "j", n->ext[along], n->ext[last]);
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        if (c->tiled[i])
+            text_line(c->p.t, "tile%u[t][threadIdx.x] = %s;", i, print_load(&c->p, &n->stmt.at[i]));
+    print_close_block(&c->p);
+    text_line(c->p.t, "__syncthreads();");
+    open_walk(c, "j", c->p.dim[along], n->ext[last], n->ext[along]);
+    print_row_values(&c->p, 0);
+    nest_marks(n, 0, c->p.in_pass);
+    c->along = last;
+    cuda_choose_one(c);
+    cuda_element(c, "j");
+    print_close_block(&c->p);
+}

@@ -1,0 +1,154 @@
+/*
+ * emit.c - text of generated programs: a growing buffer, and the only two doors through which a model's strings
+ * pass: cg_comment() and cg_string().  Everything else printed is made of our own numbers and words.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/cg.h"
+
+static void reserve(Text *t, size_t n)
+{
+    if (t->n + n + 1 <= t->cap)
+        return;
+    size_t cap = t->cap ? t->cap * 2 : 4096;
+    while (cap < t->n + n + 1)
+        cap *= 2;
+    char *at = arena_alloc(t->a, cap);
+    if (t->n)
+        memcpy(at, t->at, t->n);
+    t->at = at;
+    t->cap = cap;
+}
+
+static void vadd(Text *t, const char *fmt, va_list ap) PRINTF_LIKE(2, 0);
+
+static void vadd(Text *t, const char *fmt, va_list ap)
+{
+    va_list again;
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    INSIST(n >= 0);
+    reserve(t, (size_t)n);
+    vsnprintf(t->at + t->n, (size_t)n + 1, fmt, again);
+    va_end(again);
+    t->n += (size_t)n;
+}
+
+void text_add(Text *t, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vadd(t, fmt, ap);
+    va_end(ap);
+}
+
+void text_line(Text *t, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    for (int i = 0; i < t->indent && fmt[0] != '\0'; i++)
+        text_add(t, "    ");
+    vadd(t, fmt, ap);
+    va_end(ap);
+    text_add(t, "\n");
+}
+
+/* Printable, without an end of comment, a trigraph or a trailing backslash; long names are cut. */
+const char *cg_comment(Arena *a, const char *s)
+{
+    enum { LONGEST = 160 };
+    size_t n = strlen(s);
+    char *out = arena_alloc(a, (n > LONGEST ? LONGEST : n) + 8);
+    size_t k = 0;
+    for (size_t i = 0; i < n && k < LONGEST; i++) {
+        char c = s[i];
+        bool plain = c >= 32 && c < 127 && c != '\\' && c != '?';
+        if (c == '/' && k > 0 && out[k - 1] == '*')
+            plain = false;
+        if (c == '*' && k > 0 && out[k - 1] == '/')
+            plain = false;
+        out[k++] = plain ? c : '_';
+    }
+    if (n > LONGEST)
+        memcpy(out + k, "...", 4);
+    else
+        out[k] = '\0';
+    return out;
+}
+
+const char *cg_string(Arena *a, const char *s)
+{
+    size_t n = strlen(s), k = 0;
+    char *out = arena_alloc(a, 4 * n + 3);
+    out[k++] = '"';
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)s[i];
+        if (c >= 32 && c < 127 && c != '\\' && c != '"' && c != '?') {
+            out[k++] = (char)c;
+        } else {                                        /* three octal digits end the escape */
+            out[k++] = '\\';
+            out[k++] = (char)('0' + (c >> 6));
+            out[k++] = (char)('0' + ((c >> 3) & 7));
+            out[k++] = (char)('0' + (c & 7));
+        }
+    }
+    out[k++] = '"';
+    out[k] = '\0';
+    return out;
+}
+
+const char *cg_ctype(Dtype t)
+{
+    switch (t) {
+    case DT_F32: return "float";
+    case DT_F64: return "double";
+    case DT_I32: return "int32_t";
+    case DT_I64: return "int64_t";
+    case DT_BOOL: return "uint8_t";
+    default: BUG("no C type for %s", dtype_name(t));
+    }
+}
+
+/* A literal that reads back to the same value in any locale. */
+const char *cg_number(Arena *a, Dtype t, double f, int64_t i)
+{
+    if (!dtype_is_float(t)) {
+        if (t == DT_I64 && i == INT64_MIN)
+            return "INT64_MIN";
+        if (t == DT_I32 && i == INT32_MIN)
+            return "INT32_MIN";
+        bool wide = i > INT32_MAX || i < -INT32_MAX;
+        return arena_printf(a, wide ? "INT64_C(%" PRId64 ")" : "%" PRId64, i);
+    }
+    const char *suffix = t == DT_F32 ? "f" : "";
+    if (isnan(f))
+        return t == DT_F32 ? "NAN" : "(double)NAN";
+    if (isinf(f))
+        return arena_printf(a, "%s%sINFINITY", f < 0 ? "-" : "", t == DT_F32 ? "" : "(double)");
+    char *s = arena_printf(a, t == DT_F32 ? "%.9g" : "%.17g", f);
+    for (int digits = 1; digits < 17; digits++) {       /* the shortest that reads back */
+        char *shorter = arena_printf(a, "%.*g", digits, f);
+        double back = strtod(shorter, NULL);
+        if (t == DT_F32 ? (float)back == (float)f : back == f) {
+            s = shorter;
+            break;
+        }
+    }
+    for (char *p = s; *p; p++)
+        if (*p == ',')
+            *p = '.';
+    bool dot = strpbrk(s, ".e") != NULL;
+    return arena_printf(a, "%s%s%s", s, dot ? "" : ".0", suffix);
+}
+
+const char *cg_node_text(const Graph *g, NodeId id)
+{
+    const Node *n = &g->node.at[id];
+    const char *op = n->op == OP_Identity ? "copy" : op_name(n->op);
+    if (n->origin >= g->origin.n || !g->origin.at[n->origin].name || !*g->origin.at[n->origin].name)
+        return op;
+    return arena_printf(g->arena, "%s %s", op, cg_comment(g->arena, g->origin.at[n->origin].name));
+}

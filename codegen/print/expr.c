@@ -1,0 +1,203 @@
+/*
+ * expr.c - statements of a nest as expressions that are C and CUDA C alike: what both printers share.  In: a statement, and
+ * the printer's names for its operands and for the indices of the dimensions.  Out: text.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "print.h"
+
+/* ---- expressions ---------------------------------------------------------------------------------- */
+
+const char *print_term(Print *p, Lin c, const char *index)
+{
+    bool atom = strpbrk(index, " ") == NULL;
+    if (lin_is(c, 1))
+        return index;
+    return arena_printf(p->a, atom ? "%s * %s" : "(%s) * %s", index, lin_factor(p->a, c));
+}
+
+/* base + sum of coef[d] * index d */
+const char *print_affine(Print *p, Lin base, const Lin *coef)
+{
+    const char *s = NULL;
+    for (int d = 0; d < p->n->nd; d++) {
+        if (lin_is(coef[d], 0))
+            continue;
+        const char *x = print_term(p, coef[d], p->dim[d]);
+        s = s ? arena_printf(p->a, "%s + %s", s, x) : x;
+    }
+    if (!s)
+        return lin_text(p->a, base);
+    return lin_is(base, 0) ? s : arena_printf(p->a, "%s + %s", s, lin_factor(p->a, base));
+}
+
+const char *print_suffix(Dtype t)
+{
+    return t == DT_F32 ? "f" : t == DT_F64 ? "" : t == DT_I64 ? "l" : "i";
+}
+
+/* The MAP text with operands for a, b, c and the type's suffix on every pp_ function. */
+static const char *map_text(Print *p, const Stmt *s)
+{
+    const char *m = op_map_text(s->op), *out = "";
+    bool call = false;                                  /* just after a function's name: its parentheses stay */
+    Dtype t = p->n->stmt.at[s->in[0]].type;
+    if (s->op == OP_Where)
+        t = s->type;
+    if (s->op == OP_Div && !dtype_is_float(s->type))
+        m = "pp_div(a, b)";
+    while (*m) {
+        size_t k = strspn(m, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
+        if (k == 0) {
+            if (!call && m[0] == '(' && m[1] >= 'a' && m[1] <= 'c' && m[2] == ')') {
+                const char *x = p->name(p, s->in[m[1] - 'a']);
+                bool atom = x[0] != '-';
+                out = arena_printf(p->a, atom ? "%s%s" : "%s(%s)", out, x);
+                m += 3;
+                continue;
+            }
+            out = arena_printf(p->a, "%s%c", out, *m++);
+            call = false;
+        } else if (k == 1 && m[0] >= 'a' && m[0] <= 'c') {
+            out = arena_printf(p->a, "%s%s", out, p->name(p, s->in[m[0] - 'a']));
+            m++;
+        } else {
+            bool function = strncmp(m, "pp_", 3) == 0;
+            out = arena_printf(p->a, "%s%.*s%s", out, (int)k, m, function ? print_suffix(t) : "");
+            call = function;
+            m += k;
+        }
+    }
+    return out;
+}
+
+const char *print_type(Dtype t) { return t == DT_BOOL ? "int" : cg_ctype(t); }
+
+const char *print_address(Print *p, const Stmt *s)
+{
+    const char *at = print_affine(p, s->base, s->stride);
+    for (uint32_t i = 0; i < s->nindex; i++) {
+        const char *x = p->name(p, s->index[i].in);
+        if (!s->index[i].within)
+            x = arena_printf(p->a, "pp_index(%s, %s)", x, lin_text(p->a, s->index[i].extent));
+        x = print_term(p, s->index[i].stride, x);
+        at = strcmp(at, "0") == 0 ? x : arena_printf(p->a, "%s + %s", at, x);
+    }
+    return at;
+}
+
+const char *print_guard(Print *p, const Stmt *s)
+{
+    const char *guard = NULL;
+    for (uint32_t i = 0; i < s->nguard; i++) {
+        const NestGuard *g = &s->guard[i];
+        const char *x = print_affine(p, lin(0), g->coef);
+        const char *hi = lin_factor(p->a, g->hi);
+        const char *c = g->lo > 0 ? arena_printf(p->a, "%s >= %" PRId64 " && %s < %s", x, g->lo, x, hi)
+                                  : arena_printf(p->a, "%s < %s", x, hi);
+        guard = guard ? arena_printf(p->a, "%s && %s", guard, c) : c;
+    }
+    return guard;
+}
+
+const char *print_load(Print *p, const Stmt *s)
+{
+    const char *load = arena_printf(p->a, "%s[%s]", p->arg[s->arg], print_address(p, s)), *guard = print_guard(p, s);
+    return guard ? arena_printf(p->a, "%s ? %s : %s", guard, load, cg_number(p->a, s->type, s->k, s->ki)) : load;
+}
+
+const char *print_expression(Print *p, const Stmt *s)
+{
+    switch (s->kind) {
+    case S_LIN: return arena_printf(p->a, "(%s)(%s)", cg_ctype(s->type), lin_text(p->a, s->base));
+    case S_INDEX: {
+        const char *x = print_affine(p, s->base, s->stride);
+        return s->type == DT_I64 ? x : arena_printf(p->a, "(%s)(%s)", cg_ctype(s->type), x);
+    }
+    case S_LOAD: return print_load(p, s);
+    case S_OP:
+        if (s->op == OP_Cast && s->type == DT_BOOL)
+            return arena_printf(p->a, "%s != 0", p->name(p, s->in[0]));
+        if (s->op == OP_Cast)
+            return arena_printf(p->a, "(%s)%s", cg_ctype(s->type), p->name(p, s->in[0]));
+        return map_text(p, s);
+    default: BUG("no expression for a statement of kind %d", (int)s->kind);
+    }
+}
+
+void print_value(Print *p, uint32_t i)
+{
+    const Stmt *s = &p->n->stmt.at[i];
+    bool row = s->row && p->n->kind != NEST_COLUMN;
+    if (s->kind == S_CONST)
+        return;
+    text_line(p->t, "const %s %s%u = %s;", print_type(s->type), row ? "r" : "v", i, print_expression(p, s));
+}
+
+void print_store(Print *p, const Stmt *s)
+{
+    const char *cast = s->type == DT_BOOL ? "(uint8_t)" : "";
+    text_line(p->t, "%s[%s] %s %s%s;", p->arg[s->arg], print_affine(p, s->base, s->stride), s->acc ? "+=" : "=", cast,
+              p->name(p, s->in[0]));
+}
+
+const char *print_neutral(Print *p, const Stmt *s)
+{
+    double f = s->op == OP_ReduceMax ? (double)-INFINITY : s->op == OP_ReduceMin ? (double)INFINITY : s->op == OP_ReduceProd ? 1 : 0;
+    if (dtype_is_float(s->type))
+        return cg_number(p->a, s->type, f, 0);
+    int64_t i = s->op == OP_ReduceProd;
+    if (s->op == OP_ReduceMax)
+        return s->type == DT_I64 ? "INT64_MIN" : "INT32_MIN";
+    if (s->op == OP_ReduceMin)
+        return s->type == DT_I64 ? "INT64_MAX" : "INT32_MAX";
+    return cg_number(p->a, s->type, 0, i);
+}
+
+const char *print_fold_name(Op op)
+{
+    return op == OP_ReduceSum ? "sum" : op == OP_ReduceProd ? "prod" : op == OP_ReduceMax ? "max" : "min";
+}
+
+void print_accumulate(Print *p, const char *into, const Stmt *s, const char *x)
+{
+    if (s->op == OP_ReduceSum)
+        text_line(p->t, "%s += %s;", into, x);
+    else if (s->op == OP_ReduceProd)
+        text_line(p->t, "%s *= %s;", into, x);
+    else
+        text_line(p->t, "%s = pp_%s%s(%s, %s);", into, print_fold_name(s->op), print_suffix(s->type), into, x);
+}
+
+/* ---- loops ------------------------------------------------------------------------------------------ */
+
+void print_open_loop(Print *p, const char *type, const char *index, const char *from, const char *to, int step)
+{
+    if (step == 1)
+        text_line(p->t, "for (%s %s = %s; %s < %s; %s++) {", type, index, from, index, to, index);
+    else
+        text_line(p->t, "for (%s %s = %s; %s < %s; %s += %d) {", type, index, from, index, to, index, step);
+    p->t->indent++;
+}
+
+void print_close_block(Print *p)
+{
+    p->t->indent--;
+    text_line(p->t, "}");
+}
+
+bool print_in_pass(const Print *p, uint32_t i)
+{
+    return p->in_pass[i] && !(p->n->stmt.at[i].row && p->n->stmt.at[i].kind != S_REDUCE);
+}
+
+void print_row_values(Print *p, int pass)
+{
+    for (uint32_t i = 0; i < p->n->stmt.n; i++) {
+        const Stmt *s = &p->n->stmt.at[i];
+        if (s->row && s->pass == pass && s->kind != S_REDUCE && s->kind != S_STORE)
+            print_value(p, i);
+    }
+}

@@ -1,0 +1,331 @@
+/*
+ * output.c - the output folder.  In: the Pipe.  Out: reports, stages as ONNX and as C, parameters, the runtime's sources, a
+ * Makefile and a README.
+ *
+ * Everything is written into a new folder beside the wanted one, which then takes its name; an output of an earlier run is
+ * replaced file by file, each by rename, so that no file is ever seen half written.  Whatever fails leaves nothing behind.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "codegen/cg.h"
+#include "output.h"
+
+static _Noreturn void io_error(const char *path)
+{
+    diag_fatal(EXIT_IO, WHERE_FILE(path), "cannot write: %s", strerror(errno));
+}
+
+static void make_dir(const char *path)
+{
+    if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        io_error(path);
+}
+
+/* The folders of a file below dir. */
+static void make_folders(Arena *a, const char *dir, const char *name)
+{
+    make_dir(dir);
+    for (const char *slash = strchr(name, '/'); slash; slash = strchr(slash + 1, '/'))
+        make_dir(arena_printf(a, "%s/%.*s", dir, (int)(slash - name), name));
+}
+
+/* ---- one file -------------------------------------------------------------------------------------------- */
+
+static FILE *create(Arena *a, const char *dir, const char *name)
+{
+    const char *path = arena_printf(a, "%s/%s", dir, name);
+    FILE *f = fopen(path, "w");
+    if (!f)
+        io_error(path);
+    return f;
+}
+
+static void finish(Arena *a, FILE *f, const char *dir, const char *name)
+{
+    bool bad = ferror(f) != 0;
+    if (fclose(f) != 0 || bad)
+        io_error(arena_printf(a, "%s/%s", dir, name));
+}
+
+static void put(Arena *a, const char *dir, const char *name, const char *data, size_t n)
+{
+    FILE *f = create(a, dir, name);
+    if (n > 0 && fwrite(data, 1, n, f) != n)
+        io_error(arena_printf(a, "%s/%s", dir, name));
+    finish(a, f, dir, name);
+}
+
+/* ---- the texts that are ours -------------------------------------------------------------------------------- */
+
+static void write_readme(const Pipe *p, const CodegenOptions *opt, const char *dir)
+{
+    Arena *a = p->graph->arena;
+    const Graph *g = p->graph;
+    Text t = {.a = a};
+    text_add(&t, "This folder is a pipeline-parallel program made of an ONNX model by ppsplit.\n\n");
+    if (opt->command)
+        text_add(&t, "    %s\n\n", opt->command);
+    const char *made = opt->cpu ? "./pipeline" : "./pipeline-cuda";
+    text_add(&t, "Build it, then run it; each rank takes %s:\n\n    make%s\n", p->stage.n == 1 ? "the one stage" : "one stage or more",
+             opt->cpu ? "" : " pipeline-cuda");
+    const char *data = "";
+    for (uint32_t i = 0; i < g->input.n; i++)
+        if (g->input.at[i] != p->loss_scale)
+            data = arena_printf(a, "%s --data %s=FILE.npy", data, diag_escape(a, val(g, g->input.at[i])->name));
+    if (p->loss != NONE)
+        text_add(&t, "    mpirun -n %u %s train%s --schedule 1f1b --microbatches %u --steps 100\n", p->stage.n, made, data, 2 * p->stage.n);
+    text_add(&t, "    %s infer%s --output %s=y.npy\n\n", made, data,
+             g->output_name.n ? diag_escape(a, g->output_name.at[0]) : "NAME");
+    text_add(&t, "Rows of the files are samples; a microbatch has at most %" PRId64 ".  Without mpirun the ranks are threads of one process.\n"
+             "%s --help tells the rest.\n\n"
+             "    pipe.txt pipe.xml pipe.dot pipe.html   what was split, and where\n"
+             "    %-38s the program; runtime/ is what it links\n"
+             "    stageN.onnx stageN.backward.onnx       the same stages for any ONNX runtime\n"
+             "    params/                                the weights, by their names in the model\n"
+             "    model.skeleton                         the model without them: ppsplit merge puts trained ones back\n", g->batch > 0 ? g->batch : 1,
+             made, !opt->cuda ? "stageN.c pipeline.c" : opt->cpu ? "stageN.c stageN.cu pipeline.c" : "stageN.cu pipeline.c");
+    if (opt->cuda)
+        text_add(&t, "\n    make pipeline-cuda                     the program for NVIDIA GPUs, with nvcc\n"
+                 "    make pipeline-shim SHIM=DIR            its CUDA run and checked on the CPU: DIR is tests/cuda_shim of ppsplit\n");
+    put(a, dir, "README", t.at, t.n);
+}
+
+/* ---- everything into one folder -------------------------------------------------------------------------------- */
+
+static void report(Pipe *p, const char *dir, const char *name, void (*write)(const Pipe *, FILE *))
+{
+    FILE *f = create(p->graph->arena, dir, name);
+    write(p, f);
+    finish(p->graph->arena, f, dir, name);
+}
+
+static void write_reports(Pipe *p, const char *dir)
+{
+    Arena *a = p->graph->arena;
+    report(p, dir, "pipe.txt", report_pipe_txt);
+    report(p, dir, "pipe.xml", report_pipe_xml);
+    report(p, dir, "pipe.dot", report_pipe_dot);
+    report(p, dir, "pipe.html", report_pipe_html);
+    FILE *f = create(a, dir, "pipe.xsd");
+    report_pipe_xsd(f);
+    finish(a, f, dir, "pipe.xsd");
+}
+
+/* After the parameters, whose bytes they may refer to. */
+static void write_stage_models(Pipe *p, const OnnxWeight *weight, const char *dir)
+{
+    Arena *a = p->graph->arena;
+    for (uint32_t i = 0; i < p->stage.n; i++) {
+        const char *name = arena_printf(a, "stage%u.onnx", i), *back = arena_printf(a, "stage%u.backward.onnx", i);
+        FILE *f = create(a, dir, name);
+        onnx_write_forward(p, i, weight, f);
+        finish(a, f, dir, name);
+        if (p->stage.at[i].backward.n == 0)
+            continue;
+        f = create(a, dir, back);
+        onnx_write_backward(p, i, weight, f);
+        finish(a, f, dir, back);
+    }
+}
+
+/* What merge starts from: model.skeleton; of several files in sequence model.skeleton, model1.skeleton, ..., a file named twice once. */
+static void write_skeletons(Pipe *p, const char *dir)
+{
+    Arena *a = p->graph->arena;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->graph->model.n; i++) {
+        bool again = false;
+        for (uint32_t j = 0; j < i; j++)
+            again |= p->graph->model.at[j] == p->graph->model.at[i];
+        if (again)
+            continue;
+        const char *name = n ? arena_printf(a, "model%u.skeleton", n) : "model.skeleton";
+        n++;
+        FILE *f = create(a, dir, name);
+        skeleton_write(p->graph, p->graph->model.at[i], f);
+        finish(a, f, dir, name);
+    }
+}
+
+static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight, const char *dir, const char *final_dir)
+{
+    Arena *a = p->graph->arena;
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    const char *params = arena_printf(a, "%s/params", dir);
+    const char *final_params = arena_printf(a, "%s/params", final_dir);
+    for (uint32_t i = 0; i < p->stage.n; i++) {
+        StageGen *sg = cg_stage(p, i);
+        Text t = {.a = a}, cu = {.a = a};
+        cg_stage_print(sg, TARGET_C, &t);
+        hash = cg_hash(hash, t.at, t.n);                /* what the plan is, whatever it runs on */
+        if (opt->cpu)
+            put(a, dir, arena_printf(a, "stage%u.c", i), t.at, t.n);
+        if (opt->cuda) {
+            cg_stage_print(sg, TARGET_CUDA, &cu);
+            put(a, dir, arena_printf(a, "stage%u.cu", i), cu.at, cu.n);
+        }
+        cg_params_write(sg, params, final_params, opt->link, weight);
+    }
+    Text t = {.a = a};
+    cg_pipeline_print(p, hash, opt->cpu, opt->cuda, &t);
+    put(a, dir, "pipeline.c", t.at, t.n);
+}
+
+static void fill(Pipe *p, const CodegenOptions *opt, const char *dir, const char *final_dir)
+{
+    Arena *a = p->graph->arena;
+    make_dir(arena_printf(a, "%s/params", dir));
+    write_reports(p, dir);
+    OnnxWeight *weight = arena_array(a, OnnxWeight, p->graph->param.n + 1);
+    write_program(p, opt, weight, dir, final_dir);
+    write_stage_models(p, weight, dir);
+    write_skeletons(p, dir);
+    for (int i = 0; i < embed_count; i++) {
+        bool makefile = strcmp(embed_file[i].name, "pipeline.mk") == 0;
+        const char *name = makefile ? "Makefile" : arena_printf(a, "runtime/%s", embed_file[i].name);
+        make_folders(a, dir, name);
+        put(a, dir, name, (const char *)embed_file[i].data, embed_file[i].size);
+    }
+    write_readme(p, opt, dir);
+}
+
+/* ---- whole or not at all ------------------------------------------------------------------------------------------ */
+
+typedef void EachFile(Arena *a, const char *dir, const char *name, void *arg);
+
+/* What is written under a folder, names relative to it: its files, those of params/, and runtime/ with all its folders; a folder comes after
+   what is in it. */
+static void each_file(Arena *a, const char *dir, const char *sub, EachFile *fn, void *arg)
+{
+    DIR *d = opendir(arena_printf(a, "%s/%s", dir, sub));
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        const char *name = arena_printf(a, "%s%s", sub, e->d_name);
+        struct stat sb;
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 || lstat(arena_printf(a, "%s/%s", dir, name), &sb) != 0)
+            continue;
+        if (S_ISDIR(sb.st_mode) && (*sub || strcmp(name, "params") == 0 || strcmp(name, "runtime") == 0))
+            each_file(a, dir, arena_printf(a, "%s/", name), fn, arg);
+        fn(a, dir, name, arg);
+    }
+    if (d)
+        closedir(d);
+}
+
+static void remove_one(Arena *a, const char *dir, const char *name, void *arg)
+{
+    (void)arg;
+    remove(arena_printf(a, "%s/%s", dir, name));
+}
+
+static void remove_tree(Arena *a, const char *dir)
+{
+    each_file(a, dir, "", remove_one, NULL);
+    rmdir(dir);
+}
+
+static bool same_bytes(const char *one, const char *other)
+{
+    FILE *f = fopen(one, "r"), *g = fopen(other, "r");
+    bool same = f && g;
+    for (int c = 0; same && c != EOF;)
+        same = (c = getc(f)) == getc(g);
+    if (f)
+        fclose(f);
+    if (g)
+        fclose(g);
+    return same;
+}
+
+/* A file whose bytes are there already stays, with its time: what was built of it is not built again. */
+static void move_one(Arena *a, const char *dir, const char *name, void *arg)
+{
+    struct stat sb;
+    const char *from = arena_printf(a, "%s/%s", dir, name), *to = arena_printf(a, "%s/%s", (const char *)arg, name);
+    if (stat(from, &sb) == 0 && S_ISDIR(sb.st_mode))
+        return;
+    make_folders(a, (const char *)arg, name);
+    if (same_bytes(from, to))
+        unlink(from);
+    else if (rename(from, to) != 0)
+        io_error(to);
+}
+
+/* Stage files of an earlier run with more stages, its parameters in the other form, sources of another runtime. */
+static void remove_stale(Arena *a, const char *dir, const char *name, void *arg)
+{
+    const char *base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name, *ending = strrchr(base, '.');
+    bool stage = strncmp(base, "stage", 5) == 0 && base[5] >= '0' && base[5] <= '9';
+    bool source = strncmp(name, "runtime/", 8) == 0 && ending && (!strcmp(ending, ".c") || !strcmp(ending, ".cu") || !strcmp(ending, ".h"));
+    if ((stage || source) && access(arena_printf(a, "%s/%s", (const char *)arg, name), F_OK) != 0)
+        unlink(arena_printf(a, "%s/%s", dir, name));
+}
+
+static bool is_empty(const char *dir)
+{
+    DIR *d = opendir(dir);
+    int n = 0;
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
+        n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    if (d)
+        closedir(d);
+    return n == 0;
+}
+
+typedef struct { Pipe *p; const CodegenOptions *opt; const char *dir, *temp; } Job;
+
+static void run(void *arg)
+{
+    Job *j = arg;
+    Arena *a = j->p->graph->arena;
+    char *real = realpath(j->temp, NULL);
+    const char *slash = real ? strrchr(real, '/') : NULL, *name = strrchr(j->dir, '/');
+    const char *final_dir = slash ? arena_printf(a, "%.*s/%s", (int)(slash - real), real, name ? name + 1 : j->dir) : j->dir;
+    fill(j->p, j->opt, j->temp, final_dir);
+    free(real);
+    struct stat sb;
+    if (stat(j->dir, &sb) != 0 || is_empty(j->dir)) {
+        if (rename(j->temp, j->dir) != 0)
+            io_error(j->dir);
+        return;
+    }
+    each_file(a, j->dir, "", remove_stale, (void *)(uintptr_t)j->temp);
+    each_file(a, j->temp, "", move_one, (void *)(uintptr_t)j->dir);
+    remove_tree(a, j->temp);
+}
+
+void codegen_write(Pipe *p, const CodegenOptions *opt)
+{
+    Arena *a = p->graph->arena;
+    size_t n = strlen(opt->dir);
+    while (n > 1 && opt->dir[n - 1] == '/')
+        n--;
+    const char *dir = arena_strndup(a, opt->dir, n);
+    struct stat sb;
+    if (stat(dir, &sb) == 0) {
+        if (!S_ISDIR(sb.st_mode))
+            diag_fatal(EXIT_IO, WHERE_FILE(dir), "is no folder");
+        if (!is_empty(dir) && access(arena_printf(a, "%s/pipe.xml", dir), F_OK) != 0) {
+            diag_hint("choose another folder with -o, or remove this one");
+            diag_fatal(EXIT_IO, WHERE_FILE(dir), "is not empty and was not written by ppsplit");
+        }
+    }
+    char *temp = arena_printf(a, "%s.XXXXXX", dir);
+    if (!mkdtemp(temp))
+        io_error(dir);
+    mode_t mask = umask(0);
+    umask(mask);
+    chmod(temp, 0777 & ~mask);
+    Job job = {p, opt, dir, temp};
+    int code = diag_run(run, &job);
+    if (code != 0) {
+        remove_tree(a, temp);
+        diag_raise(code);
+    }
+}

@@ -1,0 +1,164 @@
+/*
+ * params.c - the parameters and long constants of a stage beside the program.  Out: params/stageN.safetensors; or, with
+ * --params link, params/stageN.link.json, which says where in the model's own files each one stands, and stageN.bin for
+ * what stands nowhere as it is (restored zeros, unpacked arrays, constants we computed).
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file/safetensors.h"
+#include "codegen/cg.h"
+
+static bool stored_here(const ParamUse *u) { return u->use != USE_TRANSMIT; }
+
+/* A parameter's bytes in PyTorch's layout; NULL at: zeros. */
+static const void *dense(Arena *a, const Param *p, int64_t bytes)
+{
+    if (p->bytes.at == NULL)
+        return arena_alloc(a, (size_t)bytes + 1);
+    if ((int64_t)p->bytes.length < bytes)
+        BUG("parameter '%s' has %zu bytes of %" PRId64, p->name, p->bytes.length, bytes);
+    if (!p->transposed)
+        return p->bytes.at;
+    size_t size = dtype_size(p->dtype);
+    int64_t m = p->shape.d[0], n = p->shape.d[1];
+    char *to = arena_alloc(a, (size_t)bytes + 1);
+    const uint8_t *from = p->bytes.at;
+    enum { TILE = 32 };
+    for (int64_t i0 = 0; i0 < m; i0 += TILE)
+        for (int64_t j0 = 0; j0 < n; j0 += TILE)
+            for (int64_t i = i0; i < m && i < i0 + TILE; i++)
+                for (int64_t j = j0; j < n && j < j0 + TILE; j++)
+                    memcpy(to + (size_t)(i * n + j) * size, from + (size_t)(j * m + i) * size, size);
+    return to;
+}
+
+static int64_t bytes_of(const Shape *s, Dtype t) { return shape_elements(s) * (int64_t)dtype_size(t); }
+
+static void write_copy(StageGen *sg, const char *dir, OnnxWeight *weight)
+{
+    char err[ST_ERR];
+    const Stage *s = sg->stage;
+    const char *path = arena_printf(sg->a, "%s/stage%u.safetensors", dir, s->index);
+    StWriter w;
+    stw_init(&w);
+    for (uint32_t i = 0; i < s->param.n; i++) {
+        const Param *p = &sg->g->param.at[s->param.at[i].param];
+        if (stored_here(&s->param.at[i]))
+            stw_declare(&w, p->name, (int)p->dtype, p->shape.rank, p->shape.d);
+    }
+    for (uint32_t i = 0; i < sg->konst.n; i++) {
+        const Value *v = val(sg->g, sg->konst.at[i].value);
+        if (!sg->konst.at[i].inlined)
+            stw_declare(&w, cg_const_name(sg, i), (int)v->dtype, v->shape.rank, v->shape.d);
+    }
+    if (stw_begin(&w, path, err, sizeof err))
+        diag_fatal(EXIT_IO, WHERE_NONE, "%s", err);
+    for (uint32_t i = 0; i < s->param.n; i++) {
+        const Param *p = &sg->g->param.at[s->param.at[i].param];
+        int64_t bytes = bytes_of(&p->shape, p->dtype);
+        if (!stored_here(&s->param.at[i]))
+            continue;
+        if (!weight[s->param.at[i].param].file)
+            weight[s->param.at[i].param] = (OnnxWeight){arena_printf(sg->a, "params/stage%u.safetensors", s->index), (int64_t)ftello(w.f)};
+        Arena *scratch = arena_new();
+        stw_write(&w, dense(scratch, p, bytes), bytes);
+        arena_free(scratch);
+    }
+    for (uint32_t i = 0; i < sg->konst.n; i++) {
+        const Value *v = val(sg->g, sg->konst.at[i].value);
+        if (!sg->konst.at[i].inlined)
+            stw_write(&w, v->data, bytes_of(&v->shape, v->dtype));
+    }
+    if (stw_end(&w, 0, err, sizeof err))
+        diag_fatal(EXIT_IO, WHERE_NONE, "%s", err);
+}
+
+/* ---- link ---------------------------------------------------------------------------------------------- */
+
+/* The way from folder `from` to file `to`, both absolute. */
+static const char *relative(Arena *a, const char *from, const char *to)
+{
+    size_t same = 0;
+    for (size_t i = 0; from[i] && from[i] == to[i]; i++)
+        if (from[i] == '/')
+            same = i + 1;
+    const char *up = "";
+    size_t n = strlen(from);
+    if (strncmp(from, to, n) == 0 && to[n] == '/')
+        return to + n + 1;
+    for (const char *p = from + same; *p; p = strchr(p, '/') ? strchr(p, '/') + 1 : p + strlen(p))
+        up = arena_printf(a, "%s../", up);
+    return arena_printf(a, "%s%s", up, to + same);
+}
+
+typedef struct { FILE *index, *bin; int64_t at; bool first; } Link;
+
+static void entry(Link *l, const char *name, Dtype t, const Shape *s, const char *file, int64_t offset, bool transposed)
+{
+    fprintf(l->index, "%s\n", l->first ? "" : ",");
+    l->first = false;
+    st_json_string(l->index, name);
+    fprintf(l->index, ": {\"dtype\": \"%s\", \"shape\": [", st_dtype_name((int)t));
+    for (int i = 0; i < s->rank; i++)
+        fprintf(l->index, "%s%" PRId64, i ? ", " : "", s->d[i]);
+    fprintf(l->index, "], \"file\": ");
+    st_json_string(l->index, file);
+    fprintf(l->index, ", \"offset\": %" PRId64 ", \"bytes\": %" PRId64 "%s}", offset, bytes_of(s, t), transposed ? ", \"transposed\": true" : "");
+}
+
+static void beside(Link *l, const char *name, Dtype t, const Shape *s, const void *data, const char *file)
+{
+    int64_t bytes = bytes_of(s, t);
+    entry(l, name, t, s, file, l->at, false);
+    fwrite(data, 1, (size_t)bytes, l->bin);
+    l->at += bytes;
+}
+
+static void write_link(StageGen *sg, const char *dir, const char *final_dir)
+{
+    const Stage *s = sg->stage;
+    const char *index = arena_printf(sg->a, "%s/stage%u.link.json", dir, s->index);
+    const char *bin = arena_printf(sg->a, "%s/stage%u.bin", dir, s->index), *bin_name = arena_printf(sg->a, "stage%u.bin", s->index);
+    Link l = {.index = fopen(index, "w"), .bin = fopen(bin, "w"), .first = true};
+    if (!l.index || !l.bin)
+        diag_fatal(EXIT_IO, WHERE_FILE(index), "cannot write: %s", strerror(errno));
+    fprintf(l.index, "{");
+    for (uint32_t i = 0; i < s->param.n; i++) {
+        const Param *p = &sg->g->param.at[s->param.at[i].param];
+        if (!stored_here(&s->param.at[i]))
+            continue;
+        if (p->bytes.at == NULL || p->bytes.converted || !p->bytes.file) {
+            Arena *scratch = arena_new();
+            beside(&l, p->name, p->dtype, &p->shape, dense(scratch, p, bytes_of(&p->shape, p->dtype)), bin_name);
+            arena_free(scratch);
+            continue;
+        }
+        char *real = realpath(p->bytes.file, NULL);
+        const char *file = arena_strdup(sg->a, real ? real : p->bytes.file);
+        free(real);
+        entry(&l, p->name, p->dtype, &p->shape, relative(sg->a, final_dir, file), (int64_t)p->bytes.offset, p->transposed);
+    }
+    for (uint32_t i = 0; i < sg->konst.n; i++) {
+        const Value *v = val(sg->g, sg->konst.at[i].value);
+        if (!sg->konst.at[i].inlined)
+            beside(&l, cg_const_name(sg, i), v->dtype, &v->shape, v->data, bin_name);
+    }
+    fprintf(l.index, "\n}\n");
+    bool bad = ferror(l.index) || ferror(l.bin);
+    bad |= fclose(l.index) != 0;
+    bad |= fclose(l.bin) != 0;
+    if (bad)
+        diag_fatal(EXIT_IO, WHERE_FILE(index), "cannot write: %s", strerror(errno));
+}
+
+void cg_params_write(StageGen *sg, const char *dir, const char *final_dir, bool link, OnnxWeight *weight)
+{
+    if (link)
+        write_link(sg, dir, final_dir);
+    else
+        write_copy(sg, dir, weight);
+}

@@ -1,0 +1,137 @@
+/*
+ * pipeline.c - the program around the stages.  In: the Pipe and its generated stages.  Out: pipeline.c with the plan: the
+ * model's inputs and outputs, how the loss follows from the microbatches, and main().
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "codegen/cg.h"
+
+uint64_t cg_hash(uint64_t h, const char *s, size_t n)   /* FNV-1a */
+{
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ (unsigned char)s[i]) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+static uint32_t print_inputs(Pipe *p, Text *t)
+{
+    const Graph *g = p->graph;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->input.n; i++) {
+        const Value *v = val(g, g->input.at[i]);
+        if (g->input.at[i] == p->loss_scale)
+            continue;
+        if (n++ == 0)
+            text_line(t, "static const PpTensor inputs[] = {");
+        text_line(t, "    %s,", cg_tensor(g->arena, g, TARGET_C, v->name, v->dtype, &v->shape, v->batch));
+    }
+    if (n)
+        text_line(t, "};\n");
+    return n;
+}
+
+/* Says whether there are outputs in which microbatches cannot meet. */
+static bool print_outputs(Pipe *p, Text *t)
+{
+    static const char *const how[] = {"PP_MERGE_LAST", "PP_MERGE_SUM", "PP_MERGE_MEAN", "PP_MERGE_LAST", "PP_MERGE_NONE"};
+    const Graph *g = p->graph;
+    bool any = false;
+    if (g->output.n == 0)
+        return any;
+    text_line(t, "static const PpTensor outputs[] = {");
+    for (uint32_t i = 0; i < g->output.n; i++) {
+        const Value *v = val(g, g->output.at[i]);
+        const char *name = i < g->output_name.n ? g->output_name.at[i] : v->name;
+        text_line(t, "    %s,", cg_tensor(g->arena, g, TARGET_C, name, v->dtype, &v->shape, v->batch));
+    }
+    text_line(t, "};\n");
+    text_line(t, "// how microbatches meet in an output without rows");
+    text_line(t, "static const int output_merge[] = {");
+    for (uint32_t i = 0; i < p->merge.n; i++)
+        text_line(t, "    %s,", how[p->merge.at[i].how]);
+    text_line(t, "};\n");
+    for (uint32_t i = 0; i < p->merge.n; i++)
+        any |= p->merge.at[i].how == MERGE_NONE;
+    if (!any)
+        return any;
+    text_line(t, "// why they do not meet");
+    text_line(t, "static const char *const output_why[] = {");
+    for (uint32_t i = 0; i < p->merge.n; i++)
+        text_line(t, "    %s,", p->merge.at[i].how == MERGE_NONE ? cg_string(g->arena, p->merge.at[i].why) : "NULL");
+    text_line(t, "};\n");
+    return any;
+}
+
+static int64_t target_index(const Pipe *p)
+{
+    int64_t n = 0;
+    for (uint32_t i = 0; i < p->graph->input.n; i++) {
+        if (p->graph->input.at[i] == p->target)
+            return p->target == NONE ? -1 : n;
+        n += p->graph->input.at[i] != p->loss_scale;
+    }
+    return -1;
+}
+
+static int64_t loss_output(const Pipe *p)
+{
+    const Stage *s = &p->stage.at[p->stage.n - 1];
+    for (uint32_t i = 0; p->loss != NONE && i < s->output.n; i++)
+        if (s->output.at[i].value == p->loss)
+            return i;
+    return -1;
+}
+
+/* The stages of one device: their tables are defined in stageN.c, or stageN.cu. */
+static void print_stages(const Pipe *p, const char *name, const char *suffix, Text *t)
+{
+    text_add(t, "extern const PpStage ");
+    for (uint32_t i = 0; i < p->stage.n; i++)
+        text_add(t, "%spp_stage%u%s", i ? ", " : "", i, suffix);
+    text_add(t, ";\nstatic const PpStage *const %s[] = {", name);
+    for (uint32_t i = 0; i < p->stage.n; i++)
+        text_add(t, "%s&pp_stage%u%s", i ? ", " : "", i, suffix);
+    text_add(t, "};\n");
+}
+
+void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, Text *t)
+{
+    static const char *const kind[] = {"PP_LOSS_NONE", "PP_LOSS_SUM", "PP_LOSS_MEAN_ELEMENTS", "PP_LOSS_MEAN_TARGETS", "PP_LOSS_MEAN_ROWS"};
+    const Graph *g = p->graph;
+    int64_t loss = loss_output(p);
+    if (p->loss != NONE && loss < 0)
+        BUG("the last stage does not put out the loss");
+    text_add(t, "// pipeline.c - the program: its stages, inputs and outputs.  Written by ppsplit.\n\n#include \"pp.h\"\n\n");
+    if (cpu)
+        print_stages(p, "cpu_stages", "", t);
+    if (cuda) {                                         /* the goal `pipeline` builds without CUDA */
+        text_add(t, "#ifdef PP_WITH_CUDA\n");
+        print_stages(p, "cuda_stages", "_cuda", t);
+        text_add(t, "#else\n#define cuda_stages NULL\n#endif\n");
+    }
+    text_add(t, "\n");
+    uint32_t inputs = print_inputs(p, t);
+    bool meets = !print_outputs(p, t);
+    const char *why = p->uneven.n ? cg_string(g->arena, p->uneven.at[0]) : "NULL";
+    uint32_t params = g->param.n;
+    text_line(t, "const PpPlan pp_plan = {");
+    t->indent = 1;
+    text_line(t, ".model = %s,", cg_string(g->arena, p->model_name ? p->model_name : ""));
+    text_line(t, ".hash = 0x%016" PRIx64 "u, .model_hash = 0x%016" PRIx64 "u,", hash, g->model_hash);
+    text_line(t, ".rows = %" PRId64 ", .uneven_ok = %d, .uneven_why = %s,", g->batch > 0 ? g->batch : 1, p->uneven.n == 0, why);
+    text_line(t, ".n_stage = %u, .n_input = %u, .n_output = %u, .n_param = %u,", p->stage.n, inputs, g->output.n, params);
+    text_line(t, ".stage = %s,", cpu ? "cpu_stages" : "cuda_stages");
+    text_line(t, ".cpu_stage = %s, .cuda_stage = %s,", cpu ? "cpu_stages" : "NULL", cuda ? "cuda_stages" : "NULL");
+    text_line(t, ".input = %s, .output = %s, .output_merge = %s,", inputs ? "inputs" : "NULL", g->output.n ? "outputs" : "NULL",
+              g->output.n ? "output_merge" : "NULL");
+    text_line(t, ".output_why = %s, .target_why = %s,", meets ? "NULL" : "output_why", p->target_why ? cg_string(g->arena, p->target_why) : "NULL");
+    text_line(t, ".loss_stage = %" PRId64 ", .loss_output = %" PRId64 ", .loss_kind = %s, .loss_per_row = %" PRId64
+              ", .loss_ignore = %" PRId64 ",", loss < 0 ? (int64_t)-1 : (int64_t)p->stage.n - 1, loss, kind[p->loss == NONE ? 0 : p->scale],
+              p->loss_per_row, p->loss_ignore);
+    text_line(t, ".loss_target = %" PRId64 ", .loss_classes = %" PRId64 ", .device = %s,", target_index(p), p->loss_classes,
+              cpu ? "PP_CPU" : "PP_CUDA");
+    t->indent = 0;
+    text_line(t, "};\n");
+    text_line(t, "int main(int argc, char **argv)\n{\n    return pp_main(argc, argv, &pp_plan);\n}");
+}

@@ -1,0 +1,150 @@
+/*
+ * attributes.c - what an op importer asks of its node: attributes, constant operands, sequences.  In: the node as
+ * the file has it.  Out: numbers; or a diagnostic at the node for what is malformed or not known.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "state.h"
+
+/* AttributeProto.type, where files set it. */
+enum { ATTR_FLOAT = 1, ATTR_INT, ATTR_STRING, ATTR_TENSOR, ATTR_GRAPH, ATTR_FLOATS, ATTR_INTS };
+
+bool im_wanted(const Import *im, uint32_t out)
+{
+    return out < im->node->nout && *im->node->out[out];
+}
+
+Where im_where(const Import *im, int input)
+{
+    return raw_where(im->state->m, im->node, input);
+}
+
+int64_t im_padding_row(const Import *im) { return im->training ? meta_padding_row(im->node->fx_node) : -1; }
+
+bool im_has(const Import *im, const char *name)
+{
+    return raw_attr(im->node, name) != NULL;
+}
+
+static const Onnx__AttributeProto *typed(const Import *im, const char *name, int32_t type, const char *what)
+{
+    const Onnx__AttributeProto *a = raw_attr(im->node, name);
+    if (a && a->has_type && a->type != type)
+        diag_fatal(EXIT_MODEL, im_where(im, -1), "attribute '%s' must be %s", name, what);
+    return a;
+}
+
+int64_t im_int(const Import *im, const char *name, int64_t dflt)
+{
+    const Onnx__AttributeProto *a = typed(im, name, ATTR_INT, "an integer");
+    return a ? a->i : dflt;
+}
+
+double im_float(const Import *im, const char *name, double dflt)
+{
+    const Onnx__AttributeProto *a = typed(im, name, ATTR_FLOAT, "a number");
+    return a ? (double)a->f : dflt;
+}
+
+const char *im_str(const Import *im, const char *name, const char *dflt)
+{
+    const Onnx__AttributeProto *a = typed(im, name, ATTR_STRING, "a string");
+    return a ? arena_strndup(im->arena, a->s.data ? (const char *)a->s.data : "", a->s.len) : dflt;
+}
+
+bool im_ints(const Import *im, const char *name, int64_t **at, int *n)
+{
+    const Onnx__AttributeProto *a = typed(im, name, ATTR_INTS, "a list of integers");
+    if (!a)
+        return false;
+    if (a->n_ints > 1 << 20)
+        diag_fatal(EXIT_MODEL, im_where(im, -1), "attribute '%s' has %zu elements", name, a->n_ints);
+    *n = (int)a->n_ints;
+    *at = arena_array(im->arena, int64_t, a->n_ints + 1);
+    if (a->n_ints)
+        memcpy(*at, a->ints, a->n_ints * sizeof **at);
+    return true;
+}
+
+bool im_floats(const Import *im, const char *name, double **at, int *n)
+{
+    const Onnx__AttributeProto *a = typed(im, name, ATTR_FLOATS, "a list of numbers");
+    if (!a)
+        return false;
+    if (a->n_floats > 1 << 20)
+        diag_fatal(EXIT_MODEL, im_where(im, -1), "attribute '%s' has %zu elements", name, a->n_floats);
+    *n = (int)a->n_floats;
+    *at = arena_array(im->arena, double, a->n_floats + 1);
+    for (int i = 0; i < *n; i++)
+        (*at)[i] = (double)a->floats[i];
+    return true;
+}
+
+bool im_tensor(const Import *im, const char *name, Tensor *t)
+{
+    const Onnx__AttributeProto *a = typed(im, name, ATTR_TENSOR, "a tensor");
+    if (!a)
+        return false;
+    if (!a->t)
+        diag_fatal(EXIT_MODEL, im_where(im, -1), "attribute '%s' must be a tensor", name);
+    RawTensor r;
+    tensor_read(im->state->m, a->t, im_where(im, -1), &r);
+    *t = tensor_widen(im->arena, &r, im_where(im, -1));
+    return true;
+}
+
+/* ---- constant operands ---- */
+
+static _Noreturn void not_constant(const Import *im, int input)
+{
+    Graph *g = im->g;
+    const Value *v = val(g, im->in[input]);
+    if (v->kind == V_NODE) {
+        const Origin *o = &g->origin.at[g->node.at[v->node].origin];
+        diag_note("it is computed from run-time data by node %u '%s' (%s)", o->index, o->name, o->type);
+    } else {
+        diag_note("it is %s '%s'", v->kind == V_INPUT ? "the model's input" : "the parameter", v->name);
+    }
+    diag_hint("when it follows from symbolic dimensions, --bind NAME=N gives them values");
+    diag_fatal(EXIT_MODEL, im_where(im, input), "this operand must be known when the model is read");
+}
+
+void im_const_ints(const Import *im, int input, int64_t **at, int64_t *n)
+{
+    if (im_in(im, (uint32_t)input) == NONE)
+        diag_fatal(EXIT_MODEL, im_where(im, input), "this operand is missing");
+    if (dtype_is_float(val(im->g, im->in[input])->dtype))
+        diag_fatal(EXIT_MODEL, im_where(im, input), "this operand must be of an integer type");
+    if (!g_const_ints(im->g, im->in[input], im->arena, at, n))
+        not_constant(im, input);
+}
+
+double im_const_double(const Import *im, int input, double dflt)
+{
+    double x;
+    if (im_in(im, (uint32_t)input) == NONE)
+        return dflt;
+    if (val(im->g, im->in[input])->kind == V_CONST && shape_elements(&val(im->g, im->in[input])->shape) != 1)
+        diag_fatal(EXIT_MODEL, im_where(im, input), "this operand must be a scalar");
+    if (!g_const_double(im->g, im->in[input], &x))
+        not_constant(im, input);
+    return x;
+}
+
+/* ---- sequences ---- */
+
+void im_sequence(const Import *im, int input, Ids *list)
+{
+    const Slot *s = (uint32_t)input < im->nin ? import_slot(im->state, im->node, (uint32_t)input) : NULL;
+    if (!s || !s->is_sequence)
+        diag_fatal(EXIT_MODEL, im_where(im, input), "this operand must be a sequence");
+    *list = s->sequence;
+}
+
+void im_set_sequence(Import *im, uint32_t out, Ids list)
+{
+    INSIST(out < im->node->nout);
+    if (im_wanted(im, out))
+        import_define(im->state, im->node->out[out], (Slot){.v = NONE, .is_sequence = true, .sequence = list});
+}

@@ -1,0 +1,66 @@
+/*
+ * import.h - the contract between the import driver (import.c) and the op importers (import_ops*.c).
+ *
+ * The driver walks the ONNX nodes in topological order.  For each it resolves operands to values, sets
+ * graph.cur_origin, checks the row of ops.def (number of inputs, opset), and calls the importer named in
+ * the row's IMPORT column: void import_NAME(Import *im).  The importer calls builders and fills im->out[].
+ * The driver then gives the values their ONNX names, so importers never name anything.
+ */
+#ifndef PPSPLIT_IMPORT_H
+#define PPSPLIT_IMPORT_H
+
+#include "frontend/frontend.h"
+
+struct RawNode;                                         /* read.h */
+
+typedef struct Import {
+    Graph *g;
+    Arena *arena;
+    Op op;                                              /* the row: OP_Relu, OP_Gemm, ... */
+    const char *op_type;
+    int opset;                                          /* of the node's domain */
+    uint32_t nin, nout;                                 /* as the node has them */
+    const ValueId *in;                                  /* NONE: absent (or a sequence: im_sequence) */
+    ValueId *out;                                       /* to be filled; NONE on entry; those not im_wanted() may stay NONE */
+    bool training;                                      /* a loss is asked for */
+    struct ImportState *state;                          /* the driver's */
+    const struct RawNode *node;                         /* the driver's */
+} Import;
+
+/* Operand i, NONE when absent or past the end. */
+static inline ValueId im_in(const Import *im, uint32_t i) { return i < im->nin ? im->in[i] : NONE; }
+
+bool im_wanted(const Import *im, uint32_t out);         /* the node names this output */
+int64_t im_padding_row(const Import *im);               /* of an embedding: the row without gradient, or -1 (dynamo's metadata) */
+
+/* Attributes.  A wrong type is a fatal diagnostic; an absent attribute gives dflt or false. */
+bool im_has(const Import *im, const char *name);
+int64_t im_int(const Import *im, const char *name, int64_t dflt);
+double im_float(const Import *im, const char *name, double dflt);
+const char *im_str(const Import *im, const char *name, const char *dflt);
+bool im_ints(const Import *im, const char *name, int64_t **at, int *n);
+bool im_floats(const Import *im, const char *name, double **at, int *n);
+bool im_tensor(const Import *im, const char *name, Tensor *t);  /* small integer and half types arrive widened */
+
+/* Where to point a diagnostic: at this node, operand i (-1: none). */
+Where im_where(const Import *im, int input);
+
+/* The elements of a constant integer operand; fatal when it is not known at import (with the hint --bind). */
+void im_const_ints(const Import *im, int input, int64_t **at, int64_t *n);
+/* The value of a constant scalar operand; dflt when absent; fatal when not constant. */
+double im_const_double(const Import *im, int input, double dflt);
+
+/* Sequences: a raw value may be a list of values.  im_sequence is fatal when operand i is none. */
+void im_sequence(const Import *im, int input, Ids *list);
+void im_set_sequence(Import *im, uint32_t out, Ids list);
+
+/* The importers: every IMPORT(f) of the table is void import_f(Import *). */
+#define OP(name, lo, hi, since, import, ...) import
+#define IMPORT(f) void import_##f(Import *im);
+#define NOIMPORT
+#include "ir/ops.def"
+#undef OP
+#undef IMPORT
+#undef NOIMPORT
+
+#endif

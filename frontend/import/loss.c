@@ -1,0 +1,70 @@
+/*
+ * loss.c - SoftmaxCrossEntropyLoss and NegativeLogLikelihoodLoss: classes are dim 1 of the scores, the target
+ * has the other dims.  loss = -weight[target] * logp[target], 0 where the target is ignored; the mean divides by the
+ * sum of the weights that count, as PyTorch's does.
+ */
+#include "low.h"
+
+#include <string.h>
+
+static ValueId negative_log_likelihood(Import *im, ValueId logp)
+{
+    Graph *g = im->g;
+    ValueId target = low_need(im, 1), weight = im_in(im, 2), counts = NONE, w = NONE;
+    Shape s = low_shape(g, logp), ts = low_shape(g, target);
+    Dtype tt = low_dtype(g, target);
+    bool ok = s.rank >= 2 && ts.rank == s.rank - 1 && (tt == DT_I32 || tt == DT_I64);
+    for (int d = 0; ok && d < ts.rank; d++)
+        ok = ts.d[d] == s.d[d + (d > 0)];
+    if (!ok)
+        low_fatal(im, 1, "a target %s for scores %s", shape_print(im->arena, tt, &ts),
+                  shape_print(im->arena, low_dtype(g, logp), &s));
+    if (im_has(im, "ignore_index")) {
+        ValueId ignore = g_like(g, target, (double)im_int(im, "ignore_index", 0));
+        ValueId out = g_binary(g, OP_Equal, target, ignore);
+        target = g_where(g, out, g_like(g, target, 0), target);
+        counts = g_unary(g, OP_Not, out);
+    }
+    ValueId in[2] = {logp, low_unsqueeze(g, target, 1)};
+    int64_t axis = 1;
+    ValueId loss = g_neg(g, low_squeeze(g, graph_node(g, OP_GatherElements, 2, in, (Attr){.axis = 1}), 1, &axis));
+    if (weight != NONE) {
+        Shape ws = low_shape(g, weight);
+        if (ws.rank != 1 || ws.d[0] != s.d[1])
+            low_fatal(im, 2, "one weight for each of %lld classes is needed", (long long)s.d[1]);
+        w = g_gather(g, weight, target, 0);
+        loss = g_mul(g, loss, w);
+    }
+    ValueId zero = g_like(g, logp, 0);
+    if (counts != NONE) {
+        loss = g_where(g, counts, loss, zero);
+        w = g_where(g, counts, w == NONE ? g_like(g, logp, 1) : w, zero);
+    }
+    int64_t axes[MAX_RANK];
+    Shape scalar = {0};
+    for (int d = 0; d < ts.rank; d++)
+        axes[d] = d;
+    const char *how = im_str(im, "reduction", "mean");
+    if (strcmp(how, "none") == 0)
+        return loss;
+    if (strcmp(how, "mean") != 0 && strcmp(how, "sum") != 0)
+        low_fatal(im, -1, "reduction is none of none, mean, sum");
+    if (strcmp(how, "mean") == 0 && w == NONE)
+        return g_reshape(g, g_mean(g, loss, ts.rank, axes), &scalar);
+    ValueId sum = g_reduce(g, OP_ReduceSum, loss, ts.rank, axes);
+    if (strcmp(how, "mean") == 0)
+        sum = g_div(g, sum, g_reduce(g, OP_ReduceSum, w, ts.rank, axes));
+    return g_reshape(g, sum, &scalar);
+}
+
+void import_nll_loss(Import *im) { im->out[0] = negative_log_likelihood(im, low_need_float(im, 0)); }
+
+void import_softmax_cross_entropy(Import *im)
+{
+    ValueId x = low_need_float(im, 0);
+    low_need_rank(im, 0, 2, MAX_RANK);
+    ValueId logp = g_log_softmax(im->g, x, 1);
+    im->out[0] = negative_log_likelihood(im, logp);
+    if (im_wanted(im, 1))
+        im->out[1] = logp;
+}

@@ -1,0 +1,77 @@
+/*
+ * ops_sequence.c - sequences of tensors exist only at import: a raw value may be a list of values, and what is taken
+ * from it is known by constant positions.
+ */
+#include "low.h"
+
+void import_sequence_construct(Import *im)
+{
+    Ids list = {0};
+    for (uint32_t i = 0; i < im->nin; i++)
+        vec_push(im->arena, &list, low_need(im, i));
+    im_set_sequence(im, 0, list);
+}
+
+/* split: a list of sizes, or one size for all parts but a smaller last one; absent: parts of 1. */
+void import_split_to_sequence(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need(im, 0);
+    Shape s = low_shape(g, x);
+    int64_t axis = low_axis(im, im_int(im, "axis", 0), s.rank), d = s.d[axis], *sizes = NULL, n = 0, at = 0;
+    bool drop = im_in(im, 1) == NONE && im_int(im, "keepdims", 1) == 0;
+    bool given = im_in(im, 1) != NONE, each = !given || low_shape(g, im->in[1]).rank == 0;
+    if (given)
+        im_const_ints(im, 1, &sizes, &n);
+    int64_t one = given && each ? sizes[0] : 1;
+    if (each && one < 1)
+        low_fatal(im, 1, "parts of size %lld", (long long)one);
+    if (each)
+        n = (d + one - 1) / one;
+    Ids list = {0};
+    for (int64_t i = 0; i < n; i++) {
+        int64_t size = each ? low_min(one, d - at) : sizes[i];
+        if (size < 0 || size > d - at)
+            low_fatal(im, 1, "the parts are larger than the dim of %lld", (long long)d);
+        ValueId part = g_slice_axis(g, x, (int)axis, at, size);
+        vec_push(im->arena, &list, drop ? low_squeeze(g, part, 1, &axis) : part);
+        at += size;
+    }
+    if (at != d)
+        low_fatal(im, 1, "the parts add up to %lld, the dim is %lld", (long long)at, (long long)d);
+    im_set_sequence(im, 0, list);
+}
+
+void import_sequence_at(Import *im)
+{
+    Ids list;
+    int64_t *at, n;
+    im_sequence(im, 0, &list);
+    im_const_ints(im, 1, &at, &n);
+    if (n != 1)
+        low_fatal(im, 1, "the position is no scalar");
+    int64_t i = at[0] < 0 ? at[0] + list.n : at[0];
+    if (i < 0 || i >= list.n)
+        low_fatal(im, 1, "position %lld of %u", (long long)at[0], list.n);
+    im->out[0] = list.at[i];
+}
+
+void import_concat_from_sequence(Import *im)
+{
+    Graph *g = im->g;
+    Ids list;
+    im_sequence(im, 0, &list);
+    if (list.n == 0)
+        low_fatal(im, 0, "the sequence is empty");
+    if (!im_has(im, "axis"))
+        low_fatal(im, -1, "attribute 'axis' is missing");
+    bool fresh = im_int(im, "new_axis", 0) != 0;
+    int rank = low_shape(g, list.at[0]).rank + fresh;
+    if (rank > MAX_RANK)
+        low_fatal(im, 0, "more than %d dims", MAX_RANK);
+    int axis = low_axis(im, im_int(im, "axis", 0), rank);
+    ValueId *part = arena_array(im->arena, ValueId, list.n);
+    for (uint32_t i = 0; i < list.n; i++)
+        part[i] = fresh ? low_unsqueeze(g, list.at[i], axis) : list.at[i];
+    im->out[0] = list.n == 1 ? part[0] : g_concat(g, list.n, part, axis);
+}

@@ -1,0 +1,158 @@
+/*
+ * meta.c - parses what the dynamo exporter of PyTorch leaves in metadata strings: Python lists of scopes, the
+ * text of fx nodes, the graph signature.  All of it is untrusted text: nothing here can fail, it can only
+ * find less.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/onnx/read.h"
+
+enum { LONGEST = 1 << 20 };
+
+/* A Python string literal at *p; leaves *p behind its closing quote. */
+static const char *literal(Arena *a, const char **p)
+{
+    char quote = *(*p)++;
+    const char *s = *p;
+    while (*s && *s != quote)
+        s += s[0] == '\\' && s[1] ? 2 : 1;
+    char *out = arena_alloc(a, (size_t)(s - *p) + 1), *o = out;
+    for (const char *c = *p; c < s; c++) {
+        if (*c == '\\' && c + 1 < s)
+            c++;
+        *o++ = *c;
+    }
+    *p = *s ? s + 1 : s;
+    return out;
+}
+
+uint32_t meta_list(Arena *a, const char *text, const char ***item)
+{
+    VEC(const char *) list = {0};
+    if (strlen(text) < LONGEST)
+        for (const char *p = text; *p;) {
+            if (*p == '\'' || *p == '"')
+                vec_push(a, &list, literal(a, &p));
+            else
+                p++;
+        }
+    *item = list.at;
+    return list.n;
+}
+
+static bool is_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+static const char *word(Arena *a, const char *p, const char *also)
+{
+    const char *e = p;
+    while (*e && (is_word(*e) || strchr(also, *e)))
+        e++;
+    return arena_strndup(a, p, (size_t)(e - p));
+}
+
+/* The %names between p and the matching ')' or '}', with the top-level position each stands at. */
+static const char *arguments(Arena *a, const char *p, bool keyword, FxNode *fx)
+{
+    VEC(FxArg) list = {.at = fx->arg, .n = fx->n, .cap = fx->n};
+    int depth = 1, position = 0;
+    for (; *p && depth > 0; p++) {
+        if (*p == '\'' || *p == '"') {
+            literal(a, &p);
+            p--;
+        } else if (*p == '(' || *p == '[' || *p == '{') {
+            depth++;
+        } else if (*p == ')' || *p == ']' || *p == '}') {
+            depth--;
+        } else if (*p == ',' && depth == 1) {
+            position++;
+        } else if (*p == '%') {
+            const char *name = word(a, p + 1, "");
+            vec_push(a, &list, ((FxArg){name, keyword ? -1 : position}));
+            p += strlen(name);
+        } else if (keyword && depth == 1 && (!strncmp(p, "alpha:", 6) || !strncmp(p, "beta:", 5))) {
+            fx->scaled = true;
+        }
+        if (!*p)
+            break;
+    }
+    fx->arg = list.at;
+    fx->n = list.n;
+    return p;
+}
+
+bool meta_fx(Arena *a, const char *text, FxNode *fx)
+{
+    *fx = (FxNode){0};
+    if (!text || strlen(text) >= LONGEST || text[0] != '%')
+        return false;
+    fx->name = word(a, text + 1, "");
+    const char *target = strstr(text, "target=");
+    const char *args = strstr(text, "args = (");
+    if (!target || !args)
+        return false;
+    fx->target = word(a, target + strlen("target="), ".:");
+    const char *aten = strstr(fx->target, "aten.");
+    fx->target = aten ? aten : fx->target;
+    const char *rest = arguments(a, args + strlen("args = ("), false, fx);
+    const char *keywords = strstr(rest, "kwargs = {");
+    if (keywords)
+        arguments(a, keywords + strlen("kwargs = {"), true, fx);
+    return true;
+}
+
+int64_t meta_padding_row(const char *text)
+{
+    const char *args = text && strlen(text) < LONGEST && strstr(text, "aten.embedding.default]") ? strstr(text, "args = (") : NULL;
+    if (!args)
+        return -1;
+    const char *end = strchr(args, ')'), *comma = strchr(args, ',');
+    comma = comma ? strchr(comma + 1, ',') : NULL;
+    if (!comma || !end || comma > end)
+        return -1;
+    char *stop;
+    long long row = strtoll(comma + 1, &stop, 10);
+    return stop > comma + 1 && (*stop == ',' || *stop == ')') ? row : -1;
+}
+
+bool meta_signature(Arena *a, const char *text, Signature *sig)
+{
+    VEC(SigEntry) list = {0};
+    *sig = (Signature){.by_arg.arena = a, .by_target.arena = a};
+    for (const char *line = text; line && *line; line = strchr(line, '\n')) {
+        while (*line == '\n')
+            line++;
+        if (!strncmp(line, "# outputs", 9))
+            break;
+        const char *arg = word(a, line, ""), *p = line + strlen(arg);
+        SigEntry e = {.arg = arg};
+        if (!*arg || strncmp(p, ": ", 2))
+            continue;
+        p += 2;
+        if (!strncmp(p, "PARAMETER", 9))
+            e.kind = SIG_PARAMETER;
+        else if (!strncmp(p, "BUFFER", 6))
+            e.kind = SIG_BUFFER;
+        else if (!strncmp(p, "CONSTANT", 8))
+            e.kind = SIG_CONSTANT;
+        else
+            continue;
+        const char *end = strchr(p, '\n'), *target = strstr(p, "target=");
+        if (!target || (end && target > end))
+            continue;
+        target += strlen("target=");
+        if (*target == '\'' || *target == '"')
+            e.target = literal(a, &target);
+        if (!e.target)
+            continue;
+        *strmap_at(&sig->by_arg, e.arg) = list.n;
+        *strmap_at(&sig->by_target, e.target) = list.n;
+        vec_push(a, &list, e);
+    }
+    sig->n = list.n;
+    sig->entry = list.at;
+    return list.n > 0;
+}

@@ -1,0 +1,120 @@
+/*
+ * param_fx.h - what the parts of the dynamo exporter's reading share: param_fx.c (which parameter an operand was),
+ * param_make.c (makes them), param_tie.c (a parameter's bytes in another arrangement), param_fold.c (parameters that
+ * folding left only a trace of).  Private to them.
+ */
+#ifndef PPSPLIT_PARAM_FX_H
+#define PPSPLIT_PARAM_FX_H
+
+#include "frontend/onnx/read.h"
+
+/* entry: of the signature, or NONE.  rows: how many from start on the operand is; 0: all of it. */
+typedef struct {
+    RawNode *node;
+    uint32_t input, init, entry, order;                 /* order: of the node in the list */
+    bool flip, squeezed;                                /* the file holds it transposed, or a view of it with dims of 1 added */
+    int64_t start, rows;
+} Use;
+typedef VEC(Use) Uses;
+typedef struct { uint32_t entry; int role; bool taken; } Argument;
+typedef VEC(Argument) Arguments;
+
+typedef struct {
+    FxNode fx;
+    Uses use;
+    Arguments arg;
+    VEC(RawNode *) node;
+    uint32_t order;                                     /* of its first node in the list */
+} Group;
+
+typedef struct Known Known;
+
+/* claim: by entry, who may be tied to it.  used: by entry, some node reads it.  alias: by entry, another name of a parameter. */
+typedef struct {
+    Params *p;
+    Arena *a;
+    RawNodes *list;
+    StrMap index;                                       /* fx node -> its group */
+    VEC(Group) group;
+    Uses loose, all;                                    /* without a group; everything */
+    uint32_t *claim;
+    bool *used, *alias, *given;                         /* given: by entry, the user gave it in a file */
+    VEC(struct Known *) known;                          /* param_tie.c */
+    StrMap maker, copy;                                 /* param_equal.c: value -> the node that makes it; a copied node's values */
+    RawNodes copies;
+} Fx;
+
+/* ---- param_fx.c ---- */
+bool fx_is_target(const FxNode *fx, const char *target);       /* "aten.linear." */
+int fx_use_role(const FxNode *fx, const RawNode *n, uint32_t input);
+bool fx_has_bias(const FxNode *fx);
+bool fx_is_norm(const FxNode *fx);
+Group *fx_group(Fx *x, const RawNode *n);               /* NULL: none */
+
+/* ---- param_make.c ---- */
+void fx_make(Fx *x);                                    /* the parameters that uses name */
+void fx_make_entry(Fx *x, uint32_t entry);
+void fx_tied(Fx *x, const Use *u, uint32_t entry);      /* u reads it: the like-named one of u's module is another name of it */
+void fx_lacks(Fx *x, uint32_t entry, const RawTensor *t);      /* one of its uses, t, is not understood */
+void fx_restore(Fx *x);                                 /* biases that were dropped because they are zero */
+bool fx_is_shared(const Fx *x, const Use *u);
+void fx_separate(Fx *x, const Use *u);
+
+/* ---- param_tie.c ---- */
+/* Is the tensor made of the parameter's own bytes (transposed, reshaped, cut, expanded, gathered)?  Or NULL. */
+Recipe *tie_exact(Fx *x, uint32_t param, const RawTensor *t);
+/* Is it a * parameter + b (linear), or a * f(parameter) + b for a function of one operand?  Or NULL. */
+Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear);
+
+/* Is it v * g / |v|, g and v parameters of one module (weight normalisation)?  Or NULL. */
+Recipe *tie_weight_norm(Fx *x, uint32_t g, uint32_t v, const RawTensor *t);
+/* Is it parameters beside each other along some dimension?  Or NULL.  rest: what stands behind those that are known, if anything. */
+typedef struct { RawTensor tensor; int axis; } Rest;
+Recipe *tie_pieces(Fx *x, const RawTensor *t, Rest *rest);
+Recipe *tie_rest(Fx *x, Recipe *all, const Rest *rest, const Recipe *r);
+
+/* ---- param_text.c ---- */
+enum { TEXT_ARGUMENTS = 8 };
+typedef struct { const char *name, *arg[TEXT_ARGUMENTS]; uint32_t n; } TextCall;       /* "[]": an index */
+const char *text_last(const char *stack);               /* the innermost source line */
+bool text_reads(const char *stack, const char *path);   /* ".path" */
+bool text_names(const char *stack, const char *leaf);
+uint32_t text_place(const char *line, const char *leaf);
+uint32_t text_calls(Arena *a, const char *stack, const char *leaf, TextCall *call, uint32_t most);
+bool text_applies(const char *stack, const char *function, const char *leaf);
+/* n slices "path[a:b]" of numbers that follow each other, from the first index to the last. */
+bool text_slices(Arena *a, const char *stack, const char *path, const int64_t *size, uint32_t n);
+
+/* ---- param_infer.c ---- */
+typedef struct {
+    const Use *use;                                     /* the first of those that read it so */
+    const RawTensor *tensor;                            /* what that fx node yielded */
+    bool turned;                                        /* the file holds it with its two dims exchanged */
+    const char *fx;                                     /* the fx node that was folded: "expand_4" */
+    uint32_t entry;                                     /* what it may be made of, or NONE */
+    int evidence;                                       /* how surely: the greatest of an entry's traces decide */
+    bool done;
+    int64_t row, rows;                                  /* infer_rows: which rows it is */
+} Trace;
+typedef VEC(Trace) Traces;
+/* The recipe reads parameter 0.  plain: its bytes are the initializer's; turned: with two dims exchanged. */
+typedef struct { Shape shape; Payload bytes; Recipe *recipe; bool plain, turned; } Inferred;
+size_t fx_base(const char *name);                       /* length of the name without its number */
+bool fx_is_base(const char *name, const char *base);
+/* The parameter behind a trace, when the operations can be told and undone. */
+bool infer(Fx *x, const Trace *t, Inferred *out);
+/* The parameter of which the traces are the rows, in the order of their numbers. */
+bool infer_rows(Fx *x, Trace *const *t, uint32_t n, Inferred *out);
+
+/* ---- param_table.c ---- */
+bool infer_table(Fx *x, const RawTensor *tensor, Inferred *out);
+double raw_number(const RawTensor *t, int64_t i);        /* element i of floats */
+bool is_table(const RawTensor *t);                      /* a mask, sines: no parameter */
+
+/* ---- param_equal.c ---- */
+void fx_separate_equal(Fx *x);
+
+/* ---- param_fold.c ---- */
+void fx_fold(Fx *x);                                    /* operands that no argument explains */
+
+#endif

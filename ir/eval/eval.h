@@ -1,0 +1,77 @@
+/*
+ * eval.h - what the parts of the evaluator share.  Private to eval*.c.
+ *
+ * Floats are computed in double and rounded to the output's type once; integers in 128 bits, so that no
+ * operation on 64 bits overflows, and cut to the output's type once (as two's complement does).
+ */
+#ifndef PPSPLIT_EVAL_H
+#define PPSPLIT_EVAL_H
+
+#include "ir/ir.h"
+
+__extension__ typedef __int128 Wide;
+
+typedef struct {
+    Op op;
+    uint32_t nin, nout;
+    const Tensor *in;
+    const Attr *at;
+    Tensor *out;                                        /* data already allocated, zeroed */
+    Arena *scratch;                                     /* made when the small buffer is used up */
+    size_t used;
+    union { char byte[4096]; Wide align; } small;       /* shape arithmetic never needs more */
+} Eval;
+
+void *eval_scratch(Eval *e, size_t n, size_t size);
+
+/* Whole tensors in one of the two domains; a copy unless the tensor is of that type already. */
+const double *eval_doubles(Eval *e, const Tensor *t);
+const Wide *eval_wides(Eval *e, const Tensor *t);
+const int64_t *eval_ints(Eval *e, const Tensor *t);
+void eval_store_doubles(Tensor *t, const double *v);
+void eval_store_wides(Tensor *t, const Wide *v);
+/* Single elements. */
+double eval_double_at(const Tensor *t, int64_t i);
+Wide eval_wide_at(const Tensor *t, int64_t i);
+void eval_set_double(Tensor *t, int64_t i, double v);
+void eval_set_wide(Tensor *t, int64_t i, Wide v);
+
+/* Row-major strides in elements. */
+void eval_strides(const Shape *s, int64_t *stride);
+/* The next index in row-major order; false after the last. */
+bool eval_next(const Shape *s, int64_t *index);
+/* An index that may count from the end, checked. */
+int64_t eval_index(int64_t i, int64_t d);
+
+double eval_max(double a, double b);                    /* NaN wins */
+double eval_min(double a, double b);
+
+/* eval_map.c */
+void eval_map(Eval *e);
+void eval_cast(Eval *e);
+/* eval_move.c */
+void eval_copy(Eval *e);
+void eval_transpose(Eval *e);
+void eval_expand(Eval *e);
+void eval_slice(Eval *e);
+void eval_split(Eval *e);
+void eval_concat(Eval *e);
+void eval_pad(Eval *e);
+void eval_gather(Eval *e);
+void eval_gather_elements(Eval *e);
+void eval_gather_nd(Eval *e);
+void eval_scatter_elements(Eval *e);
+void eval_scatter_nd(Eval *e);
+/* eval_reduce.c */
+void eval_reduce(Eval *e);
+void eval_arg(Eval *e);
+void eval_cumsum(Eval *e);
+void eval_topk(Eval *e);
+void eval_count(Eval *e);
+void eval_softmax(Eval *e);
+/* eval_conv.c */
+void eval_matmul(Eval *e);
+void eval_conv(Eval *e);
+void eval_pool(Eval *e);
+
+#endif

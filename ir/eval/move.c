@@ -1,0 +1,258 @@
+/*
+ * move.c - views, copies, gathers and scatters.  They move elements by size, whatever the type; only
+ * a scatter that combines computes.
+ */
+#include <string.h>
+
+#include "eval.h"
+
+static size_t element(const Eval *e) { return dtype_size(e->in[0].dtype); }
+
+static void move(Tensor *to, int64_t i, const Tensor *from, int64_t k, size_t size)
+{
+    memcpy((char *)to->data + (size_t)i * size, (const char *)from->data + (size_t)k * size, size);
+}
+
+/* out = in at offset + index . stride, over out's indices. */
+static void copy_strided(const Eval *e, Tensor *out, int64_t offset, const int64_t *stride)
+{
+    const Shape *s = &out->shape;
+    size_t size = element(e);
+    int64_t index[MAX_RANK] = {0}, i = 0;
+    int last = s->rank - 1;
+    int64_t row = s->rank ? s->d[last] : 1, step = s->rank ? stride[last] : 0;
+    Shape lead = *s;
+    lead.rank = s->rank ? last : 0;
+    do {
+        int64_t from = offset;
+        for (int k = 0; k < lead.rank; k++)
+            from += index[k] * stride[k];
+        if (step == 1) {
+            memcpy((char *)out->data + (size_t)i * size, (const char *)e->in[0].data + (size_t)from * size, (size_t)row * size);
+            i += row;
+            continue;
+        }
+        for (int64_t k = 0; k < row; k++)
+            move(out, i++, &e->in[0], from + k * step, size);
+    } while (eval_next(&lead, index));
+}
+
+void eval_copy(Eval *e)
+{
+    memcpy(e->out[0].data, e->in[0].data, (size_t)shape_elements(&e->in[0].shape) * element(e));
+    if (e->op == OP_Dropout && e->nout > 1)
+        memset(e->out[1].data, 1, (size_t)shape_elements(&e->out[1].shape));
+}
+
+void eval_transpose(Eval *e)
+{
+    int64_t dense[MAX_RANK], stride[MAX_RANK];
+    eval_strides(&e->in[0].shape, dense);
+    for (int i = 0; i < e->at->n; i++)
+        stride[i] = dense[e->at->a[i]];
+    copy_strided(e, &e->out[0], 0, stride);
+}
+
+void eval_expand(Eval *e)
+{
+    const Shape *from = &e->in[0].shape, *to = &e->out[0].shape;
+    int64_t dense[MAX_RANK], stride[MAX_RANK];
+    int shift = to->rank - from->rank;
+    eval_strides(from, dense);
+    for (int i = 0; i < to->rank; i++)
+        stride[i] = i < shift || from->d[i - shift] == 1 ? 0 : dense[i - shift];
+    copy_strided(e, &e->out[0], 0, stride);
+}
+
+void eval_slice(Eval *e)
+{
+    int64_t dense[MAX_RANK], stride[MAX_RANK], offset = 0;
+    eval_strides(&e->in[0].shape, dense);
+    for (int i = 0; i < e->at->n; i++) {
+        stride[i] = dense[i] * (e->at->c ? e->at->c[i] : 1);
+        offset += e->at->a[i] * dense[i];
+    }
+    copy_strided(e, &e->out[0], offset, stride);
+}
+
+void eval_split(Eval *e)
+{
+    int64_t dense[MAX_RANK], offset = 0;
+    eval_strides(&e->in[0].shape, dense);
+    for (uint32_t i = 0; i < e->nout; i++) {
+        if (shape_elements(&e->out[i].shape) > 0)
+            copy_strided(e, &e->out[i], offset, dense);
+        offset += e->at->a[i] * dense[e->at->axis];
+    }
+}
+
+/* Elements before the axis, and bytes of all after it. */
+static void around(const Shape *s, int64_t axis, size_t size, size_t *outer, size_t *inner)
+{
+    *outer = 1;
+    *inner = size;
+    for (int i = 0; i < s->rank; i++) {
+        if (i < axis)
+            *outer *= (size_t)s->d[i];
+        if (i > axis)
+            *inner *= (size_t)s->d[i];
+    }
+}
+
+void eval_concat(Eval *e)
+{
+    size_t outer, inner;
+    around(&e->out[0].shape, e->at->axis, element(e), &outer, &inner);
+    char *to = e->out[0].data;
+    for (size_t o = 0; o < outer; o++)
+        for (uint32_t i = 0; i < e->nin; i++) {
+            size_t bytes = (size_t)e->in[i].shape.d[e->at->axis] * inner;
+            if (bytes)
+                memcpy(to, (const char *)e->in[i].data + o * bytes, bytes);
+            to += bytes;
+        }
+}
+
+/* Which element of the axis stands at position i, which begins `begin` before it; -1: none, the constant. */
+static int64_t padded(int mode, int64_t i, int64_t d)
+{
+    if (i >= 0 && i < d)
+        return i;
+    switch (mode) {
+    case PAD_EDGE: return i < 0 ? 0 : d - 1;
+    case PAD_WRAP: return i < 0 ? i + d : i - d;
+    case PAD_REFLECT: return i < 0 ? -i : 2 * (d - 1) - i;
+    default: return -1;
+    }
+}
+
+void eval_pad(Eval *e)
+{
+    const Shape *from = &e->in[0].shape, *to = &e->out[0].shape;
+    int64_t stride[MAX_RANK], index[MAX_RANK] = {0}, i = 0;
+    eval_strides(from, stride);
+    do {
+        int64_t at = 0;
+        bool inside = true;
+        for (int k = 0; k < to->rank; k++) {
+            int64_t p = padded(e->at->mode, index[k] - e->at->a[k], from->d[k]);
+            inside = inside && p >= 0;
+            at += p * stride[k];
+        }
+        if (inside)
+            move(&e->out[0], i, &e->in[0], at, element(e));
+        else
+            eval_set_double(&e->out[0], i, e->at->f[0]);
+        i++;
+    } while (eval_next(to, index));
+}
+
+/* ---- by index ---- */
+
+void eval_gather(Eval *e)
+{
+    const int64_t *index = eval_ints(e, &e->in[1]);
+    int64_t n = shape_elements(&e->in[1].shape), d = e->in[0].shape.d[e->at->axis];
+    size_t outer, inner;
+    around(&e->in[0].shape, e->at->axis, element(e), &outer, &inner);
+    char *to = e->out[0].data;
+    for (size_t o = 0; o < outer; o++)
+        for (int64_t i = 0; i < n; i++, to += inner)
+            memcpy(to, (const char *)e->in[0].data + (o * (size_t)d + (size_t)eval_index(index[i], d)) * inner, inner);
+}
+
+/* Where in the data the element at this index of the indices lies. */
+static int64_t along_axis(const Shape *data, const int64_t *stride, int64_t axis, const int64_t *index, int64_t i)
+{
+    int64_t at = eval_index(i, data->d[axis]) * stride[axis];
+    for (int k = 0; k < data->rank; k++)
+        if (k != axis)
+            at += index[k] * stride[k];
+    return at;
+}
+
+void eval_gather_elements(Eval *e)
+{
+    const Shape *data = &e->in[0].shape, *s = &e->in[1].shape;
+    const int64_t *at = eval_ints(e, &e->in[1]);
+    int64_t stride[MAX_RANK], index[MAX_RANK] = {0}, i = 0;
+    eval_strides(data, stride);
+    do {
+        move(&e->out[0], i, &e->in[0], along_axis(data, stride, e->at->axis, index, at[i]), element(e));
+        i++;
+    } while (eval_next(s, index));
+}
+
+/* The n-th tuple of indices: an offset into the data, whose dims `from..from + depth` it names. */
+static int64_t tuple_offset(const Shape *data, const int64_t *stride, int from, int64_t depth, const int64_t *tuple)
+{
+    int64_t at = 0;
+    for (int64_t k = 0; k < depth; k++)
+        at += eval_index(tuple[k], data->d[from + k]) * stride[from + k];
+    return at;
+}
+
+void eval_gather_nd(Eval *e)
+{
+    const Shape *data = &e->in[0].shape, *s = &e->in[1].shape;
+    const int64_t *index = eval_ints(e, &e->in[1]);
+    int64_t stride[MAX_RANK], depth = s->d[s->rank - 1], tuples = shape_elements(s) / depth, batches = 1;
+    int batch = (int)e->at->axis;
+    eval_strides(data, stride);
+    for (int i = 0; i < batch; i++)
+        batches *= data->d[i];
+    size_t block = element(e);
+    for (int i = batch + (int)depth; i < data->rank; i++)
+        block *= (size_t)data->d[i];
+    int64_t all = shape_elements(data) / (batches ? batches : 1);
+    for (int64_t i = 0; i < tuples; i++) {
+        int64_t at = i / (tuples / batches) * all + tuple_offset(data, stride, batch, depth, index + i * depth);
+        memcpy((char *)e->out[0].data + (size_t)i * block, (const char *)e->in[0].data + (size_t)at * element(e), block);
+    }
+}
+
+static void combine(Tensor *to, int64_t i, const Tensor *from, int64_t k, int mode)
+{
+    if (mode == SCATTER_NONE) {
+        move(to, i, from, k, dtype_size(to->dtype));
+    } else if (dtype_is_float(to->dtype)) {
+        double a = eval_double_at(to, i), b = eval_double_at(from, k);
+        eval_set_double(to, i, mode == SCATTER_ADD ? a + b : mode == SCATTER_MUL ? a * b :
+                               mode == SCATTER_MAX ? eval_max(a, b) : eval_min(a, b));
+    } else {
+        Wide a = eval_wide_at(to, i), b = eval_wide_at(from, k);
+        eval_set_wide(to, i, mode == SCATTER_ADD ? a + b : mode == SCATTER_MUL ? a * b :
+                             mode == SCATTER_MAX ? (a > b ? a : b) : (a < b ? a : b));
+    }
+}
+
+void eval_scatter_elements(Eval *e)
+{
+    const Shape *data = &e->in[0].shape, *s = &e->in[1].shape;
+    const int64_t *at = eval_ints(e, &e->in[1]);
+    int64_t stride[MAX_RANK], index[MAX_RANK] = {0}, i = 0;
+    eval_copy(e);
+    if (shape_elements(s) == 0)
+        return;
+    eval_strides(data, stride);
+    do {
+        combine(&e->out[0], along_axis(data, stride, e->at->axis, index, at[i]), &e->in[2], i, e->at->mode);
+        i++;
+    } while (eval_next(s, index));
+}
+
+void eval_scatter_nd(Eval *e)
+{
+    const Shape *data = &e->in[0].shape, *s = &e->in[1].shape;
+    const int64_t *index = eval_ints(e, &e->in[1]);
+    int64_t stride[MAX_RANK], depth = s->d[s->rank - 1], tuples = shape_elements(s) / depth, block = 1;
+    eval_copy(e);
+    eval_strides(data, stride);
+    for (int i = (int)depth; i < data->rank; i++)
+        block *= data->d[i];
+    for (int64_t i = 0; i < tuples; i++) {
+        int64_t at = tuple_offset(data, stride, 0, depth, index + i * depth);
+        for (int64_t k = 0; k < block; k++)
+            combine(&e->out[0], at + k, &e->in[2], i * block + k, e->at->mode);
+    }
+}

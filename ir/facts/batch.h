@@ -1,0 +1,84 @@
+/*
+ * batch.h - what the files batch*.c share.  Private to them.
+ */
+#ifndef PPSPLIT_BATCH_INT_H
+#define PPSPLIT_BATCH_INT_H
+
+#include "facts.h"
+
+typedef struct {
+    ValueId from, to;
+    int dim;
+} Retagged;
+
+/* What the microbatches' values are to the minibatch's. */
+typedef struct {
+    enum {
+        FATE_FIXED, /* the same in all of them */
+        FATE_ROWS,  /* some of its rows */
+        FATE_COUNT, /* a number that grows with the rows */
+        FATE_SUM,   /* their sum is the minibatch's */
+        FATE_MEAN,  /* their mean by rows is */
+        FATE_LOST,  /* none of these */
+    } kind;
+    const char *why; /* FATE_LOST: the node and the reason */
+    bool crossed;    /* which is that every sample meets every sample */
+} Fate;
+
+typedef struct {
+    Graph *g;
+    Arena *scratch;
+    ValueId from;
+    int64_t rows;
+    VEC(int) want;        /* by value id: the dimension demanded of an Expand's result */
+    VEC(int64_t) outer;   /* by value id: what stands outside the rows in the batch dimension */
+    int64_t cur;          /* outer of the node's tagged operands, of its results, of what is demanded */
+    VEC(Retagged) copies; /* constants tagged for a user: a copy, since other users may mean another dimension */
+    bool changed;
+    ValueId target; /* the loss's, whose rows are where those of the prediction are; NONE: none, or the user said */
+    uint32_t values; /* of the graph at the begin: labels and said go so far */
+    bool *labels;    /* made of the target and constants */
+    int64_t *row;    /* the one row that a value with no batch dimension depends on, or -1 */
+    int *said;       /* --merge: the dimension of an output's rows where it is not found */
+    Fate *fate;
+    NodeId nodes;    /* of the graph, and for each Reshape which place it puts the row in, where there are several */
+    uint8_t *choice; /* shapes of one row; NULL: the first */
+    const char *why; /* the reason of the rule that failed, or that follows the rows only when all are there */
+    bool mixing;     /* the rule just run lets samples influence each other at once */
+    bool sums;       /* the rule just run summed over the batch */
+} Batch;
+
+int batch_fail(Batch *b, const char *why); /* notes the reason; returns BATCH_MIXED */
+bool batch_const_int(const Value *v, int64_t i, int64_t *x);
+int batch_reshape(const Shape *in, const Shape *out, int dim, int64_t rows, int64_t *outer);
+/* Can *slot hold the rows in dimension dim?  Tags it, or puts a tagged copy of a constant there. */
+bool batch_demand(Batch *b, ValueId *slot, int dim);
+
+int batch_want(const Batch *b, ValueId v);      /* the dimension demanded of an Expand's result */
+int64_t batch_outer(const Batch *b, ValueId v); /* what stands outside the rows in its batch dimension */
+bool batch_in_axes(const Attr *a, int dim);
+bool batch_demand_all(Batch *b, Node *n, int dim, int rank);
+bool batch_sweep_node(Batch *b, NodeId id); /* runs its rule and writes its results' tags; says whether one changed */
+const char *batch_node_text(const Graph *g, NodeId n);
+
+/* batch_rules.c: the dimension of the results' rows */
+int batch_rule(Batch *b, Node *n);
+int64_t batch_row(const Batch *b, const Node *n, uint32_t out); /* which single row the output is made of, or -1 */
+int batch_crossed(Batch *b, const char *why); /* every sample meets every sample; returns BATCH_MIXED */
+
+/* batch_merge.c: how microbatches meet; notes->output and notes->target_why */
+Fate *batch_fates(Batch *b);
+void batch_fate(Batch *b, NodeId id, BatchNotes *notes);
+void batch_meet(Batch *b, BatchNotes *notes);
+
+/* batch_one.c: shapes of one row */
+void batch_one(Batch *b);
+int batch_one_place(const Batch *b, const Node *n, int64_t *outer); /* of a Reshape, as batch_reshape */
+
+/* batch_index.c: the rules, as in batch_rules.c */
+int batch_gather(Batch *b, Node *n);
+int batch_gather_nd(Batch *b, Node *n);
+int batch_elements(Batch *b, Node *n);
+int batch_scatter_nd(Batch *b, Node *n);
+
+#endif

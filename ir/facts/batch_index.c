@@ -1,0 +1,271 @@
+/*
+ * batch_index.c - the rows through Gather and Scatter.
+ *
+ * In: a node that reads or writes by number.  Out: the dimension that holds the rows of its result.  Picking
+ * rows by number is followed where each row provably names itself (0, 1, 2, ... along the batch, row * length + place
+ * in a flattened value, or the places that MaxPool found); adding rows into a table leaves none.
+ */
+#include "batch.h"
+
+/*
+ * What is known of integers: row r has slope * r * each + (lo to hi), and what the data say where they do.  Slope 0: no row is
+ * told from another.
+ */
+typedef struct {
+    int slope; /* 0 or 1; -1: nothing of use is known */
+    int64_t lo, hi;
+    bool data;
+} Span;
+
+static const Span useless = {-1, 0, 0, false}, of_data = {0, 0, 0, true};
+
+/* Of whose integers: entry comp of the last dimension (comp < 0: the value itself), with the rows along dim. */
+typedef struct {
+    int comp, dim;
+    int64_t rows, each;
+    int *budget; /* values that may be looked at: sums of sums branch */
+} Entry;
+
+static Span span_of(const Graph *g, ValueId v, Entry w, int depth);
+
+/* Both ways to read a constant; the narrower one holds. */
+static Span span_const(const Value *x, Entry w)
+{
+    const Shape *s = &x->shape;
+    int64_t inner = 1, n = shape_elements(s), last = w.comp >= 0 ? s->d[s->rank - 1] : 1;
+    for (int k = w.dim + 1; w.dim >= 0 && k < s->rank; k++)
+        inner *= s->d[k];
+    int64_t entries = w.dim < 0 ? 1 : s->d[w.dim] / w.rows; /* of a row */
+    Span same = {0, INT64_MAX, INT64_MIN, false}, rising = {1, INT64_MAX, INT64_MIN, false};
+    for (int64_t i = w.comp >= 0 ? w.comp : 0; i < n; i += last) {
+        int64_t is;
+        if (!batch_const_int(x, i, &is) || is > INT32_MAX || is < INT32_MIN)
+            return useless;
+        int64_t up = is - (w.dim < 0 ? 0 : i / inner / entries % w.rows * w.each);
+        same.lo = is < same.lo ? is : same.lo;
+        same.hi = is > same.hi ? is : same.hi;
+        rising.lo = up < rising.lo ? up : rising.lo;
+        rising.hi = up > rising.hi ? up : rising.hi;
+    }
+    return n == 0 ? useless : w.dim < 0 || same.hi - same.lo <= rising.hi - rising.lo ? same : rising;
+}
+
+/* An operand that is broadcast to the node's result. */
+static Span span_aligned(const Graph *g, const Node *n, uint32_t i, Entry w, int depth)
+{
+    const Shape *s = &val(g, n->in[i])->shape;
+    w.dim -= val(g, n->out[0])->shape.rank - s->rank;
+    if (w.comp >= 0 && s->d[s->rank - 1] == 1)
+        w.comp = 0;
+    if (w.dim < 0 || s->d[w.dim] == 1)
+        w.dim = -1;
+    return span_of(g, n->in[i], w, depth + 1);
+}
+
+static Span span_sum(Span x, Span y, int sign)
+{
+    int slope = x.slope + sign * y.slope;
+    x = x.data && x.slope == 0 ? of_data : x; /* what is added to a place of the data makes another such place */
+    y = y.data && y.slope == 0 ? of_data : y;
+    if (x.slope < 0 || y.slope < 0 || slope < 0 || slope > 1)
+        return useless;
+    return (Span){slope, x.lo + (sign > 0 ? y.lo : -y.hi), x.hi + (sign > 0 ? y.hi : -y.lo), x.data || y.data};
+}
+
+static Span span_concat(const Graph *g, const Node *n, Entry w, int depth)
+{
+    const Shape *s = &val(g, n->out[0])->shape;
+    if (w.comp < 0 || n->attr.axis != s->rank - 1)
+        return useless;
+    for (uint32_t i = 0; i < n->nin; i++) {
+        int64_t part = val(g, n->in[i])->shape.d[s->rank - 1];
+        if (w.comp < part)
+            return span_of(g, n->in[i], w, depth + 1);
+        w.comp -= (int)part;
+    }
+    return useless;
+}
+
+static Span span_reshape(const Graph *g, const Node *n, Entry w, int depth)
+{
+    const Shape *s = &val(g, n->out[0])->shape, *in = &val(g, n->in[0])->shape;
+    int64_t outer = 1;
+    if (w.comp > 0 || (w.comp == 0 && s->d[s->rank - 1] != 1))
+        return useless;
+    w.comp = -1;
+    if (w.dim >= 0) {
+        w.dim = batch_reshape(s, in, w.dim, w.rows, &outer);
+        if (w.dim < 0 || outer != 1)
+            return useless;
+    }
+    return span_of(g, n->in[0], w, depth + 1);
+}
+
+/* x < 0 ? x + n : x, where no x is below 0. */
+static Span span_wrapped(const Graph *g, const Node *n, Entry w, int depth)
+{
+    const Value *c = val(g, n->in[0]);
+    const Node *less = c->kind == V_NODE ? &g->node.at[c->node] : NULL;
+    Span x = span_aligned(g, n, 2, w, depth);
+    bool wraps = less && less->op == OP_Less && less->in[0] == n->in[2] && val(g, less->in[1])->kind == V_CONST;
+    return wraps && x.lo >= 0 && span_const(val(g, less->in[1]), (Entry){-1, -1, w.rows, w.each, w.budget}).hi == 0 ? x : of_data;
+}
+
+static Span span_of(const Graph *g, ValueId v, Entry w, int depth)
+{
+    const Value *x = val(g, v);
+    const Shape *s = &x->shape;
+    if (depth > 32 || --*w.budget < 0 || w.dim >= s->rank - (w.comp >= 0) || (w.dim >= 0 && s->d[w.dim] % w.rows != 0))
+        return useless;
+    if (x->kind == V_CONST)
+        return span_const(x, w);
+    if (x->kind != V_NODE)
+        return of_data;
+    const Node *n = &g->node.at[x->node];
+    switch (n->op) {
+    case OP_Cast:
+        if (dtype_is_float(val(g, n->in[0])->dtype))
+            return of_data;
+        return span_of(g, n->in[0], w, depth + 1);
+    case OP_StopGradient:
+    case OP_Identity: return span_of(g, n->in[0], w, depth + 1);
+    case OP_Expand: return span_aligned(g, n, 0, w, depth);
+    case OP_Concat: return span_concat(g, n, w, depth);
+    case OP_Reshape: return span_reshape(g, n, w, depth);
+    case OP_Add:
+    case OP_Sub:
+        return span_sum(span_aligned(g, n, 0, w, depth), span_aligned(g, n, 1, w, depth), n->op == OP_Add ? 1 : -1);
+    case OP_Where: return span_wrapped(g, n, w, depth);
+    case OP_ArgMax:
+    case OP_ArgMin: return (Span){0, 0, val(g, n->in[0])->shape.d[n->attr.axis] - 1, false};
+    default: return of_data;
+    }
+}
+
+/*
+ * The dimension of index along which entry comp names a place of its own row: row r has `each` of them; -1: none.  A place
+ * that the data say is taken to be within its row, as it was before row * each was added to it: torch.onnx writes x[rows, place] so.
+ */
+static int row_dim(const Batch *b, ValueId index, int comp, int64_t each)
+{
+    const Shape *s = &val(b->g, index)->shape;
+    for (int i = 0; i < s->rank - (comp >= 0); i++) {
+        int budget = 1000;
+        Span is = span_of(b->g, index, (Entry){comp, i, b->rows, each, &budget}, 0);
+        if (is.slope == 1 && (is.data ? is.lo == 0 && is.hi == 0 && each > 1 : is.lo >= 0 && is.hi < each))
+            return i;
+    }
+    return -1;
+}
+
+int batch_gather(Batch *b, Node *n)
+{
+    const Value *x = val(b->g, n->in[0]), *index = val(b->g, n->in[1]);
+    int axis = (int)n->attr.axis, ri = index->shape.rank, td = x->batch, ti = index->batch;
+    if (b->rows == 1 && td >= 0 && td == axis)
+        return ti >= 0 ? axis + ti : BATCH_NONE;
+    if (td >= 0 && td == axis) {
+        int i = b->cur == 1 ? row_dim(b, n->in[1], -1, x->shape.d[axis] / b->rows) : -1;
+        return i >= 0 && batch_demand(b, &n->in[1], i) ? axis + i : batch_fail(b, "it picks rows by number");
+    }
+    if (td >= 0 && ti >= 0 && b->rows > 1)
+        return batch_crossed(b, "it takes from every sample what every sample names");
+    if (ti >= 0)
+        return axis + ti;
+    return td < axis ? td : td + ri - 1;
+}
+
+int batch_gather_nd(Batch *b, Node *n)
+{
+    const Value *x = val(b->g, n->in[0]), *index = val(b->g, n->in[1]);
+    int bd = (int)n->attr.axis, ri = index->shape.rank, q = (int)index->shape.d[ri - 1];
+    int td = x->batch, ti = index->batch;
+    if (td >= bd && td < bd + q && b->rows > 1) {
+        int i = b->cur == 1 ? row_dim(b, n->in[1], td - bd, x->shape.d[td] / b->rows) : -1;
+        if (i >= 0 && (ti == i || batch_demand(b, &n->in[1], i)))
+            return i;
+        return batch_fail(b, "it picks rows by number");
+    }
+    if (td >= bd + q) {
+        if (ti >= 0 && b->rows > 1)
+            return batch_crossed(b, "it takes from every sample what every sample names");
+        return ri - 1 + td - (bd + q);
+    }
+    int dim = ti >= 0 ? ti : td;
+    if (dim < bd && (!batch_demand(b, &n->in[0], dim) || !batch_demand(b, &n->in[1], dim)))
+        return batch_fail(b, "an operand has the batch's size but is fixed in the model");
+    return dim;
+}
+
+/* Does every index point into its own row?  So do the places MaxPool found, which count over its whole operand. */
+static bool points_home(const Graph *g, ValueId v)
+{
+    for (int depth = 0; depth < 32 && val(g, v)->kind == V_NODE; depth++) {
+        const Node *n = &g->node.at[val(g, v)->node];
+        if (n->op == OP_MaxPool)
+            return val(g, v)->out == 1;
+        if (n->op != OP_Reshape && n->op != OP_Cast && n->op != OP_Identity && n->op != OP_StopGradient)
+            return false;
+        v = n->in[0];
+    }
+    return false;
+}
+
+/* GatherElements (data, index) and ScatterElements (data, index, updates): all of one rank. */
+int batch_elements(Batch *b, Node *n)
+{
+    int axis = (int)n->attr.axis, td = val(b->g, n->in[0])->batch, ti = val(b->g, n->in[1])->batch;
+    int tu = n->nin > 2 ? val(b->g, n->in[2])->batch : ti;
+    bool scatter = n->op == OP_ScatterElements;
+    int dim = td >= 0 ? td : ti >= 0 ? ti : tu;
+    if (b->rows == 1)
+        return dim;
+    if (dim != axis) {
+        for (uint32_t i = 0; i < n->nin; i++)
+            if (!batch_demand(b, &n->in[i], dim))
+                return batch_fail(b, "an operand has the batch's size but is fixed in the model");
+        return dim;
+    }
+    if (b->cur == 1 && points_home(b->g, n->in[1])) {
+        int64_t size = val(b->g, n->in[0])->shape.d[axis];
+        if (size % b->rows == 0 && batch_demand(b, &n->in[0], axis) && batch_demand(b, &n->in[1], axis) &&
+            (!scatter || batch_demand(b, &n->in[2], axis)))
+            return axis;
+    }
+    if (td >= 0)
+        return batch_fail(b, "it picks rows by number");
+    if (!scatter)
+        return dim; /* every index along the axis takes from a fixed table */
+    b->sums = true;
+    if (batch_demand(b, &n->in[1], axis) && batch_demand(b, &n->in[2], axis))
+        return BATCH_NONE; /* all rows are added into a table: an embedding's gradient */
+    return batch_fail(b, "an operand has the batch's size but is fixed in the model");
+}
+
+int batch_scatter_nd(Batch *b, Node *n)
+{
+    const Value *x = val(b->g, n->in[0]), *index = val(b->g, n->in[1]), *up = val(b->g, n->in[2]);
+    int ri = index->shape.rank, q = (int)index->shape.d[ri - 1], td = x->batch, ti = index->batch, tu = up->batch;
+    if (b->rows == 1)
+        return td;
+    if (tu >= ri - 1 || td >= q) { /* the batch is in the slices that are moved whole */
+        int dim = td >= q ? td : q + tu - (ri - 1);
+        if (ti < 0 && batch_demand(b, &n->in[0], dim) && batch_demand(b, &n->in[2], ri - 1 + dim - q))
+            return dim;
+        return batch_fail(b, "an operand has the batch's size but is fixed in the model");
+    }
+    int rows_at = ti >= 0 ? ti : tu;
+    for (int c = 0; c < q; c++) { /* each row writes into itself */
+        int64_t size = val(b->g, n->in[0])->shape.d[c];
+        int i = b->cur != 1 || (td >= 0 && td != c) ? -1 : size % b->rows == 0 ? row_dim(b, n->in[1], c, size / b->rows) : -1;
+        if (i >= 0 && (rows_at < 0 || rows_at == i) && batch_demand(b, &n->in[0], c) && batch_demand(b, &n->in[1], i) &&
+            batch_demand(b, &n->in[2], i))
+            return c;
+    }
+    if (td >= 0)
+        return batch_fail(b, "it writes to rows by number");
+    b->sums = true;
+    if (batch_demand(b, &n->in[1], rows_at) && batch_demand(b, &n->in[2], rows_at))
+        return BATCH_NONE;
+    return batch_fail(b, "an operand has the batch's size but is fixed in the model");
+}

@@ -1,0 +1,133 @@
+/*
+ * batch_one.c - shapes of one row: which dimension holds the rows where sizes do not say it.
+ *
+ * In: the graph, with inputs tagged.  Out: for each Reshape that could have put the row in several dimensions, which one.
+ * [S, 1, E] as [S, E] is [S * rows, E] or [S, rows * E]; [1, E] as [1, 1, E] has the row first or second.  What follows tells: in a
+ * model that takes batches nothing widens, cuts or reduces the rows, or looks along them.  So the first choice stands
+ * until a node does; then the nearest Reshape before it tries its next one (depth first, chronological backtracking).
+ * What no choice explains, the model does.
+ */
+#include <string.h>
+
+#include "batch.h"
+
+enum { MOST_TRIES = 500 };
+
+/* The place number `choice` for the row of dimension dim of `in`, *outer as in batch_reshape; -1: there are not so many. */
+static int place(const Shape *in, const Shape *out, int dim, int64_t *outer, int choice)
+{
+    int64_t before = *outer, at = 1;
+    for (int i = 0; i < dim; i++)
+        before *= in->d[i];
+    bool one = false; /* a dimension of 1 is there for it: then it is one of these */
+    for (int j = 0; j < out->rank && at <= before; at *= out->d[j], j++)
+        one |= at == before && out->d[j] == 1;
+    at = 1;
+    for (int j = 0; j < out->rank && at <= before; at *= out->d[j], j++)
+        if (at == before && (out->d[j] == 1 || !one) && choice-- == 0) {
+            *outer = 1;
+            return j;
+        }
+    if (one)
+        return -1;
+    at = 1;
+    for (int j = 0; j < out->rank && at > 0 && at < before; at *= out->d[j], j++)
+        if (before % at == 0 && out->d[j] % (before / at) == 0 && choice-- == 0) {
+            *outer = before / at;
+            return j;
+        }
+    return -1;
+}
+
+int batch_one_place(const Batch *b, const Node *n, int64_t *outer)
+{
+    const Value *x = val(b->g, n->in[0]), *y = val(b->g, n->out[0]);
+    return place(&x->shape, &y->shape, x->batch, outer, b->choice && y->node < b->nodes ? b->choice[y->node] : 0);
+}
+
+static bool has_next(const Batch *b, NodeId id)
+{
+    const Node *n = &b->g->node.at[id];
+    const Value *x = val(b->g, n->in[0]);
+    int64_t outer = batch_outer(b, n->in[0]);
+    return n->op == OP_Reshape && x->batch >= 0 && place(&x->shape, &val(b->g, n->out[0])->shape, x->batch, &outer, b->choice[id] + 1) >= 0;
+}
+
+/* Would a batch of several rows be widened, cut, reduced with what is beside it, or looked along here? */
+static bool is_odd(const Batch *b, const Node *n)
+{
+    const Value *y = val(b->g, n->out[0]);
+    bool aligned = op_is_map(n->op) || n->op == OP_Expand, odd = b->mixing;
+    int found = BATCH_NONE;
+    for (uint32_t i = 0; i < n->nin && n->op != OP_Count; i++) {
+        const Value *x = n->in[i] == NONE ? NULL : val(b->g, n->in[i]);
+        if (!x || x->batch < 0)
+            continue;
+        int at = x->batch + y->shape.rank - x->shape.rank;
+        bool stacked = n->op == OP_MatMul && x->batch < x->shape.rank - 2;
+        odd |= y->batch < 0 && shape_elements(&y->shape) > 1 && (b->why || x->shape.d[x->batch] > 1); /* 1: BatchNormalization */
+        if ((aligned || stacked) && x->shape.d[x->batch] == 1 && y->shape.d[at] > 1)
+            return true;
+        if (aligned && found != BATCH_NONE && at != found)
+            return true;
+        if ((n->op == OP_Slice || n->op == OP_Split) && x->shape.d[x->batch] != y->shape.d[x->batch])
+            return true;
+        found = at;
+    }
+    return odd;
+}
+
+/* The nearest Reshape before the node on the way of the rows takes its next place; those after it begin again. */
+static bool try_next(const Batch *b, NodeId id, bool *reach)
+{
+    const Graph *g = b->g;
+    memset(reach, 0, b->values * sizeof *reach);
+    for (NodeId k = id + 1; k-- > 0;) {
+        const Node *n = &g->node.at[k];
+        bool on = k == id;
+        for (uint32_t i = 0; i < n->nout; i++)
+            on |= n->out[i] < b->values && reach[n->out[i]];
+        if (on && k != id && has_next(b, k)) {
+            b->choice[k]++;
+            return true;
+        }
+        if (on)
+            b->choice[k] = 0;
+        for (uint32_t i = 0; i < n->nin && on; i++)
+            if (n->in[i] != NONE && n->in[i] < b->values && val(g, n->in[i])->batch >= 0)
+                reach[n->in[i]] = true;
+    }
+    return false;
+}
+
+/* The first node from the begin that is odd and not known to be; NONE: there is none. */
+static NodeId first_odd(Batch *b, const bool *known)
+{
+    for (NodeId n = 0; n < b->nodes; n++) {
+        if (b->g->node.at[n].nout == 0)
+            continue;
+        (void)batch_sweep_node(b, n);
+        if (!known[n] && is_odd(b, &b->g->node.at[n]))
+            return n;
+    }
+    return NONE;
+}
+
+void batch_one(Batch *b)
+{
+    b->nodes = b->g->node.n;
+    b->choice = arena_array(b->scratch, uint8_t, b->nodes + 1);
+    uint8_t *first = arena_array(b->scratch, uint8_t, b->nodes + 1);
+    bool *known = arena_array(b->scratch, bool, b->nodes + 1), *reach = arena_array(b->scratch, bool, b->values + 1);
+    NodeId front = 0, odd;
+    for (int tries = 0; (odd = first_odd(b, known)) != NONE; tries++) {
+        if (odd >= front) { /* all before is explained */
+            front = odd + 1;
+            memcpy(first, b->choice, b->nodes);
+        }
+        if (tries < MOST_TRIES && try_next(b, odd, reach))
+            continue;
+        memcpy(b->choice, first, b->nodes);
+        known[front - 1] = true;
+    }
+}

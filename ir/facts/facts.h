@@ -1,0 +1,37 @@
+/*
+ * facts.h - what is known of a Graph's values and nodes beside their shapes: which dimension holds the samples, how
+ * microbatches' results meet, floating-point operations and bytes.
+ */
+#ifndef PPSPLIT_FACTS_H
+#define PPSPLIT_FACTS_H
+
+#include "ir/ir.h"
+
+/* last: the same in all microbatches; none: they cannot be put together */
+typedef enum { MERGE_LAST, MERGE_SUM, MERGE_MEAN, MERGE_ROWS, MERGE_NONE } OutputMerge;
+typedef struct {
+    OutputMerge how;
+    const char *why; /* MERGE_NONE: the node and the reason */
+} OutputMeeting;
+
+typedef struct {
+    VEC(const char *) chunk;        /* "INPUT=DIM", "INPUT=replicate" */
+    VEC(const char *) merge;        /* "OUTPUT=DIM", "OUTPUT=sum", "OUTPUT=mean" */
+} BatchOptions;
+
+/* batch.c: which dimension of every value is the batch; sets Value.batch for values id >= from. Call with 0 before
+   partition, and again after autodiff for the new values, when only notes->uneven is found. notes may be NULL. */
+typedef VEC(const char *) Reasons;
+typedef struct {
+    ValueId target, loss;           /* in: the loss and its target, or NONE */
+    Reasons uneven, mixes;          /* as in Pipe */
+    VEC(OutputMeeting) output;      /* per output of the graph */
+    const char *target_why, *loss_why; /* loss_why: where samples meet so that microbatches have another loss than the minibatch */
+} BatchNotes;
+void batch_analyse(Graph *g, ValueId from, const BatchOptions *opt, BatchNotes *notes);
+
+/* cost.c: a multiply-add counts as two operations, an elementwise one as one per element, what moves data as none. */
+int64_t cost_flops(const Graph *g, NodeId n);
+int64_t value_bytes(const Graph *g, ValueId v);
+
+#endif

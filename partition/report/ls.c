@@ -1,0 +1,154 @@
+/*
+ * ls.c - `ppsplit ls`: the module tree with parameters, FLOPs and activation bytes.
+ *
+ * In: a graph.  Out: a line per module in graph order, its figures including those of the modules inside it.
+ * A parameter counts for the module of the first node that reads it; FLOPs and bytes are those of one microbatch.
+ */
+#include <string.h>
+
+#include "report.h"
+
+enum { DEEPEST = 64 }; /* scopes are untrusted: their further components are not shown */
+
+typedef struct {
+    const char *path; /* "h.0.attn" */
+    uint32_t parent, first_child, last_child, next;
+    int depth;
+    int64_t nodes, parameters, flops, bytes;
+} Module;
+
+typedef struct {
+    const Graph *g;
+    Arena *a;
+    StrMap by_path;
+    VEC(Module) module; /* 0: the model itself */
+} Tree;
+
+static uint32_t module_at(Tree *t, const char *scope)
+{
+    uint32_t at = 0;
+    size_t length = 0;
+    while (scope[length] && t->module.at[at].depth < DEEPEST) {
+        length += strcspn(scope + length, ".");
+        const char *path = arena_strndup(t->a, scope, length);
+        uint32_t *slot = strmap_at(&t->by_path, path);
+        if (*slot == NONE) {
+            Module m = {.path = path,
+                        .parent = at,
+                        .first_child = NONE,
+                        .last_child = NONE,
+                        .next = NONE,
+                        .depth = t->module.at[at].depth + 1};
+            *slot = t->module.n;
+            vec_push(t->a, &t->module, m);
+            Module *up = &t->module.at[at];
+            if (up->last_child == NONE)
+                up->first_child = *slot;
+            else
+                t->module.at[up->last_child].next = *slot;
+            up->last_child = *slot;
+        }
+        at = *slot;
+        length += scope[length] == '.';
+    }
+    return at;
+}
+
+static int64_t plus(int64_t a, int64_t b)
+{
+    int64_t r;
+    return __builtin_add_overflow(a, b, &r) ? INT64_MAX : r;
+}
+
+/* Nodes that lead to an output; the rest is not shown. */
+static bool *live_nodes(const Tree *t)
+{
+    const Graph *g = t->g;
+    bool *live = arena_array(t->a, bool, g->node.n + 1), *read = arena_array(t->a, bool, g->value.n + 1);
+    for (uint32_t i = 0; i < g->output.n; i++)
+        read[g->output.at[i]] = true;
+    for (uint32_t i = 0; i < g->update.n; i++)
+        read[g->update.at[i].value] = true;
+    for (NodeId n = g->node.n; n-- > 0;) {
+        const Node *x = &g->node.at[n];
+        for (uint32_t i = 0; i < x->nout; i++)
+            live[n] |= read[x->out[i]];
+        for (uint32_t i = 0; i < x->nin && live[n]; i++)
+            read[x->in[i]] = true;
+    }
+    return live;
+}
+
+/* Figures of each module's own nodes. */
+static void count(Tree *t)
+{
+    const Graph *g = t->g;
+    const bool *live = live_nodes(t);
+    bool *counted = arena_array(t->a, bool, g->param.n + 1);
+    for (NodeId n = 0; n < g->node.n; n++) {
+        const Node *x = &g->node.at[n];
+        if (!live[n])
+            continue;
+        const char *scope = x->origin < g->origin.n ? g->origin.at[x->origin].scope : NULL;
+        uint32_t at = module_at(t, scope ? scope : "");     /* may move them */
+        Module *m = &t->module.at[at];
+        m->nodes++;
+        m->flops = plus(m->flops, cost_flops(g, n));
+        for (uint32_t i = 0; i < x->nout && !op_is_view(x->op); i++)
+            m->bytes = plus(m->bytes, value_bytes(g, x->out[i]));
+        for (uint32_t i = 0; i < x->nin; i++) {
+            const Value *v = val(g, x->in[i]);
+            if (v->kind != V_PARAM || counted[v->param] || g->param.at[v->param].stat)
+                continue;
+            counted[v->param] = true;
+            m->parameters = plus(m->parameters, shape_elements(&v->shape));
+        }
+    }
+}
+
+/* Children were made after their parents: from the last to the first, each adds itself to its parent. */
+static void add_up(Tree *t)
+{
+    for (uint32_t i = t->module.n; i-- > 1;) {
+        Module *m = &t->module.at[i], *up = &t->module.at[m->parent];
+        up->nodes += m->nodes;
+        up->parameters = plus(up->parameters, m->parameters);
+        up->flops = plus(up->flops, m->flops);
+        up->bytes = plus(up->bytes, m->bytes);
+    }
+}
+
+static void print_module(const Tree *t, const Module *m, FILE *f)
+{
+    fprintf(f, "%11s %11s %12s %7lld  %*s%s\n", count_text(t->a, m->parameters), count_text(t->a, m->flops),
+            bytes_text(t->a, m->bytes), (long long)m->nodes, 2 * m->depth, "",
+            diag_escape(t->a, m->depth ? m->path : "(model)"));
+}
+
+void report_ls(Graph *g, FILE *f)
+{
+    Tree t = {.g = g, .a = arena_new()};
+    t.by_path.arena = t.a;
+    Module model = {.path = "", .parent = NONE, .first_child = NONE, .last_child = NONE, .next = NONE};
+    vec_push(t.a, &t.module, model);
+    count(&t);
+    add_up(&t);
+    fprintf(f, "%11s %11s %12s %7s  %s\n", "parameters", "FLOPs", "activations", "nodes", "module");
+    for (uint32_t i = 0; i != NONE;) { /* depth first, without recursion */
+        const Module *m = &t.module.at[i];
+        print_module(&t, m, f);
+        if (m->first_child != NONE) {
+            i = m->first_child;
+            continue;
+        }
+        while (i != NONE && t.module.at[i].next == NONE)
+            i = t.module.at[i].parent;
+        if (i != NONE)
+            i = t.module.at[i].next;
+    }
+    for (uint32_t i = 0; i < g->input.n; i++)
+        fprintf(f, "input %s\n", value_text(g, t.a, g->input.at[i]));
+    for (uint32_t i = 0; i < g->output.n; i++)
+        fprintf(f, "output %s\n", output_text(g, t.a, i));
+    arena_free(t.a);
+}

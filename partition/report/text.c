@@ -1,0 +1,75 @@
+/*
+ * text.c - how reports write values, counts and bytes.
+ */
+#include <string.h>
+
+#include "report.h"
+
+const char *edge_kind(EdgeKind k)
+{
+    static const char *const name[] = {"activation", "parameter", "constant"};
+    return name[k];
+}
+
+const char *use_name(Use u)
+{
+    static const char *const name[] = {"own", "transmit", "replicate"};
+    return name[u];
+}
+
+const char *param_or_value_name(const Graph *g, ValueId v)
+{
+    const Value *x = val(g, v);
+    return x->kind == V_PARAM ? g->param.at[x->param].name : x->name;
+}
+
+static const char *named_text(const Graph *g, Arena *a, const char *raw, ValueId v)
+{
+    const Value *x = val(g, v);
+    const char *name = diag_escape(a, raw), *shape = shape_print(a, x->dtype, &x->shape);
+    if (x->kind == V_PARAM || x->batch == BATCH_NONE)
+        return arena_printf(a, "%s %s", name, shape);
+    if (x->batch == BATCH_MIXED)
+        return arena_printf(a, "%s %s rows mixed", name, shape);
+    return arena_printf(a, "%s %s batch %d", name, shape, x->batch);
+}
+
+const char *value_text(const Graph *g, Arena *a, ValueId v) { return named_text(g, a, param_or_value_name(g, v), v); }
+
+const char *output_text(const Graph *g, Arena *a, uint32_t i) { return named_text(g, a, g->output_name.at[i], g->output.at[i]); }
+
+const char *count_text(Arena *a, int64_t n)
+{
+    static const char unit[] = " kMGTPE";
+    double x = (double)n;
+    int u = 0;
+    for (; x >= 999.5 && unit[u + 1]; u++)
+        x /= 1000;
+    return u == 0 ? arena_printf(a, "%lld", (long long)n) : arena_printf(a, "%.3g %c", x, unit[u]);
+}
+
+const char *bytes_text(Arena *a, int64_t n)
+{
+    static const char unit[] = " KMGTPE";
+    double x = (double)n;
+    int u = 0;
+    for (; x >= 1023.5 && unit[u + 1]; u++)
+        x /= 1024;
+    if (u == 0)
+        return arena_printf(a, "%lld B", (long long)n);
+    return x < 99.5 ? arena_printf(a, "%.3g %ciB", x, unit[u]) : arena_printf(a, "%.0f %ciB", x, unit[u]);
+}
+
+const char *join_names(Arena *a, const Names *names, const char *before, const char *between)
+{
+    size_t size = 1;
+    for (uint32_t i = 0; i < names->n; i++)
+        size += (names->at[i] ? strlen(names->at[i]) + strlen(before) : 4) + strlen(between);
+    char *text = arena_alloc(a, size), *at = text;
+    for (uint32_t i = 0; i < names->n; i++) {
+        size_t left = size - (size_t)(at - text);
+        at += snprintf(at, left, "%s%s%s", i ? between : "", names->at[i] ? before : "",
+                       names->at[i] ? names->at[i] : "None");
+    }
+    return text;
+}

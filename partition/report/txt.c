@@ -1,0 +1,119 @@
+/*
+ * txt.c - pipe.txt: the Pipe in PiPPy's text form; and the summary that ppsplit prints after a split.
+ */
+#include <string.h>
+
+#include "report.h"
+
+enum { NOTE_AT = 56 };
+
+static void line(FILE *f, const char *text, const char *note)
+{
+    if (note && *note)
+        fprintf(f, "    %-*s # %s\n", NOTE_AT - 4, text, note);
+    else
+        fprintf(f, "    %s\n", text);
+}
+
+static void print_call(Arena *a, const Call *c, FILE *f)
+{
+    const char *args = join_names(a, &c->args, "%", ", ");
+    switch (c->kind) {
+    case CALL_PLACEHOLDER: line(f, arena_printf(a, "%%%s = placeholder", c->name), c->note); break;
+    case CALL_STAGE: line(f, arena_printf(a, "%%%s = call_stage[%u](%s)", c->name, c->stage, args), c->note); break;
+    case CALL_GETITEM: line(f, arena_printf(a, "%%%s = getitem(%%%s, %u)", c->name, c->of, c->index), c->note); break;
+    case CALL_LOSS: line(f, arena_printf(a, "%%%s = loss(%s)", c->name, args), c->note); break;
+    case CALL_BACKWARD:
+        line(f,
+             arena_printf(a, "%%%s = stage_backward(stage=%u, stage_output=%%%s, output_grads=[%s], input_values=[%s])",
+                          c->name, c->stage, c->of, join_names(a, &c->grads, "%", ", "), args),
+             c->note);
+        break;
+    case CALL_ADD: line(f, arena_printf(a, "%%%s = add(%s)", c->name, args), c->note); break;
+    case CALL_OUTPUT: line(f, arena_printf(a, "output(%s)", args), c->note); break;
+    }
+}
+
+void report_pipe_txt(const Pipe *p, FILE *f)
+{
+    Arena *a = arena_new();
+    Calls c = calls_of(p, a);
+    fprintf(f, "# %s: %u stage%s, %s%s\n", diag_escape(a, p->model_name), p->stage.n, p->stage.n == 1 ? "" : "s",
+            p->loss == NONE ? "no loss" : "loss ",
+            p->loss == NONE || !p->loss_text ? "" : diag_escape(a, p->loss_text));
+    for (uint32_t i = 0; i < p->uneven.n; i++)
+        fprintf(f, "# microbatches must have equal rows: %s\n", p->uneven.at[i]);
+    for (uint32_t i = 0; i < p->mixes.n; i++)
+        fprintf(f, "# %s\n", p->mixes.at[i]);
+    fputs("pipe:\n", f);
+    for (uint32_t i = 0; i < c.forward.n; i++)
+        print_call(a, &c.forward.at[i], f);
+    for (uint32_t i = 0; i < c.backward.n; i++)
+        print_call(a, &c.backward.at[i], f);
+    print_call(a, &c.output, f);
+    arena_free(a);
+}
+
+/* ---- the summary ---- */
+
+static void summary_stages(const Pipe *p, Arena *a, FILE *f)
+{
+    fprintf(f, "%-6s %11s %11s %11s %11s %11s %11s  %s\n", "stage", "parameters", "bytes", "forward", "backward",
+            "activations", "stash", "modules");
+    for (uint32_t t = 0; t < p->stage.n; t++) {
+        const Stage *s = &p->stage.at[t];
+        const StageCost *c = &s->cost;
+        fprintf(f, "%-6u %11s %11s %6s FLOP %6s FLOP %11s %11s  %s\n", t, count_text(a, c->parameters),
+                bytes_text(a, c->bytes_param), count_text(a, c->flops_forward), count_text(a, c->flops_backward),
+                bytes_text(a, c->bytes_activation), bytes_text(a, c->bytes_stash),
+                diag_escape(a, s->label ? s->label : ""));
+    }
+}
+
+static void summary_sets(const Pipe *p, Arena *a, FILE *f)
+{
+    const Graph *g = p->graph;
+    for (uint32_t k = 0; k < g->param.n; k++) {
+        Names stages = {0};
+        for (uint32_t t = 0; t < p->stage.n; t++)
+            for (uint32_t i = 0; i < p->stage.at[t].param.n; i++)
+                if (p->stage.at[t].param.at[i].param == k && p->stage.at[t].param.at[i].use == USE_REPLICATE)
+                    vec_push(a, &stages, arena_printf(a, "%u", t));
+        if (stages.n > 0)
+            fprintf(f, "replicated in stages %s: %s\n", join_names(a, &stages, "", ", "),
+                    diag_escape(a, g->param.at[k].name));
+    }
+}
+
+static void summary_notes(const char *what, const char *const *text, uint32_t n, FILE *f)
+{
+    enum { FEW = 3 };
+    for (uint32_t i = 0; i < n && i < FEW; i++)
+        fprintf(f, "%s: %s\n", what, text[i]);
+    if (n > FEW)
+        fprintf(f, "%s: %u more like these, see pipe.html\n", what, n - FEW);
+}
+
+void report_summary(const Pipe *p, FILE *f)
+{
+    const Graph *g = p->graph;
+    Arena *a = arena_new();
+    fprintf(f, "%s: %u stage%s, %s%s\n", diag_escape(a, p->model_name), p->stage.n, p->stage.n == 1 ? "" : "s",
+            p->loss == NONE ? "no loss" : "loss ",
+            p->loss == NONE || !p->loss_text ? "" : diag_escape(a, p->loss_text));
+    summary_stages(p, a, f);
+    for (uint32_t i = 0; i < p->edge.n; i++) {
+        const Edge *e = &p->edge.at[i];
+        fprintf(f, "%u -> %u  %s  %s, %s%s\n", e->from, e->to, value_text(g, a, e->value), bytes_text(a, e->bytes),
+                edge_kind(e->kind), e->gradient ? ", gradient" : "");
+    }
+    summary_sets(p, a, f);
+    for (uint32_t i = 0; i < g->input.n; i++)
+        if (g->input.at[i] != p->loss_scale)
+            fprintf(f, "input %s\n", value_text(g, a, g->input.at[i]));
+    for (uint32_t i = 0; i < g->output.n; i++)
+        fprintf(f, "output %s\n", output_text(g, a, i));
+    summary_notes("microbatches must have equal rows", p->uneven.at, p->uneven.n, f);
+    summary_notes("note", p->mixes.at, p->mixes.n, f);
+    arena_free(a);
+}

@@ -1,0 +1,170 @@
+/*
+ * pp.h - the contract between a generated pipeline (stageN.c, stageN.cu, pipeline.c) and the runtime.
+ *
+ * A stage is a table (PpStage) and a few functions that run one action for one microbatch on buffers the
+ * runtime hands them (PpCtx).  Generated code allocates nothing, knows no rank, no schedule and no transport.
+ * Everything here is plain C11 and C++17.
+ */
+#ifndef PP_H
+#define PP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { PP_MAX_RANK = 16, PP_ALIGN = 64 };              /* every tensor starts at a multiple of PP_ALIGN bytes */
+
+/* TensorProto.DataType numbers. */
+enum { PP_F32 = 1, PP_I32 = 6, PP_I64 = 7, PP_BOOL = 9, PP_F64 = 11 };
+
+typedef struct {
+    const char *name;                                   /* the model's */
+    int dtype, rank;
+    int64_t dim[PP_MAX_RANK];                           /* at full rows (PpPlan.rows) */
+    int batch_dim;                                      /* dimension that is dim / rows * (actual rows); -1: independent of the rows */
+    int64_t bytes;                                      /* at full rows */
+} PpTensor;
+
+/* What enters a stage. */
+typedef struct {
+    PpTensor t;
+    int from;                                           /* stage that makes it; -1: a model input; -2: the runtime scalar loss_scale */
+    int from_output;                                    /* index into that stage's outputs; or index into PpPlan.input */
+    int stashed;                                        /* 0: free after F; 1: after I (or B); 2: after W (or B) */
+    int grads;                                          /* how many gradient tensors go back for it (0: none); each has t's shape */
+} PpInput;
+
+typedef struct {
+    PpTensor t;
+    int model_output;                                   /* index into PpPlan.output, or -1 */
+    int stashed;                                        /* as in PpInput, when the backward reads it; 0: only until it is sent */
+    int dys;                                            /* how many gradient tensors come in for it, in order of addition */
+} PpOutput;
+
+/* Incoming gradient j of output o: from stage dy_from, that stage's input dy_input, its gradient number dy_index. */
+typedef struct { int output, from, input, index; } PpDy;
+
+enum { PP_OWN, PP_TRANSMIT, PP_REPLICATE };
+typedef struct {
+    PpTensor t;                                         /* PyTorch's name and shape; batch_dim -1 */
+    int param;                                          /* number of the parameter in the whole model */
+    int use, from;                                      /* PP_OWN...; from: the owner's (first user's) stage */
+    int trainable, stat;                                /* stat: a running statistic, saved but not optimised */
+    int64_t offset;                                     /* in PpCtx.param */
+    int64_t grad_offset;                                /* in PpCtx.grad; -1: none */
+} PpParam;
+
+/* A constant that functions read through PpCtx.konst.  data: its elements as written in the source, NULL: too long for that and
+   kept in params/stageN.safetensors under this name. */
+typedef struct { PpTensor t; int64_t offset; /* in PpCtx.konst */ const void *data; } PpConst;
+
+/* Everything one action on one microbatch reads and writes. All pointers are set by the runtime before the call;
+   buffers hold `rows` rows (contiguous, the batch dimension of each tensor scaled), capacity is that of full rows. */
+typedef struct PpCtx {
+    int64_t rows;                                       /* of this microbatch */
+    int stage, microbatch;
+    char *param, *grad, *konst;                         /* the stage's blocks; grad accumulates: += */
+    char *stash;                                        /* F writes, B/I/W read: one slot per microbatch in flight */
+    char *saved;                                        /* I writes, W reads: one slot per microbatch between I and W */
+    char *work;                                         /* dead at the end of the call; one per rank */
+    void *const *in;                                    /* PpStage.input order */
+    void *const *out;                                   /* PpStage.output order */
+    void *const *dy;                                    /* PpStage.dy order */
+    void *const *dx;                                    /* gradients to send back: inputs in order, each one's grads in order */
+    uint64_t seed, step, row0;                          /* for Dropout: Philox key and counter; row0: first row of the microbatch in the minibatch */
+    void *stream, *blas, *dnn;                          /* device handles: cudaStream_t, PpBlas, cudnnHandle_t; NULL on the CPU */
+    void *state;                                        /* what PpStage.open returned (library primitives) */
+} PpCtx;
+
+typedef struct PpStage {
+    int index;
+    const char *label;
+    int n_input, n_output, n_dy, n_dx, n_param, n_const;
+    const PpInput *input;
+    const PpOutput *output;
+    const PpDy *dy;
+    const PpParam *param;
+    const PpConst *konst;
+    int64_t bytes_param, bytes_grad, bytes_const;       /* blocks, aligned */
+    int64_t bytes_stash, bytes_saved;                   /* one slot */
+    int64_t bytes_work;                                 /* the largest of all functions below */
+    int64_t bytes_state;                                /* of tensors held by open() (im2col, reorder buffers): counted in the peak */
+    int64_t flops_forward, flops_input, flops_weight;
+    int has_backward;
+    void *(*open)(int threads);                         /* library primitives, made once; NULL: none. Runs on the rank's thread */
+    void (*close)(void *state);
+    void (*forward)(const PpCtx *c);                    /* training forward */
+    void (*infer)(const PpCtx *c);                      /* eval and inference: no stash written */
+    void (*backward)(const PpCtx *c);                   /* B */
+    void (*backward_input)(const PpCtx *c);             /* I */
+    void (*backward_weight)(const PpCtx *c);            /* W */
+} PpStage;
+
+enum { PP_MERGE_LAST, PP_MERGE_SUM, PP_MERGE_MEAN, PP_MERGE_NONE };     /* mean: weighted by rows; none: only a single one may run */
+enum { PP_LOSS_NONE, PP_LOSS_SUM, PP_LOSS_MEAN_ELEMENTS, PP_LOSS_MEAN_TARGETS, PP_LOSS_MEAN_ROWS };
+
+enum { PP_CPU, PP_CUDA };
+
+typedef struct PpPlan {
+    const char *model;
+    uint64_t hash;                                      /* of the plan: same on every rank, in checkpoints */
+    uint64_t model_hash;
+    int64_t rows;                                       /* rows of a microbatch at full size */
+    int uneven_ok;                                      /* microbatches with fewer rows may run */
+    const char *uneven_why;                             /* when not: the reason */
+    int n_stage, n_input, n_output, n_param;
+    const PpStage *const *stage;                        /* of the device that runs: main sets it to one of the next two */
+    const PpStage *const *cpu_stage, *const *cuda_stage;        /* NULL: not in this program */
+    const PpTensor *input;                              /* the model's data inputs, `target` included */
+    const PpTensor *output;                             /* the model's outputs */
+    const int *output_merge;                            /* per output, how microbatches meet in one without rows: PP_MERGE_*; NULL: the last */
+    const char *const *output_why;                      /* per output, why PP_MERGE_NONE; NULL: there is none */
+    const char *target_why;                             /* why the rows of the target are not known: only a single microbatch trains; or NULL */
+    int loss_stage, loss_output;                        /* which output of which stage is the scalar loss; -1: none */
+    int loss_kind;
+    int64_t loss_per_row, loss_ignore;
+    int loss_target;                                    /* index into input, or -1 */
+    int64_t loss_classes;                               /* the target holds classes below it, or loss_ignore; 0: no classes */
+    int device;                                         /* PP_CPU or PP_CUDA: set by main with `stage` */
+} PpPlan;
+
+/* Defined by the generated pipeline.c. */
+extern const PpPlan pp_plan;
+/* exec/main.c: the command `out/pipeline`. */
+int pp_main(int argc, char **argv, const PpPlan *plan);
+
+/* gemm.c: C = alpha * op(A) op(B) + beta * C, row-major, any leading dimension, over a batch of nb products with strides
+   (elements).  ta, tb: 1 = the operand is stored transposed.  f64 flavour alike.  Bits depend on m, n, k, ta, tb only. */
+void pp_sgemm(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
+              const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
+void pp_dgemm(int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda,
+              const double *b, int64_t ldb, double beta, double *c, int64_t ldc);
+void pp_sgemm_batched(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
+                      const float *b, int64_t ldb, float beta, float *c, int64_t ldc, int rank,
+                      const int64_t *count, const int64_t *stride_a, const int64_t *stride_b, const int64_t *stride_c);
+void pp_dgemm_batched(int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda,
+                      const double *b, int64_t ldb, double beta, double *c, int64_t ldc, int rank,
+                      const int64_t *count, const int64_t *stride_a, const int64_t *stride_b, const int64_t *stride_c);
+
+/* conv.c: convolutions through oneDNN, 1-d to 3-d, one sample a primitive call so that bits depend neither on the rows nor on
+   the threads.  All tensors dense NC[D][H]W; weights [M, C/group, k...].  open() makes the primitives. */
+typedef struct {
+    int dtype, spatial;                                 /* 1, 2 or 3 */
+    int64_t group, c, m;                                /* input and output channels of the (direct) convolution */
+    int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad_begin[3], pad_end[3];
+} PpConvShape;
+typedef struct PpConv PpConv;
+PpConv *pp_conv_open(const PpConvShape *s, int threads);
+int64_t pp_conv_bytes(const PpConvShape *s);            /* tensor memory that open takes, an upper bound kept exactly */
+void pp_conv_close(PpConv *c);
+void pp_conv_forward(PpConv *c, int64_t rows, const void *x, const void *w, void *y);
+void pp_conv_backward_data(PpConv *c, int64_t rows, const void *dy, const void *w, void *dx);   /* also ConvTranspose's forward */
+void pp_conv_backward_weight(PpConv *c, int64_t rows, const void *x, const void *dy, void *dw, int accumulate);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,43 @@
+/*
+ * device_cuda.h - what device_cuda.cu and optim_cuda.cu share: a rank's streams, handles and the table of its parameters.
+ */
+#ifndef PP_DEVICE_CUDA_H
+#define PP_DEVICE_CUDA_H
+
+#include "device/device.h"
+#include "api/pp_cuda_calls.h"
+
+struct CudaStage {
+    cudaStream_t stream;
+    PpBlas blas;
+    void *workspace, *list;                             /* its own; NULL: it shares the first stage's */
+};
+
+/* The optimizer's view of the rank's parameters, in device memory; see optim_cuda.cu. */
+struct OptimEntry;
+struct Optim {
+    OptimEntry *entry;
+    double *part, *sum;                                 /* sums of squares: by block of 4,096 elements, by parameter of the model */
+    int64_t parts, chunks;
+    int n, sums;
+    void *memory;
+};
+
+struct Cuda {
+    cudaStream_t in, out;
+    CudaStage *stage;
+    int stages;
+    int64_t workspace;
+    Optim optim;
+};
+
+inline Cuda *cuda_of(const Device *d) { return static_cast<Cuda *>(d->impl); }
+
+/* optim_cuda.cu */
+void cuda_add(cudaStream_t s, void *to, const void *from, int64_t n, int dtype);
+int cuda_params(Device *d, const DeviceParam *list, int n);
+void cuda_norms(Cuda *c, cudaStream_t s, double *sum);
+void cuda_update(Cuda *c, cudaStream_t s, const DeviceUpdate *u);
+void optim_close(Cuda *c);
+
+#endif

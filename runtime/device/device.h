@@ -1,0 +1,114 @@
+/*
+ * device.h - where a rank's tensors live and what the runtime itself does to them: one interface for the CPU and for
+ * CUDA.
+ *
+ * Work goes into the streams of the rank, in order within each: one per stage for compute, one per direction for
+ * copies. An event orders streams among each other, and the host after them.  On the CPU everything is done when a call
+ * returns, and streams and events are nothing.  Functions do not fail: the first failure of the thread is kept, error()
+ * says what.
+ */
+#ifndef PP_RUNTIME_DEVICE_H
+#define PP_RUNTIME_DEVICE_H
+
+#include "api/pp.h"
+#include "status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { STREAM_IN = -1, STREAM_OUT = -2 }; /* from the host and from other ranks' staging; to them.  0, 1, ...: stages */
+
+typedef void *DeviceEvent;
+typedef struct Device Device;
+
+/* One parameter with its gradient and the optimizer's state of it. */
+typedef struct {
+    void *value, *grad, *state[2];
+    int64_t n;
+    int dtype;
+    int norm;   /* where its sum of squares goes; -1: it does not count */
+    int update; /* the optimizer changes it */
+} DeviceParam;
+
+/* The optimizer's numbers of a step, as the formulas of device_cpu.c name them. */
+typedef struct {
+    int adam, nesterov, first;                /* first: momentum begins with the gradient itself */
+    double scale, lr, momentum, weight_decay; /* scale: of gradients, clipping */
+    double rate, root, eps, beta2, less1, less2,
+        keep; /* adam: lr / (1 - b1^t), sqrt(1 - b2^t), 1 - b1, 1 - b2, decoupled decay */
+} DeviceUpdate;
+
+typedef struct {
+    int number;   /* which device of the machine; the rest by the number of them */
+    int stages;   /* of the rank */
+    int separate; /* two stages may run at the same time */
+    int tf32;
+} DeviceWish;
+
+typedef struct {
+    const char *name;
+    int kind;                                    /* PP_CPU, PP_CUDA */
+    int (*count)(void);                          /* devices of this machine; 0: none, error() says why */
+    int (*open)(Device *d, const DeviceWish *w); /* 0 after a failure; on the rank's own thread */
+    void (*close)(Device *d);                    /* of a failed open too */
+    void (*enter)(Device *d);                    /* the calling thread works for this device */
+    void *(*alloc)(Device *d, int64_t bytes);    /* NULL: there is no more */
+    void (*release)(Device *d, void *p);
+    void *(*alloc_host)(Device *d, int64_t bytes); /* host memory that copies need not wait for */
+    void (*release_host)(Device *d, void *p);
+    void (*copy)(Device *d, int stream, void *to, const void *from, int64_t bytes); /* host or device, either side */
+    void (*meet)(Device *d, int number); /* access to that device's memory, where there is such; before copy_to */
+    void (*copy_to)(Device *d, int stream, Device *other, void *to, const void *from, int64_t bytes);
+    void (*zero)(Device *d, int stream, void *p, int64_t bytes);
+    void (*add)(Device *d, int stream, void *to, const void *from, int64_t n, int dtype);
+    DeviceEvent (*event)(Device *d, int timed);
+    void (*event_free)(Device *d, DeviceEvent e);
+    void (*record)(Device *d, int stream, DeviceEvent e);
+    void (*wait)(Device *d, int stream, DeviceEvent e); /* what the stream gets from now on runs after e */
+    int (*done)(Device *d, DeviceEvent e);
+    void (*sync)(Device *d, DeviceEvent e);                         /* the host waits */
+    double (*elapsed)(Device *d, DeviceEvent from, DeviceEvent to); /* seconds */
+    void (*context)(Device *d, int stage, PpCtx *c);                /* fills in stream, blas, dnn */
+    void (*separate)(void);                                   /* the next stage that opens has a scratch of its own */
+    int (*params)(Device *d, const DeviceParam *list, int n); /* what the next two are about; 0: no memory */
+    void (*norms)(Device *d, int stream, double *sum); /* sums of squares; the order of additions is device_cpu.c's */
+    void (*update)(Device *d, int stream, const DeviceUpdate *u);
+    const char *(*error)(void);                        /* "": nothing has failed on this thread */
+    void (*text)(const Device *d, char *to, int size); /* what it is called, unique in the machine */
+} DeviceOps;
+
+struct Device {
+    const DeviceOps *op;
+    int number;
+    int64_t library; /* device memory taken beside alloc(): workspaces of libraries, tables */
+    void *impl;
+};
+
+/* device_cpu.c */
+extern const DeviceOps device_cpu;
+/* The device of that kind, or NULL: not in this program.  What is compiled as CUDA registers itself before main(). */
+const DeviceOps *device_of(int kind);
+void device_register(const DeviceOps *op);
+
+/* NCCL where it was there at build: the few calls that transports need.  Functions return 0 after a failure. */
+typedef struct {
+    int (*id)(void *to);                                /* NCCL_ID bytes */
+    /* A communicator of two, 0 sends; waits for the other side.  blocks: what its kernels may hold of the device while they wait. */
+    void *(*join)(Device *d, const void *id, int rank, int blocks);
+    void (*leave)(void *edge, int broken);
+    void (*begin)(void); /* what is posted up to end() is posted together */
+    void (*end)(void);
+    void (*post)(void *edge, int send, void *buf, int64_t bytes);
+    void (*after)(void *edge, DeviceEvent e); /* the edge's stream waits */
+    void (*record)(void *edge, DeviceEvent e);
+    int (*alive)(void *edge); /* 0: the other side has failed */
+} NcclOps;
+enum { NCCL_ID = 128 };
+const NcclOps *device_nccl(void); /* NULL: not in this program */
+void device_register_nccl(const NcclOps *op);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,230 @@
+/*
+ * optim_cuda.cu - the runtime's arithmetic on the device: additions of gradients, norms, the optimizers of device_cpu.c.
+ *
+ * All parameters of a rank are done by one kernel, for most are small: a table says where each begins in a row of chunks of 4,096
+ * elements, and whoever has a chunk finds its parameter by bisection.  The norm adds in the order of device_cpu.c: 8 lanes
+ * along a chunk, the lanes' tree, chunks one after the other; a quarter of a warp has a chunk.
+ */
+#include "device/cuda/device_cuda.h"
+
+#include <vector>
+
+struct OptimEntry {
+    void *value, *grad, *state[2];
+    int64_t n, first;                                   /* elements; its first chunk */
+    int dtype, norm;
+};
+
+namespace {
+
+constexpr int CHUNK = 4096, LANES = 8, THREADS = 256, PER_BLOCK = THREADS / LANES;
+
+/* ---- finding a chunk's parameter ---- */
+
+__device__ int find(const OptimEntry *e, int n, int64_t chunk) {
+    int lo = 0, hi = n - 1;
+    while (lo < hi) {
+        int mid = (lo + hi + 1) / 2;
+        if (e[mid].first <= chunk)
+            lo = mid;
+        else
+            hi = mid - 1;
+    }
+    return lo;
+}
+
+__device__ int64_t length(const OptimEntry &e, int64_t at) { return e.n - at < CHUNK ? e.n - at : CHUNK; }
+
+/* ---- norms ---- */
+
+template <class T> __device__ double lane_squares(const T *x, int64_t n, int lane) {
+    double s = 0;
+#pragma unroll 8
+    for (int64_t i = lane; i < n; i += LANES) {
+        double v = static_cast<double>(x[i]);
+        s = __dadd_rn(s, __dmul_rn(v, v));
+    }
+    return s;
+}
+
+__global__ void squares(const OptimEntry *entry, int n, int64_t chunks, double *part) {
+    int64_t chunk = static_cast<int64_t>(blockIdx.x) * PER_BLOCK + threadIdx.x / LANES;
+    int lane = static_cast<int>(threadIdx.x % LANES);
+    double s = 0;
+    bool counts = false;
+    if (chunk < chunks) {
+        const OptimEntry &e = entry[find(entry, n, chunk)];
+        int64_t at = (chunk - e.first) * CHUNK, left = length(e, at);
+        counts = e.norm >= 0;
+        if (counts && e.dtype == PP_F64)
+            s = lane_squares(static_cast<const double *>(e.grad) + at, left, lane);
+        else if (counts)
+            s = lane_squares(static_cast<const float *>(e.grad) + at, left, lane);
+    }
+    /* ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7)) */
+    for (unsigned half = LANES / 2; half > 0; half /= 2)
+        s = __dadd_rn(s, __shfl_down_sync(0xffffffffu, s, half, LANES));
+    if (counts && lane == 0)
+        part[chunk] = s;
+}
+
+/* A block per parameter: its chunks in order, through shared memory, for one thread adds and the others fetch. */
+__global__ void add_chunks(const OptimEntry *entry, const double *part, double *sum) {
+    __shared__ double some[THREADS];
+    const OptimEntry &e = entry[blockIdx.x];
+    double total = 0;
+    if (e.norm < 0)
+        return;
+    int64_t n = (e.n + CHUNK - 1) / CHUNK;
+    for (int64_t first = 0; first < n; first += THREADS) {
+        int count = static_cast<int>(n - first < THREADS ? n - first : THREADS), mine = static_cast<int>(threadIdx.x);
+        if (mine < count)
+            some[mine] = part[e.first + first + mine];
+        __syncthreads();
+        for (int i = 0; i < count && mine == 0; i++)
+            total = __dadd_rn(total, some[i]);
+        __syncthreads();
+    }
+    if (threadIdx.x == 0)
+        sum[e.norm] = total;
+}
+
+/* ---- updates ---- */
+
+template <class T> struct Numbers {
+    T scale, lr, momentum, decay, rate, root, eps, beta2, less1, less2, keep;
+    explicit Numbers(const DeviceUpdate &u)
+        : scale(T(u.scale)), lr(T(u.lr)), momentum(T(u.momentum)), decay(T(u.weight_decay)), rate(T(u.rate)), root(T(u.root)), eps(T(u.eps)),
+          beta2(T(u.beta2)), less1(T(u.less1)), less2(T(u.less2)), keep(T(u.keep)) {}
+};
+
+struct How {
+    Numbers<float> f32;
+    Numbers<double> f64;
+    int adam, nesterov, first;
+};
+
+__device__ const Numbers<float> &numbers(const How &h, float) { return h.f32; }
+__device__ const Numbers<double> &numbers(const How &h, double) { return h.f64; }
+
+__device__ float root_of(float x) { return sqrtf(x); }
+__device__ double root_of(double x) { return sqrt(x); }
+
+/* Formulas: device_cpu.c. */
+template <class T> __device__ void sgd(const How &h, const Numbers<T> &k, T *p, const T *grad, T *buf) {
+    T g = *grad * k.scale + k.decay * *p;
+    if (buf) {
+        *buf = h.first ? g : k.momentum * *buf + g;
+        g = h.nesterov ? g + k.momentum * *buf : *buf;
+    }
+    *p -= k.lr * g;
+}
+
+template <class T> __device__ void adam(const Numbers<T> &k, T *p, const T *grad, T *m, T *v) {
+    T x = *p * k.keep, g = *grad * k.scale + k.decay * *p;
+    *m += k.less1 * (g - *m);
+    *v = k.beta2 * *v + k.less2 * g * g;
+    *p = x - k.rate * (*m / (root_of(*v) / k.root + k.eps));
+}
+
+template <class T> __device__ void update_chunk(const How &h, const OptimEntry &e, int64_t at, int64_t n) {
+    T *p = static_cast<T *>(e.value) + at, *s0 = static_cast<T *>(e.state[0]), *s1 = static_cast<T *>(e.state[1]);
+    const T *g = static_cast<const T *>(e.grad) + at;
+    const Numbers<T> &k = numbers(h, T());
+    s0 = s0 ? s0 + at : s0;
+    s1 = s1 ? s1 + at : s1;
+#pragma unroll 4
+    for (int64_t i = threadIdx.x; i < n; i += THREADS)
+        if (h.adam)
+            adam(k, p + i, g + i, s0 + i, s1 + i);
+        else
+            sgd(h, k, p + i, g + i, s0 ? s0 + i : s0);
+}
+
+__global__ void update_all(const OptimEntry *entry, int n, How h) {
+    const OptimEntry &e = entry[find(entry, n, blockIdx.x)];
+    int64_t at = (static_cast<int64_t>(blockIdx.x) - e.first) * CHUNK;
+    if (e.dtype == PP_F64)
+        update_chunk<double>(h, e, at, length(e, at));
+    else
+        update_chunk<float>(h, e, at, length(e, at));
+}
+
+template <class T> __global__ void add_up(T *to, const T *from, int64_t n) {
+    int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+    for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step)
+        to[i] += from[i];
+}
+
+unsigned blocks_of(int64_t n) {
+    const int64_t most = 4096, blocks = (n + THREADS - 1) / THREADS;
+    return static_cast<unsigned>(blocks < most ? blocks : most);
+}
+
+int64_t room(int64_t bytes) { return (bytes + PP_ALIGN - 1) / PP_ALIGN * PP_ALIGN; }
+
+}   // namespace
+
+void cuda_add(cudaStream_t s, void *to, const void *from, int64_t n, int dtype) {
+    if (n <= 0)
+        return;
+    PP_WORK("optimizer", n, 3 * n * (dtype == PP_F64 ? 8 : 4));
+    if (dtype == PP_F64)
+        PP_LAUNCH(add_up<double>, blocks_of(n), THREADS, 0, s, static_cast<double *>(to), static_cast<const double *>(from), n);
+    else
+        PP_LAUNCH(add_up<float>, blocks_of(n), THREADS, 0, s, static_cast<float *>(to), static_cast<const float *>(from), n);
+}
+
+/* Parameters that are updated; those whose norm counts are among them. */
+int cuda_params(Device *d, const DeviceParam *list, int n) {
+    Optim &o = cuda_of(d)->optim;
+    std::vector<OptimEntry> all;
+    for (int i = 0; i < n; i++) {
+        const DeviceParam &q = list[i];
+        if (!q.update || q.n <= 0)
+            continue;
+        all.push_back(OptimEntry{q.value, q.grad, {q.state[0], q.state[1]}, q.n, o.chunks, q.dtype, q.norm});
+        o.chunks += (q.n + CHUNK - 1) / CHUNK;
+        o.sums = q.norm >= o.sums ? q.norm + 1 : o.sums;
+    }
+    o.n = static_cast<int>(all.size());
+    if (o.n == 0)
+        return 1;
+    int64_t table = room(static_cast<int64_t>(all.size() * sizeof all[0])), part = room(o.chunks * static_cast<int64_t>(sizeof(double))),
+            sum = room((o.sums + 1) * static_cast<int64_t>(sizeof(double)));
+    if (o.chunks > 0x7fffffff) {
+        pp_cuda_note("cuda_params", "a rank with 2^43 parameters", __FILE__, __LINE__);
+        return 0;
+    }
+    if (!PP_CUDA(cudaMalloc(&o.memory, static_cast<size_t>(table + part + sum))))
+        return 0;
+    d->library += table + part + sum;
+    char *at = static_cast<char *>(o.memory);
+    o.entry = reinterpret_cast<OptimEntry *>(at);
+    o.part = reinterpret_cast<double *>(at + table);
+    o.sum = reinterpret_cast<double *>(at + table + part);
+    cudaStream_t s = cuda_of(d)->stage[0].stream;       /* in which everything begins */
+    return PP_CUDA(cudaMemcpyAsync(o.entry, all.data(), all.size() * sizeof all[0], cudaMemcpyHostToDevice, s)) &&
+           PP_CUDA(cudaMemsetAsync(o.sum, 0, static_cast<size_t>(sum), s)) && PP_CUDA(cudaStreamSynchronize(s));
+}
+
+void cuda_norms(Cuda *c, cudaStream_t s, double *sum) {
+    const Optim &o = c->optim;
+    if (o.n == 0 || o.sums == 0)
+        return;
+    PP_WORK("optimizer", 2 * o.chunks * CHUNK, 4 * o.chunks * CHUNK);
+    PP_LAUNCH(squares, static_cast<unsigned>((o.chunks + PER_BLOCK - 1) / PER_BLOCK), THREADS, 0, s, o.entry, o.n, o.chunks, o.part);
+    PP_LAUNCH(add_chunks, static_cast<unsigned>(o.n), THREADS, 0, s, o.entry, o.part, o.sum);
+    PP_CUDA(cudaMemcpyAsync(sum, o.sum, static_cast<size_t>(o.sums) * sizeof(double), cudaMemcpyDeviceToHost, s));
+}
+
+void cuda_update(Cuda *c, cudaStream_t s, const DeviceUpdate *u) {
+    const Optim &o = c->optim;
+    if (o.n == 0)
+        return;
+    How h = {Numbers<float>(*u), Numbers<double>(*u), u->adam, u->nesterov, u->first};
+    PP_WORK("optimizer", 12 * o.chunks * CHUNK, (u->adam ? 28 : 12) * o.chunks * CHUNK);
+    PP_LAUNCH(update_all, static_cast<unsigned>(o.chunks), THREADS, 0, s, o.entry, o.n, h);
+}
+
+void optim_close(Cuda *c) { PP_CUDA(cudaFree(c->optim.memory)); }

@@ -1,0 +1,194 @@
+/*
+ * walk.c - one walk over a rank's row: when each instance is born and dies, which messages an action starts or waits
+ * for.  Two compute actions that run at the same time (aside.c) are one moment.
+ */
+#include "plan.h"
+
+#include <stdlib.h>
+
+void plan_touch(Planner *p, int64_t id)
+{
+    if (id < 0)
+        return;
+    Instance *i = &p->inst[id];
+    if (i->birth < 0)
+        i->birth = p->begin;
+    if (i->death < p->end)
+        i->death = p->end;
+}
+
+static void touch_inputs(Planner *p, int l, int m, int least)
+{
+    const PpStage *st = p->r->stage[l].st;
+    for (int i = 0; i < st->n_input; i++)
+        if (st->input[i].stashed >= least)
+            plan_touch(p, plan_in(p, l, i, m));
+}
+
+static void touch_forward(Planner *p, int l, int m, int type)
+{
+    touch_inputs(p, l, m, 0);
+    for (int o = 0; o < p->r->stage[l].st->n_output; o++)
+        plan_touch(p, type == SA_R ? plan_kept_out(p, l, o, m) : plan_out(p, l, o, m));
+    if (p->r->run->opt->mode == MODE_TRAIN)
+        plan_touch(p, type == SA_R ? plan_kept_stash(p, l, m) : plan_stash(p, l, m));
+}
+
+static void touch_backward(Planner *p, int l, int m, int least)
+{
+    const PpStage *st = p->r->stage[l].st;
+    touch_inputs(p, l, m, least);
+    for (int o = 0; o < st->n_output; o++)
+        if (st->output[o].stashed >= least)
+            plan_touch(p, plan_kept_out(p, l, o, m));
+    plan_touch(p, plan_kept_stash(p, l, m));
+}
+
+static void touch_gradients(Planner *p, int l, int m, int type)
+{
+    const PpStage *st = p->r->stage[l].st;
+    for (int j = 0; j < st->n_dy; j++)
+        plan_touch(p, plan_dy(p, l, j, m)); /* W may read what came in, so it lives as long */
+    for (int k = 0; k < st->n_dx && type != SA_W; k++)
+        plan_touch(p, plan_dx(p, l, k, m));
+    if (type != SA_B)
+        plan_touch(p, plan_saved(p, l, m));
+}
+
+/* A device's outputs go to the host while it computes on: until the stage's next forward, or the end of the step. */
+static void touch_held(Planner *p, int l)
+{
+    const PpStage *st = p->r->stage[l].st;
+    for (int o = 0; o < st->n_output && p->held[l] >= 0; o++)
+        if (stream_takes(p->r, st, o))
+            plan_touch(p, plan_out(p, l, o, p->held[l]));
+}
+
+static PpStatus await(Planner *p, Op *op, int64_t id)
+{
+    Rank *r = p->r;
+    if (id < 0 || p->inst[id].msg < 0)
+        return PP_OK;
+    int *grown = realloc(r->await, (size_t)(r->n_await + 1) * sizeof *grown);
+    if (!grown)
+        return plan_no_memory();
+    r->await = grown;
+    r->await[r->n_await++] = p->inst[id].msg;
+    op->await_count++;
+    return PP_OK;
+}
+
+static void touch_sent(Planner *p, const Op *op)
+{
+    for (int k = op->first; k < op->first + op->count; k++)
+        plan_touch(p, p->sent[k]);
+}
+
+static PpStatus walk_wait(Planner *p, Op *op)
+{
+    int64_t at = (int64_t)op->local * p->m + op->a.microbatch;
+    for (int *s = &p->last_send[op->a.type == SA_WAIT_SEND_B][at]; *s >= 0; s = &p->next_send[*s]) {
+        const Op *send = &p->r->op[*s];
+        if (send->a.peer != op->a.peer)
+            continue;
+        op->first = send->first;
+        op->count = send->count;
+        touch_sent(p, send);
+        *s = p->next_send[*s]; /* waited for: no longer open */
+        return PP_OK;
+    }
+    return PP_OK; /* a wait for nothing, on an edge without tensors */
+}
+
+static PpStatus walk_op(Planner *p, Op *op)
+{
+    Rank *r = p->r;
+    const SchedAction *a = &op->a;
+    int l = op->local, m = a->microbatch, type = a->type;
+    const PpStage *st = l >= 0 ? r->stage[l].st : NULL;
+    op->first = r->n_msg;
+    op->await_first = r->n_await;
+    if (!st)
+        return PP_OK;
+    switch (type) {
+    case SA_R:
+        op->again = 1;
+        if (st->has_backward)
+            touch_forward(p, l, m, type);
+        break;
+    case SA_F:
+        touch_forward(p, l, m, type);
+        touch_held(p, l);
+        p->held[l] = r->on_device ? m : -1;
+        for (int i = 0; i < st->n_input; i++)
+            TRY(await(p, op, plan_in(p, l, i, m)));
+        break;
+    case SA_B:
+    case SA_I:
+    case SA_W:
+        if (!st->has_backward)
+            break;
+        op->again = plan_recomputed(p, l, m);
+        touch_backward(p, l, m, type == SA_W ? 2 : 1);
+        touch_gradients(p, l, m, type);
+        for (int j = 0; j < st->n_dy && type != SA_W; j++)
+            TRY(await(p, op, plan_dy(p, l, j, m)));
+        break;
+    case SA_SEND_F:
+    case SA_SEND_B: {
+        int64_t at = (int64_t)l * p->m + m;
+        TRY(plan_edge(p, a, l));
+        p->next_send[p->at] = p->last_send[type == SA_SEND_B][at];
+        p->last_send[type == SA_SEND_B][at] = p->at;
+        break;
+    }
+    case SA_RECV_F:
+    case SA_RECV_B: TRY(plan_edge(p, a, l)); break;
+    case SA_WAIT_SEND_F:
+    case SA_WAIT_SEND_B: return walk_wait(p, op);
+    case SA_SEND_P:
+    case SA_RECV_P:
+    case SA_SEND_GP:
+    case SA_RECV_GP:
+        TRY(plan_params(p, a));
+        p->sent = realloc(p->sent, (size_t)(r->cap_msg + 1) * sizeof *p->sent);
+        if (!p->sent)
+            return plan_no_memory();
+        for (int k = op->first; k < r->n_msg; k++)
+            p->sent[k] = -1;
+        break;
+    default: break;
+    }
+    op->count = r->n_msg - op->first;
+    return PP_OK;
+}
+
+PpStatus plan_walk(Planner *p)
+{
+    Rank *r = p->r;
+    int64_t n = (int64_t)r->n_stage * p->m;
+    p->last_send[0] = plan_zeroed(n, sizeof(int));
+    p->last_send[1] = plan_zeroed(n, sizeof(int));
+    p->next_send = plan_zeroed(r->n_op, sizeof(int));
+    p->held = plan_zeroed(r->n_stage, sizeof(int));
+    if (!p->last_send[0] || !p->last_send[1] || !p->next_send || !p->held)
+        return plan_no_memory();
+    for (int l = 0; l < r->n_stage; l++)
+        p->held[l] = -1;
+    for (int64_t i = 0; i < n; i++)
+        p->last_send[0][i] = p->last_send[1][i] = -1;
+    for (p->at = 0; p->at < r->n_op; p->at++) {
+        p->begin = p->at - (p->at > 0 && r->op[p->at - 1].together);
+        p->end = p->at + r->op[p->at].together;
+        TRY(walk_op(p, &r->op[p->at]));
+    }
+    p->begin = p->end = r->n_op;
+    /* sends that no action waits for are waited for at the end of the step */
+    for (int k = 0; k < 2; k++)
+        for (int64_t i = 0; i < n; i++)
+            for (int s = p->last_send[k][i]; s >= 0; s = p->next_send[s])
+                touch_sent(p, &r->op[s]);
+    for (int l = 0; l < r->n_stage; l++)
+        touch_held(p, l);
+    return PP_OK;
+}

@@ -1,0 +1,544 @@
+/*
+ * ir.c - the text form of schedules.
+ *
+ * In: a CSV file (one row per rank, one cell per action, empty = idle), or rows in memory.  Out: the other of the two.
+ *
+ *     action   := simple | compound | ""
+ *     simple   := <stage> <type> [<microbatch>] ["@" <peer stage>]
+ *     compound := "(" simple (";" simple)* ")" "OVERLAP_F_B"
+ *
+ * The parser is strict: every byte of a cell must be part of the action.  Numbers are bounded by what the file itself
+ * can hold, so a hostile file cannot make anybody allocate more than a multiple of its own size.
+ */
+#include "internal.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const type_name[SA_TYPES] = {
+    "",        "F",      "B",           "I",           "W",       "R",       "SEND_F",      "RECV_F",
+    "SEND_B",  "RECV_B", "WAIT_SEND_F", "WAIT_SEND_B", "UNSHARD", "RESHARD", "REDUCE_GRAD", "WAIT_REDUCE_GRAD",
+    "OFFLOAD", "FETCH",  "SEND_P",      "RECV_P",      "SEND_GP", "RECV_GP",
+};
+
+const char *sched_type_name(int type) { return type >= 0 && type < SA_TYPES ? type_name[type] : "?"; }
+
+int sched_fail(SchedError *e, int status, int rank, int cell, const char *fmt, ...)
+{
+    if (e) {
+        va_list ap;
+        e->status = status;
+        e->rank = rank;
+        e->cell = cell;
+        va_start(ap, fmt);
+        vsnprintf(e->text, sizeof e->text, fmt, ap);
+        va_end(ap);
+    }
+    return status;
+}
+
+int sched_nomem(SchedError *e) { return sched_fail(e, SCHED_ERESOURCE, -1, -1, "out of memory for the schedule"); }
+
+/* ---- Rows ---- */
+
+Schedule *sched_new(const char *name, int ranks, int stages, int microbatches)
+{
+    Schedule *s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    snprintf(s->name, sizeof s->name, "%s", name);
+    s->ranks = ranks;
+    s->stages = stages;
+    s->microbatches = microbatches;
+    s->row = calloc((size_t)(ranks > 0 ? ranks : 1), sizeof *s->row);
+    s->rank_of = malloc((size_t)(stages > 0 ? stages : 1) * sizeof *s->rank_of);
+    if (!s->row || !s->rank_of) {
+        sched_free(s);
+        return NULL;
+    }
+    for (int i = 0; i < stages; i++)
+        s->rank_of[i] = -1;
+    return s;
+}
+
+void sched_free_rows(SchedRow *rows, int n)
+{
+    for (int r = 0; rows && r < n; r++)
+        free(rows[r].a);
+    free(rows);
+}
+
+void sched_free(Schedule *s)
+{
+    if (!s)
+        return;
+    sched_free_rows(s->row, s->ranks);
+    free(s->rank_of);
+    free(s);
+}
+
+Schedule *sched_clone(const Schedule *s)
+{
+    Schedule *c = sched_new(s->name, s->ranks, s->stages, s->microbatches);
+    if (!c)
+        return NULL;
+    c->infer = s->infer;
+    c->complete = s->complete;
+    memcpy(c->rank_of, s->rank_of, (size_t)s->stages * sizeof *s->rank_of);
+    for (int r = 0; r < s->ranks; r++) {
+        int n = s->row[r].n;
+        if (n == 0)
+            continue;
+        c->row[r].a = malloc((size_t)n * sizeof *c->row[r].a);
+        if (!c->row[r].a) {
+            sched_free(c);
+            return NULL;
+        }
+        memcpy(c->row[r].a, s->row[r].a, (size_t)n * sizeof *c->row[r].a);
+        c->row[r].n = c->row[r].cap = n;
+    }
+    return c;
+}
+
+void sched_push(SchedRow *r, SchedAction a)
+{
+    if (r->cap < 0)
+        return;
+    if (r->n == r->cap) {
+        int cap = r->cap < 16 ? 16 : r->cap + r->cap / 2;
+        SchedAction *p = r->cap >= SCHED_MAX_CELLS ? NULL : realloc(r->a, (size_t)cap * sizeof *p);
+        if (!p) {
+            free(r->a);
+            *r = (SchedRow){NULL, 0, -1};
+            return;
+        }
+        r->a = p;
+        r->cap = cap;
+    }
+    r->a[r->n++] = a;
+}
+
+int sched_rows_ok(const Schedule *s, SchedError *e)
+{
+    for (int r = 0; r < s->ranks; r++)
+        if (s->row[r].cap < 0)
+            return sched_nomem(e);
+    return SCHED_OK;
+}
+
+void sched_swap_rows(Schedule *s, SchedRow *rows)
+{
+    sched_free_rows(s->row, s->ranks);
+    s->row = rows;
+}
+
+int sched_cell(const SchedRow *r, int index)
+{
+    int cell = -1;
+    for (int i = 0; i < r->n && i <= index; i = sched_cell_end(r, i))
+        cell++;
+    return cell;
+}
+
+void sched_drop_idle(Schedule *s)
+{
+    for (int r = 0; r < s->ranks; r++) {
+        SchedRow *row = &s->row[r];
+        int n = 0;
+        for (int i = 0; i < row->n; i++)
+            if (row->a[i].type != SA_IDLE)
+                row->a[n++] = row->a[i];
+        row->n = n;
+    }
+}
+
+int sched_has_type(const Schedule *s, int type)
+{
+    for (int r = 0; r < s->ranks; r++)
+        for (int i = 0; i < s->row[r].n; i++)
+            if (s->row[r].a[i].type == type)
+                return 1;
+    return 0;
+}
+
+int sched_find_rank(Schedule *s, SchedError *e)
+{
+    for (int i = 0; i < s->stages; i++)
+        s->rank_of[i] = -1;
+    for (int r = 0; r < s->ranks; r++)
+        for (int i = 0; i < s->row[r].n; i++) {
+            const SchedAction *a = &s->row[r].a[i];
+            if (a->type == SA_IDLE)
+                continue;
+            if (s->rank_of[a->stage] < 0)
+                s->rank_of[a->stage] = r;
+            if (s->rank_of[a->stage] != r) {
+                char text[64];
+                int cell = sched_cell(&s->row[r], i);
+                sched_action_text(text, sizeof text, a);
+                return sched_fail(e, SCHED_EREFUSED, r, cell,
+                                  "rank %d, cell %d (%s): stage %d is on rank %d already; a stage lives on one rank", r,
+                                  cell, text, a->stage, s->rank_of[a->stage]);
+            }
+        }
+    for (int i = 0; i < s->stages; i++)
+        if (s->rank_of[i] < 0)
+            return sched_fail(e, SCHED_EREFUSED, -1, -1, "stage %d is on no rank, though stage %d is used", i,
+                              s->stages - 1);
+    return SCHED_OK;
+}
+
+/* ---- Printing ---- */
+
+/* The stage on the other side when the text has no "@": the neighbour. */
+static int default_peer(int type, int stage)
+{
+    switch (type) {
+    case SA_SEND_F:
+    case SA_RECV_B:
+    case SA_WAIT_SEND_F: return stage + 1;
+    case SA_RECV_F:
+    case SA_SEND_B:
+    case SA_WAIT_SEND_B: return stage - 1;
+    default: return -1;
+    }
+}
+
+int sched_action_text(char *buf, size_t size, const SchedAction *a)
+{
+    char mb[16] = "", peer[16] = "";
+    if (a->type == SA_IDLE)
+        return snprintf(buf, size, "%s", "");
+    if (a->microbatch >= 0)
+        snprintf(mb, sizeof mb, "%d", a->microbatch);
+    if (sched_has_peer(a->type) && a->peer != default_peer(a->type, a->stage))
+        snprintf(peer, sizeof peer, "@%d", a->peer);
+    return snprintf(buf, size, "%d%s%s%s", a->stage, sched_type_name(a->type), mb, peer);
+}
+
+typedef struct {
+    FILE *f; /* or, when NULL, text */
+    char *text;
+    size_t n, cap;
+    int failed;
+} Out;
+
+static void put(Out *o, const char *s, size_t n)
+{
+    if (o->f) {
+        fwrite(s, 1, n, o->f);
+        return;
+    }
+    if (o->failed)
+        return;
+    if (o->n + n + 1 > o->cap) {
+        size_t cap = (o->cap + n + 64) * 2;
+        char *p = realloc(o->text, cap);
+        if (!p) {
+            o->failed = 1;
+            return;
+        }
+        o->text = p;
+        o->cap = cap;
+    }
+    memcpy(o->text + o->n, s, n);
+    o->n += n;
+    o->text[o->n] = 0;
+}
+
+static void put_row(Out *o, const SchedRow *row)
+{
+    for (int i = 0; i < row->n; i++) {
+        const SchedAction *a = &row->a[i];
+        char buf[96];
+        int part = a->overlap & SCHED_PART,
+            first = part && (i == 0 || !(a[-1].overlap & SCHED_PART) || (a[-1].overlap & SCHED_LAST));
+        if (i > 0)
+            put(o, part && !first ? ";" : ",", 1);
+        if (first)
+            put(o, "(", 1);
+        int n = sched_action_text(buf, sizeof buf, a);
+        put(o, buf, (size_t)n);
+        if (part && (a->overlap & SCHED_LAST))
+            put(o, ")OVERLAP_F_B", 12);
+    }
+}
+
+void sched_write(const Schedule *s, FILE *f)
+{
+    Out o = {f, NULL, 0, 0, 0};
+    for (int r = 0; r < s->ranks; r++) {
+        put_row(&o, &s->row[r]);
+        put(&o, "\n", 1);
+    }
+}
+
+char *sched_text(const Schedule *s, size_t *len)
+{
+    Out o = {NULL, NULL, 0, 0, 0};
+    put(&o, "", 0);
+    for (int r = 0; r < s->ranks; r++) {
+        if (r)
+            put(&o, "\n", 1);
+        put_row(&o, &s->row[r]);
+    }
+    if (o.failed) {
+        free(o.text);
+        return NULL;
+    }
+    if (len)
+        *len = o.n;
+    return o.text;
+}
+
+/* ---- Parsing ---- */
+
+static const char *parse_int(const char *p, const char *end, int *out)
+{
+    int v = 0;
+    if (p == end || *p < '0' || *p > '9' || (*p == '0' && p + 1 < end && p[1] >= '0' && p[1] <= '9'))
+        return NULL;
+    for (; p < end && *p >= '0' && *p <= '9'; p++) {
+        if (v > (SCHED_MAX_CELLS - 9) / 10)
+            return NULL;
+        v = v * 10 + (*p - '0');
+    }
+    *out = v;
+    return p;
+}
+
+/* The direction in which a message may go: activations to later stages, gradients to earlier ones. */
+static const char *bad_peer(const SchedAction *a)
+{
+    switch (a->type) {
+    case SA_SEND_F:
+    case SA_WAIT_SEND_F:
+    case SA_RECV_B: return a->peer > a->stage ? NULL : "its peer must be a later stage";
+    case SA_RECV_F:
+    case SA_SEND_B:
+    case SA_WAIT_SEND_B:
+        if (a->peer < 0)
+            return "stage 0 has no earlier stage";
+        return a->peer < a->stage ? NULL : "its peer must be an earlier stage";
+    default: return a->peer >= 0 && a->peer != a->stage ? NULL : "it needs the other stage, as in 0SEND_P@3";
+    }
+}
+
+/* NULL if [p, end) is one simple action, else the reason why not. */
+static const char *parse_simple(const char *p, const char *end, SchedAction *a)
+{
+    int best = 0;
+    size_t best_len = 0;
+    *a = sched_act(SA_IDLE, -1, -1);
+    if (!(p = parse_int(p, end, &a->stage)))
+        return "an action begins with a stage number";
+    const char *word = p;
+    while (p < end && ((*p >= 'A' && *p <= 'Z') || *p == '_'))
+        p++;
+    for (int t = 1; t < SA_TYPES; t++)
+        if (strlen(type_name[t]) == (size_t)(p - word) && memcmp(type_name[t], word, (size_t)(p - word)) == 0) {
+            best = t;
+            best_len = (size_t)(p - word);
+        }
+    if (!best_len)
+        return "no action has this name";
+    a->type = (uint8_t)best;
+    if (p < end && *p != '@') {
+        if (!sched_has_microbatch(best))
+            return "this action has no microbatch";
+        if (!(p = parse_int(p, end, &a->microbatch)))
+            return "a microbatch number is expected";
+    } else if (sched_has_microbatch(best)) {
+        return "the microbatch number is missing";
+    }
+    a->peer = default_peer(best, a->stage);
+    if (p < end && *p == '@') {
+        if (!sched_has_peer(best))
+            return "only sends, receives and their waits have a peer";
+        if (!(p = parse_int(p + 1, end, &a->peer)))
+            return "a stage number is expected after '@'";
+    }
+    if (p != end)
+        return "there is more text after the action";
+    return sched_has_peer(best) ? bad_peer(a) : NULL;
+}
+
+int sched_action_parse(const char *text, SchedAction *a) { return parse_simple(text, text + strlen(text), a) == NULL; }
+
+static void trim(const char **p, const char **end)
+{
+    while (*p < *end && (**p == ' ' || **p == '\t'))
+        ++*p;
+    while (*p < *end && ((*end)[-1] == ' ' || (*end)[-1] == '\t'))
+        --*end;
+}
+
+static const char *parse_cell(const char *p, const char *end, SchedRow *row)
+{
+    static const char tail[] = ")OVERLAP_F_B";
+    size_t n_tail = sizeof tail - 1;
+    SchedAction a;
+    const char *why;
+    trim(&p, &end);
+    if (end - p >= 2 && *p == '"' && end[-1] == '"') {
+        p++;
+        end--;
+        trim(&p, &end);
+    }
+    if (p == end) {
+        sched_push(row, sched_act(SA_IDLE, -1, -1));
+        return NULL;
+    }
+    if (*p != '(') {
+        if (!(why = parse_simple(p, end, &a)))
+            sched_push(row, a);
+        return why;
+    }
+    if ((size_t)(end - p) < n_tail + 1 || memcmp(end - n_tail, tail, n_tail) != 0)
+        return "a compound ends in ')OVERLAP_F_B'";
+    end -= n_tail;
+    for (p++;;) {
+        const char *semi = memchr(p, ';', (size_t)(end - p)), *stop = semi ? semi : end, *q = p;
+        const char *part_end = stop;
+        trim(&q, &part_end);
+        if ((why = parse_simple(q, part_end, &a)))
+            return why;
+        if (!sched_is_compute(a.type))
+            return "a compound holds computations only";
+        a.overlap = (uint8_t)(semi ? SCHED_PART : SCHED_PART | SCHED_LAST);
+        sched_push(row, a);
+        if (!semi)
+            return NULL;
+        p = semi + 1;
+    }
+}
+
+/* Numbers are bounded by the work a file describes: each (stage, microbatch) needs a forward of its own. */
+static int finish(Schedule *s, const char *origin, SchedError *e)
+{
+    int64_t forwards = 0;
+    int top_stage = -1, top_mb = -1, backward = 0;
+    for (int r = 0; r < s->ranks; r++)
+        for (int i = 0; i < s->row[r].n; i++) {
+            const SchedAction *a = &s->row[r].a[i];
+            if (a->stage > top_stage)
+                top_stage = a->stage;
+            if (a->microbatch > top_mb)
+                top_mb = a->microbatch;
+            forwards += a->type == SA_F;
+            backward |= a->type == SA_B || a->type == SA_I || a->type == SA_W;
+            s->complete |= sched_is_send(a->type) || sched_is_recv(a->type);
+        }
+    if (forwards == 0)
+        return sched_fail(e, SCHED_EREFUSED, -1, -1, "%s: there is no forward in this schedule", origin);
+    if ((int64_t)(top_stage + 1) * (top_mb + 1) > forwards)
+        return sched_fail(e, SCHED_EREFUSED, -1, -1,
+                          "%s: %d stages with %d microbatches need %lld forwards, but there are %lld", origin,
+                          top_stage + 1, top_mb + 1, (long long)(top_stage + 1) * (top_mb + 1), (long long)forwards);
+    s->stages = top_stage + 1;
+    s->microbatches = top_mb + 1;
+    s->infer = !backward;
+    free(s->rank_of);
+    if (!(s->rank_of = malloc((size_t)s->stages * sizeof *s->rank_of)))
+        return sched_nomem(e);
+    for (int r = 0; r < s->ranks; r++)
+        for (int i = 0; i < s->row[r].n; i++) {
+            const SchedAction *a = &s->row[r].a[i];
+            if (a->peer >= s->stages)
+                return sched_fail(e, SCHED_EREFUSED, r, sched_cell(&s->row[r], i),
+                                  "%s: rank %d, cell %d (%d%s%d): there is no stage %d", origin, r,
+                                  sched_cell(&s->row[r], i), a->stage, sched_type_name(a->type), a->microbatch,
+                                  a->peer);
+        }
+    return sched_find_rank(s, e);
+}
+
+static int parse_rows(const char *text, size_t len, const char *origin, Schedule *s, SchedError *e)
+{
+    const char *p = text, *end = text + len;
+    int cap = 0;
+    if (len >= 3 && memcmp(p, "\xef\xbb\xbf", 3) == 0)
+        p += 3;
+    while (end > p && (end[-1] == '\n' || end[-1] == '\r'))
+        end--;
+    while (p < end) {
+        const char *nl = memchr(p, '\n', (size_t)(end - p)), *stop = nl ? nl : end;
+        const char *line_end = stop > p && stop[-1] == '\r' ? stop - 1 : stop;
+        int r = s->ranks, cell = 0;
+        if (r == cap) {
+            int want = cap ? cap * 2 : 8;
+            SchedRow *rows = realloc(s->row, (size_t)want * sizeof *rows);
+            if (!rows)
+                return sched_nomem(e);
+            s->row = rows;
+            cap = want;
+        }
+        s->row[r] = (SchedRow){NULL, 0, 0};
+        s->ranks++;
+        if (p == line_end)
+            return sched_fail(e, SCHED_EREFUSED, r, 0, "%s: row %d (rank %d) is empty", origin, r, r);
+        for (const char *c = p; c <= line_end; cell++) {
+            const char *comma = memchr(c, ',', (size_t)(line_end - c)), *cell_end = comma ? comma : line_end;
+            const char *why = parse_cell(c, cell_end, &s->row[r]);
+            if (why) {
+                int shown = cell_end - c > 80 ? 80 : (int)(cell_end - c);
+                char safe[81];
+                for (int i = 0; i < shown; i++)
+                    safe[i] = c[i] >= 32 && c[i] < 127 ? c[i] : '?';
+                safe[shown] = 0;
+                return sched_fail(e, SCHED_EREFUSED, r, cell, "%s: row %d (rank %d), cell %d '%s': %s", origin, r, r,
+                                  cell, safe, why);
+            }
+            c = cell_end + 1;
+        }
+        p = stop + 1;
+    }
+    if (s->ranks == 0)
+        return sched_fail(e, SCHED_EREFUSED, -1, -1, "%s: the file is empty", origin);
+    return sched_rows_ok(s, e);
+}
+
+int sched_parse(const char *text, size_t len, const char *origin, Schedule **out, SchedError *e)
+{
+    Schedule *s = sched_new("file", 0, 0, 0);
+    int st;
+    *out = NULL;
+    if (!s)
+        return sched_nomem(e);
+    if ((st = parse_rows(text, len, origin, s, e)) || (st = finish(s, origin, e))) {
+        sched_free(s);
+        return st;
+    }
+    *out = s;
+    return SCHED_OK;
+}
+
+int sched_load(const char *path, Schedule **out, SchedError *e)
+{
+    FILE *f = fopen(path, "rb");
+    size_t n = 0, cap = 0, got = 1;
+    char *text = NULL;
+    int st;
+    *out = NULL;
+    if (!f)
+        return sched_fail(e, SCHED_ERESOURCE, -1, -1, "%s: %s", path, strerror(errno));
+    while (got) {
+        if (n == cap) {
+            char *p = realloc(text, cap = cap ? cap * 2 : 1 << 16);
+            if (!p) {
+                free(text);
+                fclose(f);
+                return sched_nomem(e);
+            }
+            text = p;
+        }
+        n += got = fread(text + n, 1, cap - n, f);
+    }
+    st = ferror(f) ? sched_fail(e, SCHED_ERESOURCE, -1, -1, "%s: %s", path, strerror(errno))
+                   : sched_parse(text, n, path, out, e);
+    fclose(f);
+    free(text);
+    return st;
+}

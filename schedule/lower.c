@@ -1,0 +1,132 @@
+/*
+ * lower.c - the one call of an executor: from a schedule as a generator or a file gives it to the verified rows
+ * of a given model, with its skip edges and its shared parameters.
+ *
+ * In: compute-only rows, or complete ones (PyTorch's lowered files); what the model needs (SchedNeeds).  Out: rows to
+ * execute.
+ */
+#include "internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The reductions of stages that share parameters go to the row's end: a sum over replicas needs a rank that may itself
+   wait for this one, and an owner's gradient is whole only when the last user's has come. */
+static int reduce_shared_last(Schedule *s, const SchedGraph *g, SchedError *e)
+{
+    for (int r = 0; r < s->ranks; r++) {
+        SchedRow *row = &s->row[r];
+        int n = 0, before = row->n;
+        for (int i = 0; i < row->n; i++) {
+            const SchedAction *a = &row->a[i];
+            if ((a->type == SA_REDUCE_GRAD || a->type == SA_WAIT_REDUCE_GRAD) && g->shared[a->stage])
+                continue;
+            row->a[n++] = *a;
+        }
+        row->n = n;
+        if (n == before)
+            continue;
+        for (int k = 0; k < s->stages; k++)
+            if (g->shared[k] && s->rank_of[k] == r)
+                sched_push(row, sched_act(SA_REDUCE_GRAD, k, -1));
+        for (int k = 0; k < s->stages; k++)
+            if (g->shared[k] && s->rank_of[k] == r)
+                sched_push(row, sched_act(SA_WAIT_REDUCE_GRAD, k, -1));
+    }
+    return sched_rows_ok(s, e);
+}
+
+static void param_messages(SchedRow *rows, const Schedule *s, const SchedGraph *g, int back)
+{
+    for (int i = 0; i < g->n_param; i++) {
+        const SchedParam *q = &g->param[i];
+        int from = s->rank_of[q->from], to = s->rank_of[q->to];
+        if (q->replicate || from == to || (back && !q->gradient))
+            continue;
+        sched_push(&rows[back ? to : from],
+                   sched_comm(back ? SA_SEND_GP : SA_SEND_P, back ? q->to : q->from, -1, back ? q->from : q->to));
+        sched_push(&rows[back ? from : to],
+                   sched_comm(back ? SA_RECV_GP : SA_RECV_P, back ? q->from : q->to, -1, back ? q->to : q->from));
+    }
+}
+
+/* A complete file that knows nothing of shared parameters: parameters go out before everything, gradients come home
+ * after. */
+static int add_params(Schedule *s, const SchedGraph *g, SchedError *e)
+{
+    SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);
+    if (!rows)
+        return sched_nomem(e);
+    param_messages(rows, s, g, 0);
+    for (int r = 0; r < s->ranks; r++)
+        for (int i = 0; i < s->row[r].n; i++)
+            sched_push(&rows[r], s->row[r].a[i]);
+    if (!s->infer)
+        param_messages(rows, s, g, 1);
+    sched_swap_rows(s, rows);
+    return sched_rows_ok(s, e);
+}
+
+static int lower_compute(Schedule *s, const SchedGraph *g, const SchedNeeds *n, SchedError *e)
+{
+    int st = SCHED_OK;
+    if (n->window > 0 && !sched_has_type(s, SA_UNSHARD))
+        st = sched_unshard(s, n->window, e);
+    if (!st && !s->infer && !sched_has_type(s, SA_REDUCE_GRAD))
+        st = sched_reduce_grad(s, n->deferred_reduce, e);
+    if (!st)
+        st = reduce_shared_last(s, g, e);
+    if (!st)
+        st = sched_comms_graph(s, g, e);
+    return st;
+}
+
+static int lower_complete(Schedule *s, const SchedGraph *g, const SchedNeeds *n, SchedError *e)
+{
+    int st = SCHED_OK;
+    if (!s->infer && !sched_has_type(s, SA_REDUCE_GRAD))
+        st = sched_reduce_grad(s, n->deferred_reduce, e);
+    if (!st && g->n_param && !sched_has_type(s, SA_SEND_P))
+        st = add_params(s, g, e);
+    /* Its reductions stay where they are, unless they cannot. */
+    if (!st && g->n_param && sched_verify_graph(s, g, n->buffers, e))
+        st = reduce_shared_last(s, g, e);
+    return st;
+}
+
+static int defer_if_it_holds(Schedule *s, const SchedGraph *g, int buffers, SchedError *e)
+{
+    Schedule *c = sched_clone(s);
+    int st = c ? sched_defer(c, e) : sched_nomem(e);
+    if (!st && !(st = sched_verify_graph(c, g, buffers, e))) {
+        SchedRow *rows = c->row;
+        c->row = s->row;
+        s->row = rows;
+    }
+    sched_free(c);
+    return st == SCHED_EREFUSED ? SCHED_OK : st;
+}
+
+int sched_lower_for(Schedule *s, const SchedNeeds *n, SchedError *e)
+{
+    SchedGraph g;
+    int st = sched_validate(s, e), given = s->complete;
+    if (st || (st = sched_graph(&g, s->stages, n->edge, n->n_edge, n->param, n->n_param, e)))
+        return st;
+    for (int i = 0; s->infer && i < g.n; i++)
+        g.edge[i].gradient = 0;
+    sched_drop_idle(s);
+    st = given ? lower_complete(s, &g, n, e) : lower_compute(s, &g, n, e);
+    if (!st && !sched_has_type(s, SA_WAIT_SEND_F) && !sched_has_type(s, SA_WAIT_SEND_B))
+        st = sched_wait_send_graph(s, &g, e);
+    if (!st && !given)
+        st = sched_early_waits(s, &g, e);
+    if (!st && n->defer && !given)
+        st = defer_if_it_holds(s, &g, n->buffers, e);
+    if (!st && n->send_budget > 0)
+        st = sched_budget(s, n->send_budget, e);
+    if (!st)
+        st = sched_verify_graph(s, &g, n->buffers, e);
+    sched_graph_free(&g);
+    return st;
+}

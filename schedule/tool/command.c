@@ -1,0 +1,515 @@
+/*
+ * command.c - the command `ppsplit schedule NAME|FILE.csv ...`: generate, lower, verify, simulate, draw.
+ *
+ * In: the command line.  Out: data on stdout or in the files asked for, everything else on stderr; exit status 0 ok, 1
+ * the schedule is refused (rank, cell and reason on stderr), 2 usage, 3 input/output or memory.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "schedule/internal.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct {
+    const char *name, *csv, *costs, *trace, *svg;
+    int ranks, stages, microbatches, placement; /* 0 or -1: not given */
+    int merge, comms, lower, defer, unshard, budget, deferred_reduce;
+    int simulate, verify, grid, steps, buffers; /* buffers -1: not given */
+    double overlap;
+    SchedEdge *edge;
+    int n_edge;
+} Options;
+
+enum {
+    O_HELP,
+    O_RANKS,
+    O_STAGES,
+    O_MICROBATCHES,
+    O_PLACEMENT,
+    O_MERGE,
+    O_COMMS,
+    O_LOWER,
+    O_DEFER,
+    O_UNSHARD,
+    O_BUDGET,
+    O_DEFERRED,
+    O_EDGE,
+    O_CSV,
+    O_SIMULATE,
+    O_COSTS,
+    O_OVERLAP,
+    O_STEPS,
+    O_VERIFY,
+    O_BUFFERS,
+    O_TRACE,
+    O_SVG,
+    O_GRID
+};
+
+// clang-format off
+static const struct { const char *name; int id, value; } option[] = {
+    {"help", O_HELP, 0},            {"ranks", O_RANKS, 1},      {"stages", O_STAGES, 1},    {"microbatches", O_MICROBATCHES, 1},
+    {"placement", O_PLACEMENT, 1},  {"merge", O_MERGE, 0},      {"comms", O_COMMS, 0},      {"lower", O_LOWER, 0},
+    {"defer", O_DEFER, 0},          {"unshard", O_UNSHARD, 1},  {"send-budget", O_BUDGET, 1}, {"defer-reduce", O_DEFERRED, 0},
+    {"edge", O_EDGE, 1},            {"csv", O_CSV, 1},          {"simulate", O_SIMULATE, 0}, {"costs", O_COSTS, 1},
+    {"overlap", O_OVERLAP, 1},      {"steps", O_STEPS, 0},      {"verify", O_VERIFY, 0},    {"buffers", O_BUFFERS, 1},
+    {"trace", O_TRACE, 1},          {"svg", O_SVG, 1},          {"grid", O_GRID, 0},
+};
+// clang-format on
+enum { N_OPTION = sizeof option / sizeof option[0] };
+
+static const char help_text[] =
+    "Usage: ppsplit schedule NAME|FILE.csv --ranks P --stages S --microbatches M [OPTION]...\n"
+    "Generate a pipeline schedule, or read one, and lower, verify, simulate or draw it.\n"
+    "\n"
+    "NAME: gpipe 1f1b interleaved1f1b loopedbfs interleavedzerobubble zbvzerobubble dualpipev zb-h1 zb-h2 "
+    "forward-only, any case.\n"
+    "A file brings its own ranks, stages, microbatches and placement; PyTorch's CSV files do.\n"
+    "\n"
+    "The schedule:\n"
+    "      --ranks P            processes of the pipeline\n"
+    "      --stages S           stages in all; default: one a rank, two where the schedule is a V\n"
+    "      --microbatches M     microbatches of a step\n"
+    "      --placement loop|v   stage s on rank s mod P, or there and back; default: the schedule's own\n"
+    "\n"
+    "Passes, in this order; without any the rows hold computations only:\n"
+    "      --merge              adjacent I and W become B\n"
+    "      --lower              UNSHARD, REDUCE_GRAD, sends and receives, waits for sends\n"
+    "      --unshard N          the look-ahead of UNSHARD in stages (default 3 with --lower)\n"
+    "      --defer-reduce       the wait for a reduction comes before the next reduction\n"
+    "      --comms              sends and receives alone\n"
+    "      --edge FROM:TO       stage FROM also feeds stage TO (repeatable): a skip connection\n"
+    "      --defer              receives as late as possible (with --lower unless --comms is given)\n"
+    "      --send-budget K      at most K sends of a rank are under way\n"
+    "\n"
+    "What to do with it; without any the rows go to stdout:\n"
+    "      --csv FILE|-         write the rows\n"
+    "      --verify             prove that it runs to the end, or say why it does not\n"
+    "      --buffers K          messages an edge holds; 0, the default, is a rendezvous\n"
+    "      --simulate           print makespan, span, bubble, and each rank's busy time and peak of live microbatches\n"
+    "      --costs LIST|FILE    F=1,I=1,W=1,B=2,c=0 (c: one message; 3F=2: stage 3 only), or the trace of a run, "
+    "FILE.json\n"
+    "      --overlap X          an OVERLAP is one action that costs max + X * (sum - max); default: its parts, one "
+    "after the other\n"
+    "      --steps              print the length of a lock-step run\n"
+    "      --grid               draw it on the terminal\n"
+    "      --svg FILE           draw it as SVG\n"
+    "      --trace FILE.json    write the simulation as a Chrome trace\n"
+    "      --help               this text\n"
+    "\n"
+    "Exit status: 0 ok, 1 the schedule is refused, 2 usage, 3 input, output or memory.\n"
+    "\n"
+    "Examples:\n"
+    "  ppsplit schedule 1f1b --ranks 4 --microbatches 8 --simulate --grid\n"
+    "  ppsplit schedule zbvzerobubble --ranks 4 --microbatches 8 --lower --csv zbv.csv --verify\n";
+
+static int usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static int usage(const char *fmt, ...)
+{
+    va_list ap;
+    fprintf(stderr, "ppsplit schedule: error: ");
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "\nTry 'ppsplit schedule --help'.\n");
+    return SCHED_EUSAGE;
+}
+
+static int fail(const SchedError *e)
+{
+    fprintf(stderr, "ppsplit schedule: error: %s\n", e->text);
+    return e->status;
+}
+
+static int parse_number(const char *text, int least, int *out)
+{
+    char *end;
+    errno = 0;
+    long v = strtol(text, &end, 10);
+    if (errno || end == text || *end || v < least || v > SCHED_MAX_CELLS)
+        return usage("'%.60s' is not a number that fits here", text);
+    *out = (int)v;
+    return 0;
+}
+
+static int parse_edge(Options *o, const char *text)
+{
+    char *end;
+    long from = strtol(text, &end, 10), to = -1;
+    if (*end == ':')
+        to = strtol(end + 1, &end, 10);
+    if (*end || from < 0 || to <= from || to > SCHED_MAX_CELLS)
+        return usage("'%.60s' is no edge; an edge is like 0:2, from an earlier stage to a later one", text);
+    SchedEdge *p = realloc(o->edge, ((size_t)o->n_edge + 1) * sizeof *p);
+    if (!p)
+        return SCHED_ERESOURCE;
+    o->edge = p;
+    o->edge[o->n_edge++] = (SchedEdge){(int)from, (int)to, 1, 0, 0};
+    return 0;
+}
+
+static int set_option(Options *o, int id, const char *v)
+{
+    char *end;
+    switch (id) {
+    case O_RANKS: return parse_number(v, 1, &o->ranks);
+    case O_STAGES: return parse_number(v, 1, &o->stages);
+    case O_MICROBATCHES: return parse_number(v, 1, &o->microbatches);
+    case O_PLACEMENT:
+        if (strcmp(v, "loop") != 0 && strcmp(v, "v") != 0)
+            return usage("'%.60s' is no placement; it is loop or v", v);
+        o->placement = *v == 'v' ? SCHED_PLACE_V : SCHED_PLACE_LOOP;
+        return 0;
+    case O_MERGE: return o->merge = 1, 0;
+    case O_COMMS: return o->comms = 1, 0;
+    case O_LOWER: return o->lower = 1, 0;
+    case O_DEFER: return o->defer = 1, 0;
+    case O_UNSHARD: return parse_number(v, 1, &o->unshard);
+    case O_BUDGET: return parse_number(v, 1, &o->budget);
+    case O_DEFERRED: return o->deferred_reduce = 1, 0;
+    case O_EDGE: return parse_edge(o, v);
+    case O_CSV: return o->csv = v, 0;
+    case O_SIMULATE: return o->simulate = 1, 0;
+    case O_COSTS: return o->costs = v, 0;
+    case O_OVERLAP:
+        o->overlap = strtod(v, &end);
+        return *end || end == v || !(o->overlap >= 0 && o->overlap <= 1)
+                   ? usage("'%.60s' is no overlap; it is a number from 0 to 1", v)
+                   : 0;
+    case O_STEPS: return o->steps = 1, 0;
+    case O_VERIFY: return o->verify = 1, 0;
+    case O_BUFFERS: return parse_number(v, 0, &o->buffers);
+    case O_TRACE: return o->trace = v, 0;
+    case O_SVG: return o->svg = v, 0;
+    case O_GRID: return o->grid = 1, 0;
+    default: return 0;
+    }
+}
+
+static int unknown_option(const char *text)
+{
+    char word[64];
+    int best = 4, at = -1;
+    snprintf(word, sizeof word, "%s", text + 2);
+    word[strcspn(word, "=")] = 0;
+    for (int i = 0; i < N_OPTION; i++) {
+        int d = sched_distance(word, option[i].name);
+        if (d < best) {
+            best = d;
+            at = i;
+        }
+    }
+    if (at < 0)
+        return usage("unknown option '%.60s'", text);
+    fprintf(stderr,
+            "ppsplit schedule: error: unknown option '%.60s'; did you mean '--%s'?\nTry 'ppsplit schedule --help'.\n",
+            text, option[at].name);
+    return SCHED_EUSAGE;
+}
+
+/* 0 ok, -1 help was printed, else the exit status. */
+static int parse_options(Options *o, int argc, char **argv)
+{
+    int operands_only = 0, st;
+    for (int i = 1; i < argc; i++) {
+        const char *a = argv[i], *v = NULL;
+        int k = 0;
+        if (operands_only || a[0] != '-' || !a[1]) {
+            if (o->name)
+                return usage("one schedule at a time: '%.60s' is too much", a);
+            o->name = a;
+            continue;
+        }
+        if (strcmp(a, "--") == 0) {
+            operands_only = 1;
+            continue;
+        }
+        size_t n = strcspn(a, "=");
+        while (k < N_OPTION && (strncmp(a, "--", 2) != 0 || strlen(option[k].name) != n - 2 ||
+                                strncmp(a + 2, option[k].name, n - 2) != 0))
+            k++;
+        if (k == N_OPTION)
+            return strcmp(a, "-h") == 0 ? (fputs(help_text, stdout), -1)
+                                        : unknown_option(strncmp(a, "--", 2) ? "--?" : a);
+        if (option[k].id == O_HELP)
+            return fputs(help_text, stdout), -1;
+        if (a[n] == '=')
+            v = a + n + 1;
+        if (option[k].value && !v && !(v = ++i < argc ? argv[i] : NULL))
+            return usage("option '%s' needs a value", a);
+        if (!option[k].value && v)
+            return usage("option '%s' takes no value", a);
+        if ((st = set_option(o, option[k].id, v)))
+            return st;
+    }
+    return o->name ? 0 : usage("%s", "a schedule's name or file is missing");
+}
+
+/* ---- Files: whole or not at all ---- */
+
+typedef struct {
+    FILE *f;
+    char temp[PATH_MAX];
+    const char *path;
+} Output;
+
+static int output_open(Output *o, const char *path)
+{
+    struct stat st;
+    o->path = path;
+    o->temp[0] = 0;
+    if (strcmp(path, "-") == 0) {
+        o->f = stdout;
+        return 0;
+    }
+    if (stat(path, &st) != 0 || S_ISREG(st.st_mode)) {
+        if (snprintf(o->temp, sizeof o->temp, "%s.tmp%ld", path, (long)getpid()) >= (int)sizeof o->temp)
+            o->temp[0] = 0;
+    }
+    o->f = fopen(o->temp[0] ? o->temp : path, "wb");
+    if (!o->f)
+        fprintf(stderr, "ppsplit schedule: error: %s: %s\n", path, strerror(errno));
+    return o->f ? 0 : SCHED_ERESOURCE;
+}
+
+static int output_close(Output *o)
+{
+    int bad = fflush(o->f) != 0 || ferror(o->f);
+    if (o->f != stdout) {
+        if (o->temp[0])
+            bad |= fsync(fileno(o->f)) != 0;
+        bad |= fclose(o->f) != 0;
+        if (o->temp[0] && !bad)
+            bad = rename(o->temp, o->path) != 0;
+    }
+    if (bad) {
+        fprintf(stderr, "ppsplit schedule: error: %s: %s\n", o->path, strerror(errno));
+        if (o->temp[0])
+            remove(o->temp);
+    }
+    return bad ? SCHED_ERESOURCE : 0;
+}
+
+/* ---- The schedule and its passes ---- */
+
+static int make(const Options *o, Schedule **out, SchedError *e)
+{
+    struct stat st;
+    size_t n = strlen(o->name);
+    if (sched_is_name(o->name) || (n < 5 || strcmp(o->name + n - 4, ".csv") != 0)) {
+        if (sched_is_name(o->name) || (!strchr(o->name, '/') && stat(o->name, &st) != 0)) {
+            int v = sched_is_name(o->name) &&
+                            (sched_distance(o->name, "zbvzerobubble") == 0 || sched_distance(o->name, "dualpipev") == 0)
+                        ? 2
+                        : 1;
+            if (sched_is_name(o->name) && (!o->ranks || !o->microbatches))
+                return sched_fail(e, SCHED_EUSAGE, -1, -1, "%s needs --ranks and --microbatches", o->name);
+            return sched_generate(o->name, o->ranks, o->stages ? o->stages : v * o->ranks, o->microbatches,
+                                  o->placement, out, e);
+        }
+    }
+    int status = sched_load(o->name, out, e);
+    if (!status && ((o->ranks && o->ranks != (*out)->ranks) || (o->stages && o->stages != (*out)->stages) ||
+                    (o->microbatches && o->microbatches != (*out)->microbatches))) {
+        status = sched_fail(e, SCHED_EREFUSED, -1, -1,
+                            "%s has %d ranks, %d stages and %d microbatches, not what the options say", o->name,
+                            (*out)->ranks, (*out)->stages, (*out)->microbatches);
+        sched_free(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+/* The chain and the skips of --edge. */
+static int make_graph(const Options *o, const Schedule *s, SchedGraph *g, SchedError *e)
+{
+    int n = s->stages - 1, st;
+    if (!o->n_edge)
+        return s->complete ? sched_graph_of(g, s, NULL, 0, e) : sched_graph(g, s->stages, NULL, 0, NULL, 0, e);
+    SchedEdge *edge = malloc(((size_t)n + (size_t)o->n_edge) * sizeof *edge);
+    if (!edge)
+        return sched_nomem(e);
+    for (int i = 0; i < n; i++)
+        edge[i] = (SchedEdge){i, i + 1, 1, 0, 0};
+    memcpy(edge + n, o->edge, (size_t)o->n_edge * sizeof *edge);
+    st = sched_graph(g, s->stages, edge, n + o->n_edge, NULL, 0, e);
+    free(edge);
+    return st;
+}
+
+static int run_passes(const Options *o, Schedule *s, const SchedGraph *g, SchedError *e)
+{
+    int lower = o->lower || ((o->defer || o->budget) && !o->comms && !s->complete), st = sched_validate(s, e);
+    int window = o->unshard ? o->unshard : lower ? 3 : 0;
+    if (!st && o->merge)
+        st = sched_merge(s, e);
+    if (!st && window)
+        st = sched_unshard(s, window, e);
+    if (!st && !s->infer && (lower || o->deferred_reduce))
+        st = sched_reduce_grad(s, o->deferred_reduce, e);
+    if (!st && (lower || o->comms))
+        st = sched_comms_graph(s, g, e);
+    if (!st && (lower || o->budget) && !sched_has_type(s, SA_WAIT_SEND_F) && !sched_has_type(s, SA_WAIT_SEND_B))
+        st = sched_wait_send_graph(s, g, e);
+    if (!st && o->defer)
+        st = sched_defer(s, e);
+    if (!st && o->budget)
+        st = sched_budget(s, o->budget, e);
+    return st;
+}
+
+/* Verification needs the messages: a compute-only schedule gets them in a copy. */
+static int run_verify(const Options *o, const Schedule *s, const SchedGraph *g, SchedError *e)
+{
+    Schedule *c = NULL;
+    int st = SCHED_OK, k = o->buffers > 0 ? o->buffers : 0;
+    FILE *out = o->csv && strcmp(o->csv, "-") == 0 ? stderr : stdout;
+    if (!s->complete) {
+        if (!(c = sched_clone(s)))
+            return sched_nomem(e);
+        st = sched_comms_graph(c, g, e);
+        s = c;
+    }
+    if (!st)
+        st = sched_verify_graph(s, g, k, e);
+    /* Deferred receives ask for buffers; unless told how many, find out. */
+    for (k = 1; st == SCHED_EREFUSED && o->defer && o->buffers < 0 && k <= s->microbatches; k++)
+        st = sched_verify_graph(s, g, k, e);
+    if (st == SCHED_OK && k > 1 && o->buffers < 0)
+        fprintf(out, "verified: runs to the end with %d buffer%s an edge, not with a rendezvous\n", k - 1,
+                k == 2 ? "" : "s");
+    else if (st == SCHED_OK && o->buffers > 0)
+        fprintf(out, "verified: runs to the end with %d buffer%s an edge\n", o->buffers, o->buffers == 1 ? "" : "s");
+    else if (st == SCHED_OK)
+        fprintf(out, "verified: runs to the end, every message a rendezvous\n");
+    sched_free(c);
+    return st;
+}
+
+static void print_simulation(const Schedule *s, const SchedSim *sim, double around)
+{
+    printf("makespan %.10g\nspan %.10g\nbubble %.4f\n", sim->makespan, sim->span, sim->bubble);
+    for (int r = 0; r < s->ranks; r++)
+        printf("rank %d busy %.10g peak %d\n", r, sim->busy[r], sim->peak[r]);
+    printf("span_bubble %.4f\n", sim->bubble_span);
+    if (around > 0) /* what the run did between the actions of two steps */
+        printf("step %.10g\n", sim->makespan + around);
+}
+
+static int set_costs(const Options *o, const Schedule *s, SchedCosts *c, SchedError *e)
+{
+    sched_costs_default(c);
+    c->overlap = o->overlap;
+    c->buffers = o->buffers;
+    if (!o->costs)
+        return SCHED_OK;
+    return strchr(o->costs, '=') && access(o->costs, R_OK) != 0 ? sched_costs_set(c, o->costs, e)
+                                                                : sched_costs_load(c, o->costs, s->stages, e);
+}
+
+static int draw(const Options *o, const Schedule *s, const SchedSim *sim)
+{
+    Output out;
+    int st;
+    if (o->grid) {
+        const char *columns = getenv("COLUMNS");
+        sched_draw_grid(s, sim, stdout, columns ? atoi(columns) - 9 : 0);
+    }
+    if (o->svg) {
+        if ((st = output_open(&out, o->svg)))
+            return st;
+        sched_draw_svg(s, sim, out.f);
+        if ((st = output_close(&out)))
+            return st;
+    }
+    if (o->trace) {
+        if ((st = output_open(&out, o->trace)))
+            return st;
+        sched_draw_trace(s, sim, out.f);
+        return output_close(&out);
+    }
+    return SCHED_OK;
+}
+
+/* Simulates if anything needs it.  With buffers the messages must be in the rows. */
+static int run_simulation(const Options *o, Schedule *s, const SchedGraph *g, SchedError *e)
+{
+    SchedCosts c;
+    SchedSim sim;
+    int st = set_costs(o, s, &c, e);
+    if (!st && o->buffers >= 0 && !s->complete)
+        st = sched_comms_graph(s, g, e);
+    c.edge = g->edge;
+    c.n_edge = g->n;
+    if (!st)
+        st = sched_simulate(s, &c, &sim, e);
+    sched_costs_free(&c);
+    if (st)
+        return fail(e);
+    if (o->simulate)
+        print_simulation(s, &sim, c.around);
+    st = draw(o, s, &sim);
+    sched_sim_free(&sim, s->ranks);
+    return st;
+}
+
+static int run(const Options *o, Schedule *s, SchedError *e)
+{
+    SchedGraph g;
+    Output out;
+    int st = make_graph(o, s, &g, e),
+        asked = o->csv || o->simulate || o->verify || o->grid || o->svg || o->trace || o->steps;
+    if (st)
+        return fail(e);
+    for (int i = 0; s->infer && i < g.n; i++)
+        g.edge[i].gradient = 0;
+    if ((st = run_passes(o, s, &g, e)) || (o->verify && (st = run_verify(o, s, &g, e)))) {
+        st = fail(e);
+        goto done;
+    }
+    if (o->csv || !asked) {
+        if ((st = output_open(&out, o->csv ? o->csv : "-")))
+            goto done;
+        sched_write(s, out.f);
+        if ((st = output_close(&out)))
+            goto done;
+    }
+    if (o->steps) {
+        int64_t steps = sched_steps(s, e);
+        if (steps < 0) {
+            st = fail(e);
+            goto done;
+        }
+        printf("steps %lld\n", (long long)steps);
+    }
+    if (o->simulate || o->grid || o->svg || o->trace)
+        st = run_simulation(o, s, &g, e);
+done:
+    sched_graph_free(&g);
+    return st;
+}
+
+int schedule_main(int argc, char **argv)
+{
+    Options o = {.placement = SCHED_PLACE_DEFAULT, .buffers = -1, .overlap = -1};
+    Schedule *s = NULL;
+    SchedError *e = calloc(1, sizeof *e);
+    int st = e ? parse_options(&o, argc, argv) : SCHED_ERESOURCE;
+    if (!st)
+        st = make(&o, &s, e) ? fail(e) : run(&o, s, e);
+    sched_free(s);
+    free(o.edge);
+    free(e);
+    if (fflush(stdout) != 0 && st <= 0) {
+        fprintf(stderr, "ppsplit schedule: error: stdout: %s\n", strerror(errno));
+        st = SCHED_ERESOURCE;
+    }
+    return st < 0 ? 0 : st;
+}

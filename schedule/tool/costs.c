@@ -1,0 +1,411 @@
+/*
+ * costs.c - the costs a simulation uses: unit costs, a list on the command line, or a run's own Chrome trace.
+ *
+ * In: `F=1,I=1,W=1,B=2,c=0` (of one stage: `3F=2`), or a JSON file of complete events named like actions, durations in
+ * microseconds, and what its ranks did before and after them. Out: SchedCosts.  What is not measured follows from what is: B = I + W, and I = W = B / 2.
+ */
+#include "schedule/internal.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+void sched_costs_default(SchedCosts *c)
+{
+    memset(c, 0, sizeof *c);
+    c->time[SA_F] = c->time[SA_I] = c->time[SA_W] = c->time[SA_R] = 1;
+    c->time[SA_B] = 2;
+    c->overlap = -1;
+    c->buffers = -1;
+}
+
+void sched_costs_free(SchedCosts *c)
+{
+    free(c->stage_time);
+    c->stage_time = NULL;
+    c->stages = 0;
+}
+
+static int grow(SchedCosts *c, int stages, SchedError *e)
+{
+    if (stages <= c->stages)
+        return SCHED_OK;
+    double *p = stages > INT_MAX / SA_TYPES / 16 ? NULL : realloc(c->stage_time, (size_t)stages * SA_TYPES * sizeof *p);
+    if (!p)
+        return sched_nomem(e);
+    for (size_t i = (size_t)c->stages * SA_TYPES; i < (size_t)stages * SA_TYPES; i++)
+        p[i] = -1;
+    c->stage_time = p;
+    c->stages = stages;
+    return SCHED_OK;
+}
+
+/* The parts of a backward from the whole, or the whole from its parts; negative: unknown. */
+static void complete(double *t)
+{
+    if (t[SA_B] >= 0 && t[SA_I] < 0 && t[SA_W] < 0)
+        t[SA_I] = t[SA_W] = t[SA_B] / 2;
+    else if (t[SA_B] >= 0 && t[SA_I] >= 0 && t[SA_W] < 0)
+        t[SA_W] = t[SA_B] > t[SA_I] ? t[SA_B] - t[SA_I] : 0;
+    else if (t[SA_B] >= 0 && t[SA_W] >= 0 && t[SA_I] < 0)
+        t[SA_I] = t[SA_B] > t[SA_W] ? t[SA_B] - t[SA_W] : 0;
+    else if (t[SA_B] < 0 && t[SA_I] >= 0 && t[SA_W] >= 0)
+        t[SA_B] = t[SA_I] + t[SA_W];
+    if (t[SA_R] < 0 && t[SA_F] >= 0)
+        t[SA_R] = t[SA_F];
+}
+
+static int type_of(const char *name, size_t n)
+{
+    for (int t = 1; t < SA_TYPES; t++)
+        if (strlen(sched_type_name(t)) == n && memcmp(sched_type_name(t), name, n) == 0)
+            return t;
+    return 0;
+}
+
+/* One `KEY=VALUE`; given[]: the types set for all stages. */
+static int set_one(SchedCosts *c, const char *p, size_t n, double *given, SchedError *e)
+{
+    const char *eq = memchr(p, '=', n), *key = p, *key_end;
+    char *end, number[64];
+    long stage = -1;
+    int type, st;
+    if (!eq || n - (size_t)(eq - p) - 1 >= sizeof number || eq[1] == ',' || n == (size_t)(eq - p) + 1)
+        return sched_fail(e, SCHED_EUSAGE, -1, -1, "'%.*s' is no cost; costs are like F=1,I=1,W=1,B=2,c=0",
+                          (int)(n < 60 ? n : 60), p);
+    memcpy(number, eq + 1, n - (size_t)(eq - p) - 1);
+    number[n - (size_t)(eq - p) - 1] = 0;
+    double v = strtod(number, &end);
+    if (*end || !(v >= 0) || v > 1e300)
+        return sched_fail(e, SCHED_EUSAGE, -1, -1, "'%.60s' is no cost: a number that is not negative is expected",
+                          number);
+    if (key < eq && *key >= '0' && *key <= '9') {
+        stage = strtol(key, &end, 10);
+        key = end;
+    }
+    key_end = eq;
+    if (stage < 0 && key_end - key == 1 && *key == 'c') {
+        c->latency = v;
+        return SCHED_OK;
+    }
+    if (!(type = type_of(key, (size_t)(key_end - key))) || stage > 1 << 20)
+        return sched_fail(e, SCHED_EUSAGE, -1, -1,
+                          "'%.*s' has no cost; F, I, W, B, R, another action, or c (one message) do",
+                          (int)(eq - p < 60 ? eq - p : 60), p);
+    if (stage < 0) {
+        given[type] = v;
+        return SCHED_OK;
+    }
+    if ((st = grow(c, (int)stage + 1, e)))
+        return st;
+    c->stage_time[stage * SA_TYPES + type] = v;
+    return SCHED_OK;
+}
+
+int sched_costs_set(SchedCosts *c, const char *list, SchedError *e)
+{
+    double given[SA_TYPES];
+    for (int t = 0; t < SA_TYPES; t++)
+        given[t] = -1;
+    for (const char *p = list;;) {
+        size_t n = strcspn(p, ",");
+        int st = set_one(c, p, n, given, e);
+        if (st)
+            return st;
+        if (!p[n])
+            break;
+        p += n + 1;
+    }
+    complete(given);
+    for (int t = 0; t < SA_TYPES; t++)
+        if (given[t] >= 0)
+            c->time[t] = given[t];
+    for (int s = 0; s < c->stages; s++)
+        complete(&c->stage_time[(size_t)s * SA_TYPES]);
+    return SCHED_OK;
+}
+
+/* ---- A Chrome trace ---- */
+
+typedef struct {
+    const char *p, *end;
+    int depth;
+} Json;
+typedef struct {
+    int stage, type; /* type 0: beside the actions, stage is the rank */
+    double step, dur;
+} Event;
+typedef struct {
+    char name[96], cat[16], ph[8];
+    double dur, step, tid;
+} Fields;
+enum { MAX_DEPTH = 64, MAX_RANKS = 1 << 16 };
+
+static void space(Json *j)
+{
+    while (j->p < j->end && (*j->p == ' ' || *j->p == '\n' || *j->p == '\r' || *j->p == '\t'))
+        j->p++;
+}
+
+static int take(Json *j, char c)
+{
+    space(j);
+    if (j->p == j->end || *j->p != c)
+        return 0;
+    j->p++;
+    return 1;
+}
+
+/* A string, cut to size; escapes other than \" and \\ are kept as they are, since no action has any. */
+static int string(Json *j, char *out, size_t size)
+{
+    size_t n = 0;
+    if (!take(j, '"'))
+        return 0;
+    while (j->p < j->end && *j->p != '"') {
+        if (*j->p == '\\' && j->p + 1 < j->end && (j->p[1] == '"' || j->p[1] == '\\'))
+            j->p++;
+        if (n + 1 < size)
+            out[n++] = *j->p;
+        j->p++;
+    }
+    out[n] = 0;
+    if (j->p == j->end)
+        return 0;
+    j->p++;
+    return 1;
+}
+
+static int number(Json *j, double *v)
+{
+    char buf[64];
+    size_t n = 0;
+    space(j);
+    while (j->p + n < j->end && n + 1 < sizeof buf && strchr("+-.eE0123456789", j->p[n]) && j->p[n]) {
+        buf[n] = j->p[n];
+        n++;
+    }
+    buf[n] = 0;
+    char *end;
+    *v = strtod(buf, &end);
+    j->p += n;
+    return n > 0 && !*end;
+}
+
+static int object(Json *j, Fields *f, int (*each)(void *, const Fields *), void *ctx);
+
+/* Any value; objects within arrays named traceEvents, or at the top, are events. */
+static int value(Json *j, int (*each)(void *, const Fields *), void *ctx)
+{
+    char skip[16];
+    double v;
+    space(j);
+    if (j->p == j->end || j->depth >= MAX_DEPTH)
+        return 0;
+    if (*j->p == '"')
+        return string(j, skip, sizeof skip);
+    if (*j->p == '{') {
+        Fields f = {"", "", "", -1, 0, 0};
+        j->depth++;
+        int ok = object(j, &f, each, ctx);
+        j->depth--;
+        return ok;
+    }
+    if (*j->p == '[') {
+        j->p++;
+        if (take(j, ']'))
+            return 1;
+        j->depth++;
+        do {
+            if (!value(j, each, ctx))
+                return 0;
+        } while (take(j, ','));
+        j->depth--;
+        return take(j, ']');
+    }
+    for (size_t i = 0; i < 3; i++) {
+        static const char *const word[3] = {"true", "false", "null"};
+        size_t n = strlen(word[i]);
+        if ((size_t)(j->end - j->p) >= n && memcmp(j->p, word[i], n) == 0) {
+            j->p += n;
+            return 1;
+        }
+    }
+    return number(j, &v);
+}
+
+static int args(Json *j, Fields *f, int (*each)(void *, const Fields *), void *ctx)
+{
+    Fields inner = {"", "", "", -1, 0, 0};
+    space(j);
+    if (j->p == j->end || *j->p != '{')
+        return value(j, each, ctx);
+    if (!object(j, &inner, NULL, ctx))
+        return 0;
+    f->step = inner.step;
+    return 1;
+}
+
+static int object(Json *j, Fields *f, int (*each)(void *, const Fields *), void *ctx)
+{
+    char key[32];
+    if (!take(j, '{'))
+        return 0;
+    if (take(j, '}'))
+        return 1;
+    do {
+        int ok;
+        if (!string(j, key, sizeof key) || !take(j, ':'))
+            return 0;
+        space(j);
+        if (strcmp(key, "name") == 0 && j->p < j->end && *j->p == '"')
+            ok = string(j, f->name, sizeof f->name);
+        else if (strcmp(key, "ph") == 0)
+            ok = string(j, f->ph, sizeof f->ph);
+        else if (strcmp(key, "cat") == 0)
+            ok = string(j, f->cat, sizeof f->cat);
+        else if (strcmp(key, "tid") == 0 && j->p < j->end && *j->p != '"')
+            ok = number(j, &f->tid);
+        else if (strcmp(key, "dur") == 0)
+            ok = number(j, &f->dur);
+        else if (strcmp(key, "step") == 0)
+            ok = number(j, &f->step);
+        else
+            ok = strcmp(key, "args") == 0 ? args(j, f, each, ctx) : value(j, each, ctx);
+        if (!ok)
+            return 0;
+    } while (take(j, ','));
+    if (!take(j, '}'))
+        return 0;
+    return !each || f->dur < 0 || !f->name[0] || each(ctx, f);
+}
+
+typedef struct {
+    Event *e;
+    size_t n, cap;
+} Events;
+
+static int add_event(void *ctx, const Fields *f)
+{
+    Events *ev = ctx;
+    SchedAction a;
+    int around = strcmp(f->cat, "step") == 0;
+    if ((f->ph[0] && strcmp(f->ph, "X") != 0) || (!around && !sched_action_parse(f->name, &a)))
+        return 1; /* waits, titles: not an action */
+    if (around) {
+        if (!(f->tid >= 0 && f->tid < MAX_RANKS))
+            return 1;
+        a = (SchedAction){.stage = (int)f->tid, .type = SA_IDLE};
+    }
+    if (ev->n == ev->cap) {
+        size_t cap = ev->cap ? ev->cap * 2 : 1024;
+        Event *p = realloc(ev->e, cap * sizeof *p);
+        if (!p)
+            return 0;
+        ev->e = p;
+        ev->cap = cap;
+    }
+    ev->e[ev->n++] = (Event){a.stage, a.type, f->step, f->dur};
+    return 1;
+}
+
+static char *slurp(const char *path, size_t *n, SchedError *e)
+{
+    FILE *f = fopen(path, "rb");
+    size_t cap = 0, got = 1;
+    char *text = NULL;
+    *n = 0;
+    if (!f) {
+        sched_fail(e, SCHED_ERESOURCE, -1, -1, "%s: %s", path, strerror(errno));
+        return NULL;
+    }
+    while (got) {
+        if (*n == cap) {
+            char *p = realloc(text, cap = cap ? cap * 2 : 1 << 16);
+            if (!p) {
+                free(text);
+                fclose(f);
+                sched_nomem(e);
+                return NULL;
+            }
+            text = p;
+        }
+        *n += got = fread(text + *n, 1, cap - *n, f);
+    }
+    fclose(f);
+    return text;
+}
+
+/* The mean of a step's begin, norm and update, of the rank that takes longest. */
+static int average_around(SchedCosts *c, const Events *ev, double first, double last, SchedError *e)
+{
+    double *sum = calloc(MAX_RANKS, sizeof *sum), steps = last > first ? last - first : 1;
+    if (!sum)
+        return sched_nomem(e);
+    for (size_t i = 0; i < ev->n; i++)
+        if (ev->e[i].type == SA_IDLE && (last <= first || ev->e[i].step > first))
+            sum[ev->e[i].stage] += ev->e[i].dur / steps;
+    for (int r = 0; r < MAX_RANKS; r++)
+        c->around = sum[r] > c->around ? sum[r] : c->around;
+    free(sum);
+    return SCHED_OK;
+}
+
+/* Means per (stage, type), without the first step where there are others: it warms caches and pages. */
+static int average(SchedCosts *c, const Events *ev, int stages, SchedError *e)
+{
+    double first = ev->e[0].step, last = first, *sum;
+    int *count, st = grow(c, stages, e);
+    if (st)
+        return st;
+    size_t n = (size_t)stages * SA_TYPES;
+    sum = calloc(n, sizeof *sum);
+    count = calloc(n, sizeof *count);
+    if (!sum || !count) {
+        free(sum);
+        free(count);
+        return sched_nomem(e);
+    }
+    for (size_t i = 0; i < ev->n; i++) {
+        first = ev->e[i].step < first ? ev->e[i].step : first;
+        last = ev->e[i].step > last ? ev->e[i].step : last;
+    }
+    for (size_t i = 0; i < ev->n; i++) {
+        size_t at = (size_t)ev->e[i].stage * SA_TYPES + (size_t)ev->e[i].type;
+        if (ev->e[i].type == SA_IDLE || ev->e[i].stage >= stages || (last > first && ev->e[i].step <= first))
+            continue;
+        sum[at] += ev->e[i].dur;
+        count[at]++;
+    }
+    for (size_t i = 0; i < n; i++)
+        c->stage_time[i] = count[i] ? sum[i] / count[i] : -1;
+    for (int s = 0; s < stages; s++)
+        complete(&c->stage_time[(size_t)s * SA_TYPES]);
+    free(sum);
+    free(count);
+    return average_around(c, ev, first, last, e);
+}
+
+int sched_costs_load(SchedCosts *c, const char *path, int stages, SchedError *e)
+{
+    size_t n;
+    Events ev = {NULL, 0, 0};
+    char *text = slurp(path, &n, e);
+    int st;
+    if (!text)
+        return e->status;
+    Json j = {text, text + n, 0};
+    int ok = value(&j, add_event, &ev);
+    space(&j);
+    if (!ok || j.p != j.end)
+        st = sched_fail(e, SCHED_EREFUSED, -1, -1, "%s: not a JSON file (byte %zu)", path, (size_t)(j.p - text));
+    else if (ev.n == 0)
+        st = sched_fail(e, SCHED_EREFUSED, -1, -1,
+                        "%s: no event is named like an action (0F0, 1SEND_F2, ..) and has a duration", path);
+    else
+        st = average(c, &ev, stages, e);
+    free(text);
+    free(ev.e);
+    return st;
+}

@@ -1,0 +1,77 @@
+/*
+ * trace.c - the Chrome trace, of a simulation and of a run alike.  In: actions with a time and a duration.  Out: events on a FILE.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "internal.h"
+
+static void json_string(FILE *f, const char *s)
+{
+    fputc('"', f);
+    for (; *s; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\')
+            fprintf(f, "\\%c", c);
+        else if (c < 32)
+            fprintf(f, "\\u%04x", c);
+        else
+            fputc(c, f);
+    }
+    fputc('"', f);
+}
+
+void sched_trace_open(FILE *f, const char *title, int ranks)
+{
+    fprintf(f, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,"
+               "\"tid\":0,\"args\":{\"name\":");
+    json_string(f, title);
+    fprintf(f, "}}");
+    for (int r = 0; r < ranks; r++)
+        fprintf(f, ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":\"rank %d\"}}", r,
+                r);
+}
+
+void sched_trace_aside(FILE *f, int rank, int ranks)
+{
+    fprintf(f, ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":\"rank %d, beside\"}}",
+            ranks + rank, rank);
+}
+
+static void event(FILE *f, const char *name, const char *cat, int rank, const SchedAction *a, const char *what,
+                  int step, double ts, double dur)
+{
+    fprintf(f,
+            ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{"
+            "\"step\":%d,\"stage\":%d",
+            name, cat, rank, ts, dur, step, a->stage);
+    if (a->microbatch >= 0)
+        fprintf(f, ",\"microbatch\":%d", a->microbatch);
+    if (what)
+        fprintf(f, ",\"for\":\"%s\"", what);
+    fprintf(f, "}}");
+}
+
+void sched_trace_event(FILE *f, int rank, const SchedAction *a, int step, double ts, double dur)
+{
+    char name[64];
+    sched_action_text(name, sizeof name, a);
+    event(f, name, sched_type_name(a->type), rank, a, NULL, step, ts, dur);
+}
+
+void sched_trace_around(FILE *f, int rank, const char *name, int step, double ts, double dur)
+{
+    fprintf(f,
+            ",\n{\"name\":\"%s\",\"cat\":\"step\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{"
+            "\"step\":%d}}",
+            name, rank, ts, dur, step);
+}
+
+void sched_trace_wait(FILE *f, int rank, const SchedAction *a, int step, double ts, double dur)
+{
+    char name[64];
+    sched_action_text(name, sizeof name, a);
+    event(f, "wait", "wait", rank, a, name, step, ts, dur);
+}
+
+void sched_trace_close(FILE *f) { fprintf(f, "\n]}\n"); }

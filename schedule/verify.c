@@ -1,0 +1,187 @@
+/*
+ * verify.c - the verifier: does this complete schedule run to its end?
+ *
+ * In: complete rows, the graph, the number of buffers per directed edge (0 = rendezvous).  Out: ok, or a refusal with
+ * the blocked state.  Every rank executes its row in order; which rank goes first does not matter, because what one
+ * rank's step makes possible no other step takes away (the runs are confluent: a Kahn process network with bounded
+ * channels), so one run proves all. A rank that cannot go on is looked at again only when its peer has moved: linear in
+ * the actions, in time and in memory.
+ */
+#include "verify.h"
+
+#include <stdlib.h>
+
+static void wake(Verify *v, int rank)
+{
+    if (v->queued[rank])
+        return;
+    v->queued[rank] = 1;
+    v->queue[(v->head + v->waiting++) % v->s->ranks] = rank;
+}
+
+/* Rendezvous: both heads must be the two ends of the same message. */
+static int meet(Verify *v, int r, const SchedAction *a)
+{
+    int q = v->s->rank_of[a->peer], lane, peer_lane;
+    const SchedRow *row = &v->s->row[q];
+    int64_t m = verify_message(v, a, &lane);
+    if (v->cursor[q] >= row->n)
+        return 0;
+    const SchedAction *b = &row->a[v->cursor[q]];
+    if (verify_is_send(a->type) ? !verify_is_recv(b->type) : !verify_is_send(b->type))
+        return 0;
+    if (verify_message(v, b, &peer_lane) != m || peer_lane != lane)
+        return 0;
+    v->seq[m] = v->sent[lane]++;
+    v->received[lane]++;
+    v->cursor[r]++;
+    v->cursor[q]++;
+    wake(v, q);
+    return 1;
+}
+
+/* One action of a rank; 0 if it must wait. */
+static int step(Verify *v, int r, const SchedAction *a)
+{
+    int lane;
+    int64_t m;
+    if (a->type == SA_REDUCE_GRAD) {
+        int group = v->g->group[a->stage];
+        if (++v->begun[group] == v->members[group])
+            for (int k = group; v->members[group] > 1 && k < v->s->stages; k++)
+                if (v->g->group[k] == group)
+                    wake(v, v->s->rank_of[k]);
+    } else if (a->type == SA_WAIT_REDUCE_GRAD) {
+        int group = v->g->group[a->stage];
+        if (v->begun[group] < v->members[group])
+            return 0;
+    } else if (sched_has_peer(a->type)) {
+        if (v->buffers == 0)
+            return sched_is_wait_send(a->type) ? ++v->cursor[r] > 0 : meet(v, r, a);
+        m = verify_message(v, a, &lane);
+        if (verify_is_send(a->type)) {
+            if (v->sent[lane] - v->received[lane] >= v->buffers)
+                return 0;
+            v->seq[m] = v->sent[lane]++;
+        } else if (verify_is_recv(a->type)) {
+            if (v->seq[m] != v->received[lane]) /* not sent yet (-1), or another message is in front of it */
+                return 0;
+            v->received[lane]++;
+        } else if (v->received[lane] <= v->seq[m]) {
+            return 0;
+        }
+        if (!sched_is_wait_send(a->type))
+            wake(v, v->s->rank_of[a->peer]);
+    }
+    v->cursor[r]++;
+    return 1;
+}
+
+static int run(Verify *v)
+{
+    int open = 0;
+    for (int r = 0; r < v->s->ranks; r++)
+        wake(v, r);
+    while (v->waiting > 0) {
+        int r = v->queue[v->head];
+        const SchedRow *row = &v->s->row[r];
+        v->head = (v->head + 1) % v->s->ranks;
+        v->waiting--;
+        v->queued[r] = 0;
+        while (v->cursor[r] < row->n) {
+            const SchedAction *a = &row->a[v->cursor[r]];
+            if (a->type < SA_SEND_F || a->type == SA_UNSHARD || a->type == SA_RESHARD)
+                v->cursor[r]++;
+            else if (!step(v, r, a))
+                break;
+        }
+    }
+    for (int r = 0; r < v->s->ranks; r++)
+        open |= v->cursor[r] < v->s->row[r].n;
+    return open ? sched_blocked(v) : SCHED_OK;
+}
+
+/* With buffers a message that nobody receives blocks nobody, and is wrong all the same. */
+static int check_received(const Verify *v)
+{
+    for (int r = 0; v->buffers > 0 && r < v->s->ranks; r++)
+        for (int i = 0; i < v->s->row[r].n; i++) {
+            const SchedAction *a = &v->s->row[r].a[i];
+            int lane;
+            if (!verify_is_send(a->type))
+                continue;
+            int64_t m = verify_message(v, a, &lane);
+            if (v->seq[m] >= v->received[lane]) {
+                char text[64];
+                int cell = sched_cell(&v->s->row[r], i);
+                sched_action_text(text, sizeof text, a);
+                return sched_fail(v->e, SCHED_EREFUSED, r, cell, "rank %d, cell %d (%s): nobody receives this", r, cell,
+                                  text);
+            }
+        }
+    return SCHED_OK;
+}
+
+static int allocate(Verify *v)
+{
+    size_t ranks = (size_t)v->s->ranks, lanes = (size_t)sched_graph_lanes(v->g) + 1;
+    size_t n = sched_graph_messages(v->g, v->s->microbatches), S = (size_t)v->s->stages + 1;
+    v->cursor = calloc(ranks, sizeof *v->cursor);
+    v->queue = calloc(ranks, sizeof *v->queue);
+    v->queued = calloc(ranks, 1);
+    v->sent = calloc(lanes, sizeof *v->sent);
+    v->received = calloc(lanes, sizeof *v->received);
+    v->seq = malloc(n * sizeof *v->seq);
+    v->begun = calloc(S, sizeof *v->begun);
+    v->members = calloc(S, sizeof *v->members);
+    if (!v->cursor || !v->queue || !v->queued || !v->sent || !v->received || !v->seq || !v->begun || !v->members)
+        return sched_nomem(v->e);
+    for (size_t i = 0; i < n; i++)
+        v->seq[i] = -1;
+    for (int k = 0; k < v->s->stages; k++)
+        v->members[v->g->group[k]]++;
+    return SCHED_OK;
+}
+
+int sched_verify_graph(const Schedule *s, const SchedGraph *g, int buffers, SchedError *e)
+{
+    Verify v = {0};
+    int st = sched_validate(s, e);
+    v.s = s;
+    v.g = g;
+    v.buffers = buffers;
+    v.e = e;
+    if (!st && buffers < 0)
+        st = sched_fail(e, SCHED_EUSAGE, -1, -1, "a number of buffers cannot be negative");
+    if (!st)
+        st = sched_check_rows(s, g, e);
+    if (!st)
+        st = allocate(&v);
+    if (!st)
+        st = run(&v);
+    if (!st)
+        st = check_received(&v);
+    free(v.cursor);
+    free(v.queue);
+    free(v.queued);
+    free(v.sent);
+    free(v.received);
+    free(v.seq);
+    free(v.begun);
+    free(v.members);
+    return st;
+}
+
+int sched_verify(const Schedule *s, const SchedEdge *edge, int n_edge, const SchedParam *param, int n_param,
+                 int buffers, SchedError *e)
+{
+    SchedGraph g;
+    int st =
+        edge ? sched_graph(&g, s->stages, edge, n_edge, param, n_param, e) : sched_graph_of(&g, s, param, n_param, e);
+    for (int i = 0; !st && s->infer && i < g.n; i++)
+        g.edge[i].gradient = 0;
+    if (!st)
+        st = sched_verify_graph(s, &g, buffers, e);
+    sched_graph_free(&g);
+    return st;
+}
