@@ -69,19 +69,19 @@ $(BUILD)/onnx.pb-c.o: $(BUILD)/onnx.pb-c.h
 	$(call say,CC,$(BUILD)/onnx.pb-c.c)
 	$(Q)$(CC) $(BASE) -c -o $@ $(BUILD)/onnx.pb-c.c
 
-# ---- tests: tests/test_NAME.c are TAP programs linked with the compiler and the runtime, tests/NAME.t TAP scripts; tools they use ----
+# ---- tests: tests/ROOM/test_NAME.c are TAP programs linked with the compiler and the runtime, tests/ROOM/NAME.t TAP scripts ----
 
-UNIT     := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
-TOOLS    := $(BUILD)/tests/compare $(BUILD)/tests/fuzz_nets $(BUILD)/tests/hostile $(BUILD)/tests/rename $(BUILD)/tests/onnx_backend $(BUILD)/tests/count_alloc.so $(BUILD)/models/make_gpt $(BUILD)/models/make_tokens
-LONG     := tests/shim.t tests/models.t tests/codegen_cuda.t tests/compilers.t tests/test_cuda_lib.t tests/device.t
-SCRIPTS  := $(LONG) $(filter-out $(LONG),$(sort $(wildcard tests/*.t)))     # two at a time: the long ones are not left for the end
+UNIT     := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/*/test_*.c))
+TOOLS    := $(BUILD)/tests/tools/compare $(BUILD)/tests/tools/fuzz_nets $(BUILD)/tests/tools/hostile $(BUILD)/tests/tools/rename $(BUILD)/tests/tools/onnx_backend $(BUILD)/tests/tools/count_alloc.so $(BUILD)/models/make_gpt $(BUILD)/models/make_tokens
+LONG     := tests/whole/shim.t tests/whole/models.t tests/codegen/codegen_cuda.t tests/codegen/compilers.t tests/runtime/test_cuda_lib.t tests/runtime/device.t
+SCRIPTS  := $(LONG) $(filter-out $(LONG),$(sort $(wildcard tests/*/*.t)))     # two at a time: the long ones are not left for the end
 
 $(BUILD)/tests/%: tests/%.c $(BUILD)/libppsplit.a $(BUILD)/libppruntime.a
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(BASE) -Iruntime -fwrapv $(WARN) -o $@ $< $(BUILD)/libppsplit.a $(BUILD)/libppruntime.a $(LDFLAGS) $(LDLIBS) -lpthread
+	$(Q)$(CC) $(BASE) -Iruntime -Itests -Itests/share -fwrapv $(WARN) -o $@ $< $(BUILD)/libppsplit.a $(BUILD)/libppruntime.a $(LDFLAGS) $(LDLIBS) -lpthread
 
-$(BUILD)/tests/count_alloc.so: tests/count_alloc.c
+$(BUILD)/tests/tools/count_alloc.so: tests/tools/count_alloc.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -O1 $(WARN) -fPIC -shared -o $@ $< -ldl
@@ -96,15 +96,15 @@ tools: $(TOOLS)
 # Scripts build many generated programs: they share the runtime's objects (tests/lib.sh).
 PIPELINE_CFLAGS ?= -O1
 SHIM_GOAL := pipeline-shim SHIM=$(abspath tests/cuda_shim) O=$(abspath $(BUILD)/cuda_shim) SHIMFLAGS='-O1 -g0'
-$(BUILD)/tests/runtime/made: $(BUILD)/ppsplit $(RUNTIME) codegen/write/pipeline.mk $(wildcard tests/cuda_shim/*)
+$(BUILD)/tests/objects/made: $(BUILD)/ppsplit $(RUNTIME) codegen/write/pipeline.mk $(wildcard tests/cuda_shim/*)
 	@mkdir -p $(@D)
 	$(Q)$(BUILD)/ppsplit -q models/doc-ts/model.onnx --split layers.1:begin --loss cross_entropy --target cpu --target cuda -o $(BUILD)/tests/first
 	$(Q)$(MAKE) -C $(BUILD)/tests/first pipeline RUNTIME=$(abspath $(BUILD)/tests/first/runtime) RUNTIME_BUILD=$(abspath $(@D)) CFLAGS='$(PIPELINE_CFLAGS)' LDFLAGS='$(PIPELINE_CFLAGS)'
-	$(Q)! command -v $(CXX) >/dev/null || $(MAKE) -s -C $(BUILD)/tests/first $(SHIM_GOAL) RUNTIME=$(abspath runtime) \
+	$(Q)! command -v $(CXX) >/dev/null || $(MAKE) -s -C $(BUILD)/tests/first $(SHIM_GOAL) RUNTIME=$(abspath $(BUILD)/tests/first/runtime) \
 	    RUNTIME_BUILD=$(abspath $(@D)) CFLAGS='$(PIPELINE_CFLAGS)' LDFLAGS='$(PIPELINE_CFLAGS)'
 	@touch $@
 
-check: all tools $(UNIT) $(BUILD)/tests/runtime/made layers
+check: all tools $(UNIT) $(BUILD)/tests/objects/made layers
 	$(Q)BUILD=$(BUILD) PIPELINE_CFLAGS='$(PIPELINE_CFLAGS)' prove -j2 --timer --exec '' $(UNIT) $(SCRIPTS)
 
 # ---- other goals ----
@@ -120,7 +120,7 @@ demo: all tools
 # Random graphs in every way there is to compute them, from seed FROM on: what fails is reduced and kept in tests/nets.
 FROM     ?= 1000000
 COUNT    ?= 100000
-fuzz-nets: $(BUILD)/tests/fuzz_nets
+fuzz-nets: $(BUILD)/tests/tools/fuzz_nets
 	$(Q)$< --keep tests/nets --from $(FROM) --count $(COUNT)
 	$(Q)$< --compiled --keep tests/nets --batch 25 --from $(FROM) --count $$(( $(COUNT) / 10 ))
 	$(Q)! command -v $(CXX) >/dev/null || $< --device --keep tests/nets --batch 10 --from $(FROM) --count $$(( $(COUNT) / 1000 ))

@@ -6,7 +6,7 @@ top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=${BUILD:-$top/build}
 case $build in /*) ;; *) build=$top/$build ;; esac
 ppsplit=${PPSPLIT:-$build/ppsplit}
-compare=$build/tests/compare
+compare=$build/tests/tools/compare
 runtime=$build/tests/first/runtime                     # as outputs have it
 includes="-I$top -I$top/runtime -I$top/runtime/api"    # of a source that is compiled where it stands
 work=$(mktemp -d "${TMPDIR:-/tmp}/ppsplit-test.XXXXXX")
@@ -17,7 +17,7 @@ tests=0 failures=0
 # make_pipeline OUT [ARGUMENT...]: builds a generated program.
 make_pipeline() {
     local out=$1; shift
-    make -s -C "$out" pipeline RUNTIME="$runtime" RUNTIME_BUILD="$build/tests/runtime" CFLAGS="${PIPELINE_CFLAGS:--O1}" \
+    make -s -C "$out" pipeline RUNTIME="$runtime" RUNTIME_BUILD="$build/tests/objects" CFLAGS="${PIPELINE_CFLAGS:--O1}" \
         LDFLAGS="${PIPELINE_CFLAGS:-}" "$@"
 }
 

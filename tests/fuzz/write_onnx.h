@@ -6,7 +6,7 @@
 #ifndef FUZZ_WRITE_ONNX_H
 #define FUZZ_WRITE_ONNX_H
 
-#include "../stage_eval.h"
+#include "stage_eval.h"
 
 static void write_tensor(FILE *f, const char *what, const char *name, const Tensor *t)
 {

@@ -29,7 +29,7 @@ open_case() {
     cpu=$results/$case.cpu
 }
 
-# The CPU's numbers of an unsplit program: they are those of every split and schedule (tests/models.t).
+# The CPU's numbers of an unsplit program: they are those of every split and schedule (tests/whole/models.t).
 cpu_program() {
     local name=$1 run cpu models case stages loss rows mb loss_value splits bind shared folded
     open_case "$name"

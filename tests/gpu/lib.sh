@@ -17,7 +17,7 @@ ok() {
 make_tools() {
     local cc=${CC:-cc} c="-std=gnu11 -D_GNU_SOURCE -O2 -fwrapv -I$top -I$top/runtime"
     # shellcheck disable=SC2086
-    $cc $c -o "$tools/compare" "$top/tests/compare.c" "$top/base/file/npy.c" "$top/base/file/safetensors.c" -lm &&
+    $cc $c -o "$tools/compare" "$top/tests/tools/compare.c" "$top/base/file/npy.c" "$top/base/file/safetensors.c" -lm &&
         $cc $c -o "$tools/make_gpt" "$top/models/make_gpt.c" -lm &&
         $cc $c -o "$tools/make_tokens" "$top/models/make_tokens.c" || return
     if [ $mode = shim ]; then
@@ -66,7 +66,7 @@ card() {
 build() {
     local args=()
     [ $mode = cuda ] || args=(SHIM="$top/tests/cuda_shim" O="$tools/shim" CHECK="${CHECK:-1}")
-    make -s -C "$dir/$1" "$2" RUNTIME="$dir/runtime" RUNTIME_BUILD="$tools/runtime" CUDA_ARCH="$arch" "${args[@]}"
+    make -s -C "$dir/$1" "$2" RUNTIME="$dir/runtime" RUNTIME_BUILD="$tools/objects" CUDA_ARCH="$arch" "${args[@]}"
 }
 
 # The folders of $dir that prepare_case made, of the cases asked for.

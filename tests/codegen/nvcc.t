@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Every model of models/, cut, as CUDA: each stageN.cu compiles with nvcc for sm_80, sm_90 and PTX without a warning, of nvcc or of the C++
+# compiler behind it.  The stages of a few models go into one unit, each in a namespace of its own: headers are read once.
+. "$(dirname "$0")/../lib.sh"
+nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+[ -x "$nvcc" ] || { skip "nvcc" "no nvcc"; plan_done; exit; }
+
+# unit FILE DIR...: a source file that includes the stages of these folders
+unit() {
+    local file=$1 n=0 dir i; shift
+    echo '#include "pp_device.h"' >"$file"
+    for dir; do
+        for ((i = 0; ; i++)); do
+            [ -e "$dir/stage$i.cu" ] || break
+            n=$((n + 1))
+            printf '#define pp_stage%d_cuda unit%d\nnamespace n%d {\n#include "%s"\n}\n#undef pp_stage%d_cuda\n' $i $n $n "$dir/stage$i.cu" $i >>"$file"
+        done
+        [ $i -gt 0 ] || return
+    done
+}
+
+compiles() {
+    "$nvcc" -std=c++17 $includes -gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]' --threads 2 \
+        --Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror -c "$1" -o "$work/unit.o"
+}
+
+folders=() names=()
+flush() {
+    [ ${#folders[@]} -gt 0 ] || return
+    is "stages of ${names[*]}" "$(unit "$work/unit.cu" "${folders[@]}" && compiles "$work/unit.cu" 2>&1)" ""
+    folders=() names=()
+}
+for dir in "$top"/models/*/ "$top"/models/special/*/; do
+    dir=${dir%/} name=${dir##*/}
+    [ -f "$dir/case.env" ] || continue
+    ok "$name: split for CUDA" split_case "$dir" "$work/$name" --target cuda
+    folders+=("$work/$name") names+=("$name")
+    [ ${#folders[@]} -lt 4 ] || flush
+done
+flush
+is "for CUDA alone there is no C" "$(ls "$work"/mlp-ts/stage*.c 2>/dev/null)" ""
+plan_done

@@ -1,0 +1,268 @@
+#!/usr/bin/env bash
+# Law 8 for both commands: every mistake gets one clear message (from one rank, however many there are), the right exit
+# code, an end within seconds, and leaves no file behind.  errors.expected holds the messages; UPDATE=1 rewrites it.
+. "$(dirname "$0")/../lib.sh"
+expected=$top/tests/frontend/errors.expected
+cd "$work" || exit 1
+: >got
+: >stdout
+: >stderr
+: >said
+
+# npy FILE DESCR SHAPE BYTES: a file of zeros
+npy() {
+    local head="{'descr': '$2', 'fortran_order': ${FORTRAN:-False}, 'shape': ($3), }" n
+    n=$((${#head} + 1))
+    head=$(printf '%s%*s' "$head" $(((64 - (10 + n) % 64) % 64)) '')
+    n=$((${#head} + 1))
+    { printf "\\x93NUMPY\\x01\\x00\\x$(printf %x $((n % 256)))\\x$(printf %x $((n / 256)))"; printf '%s\n' "$head"; head -c "$4" /dev/zero; } >"$1"
+}
+
+wanted() { awk -v name="$1: " 'index($0, name) == 1' "$expected"; }
+
+# refuse NAME CODE COMMAND...: the command ends with CODE, says one thing, and leaves nothing behind.
+refuse() {
+    local name=$1 want=$2 code before after errors; shift 2
+    tests=$((tests + 1))
+    before=$(find . | sort)
+    if [ "$1" = full ]; then
+        timeout 20 "${@:2}" >/dev/full 2>stderr </dev/null
+    elif [ "$1" = small_disk ]; then                    # writes past 1 KiB of a file fail
+        (trap '' XFSZ; ulimit -f 1; exec timeout 20 "${@:2}") >stdout 2>stderr </dev/null
+    else
+        timeout 20 "$@" >stdout 2>stderr </dev/null
+    fi
+    code=$?
+    after=$(find . | sort)
+    if [ "$1" = mpirun ]; then
+        grep '^pipeline: ' stderr                       # mpirun itself has much to say, and not always the same
+    else
+        cat stderr
+    fi | sed "s|$work|.|g; s|$top/||g; s,\(out\|ours\)\.[A-Za-z0-9]\{6\}/,\1.XXXXXX/,; s|^|$name: |" >said
+    echo "$name: exit $code" >>said
+    cat said >>got
+    errors=$(grep -c -e ': error: ' -e '^ppsplit: ' stderr)
+    if [ "$code" = "$want" ] && [ "$errors" = 1 ] && [ "$before" = "$after" ] &&
+        { [ -n "${UPDATE:-}" ] || [ "$(wanted "$name")" = "$(cat said)" ]; }; then
+        echo "ok $tests - $name"
+        return
+    fi
+    failures=$((failures + 1))
+    echo "not ok $tests - $name"
+    echo "# exit $code, expected $want; $errors messages"
+    diff <(wanted "$name") said | sed 's/^/#   /'
+    diff <(echo "$before") <(echo "$after") | sed 's/^/#   file /'
+}
+
+# ---- what the cases need ----
+
+m=$top/models/doc-ts
+"$ppsplit" -q "$m/model.onnx" --split layers.1:begin --loss cross_entropy -o two && make_pipeline two >/dev/null &&
+    "$ppsplit" -q "$m/model.onnx" --split layers.0:begin --loss cross_entropy -o other && make_pipeline other >/dev/null &&
+    "$build/tests/tools/hostile" odd . && "$ppsplit" -q 01-rows-by-number.onnx --loss mse -o odd 2>/dev/null && make_pipeline odd >/dev/null &&
+    "$ppsplit" -q "$m/model.onnx" --split layers.1:begin -o infer && make_pipeline infer >/dev/null || exit 1
+cp "$m/in.x.npy" x.npy
+cp "$m/target.npy" target.npy
+P=two/pipeline
+D=(--data x=x.npy --data target=target.npy)
+npy floats.npy '<f4' '8, 4' 128
+npy wide.npy '<i8' '8, 5' 320
+npy flat.npy '<i8' '32,' 256
+npy seven.npy '<i8' '7, 4' 224
+npy none.npy '<i8' '0, 4' 0
+npy short.npy '<i8' '8, 4' 250
+npy huge.npy '<i8' '4611686018427387904, 4' 64
+npy negative.npy '<i8' '-8, 4' 256
+npy big.npy '>i8' '8, 4' 256
+npy objects.npy '|O' '8, 4' 256
+FORTRAN=True npy fortran.npy '<i8' '8, 4' 256
+head -c 40 x.npy >header.npy
+echo 'no array' >text.npy
+npy odd3.npy '<f4' '3, 3' 36
+mkdir folder
+echo "in the way" >file
+printf '\x08\x08\x08\x04\x10\x07\x4a\xff\xff\xff\xff\x0f' >short.pb
+printf '0F0,0RECV_B0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n' >cross.csv
+echo '0F0,2BW0,0B0' >cell.csv
+printf '0F0,0OFFLOAD0,,0FETCH0,0B0\n,1F0,1B0,,\n' >offload.csv
+printf '0F0,,,0B0\n,1F0,1B0,\n' >good.csv
+printf '0F0,0F1,0F2,0F3,0B0,0B1,0B2\n,1F0,1F1,1F2,1F3,1B0,1B1,1B2,1B3\n' >missing.csv
+printf '0F0,1F0,1B0,0B0\n' >one.csv
+params() { rm -rf "bad.$1"; cp -r two/params "bad.$1"; }
+params cut && head -c 100 two/params/stage1.safetensors >bad.cut/stage1.safetensors
+params empty && : >bad.empty/stage0.safetensors
+params length && printf '\xff\xff\xff\xff\xff\xff\xff\x7f' | dd of=bad.length/stage0.safetensors conv=notrunc status=none
+params json && printf '}' | dd of=bad.json/stage0.safetensors bs=1 seek=8 conv=notrunc status=none
+params flipped && $P train "${D[@]}" --steps 1 --checkpoint ck.flipped >/dev/null && cp ck.flipped/step_1/* bad.flipped && printf '\xff' |
+    dd of=bad.flipped/stage0.safetensors bs=1 conv=notrunc seek=$(($(stat -c %s bad.flipped/stage0.safetensors) - 1)) status=none
+params swapped && cp two/params/stage1.safetensors bad.swapped/stage0.safetensors
+
+# ---- out/pipeline: the command line ----
+
+refuse "no command" 2 $P
+refuse "unknown command" 2 $P trian
+refuse "an operand too many" 2 $P train again
+refuse "unknown option" 2 $P train "${D[@]}" --microbatch 4
+refuse "no value" 2 $P train --data
+refuse "no number" 2 $P train "${D[@]}" --steps ten
+refuse "number too small" 2 $P train "${D[@]}" --microbatches 0
+refuse "learning rate" 2 $P train "${D[@]}" --lr nan
+refuse "unknown optimizer" 2 $P train "${D[@]}" --optimizer adma
+refuse "data without a file" 2 $P train --data x=
+refuse "data twice" 2 $P train --data x=x.npy --data x=target.npy
+refuse "trains without a loss" 1 infer/pipeline train --data x=x.npy
+refuse "unknown output" 1 $P train "${D[@]}" --output logit=y.npy
+
+# ---- data ----
+
+refuse "missing input" 1 $P train --data x=x.npy
+refuse "unknown input" 1 $P train --data xx=x.npy --data target=target.npy
+refuse "dtype" 1 $P train --data x=floats.npy --data target=target.npy
+refuse "shape" 1 $P train --data x=wide.npy --data target=target.npy
+refuse "rank of the shape" 1 $P train --data x=flat.npy --data target=target.npy
+refuse "rows differ" 1 $P train --data x=seven.npy --data target=target.npy
+refuse "too few rows" 1 $P train "${D[@]}" --batch 9
+refuse "no rows" 1 $P infer --data x=none.npy
+refuse "more microbatches than rows" 1 $P train "${D[@]}" --microbatches 9
+refuse "microbatches too large" 1 $P train "${D[@]}" --microbatches 2
+refuse "chunks that differ" 1 odd/pipeline infer --data x=odd3.npy
+refuse "no such file" 3 $P train --data x=nobody.npy --data target=target.npy
+refuse "a folder as data" 3 $P train --data x=folder --data target=target.npy
+for f in short huge negative big objects fortran header text; do
+    refuse "npy: $f" 3 $P train --data x=$f.npy --data target=target.npy
+done
+refuse "pb: short" 3 $P train --data x=short.pb --data target=target.npy
+
+# ---- parameters ----
+
+refuse "params: no such folder" 3 $P train "${D[@]}" --params nowhere
+for f in cut empty length json; do
+    refuse "params: $f" 3 $P train "${D[@]}" --params bad.$f
+done
+refuse "params: a flipped byte in a checkpoint" 1 $P train "${D[@]}" --params bad.flipped
+refuse "params: another stage's" 1 $P train "${D[@]}" --params bad.swapped
+
+# ---- schedules and ranks ----
+
+refuse "unknown schedule" 2 $P train "${D[@]}" --schedule 1f1c
+refuse "unknown schedule, inference" 2 $P infer --data x=x.npy --schedule 1f1c
+refuse "no such schedule file" 3 $P train "${D[@]}" --schedule nobody.csv
+refuse "schedule: a bad cell" 1 $P train "${D[@]}" --schedule cell.csv
+refuse "schedule: an action is missing" 1 $P train "${D[@]}" --schedule missing.csv
+refuse "schedule: deadlock" 1 $P train "${D[@]}" --schedule cross.csv --batch 2
+refuse "schedule: a stash to the host" 1 $P train "${D[@]}" --schedule offload.csv --batch 2
+ok "schedule: which the tool simulates" "$ppsplit" schedule offload.csv --verify --simulate
+refuse "schedule: microbatches" 1 $P train "${D[@]}" --schedule good.csv --microbatches 4
+refuse "schedule: ranks" 1 $P train "${D[@]}" --schedule good.csv --batch 2 --ranks 1
+refuse "schedule: stages" 1 odd/pipeline train --data x=odd3.npy --data target=odd3.npy --schedule one.csv
+refuse "more ranks than stages" 1 $P train "${D[@]}" --ranks 3
+if command -v mpirun >/dev/null; then
+    refuse "mpi: more ranks than stages" 1 mpirun -n 3 $P train "${D[@]}"
+    refuse "mpi: --ranks and processes" 2 mpirun -n 2 $P train "${D[@]}" --ranks 1
+    refuse "mpi: usage" 2 mpirun -n 2 $P train "${D[@]}" --optimizer adma
+    refuse "mpi: missing input" 1 mpirun -n 2 $P train --data x=x.npy
+    refuse "mpi: no such file on one rank" 3 mpirun -n 1 $P train "${D[@]}" : -n 1 $P train --data x=nobody.npy --data target=target.npy
+    refuse "mpi: parameters of one rank" 3 mpirun -n 2 $P train "${D[@]}" --params bad.cut
+    refuse "mpi: other options" 1 mpirun -n 1 $P train "${D[@]}" : -n 1 $P train "${D[@]}" --steps 2
+    refuse "mpi: another program" 1 mpirun -n 1 $P train "${D[@]}" : -n 1 other/pipeline train "${D[@]}"
+    refuse "mpi: gradients into a file" 3 mpirun -n 2 $P train "${D[@]}" --dump-grads file/grads
+fi
+
+# ---- what is written: found before the first step ----
+
+R() { refuse "$@"; is "$1: no step" "$(grep -c ^step stdout)" 0; }
+$P train "${D[@]}" --quiet --steps 2 --checkpoint ck
+R "checkpoint over what is read" 1 $P train "${D[@]}" --steps 2 --params ck/step_2 --checkpoint ./ck
+R "gradients over the parameters" 1 $P train "${D[@]}" --dump-grads two/params
+R "gradients over a checkpoint that is read" 1 $P train "${D[@]}" --params ck/step_2 --dump-grads ck/step_2
+R "output over data" 1 $P train "${D[@]}" --output logits=./x.npy
+R "log over a schedule" 1 $P train "${D[@]}" --batch 2 --schedule good.csv --log-json good.csv
+R "two outputs in one file" 1 $P train "${D[@]}" --output logits=y.npy --trace ./y.npy
+R "output: a folder" 3 $P infer --data x=x.npy --output logits=folder
+R "trace: no such folder" 3 $P train "${D[@]}" --trace nowhere/trace.json
+R "trace: full" 3 $P train "${D[@]}" --trace /dev/full
+R "checkpoint under a file" 3 $P train "${D[@]}" --checkpoint file/a/b
+mkdir taken && : >taken/step_1
+R "checkpoint: a file in its place" 3 $P train "${D[@]}" --checkpoint taken
+R "checkpoint: full" 3 small_disk $P train "${D[@]}" --checkpoint new/ck
+R "gradients: full" 3 small_disk $P train "${D[@]}" --dump-grads grads
+npy many.npy '<i8' '200, 4' 6400
+R "output: full" 3 small_disk $P infer --data x=many.npy --output logits=y.npy
+if command -v mpirun >/dev/null; then
+    R "mpi: checkpoint over what is read" 1 mpirun -n 2 $P train "${D[@]}" --steps 2 --params ck/step_2 --checkpoint ck
+    R "mpi: checkpoint under a file" 3 mpirun -n 2 $P train "${D[@]}" --checkpoint file/a/b
+fi
+if [ "$(id -u)" != 0 ]; then
+    mkdir locked && chmod 500 locked
+    R "checkpoint: not writable" 3 $P train "${D[@]}" --checkpoint locked/ck
+else
+    skip "checkpoint: not writable" "root may write everywhere"
+fi
+is "a device stays one" "$($P train "${D[@]}" --quiet --output logits=/dev/null; test -c /dev/null; echo $?)" 0
+refuse "output: no such folder" 3 $P infer --data x=x.npy --output logits=nowhere/y.npy
+refuse "log: no such folder" 3 $P train "${D[@]}" --log-json nowhere/log.json
+refuse "log: full" 3 $P train "${D[@]}" --log-json /dev/full
+refuse "gradients into a file" 3 $P train "${D[@]}" --dump-grads file/grads
+refuse "checkpoint into a file" 3 $P train "${D[@]}" --checkpoint file
+refuse "standard output: full" 3 full $P train "${D[@]}"
+
+# ---- ppsplit ----
+
+S() { refuse "$1" "$2" "$ppsplit" -q "${@:3}"; }
+M=$m/model.onnx
+G=$top/models/gpt-ts/model.onnx
+cp -r two ours
+mkdir theirs && echo precious >theirs/thesis.tex
+refuse "ppsplit: nothing" 2 "$ppsplit"
+S "ppsplit: unknown option" 2 "$M" --splt h -o out
+S "ppsplit: no value" 2 "$M" -o out --split
+S "ppsplit: no output" 2 "$M"
+S "ppsplit: params" 2 "$M" --params move -o out
+S "ppsplit: limit" 2 "$M" --limit depth=much -o out
+S "ppsplit: no such model" 3 nobody.onnx -o out
+S "ppsplit: a folder as model" 1 folder -o out
+S "ppsplit: unknown path" 2 "$M" --split layer.1:begin --loss cross_entropy -o out
+S "ppsplit: no begin or end" 2 "$M" --split layers.1:middle --loss cross_entropy -o out
+S "ppsplit: ambiguous path" 2 "$G" --split mlp:begin --loss cross_entropy -o out
+S "ppsplit: empty first stage" 2 "$M" --split emb:begin --loss cross_entropy -o out
+S "ppsplit: empty last stage" 2 "$M" --split lm:end -o out
+S "ppsplit: the same cut twice" 2 "$M" --split layers.0:end --split layers.1:begin --loss cross_entropy -o out
+S "ppsplit: unknown loss" 2 "$M" --loss cross_entrpy -o out
+S "ppsplit: loss of no output" 2 "$M" --loss output:los -o out
+S "ppsplit: loss model is missing" 3 "$M" --loss model:nobody.onnx -o out
+S "ppsplit: bind" 2 "$top/models/gpt-tsdyn/model.onnx" --bind batch=x -o out
+S "ppsplit: unbound" 1 "$top/models/gpt-tsdyn/model.onnx" -o out
+S "ppsplit: multi-use of nothing" 2 "$G" --multi-use wte.wight=replicate --split h.1:begin --loss cross_entropy -o out
+S "ppsplit: freeze nothing" 2 "$G" --freeze 'h.0.ln1.weigth' --loss cross_entropy -o out
+S "ppsplit: output is a file" 3 "$M" -o file
+S "ppsplit: output under a file" 3 "$M" -o file/out
+S "ppsplit: output folder not ours" 3 "$M" -o theirs
+refuse "ppsplit: report to a full disk" 3 full "$ppsplit" ls "$M"
+refuse "ppsplit: table to a full disk" 3 full "$ppsplit" ops
+refuse "ppsplit: the files on a full disk" 3 small_disk "$ppsplit" -q "$G" --loss cross_entropy -o out
+refuse "ppsplit: the files on a full disk, over an earlier output" 3 small_disk "$ppsplit" -q "$G" --loss cross_entropy -o ours
+ok "an earlier output stays as it was" diff -r two ours
+is "a folder that is not ours stays as it was" "$(ls theirs) $(cat theirs/thesis.tex)" "thesis.tex precious"
+
+# ---- merge ----
+
+$P train "${D[@]}" --quiet --checkpoint good
+cp -r good/step_1 flipped
+printf '\x42' | dd of=flipped/stage1.safetensors bs=1 seek=$(($(stat -c %s flipped/stage1.safetensors) - 3)) conv=notrunc status=none
+cp -r good/step_1 lacking && rm lacking/stage1.safetensors
+cp -r good/step_1 unfinished && rm unfinished/manifest.json
+other/pipeline train "${D[@]}" --quiet --checkpoint others
+W() { refuse "$1" "$2" "$ppsplit" merge "${@:3}"; }
+W "merge: nothing" 2
+W "merge: no output" 2 two good
+W "merge: unknown option" 2 two good -o t.onnx --force
+W "merge: no output folder of ppsplit" 3 folder good -o t.onnx
+W "merge: no checkpoint" 3 two folder -o t.onnx
+W "merge: a changed byte" 1 two flipped -o t.onnx
+W "merge: a file is missing" 1 two lacking -o t.onnx
+W "merge: no manifest" 3 two unfinished -o t.onnx
+W "merge: cannot write" 3 two good -o file/t.onnx
+refuse "merge: disk full" 3 small_disk "$ppsplit" merge two good -o t.onnx
+
+[ -z "${UPDATE:-}" ] || cp got "$expected"
+plan_done

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Law 10: what the dynamo exporter's optimizer folded, transposed, sliced, expanded, computed or joined trains as the parameter it
+# is, in its shape (models/special/folded against PyTorch's numbers), or after --param and --params-from (given), or is named; and
+# law 7 for all of it: merged back, the model computes what the pipeline computed and trains on from there.
+. "$(dirname "$0")/../lib.sh"
+cases=$top/models/special
+
+losses() { sed 's/.*"loss": \([^,]*\),.*/\1/' "$1"; }
+same_losses() { diff <(losses "$1") <(losses "$2"); }
+differ() { ! cmp -s "$1" "$2"; }
+agrees() { "$compare" grads "$1/grads" "$dir/grads.safetensors" && "$compare" npy "$1/out.npy" "$dir/out.npy" && "$compare" loss "$1/log.json" "$loss_value"; }
+
+for name in folded given equal; do
+    dir=$cases/$name
+    . "$dir/case.env"
+    cd "$work" || exit 1
+    ln -sf "$dir"/*.npy "$dir"/*.safetensors .                # what $extra names
+    data=(--data "x=$dir/in.x.npy" --data "target=$dir/target.npy" --microbatches $((rows / mb)) --quiet)
+    infer=(--data "x=$dir/in.x.npy" --microbatches $((rows / mb)) --quiet)
+    first=''
+    for multi in transmit replicate; do
+        for split in $splits none; do
+            out=$name.$multi.$split
+            ok "$name [$split] $multi: splits and builds" split_model "$dir/model.onnx" "$out" "$split" --loss "$loss" --multi-use $multi $extra
+            mkdir -p "$out.run"
+            ok "$name [$split] $multi: trains" "$out/pipeline" train "${data[@]}" --steps 1 --lr 0 --dump-grads "$out.run/grads" \
+                --log-json "$out.run/log.json" --output "logits=$out.run/out.npy"
+            ok "$name [$split] $multi: agrees with PyTorch" agrees "$out.run"
+            first=${first:-$out.run}
+            ok "$name [$split] $multi: the same output bits" cmp "$first/out.npy" "$out.run/out.npy"
+        done
+    done
+    a=$name.transmit.${splits%% *}
+    ok "$name: trains on" "$a/pipeline" train "${data[@]}" --steps 3 --optimizer adamw --lr 0.01 --checkpoint $name.ck
+    ok "$name: merges" "$ppsplit" merge "$a" $name.ck -o $name.onnx
+    ok "$name: the merged model splits and builds" split_model $name.onnx $name.b none --loss "$loss"
+    "$ppsplit" -q $name.onnx --loss "$loss" -o $name.c 2>said
+    is "$name: and nothing is missing in it" "$(cat said)" ""
+    "$a/pipeline" infer "${infer[@]}" --params $name.ck/step_3 --output logits=a.npy
+    "$a/pipeline" infer "${infer[@]}" --output logits=before.npy
+    $name.b/pipeline infer "${infer[@]}" --output logits=b.npy
+    is "$name: no two nodes of the merged model have one name" "$(grep -ao 'node_[A-Za-z_0-9]*' $name.onnx | sort | uniq -d)" ""
+    ok "$name: it has learned" differ a.npy before.npy
+    ok "$name: the merged model computes the same bits" cmp a.npy b.npy
+    ok "$name: the pipeline trains on" "$a/pipeline" train "${data[@]}" --steps 3 --lr 0.01 --params $name.ck/step_3 --log-json a.json
+    ok "$name: the merged model trains on" $name.b/pipeline train "${data[@]}" --steps 3 --lr 0.01 --log-json b.json
+    ok "$name: with the same losses" same_losses a.json b.json
+    ok "$name: with linked parameters" split_model "$dir/model.onnx" $name.linked none --loss "$loss" --params link $extra
+    $name.linked/pipeline infer "${infer[@]}" --output logits=linked.npy
+    ok "$name: the same bits" cmp linked.npy before.npy
+done
+
+# What is said, and what is refused.
+said() { "$ppsplit" -q "$cases/$1/model.onnx" --loss mse -o said.out "${@:2}" 2>&1 | sed "s|$cases/||; /^hint/d"; rm -rf said.out; }
+is "folded: what was recovered is named" "$(said folded)" "folded/model.onnx: warning: 8 parameters were recovered from what the export folded them into: dense.weight [4,11], token [1,1,8], step [3,8], packed [16,8], logit_scale [], gamma [8], window.relative_position_bias_table [15,2], state.A_log [8]"
+is "given: what cannot be recovered is named" "$(said given)" "given/model.onnx: warning: 6 parameters will not train, the export folded them away: flat, a.parametrizations.weight.original0, a.parametrizations.weight.original1, c.parametrizations.weight.original0, c.parametrizations.weight.original1, place.weight"
+is "given: nothing is left to say with all of them" "$(said given --params-from weights.safetensors --param flat=flat.npy)" ""
+is "equal: what was merged is named" "$(said equal)" "equal/model.onnx: warning: 2 parameters were recovered from what the export folded them into: a.mix_value (equal to a.mix_key), b.mix_value (equal to b.mix_key)"
+is "a parameter of no such name" "$(said given --param flet=flat.npy | tail -n 1)" "given/model.onnx: error: --param flet: the model declares no such parameter"
+is "no file" "$(said given --param flat | tail -n 1)" "ppsplit: error: --param wants NAME=FILE.npy or NAME=FILE.safetensors, not 'flat'"
+is "not in the file" "$(said given --param flat=weights.safetensors | tail -n 1)" "weights.safetensors: error: no tensor 'flat'"
+is "other numbers" "$(said given --params-from weights.safetensors --param flat=in.x.npy)" "given/model.onnx: warning: 1 parameter will not train, the export folded it away: flat
+note: given in files, but no initializer is seen to be made of these numbers: flat"
+plan_done

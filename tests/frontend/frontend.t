@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# What one exported file cannot show: files in sequence with one named twice, a loss in a file of its own, a loss the model
+# computes, pipeline_stage annotations, a module called twice, outputs that are intermediates; cuts at nodes and values;
+# samples folded into other dimensions and back; frozen parameters; weights linked rather than copied; weights in external data; equal
+# biases that the exporter merged, their Splits too; values that send no gradient back.  Against PyTorch's numbers.
+. "$(dirname "$0")/../lib.sh"
+cases=$top/models/special
+
+# split_build OUT [OPTION...] in the case's folder
+split_build() {
+    local out=$1; shift
+    "$ppsplit" -q $files --loss "$loss" "$@" -o "$out" && make_pipeline "$out"
+}
+
+train() {
+    local out=$1 run=$2 data=() f; shift 2
+    mkdir -p "$run"
+    for f in in.*.npy; do
+        data+=(--data "$(f=${f#in.}; echo "${f%.npy}")=$f")
+    done
+    [ -f target.npy ] && data+=(--data target=target.npy)
+    "$out/pipeline" train "${data[@]}" --microbatches $((rows / mb)) --steps 1 --lr 0 --dump-grads "$run/grads" --log-json "$run/log.json" \
+        --output "$model_output=$run/out.npy" "$@"
+}
+
+agrees() { "$compare" grads "$1/grads" grads.safetensors && "$compare" npy "$1/out.npy" out.npy && "$compare" loss "$1/log.json" "$loss_value"; }
+
+check() {                                               # NAME OUT OPTION...
+    local name=$1 out=$work/$2; shift 2
+    ok "$name: splits and builds" split_build "$out" "$@"
+    ok "$name: trains" train "$out" "$out.run"
+    ok "$name: agrees with PyTorch" agrees "$out.run"
+}
+
+for name in sequence lossmodel ownloss shifted annotated twice passthrough merged stopped detached samples contrast; do
+    cd "$cases/$name" || exit 1
+    . ./case.env
+    points=()
+    for p in ${splits//,/ }; do points+=(--split "$p"); done
+    check "$name" "$name" "${points[@]}"
+done
+is "sequence: a stage a file" "$(grep -c call_stage "$work/sequence/pipe.txt")" 3
+is "annotated: a stage a number" "$(grep -c call_stage "$work/annotated/pipe.txt")" 3
+
+cd "$cases/twice" || exit 1
+. ./case.env
+check "cut before a node" node --split /b/second/Gemm
+check "cut after a value" value --split /b/second/Gemm_output_0
+check "cut at a parameter's prefix" prefix --split b.second:begin
+check "weights by reference" link --split b:begin --params link
+is "weights by reference: none are copied" "$(find "$work/link/params" -name '*.safetensors' | wc -l)" 0
+ok "frozen parameters: builds" split_build "$work/frozen" --split b:begin --freeze 'a.*' --train a.first.weight
+ok "frozen parameters: trains" train "$work/frozen" "$work/frozen.run"
+ok "frozen parameters: the others agree with PyTorch" "$compare" grads "$work/frozen.run/grads" grads.safetensors 1e-4 a.first.bias
+is "frozen parameters: these have no gradient" "$(cat "$work/frozen.run/grads"/* | grep -ac a.first.bias)" 0
+
+cd "$cases/stopped" || exit 1
+. ./case.env
+out=$work/stopped
+is "stopped: no gradient crosses the first cut" "$(sed -n 's/.*<edge from="0" to="1".*gradient="\([a-z]*\)".*/\1/p' "$out/pipe.xml")" no
+is "stopped: what is before has none" "$(cat "$out.run/grads"/* | grep -ac pre.weight)" 0
+is "stopped: stages are standard ONNX" "$(cat "$out"/*.onnx | grep -acP '\x22\x0cStopGradient')" 0      # field 4 of a node: its operator
+ok "stopped: 4 stages" split_build "$work/four" --split enc:begin --split dec:begin --split dec:end
+for schedule in gpipe zb-h1 loopedbfs interleavedzerobubble; do
+    ok "stopped: $schedule trains" train "$work/four" "$work/four.run" --schedule $schedule --ranks 2
+    ok "stopped: $schedule agrees with PyTorch" agrees "$work/four.run"
+done
+ok "stopped: checkpoint" train "$out" "$out.run" --optimizer adamw --lr 0.01 --checkpoint "$work/stopped.ck"
+ok "stopped: merges" "$ppsplit" merge "$out" "$work/stopped.ck" -o "$work/merged.onnx"
+files=plain.onnx
+check "named: a value, nodes" named --split enc:begin --split dec:begin --stop-gradient /Reshape_output_0 --stop-gradient '/Reshape_?'
+ok "not named: builds" split_build "$work/not" --split dec:begin
+ok "not named: trains" train "$work/not" "$work/not.run"
+ok "not named: other gradients" eval '! agrees "$work/not.run"'
+is "not named: as without a loss" "$("$ppsplit" -q plain.onnx --dump import)" "$("$ppsplit" -q plain.onnx --dump import --stop-gradient /Sub_1)"
+stop() { "$ppsplit" -q plain.onnx --loss output:loss --dump import --stop-gradient "$1" 2>&1 >/dev/null; }
+is "a name that is none" "$(stop /Reshape_1_output_1; echo $?)" "plain.onnx: error: --stop-gradient /Reshape_1_output_1: no value and no node is named so
+hint: did you mean '/Reshape_1_output_0'?
+2"
+is "a parameter" "$(stop enc.first.weight; echo $?)" "plain.onnx: error: --stop-gradient enc.first.weight: a parameter, no value that a node makes
+hint: --freeze enc.first.weight: the parameter then does not train
+2"
+is "an input" "$(stop x; echo $?)" 0
+cd "$cases/detached" || exit 1
+. ./case.env
+ok "detached: two steps" train "$work/detached" "$work/detached.run" --steps 2 --optimizer sgd --lr 0.01
+tail -n 1 "$work/detached.run/log.json" >"$work/second.json"
+ok "detached: what is detached of a parameter follows it" "$compare" loss "$work/second.json" "$second_loss"
+is "merged by the exporter" "$("$ppsplit" -q undecided.onnx --loss output:loss --dump import 2>&1 >/dev/null; echo $?)" \
+    "undecided.onnx: value 'mse_loss_1': error: the exporter merged 'mse_loss_2' with it, which may have detached other values
+hint: export again with optimize=False, or say with --stop-gradient where no gradient passes
+1"
+is "of which only the source tells" "$("$ppsplit" -q cloned.onnx --loss mse --dump import 2>&1 >/dev/null; echo $?)" \
+    "cloned.onnx: warning: its source detaches, the export does not show what, the gradient passes: return self.b(h.detach().clone()) + h
+hint: export again with optimize=False, or name the value with --stop-gradient
+0"
+plan_done

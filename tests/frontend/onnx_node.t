@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# ONNX's own backend cases through the importers and the evaluator: those of Debian's libonnx-testdata (ONNX 1.12), and in
+# onnx_new.tar.gz cases of ONNX 1.23 (Apache License 2.0) for what came later.  A case may be refused, never wrong.
+. "$(dirname "$0")/../lib.sh"
+cases=/usr/share/libonnx-testdata/data
+floor=900                                               # of 1072: the others need strings, loops, quantisation, recurrence ...
+
+run() { "$build/tests/tools/onnx_backend" "$@" > "$work/out" 2>/dev/null; tail -n 1 "$work/out"; }
+none() { ! grep "^$1 " "$work/out"; }
+
+if [ -d $cases ]; then
+    read -r _ passed _ < <(run $cases/{node,simple,pytorch-operator,pytorch-converted}/*)
+    ok "$passed cases pass, at least $floor" [ "$passed" -ge $floor ]
+    ok "none is wrong" none wrong
+    ok "none crashes" none crashed
+else
+    skip "cases of libonnx-testdata" "the package is not installed"
+fi
+
+tar -xzf "$top/tests/frontend/onnx_new.tar.gz" -C "$work"
+is "newer cases" "$(run "$work"/test_*)" "passed $(ls -d "$work"/test_* | wc -l) wrong 0 refused 0 crashed 0"
+plan_done

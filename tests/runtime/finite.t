@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# A loss or a gradient that is not finite ends a run on all ranks: exit 4, one message that says where it comes from, no update,
+# no checkpoint, a log that is JSON.
+. "$(dirname "$0")/../lib.sh"
+cd "$work" || exit 1
+m=$top/models/mlp-ts
+ok "splits and builds" split_model "$m/model.onnx" two blocks.1:begin --loss cross_entropy || exit 1
+D=(--data "x=$m/in.x.npy" --data "target=$m/target.npy" --steps 6 --optimizer sgd)
+
+# stops NAME MESSAGE COMMAND...
+stops() {
+    local name=$1 want=$2; shift 2
+    rm -rf ck log.json
+    timeout 60 "$@" --checkpoint ck --log-json log.json >stdout 2>stderr </dev/null
+    is "$name: exit" $? 4
+    is "$name: one message" "$(grep '^pipeline: ' stderr)" "pipeline: error: $want"
+    ok "$name: no checkpoint" test ! -e ck
+    ok "$name: the log is JSON" perl -MJSON::PP -ne 'decode_json($_)' log.json
+}
+numbers() { perl -MJSON::PP -ne '$d = decode_json($_); print "$$d{step} $$d{loss} $$d{grad_norm}\n"' log.json | tail -n 1; }
+poison() { printf "$2" | dd of="$1/stage$3.safetensors" bs=1 seek=$(($(stat -c %s "$1/stage$3.safetensors") - 4)) conv=notrunc status=none; }
+
+nan='step 2: the loss is nan: microbatch 0 first; the parameters are finite'
+stops "threads" "$nan" two/pipeline train "${D[@]}" --lr 1e30
+is "threads: the numbers" "$(numbers)" "2 NaN NaN"
+is "threads: the lines" "$(sed -n 's/ tokens.*//; 4p' stdout)" "step 2 loss nan grad_norm nan"
+stops "zero bubble" "$nan" two/pipeline train "${D[@]}" --lr 1e30 --schedule zb-h1
+command -v mpirun >/dev/null && stops "processes" "$nan" mpirun -n 2 two/pipeline train "${D[@]}" --lr 1e30
+
+stops "after the last update" "after step 1: parameter 'inp.weight' of stage 0 is not finite: no checkpoint is written" \
+    two/pipeline train "${D[@]:0:4}" --steps 1 --lr 1e39
+cp -r two/params bad && poison bad '\x00\x00\x80\x7f' 1
+name=$(grep -ao '"[a-z.0-9]*":' bad/stage1.safetensors | grep -v -e metadata -e format -e dtype -e shape -e offsets | tail -n 1 | tr -d '":')
+inf="step 1: the loss is \(nan\|inf\): parameter '$name' of stage 1 is not finite"
+two/pipeline train "${D[@]}" --lr 0 --params bad >stdout 2>stderr
+is "a parameter: exit" $? 4
+ok "a parameter: named" grep -q "^pipeline: error: $inf\$" stderr
+two/pipeline eval "${D[@]:0:4}" --params bad >stdout 2>stderr
+is "eval: exit" $? 4
+ok "eval: named" grep -q "^pipeline: error: $inf\$" stderr
+two/pipeline infer "${D[@]:0:2}" --params bad >stdout 2>stderr
+is "infer has no loss" $? 0
+
+"$build/tests/tools/hostile" odd . && "$ppsplit" -q 02-root.onnx --loss mse -o root && make_pipeline root || exit 1
+floats() {                                              # FILE TWO_ROWS_OF_THREE
+    local head="{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }"
+    { printf '\x93NUMPY\x01\x00\x76\x00%-117s\n' "$head"; for _ in 1 2 3 4 5 6; do printf "$2"; done; } >"$1"
+}
+floats zeros.npy '\x00\x00\x00\x00'
+floats ones.npy '\x00\x00\x80\x3f'
+{ head -c $(($(stat -c %s ones.npy) - 4)) ones.npy; printf '\x00\x00\xc0\x7f'; } >nan.npy
+stops "data" "step 1: the loss is nan: input 'x' holds a NaN, in microbatch 0" root/pipeline train --data x=nan.npy --data target=ones.npy
+stops "a gradient" "step 1: the gradient's norm is nan: that of 'w' in stage 0 first" root/pipeline train --data x=zeros.npy --data target=ones.npy
+is "a gradient: the numbers" "$(numbers)" "1 1 NaN"
+plan_done

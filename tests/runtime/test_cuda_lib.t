@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Products, convolutions and pools on the device (runtime/device/cuda/) under the CUDA shim, with its cuDNN and without: the CPU's
+# numbers, the same bits twice, nothing that a GPU would punish.  With nvcc, where there is one, they compile without a warning, with cuDNN and without.
+. "$(dirname "$0")/../lib.sh"
+shim=$top/tests/cuda_shim
+objects=$build/cuda_shim
+cxx=${CXX:-g++}
+nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+files=(blas_cuda conv_cuda conv_tiled conv_direct conv_cudnn pool_cuda profile_cuda)
+programs=(products convolutions pools)
+linked=("${files[@]/%/.o}")
+if ! command -v "$cxx" >/dev/null; then
+    skip "products and convolutions under the shim" "no C++ compiler"
+else
+    make -s -f "$shim/shim.mk" O="$objects" CXX="$cxx" || exit 1
+    ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -O2 -fwrapv -ffp-contract=off -Wno-unknown-pragmas $includes -c "$top/runtime/device/cpu/gemm.c" -o "$work/gemm.o" &&
+        ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -O2 -fwrapv -ffp-contract=off $includes -c "$top/runtime/device/cpu/conv.c" -o "$work/conv.o" || exit 1
+
+    # compile KIND: all .cu into $work/KIND, checked by the shim's shadow of memory; cudnn: with cuDNN
+    compile() {
+        local f flags=(-fsanitize=thread -fsanitize=alignment -fsanitize=bounds) out=$work/$1
+        [ "$1" != cudnn ] || flags+=(-DPP_WITH_CUDNN)
+        mkdir -p "$out"
+        for f in "${files[@]/#/$top/runtime/device/cuda/}" "${programs[@]/#/$top/tests/cuda_lib/}"; do
+            "$cxx" -x c++ -std=c++17 -O2 -g -ffp-contract=off -Wall -Wextra -Werror -Wno-unknown-pragmas -I"$shim" $includes "${flags[@]}" -c "$f.cu" -o "$out/${f##*/}.o" || return
+        done
+        for f in "${programs[@]}"; do
+            "$cxx" -o "$out/$f" "$out/$f.o" "${linked[@]/#/$out/}" "$objects/libshim.a" "$work/gemm.o" "$work/conv.o" -lpthread -lm || return
+        done
+    }
+    for kind in checked cudnn; do
+        ok "compiles, $kind" compile $kind
+        for program in "${programs[@]}"; do
+            [ $kind != cudnn ] || [ $program = pools ] || continue
+            ok "$program, $kind" "$work/$kind/$program"
+        done
+    done
+
+    # Of the shapes 15 have the same padding on both sides; in float32 and float64 each is computed so often (convolutions.cu).
+    cudnn_calls() { awk -F'\t' '/cudnn/ { print $2, $3 }' "$work/profile" | sort; }
+    ok "a profile of cuDNN" env PP_PROFILE="$work/profile" "$work/cudnn/convolutions"
+    is "cuDNN does what it takes" "$(cudnn_calls)" "$(printf 'cudnnConvolution%s\n' "BackwardData $((30 * 2))" "BackwardFilter $((30 * 4))" "Forward $((30 * 3))")"
+
+    # PP_PROFILE writes a line per kernel: kind, name, calls, seconds, operations, bytes.
+    profile() {
+        PP_PROFILE=$work/profile "$work/checked/products" >/dev/null &&
+            awk -F'\t' 'NF != 6 || $3 < 1 || $4 < 0 { bad = 1 } $2 == "cublas gemm" && $1 == "product" && $5 > 0 && $6 > 0 { found = 1 }
+                END { exit bad || !found }' "$work/profile"
+    }
+    ok "a profile" profile
+fi
+
+# nvcc FILE FLAG...: what it says
+compile_nvcc() {
+    "$nvcc" -std=c++17 -gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]' --Werror all-warnings $includes \
+        -Xcompiler -Wall,-Wextra "${@:2}" -c "$1" -o "$work/nvcc.o" 2>&1
+}
+if [ -x "$nvcc" ]; then
+    for f in "${files[@]/#/$top/runtime/device/cuda/}" "${programs[@]/#/$top/tests/cuda_lib/}"; do
+        is "nvcc: ${f##*/}.cu" "$(compile_nvcc "$f.cu")" ""
+    done
+    if [ -e "$(dirname "$(readlink -f "$nvcc")")/../include/cudnn.h" ] || [ -e /usr/include/cudnn.h ]; then
+        for f in conv_cuda conv_cudnn pool_cuda; do
+            is "nvcc: $f.cu with cuDNN" "$(compile_nvcc "$top/runtime/device/cuda/$f.cu" -DPP_WITH_CUDNN)" ""
+        done
+    else
+        skip "nvcc with cuDNN" "no cuDNN"
+    fi
+else
+    skip "nvcc" "no nvcc"
+fi
+plan_done

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# The command `ppsplit schedule`: what it prints, to the letter, and how it refuses.
+. "$(dirname "$0")/../lib.sh"
+cd "$work" || exit 1
+s() { "$ppsplit" schedule "$@"; }
+status() { "$@" >out 2>err; echo $?; }
+
+is "1f1b simulated" "$(s 1F1B --ranks 4 --stages 4 --microbatches 8 --simulate | head -7)" "makespan 33
+span 33
+bubble 0.2727
+rank 0 busy 24 peak 4
+rank 1 busy 24 peak 3
+rank 2 busy 24 peak 2
+rank 3 busy 24 peak 1"
+is "makespan and span differ" "$(s zbvzerobubble --ranks=4 --microbatches=8 --simulate | head -3)" "makespan 51
+span 48
+bubble 0.0588"
+is "costs, latency" "$(s 1f1b --ranks 8 --microbatches 24 --simulate --costs F=18.522,I=18.086,W=9.337,B=27.423,c=0.601 | sed -n 3p)" "bubble 0.2431"
+is "compute only, idle slots kept" "$(s gpipe --ranks 2 --microbatches 2)" "0F0,0F1,,,,0B0,0B1
+,1F0,1F1,1B0,1B1"
+is "with messages" "$(s gpipe --ranks 2 --stages 2 --microbatches 1 --comms --csv -)" "0F0,0SEND_F0,0RECV_B0,0B0
+1RECV_F0,1F0,1B0,1SEND_B0"
+is "lowered" "$(s gpipe --ranks 1 --microbatches 1 --lower)" "0UNSHARD,0F0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,0RESHARD"
+is "lock-steps" "$(s gpipe --ranks 4 --microbatches 8 --comms --steps)" "steps 66"
+
+for name in gpipe 1f1b interleaved1f1b loopedbfs interleavedzerobubble zb-h1 zb-h2 forward-only; do
+    ok "$name: 4 stages on 2 ranks verify" s $name --ranks 2 --stages 4 --microbatches 6 --lower --verify
+    s $name --ranks 2 --stages 4 --microbatches 6 --lower --csv $name.csv
+    is "$name: reads its own file" "$(s $name.csv)" "$(cat $name.csv)"
+    sed 's/$/\r/' $name.csv >crlf.csv
+    is "$name: and with the other line ending" "$(s crlf.csv --csv -)" "$(cat $name.csv)"
+done
+ok "dualpipev verifies, deferred" s dualpipev --ranks 4 --microbatches 10 --lower --defer --verify
+ok "a send budget" s interleaved1f1b --ranks 4 --stages 8 --microbatches 8 --send-budget 2 --verify --buffers 1
+
+echo '0F0,2BW0,0B0' >bad.csv
+is "a bad cell: status" "$(status s bad.csv --simulate)" 1
+ok "a bad cell: row, cell and text" grep -q "row 0 (rank 0), cell 1 '2BW0'" err
+printf '0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n' >cross.csv
+is "a deadlock: status" "$(status s cross.csv --verify)" 1
+ok "a deadlock: the cycle" grep -q "rank 0, cell 3 (0SEND_F1): rank 1 receives it at cell 4 (1RECV_F1), but waits at cell 3 (1SEND_B0)" err
+is "none with a buffer" "$(status s cross.csv --verify --buffers 1)" 0
+is "nothing on stdout when refused" "$(s cross.csv --verify 2>/dev/null)" ""
+is "microbatches that do not fit" "$(status s interleaved1f1b --ranks 4 --stages 8 --microbatches 9)" 1
+is "an unknown option" "$(status s 1f1b --rank 4)" 2
+ok "did you mean" grep -q "did you mean '--ranks'" err
+is "an unknown schedule" "$(status s 1f1bb --ranks 4 --microbatches 4)" 2
+is "help" "$(status s --help)" 0
+is "a file that is not there" "$(status s none.csv)" 3
+is "a folder that is not there" "$(status s 1f1b --ranks 2 --microbatches 2 --csv none/x.csv)" 3
+
+s zb-h1 --ranks 3 --microbatches 5 --lower --simulate --costs F=3,1F=5,I=2,W=4,c=1 --trace t.json --svg s.svg >simulated
+ok "the trace is JSON" grep -q '"name":"1F4","cat":"F","ph":"X","pid":0,"tid":1' t.json
+is "costs from a trace" "$(s zb-h1 --ranks 3 --microbatches 5 --simulate --costs t.json | sed -n 4,6p)" "$(sed -n 4,6p simulated)"
+ok "the drawing is SVG" grep -q '^</svg>' s.svg
+is "a grid" "$(s gpipe --ranks 2 --microbatches 1 --grid)" "rank 0   0F0-|               0B0------|
+rank 1        1F0-|1B0------|          "
+plan_done

@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# What is written is what others read: the report against its schema, graphs, logs and traces by parsers that are not ours; the
+# man page and the completion name every option; the README's commands run.
+. "$(dirname "$0")/../lib.sh"
+cd "$work" || exit 1
+
+json() { perl -MJSON::PP -e 'local $/; decode_json(<>)' "$1"; }
+json_lines() { perl -MJSON::PP -ne 'decode_json($_)' "$1"; }
+
+# ---- reports ----
+
+report() {
+    local name=$1 split=$2; shift 2
+    . "$top/models/$name/case.env"
+    local points=() p
+    [ "$split" = markers ] || for p in ${split//,/ }; do points+=(--split "$p"); done
+    ok "$name: splits" "$ppsplit" -q "$top/models/$name/model.onnx" "${points[@]}" "$@" -o "$name"
+    if command -v xmllint >/dev/null; then
+        ok "$name: pipe.xml is valid" xmllint --noout --schema "$name/pipe.xsd" "$name/pipe.xml"
+        sed 's/<stage index="0"/<stage indx="0"/' "$name/pipe.xml" >bad.xml
+        ok "$name: and the schema sees a wrong attribute" eval '! xmllint --noout --schema "$name/pipe.xsd" bad.xml'
+        ok "$name: pipe.html parses" xmllint --noout --html "$name/pipe.html"
+    else
+        skip "$name: pipe.xml" "xmllint is not installed"
+    fi
+    if command -v dot >/dev/null; then
+        ok "$name: pipe.dot parses" dot -Tplain -o /dev/null "$name/pipe.dot"
+    else
+        skip "$name: pipe.dot" "graphviz is not installed"
+    fi
+}
+report gpt-ts h.0.mlp:begin,h.1:begin --loss cross_entropy
+report example-ts markers --loss mse --multi-use replicate
+report resnet-ts layer2:begin
+"$build/tests/tools/rename" "$top/models/encdec-ts/model.onnx" renamed.onnx ' <b a="&amp;"> \ " ]]> '
+ok "harmful names: splits" "$ppsplit" -q renamed.onnx --split qrpbqre.0:begin --loss cross_entropy -o harm
+command -v xmllint >/dev/null && ok "harmful names: pipe.xml is valid" xmllint --noout --schema harm/pipe.xsd harm/pipe.xml
+command -v dot >/dev/null && ok "harmful names: pipe.dot parses" dot -Tplain -o /dev/null harm/pipe.dot
+
+# ---- what a run writes ----
+
+m=$top/models/gpt-ts
+case_data "$m"
+make_pipeline gpt-ts >/dev/null
+ok "trains" gpt-ts/pipeline train "${data[@]}" --data "target=$m/target.npy" --steps 3 --log-json log.json --trace trace.json --checkpoint ck --dump-grads grads
+gpt-ts/pipeline train "${data[@]}" --data "target=$m/target.npy" --steps 3 >lines
+ok "log: lines of JSON" json_lines log.json
+is "log: the keys" "$(perl -MJSON::PP -ne 'print join(" ", sort keys %{decode_json($_)}), "\n"' log.json | uniq)" "grad_norm loss seconds step tokens_per_second"
+is "log: the lines on standard output, and 17 digits" "$(perl -MJSON::PP -ne '$d = decode_json($_); printf "step %d loss %.6f grad_norm %.4g\n", @$d{qw(step loss grad_norm)};
+    /"loss": ([^,]*)/; print "short\n" if sprintf("%.17g", $1) ne $1' log.json)" "$(sed -n 's/ tokens.*//p' lines)"
+ok "trace: JSON" json trace.json
+ok "manifest: JSON" json ck/step_3/manifest.json
+ok "safetensors: JSON within" perl -MJSON::PP -e 'binmode STDIN; read STDIN, $n, 8; read STDIN, $h, unpack("Q<", $n); decode_json($h)' <grads/stage0.safetensors
+
+# ---- what the commands say of themselves ----
+
+options() { grep -o -e '--[a-z][a-z-]*[0-9]*' | sort -u; }
+main=$("$ppsplit" --help | options)
+all=$({ "$ppsplit" --help; "$ppsplit" schedule --help; gpt-ts/pipeline --help; } | options)
+page=$(sed 's/\\-/-/g; s/\\f.//g' "$top/docs/ppsplit.1" | options)
+is "the man page names every option, and no other" "$page" "$all"
+. "$top/docs/ppsplit.bash"
+complete_after() { COMP_WORDS=("$@" --); COMP_CWORD=$#; _ppsplit; printf '%s\n' "${COMPREPLY[@]}" | sort -u; }
+is "completion: every option" "$(complete_after ppsplit model.onnx)" "$main"
+is "completion: every option of schedule" "$(complete_after ppsplit schedule gpipe)" "$("$ppsplit" schedule --help | options)"
+is "the version" "$("$ppsplit" --version)" "ppsplit $(sed -n 's/^VERSION *:= //p' "$top/Makefile")"
+is "the table of operations has a row for each that the README counts" \
+    "$("$ppsplit" ops | awk 'NR > 1 && $4 != "no" { d++ } END { print (NR - 1 > 145), (d > 100) }')" "1 1"
+if command -v man >/dev/null; then
+    is "the man page is clean" "$(LC_ALL=C.UTF-8 MANWIDTH=120 man --warnings -l "$top/docs/ppsplit.1" 2>&1 >/dev/null)" ""
+fi
+
+# ---- the README's commands, with a model and paths of ours in place of the reader's ----
+
+readme() {
+    sed -n "/$1/,\$p" "$top/README.md" | sed -n '/^    /,/^[^ ]/p' | sed '/^[^ ]/,$d; /^$/d' |
+        grep -E '^    (ppsplit|make|mpirun)' |
+        sed -E 's/layers\.[0-9]+:/h.1:/; s/--data x=/--data input_ids=/; s/--steps [0-9]+/--steps 4/; s/--batch 32 --microbatches 8/--batch 8/; s/--microbatches 8/--microbatches 4/'
+}
+export PATH=$build:$PATH RUNTIME=$runtime RUNTIME_BUILD=$build/tests/objects CFLAGS=${PIPELINE_CFLAGS:--O1} LDFLAGS=${PIPELINE_CFLAGS:-}
+cp "$m/model.onnx" .
+cp "$m/in.input_ids.npy" x.npy
+cp "$m/target.npy" y.npy
+for part in '^# ppsplit' '^## Your own model'; do
+    rm -rf out
+    readme "$part" >commands
+    is "README, $part: commands are found" "$(grep -c . commands)" 4
+    while read -r command; do
+        command -v mpirun >/dev/null || command=${command#mpirun -n 2 }
+        ok "README: $command" bash -c "$command"
+    done <commands
+done
+plan_done

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# The differential fuzzer (tests/tools/fuzz_nets.c): every net that once failed, and as many random graphs as fit into a minute, the same
+# in every run.  `make fuzz-nets` goes on from there, for hours where one likes.
+. "$(dirname "$0")/../lib.sh"
+cd "$top" || exit 1
+
+ok "nets that failed once, interpreted" "$build/tests/tools/fuzz_nets" tests/nets/*.net
+ok "nets that failed once, compiled" "$build/tests/tools/fuzz_nets" --compiled tests/nets/*.net
+ok "1,200 random graphs, differentiated numerically and interpreted" "$build/tests/tools/fuzz_nets" --from 1 --count 1200
+ok "50 random graphs, compiled" "$build/tests/tools/fuzz_nets" --compiled --batch 25 --from 1 --count 50
+plan_done

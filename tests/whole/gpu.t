@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# tests/gpu/prepare and tests/gpu/run, as far as a machine without a GPU can: one case and the tiny GPT, with the shim in place of CUDA (its checks of
+# memory are other tests' business); and run tells a wrong number, and a folder that is none of prepare's.
+. "$(dirname "$0")/../lib.sh"
+if ! command -v "${CXX:-g++}" >/dev/null; then
+    skip "tests/gpu" "no C++ compiler"
+    plan_done
+    exit
+fi
+dir=$work/gpu
+ok "prepare" env BUILD="$build" "$top/tests/gpu/prepare" --cases doc-ts --rows 1 "$dir"
+run=(env CHECK=0 ${SANITIZED:+LDFLAGS="$PIPELINE_CFLAGS"} "$top/tests/gpu/run" --shim --jobs 2)
+"${run[@]}" "$dir" >"$work/said" 2>&1
+is "run --shim" "$? $(tail -n 1 "$work/said" | sed 's/^[1-9][0-9]* passed/N passed/')" "0 N passed, 0 failed"
+grep -A 20 '^FAILED' "$work/said" | sed 's/^/# /'
+is "a line of time per number of stages and precision" "$(grep -c '^ppsplit, [124] stages, ' "$work/said")" 6
+is "kinds of kernels" "$(grep -o '^\(product\|elementwise\|row\|column\) ' "$work/said" | sort -u | tr -d '\n')" "column elementwise product row "
+
+# the judge of run: a weight of one stage is 0
+head -c 4 /dev/zero | dd of="$dir/doc-ts.2/params/stage1.safetensors" bs=1 seek=$(($(stat -c %s "$dir/doc-ts.2/params/stage1.safetensors") - 4)) conv=notrunc status=none
+"${run[@]}" --only compare --cases doc-ts "$dir" >"$work/said" 2>&1
+is "a wrong weight fails" "$? $(grep -c "^FAILED doc-ts.2: .*PyTorch's and the CPU's numbers" "$work/said" | sed 's/^[1-9][0-9]*/N/')" "1 N"
+"${run[@]}" "$work" >"$work/said" 2>&1
+is "a folder that prepare did not make" "$? $(sed "s|$work|DIR|" "$work/said")" "2 run: DIR: not made by tests/gpu/prepare"
+plan_done

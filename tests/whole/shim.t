@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# The CUDA of every model, run on the CPU under the shim, which ends a program that does what a GPU would punish: gpipe, 1f1b and a zero-bubble
+# schedule, in the last split of each case.  Loss, outputs and gradients are PyTorch's, and those of the same program with --device cpu.
+#
+# The tolerance between devices: both compute in float32 from the same parameters, with other orders of addition.  A sum of n terms in any
+# order is within n eps of the exact one, as a fraction of the sum of magnitudes (Higham, 4.2), eps = 6e-8; the longest sums here have
+# some thousands of terms in partial sums of at most 64, so each value is within 64 eps + log2(n) eps = 5e-6, and gradients gather
+# some ten such steps one after the other: 5e-5.
+. "$(dirname "$0")/../lib.sh"
+tolerance=5e-5
+cxx=${CXX:-g++}
+command -v "$cxx" >/dev/null || { skip "the shim" "no C++ compiler"; plan_done; exit; }
+
+build_shim() {
+    make -s -C "$1" pipeline-shim SHIM="$top/tests/cuda_shim" O="$build/cuda_shim" CXX="$cxx" SHIMFLAGS='-O0 -g0' RUNTIME="$runtime" \
+        RUNTIME_BUILD="$build/tests/objects" CFLAGS="${PIPELINE_CFLAGS:--O1}" LDFLAGS="${PIPELINE_CFLAGS:-}"
+}
+
+# run NAME DEVICE SCHEDULE RANKS: one step into $work/NAME.run
+run() {
+    local out=$work/$1 data
+    case_data "$dir"
+    [ ! -f "$dir/target.npy" ] || data+=(--data "target=$dir/target.npy")
+    rm -rf "$out.run.$2"
+    mkdir -p "$out.run.$2"
+    (cd "$dir" && SHIM_LINES=0 "$out/pipeline-shim" train "${data[@]}" --device "$2" --schedule "$3" --ranks "$4" --microbatches $(((rows + mb - 1) / mb)) \
+        --steps 1 --optimizer sgd --lr 0 --dump-grads "$out.run.$2/grads" --log-json "$out.run.$2/log.json" --output "$model_output=$out.run.$2/out.npy")
+}
+
+agrees() {
+    local cuda=$work/$1.run.cuda cpu=$work/$1.run.cpu
+    "$compare" grads "$cuda/grads" "$dir/grads.safetensors" 1e-4 "$folded" && "$compare" npy "$cuda/out.npy" "$dir/out.npy" &&
+        "$compare" loss "$cuda/log.json" "$loss_value" && "$compare" grads "$cuda/grads" "$cpu/grads" $tolerance &&
+        "$compare" npy "$cuda/out.npy" "$cpu/out.npy" $tolerance
+}
+
+check() {
+    local name=${dir##*/} stages schedule
+    split_case "$dir" "$work/$name" --target cuda --target cpu || return
+    ok "$name: builds" build_shim "$work/$name"
+    stages=$(ls "$work/$name"/stage*.cu | wc -l)
+    ok "$name: on the CPU" run "$name" cpu gpipe 1
+    for schedule in gpipe 1f1b zb-h1; do
+        ok "$name: $schedule: runs clean" run "$name" cuda $schedule "$stages"
+        ok "$name: $schedule: PyTorch's and the CPU's numbers" agrees "$name"
+    done
+    rm -rf "$work/$name"*
+}
+
+cases=("$@")
+[ $# -gt 0 ] || cases=("$top"/models/*/ "$top"/models/special/*/)
+for dir in "${cases[@]}"; do
+    dir=$(cd "$dir" && pwd)
+    [ ! -f "$dir/case.env" ] || check
+done
+plan_done
