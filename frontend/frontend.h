@@ -8,6 +8,10 @@
 
 #include "ir/ir.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* ---- wire.c, external.c, read.c: the file --------------------------------------------------- */
 
 typedef struct {
@@ -46,4 +50,7 @@ ValueId import_loss_model(Graph *g, const char *path, const ImportOptions *opt, 
 size_t param_size(const Param *p);
 void param_bytes(const Param *p, void *out);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

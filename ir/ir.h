@@ -8,6 +8,10 @@
 
 #include "base/base.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef uint32_t ValueId;
 typedef uint32_t NodeId;
 
@@ -263,4 +267,7 @@ bool op_is_view(Op op);                                 /* Reshape Transpose Exp
 bool op_differentiable(Op op);
 void ops_print(FILE *f);                                /* ppsplit ops */
 
+#ifdef __cplusplus
+}
+#endif
 #endif
