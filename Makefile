@@ -4,7 +4,7 @@ CFLAGS   ?= -O2 -g
 BUILD    ?= build
 PREFIX   ?= /usr/local
 DESTDIR  ?=
-VERSION  := 0.1
+VERSION  := $(shell sed -n 's/.*PPSPLIT_VERSION "\(.*\)"/\1/p' ppsplit.h)
 V        ?= 0
 Q        := $(if $(filter 1,$(V)),,@)
 say       = $(if $(findstring s,$(firstword -$(MAKEFLAGS))),,@echo "  $(1)	$(2)")
@@ -147,17 +147,22 @@ format:
 lint:
 	$(Q)cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr -I. -I$(BUILD) $(COMPILER)
 
+# The library's headers: ppsplit.h and what it includes.
+PUBLIC    = $(filter %.h %.def,$(shell $(CC) -MM -I. ppsplit.h))
+
 install: all
 	install -Dm755 $(BUILD)/ppsplit $(DESTDIR)$(PREFIX)/bin/ppsplit
 	install -Dm644 docs/ppsplit.1 $(DESTDIR)$(PREFIX)/share/man/man1/ppsplit.1
 	install -Dm644 docs/ppsplit.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ppsplit
+	install -Dm644 $(BUILD)/libppsplit.a $(DESTDIR)$(PREFIX)/lib/libppsplit.a
+	for h in $(PUBLIC); do install -Dm644 $$h $(DESTDIR)$(PREFIX)/include/ppsplit/$$h || exit; done
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	printf 'prefix=%s\n\nName: ppsplit\nDescription: pipeline-parallel programs from ONNX models\nVersion: %s\nbindir=$${prefix}/bin\n' \
-	    $(PREFIX) $(VERSION) > $(DESTDIR)$(PREFIX)/lib/pkgconfig/ppsplit.pc
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|; s|@PKGS@|$(PKGS)|' docs/ppsplit.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/ppsplit.pc
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/ppsplit $(DESTDIR)$(PREFIX)/share/man/man1/ppsplit.1 \
-	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ppsplit $(DESTDIR)$(PREFIX)/lib/pkgconfig/ppsplit.pc
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/ppsplit share/man/man1/ppsplit.1 share/bash-completion/completions/ppsplit \
+	    lib/libppsplit.a lib/pkgconfig/ppsplit.pc)
+	rm -rf $(DESTDIR)$(PREFIX)/include/ppsplit
 
 clean:
 	rm -rf $(BUILD)

@@ -55,7 +55,6 @@ const char *nearest(const char *word, const char *const *list, int n); /* did yo
 
 /* Records a failure of this rank (the first one stays) and returns its status. */
 __attribute__((format(printf, 2, 3))) PpStatus pp_fail(PpStatus s, const char *fmt, ...);
-const char *pp_failure(void);
 void pp_failure_print(void); /* the recorded message, to stderr, once */
 void pp_failure_tell(void);  /* all ranks know that one has printed it */
 int pp_failure_told(void);
@@ -113,7 +112,7 @@ int data_stays(const Rank *r, int64_t step);            /* the step sees the row
 const int64_t *data_rows(const Run *run, int64_t step); /* row0 of that step */
 int64_t data_rows_before(const Run *run, int64_t step); /* rows of all steps before it */
 
-/* ---- plan.c and plan_*.c: what a rank holds ---- */
+/* ---- plan/: what a rank holds ---- */
 
 typedef struct {
     void *buf;
@@ -164,7 +163,7 @@ typedef struct {
     RankParam *rp;
     void **in, **out, **dy, **dx;    /* [microbatch][n] */
     char **stash, **saved;           /* [microbatch] */
-    PpCtx handles;                   /* device: stream, blas, dnn */
+    PpCtx handles;                   /* device: stream, blas */
     DeviceEvent out_ready, out_done; /* device: outputs of a microbatch may be copied to the host; have been */
     void **out_again; /* of a recomputed forward: R writes them and the backward reads them; else as out */
     char **stash_again;

@@ -33,7 +33,7 @@ bool cg_call_adds(const Func *f, const Node *n)
     case OP_MatMul: return cg_is_product(f, n);
     case OP_ConvWeightGrad: return true;
     case OP_ScatterElements:
-    case OP_ScatterND: return n->attr.mode == SCATTER_ADD && cg_zeros(f->g, n->in[0]);
+    case OP_ScatterND: return n->attr.reduction == SCATTER_ADD && cg_zeros(f->g, n->in[0]);
     default: return false;
     }
 }

@@ -17,7 +17,7 @@ static void cumsum(Kernel *k)
     ValueId x = n->in[0], y = n->out[0];
     int axis = (int)n->attr.axis, rank = val(k->f->g, x)->shape.rank;
     Lin inner = kernel_span(k, x, axis + 1, rank), len = kernel_ext(k, x, axis);
-    bool back = n->attr.mode & CUMSUM_REVERSE, exclusive = n->attr.mode & CUMSUM_EXCLUSIVE;
+    bool back = n->attr.scan & CUMSUM_REVERSE, exclusive = n->attr.scan & CUMSUM_EXCLUSIVE;
     kernel_param(k, x, "x", false);
     kernel_param(k, y, "y", true);
     kernel_parallel(k, 2, (const char *const[]){"o", "i"}, (const Lin[]){kernel_span(k, x, 0, axis), inner}, false);
@@ -45,7 +45,7 @@ static void topk(Kernel *k)
     int axis = (int)n->attr.axis, rank = val(k->f->g, x)->shape.rank;
     Lin inner = kernel_span(k, x, axis + 1, rank), len = kernel_ext(k, x, axis);
     const char *t = cg_ctype(val(k->f->g, x)->dtype);
-    bool largest = n->attr.mode != 0, real = dtype_is_float(val(k->f->g, x)->dtype);
+    bool largest = n->attr.largest != 0, real = dtype_is_float(val(k->f->g, x)->dtype);
     kernel_param(k, x, "x", false);
     kernel_param(k, n->out[0], "y", true);
     kernel_param(k, n->out[1], "index", true);
@@ -108,7 +108,7 @@ static void dropout(Kernel *k)
         kernel_param(k, n->out[0], "y", true);
     if (mask)
         kernel_param(k, n->out[1], "mask", true);
-    double ratio = n->attr.f[0];
+    double ratio = n->attr.ratio;
     uint64_t limit = ratio >= 1 ? UINT64_C(0x100000000) : (uint64_t)(ratio * 4294967296.0);
     if (limit > 0) {
         k->params = arena_printf(k->a, "%s, uint64_t seed, uint64_t step, uint64_t row0", k->params);
@@ -128,7 +128,7 @@ static void dropout(Kernel *k)
     }
     if (limit > 0) {
         line("uint32_t random[4];");
-        line("pp_philox(seed, step, row0 + (uint64_t)r, (uint64_t)e / 4, %" PRIu32 "u, random);", (uint32_t)n->attr.axis);
+        line("pp_philox(seed, step, row0 + (uint64_t)r, (uint64_t)e / 4, %" PRIu32 "u, random);", (uint32_t)n->attr.key);
     }
     line("for (%s q = e; q < e + 4 && q < %s; q++) {", k->index, kernel_lin(k, line_length));
     kernel_open(k);
@@ -166,9 +166,9 @@ static void pad(Kernel *k)
     Lin stride = lin(1), sx = lin(1);
     for (int d = rank - 1; d >= 0; d--) {
         const char *q = lin_is(stride, 1) ? "e" : arena_printf(k->a, "e / %s", kernel_factor(k, stride));
-        line("%s%s i%d = %s %% %s;", n->attr.a[d] || n->attr.b[d] || !k->device ? "" : "const ", k->index, d, q, kernel_factor(k, kernel_ext(k, y, d)));
-        if (n->attr.a[d] || n->attr.b[d])
-            line("i%d = pp_pad_%s(i%d - %" PRId64 ", %s);", d, how[n->attr.mode], d, n->attr.a[d], kernel_lin(k, kernel_ext(k, x, d)));
+        line("%s%s i%d = %s %% %s;", n->attr.begin[d] || n->attr.end[d] || !k->device ? "" : "const ", k->index, d, q, kernel_factor(k, kernel_ext(k, y, d)));
+        if (n->attr.begin[d] || n->attr.end[d])
+            line("i%d = pp_pad_%s(i%d - %" PRId64 ", %s);", d, how[n->attr.mode], d, n->attr.begin[d], kernel_lin(k, kernel_ext(k, x, d)));
         from = arena_printf(k->a, "%s + i%d * %s", from, d, kernel_factor(k, sx));
         if (!lin_mul(stride, kernel_ext(k, y, d), &stride) || !lin_mul(sx, kernel_ext(k, x, d), &sx))
             BUG("a size that is not affine in the rows");

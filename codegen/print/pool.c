@@ -21,9 +21,9 @@ static void pool_loops(Kernel *k, const char *const *out, const char *const *in)
     const Attr *at = &k->n->attr;
     const Shape *x = &val(k->f->g, k->n->in[0])->shape;
     for (int i = 0; i < at->n; i++) {
-        line("for (%s k%d = 0; k%d < %" PRId64 "; k%d++) {", k->index, i, i, at->d[i], i);
+        line("for (%s k%d = 0; k%d < %" PRId64 "; k%d++) {", k->index, i, i, at->kernel[i], i);
         kernel_open(k);
-        line("const %s %s = %s * %" PRId64 " - %" PRId64 " + k%d * %" PRId64 ";", k->index, in[i], out[i], at->a[i], at->c[i], i, at->b[i]);
+        line("const %s %s = %s * %" PRId64 " - %" PRId64 " + k%d * %" PRId64 ";", k->index, in[i], out[i], at->stride[i], at->pad[i], i, at->dilation[i]);
         line("if (%s < 0 || %s >= %" PRId64 ")", in[i], in[i], x->d[i + 2]);
         line("    continue;");
     }
@@ -47,11 +47,11 @@ static void library_pool(Kernel *k, bool max)
     if (!k->device || !dtype_is_float(t))
         return;
     for (int i = 0; i < at->n; i++)
-        if (at->b[i] != 1 || at->c[i] != at->c[at->n + i])
+        if (at->dilation[i] != 1 || at->pad[i] != at->pad[at->n + i])
             return;
-    const char *kind = max ? "PP_POOL_MAX" : at->mode ? "PP_POOL_WHOLE" : "PP_POOL_INSIDE";
+    const char *kind = max ? "PP_POOL_MAX" : at->count_include_pad ? "PP_POOL_WHOLE" : "PP_POOL_INSIDE";
     k->shape = arena_printf(k->a, "PpPoolShape pool = {%s, %d, %s, %s, %s, %s, %s, %s}", t == DT_F32 ? "PP_F32" : "PP_F64", at->n, kind,
-                            numbers(k, xs->d + 2), numbers(k, ys->d + 2), numbers(k, at->d), numbers(k, at->a), numbers(k, at->c));
+                            numbers(k, xs->d + 2), numbers(k, ys->d + 2), numbers(k, at->kernel), numbers(k, at->stride), numbers(k, at->pad));
     k->call = arena_printf(k->a, "%spool_forward(%s&pool, %s, %s, %s)", k->o->target->call, k->o->target->context,
                            out_lin(k->o, kernel_span(k, x, 0, 2)), out_arg(k->o, k->s, x), out_arg(k->o, k->s, y));
 }
@@ -114,10 +114,10 @@ void kernel_pool(Kernel *k, bool max)
         line("%s sum = 0;", ct);
         line("%s count = 1;", k->index);
         for (int i = 0; i < at->n; i++) {               /* how many places the window covers along each axis */
-            int64_t low = at->mode ? -at->c[i] : 0, high = at->mode ? xs->d[i + 2] + at->c[at->n + i] : xs->d[i + 2];
+            int64_t low = at->count_include_pad ? -at->pad[i] : 0, high = at->count_include_pad ? xs->d[i + 2] + at->pad[at->n + i] : xs->d[i + 2];
             line("%s n%d = 0;", k->index, i);
             line("for (%s j = 0, p = %s * %" PRId64 " - %" PRId64 "; j < %" PRId64 "; j++, p += %" PRId64 ")", k->index, out[i],
-                 at->a[i], at->c[i], at->d[i], at->b[i]);
+                 at->stride[i], at->pad[i], at->kernel[i], at->dilation[i]);
             line("    n%d += p >= %" PRId64 " && p < %" PRId64 ";", i, low, high);
             line("count *= n%d;", i);
         }

@@ -44,7 +44,7 @@ typedef struct {
     int dys;                                            /* how many gradient tensors come in for it, in order of addition */
 } PpOutput;
 
-/* Incoming gradient j of output o: from stage dy_from, that stage's input dy_input, its gradient number dy_index. */
+/* A gradient that comes in for `output`: of stage `from`, the gradient number `index` of that stage's input `input`. */
 typedef struct { int output, from, input, index; } PpDy;
 
 enum { PP_OWN, PP_TRANSMIT, PP_REPLICATE };
@@ -75,8 +75,8 @@ typedef struct PpCtx {
     void *const *dy;                                    /* PpStage.dy order */
     void *const *dx;                                    /* gradients to send back: inputs in order, each one's grads in order */
     uint64_t seed, step, row0;                          /* for Dropout: Philox key and counter; row0: first row of the microbatch in the minibatch */
-    void *stream, *blas, *dnn;                          /* device handles: cudaStream_t, PpBlas, cudnnHandle_t; NULL on the CPU */
-    void *state;                                        /* what PpStage.open returned (library primitives) */
+    void *stream, *blas;                                /* device handles: cudaStream_t, PpBlas; NULL on the CPU */
+    void *state;                                        /* what PpStage.open returned */
 } PpCtx;
 
 typedef struct PpStage {
@@ -91,10 +91,10 @@ typedef struct PpStage {
     int64_t bytes_param, bytes_grad, bytes_const;       /* blocks, aligned */
     int64_t bytes_stash, bytes_saved;                   /* one slot */
     int64_t bytes_work;                                 /* the largest of all functions below */
-    int64_t bytes_state;                                /* of tensors held by open() (im2col, reorder buffers): counted in the peak */
+    int64_t bytes_state;                                /* 0: what open() takes is counted while it runs, as "library" */
     int64_t flops_forward, flops_input, flops_weight;
     int has_backward;
-    void *(*open)(int threads);                         /* library primitives, made once; NULL: none. Runs on the rank's thread */
+    void *(*open)(int threads);                         /* convolutions with their scratch, once, on the rank's thread; NULL: none */
     void (*close)(void *state);
     void (*forward)(const PpCtx *c);                    /* training forward */
     void (*infer)(const PpCtx *c);                      /* eval and inference: no stash written */
@@ -136,8 +136,8 @@ extern const PpPlan pp_plan;
 /* exec/main.c: the command `out/pipeline`. */
 int pp_main(int argc, char **argv, const PpPlan *plan);
 
-/* gemm.c: C = alpha * op(A) op(B) + beta * C, row-major, any leading dimension, over a batch of nb products with strides
-   (elements).  ta, tb: 1 = the operand is stored transposed.  f64 flavour alike.  Bits depend on m, n, k, ta, tb only. */
+/* gemm.c: C = alpha * op(A) op(B) + beta * C, row-major, any leading dimension.  ta, tb: 1 = the operand is stored transposed.
+   Batched: products over `rank` dimensions of count[] each, strides in elements.  Bits depend on m, n, k, ta, tb only. */
 void pp_sgemm(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
               const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
 void pp_dgemm(int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda,
@@ -149,8 +149,9 @@ void pp_dgemm_batched(int ta, int tb, int64_t m, int64_t n, int64_t k, double al
                       const double *b, int64_t ldb, double beta, double *c, int64_t ldc, int rank,
                       const int64_t *count, const int64_t *stride_a, const int64_t *stride_b, const int64_t *stride_c);
 
-/* conv.c: convolutions through oneDNN, 1-d to 3-d, one sample a primitive call so that bits depend neither on the rows nor on
-   the threads.  All tensors dense NC[D][H]W; weights [M, C/group, k...].  open() makes the primitives. */
+/* conv.c: convolutions, 1-d to 3-d, each sample by itself as a matrix product of its gathered input (im2col, in blocks of
+   lines) or, for few channels, directly: bits depend neither on the rows nor on the threads.  All tensors dense NC[D][H]W;
+   weights [M, C/group, k...].  open() takes the scratch memory; NULL when there is none. */
 typedef struct {
     int dtype, spatial;                                 /* 1, 2 or 3 */
     int64_t group, c, m;                                /* input and output channels of the (direct) convolution */
@@ -158,7 +159,6 @@ typedef struct {
 } PpConvShape;
 typedef struct PpConv PpConv;
 PpConv *pp_conv_open(const PpConvShape *s, int threads);
-int64_t pp_conv_bytes(const PpConvShape *s);            /* tensor memory that open takes, an upper bound kept exactly */
 void pp_conv_close(PpConv *c);
 void pp_conv_forward(PpConv *c, int64_t rows, const void *x, const void *w, void *y);
 void pp_conv_backward_data(PpConv *c, int64_t rows, const void *dy, const void *w, void *dx);   /* also ConvTranspose's forward */

@@ -69,7 +69,7 @@ typedef struct {
     int (*done)(Device *d, DeviceEvent e);
     void (*sync)(Device *d, DeviceEvent e);                         /* the host waits */
     double (*elapsed)(Device *d, DeviceEvent from, DeviceEvent to); /* seconds */
-    void (*context)(Device *d, int stage, PpCtx *c);                /* fills in stream, blas, dnn */
+    void (*context)(Device *d, int stage, PpCtx *c);                /* fills in stream and blas */
     void (*separate)(void);                                   /* the next stage that opens has a scratch of its own */
     int (*params)(Device *d, const DeviceParam *list, int n); /* what the next two are about; 0: no memory */
     void (*norms)(Device *d, int stream, double *sum); /* sums of squares; the order of additions is device_cpu.c's */

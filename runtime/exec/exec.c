@@ -185,7 +185,6 @@ static PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
         .row0 = (uint64_t)row0[m],
         .stream = rs->handles.stream,
         .blas = rs->handles.blas,
-        .dnn = rs->handles.dnn,
         .state = rs->state,
     };
     if (r->on_device && op->a.type == SA_F) {

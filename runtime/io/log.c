@@ -30,8 +30,6 @@ PpStatus pp_fail(PpStatus s, const char *fmt, ...)
     return s;
 }
 
-const char *pp_failure(void) { return failure; }
-
 void pp_failure_print(void)
 {
     if (!told)

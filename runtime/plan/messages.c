@@ -1,7 +1,7 @@
 /*
  * messages.c - the messages of a rank's step: tensors that cross an edge of stages, values and gradients of shared
  * parameters.  In: an action (the walk), or the plan's parameters.  Out: entries of Rank.msg with peer, tag and size;
- * plan_place.c gives them their buffers.
+ * place.c gives them their buffers.
  */
 #include "plan.h"
 

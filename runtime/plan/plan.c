@@ -3,10 +3,10 @@
  * known before anything runs.
  *
  * Each tensor of each (stage, microbatch) is an Instance with a birth and a death, found by walking the row once
- * (plan_walk.c): an input that comes over the wire is born at its RECV, an output at F, a gradient at I or B; it dies with
+ * (walk.c): an input that comes over the wire is born at its RECV, an output at F, a gradient at I or B; it dies with
  * the last action that reads it, as pp.h's `stashed` says, or with the wait of its last send.  What one stage hands to another
  * on the same rank is one instance: the consumer's input is the producer's output.  slots.c gives instances their
- * offsets.  Messages, their buffers and tags are made here too (plan_messages.c), so a step allocates nothing.
+ * offsets.  Messages, their buffers and tags are made here too (messages.c), so a step allocates nothing.
  *
  * A microbatch whose row has an R keeps nothing of its forward: what F writes dies with F (and its sends), R writes
  * outputs and stash again, elsewhere, and needs the inputs until then.

@@ -1,5 +1,5 @@
 /*
- * plan.h - what plan.c, plan_walk.c, plan_messages.c and plan_place.c share while a rank's step is planned.
+ * plan.h - what plan.c, walk.c, messages.c and place.c share while a rank's step is planned.
  */
 #ifndef PP_PLAN_H
 #define PP_PLAN_H
@@ -39,16 +39,16 @@ int plan_dx_number(const PpStage *st, int input, int index);
 PpStatus plan_no_memory(void);
 void *plan_zeroed(int64_t n, size_t size);
 
-/* plan_walk.c */
+/* walk.c */
 void plan_touch(Planner *p, int64_t id); /* the instance lives at this moment; -1: none */
 PpStatus plan_walk(Planner *p);
 
-/* plan_messages.c */
+/* messages.c */
 PpStatus plan_edge(Planner *p, const SchedAction *a, int l); /* SEND_F, RECV_F, SEND_B, RECV_B */
 PpStatus plan_params(Planner *p, const SchedAction *a);      /* SEND_P, RECV_P, SEND_GP, RECV_GP */
 PpStatus plan_contributions(Planner *p);
 
-/* plan_place.c */
+/* place.c */
 void plan_sizes(Planner *p);
 char *plan_carve(char **at, int64_t bytes);
 void plan_carve_params(Rank *r, char **at);

@@ -6,6 +6,17 @@ cd "$work" || exit 1
 
 ok "installs" make -s -C "$top" BUILD="$build" DESTDIR="$work/root" PREFIX=/usr install
 is "what is installed" "$(cd root && find . -type f | sort)" "./usr/bin/ppsplit
+./usr/include/ppsplit/autodiff/autodiff.h
+./usr/include/ppsplit/base/base.h
+./usr/include/ppsplit/codegen/codegen.h
+./usr/include/ppsplit/frontend/frontend.h
+./usr/include/ppsplit/ir/facts/facts.h
+./usr/include/ppsplit/ir/ir.h
+./usr/include/ppsplit/ir/ops.def
+./usr/include/ppsplit/partition/partition.h
+./usr/include/ppsplit/ppsplit.h
+./usr/include/ppsplit/schedule/schedule.h
+./usr/lib/libppsplit.a
 ./usr/lib/pkgconfig/ppsplit.pc
 ./usr/share/bash-completion/completions/ppsplit
 ./usr/share/man/man1/ppsplit.1"
@@ -16,7 +27,7 @@ ok "and runs" out/pipeline infer --data x="$top/models/doc-ts/in.x.npy"
 ok "uninstalls" make -s -C "$top" BUILD="$build" DESTDIR="$work/root" PREFIX=/usr uninstall
 is "nothing is left" "$(find root -type f)" ""
 
-mkdir -p tree/tests && cp -r "$top"/{Makefile,base,ir,frontend,partition,autodiff,codegen,schedule,runtime} tree && cp "$top/tests/layers" tree/tests
+mkdir -p tree/tests && cp -r "$top"/{Makefile,ppsplit.h,base,ir,frontend,partition,autodiff,codegen,schedule,runtime} tree && cp "$top/tests/layers" tree/tests
 ok "no file includes from above" make -s -C tree layers
 # broken FILE INCLUDED: does such a line go unseen
 broken() {

@@ -100,13 +100,6 @@ static void normalise(PpConv *v, const PpConvShape *s)
     v->col_bytes = v->pointwise || v->direct ? 0 : align_up(line_bytes * v->block);
 }
 
-int64_t pp_conv_bytes(const PpConvShape *s)
-{
-    PpConv v = {0};
-    normalise(&v, s);
-    return v.col_bytes;
-}
-
 PpConv *pp_conv_open(const PpConvShape *s, int threads)
 {
     PpConv *v = calloc(1, sizeof *v);
