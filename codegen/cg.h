@@ -68,6 +68,9 @@ typedef struct { NodeId node; int np; Piece piece[NEST_DIMS]; bool copy; } Membe
 /* A value whose element at each point of the group's space is known to be at these strides. */
 typedef struct { ValueId root; Lin off, stride[NEST_DIMS]; bool internal, hidden; } Known;
 
+typedef VEC(Member) Members;
+typedef VEC(Known) Knowns;
+
 typedef enum { G_NEST, G_CALL, G_NONE } GroupKind;
 typedef struct {
     GroupKind kind;
@@ -75,11 +78,12 @@ typedef struct {
     int nd, nouter, nrun;
     bool reduces;
     Lin ext[NEST_DIMS];
-    VEC(Member) member;
-    VEC(Known) known;
+    Members member;
+    Knowns known;                   /* these and the rest while groups grow: fuse.h */
     Ids dep;                        /* groups it needs */
-    uint32_t mark;                  /* of the last search */
-    int step;                       /* position in the final order */
+    uint32_t mark;                  /* the last search that came here */
+    uint32_t place;                 /* in the row of groups */
+    uint32_t into;                  /* the group it became part of, NONE: it stands */
     Nest *nest;
 } Group;
 
@@ -102,8 +106,7 @@ typedef struct {
     VEC(Group) group;
     Ids order;                      /* groups in final order */
     VEC(NodeId) after;              /* extra order: node after[2i+1] comes after node after[2i] */
-    uint32_t search;
-    Arena *trial;                   /* while groups grow: their lists, most of them given up again */
+    struct Fuse *fuse;              /* while groups grow */
     bool *needed;                   /* by root value: read from memory by others than its group */
     int64_t bytes_work, bytes_scratch;      /* scratch: behind the workspace, for CUDA kernels that hand results to the next one */
     bool uses_conv;
