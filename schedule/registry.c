@@ -97,7 +97,7 @@ static int unknown_name(const char *name, SchedError *e)
         }
         n += (size_t)snprintf(list + n, n < sizeof list ? sizeof list - n : 0, "%s%s", i ? ", " : "", kinds[i].name);
     }
-    return sched_fail(e, SCHED_EUSAGE, -1, -1, "no schedule is called '%.60s'%s\nThere are %s.", name, meant, list);
+    return sched_fail(e, SCHED_EUSAGE, -1, -1, "no schedule is called '%.60s'%s (there are %s)", name, meant, list);
 }
 
 static int check_size(int p, int S, int m, const SchedKind *k, SchedError *e)
