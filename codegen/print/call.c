@@ -38,7 +38,7 @@ static Side side(const Func *f, const Ref *r)
     return s;
 }
 
-static bool library_type(Dtype t) { return t == DT_F32 || t == DT_F64; }
+static bool library_type(Dtype t) { return type_library(t) != NULL; }
 
 enum { MAX_BATCH = 32 };
 typedef struct {
@@ -273,13 +273,12 @@ static void print_matmul(Func *f, const Node *n, Text *t)
     }
     Side sa = stored(f, &p.a, p.m, p.k), sb = stored(f, &p.b, p.k, p.n);
     INSIST(sa.ok && sb.ok && sc.ok && !sc.trans);
-    bool single = type == DT_F32;
-    const char *one = single ? "1.0f" : "1.0", *beta = f->acc.at[n->out[0]] ? one : single ? "0.0f" : "0.0";
+    const char *one = cg_number(f->a, type, 1, 0), *beta = cg_number(f->a, type, f->acc.at[n->out[0]], 0);
     const char *head = arena_printf(f->a, "%d, %d, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s", sa.trans, sb.trans,
                                     lin_text(f->a, p.m), lin_text(f->a, p.n), lin_text(f->a, p.k), one, p.a.ptr,
                                     lin_text(f->a, sa.ld), p.b.ptr, lin_text(f->a, sb.ld), beta, p.c.ptr, lin_text(f->a, sc.ld));
     bool cuda = f->sg->target == TARGET_CUDA;
-    const char *function = arena_printf(f->a, "pp_%s%sgemm", cuda ? "cuda_" : "", single ? "s" : "d");
+    const char *function = arena_printf(f->a, "pp_%s%sgemm", cuda ? "cuda_" : "", type_library(type));
     if (cuda)
         head = arena_printf(f->a, "c, %s", head);
     if (p.nb == 0)

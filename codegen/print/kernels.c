@@ -100,7 +100,7 @@ static void cumsum(Kernel *k)
     kernel_param(k, x, "x", false);
     kernel_param(k, y, "y", true);
     kernel_parallel(k, 2, (const char *const[]){"o", "i"}, (const Lin[]){kernel_span(k, x, 0, axis), inner}, false);
-    line("%s sum = 0;", cg_ctype(val(k->f->g, x)->dtype));
+    line("%s sum = 0;", type_sum(val(k->f->g, x)->dtype));
     kernel_loop(k, "s", len);
     const char *s = back ? arena_printf(k->a, "(%s - 1 - s)", lin_factor(k->a, len)) : "s";
     line("const %s e = (o * %s + %s) * %s + i;", k->index, lin_factor(k->a, len), s, lin_factor(k->a, inner));
@@ -211,7 +211,7 @@ static void library_pool(Kernel *k, bool max)
         if (at->dilation[i] != 1 || at->pad[i] != at->pad[at->n + i])
             return;
     const char *kind = max ? "PP_POOL_MAX" : at->count_include_pad ? "PP_POOL_WHOLE" : "PP_POOL_INSIDE";
-    k->shape = arena_printf(k->a, "PpPoolShape pool = {%s, %d, %s, %s, %s, %s, %s, %s}", t == DT_F32 ? "PP_F32" : "PP_F64", at->n, kind,
+    k->shape = arena_printf(k->a, "PpPoolShape pool = {%s, %d, %s, %s, %s, %s, %s, %s}", type_runtime(t), at->n, kind,
                             numbers(k, xs->d + 2), numbers(k, ys->d + 2), numbers(k, at->kernel), numbers(k, at->stride), numbers(k, at->pad));
     k->call = arena_printf(k->a, "pp_cuda_pool_forward(c, &pool, %s, %s, %s)", num(k, kernel_span(k, x, 0, 2)), kernel_pointer(k, x, false),
                            kernel_pointer(k, y, true));
@@ -224,7 +224,7 @@ static void pool(Kernel *k, bool max)
     ValueId x = n->in[0], y = n->out[0];
     const Shape *xs = &val(k->f->g, x)->shape, *ys = &val(k->f->g, y)->shape;
     Dtype t = val(k->f->g, x)->dtype;
-    const char *ct = cg_ctype(t), *suffix = t == DT_F32 ? "f" : t == DT_F64 ? "" : t == DT_I64 ? "l" : "i";
+    const char *ct = cg_ctype(t), *suffix = type_suffix(t);
     bool index = max && wants(k, 1);
     if (!index)
         library_pool(k, max);
@@ -251,8 +251,7 @@ static void pool(Kernel *k, bool max)
     for (int i = 1; i < at->n; i++)
         src = arena_printf(k->a, "(%s) * %" PRId64 " + %s", src, xs->d[i + 2], in[i]);
     if (max) {
-        line("%s best = %s;", ct, dtype_is_float(t) ? (t == DT_F32 ? "-INFINITY" : "(double)-INFINITY")
-                                                    : t == DT_I64 ? "INT64_MIN" : "INT32_MIN");
+        line("%s best = %s;", ct, type_lowest(t));
         if (index)
             line("%s at = -1;", k->index);
         pool_loops(k, out, in);
@@ -272,7 +271,7 @@ static void pool(Kernel *k, bool max)
         if (index)
             line("index[%s] = %sc * %" PRId64 " + (at < 0 ? 0 : at);", to, k->cuda ? "(int64_t)" : "", plane);
     } else {
-        line("%s sum = 0;", ct);
+        line("%s sum = 0;", type_sum(t));
         line("%s count = 1;", k->index);
         for (int i = 0; i < at->n; i++) {               /* how many places the window covers along each axis */
             int64_t low = at->count_include_pad ? -at->pad[i] : 0, high = at->count_include_pad ? xs->d[i + 2] + at->pad[at->n + i] : xs->d[i + 2];
