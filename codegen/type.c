@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/cg.h"
+#include "cg.h"
 
 typedef struct {
     const char *type, *local, *narrowing, *suffix, *literal, *lowest, *highest, *nan, *library;
