@@ -536,6 +536,7 @@ static void keep_freed_memory(void)
 
 int pp_main(int argc, char **argv, const PpPlan *plan)
 {
+    pp_machine_check();
     keep_freed_memory();
     signal(SIGXFSZ, SIG_IGN); /* a file past its limit is an error of the write */
     Options o;
