@@ -51,6 +51,10 @@ PpStatus options_parse(Options *o, int argc, char **argv,
 void options_free(Options *o);
 const char *nearest(const char *word, const char *const *list, int n); /* did you mean; NULL */
 
+/* ---- machine.c ---- */
+
+void pp_machine_check(void); /* ends the program where the CPU lacks instructions that it was compiled for */
+
 /* ---- log.c ---- */
 
 /* Records a failure of this rank (the first one stays) and returns its status. */
