@@ -123,7 +123,8 @@ static uint32_t print_dys(const StageGen *sg, Text *t)
                     INSIST(k < s->output.at[o].dys.n && s->output.at[o].dys.at[k] == in->grads.at[j]);
                     if (n++ == 0)
                         text_line(t, "static const PpDy dys[] = {");
-                    text_line(t, "    {%s, %s, %s, %s},", F("output", "%u", o), F("from", "%u", c), F("input", "%u", i), F("index", "%u", j));
+                    text_line(t, "    {%s, %s, %s, %s, %s},", F("output", "%u", o), F("from", "%u", c), F("input", "%u", i), F("index", "%u", j),
+                              F("stashed", "%d", kept_until(sg->dy_read[n - 1])));
                 }
             }
         INSIST(k == s->output.at[o].dys.n);
@@ -193,7 +194,7 @@ static void print_conv_shapes(const StageGen *sg, Text *t)
     text_line(t, "static const PpConvShape conv_shape[%u] = {", sg->conv.n);
     for (uint32_t i = 0; i < sg->conv.n; i++) {
         const StageConv *c = &sg->conv.at[i];
-        text_line(t, "    {%s, %s, %s, %s, %s, %s, %s,\n     %s, %s, %s, %s, %s},", F("dtype", "%s", c->type == DT_F32 ? "PP_F32" : "PP_F64"),
+        text_line(t, "    {%s, %s, %s, %s, %s, %s, %s,\n     %s, %s, %s, %s, %s},", F("dtype", "%s", type_runtime(c->type)),
                   F("spatial", "%d", c->spatial), F("group", "%" PRId64, c->group), F("c", "%" PRId64, c->c), F("m", "%" PRId64, c->m),
                   dims(sg, "in", c->in, c->spatial), dims(sg, "out", c->out, c->spatial), dims(sg, "kernel", c->kernel, c->spatial),
                   dims(sg, "stride", c->stride, c->spatial), dims(sg, "dilation", c->dilation, c->spatial),
