@@ -211,7 +211,7 @@ static void unknown_option(char *const *argv)
     }
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
-    const char *near = diag_nearest(name, names, n);
+    const char *near = nearest_name(name, names, n);
     if (near && strcmp(near, name))
         bad_usage("unrecognized option '%s'; did you mean '--%s'?", word, near);
     bad_usage("bad option or missing argument: '%s'", word);
