@@ -53,19 +53,39 @@ typedef enum {
 } Op;
 
 /*
- * Attributes in canonical form.  Which fields an op uses is stated beside it in ops.def.  Whatever
- * ONNX lets one pass as an input but must be static here (axes, shapes, pads, ...) is an attribute.
- * All axes are non-negative.  ints are arena arrays, never written after the node is made.
+ * Attributes in canonical form; ops.def names beside each op those that it has.  Whatever ONNX lets one pass as an
+ * input but must be static here (axes, shapes, pads, ...) is an attribute.  Axes are non-negative.  The arrays are
+ * the arena's and never written after the node is made.  Names that no op has together share their storage.
  */
 typedef struct {
-    int64_t axis;                                       /* also: TopK k, Gather axis, Concat axis, batch_dims */
-    int64_t k;
+    int n;                                              /* length of the arrays, where not stated: spatial dims of a window */
     int64_t group;
-    int n;                                              /* length of a (and b, c, d unless stated) */
-    const int64_t *a, *b, *c, *d;                       /* perm | axes | starts, steps | sizes | strides, dilations, pads(2n) */
-    double f[2];
-    int mode;                                           /* enum of the op: Pad, Scatter reduction, flags */
-    Dtype to;                                           /* Cast */
+    union {
+        int64_t axis;
+        int64_t batch_dims;                             /* GatherND */
+        int64_t key;                                    /* Dropout: of its random numbers */
+    };
+    union {
+        int64_t k;                                      /* TopK: how many */
+        int64_t ceil_mode;                              /* pools: the output's size is rounded up */
+        int64_t padding_row;                            /* Gather: the row that gets no gradient, from 1; 0: none */
+        int64_t alone;                                  /* a copy of codegen's: fused with nothing */
+    };
+    union { const int64_t *dims, *perm, *axes, *start, *sizes, *begin, *stride; };
+    union { const int64_t *size, *end, *dilation; };
+    union { const int64_t *step, *pad; };               /* pad: 2n, begins and then ends */
+    union { const int64_t *kernel, *out_dims, *weight_dims; };  /* weight_dims: n + 2 */
+    union { double value, ratio; };
+    union {
+        int mode;                                       /* Pad: PAD_ */
+        int reduction;                                  /* Scatter: SCATTER_ */
+        int scan;                                       /* CumSum: CUMSUM_ flags */
+        int largest;                                    /* TopK */
+        int select_last;                                /* ArgMax, ArgMin: the last of equals */
+        int count_include_pad;                          /* AveragePool */
+        int copy;                                       /* Identity of codegen's: elements are moved */
+    };
+    Dtype to;                                           /* Cast, Count */
 } Attr;
 
 enum { PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP };

@@ -506,7 +506,7 @@ static bool try_group(Func *f, uint32_t g, NodeId id, bool siblings)
 static bool alone(const Func *f, NodeId id)
 {
     const Node *n = &f->g->node.at[id];
-    return n->op == OP_Count || (cg_is_copy(n) && n->attr.k == 1) ||
+    return n->op == OP_Count || (cg_is_copy(n) && n->attr.alone) ||
            (cg_is_reduce(n->op) && cg_reduces_columns(f, n));
 }
 

@@ -9,7 +9,7 @@ typedef struct { int id; Lin ext, stride, mult; } Dim;
 bool lay_in_axes(const Attr *at, int d)
 {
     for (int i = 0; i < at->n; i++)
-        if (at->a[i] == d)
+        if (at->axes[i] == d)
             return true;
     return false;
 }
@@ -68,7 +68,7 @@ bool cg_operand(Func *f, const Node *n, uint32_t i, Ref *r, Lin *stride)
                 stride[d] = r->stride[d];
     } else if (n->op == OP_GatherND) {
         const Shape *s = &val(f->g, n->in[1])->shape;
-        int batch = (int)n->attr.axis, q = (int)s->d[s->rank - 1];
+        int batch = (int)n->attr.batch_dims, q = (int)s->d[s->rank - 1];
         if (i == 1)
             for (int d = 0; d + 1 < s->rank; d++)
                 stride[d] = r->stride[d];

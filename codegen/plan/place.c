@@ -292,7 +292,7 @@ static ValueId copy_to(Place *p, ValueId v, const Ref *home, bool acc, uint32_t 
     Func *f = p->f;
     Value x = *val(f->g, v);
     ValueId c = cg_new_value(f, x.dtype, &x.shape, x.batch);
-    NodeId id = cg_new_node(f, OP_Identity, 1, &v, 1, &c, (Attr){.mode = 1}, origin);
+    NodeId id = cg_new_node(f, OP_Identity, 1, &v, 1, &c, (Attr){.copy = 1}, origin);
     f->g->value.at[c].node = id;
     cg_track(f);
     f->def.at[c] = id;
@@ -311,7 +311,7 @@ static ValueId reshaped(Place *p, ValueId v, const Shape *s, int batch, uint32_t
 {
     Func *f = p->f;
     ValueId y = cg_new_value(f, val(f->g, v)->dtype, s, batch);
-    NodeId id = cg_new_node(f, OP_Reshape, 1, &v, 1, &y, (Attr){.n = s->rank, .a = NULL}, origin);
+    NodeId id = cg_new_node(f, OP_Reshape, 1, &v, 1, &y, (Attr){.n = s->rank, .dims = NULL}, origin);
     f->g->value.at[y].node = id;
     cg_track(f);
     f->def.at[y] = id;
@@ -438,7 +438,7 @@ static void finish(Place *p)
             ValueId c = copy_to(p, s->v, &s->at, s->acc, origin, &f->node);
             maker = f->def.at[c];
             if (s->alone) {
-                f->g->node.at[maker].attr.k = 1;
+                f->g->node.at[maker].attr.alone = 1;
                 for (uint32_t j = 0; j + 1 < f->node.n; j++)
                     for (uint32_t k = 0; k < f->g->node.at[f->node.at[j]].nin; k++) {
                         ValueId x = f->g->node.at[f->node.at[j]].in[k];

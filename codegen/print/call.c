@@ -313,10 +313,10 @@ static uint32_t conv_number(Func *f, const Node *n)
         c.in[i] = in->d[i + 2];
         c.out[i] = out->d[i + 2];
         c.kernel[i] = w->d[i + 2];
-        c.stride[i] = at->a[i];
-        c.dilation[i] = at->b[i];
-        c.pad_begin[i] = at->c[i];
-        c.pad_end[i] = at->c[at->n + i];
+        c.stride[i] = at->stride[i];
+        c.dilation[i] = at->dilation[i];
+        c.pad_begin[i] = at->pad[i];
+        c.pad_end[i] = at->pad[at->n + i];
     }
     for (uint32_t i = 0; i < sg->conv.n; i++) {
         StageConv *old = &sg->conv.at[i];
@@ -402,7 +402,7 @@ bool cg_call_adds(const Func *f, const Node *n)
     case OP_MatMul: return library_type(val(f->g, n->out[0])->dtype);
     case OP_ConvWeightGrad: return true;
     case OP_ScatterElements:
-    case OP_ScatterND: return n->attr.mode == SCATTER_ADD && cg_zeros(f->g, n->in[0]);
+    case OP_ScatterND: return n->attr.reduction == SCATTER_ADD && cg_zeros(f->g, n->in[0]);
     default: return false;
     }
 }

@@ -96,7 +96,7 @@ static void cumsum(Kernel *k)
     ValueId x = n->in[0], y = n->out[0];
     int axis = (int)n->attr.axis, rank = val(k->f->g, x)->shape.rank;
     Lin inner = kernel_span(k, x, axis + 1, rank), len = ext(k, x, axis);
-    bool back = n->attr.mode & CUMSUM_REVERSE, exclusive = n->attr.mode & CUMSUM_EXCLUSIVE;
+    bool back = n->attr.scan & CUMSUM_REVERSE, exclusive = n->attr.scan & CUMSUM_EXCLUSIVE;
     kernel_param(k, x, "x", false);
     kernel_param(k, y, "y", true);
     kernel_parallel(k, 2, (const char *const[]){"o", "i"}, (const Lin[]){kernel_span(k, x, 0, axis), inner}, false);
@@ -124,7 +124,7 @@ static void topk(Kernel *k)
     int axis = (int)n->attr.axis, rank = val(k->f->g, x)->shape.rank;
     Lin inner = kernel_span(k, x, axis + 1, rank), len = ext(k, x, axis);
     const char *t = cg_ctype(val(k->f->g, x)->dtype);
-    bool largest = n->attr.mode != 0, real = dtype_is_float(val(k->f->g, x)->dtype);
+    bool largest = n->attr.largest != 0, real = dtype_is_float(val(k->f->g, x)->dtype);
     kernel_param(k, x, "x", false);
     kernel_param(k, n->out[0], "y", true);
     kernel_param(k, n->out[1], "index", true);
@@ -182,9 +182,9 @@ static void pool_loops(Kernel *k, const char *const *out, const char *const *in)
     const Attr *at = &k->n->attr;
     const Shape *x = &val(k->f->g, k->n->in[0])->shape;
     for (int i = 0; i < at->n; i++) {
-        line("for (%s k%d = 0; k%d < %" PRId64 "; k%d++) {", k->index, i, i, at->d[i], i);
+        line("for (%s k%d = 0; k%d < %" PRId64 "; k%d++) {", k->index, i, i, at->kernel[i], i);
         kernel_open(k);
-        line("const %s %s = %s * %" PRId64 " - %" PRId64 " + k%d * %" PRId64 ";", k->index, in[i], out[i], at->a[i], at->c[i], i, at->b[i]);
+        line("const %s %s = %s * %" PRId64 " - %" PRId64 " + k%d * %" PRId64 ";", k->index, in[i], out[i], at->stride[i], at->pad[i], i, at->dilation[i]);
         line("if (%s < 0 || %s >= %" PRId64 ")", in[i], in[i], x->d[i + 2]);
         line("    continue;");
     }
@@ -208,11 +208,11 @@ static void library_pool(Kernel *k, bool max)
     if (!k->cuda || !dtype_is_float(t))
         return;
     for (int i = 0; i < at->n; i++)
-        if (at->b[i] != 1 || at->c[i] != at->c[at->n + i])
+        if (at->dilation[i] != 1 || at->pad[i] != at->pad[at->n + i])
             return;
-    const char *kind = max ? "PP_POOL_MAX" : at->mode ? "PP_POOL_WHOLE" : "PP_POOL_INSIDE";
+    const char *kind = max ? "PP_POOL_MAX" : at->count_include_pad ? "PP_POOL_WHOLE" : "PP_POOL_INSIDE";
     k->shape = arena_printf(k->a, "PpPoolShape pool = {%s, %d, %s, %s, %s, %s, %s, %s}", t == DT_F32 ? "PP_F32" : "PP_F64", at->n, kind,
-                            numbers(k, xs->d + 2), numbers(k, ys->d + 2), numbers(k, at->d), numbers(k, at->a), numbers(k, at->c));
+                            numbers(k, xs->d + 2), numbers(k, ys->d + 2), numbers(k, at->kernel), numbers(k, at->stride), numbers(k, at->pad));
     k->call = arena_printf(k->a, "pp_cuda_pool_forward(c, &pool, %s, %s, %s)", num(k, kernel_span(k, x, 0, 2)), kernel_pointer(k, x, false),
                            kernel_pointer(k, y, true));
 }
@@ -275,10 +275,10 @@ static void pool(Kernel *k, bool max)
         line("%s sum = 0;", ct);
         line("%s count = 1;", k->index);
         for (int i = 0; i < at->n; i++) {               /* how many places the window covers along each axis */
-            int64_t low = at->mode ? -at->c[i] : 0, high = at->mode ? xs->d[i + 2] + at->c[at->n + i] : xs->d[i + 2];
+            int64_t low = at->count_include_pad ? -at->pad[i] : 0, high = at->count_include_pad ? xs->d[i + 2] + at->pad[at->n + i] : xs->d[i + 2];
             line("%s n%d = 0;", k->index, i);
             line("for (%s j = 0, p = %s * %" PRId64 " - %" PRId64 "; j < %" PRId64 "; j++, p += %" PRId64 ")", k->index, out[i],
-                 at->a[i], at->c[i], at->d[i], at->b[i]);
+                 at->stride[i], at->pad[i], at->kernel[i], at->dilation[i]);
             line("    n%d += p >= %" PRId64 " && p < %" PRId64 ";", i, low, high);
             line("count *= n%d;", i);
         }
@@ -316,7 +316,7 @@ static void dropout(Kernel *k)
         kernel_param(k, n->out[0], "y", true);
     if (mask)
         kernel_param(k, n->out[1], "mask", true);
-    double ratio = n->attr.f[0];
+    double ratio = n->attr.ratio;
     uint64_t limit = ratio >= 1 ? UINT64_C(0x100000000) : (uint64_t)(ratio * 4294967296.0);
     if (limit > 0) {
         k->params = arena_printf(k->a, "%s, uint64_t seed, uint64_t step, uint64_t row0", k->params);
@@ -336,7 +336,7 @@ static void dropout(Kernel *k)
     }
     if (limit > 0) {
         line("uint32_t random[4];");
-        line("pp_philox(seed, step, row0 + (uint64_t)r, (uint64_t)e / 4, %" PRIu32 "u, random);", (uint32_t)n->attr.axis);
+        line("pp_philox(seed, step, row0 + (uint64_t)r, (uint64_t)e / 4, %" PRIu32 "u, random);", (uint32_t)n->attr.key);
     }
     line("for (%s q = e; q < e + 4 && q < %s; q++) {", k->index, num(k, line_length));
     kernel_open(k);
@@ -374,9 +374,9 @@ static void pad(Kernel *k)
     Lin stride = lin(1), sx = lin(1);
     for (int d = rank - 1; d >= 0; d--) {
         const char *q = lin_is(stride, 1) ? "e" : arena_printf(k->a, "e / %s", lin_factor(k->a, stride));
-        line("%s%s i%d = %s %% %s;", n->attr.a[d] || n->attr.b[d] || !k->cuda ? "" : "const ", k->index, d, q, lin_factor(k->a, ext(k, y, d)));
-        if (n->attr.a[d] || n->attr.b[d])
-            line("i%d = pp_pad_%s(i%d - %" PRId64 ", %s);", d, how[n->attr.mode], d, n->attr.a[d], num(k, ext(k, x, d)));
+        line("%s%s i%d = %s %% %s;", n->attr.begin[d] || n->attr.end[d] || !k->cuda ? "" : "const ", k->index, d, q, lin_factor(k->a, ext(k, y, d)));
+        if (n->attr.begin[d] || n->attr.end[d])
+            line("i%d = pp_pad_%s(i%d - %" PRId64 ", %s);", d, how[n->attr.mode], d, n->attr.begin[d], num(k, ext(k, x, d)));
         from = arena_printf(k->a, "%s + i%d * %s", from, d, lin_factor(k->a, sx));
         if (!lin_mul(stride, ext(k, y, d), &stride) || !lin_mul(sx, ext(k, x, d), &sx))
             BUG("a size that is not affine in the rows");

@@ -91,7 +91,7 @@ static void one_by_one(Kernel *k)
         if (!k->cuda || d == p.axis)
             kernel_loop(k, p.name[d], cg_ext(k->f, index, d));
     line("const %s e = %s;", k->index, p.from);
-    line("%s", combine(k, n->attr.mode, val(k->f->g, y)->dtype, arena_printf(k->a, "y[%s]", p.to), "u[e]"));
+    line("%s", combine(k, n->attr.reduction, val(k->f->g, y)->dtype, arena_printf(k->a, "y[%s]", p.to), "u[e]"));
     for (int d = 0; d < p.rank; d++)
         if (!k->cuda || d == p.axis)
             kernel_close(k);
@@ -147,7 +147,7 @@ static void by_lines(Kernel *k)
     }
     const char *update = arena_printf(k->a, "u[%s]", p.from);
     walk_line(k, &l, p.name[p.axis], arena_printf(k->a, "pp_index(index[%s], %s)", p.from, num(k, l.elements)),
-              combine(k, n->attr.mode, val(k->f->g, y)->dtype, arena_printf(k->a, "y[%s]", p.to), update));
+              combine(k, n->attr.reduction, val(k->f->g, y)->dtype, arena_printf(k->a, "y[%s]", p.to), update));
 }
 
 /* The gradient of a MaxPool scatters over all of x at once, but the windows of a plane lie in that plane: planes are lines. */
@@ -190,7 +190,7 @@ void scatter_elements(Kernel *k)
         const char *at = arena_printf(k->a, "index[line * %" PRId64 " + i] - line * %" PRId64, pool.updates.c, pool.elements.c);
         const char *to = arena_printf(k->a, "y[line * %" PRId64 " + at]", pool.elements.c);
         const char *update = arena_printf(k->a, "u[line * %" PRId64 " + i]", pool.updates.c);
-        walk_line(k, &pool, "i", at, combine(k, n->attr.mode, val(k->f->g, y)->dtype, to, update));
+        walk_line(k, &pool, "i", at, combine(k, n->attr.reduction, val(k->f->g, y)->dtype, to, update));
     } else {
         by_lines(k);
     }
@@ -221,12 +221,12 @@ static void rows_in_order(Kernel *k, Lin updates, Lin slice)
     kernel_loop(k, "i", updates);
     line("%s *to = y%s%s;", t, *at ? " + " : "", at);
     if (lin_is(slice, 1)) {
-        line("%s", combine(k, k->n->attr.mode, type, "to[0]", "u[i]"));
+        line("%s", combine(k, k->n->attr.reduction, type, "to[0]", "u[i]"));
     } else {
         line("const %s *from = u + i * %s;", t, lin_factor(k->a, slice));
         line("#pragma omp simd");
         line("for (int64_t j = 0; j < %s; j++)", num(k, slice));
-        line("    %s", combine(k, k->n->attr.mode, type, "to[j]", "from[j]"));
+        line("    %s", combine(k, k->n->attr.reduction, type, "to[j]", "from[j]"));
     }
     kernel_close(k);
 }
@@ -244,7 +244,7 @@ static void rows_by_owner(Kernel *k, Lin updates, Lin slice)
     kernel_open(k);
     line("    %s to = y[place + j];", t);
     line("    for (int m = 0; m < count; m++)");
-    line("        %s", combine(k, k->n->attr.mode, type, "to", update));
+    line("        %s", combine(k, k->n->attr.reduction, type, "to", update));
     line("    y[place + j] = to;");
     k->body.indent--;
     line("    }");

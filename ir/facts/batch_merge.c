@@ -150,7 +150,7 @@ static Fate fate_of_node(const Batch *b, NodeId id)
     if (n->op == OP_Count) {
         const Value *x = val(b->g, n->in[0]);
         for (int i = 0; i < n->attr.n; i++)
-            if (x->batch == (int)n->attr.a[i])
+            if (x->batch == (int)n->attr.axes[i])
                 return (Fate){.kind = FATE_COUNT};
         return x->batch == BATCH_MIXED ? lost(b, id, "it counts elements of what is not followed") : (Fate){.kind = FATE_FIXED};
     }
