@@ -7,6 +7,7 @@
  *
  * gpipe, 1f1b and forward-only take any S >= p: a rank then owns a block of neighbouring stages and runs them as one.
  */
+#include "base/cli/nearest.h"
 #include "gen.h"
 
 #include <ctype.h>
@@ -238,43 +239,14 @@ static int find_generator(const char *name)
 
 int sched_is_name(const char *name) { return find_generator(name) >= 0; }
 
-int sched_distance(const char *a, const char *b)
-{
-    int row[65], nb = (int)strlen(b);
-    if (nb > 64 || strlen(a) > 64)
-        return 64;
-    for (int j = 0; j <= nb; j++)
-        row[j] = j;
-    for (int i = 1; *a; a++, i++) {
-        int diagonal = row[0];
-        row[0] = i;
-        for (int j = 1; j <= nb; j++) {
-            int up = row[j], same = tolower((unsigned char)*a) == tolower((unsigned char)b[j - 1]) ? 0 : 1;
-            int best = diagonal + same;
-            if (up + 1 < best)
-                best = up + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            row[j] = best;
-            diagonal = up;
-        }
-    }
-    return row[nb];
-}
-
 static int unknown_name(const char *name, SchedError *e)
 {
-    int best = -1, at = 0;
-    for (int i = 0; i < N_GENERATOR; i++) {
-        int d = sched_distance(name, generator[i].name);
-        if (best < 0 || d < best) {
-            best = d;
-            at = i;
-        }
-    }
-    if (best <= (int)strlen(name) / 2)
-        return sched_fail(e, SCHED_EUSAGE, -1, -1, "no schedule is called '%.60s'; did you mean '%s'?", name,
-                          generator[at].name);
+    const char *names[N_GENERATOR];
+    for (int i = 0; i < N_GENERATOR; i++)
+        names[i] = generator[i].name;
+    const char *near = nearest_name(name, names, N_GENERATOR);
+    if (near)
+        return sched_fail(e, SCHED_EUSAGE, -1, -1, "no schedule is called '%.60s'; did you mean '%s'?", name, near);
     return sched_fail(e, SCHED_EUSAGE, -1, -1,
                       "no schedule is called '%.60s'; there are gpipe, 1f1b, interleaved1f1b, loopedbfs, "
                       "interleavedzerobubble, zbvzerobubble, dualpipev, zb-h1, zb-h2, forward-only",

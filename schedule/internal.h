@@ -22,7 +22,6 @@ void sched_swap_rows(Schedule *s, SchedRow *rows);
 void sched_free_rows(SchedRow *rows, int n);
 int sched_find_rank(Schedule *s, SchedError *e); /* fills rank_of from the rows */
 int sched_has_type(const Schedule *s, int type);
-int sched_distance(const char *a, const char *b); /* edit distance, for did-you-mean */
 
 static inline SchedAction sched_act(int type, int stage, int microbatch)
 {

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/half.h"
+#include "base/protobuf.h"
 #include "read.h"
 
 enum { OLDEST_OPSET = 7, MAX_PATH_NAME = 1024, MOST_IMPORTS = 1000 };
@@ -147,11 +149,11 @@ static Payload lifted(Model *m, const WireRun *run, size_t size, uint64_t elemen
     if (run->field == 9 || run->field == 4 || run->field == 10)
         return (Payload){.at = at, .length = (size_t)run->length, .file = m->path, .offset = run->offset};
     uint64_t n;
-    if (!wire_varints(at, run->length, NULL, &n) || n != elements)
+    if (!pb_packed(at, run->length, NULL, &n) || n != elements)
         diag_fatal(EXIT_MODEL, w, "its data holds another number of elements than its shape (%llu)",
                    (unsigned long long)elements);
     uint64_t *v = arena_array(m->arena, uint64_t, n ? n : 1);
-    wire_varints(at, run->length, v, &n);
+    pb_packed(at, run->length, v, &n);
     return narrowed(m->arena, v, sizeof *v, n, size);
 }
 
@@ -208,27 +210,6 @@ void tensor_read(Model *m, const Onnx__TensorProto *t, Where w, RawTensor *out)
     if (out->bytes.length != (uint64_t)bytes)
         diag_fatal(EXIT_MODEL, w, "it holds %zu bytes, its shape %s needs %lld", out->bytes.length,
                    shape_print(m->arena, out->dtype, &out->shape), (long long)bytes);
-}
-
-static double half_to_double(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h >> 15) << 31, exponent = h >> 10 & 31, mantissa = h & 1023u, bits;
-    float f;
-    if (exponent == 0) {
-        f = (float)mantissa / 16777216.0f;              /* subnormal: mantissa * 2^-24 */
-        return (double)(sign ? -f : f);
-    }
-    bits = sign | (exponent == 31 ? 255u << 23 : (exponent + 112) << 23) | mantissa << 13;
-    memcpy(&f, &bits, sizeof f);
-    return (double)f;
-}
-
-static double bfloat_to_double(uint16_t h)
-{
-    uint32_t bits = (uint32_t)h << 16;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return (double)f;
 }
 
 /* Element i of a type that is not computable, as what it is widened to. */

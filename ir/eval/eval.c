@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "eval.h"
 
 void *eval_scratch(Eval *e, size_t n, size_t size)
@@ -22,53 +23,6 @@ void *eval_scratch(Eval *e, size_t n, size_t size)
     if (!e->scratch)
         e->scratch = arena_new();
     return arena_alloc(e->scratch, bytes);
-}
-
-/* ---- 16-bit floats ---- */
-
-static double from_half(uint16_t h)
-{
-    int exponent = h >> 10 & 31;
-    double fraction = h & 1023, v;
-    if (exponent == 31)
-        v = fraction > 0 ? (double)NAN : (double)INFINITY;
-    else
-        v = exponent == 0 ? ldexp(fraction, -24) : ldexp(fraction + 1024, exponent - 25);
-    return h >> 15 ? -v : v;
-}
-
-static uint16_t to_half(double v)
-{
-    uint16_t sign = signbit(v) ? 0x8000 : 0;
-    double x = fabs(v);
-    if (isnan(v))
-        return (uint16_t)(sign | 0x7e00);
-    if (x >= 65520)
-        return (uint16_t)(sign | 0x7c00);
-    int exponent;
-    frexp(x, &exponent);
-    if (exponent < -13)                                 /* subnormal: a multiple of 2^-24 */
-        return (uint16_t)(sign | (unsigned)rint(ldexp(x, 24)));
-    unsigned fraction = (unsigned)rint(ldexp(x, 11 - exponent));        /* 1024 .. 2048 */
-    return (uint16_t)(sign | (((unsigned)(exponent + 14) << 10) + (fraction - 1024)));
-}
-
-static double from_bfloat(uint16_t h)
-{
-    uint32_t bits = (uint32_t)h << 16;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return (double)f;
-}
-
-static uint16_t to_bfloat(double v)
-{
-    float f = (float)v;
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    if (isnan(v))
-        return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 /* ---- elements ---- */
@@ -94,8 +48,8 @@ double eval_double_at(const Tensor *t, int64_t i)
     switch (t->dtype) {
     case DT_F32: return (double)((const float *)t->data)[i];
     case DT_F64: return ((const double *)t->data)[i];
-    case DT_F16: return from_half(((const uint16_t *)t->data)[i]);
-    case DT_BF16: return from_bfloat(((const uint16_t *)t->data)[i]);
+    case DT_F16: return half_to_double(((const uint16_t *)t->data)[i]);
+    case DT_BF16: return bfloat_to_double(((const uint16_t *)t->data)[i]);
     case DT_U64: return (double)((const uint64_t *)t->data)[i];
     default: return (double)(int64_t)eval_wide_at(t, i);
     }
@@ -123,8 +77,8 @@ void eval_set_double(Tensor *t, int64_t i, double v)
     switch (t->dtype) {
     case DT_F32: ((float *)t->data)[i] = (float)v; break;
     case DT_F64: ((double *)t->data)[i] = v; break;
-    case DT_F16: ((uint16_t *)t->data)[i] = to_half(v); break;
-    case DT_BF16: ((uint16_t *)t->data)[i] = to_bfloat(v); break;
+    case DT_F16: ((uint16_t *)t->data)[i] = half_of_double(v); break;
+    case DT_BF16: ((uint16_t *)t->data)[i] = bfloat_of_double(v); break;
     case DT_BOOL: ((uint8_t *)t->data)[i] = v < 0 || v > 0 || isnan(v); break;
     case DT_U64: ((uint64_t *)t->data)[i] = to_uint64(v); break;
     case DT_I32: ((int32_t *)t->data)[i] = to_int32(v); break;

@@ -8,6 +8,7 @@ ok "installs" make -s -C "$top" BUILD="$build" DESTDIR="$work/root" PREFIX=/usr 
 is "what is installed" "$(cd root && find . -type f | sort)" "./usr/bin/ppsplit
 ./usr/include/ppsplit/autodiff/autodiff.h
 ./usr/include/ppsplit/base/base.h
+./usr/include/ppsplit/base/cli/nearest.h
 ./usr/include/ppsplit/codegen/codegen.h
 ./usr/include/ppsplit/frontend/frontend.h
 ./usr/include/ppsplit/ir/facts/facts.h
