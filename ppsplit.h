@@ -43,5 +43,6 @@
 #include "ir/ir.h"
 #include "partition/partition.h"
 #include "schedule/schedule.h"
+#include "schedule/tool/tool.h"
 
 #endif

@@ -59,6 +59,13 @@ typedef struct { Arena *arena; struct StrSlot *slot; uint32_t n, cap; } StrMap;
 uint32_t *strmap_at(StrMap *m, const char *key);        /* finds or inserts (value NONE) */
 uint32_t strmap_get(const StrMap *m, const char *key);  /* NONE when absent */
 
+/* ---- idmap.c ------------------------------------------------------------------------------- */
+
+/* The same from number to number, of which an empty one is {0}. */
+typedef struct { struct IdSlot *slot; uint32_t n, cap; } IdMap;
+uint32_t *idmap_at(Arena *a, IdMap *m, uint64_t key);   /* finds or inserts (value NONE) */
+uint32_t idmap_get(const IdMap *m, uint64_t key);       /* NONE when absent */
+
 /* ---- diag.c -------------------------------------------------------------------------------- */
 
 /*

@@ -50,6 +50,10 @@ PpStatus options_parse(Options *o, int argc, char **argv,
                        const PpPlan *plan); /* PP_ERR_USAGE after a message; exits for --help */
 void options_free(Options *o);
 
+/* ---- machine.c ---- */
+
+void pp_machine_check(void); /* ends the program where the CPU lacks instructions that it was compiled for */
+
 /* ---- log.c ---- */
 
 /* Records a failure of this rank (the first one stays) and returns its status. */

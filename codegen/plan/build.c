@@ -65,15 +65,8 @@ static uint32_t add_leaf(Build *b, Stmt s)
 
 double cg_element(const Value *v, int64_t i, int64_t *as_int)
 {
-    *as_int = 0;
-    switch (v->dtype) {
-    case DT_F32: return (double)((const float *)v->data)[i];
-    case DT_F64: return ((const double *)v->data)[i];
-    case DT_I32: *as_int = ((const int32_t *)v->data)[i]; return (double)*as_int;
-    case DT_I64: *as_int = ((const int64_t *)v->data)[i]; return (double)*as_int;
-    case DT_BOOL: *as_int = ((const uint8_t *)v->data)[i] != 0; return (double)*as_int;
-    default: return 0;
-    }
+    *as_int = dtype_is_float(v->dtype) ? 0 : element_int(v->dtype, v->data, i);
+    return element_double(v->dtype, v->data, i);
 }
 
 bool cg_uniform(const Func *f, ValueId root, double *x, int64_t *i)

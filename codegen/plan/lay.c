@@ -30,6 +30,12 @@ bool cg_fusable(const Node *n)
     }
 }
 
+bool cg_inline_leaf(const Func *f, ValueId root)
+{
+    NodeId def = f->def.at[root];
+    return def != NONE && f->g->node.at[def].op == OP_Count;
+}
+
 int cg_space(const Func *f, const Node *n, Lin *ext)
 {
     ValueId v = cg_is_reduce(n->op) ? n->in[0] : n->out[0];
@@ -226,3 +232,18 @@ bool lay_over(const Match *m, const Lin *e_stride, const Lin *k_stride, Lin *out
     return true;
 }
 
+int64_t lay_points(const Func *f, const Lin *ext, int from, int to)
+{
+    int64_t n = 1;
+    for (int d = from; d < to; d++)
+        n *= lin_at(ext[d], f->g->batch);
+    return n;
+}
+
+bool lay_full(const Lin *stride, const Lin *ext, int n)
+{
+    for (int d = 0; d < n; d++)
+        if (!lin_is(ext[d], 1) && lin_is(stride[d], 0))
+            return false;
+    return n > 0;
+}

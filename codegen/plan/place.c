@@ -142,7 +142,7 @@ static bool offer_wide(Place *p, ValueId v, const Wide *want, bool acc)
         out++;
     if (!cg_narrow(f, want, v, &r) || (!acc && !cg_keeps_inner(&r) && !may_turn(p, n, v)))
         return false;
-    if (!cg_fusable(n) && (!cg_call_writes(f, n, out, &r) || (acc && !cg_call_adds(f, n))))
+    if (!cg_fusable(n) && (!cg_call_writes(f, n, &r) || (acc && !cg_call_adds(f, n))))
         return false;
     Ref *home = arena_new_of(f->a, Ref);
     *home = r;
@@ -274,7 +274,7 @@ static void pad_rows(Place *p)
                 continue;
             bool found = p->product_reads[v] ? cg_pad(f, v, &p->readers, &at)
                                              : cg_is_product(f, n) && as_its_result(p, v, p->uses[v] == 1 ? reader[v] : NONE, &at);
-            if (!found || (!cg_fusable(n) && !cg_call_writes(f, n, o, &at)))
+            if (!found || (!cg_fusable(n) && !cg_call_writes(f, n, &at)))
                 continue;
             at.buf = cg_buffer(f, BUF_WORK, 0, v);
             f->buf.at[at.buf].bytes = cg_ref_bytes(f, &at, v);

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/half.h"
 #include "eval.h"
 
 void *eval_scratch(Eval *e, size_t n, size_t size)
@@ -26,83 +25,6 @@ void *eval_scratch(Eval *e, size_t n, size_t size)
 }
 
 /* ---- elements ---- */
-
-/* As x86 converts: what no 64 bits hold becomes the smallest number. */
-static int64_t to_int64(double v)
-{
-    return v >= -0x1p63 && v < 0x1p63 ? (int64_t)v : INT64_MIN;
-}
-
-static int32_t to_int32(double v)
-{
-    return v > -0x1p31 - 1 && v < 0x1p31 ? (int32_t)v : INT32_MIN;
-}
-
-static uint64_t to_uint64(double v)
-{
-    return v >= 0x1p63 && v < 0x1p64 ? (uint64_t)v : (uint64_t)to_int64(v);
-}
-
-double eval_double_at(const Tensor *t, int64_t i)
-{
-    switch (t->dtype) {
-    case DT_F32: return (double)((const float *)t->data)[i];
-    case DT_F64: return ((const double *)t->data)[i];
-    case DT_F16: return half_to_double(((const uint16_t *)t->data)[i]);
-    case DT_BF16: return bfloat_to_double(((const uint16_t *)t->data)[i]);
-    case DT_U64: return (double)((const uint64_t *)t->data)[i];
-    default: return (double)(int64_t)eval_wide_at(t, i);
-    }
-}
-
-Wide eval_wide_at(const Tensor *t, int64_t i)
-{
-    switch (t->dtype) {
-    case DT_I64: return ((const int64_t *)t->data)[i];
-    case DT_I32: return ((const int32_t *)t->data)[i];
-    case DT_I16: return ((const int16_t *)t->data)[i];
-    case DT_I8: return ((const int8_t *)t->data)[i];
-    case DT_U64: return ((const uint64_t *)t->data)[i];
-    case DT_U32: return ((const uint32_t *)t->data)[i];
-    case DT_U16: return ((const uint16_t *)t->data)[i];
-    case DT_U8: return ((const uint8_t *)t->data)[i];
-    case DT_BOOL: return ((const uint8_t *)t->data)[i] != 0;
-    case DT_F32: case DT_F64: case DT_F16: case DT_BF16: return to_int64(eval_double_at(t, i));
-    default: BUG("an element of type %s", dtype_name(t->dtype));
-    }
-}
-
-void eval_set_double(Tensor *t, int64_t i, double v)
-{
-    switch (t->dtype) {
-    case DT_F32: ((float *)t->data)[i] = (float)v; break;
-    case DT_F64: ((double *)t->data)[i] = v; break;
-    case DT_F16: ((uint16_t *)t->data)[i] = half_of_double(v); break;
-    case DT_BF16: ((uint16_t *)t->data)[i] = bfloat_of_double(v); break;
-    case DT_BOOL: ((uint8_t *)t->data)[i] = v < 0 || v > 0 || isnan(v); break;
-    case DT_U64: ((uint64_t *)t->data)[i] = to_uint64(v); break;
-    case DT_I32: ((int32_t *)t->data)[i] = to_int32(v); break;
-    default: eval_set_wide(t, i, to_int64(v));
-    }
-}
-
-void eval_set_wide(Tensor *t, int64_t i, Wide v)
-{
-    switch (t->dtype) {
-    case DT_I64: ((int64_t *)t->data)[i] = (int64_t)v; break;
-    case DT_I32: ((int32_t *)t->data)[i] = (int32_t)v; break;
-    case DT_I16: ((int16_t *)t->data)[i] = (int16_t)v; break;
-    case DT_I8: ((int8_t *)t->data)[i] = (int8_t)v; break;
-    case DT_U64: ((uint64_t *)t->data)[i] = (uint64_t)v; break;
-    case DT_U32: ((uint32_t *)t->data)[i] = (uint32_t)v; break;
-    case DT_U16: ((uint16_t *)t->data)[i] = (uint16_t)v; break;
-    case DT_U8: ((uint8_t *)t->data)[i] = (uint8_t)v; break;
-    case DT_BOOL: ((uint8_t *)t->data)[i] = v != 0; break;
-    case DT_F32: ((float *)t->data)[i] = (float)v; break;       /* one rounding, not through double */
-    case DT_F64: case DT_F16: case DT_BF16: eval_set_double(t, i, (double)v); break;
-    default: BUG("an element of type %s", dtype_name(t->dtype));
-    }
-}
 
 const double *eval_doubles(Eval *e, const Tensor *t)
 {

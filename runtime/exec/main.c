@@ -128,7 +128,7 @@ static PpStatus schedule_lower(Run *run)
 /* A file says itself how many microbatches there are; a generator is told. */
 static PpStatus schedule_file(Run *run, Options *o)
 {
-    if (sched_is_name(o->schedule))
+    if (sched_find(o->schedule))
         return PP_OK;
     SchedError *e = calloc(1, sizeof *e);
     PpStatus s = e ? PP_OK : pp_fail(PP_ERR_IO, "out of memory");
@@ -156,11 +156,6 @@ static PpStatus schedule_file(Run *run, Options *o)
     return PP_OK;
 }
 
-static int v_shaped(const char *name)
-{
-    return strstr(name, "v") && !strstr(name, "interleaved") && !strstr(name, "INTERLEAVED");
-}
-
 static PpStatus schedule_make(Run *run)
 {
     const Options *o = run->opt;
@@ -171,8 +166,8 @@ static PpStatus schedule_make(Run *run)
         SchedError *e = calloc(1, sizeof *e);
         const char *name = o->mode == MODE_TRAIN ? o->schedule : "forward-only";
         int place = o->placement;
-        if (o->mode != MODE_TRAIN && place == SCHED_PLACE_DEFAULT && v_shaped(o->schedule))
-            place = SCHED_PLACE_V;
+        if (o->mode != MODE_TRAIN && place == SCHED_PLACE_DEFAULT && stages % run->ranks == 0)
+            place = sched_find(o->schedule)->placement; /* parameters lie where they lay in training */
         PpStatus s = e ? PP_OK : pp_fail(PP_ERR_IO, "out of memory");
         if (s == PP_OK && sched_generate(name, run->ranks, stages, run->m, place, &run->sched, e))
             s = refused(e, name);
@@ -542,6 +537,7 @@ static void keep_freed_memory(void)
 
 int pp_main(int argc, char **argv, const PpPlan *plan)
 {
+    pp_machine_check();
     keep_freed_memory();
     signal(SIGXFSZ, SIG_IGN); /* a file past its limit is an error of the write */
     Options o;

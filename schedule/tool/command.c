@@ -7,8 +7,10 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include "tool.h"
+#include "base/cli/nearest.h"
 #include "base/cli/options.h"
-#include "schedule/internal.h"
+#include "schedule/graph.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -64,8 +66,9 @@ static const char help_text[] =
     "Usage: ppsplit schedule NAME|FILE.csv --ranks P --stages S --microbatches M [OPTION]...\n"
     "Generate a pipeline schedule, or read one, and lower, verify, simulate or draw it.\n"
     "\n"
-    "NAME: gpipe 1f1b interleaved1f1b loopedbfs interleavedzerobubble zbvzerobubble dualpipev zb-h1 zb-h2 "
-    "forward-only, any case.\n"
+    "A NAME is one of these, in any case, or PyTorch's name of one or of its class:\n";
+
+static const char help_options[] =
     "A file brings its own ranks, stages, microbatches and placement; PyTorch's CSV files do.\n"
     "\n"
     "The schedule:\n"
@@ -104,6 +107,14 @@ static const char help_text[] =
     "Examples:\n"
     "  ppsplit schedule 1f1b --ranks 4 --microbatches 8 --simulate --grid\n"
     "  ppsplit schedule zbvzerobubble --ranks 4 --microbatches 8 --lower --csv zbv.csv --verify\n";
+
+static void help(void)
+{
+    fputs(help_text, stdout);
+    for (int i = 0; sched_kind(i); i++)
+        printf("  %-22s  %s\n", sched_kind(i)->name, sched_kind(i)->about);
+    fputs(help_options, stdout);
+}
 
 static int usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 static int usage(const char *fmt, ...)
@@ -196,7 +207,7 @@ static int parse_options(Options *o, int argc, char **argv)
         if (k == OPTION_WRONG)
             return usage("%s", r.wrong);
         if (k == O_HELP)
-            return fputs(help_text, stdout), -1;
+            return help(), -1;
         if (k == OPTION_OPERAND && o->name)
             return usage("one schedule at a time: '%.60s' is too much", r.value);
         if (k == OPTION_OPERAND)
@@ -254,22 +265,26 @@ static int output_close(Output *o)
 
 /* ---- The schedule and its passes ---- */
 
-static int make(const Options *o, Schedule **out, SchedError *e)
+/* A file: what looks like one, or is there; else a name, which the registry may not know. */
+static int is_file(const char *name)
 {
     struct stat st;
-    size_t n = strlen(o->name);
-    if (sched_is_name(o->name) || (n < 5 || strcmp(o->name + n - 4, ".csv") != 0)) {
-        if (sched_is_name(o->name) || (!strchr(o->name, '/') && stat(o->name, &st) != 0)) {
-            int v = sched_is_name(o->name) &&
-                            (strcasecmp(o->name, "zbvzerobubble") == 0 || strcasecmp(o->name, "dualpipev") == 0)
-                        ? 2
-                        : 1;
-            if (sched_is_name(o->name) && (!o->ranks || !o->microbatches))
-                return sched_fail(e, SCHED_EUSAGE, -1, -1, "%s needs --ranks and --microbatches", o->name);
-            return sched_generate(o->name, o->ranks, o->stages ? o->stages : v * o->ranks, o->microbatches,
-                                  o->placement, out, e);
-        }
-    }
+    size_t n = strlen(name);
+    return !sched_find(name) &&
+           ((n >= 4 && strcmp(name + n - 4, ".csv") == 0) || strchr(name, '/') || stat(name, &st) == 0);
+}
+
+static int generate(const Options *o, Schedule **out, SchedError *e)
+{
+    const SchedKind *k = sched_find(o->name);
+    if (k && (!o->ranks || !o->microbatches))
+        return sched_fail(e, SCHED_EUSAGE, -1, -1, "%s needs --ranks and --microbatches", k->name);
+    int chunks = k && k->chunks ? k->chunks : 1, stages = o->stages ? o->stages : chunks * o->ranks;
+    return sched_generate(o->name, o->ranks, stages, o->microbatches, o->placement, out, e);
+}
+
+static int load(const Options *o, Schedule **out, SchedError *e)
+{
     int status = sched_load(o->name, out, e);
     if (!status && ((o->ranks && o->ranks != (*out)->ranks) || (o->stages && o->stages != (*out)->stages) ||
                     (o->microbatches && o->microbatches != (*out)->microbatches))) {
@@ -458,7 +473,7 @@ int schedule_main(int argc, char **argv)
     SchedError *e = calloc(1, sizeof *e);
     int st = e ? parse_options(&o, argc, argv) : SCHED_ERESOURCE;
     if (!st)
-        st = make(&o, &s, e) ? fail(e) : run(&o, s, e);
+        st = (is_file(o.name) ? load(&o, &s, e) : generate(&o, &s, e)) ? fail(e) : run(&o, s, e);
     sched_free(s);
     free(o.edge);
     free(e);
