@@ -38,7 +38,6 @@ void *arena_calloc(Arena *a, size_t n, size_t size);    /* n * size checked for 
 char *arena_strdup(Arena *a, const char *s);
 char *arena_strndup(Arena *a, const char *s, size_t n);
 char *arena_printf(Arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
-size_t arena_bytes(const Arena *a);                     /* taken so far */
 void *arena_grow_(Arena *a, void *at, uint32_t *cap, size_t size);
 
 #define arena_new_of(a, T) ((T *)arena_alloc((a), sizeof(T)))
@@ -98,9 +97,8 @@ const Where *diag_at(const Where *w);
 void diag_note(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void diag_hint(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void diag_warn(Where w, const char *fmt, ...) PRINTF_LIKE(2, 3);
-void diag_error(Where w, const char *fmt, ...) PRINTF_LIKE(2, 3);     /* prints, counts, returns */
 NORETURN void diag_fatal(int exit_code, Where w, const char *fmt, ...) PRINTF_LIKE(3, 4);
-NORETURN void diag_raise(int exit_code);               /* leave the phase after diag_error()s */
+NORETURN void diag_raise(int exit_code);               /* leave the phase, whose errors have been printed */
 NORETURN void die(const char *file, int line, const char *fmt, ...) PRINTF_LIKE(3, 4);
 #define BUG(...) die(__FILE__, __LINE__, __VA_ARGS__)
 #define INSIST(c) ((c) ? (void)0 : BUG("%s", #c))
