@@ -74,7 +74,7 @@ static int unknown_name(const char *name, SchedError *e)
         n += (size_t)snprintf(list + n, n < sizeof list ? sizeof list - n : 0, "%s%s", i ? ", " : "", kinds[i].name);
     }
     const char *near = nearest_name(name, names, N_KINDS);
-    return sched_fail(e, SCHED_EUSAGE, -1, -1, "no schedule is called '%.60s'%s%s%s\nThere are %s.", name, near ? "; did you mean '" : "",
+    return sched_fail(e, SCHED_EUSAGE, -1, -1, "no schedule is called '%.60s'%s%s%s (there are %s)", name, near ? "; did you mean '" : "",
                       near ? near : "", near ? "'?" : "", list);
 }
 

@@ -110,6 +110,7 @@ refuse "no number" 2 $P train "${D[@]}" --steps ten
 refuse "number too small" 2 $P train "${D[@]}" --microbatches 0
 refuse "learning rate" 2 $P train "${D[@]}" --lr nan
 refuse "unknown optimizer" 2 $P train "${D[@]}" --optimizer adma
+refuse "an option of another optimizer" 2 $P train "${D[@]}" --beta1 0.8
 refuse "data without a file" 2 $P train --data x=
 refuse "data twice" 2 $P train --data x=x.npy --data x=target.npy
 refuse "trains without a loss" 1 infer/pipeline train --data x=x.npy
