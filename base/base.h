@@ -3,7 +3,8 @@
  *
  * Memory: one zeroed Arena per run, nothing is freed by passes.  Errors: a user's mistake goes through diag_fatal()
  * (exit code by class), a bug through die().  No function returns NULL for "failed".
- * base/file/ has the formats that programs share with the compiler: safetensors, npy, a checkpoint's manifest.
+ * base/file/ (safetensors, npy, a checkpoint's manifest) and base/cli/ (options, did-you-mean) are shared with the programs that the
+ * compiler writes.
  */
 #ifndef PPSPLIT_BASE_H
 #define PPSPLIT_BASE_H
@@ -13,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+
+#include "base/cli/nearest.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -108,8 +111,6 @@ int diag_run(void (*fn)(void *), void *arg);
 /* Where this thread's diagnostics go: NULL is stderr.  Returns what was before. */
 FILE *diag_to(FILE *f);
 const char *diag_escape(Arena *a, const char *s);       /* printable form of a model's string */
-/* The nearest of n names by edit distance, or NULL when none is near (did-you-mean). */
-const char *diag_nearest(const char *word, const char *const *names, uint32_t n);
 
 #ifdef __cplusplus
 }

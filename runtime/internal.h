@@ -48,7 +48,6 @@ typedef struct {
 PpStatus options_parse(Options *o, int argc, char **argv,
                        const PpPlan *plan); /* PP_ERR_USAGE after a message; exits for --help */
 void options_free(Options *o);
-const char *nearest(const char *word, const char *const *list, int n); /* did you mean; NULL */
 
 /* ---- machine.c ---- */
 

@@ -5,6 +5,8 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include "base/cli/nearest.h"
+#include "base/cli/options.h"
 #include "internal.h"
 
 #include <errno.h>
@@ -69,46 +71,9 @@ enum { N_SPECS = sizeof specs / sizeof *specs };
 static const char *const modes[] = {"train", "eval", "infer"};
 static const char *const devices[] = {"cpu", "cuda"}, *const transports[] = {"auto", "local", "mpi", "nccl"};
 
-static size_t least(size_t a, size_t b, size_t c) { return a < b ? (a < c ? a : c) : b < c ? b : c; }
-
-/* Levenshtein distance of short words. */
-static size_t distance(const char *a, const char *b)
-{
-    enum { N = 64 };
-    size_t na = strlen(a), nb = strlen(b), row[N + 1];
-    if (na > N || nb > N)
-        return N;
-    for (size_t j = 0; j <= nb; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= na; i++) {
-        size_t corner = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= nb; j++) {
-            size_t up = row[j];
-            row[j] = least(row[j - 1] + 1, up + 1, corner + (a[i - 1] != b[j - 1]));
-            corner = up;
-        }
-    }
-    return row[nb];
-}
-
-const char *nearest(const char *word, const char *const *list, int n)
-{
-    const char *best = NULL;
-    size_t limit = strlen(word) / 3 + 2;
-    for (int i = 0; i < n; i++) {
-        size_t d = distance(word, list[i]);
-        if (d < limit) {
-            limit = d;
-            best = list[i];
-        }
-    }
-    return best;
-}
-
 static PpStatus unknown(const char *what, const char *word, const char *const *list, int n)
 {
-    const char *meant = nearest(word, list, n);
+    const char *meant = nearest_name(word, list, (size_t)n);
     return meant ? pp_fail(PP_ERR_USAGE, "unknown %s '%s'; did you mean '%s'?", what, word, meant)
                  : pp_fail(PP_ERR_USAGE, "unknown %s '%s'; see --help", what, word);
 }
@@ -229,29 +194,6 @@ static PpStatus apply(Options *o, const Spec *s, const char *v)
     return PP_ERR_BUG;
 }
 
-static PpStatus parse_one(Options *o, int argc, char **argv, int *i)
-{
-    const char *arg = argv[*i] + 2, *eq = strchr(arg, '=');
-    size_t n = eq ? (size_t)(eq - arg) : strlen(arg);
-    const char *names[N_SPECS];
-    for (int k = 0; k < N_SPECS; k++) {
-        const Spec *s = &specs[k];
-        names[k] = s->kind == K_GROUP ? "" : s->name;
-        if (s->kind == K_GROUP || strlen(s->name) != n || strncmp(s->name, arg, n) != 0)
-            continue;
-        if (s->kind == K_FLAG)
-            return eq ? pp_fail(PP_ERR_USAGE, "--%s takes no value", s->name) : apply(o, s, NULL);
-        if (!eq && *i + 1 >= argc)
-            return pp_fail(PP_ERR_USAGE, "--%s needs a value: %s", s->name, s->value);
-        return apply(o, s, eq ? eq + 1 : argv[++*i]);
-    }
-    char word[80];
-    snprintf(word, sizeof word, "%.*s", (int)(n < 70 ? n : 70), arg);
-    const char *meant = nearest(word, names, N_SPECS);
-    return meant && *meant ? pp_fail(PP_ERR_USAGE, "unknown option '--%s'; did you mean '--%s'?", word, meant)
-                           : pp_fail(PP_ERR_USAGE, "unknown option '--%s'; see --help", word);
-}
-
 static void find_folder(Options *o, const char *argv0)
 {
     ssize_t n = readlink("/proc/self/exe", o->folder, sizeof o->folder - 1);
@@ -272,23 +214,30 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
                    .buffers = -1,
                    .optim = {.lr = -1, .momentum = -1, .beta1 = -1, .beta2 = -1, .eps = -1, .weight_decay = -1}};
     find_folder(o, argv[0]);
+    OptionName names[N_SPECS + 1];
+    for (int i = 0; i < N_SPECS; i++)
+        names[i] = (OptionName){specs[i].kind == K_GROUP ? NULL : specs[i].name, specs[i].value, 0};
+    names[N_SPECS] = (OptionName){"help", NULL, 'h'};
+    OptionReader r = option_reader(argc, argv, names, N_SPECS + 1);
     int mode = -1;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+    for (int k; (k = option_next(&r)) != OPTION_END;) {
+        if (k == OPTION_WRONG)
+            return pp_fail(PP_ERR_USAGE, "%s", r.wrong);
+        if (k == N_SPECS) {
             help(plan);
             exit(0);
         }
-        if (!strncmp(argv[i], "--", 2) && argv[i][2]) {
-            TRY(parse_one(o, argc, argv, &i));
+        if (k >= 0) {
+            TRY(apply(o, &specs[k], r.value));
             continue;
         }
         if (mode >= 0)
-            return pp_fail(PP_ERR_USAGE, "unexpected operand '%s'", argv[i]);
-        for (int k = 0; k < 3; k++)
-            if (!strcmp(argv[i], modes[k]))
-                mode = k;
+            return pp_fail(PP_ERR_USAGE, "unexpected operand '%s'", r.value);
+        for (int i = 0; i < 3; i++)
+            if (!strcmp(r.value, modes[i]))
+                mode = i;
         if (mode < 0)
-            return unknown("command", argv[i], modes, 3);
+            return unknown("command", r.value, modes, 3);
     }
     if (mode < 0)
         return pp_fail(PP_ERR_USAGE, "what to do? train, eval or infer (--help says more)");

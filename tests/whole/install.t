@@ -8,6 +8,7 @@ ok "installs" make -s -C "$top" BUILD="$build" CC="$cc" DESTDIR="$work/root" PRE
 is "what is installed" "$(cd root && find . -type f ! -path './usr/include/ppsplit/runtime/*' | sort)" "./usr/bin/ppsplit
 ./usr/include/ppsplit/autodiff/autodiff.h
 ./usr/include/ppsplit/base/base.h
+./usr/include/ppsplit/base/cli/nearest.h
 ./usr/include/ppsplit/base/file/dtype.def
 ./usr/include/ppsplit/codegen/codegen.h
 ./usr/include/ppsplit/frontend/frontend.h
