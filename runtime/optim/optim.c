@@ -3,7 +3,9 @@
  * (torch.optim.SGD, Adam, AdamW, torch.nn.utils.clip_grad_norm_).  The arithmetic is the device's; here are the numbers
  * of a step, and which parameters of the rank take part.
  */
-#include "internal.h"
+#include "optim.h"
+
+#include "base/file/safetensors.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,20 +23,20 @@ int optim_states(const Options *o)
     return 0;
 }
 
-int optim_count(const Rank *r)
+int optim_count(const Plan *p)
 {
     int n = 0;
-    for (int l = 0; l < r->n_stage; l++)
-        n += r->stage[l].st->n_param;
+    for (int l = 0; l < p->n_stage; l++)
+        n += p->stage[l].st->n_param;
     return n;
 }
 
 /* The rank's parameters, once they have their places. */
-void optim_list(const Rank *r, DeviceParam *list)
+void optim_list(const Plan *p, DeviceParam *list)
 {
-    for (int l = 0; l < r->n_stage; l++)
-        for (int k = 0; k < r->stage[l].st->n_param; k++) {
-            const RankParam *q = &r->stage[l].rp[k];
+    for (int l = 0; l < p->n_stage; l++)
+        for (int k = 0; k < p->stage[l].st->n_param; k++) {
+            const RankParam *q = &p->stage[l].rp[k];
             *list++ = (DeviceParam){.value = q->value,
                                     .grad = q->grad,
                                     .state = {q->state[0], q->state[1]},
@@ -45,9 +47,8 @@ void optim_list(const Rank *r, DeviceParam *list)
         }
 }
 
-void optim_update(Rank *r, int64_t step, double scale)
+void optim_update(Device *d, const Options *o, int64_t step, double scale)
 {
-    const Options *o = r->run->opt;
     double t = (double)step + 1, c1 = 1 - pow(o->beta1, t), c2 = 1 - pow(o->beta2, t);
     int decoupled = o->optimizer == OPT_ADAMW;
     DeviceUpdate u = {
@@ -66,5 +67,5 @@ void optim_update(Rank *r, int64_t step, double scale)
         .less2 = 1 - o->beta2,
         .keep = decoupled ? 1 - o->lr * o->weight_decay : 1,
     };
-    r->dev.op->update(&r->dev, r->at, &u);
+    d->op->update(d, d->current, &u);
 }

@@ -7,6 +7,7 @@
  * bits of a product depend on m, n, k and the transposes alone.  Threads divide the rows or columns of C, never k.
  */
 #include "api/pp.h"
+#include "device/cpu/cpu.h"
 
 #include <string.h>
 
@@ -121,7 +122,8 @@ static void sgemm_serial(int ta, int tb, int64_t m, int64_t n, int64_t k, float 
                          const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
 {
 #if defined PP_DNNL
-    dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    if (dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) != dnnl_success)
+        cpu_note("a product of float32: oneDNN refused it (dnnl_sgemm)");
 #elif defined PP_OPENBLAS
     cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (blasint)m, (blasint)n,
                 (blasint)k, alpha, a, (blasint)lda, b, (blasint)ldb, beta, c, (blasint)ldc);

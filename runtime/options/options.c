@@ -5,7 +5,11 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "internal.h"
+#include "options.h"
+
+#include "core/core.h"
+#include "device/device.h"
+#include "net/wires.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -69,43 +73,6 @@ enum { N_SPECS = sizeof specs / sizeof *specs };
 static const char *const modes[] = {"train", "eval", "infer"};
 static const char *const devices[] = {"cpu", "cuda"}, *const transports[] = {"auto", "local", "mpi", "nccl"};
 static const char *const optimizers[] = {"sgd", "momentum", "adam", "adamw"};
-
-static size_t least(size_t a, size_t b, size_t c) { return a < b ? (a < c ? a : c) : b < c ? b : c; }
-
-/* Levenshtein distance of short words. */
-static size_t distance(const char *a, const char *b)
-{
-    enum { N = 64 };
-    size_t na = strlen(a), nb = strlen(b), row[N + 1];
-    if (na > N || nb > N)
-        return N;
-    for (size_t j = 0; j <= nb; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= na; i++) {
-        size_t corner = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= nb; j++) {
-            size_t up = row[j];
-            row[j] = least(row[j - 1] + 1, up + 1, corner + (a[i - 1] != b[j - 1]));
-            corner = up;
-        }
-    }
-    return row[nb];
-}
-
-const char *nearest(const char *word, const char *const *list, int n)
-{
-    const char *best = NULL;
-    size_t limit = strlen(word) / 3 + 2;
-    for (int i = 0; i < n; i++) {
-        size_t d = distance(word, list[i]);
-        if (d < limit) {
-            limit = d;
-            best = list[i];
-        }
-    }
-    return best;
-}
 
 static PpStatus unknown(const char *what, const char *word, const char *const *list, int n)
 {
