@@ -4,7 +4,7 @@ CFLAGS   ?= -O2 -g
 BUILD    ?= build
 PREFIX   ?= /usr/local
 DESTDIR  ?=
-VERSION  := 0.1
+VERSION  := $(shell sed -n 's/.*PPSPLIT_VERSION "\(.*\)"/\1/p' ppsplit.h)
 V        ?= 0
 Q        := $(if $(filter 1,$(V)),,@)
 say       = $(if $(findstring s,$(firstword -$(MAKEFLAGS))),,@echo "  $(1)	$(2)")
@@ -26,7 +26,7 @@ sources   = $(sort $(foreach r,$(1),$(wildcard $(r)/*.$(2) $(r)/*/*.$(2) $(r)/*/
 COMPILER := $(call sources,$(filter-out runtime,$(ROOMS)),c)
 OBJ      := $(COMPILER:%.c=$(BUILD)/%.o) $(BUILD)/onnx.pb-c.o $(BUILD)/embed.o
 # The runtime's sources, the rooms it stands on and the output's Makefile travel inside the compiler, as a table that output.c writes into out/.
-RUNTIME  := $(foreach e,c h cu,$(call sources,runtime,$(e)) $(wildcard schedule/*.$(e) base/file/*.$(e)))
+RUNTIME  := $(foreach e,c h def cu sh,$(call sources,runtime,$(e)) $(wildcard schedule/*.$(e) base/file/*.$(e)))
 
 all: $(BUILD)/ppsplit
 
@@ -38,10 +38,10 @@ $(BUILD)/libppsplit.a: $(OBJ)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcsD $@ $^
 
-$(BUILD)/embed.o: codegen/write/embed.sh codegen/write/pipeline.mk $(RUNTIME)
+$(BUILD)/embed.o: codegen/write/embed.sh codegen/write/pipeline.mk $(RUNTIME) ppsplit.h
 	@mkdir -p $(@D)
 	$(call say,EMBED,$@)
-	$(Q)codegen/write/embed.sh codegen/write/pipeline.mk $(RUNTIME) > $(BUILD)/embed.c
+	$(Q)codegen/write/embed.sh $(VERSION) codegen/write/pipeline.mk $(RUNTIME) > $(BUILD)/embed.c
 	$(Q)$(CC) -std=c11 -I. $(CFLAGS) -c -o $@ $(BUILD)/embed.c
 
 # The runtime as generated programs build it, without optional libraries: its own tests link it.
@@ -102,7 +102,7 @@ $(BUILD)/tests/objects/made: $(BUILD)/ppsplit $(RUNTIME) codegen/write/pipeline.
 	$(Q)$(MAKE) -C $(BUILD)/tests/first pipeline RUNTIME=$(abspath $(BUILD)/tests/first/runtime) RUNTIME_BUILD=$(abspath $(@D)) CFLAGS='$(PIPELINE_CFLAGS)' LDFLAGS='$(PIPELINE_CFLAGS)'
 	$(Q)! command -v $(CXX) >/dev/null || $(MAKE) -s -C $(BUILD)/tests/first $(SHIM_GOAL) RUNTIME=$(abspath $(BUILD)/tests/first/runtime) \
 	    RUNTIME_BUILD=$(abspath $(@D)) CFLAGS='$(PIPELINE_CFLAGS)' LDFLAGS='$(PIPELINE_CFLAGS)'
-	@touch $@
+	@echo '$(CC)' >$@
 
 check: all tools $(UNIT) $(BUILD)/tests/objects/made layers
 	$(Q)BUILD=$(BUILD) PIPELINE_CFLAGS='$(PIPELINE_CFLAGS)' prove -j2 --timer --exec '' $(UNIT) $(SCRIPTS)
@@ -147,17 +147,28 @@ format:
 lint:
 	$(Q)cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr -I. -I$(BUILD) $(COMPILER)
 
-install: all
+# The library's headers: ppsplit.h and what it includes.
+PUBLIC    = $(filter %.h %.def,$(shell $(CC) -MM -I. ppsplit.h))
+
+# The runtime as outputs compile it, for all of them to link: with what this machine has, for ARCH= (native).
+$(BUILD)/installed/Makefile: $(BUILD)/ppsplit
+	$(Q)$(BUILD)/ppsplit -q models/doc-ts/model.onnx -o $(@D)
+	@touch $@
+
+install: all $(BUILD)/installed/Makefile
 	install -Dm755 $(BUILD)/ppsplit $(DESTDIR)$(PREFIX)/bin/ppsplit
 	install -Dm644 docs/ppsplit.1 $(DESTDIR)$(PREFIX)/share/man/man1/ppsplit.1
 	install -Dm644 docs/ppsplit.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ppsplit
+	install -Dm644 $(BUILD)/libppsplit.a $(DESTDIR)$(PREFIX)/lib/libppsplit.a
+	for h in $(PUBLIC); do install -Dm644 $$h $(DESTDIR)$(PREFIX)/include/ppsplit/$$h || exit; done
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	printf 'prefix=%s\n\nName: ppsplit\nDescription: pipeline-parallel programs from ONNX models\nVersion: %s\nbindir=$${prefix}/bin\n' \
-	    $(PREFIX) $(VERSION) > $(DESTDIR)$(PREFIX)/lib/pkgconfig/ppsplit.pc
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|; s|@PKGS@|$(PKGS)|' docs/ppsplit.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/ppsplit.pc
+	$(MAKE) -C $(BUILD)/installed install-runtime PREFIX=$(PREFIX) DESTDIR=$(abspath $(or $(DESTDIR),/))
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/ppsplit $(DESTDIR)$(PREFIX)/share/man/man1/ppsplit.1 \
-	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ppsplit $(DESTDIR)$(PREFIX)/lib/pkgconfig/ppsplit.pc
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/ppsplit share/man/man1/ppsplit.1 share/bash-completion/completions/ppsplit \
+	    lib/libppsplit.a lib/pkgconfig/ppsplit.pc lib/libppruntime.a lib/pkgconfig/ppsplit-runtime.pc)
+	rm -rf $(DESTDIR)$(PREFIX)/include/ppsplit
 
 clean:
 	rm -rf $(BUILD)

@@ -7,18 +7,13 @@
  */
 #include <errno.h>
 #include <getopt.h>
-#include <locale.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/codegen.h"
-#include "schedule/schedule.h"
-
-#define VERSION "0.1"
+#include "ppsplit.h"
 
 typedef struct {
     Arena *arena;
-    Ids unused;
     VEC(const char *) model;
     ImportOptions import;
     PartitionOptions partition;
@@ -263,7 +258,7 @@ static void read_command_line(Options *o, int argc, char **argv)
             exit(0);
         }
         if (c == OPT_VERSION) {
-            puts("ppsplit " VERSION);
+            puts("ppsplit " PPSPLIT_VERSION);
             exit(0);
         }
         if (c == '?')
@@ -296,7 +291,6 @@ static int ops_main(int argc)
 
 int main(int argc, char **argv)
 {
-    setlocale(LC_ALL, "C");                             /* numbers and order the same everywhere */
     const char *word = argc > 1 ? argv[1] : "";
     if (!strcmp(word, "ops"))
         return ops_main(argc - 1);

@@ -7,6 +7,10 @@
 #include "frontend/frontend.h"
 #include "partition/partition.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct {
     const char *loss;               /* as on the command line, NULL: inference only */
     bool sum;                       /* --loss-reduction sum */
@@ -52,4 +56,7 @@ void onnx_write_backward(const Pipe *p, uint32_t stage, const OnnxWeight *weight
 void skeleton_write(const Graph *g, Model *m, FILE *f);
 int merge_main(int argc, char **argv);                  /* `ppsplit merge OUT CHECKPOINT -o M.onnx` */
 
+#ifdef __cplusplus
+}
+#endif
 #endif

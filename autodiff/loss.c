@@ -155,8 +155,7 @@ static ValueId output_loss(Graph *g, Loss *l, const char *name)
 static ValueId model_loss(Graph *g, Loss *l, const char *path, const ImportOptions *import)
 {
     refuse_taken(g);
-    ValueId loss = import_loss_model(g, path, import, prediction(g), NONE);
-    l->target = strmap_get(&g->by_name, "target");
+    ValueId loss = import_loss_model(g, path, import, prediction(g), &l->target);
     return own_loss(g, l, loss, "the loss model's output");
 }
 

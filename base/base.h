@@ -14,7 +14,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define PRINTF_LIKE(f, a) __attribute__((format(printf, f, a)))
+#define NORETURN __attribute__((noreturn))
 
 /* Exit codes of the command (GNU manners). */
 enum { EXIT_MODEL = 1, EXIT_USAGE = 2, EXIT_IO = 3, EXIT_BUG = 70 };
@@ -40,7 +45,7 @@ void *arena_grow_(Arena *a, void *at, uint32_t *cap, size_t size);
 #define VEC(T) struct { T *at; uint32_t n, cap; }
 #define vec_push(a, v, x) \
     ((v)->n == (v)->cap \
-         ? (void)((v)->at = arena_grow_((a), (v)->at, &(v)->cap, sizeof *(v)->at)) : (void)0, \
+         ? (void)((v)->at = (__typeof__((v)->at))arena_grow_((a), (v)->at, &(v)->cap, sizeof *(v)->at)) : (void)0, \
      (void)((v)->at[(v)->n++] = (x)))
 
 #define NONE UINT32_MAX
@@ -50,6 +55,13 @@ typedef VEC(uint32_t) Ids;                              /* a list of numbers: of
 typedef struct { Arena *arena; struct StrSlot *slot; uint32_t n, cap; } StrMap;
 uint32_t *strmap_at(StrMap *m, const char *key);        /* finds or inserts (value NONE) */
 uint32_t strmap_get(const StrMap *m, const char *key);  /* NONE when absent */
+
+/* ---- idmap.c ------------------------------------------------------------------------------- */
+
+/* The same from number to number, of which an empty one is {0}. */
+typedef struct { struct IdSlot *slot; uint32_t n, cap; } IdMap;
+uint32_t *idmap_at(Arena *a, IdMap *m, uint64_t key);   /* finds or inserts (value NONE) */
+uint32_t idmap_get(const IdMap *m, uint64_t key);       /* NONE when absent */
 
 /* ---- diag.c -------------------------------------------------------------------------------- */
 
@@ -69,8 +81,13 @@ typedef struct {
     const char *type;                                   /* op type, may be NULL */
     int input;                                          /* operand number, -1: not shown */
 } Where;
-#define WHERE_NONE ((Where){.index = NONE, .input = -1})
-#define WHERE_FILE(f) ((Where){.file = (f), .index = NONE, .input = -1})
+static inline Where where_file(const char *file)
+{
+    Where w = {file, NULL, NONE, NULL, NULL, -1};
+    return w;
+}
+#define WHERE_FILE(f) where_file(f)
+#define WHERE_NONE where_file(NULL)
 
 /* What is at work, for those below that know no place of their own and say WHERE_NONE.  w is kept, not copied; NULL: nothing.
    Returns what was before. */
@@ -79,15 +96,24 @@ void diag_note(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void diag_hint(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void diag_warn(Where w, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void diag_error(Where w, const char *fmt, ...) PRINTF_LIKE(2, 3);     /* prints, counts, returns */
-_Noreturn void diag_fatal(int exit_code, Where w, const char *fmt, ...) PRINTF_LIKE(3, 4);
-_Noreturn void diag_raise(int exit_code);               /* leave the phase after diag_error()s */
-_Noreturn void die(const char *file, int line, const char *fmt, ...) PRINTF_LIKE(3, 4);
+NORETURN void diag_fatal(int exit_code, Where w, const char *fmt, ...) PRINTF_LIKE(3, 4);
+NORETURN void diag_raise(int exit_code);               /* leave the phase after diag_error()s */
+NORETURN void die(const char *file, int line, const char *fmt, ...) PRINTF_LIKE(3, 4);
 #define BUG(...) die(__FILE__, __LINE__, __VA_ARGS__)
 #define INSIST(c) ((c) ? (void)0 : BUG("%s", #c))
-/* Runs fn(arg); returns 0, or the exit code with which diag_fatal/diag_raise left it. */
+/*
+ * Runs fn(arg); returns 0, or the exit code with which diag_fatal(), diag_raise() or die() left it.  Every call that can fail
+ * stands inside one: outside of it these end the process.  What fn had taken from arenas is still there and can be freed.
+ * Numbers are read and printed as in the C locale, whatever the caller's.
+ */
 int diag_run(void (*fn)(void *), void *arg);
+/* Where this thread's diagnostics go: NULL is stderr.  Returns what was before. */
+FILE *diag_to(FILE *f);
 const char *diag_escape(Arena *a, const char *s);       /* printable form of a model's string */
 /* The nearest of n names by edit distance, or NULL when none is near (did-you-mean). */
 const char *diag_nearest(const char *word, const char *const *names, uint32_t n);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -1,7 +1,8 @@
 /*
- * diag.c - diagnostics in clang's manner, and the two ways out: diag_fatal() for a user's mistake, which
- * leaves the running phase by longjmp (diag_run), and die() for a bug, which aborts.
+ * diag.c - diagnostics in clang's manner, and the two ways out: diag_fatal() for a user's mistake and die() for a bug.
+ * Both leave what diag_run() runs by longjmp; its caller gets the exit code.  All state is the thread's own.
  */
+#include <locale.h>
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +12,22 @@
 
 enum { LINE = 2048, MAX_QUEUED = 16 };
 
-static struct {
+static _Thread_local struct {
     jmp_buf *frame;
+    FILE *to;                                           /* NULL: stderr */
     char queued[MAX_QUEUED][LINE];
     int n_queued;
     const Where *at;
 } diag;
+
+static FILE *out(void) { return diag.to ? diag.to : stderr; }
+
+FILE *diag_to(FILE *f)
+{
+    FILE *before = diag.to;
+    diag.to = f;
+    return before;
+}
 
 const Where *diag_at(const Where *w)
 {
@@ -27,7 +38,9 @@ const Where *diag_at(const Where *w)
 
 int diag_run(void (*fn)(void *), void *arg)
 {
-    jmp_buf here, *outer = diag.frame;
+    jmp_buf here, *const outer = diag.frame;
+    const Where *const at = diag.at;
+    const locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0), before = uselocale(plain);
     volatile int code = 0;
     diag.frame = &here;
     int jumped = setjmp(here);
@@ -35,13 +48,16 @@ int diag_run(void (*fn)(void *), void *arg)
         fn(arg);
     else
         code = jumped;
-    diag.at = NULL;
+    diag.at = at;
     diag.frame = outer;
+    uselocale(before);
+    freelocale(plain);
     return code;
 }
 
 void diag_raise(int exit_code)
 {
+    diag.n_queued = 0;                                  /* notes to what was never said */
     if (diag.frame)
         longjmp(*diag.frame, exit_code);
     exit(exit_code);
@@ -50,13 +66,15 @@ void diag_raise(int exit_code)
 void die(const char *file, int line, const char *fmt, ...)
 {
     va_list ap;
-    fprintf(stderr, "ppsplit: internal error: %s:%d: ", file, line);
+    fprintf(out(), "ppsplit: internal error: %s:%d: ", file, line);
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    vfprintf(out(), fmt, ap);
     va_end(ap);
-    fprintf(stderr, "\nThis is a bug of ppsplit, not of your model; please report it with the command and the model.\n");
+    fprintf(out(), "\nThis is a bug of ppsplit, not of your model; please report it with the command and the model.\n");
     if (getenv("PPSPLIT_ABORT"))
         abort();
+    if (diag.frame)
+        diag_raise(EXIT_BUG);
     _exit(EXIT_BUG);
 }
 
@@ -103,42 +121,42 @@ static const char *paint(const char *on)
     static int colour = -1;
     if (colour < 0)
         colour = isatty(STDERR_FILENO) && !getenv("NO_COLOR");
-    return colour ? on : "";
+    return colour && !diag.to ? on : "";
 }
 
 static void print_where(Where w)
 {
     char text[512];
-    fputs(paint("\033[1m"), stderr);
+    fputs(paint("\033[1m"), out());
     if (!w.file)
-        fputs("ppsplit: ", stderr);
+        fputs("ppsplit: ", out());
     else {
         escape_into(text, sizeof text, w.file);
-        fprintf(stderr, "%s: ", text);
+        fprintf(out(), "%s: ", text);
     }
     if (w.what) {
-        fputs(w.what, stderr);
+        fputs(w.what, out());
         if (w.index != NONE)
-            fprintf(stderr, " %u", w.index);
+            fprintf(out(), " %u", w.index);
         if (w.name && *w.name) {
             escape_into(text, sizeof text, w.name);
-            fprintf(stderr, " '%s'", text);
+            fprintf(out(), " '%s'", text);
         }
         if (w.type) {
             escape_into(text, sizeof text, w.type);
-            fprintf(stderr, " (%s)", text);
+            fprintf(out(), " (%s)", text);
         }
         if (w.input >= 0)
-            fprintf(stderr, ", input %d", w.input);
-        fputs(": ", stderr);
+            fprintf(out(), ", input %d", w.input);
+        fputs(": ", out());
     }
-    fputs(paint("\033[0m"), stderr);
+    fputs(paint("\033[0m"), out());
 }
 
 static void print_queued(void)
 {
     for (int i = 0; i < diag.n_queued; i++)
-        fprintf(stderr, "%s\n", diag.queued[i]);
+        fprintf(out(), "%s\n", diag.queued[i]);
     diag.n_queued = 0;
 }
 
@@ -179,13 +197,13 @@ static void report(const char *kind, const char *colour, Where w, const char *fm
     char raw[LINE], line[LINE * 2];
     vsnprintf(raw, sizeof raw, fmt, ap);
     print_where(!w.file && !w.what && diag.at ? *diag.at : w);
-    fprintf(stderr, "%s%s:%s ", paint(colour), kind, paint("\033[0m"));
+    fprintf(out(), "%s%s:%s ", paint(colour), kind, paint("\033[0m"));
     for (char *p = raw, *next; p; p = next) {
         next = strstr(p, "\n  ");
         if (next)
             *next++ = '\0';
         escape_into(line, sizeof line, p);
-        fprintf(stderr, "%s\n", line);
+        fprintf(out(), "%s\n", line);
     }
     print_queued();
 }

@@ -8,18 +8,29 @@
 #define PPSPLIT_CG_H
 
 #include "codegen.h"
-#include "codegen/plan/nest.h"
+#include "codegen/step.h"
 
 /* ---- emit.c: text ---------------------------------------------------------------------------- */
 
-struct Text { Arena *a; char *at; size_t n, cap; int indent; };
+typedef struct Text { Arena *a; char *at; size_t n, cap; int indent; } Text;
 void text_add(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);         /* as it is */
 void text_line(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);        /* indented, with a newline */
 const char *cg_comment(Arena *a, const char *s);        /* a model's string inside a comment: printable, no end of comment */
 const char *cg_string(Arena *a, const char *s);         /* a C string literal, quotes included */
-const char *cg_ctype(Dtype t);                          /* "float", "uint8_t" for bool */
-const char *cg_number(Arena *a, Dtype t, double f, int64_t i);
 const char *cg_node_text(const Graph *g, NodeId n);     /* "Softmax /h.0/attn/Softmax" for comments, escaped */
+
+/* ---- type.c: element types in generated code; a type that is not computed with is an internal error ------------ */
+
+const char *cg_ctype(Dtype t);                          /* of elements: "float", "uint8_t" for bool */
+const char *type_local(Dtype t);                        /* of variables: a bool is an int */
+const char *type_narrowing(Dtype t);                    /* the cast with which a variable is stored; "" */
+const char *type_suffix(Dtype t);                       /* of pp_math.h's functions */
+const char *type_lowest(Dtype t);
+const char *type_highest(Dtype t);
+const char *type_sum(Dtype t);                          /* the C type in which elements are added up */
+const char *type_library(Dtype t);                      /* "s", "d": BLAS's letter; NULL: none */
+const char *type_runtime(Dtype t);                      /* "PP_F32" */
+const char *cg_number(Arena *a, Dtype t, double f, int64_t i);  /* a literal that reads back to the same value in any locale */
 
 /* ---- the function ---------------------------------------------------------------------------- */
 
@@ -37,7 +48,6 @@ typedef struct {
     int first, last;                /* steps (WORK) */
     bool used, written;
     bool guest;                     /* a value of the workspace in a place where another one comes to stand */
-    const char *name;               /* of the pointer in the function */
 } Buffer;
 
 /* Where element (i0, i1, ..) of a value stands: in buffer buf at off + sum of stride[d] * i_d.  ext: its dims. */
@@ -68,6 +78,9 @@ typedef struct { NodeId node; int np; Piece piece[NEST_DIMS]; bool copy; } Membe
 /* A value whose element at each point of the group's space is known to be at these strides. */
 typedef struct { ValueId root; Lin off, stride[NEST_DIMS]; bool internal, hidden; } Known;
 
+typedef VEC(Member) Members;
+typedef VEC(Known) Knowns;
+
 typedef enum { G_NEST, G_CALL, G_NONE } GroupKind;
 typedef struct {
     GroupKind kind;
@@ -75,11 +88,12 @@ typedef struct {
     int nd, nouter, nrun;
     bool reduces;
     Lin ext[NEST_DIMS];
-    VEC(Member) member;
-    VEC(Known) known;
+    Members member;
+    Knowns known;                   /* these and the rest while groups grow: fuse.h */
     Ids dep;                        /* groups it needs */
-    uint32_t mark;                  /* of the last search */
-    int step;                       /* position in the final order */
+    uint32_t mark;                  /* the last search that came here */
+    uint32_t place;                 /* in the row of groups */
+    uint32_t into;                  /* the group it became part of, NONE: it stands */
     Nest *nest;
 } Group;
 
@@ -102,12 +116,11 @@ typedef struct {
     VEC(Group) group;
     Ids order;                      /* groups in final order */
     VEC(NodeId) after;              /* extra order: node after[2i+1] comes after node after[2i] */
-    uint32_t search;
-    Arena *trial;                   /* while groups grow: their lists, most of them given up again */
+    struct Fuse *fuse;              /* while groups grow */
     bool *needed;                   /* by root value: read from memory by others than its group */
-    int64_t bytes_work, bytes_scratch;      /* scratch: behind the workspace, for CUDA kernels that hand results to the next one */
-    bool uses_conv;
-    bool skips;                     /* steps without elements: their pointers may be nobody's */
+    int64_t bytes_work;
+    int64_t bytes_scratch[TARGETS]; /* behind the workspace, for kernels that hand results to the next one: known once printed */
+    VEC(Step) step;
     Text body[TARGETS];             /* the printed function */
 } Func;
 
@@ -217,28 +230,27 @@ bool cg_iota(const Func *f, ValueId root, int64_t *first, int64_t *step);
 
 void cg_build(Func *f);
 
-/* ---- call.c, kernels.c: what is not a nest ------------------------------------------------------------ */
+/* ---- product.c: matrix products of the library -------------------------------------------------------- */
 
-/* Strided demands of an operand of a call: may it be read as it is? */
-bool cg_call_reads(Func *f, const Node *n, uint32_t i);
-bool cg_is_product(const Func *f, const Node *n);       /* made by the library */
-bool cg_product_takes(const Func *f, ValueId v, const Wide *w);  /* standing there */
-bool cg_product_reads(Func *f, ValueId v);              /* as an operand of a library product */
-bool cg_call_writes(const Func *f, const Node *n, uint32_t out, const Ref *r);
+bool cg_is_product(const Func *f, const Node *n);
+bool cg_product_takes(const Func *f, ValueId v, const Wide *w);  /* as an operand, standing there */
+bool cg_product_reads(Func *f, ValueId v);              /* as an operand, where it stands */
+bool cg_product_writes(const Func *f, const Ref *r);
+bool cg_batches_fit(Func *f, const Node *n);
+void cg_product(Func *f, const Node *n, Step *s);       /* fills in product and arguments */
+
+/* ---- demand.c: what is not a nest, and where it finds its operands ---------------------------------------- */
+
+bool cg_is_convolution(const Node *n);
+bool cg_call_reads(Func *f, const Node *n, uint32_t i); /* may the operand be read as it is? */
+bool cg_call_writes(const Func *f, const Node *n, const Ref *r);
 bool cg_call_adds(const Func *f, const Node *n);        /* can accumulate into its output */
-void cg_print_kernel(Func *f, NodeId id, Text *t);
 bool cg_kernel_reads(const Func *f, const Node *n, uint32_t i);        /* through a pointer */
 bool cg_kernel_writes(const Func *f, const Node *n, uint32_t out);
-bool cg_is_gradient(const Func *f, ValueId v);
-void cg_print_call(Func *f, NodeId id, Text *t);
-/* Prints a kernel once per distinct text; returns its name. */
-const char *cg_kernel(StageGen *sg, const char *comment, const char *params, const char *body);
-/* The same for the device; threads: of a block at most; blocks: a multiprocessor need not hold more of them (0: the compiler chooses). */
-const char *cg_cuda_kernel(StageGen *sg, const char *comment, int threads, int blocks, const char *params, const char *body);
-/* PP_LAUNCH(name, grid, block, 0, stream, args); cut where it is long. */
-void cg_launch(Func *f, Text *t, const char *name, const char *grid, const char *block, const char *args);
-bool cg_names(const char *text, const char *word);      /* does the word stand in it, as a whole? */
-const char *cg_pointer(Func *f, uint32_t buf, Lin offset, bool write);      /* "t42 + 128" */
+
+/* ---- step.c: groups to steps -------------------------------------------------------------------------------- */
+
+void cg_steps(Func *f);
 
 /* ---- memory.c ------------------------------------------------------------------------------------------ */
 
@@ -246,20 +258,24 @@ void cg_memory(Func *f);
 typedef struct { int64_t bytes; int first, last; int64_t offset; } Lifetime;
 int64_t cg_pack(Arena *a, Lifetime *l, uint32_t n);     /* greedy by size; returns the total */
 
-/* ---- program.c, stage.c, tables.c, pipeline.c, params.c ------------------------------------------------------------ */
+/* ---- function.c, stage.c: all passes ---------------------------------------------------------------------- */
 
-Func *cg_function(StageGen *sg, FuncKind kind);         /* all passes, for no target in particular */
-void cg_function_print(Func *f);                        /* into f->body[target] */
+Func *cg_function(StageGen *sg, FuncKind kind);         /* for no target in particular */
+uint32_t cg_constant(StageGen *sg, ValueId v);          /* its number */
+bool cg_is_gradient(const Func *f, ValueId v);          /* made by a backward function, not computed again from the forward */
 StageGen *cg_stage(Pipe *p, uint32_t index);            /* all functions, not yet printed */
+bool cg_has_backward(const Stage *s);
+int64_t cg_bytes_work(const StageGen *sg, Target target);
+double cg_element(const Value *v, int64_t i, int64_t *as_int);          /* of a constant */
+
+/* ---- print/program.c, write/ ----------------------------------------------------------------------------------- */
+
+void cg_function_print(Func *f);                        /* into f->body[target] */
 void cg_stage_functions(StageGen *sg, Target target);   /* prints them */
 void cg_stage_print(StageGen *sg, Target target, Text *t);      /* stageN.c, stageN.cu */
-bool cg_has_backward(const Stage *s);
 const char *cg_tensor(Arena *a, const Graph *g, Target target, const char *name, Dtype t, const Shape *s, int batch);      /* a PpTensor */
 void cg_tables_print(StageGen *sg, Target target, Text *t);
-int64_t cg_bytes_work(const StageGen *sg, Target target);
-uint32_t cg_constant(StageGen *sg, ValueId v);          /* its number */
 const char *cg_const_name(const StageGen *sg, uint32_t i);                                                  /* in params/ */
-double cg_element(const Value *v, int64_t i, int64_t *as_int);                                               /* of a constant */
 uint64_t cg_hash(uint64_t h, const char *s, size_t n);
 void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, Text *t);
 /* dir: where to write; final_dir: where that will lie in the end, absolute. */

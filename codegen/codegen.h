@@ -6,6 +6,10 @@
 
 #include "autodiff/autodiff.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct {
     const char *dir;                /* -o */
     bool cpu, cuda;                 /* targets */
@@ -16,4 +20,7 @@ typedef struct {
 /* output.c: writes everything of DESIGN.md 3's out/ into opt->dir; whole or not at all (a temporary folder beside it, then rename). */
 void codegen_write(Pipe *p, const CodegenOptions *opt);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -8,6 +8,10 @@
 
 #include "ir/ir.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* ---- wire.c, external.c, read.c: the file --------------------------------------------------- */
 
 typedef struct {
@@ -39,11 +43,14 @@ typedef struct {
  */
 Graph *import_models(Arena *a, uint32_t n, const char *const *path, const ImportOptions *opt);
 /* A loss model (--loss model:FILE): its inputs 0, 1 are the output and the target; returns its first output.
-   target NONE: made here, an input `target` of the type and shape that the loss model's input 1 has (left out if it has none). */
-ValueId import_loss_model(Graph *g, const char *path, const ImportOptions *opt, ValueId output, ValueId target);
+   *target is made here, an input `target` of the type and shape of the loss model's input 1; NONE if it has none. */
+ValueId import_loss_model(Graph *g, const char *path, const ImportOptions *opt, ValueId output, ValueId *target);
 
 /* weights.c: a parameter's bytes in PyTorch's shape and its own type: transposed back, or zeros when restored. */
 size_t param_size(const Param *p);
 void param_bytes(const Param *p, void *out);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

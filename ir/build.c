@@ -106,12 +106,12 @@ bool g_const_double(const Graph *g, ValueId v, double *d)
 
 ValueId g_reshape(Graph *g, ValueId x, const Shape *s)
 {
-    return graph_node(g, OP_Reshape, 1, &x, (Attr){.n = s->rank, .a = s->d});
+    return graph_node(g, OP_Reshape, 1, &x, (Attr){.n = s->rank, .dims = s->d});
 }
 
 ValueId g_transpose(Graph *g, ValueId x, const int64_t *perm)
 {
-    return graph_node(g, OP_Transpose, 1, &x, (Attr){.n = dims(g, x)->rank, .a = perm});
+    return graph_node(g, OP_Transpose, 1, &x, (Attr){.n = dims(g, x)->rank, .perm = perm});
 }
 
 ValueId g_swap_last(Graph *g, ValueId x)
@@ -135,12 +135,12 @@ ValueId g_expand(Graph *g, ValueId x, const Shape *s)
         int a = i - (to.rank - from->rank), b = i - (to.rank - s->rank);
         to.d[i] = b < 0 || (s->d[b] == 1 && a >= 0) ? from->d[a] : s->d[b];
     }
-    return graph_node(g, OP_Expand, 1, &x, (Attr){.n = to.rank, .a = to.d});
+    return graph_node(g, OP_Expand, 1, &x, (Attr){.n = to.rank, .dims = to.d});
 }
 
 ValueId g_slice(Graph *g, ValueId x, const int64_t *start, const int64_t *size, const int64_t *step)
 {
-    return graph_node(g, OP_Slice, 1, &x, (Attr){.n = dims(g, x)->rank, .a = start, .b = size, .c = step});
+    return graph_node(g, OP_Slice, 1, &x, (Attr){.n = dims(g, x)->rank, .start = start, .size = size, .step = step});
 }
 
 ValueId g_slice_axis(Graph *g, ValueId x, int axis, int64_t start, int64_t size)
@@ -160,12 +160,12 @@ ValueId g_concat(Graph *g, uint32_t n, const ValueId *x, int axis)
 
 ValueId g_split(Graph *g, ValueId x, int axis, int n, const int64_t *sizes)
 {
-    return graph_node(g, OP_Split, 1, &x, (Attr){.axis = axis, .n = n, .a = sizes});
+    return graph_node(g, OP_Split, 1, &x, (Attr){.axis = axis, .n = n, .sizes = sizes});
 }
 
 ValueId g_pad(Graph *g, ValueId x, const int64_t *begin, const int64_t *end, int mode, double v)
 {
-    return graph_node(g, OP_Pad, 1, &x, (Attr){.n = dims(g, x)->rank, .a = begin, .b = end, .mode = mode, .f = {v}});
+    return graph_node(g, OP_Pad, 1, &x, (Attr){.n = dims(g, x)->rank, .begin = begin, .end = end, .mode = mode, .value = v});
 }
 
 ValueId g_gather(Graph *g, ValueId x, ValueId index, int axis)
@@ -188,7 +188,7 @@ ValueId g_reduce(Graph *g, Op op, ValueId x, int n, const int64_t *axes)
     for (int i = 0; i < rank; i++)
         if (set >> i & 1)
             sorted[count++] = i;
-    return count ? graph_node(g, op, 1, &x, (Attr){.n = count, .a = sorted}) : x;
+    return count ? graph_node(g, op, 1, &x, (Attr){.n = count, .axes = sorted}) : x;
 }
 
 ValueId g_reduce_last(Graph *g, Op op, ValueId x)

@@ -110,24 +110,28 @@ static void own_attr(Graph *g, Op op, Attr *t)
 {
     INSIST(t->n >= 0 && (op == OP_Split || t->n <= MAX_RANK));
     switch (op) {
-    case OP_Slice: case OP_Pad:
-        t->c = op == OP_Slice ? own(g, t->c, t->n, 1) : NULL;
-        t->b = own(g, t->b, t->n, 0);
-        t->a = own(g, t->a, t->n, 0);
+    case OP_Slice:
+        t->start = own(g, t->start, t->n, 0);
+        t->size = own(g, t->size, t->n, 0);
+        t->step = own(g, t->step, t->n, 1);
+        break;
+    case OP_Pad:
+        t->begin = own(g, t->begin, t->n, 0);
+        t->end = own(g, t->end, t->n, 0);
         break;
     case OP_Conv: case OP_ConvTranspose: case OP_ConvWeightGrad: case OP_MaxPool: case OP_AveragePool:
-        INSIST(op == OP_Conv || t->d);
+        t->stride = own(g, t->stride, t->n, 1);
+        t->dilation = own(g, t->dilation, t->n, 1);
+        t->pad = own(g, t->pad, 2 * t->n, 0);
+        INSIST(op == OP_Conv || t->kernel);
         if (op != OP_Conv)
-            t->d = own(g, t->d, op == OP_ConvWeightGrad ? t->n + 2 : t->n, 0);
-        t->c = own(g, t->c, 2 * t->n, 0);
-        t->b = own(g, t->b, t->n, 1);
-        t->a = own(g, t->a, t->n, 1);
+            t->kernel = own(g, t->kernel, op == OP_ConvWeightGrad ? t->n + 2 : t->n, 0);
         if (t->group == 0)
             t->group = 1;
         break;
     default:
-        INSIST(t->n == 0 || t->a);
-        t->a = own(g, t->a, t->n, 0);
+        INSIST(t->n == 0 || t->dims);
+        t->dims = own(g, t->dims, t->n, 0);
     }
 }
 
@@ -279,14 +283,14 @@ static void dump_ints(const char *what, const int64_t *v, int n, FILE *f)
 static void dump_attr(Op op, const Attr *t, FILE *f)
 {
     bool window = op == OP_Conv || op == OP_ConvTranspose || op == OP_ConvWeightGrad || op == OP_MaxPool || op == OP_AveragePool;
-    bool any = t->n || t->axis || t->k || t->group > 1 || t->mode || t->f[0] < 0 || t->f[0] > 0 || t->to;
+    bool any = t->n || t->axis || t->k || t->group > 1 || t->mode || t->value < 0 || t->value > 0 || t->to;
     if (!any)
         return;
     fputs(" {", f);
-    dump_ints("a", t->a, t->n, f);
-    dump_ints("b", t->b, t->n, f);
-    dump_ints("c", t->c, window ? 2 * t->n : t->n, f);
-    dump_ints("d", t->d, op == OP_ConvWeightGrad ? t->n + 2 : t->n, f);
+    dump_ints("a", t->dims, t->n, f);
+    dump_ints("b", t->size, t->n, f);
+    dump_ints("c", t->step, window ? 2 * t->n : t->n, f);
+    dump_ints("d", t->kernel, op == OP_ConvWeightGrad ? t->n + 2 : t->n, f);
     if (t->axis)
         fprintf(f, " axis=%lld", (long long)t->axis);
     if (t->k)
@@ -295,8 +299,8 @@ static void dump_attr(Op op, const Attr *t, FILE *f)
         fprintf(f, " group=%lld", (long long)t->group);
     if (t->mode)
         fprintf(f, " mode=%d", t->mode);
-    if (t->f[0] < 0 || t->f[0] > 0)
-        fprintf(f, " f=%.9g", t->f[0]);
+    if (t->value < 0 || t->value > 0)
+        fprintf(f, " f=%.9g", t->value);
     if (t->to)
         fprintf(f, " to=%s", dtype_name(t->to));
     fputs(" }", f);

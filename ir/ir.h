@@ -8,27 +8,37 @@
 
 #include "base/base.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef uint32_t ValueId;
 typedef uint32_t NodeId;
 
 /* ---- types --------------------------------------------------------------------------------- */
 
-/* TensorProto.DataType. */
+/* TensorProto.DataType: DT_F32 = 1, ...; one row each in dtype.def. */
 typedef enum {
-    DT_NONE = 0, DT_F32 = 1, DT_U8 = 2, DT_I8 = 3, DT_U16 = 4, DT_I16 = 5, DT_I32 = 6, DT_I64 = 7,
-    DT_STRING = 8, DT_BOOL = 9, DT_F16 = 10, DT_F64 = 11, DT_U32 = 12, DT_U64 = 13, DT_C64 = 14,
-    DT_C128 = 15, DT_BF16 = 16, DT_LAST = 26
+    DT_NONE = 0,
+#define DTYPE(name, number, ...) DT_##name = number,
+#include "base/file/dtype.def"
+#undef DTYPE
+    DT_LAST = 26                                        /* the greatest that ONNX has; some have no row */
 } Dtype;
 
 enum { MAX_RANK = 16 };
 typedef struct { int rank; int64_t d[MAX_RANK]; } Shape;
 
 /* dtype.c */
-size_t dtype_size(Dtype t);                             /* bytes of an element; 0 for strings and sub-byte types */
+size_t dtype_size(Dtype t);                             /* bytes of an element; 0 for strings and types without a row */
 const char *dtype_name(Dtype t);                        /* "f32", "i64", "bool", ... */
-const char *dtype_safetensors(Dtype t);                 /* "F32", "I64", "BOOL", ... */
+const char *dtype_safetensors(Dtype t);                 /* "F32", "I64", "BOOL", ...; NULL: none */
+uint32_t dtype_onnx_field(Dtype t);                     /* the repeated field of TensorProto with such elements; 0: none */
 bool dtype_is_float(Dtype t);
+bool dtype_is_signed(Dtype t);                          /* a whole number that may be negative */
 bool dtype_is_computable(Dtype t);                      /* f32 f64 i32 i64 bool */
+Dtype dtype_held(Dtype t);                              /* the computable type that stands for t; DT_NONE: none */
+double dtype_round(Dtype t, double v);                  /* the nearest value of a computable float type */
 int64_t shape_elements(const Shape *s);                 /* checked: overflow is a fatal error of the model */
 bool shape_equal(const Shape *a, const Shape *b);
 Shape shape_of(int rank, ...);                          /* int64_t each */
@@ -36,6 +46,14 @@ char *shape_print(Arena *a, Dtype t, const Shape *s);   /* "f32[4,8,128,64]" */
 
 /* Dense row-major bytes in memory: constants, and what the evaluator computes with. */
 typedef struct { Dtype dtype; Shape shape; void *data; } Tensor;
+
+/* element.c: element i of an array in memory, of any type with numbers and at any alignment.  Real numbers become whole
+   ones by dropping the fraction, and what 64 bits cannot hold becomes the least; halves are rounded to nearest even. */
+double element_double(Dtype t, const void *data, int64_t i);
+int64_t element_int(Dtype t, const void *data, int64_t i);
+void element_set_double(Dtype t, void *data, int64_t i, double v);
+void element_set_int(Dtype t, void *data, int64_t i, int64_t v);
+void element_copy(Dtype to, void *out, Dtype from, const void *in, int64_t i);  /* element i, whole numbers exactly */
 
 /* ---- the graph ----------------------------------------------------------------------------- */
 
@@ -49,19 +67,39 @@ typedef enum {
 } Op;
 
 /*
- * Attributes in canonical form.  Which fields an op uses is stated beside it in ops.def.  Whatever
- * ONNX lets one pass as an input but must be static here (axes, shapes, pads, ...) is an attribute.
- * All axes are non-negative.  ints are arena arrays, never written after the node is made.
+ * Attributes in canonical form; ops.def names beside each op those that it has.  Whatever ONNX lets one pass as an
+ * input but must be static here (axes, shapes, pads, ...) is an attribute.  Axes are non-negative.  The arrays are
+ * the arena's and never written after the node is made.  Names that no op has together share their storage.
  */
 typedef struct {
-    int64_t axis;                                       /* also: TopK k, Gather axis, Concat axis, batch_dims */
-    int64_t k;
+    int n;                                              /* length of the arrays, where not stated: spatial dims of a window */
     int64_t group;
-    int n;                                              /* length of a (and b, c, d unless stated) */
-    const int64_t *a, *b, *c, *d;                       /* perm | axes | starts, steps | sizes | strides, dilations, pads(2n) */
-    double f[2];
-    int mode;                                           /* enum of the op: Pad, Scatter reduction, flags */
-    Dtype to;                                           /* Cast */
+    union {
+        int64_t axis;
+        int64_t batch_dims;                             /* GatherND */
+        int64_t key;                                    /* Dropout: of its random numbers */
+    };
+    union {
+        int64_t k;                                      /* TopK: how many */
+        int64_t ceil_mode;                              /* pools: the output's size is rounded up */
+        int64_t padding_row;                            /* Gather: the row that gets no gradient, from 1; 0: none */
+        int64_t alone;                                  /* a copy of codegen's: fused with nothing */
+    };
+    union { const int64_t *dims, *perm, *axes, *start, *sizes, *begin, *stride; };
+    union { const int64_t *size, *end, *dilation; };
+    union { const int64_t *step, *pad; };               /* pad: 2n, begins and then ends */
+    union { const int64_t *kernel, *out_dims, *weight_dims; };  /* weight_dims: n + 2 */
+    union { double value, ratio; };
+    union {
+        int mode;                                       /* Pad: PAD_ */
+        int reduction;                                  /* Scatter: SCATTER_ */
+        int scan;                                       /* CumSum: CUMSUM_ flags */
+        int largest;                                    /* TopK */
+        int select_last;                                /* ArgMax, ArgMin: the last of equals */
+        int count_include_pad;                          /* AveragePool */
+        int copy;                                       /* Identity of codegen's: elements are moved */
+    };
+    Dtype to;                                           /* Cast, Count */
 } Attr;
 
 enum { PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP };
@@ -243,4 +281,7 @@ bool op_is_view(Op op);                                 /* Reshape Transpose Exp
 bool op_differentiable(Op op);
 void ops_print(FILE *f);                                /* ppsplit ops */
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -167,7 +167,7 @@ static void shape_given(Infer *x)
     const Shape *from = dims(x, 0);
     Shape *s = &x->s[0];
     s->rank = x->at->n;
-    memcpy(s->d, x->at->a, (size_t)s->rank * sizeof s->d[0]);
+    memcpy(s->d, x->at->dims, (size_t)s->rank * sizeof s->d[0]);
     x->t[0] = type(x, 0);
     if (x->op == OP_Reshape) {
         if (shape_elements(s) != shape_elements(from))
@@ -192,7 +192,7 @@ static void shape_transpose(Infer *x)
     x->t[0] = type(x, 0);
     x->s[0].rank = from->rank;
     for (int i = 0; i < from->rank; i++) {
-        int axis = check_axis(x, x->at->a[i], from->rank);
+        int axis = check_axis(x, x->at->perm[i], from->rank);
         if (seen >> axis & 1)
             refuse(x, 0, "perm names axis %d twice", axis);
         seen |= 1u << axis;
@@ -208,7 +208,7 @@ static void shape_slice(Infer *x)
     x->t[0] = type(x, 0);
     x->s[0].rank = from->rank;
     for (int i = 0; i < from->rank; i++) {
-        int64_t start = x->at->a[i], size = x->at->b[i], step = x->at->c[i], reach, last;
+        int64_t start = x->at->start[i], size = x->at->size[i], step = x->at->step[i], reach, last;
         if (size < 0 || step == 0)
             refuse(x, 0, "slice of size %lld and step %lld along axis %d", ll(size), ll(step), i);
         if (size > 0 && (start < 0 || start >= from->d[i] || __builtin_mul_overflow(size - 1, step, &reach) ||
@@ -225,12 +225,12 @@ static void shape_split(Infer *x)
     int axis = check_axis(x, x->at->axis, from->rank);
     int64_t sum = 0;
     for (uint32_t i = 0; i < x->nout; i++) {
-        if (x->at->a[i] < 0)
+        if (x->at->sizes[i] < 0)
             refuse(x, 0, "a part of negative size");
-        sum = add_dims(x, sum, x->at->a[i]);
+        sum = add_dims(x, sum, x->at->sizes[i]);
         x->t[i] = type(x, 0);
         x->s[i] = *from;
-        x->s[i].d[axis] = x->at->a[i];
+        x->s[i].d[axis] = x->at->sizes[i];
     }
     if (sum != from->d[axis])
         refuse(x, 0, "the parts add up to %lld, axis %d has %lld", ll(sum), axis, ll(from->d[axis]));
@@ -260,7 +260,7 @@ static void shape_pad(Infer *x)
     x->t[0] = type(x, 0);
     x->s[0].rank = from->rank;
     for (int i = 0; i < from->rank; i++) {
-        int64_t b = x->at->a[i], e = x->at->b[i], d = from->d[i];
+        int64_t b = x->at->begin[i], e = x->at->end[i], d = from->d[i];
         bool far = (x->at->mode == PAD_REFLECT && (b >= d || e >= d)) || (x->at->mode == PAD_WRAP && (b > d || e > d)) ||
                    (x->at->mode == PAD_EDGE && d == 0);
         if (b < 0 || e < 0 || ((b || e) && far))
@@ -324,9 +324,9 @@ static void shape_gather_elements(Infer *x)
 static void shape_gather_nd(Infer *x)
 {
     const Shape *from = dims(x, 0), *index = dims(x, 1);
-    int batch = (int)x->at->axis, n = 0;
+    int batch = (int)x->at->batch_dims, n = 0;
     Shape *s = &x->s[0];
-    if (index->rank < 1 || x->at->axis < 0 || batch >= index->rank || batch > from->rank)
+    if (index->rank < 1 || x->at->batch_dims < 0 || batch >= index->rank || batch > from->rank)
         refuse(x, 1, "batch_dims %d does not fit", batch);
     int64_t depth = index->d[index->rank - 1];
     if (depth < 1 || depth > from->rank - batch)
@@ -388,8 +388,8 @@ static void shape_reduce(Infer *x)
     need_type(x, 0, type(x, 0) != DT_BOOL || x->op == OP_ReduceMax || x->op == OP_ReduceMin, "a number");
     INSIST(x->at->n > 0);
     for (int i = 0; i < x->at->n; i++) {
-        int axis = check_axis(x, x->at->a[i], x->s[0].rank);
-        INSIST(i == 0 || x->at->a[i] > x->at->a[i - 1]);
+        int axis = check_axis(x, x->at->axes[i], x->s[0].rank);
+        INSIST(i == 0 || x->at->axes[i] > x->at->axes[i - 1]);
         if (x->s[0].d[axis] == 0 && (x->op == OP_ReduceMax || x->op == OP_ReduceMin))
             refuse(x, 0, "a maximum or minimum over no elements");
         x->s[0].d[axis] = 1;
@@ -422,7 +422,7 @@ static void shape_count(Infer *x)
 {
     INSIST(x->at->to == DT_F32 || x->at->to == DT_F64);
     for (int i = 0; i < x->at->n; i++)
-        check_axis(x, x->at->a[i], dims(x, 0)->rank);
+        check_axis(x, x->at->axes[i], dims(x, 0)->rank);
     x->t[0] = x->at->to;
     x->s[0] = (Shape){0};
 }
@@ -448,11 +448,11 @@ static void shape_matmul(Infer *x)
 static int64_t windows(const Infer *x, int i, int64_t d, int64_t k, bool ceil)
 {
     const Attr *t = x->at;
-    int64_t stride = t->a[i], begin = t->c[i], end = t->c[i + t->n];
-    if (stride < 1 || t->b[i] < 1 || k < 1 || begin < 0 || end < 0)
-        refuse(x, 0, "stride %lld, dilation %lld, kernel %lld, pads %lld and %lld along spatial axis %d", ll(stride), ll(t->b[i]),
+    int64_t stride = t->stride[i], begin = t->pad[i], end = t->pad[i + t->n];
+    if (stride < 1 || t->dilation[i] < 1 || k < 1 || begin < 0 || end < 0)
+        refuse(x, 0, "stride %lld, dilation %lld, kernel %lld, pads %lld and %lld along spatial axis %d", ll(stride), ll(t->dilation[i]),
                ll(k), ll(begin), ll(end), i);
-    int64_t room = add_dims(x, add_dims(x, d, begin), end) - add_dims(x, mul_dims(x, k - 1, t->b[i]), 1);
+    int64_t room = add_dims(x, add_dims(x, d, begin), end) - add_dims(x, mul_dims(x, k - 1, t->dilation[i]), 1);
     if (room < 0)
         refuse(x, 0, "the kernel does not fit into spatial axis %d of %lld", i, ll(d));
     int64_t n = room / stride + 1;
@@ -507,9 +507,9 @@ static void shape_conv_transpose(Infer *x)
     *s = *a;
     s->d[1] = mul_dims(x, w->d[1], x->at->group);
     for (int i = 0; i < x->at->n; i++) {
-        if (x->at->d[i] < 0 || x->at->a[i] < 1 || x->at->b[i] < 1 || x->at->c[i] < 0 || x->at->c[i + x->at->n] < 0)
-            refuse(x, 0, "an output of %lld with stride %lld along spatial axis %d", ll(x->at->d[i]), ll(x->at->a[i]), i);
-        s->d[i + 2] = x->at->d[i];
+        if (x->at->out_dims[i] < 0 || x->at->stride[i] < 1 || x->at->dilation[i] < 1 || x->at->pad[i] < 0 || x->at->pad[i + x->at->n] < 0)
+            refuse(x, 0, "an output of %lld with stride %lld along spatial axis %d", ll(x->at->out_dims[i]), ll(x->at->stride[i]), i);
+        s->d[i + 2] = x->at->out_dims[i];
     }
     x->t[0] = type(x, 0);
 }
@@ -521,7 +521,7 @@ static void shape_conv_weight_grad(Infer *x)
     check_spatial(x, x->at->n);
     same_types(x, 0);
     s->rank = x->at->n + 2;
-    memcpy(s->d, x->at->d, (size_t)s->rank * sizeof s->d[0]);
+    memcpy(s->d, x->at->weight_dims, (size_t)s->rank * sizeof s->d[0]);
     check_group(x, a->d[1], y->rank == a->rank ? y->d[1] : 1);
     if (y->rank != a->rank || y->d[0] != a->d[0] || s->d[0] != y->d[1] || s->d[1] != a->d[1] / x->at->group)
         refuse(x, 1, "operand and gradient do not make a kernel of %s", shape_print(x->g->arena, type(x, 0), s));
@@ -534,9 +534,9 @@ static void shape_pool(Infer *x)
     check_spatial(x, x->at->n);
     x->s[0] = *a;
     for (int i = 0; i < x->at->n; i++) {
-        x->s[0].d[i + 2] = windows(x, i, a->d[i + 2], x->at->d[i], x->at->k != 0);
-        if (x->at->c[i] >= (x->at->d[i] - 1) * x->at->b[i] + 1)
-            refuse(x, 0, "a pad of %lld leaves a window without elements", ll(x->at->c[i]));
+        x->s[0].d[i + 2] = windows(x, i, a->d[i + 2], x->at->kernel[i], x->at->ceil_mode != 0);
+        if (x->at->pad[i] >= (x->at->kernel[i] - 1) * x->at->dilation[i] + 1)
+            refuse(x, 0, "a pad of %lld leaves a window without elements", ll(x->at->pad[i]));
     }
     x->t[0] = type(x, 0);
 }
@@ -551,8 +551,8 @@ static void shape_max_pool(Infer *x)
 static void shape_dropout(Infer *x)
 {
     need_type(x, 0, dtype_is_float(type(x, 0)), "of a float type");
-    if (!(x->at->f[0] >= 0 && x->at->f[0] < 1))
-        refuse(x, 0, "a dropout ratio of %g", x->at->f[0]);
+    if (!(x->at->ratio >= 0 && x->at->ratio < 1))
+        refuse(x, 0, "a dropout ratio of %g", x->at->ratio);
     x->t[0] = type(x, 0);
     x->t[1] = DT_BOOL;
     x->s[0] = x->s[1] = *dims(x, 0);

@@ -71,7 +71,7 @@ static ValueId collapse(Graph *g, ValueId v, unsigned axes, const Shape *s)
         step[i] = 1;
     Tensor from = {x.dtype, x.shape, NULL}, to = {.dtype = x.dtype, .shape = *s};
     memcpy(&from.data, &x.data, sizeof from.data);
-    Attr slice = {.n = s->rank, .a = start, .b = s->d, .c = step};
+    Attr slice = {.n = s->rank, .start = start, .size = s->d, .step = step};
     const char *name = arena_printf(g->arena, "%s%%%x", x.name, axes);
     ValueId known = strmap_get(&g->by_name, name);
     eval_node(g->arena, OP_Slice, 1, &from, &slice, 1, &to);
@@ -123,12 +123,12 @@ static ValueId simplify_transpose(Graph *g, Draft *d)
     if (n) {
         int64_t *perm = arena_array(g->arena, int64_t, d->attr.n);
         for (int i = 0; i < d->attr.n; i++)
-            perm[i] = n->attr.a[d->attr.a[i]];
-        d->attr.a = perm;
+            perm[i] = n->attr.perm[d->attr.perm[i]];
+        d->attr.perm = perm;
         d->in[0] = n->in[0];
     }
     for (int i = 0; i < d->attr.n; i++)
-        if (d->attr.a[i] != i)
+        if (d->attr.perm[i] != i)
             return NONE;
     return d->in[0];
 }
@@ -147,7 +147,7 @@ static ValueId simplify_concat(Graph *g, Draft *d)
 static bool is_whole_slice(const Attr *t, const Shape *s)
 {
     for (int i = 0; i < t->n; i++)
-        if (t->b[i] != s->d[i] || (s->d[i] > 0 && (t->a[i] != 0 || (t->c[i] != 1 && s->d[i] > 1))))
+        if (t->size[i] != s->d[i] || (s->d[i] > 0 && (t->start[i] != 0 || (t->step[i] != 1 && s->d[i] > 1))))
             return false;
     return true;
 }

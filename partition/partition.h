@@ -11,6 +11,10 @@
 
 #include "ir/facts/facts.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum { USE_OWN, USE_TRANSMIT, USE_REPLICATE } Use;
 
 /* A parameter (or running statistic) that a stage reads. */
@@ -142,4 +146,7 @@ void report_pipe_html(const Pipe *p, FILE *f);
 void report_ls(Graph *g, FILE *f);                      /* the module tree */
 void report_summary(const Pipe *p, FILE *f);            /* what ppsplit prints after a split */
 
+#ifdef __cplusplus
+}
+#endif
 #endif

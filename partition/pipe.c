@@ -43,8 +43,8 @@ static const char *product_key(Arena *a, const Node *n)
     const Attr *t = &n->attr;
     const char *key = arena_printf(a, "%d %u %u %lld", (int)n->op, n->in[0], n->in[1], (long long)t->group);
     for (int i = 0; i < t->n; i++)
-        key = arena_printf(a, "%s %lld %lld %lld %lld %lld", key, (long long)t->a[i], (long long)t->b[i],
-                           (long long)t->c[i], (long long)t->c[t->n + i], (long long)(t->d ? t->d[i] : 0));
+        key = arena_printf(a, "%s %lld %lld %lld %lld %lld", key, (long long)t->stride[i], (long long)t->dilation[i],
+                           (long long)t->pad[i], (long long)t->pad[t->n + i], (long long)(t->kernel ? t->kernel[i] : 0));
     return key;
 }
 

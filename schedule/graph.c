@@ -5,7 +5,7 @@
  * the pairs of stages that share parameters.  Out: a SchedGraph, sorted, without repetitions, with the edges of each
  * stage.
  */
-#include "internal.h"
+#include "graph.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  * In: compute-only rows, or complete ones (PyTorch's lowered files); what the model needs (SchedNeeds).  Out: rows to
  * execute.
  */
-#include "internal.h"
+#include "graph.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -107,6 +107,15 @@ static int defer_if_it_holds(Schedule *s, const SchedGraph *g, int buffers, Sche
     return st == SCHED_EREFUSED ? SCHED_OK : st;
 }
 
+/* From compute-only rows (or complete ones, which are only checked) to the verified rows a rank executes: idle slots
+   gone, every receive, send, wait, UNSHARD, REDUCE_GRAD in place.  Guarantees to the executor, per row:
+   - for every edge across ranks SEND_F follows its F (SEND_B its B or I) and RECV precedes its consumer; messages of one
+     directed edge are received in the order in which they are sent; an edge inside a rank has no actions (a hand-over);
+   - each SEND has one WAIT_SEND with the same stage, microbatch and peer;
+   - SEND_P comes after the owner's UNSHARD and before anything of the user; RECV_GP of an owner comes before its
+     REDUCE_GRAD; pairs on one rank have no such actions: the executor adds the gradients itself at REDUCE_GRAD;
+   - REDUCE_GRAD and WAIT_REDUCE_GRAD of stages that share parameters (owner or replica) stand at the row's end: all the
+     REDUCE_GRADs, then all the WAITs, ascending. */
 int sched_lower_for(Schedule *s, const SchedNeeds *n, SchedError *e)
 {
     SchedGraph g;
@@ -127,6 +136,22 @@ int sched_lower_for(Schedule *s, const SchedNeeds *n, SchedError *e)
         st = sched_budget(s, n->send_budget, e);
     if (!st)
         st = sched_verify_graph(s, &g, n->buffers, e);
+    sched_graph_free(&g);
+    return st;
+}
+
+int sched_lower(Schedule *s, int window, SchedError *e)
+{
+    SchedGraph g;
+    int st = sched_graph(&g, s->stages, NULL, 0, NULL, 0, e);
+    if (!st && window > 0)
+        st = sched_unshard(s, window, e);
+    if (!st && !s->infer)
+        st = sched_reduce_grad(s, 0, e);
+    if (!st)
+        st = sched_comms_graph(s, &g, e);
+    if (!st)
+        st = sched_wait_send_graph(s, &g, e);
     sched_graph_free(&g);
     return st;
 }

@@ -1,10 +1,14 @@
 /*
- * trace.c - the Chrome trace, of a simulation and of a run alike.  In: actions with a time and a duration.  Out: events on a FILE.
+ * trace.c - the Chrome trace, of a simulation and of a run alike.
+ *
+ * In: open, any number of events, close; times in microseconds.  Out: on a FILE complete events ("ph":"X"), `name` the
+ * action's text, `cat` its type, pid 0, tid the rank, args {"step":N,"stage":S,"microbatch":M}.  Time that a rank waits
+ * is an event of its own named "wait", cat "wait", so that the duration of an action is the action's alone.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "internal.h"
+#include "rows.h"
 
 static void json_string(FILE *f, const char *s)
 {
@@ -32,7 +36,7 @@ void sched_trace_open(FILE *f, const char *title, int ranks)
                 r);
 }
 
-void sched_trace_aside(FILE *f, int rank, int ranks)
+void sched_trace_overlap_thread(FILE *f, int rank, int ranks)
 {
     fprintf(f, ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":\"rank %d, beside\"}}",
             ranks + rank, rank);

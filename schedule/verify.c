@@ -19,8 +19,8 @@ static void wake(Verify *v, int rank)
     v->queue[(v->head + v->waiting++) % v->s->ranks] = rank;
 }
 
-/* Rendezvous: both heads must be the two ends of the same message. */
-static int meet(Verify *v, int r, const SchedAction *a)
+/* Both heads must be the two ends of the same message. */
+static int rendezvous(Verify *v, int r, const SchedAction *a)
 {
     int q = v->s->rank_of[a->peer], lane, peer_lane;
     const SchedRow *row = &v->s->row[q];
@@ -28,7 +28,7 @@ static int meet(Verify *v, int r, const SchedAction *a)
     if (v->cursor[q] >= row->n)
         return 0;
     const SchedAction *b = &row->a[v->cursor[q]];
-    if (verify_is_send(a->type) ? !verify_is_recv(b->type) : !verify_is_send(b->type))
+    if (sched_sends(a->type) ? !sched_receives(b->type) : !sched_sends(b->type))
         return 0;
     if (verify_message(v, b, &peer_lane) != m || peer_lane != lane)
         return 0;
@@ -57,13 +57,13 @@ static int step(Verify *v, int r, const SchedAction *a)
             return 0;
     } else if (sched_has_peer(a->type)) {
         if (v->buffers == 0)
-            return sched_is_wait_send(a->type) ? ++v->cursor[r] > 0 : meet(v, r, a);
+            return sched_is_wait_send(a->type) ? ++v->cursor[r] > 0 : rendezvous(v, r, a);
         m = verify_message(v, a, &lane);
-        if (verify_is_send(a->type)) {
+        if (sched_sends(a->type)) {
             if (v->sent[lane] - v->received[lane] >= v->buffers)
                 return 0;
             v->seq[m] = v->sent[lane]++;
-        } else if (verify_is_recv(a->type)) {
+        } else if (sched_receives(a->type)) {
             if (v->seq[m] != v->received[lane]) /* not sent yet (-1), or another message is in front of it */
                 return 0;
             v->received[lane]++;
@@ -108,7 +108,7 @@ static int check_received(const Verify *v)
         for (int i = 0; i < v->s->row[r].n; i++) {
             const SchedAction *a = &v->s->row[r].a[i];
             int lane;
-            if (!verify_is_send(a->type))
+            if (!sched_sends(a->type))
                 continue;
             int64_t m = verify_message(v, a, &lane);
             if (v->seq[m] >= v->received[lane]) {
@@ -143,6 +143,12 @@ static int allocate(Verify *v)
     return SCHED_OK;
 }
 
+/* A rank executes its row in order.  With buffers = 0 a SEND and its RECV are a rendezvous: both ranks wait until each
+   is at the head.  With k > 0 a SEND waits while k messages of its directed edge (stage to stage) are not yet received,
+   and a RECV waits for its message.  Messages of a directed edge are one FIFO: a RECV that meets another message at its
+   head is refused.  WAIT_SEND waits until that message is received; WAIT_REDUCE_GRAD until all REDUCE_GRADs of its
+   replica set have begun.  Whatever finishes here finishes with any more asynchronous transport that keeps each edge's
+   order. */
 int sched_verify_graph(const Schedule *s, const SchedGraph *g, int buffers, SchedError *e)
 {
     Verify v = {0};

@@ -1,11 +1,11 @@
 /*
- * verify.h - shared by sched_check.c (rows), sched_verify.c (the run) and sched_blocked.c (the report of a
- * blocked run).
+ * verify.h - shared by verify_rows.c (each row by itself), verify.c (the run of all) and verify_blocked.c (the report of
+ * a run that cannot go on).
  */
 #ifndef PP_SCHED_VERIFY_H
 #define PP_SCHED_VERIFY_H
 
-#include "internal.h"
+#include "graph.h"
 
 typedef struct Verify {
     const Schedule *s;
@@ -29,7 +29,5 @@ static inline int64_t verify_message(const Verify *v, const SchedAction *a, int 
     *lane = sched_graph_lane(v->g, a);
     return sched_graph_message(v->g, v->s->microbatches, *lane, a->microbatch);
 }
-static inline int verify_is_send(int t) { return sched_is_send(t) || t == SA_SEND_P || t == SA_SEND_GP; }
-static inline int verify_is_recv(int t) { return sched_is_recv(t) || t == SA_RECV_P || t == SA_RECV_GP; }
 
 #endif

@@ -12,13 +12,15 @@ includes="-I$top -I$top/runtime -I$top/runtime/api"    # of a source that is com
 work=$(mktemp -d "${TMPDIR:-/tmp}/ppsplit-test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
+cc=$(cat "$build/tests/objects/made" 2>/dev/null)       # what compiled the shared objects: another would compile them again
+cc=${cc:-${CC:-cc}}
 tests=0 failures=0
 
-# make_pipeline OUT [ARGUMENT...]: builds a generated program.
+# make_pipeline OUT [ARGUMENT...]: builds a generated program.  What the machine has was found out when the shared objects were made.
 make_pipeline() {
     local out=$1; shift
-    make -s -C "$out" pipeline RUNTIME="$runtime" RUNTIME_BUILD="$build/tests/objects" CFLAGS="${PIPELINE_CFLAGS:--O1}" \
-        LDFLAGS="${PIPELINE_CFLAGS:-}" "$@"
+    make -s -C "$out" pipeline CC="$cc" RUNTIME="$runtime" RUNTIME_BUILD="$build/tests/objects" CFLAGS="${PIPELINE_CFLAGS:--O1}" \
+        LDFLAGS="${PIPELINE_CFLAGS:-}" ${1-DETECTED="$build/tests/first/build/detected.mk"} "$@"
 }
 
 # split_model MODEL OUT POINTS [OPTION...]: splits and builds; POINTS is none, markers or a comma-separated list.

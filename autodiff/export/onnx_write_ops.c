@@ -112,13 +112,13 @@ static void fmod_node(Emit *e)
 
 static void expand(Emit *e)
 {
-    OnnxNode n = ow_begin(e->w, "Expand", 2, (const char *[]){e->in[0], list(e, e->n->attr.n, e->n->attr.a)}, 1, e->out);
+    OnnxNode n = ow_begin(e->w, "Expand", 2, (const char *[]){e->in[0], list(e, e->n->attr.n, e->n->attr.dims)}, 1, e->out);
     ow_end(e->w, &n);
 }
 
 static void split(Emit *e)
 {
-    const char *sizes = list(e, e->n->attr.n, e->n->attr.a);
+    const char *sizes = list(e, e->n->attr.n, e->n->attr.sizes);
     OnnxNode n = ow_begin(e->w, "Split", 2, (const char *[]){e->in[0], sizes}, e->n->nout, e->out);
     ow_int(&n, "axis", e->n->attr.axis);
     ow_end(e->w, &n);
@@ -131,25 +131,25 @@ static void pad_wrap(Emit *e)
     const char *x = e->in[0];
     Shape s = operand(e, 0)->shape;
     for (int i = 0; i < t->n; i++) {
-        if (t->a[i] == 0 && t->b[i] == 0)
+        if (t->begin[i] == 0 && t->end[i] == 0)
             continue;
         const char *part[3], *next = ow_made(e->w);
         int64_t start[MAX_RANK] = {0};
         uint32_t k = 0;
         Shape size = s;
-        start[i] = s.d[i] - t->a[i];
-        size.d[i] = t->a[i];
-        if (t->a[i] > 0)
+        start[i] = s.d[i] - t->begin[i];
+        size.d[i] = t->begin[i];
+        if (t->begin[i] > 0)
             part[k++] = slice(e, x, s.rank, start, size.d, NULL, NULL);
         part[k++] = x;
         start[i] = 0;
-        size.d[i] = t->b[i];
-        if (t->b[i] > 0)
+        size.d[i] = t->end[i];
+        if (t->end[i] > 0)
             part[k++] = slice(e, x, s.rank, start, size.d, NULL, NULL);
         OnnxNode n = ow_begin(e->w, "Concat", k, part, 1, &next);
         ow_int(&n, "axis", i);
         ow_end(e->w, &n);
-        s.d[i] += t->a[i] + t->b[i];
+        s.d[i] += t->begin[i] + t->end[i];
         x = next;
     }
     op2(e, "Identity", x, NULL, e->out[0]);
@@ -165,10 +165,10 @@ static void pad(Emit *e)
         return;
     }
     for (int i = 0; i < t->n; i++) {
-        pads[i] = t->a[i];
-        pads[t->n + i] = t->b[i];
+        pads[i] = t->begin[i];
+        pads[t->n + i] = t->end[i];
     }
-    const char *value = ow_number(e->w, operand(e, 0)->dtype, t->f[0]);
+    const char *value = ow_number(e->w, operand(e, 0)->dtype, t->value);
     OnnxNode n = ow_begin(e->w, "Pad", 3, (const char *[]){e->in[0], list(e, 2 * t->n, pads), value}, 1, e->out);
     ow_string(&n, "mode", mode[t->mode]);
     ow_end(e->w, &n);
@@ -180,7 +180,7 @@ static void scatter(Emit *e)
     OnnxNode n = same(e, op_name(e->n->op));
     if (e->n->op == OP_ScatterElements)
         ow_int(&n, "axis", e->n->attr.axis);
-    ow_string(&n, "reduction", reduction[e->n->attr.mode]);
+    ow_string(&n, "reduction", reduction[e->n->attr.reduction]);
     ow_end(e->w, &n);
 }
 
@@ -191,7 +191,7 @@ static void reduce(Emit *e)
 {
     bool flags = operand(e, 0)->dtype == DT_BOOL;
     const char *x = flags ? cast(e, e->in[0], DT_I32, NULL) : e->in[0], *y = flags ? ow_made(e->w) : e->out[0];
-    OnnxNode n = ow_begin(e->w, op_name(e->n->op), 2, (const char *[]){x, list(e, e->n->attr.n, e->n->attr.a)}, 1, &y);
+    OnnxNode n = ow_begin(e->w, op_name(e->n->op), 2, (const char *[]){x, list(e, e->n->attr.n, e->n->attr.axes)}, 1, &y);
     ow_int(&n, "keepdims", 1);
     ow_end(e->w, &n);
     if (flags)
@@ -203,7 +203,7 @@ static void arg(Emit *e)
     OnnxNode n = same(e, op_name(e->n->op));
     ow_int(&n, "axis", e->n->attr.axis);
     ow_int(&n, "keepdims", 1);
-    ow_int(&n, "select_last_index", e->n->attr.mode);
+    ow_int(&n, "select_last_index", e->n->attr.select_last);
     ow_end(e->w, &n);
 }
 
@@ -211,8 +211,8 @@ static void cumsum(Emit *e)
 {
     const char *axis = ow_ints(e->w, 0, 1, &e->n->attr.axis);
     OnnxNode n = ow_begin(e->w, "CumSum", 2, (const char *[]){e->in[0], axis}, 1, e->out);
-    ow_int(&n, "exclusive", (e->n->attr.mode & CUMSUM_EXCLUSIVE) != 0);
-    ow_int(&n, "reverse", (e->n->attr.mode & CUMSUM_REVERSE) != 0);
+    ow_int(&n, "exclusive", (e->n->attr.scan & CUMSUM_EXCLUSIVE) != 0);
+    ow_int(&n, "reverse", (e->n->attr.scan & CUMSUM_REVERSE) != 0);
     ow_end(e->w, &n);
 }
 
@@ -220,7 +220,7 @@ static void topk(Emit *e)
 {
     OnnxNode n = ow_begin(e->w, "TopK", 2, (const char *[]){e->in[0], list(e, 1, &e->n->attr.k)}, 2, e->out);
     ow_int(&n, "axis", e->n->attr.axis);
-    ow_int(&n, "largest", e->n->attr.mode);
+    ow_int(&n, "largest", e->n->attr.largest);
     ow_end(e->w, &n);
 }
 
@@ -229,7 +229,7 @@ static void count(Emit *e)
 {
     double n = 1;
     for (int i = 0; i < e->n->attr.n; i++)
-        n *= (double)operand(e, 0)->shape.d[e->n->attr.a[i]];
+        n *= (double)operand(e, 0)->shape.d[e->n->attr.axes[i]];
     op2(e, "Identity", ow_number(e->w, e->n->attr.to, n), NULL, e->out[0]);
 }
 
@@ -237,9 +237,9 @@ static void count(Emit *e)
 
 static void window(OnnxNode *n, const Attr *t)
 {
-    ow_int_list(n, "strides", t->n, t->a);
-    ow_int_list(n, "dilations", t->n, t->b);
-    ow_int_list(n, "pads", 2 * t->n, t->c);
+    ow_int_list(n, "strides", t->n, t->stride);
+    ow_int_list(n, "dilations", t->n, t->dilation);
+    ow_int_list(n, "pads", 2 * t->n, t->pad);
 }
 
 static void conv(Emit *e)
@@ -259,11 +259,11 @@ static void conv_transpose(Emit *e)
     int64_t pads[2 * MAX_RANK], more[MAX_RANK] = {0}, tail[2 * (MAX_RANK + 2)] = {0};
     bool grow = false;
     for (int i = 0; i < t->n; i++) {
-        int64_t natural = t->a[i] * (x->d[i + 2] - 1) + t->b[i] * (k->d[i + 2] - 1) + 1, left = natural - t->c[i] - t->d[i];
-        pads[i] = t->c[i];
+        int64_t natural = t->stride[i] * (x->d[i + 2] - 1) + t->dilation[i] * (k->d[i + 2] - 1) + 1, left = natural - t->pad[i] - t->out_dims[i];
+        pads[i] = t->pad[i];
         pads[t->n + i] = left > 0 ? left : 0;
         more[i] = left < 0 ? -left : 0;
-        if (more[i] >= t->a[i]) {
+        if (more[i] >= t->stride[i]) {
             tail[t->n + 2 + i + 2] = more[i];
             more[i] = 0;
             grow = true;
@@ -272,8 +272,8 @@ static void conv_transpose(Emit *e)
     const char *y = grow ? ow_made(e->w) : e->out[0];
     OnnxNode n = ow_begin(e->w, "ConvTranspose", 2, e->in, 1, &y);
     ow_int(&n, "group", t->group);
-    ow_int_list(&n, "strides", t->n, t->a);
-    ow_int_list(&n, "dilations", t->n, t->b);
+    ow_int_list(&n, "strides", t->n, t->stride);
+    ow_int_list(&n, "dilations", t->n, t->dilation);
     ow_int_list(&n, "pads", 2 * t->n, pads);
     ow_int_list(&n, "output_padding", t->n, more);
     ow_end(e->w, &n);
@@ -304,9 +304,9 @@ static void conv_weight_grad(Emit *e)
     const char *in[2] = {reshape(e, image, &folded, NULL), kernel}, *whole = ow_made(e->w);
     OnnxNode n = ow_begin(e->w, "Conv", 2, in, 1, &whole);
     ow_int(&n, "group", g);
-    ow_int_list(&n, "strides", t->n, t->b);
-    ow_int_list(&n, "dilations", t->n, t->a);
-    ow_int_list(&n, "pads", 2 * t->n, t->c);
+    ow_int_list(&n, "strides", t->n, t->dilation);
+    ow_int_list(&n, "dilations", t->n, t->stride);
+    ow_int_list(&n, "pads", 2 * t->n, t->pad);
     ow_end(e->w, &n);
     cut.d[0] = per;
     cut.d[1] = dw->d[0];
@@ -316,9 +316,9 @@ static void conv_weight_grad(Emit *e)
 static void max_pool(Emit *e)
 {
     OnnxNode n = same(e, "MaxPool");
-    ow_int_list(&n, "kernel_shape", e->n->attr.n, e->n->attr.d);
+    ow_int_list(&n, "kernel_shape", e->n->attr.n, e->n->attr.kernel);
     window(&n, &e->n->attr);
-    ow_int(&n, "ceil_mode", e->n->attr.k);
+    ow_int(&n, "ceil_mode", e->n->attr.ceil_mode);
     ow_end(e->w, &n);
 }
 
@@ -330,9 +330,9 @@ static const char *window_sum(Emit *e, const char *x, const char *out)
     Shape k = {s->rank, {s->d[1], 1}};
     int64_t pads[2 * MAX_RANK];
     for (int i = 0; i < t->n; i++) {
-        k.d[i + 2] = t->d[i];
-        pads[i] = t->c[i];
-        pads[t->n + i] = (y->d[i + 2] - 1) * t->a[i] + (t->d[i] - 1) * t->b[i] + 1 - s->d[i + 2] - t->c[i];
+        k.d[i + 2] = t->kernel[i];
+        pads[i] = t->pad[i];
+        pads[t->n + i] = (y->d[i + 2] - 1) * t->stride[i] + (t->kernel[i] - 1) * t->dilation[i] + 1 - s->d[i + 2] - t->pad[i];
         if (pads[t->n + i] < 0)
             pads[t->n + i] = 0;
     }
@@ -341,8 +341,8 @@ static const char *window_sum(Emit *e, const char *x, const char *out)
     ow_end(e->w, &fill);
     OnnxNode n = ow_begin(e->w, "Conv", 2, (const char *[]){x, ones}, 1, &sum);
     ow_int(&n, "group", s->d[1]);
-    ow_int_list(&n, "strides", t->n, t->a);
-    ow_int_list(&n, "dilations", t->n, t->b);
+    ow_int_list(&n, "strides", t->n, t->stride);
+    ow_int_list(&n, "dilations", t->n, t->dilation);
     ow_int_list(&n, "pads", 2 * t->n, pads);
     ow_end(e->w, &n);
     return sum;
@@ -353,34 +353,34 @@ static void average_pool(Emit *e)
     const Attr *t = &e->n->attr;
     bool dilated = false;
     for (int i = 0; i < t->n; i++)
-        dilated |= t->b[i] != 1;
+        dilated |= t->dilation[i] != 1;
     if (dilated) {
         const Shape *s = &operand(e, 0)->shape;
         const char *ones = ow_made(e->w), *sum = window_sum(e, e->in[0], NULL), *counts;
         double all = 1;
         for (int i = 0; i < t->n; i++)
-            all *= (double)t->d[i];
+            all *= (double)t->kernel[i];
         OnnxNode fill = ow_begin(e->w, "Expand", 2, (const char *[]){ow_number(e->w, operand(e, 0)->dtype, 1),
                                  list(e, s->rank, s->d)}, 1, &ones);
         ow_end(e->w, &fill);
-        counts = t->mode ? ow_number(e->w, operand(e, 0)->dtype, all) : window_sum(e, ones, NULL);
+        counts = t->count_include_pad ? ow_number(e->w, operand(e, 0)->dtype, all) : window_sum(e, ones, NULL);
         op2(e, "Div", sum, counts, e->out[0]);
         return;
     }
     OnnxNode n = same(e, "AveragePool");
-    ow_int_list(&n, "kernel_shape", t->n, t->d);
-    ow_int_list(&n, "strides", t->n, t->a);
-    ow_int_list(&n, "pads", 2 * t->n, t->c);
-    ow_int(&n, "ceil_mode", t->k);
-    ow_int(&n, "count_include_pad", t->mode);
+    ow_int_list(&n, "kernel_shape", t->n, t->kernel);
+    ow_int_list(&n, "strides", t->n, t->stride);
+    ow_int_list(&n, "pads", 2 * t->n, t->pad);
+    ow_int(&n, "ceil_mode", t->ceil_mode);
+    ow_int(&n, "count_include_pad", t->count_include_pad);
     ow_end(e->w, &n);
 }
 
 /* The mask is an output, so backward applies the very same. Ratio 0 draws nothing. */
 static void dropout(Emit *e)
 {
-    const char *ratio = ow_number(e->w, DT_F32, e->n->attr.f[0]);
-    const char *training = ow_number(e->w, DT_BOOL, e->n->attr.f[0] > 0 ? 1 : 0);
+    const char *ratio = ow_number(e->w, DT_F32, e->n->attr.ratio);
+    const char *training = ow_number(e->w, DT_BOOL, e->n->attr.ratio > 0 ? 1 : 0);
     OnnxNode n = ow_begin(e->w, "Dropout", 3, (const char *[]){e->in[0], ratio, training}, 2, e->out);
     ow_end(e->w, &n);
 }
@@ -402,9 +402,9 @@ void ow_node(Ow *w, NodeId id)
     case OP_Fmod: fmod_node(e); break;
     case OP_Phase: op2(e, "Identity", e->in[0], NULL, e->out[0]); break;
     case OP_Reshape: reshape(e, e->in[0], &result(e)->shape, e->out[0]); break;
-    case OP_Transpose: transpose(e, e->in[0], t->n, t->a, e->out[0]); break;
+    case OP_Transpose: transpose(e, e->in[0], t->n, t->perm, e->out[0]); break;
     case OP_Expand: expand(e); break;
-    case OP_Slice: slice(e, e->in[0], t->n, t->a, t->b, t->c, e->out[0]); break;
+    case OP_Slice: slice(e, e->in[0], t->n, t->start, t->size, t->step, e->out[0]); break;
     case OP_Split: split(e); break;
     case OP_Pad: pad(e); break;
     case OP_Concat: case OP_Gather: case OP_GatherElements: case OP_Softmax: case OP_LogSoftmax: with_axis(e, "axis"); break;

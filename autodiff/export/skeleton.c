@@ -272,14 +272,14 @@ static const char *put_term(Nodes *to, const Term *t, const char *const *value)
     const char *more[4], *name;
     uint32_t n_more = 0;
     if (t->op == OP_Reshape || t->op == OP_Expand || t->op == OP_ReduceSum)
-        more[n_more++] = put_ints(to, at->n, at->a);
+        more[n_more++] = put_ints(to, at->n, at->dims);
     if (t->op == OP_Slice) {
         int64_t *end = arena_array(a, int64_t, at->n + 1), *axis = arena_array(a, int64_t, at->n + 1);
         for (int i = 0; i < at->n; i++) {
             axis[i] = i;
-            end[i] = at->a[i] + at->b[i];
+            end[i] = at->start[i] + at->size[i];
         }
-        more[n_more++] = put_ints(to, at->n, at->a);
+        more[n_more++] = put_ints(to, at->n, at->start);
         more[n_more++] = put_ints(to, at->n, end);
         more[n_more++] = put_ints(to, at->n, axis);
     }
@@ -294,7 +294,7 @@ static const char *put_term(Nodes *to, const Term *t, const char *const *value)
     wire_put_string(node.f, 3, name);
     wire_put_string(node.f, 4, op_name(t->op));
     if (t->op == OP_Transpose)
-        put_attribute(node.f, "perm", at->n, at->a, 0);
+        put_attribute(node.f, "perm", at->n, at->perm, 0);
     if (t->op == OP_Concat || t->op == OP_Gather)
         put_attribute(node.f, "axis", 0, NULL, at->axis);
     wire_close(&node, to->graph, 1);
@@ -309,7 +309,7 @@ static const char *put_constant_term(Nodes *to, const Tensor *t)
     return name;
 }
 
-static const Term swap = {.op = OP_Transpose, .nin = 1, .param = NONE, .attr = {.n = 2, .a = (const int64_t[]){1, 0}}};
+static const Term swap = {.op = OP_Transpose, .nin = 1, .param = NONE, .attr = {.n = 2, .perm = (const int64_t[]){1, 0}}};
 
 /* The operand's new name, behind the nodes that make it of parameters as the new file holds them. */
 static const char *put_operand(FILE *graph, const Skeleton *s, const RawNode *n, uint32_t k)

@@ -86,14 +86,14 @@ static const int64_t *all_dims(Graph *g, const Shape *s)
 static ValueId conv_back(Graph *g, ValueId dy, ValueId w, Attr at, const Shape *x)
 {
     ValueId in[2] = {dy, w};
-    at.d = spatial(g, x);
+    at.out_dims = spatial(g, x);
     return graph_node(g, OP_ConvTranspose, 2, in, at);
 }
 
 static ValueId conv_weight(Graph *g, ValueId x, ValueId dy, Attr at, const Shape *w)
 {
     ValueId in[2] = {x, dy};
-    at.d = all_dims(g, w);
+    at.weight_dims = all_dims(g, w);
     return graph_node(g, OP_ConvWeightGrad, 2, in, at);
 }
 
@@ -101,7 +101,7 @@ static ValueId conv_weight(Graph *g, ValueId x, ValueId dy, Attr at, const Shape
 static ValueId conv_to(Graph *g, ValueId x, ValueId w, Attr at, const Shape *want)
 {
     ValueId in[2] = {x, w};
-    at.d = NULL;
+    at.out_dims = NULL;
     ValueId y = graph_node(g, OP_Conv, 2, in, at);
     for (int i = 2; i < want->rank; i++)
         if (val(g, y)->shape.d[i] > want->d[i])
@@ -158,17 +158,17 @@ void vjp_max_pool(Vjp *v)
     Shape flat = shape_of(1, shape_elements(&x.shape)), m = shape_of(1, shape_elements(vjp_shape(v, v->dy[0])));
     ValueId in[3] = {vjp_zeros(g, x.dtype, &flat, x.batch == 0 ? 0 : BATCH_NONE),
                      g_reshape(g, v->out[1], &m), g_reshape(g, v->dy[0], &m)};
-    ValueId d = graph_node(g, OP_ScatterElements, 3, in, (Attr){.axis = 0, .mode = SCATTER_ADD});
+    ValueId d = graph_node(g, OP_ScatterElements, 3, in, (Attr){.axis = 0, .reduction = SCATTER_ADD});
     v->din[0] = g_reshape(g, d, &x.shape);
 }
 
 /* 1 / how many elements the window of output o averages, along one axis */
 static int64_t window(const Attr *at, int i, int64_t o, int64_t extent)
 {
-    int64_t start = o * at->a[i] - at->c[i], count = 0, end = extent + at->c[at->n + i];
-    for (int64_t j = 0; j < at->d[i]; j++) {
-        int64_t p = start + j * at->b[i];
-        count += at->mode ? p < end : p >= 0 && p < extent;
+    int64_t start = o * at->stride[i] - at->pad[i], count = 0, end = extent + at->pad[at->n + i];
+    for (int64_t j = 0; j < at->kernel[i]; j++) {
+        int64_t p = start + j * at->dilation[i];
+        count += at->count_include_pad ? p < end : p >= 0 && p < extent;
     }
     return count;
 }
@@ -186,7 +186,7 @@ void vjp_average_pool(Vjp *v)
     kernel.d[0] = x.d[1];
     kernel.d[1] = 1;
     for (int i = 0; i < at.n; i++)
-        kernel.d[i + 2] = at.d[i];
+        kernel.d[i + 2] = at.kernel[i];
     int64_t n = shape_elements(&map), m = shape_elements(&kernel);
     double *count = arena_array(g->arena, double, n), *ones = arena_array(g->arena, double, m);
     for (int64_t j = 0; j < n; j++) {
@@ -201,6 +201,6 @@ void vjp_average_pool(Vjp *v)
         ones[j] = 1;
     ValueId inverse = g_cast(g, graph_const(g, NULL, (Tensor){DT_F64, map, count}), t);
     ValueId w = g_cast(g, graph_const(g, NULL, (Tensor){DT_F64, kernel, ones}), t);
-    Attr back = {.group = x.d[1], .n = at.n, .a = at.a, .b = at.b, .c = at.c};
+    Attr back = {.group = x.d[1], .n = at.n, .stride = at.stride, .dilation = at.dilation, .pad = at.pad};
     v->din[0] = conv_back(g, g_mul(g, v->dy[0], inverse), w, back, &x);
 }

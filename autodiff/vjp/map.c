@@ -221,7 +221,7 @@ void vjp_where(Vjp *v)
 void vjp_dropout(Vjp *v)
 {
     Graph *g = v->g;
-    double p = vjp_node(v)->attr.f[0];
+    double p = vjp_node(v)->attr.ratio;
     ValueId kept = vjp_scale(g, v->dy[0], p < 1 ? 1 / (1 - p) : 0);
     v->din[0] = g_where(g, v->out[1], kept, g_like(g, v->dy[0], 0));
 }

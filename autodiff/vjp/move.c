@@ -34,14 +34,14 @@ void vjp_transpose(Vjp *v)
 {
     Graph *g = v->g;
     const Attr at = vjp_node(v)->attr;
-    if (val(g, v->in[0])->kind == V_PARAM && at.n == 2 && at.a[0] == 1) {
+    if (val(g, v->in[0])->kind == V_PARAM && at.n == 2 && at.perm[0] == 1) {
         v->din[0] = product_transposed(g, v->dy[0]);
         if (v->din[0] != NONE)
             return;
     }
     int64_t inverse[MAX_RANK];
     for (int i = 0; i < at.n; i++)
-        inverse[at.a[i]] = i;
+        inverse[at.perm[i]] = i;
     v->din[0] = g_transpose(g, v->dy[0], inverse);
 }
 
@@ -75,14 +75,14 @@ void vjp_slice(Vjp *v)
     for (int i = 0; i < at.n; i++) {
         if (s.d[i] == 0)
             return;
-        step[i] = at.c[i] < 0 ? -1 : 1;
-        start[i] = at.c[i] < 0 ? s.d[i] - 1 : 0;
-        turn |= at.c[i] < 0;
+        step[i] = at.step[i] < 0 ? -1 : 1;
+        start[i] = at.step[i] < 0 ? s.d[i] - 1 : 0;
+        turn |= at.step[i] < 0;
     }
     ValueId d = turn ? g_slice(g, v->dy[0], start, s.d, step) : v->dy[0];
     for (int i = 0; i < at.n; i++) {
-        int64_t by = at.c[i] < 0 ? -at.c[i] : at.c[i];
-        begin[i] = at.c[i] < 0 ? at.a[i] + at.c[i] * (s.d[i] - 1) : at.a[i];
+        int64_t by = at.step[i] < 0 ? -at.step[i] : at.step[i];
+        begin[i] = at.step[i] < 0 ? at.start[i] + at.step[i] * (s.d[i] - 1) : at.start[i];
         if (by > 1 && s.d[i] > 1)
             d = interleave(g, d, i, by);
         end[i] = whole.d[i] - begin[i] - val(g, d)->shape.d[i];
@@ -100,14 +100,14 @@ void vjp_split(Vjp *v)
     ValueId *piece = arena_array(g->arena, ValueId, nout);
     int64_t lead = 0;
     for (uint32_t i = 0; i < nout; i++) {
-        int64_t size = at.a[i];
+        int64_t size = at.sizes[i];
         if (v->dy[i] == NONE) {
             lead += size;
             continue;
         }
         int64_t gap = 0;                                        /* zeros that follow go with this piece */
         for (uint32_t j = i + 1; j < nout && v->dy[j] == NONE; j++)
-            gap += at.a[j];
+            gap += at.sizes[j];
         piece[n] = vjp_place(g, v->dy[i], axis, n == 0 ? lead : 0, (n == 0 ? lead : 0) + size + gap);
         n++;
     }
@@ -189,12 +189,12 @@ void vjp_pad(Vjp *v)
     Shape s = *vjp_shape(v, v->in[0]);
     ValueId d = v->dy[0];
     if (at.mode == PAD_CONSTANT) {
-        v->din[0] = g_slice(g, d, at.a, s.d, NULL);
+        v->din[0] = g_slice(g, d, at.begin, s.d, NULL);
         return;
     }
     for (int i = 0; i < at.n && d != NONE; i++)
-        if (at.a[i] > 0 || at.b[i] > 0)
-            d = unpad_axis(g, d, i, at.mode, at.a[i], s.d[i]);
+        if (at.begin[i] > 0 || at.end[i] > 0)
+            d = unpad_axis(g, d, i, at.mode, at.begin[i], s.d[i]);
     v->din[0] = d;
 }
 
@@ -203,7 +203,7 @@ void vjp_pad(Vjp *v)
 static ValueId node3(Graph *g, Op op, ValueId a, ValueId b, ValueId c, int64_t axis, int mode)
 {
     ValueId in[3] = {a, b, c};
-    return graph_node(g, op, 3, in, (Attr){.axis = axis, .mode = mode});
+    return graph_node(g, op, 3, in, (Attr){.axis = axis, .reduction = mode});
 }
 
 static ValueId gather_like(Graph *g, Op op, ValueId x, ValueId index, int64_t axis)
@@ -257,7 +257,7 @@ void vjp_gather(Vjp *v)
     int axis = (int)vjp_node(v)->attr.axis;
     ValueId x = v->in[0], index = v->in[1], dy = v->dy[0];
     Shape s = *vjp_shape(v, x), is = *vjp_shape(v, index);
-    int64_t first, count, padding = vjp_node(v)->attr.k - 1;
+    int64_t first, count, padding = vjp_node(v)->attr.padding_row - 1;
     if (padding >= 0)
         dy = without_padding(v, dy, index, padding);
     if (consecutive(v, index, s.d[axis], &first, &count)) {
@@ -312,7 +312,7 @@ static ValueId wrap_tuples(Graph *g, ValueId index, const Shape *s, int skip)
 void vjp_gather_nd(Vjp *v)
 {
     Graph *g = v->g;
-    int nbatch = (int)vjp_node(v)->attr.axis;
+    int nbatch = (int)vjp_node(v)->attr.batch_dims;
     ValueId x = v->in[0], index = v->in[1];
     Shape s = *vjp_shape(v, x), is = *vjp_shape(v, index);
     index = wrap_tuples(g, index, &s, nbatch);
@@ -375,7 +375,7 @@ static void scatter_product(Vjp *v, const Sc *s)
 /* none: ddata = dy with zeros at the indices, dupd = dy there; add: ddata = dy, dupd = dy there */
 static void scatter(Vjp *v, Sc s)
 {
-    int mode = vjp_node(v)->attr.mode;
+    int mode = vjp_node(v)->attr.reduction;
     s.data = v->in[0], s.upd = v->in[2], s.y = v->out[0], s.dy = v->dy[0];
     if (mode == SCATTER_MAX || mode == SCATTER_MIN) {
         scatter_extremum(v, &s);

@@ -26,13 +26,13 @@ void vjp_reduce_mean(Vjp *v)
     double n = 1;
     bool rows = false;
     for (int i = 0; i < at.n; i++) {
-        n *= (double)x.shape.d[at.a[i]];
-        rows |= x.batch == at.a[i];
+        n *= (double)x.shape.d[at.axes[i]];
+        rows |= x.batch == at.axes[i];
     }
     ValueId d;
     if (rows) {
         ValueId in[1] = {v->in[0]};
-        ValueId count = graph_node(g, OP_Count, 1, in, (Attr){.n = at.n, .a = at.a, .to = x.dtype});
+        ValueId count = graph_node(g, OP_Count, 1, in, (Attr){.n = at.n, .axes = at.axes, .to = x.dtype});
         d = g_mul(g, v->dy[0], g_unary(g, OP_Reciprocal, count));
     } else {
         d = vjp_scale(g, v->dy[0], 1 / n);
@@ -47,7 +47,7 @@ static void vjp_extreme(Vjp *v)
     const Attr at = vjp_node(v)->attr;
     ValueId x = v->in[0], dy = v->dy[0];
     ValueId hit = g_binary(g, OP_Equal, x, v->out[0]);
-    ValueId hits = g_reduce(g, OP_ReduceSum, g_cast(g, hit, val(g, x)->dtype), at.n, at.a);
+    ValueId hits = g_reduce(g, OP_ReduceSum, g_cast(g, hit, val(g, x)->dtype), at.n, at.axes);
     v->din[0] = g_where(g, hit, g_div(g, dy, hits), g_like(g, dy, 0));
 }
 void vjp_reduce_max(Vjp *v) { vjp_extreme(v); }
@@ -62,8 +62,8 @@ void vjp_reduce_prod(Vjp *v)
     ValueId x = v->in[0], dy = v->dy[0], zero = g_like(g, x, 0), one = g_like(g, x, 1);
     ValueId is0 = g_binary(g, OP_Equal, x, zero);
     ValueId x1 = g_where(g, is0, one, x);
-    ValueId zeros = g_reduce(g, OP_ReduceSum, g_cast(g, is0, val(g, x)->dtype), at.n, at.a);
-    ValueId dyp = g_mul(g, dy, g_reduce(g, OP_ReduceProd, x1, at.n, at.a));
+    ValueId zeros = g_reduce(g, OP_ReduceSum, g_cast(g, is0, val(g, x)->dtype), at.n, at.axes);
+    ValueId dyp = g_mul(g, dy, g_reduce(g, OP_ReduceProd, x1, at.n, at.axes));
     ValueId none = g_where(g, g_binary(g, OP_Equal, zeros, zero), dyp, zero);
     ValueId single = g_where(g, g_binary(g, OP_Equal, zeros, one), dyp, zero);
     v->din[0] = g_where(g, is0, single, g_div(g, none, x1));
@@ -73,7 +73,7 @@ void vjp_reduce_prod(Vjp *v)
 void vjp_cumsum(Vjp *v)
 {
     Attr at = vjp_node(v)->attr;
-    at.mode ^= CUMSUM_REVERSE;
+    at.scan ^= CUMSUM_REVERSE;
     v->din[0] = graph_node(v->g, OP_CumSum, 1, v->dy, at);
 }
 
@@ -83,7 +83,7 @@ void vjp_topk(Vjp *v)
     if (v->dy[0] == NONE)
         return;
     ValueId in[3] = {vjp_zeros_like(v->g, v->in[0]), v->out[1], v->dy[0]};
-    v->din[0] = graph_node(v->g, OP_ScatterElements, 3, in, (Attr){.axis = vjp_node(v)->attr.axis, .mode = SCATTER_NONE});
+    v->din[0] = graph_node(v->g, OP_ScatterElements, 3, in, (Attr){.axis = vjp_node(v)->attr.axis, .reduction = SCATTER_NONE});
 }
 
 /* y = softmax x: dx = y * (dy - sum(dy * y)) */

@@ -71,7 +71,7 @@ static bool never_negative(const Graph *g, ValueId index)
         return false;
     int64_t n = shape_elements(&v->shape);
     for (int64_t i = 0; i < n; i++)
-        if ((v->dtype == DT_I64 ? ((const int64_t *)v->data)[i] : ((const int32_t *)v->data)[i]) < 0)
+        if (element_int(v->dtype, v->data, i) < 0)
             return false;
     return true;
 }

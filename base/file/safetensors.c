@@ -24,18 +24,19 @@
 enum { HEADER_MAX = 100 << 20 }; /* the format's own limit */
 
 static const struct {
-    const char *name;
+    const char *name; /* NULL: the format has no such type */
     int dtype, size;
 } dtypes[] = {
-    {"F32", 1, 4},  {"U8", 2, 1},   {"I8", 3, 1},   {"U16", 4, 2},  {"I16", 5, 2},  {"I32", 6, 4},   {"I64", 7, 8},
-    {"BOOL", 9, 1}, {"F16", 10, 2}, {"F64", 11, 8}, {"U32", 12, 4}, {"U64", 13, 8}, {"BF16", 16, 2},
+#define DTYPE(name, number, text, bytes, kind, stored, field, held, safetensors, npy, code) {safetensors, number, bytes},
+#include "dtype.def"
+#undef DTYPE
 };
 enum { N_DTYPES = sizeof dtypes / sizeof *dtypes };
 
 int64_t st_dtype_size(int dtype)
 {
     for (int i = 0; i < N_DTYPES; i++)
-        if (dtypes[i].dtype == dtype)
+        if (dtypes[i].name && dtypes[i].dtype == dtype)
             return dtypes[i].size;
     return 0;
 }
@@ -240,7 +241,7 @@ static int parse_field(Json *j, StTensor *t, Range *r, const char *key, int link
     if (!strcmp(key, "dtype")) {
         char *d = json_text(j);
         for (int i = 0; d && i < N_DTYPES; i++)
-            if (!strcmp(d, dtypes[i].name))
+            if (dtypes[i].name && !strcmp(d, dtypes[i].name))
                 t->dtype = dtypes[i].dtype;
         if (d && !t->dtype)
             json_bad(j, "unknown dtype '%.40s'", d);

@@ -65,15 +65,8 @@ static uint32_t add_leaf(Build *b, Stmt s)
 
 double cg_element(const Value *v, int64_t i, int64_t *as_int)
 {
-    *as_int = 0;
-    switch (v->dtype) {
-    case DT_F32: return (double)((const float *)v->data)[i];
-    case DT_F64: return ((const double *)v->data)[i];
-    case DT_I32: *as_int = ((const int32_t *)v->data)[i]; return (double)*as_int;
-    case DT_I64: *as_int = ((const int64_t *)v->data)[i]; return (double)*as_int;
-    case DT_BOOL: *as_int = ((const uint8_t *)v->data)[i] != 0; return (double)*as_int;
-    default: return 0;
-    }
+    *as_int = dtype_is_float(v->dtype) ? 0 : element_int(v->dtype, v->data, i);
+    return element_double(v->dtype, v->data, i);
 }
 
 bool cg_uniform(const Func *f, ValueId root, double *x, int64_t *i)
@@ -140,7 +133,7 @@ static Stmt count(const Build *b, const Node *c, Dtype t)
 {
     Stmt s = {.kind = S_LIN, .type = t, .base = lin(1)};
     for (int d = 0; d < c->attr.n; d++)
-        if (!lin_mul(s.base, cg_ext(b->f, c->in[0], (int)c->attr.a[d]), &s.base))
+        if (!lin_mul(s.base, cg_ext(b->f, c->in[0], (int)c->attr.axes[d]), &s.base))
             BUG("a count that is not affine in the rows");
     if (s.base.b == 0)
         return (Stmt){.kind = S_CONST, .type = t, .k = (double)s.base.c, .ki = s.base.c};
@@ -186,7 +179,7 @@ static uint32_t gather(Build *b, const Node *n)
     NestIndex *index = arena_array(f->a, NestIndex, q + 1);
     cg_operand(f, n, 0, &r, stride);
     for (int i = 0; i < q; i++) {
-        int d = n->op == OP_GatherND ? (int)n->attr.axis + i : (int)n->attr.axis;
+        int d = n->op == OP_GatherND ? (int)n->attr.batch_dims + i : (int)n->attr.axis;
         index[i].extent = cg_ext(f, n->in[0], d);
         index[i].stride = r.stride[d];
         if (n->op == OP_GatherND) {
@@ -210,17 +203,17 @@ static uint32_t pad(Build *b, const Node *n)
     cg_operand(f, n, 0, &r, stride);
     const Ref own = *cg_ref(f, n->in[0]);
     for (int d = 0; d < n->attr.n; d++)
-        if (n->attr.a[d] > 0 || n->attr.b[d] > 0) {
+        if (n->attr.begin[d] > 0 || n->attr.end[d] > 0) {
             Lin e[MAX_RANK] = {{0, 0}};
             e[d] = lin(1);
-            guard[guards].lo = n->attr.a[d];
-            guard[guards].hi = lin_add(own.ext[d], lin(n->attr.a[d]));
+            guard[guards].lo = n->attr.begin[d];
+            guard[guards].hi = lin_add(own.ext[d], lin(n->attr.begin[d]));
             over_group(b, e, guard[guards++].coef);
             stride[d] = own.stride[d];                  /* an extent of 1 stands still only inside */
-            off = lin_add(off, lin_times(own.stride[d], -n->attr.a[d]));
+            off = lin_add(off, lin_times(own.stride[d], -n->attr.begin[d]));
         }
-    Stmt s = {.kind = S_LOAD, .type = val(f->g, r.root)->dtype, .nguard = guards, .guard = guard, .k = n->attr.f[0],
-              .ki = (int64_t)n->attr.f[0], .base = off};
+    Stmt s = {.kind = S_LOAD, .type = val(f->g, r.root)->dtype, .nguard = guards, .guard = guard, .k = n->attr.value,
+              .ki = (int64_t)n->attr.value, .base = off};
     double x;
     int64_t whole;
     if (guards == 0)
@@ -236,7 +229,7 @@ static uint32_t pad(Build *b, const Node *n)
 static bool reduces(const Func *f, const Node *n)
 {
     for (int i = 0; i < n->attr.n; i++)
-        if (!lin_is(cg_ext(f, n->in[0], (int)n->attr.a[i]), 1))
+        if (!lin_is(cg_ext(f, n->in[0], (int)n->attr.axes[i]), 1))
             return true;
     return false;
 }
@@ -272,7 +265,7 @@ static void store(Build *b, const Node *n, uint32_t value)
     for (int d = 0; d < rank; d++) {
         bool stands = lin_is(ext[d], 1);
         for (int i = 0; cg_is_reduce(n->op) && i < n->attr.n; i++)
-            stands |= n->attr.a[i] == d;
+            stands |= n->attr.axes[i] == d;
         e[d] = stands ? lin(0) : r->stride[d];
     }
     over_group(b, e, s.stride);

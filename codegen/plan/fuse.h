@@ -1,5 +1,6 @@
 /*
- * fuse.h - what lay.c, fuse.c and merge.c share: how one space is laid onto another, and groups that grow.
+ * fuse.h - what lay.c, join.c, order.c, merge.c and fuse.c share: how one space is laid onto another, and groups that grow.
+ * Each file knows those before it in this list.
  */
 #ifndef PPSPLIT_FUSE_H
 #define PPSPLIT_FUSE_H
@@ -12,6 +13,19 @@ enum { MOST_MEMBERS = 48, MOST_KNOWN = 64 };            /* of a group */
 typedef struct { int k, e; Lin ext, kmult, emult; } RDim;
 typedef struct { int n; RDim d[NEST_DIMS]; bool extends; } Match;
 
+/* A node that comes before another one, and the next such pair of that other one. */
+typedef struct { NodeId node; uint32_t next; } Earlier;
+
+/* While groups grow. */
+typedef struct Fuse {
+    Arena *a;                       /* given up when the groups stand */
+    Group spare[2];                 /* lists for groups that are tried */
+    Ids row, passed;                /* order.c: groups, each behind what it needs; those that others pass */
+    uint32_t search;                /* the number of this search */
+    IdMap earlier, tied;            /* by node: its first pair in earlier_of; those of both sides */
+    VEC(Earlier) earlier_of;
+} Fuse;
+
 /* lay.c */
 bool lay_in_axes(const Attr *at, int d);
 /* The result's strides over the node's space: a reduction's stands still along what is reduced. */
@@ -21,16 +35,31 @@ bool lay_match(const Group *k, const Known *known, int rank, const Lin *ext, con
 /* Strides given over the node's dims, or over the group's old dims, as strides over the pieces. */
 bool lay_over(const Match *m, const Lin *e_stride, const Lin *k_stride, Lin *out);
 
-/* fuse.c */
-bool fuse_makes(const Group *k, ValueId root);
-bool fuse_reaches(Func *f, uint32_t from, uint32_t to); /* marks groups with f->search, which the caller raises */
-void fuse_add_dep(Func *f, uint32_t k, uint32_t on);
-bool fuse_needs(Func *f, NodeId id, uint32_t self, const Group *inside, Ids *out);
-bool fuse_acyclic(Func *f, uint32_t g, const Ids *need);
-int64_t fuse_total(const Func *f, const Lin *ext, int from, int to);
-bool fuse_full(const Lin *stride, const Lin *ext, int n);
-bool fuse_join(Func *f, Group *k, NodeId id, bool siblings);
-bool fuse_join_by(Func *f, Group *k, NodeId id, const Known *known, const Lin *stride, bool front);
+int64_t lay_points(const Func *f, const Lin *ext, int from, int to);    /* at full rows */
+bool lay_full(const Lin *stride, const Lin *ext, int n);                /* another element at every point */
+
+/* join.c */
+bool join_makes(const Group *k, ValueId root);
+Group join_new(Func *f, NodeId id);                     /* of this node alone */
+/* Joins by an operand that the group makes, or, among siblings, reads as well. */
+bool join_node(Func *f, Group *k, NodeId id, bool siblings);
+/* Joins by the anchor `known` against strides over the node's space; front: before the members that read it.  On success *k is
+   replaced; its lists are then lent until the next trial, and join_keep() makes it the group's state. */
+bool join_by(Func *f, Group *k, NodeId id, const Known *known, const Lin *stride, bool front);
+void join_keep(Func *f, uint32_t g, const Group *k);
+
+/* order.c */
+void order_begin(Func *f);
+void order_open(Func *f, uint32_t g);                   /* behind all others */
+/* The groups a node needs; the group `self` is left out, and what `inside` makes.  False when an order edge starts in self. */
+bool order_needs(Func *f, NodeId id, uint32_t self, const Group *inside, Ids *out);
+bool order_acyclic(Func *f, uint32_t g, const Ids *need);       /* does none of these need g? */
+void order_add(Func *f, uint32_t k, const Ids *on);     /* k needs these, which do not need it */
+void order_list(Func *f, uint32_t k, Ids *out);         /* what k needs */
+bool order_is_tied(const Func *f, NodeId id);           /* is it in f->after? */
+bool order_may_merge(Func *f, uint32_t x, uint32_t y);
+void order_merge(Func *f, uint32_t into, uint32_t from);
+void order_sort(Func *f);                               /* fills f->order */
 
 /* merge.c */
 void fuse_merge(Func *f);                               /* fills f->order and f->needed */

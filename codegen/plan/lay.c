@@ -9,7 +9,7 @@ typedef struct { int id; Lin ext, stride, mult; } Dim;
 bool lay_in_axes(const Attr *at, int d)
 {
     for (int i = 0; i < at->n; i++)
-        if (at->a[i] == d)
+        if (at->axes[i] == d)
             return true;
     return false;
 }
@@ -28,6 +28,12 @@ bool cg_fusable(const Node *n)
     case OP_Pad: return n->attr.mode == PAD_CONSTANT;
     default: return op_is_map(n->op) || cg_is_reduce(n->op) || cg_is_copy(n);
     }
+}
+
+bool cg_inline_leaf(const Func *f, ValueId root)
+{
+    NodeId def = f->def.at[root];
+    return def != NONE && f->g->node.at[def].op == OP_Count;
 }
 
 int cg_space(const Func *f, const Node *n, Lin *ext)
@@ -68,7 +74,7 @@ bool cg_operand(Func *f, const Node *n, uint32_t i, Ref *r, Lin *stride)
                 stride[d] = r->stride[d];
     } else if (n->op == OP_GatherND) {
         const Shape *s = &val(f->g, n->in[1])->shape;
-        int batch = (int)n->attr.axis, q = (int)s->d[s->rank - 1];
+        int batch = (int)n->attr.batch_dims, q = (int)s->d[s->rank - 1];
         if (i == 1)
             for (int d = 0; d + 1 < s->rank; d++)
                 stride[d] = r->stride[d];
@@ -226,3 +232,18 @@ bool lay_over(const Match *m, const Lin *e_stride, const Lin *k_stride, Lin *out
     return true;
 }
 
+int64_t lay_points(const Func *f, const Lin *ext, int from, int to)
+{
+    int64_t n = 1;
+    for (int d = from; d < to; d++)
+        n *= lin_at(ext[d], f->g->batch);
+    return n;
+}
+
+bool lay_full(const Lin *stride, const Lin *ext, int n)
+{
+    for (int d = 0; d < n; d++)
+        if (!lin_is(ext[d], 1) && lin_is(stride[d], 0))
+            return false;
+    return n > 0;
+}

@@ -57,7 +57,7 @@ static ValueId reduce(Low *l, Op op, ValueId x, int n, const int64_t *axes)
         if (batch == (int)axes[i])
             batch = BATCH_NONE;
     }
-    return make(l, op, x, NONE, NONE, v.dtype, &v.shape, batch, (Attr){.n = n, .a = axes}, NONE);
+    return make(l, op, x, NONE, NONE, v.dtype, &v.shape, batch, (Attr){.n = n, .axes = axes}, NONE);
 }
 
 static const int64_t *one_axis(Low *l, int64_t axis)
@@ -81,11 +81,11 @@ static void softmax(Low *l, const Node *n)
 static void reduce_mean(Low *l, const Node *n)
 {
     Graph *g = l->f->g;
-    ValueId sum = reduce(l, OP_ReduceSum, n->in[0], n->attr.n, n->attr.a);
+    ValueId sum = reduce(l, OP_ReduceSum, n->in[0], n->attr.n, n->attr.axes);
     Dtype t = val(g, n->in[0])->dtype;
     Shape s = {.rank = 0};
     ValueId in = n->in[0];
-    ValueId count = make(l, OP_Count, in, NONE, NONE, t, &s, BATCH_NONE, (Attr){.n = n->attr.n, .a = n->attr.a, .to = t}, NONE);
+    ValueId count = make(l, OP_Count, in, NONE, NONE, t, &s, BATCH_NONE, (Attr){.n = n->attr.n, .axes = n->attr.axes, .to = t}, NONE);
     map(l, OP_Div, sum, count, n->out[0]);
 }
 
@@ -123,10 +123,10 @@ static void arg(Low *l, const Node *n)
         ValueId nan = make(l, OP_IsNaN, x, NONE, NONE, DT_BOOL, &v.shape, v.batch, (Attr){0}, NONE);
         hit = make(l, OP_Or, hit, nan, NONE, DT_BOOL, &v.shape, v.batch, (Attr){0}, NONE);
     }
-    bool last = n->attr.mode == 1;
+    bool last = n->attr.select_last == 1;
     ValueId index = iota(l, v.shape.rank, n->attr.axis, extent, BATCH_NONE);
     ValueId at = make(l, OP_Where, hit, index, constant_i64(l, last ? -1 : extent), DT_I64, &v.shape, v.batch, (Attr){0}, NONE);
-    make(l, last ? OP_ReduceMax : OP_ReduceMin, at, NONE, NONE, DT_I64, NULL, 0, (Attr){.n = 1, .a = axis}, n->out[0]);
+    make(l, last ? OP_ReduceMax : OP_ReduceMin, at, NONE, NONE, DT_I64, NULL, 0, (Attr){.n = 1, .axes = axis}, n->out[0]);
 }
 
 bool cg_zeros(const Graph *g, ValueId v)
@@ -148,7 +148,7 @@ bool cg_zeros(const Graph *g, ValueId v)
 static bool one_hot(const Func *f, const Node *n)
 {
     const Graph *g = f->g;
-    if (n->op != OP_ScatterElements || (n->attr.mode != SCATTER_ADD && n->attr.mode != SCATTER_NONE) || !cg_zeros(g, n->in[0]))
+    if (n->op != OP_ScatterElements || (n->attr.reduction != SCATTER_ADD && n->attr.reduction != SCATTER_NONE) || !cg_zeros(g, n->in[0]))
         return false;
     const Shape *x = &val(g, n->in[0])->shape, *i = &val(g, n->in[1])->shape;
     for (int d = 0; d < x->rank; d++)

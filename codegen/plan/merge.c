@@ -9,12 +9,6 @@
 
 /* ---- what must be in memory -------------------------------------------------------------------------------- */
 
-bool cg_inline_leaf(const Func *f, ValueId root)
-{
-    NodeId def = f->def.at[root];
-    return def != NONE && f->g->node.at[def].op == OP_Count;
-}
-
 static bool leaves_home(const Func *f, ValueId v)
 {
     const Ref *r = f->home.at[v];
@@ -24,7 +18,7 @@ static bool leaves_home(const Func *f, ValueId v)
 static void need_value(Func *f, bool *needed, const Group *k, ValueId v)
 {
     ValueId root = cg_ref(f, v)->root;
-    if (f->def.at[root] != NONE && !(k && fuse_makes(k, root)) && !(k && cg_inline_leaf(f, root)))
+    if (f->def.at[root] != NONE && !(k && join_makes(k, root)) && !(k && cg_inline_leaf(f, root)))
         needed[root] = true;
 }
 
@@ -38,7 +32,7 @@ static bool *in_memory(Func *f, bool skip_columns)
         const Group *k = &f->group.at[f->order.at[o]];
         if (skip_columns && k->kind == G_NEST && k->mode == NEST_COLUMN)
             continue;
-        bool *live = arena_array(f->a, bool, k->member.n + 1);
+        bool *live = arena_array(f->fuse->a, bool, k->member.n + 1);
         for (uint32_t i = k->member.n; i-- > 0;) {
             const Node *n = &f->g->node.at[k->member.at[i].node];
             if (k->kind != G_NEST) {
@@ -57,30 +51,6 @@ static bool *in_memory(Func *f, bool skip_columns)
         }
     }
     return needed;
-}
-
-/* ---- order ---------------------------------------------------------------------------------------------------- */
-
-/* Depth first, so that each group comes right before its first reader where it can. */
-static void settle_group(Func *f, uint32_t g)
-{
-    Group *k = &f->group.at[g];
-    if (k->mark == f->search)
-        return;
-    k->mark = f->search;
-    for (uint32_t i = 0; i < k->dep.n; i++)
-        settle_group(f, f->group.at[g].dep.at[i]);
-    f->group.at[g].step = (int)f->order.n;
-    vec_push(f->a, &f->order, g);
-}
-
-static void sort_groups(Func *f)
-{
-    f->search++;
-    f->order.n = 0;
-    for (uint32_t g = 0; g < f->group.n; g++)
-        if (f->group.at[g].member.n > 0)
-            settle_group(f, g);
 }
 
 /* ---- column reductions: they compute their operand themselves when that is cheap --------------------------------- */
@@ -129,7 +99,7 @@ static bool join_front(Func *f, Group *k, NodeId id, const Known *x)
     Ref r;
     lay_result(f, n, rank, ext, &r, stride);
     Known anchor = *x;
-    return !anchor.internal && lin_eq(r.off, anchor.off) && one_view(f, k, &anchor) && fuse_join_by(f, k, id, &anchor, stride, true);
+    return !anchor.internal && lin_eq(r.off, anchor.off) && one_view(f, k, &anchor) && join_by(f, k, id, &anchor, stride, true);
 }
 
 static void absorb(Func *f, uint32_t g, const bool *needed)
@@ -142,12 +112,11 @@ static void absorb(Func *f, uint32_t g, const bool *needed)
             f->group.at[f->group_of.at[x.root]].kind != G_NEST)
             continue;
         Ids need = {0};
-        if (!fuse_full(x.stride, k.ext, k.nd) || !fuse_needs(f, def, g, NULL, &need) || !fuse_acyclic(f, g, &need) ||
+        if (!lay_full(x.stride, k.ext, k.nd) || !order_needs(f, def, g, NULL, &need) || !order_acyclic(f, g, &need) ||
             !join_front(f, &k, def, &x))
             continue;
-        f->group.at[g] = k;
-        for (uint32_t j = 0; j < need.n; j++)
-            fuse_add_dep(f, g, need.at[j]);
+        join_keep(f, g, &k);
+        order_add(f, g, &need);
         i = NONE;                                       /* its operands may be absorbed as well */
     }
 }
@@ -158,9 +127,8 @@ static void renew_deps(Func *f, uint32_t g)
     f->group.at[g].dep.n = 0;
     for (uint32_t i = 0; i < f->group.at[g].member.n; i++) {
         Ids need = {0};
-        fuse_needs(f, f->group.at[g].member.at[i].node, g, &f->group.at[g], &need);
-        for (uint32_t j = 0; j < need.n; j++)
-            fuse_add_dep(f, g, need.at[j]);
+        order_needs(f, f->group.at[g].member.at[i].node, g, &f->group.at[g], &need);
+        order_add(f, g, &need);
     }
 }
 
@@ -170,13 +138,13 @@ static bool take_after(Func *f, Group *k, const Group *other, bool siblings)
     for (uint32_t i = 0; i < other->member.n; i++) {
         NodeId id = other->member.at[i].node;
         ValueId out = f->g->node.at[id].out[0];
-        bool joined = fuse_makes(k, out), read = false;
+        bool joined = join_makes(k, out), read = false;
         for (uint32_t j = 0; !joined && !read && j < k->known.n; j++)
             if (k->known.at[j].root == out) {
                 read = true;
                 joined = join_front(f, k, id, &k->known.at[j]);
             }
-        if (!joined && (read || reads_as_table(f, k, out) || !fuse_join(f, k, id, siblings)))
+        if (!joined && (read || reads_as_table(f, k, out) || !join_node(f, k, id, siblings)))
             return false;
     }
     return true;
@@ -185,11 +153,11 @@ static bool take_after(Func *f, Group *k, const Group *other, bool siblings)
 /* From the last member on, each before all: what the group reads is known to it.  What only others read comes last. */
 static bool take_before(Func *f, Group *k, const Group *other)
 {
-    bool *late = arena_array(f->a, bool, other->member.n + 1);
+    bool *late = arena_array(f->fuse->a, bool, other->member.n + 1);
     for (uint32_t i = other->member.n; i-- > 0;) {
         NodeId id = other->member.at[i].node;
         ValueId out = f->g->node.at[id].out[0];
-        bool joined = fuse_makes(k, out), read = false;
+        bool joined = join_makes(k, out), read = false;
         for (uint32_t j = 0; !joined && j < k->known.n; j++)
             if (k->known.at[j].root == out) {
                 read = true;
@@ -200,7 +168,7 @@ static bool take_before(Func *f, Group *k, const Group *other)
         late[i] = !joined;
     }
     for (uint32_t i = 0; i < other->member.n; i++)
-        if (late[i] && !fuse_join(f, k, other->member.at[i].node, true))
+        if (late[i] && !join_node(f, k, other->member.at[i].node, true))
             return false;
     return true;
 }
@@ -210,40 +178,22 @@ static bool merge(Func *f, uint32_t into, uint32_t from, bool siblings, bool fro
 {
     Group k = f->group.at[into];
     const Group other = f->group.at[from];
-    if (k.nd == 0 || (!front && fuse_total(f, k.ext, 0, k.nd) != fuse_total(f, other.ext, 0, other.nd)))
+    if (k.nd == 0 || (!front && lay_points(f, k.ext, 0, k.nd) != lay_points(f, other.ext, 0, other.nd)))
         return false;
-    f->search++;
-    for (uint32_t i = 0; i < other.dep.n; i++)          /* a path that leaves and comes back */
-        if (other.dep.at[i] != into && fuse_reaches(f, other.dep.at[i], into))
-            return false;
-    f->search++;
-    for (uint32_t i = 0; i < k.dep.n; i++)
-        if (k.dep.at[i] != from && fuse_reaches(f, k.dep.at[i], from))
-            return false;
+    if (!order_may_merge(f, into, from))
+        return false;
     for (uint32_t i = 0; i < other.member.n; i++)       /* order edges between the two must stay edges */
-        for (uint32_t j = 0; j < f->after.n; j += 2)
-            if (f->after.at[j + 1] == other.member.at[i].node || f->after.at[j] == other.member.at[i].node)
-                return false;
+        if (order_is_tied(f, other.member.at[i].node))
+            return false;
     if (!(front ? take_before(f, &k, &other) : take_after(f, &k, &other, siblings)))
         return false;
-    f->group.at[into] = k;
+    join_keep(f, into, &k);
     f->group.at[from].member.n = 0;
-    for (uint32_t i = 0; i < other.dep.n; i++)
-        fuse_add_dep(f, into, other.dep.at[i]);
+    order_merge(f, into, from);
     for (uint32_t i = 0; i < other.member.n; i++) {
         ValueId v = f->g->node.at[other.member.at[i].node].out[0];
         if (f->group_of.at[v] == from)
             f->group_of.at[v] = into;
-    }
-    for (uint32_t g = 0; g < f->group.n; g++) {
-        Ids *dep = &f->group.at[g].dep;
-        uint32_t kept = 0;
-        for (uint32_t i = 0; i < dep->n; i++) {
-            uint32_t d = dep->at[i] == from ? into : dep->at[i];
-            if (d != g)
-                dep->at[kept++] = d;
-        }
-        dep->n = kept;
     }
     return true;
 }
@@ -256,8 +206,7 @@ static void merge_readers(Func *f)
         if (k->kind != G_NEST || k->mode == NEST_COLUMN || k->member.n == 0)
             continue;
         Ids dep = {0};
-        for (uint32_t i = 0; i < k->dep.n; i++)
-            vec_push(f->a, &dep, k->dep.at[i]);
+        order_list(f, g, &dep);
         for (uint32_t i = dep.n; i-- > 0;) {
             const Group *d = &f->group.at[dep.at[i]];
             if (d->kind == G_NEST && d->mode != NEST_COLUMN && d->member.n > 0 &&
@@ -271,7 +220,7 @@ static void merge_readers(Func *f)
 static void fuse_columns(Func *f)
 {
     Ids column = {0};
-    sort_groups(f);
+    order_sort(f);
     bool *needed = in_memory(f, true);
     for (uint32_t g = 0; g < f->group.n; g++)
         if (f->group.at[g].kind == G_NEST && f->group.at[g].mode == NEST_COLUMN) {
@@ -290,6 +239,6 @@ void fuse_merge(Func *f)
 {
     merge_readers(f);
     fuse_columns(f);
-    sort_groups(f);
+    order_sort(f);
     f->needed = in_memory(f, false);
 }

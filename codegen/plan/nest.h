@@ -104,11 +104,6 @@ static inline bool nest_is_picked(const Stmt *s)
 /* Sums over a one-hot row become the element they pick, to the bit; rows are marked before and after.  false: there were none. */
 bool nest_pick(Nest *n);
 
-/* print_c.c */
-typedef struct Text Text;
-/* The body of a C function with the nest's arguments (see nest_c_params), and its parameter list. */
-void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, Text *t);
-
 /* interp.c: runs a nest on memory: at[i] is where argument i points.  The reference for the printers. */
 void nest_interpret(Arena *a, const Nest *n, int64_t rows, void *const *at);
 

@@ -142,7 +142,7 @@ static bool offer_wide(Place *p, ValueId v, const Wide *want, bool acc)
         out++;
     if (!cg_narrow(f, want, v, &r) || (!acc && !cg_keeps_inner(&r) && !may_turn(p, n, v)))
         return false;
-    if (!cg_fusable(n) && (!cg_call_writes(f, n, out, &r) || (acc && !cg_call_adds(f, n))))
+    if (!cg_fusable(n) && (!cg_call_writes(f, n, &r) || (acc && !cg_call_adds(f, n))))
         return false;
     Ref *home = arena_new_of(f->a, Ref);
     *home = r;
@@ -274,7 +274,7 @@ static void pad_rows(Place *p)
                 continue;
             bool found = p->product_reads[v] ? cg_pad(f, v, &p->readers, &at)
                                              : cg_is_product(f, n) && as_its_result(p, v, p->uses[v] == 1 ? reader[v] : NONE, &at);
-            if (!found || (!cg_fusable(n) && !cg_call_writes(f, n, o, &at)))
+            if (!found || (!cg_fusable(n) && !cg_call_writes(f, n, &at)))
                 continue;
             at.buf = cg_buffer(f, BUF_WORK, 0, v);
             f->buf.at[at.buf].bytes = cg_ref_bytes(f, &at, v);
@@ -292,7 +292,7 @@ static ValueId copy_to(Place *p, ValueId v, const Ref *home, bool acc, uint32_t 
     Func *f = p->f;
     Value x = *val(f->g, v);
     ValueId c = cg_new_value(f, x.dtype, &x.shape, x.batch);
-    NodeId id = cg_new_node(f, OP_Identity, 1, &v, 1, &c, (Attr){.mode = 1}, origin);
+    NodeId id = cg_new_node(f, OP_Identity, 1, &v, 1, &c, (Attr){.copy = 1}, origin);
     f->g->value.at[c].node = id;
     cg_track(f);
     f->def.at[c] = id;
@@ -311,7 +311,7 @@ static ValueId reshaped(Place *p, ValueId v, const Shape *s, int batch, uint32_t
 {
     Func *f = p->f;
     ValueId y = cg_new_value(f, val(f->g, v)->dtype, s, batch);
-    NodeId id = cg_new_node(f, OP_Reshape, 1, &v, 1, &y, (Attr){.n = s->rank, .a = NULL}, origin);
+    NodeId id = cg_new_node(f, OP_Reshape, 1, &v, 1, &y, (Attr){.n = s->rank, .dims = NULL}, origin);
     f->g->value.at[y].node = id;
     cg_track(f);
     f->def.at[y] = id;
@@ -438,7 +438,7 @@ static void finish(Place *p)
             ValueId c = copy_to(p, s->v, &s->at, s->acc, origin, &f->node);
             maker = f->def.at[c];
             if (s->alone) {
-                f->g->node.at[maker].attr.k = 1;
+                f->g->node.at[maker].attr.alone = 1;
                 for (uint32_t j = 0; j + 1 < f->node.n; j++)
                     for (uint32_t k = 0; k < f->g->node.at[f->node.at[j]].nin; k++) {
                         ValueId x = f->g->node.at[f->node.at[j]].in[k];

@@ -188,7 +188,7 @@ static bool reshape(const Wide *in, int rank, const Lin *ext, Wide *out)
     return true;
 }
 
-bool cg_is_copy(const Node *n) { return n->op == OP_Identity && n->attr.mode == 1; }
+bool cg_is_copy(const Node *n) { return n->op == OP_Identity && n->attr.copy; }
 
 bool cg_is_view(const Func *f, NodeId id)
 {
@@ -255,7 +255,7 @@ bool cg_view_apply(Func *f, const Node *n, uint32_t out, const Wide *in, Wide *r
         switch (n->op) {
         case OP_Identity:
         case OP_Phase: good = copy_dim(&o, in, d); break;
-        case OP_Transpose: good = copy_dim(&o, in, (int)at->a[d]); break;
+        case OP_Transpose: good = copy_dim(&o, in, (int)at->perm[d]); break;
         case OP_Expand:
             if (d >= shift && in->first[d - shift] < in->first[d - shift + 1])
                 good = copy_dim(&o, in, d - shift);
@@ -263,10 +263,10 @@ bool cg_view_apply(Func *f, const Node *n, uint32_t out, const Wide *in, Wide *r
                 good = add_part(&o, ext[d], lin(0), false);
             break;
         case OP_Slice:
-            if (at->a[d] == 0 && (!at->c || at->c[d] == 1) && lin_eq(ext[d], cg_ext(f, x, d)))
+            if (at->start[d] == 0 && (!at->step || at->step[d] == 1) && lin_eq(ext[d], cg_ext(f, x, d)))
                 good = copy_dim(&o, in, d);
             else
-                good = cut_dim(&o, in, d, at->a[d], at->c ? at->c[d] : 1, ext[d]);
+                good = cut_dim(&o, in, d, at->start[d], at->step ? at->step[d] : 1, ext[d]);
             break;
         case OP_Split:
             if (d != at->axis)
@@ -302,7 +302,7 @@ bool cg_view_invert(Func *f, const Node *n, const Wide *out, Wide *r)
     int of[MAX_RANK];
     Wide o = {.root = out->root, .buf = out->buf, .off = out->off, .rank = rank};
     for (int d = 0; d < rank; d++)
-        of[n->attr.a[d]] = d;
+        of[n->attr.perm[d]] = d;
     for (int d = 0; d < rank; d++) {
         o.first[d] = o.n;
         if (!copy_dim(&o, out, of[d]))

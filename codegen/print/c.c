@@ -50,7 +50,7 @@ static void clear(Print *p, const char *array, int n, const Stmt *s)
 {
     const char *zero = print_neutral(p, s);
     if (s->op == OP_ReduceSum) {
-        text_line(p->t, "%s %s[%d] = {0};", cg_ctype(s->type), array, n);
+        text_line(p->t, "%s %s[%d] = {0};", type_sum(s->type), array, n);
         return;
     }
     text_line(p->t, "%s %s[%d];", cg_ctype(s->type), array, n);
@@ -100,10 +100,10 @@ static void point(Print *p, const char *lane)
 static void lanes_innermost(Print *p, Lin ext)
 {
     int last = p->n->nd - 1;
-    const char *end = lin_text(p->a, ext), *whole = end;
+    const char *end = print_lin(p, ext), *whole = end;
     bool tail = ext.b != 0 || ext.c % NEST_LANES != 0;
     if (ext.b != 0)
-        whole = arena_printf(p->a, "%s - %s %% 16", end, lin_factor(p->a, ext));
+        whole = arena_printf(p->a, "%s - %s %% 16", end, print_factor(p, ext));
     else
         whole = arena_printf(p->a, "%" PRId64, ext.c - ext.c % NEST_LANES);
     if (ext.b != 0 || ext.c >= NEST_LANES) {
@@ -141,11 +141,11 @@ static int open_row(Print *p)
     int last = n->nd - 1;
     for (int d = n->nouter; d < last; d++) {
         p->dim[d] = arena_printf(p->a, "j%d", d - n->nouter);
-        print_open_loop(p, "int64_t", p->dim[d], "0", lin_text(p->a, n->ext[d]), 1);
+        print_open_loop(p, "int64_t", p->dim[d], "0", print_lin(p, n->ext[d]), 1);
     }
     p->dim[last] = "j";
     text_line(p->t, "#pragma omp simd");
-    print_open_loop(p, "int64_t", "j", "0", lin_text(p->a, n->ext[last]), 1);
+    print_open_loop(p, "int64_t", "j", "0", print_lin(p, n->ext[last]), 1);
     return n->nd - n->nouter;
 }
 
@@ -168,7 +168,7 @@ static void narrow_bools(Print *p)
         if (!print_in_pass(p, i) || s->kind != S_STORE || !stored_later(p, i))
             continue;
         int opened = open_row(p);
-        text_line(p->t, "%s[%s] = (uint8_t)b%u[%s];", p->arg[s->arg], print_affine(p, s->base, s->stride), s->in[0], row_index(p));
+        text_line(p->t, "%s[%s] = (uint8_t)b%u[%s];", print_arg(p, s->arg), print_affine(p, s->base, s->stride), s->in[0], row_index(p));
         while (opened-- > 0)
             print_close_block(p);
     }
@@ -215,7 +215,7 @@ static void pass(Print *p)
     int last = n->nd - 1, opened = 0;
     for (int d = n->nouter; d < last; d++, opened++) {
         p->dim[d] = arena_printf(p->a, "j%d", d - n->nouter);
-        print_open_loop(p, "int64_t", p->dim[d], "0", lin_text(p->a, n->ext[d]), 1);
+        print_open_loop(p, "int64_t", p->dim[d], "0", print_lin(p, n->ext[d]), 1);
     }
     if (last < n->nouter) {
         point(p, "0");
@@ -235,7 +235,7 @@ static void pass(Print *p)
         } else if (n->nouter > 0 || opened > 0 || n->kind == NEST_ROW) {
             text_line(p->t, "#pragma omp simd");
         }
-        print_open_loop(p, "int64_t", "j", "0", lin_text(p->a, n->ext[last]), 1);
+        print_open_loop(p, "int64_t", "j", "0", print_lin(p, n->ext[last]), 1);
         point(p, lane);
         print_close_block(p);
     }
@@ -245,7 +245,7 @@ static void pass(Print *p)
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
         if (p->in_pass[i] && s->kind == S_REDUCE)
-            text_line(p->t, "const %s r%u = pp_fold_%s%s(s%u);", cg_ctype(s->type), i, print_fold_name(s->op), print_suffix(s->type), i);
+            text_line(p->t, "const %s r%u = pp_fold_%s%s(s%u);", cg_ctype(s->type), i, print_fold_name(s->op), type_suffix(s->type), i);
     }
 }
 
@@ -275,14 +275,14 @@ static void rows_and_passes(Print *p)
         text_line(p->t, n->nouter > 1 ? "#pragma omp parallel for collapse(%d)" : "#pragma omp parallel for", n->nouter);
     for (int d = 0; d < n->nouter; d++) {
         p->dim[d] = n->nouter == 1 ? "i" : arena_printf(p->a, "i%d", d);
-        print_open_loop(p, "int64_t", p->dim[d], "0", lin_text(p->a, n->ext[d]), 1);
+        print_open_loop(p, "int64_t", p->dim[d], "0", print_lin(p, n->ext[d]), 1);
     }
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (n->stmt.at[i].keep || own(p)->widened[i] || own(p)->narrowed[i]) {
             int64_t size = 1;
             for (int d = n->nouter; d < n->nd; d++)
                 size *= n->ext[d].c;
-            text_line(p->t, "%s b%u[%" PRId64 "];", print_type(n->stmt.at[i].type), i, size);
+            text_line(p->t, "%s b%u[%" PRId64 "];", type_local(n->stmt.at[i].type), i, size);
         }
     widen_bools(p);
     for (p->pass = 0; p->pass < n->passes; p->pass++) {
@@ -316,10 +316,10 @@ static void decode(Print *p)
     }
     Lin size = lin(1);
     for (int d = n->nd - 1; d >= n->nouter; d--) {
-        const char *q = lin_is(size, 1) ? "r" : arena_printf(p->a, "r / %s", lin_factor(p->a, size));
+        const char *q = lin_is(size, 1) ? "r" : arena_printf(p->a, "r / %s", print_factor(p, size));
         p->dim[d] = arena_printf(p->a, "r%d", d - n->nouter);
         if (d > n->nouter)
-            text_line(p->t, "const int64_t %s = %s %% %s;", p->dim[d], q, lin_factor(p->a, n->ext[d]));
+            text_line(p->t, "const int64_t %s = %s %% %s;", p->dim[d], q, print_factor(p, n->ext[d]));
         else
             text_line(p->t, "const int64_t %s = %s;", p->dim[d], q);
         if (!lin_mul(size, n->ext[d], &size))
@@ -348,23 +348,23 @@ static void column(Print *p)
         if (!lin_mul(all, n->ext[d], &all))
             BUG("a sum that is not affine in the rows");
     bool blocks = width.b != 0 || width.c > NEST_BLOCK, uneven = width.b != 0 || width.c % NEST_BLOCK != 0;
-    const char *m = !blocks ? lin_text(p->a, width) : uneven ? "m" : "64";
+    const char *m = !blocks ? print_lin(p, width) : uneven ? "m" : "64";
     int loops = v + blocks;
     if (loops > 0 && weight(n) >= PARALLEL_FROM)
         text_line(p->t, loops > 1 ? "#pragma omp parallel for collapse(%d)" : "#pragma omp parallel for", loops);
     for (int d = 0; d < v; d++) {
         p->dim[d] = arena_printf(p->a, "i%d", d);
-        print_open_loop(p, "int64_t", p->dim[d], "0", lin_text(p->a, n->ext[d]), 1);
+        print_open_loop(p, "int64_t", p->dim[d], "0", print_lin(p, n->ext[d]), 1);
     }
     p->dim[v] = blocks ? "j0 + j" : "j";
     if (blocks)
-        print_open_loop(p, "int64_t", "j0", "0", lin_text(p->a, width), NEST_BLOCK);
+        print_open_loop(p, "int64_t", "j0", "0", print_lin(p, width), NEST_BLOCK);
     if (blocks && uneven)
-        text_line(p->t, "const int64_t m = %s - j0 < 64 ? %s - j0 : 64;", lin_text(p->a, width), lin_text(p->a, width));
+        text_line(p->t, "const int64_t m = %s - j0 < 64 ? %s - j0 : 64;", print_lin(p, width), print_lin(p, width));
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (n->stmt.at[i].kind == S_REDUCE)
             clear(p, arena_printf(p->a, "s%u", i), NEST_BLOCK, &n->stmt.at[i]);
-    const char *end = lin_text(p->a, all);
+    const char *end = print_lin(p, all);
     print_open_loop(p, "int64_t", "r0", "0", end, NEST_BLOCK);
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (n->stmt.at[i].kind == S_REDUCE)
@@ -393,9 +393,9 @@ static void column(Print *p)
         print_close_block(p);
 }
 
-void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, Text *t)
+void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, PrintUses *uses, Text *t)
 {
-    CPrint c = {.p = {.a = a, .n = n, .arg = arg_name, .t = t, .name = name}};
+    CPrint c = {.p = {.a = a, .n = n, .arg = arg_name, .t = t, .uses = uses, .name = name}};
     c.p.in_pass = arena_array(a, uint8_t, n->stmt.n + 1);
     c.widened = arena_array(a, bool, n->stmt.n + 1);
     c.narrowed = arena_array(a, bool, n->stmt.n + 1);

@@ -1,6 +1,6 @@
 /*
- * cuda.h - what the files of the CUDA printer share.  print_cuda.c: points, and elements one or four at a time; print_cuda_row.c:
- * rows; print_cuda_column.c: columns and sums in two steps; print_cuda_tile.c: copies between different orders of dimensions.
+ * cuda.h - what the files of the CUDA printer share.  cuda_element.c: elements one or four at a time; cuda_row.c: rows; cuda_column.c:
+ * columns and sums in two steps; cuda_tile.c: copies between different orders of dimensions; cuda.c chooses among them.
  */
 #ifndef PPSPLIT_PRINT_CUDA_H
 #define PPSPLIT_PRINT_CUDA_H
@@ -23,10 +23,12 @@ typedef struct {
     int chunks;                                         /* how often a thread comes by in a row, when it keeps something; 0: any number */
     const char *chunk;                                  /* the loop's variable */
     const bool *alias;                                  /* arguments whose memory another argument writes, or they another's */
+    bool grid_rows;                                     /* the launch that is being described has rows in it */
     CudaNest *out;
 } Cuda;
 
-/* print_cuda.c */
+/* cuda_element.c */
+const char *cuda_name(Print *p, uint32_t i);            /* of a statement */
 Lin cuda_product(const Nest *n, int from, int to);                              /* of extents */
 const char *cuda_sum(Cuda *c, const char *index, const char *more);             /* "j + k" */
 void cuda_choose_vector(Cuda *c, int along);
@@ -34,11 +36,13 @@ void cuda_choose_one(Cuda *c);
 /* Prints const int i0 = e / 16; .. for the dimensions that loads, or stores, depend on. */
 void cuda_decode(Cuda *c, const char *linear, int from, int to, const char *const *name, bool loads, bool stores);
 void cuda_element(Cuda *c, const char *index);          /* what a pass does at `index` of the dimension `along` */
+const char *cuda_grid_lin(Cuda *c, Lin n);             /* an expression of the launch */
 const char *cuda_grid(Cuda *c, const char *function, Lin n, int64_t per);       /* "pp_blocks(rows * 64, 256)" */
 void cuda_kernel(Cuda *c, int threads, const char *grid, const char *block);   /* what is printed now is the next kernel of the nest */
 void cuda_part(Cuda *c, uint32_t stmt, int64_t bytes);  /* scratch memory for partial results of a reduction */
 const char *cuda_wide(const Cuda *c);                   /* "_wide" where indices have 64 bits */
 
+/* cuda_tile.c, cuda_row.c, cuda_column.c */
 int cuda_tile_along(Cuda *c);                           /* the dimension along which operands lie, other than the innermost; -1: none */
 void cuda_tile(Cuda *c, int along);
 void cuda_row(Cuda *c);

@@ -4,7 +4,7 @@
  *
  * A block takes neighbouring columns, its y-threads take every y-th row; they are added in their order through shared memory, the
  * stretches in theirs: a fixed order without atomics.  Where the operands lie along the summed dimensions instead, each
- * column is a row of print_cuda_row.c.
+ * column is a row of cuda_row.c.
  */
 #include <inttypes.h>
 
@@ -134,7 +134,7 @@ static void combine(Column *o, uint32_t i, const Stmt *s)
 static void put_part(Column *o, uint32_t i, const Stmt *s)
 {
     Cuda *c = o->c;
-    text_line(c->p.t, "part%u[static_cast<%s>(blockIdx.y) * %s + column] = r%u;", i, c->index, lin_factor(c->p.a, o->columns), i);
+    text_line(c->p.t, "part%u[static_cast<%s>(blockIdx.y) * %s + column] = r%u;", i, c->index, print_factor(&c->p, o->columns), i);
     cuda_part(c, i, lin_at(o->columns, c->full) * o->count * (int64_t)dtype_size(s->type));
 }
 
@@ -146,7 +146,7 @@ static void first_part(Column *o, uint32_t i, const Stmt *s)
 static void add_part(Column *o, uint32_t i, const Stmt *s)
 {
     Print *p = &o->c->p;
-    print_accumulate(p, arena_printf(p->a, "r%u", i), s, arena_printf(p->a, "part%u[k * %s + column]", i, lin_factor(p->a, o->columns)));
+    print_accumulate(p, arena_printf(p->a, "r%u", i), s, arena_printf(p->a, "part%u[k * %s + column]", i, print_factor(p, o->columns)));
 }
 
 static void stores(Column *o)
@@ -165,7 +165,7 @@ static void sum_parts(Column *o)
     cuda_kernel(c, PARTS_BLOCK, cuda_grid(c, "pp_cover", o->columns, PARTS_BLOCK), arena_printf(c->p.a, "%d", PARTS_BLOCK));
     c->out->kernel[1].blocks = BLOCKS;
     text_line(c->p.t, "const %s column = pp_thread%s();", c->index, cuda_wide(c));
-    text_line(c->p.t, "if (column >= %s)", lin_text(c->p.a, o->columns));
+    text_line(c->p.t, "if (column >= %s)", print_lin(&c->p, o->columns));
     text_line(c->p.t, "    return;");
     each_reduction(o, first_part);
     text_line(c->p.t, "#pragma unroll 16");             /* loads under way; of all parts it would be long code that runs once */
@@ -179,12 +179,12 @@ static void sum_parts(Column *o)
 static void thread_sums(Column *o)
 {
     Cuda *c = o->c;
-    const char *end = lin_text(c->p.a, o->rows), *from = "static_cast<int>(threadIdx.y)";
+    const char *end = print_lin(&c->p, o->rows), *from = "static_cast<int>(threadIdx.y)";
     const char *first = c->p.n->nouter == 1 ? "j" : "e";
     text_line(c->p.t, "const %s %s = static_cast<%s>(blockIdx.x * %d + threadIdx.x%s);", c->index, first, c->index, o->x * c->vec,
               c->vec == 4 ? " * 4" : "");
     each_reduction(o, declare);
-    text_line(c->p.t, "if (%s < %s) {", first, lin_text(c->p.a, o->columns));
+    text_line(c->p.t, "if (%s < %s) {", first, print_lin(&c->p, o->columns));
     c->p.t->indent++;
     decode_columns(o, first, true);
     if (o->count > 1) {
@@ -223,7 +223,7 @@ void cuda_column(Cuda *c)
     text_line(c->p.t, "__syncthreads();");
     text_line(c->p.t, "const int t = static_cast<int>(threadIdx.y * %d + threadIdx.x);", o.x);
     text_line(c->p.t, "const %s column = static_cast<%s>(blockIdx.x * %d) + t;", c->index, c->index, wide);
-    text_line(c->p.t, "if (t < %d && column < %s) {", wide, lin_text(c->p.a, o.columns));
+    text_line(c->p.t, "if (t < %d && column < %s) {", wide, print_lin(&c->p, o.columns));
     c->p.t->indent++;
     each_reduction(&o, combine);
     if (o.count > 1)

@@ -305,7 +305,7 @@ static void declare_buffers(const Row *r)
         const Stmt *s = &c->p.n->stmt.at[i];
         if (!s->keep)
             continue;
-        const char *type = c->vector[i] ? cg_ctype(s->type) : print_type(s->type);
+        const char *type = c->vector[i] ? cg_ctype(s->type) : type_local(s->type);
         const char *many = c->chunks > 1 ? arena_printf(c->p.a, "[%d]", c->chunks) : "";
         text_line(c->p.t, "%s b%u%s%s%s;", type, i, many, c->vec == 4 && !c->still[i] ? "[4]" : "",
                   r->length.c % at_once(r) == 0 ? "" : " = {}");        /* threads beyond the end have something too */
@@ -323,7 +323,7 @@ static void passes(Row *r)
         row_stores(r, c->p.pass);
         nest_marks(n, c->p.pass, c->p.in_pass);
         open_reductions(c);
-        over_row(r, NULL, lin_text(c->p.a, r->length));
+        over_row(r, NULL, print_lin(&c->p, r->length));
         close_reductions(r);
     }
     print_row_values(&c->p, n->passes);
@@ -335,7 +335,7 @@ static void open_rows(Row *r)
 {
     Cuda *c = r->c;
     const Nest *n = c->p.n;
-    const char *dim[NEST_DIMS], *row = n->nouter == 1 ? "i" : "row", *rows = lin_text(c->p.a, r->rows);
+    const char *dim[NEST_DIMS], *row = n->nouter == 1 ? "i" : "row";
     for (int d = 0; d < n->nouter; d++)
         dim[d] = n->nouter == 1 ? "i" : arena_printf(c->p.a, "i%d", d);
     if (r->lanes == 0) {
@@ -349,7 +349,7 @@ static void open_rows(Row *r)
         text_line(c->p.t, "const %s %s = pp_thread%s() / %d;", c->index, row, cuda_wide(c), r->lanes);
     }
     if (r->lanes) {
-        text_line(c->p.t, "if (%s >= %s)", row, rows);
+        text_line(c->p.t, "if (%s >= %s)", row, print_lin(&c->p, r->rows));
         text_line(c->p.t, "    return;");
     }
     cuda_decode(c, row, 0, n->nouter, dim, true, true);
@@ -403,11 +403,12 @@ static void reduce_segments(Row *r, int64_t size, int64_t count)
     Cuda *c = r->c;
     const Nest *n = c->p.n;
     int64_t rows = lin_at(r->rows, c->full);
-    const char *end = lin_text(c->p.a, r->length), *row = n->nouter == 1 ? "i" : "row";
+    const char *row = n->nouter == 1 ? "i" : "row";
     const char *part = "static_cast<int>(blockIdx.y)";
     if (n->nouter > 0)
         part = arena_printf(c->p.a, "%s * %" PRId64 " + %s", row, count, part);
-    cuda_kernel(c, CUDA_BLOCK, arena_printf(c->p.a, "dim3(static_cast<unsigned>(%s), %" PRId64 ")", lin_text(c->p.a, r->rows), count), "256");
+    cuda_kernel(c, CUDA_BLOCK, arena_printf(c->p.a, "dim3(static_cast<unsigned>(%s), %" PRId64 ")", cuda_grid_lin(c, r->rows), count), "256");
+    const char *end = print_lin(&c->p, r->length);
     open_rows(r);
     text_line(c->p.t, "const %s begin = static_cast<%s>(blockIdx.y) * %" PRId64 ";", c->index, c->index, size);
     text_line(c->p.t, "const %s end = begin + %" PRId64 " < %s ? begin + %" PRId64 " : %s;", c->index, size, end, size, end);
@@ -471,7 +472,7 @@ void cuda_row(Cuda *c)
     }
     choose(&r);
     const char *grid = r.lanes ? cuda_grid(c, "pp_cover", r.rows, r.threads / r.lanes)
-                     : n->nouter ? arena_printf(c->p.a, "static_cast<unsigned>(%s)", lin_text(c->p.a, r.rows)) : "1";
+                     : n->nouter ? arena_printf(c->p.a, "static_cast<unsigned>(%s)", cuda_grid_lin(c, r.rows)) : "1";
     cuda_kernel(c, r.threads, grid, arena_printf(c->p.a, "%d", r.threads));
     open_rows(&r);
     passes(&r);

@@ -57,14 +57,14 @@ static void open_tile(Cuda *c, int along, Lin others)
         if (d == along)
             continue;
         Lin by = lin_times(size, across * down);
-        const char *q = lin_is(by, 1) ? block : arena_printf(c->p.a, "%s / %s", block, lin_factor(c->p.a, by));
+        const char *q = lin_is(by, 1) ? block : arena_printf(c->p.a, "%s / %s", block, print_factor(&c->p, by));
         bool first = true;
         for (int e = 0; e < d; e++)
             first &= e == along;
         if (first)
             text_line(c->p.t, "const %s %s = %s;", c->index, c->p.dim[d], q);
         else
-            text_line(c->p.t, "const %s %s = %s %% %s;", c->index, c->p.dim[d], q, lin_factor(c->p.a, n->ext[d]));
+            text_line(c->p.t, "const %s %s = %s %% %s;", c->index, c->p.dim[d], q, print_factor(&c->p, n->ext[d]));
         if (!lin_mul(size, n->ext[d], &size))
             BUG("a size that is not affine in the rows");
     }
@@ -99,7 +99,7 @@ void cuda_tile(Cuda *c, int along)
             BUG("a size that is not affine in the rows");
     }
     blocks = lin_times(others, tiles(n->ext[last]) * tiles(n->ext[along]));
-    cuda_kernel(c, CUDA_BLOCK, arena_printf(c->p.a, "static_cast<unsigned>(%s)", lin_text(c->p.a, blocks)), "dim3(32, 8)");
+    cuda_kernel(c, CUDA_BLOCK, arena_printf(c->p.a, "static_cast<unsigned>(%s)", cuda_grid_lin(c, blocks)), "dim3(32, 8)");
     c->p.dim[last] = "j";
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (c->tiled[i])

@@ -8,6 +8,27 @@
 
 #include "print.h"
 
+/* ---- what the body uses ----------------------------------------------------------------------------- */
+
+const char *print_lin(Print *p, Lin x)
+{
+    p->uses->rows |= x.b != 0;
+    return lin_text(p->a, x);
+}
+
+const char *print_factor(Print *p, Lin x)
+{
+    p->uses->rows |= x.b != 0;
+    return lin_factor(p->a, x);
+}
+
+const char *print_arg(Print *p, uint32_t arg)
+{
+    if (p->uses->arg)
+        p->uses->arg[arg] = true;
+    return p->arg[arg];
+}
+
 /* ---- expressions ---------------------------------------------------------------------------------- */
 
 const char *print_term(Print *p, Lin c, const char *index)
@@ -15,7 +36,7 @@ const char *print_term(Print *p, Lin c, const char *index)
     bool atom = strpbrk(index, " ") == NULL;
     if (lin_is(c, 1))
         return index;
-    return arena_printf(p->a, atom ? "%s * %s" : "(%s) * %s", index, lin_factor(p->a, c));
+    return arena_printf(p->a, atom ? "%s * %s" : "(%s) * %s", index, print_factor(p, c));
 }
 
 /* base + sum of coef[d] * index d */
@@ -29,13 +50,8 @@ const char *print_affine(Print *p, Lin base, const Lin *coef)
         s = s ? arena_printf(p->a, "%s + %s", s, x) : x;
     }
     if (!s)
-        return lin_text(p->a, base);
-    return lin_is(base, 0) ? s : arena_printf(p->a, "%s + %s", s, lin_factor(p->a, base));
-}
-
-const char *print_suffix(Dtype t)
-{
-    return t == DT_F32 ? "f" : t == DT_F64 ? "" : t == DT_I64 ? "l" : "i";
+        return print_lin(p, base);
+    return lin_is(base, 0) ? s : arena_printf(p->a, "%s + %s", s, print_factor(p, base));
 }
 
 /* The MAP text with operands for a, b, c and the type's suffix on every pp_ function. */
@@ -65,7 +81,7 @@ static const char *map_text(Print *p, const Stmt *s)
             m++;
         } else {
             bool function = strncmp(m, "pp_", 3) == 0;
-            out = arena_printf(p->a, "%s%.*s%s", out, (int)k, m, function ? print_suffix(t) : "");
+            out = arena_printf(p->a, "%s%.*s%s", out, (int)k, m, function ? type_suffix(t) : "");
             call = function;
             m += k;
         }
@@ -73,15 +89,13 @@ static const char *map_text(Print *p, const Stmt *s)
     return out;
 }
 
-const char *print_type(Dtype t) { return t == DT_BOOL ? "int" : cg_ctype(t); }
-
 const char *print_address(Print *p, const Stmt *s)
 {
     const char *at = print_affine(p, s->base, s->stride);
     for (uint32_t i = 0; i < s->nindex; i++) {
         const char *x = p->name(p, s->index[i].in);
         if (!s->index[i].within)
-            x = arena_printf(p->a, "pp_index(%s, %s)", x, lin_text(p->a, s->index[i].extent));
+            x = arena_printf(p->a, "pp_index(%s, %s)", x, print_lin(p, s->index[i].extent));
         x = print_term(p, s->index[i].stride, x);
         at = strcmp(at, "0") == 0 ? x : arena_printf(p->a, "%s + %s", at, x);
     }
@@ -94,7 +108,7 @@ const char *print_guard(Print *p, const Stmt *s)
     for (uint32_t i = 0; i < s->nguard; i++) {
         const NestGuard *g = &s->guard[i];
         const char *x = print_affine(p, lin(0), g->coef);
-        const char *hi = lin_factor(p->a, g->hi);
+        const char *hi = print_factor(p, g->hi);
         const char *c = g->lo > 0 ? arena_printf(p->a, "%s >= %" PRId64 " && %s < %s", x, g->lo, x, hi)
                                   : arena_printf(p->a, "%s < %s", x, hi);
         guard = guard ? arena_printf(p->a, "%s && %s", guard, c) : c;
@@ -104,14 +118,14 @@ const char *print_guard(Print *p, const Stmt *s)
 
 const char *print_load(Print *p, const Stmt *s)
 {
-    const char *load = arena_printf(p->a, "%s[%s]", p->arg[s->arg], print_address(p, s)), *guard = print_guard(p, s);
+    const char *load = arena_printf(p->a, "%s[%s]", print_arg(p, s->arg), print_address(p, s)), *guard = print_guard(p, s);
     return guard ? arena_printf(p->a, "%s ? %s : %s", guard, load, cg_number(p->a, s->type, s->k, s->ki)) : load;
 }
 
 const char *print_expression(Print *p, const Stmt *s)
 {
     switch (s->kind) {
-    case S_LIN: return arena_printf(p->a, "(%s)(%s)", cg_ctype(s->type), lin_text(p->a, s->base));
+    case S_LIN: return arena_printf(p->a, "(%s)(%s)", cg_ctype(s->type), print_lin(p, s->base));
     case S_INDEX: {
         const char *x = print_affine(p, s->base, s->stride);
         return s->type == DT_I64 ? x : arena_printf(p->a, "(%s)(%s)", cg_ctype(s->type), x);
@@ -133,27 +147,24 @@ void print_value(Print *p, uint32_t i)
     bool row = s->row && p->n->kind != NEST_COLUMN;
     if (s->kind == S_CONST)
         return;
-    text_line(p->t, "const %s %s%u = %s;", print_type(s->type), row ? "r" : "v", i, print_expression(p, s));
+    text_line(p->t, "const %s %s%u = %s;", type_local(s->type), row ? "r" : "v", i, print_expression(p, s));
 }
 
 void print_store(Print *p, const Stmt *s)
 {
-    const char *cast = s->type == DT_BOOL ? "(uint8_t)" : "";
-    text_line(p->t, "%s[%s] %s %s%s;", p->arg[s->arg], print_affine(p, s->base, s->stride), s->acc ? "+=" : "=", cast,
+    const char *cast = type_narrowing(s->type);
+    text_line(p->t, "%s[%s] %s %s%s;", print_arg(p, s->arg), print_affine(p, s->base, s->stride), s->acc ? "+=" : "=", cast,
               p->name(p, s->in[0]));
 }
 
 const char *print_neutral(Print *p, const Stmt *s)
 {
-    double f = s->op == OP_ReduceMax ? (double)-INFINITY : s->op == OP_ReduceMin ? (double)INFINITY : s->op == OP_ReduceProd ? 1 : 0;
-    if (dtype_is_float(s->type))
-        return cg_number(p->a, s->type, f, 0);
-    int64_t i = s->op == OP_ReduceProd;
     if (s->op == OP_ReduceMax)
-        return s->type == DT_I64 ? "INT64_MIN" : "INT32_MIN";
+        return type_lowest(s->type);
     if (s->op == OP_ReduceMin)
-        return s->type == DT_I64 ? "INT64_MAX" : "INT32_MAX";
-    return cg_number(p->a, s->type, 0, i);
+        return type_highest(s->type);
+    bool product = s->op == OP_ReduceProd;
+    return cg_number(p->a, s->type, product, product);
 }
 
 const char *print_fold_name(Op op)
@@ -168,7 +179,7 @@ void print_accumulate(Print *p, const char *into, const Stmt *s, const char *x)
     else if (s->op == OP_ReduceProd)
         text_line(p->t, "%s *= %s;", into, x);
     else
-        text_line(p->t, "%s = pp_%s%s(%s, %s);", into, print_fold_name(s->op), print_suffix(s->type), into, x);
+        text_line(p->t, "%s = pp_%s%s(%s, %s);", into, print_fold_name(s->op), type_suffix(s->type), into, x);
 }
 
 /* ---- loops ------------------------------------------------------------------------------------------ */

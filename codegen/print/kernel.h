@@ -1,22 +1,25 @@
 /*
- * kernel.h - what kernels.c and scatter.c share: a kernel of its own kind while its text is being made, for C or for the device.
+ * kernel.h - what kernels.c, pool.c and scatter.c share: a kernel of its own kind while its text is being made, for the CPU or for a device.
  */
 #ifndef PPSPLIT_KERNEL_H
 #define PPSPLIT_KERNEL_H
 
-#include "codegen/cg.h"
+#include "target.h"
 
 typedef struct {
-    Func *f;
+    Out *o;
+    const Step *s;
+    const Func *f;
     const Node *n;
     Arena *a;
-    bool cuda;
+    bool device;
     Text body;
+    bool rows;                      /* the body uses them */
     const char *params, *args;      /* of the kernel and of the call */
     const char *index;              /* the type of indices: int64_t; on the device int below 2^31 elements */
     int opened;                     /* blocks of kernel_parallel */
     /* of the launch */
-    Text before;                    /* calls that come first */
+    const char *before;             /* what comes first; NULL: nothing */
     Lin work;                       /* threads; grid: blocks as an expression instead */
     const char *grid;
     const char *shape, *call;       /* a library call that may do it, and the constant it is given; NULL: none */
@@ -25,10 +28,11 @@ typedef struct {
 
 #define line(...) text_line(&k->body, __VA_ARGS__)
 
-static inline const char *num(const Kernel *k, Lin x) { return lin_text(k->a, x); }
-
+/* kernel.c: numbers of the body, and what stands around it */
+const char *kernel_lin(Kernel *k, Lin x);
+const char *kernel_factor(Kernel *k, Lin x);            /* in parentheses where a product needs them */
+Lin kernel_ext(const Kernel *k, ValueId v, int d);
 Lin kernel_span(const Kernel *k, ValueId v, int from, int to);
-const char *kernel_pointer(Kernel *k, ValueId v, bool written);
 void kernel_param(Kernel *k, ValueId v, const char *name, bool written);
 void kernel_open(Kernel *k);
 void kernel_close(Kernel *k);
@@ -36,9 +40,13 @@ void kernel_loop(Kernel *k, const char *i, Lin n);
 /* Loops whose turns are independent: nested ones in C (threads: shared by OpenMP's), the threads of a grid on the device. */
 void kernel_parallel(Kernel *k, int n, const char *const *name, const Lin *extent, bool threads);
 void kernel_close_parallel(Kernel *k);
+bool kernel_wants(const Kernel *k, uint32_t out);       /* somebody reads that result */
+
+/* pool.c */
+void kernel_pool(Kernel *k, bool max);
 
 /* scatter.c */
-void scatter_elements(Kernel *k);
-void scatter_nd(Kernel *k);
+void kernel_scatter_elements(Kernel *k);
+void kernel_scatter_nd(Kernel *k);
 
 #endif

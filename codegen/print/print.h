@@ -5,7 +5,13 @@
 #ifndef PPSPLIT_PRINT_H
 #define PPSPLIT_PRINT_H
 
-#include "codegen/cg.h"
+#include "target.h"
+
+/* What a printed body uses of the function around it. */
+typedef struct {
+    bool rows;
+    bool *arg;                                          /* by argument; NULL: nobody asks */
+} PrintUses;
 
 typedef struct Print Print;
 struct Print {
@@ -13,16 +19,18 @@ struct Print {
     const Nest *n;
     const char *const *arg;                             /* names of the arguments */
     Text *t;
+    PrintUses *uses;
     const char *dim[NEST_DIMS];                         /* the index of each dimension as an expression */
     const char *(*name)(Print *p, uint32_t i);          /* statement i at this place */
     int pass;
     uint8_t *in_pass;                                   /* what this pass computes */
 };
 
+const char *print_lin(Print *p, Lin x);                                         /* "rows * 128", "512" */
+const char *print_factor(Print *p, Lin x);                                      /* in parentheses where a product needs them */
+const char *print_arg(Print *p, uint32_t arg);                                  /* an argument's name */
 const char *print_term(Print *p, Lin c, const char *index);                    /* index * c */
 const char *print_affine(Print *p, Lin base, const Lin *coef);                  /* base + sum of coef[d] * index d */
-const char *print_suffix(Dtype t);                                              /* of the pp_ functions */
-const char *print_type(Dtype t);                                                /* of a value: a bool is an int */
 const char *print_address(Print *p, const Stmt *s);                             /* of a load: strides and index operands */
 const char *print_guard(Print *p, const Stmt *s);                               /* NULL: none */
 const char *print_load(Print *p, const Stmt *s);
@@ -37,13 +45,18 @@ void print_row_values(Print *p, int pass);                                     /
 void print_open_loop(Print *p, const char *type, const char *index, const char *from, const char *to, int step);
 void print_close_block(Print *p);
 
-/* print_cuda.c: the kernels of a nest, one or two, launched one after the other with the nest's arguments (those that the body names).
+/* c.c: the body of a C function with the nest's arguments. */
+void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, PrintUses *uses, Text *t);
+
+/* cuda.c: the kernels of a nest, one or two, launched one after the other with the nest's arguments (those that the body names).
    full: rows of a full microbatch; alias[i]: argument i shares memory with another one and one of them is written. */
 typedef struct {
     Text body;
     int threads;                                        /* of a block */
     int blocks;                                         /* of the grid, for each multiprocessor of a large device; 0: not told */
     const char *grid, *block;                           /* of the launch, in terms of rows */
+    bool grid_rows;                                     /* there are rows in it */
+    PrintUses uses;
 } CudaKernel;
 typedef struct {
     int n;

@@ -12,7 +12,7 @@
 
 static const char *combine(Kernel *k, int mode, Dtype t, const char *at, const char *x)
 {
-    const char *s = t == DT_F32 ? "f" : t == DT_F64 ? "" : t == DT_I64 ? "l" : "i";
+    const char *s = type_suffix(t);
     switch (mode) {
     case SCATTER_ADD: return arena_printf(k->a, "%s += %s;", at, x);
     case SCATTER_MUL: return arena_printf(k->a, "%s *= %s;", at, x);
@@ -29,18 +29,15 @@ static void start(Kernel *k, ValueId x, ValueId y)
     bool zeros = cg_zeros(k->f->g, x);
     if (k->f->acc.at[y])
         return;
-    if (k->cuda) {
-        const char *to = kernel_pointer(k, y, true);
-        const char *bytes = arena_printf(k->a, "(size_t)(%s) * %zu", num(k, n), dtype_size(val(k->f->g, y)->dtype));
-        if (zeros)
-            text_add(&k->before, "PP_CUDA(cudaMemsetAsync(%s, 0, %s, stream));", to, bytes);
-        else
-            text_add(&k->before, "PP_CUDA(cudaMemcpyAsync(%s, %s, %s, cudaMemcpyDeviceToDevice, stream));", to, kernel_pointer(k, x, false), bytes);
+    if (k->device) {
+        const char *to = out_arg(k->o, k->s, y);
+        const char *bytes = arena_printf(k->a, "(size_t)(%s) * %zu", out_lin(k->o, n), dtype_size(val(k->f->g, y)->dtype));
+        k->before = k->o->target->fill(k->o, to, zeros ? NULL : out_arg(k->o, k->s, x), bytes);
     } else if (zeros) {
-        line("memset(y, 0, sizeof *y * (size_t)(%s));", num(k, n));
+        line("memset(y, 0, sizeof *y * (size_t)(%s));", kernel_lin(k, n));
     } else {
         kernel_param(k, x, "x", false);
-        line("memcpy(y, x, sizeof *y * (size_t)(%s));", num(k, n));
+        line("memcpy(y, x, sizeof *y * (size_t)(%s));", kernel_lin(k, n));
     }
 }
 
@@ -60,8 +57,8 @@ static Places places(Kernel *k, const char *at)
     Lin sy = lin(1), su = lin(1);
     for (int d = p.rank - 1; d >= 0; d--) {
         const char *i = p.name[d] = arena_printf(k->a, "i%d", d);
-        const char *fu = lin_is(su, 1) ? "" : arena_printf(k->a, " * %s", lin_factor(k->a, su));
-        const char *fy = lin_is(sy, 1) ? "" : arena_printf(k->a, " * %s", lin_factor(k->a, sy));
+        const char *fu = lin_is(su, 1) ? "" : arena_printf(k->a, " * %s", kernel_factor(k, su));
+        const char *fy = lin_is(sy, 1) ? "" : arena_printf(k->a, " * %s", kernel_factor(k, sy));
         p.from = arena_printf(k->a, "%s%s%s%s", i, fu, *p.from ? " + " : "", p.from);
         p.to = arena_printf(k->a, "%s%s%s%s", d == p.axis ? at : i, fy, *p.to ? " + " : "", p.to);
         if (!lin_mul(sy, cg_ext(k->f, y, d), &sy) || !lin_mul(su, cg_ext(k->f, index, d), &su))
@@ -76,26 +73,26 @@ static void one_by_one(Kernel *k)
 {
     const Node *n = k->n;
     ValueId y = n->out[0], index = n->in[1];
-    Places p = places(k, arena_printf(k->a, "pp_index(index[e], %s)", num(k, cg_ext(k->f, y, (int)n->attr.axis))));
+    Places p = places(k, arena_printf(k->a, "pp_index(index[e], %s)", kernel_lin(k, cg_ext(k->f, y, (int)n->attr.axis))));
     const char *each[MAX_RANK] = {"only"};
     Lin many[MAX_RANK] = {{1, 0}};
     int free = 0;
-    for (int d = 0; d < p.rank && k->cuda; d++)
+    for (int d = 0; d < p.rank && k->device; d++)
         if (d != p.axis) {
             each[free] = p.name[d];
             many[free++] = cg_ext(k->f, index, d);
         }
-    if (k->cuda)
+    if (k->device)
         kernel_parallel(k, free ? free : 1, each, many, false);
     for (int d = 0; d < p.rank; d++)
-        if (!k->cuda || d == p.axis)
+        if (!k->device || d == p.axis)
             kernel_loop(k, p.name[d], cg_ext(k->f, index, d));
     line("const %s e = %s;", k->index, p.from);
-    line("%s", combine(k, n->attr.mode, val(k->f->g, y)->dtype, arena_printf(k->a, "y[%s]", p.to), "u[e]"));
+    line("%s", combine(k, n->attr.reduction, val(k->f->g, y)->dtype, arena_printf(k->a, "y[%s]", p.to), "u[e]"));
     for (int d = 0; d < p.rank; d++)
-        if (!k->cuda || d == p.axis)
+        if (!k->device || d == p.axis)
             kernel_close(k);
-    if (k->cuda)
+    if (k->device)
         kernel_close_parallel(k);
 }
 
@@ -108,7 +105,7 @@ static void open_lines(Kernel *k, const Lines *l)
     Lin stretches = lin((lin_at(l->elements, k->f->g->batch) + STRETCH - 1) / STRETCH), blocks;
     if (!lin_mul(l->lines, stretches, &blocks))
         BUG("a size that is not affine in the rows");
-    k->grid = arena_printf(k->a, "static_cast<unsigned>(%s)", num(k, blocks));
+    k->grid = arena_printf(k->a, "static_cast<unsigned>(%s)", out_lin(k->o, blocks));
     if (lin_is(l->lines, 1)) {
         line("const %s first = static_cast<%s>(blockIdx.x) * %d;", k->index, k->index, STRETCH);
     } else if (lin_is(stretches, 1)) {
@@ -121,7 +118,7 @@ static void open_lines(Kernel *k, const Lines *l)
 
 static void walk_line(Kernel *k, const Lines *l, const char *axis, const char *at, const char *then)
 {
-    line("pp_scatter_line<%d, %d>(%s, first,", k->threads, STRETCH, num(k, l->updates));
+    line("pp_scatter_line<%d, %d>(%s, first,", k->threads, STRETCH, kernel_lin(k, l->updates));
     line("    [=](%s %s) { return static_cast<%s>(%s); },", k->index, axis, k->index, at);
     line("    [=](%s %s, %s at) { %s });", k->index, axis, k->index, then);
 }
@@ -140,14 +137,14 @@ static void by_lines(Kernel *k)
     for (int d = p.rank - 1; d >= 0; d--) {             /* the line's place, out of its number */
         if (d == p.axis)
             continue;
-        const char *q = lin_is(size, 1) ? "line" : arena_printf(k->a, "line / %s", lin_factor(k->a, size));
-        line("const %s %s = %s %% %s;", k->index, p.name[d], lin_is(l.lines, 1) ? "0" : q, lin_factor(k->a, cg_ext(k->f, index, d)));
+        const char *q = lin_is(size, 1) ? "line" : arena_printf(k->a, "line / %s", kernel_factor(k, size));
+        line("const %s %s = %s %% %s;", k->index, p.name[d], lin_is(l.lines, 1) ? "0" : q, kernel_factor(k, cg_ext(k->f, index, d)));
         if (!lin_mul(size, cg_ext(k->f, index, d), &size))
             BUG("a size that is not affine in the rows");
     }
     const char *update = arena_printf(k->a, "u[%s]", p.from);
-    walk_line(k, &l, p.name[p.axis], arena_printf(k->a, "pp_index(index[%s], %s)", p.from, num(k, l.elements)),
-              combine(k, n->attr.mode, val(k->f->g, y)->dtype, arena_printf(k->a, "y[%s]", p.to), update));
+    walk_line(k, &l, p.name[p.axis], arena_printf(k->a, "pp_index(index[%s], %s)", p.from, kernel_lin(k, l.elements)),
+              combine(k, n->attr.reduction, val(k->f->g, y)->dtype, arena_printf(k->a, "y[%s]", p.to), update));
 }
 
 /* The gradient of a MaxPool scatters over all of x at once, but the windows of a plane lie in that plane: planes are lines. */
@@ -171,7 +168,7 @@ static bool planes_of_pool(Kernel *k, Lines *l)
            lin_div(cg_ext(k->f, k->n->in[1], 0), lin(out), &l->lines);
 }
 
-void scatter_elements(Kernel *k)
+void kernel_scatter_elements(Kernel *k)
 {
     enum { MANY_LINES = 4096, SHORT_LINE = 16 };
     const Node *n = k->n;
@@ -183,14 +180,14 @@ void scatter_elements(Kernel *k)
     kernel_param(k, n->in[2], "u", false);
     kernel_param(k, y, "y", true);
     start(k, n->in[0], y);
-    if (!k->cuda || s->rank == 0 || s->d[axis] <= SHORT_LINE || shape_elements(s) / s->d[axis] >= MANY_LINES) {
+    if (!k->device || s->rank == 0 || s->d[axis] <= SHORT_LINE || shape_elements(s) / s->d[axis] >= MANY_LINES) {
         one_by_one(k);
     } else if (planes_of_pool(k, &pool)) {
         open_lines(k, &pool);
         const char *at = arena_printf(k->a, "index[line * %" PRId64 " + i] - line * %" PRId64, pool.updates.c, pool.elements.c);
         const char *to = arena_printf(k->a, "y[line * %" PRId64 " + at]", pool.elements.c);
         const char *update = arena_printf(k->a, "u[line * %" PRId64 " + i]", pool.updates.c);
-        walk_line(k, &pool, "i", at, combine(k, n->attr.mode, val(k->f->g, y)->dtype, to, update));
+        walk_line(k, &pool, "i", at, combine(k, n->attr.reduction, val(k->f->g, y)->dtype, to, update));
     } else {
         by_lines(k);
     }
@@ -208,8 +205,8 @@ static const char *destination(Kernel *k)
     for (int d = 0; d < q; d++) {
         const char *ip = q == 1 ? "i" : d ? arena_printf(k->a, "i * %d + %d", q, d) : arena_printf(k->a, "i * %d", q);
         Lin stride = kernel_span(k, y, d + 1, rank);
-        const char *by = lin_is(stride, 1) ? "" : arena_printf(k->a, " * %s", lin_factor(k->a, stride));
-        at = arena_printf(k->a, "%s%spp_index(index[%s], %s)%s", at, d ? " + " : "", ip, num(k, cg_ext(k->f, y, d)), by);
+        const char *by = lin_is(stride, 1) ? "" : arena_printf(k->a, " * %s", kernel_factor(k, stride));
+        at = arena_printf(k->a, "%s%spp_index(index[%s], %s)%s", at, d ? " + " : "", ip, kernel_lin(k, cg_ext(k->f, y, d)), by);
     }
     return at;
 }
@@ -221,12 +218,12 @@ static void rows_in_order(Kernel *k, Lin updates, Lin slice)
     kernel_loop(k, "i", updates);
     line("%s *to = y%s%s;", t, *at ? " + " : "", at);
     if (lin_is(slice, 1)) {
-        line("%s", combine(k, k->n->attr.mode, type, "to[0]", "u[i]"));
+        line("%s", combine(k, k->n->attr.reduction, type, "to[0]", "u[i]"));
     } else {
-        line("const %s *from = u + i * %s;", t, lin_factor(k->a, slice));
+        line("const %s *from = u + i * %s;", t, kernel_factor(k, slice));
         line("#pragma omp simd");
-        line("for (int64_t j = 0; j < %s; j++)", num(k, slice));
-        line("    %s", combine(k, k->n->attr.mode, type, "to[j]", "from[j]"));
+        line("for (int64_t j = 0; j < %s; j++)", kernel_lin(k, slice));
+        line("    %s", combine(k, k->n->attr.reduction, type, "to[j]", "from[j]"));
     }
     kernel_close(k);
 }
@@ -235,16 +232,16 @@ static void rows_by_owner(Kernel *k, Lin updates, Lin slice)
 {
     const char *t = cg_ctype(val(k->f->g, k->n->out[0])->dtype), *at = destination(k);
     Dtype type = val(k->f->g, k->n->out[0])->dtype;
-    const char *update = lin_is(slice, 1) ? "u[list[m]]" : arena_printf(k->a, "u[list[m] * %s + j]", lin_factor(k->a, slice));
-    k->grid = lin_is(updates, 0) ? "1" : arena_printf(k->a, "static_cast<unsigned>(%s)", num(k, updates));
-    line("pp_scatter_rows<%d>(%s, [=](%s i) { return %s; },", k->threads, num(k, updates), k->index, *at ? at : "INT64_C(0) * i");
+    const char *update = lin_is(slice, 1) ? "u[list[m]]" : arena_printf(k->a, "u[list[m] * %s + j]", kernel_factor(k, slice));
+    k->grid = lin_is(updates, 0) ? "1" : arena_printf(k->a, "static_cast<unsigned>(%s)", out_lin(k->o, updates));
+    line("pp_scatter_rows<%d>(%s, [=](%s i) { return %s; },", k->threads, kernel_lin(k, updates), k->index, *at ? at : "INT64_C(0) * i");
     line("    [=](int64_t place, const %s *list, int count) {", k->index);
     kernel_open(k);
-    line("    for (%s j = static_cast<int>(threadIdx.x); j < %s; j += %d) {", k->index, num(k, slice), k->threads);
+    line("    for (%s j = static_cast<int>(threadIdx.x); j < %s; j += %d) {", k->index, kernel_lin(k, slice), k->threads);
     kernel_open(k);
     line("    %s to = y[place + j];", t);
     line("    for (int m = 0; m < count; m++)");
-    line("        %s", combine(k, k->n->attr.mode, type, "to", update));
+    line("        %s", combine(k, k->n->attr.reduction, type, "to", update));
     line("    y[place + j] = to;");
     k->body.indent--;
     line("    }");
@@ -252,7 +249,7 @@ static void rows_by_owner(Kernel *k, Lin updates, Lin slice)
     line("    });");
 }
 
-void scatter_nd(Kernel *k)
+void kernel_scatter_nd(Kernel *k)
 {
     const Node *n = k->n;
     ValueId y = n->out[0], index = n->in[1];
@@ -263,7 +260,7 @@ void scatter_nd(Kernel *k)
     kernel_param(k, y, "y", true);
     start(k, n->in[0], y);
     Lin slice = kernel_span(k, y, q, rank), updates = kernel_span(k, index, 0, is->rank - 1);
-    if (k->cuda)
+    if (k->device)
         rows_by_owner(k, updates, slice);
     else
         rows_in_order(k, updates, slice);

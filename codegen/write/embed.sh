@@ -1,12 +1,13 @@
 #!/bin/sh
-# embed.sh FILE... - prints a C file with the bytes of each file: the table of output.h.  Files of a room stand under its name, those of
-# the runtime under their folder in it.
+# embed.sh VERSION FILE... - prints a C file with the bytes of each file: the table of output.h.  Files of a room stand under its name,
+# those of the runtime under their folder in it.  @VERSION@ in the output's Makefile becomes the version.
 export LC_ALL=C
+version=$1; shift
 printf '#include "codegen/write/output.h"\n\n'
 i=0
 for f in "$@"; do
     printf 'static const unsigned char file%d[] = {\n' $i
-    od -An -v -tu1 "$f" | sed 's/  */,/g; s/^,//; s/$/,/'
+    case $f in */pipeline.mk) sed "s/@VERSION@/$version/" "$f" ;; *) cat "$f" ;; esac | od -An -v -tu1 | sed 's/  */,/g; s/^,//; s/$/,/'
     printf '0};\n'
     i=$((i + 1))
 done

@@ -2,54 +2,66 @@
 #   make pipeline                  on the CPU
 #   make pipeline-cuda             on NVIDIA GPUs, through nvcc; CUDA_ARCH="80 90" for cards that are not in this machine
 #   make pipeline-shim SHIM=DIR    the same CUDA on the CPU, checked: DIR is tests/cuda_shim of ppsplit; CHECK=0: fast, and less checked
+#   make install-runtime           the runtime as a library, which other programs then link instead of compiling their own
+#
+# ARCH   the CPU it is for, as -march= wants it.  native: this machine's; a program made on a login node may then end with "Illegal
+#        instruction" on the compute nodes: build it there, or name what both have (x86-64-v3: AVX2; x86-64-v4: AVX-512).  Empty: any.
+# MPICC  MPI's compiler; by default CC, should it know mpi.h by itself (cc of a Cray), else mpicc.  none: ranks are threads.
+# BLAS   libraries of matrix products: openblas, blis, mkl, armpl, onednn (float32 only), "onednn openblas", any pkg-config module with
+#        a cblas.h, or none; by default oneDNN and OpenBLAS, each where it is.
+# PPSPLIT_RUNTIME   auto: an installed runtime, if it has the same sources, libraries and flags; own: compiled here; or the PREFIX
+#        of an installed one, whatever its flags and its ARCH.
 CC        ?= cc
 CXX       ?= g++
-MPICC     ?= mpicc
 NVCC      ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc) nvcc)
+ARCH_GIVEN := $(filter-out undefined default,$(origin ARCH))
 ARCH      ?= native
+BLAS      ?= auto
 CUDA_ARCH ?= native
 CFLAGS    ?= -O3
 NVCCFLAGS ?= -O3
+PREFIX    ?= /usr/local
+VERSION   := @VERSION@
 # Several programs may share one runtime: RUNTIME=its sources RUNTIME_BUILD=its objects.
+ifdef RUNTIME_BUILD
+PPSPLIT_RUNTIME ?= own
+endif
+PPSPLIT_RUNTIME ?= auto
 RUNTIME       ?= runtime
 RUNTIME_BUILD ?= build/runtime
 sources  = $(sort $(wildcard $(RUNTIME)/*.$(1) $(RUNTIME)/*/*.$(1) $(RUNTIME)/*/*/*.$(1)))
 HEADERS := $(call sources,h)
 Q       := $(if $(V),,@)
-SAY     := $(if $(findstring s,$(firstword -$(MAKEFLAGS))),:,echo)
+SILENT  := $(findstring s,$(firstword -$(MAKEFLAGS)))
+SAY     := $(if $(SILENT),:,echo)
 GOALS   := $(or $(MAKECMDGOALS),pipeline)
+INCLUDE := -I$(RUNTIME) -I$(RUNTIME)/api $(CPPFLAGS)
 
-# The order of additions is written in the source: no flag may change it.
-FLAGS   := -std=gnu11 $(CFLAGS) $(if $(ARCH),-march=$(ARCH)) -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv -Wno-pass-failed \
-           -fopenmp -I$(RUNTIME) -I$(RUNTIME)/api $(CPPFLAGS)
-LIBS    := -fopenmp -lpthread -lm
-has      = $(shell printf '\043include <$(1)>\nint main(void) { return 0; }\n' > .probe.c; \
-             $(2) .probe.c -o .probe.out $(3) >/dev/null 2>&1 && echo 1; rm -f .probe.c .probe.out)
+# The order of additions is written in the source: no flag may change it.  Vectors are as wide as the CPU has them (CFLAGS may say
+# otherwise): kernels of elementary functions take 0.7 of the time.
+MARCH   := $(if $(ARCH),-march=$(ARCH))
+FLAGS    = -std=gnu11 $(WIDE) $(CFLAGS) $(MARCH) -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv -Wno-pass-failed \
+           -fopenmp $(INCLUDE)
+LIBS     = -fopenmp -lpthread $(PRODUCT_LIBS) -lm
 
 # ---- what there is ----
 
 ifneq ($(filter-out clean,$(GOALS)),)
-# Vectors as wide as the machine's: kernels of elementary functions take 0.7 of the time.  The library's products use them anyway.
-ifneq ($(ARCH),)
-FLAGS   += $(shell $(CC) -march=$(ARCH) -mprefer-vector-width=512 -Werror -x c -S -o /dev/null /dev/null 2>/dev/null && echo -mprefer-vector-width=512)
+WIDE     := $(if $(ARCH),$(shell $(CC) $(MARCH) -mprefer-vector-width=512 -Werror -x c -S -o /dev/null /dev/null 2>/dev/null && \
+              echo -mprefer-vector-width=512))
+# DETECTED=FILE: what an earlier run has found, in the same circumstances
+RESULT   := $(or $(DETECTED),build/detected.mk)
+ifeq ($(DETECTED),)
+$(shell CC='$(CC)' MPICC='$(MPICC)' ARCH='$(ARCH)' ARCH_GIVEN='$(ARCH_GIVEN)' BLAS='$(BLAS)' CFLAGS='$(CFLAGS)' CPPFLAGS='$(CPPFLAGS)' \
+    FLAGS='$(FLAGS)' LDFLAGS='$(LDFLAGS)' RUNTIME='$(RUNTIME)' PPSPLIT_RUNTIME='$(PPSPLIT_RUNTIME)' sh $(RUNTIME)/detect.sh $(RESULT))
 endif
-ifeq ($(call has,dnnl.h,$(CC),-ldnnl),1)
-FLAGS   += -DPP_DNNL
-LIBS    += -ldnnl
-else
-$(info oneDNN (dnnl.h) not found: products and convolutions by other means)
+include $(RESULT)
+ifneq ($(DETECT_ERROR),)
+$(error $(DETECT_ERROR))
 endif
-ifeq ($(call has,cblas.h,$(CC),-lopenblas),1)
-FLAGS   += -DPP_OPENBLAS
-LIBS    += -lopenblas
-else
-$(info OpenBLAS (cblas.h) not found: products by other means)
-endif
-ifeq ($(call has,mpi.h,$(MPICC),),1)
-MPI     := 1
-else
-$(info MPI (mpicc) not found: ranks are threads of one process)
-endif
+$(if $(SILENT),,$(info $()  FOUND   $(FOUND)))
+# The wrappers of MPI libraries call the compiler that these variables name.
+MPI_CC   := $(if $(subst x$(CC),,x$(or $(MPI),$(CC))),OMPI_CC='$(CC)' MPICH_CC='$(CC)' I_MPI_CC='$(CC)' $(MPI),$(CC))
 endif
 
 ifneq ($(filter pipeline-cuda,$(GOALS)),)
@@ -57,16 +69,18 @@ CUDA    := $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v $(NVCC) 2>/dev/
 ifeq ($(CUDA),)
 $(error nvcc not found: pipeline-cuda needs the CUDA toolkit; NVCC=FILE says where it is)
 endif
+has        = $(shell d=$$(mktemp -d) && echo '\#include <$(1)>' >$$d/probe.c && echo 'int main(void) { return 0; }' >>$$d/probe.c && \
+               $(NVCC) $$d/probe.c -o $$d/probe $(2) >/dev/null 2>&1 && echo 1; rm -rf "$$d")
 CUDA_LIB  := $(firstword $(wildcard $(CUDA)/lib64 $(CUDA)/targets/*/lib $(CUDA)/lib))
 CUDA_LIBS := -L$(CUDA_LIB) -Wl,-rpath,$(CUDA_LIB) -lcublas -lcudart -lstdc++
-CUFLAGS   := -std=c++17 $(NVCCFLAGS) -I$(RUNTIME) -I$(RUNTIME)/api $(CPPFLAGS)
-ifeq ($(call has,nccl.h,$(NVCC),-lnccl),1)
+CUFLAGS   := -std=c++17 $(NVCCFLAGS) $(INCLUDE)
+ifeq ($(call has,nccl.h,-lnccl),1)
 CUFLAGS   += -DPP_WITH_NCCL
 CUDA_LIBS += -lnccl
 else
 $(info NCCL (nccl.h) not found: GPUs exchange through MPI, or within one process)
 endif
-ifeq ($(call has,cudnn.h,$(NVCC),-lcudnn),1)
+ifeq ($(call has,cudnn.h,-lcudnn),1)
 CUFLAGS   += -DPP_WITH_CUDNN
 CUDA_LIBS += -lcudnn
 else
@@ -84,12 +98,14 @@ endif
 # ---- programs ----
 
 STAGES  := $(patsubst %.c,build/%.o,$(wildcard stage*.c))
-SHARED  := $(patsubst $(RUNTIME)/%.c,$(RUNTIME_BUILD)/%.o,$(call sources,c))
+OWN     := $(patsubst $(RUNTIME)/%.c,$(RUNTIME_BUILD)/%.o,$(call sources,c))
+# An installed runtime has been compiled for its ARCH, the stages for theirs: both are looked at when the program starts.
+SHARED  := $(if $(INSTALLED),build/machine.o $(INSTALLED),$(OWN))
 OBJ     := $(STAGES) build/pipeline.o $(SHARED)
 # device KIND: the objects of the .cu files, made for it
 device   = $(patsubst %.cu,build/%.$(1).o,$(wildcard stage*.cu)) $(patsubst $(RUNTIME)/%.cu,$(RUNTIME_BUILD)/%.$(1).o,$(call sources,cu))
-CUDAOBJ := $(STAGES) build/pipeline.device.o $(SHARED) $(call device,cuda)
-LINK     = $(if $(MPI),OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC),$(CC)) $(LDFLAGS)
+CUDAOBJ := $(STAGES) build/pipeline.device.o $(call device,cuda) $(SHARED)
+LINK     = $(MPI_CC) $(LDFLAGS)
 
 ifneq ($(filter pipeline,$(GOALS)),)
 ifeq ($(STAGES),)
@@ -102,11 +118,36 @@ $(error these stages are for the CPU only: make pipeline; ppsplit --target cuda 
 endif
 endif
 
-pipeline: $(OBJ)
+# What is compiled and linked depends on how: each file below build/flags holds the command and what it meant when it was last used,
+# and is written anew only when that changes.
+# flags DIR,NAME,TEXT: the name of the file, which then holds the text
+flags    = $(1)/flags/$(2)$(shell mkdir -p $(1)/flags; printf '%s\n' '$(subst ','\'',$(3))' >$(1)/flags/$(2).$$$$; \
+             if cmp -s $(1)/flags/$(2).$$$$ $(1)/flags/$(2); then rm $(1)/flags/$(2).$$$$; else mv $(1)/flags/$(2).$$$$ $(1)/flags/$(2); fi)
+ifneq ($(filter-out clean,$(GOALS)),)
+CC_STAGE   := $(call flags,build,cc,$(CC) $(FLAGS) $(COMPILER_ID))
+CC_LINK    := $(call flags,build,link,$(LINK) $(LIBS) $(INSTALLED))
+CC_OWN     := $(call flags,$(RUNTIME_BUILD),cc,$(CC) $(FLAGS) $(COMPILER_ID))
+CC_PRODUCT := $(call flags,$(RUNTIME_BUILD),product,$(PRODUCT_FLAGS) $(FOUND_PRODUCTS))
+CC_MPI     := $(call flags,$(RUNTIME_BUILD),mpi,$(MPI_CC) $(FOUND_MPI))
+endif
+ifneq ($(filter pipeline-cuda,$(GOALS)),)
+NVCC_STAGE := $(call flags,build,cuda,$(NVCC) $(CUFLAGS))
+NVCC_OWN   := $(call flags,$(RUNTIME_BUILD),cuda,$(NVCC) $(CUFLAGS))
+NVCC_LINK  := $(call flags,build,cuda-link,$(CUDA_LIBS))
+endif
+
+# made KIND,COMMAND: the recipe of an object
+define made
+@mkdir -p $(@D)
+@$(SAY) "  $(1)	$<"
+$(Q)$(2) -c -o $@ $<
+endef
+
+pipeline: $(OBJ) $(CC_LINK)
 	@$(SAY) "  LD      $@"
 	$(Q)$(LINK) -o $@ $(OBJ) $(LIBS)
 
-pipeline-cuda: $(CUDAOBJ)
+pipeline-cuda: $(CUDAOBJ) $(CC_LINK) $(NVCC_LINK)
 	@$(SAY) "  LD      $@"
 	$(Q)$(LINK) -o $@ $(CUDAOBJ) $(LIBS) $(CUDA_LIBS)
 
@@ -117,55 +158,67 @@ endif
 O       ?= build/shim
 include $(SHIM)/shim.mk
 TAG     := shim$(if $(filter 1,$(CHECK)),,.plain)
-SHIMOBJ := $(STAGES) build/pipeline.device.o $(SHARED) $(call device,$(TAG))
+SHIMOBJ := $(STAGES) build/pipeline.device.o $(call device,$(TAG)) $(SHARED)
+SHIMCC  := $(CXX) $(SHIM_CUFLAGS) -DPP_WITH_NCCL $(SHIMFLAGS) $(INCLUDE)
+SHIM_STAGE := $(call flags,build,$(TAG),$(SHIMCC))
 
-pipeline-shim: $(SHIMOBJ) $(O)/libshim.a
+# The shim's cuBLAS calls the runtime's products.
+pipeline-shim: $(SHIMOBJ) $(O)/libshim.a $(CC_LINK)
 	@$(SAY) "  LD      $@"
-	$(Q)$(LINK) -o $@ $(SHIMOBJ) $(O)/libshim.a $(LIBS) -lstdc++
+	$(Q)$(LINK) -o $@ $(SHIMOBJ) $(O)/libshim.a $(INSTALLED) $(LIBS) -lstdc++
 
-SHIMCC   = $(CXX) $(SHIM_CUFLAGS) -DPP_WITH_NCCL $(SHIMFLAGS) -I$(RUNTIME) -I$(RUNTIME)/api -c -o $@ $<
-build/%.$(TAG).o: %.cu $(HEADERS)
-	@mkdir -p $(@D)
-	@$(SAY) "  SHIM    $<"
-	$(Q)$(SHIMCC)
+build/%.$(TAG).o: %.cu $(HEADERS) $(SHIM_STAGE)
+	$(call made,SHIM,$(SHIMCC))
 $(RUNTIME_BUILD)/%.$(TAG).o: $(RUNTIME)/%.cu $(HEADERS)
-	@mkdir -p $(@D)
-	@$(SAY) "  SHIM    $<"
-	$(Q)$(SHIMCC)
+	$(call made,SHIM,$(SHIMCC))
 endif
 
 # ---- objects ----
 
-$(RUNTIME_BUILD)/net/transport_mpi.o: $(RUNTIME)/net/transport_mpi.c $(HEADERS)
-	@mkdir -p $(@D)
-	@$(SAY) "  CC      $<"
-	$(Q)$(if $(MPI),OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC) -DPP_MPI,$(CC)) $(FLAGS) -c -o $@ $<
+$(RUNTIME_BUILD)/net/transport_mpi.o: $(RUNTIME)/net/transport_mpi.c $(HEADERS) $(CC_OWN) $(CC_MPI)
+	$(call made,CC,$(MPI_CC) $(if $(MPI),-DPP_MPI) $(FLAGS))
+$(RUNTIME_BUILD)/device/cpu/gemm.o: $(RUNTIME)/device/cpu/gemm.c $(HEADERS) $(CC_OWN) $(CC_PRODUCT)
+	$(call made,CC,$(CC) $(FLAGS) $(PRODUCT_FLAGS))
+$(RUNTIME_BUILD)/%.cuda.o: $(RUNTIME)/%.cu $(HEADERS) $(NVCC_OWN)
+	$(call made,NVCC,$(NVCC) $(CUFLAGS))
+$(RUNTIME_BUILD)/%.o: $(RUNTIME)/%.c $(HEADERS) $(CC_OWN)
+	$(call made,CC,$(CC) $(FLAGS))
+build/machine.o: $(RUNTIME)/exec/machine.c $(HEADERS) $(CC_STAGE)
+	$(call made,CC,$(CC) $(FLAGS) -Dpp_machine_check=pp_machine_check_stages)
+build/pipeline.device.o: pipeline.c $(HEADERS) $(CC_STAGE)
+	$(call made,CC,$(CC) $(FLAGS) -DPP_WITH_CUDA)
+build/%.cuda.o: %.cu $(HEADERS) $(NVCC_STAGE)
+	$(call made,NVCC,$(NVCC) $(CUFLAGS))
+build/%.o: %.c $(HEADERS) $(CC_STAGE)
+	$(call made,CC,$(CC) $(FLAGS))
 
-$(RUNTIME_BUILD)/%.cuda.o: $(RUNTIME)/%.cu $(HEADERS)
-	@mkdir -p $(@D)
-	@$(SAY) "  NVCC    $<"
-	$(Q)$(NVCC) $(CUFLAGS) -c -o $@ $<
+# ---- the runtime for other programs ----
 
-$(RUNTIME_BUILD)/%.o: $(RUNTIME)/%.c $(HEADERS)
-	@mkdir -p $(@D)
-	@$(SAY) "  CC      $<"
-	$(Q)$(CC) $(FLAGS) -c -o $@ $<
+build/libppruntime.a: $(OWN)
+	@$(SAY) "  AR      $@"
+	$(Q)rm -f $@ && ar rcsD $@ $(OWN)
 
-build/pipeline.device.o: pipeline.c $(HEADERS)
-	@mkdir -p $(@D)
-	@$(SAY) "  CC      $<"
-	$(Q)$(CC) $(FLAGS) -DPP_WITH_CUDA -c -o $@ $<
+# The lines of build/detected.mk.id are what detect.sh compares.
+INTO    := $(DESTDIR)$(PREFIX)
+define PC
+prefix=$(PREFIX)
+libdir=$${prefix}/lib
+includedir=$${prefix}/include/ppsplit/runtime
 
-build/%.cuda.o: %.cu $(HEADERS)
-	@mkdir -p $(@D)
-	@$(SAY) "  NVCC    $<"
-	$(Q)$(NVCC) $(CUFLAGS) -c -o $@ $<
-
-build/%.o: %.c $(HEADERS)
-	@mkdir -p $(@D)
-	@$(SAY) "  CC      $<"
-	$(Q)$(CC) $(FLAGS) -c -o $@ $<
+Name: ppsplit-runtime
+Description: what programs made by ppsplit run on
+Version: $(VERSION)
+Cflags: -I$${includedir} -I$${includedir}/api
+Libs: -L$${libdir} -lppruntime $(LIBS)
+endef
+export PC
+install-runtime: build/libppruntime.a
+	@$(SAY) "  INSTALL $(INTO)/lib/libppruntime.a"
+	$(Q)install -d $(INTO)/lib/pkgconfig
+	$(Q)install -m644 build/libppruntime.a $(INTO)/lib
+	$(Q){ cat $(RESULT).id; echo "$$PC"; } >$(INTO)/lib/pkgconfig/ppsplit-runtime.pc
+	$(Q)cd $(RUNTIME) && for f in $(patsubst $(RUNTIME)/%,%,$(HEADERS)); do install -Dm644 $$f $(INTO)/include/ppsplit/runtime/$$f || exit; done
 
 clean:
 	rm -rf build pipeline pipeline-cuda pipeline-shim
-.PHONY: clean
+.PHONY: clean install-runtime

@@ -5,14 +5,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "codegen/cg.h"
+#include "codegen/print/target.h"
 
 /* ---- one field -------------------------------------------------------------------------------------------- */
 
 /* ".rank = 2", or where names cannot stand: "rank 2" with the name as a comment. */
-static const char *field(Arena *a, Target target, const char *name, const char *fmt, ...) PRINTF_LIKE(4, 5);
+static const char *field(Arena *a, const TargetRow *target, const char *name, const char *fmt, ...) PRINTF_LIKE(4, 5);
 
-static const char *field(Arena *a, Target target, const char *name, const char *fmt, ...)
+static const char *field(Arena *a, const TargetRow *target, const char *name, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -23,14 +23,15 @@ static const char *field(Arena *a, Target target, const char *name, const char *
     va_start(ap, fmt);
     vsnprintf(value, (size_t)n + 1, fmt, ap);
     va_end(ap);
-    return arena_printf(a, target == TARGET_CUDA ? "/* %s */ %s" : ".%s = %s", name, value);
+    return arena_printf(a, target->cplusplus ? "/* %s */ %s" : ".%s = %s", name, value);
 }
 
 /* Fields of a table, one after the other, and the label of each. */
-#define F(name, ...) field(sg->a, sg->target, name, __VA_ARGS__)
+#define F(name, ...) field(sg->a, target_row(sg->target), name, __VA_ARGS__)
 
-const char *cg_tensor(Arena *a, const Graph *g, Target target, const char *name, Dtype t, const Shape *s, int batch)
+const char *cg_tensor(Arena *a, const Graph *g, Target number, const char *name, Dtype t, const Shape *s, int batch)
 {
+    const TargetRow *target = target_row(number);
     const char *dim = "";
     for (int i = 0; i < s->rank; i++)
         dim = arena_printf(a, "%s%s%" PRId64, dim, i ? ", " : "", s->d[i]);
@@ -158,9 +159,9 @@ const char *cg_const_name(const StageGen *sg, uint32_t i)
 /* Inlined ones stand in the C file itself; the device reads all of them in its memory. */
 static uint32_t print_consts(const StageGen *sg, Text *t)
 {
-    bool cuda = sg->target == TARGET_CUDA;
+    bool device = target_row(sg->target)->device;
     uint32_t n = 0;
-    for (int inlined = 0; inlined <= cuda; inlined++)
+    for (int inlined = 0; inlined <= device; inlined++)
         for (uint32_t i = 0; i < sg->konst.n; i++) {
             const StageConst *c = &sg->konst.at[i];
             const Value *v = val(sg->g, c->value);
@@ -168,7 +169,7 @@ static uint32_t print_consts(const StageGen *sg, Text *t)
                 continue;
             if (n++ == 0)
                 text_line(t, "static const PpConst consts[] = {");
-            const char *data = !cuda ? "" : arena_printf(sg->a, ", %s", F("data", "%s", inlined ? arena_printf(sg->a, "c%u", i) : "NULL"));
+            const char *data = !device ? "" : arena_printf(sg->a, ", %s", F("data", "%s", inlined ? arena_printf(sg->a, "c%u", i) : "NULL"));
             text_line(t, "    {%s, %s%s},", F("t", "%s", tensor(sg, cg_const_name(sg, i), v->dtype, &v->shape, -1)),
                       F("offset", "%" PRId64, c->offset + (inlined ? sg->bytes_const : 0)), data);
         }
@@ -192,7 +193,7 @@ static void print_conv_shapes(const StageGen *sg, Text *t)
     text_line(t, "static const PpConvShape conv_shape[%u] = {", sg->conv.n);
     for (uint32_t i = 0; i < sg->conv.n; i++) {
         const StageConv *c = &sg->conv.at[i];
-        text_line(t, "    {%s, %s, %s, %s, %s, %s, %s,\n     %s, %s, %s, %s, %s},", F("dtype", "%s", c->type == DT_F32 ? "PP_F32" : "PP_F64"),
+        text_line(t, "    {%s, %s, %s, %s, %s, %s, %s,\n     %s, %s, %s, %s, %s},", F("dtype", "%s", type_runtime(c->type)),
                   F("spatial", "%d", c->spatial), F("group", "%" PRId64, c->group), F("c", "%" PRId64, c->c), F("m", "%" PRId64, c->m),
                   dims(sg, "in", c->in, c->spatial), dims(sg, "out", c->out, c->spatial), dims(sg, "kernel", c->kernel, c->spatial),
                   dims(sg, "stride", c->stride, c->spatial), dims(sg, "dilation", c->dilation, c->spatial),
@@ -203,29 +204,29 @@ static void print_conv_shapes(const StageGen *sg, Text *t)
 
 static void print_convs(const StageGen *sg, Text *t)
 {
-    bool cuda = sg->target == TARGET_CUDA;
+    const TargetRow *target = target_row(sg->target);
     uint32_t n = sg->conv.n;
-    const char *type = cuda ? "PpCudaConv" : "PpConv", *prefix = cuda ? "pp_cuda_conv" : "pp_conv";
+    const char *type = target->convolution, *cast = target->cplusplus ? arena_printf(sg->a, "(%s **)", type) : "";
     if (n == 0)
         return;
     print_conv_shapes(sg, t);
-    if (cuda) {
+    if (target->device) {
         text_add(t, "static const int64_t conv_rows[%u] = {", n);
         for (uint32_t i = 0; i < n; i++)
             text_add(t, "%s%" PRId64, i ? ", " : "", sg->conv.at[i].rows);
         text_line(t, "};\n");
     }
     text_line(t, "static void *stage%u_open(int threads)\n{", sg->stage->index);
-    if (cuda)
-        text_line(t, "    (void)threads;\n    pp_cuda_conv_separate();");
-    text_line(t, "    %s **conv = %scalloc(%u, sizeof *conv);", type, cuda ? arena_printf(sg->a, "(%s **)", type) : "", n);
+    if (target->device)
+        text_line(t, "    (void)threads;\n    %sconv_separate();", target->call);
+    text_line(t, "    %s **conv = %scalloc(%u, sizeof *conv);", type, cast, n);
     text_line(t, "    for (int i = 0; conv && i < %u; i++)", n);
-    text_line(t, "        conv[i] = %s_open(&conv_shape[i], %s);", prefix, cuda ? "conv_rows[i]" : "threads");
+    text_line(t, "        conv[i] = %sconv_open(&conv_shape[i], %s);", target->call, target->device ? "conv_rows[i]" : "threads");
     text_line(t, "    return conv;\n}\n");
     text_line(t, "static void stage%u_close(void *state)\n{", sg->stage->index);
-    text_line(t, "    %s **conv = %sstate;", type, cuda ? arena_printf(sg->a, "(%s **)", type) : "");
+    text_line(t, "    %s **conv = %sstate;", type, cast);
     text_line(t, "    for (int i = 0; conv && i < %u; i++)", n);
-    text_line(t, "        %s_close(conv[i]);", prefix);
+    text_line(t, "        %sconv_close(conv[i]);", target->call);
     text_line(t, "    free(conv);\n}\n");
 }
 
@@ -256,12 +257,12 @@ static const char *function(const StageGen *sg, const char *name, bool there)
 static void print_sizes(const StageGen *sg, Text *t)
 {
     const Stage *s = sg->stage;
-    bool cuda = sg->target == TARGET_CUDA;
+    bool device = target_row(sg->target)->device;
     text_line(t, "%s, %s, %s,", F("bytes_param", "%" PRId64, sg->bytes_param), F("bytes_grad", "%" PRId64, sg->bytes_grad),
-              F("bytes_const", "%" PRId64, sg->bytes_const + (cuda ? sg->bytes_inlined : 0)));
+              F("bytes_const", "%" PRId64, sg->bytes_const + (device ? sg->bytes_inlined : 0)));
     text_line(t, "%s, %s, %s,", F("bytes_stash", "%" PRId64, sg->bytes_stash), F("bytes_saved", "%" PRId64, sg->bytes_saved),
               F("bytes_work", "%" PRId64, cg_bytes_work(sg, sg->target)));
-    if (cuda)
+    if (device)
         text_line(t, "%s,", F("bytes_state", "0"));
     text_line(t, "%s, %s, %s,", F("flops_forward", "%" PRId64, flops(sg, &s->forward)), F("flops_input", "%" PRId64, flops(sg, &s->backward_input)),
               F("flops_weight", "%" PRId64, flops(sg, &s->backward_weight)));
@@ -269,7 +270,7 @@ static void print_sizes(const StageGen *sg, Text *t)
 
 static void print_functions(const StageGen *sg, Text *t)
 {
-    bool cuda = sg->target == TARGET_CUDA, back = cg_has_backward(sg->stage), conv = sg->conv.n > 0;
+    bool cuda = target_row(sg->target)->cplusplus, back = cg_has_backward(sg->stage), conv = sg->conv.n > 0;
     text_line(t, "%s,", F("has_backward", "%d", back));
     if (conv || cuda)
         text_line(t, "%s, %s,", F("open", "%s", function(sg, "open", conv)), F("close", "%s", function(sg, "close", conv)));
@@ -284,9 +285,10 @@ static void print_functions(const StageGen *sg, Text *t)
 static void print_stage_table(const StageGen *sg, uint32_t dys, uint32_t consts, Text *t)
 {
     const Stage *s = sg->stage;
-    if (sg->target == TARGET_CUDA)                      /* a const of C++ is seen by others only when declared so before */
-        text_line(t, "extern \"C\" {\nextern const PpStage pp_stage%u_cuda;\n}\n", s->index);
-    text_line(t, "const PpStage pp_stage%u%s = {", s->index, sg->target == TARGET_CUDA ? "_cuda" : "");
+    const TargetRow *target = target_row(sg->target);
+    if (target->cplusplus)                              /* a const of C++ is seen by others only when declared so before */
+        text_line(t, "extern \"C\" {\nextern const PpStage pp_stage%u%s;\n}\n", s->index, target->table);
+    text_line(t, "const PpStage pp_stage%u%s = {", s->index, target->table);
     t->indent = 1;
     text_line(t, "%s, %s,", F("index", "%u", s->index), F("label", "%s", cg_string(sg->a, s->label ? s->label : "")));
     text_line(t, "%s, %s, %s, %s, %s, %s,", F("n_input", "%u", s->input.n), F("n_output", "%u", s->output.n), F("n_dy", "%u", dys),

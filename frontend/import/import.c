@@ -449,8 +449,8 @@ static ValueId make_target(ImportState *s, const Ids *fed, const Onnx__TypeProto
     return graph_input(s->g, "target", (Dtype)t->elem_type, &shape);
 }
 
-/* fed: what the inputs read instead of data, by position; NONE: the target, made here. */
-static void bind_inputs(ImportState *s, const Ids *fed, Symbols *all)
+/* fed: what the inputs read instead of data, by position; NONE: the target, made here and put there. */
+static void bind_inputs(ImportState *s, Ids *fed, Symbols *all)
 {
     Symbols unbound = {0};
     uint32_t position = 0;
@@ -464,11 +464,12 @@ static void bind_inputs(ImportState *s, const Ids *fed, Symbols *all)
         if (fed) {
             if (position >= fed->n)
                 diag_fatal(EXIT_MODEL, w, "the model before has only %u outputs", fed->n);
-            ValueId from = fed->at[position++];
+            ValueId from = fed->at[position];
             if (from == NONE)
-                from = make_target(s, fed, t, w);
+                from = fed->at[position] = make_target(s, fed, t, w);
             else
                 check_fed(s, t, from, w);
+            position++;
             import_define(s, v->name, (Slot){.v = stop ? stopped(s, from) : from});
             continue;
         }
@@ -611,7 +612,7 @@ Graph *import_models(Arena *a, uint32_t n, const char *const *path, const Import
     return g;
 }
 
-ValueId import_loss_model(Graph *g, const char *path, const ImportOptions *opt, ValueId output, ValueId target)
+ValueId import_loss_model(Graph *g, const char *path, const ImportOptions *opt, ValueId output, ValueId *target)
 {
     const char *file = g->file;
     ImportOptions own = *opt;
@@ -621,11 +622,12 @@ ValueId import_loss_model(Graph *g, const char *path, const ImportOptions *opt, 
     Ids fed = {0}, out;
     Symbols all = {.seen.arena = g->arena};
     vec_push(g->arena, &fed, output);
-    vec_push(g->arena, &fed, target);
+    vec_push(g->arena, &fed, NONE);
     prepare(s.m);
     stop_assign(s.stops, s.m, NULL, &s.m->node);
     bind_inputs(&s, &fed, &all);
     run_model(&s, &out, false);
     g->file = file;
+    *target = fed.at[1];
     return out.at[0];
 }

@@ -90,7 +90,7 @@ static ValueId add_bias(const Import *im, ValueId y)
 
 static Attr window_attr(const Window *w)
 {
-    return (Attr){.n = w->n, .a = w->stride, .b = w->dilation, .c = w->pad, .group = 1};
+    return (Attr){.n = w->n, .stride = w->stride, .dilation = w->dilation, .pad = w->pad, .group = 1};
 }
 
 static int64_t group_of(const Import *im, int64_t channels, int64_t filters)
@@ -160,7 +160,7 @@ void import_conv_transpose(Import *im)
     Window win = window(im, &x, w.d + 2);
     int64_t *out = transposed_dims(im, &win, &x);
     Attr attr = window_attr(&win);
-    attr.d = out;
+    attr.out_dims = out;
     attr.group = group;
     im->out[0] = add_bias(im, graph_node(im->g, OP_ConvTranspose, 2, in, attr));
 }
@@ -200,9 +200,9 @@ void import_pool(Import *im)
     Shape s = low_need_rank(im, 0, 3, MAX_RANK);
     Window w = pool_window(im, &s);
     Attr attr = window_attr(&w);
-    attr.d = w.kernel;
-    attr.k = im_int(im, "ceil_mode", 0) != 0;
-    attr.mode = im_int(im, "count_include_pad", 0) != 0;
+    attr.kernel = w.kernel;
+    attr.ceil_mode = im_int(im, "ceil_mode", 0) != 0;
+    attr.count_include_pad = im_int(im, "count_include_pad", 0) != 0;
     ValueId y = graph_node(g, im->op, 1, &x, attr);
     im->out[0] = y;
     if (im->nout < 2 || im->op != OP_MaxPool)
@@ -270,9 +270,9 @@ void import_lp_pool(Import *im)
         size *= w.kernel[i];
     }
     Attr attr = window_attr(&w);
-    attr.c = arena_array(g->arena, int64_t, 2 * w.n);
-    attr.d = w.kernel;
-    attr.mode = 1;
+    attr.pad = arena_array(g->arena, int64_t, 2 * w.n);
+    attr.kernel = w.kernel;
+    attr.count_include_pad = 1;
     ValueId padded = g_pad(g, power(g, x, p), begin, end, PAD_CONSTANT, 0);
     ValueId mean = graph_node(g, OP_AveragePool, 1, &padded, attr);
     im->out[0] = root(g, low_scale(g, mean, (double)size), p);

@@ -345,7 +345,7 @@ void import_gather(Import *im)
     if (row >= s.d[0])
         row = -1;
     if (row >= 0 || !g_const_ints(g, index, im->arena, &given, &n)) {
-        im->out[0] = graph_node(g, OP_Gather, 2, (ValueId[]){x, index}, (Attr){.axis = axis, .k = row + 1});
+        im->out[0] = graph_node(g, OP_Gather, 2, (ValueId[]){x, index}, (Attr){.axis = axis, .padding_row = row + 1});
         return;
     }
     int64_t *idx = arena_array(im->arena, int64_t, n + 1);
@@ -380,7 +380,7 @@ void import_gather_nd(Import *im)
     need_index(im, 1);
     if (is.rank < 1 || batch < 0 || batch >= low_min(s.rank, is.rank))
         low_fatal(im, -1, "batch_dims is out of range");
-    im->out[0] = graph_node(im->g, OP_GatherND, 2, in, (Attr){.axis = batch});
+    im->out[0] = graph_node(im->g, OP_GatherND, 2, in, (Attr){.batch_dims = batch});
 }
 
 void import_scatter(Import *im)
@@ -389,12 +389,12 @@ void import_scatter(Import *im)
     static const int modes[] = {SCATTER_NONE, SCATTER_ADD, SCATTER_MUL, SCATTER_MAX, SCATTER_MIN};
     ValueId in[3] = {low_need(im, 0), low_need(im, 1), low_need(im, 2)};
     const char *reduction = im_str(im, "reduction", "none");
-    Attr attr = {.mode = -1};
+    Attr attr = {.reduction = -1};
     need_index(im, 1);
     for (int i = 0; i < 5; i++)
         if (strcmp(reduction, names[i]) == 0)
-            attr.mode = modes[i];
-    if (attr.mode < 0)
+            attr.reduction = modes[i];
+    if (attr.reduction < 0)
         low_fatal(im, -1, "reduction is none of none, add, mul, max, min");
     Op op = im->op == OP_Scatter ? OP_ScatterElements : im->op;     /* its name before opset 11 */
     if (op == OP_ScatterElements)

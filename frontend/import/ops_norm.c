@@ -202,7 +202,7 @@ static void update(Graph *g, ValueId stat, ValueId value)
 /* The variance that PyTorch keeps: n / (n - 1) times that which normalises; n depends on the rows. */
 static ValueId unbiased(Graph *g, ValueId x, ValueId var, int n, const int64_t *axes)
 {
-    Attr attr = {.n = n, .a = axes, .to = low_dtype(g, x)};
+    Attr attr = {.n = n, .axes = axes, .to = low_dtype(g, x)};
     ValueId count = graph_node(g, OP_Count, 1, &x, attr), one = g_like(g, x, 1);
     ValueId less = g_binary(g, OP_Max, g_sub(g, count, one), one);
     return g_mul(g, var, g_div(g, count, less));
@@ -303,7 +303,7 @@ void import_dropout(Import *im)
             im->out[1] = g_cast(g, g_unary(g, OP_Not, all_true(g, x, DT_BOOL)), mask_type);
         return;
     }
-    ValueId y = graph_node(g, OP_Dropout, 1, &x, (Attr){.f = {ratio, 0}, .axis = g->dropout_count++});
+    ValueId y = graph_node(g, OP_Dropout, 1, &x, (Attr){.ratio = ratio, .key = g->dropout_count++});
     ValueId in[2] = {y, x};
     if (im_wanted(im, 1))
         im->out[1] = g_cast(g, graph_out(g, y, 1), mask_type);

@@ -90,7 +90,7 @@ void import_arg(Import *im)
     int mode = im_int(im, "select_last_index", 0) != 0;
     if (s.d[axis] == 0)
         low_fatal(im, 0, "dim %lld is empty", (long long)axis);
-    ValueId y = graph_node(g, im->op, 1, &x, (Attr){.axis = axis, .mode = mode});
+    ValueId y = graph_node(g, im->op, 1, &x, (Attr){.axis = axis, .select_last = mode});
     im->out[0] = keep_or_drop(im, y, 1, &axis);
 }
 
@@ -104,7 +104,7 @@ void import_cumsum(Import *im)
         low_fatal(im, 1, "the axis is no scalar");
     int axis = low_axis(im, at[0], low_shape(g, x).rank);
     int mode = (im_int(im, "exclusive", 0) ? CUMSUM_EXCLUSIVE : 0) | (im_int(im, "reverse", 0) ? CUMSUM_REVERSE : 0);
-    im->out[0] = graph_node(g, OP_CumSum, 1, &x, (Attr){.axis = axis, .mode = mode});
+    im->out[0] = graph_node(g, OP_CumSum, 1, &x, (Attr){.axis = axis, .scan = mode});
 }
 
 void import_topk(Import *im)
@@ -124,7 +124,7 @@ void import_topk(Import *im)
     int axis = low_axis(im, im_int(im, "axis", -1), s.rank);
     if (*k < 0 || *k > s.d[axis])
         low_fatal(im, -1, "k = %lld of %lld", (long long)*k, (long long)s.d[axis]);
-    ValueId y = graph_node(g, OP_TopK, 1, &x, (Attr){.axis = axis, .k = *k, .mode = im_int(im, "largest", 1) != 0});
+    ValueId y = graph_node(g, OP_TopK, 1, &x, (Attr){.axis = axis, .k = *k, .largest = im_int(im, "largest", 1) != 0});
     im->out[0] = y;
     if (im->nout > 1)
         im->out[1] = graph_out(g, y, 1);

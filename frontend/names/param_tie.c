@@ -470,7 +470,7 @@ Recipe *tie_weight_norm(Fx *x, uint32_t g, uint32_t v, const RawTensor *t)
     if (n_axis) {
         int64_t *axes = arena_array(a, int64_t, n_axis);
         memcpy(axes, axis, (size_t)n_axis * sizeof *axes);
-        term = recipe_op(a, r, OP_ReduceSum, (Attr){.n = n_axis, .a = axes}, term, NONE);
+        term = recipe_op(a, r, OP_ReduceSum, (Attr){.n = n_axis, .axes = axes}, term, NONE);
     }
     term = recipe_op(a, r, OP_Sqrt, (Attr){0}, term, NONE);
     term = recipe_op(a, r, OP_Div, (Attr){0}, tg, term);

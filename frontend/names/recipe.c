@@ -58,17 +58,17 @@ static const int64_t *ints(Arena *a, int n, const int64_t *v)
 
 void recipe_reshape(Arena *a, Recipe *r, const Shape *s)
 {
-    recipe_op(a, r, OP_Reshape, (Attr){.n = s->rank, .a = ints(a, s->rank, s->d)}, last(r), NONE);
+    recipe_op(a, r, OP_Reshape, (Attr){.n = s->rank, .dims = ints(a, s->rank, s->d)}, last(r), NONE);
 }
 
 void recipe_expand(Arena *a, Recipe *r, const Shape *s)
 {
-    recipe_op(a, r, OP_Expand, (Attr){.n = s->rank, .a = ints(a, s->rank, s->d)}, last(r), NONE);
+    recipe_op(a, r, OP_Expand, (Attr){.n = s->rank, .dims = ints(a, s->rank, s->d)}, last(r), NONE);
 }
 
 void recipe_transpose(Arena *a, Recipe *r, int rank, const int64_t *perm)
 {
-    recipe_op(a, r, OP_Transpose, (Attr){.n = rank, .a = ints(a, rank, perm)}, last(r), NONE);
+    recipe_op(a, r, OP_Transpose, (Attr){.n = rank, .perm = ints(a, rank, perm)}, last(r), NONE);
 }
 
 void recipe_slice(Arena *a, Recipe *r, int rank, const int64_t *start, const int64_t *size)
@@ -76,7 +76,7 @@ void recipe_slice(Arena *a, Recipe *r, int rank, const int64_t *start, const int
     int64_t *step = arena_array(a, int64_t, rank ? rank : 1);
     for (int i = 0; i < rank; i++)
         step[i] = 1;
-    recipe_op(a, r, OP_Slice, (Attr){.n = rank, .a = ints(a, rank, start), .b = ints(a, rank, size), .c = step}, last(r), NONE);
+    recipe_op(a, r, OP_Slice, (Attr){.n = rank, .start = ints(a, rank, start), .size = ints(a, rank, size), .step = step}, last(r), NONE);
 }
 
 void recipe_gather(Arena *a, Recipe *r, int64_t n, const int64_t *index)
@@ -92,7 +92,7 @@ void recipe_swap(Arena *a, Recipe *r) { recipe_transpose(a, r, 2, (int64_t[]){1,
 /* The parameter itself, or itself transposed: what a file may hold in its place. */
 bool recipe_is_plain(const Recipe *r, bool *transposed)
 {
-    *transposed = r->n == 2 && r->at[1].op == OP_Transpose && r->at[1].attr.n == 2 && r->at[1].attr.a[0] == 1;
+    *transposed = r->n == 2 && r->at[1].op == OP_Transpose && r->at[1].attr.n == 2 && r->at[1].attr.perm[0] == 1;
     return r->at[0].op == OP_NONE && r->at[0].param != NONE && (r->n == 1 || *transposed);
 }
 

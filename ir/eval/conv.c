@@ -75,10 +75,10 @@ static Window window(const Eval *e, const Shape *x, const Shape *y, const int64_
         w.x[to] = x->d[i + 2];
         w.y[to] = y->d[i + 2];
         w.k[to] = kernel[i];
-        w.stride[to] = t->a ? t->a[i] : 1;
-        w.dilation[to] = t->b ? t->b[i] : 1;
-        w.pad[to] = t->c ? t->c[i] : 0;
-        w.pad_end[to] = t->c ? t->c[i + t->n] : 0;
+        w.stride[to] = t->stride ? t->stride[i] : 1;
+        w.dilation[to] = t->dilation ? t->dilation[i] : 1;
+        w.pad[to] = t->pad ? t->pad[i] : 0;
+        w.pad_end[to] = t->pad ? t->pad[i + t->n] : 0;
     }
     return w;
 }
@@ -193,7 +193,7 @@ void eval_pool(Eval *e)
 {
     const Shape *s = &e->in[0].shape;
     const double *x = eval_doubles(e, &e->in[0]);
-    Window w = window(e, s, &e->out[0].shape, e->at->d);
+    Window w = window(e, s, &e->out[0].shape, e->at->kernel);
     int64_t xs = w.x[0] * w.x[1] * w.x[2], i = 0;
     Shape spatial = {3, {w.y[0], w.y[1], w.y[2]}};
     for (int64_t p = 0; p < w.batch * w.xc; p++) {
@@ -204,7 +204,7 @@ void eval_pool(Eval *e)
                 eval_set_double(&e->out[0], i, r.max);
                 eval_set_wide(&e->out[1], i, p * xs + r.at);
             } else {
-                int64_t n = e->at->mode ? r.padded : r.inside;
+                int64_t n = e->at->count_include_pad ? r.padded : r.inside;
                 eval_set_double(&e->out[0], i, n ? r.sum / (double)n : 0);
             }
             i++;

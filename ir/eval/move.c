@@ -49,7 +49,7 @@ void eval_transpose(Eval *e)
     int64_t dense[MAX_RANK], stride[MAX_RANK];
     eval_strides(&e->in[0].shape, dense);
     for (int i = 0; i < e->at->n; i++)
-        stride[i] = dense[e->at->a[i]];
+        stride[i] = dense[e->at->perm[i]];
     copy_strided(e, &e->out[0], 0, stride);
 }
 
@@ -69,8 +69,8 @@ void eval_slice(Eval *e)
     int64_t dense[MAX_RANK], stride[MAX_RANK], offset = 0;
     eval_strides(&e->in[0].shape, dense);
     for (int i = 0; i < e->at->n; i++) {
-        stride[i] = dense[i] * (e->at->c ? e->at->c[i] : 1);
-        offset += e->at->a[i] * dense[i];
+        stride[i] = dense[i] * (e->at->step ? e->at->step[i] : 1);
+        offset += e->at->start[i] * dense[i];
     }
     copy_strided(e, &e->out[0], offset, stride);
 }
@@ -82,7 +82,7 @@ void eval_split(Eval *e)
     for (uint32_t i = 0; i < e->nout; i++) {
         if (shape_elements(&e->out[i].shape) > 0)
             copy_strided(e, &e->out[i], offset, dense);
-        offset += e->at->a[i] * dense[e->at->axis];
+        offset += e->at->sizes[i] * dense[e->at->axis];
     }
 }
 
@@ -135,14 +135,14 @@ void eval_pad(Eval *e)
         int64_t at = 0;
         bool inside = true;
         for (int k = 0; k < to->rank; k++) {
-            int64_t p = padded(e->at->mode, index[k] - e->at->a[k], from->d[k]);
+            int64_t p = padded(e->at->mode, index[k] - e->at->begin[k], from->d[k]);
             inside = inside && p >= 0;
             at += p * stride[k];
         }
         if (inside)
             move(&e->out[0], i, &e->in[0], at, element(e));
         else
-            eval_set_double(&e->out[0], i, e->at->f[0]);
+            eval_set_double(&e->out[0], i, e->at->value);
         i++;
     } while (eval_next(to, index));
 }
@@ -197,7 +197,7 @@ void eval_gather_nd(Eval *e)
     const Shape *data = &e->in[0].shape, *s = &e->in[1].shape;
     const int64_t *index = eval_ints(e, &e->in[1]);
     int64_t stride[MAX_RANK], depth = s->d[s->rank - 1], tuples = shape_elements(s) / depth, batches = 1;
-    int batch = (int)e->at->axis;
+    int batch = (int)e->at->batch_dims;
     eval_strides(data, stride);
     for (int i = 0; i < batch; i++)
         batches *= data->d[i];
@@ -236,7 +236,7 @@ void eval_scatter_elements(Eval *e)
         return;
     eval_strides(data, stride);
     do {
-        combine(&e->out[0], along_axis(data, stride, e->at->axis, index, at[i]), &e->in[2], i, e->at->mode);
+        combine(&e->out[0], along_axis(data, stride, e->at->axis, index, at[i]), &e->in[2], i, e->at->reduction);
         i++;
     } while (eval_next(s, index));
 }
@@ -253,6 +253,6 @@ void eval_scatter_nd(Eval *e)
     for (int64_t i = 0; i < tuples; i++) {
         int64_t at = tuple_offset(data, stride, 0, depth, index + i * depth);
         for (int64_t k = 0; k < block; k++)
-            combine(&e->out[0], at + k, &e->in[2], i * block + k, e->at->mode);
+            combine(&e->out[0], at + k, &e->in[2], i * block + k, e->at->reduction);
     }
 }

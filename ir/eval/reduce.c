@@ -12,7 +12,7 @@ static void result_strides(const Eval *e, int64_t *stride)
 {
     eval_strides(&e->out[0].shape, stride);
     for (int i = 0; i < e->at->n; i++)
-        stride[e->at->a[i]] = 0;
+        stride[e->at->axes[i]] = 0;
 }
 
 static int64_t offset(const Shape *s, const int64_t *index, const int64_t *stride)
@@ -89,7 +89,7 @@ void eval_count(Eval *e)
 {
     double n = 1;
     for (int i = 0; i < e->at->n; i++)
-        n *= (double)e->in[0].shape.d[e->at->a[i]];
+        n *= (double)e->in[0].shape.d[e->at->axes[i]];
     eval_set_double(&e->out[0], 0, n);
 }
 
@@ -130,7 +130,7 @@ void eval_arg(Eval *e)
             int64_t base = o * l.n * l.step + j, best = 0;
             for (int64_t i = 1; i < l.n; i++) {
                 int c = sign * compare(x, base + i * l.step, base + best * l.step);
-                if (c > 0 || (c == 0 && e->at->mode))
+                if (c > 0 || (c == 0 && e->at->select_last))
                     best = i;
             }
             eval_set_wide(&e->out[0], o * l.step + j, best);
@@ -141,7 +141,7 @@ void eval_cumsum(Eval *e)
 {
     const Tensor *x = &e->in[0];
     Lines l = lines(&x->shape, e->at->axis);
-    bool reverse = e->at->mode & CUMSUM_REVERSE, exclusive = e->at->mode & CUMSUM_EXCLUSIVE;
+    bool reverse = e->at->scan & CUMSUM_REVERSE, exclusive = e->at->scan & CUMSUM_EXCLUSIVE;
     bool floats = dtype_is_float(x->dtype);
     for (int64_t o = 0; o < l.outer; o++)
         for (int64_t j = 0; j < l.step; j++) {
@@ -190,7 +190,7 @@ void eval_topk(Eval *e)
             int64_t base = o * l.n * l.step + j;
             for (int64_t i = 0; i < l.n; i++)
                 at[i] = i;
-            sort_line(x, base, l.step, e->at->mode ? 1 : -1, at, other, l.n);
+            sort_line(x, base, l.step, e->at->largest ? 1 : -1, at, other, l.n);
             for (int64_t i = 0; i < e->at->k; i++) {
                 int64_t to = (o * e->at->k + i) * l.step + j;
                 memcpy((char *)e->out[0].data + (size_t)to * size,

@@ -69,11 +69,10 @@ int batch_reshape(const Shape *in, const Shape *out, int dim, int64_t rows, int6
 /* The integer at element i of a constant; false for types that hold no index. */
 bool batch_const_int(const Value *v, int64_t i, int64_t *x)
 {
-    switch (v->dtype) {
-    case DT_I64: *x = ((const int64_t *)v->data)[i]; return true;
-    case DT_I32: *x = ((const int32_t *)v->data)[i]; return true;
-    default: return false;
-    }
+    if (v->dtype != DT_I64 && v->dtype != DT_I32)
+        return false;
+    *x = element_int(v->dtype, v->data, i);
+    return true;
 }
 
 /*
@@ -152,7 +151,7 @@ bool batch_demand_all(Batch *b, Node *n, int dim, int rank)
 bool batch_in_axes(const Attr *a, int dim)
 {
     for (int i = 0; i < a->n; i++)
-        if (a->a[i] == dim)
+        if (a->axes[i] == dim)
             return true;
     return false;
 }
@@ -174,8 +173,8 @@ static bool demand_node(Batch *b, Node *n, ValueId out, int dim)
         b->cur = outer;
         return good;
     }
-    case OP_Transpose: return batch_demand(b, &n->in[0], (int)n->attr.a[dim]);
-    case OP_Slice: return os.d[dim] == is.d[dim] && n->attr.c[dim] == 1 && batch_demand(b, &n->in[0], dim);
+    case OP_Transpose: return batch_demand(b, &n->in[0], (int)n->attr.perm[dim]);
+    case OP_Slice: return os.d[dim] == is.d[dim] && n->attr.step[dim] == 1 && batch_demand(b, &n->in[0], dim);
     case OP_Pad: return os.d[dim] == is.d[dim] && batch_demand(b, &n->in[0], dim);
     case OP_Split:
     case OP_Softmax:
@@ -256,12 +255,8 @@ static void tag_inputs(Batch *b)
     Graph *g = b->g;
     for (uint32_t i = 0; i < g->input.n; i++) {
         Value *v = &g->value.at[g->input.at[i]];
-        bool target = strcmp(v->name, "target") == 0;
-        v->batch = v->shape.rank > 0 && (v->shape.d[0] == b->rows || (target && v->shape.d[0] % b->rows == 0))
-                       ? 0
-                       : BATCH_NONE;
-        if (g->input.at[i] == b->target)
-            v->batch = BATCH_NONE;
+        bool target = g->input.at[i] == b->target;      /* found by what it is compared with */
+        v->batch = !target && v->shape.rank > 0 && v->shape.d[0] == b->rows ? 0 : BATCH_NONE;
     }
 }
 

@@ -178,7 +178,7 @@ int batch_gather(Batch *b, Node *n)
 int batch_gather_nd(Batch *b, Node *n)
 {
     const Value *x = val(b->g, n->in[0]), *index = val(b->g, n->in[1]);
-    int bd = (int)n->attr.axis, ri = index->shape.rank, q = (int)index->shape.d[ri - 1];
+    int bd = (int)n->attr.batch_dims, ri = index->shape.rank, q = (int)index->shape.d[ri - 1];
     int td = x->batch, ti = index->batch;
     if (td >= bd && td < bd + q && b->rows > 1) {
         int i = b->cur == 1 ? row_dim(b, n->in[1], td - bd, x->shape.d[td] / b->rows) : -1;

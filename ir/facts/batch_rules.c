@@ -157,8 +157,8 @@ static int rule_slice(Batch *b, Node *n)
     int dim = x->batch;
     int64_t size = x->shape.d[dim], count = y->shape.d[dim];
     if (n->op == OP_Slice)
-        return size == count && n->attr.c[dim] == 1 ? dim
-                                                    : rule_part(b, dim, size, n->attr.a[dim], n->attr.c[dim], count);
+        return size == count && n->attr.step[dim] == 1 ? dim
+                                                    : rule_part(b, dim, size, n->attr.start[dim], n->attr.step[dim], count);
     return size == count || b->rows == 1 ? dim : batch_fail(b, "it takes some of the rows, or adds to them");
 }
 
@@ -216,8 +216,8 @@ int64_t batch_row(const Batch *b, const Node *n, uint32_t out)
         return -1;
     if ((n->op == OP_Slice || split) && x->batch >= 0 && batch_outer(b, n->in[0]) == 1) {
         int64_t each = x->shape.d[x->batch] / b->rows, count = val(b->g, n->out[out])->shape.d[x->batch];
-        int64_t at = split ? out * each : n->attr.a[x->batch]; /* of parts of equal sizes */
-        bool whole = split ? count == each && n->nout == b->rows : n->attr.c[x->batch] == 1 && count == each && at % each == 0;
+        int64_t at = split ? out * each : n->attr.start[x->batch]; /* of parts of equal sizes */
+        bool whole = split ? count == each && n->nout == b->rows : n->attr.step[x->batch] == 1 && count == each && at % each == 0;
         return whole ? at / each : -1;
     }
     for (uint32_t i = 0; i < n->nin; i++) {
@@ -281,7 +281,7 @@ int batch_rule(Batch *b, Node *n)
     case OP_Reshape: return rule_reshape(b, n);
     case OP_Transpose:
         for (int i = 0; i < rank; i++)
-            if (n->attr.a[i] == x->batch)
+            if (n->attr.perm[i] == x->batch)
                 return i;
         BUG("Transpose without dimension %d", x->batch);
     case OP_Slice:

@@ -54,7 +54,7 @@ int64_t cost_flops(const Graph *g, NodeId id)
     case OP_AveragePool: {
         int64_t window = 1;
         for (int i = 0; i < n->attr.n; i++)
-            window = times(window, n->attr.d[i]);
+            window = times(window, n->attr.kernel[i]);
         return times(window, out);
     }
     case OP_ReduceSum:
@@ -69,7 +69,7 @@ int64_t cost_flops(const Graph *g, NodeId id)
     case OP_Softmax:
     case OP_LogSoftmax: return times(4, out);
     case OP_ScatterElements:
-    case OP_ScatterND: return n->attr.mode == SCATTER_NONE ? 0 : elements(g, n->in[2]);
+    case OP_ScatterND: return n->attr.reduction == SCATTER_NONE ? 0 : elements(g, n->in[2]);
     case OP_Cast:
     case OP_Identity:
     case OP_StopGradient:

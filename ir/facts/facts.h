@@ -7,6 +7,10 @@
 
 #include "ir/ir.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* last: the same in all microbatches; none: they cannot be put together */
 typedef enum { MERGE_LAST, MERGE_SUM, MERGE_MEAN, MERGE_ROWS, MERGE_NONE } OutputMerge;
 typedef struct {
@@ -34,4 +38,7 @@ void batch_analyse(Graph *g, ValueId from, const BatchOptions *opt, BatchNotes *
 int64_t cost_flops(const Graph *g, NodeId n);
 int64_t value_bytes(const Graph *g, ValueId v);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -59,6 +59,9 @@ typedef struct {
 
 static inline int on_device(const Rank *r) { return r->plan.ask.on_device; }
 
+/* machine.c */
+void pp_machine_check(void); /* ends the program where the CPU lacks instructions that it was compiled for */
+
 /* schedule.c */
 PpStatus schedule_read(Run *run, Options *o); /* a file says itself how many ranks and microbatches there are */
 PpStatus schedule_make(Run *run);             /* verified rows */

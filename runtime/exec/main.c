@@ -115,6 +115,7 @@ static PpStatus run_all(Run *run, Options *o, Group *world)
 
 int pp_main(int argc, char **argv, const PpPlan *plan)
 {
+    pp_machine_check();
     keep_freed_memory();
     signal(SIGXFSZ, SIG_IGN); /* a file past its limit is an error of the write */
     Options o;

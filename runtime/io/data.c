@@ -143,7 +143,7 @@ PpStatus data_open(Data *d, const PpPlan *p, const Options *o)
 
 void data_close(Data *d)
 {
-    for (int i = 0; i < d->model->n_input && d->file; i++)
+    for (int i = 0; d->file && i < d->model->n_input; i++)
         npy_close(&d->file[i]);
     free(d->file);
     free(d->row0);

@@ -54,7 +54,7 @@ static void trace_rank(FILE *f, const Schedule *s, int rank, int n_op, int steps
             int beside = i + 1 < n_op && plan_pair(&s->row[rank], i) && span[2] > span[3],
                 line = beside ? s->ranks + rank : rank;
             if (beside && !second++)
-                sched_trace_aside(f, rank, s->ranks);
+                sched_trace_overlap_thread(f, rank, s->ranks);
             if (span[1] > span[0])
                 sched_trace_wait(f, line, a, k + 1, span[0] * 1e6, (span[1] - span[0]) * 1e6);
             sched_trace_event(f, line, a, k + 1, span[1] * 1e6, (span[2] - span[1]) * 1e6);

@@ -10,16 +10,6 @@
 
 #include <stdlib.h>
 
-const PpParam *shared_param(const PpStage *st, int param, int *at)
-{
-    for (int k = 0; k < st->n_param; k++)
-        if (st->param[k].param == param) {
-            *at = k;
-            return &st->param[k];
-        }
-    return NULL;
-}
-
 static PpStatus add_contribution(Planner *p, int user_stage, int k, int64_t tag)
 {
     Plan *plan = p->plan;

@@ -1,7 +1,7 @@
 /*
  * facts.c - what follows from the generated tables and a row alone.
  */
-#include "plan.h"
+#include "planner.h"
 
 int64_t stats_bytes(const PpStage *st)
 {
@@ -39,4 +39,14 @@ int plan_host_takes(const Plan *p, const PpStage *st, int output)
     int model_output = st->output[output].model_output;
     return (model_output >= 0 && p->has_output[model_output]) ||
            (st->index == p->model->loss_stage && output == p->model->loss_output);
+}
+
+const PpParam *shared_param(const PpStage *st, int param, int *at)
+{
+    for (int k = 0; k < st->n_param; k++)
+        if (st->param[k].param == param) {
+            *at = k;
+            return &st->param[k];
+        }
+    return NULL;
 }

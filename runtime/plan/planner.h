@@ -45,6 +45,9 @@ int64_t plan_kept_out(const Planner *p, int l, int o, int m);
 int plan_dx_number(const PpStage *st, int input, int index);
 void plan_touch(Planner *p, int64_t id); /* the instance lives at this moment; -1: none */
 
+/* facts.c */
+const PpParam *shared_param(const PpStage *st, int param, int *at); /* the stage's copy of it, and where */
+
 /* walk.c */
 PpStatus plan_walk(Planner *p);
 
@@ -55,7 +58,6 @@ PpStatus plan_edge(Planner *p, const SchedAction *a, int l); /* SEND_F, RECV_F, 
 PpStatus plan_params(Planner *p, const SchedAction *a);      /* SEND_P, RECV_P, SEND_GP */
 
 /* contributions.c */
-const PpParam *shared_param(const PpStage *st, int param, int *at);
 PpStatus plan_contributions(Planner *p);
 PpStatus plan_reduction(Planner *p, const SchedAction *a); /* RECV_GP, REDUCE_GRAD, WAIT_REDUCE_GRAD */
 

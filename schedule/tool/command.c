@@ -7,7 +7,9 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "schedule/internal.h"
+#include "tool.h"
+#include "base/base.h"
+#include "schedule/graph.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -69,8 +71,9 @@ static const char help_text[] =
     "Usage: ppsplit schedule NAME|FILE.csv --ranks P --stages S --microbatches M [OPTION]...\n"
     "Generate a pipeline schedule, or read one, and lower, verify, simulate or draw it.\n"
     "\n"
-    "NAME: gpipe 1f1b interleaved1f1b loopedbfs interleavedzerobubble zbvzerobubble dualpipev zb-h1 zb-h2 "
-    "forward-only, any case.\n"
+    "A NAME is one of these, in any case, or PyTorch's name of one or of its class:\n";
+
+static const char help_options[] =
     "A file brings its own ranks, stages, microbatches and placement; PyTorch's CSV files do.\n"
     "\n"
     "The schedule:\n"
@@ -109,6 +112,14 @@ static const char help_text[] =
     "Examples:\n"
     "  ppsplit schedule 1f1b --ranks 4 --microbatches 8 --simulate --grid\n"
     "  ppsplit schedule zbvzerobubble --ranks 4 --microbatches 8 --lower --csv zbv.csv --verify\n";
+
+static void help(void)
+{
+    fputs(help_text, stdout);
+    for (int i = 0; sched_kind(i); i++)
+        printf("  %-22s  %s\n", sched_kind(i)->name, sched_kind(i)->about);
+    fputs(help_options, stdout);
+}
 
 static int usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 static int usage(const char *fmt, ...)
@@ -195,23 +206,15 @@ static int set_option(Options *o, int id, const char *v)
 
 static int unknown_option(const char *text)
 {
+    const char *names[N_OPTION], *meant;
     char word[64];
-    int best = 4, at = -1;
     snprintf(word, sizeof word, "%s", text + 2);
     word[strcspn(word, "=")] = 0;
-    for (int i = 0; i < N_OPTION; i++) {
-        int d = sched_distance(word, option[i].name);
-        if (d < best) {
-            best = d;
-            at = i;
-        }
-    }
-    if (at < 0)
-        return usage("unknown option '%.60s'", text);
-    fprintf(stderr,
-            "ppsplit schedule: error: unknown option '%.60s'; did you mean '--%s'?\nTry 'ppsplit schedule --help'.\n",
-            text, option[at].name);
-    return SCHED_EUSAGE;
+    for (int i = 0; i < N_OPTION; i++)
+        names[i] = option[i].name;
+    meant = diag_nearest(word, names, N_OPTION);
+    return meant ? usage("unknown option '%.60s'; did you mean '--%s'?", text, meant)
+                 : usage("unknown option '%.60s'", text);
 }
 
 /* 0 ok, -1 help was printed, else the exit status. */
@@ -236,10 +239,10 @@ static int parse_options(Options *o, int argc, char **argv)
                                 strncmp(a + 2, option[k].name, n - 2) != 0))
             k++;
         if (k == N_OPTION)
-            return strcmp(a, "-h") == 0 ? (fputs(help_text, stdout), -1)
+            return strcmp(a, "-h") == 0 ? (help(), -1)
                                         : unknown_option(strncmp(a, "--", 2) ? "--?" : a);
         if (option[k].id == O_HELP)
-            return fputs(help_text, stdout), -1;
+            return help(), -1;
         if (a[n] == '=')
             v = a + n + 1;
         if (option[k].value && !v && !(v = ++i < argc ? argv[i] : NULL))
@@ -299,22 +302,26 @@ static int output_close(Output *o)
 
 /* ---- The schedule and its passes ---- */
 
-static int make(const Options *o, Schedule **out, SchedError *e)
+/* A file: what looks like one, or is there; else a name, which the registry may not know. */
+static int is_file(const char *name)
 {
     struct stat st;
-    size_t n = strlen(o->name);
-    if (sched_is_name(o->name) || (n < 5 || strcmp(o->name + n - 4, ".csv") != 0)) {
-        if (sched_is_name(o->name) || (!strchr(o->name, '/') && stat(o->name, &st) != 0)) {
-            int v = sched_is_name(o->name) &&
-                            (sched_distance(o->name, "zbvzerobubble") == 0 || sched_distance(o->name, "dualpipev") == 0)
-                        ? 2
-                        : 1;
-            if (sched_is_name(o->name) && (!o->ranks || !o->microbatches))
-                return sched_fail(e, SCHED_EUSAGE, -1, -1, "%s needs --ranks and --microbatches", o->name);
-            return sched_generate(o->name, o->ranks, o->stages ? o->stages : v * o->ranks, o->microbatches,
-                                  o->placement, out, e);
-        }
-    }
+    size_t n = strlen(name);
+    return !sched_find(name) &&
+           ((n >= 4 && strcmp(name + n - 4, ".csv") == 0) || strchr(name, '/') || stat(name, &st) == 0);
+}
+
+static int generate(const Options *o, Schedule **out, SchedError *e)
+{
+    const SchedKind *k = sched_find(o->name);
+    if (k && (!o->ranks || !o->microbatches))
+        return sched_fail(e, SCHED_EUSAGE, -1, -1, "%s needs --ranks and --microbatches", k->name);
+    int chunks = k && k->chunks ? k->chunks : 1, stages = o->stages ? o->stages : chunks * o->ranks;
+    return sched_generate(o->name, o->ranks, stages, o->microbatches, o->placement, out, e);
+}
+
+static int load(const Options *o, Schedule **out, SchedError *e)
+{
     int status = sched_load(o->name, out, e);
     if (!status && ((o->ranks && o->ranks != (*out)->ranks) || (o->stages && o->stages != (*out)->stages) ||
                     (o->microbatches && o->microbatches != (*out)->microbatches))) {
@@ -503,7 +510,7 @@ int schedule_main(int argc, char **argv)
     SchedError *e = calloc(1, sizeof *e);
     int st = e ? parse_options(&o, argc, argv) : SCHED_ERESOURCE;
     if (!st)
-        st = make(&o, &s, e) ? fail(e) : run(&o, s, e);
+        st = (is_file(o.name) ? load(&o, &s, e) : generate(&o, &s, e)) ? fail(e) : run(&o, s, e);
     sched_free(s);
     free(o.edge);
     free(e);

@@ -4,7 +4,8 @@
  * In: `F=1,I=1,W=1,B=2,c=0` (of one stage: `3F=2`), or a JSON file of complete events named like actions, durations in
  * microseconds, and what its ranks did before and after them. Out: SchedCosts.  What is not measured follows from what is: B = I + W, and I = W = B / 2.
  */
-#include "schedule/internal.h"
+#include "schedule/rows.h"
+#include "tool.h"
 
 #include <errno.h>
 #include <limits.h>

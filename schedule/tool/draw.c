@@ -7,7 +7,8 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "schedule/internal.h"
+#include "schedule/rows.h"
+#include "tool.h"
 
 #include <math.h>
 #include <stdlib.h>

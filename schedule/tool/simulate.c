@@ -8,7 +8,8 @@
  *
  * buffers = -1: communication is non-blocking, the assumption of the published tables; 0 and k: as the verifier has it.
  */
-#include "schedule/internal.h"
+#include "schedule/graph.h"
+#include "tool.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -143,9 +144,6 @@ static int compound(Sim *m, int r, int i, int end)
     return 1;
 }
 
-static int is_send(int t) { return sched_is_send(t) || t == SA_SEND_P || t == SA_SEND_GP; }
-static int is_recv(int t) { return sched_is_recv(t) || t == SA_RECV_P || t == SA_RECV_GP; }
-
 static int meet(Sim *m, int r, int i, int lane)
 {
     const SchedAction *a = &m->s->row[r].a[i], *b;
@@ -153,7 +151,7 @@ static int meet(Sim *m, int r, int i, int lane)
     if (j >= m->s->row[q].n)
         return 0;
     b = &m->s->row[q].a[j];
-    if ((is_send(a->type) ? !is_recv(b->type) : !is_send(b->type)) || b->microbatch != a->microbatch ||
+    if ((sched_sends(a->type) ? !sched_receives(b->type) : !sched_sends(b->type)) || b->microbatch != a->microbatch ||
         sched_graph_lane(m->g, b) != lane)
         return 0;
     double start = max2(m->clock[r], m->clock[q]);
@@ -179,7 +177,7 @@ static int communicate(Sim *m, int r, int i)
     }
     if (k == 0)
         return meet(m, r, i, lane);
-    if (is_send(a->type)) {
+    if (sched_sends(a->type)) {
         if (k > 0 && m->sent[lane] >= k) {
             if (m->got[lane] <= m->sent[lane] - k)
                 return 0;
@@ -188,7 +186,7 @@ static int communicate(Sim *m, int r, int i)
         m->number[x] = m->sent[lane]++;
         m->arrive[x] = start + cost(m, a) + latency(m, lane);
         wake(m, m->s->rank_of[a->peer]);
-    } else if (k > 0 && is_recv(a->type)) {
+    } else if (k > 0 && sched_receives(a->type)) {
         if (m->arrive[x] < 0 || m->number[x] != m->got[lane])
             return 0;
         start = max2(start, m->arrive[x]);

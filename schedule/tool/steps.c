@@ -4,9 +4,10 @@
  * In: rows of adjacent stages, with or without communication.  Out: the number of steps.  All ranks take a step
  * together; a rank whose next action is not ready stands still, and may catch up within the step when a later rank has
  * just made it ready. The figure PyTorch's tests use to compare passes; it is no estimate of time (that is
- * sched_sim.c).
+ * simulate.c).
  */
-#include "schedule/internal.h"
+#include "schedule/rows.h"
+#include "tool.h"
 
 #include <stdlib.h>
 

@@ -168,7 +168,7 @@ static void kink(const char *what, Op op, uint32_t nin, const double *a, const d
 /* Numbers as PyTorch 2 gives them. */
 static void kinks(void)
 {
-    Attr none = {0}, all = {.n = 1, .a = I(0)}, quarter = {.f = {0.25}};
+    Attr none = {0}, all = {.n = 1, .axes = I(0)}, quarter = {.ratio = 0.25};
     kink("relu'(0) = 0", OP_Relu, 1, D(-1, 0, 2), NULL, none, D(0, 0, 1), 0);
     kink("abs'(0) = 0", OP_Abs, 1, D(-1, 0, 2), NULL, none, D(-1, 0, 1), 0);
     kink("a tie of max shares, first operand", OP_Max, 2, D(1, 2, 3), D(1, 0, 5), none, D(0.5, 1, 0), 0);

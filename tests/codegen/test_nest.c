@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "codegen/cg.h"
+#include "codegen/print/print.h"
 #include "nest_data.h"
 #include "nets.h"
 #include "tap.h"
@@ -27,13 +27,14 @@ typedef struct {
 
 static uint32_t compiled;
 
-static void print_kernel(Arena *a, const Nest *n, uint32_t number, FILE *out)
+static void write_kernel(Arena *a, const Nest *n, uint32_t number, FILE *out)
 {
     Text t = {.a = a, .indent = 1};
     const char **name = arena_array(a, const char *, n->arg.n + 1);
     for (uint32_t i = 0; i < n->arg.n; i++)
         name[i] = arena_printf(a, "t%u", i);
-    nest_print_c(a, n, name, &t);
+    PrintUses uses = {0};
+    nest_print_c(a, n, name, &uses, &t);
     fprintf(out, "void kernel%u(int64_t rows, void *const *at)\n{\n    (void)rows;\n", number);
     for (uint32_t i = 0; i < n->arg.n; i++)
         fprintf(out, "    %s%s *t%u = at[%u];\n", n->arg.at[i].written ? "" : "const ", cg_ctype(n->arg.at[i].type), i, i);
@@ -119,7 +120,7 @@ static void run(void *arg)
                 One o = {sg->func[k]->group.at[i].nest, sg->func[k], all.n};
                 if (!o.nest || nest_makes_nothing(o.nest) || sg->func[k]->group.at[i].member.n == 0)
                     continue;
-                print_kernel(c->a, o.nest, o.number, out);
+                write_kernel(c->a, o.nest, o.number, out);
                 vec_push(c->a, &all, o);
             }
     }
@@ -378,8 +379,8 @@ static void check_hot(const char *dir, const Hot *h)
         FILE *out = fopen(path, "w");
         INSIST(out);
         fprintf(out, "#include \"pp_kernel.h\"\n\n");
-        print_kernel(a, n, 0, out);
-        print_kernel(a, m, 1, out);
+        write_kernel(a, n, 0, out);
+        write_kernel(a, m, 1, out);
         fclose(out);
         void *code = compile(a, path, so);
         for (int64_t rows = 3; rows < 5 && !*wrong; rows++)

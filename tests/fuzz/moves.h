@@ -215,13 +215,13 @@ static ValueId do_gather_nd(Fuzz *f, ValueId x, ValueId y)
         return x;
     if (batch) {                                        /* one index for each row */
         ValueId i = int_input(f, S(f->r->rows, 1 + below(f, 4), 1), s.d[1]);
-        return op2(f, OP_GatherND, x, i, (Attr){.axis = 1});
+        return op2(f, OP_GatherND, x, i, (Attr){.batch_dims = 1});
     }
     int64_t n = 1 + below(f, 4), k = 1 + below(f, s.rank);
     int64_t *v = arena_array(f->g->arena, int64_t, n * k);
     for (int64_t i = 0; i < n * k; i++)
         v[i] = below(f, 2 * s.d[i % k]) - s.d[i % k];
-    return op2(f, OP_GatherND, x, g_ints(f->g, 2, I(n, k), v), (Attr){.axis = 0});
+    return op2(f, OP_GatherND, x, g_ints(f->g, 2, I(n, k), v), (Attr){.batch_dims = 0});
 }
 
 /* Without a reduction no place is written twice: which update stays is nobody's promise. */
@@ -251,7 +251,7 @@ static ValueId do_scatter_elements(Fuzz *f, ValueId x, ValueId y)
     u = g_pad(g, u, zero, size, PAD_CONSTANT, 0.3);
     if (mode == SCATTER_MAX || mode == SCATTER_MIN || mode == SCATTER_MUL)
         u = g_add(g, u, fitting(f, u));
-    return op3(f, OP_ScatterElements, chance(f, 25) ? g_full(g, f->real, &s, 0) : x, i, u, (Attr){.axis = axis, .mode = mode});
+    return op3(f, OP_ScatterElements, chance(f, 25) ? g_full(g, f->real, &s, 0) : x, i, u, (Attr){.axis = axis, .reduction = mode});
 }
 
 static ValueId do_scatter_nd(Fuzz *f, ValueId x, ValueId y)
@@ -268,7 +268,7 @@ static ValueId do_scatter_nd(Fuzz *f, ValueId x, ValueId y)
     Shape t = {.rank = 1, .d = {n}};
     for (int d = (int)k; d < s.rank; d++)
         t.d[t.rank++] = s.d[d];
-    return op3(f, OP_ScatterND, x, g_ints(g, 2, I(n, k), v), weight(f, t), (Attr){.mode = mode});
+    return op3(f, OP_ScatterND, x, g_ints(g, 2, I(n, k), v), weight(f, t), (Attr){.reduction = mode});
 }
 
 #endif

@@ -25,14 +25,14 @@ typedef struct {
     uint32_t seed;
     uint32_t x, y;                  /* steps before this one */
     bool output, cut;               /* an output of the graph; the next stage begins behind it */
-} Step;
+} DrawStep;
 
 typedef struct {
     int64_t rows;                   /* of the batch, dimension 0 of every input; 0: the graph has no batch */
     bool wide;                      /* float64 */
     bool loss;                      /* half the sum of the outputs' squares; without it the program only infers */
     uint32_t n;
-    Step step[MOST_STEPS];
+    DrawStep step[MOST_STEPS];
 } Recipe;
 
 /* operations.h */
@@ -79,7 +79,7 @@ static Recipe recipe_draw(uint64_t seed)
     r.n = 3 + (uint32_t)fuzz_below(&s, fuzz_below(&s, 3) ? 12 : MOST_STEPS - 3);
     uint32_t cuts = 0;
     for (uint32_t i = 0; i < r.n; i++) {
-        Step *t = &r.step[i];
+        DrawStep *t = &r.step[i];
         t->seed = (uint32_t)fuzz_next(&s);
         t->operation = i < 1 || (i < 3 && fuzz_below(&s, 2)) ? 0 : draw_operation(&s);
         t->x = i ? draw_operand(&s, i) : 0;
@@ -97,7 +97,7 @@ static void recipe_print(const Recipe *r, FILE *f)
 {
     fprintf(f, "net rows %d %s %s\n", (int)r->rows, r->wide ? "f64" : "f32", r->loss ? "loss" : "infer");
     for (uint32_t i = 0; i < r->n; i++) {
-        const Step *t = &r->step[i];
+        const DrawStep *t = &r->step[i];
         fprintf(f, "%u %s %u %u %u%s%s\n", i, operation_name(t->operation), t->seed, t->x, t->y, t->output ? " output" : "", t->cut ? " cut" : "");
     }
 }
@@ -121,8 +121,8 @@ static bool recipe_read(Recipe *r, FILE *f)
         int k = sscanf(line, "%u %63s %u %u %u %15s %15s", &at, name, &seed, &x, &y, mark[0], mark[1]);
         if (k < 5 || at != r->n || r->n == MOST_STEPS || (at && (x >= at || y >= at)))
             return false;
-        Step *t = &r->step[r->n++];
-        *t = (Step){.operation = UINT32_MAX, .seed = seed, .x = x, .y = y};
+        DrawStep *t = &r->step[r->n++];
+        *t = (DrawStep){.operation = UINT32_MAX, .seed = seed, .x = x, .y = y};
         for (uint32_t i = 0; i < operation_count(); i++)
             if (!strcmp(operation_name(i), name))
                 t->operation = i;
@@ -146,7 +146,7 @@ static Recipe recipe_without(const Recipe *r, uint32_t at)
     for (uint32_t i = 0; i < r->n; i++) {
         if (i == at)
             continue;
-        Step t = r->step[i];
+        DrawStep t = r->step[i];
         uint32_t *const from[2] = {&t.x, &t.y};
         for (int k = 0; k < 2; k++) {
             if (*from[k] == at && i > at)

@@ -96,7 +96,7 @@ static ValueId do_argmax(Fuzz *f, ValueId x, ValueId y)
     if (s.rank == 0)
         return x;
     int axis = axis_of(f, x);
-    ValueId i = op1(f, chance(f, 50) ? OP_ArgMax : OP_ArgMin, x, (Attr){.axis = axis, .mode = (int)below(f, 2)});
+    ValueId i = op1(f, chance(f, 50) ? OP_ArgMax : OP_ArgMin, x, (Attr){.axis = axis, .select_last = (int)below(f, 2)});
     ValueId hot = g_binary(g, OP_Equal, i, g_iota(g, DT_I64, s.rank, axis, s.d[axis]));
     ValueId z = g_where(g, hot, x, number(f, 0));
     return chance(f, 50) ? z : g_reduce(g, OP_ReduceSum, z, 1, I(axis));
@@ -124,7 +124,7 @@ static ValueId do_cumsum(Fuzz *f, ValueId x, ValueId y)
     (void)y;
     if (shape(f, x).rank == 0)
         return x;
-    return scaled(f, op1(f, OP_CumSum, x, (Attr){.axis = axis_of(f, x), .mode = (int)below(f, 4)}), 0.3);
+    return scaled(f, op1(f, OP_CumSum, x, (Attr){.axis = axis_of(f, x), .scan = (int)below(f, 4)}), 0.3);
 }
 
 static ValueId do_topk(Fuzz *f, ValueId x, ValueId y)
@@ -135,7 +135,7 @@ static ValueId do_topk(Fuzz *f, ValueId x, ValueId y)
     if (s.rank == 0)
         return x;
     int axis = axis_of(f, x);
-    ValueId v = op1(f, OP_TopK, x, (Attr){.axis = axis, .k = 1 + below(f, s.d[axis]), .mode = (int)below(f, 2)});
+    ValueId v = op1(f, OP_TopK, x, (Attr){.axis = axis, .k = 1 + below(f, s.d[axis]), .largest = (int)below(f, 2)});
     if (chance(f, 70))
         return v;
     return g_mul(g, v, g_cast(g, graph_out(g, v, 1), f->real));
@@ -217,7 +217,7 @@ static ValueId do_conv(Fuzz *f, ValueId x, ValueId y)
         if ((w.d[i + 2] - 1) * dilation[i] + 1 > s.d[i + 2] + pad[i] + pad[n + i])
             return x;
     }
-    Attr a = {.group = group, .n = n, .a = stride, .b = dilation, .c = pad};
+    Attr a = {.group = group, .n = n, .stride = stride, .dilation = dilation, .pad = pad};
     return scaled(f, op2(f, OP_Conv, x, weight(f, w), a), 1 / sqrt((double)size));
 }
 
@@ -243,7 +243,7 @@ static ValueId do_conv_transpose(Fuzz *f, ValueId x, ValueId y)
     }
     if (all > MOST_ELEMENTS)
         return x;
-    Attr a = {.group = group, .n = n, .a = stride, .b = dilation, .c = pad, .d = out};
+    Attr a = {.group = group, .n = n, .stride = stride, .dilation = dilation, .pad = pad, .out_dims = out};
     return scaled(f, op2(f, OP_ConvTranspose, x, weight(f, w), a), 0.3);
 }
 
@@ -265,7 +265,7 @@ static ValueId do_pool(Fuzz *f, ValueId x, ValueId y)
         if ((kernel[i] - 1) * dilation[i] + 1 > s.d[i + 2])
             return x;
     }
-    Attr a = {.n = n, .a = stride, .b = dilation, .c = pad, .d = kernel, .mode = most ? 0 : (int)below(f, 2), .k = below(f, 2)};
+    Attr a = {.n = n, .stride = stride, .dilation = dilation, .pad = pad, .kernel = kernel, .count_include_pad = most ? 0 : (int)below(f, 2), .ceil_mode = below(f, 2)};
     return op1(f, most ? OP_MaxPool : OP_AveragePool, x, a);
 }
 
@@ -273,7 +273,7 @@ static ValueId do_dropout(Fuzz *f, ValueId x, ValueId y)
 {
     (void)y;
     double ratio = chance(f, 50) ? 0.25 : 0.5;
-    return op1(f, OP_Dropout, x, (Attr){.f = {ratio}, .axis = f->g->dropout_count++});
+    return op1(f, OP_Dropout, x, (Attr){.ratio = ratio, .key = f->g->dropout_count++});
 }
 
 #endif

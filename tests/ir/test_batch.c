@@ -132,7 +132,7 @@ static void gathers(void)
     ValueId zeros = g_full(g, DT_F32, &up, 0);
     Shape is = shape_of(3, (int64_t)B, (int64_t)6, (int64_t)1);
     ValueId grad =
-        graph_node(g, OP_ScatterND, 3, (ValueId[]){zeros, g_reshape(g, ids, &is), x}, (Attr){.mode = SCATTER_ADD});
+        graph_node(g, OP_ScatterND, 3, (ValueId[]){zeros, g_reshape(g, ids, &is), x}, (Attr){.reduction = SCATTER_ADD});
     analyse(g);
     ok(batch(g, x) == 0 && batch(g, first) == 0, "embeddings and the first token have the indices' rows");
     ok(batch(g, all) == 0, "all rows by number are the rows");
@@ -217,7 +217,7 @@ static void groups(void)
     ValueId w = g_matmul(g, a, param(g, "w", shape_of(2, (int64_t)2, (int64_t)6 * 3)));
     ValueId one = g_reshape(g, x, &(Shape){4, {1, B * 3, 5, 5}}), own = g_reshape(g, w, &(Shape){4, {B * 6, 3, 1, 1}});
     int64_t ones[] = {1, 1}, none[] = {0, 0, 0, 0};
-    Attr attr = {.n = 2, .a = ones, .b = ones, .c = none, .group = B};
+    Attr attr = {.n = 2, .stride = ones, .dilation = ones, .pad = none, .group = B};
     ValueId y = graph_node(g, OP_Conv, 2, (ValueId[]){one, own}, attr), back = g_reshape(g, y, &(Shape){4, {B, 6, 5, 5}});
     ValueId shared = graph_node(g, OP_Conv, 2, (ValueId[]){one, param(g, "v", shape_of(4, (int64_t)B * 6, (int64_t)3, (int64_t)1, (int64_t)1))}, attr);
     analyse(g);

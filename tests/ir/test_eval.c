@@ -86,23 +86,23 @@ static void is(Tensor t, Shape s, double want, const char *what)
 static void test_conv(void)
 {
     Tensor x = fill(S(2, 4, 7, 6)), w = fill(S(6, 2, 3, 2)), x3 = fill(S(1, 2, 4, 5, 4)), x1 = fill(S(2, 3, 9));
-    Attr c2 = {.group = 2, .n = 2, .a = I(2, 1), .b = I(1, 2), .c = I(1, 0, 2, 1), .d = I(6, 2, 3, 2)};
+    Attr c2 = {.group = 2, .n = 2, .stride = I(2, 1), .dilation = I(1, 2), .pad = I(1, 0, 2, 1), .weight_dims = I(6, 2, 3, 2)};
     is(run(OP_Conv, IN(x, w), c2, 0), S(2, 6, 4, 5), -2752, "2-d convolution, groups, strides, dilations, uneven pads");
     is(run(OP_ConvWeightGrad, IN(x, fill(S(2, 6, 4, 5))), c2, 0), S(6, 2, 3, 2), -911, "its weight gradient");
-    is(run(OP_Conv, IN(x1, fill(S(4, 3, 3))), (Attr){.n = 1, .b = I(2), .c = I(2, 2)}, 0), S(2, 4, 9), 651, "1-d convolution");
-    is(run(OP_Conv, IN(x3, fill(S(3, 2, 2, 3, 2))), (Attr){.n = 3, .a = I(2, 2, 2), .c = I(1, 1, 1, 1, 1, 1)}, 0),
+    is(run(OP_Conv, IN(x1, fill(S(4, 3, 3))), (Attr){.n = 1, .dilation = I(2), .pad = I(2, 2)}, 0), S(2, 4, 9), 651, "1-d convolution");
+    is(run(OP_Conv, IN(x3, fill(S(3, 2, 2, 3, 2))), (Attr){.n = 3, .stride = I(2, 2, 2), .pad = I(1, 1, 1, 1, 1, 1)}, 0),
        S(1, 3, 3, 3, 3), -668, "3-d convolution");
-    Attr ct = {.group = 2, .n = 2, .a = I(2, 3), .b = I(1, 2), .c = I(1, 0, 1, 0), .d = I(6, 12)};
+    Attr ct = {.group = 2, .n = 2, .stride = I(2, 3), .dilation = I(1, 2), .pad = I(1, 0, 1, 0), .out_dims = I(6, 12)};
     is(run(OP_ConvTranspose, IN(fill(S(2, 4, 3, 4)), fill(S(4, 3, 3, 2))), ct, 0), S(2, 6, 6, 12), 1409, "transposed convolution");
-    Attr pool = {.n = 2, .a = I(2, 2), .c = I(1, 0, 1, 0), .d = I(3, 2), .k = 1};
+    Attr pool = {.n = 2, .stride = I(2, 2), .pad = I(1, 0, 1, 0), .kernel = I(3, 2), .ceil_mode = 1};
     is(run(OP_MaxPool, IN(x), pool, 0), S(2, 4, 4, 3), 2572, "max pool with ceil mode");
     is(run(OP_MaxPool, IN(x), pool, 1), S(2, 4, 4, 3), 109570, "its indices count over the whole operand");
-    is(run(OP_MaxPool, IN(x1), (Attr){.n = 1, .a = I(2), .b = I(2), .d = I(3)}, 0), S(2, 3, 3), 302, "dilated 1-d max pool");
-    Attr average = {.n = 2, .a = I(2, 1), .c = I(1, 1, 1, 1), .d = I(3, 2), .k = 1};
+    is(run(OP_MaxPool, IN(x1), (Attr){.n = 1, .stride = I(2), .dilation = I(2), .kernel = I(3)}, 0), S(2, 3, 3), 302, "dilated 1-d max pool");
+    Attr average = {.n = 2, .stride = I(2, 1), .pad = I(1, 1, 1, 1), .kernel = I(3, 2), .ceil_mode = 1};
     is(run(OP_AveragePool, IN(x), average, 0), S(2, 4, 4, 7), -29.416666666666657, "average pool without its padding");
-    average.mode = 1;
+    average.count_include_pad = 1;
     is(run(OP_AveragePool, IN(x), average, 0), S(2, 4, 4, 7), -29.5, "average pool with its padding");
-    is(run(OP_AveragePool, IN(x3), (Attr){.n = 3, .a = I(2, 2, 2), .d = I(2, 2, 2)}, 0), S(1, 2, 2, 2, 2), 3.625, "3-d average pool");
+    is(run(OP_AveragePool, IN(x3), (Attr){.n = 3, .stride = I(2, 2, 2), .kernel = I(2, 2, 2)}, 0), S(1, 2, 2, 2, 2), 3.625, "3-d average pool");
     is(run(OP_MatMul, IN(fill(S(2, 1, 3, 4)), fill(S(5, 4, 2))), (Attr){0}, 0), S(2, 5, 3, 2), -351, "broadcast matrix product");
     is(run(OP_MatMul, IN(cast(fill(S(2, 1, 3, 4)), DT_I64), cast(fill(S(5, 4, 2)), DT_I64)), (Attr){0}, 0), S(2, 5, 3, 2), -351,
        "the same of integers");
@@ -111,54 +111,54 @@ static void test_conv(void)
 static void test_move(void)
 {
     Tensor a = fill(S(2, 3, 4)), a4 = ints(S(1, 1, 4), I(2, 0, 2, 1)), index = {.dtype = DT_I64, .shape = S(2, 2, 4)};
-    eval_node(arena, OP_Expand, 1, &a4, &(Attr){.n = 3, .a = I(2, 2, 4)}, 1, &index);
-    Attr pad = {.n = 3, .a = I(0, 0, 2), .b = I(0, 0, 1)};
+    eval_node(arena, OP_Expand, 1, &a4, &(Attr){.n = 3, .dims = I(2, 2, 4)}, 1, &index);
+    Attr pad = {.n = 3, .begin = I(0, 0, 2), .end = I(0, 0, 1)};
     pad.mode = PAD_REFLECT;
     is(run(OP_Pad, IN(a), pad, 0), S(2, 3, 7), -24, "pad by reflection");
     pad.mode = PAD_EDGE;
     is(run(OP_Pad, IN(a), pad, 0), S(2, 3, 7), 23, "pad by the edge");
     pad.mode = PAD_WRAP;
     is(run(OP_Pad, IN(a), pad, 0), S(2, 3, 7), 14, "pad by wrapping");
-    is(run(OP_Pad, IN(a), (Attr){.n = 3, .a = I(0, 0, 2), .b = I(0, 3, 1), .f = {1.5}}, 0), S(2, 6, 7), 659, "pad by a constant");
-    is(run(OP_Slice, IN(a), (Attr){.n = 3, .a = I(0, 2, 1), .b = I(2, 3, 2), .c = I(1, -1, 2)}, 0), S(2, 3, 2), 77, "slice backwards");
-    is(run(OP_Transpose, IN(a), (Attr){.n = 3, .a = I(2, 0, 1)}, 0), S(4, 2, 3), 47, "transpose");
+    is(run(OP_Pad, IN(a), (Attr){.n = 3, .begin = I(0, 0, 2), .end = I(0, 3, 1), .value = 1.5}, 0), S(2, 6, 7), 659, "pad by a constant");
+    is(run(OP_Slice, IN(a), (Attr){.n = 3, .start = I(0, 2, 1), .size = I(2, 3, 2), .step = I(1, -1, 2)}, 0), S(2, 3, 2), 77, "slice backwards");
+    is(run(OP_Transpose, IN(a), (Attr){.n = 3, .perm = I(2, 0, 1)}, 0), S(4, 2, 3), 47, "transpose");
     is(run(OP_GatherElements, IN(a, index), (Attr){.axis = 1}, 0), S(2, 2, 4), -50, "gather of elements");
     is(run(OP_GatherND, IN(a, ints(S(2, 2), I(1, 2, 0, -3))), (Attr){0}, 0), S(2, 4), 16, "gather by tuples, one from the end");
     is(run(OP_GatherND, IN(a, ints(S(2, 1, 1), I(2, 0))), (Attr){.axis = 1}, 0), S(2, 1, 4), 29, "gather by tuples in batches");
     Tensor five = fill_mod(S(2, 2, 4), 5), fifteen = run(OP_Mul, IN(five, doubles(1, (double[]){3})), (Attr){0}, 0);
-    is(run(OP_ScatterElements, IN(a, index, five), (Attr){.axis = 1, .mode = SCATTER_ADD}, 0), S(2, 3, 4), 32, "scatter adds");
-    is(run(OP_ScatterElements, IN(a, index, five), (Attr){.axis = 1, .mode = SCATTER_MUL}, 0), S(2, 3, 4), 70, "scatter multiplies");
-    is(run(OP_ScatterElements, IN(a, index, fifteen), (Attr){.axis = 1, .mode = SCATTER_MAX}, 0), S(2, 3, 4), 261, "scatter of maxima");
-    is(run(OP_ScatterND, IN(a, ints(S(3, 2), I(1, 2, 0, 1, 1, 2)), fill_mod(S(3, 4), 7)), (Attr){.mode = SCATTER_ADD}, 0),
+    is(run(OP_ScatterElements, IN(a, index, five), (Attr){.axis = 1, .reduction = SCATTER_ADD}, 0), S(2, 3, 4), 32, "scatter adds");
+    is(run(OP_ScatterElements, IN(a, index, five), (Attr){.axis = 1, .reduction = SCATTER_MUL}, 0), S(2, 3, 4), 70, "scatter multiplies");
+    is(run(OP_ScatterElements, IN(a, index, fifteen), (Attr){.axis = 1, .reduction = SCATTER_MAX}, 0), S(2, 3, 4), 261, "scatter of maxima");
+    is(run(OP_ScatterND, IN(a, ints(S(3, 2), I(1, 2, 0, 1, 1, 2)), fill_mod(S(3, 4), 7)), (Attr){.reduction = SCATTER_ADD}, 0),
        S(2, 3, 4), 30, "scatter by tuples adds where two meet");
-    Attr parts = {.axis = 2, .n = 2, .a = I(1, 3)};
+    Attr parts = {.axis = 2, .n = 2, .sizes = I(1, 3)};
     Tensor p0 = run(OP_Split, IN(a), parts, 0), p1 = run(OP_Split, IN(a), parts, 1);
     is(run(OP_Concat, IN(p0, p1), (Attr){.axis = 2}, 0), S(2, 3, 4), digest(a), "concat undoes split");
     is(run(OP_Gather, IN(a, ints(S(2), I(-1, 0))), (Attr){.axis = 2}, 0), S(2, 3, 2),
-       digest(run(OP_Slice, IN(a), (Attr){.n = 3, .a = I(0, 0, 3), .b = I(2, 3, 2), .c = I(1, 1, -3)}, 0)), "gather is a slice");
+       digest(run(OP_Slice, IN(a), (Attr){.n = 3, .start = I(0, 0, 3), .size = I(2, 3, 2), .step = I(1, 1, -3)}, 0)), "gather is a slice");
 }
 
 static void test_reduce(void)
 {
     Tensor a = fill(S(2, 3, 4)), b = fill(S(2, 3, 5)), quarter = run(OP_Div, IN(a, doubles(1, (double[]){4})), (Attr){0}, 0);
-    is(run(OP_ReduceSum, IN(a), (Attr){.n = 2, .a = I(0, 2)}, 0), S(1, 3, 1), -8, "sum");
-    is(run(OP_ReduceMean, IN(a), (Attr){.n = 2, .a = I(0, 2)}, 0), S(1, 3, 1), -1, "mean");
-    is(run(OP_ReduceMax, IN(a), (Attr){.n = 1, .a = I(1)}, 0), S(2, 1, 4), 130, "maximum");
-    is(run(OP_ReduceMin, IN(cast(a, DT_I32)), (Attr){.n = 2, .a = I(1, 2)}, 0), S(2, 1, 1), -15, "minimum of integers");
-    is(run(OP_ReduceProd, IN(a), (Attr){.n = 1, .a = I(2)}, 0), S(2, 3, 1), 330, "product");
-    is(run(OP_ReduceProd, IN(cast(a, DT_I64)), (Attr){.n = 1, .a = I(2)}, 0), S(2, 3, 1), 330, "product of integers");
+    is(run(OP_ReduceSum, IN(a), (Attr){.n = 2, .axes = I(0, 2)}, 0), S(1, 3, 1), -8, "sum");
+    is(run(OP_ReduceMean, IN(a), (Attr){.n = 2, .axes = I(0, 2)}, 0), S(1, 3, 1), -1, "mean");
+    is(run(OP_ReduceMax, IN(a), (Attr){.n = 1, .axes = I(1)}, 0), S(2, 1, 4), 130, "maximum");
+    is(run(OP_ReduceMin, IN(cast(a, DT_I32)), (Attr){.n = 2, .axes = I(1, 2)}, 0), S(2, 1, 1), -15, "minimum of integers");
+    is(run(OP_ReduceProd, IN(a), (Attr){.n = 1, .axes = I(2)}, 0), S(2, 3, 1), 330, "product");
+    is(run(OP_ReduceProd, IN(cast(a, DT_I64)), (Attr){.n = 1, .axes = I(2)}, 0), S(2, 3, 1), 330, "product of integers");
     is(run(OP_ArgMax, IN(fill_mod(S(2, 3, 5), 3)), (Attr){.axis = 2}, 0), S(2, 3, 1), 19, "position of the maximum, first of equals");
     is(run(OP_CumSum, IN(a), (Attr){.axis = 1}, 0), S(2, 3, 4), 149, "running sum");
-    is(run(OP_CumSum, IN(cast(a, DT_I64)), (Attr){.axis = 2, .mode = CUMSUM_REVERSE}, 0), S(2, 3, 4), 111, "from the end, integers");
-    is(run(OP_CumSum, IN(a), (Attr){.axis = 2, .mode = CUMSUM_EXCLUSIVE}, 0), S(2, 3, 4), -186, "exclusive");
-    Attr top = {.axis = 1, .k = 2, .mode = 1}, bottom = {.axis = 2, .k = 3};
-    is(run(OP_TopK, IN(b), (Attr){.axis = 1, .k = 3, .mode = 1}, 0), S(2, 3, 5), -39, "sorted downwards");
+    is(run(OP_CumSum, IN(cast(a, DT_I64)), (Attr){.axis = 2, .scan = CUMSUM_REVERSE}, 0), S(2, 3, 4), 111, "from the end, integers");
+    is(run(OP_CumSum, IN(a), (Attr){.axis = 2, .scan = CUMSUM_EXCLUSIVE}, 0), S(2, 3, 4), -186, "exclusive");
+    Attr top = {.axis = 1, .k = 2, .largest = 1}, bottom = {.axis = 2, .k = 3};
+    is(run(OP_TopK, IN(b), (Attr){.axis = 1, .k = 3, .largest = 1}, 0), S(2, 3, 5), -39, "sorted downwards");
     is(run(OP_TopK, IN(b), top, 1), S(2, 2, 5), 150, "where the two greatest were");
     is(run(OP_TopK, IN(b), bottom, 1), S(2, 3, 3), 216, "where the three least were");
     is(run(OP_Softmax, IN(quarter), (Attr){.axis = 1}, 0), S(2, 3, 4), 53.962894458154786, "softmax");
     is(run(OP_LogSoftmax, IN(quarter), (Attr){.axis = 2}, 0), S(2, 3, 4), -247.6457627100082, "log-softmax");
     is(run(OP_LogSoftmax, IN(quarter), (Attr){.axis = 0}, 0), S(2, 3, 4), -134.05123212227068, "log-softmax along the first axis");
-    is(run(OP_Count, IN(a), (Attr){.n = 2, .a = I(0, 2), .to = DT_F32}, 0), (Shape){0}, 8, "count");
+    is(run(OP_Count, IN(a), (Attr){.n = 2, .axes = I(0, 2), .to = DT_F32}, 0), (Shape){0}, 8, "count");
 }
 
 typedef struct { Op op; double want[5]; } Row;

@@ -73,23 +73,23 @@ static void test_shapes(Graph *g)
     is_shape(g, graph_out(g, parts, 1), DT_F32, S(2, 2, 4), "second part of a split");
     ValueId image = input(g, "image", DT_F32, S(2, 4, 9, 8)), kernel = input(g, "kernel", DT_F32, S(6, 2, 3, 3));
     ValueId conv = graph_node(g, OP_Conv, 2, (ValueId[]){image, kernel},
-                              (Attr){.group = 2, .n = 2, .a = I(2, 2), .c = I(1, 1, 1, 1)});
+                              (Attr){.group = 2, .n = 2, .stride = I(2, 2), .pad = I(1, 1, 1, 1)});
     is_shape(g, conv, DT_F32, S(2, 6, 5, 4), "grouped convolution");
-    ValueId pool = graph_node(g, OP_MaxPool, 1, &image, (Attr){.n = 2, .a = I(2, 2), .d = I(2, 2), .k = 1});
+    ValueId pool = graph_node(g, OP_MaxPool, 1, &image, (Attr){.n = 2, .stride = I(2, 2), .kernel = I(2, 2), .ceil_mode = 1});
     is_shape(g, pool, DT_F32, S(2, 4, 5, 4), "pool with ceil mode");
     is_shape(g, graph_out(g, pool, 1), DT_I64, S(2, 4, 5, 4), "and its indices");
-    ValueId top = graph_node(g, OP_TopK, 1, &x, (Attr){.axis = 2, .k = 2, .mode = 1});
+    ValueId top = graph_node(g, OP_TopK, 1, &x, (Attr){.axis = 2, .k = 2, .largest = 1});
     is_shape(g, graph_out(g, top, 1), DT_I64, S(2, 3, 2), "indices of the top k");
     refused((Attempt){g, OP_Add, 2, {x, w}, {0}}, "shapes that do not broadcast");
     refused((Attempt){g, OP_Add, 2, {x, i}, {0}}, "types that differ");
     refused((Attempt){g, OP_MatMul, 2, {x, x}, {0}}, "inner dimensions that differ");
     refused((Attempt){g, OP_Exp, 1, {i}, {0}}, "an elementary function of integers");
-    refused((Attempt){g, OP_Transpose, 1, {x}, {.n = 3, .a = I(0, 0, 1)}}, "a permutation that is none");
-    refused((Attempt){g, OP_Reshape, 1, {x}, {.n = 2, .a = I(5, 5)}}, "a reshape to another size");
-    refused((Attempt){g, OP_Slice, 1, {v}, {.n = 1, .a = I(2), .b = I(3)}}, "a slice past the end");
-    refused((Attempt){g, OP_Slice, 1, {v}, {.n = 1, .a = I(0), .b = I(2), .c = I(INT64_MAX)}}, "a slice whose step overflows");
+    refused((Attempt){g, OP_Transpose, 1, {x}, {.n = 3, .perm = I(0, 0, 1)}}, "a permutation that is none");
+    refused((Attempt){g, OP_Reshape, 1, {x}, {.n = 2, .dims = I(5, 5)}}, "a reshape to another size");
+    refused((Attempt){g, OP_Slice, 1, {v}, {.n = 1, .start = I(2), .size = I(3)}}, "a slice past the end");
+    refused((Attempt){g, OP_Slice, 1, {v}, {.n = 1, .start = I(0), .size = I(2), .step = I(INT64_MAX)}}, "a slice whose step overflows");
     refused((Attempt){g, OP_Gather, 2, {x, g_ints(g, 1, I(2), I(0, 3))}, {.axis = 1}}, "a constant index out of range");
-    refused((Attempt){g, OP_Expand, 1, {v}, {.n = 2, .a = I(INT64_MAX / 2, 4)}}, "an element count that overflows");
+    refused((Attempt){g, OP_Expand, 1, {v}, {.n = 2, .dims = I(INT64_MAX / 2, 4)}}, "an element count that overflows");
     refused((Attempt){g, OP_Softmax, 1, {x}, {.axis = 3}}, "an axis out of range");
     refused((Attempt){g, OP_Conv, 2, {image, kernel}, {.group = 3, .n = 2}}, "channels that do not divide into groups");
 }
@@ -117,7 +117,7 @@ static void test_identities(Graph *g)
     ok(g_transpose(g, t, I(1, 2, 0)) == x, "transpose there and back");
     ValueId t2 = g_transpose(g, t, I(1, 0, 2));         /* (2,0,1) then (1,0,2) is (0,2,1) */
     const Node *n = made(g, t2);
-    ok(n->in[0] == x && !memcmp(n->attr.a, I(0, 2, 1), 24), "transpose of a transpose composes");
+    ok(n->in[0] == x && !memcmp(n->attr.perm, I(0, 2, 1), 24), "transpose of a transpose composes");
     is_shape(g, t2, DT_F32, S(2, 4, 3), "and has the composed shape");
     ValueId s = g_reduce(g, OP_ReduceMax, g_reshape(g, x, &S(24, 1)), 1, I(1));
     ok(made(g, s)->op == OP_Reshape, "reduction over a dimension of 1");
@@ -151,7 +151,7 @@ static void test_folding(Graph *g)
     ok(g_const_double(g, g_like(g, big, 0.25), &d) && d >= 0.25 && d <= 0.25, "constant as a double");
     ok(!g_const_double(g, a, &d), "not of three elements");
     ValueId x = input(g, "dropped", DT_F32, S(4));
-    ok(made(g, graph_node(g, OP_Dropout, 1, &x, (Attr){.f = {0.5}}))->op == OP_Dropout, "dropout stays");
+    ok(made(g, graph_node(g, OP_Dropout, 1, &x, (Attr){.ratio = 0.5}))->op == OP_Dropout, "dropout stays");
 }
 
 static void test_broadcasts(Graph *g)

@@ -496,7 +496,7 @@ static void costs(void)
     ValueId y = g_matmul(g, x, w);
     ValueId im = graph_input(g, "im", DT_F32, &is),
             k = param(g, "k", shape_of(4, (int64_t)6, (int64_t)3, (int64_t)3, (int64_t)3), true);
-    Attr a = {.n = 2, .group = 1, .a = (int64_t[]){1, 1}, .b = (int64_t[]){1, 1}, .c = (int64_t[]){1, 1, 1, 1}};
+    Attr a = {.n = 2, .group = 1, .stride = (int64_t[]){1, 1}, .dilation = (int64_t[]){1, 1}, .pad = (int64_t[]){1, 1, 1, 1}};
     ValueId c = graph_node(g, OP_Conv, 2, (ValueId[]){im, k}, a);
     ok(cost_flops(g, val(g, y)->node) == 2 * 2 * 3 * 5 * 7, "FLOPs of a product are 2 m n k");
     ok(cost_flops(g, val(g, c)->node) == 2LL * 2 * 6 * 8 * 8 * 3 * 3 * 3, "and of a convolution");

@@ -13,5 +13,6 @@ built() {
     ok "products by $what" "$work/$what"
 }
 built oneDNN -DPP_DNNL -ldnnl
-built OpenBLAS -DPP_OPENBLAS -lopenblas
+built OpenBLAS -DPP_CBLAS -DPP_OPENBLAS -lopenblas
+built BLIS -DPP_CBLAS -DPP_BLIS -lblis
 plan_done

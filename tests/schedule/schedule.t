@@ -33,6 +33,21 @@ done
 ok "dualpipev verifies, deferred" s dualpipev --ranks 4 --microbatches 10 --lower --defer --verify
 ok "a send budget" s interleaved1f1b --ranks 4 --stages 8 --microbatches 8 --send-budget 2 --verify --buffers 1
 
+# ---- names: the registry's, in help, documentation and completion; PyTorch's are the same schedules ----
+
+names=$(s --help | sed -n '/^A NAME is/,/^A file/s/^  \([a-z0-9-]*\)  .*/\1/p')
+is "ten schedules" "$(echo "$names" | wc -l)" 10
+is "docs/schedules.md has a row for each" "$(sed -n 's/^| \([a-z0-9-]*\) | [A-Za-z0-9]* *| .*/\1/p' "$top/docs/schedules.md" | sort)" "$(echo "$names" | sort)"
+complete_name() { (. "$top/docs/ppsplit.bash"; COMP_WORDS=(ppsplit schedule "$1") COMP_CWORD=2; cd "$(mktemp -d -p "$work")" && _ppsplit; printf '%s\n' "${COMPREPLY[@]}"); }
+is "completion knows each" "$(complete_name '')" "$names"
+for name in $names; do ok "the man page has $name" grep -q -F -- "${name//-/\\-}" "$top/docs/ppsplit.1"; done
+for name in GPipe 1F1B Interleaved1F1B LoopedBFS InterleavedZeroBubble ZBVZeroBubble DualPipeV; do
+    lower=$(echo $name | tr A-Z a-z)
+    is "$name is $lower" "$(s $name --ranks 2 --stages 4 --microbatches 4)" "$(s $lower --ranks 2 --stages 4 --microbatches 4)"
+    is "Schedule$name too" "$(s Schedule$name --ranks 2 --stages 4 --microbatches 4 --simulate)" "$(s $lower --ranks 2 --stages 4 --microbatches 4 --simulate)"
+done
+is "two stages a rank where the schedule is a V" "$(s DualPipeV --ranks 2 --microbatches 4)" "$(s dualpipev --ranks 2 --stages 4 --microbatches 4)"
+
 echo '0F0,2BW0,0B0' >bad.csv
 is "a bad cell: status" "$(status s bad.csv --simulate)" 1
 ok "a bad cell: row, cell and text" grep -q "row 0 (rank 0), cell 1 '2BW0'" err
@@ -44,6 +59,8 @@ is "nothing on stdout when refused" "$(s cross.csv --verify 2>/dev/null)" ""
 is "microbatches that do not fit" "$(status s interleaved1f1b --ranks 4 --stages 8 --microbatches 9)" 1
 is "an unknown option" "$(status s 1f1b --rank 4)" 2
 ok "did you mean" grep -q "did you mean '--ranks'" err
+is "an unknown schedule's nearest" "$(s Interleave1F1B --ranks 4 --microbatches 4 2>&1 | head -1)" \
+    "ppsplit schedule: error: no schedule is called 'Interleave1F1B'; did you mean 'interleaved1f1b'?"
 is "an unknown schedule" "$(status s 1f1bb --ranks 4 --microbatches 4)" 2
 is "help" "$(status s --help)" 0
 is "a file that is not there" "$(status s none.csv)" 3

@@ -129,6 +129,22 @@ ok "resnet: the same file without" run resnet resnet-ts local 2 "$work/kept.csv"
 activations() { sed -n 's/^rank 0 plan: activations \([0-9]*\) .*/\1/p' "$1/log"; }
 ok "resnet: recompute takes less memory" test "$(activations "$work/other")" -lt "$(activations "$work/first")"
 
+# ---- PyTorch's spelling is the same schedule, in training and in inference ----
+
+# where NAME MODE SCHEDULE: which rank did which forward
+where() {
+    "$work/$1/pipeline" "$2" $([ "$2" = train ] && data encdec-ts || data encdec-ts | sed 's/--data target=[^ ]*//') --ranks 2 --microbatches 8 --schedule "$3" \
+        --trace "$work/where.json" --quiet && sed -n 's/.*"name":"\([0-9]*F[0-9]*\)".*"tid":\([0-9]*\).*/\1 \2/p' "$work/where.json" | sort -u
+}
+stages() { where encdec "$1" "$2" | sed -n 's/^\(.\)F0 /\1 on /p' | tr '\n' ' '; }
+for schedule in Interleaved1F1B:interleaved1f1b DualPipeV:dualpipev ScheduleZBVZeroBubble:zbvzerobubble; do
+    for mode in train infer; do
+        case $schedule in Int*) want="0 on 0 1 on 1 2 on 0 3 on 1 " ;; *) want="0 on 0 1 on 1 2 on 1 3 on 0 " ;; esac
+        is "$mode with ${schedule%:*}: where stages are" "$(stages $mode ${schedule%:*})" "$want"
+        is "$mode with ${schedule#*:}: the same" "$(stages $mode ${schedule#*:})" "$want"
+    done
+done
+
 # ---- slots: tensors of different sizes share their places ----
 
 ok "encdec: 1f1b" run encdec encdec-ts local 2 1f1b 8 "$work/other"

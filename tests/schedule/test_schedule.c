@@ -3,7 +3,7 @@
  *
  * Expected values come from PyTorch 2.15 (fingerprints: sha256 of the rows; sample rows) and from hand-made schedules.
  */
-#include "schedule/schedule.h"
+#include "schedule/tool/tool.h"
 #include "tap.h"
 
 #include <stdlib.h>
@@ -183,6 +183,91 @@ static void samples(void)
     sched_free(s);
 }
 
+/* Idle cells where forwards come too early: rows of PyTorch 2.15's own _calculate_single_rank_operations and
+   _add_bubbles_to_actions, fewer microbatches than ranks first, then as many and more. */
+static void aligned_forwards(void)
+{
+    static const struct {
+        int p, v, m;
+        const char *rows;
+    } want[] = {
+        {2, 2, 1, "31eb4bd4d4e9c58d"}, {3, 2, 2, "cfd2513235492078"}, {4, 2, 1, "c0a396d4d1ab70eb"},
+        {4, 2, 2, "4495dd33b7d664ec"}, {4, 2, 3, "cab5260ccb205e3a"}, {4, 3, 2, "abc4070f49443227"},
+        {5, 3, 4, "781ada3cad9607e8"}, {8, 2, 5, "a056391875750f2a"}, {8, 4, 3, "33223f4aeeea414e"},
+        {4, 2, 4, "db94a1c0045d637e"}, {4, 2, 8, "667a03b5214af5fc"}, {4, 2, 16, "b265d48778ea6f31"},
+        {4, 3, 6, "33a1849a8967ead7"}, {8, 2, 24, "72714e145365de8b"},
+    };
+    Schedule *s = gen("InterleavedZeroBubble", 4, 2, 3);
+    ok(rows_are(s, "0F0,0F1,0F2,,4F0,4F1,4F2,,,,4I0,4W0,4I1,4W1,4I2,4W2,0I0,0W0,0I1,0W1,0I2,0W2\n"
+                   ",1F0,1F1,1F2,,5F0,5F1,,,5F2,5I0,5I1,5W0,5I2,5W1,1I0,5W2,1I1,1W0,1I2,1W1,1W2\n"
+                   ",,2F0,2F1,2F2,,6F0,,6F1,6I0,6F2,6I1,6I2,6W0,2I0,6W1,2I1,6W2,2I2,2W0,2W1,2W2\n"
+                   ",,,3F0,3F1,3F2,,7F0,7I0,7F1,7I1,7F2,7I2,3I0,7W0,3I1,7W1,3I2,7W2,3W0,3W1,3W2"),
+       "interleavedzerobubble 4 2 3: 4F0 is a column after 3F0");
+    sched_free(s);
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        s = gen("InterleavedZeroBubble", want[i].p, want[i].v, want[i].m);
+        ok(is(s, want[i].rows), "interleavedzerobubble %d %d %d: PyTorch's idle cells", want[i].p, want[i].v, want[i].m);
+        sched_free(s);
+    }
+}
+
+static int same_schedule(const Schedule *a, const Schedule *b)
+{
+    char *x = sched_text(a, NULL), *y = sched_text(b, NULL);
+    int same = strcmp(x, y) == 0 && strcmp(a->name, b->name) == 0 && a->stages == b->stages &&
+               memcmp(a->rank_of, b->rank_of, (size_t)a->stages * sizeof *a->rank_of) == 0;
+    free(x);
+    free(y);
+    return same;
+}
+
+/* PyTorch's names as get_schedule_class knows them, and those of the classes. */
+static void spellings(void)
+{
+    static const struct {
+        const char *name, *also[3];
+    } row[] = {
+        {"gpipe", {"GPipe", "ScheduleGPipe", "GPIPE"}},
+        {"1f1b", {"1F1B", "Schedule1F1B", "schedule1f1b"}},
+        {"interleaved1f1b", {"Interleaved1F1B", "ScheduleInterleaved1F1B", "INTERLEAVED1F1B"}},
+        {"loopedbfs", {"LoopedBFS", "ScheduleLoopedBFS", "loopedBFS"}},
+        {"interleavedzerobubble", {"InterleavedZeroBubble", "ScheduleInterleavedZeroBubble", "interleavedZeroBubble"}},
+        {"zbvzerobubble", {"ZBVZeroBubble", "ScheduleZBVZeroBubble", "zbvZEROBUBBLE"}},
+        {"dualpipev", {"DualPipeV", "ScheduleDualPipeV", "DUALPIPEV"}},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        for (int k = 0; k < 3; k++) {
+            Schedule *a = gen(row[i].name, 4, 2, 8), *b = gen(row[i].also[k], 4, 2, 8);
+            ok(a && b && same_schedule(a, b) && sched_find(row[i].also[k]) == sched_find(row[i].name), "%s is %s",
+               row[i].also[k], row[i].name);
+            sched_free(a);
+            sched_free(b);
+        }
+    ok(!sched_find("") && !sched_find("schedule") && !sched_find("schedulezb-h1") && !sched_find("1f1b "),
+       "and nothing else is");
+    Schedule *s;
+    ok(sched_generate("Interleaved1F1C", 4, 8, 8, -1, &s, &err) == SCHED_EUSAGE &&
+           strstr(err.text, "did you mean 'interleaved1f1b'?\nThere are gpipe, 1f1b,") && strstr(err.text, "forward-only."),
+       "an unknown name: the nearest, and all there are");
+}
+
+/* Forwards of stages that are apart fill the pipeline: no rank waits for the whole of it within a microbatch. */
+static void forwards(void)
+{
+    static const int place[] = {SCHED_PLACE_LOOP, SCHED_PLACE_V, SCHED_PLACE_BLOCK};
+    for (int i = 0; i < 3; i++) {
+        Schedule *s;
+        SchedCosts c;
+        SchedSim sim;
+        sched_costs_default(&c);
+        sched_generate("forward-only", 4, 8, 16, place[i], &s, &err);
+        ok(!sched_validate(s, &err) && !sched_simulate(s, &c, &sim, &err) && sim.makespan <= 16 * 2 + 3 * 2,
+           "forward-only, placement %d: %g of 38", place[i], sim.makespan);
+        sched_sim_free(&sim, 4);
+        sched_free(s);
+    }
+}
+
 static void generators(void)
 {
     static const int accept[] = {3, 4, 8, 10, 12, 15, 16}, refuse[] = {9, 11, 13};
@@ -216,18 +301,16 @@ static void generators(void)
                    "4B1,3B1,3F2,4F2,4B2,3B2"),
        "blocks run as one stage");
     sched_free(s);
-    for (int i = 0; sched_name(i); i++)
+    for (int i = 0; sched_kind(i); i++)
         for (int p = 1; p <= 5; p++)
             for (int m = 1; m <= 12; m += 1) {
-                int bad = 0,
-                    chunks =
-                        strcmp(sched_name(i), "zbvzerobubble") == 0 || strcmp(sched_name(i), "dualpipev") == 0 ? 2 : 1;
-                if (sched_generate(sched_name(i), p, p * chunks, m, -1, &s, &err))
+                int bad = 0, chunks = sched_kind(i)->chunks ? sched_kind(i)->chunks : 1;
+                if (sched_generate(sched_kind(i)->name, p, p * chunks, m, -1, &s, &err))
                     continue;
                 bad = sched_validate(s, &err) || sched_lower(s, 3, &err) ||
                       sched_verify(s, NULL, 0, NULL, 0, 0, &err) || sched_verify(s, NULL, 0, NULL, 0, 1, &err);
                 if (bad)
-                    ok(0, "%s %d %d: %s", sched_name(i), p, m, err.text);
+                    ok(0, "%s %d %d: %s", sched_kind(i)->name, p, m, err.text);
                 sched_free(s);
             }
     ok(1, "every generator lowers to rows that verify");
@@ -420,6 +503,9 @@ int main(void)
 {
     fingerprints();
     samples();
+    aligned_forwards();
+    spellings();
+    forwards();
     generators();
     parser();
     passes();

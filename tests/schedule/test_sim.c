@@ -2,7 +2,7 @@
  * test_sim.c - the simulator against closed forms (SCHEDULES.md 4) and against published bubble rates (2401.10241,
  * 2405.15362).
  */
-#include "schedule/schedule.h"
+#include "schedule/tool/tool.h"
 #include "tap.h"
 
 #include <math.h>

@@ -138,7 +138,7 @@ static ValueId net_conv(Net *n, ValueId x, int64_t in, int64_t out, int64_t grou
     int64_t *a = arena_array(n->g->arena, int64_t, 2);
     a[0] = a[1] = stride;
     ValueId y =
-        graph_node(n->g, OP_Conv, 2, c, (Attr){.group = group, .n = 2, .a = a, .b = I(1, 1), .c = I(1, 1, 1, 1)});
+        graph_node(n->g, OP_Conv, 2, c, (Attr){.group = group, .n = 2, .stride = a, .dilation = I(1, 1), .pad = I(1, 1, 1, 1)});
     return g_add(n->g, y, net_weight(n, S(1, out, 1, 1)));
 }
 
@@ -159,9 +159,9 @@ static void net_convolution(Net *n)
     x = g_unary(g, OP_Relu, net_batch_norm(n, net_conv(n, x, 3, 6, 1, 1), 6));
     ValueId deep = net_conv(n, g_unary(g, OP_Relu, net_conv(n, x, 6, 6, 6, 1)), 6, 6, 2, 1);
     x = net_cut(n, g_unary(g, OP_Relu, g_add(g, x, deep)));
-    x = net_op(n, OP_MaxPool, x, (Attr){.n = 2, .a = I(2, 2), .b = I(1, 1), .c = I(1, 1, 1, 1), .d = I(3, 3)});
+    x = net_op(n, OP_MaxPool, x, (Attr){.n = 2, .stride = I(2, 2), .dilation = I(1, 1), .pad = I(1, 1, 1, 1), .kernel = I(3, 3)});
     x = net_op(n, OP_AveragePool, net_conv(n, x, 6, 4, 1, 2),
-               (Attr){.n = 2, .a = I(1, 1), .b = I(1, 1), .c = I(0, 0, 0, 0), .d = I(2, 2)});
+               (Attr){.n = 2, .stride = I(1, 1), .dilation = I(1, 1), .pad = I(0, 0, 0, 0), .kernel = I(2, 2)});
     ValueId flat = g_reshape(g, x, &S(ROWS, shape_elements(&val(g, x)->shape) / ROWS));
     net_out(n, net_linear(n, flat, val(g, flat)->shape.d[1], 7, true));
     net_out(n, g_mean(g, x, 2, I(2, 3)));
@@ -172,7 +172,7 @@ static void net_state(Net *n)
 {
     enum { C = 6 };
     Graph *g = n->g;
-    ValueId x = net_op(n, OP_Dropout, net_input(n, "x", DT_F32, S(ROWS, 5, C)), (Attr){.f = {0.25}, .axis = 0});
+    ValueId x = net_op(n, OP_Dropout, net_input(n, "x", DT_F32, S(ROWS, 5, C)), (Attr){.ratio = 0.25, .key = 0});
     x = net_linear(n, x, C, C, true);
     ValueId stat[2] = {net_weight(n, S(C)), net_weight(n, S(C))}, now[2];
     now[0] = g_mean(g, x, 2, I(0, 1));
@@ -189,7 +189,7 @@ static void net_state(Net *n)
     ValueId eval = g_mul(g, g_sub(g, x, stat[0]), g_unary(g, OP_Exp, stat[1]));
     x = graph_node(g, OP_Phase, 2, (ValueId[]){train, eval}, (Attr){0});
     x = net_cut(n, g_add(g, g_mul(g, x, net_weight(n, S(C))), net_weight(n, S(C))));
-    x = net_op(n, OP_Dropout, g_reshape(g, net_gelu(n, x), &S(ROWS, 5 * C)), (Attr){.f = {0.5}, .axis = 1});
+    x = net_op(n, OP_Dropout, g_reshape(g, net_gelu(n, x), &S(ROWS, 5 * C)), (Attr){.ratio = 0.5, .key = 1});
     net_out(n, net_linear(n, x, 5 * C, 3, false));
 }
 
@@ -211,8 +211,8 @@ static void net_moves(Net *n)
     ValueId e = g_expand(g, g_reduce_last(g, OP_ReduceMax, a), &val(g, b)->shape);
     net_out(n, g_concat(g, 2, (ValueId[]){g_mul(g, a, b), g_add(g, e, b)}, 2));
     net_out(n, g_reshape(g, g_transpose(g, q, I(0, 2, 1)), &S(ROWS * shape_elements(&val(g, q)->shape) / ROWS)));
-    net_out(n, net_op(n, OP_CumSum, x, (Attr){.axis = 2, .mode = CUMSUM_REVERSE}));
-    net_out(n, net_op(n, OP_TopK, x, (Attr){.axis = 2, .k = 3, .mode = 1}));
+    net_out(n, net_op(n, OP_CumSum, x, (Attr){.axis = 2, .scan = CUMSUM_REVERSE}));
+    net_out(n, net_op(n, OP_TopK, x, (Attr){.axis = 2, .k = 3, .largest = 1}));
 }
 
 /* A shape of as many elements, that cuts and joins dimensions anywhere. */
@@ -467,7 +467,7 @@ static ValueId net_random_conv(Net *n, ValueId x)
         return g_unary(n->g, OP_Tanh, x);
     if (net_uniform(n) < 0.3)
         return net_op(n, net_uniform(n) < 0.5 ? OP_MaxPool : OP_AveragePool, x,
-                      (Attr){.n = 2, .a = I(1, 1), .b = I(1, 1), .c = I(1, 1, 1, 1), .d = I(3, 3)});
+                      (Attr){.n = 2, .stride = I(1, 1), .dilation = I(1, 1), .pad = I(1, 1, 1, 1), .kernel = I(3, 3)});
     return g_mul(n->g, net_conv(n, x, s.d[1], 1 + net_whole(n, 5), 1, 1), g_like(n->g, x, 0.3));
 }
 

@@ -159,7 +159,7 @@ static void run_dropout(StageRun *r, const Node *n, Tensor x, Tensor *out)
     const Value *v = val(r->g, n->in[0]);
     int b = v->batch >= 0 ? v->batch : 0;
     int64_t outer = 1, rows = v->batch >= 0 ? r->rows : 1, all = shape_elements(&x.shape);
-    double ratio = n->attr.f[0];
+    double ratio = n->attr.ratio;
     uint64_t limit = ratio >= 1 ? UINT64_C(0x100000000) : (uint64_t)(ratio * 4294967296.0);
     for (int d = 0; d < b; d++)
         outer *= x.shape.d[d];
@@ -167,7 +167,7 @@ static void run_dropout(StageRun *r, const Node *n, Tensor x, Tensor *out)
     for (int64_t i = 0; i < all; i++) {
         int64_t o = i / (rows * inner), row = i / inner % rows, e = o * inner + i % inner;
         uint32_t random[4];
-        pp_philox(SEED, STEP, ROW0 + (uint64_t)row, (uint64_t)e / 4, (uint32_t)n->attr.axis, random);
+        pp_philox(SEED, STEP, ROW0 + (uint64_t)row, (uint64_t)e / 4, (uint32_t)n->attr.key, random);
         bool keep = random[e % 4] >= limit;
         if (n->nout > 1)
             ((uint8_t *)out[1].data)[i] = keep;
@@ -196,7 +196,7 @@ static void run_apply(StageRun *r, const Node *n, Tensor *in, Tensor *out)
     for (uint32_t i = 0; i < n->nout; i++)
         if (!out[i].data)
             out[i].data = arena_alloc(r->a, 8);
-    if (n->op == OP_Dropout && n->attr.f[0] > 0)
+    if (n->op == OP_Dropout && n->attr.ratio > 0)
         run_dropout(r, n, in[0], out);
 }
 

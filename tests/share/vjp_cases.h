@@ -121,36 +121,36 @@ static void where(T *t)
 }
 
 static void identity(T *t) { out(t, node1(t, real(t, S(3), -1, 1), (Attr){0})); }
-static void reshape(T *t) { out(t, node1(t, real(t, S(2, 6), -1, 1), (Attr){.n = 3, .a = I(3, 2, 2)})); }
-static void transpose(T *t) { out(t, node1(t, real(t, S(2, 3, 4), -1, 1), (Attr){.n = 3, .a = I(2, 0, 1)})); }
+static void reshape(T *t) { out(t, node1(t, real(t, S(2, 6), -1, 1), (Attr){.n = 3, .dims = I(3, 2, 2)})); }
+static void transpose(T *t) { out(t, node1(t, real(t, S(2, 3, 4), -1, 1), (Attr){.n = 3, .perm = I(2, 0, 1)})); }
 static void transpose_weight(T *t)
 {
     Graph *g = t->g;
     ValueId x = real(t, S(2, 3, 4), -1, 1);
     t->params = true;               /* a linear layer's weight, whose gradient is one product */
     ValueId w = real(t, S(5, 4), -1, 1);
-    out(t, g_matmul(g, x, node1(t, w, (Attr){.n = 2, .a = I(1, 0)})));
+    out(t, g_matmul(g, x, node1(t, w, (Attr){.n = 2, .perm = I(1, 0)})));
 }
 static void expand(T *t)
 {
-    out(t, node1(t, real(t, S(2, 1, 3), -1, 1), (Attr){.n = 4, .a = I(5, 2, 4, 3)}));
-    out(t, node1(t, real(t, (Shape){0}, -1, 1), (Attr){.n = 1, .a = I(3)}));
+    out(t, node1(t, real(t, S(2, 1, 3), -1, 1), (Attr){.n = 4, .dims = I(5, 2, 4, 3)}));
+    out(t, node1(t, real(t, (Shape){0}, -1, 1), (Attr){.n = 1, .dims = I(3)}));
 }
 static void slice(T *t)
 {
     ValueId x = real(t, S(5, 7), -1, 1);
-    out(t, node1(t, x, (Attr){.n = 2, .a = I(1, 2), .b = I(3, 4), .c = I(1, 1)}));
-    out(t, node1(t, x, (Attr){.n = 2, .a = I(0, 1), .b = I(5, 3), .c = I(1, 2)}));
-    out(t, node1(t, x, (Attr){.n = 2, .a = I(4, 6), .b = I(5, 3), .c = I(-1, -3)}));
-    out(t, node1(t, x, (Attr){.n = 2, .a = I(0, 0), .b = I(2, 4), .c = I(4, 2)}));
-    out(t, node1(t, x, (Attr){.n = 2, .a = I(3, 5), .b = I(1, 1), .c = I(-2, 5)}));
+    out(t, node1(t, x, (Attr){.n = 2, .start = I(1, 2), .size = I(3, 4), .step = I(1, 1)}));
+    out(t, node1(t, x, (Attr){.n = 2, .start = I(0, 1), .size = I(5, 3), .step = I(1, 2)}));
+    out(t, node1(t, x, (Attr){.n = 2, .start = I(4, 6), .size = I(5, 3), .step = I(-1, -3)}));
+    out(t, node1(t, x, (Attr){.n = 2, .start = I(0, 0), .size = I(2, 4), .step = I(4, 2)}));
+    out(t, node1(t, x, (Attr){.n = 2, .start = I(3, 5), .size = I(1, 1), .step = I(-2, 5)}));
 }
 static void split(T *t)
 {
-    ValueId all = node1(t, real(t, S(2, 6), -1, 1), (Attr){.axis = 1, .n = 3, .a = I(1, 3, 2)});
+    ValueId all = node1(t, real(t, S(2, 6), -1, 1), (Attr){.axis = 1, .n = 3, .sizes = I(1, 3, 2)});
     for (uint32_t i = 0; i < 3; i++)
         out(t, graph_out(t->g, all, i));
-    ValueId some = node1(t, real(t, S(9), -1, 1), (Attr){.axis = 0, .n = 5, .a = I(1, 2, 3, 2, 1)});
+    ValueId some = node1(t, real(t, S(9), -1, 1), (Attr){.axis = 0, .n = 5, .sizes = I(1, 2, 3, 2, 1)});
     out(t, graph_out(t->g, some, 1));
     out(t, graph_out(t->g, some, 3));
 }
@@ -163,8 +163,8 @@ static void pad(T *t)
 {
     ValueId x = real(t, S(3, 4), -1, 1);
     for (int mode = PAD_CONSTANT; mode <= PAD_WRAP; mode++) {
-        out(t, node1(t, x, (Attr){.n = 2, .a = I(2, 1), .b = I(1, 3), .mode = mode, .f = {0.5}}));
-        out(t, node1(t, x, (Attr){.n = 2, .a = I(0, 0), .b = I(2, 0), .mode = mode}));
+        out(t, node1(t, x, (Attr){.n = 2, .begin = I(2, 1), .end = I(1, 3), .mode = mode, .value = 0.5}));
+        out(t, node1(t, x, (Attr){.n = 2, .begin = I(0, 0), .end = I(2, 0), .mode = mode}));
     }
 }
 static void gather(T *t)
@@ -194,56 +194,56 @@ static void scatter_elements(T *t)
 {
     ValueId x = real(t, S(3, 4), 0.5, 2), once = whole(t, S(2, 3), I(0, 2, 1, 1, 0, -1));
     ValueId twice = whole(t, S(2, 3), I(0, 2, 1, 0, 2, -1)), u = real(t, S(2, 3), 0.5, 2);
-    out(t, node3(t, x, once, u, (Attr){.axis = 0, .mode = SCATTER_NONE}));
+    out(t, node3(t, x, once, u, (Attr){.axis = 0, .reduction = SCATTER_NONE}));
     for (int mode = SCATTER_ADD; mode <= SCATTER_MIN; mode++)
-        out(t, node3(t, x, twice, u, (Attr){.axis = 0, .mode = mode}));
-    out(t, node3(t, x, twice, u, (Attr){.axis = 1, .mode = SCATTER_ADD}));
+        out(t, node3(t, x, twice, u, (Attr){.axis = 0, .reduction = mode}));
+    out(t, node3(t, x, twice, u, (Attr){.axis = 1, .reduction = SCATTER_ADD}));
 }
 static void scatter_zero_factor(T *t)
 {
     ValueId x = given(t, S(4), (const double[]){2, 0, 0, 3}), u = given(t, S(3), (const double[]){5, 7, 0});
-    out(t, node3(t, x, whole(t, S(3), I(1, 2, 2)), u, (Attr){.axis = 0, .mode = SCATTER_MUL}));
-    out(t, node3(t, x, whole(t, S(3), I(0, 0, 3)), u, (Attr){.axis = 0, .mode = SCATTER_MUL}));
+    out(t, node3(t, x, whole(t, S(3), I(1, 2, 2)), u, (Attr){.axis = 0, .reduction = SCATTER_MUL}));
+    out(t, node3(t, x, whole(t, S(3), I(0, 0, 3)), u, (Attr){.axis = 0, .reduction = SCATTER_MUL}));
 }
 static void scatter_nd(T *t)
 {
     ValueId x = real(t, S(4, 3), 0.5, 2), u = real(t, S(2, 3), 0.5, 2);
-    out(t, node3(t, x, whole(t, S(2, 1), I(1, -1)), u, (Attr){.mode = SCATTER_NONE}));
+    out(t, node3(t, x, whole(t, S(2, 1), I(1, -1)), u, (Attr){.reduction = SCATTER_NONE}));
     for (int mode = SCATTER_ADD; mode <= SCATTER_MIN; mode++)
-        out(t, node3(t, x, whole(t, S(2, 1), I(2, 2)), u, (Attr){.mode = mode}));
-    out(t, node3(t, x, whole(t, S(2, 3, 2), I(1, 0, 1, 2, 3, 1, 0, 0, 0, 1, 0, 2)), u, (Attr){.mode = SCATTER_ADD}));
+        out(t, node3(t, x, whole(t, S(2, 1), I(2, 2)), u, (Attr){.reduction = mode}));
+    out(t, node3(t, x, whole(t, S(2, 3, 2), I(1, 0, 1, 2, 3, 1, 0, 0, 0, 1, 0, 2)), u, (Attr){.reduction = SCATTER_ADD}));
 }
 
 static void reduce(T *t)
 {
     ValueId x = real(t, S(2, 3, 4), 0.5, 2);
-    out(t, node1(t, x, (Attr){.n = 1, .a = I(1)}));
-    out(t, node1(t, x, (Attr){.n = 2, .a = I(0, 2)}));
-    out(t, node1(t, x, (Attr){.n = 3, .a = I(0, 1, 2)}));
+    out(t, node1(t, x, (Attr){.n = 1, .axes = I(1)}));
+    out(t, node1(t, x, (Attr){.n = 2, .axes = I(0, 2)}));
+    out(t, node1(t, x, (Attr){.n = 3, .axes = I(0, 1, 2)}));
 }
 static void reduce_rows(T *t)
 {
     ValueId x = real(t, S(2, 3), 0.5, 2);
     t->g->batch = 2;
     t->g->value.at[x].batch = 0;    /* n is the number of rows, which only the program knows */
-    out(t, node1(t, x, (Attr){.n = 1, .a = I(0)}));
-    out(t, node1(t, x, (Attr){.n = 2, .a = I(0, 1)}));
+    out(t, node1(t, x, (Attr){.n = 1, .axes = I(0)}));
+    out(t, node1(t, x, (Attr){.n = 2, .axes = I(0, 1)}));
 }
 static void product_of_zeros(T *t)
 {
     ValueId x = given(t, S(3, 3), (const double[]){2, 0, 3, 0, 5, 0, 1, 2, 4});
-    out(t, node1(t, x, (Attr){.n = 1, .a = I(1)}));
+    out(t, node1(t, x, (Attr){.n = 1, .axes = I(1)}));
 }
 static void cumsum(T *t)
 {
     ValueId x = real(t, S(3, 4), -1, 1);
     for (int mode = 0; mode < 4; mode++)
-        out(t, node1(t, x, (Attr){.axis = mode & 1, .mode = mode}));
+        out(t, node1(t, x, (Attr){.axis = mode & 1, .scan = mode}));
 }
 static void topk(T *t)
 {
     ValueId x = real(t, S(3, 5), -1, 1);
-    out(t, node1(t, x, (Attr){.axis = 1, .k = 3, .mode = 1}));
+    out(t, node1(t, x, (Attr){.axis = 1, .k = 3, .largest = 1}));
     out(t, node1(t, x, (Attr){.axis = 0, .k = 2}));
 }
 static void softmax(T *t)
@@ -271,37 +271,37 @@ static void matmul_batch(T *t)
 static void conv(T *t)
 {
     out(t, node2(t, real(t, S(2, 4, 5), -1, 1), real(t, S(6, 2, 3), -1, 1),
-                 (Attr){.group = 2, .n = 1, .a = I(2), .b = I(1), .c = I(1, 0)}));
+                 (Attr){.group = 2, .n = 1, .stride = I(2), .dilation = I(1), .pad = I(1, 0)}));
     out(t, node2(t, real(t, S(2, 2, 6, 5), -1, 1), real(t, S(3, 2, 2, 3), -1, 1),
-                 (Attr){.group = 1, .n = 2, .a = I(2, 1), .b = I(1, 2), .c = I(1, 0, 0, 2)}));
+                 (Attr){.group = 1, .n = 2, .stride = I(2, 1), .dilation = I(1, 2), .pad = I(1, 0, 0, 2)}));
     out(t, node2(t, real(t, S(1, 2, 3, 3, 3), -1, 1), real(t, S(2, 1, 2, 2, 2), -1, 1),
-                 (Attr){.group = 2, .n = 3, .a = I(1, 1, 1), .b = I(1, 1, 1), .c = I(0, 0, 0, 0, 1, 0)}));
+                 (Attr){.group = 2, .n = 3, .stride = I(1, 1, 1), .dilation = I(1, 1, 1), .pad = I(0, 0, 0, 0, 1, 0)}));
 }
 static void conv_transpose(T *t)
 {
     out(t, node2(t, real(t, S(2, 4, 3), -1, 1), real(t, S(4, 3, 3), -1, 1),
-                 (Attr){.group = 2, .n = 1, .a = I(2), .b = I(1), .c = I(1, 1), .d = I(6)}));
+                 (Attr){.group = 2, .n = 1, .stride = I(2), .dilation = I(1), .pad = I(1, 1), .out_dims = I(6)}));
     out(t, node2(t, real(t, S(2, 2, 3, 2), -1, 1), real(t, S(2, 3, 2, 3), -1, 1),
-                 (Attr){.group = 1, .n = 2, .a = I(2, 1), .b = I(1, 2), .c = I(0, 1, 0, 1), .d = I(6, 4)}));
+                 (Attr){.group = 1, .n = 2, .stride = I(2, 1), .dilation = I(1, 2), .pad = I(0, 1, 0, 1), .out_dims = I(6, 4)}));
     out(t, node2(t, real(t, S(1, 1, 3), -1, 1), real(t, S(1, 1, 2), -1, 1),     /* output padding as long as a stride */
-                 (Attr){.group = 1, .n = 1, .a = I(1), .b = I(3), .c = I(0, 0), .d = I(8)}));
+                 (Attr){.group = 1, .n = 1, .stride = I(1), .dilation = I(3), .pad = I(0, 0), .out_dims = I(8)}));
 }
 static void conv_weight_grad(T *t)
 {
     out(t, node2(t, real(t, S(2, 4, 5), -1, 1), real(t, S(2, 6, 2), -1, 1),
-                 (Attr){.group = 2, .n = 1, .a = I(2), .b = I(1), .c = I(1, 0), .d = I(6, 2, 3)}));
+                 (Attr){.group = 2, .n = 1, .stride = I(2), .dilation = I(1), .pad = I(1, 0), .weight_dims = I(6, 2, 3)}));
 }
 static void pool(T *t)
 {
-    out(t, node1(t, real(t, S(2, 2, 6), -1, 1), (Attr){.n = 1, .a = I(2), .b = I(1), .c = I(0, 0), .d = I(2)}));
+    out(t, node1(t, real(t, S(2, 2, 6), -1, 1), (Attr){.n = 1, .stride = I(2), .dilation = I(1), .pad = I(0, 0), .kernel = I(2)}));
     for (int mode = 0; mode < 2; mode++) {
         out(t, node1(t, real(t, S(1, 3, 5, 6), -1, 1),
-                     (Attr){.n = 2, .a = I(2, 1), .b = I(1, 1), .c = I(1, 1, 1, 1), .d = I(3, 3), .mode = mode}));
+                     (Attr){.n = 2, .stride = I(2, 1), .dilation = I(1, 1), .pad = I(1, 1, 1, 1), .kernel = I(3, 3), .count_include_pad = mode}));
         out(t, node1(t, real(t, S(2, 1, 5, 6), -1, 1),
-                     (Attr){.n = 2, .a = I(2, 2), .b = I(1, 2), .c = I(0, 1, 1, 0), .d = I(2, 2), .mode = mode, .k = 1}));
+                     (Attr){.n = 2, .stride = I(2, 2), .dilation = I(1, 2), .pad = I(0, 1, 1, 0), .kernel = I(2, 2), .count_include_pad = mode, .ceil_mode = 1}));
     }
 }
-static void dropout(T *t) { out(t, node1(t, real(t, S(4), -1, 1), (Attr){.f = {0}})); }
+static void dropout(T *t) { out(t, node1(t, real(t, S(4), -1, 1), (Attr){.ratio = 0})); }
 static void phase(T *t)
 {
     ValueId x = real(t, S(4), -1, 1);

@@ -41,7 +41,7 @@ static struct {
 
 /* ---- a recipe's graph ---------------------------------------------------------------------------------------------- */
 
-static ValueId make_step(Fuzz *f, const Step *s, ValueId x, ValueId y)
+static ValueId make_step(Fuzz *f, const DrawStep *s, ValueId x, ValueId y)
 {
     f->seed = s->seed;
     f->g->batch = f->r->rows ? f->r->rows : 1;

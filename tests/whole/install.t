@@ -1,22 +1,54 @@
 #!/usr/bin/env bash
-# make install, uninstall, layers: what is installed works without the source tree and goes away again; a rule that is a test fails
-# when it is broken.
+# make install, uninstall, layers: what is installed works without the source tree and goes away again; outputs link the installed
+# runtime where it is theirs; a rule that is a test fails when it is broken.
 . "$(dirname "$0")/../lib.sh"
 cd "$work" || exit 1
 
-ok "installs" make -s -C "$top" BUILD="$build" DESTDIR="$work/root" PREFIX=/usr install
-is "what is installed" "$(cd root && find . -type f | sort)" "./usr/bin/ppsplit
+ok "installs" make -s -C "$top" BUILD="$build" CC="$cc" DESTDIR="$work/root" PREFIX=/usr install CFLAGS=-O0
+is "what is installed" "$(cd root && find . -type f ! -path './usr/include/ppsplit/runtime/*' | sort)" "./usr/bin/ppsplit
+./usr/include/ppsplit/autodiff/autodiff.h
+./usr/include/ppsplit/base/base.h
+./usr/include/ppsplit/codegen/codegen.h
+./usr/include/ppsplit/frontend/frontend.h
+./usr/include/ppsplit/ir/facts/facts.h
+./usr/include/ppsplit/ir/ir.h
+./usr/include/ppsplit/ir/ops.def
+./usr/include/ppsplit/partition/partition.h
+./usr/include/ppsplit/ppsplit.h
+./usr/include/ppsplit/schedule/schedule.h
+./usr/lib/libppruntime.a
+./usr/lib/libppsplit.a
+./usr/lib/pkgconfig/ppsplit-runtime.pc
 ./usr/lib/pkgconfig/ppsplit.pc
 ./usr/share/bash-completion/completions/ppsplit
 ./usr/share/man/man1/ppsplit.1"
 ok "the installed compiler works" root/usr/bin/ppsplit -q "$top/models/doc-ts/model.onnx" --split layers.1:begin --loss cross_entropy -o out
 is "pkg-config reads its file" "$(PKG_CONFIG_PATH=root/usr/lib/pkgconfig pkg-config --modversion ppsplit)" "$("$ppsplit" --version | cut -d' ' -f2)"
-ok "what it wrote builds with its own runtime" make -s -C out -j2 CFLAGS=-O0
+is "and that of the runtime, whose headers are all there" "$(PKG_CONFIG_PATH=root/usr/lib/pkgconfig pkg-config --modversion ppsplit-runtime)$(
+    cd root/usr/include/ppsplit/runtime && find . -name '*.h' | sort)" "$("$ppsplit" --version | cut -d' ' -f2)$(cd out/runtime && find . -name '*.h' | sort)"
+
+# What is compiled, and the line that says whose the runtime is; the ppsplit in PATH is the installed one.
+built() {
+    PATH=$work/root/usr/bin:$PATH make -C out CC="$cc" CFLAGS=-O0 "$@" >said 2>&1 || echo "exit $?"
+    sed -n 's|^  CC\t\(runtime\)\?.*|\1|p' said | sort | uniq -c | tr '\n' ' ' | tr -s ' '
+    sed -n "s|^  FOUND.*; ||p; s|.*\*\*\* \(.*\)  Stop.|\1|p" said | sed "s|$work/||"
+}
+root=root/usr/lib
+is "what it wrote links the installed runtime: of its own only machine.c is compiled" "$(built)" " 3 1 runtime runtime of $root (ARCH=native)"
 ok "and runs" out/pipeline infer --data x="$top/models/doc-ts/in.x.npy"
+is "not when it was built for another CPU than is asked for" "$(built -n ARCH=x86-64)" "own runtime (that of $root is for ARCH=native)"
+is "nor with another library" "$(built -n BLAS=none | sed 's/with .*/with/')" "own runtime (that of $root was built with"
+is "nor with other flags" "$(built -n CFLAGS=-O1)" "own runtime (that of $root was built with -O0)"
+is "unless told to" "$(built -n CFLAGS=-O1 ARCH=x86-64 PPSPLIT_RUNTIME="$work/root/usr")" "runtime of $root (ARCH=native)"
+is "nor when told not to" "$(built -n PPSPLIT_RUNTIME=own)" "own runtime"
+echo "/* changed */" >>out/runtime/net/wire_local.c
+is "changed sources are compiled" "$(built -j2)" " 3 $(find out/runtime -name '*.c' | wc -l) runtime own runtime (that of $root has other sources)"
+ok "and run" out/pipeline infer --data x="$top/models/doc-ts/in.x.npy"
+is "and never linked with another's" "$(built PPSPLIT_RUNTIME="$work/root/usr" | tail -n 1)" "PPSPLIT_RUNTIME=root/usr: the runtime there has other sources."
 ok "uninstalls" make -s -C "$top" BUILD="$build" DESTDIR="$work/root" PREFIX=/usr uninstall
 is "nothing is left" "$(find root -type f)" ""
 
-mkdir -p tree/tests && cp -r "$top"/{Makefile,base,ir,frontend,partition,autodiff,codegen,schedule,runtime} tree && cp "$top/tests/layers" tree/tests
+mkdir -p tree/tests && cp -r "$top"/{Makefile,ppsplit.h,base,ir,frontend,partition,autodiff,codegen,schedule,runtime} tree && cp "$top/tests/layers" tree/tests
 ok "no file includes from above" make -s -C tree layers
 # broken FILE INCLUDED: does such a line go unseen
 broken() {

@@ -1,7 +1,7 @@
 /*
  * gemm.c - matrix products: in row-major operands with any leading dimension, out C = alpha op(A) op(B) + beta C.
  *
- * The library (float32: oneDNN, whose entry costs 0.3 us, else OpenBLAS; float64: OpenBLAS), and where there is none an
+ * The library (float32: oneDNN, whose entry costs 0.3 us, else a CBLAS; float64: a CBLAS), and where there is none an
  * own register-tiled kernel, which adds over k in ascending order, one accumulator per element of C and block of k.
  * Small products always take the own one.  The road is chosen by m, n, k and by what the program was built with, so the
  * bits of a product depend on m, n, k and the transposes alone.  Threads divide the rows or columns of C, never k.
@@ -14,8 +14,17 @@
 #ifdef PP_DNNL
 #include <dnnl.h>
 #endif
-#ifdef PP_OPENBLAS
+#if defined PP_MKL
+#include <mkl.h>
+#elif defined PP_ARMPL
+#include <armpl.h>
+#elif defined PP_BLIS
+#include <blis.h>
+#elif defined PP_CBLAS
 #include <cblas.h>
+#endif
+#if defined PP_CBLAS && !defined PP_OPENBLAS
+typedef int blasint; /* the lp64 interface, which detect.sh asks for */
 #endif
 #ifdef _OPENMP
 #include <omp.h>
@@ -46,9 +55,12 @@ static void set_threads(int team, int n)
 #endif
 }
 
-#ifdef PP_OPENBLAS
-/* OpenBLAS has threads of its own, which the ranks of one machine would start once each. */
+/* Libraries have threads of their own, which the ranks of one machine would start once each.  Of MKL and of Arm's
+   library detect.sh takes the sequential one. */
+#if defined PP_OPENBLAS
 __attribute__((constructor)) static void one_thread(void) { openblas_set_num_threads(1); }
+#elif defined PP_BLIS
+__attribute__((constructor)) static void one_thread(void) { bli_thread_set_num_threads(1); }
 #endif
 
 /* The own kernel, once per element type; V is a vector of TILE_N elements at any address. */
@@ -124,7 +136,7 @@ static void sgemm_serial(int ta, int tb, int64_t m, int64_t n, int64_t k, float 
 #if defined PP_DNNL
     if (dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) != dnnl_success)
         cpu_note("a product of float32: oneDNN refused it (dnnl_sgemm)");
-#elif defined PP_OPENBLAS
+#elif defined PP_CBLAS
     cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (blasint)m, (blasint)n,
                 (blasint)k, alpha, a, (blasint)lda, b, (blasint)ldb, beta, c, (blasint)ldc);
 #else
@@ -135,7 +147,7 @@ static void sgemm_serial(int ta, int tb, int64_t m, int64_t n, int64_t k, float 
 static void dgemm_serial(int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda,
                          const double *b, int64_t ldb, double beta, double *c, int64_t ldc)
 {
-#if defined PP_OPENBLAS
+#if defined PP_CBLAS
     cblas_dgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (blasint)m, (blasint)n,
                 (blasint)k, alpha, a, (blasint)lda, b, (blasint)ldb, beta, c, (blasint)ldc);
 #else

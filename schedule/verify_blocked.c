@@ -1,8 +1,8 @@
 /*
- * blocked.c - the report of a schedule that deadlocks.
+ * verify_blocked.c - the report of a schedule that deadlocks.
  *
- * In: a run of sched_verify.c that stands still.  Out: the cycle of waits (or the rank that waits for something that
- * never comes), and the shortest state in which it stands still: of every rank only what the blocked ranks needed to
+ * In: a run of verify.c that cannot go on.  Out: the cycle of waits (or the rank that waits for something that
+ * never comes), and the shortest state in which that is so: of every rank only what the blocked ranks needed to
  * get there. A blocked rank waits for exactly one other, so the waits are a function, and its shortest cycle is the
  * reason.
  */
@@ -48,7 +48,7 @@ static int other_end(const Blocked *b, const SchedAction *a)
 {
     int lane;
     int64_t m = verify_message(b->v, a, &lane);
-    return verify_is_recv(a->type) ? b->send_at[m] : b->recv_at[m];
+    return sched_receives(a->type) ? b->send_at[m] : b->recv_at[m];
 }
 
 static int locate(Blocked *b)
@@ -70,12 +70,12 @@ static int locate(Blocked *b)
             for (int i = 0; i < v->s->row[r].n; i++) {
                 const SchedAction *a = &v->s->row[r].a[i];
                 int lane;
-                if (!verify_is_recv(a->type) && !verify_is_send(a->type))
+                if (!sched_receives(a->type) && !sched_sends(a->type))
                     continue;
                 int64_t m = verify_message(v, a, &lane);
                 if (pass == 0)
-                    *(verify_is_recv(a->type) ? &b->recv_at[m] : &b->send_at[m]) = i;
-                else if (verify_is_send(a->type) && v->seq[m] >= 0)
+                    *(sched_receives(a->type) ? &b->recv_at[m] : &b->send_at[m]) = i;
+                else if (sched_sends(a->type) && v->seq[m] >= 0)
                     b->by_seq[b->first[lane] + v->seq[m]] = b->recv_at[m];
             }
     return SCHED_OK;
@@ -88,11 +88,11 @@ static int in_front(const Blocked *b, int q, const SchedAction *a)
     const Verify *v = b->v;
     int lane, lane2;
     int64_t m = verify_message(v, a, &lane);
-    if (v->buffers == 0 || !verify_is_recv(a->type) || v->sent[lane] == v->received[lane] ||
+    if (v->buffers == 0 || !sched_receives(a->type) || v->sent[lane] == v->received[lane] ||
         v->seq[m] == v->received[lane])
         return -1;
     for (int i = 0; i < v->cursor[q]; i++)
-        if (verify_is_send(v->s->row[q].a[i].type)) {
+        if (sched_sends(v->s->row[q].a[i].type)) {
             int64_t x = verify_message(v, &v->s->row[q].a[i], &lane2);
             if (lane2 == lane && v->seq[x] == v->received[lane])
                 return i;
@@ -173,7 +173,7 @@ static void shorten(Blocked *b)
                 if (!sched_has_peer(a->type))
                     continue;
                 int q = v->s->rank_of[a->peer], at = other_end(b, a) + 1;
-                if (verify_is_send(a->type) && v->buffers > 0) { /* the message whose buffer it took over */
+                if (sched_sends(a->type) && v->buffers > 0) { /* the message whose buffer it took over */
                     int lane, old = v->seq[verify_message(v, a, &lane)] - v->buffers;
                     at = old < 0 ? 0 : b->by_seq[b->first[lane] + old] + 1;
                 }
@@ -216,7 +216,7 @@ static void say_reason(Blocked *b, int r)
         return;
     }
     int q = v->s->rank_of[a->peer], at = other_end(b, a), front = in_front(b, q, a);
-    const char *what = verify_is_recv(a->type) ? "sends" : "receives";
+    const char *what = sched_receives(a->type) ? "sends" : "receives";
     if (front >= 0) {
         sched_action_text(other, sizeof other, &v->s->row[q].a[front]);
         say(b, "rank %d sent %s before it, which must be received first", q, other);
@@ -229,7 +229,7 @@ static void say_reason(Blocked *b, int r)
             sched_action_text(other, sizeof other, head(b, q));
             say(b, ", but waits at cell %d (%s)", sched_cell(&v->s->row[q], v->cursor[q]), other);
         }
-        if (verify_is_send(a->type) && v->buffers > 0)
+        if (sched_sends(a->type) && v->buffers > 0)
             say(b, "; all %d buffers are full", v->buffers);
     }
 }

@@ -1,16 +1,13 @@
 /*
- * comms.c - the passes that put communication between rows: send/recv, wait_send, defer, and `lower`, all of them
- * in order.
+ * pass_comms.c - puts sends and receives between the rows.
  *
- * In: compute-only rows (with UNSHARD, REDUCE_GRAD or without) and the edges between stages.  Out: complete rows.
- * SCHEDULES.md 2, passes 5 and 7.  send/recv is a list scheduler: ranks take turns, and each send and its receive are
- * appended in the same turn, so one global order explains all rows, and they run even where every message is a
- * rendezvous.
+ * In: compute-only rows (with UNSHARD, REDUCE_GRAD or without) and the edges between stages.  Out: complete rows.  A
+ * list scheduler: ranks take turns, and each send and its receive are appended in the same turn, so one global order
+ * explains all rows, and they run even where every message is a rendezvous.
  */
-#include "internal.h"
+#include "graph.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { PLACED_F = 1, PLACED_B = 2 };
 
@@ -234,180 +231,6 @@ int sched_comms(Schedule *s, const SchedEdge *edge, int n_edge, const SchedParam
     int st = sched_graph(&g, s->stages, edge, n_edge, param, n_param, e);
     if (!st)
         st = sched_comms_graph(s, &g, e);
-    sched_graph_free(&g);
-    return st;
-}
-
-/* ---- wait_send ----
-   A SEND_F is waited for after the backward of the same (stage, microbatch) when that backward proves that the peer has
-   used it; the other sends are waited for at the end, in their order. */
-
-static SchedAction wait_of(const SchedAction *send)
-{
-    return sched_comm(send->type == SA_SEND_F ? SA_WAIT_SEND_F : SA_WAIT_SEND_B, send->stage, send->microbatch,
-                      send->peer);
-}
-
-int sched_wait_send_graph(Schedule *s, const SchedGraph *g, SchedError *e)
-{
-    SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);
-    /* Per (stage, microbatch): 1 + the index in the new row of its first pending SEND_F; sends of one action are
-     * neighbours. */
-    int *first = calloc((size_t)s->stages * (size_t)s->microbatches, sizeof *first);
-    unsigned char *proves = calloc((size_t)g->n + 1, 1);
-    if (!rows || !first || !proves) {
-        free(rows);
-        free(first);
-        free(proves);
-        return sched_nomem(e);
-    }
-    for (int i = 0; i < g->n; i++)
-        proves[i] = (unsigned char)sched_graph_proves(g, g->edge[i].from, g->edge[i].to);
-    for (int r = 0; r < s->ranks; r++) {
-        const SchedRow *row = &s->row[r];
-        SchedRow *out = &rows[r];
-        for (int i = 0; i < row->n;) {
-            int begin = i, end = sched_cell_end(row, i);
-            for (; i < end; i++) {
-                const SchedAction *a = &row->a[i];
-                if (a->type == SA_SEND_F) {
-                    int *f = &first[(size_t)a->stage * (size_t)s->microbatches + (size_t)a->microbatch];
-                    if (!*f)
-                        *f = out->n + 1;
-                }
-                sched_push(out, *a);
-            }
-            for (int k = begin; k < end; k++) {
-                const SchedAction *a = &row->a[k];
-                if (a->type != SA_B && a->type != SA_I)
-                    continue;
-                int at = first[(size_t)a->stage * (size_t)s->microbatches + (size_t)a->microbatch] - 1;
-                for (int n = out->n;
-                     at >= 0 && at < n && out->a[at].stage == a->stage && out->a[at].microbatch == a->microbatch;
-                     at++) {
-                    int edge = out->a[at].type == SA_SEND_F ? sched_graph_edge(g, a->stage, out->a[at].peer) : -1;
-                    if (edge >= 0 && proves[edge]) {
-                        sched_push(out, wait_of(&out->a[at]));
-                        if (out->cap > 0)
-                            out->a[at].unused = 1;
-                    }
-                }
-            }
-        }
-        for (int i = 0, n = out->n; i < n && i < out->n; i++) {
-            if (sched_is_send(out->a[i].type) && !out->a[i].unused)
-                sched_push(out, wait_of(&out->a[i]));
-            if (i < out->n)
-                out->a[i].unused = 0;
-        }
-    }
-    free(first);
-    free(proves);
-    sched_swap_rows(s, rows);
-    return sched_rows_ok(s, e);
-}
-
-int sched_wait_send(Schedule *s, SchedError *e)
-{
-    SchedGraph g;
-    int st = sched_graph_of(&g, s, NULL, 0, e);
-    if (!st)
-        st = sched_wait_send_graph(s, &g, e);
-    sched_graph_free(&g);
-    return st;
-}
-
-/* ---- defer ----
-   Every receive is held until its consumer, or until a send to the same, higher rank: of two neighbours the lower one
-   receives first and the higher one sends first, so they never both send.  Around a ring of ranks they still may: the
-   rule asks for sends that do not wait for their receives (buffers), and sched_lower_for takes it back where the
-   verifier refuses it. */
-
-typedef struct {
-    const Schedule *s;
-    SchedRow *out, held;
-    int r;
-} Defer;
-
-static void release(Defer *d, int at)
-{
-    sched_push(d->out, d->held.a[at]);
-    d->held.a[at].type = SA_IDLE;
-}
-
-static void release_rank(Defer *d, int from)
-{
-    for (int i = 0; i < d->held.n; i++)
-        if (d->held.a[i].type != SA_IDLE && d->s->rank_of[d->held.a[i].peer] == from)
-            release(d, i);
-}
-
-static void release_for(Defer *d, const SchedAction *a)
-{
-    int want = a->type == SA_F ? SA_RECV_F : a->type == SA_B || a->type == SA_I ? SA_RECV_B : -1, n = 0;
-    for (int i = 0; want >= 0 && i < d->held.n; i++)
-        if (d->held.a[i].type == want && d->held.a[i].stage == a->stage && d->held.a[i].microbatch == a->microbatch)
-            release(d, i);
-    for (int i = 0; i < d->held.n; i++)
-        if (d->held.a[i].type != SA_IDLE)
-            d->held.a[n++] = d->held.a[i];
-    d->held.n = n;
-}
-
-static void defer_row(Defer *d, const SchedRow *row)
-{
-    for (int i = 0; i < row->n;) {
-        int end = sched_cell_end(row, i);
-        const SchedAction *a = &row->a[i];
-        if (sched_is_recv(a->type)) {
-            sched_push(&d->held, *a);
-            i++;
-            continue;
-        }
-        if (sched_is_send(a->type) && d->r < d->s->rank_of[a->peer])
-            release_rank(d, d->s->rank_of[a->peer]);
-        if (sched_is_param(a->type))
-            release_rank(d, d->s->rank_of[a->peer]);
-        for (int k = i; k < end; k++)
-            release_for(d, &row->a[k]);
-        for (; i < end; i++)
-            sched_push(d->out, row->a[i]);
-    }
-    for (int i = 0; i < d->held.n; i++) /* of receives nobody needs */
-        if (d->held.a[i].type != SA_IDLE)
-            sched_push(d->out, d->held.a[i]);
-}
-
-int sched_defer(Schedule *s, SchedError *e)
-{
-    SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);
-    int lost = 0;
-    if (!rows)
-        return sched_nomem(e);
-    for (int r = 0; r < s->ranks; r++) {
-        Defer d = {s, &rows[r], {NULL, 0, 0}, r};
-        defer_row(&d, &s->row[r]);
-        lost |= d.held.cap < 0;
-        free(d.held.a);
-    }
-    sched_swap_rows(s, rows);
-    return lost ? sched_nomem(e) : sched_rows_ok(s, e);
-}
-
-/* ---- lower ---- */
-
-int sched_lower(Schedule *s, int window, SchedError *e)
-{
-    SchedGraph g;
-    int st = sched_graph(&g, s->stages, NULL, 0, NULL, 0, e);
-    if (!st && window > 0)
-        st = sched_unshard(s, window, e);
-    if (!st && !s->infer)
-        st = sched_reduce_grad(s, 0, e);
-    if (!st)
-        st = sched_comms_graph(s, &g, e);
-    if (!st)
-        st = sched_wait_send_graph(s, &g, e);
     sched_graph_free(&g);
     return st;
 }

@@ -1,10 +1,10 @@
 /*
- * check.c - the part of verification that needs no other rank: in every row each action comes after what it
- * needs.
+ * verify_rows.c - the part of verification that needs no other rank: in every row each action comes after what
+ * it needs.
  *
  * In: a complete schedule, its graph.  Out: ok, or the first action that lacks something: a forward without its input,
  * a message sent twice, a reduction before the last gradient, a computation whose parameters are not on the device.
- * Together with sched_verify.c, which proves that all messages arrive, this makes pass 6 of SCHEDULES.md.
+ * That all messages arrive is proven by verify.c.
  */
 #include "verify.h"
 

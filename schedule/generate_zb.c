@@ -1,12 +1,12 @@
 /*
- * gen_zb.c - generators of the zero-bubble family: the backward divided into I (gradient of the inputs, which the
+ * generate_zb.c - generators of the zero-bubble family: the backward divided into I (gradient of the inputs, which the
  * previous stage waits for) and W (gradient of the weights, which nobody waits for and which therefore fills the
  * bubbles).
  *
  * ZB-H1, ZB-H2: Qi et al., Zero Bubble Pipeline Parallelism (2401.10241).  ZB-V: Qi et al., Pipeline Parallelism with
  * Controllable Memory (2405.15362).  DualPipeV: the cut-in-half DualPipe of DeepSeek-V3 (2412.19437).
  */
-#include "gen.h"
+#include "generate.h"
 
 #include <stdlib.h>
 
@@ -14,7 +14,7 @@
    `warm` forwards, then F and I in turn; the W of a microbatch follows the I that is `lag` microbatches later, so that
    all ranks end together.  H1 keeps 1F1B's memory (p microbatches); H2 fills the warm-up bubble with more forwards (2p
    - 1). */
-static void zbh_rank(Gen *g, int r, int warm, int lag)
+static void zbh_rank(SchedGen *g, int r, int warm, int lag)
 {
     int f = 0, i = 0, w = 0, m = g->m;
     while (f < warm && f < m)
@@ -30,14 +30,14 @@ static void zbh_rank(Gen *g, int r, int warm, int lag)
         sched_gen_all(g, r, SA_W, w++);
 }
 
-int sched_gen_zbh1(Gen *g)
+int sched_gen_zbh1(SchedGen *g)
 {
     for (int r = 0; r < g->p; r++)
         zbh_rank(g, r, g->p - 1 - r, r);
     return SCHED_OK;
 }
 
-int sched_gen_zbh2(Gen *g)
+int sched_gen_zbh2(SchedGen *g)
 {
     for (int r = 0; r < g->p; r++)
         zbh_rank(g, r, 2 * (g->p - 1 - r), 2 * r);
@@ -49,7 +49,7 @@ int sched_gen_zbh2(Gen *g)
    idle. */
 
 typedef struct {
-    Gen *g;
+    SchedGen *g;
     int r, s[2], f[2], i[2], w[2];
 } Zbv;
 
@@ -100,7 +100,7 @@ static void zbv_rank(Zbv *z)
         zbv_put(z, SA_W, 0);
 }
 
-int sched_gen_zbv(Gen *g)
+int sched_gen_zbv(SchedGen *g)
 {
     for (int r = 0; r < g->p; r++) {
         Zbv z = {g, r, {sched_gen_stage(g, r, 0), sched_gen_stage(g, r, 1)}, {0, 0}, {0, 0}, {0, 0}};
@@ -113,7 +113,7 @@ int sched_gen_zbv(Gen *g)
    The backwards of one chunk are counted together, B or I; each I leaves its W in a queue. */
 
 typedef struct {
-    Gen *g;
+    SchedGen *g;
     int r, s[2], f[2], b[2];
     int *queue, head, tail;
 } Dual; /* queue: stage chunk, microbatch */
@@ -195,12 +195,8 @@ static void dual_rank(Dual *d)
         dual_w(d);
 }
 
-int sched_gen_dualpipev(Gen *g)
+int sched_gen_dualpipev(SchedGen *g)
 {
-    if (g->m < 2 * g->p)
-        return sched_fail(g->e, SCHED_EREFUSED, -1, -1,
-                          "dualpipev needs at least two microbatches a rank: %d for %d ranks, not %d", 2 * g->p, g->p,
-                          g->m);
     int *queue = malloc((size_t)g->m * 4 * sizeof *queue);
     if (!queue)
         return sched_nomem(g->e);
@@ -210,4 +206,30 @@ int sched_gen_dualpipev(Gen *g)
     }
     free(queue);
     return SCHED_OK;
+}
+
+/* ---- Peaks ---- */
+
+int sched_peak_zbh1(int p, int v, int m, int r)
+{
+    (void)m, (void)r;
+    return v * p;
+}
+
+int sched_peak_zbh2(int p, int v, int m, int r)
+{
+    (void)m, (void)r;
+    return v * (2 * p - 1);
+}
+
+int sched_peak_zbv(int p, int v, int m, int r)
+{
+    (void)v, (void)m, (void)r;
+    return 2 * p;
+}
+
+int sched_peak_dualpipev(int p, int v, int m, int r)
+{
+    (void)v, (void)m, (void)r;
+    return 2 * p + 1;
 }

@@ -1,5 +1,5 @@
 /*
- * budget.c - the send budget: at most k sends of a rank are outstanding.
+ * pass_budget.c - the send budget: at most k sends of a rank are outstanding.
  *
  * In: complete rows with one WAIT_SEND per send.  Out: the same rows, with waits moved forward to just before the send
  * that would be the k+1st.  A wait may move there only if the receive it waits for does not itself need that send: the
@@ -7,7 +7,7 @@
  * receive is known to be over by then are preferred, the oldest first.  After torch.distributed.pipelining's pass of
  * the same purpose.
  */
-#include "internal.h"
+#include "graph.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -71,11 +71,6 @@ static int classify(Budget *b, int64_t m, Place send)
     return grade;
 }
 
-static SchedAction wait_of(const SchedAction *a)
-{
-    return sched_comm(a->type == SA_SEND_F ? SA_WAIT_SEND_F : SA_WAIT_SEND_B, a->stage, a->microbatch, a->peer);
-}
-
 /* Moves one wait of the pending sends (indices into the row) before the send at i; 0 if none may move. */
 static int move_one(Budget *b, int r, int i, int *pending, int *n, unsigned char *moved, SchedRow *out)
 {
@@ -93,7 +88,7 @@ static int move_one(Budget *b, int r, int i, int *pending, int *n, unsigned char
     int64_t m = message_of(b, &row->a[pending[pick]]);
     b->before[m] = (Place){r, i};
     moved[m] = 1;
-    sched_push(out, wait_of(&row->a[pending[pick]]));
+    sched_push(out, sched_wait_of(&row->a[pending[pick]]));
     memmove(pending + pick, pending + pick + 1, (size_t)(--*n - pick) * sizeof *pending);
     return 1;
 }

@@ -1,5 +1,5 @@
 /*
- * early.c - a pass after wait_send: every wait goes to the first place where it costs nothing, so that the sent
+ * pass_early_waits.c - a pass after wait_send: every wait goes to the first place where it costs nothing, so that the sent
  * tensor's memory is free again early.
  *
  * In: complete rows.  Out: the same rows, each WAIT_SEND right after the first computation whose past holds the
@@ -7,7 +7,7 @@
  * Happened-before is kept with vector clocks (Fidge 1988, Mattern 1989): per rank, how far each other rank is known to
  * be; a message carries its sender's clock, and the computation that consumes it merges the clock into its rank's.
  */
-#include "internal.h"
+#include "graph.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -66,12 +66,6 @@ static int consume(const Early *e, int r, const SchedAction *a, int take)
     return 1;
 }
 
-static SchedAction wait_for(const SchedAction *send)
-{
-    return sched_comm(send->type == SA_SEND_F ? SA_WAIT_SEND_F : SA_WAIT_SEND_B, send->stage, send->microbatch,
-                      send->peer);
-}
-
 /* Waits for the sends that rank r now knows to be consumed, or for all. */
 static void close_sends(const Early *e, int r, int all)
 {
@@ -79,7 +73,7 @@ static void close_sends(const Early *e, int r, int all)
     for (int k = 0; k < e->n_open[r]; k++) {
         const Sent *q = &e->open[r][k];
         if (all || clock_of(e, r)[q->peer] > q->consumed)
-            sched_push(&e->out[r], wait_for(&e->s->row[r].a[q->at]));
+            sched_push(&e->out[r], sched_wait_of(&e->s->row[r].a[q->at]));
         else
             e->open[r][n++] = *q;
     }

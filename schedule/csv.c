@@ -1,5 +1,5 @@
 /*
- * ir.c - the text form of schedules.
+ * csv.c - the text form of schedules.
  *
  * In: a CSV file (one row per rank, one cell per action, empty = idle), or rows in memory.  Out: the other of the two.
  *
@@ -10,10 +10,9 @@
  * The parser is strict: every byte of a cell must be part of the action.  Numbers are bounded by what the file itself
  * can hold, so a hostile file cannot make anybody allocate more than a multiple of its own size.
  */
-#include "internal.h"
+#include "rows.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,171 +23,6 @@ static const char *const type_name[SA_TYPES] = {
 };
 
 const char *sched_type_name(int type) { return type >= 0 && type < SA_TYPES ? type_name[type] : "?"; }
-
-int sched_fail(SchedError *e, int status, int rank, int cell, const char *fmt, ...)
-{
-    if (e) {
-        va_list ap;
-        e->status = status;
-        e->rank = rank;
-        e->cell = cell;
-        va_start(ap, fmt);
-        vsnprintf(e->text, sizeof e->text, fmt, ap);
-        va_end(ap);
-    }
-    return status;
-}
-
-int sched_nomem(SchedError *e) { return sched_fail(e, SCHED_ERESOURCE, -1, -1, "out of memory for the schedule"); }
-
-/* ---- Rows ---- */
-
-Schedule *sched_new(const char *name, int ranks, int stages, int microbatches)
-{
-    Schedule *s = calloc(1, sizeof *s);
-    if (!s)
-        return NULL;
-    snprintf(s->name, sizeof s->name, "%s", name);
-    s->ranks = ranks;
-    s->stages = stages;
-    s->microbatches = microbatches;
-    s->row = calloc((size_t)(ranks > 0 ? ranks : 1), sizeof *s->row);
-    s->rank_of = malloc((size_t)(stages > 0 ? stages : 1) * sizeof *s->rank_of);
-    if (!s->row || !s->rank_of) {
-        sched_free(s);
-        return NULL;
-    }
-    for (int i = 0; i < stages; i++)
-        s->rank_of[i] = -1;
-    return s;
-}
-
-void sched_free_rows(SchedRow *rows, int n)
-{
-    for (int r = 0; rows && r < n; r++)
-        free(rows[r].a);
-    free(rows);
-}
-
-void sched_free(Schedule *s)
-{
-    if (!s)
-        return;
-    sched_free_rows(s->row, s->ranks);
-    free(s->rank_of);
-    free(s);
-}
-
-Schedule *sched_clone(const Schedule *s)
-{
-    Schedule *c = sched_new(s->name, s->ranks, s->stages, s->microbatches);
-    if (!c)
-        return NULL;
-    c->infer = s->infer;
-    c->complete = s->complete;
-    memcpy(c->rank_of, s->rank_of, (size_t)s->stages * sizeof *s->rank_of);
-    for (int r = 0; r < s->ranks; r++) {
-        int n = s->row[r].n;
-        if (n == 0)
-            continue;
-        c->row[r].a = malloc((size_t)n * sizeof *c->row[r].a);
-        if (!c->row[r].a) {
-            sched_free(c);
-            return NULL;
-        }
-        memcpy(c->row[r].a, s->row[r].a, (size_t)n * sizeof *c->row[r].a);
-        c->row[r].n = c->row[r].cap = n;
-    }
-    return c;
-}
-
-void sched_push(SchedRow *r, SchedAction a)
-{
-    if (r->cap < 0)
-        return;
-    if (r->n == r->cap) {
-        int cap = r->cap < 16 ? 16 : r->cap + r->cap / 2;
-        SchedAction *p = r->cap >= SCHED_MAX_CELLS ? NULL : realloc(r->a, (size_t)cap * sizeof *p);
-        if (!p) {
-            free(r->a);
-            *r = (SchedRow){NULL, 0, -1};
-            return;
-        }
-        r->a = p;
-        r->cap = cap;
-    }
-    r->a[r->n++] = a;
-}
-
-int sched_rows_ok(const Schedule *s, SchedError *e)
-{
-    for (int r = 0; r < s->ranks; r++)
-        if (s->row[r].cap < 0)
-            return sched_nomem(e);
-    return SCHED_OK;
-}
-
-void sched_swap_rows(Schedule *s, SchedRow *rows)
-{
-    sched_free_rows(s->row, s->ranks);
-    s->row = rows;
-}
-
-int sched_cell(const SchedRow *r, int index)
-{
-    int cell = -1;
-    for (int i = 0; i < r->n && i <= index; i = sched_cell_end(r, i))
-        cell++;
-    return cell;
-}
-
-void sched_drop_idle(Schedule *s)
-{
-    for (int r = 0; r < s->ranks; r++) {
-        SchedRow *row = &s->row[r];
-        int n = 0;
-        for (int i = 0; i < row->n; i++)
-            if (row->a[i].type != SA_IDLE)
-                row->a[n++] = row->a[i];
-        row->n = n;
-    }
-}
-
-int sched_has_type(const Schedule *s, int type)
-{
-    for (int r = 0; r < s->ranks; r++)
-        for (int i = 0; i < s->row[r].n; i++)
-            if (s->row[r].a[i].type == type)
-                return 1;
-    return 0;
-}
-
-int sched_find_rank(Schedule *s, SchedError *e)
-{
-    for (int i = 0; i < s->stages; i++)
-        s->rank_of[i] = -1;
-    for (int r = 0; r < s->ranks; r++)
-        for (int i = 0; i < s->row[r].n; i++) {
-            const SchedAction *a = &s->row[r].a[i];
-            if (a->type == SA_IDLE)
-                continue;
-            if (s->rank_of[a->stage] < 0)
-                s->rank_of[a->stage] = r;
-            if (s->rank_of[a->stage] != r) {
-                char text[64];
-                int cell = sched_cell(&s->row[r], i);
-                sched_action_text(text, sizeof text, a);
-                return sched_fail(e, SCHED_EREFUSED, r, cell,
-                                  "rank %d, cell %d (%s): stage %d is on rank %d already; a stage lives on one rank", r,
-                                  cell, text, a->stage, s->rank_of[a->stage]);
-            }
-        }
-    for (int i = 0; i < s->stages; i++)
-        if (s->rank_of[i] < 0)
-            return sched_fail(e, SCHED_EREFUSED, -1, -1, "stage %d is on no rank, though stage %d is used", i,
-                              s->stages - 1);
-    return SCHED_OK;
-}
 
 /* ---- Printing ---- */
 
@@ -415,6 +249,34 @@ static const char *parse_cell(const char *p, const char *end, SchedRow *row)
     }
 }
 
+/* Fills rank_of from the rows. */
+static int find_rank(Schedule *s, SchedError *e)
+{
+    for (int i = 0; i < s->stages; i++)
+        s->rank_of[i] = -1;
+    for (int r = 0; r < s->ranks; r++)
+        for (int i = 0; i < s->row[r].n; i++) {
+            const SchedAction *a = &s->row[r].a[i];
+            if (a->type == SA_IDLE)
+                continue;
+            if (s->rank_of[a->stage] < 0)
+                s->rank_of[a->stage] = r;
+            if (s->rank_of[a->stage] != r) {
+                char text[64];
+                int cell = sched_cell(&s->row[r], i);
+                sched_action_text(text, sizeof text, a);
+                return sched_fail(e, SCHED_EREFUSED, r, cell,
+                                  "rank %d, cell %d (%s): stage %d is on rank %d already; a stage lives on one rank", r,
+                                  cell, text, a->stage, s->rank_of[a->stage]);
+            }
+        }
+    for (int i = 0; i < s->stages; i++)
+        if (s->rank_of[i] < 0)
+            return sched_fail(e, SCHED_EREFUSED, -1, -1, "stage %d is on no rank, though stage %d is used", i,
+                              s->stages - 1);
+    return SCHED_OK;
+}
+
 /* Numbers are bounded by the work a file describes: each (stage, microbatch) needs a forward of its own. */
 static int finish(Schedule *s, const char *origin, SchedError *e)
 {
@@ -452,7 +314,7 @@ static int finish(Schedule *s, const char *origin, SchedError *e)
                                   sched_cell(&s->row[r], i), a->stage, sched_type_name(a->type), a->microbatch,
                                   a->peer);
         }
-    return sched_find_rank(s, e);
+    return find_rank(s, e);
 }
 
 static int parse_rows(const char *text, size_t len, const char *origin, Schedule *s, SchedError *e)

@@ -1,0 +1,53 @@
+/*
+ * demand.c - what library calls and kernels of their own kind demand of their operands and results: where these may stand, which are read
+ * and written through memory at all, and who can add to what is there.
+ */
+#include "codegen/cg.h"
+
+bool cg_is_convolution(const Node *n) { return n->op == OP_Conv || n->op == OP_ConvTranspose || n->op == OP_ConvWeightGrad; }
+
+bool cg_call_reads(Func *f, const Node *n, uint32_t i)
+{
+    if (n->op == OP_Concat)
+        return true;
+    if (cg_is_product(f, n))
+        return cg_product_reads(f, n->in[i]) && (!cg_ref(f, n->in[i])->wide || cg_batches_fit(f, n));
+    if ((n->op == OP_ScatterElements || n->op == OP_ScatterND) && i == 0 && cg_zeros(f->g, n->in[0]))
+        return true;                                    /* not read: the kernel clears */
+    const Ref *r = cg_ref(f, n->in[i]);
+    return !r->wide && cg_is_dense(r);
+}
+
+bool cg_call_writes(const Func *f, const Node *n, const Ref *r)
+{
+    if (n->op == OP_Concat)
+        return true;
+    if (cg_is_product(f, n))
+        return cg_product_writes(f, r);
+    return cg_is_dense(r);
+}
+
+bool cg_call_adds(const Func *f, const Node *n)
+{
+    switch (n->op) {
+    case OP_MatMul: return cg_is_product(f, n);
+    case OP_ConvWeightGrad: return true;
+    case OP_ScatterElements:
+    case OP_ScatterND: return n->attr.reduction == SCATTER_ADD && cg_zeros(f->g, n->in[0]);
+    default: return false;
+    }
+}
+
+bool cg_kernel_reads(const Func *f, const Node *n, uint32_t i)
+{
+    bool scatter = n->op == OP_ScatterElements || n->op == OP_ScatterND;
+    return !(scatter && i == 0 && (f->acc.at[n->out[0]] || cg_zeros(f->g, n->in[0])));
+}
+
+/* A second result that nobody reads is not made. */
+bool cg_kernel_writes(const Func *f, const Node *n, uint32_t out)
+{
+    if ((n->op == OP_MaxPool && out == 1) || n->op == OP_Dropout)
+        return f->needed[n->out[out]];
+    return true;
+}

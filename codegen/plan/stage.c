@@ -1,0 +1,265 @@
+/*
+ * stage.c - one stage.  In: a Stage of the Pipe.  Out: its blocks laid out (parameters, gradients, constants, stash, saved values), and
+ * its functions taken through the passes.
+ */
+#include "codegen/cg.h"
+
+/* ---- blocks ------------------------------------------------------------------------------------------ */
+
+static bool trained_anywhere(const Pipe *p, uint32_t param)
+{
+    for (uint32_t s = 0; s < p->stage.n; s++)
+        for (uint32_t i = 0; i < p->stage.at[s].param.n; i++)
+            if (p->stage.at[s].param.at[i].param == param && p->stage.at[s].param.at[i].grads.n > 0)
+                return true;
+    return false;
+}
+
+static void lay_out_params(StageGen *sg)
+{
+    for (uint32_t i = 0; i < sg->stage->param.n; i++) {
+        const Param *p = &sg->g->param.at[sg->stage->param.at[i].param];
+        int64_t bytes = cg_align(shape_elements(&p->shape) * (int64_t)dtype_size(p->dtype));
+        vec_push(sg->a, &sg->param_at, sg->bytes_param);
+        sg->bytes_param += bytes;
+        if (trained_anywhere(sg->pipe, sg->stage->param.at[i].param)) {
+            vec_push(sg->a, &sg->grad_at, sg->bytes_grad);
+            sg->bytes_grad += bytes;
+        } else {
+            vec_push(sg->a, &sg->grad_at, -1);
+        }
+    }
+}
+
+static bool holds(const Ids *list, ValueId v)
+{
+    for (uint32_t i = 0; i < list->n; i++)
+        if (list->at[i] == v)
+            return true;
+    return false;
+}
+
+static int64_t bytes_of(const StageGen *sg, ValueId v)
+{
+    const Value *x = val(sg->g, v);
+    return shape_elements(&x->shape) * (int64_t)dtype_size(x->dtype);
+}
+
+static void keep(StageGen *sg, Ids *list, ValueId v)
+{
+    if (!holds(list, v))
+        vec_push(sg->a, list, v);
+}
+
+/* A value of this list whose elements are exactly an output's: read there. */
+static bool is_an_output(StageGen *sg, Func *f, ValueId v)
+{
+    for (uint32_t o = 0; o < sg->stage->output.n; o++) {
+        Ref r;
+        ValueId y = sg->stage->output.at[o].value;
+        if (!cg_ref_try(f, y, &r) || r.root != v || bytes_of(sg, y) != bytes_of(sg, v) || !cg_is_dense(&r) ||
+            !lin_is(r.off, 0))
+            continue;
+        if (y != v) {
+            vec_push(sg->a, &sg->also_output, v);
+            vec_push(sg->a, &sg->also_output, o);
+        }
+        return true;
+    }
+    return false;
+}
+
+/* The place of v's elements for which u, a view of it, stands at *want. */
+static bool place_below(Func *f, ValueId u, const Wide *want, ValueId v, Ref *out)
+{
+    const Value *x = val(f->g, u);
+    Wide r;
+    if (u == v)
+        return cg_narrow(f, want, v, out);
+    if (x->kind != V_NODE || !cg_is_view(f, x->node) || !cg_view_invert(f, &f->g->node.at[x->node], want, &r))
+        return false;
+    return place_below(f, cg_view_operand(f, &f->g->node.at[x->node]), &r, v, out);
+}
+
+static bool read_plainly(const Func *f, const Readers *readers, ValueId v)
+{
+    for (uint32_t i = readers->first[v]; i < readers->first[v + 1]; i++)
+        if (!cg_is_view(f, readers->node[i]))
+            return true;
+    return false;
+}
+
+static bool takes(Func *f, ValueId v, const Ref *r)
+{
+    const Node *maker = &f->g->node.at[f->def.at[v]];
+    return cg_fusable(maker) || cg_call_writes(f, maker, r);
+}
+
+/* A layout of v in which a Reshape or Transpose above u, a view of it or v itself, is a view for its reader too. */
+static bool layout_above(Func *f, const Readers *readers, ValueId v, ValueId u, Ref *at)
+{
+    for (uint32_t i = readers->first[u]; i < readers->first[u + 1]; i++) {
+        const Node *node = &f->g->node.at[readers->node[i]];
+        Ref whole, r, now;
+        if (!cg_is_view(f, readers->node[i]) || cg_view_operand(f, node) != u)
+            continue;
+        ValueId y = node->out[0];
+        if ((node->op == OP_Reshape || node->op == OP_Transpose) && !cg_ref_try(f, y, &now) && read_plainly(f, readers, y)) {
+            if (!cg_pad(f, y, readers, &whole))
+                whole = cg_dense(f, y);
+            Wide want = cg_widen(&whole);
+            if (place_below(f, y, &want, v, &r) && cg_keeps_inner(&r) && takes(f, v, &r)) {
+                *at = r;
+                return true;
+            }
+        }
+        for (uint32_t o = 0; o < node->nout; o++)
+            if (layout_above(f, readers, v, node->out[o], at))
+                return true;
+    }
+    return false;
+}
+
+/* Row-major, rows apart where products read them, unless a Reshape of the readers could then not be a view: the layout in which it is one. */
+static Ref *layout_of(StageGen *sg, Func *f, ValueId v, const Readers *readers)
+{
+    Ref *at = arena_new_of(sg->a, Ref), r;
+    *at = cg_dense(f, v);
+    if (f->def.at[v] != NONE && !layout_above(f, readers, v, v, at) && cg_pad(f, v, readers, &r) && takes(f, v, &r))
+        *at = r;
+    return at;
+}
+
+/* May a later function read v through the memory of its root?  Not when strides cannot say it and others than products read it. */
+static bool shown_by_root(Func *f, const Readers *later, ValueId v)
+{
+    Ref r;
+    return cg_ref_try(f, v, &r) || !read_plainly(f, later, v);
+}
+
+/*
+ * What a later function reads of `list`, as memory: views are read through the value they show, unless that is larger
+ * than all that is read of it.
+ */
+static Func *choose_kept(StageGen *sg, FuncKind kind, const Ids *nodes, const Ids *read, Ids *kept)
+{
+    Func *f = arena_new_of(sg->a, Func);
+    f->sg = sg;
+    f->g = sg->g;
+    f->a = sg->a;
+    f->kind = kind;
+    f->training = true;
+    cg_lower(f, nodes);
+    const Stage *s = sg->stage;
+    const Ids lists[] = {s->backward, s->backward_input, s->backward_weight};
+    const Readers later = cg_readers(f, lists, 3);
+    ValueId *root = arena_array(sg->a, ValueId, read->n + 1);
+    for (uint32_t i = 0; i < read->n; i++) {
+        Ref r;
+        root[i] = shown_by_root(f, &later, read->at[i]) ? cg_root(f, read->at[i]) : read->at[i];
+        const Buffer *b = f->def.at[root[i]] == NONE && cg_ref_try(f, root[i], &r) && r.buf != NONE ? &f->buf.at[r.buf] : NULL;
+        if (b && b->cls != BUF_DY)
+            root[i] = NONE;                             /* lives on by itself */
+    }
+    for (uint32_t i = 0; i < read->n; i++) {
+        int64_t sum = 0;
+        if (root[i] == NONE)
+            continue;
+        for (uint32_t j = 0; j < read->n; j++)
+            sum += root[j] == root[i] ? bytes_of(sg, read->at[j]) : 0;
+        ValueId v = sum >= bytes_of(sg, root[i]) ? root[i] : read->at[i];
+        if (kind == F_FORWARD && is_an_output(sg, f, v))
+            continue;
+        keep(sg, kept, v);
+    }
+    return f;
+}
+
+static void lay_out_stash(StageGen *sg)
+{
+    Stage *s = sg->stage;
+    const Ids first[] = {s->forward, s->backward}, second[] = {s->backward_input, s->backward_weight};
+    Func *f = choose_kept(sg, F_FORWARD, &s->forward, &s->stash, &sg->stash);
+    Readers readers = cg_readers(f, first, 2);
+    for (uint32_t i = 0; i < sg->stash.n; i++) {
+        vec_push(sg->a, &sg->stash_layout, layout_of(sg, f, sg->stash.at[i], &readers));
+        vec_push(sg->a, &sg->stash_at, sg->bytes_stash);
+        sg->bytes_stash += cg_align(cg_ref_bytes(f, sg->stash_layout.at[i], sg->stash.at[i]));
+    }
+    f = choose_kept(sg, F_INPUT, &s->backward_input, &s->saved, &sg->saved);
+    readers = cg_readers(f, second, 2);
+    for (uint32_t i = 0; i < sg->saved.n; i++) {
+        vec_push(sg->a, &sg->saved_layout, layout_of(sg, f, sg->saved.at[i], &readers));
+        vec_push(sg->a, &sg->saved_at, sg->bytes_saved);
+        sg->bytes_saved += cg_align(cg_ref_bytes(f, sg->saved_layout.at[i], sg->saved.at[i]));
+    }
+}
+
+/* A value that is a model output twice leaves the stage twice. */
+static void split_outputs(StageGen *sg)
+{
+    Stage *s = sg->stage;
+    for (uint32_t o = 0, n = s->output.n; o < n; o++)
+        while (s->output.at[o].outputs.n > 1) {
+            StageOutput twin = {.value = s->output.at[o].value};
+            vec_push(sg->a, &twin.outputs, s->output.at[o].outputs.at[--s->output.at[o].outputs.n]);
+            vec_push(sg->a, &s->output, twin);
+        }
+}
+
+bool cg_has_backward(const Stage *s)
+{
+    for (uint32_t i = 0; i < s->input.n; i++)
+        if (s->input.at[i].grads.n > 0)
+            return true;
+    for (uint32_t i = 0; i < s->param.n; i++)
+        if (s->param.at[i].grads.n > 0)
+            return true;
+    return false;
+}
+
+static bool same_forward(const StageGen *sg)
+{
+    const Stage *s = sg->stage;
+    if (sg->stash.n > 0 || s->forward.n != s->infer.n)
+        return false;
+    for (uint32_t i = 0; i < s->forward.n; i++)
+        if (s->forward.at[i] != s->infer.at[i] || sg->g->node.at[s->forward.at[i]].op == OP_Phase)
+            return false;
+    return sg->g->update.n == 0;
+}
+
+StageGen *cg_stage(Pipe *p, uint32_t index)
+{
+    StageGen *sg = arena_new_of(p->graph->arena, StageGen);
+    sg->pipe = p;
+    sg->g = p->graph;
+    sg->a = p->graph->arena;
+    sg->stage = &p->stage.at[index];
+    stage_parts(p->graph, &p->stage.at[index]);
+    sg->fixed = p->uneven.n > 0 || p->graph->batch <= 1;      /* no rows: no call */
+    for (int t = 0; t < TARGETS; t++)
+        sg->kernels[t].of.arena = sg->kernels[t].text.a = sg->a;
+    split_outputs(sg);
+    sg->in_read = arena_array(sg->a, uint8_t, sg->stage->input.n + 1);
+    sg->out_read = arena_array(sg->a, uint8_t, sg->stage->output.n + 1);
+    lay_out_params(sg);
+    lay_out_stash(sg);
+    cg_function(sg, F_FORWARD);
+    if (!same_forward(sg))
+        cg_function(sg, F_INFER);
+    for (int k = F_BACKWARD; k <= F_WEIGHT && cg_has_backward(sg->stage); k++)
+        cg_function(sg, (FuncKind)k);
+    return sg;
+}
+
+int64_t cg_bytes_work(const StageGen *sg, Target target)
+{
+    int64_t most = 0;
+    for (int k = 0; k < F_COUNT; k++) {
+        const Func *f = sg->func[k];
+        int64_t bytes = !f ? 0 : f->bytes_work + f->bytes_scratch[target];
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}

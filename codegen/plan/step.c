@@ -1,0 +1,153 @@
+/*
+ * step.c - the steps of a function.  In: groups in order, their nests, and where every buffer lies.  Out: Func.step.
+ */
+#include <string.h>
+
+#include "codegen/cg.h"
+
+/* ---- convolutions ---------------------------------------------------------------------------------------- */
+
+/* The direct convolution behind the node: its number among those that open() prepares. */
+static uint32_t conv_number(Func *f, const Node *n)
+{
+    StageGen *sg = f->sg;
+    const Attr *at = &n->attr;
+    bool turned_round = n->op == OP_ConvTranspose;
+    const Shape *x = &val(f->g, n->in[0])->shape;
+    const Shape *w = n->op == OP_ConvWeightGrad ? &val(f->g, n->out[0])->shape : &val(f->g, n->in[1])->shape;
+    const Shape *y = n->op == OP_ConvWeightGrad ? &val(f->g, n->in[1])->shape : &val(f->g, n->out[0])->shape;
+    const Shape *in = turned_round ? y : x, *out = turned_round ? x : y;
+    StageConv c;
+    memset(&c, 0, sizeof c);                            /* compared as bytes */
+    c.type = val(f->g, n->in[0])->dtype;
+    c.spatial = at->n;
+    c.group = at->group > 0 ? at->group : 1;
+    c.c = in->d[1];
+    c.m = out->d[1];
+    for (int i = 0; i < at->n; i++) {
+        c.in[i] = in->d[i + 2];
+        c.out[i] = out->d[i + 2];
+        c.kernel[i] = w->d[i + 2];
+        c.stride[i] = at->stride[i];
+        c.dilation[i] = at->dilation[i];
+        c.pad_begin[i] = at->pad[i];
+        c.pad_end[i] = at->pad[at->n + i];
+    }
+    for (uint32_t i = 0; i < sg->conv.n; i++) {
+        StageConv *old = &sg->conv.at[i];
+        c.rows = old->rows;
+        if (memcmp(&c, old, sizeof c) == 0) {
+            old->rows = x->d[0] > old->rows ? x->d[0] : old->rows;
+            return i;
+        }
+    }
+    c.rows = x->d[0];
+    vec_push(f->a, &sg->conv, c);
+    return sg->conv.n - 1;
+}
+
+static void convolution(Func *f, const Node *n, Step *s)
+{
+    Convolution *c = arena_new_of(f->a, Convolution);
+    *c = (Convolution){.op = n->op, .shape = conv_number(f, n), .rows = cg_ref(f, n->in[0])->ext[0], .adds = f->acc.at[n->out[0]]};
+    const ValueId v[3] = {n->in[0], n->in[1], n->out[0]};
+    for (int i = 0; i < 3; i++) {
+        const Ref *r = cg_ref(f, v[i]);
+        vec_push(f->a, &s->arg, ((StepArg){r->buf, r->off, i == 2, v[i]}));
+    }
+    s->convolution = c;
+}
+
+/* ---- kernels of their own kind ----------------------------------------------------------------------------- */
+
+static void kernel_arg(Func *f, Step *s, ValueId v, bool written)
+{
+    const Ref *r = cg_ref(f, v);
+    vec_push(f->a, &s->arg, ((StepArg){r->buf, r->off, written, v}));
+}
+
+static void kernel(Func *f, const Node *n, Step *s)
+{
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (n->in[i] != NONE && cg_kernel_reads(f, n, i))
+            kernel_arg(f, s, n->in[i], false);
+    for (uint32_t i = 0; i < n->nout; i++)
+        if (cg_kernel_writes(f, n, i))
+            kernel_arg(f, s, n->out[i], true);
+}
+
+/* ---- nests -------------------------------------------------------------------------------------------------- */
+
+/* Which arguments share memory with another one, and one of the two is written: a result in its operand's place, or in part of the
+   same buffer. */
+static bool *shared_arguments(const Func *f, const Nest *n)
+{
+    bool *shared = arena_array(f->a, bool, n->arg.n + 1);
+    for (uint32_t i = 0; i < n->arg.n; i++)
+        for (uint32_t j = 0; j < i; j++) {
+            const NestArg *x = &n->arg.at[i], *y = &n->arg.at[j];
+            const Buffer *b = &f->buf.at[x->buf], *c = &f->buf.at[y->buf];
+            bool work = b->cls == BUF_WORK && c->cls == BUF_WORK && b->offset < c->offset + c->bytes && c->offset < b->offset + b->bytes;
+            bool outside = b->cls == c->cls && b->cls != BUF_WORK && b->index == c->index;
+            if ((x->written || y->written) && (outside || work))
+                shared[i] = shared[j] = true;
+        }
+    return shared;
+}
+
+static void nest(Func *f, const Nest *n, Step *s)
+{
+    s->nest = n;
+    s->shared = shared_arguments(f, n);
+    for (uint32_t i = 0; i < n->arg.n; i++) {
+        const NestArg *x = &n->arg.at[i];
+        vec_push(f->a, &s->arg, ((StepArg){x->buf, x->offset, x->written, x->value}));
+        if (x->written && s->result == NONE)
+            s->result = x->value;
+    }
+}
+
+/* ---- the function ---------------------------------------------------------------------------------------------- */
+
+static bool no_elements(const Func *f, const Node *n)
+{
+    for (uint32_t o = 0; o < n->nout; o++)
+        if (shape_elements(&val(f->g, n->out[o])->shape) > 0)
+            return false;
+    return true;
+}
+
+static void call(Func *f, NodeId id, Step *s)
+{
+    const Node *n = &f->g->node.at[id];
+    s->node = id;
+    s->result = n->out[0];
+    s->empty = no_elements(f, n);
+    s->kind = cg_is_product(f, n) ? STEP_PRODUCT : cg_is_convolution(n) ? STEP_CONVOLUTION : STEP_KERNEL;
+    if (s->empty)
+        return;
+    if (s->kind == STEP_PRODUCT)
+        cg_product(f, n, s);
+    else if (s->kind == STEP_CONVOLUTION)
+        convolution(f, n, s);
+    else
+        kernel(f, n, s);
+}
+
+void cg_steps(Func *f)
+{
+    for (uint32_t o = 0; o < f->order.n; o++) {
+        uint32_t g = f->order.at[o];
+        const Group *k = &f->group.at[g];
+        if (k->kind == G_NONE || (k->kind == G_NEST && !k->nest))
+            continue;
+        Step s = {.group = g, .node = NONE, .result = NONE};
+        if (k->kind == G_CALL) {
+            call(f, k->member.at[0].node, &s);
+        } else {
+            s.empty = nest_makes_nothing(k->nest);
+            nest(f, k->nest, &s);
+        }
+        vec_push(f->a, &f->step, s);
+    }
+}

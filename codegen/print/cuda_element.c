@@ -1,0 +1,299 @@
+/*
+ * cuda_element.c - what the CUDA printers share: elements one or four at a time, sizes, the kernels of a nest and what they use.
+ *
+ * A thread takes four elements that lie together (16 bytes a load) where every result does, else one.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "cuda.h"
+
+/* ---- sizes ---------------------------------------------------------------------------------------------- */
+
+Lin cuda_product(const Nest *n, int from, int to)
+{
+    Lin all = lin(1);
+    for (int d = from; d < to; d++)
+        if (!lin_mul(all, n->ext[d], &all))
+            BUG("a size that is not affine in the rows");
+    return all;
+}
+
+const char *cuda_sum(Cuda *c, const char *index, const char *more)
+{
+    return strcmp(index, "0") == 0 ? more : arena_printf(c->p.a, "%s + %s", index, more);
+}
+
+const char *cuda_grid_lin(Cuda *c, Lin n)
+{
+    c->grid_rows |= n.b != 0;
+    return lin_text(c->p.a, n);
+}
+
+const char *cuda_grid(Cuda *c, const char *function, Lin n, int64_t per)
+{
+    return arena_printf(c->p.a, "%s(%s, %" PRId64 ")", function, cuda_grid_lin(c, n), per);
+}
+
+/* ---- four at a time ---------------------------------------------------------------------------------------- */
+
+static bool fours(Lin x) { return x.c % 4 == 0 && x.b % 4 == 0; }
+
+static void mark_still(Cuda *c)
+{
+    const Nest *n = c->p.n;
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        bool still = n->nd == 0 || lin_is(s->stride[c->along], 0);
+        for (uint32_t j = 0; n->nd > 0 && j < s->nguard; j++)
+            still &= lin_is(s->guard[j].coef[c->along], 0);
+        for (uint32_t j = 0; s->kind != S_REDUCE && s->kind != S_STORE && j < s->nin; j++)
+            still &= c->still[s->in[j]];
+        for (uint32_t j = 0; j < s->nindex; j++)
+            still &= c->still[s->index[j].in];
+        c->still[i] = still;
+    }
+}
+
+/* Four neighbours lie together, and the first at a multiple of four: buffers begin at multiples of PP_ALIGN bytes. */
+static bool together(const Cuda *c, const Stmt *s)
+{
+    const Nest *n = c->p.n;
+    bool yes = lin_is(s->stride[c->along], 1) && s->nguard == 0 && fours(s->base) && fours(n->arg.at[s->arg].offset);
+    for (int d = 0; d < n->nd; d++)
+        yes &= d == c->along || fours(s->stride[d]) || lin_is(n->ext[d], 1);
+    for (uint32_t j = 0; j < s->nindex; j++)
+        yes &= fours(s->index[j].stride) && c->still[s->index[j].in];
+    return yes;
+}
+
+void cuda_choose_vector(Cuda *c, int along)
+{
+    const Nest *n = c->p.n;
+    bool all = n->nd > 0 && fours(n->ext[along]), any = false;
+    c->along = along;
+    c->vec = 1;
+    mark_still(c);
+    for (uint32_t i = 0; all && i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        bool store = s->kind == S_STORE && !s->row && n->kind != NEST_COLUMN;
+        c->vector[i] = (store || (s->kind == S_LOAD && !c->still[i])) && together(c, s);
+        all &= !store || c->vector[i];
+        any |= c->vector[i];
+    }
+    if (all && any)
+        c->vec = 4;
+    else
+        cuda_choose_one(c);
+}
+
+void cuda_choose_one(Cuda *c)
+{
+    c->vec = 1;
+    for (uint32_t i = 0; i < c->p.n->stmt.n; i++)
+        c->vector[i] = false;
+}
+
+/* ---- names -------------------------------------------------------------------------------------------------- */
+
+/* b3, b3[c], b3[k], b3[c][k], b3[j] */
+static const char *row_buffer(const Cuda *c, uint32_t i, bool element)
+{
+    const char *chunk = c->chunks > 1 ? arena_printf(c->p.a, "[%s]", c->chunk) : "";
+    return arena_printf(c->p.a, "b%u%s%s", i, chunk, c->vec == 4 && element && !c->still[i] ? "[k]" : "");
+}
+
+const char *cuda_name(Print *p, uint32_t i)
+{
+    const Cuda *c = (const Cuda *)p;
+    const Stmt *s = &p->n->stmt.at[i];
+    if (s->kind == S_CONST)
+        return cg_number(p->a, s->type, s->k, s->ki);
+    if (s->kind == S_REDUCE || (s->row && p->n->kind != NEST_COLUMN))
+        return arena_printf(p->a, "r%u", i);
+    if (s->keep && (p->pass > s->pass || c->vector[i]))
+        return row_buffer(c, i, true);
+    return arena_printf(p->a, c->vector[i] ? "v%u[k]" : "v%u", i);
+}
+
+/* ---- the elements of a pass --------------------------------------------------------------------------------- */
+
+static bool computed(const Cuda *c, uint32_t i)
+{
+    const Stmt *s = &c->p.n->stmt.at[i];
+    return c->p.n->kind == NEST_COLUMN ? s->kind != S_STORE : print_in_pass(&c->p, i);
+}
+
+static void accumulate(Cuda *c, uint32_t i)
+{
+    const Stmt *s = &c->p.n->stmt.at[i];
+    const char *into = arena_printf(c->p.a, c->p.n->kind == NEST_COLUMN && c->vec == 4 ? "s%u[k]" : "s%u", i);
+    print_accumulate(&c->p, into, s, c->p.name(&c->p, s->in[0]));
+}
+
+static void value(Cuda *c, uint32_t i)
+{
+    const Stmt *s = &c->p.n->stmt.at[i];
+    if (s->kind == S_REDUCE) {
+        accumulate(c, i);
+        return;
+    }
+    if (c->tiled[i])
+        text_line(c->p.t, "const %s v%u = tile%u[threadIdx.x][t];", type_local(s->type), i, i);
+    else
+        print_value(&c->p, i);
+    if (s->keep && s->pass == c->p.pass)
+        text_line(c->p.t, "%s = v%u;", row_buffer(c, i, true), i);
+}
+
+static void one_element(Cuda *c)
+{
+    for (uint32_t i = 0; i < c->p.n->stmt.n; i++)
+        if (computed(c, i) && c->p.n->stmt.at[i].kind != S_STORE)
+            value(c, i);
+    for (uint32_t i = 0; i < c->p.n->stmt.n; i++)       /* after all loads: the place may be that of an operand */
+        if (computed(c, i) && c->p.n->stmt.at[i].kind == S_STORE)
+            print_store(&c->p, &c->p.n->stmt.at[i]);
+}
+
+static const char *place(Cuda *c, const Stmt *s)
+{
+    const char *at = print_address(&c->p, s);
+    return strcmp(at, "0") == 0 ? print_arg(&c->p, s->arg) : arena_printf(c->p.a, "%s + %s", print_arg(&c->p, s->arg), at);
+}
+
+/* Stored as it was loaded. */
+static bool moved(const Cuda *c, const Stmt *store)
+{
+    return c->vector[store->in[0]] && !store->acc && c->p.n->stmt.at[store->in[0]].type == store->type;
+}
+
+static void load_four(Cuda *c, uint32_t i)
+{
+    const Stmt *s = &c->p.n->stmt.at[i];
+    if (s->keep) {
+        text_line(c->p.t, "pp_load4(%s, %s);", row_buffer(c, i, false), place(c, s));
+        return;
+    }
+    text_line(c->p.t, "%s v%u[4];", cg_ctype(s->type), i);
+    text_line(c->p.t, "pp_load4(v%u, %s);", i, place(c, s));
+}
+
+/* What does not vary among the four, and their loads; then each of the four; then their stores. */
+static void four_elements(Cuda *c, const char *index)
+{
+    const Nest *n = c->p.n;
+    bool any = false;
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        if (!computed(c, i) || s->kind == S_CONST)
+            continue;
+        if (c->vector[i] && s->kind == S_LOAD)
+            load_four(c, i);
+        else if (s->kind == S_STORE && !moved(c, s))
+            text_line(c->p.t, "%s o%u[4];", cg_ctype(s->type), i);
+        else if (c->still[i] && s->kind != S_REDUCE && s->kind != S_STORE)
+            value(c, i);
+        else
+            any |= s->kind != S_STORE;
+        if (s->kind == S_STORE && s->acc)
+            text_line(c->p.t, "pp_load4(o%u, %s);", i, place(c, s));
+        any |= s->kind == S_STORE && !moved(c, s);
+    }
+    if (any) {
+        text_line(c->p.t, "#pragma unroll");
+        text_line(c->p.t, "for (int k = 0; k < 4; k++) {");
+        c->p.t->indent++;
+        c->p.dim[c->along] = cuda_sum(c, index, "k");
+        for (uint32_t i = 0; i < n->stmt.n; i++) {
+            const Stmt *s = &n->stmt.at[i];
+            if (!computed(c, i) || s->kind == S_CONST || (c->vector[i] && s->kind == S_LOAD))
+                continue;
+            if (s->kind == S_STORE && !moved(c, s))
+                text_line(c->p.t, "o%u[k] %s %s%s;", i, s->acc ? "+=" : "=", type_narrowing(s->type), c->p.name(&c->p, s->in[0]));
+            else if (s->kind == S_REDUCE || (!c->still[i] && s->kind != S_STORE))
+                value(c, i);
+        }
+        print_close_block(&c->p);
+        c->p.dim[c->along] = index;
+    }
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        if (!computed(c, i) || s->kind != S_STORE)
+            continue;
+        const Stmt *from = &n->stmt.at[s->in[0]];
+        const char *what = !moved(c, s) ? arena_printf(c->p.a, "o%u", i)
+                         : from->keep ? row_buffer(c, s->in[0], false) : arena_printf(c->p.a, "v%u", s->in[0]);
+        text_line(c->p.t, "pp_store4(%s, %s);", place(c, s), what);
+    }
+}
+
+void cuda_element(Cuda *c, const char *index)
+{
+    c->p.dim[c->along] = index;
+    if (c->vec == 4)
+        four_elements(c, index);
+    else
+        one_element(c);
+}
+
+/* ---- kernels ------------------------------------------------------------------------------------------------ */
+
+void cuda_kernel(Cuda *c, int threads, const char *grid, const char *block)
+{
+    CudaKernel *k = &c->out->kernel[c->out->n++];
+    *k = (CudaKernel){.body = {.a = c->p.a, .indent = 1}, .threads = threads, .grid = grid, .block = block, .grid_rows = c->grid_rows};
+    k->uses.arg = arena_array(c->p.a, bool, c->p.n->arg.n + 1);
+    c->p.t = &k->body;
+    c->p.uses = &k->uses;
+    c->grid_rows = false;
+}
+
+void cuda_part(Cuda *c, uint32_t stmt, int64_t bytes)
+{
+    CudaNest *o = c->out;
+    o->part[o->parts].stmt = stmt;
+    o->part[o->parts].type = c->p.n->stmt.at[stmt].type;
+    o->part[o->parts++].offset = o->bytes_scratch;
+    o->bytes_scratch += cg_align(bytes);
+}
+
+const char *cuda_wide(const Cuda *c) { return strcmp(c->index, "int") == 0 ? "" : "_wide"; }
+
+/* Does an address or a number depend on the dimension?  Inside a row: one of this pass. */
+static bool depends(const Cuda *c, int d, bool loads, bool stores)
+{
+    const Nest *n = c->p.n;
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        if (s->kind == S_STORE ? !stores : !loads)
+            continue;
+        if (n->kind == NEST_ROW && d >= n->nouter && !print_in_pass(&c->p, i))
+            continue;
+        if (!lin_is(s->stride[d], 0))
+            return true;
+        for (uint32_t j = 0; j < s->nguard; j++)
+            if (!lin_is(s->guard[j].coef[d], 0))
+                return true;
+    }
+    return false;
+}
+
+/* The dimensions [from, to) are called name[d - from]. */
+void cuda_decode(Cuda *c, const char *linear, int from, int to, const char *const *dim, bool loads, bool stores)
+{
+    const Nest *n = c->p.n;
+    Lin size = lin(1);
+    for (int d = to - 1; d >= from; d--) {
+        const char *x = dim[d - from];
+        bool said = strcmp(x, linear) == 0 || !depends(c, d, loads, stores);
+        const char *q = said || lin_is(size, 1) ? linear : arena_printf(c->p.a, "%s / %s", linear, print_factor(&c->p, size));
+        c->p.dim[d] = x;
+        if (!said && d > from)
+            text_line(c->p.t, "const %s %s = %s %% %s;", c->index, x, q, print_factor(&c->p, n->ext[d]));
+        else if (!said)
+            text_line(c->p.t, "const %s %s = %s;", c->index, x, q);
+        if (!lin_mul(size, n->ext[d], &size))
+            BUG("a size that is not affine in the rows");
+    }
+}

@@ -1,0 +1,132 @@
+/*
+ * pool.c - MaxPool and AveragePool: loops over channels, outputs and the window, and on the device the library where it can.
+ */
+#include <inttypes.h>
+
+#include "kernel.h"
+
+static const char *const pool_out[3] = {"oz", "oy", "ox"}, *const pool_in[3] = {"z", "y_", "x_"};
+
+static const char *linear(Kernel *k, const char *head, const char *const *name, const int64_t *d, int n)
+{
+    const char *s = head;
+    for (int i = 0; i < n; i++)
+        s = arena_printf(k->a, "(%s) * %" PRId64 " + %s", s, d[i], name[i]);
+    return s;
+}
+
+/* The loops over channels, outputs and the window; inside, each pool_in[i] is a position of the operand. */
+static void pool_loops(Kernel *k, const char *const *out, const char *const *in)
+{
+    const Attr *at = &k->n->attr;
+    const Shape *x = &val(k->f->g, k->n->in[0])->shape;
+    for (int i = 0; i < at->n; i++) {
+        line("for (%s k%d = 0; k%d < %" PRId64 "; k%d++) {", k->index, i, i, at->kernel[i], i);
+        kernel_open(k);
+        line("const %s %s = %s * %" PRId64 " - %" PRId64 " + k%d * %" PRId64 ";", k->index, in[i], out[i], at->stride[i], at->pad[i], i, at->dilation[i]);
+        line("if (%s < 0 || %s >= %" PRId64 ")", in[i], in[i], x->d[i + 2]);
+        line("    continue;");
+    }
+}
+
+static const char *numbers(Kernel *k, const int64_t *d)
+{
+    const char *s = "{";
+    for (int i = 0; i < k->n->attr.n; i++)
+        s = arena_printf(k->a, "%s%s%" PRId64, s, i ? ", " : "", d[i]);
+    return arena_printf(k->a, "%s}", s);
+}
+
+/* On the device the library may do a pool that needs no indices. */
+static void library_pool(Kernel *k, bool max)
+{
+    const Attr *at = &k->n->attr;
+    ValueId x = k->n->in[0], y = k->n->out[0];
+    const Shape *xs = &val(k->f->g, x)->shape, *ys = &val(k->f->g, y)->shape;
+    Dtype t = val(k->f->g, x)->dtype;
+    if (!k->device || !dtype_is_float(t))
+        return;
+    for (int i = 0; i < at->n; i++)
+        if (at->dilation[i] != 1 || at->pad[i] != at->pad[at->n + i])
+            return;
+    const char *kind = max ? "PP_POOL_MAX" : at->count_include_pad ? "PP_POOL_WHOLE" : "PP_POOL_INSIDE";
+    k->shape = arena_printf(k->a, "PpPoolShape pool = {%s, %d, %s, %s, %s, %s, %s, %s}", type_runtime(t), at->n, kind,
+                            numbers(k, xs->d + 2), numbers(k, ys->d + 2), numbers(k, at->kernel), numbers(k, at->stride), numbers(k, at->pad));
+    k->call = arena_printf(k->a, "%spool_forward(%s&pool, %s, %s, %s)", k->o->target->call, k->o->target->context,
+                           out_lin(k->o, kernel_span(k, x, 0, 2)), out_arg(k->o, k->s, x), out_arg(k->o, k->s, y));
+}
+
+void kernel_pool(Kernel *k, bool max)
+{
+    const Node *n = k->n;
+    const Attr *at = &n->attr;
+    ValueId x = n->in[0], y = n->out[0];
+    const Shape *xs = &val(k->f->g, x)->shape, *ys = &val(k->f->g, y)->shape;
+    Dtype t = val(k->f->g, x)->dtype;
+    const char *ct = cg_ctype(t), *suffix = type_suffix(t);
+    bool index = max && kernel_wants(k, 1);
+    if (!index)
+        library_pool(k, max);
+    const char *const *out = pool_out + 3 - at->n, *const *in = pool_in + 3 - at->n;
+    int64_t plane = 1;
+    for (int i = 0; i < at->n; i++)
+        plane *= xs->d[i + 2];
+    kernel_param(k, x, "x", false);
+    kernel_param(k, y, "y", true);
+    if (index)
+        kernel_param(k, n->out[1], "index", true);
+    const char *each[4] = {"c"};
+    Lin many[4] = {kernel_span(k, x, 0, 2)};
+    for (int i = 0; i < at->n; i++) {
+        each[i + 1] = out[i];
+        many[i + 1] = lin(ys->d[i + 2]);
+    }
+    kernel_parallel(k, k->device ? at->n + 1 : 1, each, many, true);
+    line("const %s *from = x + c * %" PRId64 ";", ct, plane);
+    for (int i = 0; i < at->n && !k->device; i++)
+        kernel_loop(k, out[i], many[i + 1]);
+    const char *to = linear(k, "c", out, ys->d + 2, at->n), *src = linear(k, "0", in, xs->d + 2, at->n);
+    src = in[0];
+    for (int i = 1; i < at->n; i++)
+        src = arena_printf(k->a, "(%s) * %" PRId64 " + %s", src, xs->d[i + 2], in[i]);
+    if (max) {
+        line("%s best = %s;", ct, type_lowest(t));
+        if (index)
+            line("%s at = -1;", k->index);
+        pool_loops(k, out, in);
+        line("const %s v = from[%s];", ct, src);
+        if (index) {
+            line("if (at < 0 || v > best || v != v) {");
+            kernel_open(k);
+            line("best = v;");
+            line("at = %s;", src);
+            kernel_close(k);
+        } else {
+            line("best = pp_max%s(best, v);", suffix);
+        }
+        for (int i = 0; i < at->n; i++)
+            kernel_close(k);
+        line("y[%s] = best;", to);
+        if (index)
+            line("index[%s] = %sc * %" PRId64 " + (at < 0 ? 0 : at);", to, k->device ? "(int64_t)" : "", plane);
+    } else {
+        line("%s sum = 0;", type_sum(t));
+        line("%s count = 1;", k->index);
+        for (int i = 0; i < at->n; i++) {               /* how many places the window covers along each axis */
+            int64_t low = at->count_include_pad ? -at->pad[i] : 0, high = at->count_include_pad ? xs->d[i + 2] + at->pad[at->n + i] : xs->d[i + 2];
+            line("%s n%d = 0;", k->index, i);
+            line("for (%s j = 0, p = %s * %" PRId64 " - %" PRId64 "; j < %" PRId64 "; j++, p += %" PRId64 ")", k->index, out[i],
+                 at->stride[i], at->pad[i], at->kernel[i], at->dilation[i]);
+            line("    n%d += p >= %" PRId64 " && p < %" PRId64 ";", i, low, high);
+            line("count *= n%d;", i);
+        }
+        pool_loops(k, out, in);
+        line("sum += from[%s];", src);
+        for (int i = 0; i < at->n; i++)
+            kernel_close(k);
+        line("y[%s] = count > 0 ? sum / (%s)count : 0;", to, ct);
+    }
+    for (int i = 0; i < at->n && !k->device; i++)
+        kernel_close(k);
+    kernel_close_parallel(k);
+}

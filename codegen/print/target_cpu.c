@@ -1,0 +1,42 @@
+/*
+ * target_cpu.c - C for the CPU: a nest is a function that is called, its rows in an OpenMP loop (c.c).
+ */
+#include "print.h"
+
+static void nest(Out *o, const Step *s, const char *comment)
+{
+    const Nest *n = s->nest;
+    const char **name = out_argument_names(o, n);
+    Text body = {.a = o->a, .indent = 1};
+    PrintUses uses = {0};
+    nest_print_c(o->a, n, name, &uses, &body);
+    const char *params = uses.rows ? "int64_t rows" : "", *args = uses.rows ? "rows" : "";
+    o->rows |= uses.rows;
+    for (uint32_t i = 0; i < n->arg.n; i++) {
+        const NestArg *x = &n->arg.at[i];
+        const char *sep = *params ? ", " : "";
+        params = arena_printf(o->a, "%s%s%s%s *%s", params, sep, x->written ? "" : "const ", cg_ctype(x->type), name[i]);
+        args = arena_printf(o->a, "%s%s%s", args, sep, out_pointer(o, &s->arg.at[i]));
+    }
+    text_line(&o->text, "%s(%s);", out_kernel(o, comment, params, body.at ? body.at : ""), args);
+}
+
+static const char *list(Out *o, const Lin *x, int n)
+{
+    const char *s = "{";
+    for (int i = 0; i < n; i++)
+        s = arena_printf(o->a, "%s%s%s", s, i ? ", " : "", out_lin(o, x[i]));
+    return arena_printf(o->a, "%s}", s);
+}
+
+static void batch(Out *o, const char *function, const char *head, const Product *p)
+{
+    text_line(&o->text, "%s_batched(%s, %d,", function, head, p->nb);
+    text_line(&o->text, "    (const int64_t[])%s, (const int64_t[])%s, (const int64_t[])%s, (const int64_t[])%s);", list(o, p->count, p->nb),
+              list(o, p->a.stride, p->nb), list(o, p->b.stride, p->nb), list(o, p->c.stride, p->nb));
+}
+
+const TargetRow target_cpu = {
+    .ending = "c", .header = "pp_kernel.h", .table = "", .call = "pp_", .context = "", .convolution = "PpConv",
+    .nest = nest, .batch = batch,
+};

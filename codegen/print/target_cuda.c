@@ -1,0 +1,83 @@
+/*
+ * target_cuda.c - CUDA C for NVIDIA's GPUs: a nest is one kernel or two that are launched (cuda.c); the file is C++17.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "print.h"
+
+/* Partial results that the first kernel of a nest leaves for the second, behind the workspace. */
+static void part_arguments(Out *o, const CudaNest *n, bool written, const char **params, const char **args)
+{
+    for (uint32_t j = 0; j < n->parts; j++) {
+        const char *type = cg_ctype(n->part[j].type), *sep = **params ? ", " : "";
+        *params = arena_printf(o->a, "%s%s%s%s *__restrict__ part%u", *params, sep, written ? "" : "const ", type, n->part[j].stmt);
+        *args = arena_printf(o->a, "%s%s(%s *)(c->work + %" PRId64 ")", *args, sep, type, o->f->bytes_work + n->part[j].offset);
+    }
+}
+
+static void nest_kernel(Out *o, const Step *s, const CudaNest *out, int i, const char *const *name, const char *comment)
+{
+    const Nest *n = s->nest;
+    const CudaKernel *x = &out->kernel[i];
+    const char *params = "", *args = "";
+    if (x->uses.rows) {
+        params = arena_printf(o->a, "%s rows", out->index);
+        args = strcmp(out->index, "int") == 0 ? "(int)rows" : "rows";
+        o->rows = true;
+    }
+    for (uint32_t j = 0; j < n->arg.n; j++) {
+        const NestArg *y = &n->arg.at[j];
+        const char *sep = *params ? ", " : "", *only = s->shared[j] ? "" : "__restrict__ ";
+        if (!x->uses.arg[j])
+            continue;
+        params = arena_printf(o->a, "%s%s%s%s *%s%s", params, sep, y->written ? "" : "const ", cg_ctype(y->type), only, name[j]);
+        args = arena_printf(o->a, "%s%s%s", args, sep, out_pointer(o, &s->arg.at[j]));
+    }
+    part_arguments(o, out, i == 0, &params, &args);
+    o->rows |= x->grid_rows;
+    text_line(&o->text, "PP_WORK(\"%s\", 0, %s);", nest_kind(n), i == 0 ? out_lin(o, nest_bytes(n)) : "0");
+    out_launch(o, out_device_kernel(o, comment, x->threads, x->blocks, params, x->body.at ? x->body.at : ""), x->grid, x->block, args);
+}
+
+static void nest(Out *o, const Step *s, const char *comment)
+{
+    const char **name = out_argument_names(o, s->nest);
+    CudaNest out;
+    nest_print_cuda(o->a, s->nest, o->f->g->batch > 1 ? o->f->g->batch : 1, name, s->shared, &out);
+    if (out.bytes_scratch > o->bytes_scratch)
+        o->bytes_scratch = out.bytes_scratch;
+    for (int i = 0; i < out.n; i++)
+        nest_kernel(o, s, &out, i, name, out.n == 1 ? comment : arena_printf(o->a, "%s (%s)", comment, i == 0 ? "in parts" : "of the parts"));
+}
+
+static const char *list(Out *o, const Lin *x, int n)
+{
+    const char *s = "{";
+    for (int i = 0; i < n; i++)
+        s = arena_printf(o->a, "%s%s%s", s, i ? ", " : "", out_lin(o, x[i]));
+    return arena_printf(o->a, "%s}", s);
+}
+
+/* C++ has no array literals. */
+static void batch(Out *o, const char *function, const char *head, const Product *p)
+{
+    text_line(&o->text, "{");
+    text_line(&o->text, "    const int64_t count[] = %s, stride_a[] = %s, stride_b[] = %s, stride_c[] = %s;", list(o, p->count, p->nb),
+              list(o, p->a.stride, p->nb), list(o, p->b.stride, p->nb), list(o, p->c.stride, p->nb));
+    text_line(&o->text, "    %s_batched(%s, %d, count, stride_a, stride_b, stride_c);", function, head, p->nb);
+    text_line(&o->text, "}");
+}
+
+static const char *fill(Out *o, const char *to, const char *from, const char *bytes)
+{
+    o->stream = true;
+    if (!from)
+        return arena_printf(o->a, "PP_CUDA(cudaMemsetAsync(%s, 0, %s, stream));", to, bytes);
+    return arena_printf(o->a, "PP_CUDA(cudaMemcpyAsync(%s, %s, %s, cudaMemcpyDeviceToDevice, stream));", to, from, bytes);
+}
+
+const TargetRow target_cuda = {
+    .ending = "cu", .header = "pp_device.h", .table = "_cuda", .call = "pp_cuda_", .context = "c, ", .convolution = "PpCudaConv",
+    .cplusplus = true, .device = true, .nest = nest, .fill = fill, .batch = batch,
+};

@@ -1,0 +1,48 @@
+/*
+ * ppsplit.h - the compiler as a library, libppsplit: what ppsplit.c, the command, calls, for programs in C and C++.
+ *
+ *     cc my.c $(pkg-config --cflags --libs ppsplit)
+ *
+ *     static void split(void *arg)
+ *     {
+ *         struct My *my = arg;
+ *         Graph *g = import_models(my->arena, 1, &my->path, &my->import);      // frontend/frontend.h
+ *         Loss loss = loss_append(g, &my->loss, &my->import);                  // autodiff/autodiff.h
+ *         Pipe *p = pipe_build(g, &my->partition, &loss);                      // partition/partition.h
+ *         autodiff(p);
+ *         pipe_costs(p);
+ *         codegen_write(p, &my->codegen);                                      // codegen/codegen.h
+ *     }
+ *     ...
+ *     struct My my = {.arena = arena_new(), .path = "model.onnx", .import.limits = limits_default()};
+ *     int status = diag_run(split, &my);                                       // base/base.h
+ *     arena_free(my.arena);
+ *
+ * Options that are all zero are the command's defaults, but for ImportOptions.limits and one target in CodegenOptions.
+ *
+ * Errors.  No call ends the process or returns "failed": what goes wrong is said (diag_to() says where) and leaves the function that
+ * diag_run() runs; its result is 0, EXIT_MODEL (the model is refused), EXIT_USAGE (an option's value), EXIT_IO (a file, memory)
+ * or EXIT_BUG.  It leaves by longjmp(), so in C++ no object with a destructor may live inside that function.  Only
+ * schedule/schedule.h does without: its functions return a status.
+ *
+ * Threads.  A Graph and what is made of it belong to one thread at a time; several threads may each compile a model of their own.
+ *
+ * A value, a node, a stage is a number: an index into the Graph's or Pipe's arrays, which grow, so keep no pointers into them
+ * over a call that may add to them.  What the structures hold is in ir/ir.h and partition/partition.h.
+ */
+#ifndef PPSPLIT_H
+#define PPSPLIT_H
+
+#define PPSPLIT_VERSION "0.1"
+
+#include "autodiff/autodiff.h"
+#include "base/base.h"
+#include "codegen/codegen.h"
+#include "frontend/frontend.h"
+#include "ir/facts/facts.h"
+#include "ir/ir.h"
+#include "partition/partition.h"
+#include "schedule/schedule.h"
+#include "schedule/tool/tool.h"
+
+#endif

@@ -1,0 +1,33 @@
+/*
+ * live.c - how many microbatches are alive at once, counted along the rows.
+ */
+#include "rows.h"
+
+/* Peak over the row of `rank` of what begins at type `up` and ends at any of two types; stage -1: all stages. */
+static int peak(const Schedule *s, int rank, int stage, int up, int down1, int down2)
+{
+    const SchedRow *row = &s->row[rank];
+    int live = 0, top = 0;
+    for (int i = 0; i < row->n; i++) {
+        const SchedAction *a = &row->a[i];
+        if (stage >= 0 && a->stage != stage)
+            continue;
+        if (a->type == up && ++live > top)
+            top = live;
+        else if (a->type == down1 || a->type == down2)
+            live--;
+    }
+    return top;
+}
+
+int sched_live(const Schedule *s, int stage)
+{
+    return s->infer ? 1 : peak(s, s->rank_of[stage], stage, SA_F, SA_B, SA_W);
+}
+
+int sched_live_rank(const Schedule *s, int rank) { return s->infer ? 1 : peak(s, rank, -1, SA_F, SA_B, SA_W); }
+
+int sched_live_saved(const Schedule *s, int stage)
+{
+    return s->infer ? 0 : peak(s, s->rank_of[stage], stage, SA_I, SA_W, SA_W);
+}

@@ -1,0 +1,147 @@
+/*
+ * rows.c - schedules in memory: making, copying and freeing them, appending actions to rows, finding things in them;
+ * and how a function of this folder says what is wrong.
+ */
+#include "rows.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+int sched_fail(SchedError *e, int status, int rank, int cell, const char *fmt, ...)
+{
+    if (e) {
+        va_list ap;
+        e->status = status;
+        e->rank = rank;
+        e->cell = cell;
+        va_start(ap, fmt);
+        vsnprintf(e->text, sizeof e->text, fmt, ap);
+        va_end(ap);
+    }
+    return status;
+}
+
+int sched_nomem(SchedError *e) { return sched_fail(e, SCHED_ERESOURCE, -1, -1, "out of memory for the schedule"); }
+
+/* ---- Rows ---- */
+
+Schedule *sched_new(const char *name, int ranks, int stages, int microbatches)
+{
+    Schedule *s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    snprintf(s->name, sizeof s->name, "%s", name);
+    s->ranks = ranks;
+    s->stages = stages;
+    s->microbatches = microbatches;
+    s->row = calloc((size_t)(ranks > 0 ? ranks : 1), sizeof *s->row);
+    s->rank_of = malloc((size_t)(stages > 0 ? stages : 1) * sizeof *s->rank_of);
+    if (!s->row || !s->rank_of) {
+        sched_free(s);
+        return NULL;
+    }
+    for (int i = 0; i < stages; i++)
+        s->rank_of[i] = -1;
+    return s;
+}
+
+void sched_free_rows(SchedRow *rows, int n)
+{
+    for (int r = 0; rows && r < n; r++)
+        free(rows[r].a);
+    free(rows);
+}
+
+void sched_free(Schedule *s)
+{
+    if (!s)
+        return;
+    sched_free_rows(s->row, s->ranks);
+    free(s->rank_of);
+    free(s);
+}
+
+Schedule *sched_clone(const Schedule *s)
+{
+    Schedule *c = sched_new(s->name, s->ranks, s->stages, s->microbatches);
+    if (!c)
+        return NULL;
+    c->infer = s->infer;
+    c->complete = s->complete;
+    memcpy(c->rank_of, s->rank_of, (size_t)s->stages * sizeof *s->rank_of);
+    for (int r = 0; r < s->ranks; r++) {
+        int n = s->row[r].n;
+        if (n == 0)
+            continue;
+        c->row[r].a = malloc((size_t)n * sizeof *c->row[r].a);
+        if (!c->row[r].a) {
+            sched_free(c);
+            return NULL;
+        }
+        memcpy(c->row[r].a, s->row[r].a, (size_t)n * sizeof *c->row[r].a);
+        c->row[r].n = c->row[r].cap = n;
+    }
+    return c;
+}
+
+void sched_push(SchedRow *r, SchedAction a)
+{
+    if (r->cap < 0)
+        return;
+    if (r->n == r->cap) {
+        int cap = r->cap < 16 ? 16 : r->cap + r->cap / 2;
+        SchedAction *p = r->cap >= SCHED_MAX_CELLS ? NULL : realloc(r->a, (size_t)cap * sizeof *p);
+        if (!p) {
+            free(r->a);
+            *r = (SchedRow){NULL, 0, -1};
+            return;
+        }
+        r->a = p;
+        r->cap = cap;
+    }
+    r->a[r->n++] = a;
+}
+
+int sched_rows_ok(const Schedule *s, SchedError *e)
+{
+    for (int r = 0; r < s->ranks; r++)
+        if (s->row[r].cap < 0)
+            return sched_nomem(e);
+    return SCHED_OK;
+}
+
+void sched_swap_rows(Schedule *s, SchedRow *rows)
+{
+    sched_free_rows(s->row, s->ranks);
+    s->row = rows;
+}
+
+int sched_cell(const SchedRow *r, int index)
+{
+    int cell = -1;
+    for (int i = 0; i < r->n && i <= index; i = sched_cell_end(r, i))
+        cell++;
+    return cell;
+}
+
+void sched_drop_idle(Schedule *s)
+{
+    for (int r = 0; r < s->ranks; r++) {
+        SchedRow *row = &s->row[r];
+        int n = 0;
+        for (int i = 0; i < row->n; i++)
+            if (row->a[i].type != SA_IDLE)
+                row->a[n++] = row->a[i];
+        row->n = n;
+    }
+}
+
+int sched_has_type(const Schedule *s, int type)
+{
+    for (int r = 0; r < s->ranks; r++)
+        for (int i = 0; i < s->row[r].n; i++)
+            if (s->row[r].a[i].type == type)
+                return 1;
+    return 0;
+}

@@ -1,0 +1,67 @@
+/*
+ * rows.h - what the files of this folder use to look at actions and to build rows.
+ */
+#ifndef PP_SCHEDULE_ROWS_H
+#define PP_SCHEDULE_ROWS_H
+
+#include "schedule.h"
+
+enum { SCHED_MAX_CELLS = 1 << 30 };
+
+int sched_fail(SchedError *e, int status, int rank, int cell, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+int sched_nomem(SchedError *e);
+
+Schedule *sched_new(const char *name, int ranks, int stages, int microbatches);
+/* Appends; when memory runs out the row becomes poisoned (cap -1) and stays so: one check at the end of a pass. */
+void sched_push(SchedRow *r, SchedAction a);
+int sched_rows_ok(const Schedule *s, SchedError *e);
+int sched_cell(const SchedRow *r, int index); /* the cell that holds action `index` */
+/* Puts new rows in the place of the old ones, which are freed. */
+void sched_swap_rows(Schedule *s, SchedRow *rows);
+void sched_free_rows(SchedRow *rows, int n);
+int sched_has_type(const Schedule *s, int type);
+
+static inline SchedAction sched_act(int type, int stage, int microbatch)
+{
+    SchedAction a = {stage, microbatch, -1, (uint8_t)type, 0, 0};
+    return a;
+}
+
+static inline SchedAction sched_comm(int type, int stage, int microbatch, int peer)
+{
+    SchedAction a = {stage, microbatch, peer, (uint8_t)type, 0, 0};
+    return a;
+}
+
+static inline int sched_is_compute(int type) { return type >= SA_F && type <= SA_R; }
+static inline int sched_is_send(int type) { return type == SA_SEND_F || type == SA_SEND_B; }
+static inline int sched_is_recv(int type) { return type == SA_RECV_F || type == SA_RECV_B; }
+static inline int sched_is_wait_send(int type) { return type == SA_WAIT_SEND_F || type == SA_WAIT_SEND_B; }
+static inline int sched_is_param(int type) { return type >= SA_SEND_P && type <= SA_RECV_GP; }
+/* Sends and receives of every kind, those of parameters too. */
+static inline int sched_sends(int type) { return sched_is_send(type) || type == SA_SEND_P || type == SA_SEND_GP; }
+static inline int sched_receives(int type) { return sched_is_recv(type) || type == SA_RECV_P || type == SA_RECV_GP; }
+static inline int sched_has_peer(int type)
+{
+    return (type >= SA_SEND_F && type <= SA_WAIT_SEND_B) || sched_is_param(type);
+}
+static inline int sched_has_microbatch(int type)
+{
+    return (type >= SA_F && type <= SA_WAIT_SEND_B) || type == SA_OFFLOAD || type == SA_FETCH;
+}
+/* The wait that belongs to a send. */
+static inline SchedAction sched_wait_of(const SchedAction *send)
+{
+    return sched_comm(send->type == SA_SEND_F ? SA_WAIT_SEND_F : SA_WAIT_SEND_B, send->stage, send->microbatch,
+                      send->peer);
+}
+/* The end of the cell that begins at action i. */
+static inline int sched_cell_end(const SchedRow *r, int i)
+{
+    while ((r->a[i].overlap & SCHED_PART) && !(r->a[i].overlap & SCHED_LAST) && i + 1 < r->n)
+        i++;
+    return i + 1;
+}
+
+#endif
