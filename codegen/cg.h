@@ -166,7 +166,8 @@ struct StageGen {
     VEC(int64_t) grad_at;           /* -1: none */
     VEC(NodeId) lowered;            /* by original node id: index + 1 into lowered_list */
     VEC(Ids) lowered_list;
-    uint8_t *in_read, *out_read;    /* which stage inputs and outputs B / I reads (bit 0), W (bit 1), forward (bit 2) */
+    /* which stage inputs, outputs and gradients that come in B / I reads (bit 0), W (bit 1), forward (bit 2) */
+    uint8_t *in_read, *out_read, *dy_read;
     Func *func[F_COUNT];
 };
 

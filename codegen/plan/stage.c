@@ -157,9 +157,8 @@ static Func *choose_kept(StageGen *sg, FuncKind kind, const Ids *nodes, const Id
     for (uint32_t i = 0; i < read->n; i++) {
         Ref r;
         root[i] = shown_by_root(f, &later, read->at[i]) ? cg_root(f, read->at[i]) : read->at[i];
-        const Buffer *b = f->def.at[root[i]] == NONE && cg_ref_try(f, root[i], &r) && r.buf != NONE ? &f->buf.at[r.buf] : NULL;
-        if (b && b->cls != BUF_DY)
-            root[i] = NONE;                             /* lives on by itself */
+        if (f->def.at[root[i]] == NONE && cg_ref_try(f, root[i], &r) && r.buf != NONE)
+            root[i] = NONE;                             /* lives on by itself: a parameter, an input, a gradient that came in */
     }
     for (uint32_t i = 0; i < read->n; i++) {
         int64_t sum = 0;
@@ -229,6 +228,14 @@ static bool same_forward(const StageGen *sg)
     return sg->g->update.n == 0;
 }
 
+static uint32_t dy_count(const Stage *s)
+{
+    uint32_t n = 0;
+    for (uint32_t o = 0; o < s->output.n; o++)
+        n += s->output.at[o].dys.n;
+    return n;
+}
+
 StageGen *cg_stage(Pipe *p, uint32_t index)
 {
     StageGen *sg = arena_new_of(p->graph->arena, StageGen);
@@ -243,6 +250,7 @@ StageGen *cg_stage(Pipe *p, uint32_t index)
     split_outputs(sg);
     sg->in_read = arena_array(sg->a, uint8_t, sg->stage->input.n + 1);
     sg->out_read = arena_array(sg->a, uint8_t, sg->stage->output.n + 1);
+    sg->dy_read = arena_array(sg->a, uint8_t, dy_count(sg->stage) + 1);
     lay_out_params(sg);
     lay_out_stash(sg);
     cg_function(sg, F_FORWARD);

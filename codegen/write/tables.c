@@ -123,7 +123,8 @@ static uint32_t print_dys(const StageGen *sg, Text *t)
                     INSIST(k < s->output.at[o].dys.n && s->output.at[o].dys.at[k] == in->grads.at[j]);
                     if (n++ == 0)
                         text_line(t, "static const PpDy dys[] = {");
-                    text_line(t, "    {%s, %s, %s, %s},", F("output", "%u", o), F("from", "%u", c), F("input", "%u", i), F("index", "%u", j));
+                    text_line(t, "    {%s, %s, %s, %s, %s},", F("output", "%u", o), F("from", "%u", c), F("input", "%u", i), F("index", "%u", j),
+                              F("stashed", "%d", kept_until(sg->dy_read[n - 1])));
                 }
             }
         INSIST(k == s->output.at[o].dys.n);
