@@ -10,8 +10,6 @@
 #include <string.h>
 #include <time.h>
 
-int64_t align_up(int64_t bytes) { return (bytes + PP_ALIGN - 1) / PP_ALIGN * PP_ALIGN; }
-
 int64_t tensor_bytes(const PpTensor *t, int64_t rows, int64_t full_rows)
 {
     return t->batch_dim < 0 ? t->bytes : t->bytes / full_rows * rows;

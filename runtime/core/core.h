@@ -20,11 +20,13 @@ int pp_failure_told(void);
 int pp_failure_first(void); /* true once: for the first rank of this process that fails where nobody can be asked */
 
 /* core.c */
-int64_t align_up(int64_t bytes);                                                 /* to PP_ALIGN */
-int64_t tensor_bytes(const PpTensor *t, int64_t rows, int64_t full_rows);        /* of so many rows */
-void *zeroed(int64_t n, size_t size);                                            /* calloc of at least one */
-double pp_now(void);                                                             /* seconds, monotonic */
-const char *nearest(const char *word, const char *const *list, int n);           /* the likely meant one, or NULL */
+int64_t tensor_bytes(const PpTensor *t, int64_t rows, int64_t full_rows); /* of so many rows */
+void *zeroed(int64_t n, size_t size);                                     /* calloc of at least one */
+double pp_now(void);                                                      /* seconds, monotonic */
+const char *nearest(const char *word, const char *const *list, int n);    /* the likely meant one, or NULL */
+
+/* To PP_ALIGN. */
+static inline int64_t align_up(int64_t bytes) { return (bytes + PP_ALIGN - 1) / PP_ALIGN * PP_ALIGN; }
 
 #ifdef __cplusplus
 }

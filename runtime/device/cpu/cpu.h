@@ -1,11 +1,11 @@
 /*
- * cpu.h - what the CPU's files share: the first failure of a library.
+ * cpu.h - what the CPU's files share.
  */
 #ifndef PP_CPU_H
 #define PP_CPU_H
 
-/* cpu_error.c: of the process, for products run on threads that belong to no rank. */
-void cpu_note(const char *why); /* a text that stays */
-const char *cpu_error(void);    /* "": none */
+/* gemm.c: the first product that a library refused; "": none.  Of the process: products return nothing to generated code, and the
+   threads they run on are OpenMP's.  The runtime asks after each action, as it does on a device. */
+const char *gemm_error(void);
 
 #endif

@@ -279,6 +279,6 @@ const DeviceOps device_cpu = {
     .params = params,
     .norms = norms,
     .update = update,
-    .error = cpu_error,
+    .error = gemm_error,
     .text = text,
 };

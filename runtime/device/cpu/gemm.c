@@ -35,6 +35,20 @@ enum { TILE_M = 4, TILE_N = 16, BLOCK_K = 256 };
  */
 enum { SMALL = 8192, PARALLEL = 1 << 20, PIECE = 512, DEPTH = 512 };
 
+static const char *refused; /* atomic; NULL: no product */
+
+__attribute__((unused)) static void note(const char *why)
+{
+    const char *none = NULL;
+    __atomic_compare_exchange_n(&refused, &none, why, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+const char *gemm_error(void)
+{
+    const char *why = __atomic_load_n(&refused, __ATOMIC_RELAXED);
+    return why ? why : "";
+}
+
 static int threads(void)
 {
 #ifdef _OPENMP
@@ -135,7 +149,7 @@ static void sgemm_serial(int ta, int tb, int64_t m, int64_t n, int64_t k, float 
 {
 #if defined PP_DNNL
     if (dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) != dnnl_success)
-        cpu_note("a product of float32: oneDNN refused it (dnnl_sgemm)");
+        note("a product of float32: oneDNN refused it (dnnl_sgemm)");
 #elif defined PP_CBLAS
     cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (blasint)m, (blasint)n,
                 (blasint)k, alpha, a, (blasint)lda, b, (blasint)ldb, beta, c, (blasint)ldc);
