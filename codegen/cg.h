@@ -74,9 +74,9 @@ typedef enum { F_FORWARD, F_INFER, F_BACKWARD, F_INPUT, F_WEIGHT, F_COUNT } Func
 
 /* One piece of a group's dimension k that is dimension e of a node's space, times mult. */
 typedef struct { int k, e; Lin mult; } Piece;
-typedef struct { NodeId node; int np; Piece piece[NEST_DIMS]; bool copy; } Member;
+typedef struct { NodeId node; int np; const Piece *piece; } Member;
 /* A value whose element at each point of the group's space is known to be at these strides. */
-typedef struct { ValueId root; Lin off, stride[NEST_DIMS]; bool internal, hidden; } Known;
+typedef struct { ValueId root; Lin off; const Lin *stride; bool internal, hidden; } Known;
 
 typedef VEC(Member) Members;
 typedef VEC(Known) Knowns;

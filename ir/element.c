@@ -1,58 +1,11 @@
 /*
- * element.c - single elements of arrays in memory: every element type's bytes to a number and back, and the only
- * decoding of 16-bit floats.  Whole numbers pass through 128 bits, so that all of i64 and of u64 fit.
+ * element.c - single elements of arrays in memory: every element type's bytes to a number and back.  Whole numbers pass through 128 bits, so that all of i64 and of u64 fit.
  */
 #include <math.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "element.h"
-
-/* ---- 16-bit floats ---- */
-
-static double from_half(uint16_t h)
-{
-    int exponent = h >> 10 & 31;
-    double fraction = h & 1023, v;
-    if (exponent == 31)
-        v = fraction > 0 ? (double)NAN : (double)INFINITY;
-    else
-        v = exponent == 0 ? ldexp(fraction, -24) : ldexp(fraction + 1024, exponent - 25);
-    return h >> 15 ? -v : v;
-}
-
-static uint16_t to_half(double v)
-{
-    uint16_t sign = signbit(v) ? 0x8000 : 0;
-    double x = fabs(v);
-    if (isnan(v))
-        return (uint16_t)(sign | 0x7e00);
-    if (x >= 65520)
-        return (uint16_t)(sign | 0x7c00);
-    int exponent;
-    frexp(x, &exponent);
-    if (exponent < -13)                                 /* subnormal: a multiple of 2^-24 */
-        return (uint16_t)(sign | (unsigned)rint(ldexp(x, 24)));
-    unsigned fraction = (unsigned)rint(ldexp(x, 11 - exponent));        /* 1024 .. 2048 */
-    return (uint16_t)(sign | (((unsigned)(exponent + 14) << 10) + (fraction - 1024)));
-}
-
-static double from_bfloat(uint16_t h)
-{
-    uint32_t bits = (uint32_t)h << 16;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return (double)f;
-}
-
-static uint16_t to_bfloat(double v)
-{
-    float f = (float)v;
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    if (isnan(v))
-        return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
 
 /* ---- real numbers as whole ones ---- */
 
@@ -84,8 +37,8 @@ double element_double(Dtype t, const void *data, int64_t i)
 {
     switch (t) {
 #define GET_REAL(T) LOAD(T); return (double)x;
-#define GET_HALF(T) LOAD(T); return from_half(x);
-#define GET_BFLOAT(T) LOAD(T); return from_bfloat(x);
+#define GET_HALF(T) LOAD(T); return half_to_double(x);
+#define GET_BFLOAT(T) LOAD(T); return bfloat_to_double(x);
 #define GET_SIGNED(T) LOAD(T); return (double)x;
 #define GET_UNSIGNED(T) LOAD(T); return (double)x;
 #define GET_FLAG(T) LOAD(T); return x ? 1 : 0;
@@ -118,8 +71,8 @@ void element_set_wide(Dtype t, void *data, int64_t i, Wide v)
 {
     switch (t) {
 #define PUT_REAL(T) STORE(T, v); return;                /* one rounding, not through double */
-#define PUT_HALF(T) STORE(T, to_half((double)v)); return;
-#define PUT_BFLOAT(T) STORE(T, to_bfloat((double)v)); return;
+#define PUT_HALF(T) STORE(T, half_of_double((double)v)); return;
+#define PUT_BFLOAT(T) STORE(T, bfloat_of_double((double)v)); return;
 #define PUT_SIGNED(T) STORE(T, v); return;
 #define PUT_UNSIGNED(T) STORE(T, v); return;
 #define PUT_FLAG(T) STORE(T, v != 0); return;
@@ -135,8 +88,8 @@ void element_set_double(Dtype t, void *data, int64_t i, double v)
 {
     switch (t) {
 #define ROUND_REAL(T) STORE(T, v); return;
-#define ROUND_HALF(T) STORE(T, to_half(v)); return;
-#define ROUND_BFLOAT(T) STORE(T, to_bfloat(v)); return;
+#define ROUND_HALF(T) STORE(T, half_of_double(v)); return;
+#define ROUND_BFLOAT(T) STORE(T, bfloat_of_double(v)); return;
 #define ROUND_SIGNED(T) STORE(T, sizeof(T) == 4 ? to_int32(v) : to_int64(v)); return;
 #define ROUND_UNSIGNED(T) STORE(T, sizeof(T) == 8 ? to_uint64(v) : (uint64_t)to_int64(v)); return;
 #define ROUND_FLAG(T) STORE(T, v < 0 || v > 0 || isnan(v)); return;

@@ -2,6 +2,7 @@
  * registry.c - the generators by name: one row each, and one lookup.  A new schedule is a row here, its generator, and
  * where there is a closed form for its memory, that.
  */
+#include "base/cli/nearest.h"
 #include "generate.h"
 
 #include <ctype.h>
@@ -63,41 +64,18 @@ const SchedKind *sched_find(const char *name)
     return NULL;
 }
 
-/* Levenshtein's, regardless of case. */
-static int distance(const char *a, const char *b)
-{
-    int row[65], nb = (int)strlen(b);
-    if (nb > 64 || strlen(a) > 64)
-        return 64;
-    for (int j = 0; j <= nb; j++)
-        row[j] = j;
-    for (int i = 1; *a; a++, i++) {
-        int diagonal = row[0];
-        row[0] = i;
-        for (int j = 1; j <= nb; j++) {
-            int up = row[j], best = diagonal + (tolower((unsigned char)*a) != tolower((unsigned char)b[j - 1]));
-            best = up + 1 < best ? up + 1 : best;
-            row[j] = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-            diagonal = up;
-        }
-    }
-    return row[nb];
-}
-
 static int unknown_name(const char *name, SchedError *e)
 {
-    char meant[80] = "", list[400] = "";
-    int best = (int)strlen(name) / 2 + 1;
+    char list[400] = "";
+    const char *names[N_KINDS];
     size_t n = 0;
     for (int i = 0; i < N_KINDS; i++) {
-        int d = distance(name, kinds[i].name);
-        if (d < best) {
-            best = d;
-            snprintf(meant, sizeof meant, "; did you mean '%s'?", kinds[i].name);
-        }
+        names[i] = kinds[i].name;
         n += (size_t)snprintf(list + n, n < sizeof list ? sizeof list - n : 0, "%s%s", i ? ", " : "", kinds[i].name);
     }
-    return sched_fail(e, SCHED_EUSAGE, -1, -1, "no schedule is called '%.60s'%s\nThere are %s.", name, meant, list);
+    const char *near = nearest_name(name, names, N_KINDS);
+    return sched_fail(e, SCHED_EUSAGE, -1, -1, "no schedule is called '%.60s'%s%s%s (there are %s)", name, near ? "; did you mean '" : "",
+                      near ? near : "", near ? "'?" : "", list);
 }
 
 static int check_size(int p, int S, int m, const SchedKind *k, SchedError *e)

@@ -28,12 +28,6 @@ bool vjp_apply(Vjp *v)
     return true;
 }
 
-_Noreturn void vjp_refuse(const Vjp *v, const char *why)
-{
-    diag_hint("freeze the parameters before this node (--freeze PATTERN) if they need not train");
-    diag_fatal(EXIT_MODEL, graph_where(v->g, vjp_node(v)->origin, -1), "no gradient: %s", why);
-}
-
 void vjp_give(Vjp *v, uint32_t i, ValueId d)
 {
     Shape s = v->g->value.at[v->in[i]].shape;

@@ -305,23 +305,19 @@ static int parse_tensor(Json *j, StTensor *t, int64_t data_bytes, int64_t *expec
     return 0;
 }
 
-static int parse_meta(Json *j, StFile *f)
+/* Metadata tells nothing that is needed here: it is looked at, texts for texts, and forgotten. */
+static int parse_meta(Json *j)
 {
     if (json_expect(j, '{'))
         return -1;
     if (json_char(j, '}'))
         return 0;
     do {
-        StMeta *grown = realloc(f->meta, (size_t)(f->n_meta + 1) * sizeof *grown);
-        if (!grown)
-            return json_bad(j, "out of memory");
-        f->meta = grown;
-        StMeta *m = &grown[f->n_meta];
-        if (!(m->key = json_text(j)))
-            return -1;
-        m->value = NULL;
-        f->n_meta++;
-        if (json_expect(j, ':') || !(m->value = json_text(j)))
+        char *key = json_text(j), *value = key && json_expect(j, ':') == 0 ? json_text(j) : NULL;
+        int bad = !value;
+        free(key);
+        free(value);
+        if (bad)
             return -1;
     } while (json_char(j, ','));
     return json_expect(j, '}');
@@ -339,7 +335,7 @@ static int parse_header(Json *j, StFile *f, int64_t data_bytes, int64_t *sum, in
                 return -1;
             if (!strcmp(key, "__metadata__")) {
                 free(key);
-                if (json_expect(j, ':') || parse_meta(j, f))
+                if (json_expect(j, ':') || parse_meta(j))
                     return -1;
                 continue;
             }
@@ -486,26 +482,13 @@ const StTensor *st_find(const StFile *f, const char *name)
     return NULL;
 }
 
-const char *st_meta(const StFile *f, const char *key)
-{
-    for (int i = 0; i < f->n_meta; i++)
-        if (!strcmp(f->meta[i].key, key))
-            return f->meta[i].value;
-    return NULL;
-}
-
 void st_close(StFile *f)
 {
     for (int i = 0; i < f->n; i++) {
         free(f->tensor[i].name);
         free(f->tensor[i].file);
     }
-    for (int i = 0; i < f->n_meta; i++) {
-        free(f->meta[i].key);
-        free(f->meta[i].value);
-    }
     free(f->tensor);
-    free(f->meta);
     free(f->by_name);
     if (f->map)
         munmap(f->map, f->map_bytes);

@@ -376,7 +376,8 @@ static void tidy_dims(Nest *n)
         n->nouter = n->nd > 0 ? n->nd - 1 : 0;
 }
 
-static Nest *build(Func *f, uint32_t g)
+/* Statements grow in `room`, which one nest leaves to the next, and are kept as many as there are in the end. */
+static Nest *build(Func *f, uint32_t g, Stmts *room)
 {
     const Group *k = &f->group.at[g];
     Build b = {.f = f, .k = k, .n = arena_new_of(f->a, Nest)};
@@ -385,6 +386,8 @@ static Nest *build(Func *f, uint32_t g)
     for (int d = 0; d < k->nd; d++)
         n->ext[d] = k->ext[d];
     bool any = false;
+    n->stmt = *room;
+    n->stmt.n = 0;
     for (uint32_t i = 0; i < k->member.n; i++) {
         b.m = &k->member.at[i];
         const Node *node = &f->g->node.at[b.m->node];
@@ -396,6 +399,7 @@ static Nest *build(Func *f, uint32_t g)
             any = true;
         }
     }
+    *room = n->stmt;
     if (!any)
         return NULL;
     nest_sweep(n);
@@ -409,14 +413,19 @@ static Nest *build(Func *f, uint32_t g)
     for (int d = 0; d < n->nd; d++)
         n->cost *= lin_at(n->ext[d], f->g->batch);
     nest_schedule(n);
+    Stmt *stmt = arena_array(f->a, Stmt, n->stmt.n);
+    memcpy(stmt, n->stmt.at, sizeof *stmt * n->stmt.n);
+    n->stmt.at = stmt;
+    n->stmt.cap = n->stmt.n;
     return n;
 }
 
 void cg_build(Func *f)
 {
+    Stmts room = {0};
     for (uint32_t i = 0; i < f->order.n; i++) {
         Group *k = &f->group.at[f->order.at[i]];
         if (k->kind == G_NEST)
-            k->nest = build(f, f->order.at[i]);
+            k->nest = build(f, f->order.at[i], &room);
     }
 }

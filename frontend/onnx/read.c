@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/protobuf.h"
 #include "read.h"
 
 enum { OLDEST_OPSET = 7, MAX_PATH_NAME = 1024, MOST_IMPORTS = 1000 };
@@ -134,11 +135,11 @@ static Payload lifted(Model *m, const WireRun *run, size_t size, uint64_t elemen
     if (run->field == 9 || run->field == 4 || run->field == 10)
         return (Payload){.at = at, .length = (size_t)run->length, .file = m->path, .offset = run->offset};
     uint64_t n;
-    if (!wire_varints(at, run->length, NULL, &n) || n != elements)
+    if (!pb_packed(at, run->length, NULL, &n) || n != elements)
         diag_fatal(EXIT_MODEL, w, "its data holds another number of elements than its shape (%llu)",
                    (unsigned long long)elements);
     uint64_t *v = arena_array(m->arena, uint64_t, n ? n : 1);
-    wire_varints(at, run->length, v, &n);
+    pb_packed(at, run->length, v, &n);
     return narrowed(m->arena, v, sizeof *v, n, size);
 }
 

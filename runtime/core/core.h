@@ -1,5 +1,5 @@
 /*
- * core.h - what every part of the runtime uses: statuses and failures, sizes of tensors, the clock, likely words.
+ * core.h - what every part of the runtime uses: statuses and failures, sizes of tensors, the clock.
  */
 #ifndef PP_CORE_H
 #define PP_CORE_H
@@ -23,7 +23,6 @@ int pp_failure_first(void); /* true once: for the first rank of this process tha
 int64_t tensor_bytes(const PpTensor *t, int64_t rows, int64_t full_rows); /* of so many rows */
 void *zeroed(int64_t n, size_t size);                                     /* calloc of at least one */
 double pp_now(void);                                                      /* seconds, monotonic */
-const char *nearest(const char *word, const char *const *list, int n);    /* the likely meant one, or NULL */
 
 /* To PP_ALIGN. */
 static inline int64_t align_up(int64_t bytes) { return (bytes + PP_ALIGN - 1) / PP_ALIGN * PP_ALIGN; }

@@ -10,7 +10,6 @@
 #include "io/log.h"
 #include "io/results.h"
 #include "io/trace.h"
-#include "optim/optim.h"
 
 /* What the ranks of a process share, and ranks of different processes must agree on. */
 typedef struct {
@@ -93,6 +92,12 @@ PpStatus steps_finish(Rank *r); /* outputs, checkpoint, trace */
 /* exec.c: one step */
 void exec_begin(Rank *r); /* gradients 0, copies of parameters */
 PpStatus exec_step(Rank *r, int64_t step);
+
+/* optimizer.c */
+int optim_states(const Options *o); /* state tensors per parameter */
+int optim_count(const Plan *p);     /* parameters of the rank's stages */
+void optim_list(const Plan *p, DeviceParam *list);
+void optim_update(Device *d, const Options *o, int64_t step, double scale);
 
 /* compute.c */
 PpStatus compute(Rank *r, const Op *op, int64_t step, char *work);

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cli/nearest.h"
 #include "net/wires.h"
 
 static PpStatus wanted_outputs(Run *run)
@@ -33,7 +34,7 @@ static PpStatus wanted_outputs(Run *run)
         for (int i = 0; i < p->n_output; i++)
             if (!strcmp(names[i], o->output[k].name))
                 at = i;
-        const char *meant = nearest(o->output[k].name, names, p->n_output);
+        const char *meant = nearest_name(o->output[k].name, names, (size_t)p->n_output);
         if (at >= 0)
             run->output_wanted[at] = k;
         else

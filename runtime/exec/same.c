@@ -20,10 +20,11 @@ PpStatus run_hash(Run *run)
     char *text = sched_text(run->sched, &n);
     if (!text)
         return pp_no_memory();
-    const double real[] = {o->lr, o->momentum, o->beta1, o->beta2, o->eps, o->weight_decay, o->clip_norm};
+    const OptimOptions *q = &o->optim;
+    const double real[] = {q->lr, q->momentum, q->beta1, q->beta2, q->eps, q->weight_decay, o->clip_norm};
     const int64_t whole[] = {o->mode,
                              (int)o->optimizer,
-                             o->nesterov,
+                             q->nesterov,
                              run->data.microbatches,
                              run->data.batch,
                              run->data.steps,

@@ -104,7 +104,7 @@ PpStatus steps_finish(Rank *r)
     TRY(log_live(&r->log, &r->group, run->sched, r->live_most));
     if (o->checkpoint && o->mode == MODE_TRAIN) {
         TRY(finite_parameters(r));
-        TRY(checkpoint_write(&r->plan, &r->files, &r->group, o->checkpoint, run->data.steps, o->seed));
+        TRY(checkpoint_write(&r->plan, &r->files, &r->group, o, run->data.steps));
     }
     PpStatus s = write_trace(r), closed = log_close(&r->log);
     return group_agree(&r->group, s != PP_OK ? s : closed);

@@ -62,7 +62,7 @@ PpStatus grads_dump(const Plan *p, HostCopy *h, const char *folder)
 /* ---- checkpoints ---- */
 
 typedef struct {
-    const char *prefix;
+    char prefix[48];
     int state;
 } Part; /* state -1: the value itself */
 
@@ -110,24 +110,27 @@ static PpStatus stage_file(HostCopy *h, int rank, const StagePlan *rs, const cha
     return bad ? pp_fail(PP_ERR_IO, "--checkpoint %s: %s", path, err) : PP_OK;
 }
 
-static PpStatus shard(const Plan *plan, HostCopy *h, const char *tmp, FILE *list)
+static PpStatus shard(const Plan *p, HostCopy *h, const Optimizer *optimizer, const char *tmp, FILE *list)
 {
-    static const Part value[] = {{"", -1}}, adam[] = {{"optimizer/exp_avg/", 0}, {"optimizer/exp_avg_sq/", 1}},
-                      momentum[] = {{"optimizer/momentum_buffer/", 0}};
+    const Part value = {"", -1};
+    Part state[OPTIM_STATES];
     char path[PATH_MAX], name[64];
-    int states = plan->ask.states;
-    for (int l = 0; l < plan->n_stage; l++) {
-        for (int optimizer = 0; optimizer <= (states > 0); optimizer++) {
-            snprintf(name, sizeof name, "stage%d%s.safetensors", plan->stage[l].st->index, optimizer ? ".optimizer" : "");
+    int states = p->ask.states;
+    for (int j = 0; j < states; j++) {
+        state[j].state = j;
+        snprintf(state[j].prefix, sizeof state[j].prefix, "optimizer/%s/", optimizer->state[j]);
+    }
+    for (int l = 0; l < p->n_stage; l++)
+        for (int k = 0; k <= (states > 0); k++) {
+            snprintf(name, sizeof name, "stage%d%s.safetensors", p->stage[l].st->index, k ? ".optimizer" : "");
             if (snprintf(path, sizeof path, "%s/%s", tmp, name) >= (int)sizeof path)
                 return pp_fail(PP_ERR_IO, "%s: name too long", tmp);
-            TRY(stage_file(h, plan->ask.rank, &plan->stage[l], path, name, optimizer ? (states == 2 ? adam : momentum) : value,
-                           optimizer ? states : 1, list));
+            TRY(stage_file(h, p->ask.rank, &p->stage[l], path, name, k ? state : &value, k ? states : 1, list));
         }
-    }
     return PP_OK;
 }
 
+/* The lists of all ranks come to rank 0, which writes the manifest. */
 typedef struct {
     const PpPlan *model;
     int64_t step;
@@ -200,10 +203,11 @@ static PpStatus publish(const char *dir, const char *tmp, const char *final)
     return PP_OK;
 }
 
-PpStatus checkpoint_write(const Plan *p, HostCopy *h, Group *g, const char *folder, int64_t step, uint64_t seed)
+PpStatus checkpoint_write(const Plan *p, HostCopy *h, Group *g, const Options *o, int64_t step)
 {
     char tmp[PATH_MAX], final[PATH_MAX];
-    Facts of = {p->model, step, seed};
+    const char *folder = o->checkpoint;
+    Facts of = {p->model, step, o->seed};
     if (snprintf(tmp, sizeof tmp, "%s/step_%" PRId64 ".tmp", folder, step) >= (int)sizeof tmp - 32)
         return group_agree(g, pp_fail(PP_ERR_IO, "%s: name too long", folder));
     snprintf(final, sizeof final, "%s/step_%" PRId64, folder, step);
@@ -213,7 +217,7 @@ PpStatus checkpoint_write(const Plan *p, HostCopy *h, Group *g, const char *fold
     char *text = NULL;
     size_t length = 0;
     FILE *list = open_memstream(&text, &length);
-    PpStatus s = list ? shard(p, h, tmp, list) : pp_no_memory();
+    PpStatus s = list ? shard(p, h, &optimizers[o->optimizer], tmp, list) : pp_no_memory();
     if (list && fclose(list) && s == PP_OK)
         s = pp_no_memory();
     s = group_agree(g, s);

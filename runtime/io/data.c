@@ -4,6 +4,7 @@
  */
 #include "data.h"
 
+#include "base/cli/nearest.h"
 #include "base/file/safetensors.h"
 #include "core/core.h"
 
@@ -81,7 +82,7 @@ static PpStatus open_one(Data *d, const NameFile *nf, const char **rows_of)
         if (!strcmp(names[i], nf->name))
             at = i;
     }
-    const char *meant = names ? nearest(nf->name, names, p->n_input) : NULL;
+    const char *meant = names ? nearest_name(nf->name, names, (size_t)p->n_input) : NULL;
     free(names);
     if (at < 0)
         return meant ? pp_fail(PP_ERR_MODEL, "--data %s: the model has no such input; did you mean '%s'?", nf->name,

@@ -25,7 +25,7 @@ PpStatus params_load(const Plan *p, HostCopy *h, const char *own, const char *gi
 /* checkpoint.c */
 PpStatus grads_dump(const Plan *p, HostCopy *h, const char *folder);
 /* All ranks call it. */
-PpStatus checkpoint_write(const Plan *p, HostCopy *h, Group *g, const char *folder, int64_t step, uint64_t seed);
+PpStatus checkpoint_write(const Plan *p, HostCopy *h, Group *g, const Options *o, int64_t step);
 
 /* folders.c */
 PpStatus folder_make(const char *path);

@@ -6,10 +6,10 @@
 
 #include "api/pp.h"
 #include "core/status.h"
+#include "optim/optim.h"
 #include "schedule/schedule.h"
 
 typedef enum { MODE_TRAIN, MODE_EVAL, MODE_INFER } Mode;
-typedef enum { OPT_SGD, OPT_MOMENTUM, OPT_ADAM, OPT_ADAMW } OptimizerKind;
 typedef struct {
     const char *name, *file;
 } NameFile;
@@ -27,9 +27,9 @@ typedef struct {
     int n_data, n_output;
     int shuffle;
     uint64_t shuffle_seed, seed;
-    OptimizerKind optimizer;
-    double lr, momentum, beta1, beta2, eps, weight_decay, clip_norm; /* clip_norm 0: none */
-    int nesterov;
+    OptimKind optimizer;
+    OptimOptions optim;
+    double clip_norm; /* 0: none */
     const char *params, *dump_grads, *checkpoint, *log_json, *trace, *until;
     const char *device, *transport; /* NULL: what there is */
     int tf32;

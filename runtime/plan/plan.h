@@ -9,6 +9,7 @@
 #define PP_PLAN_H
 
 #include "core/core.h"
+#include "optim/optim.h"
 #include "schedule/schedule.h"
 
 typedef struct {
@@ -57,7 +58,7 @@ typedef struct {
 typedef struct {
     const PpParam *p;
     char *value, *grad;
-    char *state[2]; /* NULL: none */
+    char *state[OPTIM_STATES]; /* as the optimizer's row names them; NULL: none */
     int counts;     /* in the gradient norm: trainable, and this stage owns it */
     int update;     /* the optimizer changes it (owner and replicas) */
 } RankParam;
