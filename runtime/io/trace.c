@@ -8,6 +8,7 @@
 
 #include "core/core.h"
 #include "plan/plan.h"
+#include "schedule/trace.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /*
  * options.h - the command line of out/pipeline as a value.
  */
-#ifndef PP_OPTIONS_H
-#define PP_OPTIONS_H
+#ifndef PP_RUN_OPTIONS_H
+#define PP_RUN_OPTIONS_H
 
 #include "api/pp.h"
 #include "core/status.h"
