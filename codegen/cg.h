@@ -107,6 +107,7 @@ typedef struct {
     bool training;                  /* which operand of Phase */
     Ids node;                       /* in order, lowered and rewritten */
     VEC(Buffer) buf;
+    IdMap buffer_of;                /* those outside the workspace */
     /* by value id, grown with the graph */
     VEC(NodeId) def;                /* the node of this function that makes it, NONE: comes from outside */
     VEC(Ref *) home;                /* where a root value lives, once decided */
@@ -143,6 +144,13 @@ typedef struct {
     int64_t rows;                   /* the most */
 } StageConv;
 
+/* Positions in the stage's lists, by value; of parameters by parameter. */
+typedef struct {
+    IdMap param, input, output, dy, stash, saved, konst;
+    IdMap shown;                    /* of a value that is read again, the output that holds its elements */
+    IdMap recomputed;               /* values of the forward that the backward computes again */
+} Positions;
+
 struct StageGen {
     Pipe *pipe;
     Graph *g;
@@ -159,12 +167,12 @@ struct StageGen {
     VEC(int64_t) saved_at;
     VEC(Ref *) stash_layout;        /* their strides */
     VEC(Ref *) saved_layout;
-    Ids also_output;                /* pairs: a value that is read again, the output that holds its elements */
+    Positions position;
     int64_t bytes_stash, bytes_saved, bytes_param, bytes_grad;
     int64_t bytes_const, bytes_inlined;
     VEC(int64_t) param_at;
     VEC(int64_t) grad_at;           /* -1: none */
-    VEC(NodeId) lowered;            /* by original node id: index + 1 into lowered_list */
+    IdMap lowered;                  /* by original node: index into lowered_list */
     VEC(Ids) lowered_list;
     /* which stage inputs, outputs and gradients that come in B / I reads (bit 0), W (bit 1), forward (bit 2) */
     uint8_t *in_read, *out_read, *dy_read;
@@ -190,7 +198,13 @@ bool cg_is_view(const Func *f, NodeId n);
 bool cg_is_copy(const Node *n);                         /* an Identity of ours that moves elements */
 ValueId cg_view_operand(const Func *f, const Node *n);
 int64_t cg_bytes(const Func *f, ValueId v);
-uint32_t cg_buffer(Func *f, BufClass cls, uint32_t index, ValueId v);
+
+/* ---- outside.c -------------------------------------------------------------------------------- */
+
+uint32_t cg_buffer(Func *f, BufClass cls, uint32_t index, ValueId v);   /* each place outside the workspace once */
+void cg_position_stage(StageGen *sg);                     /* all of Positions that the Stage says */
+void cg_position(StageGen *sg, IdMap *m, uint64_t key, uint32_t at);      /* unless it has one */
+uint32_t cg_outside(Func *f, ValueId v);                /* the buffer of a value that f does not make; NONE: a view of another */
 
 /* ---- lower.c: CODE_LOWER ops and a few others into core ops --------------------------------------- */
 

@@ -11,7 +11,8 @@
 extern "C" {
 #endif
 
-enum { OPTIM_STATES = 2, OPTIM_NUMBERS = 8 }; /* the most that a row of optimizers.h has, and a rule */
+/* The most states that a row of optimizers.h has, the most numbers that a rule has. */
+enum { OPTIM_STATES = 2, OPTIM_NUMBERS = 8 };
 
 /* The options of all optimizers.  Negative: not given (in Options), not taken (in a row). */
 typedef struct {
@@ -53,7 +54,7 @@ typedef struct {
 /* ---- registry.c ---- */
 extern const Optimizer optimizers[OPTIMIZERS];
 int optim_find(const char *name, OptimKind *kind); /* 0: none is called so */
-void optim_help(FILE *f);                          /* a line each: its options with their defaults */
+void optim_help(FILE *f); /* a line each: its options with their defaults */
 
 /* ---- optim_cpu.c; the order of additions of a norm is the same on all devices ---- */
 void optim_cpu_add(void *to, const void *from, int64_t n, int dtype);
