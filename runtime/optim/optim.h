@@ -4,6 +4,8 @@
 #ifndef PP_OPTIM_H
 #define PP_OPTIM_H
 
+#include "core/status.h"
+
 #include <stdint.h>
 #include <stdio.h>
 
@@ -50,6 +52,9 @@ typedef struct {
     double scale;                 /* of gradients: clipping */
     double number[OPTIM_NUMBERS]; /* the rule's, as id_numbers() computes them */
 } DeviceUpdate;
+
+/* ---- optim.c ---- */
+PpStatus optim_options(OptimKind *kind, OptimOptions *o); /* defaults where none is given; PP_ERR_USAGE after a message */
 
 /* ---- registry.c ---- */
 extern const Optimizer optimizers[OPTIMIZERS];
