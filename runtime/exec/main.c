@@ -194,11 +194,11 @@ static PpStatus hash_run(Run *run)
     char *text = sched_text(run->sched, &n);
     if (!text)
         return pp_fail(PP_ERR_IO, "out of memory");
-    const OptimOptions *q = &o->optim;
-    const double real[] = {q->lr, q->momentum, q->beta1, q->beta2, q->eps, q->weight_decay, o->clip_norm};
+#define VALUE(field, name, help) o->optim.field,
+    const double real[] = {OPTIM_REALS(VALUE) o->clip_norm};
     const int64_t whole[] = {o->mode,
                              (int)o->optimizer,
-                             q->nesterov,
+                             OPTIM_FLAGS(VALUE)
                              run->m,
                              run->batch,
                              run->steps,
