@@ -4,6 +4,8 @@
 #ifndef PP_OPTIM_H
 #define PP_OPTIM_H
 
+#include "core/status.h"
+
 #include <assert.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -64,6 +66,10 @@ typedef struct {
     double scale;                 /* of gradients: clipping */
     double number[OPTIM_NUMBERS]; /* the rule's, as id_numbers() computes them */
 } DeviceUpdate;
+
+/* ---- optim.c ---- */
+/* Defaults where none is given; PP_ERR_USAGE after a message. */
+PpStatus optim_options(OptimKind *kind, OptimOptions *o);
 
 /* ---- registry.c ---- */
 extern const Optimizer optimizers[OPTIMIZERS];

@@ -1,6 +1,7 @@
 /* The optimizers of optimizers.h on the CPU, in both element types, against three steps of torch.optim (2.15, float64), and
    what becomes of their options. */
-#include "internal.h"
+#include "device/device.h"
+#include "optim/optim.h"
 #include "tap.h"
 
 #include <math.h>
