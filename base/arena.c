@@ -8,7 +8,7 @@
 #include "base.h"
 
 typedef struct Block { struct Block *next; size_t size, used; } Block;
-struct Arena { Block *head; };
+struct Arena { Block *head; Arena *outer, *inner, *next; };      /* next: within the same outer one */
 
 enum { ALIGN = 16, FIRST_BLOCK = 64 << 10, LAST_BLOCK = 8 << 20 };
 
@@ -27,9 +27,28 @@ Arena *arena_new(void)
     return a;
 }
 
+Arena *arena_within(Arena *outer)
+{
+    Arena *a = arena_new();
+    a->outer = outer;
+    a->next = outer->inner;
+    outer->inner = a;
+    return a;
+}
+
 void arena_free(Arena *a)
 {
-    for (Block *b = a ? a->head : NULL, *next; b; b = next) {
+    if (!a)
+        return;
+    while (a->inner)
+        arena_free(a->inner);
+    if (a->outer) {
+        Arena **at = &a->outer->inner;
+        while (*at != a)
+            at = &(*at)->next;
+        *at = a->next;
+    }
+    for (Block *b = a->head, *next; b; b = next) {
         next = b->next;
         free(b);
     }

@@ -32,6 +32,7 @@ enum { EXIT_MODEL = 1, EXIT_USAGE = 2, EXIT_IO = 3, EXIT_BUG = 70 };
 typedef struct Arena Arena;
 
 Arena *arena_new(void);
+Arena *arena_within(Arena *outer);                      /* given up with the outer one, or before by arena_free() */
 void arena_free(Arena *a);
 void *arena_alloc(Arena *a, size_t n);                  /* zeroed, 16-aligned; out of memory is fatal */
 void *arena_calloc(Arena *a, size_t n, size_t size);    /* n * size checked for overflow */

@@ -278,7 +278,7 @@ int64_t cg_pack(Arena *a, Lifetime *l, uint32_t n);     /* greedy by size; retur
 Func *cg_function(StageGen *sg, FuncKind kind);         /* for no target in particular */
 uint32_t cg_constant(StageGen *sg, ValueId v);          /* its number */
 bool cg_is_gradient(const Func *f, ValueId v);          /* made by a backward function, not computed again from the forward */
-StageGen *cg_stage(Pipe *p, uint32_t index);            /* all functions, not yet printed */
+StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index);  /* all functions, not yet printed */
 bool cg_has_backward(const Stage *s);
 int64_t cg_bytes_work(const StageGen *sg, Target target);
 double cg_element(const Value *v, int64_t i, int64_t *as_int);          /* of a constant */

@@ -201,8 +201,8 @@ static void split_outputs(StageGen *sg)
     for (uint32_t o = 0, n = s->output.n; o < n; o++)
         while (s->output.at[o].outputs.n > 1) {
             StageOutput twin = {.value = s->output.at[o].value};
-            vec_push(sg->a, &twin.outputs, s->output.at[o].outputs.at[--s->output.at[o].outputs.n]);
-            vec_push(sg->a, &s->output, twin);
+            vec_push(sg->g->arena, &twin.outputs, s->output.at[o].outputs.at[--s->output.at[o].outputs.n]);
+            vec_push(sg->g->arena, &s->output, twin);
         }
 }
 
@@ -236,12 +236,12 @@ static uint32_t dy_count(const Stage *s)
     return n;
 }
 
-StageGen *cg_stage(Pipe *p, uint32_t index)
+StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index)
 {
-    StageGen *sg = arena_new_of(p->graph->arena, StageGen);
+    StageGen *sg = arena_new_of(a, StageGen);
     sg->pipe = p;
     sg->g = p->graph;
-    sg->a = p->graph->arena;
+    sg->a = a;
     sg->stage = &p->stage.at[index];
     stage_parts(p->graph, &p->stage.at[index]);
     sg->fixed = p->uneven.n > 0 || p->graph->batch <= 1;      /* no rows: no call */
