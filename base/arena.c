@@ -97,14 +97,20 @@ void *arena_calloc(Arena *a, size_t n, size_t size)
     return arena_alloc(a, bytes);
 }
 
+void *arena_move_(Arena *a, const void *at, size_t bytes, size_t n, size_t size)
+{
+    void *p = arena_calloc(a, n, size);
+    if (bytes > 0)
+        memcpy(p, at, bytes);
+    return p;
+}
+
 void *arena_grow_(Arena *a, void *at, uint32_t *cap, size_t size)
 {
     if (*cap >= UINT32_MAX / 2)
         no_memory(SIZE_MAX);
     uint32_t n = *cap ? *cap * 2 : 8;
-    void *p = arena_calloc(a, n, size);
-    if (*cap)
-        memcpy(p, at, *cap * size);
+    void *p = arena_move_(a, at, *cap * size, n, size);
     *cap = n;
     return p;
 }
