@@ -1,10 +1,10 @@
 /*
- * adam.h - torch.optim.Adam (Kingma and Ba, 1412.6980) and AdamW (Loshchilov and Hutter, 1711.05101), whose decay does
- * not go through the moments.
+ * adam.h - torch.optim.Adam (Kingma and Ba, 1412.6980) and AdamW (Loshchilov and Hutter,
+ * 1711.05101), whose decay does not go through the moments.
  *
- *     g = grad + weight_decay p                                             (AdamW: g = grad, p first shrinks by keep)
- *     m += (1 - beta1) (g - m)                                              exp_avg
- *     v = beta2 v + (1 - beta2) g g                                         exp_avg_sq
+ *     g = grad + weight_decay p                  AdamW: g = grad, keep = 1 - lr weight_decay
+ *     m += (1 - beta1) (g - m)                   exp_avg
+ *     v = beta2 v + (1 - beta2) g g              exp_avg_sq
  *     p = keep p - lr / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
  */
 #ifndef PP_OPTIM_ADAM_H
@@ -42,7 +42,8 @@ static inline void adamw_numbers(const OptimOptions *o, int64_t step, double *k)
 RULE T PER_TYPE(adam)(const T *k, T p, T grad, T *state)
 {
     T x = p * k[ADAM_KEEP], g = grad + k[ADAM_DECAY] * p;
-    T m = state[0] + k[ADAM_LESS1] * (g - state[0]), v = k[ADAM_BETA2] * state[1] + k[ADAM_LESS2] * g * g;
+    T m = state[0] + k[ADAM_LESS1] * (g - state[0]),
+      v = k[ADAM_BETA2] * state[1] + k[ADAM_LESS2] * g * g;
     state[0] = m;
     state[1] = v;
     return x - k[ADAM_RATE] * (m / (SQRT(v) / k[ADAM_ROOT] + k[ADAM_EPS]));

@@ -4,6 +4,8 @@
 #ifndef PP_OPTIM_H
 #define PP_OPTIM_H
 
+#include "core/status.h"
+
 #include <stdint.h>
 #include <stdio.h>
 
@@ -11,7 +13,8 @@
 extern "C" {
 #endif
 
-enum { OPTIM_STATES = 2, OPTIM_NUMBERS = 8 }; /* the most that a row of optimizers.h has, and a rule */
+/* The most states that a row of optimizers.h has, the most numbers that a rule has. */
+enum { OPTIM_STATES = 2, OPTIM_NUMBERS = 8 };
 
 /* The options of all optimizers.  Negative: not given (in Options), not taken (in a row). */
 typedef struct {
@@ -50,10 +53,13 @@ typedef struct {
     double number[OPTIM_NUMBERS]; /* the rule's, as id_numbers() computes them */
 } DeviceUpdate;
 
+/* ---- optim.c ---- */
+PpStatus optim_options(OptimKind *kind, OptimOptions *o); /* defaults where none is given; PP_ERR_USAGE after a message */
+
 /* ---- registry.c ---- */
 extern const Optimizer optimizers[OPTIMIZERS];
 int optim_find(const char *name, OptimKind *kind); /* 0: none is called so */
-void optim_help(FILE *f);                          /* a line each: its options with their defaults */
+void optim_help(FILE *f); /* a line each: its options with their defaults */
 
 /* ---- optim_cpu.c; the order of additions of a norm is the same on all devices ---- */
 void optim_cpu_add(void *to, const void *from, int64_t n, int dtype);

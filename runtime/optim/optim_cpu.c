@@ -1,9 +1,10 @@
 /*
- * optim_cpu.c - the runtime's arithmetic on the CPU: additions of gradients, norms, updates of parameters.
+ * optim_cpu.c - the runtime's arithmetic on the CPU: additions of gradients, norms, updates of
+ * parameters.
  *
- * The order of additions of a norm is fixed: squares in double, 8 lanes within blocks of 4,096 elements, blocks in
- * order.  So neither threads, ranks nor the split change a bit; optim_cuda.cu adds in the same order.  All else is done
- * element by element.
+ * The order of additions of a norm is fixed: squares in double, 8 lanes within blocks of 4,096
+ * elements, blocks in order.  So neither threads, ranks nor the split change a bit; optim_cuda.cu
+ * adds in the same order.  All else is done element by element.
  */
 #include "api/pp.h"
 #include "optim/optim.h"
@@ -64,7 +65,8 @@ double optim_cpu_sum_squares(const void *p, int64_t n, int dtype)
 #pragma omp parallel for schedule(static) if (count > 8)
         for (int b = 0; b < count; b++) {
             int64_t at = first + (int64_t)b * BLOCK, len = n - at < BLOCK ? n - at : BLOCK;
-            part[b] = dtype == PP_F64 ? block_f64((const double *)p + at, len) : block_f32((const float *)p + at, len);
+            part[b] = dtype == PP_F64 ? block_f64((const double *)p + at, len)
+                                      : block_f32((const float *)p + at, len);
         }
         for (int b = 0; b < count; b++)
             total += part[b];
@@ -74,23 +76,24 @@ double optim_cpu_sum_squares(const void *p, int64_t n, int dtype)
 
 /* ---- updates: of each optimizer and element type the loop over elements [from, to) ---- */
 
-#define OPTIMIZER_PER_TYPE(id, rule, states, ...)                                                                      \
-    static void PER_TYPE(update_##id)(const DeviceUpdate *u, const DeviceParam *q, int64_t from, int64_t to)           \
-    {                                                                                                                  \
-        T k[OPTIM_NUMBERS], scale = (T)u->scale, *p = q->value, *state[OPTIM_STATES];                                  \
-        const T *grad = q->grad;                                                                                       \
-        for (int j = 0; j < OPTIM_NUMBERS; j++)                                                                        \
-            k[j] = (T)u->number[j];                                                                                    \
-        for (int j = 0; j < OPTIM_STATES; j++)                                                                         \
-            state[j] = q->state[j];                                                                                    \
-        for (int64_t i = from; i < to; i++) {                                                                          \
-            T s[OPTIM_STATES] = {0};                                                                                   \
-            for (int j = 0; j < states; j++)                                                                           \
-                s[j] = state[j][i];                                                                                    \
-            p[i] = PER_TYPE(rule)(k, p[i], grad[i] * scale, s);                                                        \
-            for (int j = 0; j < states; j++)                                                                           \
-                state[j][i] = s[j];                                                                                    \
-        }                                                                                                              \
+#define OPTIMIZER_PER_TYPE(id, rule, states, ...)                                                  \
+    static void PER_TYPE(update_##id)(const DeviceUpdate *u, const DeviceParam *q, int64_t from,   \
+                                      int64_t to)                                                  \
+    {                                                                                              \
+        T k[OPTIM_NUMBERS], scale = (T)u->scale, *p = q->value, *state[OPTIM_STATES];              \
+        const T *grad = q->grad;                                                                   \
+        for (int j = 0; j < OPTIM_NUMBERS; j++)                                                    \
+            k[j] = (T)u->number[j];                                                                \
+        for (int j = 0; j < OPTIM_STATES; j++)                                                     \
+            state[j] = q->state[j];                                                                \
+        for (int64_t i = from; i < to; i++) {                                                      \
+            T s[OPTIM_STATES] = {0};                                                               \
+            for (int j = 0; j < states; j++)                                                       \
+                s[j] = state[j][i];                                                                \
+            p[i] = PER_TYPE(rule)(k, p[i], grad[i] * scale, s);                                    \
+            for (int j = 0; j < states; j++)                                                       \
+                state[j][i] = s[j];                                                                \
+        }                                                                                          \
     }
 #include "optim/per_type.h"
 

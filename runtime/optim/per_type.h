@@ -1,9 +1,11 @@
 /*
- * per_type.h - expands the rules, and what the including file calls OPTIMIZER, once for each element type that
- * parameters have: 4 bytes (float), then 8 bytes (double).  All arithmetic of an update is in the parameter's type.
+ * per_type.h - expands the rules, and what the including file calls OPTIMIZER, once for each
+ * element type that parameters have: 4 bytes (float), then 8 bytes (double).  All arithmetic of an
+ * update is in the parameter's type.
  *
- * In a rule T is the type, PER_TYPE(name) the name for it, SQRT its square root, RULE what a function needs to be
- * called in the innermost loop of the device.  No include guard: each inclusion compiles what OPTIMIZER then says.
+ * In a rule T is the type, PER_TYPE(name) the name for it, SQRT its square root, RULE what a
+ * function needs to be called in the innermost loop of the device.  No include guard: each
+ * inclusion compiles what OPTIMIZER then says.
  */
 #ifdef __CUDACC__
 #define RULE static __device__ __forceinline__

@@ -13,8 +13,14 @@
 
 enum { NO = -1 };
 const Optimizer optimizers[OPTIMIZERS] = {
-#define OPTIMIZER(id, rule, states, first, second, about, lr, momentum, nesterov, beta1, beta2, eps, decay)            \
-    {#id, about, states, {first, second}, {lr, momentum, nesterov, beta1, beta2, eps, decay}, id##_numbers},
+#define OPTIMIZER(id, rule, states, first, second, about, lr, momentum, nesterov, beta1, beta2,    \
+                  eps, decay)                                                                      \
+    {#id,                                                                                          \
+     about,                                                                                        \
+     states,                                                                                       \
+     {first, second},                                                                              \
+     {lr, momentum, nesterov, beta1, beta2, eps, decay},                                           \
+     id##_numbers},
 #include "optim/optimizers.h"
 };
 
@@ -35,12 +41,13 @@ void optim_help(FILE *f)
         const struct {
             const char *name;
             double value;
-        } real[] = {{"lr", d->lr},       {"momentum", d->momentum}, {"beta1", d->beta1},
-                    {"beta2", d->beta2}, {"eps", d->eps},           {"weight-decay", d->weight_decay}};
+        } real[] = {{"lr", d->lr},       {"momentum", d->momentum},
+                    {"beta1", d->beta1}, {"beta2", d->beta2},
+                    {"eps", d->eps},     {"weight-decay", d->weight_decay}};
         fprintf(f, "  %-10s", optimizers[i].name);
         for (size_t k = 0; k < sizeof real / sizeof *real; k++)
             if (real[k].value >= 0)
                 fprintf(f, " --%s %g", real[k].name, real[k].value);
-        fprintf(f, "%s   (%s)\n", d->nesterov >= 0 ? " --nesterov" : "", optimizers[i].about);
+        fprintf(f, "%s   (torch.optim.%s)\n", d->nesterov >= 0 ? " --nesterov" : "", optimizers[i].about);
     }
 }

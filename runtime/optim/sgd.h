@@ -21,7 +21,10 @@ static inline void momentum_numbers(const OptimOptions *o, int64_t step, double 
     k[SGD_FIRST] = step == 0;
 }
 
-static inline void sgd_numbers(const OptimOptions *o, int64_t step, double *k) { momentum_numbers(o, step, k); }
+static inline void sgd_numbers(const OptimOptions *o, int64_t step, double *k)
+{
+    momentum_numbers(o, step, k);
+}
 
 #endif
 

@@ -5,9 +5,13 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include "options/options.h"
+
 #include "base/cli/nearest.h"
 #include "base/cli/options.h"
-#include "internal.h"
+#include "core/core.h"
+#include "device/device.h"
+#include "net/wires.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -69,13 +73,15 @@ static const Spec specs[] = {
 // clang-format on
 enum { N_SPECS = sizeof specs / sizeof *specs };
 static const char *const modes[] = {"train", "eval", "infer"};
-static const char *const devices[] = {"cpu", "cuda"}, *const transports[] = {"auto", "local", "mpi", "nccl"};
 
 static PpStatus unknown(const char *what, const char *word, const char *const *list, int n)
 {
     const char *meant = nearest_name(word, list, (size_t)n);
-    return meant ? pp_fail(PP_ERR_USAGE, "unknown %s '%s'; did you mean '%s'?", what, word, meant)
-                 : pp_fail(PP_ERR_USAGE, "unknown %s '%s'; see --help", what, word);
+    char all[400] = "";
+    for (int i = 0, at = 0; i < n && at < (int)sizeof all; i++)
+        at += snprintf(all + at, sizeof all - (size_t)at, "%s%s", i ? ", " : "", list[i]);
+    return pp_fail(PP_ERR_USAGE, "unknown %s '%s'%s%s%s (there are %s)", what, word, meant ? "; did you mean '" : "",
+                   meant ? meant : "", meant ? "'?" : "", all);
 }
 
 static PpStatus unknown_optimizer(const char *word)
@@ -158,13 +164,18 @@ static PpStatus parse_pair(const Spec *s, const char *v, NameFile **list, int *n
     return PP_OK;
 }
 
-static PpStatus choose(void *at, const char *what, const char *v, const char *const *list, int n)
+/* name(i): the names that the option takes, NULL past the end. */
+static PpStatus choose(void *at, const char *what, const char *v, const char *(*name)(int))
 {
-    for (int i = 0; i < n; i++)
-        if (!strcmp(v, list[i])) {
-            memcpy(at, &list[i], sizeof list[i]);
-            return PP_OK;
-        }
+    const char *list[16];
+    int n = 0;
+    for (const char *s; n < 16 && (s = name(n)) != NULL; n++) {
+        list[n] = s;
+        if (strcmp(v, s) != 0)
+            continue;
+        memcpy(at, &s, sizeof s);
+        return PP_OK;
+    }
     return unknown(what, v, list, n);
 }
 
@@ -183,8 +194,8 @@ static PpStatus apply(Options *o, const Spec *s, const char *v)
         return !strcmp(v, "v") || !strcmp(v, "loop")
                    ? PP_OK
                    : pp_fail(PP_ERR_USAGE, "--placement: loop or v expected, not '%s'", v);
-    case K_DEVICE: return choose(at, "device", v, devices, 2);
-    case K_TRANSPORT: return choose(at, "transport", v, transports, 4);
+    case K_DEVICE: return choose(at, "device", v, device_name);
+    case K_TRANSPORT: return choose(at, "transport", v, transport_name);
     case K_SEED: o->shuffle |= s->at == AT(shuffle_seed); return parse_number(s, v, at);
     case K_INT:
     case K_LONG:
