@@ -17,10 +17,8 @@ static const struct { ImportFn *fn; uint32_t lo, hi; } rows[OP_COUNT] = {
 #define IMPORT(f) import_##f
 #define NOIMPORT NULL
 #define OP(name, lo, hi, since, import, ...) [OP_##name] = {import, lo, hi},
+#define COMPOSITE(name, lo, hi, since, f) [OP_##name] = {import_##f, lo, hi},
 #include "ir/ops.def"
-#undef OP
-#undef IMPORT
-#undef NOIMPORT
 };
 
 /* ---- names ---- */
