@@ -135,9 +135,10 @@ static ValueId l1(Graph *g, Loss *l, const Request *q)
 /* max(x, 0) - x t + log(1 + e^-|x|): softplus is the stable form of the outer two. */
 static ValueId bce_with_logits(Graph *g, Loss *l, const Request *q)
 {
-    ValueId x = prediction(g), target = make_elements(g, l, x), outer = g_unary(g, OP_Softplus, x);
+    ValueId x = prediction(g), target = make_elements(g, l, x);
+    ValueId product = g_mul(g, x, target), outer = g_unary(g, OP_Softplus, x);
     (void)q;
-    return to_scalar(g, g_sub(g, outer, g_mul(g, x, target)));
+    return to_scalar(g, g_sub(g, outer, product));
 }
 
 /* A scalar that a model computed as its own mean: weighted by its rows when the microbatches' are added. */

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file/hash.h"
 #include "codegen/cg.h"
 #include "output.h"
 
@@ -157,14 +158,14 @@ static void write_skeletons(Pipe *p, const char *dir)
 static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight, const char *dir, const char *final_dir)
 {
     Arena *a = p->graph->arena;
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    uint64_t hash = HASH_START;
     const char *params = arena_printf(a, "%s/params", dir);
     const char *final_params = arena_printf(a, "%s/params", final_dir);
     for (uint32_t i = 0; i < p->stage.n; i++) {
         StageGen *sg = cg_stage(p, i);
         Text t = {.a = a}, cu = {.a = a};
         cg_stage_print(sg, TARGET_C, &t);
-        hash = cg_hash(hash, t.at, t.n);                /* what the plan is, whatever it runs on */
+        hash = hash_bytes(hash, t.at, t.n);                /* what the plan is, whatever it runs on */
         if (opt->cpu)
             put(a, dir, arena_printf(a, "stage%u.c", i), t.at, t.n);
         if (opt->cuda) {
