@@ -162,8 +162,9 @@ static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight
     const char *params = arena_printf(a, "%s/params", dir);
     const char *final_params = arena_printf(a, "%s/params", final_dir);
     for (uint32_t i = 0; i < p->stage.n; i++) {
-        StageGen *sg = cg_stage(p, i);
-        Text t = {.a = a}, cu = {.a = a};
+        Arena *of_stage = arena_within(a);
+        StageGen *sg = cg_stage(of_stage, p, i);
+        Text t = {.a = of_stage}, cu = {.a = of_stage};
         cg_stage_print(sg, TARGET_C, &t);
         hash = hash_bytes(hash, t.at, t.n);                /* what the plan is, whatever it runs on */
         if (opt->cpu)
@@ -173,6 +174,7 @@ static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight
             put(a, dir, arena_printf(a, "stage%u.cu", i), cu.at, cu.n);
         }
         cg_params_write(sg, params, final_params, opt->link, weight);
+        arena_free(of_stage);
     }
     Text t = {.a = a};
     cg_pipeline_print(p, hash, opt->cpu, opt->cuda, &t);

@@ -14,11 +14,11 @@ PpStatus run_hash(Run *run)
     char *text = sched_text(run->sched, &n);
     if (!text)
         return pp_no_memory();
-    const OptimOptions *q = &o->optim;
-    const double real[] = {q->lr, q->momentum, q->beta1, q->beta2, q->eps, q->weight_decay, o->clip_norm};
+#define VALUE(field, name, help) o->optim.field,
+    const double real[] = {OPTIM_REALS(VALUE) o->clip_norm};
     const int64_t whole[] = {o->mode,
                              (int)o->optimizer,
-                             q->nesterov,
+                             OPTIM_FLAGS(VALUE)
                              run->data.microbatches,
                              run->data.batch,
                              run->data.steps,

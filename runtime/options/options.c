@@ -52,13 +52,10 @@ static const Spec specs[] = {
     {"Training", K_GROUP, 0, 0, NULL, NULL},
     {"steps",         K_LONG, AT(steps),        1, "N",       "steps (default: 1 in train, one pass over the data in eval and infer)"},
     {"optimizer",     K_OPTIMIZER, AT(optimizer), 0, "NAME",  "sgd (default) or another of those below, which say their options and defaults"},
-    {"lr",            K_REAL, AT(optim.lr),           0, "X",       "learning rate"},
-    {"momentum",      K_REAL, AT(optim.momentum),     0, "X",       "share of the previous step that goes into the next"},
-    {"nesterov",      K_FLAG, AT(optim.nesterov),     0, NULL,      "Nesterov's momentum"},
-    {"beta1",         K_REAL, AT(optim.beta1),        0, "X",       "decay of the mean of gradients"},
-    {"beta2",         K_REAL, AT(optim.beta2),        0, "X",       "decay of the mean of their squares"},
-    {"eps",           K_REAL, AT(optim.eps),          0, "X",       "added to the root of that mean"},
-    {"weight-decay",  K_REAL, AT(optim.weight_decay), 0, "X",       "share of the parameter that is added to its gradient; adamw: that the parameter loses, times lr"},
+#define REAL(field, option, about) {option, K_REAL, AT(optim.field), 0, "X", about},
+#define FLAG(field, option, about) {option, K_FLAG, AT(optim.field), 0, NULL, about},
+    OPTIM_REALS(REAL)
+    OPTIM_FLAGS(FLAG)
     {"clip-norm",     K_REAL, AT(clip_norm),    0, "X",       "scale the gradients down to this global norm"},
     {"seed",          K_SEED, AT(seed),         0, "SEED",    "of Dropout (default 0)"},
     {"What is written", K_GROUP, 0, 0, NULL, NULL},
@@ -223,7 +220,9 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     *o = (Options){.schedule = NULL,
                    .placement = SCHED_PLACE_DEFAULT,
                    .buffers = -1,
-                   .optim = {.lr = -1, .momentum = -1, .beta1 = -1, .beta2 = -1, .eps = -1, .weight_decay = -1}};
+                   .optim = {
+#define NOT_GIVEN(field, option, about) .field = -1,
+                       OPTIM_REALS(NOT_GIVEN)}};
     find_folder(o, argv[0]);
     OptionName names[N_SPECS + 1];
     for (int i = 0; i < N_SPECS; i++)

@@ -94,7 +94,7 @@ static const char *run_write(StageRun *r, uint32_t i, const char *prefix)
     Target target = r->device ? TARGET_CUDA : TARGET_C;
     RunStage *s = &r->stage[i];
     Text t = {.a = r->a};
-    s->sg = cg_stage(r->p, i);
+    s->sg = cg_stage(r->p->graph->arena, r->p, i);
     cg_stage_functions(s->sg, target);
     for (int k = 0; k < F_COUNT; k++)
         if (s->sg->func[k]) {
