@@ -1,5 +1,6 @@
 /*
- * same.c - what ranks must agree on before the first step: the schedule, the plan, the options that change numbers, as one hash.
+ * same.c - what ranks must agree on before the first step: the schedule, the plan, the options that
+ * change numbers, as one hash.
  */
 #include "exec.h"
 
@@ -18,8 +19,7 @@ PpStatus run_hash(Run *run)
     const double real[] = {OPTIM_REALS(VALUE) o->clip_norm};
     const int64_t whole[] = {o->mode,
                              (int)o->optimizer,
-                             OPTIM_FLAGS(VALUE)
-                             run->data.microbatches,
+                             OPTIM_FLAGS(VALUE) run->data.microbatches,
                              run->data.batch,
                              run->data.steps,
                              run->data.rows,
@@ -49,7 +49,9 @@ PpStatus same_everywhere(Rank *r)
     PpStatus s = r->group.op->gather(&r->group, &r->run->hash, sizeof *all, all);
     for (int k = 1; k < r->group.ranks && s == PP_OK; k++)
         if (all[k] != all[0])
-            s = pp_fail(PP_ERR_MODEL, "rank %d was started with another plan, schedule or options than rank 0", k);
+            s = pp_fail(PP_ERR_MODEL,
+                        "rank %d was started with another plan, schedule or options than rank 0",
+                        k);
     free(all);
     return s;
 }
