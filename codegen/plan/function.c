@@ -39,6 +39,36 @@ bool cg_is_gradient(const Func *f, ValueId v)
     return true;
 }
 
+static bool same_place(const Buffer *x, const Buffer *y)
+{
+    if (x->cls != y->cls || x->value != y->value)
+        return false;
+    return x->cls == BUF_WORK ? x->offset == y->offset : x->index == y->index;
+}
+
+static bool same_steps(const Func *f, const Func *g)
+{
+    if (f->step.n != g->step.n || f->bytes_work != g->bytes_work)
+        return false;
+    for (uint32_t i = 0; i < f->step.n; i++) {
+        const Step *x = &f->step.at[i], *y = &g->step.at[i];
+        if (x->signature != y->signature)
+            return false;
+        for (uint32_t j = 0; j < x->arg.n; j++)
+            if (!same_place(&f->buf.at[x->arg.at[j].buf], &g->buf.at[y->arg.at[j].buf]))
+                return false;
+    }
+    return true;
+}
+
+FuncKind cg_function_like(const StageGen *sg, FuncKind kind)
+{
+    for (int k = 0; k < (int)kind; k++)
+        if (sg->func[k] && same_steps(sg->func[k], sg->func[kind]))
+            return (FuncKind)k;
+    return kind;
+}
+
 /* Constants have their numbers and places before anything is printed. */
 static void number_constants(Func *f)
 {
@@ -64,6 +94,7 @@ Func *cg_function(StageGen *sg, FuncKind kind)
     cg_memory(f);
     cg_steps(f);
     number_constants(f);
+    cg_repeat(f);
     sg->func[kind] = f;
     return f;
 }
