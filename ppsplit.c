@@ -1,16 +1,17 @@
 /*
  * ppsplit.c - the command.  In: ONNX models and options.  Out: a folder with a pipeline-parallel program.
  *
- * compile() is the whole compiler as a list of calls; everything else here reads the command line.  GNU manners:
- * long options with = or a space, data to stdout, diagnostics to stderr, exit codes 0, 1 (model refused), 2 (usage),
- * 3 (I/O or resources), 70 (a bug of ours).
+ * passes[] is the whole compiler, a line a pass; everything else here reads the command line.  GNU manners: long options with
+ * = or a space, data to stdout, diagnostics to stderr, exit codes 0, 1 (model refused), 2 (usage), 3 (I/O or resources),
+ * 70 (a bug of ours).
  */
+#include "ppsplit.h"
+
 #include <errno.h>
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "ppsplit.h"
+#include "base/cli/options.h"
 
 typedef struct {
     Arena *arena;
@@ -21,56 +22,76 @@ typedef struct {
     CodegenOptions codegen;
     const char *dump;
     bool quiet;
-    int argc;                                           /* of subcommands: what follows their name */
-    char **argv;
 } Options;
-
-static bool dump_wanted(const Options *o, const char *pass)
-{
-    return o->dump && (!strcmp(o->dump, pass) || !strcmp(o->dump, "all"));
-}
-
-static void after(const Options *o, const char *pass, const Graph *g, const Pipe *p)
-{
-    if (g)
-        graph_verify(g);
-    if (p)
-        pipe_verify(p);
-    if (!dump_wanted(o, pass))
-        return;
-    printf("# after %s\n", pass);
-    if (p)
-        pipe_dump(p, stdout);
-    else
-        graph_dump(g, stdout);
-}
 
 /* ---- the compiler ---- */
 
+/* What the passes hand on: the Graph, then the Pipe, which owns it. */
+typedef struct {
+    Options *o;
+    Graph *graph;
+    Loss loss;
+    Pipe *pipe;
+} Compilation;
+
+static void import(Compilation *c) { c->graph = import_models(c->o->arena, c->o->model.n, c->o->model.at, &c->o->import); }
+static void loss(Compilation *c) { c->loss = loss_append(c->graph, &c->o->loss, &c->o->import); }
+static void partition(Compilation *c) { c->pipe = pipe_build(c->graph, &c->o->partition, &c->loss); }
+static void reverse(Compilation *c) { reverse_stages(c->pipe); }
+static void stash(Compilation *c) { stash_minimize(c->pipe); }
+static void divide(Compilation *c) { divide_backward(c->pipe); }
+static void costs(Compilation *c) { pipe_costs(c->pipe); }
+static void write_output(Compilation *c) { if (c->o->codegen.dir) codegen_write(c->pipe, &c->o->codegen); }
+static void summary(Compilation *c) { if (!c->o->quiet) report_summary(c->pipe, stdout); }
+
+static const struct { void (*run)(Compilation *c); const char *dump; } passes[] = {
+    {import, "import"},             /* files to a Graph of core operations: shapes known, constants folded, parameters named */
+    {loss, "loss"},                 /* the loss is appended, with its inputs target and loss_scale */
+    {partition, "partition"},       /* a Pipe: nodes to stages, what crosses a cut, where parameters live */
+    {reverse, "autodiff"},          /* every stage's backward */
+    {stash, "stash"},               /* what forward keeps for it, against what it computes again */
+    {divide, "divide"},             /* backward divided into I (of inputs) and W (of weights) */
+    {costs, NULL},                  /* parameters, bytes, operations of each stage */
+    {write_output, NULL},           /* each stage lowered, fused, laid out, printed; the folder */
+    {summary, NULL},
+};
+enum { N_PASSES = sizeof passes / sizeof *passes };
+
+static void verify(const Compilation *c)
+{
+    graph_verify(c->graph);
+    if (c->pipe)
+        pipe_verify(c->pipe);
+}
+
+static void dump(const Compilation *c, const char *pass)
+{
+    printf("# after %s\n", pass);
+    if (c->pipe)
+        pipe_dump(c->pipe, stdout);
+    else
+        graph_dump(c->graph, stdout);
+}
+
 static void compile(void *arg)
 {
-    Options *o = arg;
-    Graph *g = import_models(o->arena, o->model.n, o->model.at, &o->import);
-    after(o, "import", g, NULL);
-    Loss loss = loss_append(g, &o->loss, &o->import);
-    after(o, "loss", g, NULL);
-    Pipe *p = pipe_build(g, &o->partition, &loss);
-    after(o, "partition", g, p);
-    autodiff(p);
-    after(o, "autodiff", g, p);
-    pipe_costs(p);
-    if (o->codegen.dir)
-        codegen_write(p, &o->codegen);
-    if (!o->quiet)
-        report_summary(p, stdout);
+    Compilation c = {.o = arg};
+    for (int i = 0; i < N_PASSES; i++) {
+        const char *name = passes[i].dump, *wanted = c.o->dump;
+        passes[i].run(&c);
+        if (name)
+            verify(&c);
+        if (name && wanted && (!strcmp(wanted, name) || !strcmp(wanted, "all")))
+            dump(&c, name);
+    }
 }
 
 static void list_modules(void *arg)
 {
-    Options *o = arg;
-    Graph *g = import_models(o->arena, o->model.n, o->model.at, &o->import);
-    batch_analyse(g, 0, &o->partition.batch, NULL);
-    report_ls(g, stdout);
+    Compilation c = {.o = arg};
+    import(&c);
+    batch_analyse(c.graph, 0, &c.o->partition.batch, NULL);
+    report_ls(c.graph, stdout);
 }
 
 /* ---- the command line ---- */
@@ -114,7 +135,7 @@ static const char usage[] =
     "  -o, --output=DIR            the folder to write\n"
     "      --target=cpu|cuda       what the stages run on: stageN.c, stageN.cu, or both (repeatable; default cpu)\n"
     "      --params=copy|link      write the weights beside the program, or refer to the model's files\n"
-    "      --dump=PASS             print the graph after import, loss, partition, autodiff, or all\n"
+    "      --dump=PASS             print the graph after import, loss, partition, autodiff, stash, divide, or all\n"
     "  -q, --quiet                 no report on standard output\n"
     "      --help                  this text\n"
     "      --version               the version\n"
@@ -123,51 +144,54 @@ static const char usage[] =
     "  ppsplit model.onnx --split layers.1:begin --loss cross_entropy -o out && make -C out\n"
     "  ppsplit gpt2.onnx --bind batch=4 --split h.3:begin --split h.6:begin --loss cross_entropy -o out\n";
 
-enum { OPT_SPLIT = 256, OPT_MULTI, OPT_CHUNK, OPT_MERGE, OPT_LOSS, OPT_REDUCTION, OPT_FREEZE, OPT_TRAIN, OPT_STOP, OPT_BIND,
-       OPT_LIMIT, OPT_TARGET, OPT_PARAMS, OPT_PARAM, OPT_PARAMS_FROM, OPT_DUMP, OPT_HELP, OPT_VERSION };
+enum { OPT_SPLIT, OPT_MULTI, OPT_CHUNK, OPT_MERGE, OPT_LOSS, OPT_REDUCTION, OPT_FREEZE, OPT_TRAIN, OPT_STOP, OPT_BIND, OPT_PARAM,
+       OPT_PARAMS_FROM, OPT_LIMIT, OPT_OUTPUT, OPT_TARGET, OPT_PARAMS, OPT_DUMP, OPT_QUIET, OPT_HELP, OPT_VERSION };
 
-static const struct option long_options[] = {
-    {"split", required_argument, NULL, OPT_SPLIT},
-    {"multi-use", required_argument, NULL, OPT_MULTI},
-    {"chunk", required_argument, NULL, OPT_CHUNK},
-    {"merge", required_argument, NULL, OPT_MERGE},
-    {"loss", required_argument, NULL, OPT_LOSS},
-    {"loss-reduction", required_argument, NULL, OPT_REDUCTION},
-    {"freeze", required_argument, NULL, OPT_FREEZE},
-    {"train", required_argument, NULL, OPT_TRAIN},
-    {"stop-gradient", required_argument, NULL, OPT_STOP},
-    {"bind", required_argument, NULL, OPT_BIND},
-    {"limit", required_argument, NULL, OPT_LIMIT},
-    {"output", required_argument, NULL, 'o'},
-    {"target", required_argument, NULL, OPT_TARGET},
-    {"params", required_argument, NULL, OPT_PARAMS},
-    {"param", required_argument, NULL, OPT_PARAM},
-    {"params-from", required_argument, NULL, OPT_PARAMS_FROM},
-    {"dump", required_argument, NULL, OPT_DUMP},
-    {"quiet", no_argument, NULL, 'q'},
-    {"help", no_argument, NULL, OPT_HELP},
-    {"version", no_argument, NULL, OPT_VERSION},
-    {NULL, 0, NULL, 0},
+static const OptionName options[] = {
+    [OPT_SPLIT] = {"split", "PATH:begin|end", 0},
+    [OPT_MULTI] = {"multi-use", "[NAME=]transmit|replicate", 0},
+    [OPT_CHUNK] = {"chunk", "INPUT=DIM|replicate", 0},
+    [OPT_MERGE] = {"merge", "OUTPUT=DIM|sum|mean", 0},
+    [OPT_LOSS] = {"loss", "LOSS", 0},
+    [OPT_REDUCTION] = {"loss-reduction", "mean|sum", 0},
+    [OPT_FREEZE] = {"freeze", "PATTERN", 0},
+    [OPT_TRAIN] = {"train", "PATTERN", 0},
+    [OPT_STOP] = {"stop-gradient", "NAME", 0},
+    [OPT_BIND] = {"bind", "NAME=N", 0},
+    [OPT_PARAM] = {"param", "NAME=FILE", 0},
+    [OPT_PARAMS_FROM] = {"params-from", "FILE.safetensors", 0},
+    [OPT_LIMIT] = {"limit", "WHAT=N", 0},
+    [OPT_OUTPUT] = {"output", "DIR", 'o'},
+    [OPT_TARGET] = {"target", "cpu|cuda", 0},
+    [OPT_PARAMS] = {"params", "copy|link", 0},
+    [OPT_DUMP] = {"dump", "PASS", 0},
+    [OPT_QUIET] = {"quiet", NULL, 'q'},
+    [OPT_HELP] = {"help", NULL, 0},
+    [OPT_VERSION] = {"version", NULL, 0},
 };
+enum { N_OPTIONS = sizeof options / sizeof *options };
 
-static _Noreturn void bad_usage(const char *fmt, ...) PRINTF_LIKE(1, 2);
+static NORETURN void bad_usage(const char *command, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
-static _Noreturn void bad_usage(const char *fmt, ...)
+/* command: of which one, "ppsplit" or "ppsplit merge". */
+static NORETURN void bad_usage(const char *command, const char *fmt, ...)
 {
+    const char *sub = strchr(command, ' ');
     va_list ap;
-    fprintf(stderr, "ppsplit: ");
+    fprintf(stderr, "ppsplit: %s%s", sub ? sub + 1 : "", sub ? ": " : "");
     va_start(ap, fmt);
     vfprintf(stderr, fmt, ap);
     va_end(ap);
-    fprintf(stderr, "\nTry 'ppsplit --help' for more information.\n");
+    fprintf(stderr, "\nTry '%s --help' for more information.\n", command);
     exit(EXIT_USAGE);
 }
 
-static const char *one_of(const char *option, const char *word, const char *const *words, uint32_t n)
+/* The number of word among n words. */
+static uint32_t one_of(const char *option, const char *word, const char *const *words, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
         if (!strcmp(word, words[i]))
-            return words[i];
+            return i;
     fprintf(stderr, "ppsplit: invalid argument '%s' for '--%s'\nValid arguments are:", word, option);
     for (uint32_t i = 0; i < n; i++)
         fprintf(stderr, " %s", words[i]);
@@ -180,46 +204,36 @@ static const char *one_of(const char *option, const char *word, const char *cons
 
 static void set_limit(Limits *l, const char *arg)
 {
-    static const char *const names[] = {"bytes", "messages", "depth", "nodes", "unpacked"};
     const char *eq = strchr(arg, '=');
     char *end = NULL;
     errno = 0;
     unsigned long long n = eq ? strtoull(eq + 1, &end, 10) : 0;
     if (!eq || end == eq + 1 || *end || errno)
-        bad_usage("--limit wants WHAT=N, not '%s'", arg);
+        bad_usage("ppsplit", "--limit wants WHAT=N, not '%s'", arg);
     char word[16];
     snprintf(word, sizeof word, "%.*s", (int)(eq - arg), arg);
-    one_of("limit", word, names, 5);
-    switch (word[0]) {
-    case 'b': l->file_bytes = n; break;
-    case 'm': l->messages = n; break;
-    case 'd': l->depth = (uint32_t)n; break;
-    case 'n': l->nodes = (uint32_t)n; break;
+    switch (ONE_OF("limit", word, "bytes", "messages", "depth", "nodes", "unpacked")) {
+    case 0: l->file_bytes = n; break;
+    case 1: l->messages = n; break;
+    case 2: l->depth = (uint32_t)n; break;
+    case 3: l->nodes = (uint32_t)n; break;
     default: l->unpacked_bytes = n; break;
     }
 }
 
-static void unknown_option(char *const *argv)
+static const char *dump_of(const char *arg)
 {
-    const char *names[sizeof long_options / sizeof *long_options], *word = argv[optind - 1];
-    uint32_t n = 0;
-    for (; long_options[n].name; n++)
-        names[n] = long_options[n].name;
-    if (optopt && optopt < 128 && strncmp(word, "--", 2)) {
-        char letter[2] = {(char)optopt, 0};
-        bad_usage("invalid option -- '%s'", letter);
-    }
-    char name[64];
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
-    const char *near = diag_nearest(name, names, n);
-    if (near && strcmp(near, name))
-        bad_usage("unrecognized option '%s'; did you mean '--%s'?", word, near);
-    bad_usage("bad option or missing argument: '%s'", word);
+    const char *names[N_PASSES + 1] = {"all"};
+    uint32_t n = 1;
+    for (int i = 0; i < N_PASSES; i++)
+        if (passes[i].dump)
+            names[n++] = passes[i].dump;
+    return names[one_of("dump", arg, names, n)];
 }
 
-static void read_option(Options *o, int c, const char *arg)
+static void read_option(Options *o, int option, const char *arg)
 {
-    switch (c) {
+    switch (option) {
     case OPT_SPLIT: vec_push(o->arena, &o->partition.split, arg); break;
     case OPT_MULTI: vec_push(o->arena, &o->partition.multi_use, arg); break;
     case OPT_CHUNK:
@@ -231,7 +245,7 @@ static void read_option(Options *o, int c, const char *arg)
         o->loss.loss = arg;
         o->import.training = true;
         break;
-    case OPT_REDUCTION: o->loss.sum = *ONE_OF("loss-reduction", arg, "mean", "sum") == 's'; break;
+    case OPT_REDUCTION: o->loss.sum = ONE_OF("loss-reduction", arg, "mean", "sum") == 1; break;
     case OPT_FREEZE: vec_push(o->arena, &o->import.freeze, arg); break;
     case OPT_TRAIN: vec_push(o->arena, &o->import.train, arg); break;
     case OPT_STOP: vec_push(o->arena, &o->import.stop, arg); break;
@@ -239,11 +253,13 @@ static void read_option(Options *o, int c, const char *arg)
     case OPT_PARAM: vec_push(o->arena, &o->import.given, arg); break;
     case OPT_PARAMS_FROM: vec_push(o->arena, &o->import.params_from, arg); break;
     case OPT_LIMIT: set_limit(&o->import.limits, arg); break;
-    case 'o': o->codegen.dir = arg; break;
-    case OPT_TARGET: *(ONE_OF("target", arg, "cpu", "cuda")[1] == 'p' ? &o->codegen.cpu : &o->codegen.cuda) = true; break;
-    case OPT_PARAMS: o->codegen.link = *ONE_OF("params", arg, "copy", "link") == 'l'; break;
-    case OPT_DUMP: o->dump = ONE_OF("dump", arg, "all", "import", "loss", "partition", "autodiff"); break;
-    case 'q': o->quiet = true; break;
+    case OPT_OUTPUT: o->codegen.dir = arg; break;
+    case OPT_TARGET: *(ONE_OF("target", arg, "cpu", "cuda") == 0 ? &o->codegen.cpu : &o->codegen.cuda) = true; break;
+    case OPT_PARAMS: o->codegen.link = ONE_OF("params", arg, "copy", "link") == 1; break;
+    case OPT_DUMP: o->dump = dump_of(arg); break;
+    case OPT_QUIET: o->quiet = true; break;
+    case OPT_HELP: fputs(usage, stdout); exit(0);
+    case OPT_VERSION: puts("ppsplit " PPSPLIT_VERSION); exit(0);
     default: break;
     }
 }
@@ -251,24 +267,89 @@ static void read_option(Options *o, int c, const char *arg)
 static void read_command_line(Options *o, int argc, char **argv)
 {
     o->import.limits = limits_default();
-    opterr = 0;
-    for (int c; (c = getopt_long(argc, argv, "o:q", long_options, NULL)) != -1;) {
-        if (c == OPT_HELP) {
-            fputs(usage, stdout);
-            exit(0);
-        }
-        if (c == OPT_VERSION) {
-            puts("ppsplit " PPSPLIT_VERSION);
-            exit(0);
-        }
-        if (c == '?')
-            unknown_option(argv);
-        read_option(o, c, optarg);
-    }
-    for (int i = optind; i < argc; i++)
-        vec_push(o->arena, &o->model, argv[i]);
+    OptionReader r = option_reader(argc, argv, options, N_OPTIONS);
+    for (int k; (k = option_next(&r)) != OPTION_END;)
+        if (k == OPTION_WRONG)
+            bad_usage("ppsplit", "%s", r.wrong);
+        else if (k == OPTION_OPERAND)
+            vec_push(o->arena, &o->model, r.value);
+        else
+            read_option(o, k, r.value);
     if (!o->codegen.cuda)
         o->codegen.cpu = true;
+}
+
+/* ---- the commands ---- */
+
+static int compile_main(int argc, char **argv, bool ls)
+{
+    Options o = {.arena = arena_new()};
+    read_command_line(&o, argc, argv);
+    if (o.model.n == 0)
+        bad_usage("ppsplit", "missing operand: a MODEL.onnx");
+    if (!ls && !o.codegen.dir && !o.dump)
+        bad_usage("ppsplit", "missing option: -o DIR, the folder to write");
+    int code = diag_run(ls ? list_modules : compile, &o);
+    arena_free(o.arena);
+    return code;
+}
+
+static const char merge_usage[] =
+    "Usage: ppsplit merge OUT CHECKPOINT -o M.onnx\n"
+    "Put trained weights back into the model.\n"
+    "\n"
+    "OUT is the folder that ppsplit wrote, CHECKPOINT a folder that its program wrote with --checkpoint\n"
+    "(or one step_N in it).  M.onnx opens in any ONNX runtime and computes what the pipeline computed.\n"
+    "Of several models in sequence the first is M.onnx, the next ones M1.onnx, M2.onnx, ..., a model named twice once.\n"
+    "\n"
+    "Examples:\n"
+    "  ppsplit merge out checkpoints -o trained.onnx\n"
+    "  ppsplit merge out checkpoints/step_200 -o step200.onnx\n";
+
+typedef struct { Arena *arena; const char *out, *checkpoint, *target; } MergeOptions;
+
+static void merge(void *arg)
+{
+    MergeOptions *o = arg;
+    Merged m = merge_weights(o->arena, o->out, o->checkpoint, o->target);
+    printf("merged %u parameters into ", m.parameters);
+    for (uint32_t i = 0; i < m.file.n; i++)
+        printf("%s%s", i ? ", " : "", m.file.at[i]);
+    printf("\n");
+}
+
+static int merge_main(int argc, char **argv)
+{
+    static const OptionName table[] = {{"output", "M.onnx", 'o'}, {"help", NULL, 0}};
+    MergeOptions o = {0};
+    OptionReader r = option_reader(argc, argv, table, 2);
+    for (int k; (k = option_next(&r)) != OPTION_END;)
+        if (k == OPTION_WRONG)
+            bad_usage("ppsplit merge", "%s", r.wrong);
+        else if (k == 0)
+            o.target = r.value;
+        else if (k == 1)
+            return fputs(merge_usage, stdout), 0;
+        else if (o.checkpoint)
+            bad_usage("ppsplit merge", "unexpected operand '%s'", r.value);
+        else
+            *(o.out ? &o.checkpoint : &o.out) = r.value;
+    if (!o.checkpoint)
+        bad_usage("ppsplit merge", "missing operand: %s", o.out ? "CHECKPOINT" : "OUT");
+    if (!o.target)
+        bad_usage("ppsplit merge", "missing option: -o M.onnx");
+    o.arena = arena_new();
+    int code = diag_run(merge, &o);
+    arena_free(o.arena);
+    return code;
+}
+
+static int ops_main(int argc)
+{
+    if (argc > 1)
+        bad_usage("ppsplit", "'ops' takes no operands");
+    ops_print(stdout);
+    return 0;
 }
 
 /* Flushes stdout and turns a failed write (a full disk, a closed pipe) into exit code 3. */
@@ -281,32 +362,15 @@ static int finish(int code)
     return code;
 }
 
-static int ops_main(int argc)
-{
-    if (argc > 1)
-        bad_usage("'ops' takes no operands");
-    ops_print(stdout);
-    return finish(0);
-}
-
 int main(int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : "";
     if (!strcmp(word, "ops"))
-        return ops_main(argc - 1);
+        return finish(ops_main(argc - 1));
     if (!strcmp(word, "schedule"))
         return finish(schedule_main(argc - 1, argv + 1));
     if (!strcmp(word, "merge"))
         return finish(merge_main(argc - 1, argv + 1));
     bool ls = !strcmp(word, "ls");
-
-    Options o = {.arena = arena_new()};
-    read_command_line(&o, argc - ls, argv + ls);
-    if (o.model.n == 0)
-        bad_usage("missing operand: a MODEL.onnx");
-    if (!ls && !o.codegen.dir && !o.dump)
-        bad_usage("missing option: -o DIR, the folder to write");
-    int code = diag_run(ls ? list_modules : compile, &o);
-    arena_free(o.arena);
-    return finish(code);
+    return finish(compile_main(argc - ls, argv + ls, ls));
 }

@@ -31,10 +31,11 @@ typedef struct {
 } Vjp;
 bool vjp_apply(Vjp *v);             /* false: the op has no gradient */
 
-/* reverse.c: the reverse walk over each stage, stages in reverse order; fills Stage.backward, grads, dys. Then the batch
-   dimension of the new values, stash_minimize() and divide_backward(): after it the Pipe is complete. Every value sent back
-   (StageInput.grads) is a node of that stage's own backward, and none is listed twice. */
-void autodiff(Pipe *p);
+/* reverse.c: the reverse walk over each stage, stages in reverse order; fills Stage.backward, grads, dys, and finds the batch
+   dimension of the new values.  Every value sent back (StageInput.grads) is a node of that stage's own backward, and none is
+   listed twice.  Without a loss these passes change nothing. */
+void reverse_stages(Pipe *p);
+void autodiff(Pipe *p);             /* reverse_stages(), stash_minimize(), divide_backward(): after it the Pipe is complete */
 /* gradient of one scalar over a plain node list (tests): returns d y / d wrt[i], NONE where unreached. */
 void grad_nodes(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt, const ValueId *wrt, ValueId *dwrt);
 
@@ -52,9 +53,13 @@ typedef struct { const char *file; int64_t offset; } OnnxWeight;
 void onnx_write_forward(const Pipe *p, uint32_t stage, const OnnxWeight *weight, FILE *f);
 void onnx_write_backward(const Pipe *p, uint32_t stage, const OnnxWeight *weight, FILE *f);
 
-/* export/skeleton.c, export/merge.c: the trained model.  Writes model m (one of g->model) without its trainable bytes; merge fills them in from a checkpoint. */
+/* export/skeleton.c: writes model m (one of g->model) without its trainable bytes. */
 void skeleton_write(const Graph *g, Model *m, FILE *f);
-int merge_main(int argc, char **argv);                  /* `ppsplit merge OUT CHECKPOINT -o M.onnx` */
+
+/* export/merge.c: puts the weights of a checkpoint of the program in folder `out` back into the model, at target; of several models
+   in sequence at target, target1, ...  The files appear when all are whole. */
+typedef struct { uint32_t parameters; VEC(const char *) file; } Merged;
+Merged merge_weights(Arena *a, const char *out, const char *checkpoint, const char *target);
 
 #ifdef __cplusplus
 }

@@ -95,6 +95,8 @@ static void divide_stage(Graph *g, Stage *s, uint8_t *mark, uint8_t *inside, uin
 
 void divide_backward(Pipe *p)
 {
+    if (p->loss == NONE)
+        return;
     Graph *g = p->graph;
     uint8_t *mark = arena_array(g->arena, uint8_t, g->node.n + 1), *inside = arena_array(g->arena, uint8_t, g->node.n + 1);
     uint8_t *again = arena_array(g->arena, uint8_t, g->node.n + 1);

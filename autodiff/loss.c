@@ -25,7 +25,7 @@ static int kind_of(const char *text, size_t n)
 static _Noreturn void bad_option(Graph *g, const char *text)
 {
     const char *word = arena_strndup(g->arena, text, strcspn(text, ":"));
-    const char *near = diag_nearest(word, kinds, KINDS);
+    const char *near = nearest_name(word, kinds, KINDS);
     if (near && strcmp(near, word) != 0)
         diag_hint("did you mean '%s'?", near);
     diag_hint("one of mse, l1, cross_entropy[:AXIS], nll[:AXIS], bce_with_logits, output:NAME, model:FILE.onnx");
@@ -146,7 +146,7 @@ static ValueId output_loss(Graph *g, Loss *l, const char *name)
     for (uint32_t i = 0; i < g->output.n; i++)
         if (strcmp(g->output_name.at[i], name) == 0)
             return own_loss(g, l, g->output.at[i], arena_printf(g->arena, "the output '%s'", name));
-    const char *near = diag_nearest(name, g->output_name.at, g->output_name.n);
+    const char *near = nearest_name(name, g->output_name.at, g->output_name.n);
     if (near)
         diag_hint("did you mean '%s'?", near);
     diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--loss output:%s: the model has no such output", name);

@@ -269,7 +269,7 @@ static void drop_stops(Graph *g)
             g->node.at[n].op = OP_Identity;
 }
 
-void autodiff(Pipe *p)
+void reverse_stages(Pipe *p)
 {
     Graph *g = p->graph;
     if (p->loss == NONE || p->stage.n == 0)
@@ -285,6 +285,11 @@ void autodiff(Pipe *p)
     drop_stops(g);
     mark_edges(p);
     find_batch(p, w.n);
+}
+
+void autodiff(Pipe *p)
+{
+    reverse_stages(p);
     stash_minimize(p);
     divide_backward(p);
 }

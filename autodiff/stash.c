@@ -448,6 +448,8 @@ static void stash_stage(Cut *c, Pipe *p, Stage *s)
 
 void stash_minimize(Pipe *p)
 {
+    if (p->loss == NONE)
+        return;
     Graph *g = p->graph;
     uint32_t origin = g->cur_origin;
     for (uint32_t i = 0; i < p->stage.n; i++)

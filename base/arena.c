@@ -8,7 +8,7 @@
 #include "base.h"
 
 typedef struct Block { struct Block *next; size_t size, used; } Block;
-struct Arena { Block *head; size_t total; };
+struct Arena { Block *head; };
 
 enum { ALIGN = 16, FIRST_BLOCK = 64 << 10, LAST_BLOCK = 8 << 20 };
 
@@ -67,7 +67,6 @@ void *arena_alloc(Arena *a, size_t n)
         b = block_new(a, n);
     void *p = (char *)b + round_up(sizeof *b) + b->used;
     b->used += n;
-    a->total += n;
     return p;
 }
 
@@ -115,11 +114,6 @@ char *arena_printf(Arena *a, const char *fmt, ...)
     vsnprintf(p, (size_t)n + 1, fmt, ap);
     va_end(ap);
     return p;
-}
-
-size_t arena_bytes(const Arena *a)
-{
-    return a->total;
 }
 
 /* ---- StrMap: open addressing, FNV-1a, at most half full ---- */

@@ -3,7 +3,8 @@
  *
  * Memory: one zeroed Arena per run, nothing is freed by passes.  Errors: a user's mistake goes through diag_fatal()
  * (exit code by class), a bug through die().  No function returns NULL for "failed".
- * base/file/ has the formats that programs share with the compiler: safetensors, npy, a checkpoint's manifest.
+ * base/file/ (safetensors, npy, a checkpoint's manifest) and base/cli/ (options, did-you-mean) are shared with the programs that the
+ * compiler writes.
  */
 #ifndef PPSPLIT_BASE_H
 #define PPSPLIT_BASE_H
@@ -13,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+
+#include "base/cli/nearest.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,7 +38,6 @@ void *arena_calloc(Arena *a, size_t n, size_t size);    /* n * size checked for 
 char *arena_strdup(Arena *a, const char *s);
 char *arena_strndup(Arena *a, const char *s, size_t n);
 char *arena_printf(Arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
-size_t arena_bytes(const Arena *a);                     /* taken so far */
 void *arena_grow_(Arena *a, void *at, uint32_t *cap, size_t size);
 
 #define arena_new_of(a, T) ((T *)arena_alloc((a), sizeof(T)))
@@ -95,9 +97,8 @@ const Where *diag_at(const Where *w);
 void diag_note(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void diag_hint(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void diag_warn(Where w, const char *fmt, ...) PRINTF_LIKE(2, 3);
-void diag_error(Where w, const char *fmt, ...) PRINTF_LIKE(2, 3);     /* prints, counts, returns */
 NORETURN void diag_fatal(int exit_code, Where w, const char *fmt, ...) PRINTF_LIKE(3, 4);
-NORETURN void diag_raise(int exit_code);               /* leave the phase after diag_error()s */
+NORETURN void diag_raise(int exit_code);               /* leave the phase, whose errors have been printed */
 NORETURN void die(const char *file, int line, const char *fmt, ...) PRINTF_LIKE(3, 4);
 #define BUG(...) die(__FILE__, __LINE__, __VA_ARGS__)
 #define INSIST(c) ((c) ? (void)0 : BUG("%s", #c))
@@ -110,8 +111,6 @@ int diag_run(void (*fn)(void *), void *arg);
 /* Where this thread's diagnostics go: NULL is stderr.  Returns what was before. */
 FILE *diag_to(FILE *f);
 const char *diag_escape(Arena *a, const char *s);       /* printable form of a model's string */
-/* The nearest of n names by edit distance, or NULL when none is near (did-you-mean). */
-const char *diag_nearest(const char *word, const char *const *names, uint32_t n);
 
 #ifdef __cplusplus
 }

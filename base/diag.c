@@ -216,14 +216,6 @@ void diag_warn(Where w, const char *fmt, ...)
     va_end(ap);
 }
 
-void diag_error(Where w, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    report("error", "\033[1;31m", w, fmt, ap);
-    va_end(ap);
-}
-
 void diag_fatal(int exit_code, Where w, const char *fmt, ...)
 {
     va_list ap;
@@ -231,41 +223,4 @@ void diag_fatal(int exit_code, Where w, const char *fmt, ...)
     report("error", "\033[1;31m", w, fmt, ap);
     va_end(ap);
     diag_raise(exit_code);
-}
-
-/* Levenshtein distance, capped: names longer than 63 bytes are compared by their first 63. */
-static int edit_distance(const char *a, const char *b)
-{
-    enum { CAP = 63 };
-    int row[CAP + 1], n = (int)strnlen(a, CAP), m = (int)strnlen(b, CAP);
-    for (int j = 0; j <= m; j++)
-        row[j] = j;
-    for (int i = 1; i <= n; i++) {
-        int diagonal = row[0];
-        row[0] = i;
-        for (int j = 1; j <= m; j++) {
-            int best = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            row[j] = best;
-        }
-    }
-    return row[m];
-}
-
-const char *diag_nearest(const char *word, const char *const *names, uint32_t n)
-{
-    const char *best = NULL;
-    int limit = (int)strlen(word) / 3 + 1, distance = limit + 1;
-    for (uint32_t i = 0; i < n; i++) {
-        int d = edit_distance(word, names[i]);
-        if (d < distance) {
-            distance = d;
-            best = names[i];
-        }
-    }
-    return best;
 }

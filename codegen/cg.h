@@ -18,9 +18,20 @@ void text_line(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);        /* inden
 void text_noted(Text *t, int column, const char *code, const char *note);      /* code, and from the column on a comment, cut at 120 columns */
 const char *cg_comment(Arena *a, const char *s);        /* a model's string inside a comment: printable, no end of comment */
 const char *cg_string(Arena *a, const char *s);         /* a C string literal, quotes included */
-const char *cg_ctype(Dtype t);                          /* "float", "uint8_t" for bool */
-const char *cg_number(Arena *a, Dtype t, double f, int64_t i);
 const char *cg_node_text(const Graph *g, NodeId n);     /* "Softmax /h.0/attn/Softmax" for comments, escaped */
+
+/* ---- type.c: element types in generated code; a type that is not computed with is an internal error ------------ */
+
+const char *cg_ctype(Dtype t);                          /* of elements: "float", "uint8_t" for bool */
+const char *type_local(Dtype t);                        /* of variables: a bool is an int */
+const char *type_narrowing(Dtype t);                    /* the cast with which a variable is stored; "" */
+const char *type_suffix(Dtype t);                       /* of pp_math.h's functions */
+const char *type_lowest(Dtype t);
+const char *type_highest(Dtype t);
+const char *type_sum(Dtype t);                          /* the C type in which elements are added up */
+const char *type_library(Dtype t);                      /* "s", "d": BLAS's letter; NULL: none */
+const char *type_runtime(Dtype t);                      /* "PP_F32" */
+const char *cg_number(Arena *a, Dtype t, double f, int64_t i);  /* a literal that reads back to the same value in any locale */
 
 /* ---- the function ---------------------------------------------------------------------------- */
 
@@ -65,9 +76,9 @@ typedef enum { F_FORWARD, F_INFER, F_BACKWARD, F_INPUT, F_WEIGHT, F_COUNT } Func
 
 /* One piece of a group's dimension k that is dimension e of a node's space, times mult. */
 typedef struct { int k, e; Lin mult; } Piece;
-typedef struct { NodeId node; int np; Piece piece[NEST_DIMS]; bool copy; } Member;
+typedef struct { NodeId node; int np; const Piece *piece; } Member;
 /* A value whose element at each point of the group's space is known to be at these strides. */
-typedef struct { ValueId root; Lin off, stride[NEST_DIMS]; bool internal, hidden; } Known;
+typedef struct { ValueId root; Lin off; const Lin *stride; bool internal, hidden; } Known;
 
 typedef VEC(Member) Members;
 typedef VEC(Known) Knowns;
@@ -98,6 +109,7 @@ typedef struct {
     bool training;                  /* which operand of Phase */
     Ids node;                       /* in order, lowered and rewritten */
     VEC(Buffer) buf;
+    IdMap buffer_of;                /* those outside the workspace */
     /* by value id, grown with the graph */
     VEC(NodeId) def;                /* the node of this function that makes it, NONE: comes from outside */
     VEC(Ref *) home;                /* where a root value lives, once decided */
@@ -145,6 +157,13 @@ typedef struct { const char *name, *note; uint32_t n; const int64_t *at; bool st
 typedef struct { const char *name, *title; VEC(OffsetRow) row; StrMap of; } OffsetSection;
 typedef struct { VEC(OffsetSection) section; } Offsets;
 
+/* Positions in the stage's lists, by value; of parameters by parameter. */
+typedef struct {
+    IdMap param, input, output, dy, stash, saved, konst;
+    IdMap shown;                    /* of a value that is read again, the output that holds its elements */
+    IdMap recomputed;               /* values of the forward that the backward computes again */
+} Positions;
+
 struct StageGen {
     Pipe *pipe;
     Graph *g;
@@ -164,14 +183,15 @@ struct StageGen {
     VEC(int64_t) saved_at;
     VEC(Ref *) stash_layout;        /* their strides */
     VEC(Ref *) saved_layout;
-    Ids also_output;                /* pairs: a value that is read again, the output that holds its elements */
+    Positions position;
     int64_t bytes_stash, bytes_saved, bytes_param, bytes_grad;
     int64_t bytes_const, bytes_inlined;
     VEC(int64_t) param_at;
     VEC(int64_t) grad_at;           /* -1: none */
-    VEC(NodeId) lowered;            /* by original node id: index + 1 into lowered_list */
+    IdMap lowered;                  /* by original node: index into lowered_list */
     VEC(Ids) lowered_list;
-    uint8_t *in_read, *out_read;    /* which stage inputs and outputs B / I reads (bit 0), W (bit 1), forward (bit 2) */
+    /* which stage inputs, outputs and gradients that come in B / I reads (bit 0), W (bit 1), forward (bit 2) */
+    uint8_t *in_read, *out_read, *dy_read;
     Func *func[F_COUNT];
 };
 
@@ -194,7 +214,13 @@ bool cg_is_view(const Func *f, NodeId n);
 bool cg_is_copy(const Node *n);                         /* an Identity of ours that moves elements */
 ValueId cg_view_operand(const Func *f, const Node *n);
 int64_t cg_bytes(const Func *f, ValueId v);
-uint32_t cg_buffer(Func *f, BufClass cls, uint32_t index, ValueId v);
+
+/* ---- outside.c -------------------------------------------------------------------------------- */
+
+uint32_t cg_buffer(Func *f, BufClass cls, uint32_t index, ValueId v);   /* each place outside the workspace once */
+void cg_position_stage(StageGen *sg);                     /* all of Positions that the Stage says */
+void cg_position(StageGen *sg, IdMap *m, uint64_t key, uint32_t at);      /* unless it has one */
+uint32_t cg_outside(Func *f, ValueId v);                /* the buffer of a value that f does not make; NONE: a view of another */
 
 /* ---- lower.c: CODE_LOWER ops and a few others into core ops --------------------------------------- */
 

@@ -15,7 +15,7 @@ _ppsplit() {
     --multi-use) COMPREPLY=($(compgen -W "transmit replicate" -- "$cur")) ;;
     --params) COMPREPLY=($(compgen -W "copy link" -- "$cur")) ;;
     --target) COMPREPLY=($(compgen -W "cpu cuda" -- "$cur")) ;;
-    --dump) COMPREPLY=($(compgen -W "all import loss partition autodiff" -- "$cur")) ;;
+    --dump) COMPREPLY=($(compgen -W "all import loss partition autodiff stash divide" -- "$cur")) ;;
     -o | --output) COMPREPLY=($(compgen -d -- "$cur")) ;;
     *) if [[ $cur == -* ]]; then
            COMPREPLY=($(compgen -W "$options" -- "$cur"))

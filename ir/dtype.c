@@ -5,26 +5,48 @@
 
 #include "ir.h"
 
-static const struct { const char *name, *safetensors; size_t size; } types[DT_LAST + 1] = {
-    [DT_NONE] = {"none", "", 0},       [DT_F32] = {"f32", "F32", 4},    [DT_U8] = {"u8", "U8", 1},
-    [DT_I8] = {"i8", "I8", 1},         [DT_U16] = {"u16", "U16", 2},    [DT_I16] = {"i16", "I16", 2},
-    [DT_I32] = {"i32", "I32", 4},      [DT_I64] = {"i64", "I64", 8},    [DT_STRING] = {"string", "", 0},
-    [DT_BOOL] = {"bool", "BOOL", 1},   [DT_F16] = {"f16", "F16", 2},    [DT_F64] = {"f64", "F64", 8},
-    [DT_U32] = {"u32", "U32", 4},      [DT_U64] = {"u64", "U64", 8},    [DT_C64] = {"c64", "C64", 8},
-    [DT_C128] = {"c128", "", 16},      [DT_BF16] = {"bf16", "BF16", 2},
+enum { REAL = 1, HALF, BFLOAT, SIGNED, UNSIGNED, FLAG, OPAQUE };
+
+static const struct {
+    const char *name, *safetensors;
+    size_t size;
+    int kind;
+    uint32_t field;
+    Dtype held;
+} types[DT_LAST + 1] = {
+#define DTYPE(name, number, text, bytes, kind, stored, field, held, safetensors, npy, code) \
+    [DT_##name] = {text, safetensors, bytes, kind, field, DT_##held},
+#include "base/file/dtype.def"
+#undef DTYPE
 };
 
-size_t dtype_size(Dtype t) { return t <= DT_LAST ? types[t].size : 0; }
+static bool has_row(Dtype t) { return t <= DT_LAST && types[t].name; }
 
-const char *dtype_name(Dtype t) { return t <= DT_LAST && types[t].name ? types[t].name : "type?"; }
+size_t dtype_size(Dtype t) { return has_row(t) ? types[t].size : 0; }
 
-const char *dtype_safetensors(Dtype t) { return types[t].safetensors; }
+const char *dtype_name(Dtype t) { return t == DT_NONE ? "none" : has_row(t) ? types[t].name : "type?"; }
 
-bool dtype_is_float(Dtype t) { return t == DT_F32 || t == DT_F64 || t == DT_F16 || t == DT_BF16; }
+const char *dtype_safetensors(Dtype t) { return has_row(t) ? types[t].safetensors : NULL; }
 
-bool dtype_is_computable(Dtype t)
+uint32_t dtype_onnx_field(Dtype t) { return has_row(t) ? types[t].field : 0; }
+
+bool dtype_is_float(Dtype t)
 {
-    return t == DT_F32 || t == DT_F64 || t == DT_I32 || t == DT_I64 || t == DT_BOOL;
+    return has_row(t) && (types[t].kind == REAL || types[t].kind == HALF || types[t].kind == BFLOAT);
+}
+
+bool dtype_is_signed(Dtype t) { return has_row(t) && types[t].kind == SIGNED; }
+
+bool dtype_is_computable(Dtype t) { return t != DT_NONE && dtype_held(t) == t; }
+
+Dtype dtype_held(Dtype t) { return has_row(t) ? types[t].held : DT_NONE; }
+
+double dtype_round(Dtype t, double v)
+{
+    double rounded;
+    INSIST(dtype_is_computable(t) && dtype_is_float(t));
+    element_set_double(t, &rounded, 0, v);
+    return element_double(t, &rounded, 0);
 }
 
 int64_t shape_elements(const Shape *s)

@@ -64,7 +64,7 @@ typedef struct {
     Ids backward_input;             /* I */
     Ids backward_weight;            /* W: backward minus I */
     Ids stash;                      /* values of forward (stage inputs included) that backward reads; params and constants are not listed */
-    Ids saved;                      /* values of I that W reads */
+    Ids saved;                      /* what W reads and does not make: results of I, gradients that came in */
     StageCost cost;
 } Stage;
 

@@ -389,7 +389,7 @@ static void merge_option(Pipe *p, const char *text)
     while (i < g->output.n && strcmp(g->output_name.at[i], name))
         i++;
     if (i == g->output.n) {
-        const char *near = diag_nearest(name, g->output_name.at, g->output_name.n);
+        const char *near = nearest_name(name, g->output_name.at, g->output_name.n);
         if (near)
             diag_hint("did you mean '%s'?", near);
         diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "--merge: the model has no output '%s'", name);

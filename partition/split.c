@@ -399,7 +399,7 @@ static const char *nearest_path(const Split *s, const char *path, const char *co
                 vec_push(s->a, &runs, run);
             }
         }
-    return diag_nearest(path, runs.at, runs.n);
+    return nearest_name(path, runs.at, runs.n);
 }
 
 static _Noreturn void unknown(Split *s, const char *path, const char *suffix, const char *text)
@@ -417,7 +417,7 @@ static _Noreturn void unknown(Split *s, const char *path, const char *suffix, co
     const char *near = nearest_path(s, path, names.at, names.n);
     if (near)
         diag_hint("did you mean '%s%s'?", near, *suffix ? suffix : ":begin");
-    else if ((near = diag_nearest(path, exact.at, exact.n < 20000 ? exact.n : 20000)))
+    else if ((near = nearest_name(path, exact.at, exact.n < 20000 ? exact.n : 20000)))
         diag_hint("did you mean node '%s'?", near);
     diag_hint("'ppsplit ls MODEL.onnx' shows where one can split");
     diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "split point '%s': no module, node or value has that name", text);

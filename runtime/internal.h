@@ -18,7 +18,6 @@
 /* ---- options.c ---- */
 
 typedef enum { MODE_TRAIN, MODE_EVAL, MODE_INFER } Mode;
-typedef enum { OPT_SGD, OPT_MOMENTUM, OPT_ADAM, OPT_ADAMW } OptimizerKind;
 typedef struct {
     const char *name, *file;
 } NameFile;
@@ -36,9 +35,9 @@ typedef struct {
     int n_data, n_output;
     int shuffle;
     uint64_t shuffle_seed, seed;
-    OptimizerKind optimizer;
-    double lr, momentum, beta1, beta2, eps, weight_decay, clip_norm; /* clip_norm 0: none */
-    int nesterov;
+    OptimKind optimizer;
+    OptimOptions optim;
+    double clip_norm; /* 0: none */
     const char *params, *dump_grads, *checkpoint, *log_json, *trace, *until;
     const char *device, *transport; /* NULL: what there is */
     int tf32;
@@ -49,7 +48,6 @@ typedef struct {
 PpStatus options_parse(Options *o, int argc, char **argv,
                        const PpPlan *plan); /* PP_ERR_USAGE after a message; exits for --help */
 void options_free(Options *o);
-const char *nearest(const char *word, const char *const *list, int n); /* did you mean; NULL */
 
 /* ---- machine.c ---- */
 
@@ -145,7 +143,7 @@ typedef struct {
 typedef struct {
     const PpParam *p;
     char *value, *grad;
-    char *state[2]; /* exp_avg or momentum, exp_avg_sq; NULL */
+    char *state[OPTIM_STATES]; /* as its row of optimizers.h names them; NULL */
     int counts;     /* in the gradient norm: trainable, and this stage owns it */
     int update;     /* the optimizer changes it (owner and replicas) */
     int dump_grad;
@@ -334,7 +332,8 @@ PpStatus finite_parameters(Rank *r);             /* all ranks call it, before a 
 
 /* ---- optim.c ---- */
 
-int optim_states(const Options *o); /* state tensors per parameter */
+PpStatus optim_options(OptimKind *kind, OptimOptions *o); /* defaults where none is given; PP_ERR_USAGE */
+int optim_states(const Options *o);                       /* state tensors per parameter */
 int optim_count(const Rank *r);     /* parameters of the rank's stages */
 void optim_list(const Rank *r, DeviceParam *list);
 void optim_update(Rank *r, int64_t step, double scale);

@@ -1,14 +1,16 @@
 /*
  * csv.c - the text form of schedules.
  *
- * In: a CSV file (one row per rank, one cell per action, empty = idle), or rows in memory.  Out: the other of the two.
+ * In: a CSV file (one row per rank, one cell per action, empty = idle), or rows in memory.  Out:
+ * the other of the two.
  *
  *     action   := simple | compound | ""
  *     simple   := <stage> <type> [<microbatch>] ["@" <peer stage>]
  *     compound := "(" simple (";" simple)* ")" "OVERLAP_F_B"
  *
- * The parser is strict: every byte of a cell must be part of the action.  Numbers are bounded by what the file itself
- * can hold, so a hostile file cannot make anybody allocate more than a multiple of its own size.
+ * The parser is strict: every byte of a cell must be part of the action.  Numbers are bounded by
+ * what the file itself can hold, so a hostile file cannot make anybody allocate more than a
+ * multiple of its own size.
  */
 #include "rows.h"
 
@@ -17,12 +19,18 @@
 #include <string.h>
 
 static const char *const type_name[SA_TYPES] = {
-    "",        "F",      "B",           "I",           "W",       "R",       "SEND_F",      "RECV_F",
-    "SEND_B",  "RECV_B", "WAIT_SEND_F", "WAIT_SEND_B", "UNSHARD", "RESHARD", "REDUCE_GRAD", "WAIT_REDUCE_GRAD",
-    "OFFLOAD", "FETCH",  "SEND_P",      "RECV_P",      "SEND_GP", "RECV_GP",
+    "",        "F",       "B",           "I",
+    "W",       "R",       "SEND_F",      "RECV_F",
+    "SEND_B",  "RECV_B",  "WAIT_SEND_F", "WAIT_SEND_B",
+    "UNSHARD", "RESHARD", "REDUCE_GRAD", "WAIT_REDUCE_GRAD",
+    "OFFLOAD", "FETCH",   "SEND_P",      "RECV_P",
+    "SEND_GP", "RECV_GP",
 };
 
-const char *sched_type_name(int type) { return type >= 0 && type < SA_TYPES ? type_name[type] : "?"; }
+const char *sched_type_name(int type)
+{
+    return type >= 0 && type < SA_TYPES ? type_name[type] : "?";
+}
 
 /* ---- Printing ---- */
 
@@ -88,7 +96,8 @@ static void put_row(Out *o, const SchedRow *row)
         const SchedAction *a = &row->a[i];
         char buf[96];
         int part = a->overlap & SCHED_PART,
-            first = part && (i == 0 || !(a[-1].overlap & SCHED_PART) || (a[-1].overlap & SCHED_LAST));
+            first =
+                part && (i == 0 || !(a[-1].overlap & SCHED_PART) || (a[-1].overlap & SCHED_LAST));
         if (i > 0)
             put(o, part && !first ? ";" : ",", 1);
         if (first)
@@ -132,7 +141,8 @@ char *sched_text(const Schedule *s, size_t *len)
 static const char *parse_int(const char *p, const char *end, int *out)
 {
     int v = 0;
-    if (p == end || *p < '0' || *p > '9' || (*p == '0' && p + 1 < end && p[1] >= '0' && p[1] <= '9'))
+    if (p == end || *p < '0' || *p > '9' ||
+        (*p == '0' && p + 1 < end && p[1] >= '0' && p[1] <= '9'))
         return NULL;
     for (; p < end && *p >= '0' && *p <= '9'; p++) {
         if (v > (SCHED_MAX_CELLS - 9) / 10)
@@ -143,7 +153,7 @@ static const char *parse_int(const char *p, const char *end, int *out)
     return p;
 }
 
-/* The direction in which a message may go: activations to later stages, gradients to earlier ones. */
+/* NULL, or what is wrong: activations go to later stages, gradients to earlier ones. */
 static const char *bad_peer(const SchedAction *a)
 {
     switch (a->type) {
@@ -156,7 +166,9 @@ static const char *bad_peer(const SchedAction *a)
         if (a->peer < 0)
             return "stage 0 has no earlier stage";
         return a->peer < a->stage ? NULL : "its peer must be an earlier stage";
-    default: return a->peer >= 0 && a->peer != a->stage ? NULL : "it needs the other stage, as in 0SEND_P@3";
+    default:
+        return a->peer >= 0 && a->peer != a->stage ? NULL
+                                                   : "it needs the other stage, as in 0SEND_P@3";
     }
 }
 
@@ -172,7 +184,8 @@ static const char *parse_simple(const char *p, const char *end, SchedAction *a)
     while (p < end && ((*p >= 'A' && *p <= 'Z') || *p == '_'))
         p++;
     for (int t = 1; t < SA_TYPES; t++)
-        if (strlen(type_name[t]) == (size_t)(p - word) && memcmp(type_name[t], word, (size_t)(p - word)) == 0) {
+        if (strlen(type_name[t]) == (size_t)(p - word) &&
+            memcmp(type_name[t], word, (size_t)(p - word)) == 0) {
             best = t;
             best_len = (size_t)(p - word);
         }
@@ -199,7 +212,10 @@ static const char *parse_simple(const char *p, const char *end, SchedAction *a)
     return sched_has_peer(best) ? bad_peer(a) : NULL;
 }
 
-int sched_action_parse(const char *text, SchedAction *a) { return parse_simple(text, text + strlen(text), a) == NULL; }
+int sched_action_parse(const char *text, SchedAction *a)
+{
+    return parse_simple(text, text + strlen(text), a) == NULL;
+}
 
 static void trim(const char **p, const char **end)
 {
@@ -266,18 +282,20 @@ static int find_rank(Schedule *s, SchedError *e)
                 int cell = sched_cell(&s->row[r], i);
                 sched_action_text(text, sizeof text, a);
                 return sched_fail(e, SCHED_EREFUSED, r, cell,
-                                  "rank %d, cell %d (%s): stage %d is on rank %d already; a stage lives on one rank", r,
-                                  cell, text, a->stage, s->rank_of[a->stage]);
+                                  "rank %d, cell %d (%s): stage %d is on rank %d already; a stage "
+                                  "lives on one rank",
+                                  r, cell, text, a->stage, s->rank_of[a->stage]);
             }
         }
     for (int i = 0; i < s->stages; i++)
         if (s->rank_of[i] < 0)
-            return sched_fail(e, SCHED_EREFUSED, -1, -1, "stage %d is on no rank, though stage %d is used", i,
-                              s->stages - 1);
+            return sched_fail(e, SCHED_EREFUSED, -1, -1,
+                              "stage %d is on no rank, though stage %d is used", i, s->stages - 1);
     return SCHED_OK;
 }
 
-/* Numbers are bounded by the work a file describes: each (stage, microbatch) needs a forward of its own. */
+/* Numbers are bounded by the work a file describes: each (stage, microbatch) needs a forward of its
+ * own. */
 static int finish(Schedule *s, const char *origin, SchedError *e)
 {
     int64_t forwards = 0;
@@ -294,11 +312,14 @@ static int finish(Schedule *s, const char *origin, SchedError *e)
             s->complete |= sched_is_send(a->type) || sched_is_recv(a->type);
         }
     if (forwards == 0)
-        return sched_fail(e, SCHED_EREFUSED, -1, -1, "%s: there is no forward in this schedule", origin);
+        return sched_fail(e, SCHED_EREFUSED, -1, -1, "%s: there is no forward in this schedule",
+                          origin);
     if ((int64_t)(top_stage + 1) * (top_mb + 1) > forwards)
-        return sched_fail(e, SCHED_EREFUSED, -1, -1,
-                          "%s: %d stages with %d microbatches need %lld forwards, but there are %lld", origin,
-                          top_stage + 1, top_mb + 1, (long long)(top_stage + 1) * (top_mb + 1), (long long)forwards);
+        return sched_fail(
+            e, SCHED_EREFUSED, -1, -1,
+            "%s: %d stages with %d microbatches need %lld forwards, but there are %lld", origin,
+            top_stage + 1, top_mb + 1, (long long)(top_stage + 1) * (top_mb + 1),
+            (long long)forwards);
     s->stages = top_stage + 1;
     s->microbatches = top_mb + 1;
     s->infer = !backward;
@@ -311,8 +332,8 @@ static int finish(Schedule *s, const char *origin, SchedError *e)
             if (a->peer >= s->stages)
                 return sched_fail(e, SCHED_EREFUSED, r, sched_cell(&s->row[r], i),
                                   "%s: rank %d, cell %d (%d%s%d): there is no stage %d", origin, r,
-                                  sched_cell(&s->row[r], i), a->stage, sched_type_name(a->type), a->microbatch,
-                                  a->peer);
+                                  sched_cell(&s->row[r], i), a->stage, sched_type_name(a->type),
+                                  a->microbatch, a->peer);
         }
     return find_rank(s, e);
 }
@@ -340,9 +361,11 @@ static int parse_rows(const char *text, size_t len, const char *origin, Schedule
         s->row[r] = (SchedRow){NULL, 0, 0};
         s->ranks++;
         if (p == line_end)
-            return sched_fail(e, SCHED_EREFUSED, r, 0, "%s: row %d (rank %d) is empty", origin, r, r);
+            return sched_fail(e, SCHED_EREFUSED, r, 0, "%s: row %d (rank %d) is empty", origin, r,
+                              r);
         for (const char *c = p; c <= line_end; cell++) {
-            const char *comma = memchr(c, ',', (size_t)(line_end - c)), *cell_end = comma ? comma : line_end;
+            const char *comma = memchr(c, ',', (size_t)(line_end - c)),
+                       *cell_end = comma ? comma : line_end;
             const char *why = parse_cell(c, cell_end, &s->row[r]);
             if (why) {
                 int shown = cell_end - c > 80 ? 80 : (int)(cell_end - c);
@@ -350,8 +373,9 @@ static int parse_rows(const char *text, size_t len, const char *origin, Schedule
                 for (int i = 0; i < shown; i++)
                     safe[i] = c[i] >= 32 && c[i] < 127 ? c[i] : '?';
                 safe[shown] = 0;
-                return sched_fail(e, SCHED_EREFUSED, r, cell, "%s: row %d (rank %d), cell %d '%s': %s", origin, r, r,
-                                  cell, safe, why);
+                return sched_fail(e, SCHED_EREFUSED, r, cell,
+                                  "%s: row %d (rank %d), cell %d '%s': %s", origin, r, r, cell,
+                                  safe, why);
             }
             c = cell_end + 1;
         }

@@ -1,8 +1,9 @@
 /*
- * generate.c - the schedules whose backward is one action: GPipe (Huang et al., 1811.06965), 1F1B (PipeDream-flush,
- * 2006.09503), LoopedBFS (2211.05953), and forwards only.
+ * generate.c - the schedules whose backward is one action: GPipe (Huang et al., 1811.06965), 1F1B
+ * (PipeDream-flush, 2006.09503), LoopedBFS (2211.05953), and forwards only.
  *
- * gpipe, 1f1b and forward-only take any number of stages: a rank then owns a block of neighbours and runs them as one.
+ * gpipe, 1f1b and forward-only take any number of stages: a rank then owns a block of neighbours
+ * and runs them as one.
  */
 #include "generate.h"
 
@@ -63,7 +64,8 @@ int sched_gen_looped_bfs(SchedGen *g)
     return SCHED_OK;
 }
 
-/* One column of forwards on all ranks: each takes, of its stages whose input the columns before have made, the last. */
+/* One column of forwards on all ranks: each takes, of its stages whose input the columns before
+ * have made, the last. */
 static int forward_column(SchedGen *g, int *done, int *now)
 {
     int advanced = 0;
@@ -80,7 +82,8 @@ static int forward_column(SchedGen *g, int *done, int *now)
     return advanced;
 }
 
-/* Stages that are apart must not run as one: a rank would wait for the whole pipeline within each microbatch. */
+/* Stages that are apart must not run as one: a rank would wait for the whole pipeline within each
+ * microbatch. */
 int sched_gen_forward(SchedGen *g)
 {
     g->s->infer = 1;

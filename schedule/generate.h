@@ -1,5 +1,6 @@
 /*
- * generate.h - what the generators share: the schedule that is being made, and how its actions are appended.
+ * generate.h - what the generators share: the schedule that is being made, and how its actions are
+ * appended.
  */
 #ifndef PP_SCHEDULE_GENERATE_H
 #define PP_SCHEDULE_GENERATE_H
@@ -15,10 +16,11 @@ typedef struct SchedGen {
 } SchedGen;
 
 /* ---- place.c ---- */
-void sched_gen_place(SchedGen *g);                     /* fills rank_of and chunks */
+void sched_gen_place(SchedGen *g);                        /* fills rank_of and chunks */
 int sched_gen_stage(const SchedGen *g, int r, int chunk); /* the chunk-th stage of a rank */
 void sched_gen_one(SchedGen *g, int r, int type, int stage, int microbatch);
-void sched_gen_all(SchedGen *g, int r, int type, int microbatch); /* for all stages of the rank, as one */
+/* For all stages of the rank, as if they were one. */
+void sched_gen_all(SchedGen *g, int r, int type, int microbatch);
 void sched_gen_idle(SchedGen *g, int r, int n);
 
 /* ---- generate.c, generate_interleaved.c, generate_zb.c: rows; a refusal in g->e ---- */

@@ -1,10 +1,12 @@
 /*
- * generate_interleaved.c - Interleaved1F1B (Narayanan et al., 2104.04473, with the flexible rounds of Llama 3) and
- * InterleavedZeroBubble, which divides its backward into I and W (Qi et al., 2401.10241).
+ * generate_interleaved.c - Interleaved1F1B (Narayanan et al., 2104.04473, with the flexible rounds
+ * of Llama 3) and InterleavedZeroBubble, which divides its backward into I and W (Qi et al.,
+ * 2401.10241).
  *
- * Microbatches go in rounds of k = m / max(1, m / p).  Step i of a rank is a forward of chunk (i / k) mod v; its
- * backwards are counted by (i - w) / k from the last chunk down, w being its warm-up.  Zero bubble: I instead of B, and W
- * of the oldest microbatch once r of them are pending.  Idle cells are PyTorch's, so that files compare.
+ * Microbatches go in rounds of k = m / max(1, m / p).  Step i of a rank is a forward of chunk (i /
+ * k) mod v; its backwards are counted by (i - w) / k from the last chunk down, w being its warm-up.
+ * Zero bubble: I instead of B, and W of the oldest microbatch once r of them are pending.  Idle
+ * cells are PyTorch's, so that files compare.
  */
 #include "generate.h"
 
@@ -16,7 +18,10 @@ typedef struct {
     int r, k, w, *f, *b, *weight, done_w;
 } Inter;
 
-static int fwd_stage(const Inter *x, int i) { return sched_gen_stage(x->g, x->r, (i / x->k) % x->g->chunks[x->r]); }
+static int fwd_stage(const Inter *x, int i)
+{
+    return sched_gen_stage(x->g, x->r, (i / x->k) % x->g->chunks[x->r]);
+}
 static int bwd_stage(const Inter *x, int i)
 {
     int v = x->g->chunks[x->r];
@@ -46,7 +51,8 @@ static void put_b(Inter *x, int i, int zb)
 static void inter_rank(Inter *x, int zb)
 {
     SchedGen *g = x->g;
-    int p = g->p, r = x->r, v = g->chunks[r], total = g->m * v, warm = (v - 1) * x->k + (zb ? 1 : 2) * (p - 1 - r);
+    int p = g->p, r = x->r, v = g->chunks[r], total = g->m * v,
+        warm = (v - 1) * x->k + (zb ? 1 : 2) * (p - 1 - r);
     x->w = warm < total ? warm : total;
     sched_gen_idle(g, r, r);
     for (int i = 0; i < x->w; i++)
@@ -83,9 +89,10 @@ static int make_rows(SchedGen *g, int zb)
 }
 
 /* ---- The idle cells of forwards that come too early ----
-   Rows advance by one cell at a time, all together.  A forward whose input another cell of the same column, or a later
-   one, would make waits an idle cell long.  With fewer microbatches than ranks a rank reaches its second chunk before
-   the first one is through the pipeline.  PyTorch does not ask this of I and W. */
+   Rows advance by one cell at a time, all together.  A forward whose input another cell of the same
+   column, or a later one, would make waits an idle cell long.  With fewer microbatches than ranks a
+   rank reaches its second chunk before the first one is through the pipeline.  PyTorch does not ask
+   this of I and W. */
 
 typedef struct {
     int *cursor; /* per rank */
@@ -130,7 +137,8 @@ static int align_forwards(SchedGen *g)
     free(c.now);
     if (!ok || advanced == 0) {
         sched_free_rows(out, out ? g->p : 0);
-        return ok ? sched_fail(g->e, SCHED_EREFUSED, -1, -1, "%s: forwards wait for one another", g->s->name)
+        return ok ? sched_fail(g->e, SCHED_EREFUSED, -1, -1, "%s: forwards wait for one another",
+                               g->s->name)
                   : sched_nomem(g->e);
     }
     sched_swap_rows(g->s, out);
@@ -147,7 +155,10 @@ int sched_gen_interleaved_zb(SchedGen *g)
     return st ? st : align_forwards(g);
 }
 
-int sched_peak_interleaved(int p, int v, int m, int r) { return (v - 1) * (m / rounds(p, m)) + 2 * (p - 1 - r) + 1; }
+int sched_peak_interleaved(int p, int v, int m, int r)
+{
+    return (v - 1) * (m / rounds(p, m)) + 2 * (p - 1 - r) + 1;
+}
 
 int sched_peak_interleaved_zb(int p, int v, int m, int r)
 {

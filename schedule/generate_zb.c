@@ -1,18 +1,20 @@
 /*
- * generate_zb.c - generators of the zero-bubble family: the backward divided into I (gradient of the inputs, which the
- * previous stage waits for) and W (gradient of the weights, which nobody waits for and which therefore fills the
- * bubbles).
+ * generate_zb.c - generators of the zero-bubble family: the backward divided into I (gradient of
+ * the inputs, which the previous stage waits for) and W (gradient of the weights, which nobody
+ * waits for and which therefore fills the bubbles).
  *
- * ZB-H1, ZB-H2: Qi et al., Zero Bubble Pipeline Parallelism (2401.10241).  ZB-V: Qi et al., Pipeline Parallelism with
- * Controllable Memory (2405.15362).  DualPipeV: the cut-in-half DualPipe of DeepSeek-V3 (2412.19437).
+ * ZB-H1, ZB-H2: Qi et al., Zero Bubble Pipeline Parallelism (2401.10241).  ZB-V: Qi et al.,
+ * Pipeline Parallelism with Controllable Memory (2405.15362).  DualPipeV: the cut-in-half DualPipe
+ * of DeepSeek-V3 (2412.19437).
  */
 #include "generate.h"
 
 #include <stdlib.h>
 
 /* ---- ZB-H1 and ZB-H2: one chunk per rank ----
-   `warm` forwards, then F and I in turn; the W of a microbatch follows the I that is `lag` microbatches later, so that
-   all ranks end together.  H1 keeps 1F1B's memory (p microbatches); H2 fills the warm-up bubble with more forwards (2p
+   `warm` forwards, then F and I in turn; the W of a microbatch follows the I that is `lag`
+   microbatches later, so that all ranks end together.  H1 keeps 1F1B's memory (p microbatches); H2
+   fills the warm-up bubble with more forwards (2p
    - 1). */
 static void zbh_rank(SchedGen *g, int r, int warm, int lag)
 {
@@ -45,8 +47,8 @@ int sched_gen_zbh2(SchedGen *g)
 }
 
 /* ---- ZB-V ----
-   Two chunks, placed as a V: s0 = r, s1 = 2p-1-r.  Laid out for n = max(2p-1, m) microbatches; what is too much becomes
-   idle. */
+   Two chunks, placed as a V: s0 = r, s1 = 2p-1-r.  Laid out for n = max(2p-1, m) microbatches; what
+   is too much becomes idle. */
 
 typedef struct {
     SchedGen *g;
@@ -103,7 +105,8 @@ static void zbv_rank(Zbv *z)
 int sched_gen_zbv(SchedGen *g)
 {
     for (int r = 0; r < g->p; r++) {
-        Zbv z = {g, r, {sched_gen_stage(g, r, 0), sched_gen_stage(g, r, 1)}, {0, 0}, {0, 0}, {0, 0}};
+        Zbv z = {g,      r,      {sched_gen_stage(g, r, 0), sched_gen_stage(g, r, 1)},
+                 {0, 0}, {0, 0}, {0, 0}};
         zbv_rank(&z);
     }
     return SCHED_OK;
@@ -201,7 +204,8 @@ int sched_gen_dualpipev(SchedGen *g)
     if (!queue)
         return sched_nomem(g->e);
     for (int r = 0; r < g->p; r++) {
-        Dual d = {g, r, {sched_gen_stage(g, r, 0), sched_gen_stage(g, r, 1)}, {0, 0}, {0, 0}, queue, 0, 0};
+        Dual d = {g, r, {sched_gen_stage(g, r, 0), sched_gen_stage(g, r, 1)}, {0, 0}, {0, 0}, queue,
+                  0, 0};
         dual_rank(&d);
     }
     free(queue);

@@ -1,9 +1,9 @@
 /*
  * graph.c - what feeds what.
  *
- * In: the edges between stages (or nothing: the chain; or a complete schedule, whose own sends and receives tell), and
- * the pairs of stages that share parameters.  Out: a SchedGraph, sorted, without repetitions, with the edges of each
- * stage.
+ * In: the edges between stages (or nothing: the chain; or a complete schedule, whose own sends and
+ * receives tell), and the pairs of stages that share parameters.  Out: a SchedGraph, sorted,
+ * without repetitions, with the edges of each stage.
  */
 #include "graph.h"
 
@@ -44,9 +44,10 @@ static int sort_edges(SchedGraph *g, const SchedEdge *edge, int n, SchedError *e
 {
     for (int i = 0; i < n; i++) {
         if (edge[i].from < 0 || edge[i].to >= g->stages || edge[i].from >= edge[i].to)
-            return sched_fail(e, SCHED_EREFUSED, -1, -1,
-                              "an edge from stage %d to stage %d is none: edges go to later stages of %d", edge[i].from,
-                              edge[i].to, g->stages);
+            return sched_fail(
+                e, SCHED_EREFUSED, -1, -1,
+                "an edge from stage %d to stage %d is none: edges go to later stages of %d",
+                edge[i].from, edge[i].to, g->stages);
         g->edge[i] = edge[i];
     }
     qsort(g->edge, (size_t)n, sizeof *g->edge, by_edge);
@@ -75,7 +76,8 @@ static void index_edges(SchedGraph *g)
             i++;
         g->out_first[s] = i;
     }
-    /* Edges come sorted by `from`, so each list of in-edges is ascending too; a cursor per stage is kept in `group`. */
+    /* Edges come sorted by `from`, so each list of in-edges is ascending too; a cursor per stage is
+     * kept in `group`. */
     for (int i = 0; i < g->n; i++) {
         at = g->in_first[g->edge[i].to] + g->group[g->edge[i].to]++;
         g->in[at] = i;
@@ -87,8 +89,9 @@ static int sort_params(SchedGraph *g, const SchedParam *param, int n, SchedError
     for (int i = 0; i < n; i++) {
         SchedParam q = param[i];
         if (q.from < 0 || q.to < 0 || q.from >= g->stages || q.to >= g->stages || q.from == q.to)
-            return sched_fail(e, SCHED_EREFUSED, -1, -1, "a parameter shared by stages %d and %d of %d is none", q.from,
-                              q.to, g->stages);
+            return sched_fail(e, SCHED_EREFUSED, -1, -1,
+                              "a parameter shared by stages %d and %d of %d is none", q.from, q.to,
+                              g->stages);
         g->param[i] = q;
     }
     qsort(g->param, (size_t)n, sizeof *g->param, by_param);
@@ -126,8 +129,8 @@ static void group_stages(SchedGraph *g)
         g->group[s] = find_group(g->group, s);
 }
 
-int sched_graph(SchedGraph *g, int stages, const SchedEdge *edge, int n_edge, const SchedParam *param, int n_param,
-                SchedError *e)
+int sched_graph(SchedGraph *g, int stages, const SchedEdge *edge, int n_edge,
+                const SchedParam *param, int n_param, SchedError *e)
 {
     int n = edge ? n_edge : stages - 1, st;
     size_t S = (size_t)stages + 2;
@@ -140,7 +143,8 @@ int sched_graph(SchedGraph *g, int stages, const SchedEdge *edge, int n_edge, co
     g->group = calloc(S, sizeof *g->group);
     g->shared = calloc(S, sizeof *g->shared);
     g->param = calloc((size_t)n_param + 1, sizeof *g->param);
-    if (!g->edge || !g->in || !g->in_first || !g->out_first || !g->group || !g->shared || !g->param) {
+    if (!g->edge || !g->in || !g->in_first || !g->out_first || !g->group || !g->shared ||
+        !g->param) {
         sched_graph_free(g);
         return sched_nomem(e);
     }
@@ -161,10 +165,11 @@ int sched_graph(SchedGraph *g, int stages, const SchedEdge *edge, int n_edge, co
     return SCHED_OK;
 }
 
-/* From the rows of a complete schedule.  The chain's edge s -> s+1 is assumed where nothing else enters s+1 (or, for
-   its gradient, where no other gradient enters s), so that a file which forgot its messages is refused and a file with
-   skips is not. */
-int sched_graph_of(SchedGraph *g, const Schedule *s, const SchedParam *param, int n_param, SchedError *e)
+/* From the rows of a complete schedule.  The chain's edge s -> s+1 is assumed where nothing else
+   enters s+1 (or, for its gradient, where no other gradient enters s), so that a file which forgot
+   its messages is refused and a file with skips is not. */
+int sched_graph_of(SchedGraph *g, const Schedule *s, const SchedParam *param, int n_param,
+                   SchedError *e)
 {
     int n = 0, cap = s->stages, st;
     SchedEdge *edge = calloc((size_t)cap, sizeof *edge);
@@ -178,7 +183,8 @@ int sched_graph_of(SchedGraph *g, const Schedule *s, const SchedParam *param, in
         for (int i = 0; i < s->row[r].n; i++) {
             const SchedAction *a = &s->row[r].a[i];
             int from = a->type == SA_SEND_F || a->type == SA_RECV_B ? a->stage : a->peer;
-            int to = from == a->stage ? a->peer : a->stage, back = a->type == SA_SEND_B || a->type == SA_RECV_B;
+            int to = from == a->stage ? a->peer : a->stage,
+                back = a->type == SA_SEND_B || a->type == SA_RECV_B;
             if ((!sched_is_send(a->type) && !sched_is_recv(a->type)) || a->microbatch > 0)
                 continue;
             fed[to] = 1;

@@ -1,35 +1,42 @@
 /*
- * graph.h - what feeds what: the edges between stages, the parameters they share, the messages of both.
+ * graph.h - what feeds what: the edges between stages, the parameters they share, the messages of
+ * both.
  */
 #ifndef PP_SCHEDULE_GRAPH_H
 #define PP_SCHEDULE_GRAPH_H
 
 #include "rows.h"
 
-/* What feeds what: the edges sorted by (from, to), without repetitions, with the lists of each stage; and the pairs of
-   stages that share parameters.  in[in_first[t] .. in_first[t+1]) are the numbers of the edges into t, ascending. */
+/* What feeds what: the edges sorted by (from, to), without repetitions, with the lists of each
+   stage; and the pairs of stages that share parameters.  in[in_first[t] .. in_first[t+1]) are the
+   numbers of the edges into t, ascending. */
 typedef struct SchedGraph {
     int stages, n, n_param;
     SchedEdge *edge;
-    int *in_first, *in, *out_first; /* out edges of s: out_first[s] .. out_first[s+1), they are sorted so */
-    SchedParam *param;              /* sorted by (from, to), without repetitions */
-    int *group;                     /* per stage: smallest stage of its replica set */
-    unsigned char *shared;          /* per stage: owns a transmitted parameter, or is in a replica set */
+    int *in_first, *in;
+    int *out_first;        /* out edges of s are number out_first[s] .. out_first[s+1) */
+    SchedParam *param;     /* sorted by (from, to), without repetitions */
+    int *group;            /* per stage: smallest stage of its replica set */
+    unsigned char *shared; /* per stage: owns a transmitted parameter, or is in a replica set */
 } SchedGraph;
 
 /* edge NULL: the chain of adjacent stages. */
-int sched_graph(SchedGraph *g, int stages, const SchedEdge *edge, int n_edge, const SchedParam *param, int n_param,
-                SchedError *e);
-/* The edges that a complete schedule's own sends and receives speak of; the chain where they are silent. */
-int sched_graph_of(SchedGraph *g, const Schedule *s, const SchedParam *param, int n_param, SchedError *e);
+int sched_graph(SchedGraph *g, int stages, const SchedEdge *edge, int n_edge,
+                const SchedParam *param, int n_param, SchedError *e);
+/* The edges that a complete schedule's own sends and receives speak of; the chain where they are
+ * silent. */
+int sched_graph_of(SchedGraph *g, const Schedule *s, const SchedParam *param, int n_param,
+                   SchedError *e);
 void sched_graph_free(SchedGraph *g);
 int sched_graph_edge(const SchedGraph *g, int from, int to); /* its number, or -1 */
 int sched_graph_param(const SchedGraph *g, int from, int to);
-/* Messages are numbered: a lane is an edge or a shared parameter in one direction (sched_graph_lanes of them), and a
-   lane of an edge has one message per microbatch.  -1: along no edge. */
+/* Messages are numbered: a lane is an edge or a shared parameter in one direction
+   (sched_graph_lanes of them), and a lane of an edge has one message per microbatch.  -1: along no
+   edge. */
 int sched_graph_lane(const SchedGraph *g, const SchedAction *a);
 static inline int sched_graph_lanes(const SchedGraph *g) { return 2 * (g->n + g->n_param); }
-static inline int64_t sched_graph_message(const SchedGraph *g, int microbatches, int lane, int microbatch)
+static inline int64_t sched_graph_message(const SchedGraph *g, int microbatches, int lane,
+                                          int microbatch)
 {
     return lane < 2 * g->n ? (int64_t)lane * microbatches + microbatch
                            : (int64_t)2 * g->n * microbatches + lane - 2 * g->n;
@@ -38,7 +45,7 @@ static inline size_t sched_graph_messages(const SchedGraph *g, int microbatches)
 {
     return (size_t)g->n * 2 * (size_t)microbatches + (size_t)g->n_param * 2 + 1;
 }
-/* Is there a path of gradient edges from stage a to a later stage b: then B of a proves B of b. */
+/* Is there a path of gradient edges from stage a to a later stage b?  Then B of a ends later. */
 int sched_graph_proves(const SchedGraph *g, int a, int b);
 
 /* ---- passes and the verifier, on a graph that the caller has ---- */

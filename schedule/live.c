@@ -3,7 +3,8 @@
  */
 #include "rows.h"
 
-/* Peak over the row of `rank` of what begins at type `up` and ends at any of two types; stage -1: all stages. */
+/* Peak over the row of `rank` of what begins at type `up` and ends at any of two types; stage -1:
+ * all stages. */
 static int peak(const Schedule *s, int rank, int stage, int up, int down1, int down2)
 {
     const SchedRow *row = &s->row[rank];
@@ -25,7 +26,10 @@ int sched_live(const Schedule *s, int stage)
     return s->infer ? 1 : peak(s, s->rank_of[stage], stage, SA_F, SA_B, SA_W);
 }
 
-int sched_live_rank(const Schedule *s, int rank) { return s->infer ? 1 : peak(s, rank, -1, SA_F, SA_B, SA_W); }
+int sched_live_rank(const Schedule *s, int rank)
+{
+    return s->infer ? 1 : peak(s, rank, -1, SA_F, SA_B, SA_W);
+}
 
 int sched_live_saved(const Schedule *s, int stage)
 {

@@ -1,17 +1,18 @@
 /*
- * lower.c - the one call of an executor: from a schedule as a generator or a file gives it to the verified rows
- * of a given model, with its skip edges and its shared parameters.
+ * lower.c - the one call of an executor: from a schedule as a generator or a file gives it to the
+ * verified rows of a given model, with its skip edges and its shared parameters.
  *
- * In: compute-only rows, or complete ones (PyTorch's lowered files); what the model needs (SchedNeeds).  Out: rows to
- * execute.
+ * In: compute-only rows, or complete ones (PyTorch's lowered files); what the model needs
+ * (SchedNeeds).  Out: rows to execute.
  */
 #include "graph.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The reductions of stages that share parameters go to the row's end: a sum over replicas needs a rank that may itself
-   wait for this one, and an owner's gradient is whole only when the last user's has come. */
+/* The reductions of stages that share parameters go to the row's end: a sum over replicas needs a
+   rank that may itself wait for this one, and an owner's gradient is whole only when the last
+   user's has come. */
 static int reduce_shared_last(Schedule *s, const SchedGraph *g, SchedError *e)
 {
     for (int r = 0; r < s->ranks; r++) {
@@ -19,7 +20,8 @@ static int reduce_shared_last(Schedule *s, const SchedGraph *g, SchedError *e)
         int n = 0, before = row->n;
         for (int i = 0; i < row->n; i++) {
             const SchedAction *a = &row->a[i];
-            if ((a->type == SA_REDUCE_GRAD || a->type == SA_WAIT_REDUCE_GRAD) && g->shared[a->stage])
+            if ((a->type == SA_REDUCE_GRAD || a->type == SA_WAIT_REDUCE_GRAD) &&
+                g->shared[a->stage])
                 continue;
             row->a[n++] = *a;
         }
@@ -44,14 +46,16 @@ static void param_messages(SchedRow *rows, const Schedule *s, const SchedGraph *
         if (q->replicate || from == to || (back && !q->gradient))
             continue;
         sched_push(&rows[back ? to : from],
-                   sched_comm(back ? SA_SEND_GP : SA_SEND_P, back ? q->to : q->from, -1, back ? q->from : q->to));
+                   sched_comm(back ? SA_SEND_GP : SA_SEND_P, back ? q->to : q->from, -1,
+                              back ? q->from : q->to));
         sched_push(&rows[back ? from : to],
-                   sched_comm(back ? SA_RECV_GP : SA_RECV_P, back ? q->from : q->to, -1, back ? q->to : q->from));
+                   sched_comm(back ? SA_RECV_GP : SA_RECV_P, back ? q->from : q->to, -1,
+                              back ? q->to : q->from));
     }
 }
 
-/* A complete file that knows nothing of shared parameters: parameters go out before everything, gradients come home
- * after. */
+/* A complete file that knows nothing of shared parameters: parameters are sent before all else,
+   their gradients after all else. */
 static int add_params(Schedule *s, const SchedGraph *g, SchedError *e)
 {
     SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);
@@ -88,7 +92,7 @@ static int lower_complete(Schedule *s, const SchedGraph *g, const SchedNeeds *n,
         st = sched_reduce_grad(s, n->deferred_reduce, e);
     if (!st && g->n_param && !sched_has_type(s, SA_SEND_P))
         st = add_params(s, g, e);
-    /* Its reductions stay where they are, unless they cannot. */
+    /* The file's own reductions stay where they are, unless the rows then do not verify. */
     if (!st && g->n_param && sched_verify_graph(s, g, n->buffers, e))
         st = reduce_shared_last(s, g, e);
     return st;
@@ -107,15 +111,18 @@ static int defer_if_it_holds(Schedule *s, const SchedGraph *g, int buffers, Sche
     return st == SCHED_EREFUSED ? SCHED_OK : st;
 }
 
-/* From compute-only rows (or complete ones, which are only checked) to the verified rows a rank executes: idle slots
-   gone, every receive, send, wait, UNSHARD, REDUCE_GRAD in place.  Guarantees to the executor, per row:
-   - for every edge across ranks SEND_F follows its F (SEND_B its B or I) and RECV precedes its consumer; messages of one
-     directed edge are received in the order in which they are sent; an edge inside a rank has no actions (a hand-over);
+/* From compute-only rows (or complete ones, which are only checked) to the verified rows a rank
+   executes: idle slots gone, every receive, send, wait, UNSHARD, REDUCE_GRAD in place.  Guarantees
+   to the executor, per row:
+   - for every edge across ranks SEND_F follows its F (SEND_B its B or I) and RECV precedes its
+   consumer; messages of one directed edge are received in the order in which they are sent; an edge
+   inside a rank has no actions (a hand-over);
    - each SEND has one WAIT_SEND with the same stage, microbatch and peer;
-   - SEND_P comes after the owner's UNSHARD and before anything of the user; RECV_GP of an owner comes before its
-     REDUCE_GRAD; pairs on one rank have no such actions: the executor adds the gradients itself at REDUCE_GRAD;
-   - REDUCE_GRAD and WAIT_REDUCE_GRAD of stages that share parameters (owner or replica) stand at the row's end: all the
-     REDUCE_GRADs, then all the WAITs, ascending. */
+   - SEND_P comes after the owner's UNSHARD and before anything of the user; RECV_GP of an owner
+   comes before its REDUCE_GRAD; pairs on one rank have no such actions: the executor adds the
+   gradients itself at REDUCE_GRAD;
+   - REDUCE_GRAD and WAIT_REDUCE_GRAD of stages that share parameters (owner or replica) stand at
+   the row's end: all the REDUCE_GRADs, then all the WAITs, ascending. */
 int sched_lower_for(Schedule *s, const SchedNeeds *n, SchedError *e)
 {
     SchedGraph g;

@@ -1,6 +1,7 @@
 /*
- * pass_backward.c - two passes over the backwards of each row: merge (adjacent I and W of one microbatch become B), and
- * reduce_grad (the sum of a stage's gradients over its copies, once its last microbatch is done).
+ * pass_backward.c - two passes over the backwards of each row: merge (adjacent I and W of one
+ * microbatch become B), and reduce_grad (the sum of a stage's gradients over its copies, once its
+ * last microbatch is done).
  */
 #include "rows.h"
 
@@ -16,8 +17,8 @@ int sched_merge(Schedule *s, SchedError *e)
         for (int i = 0; i < row->n; i++) {
             SchedAction a = row->a[i];
             const SchedAction *b = i + 1 < row->n ? &row->a[i + 1] : NULL;
-            if (a.type == SA_I && !a.overlap && b && b->type == SA_W && !b->overlap && b->stage == a.stage &&
-                b->microbatch == a.microbatch) {
+            if (a.type == SA_I && !a.overlap && b && b->type == SA_W && !b->overlap &&
+                b->stage == a.stage && b->microbatch == a.microbatch) {
                 a.type = SA_B;
                 i++;
             }
@@ -28,8 +29,9 @@ int sched_merge(Schedule *s, SchedError *e)
     return SCHED_OK;
 }
 
-/* REDUCE_GRAD and its wait after the action that completes a stage's last gradient; deferred, the wait comes before the
-   rank's next REDUCE_GRAD or at the end, so that one reduction at most is under way. */
+/* REDUCE_GRAD and its wait after the action that completes a stage's last gradient; deferred, the
+   wait comes before the rank's next REDUCE_GRAD or at the end, so that one reduction at most is
+   under way. */
 int sched_reduce_grad(Schedule *s, int deferred, SchedError *e)
 {
     SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);
@@ -49,7 +51,8 @@ int sched_reduce_grad(Schedule *s, int deferred, SchedError *e)
                     sched_push(&rows[r], row->a[i]);
             for (int k = begin; k < end; k++) {
                 int stage = row->a[k].stage;
-                if ((row->a[k].type != SA_B && row->a[k].type != SA_W) || ++count[stage] != s->microbatches)
+                if ((row->a[k].type != SA_B && row->a[k].type != SA_W) ||
+                    ++count[stage] != s->microbatches)
                     continue;
                 if (deferred && pending >= 0)
                     sched_push(&rows[r], sched_act(SA_WAIT_REDUCE_GRAD, pending, -1));

@@ -1,11 +1,11 @@
 /*
  * pass_budget.c - the send budget: at most k sends of a rank are outstanding.
  *
- * In: complete rows with one WAIT_SEND per send.  Out: the same rows, with waits moved forward to just before the send
- * that would be the k+1st.  A wait may move there only if the receive it waits for does not itself need that send: the
- * order graph (rows, sends to receives, receives to what follows their waits) must stay without a cycle.  Waits whose
- * receive is known to be over by then are preferred, the oldest first.  After torch.distributed.pipelining's pass of
- * the same purpose.
+ * In: complete rows with one WAIT_SEND per send.  Out: the same rows, with waits moved forward to
+ * just before the send that would be the k+1st.  A wait may move there only if the receive it waits
+ * for does not itself need that send: the order graph (rows, sends to receives, receives to what
+ * follows their waits) must stay without a cycle.  Waits whose receive is known to be over by then
+ * are preferred, the oldest first.  After torch.distributed.pipelining's pass of the same purpose.
  */
 #include "graph.h"
 
@@ -33,8 +33,8 @@ static int64_t message_of(const Budget *b, const SchedAction *a)
     return lane < 0 ? -1 : sched_graph_message(&b->g, b->s->microbatches, lane, a->microbatch);
 }
 
-/* Is there a path from one action to another?  Rows are chains, so what is reached of a row is everything from its
- * lowest index on. */
+/* Is there a path from one action to another?  Rows are chains, so what is reached of a row is
+ * everything from its lowest index on. */
 static int reachable(Budget *b, Place from, Place to)
 {
     int moved = 1;
@@ -61,7 +61,7 @@ static int reachable(Budget *b, Place from, Place to)
     return b->low[to.rank] <= to.at;
 }
 
-/* 0: unsafe, 1: safe but may stall, 2: safe, and the receive is over by then. */
+/* 0: would deadlock, 1: safe, but may stall, 2: safe, and the receive is over by then. */
 static int classify(Budget *b, int64_t m, Place send)
 {
     Place old = b->before[m];
@@ -71,8 +71,10 @@ static int classify(Budget *b, int64_t m, Place send)
     return grade;
 }
 
-/* Moves one wait of the pending sends (indices into the row) before the send at i; 0 if none may move. */
-static int move_one(Budget *b, int r, int i, int *pending, int *n, unsigned char *moved, SchedRow *out)
+/* Moves one wait of the pending sends (indices into the row) before the send at i; 0 if none may
+ * move. */
+static int move_one(Budget *b, int r, int i, int *pending, int *n, unsigned char *moved,
+                    SchedRow *out)
 {
     const SchedRow *row = &b->s->row[r];
     int pick = -1, best = 0;
@@ -93,7 +95,8 @@ static int move_one(Budget *b, int r, int i, int *pending, int *n, unsigned char
     return 1;
 }
 
-static int budget_row(Budget *b, int r, int sends, int *pending, unsigned char *moved, SchedRow *out)
+static int budget_row(Budget *b, int r, int sends, int *pending, unsigned char *moved,
+                      SchedRow *out)
 {
     const SchedRow *row = &b->s->row[r];
     int n = 0;
@@ -104,10 +107,11 @@ static int budget_row(Budget *b, int r, int sends, int *pending, unsigned char *
                 if (!move_one(b, r, i, pending, &n, moved, out)) {
                     char text[64];
                     sched_action_text(text, sizeof text, a);
-                    return sched_fail(b->e, SCHED_EREFUSED, r, sched_cell(row, i),
-                                      "rank %d, cell %d (%s): no wait can be moved here without a deadlock; %d "
-                                      "outstanding sends are too few",
-                                      r, sched_cell(row, i), text, sends);
+                    return sched_fail(
+                        b->e, SCHED_EREFUSED, r, sched_cell(row, i),
+                        "rank %d, cell %d (%s): no wait can be moved here without a deadlock; %d "
+                        "outstanding sends are too few",
+                        r, sched_cell(row, i), text, sends);
                 }
             pending[n++] = i;
         } else if (sched_is_wait_send(a->type)) {
@@ -133,11 +137,13 @@ static int locate(Budget *b)
         Place next = {r, INT_MAX};
         for (int i = s->row[r].n; i-- > 0;) {
             const SchedAction *a = &s->row[r].a[i];
-            int comm = sched_is_send(a->type) || sched_is_recv(a->type) || sched_is_wait_send(a->type);
+            int comm =
+                sched_is_send(a->type) || sched_is_recv(a->type) || sched_is_wait_send(a->type);
             int64_t m = comm ? message_of(b, a) : -1;
             if (comm && m < 0)
                 return sched_fail(b->e, SCHED_EREFUSED, r, sched_cell(&s->row[r], i),
-                                  "rank %d, cell %d: a message along no edge", r, sched_cell(&s->row[r], i));
+                                  "rank %d, cell %d: a message along no edge", r,
+                                  sched_cell(&s->row[r], i));
             if (sched_is_wait_send(a->type))
                 b->before[m] = next;
             else
@@ -148,11 +154,13 @@ static int locate(Budget *b)
     }
     for (int r = 0; r < s->ranks; r++)
         for (int i = 0; i < s->row[r].n; i++)
-            if (sched_is_send(s->row[r].a[i].type) && b->recv[message_of(b, &s->row[r].a[i])].at < 0) {
+            if (sched_is_send(s->row[r].a[i].type) &&
+                b->recv[message_of(b, &s->row[r].a[i])].at < 0) {
                 char text[64];
                 sched_action_text(text, sizeof text, &s->row[r].a[i]);
                 return sched_fail(b->e, SCHED_EREFUSED, r, sched_cell(&s->row[r], i),
-                                  "rank %d, cell %d (%s): nobody receives this", r, sched_cell(&s->row[r], i), text);
+                                  "rank %d, cell %d (%s): nobody receives this", r,
+                                  sched_cell(&s->row[r], i), text);
             }
     return SCHED_OK;
 }
@@ -176,7 +184,8 @@ int sched_budget(Schedule *s, int sends, SchedError *e)
     if (!rows || !pending || !moved || !b.recv || !b.before || !b.low || !b.scanned)
         st = sched_nomem(e);
     else if (sends < 1)
-        st = sched_fail(e, SCHED_EREFUSED, -1, -1, "a budget of %d sends lets nothing be sent", sends);
+        st = sched_fail(e, SCHED_EREFUSED, -1, -1, "a budget of %d sends lets nothing be sent",
+                        sends);
     for (size_t i = 0; !st && i < n; i++) {
         b.recv[i] = (Place){0, -1};
         b.before[i] = (Place){0, INT_MAX};

@@ -1,9 +1,10 @@
 /*
  * pass_comms.c - puts sends and receives between the rows.
  *
- * In: compute-only rows (with UNSHARD, REDUCE_GRAD or without) and the edges between stages.  Out: complete rows.  A
- * list scheduler: ranks take turns, and each send and its receive are appended in the same turn, so one global order
- * explains all rows, and they run even where every message is a rendezvous.
+ * In: compute-only rows (with UNSHARD, REDUCE_GRAD or without) and the edges between stages.  Out:
+ * complete rows.  A list scheduler: ranks take turns, and each send and its receive are appended in
+ * the same turn, so one global order explains all rows, and they run even where every message is a
+ * rendezvous.
  */
 #include "graph.h"
 
@@ -18,8 +19,10 @@ typedef struct {
     unsigned char *placed;   /* per (stage, microbatch) */
     int *cursor;             /* per rank: the next action of the old row */
     int *backwards;          /* per stage: B or W placed so far */
-    int *no_param, *no_grad; /* per stage: transmitted parameters, their gradients, not yet placed */
+    int *no_param;           /* per stage: transmitted parameters not yet placed */
+    int *no_grad;            /* per stage: gradients of such that are not yet placed */
     unsigned char *sent;     /* per stage: its SEND_P are placed */
+    unsigned char *unshards; /* per stage: it has UNSHARD actions */
     SchedError *e;
 } Comms;
 
@@ -96,7 +99,7 @@ static void follow(Comms *c, const SchedAction *a)
             message(c, SA_SEND_F, SA_RECV_F, a->stage, g->edge[i].to, a->microbatch);
     } else if (a->type == SA_B || a->type == SA_I) {
         *placed_at(c, a->stage, a->microbatch) |= PLACED_B;
-        for (int i = g->in_first[a->stage + 1]; i-- > g->in_first[a->stage];) /* the nearest first */
+        for (int i = g->in_first[a->stage + 1]; i-- > g->in_first[a->stage];) /* nearest first */
             if (g->edge[g->in[i]].gradient)
                 message(c, SA_SEND_B, SA_RECV_B, a->stage, g->edge[g->in[i]].from, a->microbatch);
     } else if (a->type == SA_UNSHARD) {
@@ -140,8 +143,8 @@ static int stuck(const Comms *c)
             if (row->a[k].type != SA_IDLE && waits_for(c, &row->a[k]) >= 0) {
                 a = &row->a[k];
                 if (a->microbatch >= 0)
-                    snprintf(need, sizeof need, "%s of stage %d", a->type == SA_F ? "the forward" : "the backward",
-                             waits_for(c, a));
+                    snprintf(need, sizeof need, "%s of stage %d",
+                             a->type == SA_F ? "the forward" : "the backward", waits_for(c, a));
                 else
                     snprintf(need, sizeof need, "gradients of shared parameters");
             }
@@ -151,11 +154,13 @@ static int stuck(const Comms *c)
             cell = sched_cell(row, c->cursor[r]);
         }
         if (shown++ < 16 && n < sizeof text - 160)
-            n += (size_t)snprintf(text + n, sizeof text - n, "\n  rank %d, cell %d (%s) waits for %s", r,
+            n += (size_t)snprintf(text + n, sizeof text - n,
+                                  "\n  rank %d, cell %d (%s) waits for %s", r,
                                   sched_cell(row, c->cursor[r]), name, need);
     }
-    return sched_fail(c->e, SCHED_EREFUSED, first, cell, "the schedule cannot go on: rank %d is stuck at cell %d%s",
-                      first, cell, text);
+    return sched_fail(c->e, SCHED_EREFUSED, first, cell,
+                      "the schedule cannot go on: rank %d is stuck at cell %d%s", first, cell,
+                      text);
 }
 
 static int run_turns(Comms *c)
@@ -174,48 +179,54 @@ static int run_turns(Comms *c)
     return SCHED_OK;
 }
 
+/* What is sent beside the activations; stages that no UNSHARD brings to the device send at once. */
+static void begin_params(Comms *c)
+{
+    const Schedule *s = c->s;
+    const SchedGraph *g = c->g;
+    for (int i = 0; i < g->n_param; i++)
+        if (!g->param[i].replicate) {
+            c->no_param[g->param[i].to]++;
+            c->no_grad[g->param[i].from] += g->param[i].gradient && !s->infer;
+        }
+    for (int r = 0; r < s->ranks; r++)
+        for (int i = 0; i < s->row[r].n; i++)
+            if (s->row[r].a[i].type == SA_UNSHARD)
+                c->unshards[s->row[r].a[i].stage] = 1;
+    for (int k = 0; k < s->stages; k++)
+        if (!c->unshards[k])
+            send_params(c, k);
+}
+
+static int allocate(Comms *c)
+{
+    size_t ranks = (size_t)c->s->ranks, S = (size_t)c->s->stages;
+    c->out = calloc(ranks, sizeof *c->out);
+    c->placed = calloc(S * (size_t)c->s->microbatches, 1);
+    c->cursor = calloc(ranks, sizeof *c->cursor);
+    c->backwards = calloc(S, sizeof *c->backwards);
+    c->no_param = calloc(S, sizeof *c->no_param);
+    c->no_grad = calloc(S, sizeof *c->no_grad);
+    c->sent = calloc(S, sizeof *c->sent);
+    c->unshards = calloc(S, sizeof *c->unshards);
+    return c->out && c->placed && c->cursor && c->backwards && c->no_param && c->no_grad &&
+                   c->sent && c->unshards
+               ? SCHED_OK
+               : sched_nomem(c->e);
+}
+
 int sched_comms_graph(Schedule *s, const SchedGraph *g, SchedError *e)
 {
-    size_t S = (size_t)s->stages;
-    Comms c = {s,
-               g,
-               calloc((size_t)s->ranks, sizeof *c.out),
-               calloc(S * (size_t)s->microbatches, 1),
-               calloc((size_t)s->ranks, sizeof(int)),
-               calloc(S, sizeof(int)),
-               calloc(S, sizeof(int)),
-               calloc(S, sizeof(int)),
-               calloc(S, 1),
-               e};
-    int st = SCHED_OK;
-    if (!c.out || !c.placed || !c.cursor || !c.backwards || !c.no_param || !c.no_grad || !c.sent) {
-        st = sched_nomem(e);
-    } else if (s->complete) {
-        st = sched_fail(e, SCHED_EREFUSED, -1, -1, "the schedule has sends and receives already");
-    } else {
-        for (int i = 0; i < g->n_param; i++)
-            if (!g->param[i].replicate) {
-                c.no_param[g->param[i].to]++;
-                c.no_grad[g->param[i].from] += g->param[i].gradient && !s->infer;
-            }
-        for (int r = 0; r < s->ranks; r++)
-            for (int i = 0; i < s->row[r].n; i++)
-                if (s->row[r].a[i].type == SA_UNSHARD)
-                    c.sent[s->row[r].a[i].stage] = 2;
-        for (int k = 0; k < s->stages; k++) {
-            if (c.sent[k])
-                c.sent[k] = 0; /* at its UNSHARD */
-            else
-                send_params(&c, k);
-        }
+    Comms c = {.s = s, .g = g, .e = e};
+    if (s->complete)
+        return sched_fail(e, SCHED_EREFUSED, -1, -1, "the schedule has sends and receives already");
+    int st = allocate(&c);
+    if (!st) {
+        begin_params(&c);
         st = run_turns(&c);
     }
-    free(c.placed);
-    free(c.cursor);
-    free(c.backwards);
-    free(c.no_param);
-    free(c.no_grad);
-    free(c.sent);
+    free(c.placed), free(c.cursor), free(c.backwards), free(c.no_param), free(c.no_grad);
+    free(c.sent), free(c.unshards);
     if (st) {
         sched_free_rows(c.out, c.out ? s->ranks : 0);
         return st;
@@ -225,7 +236,8 @@ int sched_comms_graph(Schedule *s, const SchedGraph *g, SchedError *e)
     return sched_rows_ok(s, e);
 }
 
-int sched_comms(Schedule *s, const SchedEdge *edge, int n_edge, const SchedParam *param, int n_param, SchedError *e)
+int sched_comms(Schedule *s, const SchedEdge *edge, int n_edge, const SchedParam *param,
+                int n_param, SchedError *e)
 {
     SchedGraph g;
     int st = sched_graph(&g, s->stages, edge, n_edge, param, n_param, e);

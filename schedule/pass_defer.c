@@ -1,10 +1,11 @@
 /*
  * pass_defer.c - receives are posted as late as their consumers allow.
  *
- * In: complete rows.  Out: the same rows; every receive is held until its consumer, or until a send to the same, higher
- * rank: of two neighbours the lower one receives first and the higher one sends first, so they never both send.  Around
- * a ring of ranks they still may: the rule asks for sends that do not wait for their receives (buffers), and
- * sched_lower_for takes it back where the verifier refuses it.  After PyTorch's defer_pp_recv.
+ * In: complete rows.  Out: the same rows; every receive is held until its consumer, or until a send
+ * to the same, higher rank: of two neighbours the lower one receives first and the higher one sends
+ * first, so they never both send.  Around a ring of ranks they still may: the rule asks for sends
+ * that do not wait for their receives (buffers), and sched_lower_for takes it back where the
+ * verifier refuses it.  After PyTorch's defer_pp_recv.
  */
 #include "rows.h"
 
@@ -31,9 +32,13 @@ static void release_rank(Defer *d, int from)
 
 static void release_for(Defer *d, const SchedAction *a)
 {
-    int want = a->type == SA_F ? SA_RECV_F : a->type == SA_B || a->type == SA_I ? SA_RECV_B : -1, n = 0;
+    int want = a->type == SA_F                      ? SA_RECV_F
+               : a->type == SA_B || a->type == SA_I ? SA_RECV_B
+                                                    : -1,
+        n = 0;
     for (int i = 0; want >= 0 && i < d->held.n; i++)
-        if (d->held.a[i].type == want && d->held.a[i].stage == a->stage && d->held.a[i].microbatch == a->microbatch)
+        if (d->held.a[i].type == want && d->held.a[i].stage == a->stage &&
+            d->held.a[i].microbatch == a->microbatch)
             release(d, i);
     for (int i = 0; i < d->held.n; i++)
         if (d->held.a[i].type != SA_IDLE)

@@ -1,22 +1,32 @@
 /*
- * pass_early_waits.c - a pass after wait_send: every wait goes to the first place where it costs nothing, so that the sent
- * tensor's memory is free again early.
+ * pass_early_waits.c - a pass after wait_send: every wait goes to the first place where it costs
+ * nothing, so that the sent tensor's memory is free again early.
  *
- * In: complete rows.  Out: the same rows, each WAIT_SEND right after the first computation whose past holds the
- * computation that consumed the message on the other rank; waits of which none holds it stay at the end.
- * Happened-before is kept with vector clocks (Fidge 1988, Mattern 1989): per rank, how far each other rank is known to
- * be; a message carries its sender's clock, and the computation that consumes it merges the clock into its rank's.
+ * In: complete rows.  Out: the same rows, each WAIT_SEND right after the first computation whose
+ * past holds the computation that consumed the message on the other rank; waits of which none holds
+ * it stay at the end. Happened-before is kept with vector clocks (Fidge 1988, Mattern 1989): per
+ * rank, how far each other rank is known to be; a message carries its sender's clock, and the
+ * computation that consumes it merges the clock into its rank's.
  */
 #include "graph.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_CLOCKS = 1 << 26 }; /* beyond it waits stay where they are: it is a matter of memory only */
+/* Beyond so many the waits stay where they are: only memory is lost. */
+enum { MOST_CLOCKS = 1 << 26 };
 
+/* A send that is not waited for yet: its index in the old row, and the index in the peer's row of
+   the computation that consumes the message. */
 typedef struct {
-    int at, peer, consumed; /* index of the send in the old row; its rank, and there the index of what consumes it */
+    int at, consumed;
 } Sent;
+
+/* Those of a rank to one peer: a heap, what is consumed first on top. */
+typedef struct {
+    int peer, n, cap;
+    Sent *a;
+} Sends;
 
 typedef struct {
     Schedule *s;
@@ -27,8 +37,10 @@ typedef struct {
     int *carried;     /* [message][rank] */
     unsigned char *sent;
     int *cursor;
-    Sent **open; /* per rank: sends not waited for */
-    int *n_open;
+    Sends **to;  /* per rank: its sends, by peer */
+    int *n_to;   /* per rank: how many peers it has sent to */
+    int *closed; /* indices of sends, while their waits are placed */
+    int lost;    /* out of memory */
 } Early;
 
 static size_t pair(const Early *e, int stage, int mb)
@@ -36,9 +48,15 @@ static size_t pair(const Early *e, int stage, int mb)
     return (size_t)stage * (size_t)e->s->microbatches + (size_t)mb;
 }
 
-static int *clock_of(const Early *e, int rank) { return &e->clock[(size_t)rank * (size_t)e->s->ranks]; }
+static int *clock_of(const Early *e, int rank)
+{
+    return &e->clock[(size_t)rank * (size_t)e->s->ranks];
+}
 
-static int *carried(const Early *e, int64_t message) { return &e->carried[(size_t)message * (size_t)e->s->ranks]; }
+static int *carried(const Early *e, int64_t message)
+{
+    return &e->carried[(size_t)message * (size_t)e->s->ranks];
+}
 
 static void merge(const Early *e, int *into, const int *from)
 {
@@ -46,7 +64,8 @@ static void merge(const Early *e, int *into, const int *from)
         into[k] = from[k] > into[k] ? from[k] : into[k];
 }
 
-/* Messages that a computation consumes: 0 if one of them is not sent yet; `take` merges their clocks. */
+/* Messages that a computation consumes: 0 if one of them is not sent yet; `take` merges their
+ * clocks. */
 static int consume(const Early *e, int r, const SchedAction *a, int take)
 {
     const SchedGraph *g = e->g;
@@ -66,21 +85,72 @@ static int consume(const Early *e, int r, const SchedAction *a, int take)
     return 1;
 }
 
-/* Waits for the sends that rank r now knows to be consumed, or for all. */
-static void close_sends(const Early *e, int r, int all)
+static Sends *sends_to(Early *e, int r, int peer)
 {
-    int n = 0;
-    for (int k = 0; k < e->n_open[r]; k++) {
-        const Sent *q = &e->open[r][k];
-        if (all || clock_of(e, r)[q->peer] > q->consumed)
-            sched_push(&e->out[r], sched_wait_of(&e->s->row[r].a[q->at]));
-        else
-            e->open[r][n++] = *q;
-    }
-    e->n_open[r] = n;
+    for (int k = 0; k < e->n_to[r]; k++)
+        if (e->to[r][k].peer == peer)
+            return &e->to[r][k];
+    Sends *p = realloc(e->to[r], (size_t)(e->n_to[r] + 1) * sizeof *p);
+    if (!p)
+        return NULL;
+    e->to[r] = p;
+    p[e->n_to[r]] = (Sends){peer, 0, 0, NULL};
+    return &p[e->n_to[r]++];
 }
 
-static void send(const Early *e, int r, int at)
+static int heap_push(Sends *h, Sent x)
+{
+    if (h->n == h->cap) {
+        int cap = h->cap * 2 + 16;
+        Sent *p = realloc(h->a, (size_t)cap * sizeof *p);
+        if (!p)
+            return 0;
+        h->a = p;
+        h->cap = cap;
+    }
+    int i = h->n++;
+    for (; i > 0 && h->a[(i - 1) / 2].consumed > x.consumed; i = (i - 1) / 2)
+        h->a[i] = h->a[(i - 1) / 2];
+    h->a[i] = x;
+    return 1;
+}
+
+static Sent heap_pop(Sends *h)
+{
+    Sent top = h->a[0], last = h->a[--h->n];
+    int i = 0;
+    for (int child; (child = 2 * i + 1) < h->n; i = child) {
+        child += child + 1 < h->n && h->a[child + 1].consumed < h->a[child].consumed;
+        if (h->a[child].consumed >= last.consumed)
+            break;
+        h->a[i] = h->a[child];
+    }
+    h->a[i] = last;
+    return top;
+}
+
+static int ascending(const void *x, const void *y)
+{
+    const int *a = x, *b = y;
+    return (*a > *b) - (*a < *b);
+}
+
+/* Waits for the sends that rank r now knows to be consumed, or for all; in the sends' order. */
+static void close_sends(Early *e, int r, int all)
+{
+    int n = 0;
+    for (int k = 0; k < e->n_to[r]; k++) {
+        Sends *h = &e->to[r][k];
+        while (h->n > 0 && (all || clock_of(e, r)[h->peer] > h->a[0].consumed))
+            e->closed[n++] = heap_pop(h).at;
+    }
+    if (n > 1)
+        qsort(e->closed, (size_t)n, sizeof *e->closed, ascending);
+    for (int k = 0; k < n; k++)
+        sched_push(&e->out[r], sched_wait_of(&e->s->row[r].a[e->closed[k]]));
+}
+
+static void send(Early *e, int r, int at)
 {
     const SchedAction *a = &e->s->row[r].a[at];
     int lane = sched_graph_lane(e->g, a), to = e->s->rank_of[a->peer];
@@ -89,11 +159,13 @@ static void send(const Early *e, int r, int at)
     int64_t m = sched_graph_message(e->g, e->s->microbatches, lane, a->microbatch);
     memcpy(carried(e, m), clock_of(e, r), (size_t)e->s->ranks * sizeof(int));
     e->sent[m] = 1;
-    e->open[r][e->n_open[r]++] = (Sent){at, to, e->position[a->type == SA_SEND_B][pair(e, a->peer, a->microbatch)]};
+    Sends *h = sends_to(e, r, to);
+    int consumed = e->position[a->type == SA_SEND_B][pair(e, a->peer, a->microbatch)];
+    e->lost |= !h || !heap_push(h, (Sent){at, consumed});
 }
 
 /* One cell of a row; 0: it needs a message that is not sent yet. */
-static int step(const Early *e, int r)
+static int step(Early *e, int r)
 {
     const SchedRow *row = &e->s->row[r];
     int i = e->cursor[r], end = sched_cell_end(row, i), computed = 0;
@@ -117,7 +189,7 @@ static int step(const Early *e, int r)
 }
 
 /* 0: the rows do not run to their end, which the verifier will say better. */
-static int run(const Early *e)
+static int run(Early *e)
 {
     for (int progress = 1; progress;) {
         progress = 0;
@@ -145,23 +217,33 @@ static int allocate(Early *e)
     e->carried = calloc(messages * ranks, sizeof *e->carried);
     e->sent = calloc(messages, 1);
     e->cursor = calloc(ranks, sizeof *e->cursor);
-    e->open = calloc(ranks, sizeof *e->open);
-    e->n_open = calloc(ranks, sizeof *e->n_open);
-    if (!e->out || !e->position[0] || !e->position[1] || !e->clock || !e->carried || !e->sent || !e->cursor ||
-        !e->open || !e->n_open)
+    e->to = calloc(ranks, sizeof *e->to);
+    e->n_to = calloc(ranks, sizeof *e->n_to);
+    if (!e->out || !e->position[0] || !e->position[1] || !e->clock || !e->carried || !e->sent ||
+        !e->cursor || !e->to || !e->n_to)
         return 0;
+    int most = 0;
     for (int r = 0; r < s->ranks; r++) {
-        int sends = 0;
+        most = s->row[r].n > most ? s->row[r].n : most;
         for (int i = 0; i < s->row[r].n; i++) {
             const SchedAction *a = &s->row[r].a[i];
-            sends += sched_is_send(a->type);
             if (a->type == SA_F || a->type == SA_B || a->type == SA_I)
                 e->position[a->type != SA_F][pair(e, a->stage, a->microbatch)] = i;
         }
-        if (!(e->open[r] = calloc((size_t)sends + 1, sizeof **e->open)))
-            return 0;
     }
-    return 1;
+    e->closed = malloc(((size_t)most + 1) * sizeof *e->closed);
+    return e->closed != NULL;
+}
+
+static void release(Early *e)
+{
+    for (int r = 0; e->to && e->n_to && r < e->s->ranks; r++) {
+        for (int k = 0; k < e->n_to[r]; k++)
+            free(e->to[r][k].a);
+        free(e->to[r]);
+    }
+    free(e->position[0]), free(e->position[1]), free(e->clock), free(e->carried), free(e->sent);
+    free(e->cursor), free(e->to), free(e->n_to), free(e->closed);
 }
 
 int sched_early_waits(Schedule *s, const SchedGraph *g, SchedError *error)
@@ -170,11 +252,9 @@ int sched_early_waits(Schedule *s, const SchedGraph *g, SchedError *error)
     if (sched_graph_messages(g, s->microbatches) * (size_t)s->ranks > MOST_CLOCKS)
         return SCHED_OK;
     int ok = allocate(&e), done = ok && run(&e);
-    for (int r = 0; e.open && r < s->ranks; r++)
-        free(e.open[r]);
-    free(e.position[0]), free(e.position[1]), free(e.clock), free(e.carried), free(e.sent), free(e.cursor);
-    free(e.open), free(e.n_open);
-    if (done) {
+    ok = ok && !e.lost;
+    release(&e);
+    if (ok && done) {
         sched_swap_rows(s, e.out);
         return sched_rows_ok(s, error);
     }

@@ -1,17 +1,19 @@
 /*
- * pass_unshard.c - UNSHARD and RESHARD: the parameters of the stages that come next are on the device, no others.
+ * pass_unshard.c - UNSHARD and RESHARD: the parameters of the stages that come next are on the
+ * device, no others.
  *
- * In: rows; how many distinct stages to look ahead (a compound as a whole).  Out: the same rows; before every
- * computation what is active and not among those stages is resharded, in ascending order, and what is among them and
- * not active is unsharded, in the order of their first use.
+ * In: rows; how many distinct stages to look ahead (a compound as a whole).  Out: the same rows;
+ * before every computation what is active and not among those stages is resharded, in ascending
+ * order, and what is among them and not active is unsharded, in the order of their first use.
  */
 #include "rows.h"
 
 #include <limits.h>
 #include <stdlib.h>
 
-/* The stages of a rank are kept in a list ordered by their next use; the first `window` of it are those that the
-   look-ahead would find (a compound as a whole).  A used stage goes back into the list at its next use. */
+/* The stages of a rank are kept in a list ordered by their next use; the first `window` of it are
+   those that the look-ahead would find (a compound as a whole).  A used stage goes back into the
+   list at its next use. */
 
 typedef struct {
     int stage, next, active;
@@ -32,7 +34,8 @@ static int in_window(const Unshard *u)
         n++;
     if (n == 0 || n < u->window)
         return n;
-    int end = sched_cell_end(u->row, u->soon[n - 1].next); /* the rest of the compound where the count was reached */
+    /* The rest of the compound where the count was reached belongs to the window too. */
+    int end = sched_cell_end(u->row, u->soon[n - 1].next);
     while (n < u->n && u->soon[n].next < end)
         n++;
     return n;
@@ -71,8 +74,8 @@ static int unshard_row(Unshard *u, int r, SchedAction *list, SchedError *e)
             used++;
         if (used > u->window)
             return sched_fail(e, SCHED_EREFUSED, r, sched_cell(u->row, i),
-                              "rank %d, cell %d needs %d stages at once, the window is %d", r, sched_cell(u->row, i),
-                              used, u->window);
+                              "rank %d, cell %d needs %d stages at once, the window is %d", r,
+                              sched_cell(u->row, i), used, u->window);
         int n = in_window(u);
         reshard(u, n, list);
         for (int k = 0; k < n; k++)
@@ -97,7 +100,8 @@ int sched_unshard(Schedule *s, int window, SchedError *e)
     Soon *soon = malloc((size_t)S * sizeof *soon);
     SchedAction *list = malloc((size_t)S * sizeof *list);
     if (window < 1)
-        st = sched_fail(e, SCHED_EREFUSED, -1, -1, "a window of %d stages is too small to compute anything", window);
+        st = sched_fail(e, SCHED_EREFUSED, -1, -1,
+                        "a window of %d stages is too small to compute anything", window);
     else if (!where || !rows || !soon || !list)
         st = sched_nomem(e);
     sched_drop_idle(s);

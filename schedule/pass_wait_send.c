@@ -1,8 +1,9 @@
 /*
  * pass_wait_send.c - every send gets one wait, after which its buffer is free again.
  *
- * In: complete rows.  Out: the same rows; a SEND_F is waited for after the backward of the same (stage, microbatch) when
- * that backward proves that the peer has used it; the other sends are waited for at the end, in their order.
+ * In: complete rows.  Out: the same rows; a SEND_F is waited for after the backward of the same
+ * (stage, microbatch) when that backward proves that the peer has used it; the other sends are
+ * waited for at the end, in their order.
  */
 #include "graph.h"
 
@@ -11,8 +12,8 @@
 typedef struct {
     const Schedule *s;
     const SchedGraph *g;
-    int *first;            /* per (stage, microbatch): 1 + index of its first SEND_F in the new row; 0: none yet */
-    unsigned char *proves; /* per edge: the backward of its first stage proves that its last stage is done */
+    int *first;            /* per (stage, microbatch): 1 + index of its first SEND_F, new row */
+    unsigned char *proves; /* per edge: a backward of its sender proves that its receiver is done */
 } WaitSend;
 
 static int *first_send(const WaitSend *w, const SchedAction *a)
@@ -20,13 +21,17 @@ static int *first_send(const WaitSend *w, const SchedAction *a)
     return &w->first[(size_t)a->stage * (size_t)w->s->microbatches + (size_t)a->microbatch];
 }
 
-/* Waits for the sends of the forward whose backward has come; the sends of one action are neighbours in the row.  Those
-   that are waited for are marked. */
+/* Waits for the sends of the forward whose backward has come; the sends of one action are
+   neighbours in the row.  Those that are waited for are marked. */
 static void wait_after(const WaitSend *w, SchedRow *out, const SchedAction *back)
 {
     int at = *first_send(w, back) - 1, n = out->n;
-    for (; at >= 0 && at < n && out->a[at].stage == back->stage && out->a[at].microbatch == back->microbatch; at++) {
-        int edge = out->a[at].type == SA_SEND_F ? sched_graph_edge(w->g, back->stage, out->a[at].peer) : -1;
+    for (; at >= 0 && at < n && out->a[at].stage == back->stage &&
+           out->a[at].microbatch == back->microbatch;
+         at++) {
+        int edge = out->a[at].type == SA_SEND_F
+                       ? sched_graph_edge(w->g, back->stage, out->a[at].peer)
+                       : -1;
         if (edge < 0 || !w->proves[edge])
             continue;
         out->a[at].mark = 1;
@@ -65,7 +70,8 @@ static void wait_row(const WaitSend *w, const SchedRow *row, SchedRow *out)
 int sched_wait_send_graph(Schedule *s, const SchedGraph *g, SchedError *e)
 {
     SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);
-    WaitSend w = {s, g, calloc((size_t)s->stages * (size_t)s->microbatches, sizeof(int)), calloc((size_t)g->n + 1, 1)};
+    WaitSend w = {s, g, calloc((size_t)s->stages * (size_t)s->microbatches, sizeof(int)),
+                  calloc((size_t)g->n + 1, 1)};
     int ok = rows && w.first && w.proves;
     for (int i = 0; ok && i < g->n; i++)
         w.proves[i] = (unsigned char)sched_graph_proves(g, g->edge[i].from, g->edge[i].to);

@@ -1,8 +1,9 @@
 /*
  * place.c - which rank holds which stage, and the actions that generators append.
  *
- * In: ranks, stages, a placement.  Out: rank_of and its inverse.  LOOP: stage s on rank s mod p.  V: ranks 0..p-1,
- * p-1..0, 0..p-1, and so on.  BLOCK: neighbours; the first S mod p ranks hold one more, as torch.tensor_split does.
+ * In: ranks, stages, a placement.  Out: rank_of and its inverse.  LOOP: stage s on rank s mod p. V:
+ * ranks 0..p-1, p-1..0, 0..p-1, and so on.  BLOCK: neighbours; the first S mod p ranks hold one
+ * more, as torch.tensor_split does.
  */
 #include "generate.h"
 

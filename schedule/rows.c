@@ -1,6 +1,6 @@
 /*
- * rows.c - schedules in memory: making, copying and freeing them, appending actions to rows, finding things in them;
- * and how a function of this folder says what is wrong.
+ * rows.c - schedules in memory: making, copying and freeing them, appending actions to rows,
+ * finding things in them; and how a function of this folder says what is wrong.
  */
 #include "rows.h"
 
@@ -22,7 +22,10 @@ int sched_fail(SchedError *e, int status, int rank, int cell, const char *fmt, .
     return status;
 }
 
-int sched_nomem(SchedError *e) { return sched_fail(e, SCHED_ERESOURCE, -1, -1, "out of memory for the schedule"); }
+int sched_nomem(SchedError *e)
+{
+    return sched_fail(e, SCHED_ERESOURCE, -1, -1, "out of memory for the schedule");
+}
 
 /* ---- Rows ---- */
 

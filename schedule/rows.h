@@ -13,7 +13,8 @@ int sched_fail(SchedError *e, int status, int rank, int cell, const char *fmt, .
 int sched_nomem(SchedError *e);
 
 Schedule *sched_new(const char *name, int ranks, int stages, int microbatches);
-/* Appends; when memory runs out the row becomes poisoned (cap -1) and stays so: one check at the end of a pass. */
+/* Appends; when memory runs out the row becomes invalid (cap -1) and stays so: one check at the
+ * end of a pass. */
 void sched_push(SchedRow *r, SchedAction a);
 int sched_rows_ok(const Schedule *s, SchedError *e);
 int sched_cell(const SchedRow *r, int index); /* the cell that holds action `index` */
@@ -37,11 +38,20 @@ static inline SchedAction sched_comm(int type, int stage, int microbatch, int pe
 static inline int sched_is_compute(int type) { return type >= SA_F && type <= SA_R; }
 static inline int sched_is_send(int type) { return type == SA_SEND_F || type == SA_SEND_B; }
 static inline int sched_is_recv(int type) { return type == SA_RECV_F || type == SA_RECV_B; }
-static inline int sched_is_wait_send(int type) { return type == SA_WAIT_SEND_F || type == SA_WAIT_SEND_B; }
+static inline int sched_is_wait_send(int type)
+{
+    return type == SA_WAIT_SEND_F || type == SA_WAIT_SEND_B;
+}
 static inline int sched_is_param(int type) { return type >= SA_SEND_P && type <= SA_RECV_GP; }
 /* Sends and receives of every kind, those of parameters too. */
-static inline int sched_sends(int type) { return sched_is_send(type) || type == SA_SEND_P || type == SA_SEND_GP; }
-static inline int sched_receives(int type) { return sched_is_recv(type) || type == SA_RECV_P || type == SA_RECV_GP; }
+static inline int sched_sends(int type)
+{
+    return sched_is_send(type) || type == SA_SEND_P || type == SA_SEND_GP;
+}
+static inline int sched_receives(int type)
+{
+    return sched_is_recv(type) || type == SA_RECV_P || type == SA_RECV_GP;
+}
 static inline int sched_has_peer(int type)
 {
     return (type >= SA_SEND_F && type <= SA_WAIT_SEND_B) || sched_is_param(type);
@@ -53,8 +63,8 @@ static inline int sched_has_microbatch(int type)
 /* The wait that belongs to a send. */
 static inline SchedAction sched_wait_of(const SchedAction *send)
 {
-    return sched_comm(send->type == SA_SEND_F ? SA_WAIT_SEND_F : SA_WAIT_SEND_B, send->stage, send->microbatch,
-                      send->peer);
+    return sched_comm(send->type == SA_SEND_F ? SA_WAIT_SEND_F : SA_WAIT_SEND_B, send->stage,
+                      send->microbatch, send->peer);
 }
 /* The end of the cell that begins at action i. */
 static inline int sched_cell_end(const SchedRow *r, int i)

@@ -1,13 +1,14 @@
 /*
- * schedule.h - pipeline schedules: the intermediate representation, generators, passes, the verifier.
+ * schedule.h - pipeline schedules: the intermediate representation, generators, passes, verifier.
  *
- * A Schedule is one row of actions per rank.  It comes from a CSV file (sched_load) or a generator (sched_generate) and
- * holds computations only at first; passes insert communication, parameter residency and gradient reductions until the
- * rows are complete, and the verifier proves that they run to the end.  sched_lower_for() does all of it for an
- * executor.  The simulator and the drawings are in tool/tool.h; docs/schedules.md describes the text form.
+ * A Schedule is one row of actions per rank.  It comes from a CSV file (sched_load) or a generator
+ * (sched_generate) and holds computations only at first; passes insert communication, parameter
+ * residency and gradient reductions until the rows are complete, and the verifier proves that they
+ * run to the end.  sched_lower_for() does all of it for an executor.  Simulator and drawings are in
+ * tool/tool.h; docs/schedules.md describes the text form.
  *
- * C11 or C++, and libc.  No globals, no exit: every function that can fail returns 0 or a SCHED_E* status and fills the
- * SchedError.  Memory belongs to the Schedule; sched_free() releases it.
+ * C11 or C++, and libc.  No globals, no exit: a function that can fail returns 0 or a SCHED_E*
+ * status and fills the SchedError.  Memory belongs to the Schedule; sched_free() releases it.
  */
 #ifndef PP_SCHEDULE_H
 #define PP_SCHEDULE_H
@@ -20,24 +21,26 @@
 extern "C" {
 #endif
 
+// clang-format off
 enum SchedType {
-    SA_IDLE,                                       /* an empty cell */
-    SA_F, SA_B, SA_I, SA_W, SA_R,                  /* computations; B = I + W; R recomputes F before a backward */
-    SA_SEND_F, SA_RECV_F, SA_SEND_B, SA_RECV_B,    /* activation to, gradient back to the stage `peer` */
-    SA_WAIT_SEND_F, SA_WAIT_SEND_B,                /* the buffer of that send (stage, microbatch, peer) is free again */
-    SA_UNSHARD, SA_RESHARD, SA_REDUCE_GRAD, SA_WAIT_REDUCE_GRAD,    /* per stage, no microbatch */
-    SA_OFFLOAD, SA_FETCH,                          /* a microbatch's stash to and from the host */
-    SA_SEND_P, SA_RECV_P, SA_SEND_GP, SA_RECV_GP,  /* parameters that stage and peer share: once a step, no microbatch */
+    SA_IDLE,                                    /* an empty cell */
+    SA_F, SA_B, SA_I, SA_W, SA_R,               /* compute; B = I + W; R: F again */
+    SA_SEND_F, SA_RECV_F, SA_SEND_B, SA_RECV_B, /* activation to, gradient back to `peer` */
+    SA_WAIT_SEND_F, SA_WAIT_SEND_B,             /* that send's buffer is free again */
+    SA_UNSHARD, SA_RESHARD, SA_REDUCE_GRAD, SA_WAIT_REDUCE_GRAD, /* per stage, no microbatch */
+    SA_OFFLOAD, SA_FETCH,                       /* a microbatch's stash to and from the host */
+    SA_SEND_P, SA_RECV_P, SA_SEND_GP, SA_RECV_GP, /* shared parameters, once a step */
     SA_TYPES
 };
+// clang-format on
 
-/* `(0F7;7B3)OVERLAP_F_B` is one cell of several actions: all carry SCHED_PART, the last one also SCHED_LAST. */
+/* `(0F7;7B3)OVERLAP_F_B` is one cell of several actions: all are PART, the last one LAST too. */
 enum { SCHED_PART = 1, SCHED_LAST = 2 };
 
 typedef struct SchedAction {
     int32_t stage;      /* -1 for SA_IDLE */
     int32_t microbatch; /* -1: none */
-    int32_t peer;       /* sends, receives and their waits: the other stage, always filled in; else -1 */
+    int32_t peer;       /* messages and their waits: the other stage, always filled in; else -1 */
     uint8_t type, overlap;
     uint16_t mark; /* for passes; 0 between them */
 } SchedAction;
@@ -63,58 +66,58 @@ typedef struct SchedError {
     char text[8192];        /* one sentence, or a report of several lines (the blocked state) */
 } SchedError;
 
-/* Stage `from` feeds stage `to`.  gradient: a SEND_B comes back along it.  Bytes are of one microbatch. */
-typedef struct SchedEdge { int from, to, gradient; double bytes_f, bytes_b; } SchedEdge;
-/* A shared parameter: its owner `from` transmits it to its user `to` once a step and gets a gradient back, or both hold
-   a copy whose gradients are summed (replicate).  Several parameters of one pair travel in one action. */
-typedef struct SchedParam { int from, to, replicate, gradient; } SchedParam;
+/* Stage `from` feeds stage `to`.  gradient: a SEND_B comes back.  Bytes are of one microbatch. */
+typedef struct SchedEdge {
+    int from, to, gradient;
+    double bytes_f, bytes_b;
+} SchedEdge;
+/* A shared parameter: its owner `from` transmits it to its user `to` once a step and gets a
+   gradient back, or both hold a copy whose gradients are summed (replicate).  Several parameters of
+   one pair travel in one action. */
+typedef struct SchedParam {
+    int from, to, replicate, gradient;
+} SchedParam;
 
-/* ---- rows.c ---- */
+/* ---- rows.c, csv.c: in memory, and as text ---- */
 void sched_free(Schedule *s); /* NULL is fine */
 Schedule *sched_clone(const Schedule *s);
 void sched_drop_idle(Schedule *s);
-
-/* ---- csv.c: the text form ---- */
 int sched_parse(const char *text, size_t len, const char *origin, Schedule **out, SchedError *e);
 int sched_load(const char *path, Schedule **out, SchedError *e);
-void sched_write(const Schedule *s, FILE *f);    /* rows ended by '\n' */
-char *sched_text(const Schedule *s, size_t *len); /* the same without the last newline; to be freed */
-int sched_action_text(char *buf, size_t size, const SchedAction *a); /* `0SEND_F3@2`; one action, no compound */
-int sched_action_parse(const char *text, SchedAction *a);            /* 1 if the whole text is one simple action */
+void sched_write(const Schedule *s, FILE *f);     /* rows ended by '\n' */
+char *sched_text(const Schedule *s, size_t *len); /* without the last newline; to be freed */
+int sched_action_text(char *buf, size_t size, const SchedAction *a); /* `0SEND_F3@2` */
+int sched_action_parse(const char *text, SchedAction *a); /* 1: the text is one simple action */
 const char *sched_type_name(int type);
 
-/* ---- registry.c: the generators, by name ---- */
+/* ---- registry.c: the generators by name; a row's fields are explained there ---- */
 enum { SCHED_PLACE_DEFAULT = -1, SCHED_PLACE_LOOP, SCHED_PLACE_V, SCHED_PLACE_BLOCK };
 struct SchedGen;
 typedef struct SchedKind {
-    const char *name;    /* lower case: what messages, options and Schedule.name say */
-    const char *pytorch; /* torch.distributed.pipelining's name, whose class is Schedule<name>; NULL: it has none */
-    int placement;       /* stage s is on rank s mod p; there and back; or a block of neighbours on each rank */
-    int chunks;          /* stages per rank; 0: any number */
-    int movable;         /* another placement than its own may be asked for */
-    int least;           /* microbatches per rank that it needs */
-    int rounds;          /* microbatches m go in max(1, m / p) equal rounds */
+    const char *name, *pytorch;
+    int placement, chunks, movable, least, rounds;
     int (*generate)(struct SchedGen *g);
-    int (*peak)(int ranks, int chunks, int microbatches, int rank); /* NULL: no closed form */
-    const char *about;   /* one line */
+    int (*peak)(int ranks, int chunks, int microbatches, int rank);
+    const char *about;
 } SchedKind;
-const SchedKind *sched_kind(int i);             /* row i of the registry, NULL past its end */
-const SchedKind *sched_find(const char *name);  /* any of its spellings in any case; NULL: none is called so */
-int sched_generate(const char *name, int ranks, int stages, int microbatches, int placement, Schedule **out,
-                   SchedError *e);
+const SchedKind *sched_kind(int i);            /* row i of the registry, NULL past its end */
+const SchedKind *sched_find(const char *name); /* any spelling, any case; NULL: none is called so */
+int sched_generate(const char *name, int ranks, int stages, int microbatches, int placement,
+                   Schedule **out, SchedError *e);
 /* The most microbatch-chunks alive on a rank; -1: no closed form. */
 int sched_peak_formula(const char *name, int ranks, int stages, int microbatches, int rank);
 
-/* ---- validate.c, pass_*.c: what changes a schedule does so in place; edge NULL: the chain of stages ---- */
+/* ---- validate.c, pass_*.c: in place; edge NULL: the chain of stages ---- */
 int sched_validate(const Schedule *s, SchedError *e);
-int sched_runnable(const Schedule *s, SchedError *e); /* a run can do every action: none of OFFLOAD, FETCH */
+int sched_runnable(const Schedule *s, SchedError *e); /* a run can do it: no OFFLOAD, FETCH */
 int sched_merge(Schedule *s, SchedError *e);
 int sched_unshard(Schedule *s, int window, SchedError *e);
 int sched_reduce_grad(Schedule *s, int deferred, SchedError *e);
-int sched_comms(Schedule *s, const SchedEdge *edge, int n_edge, const SchedParam *param, int n_param, SchedError *e);
+int sched_comms(Schedule *s, const SchedEdge *edge, int n_edge, const SchedParam *param,
+                int n_param, SchedError *e);
 int sched_wait_send(Schedule *s, SchedError *e);
 int sched_budget(Schedule *s, int sends, SchedError *e);
-int sched_defer(Schedule *s, SchedError *e); /* PyTorch's rule; may need buffers: verify afterwards */
+int sched_defer(Schedule *s, SchedError *e); /* may need buffers: verify afterwards */
 
 /* ---- lower.c: rows for an executor; it says what they guarantee ---- */
 typedef struct SchedNeeds {
@@ -128,24 +131,16 @@ typedef struct SchedNeeds {
     int buffers;     /* what to verify against; 0: rendezvous, the strictest */
 } SchedNeeds;
 int sched_lower_for(Schedule *s, const SchedNeeds *needs, SchedError *e);
-int sched_lower(Schedule *s, int window, SchedError *e); /* unshard, reduce_grad, comms, wait_send; adjacent edges */
+int sched_lower(Schedule *s, int window, SchedError *e); /* for the chain; not verified */
 
-/* ---- verify.c: does it run to its end; edge NULL: the edges that the rows themselves use ---- */
-int sched_verify(const Schedule *s, const SchedEdge *edge, int n_edge, const SchedParam *param, int n_param,
-                 int buffers, SchedError *e);
+/* ---- verify.c: do the rows run to their end; edge NULL: the edges they use ---- */
+int sched_verify(const Schedule *s, const SchedEdge *edge, int n_edge, const SchedParam *param,
+                 int n_param, int buffers, SchedError *e);
 
 /* ---- live.c: the most microbatches alive at once ---- */
-int sched_live(const Schedule *s, int stage);       /* from F to B or W: stash slots that a run needs */
-int sched_live_rank(const Schedule *s, int rank);   /* over all stages of a rank: microbatch-chunks */
+int sched_live(const Schedule *s, int stage);       /* from F to B or W: stash slots of a run */
+int sched_live_rank(const Schedule *s, int rank);   /* of all stages of a rank: microbatch-chunks */
 int sched_live_saved(const Schedule *s, int stage); /* from I to W: slots of PpCtx.saved */
-
-/* ---- trace.c: the Chrome trace, of a simulation and of a run ---- */
-void sched_trace_open(FILE *f, const char *title, int ranks);
-void sched_trace_overlap_thread(FILE *f, int rank, int ranks); /* names tid ranks + rank: the rank's second thread */
-void sched_trace_event(FILE *f, int rank, const SchedAction *a, int step, double ts, double dur);
-void sched_trace_around(FILE *f, int rank, const char *name, int step, double ts, double dur); /* begin, norm, update */
-void sched_trace_wait(FILE *f, int rank, const SchedAction *a, int step, double ts, double dur); /* waiting for a */
-void sched_trace_close(FILE *f);
 
 #ifdef __cplusplus
 }

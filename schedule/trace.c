@@ -1,14 +1,15 @@
 /*
  * trace.c - the Chrome trace, of a simulation and of a run alike.
  *
- * In: open, any number of events, close; times in microseconds.  Out: on a FILE complete events ("ph":"X"), `name` the
- * action's text, `cat` its type, pid 0, tid the rank, args {"step":N,"stage":S,"microbatch":M}.  Time that a rank waits
- * is an event of its own named "wait", cat "wait", so that the duration of an action is the action's alone.
+ * In: open, any number of events, close; times in microseconds.  Out: on a FILE complete events
+ * ("ph":"X"), `name` the action's text, `cat` its type, pid 0, tid the rank, args
+ * {"step":N,"stage":S,"microbatch":M}.  Time that a rank waits is an event of its own named "wait",
+ * cat "wait", so that the duration of an action is the action's alone.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "rows.h"
+#include "trace.h"
 
 static void json_string(FILE *f, const char *s)
 {
@@ -27,26 +28,32 @@ static void json_string(FILE *f, const char *s)
 
 void sched_trace_open(FILE *f, const char *title, int ranks)
 {
-    fprintf(f, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,"
+    fprintf(f, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"name\":\"process_name\",\"ph\":"
+               "\"M\",\"pid\":0,"
                "\"tid\":0,\"args\":{\"name\":");
     json_string(f, title);
     fprintf(f, "}}");
     for (int r = 0; r < ranks; r++)
-        fprintf(f, ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":\"rank %d\"}}", r,
-                r);
+        fprintf(f,
+                ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":"
+                "\"rank %d\"}}",
+                r, r);
 }
 
 void sched_trace_overlap_thread(FILE *f, int rank, int ranks)
 {
-    fprintf(f, ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":\"rank %d, beside\"}}",
+    fprintf(f,
+            ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":"
+            "\"rank %d, beside\"}}",
             ranks + rank, rank);
 }
 
-static void event(FILE *f, const char *name, const char *cat, int rank, const SchedAction *a, const char *what,
-                  int step, double ts, double dur)
+static void event(FILE *f, const char *name, const char *cat, int rank, const SchedAction *a,
+                  const char *what, int step, double ts, double dur)
 {
     fprintf(f,
-            ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{"
+            ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,"
+            "\"dur\":%.3f,\"args\":{"
             "\"step\":%d,\"stage\":%d",
             name, cat, rank, ts, dur, step, a->stage);
     if (a->microbatch >= 0)
@@ -66,7 +73,8 @@ void sched_trace_event(FILE *f, int rank, const SchedAction *a, int step, double
 void sched_trace_around(FILE *f, int rank, const char *name, int step, double ts, double dur)
 {
     fprintf(f,
-            ",\n{\"name\":\"%s\",\"cat\":\"step\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{"
+            ",\n{\"name\":\"%s\",\"cat\":\"step\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,"
+            "\"dur\":%.3f,\"args\":{"
             "\"step\":%d}}",
             name, rank, ts, dur, step);
 }

@@ -1,6 +1,6 @@
 /*
- * validate.c - is every computation in the rows, once, and each after what it needs of its own (stage, microbatch)?
- * Nothing here looks across ranks; that is verify.c.
+ * validate.c - is every computation in the rows, once, and each after what it needs of its own
+ * (stage, microbatch)? Nothing here looks across ranks; that is verify.c.
  */
 #include "rows.h"
 
@@ -80,7 +80,8 @@ static int check_done(const Schedule *s, const unsigned char *done, SchedError *
                                                                      : "backward";
             if (what)
                 return sched_fail(e, SCHED_EREFUSED, s->rank_of[st], -1,
-                                  "rank %d: stage %d has no %s for microbatch %d", s->rank_of[st], st, what, mb);
+                                  "rank %d: stage %d has no %s for microbatch %d", s->rank_of[st],
+                                  st, what, mb);
         }
     return SCHED_OK;
 }
@@ -104,7 +105,8 @@ int sched_validate(const Schedule *s, SchedError *e)
             else if (s->infer && (a->type == SA_B || a->type == SA_I || a->type == SA_W))
                 why = "a backward in a schedule of forwards";
             else if (a->microbatch >= 0)
-                why = step(a, &done[(size_t)a->stage * (size_t)s->microbatches + (size_t)a->microbatch]);
+                why = step(
+                    a, &done[(size_t)a->stage * (size_t)s->microbatches + (size_t)a->microbatch]);
             if (why)
                 st = refuse(e, s, r, i, why);
         }
@@ -119,6 +121,8 @@ int sched_runnable(const Schedule *s, SchedError *e)
     for (int r = 0; r < s->ranks; r++)
         for (int i = 0; i < s->row[r].n; i++)
             if (s->row[r].a[i].type == SA_OFFLOAD || s->row[r].a[i].type == SA_FETCH)
-                return refuse(e, s, r, i, "a run cannot move a stash to the host and back yet; ppsplit schedule simulates it");
+                return refuse(e, s, r, i,
+                              "a run cannot move a stash to the host and back yet; ppsplit "
+                              "schedule simulates it");
     return SCHED_OK;
 }

@@ -1,11 +1,12 @@
 /*
  * verify.c - the verifier: does this complete schedule run to its end?
  *
- * In: complete rows, the graph, the number of buffers per directed edge (0 = rendezvous).  Out: ok, or a refusal with
- * the blocked state.  Every rank executes its row in order; which rank goes first does not matter, because what one
- * rank's step makes possible no other step takes away (the runs are confluent: a Kahn process network with bounded
- * channels), so one run proves all. A rank that cannot go on is looked at again only when its peer has moved: linear in
- * the actions, in time and in memory.
+ * In: complete rows, the graph, the number of buffers per directed edge (0 = rendezvous).  Out: ok,
+ * or a refusal with the blocked state.  Every rank executes its row in order; which rank goes first
+ * does not matter, because what one rank's step makes possible no other step takes away (the runs
+ * are confluent: a Kahn process network with bounded channels), so one run proves all. A rank that
+ * cannot go on is looked at again only when its peer has moved: linear in the actions, in time and
+ * in memory.
  */
 #include "verify.h"
 
@@ -64,7 +65,7 @@ static int step(Verify *v, int r, const SchedAction *a)
                 return 0;
             v->seq[m] = v->sent[lane]++;
         } else if (sched_receives(a->type)) {
-            if (v->seq[m] != v->received[lane]) /* not sent yet (-1), or another message is in front of it */
+            if (v->seq[m] != v->received[lane]) /* not sent yet (-1), or not first */
                 return 0;
             v->received[lane]++;
         } else if (v->received[lane] <= v->seq[m]) {
@@ -115,8 +116,8 @@ static int check_received(const Verify *v)
                 char text[64];
                 int cell = sched_cell(&v->s->row[r], i);
                 sched_action_text(text, sizeof text, a);
-                return sched_fail(v->e, SCHED_EREFUSED, r, cell, "rank %d, cell %d (%s): nobody receives this", r, cell,
-                                  text);
+                return sched_fail(v->e, SCHED_EREFUSED, r, cell,
+                                  "rank %d, cell %d (%s): nobody receives this", r, cell, text);
             }
         }
     return SCHED_OK;
@@ -134,7 +135,8 @@ static int allocate(Verify *v)
     v->seq = malloc(n * sizeof *v->seq);
     v->begun = calloc(S, sizeof *v->begun);
     v->members = calloc(S, sizeof *v->members);
-    if (!v->cursor || !v->queue || !v->queued || !v->sent || !v->received || !v->seq || !v->begun || !v->members)
+    if (!v->cursor || !v->queue || !v->queued || !v->sent || !v->received || !v->seq || !v->begun ||
+        !v->members)
         return sched_nomem(v->e);
     for (size_t i = 0; i < n; i++)
         v->seq[i] = -1;
@@ -143,12 +145,13 @@ static int allocate(Verify *v)
     return SCHED_OK;
 }
 
-/* A rank executes its row in order.  With buffers = 0 a SEND and its RECV are a rendezvous: both ranks wait until each
-   is at the head.  With k > 0 a SEND waits while k messages of its directed edge (stage to stage) are not yet received,
-   and a RECV waits for its message.  Messages of a directed edge are one FIFO: a RECV that meets another message at its
-   head is refused.  WAIT_SEND waits until that message is received; WAIT_REDUCE_GRAD until all REDUCE_GRADs of its
-   replica set have begun.  Whatever finishes here finishes with any more asynchronous transport that keeps each edge's
-   order. */
+/* A rank executes its row in order.  With buffers = 0 a SEND and its RECV are a rendezvous: both
+   ranks wait until each is at the head.  With k > 0 a SEND waits while k messages of its directed
+   edge (stage to stage) are not yet received, and a RECV waits for its message.  Messages of a
+   directed edge are one FIFO: a RECV that meets another message at its head is refused.  WAIT_SEND
+   waits until that message is received; WAIT_REDUCE_GRAD until all REDUCE_GRADs of its replica set
+   have begun.  Whatever finishes here finishes with any more asynchronous transport that keeps each
+   edge's order. */
 int sched_verify_graph(const Schedule *s, const SchedGraph *g, int buffers, SchedError *e)
 {
     Verify v = {0};
@@ -178,12 +181,12 @@ int sched_verify_graph(const Schedule *s, const SchedGraph *g, int buffers, Sche
     return st;
 }
 
-int sched_verify(const Schedule *s, const SchedEdge *edge, int n_edge, const SchedParam *param, int n_param,
-                 int buffers, SchedError *e)
+int sched_verify(const Schedule *s, const SchedEdge *edge, int n_edge, const SchedParam *param,
+                 int n_param, int buffers, SchedError *e)
 {
     SchedGraph g;
-    int st =
-        edge ? sched_graph(&g, s->stages, edge, n_edge, param, n_param, e) : sched_graph_of(&g, s, param, n_param, e);
+    int st = edge ? sched_graph(&g, s->stages, edge, n_edge, param, n_param, e)
+                  : sched_graph_of(&g, s, param, n_param, e);
     for (int i = 0; !st && s->infer && i < g.n; i++)
         g.edge[i].gradient = 0;
     if (!st)

@@ -1,6 +1,6 @@
 /*
- * verify.h - shared by verify_rows.c (each row by itself), verify.c (the run of all) and verify_blocked.c (the report of
- * a run that cannot go on).
+ * verify.h - shared by verify_rows.c (each row by itself), verify.c (the run of all) and
+ * verify_blocked.c (the report of a run that cannot go on).
  */
 #ifndef PP_SCHED_VERIFY_H
 #define PP_SCHED_VERIFY_H

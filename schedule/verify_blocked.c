@@ -1,10 +1,10 @@
 /*
  * verify_blocked.c - the report of a schedule that deadlocks.
  *
- * In: a run of verify.c that cannot go on.  Out: the cycle of waits (or the rank that waits for something that
- * never comes), and the shortest state in which that is so: of every rank only what the blocked ranks needed to
- * get there. A blocked rank waits for exactly one other, so the waits are a function, and its shortest cycle is the
- * reason.
+ * In: a run of verify.c that cannot go on.  Out: the cycle of waits (or the rank that waits for
+ * something that never comes), and the shortest state in which that is so: of every rank only what
+ * the blocked ranks needed to get there. A blocked rank waits for exactly one other, so the waits
+ * are a function, and its shortest cycle is the reason.
  */
 #include "verify.h"
 
@@ -20,7 +20,7 @@ typedef struct {
     int *waits;          /* per rank: the rank it waits for, NEVER or FINISHED */
     int *need, *scanned; /* per rank: length of the prefix in the shortest state */
     int *shown, n_shown;
-    int32_t *send_at, *recv_at; /* per message: its index in the sender's, the receiver's row, or -1 */
+    int32_t *send_at, *recv_at; /* per message: its index in the sender's, the receiver's row; -1 */
     int32_t *by_seq;            /* per message sent, by lane and number: recv_at of it */
     int *first;                 /* per lane: where its part of by_seq begins */
     char text[sizeof((SchedError *)0)->text];
@@ -41,7 +41,10 @@ static void say(Blocked *b, const char *fmt, ...)
         b->n = sizeof b->text - 1;
 }
 
-static const SchedAction *head(const Blocked *b, int r) { return &b->v->s->row[r].a[b->v->cursor[r]]; }
+static const SchedAction *head(const Blocked *b, int r)
+{
+    return &b->v->s->row[r].a[b->v->cursor[r]];
+}
 
 /* The index, in the peer's row, of the other end of the message of action a; -1: there is none. */
 static int other_end(const Blocked *b, const SchedAction *a)
@@ -54,7 +57,8 @@ static int other_end(const Blocked *b, const SchedAction *a)
 static int locate(Blocked *b)
 {
     const Verify *v = b->v;
-    size_t n = sched_graph_messages(v->g, v->s->microbatches), lanes = (size_t)sched_graph_lanes(v->g) + 2;
+    size_t n = sched_graph_messages(v->g, v->s->microbatches),
+           lanes = (size_t)sched_graph_lanes(v->g) + 2;
     b->send_at = malloc(n * sizeof *b->send_at);
     b->recv_at = malloc(n * sizeof *b->recv_at);
     b->by_seq = malloc(n * sizeof *b->by_seq);
@@ -81,7 +85,8 @@ static int locate(Blocked *b)
     return SCHED_OK;
 }
 
-/* With buffers: the index in row q of the sent message that stands first on the lane, when it is not the one r wants.
+/* With buffers: the index in row q of the sent message that stands first on the lane, when it is
+ * not the one r wants.
  */
 static int in_front(const Blocked *b, int q, const SchedAction *a)
 {
@@ -123,7 +128,8 @@ static int awaited(const Blocked *b, int r)
     return in_front(b, q, a) >= 0 || other_end(b, a) < 0 ? NEVER : q;
 }
 
-/* Puts the ranks of the shortest cycle into b->shown; none: of the first rank that waits in vain. */
+/* Puts the ranks of the shortest cycle into b->shown; none: of the first rank that waits in vain.
+ */
 static void find_cycle(Blocked *b)
 {
     int ranks = b->v->s->ranks, best = ranks + 1, *mark = b->scanned;
@@ -156,7 +162,8 @@ static void find_cycle(Blocked *b)
             b->shown[b->n_shown++] = r;
 }
 
-/* What must have been executed for the prefix need[r] of each shown rank: the other ends of its messages. */
+/* What must have been executed for the prefix need[r] of each shown rank: the other ends of its
+ * messages. */
 static void shorten(Blocked *b)
 {
     const Verify *v = b->v;
@@ -173,7 +180,8 @@ static void shorten(Blocked *b)
                 if (!sched_has_peer(a->type))
                     continue;
                 int q = v->s->rank_of[a->peer], at = other_end(b, a) + 1;
-                if (sched_sends(a->type) && v->buffers > 0) { /* the message whose buffer it took over */
+                if (sched_sends(a->type) && v->buffers > 0) {
+                    /* The message whose buffer this one took. */
                     int lane, old = v->seq[verify_message(v, a, &lane)] - v->buffers;
                     at = old < 0 ? 0 : b->by_seq[b->first[lane] + old] + 1;
                 }
@@ -211,7 +219,9 @@ static void say_reason(Blocked *b, int r)
     sched_action_text(text, sizeof text, a);
     say(b, "\n  rank %d, cell %d (%s): ", r, sched_cell(&v->s->row[r], v->cursor[r]), text);
     if (a->type == SA_WAIT_REDUCE_GRAD) {
-        say(b, b->waits[r] >= 0 ? "rank %d has not begun its part of the sum" : "a part of the sum never begins",
+        say(b,
+            b->waits[r] >= 0 ? "rank %d has not begun its part of the sum"
+                             : "a part of the sum never begins",
             b->waits[r]);
         return;
     }

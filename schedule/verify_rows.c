@@ -1,10 +1,10 @@
 /*
- * verify_rows.c - the part of verification that needs no other rank: in every row each action comes after what
- * it needs.
+ * verify_rows.c - the part of verification that needs no other rank: in every row each action comes
+ * after what it needs.
  *
- * In: a complete schedule, its graph.  Out: ok, or the first action that lacks something: a forward without its input,
- * a message sent twice, a reduction before the last gradient, a computation whose parameters are not on the device.
- * That all messages arrive is proven by verify.c.
+ * In: a complete schedule, its graph.  Out: ok, or the first action that lacks something: a forward
+ * without its input, a message sent twice, a reduction before the last gradient, a computation
+ * whose parameters are not on the device. That all messages arrive is proven by verify.c.
  */
 #include "verify.h"
 
@@ -47,7 +47,8 @@ static const char *forward_lacks(const Check *c, const SchedAction *a)
         const SchedParam *q = &g->param[k];
         if (q->to == a->stage && !q->replicate && c->s->rank_of[q->from] != c->s->rank_of[q->to] &&
             !(*msg(c, 2 * (g->n + k), 0) & RECEIVED))
-            return "a parameter of another stage has not been received before it (a RECV_P is missing or comes later)";
+            return "a parameter of another stage has not been received before it (a RECV_P is "
+                   "missing or comes later)";
     }
     return NULL;
 }
@@ -62,7 +63,8 @@ static const char *backward_lacks(const Check *c, const SchedAction *a)
             if (!(*done(c, g->edge[k].to, a->microbatch) & HAS_BACK))
                 return "the backward of a later stage on this rank, which it needs, comes later";
         } else if (!(*msg(c, 2 * k + 1, a->microbatch) & RECEIVED)) {
-            return "its gradient has not been received before it (a RECV_B is missing or comes later)";
+            return "its gradient has not been received before it (a RECV_B is missing or comes "
+                   "later)";
         }
     }
     return NULL;
@@ -121,8 +123,9 @@ static const char *reduce_lacks(const Check *c, const SchedAction *a)
         const SchedParam *q = &g->param[k];
         if (q->from != a->stage || q->replicate || !q->gradient)
             continue;
-        if (c->s->rank_of[q->from] == c->s->rank_of[q->to] ? c->backwards[q->to] < c->s->microbatches
-                                                           : !(*msg(c, 2 * (g->n + k) + 1, 0) & RECEIVED))
+        if (c->s->rank_of[q->from] == c->s->rank_of[q->to]
+                ? c->backwards[q->to] < c->s->microbatches
+                : !(*msg(c, 2 * (g->n + k) + 1, 0) & RECEIVED))
             return "the gradient of a parameter that another stage uses is not here yet";
     }
     c->stage[a->stage] |= REDUCED;
@@ -146,7 +149,8 @@ static const char *stage_lacks(const Check *c, const SchedAction *a)
     case SA_REDUCE_GRAD: return reduce_lacks(c, a);
     case SA_WAIT_REDUCE_GRAD:
         if (!(*f & REDUCED) || (*f & REDUCE_WAITED))
-            return *f & REDUCED ? "this reduction is waited for twice" : "it waits for a reduction that has not begun";
+            return *f & REDUCED ? "this reduction is waited for twice"
+                                : "it waits for a reduction that has not begun";
         *f |= REDUCE_WAITED;
         return NULL;
     default: return NULL;
@@ -161,7 +165,8 @@ static const char *lacks(const Check *c, const SchedAction *a)
     if (!sched_is_compute(a->type))
         return stage_lacks(c, a);
     if ((c->stage[a->stage] & (SHARDS | ACTIVE)) == SHARDS)
-        return "the parameters of its stage are not on the device (an UNSHARD is missing or comes later)";
+        return "the parameters of its stage are not on the device (an UNSHARD is missing or comes "
+               "later)";
     if (a->type == SA_F)
         why = forward_lacks(c, a);
     else if (a->type == SA_B || a->type == SA_I)
@@ -186,7 +191,8 @@ static int check_row(const Check *c, int r, SchedError *e)
             char text[64];
             int cell = sched_cell(row, i);
             sched_action_text(text, sizeof text, &row->a[i]);
-            return sched_fail(e, SCHED_EREFUSED, r, cell, "rank %d, cell %d (%s): %s", r, cell, text, why);
+            return sched_fail(e, SCHED_EREFUSED, r, cell, "rank %d, cell %d (%s): %s", r, cell,
+                              text, why);
         }
     }
     return SCHED_OK;
@@ -209,8 +215,8 @@ int sched_check_rows(const Schedule *s, const SchedGraph *g, SchedError *e)
         st = check_row(&c, r, e);
     for (int k = 0; !st && k < s->stages; k++)
         if ((c.stage[k] & (REDUCED | REDUCE_WAITED)) == REDUCED)
-            st = sched_fail(e, SCHED_EREFUSED, s->rank_of[k], -1, "rank %d: %dREDUCE_GRAD has no WAIT_REDUCE_GRAD",
-                            s->rank_of[k], k);
+            st = sched_fail(e, SCHED_EREFUSED, s->rank_of[k], -1,
+                            "rank %d: %dREDUCE_GRAD has no WAIT_REDUCE_GRAD", s->rank_of[k], k);
     free(c.message);
     free(c.done);
     free(c.stage);

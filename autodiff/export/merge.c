@@ -1,15 +1,17 @@
 /*
- * merge.c - `ppsplit merge OUT CHECKPOINT -o M.onnx`: puts trained weights back into the model.
+ * merge.c - puts trained weights back into the model: what `ppsplit merge OUT CHECKPOINT -o M.onnx` does.
  *
  * In: OUT/model.skeleton (skeleton.c) and the safetensors of a checkpoint, under the parameters' names and in PyTorch's shapes.
  * Out: M.onnx, weights inside it while the file stays under 2 GB, else in M.onnx.data beside it; of several files in
  * sequence M.onnx, M1.onnx, ... from model.skeleton, model1.skeleton, ...  All appear whole or not at all.  Running statistics go
  * back like parameters.
+ *
+ * A file is a list of pieces, most of them bytes of the skeleton and of the checkpoint where these are mapped: it is known to fit
+ * together, and every checksum compared, before its first byte is written, and is never in memory as a whole.
  */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -18,12 +20,17 @@
 
 #include "base/file/manifest.h"
 #include "base/file/safetensors.h"
+#include "onnx_fields.h"
 #include "skeleton.h"
 
 enum { MAX_SHARDS = 4096 };
 static const uint64_t inline_limit = UINT64_C(1800) << 20;      /* protobuf ends at 2 GiB */
 
-typedef struct { FILE *f; const char *temporary, *path; } Written;
+/* Bytes of a file to be; of a matrix whose dims are to be exchanged also its rows and columns as they are, else 0. */
+typedef struct { const void *at; size_t n, rows, columns; } Piece;
+typedef struct { VEC(Piece) piece; uint64_t n; } Pieces;
+
+typedef struct { const char *temporary, *path; } Written;
 
 typedef struct {
     Arena *arena;
@@ -32,13 +39,15 @@ typedef struct {
     StFile *shard;
     int n_shard;
     char *manifest;                                     /* its text: the checkpoint's, with a CRC-32 of each tensor */
-    FILE *data;                                         /* external weights, or NULL */
-    const char *data_name;
-    uint64_t data_at;
-    int written;
+    const char *data_name;                              /* of the file of weights outside the model; NULL: they are inside */
+    Pieces data;
+    Merged result;
 } Merge;
 
-static _Noreturn void io_error(const char *path) { diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", strerror(errno)); }
+static _Noreturn void io_error(const char *path, const char *what)
+{
+    diag_fatal(EXIT_IO, WHERE_FILE(path), "%s: %s", what, strerror(errno));
+}
 
 /* ---- the checkpoint ---- */
 
@@ -47,7 +56,7 @@ static const char *newest_step(Merge *m, const char *path)
 {
     DIR *d = opendir(path);
     if (!d)
-        io_error(path);
+        io_error(path, "cannot open");
     long best = -1;
     char *end;
     for (struct dirent *e; (e = readdir(d));)
@@ -69,7 +78,7 @@ static void read_manifest(Merge *m, const char *folder)
     m->manifest = manifest_read(path);
     if (!m->manifest) {
         diag_hint("CHECKPOINT is the folder given to --checkpoint, or a step_N in it");
-        io_error(path);
+        io_error(path, "cannot open");
     }
 }
 
@@ -88,7 +97,7 @@ static void open_shards(Merge *m)
     read_manifest(m, folder);
     DIR *d = opendir(folder);
     if (!d)
-        io_error(folder);
+        io_error(folder, "cannot open");
     int n = 0;
     for (struct dirent *e; (e = readdir(d));) {
         size_t length = strlen(e->d_name);
@@ -125,95 +134,125 @@ static const StTensor *find_parameter(const Merge *m, const char *name)
 
 typedef struct { Shape shape; uint64_t dtype; const char *name, *parameter; bool transposed; } Slot;
 
-static const char *text_of(Merge *m, WireSpan s) { return arena_strndup(m->arena, (const char *)s.at, (size_t)(s.end - s.at)); }
+static const char *text_of(Merge *m, PbSpan s) { return arena_strndup(m->arena, (const char *)s.at, (size_t)(s.end - s.at)); }
 
-static void read_slot(Merge *m, WireSpan body, Slot *s)
+static void read_entry(Merge *m, PbSpan entry, Slot *s)
 {
-    for (WireField f; wire_next(&body, &f);) {
-        const char *key = "", *value = "";
-        WireSpan entry = f.body;
-        switch (f.number) {
-        case 1:
-            if (s->shape.rank < MAX_RANK)
-                s->shape.d[s->shape.rank++] = (int64_t)f.value;
-            break;
-        case 2: s->dtype = f.value; break;
-        case 8: s->name = text_of(m, f.body); break;
-        case 13:
-            for (WireField e; wire_next(&entry, &e);)
-                *(e.number == 1 ? &key : &value) = text_of(m, e.body);
-            if (!strcmp(key, SKELETON_PARAMETER))
-                s->parameter = value;
-            s->transposed |= !strcmp(key, SKELETON_TRANSPOSED);
-            break;
-        default: break;
-        }
-    }
+    const char *key = "", *value = "";
+    for (PbField e; pb_next(&entry, &e);)
+        *(e.number == ENTRY_KEY ? &key : &value) = text_of(m, e.body);
+    if (!strcmp(key, SKELETON_PARAMETER))
+        s->parameter = value;
+    s->transposed |= !strcmp(key, SKELETON_TRANSPOSED);
 }
 
-/* The tensor's bytes in the file's layout. */
-static const char *slot_bytes(Merge *m, const Slot *s, const StTensor *t, size_t *length)
+static Slot read_slot(Merge *m, PbSpan body)
+{
+    Slot s = {0};
+    for (PbField f; pb_next(&body, &f);)
+        switch (f.number) {
+        case TENSOR_DIMS:
+            if (s.shape.rank < MAX_RANK)
+                s.shape.d[s.shape.rank++] = (int64_t)f.value;
+            break;
+        case TENSOR_TYPE: s.dtype = f.value; break;
+        case TENSOR_NAME: s.name = text_of(m, f.body); break;
+        case TENSOR_EXTERNAL: read_entry(m, f.body, &s); break;
+        default: break;
+        }
+    return s;
+}
+
+static void add(Merge *m, Pieces *to, Piece p)
+{
+    vec_push(m->arena, &to->piece, p);
+    to->n += p.n;
+}
+
+static void add_message(Merge *m, Pieces *to, const PbMessage *p) { add(m, to, (Piece){.at = p->at, .n = p->n}); }
+
+/* The tensor's bytes, to be written in the layout of the model's file. */
+static Piece slot_bytes(const Merge *m, const Slot *s, const StTensor *t)
 {
     Shape want = s->shape;
     if (s->transposed) {
         want.d[0] = s->shape.d[1];
         want.d[1] = s->shape.d[0];
     }
-    if (t->dtype != (int)s->dtype || t->rank != want.rank || memcmp(t->dim, want.d, (size_t)want.rank * sizeof want.d[0]))
+    if (t->dtype != (int)s->dtype || t->rank != want.rank || memcmp(t->dim, want.d, (size_t)want.rank * sizeof want.d[0])
+        || (s->transposed && want.rank != 2))
         diag_fatal(EXIT_MODEL, WHERE_FILE(m->checkpoint), "parameter '%s' has another type or shape than the model's", s->parameter);
-    *length = (size_t)t->bytes;
-    if (!s->transposed)
-        return t->data;
-    size_t size = (size_t)st_dtype_size(t->dtype), rows = (size_t)want.d[0], columns = (size_t)want.d[1];
-    char *turned = arena_alloc(m->arena, (size_t)t->bytes);
-    for (size_t i = 0; i < rows; i++)
-        for (size_t j = 0; j < columns; j++)
-            memcpy(turned + (j * rows + i) * size, t->data + (i * columns + j) * size, size);
-    return turned;
+    Piece p = {.at = t->data, .n = (size_t)t->bytes};
+    if (s->transposed && t->bytes > 0) {
+        p.rows = (size_t)want.d[0];
+        p.columns = (size_t)want.d[1];
+    }
+    return p;
 }
 
-static void put_trained(Merge *m, FILE *graph, const Slot *s)
+static void add_trained(Merge *m, Pieces *graph, const Slot *s)
 {
-    const StTensor *t = find_parameter(m, s->parameter);
-    size_t length;
-    const char *bytes = slot_bytes(m, s, t, &length);
-    WireMessage out;
-    wire_open(&out);
+    Piece bytes = slot_bytes(m, s, find_parameter(m, s->parameter));
+    PbMessage tensor = {.a = m->arena}, head = {.a = m->arena};
     for (int i = 0; i < s->shape.rank; i++)
-        wire_put_int(out.f, 1, (uint64_t)s->shape.d[i]);
-    wire_put_int(out.f, 2, s->dtype);
-    wire_put_string(out.f, 8, s->name);
-    if (m->data) {
-        wire_put_entry(out.f, "location", m->data_name);
-        wire_put_entry(out.f, "offset", arena_printf(m->arena, "%llu", (unsigned long long)m->data_at));
-        wire_put_entry(out.f, "length", arena_printf(m->arena, "%zu", length));
-        wire_put_int(out.f, 14, 1);
-        fwrite(bytes, 1, length, m->data);
-        m->data_at += length;
-    } else
-        wire_put_bytes(out.f, 9, bytes, length);
-    wire_close(&out, graph, 5);
-    m->written++;
+        pb_put_int(&tensor, TENSOR_DIMS, s->shape.d[i]);
+    pb_put_int(&tensor, TENSOR_TYPE, (int64_t)s->dtype);
+    pb_put_string(&tensor, TENSOR_NAME, s->name ? s->name : "");
+    if (m->data_name) {
+        onnx_put_entry(&tensor, "location", m->data_name);
+        onnx_put_entry(&tensor, "offset", arena_printf(m->arena, "%llu", (unsigned long long)m->data.n));
+        onnx_put_entry(&tensor, "length", arena_printf(m->arena, "%zu", bytes.n));
+        pb_put_int(&tensor, TENSOR_LOCATION, LOCATION_EXTERNAL);
+    } else {
+        pb_put_key(&tensor, TENSOR_RAW, PB_BYTES);      /* the last field: its bytes are the next piece */
+        pb_put_varint(&tensor, bytes.n);
+    }
+    pb_put_key(&head, GRAPH_INITIALIZER, PB_BYTES);
+    pb_put_varint(&head, tensor.n + (m->data_name ? 0 : bytes.n));
+    add_message(m, graph, &head);
+    add_message(m, graph, &tensor);
+    add(m, m->data_name ? &m->data : graph, bytes);
+    m->result.parameters++;
 }
 
-static void put_model(Merge *m, FILE *f, WireSpan body, uint32_t level)
+static void check_read(const PbSpan *s, const char *path)
 {
-    for (WireField w; wire_next(&body, &w);) {
-        Slot s = {0};
-        if (level == 0 && w.number == 7) {
-            WireMessage g;
-            wire_open(&g);
-            put_model(m, g.f, w.body, 1);
-            wire_close(&g, f, 7);
+    if (s->broken)
+        diag_fatal(EXIT_MODEL, WHERE_FILE(path), "damaged: this is not the file that ppsplit wrote");
+}
+
+static Pieces merge_graph(Merge *m, PbSpan body, const char *path)
+{
+    Pieces graph = {0};
+    for (PbField f; pb_next(&body, &f);) {
+        Slot s = f.number == GRAPH_INITIALIZER ? read_slot(m, f.body) : (Slot){0};
+        if (s.parameter)
+            add_trained(m, &graph, &s);
+        else
+            add(m, &graph, (Piece){.at = f.start, .n = (size_t)(f.end - f.start)});
+    }
+    check_read(&body, path);
+    return graph;
+}
+
+static Pieces merge_skeleton(Merge *m, PbSpan body, const char *path)
+{
+    Pieces model = {0};
+    for (PbField f; pb_next(&body, &f);) {
+        if (f.number != MODEL_GRAPH) {
+            add(m, &model, (Piece){.at = f.start, .n = (size_t)(f.end - f.start)});
             continue;
         }
-        if (level == 1 && w.number == 5)
-            read_slot(m, w.body, &s);
-        if (s.parameter)
-            put_trained(m, f, &s);
-        else
-            fwrite(w.start, 1, (size_t)(w.end - w.start), f);
+        Pieces graph = merge_graph(m, f.body, path);
+        PbMessage head = {.a = m->arena};
+        pb_put_key(&head, MODEL_GRAPH, PB_BYTES);
+        pb_put_varint(&head, graph.n);
+        add_message(m, &model, &head);
+        for (uint32_t i = 0; i < graph.piece.n; i++)
+            add(m, &model, graph.piece.at[i]);
     }
+    check_read(&body, path);
+    return model;
 }
 
 static uint64_t parameter_bytes(const Merge *m)
@@ -226,152 +265,130 @@ static uint64_t parameter_bytes(const Merge *m)
     return n;
 }
 
-/* A temporary file, to be renamed to path at the end. */
-static FILE *begin_file(Merge *m, const char *path)
+/* ---- files: all of them, or none ---- */
+
+static bool write_transposed(Merge *m, FILE *f, const Piece *p)
 {
-    Written w = {NULL, arena_printf(m->arena, "%s.tmp", path), path};
-    if (!(w.f = fopen(w.temporary, "wbe")))
-        io_error(path);
-    vec_push(m->arena, &m->file, w);
-    return w.f;
+    size_t size = p->n / (p->rows * p->columns);
+    const char *from = p->at;
+    char *line = arena_calloc(m->arena, p->rows, size);
+    for (size_t j = 0; j < p->columns; j++) {
+        for (size_t i = 0; i < p->rows; i++)
+            memcpy(line + i * size, from + (i * p->columns + j) * size, size);
+        if (fwrite(line, size, p->rows, f) != p->rows)
+            return false;
+    }
+    return true;
 }
 
-static void finish_files(Merge *m)
+static bool write_pieces(Merge *m, FILE *f, const Pieces *pieces)
 {
-    for (uint32_t i = 0; i < m->file.n; i++) {
-        Written *w = &m->file.at[i];
-        FILE *f = w->f;
-        w->f = NULL;
-        bool bad = fflush(f) || ferror(f) || fsync(fileno(f));
-        int error = errno;
-        bad |= fclose(f) != 0;
-        if (bad) {
-            errno = error;
-            io_error(w->path);
-        }
+    for (uint32_t i = 0; i < pieces->piece.n; i++) {
+        const Piece *p = &pieces->piece.at[i];
+        if (p->rows ? !write_transposed(m, f, p) : p->n && fwrite(p->at, 1, p->n, f) != p->n)
+            return false;
     }
+    return fflush(f) == 0 && fsync(fileno(f)) == 0;
+}
+
+/* A temporary file, to be renamed to path at the end. */
+static void write_file(Merge *m, const char *path, const Pieces *pieces)
+{
+    Written w = {arena_printf(m->arena, "%s.tmp", path), path};
+    FILE *f = fopen(w.temporary, "wbe");
+    if (!f)
+        io_error(path, "cannot write");
+    vec_push(m->arena, &m->file, w);
+    bool good = write_pieces(m, f, pieces);
+    int error = errno;                                  /* of what failed first: closing may fail too, and differently */
+    if (fclose(f) && good) {
+        good = false;
+        error = errno;
+    }
+    errno = error;
+    if (!good)
+        io_error(path, "cannot write");
+}
+
+static void rename_files(Merge *m)
+{
     for (uint32_t i = 0; i < m->file.n; i++)
         if (rename(m->file.at[i].temporary, m->file.at[i].path))
-            io_error(m->file.at[i].path);
-}
-
-static void remove_temporaries(Merge *m)
-{
-    for (uint32_t i = 0; i < m->file.n; i++) {
-        if (m->file.at[i].f)
-            fclose(m->file.at[i].f);
-        unlink(m->file.at[i].temporary);
-    }
+            io_error(m->file.at[i].path, "cannot write");
 }
 
 /* "trained.onnx", "trained1.onnx", "trained2.onnx" */
-static const char *target_name(Merge *m, int i)
+static const char *target_name(Merge *m, uint32_t i)
 {
     const char *dot = strrchr(m->target, '.'), *slash = strrchr(m->target, '/');
     if (i == 0)
         return m->target;
     if (!dot || (slash && dot < slash))
         dot = m->target + strlen(m->target);
-    return arena_printf(m->arena, "%.*s%d%s", (int)(dot - m->target), m->target, i, dot);
+    return arena_printf(m->arena, "%.*s%u%s", (int)(dot - m->target), m->target, i, dot);
 }
 
-/* One model: false when there is no skeleton of that number. */
-static bool merge_model(Merge *m, int i)
+/* The mapped skeleton of model i; empty when there are no more. */
+static PbSpan open_skeleton(uint32_t i, const char *path)
 {
-    const char *skeleton = arena_printf(m->arena, i ? "%s/model%d.skeleton" : "%s/model.skeleton", m->out, i);
-    int fd = open(skeleton, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat st;
     if (fd < 0 && errno == ENOENT && i > 0)
-        return false;
+        return (PbSpan){0};
     if (fd < 0 || fstat(fd, &st)) {
         diag_hint("OUT is the folder that `ppsplit MODEL -o OUT' wrote");
-        io_error(skeleton);
+        io_error(path, "cannot open");
     }
     const uint8_t *at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     close(fd);
     if (at == MAP_FAILED)
-        io_error(skeleton);
+        io_error(path, "cannot open");
+    return (PbSpan){at, at + st.st_size, false};
+}
+
+/* One model: false when there is no skeleton of that number. */
+static bool merge_model(Merge *m, uint32_t i)
+{
+    const char *path = arena_printf(m->arena, i ? "%s/model%u.skeleton" : "%s/model.skeleton", m->out, i);
     const char *target = target_name(m, i);
+    PbSpan skeleton = open_skeleton(i, path);
+    if (!skeleton.at)
+        return false;
     if (i == 0)
         open_shards(m);
-    m->data = NULL;
-    if (parameter_bytes(m) + (uint64_t)st.st_size > inline_limit) {
-        const char *path = arena_printf(m->arena, "%s.data", target), *slash = strrchr(path, '/');
-        m->data_name = slash ? slash + 1 : path;
-        m->data_at = 0;
-        m->data = begin_file(m, path);
-    }
-    WireMessage whole;                                  /* in memory until everything is known to fit together */
-    wire_open(&whole);
-    put_model(m, whole.f, (WireSpan){at, at + st.st_size, false}, 0);
-    if (fclose(whole.f))
-        diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
-    fwrite(whole.bytes, 1, whole.n, begin_file(m, target));
-    free(whole.bytes);
-    munmap((void *)(uintptr_t)at, (size_t)st.st_size);
+    const char *data = NULL;
+    if (parameter_bytes(m) + (uint64_t)(skeleton.end - skeleton.at) > inline_limit)
+        data = arena_printf(m->arena, "%s.data", target);
+    const char *slash = data ? strrchr(data, '/') : NULL;
+    m->data_name = slash ? slash + 1 : data;
+    m->data = (Pieces){0};
+    Pieces model = merge_skeleton(m, skeleton, path);
+    if (data)
+        write_file(m, data, &m->data);
+    write_file(m, target, &model);
+    munmap((void *)(uintptr_t)skeleton.at, (size_t)(skeleton.end - skeleton.at));
+    vec_push(m->arena, &m->result.file, target);
     return true;
 }
 
 static void merge(void *arg)
 {
     Merge *m = arg;
-    int n = 0;
-    while (merge_model(m, n))
-        n++;
-    finish_files(m);
-    printf("merged %d parameters into %s", m->written, m->target);
-    for (int i = 1; i < n; i++)
-        printf(", %s", target_name(m, i));
-    printf("\n");
+    for (uint32_t i = 0; merge_model(m, i); i++)
+        ;
+    rename_files(m);
 }
 
-static const char merge_usage[] =
-    "Usage: ppsplit merge OUT CHECKPOINT -o M.onnx\n"
-    "Put trained weights back into the model.\n"
-    "\n"
-    "OUT is the folder that ppsplit wrote, CHECKPOINT a folder that its program wrote with --checkpoint\n"
-    "(or one step_N in it).  M.onnx opens in any ONNX runtime and computes what the pipeline computed.\n"
-    "Of several models in sequence the first is M.onnx, the next ones M1.onnx, M2.onnx, ..., a model named twice once.\n"
-    "\n"
-    "Examples:\n"
-    "  ppsplit merge out checkpoints -o trained.onnx\n"
-    "  ppsplit merge out checkpoints/step_200 -o step200.onnx\n";
-
-int merge_main(int argc, char **argv)
+Merged merge_weights(Arena *a, const char *out, const char *checkpoint, const char *target)
 {
-    Merge m = {.arena = arena_new()};
-    const char *operand[2] = {NULL, NULL};
-    int n = 0, bad = 0;
-    for (int i = 1; i < argc; i++)
-        if (!strcmp(argv[i], "--help")) {
-            fputs(merge_usage, stdout);
-            arena_free(m.arena);
-            return 0;
-        } else if ((!strcmp(argv[i], "-o") || !strcmp(argv[i], "--output")) && i + 1 < argc)
-            m.target = argv[++i];
-        else if (!strncmp(argv[i], "--output=", 9))
-            m.target = argv[i] + 9;
-        else if (argv[i][0] == '-' || n == 2)
-            bad = i;
-        else
-            operand[n++] = argv[i];
-    if (bad || n != 2 || !m.target) {
-        if (bad)
-            fprintf(stderr, "ppsplit: merge: unexpected '%s'", argv[bad]);
-        else
-            fprintf(stderr, "ppsplit: merge: missing %s", n < 1 ? "operand: OUT" : n < 2 ? "operand: CHECKPOINT" : "option: -o M.onnx");
-        fprintf(stderr, "\nTry 'ppsplit merge --help' for more information.\n");
-        arena_free(m.arena);
-        return EXIT_USAGE;
-    }
-    m.out = operand[0];
-    m.checkpoint = operand[1];
-    int code = diag_run(merge, &m);
-    if (code != 0)
-        remove_temporaries(&m);
+    Merge m = {.arena = a, .out = out, .checkpoint = checkpoint, .target = target};
+    int code = diag_run(merge, &m);                     /* files and mappings are let go of in any case */
+    for (uint32_t i = 0; code && i < m.file.n; i++)
+        unlink(m.file.at[i].temporary);
     for (int i = 0; i < m.n_shard; i++)
         st_close(&m.shard[i]);
     free(m.manifest);
-    arena_free(m.arena);
-    return code;
+    if (code)
+        diag_raise(code);
+    return m.result;
 }

@@ -9,63 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "onnx_fields.h"
 #include "onnx_write.h"
 
-/* Field numbers of onnx.proto. */
-enum { MODEL_IR = 1, MODEL_PRODUCER = 2, MODEL_GRAPH = 7, MODEL_OPSET = 8, OPSET_VERSION = 2 };
-enum { GRAPH_NODE = 1, GRAPH_NAME = 2, GRAPH_INITIALIZER = 5, GRAPH_INPUT = 11, GRAPH_OUTPUT = 12 };
-enum { NODE_INPUT = 1, NODE_OUTPUT = 2, NODE_NAME = 3, NODE_OP = 4, NODE_ATTRIBUTE = 5 };
-enum { ATTR_NAME = 1, ATTR_I = 3, ATTR_S = 4, ATTR_INTS = 8, ATTR_TYPE = 20, TYPE_INT = 2, TYPE_STRING = 3, TYPE_INTS = 7 };
-enum { TENSOR_DIMS = 1, TENSOR_TYPE = 2, TENSOR_NAME = 8, TENSOR_RAW = 9,
-       TENSOR_EXTERNAL = 13, TENSOR_LOCATION = 14, ENTRY_KEY = 1, ENTRY_VALUE = 2, LOCATION_EXTERNAL = 1 };
-enum { INFO_NAME = 1, INFO_TYPE = 2, TYPE_TENSOR = 1, TT_ELEM = 1, TT_SHAPE = 2, SHAPE_DIM = 1, DIM_VALUE = 1 };
 enum { IR_VERSION = 8, OPSET = 18 };
-enum { WIRE_VARINT = 0, WIRE_BYTES = 2 };
-
-/* ---- the wire format -------------------------------------------------------------------------- */
-
-static void put(Buf *b, const void *at, size_t n)
-{
-    if (b->cap - b->n < n) {
-        size_t cap = b->cap * 2 + n + 64;
-        uint8_t *to = arena_alloc(b->a, cap);
-        if (b->n)
-            memcpy(to, b->at, b->n);
-        b->at = to;
-        b->cap = cap;
-    }
-    if (n)
-        memcpy(b->at + b->n, at, n);
-    b->n += n;
-}
-
-static void put_varint(Buf *b, uint64_t v)
-{
-    uint8_t byte[10];
-    size_t n = 0;
-    for (; v >= 0x80; v >>= 7)
-        byte[n++] = (uint8_t)(v | 0x80);
-    byte[n++] = (uint8_t)v;
-    put(b, byte, n);
-}
-
-static void put_tag(Buf *b, int field, int wire) { put_varint(b, (uint64_t)field << 3 | (uint64_t)wire); }
-
-static void put_int(Buf *b, int field, int64_t v)
-{
-    put_tag(b, field, WIRE_VARINT);
-    put_varint(b, (uint64_t)v);
-}
-
-static void put_bytes(Buf *b, int field, const void *at, size_t n)
-{
-    put_tag(b, field, WIRE_BYTES);
-    put_varint(b, n);
-    put(b, at, n);
-}
-
-static void put_string(Buf *b, int field, const char *s) { put_bytes(b, field, s, strlen(s)); }
-static void put_message(Buf *b, int field, const Buf *m) { put_bytes(b, field, m->at, m->n); }
 
 /* ---- nodes and tensors ------------------------------------------------------------------------- */
 
@@ -75,63 +22,63 @@ OnnxNode ow_begin(Ow *w, const char *op, uint32_t nin, const char *const *in, ui
 {
     OnnxNode n = {.msg.a = w->a};
     for (uint32_t i = 0; i < nin; i++)
-        put_string(&n.msg, NODE_INPUT, in[i]);
+        pb_put_string(&n.msg, NODE_INPUT, in[i]);
     for (uint32_t i = 0; i < nout; i++)
-        put_string(&n.msg, NODE_OUTPUT, out[i]);
-    put_string(&n.msg, NODE_NAME, arena_printf(w->a, "n%u", w->nodes++));
-    put_string(&n.msg, NODE_OP, op);
+        pb_put_string(&n.msg, NODE_OUTPUT, out[i]);
+    pb_put_string(&n.msg, NODE_NAME, arena_printf(w->a, "n%u", w->nodes++));
+    pb_put_string(&n.msg, NODE_OP, op);
     return n;
 }
 
-static void end_attribute(OnnxNode *n, Buf *attr, int type)
+static void end_attribute(OnnxNode *n, PbMessage *attr, int type)
 {
-    put_int(attr, ATTR_TYPE, type);
-    put_message(&n->msg, NODE_ATTRIBUTE, attr);
+    pb_put_int(attr, ATTR_TYPE, type);
+    pb_put_message(&n->msg, NODE_ATTRIBUTE, attr);
 }
 
 void ow_int(OnnxNode *n, const char *name, int64_t v)
 {
-    Buf attr = {.a = n->msg.a};
-    put_string(&attr, ATTR_NAME, name);
-    put_int(&attr, ATTR_I, v);
+    PbMessage attr = {.a = n->msg.a};
+    pb_put_string(&attr, ATTR_NAME, name);
+    pb_put_int(&attr, ATTR_I, v);
     end_attribute(n, &attr, TYPE_INT);
 }
 
 void ow_int_list(OnnxNode *n, const char *name, int count, const int64_t *v)
 {
-    Buf attr = {.a = n->msg.a};
-    put_string(&attr, ATTR_NAME, name);
+    PbMessage attr = {.a = n->msg.a};
+    pb_put_string(&attr, ATTR_NAME, name);
     for (int i = 0; i < count; i++)
-        put_int(&attr, ATTR_INTS, v[i]);
+        pb_put_int(&attr, ATTR_INTS, v[i]);
     end_attribute(n, &attr, TYPE_INTS);
 }
 
 void ow_string(OnnxNode *n, const char *name, const char *v)
 {
-    Buf attr = {.a = n->msg.a};
-    put_string(&attr, ATTR_NAME, name);
-    put_string(&attr, ATTR_S, v);
+    PbMessage attr = {.a = n->msg.a};
+    pb_put_string(&attr, ATTR_NAME, name);
+    pb_put_string(&attr, ATTR_S, v);
     end_attribute(n, &attr, TYPE_STRING);
 }
 
-void ow_end(Ow *w, OnnxNode *n) { put_message(&w->node, GRAPH_NODE, &n->msg); }
+void ow_end(Ow *w, OnnxNode *n) { pb_put_message(&w->node, GRAPH_NODE, &n->msg); }
 
 /* A TensorProto up to its bytes, which follow as the last field. */
-static Buf tensor_head(Arena *a, const char *name, Dtype t, const Shape *s)
+static PbMessage tensor_head(Arena *a, const char *name, Dtype t, const Shape *s)
 {
-    Buf m = {.a = a};
+    PbMessage m = {.a = a};
     for (int i = 0; i < s->rank; i++)
-        put_int(&m, TENSOR_DIMS, s->d[i]);
-    put_int(&m, TENSOR_TYPE, t);
-    put_string(&m, TENSOR_NAME, name);
+        pb_put_int(&m, TENSOR_DIMS, s->d[i]);
+    pb_put_int(&m, TENSOR_TYPE, t);
+    pb_put_string(&m, TENSOR_NAME, name);
     return m;
 }
 
 static void initializer(Ow *w, const char *name, Dtype t, const Shape *s, const void *data)
 {
-    Buf m = tensor_head(w->a, name, t, s);
-    put_bytes(&m, TENSOR_RAW, data, (size_t)shape_elements(s) * dtype_size(t));
-    put_message(&w->init, GRAPH_INITIALIZER, &m);
+    PbMessage m = tensor_head(w->a, name, t, s);
+    pb_put_bytes(&m, TENSOR_RAW, data, (size_t)shape_elements(s) * dtype_size(t));
+    pb_put_message(&w->init, GRAPH_INITIALIZER, &m);
 }
 
 const char *ow_ints(Ow *w, int rank, int64_t n, const int64_t *v)
@@ -177,20 +124,20 @@ const char *ow_name(Ow *w, ValueId v)
 
 /* ---- the file ------------------------------------------------------------------------------------ */
 
-static void info(Ow *w, Buf *list, int field, const char *name, const Value *x)
+static void info(Ow *w, PbMessage *list, uint32_t field, const char *name, const Value *x)
 {
-    Buf shape = {.a = w->a}, tensor = {.a = w->a}, type = {.a = w->a}, m = {.a = w->a};
+    PbMessage shape = {.a = w->a}, tensor = {.a = w->a}, type = {.a = w->a}, m = {.a = w->a};
     for (int i = 0; i < x->shape.rank; i++) {
-        Buf dim = {.a = w->a};
-        put_int(&dim, DIM_VALUE, x->shape.d[i]);
-        put_message(&shape, SHAPE_DIM, &dim);
+        PbMessage dim = {.a = w->a};
+        pb_put_int(&dim, DIM_VALUE, x->shape.d[i]);
+        pb_put_message(&shape, SHAPE_DIM, &dim);
     }
-    put_int(&tensor, TT_ELEM, x->dtype);
-    put_message(&tensor, TT_SHAPE, &shape);
-    put_message(&type, TYPE_TENSOR, &tensor);
-    put_string(&m, INFO_NAME, name);
-    put_message(&m, INFO_TYPE, &type);
-    put_message(list, field, &m);
+    pb_put_int(&tensor, TT_ELEM, x->dtype);
+    pb_put_message(&tensor, TT_SHAPE, &shape);
+    pb_put_message(&type, TYPE_TENSOR, &tensor);
+    pb_put_string(&m, INFO_NAME, name);
+    pb_put_message(&m, INFO_TYPE, &type);
+    pb_put_message(list, field, &m);
 }
 
 static void add_input(Ow *w, ValueId v, const char *name)
@@ -210,14 +157,14 @@ static Ow begin(const Pipe *p, Arena *a)
     return w;
 }
 
-static void write_all(const Buf *b, FILE *f)
+static void write_all(const PbMessage *b, FILE *f)
 {
     if (b->n && fwrite(b->at, 1, b->n, f) != b->n)
         diag_fatal(EXIT_IO, WHERE_NONE, "cannot write a stage's ONNX file");
 }
 
 /* A parameter: its TensorProto without the bytes, and, when they follow, how many. */
-typedef struct { Buf head; const Param *p; size_t bytes; } Weight;
+typedef struct { PbMessage head; const Param *p; size_t bytes; } Weight;
 
 enum { INSIDE_LIMIT = 64 << 20 };
 
@@ -236,33 +183,25 @@ static void write_weight(const Weight *x, FILE *f)
         diag_fatal(EXIT_IO, WHERE_NONE, "cannot write a stage's ONNX file");
 }
 
-static void put_entry(Buf *tensor, const char *key, const char *value)
-{
-    Buf entry = {.a = tensor->a};
-    put_string(&entry, ENTRY_KEY, key);
-    put_string(&entry, ENTRY_VALUE, value);
-    put_message(tensor, TENSOR_EXTERNAL, &entry);
-}
-
 static Weight weight_inside(Ow *w, const Param *p, const char *name, size_t bytes)
 {
-    Buf head = tensor_head(w->a, name, p->dtype, &p->shape), whole = {.a = w->a};
-    put_tag(&head, TENSOR_RAW, WIRE_BYTES);
-    put_varint(&head, bytes);
-    put_tag(&whole, GRAPH_INITIALIZER, WIRE_BYTES);
-    put_varint(&whole, head.n + bytes);
-    put(&whole, head.at, head.n);
+    PbMessage head = tensor_head(w->a, name, p->dtype, &p->shape), whole = {.a = w->a};
+    pb_put_key(&head, TENSOR_RAW, PB_BYTES);
+    pb_put_varint(&head, bytes);
+    pb_put_key(&whole, GRAPH_INITIALIZER, PB_BYTES);
+    pb_put_varint(&whole, head.n + bytes);
+    pb_put(&whole, head.at, head.n);
     return (Weight){whole, p, bytes};
 }
 
 static Weight weight_outside(Ow *w, const Param *p, const char *name, size_t bytes, const OnnxWeight *at)
 {
-    Buf head = tensor_head(w->a, name, p->dtype, &p->shape), whole = {.a = w->a};
-    put_entry(&head, "location", at->file);
-    put_entry(&head, "offset", arena_printf(w->a, "%lld", (long long)at->offset));
-    put_entry(&head, "length", arena_printf(w->a, "%zu", bytes));
-    put_int(&head, TENSOR_LOCATION, LOCATION_EXTERNAL);
-    put_message(&whole, GRAPH_INITIALIZER, &head);
+    PbMessage head = tensor_head(w->a, name, p->dtype, &p->shape), whole = {.a = w->a};
+    onnx_put_entry(&head, "location", at->file);
+    onnx_put_entry(&head, "offset", arena_printf(w->a, "%lld", (long long)at->offset));
+    onnx_put_entry(&head, "length", arena_printf(w->a, "%zu", bytes));
+    pb_put_int(&head, TENSOR_LOCATION, LOCATION_EXTERNAL);
+    pb_put_message(&whole, GRAPH_INITIALIZER, &head);
     return (Weight){whole, p, 0};
 }
 
@@ -290,17 +229,17 @@ static Weight *place_weights(Ow *w, const OnnxWeight *at)
 static void finish(Ow *w, const char *name, const OnnxWeight *at, FILE *f)
 {
     Weight *weight = place_weights(w, at);
-    Buf graph_name = {.a = w->a}, model = {.a = w->a}, opset = {.a = w->a};
-    put_string(&graph_name, GRAPH_NAME, name);
+    PbMessage graph_name = {.a = w->a}, model = {.a = w->a}, opset = {.a = w->a};
+    pb_put_string(&graph_name, GRAPH_NAME, name);
     size_t length = w->node.n + graph_name.n + w->init.n + w->input.n + w->output.n;
     for (uint32_t i = 0; i < w->param.n; i++)
         length += weight[i].head.n + weight[i].bytes;
-    put_int(&model, MODEL_IR, IR_VERSION);
-    put_string(&model, MODEL_PRODUCER, "ppsplit");
-    put_int(&opset, OPSET_VERSION, OPSET);
-    put_message(&model, MODEL_OPSET, &opset);
-    put_tag(&model, MODEL_GRAPH, WIRE_BYTES);
-    put_varint(&model, length);
+    pb_put_int(&model, MODEL_IR, IR_VERSION);
+    pb_put_string(&model, MODEL_PRODUCER, "ppsplit");
+    pb_put_int(&opset, OPSET_VERSION, OPSET);
+    pb_put_message(&model, MODEL_OPSET, &opset);
+    pb_put_key(&model, MODEL_GRAPH, PB_BYTES);
+    pb_put_varint(&model, length);
     write_all(&model, f);
     write_all(&w->node, f);
     write_all(&graph_name, f);

@@ -1,23 +1,21 @@
 /*
- * onnx_write.h - what onnx_write.c (files, tensors, the wire format) and onnx_write_ops.c (core nodes as standard
+ * onnx_write.h - what onnx_write.c (files, tensors) and onnx_write_ops.c (core nodes as standard
  * operators) share.
  */
 #ifndef PPSPLIT_ONNX_WRITE_H
 #define PPSPLIT_ONNX_WRITE_H
 
 #include "autodiff/autodiff.h"
-
-/* A protobuf message being written: its bytes, in an arena. */
-typedef struct { Arena *a; uint8_t *at; size_t n, cap; } Buf;
+#include "base/protobuf.h"
 
 /* One operator of the file. Attributes follow its creation, in any order. */
-typedef struct { Buf msg; } OnnxNode;
+typedef struct { PbMessage msg; } OnnxNode;
 
 typedef struct {
     const Pipe *p;
     const Graph *g;
     Arena *a;
-    Buf node, init, input, output;  /* fields of GraphProto, in order */
+    PbMessage node, init, input, output;  /* fields of GraphProto, in order */
     Ids param;                      /* parameters whose bytes follow when the file is written */
     const char **alias;             /* by value id: another name than its own, in this file */
     StrMap param_name;              /* names that parameters take in every file */

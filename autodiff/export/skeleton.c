@@ -7,104 +7,13 @@
  * separated, a bias it dropped because it was zero is an operand again, and what it computed of parameters is computed of
  * them again by nodes.  All else is copied byte for byte.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "frontend/onnx/read.h"
+#include "onnx_fields.h"
 #include "skeleton.h"
 
-/* ---- the wire format, read and written field by field ---- */
-
-static uint64_t get_varint(WireSpan *s)
-{
-    uint64_t v = 0;
-    for (int shift = 0; s->at < s->end && shift < 64; shift += 7) {
-        uint8_t c = *s->at++;
-        v |= (uint64_t)(c & 127) << shift;
-        if (c < 128)
-            return v;
-    }
-    s->broken = true;
-    return 0;
-}
-
-bool wire_next(WireSpan *s, WireField *f)
-{
-    if (s->at >= s->end || s->broken)
-        return false;
-    f->start = s->at;
-    uint64_t key = get_varint(s), left;
-    f->number = (uint32_t)(key >> 3);
-    f->value = 0;
-    f->body = (WireSpan){s->at, s->at, false};
-    switch (key & 7) {
-    case 0: f->value = get_varint(s); break;
-    case 1: s->at += 8; break;
-    case 5: s->at += 4; break;
-    case 2:
-        f->value = get_varint(s);
-        left = (uint64_t)(s->end - s->at);
-        if (f->value > left)
-            s->broken = true;
-        else {
-            f->body = (WireSpan){s->at, s->at + f->value, false};
-            s->at += f->value;
-        }
-        break;
-    default: s->broken = true;
-    }
-    f->end = s->at;
-    return !s->broken && s->at <= s->end;
-}
-
-void wire_put_varint(FILE *f, uint64_t v)
-{
-    for (; v >= 128; v >>= 7)
-        putc((int)(v & 127) | 128, f);
-    putc((int)v, f);
-}
-
-void wire_put_int(FILE *f, uint32_t number, uint64_t v)
-{
-    wire_put_varint(f, (uint64_t)number << 3);
-    wire_put_varint(f, v);
-}
-
-void wire_put_bytes(FILE *f, uint32_t number, const void *at, size_t n)
-{
-    wire_put_varint(f, (uint64_t)number << 3 | 2);
-    wire_put_varint(f, n);
-    fwrite(at, 1, n, f);
-}
-
-void wire_put_string(FILE *f, uint32_t number, const char *s) { wire_put_bytes(f, number, s, strlen(s)); }
-
-void wire_open(WireMessage *m)
-{
-    m->bytes = NULL;
-    m->f = open_memstream(&m->bytes, &m->n);
-    if (!m->f)
-        diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
-}
-
-void wire_close(WireMessage *m, FILE *into, uint32_t number)
-{
-    if (fclose(m->f))
-        diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
-    wire_put_bytes(into, number, m->bytes, m->n);
-    free(m->bytes);
-}
-
-void wire_put_entry(FILE *f, const char *key, const char *value)
-{
-    WireMessage e;
-    wire_open(&e);
-    wire_put_string(e.f, 1, key);
-    wire_put_string(e.f, 2, value);
-    wire_close(&e, f, 13);
-}
-
-static void copy_field(FILE *f, const WireField *w) { fwrite(w->start, 1, (size_t)(w->end - w->start), f); }
+static void copy_field(PbMessage *m, const PbField *f) { pb_put(m, f->start, (size_t)(f->end - f->start)); }
 
 /* ---- which initializer each parameter gets ---- */
 
@@ -206,33 +115,31 @@ static void find_edits(Skeleton *s)
 
 /* ---- writing ---- */
 
-static void put_parameter(FILE *graph, const Skeleton *s, uint32_t p)
+static void put_parameter(PbMessage *graph, const Skeleton *s, uint32_t p)
 {
     const Param *q = &s->g->param.at[p];
-    WireMessage t;
-    wire_open(&t);
+    PbMessage t = {.a = graph->a};
     for (int i = 0; i < q->shape.rank; i++)
-        wire_put_int(t.f, 1, (uint64_t)q->shape.d[q->transposed ? 1 - i : i]);
-    wire_put_int(t.f, 2, (uint64_t)q->dtype);
-    wire_put_string(t.f, 8, s->name[p]);
-    wire_put_entry(t.f, SKELETON_PARAMETER, q->name);
+        pb_put_int(&t, TENSOR_DIMS, q->shape.d[q->transposed ? 1 - i : i]);
+    pb_put_int(&t, TENSOR_TYPE, q->dtype);
+    pb_put_string(&t, TENSOR_NAME, s->name[p]);
+    onnx_put_entry(&t, SKELETON_PARAMETER, q->name);
     if (q->transposed)
-        wire_put_entry(t.f, SKELETON_TRANSPOSED, "1");
-    wire_put_int(t.f, 14, 1);
-    wire_close(&t, graph, 5);
+        onnx_put_entry(&t, SKELETON_TRANSPOSED, "1");
+    pb_put_int(&t, TENSOR_LOCATION, LOCATION_EXTERNAL);
+    pb_put_message(graph, GRAPH_INITIALIZER, &t);
 }
 
 /* An initializer that is no parameter: its bytes inline, wherever they were. */
-static void put_constant(FILE *graph, const RawTensor *r)
+static void put_constant(PbMessage *graph, const RawTensor *r)
 {
-    WireMessage t;
-    wire_open(&t);
+    PbMessage t = {.a = graph->a};
     for (int i = 0; i < r->shape.rank; i++)
-        wire_put_int(t.f, 1, (uint64_t)r->shape.d[i]);
-    wire_put_int(t.f, 2, (uint64_t)r->dtype);
-    wire_put_string(t.f, 8, r->name);
-    wire_put_bytes(t.f, 9, r->bytes.at ? (const void *)r->bytes.at : "", r->bytes.length);
-    wire_close(&t, graph, 5);
+        pb_put_int(&t, TENSOR_DIMS, r->shape.d[i]);
+    pb_put_int(&t, TENSOR_TYPE, r->dtype);
+    pb_put_string(&t, TENSOR_NAME, r->name);
+    pb_put_bytes(&t, TENSOR_RAW, r->bytes.at ? (const void *)r->bytes.at : "", r->bytes.length);
+    pb_put_message(graph, GRAPH_INITIALIZER, &t);
 }
 
 static bool takes_bias(const char *op)
@@ -242,7 +149,7 @@ static bool takes_bias(const char *op)
 
 /* ---- recipes as nodes ---- */
 
-typedef struct { const Skeleton *s; FILE *graph; const char *stem; uint32_t made; } Nodes;
+typedef struct { const Skeleton *s; PbMessage *graph; const char *stem; uint32_t made; } Nodes;
 
 static const char *put_ints(Nodes *to, int n, const int64_t *v)
 {
@@ -251,18 +158,16 @@ static const char *put_ints(Nodes *to, int n, const int64_t *v)
     return name;
 }
 
-static void put_attribute(FILE *node, const char *name, int n, const int64_t *ints, int64_t i)
+static void put_attribute(PbMessage *node, const char *name, int n, const int64_t *ints, int64_t i)
 {
-    enum { TYPE_INT = 2, TYPE_INTS = 7 };
-    WireMessage a;
-    wire_open(&a);
-    wire_put_string(a.f, 1, name);
+    PbMessage a = {.a = node->a};
+    pb_put_string(&a, ATTR_NAME, name);
     if (!ints)
-        wire_put_int(a.f, 3, (uint64_t)i);
+        pb_put_int(&a, ATTR_I, i);
     for (int k = 0; ints && k < n; k++)
-        wire_put_int(a.f, 8, (uint64_t)ints[k]);
-    wire_put_int(a.f, 20, ints ? TYPE_INTS : TYPE_INT);
-    wire_close(&a, node, 5);
+        pb_put_int(&a, ATTR_INTS, ints[k]);
+    pb_put_int(&a, ATTR_TYPE, ints ? TYPE_INTS : TYPE_INT);
+    pb_put_message(node, NODE_ATTRIBUTE, &a);
 }
 
 static const char *put_term(Nodes *to, const Term *t, const char *const *value)
@@ -283,21 +188,20 @@ static const char *put_term(Nodes *to, const Term *t, const char *const *value)
         more[n_more++] = put_ints(to, at->n, end);
         more[n_more++] = put_ints(to, at->n, axis);
     }
-    WireMessage node;
-    wire_open(&node);
+    PbMessage node = {.a = to->graph->a};
     for (uint32_t k = 0; k < t->nin; k++)
-        wire_put_string(node.f, 1, value[t->in[k]]);
+        pb_put_string(&node, NODE_INPUT, value[t->in[k]]);
     for (uint32_t k = 0; k < n_more; k++)
-        wire_put_string(node.f, 1, more[k]);
+        pb_put_string(&node, NODE_INPUT, more[k]);
     name = arena_printf(a, "%s.%u", to->stem, to->made++);
-    wire_put_string(node.f, 2, name);
-    wire_put_string(node.f, 3, name);
-    wire_put_string(node.f, 4, op_name(t->op));
+    pb_put_string(&node, NODE_OUTPUT, name);
+    pb_put_string(&node, NODE_NAME, name);
+    pb_put_string(&node, NODE_OP, op_name(t->op));
     if (t->op == OP_Transpose)
-        put_attribute(node.f, "perm", at->n, at->perm, 0);
+        put_attribute(&node, "perm", at->n, at->perm, 0);
     if (t->op == OP_Concat || t->op == OP_Gather)
-        put_attribute(node.f, "axis", 0, NULL, at->axis);
-    wire_close(&node, to->graph, 1);
+        put_attribute(&node, "axis", 0, NULL, at->axis);
+    pb_put_message(to->graph, 1, &node);
     return name;
 }
 
@@ -312,7 +216,7 @@ static const char *put_constant_term(Nodes *to, const Tensor *t)
 static const Term swap = {.op = OP_Transpose, .nin = 1, .param = NONE, .attr = {.n = 2, .perm = (const int64_t[]){1, 0}}};
 
 /* The operand's new name, behind the nodes that make it of parameters as the new file holds them. */
-static const char *put_operand(FILE *graph, const Skeleton *s, const RawNode *n, uint32_t k)
+static const char *put_operand(PbMessage *graph, const Skeleton *s, const RawNode *n, uint32_t k)
 {
     const Recipe *r = n->made ? n->made[k] : NULL;
     bool transposed;
@@ -340,73 +244,71 @@ static const char *put_operand(FILE *graph, const Skeleton *s, const RawNode *n,
 /* ---- nodes and the graph ---- */
 
 /* The node with its operands renamed; a restored bias becomes operand 2, or an Add of its own. */
-static void put_edited(FILE *graph, const Skeleton *s, const WireField *w, const RawNode *n)
+static void put_edited(PbMessage *graph, const Skeleton *s, const PbField *w, const RawNode *n)
 {
-    WireMessage out;
+    PbMessage out = {.a = graph->a};
     const char **in = arena_array(s->arena, const char *, n->nin);
     for (uint32_t k = 0; k < n->nin; k++)
         in[k] = put_operand(graph, s, n, k);
-    wire_open(&out);
     bool own_add = n->bias != NONE && !takes_bias(n->op_type);
     const char *bare = own_add ? arena_printf(s->arena, "%s.without_bias", n->out[0]) : NULL;
     for (uint32_t k = 0; k < n->nin; k++)
         if (k != 2 || n->bias == NONE || own_add)
-            wire_put_string(out.f, 1, in[k]);
+            pb_put_string(&out, NODE_INPUT, in[k]);
     if (n->bias != NONE && !own_add)
-        wire_put_string(out.f, 1, s->name[n->bias]);
+        pb_put_string(&out, NODE_INPUT, s->name[n->bias]);
     for (uint32_t k = 0; k < n->nout; k++)
-        wire_put_string(out.f, 2, k == 0 && own_add ? bare : n->out[k]);
+        pb_put_string(&out, NODE_OUTPUT, k == 0 && own_add ? bare : n->out[k]);
     if (n->copy_of)
-        wire_put_string(out.f, 3, n->out[0]);           /* no two nodes may have one name */
-    WireSpan body = w->body;
-    for (WireField f; wire_next(&body, &f);)
-        if (f.number > (n->copy_of ? 3u : 2u))
-            copy_field(out.f, &f);
-    wire_close(&out, graph, 1);
+        pb_put_string(&out, NODE_NAME, n->out[0]);           /* no two nodes may have one name */
+    PbSpan body = w->body;
+    for (PbField f; pb_next(&body, &f);)
+        if (f.number > (n->copy_of ? NODE_NAME : NODE_OUTPUT))
+            copy_field(&out, &f);
+    pb_put_message(graph, GRAPH_NODE, &out);
     if (!own_add)
         return;
-    wire_open(&out);
-    wire_put_string(out.f, 1, bare);
-    wire_put_string(out.f, 1, s->name[n->bias]);
-    wire_put_string(out.f, 2, n->out[0]);
-    wire_put_string(out.f, 3, arena_printf(s->arena, "%s.bias", n->name));
-    wire_put_string(out.f, 4, "Add");
-    wire_close(&out, graph, 1);
+    out = (PbMessage){.a = graph->a};
+    pb_put_string(&out, NODE_INPUT, bare);
+    pb_put_string(&out, NODE_INPUT, s->name[n->bias]);
+    pb_put_string(&out, NODE_OUTPUT, n->out[0]);
+    pb_put_string(&out, NODE_NAME, arena_printf(s->arena, "%s.bias", n->name));
+    pb_put_string(&out, NODE_OP, "Add");
+    pb_put_message(graph, GRAPH_NODE, &out);
 }
 
-static void put_graph(FILE *model, const Skeleton *s, WireSpan body)
+static PbMessage put_graph(const Skeleton *s, PbSpan body)
 {
-    WireMessage g;
-    wire_open(&g);
+    PbMessage g = {.a = s->arena};
     uint32_t node = 0;
-    for (WireField f; wire_next(&body, &f);) {
-        const RawNode *edit = f.number == 1 && node < s->n_edit ? s->edit[node] : NULL;
-        node += f.number == 1;
-        for (uint32_t i = 0; f.number == 1 && i < s->copies.n; i++)
+    for (PbField f; pb_next(&body, &f);) {
+        const RawNode *edit = f.number == GRAPH_NODE && node < s->n_edit ? s->edit[node] : NULL;
+        node += f.number == GRAPH_NODE;
+        for (uint32_t i = 0; f.number == GRAPH_NODE && i < s->copies.n; i++)
             if (s->copies.at[i]->index == node - 1)
-                put_edited(g.f, s, &f, s->copies.at[i]);
+                put_edited(&g, s, &f, s->copies.at[i]);
         if (edit)
-            put_edited(g.f, s, &f, edit);
-        else if (f.number != 5)
-            copy_field(g.f, &f);
+            put_edited(&g, s, &f, edit);
+        else if (f.number != GRAPH_INITIALIZER)
+            copy_field(&g, &f);
     }
     bool *is_parameter = arena_array(s->arena, bool, s->m->init.n);
     for (uint32_t p = 0; p < s->g->param.n; p++)
         if (s->name[p]) {
-            put_parameter(g.f, s, p);
+            put_parameter(&g, s, p);
             uint32_t init = strmap_get(&s->m->init_index, s->name[p]);
             if (init != NONE)
                 is_parameter[init] = true;
         }
     for (uint32_t i = 0; i < s->m->init.n; i++)
         if (!is_parameter[i] && (s->kept[i] || s->named[i] || !s->made[i]))
-            put_constant(g.f, &s->m->init.at[i]);
-    wire_close(&g, model, 7);
+            put_constant(&g, &s->m->init.at[i]);
+    return g;
 }
 
 void skeleton_write(const Graph *g, Model *m, FILE *f)
 {
-    Arena *arena = g->arena;
+    Arena *arena = arena_new();
     Skeleton s = {.m = m, .g = g, .arena = arena};
     s.name = arena_array(arena, const char *, g->param.n);
     s.kept = arena_array(arena, bool, m->init.n);
@@ -415,10 +317,17 @@ void skeleton_write(const Graph *g, Model *m, FILE *f)
     find_uses(&s);
     choose_names(&s);
     find_edits(&s);
-    WireSpan body = {m->at, m->at + m->size, false};
-    for (WireField w; wire_next(&body, &w);)
-        if (w.number == 7)
-            put_graph(f, &s, w.body);
-        else
-            copy_field(f, &w);
+    PbSpan body = {m->at, m->at + m->size, false};
+    for (PbField w; pb_next(&body, &w);) {
+        if (w.number != MODEL_GRAPH) {
+            fwrite(w.start, 1, (size_t)(w.end - w.start), f);
+            continue;
+        }
+        PbMessage graph = put_graph(&s, w.body), head = {.a = arena};
+        pb_put_key(&head, w.number, PB_BYTES);
+        pb_put_varint(&head, graph.n);
+        fwrite(head.at, 1, head.n, f);
+        fwrite(graph.at, 1, graph.n, f);
+    }
+    arena_free(arena);
 }

@@ -28,12 +28,6 @@ bool vjp_apply(Vjp *v)
     return true;
 }
 
-_Noreturn void vjp_refuse(const Vjp *v, const char *why)
-{
-    diag_hint("freeze the parameters before this node (--freeze PATTERN) if they need not train");
-    diag_fatal(EXIT_MODEL, graph_where(v->g, vjp_node(v)->origin, -1), "no gradient: %s", why);
-}
-
 void vjp_give(Vjp *v, uint32_t i, ValueId d)
 {
     Shape s = v->g->value.at[v->in[i]].shape;
@@ -71,7 +65,7 @@ static bool never_negative(const Graph *g, ValueId index)
         return false;
     int64_t n = shape_elements(&v->shape);
     for (int64_t i = 0; i < n; i++)
-        if ((v->dtype == DT_I64 ? ((const int64_t *)v->data)[i] : ((const int32_t *)v->data)[i]) < 0)
+        if (element_int(v->dtype, v->data, i) < 0)
             return false;
     return true;
 }

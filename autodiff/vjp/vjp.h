@@ -27,7 +27,6 @@ ValueId vjp_wrap_index(Graph *g, ValueId index, ValueId extent);        /* i < 0
 ValueId vjp_iota_batch(Graph *g, int rank, int axis, int64_t n, int batch); /* i64 0..n-1 along axis; batch: it is the rows' axis, or -1 */
 int64_t *vjp_ints(Graph *g, int n);                     /* an attribute array */
 ValueId vjp_place(Graph *g, ValueId x, int axis, int64_t at, int64_t extent);   /* x at position `at` of a zero tensor, along axis */
-_Noreturn void vjp_refuse(const Vjp *v, const char *why);
 
 static inline const Node *vjp_node(const Vjp *v) { return &v->g->node.at[v->node]; }
 static inline const Shape *vjp_shape(const Vjp *v, ValueId x) { return &v->g->value.at[x].shape; }

@@ -18,18 +18,19 @@
 #include <unistd.h>
 
 static const struct {
-    const char *descr;
+    const char *descr; /* NULL: the format has no such type */
     int dtype, size;
 } kinds[] = {
-    {"f4", 1, 4}, {"u1", 2, 1}, {"i1", 3, 1},  {"u2", 4, 2},  {"i2", 5, 2},  {"i4", 6, 4},
-    {"i8", 7, 8}, {"b1", 9, 1}, {"f2", 10, 2}, {"f8", 11, 8}, {"u4", 12, 4}, {"u8", 13, 8},
+#define DTYPE(name, number, text, bytes, kind, stored, field, held, safetensors, npy, code) {npy, number, bytes},
+#include "dtype.def"
+#undef DTYPE
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
 static int64_t dtype_size(int dtype)
 {
     for (int i = 0; i < N_KINDS; i++)
-        if (kinds[i].dtype == dtype)
+        if (kinds[i].descr && kinds[i].dtype == dtype)
             return kinds[i].size;
     return 0;
 }
@@ -121,7 +122,7 @@ static const char *npy_header(NpyFile *f, const char *p, const char *end)
             if (quoted(&p, end, &d, &nd))
                 return "dtype is not a plain one";
             for (int i = 0; i < N_KINDS && nd == 3 && (*d == '<' || *d == '|' || *d == '='); i++)
-                if (!memcmp(d + 1, kinds[i].descr, 2))
+                if (kinds[i].descr && !memcmp(d + 1, kinds[i].descr, 2))
                     f->dtype = kinds[i].dtype;
             if (!f->dtype)
                 return "dtype is not a little-endian number or bool";

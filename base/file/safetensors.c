@@ -24,18 +24,19 @@
 enum { HEADER_MAX = 100 << 20 }; /* the format's own limit */
 
 static const struct {
-    const char *name;
+    const char *name; /* NULL: the format has no such type */
     int dtype, size;
 } dtypes[] = {
-    {"F32", 1, 4},  {"U8", 2, 1},   {"I8", 3, 1},   {"U16", 4, 2},  {"I16", 5, 2},  {"I32", 6, 4},   {"I64", 7, 8},
-    {"BOOL", 9, 1}, {"F16", 10, 2}, {"F64", 11, 8}, {"U32", 12, 4}, {"U64", 13, 8}, {"BF16", 16, 2},
+#define DTYPE(name, number, text, bytes, kind, stored, field, held, safetensors, npy, code) {safetensors, number, bytes},
+#include "dtype.def"
+#undef DTYPE
 };
 enum { N_DTYPES = sizeof dtypes / sizeof *dtypes };
 
 int64_t st_dtype_size(int dtype)
 {
     for (int i = 0; i < N_DTYPES; i++)
-        if (dtypes[i].dtype == dtype)
+        if (dtypes[i].name && dtypes[i].dtype == dtype)
             return dtypes[i].size;
     return 0;
 }
@@ -240,7 +241,7 @@ static int parse_field(Json *j, StTensor *t, Range *r, const char *key, int link
     if (!strcmp(key, "dtype")) {
         char *d = json_text(j);
         for (int i = 0; d && i < N_DTYPES; i++)
-            if (!strcmp(d, dtypes[i].name))
+            if (dtypes[i].name && !strcmp(d, dtypes[i].name))
                 t->dtype = dtypes[i].dtype;
         if (d && !t->dtype)
             json_bad(j, "unknown dtype '%.40s'", d);
@@ -304,23 +305,19 @@ static int parse_tensor(Json *j, StTensor *t, int64_t data_bytes, int64_t *expec
     return 0;
 }
 
-static int parse_meta(Json *j, StFile *f)
+/* Metadata tells nothing that is needed here: it is looked at, texts for texts, and forgotten. */
+static int parse_meta(Json *j)
 {
     if (json_expect(j, '{'))
         return -1;
     if (json_char(j, '}'))
         return 0;
     do {
-        StMeta *grown = realloc(f->meta, (size_t)(f->n_meta + 1) * sizeof *grown);
-        if (!grown)
-            return json_bad(j, "out of memory");
-        f->meta = grown;
-        StMeta *m = &grown[f->n_meta];
-        if (!(m->key = json_text(j)))
-            return -1;
-        m->value = NULL;
-        f->n_meta++;
-        if (json_expect(j, ':') || !(m->value = json_text(j)))
+        char *key = json_text(j), *value = key && json_expect(j, ':') == 0 ? json_text(j) : NULL;
+        int bad = !value;
+        free(key);
+        free(value);
+        if (bad)
             return -1;
     } while (json_char(j, ','));
     return json_expect(j, '}');
@@ -338,7 +335,7 @@ static int parse_header(Json *j, StFile *f, int64_t data_bytes, int64_t *sum, in
                 return -1;
             if (!strcmp(key, "__metadata__")) {
                 free(key);
-                if (json_expect(j, ':') || parse_meta(j, f))
+                if (json_expect(j, ':') || parse_meta(j))
                     return -1;
                 continue;
             }
@@ -485,26 +482,13 @@ const StTensor *st_find(const StFile *f, const char *name)
     return NULL;
 }
 
-const char *st_meta(const StFile *f, const char *key)
-{
-    for (int i = 0; i < f->n_meta; i++)
-        if (!strcmp(f->meta[i].key, key))
-            return f->meta[i].value;
-    return NULL;
-}
-
 void st_close(StFile *f)
 {
     for (int i = 0; i < f->n; i++) {
         free(f->tensor[i].name);
         free(f->tensor[i].file);
     }
-    for (int i = 0; i < f->n_meta; i++) {
-        free(f->meta[i].key);
-        free(f->meta[i].value);
-    }
     free(f->tensor);
-    free(f->meta);
     free(f->by_name);
     if (f->map)
         munmap(f->map, f->map_bytes);

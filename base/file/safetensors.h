@@ -34,8 +34,6 @@ typedef struct {
 typedef struct {
     StTensor *tensor; /* in the order of the header */
     int n;
-    StMeta *meta; /* __metadata__ */
-    int n_meta;
     int *by_name; /* positions sorted by name */
     void *map;
     size_t map_bytes;
@@ -44,7 +42,6 @@ typedef struct {
 int st_open(StFile *f, const char *path, char *err, size_t nerr);
 int st_open_link(StFile *f, const char *path, char *err, size_t nerr); /* stageN.link.json */
 const StTensor *st_find(const StFile *f, const char *name);
-const char *st_meta(const StFile *f, const char *key);
 void st_close(StFile *f);
 
 int64_t st_dtype_size(int dtype);                            /* bytes of an element, 0: no such dtype here */

@@ -65,15 +65,8 @@ static uint32_t add_leaf(Build *b, Stmt s)
 
 double cg_element(const Value *v, int64_t i, int64_t *as_int)
 {
-    *as_int = 0;
-    switch (v->dtype) {
-    case DT_F32: return (double)((const float *)v->data)[i];
-    case DT_F64: return ((const double *)v->data)[i];
-    case DT_I32: *as_int = ((const int32_t *)v->data)[i]; return (double)*as_int;
-    case DT_I64: *as_int = ((const int64_t *)v->data)[i]; return (double)*as_int;
-    case DT_BOOL: *as_int = ((const uint8_t *)v->data)[i] != 0; return (double)*as_int;
-    default: return 0;
-    }
+    *as_int = dtype_is_float(v->dtype) ? 0 : element_int(v->dtype, v->data, i);
+    return element_double(v->dtype, v->data, i);
 }
 
 bool cg_uniform(const Func *f, ValueId root, double *x, int64_t *i)
@@ -383,7 +376,8 @@ static void tidy_dims(Nest *n)
         n->nouter = n->nd > 0 ? n->nd - 1 : 0;
 }
 
-static Nest *build(Func *f, uint32_t g)
+/* Statements grow in `room`, which one nest leaves to the next, and are kept as many as there are in the end. */
+static Nest *build(Func *f, uint32_t g, Stmts *room)
 {
     const Group *k = &f->group.at[g];
     Build b = {.f = f, .k = k, .n = arena_new_of(f->a, Nest)};
@@ -392,6 +386,8 @@ static Nest *build(Func *f, uint32_t g)
     for (int d = 0; d < k->nd; d++)
         n->ext[d] = k->ext[d];
     bool any = false;
+    n->stmt = *room;
+    n->stmt.n = 0;
     for (uint32_t i = 0; i < k->member.n; i++) {
         b.m = &k->member.at[i];
         const Node *node = &f->g->node.at[b.m->node];
@@ -403,6 +399,7 @@ static Nest *build(Func *f, uint32_t g)
             any = true;
         }
     }
+    *room = n->stmt;
     if (!any)
         return NULL;
     nest_sweep(n);
@@ -416,14 +413,19 @@ static Nest *build(Func *f, uint32_t g)
     for (int d = 0; d < n->nd; d++)
         n->cost *= lin_at(n->ext[d], f->g->batch);
     nest_schedule(n);
+    Stmt *stmt = arena_array(f->a, Stmt, n->stmt.n);
+    memcpy(stmt, n->stmt.at, sizeof *stmt * n->stmt.n);
+    n->stmt.at = stmt;
+    n->stmt.cap = n->stmt.n;
     return n;
 }
 
 void cg_build(Func *f)
 {
+    Stmts room = {0};
     for (uint32_t i = 0; i < f->order.n; i++) {
         Group *k = &f->group.at[f->order.at[i]];
         if (k->kind == G_NEST)
-            k->nest = build(f, f->order.at[i]);
+            k->nest = build(f, f->order.at[i], &room);
     }
 }

@@ -3,42 +3,6 @@
  */
 #include "codegen/cg.h"
 
-uint32_t cg_constant(StageGen *sg, ValueId v)
-{
-    for (uint32_t i = 0; i < sg->konst.n; i++)
-        if (sg->konst.at[i].value == v)
-            return i;
-    enum { LONGEST_INLINE = 64 };
-    StageConst c = {.value = v, .inlined = shape_elements(&val(sg->g, v)->shape) <= LONGEST_INLINE};
-    int64_t bytes = cg_align(shape_elements(&val(sg->g, v)->shape) * (int64_t)dtype_size(val(sg->g, v)->dtype));
-    int64_t *total = c.inlined ? &sg->bytes_inlined : &sg->bytes_const;
-    c.offset = *total;
-    *total += bytes;
-    vec_push(sg->a, &sg->konst, c);
-    return sg->konst.n - 1;
-}
-
-/* Made by a backward function, not computed again from the forward. */
-bool cg_is_gradient(const Func *f, ValueId v)
-{
-    if (f->kind < F_BACKWARD || v >= f->def.n)
-        return false;
-    NodeId def = f->def.at[v];
-    if (def == NONE) {
-        for (uint32_t i = 0; i < f->sg->saved.n; i++)
-            if (f->sg->saved.at[i] == v && f->kind == F_WEIGHT)
-                return true;
-        return false;
-    }
-    for (uint32_t i = 0; i < f->sg->stage->recompute.n; i++) {
-        const Node *n = &f->g->node.at[f->sg->stage->recompute.at[i]];
-        for (uint32_t j = 0; j < n->nout; j++)
-            if (n->out[j] == v)
-                return false;
-    }
-    return true;
-}
-
 static bool same_place(const Buffer *x, const Buffer *y)
 {
     if (x->cls != y->cls || x->value != y->value)

@@ -82,8 +82,13 @@ static void visit(Func *f, NodeId id, Ids *loader)
 static void keep_members(Func *f, Group *k)
 {
     Member *member = arena_array(f->a, Member, k->member.n);
-    for (uint32_t i = 0; i < k->member.n; i++)
-        member[i] = k->member.at[i];
+    for (uint32_t i = 0; i < k->member.n; i++) {
+        const Member *x = &k->member.at[i];
+        Piece *piece = arena_array(f->a, Piece, x->np);
+        for (int p = 0; p < x->np; p++)
+            piece[p] = x->piece[p];
+        member[i] = (Member){x->node, x->np, piece};
+    }
     k->member.at = member;
     k->member.cap = k->member.n;
     k->known = (Knowns){0};

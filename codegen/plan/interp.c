@@ -18,35 +18,24 @@ static bool truth(Num x) { return x.whole ? x.i != 0 : x.f != 0; }
 /* What an element of this type holds. */
 static Num fit(Dtype t, Num x)
 {
-    switch (t) {
-    case DT_F32: return real((double)(float)as_real(x));
-    case DT_F64: return real(as_real(x));
-    case DT_BOOL: return integer(truth(x));
-    case DT_I32: return integer((int32_t)(uint32_t)(uint64_t)(x.whole ? x.i : (int64_t)x.f));
-    default: return integer(x.whole ? x.i : (int64_t)x.f);
-    }
+    if (dtype_is_float(t))
+        return real(dtype_round(t, as_real(x)));
+    int64_t held, i = t == DT_BOOL ? truth(x) : x.whole ? x.i : (int64_t)x.f;
+    element_set_int(t, &held, 0, i);
+    return integer(element_int(t, &held, 0));
 }
 
 static Num read_at(Dtype t, const void *p, int64_t i)
 {
-    switch (t) {
-    case DT_F32: return real((double)((const float *)p)[i]);
-    case DT_F64: return real(((const double *)p)[i]);
-    case DT_I32: return integer(((const int32_t *)p)[i]);
-    case DT_BOOL: return integer(((const uint8_t *)p)[i]);
-    default: return integer(((const int64_t *)p)[i]);
-    }
+    return dtype_is_float(t) ? real(element_double(t, p, i)) : integer(element_int(t, p, i));
 }
 
 static void write_at(Dtype t, void *p, int64_t i, Num x)
 {
-    switch (t) {
-    case DT_F32: ((float *)p)[i] = (float)as_real(x); break;
-    case DT_F64: ((double *)p)[i] = as_real(x); break;
-    case DT_I32: ((int32_t *)p)[i] = (int32_t)x.i; break;
-    case DT_BOOL: ((uint8_t *)p)[i] = truth(x); break;
-    default: ((int64_t *)p)[i] = x.i; break;
-    }
+    if (dtype_is_float(t))
+        element_set_double(t, p, i, as_real(x));
+    else
+        element_set_int(t, p, i, t == DT_BOOL ? truth(x) : x.i);
 }
 
 /* ---- the expression of a MAP row ------------------------------------------------------------------------ */

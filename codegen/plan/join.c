@@ -165,18 +165,43 @@ static bool shape_after(Func *f, const Group *k, const Node *n, Match *m, Group 
     return true;
 }
 
-static bool recut(const Match *m, Member *x)
+static const Lin *strides(Func *f, const Lin *s, int n)
 {
-    Member y = {.node = x->node};
+    Lin *at = arena_array(f->fuse->a, Lin, n);
+    memcpy(at, s, sizeof *at * (size_t)n);
+    return at;
+}
+
+static Member member(Func *f, NodeId id, const Piece *piece, int n)
+{
+    Piece *at = arena_array(f->fuse->a, Piece, n);
+    memcpy(at, piece, sizeof *at * (size_t)n);
+    return (Member){id, n, at};
+}
+
+/* The group's dimensions stay as they are. */
+static bool same_dims(const Match *m, const Group *k)
+{
+    for (int i = 0; i < m->n; i++)
+        if (m->d[i].k != i || !lin_is(m->d[i].kmult, 1))
+            return false;
+    return m->n == k->nd;
+}
+
+/* Pieces and strides are shared by the groups that are tried: cut anew, they are new ones. */
+static bool recut(Func *f, const Match *m, Member *x)
+{
+    Piece piece[NEST_DIMS];
+    int n = 0;
     for (int i = 0; i < m->n; i++)
         for (int p = 0; p < x->np; p++)
             if (x->piece[p].k == m->d[i].k) {
                 Piece q = {.k = i, .e = x->piece[p].e};
                 if (!lin_mul(x->piece[p].mult, m->d[i].kmult, &q.mult))
                     return false;
-                y.piece[y.np++] = q;
+                piece[n++] = q;
             }
-    *x = y;
+    *x = member(f, x->node, piece, n);
     return true;
 }
 
@@ -192,8 +217,7 @@ static void add_known(Func *f, Group *k, ValueId root, Lin off, const Lin *strid
         old->hidden |= hidden;
         return;
     }
-    Known x = {.root = root, .off = off, .internal = internal, .hidden = hidden};
-    memcpy(x.stride, stride, sizeof(Lin) * (size_t)k->nd);
+    Known x = {root, off, strides(f, stride, k->nd), internal, hidden};
     vec_push(f->fuse->a, &k->known, x);
 }
 
@@ -242,13 +266,14 @@ static bool commit(Func *f, Group *k, NodeId id, const Match *m, const Group *af
     Lin ext[MAX_RANK], stride[MAX_RANK], s[NEST_DIMS];
     int rank = cg_space(f, n, ext);
     Ref r;
-    for (uint32_t i = 0; i < k->member.n; i++)
-        if (!recut(m, &k->member.at[i]))
+    bool same = same_dims(m, k);
+    for (uint32_t i = 0; i < k->member.n && !same; i++)
+        if (!recut(f, m, &k->member.at[i]))
             return false;
-    for (uint32_t i = 0; i < k->known.n; i++) {
+    for (uint32_t i = 0; i < k->known.n && !same; i++) {
         if (!lay_over(m, NULL, k->known.at[i].stride, s))
             return false;
-        memcpy(k->known.at[i].stride, s, sizeof s);
+        k->known.at[i].stride = strides(f, s, m->n);
     }
     k->nd = after->nd;
     k->nouter = after->nouter;
@@ -256,11 +281,12 @@ static bool commit(Func *f, Group *k, NodeId id, const Match *m, const Group *af
     k->mode = after->mode;
     k->reduces = after->reduces;
     memcpy(k->ext, after->ext, sizeof k->ext);
-    Member x = {.node = id};
+    Piece piece[NEST_DIMS];
+    int pieces = 0;
     for (int i = 0; i < m->n; i++)
         if (m->d[i].e >= 0)
-            x.piece[x.np++] = (Piece){i, m->d[i].e, m->d[i].emult};
-    vec_push(f->fuse->a, &k->member, x);
+            piece[pieces++] = (Piece){i, m->d[i].e, m->d[i].emult};
+    vec_push(f->fuse->a, &k->member, member(f, id, piece, pieces));
     if (front)
         move_before_readers(f, k);
     for (uint32_t i = 0; i < n->nin; i++)

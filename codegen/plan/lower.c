@@ -211,16 +211,15 @@ void cg_lower(Func *f, const Ids *list)
     StageGen *sg = f->sg;
     for (uint32_t i = 0; i < list->n; i++) {
         NodeId id = list->at[i];
-        while (sg->lowered.n <= id)
-            vec_push(sg->a, &sg->lowered, 0u);
-        if (sg->lowered.at[id] == 0) {                  /* once per node: every function gets the same values */
+        uint32_t *lowered = idmap_at(sg->a, &sg->lowered, id);
+        if (*lowered == NONE) {                         /* once per node: every function gets the same values */
             Low l = {.f = f};
             if (!lower_node(&l, id))
                 vec_push(sg->a, &l.list, id);
             vec_push(sg->a, &sg->lowered_list, l.list);
-            sg->lowered.at[id] = sg->lowered_list.n;
+            *lowered = sg->lowered_list.n - 1;
         }
-        Ids part = sg->lowered_list.at[sg->lowered.at[id] - 1];
+        Ids part = sg->lowered_list.at[*lowered];
         for (uint32_t j = 0; j < part.n; j++)
             vec_push(f->a, &f->node, part.at[j]);
     }

@@ -197,5 +197,7 @@ void cg_memory(Func *f)
             f->sg->in_read[b->index] |= bit;
         if (b->used && b->cls == BUF_OUT && b->index < s->output.n)
             f->sg->out_read[b->index] |= bit;
+        if (b->used && b->cls == BUF_DY)
+            f->sg->dy_read[b->index] |= bit;
     }
 }

@@ -68,13 +68,21 @@ static void want(Nest *n, uint32_t i, int p, bool keeps, uint8_t *in_pass)
 
 static int ready(const Stmt *s) { return s->kind == S_REDUCE ? s->pass + 1 : s->pass; }
 
+/* The same when all is decided. */
+static void mark(const Nest *n, uint32_t i, int p, uint8_t *in_pass)
+{
+    const Stmt *s = &n->stmt.at[i];
+    if (s->row || in_pass[i] || (s->keep && s->pass < p))
+        return;
+    in_pass[i] = 1;
+    for (uint32_t j = 0; j < s->nin; j++)
+        mark(n, s->in[j], p, in_pass);
+    for (uint32_t j = 0; j < s->nindex; j++)
+        mark(n, s->index[j].in, p, in_pass);
+}
+
 void nest_marks(const Nest *n, int p, uint8_t *in_pass)
 {
-    Nest *m = arena_new_of(n->arena, Nest);             /* want() marks: on a copy of the statements */
-    *m = *n;
-    m->stmt.at = arena_array(n->arena, Stmt, n->stmt.n + 1);
-    for (uint32_t i = 0; i < n->stmt.n; i++)
-        m->stmt.at[i] = n->stmt.at[i];
     for (uint32_t i = 0; i < n->stmt.n; i++)
         in_pass[i] = 0;
     for (uint32_t i = 0; i < n->stmt.n; i++) {
@@ -85,9 +93,9 @@ void nest_marks(const Nest *n, int p, uint8_t *in_pass)
             continue;
         if (s->kind == S_STORE || s->kind == S_REDUCE) {
             in_pass[i] = 1;
-            want(m, s->in[0], p, false, in_pass);
+            mark(n, s->in[0], p, in_pass);
         } else {
-            want(m, i, p, false, in_pass);
+            mark(n, i, p, in_pass);
         }
     }
 }

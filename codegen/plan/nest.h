@@ -68,6 +68,8 @@ typedef struct {
     bool keep;                      /* kept in a row buffer for later passes */
 } Stmt;
 
+typedef VEC(Stmt) Stmts;
+
 typedef struct {
     Dtype type;
     bool written, acc;
@@ -81,7 +83,7 @@ typedef struct {
     int nd, nouter;                 /* dims[nouter..nd) is the row (ROW), or what is summed over (COLUMN) */
     int nrun;                       /* the innermost reduced run is the last nrun dims (lanes count along it) */
     Lin ext[NEST_DIMS];
-    VEC(Stmt) stmt;
+    Stmts stmt;
     VEC(NestArg) arg;
     int passes;
     int64_t cost;                   /* points at full rows */

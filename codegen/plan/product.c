@@ -34,7 +34,7 @@ static Side side(const Func *f, const Ref *r)
     return s;
 }
 
-static bool library_type(Dtype t) { return t == DT_F32 || t == DT_F64; }
+static bool library_type(Dtype t) { return type_library(t) != NULL; }
 
 typedef struct {
     uint32_t buf;

@@ -6,23 +6,25 @@
 
 /* ---- blocks ------------------------------------------------------------------------------------------ */
 
-static bool trained_anywhere(const Pipe *p, uint32_t param)
+/* By parameter: has it a gradient, in whatever stage? */
+static bool *trained(Arena *a, const Pipe *p)
 {
+    bool *is = arena_array(a, bool, p->graph->param.n + 1);
     for (uint32_t s = 0; s < p->stage.n; s++)
         for (uint32_t i = 0; i < p->stage.at[s].param.n; i++)
-            if (p->stage.at[s].param.at[i].param == param && p->stage.at[s].param.at[i].grads.n > 0)
-                return true;
-    return false;
+            is[p->stage.at[s].param.at[i].param] |= p->stage.at[s].param.at[i].grads.n > 0;
+    return is;
 }
 
 static void lay_out_params(StageGen *sg)
 {
+    const bool *is_trained = trained(sg->a, sg->pipe);
     for (uint32_t i = 0; i < sg->stage->param.n; i++) {
         const Param *p = &sg->g->param.at[sg->stage->param.at[i].param];
         int64_t bytes = cg_align(shape_elements(&p->shape) * (int64_t)dtype_size(p->dtype));
         vec_push(sg->a, &sg->param_at, sg->bytes_param);
         sg->bytes_param += bytes;
-        if (trained_anywhere(sg->pipe, sg->stage->param.at[i].param)) {
+        if (is_trained[sg->stage->param.at[i].param]) {
             vec_push(sg->a, &sg->grad_at, sg->bytes_grad);
             sg->bytes_grad += bytes;
         } else {
@@ -31,24 +33,19 @@ static void lay_out_params(StageGen *sg)
     }
 }
 
-static bool holds(const Ids *list, ValueId v)
-{
-    for (uint32_t i = 0; i < list->n; i++)
-        if (list->at[i] == v)
-            return true;
-    return false;
-}
-
 static int64_t bytes_of(const StageGen *sg, ValueId v)
 {
     const Value *x = val(sg->g, v);
     return shape_elements(&x->shape) * (int64_t)dtype_size(x->dtype);
 }
 
-static void keep(StageGen *sg, Ids *list, ValueId v)
+static void keep(StageGen *sg, Ids *list, IdMap *position, ValueId v)
 {
-    if (!holds(list, v))
-        vec_push(sg->a, list, v);
+    uint32_t *at = idmap_at(sg->a, position, v);
+    if (*at != NONE)
+        return;
+    *at = list->n;
+    vec_push(sg->a, list, v);
 }
 
 /* A value of this list whose elements are exactly an output's: read there. */
@@ -60,10 +57,8 @@ static bool is_an_output(StageGen *sg, Func *f, ValueId v)
         if (!cg_ref_try(f, y, &r) || r.root != v || bytes_of(sg, y) != bytes_of(sg, v) || !cg_is_dense(&r) ||
             !lin_is(r.off, 0))
             continue;
-        if (y != v) {
-            vec_push(sg->a, &sg->also_output, v);
-            vec_push(sg->a, &sg->also_output, o);
-        }
+        if (y != v)
+            cg_position(sg, &sg->position.shown, v, o);
         return true;
     }
     return false;
@@ -141,7 +136,7 @@ static bool shown_by_root(Func *f, const Readers *later, ValueId v)
  * What a later function reads of `list`, as memory: views are read through the value they show, unless that is larger
  * than all that is read of it.
  */
-static Func *choose_kept(StageGen *sg, FuncKind kind, const Ids *nodes, const Ids *read, Ids *kept)
+static Func *choose_kept(StageGen *sg, FuncKind kind, const Ids *nodes, const Ids *read, Ids *kept, IdMap *position)
 {
     Func *f = arena_new_of(sg->a, Func);
     f->sg = sg;
@@ -157,20 +152,24 @@ static Func *choose_kept(StageGen *sg, FuncKind kind, const Ids *nodes, const Id
     for (uint32_t i = 0; i < read->n; i++) {
         Ref r;
         root[i] = shown_by_root(f, &later, read->at[i]) ? cg_root(f, read->at[i]) : read->at[i];
-        const Buffer *b = f->def.at[root[i]] == NONE && cg_ref_try(f, root[i], &r) && r.buf != NONE ? &f->buf.at[r.buf] : NULL;
-        if (b && b->cls != BUF_DY)
-            root[i] = NONE;                             /* lives on by itself */
+        if (f->def.at[root[i]] == NONE && cg_ref_try(f, root[i], &r) && r.buf != NONE)
+            root[i] = NONE;                             /* lives on by itself: a parameter, an input, a gradient that came in */
     }
+    IdMap sum_of = {0};
+    int64_t *sum = arena_array(sg->a, int64_t, read->n + 1);    /* what is read of a root, at its first value */
     for (uint32_t i = 0; i < read->n; i++) {
-        int64_t sum = 0;
         if (root[i] == NONE)
             continue;
-        for (uint32_t j = 0; j < read->n; j++)
-            sum += root[j] == root[i] ? bytes_of(sg, read->at[j]) : 0;
-        ValueId v = sum >= bytes_of(sg, root[i]) ? root[i] : read->at[i];
+        cg_position(sg, &sum_of, root[i], i);
+        sum[idmap_get(&sum_of, root[i])] += bytes_of(sg, read->at[i]);
+    }
+    for (uint32_t i = 0; i < read->n; i++) {
+        if (root[i] == NONE)
+            continue;
+        ValueId v = sum[idmap_get(&sum_of, root[i])] >= bytes_of(sg, root[i]) ? root[i] : read->at[i];
         if (kind == F_FORWARD && is_an_output(sg, f, v))
             continue;
-        keep(sg, kept, v);
+        keep(sg, kept, position, v);
     }
     return f;
 }
@@ -179,14 +178,14 @@ static void lay_out_stash(StageGen *sg)
 {
     Stage *s = sg->stage;
     const Ids first[] = {s->forward, s->backward}, second[] = {s->backward_input, s->backward_weight};
-    Func *f = choose_kept(sg, F_FORWARD, &s->forward, &s->stash, &sg->stash);
+    Func *f = choose_kept(sg, F_FORWARD, &s->forward, &s->stash, &sg->stash, &sg->position.stash);
     Readers readers = cg_readers(f, first, 2);
     for (uint32_t i = 0; i < sg->stash.n; i++) {
         vec_push(sg->a, &sg->stash_layout, layout_of(sg, f, sg->stash.at[i], &readers));
         vec_push(sg->a, &sg->stash_at, sg->bytes_stash);
         sg->bytes_stash += cg_align(cg_ref_bytes(f, sg->stash_layout.at[i], sg->stash.at[i]));
     }
-    f = choose_kept(sg, F_INPUT, &s->backward_input, &s->saved, &sg->saved);
+    f = choose_kept(sg, F_INPUT, &s->backward_input, &s->saved, &sg->saved, &sg->position.saved);
     readers = cg_readers(f, second, 2);
     for (uint32_t i = 0; i < sg->saved.n; i++) {
         vec_push(sg->a, &sg->saved_layout, layout_of(sg, f, sg->saved.at[i], &readers));
@@ -229,6 +228,14 @@ static bool same_forward(const StageGen *sg)
     return sg->g->update.n == 0;
 }
 
+static uint32_t dy_count(const Stage *s)
+{
+    uint32_t n = 0;
+    for (uint32_t o = 0; o < s->output.n; o++)
+        n += s->output.at[o].dys.n;
+    return n;
+}
+
 StageGen *cg_stage(Pipe *p, uint32_t index)
 {
     StageGen *sg = arena_new_of(p->graph->arena, StageGen);
@@ -243,6 +250,8 @@ StageGen *cg_stage(Pipe *p, uint32_t index)
     split_outputs(sg);
     sg->in_read = arena_array(sg->a, uint8_t, sg->stage->input.n + 1);
     sg->out_read = arena_array(sg->a, uint8_t, sg->stage->output.n + 1);
+    sg->dy_read = arena_array(sg->a, uint8_t, dy_count(sg->stage) + 1);
+    cg_position_stage(sg);
     lay_out_params(sg);
     lay_out_stash(sg);
     cg_function(sg, F_FORWARD);

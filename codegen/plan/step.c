@@ -109,6 +109,16 @@ static void nest(Func *f, const Nest *n, Step *s)
 
 /* ---- roles ------------------------------------------------------------------------------------------------- */
 
+/* Made by a backward function, not computed again from the forward. */
+bool cg_is_gradient(const Func *f, ValueId v)
+{
+    if (f->kind < F_BACKWARD || v >= f->def.n)
+        return false;
+    if (f->def.at[v] == NONE)
+        return f->kind == F_WEIGHT && idmap_get(&f->sg->position.saved, v) != NONE;
+    return idmap_get(&f->sg->position.recomputed, v) == NONE;
+}
+
 static Role role(const Func *f, const StepArg *x)
 {
     BufClass c = f->buf.at[x->buf].cls;

@@ -80,17 +80,6 @@ int64_t cg_bytes(const Func *f, ValueId v)
     return shape_elements(&val(f->g, v)->shape) * (int64_t)dtype_size(val(f->g, v)->dtype);
 }
 
-uint32_t cg_buffer(Func *f, BufClass cls, uint32_t index, ValueId v)
-{
-    for (uint32_t i = 0; cls != BUF_WORK && i < f->buf.n; i++)
-        if (f->buf.at[i].cls == cls && f->buf.at[i].index == index)
-            return i;
-    Buffer b = {.cls = cls, .index = index, .value = v, .type = val(f->g, v)->dtype, .bytes = cg_bytes(f, v),
-                .first = -1, .last = -1};
-    vec_push(f->a, &f->buf, b);
-    return f->buf.n - 1;
-}
-
 /* ---- views ------------------------------------------------------------------------------------- */
 
 /* One part per dimension, none for an extent of 1. */
@@ -318,54 +307,6 @@ bool cg_narrow(const Func *f, const Wide *w, ValueId v, Ref *r) { return narrow(
 
 /* ---- what a value resolves to -------------------------------------------------------------------- */
 
-static uint32_t find(const Ids *list, ValueId v)
-{
-    for (uint32_t i = 0; i < list->n; i++)
-        if (list->at[i] == v)
-            return i;
-    return NONE;
-}
-
-/* The buffer of a value that this function does not make; NONE when it is a view of another. */
-static uint32_t outside(Func *f, ValueId v)
-{
-    StageGen *sg = f->sg;
-    Stage *s = sg->stage;
-    const Value *x = val(f->g, v);
-    bool back = f->kind >= F_BACKWARD;
-    if (x->kind == V_PARAM) {
-        for (uint32_t i = 0; i < s->param.n; i++)
-            if (s->param.at[i].param == x->param)
-                return cg_buffer(f, BUF_PARAM, i, v);
-        BUG("stage %u does not hold the parameter it reads", s->index);
-    }
-    if (x->kind == V_CONST)
-        return cg_buffer(f, BUF_CONST, v, v);
-    for (uint32_t i = 0; i < s->input.n; i++)
-        if (s->input.at[i].value == v)
-            return cg_buffer(f, BUF_IN, i, v);
-    if (!back)
-        return NONE;
-    for (uint32_t i = 0; i < s->output.n; i++)
-        if (s->output.at[i].value == v)
-            return cg_buffer(f, BUF_OUT, i, v);
-    for (uint32_t i = 0; i < sg->also_output.n; i += 2)
-        if (sg->also_output.at[i] == v)
-            return cg_buffer(f, BUF_OUT, sg->also_output.at[i + 1], v);
-    uint32_t i = find(&sg->stash, v);
-    if (i != NONE)
-        return cg_buffer(f, BUF_STASH, i, v);
-    if (f->kind == F_WEIGHT && (i = find(&sg->saved, v)) != NONE)
-        return cg_buffer(f, BUF_SAVED, i, v);
-    uint32_t dy = 0;
-    for (uint32_t o = 0; o < s->output.n; o++)
-        for (uint32_t j = 0; j < s->output.at[o].dys.n; j++, dy++)
-            if (s->output.at[o].dys.at[j] == v)
-                return cg_buffer(f, BUF_DY, dy, v);
-    return NONE;
-}
-
-
 /* A root's place, or none: v is a view. */
 static bool root_ref(Func *f, ValueId v, Ref *r)
 {
@@ -379,7 +320,7 @@ static bool root_ref(Func *f, ValueId v, Ref *r)
         return true;
     }
     if (f->def.at[v] == NONE) {
-        uint32_t buf = outside(f, v);
+        uint32_t buf = cg_outside(f, v);
         if (buf == NONE)
             return false;
         const Buffer *b = &f->buf.at[buf];

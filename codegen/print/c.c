@@ -50,7 +50,7 @@ static void clear(Print *p, const char *array, int n, const Stmt *s)
 {
     const char *zero = print_neutral(p, s);
     if (s->op == OP_ReduceSum) {
-        text_line(p->t, "%s %s[%d] = {0};", cg_ctype(s->type), array, n);
+        text_line(p->t, "%s %s[%d] = {0};", type_sum(s->type), array, n);
         return;
     }
     text_line(p->t, "%s %s[%d];", cg_ctype(s->type), array, n);
@@ -245,7 +245,7 @@ static void pass(Print *p)
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
         if (p->in_pass[i] && s->kind == S_REDUCE)
-            text_line(p->t, "const %s %s = pp_fold_%s%s(s%u);", cg_ctype(s->type), p->scalar[i], print_fold_name(s->op), print_suffix(s->type), i);
+            text_line(p->t, "const %s %s = pp_fold_%s%s(s%u);", cg_ctype(s->type), p->scalar[i], print_fold_name(s->op), type_suffix(s->type), i);
     }
 }
 
@@ -282,7 +282,7 @@ static void rows_and_passes(Print *p)
             int64_t size = 1;
             for (int d = n->nouter; d < n->nd; d++)
                 size *= n->ext[d].c;
-            text_line(p->t, "%s b%u[%" PRId64 "];", print_type(n->stmt.at[i].type), i, size);
+            text_line(p->t, "%s b%u[%" PRId64 "];", type_local(n->stmt.at[i].type), i, size);
         }
     widen_bools(p);
     for (p->pass = 0; p->pass < n->passes; p->pass++) {

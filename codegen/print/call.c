@@ -7,13 +7,12 @@ void print_product(Out *o, const Step *s)
 {
     const Product *p = s->product;
     o->context |= *o->target->context != 0;
-    bool single = p->type == DT_F32;
-    const char *one = single ? "1.0f" : "1.0", *beta = p->adds ? one : single ? "0.0f" : "0.0";
+    const char *one = cg_number(o->a, p->type, 1, 0), *beta = cg_number(o->a, p->type, p->adds, 0);
     const char *a = out_pointer(o, s, p->a.arg), *b = out_pointer(o, s, p->b.arg), *c = out_pointer(o, s, p->c.arg);
     const char *head = arena_printf(o->a, "%s%d, %d, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s", o->target->context, p->transposed_a,
                                     p->transposed_b, out_lin(o, p->m), out_lin(o, p->n), out_lin(o, p->k), one, a, out_lin(o, p->a.ld), b,
                                     out_lin(o, p->b.ld), beta, c, out_lin(o, p->c.ld));
-    const char *function = arena_printf(o->a, "%s%sgemm", o->target->call, single ? "s" : "d");
+    const char *function = arena_printf(o->a, "%s%sgemm", o->target->call, type_library(p->type));
     if (p->nb == 0)
         text_line(&o->text, "%s(%s);", function, head);
     else

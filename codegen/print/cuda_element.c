@@ -139,7 +139,7 @@ static void value(Cuda *c, uint32_t i)
         return;
     }
     if (c->tiled[i])
-        text_line(c->p.t, "const %s v%u = tile%u[threadIdx.x][t];", print_type(s->type), i, i);
+        text_line(c->p.t, "const %s v%u = tile%u[threadIdx.x][t];", type_local(s->type), i, i);
     else
         print_value(&c->p, i);
     if (s->keep && s->pass == c->p.pass)
@@ -210,7 +210,7 @@ static void four_elements(Cuda *c, const char *index)
             if (!computed(c, i) || s->kind == S_CONST || (c->vector[i] && s->kind == S_LOAD))
                 continue;
             if (s->kind == S_STORE && !moved(c, s))
-                text_line(c->p.t, "o%u[k] %s %s%s;", i, s->acc ? "+=" : "=", s->type == DT_BOOL ? "(uint8_t)" : "", c->p.name(&c->p, s->in[0]));
+                text_line(c->p.t, "o%u[k] %s %s%s;", i, s->acc ? "+=" : "=", type_narrowing(s->type), c->p.name(&c->p, s->in[0]));
             else if (s->kind == S_REDUCE || (!c->still[i] && s->kind != S_STORE))
                 value(c, i);
         }

@@ -305,7 +305,7 @@ static void declare_buffers(const Row *r)
         const Stmt *s = &c->p.n->stmt.at[i];
         if (!s->keep)
             continue;
-        const char *type = c->vector[i] ? cg_ctype(s->type) : print_type(s->type);
+        const char *type = c->vector[i] ? cg_ctype(s->type) : type_local(s->type);
         const char *many = c->chunks > 1 ? arena_printf(c->p.a, "[%d]", c->chunks) : "";
         text_line(c->p.t, "%s b%u%s%s%s;", type, i, many, c->vec == 4 && !c->still[i] ? "[4]" : "",
                   r->length.c % at_once(r) == 0 ? "" : " = {}");        /* threads beyond the end have something too */

@@ -158,50 +158,6 @@ const char *cg_string(Arena *a, const char *s)
     return out;
 }
 
-const char *cg_ctype(Dtype t)
-{
-    switch (t) {
-    case DT_F32: return "float";
-    case DT_F64: return "double";
-    case DT_I32: return "int32_t";
-    case DT_I64: return "int64_t";
-    case DT_BOOL: return "uint8_t";
-    default: BUG("no C type for %s", dtype_name(t));
-    }
-}
-
-/* A literal that reads back to the same value in any locale. */
-const char *cg_number(Arena *a, Dtype t, double f, int64_t i)
-{
-    if (!dtype_is_float(t)) {
-        if (t == DT_I64 && i == INT64_MIN)
-            return "INT64_MIN";
-        if (t == DT_I32 && i == INT32_MIN)
-            return "INT32_MIN";
-        bool wide = i > INT32_MAX || i < -INT32_MAX;
-        return arena_printf(a, wide ? "INT64_C(%" PRId64 ")" : "%" PRId64, i);
-    }
-    const char *suffix = t == DT_F32 ? "f" : "";
-    if (isnan(f))
-        return t == DT_F32 ? "NAN" : "(double)NAN";
-    if (isinf(f))
-        return arena_printf(a, "%s%sINFINITY", f < 0 ? "-" : "", t == DT_F32 ? "" : "(double)");
-    char *s = arena_printf(a, t == DT_F32 ? "%.9g" : "%.17g", f);
-    for (int digits = 1; digits < 17; digits++) {       /* the shortest that reads back */
-        char *shorter = arena_printf(a, "%.*g", digits, f);
-        double back = strtod(shorter, NULL);
-        if (t == DT_F32 ? (float)back == (float)f : back == f) {
-            s = shorter;
-            break;
-        }
-    }
-    for (char *p = s; *p; p++)
-        if (*p == ',')
-            *p = '.';
-    bool dot = strpbrk(s, ".e") != NULL;
-    return arena_printf(a, "%s%s%s", s, dot ? "" : ".0", suffix);
-}
-
 const char *cg_node_text(const Graph *g, NodeId id)
 {
     const Node *n = &g->node.at[id];

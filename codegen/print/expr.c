@@ -54,11 +54,6 @@ const char *print_affine(Print *p, Lin base, const Lin *coef)
     return lin_is(base, 0) ? s : arena_printf(p->a, "%s + %s", s, print_factor(p, base));
 }
 
-const char *print_suffix(Dtype t)
-{
-    return t == DT_F32 ? "f" : t == DT_F64 ? "" : t == DT_I64 ? "l" : "i";
-}
-
 /* The MAP text with operands for a, b, c and the type's suffix on every pp_ function. */
 static const char *map_text(Print *p, const Stmt *s)
 {
@@ -86,15 +81,13 @@ static const char *map_text(Print *p, const Stmt *s)
             m++;
         } else {
             bool function = strncmp(m, "pp_", 3) == 0;
-            out = arena_printf(p->a, "%s%.*s%s", out, (int)k, m, function ? print_suffix(t) : "");
+            out = arena_printf(p->a, "%s%.*s%s", out, (int)k, m, function ? type_suffix(t) : "");
             call = function;
             m += k;
         }
     }
     return out;
 }
-
-const char *print_type(Dtype t) { return t == DT_BOOL ? "int" : cg_ctype(t); }
 
 const char *print_address(Print *p, const Stmt *s)
 {
@@ -155,27 +148,24 @@ void print_value(Print *p, uint32_t i)
     if (s->kind == S_CONST)
         return;
     const char *name = row ? p->scalar[i] : arena_printf(p->a, "v%u", i);
-    text_line(p->t, "const %s %s = %s;", print_type(s->type), name, print_expression(p, s));
+    text_line(p->t, "const %s %s = %s;", type_local(s->type), name, print_expression(p, s));
 }
 
 void print_store(Print *p, const Stmt *s)
 {
-    const char *cast = s->type == DT_BOOL ? "(uint8_t)" : "";
+    const char *cast = type_narrowing(s->type);
     text_line(p->t, "%s[%s] %s %s%s;", print_arg(p, s->arg), print_affine(p, s->base, s->stride), s->acc ? "+=" : "=", cast,
               p->name(p, s->in[0]));
 }
 
 const char *print_neutral(Print *p, const Stmt *s)
 {
-    double f = s->op == OP_ReduceMax ? (double)-INFINITY : s->op == OP_ReduceMin ? (double)INFINITY : s->op == OP_ReduceProd ? 1 : 0;
-    if (dtype_is_float(s->type))
-        return cg_number(p->a, s->type, f, 0);
-    int64_t i = s->op == OP_ReduceProd;
     if (s->op == OP_ReduceMax)
-        return s->type == DT_I64 ? "INT64_MIN" : "INT32_MIN";
+        return type_lowest(s->type);
     if (s->op == OP_ReduceMin)
-        return s->type == DT_I64 ? "INT64_MAX" : "INT32_MAX";
-    return cg_number(p->a, s->type, 0, i);
+        return type_highest(s->type);
+    bool product = s->op == OP_ReduceProd;
+    return cg_number(p->a, s->type, product, product);
 }
 
 const char *print_fold_name(Op op)
@@ -190,7 +180,7 @@ void print_accumulate(Print *p, const char *into, const Stmt *s, const char *x)
     else if (s->op == OP_ReduceProd)
         text_line(p->t, "%s *= %s;", into, x);
     else
-        text_line(p->t, "%s = pp_%s%s(%s, %s);", into, print_fold_name(s->op), print_suffix(s->type), into, x);
+        text_line(p->t, "%s = pp_%s%s(%s, %s);", into, print_fold_name(s->op), type_suffix(s->type), into, x);
 }
 
 /* ---- loops ------------------------------------------------------------------------------------------ */

@@ -21,7 +21,7 @@ static void cumsum(Kernel *k)
     kernel_param(k, x, "x", false);
     kernel_param(k, y, "y", true);
     kernel_parallel(k, 2, (const char *const[]){"o", "i"}, (const Lin[]){kernel_span(k, x, 0, axis), inner}, false);
-    line("%s sum = 0;", cg_ctype(val(k->f->g, x)->dtype));
+    line("%s sum = 0;", type_sum(val(k->f->g, x)->dtype));
     kernel_loop(k, "s", len);
     const char *s = back ? arena_printf(k->a, "(%s - 1 - s)", kernel_factor(k, len)) : "s";
     line("const %s e = (o * %s + %s) * %s + i;", k->index, kernel_factor(k, len), s, kernel_factor(k, inner));

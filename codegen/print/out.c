@@ -59,6 +59,30 @@ const char *out_value_name(Arena *a, const char *name)
     return number || !*name ? "" : arena_printf(a, " %s", cg_comment(a, name));
 }
 
+/* "/h.0/attn" and "/h.1/attn": "/h.#/attn"; the first, when they differ in more than numbers. */
+const char *out_pattern(Arena *a, const char *x, const char *y)
+{
+    char *out = arena_alloc(a, strlen(x) + 2), *to = out;
+    const char *from = x;
+    while (*x || *y) {
+        size_t m = strspn(x, "0123456789"), n = strspn(y, "0123456789");
+        if (m > 0 && n > 0 && (m != n || memcmp(x, y, m) != 0)) {
+            *to++ = '#';
+        } else if (m > 0 && m == n) {
+            memcpy(to, x, m);
+            to += m;
+        } else if (*x != *y) {
+            return from;
+        } else {
+            *to++ = *x;
+            m = n = 1;
+        }
+        x += m;
+        y += n;
+    }
+    return out;
+}
+
 void out_declare(const Out *o, Text *t)
 {
     const char *type = o->target->convolution;

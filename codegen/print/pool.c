@@ -50,7 +50,7 @@ static void library_pool(Kernel *k, bool max)
         if (at->dilation[i] != 1 || at->pad[i] != at->pad[at->n + i])
             return;
     const char *kind = max ? "PP_POOL_MAX" : at->count_include_pad ? "PP_POOL_WHOLE" : "PP_POOL_INSIDE";
-    k->shape = arena_printf(k->a, "PpPoolShape pool = {%s, %d, %s, %s, %s, %s, %s, %s}", t == DT_F32 ? "PP_F32" : "PP_F64", at->n, kind,
+    k->shape = arena_printf(k->a, "PpPoolShape pool = {%s, %d, %s, %s, %s, %s, %s, %s}", type_runtime(t), at->n, kind,
                             numbers(k, xs->d + 2), numbers(k, ys->d + 2), numbers(k, at->kernel), numbers(k, at->stride), numbers(k, at->pad));
     k->call = arena_printf(k->a, "%spool_forward(%s&pool, %s, %s, %s)", k->o->target->call, k->o->target->context,
                            out_lin(k->o, kernel_span(k, x, 0, 2)), out_arg(k->o, k->s, x), out_arg(k->o, k->s, y));
@@ -63,7 +63,7 @@ void kernel_pool(Kernel *k, bool max)
     ValueId x = n->in[0], y = n->out[0];
     const Shape *xs = &val(k->f->g, x)->shape, *ys = &val(k->f->g, y)->shape;
     Dtype t = val(k->f->g, x)->dtype;
-    const char *ct = cg_ctype(t), *suffix = t == DT_F32 ? "f" : t == DT_F64 ? "" : t == DT_I64 ? "l" : "i";
+    const char *ct = cg_ctype(t), *suffix = type_suffix(t);
     bool index = max && kernel_wants(k, 1);
     if (!index)
         library_pool(k, max);
@@ -90,8 +90,7 @@ void kernel_pool(Kernel *k, bool max)
     for (int i = 1; i < at->n; i++)
         src = arena_printf(k->a, "(%s) * %" PRId64 " + %s", src, xs->d[i + 2], in[i]);
     if (max) {
-        line("%s best = %s;", ct, dtype_is_float(t) ? (t == DT_F32 ? "-INFINITY" : "(double)-INFINITY")
-                                                    : t == DT_I64 ? "INT64_MIN" : "INT32_MIN");
+        line("%s best = %s;", ct, type_lowest(t));
         if (index)
             line("%s at = -1;", k->index);
         pool_loops(k, out, in);
@@ -111,7 +110,7 @@ void kernel_pool(Kernel *k, bool max)
         if (index)
             line("index[%s] = %sc * %" PRId64 " + (at < 0 ? 0 : at);", to, k->device ? "(int64_t)" : "", plane);
     } else {
-        line("%s sum = 0;", ct);
+        line("%s sum = 0;", type_sum(t));
         line("%s count = 1;", k->index);
         for (int i = 0; i < at->n; i++) {               /* how many places the window covers along each axis */
             int64_t low = at->count_include_pad ? -at->pad[i] : 0, high = at->count_include_pad ? xs->d[i + 2] + at->pad[at->n + i] : xs->d[i + 2];

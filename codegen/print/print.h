@@ -39,8 +39,6 @@ const char *print_factor(Print *p, Lin x);                                      
 const char *print_arg(Print *p, uint32_t arg);                                  /* an argument's name */
 const char *print_term(Print *p, Lin c, const char *index);                    /* index * c */
 const char *print_affine(Print *p, Lin base, const Lin *coef);                  /* base + sum of coef[d] * index d */
-const char *print_suffix(Dtype t);                                              /* of the pp_ functions */
-const char *print_type(Dtype t);                                                /* of a value: a bool is an int */
 const char *print_address(Print *p, const Stmt *s);                             /* of a load: strides and index operands */
 const char *print_guard(Print *p, const Stmt *s);                               /* NULL: none */
 const char *print_load(Print *p, const Stmt *s);

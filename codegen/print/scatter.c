@@ -12,7 +12,7 @@
 
 static const char *combine(Kernel *k, int mode, Dtype t, const char *at, const char *x)
 {
-    const char *s = t == DT_F32 ? "f" : t == DT_F64 ? "" : t == DT_I64 ? "l" : "i";
+    const char *s = type_suffix(t);
     switch (mode) {
     case SCATTER_ADD: return arena_printf(k->a, "%s += %s;", at, x);
     case SCATTER_MUL: return arena_printf(k->a, "%s *= %s;", at, x);

@@ -56,7 +56,7 @@ void print_step(Out *o, uint32_t i, uint32_t twin)
     const Step *s = &o->f->step.at[i];
     const char *comment = step_text(o, i);
     if (twin != NONE)
-        comment = turn_pattern(o->a, comment, step_text(o, twin));
+        comment = out_pattern(o->a, comment, step_text(o, twin));
     if (o->f->sg->probe)
         text_line(&o->text, "%s", o->f->sg->probe);
     text_line(&o->text, "// %s", comment);

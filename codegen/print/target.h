@@ -52,6 +52,7 @@ const char *out_straight(Out *o, uint32_t buf);         /* the same, which is to
 const char *out_pointer(Out *o, const Step *s, uint32_t arg);   /* "t42 + 128", "p->t3" */
 const char *out_arg(Out *o, const Step *s, ValueId v);  /* the argument that is this value */
 const char *out_value_name(Arena *a, const char *name); /* " NAME" for a comment; nothing for names that are mere numbers */
+const char *out_pattern(Arena *a, const char *x, const char *y);         /* what two names have in common: "/h.#/attn" */
 void out_declare(const Out *o, Text *t);                /* rows, stream, conv as the text needs them */
 /* A kernel: what it comes from, lines of its formula (NULL: none), and its text. */
 typedef struct { const char *comment, *formula, *params, *body; } KernelText;
@@ -82,7 +83,6 @@ void offset_print(const Offsets *k, Text *t);
 void print_step(Out *o, uint32_t i, uint32_t twin);     /* twin: the same step of the next turn; NONE: none */
 
 /* turn.c */
-const char *turn_pattern(Arena *a, const char *x, const char *y);
 void print_repeat(Out *o, uint32_t number);             /* of Func.repeat */
 
 /* target_cpu.c, target_cuda.c: see TargetRow */

@@ -11,30 +11,6 @@
 
 /* ---- names --------------------------------------------------------------------------------------------------- */
 
-/* "/h.0/attn" and "/h.1/attn": "/h.#/attn"; the first, when they differ in more than numbers. */
-const char *turn_pattern(Arena *a, const char *x, const char *y)
-{
-    char *out = arena_alloc(a, strlen(x) + 2), *to = out;
-    const char *from = x;
-    while (*x || *y) {
-        size_t m = strspn(x, "0123456789"), n = strspn(y, "0123456789");
-        if (m > 0 && n > 0 && (m != n || memcmp(x, y, m) != 0)) {
-            *to++ = '#';
-        } else if (m > 0 && m == n) {
-            memcpy(to, x, m);
-            to += m;
-        } else if (*x != *y) {
-            return from;
-        } else {
-            *to++ = *x;
-            m = n = 1;
-        }
-        x += m;
-        y += n;
-    }
-    return out;
-}
-
 static const char **field_names(Out *o, const Repeat *r)
 {
     static const char *const prefix[] = {"w", "dw", "c", "x", "y", "dy", "dx", "t", "dt"};
@@ -54,7 +30,7 @@ static const char **field_names(Out *o, const Repeat *r)
 static const char *value_text(Out *o, const RepeatField *x)
 {
     const Value *v = val(o->f->g, o->f->buf.at[x->buf[0]].value), *w = val(o->f->g, o->f->buf.at[x->buf[1]].value);
-    return arena_printf(o->a, "%s%s", shape_print(o->a, v->dtype, &v->shape), out_value_name(o->a, turn_pattern(o->a, v->name, w->name)));
+    return arena_printf(o->a, "%s%s", shape_print(o->a, v->dtype, &v->shape), out_value_name(o->a, out_pattern(o->a, v->name, w->name)));
 }
 
 static const char *pointer_type(const Out *o, const RepeatField *x)

@@ -96,7 +96,7 @@ static uint32_t print_dys(const StageGen *sg, Text *t)
                     INSIST(k < s->output.at[o].dys.n && s->output.at[o].dys.at[k] == in->grads.at[j]);
                     if (n++ == 0)
                         text_line(t, "static const PpDy stage%u_dys[] = {", s->index);
-                    text_line(t, "    {.output = %u, .from = %u, .input = %u, .index = %u},", o, c, i, j);
+                    text_line(t, "    {.output = %u, .from = %u, .input = %u, .index = %u, .stashed = %d},", o, c, i, j, kept_until(sg->dy_read[n - 1]));
                 }
             }
         INSIST(k == s->output.at[o].dys.n);
@@ -193,7 +193,7 @@ static void print_convs(const StageGen *sg, Text *t)
         const StageConv *c = &sg->conv.at[i];
         text_line(t, "    {.dtype = %s, .spatial = %d, .group = %" PRId64 ", .c = %" PRId64 ", .m = %" PRId64 ", .in = {%s}, .out = {%s},\n"
                   "     .kernel = {%s}, .stride = {%s}, .dilation = {%s}, .pad_begin = {%s}, .pad_end = {%s}},",
-                  c->type == DT_F32 ? "PP_F32" : "PP_F64", c->spatial, c->group, c->c, c->m, dims(sg, c->in, c->spatial),
+                  type_runtime(c->type), c->spatial, c->group, c->c, c->m, dims(sg, c->in, c->spatial),
                   dims(sg, c->out, c->spatial), dims(sg, c->kernel, c->spatial), dims(sg, c->stride, c->spatial),
                   dims(sg, c->dilation, c->spatial), dims(sg, c->pad_begin, c->spatial), dims(sg, c->pad_end, c->spatial));
     }

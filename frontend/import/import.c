@@ -296,7 +296,7 @@ static const char *nearest_op(const RawNode *n)
     for (Op op = OP_NONE + 1; op < OP_COUNT; op++)
         if (rows[op].fn)
             name[count++] = op_name(op);
-    return *n->domain ? NULL : diag_nearest(n->op_type, name, count);
+    return *n->domain ? NULL : nearest_name(n->op_type, name, count);
 }
 
 static void refuse_unsupported(Model *m, const RawNodes *list)
@@ -507,7 +507,7 @@ static void check_binds(const ImportOptions *opt, const Symbols *all)
             used = option_for(opt->bind.at[i], all->name.at[j], &value);
         if (used)
             continue;
-        const char *near = diag_nearest(opt->bind.at[i], all->name.at, all->name.n);
+        const char *near = nearest_name(opt->bind.at[i], all->name.at, all->name.n);
         if (near)
             diag_hint("did you mean '%s'?", near);
         diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: the model has no such dimension", opt->bind.at[i]);
@@ -594,7 +594,7 @@ static void check_pattern(const Graph *g, const char *option, const char *patter
         if (!fnmatch(pattern, name[i], 0))
             return;
     }
-    const char *near = diag_nearest(pattern, name, g->param.n);
+    const char *near = nearest_name(pattern, name, g->param.n);
     if (near)
         diag_hint("did you mean '%s'?", near);
     diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "%s %s: no parameter matches", option, pattern);

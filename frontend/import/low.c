@@ -80,47 +80,16 @@ bool low_ints_either(const Import *im, const char *name, int i, int64_t **at, in
     return true;
 }
 
-Dtype low_widen(Dtype t)
-{
-    switch (t) {
-    case DT_F32:
-    case DT_F64:
-    case DT_I32:
-    case DT_I64:
-    case DT_BOOL: return t;
-    case DT_F16:
-    case DT_BF16: return DT_F32;
-    case DT_U8:
-    case DT_I8:
-    case DT_U16:
-    case DT_I16: return DT_I32;
-    case DT_U32:
-    case DT_U64: return DT_I64;
-    default: return DT_NONE;
-    }
-}
-
 double low_const_at(const Value *v, int64_t i)
 {
     INSIST(v->kind == V_CONST);
-    switch (v->dtype) {
-    case DT_F32: return (double)((const float *)v->data)[i];
-    case DT_F64: return ((const double *)v->data)[i];
-    default: return (double)low_const_int_at(v, i);
-    }
+    return element_double(v->dtype, v->data, i);
 }
 
 int64_t low_const_int_at(const Value *v, int64_t i)
 {
     INSIST(v->kind == V_CONST);
-    switch (v->dtype) {
-    case DT_I32: return ((const int32_t *)v->data)[i];
-    case DT_I64: return ((const int64_t *)v->data)[i];
-    case DT_BOOL: return ((const uint8_t *)v->data)[i] != 0;
-    case DT_F32: return (int64_t)((const float *)v->data)[i];
-    case DT_F64: return (int64_t)((const double *)v->data)[i];
-    default: BUG("constant of type %s", dtype_name(v->dtype));
-    }
+    return element_int(v->dtype, v->data, i);
 }
 
 ValueId low_const(Graph *g, Dtype t, Shape s, void *data) { return graph_const(g, NULL, (Tensor){t, s, data}); }

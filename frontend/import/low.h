@@ -23,7 +23,6 @@ int64_t *low_axes(const Import *im, const int64_t *axes, int64_t n, int rank);
 /* Attribute `name`, or operand i where that is given instead; false when there is neither. */
 bool low_ints_either(const Import *im, const char *name, int i, int64_t **at, int64_t *n);
 
-Dtype low_widen(Dtype t);                       /* the computed type that stands for t; DT_NONE: none */
 double low_const_at(const Value *v, int64_t i); /* element i of a constant */
 int64_t low_const_int_at(const Value *v, int64_t i);
 ValueId low_const(Graph *g, Dtype t, Shape s, void *data);

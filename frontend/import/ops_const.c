@@ -20,7 +20,7 @@ void import_constant(Import *im)
     double *floats;
     int n;
     if (im_tensor(im, "value", &t)) {
-        if (low_widen(t.dtype) != t.dtype)
+        if (dtype_held(t.dtype) != t.dtype)
             low_fatal(im, -1, "a constant of type %s", dtype_name(t.dtype));
         im->out[0] = graph_const(g, NULL, t);
     } else if (im_has(im, "value_float")) {
@@ -61,7 +61,7 @@ void import_constant_of_shape(Import *im)
     if (im_tensor(im, "value", &t)) {
         if (shape_elements(&t.shape) != 1)
             low_fatal(im, -1, "the value is no single number");
-        if (low_widen(t.dtype) != t.dtype)
+        if (dtype_held(t.dtype) != t.dtype)
             low_fatal(im, -1, "a value of type %s", dtype_name(t.dtype));
         t.shape = (Shape){0};
         one = graph_const(g, NULL, t);
@@ -139,7 +139,7 @@ void import_eye_like(Import *im)
 {
     Graph *g = im->g;
     Shape s = low_need_rank(im, 0, 2, 2);
-    Dtype t = low_widen((Dtype)im_int(im, "dtype", low_dtype(g, im->in[0])));
+    Dtype t = dtype_held((Dtype)im_int(im, "dtype", low_dtype(g, im->in[0])));
     int64_t k = im_int(im, "k", 0);
     if (t == DT_NONE)
         low_fatal(im, -1, "the type is not supported");

@@ -106,7 +106,7 @@ static void refuse_narrow_bits(const Import *im)
 {
     for (uint32_t i = 0; i < im->nin; i++) {
         Dtype t = file_type(im, i);
-        if (t != DT_NONE && low_widen(t) != t)
+        if (t != DT_NONE && dtype_held(t) != t)
             low_fatal(im, (int)i, "%s of %s is not supported", im->op_type, dtype_name(t));
     }
 }
@@ -173,8 +173,8 @@ void import_isinf(Import *im)
 /* An integer brought into the range of a narrower type that is computed in a wider one. */
 static ValueId wrap(Graph *g, ValueId x, Dtype to)
 {
-    double span = to == DT_U8 || to == DT_I8 ? 256 : 65536;
-    bool is_signed = to == DT_I8 || to == DT_I16;
+    double span = (double)(UINT64_C(1) << 8 * dtype_size(to));
+    bool is_signed = dtype_is_signed(to);
     if (is_signed)
         x = g_add(g, x, g_like(g, x, span / 2));
     x = g_binary(g, OP_Mod, x, g_like(g, x, span));
@@ -186,11 +186,11 @@ static ValueId cast(const Import *im, ValueId x, int64_t to)
     Graph *g = im->g;
     if (to <= DT_NONE || to > DT_LAST)
         low_fatal(im, -1, "type %lld is unknown", (long long)to);
-    Dtype t = (Dtype)to, wide = low_widen(t), from = low_dtype(g, x);
+    Dtype t = (Dtype)to, wide = dtype_held(t), from = low_dtype(g, x);
     if (wide == DT_NONE)
         low_fatal(im, -1, "a cast to %s is not supported", dtype_name(t));
     ValueId y = g_cast(g, x, wide);
-    bool narrow = t == DT_U8 || t == DT_I8 || t == DT_U16 || t == DT_I16;
+    bool narrow = !dtype_is_float(t) && dtype_size(t) < sizeof(int32_t);
     return narrow && from != DT_BOOL ? wrap(g, y, t) : y;
 }
 

@@ -40,7 +40,7 @@ static int one_of(const Import *im, const char *name, const char *dflt, const ch
     for (int i = 0; i < n; i++)
         if (strcmp(s, names[i]) == 0)
             return i;
-    const char *near = diag_nearest(s, names, (uint32_t)n);
+    const char *near = nearest_name(s, names, (uint32_t)n);
     if (near)
         diag_hint("did you mean '%s'?", near);
     low_fatal(im, -1, "attribute '%s' has an unknown value", name);

@@ -103,7 +103,7 @@ void param_check_given(const ImportOptions *opt, uint32_t n, Params *const *p)
             known = !strcmp(name.at[k], own);
         if (known)
             continue;
-        const char *near = diag_nearest(own, name.at, name.n);
+        const char *near = nearest_name(own, name.at, name.n);
         if (near)
             diag_hint("did you mean '%s'?", near);
         else if (name.n == 0)

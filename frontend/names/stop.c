@@ -61,7 +61,7 @@ void stop_check(const Stops *t, const Graph *g)
             }
         for (uint32_t k = 0; k < g->model.n; k++)
             collect_names(g->arena, g->model.at[k], &name);
-        const char *near = diag_nearest(pattern, name.at, name.n);
+        const char *near = nearest_name(pattern, name.at, name.n);
         if (near)
             diag_hint("did you mean '%s'?", near);
         diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--stop-gradient %s: no value and no node is named so", pattern);

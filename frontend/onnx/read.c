@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/protobuf.h"
 #include "read.h"
 
 enum { OLDEST_OPSET = 7, MAX_PATH_NAME = 1024, MOST_IMPORTS = 1000 };
@@ -118,19 +119,6 @@ static void check_opsets(const Model *m)
 
 /* ---- tensors ---- */
 
-static size_t file_size_of(Dtype t) { return t == DT_BOOL ? 1 : dtype_size(t); }
-
-static uint32_t typed_field(Dtype t)
-{
-    switch (t) {
-    case DT_F32: case DT_C64: return 4;
-    case DT_I64: return 7;
-    case DT_F64: case DT_C128: return 10;
-    case DT_U32: case DT_U64: return 11;
-    default: return 5;
-    }
-}
-
 /* Narrows an array of count numbers to elements of size bytes, little-endian. */
 static Payload narrowed(Arena *a, const void *from, size_t from_size, uint64_t count, size_t size)
 {
@@ -147,23 +135,24 @@ static Payload lifted(Model *m, const WireRun *run, size_t size, uint64_t elemen
     if (run->field == 9 || run->field == 4 || run->field == 10)
         return (Payload){.at = at, .length = (size_t)run->length, .file = m->path, .offset = run->offset};
     uint64_t n;
-    if (!wire_varints(at, run->length, NULL, &n) || n != elements)
+    if (!pb_packed(at, run->length, NULL, &n) || n != elements)
         diag_fatal(EXIT_MODEL, w, "its data holds another number of elements than its shape (%llu)",
                    (unsigned long long)elements);
     uint64_t *v = arena_array(m->arena, uint64_t, n ? n : 1);
-    wire_varints(at, run->length, v, &n);
+    pb_packed(at, run->length, v, &n);
     return narrowed(m->arena, v, sizeof *v, n, size);
 }
 
 static Payload typed_array(Model *m, const Onnx__TensorProto *t, Dtype type, size_t size)
 {
     Arena *a = m->arena;
-    switch (typed_field(type)) {
+    switch (dtype_onnx_field(type)) {
     case 4: return narrowed(a, t->float_data, 4, t->n_float_data, 4);
+    case 5: return narrowed(a, t->int32_data, 4, t->n_int32_data, size);
     case 7: return narrowed(a, t->int64_data, 8, t->n_int64_data, 8);
     case 10: return narrowed(a, t->double_data, 8, t->n_double_data, 8);
     case 11: return narrowed(a, t->uint64_data, 8, t->n_uint64_data, size);
-    default: return narrowed(a, t->int32_data, 4, t->n_int32_data, size);
+    default: BUG("no field of elements of type %s", dtype_name(type));
     }
 }
 
@@ -185,7 +174,7 @@ void tensor_read(Model *m, const Onnx__TensorProto *t, Where w, RawTensor *out)
     if (t->segment)
         diag_fatal(EXIT_MODEL, w, "segmented tensors are not supported");
     out->dtype = (Dtype)t->data_type;
-    size_t size = t->data_type <= DT_LAST ? file_size_of(out->dtype) : 0;
+    size_t size = dtype_size(out->dtype);
     int64_t bytes;
     if (size == 0)                                      /* strings, sub-byte types: an error only where they are used */
         return;
@@ -197,7 +186,7 @@ void tensor_read(Model *m, const Onnx__TensorProto *t, Where w, RawTensor *out)
     }
     if (t->has_payload) {
         const WireRun *run = &m->wire.run.at[t->payload];
-        if (run->field != 9 && run->field != typed_field(out->dtype))
+        if (run->field != 9 && run->field != dtype_onnx_field(out->dtype))
             diag_fatal(EXIT_MODEL, w, "its data is of another type than %s", dtype_name(out->dtype));
         if (t->n_float_data + t->n_int32_data + t->n_int64_data + t->n_double_data + t->n_uint64_data)
             diag_fatal(EXIT_MODEL, w, "the tensor holds its data twice");
@@ -210,57 +199,12 @@ void tensor_read(Model *m, const Onnx__TensorProto *t, Where w, RawTensor *out)
                    shape_print(m->arena, out->dtype, &out->shape), (long long)bytes);
 }
 
-static double half_to_double(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h >> 15) << 31, exponent = h >> 10 & 31, mantissa = h & 1023u, bits;
-    float f;
-    if (exponent == 0) {
-        f = (float)mantissa / 16777216.0f;              /* subnormal: mantissa * 2^-24 */
-        return (double)(sign ? -f : f);
-    }
-    bits = sign | (exponent == 31 ? 255u << 23 : (exponent + 112) << 23) | mantissa << 13;
-    memcpy(&f, &bits, sizeof f);
-    return (double)f;
-}
-
-static double bfloat_to_double(uint16_t h)
-{
-    uint32_t bits = (uint32_t)h << 16;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return (double)f;
-}
-
-/* Element i of a type that is not computable, as what it is widened to. */
-static void widen_one(Dtype t, const uint8_t *p, int64_t i, void *out)
-{
-    uint16_t h = 0;
-    uint32_t word = 0;
-    switch (t) {
-    case DT_U8: ((int32_t *)out)[i] = p[i]; break;
-    case DT_I8: ((int32_t *)out)[i] = (int8_t)p[i]; break;
-    case DT_BOOL: ((uint8_t *)out)[i] = p[i] != 0; break;
-    case DT_U16: memcpy(&h, p + 2 * i, 2); ((int32_t *)out)[i] = h; break;
-    case DT_I16: memcpy(&h, p + 2 * i, 2); ((int32_t *)out)[i] = (int16_t)h; break;
-    case DT_U32: memcpy(&word, p + 4 * i, 4); ((int64_t *)out)[i] = word; break;
-    case DT_F16: memcpy(&h, p + 2 * i, 2); ((float *)out)[i] = (float)half_to_double(h); break;
-    case DT_BF16: memcpy(&h, p + 2 * i, 2); ((float *)out)[i] = (float)bfloat_to_double(h); break;
-    default: BUG("widen_one: %s", dtype_name(t));
-    }
-}
-
 Tensor tensor_widen(Arena *a, const RawTensor *t, Where w)
 {
-    Tensor out = {.dtype = t->dtype, .shape = t->shape};
-    switch (t->dtype) {
-    case DT_U8: case DT_I8: case DT_U16: case DT_I16: out.dtype = DT_I32; break;
-    case DT_U32: case DT_U64: out.dtype = DT_I64; break;
-    case DT_F16: case DT_BF16: out.dtype = DT_F32; break;
-    case DT_F32: case DT_F64: case DT_I32: case DT_I64: case DT_BOOL: break;
-    default:
+    Tensor out = {.dtype = dtype_held(t->dtype), .shape = t->shape};
+    if (out.dtype == DT_NONE)
         diag_fatal(EXIT_MODEL, w, "a tensor of type %s (ONNX data type %d) is not supported", dtype_name(t->dtype),
                    (int)t->dtype);
-    }
     int64_t n = shape_elements(&t->shape);
     size_t size = dtype_size(out.dtype);
     if (t->dtype == DT_U64 || (t->dtype == out.dtype && t->dtype != DT_BOOL)) {
@@ -274,7 +218,7 @@ Tensor tensor_widen(Arena *a, const RawTensor *t, Where w)
     }
     out.data = arena_calloc(a, n ? (size_t)n : 1, size);
     for (int64_t i = 0; i < n; i++)
-        widen_one(t->dtype, t->bytes.at, i, out.data);
+        element_copy(out.dtype, out.data, t->dtype, t->bytes.at, i);
     return out;
 }
 

@@ -23,7 +23,6 @@ typedef struct {
 
 void wire_scan(Arena *a, const char *file, const uint8_t *at, size_t size, const Limits *lim, Wire *wire);
 /* Walks packed varints; false when they are broken.  out may be NULL (count only). */
-bool wire_varints(const uint8_t *at, uint64_t length, uint64_t *out, uint64_t *n);
 
 /* ---- external.c ------------------------------------------------------------------------------ */
 

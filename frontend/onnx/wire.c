@@ -8,10 +8,10 @@
  */
 #include <string.h>
 
+#include "base/protobuf.h"
 #include "read.h"
 
 enum { MAX_DEPTH = 256, FIELD_COST = 96, PATCH = 5, PAYLOAD = 1000 /* TensorProto.payload */ };
-enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 
 typedef struct {
     const ProtobufCMessageDescriptor *type;
@@ -45,37 +45,14 @@ static _Noreturn void broken(const Walk *w, uint64_t offset, const char *why)
 }
 
 /* A varint of at most max bytes, ending before the message does. */
-static uint64_t varint(Walk *w, int max)
+static uint64_t varint(Walk *w, size_t max)
 {
-    uint64_t v = 0, start = w->pos, end = w->level[w->depth].end;
-    for (int i = 0; i < max && w->pos < end; i++) {
-        uint8_t b = w->at[w->pos++];
-        v |= (uint64_t)(b & 0x7f) << (7 * i);
-        if (!(b & 0x80))
-            return v;
-    }
-    broken(w, start, w->pos == end ? "the message ends inside a number" : "a number is longer than its type allows");
-}
-
-bool wire_varints(const uint8_t *at, uint64_t length, uint64_t *out, uint64_t *n)
-{
-    uint64_t count = 0, v = 0;
-    int shift = 0;
-    for (uint64_t i = 0; i < length; i++) {
-        if (shift > 63)
-            return false;
-        v |= (uint64_t)(at[i] & 0x7f) << shift;
-        shift += 7;
-        if (at[i] & 0x80)
-            continue;
-        if (out)
-            out[count] = v;
-        count++;
-        v = 0;
-        shift = 0;
-    }
-    *n = count;
-    return shift == 0;
+    uint64_t v, left = w->level[w->depth].end - w->pos;
+    size_t taken = pb_varint(w->at + w->pos, w->at + w->pos + left, max, &v);
+    if (taken == 0)
+        broken(w, w->pos, left <= max ? "the message ends inside a number" : "a number is longer than its type allows");
+    w->pos += taken;
+    return v;
 }
 
 static void put(Walk *w, const uint8_t *p, uint64_t n)
@@ -87,12 +64,8 @@ static void put(Walk *w, const uint8_t *p, uint64_t n)
 
 static void put_varint(Walk *w, uint64_t v)
 {
-    uint8_t b[10];
-    uint64_t n = 0;
-    for (; v >= 0x80; v >>= 7)
-        b[n++] = (uint8_t)(v | 0x80);
-    b[n++] = (uint8_t)v;
-    put(w, b, n);
+    uint8_t bytes[PB_VARINT_MAX];
+    put(w, bytes, pb_encode(bytes, v));
 }
 
 /* A length of fixed width, so that it can be written when the message has ended. */
@@ -172,7 +145,7 @@ static void lift(Walk *w, uint32_t id, uint64_t length, uint64_t offset)
     l->lifted = true;
     if (w->out)
         vec_push(w->arena, &w->wire->run, ((WireRun){w->pos, length, id}));
-    put_varint(w, PAYLOAD << 3 | WIRE_VARINT);
+    put_varint(w, PAYLOAD << 3 | PB_VARINT);
     put_varint(w, w->n_run++);
     charge(w, offset, sizeof(WireRun) + FIELD_COST);
     w->pos += length;
@@ -192,7 +165,7 @@ static void bytes_field(Walk *w, const ProtobufCFieldDescriptor *f, uint32_t id,
         w->pos += length;
         return;
     }
-    put_varint(w, (uint64_t)id << 3 | WIRE_BYTES);
+    put_varint(w, (uint64_t)id << 3 | PB_BYTES);
     if (f->type == PROTOBUF_C_TYPE_MESSAGE) {
         enter(w, f, length, offset);
         return;
@@ -208,7 +181,7 @@ static void bytes_field(Walk *w, const ProtobufCFieldDescriptor *f, uint32_t id,
         cost = length + 32;
     } else if (f->label != PROTOBUF_C_LABEL_REPEATED) {
         broken(w, offset, "a number where the format has another type");
-    } else if (fixed ? length % fixed != 0 : !wire_varints(p, length, NULL, &n)) {
+    } else if (fixed ? length % fixed != 0 : !pb_packed(p, length, NULL, &n)) {
         broken(w, offset, "a packed array is broken");
     } else {
         cost = 8 * (fixed ? length / fixed : n);
@@ -229,22 +202,22 @@ static void field(Walk *w)
     if (id == PAYLOAD && l->type == &onnx__tensor_proto__descriptor)
         f = NULL;
     uint32_t kind = tag & 7;
-    if (kind == WIRE_BYTES) {
+    if (kind == PB_BYTES) {
         bytes_field(w, f, (uint32_t)id, offset);
         return;
     }
     uint64_t start = w->pos;
-    if (kind == WIRE_VARINT)
+    if (kind == PB_VARINT)
         varint(w, 10);
-    else if (kind == WIRE_64 || kind == WIRE_32)
-        w->pos += kind == WIRE_64 ? 8 : 4;
+    else if (kind == PB_64 || kind == PB_32)
+        w->pos += kind == PB_64 ? 8 : 4;
     else
         broken(w, offset, "an unknown wire type");
     if (w->pos > l->end)
         broken(w, offset, "a field reaches past the end of its message");
     if (!f)
         return;
-    if (kind == WIRE_VARINT ? !is_varint_type(f->type) : fixed_size(f->type) != (kind == WIRE_64 ? 8 : 4))
+    if (kind == PB_VARINT ? !is_varint_type(f->type) : fixed_size(f->type) != (kind == PB_64 ? 8 : 4))
         broken(w, offset, "a field has another wire type than the format says");
     charge(w, offset, FIELD_COST);
     put_varint(w, tag);

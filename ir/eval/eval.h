@@ -7,9 +7,7 @@
 #ifndef PPSPLIT_EVAL_H
 #define PPSPLIT_EVAL_H
 
-#include "ir/ir.h"
-
-__extension__ typedef __int128 Wide;
+#include "ir/element.h"
 
 typedef struct {
     Op op;
@@ -31,10 +29,10 @@ const int64_t *eval_ints(Eval *e, const Tensor *t);
 void eval_store_doubles(Tensor *t, const double *v);
 void eval_store_wides(Tensor *t, const Wide *v);
 /* Single elements. */
-double eval_double_at(const Tensor *t, int64_t i);
-Wide eval_wide_at(const Tensor *t, int64_t i);
-void eval_set_double(Tensor *t, int64_t i, double v);
-void eval_set_wide(Tensor *t, int64_t i, Wide v);
+static inline double eval_double_at(const Tensor *t, int64_t i) { return element_double(t->dtype, t->data, i); }
+static inline Wide eval_wide_at(const Tensor *t, int64_t i) { return element_wide(t->dtype, t->data, i); }
+static inline void eval_set_double(Tensor *t, int64_t i, double v) { element_set_double(t->dtype, t->data, i, v); }
+static inline void eval_set_wide(Tensor *t, int64_t i, Wide v) { element_set_wide(t->dtype, t->data, i, v); }
 
 /* Row-major strides in elements. */
 void eval_strides(const Shape *s, int64_t *stride);

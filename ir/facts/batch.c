@@ -69,11 +69,10 @@ int batch_reshape(const Shape *in, const Shape *out, int dim, int64_t rows, int6
 /* The integer at element i of a constant; false for types that hold no index. */
 bool batch_const_int(const Value *v, int64_t i, int64_t *x)
 {
-    switch (v->dtype) {
-    case DT_I64: *x = ((const int64_t *)v->data)[i]; return true;
-    case DT_I32: *x = ((const int32_t *)v->data)[i]; return true;
-    default: return false;
-    }
+    if (v->dtype != DT_I64 && v->dtype != DT_I32)
+        return false;
+    *x = element_int(v->dtype, v->data, i);
+    return true;
 }
 
 /*
@@ -276,7 +275,7 @@ static void tag_option(Batch *b, const char *text)
             v = &g->value.at[g->input.at[i]];
     }
     if (!v) {
-        const char *near = diag_nearest(name, names, g->input.n);
+        const char *near = nearest_name(name, names, g->input.n);
         if (near)
             diag_hint("did you mean '%s'?", near);
         diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--chunk: the model has no input '%s'", name);

@@ -22,14 +22,14 @@ Fate *batch_fates(Batch *b) { return arena_array(b->scratch, Fate, b->values + 1
 
 static double element(const Value *v, int64_t i)
 {
-    return v->dtype == DT_F64 ? ((const double *)v->data)[i] : (double)((const float *)v->data)[i];
+    return element_double(v->dtype, v->data, i);
 }
 
 /* Could the factor (or divisor) be 1 / (a number of elements of the microbatch)? */
 static bool may_average(const Batch *b, ValueId v, bool divisor)
 {
     const Value *x = val(b->g, v);
-    if (x->kind != V_CONST || (x->dtype != DT_F32 && x->dtype != DT_F64))
+    if (x->kind != V_CONST || !dtype_is_float(x->dtype))
         return false;
     for (int64_t i = 0, n = shape_elements(&x->shape); i < n; i++) {
         double by = divisor ? element(x, i) : 1 / element(x, i), rows = (double)b->rows, parts = round(by / rows);

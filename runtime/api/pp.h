@@ -45,7 +45,10 @@ typedef struct {
 } PpOutput;
 
 /* A gradient that comes in for `output`: of stage `from`, the gradient number `index` of that stage's input `input`. */
-typedef struct { int output, from, input, index; } PpDy;
+typedef struct {
+    int output, from, input, index;
+    int stashed;                                        /* as in PpInput: 2 when W reads it where it came in */
+} PpDy;
 
 enum { PP_OWN, PP_TRANSMIT, PP_REPLICATE };
 typedef struct {

@@ -11,6 +11,7 @@
 #define PP_RUNTIME_DEVICE_H
 
 #include "api/pp.h"
+#include "optim/optim.h"
 #include "status.h"
 
 #ifdef __cplusplus
@@ -21,23 +22,6 @@ enum { STREAM_IN = -1, STREAM_OUT = -2 }; /* from the host and from other ranks'
 
 typedef void *DeviceEvent;
 typedef struct Device Device;
-
-/* One parameter with its gradient and the optimizer's state of it. */
-typedef struct {
-    void *value, *grad, *state[2];
-    int64_t n;
-    int dtype;
-    int norm;   /* where its sum of squares goes; -1: it does not count */
-    int update; /* the optimizer changes it */
-} DeviceParam;
-
-/* The optimizer's numbers of a step, as the formulas of device_cpu.c name them. */
-typedef struct {
-    int adam, nesterov, first;                /* first: momentum begins with the gradient itself */
-    double scale, lr, momentum, weight_decay; /* scale: of gradients, clipping */
-    double rate, root, eps, beta2, less1, less2,
-        keep; /* adam: lr / (1 - b1^t), sqrt(1 - b2^t), 1 - b1, 1 - b2, decoupled decay */
-} DeviceUpdate;
 
 typedef struct {
     int number;   /* which device of the machine; the rest by the number of them */
@@ -72,7 +56,7 @@ typedef struct {
     void (*context)(Device *d, int stage, PpCtx *c);                /* fills in stream and blas */
     void (*separate)(void);                                   /* the next stage that opens has a scratch of its own */
     int (*params)(Device *d, const DeviceParam *list, int n); /* what the next two are about; 0: no memory */
-    void (*norms)(Device *d, int stream, double *sum); /* sums of squares; the order of additions is device_cpu.c's */
+    void (*norms)(Device *d, int stream, double *sum); /* sums of squares; the order of additions is optim_cpu.c's */
     void (*update)(Device *d, int stream, const DeviceUpdate *u);
     const char *(*error)(void);                        /* "": nothing has failed on this thread */
     void (*text)(const Device *d, char *to, int size); /* what it is called, unique in the machine */

@@ -5,6 +5,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include "base/cli/nearest.h"
 #include "internal.h"
 
 #include <inttypes.h>
@@ -193,10 +194,11 @@ static PpStatus hash_run(Run *run)
     char *text = sched_text(run->sched, &n);
     if (!text)
         return pp_fail(PP_ERR_IO, "out of memory");
-    const double real[] = {o->lr, o->momentum, o->beta1, o->beta2, o->eps, o->weight_decay, o->clip_norm};
+    const OptimOptions *q = &o->optim;
+    const double real[] = {q->lr, q->momentum, q->beta1, q->beta2, q->eps, q->weight_decay, o->clip_norm};
     const int64_t whole[] = {o->mode,
                              (int)o->optimizer,
-                             o->nesterov,
+                             q->nesterov,
                              run->m,
                              run->batch,
                              run->steps,
@@ -248,7 +250,7 @@ static PpStatus wanted_outputs(Run *run)
         for (int i = 0; i < p->n_output; i++)
             if (!strcmp(names[i], o->output[k].name))
                 at = i;
-        const char *meant = nearest(o->output[k].name, names, p->n_output);
+        const char *meant = nearest_name(o->output[k].name, names, (size_t)p->n_output);
         if (at >= 0)
             run->output_wanted[at] = k;
         else

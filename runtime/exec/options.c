@@ -5,6 +5,8 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include "base/cli/nearest.h"
+#include "base/cli/options.h"
 #include "internal.h"
 
 #include <errno.h>
@@ -27,7 +29,7 @@ typedef struct {
 static const Spec specs[] = {
     {"Ranks and schedule", K_GROUP, 0, 0, NULL, NULL},
     {"ranks",         K_INT,  AT(ranks),        1, "N",       "threads of this process that act as ranks (default: one per stage; under mpirun: its processes)"},
-    {"schedule",      K_TEXT, AT(schedule),     0, "NAME|FILE.csv", "gpipe, 1f1b (default), interleaved1f1b, ... or rows of actions"},
+    {"schedule",      K_TEXT, AT(schedule),     0, "NAME|FILE.csv", "one of those below (default 1f1b), or rows of actions"},
     {"placement",     K_PLACEMENT, AT(placement), 0, "loop|v", "how stages go to ranks (default: the schedule's own)"},
     {"microbatches",  K_INT,  AT(microbatches), 1, "M",       "chunks of a step (default: rows of a step / rows of the model's shapes)"},
     {"buffers",       K_INT,  AT(buffers),      0, "K",       "verify the schedule with K messages under way per pair of ranks (default: any number)"},
@@ -45,14 +47,14 @@ static const Spec specs[] = {
     {"params",        K_TEXT, AT(params),       0, "DIR",     "start from the parameters in DIR, a checkpoint for example"},
     {"Training", K_GROUP, 0, 0, NULL, NULL},
     {"steps",         K_LONG, AT(steps),        1, "N",       "steps (default: 1 in train, one pass over the data in eval and infer)"},
-    {"optimizer",     K_OPTIMIZER, AT(optimizer), 0, "NAME",  "sgd (default), momentum, adam, adamw"},
-    {"lr",            K_REAL, AT(lr),           0, "X",       "learning rate (default 0.01; adam, adamw 0.001)"},
-    {"momentum",      K_REAL, AT(momentum),     0, "X",       "of sgd and momentum (default 0; momentum 0.9)"},
-    {"nesterov",      K_FLAG, AT(nesterov),     0, NULL,      "Nesterov's momentum"},
-    {"beta1",         K_REAL, AT(beta1),        0, "X",       "of adam and adamw (default 0.9)"},
-    {"beta2",         K_REAL, AT(beta2),        0, "X",       "of adam and adamw (default 0.999)"},
-    {"eps",           K_REAL, AT(eps),          0, "X",       "of adam and adamw (default 1e-8)"},
-    {"weight-decay",  K_REAL, AT(weight_decay), 0, "X",       "default 0; adamw 0.01"},
+    {"optimizer",     K_OPTIMIZER, AT(optimizer), 0, "NAME",  "sgd (default) or another of those below, which say their options and defaults"},
+    {"lr",            K_REAL, AT(optim.lr),           0, "X",       "learning rate"},
+    {"momentum",      K_REAL, AT(optim.momentum),     0, "X",       "share of the previous step that goes into the next"},
+    {"nesterov",      K_FLAG, AT(optim.nesterov),     0, NULL,      "Nesterov's momentum"},
+    {"beta1",         K_REAL, AT(optim.beta1),        0, "X",       "decay of the mean of gradients"},
+    {"beta2",         K_REAL, AT(optim.beta2),        0, "X",       "decay of the mean of their squares"},
+    {"eps",           K_REAL, AT(optim.eps),          0, "X",       "added to the root of that mean"},
+    {"weight-decay",  K_REAL, AT(optim.weight_decay), 0, "X",       "share of the parameter that is added to its gradient; adamw: that the parameter loses, times lr"},
     {"clip-norm",     K_REAL, AT(clip_norm),    0, "X",       "scale the gradients down to this global norm"},
     {"seed",          K_SEED, AT(seed),         0, "SEED",    "of Dropout (default 0)"},
     {"What is written", K_GROUP, 0, 0, NULL, NULL},
@@ -68,50 +70,20 @@ static const Spec specs[] = {
 enum { N_SPECS = sizeof specs / sizeof *specs };
 static const char *const modes[] = {"train", "eval", "infer"};
 static const char *const devices[] = {"cpu", "cuda"}, *const transports[] = {"auto", "local", "mpi", "nccl"};
-static const char *const optimizers[] = {"sgd", "momentum", "adam", "adamw"};
-
-static size_t least(size_t a, size_t b, size_t c) { return a < b ? (a < c ? a : c) : b < c ? b : c; }
-
-/* Levenshtein distance of short words. */
-static size_t distance(const char *a, const char *b)
-{
-    enum { N = 64 };
-    size_t na = strlen(a), nb = strlen(b), row[N + 1];
-    if (na > N || nb > N)
-        return N;
-    for (size_t j = 0; j <= nb; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= na; i++) {
-        size_t corner = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= nb; j++) {
-            size_t up = row[j];
-            row[j] = least(row[j - 1] + 1, up + 1, corner + (a[i - 1] != b[j - 1]));
-            corner = up;
-        }
-    }
-    return row[nb];
-}
-
-const char *nearest(const char *word, const char *const *list, int n)
-{
-    const char *best = NULL;
-    size_t limit = strlen(word) / 3 + 2;
-    for (int i = 0; i < n; i++) {
-        size_t d = distance(word, list[i]);
-        if (d < limit) {
-            limit = d;
-            best = list[i];
-        }
-    }
-    return best;
-}
 
 static PpStatus unknown(const char *what, const char *word, const char *const *list, int n)
 {
-    const char *meant = nearest(word, list, n);
+    const char *meant = nearest_name(word, list, (size_t)n);
     return meant ? pp_fail(PP_ERR_USAGE, "unknown %s '%s'; did you mean '%s'?", what, word, meant)
                  : pp_fail(PP_ERR_USAGE, "unknown %s '%s'; see --help", what, word);
+}
+
+static PpStatus unknown_optimizer(const char *word)
+{
+    const char *names[OPTIMIZERS];
+    for (int i = 0; i < OPTIMIZERS; i++)
+        names[i] = optimizers[i].name;
+    return unknown("optimizer", word, names, OPTIMIZERS);
 }
 
 static void help(const PpPlan *plan)
@@ -133,6 +105,11 @@ static void help(const PpPlan *plan)
                  specs[i].value ? specs[i].value : "");
         printf("  %-28s %s\n", left, specs[i].help);
     }
+    printf("\nSchedules, or PyTorch's names of them\n");
+    for (int i = 0; sched_kind(i); i++)
+        printf("  %-28s %s\n", sched_kind(i)->name, sched_kind(i)->about);
+    printf("\nOptimizers, with their options and defaults\n");
+    optim_help(stdout);
     printf("\nExamples\n"
            "  pipeline train --data %s=x.npy --data target=y.npy --schedule 1f1b --microbatches 8 --steps 100\n"
            "  mpirun -n %d pipeline infer --data %s=x.npy --output %s=y.npy\n",
@@ -200,12 +177,7 @@ static PpStatus apply(Options *o, const Spec *s, const char *v)
     case K_PAIR:
         return s->at == AT(data) ? parse_pair(s, v, &o->data, &o->n_data) : parse_pair(s, v, &o->output, &o->n_output);
     case K_OPTIMIZER:
-        for (int i = 0; i < 4; i++)
-            if (!strcmp(v, optimizers[i])) {
-                o->optimizer = (OptimizerKind)i;
-                return PP_OK;
-            }
-        return unknown("optimizer", v, optimizers, 4);
+        return optim_find(v, &o->optimizer) ? PP_OK : unknown_optimizer(v);
     case K_PLACEMENT:
         o->placement = !strcmp(v, "v") ? SCHED_PLACE_V : SCHED_PLACE_LOOP;
         return !strcmp(v, "v") || !strcmp(v, "loop")
@@ -220,29 +192,6 @@ static PpStatus apply(Options *o, const Spec *s, const char *v)
     case K_GROUP: break;
     }
     return PP_ERR_BUG;
-}
-
-static PpStatus parse_one(Options *o, int argc, char **argv, int *i)
-{
-    const char *arg = argv[*i] + 2, *eq = strchr(arg, '=');
-    size_t n = eq ? (size_t)(eq - arg) : strlen(arg);
-    const char *names[N_SPECS];
-    for (int k = 0; k < N_SPECS; k++) {
-        const Spec *s = &specs[k];
-        names[k] = s->kind == K_GROUP ? "" : s->name;
-        if (s->kind == K_GROUP || strlen(s->name) != n || strncmp(s->name, arg, n) != 0)
-            continue;
-        if (s->kind == K_FLAG)
-            return eq ? pp_fail(PP_ERR_USAGE, "--%s takes no value", s->name) : apply(o, s, NULL);
-        if (!eq && *i + 1 >= argc)
-            return pp_fail(PP_ERR_USAGE, "--%s needs a value: %s", s->name, s->value);
-        return apply(o, s, eq ? eq + 1 : argv[++*i]);
-    }
-    char word[80];
-    snprintf(word, sizeof word, "%.*s", (int)(n < 70 ? n : 70), arg);
-    const char *meant = nearest(word, names, N_SPECS);
-    return meant && *meant ? pp_fail(PP_ERR_USAGE, "unknown option '--%s'; did you mean '--%s'?", word, meant)
-                           : pp_fail(PP_ERR_USAGE, "unknown option '--%s'; see --help", word);
 }
 
 static void find_folder(Options *o, const char *argv0)
@@ -263,43 +212,37 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     *o = (Options){.schedule = NULL,
                    .placement = SCHED_PLACE_DEFAULT,
                    .buffers = -1,
-                   .lr = -1,
-                   .momentum = -1,
-                   .beta1 = 0.9,
-                   .beta2 = 0.999,
-                   .eps = 1e-8,
-                   .weight_decay = -1};
+                   .optim = {.lr = -1, .momentum = -1, .beta1 = -1, .beta2 = -1, .eps = -1, .weight_decay = -1}};
     find_folder(o, argv[0]);
+    OptionName names[N_SPECS + 1];
+    for (int i = 0; i < N_SPECS; i++)
+        names[i] = (OptionName){specs[i].kind == K_GROUP ? NULL : specs[i].name, specs[i].value, 0};
+    names[N_SPECS] = (OptionName){"help", NULL, 'h'};
+    OptionReader r = option_reader(argc, argv, names, N_SPECS + 1);
     int mode = -1;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+    for (int k; (k = option_next(&r)) != OPTION_END;) {
+        if (k == OPTION_WRONG)
+            return pp_fail(PP_ERR_USAGE, "%s", r.wrong);
+        if (k == N_SPECS) {
             help(plan);
             exit(0);
         }
-        if (!strncmp(argv[i], "--", 2) && argv[i][2]) {
-            TRY(parse_one(o, argc, argv, &i));
+        if (k >= 0) {
+            TRY(apply(o, &specs[k], r.value));
             continue;
         }
         if (mode >= 0)
-            return pp_fail(PP_ERR_USAGE, "unexpected operand '%s'", argv[i]);
-        for (int k = 0; k < 3; k++)
-            if (!strcmp(argv[i], modes[k]))
-                mode = k;
+            return pp_fail(PP_ERR_USAGE, "unexpected operand '%s'", r.value);
+        for (int i = 0; i < 3; i++)
+            if (!strcmp(r.value, modes[i]))
+                mode = i;
         if (mode < 0)
-            return unknown("command", argv[i], modes, 3);
+            return unknown("command", r.value, modes, 3);
     }
     if (mode < 0)
         return pp_fail(PP_ERR_USAGE, "what to do? train, eval or infer (--help says more)");
     o->mode = (Mode)mode;
-    int adam = o->optimizer == OPT_ADAM || o->optimizer == OPT_ADAMW;
-    if (o->lr < 0)
-        o->lr = adam ? 0.001 : 0.01;
-    if (o->momentum < 0)
-        o->momentum = o->optimizer == OPT_MOMENTUM ? 0.9 : 0;
-    if (o->weight_decay < 0)
-        o->weight_decay = o->optimizer == OPT_ADAMW ? 0.01 : 0;
-    if (o->nesterov && o->momentum <= 0)
-        return pp_fail(PP_ERR_USAGE, "--nesterov needs --momentum");
+    TRY(optim_options(&o->optimizer, &o->optim));
     if (o->mode == MODE_TRAIN && plan->loss_stage < 0)
         return pp_fail(PP_ERR_MODEL, "%s was split without a loss: it can infer only (ppsplit --loss ...)",
                        plan->model);

@@ -137,7 +137,7 @@ PpStatus outputs_write(Rank *r)
 /* ---- checkpoints ---- */
 
 typedef struct {
-    const char *prefix;
+    char prefix[48];
     int state;
 } Part; /* state -1: the value itself */
 
@@ -187,17 +187,21 @@ static PpStatus stage_file(Rank *r, const RankStage *rs, const char *path, const
 
 static PpStatus shard(Rank *r, const char *tmp, FILE *list)
 {
-    static const Part value[] = {{"", -1}}, adam[] = {{"optimizer/exp_avg/", 0}, {"optimizer/exp_avg_sq/", 1}},
-                      momentum[] = {{"optimizer/momentum_buffer/", 0}};
+    const Part value = {"", -1};
+    Part state[OPTIM_STATES];
     char path[PATH_MAX], name[64];
     int states = optim_states(r->run->opt);
+    for (int j = 0; j < states; j++) {
+        state[j].state = j;
+        snprintf(state[j].prefix, sizeof state[j].prefix, "optimizer/%s/",
+                 optimizers[r->run->opt->optimizer].state[j]);
+    }
     for (int l = 0; l < r->n_stage; l++) {
         for (int optimizer = 0; optimizer <= (states > 0); optimizer++) {
             snprintf(name, sizeof name, "stage%d%s.safetensors", r->stage[l].st->index, optimizer ? ".optimizer" : "");
             if (snprintf(path, sizeof path, "%s/%s", tmp, name) >= (int)sizeof path)
                 return pp_fail(PP_ERR_IO, "%s: name too long", tmp);
-            TRY(stage_file(r, &r->stage[l], path, name, optimizer ? (states == 2 ? adam : momentum) : value,
-                           optimizer ? states : 1, list));
+            TRY(stage_file(r, &r->stage[l], path, name, optimizer ? state : &value, optimizer ? states : 1, list));
         }
     }
     return PP_OK;

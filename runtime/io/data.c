@@ -6,6 +6,7 @@
  * aligned. Steps go round the data; an epoch's left-over rows are skipped.  --shuffle: a Fisher-Yates permutation per
  * epoch, drawn from a counter-based generator (splitmix64 of seed, epoch, position), so it depends on nothing else.
  */
+#include "base/cli/nearest.h"
 #include "internal.h"
 
 #include <inttypes.h>
@@ -82,7 +83,7 @@ static PpStatus open_one(Run *run, const NameFile *nf, const char **rows_of)
         if (!strcmp(names[i], nf->name))
             at = i;
     }
-    const char *meant = names ? nearest(nf->name, names, p->n_input) : NULL;
+    const char *meant = names ? nearest_name(nf->name, names, (size_t)p->n_input) : NULL;
     free(names);
     if (at < 0)
         return meant ? pp_fail(PP_ERR_MODEL, "--data %s: the model has no such input; did you mean '%s'?", nf->name,

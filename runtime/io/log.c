@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #endif
 #include "internal.h"
+#include "schedule/trace.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,24 +1,57 @@
 /*
- * optim.c - in: the options and a step's number; out: gradients' norm and new parameters, by PyTorch's formulas
- * (torch.optim.SGD, Adam, AdamW, torch.nn.utils.clip_grad_norm_).  The arithmetic is the device's; here are the numbers
- * of a step, and which parameters of the rank take part.
+ * optim.c - the optimizer of a run: its options completed by the registry's defaults, which
+ * parameters of a rank take part, and the numbers of a step.  The arithmetic is the device's
+ * (optim_cpu.c, optim_cuda.cu).
  */
 #include "internal.h"
 
-#include <math.h>
-#include <stdlib.h>
+#include <stddef.h>
+
+static const struct {
+    const char *name;
+    size_t at;
+} reals[] = {
+    {"lr", offsetof(OptimOptions, lr)},
+    {"momentum", offsetof(OptimOptions, momentum)},
+    {"beta1", offsetof(OptimOptions, beta1)},
+    {"beta2", offsetof(OptimOptions, beta2)},
+    {"eps", offsetof(OptimOptions, eps)},
+    {"weight-decay", offsetof(OptimOptions, weight_decay)},
+};
+
+static double real_of(const OptimOptions *o, size_t at)
+{
+    return *(const double *)((const char *)o + at);
+}
+
+PpStatus optim_options(OptimKind *kind, OptimOptions *o)
+{
+    const Optimizer *row = &optimizers[*kind];
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
+        double *value = (double *)((char *)o + reals[i].at),
+               standard = real_of(&row->defaults, reals[i].at);
+        if (*value >= 0 && standard < 0)
+            return pp_fail(PP_ERR_USAGE,
+                           "--%s: %s takes no such option; --help lists those it takes",
+                           reals[i].name, row->name);
+        if (*value < 0)
+            *value = standard;
+    }
+    if (o->nesterov && row->defaults.nesterov < 0)
+        return pp_fail(PP_ERR_USAGE,
+                       "--nesterov: %s takes no such option; --help lists those it takes",
+                       row->name);
+    if (o->nesterov && o->momentum <= 0)
+        return pp_fail(PP_ERR_USAGE, "--nesterov needs --momentum");
+    /* PyTorch's SGD is two rows here: it has a state only where there is a momentum. */
+    if (*kind == OPTIM_sgd || *kind == OPTIM_momentum)
+        *kind = o->momentum > 0 ? OPTIM_momentum : OPTIM_sgd;
+    return PP_OK;
+}
 
 int optim_states(const Options *o)
 {
-    if (o->mode != MODE_TRAIN)
-        return 0;
-    switch (o->optimizer) {
-    case OPT_ADAM:
-    case OPT_ADAMW: return 2;
-    case OPT_MOMENTUM:
-    case OPT_SGD: return o->momentum > 0;
-    }
-    return 0;
+    return o->mode == MODE_TRAIN ? optimizers[o->optimizer].states : 0;
 }
 
 int optim_count(const Rank *r)
@@ -33,38 +66,23 @@ int optim_count(const Rank *r)
 void optim_list(const Rank *r, DeviceParam *list)
 {
     for (int l = 0; l < r->n_stage; l++)
-        for (int k = 0; k < r->stage[l].st->n_param; k++) {
+        for (int k = 0; k < r->stage[l].st->n_param; k++, list++) {
             const RankParam *q = &r->stage[l].rp[k];
-            *list++ = (DeviceParam){.value = q->value,
-                                    .grad = q->grad,
-                                    .state = {q->state[0], q->state[1]},
-                                    .n = q->p->t.bytes / st_dtype_size(q->p->t.dtype),
-                                    .dtype = q->p->t.dtype,
-                                    .norm = q->counts ? q->p->param : -1,
-                                    .update = q->update};
+            *list = (DeviceParam){.value = q->value,
+                                  .grad = q->grad,
+                                  .n = q->p->t.bytes / st_dtype_size(q->p->t.dtype),
+                                  .dtype = q->p->t.dtype,
+                                  .norm = q->counts ? q->p->param : -1,
+                                  .update = q->update};
+            for (int j = 0; j < OPTIM_STATES; j++)
+                list->state[j] = q->state[j];
         }
 }
 
 void optim_update(Rank *r, int64_t step, double scale)
 {
     const Options *o = r->run->opt;
-    double t = (double)step + 1, c1 = 1 - pow(o->beta1, t), c2 = 1 - pow(o->beta2, t);
-    int decoupled = o->optimizer == OPT_ADAMW;
-    DeviceUpdate u = {
-        .adam = o->optimizer == OPT_ADAM || decoupled,
-        .nesterov = o->nesterov,
-        .first = step == 0,
-        .scale = scale,
-        .lr = o->lr,
-        .momentum = o->momentum,
-        .weight_decay = decoupled ? 0 : o->weight_decay,
-        .rate = o->lr / c1,
-        .root = sqrt(c2),
-        .eps = o->eps,
-        .beta2 = o->beta2,
-        .less1 = 1 - o->beta1,
-        .less2 = 1 - o->beta2,
-        .keep = decoupled ? 1 - o->lr * o->weight_decay : 1,
-    };
+    DeviceUpdate u = {.optimizer = o->optimizer, .scale = scale};
+    optimizers[o->optimizer].numbers(&o->optim, step, u.number);
     r->dev.op->update(&r->dev, r->at, &u);
 }

@@ -1,8 +1,8 @@
 /*
- * optim_cuda.cu - the runtime's arithmetic on the device: additions of gradients, norms, the optimizers of device_cpu.c.
+ * optim_cuda.cu - the runtime's arithmetic on the device: additions of gradients, norms, the rules of optimizers.h.
  *
  * All parameters of a rank are done by one kernel, for most are small: a table says where each begins in a row of chunks of 4,096
- * elements, and whoever has a chunk finds its parameter by bisection.  The norm adds in the order of device_cpu.c: 8 lanes
+ * elements, and whoever has a chunk finds its parameter by bisection.  The norm adds in the order of optim_cpu.c: 8 lanes
  * along a chunk, the lanes' tree, chunks one after the other; a quarter of a warp has a chunk.
  */
 #include "device/cuda/device_cuda.h"
@@ -10,7 +10,7 @@
 #include <vector>
 
 struct OptimEntry {
-    void *value, *grad, *state[2];
+    void *value, *grad, *state[OPTIM_STATES];
     int64_t n, first;                                   /* elements; its first chunk */
     int dtype, norm;
 };
@@ -89,65 +89,56 @@ __global__ void add_chunks(const OptimEntry *entry, const double *part, double *
         sum[e.norm] = total;
 }
 
-/* ---- updates ---- */
+/* ---- updates: a kernel for each optimizer, for both element types ---- */
+
+/* A row of optimizers.h as a type; apply(row, ...) is its rule. */
+#define OPTIMIZER(id, rule, count, ...)                                                                                \
+    struct Row_##id {                                                                                                  \
+        static constexpr int states = count;                                                                           \
+    };
+#include "optim/optimizers.h"
+
+#define OPTIMIZER_PER_TYPE(id, rule, ...)                                                                              \
+    __device__ __forceinline__ T apply(Row_##id, const T *k, T p, T grad, T *state) {                                  \
+        return PER_TYPE(rule)(k, p, grad, state);                                                                      \
+    }
+#include "optim/per_type.h"
 
 template <class T> struct Numbers {
-    T scale, lr, momentum, decay, rate, root, eps, beta2, less1, less2, keep;
-    explicit Numbers(const DeviceUpdate &u)
-        : scale(T(u.scale)), lr(T(u.lr)), momentum(T(u.momentum)), decay(T(u.weight_decay)), rate(T(u.rate)), root(T(u.root)), eps(T(u.eps)),
-          beta2(T(u.beta2)), less1(T(u.less1)), less2(T(u.less2)), keep(T(u.keep)) {}
-};
-
-struct How {
-    Numbers<float> f32;
-    Numbers<double> f64;
-    int adam, nesterov, first;
-};
-
-__device__ const Numbers<float> &numbers(const How &h, float) { return h.f32; }
-__device__ const Numbers<double> &numbers(const How &h, double) { return h.f64; }
-
-__device__ float root_of(float x) { return sqrtf(x); }
-__device__ double root_of(double x) { return sqrt(x); }
-
-/* Formulas: device_cpu.c. */
-template <class T> __device__ void sgd(const How &h, const Numbers<T> &k, T *p, const T *grad, T *buf) {
-    T g = *grad * k.scale + k.decay * *p;
-    if (buf) {
-        *buf = h.first ? g : k.momentum * *buf + g;
-        g = h.nesterov ? g + k.momentum * *buf : *buf;
+    T scale, k[OPTIM_NUMBERS];
+    explicit Numbers(const DeviceUpdate &u) : scale(T(u.scale)) {
+        for (int j = 0; j < OPTIM_NUMBERS; j++)
+            k[j] = T(u.number[j]);
     }
-    *p -= k.lr * g;
-}
+};
 
-template <class T> __device__ void adam(const Numbers<T> &k, T *p, const T *grad, T *m, T *v) {
-    T x = *p * k.keep, g = *grad * k.scale + k.decay * *p;
-    *m += k.less1 * (g - *m);
-    *v = k.beta2 * *v + k.less2 * g * g;
-    *p = x - k.rate * (*m / (root_of(*v) / k.root + k.eps));
-}
-
-template <class T> __device__ void update_chunk(const How &h, const OptimEntry &e, int64_t at, int64_t n) {
-    T *p = static_cast<T *>(e.value) + at, *s0 = static_cast<T *>(e.state[0]), *s1 = static_cast<T *>(e.state[1]);
-    const T *g = static_cast<const T *>(e.grad) + at;
-    const Numbers<T> &k = numbers(h, T());
-    s0 = s0 ? s0 + at : s0;
-    s1 = s1 ? s1 + at : s1;
+template <class Row, class T> __device__ void update_chunk(const Numbers<T> &u, const OptimEntry &e, int64_t at, int64_t n) {
+    T *p = static_cast<T *>(e.value) + at, *state[OPTIM_STATES];
+    const T *grad = static_cast<const T *>(e.grad) + at;
+    for (int j = 0; j < Row::states; j++)
+        state[j] = static_cast<T *>(e.state[j]) + at;
 #pragma unroll 4
-    for (int64_t i = threadIdx.x; i < n; i += THREADS)
-        if (h.adam)
-            adam(k, p + i, g + i, s0 + i, s1 + i);
-        else
-            sgd(h, k, p + i, g + i, s0 ? s0 + i : s0);
+    for (int64_t i = threadIdx.x; i < n; i += THREADS) {
+        T s[OPTIM_STATES] = {};
+        for (int j = 0; j < Row::states; j++)
+            s[j] = state[j][i];
+        p[i] = apply(Row(), u.k, p[i], grad[i] * u.scale, s);
+        for (int j = 0; j < Row::states; j++)
+            state[j][i] = s[j];
+    }
 }
 
-__global__ void update_all(const OptimEntry *entry, int n, How h) {
+template <class Row> __global__ void update_all(const OptimEntry *entry, int n, Numbers<float> f32, Numbers<double> f64) {
     const OptimEntry &e = entry[find(entry, n, blockIdx.x)];
     int64_t at = (static_cast<int64_t>(blockIdx.x) - e.first) * CHUNK;
     if (e.dtype == PP_F64)
-        update_chunk<double>(h, e, at, length(e, at));
+        update_chunk<Row>(f64, e, at, length(e, at));
     else
-        update_chunk<float>(h, e, at, length(e, at));
+        update_chunk<Row>(f32, e, at, length(e, at));
+}
+
+template <class Row> void launch(const Optim &o, cudaStream_t s, const DeviceUpdate &u) {
+    PP_LAUNCH(update_all<Row>, static_cast<unsigned>(o.chunks), THREADS, 0, s, o.entry, o.n, Numbers<float>(u), Numbers<double>(u));
 }
 
 template <class T> __global__ void add_up(T *to, const T *from, int64_t n) {
@@ -183,7 +174,10 @@ int cuda_params(Device *d, const DeviceParam *list, int n) {
         const DeviceParam &q = list[i];
         if (!q.update || q.n <= 0)
             continue;
-        all.push_back(OptimEntry{q.value, q.grad, {q.state[0], q.state[1]}, q.n, o.chunks, q.dtype, q.norm});
+        OptimEntry e = {q.value, q.grad, {}, q.n, o.chunks, q.dtype, q.norm};
+        for (int j = 0; j < OPTIM_STATES; j++)
+            e.state[j] = q.state[j];
+        all.push_back(e);
         o.chunks += (q.n + CHUNK - 1) / CHUNK;
         o.sums = q.norm >= o.sums ? q.norm + 1 : o.sums;
     }
@@ -222,9 +216,14 @@ void cuda_update(Cuda *c, cudaStream_t s, const DeviceUpdate *u) {
     const Optim &o = c->optim;
     if (o.n == 0)
         return;
-    How h = {Numbers<float>(*u), Numbers<double>(*u), u->adam, u->nesterov, u->first};
-    PP_WORK("optimizer", 12 * o.chunks * CHUNK, (u->adam ? 28 : 12) * o.chunks * CHUNK);
-    PP_LAUNCH(update_all, static_cast<unsigned>(o.chunks), THREADS, 0, s, o.entry, o.n, h);
+    const int moved = 3 + 2 * optimizers[u->optimizer].states; /* value, gradient, new value; each state there and back */
+    PP_WORK("optimizer", 12 * o.chunks * CHUNK, 4 * moved * o.chunks * CHUNK);
+    switch (u->optimizer) {
+#define OPTIMIZER(id, ...)                                                                                             \
+    case OPTIM_##id: launch<Row_##id>(o, s, *u); break;
+#include "optim/optimizers.h"
+    case OPTIMIZERS: break;
+    }
 }
 
 void optim_close(Cuda *c) { PP_CUDA(cudaFree(c->optim.memory)); }

@@ -48,7 +48,8 @@ static void touch_gradients(Planner *p, int l, int m, int type)
 {
     const PpStage *st = p->r->stage[l].st;
     for (int j = 0; j < st->n_dy; j++)
-        plan_touch(p, plan_dy(p, l, j, m)); /* W may read what came in, so it lives as long */
+        if (type != SA_W || st->dy[j].stashed == 2)
+            plan_touch(p, plan_dy(p, l, j, m));
     for (int k = 0; k < st->n_dx && type != SA_W; k++)
         plan_touch(p, plan_dx(p, l, k, m));
     if (type != SA_B)

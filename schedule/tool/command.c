@@ -8,7 +8,8 @@
 #define _GNU_SOURCE
 #endif
 #include "tool.h"
-#include "base/base.h"
+#include "base/cli/nearest.h"
+#include "base/cli/options.h"
 #include "schedule/graph.h"
 
 #include <errno.h>
@@ -16,6 +17,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,43 +31,36 @@ typedef struct {
     int n_edge;
 } Options;
 
-enum {
-    O_HELP,
-    O_RANKS,
-    O_STAGES,
-    O_MICROBATCHES,
-    O_PLACEMENT,
-    O_MERGE,
-    O_COMMS,
-    O_LOWER,
-    O_DEFER,
-    O_UNSHARD,
-    O_BUDGET,
-    O_DEFERRED,
-    O_EDGE,
-    O_CSV,
-    O_SIMULATE,
-    O_COSTS,
-    O_OVERLAP,
-    O_STEPS,
-    O_VERIFY,
-    O_BUFFERS,
-    O_TRACE,
-    O_SVG,
-    O_GRID
-};
+enum { O_HELP, O_RANKS, O_STAGES, O_MICROBATCHES, O_PLACEMENT, O_MERGE, O_COMMS, O_LOWER, O_DEFER, O_UNSHARD, O_BUDGET, O_DEFERRED,
+       O_EDGE, O_CSV, O_SIMULATE, O_COSTS, O_OVERLAP, O_STEPS, O_VERIFY, O_BUFFERS, O_TRACE, O_SVG, O_GRID };
 
 // clang-format off
-static const struct { const char *name; int id, value; } option[] = {
-    {"help", O_HELP, 0},            {"ranks", O_RANKS, 1},      {"stages", O_STAGES, 1},    {"microbatches", O_MICROBATCHES, 1},
-    {"placement", O_PLACEMENT, 1},  {"merge", O_MERGE, 0},      {"comms", O_COMMS, 0},      {"lower", O_LOWER, 0},
-    {"defer", O_DEFER, 0},          {"unshard", O_UNSHARD, 1},  {"send-budget", O_BUDGET, 1}, {"defer-reduce", O_DEFERRED, 0},
-    {"edge", O_EDGE, 1},            {"csv", O_CSV, 1},          {"simulate", O_SIMULATE, 0}, {"costs", O_COSTS, 1},
-    {"overlap", O_OVERLAP, 1},      {"steps", O_STEPS, 0},      {"verify", O_VERIFY, 0},    {"buffers", O_BUFFERS, 1},
-    {"trace", O_TRACE, 1},          {"svg", O_SVG, 1},          {"grid", O_GRID, 0},
+static const OptionName option[] = {
+    [O_HELP] = {"help", NULL, 'h'},
+    [O_RANKS] = {"ranks", "P", 0},
+    [O_STAGES] = {"stages", "S", 0},
+    [O_MICROBATCHES] = {"microbatches", "M", 0},
+    [O_PLACEMENT] = {"placement", "loop|v", 0},
+    [O_MERGE] = {"merge", NULL, 0},
+    [O_COMMS] = {"comms", NULL, 0},
+    [O_LOWER] = {"lower", NULL, 0},
+    [O_DEFER] = {"defer", NULL, 0},
+    [O_UNSHARD] = {"unshard", "N", 0},
+    [O_BUDGET] = {"send-budget", "K", 0},
+    [O_DEFERRED] = {"defer-reduce", NULL, 0},
+    [O_EDGE] = {"edge", "FROM:TO", 0},
+    [O_CSV] = {"csv", "FILE|-", 0},
+    [O_SIMULATE] = {"simulate", NULL, 0},
+    [O_COSTS] = {"costs", "LIST|FILE", 0},
+    [O_OVERLAP] = {"overlap", "X", 0},
+    [O_STEPS] = {"steps", NULL, 0},
+    [O_VERIFY] = {"verify", NULL, 0},
+    [O_BUFFERS] = {"buffers", "K", 0},
+    [O_TRACE] = {"trace", "FILE.json", 0},
+    [O_SVG] = {"svg", "FILE", 0},
+    [O_GRID] = {"grid", NULL, 0},
 };
 // clang-format on
-enum { N_OPTION = sizeof option / sizeof option[0] };
 
 static const char help_text[] =
     "Usage: ppsplit schedule NAME|FILE.csv --ranks P --stages S --microbatches M [OPTION]...\n"
@@ -204,52 +199,20 @@ static int set_option(Options *o, int id, const char *v)
     }
 }
 
-static int unknown_option(const char *text)
-{
-    const char *names[N_OPTION], *meant;
-    char word[64];
-    snprintf(word, sizeof word, "%s", text + 2);
-    word[strcspn(word, "=")] = 0;
-    for (int i = 0; i < N_OPTION; i++)
-        names[i] = option[i].name;
-    meant = diag_nearest(word, names, N_OPTION);
-    return meant ? usage("unknown option '%.60s'; did you mean '--%s'?", text, meant)
-                 : usage("unknown option '%.60s'", text);
-}
-
 /* 0 ok, -1 help was printed, else the exit status. */
 static int parse_options(Options *o, int argc, char **argv)
 {
-    int operands_only = 0, st;
-    for (int i = 1; i < argc; i++) {
-        const char *a = argv[i], *v = NULL;
-        int k = 0;
-        if (operands_only || a[0] != '-' || !a[1]) {
-            if (o->name)
-                return usage("one schedule at a time: '%.60s' is too much", a);
-            o->name = a;
-            continue;
-        }
-        if (strcmp(a, "--") == 0) {
-            operands_only = 1;
-            continue;
-        }
-        size_t n = strcspn(a, "=");
-        while (k < N_OPTION && (strncmp(a, "--", 2) != 0 || strlen(option[k].name) != n - 2 ||
-                                strncmp(a + 2, option[k].name, n - 2) != 0))
-            k++;
-        if (k == N_OPTION)
-            return strcmp(a, "-h") == 0 ? (help(), -1)
-                                        : unknown_option(strncmp(a, "--", 2) ? "--?" : a);
-        if (option[k].id == O_HELP)
+    OptionReader r = option_reader(argc, argv, option, sizeof option / sizeof *option);
+    for (int k, st; (k = option_next(&r)) != OPTION_END;) {
+        if (k == OPTION_WRONG)
+            return usage("%s", r.wrong);
+        if (k == O_HELP)
             return help(), -1;
-        if (a[n] == '=')
-            v = a + n + 1;
-        if (option[k].value && !v && !(v = ++i < argc ? argv[i] : NULL))
-            return usage("option '%s' needs a value", a);
-        if (!option[k].value && v)
-            return usage("option '%s' takes no value", a);
-        if ((st = set_option(o, option[k].id, v)))
+        if (k == OPTION_OPERAND && o->name)
+            return usage("one schedule at a time: '%.60s' is too much", r.value);
+        if (k == OPTION_OPERAND)
+            o->name = r.value;
+        else if ((st = set_option(o, k, r.value)))
             return st;
     }
     return o->name ? 0 : usage("%s", "a schedule's name or file is missing");

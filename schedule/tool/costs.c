@@ -1,8 +1,10 @@
 /*
- * costs.c - the costs a simulation uses: unit costs, a list on the command line, or a run's own Chrome trace.
+ * costs.c - the costs a simulation uses: unit costs, a list on the command line, or a run's own
+ * Chrome trace.
  *
- * In: `F=1,I=1,W=1,B=2,c=0` (of one stage: `3F=2`), or a JSON file of complete events named like actions, durations in
- * microseconds, and what its ranks did before and after them. Out: SchedCosts.  What is not measured follows from what is: B = I + W, and I = W = B / 2.
+ * In: `F=1,I=1,W=1,B=2,c=0` (of one stage: `3F=2`), or a JSON file of complete events named like
+ * actions, durations in microseconds, and what its ranks did before and after them. Out:
+ * SchedCosts.  What is not measured follows from what is: B = I + W, and I = W = B / 2.
  */
 #include "schedule/rows.h"
 #include "tool.h"
@@ -32,7 +34,9 @@ static int grow(SchedCosts *c, int stages, SchedError *e)
 {
     if (stages <= c->stages)
         return SCHED_OK;
-    double *p = stages > INT_MAX / SA_TYPES / 16 ? NULL : realloc(c->stage_time, (size_t)stages * SA_TYPES * sizeof *p);
+    double *p = stages > INT_MAX / SA_TYPES / 16
+                    ? NULL
+                    : realloc(c->stage_time, (size_t)stages * SA_TYPES * sizeof *p);
     if (!p)
         return sched_nomem(e);
     for (size_t i = (size_t)c->stages * SA_TYPES; i < (size_t)stages * SA_TYPES; i++)
@@ -72,15 +76,17 @@ static int set_one(SchedCosts *c, const char *p, size_t n, double *given, SchedE
     char *end, number[64];
     long stage = -1;
     int type, st;
-    if (!eq || n - (size_t)(eq - p) - 1 >= sizeof number || eq[1] == ',' || n == (size_t)(eq - p) + 1)
-        return sched_fail(e, SCHED_EUSAGE, -1, -1, "'%.*s' is no cost; costs are like F=1,I=1,W=1,B=2,c=0",
+    if (!eq || n - (size_t)(eq - p) - 1 >= sizeof number || eq[1] == ',' ||
+        n == (size_t)(eq - p) + 1)
+        return sched_fail(e, SCHED_EUSAGE, -1, -1,
+                          "'%.*s' is no cost; costs are like F=1,I=1,W=1,B=2,c=0",
                           (int)(n < 60 ? n : 60), p);
     memcpy(number, eq + 1, n - (size_t)(eq - p) - 1);
     number[n - (size_t)(eq - p) - 1] = 0;
     double v = strtod(number, &end);
     if (*end || !(v >= 0) || v > 1e300)
-        return sched_fail(e, SCHED_EUSAGE, -1, -1, "'%.60s' is no cost: a number that is not negative is expected",
-                          number);
+        return sched_fail(e, SCHED_EUSAGE, -1, -1,
+                          "'%.60s' is no cost: a number that is not negative is expected", number);
     if (key < eq && *key >= '0' && *key <= '9') {
         stage = strtol(key, &end, 10);
         key = end;
@@ -91,9 +97,10 @@ static int set_one(SchedCosts *c, const char *p, size_t n, double *given, SchedE
         return SCHED_OK;
     }
     if (!(type = type_of(key, (size_t)(key_end - key))) || stage > 1 << 20)
-        return sched_fail(e, SCHED_EUSAGE, -1, -1,
-                          "'%.*s' has no cost; F, I, W, B, R, another action, or c (one message) do",
-                          (int)(eq - p < 60 ? eq - p : 60), p);
+        return sched_fail(
+            e, SCHED_EUSAGE, -1, -1,
+            "'%.*s' has no cost; F, I, W, B, R, another action, or c (one message) do",
+            (int)(eq - p < 60 ? eq - p : 60), p);
     if (stage < 0) {
         given[type] = v;
         return SCHED_OK;
@@ -158,7 +165,8 @@ static int take(Json *j, char c)
     return 1;
 }
 
-/* A string, cut to size; escapes other than \" and \\ are kept as they are, since no action has any. */
+/* A string, cut to size; escapes other than \" and \\ are kept as they are, since no action has
+ * any. */
 static int string(Json *j, char *out, size_t size)
 {
     size_t n = 0;
@@ -183,7 +191,8 @@ static int number(Json *j, double *v)
     char buf[64];
     size_t n = 0;
     space(j);
-    while (j->p + n < j->end && n + 1 < sizeof buf && strchr("+-.eE0123456789", j->p[n]) && j->p[n]) {
+    while (j->p + n < j->end && n + 1 < sizeof buf && strchr("+-.eE0123456789", j->p[n]) &&
+           j->p[n]) {
         buf[n] = j->p[n];
         n++;
     }
@@ -353,7 +362,8 @@ static int average_around(SchedCosts *c, const Events *ev, double first, double 
     return SCHED_OK;
 }
 
-/* Means per (stage, type), without the first step where there are others: it warms caches and pages. */
+/* Means per (stage, type), without the first step where there are others: it warms caches and
+ * pages. */
 static int average(SchedCosts *c, const Events *ev, int stages, SchedError *e)
 {
     double first = ev->e[0].step, last = first, *sum;
@@ -374,7 +384,8 @@ static int average(SchedCosts *c, const Events *ev, int stages, SchedError *e)
     }
     for (size_t i = 0; i < ev->n; i++) {
         size_t at = (size_t)ev->e[i].stage * SA_TYPES + (size_t)ev->e[i].type;
-        if (ev->e[i].type == SA_IDLE || ev->e[i].stage >= stages || (last > first && ev->e[i].step <= first))
+        if (ev->e[i].type == SA_IDLE || ev->e[i].stage >= stages ||
+            (last > first && ev->e[i].step <= first))
             continue;
         sum[at] += ev->e[i].dur;
         count[at]++;
@@ -400,10 +411,12 @@ int sched_costs_load(SchedCosts *c, const char *path, int stages, SchedError *e)
     int ok = value(&j, add_event, &ev);
     space(&j);
     if (!ok || j.p != j.end)
-        st = sched_fail(e, SCHED_EREFUSED, -1, -1, "%s: not a JSON file (byte %zu)", path, (size_t)(j.p - text));
+        st = sched_fail(e, SCHED_EREFUSED, -1, -1, "%s: not a JSON file (byte %zu)", path,
+                        (size_t)(j.p - text));
     else if (ev.n == 0)
-        st = sched_fail(e, SCHED_EREFUSED, -1, -1,
-                        "%s: no event is named like an action (0F0, 1SEND_F2, ..) and has a duration", path);
+        st = sched_fail(
+            e, SCHED_EREFUSED, -1, -1,
+            "%s: no event is named like an action (0F0, 1SEND_F2, ..) and has a duration", path);
     else
         st = average(c, &ev, stages, e);
     free(text);

@@ -1,13 +1,15 @@
 /*
  * draw.c - pictures of a schedule: a grid on a terminal, SVG, and the Chrome trace of a simulation.
  *
- * In: rows and the times of a simulation.  Out: text on a FILE.  One line, lane or thread per rank, time from left to
- * right. Colours: forwards blue, backwards green, weight gradients orange, as the papers draw them.
+ * In: rows and the times of a simulation.  Out: text on a FILE.  One line, lane or thread per rank,
+ * time from left to right. Colours: forwards blue, backwards green, weight gradients orange, as the
+ * papers draw them.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include "schedule/rows.h"
+#include "schedule/trace.h"
 #include "tool.h"
 
 #include <math.h>
@@ -54,7 +56,8 @@ static void draw_cell(Line *l, int columns, int from, int to, const SchedAction 
     if (from >= to)
         return;
     int n = sched_action_text(name, sizeof name, a), room = to - from;
-    if (n >= room && a->microbatch >= 0) /* too narrow for the whole: type and microbatch, then the type alone */
+    /* Too narrow for the whole: type and microbatch, then the type alone. */
+    if (n >= room && a->microbatch >= 0)
         n = snprintf(name, sizeof name, "%s%d", sched_type_name(a->type), a->microbatch);
     if (n >= room && room > 1)
         n = snprintf(name, sizeof name, "%s", sched_type_name(a->type));
@@ -68,7 +71,8 @@ static void draw_cell(Line *l, int columns, int from, int to, const SchedAction 
 
 void sched_draw_grid(const Schedule *s, const SchedSim *sim, FILE *f, int columns)
 {
-    static const char *const code[] = {"", "\033[44;97m", "\033[42;30m", "\033[46;30m", "\033[43;30m", "\033[45;97m"};
+    static const char *const code[] = {
+        "", "\033[44;97m", "\033[42;30m", "\033[46;30m", "\033[43;30m", "\033[45;97m"};
     int colours = isatty(fileno(f)) && !getenv("NO_COLOR");
     double least = shortest(s, sim), scale;
     int width = sim->makespan > 0 && least > 0 && 5 * sim->makespan / least < 100000
@@ -106,39 +110,46 @@ void sched_draw_grid(const Schedule *s, const SchedSim *sim, FILE *f, int column
 
 void sched_draw_svg(const Schedule *s, const SchedSim *sim, FILE *f)
 {
-    static const char *const fill[] = {"#bbbbbb", "#6fa8dc", "#93c47d", "#76c7c0", "#f6b26b", "#c27ba0"};
+    static const char *const fill[] = {"#bbbbbb", "#6fa8dc", "#93c47d",
+                                       "#76c7c0", "#f6b26b", "#c27ba0"};
     double least = shortest(s, sim), scale = least > 0 ? 28 / least : 1, lane = 26, left = 60;
     if (sim->makespan * scale > 20000)
         scale = 20000 / sim->makespan;
     fprintf(f,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" font-family=\"sans-serif\" "
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
+            "font-family=\"sans-serif\" "
             "font-size=\"10\">\n",
             left + sim->makespan * scale + 10, lane * s->ranks + 30);
-    fprintf(f, "<title>%s, %d ranks, %d stages, %d microbatches</title>\n", s->name, s->ranks, s->stages,
-            s->microbatches);
+    fprintf(f, "<title>%s, %d ranks, %d stages, %d microbatches</title>\n", s->name, s->ranks,
+            s->stages, s->microbatches);
     for (int r = 0; r < s->ranks; r++) {
         double y = 5 + lane * r;
         fprintf(f, "<text x=\"4\" y=\"%.1f\">rank %d</text>\n", y + 15, r);
         for (int i = 0; i < s->row[r].n; i++) {
             const SchedAction *a = &s->row[r].a[i];
-            double x = left + sim->start[r][i] * scale, w = (sim->end[r][i] - sim->start[r][i]) * scale;
+            double x = left + sim->start[r][i] * scale,
+                   w = (sim->end[r][i] - sim->start[r][i]) * scale;
             char name[64];
             if (a->type == SA_IDLE || w <= 0)
                 continue;
             sched_action_text(name, sizeof name, a);
             fprintf(f,
-                    "<g><title>%s %.6g - %.6g</title><rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"22\" "
+                    "<g><title>%s %.6g - %.6g</title><rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" "
+                    "height=\"22\" "
                     "fill=\"%s\" stroke=\"#444\" "
                     "stroke-width=\"0.5\"/>",
                     name, sim->start[r][i], sim->end[r][i], x, y, w, fill[colour_of(a)]);
             if (w >= 6.0 * (double)strlen(name))
-                fprintf(f, "<text x=\"%.2f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>", x + w / 2, y + 15, name);
+                fprintf(f, "<text x=\"%.2f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>",
+                        x + w / 2, y + 15, name);
             fprintf(f, "</g>\n");
         }
     }
-    fprintf(
-        f, "<text x=\"%.0f\" y=\"%.1f\">0</text><text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%.10g</text>\n</svg>\n",
-        left, lane * s->ranks + 22, left + sim->makespan * scale, lane * s->ranks + 22, sim->makespan);
+    fprintf(f,
+            "<text x=\"%.0f\" y=\"%.1f\">0</text><text x=\"%.1f\" y=\"%.1f\" "
+            "text-anchor=\"end\">%.10g</text>\n</svg>\n",
+            left, lane * s->ranks + 22, left + sim->makespan * scale, lane * s->ranks + 22,
+            sim->makespan);
 }
 
 void sched_draw_trace(const Schedule *s, const SchedSim *sim, FILE *f)
@@ -147,6 +158,7 @@ void sched_draw_trace(const Schedule *s, const SchedSim *sim, FILE *f)
     for (int r = 0; r < s->ranks; r++)
         for (int i = 0; i < s->row[r].n; i++)
             if (s->row[r].a[i].type != SA_IDLE)
-                sched_trace_event(f, r, &s->row[r].a[i], 0, sim->start[r][i], sim->end[r][i] - sim->start[r][i]);
+                sched_trace_event(f, r, &s->row[r].a[i], 0, sim->start[r][i],
+                                  sim->end[r][i] - sim->start[r][i]);
     sched_trace_close(f);
 }

@@ -1,12 +1,13 @@
 /*
  * simulate.c - the simulator: when does every action begin and end?
  *
- * In: rows (compute only, or complete), costs.  Out: start and end of every action, makespan, spans, bubbles, live
- * microbatches. Computations are serial on a rank; a message leaves when its producer (or its SEND) ends and arrives
- * after the edge's latency. Times are a max-plus recurrence over the order graph, so the order in which ranks are
- * advanced does not matter.
+ * In: rows (compute only, or complete), costs.  Out: start and end of every action, makespan,
+ * spans, bubbles, live microbatches. Computations are serial on a rank; a message leaves when its
+ * producer (or its SEND) ends and arrives after the edge's latency. Times are a max-plus recurrence
+ * over the order graph, so the order in which ranks are advanced does not matter.
  *
- * buffers = -1: communication is non-blocking, the assumption of the published tables; 0 and k: as the verifier has it.
+ * buffers = -1: communication is non-blocking, the assumption of the published tables; 0 and k: as
+ * the verifier has it.
  */
 #include "schedule/graph.h"
 #include "tool.h"
@@ -19,11 +20,12 @@ typedef struct {
     const SchedCosts *c;
     const SchedGraph *g;
     SchedSim *out;
-    double *clock, *forward, *backward, *begun; /* per rank; per (stage, microbatch), per group: end, or -1 */
-    double *arrive, *received;                  /* per message, or -1 */
-    double *slot;                               /* k buffers: per lane, times of the last k receives */
-    unsigned char *remote;                      /* per lane: between ranks */
-    int *sent, *got, *number;                   /* per lane: counts; per message: its number */
+    double *clock;             /* per rank */
+    double *forward, *backward, *begun; /* per (stage, microbatch), per group: end, or -1 */
+    double *arrive, *received; /* per message, or -1 */
+    double *slot;              /* k buffers: per lane, times of the last k receives */
+    unsigned char *remote;     /* per lane: between ranks */
+    int *sent, *got, *number;  /* per lane: counts; per message: its number */
     int *cursor, *queue, *missing, head, waiting;
     unsigned char *queued;
 } Sim;
@@ -33,7 +35,8 @@ static double max2(double a, double b) { return a > b ? a : b; }
 static double cost(const Sim *m, const SchedAction *a)
 {
     const SchedCosts *c = m->c;
-    double t = c->stage_time && a->stage < c->stages ? c->stage_time[a->stage * SA_TYPES + a->type] : -1;
+    double t =
+        c->stage_time && a->stage < c->stages ? c->stage_time[a->stage * SA_TYPES + a->type] : -1;
     return t >= 0 ? t : c->time[a->type];
 }
 
@@ -151,8 +154,8 @@ static int meet(Sim *m, int r, int i, int lane)
     if (j >= m->s->row[q].n)
         return 0;
     b = &m->s->row[q].a[j];
-    if ((sched_sends(a->type) ? !sched_receives(b->type) : !sched_sends(b->type)) || b->microbatch != a->microbatch ||
-        sched_graph_lane(m->g, b) != lane)
+    if ((sched_sends(a->type) ? !sched_receives(b->type) : !sched_sends(b->type)) ||
+        b->microbatch != a->microbatch || sched_graph_lane(m->g, b) != lane)
         return 0;
     double start = max2(m->clock[r], m->clock[q]);
     double end = start + latency(m, lane) + max2(cost(m, a), cost(m, b));
@@ -190,7 +193,8 @@ static int communicate(Sim *m, int r, int i)
         if (m->arrive[x] < 0 || m->number[x] != m->got[lane])
             return 0;
         start = max2(start, m->arrive[x]);
-        m->slot[(size_t)lane * (size_t)k + (size_t)(m->got[lane]++ % k)] = m->received[x] = start + cost(m, a);
+        m->slot[(size_t)lane * (size_t)k + (size_t)(m->got[lane]++ % k)] = m->received[x] =
+            start + cost(m, a);
         wake(m, m->s->rank_of[a->peer]);
     } else if (k > 0) {
         if (m->received[x] < 0)
@@ -213,7 +217,8 @@ static int reduce(Sim *m, int r, int i)
     }
     for (int k = 0; a->type == SA_REDUCE_GRAD && k < m->g->n_param; k++) {
         int lane = 2 * (m->g->n + k) + 1;
-        if (m->g->param[k].from != a->stage || m->g->param[k].replicate || !m->g->param[k].gradient || !m->remote[lane])
+        if (m->g->param[k].from != a->stage || m->g->param[k].replicate ||
+            !m->g->param[k].gradient || !m->remote[lane])
             continue;
         if (m->arrive[message(m, lane, 0)] < 0)
             return 0;
@@ -275,8 +280,8 @@ static int run(Sim *m, SchedError *e)
             char text[64];
             int cell = sched_cell(&m->s->row[r], m->cursor[r]);
             sched_action_text(text, sizeof text, &m->s->row[r].a[m->cursor[r]]);
-            return sched_fail(e, SCHED_EREFUSED, r, cell, "rank %d, cell %d (%s): this action can never begin", r, cell,
-                              text);
+            return sched_fail(e, SCHED_EREFUSED, r, cell,
+                              "rank %d, cell %d (%s): this action can never begin", r, cell, text);
         }
     return SCHED_OK;
 }
@@ -398,7 +403,8 @@ static int allocate(Sim *m, SchedError *e)
     const Schedule *s = m->s;
     size_t ranks = (size_t)s->ranks, pairs = (size_t)s->stages * (size_t)s->microbatches,
            lanes = (size_t)sched_graph_lanes(m->g) + 1;
-    size_t n = sched_graph_messages(m->g, s->microbatches), k = m->c->buffers > 0 ? (size_t)m->c->buffers : 1;
+    size_t n = sched_graph_messages(m->g, s->microbatches),
+           k = m->c->buffers > 0 ? (size_t)m->c->buffers : 1;
     m->remote = calloc(lanes, 1);
     m->clock = calloc(ranks, sizeof *m->clock);
     m->cursor = calloc(ranks, sizeof *m->cursor);
@@ -414,9 +420,9 @@ static int allocate(Sim *m, SchedError *e)
     m->sent = calloc(lanes, sizeof *m->sent);
     m->got = calloc(lanes, sizeof *m->got);
     m->slot = k <= SIZE_MAX / sizeof(double) / lanes ? calloc(lanes * k, sizeof *m->slot) : NULL;
-    if (!m->remote || !m->clock || !m->cursor || !m->queue || !m->queued || !m->forward || !m->backward || !m->begun ||
-        !m->missing || !m->arrive || !m->received || !m->number || !m->sent || !m->got || !m->slot ||
-        !allocate_result(s, m->out))
+    if (!m->remote || !m->clock || !m->cursor || !m->queue || !m->queued || !m->forward ||
+        !m->backward || !m->begun || !m->missing || !m->arrive || !m->received || !m->number ||
+        !m->sent || !m->got || !m->slot || !allocate_result(s, m->out))
         return sched_nomem(e);
     for (int lane = 0; lane + 1 < (int)lanes; lane++) {
         int k2 = lane / 2 - m->g->n;

@@ -1,10 +1,11 @@
 /*
- * steps.c - a lock-step run: how many steps does a schedule take when every computation, send and receive is one?
+ * steps.c - a lock-step run: how many steps does a schedule take when every computation, send and
+ * receive is one?
  *
- * In: rows of adjacent stages, with or without communication.  Out: the number of steps.  All ranks take a step
- * together; a rank whose next action is not ready stands still, and may catch up within the step when a later rank has
- * just made it ready. The figure PyTorch's tests use to compare passes; it is no estimate of time (that is
- * simulate.c).
+ * In: rows of adjacent stages, with or without communication.  Out: the number of steps.  All ranks
+ * take a step together; a rank whose next action is not ready stands still, and may catch up within
+ * the step when a later rank has just made it ready. The figure PyTorch's tests use to compare
+ * passes; it is no estimate of time (that is simulate.c).
  */
 #include "schedule/rows.h"
 #include "tool.h"
@@ -31,11 +32,13 @@ static int ready(const Steps *t, const SchedAction *a)
     switch (a->type) {
     case SA_F:
         return a->stage == 0 || (did(t, a->stage, a->microbatch) & GOT_F) ||
-               (rank[a->stage - 1] == rank[a->stage] && (did(t, a->stage - 1, a->microbatch) & DID_F));
+               (rank[a->stage - 1] == rank[a->stage] &&
+                (did(t, a->stage - 1, a->microbatch) & DID_F));
     case SA_B:
     case SA_I:
         return a->stage == last || (did(t, a->stage, a->microbatch) & GOT_B) ||
-               (rank[a->stage + 1] == rank[a->stage] && (did(t, a->stage + 1, a->microbatch) & DID_B));
+               (rank[a->stage + 1] == rank[a->stage] &&
+                (did(t, a->stage + 1, a->microbatch) & DID_B));
     case SA_SEND_F: return (did(t, a->stage, a->microbatch) & DID_F) != 0;
     case SA_SEND_B: return (did(t, a->stage, a->microbatch) & DID_B) != 0;
     case SA_RECV_F: return (did(t, a->peer, a->microbatch) & DID_SEND_F) != 0;
@@ -50,13 +53,15 @@ static int try_step(const Steps *t, int r)
 {
     const SchedAction *a = &t->s->row[r].a[t->cursor[r]];
     static const unsigned char bit[SA_TYPES] = {
-        [SA_F] = DID_F,           [SA_B] = DID_B,      [SA_I] = DID_B,      [SA_SEND_F] = DID_SEND_F,
-        [SA_SEND_B] = DID_SEND_B, [SA_RECV_F] = GOT_F, [SA_RECV_B] = GOT_B,
+        [SA_F] = DID_F,           [SA_B] = DID_B,           [SA_I] = DID_B,
+        [SA_SEND_F] = DID_SEND_F, [SA_SEND_B] = DID_SEND_B, [SA_RECV_F] = GOT_F,
+        [SA_RECV_B] = GOT_B,
     };
     if (!ready(t, a))
         return 0;
     if (a->microbatch >= 0)
-        t->did[(size_t)a->stage * (size_t)t->s->microbatches + (size_t)a->microbatch] |= bit[a->type];
+        t->did[(size_t)a->stage * (size_t)t->s->microbatches + (size_t)a->microbatch] |=
+            bit[a->type];
     t->cursor[r]++;
     return 1;
 }
@@ -67,7 +72,8 @@ int64_t sched_steps(const Schedule *s, SchedError *e)
     int64_t steps = 0;
     if (c)
         sched_drop_idle(c);
-    Steps t = {c, calloc((size_t)s->stages * (size_t)s->microbatches, 1), calloc((size_t)s->ranks, sizeof(int))};
+    Steps t = {c, calloc((size_t)s->stages * (size_t)s->microbatches, 1),
+               calloc((size_t)s->ranks, sizeof(int))};
     unsigned char *still = calloc((size_t)s->ranks, 1);
     if (!c || !t.did || !t.cursor || !still) {
         sched_nomem(e);
@@ -89,7 +95,8 @@ int64_t sched_steps(const Schedule *s, SchedError *e)
                 try_step(&t, r);
         steps += open;
         if (open && !progress) {
-            sched_fail(e, SCHED_EREFUSED, -1, -1, "the schedule stands still after %lld steps", (long long)steps);
+            sched_fail(e, SCHED_EREFUSED, -1, -1, "the schedule stands still after %lld steps",
+                       (long long)steps);
             steps = -1;
         }
     }

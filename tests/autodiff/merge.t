@@ -72,6 +72,15 @@ ok "external weights: the merged model splits" split_model linked.onnx b none
 ok "external weights: infers" b/pipeline infer "${data[@]}" --output logits=b.npy
 ok "external weights: the same bits again" cmp b.npy linked.npy
 
+# A disk that is full: which file, and why; nothing stays behind.
+(trap '' XFSZ; ulimit -f 8; "$ppsplit" merge copied copied.ck -o full.onnx >said 2>&1)
+is "a full disk: refused as input and output are" "$?" 3
+is "a full disk: says so" "$(cat said)" "full.onnx: error: cannot write: File too large"
+is "a full disk: nothing is left" "$(ls | grep full)" ""
+cp -r copied damaged && truncate -s -7 damaged/model.skeleton
+is "a damaged skeleton is refused" "$("$ppsplit" merge damaged copied.ck -o full.onnx 2>&1)" \
+    "damaged/model.skeleton: error: damaged: this is not the file that ppsplit wrote"
+
 # 800 GB of weights, of which nothing is read: a file that is a hole.
 "$build/models/make_gpt" --vocab 256 --dim 25600 --layers 26 --heads 100 --seq 8 --rows 2 --sparse -o big.onnx 2>/dev/null ||
     { skip "800 GB of external weights" "no such sparse file here"; plan_done; exit; }

@@ -102,12 +102,15 @@ params swapped && cp two/params/stage1.safetensors bad.swapped/stage0.safetensor
 refuse "no command" 2 $P
 refuse "unknown command" 2 $P trian
 refuse "an operand too many" 2 $P train again
-refuse "unknown option" 2 $P train "${D[@]}" --microbatch 4
+refuse "unknown option" 2 $P train "${D[@]}" --microbtaches 4
+refuse "ambiguous option" 2 $P train "${D[@]}" --s 4
+refuse "a flag with a value" 2 $P train "${D[@]}" --quiet=yes
 refuse "no value" 2 $P train --data
 refuse "no number" 2 $P train "${D[@]}" --steps ten
 refuse "number too small" 2 $P train "${D[@]}" --microbatches 0
 refuse "learning rate" 2 $P train "${D[@]}" --lr nan
 refuse "unknown optimizer" 2 $P train "${D[@]}" --optimizer adma
+refuse "an option of another optimizer" 2 $P train "${D[@]}" --beta1 0.8
 refuse "data without a file" 2 $P train --data x=
 refuse "data twice" 2 $P train --data x=x.npy --data x=target.npy
 refuse "trains without a loss" 1 infer/pipeline train --data x=x.npy
@@ -256,6 +259,7 @@ W() { refuse "$1" "$2" "$ppsplit" merge "${@:3}"; }
 W "merge: nothing" 2
 W "merge: no output" 2 two good
 W "merge: unknown option" 2 two good -o t.onnx --force
+W "merge: an operand too many" 2 two good again -o t.onnx
 W "merge: no output folder of ppsplit" 3 folder good -o t.onnx
 W "merge: no checkpoint" 3 two folder -o t.onnx
 W "merge: a changed byte" 1 two flipped -o t.onnx

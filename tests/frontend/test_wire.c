@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/protobuf.h"
 #include "frontend/onnx/read.h"
 #include "models/pb.h"
 #include "tap.h"
@@ -83,7 +84,7 @@ static void test_lift(void)
         onnx__model_proto__free_unpacked(p, NULL);
     }
     uint64_t n = 0, value[3];
-    ok(wire_varints(m.at + s.wire.run.at[1].offset, 12, value, &n) && n == 3 && value[2] == UINT64_MAX,
+    ok(pb_packed(m.at + s.wire.run.at[1].offset, 12, value, &n) && n == 3 && value[2] == UINT64_MAX,
        "packed varints: 1, 2, -1");
     free(m.at);
 }

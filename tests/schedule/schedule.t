@@ -57,10 +57,11 @@ ok "a deadlock: the cycle" grep -q "rank 0, cell 3 (0SEND_F1): rank 1 receives i
 is "none with a buffer" "$(status s cross.csv --verify --buffers 1)" 0
 is "nothing on stdout when refused" "$(s cross.csv --verify 2>/dev/null)" ""
 is "microbatches that do not fit" "$(status s interleaved1f1b --ranks 4 --stages 8 --microbatches 9)" 1
-is "an unknown option" "$(status s 1f1b --rank 4)" 2
+is "an unknown option" "$(status s 1f1b --rnaks 4)" 2
 ok "did you mean" grep -q "did you mean '--ranks'" err
 is "an unknown schedule's nearest" "$(s Interleave1F1B --ranks 4 --microbatches 4 2>&1 | head -1)" \
-    "ppsplit schedule: error: no schedule is called 'Interleave1F1B'; did you mean 'interleaved1f1b'?"
+    "ppsplit schedule: error: no schedule is called 'Interleave1F1B'; did you mean 'interleaved1f1b'? (there are $(s --help |
+        sed -n '/^A NAME is/,/^A file/s/^  \([a-z0-9-]*\)  .*/\1,/p' | tr '\n' ' ' | sed 's/, $//'))"
 is "an unknown schedule" "$(status s 1f1bb --ranks 4 --microbatches 4)" 2
 is "help" "$(status s --help)" 0
 is "a file that is not there" "$(status s none.csv)" 3

@@ -3,6 +3,7 @@
  * 2405.15362).
  */
 #include "schedule/tool/tool.h"
+#include "schedule/trace.h"
 #include "tap.h"
 
 #include <math.h>

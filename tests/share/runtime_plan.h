@@ -160,12 +160,12 @@ static const PpOutput last_out[] = {{ROW_TENSOR("y"), 0, 1, 0}, {SCALAR("loss"),
 static const PpParam last_transmit[] = {{VECTOR("w"), 1, PP_TRANSMIT, 0, 1, 0, 0, 0}};
 static const PpParam last_replicate[] = {{VECTOR("w"), 1, PP_REPLICATE, 0, 1, 0, 0, 0}};
 static const PpParam first_replicate[] = {{VECTOR("a"), 0, PP_OWN, 0, 1, 0, 0, 0}, {VECTOR("w"), 1, PP_REPLICATE, 0, 1, 0, 64, 64}};
-static const PpDy first_dy_3[] = {{0, 1, 0, 0}, {1, 2, 1, 0}}, first_dy_4[] = {{0, 1, 0, 0}, {1, 3, 1, 0}};
-static const PpDy second_dy[] = {{0, 2, 0, 0}};
+static const PpDy first_dy_3[] = {{0, 1, 0, 0, 1}, {1, 2, 1, 0, 1}}, first_dy_4[] = {{0, 1, 0, 0, 1}, {1, 3, 1, 0, 1}};
+static const PpDy second_dy[] = {{0, 2, 0, 0, 2}};
 static const PpInput third_in[] = {{ROW_TENSOR("h1"), 1, 0, 1, 1}};
 static const PpOutput third_out[] = {{ROW_TENSOR("h1b"), -1, 0, 1}};
 static const PpParam third_param[] = {{VECTOR("c"), 3, PP_OWN, 2, 1, 0, 0, 0}};
-static const PpDy third_dy[] = {{0, 3, 0, 0}};
+static const PpDy third_dy[] = {{0, 3, 0, 0, 2}};
 
 #define FIRST(DY, PARAM) {.index = 0, .label = "first", .n_input = 1, .n_output = 2, .n_dy = 2, .n_param = 2, .input = first_in, .output = first_out, \
     .dy = DY, .param = PARAM, .bytes_param = 128, .bytes_grad = 128, .bytes_saved = 2 * ROWS * D * 4, .has_backward = 1, .forward = first_forward, \

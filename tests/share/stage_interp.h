@@ -61,8 +61,9 @@ static void interp_ports(StageRun *r, const StageGen *sg, PpStage *t)
 }
 
 /* Consumers by descending stage, each one's contributions in its order. */
-static void interp_dys(StageRun *r, const Stage *s, PpStage *t)
+static void interp_dys(StageRun *r, const StageGen *sg, PpStage *t)
 {
+    const Stage *s = sg->stage;
     PpDy *dy = arena_array(r->a, PpDy, t->n_dy + 1);
     int n = 0;
     for (uint32_t o = 0; o < s->output.n; o++)
@@ -70,7 +71,7 @@ static void interp_dys(StageRun *r, const Stage *s, PpStage *t)
             for (uint32_t i = 0; i < r->p->stage.at[c].input.n; i++) {
                 const StageInput *in = &r->p->stage.at[c].input.at[i];
                 for (uint32_t j = 0; in->value == s->output.at[o].value && in->from == s->index && j < in->grads.n; j++)
-                    dy[n++] = (PpDy){(int)o, (int)c, (int)i, (int)j};
+                    dy[n] = (PpDy){(int)o, (int)c, (int)i, (int)j, interp_kept(sg->dy_read[n])}, n++;
             }
     INSIST(n == t->n_dy);
     t->dy = dy;
@@ -83,7 +84,7 @@ static const PpStage *interp_table(StageRun *r, const StageGen *sg)
     PpParam *param = arena_array(r->a, PpParam, s->param.n + 1);
     t->index = (int)s->index;
     interp_ports(r, sg, t);
-    interp_dys(r, s, t);
+    interp_dys(r, sg, t);
     for (uint32_t i = 0; i < s->param.n; i++) {
         const Param *q = &r->g->param.at[s->param.at[i].param];
         param[i] = (PpParam){.t = interp_tensor(r, q->name, q->dtype, &q->shape, -1), .param = (int)s->param.at[i].param,

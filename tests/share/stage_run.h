@@ -466,7 +466,8 @@ static void run_backward(StageRun *r, RunStage *s)
     for (int i = 0; i < t->n_dx; i++)
         run_poison(&s->dx[i]);
     for (int i = 0; i < t->n_dy; i++)
-        run_poison(&s->dy[i]);
+        if (t->dy[i].stashed != 2)
+            run_poison(&s->dy[i]);
     run_call(r, s, F_WEIGHT, t->backward_weight);
     run_check_grads(r, s, before);
     run_same(r, s, b, grad, "gradients", 0);

@@ -9,15 +9,18 @@ cflags=$(pkg-config --cflags ppsplit) libs=$(pkg-config --libs ppsplit)
 sanitizer=${SANITIZED:+-fsanitize=address,undefined}
 model=$top/models/gpt-ts/model.onnx
 
+# Those of the library; runtime/ is for the programs that the compiler writes.
+headers() { (cd "$work/usr/include/ppsplit" && find . -name '*.h' ! -path './runtime/*' | sort); }
+
 # Every installed header stands alone, in either language, and asks for nothing that is not installed.
 alone() {
     local h
-    for h in $(cd usr/include/ppsplit && find . -name '*.h' | sort); do
+    for h in $(headers); do
         printf '#include "%s"\n' "${h#./}" >"alone.$1"
         ${2} -Wall -Wextra -Werror $cflags -fsyntax-only "alone.$1" || return
     done
 }
-linkage() { (cd usr/include/ppsplit && grep -L 'extern "C"' $(find . -name '*.h' ! -name ppsplit.h)); }
+linkage() { (cd usr/include/ppsplit && grep -L 'extern "C"' $(headers | grep -v ppsplit.h)); }
 is "every header says that its functions are C's" "$(linkage)" ""
 
 bubble=$(awk 'BEGIN { printf "%.6f", 3 / 11 }')        # (p - 1) / (m + p - 1), p = 4 ranks, m = 8 microbatches

@@ -1,0 +1,44 @@
+/* nearest.c - Levenshtein's distance, one row of its table at a time; of longer names the first 63 bytes count. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "nearest.h"
+
+#include <ctype.h>
+#include <string.h>
+
+enum { CAP = 63 };
+
+static size_t least(size_t a, size_t b, size_t c) { return a < b ? (a < c ? a : c) : b < c ? b : c; }
+
+static size_t distance(const char *a, const char *b)
+{
+    size_t row[CAP + 1], n = strnlen(a, CAP), m = strnlen(b, CAP);
+    for (size_t j = 0; j <= m; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            size_t above = row[j];
+            int differ = tolower((unsigned char)a[i - 1]) != tolower((unsigned char)b[j - 1]);
+            row[j] = least(row[j - 1] + 1, above + 1, diagonal + (size_t)differ);
+            diagonal = above;
+        }
+    }
+    return row[m];
+}
+
+const char *nearest_name(const char *word, const char *const *names, size_t n)
+{
+    const char *best = NULL;
+    size_t limit = strlen(word) / 3 + 2;
+    for (size_t i = 0; i < n; i++) {
+        size_t d = names[i] ? distance(word, names[i]) : limit;
+        if (d < limit) {
+            limit = d;
+            best = names[i];
+        }
+    }
+    return best;
+}

@@ -1,0 +1,73 @@
+/*
+ * outside.c - what a function finds when it is called.  In: a value it does not make.  Out: the buffer that holds it: a
+ * parameter, a constant, an input or output of the stage, a slot of the stash or of what I saved, a gradient that came in.
+ */
+#include "codegen/cg.h"
+
+uint32_t cg_buffer(Func *f, BufClass cls, uint32_t index, ValueId v)
+{
+    uint32_t *known = cls == BUF_WORK ? NULL : idmap_at(f->a, &f->buffer_of, (uint64_t)index << 8 | cls);
+    if (known && *known != NONE)
+        return *known;
+    Buffer b = {.cls = cls, .index = index, .value = v, .type = val(f->g, v)->dtype, .bytes = cg_bytes(f, v),
+                .first = -1, .last = -1};
+    vec_push(f->a, &f->buf, b);
+    if (known)
+        *known = f->buf.n - 1;
+    return f->buf.n - 1;
+}
+
+void cg_position(StageGen *sg, IdMap *m, uint64_t key, uint32_t at)
+{
+    uint32_t *known = idmap_at(sg->a, m, key);
+    if (*known == NONE)
+        *known = at;
+}
+
+void cg_position_stage(StageGen *sg)
+{
+    const Stage *s = sg->stage;
+    uint32_t dy = 0;
+    for (uint32_t i = 0; i < s->param.n; i++)
+        cg_position(sg, &sg->position.param, s->param.at[i].param, i);
+    for (uint32_t i = 0; i < s->input.n; i++)
+        cg_position(sg, &sg->position.input, s->input.at[i].value, i);
+    for (uint32_t o = 0; o < s->output.n; o++) {
+        cg_position(sg, &sg->position.output, s->output.at[o].value, o);
+        for (uint32_t j = 0; j < s->output.at[o].dys.n; j++, dy++)
+            cg_position(sg, &sg->position.dy, s->output.at[o].dys.at[j], dy);
+    }
+    for (uint32_t i = 0; i < s->recompute.n; i++) {
+        const Node *n = &sg->g->node.at[s->recompute.at[i]];
+        for (uint32_t o = 0; o < n->nout; o++)
+            cg_position(sg, &sg->position.recomputed, n->out[o], i);
+    }
+}
+
+uint32_t cg_outside(Func *f, ValueId v)
+{
+    const Positions *position = &f->sg->position;
+    const struct { BufClass cls; const IdMap *of; bool here; } place[] = {
+        {BUF_IN, &position->input, true},
+        {BUF_OUT, &position->output, f->kind >= F_BACKWARD},
+        {BUF_OUT, &position->shown, f->kind >= F_BACKWARD},
+        {BUF_STASH, &position->stash, f->kind >= F_BACKWARD},
+        {BUF_SAVED, &position->saved, f->kind == F_WEIGHT},
+        {BUF_DY, &position->dy, f->kind >= F_BACKWARD},
+    };
+    const Value *x = val(f->g, v);
+    if (x->kind == V_PARAM) {
+        uint32_t i = idmap_get(&position->param, x->param);
+        if (i == NONE)
+            BUG("stage %u does not hold the parameter it reads", f->sg->stage->index);
+        return cg_buffer(f, BUF_PARAM, i, v);
+    }
+    if (x->kind == V_CONST)
+        return cg_buffer(f, BUF_CONST, v, v);
+    for (size_t k = 0; k < sizeof place / sizeof *place; k++) {
+        uint32_t i = place[k].here ? idmap_get(place[k].of, v) : NONE;
+        if (i != NONE)
+            return cg_buffer(f, place[k].cls, i, v);
+    }
+    return NONE;
+}

@@ -1,0 +1,120 @@
+/*
+ * optim_cpu.c - the runtime's arithmetic on the CPU: additions of gradients, norms, updates of
+ * parameters.
+ *
+ * The order of additions of a norm is fixed: squares in double, 8 lanes within blocks of 4,096
+ * elements, blocks in order.  So neither threads, ranks nor the split change a bit; optim_cuda.cu
+ * adds in the same order.  All else is done element by element.
+ */
+#include "api/pp.h"
+#include "optim/optim.h"
+
+#include <math.h>
+
+enum { BLOCK = 4096, LANES = 8, TEAM = 64 };
+
+void optim_cpu_add(void *to, const void *from, int64_t n, int dtype)
+{
+    if (dtype == PP_F64) {
+        double *a = to;
+        const double *b = from;
+#pragma omp parallel for schedule(static) if (n > 65536)
+        for (int64_t i = 0; i < n; i++)
+            a[i] += b[i];
+        return;
+    }
+    float *a = to;
+    const float *b = from;
+#pragma omp parallel for schedule(static) if (n > 65536)
+    for (int64_t i = 0; i < n; i++)
+        a[i] += b[i];
+}
+
+/* ---- norms ---- */
+
+static double block_f32(const float *x, int64_t n)
+{
+    double s[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++)
+            s[k] += (double)x[i + k] * (double)x[i + k];
+    for (int k = 0; i < n; i++, k++)
+        s[k] += (double)x[i] * (double)x[i];
+    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+}
+
+static double block_f64(const double *x, int64_t n)
+{
+    double s[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++)
+            s[k] += x[i + k] * x[i + k];
+    for (int k = 0; i < n; i++, k++)
+        s[k] += x[i] * x[i];
+    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+}
+
+double optim_cpu_sum_squares(const void *p, int64_t n, int dtype)
+{
+    double total = 0, part[TEAM];
+    for (int64_t first = 0; first < n; first += (int64_t)TEAM * BLOCK) {
+        int64_t left = n - first, blocks = (left + BLOCK - 1) / BLOCK;
+        int count = (int)(blocks < TEAM ? blocks : TEAM);
+#pragma omp parallel for schedule(static) if (count > 8)
+        for (int b = 0; b < count; b++) {
+            int64_t at = first + (int64_t)b * BLOCK, len = n - at < BLOCK ? n - at : BLOCK;
+            part[b] = dtype == PP_F64 ? block_f64((const double *)p + at, len)
+                                      : block_f32((const float *)p + at, len);
+        }
+        for (int b = 0; b < count; b++)
+            total += part[b];
+    }
+    return total;
+}
+
+/* ---- updates: of each optimizer and element type the loop over elements [from, to) ---- */
+
+#define OPTIMIZER_PER_TYPE(id, rule, states, ...)                                                  \
+    static void PER_TYPE(update_##id)(const DeviceUpdate *u, const DeviceParam *q, int64_t from,   \
+                                      int64_t to)                                                  \
+    {                                                                                              \
+        T k[OPTIM_NUMBERS], scale = (T)u->scale, *p = q->value, *state[OPTIM_STATES];              \
+        const T *grad = q->grad;                                                                   \
+        for (int j = 0; j < OPTIM_NUMBERS; j++)                                                    \
+            k[j] = (T)u->number[j];                                                                \
+        for (int j = 0; j < OPTIM_STATES; j++)                                                     \
+            state[j] = q->state[j];                                                                \
+        for (int64_t i = from; i < to; i++) {                                                      \
+            T s[OPTIM_STATES] = {0};                                                               \
+            for (int j = 0; j < states; j++)                                                       \
+                s[j] = state[j][i];                                                                \
+            p[i] = PER_TYPE(rule)(k, p[i], grad[i] * scale, s);                                    \
+            for (int j = 0; j < states; j++)                                                       \
+                state[j][i] = s[j];                                                                \
+        }                                                                                          \
+    }
+#include "optim/per_type.h"
+
+typedef void (*Update)(const DeviceUpdate *u, const DeviceParam *q, int64_t from, int64_t to);
+static const struct {
+    Update f32, f64;
+} updates[OPTIMIZERS] = {
+#define OPTIMIZER(id, ...) {update_##id##_f32, update_##id##_f64},
+#include "optim/optimizers.h"
+};
+
+void optim_cpu_update(const DeviceParam *list, int n, const DeviceUpdate *u)
+{
+    for (int i = 0; i < n; i++) {
+        const DeviceParam *q = &list[i];
+        Update update = q->dtype == PP_F64 ? updates[u->optimizer].f64 : updates[u->optimizer].f32;
+        int64_t blocks = (q->n + BLOCK - 1) / BLOCK;
+        if (!q->update)
+            continue;
+#pragma omp parallel for schedule(static) if (blocks > 16)
+        for (int64_t b = 0; b < blocks; b++)
+            update(u, q, b * BLOCK, (b + 1) * BLOCK < q->n ? (b + 1) * BLOCK : q->n);
+    }
+}

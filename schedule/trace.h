@@ -1,0 +1,27 @@
+/*
+ * trace.h - the Chrome trace, of a simulation and of a run alike: open, any number of events,
+ * close.  Times are microseconds.
+ */
+#ifndef PP_SCHEDULE_TRACE_H
+#define PP_SCHEDULE_TRACE_H
+
+#include "schedule.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+void sched_trace_open(FILE *f, const char *title, int ranks);
+/* Names the line tid = ranks + rank: the rank's second thread. */
+void sched_trace_overlap_thread(FILE *f, int rank, int ranks);
+void sched_trace_event(FILE *f, int rank, const SchedAction *a, int step, double ts, double dur);
+/* What a step does beside its actions: begin, norm, update. */
+void sched_trace_around(FILE *f, int rank, const char *name, int step, double ts, double dur);
+/* Waiting for a. */
+void sched_trace_wait(FILE *f, int rank, const SchedAction *a, int step, double ts, double dur);
+void sched_trace_close(FILE *f);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
