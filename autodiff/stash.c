@@ -43,8 +43,6 @@ typedef struct {
     uint32_t vertices;
 } Cut;
 
-static bool cheap(Op op) { return op_is_map(op) || op_is_view(op) || op == OP_Phase; }
-
 static bool is_free(const Pipe *p, ValueId v)
 {
     const Value *x = val(p->graph, v);
@@ -86,18 +84,6 @@ static bool inside(const Cut *c, ValueId v) { return v != NONE && c->index[v] !=
 
 /* ---- what is in memory anyway ------------------------------------------------------------------ */
 
-/* A call of its own: never fused with what stands before or after it. */
-static bool stands_alone(Op op)
-{
-    switch (op) {
-    case OP_MatMul: case OP_Conv: case OP_ConvTranspose: case OP_MaxPool: case OP_AveragePool: case OP_Dropout:
-    case OP_CumSum: case OP_TopK: case OP_ScatterElements: case OP_ScatterND:
-        return true;
-    default:
-        return false;
-    }
-}
-
 /* A view is in memory where its base is. */
 static void write_down(Cut *c, ValueId v)
 {
@@ -120,7 +106,7 @@ static void find_written(Cut *c)
     for (uint32_t i = 0; i < s->forward.n; i++) {
         const Node *n = &c->g->node.at[s->forward.at[i]];
         uint32_t depth = 0;
-        bool alone = stands_alone(n->op);
+        bool alone = op_stands_alone(n->op);
         for (uint32_t j = 0; j < n->nin; j++)
             if (n->in[j] != NONE && inside(c, n->in[j]) && c->depth[n->in[j]] > depth)
                 depth = c->depth[n->in[j]];
@@ -147,7 +133,7 @@ static void find_movable(Cut *c, const Pipe *p)
     for (uint32_t i = 0; i < c->s->backward.n; i++) {
         NodeId id = c->s->backward.at[i];
         const Node *n = &c->g->node.at[id];
-        bool some = false, all = cheap(n->op) || n->op == OP_Count;
+        bool some = false, all = op_is_cheap(n->op) || n->op == OP_Count;
         for (uint32_t j = 0; j < operands(n) && all; j++) {
             bool in = inside(c, n->in[j]);
             some |= in;
@@ -188,7 +174,7 @@ static void build_network(Cut *c)
         if (inside(c, s->input.at[i].value))
             add_arc(c, 0, entry(c, s->input.at[i].value), ENDLESS);
     for (uint32_t i = 0; i < s->forward.n; i++)
-        connect_node(c, s->forward.at[i], !cheap(g->node.at[s->forward.at[i]].op));
+        connect_node(c, s->forward.at[i], !op_is_cheap(g->node.at[s->forward.at[i]].op));
     for (uint32_t i = 0; i < s->backward.n; i++) {
         NodeId id = s->backward.at[i];
         const Node *n = &g->node.at[id];

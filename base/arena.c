@@ -8,7 +8,7 @@
 #include "base.h"
 
 typedef struct Block { struct Block *next; size_t size, used; } Block;
-struct Arena { Block *head; };
+struct Arena { Block *head; Arena *outer, *inner, *next; };      /* next: within the same outer one */
 
 enum { ALIGN = 16, FIRST_BLOCK = 64 << 10, LAST_BLOCK = 8 << 20 };
 
@@ -27,9 +27,28 @@ Arena *arena_new(void)
     return a;
 }
 
+Arena *arena_within(Arena *outer)
+{
+    Arena *a = arena_new();
+    a->outer = outer;
+    a->next = outer->inner;
+    outer->inner = a;
+    return a;
+}
+
 void arena_free(Arena *a)
 {
-    for (Block *b = a ? a->head : NULL, *next; b; b = next) {
+    if (!a)
+        return;
+    while (a->inner)
+        arena_free(a->inner);
+    if (a->outer) {
+        Arena **at = &a->outer->inner;
+        while (*at != a)
+            at = &(*at)->next;
+        *at = a->next;
+    }
+    for (Block *b = a->head, *next; b; b = next) {
         next = b->next;
         free(b);
     }
@@ -78,14 +97,20 @@ void *arena_calloc(Arena *a, size_t n, size_t size)
     return arena_alloc(a, bytes);
 }
 
+void *arena_move_(Arena *a, const void *at, size_t bytes, size_t n, size_t size)
+{
+    void *p = arena_calloc(a, n, size);
+    if (bytes > 0)
+        memcpy(p, at, bytes);
+    return p;
+}
+
 void *arena_grow_(Arena *a, void *at, uint32_t *cap, size_t size)
 {
     if (*cap >= UINT32_MAX / 2)
         no_memory(SIZE_MAX);
     uint32_t n = *cap ? *cap * 2 : 8;
-    void *p = arena_calloc(a, n, size);
-    if (*cap)
-        memcpy(p, at, *cap * size);
+    void *p = arena_move_(a, at, *cap * size, n, size);
     *cap = n;
     return p;
 }

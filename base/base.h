@@ -32,6 +32,7 @@ enum { EXIT_MODEL = 1, EXIT_USAGE = 2, EXIT_IO = 3, EXIT_BUG = 70 };
 typedef struct Arena Arena;
 
 Arena *arena_new(void);
+Arena *arena_within(Arena *outer);                      /* given up with the outer one, or before by arena_free() */
 void arena_free(Arena *a);
 void *arena_alloc(Arena *a, size_t n);                  /* zeroed, 16-aligned; out of memory is fatal */
 void *arena_calloc(Arena *a, size_t n, size_t size);    /* n * size checked for overflow */
@@ -39,6 +40,7 @@ char *arena_strdup(Arena *a, const char *s);
 char *arena_strndup(Arena *a, const char *s, size_t n);
 char *arena_printf(Arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void *arena_grow_(Arena *a, void *at, uint32_t *cap, size_t size);
+void *arena_move_(Arena *a, const void *at, size_t bytes, size_t n, size_t size);
 
 #define arena_new_of(a, T) ((T *)arena_alloc((a), sizeof(T)))
 #define arena_array(a, T, n) ((T *)arena_calloc((a), (size_t)(n), sizeof(T)))
@@ -49,6 +51,11 @@ void *arena_grow_(Arena *a, void *at, uint32_t *cap, size_t size);
     ((v)->n == (v)->cap \
          ? (void)((v)->at = (__typeof__((v)->at))arena_grow_((a), (v)->at, &(v)->cap, sizeof *(v)->at)) : (void)0, \
      (void)((v)->at[(v)->n++] = (x)))
+
+/* Room for n elements in all; those that are not there yet are zero. */
+#define vec_reserve(a, v, n) \
+    ((v)->cap < (n) \
+         ? (void)((v)->at = arena_move_((a), (v)->at, (v)->cap * sizeof *(v)->at, (n), sizeof *(v)->at), (v)->cap = (n)) : (void)0)
 
 #define NONE UINT32_MAX
 typedef VEC(uint32_t) Ids;                              /* a list of numbers: of values, nodes, stages */

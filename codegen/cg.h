@@ -105,6 +105,7 @@ typedef struct {
     StageGen *sg;
     Graph *g;
     Arena *a;
+    Arena *scratch;                 /* while the passes run */
     FuncKind kind;
     bool training;                  /* which operand of Phase */
     Ids node;                       /* in order, lowered and rewritten */
@@ -164,6 +165,9 @@ typedef struct {
     IdMap recomputed;               /* values of the forward that the backward computes again */
 } Positions;
 
+typedef VEC(int64_t) Bytes;
+typedef VEC(Ref *) Refs;
+
 struct StageGen {
     Pipe *pipe;
     Graph *g;
@@ -179,10 +183,8 @@ struct StageGen {
     Signatures signatures;
     /* stash and saved: roots with their offsets */
     Ids stash, saved;
-    VEC(int64_t) stash_at;
-    VEC(int64_t) saved_at;
-    VEC(Ref *) stash_layout;        /* their strides */
-    VEC(Ref *) saved_layout;
+    Bytes stash_at, saved_at;
+    Refs stash_layout, saved_layout;        /* their strides */
     Positions position;
     int64_t bytes_stash, bytes_saved, bytes_param, bytes_grad;
     int64_t bytes_const, bytes_inlined;
@@ -295,11 +297,12 @@ int64_t cg_pack(Arena *a, Lifetime *l, uint32_t n);     /* greedy by size; retur
 
 /* ---- function.c, stage.c: all passes ---------------------------------------------------------------------- */
 
+Func *cg_function_new(StageGen *sg, FuncKind kind, Arena *a, Arena *scratch);   /* before any pass */
 Func *cg_function(StageGen *sg, FuncKind kind);         /* for no target in particular */
 FuncKind cg_function_like(const StageGen *sg, FuncKind kind);   /* the first function of the stage with the same steps on the same memory */
 uint32_t cg_constant(StageGen *sg, ValueId v);          /* its number */
 bool cg_is_gradient(const Func *f, ValueId v);          /* made by a backward function, not computed again from the forward */
-StageGen *cg_stage(Pipe *p, uint32_t index);            /* all functions, not yet printed */
+StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index);  /* all functions, not yet printed */
 bool cg_has_backward(const Stage *s);
 uint64_t cg_stage_hash(const StageGen *sg, uint64_t h); /* signature.c: of what the stage computes, where, and what it exchanges */
 int64_t cg_bytes_work(const StageGen *sg, Target target);

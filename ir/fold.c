@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "simplify.h"
+#include "node.h"
 
 enum { MOST_FOLDED = 1 << 20, MOST_EXPANDED = 4096 };
 
@@ -58,7 +58,7 @@ ValueId fold(Graph *g, const Draft *d)
 {
     enum { FEW = 4 };
     Tensor few_in[FEW], few_out[FEW];
-    if (!eval_pure(d->op) || d->op == OP_Identity)
+    if (!op_folds(d->op))
         return NONE;
     bool views = false;
     for (uint32_t i = 0; i < d->nin; i++) {

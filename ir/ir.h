@@ -61,8 +61,8 @@ void element_copy(Dtype to, void *out, Dtype from, const void *in, int64_t i);  
 typedef enum {
     OP_NONE,
 #define OP(name, ...) OP_##name,
+#define COMPOSITE(name, ...) OP_##name,
 #include "ir/ops.def"
-#undef OP
     OP_COUNT
 } Op;
 
@@ -257,7 +257,6 @@ bool g_const_double(const Graph *g, ValueId v, double *x);       /* a constant w
 /* Output types of a core node from its operands and attributes; a mistake is a diag_fatal at the origin. */
 void shape_infer(Graph *g, Op op, uint32_t nin, const ValueId *in, const Attr *attr, uint32_t nout,
                  Dtype *dtype, Shape *shape);
-uint32_t shape_outputs(Op op, const Attr *attr, uint32_t nin);  /* how many outputs such a node has */
 
 /* ---- eval.c: computes any core node on dense tensors; folds constants, and is the tests' oracle ---- */
 
@@ -267,7 +266,6 @@ uint32_t shape_outputs(Op op, const Attr *attr, uint32_t nin);  /* how many outp
  * Dropout is the identity with an all-true mask here; Phase takes operand 0.
  */
 void eval_node(Arena *a, Op op, uint32_t nin, const Tensor *in, const Attr *attr, uint32_t nout, Tensor *out);
-bool eval_pure(Op op);                                  /* may be folded */
 /* Evaluates nodes in order. at[] is indexed by value id; inputs, params and constants are filled by the caller. */
 void eval_nodes(const Graph *g, Arena *a, const NodeId *list, uint32_t n, Tensor *at);
 
@@ -277,7 +275,14 @@ const char *op_name(Op op);
 Op op_find(const char *name);                           /* OP_NONE when there is no such row */
 bool op_is_map(Op op);                                  /* elementwise */
 const char *op_map_text(Op op);                         /* the MAP expression over a, b, c; NULL otherwise */
-bool op_is_view(Op op);                                 /* Reshape Transpose Expand Slice Split Identity */
+bool op_is_core(Op op);                                 /* may stand in a Graph */
+bool op_is_view(Op op);                                 /* its result is its operand's memory, where strides can say it */
+bool op_is_pure(Op op);                                 /* equal operands give equal results */
+bool op_folds(Op op);                                   /* computed at once where operands are constant */
+bool op_is_cheap(Op op);                                /* computed again in backward rather than kept */
+bool op_stands_alone(Op op);                            /* a call of its own, fused with nothing */
+bool op_takes(Op op, uint32_t nin);                     /* so many operands in its core form */
+uint32_t op_results(Op op, const Attr *attr);
 bool op_differentiable(Op op);
 void ops_print(FILE *f);                                /* ppsplit ops */
 

@@ -7,29 +7,31 @@
 
 typedef enum { CODE_MAP, CODE_KERNEL, CODE_VIEW, CODE_LOWERED, CODE_COMPOSITE } CodeKind;
 typedef enum { GRADIENT_YES, GRADIENT_NO, GRADIENT_LOWERED } Gradient;
+enum { PURE = 1, FOLDS = 2, CHEAP = 4, ALONE = 8, IS_VIEW = 16 };
 
 typedef struct {
     const char *name;
     int lo, hi, since;
+    uint32_t nin, nout;                                 /* of the core node */
+    unsigned flags;
     Gradient gradient;
     CodeKind kind;
     const char *text;                                   /* the MAP expression, or the emitter's kind */
 } Row;
 
 static const Row rows[OP_COUNT] = {
-    [OP_NONE] = {"none", 0, 0, 0, GRADIENT_NO, CODE_COMPOSITE, NULL},
+    [OP_NONE] = {"none", 0, 0, 0, 0, 0, 0, GRADIENT_NO, CODE_COMPOSITE, NULL},
 #define G_GRAD(f) GRADIENT_YES
 #define G_NOGRAD GRADIENT_NO
-#define G_VIA_LOWERING GRADIENT_LOWERED
 #define C_MAP(text) CODE_MAP, #text
 #define C_KERNEL(kind) CODE_KERNEL, #kind
 #define C_VIEW CODE_VIEW, NULL
 #define C_CODE_LOWER(f) CODE_LOWERED, #f
-#define C_VIA_LOWERING CODE_COMPOSITE, NULL
-#define OP(name, lo, hi, since, import, shape, grad, code) \
-    [OP_##name] = {#name, lo, hi, since, G_##grad, C_##code},
+#define FLAGS(flags) flags
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, flops, onnx, flags, code) \
+    [OP_##name] = {#name, lo, hi, since, nin, nout, flags, G_##grad, C_##code},
+#define COMPOSITE(name, lo, hi, since, f) [OP_##name] = {#name, lo, hi, since, 0, 0, 0, GRADIENT_LOWERED, CODE_COMPOSITE, NULL},
 #include "ops.def"
-#undef OP
 };
 
 const char *op_name(Op op) { return rows[op < OP_COUNT ? op : OP_NONE].name; }
@@ -46,7 +48,25 @@ bool op_is_map(Op op) { return rows[op].kind == CODE_MAP; }
 
 const char *op_map_text(Op op) { return rows[op].kind == CODE_MAP ? rows[op].text : NULL; }
 
-bool op_is_view(Op op) { return rows[op].kind == CODE_VIEW && op != OP_Phase; }
+bool op_is_core(Op op) { return op > OP_NONE && op < OP_COUNT && rows[op].kind != CODE_COMPOSITE; }
+
+bool op_is_view(Op op) { return rows[op].flags & IS_VIEW; }
+
+bool op_is_pure(Op op) { return rows[op].flags & PURE; }
+
+bool op_folds(Op op) { return rows[op].flags & FOLDS; }
+
+bool op_is_cheap(Op op) { return rows[op].flags & CHEAP; }
+
+bool op_stands_alone(Op op) { return rows[op].flags & ALONE; }
+
+bool op_takes(Op op, uint32_t nin) { return op_is_core(op) && (rows[op].nin == 0 ? nin > 0 : nin == rows[op].nin); }
+
+uint32_t op_results(Op op, const Attr *attr)
+{
+    INSIST(rows[op].nout > 0 || attr->n > 0);
+    return rows[op].nout ? rows[op].nout : (uint32_t)attr->n;
+}
 
 bool op_differentiable(Op op) { return rows[op].gradient != GRADIENT_NO; }
 

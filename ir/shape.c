@@ -117,20 +117,32 @@ static void broadcast_all(Infer *x)
 
 static void shape_map(Infer *x)
 {
-    if (x->op >= OP_Exp && x->op <= OP_Softplus)        /* the elementary functions stand together in ops.def */
-        need_type(x, 0, dtype_is_float(type(x, 0)), "of a float type");
-    if (x->op >= OP_Softmax && x->op <= OP_LogSoftmax) {
-        need_type(x, 0, dtype_is_float(type(x, 0)), "of a float type");
-        check_axis(x, x->at->axis, dims(x, 0)->rank);
-    }
-    if (x->op == OP_CumSum)
-        check_axis(x, x->at->axis, dims(x, 0)->rank);
-    if (x->op == OP_BitwiseNot)
-        need_type(x, 0, type(x, 0) != DT_BOOL, "of an integer type");
-    if (x->op == OP_BitwiseNot || x->op == OP_BitwiseAnd || x->op == OP_BitwiseOr || x->op == OP_BitwiseXor)
-        need_type(x, 0, !dtype_is_float(type(x, 0)), "of an integer type");
-    if (x->op != OP_Pow)                                /* a power's exponent may have a type of its own */
-        same_types(x, 0);
+    same_types(x, 0);
+    x->t[0] = type(x, 0);
+    broadcast_all(x);
+}
+
+static void shape_real(Infer *x)
+{
+    need_type(x, 0, dtype_is_float(type(x, 0)), "of a float type");
+    shape_map(x);
+}
+
+static void shape_bits(Infer *x)
+{
+    need_type(x, 0, !dtype_is_float(type(x, 0)), "of an integer type");
+    shape_map(x);
+}
+
+static void shape_bit_not(Infer *x)
+{
+    need_type(x, 0, type(x, 0) != DT_BOOL, "of an integer type");
+    shape_bits(x);
+}
+
+/* The exponent may have a type of its own. */
+static void shape_pow(Infer *x)
+{
     x->t[0] = type(x, 0);
     broadcast_all(x);
 }
@@ -138,10 +150,15 @@ static void shape_map(Infer *x)
 static void shape_bool(Infer *x)
 {
     same_types(x, 0);
-    if (x->op == OP_Not || x->op == OP_And || x->op == OP_Or || x->op == OP_Xor)
-        need_type(x, 0, type(x, 0) == DT_BOOL, "bool");
     x->t[0] = DT_BOOL;
     broadcast_all(x);
+}
+
+static void shape_logic(Infer *x)
+{
+    same_types(x, 0);
+    need_type(x, 0, type(x, 0) == DT_BOOL, "bool");
+    shape_bool(x);
 }
 
 static void shape_where(Infer *x)
@@ -381,19 +398,43 @@ static void shape_first(Infer *x)
 
 /* ---- reductions ---- */
 
-static void shape_reduce(Infer *x)
+static void reduce_axes(Infer *x)
 {
     x->t[0] = type(x, 0);
     x->s[0] = *dims(x, 0);
-    need_type(x, 0, type(x, 0) != DT_BOOL || x->op == OP_ReduceMax || x->op == OP_ReduceMin, "a number");
     INSIST(x->at->n > 0);
     for (int i = 0; i < x->at->n; i++) {
         int axis = check_axis(x, x->at->axes[i], x->s[0].rank);
         INSIST(i == 0 || x->at->axes[i] > x->at->axes[i - 1]);
-        if (x->s[0].d[axis] == 0 && (x->op == OP_ReduceMax || x->op == OP_ReduceMin))
-            refuse(x, 0, "a maximum or minimum over no elements");
         x->s[0].d[axis] = 1;
     }
+}
+
+static void shape_reduce(Infer *x)
+{
+    need_type(x, 0, type(x, 0) != DT_BOOL, "a number");
+    reduce_axes(x);
+}
+
+static void shape_extreme(Infer *x)
+{
+    reduce_axes(x);
+    for (int i = 0; i < x->at->n; i++)
+        if (dims(x, 0)->d[x->at->axes[i]] == 0)
+            refuse(x, 0, "a maximum or minimum over no elements");
+}
+
+static void shape_cumsum(Infer *x)
+{
+    x->t[0] = type(x, 0);
+    x->s[0] = *dims(x, 0);
+    check_axis(x, x->at->axis, x->s[0].rank);
+}
+
+static void shape_softmax(Infer *x)
+{
+    need_type(x, 0, dtype_is_float(type(x, 0)), "of a float type");
+    shape_cumsum(x);
 }
 
 static void shape_arg(Infer *x)
@@ -563,26 +604,10 @@ static void shape_dropout(Infer *x)
 typedef void ShapeFn(Infer *);
 
 static ShapeFn *const shape_fn[OP_COUNT] = {
-#define S_SHAPE(f) shape_##f
-#define S_VIA_LOWERING NULL
-#define OP(name, lo, hi, since, import, shape, grad, code) [OP_##name] = S_##shape,
+#define SHAPE(f) shape_##f
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, ...) [OP_##name] = shape,
 #include "ops.def"
-#undef OP
 };
-
-uint32_t shape_outputs(Op op, const Attr *attr, uint32_t nin)
-{
-    (void)nin;
-    switch (op) {
-    case OP_Split:
-        INSIST(attr->n > 0);
-        return (uint32_t)attr->n;
-    case OP_TopK: case OP_MaxPool: case OP_Dropout:
-        return 2;
-    default:
-        return 1;
-    }
-}
 
 void shape_infer(Graph *g, Op op, uint32_t nin, const ValueId *in, const Attr *attr, uint32_t nout,
                  Dtype *dtype, Shape *shape)

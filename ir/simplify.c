@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "simplify.h"
+#include "node.h"
 
 const Node *maker(const Graph *g, ValueId v, Op op)
 {

@@ -37,7 +37,7 @@ void recompute_classify(Build *b)
     }
     for (NodeId n = 0; n < g->node.n; n++) {
         const Node *x = &g->node.at[n];
-        bool pure = x->op != OP_Dropout, of_params = pure, grad = false;
+        bool pure = op_is_pure(x->op), of_params = pure, grad = false;
         for (uint32_t i = 0; i < x->nin; i++) {
             pure &= b->pure[x->in[i]];
             of_params &= b->of_params[x->in[i]];

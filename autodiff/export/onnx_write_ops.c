@@ -26,16 +26,23 @@ static const char *list(Emit *e, int n, const int64_t *v) { return ow_ints(e->w,
 /* The node under its own name; the caller adds attributes and ends it. */
 static OnnxNode same(Emit *e, const char *op) { return ow_begin(e->w, op, e->n->nin, e->in, e->n->nout, e->out); }
 
-static void plain(Emit *e)
+static void onnx_plain(Emit *e)
 {
     OnnxNode n = same(e, op_name(e->n->op));
     ow_end(e->w, &n);
 }
 
-static void with_axis(Emit *e, const char *attr)
+static void onnx_axis(Emit *e)
 {
     OnnxNode n = same(e, op_name(e->n->op));
-    ow_int(&n, attr, e->n->attr.axis);
+    ow_int(&n, "axis", e->n->attr.axis);
+    ow_end(e->w, &n);
+}
+
+static void onnx_gather_nd(Emit *e)
+{
+    OnnxNode n = same(e, "GatherND");
+    ow_int(&n, "batch_dims", e->n->attr.batch_dims);
     ow_end(e->w, &n);
 }
 
@@ -91,17 +98,17 @@ static const char *slice(Emit *e, const char *x, int rank, const int64_t *start,
 /* ---- elementwise -------------------------------------------------------------------------------- */
 
 /* Mod of floats with the divisor's sign: a - b floor(a / b); ONNX has it for integers only. */
-static void mod(Emit *e)
+static void onnx_mod(Emit *e)
 {
     if (!dtype_is_float(result(e)->dtype)) {
-        plain(e);
+        onnx_plain(e);
         return;
     }
     const char *q = op2(e, "Floor", op2(e, "Div", e->in[0], e->in[1], NULL), NULL, NULL);
     op2(e, "Sub", e->in[0], op2(e, "Mul", e->in[1], q, NULL), e->out[0]);
 }
 
-static void fmod_node(Emit *e)
+static void onnx_fmod(Emit *e)
 {
     OnnxNode n = same(e, "Mod");
     ow_int(&n, "fmod", 1);
@@ -110,13 +117,13 @@ static void fmod_node(Emit *e)
 
 /* ---- views and movement ------------------------------------------------------------------------- */
 
-static void expand(Emit *e)
+static void onnx_expand(Emit *e)
 {
     OnnxNode n = ow_begin(e->w, "Expand", 2, (const char *[]){e->in[0], list(e, e->n->attr.n, e->n->attr.dims)}, 1, e->out);
     ow_end(e->w, &n);
 }
 
-static void split(Emit *e)
+static void onnx_split(Emit *e)
 {
     const char *sizes = list(e, e->n->attr.n, e->n->attr.sizes);
     OnnxNode n = ow_begin(e->w, "Split", 2, (const char *[]){e->in[0], sizes}, e->n->nout, e->out);
@@ -155,7 +162,7 @@ static void pad_wrap(Emit *e)
     op2(e, "Identity", x, NULL, e->out[0]);
 }
 
-static void pad(Emit *e)
+static void onnx_pad(Emit *e)
 {
     static const char *const mode[] = {"constant", "reflect", "edge"};
     const Attr *t = &e->n->attr;
@@ -174,20 +181,30 @@ static void pad(Emit *e)
     ow_end(e->w, &n);
 }
 
-static void scatter(Emit *e)
+static void add_reduction(Emit *e, OnnxNode *n)
 {
     static const char *const reduction[] = {"none", "add", "mul", "max", "min"};
-    OnnxNode n = same(e, op_name(e->n->op));
-    if (e->n->op == OP_ScatterElements)
-        ow_int(&n, "axis", e->n->attr.axis);
-    ow_string(&n, "reduction", reduction[e->n->attr.reduction]);
-    ow_end(e->w, &n);
+    ow_string(n, "reduction", reduction[e->n->attr.reduction]);
+    ow_end(e->w, n);
+}
+
+static void onnx_scatter_elements(Emit *e)
+{
+    OnnxNode n = same(e, "ScatterElements");
+    ow_int(&n, "axis", e->n->attr.axis);
+    add_reduction(e, &n);
+}
+
+static void onnx_scatter_nd(Emit *e)
+{
+    OnnxNode n = same(e, "ScatterND");
+    add_reduction(e, &n);
 }
 
 /* ---- reductions --------------------------------------------------------------------------------- */
 
 /* Of bool, opset 18 has no greatest and least: through int32. */
-static void reduce(Emit *e)
+static void onnx_reduce(Emit *e)
 {
     bool flags = operand(e, 0)->dtype == DT_BOOL;
     const char *x = flags ? cast(e, e->in[0], DT_I32, NULL) : e->in[0], *y = flags ? ow_made(e->w) : e->out[0];
@@ -198,7 +215,7 @@ static void reduce(Emit *e)
         cast(e, y, DT_BOOL, e->out[0]);
 }
 
-static void arg(Emit *e)
+static void onnx_arg(Emit *e)
 {
     OnnxNode n = same(e, op_name(e->n->op));
     ow_int(&n, "axis", e->n->attr.axis);
@@ -207,7 +224,7 @@ static void arg(Emit *e)
     ow_end(e->w, &n);
 }
 
-static void cumsum(Emit *e)
+static void onnx_cumsum(Emit *e)
 {
     const char *axis = ow_ints(e->w, 0, 1, &e->n->attr.axis);
     OnnxNode n = ow_begin(e->w, "CumSum", 2, (const char *[]){e->in[0], axis}, 1, e->out);
@@ -216,7 +233,7 @@ static void cumsum(Emit *e)
     ow_end(e->w, &n);
 }
 
-static void topk(Emit *e)
+static void onnx_topk(Emit *e)
 {
     OnnxNode n = ow_begin(e->w, "TopK", 2, (const char *[]){e->in[0], list(e, 1, &e->n->attr.k)}, 2, e->out);
     ow_int(&n, "axis", e->n->attr.axis);
@@ -225,7 +242,7 @@ static void topk(Emit *e)
 }
 
 /* The file's shapes are those of a full microbatch, so the count is a number. */
-static void count(Emit *e)
+static void onnx_count(Emit *e)
 {
     double n = 1;
     for (int i = 0; i < e->n->attr.n; i++)
@@ -242,7 +259,7 @@ static void window(OnnxNode *n, const Attr *t)
     ow_int_list(n, "pads", 2 * t->n, t->pad);
 }
 
-static void conv(Emit *e)
+static void onnx_conv(Emit *e)
 {
     OnnxNode n = same(e, "Conv");
     ow_int(&n, "group", e->n->attr.group);
@@ -252,7 +269,7 @@ static void conv(Emit *e)
 
 /* The result's dims are given: the end pads follow from them, or output padding where they would be negative, or zeros
    joined on where that is as long as a stride. */
-static void conv_transpose(Emit *e)
+static void onnx_conv_transpose(Emit *e)
 {
     const Attr *t = &e->n->attr;
     const Shape *x = &operand(e, 0)->shape, *k = &operand(e, 1)->shape;
@@ -285,7 +302,7 @@ static void conv_transpose(Emit *e)
  * dw[m, c, k] = sum over n and positions of x[n, c, ..] dy[n, m, ..]: a convolution of x with dy as its kernel, N and C
  * exchanged in both, strides and dilations exchanged.  With groups: x [N, g, C/g] becomes [C/g, g N], group by group.
  */
-static void conv_weight_grad(Emit *e)
+static void onnx_conv_weight_grad(Emit *e)
 {
     const Attr *t = &e->n->attr;
     const Shape *x = &operand(e, 0)->shape, *dy = &operand(e, 1)->shape, *dw = &result(e)->shape;
@@ -313,7 +330,7 @@ static void conv_weight_grad(Emit *e)
     transpose(e, slice(e, whole, dw->rank, start, cut.d, NULL, NULL), dw->rank, perm, e->out[0]);
 }
 
-static void max_pool(Emit *e)
+static void onnx_max_pool(Emit *e)
 {
     OnnxNode n = same(e, "MaxPool");
     ow_int_list(&n, "kernel_shape", e->n->attr.n, e->n->attr.kernel);
@@ -348,7 +365,7 @@ static const char *window_sum(Emit *e, const char *x, const char *out)
     return sum;
 }
 
-static void average_pool(Emit *e)
+static void onnx_average_pool(Emit *e)
 {
     const Attr *t = &e->n->attr;
     bool dilated = false;
@@ -377,7 +394,7 @@ static void average_pool(Emit *e)
 }
 
 /* The mask is an output, so backward applies the very same. Ratio 0 draws nothing. */
-static void dropout(Emit *e)
+static void onnx_dropout(Emit *e)
 {
     const char *ratio = ow_number(e->w, DT_F32, e->n->attr.ratio);
     const char *training = ow_number(e->w, DT_BOOL, e->n->attr.ratio > 0 ? 1 : 0);
@@ -385,42 +402,39 @@ static void dropout(Emit *e)
     ow_end(e->w, &n);
 }
 
+/* ---- the table --------------------------------------------------------------------------------- */
+
+static void onnx_cast(Emit *e) { cast(e, e->in[0], e->n->attr.to, e->out[0]); }
+
+/* What a stage does in training. */
+static void onnx_phase(Emit *e) { op2(e, "Identity", e->in[0], NULL, e->out[0]); }
+
+static void onnx_identity(Emit *e) { op2(e, "Identity", e->in[0], NULL, e->out[0]); }
+
+static void onnx_reshape(Emit *e) { reshape(e, e->in[0], &result(e)->shape, e->out[0]); }
+
+static void onnx_transpose(Emit *e) { transpose(e, e->in[0], e->n->attr.n, e->n->attr.perm, e->out[0]); }
+
+static void onnx_slice(Emit *e)
+{
+    const Attr *t = &e->n->attr;
+    slice(e, e->in[0], t->n, t->start, t->size, t->step, e->out[0]);
+}
+
 void ow_node(Ow *w, NodeId id)
 {
+    static void (*const written[OP_COUNT])(Emit *) = {
+#define ONNX(f) onnx_##f
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, flops, onnx, ...) [OP_##name] = onnx,
+#include "ir/ops.def"
+    };
     Emit emit = {.w = w, .n = &w->g->node.at[id]}, *e = &emit;
     const Node *n = e->n;
-    const Attr *t = &n->attr;
     e->in = arena_array(w->a, const char *, n->nin + 1);
     e->out = arena_array(w->a, const char *, n->nout + 1);
     for (uint32_t i = 0; i < n->nin && !(n->op == OP_Phase && i > 0) && n->op != OP_Count; i++)
         e->in[i] = n->in[i] == NONE ? "" : ow_name(w, n->in[i]);
     for (uint32_t i = 0; i < n->nout; i++)
         e->out[i] = ow_name(w, n->out[i]);
-    switch (n->op) {
-    case OP_Cast: cast(e, e->in[0], t->to, e->out[0]); break;
-    case OP_Mod: mod(e); break;
-    case OP_Fmod: fmod_node(e); break;
-    case OP_Phase: op2(e, "Identity", e->in[0], NULL, e->out[0]); break;
-    case OP_Reshape: reshape(e, e->in[0], &result(e)->shape, e->out[0]); break;
-    case OP_Transpose: transpose(e, e->in[0], t->n, t->perm, e->out[0]); break;
-    case OP_Expand: expand(e); break;
-    case OP_Slice: slice(e, e->in[0], t->n, t->start, t->size, t->step, e->out[0]); break;
-    case OP_Split: split(e); break;
-    case OP_Pad: pad(e); break;
-    case OP_Concat: case OP_Gather: case OP_GatherElements: case OP_Softmax: case OP_LogSoftmax: with_axis(e, "axis"); break;
-    case OP_GatherND: with_axis(e, "batch_dims"); break;
-    case OP_ScatterElements: case OP_ScatterND: scatter(e); break;
-    case OP_ReduceSum: case OP_ReduceMean: case OP_ReduceMax: case OP_ReduceMin: case OP_ReduceProd: reduce(e); break;
-    case OP_ArgMax: case OP_ArgMin: arg(e); break;
-    case OP_CumSum: cumsum(e); break;
-    case OP_TopK: topk(e); break;
-    case OP_Count: count(e); break;
-    case OP_Conv: conv(e); break;
-    case OP_ConvTranspose: conv_transpose(e); break;
-    case OP_ConvWeightGrad: conv_weight_grad(e); break;
-    case OP_MaxPool: max_pool(e); break;
-    case OP_AveragePool: average_pool(e); break;
-    case OP_Dropout: dropout(e); break;
-    default: plain(e);              /* elementwise operators, Identity, MatMul: no attributes in the core */
-    }
+    written[n->op](e);
 }

@@ -7,17 +7,14 @@
 
 #include "autodiff/autodiff.h"
 
-#define OP(name, lo, hi, since, import, shape, gradient, code) gradient
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, gradient, ...) gradient
 #define GRAD(f) void vjp_##f(Vjp *v);
 #define NOGRAD
-#define VIA_LOWERING
 #include "ir/ops.def"
-#undef OP
 #undef GRAD
 #undef NOGRAD
-#undef VIA_LOWERING
 
-/* vjp.c */
+/* share.c */
 void vjp_give(Vjp *v, uint32_t i, ValueId d);           /* the gradient of operand i is d, broadcasting undone */
 ValueId vjp_scale(Graph *g, ValueId x, double c);       /* x * c */
 ValueId vjp_square(Graph *g, ValueId x);

@@ -41,16 +41,23 @@ static void number_constants(Func *f)
             cg_constant(f->sg, f->buf.at[i].value);
 }
 
+Func *cg_function_new(StageGen *sg, FuncKind kind, Arena *a, Arena *scratch)
+{
+    Func *f = arena_new_of(a, Func);
+    f->sg = sg;
+    f->g = sg->g;
+    f->a = a;
+    f->scratch = scratch;
+    f->kind = kind;
+    f->training = kind != F_INFER;
+    return f;
+}
+
 Func *cg_function(StageGen *sg, FuncKind kind)
 {
     const Stage *s = sg->stage;
     const Ids *list[F_COUNT] = {&s->forward, &s->infer, &s->backward, &s->backward_input, &s->backward_weight};
-    Func *f = arena_new_of(sg->a, Func);
-    f->sg = sg;
-    f->g = sg->g;
-    f->a = sg->a;
-    f->kind = kind;
-    f->training = kind != F_INFER;
+    Func *f = cg_function_new(sg, kind, sg->a, arena_within(sg->a));
     cg_lower(f, list[kind]);
     cg_place(f);
     cg_fuse(f);
@@ -60,5 +67,7 @@ Func *cg_function(StageGen *sg, FuncKind kind)
     number_constants(f);
     cg_repeat(f);
     sg->func[kind] = f;
+    arena_free(f->scratch);
+    f->scratch = NULL;
     return f;
 }

@@ -37,7 +37,7 @@ static ValueId make(Low *l, Op op, ValueId x, ValueId y, ValueId z, Dtype t, con
     NodeId n = cg_new_node(l->f, op, nin, in, 1, &out, attr, l->origin);
     if (as == NONE)
         l->f->g->value.at[out].node = n;
-    vec_push(l->f->a, &l->list, n);
+    vec_push(l->f->sg->a, &l->list, n);
     return out;
 }
 
@@ -197,13 +197,19 @@ static bool lower_node(Low *l, NodeId id)
 
 void cg_track(Func *f)
 {
-    while (f->def.n < f->g->value.n) {
-        vec_push(f->a, &f->def, NONE);
-        vec_push(f->a, &f->home, (Ref *)NULL);
-        vec_push(f->a, &f->ref, (Ref *)NULL);
-        vec_push(f->a, &f->group_of, NONE);
-        vec_push(f->a, &f->acc, (uint8_t)0);
+    uint32_t first = f->def.n, n = f->g->value.n, room = n + n / 8;
+    if (first == n)
+        return;
+    if (f->def.cap < n) {                               /* new elements are zero */
+        vec_reserve(f->a, &f->def, room);
+        vec_reserve(f->a, &f->home, room);
+        vec_reserve(f->a, &f->ref, room);
+        vec_reserve(f->a, &f->group_of, room);
+        vec_reserve(f->a, &f->acc, room);
     }
+    f->def.n = f->home.n = f->ref.n = f->group_of.n = f->acc.n = n;
+    for (uint32_t v = first; v < n; v++)
+        f->def.at[v] = f->group_of.at[v] = NONE;
 }
 
 void cg_lower(Func *f, const Ids *list)

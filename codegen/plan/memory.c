@@ -149,8 +149,8 @@ static void reuse(Func *f, uint32_t *same)
 void cg_memory(Func *f)
 {
     lifetimes(f);
-    uint32_t *same = arena_array(f->a, uint32_t, f->buf.n + 1), *owner = arena_array(f->a, uint32_t, f->buf.n + 1);
-    Lifetime *l = arena_array(f->a, Lifetime, f->buf.n + 1);
+    uint32_t *same = arena_array(f->scratch, uint32_t, f->buf.n + 1), *owner = arena_array(f->scratch, uint32_t, f->buf.n + 1);
+    Lifetime *l = arena_array(f->scratch, Lifetime, f->buf.n + 1);
     uint32_t n = 0;
     for (uint32_t i = 0; i < f->buf.n; i++)
         same[i] = owner[i] = NONE;
@@ -170,7 +170,7 @@ void cg_memory(Func *f)
             f->buf.at[i].guest = true;
         }
     }
-    bool *follows = arena_array(f->a, bool, f->buf.n + 1);
+    bool *follows = arena_array(f->scratch, bool, f->buf.n + 1);
     for (uint32_t i = 0; i < f->buf.n; i++)
         if (same[i] != NONE)
             follows[same[i]] = true;
@@ -185,7 +185,7 @@ void cg_memory(Func *f)
         }
         n++;
     }
-    f->bytes_work = cg_pack(f->a, l, n);
+    f->bytes_work = cg_pack(f->scratch, l, n);
     for (uint32_t i = 0; i < f->buf.n; i++)
         if (owner[i] != NONE)
             f->buf.at[i].offset = l[owner[i]].offset;

@@ -226,7 +226,7 @@ static void fuse_columns(Func *f)
         if (f->group.at[g].kind == G_NEST && f->group.at[g].mode == NEST_COLUMN) {
             absorb(f, g, needed);
             renew_deps(f, g);
-            vec_push(f->a, &column, g);
+            vec_push(f->fuse->a, &column, g);
         }
     for (uint32_t i = 1; i < column.n; i++)
         for (uint32_t j = i; j-- > 0 && i - j < 32;)

@@ -13,7 +13,7 @@ enum { MEET = 1024, APART = 64 };                       /* bytes */
 Readers cg_readers(Func *f, const Ids *list, int n)
 {
     uint32_t values = f->g->value.n, total = 0;
-    Readers r = {.first = arena_array(f->a, uint32_t, values + 2)};
+    Readers r = {.first = arena_array(f->scratch, uint32_t, values + 2)};
     for (int l = 0; l < n; l++)
         for (uint32_t i = 0; i < list[l].n; i++) {
             const Node *x = &f->g->node.at[list[l].at[i]];
@@ -23,7 +23,7 @@ Readers cg_readers(Func *f, const Ids *list, int n)
         }
     for (uint32_t v = 2; v < values + 2; v++)
         r.first[v] += r.first[v - 1];
-    r.node = arena_array(f->a, NodeId, total + 1);
+    r.node = arena_array(f->scratch, NodeId, total + 1);
     for (int l = 0; l < n; l++)                         /* first[v + 1] goes from v's first reader behind its last */
         for (uint32_t i = 0; i < list[l].n; i++) {
             const Node *x = &f->g->node.at[list[l].at[i]];

@@ -34,7 +34,7 @@ static void sink_to(Place *p, BufClass cls, uint32_t index, ValueId v, ValueId s
 {
     Sink s = {.v = v, .acc = acc, .after = NONE};
     s.at = place_in(p->f, cls, index, shaped_as);
-    vec_push(p->f->a, &p->sink, s);
+    vec_push(p->f->scratch, &p->sink, s);
 }
 
 static void sinks(Place *p)
@@ -79,10 +79,10 @@ static void count_uses(Place *p)
 {
     Func *f = p->f;
     p->readers = cg_readers(f, &f->node, 1);
-    p->uses = arena_array(f->a, uint32_t, f->g->value.n + 1);
-    p->plain = arena_array(f->a, bool, f->g->value.n + 1);
-    p->factor = arena_array(f->a, bool, f->g->value.n + 1);
-    p->product_reads = arena_array(f->a, bool, f->g->value.n + 1);
+    p->uses = arena_array(f->scratch, uint32_t, f->g->value.n + 1);
+    p->plain = arena_array(f->scratch, bool, f->g->value.n + 1);
+    p->factor = arena_array(f->scratch, bool, f->g->value.n + 1);
+    p->product_reads = arena_array(f->scratch, bool, f->g->value.n + 1);
     for (uint32_t i = 0; i < f->node.n; i++) {
         const Node *n = &f->g->node.at[f->node.at[i]];
         for (uint32_t j = 0; j < n->nin; j++)
@@ -260,8 +260,8 @@ static bool as_its_result(Place *p, ValueId v, NodeId reader, Ref *at)
 static void pad_rows(Place *p)
 {
     Func *f = p->f;
-    bool *leaves = arena_array(f->a, bool, f->g->value.n + 1);
-    NodeId *reader = arena_array(f->a, NodeId, f->g->value.n + 1);
+    bool *leaves = arena_array(f->scratch, bool, f->g->value.n + 1);
+    NodeId *reader = arena_array(f->scratch, NodeId, f->g->value.n + 1);
     for (uint32_t i = 0; i < p->sink.n; i++)
         leaves[cg_root(f, p->sink.at[i].v)] = true;
     for (uint32_t i = f->node.n; i-- > 0;) {
@@ -343,7 +343,7 @@ static ValueId copy_parts(Place *p, ValueId v, uint32_t origin, Ids *list)
 static ValueId dense_copy(Place *p, ValueId v, uint32_t origin, Ids *list)
 {
     while (p->copy.n <= v)
-        vec_push(p->f->a, &p->copy, NONE);
+        vec_push(p->f->scratch, &p->copy, NONE);
     if (p->copy.at[v] == NONE)
         p->copy.at[v] = cg_ref(p->f, v)->wide ? copy_parts(p, v, origin, list) : copy_to(p, v, NULL, false, origin, list);
     return p->copy.at[v];
@@ -462,7 +462,7 @@ static void finish(Place *p)
 static void offer_sinks(Place *p)
 {
     Func *f = p->f;
-    uint32_t *at = arena_array(f->a, uint32_t, f->g->node.n + 1), last = 0, buf = NONE;
+    uint32_t *at = arena_array(f->scratch, uint32_t, f->g->node.n + 1), last = 0, buf = NONE;
     bool in_place = true;
     for (uint32_t i = 0; i < f->node.n; i++)
         at[f->node.at[i]] = i + 1;

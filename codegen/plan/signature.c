@@ -15,9 +15,9 @@ uint64_t cg_hash(uint64_t h, const void *p, size_t n)   /* FNV-1a */
     return h;
 }
 
-typedef struct { Arena *a; uint8_t *at; uint32_t n, cap; } Bytes;
+typedef struct { Arena *a; uint8_t *at; uint32_t n, cap; } Record;
 
-static void put(Bytes *b, const void *p, size_t n)
+static void put(Record *b, const void *p, size_t n)
 {
     while (b->n + n > b->cap)
         b->at = arena_grow_(b->a, b->at, &b->cap, 1);
@@ -25,28 +25,28 @@ static void put(Bytes *b, const void *p, size_t n)
     b->n += (uint32_t)n;
 }
 
-static void put_int(Bytes *b, int64_t x) { put(b, &x, sizeof x); }
+static void put_int(Record *b, int64_t x) { put(b, &x, sizeof x); }
 
-static void put_lin(Bytes *b, Lin x)
+static void put_lin(Record *b, Lin x)
 {
     put_int(b, x.c);
     put_int(b, x.b);
 }
 
-static void put_lins(Bytes *b, const Lin *x, int n)
+static void put_lins(Record *b, const Lin *x, int n)
 {
     for (int i = 0; i < n; i++)
         put_lin(b, x[i]);
 }
 
-static void put_ints(Bytes *b, const int64_t *x, int n)
+static void put_ints(Record *b, const int64_t *x, int n)
 {
     put_int(b, x != NULL);
     for (int i = 0; x && i < n; i++)
         put_int(b, x[i]);
 }
 
-static void put_statement(Bytes *b, const Nest *n, const Stmt *s)
+static void put_statement(Record *b, const Nest *n, const Stmt *s)
 {
     const int64_t plain[] = {(int64_t)s->kind, (int64_t)s->op, (int64_t)s->type, s->nin, s->arg, s->nindex, s->nguard, s->ki, s->acc, s->row,
                              s->pass, s->last, s->keep};
@@ -69,7 +69,7 @@ static void put_statement(Bytes *b, const Nest *n, const Stmt *s)
     }
 }
 
-static void put_nest(Bytes *b, const Step *s)
+static void put_nest(Record *b, const Step *s)
 {
     const Nest *n = s->nest;
     const int64_t plain[] = {(int64_t)n->kind, n->nd, n->nouter, n->nrun, n->passes, n->arg.n, n->stmt.n};
@@ -84,7 +84,7 @@ static void put_nest(Bytes *b, const Step *s)
         put_statement(b, n, &n->stmt.at[i]);
 }
 
-static void put_product(Bytes *b, const Product *p)
+static void put_product(Record *b, const Product *p)
 {
     const int64_t plain[] = {(int64_t)p->type, p->adds, p->transposed_a, p->transposed_b, p->nb};
     put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
@@ -96,7 +96,7 @@ static void put_product(Bytes *b, const Product *p)
     put_lins(b, p->c.stride, p->nb);
 }
 
-static void put_value(Bytes *b, const Func *f, ValueId v)
+static void put_value(Record *b, const Func *f, ValueId v)
 {
     const Value *x = val(f->g, v);
     put_int(b, (int64_t)x->dtype);
@@ -105,7 +105,7 @@ static void put_value(Bytes *b, const Func *f, ValueId v)
     put_ints(b, x->shape.d, x->shape.rank);
 }
 
-static void put_node(Bytes *b, const Func *f, const Node *n)
+static void put_node(Record *b, const Func *f, const Node *n)
 {
     const Attr *at = &n->attr;
     bool window = n->op == OP_MaxPool || n->op == OP_AveragePool;
@@ -128,7 +128,7 @@ static void put_node(Bytes *b, const Func *f, const Node *n)
     }
 }
 
-static void put_kernel(Bytes *b, const Func *f, const Node *n)
+static void put_kernel(Record *b, const Func *f, const Node *n)
 {
     put_node(b, f, n);
     if (n->op == OP_ScatterElements) {                  /* the gradient of a pool scatters by that pool's planes */
@@ -140,7 +140,7 @@ static void put_kernel(Bytes *b, const Func *f, const Node *n)
     }
 }
 
-static void put_step(Bytes *b, const Func *f, const Step *s)
+static void put_step(Record *b, const Func *f, const Step *s)
 {
     put_int(b, (int64_t)s->kind);
     put_int(b, s->empty);
@@ -169,7 +169,7 @@ static void put_step(Bytes *b, const Func *f, const Step *s)
 uint32_t cg_signature(Func *f, const Step *s)
 {
     Signatures *k = &f->sg->signatures;
-    Bytes b = {.a = f->a};
+    Record b = {.a = f->a};
     put_step(&b, f, s);
     uint64_t h = cg_hash(CG_HASH_START, b.at, b.n);
     if (2 * (k->n + 1) > k->cap) {
@@ -195,9 +195,9 @@ uint32_t cg_signature(Func *f, const Step *s)
 
 /* ---- the plan ---------------------------------------------------------------------------------------------- */
 
-static void put_text(Bytes *b, const char *s) { put(b, s ? s : "", s ? strlen(s) + 1 : 1); }
+static void put_text(Record *b, const char *s) { put(b, s ? s : "", s ? strlen(s) + 1 : 1); }
 
-static void put_function(Bytes *b, const Func *f)
+static void put_function(Record *b, const Func *f)
 {
     put_int(b, (int64_t)f->kind);
     put_int(b, f->bytes_work);
@@ -212,7 +212,7 @@ static void put_function(Bytes *b, const Func *f)
     }
 }
 
-static void put_ports(Bytes *b, const StageGen *sg)
+static void put_ports(Record *b, const StageGen *sg)
 {
     const Stage *s = sg->stage;
     for (uint32_t i = 0; i < s->input.n; i++) {
@@ -241,7 +241,7 @@ static void put_ports(Bytes *b, const StageGen *sg)
 
 uint64_t cg_stage_hash(const StageGen *sg, uint64_t h)
 {
-    Bytes b = {.a = arena_new()};
+    Record b = {.a = arena_new()};
     put_ports(&b, sg);
     for (int k = 0; k < F_COUNT; k++)
         if (sg->func[k])

@@ -136,19 +136,13 @@ static bool shown_by_root(Func *f, const Readers *later, ValueId v)
  * What a later function reads of `list`, as memory: views are read through the value they show, unless that is larger
  * than all that is read of it.
  */
-static Func *choose_kept(StageGen *sg, FuncKind kind, const Ids *nodes, const Ids *read, Ids *kept, IdMap *position)
+static void choose_kept(Func *f, const Ids *read, Ids *kept, IdMap *position)
 {
-    Func *f = arena_new_of(sg->a, Func);
-    f->sg = sg;
-    f->g = sg->g;
-    f->a = sg->a;
-    f->kind = kind;
-    f->training = true;
-    cg_lower(f, nodes);
+    StageGen *sg = f->sg;
     const Stage *s = sg->stage;
     const Ids lists[] = {s->backward, s->backward_input, s->backward_weight};
     const Readers later = cg_readers(f, lists, 3);
-    ValueId *root = arena_array(sg->a, ValueId, read->n + 1);
+    ValueId *root = arena_array(f->a, ValueId, read->n + 1);
     for (uint32_t i = 0; i < read->n; i++) {
         Ref r;
         root[i] = shown_by_root(f, &later, read->at[i]) ? cg_root(f, read->at[i]) : read->at[i];
@@ -156,7 +150,7 @@ static Func *choose_kept(StageGen *sg, FuncKind kind, const Ids *nodes, const Id
             root[i] = NONE;                             /* lives on by itself: a parameter, an input, a gradient that came in */
     }
     IdMap sum_of = {0};
-    int64_t *sum = arena_array(sg->a, int64_t, read->n + 1);    /* what is read of a root, at its first value */
+    int64_t *sum = arena_array(f->a, int64_t, read->n + 1);    /* what is read of a root, at its first value */
     for (uint32_t i = 0; i < read->n; i++) {
         if (root[i] == NONE)
             continue;
@@ -167,31 +161,39 @@ static Func *choose_kept(StageGen *sg, FuncKind kind, const Ids *nodes, const Id
         if (root[i] == NONE)
             continue;
         ValueId v = sum[idmap_get(&sum_of, root[i])] >= bytes_of(sg, root[i]) ? root[i] : read->at[i];
-        if (kind == F_FORWARD && is_an_output(sg, f, v))
+        if (f->kind == F_FORWARD && is_an_output(sg, f, v))
             continue;
         keep(sg, kept, position, v);
     }
-    return f;
+}
+
+/* What `kind` keeps of `read`, and where.  Its function is taken as far as this needs, by itself. */
+static int64_t lay_out_kept(StageGen *sg, FuncKind kind, const Ids *nodes, const Ids *later, const Ids *read, Ids *kept, IdMap *position,
+                            Refs *layout, Bytes *at)
+{
+    const Ids both[] = {*nodes, *later};
+    Arena *a = arena_within(sg->a);
+    Func *f = cg_function_new(sg, kind, a, a);
+    int64_t bytes = 0;
+    cg_lower(f, nodes);
+    choose_kept(f, read, kept, position);
+    Readers readers = cg_readers(f, both, 2);
+    for (uint32_t i = 0; i < kept->n; i++) {
+        vec_push(sg->a, layout, layout_of(sg, f, kept->at[i], &readers));
+        vec_push(sg->a, at, bytes);
+        bytes += cg_align(cg_ref_bytes(f, layout->at[i], kept->at[i]));
+    }
+    arena_free(a);
+    return bytes;
 }
 
 static void lay_out_stash(StageGen *sg)
 {
-    Stage *s = sg->stage;
-    const Ids first[] = {s->forward, s->backward}, second[] = {s->backward_input, s->backward_weight};
-    Func *f = choose_kept(sg, F_FORWARD, &s->forward, &s->stash, &sg->stash, &sg->position.stash);
-    Readers readers = cg_readers(f, first, 2);
-    for (uint32_t i = 0; i < sg->stash.n; i++) {
-        vec_push(sg->a, &sg->stash_layout, layout_of(sg, f, sg->stash.at[i], &readers));
-        vec_push(sg->a, &sg->stash_at, sg->bytes_stash);
-        sg->bytes_stash += cg_align(cg_ref_bytes(f, sg->stash_layout.at[i], sg->stash.at[i]));
-    }
-    f = choose_kept(sg, F_INPUT, &s->backward_input, &s->saved, &sg->saved, &sg->position.saved);
-    readers = cg_readers(f, second, 2);
-    for (uint32_t i = 0; i < sg->saved.n; i++) {
-        vec_push(sg->a, &sg->saved_layout, layout_of(sg, f, sg->saved.at[i], &readers));
-        vec_push(sg->a, &sg->saved_at, sg->bytes_saved);
-        sg->bytes_saved += cg_align(cg_ref_bytes(f, sg->saved_layout.at[i], sg->saved.at[i]));
-    }
+    const Stage *s = sg->stage;
+    sg->bytes_stash = lay_out_kept(sg, F_FORWARD, &s->forward, &s->backward, &s->stash, &sg->stash, &sg->position.stash, &sg->stash_layout,
+                                   &sg->stash_at);
+    sg->bytes_saved = lay_out_kept(sg, F_INPUT, &s->backward_input, &s->backward_weight, &s->saved, &sg->saved, &sg->position.saved,
+                                   &sg->saved_layout, &sg->saved_at);
 }
 
 /* A value that is a model output twice leaves the stage twice. */
@@ -201,8 +203,8 @@ static void split_outputs(StageGen *sg)
     for (uint32_t o = 0, n = s->output.n; o < n; o++)
         while (s->output.at[o].outputs.n > 1) {
             StageOutput twin = {.value = s->output.at[o].value};
-            vec_push(sg->a, &twin.outputs, s->output.at[o].outputs.at[--s->output.at[o].outputs.n]);
-            vec_push(sg->a, &s->output, twin);
+            vec_push(sg->g->arena, &twin.outputs, s->output.at[o].outputs.at[--s->output.at[o].outputs.n]);
+            vec_push(sg->g->arena, &s->output, twin);
         }
 }
 
@@ -236,12 +238,12 @@ static uint32_t dy_count(const Stage *s)
     return n;
 }
 
-StageGen *cg_stage(Pipe *p, uint32_t index)
+StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index)
 {
-    StageGen *sg = arena_new_of(p->graph->arena, StageGen);
+    StageGen *sg = arena_new_of(a, StageGen);
     sg->pipe = p;
     sg->g = p->graph;
-    sg->a = p->graph->arena;
+    sg->a = a;
     sg->stage = &p->stage.at[index];
     stage_parts(p->graph, &p->stage.at[index]);
     sg->fixed = p->uneven.n > 0 || p->graph->batch <= 1;      /* no rows: no call */

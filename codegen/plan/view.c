@@ -393,19 +393,27 @@ static void resolve(Func *f, ValueId v, Ref *r)
 
 const Ref *cg_ref(Func *f, ValueId v)
 {
+    Ref r;
     cg_track(f);
-    if (!f->ref.at[v]) {
-        Ref *r = arena_new_of(f->a, Ref);
-        resolve(f, v, r);
-        if (r->buf == NONE) {                           /* a root without a home: its own buffer */
-            INSIST(r->root == v || f->def.at[r->root] != NONE);
+    if (f->ref.at[v])
+        return f->ref.at[v];
+    if (!f->home.at[v]) {
+        resolve(f, v, &r);
+        if (r.buf == NONE) {                            /* a root without a home: its own buffer */
+            INSIST(r.root == v || f->def.at[r.root] != NONE);
             Ref *home = arena_new_of(f->a, Ref);
-            *home = cg_dense(f, r->root);
-            home->buf = cg_buffer(f, BUF_WORK, 0, r->root);
-            f->home.at[r->root] = home;
-            resolve(f, v, r);
+            *home = cg_dense(f, r.root);
+            home->buf = cg_buffer(f, BUF_WORK, 0, r.root);
+            f->home.at[r.root] = home;
+            if (r.root != v)
+                resolve(f, v, &r);
         }
-        f->ref.at[v] = r;
+    }
+    if (!f->home.at[v]) {
+        f->ref.at[v] = arena_new_of(f->a, Ref);
+        *f->ref.at[v] = r;
+    } else {
+        f->ref.at[v] = f->home.at[v];
     }
     return f->ref.at[v];
 }

@@ -70,8 +70,6 @@ static void write_readme(const Pipe *p, const CodegenOptions *opt, const char *d
     const Graph *g = p->graph;
     Text t = {.a = a};
     text_add(&t, "This folder is a pipeline-parallel program made of an ONNX model by ppsplit.\n\n");
-    if (opt->command)
-        text_add(&t, "    %s\n\n", opt->command);
     const char *made = opt->cpu ? "./pipeline" : "./pipeline-cuda";
     text_add(&t, "Build it, then run it; each rank takes %s:\n\n    make%s\n", p->stage.n == 1 ? "the one stage" : "one stage or more",
              opt->cpu ? "" : " pipeline-cuda");
@@ -162,8 +160,9 @@ static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight
     const char *final_params = arena_printf(a, "%s/params", final_dir);
     Text tables = {.a = a};
     for (uint32_t i = 0; i < p->stage.n; i++) {
-        StageGen *sg = cg_stage(p, i);
-        Text c = {.a = a}, cu = {.a = a};
+        Arena *of_stage = arena_within(a);
+        StageGen *sg = cg_stage(of_stage, p, i);
+        Text c = {.a = of_stage}, cu = {.a = of_stage};
         hash = cg_stage_hash(sg, hash);
         if (opt->cpu) {
             cg_stage_print(sg, TARGET_C, &c);
@@ -175,6 +174,7 @@ static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight
         }
         cg_tables_print(sg, opt->cpu, opt->cuda, &tables);
         cg_params_write(sg, params, final_params, opt->link, weight);
+        arena_free(of_stage);
     }
     Text t = {.a = a};
     cg_pipeline_print(p, hash, opt->cpu, opt->cuda, &tables, &t);

@@ -63,7 +63,7 @@ static void write_copy(StageGen *sg, const char *dir, OnnxWeight *weight)
         if (!stored_here(&s->param.at[i]))
             continue;
         if (!weight[s->param.at[i].param].file)
-            weight[s->param.at[i].param] = (OnnxWeight){arena_printf(sg->a, "params/stage%u.safetensors", s->index), (int64_t)ftello(w.f)};
+            weight[s->param.at[i].param] = (OnnxWeight){arena_printf(sg->g->arena, "params/stage%u.safetensors", s->index), (int64_t)ftello(w.f)};
         Arena *scratch = arena_new();
         stw_write(&w, dense(scratch, p, bytes), bytes);
         arena_free(scratch);

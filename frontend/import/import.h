@@ -1,5 +1,5 @@
 /*
- * import.h - the contract between the import driver (import.c) and the op importers (import_ops*.c).
+ * import.h - the contract between the import driver (import.c) and the op importers (ops_*.c, loss.c).
  *
  * The driver walks the ONNX nodes in topological order.  For each it resolves operands to values, sets
  * graph.cur_origin, checks the row of ops.def (number of inputs, opset), and calls the importer named in
@@ -11,7 +11,7 @@
 
 #include "frontend/frontend.h"
 
-struct RawNode;                                         /* read.h */
+struct RawNode;                                         /* onnx/onnx.h */
 
 typedef struct Import {
     Graph *g;
@@ -56,10 +56,10 @@ void im_set_sequence(Import *im, uint32_t out, Ids list);
 
 /* The importers: every IMPORT(f) of the table is void import_f(Import *). */
 #define OP(name, lo, hi, since, import, ...) import
+#define COMPOSITE(name, lo, hi, since, f) void import_##f(Import *im);
 #define IMPORT(f) void import_##f(Import *im);
 #define NOIMPORT
 #include "ir/ops.def"
-#undef OP
 #undef IMPORT
 #undef NOIMPORT
 

@@ -1,5 +1,5 @@
 /*
- * eval.h - what the parts of the evaluator share.  Private to eval*.c.
+ * eval.h - what the parts of the evaluator share.  Private to ir/eval/.
  *
  * Floats are computed in double and rounded to the output's type once; integers in 128 bits, so that no
  * operation on 64 bits overflows, and cut to the output's type once (as two's complement does).
@@ -20,6 +20,7 @@ typedef struct {
     union { char byte[4096]; Wide align; } small;       /* shape arithmetic never needs more */
 } Eval;
 
+/* share.c */
 void *eval_scratch(Eval *e, size_t n, size_t size);
 
 /* Whole tensors in one of the two domains; a copy unless the tensor is of that type already. */
@@ -44,32 +45,10 @@ int64_t eval_index(int64_t i, int64_t d);
 double eval_max(double a, double b);                    /* NaN wins */
 double eval_min(double a, double b);
 
-/* eval_map.c */
-void eval_map(Eval *e);
-void eval_cast(Eval *e);
-/* eval_move.c */
-void eval_copy(Eval *e);
-void eval_transpose(Eval *e);
-void eval_expand(Eval *e);
-void eval_slice(Eval *e);
-void eval_split(Eval *e);
-void eval_concat(Eval *e);
-void eval_pad(Eval *e);
-void eval_gather(Eval *e);
-void eval_gather_elements(Eval *e);
-void eval_gather_nd(Eval *e);
-void eval_scatter_elements(Eval *e);
-void eval_scatter_nd(Eval *e);
-/* eval_reduce.c */
-void eval_reduce(Eval *e);
-void eval_arg(Eval *e);
-void eval_cumsum(Eval *e);
-void eval_topk(Eval *e);
-void eval_count(Eval *e);
-void eval_softmax(Eval *e);
-/* eval_conv.c */
-void eval_matmul(Eval *e);
-void eval_conv(Eval *e);
-void eval_pool(Eval *e);
+/* map.c, move.c, reduce.c, conv.c: every EVAL(f) of ops.def is a function eval_f; one that is missing does not link. */
+#define EVAL(f) void eval_##f(Eval *e);
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, ...) eval
+#include "ir/ops.def"
+#undef EVAL
 
 #endif

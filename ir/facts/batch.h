@@ -48,23 +48,30 @@ typedef struct {
     bool sums;       /* the rule just run summed over the batch */
 } Batch;
 
+/* batch_state.c */
 int batch_fail(Batch *b, const char *why); /* notes the reason; returns BATCH_MIXED */
-bool batch_const_int(const Value *v, int64_t i, int64_t *x);
-int batch_reshape(const Shape *in, const Shape *out, int dim, int64_t rows, int64_t *outer);
-/* Can *slot hold the rows in dimension dim?  Tags it, or puts a tagged copy of a constant there. */
-bool batch_demand(Batch *b, ValueId *slot, int dim);
-
+int batch_crossed(Batch *b, const char *why); /* every sample meets every sample; returns BATCH_MIXED */
 int batch_want(const Batch *b, ValueId v);      /* the dimension demanded of an Expand's result */
 int64_t batch_outer(const Batch *b, ValueId v); /* what stands outside the rows in its batch dimension */
-bool batch_in_axes(const Attr *a, int dim);
-bool batch_demand_all(Batch *b, Node *n, int dim, int rank);
-bool batch_sweep_node(Batch *b, NodeId id); /* runs its rule and writes its results' tags; says whether one changed */
+void batch_set_outer(Batch *b, ValueId v, int64_t outer);
 const char *batch_node_text(const Graph *g, NodeId n);
+bool batch_in_axes(const Attr *a, int dim);
+bool batch_const_int(const Value *v, int64_t i, int64_t *x);
+int batch_reshape(const Shape *in, const Shape *out, int dim, int64_t rows, int64_t *outer);
+int batch_place(const Shape *in, const Shape *out, int dim, int64_t *outer, int choice);
+int batch_one_place(const Batch *b, const Node *n, int64_t *outer); /* of a Reshape of one row, as batch_reshape */
 
-/* batch_rules.c: the dimension of the results' rows */
-int batch_rule(Batch *b, Node *n);
+/* batch_demand.c: can *slot hold the rows in dimension dim?  Tags it, or puts a tagged copy of a constant there. */
+bool batch_demand(Batch *b, ValueId *slot, int dim);
+bool batch_demand_all(Batch *b, Node *n, int dim, int rank);
+
+/* batch_rules.c, batch_index.c: every rule of ops.def's BATCH column is a function rule_f; returns the dimension of the results' rows. */
+#define BATCH(rule, carry, merge, span) int rule_##rule(Batch *b, Node *n);
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, ...) batch
+#include "ir/ops.def"
+#undef BATCH
+bool batch_sweep_node(Batch *b, NodeId id); /* runs its rule and writes its results' tags; says whether one changed */
 int64_t batch_row(const Batch *b, const Node *n, uint32_t out); /* which single row the output is made of, or -1 */
-int batch_crossed(Batch *b, const char *why); /* every sample meets every sample; returns BATCH_MIXED */
 
 /* batch_merge.c: how microbatches meet; notes->output and notes->target_why */
 Fate *batch_fates(Batch *b);
@@ -73,12 +80,5 @@ void batch_meet(Batch *b, BatchNotes *notes);
 
 /* batch_one.c: shapes of one row */
 void batch_one(Batch *b);
-int batch_one_place(const Batch *b, const Node *n, int64_t *outer); /* of a Reshape, as batch_reshape */
-
-/* batch_index.c: the rules, as in batch_rules.c */
-int batch_gather(Batch *b, Node *n);
-int batch_gather_nd(Batch *b, Node *n);
-int batch_elements(Batch *b, Node *n);
-int batch_scatter_nd(Batch *b, Node *n);
 
 #endif

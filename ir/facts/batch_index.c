@@ -26,7 +26,7 @@ typedef struct {
     int *budget; /* values that may be looked at: sums of sums branch */
 } Entry;
 
-static Span span_of(const Graph *g, ValueId v, Entry w, int depth);
+static Span span_value(const Graph *g, ValueId v, Entry w, int depth);
 
 /* Both ways to read a constant; the narrower one holds. */
 static Span span_const(const Value *x, Entry w)
@@ -59,7 +59,7 @@ static Span span_aligned(const Graph *g, const Node *n, uint32_t i, Entry w, int
         w.comp = 0;
     if (w.dim < 0 || s->d[w.dim] == 1)
         w.dim = -1;
-    return span_of(g, n->in[i], w, depth + 1);
+    return span_value(g, n->in[i], w, depth + 1);
 }
 
 static Span span_sum(Span x, Span y, int sign)
@@ -80,7 +80,7 @@ static Span span_concat(const Graph *g, const Node *n, Entry w, int depth)
     for (uint32_t i = 0; i < n->nin; i++) {
         int64_t part = val(g, n->in[i])->shape.d[s->rank - 1];
         if (w.comp < part)
-            return span_of(g, n->in[i], w, depth + 1);
+            return span_value(g, n->in[i], w, depth + 1);
         w.comp -= (int)part;
     }
     return useless;
@@ -98,7 +98,7 @@ static Span span_reshape(const Graph *g, const Node *n, Entry w, int depth)
         if (w.dim < 0 || outer != 1)
             return useless;
     }
-    return span_of(g, n->in[0], w, depth + 1);
+    return span_value(g, n->in[0], w, depth + 1);
 }
 
 /* x < 0 ? x + n : x, where no x is below 0. */
@@ -111,7 +111,41 @@ static Span span_wrapped(const Graph *g, const Node *n, Entry w, int depth)
     return wraps && x.lo >= 0 && span_const(val(g, less->in[1]), (Entry){-1, -1, w.rows, w.each, w.budget}).hi == 0 ? x : of_data;
 }
 
-static Span span_of(const Graph *g, ValueId v, Entry w, int depth)
+/* What the data say, or what is computed from them in another way. */
+static Span span_data(const Graph *g, const Node *n, Entry w, int depth) { return (void)g, (void)n, (void)w, (void)depth, of_data; }
+
+static Span span_same(const Graph *g, const Node *n, Entry w, int depth) { return span_value(g, n->in[0], w, depth + 1); }
+
+static Span span_cast(const Graph *g, const Node *n, Entry w, int depth)
+{
+    return dtype_is_float(val(g, n->in[0])->dtype) ? of_data : span_same(g, n, w, depth);
+}
+
+static Span span_expand(const Graph *g, const Node *n, Entry w, int depth) { return span_aligned(g, n, 0, w, depth); }
+
+static Span span_add(const Graph *g, const Node *n, Entry w, int depth)
+{
+    return span_sum(span_aligned(g, n, 0, w, depth), span_aligned(g, n, 1, w, depth), 1);
+}
+
+static Span span_subtract(const Graph *g, const Node *n, Entry w, int depth)
+{
+    return span_sum(span_aligned(g, n, 0, w, depth), span_aligned(g, n, 1, w, depth), -1);
+}
+
+static Span span_arg(const Graph *g, const Node *n, Entry w, int depth)
+{
+    (void)w, (void)depth;
+    return (Span){0, 0, val(g, n->in[0])->shape.d[n->attr.axis] - 1, false};
+}
+
+static Span (*const span_of[OP_COUNT])(const Graph *, const Node *, Entry, int) = {
+#define BATCH(rule, carry, merge, span) span_##span
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, ...) [OP_##name] = batch,
+#include "ir/ops.def"
+};
+
+static Span span_value(const Graph *g, ValueId v, Entry w, int depth)
 {
     const Value *x = val(g, v);
     const Shape *s = &x->shape;
@@ -122,24 +156,7 @@ static Span span_of(const Graph *g, ValueId v, Entry w, int depth)
     if (x->kind != V_NODE)
         return of_data;
     const Node *n = &g->node.at[x->node];
-    switch (n->op) {
-    case OP_Cast:
-        if (dtype_is_float(val(g, n->in[0])->dtype))
-            return of_data;
-        return span_of(g, n->in[0], w, depth + 1);
-    case OP_StopGradient:
-    case OP_Identity: return span_of(g, n->in[0], w, depth + 1);
-    case OP_Expand: return span_aligned(g, n, 0, w, depth);
-    case OP_Concat: return span_concat(g, n, w, depth);
-    case OP_Reshape: return span_reshape(g, n, w, depth);
-    case OP_Add:
-    case OP_Sub:
-        return span_sum(span_aligned(g, n, 0, w, depth), span_aligned(g, n, 1, w, depth), n->op == OP_Add ? 1 : -1);
-    case OP_Where: return span_wrapped(g, n, w, depth);
-    case OP_ArgMax:
-    case OP_ArgMin: return (Span){0, 0, val(g, n->in[0])->shape.d[n->attr.axis] - 1, false};
-    default: return of_data;
-    }
+    return span_of[n->op](g, n, w, depth);
 }
 
 /*
@@ -151,14 +168,14 @@ static int row_dim(const Batch *b, ValueId index, int comp, int64_t each)
     const Shape *s = &val(b->g, index)->shape;
     for (int i = 0; i < s->rank - (comp >= 0); i++) {
         int budget = 1000;
-        Span is = span_of(b->g, index, (Entry){comp, i, b->rows, each, &budget}, 0);
+        Span is = span_value(b->g, index, (Entry){comp, i, b->rows, each, &budget}, 0);
         if (is.slope == 1 && (is.data ? is.lo == 0 && is.hi == 0 && each > 1 : is.lo >= 0 && is.hi < each))
             return i;
     }
     return -1;
 }
 
-int batch_gather(Batch *b, Node *n)
+int rule_gather(Batch *b, Node *n)
 {
     const Value *x = val(b->g, n->in[0]), *index = val(b->g, n->in[1]);
     int axis = (int)n->attr.axis, ri = index->shape.rank, td = x->batch, ti = index->batch;
@@ -175,7 +192,7 @@ int batch_gather(Batch *b, Node *n)
     return td < axis ? td : td + ri - 1;
 }
 
-int batch_gather_nd(Batch *b, Node *n)
+int rule_gather_nd(Batch *b, Node *n)
 {
     const Value *x = val(b->g, n->in[0]), *index = val(b->g, n->in[1]);
     int bd = (int)n->attr.batch_dims, ri = index->shape.rank, q = (int)index->shape.d[ri - 1];
@@ -212,7 +229,7 @@ static bool points_home(const Graph *g, ValueId v)
 }
 
 /* GatherElements (data, index) and ScatterElements (data, index, updates): all of one rank. */
-int batch_elements(Batch *b, Node *n)
+int rule_elements(Batch *b, Node *n)
 {
     int axis = (int)n->attr.axis, td = val(b->g, n->in[0])->batch, ti = val(b->g, n->in[1])->batch;
     int tu = n->nin > 2 ? val(b->g, n->in[2])->batch : ti;
@@ -242,7 +259,7 @@ int batch_elements(Batch *b, Node *n)
     return batch_fail(b, "an operand has the batch's size but is fixed in the model");
 }
 
-int batch_scatter_nd(Batch *b, Node *n)
+int rule_scatter_nd(Batch *b, Node *n)
 {
     const Value *x = val(b->g, n->in[0]), *index = val(b->g, n->in[1]), *up = val(b->g, n->in[2]);
     int ri = index->shape.rank, q = (int)index->shape.d[ri - 1], td = x->batch, ti = index->batch, tu = up->batch;

@@ -20,11 +20,6 @@ static Fate fate_of(const Batch *b, ValueId v)
 
 Fate *batch_fates(Batch *b) { return arena_array(b->scratch, Fate, b->values + 1); }
 
-static double element(const Value *v, int64_t i)
-{
-    return element_double(v->dtype, v->data, i);
-}
-
 /* Could the factor (or divisor) be 1 / (a number of elements of the microbatch)? */
 static bool may_average(const Batch *b, ValueId v, bool divisor)
 {
@@ -32,30 +27,12 @@ static bool may_average(const Batch *b, ValueId v, bool divisor)
     if (x->kind != V_CONST || !dtype_is_float(x->dtype))
         return false;
     for (int64_t i = 0, n = shape_elements(&x->shape); i < n; i++) {
-        double by = divisor ? element(x, i) : 1 / element(x, i), rows = (double)b->rows, parts = round(by / rows);
+        double factor = element_double(x->dtype, x->data, i), by = divisor ? factor : 1 / factor;
+        double rows = (double)b->rows, parts = round(by / rows);
         if (parts >= 1 && fabs(by - parts * rows) <= 1e-6 * by)
             return true;
     }
     return false;
-}
-
-static bool keeps(const Node *n)
-{
-    switch (n->op) {
-    case OP_Neg:
-    case OP_Identity:
-    case OP_StopGradient:
-    case OP_Phase:
-    case OP_Reshape:
-    case OP_Transpose:
-    case OP_Expand:
-    case OP_Slice:
-    case OP_Split:
-    case OP_ReduceSum:
-    case OP_ReduceMean: return true;
-    case OP_Cast: return dtype_is_float((Dtype)n->attr.to);
-    default: return false;
-    }
 }
 
 static Fate lost(const Batch *b, NodeId id, const char *why)
@@ -64,67 +41,111 @@ static Fate lost(const Batch *b, NodeId id, const char *why)
     return (Fate){FATE_LOST, arena_printf(b->g->arena, "%s: %s", batch_node_text(b->g, id), why), crossed};
 }
 
-/* Of rows no rows are left. */
-static Fate reduced(const Batch *b, NodeId id)
+static bool is(Fate f, int kind) { return f.kind == (unsigned)kind; }
+
+/* ---- one function per merge of ops.def.  rows: of operands' rows none are left; else no operand has rows, and not all are fixed ---- */
+
+static Fate neither(const Batch *b, NodeId id)
 {
-    const Node *n = &b->g->node.at[id];
-    if (b->why && val(b->g, n->out[0])->batch == BATCH_MIXED)
-        return lost(b, id, b->why);
-    bool all = shape_elements(&val(b->g, n->out[0])->shape) == 1;
-    if (n->op == OP_ReduceMean && (b->rows > 1 || all)) /* of shapes of one row only what leaves nothing is sure to be over it */
-        return (Fate){.kind = FATE_MEAN};
-    if (n->op != OP_ReduceMean && n->op != OP_ReduceSum && n->op != OP_MatMul)
-        return lost(b, id, "what it makes of all samples is neither their sum nor their mean");
+    return lost(b, id, "what it makes of all samples is neither their sum nor their mean");
+}
+
+static Fate scattered(const Batch *b, NodeId id)
+{
+    return lost(b, id, "what it makes of all samples does not add up over microbatches");
+}
+
+static Fate summed(const Batch *b, NodeId id)
+{
     if (b->rows == 1)
         return lost(b, id, "the model's shapes have one row: whether it is taken over the samples, and if it is their sum or their mean, does not show");
     return (Fate){.kind = FATE_SUM};
 }
 
-static bool is(Fate f, int kind) { return f.kind == (unsigned)kind; }
+static Fate operand(const Batch *b, NodeId id, uint32_t i) { return fate_of(b, b->g->node.at[id].in[i]); }
 
-/* Two operands, neither with rows, not both fixed. */
-static Fate combined(const Batch *b, NodeId id, Fate x, Fate y)
+static bool is_fixed(const Batch *b, NodeId id, uint32_t i) { return is(operand(b, id, i), FATE_FIXED); }
+
+/* Of two operands of which one is fixed, the other. */
+static Fate other(const Batch *b, NodeId id) { return operand(b, id, is_fixed(b, id, 0)); }
+
+static Fate merge_lose(const Batch *b, NodeId id, bool rows) { return rows ? neither(b, id) : scattered(b, id); }
+
+static Fate merge_keep(const Batch *b, NodeId id, bool rows) { return rows ? neither(b, id) : operand(b, id, 0); }
+
+static Fate merge_keep_float(const Batch *b, NodeId id, bool rows)
 {
-    const Node *n = &b->g->node.at[id];
-    bool sum = is(x, FATE_SUM) || is(y, FATE_SUM), fixed = is(x, FATE_FIXED) || is(y, FATE_FIXED);
-    Fate f = is(x, FATE_FIXED) ? y : x;
-    switch (n->op) {
-    case OP_Add:
-    case OP_Sub:
-        if (x.kind == y.kind || (fixed && is(f, FATE_MEAN)))
-            return f;
-        break;
-    case OP_Gather:
-        if (is(y, FATE_FIXED))
-            return f;
-        break;
-    case OP_Div:
-        if (is(x, FATE_SUM) && is(y, FATE_COUNT))
-            return (Fate){.kind = FATE_MEAN};
-        if (!is(y, FATE_FIXED))
-            break;
-        if (sum && may_average(b, n->in[1], true))
-            return lost(b, id, "it may make a mean of a sum over the samples, or only scale it");
-        return f;
-    case OP_Mul:
-        if (!fixed)
-            break;
-        if (sum && may_average(b, n->in[is(x, FATE_FIXED) ? 0 : 1], false))
-            return lost(b, id, "it may make a mean of a sum over the samples, or only scale it");
-        return f;
-    case OP_MatMul:
-        if (fixed)
-            return f;
-        break;
-    default: break;
-    }
-    return lost(b, id, "what it makes of all samples does not add up over microbatches");
+    bool to_float = dtype_is_float(b->g->node.at[id].attr.to);
+    return to_float ? merge_keep(b, id, rows) : merge_lose(b, id, rows);
 }
 
-static Fate joined(const Batch *b, NodeId id)
+static Fate merge_sum(const Batch *b, NodeId id, bool rows) { return rows ? summed(b, id) : operand(b, id, 0); }
+
+static Fate merge_mean(const Batch *b, NodeId id, bool rows)
+{
+    if (!rows)
+        return operand(b, id, 0);
+    bool all = shape_elements(&val(b->g, b->g->node.at[id].out[0])->shape) == 1;
+    if (b->rows > 1 || all)         /* of shapes of one row only what leaves nothing is sure to be over it */
+        return (Fate){.kind = FATE_MEAN};
+    return summed(b, id);
+}
+
+static Fate merge_product(const Batch *b, NodeId id, bool rows)
+{
+    if (rows)
+        return summed(b, id);
+    return is_fixed(b, id, 0) || is_fixed(b, id, 1) ? other(b, id) : scattered(b, id);
+}
+
+static Fate merge_add(const Batch *b, NodeId id, bool rows)
+{
+    Fate x = operand(b, id, 0), y = operand(b, id, 1), f = other(b, id);
+    if (rows)
+        return neither(b, id);
+    if (x.kind == y.kind || ((is(x, FATE_FIXED) || is(y, FATE_FIXED)) && is(f, FATE_MEAN)))
+        return f;
+    return scattered(b, id);
+}
+
+/* x scaled by a fixed factor or divisor, in[by]. */
+static Fate scaled(const Batch *b, NodeId id, Fate x, uint32_t by, bool divisor)
+{
+    if (is(x, FATE_SUM) && may_average(b, b->g->node.at[id].in[by], divisor))
+        return lost(b, id, "it may make a mean of a sum over the samples, or only scale it");
+    return x;
+}
+
+static Fate merge_multiply(const Batch *b, NodeId id, bool rows)
+{
+    bool first = is_fixed(b, id, 0);
+    if (rows)
+        return neither(b, id);
+    return first || is_fixed(b, id, 1) ? scaled(b, id, other(b, id), !first, false) : scattered(b, id);
+}
+
+static Fate merge_divide(const Batch *b, NodeId id, bool rows)
+{
+    if (rows)
+        return neither(b, id);
+    if (is(operand(b, id, 0), FATE_SUM) && is(operand(b, id, 1), FATE_COUNT))
+        return (Fate){.kind = FATE_MEAN};
+    return is_fixed(b, id, 1) ? scaled(b, id, operand(b, id, 0), 1, true) : scattered(b, id);
+}
+
+static Fate merge_pick(const Batch *b, NodeId id, bool rows)
+{
+    if (rows)
+        return neither(b, id);
+    return is_fixed(b, id, 1) ? operand(b, id, 0) : scattered(b, id);
+}
+
+static Fate merge_join(const Batch *b, NodeId id, bool rows)
 {
     const Node *n = &b->g->node.at[id];
     Fate all = fate_of(b, n->in[0]);
+    if (rows)
+        return neither(b, id);
     for (uint32_t i = 1; i < n->nin; i++) {
         Fate one = fate_of(b, n->in[i]);
         if (one.kind != all.kind && !((is(one, FATE_FIXED) || is(all, FATE_FIXED)) && (is(one, FATE_MEAN) || is(all, FATE_MEAN))))
@@ -134,37 +155,41 @@ static Fate joined(const Batch *b, NodeId id)
     return all;
 }
 
+/* Asked of every Count: also of what has no rows, and of what is lost. */
+static Fate merge_count(const Batch *b, NodeId id, bool rows)
+{
+    const Node *n = &b->g->node.at[id];
+    const Value *x = val(b->g, n->in[0]);
+    (void)rows;
+    if (batch_in_axes(&n->attr, x->batch))
+        return (Fate){.kind = FATE_COUNT};
+    return x->batch == BATCH_MIXED ? lost(b, id, "it counts elements of what is not followed") : (Fate){.kind = FATE_FIXED};
+}
+
+static Fate (*const merge_of[OP_COUNT])(const Batch *, NodeId, bool) = {
+#define BATCH(rule, carry, merge, span) merge_##merge
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, ...) [OP_##name] = batch,
+#include "ir/ops.def"
+};
+
 static Fate fate_of_node(const Batch *b, NodeId id)
 {
     const Node *n = &b->g->node.at[id];
-    bool rows = false, varies = false;
-    for (uint32_t i = 0; i < n->nin; i++) {
+    bool rows = false, varies = n->op == OP_Count;
+    for (uint32_t i = 0; i < n->nin && n->op != OP_Count; i++) {
         if (n->in[i] == NONE)
             continue;
         Fate f = fate_of(b, n->in[i]);
-        if (is(f, FATE_LOST) && n->op != OP_Count)
+        if (is(f, FATE_LOST))
             return f;
         rows |= is(f, FATE_ROWS);
         varies |= !is(f, FATE_FIXED);
     }
-    if (n->op == OP_Count) {
-        const Value *x = val(b->g, n->in[0]);
-        for (int i = 0; i < n->attr.n; i++)
-            if (x->batch == (int)n->attr.axes[i])
-                return (Fate){.kind = FATE_COUNT};
-        return x->batch == BATCH_MIXED ? lost(b, id, "it counts elements of what is not followed") : (Fate){.kind = FATE_FIXED};
-    }
     if (!varies)
         return (Fate){.kind = FATE_FIXED};
-    if (rows)
-        return reduced(b, id);
-    if (n->nin == 1 || n->op == OP_Phase)
-        return keeps(n) ? fate_of(b, n->in[0]) : lost(b, id, "what it makes of all samples does not add up over microbatches");
-    if (n->op == OP_Concat)
-        return joined(b, id);
-    if (n->nin == 2)
-        return combined(b, id, fate_of(b, n->in[0]), fate_of(b, n->in[1]));
-    return lost(b, id, "what it makes of all samples does not add up over microbatches");
+    if (rows && b->why && val(b->g, n->out[0])->batch == BATCH_MIXED)
+        return lost(b, id, b->why);
+    return merge_of[n->op](b, id, rows);
 }
 
 /* Where the target is compared with what has no rows, or has them elsewhere, a microbatch of it is a guess. */

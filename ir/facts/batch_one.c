@@ -13,44 +13,12 @@
 
 enum { MOST_TRIES = 500 };
 
-/* The place number `choice` for the row of dimension dim of `in`, *outer as in batch_reshape; -1: there are not so many. */
-static int place(const Shape *in, const Shape *out, int dim, int64_t *outer, int choice)
-{
-    int64_t before = *outer, at = 1;
-    for (int i = 0; i < dim; i++)
-        before *= in->d[i];
-    bool one = false; /* a dimension of 1 is there for it: then it is one of these */
-    for (int j = 0; j < out->rank && at <= before; at *= out->d[j], j++)
-        one |= at == before && out->d[j] == 1;
-    at = 1;
-    for (int j = 0; j < out->rank && at <= before; at *= out->d[j], j++)
-        if (at == before && (out->d[j] == 1 || !one) && choice-- == 0) {
-            *outer = 1;
-            return j;
-        }
-    if (one)
-        return -1;
-    at = 1;
-    for (int j = 0; j < out->rank && at > 0 && at < before; at *= out->d[j], j++)
-        if (before % at == 0 && out->d[j] % (before / at) == 0 && choice-- == 0) {
-            *outer = before / at;
-            return j;
-        }
-    return -1;
-}
-
-int batch_one_place(const Batch *b, const Node *n, int64_t *outer)
-{
-    const Value *x = val(b->g, n->in[0]), *y = val(b->g, n->out[0]);
-    return place(&x->shape, &y->shape, x->batch, outer, b->choice && y->node < b->nodes ? b->choice[y->node] : 0);
-}
-
 static bool has_next(const Batch *b, NodeId id)
 {
     const Node *n = &b->g->node.at[id];
     const Value *x = val(b->g, n->in[0]);
     int64_t outer = batch_outer(b, n->in[0]);
-    return n->op == OP_Reshape && x->batch >= 0 && place(&x->shape, &val(b->g, n->out[0])->shape, x->batch, &outer, b->choice[id] + 1) >= 0;
+    return n->op == OP_Reshape && x->batch >= 0 && batch_place(&x->shape, &val(b->g, n->out[0])->shape, x->batch, &outer, b->choice[id] + 1) >= 0;
 }
 
 /* Would a batch of several rows be widened, cut, reduced with what is beside it, or looked along here? */

@@ -1,5 +1,5 @@
 /*
- * batch_rules.c - the rows through one node: a rule per core op.
+ * batch_rules.c - the rows through one node: a rule per core op (rule_f of ops.def).
  *
  * In: a node whose operands are tagged.  Out: the dimension that holds the rows of its results, or BATCH_MIXED and the
  * reason.  A rule may also follow the rows and name a reason: then microbatches run, but only with all their rows, since
@@ -23,15 +23,8 @@ static int full(Batch *b, int dim, const char *why)
     return dim;
 }
 
-/* Every sample meets every sample: what a microbatch yields is no part of what the minibatch yields. */
-int batch_crossed(Batch *b, const char *why)
-{
-    b->mixing = true;
-    return batch_fail(b, why);
-}
-
 /* All operands broadcast against each other; `skip` is a dimension that is not compared (Concat's axis), or -1. */
-static int rule_aligned(Batch *b, Node *n, int rank)
+static int aligned(Batch *b, Node *n, int rank)
 {
     int dim = BATCH_NONE;
     bool strict = b->rows > 1; /* shapes of one row leave much to guess, but a target's rows are the prediction's */
@@ -54,7 +47,7 @@ static int rule_aligned(Batch *b, Node *n, int rank)
     return dim;
 }
 
-static int rule_expand(Batch *b, Node *n)
+int rule_expand(Batch *b, Node *n)
 {
     const Value *x = val(b->g, n->in[0]), *y = val(b->g, n->out[0]);
     int want = batch_want(b, n->out[0]), dim = x->batch < 0 ? BATCH_NONE : x->batch + y->shape.rank - x->shape.rank;
@@ -63,14 +56,14 @@ static int rule_expand(Batch *b, Node *n)
     return want == BATCH_NONE || want == dim ? dim : batch_crossed(b, "it brings every sample together with every sample");
 }
 
-static int rule_reshape(Batch *b, Node *n)
+int rule_reshape(Batch *b, Node *n)
 {
     const Value *x = val(b->g, n->in[0]), *y = val(b->g, n->out[0]);
     int j = b->rows == 1 ? batch_one_place(b, n, &b->cur) : batch_reshape(&x->shape, &y->shape, x->batch, b->rows, &b->cur);
     return j >= 0 ? j : batch_fail(b, "the rows are spread over several dimensions");
 }
 
-static int rule_matmul(Batch *b, Node *n)
+int rule_matmul(Batch *b, Node *n)
 {
     const Value *x = val(b->g, n->in[0]), *y = val(b->g, n->in[1]);
     int ra = x->shape.rank, rb = y->shape.rank, rank = ra > rb ? ra : rb;
@@ -86,11 +79,11 @@ static int rule_matmul(Batch *b, Node *n)
             return batch_crossed(b, "it compares every sample with every sample, as a contrastive head does");
         return ta == ra - 2 ? rank - 2 : rank - 1;
     }
-    return rule_aligned(b, n, rank);
+    return aligned(b, n, rank);
 }
 
 /* Samples as groups: the channels of all of them in dimension 1, the weights' first dimension is each one's own filters. */
-static int rule_conv_groups(Batch *b, Node *n)
+static int conv_groups(Batch *b, Node *n)
 {
     static const char why[] = "its groups are the samples, and their number is fixed";
     int x = n->op == OP_ConvWeightGrad ? 1 : 0; /* where the weights, or the gradient of the result, hold the rows */
@@ -101,29 +94,48 @@ static int rule_conv_groups(Batch *b, Node *n)
     return full(b, 1 - x, why);
 }
 
-static int rule_conv(Batch *b, Node *n)
+static bool are_groups(const Node *n, const Value *x, const Value *y, int channels)
 {
-    const Value *x = val(b->g, n->in[0]), *y = n->nin > 1 ? val(b->g, n->in[1]) : NULL;
-    bool pool = n->op == OP_MaxPool || n->op == OP_AveragePool;
-    bool groups = !pool && n->attr.group > 1 && (x->batch == 1 || y->batch == (n->op == OP_ConvWeightGrad ? 1 : 0));
-    if (groups && x->batch != 0)
-        return rule_conv_groups(b, n);
-    if (n->op == OP_ConvWeightGrad) {
-        b->sums = true;
-        if (x->batch > 0 || y->batch > 0 || !batch_demand(b, &n->in[0], 0) || !batch_demand(b, &n->in[1], 0))
-            return batch_fail(b, "it convolves along the batch");
-        return BATCH_NONE;
-    }
-    if ((x->batch == 0 && (pool || y->batch == BATCH_NONE)) || (b->rows == 1 && x->shape.d[0] == 1))
-        return 0; /* of one row: samples as groups are no other shape than samples */
-    return pool && x->batch == 1 ? 1 : batch_fail(b, "it convolves along the batch");
+    return n->attr.group > 1 && x->batch != 0 && (x->batch == 1 || y->batch == channels);
+}
+
+int rule_conv_weight(Batch *b, Node *n)
+{
+    const Value *x = val(b->g, n->in[0]), *y = val(b->g, n->in[1]);
+    if (are_groups(n, x, y, 1))
+        return conv_groups(b, n);
+    b->sums = true;
+    if (x->batch > 0 || y->batch > 0 || !batch_demand(b, &n->in[0], 0) || !batch_demand(b, &n->in[1], 0))
+        return batch_fail(b, "it convolves along the batch");
+    return BATCH_NONE;
+}
+
+/* Of one row, samples as groups are no other shape than samples. */
+static bool is_one_row(const Batch *b, const Value *x) { return b->rows == 1 && x->shape.d[0] == 1; }
+
+int rule_conv(Batch *b, Node *n)
+{
+    const Value *x = val(b->g, n->in[0]), *y = val(b->g, n->in[1]);
+    if (are_groups(n, x, y, 0))
+        return conv_groups(b, n);
+    if ((x->batch == 0 && y->batch == BATCH_NONE) || is_one_row(b, x))
+        return 0;
+    return batch_fail(b, "it convolves along the batch");
+}
+
+int rule_pool(Batch *b, Node *n)
+{
+    const Value *x = val(b->g, n->in[0]);
+    if (x->batch == 0 || is_one_row(b, x))
+        return 0;
+    return x->batch == 1 ? 1 : batch_fail(b, "it convolves along the batch");
 }
 
 /* One operand, dimensions kept; along the batch the samples influence each other. */
-static int rule_along(Batch *b, Node *n, int axis)
+int rule_softmax(Batch *b, Node *n)
 {
     int dim = val(b->g, n->in[0])->batch;
-    if (dim == axis)
+    if (dim == n->attr.axis)
         b->mixing = true;
     return dim;
 }
@@ -132,7 +144,7 @@ static int rule_along(Batch *b, Node *n, int axis)
  * Elements at, at + step, ... (count of them) of the batch dimension.  All rows of some of the blocks outside, or the same
  * few elements of every row, are rows again.
  */
-static int rule_part(Batch *b, int dim, int64_t size, int64_t at, int64_t step, int64_t count)
+static int part(Batch *b, int dim, int64_t size, int64_t at, int64_t step, int64_t count)
 {
     int64_t block = size / b->cur, each = block / b->rows; /* elements of all rows, of one */
     if (b->rows == 1 && (b->cur == 1 || step != 1 || at % block != 0 || count % block != 0)) {
@@ -151,52 +163,61 @@ static int rule_part(Batch *b, int dim, int64_t size, int64_t at, int64_t step, 
                                                                                     : "it takes some of the rows, or adds to them");
 }
 
-static int rule_slice(Batch *b, Node *n)
+int rule_slice(Batch *b, Node *n)
 {
     const Value *x = val(b->g, n->in[0]), *y = val(b->g, n->out[0]);
     int dim = x->batch;
-    int64_t size = x->shape.d[dim], count = y->shape.d[dim];
-    if (n->op == OP_Slice)
-        return size == count && n->attr.step[dim] == 1 ? dim
-                                                    : rule_part(b, dim, size, n->attr.start[dim], n->attr.step[dim], count);
-    return size == count || b->rows == 1 ? dim : batch_fail(b, "it takes some of the rows, or adds to them");
+    int64_t size = x->shape.d[dim], count = y->shape.d[dim], step = n->attr.step[dim];
+    return size == count && step == 1 ? dim : part(b, dim, size, n->attr.start[dim], step, count);
 }
 
-static int rule_split(Batch *b, Node *n, int axis)
+int rule_pad(Batch *b, Node *n)
 {
+    const Value *x = val(b->g, n->in[0]), *y = val(b->g, n->out[0]);
+    int dim = x->batch;
+    bool same = x->shape.d[dim] == y->shape.d[dim] || b->rows == 1;
+    return same ? dim : batch_fail(b, "it takes some of the rows, or adds to them");
+}
+
+int rule_split(Batch *b, Node *n)
+{
+    int axis = (int)n->attr.axis;
+    if (val(b->g, n->in[0])->batch != axis)
+        return val(b->g, n->in[0])->batch;
     int64_t first = val(b->g, n->out[0])->shape.d[axis], size = val(b->g, n->in[0])->shape.d[axis];
     for (uint32_t i = 1; i < n->nout; i++)
         if (val(b->g, n->out[i])->shape.d[axis] != first)
             return batch_fail(b, "it divides the rows into unequal parts");
-    return rule_part(b, axis, size, 0, 1, first);
+    return part(b, axis, size, 0, 1, first);
 }
 
 /* Blocks of rows one after the other: each operand has all rows, once or more. */
-static int rule_concat(Batch *b, Node *n, int rank, int axis)
+int rule_concat(Batch *b, Node *n)
 {
+    int rank = val(b->g, n->out[0])->shape.rank, axis = (int)n->attr.axis;
     int64_t outer = 0, each = 0;
     bool along = false;
     for (uint32_t i = 0; i < n->nin; i++)
         along |= val(b->g, n->in[i])->batch == axis;
     if (!along)
-        return rule_aligned(b, n, rank);
+        return aligned(b, n, rank);
     for (uint32_t i = 0; i < n->nin; i++) {
         const Value *v = val(b->g, n->in[i]);
         int64_t own = batch_outer(b, n->in[i]);
         b->cur = 1;
         if (v->batch != axis && (b->rows == 1 || !batch_demand(b, &n->in[i], axis)))
-            return b->rows == 1 ? rule_aligned(b, n, rank) : batch_fail(b, "it joins rows with what is none");
+            return b->rows == 1 ? aligned(b, n, rank) : batch_fail(b, "it joins rows with what is none");
         if (each == 0)
             each = v->shape.d[axis] / own;
         if (v->shape.d[axis] / own != each || (b->rows == 1 && each != 1))
-            return b->rows == 1 ? rule_aligned(b, n, rank) : batch_fail(b, "it joins rows of several sizes");
+            return b->rows == 1 ? aligned(b, n, rank) : batch_fail(b, "it joins rows of several sizes");
         outer += own;
     }
     b->cur = outer;
     return n->nin == 1 ? axis : full(b, axis, "it joins all rows with all rows");
 }
 
-static int rule_reduce(Batch *b, Node *n, bool over)
+static int reduced(Batch *b, Node *n, bool over)
 {
     int dim = val(b->g, n->in[0])->batch;
     if (!over)
@@ -204,6 +225,42 @@ static int rule_reduce(Batch *b, Node *n, bool over)
     b->sums = true;
     return BATCH_NONE;
 }
+
+int rule_reduce(Batch *b, Node *n) { return reduced(b, n, batch_in_axes(&n->attr, val(b->g, n->in[0])->batch)); }
+
+int rule_arg(Batch *b, Node *n) { return reduced(b, n, val(b->g, n->in[0])->batch == n->attr.axis); }
+
+int rule_topk(Batch *b, Node *n)
+{
+    int dim = val(b->g, n->in[0])->batch;
+    return dim != n->attr.axis || b->rows == 1 ? dim : batch_fail(b, "it chooses among the rows");
+}
+
+int rule_aligned(Batch *b, Node *n) { return aligned(b, n, val(b->g, n->out[0])->shape.rank); }
+
+int rule_transpose(Batch *b, Node *n)
+{
+    int dim = val(b->g, n->in[0])->batch;
+    for (int i = 0; i < n->attr.n; i++)
+        if (n->attr.perm[i] == dim)
+            return i;
+    BUG("Transpose without dimension %d", dim);
+}
+
+/* How many elements there are is the same in every microbatch, up to its number of rows. */
+int rule_count(Batch *b, Node *n) { return (void)b, (void)n, BATCH_NONE; }
+
+/* ---- what tells single rows apart ---- */
+
+static int inner(Batch *b) { return batch_fail(b, "the rows are not outermost in their dimension"); }
+
+int rule_dropout(Batch *b, Node *n) { return b->cur != 1 ? inner(b) : val(b->g, n->in[0])->batch; }
+
+int rule_cumsum(Batch *b, Node *n) { return b->cur != 1 ? inner(b) : rule_softmax(b, n); }
+
+int rule_max_pool(Batch *b, Node *n) { return b->cur != 1 ? inner(b) : rule_pool(b, n); }
+
+/* ---- single rows, and the table ---- */
 
 static int64_t row_of(const Batch *b, ValueId v) { return v < b->values && val(b->g, v)->batch < 0 ? b->row[v] : -1; }
 
@@ -250,7 +307,13 @@ static int rule_mixed(Batch *b, const Node *n)
     return shape_is_one(&val(b->g, n->out[0])->shape) ? BATCH_NONE : BATCH_MIXED;
 }
 
-int batch_rule(Batch *b, Node *n)
+static int (*const rule_of[OP_COUNT])(Batch *, Node *) = {
+#define BATCH(rule, carry, merge, span) rule_##rule
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, ...) [OP_##name] = batch,
+#include "ir/ops.def"
+};
+
+static int rule_of_node(Batch *b, Node *n)
 {
     bool tagged = false, mixed = false;
     b->cur = 1;
@@ -262,54 +325,40 @@ int batch_rule(Batch *b, Node *n)
             }
             mixed |= val(b->g, n->in[i])->batch == BATCH_MIXED || row_of(b, n->in[i]) >= 0;
         }
-    if (n->op == OP_Count)
-        return BATCH_NONE;
-    if (mixed)
+    if (mixed && n->op != OP_Count)
         return rule_mixed(b, n);
-    if (n->op == OP_Expand)
-        return rule_expand(b, n);
-    if (!tagged)
+    if (!tagged && n->op != OP_Expand)                  /* what widens may be asked for rows that its operand has not */
         return BATCH_NONE;
-    const Value *x = val(b->g, n->in[0]);
-    int rank = val(b->g, n->out[0])->shape.rank, axis = (int)n->attr.axis;
-    if (op_is_map(n->op) || n->op == OP_Phase || n->op == OP_Identity || n->op == OP_StopGradient)
-        return rule_aligned(b, n, rank);
-    if (b->cur != 1 && (n->op == OP_Dropout || n->op == OP_CumSum || n->op == OP_MaxPool))
-        return batch_fail(b, "the rows are not outermost in their dimension");
-    switch (n->op) {
-    case OP_Dropout: return x->batch;
-    case OP_Reshape: return rule_reshape(b, n);
-    case OP_Transpose:
-        for (int i = 0; i < rank; i++)
-            if (n->attr.perm[i] == x->batch)
-                return i;
-        BUG("Transpose without dimension %d", x->batch);
-    case OP_Slice:
-    case OP_Pad: return rule_slice(b, n);
-    case OP_Split: return x->batch == axis ? rule_split(b, n, axis) : x->batch;
-    case OP_Concat: return rule_concat(b, n, rank, axis);
-    case OP_ReduceSum:
-    case OP_ReduceMean:
-    case OP_ReduceMax:
-    case OP_ReduceMin:
-    case OP_ReduceProd: return rule_reduce(b, n, batch_in_axes(&n->attr, x->batch));
-    case OP_ArgMax:
-    case OP_ArgMin: return rule_reduce(b, n, x->batch == axis);
-    case OP_TopK: return x->batch != axis || b->rows == 1 ? x->batch : batch_fail(b, "it chooses among the rows");
-    case OP_Softmax:
-    case OP_LogSoftmax:
-    case OP_CumSum: return rule_along(b, n, axis);
-    case OP_MatMul: return rule_matmul(b, n);
-    case OP_Conv:
-    case OP_ConvTranspose:
-    case OP_ConvWeightGrad:
-    case OP_MaxPool:
-    case OP_AveragePool: return rule_conv(b, n);
-    case OP_Gather: return batch_gather(b, n);
-    case OP_GatherND: return batch_gather_nd(b, n);
-    case OP_GatherElements:
-    case OP_ScatterElements: return batch_elements(b, n);
-    case OP_ScatterND: return batch_scatter_nd(b, n);
-    default: return batch_fail(b, "this operation is not followed along the batch");
+    return rule_of[n->op](b, n);
+}
+
+/* Runs the rule of node n and writes its results' tags; says whether one of them changed. */
+bool batch_sweep_node(Batch *b, NodeId id)
+{
+    Node *n = &b->g->node.at[id];
+    b->why = NULL;
+    b->mixing = b->sums = false;
+    int dim = rule_of_node(b, n);
+    bool changed = false;
+    for (uint32_t i = 0; i < n->nout; i++) {
+        Value *v = &b->g->value.at[n->out[i]];
+        int is = dim >= v->shape.rank ? BATCH_NONE : dim;
+        if (is == BATCH_MIXED && n->out[i] < b->values && b->said[n->out[i]] != BATCH_NONE) {
+            is = b->said[n->out[i]];
+            b->cur = 1;
+        }
+        int64_t outer = is >= 0 ? b->cur : 1, row = is >= 0 ? -1 : batch_row(b, n, i);
+        if (n->out[i] < b->values && b->row[n->out[i]] != row) {
+            b->row[n->out[i]] = row;
+            changed = true;
+        }
+        if (n->out[i] < b->from) { /* known already, but for outer */
+            batch_set_outer(b, n->out[i], is == v->batch ? outer : 1);
+            continue;
+        }
+        changed |= v->batch != is || batch_outer(b, n->out[i]) != outer;
+        v->batch = is;
+        batch_set_outer(b, n->out[i], outer);
     }
+    return changed;
 }

@@ -29,53 +29,56 @@ static int64_t kernel(const int64_t *d, int n)
     return k;
 }
 
+/* ---- one function per FLOPS() of ops.def ---- */
+
+static int64_t flops_none(const Graph *g, const Node *n) { return (void)g, (void)n, 0; }
+
+static int64_t flops_each(const Graph *g, const Node *n) { return elements(g, n->out[0]); }
+
+static int64_t flops_operand(const Graph *g, const Node *n) { return elements(g, n->in[0]); }
+
+/* max, subtract, exp, sum and divide, of which the exponential is the work. */
+static int64_t flops_softmax(const Graph *g, const Node *n) { return times(4, elements(g, n->out[0])); }
+
+static int64_t flops_updates(const Graph *g, const Node *n)
+{
+    return n->attr.reduction == SCATTER_NONE ? 0 : elements(g, n->in[2]);
+}
+
+static int64_t flops_matmul(const Graph *g, const Node *n)
+{
+    const Shape *s = &val(g, n->in[0])->shape;
+    return times(2 * s->d[s->rank - 1], elements(g, n->out[0]));
+}
+
+/* Each element of `over` meets a kernel of the weights w. */
+static int64_t convolution(const Graph *g, ValueId w, ValueId over)
+{
+    const Shape *s = &val(g, w)->shape;
+    return times(2 * kernel(s->d, s->rank), elements(g, over));
+}
+
+static int64_t flops_conv(const Graph *g, const Node *n) { return convolution(g, n->in[1], n->out[0]); }
+
+static int64_t flops_conv_transpose(const Graph *g, const Node *n) { return convolution(g, n->in[1], n->in[0]); }
+
+static int64_t flops_conv_weight_grad(const Graph *g, const Node *n) { return convolution(g, n->out[0], n->in[1]); }
+
+static int64_t flops_window(const Graph *g, const Node *n)
+{
+    int64_t window = 1;
+    for (int i = 0; i < n->attr.n; i++)
+        window = times(window, n->attr.kernel[i]);
+    return times(window, elements(g, n->out[0]));
+}
+
 int64_t cost_flops(const Graph *g, NodeId id)
 {
+    static int64_t (*const flops_of[OP_COUNT])(const Graph *, const Node *) = {
+#define FLOPS(f) flops_##f
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, flops, ...) [OP_##name] = flops,
+#include "ir/ops.def"
+    };
     const Node *n = &g->node.at[id];
-    int64_t out = elements(g, n->out[0]), in = n->nin > 0 && n->in[0] != NONE ? elements(g, n->in[0]) : 0;
-    switch (n->op) {
-    case OP_MatMul: {
-        const Shape *s = &val(g, n->in[0])->shape;
-        return times(2 * s->d[s->rank - 1], out);
-    }
-    case OP_Conv: {
-        const Shape *w = &val(g, n->in[1])->shape;
-        return times(2 * kernel(w->d, w->rank), out);
-    }
-    case OP_ConvTranspose: {
-        const Shape *w = &val(g, n->in[1])->shape;
-        return times(2 * kernel(w->d, w->rank), in);
-    }
-    case OP_ConvWeightGrad: {
-        const Shape *w = &val(g, n->out[0])->shape;
-        return times(2 * kernel(w->d, w->rank), elements(g, n->in[1]));
-    }
-    case OP_MaxPool:
-    case OP_AveragePool: {
-        int64_t window = 1;
-        for (int i = 0; i < n->attr.n; i++)
-            window = times(window, n->attr.kernel[i]);
-        return times(window, out);
-    }
-    case OP_ReduceSum:
-    case OP_ReduceMean:
-    case OP_ReduceMax:
-    case OP_ReduceMin:
-    case OP_ReduceProd:
-    case OP_ArgMax:
-    case OP_ArgMin:
-    case OP_CumSum:
-    case OP_TopK: return in;
-    case OP_Softmax:
-    case OP_LogSoftmax: return times(4, out);
-    case OP_ScatterElements:
-    case OP_ScatterND: return n->attr.reduction == SCATTER_NONE ? 0 : elements(g, n->in[2]);
-    case OP_Cast:
-    case OP_Identity:
-    case OP_StopGradient:
-    case OP_Phase:
-    case OP_Count: return 0;
-    case OP_Dropout: return out;
-    default: return op_is_map(n->op) ? out : 0;
-    }
+    return flops_of[n->op](g, n);
 }

@@ -1,18 +1,18 @@
 /*
  * device.h - where a rank's tensors live and what the runtime itself does to them: one interface for the CPU and for
- * CUDA.
+ * CUDA, and the list of the devices that this program has.
  *
  * Work goes into the streams of the rank, in order within each: one per stage for compute, one per direction for
- * copies. An event orders streams among each other, and the host after them.  On the CPU everything is done when a call
- * returns, and streams and events are nothing.  Functions do not fail: the first failure of the thread is kept, error()
- * says what.
+ * copies.  An event orders streams among each other, and the host after them.  On the CPU everything is done when a
+ * call returns, and streams and events are nothing.  Functions do not fail: the first failure is kept (CUDA: of the
+ * thread), error() says what.
  */
 #ifndef PP_RUNTIME_DEVICE_H
 #define PP_RUNTIME_DEVICE_H
 
 #include "api/pp.h"
+#include "core/status.h"
 #include "optim/optim.h"
-#include "status.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -26,13 +26,13 @@ typedef struct Device Device;
 typedef struct {
     int number;   /* which device of the machine; the rest by the number of them */
     int stages;   /* of the rank */
-    int separate; /* two stages may run at the same time */
+    int overlap; /* two stages may run at the same time */
     int tf32;
 } DeviceWish;
 
 typedef struct {
-    const char *name;
-    int kind;                                    /* PP_CPU, PP_CUDA */
+    /* Settings of the process that must come before the driver's first call and before any thread; nccl: it may be used. */
+    void (*prepare)(int nccl);
     int (*count)(void);                          /* devices of this machine; 0: none, error() says why */
     int (*open)(Device *d, const DeviceWish *w); /* 0 after a failure; on the rank's own thread */
     void (*close)(Device *d);                    /* of a failed open too */
@@ -42,7 +42,7 @@ typedef struct {
     void *(*alloc_host)(Device *d, int64_t bytes); /* host memory that copies need not wait for */
     void (*release_host)(Device *d, void *p);
     void (*copy)(Device *d, int stream, void *to, const void *from, int64_t bytes); /* host or device, either side */
-    void (*meet)(Device *d, int number); /* access to that device's memory, where there is such; before copy_to */
+    void (*enable_peer)(Device *d, int number); /* access to that device's memory, where there is such; before copy_to */
     void (*copy_to)(Device *d, int stream, Device *other, void *to, const void *from, int64_t bytes);
     void (*zero)(Device *d, int stream, void *p, int64_t bytes);
     void (*add)(Device *d, int stream, void *to, const void *from, int64_t n, int dtype);
@@ -54,7 +54,6 @@ typedef struct {
     void (*sync)(Device *d, DeviceEvent e);                         /* the host waits */
     double (*elapsed)(Device *d, DeviceEvent from, DeviceEvent to); /* seconds */
     void (*context)(Device *d, int stage, PpCtx *c);                /* fills in stream and blas */
-    void (*separate)(void);                                   /* the next stage that opens has a scratch of its own */
     int (*params)(Device *d, const DeviceParam *list, int n); /* what the next two are about; 0: no memory */
     void (*norms)(Device *d, int stream, double *sum); /* sums of squares; the order of additions is optim_cpu.c's */
     void (*update)(Device *d, int stream, const DeviceUpdate *u);
@@ -65,15 +64,29 @@ typedef struct {
 struct Device {
     const DeviceOps *op;
     int number;
-    int64_t library; /* device memory taken beside alloc(): workspaces of libraries, tables */
+    int64_t library;  /* device memory taken beside alloc(): workspaces of libraries, tables */
+    int current;      /* the stream that new work goes to: all work so far comes before it */
+    DeviceEvent turn; /* orders the next stream after the current one */
     void *impl;
 };
 
-/* device_cpu.c */
-extern const DeviceOps device_cpu;
-/* The device of that kind, or NULL: not in this program.  What is compiled as CUDA registers itself before main(). */
-const DeviceOps *device_of(int kind);
-void device_register(const DeviceOps *op);
+/* devices.c: one row per kind of device. */
+extern const DeviceOps device_cpu, device_cuda;
+typedef struct {
+    const char *name;
+    int kind;             /* PP_CPU, PP_CUDA */
+    const DeviceOps *ops; /* NULL: not in this program */
+} DeviceRow;
+const char *device_name(int i); /* NULL past the end */
+const DeviceRow *device_of(int kind);
+const DeviceRow *device_named(const char *name);        /* NULL: there is no such */
+int device_number(const DeviceOps *op, int host_rank);  /* for the rank of that number on its machine */
+PpStatus device_check(const Device *d, int rank, const char *what); /* has anything failed */
+
+/* streams.c: the order of streams among each other. */
+void device_switch(Device *d, int stream);              /* `current` becomes `stream`, after all work so far */
+void device_fork(Device *d, int first, int second);     /* both come after all work so far; `current` becomes `first` */
+void device_join(Device *d, int first, int second);     /* `current` becomes `second`, after both */
 
 /* NCCL where it was there at build: the few calls that transports need.  Functions return 0 after a failure. */
 typedef struct {
@@ -89,8 +102,8 @@ typedef struct {
     int (*alive)(void *edge); /* 0: the other side has failed */
 } NcclOps;
 enum { NCCL_ID = 128 };
+extern const NcclOps nccl_ops;
 const NcclOps *device_nccl(void); /* NULL: not in this program */
-void device_register_nccl(const NcclOps *op);
 
 #ifdef __cplusplus
 }

@@ -4,7 +4,7 @@
  * memory shows: a parameter that is not finite; a NaN in the data; the gradient that was the first in the order of the backward;
  * the microbatch.
  */
-#include "internal.h"
+#include "exec.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -16,7 +16,7 @@
 typedef struct {
     int stage, microbatch, input, input_microbatch; /* -1: none */
     char name[200];
-} Trace;
+} Cause;
 
 static int any_nan(const void *p, int dtype, int64_t bytes)
 {
@@ -38,38 +38,38 @@ static int all_finite(const void *p, int dtype, int64_t bytes)
     return finite;
 }
 
-static void look_at_data(const Rank *r, int64_t step, Trace *t)
+static void look_at_data(const Rank *r, int64_t step, Cause *t)
 {
     const Run *run = r->run;
-    const int64_t *row0 = data_rows(run, step);
-    for (int i = run->plan->n_input; i-- > 0;)
-        for (int m = run->m; m-- > 0 && r->chunk_host[i];) {
-            const PpTensor *in = &run->plan->input[i];
-            if (!any_nan(r->chunk_host[i] + m * r->chunk_stride[i], in->dtype, tensor_bytes(in, row0[m + 1] - row0[m], run->plan->rows)))
+    const int64_t *row0 = data_rows(&run->data, step);
+    for (int i = run->model->n_input; i-- > 0;)
+        for (int m = run->data.microbatches; m-- > 0 && r->feed.host[i];) {
+            const PpTensor *in = &run->model->input[i];
+            if (!any_nan(r->feed.host[i] + m * r->plan.input_stride[i], in->dtype, tensor_bytes(in, row0[m + 1] - row0[m], run->model->rows)))
                 continue;
             t->input = i;
             t->input_microbatch = m;
         }
 }
 
-static Trace look(Rank *r, int64_t step)
+static Cause look(Rank *r, int64_t step)
 {
     const Run *run = r->run;
-    Trace t = {.stage = -1, .microbatch = -1, .input = -1};
+    Cause t = {.stage = -1, .microbatch = -1, .input = -1};
     look_at_data(r, step, &t);
-    for (int l = 0; l < r->n_stage; l++)
-        for (int k = 0; k < r->stage[l].st->n_param; k++) {
-            const RankParam *q = &r->stage[l].rp[k];
-            int stage = r->stage[l].st->index;
+    for (int l = 0; l < r->plan.n_stage; l++)
+        for (int k = 0; k < r->plan.stage[l].st->n_param; k++) {
+            const RankParam *q = &r->plan.stage[l].rp[k];
+            int stage = r->plan.stage[l].st->index;
             if (q->p->use == PP_TRANSMIT || !(q->p->trainable || q->p->stat) || (t.stage >= 0 && t.stage <= stage) ||
-                all_finite(stream_host(r, q->value, q->p->t.bytes), q->p->t.dtype, q->p->t.bytes))
+                all_finite(host_copy(&r->files, q->value, q->p->t.bytes), q->p->t.dtype, q->p->t.bytes))
                 continue;
             t.stage = stage;
             snprintf(t.name, sizeof t.name, "%s", q->p->t.name);
         }
-    if (run->plan->loss_stage >= 0 && r->local_of[run->plan->loss_stage] >= 0)
-        for (int m = run->m; m-- > 0;)
-            if (!isfinite(r->loss[m]))
+    if (run->model->loss_stage >= 0 && r->plan.local_of[run->model->loss_stage] >= 0)
+        for (int m = run->data.microbatches; m-- > 0;)
+            if (!isfinite(r->results.loss[m]))
                 t.microbatch = m;
     return t;
 }
@@ -77,17 +77,17 @@ static Trace look(Rank *r, int64_t step)
 /* Backward goes from the last stage to the first: the last one whose gradients are not finite made them so. */
 static const PpParam *first_gradient(const Rank *r, int *stage)
 {
-    const PpPlan *p = r->run->plan;
+    const PpPlan *p = r->run->model;
     for (*stage = p->n_stage - 1; *stage >= 0; --*stage)
         for (int k = p->stage[*stage]->n_param; k-- > 0;) {
             const PpParam *q = &p->stage[*stage]->param[k];
-            if (q->use != PP_TRANSMIT && !isfinite(r->norm[1 + q->param]))
+            if (q->use != PP_TRANSMIT && !isfinite(r->results.norm[1 + q->param]))
                 return q;
         }
     return NULL;
 }
 
-static PpStatus report(const Rank *r, const StepLog *s, const Trace *t)
+static PpStatus report(const Rank *r, const StepLog *s, const Cause *t)
 {
     int stage, bad_loss = !isfinite(s->loss);
     const char *what = bad_loss ? "loss" : "gradient's norm";
@@ -97,7 +97,7 @@ static PpStatus report(const Rank *r, const StepLog *s, const Trace *t)
                        t->name, t->stage);
     if (t->input >= 0)
         return pp_fail(PP_ERR_FINITE, "step %" PRId64 ": the %s is %g: input '%s' holds a NaN, in microbatch %d", s->step, what, value,
-                       r->run->plan->input[t->input].name, t->input_microbatch);
+                       r->run->model->input[t->input].name, t->input_microbatch);
     const PpParam *q = bad_loss ? NULL : first_gradient(r, &stage);
     if (q)
         return pp_fail(PP_ERR_FINITE, "step %" PRId64 ": the %s is %g: that of '%s' in stage %d first", s->step, what, value, q->t.name, stage);
@@ -108,15 +108,15 @@ static PpStatus report(const Rank *r, const StepLog *s, const Trace *t)
 }
 
 /* What all ranks know together. */
-static PpStatus look_everywhere(Rank *r, int64_t step, Trace *found)
+static PpStatus look_everywhere(Rank *r, int64_t step, Cause *found)
 {
-    Trace mine = look(r, step), *all = malloc((size_t)r->t.ranks * sizeof *all);
-    PpStatus status = all ? device_check(r, "looking for what is not finite") : pp_fail(PP_ERR_IO, "out of memory");
-    *found = (Trace){.stage = -1, .microbatch = -1, .input = -1};
-    status = ranks_agree(r, status);
+    Cause mine = look(r, step), *all = malloc((size_t)r->group.ranks * sizeof *all);
+    PpStatus status = all ? device_check(&r->dev, r->group.rank, "looking for what is not finite") : pp_no_memory();
+    *found = (Cause){.stage = -1, .microbatch = -1, .input = -1};
+    status = group_agree(&r->group, status);
     if (status == PP_OK)
-        status = r->t.op->gather(&r->t, &mine, sizeof mine, all);
-    for (int k = 0; status == PP_OK && k < r->t.ranks; k++) {
+        status = r->group.op->gather(&r->group, &mine, sizeof mine, all);
+    for (int k = 0; status == PP_OK && k < r->group.ranks; k++) {
         if (all[k].stage >= 0 && (found->stage < 0 || all[k].stage < found->stage)) {
             found->stage = all[k].stage;
             memcpy(found->name, all[k].name, sizeof found->name);
@@ -134,16 +134,16 @@ static PpStatus look_everywhere(Rank *r, int64_t step, Trace *found)
 
 PpStatus finite_stop(Rank *r, const StepLog *s)
 {
-    Trace t;
+    Cause t;
     TRY(look_everywhere(r, s->step - 1, &t));
-    return ranks_agree(r, report(r, s, &t));
+    return group_agree(&r->group, report(r, s, &t));
 }
 
 PpStatus finite_parameters(Rank *r)
 {
-    Trace t;
-    TRY(look_everywhere(r, r->run->steps - 1, &t));
+    Cause t;
+    TRY(look_everywhere(r, r->run->data.steps - 1, &t));
     if (t.stage < 0)
         return PP_OK;
-    return ranks_agree(r, pp_fail(PP_ERR_FINITE, "after step %" PRId64 ": parameter '%s' of stage %d is not finite: no checkpoint is written", r->run->steps, t.name, t.stage));
+    return group_agree(&r->group, pp_fail(PP_ERR_FINITE, "after step %" PRId64 ": parameter '%s' of stage %d is not finite: no checkpoint is written", r->run->data.steps, t.name, t.stage));
 }

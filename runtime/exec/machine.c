@@ -5,7 +5,7 @@
  * It runs as the first constructor, and is itself compiled for any CPU of the architecture.  A program that links an installed
  * runtime has it twice: with the flags of the runtime and, under another name, with those of its stages.
  */
-#include "internal.h"
+#include "exec.h"
 
 #include <stdio.h>
 #include <stdlib.h>

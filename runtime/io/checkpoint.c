@@ -1,5 +1,5 @@
 /*
- * checkpoint.c - what a run leaves behind: gradients of the first step, the model's outputs, checkpoints.  Every file
+ * checkpoint.c - what a run leaves behind of its parameters: gradients of the first step, checkpoints.  Every file
  * and the checkpoint's folder appear whole or not at all: a temporary name, fsync, rename.
  *
  * DIR/step_N/: stageK.safetensors (parameters and running statistics under the model's names, transmitted ones in their
@@ -9,12 +9,12 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "internal.h"
-#include "base/file/manifest.h"
+#include "files.h"
 
-#include <dirent.h>
+#include "base/file/manifest.h"
+#include "base/file/safetensors.h"
+
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -22,56 +22,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-PpStatus ranks_agree(Rank *r, PpStatus s)
-{
-    int mine = (int)s, *all = malloc((size_t)r->t.ranks * sizeof *all);
-    if (!all)
-        return pp_fail(PP_ERR_IO, "out of memory");
-    PpStatus sent = r->t.op->gather(&r->t, &mine, sizeof mine, all);
-    int first = -1;
-    for (int k = 0; k < r->t.ranks && sent == PP_OK && first < 0; k++)
-        if (all[k] != PP_OK)
-            first = k;
-    if (first == r->rank)
-        pp_failure_print();
-    if (first >= 0)
-        pp_failure_tell();
-    PpStatus verdict = sent != PP_OK ? sent : first < 0 ? PP_OK : (PpStatus)all[first];
-    free(all);
-    return verdict;
-}
-
-PpStatus make_folder(const char *path)
-{
-    char part[PATH_MAX];
-    size_t n = strlen(path);
-    if (n >= sizeof part)
-        return pp_fail(PP_ERR_IO, "%s: name too long", path);
-    for (size_t i = 1; i <= n; i++) {
-        if (path[i] != '/' && path[i] != 0)
-            continue;
-        memcpy(part, path, i);
-        part[i] = 0;
-        struct stat sb;
-        if (mkdir(part, 0777) && (errno != EEXIST || stat(part, &sb) || !S_ISDIR(sb.st_mode)))
-            return pp_fail(PP_ERR_IO, "%s: %s", part, strerror(errno == EEXIST ? ENOTDIR : errno));
-    }
-    return PP_OK;
-}
-
-static PpStatus sync_folder(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int bad = fd < 0 || fsync(fd);
-    int e = errno;
-    if (fd >= 0)
-        close(fd);
-    return bad ? pp_fail(PP_ERR_IO, "%s: %s", path, strerror(e)) : PP_OK;
-}
-
 /* ---- gradients ---- */
 
-static PpStatus grads_file(Rank *r, const RankStage *rs, const char *path)
+static PpStatus grads_file(HostCopy *h, int rank, const StagePlan *rs, const char *path)
 {
     char err[ST_ERR], tmp[PATH_MAX];
     StWriter w;
@@ -80,56 +33,28 @@ static PpStatus grads_file(Rank *r, const RankStage *rs, const char *path)
     stw_init(&w);
     stw_meta(&w, "format", "pt");
     for (int k = 0; k < rs->st->n_param; k++)
-        if (rs->rp[k].dump_grad)
+        if (rs->rp[k].update)
             stw_declare(&w, rs->rp[k].p->t.name, rs->rp[k].p->t.dtype, rs->rp[k].p->t.rank, rs->rp[k].p->t.dim);
     if (stw_begin(&w, tmp, err, sizeof err))
         return pp_fail(PP_ERR_IO, "--dump-grads: %s", err);
     for (int k = 0; k < rs->st->n_param; k++)
-        if (rs->rp[k].dump_grad)
-            stw_write(&w, stream_host(r, rs->rp[k].grad, rs->rp[k].p->t.bytes), rs->rp[k].p->t.bytes);
+        if (rs->rp[k].update)
+            stw_write(&w, host_copy(h, rs->rp[k].grad, rs->rp[k].p->t.bytes), rs->rp[k].p->t.bytes);
     int bad = stw_end(&w, 0, err, sizeof err);
-    TRY(device_check(r, "copying gradients"));
+    TRY(device_check(h->dev, rank, "copying gradients"));
     if (bad || rename(tmp, path))
         return pp_fail(PP_ERR_IO, "--dump-grads %s: %s", path, strerror(errno));
     return PP_OK;
 }
 
-PpStatus grads_dump(Rank *r)
+PpStatus grads_dump(const Plan *p, HostCopy *h, const char *folder)
 {
     char path[PATH_MAX];
-    const char *dir = r->run->opt->dump_grads;
-    TRY(make_folder(dir));
-    for (int l = 0; l < r->n_stage; l++) {
-        if (snprintf(path, sizeof path, "%s/stage%d.safetensors", dir, r->stage[l].st->index) >= (int)sizeof path)
-            return pp_fail(PP_ERR_IO, "%s: name too long", dir);
-        TRY(grads_file(r, &r->stage[l], path));
-    }
-    return PP_OK;
-}
-
-/* ---- outputs ---- */
-
-PpStatus outputs_write(Rank *r)
-{
-    const Run *run = r->run;
-    const PpPlan *plan = run->plan;
-    char err[600];
-    for (int i = 0; i < plan->n_output; i++) {
-        if (!r->collect[i])
-            continue;
-        PpTensor t = plan->output[i];
-        if (t.batch_dim >= 0)
-            t.dim[t.batch_dim] = t.dim[t.batch_dim] / plan->rows * r->collect_rows;
-        /* the loss as an output is the minibatch's, not the last microbatch's */
-        int l = plan->loss_stage >= 0 ? r->local_of[plan->loss_stage] : -1;
-        if (l >= 0 && r->stage[l].st->output[plan->loss_output].model_output == i && run->opt->mode != MODE_INFER) {
-            float single = (float)r->norm[0];
-            memcpy(r->collect[i], t.dtype == PP_F64 ? (const void *)&r->norm[0] : (const void *)&single,
-                   (size_t)t.bytes);
-        }
-        const char *file = run->opt->output[run->output_wanted[i]].file;
-        if (npy_write(file, t.dtype, t.rank, t.dim, r->collect[i], err, sizeof err))
-            return pp_fail(PP_ERR_IO, "--output %s", err);
+    TRY(folder_make(folder));
+    for (int l = 0; l < p->n_stage; l++) {
+        if (snprintf(path, sizeof path, "%s/stage%d.safetensors", folder, p->stage[l].st->index) >= (int)sizeof path)
+            return pp_fail(PP_ERR_IO, "%s: name too long", folder);
+        TRY(grads_file(h, p->ask.rank, &p->stage[l], path));
     }
     return PP_OK;
 }
@@ -141,13 +66,13 @@ typedef struct {
     int state;
 } Part; /* state -1: the value itself */
 
-static const void *part_bytes(Rank *r, const RankParam *q, const Part *p)
+static const void *part_bytes(HostCopy *h, const RankParam *q, const Part *p)
 {
-    return stream_host(r, p->state < 0 ? q->value : q->state[p->state], q->p->t.bytes);
+    return host_copy(h, p->state < 0 ? q->value : q->state[p->state], q->p->t.bytes);
 }
 
 /* One file: `parts` tensors of every parameter that has them; lines for the manifest go to `list`. */
-static PpStatus stage_file(Rank *r, const RankStage *rs, const char *path, const char *name, const Part *part,
+static PpStatus stage_file(HostCopy *h, int rank, const StagePlan *rs, const char *path, const char *name, const Part *part,
                            int parts, FILE *list)
 {
     char err[ST_ERR], key[4096];
@@ -168,7 +93,7 @@ static PpStatus stage_file(Rank *r, const RankStage *rs, const char *path, const
             stw_declare(&w, key, q->p->t.dtype, q->p->t.rank, q->p->t.dim);
             fputs(comma, list);
             st_json_string(list, key);
-            fprintf(list, ": \"%08" PRIx32 "\"", st_crc32(0, part_bytes(r, q, &part[j]), (size_t)q->p->t.bytes));
+            fprintf(list, ": \"%08" PRIx32 "\"", st_crc32(0, part_bytes(h, q, &part[j]), (size_t)q->p->t.bytes));
             comma = ",\n      ";
         }
     fputs("\n    }", list);
@@ -178,89 +103,66 @@ static PpStatus stage_file(Rank *r, const RankStage *rs, const char *path, const
         for (int j = 0; j < parts; j++) {
             const RankParam *q = &rs->rp[k];
             if (q->p->use != PP_TRANSMIT && (part[j].state < 0 || q->update))
-                stw_write(&w, part_bytes(r, q, &part[j]), q->p->t.bytes);
+                stw_write(&w, part_bytes(h, q, &part[j]), q->p->t.bytes);
         }
     int bad = stw_end(&w, 1, err, sizeof err);
-    TRY(device_check(r, "copying parameters"));
+    TRY(device_check(h->dev, rank, "copying parameters"));
     return bad ? pp_fail(PP_ERR_IO, "--checkpoint %s: %s", path, err) : PP_OK;
 }
 
-static PpStatus shard(Rank *r, const char *tmp, FILE *list)
+static PpStatus shard(const Plan *p, HostCopy *h, const Optimizer *optimizer, const char *tmp, FILE *list)
 {
     const Part value = {"", -1};
     Part state[OPTIM_STATES];
     char path[PATH_MAX], name[64];
-    int states = optim_states(r->run->opt);
+    int states = p->ask.states;
     for (int j = 0; j < states; j++) {
         state[j].state = j;
-        snprintf(state[j].prefix, sizeof state[j].prefix, "optimizer/%s/",
-                 optimizers[r->run->opt->optimizer].state[j]);
+        snprintf(state[j].prefix, sizeof state[j].prefix, "optimizer/%s/", optimizer->state[j]);
     }
-    for (int l = 0; l < r->n_stage; l++) {
-        for (int optimizer = 0; optimizer <= (states > 0); optimizer++) {
-            snprintf(name, sizeof name, "stage%d%s.safetensors", r->stage[l].st->index, optimizer ? ".optimizer" : "");
+    for (int l = 0; l < p->n_stage; l++)
+        for (int k = 0; k <= (states > 0); k++) {
+            snprintf(name, sizeof name, "stage%d%s.safetensors", p->stage[l].st->index, k ? ".optimizer" : "");
             if (snprintf(path, sizeof path, "%s/%s", tmp, name) >= (int)sizeof path)
                 return pp_fail(PP_ERR_IO, "%s: name too long", tmp);
-            TRY(stage_file(r, &r->stage[l], path, name, optimizer ? state : &value, optimizer ? states : 1, list));
+            TRY(stage_file(h, p->ask.rank, &p->stage[l], path, name, k ? state : &value, k ? states : 1, list));
         }
-    }
     return PP_OK;
 }
 
-static void remove_folder(const char *path)
+/* The lists of all ranks come to rank 0, which writes the manifest. */
+typedef struct {
+    const PpPlan *model;
+    int64_t step;
+    uint64_t seed;
+} Facts;
+
+static void manifest_head(FILE *f, const Facts *of)
 {
-    DIR *d = opendir(path);
-    if (!d)
-        return;
-    for (struct dirent *e; (e = readdir(d)) != NULL;)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            unlinkat(dirfd(d), e->d_name, 0);
-    closedir(d);
-    rmdir(path);
+    fprintf(f, "{\n  \"format\": \"ppsplit checkpoint 1\",\n  \"model\": ");
+    st_json_string(f, of->model->model);
+    fprintf(f,
+            ",\n  \"model_hash\": \"%016" PRIx64 "\",\n  \"plan_hash\": \"%016" PRIx64 "\",\n  \"step\": %" PRId64
+            ",\n  \"stages\": %d,\n"
+            "  \"seed\": \"%" PRIu64 "\",\n  \"crc32\": {\n    \"\": {}",
+            of->model->model_hash, of->model->hash, of->step, of->model->n_stage, of->seed);
 }
 
-/* The lists of all ranks come to rank 0 in rank order, which writes the manifest. */
-static PpStatus manifest(Rank *r, const char *tmp, int64_t step, const char *list, int64_t length)
+/* On rank 0: the lists of all ranks in rank order. */
+static PpStatus write_manifest(Group *g, const char *path, const Facts *of, const char *list, const int64_t *lengths)
 {
-    char path[PATH_MAX + 32];
-    PpRequest q;
-    int64_t tag = r->t.tag_max;
-    int64_t *lengths = malloc((size_t)r->t.ranks * sizeof *lengths);
-    if (!lengths)
-        return pp_fail(PP_ERR_IO, "out of memory");
-    PpStatus s = r->t.op->gather(&r->t, &length, sizeof length, lengths);
-    if (s == PP_OK && r->rank != 0) {
-        s = r->t.op->send(&r->t, 0, tag, list, length, &q);
-        s = s == PP_OK ? r->t.op->wait(&r->t, &q) : s;
-    }
-    if (s != PP_OK || r->rank != 0) {
-        free(lengths);
-        return s;
-    }
-    snprintf(path, sizeof path, "%s/manifest.json", tmp);
+    PpStatus s = PP_OK;
     FILE *f = fopen(path, "w");
-    if (f) {
-        fprintf(f, "{\n  \"format\": \"ppsplit checkpoint 1\",\n  \"model\": ");
-        st_json_string(f, r->run->plan->model);
-        fprintf(f,
-                ",\n  \"model_hash\": \"%016" PRIx64 "\",\n  \"plan_hash\": \"%016" PRIx64 "\",\n  \"step\": %" PRId64
-                ",\n  \"stages\": %d,\n"
-                "  \"seed\": \"%" PRIu64 "\",\n  \"crc32\": {\n    \"\": {}",
-                r->run->plan->model_hash, r->run->plan->hash, step, r->run->plan->n_stage, r->run->opt->seed);
-    }
-    for (int k = 0; k < r->t.ranks && s == PP_OK; k++) {
-        char *text = malloc((size_t)lengths[k] + 1);
-        if (!text)
-            s = pp_fail(PP_ERR_IO, "out of memory");
-        else if (k == 0)
-            memcpy(text, list, (size_t)length);
-        else if ((s = r->t.op->recv(&r->t, k, tag, text, lengths[k], &q)) == PP_OK)
-            s = r->t.op->wait(&r->t, &q);
+    if (f)
+        manifest_head(f, of);
+    for (int k = 0; k < g->ranks && s == PP_OK; k++) {
+        char *text = k ? malloc((size_t)lengths[k] + 1) : NULL;
+        if (k)
+            s = text ? group_recv(g, k, text, lengths[k]) : pp_no_memory();
         if (f && s == PP_OK)
-            fwrite(text, 1, (size_t)lengths[k], f);
+            fwrite(k ? text : list, 1, (size_t)lengths[k], f);
         free(text);
     }
-    free(lengths);
     if (f)
         fprintf(f, "\n  }\n}\n");
     int bad = !f || fflush(f) || fsync(fileno(f));
@@ -269,11 +171,25 @@ static PpStatus manifest(Rank *r, const char *tmp, int64_t step, const char *lis
     return s != PP_OK ? s : bad ? pp_fail(PP_ERR_IO, "--checkpoint %s: %s", path, strerror(errno)) : PP_OK;
 }
 
+static PpStatus manifest(Group *g, const char *tmp, const Facts *of, const char *list, int64_t length)
+{
+    char path[PATH_MAX + 32];
+    int64_t *lengths = malloc((size_t)g->ranks * sizeof *lengths);
+    if (!lengths)
+        return pp_no_memory();
+    snprintf(path, sizeof path, "%s/manifest.json", tmp);
+    PpStatus s = g->op->gather(g, &length, sizeof length, lengths);
+    if (s == PP_OK)
+        s = g->rank ? group_send(g, 0, list, length) : write_manifest(g, path, of, list, lengths);
+    free(lengths);
+    return s;
+}
+
 static PpStatus publish(const char *dir, const char *tmp, const char *final)
 {
     char old[PATH_MAX];
     struct stat sb;
-    TRY(sync_folder(tmp));
+    TRY(folder_sync(tmp));
     int replace = stat(final, &sb) == 0;
     if (snprintf(old, sizeof old, "%s.old", final) >= (int)sizeof old)
         return pp_fail(PP_ERR_IO, "%s: name too long", final);
@@ -281,35 +197,36 @@ static PpStatus publish(const char *dir, const char *tmp, const char *final)
         return pp_fail(PP_ERR_IO, "--checkpoint %s: %s", final, strerror(errno));
     if (rename(tmp, final))
         return pp_fail(PP_ERR_IO, "--checkpoint %s: %s", final, strerror(errno));
-    TRY(sync_folder(dir));
+    TRY(folder_sync(dir));
     if (replace)
-        remove_folder(old);
+        folder_remove(old);
     return PP_OK;
 }
 
-PpStatus checkpoint_write(Rank *r, int64_t step)
+PpStatus checkpoint_write(const Plan *p, HostCopy *h, Group *g, const Options *o, int64_t step)
 {
     char tmp[PATH_MAX], final[PATH_MAX];
-    const char *dir = r->run->opt->checkpoint;
-    if (snprintf(tmp, sizeof tmp, "%s/step_%" PRId64 ".tmp", dir, step) >= (int)sizeof tmp - 32)
-        return ranks_agree(r, pp_fail(PP_ERR_IO, "%s: name too long", dir));
-    snprintf(final, sizeof final, "%s/step_%" PRId64, dir, step);
-    if (r->rank == 0)
-        remove_folder(tmp);
-    TRY(ranks_agree(r, r->rank == 0 ? make_folder(tmp) : PP_OK));
+    const char *folder = o->checkpoint;
+    Facts of = {p->model, step, o->seed};
+    if (snprintf(tmp, sizeof tmp, "%s/step_%" PRId64 ".tmp", folder, step) >= (int)sizeof tmp - 32)
+        return group_agree(g, pp_fail(PP_ERR_IO, "%s: name too long", folder));
+    snprintf(final, sizeof final, "%s/step_%" PRId64, folder, step);
+    if (g->rank == 0)
+        folder_remove(tmp);
+    TRY(group_agree(g, g->rank == 0 ? folder_make(tmp) : PP_OK));
     char *text = NULL;
     size_t length = 0;
     FILE *list = open_memstream(&text, &length);
-    PpStatus s = list ? shard(r, tmp, list) : pp_fail(PP_ERR_IO, "out of memory");
+    PpStatus s = list ? shard(p, h, &optimizers[o->optimizer], tmp, list) : pp_no_memory();
     if (list && fclose(list) && s == PP_OK)
-        s = pp_fail(PP_ERR_IO, "out of memory");
-    s = ranks_agree(r, s);
+        s = pp_no_memory();
+    s = group_agree(g, s);
     if (s == PP_OK)
-        s = ranks_agree(r, manifest(r, tmp, step, text, (int64_t)length));
+        s = group_agree(g, manifest(g, tmp, &of, text, (int64_t)length));
     free(text);
     if (s == PP_OK)
-        s = ranks_agree(r, r->rank == 0 ? publish(dir, tmp, final) : PP_OK);
-    if (s != PP_OK && r->rank == 0)
-        remove_folder(tmp);
+        s = group_agree(g, g->rank == 0 ? publish(folder, tmp, final) : PP_OK);
+    if (s != PP_OK && g->rank == 0)
+        folder_remove(tmp);
     return s;
 }

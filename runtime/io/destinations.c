@@ -8,7 +8,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "internal.h"
+#include "files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -57,11 +57,11 @@ static int same_place(const char *a, const char *b)
     return same_file(x, y);
 }
 
-static PpStatus folder_apart(const Run *run, const char *option, const char *folder)
+static PpStatus folder_apart(const Options *o, const char *option, const char *folder)
 {
-    char own[sizeof run->opt->folder + 16];
-    snprintf(own, sizeof own, "%s/params", run->opt->folder);
-    const char *read = run->opt->params ? run->opt->params : own;
+    char own[sizeof o->folder + 16];
+    snprintf(own, sizeof own, "%s/params", o->folder);
+    const char *read = o->params ? o->params : own;
     return same_place(folder, read) ? pp_fail(PP_ERR_MODEL, "%s would overwrite %s, which the run reads", option, folder) : PP_OK;
 }
 
@@ -80,9 +80,8 @@ static const char *file_of(const Options *o, int i, const char **option)
     return i == o->n_output ? o->log_json : o->trace;
 }
 
-PpStatus destinations_apart(const Run *run)
+PpStatus destinations_apart(const Options *o, int64_t steps)
 {
-    const Options *o = run->opt;
     int n_read = o->n_data + 1, n = n_read + o->n_output + 2;
     char step[PATH_MAX];
     const char *option, *other;
@@ -97,9 +96,9 @@ PpStatus destinations_apart(const Run *run)
     if (o->mode != MODE_TRAIN)
         return PP_OK;
     if (o->dump_grads)
-        TRY(folder_apart(run, "--dump-grads", o->dump_grads));
-    if (o->checkpoint && snprintf(step, sizeof step, "%s/step_%" PRId64, o->checkpoint, run->steps) < (int)sizeof step)
-        TRY(folder_apart(run, "--checkpoint", step));
+        TRY(folder_apart(o, "--dump-grads", o->dump_grads));
+    if (o->checkpoint && snprintf(step, sizeof step, "%s/step_%" PRId64, o->checkpoint, steps) < (int)sizeof step)
+        TRY(folder_apart(o, "--checkpoint", step));
     return PP_OK;
 }
 
@@ -124,25 +123,25 @@ static int allocate(int fd, int64_t bytes)
     return !fstatvfs(fd, &disk) && (double)disk.f_bavail * (double)disk.f_frsize < (double)bytes ? ENOSPC : 0;
 }
 
-static PpStatus try_room(Rank *r, const char *option, const char *path, const char *folder, int64_t bytes)
+static PpStatus try_room(Held *h, const char *option, const char *path, const char *folder, int64_t bytes)
 {
     char name[PATH_MAX];
     if (snprintf(name, sizeof name, "%s/.ppsplit.XXXXXX", folder) >= (int)sizeof name)
         return no(option, path, bytes, ENAMETOOLONG);
-    int *grown = realloc(r->held, (size_t)(r->n_held + 1) * sizeof *grown);
+    int *grown = realloc(h->fd, (size_t)(h->n + 1) * sizeof *grown);
     if (!grown)
-        return pp_fail(PP_ERR_IO, "out of memory");
-    r->held = grown;
+        return pp_no_memory();
+    h->fd = grown;
     int fd = mkostemp(name, O_CLOEXEC);
     if (fd < 0)
         return no(option, path, bytes, errno);
     unlink(name);
-    r->held[r->n_held++] = fd;
+    h->fd[h->n++] = fd;
     int e = allocate(fd, bytes);
     return e ? no(option, path, bytes, e) : PP_OK;
 }
 
-static PpStatus try_file(Rank *r, const char *option, const char *path, int64_t bytes)
+static PpStatus try_file(Held *h, const char *option, const char *path, int64_t bytes)
 {
     char folder[PATH_MAX];
     struct stat sb;
@@ -163,11 +162,11 @@ static PpStatus try_file(Rank *r, const char *option, const char *path, int64_t 
             return PP_OK;
     }
     parent(folder);
-    return try_room(r, option, path, folder, bytes);
+    return try_room(h, option, path, folder, bytes);
 }
 
 /* A folder that is there, or will be made in the nearest one that is. */
-static PpStatus try_folder(Rank *r, const char *option, const char *path, int64_t bytes)
+static PpStatus try_folder(Held *h, const char *option, const char *path, int64_t bytes)
 {
     char folder[PATH_MAX];
     struct stat sb;
@@ -180,51 +179,49 @@ static PpStatus try_folder(Rank *r, const char *option, const char *path, int64_
             return no(option, path, bytes, ENOENT);
         parent(folder);
     }
-    return S_ISDIR(sb.st_mode) ? try_room(r, option, path, folder, bytes) : no(option, folder, bytes, ENOTDIR);
+    return S_ISDIR(sb.st_mode) ? try_room(h, option, path, folder, bytes) : no(option, folder, bytes, ENOTDIR);
 }
 
 /* ---- what this rank writes ---- */
 
-static int64_t state_bytes(const Rank *r, int gradients)
+static int64_t state_bytes(const Plan *p, int gradients)
 {
     int64_t sum = HEADER;
-    int states = optim_states(r->run->opt);
-    for (int l = 0; l < r->n_stage; l++)
-        for (int k = 0; k < r->stage[l].st->n_param; k++) {
-            const RankParam *q = &r->stage[l].rp[k];
-            int n = gradients ? q->dump_grad : (q->p->use != PP_TRANSMIT) + (q->update && q->p->use != PP_TRANSMIT ? states : 0);
+    for (int l = 0; l < p->n_stage; l++)
+        for (int k = 0; k < p->stage[l].st->n_param; k++) {
+            const RankParam *q = &p->stage[l].rp[k];
+            int n = gradients ? q->update : (q->p->use != PP_TRANSMIT) + (q->update ? p->ask.states : 0);
             sum += n * (q->p->t.bytes + HEADER);
         }
     return sum;
 }
 
-PpStatus destinations_try(Rank *r)
+PpStatus destinations_try(Held *h, const Plan *p, const Options *o, int64_t steps)
 {
-    const Run *run = r->run;
-    const Options *o = run->opt;
-    for (int i = 0; i < run->plan->n_output; i++)
-        if (r->collect[i])
-            TRY(try_file(r, "--output", o->output[run->output_wanted[i]].file,
-                         HEADER + tensor_bytes(&run->plan->output[i], r->collect_rows, run->plan->rows)));
+    const PpPlan *model = p->model;
+    for (int i = 0; i < model->n_output; i++)
+        if (p->has_output[i])
+            TRY(try_file(h, "--output", o->output[p->ask.output_wanted[i]].file,
+                         HEADER + tensor_bytes(&model->output[i], p->ask.output_rows, model->rows)));
     if (o->mode == MODE_TRAIN && o->dump_grads)
-        TRY(try_folder(r, "--dump-grads", o->dump_grads, state_bytes(r, 1)));
+        TRY(try_folder(h, "--dump-grads", o->dump_grads, state_bytes(p, 1)));
     if (o->mode == MODE_TRAIN && o->checkpoint && !o->until) {
         char step[PATH_MAX];
         struct stat sb;
-        TRY(try_folder(r, "--checkpoint", o->checkpoint, state_bytes(r, 0)));
-        snprintf(step, sizeof step, "%s/step_%" PRId64, o->checkpoint, run->steps);
+        TRY(try_folder(h, "--checkpoint", o->checkpoint, state_bytes(p, 0)));
+        snprintf(step, sizeof step, "%s/step_%" PRId64, o->checkpoint, steps);
         if (!stat(step, &sb) && !S_ISDIR(sb.st_mode))
             return no("--checkpoint", step, 0, ENOTDIR);
     }
-    if (r->rank == 0 && o->log_json)
-        TRY(try_file(r, "--log-json", o->log_json, HEADER));
-    return r->rank == 0 && o->trace ? try_file(r, "--trace", o->trace, HEADER) : PP_OK;
+    if (p->ask.rank == 0 && o->log_json)
+        TRY(try_file(h, "--log-json", o->log_json, HEADER));
+    return p->ask.rank == 0 && o->trace ? try_file(h, "--trace", o->trace, HEADER) : PP_OK;
 }
 
-void destinations_release(Rank *r)
+void destinations_release(Held *h)
 {
-    while (r->n_held > 0)
-        close(r->held[--r->n_held]);
-    free(r->held);
-    r->held = NULL;
+    while (h->n > 0)
+        close(h->fd[--h->n]);
+    free(h->fd);
+    h->fd = NULL;
 }

@@ -6,8 +6,10 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "internal.h"
+#include "files.h"
+
 #include "base/file/manifest.h"
+#include "base/file/safetensors.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -109,34 +111,26 @@ static PpStatus load(const Source *s, const PpTensor *want, char *to)
         return read_linked(s, t, to);
     int known = s->manifest ? manifest_confirms(s->manifest, want->name, t->data, t->bytes) : 1;
     if (known <= 0)
-        return known < 0 ? pp_fail(PP_ERR_IO, "out of memory")
+        return known < 0 ? pp_no_memory()
                          : pp_fail(PP_ERR_MODEL, "%s: damaged: the bytes of '%s' do not have the manifest's checksum", s->path, want->name);
     memcpy(to, t->data, (size_t)t->bytes);
     return PP_OK;
 }
 
-static void upload(Rank *r, char *to, const void *from, int64_t bytes)
-{
-    if (r->on_device)
-        stream_upload(r, to, from, bytes);
-    else
-        memcpy(to, from, (size_t)bytes);
-}
-
 /* A tensor to its place, through the host where that is on a device. */
-static PpStatus place(Rank *r, const Source *s, const PpTensor *want, char *to)
+static PpStatus place(HostCopy *h, const Source *s, const PpTensor *want, char *to)
 {
-    if (!r->on_device)
+    if (!h->room)
         return load(s, want, to);
     char *room = malloc((size_t)want->bytes + 1);
-    PpStatus status = room ? load(s, want, room) : pp_fail(PP_ERR_IO, "out of memory");
+    PpStatus status = room ? load(s, want, room) : pp_no_memory();
     if (status == PP_OK)
-        stream_upload(r, to, room, want->bytes);
+        host_upload(h, to, room, want->bytes);
     free(room);
-    return status == PP_OK ? device_check(r, "loading its parameters") : status;
+    return status;
 }
 
-static PpStatus load_stage(Rank *r, RankStage *rs, const char *own, const char *given)
+static PpStatus load_stage(HostCopy *h, const StagePlan *rs, const char *own, const char *given)
 {
     const PpStage *st = rs->st;
     Source s = {0};
@@ -144,36 +138,33 @@ static PpStatus load_stage(Rank *r, RankStage *rs, const char *own, const char *
     int wanted = 0;
     for (int k = 0; k < st->n_param; k++)
         wanted |= st->param[k].use != PP_TRANSMIT;
-    int konst = 0; /* in a file */
+    int constants = 0; /* in a file */
     for (int k = 0; k < st->n_const; k++)
-        konst |= !st->konst[k].data;
-    if (wanted || (konst && !given)) {
+        constants |= !st->konst[k].data;
+    if (wanted || (constants && !given)) {
         status = open_source(&s, given ? given : own, st->index);
         for (int k = 0; k < st->n_param && status == PP_OK; k++)
             if (st->param[k].use != PP_TRANSMIT)
-                status = place(r, &s, &st->param[k].t, rs->param + st->param[k].offset);
+                status = place(h, &s, &st->param[k].t, rs->param + st->param[k].offset);
     }
-    if (given && konst && status == PP_OK) { /* constants are never trained: they are where they always were */
+    if (given && constants && status == PP_OK) { /* constants are never trained: they are where they always were */
         close_source(&s);
         status = open_source(&s, own, st->index);
     }
     for (int k = 0; k < st->n_const && status == PP_OK; k++) {
         const PpConst *c = &st->konst[k];
         if (c->data)
-            upload(r, rs->konst + c->offset, c->data, c->t.bytes);
+            host_upload(h, rs->constants + c->offset, c->data, c->t.bytes);
         else
-            status = place(r, &s, &c->t, rs->konst + c->offset);
+            status = place(h, &s, &c->t, rs->constants + c->offset);
     }
     close_source(&s);
     return status;
 }
 
-PpStatus params_load(Rank *r)
+PpStatus params_load(const Plan *p, HostCopy *h, const char *own, const char *given)
 {
-    const Options *o = r->run->opt;
-    char own[sizeof o->folder + 16];
-    snprintf(own, sizeof own, "%s/params", o->folder);
-    for (int l = 0; l < r->n_stage; l++)
-        TRY(load_stage(r, &r->stage[l], own, o->params));
-    return PP_OK;
+    for (int l = 0; l < p->n_stage; l++)
+        TRY(load_stage(h, &p->stage[l], own, given));
+    return device_check(h->dev, p->ask.rank, "loading its parameters");
 }

@@ -11,7 +11,7 @@
 #endif
 #endif
 #endif
-#include "transport.h"
+#include "group.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -40,99 +40,99 @@ int mpi_wanted(int *rank, int *ranks)
 int mpi_built(void) { return 0; }
 int mpi_device_pointers(void) { return 0; }
 
-PpStatus mpi_transport(int *argc, char ***argv, Transport *t)
+PpStatus mpi_open(int *argc, char ***argv, Group *world)
 {
-    (void)argc, (void)argv, (void)t;
+    (void)argc, (void)argv, (void)world;
     return PP_ERR_USAGE;
 }
 
-void mpi_close(void) {}
+void mpi_close(Group *world) { (void)world; }
 
 #else
 
 /* Counts are ints: a large message is counted in blocks of 64 bytes, and every tensor's room is a multiple of that. */
 enum { LARGE = 1 << 30, BLOCK = 64 };
-static MPI_Datatype block_type; /* made once, by the only thread that calls MPI */
 
-_Static_assert(sizeof(MPI_Request) <= 16, "PpRequest.native is too small");
+typedef struct {
+    MPI_Comm comm;
+    MPI_Datatype block;
+} MpiGroup;
+
+static const MpiGroup *of(const Group *g) { return g->impl; }
+
+_Static_assert(sizeof(MPI_Request) <= 16, "Request.native is too small");
 
 static PpStatus checked(int e) { return e == MPI_SUCCESS ? PP_OK : PP_ERR_IO; }
 
-static MPI_Datatype unit(int64_t bytes, int *count)
+static MPI_Datatype unit(const Group *g, int64_t bytes, int *count)
 {
     *count = (int)(bytes < LARGE ? bytes : (bytes + BLOCK - 1) / BLOCK);
-    return bytes < LARGE ? MPI_BYTE : block_type;
+    return bytes < LARGE ? MPI_BYTE : of(g)->block;
 }
 
-static PpStatus send(Transport *t, int peer, int64_t tag, const void *buf, int64_t bytes, PpRequest *r)
+static PpStatus send(Group *g, int peer, int64_t tag, const void *buf, int64_t bytes, Request *r)
 {
     MPI_Request q;
     int count;
-    (void)t;
-    MPI_Datatype type = unit(bytes, &count);
-    TRY(checked(MPI_Isend(buf, count, type, peer, (int)tag, MPI_COMM_WORLD, &q)));
+    MPI_Datatype type = unit(g, bytes, &count);
+    TRY(checked(MPI_Isend(buf, count, type, peer, (int)tag, of(g)->comm, &q)));
     memcpy(&r->native, &q, sizeof q);
     return PP_OK;
 }
 
-static PpStatus recv(Transport *t, int peer, int64_t tag, void *buf, int64_t bytes, PpRequest *r)
+static PpStatus recv(Group *g, int peer, int64_t tag, void *buf, int64_t bytes, Request *r)
 {
     MPI_Request q;
     int count;
-    (void)t;
-    MPI_Datatype type = unit(bytes, &count);
-    TRY(checked(MPI_Irecv(buf, count, type, peer, (int)tag, MPI_COMM_WORLD, &q)));
+    MPI_Datatype type = unit(g, bytes, &count);
+    TRY(checked(MPI_Irecv(buf, count, type, peer, (int)tag, of(g)->comm, &q)));
     memcpy(&r->native, &q, sizeof q);
     return PP_OK;
 }
 
-static PpStatus wait_for(Transport *t, PpRequest *r)
+static PpStatus wait_for(Group *g, Request *r)
 {
     MPI_Request q;
-    (void)t;
+    (void)g;
     memcpy(&q, &r->native, sizeof q);
     return checked(MPI_Wait(&q, MPI_STATUS_IGNORE));
 }
 
-static PpStatus test(Transport *t, PpRequest *r, int *done)
+static PpStatus test(Group *g, Request *r, int *done)
 {
     MPI_Request q;
-    (void)t;
+    (void)g;
     memcpy(&q, &r->native, sizeof q);
     PpStatus s = checked(MPI_Test(&q, done, MPI_STATUS_IGNORE));
     memcpy(&r->native, &q, sizeof q);
     return s;
 }
 
-static void poll(Transport *t)
+static void poll(Group *g)
 {
     int flag;
-    (void)t;
-    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, of(g)->comm, &flag, MPI_STATUS_IGNORE);
 }
 
-static PpStatus sum(Transport *t, double *v, int n)
+static PpStatus sum(Group *g, double *v, int n)
 {
-    (void)t;
-    return checked(MPI_Allreduce(MPI_IN_PLACE, v, n, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD));
+    return checked(MPI_Allreduce(MPI_IN_PLACE, v, n, MPI_DOUBLE, MPI_SUM, of(g)->comm));
 }
 
-static PpStatus gather(Transport *t, const void *mine, int64_t bytes, void *all)
+static PpStatus gather(Group *g, const void *mine, int64_t bytes, void *all)
 {
-    (void)t;
-    return checked(MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, MPI_COMM_WORLD));
+    return checked(MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, of(g)->comm));
 }
 
-static void fail(Transport *t, PpStatus why)
+static void fail(Group *g, PpStatus why)
 {
-    (void)t;
-    MPI_Abort(MPI_COMM_WORLD, (int)why);
+    MPI_Abort(of(g)->comm, (int)why);
 }
 
 /* The others of a job that is aborted are ended from outside. */
-static int failed(Transport *t)
+static int failed(Group *g)
 {
-    (void)t;
+    (void)g;
     return 0;
 }
 
@@ -149,30 +149,44 @@ int mpi_device_pointers(void)
 #endif
 }
 
-PpStatus mpi_transport(int *argc, char ***argv, Transport *t)
+/* The tags that the communicator has, and which of its ranks are on this machine. */
+static PpStatus describe(Group *g)
 {
-    static const TransportOps ops = {"mpi", send, recv, wait_for, test, poll, sum, gather, fail, failed};
-    int level, flag, *tag_ub = NULL;
+    int flag, *tag_ub = NULL;
     MPI_Comm host;
-    TRY(checked(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level)));
-    *t = (Transport){.op = &ops};
-    MPI_Comm_rank(MPI_COMM_WORLD, &t->rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &t->ranks);
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
-    MPI_Comm_size(host, &t->host_ranks);
-    MPI_Comm_rank(host, &t->host_rank);
-    MPI_Comm_free(&host);
-    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_ub, &flag);
-    t->tag_max = flag ? *tag_ub : 32767;
-    MPI_Type_contiguous(BLOCK, MPI_BYTE, &block_type);
-    MPI_Type_commit(&block_type);
+    const MpiGroup *m = of(g);
+    TRY(checked(MPI_Comm_rank(m->comm, &g->rank)));
+    TRY(checked(MPI_Comm_size(m->comm, &g->ranks)));
+    TRY(checked(MPI_Comm_split_type(m->comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host)));
+    TRY(checked(MPI_Comm_size(host, &g->host_ranks)));
+    TRY(checked(MPI_Comm_rank(host, &g->host_rank)));
+    TRY(checked(MPI_Comm_free(&host)));
+    TRY(checked(MPI_Comm_get_attr(m->comm, MPI_TAG_UB, &tag_ub, &flag)));
+    g->tag_max = flag ? *tag_ub : 32767;
     return PP_OK;
 }
 
-void mpi_close(void)
+PpStatus mpi_open(int *argc, char ***argv, Group *world)
 {
-    MPI_Type_free(&block_type);
+    static const GroupOps ops = {"mpi", send, recv, wait_for, test, poll, sum, gather, fail, failed};
+    int level;
+    MpiGroup *m = calloc(1, sizeof *m);
+    if (!m)
+        return PP_ERR_IO;
+    *world = (Group){.op = &ops, .processes = 1, .impl = m};
+    m->comm = MPI_COMM_WORLD;
+    TRY(checked(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level)));
+    TRY(checked(MPI_Type_contiguous(BLOCK, MPI_BYTE, &m->block)));
+    TRY(checked(MPI_Type_commit(&m->block)));
+    return describe(world);
+}
+
+void mpi_close(Group *world)
+{
+    MpiGroup *m = world->impl;
+    MPI_Type_free(&m->block);
     MPI_Finalize();
+    free(m);
 }
 
 #endif

@@ -3,7 +3,7 @@
  * the rank that posts second enqueues the copy, in the sender's outgoing stream, after what both sides had enqueued
  * when they posted.  Everything a copy waits for is in its stream before the copy is, so no order of streams can block.
  */
-#include "internal.h"
+#include "wires.h"
 
 #include <stdlib.h>
 
@@ -15,7 +15,7 @@ typedef struct {
 } Side;
 
 /* Runs on the thread of either rank, for the sender's device; post_local() goes back to its own. */
-static void carry(PpRequest *send, PpRequest *recv)
+static void carry(Request *send, Request *recv)
 {
     Side *s = send->side, *r = recv->side;
     Device *d = s->dev;
@@ -27,58 +27,59 @@ static void carry(PpRequest *send, PpRequest *recv)
     s->over = r->over = s->done;
 }
 
-static PpStatus open_local(Rank *r)
+static PpStatus open_local(Links *l)
 {
-    Side *side = calloc((size_t)r->n_msg + 1, sizeof *side);
+    Side *side = calloc((size_t)l->plan->n_msg + 1, sizeof *side);
     if (!side)
-        return pp_fail(PP_ERR_IO, "out of memory");
-    r->wire_state = side;
-    for (int k = 0; k < r->n_msg; k++) {
-        side[k] = (Side){.dev = &r->dev, .ready = r->dev.op->event(&r->dev, 0), .done = r->dev.op->event(&r->dev, 0)};
-        r->msg[k].wire = &side[k];
-        r->dev.op->meet(&r->dev, device_number(r->dev.op, r->msg[k].peer));
+        return pp_no_memory();
+    l->state = side;
+    for (int k = 0; k < l->plan->n_msg; k++) {
+        side[k] = (Side){.dev = l->dev, .ready = l->dev->op->event(l->dev, 0), .done = l->dev->op->event(l->dev, 0)};
+        l->link[k].wire = &side[k];
+        l->dev->op->enable_peer(l->dev, device_number(l->dev->op, l->plan->msg[k].peer));
     }
-    return device_check(r, "events of its messages");
+    return device_check(l->dev, l->group->rank, "events of its messages");
 }
 
-static void close_local(Rank *r, int broken)
+static void close_local(Links *l, int broken)
 {
-    Side *side = r->wire_state;
+    Side *side = l->state;
     (void)broken;
-    for (int k = 0; side && k < r->n_msg; k++) {
-        r->dev.op->event_free(&r->dev, side[k].ready);
-        r->dev.op->event_free(&r->dev, side[k].done);
+    for (int k = 0; side && k < l->plan->n_msg; k++) {
+        l->dev->op->event_free(l->dev, side[k].ready);
+        l->dev->op->event_free(l->dev, side[k].done);
     }
     free(side);
-    r->wire_state = NULL;
+    l->state = NULL;
 }
 
-static PpStatus post_local(Rank *r, int first, int count, int receive)
+static PpStatus post_local(Links *l, int first, int count, int receive)
 {
-    const Side *group = r->msg[first].wire;
-    r->dev.op->record(&r->dev, r->at, group->ready);
-    for (Message *m = &r->msg[first]; m < &r->msg[first + count]; m++) {
-        Side *side = m->wire;
-        side->before = group->ready;
-        PpStatus s = local_carry(&r->t, !receive, m->peer, m->tag, m->buf, m->bytes, &m->req, carry, side);
-        r->dev.op->enter(&r->dev);
+    const Side *together = l->link[first].wire;
+    l->dev->op->record(l->dev, l->dev->current, together->ready);
+    for (int k = first; k < first + count; k++) {
+        const Message *m = &l->plan->msg[k];
+        Side *side = l->link[k].wire;
+        side->before = together->ready;
+        PpStatus s = local_carry(l->group, !receive, m->peer, m->tag, m->buf, m->bytes, &l->link[k].req, carry, side);
+        l->dev->op->enter(l->dev);
         TRY(s);
     }
     return PP_OK;
 }
 
-static PpStatus finish_local(Rank *r, Message *m)
+static PpStatus finish_local(Links *l, int message)
 {
-    const Side *side = m->wire;
-    TRY(r->t.op->wait(&r->t, &m->req));
-    r->dev.op->wait(&r->dev, r->at, side->over);
+    const Side *side = l->link[message].wire;
+    TRY(l->group->op->wait(l->group, &l->link[message].req));
+    l->dev->op->wait(l->dev, l->dev->current, side->over);
     return PP_OK;
 }
 
-static PpStatus poll_local(Rank *r)
+static PpStatus poll_local(Links *l)
 {
-    r->t.op->poll(&r->t);
+    l->group->op->poll(l->group);
     return PP_OK;
 }
 
-const Wire wire_local = {"local", open_local, close_local, post_local, finish_local, poll_local, NULL};
+const WireOps wire_local = {open_local, close_local, post_local, finish_local, poll_local, NULL};

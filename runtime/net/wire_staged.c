@@ -11,7 +11,7 @@
  * Places are shared by messages of one row that are not under way at the same time; a place is taken again only after
  * the copy out of it, which the host has to wait for before a receive and the stream before a send.
  */
-#include "internal.h"
+#include "wires.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ typedef struct {
 } Staged;
 
 typedef struct {
-    Staged *msg; /* as Rank.msg */
+    Staged *msg; /* as Plan.msg */
     Room *room;
     int n_room, *open, n_open; /* messages under way, as they were posted */
     char *pinned;
@@ -43,22 +43,25 @@ typedef struct {
 /* ---- planning ---- */
 
 /* First and last op of each message; of parameters the whole step. */
-static void lifetimes(const Rank *r, int *birth, int *death)
+static void lifetimes(const Plan *plan, int *birth, int *death)
 {
-    for (int k = 0; k < r->n_msg; k++) {
-        birth[k] = r->msg[k].shared ? 0 : -1; /* not yet known */
-        death[k] = r->n_op;
+    for (int k = 0; k < plan->n_msg; k++) {
+        birth[k] = plan->msg[k].shared ? 0 : -1; /* not yet known */
+        death[k] = plan->n_op;
     }
-    for (int i = 0; i < r->n_op; i++) {
-        const Op *op = &r->op[i];
-        int type = op->a.type, wait = type == SA_WAIT_SEND_F || type == SA_WAIT_SEND_B;
-        for (int k = op->first; k < op->first + op->count; k++)
-            if (wait)
-                death[k] = i;
-            else if (birth[k] < 0)
-                birth[k] = i;
+    for (int i = 0; i < plan->n_op; i++) {
+        const Op *op = &plan->op[i];
+        for (const Transfer *t = &plan->transfer[op->first]; t < &plan->transfer[op->first + op->count]; t++)
+            for (int k = t->first; k < t->first + t->count; k++) {
+                if (plan->msg[k].shared)
+                    continue;
+                if (t->kind == DO_FINISH)
+                    death[k] = i;
+                else if (birth[k] < 0)
+                    birth[k] = i;
+            }
         for (int k = op->await_first; k < op->await_first + op->await_count; k++)
-            death[r->await[k]] = i;
+            death[plan->await[k]] = i;
     }
 }
 
@@ -78,123 +81,125 @@ static int take_room(Staging *g, int64_t bytes, int birth, int death)
     return best;
 }
 
-static PpStatus plan_rooms(Rank *r, Staging *g)
+static PpStatus plan_rooms(Links *l, Staging *g)
 {
-    size_t n = (size_t)r->n_msg + 1;
+    size_t n = (size_t)l->plan->n_msg + 1;
     int *birth = malloc(n * sizeof *birth), *death = malloc(n * sizeof *death);
     g->room = calloc(n, sizeof *g->room);
-    PpStatus s = birth && death && g->room ? PP_OK : pp_fail(PP_ERR_IO, "out of memory");
+    PpStatus s = birth && death && g->room ? PP_OK : pp_no_memory();
     if (s == PP_OK)
-        lifetimes(r, birth, death);
+        lifetimes(l->plan, birth, death);
     for (int shared = 1; shared >= 0; shared--) /* the others are numbered as their ops come */
-        for (int k = 0; k < r->n_msg && s == PP_OK; k++)
-            if (r->msg[k].shared == shared)
-                g->msg[k].room = take_room(g, r->msg[k].bytes, birth[k], death[k]);
+        for (int k = 0; k < l->plan->n_msg && s == PP_OK; k++)
+            if (l->plan->msg[k].shared == shared)
+                g->msg[k].room = take_room(g, l->plan->msg[k].bytes, birth[k], death[k]);
     free(birth), free(death);
     TRY(s);
     int64_t bytes = 0;
     for (int i = 0; i < g->n_room; i++)
         bytes += g->room[i].bytes;
-    g->pinned = bytes ? r->dev.op->alloc_host(&r->dev, bytes) : NULL;
-    r->mem.host += bytes;
+    g->pinned = bytes ? l->dev->op->alloc_host(l->dev, bytes) : NULL;
+    l->pinned += bytes;
     if (bytes && !g->pinned)
-        return pp_fail(PP_ERR_IO, "rank %d, pinned memory for messages: %s", r->rank, r->dev.op->error());
+        return pp_fail(PP_ERR_IO, "rank %d, pinned memory for messages: %s", l->group->rank, l->dev->op->error());
     char *at = g->pinned;
     for (int i = 0; i < g->n_room; i++) {
         g->room[i].at = at;
-        g->room[i].left = r->dev.op->event(&r->dev, 0);
+        g->room[i].left = l->dev->op->event(l->dev, 0);
         at += g->room[i].bytes;
     }
     return PP_OK;
 }
 
-static PpStatus open_staged(Rank *r)
+static PpStatus open_staged(Links *l)
 {
-    Staging *g = r->wire_state = calloc(1, sizeof *g);
+    Staging *g = l->state = calloc(1, sizeof *g);
     if (!g)
-        return pp_fail(PP_ERR_IO, "out of memory");
-    g->msg = calloc((size_t)r->n_msg + 1, sizeof *g->msg);
-    g->open = calloc((size_t)r->n_msg + 1, sizeof *g->open);
+        return pp_no_memory();
+    g->msg = calloc((size_t)l->plan->n_msg + 1, sizeof *g->msg);
+    g->open = calloc((size_t)l->plan->n_msg + 1, sizeof *g->open);
     if (!g->msg || !g->open)
-        return pp_fail(PP_ERR_IO, "out of memory");
-    for (int k = 0; k < r->n_msg; k++) {
-        g->msg[k] = (Staged){.room = -1, .ready = r->dev.op->event(&r->dev, 0), .over = r->dev.op->event(&r->dev, 0)};
-        r->msg[k].wire = &g->msg[k];
+        return pp_no_memory();
+    for (int k = 0; k < l->plan->n_msg; k++) {
+        g->msg[k] = (Staged){.room = -1, .ready = l->dev->op->event(l->dev, 0), .over = l->dev->op->event(l->dev, 0)};
+        l->link[k].wire = &g->msg[k];
     }
     if (!mpi_device_pointers())
-        TRY(plan_rooms(r, g));
-    return device_check(r, "events of its messages");
+        TRY(plan_rooms(l, g));
+    return device_check(l->dev, l->group->rank, "events of its messages");
 }
 
-static void close_staged(Rank *r, int broken)
+static void close_staged(Links *l, int broken)
 {
-    Staging *g = r->wire_state;
+    Staging *g = l->state;
     (void)broken;
     if (!g)
         return;
-    for (int k = 0; g->msg && k < r->n_msg; k++) {
-        r->dev.op->event_free(&r->dev, g->msg[k].ready);
-        r->dev.op->event_free(&r->dev, g->msg[k].over);
+    for (int k = 0; g->msg && k < l->plan->n_msg; k++) {
+        l->dev->op->event_free(l->dev, g->msg[k].ready);
+        l->dev->op->event_free(l->dev, g->msg[k].over);
     }
     for (int i = 0; i < g->n_room; i++)
-        r->dev.op->event_free(&r->dev, g->room[i].left);
+        l->dev->op->event_free(l->dev, g->room[i].left);
     if (g->pinned)
-        r->dev.op->release_host(&r->dev, g->pinned);
+        l->dev->op->release_host(l->dev, g->pinned);
     free(g->msg), free(g->room), free(g->open), free(g);
-    r->wire_state = NULL;
+    l->state = NULL;
 }
 
 /* ---- a message's way ---- */
 
-static void *place(const Rank *r, const Message *m, const Staged *s)
+static void *place(const Links *l, const Message *m, const Staged *s)
 {
-    const Staging *g = r->wire_state;
+    const Staging *g = l->state;
     return s->room >= 0 ? g->room[s->room].at : m->buf;
 }
 
 /* The transport may have the buffer. */
-static PpStatus fly(Rank *r, Message *m, Staged *s)
+static PpStatus fly(Links *l, int message, Staged *s)
 {
+    const Message *m = &l->plan->msg[message];
+    Request *q = &l->link[message].req;
     s->state = FLYING;
-    return s->receive ? r->t.op->recv(&r->t, m->peer, m->tag, place(r, m, s), m->bytes, &m->req)
-                      : r->t.op->send(&r->t, m->peer, m->tag, place(r, m, s), m->bytes, &m->req);
+    return s->receive ? l->group->op->recv(l->group, m->peer, m->tag, place(l, m, s), m->bytes, q)
+                      : l->group->op->send(l->group, m->peer, m->tag, place(l, m, s), m->bytes, q);
 }
 
 /* A message has arrived on the host: on to the device. */
-static void unload(Rank *r, const Message *m, Staged *s)
+static void unload(Links *l, const Message *m, Staged *s)
 {
-    Staging *g = r->wire_state;
+    Staging *g = l->state;
     if (s->room < 0)
         return;
-    r->dev.op->wait(&r->dev, STREAM_IN, s->ready);
-    r->dev.op->copy(&r->dev, STREAM_IN, m->buf, g->room[s->room].at, m->bytes);
-    r->dev.op->record(&r->dev, STREAM_IN, s->over);
-    r->dev.op->record(&r->dev, STREAM_IN, g->room[s->room].left);
+    l->dev->op->wait(l->dev, STREAM_IN, s->ready);
+    l->dev->op->copy(l->dev, STREAM_IN, m->buf, g->room[s->room].at, m->bytes);
+    l->dev->op->record(l->dev, STREAM_IN, s->over);
+    l->dev->op->record(l->dev, STREAM_IN, g->room[s->room].left);
 }
 
-static PpStatus advance(Rank *r, Message *m, Staged *s)
+static PpStatus advance(Links *l, int message, Staged *s)
 {
     int done = 0;
-    if (s->state == COPYING && r->dev.op->done(&r->dev, s->gate))
-        TRY(fly(r, m, s));
+    if (s->state == COPYING && l->dev->op->done(l->dev, s->gate))
+        TRY(fly(l, message, s));
     if (s->state == FLYING) {
-        TRY(r->t.op->test(&r->t, &m->req, &done));
+        TRY(l->group->op->test(l->group, &l->link[message].req, &done));
         if (done && s->receive)
-            unload(r, m, s);
+            unload(l, &l->plan->msg[message], s);
         if (done)
             s->state = LANDED;
     }
     return PP_OK;
 }
 
-static PpStatus poll_staged(Rank *r)
+static PpStatus poll_staged(Links *l)
 {
-    Staging *g = r->wire_state;
+    Staging *g = l->state;
     int left = 0;
-    r->t.op->poll(&r->t);
+    l->group->op->poll(l->group);
     for (int i = 0; i < g->n_open; i++) {
         int k = g->open[i];
-        TRY(advance(r, &r->msg[k], &g->msg[k]));
+        TRY(advance(l, k, &g->msg[k]));
         if (g->msg[k].state != LANDED)
             g->open[left++] = k;
     }
@@ -202,23 +207,24 @@ static PpStatus poll_staged(Rank *r)
     return PP_OK;
 }
 
-static PpStatus post_one(Rank *r, Message *m, int receive)
+static PpStatus post_one(Links *l, int message, int receive)
 {
-    Staging *g = r->wire_state;
-    Staged *s = m->wire;
-    Device *d = &r->dev;
+    Staging *g = l->state;
+    const Message *m = &l->plan->msg[message];
+    Staged *s = l->link[message].wire;
+    Device *d = l->dev;
     Room *room = s->room >= 0 ? &g->room[s->room] : NULL;
     s->receive = receive;
-    d->op->record(d, r->at, s->ready);
+    d->op->record(d, l->dev->current, s->ready);
     if (!room) {
         s->gate = s->ready;
         s->state = COPYING;
     } else if (receive) {
         while (!d->op->done(d, room->left)) {
-            TRY(poll_staged(r));
+            TRY(poll_staged(l));
             sched_yield();
         }
-        TRY(fly(r, m, s));
+        TRY(fly(l, message, s));
     } else {
         d->op->wait(d, STREAM_OUT, s->ready);
         d->op->wait(d, STREAM_OUT, room->left);
@@ -227,30 +233,30 @@ static PpStatus post_one(Rank *r, Message *m, int receive)
         s->gate = s->over;
         s->state = COPYING;
     }
-    g->open[g->n_open++] = (int)(m - r->msg);
+    g->open[g->n_open++] = message;
     return PP_OK;
 }
 
-static PpStatus post_staged(Rank *r, int first, int count, int receive)
+static PpStatus post_staged(Links *l, int first, int count, int receive)
 {
     for (int k = first; k < first + count; k++)
-        TRY(post_one(r, &r->msg[k], receive));
+        TRY(post_one(l, k, receive));
     return PP_OK;
 }
 
-static PpStatus finish_staged(Rank *r, Message *m)
+static PpStatus finish_staged(Links *l, int message)
 {
-    Staged *s = m->wire;
+    Staged *s = l->link[message].wire;
     for (int i = 0; s->state != LANDED; i++) {
-        TRY(poll_staged(r));
-        if (*r->dev.op->error())
+        TRY(poll_staged(l));
+        if (*l->dev->op->error())
             return PP_ERR_IO;
         if (s->state != LANDED && i > 100)
             sched_yield();
     }
     if (s->room >= 0)
-        r->dev.op->wait(&r->dev, r->at, s->over);
+        l->dev->op->wait(l->dev, l->dev->current, s->over);
     return PP_OK;
 }
 
-const Wire wire_staged = {"mpi", open_staged, close_staged, post_staged, finish_staged, poll_staged, NULL};
+const WireOps wire_staged = {open_staged, close_staged, post_staged, finish_staged, poll_staged, NULL};

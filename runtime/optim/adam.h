@@ -14,7 +14,11 @@
 
 #include <math.h>
 
-enum { ADAM_DECAY, ADAM_KEEP, ADAM_LESS1, ADAM_BETA2, ADAM_LESS2, ADAM_RATE, ADAM_ROOT, ADAM_EPS };
+enum {
+    ADAM_DECAY, ADAM_KEEP, ADAM_LESS1, ADAM_BETA2, ADAM_LESS2, ADAM_RATE, ADAM_ROOT, ADAM_EPS,
+    ADAM_NUMBERS
+};
+static_assert((int)ADAM_NUMBERS <= (int)OPTIM_NUMBERS, "DeviceUpdate.number is too short");
 
 static inline void adam_numbers(const OptimOptions *o, int64_t step, double *k)
 {

@@ -4,6 +4,9 @@
 #ifndef PP_OPTIM_H
 #define PP_OPTIM_H
 
+#include "core/status.h"
+
+#include <assert.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -14,11 +17,24 @@ extern "C" {
 /* The most states that a row of optimizers.h has, the most numbers that a rule has. */
 enum { OPTIM_STATES = 2, OPTIM_NUMBERS = 8 };
 
-/* The options of all optimizers.  Negative: not given (in Options), not taken (in a row). */
+/* The options of all optimizers: field, what the command line calls it, help. */
+#define OPTIM_REALS(X)                                                                             \
+    X(lr, "lr", "learning rate")                                                                   \
+    X(momentum, "momentum", "share of the previous step that goes into the next")                  \
+    X(beta1, "beta1", "decay of the mean of gradients")                                            \
+    X(beta2, "beta2", "decay of the mean of their squares")                                        \
+    X(eps, "eps", "added to the root of that mean")                                                \
+    X(weight_decay, "weight-decay", "times the parameter, goes into its gradient; adamw: off it")
+#define OPTIM_FLAGS(X) X(nesterov, "nesterov", "Nesterov's momentum")
+
+/* Negative: not given (in Options), not taken (in a row). */
 typedef struct {
-    double lr, momentum;
-    int nesterov;
-    double beta1, beta2, eps, weight_decay;
+#define FIELD(field, name, help) double field;
+    OPTIM_REALS(FIELD)
+#undef FIELD
+#define FIELD(field, name, help) int field;
+    OPTIM_FLAGS(FIELD)
+#undef FIELD
 } OptimOptions;
 
 typedef enum {
@@ -50,6 +66,10 @@ typedef struct {
     double scale;                 /* of gradients: clipping */
     double number[OPTIM_NUMBERS]; /* the rule's, as id_numbers() computes them */
 } DeviceUpdate;
+
+/* ---- optim.c ---- */
+/* Defaults where none is given; PP_ERR_USAGE after a message. */
+PpStatus optim_options(OptimKind *kind, OptimOptions *o);
 
 /* ---- registry.c ---- */
 extern const Optimizer optimizers[OPTIMIZERS];

@@ -11,16 +11,14 @@
 #include "optim/optimizers.h" /* of the rules their numbers only */
 #undef OPTIM_RULES
 
+#define OPTIMIZER(id, rule, states, ...)                                                           \
+    static_assert(states <= OPTIM_STATES, "DeviceParam.state is too short for " #id);
+#include "optim/optimizers.h"
+
 enum { NO = -1 };
 const Optimizer optimizers[OPTIMIZERS] = {
-#define OPTIMIZER(id, rule, states, first, second, about, lr, momentum, nesterov, beta1, beta2,    \
-                  eps, decay)                                                                      \
-    {#id,                                                                                          \
-     about,                                                                                        \
-     states,                                                                                       \
-     {first, second},                                                                              \
-     {lr, momentum, nesterov, beta1, beta2, eps, decay},                                           \
-     id##_numbers},
+#define OPTIMIZER(id, rule, states, first, second, about, ...)                                     \
+    {#id, about, states, {first, second}, {__VA_ARGS__}, id##_numbers},
 #include "optim/optimizers.h"
 };
 
@@ -38,16 +36,15 @@ void optim_help(FILE *f)
 {
     for (int i = 0; i < OPTIMIZERS; i++) {
         const OptimOptions *d = &optimizers[i].defaults;
-        const struct {
-            const char *name;
-            double value;
-        } real[] = {{"lr", d->lr},       {"momentum", d->momentum},
-                    {"beta1", d->beta1}, {"beta2", d->beta2},
-                    {"eps", d->eps},     {"weight-decay", d->weight_decay}};
         fprintf(f, "  %-10s", optimizers[i].name);
-        for (size_t k = 0; k < sizeof real / sizeof *real; k++)
-            if (real[k].value >= 0)
-                fprintf(f, " --%s %g", real[k].name, real[k].value);
-        fprintf(f, "%s   (torch.optim.%s)\n", d->nesterov >= 0 ? " --nesterov" : "", optimizers[i].about);
+#define REAL(field, name, help)                                                                    \
+    if (d->field >= 0)                                                                             \
+        fprintf(f, " --%s %g", name, d->field);
+        OPTIM_REALS(REAL)
+#define FLAG(field, name, help)                                                                    \
+    if (d->field >= 0)                                                                             \
+        fprintf(f, " --%s", name);
+        OPTIM_FLAGS(FLAG)
+        fprintf(f, "   (torch.optim.%s)\n", optimizers[i].about);
     }
 }

@@ -10,7 +10,8 @@
 
 #include "optim/optim.h"
 
-enum { SGD_LR, SGD_DECAY, SGD_MOMENTUM, SGD_NESTEROV, SGD_FIRST };
+enum { SGD_LR, SGD_DECAY, SGD_MOMENTUM, SGD_NESTEROV, SGD_FIRST, SGD_NUMBERS };
+static_assert((int)SGD_NUMBERS <= (int)OPTIM_NUMBERS, "DeviceUpdate.number is too short");
 
 static inline void momentum_numbers(const OptimOptions *o, int64_t step, double *k)
 {

@@ -1,43 +1,66 @@
 /*
- * messages.c - the messages of a rank's step: tensors that cross an edge of stages, values and gradients of shared
- * parameters.  In: an action (the walk), or the plan's parameters.  Out: entries of Rank.msg with peer, tag and size;
- * place.c gives them their buffers.
+ * messages.c - the messages of a rank's step: tensors that cross an edge of stages, values and gradients of transmitted
+ * parameters.  In: an action of the row.  Out: entries of Plan.msg with peer, tag and size, and what the action does with
+ * them; place.c gives them their buffers.
  */
-#include "plan.h"
+#include "planner.h"
 
 #include <stdlib.h>
 
 /* Of an edge of stages, one of which is here; shared: it carries a parameter. */
-static int new_message(Rank *r, int from, int to, int shared, int64_t tag, int64_t bytes)
+int new_message(Planner *p, int from, int to, int shared, int64_t tag, int64_t bytes)
 {
-    int peer = r->run->sched->rank_of[r->local_of[from] >= 0 ? to : from];
-    if (r->n_msg == r->cap_msg) {
-        int cap = r->cap_msg ? 2 * r->cap_msg : 256;
-        Message *grown = realloc(r->msg, (size_t)cap * sizeof *grown);
-        if (!grown)
+    Plan *plan = p->plan;
+    int peer = plan->ask.schedule->rank_of[plan->local_of[from] >= 0 ? to : from];
+    if (plan->n_msg == plan->cap_msg) {
+        int cap = plan->cap_msg ? 2 * plan->cap_msg : 256;
+        Message *grown = realloc(plan->msg, (size_t)cap * sizeof *grown);
+        if (grown)
+            plan->msg = grown;
+        int64_t *carries = realloc(p->carries, (size_t)cap * sizeof *carries);
+        if (carries)
+            p->carries = carries;
+        if (!grown || !carries)
             return -1;
-        r->msg = grown;
-        r->cap_msg = cap;
+        plan->cap_msg = cap;
     }
-    r->msg[r->n_msg] = (Message){.bytes = bytes, .tag = tag, .peer = peer, .from = from, .to = to, .shared = shared};
-    return r->n_msg++;
+    p->carries[plan->n_msg] = -1;
+    plan->msg[plan->n_msg] = (Message){.bytes = bytes, .tag = tag, .peer = peer, .from = from, .to = to, .shared = shared};
+    return plan->n_msg++;
+}
+
+PpStatus add_transfer(Planner *p, Transfer t)
+{
+    Plan *plan = p->plan;
+    if (plan->n_transfer == plan->cap_transfer) {
+        int cap = plan->cap_transfer ? 2 * plan->cap_transfer : 256;
+        Transfer *grown = realloc(plan->transfer, (size_t)cap * sizeof *grown);
+        if (!grown)
+            return pp_no_memory();
+        plan->transfer = grown;
+        plan->cap_transfer = cap;
+    }
+    plan->transfer[plan->n_transfer++] = t;
+    return PP_OK;
+}
+
+/* The messages made since there were `first`. */
+static PpStatus start_messages(Planner *p, TransferKind kind, int first)
+{
+    int count = p->plan->n_msg - first;
+    return count ? add_transfer(p, (Transfer){.kind = kind, .first = first, .count = count}) : PP_OK;
 }
 
 /* One tensor of a SEND or RECV: `wire` names it, `id` is its buffer here. */
 static PpStatus tensor_message(Planner *p, const PpTensor *t, int own_stage, int peer_stage, int64_t wire, int m,
                                int64_t id, int receive)
 {
-    Rank *r = p->r;
-    const int64_t *row0 = r->run->row0;
+    const int64_t *row0 = p->plan->ask.row0;
     int from = receive ? peer_stage : own_stage, to = receive ? own_stage : peer_stage;
-    int k = new_message(r, from, to, 0, wire * p->m + m, tensor_bytes(t, row0[m + 1] - row0[m], p->plan->rows));
+    int k = new_message(p, from, to, 0, wire * p->m + m, tensor_bytes(t, row0[m + 1] - row0[m], p->model->rows));
     if (k < 0)
-        return plan_no_memory();
-    int64_t *sent = realloc(p->sent, (size_t)r->cap_msg * sizeof *sent);
-    if (!sent)
-        return plan_no_memory();
-    p->sent = sent;
-    p->sent[k] = id;
+        return pp_no_memory();
+    p->carries[k] = id;
     if (receive)
         p->inst[id].msg = k;
     plan_touch(p, id);
@@ -46,7 +69,8 @@ static PpStatus tensor_message(Planner *p, const PpTensor *t, int own_stage, int
 
 PpStatus plan_edge(Planner *p, const SchedAction *a, int l)
 {
-    const PpStage *own = p->r->stage[l].st, *peer = p->plan->stage[a->peer];
+    int first = p->plan->n_msg;
+    const PpStage *own = p->plan->stage[l].st, *peer = p->model->stage[a->peer];
     int forward = a->type == SA_SEND_F || a->type == SA_RECV_F, receive = a->type == SA_RECV_F || a->type == SA_RECV_B;
     /* the edge is named by its consumer's inputs; the consumer receives F and sends B */
     const PpStage *consumer = forward == receive ? own : peer, *maker = forward == receive ? peer : own;
@@ -69,92 +93,35 @@ PpStatus plan_edge(Planner *p, const SchedAction *a, int l)
                                p->wire_b[a->peer] + plan_dx_number(peer, dy->input, dy->index), a->microbatch,
                                plan_dy(p, l, j, a->microbatch), 1));
         }
-    return PP_OK;
+    return start_messages(p, receive ? DO_RECV : DO_SEND, first);
 }
 
-static const PpParam *shared_param(const PpStage *st, int param, int *at)
-{
-    for (int k = 0; k < st->n_param; k++)
-        if (st->param[k].param == param) {
-            *at = k;
-            return &st->param[k];
-        }
-    return NULL;
-}
-
-/* SEND_P, RECV_P: values of transmitted parameters; SEND_GP: their gradients. Buffers are parameters', not instances.
- */
+/* Values of transmitted parameters and their gradients, whose buffers are the parameters', not instances. */
 PpStatus plan_params(Planner *p, const SchedAction *a)
 {
-    Rank *r = p->r;
-    int to_user = a->type == SA_SEND_P || a->type == SA_RECV_P;
-    int user = a->type == SA_SEND_P || a->type == SA_RECV_GP ? a->peer : a->stage,
-        owner = user == a->stage ? a->peer : a->stage;
-    if (a->type == SA_RECV_GP) /* made with the contributions; here they are only started */
-        return PP_OK;
-    const PpStage *us = p->plan->stage[user];
+    const Plan *plan = p->plan;
+    int first = plan->n_msg, to_user = a->type != SA_SEND_GP;
+    int user = a->type == SA_SEND_P ? a->peer : a->stage, owner = user == a->stage ? a->peer : a->stage;
+    const PpStage *us = p->model->stage[user];
     for (int k = 0; k < us->n_param; k++) {
         const PpParam *q = &us->param[k];
         if (q->use != PP_TRANSMIT || q->from != owner || (!to_user && q->grad_offset < 0))
             continue;
-        struct Fix f = {.local = r->local_of[a->stage], .param = k, .grad = !to_user};
-        if (a->type == SA_SEND_P && !shared_param(p->plan->stage[owner], q->param, &f.param))
+        struct Fix f = {.local = plan->local_of[a->stage], .param = k, .grad = !to_user};
+        if (a->type == SA_SEND_P && !shared_param(p->model->stage[owner], q->param, &f.param))
             return pp_fail(PP_ERR_BUG, "stage %d does not hold '%s', which stage %d gets from it", owner, q->t.name,
                            user);
-        f.msg = new_message(r, to_user ? owner : user, to_user ? user : owner, 1,
+        f.msg = new_message(p, to_user ? owner : user, to_user ? user : owner, 1,
                             p->wire_p[user] + (to_user ? 0 : us->n_param) + k, q->t.bytes);
         struct Fix *grown = realloc(p->fix, (size_t)(p->n_fix + 1) * sizeof *grown);
+        if (grown)
+            p->fix = grown;
         if (f.msg < 0 || !grown)
-            return plan_no_memory();
-        p->fix = grown;
+            return pp_no_memory();
         p->fix[p->n_fix++] = f;
     }
-    return PP_OK;
-}
-
-static PpStatus add_contribution(Rank *r, int user_stage, int k, int64_t tag)
-{
-    const PpPlan *plan = r->run->plan;
-    const PpParam *q = &plan->stage[user_stage]->param[k];
-    Contribution c = {.owner_stage = q->from,
-                      .user_stage = user_stage,
-                      .user_param = k,
-                      .replicate = q->use == PP_REPLICATE,
-                      .message = -1,
-                      .back = -1};
-    c.owner = r->local_of[q->from];
-    c.user = r->local_of[user_stage];
-    if (c.owner < 0 && c.user < 0)
-        return PP_OK;
-    const PpParam *o = shared_param(plan->stage[q->from], q->param, &c.owner_param);
-    if (!o || o->grad_offset < 0)
-        return pp_fail(PP_ERR_BUG, "stage %d owns '%s' but has no gradient of it", q->from, q->t.name);
-    int n_param = plan->stage[user_stage]->n_param;
-    if ((c.owner < 0 && c.replicate) || c.user < 0)
-        if ((c.message = new_message(r, user_stage, q->from, 1, tag + n_param, q->t.bytes)) < 0)
-            return plan_no_memory();
-    if (c.replicate && (c.owner < 0 || c.user < 0))
-        if ((c.back = new_message(r, q->from, user_stage, 1, tag + 2 * (int64_t)n_param, q->t.bytes)) < 0)
-            return plan_no_memory();
-    if (c.user < 0)
-        r->mem.comm += align_up(q->t.bytes);
-    Contribution *grown = realloc(r->contrib, (size_t)(r->n_contrib + 1) * sizeof *grown);
-    if (!grown)
-        return plan_no_memory();
-    r->contrib = grown;
-    r->contrib[r->n_contrib++] = c;
-    return PP_OK;
-}
-
-/* In the order in which they are added: users by descending stage. */
-PpStatus plan_contributions(Planner *p)
-{
-    const PpPlan *plan = p->plan;
-    for (int s = plan->n_stage - 1; s >= 0 && p->r->run->opt->mode == MODE_TRAIN; s--)
-        for (int k = 0; k < plan->stage[s]->n_param; k++) {
-            const PpParam *q = &plan->stage[s]->param[k];
-            if (q->use != PP_OWN && q->from != s && q->grad_offset >= 0)
-                TRY(add_contribution(p->r, s, k, p->wire_p[s] + k));
-        }
-    return PP_OK;
+    int count = plan->n_msg - first;
+    TRY(start_messages(p, a->type == SA_RECV_P ? DO_RECV : DO_SEND, first));
+    return count && a->type == SA_RECV_P ? add_transfer(p, (Transfer){.kind = DO_FINISH, .first = first, .count = count})
+                                         : PP_OK;
 }

@@ -1,58 +1,131 @@
 /*
- * plan.h - what plan.c, walk.c, messages.c and place.c share while a rank's step is planned.
+ * plan.h - what is known of a rank's step before anything runs: its actions, every tensor with its place in one arena whose size is
+ * known, every message with peer, name and buffer, and for each action its messages in order.
+ *
+ * In: the generated tables, a verified schedule, rows of the microbatches.  Nothing here knows options, files, devices but by a
+ * number, or how messages travel.
  */
 #ifndef PP_PLAN_H
 #define PP_PLAN_H
 
-#include "internal.h"
+#include "core/core.h"
+#include "optim/optim.h"
+#include "schedule/schedule.h"
 
 typedef struct {
-    Rank *r;
-    const PpPlan *plan;
-    int m, at, begin, end; /* microbatches; the op being walked; the ops that run at the same time */
-    unsigned char *again;  /* per (local stage, microbatch): recomputed by an R */
-    Instance *inst;
-    int64_t n_inst, *base;                     /* per local stage: its first instance */
-    int64_t *wire_f, *wire_b, *wire_p, n_wire; /* per stage: numbers of its inputs, dx, params on the wire */
-    int64_t *sent;                             /* per message of an op: the instance it carries, -1 */
-    struct Fix {
-        int msg, local, param, grad;
-    } * fix; /* messages whose buffer is a parameter or its gradient */
-    int n_fix;
-    int64_t work, stats; /* bytes of one workspace, of the running statistics of the largest recomputed stage */
-    int *last_send[2];   /* per (local stage, microbatch): the last SEND_F, SEND_B op; then a chain */
-    int *next_send;      /* per op */
-    int *held;           /* per local stage: the microbatch whose outputs are on their way to the host, -1 */
-} Planner;
+    const PpPlan *model;
+    const Schedule *schedule;
+    int rank, microbatches;
+    const int64_t *row0; /* [microbatches + 1]: first row of each */
+    int train;
+    int on_device;            /* outputs are copied to the host while the device computes on */
+    int overlap;              /* the halves of a compound run at the same time */
+    int states;               /* tensors of optimizer state per parameter */
+    const int *output_wanted; /* per model output: >= 0 it is to be kept */
+    int64_t output_rows;      /* so many rows of it */
+    int64_t tags;             /* names that messages may have */
+} PlanRequest;
 
-/* plan.c: instances by number.  l: local stage; m: microbatch. */
-int64_t plan_in(const Planner *p, int l, int i, int m); /* -1: not an instance but data or the loss scale */
-int64_t plan_out(const Planner *p, int l, int o, int m);
-int64_t plan_dy(const Planner *p, int l, int j, int m);
-int64_t plan_dx(const Planner *p, int l, int k, int m);
-int64_t plan_stash(const Planner *p, int l, int m);
-int64_t plan_saved(const Planner *p, int l, int m);
-int plan_recomputed(const Planner *p, int l, int m);
-int64_t plan_kept_stash(const Planner *p, int l, int m); /* what the backward reads: of the forward, or of its repetition */
-int64_t plan_kept_out(const Planner *p, int l, int o, int m);
-int plan_dx_number(const PpStage *st, int input, int index);
-PpStatus plan_no_memory(void);
-void *plan_zeroed(int64_t n, size_t size);
+/* A tensor that another rank sends or gets once a step. */
+typedef struct {
+    void *buf;
+    int64_t bytes, tag;
+    int peer;
+    int from, to, shared; /* stages; of a shared parameter: an edge of its own */
+} Message;
 
-/* walk.c */
-void plan_touch(Planner *p, int64_t id); /* the instance lives at this moment; -1: none */
-PpStatus plan_walk(Planner *p);
+/* What an action does with messages and shared parameters, one thing after the other. */
+typedef enum { DO_SEND, DO_RECV, DO_FINISH, DO_ADD, DO_COPY } TransferKind;
+typedef struct {
+    TransferKind kind;
+    int first, count;          /* messages: SEND and RECV start them together, FINISH waits for them */
+    char *to;                  /* ADD: to += from; COPY: to = from */
+    const char *from;
+    const PpTensor *t;
+    int contribution; /* planning: of ADD, COPY */
+} Transfer;
 
-/* messages.c */
-PpStatus plan_edge(Planner *p, const SchedAction *a, int l); /* SEND_F, RECV_F, SEND_B, RECV_B */
-PpStatus plan_params(Planner *p, const SchedAction *a);      /* SEND_P, RECV_P, SEND_GP, RECV_GP */
-PpStatus plan_contributions(Planner *p);
+typedef struct {
+    SchedAction a;
+    int local;                    /* its stage among the rank's own; -1: none */
+    int first, count;             /* in Plan.transfer: what it does beside computing */
+    int await_first, await_count; /* in Plan.await: messages it needs before */
+    int again;                    /* the microbatch's forward is recomputed by an R */
+    int together;                 /* first half of a compound: runs beside the next op */
+} Op;
 
-/* place.c */
-void plan_sizes(Planner *p);
-char *plan_carve(char **at, int64_t bytes);
-void plan_carve_params(Rank *r, char **at);
-void plan_carve_rest(Planner *p, char **at, char *slots);
-PpStatus plan_point(Planner *p, char *slots);
+/* One parameter of one stage on this rank, with its optimizer state. */
+typedef struct {
+    const PpParam *p;
+    char *value, *grad;
+    char *state[OPTIM_STATES]; /* as the optimizer's row names them; NULL: none */
+    int counts;     /* in the gradient norm: trainable, and this stage owns it */
+    int update;     /* the optimizer changes it (owner and replicas) */
+} RankParam;
+
+/* A gradient that is added to the owner's: in memory, or in a message. */
+typedef struct {
+    int owner, user; /* local stages; -1: elsewhere */
+    int owner_stage, user_stage;
+    int owner_param, user_param; /* indices into the stages' params */
+    int replicate;
+    char *buf;         /* what is added, when the user is elsewhere */
+    int message, back; /* numbers of messages: the contribution, the sum sent back; -1 */
+} Contribution;
+
+typedef struct {
+    const PpStage *st;
+    char *param, *grad, *constants;
+    RankParam *rp;
+    void **in, **out, **dy, **dx; /* [microbatch][n] */
+    char **stash, **saved;        /* [microbatch] */
+    void **out_again;             /* of a recomputed forward: R writes them and the backward reads them; else as out */
+    char **stash_again;
+} StagePlan;
+
+typedef struct {
+    int64_t param, grad, optimizer, constants, slots, work, data, output, comm, total;
+    int64_t slots_bound; /* activations: what no placement can go below */
+} PlanBytes;
+
+typedef struct {
+    PlanRequest ask;
+    const PpPlan *model;
+    StagePlan *stage;
+    int n_stage;
+    int *local_of; /* per stage: index here, or -1 */
+    Op *op;
+    int n_op;
+    Message *msg;
+    int n_msg, cap_msg;
+    Transfer *transfer;
+    int n_transfer, cap_transfer;
+    int *await;
+    int n_await;
+    Contribution *contrib;
+    int n_contrib;
+    PlanBytes bytes;
+    struct Planner *planner; /* between plan_build() and plan_place() */
+    /* places in the arena, once there is one */
+    char *arena, *slots, *work, *work_overlap; /* work_overlap: of the thread that runs beside */
+    char *stat_copy;                           /* running statistics, kept while an R runs */
+    char **input;                              /* per model input: first microbatch's place; NULL: not needed here */
+    int64_t *input_stride;                     /* bytes from one microbatch's to the next; 0: one for all */
+    char *scale;                               /* loss_scale, PP_ALIGN bytes a microbatch */
+    char **output;                             /* per model output: room for all rows, on the CPU */
+    unsigned char *has_input, *has_output;     /* the rank needs it; makes it, and it is wanted */
+    int scale_type;                            /* of loss_scale; 0: not needed here */
+} Plan;
+
+/* plan.c */
+PpStatus plan_build(Plan *p, const PlanRequest *ask); /* everything but addresses; bytes.total is the arena's */
+PpStatus plan_place(Plan *p, char *arena);            /* addresses */
+void plan_free(Plan *p);                              /* not the arena */
+
+/* facts.c */
+int64_t stats_bytes(const PpStage *st); /* of its running statistics */
+int plan_overlaps(const SchedRow *row); /* has it compounds whose halves may run at the same time */
+int plan_pair(const SchedRow *row, int i); /* do the actions i and i + 1 make one, of two stages */
+int plan_host_takes(const Plan *p, const PpStage *st, int output); /* does the host want it of every microbatch */
 
 #endif

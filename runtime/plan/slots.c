@@ -7,7 +7,7 @@
  * and the best one counts.  That is quadratic, so very long rows take free lists instead, one
  * per size, last freed first: what was touched last is used again first.
  */
-#include "internal.h"
+#include "planner.h"
 
 #include <stdlib.h>
 
@@ -32,8 +32,6 @@ typedef struct {
     int n_class, cap_class;
     int64_t bytes;
 } Slots;
-
-static void *zeroed(int64_t n, size_t size) { return calloc((size_t)(n > 0 ? n : 1), size); }
 
 static int find_class(Slots *p, int64_t bytes)
 {
@@ -79,7 +77,7 @@ static PpStatus free_lists(Instance *inst, int64_t n_inst, int n_op, int64_t *by
     int *slot_of = zeroed(n_inst, sizeof *slot_of), *class_of = zeroed(n_inst, sizeof *class_of);
     PpStatus s = born && dead && by_birth && by_death && slot_of && class_of
                      ? PP_OK
-                     : pp_fail(PP_ERR_IO, "out of memory while planning");
+                     : pp_no_memory();
     if (s == PP_OK) {
         for (int64_t i = 0; i < n_inst; i++)
             if (inst[i].birth >= 0) {
@@ -102,7 +100,7 @@ static PpStatus free_lists(Instance *inst, int64_t n_inst, int n_op, int64_t *by
             Instance *i = &inst[by_birth[b]];
             int c = find_class(p, align_up(i->bytes)), at = c < 0 ? -1 : take_slot(p, c);
             if (at < 0) {
-                s = pp_fail(PP_ERR_IO, "out of memory while planning");
+                s = pp_no_memory();
                 break;
             }
             i->offset = p->slot[at].offset;
@@ -220,7 +218,7 @@ static PpStatus greedy(Instance *inst, int64_t n_inst, int64_t bound, int64_t *b
 {
     Greedy g = {zeroed(n_inst, sizeof *g.order), zeroed(n_inst, sizeof *g.placed), 0, zeroed(n_inst, sizeof *g.best),
                 INT64_MAX};
-    PpStatus s = g.order && g.placed && g.best ? PP_OK : pp_fail(PP_ERR_IO, "out of memory while planning");
+    PpStatus s = g.order && g.placed && g.best ? PP_OK : pp_no_memory();
     for (int64_t i = 0; i < n_inst && s == PP_OK; i++)
         if (inst[i].birth >= 0 && inst[i].bytes > 0)
             g.order[g.n++] = &inst[i];
@@ -240,7 +238,7 @@ static PpStatus lower_bound(const Instance *inst, int64_t n_inst, int n_op, int6
 {
     int64_t *change = zeroed(n_op + 2, sizeof *change), now = 0;
     if (!change)
-        return pp_fail(PP_ERR_IO, "out of memory while planning");
+        return pp_no_memory();
     for (int64_t i = 0; i < n_inst; i++)
         if (inst[i].birth >= 0) {
             change[inst[i].birth] += align_up(inst[i].bytes);

@@ -1,25 +1,14 @@
 /*
  * walk.c - one walk over a rank's row: when each instance is born and dies, which messages an action starts or waits
- * for.  Two compute actions that run at the same time (aside.c) are one moment.
+ * for.  Two compute actions that run at the same time are one moment.
  */
-#include "plan.h"
+#include "planner.h"
 
 #include <stdlib.h>
 
-void plan_touch(Planner *p, int64_t id)
-{
-    if (id < 0)
-        return;
-    Instance *i = &p->inst[id];
-    if (i->birth < 0)
-        i->birth = p->begin;
-    if (i->death < p->end)
-        i->death = p->end;
-}
-
 static void touch_inputs(Planner *p, int l, int m, int least)
 {
-    const PpStage *st = p->r->stage[l].st;
+    const PpStage *st = p->plan->stage[l].st;
     for (int i = 0; i < st->n_input; i++)
         if (st->input[i].stashed >= least)
             plan_touch(p, plan_in(p, l, i, m));
@@ -28,15 +17,15 @@ static void touch_inputs(Planner *p, int l, int m, int least)
 static void touch_forward(Planner *p, int l, int m, int type)
 {
     touch_inputs(p, l, m, 0);
-    for (int o = 0; o < p->r->stage[l].st->n_output; o++)
+    for (int o = 0; o < p->plan->stage[l].st->n_output; o++)
         plan_touch(p, type == SA_R ? plan_kept_out(p, l, o, m) : plan_out(p, l, o, m));
-    if (p->r->run->opt->mode == MODE_TRAIN)
+    if (p->plan->ask.train)
         plan_touch(p, type == SA_R ? plan_kept_stash(p, l, m) : plan_stash(p, l, m));
 }
 
 static void touch_backward(Planner *p, int l, int m, int least)
 {
-    const PpStage *st = p->r->stage[l].st;
+    const PpStage *st = p->plan->stage[l].st;
     touch_inputs(p, l, m, least);
     for (int o = 0; o < st->n_output; o++)
         if (st->output[o].stashed >= least)
@@ -46,7 +35,7 @@ static void touch_backward(Planner *p, int l, int m, int least)
 
 static void touch_gradients(Planner *p, int l, int m, int type)
 {
-    const PpStage *st = p->r->stage[l].st;
+    const PpStage *st = p->plan->stage[l].st;
     for (int j = 0; j < st->n_dy; j++)
         if (type != SA_W || st->dy[j].stashed == 2)
             plan_touch(p, plan_dy(p, l, j, m));
@@ -59,56 +48,61 @@ static void touch_gradients(Planner *p, int l, int m, int type)
 /* A device's outputs go to the host while it computes on: until the stage's next forward, or the end of the step. */
 static void touch_held(Planner *p, int l)
 {
-    const PpStage *st = p->r->stage[l].st;
+    const PpStage *st = p->plan->stage[l].st;
     for (int o = 0; o < st->n_output && p->held[l] >= 0; o++)
-        if (stream_takes(p->r, st, o))
+        if (plan_host_takes(p->plan, st, o))
             plan_touch(p, plan_out(p, l, o, p->held[l]));
 }
 
 static PpStatus await(Planner *p, Op *op, int64_t id)
 {
-    Rank *r = p->r;
+    Plan *plan = p->plan;
     if (id < 0 || p->inst[id].msg < 0)
         return PP_OK;
-    int *grown = realloc(r->await, (size_t)(r->n_await + 1) * sizeof *grown);
+    int *grown = realloc(plan->await, (size_t)(plan->n_await + 1) * sizeof *grown);
     if (!grown)
-        return plan_no_memory();
-    r->await = grown;
-    r->await[r->n_await++] = p->inst[id].msg;
+        return pp_no_memory();
+    plan->await = grown;
+    plan->await[plan->n_await++] = p->inst[id].msg;
     op->await_count++;
     return PP_OK;
 }
 
 static void touch_sent(Planner *p, const Op *op)
 {
-    for (int k = op->first; k < op->first + op->count; k++)
-        plan_touch(p, p->sent[k]);
+    for (int i = op->first; i < op->first + op->count; i++) {
+        const Transfer *t = &p->plan->transfer[i];
+        for (int k = t->first; k < t->first + t->count; k++)
+            plan_touch(p, p->carries[k]);
+    }
 }
 
-static PpStatus walk_wait(Planner *p, Op *op)
+static PpStatus walk_wait(Planner *p, const Op *op)
 {
     int64_t at = (int64_t)op->local * p->m + op->a.microbatch;
     for (int *s = &p->last_send[op->a.type == SA_WAIT_SEND_B][at]; *s >= 0; s = &p->next_send[*s]) {
-        const Op *send = &p->r->op[*s];
+        const Op *send = &p->plan->op[*s];
         if (send->a.peer != op->a.peer)
             continue;
-        op->first = send->first;
-        op->count = send->count;
-        touch_sent(p, send);
         *s = p->next_send[*s]; /* waited for: no longer open */
-        return PP_OK;
+        touch_sent(p, send);
+        if (!send->count)
+            return PP_OK;
+        Transfer t = p->plan->transfer[send->first];
+        t.kind = DO_FINISH;
+        return add_transfer(p, t);
     }
     return PP_OK; /* a wait for nothing, on an edge without tensors */
 }
 
 static PpStatus walk_op(Planner *p, Op *op)
 {
-    Rank *r = p->r;
+    Plan *plan = p->plan;
     const SchedAction *a = &op->a;
     int l = op->local, m = a->microbatch, type = a->type;
-    const PpStage *st = l >= 0 ? r->stage[l].st : NULL;
-    op->first = r->n_msg;
-    op->await_first = r->n_await;
+    const PpStage *st = l >= 0 ? plan->stage[l].st : NULL;
+    op->first = plan->n_transfer;
+    op->await_first = plan->n_await;
     if (!st)
         return PP_OK;
     switch (type) {
@@ -120,7 +114,7 @@ static PpStatus walk_op(Planner *p, Op *op)
     case SA_F:
         touch_forward(p, l, m, type);
         touch_held(p, l);
-        p->held[l] = r->on_device ? m : -1;
+        p->held[l] = plan->ask.on_device ? m : -1;
         for (int i = 0; i < st->n_input; i++)
             TRY(await(p, op, plan_in(p, l, i, m)));
         break;
@@ -146,50 +140,45 @@ static PpStatus walk_op(Planner *p, Op *op)
     case SA_RECV_F:
     case SA_RECV_B: TRY(plan_edge(p, a, l)); break;
     case SA_WAIT_SEND_F:
-    case SA_WAIT_SEND_B: return walk_wait(p, op);
+    case SA_WAIT_SEND_B: TRY(walk_wait(p, op)); break;
     case SA_SEND_P:
     case SA_RECV_P:
-    case SA_SEND_GP:
+    case SA_SEND_GP: TRY(plan_params(p, a)); break;
     case SA_RECV_GP:
-        TRY(plan_params(p, a));
-        p->sent = realloc(p->sent, (size_t)(r->cap_msg + 1) * sizeof *p->sent);
-        if (!p->sent)
-            return plan_no_memory();
-        for (int k = op->first; k < r->n_msg; k++)
-            p->sent[k] = -1;
-        break;
+    case SA_REDUCE_GRAD:
+    case SA_WAIT_REDUCE_GRAD: TRY(plan_reduction(p, a)); break;
     default: break;
     }
-    op->count = r->n_msg - op->first;
+    op->count = plan->n_transfer - op->first;
     return PP_OK;
 }
 
 PpStatus plan_walk(Planner *p)
 {
-    Rank *r = p->r;
-    int64_t n = (int64_t)r->n_stage * p->m;
-    p->last_send[0] = plan_zeroed(n, sizeof(int));
-    p->last_send[1] = plan_zeroed(n, sizeof(int));
-    p->next_send = plan_zeroed(r->n_op, sizeof(int));
-    p->held = plan_zeroed(r->n_stage, sizeof(int));
+    Plan *plan = p->plan;
+    int64_t n = (int64_t)plan->n_stage * p->m;
+    p->last_send[0] = zeroed(n, sizeof(int));
+    p->last_send[1] = zeroed(n, sizeof(int));
+    p->next_send = zeroed(plan->n_op, sizeof(int));
+    p->held = zeroed(plan->n_stage, sizeof(int));
     if (!p->last_send[0] || !p->last_send[1] || !p->next_send || !p->held)
-        return plan_no_memory();
-    for (int l = 0; l < r->n_stage; l++)
+        return pp_no_memory();
+    for (int l = 0; l < plan->n_stage; l++)
         p->held[l] = -1;
     for (int64_t i = 0; i < n; i++)
         p->last_send[0][i] = p->last_send[1][i] = -1;
-    for (p->at = 0; p->at < r->n_op; p->at++) {
-        p->begin = p->at - (p->at > 0 && r->op[p->at - 1].together);
-        p->end = p->at + r->op[p->at].together;
-        TRY(walk_op(p, &r->op[p->at]));
+    for (p->at = 0; p->at < plan->n_op; p->at++) {
+        p->begin = p->at - (p->at > 0 && plan->op[p->at - 1].together);
+        p->end = p->at + plan->op[p->at].together;
+        TRY(walk_op(p, &plan->op[p->at]));
     }
-    p->begin = p->end = r->n_op;
+    p->begin = p->end = plan->n_op;
     /* sends that no action waits for are waited for at the end of the step */
     for (int k = 0; k < 2; k++)
         for (int64_t i = 0; i < n; i++)
             for (int s = p->last_send[k][i]; s >= 0; s = p->next_send[s])
-                touch_sent(p, &r->op[s]);
-    for (int l = 0; l < r->n_stage; l++)
+                touch_sent(p, &plan->op[s]);
+    for (int l = 0; l < plan->n_stage; l++)
         touch_held(p, l);
     return PP_OK;
 }

@@ -7,9 +7,8 @@
  * Winograd's F(4x4, 3x3), whose transforms make the largest error about seven times a plain sum's, here some 1e-6 (Lavin and Gray,
  * "Fast Algorithms for Convolutional Neural Networks", table 6): below 3e-5; TF32 would be beyond 1e-4.
  */
+#include "device/library.h"
 #include "lib.h"
-
-extern "C" __thread int64_t pp_library_bytes;
 
 static PpConvShape shape(int64_t group, int64_t c, int64_t m, std::vector<int64_t> in, std::vector<int64_t> kernel, std::vector<int64_t> stride,
                          std::vector<int64_t> dilation, std::vector<int64_t> begin, std::vector<int64_t> end) {
@@ -65,11 +64,12 @@ template <class T> static bool one(const Context &x, PpConvShape s, int64_t rows
     s.dtype = sizeof(T) == 8 ? PP_F64 : PP_F32;
     const std::vector<T> no_x(in.size(), static_cast<T>(NAN)), no_y(dy.size(), static_cast<T>(NAN));
     Dev<T> din(in), dw_(w), ddy(dy), out(no_y), out2(no_y), gx(no_x), gx2(no_x), gw(dw0), gw2(dw0);
-    pp_cuda_conv_separate();                            /* opened last: nothing but its own care orders its tables before the kernels */
-    const int64_t before = pp_library_bytes;
-    PpCudaConv *v = pp_cuda_conv_open(&s, rows);
+    PpLibrary library = {};
+    pp_library = &library;
+    PpCudaConv *v = pp_cuda_conv_open(&s, rows);        /* opened last: nothing but its own care orders its tables before the kernels */
+    pp_library = nullptr;
     need(v, "pp_cuda_conv_open");
-    const bool bytes = pp_library_bytes - before == pp_cuda_conv_bytes(&s, rows);
+    const bool bytes = library.bytes == pp_cuda_conv_bytes(&s, rows);
     for (int again = 0; again < 2; again++) {
         pp_cuda_conv_forward(&x.c, v, rows, din.p, dw_.p, again ? out2.p : out.p);
         pp_cuda_conv_backward_data(&x.c, v, rows, ddy.p, dw_.p, again ? gx2.p : gx.p);

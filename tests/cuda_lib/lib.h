@@ -12,9 +12,6 @@
 #include <string>
 #include <vector>
 
-/* plan.c's, for conv.c: all else of the runtime is not needed here. */
-extern "C" int64_t align_up(int64_t n) { return (n + PP_ALIGN - 1) / PP_ALIGN * PP_ALIGN; }
-
 static int number, failed;
 static inline void ok(bool good, const std::string &what) {
     printf("%sok %d - %s\n", good ? "" : "not ", ++number, what.c_str());

@@ -9,7 +9,7 @@
 
 #include "autodiff/autodiff.h"
 #include "frontend/import/import.h"
-#include "frontend/onnx/read.h"
+#include "frontend/names/names.h"
 #include "tap.h"
 
 enum { MOST = 8, OUTPUTS = 8 };
@@ -81,10 +81,8 @@ static void lower(T *t, Op op, int opset, const char *attrs, uint32_t nin, const
 #define IMPORT(f) import_##f
 #define NOIMPORT NULL
 #define OP(name, lo, hi, since, import, ...) [OP_##name] = import,
+#define COMPOSITE(name, lo, hi, since, f) [OP_##name] = import_##f,
 #include "ir/ops.def"
-#undef OP
-#undef IMPORT
-#undef NOIMPORT
     };
     RawNode raw = {.name = "n", .op_type = op_name(op), .domain = "", .opset = opset, .nin = nin, .nout = nout};
     const char *names[OUTPUTS] = {"y0", "y1", "y2", "y3", "y4", "y5", "y6", "y7"};

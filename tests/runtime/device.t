@@ -233,6 +233,8 @@ said "no memory for the arena" 'rank 0: no memory for [0-9]+ bytes of tensors on
 said "no pinned memory" 'rank [0-2]: no [0-9]+ bytes of pinned host memory: cudaMallocHost: out of memory' 3 env SHIM_FAIL=cudaMallocHost:2 "${train0[@]}"
 said "no cuBLAS" 'rank [0-2], GPU 0: cublasCreate: the resource allocation failed' 3 env SHIM_FAIL=cublasCreate:2 "${train0[@]}"
 said "no GPU" 'no GPU: .*no CUDA-capable device is detected.*--device cpu runs without one' 3 env SHIM_DEVICES=0 "${train0[@]}"
+# The parameters are looked at on the host, one after the other, though no file was asked for.
+said "a loss that is not finite" 'step [23]: the (loss|gradient.s norm) is (nan|inf): ' 4 "${train0[@]}" --steps 4 --lr 1e30
 # Whoever waits for messages that never come is let go.
 for call in ncclSend:9 ncclRecv:12 ncclGroupEnd:6 launch:20; do
     said "nccl, $call" "$at[a-zA-Z_]+: un(handled system error|specified launch failure)" '3|97' \

@@ -1,6 +1,7 @@
 /* Convolutions against seven nested loops in double: 1 to 3 dimensions, strides, dilations, uneven padding, groups,
    depthwise, pointwise; forward, both gradients, float and double; and the bits for any rows and threads. */
 #include "runtime/api/pp.h"
+#include "runtime/device/library.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -137,6 +138,27 @@ static int one(const PpConvShape *shape, int dtype, int *bits)
     return e < tol;
 }
 
+/* Scratch is shared by what opens with one library; one that cannot be had is said, and nothing else is touched. */
+static void libraries(const PpConvShape *shape)
+{
+    PpConvShape s = *shape;
+    s.dtype = PP_F32;
+    for (int i = 0; i < s.spatial; i++)
+        s.out[i] = s.in[i];
+    PpLibrary library = {0};
+    pp_library = &library;
+    PpConv *one = pp_conv_open(&s, 1);
+    int64_t bytes = library.bytes;
+    PpConv *two = pp_conv_open(&s, 1);
+    ok(one && two && bytes > 0 && library.bytes == bytes && !library.failure, "two convolutions of a library share its scratch");
+    ok(!pp_conv_open(&s, 1 << 30) && library.failure, "scratch that cannot be had is a failure, not the end of the process");
+    pp_library = NULL;
+    pp_conv_close(one);
+    pp_conv_close(two);
+    pp_conv_close(NULL);
+    pp_library_close(&library);
+}
+
 int main(void)
 {
     // clang-format off
@@ -162,6 +184,7 @@ int main(void)
 #endif
     for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)
         ok(one(&cases[i].s, PP_F32, &bits) && one(&cases[i].s, PP_F64, &bits), cases[i].what);
+    libraries(&cases[1].s);
     ok(bits, "the same bits for fewer rows, for three threads, and sample by sample");
     printf("1..%d\n", number);
     return failed;

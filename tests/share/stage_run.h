@@ -69,7 +69,7 @@ static const char *run_write(StageRun *r, uint32_t i, const char *prefix)
     Target target = r->device ? TARGET_CUDA : TARGET_C;
     RunStage *s = &r->stage[i];
     Text t = {.a = r->a};
-    s->sg = cg_stage(r->p, i);
+    s->sg = cg_stage(r->p->graph->arena, r->p, i);
     s->sg->probe = "pp_step(0);";
     s->sg->probe_end = "pp_step(1);";
     for (int k = 0; k < F_COUNT; k++)
@@ -130,7 +130,7 @@ static void run_library(const char *dir, void (*hook)(unsigned))
     Arena *a = arena_new();
     const char *so = arena_printf(a, "%s/libpp.so", dir);
     char *cmd = arena_printf(a,
-                             "echo 'void (*pp_hook)(unsigned); long align_up(long n) { return (n + 63) / 64 * 64; }' > "
+                             "echo 'void (*pp_hook)(unsigned);' > "
                              "%s/hook.c && cc -std=gnu11 -O1 -w -fPIC -shared -ffp-contract=off"
                              " -I. -Iruntime -Iruntime/api -o %s %s/hook.c runtime/device/cpu/gemm.c runtime/device/cpu/conv.c -lm",
                              dir, so, dir);
@@ -149,13 +149,12 @@ __attribute__((unused)) static void run_device_library(const char *dir, void (*h
     Arena *a = arena_new();
     const char *so = arena_printf(a, "%s/libdevice.so", dir);
     char *cmd = arena_printf(a, "make -s -f tests/cuda_shim/shim.mk O=%s/shim CXX='g++ -fPIC' %s/shim/libshim.a && "
-                             "echo 'long align_up(long n) { return (n + 63) / 64 * 64; }' > %s/hook.c && "
-                             "cc -std=gnu11 -O1 -w -fPIC -shared -ffp-contract=off -I. -Iruntime -Iruntime/api -o %s/libcpu.so %s/hook.c runtime/device/cpu/gemm.c runtime/device/cpu/conv.c -lm && "
+                             "cc -std=gnu11 -O1 -w -fPIC -shared -ffp-contract=off -I. -Iruntime -Iruntime/api -o %s/libcpu.so runtime/device/cpu/gemm.c runtime/device/cpu/conv.c -lm && "
                              "for f in tests/share/stage_device.cu runtime/device/cuda/blas_cuda.cu runtime/device/cuda/pool_cuda.cu runtime/device/cuda/profile_cuda.cu runtime/device/cuda/conv_*.cu; do "
                              "g++ -x c++ -std=c++17 -O1 -ffp-contract=off -Wno-unknown-pragmas -fPIC -Itests/cuda_shim -I. -Iruntime -Iruntime/api "
                              "-c -o %s/$(basename $f .cu).device.o $f || exit 1; done && "
                              "g++ -shared -o %s %s/*.device.o -Wl,--whole-archive %s/shim/libshim.a -Wl,--no-whole-archive %s/libcpu.so -lpthread -lm",
-                             dir, dir, dir, dir, dir, dir, so, dir, dir, dir);
+                             dir, dir, dir, dir, so, dir, dir, dir);
     if (system(cmd) != 0)
         BUG("the runtime's device parts do not compile under the shim");
     void *h = dlopen(so, RTLD_NOW | RTLD_GLOBAL);

@@ -552,18 +552,9 @@ static void add(Total *t, const Report *r)
 /* Every row of ops.def that a graph may hold is drawn, but for what is there to falsify a gradient. */
 static void check_rows(const Total *t)
 {
-    static const bool core[] = {false,
-#define OP(name, lo, hi, since, import, shape, gradient, code) shape,
-#define SHAPE(f) true
-#define VIA_LOWERING false
-#include "ir/ops.def"
-#undef OP
-#undef SHAPE
-#undef VIA_LOWERING
-    };
     char missing[400] = "";
     for (uint32_t i = 1; i < OP_COUNT; i++)
-        if (core[i] && !t->op[i] && i != OP_StopGradient)
+        if (op_is_core((Op)i) && !t->op[i] && i != OP_StopGradient)
             snprintf(missing + strlen(missing), sizeof missing - strlen(missing), " %s", op_name((Op)i));
     ok(!*missing, "every operation of ops.def is among them%s%s", *missing ? ", but not" : "", missing);
 }

@@ -3,9 +3,11 @@
  * (which is ConvTranspose's forward), gradient of the weights (samples added in order).
  *
  * Each sample is computed by itself, in a fixed order, so bits depend neither on the rows of a microbatch nor on the
- * threads; threads share out samples.  Scratch memory is one block per rank, as large as its largest convolution needs.
+ * threads; threads share out samples.  Scratch memory is one block for all convolutions of a PpLibrary, as large as the
+ * largest needs.
  */
-#include "internal.h"
+#include "core/core.h"
+#include "device/library.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,22 +17,14 @@
 
 enum { COL_BYTES = 512 << 10, DIRECT_CHANNELS = 4 };
 
-_Thread_local int64_t pp_library_bytes;
-
-/* Scratch of all convolutions opened by one thread, which is one rank. */
-typedef struct {
-    char *p;
-    int64_t bytes;
-    int users;
-} Scratch;
-static _Thread_local Scratch *shared;
+_Thread_local PpLibrary *pp_library;
 
 struct PpConv {
     int dtype, threads, pointwise, direct;
     int64_t group, c, m, cg, mg, taps, in_size, out_size, lines, block, col_bytes;
     int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
     int64_t *lo, *hi; /* per tap of the last dimension: outputs [lo, hi) that read inside the input */
-    Scratch *scratch;
+    PpLibrary *library, own; /* own: opened without one */
 };
 
 /* The walk of a direct convolution has one signature for its three uses; each writes only its own result. */
@@ -100,18 +94,9 @@ static void normalise(PpConv *v, const PpConvShape *s)
     v->col_bytes = v->pointwise || v->direct ? 0 : align_up(line_bytes * v->block);
 }
 
-PpConv *pp_conv_open(const PpConvShape *s, int threads)
+/* Outputs of tap k of the last dimension that read inside the input. */
+static void bound_taps(PpConv *v)
 {
-    PpConv *v = calloc(1, sizeof *v);
-    if (!v)
-        abort();
-    normalise(v, s);
-    v->threads = threads > 0 ? threads : 1;
-    v->lo = calloc((size_t)(2 * v->kernel[2] + 1), sizeof *v->lo);
-    if (!shared)
-        shared = calloc(1, sizeof *shared);
-    if (!v->lo || !shared)
-        abort();
     v->hi = v->lo + v->kernel[2];
     for (int64_t k = 0; k < v->kernel[2]; k++) {
         int64_t first = k * v->dilation[2] - v->pad[2], step = v->stride[2],
@@ -122,33 +107,55 @@ PpConv *pp_conv_open(const PpConvShape *s, int threads)
         if (v->hi[k] < v->lo[k])
             v->hi[k] = v->lo[k];
     }
-    int64_t need = v->col_bytes * v->threads;
-    if (need > shared->bytes) {
-        free(shared->p);
-        shared->p = aligned_alloc(PP_ALIGN, (size_t)need);
-        if (!shared->p)
-            abort();
-        pp_library_bytes += need - shared->bytes;
-        shared->bytes = need;
-    }
-    v->scratch = shared;
-    shared->users++;
-    return v;
 }
 
-/* Stages that run at the same time (aside.c) must not share a scratch: what is opened from now on has another one. */
-void conv_separate(void) { shared = NULL; }
+static int grow_scratch(PpLibrary *l, int64_t bytes)
+{
+    if (bytes <= l->scratch_bytes)
+        return 1;
+    free(l->scratch);
+    l->bytes -= l->scratch_bytes;
+    l->scratch_bytes = 0;
+    l->scratch = aligned_alloc(PP_ALIGN, (size_t)bytes);
+    if (!l->scratch)
+        return 0;
+    l->scratch_bytes = bytes;
+    l->bytes += bytes;
+    return 1;
+}
+
+PpConv *pp_conv_open(const PpConvShape *s, int threads)
+{
+    PpConv *v = calloc(1, sizeof *v);
+    if (v) {
+        normalise(v, s);
+        v->threads = threads > 0 ? threads : 1;
+        v->lo = calloc((size_t)(2 * v->kernel[2] + 1), sizeof *v->lo);
+        v->library = pp_library ? pp_library : &v->own;
+    }
+    if (v && v->lo && grow_scratch(v->library, v->col_bytes * v->threads)) {
+        bound_taps(v);
+        return v;
+    }
+    if (pp_library)
+        pp_library->failure = "no memory for a convolution's scratch";
+    pp_conv_close(v);
+    return NULL;
+}
 
 void pp_conv_close(PpConv *v)
 {
-    if (--v->scratch->users == 0) {
-        if (v->scratch == shared)
-            shared = NULL;
-        free(v->scratch->p);
-        free(v->scratch);
-    }
+    if (!v)
+        return;
+    pp_library_close(&v->own);
     free(v->lo);
     free(v);
+}
+
+void pp_library_close(PpLibrary *l)
+{
+    free(l->scratch);
+    *l = (PpLibrary){0};
 }
 
 static int thread_number(void)
@@ -177,7 +184,7 @@ static int team(const PpConv *v, int64_t rows)
         _Pragma("omp parallel for num_threads(members) schedule(static) if (members > 1)") for (int64_t n = 0;         \
                                                                                                 n < rows; n++)         \
         {                                                                                                              \
-            void *col = v->scratch->p + v->col_bytes * (members > 1 ? thread_number() : 0);                            \
+            void *col = v->library->scratch + v->col_bytes * (members > 1 ? thread_number() : 0);                            \
             call;                                                                                                      \
         }                                                                                                              \
     } while (0)
@@ -204,8 +211,8 @@ void pp_conv_backward_weight(PpConv *v, int64_t rows, const void *x, const void 
         memset(dw, 0, (size_t)(v->m * v->cg * v->taps) * (v->dtype == PP_F64 ? 8 : 4));
     for (int64_t n = 0; n < rows; n++) {
         if (v->dtype == PP_F64)
-            f64_weight(v, n, x, dy, dw, v->scratch->p);
+            f64_weight(v, n, x, dy, dw, v->library->scratch);
         else
-            f32_weight(v, n, x, dy, dw, v->scratch->p);
+            f32_weight(v, n, x, dy, dw, v->library->scratch);
     }
 }

@@ -1,17 +1,21 @@
 /*
- * device_cpu.c - the CPU as a device, and the list of devices this program has.  Everything is done when a call
- * returns.
+ * device_cpu.c - the CPU as a device.  Everything is done when a call returns.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "internal.h"
+#include "device/cpu/cpu.h"
+
+#include "core/core.h"
+#include "device/device.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 /* ---- memory ---- */
+
+static void prepare(int nccl) { (void)nccl; }
 
 static int one(void) { return 1; }
 
@@ -51,7 +55,7 @@ static void copy(Device *d, int stream, void *to, const void *from, int64_t byte
     memcpy(to, from, (size_t)bytes);
 }
 
-static void meet(Device *d, int number) { (void)d, (void)number; }
+static void enable_peer(Device *d, int number) { (void)d, (void)number; }
 
 static void copy_to(Device *d, int stream, Device *other, void *to, const void *from, int64_t bytes)
 {
@@ -135,8 +139,6 @@ static void enter(Device *d) { (void)d; }
 
 static void context(Device *d, int stage, PpCtx *c) { (void)d, (void)stage, (void)c; }
 
-static const char *error(void) { return ""; }
-
 static void text(const Device *d, char *to, int size)
 {
     (void)d;
@@ -145,8 +147,7 @@ static void text(const Device *d, char *to, int size)
 }
 
 const DeviceOps device_cpu = {
-    .name = "cpu",
-    .kind = PP_CPU,
+    .prepare = prepare,
     .count = one,
     .open = open_cpu,
     .close = close_cpu,
@@ -156,7 +157,7 @@ const DeviceOps device_cpu = {
     .alloc_host = alloc,
     .release_host = release,
     .copy = copy,
-    .meet = meet,
+    .enable_peer = enable_peer,
     .copy_to = copy_to,
     .zero = zero,
     .add = add,
@@ -168,20 +169,9 @@ const DeviceOps device_cpu = {
     .sync = on_event,
     .elapsed = elapsed,
     .context = context,
-    .separate = conv_separate,
     .params = params,
     .norms = norms,
     .update = update,
-    .error = error,
+    .error = gemm_error,
     .text = text,
 };
-
-/* ---- which devices there are ---- */
-
-static const DeviceOps *cuda;
-static const NcclOps *nccl;
-
-void device_register(const DeviceOps *op) { cuda = op; }
-const DeviceOps *device_of(int kind) { return kind == PP_CPU ? &device_cpu : cuda; }
-void device_register_nccl(const NcclOps *op) { nccl = op; }
-const NcclOps *device_nccl(void) { return nccl; }

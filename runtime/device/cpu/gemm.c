@@ -7,6 +7,7 @@
  * bits of a product depend on m, n, k and the transposes alone.  Threads divide the rows or columns of C, never k.
  */
 #include "api/pp.h"
+#include "device/cpu/cpu.h"
 
 #include <string.h>
 
@@ -33,6 +34,20 @@ enum { TILE_M = 4, TILE_N = 16, BLOCK_K = 256 };
 /* Multiply-adds up to which the own kernel beats the library's entry cost of 0.4 us; from which a second thread pays.
  */
 enum { SMALL = 8192, PARALLEL = 1 << 20, PIECE = 512, DEPTH = 512 };
+
+static const char *refused; /* atomic; NULL: no product */
+
+__attribute__((unused)) static void note(const char *why)
+{
+    const char *none = NULL;
+    __atomic_compare_exchange_n(&refused, &none, why, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+const char *gemm_error(void)
+{
+    const char *why = __atomic_load_n(&refused, __ATOMIC_RELAXED);
+    return why ? why : "";
+}
 
 static int threads(void)
 {
@@ -133,7 +148,8 @@ static void sgemm_serial(int ta, int tb, int64_t m, int64_t n, int64_t k, float 
                          const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
 {
 #if defined PP_DNNL
-    dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    if (dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) != dnnl_success)
+        note("a product of float32: oneDNN refused it (dnnl_sgemm)");
 #elif defined PP_CBLAS
     cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (blasint)m, (blasint)n,
                 (blasint)k, alpha, a, (blasint)lda, b, (blasint)ldb, beta, c, (blasint)ldc);

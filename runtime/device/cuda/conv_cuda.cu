@@ -8,17 +8,24 @@
  */
 #include "conv_gather.h"
 
+#include "device/library.h"
+
 #include <limits.h>
 #include <vector>
 
-extern "C" __thread int64_t pp_library_bytes;           /* conv.c: what this thread's open() functions took */
 int pp_cuda_tf32;
 
 namespace {
 
 enum { MANY = 16 };                                     /* channels from which tiles are worth it */
 
-thread_local ConvScratch *shared;                       /* of the stage that opens now */
+/* Of the stage that opens now. */
+ConvScratch *stage_scratch() { return pp_library ? static_cast<ConvScratch *>(pp_library->cuda) : nullptr; }
+
+void count_bytes(int64_t bytes) {
+    if (pp_library)
+        pp_library->bytes += bytes;
+}
 
 int64_t aligned(int64_t n) { return (n + 255) / 256 * 256; }
 int64_t size_of(int dtype) { return dtype == PP_F64 ? 8 : 4; }
@@ -166,7 +173,7 @@ bool put_tables(PpCudaConv *v, const Tables &t) {
     if (!PP_CUDA(cudaMalloc(reinterpret_cast<void **>(&at), static_cast<size_t>(table_bytes(t)))))
         return false;
     v->tables = at;
-    pp_library_bytes += table_bytes(t);
+    count_bytes(table_bytes(t));
     auto put = [&at](const void *from, size_t bytes) {
         char *to = at;
         at += bytes;
@@ -186,7 +193,7 @@ bool grow_scratch(ConvScratch *s, int64_t need) {
         return true;
     PP_CUDA(cudaFree(s->p));
     s->p = nullptr;
-    pp_library_bytes += need - s->bytes;
+    count_bytes(need - s->bytes);
     s->bytes = need;
     return PP_CUDA(cudaMalloc(&s->p, static_cast<size_t>(need)));
 }
@@ -194,8 +201,8 @@ bool grow_scratch(ConvScratch *s, int64_t need) {
 void leave_scratch(ConvScratch *s) {
     if (--s->users > 0)
         return;
-    if (s == shared)
-        shared = nullptr;
+    if (s == stage_scratch())
+        pp_library->cuda = nullptr;
     PP_CUDA(cudaFree(s->p));
 #ifdef PP_WITH_CUDNN
     conv_cudnn_close_handle(s->dnn);
@@ -214,7 +221,10 @@ void tell_work(const PpCudaConv &v, const char *kind, int64_t rows) {
 
 }   // namespace
 
-void pp_cuda_conv_separate(void) { shared = nullptr; }
+void pp_cuda_conv_separate(void) {
+    if (pp_library)
+        pp_library->cuda = nullptr;
+}
 
 int64_t pp_cuda_conv_bytes(const PpConvShape *s, int64_t rows) {
     PpCudaConv v = {};
@@ -241,12 +251,14 @@ PpCudaConv *pp_cuda_conv_open(const PpConvShape *s, int64_t rows) {
         delete v;
         return nullptr;
     }
-    if (!shared)
-        shared = new ConvScratch();
-    v->scratch = shared;
+    v->scratch = stage_scratch();
+    if (!v->scratch)
+        v->scratch = new ConvScratch();
+    if (pp_library)
+        pp_library->cuda = v->scratch;
     v->scratch->users++;
 #ifdef PP_WITH_CUDNN
-    v->dnn = conv_cudnn_open(&shared->dnn, s, rows);
+    v->dnn = conv_cudnn_open(&v->scratch->dnn, s, rows);
 #endif
     if (put_tables(v, t) && grow_scratch(v->scratch, scratch_bytes(*v)))
         return v;

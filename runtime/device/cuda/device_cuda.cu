@@ -25,6 +25,16 @@ cudaEvent_t event_of(DeviceEvent e) { return static_cast<cudaEvent_t>(e); }
 
 /* ---- opening ---- */
 
+/* CUDA reads the environment when it is first called.
+   All queues that a device has, not the usual 8, and not the 1 that other programs of a cluster ask for in its environment:
+   streams that share one wait for each other, and where NCCL's kernels wait for other ranks such a wait may have no end.
+   A kernel's first launch may load it, and loading may wait for the device: where NCCL may be used all are loaded at the start. */
+void prepare(int nccl) {
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+    if (nccl)
+        setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+}
+
 int count(void) {
     int n = 0;
     return PP_CUDA(cudaGetDeviceCount(&n)) ? n : 0;
@@ -34,7 +44,7 @@ bool open_stage(Device *d, CudaStage *s, const DeviceWish *w) {
     Cuda *c = cuda_of(d);
     if (!PP_CUDA(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking)))
         return false;
-    if (s == c->stage || w->separate) {
+    if (s == c->stage || w->overlap) {
         if (!PP_CUDA(cudaMalloc(&s->workspace, static_cast<size_t>(c->workspace))) ||
             !PP_CUDA(cudaMalloc(&s->list, static_cast<size_t>(PP_BLAS_LIST_BYTES))))
             return false;
@@ -134,7 +144,7 @@ void copy(Device *d, int stream, void *to, const void *from, int64_t bytes) {
     PP_CUDA(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_of(d, stream)));
 }
 
-void meet(Device *d, int number) {
+void enable_peer(Device *d, int number) {
     int can = 0;
     if (number == d->number || !PP_CUDA(cudaDeviceCanAccessPeer(&can, d->number, number)) || !can)
         return;
@@ -215,19 +225,10 @@ void context(Device *d, int stage, PpCtx *c) {
     c->blas = &s->blas;
 }
 
-/* The struct's fields in order: C++17 has no names here. */
-const DeviceOps ops = {
-    "cuda", PP_CUDA, count, open, close, enter, alloc, release, alloc_host, release_host, copy, meet, copy_to, zero, add_here,
-    event, event_free, record, wait, done, sync, elapsed, context, pp_cuda_conv_separate, cuda_params, norms_here, update_here,
-    pp_cuda_error, text,
-};
-
-/* All queues that a device has, not the usual 8, and not the 1 that other programs of a cluster ask for in its environment: streams that share
-   one wait for each other, and where NCCL's kernels wait for other ranks such a wait may have no end.  Before any thread and any context. */
-const bool registered = [] {
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
-    device_register(&ops);
-    return true;
-}();
-
 }   // namespace
+
+/* The struct's fields in order: C++17 has no names here. */
+const DeviceOps device_cuda = {
+    prepare, count, open, close, enter, alloc, release, alloc_host, release_host, copy, enable_peer, copy_to, zero, add_here,
+    event, event_free, record, wait, done, sync, elapsed, context, cuda_params, norms_here, update_here, pp_cuda_error, text,
+};

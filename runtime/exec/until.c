@@ -6,7 +6,7 @@
  * waits for has been sent, the message that a wait is about has been received.  So the state follows from the rows
  * alone, and it is the same over every transport and for any timing.
  */
-#include "internal.h"
+#include "exec.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +52,7 @@ static void needs_messages(Past *p, const SchedRow *row, int at, int type)
 /* Sums over copies: a user's gradient, or the owner's sum. */
 static void needs_reductions(Past *p, const SchedAction *a)
 {
-    const PpPlan *plan = p->run->plan;
+    const PpPlan *plan = p->run->model;
     for (int s = 0; s < plan->n_stage; s++)
         for (int k = 0; k < plan->stage[s]->n_param; k++) {
             const PpParam *q = &plan->stage[s]->param[k];
@@ -115,7 +115,7 @@ PpStatus until_plan(Run *run)
     Past p = {run, s, calloc((size_t)s->ranks, sizeof(int)), calloc((size_t)s->ranks, sizeof(int))};
     if (!p.need || !p.seen) {
         free(p.need), free(p.seen);
-        return pp_fail(PP_ERR_IO, "out of memory");
+        return pp_no_memory();
     }
     p.need[rank] = i + 1;
     while (look_on(&p))
@@ -190,12 +190,9 @@ static void print_sends(const Run *run, int rank)
     printf("%s\n", any ? "" : "  sends out: none");
 }
 
-void until_print(const Rank *r)
+void until_print(const Run *run)
 {
-    const Run *run = r->run;
     const Schedule *s = run->sched;
-    if (r->rank != 0)
-        return;
     printf("stopped after %s\n", run->opt->until);
     for (int k = 0; k < s->ranks; k++) {
         const SchedRow *row = &s->row[k];

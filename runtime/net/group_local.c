@@ -1,12 +1,12 @@
 /*
- * transport_local.c - ranks are threads of one process.  A message is a rendezvous of two posted requests in the
+ * group_local.c - ranks are threads of one process.  A message is a rendezvous of two posted requests in the
  * receiver's mailbox: whoever posts second copies from the sender's buffer straight into the receiver's, so a message
  * costs one copy and no memory, and nothing blocks but wait().
  *
  * Mailboxes are hashed by (sender, tag); a chain keeps the order of posting.  A waiting rank spins for a moment
  * when there is a core for each rank, then sleeps on its own condition variable.
  */
-#include "transport.h"
+#include "group.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -17,7 +17,7 @@
 enum { BUCKETS = 256, SPINS = 4000 };
 
 typedef struct {
-    PpRequest *first, *last;
+    Request *first, *last;
 } Chain;
 
 typedef struct {
@@ -82,7 +82,7 @@ void local_hub_free(LocalHub *h)
 }
 
 /* After the store the owner of the request may be gone: nothing of it is touched any more. */
-static void complete(LocalHub *h, PpRequest *r, int owner)
+static void complete(LocalHub *h, Request *r, int owner)
 {
     Box *b = &h->box[owner];
     __atomic_store_n(&r->done, 1, __ATOMIC_SEQ_CST);
@@ -94,16 +94,16 @@ static void complete(LocalHub *h, PpRequest *r, int owner)
 }
 
 /* Posts `mine` in the receiver's box, or takes its partner out and carries the message over. */
-static PpStatus post(Transport *t, PpRequest *mine, int sender, int receiver)
+static PpStatus post(Group *g, Request *mine, int sender, int receiver)
 {
-    LocalHub *h = t->impl;
+    LocalHub *h = g->impl;
     if (load(&h->failed))
         return PP_ERR_PEER;
     Box *box = &h->box[receiver];
     Chain *c = &box->chain[((uint64_t)mine->tag * 31 + (uint64_t)sender) % BUCKETS];
-    PpRequest *partner = NULL;
+    Request *partner = NULL;
     pthread_mutex_lock(&box->lock);
-    PpRequest **at = &c->first, *before = NULL;
+    Request **at = &c->first, *before = NULL;
     while (*at && !((*at)->is_send != mine->is_send && (*at)->tag == mine->tag && (*at)->peer == sender)) {
         before = *at;
         at = &before->next;
@@ -124,7 +124,7 @@ static PpStatus post(Transport *t, PpRequest *mine, int sender, int receiver)
     pthread_mutex_unlock(&box->lock);
     if (!partner)
         return PP_OK;
-    PpRequest *s = mine->is_send ? mine : partner, *r = mine->is_send ? partner : mine;
+    Request *s = mine->is_send ? mine : partner, *r = mine->is_send ? partner : mine;
     if (s->bytes != r->bytes)
         return PP_ERR_BUG;
     if (s->carry && r->carry)
@@ -136,27 +136,27 @@ static PpStatus post(Transport *t, PpRequest *mine, int sender, int receiver)
     return PP_OK;
 }
 
-static PpStatus local_send(Transport *t, int peer, int64_t tag, const void *buf, int64_t bytes, PpRequest *r)
+static PpStatus local_send(Group *g, int peer, int64_t tag, const void *buf, int64_t bytes, Request *r)
 {
     union {
         const void *in;
         void *out;
     } any = {buf}; /* a send's buffer is only read */
-    *r = (PpRequest){.buf = any.out, .bytes = bytes, .tag = tag, .peer = t->rank, .rank = peer, .is_send = 1};
-    return post(t, r, t->rank, peer);
+    *r = (Request){.buf = any.out, .bytes = bytes, .tag = tag, .peer = g->rank, .rank = peer, .is_send = 1};
+    return post(g, r, g->rank, peer);
 }
 
-static PpStatus local_recv(Transport *t, int peer, int64_t tag, void *buf, int64_t bytes, PpRequest *r)
+static PpStatus local_recv(Group *g, int peer, int64_t tag, void *buf, int64_t bytes, Request *r)
 {
-    *r = (PpRequest){.buf = buf, .bytes = bytes, .tag = tag, .peer = peer, .rank = t->rank};
-    return post(t, r, peer, t->rank);
+    *r = (Request){.buf = buf, .bytes = bytes, .tag = tag, .peer = peer, .rank = g->rank};
+    return post(g, r, peer, g->rank);
 }
 
-PpStatus local_carry(Transport *t, int send, int peer, int64_t tag, void *buf, int64_t bytes, PpRequest *r,
-                     void (*carry)(PpRequest *send, PpRequest *recv), void *side)
+PpStatus local_carry(Group *g, int send, int peer, int64_t tag, void *buf, int64_t bytes, Request *r,
+                     void (*carry)(Request *send, Request *recv), void *side)
 {
-    int sender = send ? t->rank : peer, receiver = send ? peer : t->rank;
-    *r = (PpRequest){.buf = buf,
+    int sender = send ? g->rank : peer, receiver = send ? peer : g->rank;
+    *r = (Request){.buf = buf,
                      .bytes = bytes,
                      .tag = tag,
                      .peer = sender,
@@ -164,25 +164,25 @@ PpStatus local_carry(Transport *t, int send, int peer, int64_t tag, void *buf, i
                      .is_send = send,
                      .carry = carry,
                      .side = side};
-    return post(t, r, sender, receiver);
+    return post(g, r, sender, receiver);
 }
 
-static PpStatus local_test(Transport *t, PpRequest *r, int *done)
+static PpStatus local_test(Group *g, Request *r, int *done)
 {
-    LocalHub *h = t->impl;
+    LocalHub *h = g->impl;
     *done = load(&r->done);
     return load(&h->failed) ? PP_ERR_PEER : PP_OK;
 }
 
-static int local_failed(Transport *t)
+static int local_failed(Group *g)
 {
-    LocalHub *h = t->impl;
+    LocalHub *h = g->impl;
     return load(&h->failed);
 }
 
-static PpStatus local_wait(Transport *t, PpRequest *r)
+static PpStatus local_wait(Group *g, Request *r)
 {
-    LocalHub *h = t->impl;
+    LocalHub *h = g->impl;
     for (int i = 0; i < h->spins; i++) {
         if (load(&r->done))
             return PP_OK;
@@ -190,7 +190,7 @@ static PpStatus local_wait(Transport *t, PpRequest *r)
         __builtin_ia32_pause();
 #endif
     }
-    Box *b = &h->box[t->rank];
+    Box *b = &h->box[g->rank];
     pthread_mutex_lock(&b->sleep_lock);
     __atomic_store_n(&b->sleeping, 1, __ATOMIC_SEQ_CST);
     while (!__atomic_load_n(&r->done, __ATOMIC_SEQ_CST) && !load(&h->failed))
@@ -200,7 +200,7 @@ static PpStatus local_wait(Transport *t, PpRequest *r)
     return load(&r->done) ? PP_OK : PP_ERR_PEER;
 }
 
-static void local_poll(Transport *t) { (void)t; }
+static void local_poll(Group *g) { (void)g; }
 
 static PpStatus barrier(LocalHub *h)
 {
@@ -218,23 +218,23 @@ static PpStatus barrier(LocalHub *h)
     return passed ? PP_OK : PP_ERR_PEER;
 }
 
-static PpStatus local_gather(Transport *t, const void *mine, int64_t bytes, void *all)
+static PpStatus local_gather(Group *g, const void *mine, int64_t bytes, void *all)
 {
-    LocalHub *h = t->impl;
-    h->part[t->rank] = mine;
+    LocalHub *h = g->impl;
+    h->part[g->rank] = mine;
     TRY(barrier(h));
     for (int r = 0; r < h->ranks; r++)
         memcpy((char *)all + r * bytes, h->part[r], (size_t)bytes);
     return barrier(h);
 }
 
-static PpStatus local_sum(Transport *t, double *v, int n)
+static PpStatus local_sum(Group *g, double *v, int n)
 {
-    LocalHub *h = t->impl;
-    h->part[t->rank] = v;
+    LocalHub *h = g->impl;
+    h->part[g->rank] = v;
     TRY(barrier(h));
     /* each rank sums one slice of the table and writes it into every rank's */
-    int lo = (int)((int64_t)n * t->rank / h->ranks), hi = (int)((int64_t)n * (t->rank + 1) / h->ranks);
+    int lo = (int)((int64_t)n * g->rank / h->ranks), hi = (int)((int64_t)n * (g->rank + 1) / h->ranks);
     for (int i = lo; i < hi; i++) {
         double s = 0;
         for (int r = 0; r < h->ranks; r++)
@@ -250,9 +250,9 @@ static PpStatus local_sum(Transport *t, double *v, int n)
     return barrier(h);
 }
 
-static void local_fail(Transport *t, PpStatus why)
+static void local_fail(Group *g, PpStatus why)
 {
-    LocalHub *h = t->impl;
+    LocalHub *h = g->impl;
     (void)why;
     __atomic_store_n(&h->failed, 1, __ATOMIC_SEQ_CST);
     for (int r = 0; r < h->ranks; r++) {
@@ -265,11 +265,11 @@ static void local_fail(Transport *t, PpStatus why)
     pthread_mutex_unlock(&h->lock);
 }
 
-void local_transport(LocalHub *h, int rank, Transport *t)
+Group local_group(LocalHub *h, int rank)
 {
-    static const TransportOps ops = {
+    static const GroupOps ops = {
         "local",    local_send, local_recv,   local_wait, local_test,
         local_poll, local_sum,  local_gather, local_fail, local_failed,
     };
-    *t = (Transport){&ops, rank, h->ranks, h->ranks, rank, INT64_MAX, h};
+    return (Group){.op = &ops, .rank = rank, .ranks = h->ranks, .host_ranks = h->ranks, .host_rank = rank, .tag_max = INT64_MAX, .impl = h};
 }

@@ -1,8 +1,8 @@
 /*
- * simplify.h - what graph.c asks of simplify.c and fold.c while it makes a node.  Private to the two.
+ * node.h - what node.c asks of attr.c, shape.c, simplify.c and fold.c while it makes a node.
  */
-#ifndef PPSPLIT_SIMPLIFY_H
-#define PPSPLIT_SIMPLIFY_H
+#ifndef PPSPLIT_NODE_H
+#define PPSPLIT_NODE_H
 
 #include "ir.h"
 
@@ -16,7 +16,11 @@ typedef struct {
     Shape *shape;
 } Draft;
 
-/* Rewrites the draft's operands where that changes nothing but the cost; returns the value the node would only repeat, or NONE. */
+/* attr.c: the attributes that the op has, defaults filled in and arrays copied, so callers may build them on their stack. */
+Attr attr_own(Arena *a, Op op, const Attr *t);
+void attr_dump(Op op, const Attr *t, FILE *f);
+
+/* simplify.c, fold.c.  Rewrites the draft's operands where that changes nothing but the cost; returns the value the node would only repeat, or NONE. */
 ValueId simplify(Graph *g, Draft *d);
 /* Computes the draft when it is pure and its operands are constant; returns output 0, or NONE. */
 ValueId fold(Graph *g, const Draft *d);

@@ -5,9 +5,13 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include "options/options.h"
+
 #include "base/cli/nearest.h"
 #include "base/cli/options.h"
-#include "internal.h"
+#include "core/core.h"
+#include "device/device.h"
+#include "net/wires.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -48,13 +52,10 @@ static const Spec specs[] = {
     {"Training", K_GROUP, 0, 0, NULL, NULL},
     {"steps",         K_LONG, AT(steps),        1, "N",       "steps (default: 1 in train, one pass over the data in eval and infer)"},
     {"optimizer",     K_OPTIMIZER, AT(optimizer), 0, "NAME",  "sgd (default) or another of those below, which say their options and defaults"},
-    {"lr",            K_REAL, AT(optim.lr),           0, "X",       "learning rate"},
-    {"momentum",      K_REAL, AT(optim.momentum),     0, "X",       "share of the previous step that goes into the next"},
-    {"nesterov",      K_FLAG, AT(optim.nesterov),     0, NULL,      "Nesterov's momentum"},
-    {"beta1",         K_REAL, AT(optim.beta1),        0, "X",       "decay of the mean of gradients"},
-    {"beta2",         K_REAL, AT(optim.beta2),        0, "X",       "decay of the mean of their squares"},
-    {"eps",           K_REAL, AT(optim.eps),          0, "X",       "added to the root of that mean"},
-    {"weight-decay",  K_REAL, AT(optim.weight_decay), 0, "X",       "share of the parameter that is added to its gradient; adamw: that the parameter loses, times lr"},
+#define REAL(field, option, about) {option, K_REAL, AT(optim.field), 0, "X", about},
+#define FLAG(field, option, about) {option, K_FLAG, AT(optim.field), 0, NULL, about},
+    OPTIM_REALS(REAL)
+    OPTIM_FLAGS(FLAG)
     {"clip-norm",     K_REAL, AT(clip_norm),    0, "X",       "scale the gradients down to this global norm"},
     {"seed",          K_SEED, AT(seed),         0, "SEED",    "of Dropout (default 0)"},
     {"What is written", K_GROUP, 0, 0, NULL, NULL},
@@ -69,13 +70,15 @@ static const Spec specs[] = {
 // clang-format on
 enum { N_SPECS = sizeof specs / sizeof *specs };
 static const char *const modes[] = {"train", "eval", "infer"};
-static const char *const devices[] = {"cpu", "cuda"}, *const transports[] = {"auto", "local", "mpi", "nccl"};
 
 static PpStatus unknown(const char *what, const char *word, const char *const *list, int n)
 {
     const char *meant = nearest_name(word, list, (size_t)n);
-    return meant ? pp_fail(PP_ERR_USAGE, "unknown %s '%s'; did you mean '%s'?", what, word, meant)
-                 : pp_fail(PP_ERR_USAGE, "unknown %s '%s'; see --help", what, word);
+    char all[400] = "";
+    for (int i = 0, at = 0; i < n && at < (int)sizeof all; i++)
+        at += snprintf(all + at, sizeof all - (size_t)at, "%s%s", i ? ", " : "", list[i]);
+    return pp_fail(PP_ERR_USAGE, "unknown %s '%s'%s%s%s (there are %s)", what, word, meant ? "; did you mean '" : "",
+                   meant ? meant : "", meant ? "'?" : "", all);
 }
 
 static PpStatus unknown_optimizer(const char *word)
@@ -158,13 +161,18 @@ static PpStatus parse_pair(const Spec *s, const char *v, NameFile **list, int *n
     return PP_OK;
 }
 
-static PpStatus choose(void *at, const char *what, const char *v, const char *const *list, int n)
+/* name(i): the names that the option takes, NULL past the end. */
+static PpStatus choose(void *at, const char *what, const char *v, const char *(*name)(int))
 {
-    for (int i = 0; i < n; i++)
-        if (!strcmp(v, list[i])) {
-            memcpy(at, &list[i], sizeof list[i]);
-            return PP_OK;
-        }
+    const char *list[16];
+    int n = 0;
+    for (const char *s; n < 16 && (s = name(n)) != NULL; n++) {
+        list[n] = s;
+        if (strcmp(v, s) != 0)
+            continue;
+        memcpy(at, &s, sizeof s);
+        return PP_OK;
+    }
     return unknown(what, v, list, n);
 }
 
@@ -183,8 +191,8 @@ static PpStatus apply(Options *o, const Spec *s, const char *v)
         return !strcmp(v, "v") || !strcmp(v, "loop")
                    ? PP_OK
                    : pp_fail(PP_ERR_USAGE, "--placement: loop or v expected, not '%s'", v);
-    case K_DEVICE: return choose(at, "device", v, devices, 2);
-    case K_TRANSPORT: return choose(at, "transport", v, transports, 4);
+    case K_DEVICE: return choose(at, "device", v, device_name);
+    case K_TRANSPORT: return choose(at, "transport", v, transport_name);
     case K_SEED: o->shuffle |= s->at == AT(shuffle_seed); return parse_number(s, v, at);
     case K_INT:
     case K_LONG:
@@ -212,7 +220,9 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     *o = (Options){.schedule = NULL,
                    .placement = SCHED_PLACE_DEFAULT,
                    .buffers = -1,
-                   .optim = {.lr = -1, .momentum = -1, .beta1 = -1, .beta2 = -1, .eps = -1, .weight_decay = -1}};
+                   .optim = {
+#define NOT_GIVEN(field, option, about) .field = -1,
+                       OPTIM_REALS(NOT_GIVEN)}};
     find_folder(o, argv[0]);
     OptionName names[N_SPECS + 1];
     for (int i = 0; i < N_SPECS; i++)

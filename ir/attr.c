@@ -1,0 +1,144 @@
+/*
+ * attr.c - the attributes of each op, from the ATTRS column of ops.def: which there are, their defaults, copies and text.
+ */
+#include <stddef.h>
+
+#include "node.h"
+
+/* NUMBERs are int64_t, CHOICEs int; an ARRAY has n elements, and where said more. */
+typedef enum { NUMBER, CHOICE, REAL, TYPE, ARRAY, PAIRS, WHOLE_WEIGHT } Kind;
+enum {
+    NONE_LEFT, AXIS, BATCH_DIMS, KEY, K, CEIL_MODE, PADDING_ROW, GROUP, DIMS, PERM, AXES, START, SIZES, BEGIN, STRIDE, SIZE, END,
+    DILATION, STEP, PADS, KERNEL_DIMS, OUT_DIMS, WEIGHT_DIMS, VALUE, RATIO, MODE, REDUCTION, SCAN, LARGEST, SELECT_LAST,
+    COUNT_INCLUDE_PAD, TO
+};
+enum { MOST = 6 };
+
+#define AT(field) #field, offsetof(Attr, field)
+static const struct {
+    const char *name;
+    size_t at;
+    Kind kind;
+    int64_t otherwise;                                  /* of what is not given; elements of an array that is not */
+    bool needed;                                        /* an array that must be given */
+} known[] = {
+    [AXIS] = {AT(axis), NUMBER, 0, false},
+    [BATCH_DIMS] = {AT(batch_dims), NUMBER, 0, false},
+    [KEY] = {AT(key), NUMBER, 0, false},
+    [K] = {AT(k), NUMBER, 0, false},
+    [CEIL_MODE] = {AT(ceil_mode), NUMBER, 0, false},
+    [PADDING_ROW] = {AT(padding_row), NUMBER, 0, false},
+    [GROUP] = {AT(group), NUMBER, 1, false},
+    [DIMS] = {AT(dims), ARRAY, 0, true},
+    [PERM] = {AT(perm), ARRAY, 0, true},
+    [AXES] = {AT(axes), ARRAY, 0, true},
+    [START] = {AT(start), ARRAY, 0, true},
+    [SIZES] = {AT(sizes), ARRAY, 0, true},
+    [BEGIN] = {AT(begin), ARRAY, 0, false},
+    [STRIDE] = {AT(stride), ARRAY, 1, false},
+    [SIZE] = {AT(size), ARRAY, 0, true},
+    [END] = {AT(end), ARRAY, 0, false},
+    [DILATION] = {AT(dilation), ARRAY, 1, false},
+    [STEP] = {AT(step), ARRAY, 1, false},
+    [PADS] = {AT(pad), PAIRS, 0, false},
+    [KERNEL_DIMS] = {AT(kernel), ARRAY, 0, true},
+    [OUT_DIMS] = {AT(out_dims), ARRAY, 0, true},
+    [WEIGHT_DIMS] = {AT(weight_dims), WHOLE_WEIGHT, 0, true},
+    [VALUE] = {AT(value), REAL, 0, false},
+    [RATIO] = {AT(ratio), REAL, 0, false},
+    [MODE] = {AT(mode), CHOICE, 0, false},
+    [REDUCTION] = {AT(reduction), CHOICE, 0, false},
+    [SCAN] = {AT(scan), CHOICE, 0, false},
+    [LARGEST] = {AT(largest), CHOICE, 0, false},
+    [SELECT_LAST] = {AT(select_last), CHOICE, 0, false},
+    [COUNT_INCLUDE_PAD] = {AT(count_include_pad), CHOICE, 0, false},
+    [TO] = {AT(to), TYPE, 0, false},
+};
+
+static const uint8_t attrs_of[OP_COUNT][MOST + 1] = {
+#define ATTRS(...) {__VA_ARGS__, NONE_LEFT}
+#define NO_ATTRS {NONE_LEFT}
+#define OP(name, lo, hi, since, import, nin, nout, attrs, ...) [OP_##name] = attrs,
+#include "ops.def"
+};
+
+static void *field(Attr *t, int k) { return (char *)t + known[k].at; }
+static const void *field_of(const Attr *t, int k) { return (const char *)t + known[k].at; }
+
+static bool is_array(int k) { return known[k].kind >= ARRAY; }
+
+static int length(const Attr *t, int k)
+{
+    return known[k].kind == PAIRS ? 2 * t->n : known[k].kind == WHOLE_WEIGHT ? t->n + 2 : t->n;
+}
+
+static const int64_t *array_of(const Attr *t, int k)
+{
+    const int64_t *const *at = field_of(t, k);
+    return *at;
+}
+
+static void copy_array(Arena *a, Op op, const Attr *from, int k, Attr *to)
+{
+    const int64_t *v = array_of(from, k), **out = field(to, k);
+    int n = length(from, k);
+    if (!v && n > 0 && known[k].needed)
+        BUG("%s without %s", op_name(op), known[k].name);
+    int64_t *copy = arena_array(a, int64_t, n);
+    for (int i = 0; i < n; i++)
+        copy[i] = v ? v[i] : known[k].otherwise;
+    *out = copy;
+}
+
+Attr attr_own(Arena *a, Op op, const Attr *t)
+{
+    Attr own = {0};
+    for (const uint8_t *k = attrs_of[op]; *k; k++) {
+        if (is_array(*k)) {
+            own.n = t->n;
+            copy_array(a, op, t, *k, &own);
+        } else if (known[*k].kind == NUMBER) {
+            const int64_t *from = field_of(t, *k);
+            *(int64_t *)field(&own, *k) = *from ? *from : known[*k].otherwise;
+        } else if (known[*k].kind == REAL) {
+            *(double *)field(&own, *k) = *(const double *)field_of(t, *k);
+        } else if (known[*k].kind == CHOICE) {
+            *(int *)field(&own, *k) = *(const int *)field_of(t, *k);
+        } else {
+            own.to = t->to;
+        }
+    }
+    INSIST(own.n >= 0 && (op == OP_Split || own.n <= MAX_RANK));
+    return own;
+}
+
+/* ---- text -------------------------------------------------------------------------------------- */
+
+static void dump_array(const char *name, const int64_t *v, int n, FILE *f)
+{
+    fprintf(f, " %s=[", name);
+    for (int i = 0; i < n; i++)
+        fprintf(f, "%s%lld", i ? "," : "", (long long)v[i]);
+    fputc(']', f);
+}
+
+void attr_dump(Op op, const Attr *t, FILE *f)
+{
+    if (attrs_of[op][0] == NONE_LEFT)
+        return;
+    fputs(" {", f);
+    for (const uint8_t *k = attrs_of[op]; *k; k++) {
+        const void *at = field_of(t, *k);
+        if (is_array(*k))
+            dump_array(known[*k].name, array_of(t, *k), length(t, *k), f);
+        else if (known[*k].kind == NUMBER)
+            fprintf(f, " %s=%lld", known[*k].name, (long long)*(const int64_t *)at);
+        else if (known[*k].kind == REAL)
+            fprintf(f, " %s=%.9g", known[*k].name, *(const double *)at);
+        else if (known[*k].kind == CHOICE)
+            fprintf(f, " %s=%d", known[*k].name, *(const int *)at);
+        else
+            fprintf(f, " %s=%s", known[*k].name, dtype_name(t->to));
+    }
+    fputs(" }", f);
+}

@@ -1,0 +1,47 @@
+/*
+ * dump.c - a Graph as text: one line for each input, parameter, node and output, the same on every run.
+ */
+#include "node.h"
+
+static void dump_value(const Graph *g, ValueId v, FILE *f)
+{
+    const Value *x = val(g, v);
+    double scalar;
+    fprintf(f, "%s", diag_escape(g->arena, x->name));
+    if (g_const_double(g, v, &scalar))
+        fprintf(f, "=%.9g", scalar);
+}
+
+static void dump_node(const Graph *g, const Node *n, FILE *f)
+{
+    for (uint32_t i = 0; i < n->nout; i++) {
+        const Value *v = val(g, n->out[i]);
+        fprintf(f, "%s%s:%s", i ? ", " : "", diag_escape(g->arena, v->name), shape_print(g->arena, v->dtype, &v->shape));
+    }
+    fprintf(f, " = %s(", op_name(n->op));
+    for (uint32_t i = 0; i < n->nin; i++) {
+        fputs(i ? ", " : "", f);
+        dump_value(g, n->in[i], f);
+    }
+    fputc(')', f);
+    attr_dump(n->op, &n->attr, f);
+    fprintf(f, "  # %s\n", diag_escape(g->arena, g->origin.at[n->origin].name));
+}
+
+void graph_dump(const Graph *g, FILE *f)
+{
+    for (uint32_t i = 0; i < g->input.n; i++) {
+        const Value *v = val(g, g->input.at[i]);
+        fprintf(f, "input %s:%s\n", diag_escape(g->arena, v->name), shape_print(g->arena, v->dtype, &v->shape));
+    }
+    for (uint32_t i = 0; i < g->param.n; i++) {
+        const Param *p = &g->param.at[i];
+        fprintf(f, "param %s:%s = %s%s\n", diag_escape(g->arena, val(g, p->value)->name),
+                shape_print(g->arena, p->dtype, &p->shape), diag_escape(g->arena, p->name), p->trainable ? "" : " frozen");
+    }
+    for (NodeId n = 0; n < g->node.n; n++)
+        dump_node(g, &g->node.at[n], f);
+    for (uint32_t i = 0; i < g->output.n; i++)
+        fprintf(f, "output %s = %s\n", i < g->output_name.n ? diag_escape(g->arena, g->output_name.at[i]) : "",
+                diag_escape(g->arena, val(g, g->output.at[i])->name));
+}

@@ -1,0 +1,119 @@
+/*
+ * batch_state.c - what the rules for the rows share: the state of the analysis, reasons, and the rows through a reshape.
+ */
+#include <string.h>
+
+#include "batch.h"
+
+int batch_fail(Batch *b, const char *why)
+{
+    b->why = why;
+    return BATCH_MIXED;
+}
+
+/* Every sample meets every sample: what a microbatch yields is no part of what the minibatch yields. */
+int batch_crossed(Batch *b, const char *why)
+{
+    b->mixing = true;
+    return batch_fail(b, why);
+}
+
+int batch_want(const Batch *b, ValueId v) { return v < b->want.n ? b->want.at[v] : BATCH_NONE; }
+
+int64_t batch_outer(const Batch *b, ValueId v) { return v < b->outer.n ? b->outer.at[v] : 1; }
+
+void batch_set_outer(Batch *b, ValueId v, int64_t outer)
+{
+    while (b->outer.n <= v)
+        vec_push(b->scratch, &b->outer, 1);
+    b->outer.at[v] = outer;
+}
+
+const char *batch_node_text(const Graph *g, NodeId n)
+{
+    const Node *x = &g->node.at[n];
+    if (x->origin >= g->origin.n)
+        return arena_printf(g->arena, "node %u (%s)", n, op_name(x->op));
+    if (g->origin.at[x->origin].index == NONE)
+        return arena_printf(g->arena, "%s (%s)", diag_escape(g->arena, g->origin.at[x->origin].name), op_name(x->op));
+    const Origin *o = &g->origin.at[x->origin];
+    const char *type = o->type && *o->type ? o->type : op_name(x->op);
+    if (!o->name || !*o->name)
+        return arena_printf(g->arena, "node %u (%s)", o->index, diag_escape(g->arena, type));
+    return arena_printf(g->arena, "node %u '%s' (%s)", o->index, diag_escape(g->arena, o->name),
+                        diag_escape(g->arena, type));
+}
+
+bool batch_in_axes(const Attr *a, int dim)
+{
+    for (int i = 0; i < a->n; i++)
+        if (a->axes[i] == dim)
+            return true;
+    return false;
+}
+
+/* The integer at element i of a constant; false for types that hold no index. */
+bool batch_const_int(const Value *v, int64_t i, int64_t *x)
+{
+    if (v->dtype != DT_I64 && v->dtype != DT_I32)
+        return false;
+    *x = element_int(v->dtype, v->data, i);
+    return true;
+}
+
+/* ---- the rows through a reshape ---------------------------------------------------------------- */
+
+/*
+ * Where the rows in dimension dim of `in` (with *outer before them) are in `out`, when both are the same
+ * elements in row-major order; *outer becomes what is before them there.  -1: nowhere.
+ */
+int batch_reshape(const Shape *in, const Shape *out, int dim, int64_t rows, int64_t *outer)
+{
+    int64_t before = *outer, at = 1;
+    for (int i = 0; i < dim; i++)
+        before *= in->d[i];
+    for (int j = 0; j < out->rank && at <= before; at *= out->d[j], j++)
+        if (at == before && out->d[j] % rows == 0 && (out->d[j] != 1 || rows == 1)) {
+            *outer = 1;
+            return j;
+        }
+    at = 1;
+    for (int j = 0; j < out->rank && at != 0 && at <= before && rows > 1; at *= out->d[j], j++)
+        if (before % at == 0 && out->d[j] % (before / at * rows) == 0 && out->d[j] > 0) {
+            *outer = before / at;
+            return j;
+        }
+    return -1;
+}
+
+/* The place number `choice` for the row of dimension dim of `in`, *outer as in batch_reshape; -1: there are not so many. */
+int batch_place(const Shape *in, const Shape *out, int dim, int64_t *outer, int choice)
+{
+    int64_t before = *outer, at = 1;
+    for (int i = 0; i < dim; i++)
+        before *= in->d[i];
+    bool one = false; /* a dimension of 1 is there for it: then it is one of these */
+    for (int j = 0; j < out->rank && at <= before; at *= out->d[j], j++)
+        one |= at == before && out->d[j] == 1;
+    at = 1;
+    for (int j = 0; j < out->rank && at <= before; at *= out->d[j], j++)
+        if (at == before && (out->d[j] == 1 || !one) && choice-- == 0) {
+            *outer = 1;
+            return j;
+        }
+    if (one)
+        return -1;
+    at = 1;
+    for (int j = 0; j < out->rank && at > 0 && at < before; at *= out->d[j], j++)
+        if (before % at == 0 && out->d[j] % (before / at) == 0 && choice-- == 0) {
+            *outer = before / at;
+            return j;
+        }
+    return -1;
+}
+
+int batch_one_place(const Batch *b, const Node *n, int64_t *outer)
+{
+    const Value *x = val(b->g, n->in[0]), *y = val(b->g, n->out[0]);
+    return batch_place(&x->shape, &y->shape, x->batch, outer, b->choice && y->node < b->nodes ? b->choice[y->node] : 0);
+}

@@ -1,0 +1,33 @@
+/*
+ * core.h - what every part of the runtime uses: statuses and failures, sizes of tensors, the clock.
+ */
+#ifndef PP_CORE_H
+#define PP_CORE_H
+
+#include "api/pp.h"
+#include "core/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* failure.c: what went wrong on this thread, which is a rank's. */
+__attribute__((format(printf, 2, 3))) PpStatus pp_fail(PpStatus s, const char *fmt, ...); /* the first one stays */
+PpStatus pp_no_memory(void);
+void pp_failure_print(void); /* the recorded message, to stderr, once */
+void pp_failure_tell(void);  /* all ranks know that one has printed it */
+int pp_failure_told(void);
+int pp_failure_first(void); /* true once: for the first rank of this process that fails where nobody can be asked */
+
+/* core.c */
+int64_t tensor_bytes(const PpTensor *t, int64_t rows, int64_t full_rows); /* of so many rows */
+void *zeroed(int64_t n, size_t size);                                     /* calloc of at least one */
+double pp_now(void);                                                      /* seconds, monotonic */
+
+/* To PP_ALIGN. */
+static inline int64_t align_up(int64_t bytes) { return (bytes + PP_ALIGN - 1) / PP_ALIGN * PP_ALIGN; }
+
+#ifdef __cplusplus
+}
+#endif
+#endif

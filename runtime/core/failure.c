@@ -1,0 +1,52 @@
+/*
+ * failure.c - what went wrong on a thread, which is a rank's: the first failure is kept as a sentence and printed by one rank.
+ */
+#include "core.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static _Thread_local char failure[8400];
+static _Thread_local int told; /* by this rank or, all having agreed, by another */
+
+PpStatus pp_fail(PpStatus s, const char *fmt, ...)
+{
+    if (!failure[0]) {
+        va_list ap;
+        va_start(ap, fmt);
+        vsnprintf(failure, sizeof failure, fmt, ap);
+        va_end(ap);
+    }
+    return s;
+}
+
+PpStatus pp_no_memory(void) { return pp_fail(PP_ERR_IO, "out of memory"); }
+
+void pp_failure_print(void)
+{
+    if (!told)
+        fprintf(stderr, "pipeline: error: %s\n", failure[0] ? failure : "unknown failure");
+    told = 1;
+}
+
+void pp_failure_tell(void) { told = 1; }
+int pp_failure_told(void) { return told; }
+
+int pp_failure_first(void)
+{
+    static int spoken;
+    return !__atomic_exchange_n(&spoken, 1, __ATOMIC_SEQ_CST);
+}
+
+void pp_trail(const char *file, int line, const char *call, PpStatus s)
+{
+    static int debug = -1;
+    if (__atomic_load_n(&debug, __ATOMIC_RELAXED) < 0) {
+        const char *e = getenv("PP_LOG");
+        __atomic_store_n(&debug, e && !strcmp(e, "debug"), __ATOMIC_RELAXED);
+    }
+    if (__atomic_load_n(&debug, __ATOMIC_RELAXED) > 0)
+        fprintf(stderr, "pipeline: %s:%d: %s: status %d\n", file, line, call, (int)s);
+}

@@ -1,0 +1,108 @@
+/*
+ * compute.c - one computation: a stage's function on the buffers that the plan chose for the microbatch.
+ */
+#include "exec.h"
+
+static void after_forward(Rank *r, int stage, int m, int64_t step)
+{
+    const PpPlan *model = r->run->model;
+    const StagePlan *rs = &r->plan.stage[stage];
+    const PpStage *st = rs->st;
+    void *const *out = rs->out + (int64_t)m * st->n_output;
+    if (r->host) {
+        host_take(r, stage, m, step);
+        return;
+    }
+    for (int o = 0; o < st->n_output; o++)
+        if (st->output[o].model_output >= 0 && r->results.output[st->output[o].model_output])
+            results_take(&r->results, &st->output[o], out[o], m, step);
+    if (st->index == model->loss_stage)
+        results_loss(&r->results, out[model->loss_output], m);
+}
+
+static void copy(Rank *r, void *to, const void *from, int64_t bytes)
+{
+    r->dev.op->copy(&r->dev, r->dev.current, to, from, bytes);
+}
+
+/* A forward once more, for the backward that comes: nothing leaves it, and running statistics have moved already. */
+static void recompute(Rank *r, const StagePlan *rs, const PpCtx *c)
+{
+    char *kept = r->plan.stat_copy;
+    for (int k = 0; k < rs->st->n_param; k++)
+        if (rs->st->param[k].stat) {
+            copy(r, kept, rs->rp[k].value, rs->st->param[k].t.bytes);
+            kept += align_up(rs->st->param[k].t.bytes);
+        }
+    rs->st->forward(c);
+    kept = r->plan.stat_copy;
+    for (int k = 0; k < rs->st->n_param; k++)
+        if (rs->st->param[k].stat) {
+            copy(r, rs->rp[k].value, kept, rs->st->param[k].t.bytes);
+            kept += align_up(rs->st->param[k].t.bytes);
+        }
+}
+
+PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
+{
+    const Run *run = r->run;
+    const StagePlan *rs = &r->plan.stage[op->local];
+    const StageRun *own = &r->stage[op->local];
+    const PpStage *st = rs->st;
+    const int64_t *row0 = data_rows(&run->data, step);
+    int m = op->a.microbatch, again = op->again;
+    PpCtx c = {
+        .rows = row0[m + 1] - row0[m],
+        .stage = st->index,
+        .microbatch = m,
+        .param = rs->param,
+        .grad = rs->grad,
+        .konst = rs->constants,
+        .stash = (again ? rs->stash_again : rs->stash)[m],
+        .saved = rs->saved[m],
+        .work = work,
+        .in = rs->in + (int64_t)m * st->n_input,
+        .out = (again ? rs->out_again : rs->out) + (int64_t)m * st->n_output,
+        .dy = rs->dy + (int64_t)m * st->n_dy,
+        .dx = rs->dx + (int64_t)m * st->n_dx,
+        .seed = run->opt->seed,
+        .step = (uint64_t)step,
+        .row0 = (uint64_t)row0[m],
+        .stream = own->handles.stream,
+        .blas = own->handles.blas,
+        .state = own->state,
+    };
+    if (r->host && op->a.type == SA_F) {
+        host_fed(r, m);
+        host_held(r, op->local);
+    }
+    if (c.rows == 0 || r->stopped) {
+        double *loss = &r->results.loss[m];
+        *loss = op->a.type == SA_F && !r->stopped ? 0 : *loss;
+        return PP_OK;
+    }
+    switch (op->a.type) {
+    case SA_R:
+        if (st->has_backward)
+            recompute(r, rs, &c);
+        break;
+    case SA_F:
+        (run->opt->mode == MODE_TRAIN ? st->forward : st->infer)(&c);
+        after_forward(r, op->local, m, step);
+        break;
+    case SA_B:
+        if (st->has_backward)
+            st->backward(&c);
+        break;
+    case SA_I:
+        if (st->has_backward)
+            st->backward_input(&c);
+        break;
+    case SA_W:
+        if (st->has_backward)
+            st->backward_weight(&c);
+        break;
+    default: return PP_ERR_BUG;
+    }
+    return PP_OK;
+}

@@ -1,0 +1,126 @@
+/*
+ * exec.h - the program: a run (one per process), its ranks (one per thread or process), and what carries a step out.
+ */
+#ifndef PP_EXEC_H
+#define PP_EXEC_H
+
+#include "device/library.h"
+#include "io/feed.h"
+#include "io/files.h"
+#include "io/log.h"
+#include "io/results.h"
+#include "io/trace.h"
+
+/* What the ranks of a process share, and ranks of different processes must agree on. */
+typedef struct {
+    const Options *opt;
+    const PpPlan *model;
+    Schedule *sched;
+    Data data;
+    int ranks, cores;   /* of the pipeline; of this process */
+    int *until;         /* --until: per rank, actions to run; NULL */
+    uint64_t hash;      /* of everything ranks must agree on */
+    int *output_wanted; /* per model output: index into opt->output, or -1 */
+} Run;
+
+typedef struct HostSide HostSide;
+typedef struct OverlapThread OverlapThread;
+
+/* A stage beside its plan. */
+typedef struct {
+    PpCtx handles;                   /* device: stream and blas */
+    void *state;                     /* what its open() returned */
+    DeviceEvent out_ready, out_done; /* device: outputs of a microbatch may be copied to the host; have been */
+} StageRun;
+
+typedef struct {
+    const Run *run;
+    Group group;
+    Device dev;
+    Plan plan;
+    Links links;
+    Feed feed;
+    Results results;
+    Trace trace;
+    Log log;
+    HostCopy files;         /* tensors from and to files */
+    HostSide *host;         /* NULL on the CPU */
+    OverlapThread *overlap; /* NULL: compounds run one half after the other, or in streams */
+    StageRun *stage;
+    PpLibrary *library;     /* per stage; the first one's serves all, unless two run at the same time */
+    DeviceParam *params;
+    MemoryReport memory;
+    Held held; /* until all ranks have tried where they will write */
+    int threads;         /* of OpenMP */
+    int live, live_most; /* microbatch-chunks alive: now, and the most there were */
+    int stopped;         /* --until: computations are over, messages still flow */
+} Rank;
+
+static inline int on_device(const Rank *r) { return r->plan.ask.on_device; }
+
+/* machine.c */
+void pp_machine_check(void); /* ends the program where the CPU lacks instructions that it was compiled for */
+
+/* schedule.c */
+PpStatus schedule_read(Run *run, Options *o); /* a file says itself how many ranks and microbatches there are */
+PpStatus schedule_make(Run *run);             /* verified rows */
+
+/* same.c */
+PpStatus run_hash(Run *run);
+PpStatus same_everywhere(Rank *r); /* all ranks call it */
+
+/* until.c: --until ACTION */
+PpStatus until_plan(Run *run); /* finds what must run before the action, on every rank */
+void until_print(const Run *run);
+
+/* devices.c: what the stages run on */
+PpStatus devices_choose(const Options *o, const PpPlan *model, PpPlan *chosen);
+PpStatus devices_open(Rank *r, int overlap); /* on the rank's thread; overlap: two stages may run at the same time */
+
+/* setup.c: everything that a rank allocates */
+PpStatus rank_open(Rank *r);
+void rank_close(Rank *r);
+
+/* ranks.c */
+PpStatus run_threads(Run *run);
+PpStatus run_process(Run *run, const Group *world, PpStatus prepared);
+
+/* train.c */
+PpStatus steps_run(Rank *r);
+PpStatus steps_finish(Rank *r); /* outputs, checkpoint, trace */
+
+/* exec.c: one step */
+void exec_begin(Rank *r); /* gradients 0, copies of parameters */
+PpStatus exec_step(Rank *r, int64_t step);
+
+/* optimizer.c */
+int optim_states(const Options *o); /* state tensors per parameter */
+int optim_count(const Plan *p);     /* parameters of the rank's stages */
+void optim_list(const Plan *p, DeviceParam *list);
+void optim_update(Device *d, const Options *o, int64_t step, double scale);
+
+/* compute.c */
+PpStatus compute(Rank *r, const Op *op, int64_t step, char *work);
+
+/* host_side.c: a rank on a device: pinned memory, events, the end of a step */
+PpStatus host_open(Rank *r);
+void host_close(Rank *r);
+void host_feed(Rank *r, int64_t step);          /* the step's rows and loss scales */
+void host_fed(Rank *r, int m);                  /* the current stream after microbatch m's rows are there */
+void host_held(Rank *r, int stage);             /* the current stream after the stage's last outputs are on their way */
+void host_take(Rank *r, int stage, int m, int64_t step); /* outputs and loss of a microbatch, to the host */
+double *host_norms(Rank *r);                    /* where the device writes them */
+void host_mark(Rank *r, int64_t step, int k, int what); /* --trace: op k waits, starts, ends */
+PpStatus host_settle(Rank *r, int64_t step); /* waits for the step: losses, norms and outputs are there */
+
+/* overlap_thread.c: a second thread of a rank, for the halves of OVERLAP_F_B */
+PpStatus overlap_thread_open(OverlapThread **t, int threads, int rank); /* threads: of the rank, which it halves */
+void overlap_thread_close(OverlapThread *t);
+void overlap_thread_start(OverlapThread *t, void (*work)(void *), void *arg);
+void overlap_thread_join(OverlapThread *t);
+
+/* finite.c */
+PpStatus finite_stop(Rank *r, const StepLog *s); /* all ranks call it: says why, returns PP_ERR_FINITE */
+PpStatus finite_parameters(Rank *r);             /* all ranks call it, before a checkpoint */
+
+#endif

@@ -1,0 +1,300 @@
+/*
+ * host_side.c - a rank on a device: what it has on the host beside its arena, and what goes there and back in a step.
+ *
+ * The rank's thread runs ahead of the device.  Rows go in through pinned memory, microbatch by microbatch, in the stream
+ * for that; those of the next step are laid out while this one runs.  Losses and outputs go out as soon as their forward
+ * is done; the plan keeps their buffers until the stage's next forward.  The host waits once a step, in host_settle():
+ * losses, norms and outputs are then there, and failures show.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "exec.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct HostSide {
+    char *pinned; /* one block for all of the next five */
+    char **out;   /* per model output: first microbatch's place, NULL: not wanted here */
+    int64_t *out_stride;
+    char *loss;   /* PP_ALIGN bytes a microbatch */
+    double *norm; /* by parameter of the model */
+    char *room;   /* a tensor on its way from or to a file */
+    int64_t room_bytes;
+    DeviceEvent *fed, end;   /* per microbatch: its rows are there; the step is over */
+    unsigned char *ran;      /* per microbatch: its loss is on the way */
+    int64_t laid, sent;      /* steps whose rows are in pinned memory, on the device: -1 none */
+    DeviceEvent *mark, zero; /* --trace: three per op; where time begins */
+};
+
+/* ---- what is allocated before the first step ---- */
+
+static char *part(char *block, int64_t *at, int64_t bytes)
+{
+    char *p = block ? block + *at : NULL;
+    *at += align_up(bytes);
+    return p;
+}
+
+/* Offsets first, with block NULL, for the bytes; then the places. */
+static int64_t lay_out(Rank *r, char *block)
+{
+    const Run *run = r->run;
+    const PpPlan *model = run->model;
+    HostSide *s = r->host;
+    int64_t at = 0;
+    for (int i = 0; i < model->n_input; i++)
+        if (r->plan.has_input[i])
+            r->feed.host[i] =
+                part(block, &at, r->plan.input_stride[i] ? r->plan.input_stride[i] * run->data.microbatches : model->input[i].bytes);
+    if (r->plan.scale_type)
+        r->feed.scale = part(block, &at, (int64_t)PP_ALIGN * run->data.microbatches);
+    for (int i = 0; i < model->n_output; i++) {
+        s->out_stride[i] = align_up(model->output[i].bytes);
+        if (r->plan.has_output[i])
+            s->out[i] = part(block, &at, s->out_stride[i] * run->data.microbatches);
+    }
+    s->loss = part(block, &at, (int64_t)PP_ALIGN * run->data.microbatches);
+    s->norm = (double *)(void *)part(block, &at, (int64_t)sizeof(double) * model->n_param);
+    s->room = part(block, &at, s->room_bytes);
+    return at;
+}
+
+static PpStatus make_events(Rank *r)
+{
+    HostSide *s = r->host;
+    Device *d = &r->dev;
+    r->dev.turn = d->op->event(d, 0);
+    s->end = d->op->event(d, 0);
+    for (int m = 0; m < r->run->data.microbatches; m++)
+        s->fed[m] = d->op->event(d, 0);
+    for (int l = 0; l < r->plan.n_stage; l++) {
+        r->stage[l].out_ready = d->op->event(d, 0);
+        r->stage[l].out_done = d->op->event(d, 0);
+        d->op->context(d, l, &r->stage[l].handles);
+    }
+    if (!r->trace.span)
+        return PP_OK;
+    s->mark = calloc(3 * (size_t)r->plan.n_op + 1, sizeof *s->mark);
+    s->zero = d->op->event(d, 1);
+    if (!s->mark)
+        return pp_no_memory();
+    for (int k = 0; k < 3 * r->plan.n_op; k++)
+        s->mark[k] = d->op->event(d, 1);
+    return PP_OK;
+}
+
+/* The largest parameter: one that is not finite is looked for when a loss or a gradient is not. */
+static int64_t most_bytes(const Rank *r)
+{
+    int64_t most = 0;
+    for (int l = 0; l < r->plan.n_stage && r->run->opt->mode != MODE_INFER; l++)
+        for (int k = 0; k < r->plan.stage[l].st->n_param; k++) {
+            int64_t bytes = r->plan.stage[l].st->param[k].t.bytes;
+            most = bytes > most ? bytes : most;
+        }
+    return most;
+}
+
+PpStatus host_open(Rank *r)
+{
+    const Run *run = r->run;
+    HostSide *s = r->host = calloc(1, sizeof *s);
+    if (!s)
+        return pp_no_memory();
+    s->laid = s->sent = -1;
+    s->out = calloc((size_t)run->model->n_output + 1, sizeof *s->out);
+    s->out_stride = calloc((size_t)run->model->n_output + 1, sizeof *s->out_stride);
+    s->fed = calloc((size_t)run->data.microbatches + 1, sizeof *s->fed);
+    s->ran = calloc((size_t)run->data.microbatches + 1, 1);
+    if (!s->out || !s->out_stride || !s->fed || !s->ran)
+        return pp_no_memory();
+    s->room_bytes = most_bytes(r);
+    r->memory.host = lay_out(r, NULL);
+    s->pinned = r->dev.op->alloc_host(&r->dev, r->memory.host);
+    if (!s->pinned)
+        return pp_fail(PP_ERR_IO, "rank %d: no %" PRId64 " bytes of pinned host memory: %s", r->group.rank, r->memory.host,
+                       r->dev.op->error());
+    memset(s->pinned, 0, (size_t)r->memory.host);
+    lay_out(r, s->pinned);
+    TRY(make_events(r));
+    r->files.room = s->room;
+    r->files.done = s->end;
+    r->dev.op->record(&r->dev, r->dev.current, s->end); /* the arena is cleared, whatever stream comes next */
+    r->dev.op->sync(&r->dev, s->end);
+    return device_check(&r->dev, r->group.rank, "its streams and events");
+}
+
+void host_close(Rank *r)
+{
+    HostSide *s = r->host;
+    Device *d = &r->dev;
+    if (!s)
+        return;
+    DeviceEvent single[] = {r->dev.turn, s->end, s->zero};
+    for (size_t i = 0; i < sizeof single / sizeof *single; i++)
+        d->op->event_free(d, single[i]);
+    for (int m = 0; s->fed && m < r->run->data.microbatches; m++)
+        d->op->event_free(d, s->fed[m]);
+    for (int l = 0; l < r->plan.n_stage; l++) {
+        d->op->event_free(d, r->stage[l].out_ready);
+        d->op->event_free(d, r->stage[l].out_done);
+    }
+    for (int k = 0; s->mark && k < 3 * r->plan.n_op; k++)
+        d->op->event_free(d, s->mark[k]);
+    if (s->pinned)
+        d->op->release_host(d, s->pinned);
+    free(s->out), free(s->out_stride), free(s->fed), free(s->ran), free(s->mark), free(s);
+    r->host = NULL;
+}
+
+/* ---- rows in ---- */
+
+static void feed_one(Rank *r, int m, const int64_t *row0)
+{
+    const PpPlan *model = r->run->model;
+    Device *d = &r->dev;
+    int64_t rows = row0[m + 1] - row0[m];
+    for (int i = 0; i < model->n_input; i++) {
+        int64_t at = m * r->plan.input_stride[i];
+        if (r->plan.has_input[i] && (r->plan.input_stride[i] || m == 0))
+            d->op->copy(d, STREAM_IN, r->plan.input[i] + at, r->feed.host[i] + at,
+                        tensor_bytes(&model->input[i], rows, model->rows));
+    }
+    if (r->plan.scale_type)
+        d->op->copy(d, STREAM_IN, r->plan.scale + (int64_t)PP_ALIGN * m, r->feed.scale + (int64_t)PP_ALIGN * m, PP_ALIGN);
+    d->op->record(d, STREAM_IN, r->host->fed[m]);
+}
+
+/* The device has done with the last step's rows: its end has been waited for. */
+void host_feed(Rank *r, int64_t step)
+{
+    HostSide *s = r->host;
+    if (step == 0 && s->zero)
+        r->dev.op->record(&r->dev, r->dev.current, s->zero);
+    if (s->laid != step)
+        feed_fill(&r->feed, step);
+    s->laid = step;
+    if (s->sent >= 0 && feed_stays(&r->feed, step))
+        return;
+    s->sent = step;
+    for (int m = 0; m < r->run->data.microbatches; m++)
+        feed_one(r, m, data_rows(&r->run->data, step));
+}
+
+void host_fed(Rank *r, int m) { r->dev.op->wait(&r->dev, r->dev.current, r->host->fed[m]); }
+
+/* Rows of the next step, once this one's have left pinned memory. */
+static void lay_next(Rank *r, int64_t step)
+{
+    HostSide *s = r->host;
+    if (step + 1 >= r->run->data.steps || feed_stays(&r->feed, step + 1))
+        return;
+    r->dev.op->sync(&r->dev, s->fed[r->run->data.microbatches - 1]);
+    feed_fill(&r->feed, step + 1);
+    s->laid = step + 1;
+}
+
+/* ---- losses, norms, outputs: out ---- */
+
+void host_held(Rank *r, int stage) { r->dev.op->wait(&r->dev, r->dev.current, r->stage[stage].out_done); }
+
+void host_take(Rank *r, int stage, int m, int64_t step)
+{
+    const PpPlan *model = r->run->model;
+    const StageRun *own = &r->stage[stage];
+    const StagePlan *rs = &r->plan.stage[stage];
+    const PpStage *st = rs->st;
+    HostSide *s = r->host;
+    Device *d = &r->dev;
+    void *const *out = rs->out + (int64_t)m * st->n_output;
+    int any = 0;
+    for (int o = 0; o < st->n_output; o++) {
+        const PpOutput *q = &st->output[o];
+        if (!plan_host_takes(&r->plan, st, o))
+            continue;
+        if (!any++) {
+            d->op->record(d, r->dev.current, own->out_ready);
+            d->op->wait(d, STREAM_OUT, own->out_ready);
+        }
+        if (q->model_output >= 0 && s->out[q->model_output]) {
+            const int64_t *row0 = data_rows(&r->run->data, step);
+            d->op->copy(d, STREAM_OUT, s->out[q->model_output] + m * s->out_stride[q->model_output], out[o],
+                        tensor_bytes(&q->t, row0[m + 1] - row0[m], model->rows));
+        }
+        if (st->index == model->loss_stage && o == model->loss_output) {
+            d->op->copy(d, STREAM_OUT, s->loss + (int64_t)m * PP_ALIGN, out[o], q->t.bytes);
+            s->ran[m] = 1;
+        }
+    }
+    if (any)
+        d->op->record(d, STREAM_OUT, own->out_done);
+}
+
+double *host_norms(Rank *r)
+{
+    memset(r->host->norm, 0, (size_t)r->run->model->n_param * sizeof(double));
+    return r->host->norm;
+}
+
+static void take_outputs(Rank *r, int64_t step)
+{
+    const Run *run = r->run;
+    HostSide *s = r->host;
+    const int64_t *row0 = data_rows(&run->data, step);
+    for (int l = 0; l < r->plan.n_stage; l++)
+        for (int o = 0; o < r->plan.stage[l].st->n_output; o++) {
+            const PpOutput *q = &r->plan.stage[l].st->output[o];
+            if (q->model_output < 0 || !s->out[q->model_output])
+                continue;
+            for (int m = 0; m < run->data.microbatches; m++)
+                if (row0[m + 1] > row0[m])
+                    results_take(&r->results, q, s->out[q->model_output] + m * s->out_stride[q->model_output], m, step);
+        }
+    for (int m = 0; m < run->data.microbatches; m++) {
+        if (s->ran[m])
+            results_loss(&r->results, s->loss + (int64_t)m * PP_ALIGN, m);
+        s->ran[m] = 0;
+    }
+    memcpy(r->results.norm + 1, s->norm, (size_t)run->model->n_param * sizeof(double));
+}
+
+/* ---- --trace: the device's own times ---- */
+
+void host_mark(Rank *r, int64_t step, int k, int what)
+{
+    if (r->host && r->host->mark && trace_of(&r->trace, step))
+        r->dev.op->record(&r->dev, r->dev.current, r->host->mark[3 * k + what]);
+}
+
+static void read_marks(Rank *r, int64_t step)
+{
+    HostSide *s = r->host;
+    double *span = trace_of(&r->trace, step);
+    int n = r->run->until ? 0 : r->plan.n_op; /* all of a step, or none */
+    for (int k = 0; span && s->mark && k < 3 * n; k++)
+        span[k] = r->dev.op->elapsed(&r->dev, s->zero, s->mark[k]);
+}
+
+/* ---- the end of a step ---- */
+
+PpStatus host_settle(Rank *r, int64_t step)
+{
+    HostSide *s = r->host;
+    Device *d = &r->dev;
+    for (int l = 0; l < r->plan.n_stage; l++)
+        host_held(r, l);
+    d->op->record(d, r->dev.current, s->end);
+    lay_next(r, step);
+    PpStatus status = links_await(&r->links, s->end);
+    if (*d->op->error()) /* it came later than the call that caused it */
+        return pp_fail(PP_ERR_IO, "rank %d, end of step %" PRId64 ": %s (CUDA_LAUNCH_BLOCKING=1%s finds the action)",
+                       r->group.rank, step + 1, d->op->error(),
+                       r->links.op && r->links.op->alive ? ", with another --transport," : ""); /* under NCCL it never ends */
+    TRY(status);
+    read_marks(r, step);
+    take_outputs(r, step);
+    return PP_OK;
+}

@@ -1,0 +1,109 @@
+/*
+ * ranks.c - the ranks of a run, as threads of this process or as this process of several.  They agree on everything before the first
+ * step, and one rank speaks when something is wrong.
+ */
+#include "exec.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+static void report_links(Rank *r)
+{
+    r->memory.host += r->links.pinned;
+    snprintf(r->memory.wire, sizeof r->memory.wire, "%s", r->links.name);
+}
+
+static PpStatus rank_run(Rank *r, PpStatus prepared)
+{
+    TRY(group_agree(&r->group, prepared));
+    TRY(group_agree(&r->group, same_everywhere(r)));
+    PpStatus ready = group_agree(&r->group, rank_open(r));
+    destinations_release(&r->held);
+    TRY(ready);
+    const Run *run = r->run;
+    TRY(group_agree(&r->group, log_open(&r->log, run->opt, &r->group, run->data.steps, data_tokens(&run->data))));
+    TRY(links_open(&r->links, &r->group, &r->dev, &r->plan, on_device(r), run->opt->transport, r->memory.where));
+    report_links(r);
+    TRY(log_memory(&r->log, &r->group, &r->memory));
+    PpStatus s = steps_run(r);
+    if (s != PP_OK && !pp_failure_told()) { /* in the middle of a step nobody can be asked */
+        if (s != PP_ERR_PEER && pp_failure_first())
+            pp_failure_print();
+        r->group.op->fail(&r->group, s);
+        return s;
+    }
+    TRY(s);
+    return steps_finish(r);
+}
+
+/* ---- ranks as threads ---- */
+
+/* On each rank's own thread when all is well, for both sides may have to take part; else all wires before anything
+   else: freeing memory waits for the device, and that for messages that may never come. */
+static void close_wire(Rank *r, PpStatus s)
+{
+    r->dev.op->enter(&r->dev);
+    links_close(&r->links, s != PP_OK);
+}
+
+typedef struct {
+    Rank rank;
+    PpStatus status;
+    pthread_t thread;
+} Thread;
+
+static void *thread_main(void *p)
+{
+    Thread *t = p;
+    t->status = rank_run(&t->rank, PP_OK);
+    if (t->status == PP_OK)
+        close_wire(&t->rank, PP_OK);
+    return NULL;
+}
+
+PpStatus run_threads(Run *run)
+{
+    Thread *t = calloc((size_t)run->ranks, sizeof *t);
+    LocalHub *hub = local_hub_new(run->ranks, run->cores);
+    if (!t || !hub) {
+        free(t);
+        if (hub)
+            local_hub_free(hub);
+        return pp_no_memory();
+    }
+    int started = 1;
+    for (int k = 0; k < run->ranks; k++)
+        t[k].rank = (Rank){.run = run, .group = local_group(hub, k), .dev.op = device_of(run->model->device)->ops};
+    for (; started < run->ranks; started++)
+        if (pthread_create(&t[started].thread, NULL, thread_main, &t[started]))
+            break;
+    PpStatus s = PP_OK;
+    if (started < run->ranks) {
+        s = pp_fail(PP_ERR_IO, "no more than %d threads could be started", started);
+        pp_failure_print();
+        t[0].rank.group.op->fail(&t[0].rank.group, s);
+    } else {
+        thread_main(&t[0]);
+    }
+    for (int k = 1; k < started; k++)
+        pthread_join(t[k].thread, NULL);
+    for (int k = 0; k < run->ranks; k++)
+        if (t[k].status != PP_OK && (s == PP_OK || s == PP_ERR_PEER))
+            s = t[k].status;
+    for (int k = 0; k < run->ranks; k++)
+        close_wire(&t[k].rank, s);
+    for (int k = 0; k < run->ranks; k++)
+        rank_close(&t[k].rank);
+    local_hub_free(hub);
+    free(t);
+    return s;
+}
+
+PpStatus run_process(Run *run, const Group *world, PpStatus prepared)
+{
+    Rank r = {.run = run, .group = *world, .dev.op = device_of(run->model->device)->ops};
+    PpStatus s = rank_run(&r, prepared);
+    close_wire(&r, s);
+    rank_close(&r);
+    return s;
+}

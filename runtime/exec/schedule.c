@@ -1,0 +1,163 @@
+/*
+ * schedule.c - in: --schedule and its kin, the model's edges and shared parameters; out: verified rows.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "exec.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static PpStatus refused(const SchedError *e, const char *what)
+{
+    int named = strstr(e->text, what) != NULL;
+    return pp_fail(e->status == SCHED_EUSAGE      ? PP_ERR_USAGE
+                   : e->status == SCHED_ERESOURCE ? PP_ERR_IO
+                                                  : PP_ERR_MODEL,
+                   "%s%s%s", named ? "" : what, named ? "" : ": ", e->text);
+}
+
+/* Edges and shared parameters as the schedule's passes want them. */
+static int edges(const PpPlan *p, SchedEdge *edge)
+{
+    int n = 0;
+    for (int s = 0; s < p->n_stage; s++)
+        for (int from = 0; from < s; from++) {
+            SchedEdge e = {.from = from, .to = s};
+            int any = 0;
+            for (int i = 0; i < p->stage[s]->n_input; i++) {
+                const PpInput *in = &p->stage[s]->input[i];
+                if (in->from != from)
+                    continue;
+                any = 1;
+                e.bytes_f += (double)in->t.bytes;
+                e.bytes_b += (double)in->t.bytes * in->grads;
+                e.gradient |= in->grads > 0;
+            }
+            if (any)
+                edge[n++] = e;
+        }
+    return n;
+}
+
+static int shared(const PpPlan *p, SchedParam *list, int train)
+{
+    int n = 0;
+    for (int s = 0; s < p->n_stage; s++)
+        for (int from = 0; from < p->n_stage; from++)
+            for (int replicate = 0; replicate < 2; replicate++) {
+                SchedParam e = {.from = from, .to = s, .replicate = replicate};
+                int any = 0;
+                for (int k = 0; k < p->stage[s]->n_param; k++) {
+                    const PpParam *q = &p->stage[s]->param[k];
+                    if (q->from != from || from == s || q->use != (replicate ? PP_REPLICATE : PP_TRANSMIT))
+                        continue;
+                    any = 1;
+                    e.gradient |= train && q->grad_offset >= 0;
+                }
+                if (any && (!replicate || e.gradient))
+                    list[n++] = e;
+            }
+    return n;
+}
+
+/* Inference runs the forwards of a row only. */
+static void forwards_only(Schedule *s)
+{
+    for (int r = 0; r < s->ranks; r++) {
+        SchedRow *row = &s->row[r];
+        int n = 0;
+        for (int i = 0; i < row->n; i++)
+            if (row->a[i].type == SA_F) {
+                row->a[n] = row->a[i];
+                row->a[n++].overlap = 0;
+            }
+        row->n = n;
+    }
+    s->infer = 1;
+    s->complete = 0;
+}
+
+static PpStatus schedule_lower(Run *run)
+{
+    const PpPlan *p = run->model;
+    const Options *o = run->opt;
+    SchedError *e = calloc(1, sizeof *e);
+    if (e && sched_runnable(run->sched, e)) {
+        PpStatus no = refused(e, o->schedule);
+        free(e);
+        return no;
+    }
+    SchedEdge *edge = calloc((size_t)p->n_stage * (size_t)p->n_stage + 1, sizeof *edge);
+    SchedParam *param = calloc(2 * (size_t)p->n_stage * (size_t)p->n_stage + 1, sizeof *param);
+    PpStatus s = e && edge && param ? PP_OK : pp_no_memory();
+    if (s == PP_OK) {
+        SchedNeeds needs = {.edge = edge,
+                            .param = param,
+                            .defer = o->defer,
+                            .send_budget = o->send_budget,
+                            .buffers = o->buffers < 0 ? 1 << 20 : o->buffers};
+        needs.n_edge = edges(p, edge);
+        needs.n_param = shared(p, param, o->mode == MODE_TRAIN);
+        for (int i = 0; i < needs.n_edge && o->mode != MODE_TRAIN; i++)
+            edge[i].gradient = 0;
+        if (sched_lower_for(run->sched, &needs, e))
+            s = refused(e, o->schedule);
+    }
+    free(e), free(edge), free(param);
+    return s;
+}
+
+/* A file says itself how many microbatches there are; a generator is told. */
+PpStatus schedule_read(Run *run, Options *o)
+{
+    if (sched_find(o->schedule))
+        return PP_OK;
+    SchedError *e = calloc(1, sizeof *e);
+    PpStatus s = e ? PP_OK : pp_no_memory();
+    int file = strchr(o->schedule, '/') || strstr(o->schedule, ".csv") || access(o->schedule, F_OK) == 0;
+    if (s == PP_OK && (file ? sched_load(o->schedule, &run->sched, e)
+                            : sched_generate(o->schedule, 1, 1, 1, SCHED_PLACE_DEFAULT, &run->sched, e)))
+        s = refused(e, o->schedule);
+    free(e);
+    TRY(s);
+    const Schedule *f = run->sched;
+    if (f->stages != run->model->n_stage)
+        return pp_fail(PP_ERR_MODEL, "%s is a schedule of %d stages, the model has %d", o->schedule, f->stages,
+                       run->model->n_stage);
+    if (o->microbatches && o->microbatches != f->microbatches)
+        return pp_fail(PP_ERR_MODEL, "%s is a schedule of %d microbatches, not of --microbatches %d", o->schedule,
+                       f->microbatches, o->microbatches);
+    o->microbatches = f->microbatches;
+    if (!run->ranks)
+        run->ranks = f->ranks;
+    if (f->ranks != run->ranks)
+        return pp_fail(PP_ERR_MODEL, "%s is a schedule of %d ranks, but there are %d", o->schedule, f->ranks,
+                       run->ranks);
+    if (o->mode != MODE_TRAIN)
+        forwards_only(run->sched);
+    return PP_OK;
+}
+
+PpStatus schedule_make(Run *run)
+{
+    const Options *o = run->opt;
+    int stages = run->model->n_stage;
+    if (run->ranks > stages)
+        return pp_fail(PP_ERR_MODEL, "%d ranks are more than the model's %d stages", run->ranks, stages);
+    if (!run->sched) {
+        SchedError *e = calloc(1, sizeof *e);
+        const char *name = o->mode == MODE_TRAIN ? o->schedule : "forward-only";
+        int place = o->placement;
+        if (o->mode != MODE_TRAIN && place == SCHED_PLACE_DEFAULT && stages % run->ranks == 0)
+            place = sched_find(o->schedule)->placement; /* parameters lie where they lay in training */
+        PpStatus s = e ? PP_OK : pp_no_memory();
+        if (s == PP_OK && sched_generate(name, run->ranks, stages, run->data.microbatches, place, &run->sched, e))
+            s = refused(e, name);
+        free(e);
+        TRY(s);
+    }
+    return schedule_lower(run);
+}

@@ -1,0 +1,182 @@
+/*
+ * setup.c - everything that a rank allocates, before the first step, and its end.
+ */
+#include "exec.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+static int set_threads(const Rank *r)
+{
+    int n = r->run->opt->threads;
+    if (!n)
+        n = r->run->cores / r->group.host_ranks;
+    if (n < 1)
+        n = 1;
+#ifdef _OPENMP
+    omp_set_num_threads(n);
+#endif
+    return n;
+}
+
+/* ---- the plan and its arena ---- */
+
+static PlanRequest request(const Rank *r)
+{
+    const Run *run = r->run;
+    const Data *d = &run->data;
+    int device = run->model->device != PP_CPU, train = run->opt->mode == MODE_TRAIN;
+    return (PlanRequest){
+        .model = run->model,
+        .schedule = run->sched,
+        .rank = r->group.rank,
+        .microbatches = d->microbatches,
+        .row0 = d->row0,
+        .train = train,
+        .on_device = device,
+        .overlap = train && (r->threads > 1 || device) && plan_overlaps(&run->sched->row[r->group.rank]),
+        .states = optim_states(run->opt),
+        .output_wanted = run->output_wanted,
+        .output_rows = train ? d->batch : data_rows_before(d, d->steps),
+        .tags = r->group.tag_max,
+    };
+}
+
+/* A device's slots and work are written before they are read, unless --until sends what was never computed. */
+static void clear_arena(Rank *r)
+{
+    Device *d = &r->dev;
+    const Plan *p = &r->plan;
+    if (on_device(r) && !r->run->until) {
+        d->op->zero(d, d->current, p->arena, p->slots - p->arena);
+        d->op->zero(d, d->current, p->stat_copy, p->arena + p->bytes.total - p->stat_copy);
+    } else {
+        d->op->zero(d, d->current, p->arena, p->bytes.total);
+    }
+}
+
+static PpStatus allocate(Rank *r)
+{
+    Plan *p = &r->plan;
+    int64_t bytes = p->bytes.total;
+    char *arena = bytes ? r->dev.op->alloc(&r->dev, bytes) : NULL;
+    if (bytes && !arena)
+        return pp_fail(PP_ERR_IO, "rank %d: no memory for %" PRId64 " bytes of tensors%s%s", r->group.rank, bytes,
+                       on_device(r) ? " on the device: " : "", r->dev.op->error());
+    TRY(plan_place(p, arena));
+    if (arena)
+        clear_arena(r);
+    return PP_OK;
+}
+
+static PpStatus list_params(Rank *r)
+{
+    int n = optim_count(&r->plan);
+    r->params = zeroed(n, sizeof *r->params);
+    if (!r->params)
+        return pp_no_memory();
+    optim_list(&r->plan, r->params);
+    if (!r->dev.op->params(&r->dev, r->params, n))
+        return pp_fail(PP_ERR_IO, "rank %d: no memory for the optimizer: %s", r->group.rank, r->dev.op->error());
+    return PP_OK;
+}
+
+/* ---- stages ---- */
+
+static PpStatus open_stages(Rank *r)
+{
+    const char *failure = NULL;
+    r->memory.library = 0;
+    for (int l = 0; l < r->plan.n_stage; l++) {
+        const PpStage *st = r->plan.stage[l].st;
+        if (!st->open)
+            continue;
+        PpLibrary *library = pp_library = &r->library[r->plan.ask.overlap ? l : 0];
+        r->stage[l].state = st->open(r->threads);
+        pp_library = NULL;
+        if (!r->stage[l].state || library->failure)
+            failure = library->failure ? library->failure : "out of memory";
+    }
+    for (int l = 0; l < r->plan.n_stage; l++)
+        r->memory.library += r->library[l].bytes;
+    r->memory.library += r->dev.library;
+    TRY(device_check(&r->dev, r->group.rank, "the libraries of its stages"));
+    return failure ? pp_fail(PP_ERR_IO, "rank %d, the libraries of its stages: %s", r->group.rank, failure) : PP_OK;
+}
+
+static void close_stages(Rank *r)
+{
+    for (int l = 0; r->stage && l < r->plan.n_stage; l++) {
+        const PpStage *st = r->plan.stage[l].st;
+        if (r->stage[l].state && st->close)
+            st->close(r->stage[l].state);
+    }
+    for (int l = 0; r->library && l < r->plan.n_stage; l++)
+        pp_library_close(&r->library[l]);
+    free(r->stage);
+    free(r->library);
+}
+
+/* ---- all of it ---- */
+
+static PpStatus plan_memory(Rank *r)
+{
+    const Schedule *s = r->run->sched;
+    const PlanRequest ask = request(r);
+    TRY(devices_open(r, ask.overlap));
+    TRY(plan_build(&r->plan, &ask));
+    r->memory.bytes = r->plan.bytes;
+    r->memory.live = sched_live_rank(s, ask.rank);
+    r->memory.live_bound = sched_peak_formula(s->name, r->run->ranks, s->stages, ask.microbatches, ask.rank);
+    r->memory.messages = r->plan.n_msg;
+    r->memory.threads = r->threads;
+    r->memory.overlap = ask.overlap && !ask.on_device;
+    TRY(allocate(r));
+    r->stage = zeroed(r->plan.n_stage, sizeof *r->stage);
+    r->library = zeroed(r->plan.n_stage, sizeof *r->library);
+    if (!r->stage || !r->library)
+        return pp_no_memory();
+    return list_params(r);
+}
+
+PpStatus rank_open(Rank *r)
+{
+    const Options *o = r->run->opt;
+    const Data *d = &r->run->data;
+    char own[sizeof o->folder + 16];
+    r->threads = set_threads(r);
+    TRY(plan_memory(r));
+    TRY(feed_open(&r->feed, d, &r->plan));
+    TRY(results_open(&r->results, d, &r->plan));
+    if (o->trace)
+        TRY(trace_open(&r->trace, r->plan.n_op, d->steps));
+    if (r->memory.overlap)
+        TRY(overlap_thread_open(&r->overlap, r->threads, r->group.rank));
+    TRY(open_stages(r));
+    r->files = (HostCopy){.dev = &r->dev, .links = &r->links};
+    if (on_device(r))
+        TRY(host_open(r));
+    snprintf(own, sizeof own, "%s/params", o->folder);
+    TRY(params_load(&r->plan, &r->files, own, o->params));
+    return destinations_try(&r->held, &r->plan, o, d->steps);
+}
+
+void rank_close(Rank *r)
+{
+    log_close(&r->log);
+    overlap_thread_close(r->overlap);
+    r->dev.op->enter(&r->dev);
+    host_close(r);
+    close_stages(r);
+    if (r->plan.arena)
+        r->dev.op->release(&r->dev, r->plan.arena);
+    trace_close(&r->trace);
+    results_close(&r->results);
+    feed_close(&r->feed);
+    plan_free(&r->plan);
+    free(r->params);
+    r->dev.op->close(&r->dev);
+}

@@ -1,0 +1,111 @@
+/*
+ * train.c - the loop over steps, and what comes after the last one.
+ */
+#include "exec.h"
+
+#include <math.h>
+#include <string.h>
+
+static void sum_loss(Rank *r)
+{
+    const Run *run = r->run;
+    if (run->model->loss_stage >= 0 && r->plan.local_of[run->model->loss_stage] >= 0)
+        for (int m = 0; m < run->data.microbatches; m++)
+            r->results.norm[0] += r->results.loss[m];
+}
+
+/* After the actions: the rank's own parts of the gradients' norm. */
+static PpStatus train_norms(Rank *r, int64_t step)
+{
+    const Options *o = r->run->opt;
+    if (step == 0 && o->dump_grads)
+        TRY(group_agree(&r->group, grads_dump(&r->plan, &r->files, o->dump_grads)));
+    double t0 = pp_now();
+    r->dev.op->norms(&r->dev, r->dev.current, r->host ? host_norms(r) : r->results.norm + 1);
+    trace_around(&r->trace, step, AROUND_NORM, t0, t0);
+    return PP_OK;
+}
+
+/* The norm over all ranks, clipping, the update. */
+static PpStatus train_end(Rank *r, int64_t step, StepLog *log)
+{
+    const Options *o = r->run->opt;
+    int n = r->run->model->n_param;
+    double total = 0, t0 = pp_now();
+    TRY(r->group.op->sum(&r->group, r->results.norm, n + 1));
+    double t1 = pp_now();
+    for (int i = 1; i <= n; i++)
+        total += r->results.norm[i];
+    log->grad_norm = sqrt(total);
+    double scale = o->clip_norm > 0 ? o->clip_norm / (log->grad_norm + 1e-6) : 1;
+    if (isfinite(r->results.norm[0]) && isfinite(log->grad_norm))
+        optim_update(&r->dev, o, step, scale < 1 ? scale : 1);
+    trace_around(&r->trace, step, AROUND_UPDATE, t0, t1);
+    return PP_OK;
+}
+
+PpStatus steps_run(Rank *r)
+{
+    const Run *run = r->run;
+    r->trace.zero = pp_now();
+    for (int64_t step = 0; step < run->data.steps; step++) {
+        StepLog log = {.step = step + 1};
+        double start = pp_now();
+        if (r->host)
+            host_feed(r, step);
+        else
+            feed_fill(&r->feed, step);
+        exec_begin(r);
+        trace_around(&r->trace, step, AROUND_BEGIN, start, start);
+        TRY(exec_step(r, step));
+        memset(r->results.norm, 0, (size_t)(run->model->n_param + 1) * sizeof *r->results.norm);
+        if (run->opt->mode == MODE_TRAIN && !run->until)
+            TRY(train_norms(r, step));
+        if (r->host)
+            TRY(host_settle(r, step));
+        if (run->until)
+            return PP_OK;
+        sum_loss(r);
+        if (run->opt->mode == MODE_TRAIN)
+            TRY(train_end(r, step, &log));
+        else
+            TRY(r->group.op->sum(&r->group, r->results.norm, 1));
+        log.loss = r->results.norm[0];
+        log.seconds = pp_now() - start;
+        TRY(log_step(&r->log, &log));
+        if (run->opt->mode != MODE_INFER && !(isfinite(log.loss) && isfinite(log.grad_norm)))
+            return finite_stop(r, &log);
+    }
+    return PP_OK;
+}
+
+static PpStatus write_trace(Rank *r)
+{
+    const Run *run = r->run;
+    return trace_write(&r->trace, &r->group, run->sched, run->model->model, run->opt->trace);
+}
+
+static PpStatus finish_until(Rank *r)
+{
+    const char *dump = r->run->opt->dump_grads;
+    if (r->group.rank == 0)
+        until_print(r->run);
+    TRY(group_agree(&r->group, dump ? grads_dump(&r->plan, &r->files, dump) : PP_OK));
+    return group_agree(&r->group, write_trace(r));
+}
+
+PpStatus steps_finish(Rank *r)
+{
+    const Run *run = r->run;
+    const Options *o = run->opt;
+    if (run->until)
+        return finish_until(r);
+    TRY(group_agree(&r->group, results_write(&r->results, run->output_wanted)));
+    TRY(log_live(&r->log, &r->group, run->sched, r->live_most));
+    if (o->checkpoint && o->mode == MODE_TRAIN) {
+        TRY(finite_parameters(r));
+        TRY(checkpoint_write(&r->plan, &r->files, &r->group, o, run->data.steps));
+    }
+    PpStatus s = write_trace(r), closed = log_close(&r->log);
+    return group_agree(&r->group, s != PP_OK ? s : closed);
+}

@@ -1,0 +1,123 @@
+/*
+ * cut.c - in: rows of the data; out: rows of each step and microbatch, or why the model does not take them.  A step takes `batch`
+ * rows, cut as torch.tensor_split does (the first rows % M chunks are one longer).  Steps go round the data; in training an
+ * epoch's left-over rows are skipped.
+ */
+#include "data.h"
+
+#include "core/core.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The rows left over at the end of a pass fill microbatches one after the other; those that stay empty do nothing. */
+static PpStatus cut_rest(Data *d, int64_t rest)
+{
+    const PpPlan *p = d->model;
+    if (rest % p->rows && !p->uneven_ok)
+        return pp_fail(PP_ERR_MODEL,
+                       "%" PRId64 " rows in steps of %" PRId64 " leave %" PRId64
+                       " for the last one, but this model runs with exactly %" PRId64 " rows a microbatch: %s",
+                       d->rows, d->batch, rest, p->rows,
+                       p->uneven_why ? p->uneven_why : "its shapes are fixed");
+    d->row0_rest = malloc((size_t)(d->microbatches + 1) * sizeof *d->row0_rest);
+    if (!d->row0_rest)
+        return pp_no_memory();
+    for (int64_t i = 0; i <= d->microbatches; i++)
+        d->row0_rest[i] = d->row0[i] < rest ? d->row0[i] : rest;
+    d->steps_per_pass++;
+    return PP_OK;
+}
+
+const int64_t *data_rows(const Data *d, int64_t step)
+{
+    int last = d->row0_rest && step % d->steps_per_pass == d->steps_per_pass - 1;
+    return last ? d->row0_rest : d->row0;
+}
+
+int64_t data_rows_before(const Data *d, int64_t step)
+{
+    int64_t pass = d->row0_rest ? d->rows : d->steps_per_pass * d->batch;
+    return step / d->steps_per_pass * pass + step % d->steps_per_pass * d->batch;
+}
+
+/* What several microbatches yield has to meet in each output that is asked for; each needs a target of its own. */
+static PpStatus check_meeting(const Data *d)
+{
+    const PpPlan *p = d->model;
+    const Options *o = d->opt;
+    int64_t calls = o->mode == MODE_TRAIN ? d->microbatches : d->microbatches * d->steps;
+    if (d->microbatches > 1 && p->target_why && o->mode != MODE_INFER)
+        return pp_fail(PP_ERR_MODEL,
+                       "which rows of the target belong to a microbatch is not known: %s; --microbatches 1 runs, and ppsplit "
+                       "--merge OUTPUT=DIM, of the output it is compared with, or --chunk target=DIM says where they are",
+                       p->target_why);
+    for (int i = 0; i < p->n_output && p->output_merge; i++)
+        for (int k = 0; k < o->n_output && calls > 1; k++)
+            if (p->output_merge[i] == PP_MERGE_NONE && !strcmp(o->output[k].name, p->output[i].name))
+                return pp_fail(PP_ERR_MODEL,
+                               "--output %s: it has no batch dimension, and what %" PRId64
+                               " microbatches yield cannot be put together: %s; ppsplit --merge %s=DIM|sum|mean says how, or "
+                               "make one microbatch of the batch: export the model for it, or ppsplit --bind its dimension",
+                               p->output[i].name, calls, p->output_why[i], p->output[i].name);
+    return PP_OK;
+}
+
+/* Rows of each microbatch, and whether the model takes them. */
+PpStatus data_cut(Data *d)
+{
+    const PpPlan *p = d->model;
+    const Options *o = d->opt;
+    int64_t rows = d->rows;
+    d->batch = o->batch ? o->batch : rows;
+    if (d->batch > rows || rows == 0)
+        return pp_fail(PP_ERR_MODEL, "too few rows: a step takes %" PRId64 ", the data have %" PRId64, d->batch,
+                       rows);
+    int64_t m = o->microbatches ? o->microbatches : (d->batch + p->rows - 1) / p->rows;
+    if (m > d->batch)
+        return pp_fail(PP_ERR_MODEL, "--microbatches %" PRId64 ": a step has only %" PRId64 " rows", m, d->batch);
+    if (m > INT32_MAX / 4)
+        return pp_fail(PP_ERR_MODEL, "%" PRId64 " microbatches are too many", m);
+    int64_t most = (d->batch + m - 1) / m, least = d->batch / m;
+    if (most > p->rows)
+        return pp_fail(PP_ERR_MODEL,
+                       "%" PRId64 " rows in %" PRId64 " microbatches make %" PRId64
+                       " rows each, the model's shapes are those of %" PRId64 ": give --microbatches %" PRId64
+                       " or more",
+                       d->batch, m, most, p->rows, (d->batch + p->rows - 1) / p->rows);
+    if (least != p->rows && !p->uneven_ok)
+        return pp_fail(PP_ERR_MODEL,
+                       "%" PRId64 " rows in %" PRId64 " microbatches make microbatches of %" PRId64
+                       " rows, but this model runs with exactly %" PRId64 ": %s",
+                       d->batch, m, least, p->rows, p->uneven_why ? p->uneven_why : "its shapes are fixed");
+    d->microbatches = (int)m;
+    d->row0 = malloc((size_t)(m + 1) * sizeof *d->row0);
+    if (!d->row0)
+        return pp_no_memory();
+    d->row0[0] = 0;
+    for (int64_t i = 0; i < m; i++)
+        d->row0[i + 1] = d->row0[i] + least + (i < d->batch % m);
+    d->steps_per_pass = rows / d->batch;
+    if (o->mode != MODE_TRAIN && rows % d->batch)
+        TRY(cut_rest(d, rows % d->batch));
+    d->steps = o->steps ? o->steps : o->mode == MODE_TRAIN ? 1 : d->steps_per_pass;
+    return check_meeting(d);
+}
+
+/* A token is an entry of the integer target, else of the first integer input; else a row counts. */
+int64_t data_tokens(const Data *d)
+{
+    const PpPlan *p = d->model;
+    for (int k = -1; k < p->n_input; k++) {
+        int i = k < 0 ? p->loss_target : k;
+        const PpTensor *t = i < 0 ? NULL : &p->input[i];
+        if (!t || t->batch_dim < 0 || (t->dtype != PP_I64 && t->dtype != PP_I32))
+            continue;
+        int64_t n = 1;
+        for (int j = 0; j < t->rank; j++)
+            n *= t->dim[j];
+        return n / p->rows * d->batch;
+    }
+    return d->batch;
+}

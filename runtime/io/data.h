@@ -1,0 +1,31 @@
+/*
+ * data.h - the files of --data, and how their rows are cut into steps and microbatches: one per process, the same on every rank.
+ */
+#ifndef PP_DATA_H
+#define PP_DATA_H
+
+#include "base/file/npy.h"
+#include "options/options.h"
+
+typedef struct {
+    const PpPlan *model;
+    const Options *opt;
+    NpyFile *file;  /* per model input; dtype 0: not given */
+    int64_t rows;   /* samples in the files */
+    int microbatches; /* of a step */
+    int64_t batch, steps, steps_per_pass;
+    int64_t *row0;      /* [microbatches + 1]: first row of each microbatch in the minibatch */
+    int64_t *row0_rest; /* eval, infer: of the last step of a pass when the rows do not divide, or NULL */
+} Data;
+
+/* data.c */
+PpStatus data_open(Data *d, const PpPlan *model, const Options *o);
+void data_close(Data *d);
+
+/* cut.c */
+PpStatus data_cut(Data *d);
+const int64_t *data_rows(const Data *d, int64_t step); /* row0 of that step */
+int64_t data_rows_before(const Data *d, int64_t step); /* rows of all steps before it */
+int64_t data_tokens(const Data *d);                    /* tokens of a step */
+
+#endif

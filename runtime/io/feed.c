@@ -1,0 +1,153 @@
+/*
+ * feed.c - in: the files of --data; out: the rows of each step, microbatch by microbatch, in planned places on the host.
+ *
+ * --shuffle: a Fisher-Yates permutation per epoch, drawn from a counter-based generator (splitmix64 of seed, epoch, position), so
+ * it depends on nothing else.
+ */
+#include "feed.h"
+
+#include "base/file/safetensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+PpStatus feed_open(Feed *f, const Data *d, const Plan *p)
+{
+    *f = (Feed){.data = d, .plan = p, .scale = p->scale};
+    f->host = zeroed(d->model->n_input, sizeof *f->host);
+    f->order = d->opt->shuffle ? zeroed(d->rows, sizeof *f->order) : NULL;
+    if (!f->host || (d->opt->shuffle && !f->order))
+        return pp_no_memory();
+    memcpy(f->host, p->input, (size_t)d->model->n_input * sizeof *f->host);
+    return PP_OK;
+}
+
+void feed_close(Feed *f)
+{
+    free(f->host);
+    free(f->order);
+    *f = (Feed){0};
+}
+
+static uint64_t splitmix(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+static void permute(Feed *f, int64_t epoch)
+{
+    const Data *d = f->data;
+    int64_t n = d->rows;
+    uint64_t key = splitmix(splitmix(d->opt->shuffle_seed) ^ (uint64_t)epoch);
+    for (int64_t i = 0; i < n; i++)
+        f->order[i] = i;
+    for (int64_t i = n - 1; i > 0; i--) {
+        /* a number below i + 1: the high half of a 64 x 64 bit product */
+        uint64_t x = splitmix(key + (uint64_t)i), b = (uint64_t)i + 1;
+        uint64_t lo = (x & 0xffffffffu) * b, hi = (x >> 32) * b + (lo >> 32);
+        int64_t j = (int64_t)(hi >> 32), t = f->order[i];
+        f->order[i] = f->order[j];
+        f->order[j] = t;
+    }
+    f->epoch = epoch;
+}
+
+/* One row of a tensor whose batch dimension is not the first lies in `outer` pieces of `inner` bytes. */
+static void copy_rows(const PpTensor *t, int64_t plan_rows, const char *src, int64_t src_rows, char *dst,
+                      int64_t dst_rows, const int64_t *order, int64_t first)
+{
+    int64_t outer = 1, inner = st_dtype_size(t->dtype);
+    for (int d = 0; d < t->batch_dim; d++)
+        outer *= t->dim[d];
+    for (int d = t->batch_dim + 1; d < t->rank; d++)
+        inner *= t->dim[d];
+    inner *= t->dim[t->batch_dim] / plan_rows;
+    for (int64_t o = 0; o < outer; o++) {
+        const char *from = src + o * src_rows * inner;
+        char *to = dst + o * dst_rows * inner;
+        if (!order) {
+            memcpy(to, from + first * inner, (size_t)(dst_rows * inner));
+            continue;
+        }
+        for (int64_t i = 0; i < dst_rows; i++)
+            memcpy(to + i * inner, from + order[first + i] * inner, (size_t)inner);
+    }
+}
+
+static void fill_input(Feed *f, int input, int64_t first, const int64_t *row0)
+{
+    const Data *d = f->data;
+    const PpTensor *t = &d->model->input[input];
+    const NpyFile *npy = &d->file[input];
+    if (!npy->dtype)
+        return; /* a target that inference does without: zeros */
+    if (t->batch_dim < 0) {
+        memcpy(f->host[input], npy->data, (size_t)npy->bytes);
+        return;
+    }
+    for (int m = 0; m < d->microbatches; m++)
+        copy_rows(t, d->model->rows, npy->data, d->rows, f->host[input] + m * f->plan->input_stride[input],
+                  row0[m + 1] - row0[m], f->order, first + row0[m]);
+}
+
+/* Targets of the minibatch that count, for PP_LOSS_MEAN_TARGETS. */
+static int64_t count_targets(const Feed *f, const int64_t *row0)
+{
+    const Data *d = f->data;
+    const PpPlan *p = d->model;
+    const PpTensor *t = &p->input[p->loss_target];
+    int64_t n = 0;
+    for (int m = 0; m < d->microbatches; m++) {
+        const char *at = f->host[p->loss_target] + m * f->plan->input_stride[p->loss_target];
+        int64_t count = tensor_bytes(t, row0[m + 1] - row0[m], p->rows) / st_dtype_size(t->dtype);
+        for (int64_t i = 0; i < count; i++)
+            n += t->dtype == PP_I32 ? ((const int32_t *)(const void *)at)[i] != p->loss_ignore
+                                    : ((const int64_t *)(const void *)at)[i] != p->loss_ignore;
+    }
+    return n;
+}
+
+static void fill_scale(Feed *f, const int64_t *row0)
+{
+    const Data *d = f->data;
+    const PpPlan *p = d->model;
+    int64_t batch = row0[d->microbatches];
+    double mean = 1;
+    if (p->loss_kind == PP_LOSS_MEAN_ELEMENTS)
+        mean = 1.0 / ((double)batch * (double)p->loss_per_row);
+    else if (p->loss_kind == PP_LOSS_MEAN_TARGETS)
+        mean = 1.0 / (double)(p->loss_target < 0 ? batch * p->loss_per_row : count_targets(f, row0));
+    for (int m = 0; m < d->microbatches; m++) {
+        double scale = mean;
+        if (p->loss_kind == PP_LOSS_MEAN_ROWS)
+            scale = (double)(row0[m + 1] - row0[m]) / (double)batch;
+        char *at = f->scale + (int64_t)m * PP_ALIGN;
+        float single = (float)scale;
+        if (f->plan->scale_type == PP_F64)
+            memcpy(at, &scale, sizeof scale);
+        else
+            memcpy(at, &single, sizeof single);
+    }
+}
+
+int feed_stays(const Feed *f, int64_t step) { return step > 0 && f->data->steps_per_pass == 1 && !f->order; }
+
+void feed_fill(Feed *f, int64_t step)
+{
+    const Data *d = f->data;
+    const int64_t *row0 = data_rows(d, step);
+    int64_t epoch = step / d->steps_per_pass, first = step % d->steps_per_pass * d->batch;
+    if (f->filled && feed_stays(f, step))
+        return; /* every step sees the same rows */
+    if (f->order && (!f->filled || epoch != f->epoch))
+        permute(f, epoch);
+    f->filled = 1;
+    for (int i = 0; i < d->model->n_input; i++)
+        if (f->plan->has_input[i])
+            fill_input(f, i, first, row0);
+    if (f->plan->scale_type)
+        fill_scale(f, row0);
+}

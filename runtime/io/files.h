@@ -1,0 +1,45 @@
+/*
+ * files.h - tensors of a rank from files and to files.
+ */
+#ifndef PP_FILES_H
+#define PP_FILES_H
+
+#include "net/links.h"
+#include "options/options.h"
+
+/* Tensors between the host and the rank's device. */
+typedef struct {
+    Device *dev;
+    Links *links;
+    char *room; /* pinned, as large as any of them; NULL: they are on the host */
+    DeviceEvent done;
+} HostCopy;
+
+/* host_copy.c */
+const void *host_copy(HostCopy *h, const void *p, int64_t bytes); /* a tensor's bytes on the host, until the next call */
+void host_upload(HostCopy *h, void *to, const void *from, int64_t bytes); /* before the first step */
+
+/* params.c: own: the folder beside the program; given: --params or NULL. */
+PpStatus params_load(const Plan *p, HostCopy *h, const char *own, const char *given);
+
+/* checkpoint.c */
+PpStatus grads_dump(const Plan *p, HostCopy *h, const char *folder);
+/* All ranks call it. */
+PpStatus checkpoint_write(const Plan *p, HostCopy *h, Group *g, const Options *o, int64_t step);
+
+/* folders.c */
+PpStatus folder_make(const char *path);
+PpStatus folder_sync(const char *path);
+void folder_remove(const char *path); /* with the files in it */
+
+/* destinations.c */
+typedef struct {
+    int *fd; /* files without a name, while destinations are tried */
+    int n;
+} Held;
+PpStatus destinations_apart(const Options *o, int64_t steps); /* nothing is written over what is read */
+/* The places of what this rank writes are there and have room. */
+PpStatus destinations_try(Held *h, const Plan *p, const Options *o, int64_t steps);
+void destinations_release(Held *h); /* when all ranks have tried */
+
+#endif

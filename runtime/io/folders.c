@@ -1,0 +1,55 @@
+/*
+ * folders.c - folders made with their parents, made durable, removed.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+PpStatus folder_make(const char *path)
+{
+    char part[PATH_MAX];
+    size_t n = strlen(path);
+    if (n >= sizeof part)
+        return pp_fail(PP_ERR_IO, "%s: name too long", path);
+    for (size_t i = 1; i <= n; i++) {
+        if (path[i] != '/' && path[i] != 0)
+            continue;
+        memcpy(part, path, i);
+        part[i] = 0;
+        struct stat sb;
+        if (mkdir(part, 0777) && (errno != EEXIST || stat(part, &sb) || !S_ISDIR(sb.st_mode)))
+            return pp_fail(PP_ERR_IO, "%s: %s", part, strerror(errno == EEXIST ? ENOTDIR : errno));
+    }
+    return PP_OK;
+}
+
+PpStatus folder_sync(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int bad = fd < 0 || fsync(fd);
+    int e = errno;
+    if (fd >= 0)
+        close(fd);
+    return bad ? pp_fail(PP_ERR_IO, "%s: %s", path, strerror(e)) : PP_OK;
+}
+
+void folder_remove(const char *path)
+{
+    DIR *d = opendir(path);
+    if (!d)
+        return;
+    for (struct dirent *e; (e = readdir(d)) != NULL;)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            unlinkat(dirfd(d), e->d_name, 0);
+    closedir(d);
+    rmdir(path);
+}

@@ -1,0 +1,41 @@
+/*
+ * log.h - what a run says: the memory before the first step, a line a step, a line of JSON a step.  Rank 0 speaks.
+ */
+#ifndef PP_LOG_H
+#define PP_LOG_H
+
+#include "net/group.h"
+#include "options/options.h"
+#include "plan/plan.h"
+
+#include <stdio.h>
+
+typedef struct {
+    double loss, grad_norm, seconds;
+    int64_t step;
+} StepLog;
+
+typedef struct {
+    const Options *opt;
+    int speaks, bar; /* rank 0; a progress bar, on a terminal */
+    int64_t steps, tokens;
+    FILE *json;
+} Log;
+
+/* What a rank holds, as all ranks tell rank 0. */
+typedef struct {
+    PlanBytes bytes;
+    int64_t library, host; /* taken by libraries; device: pinned memory of the host */
+    int live, live_bound;  /* microbatches: planned; closed form of the schedule, -1: none */
+    int messages, threads, overlap;
+    char where[80], wire[24]; /* device; "": the CPU */
+} MemoryReport;
+
+PpStatus log_open(Log *l, const Options *o, const Group *g, int64_t steps, int64_t tokens);
+PpStatus log_step(Log *l, const StepLog *s);
+PpStatus log_close(Log *l);
+PpStatus log_memory(const Log *l, Group *g, const MemoryReport *mine); /* all ranks call it */
+/* --verbose, after the steps: microbatches that were alive at once; all ranks call it. */
+PpStatus log_live(const Log *l, Group *g, const Schedule *s, int most);
+
+#endif

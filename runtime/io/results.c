@@ -1,0 +1,124 @@
+/*
+ * results.c - what steps yield on the host: losses, sums of squares, rows of the model's outputs in their order.
+ */
+#include "results.h"
+
+#include "base/file/npy.h"
+#include "base/file/safetensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+PpStatus results_open(Results *r, const Data *d, const Plan *p)
+{
+    int n = d->model->n_output;
+    *r = (Results){.data = d, .plan = p};
+    r->output = zeroed(n, sizeof *r->output);
+    r->loss = zeroed(d->microbatches, sizeof *r->loss);
+    r->norm = zeroed(d->model->n_param + 1, sizeof *r->norm);
+    if (!r->output || !r->loss || !r->norm)
+        return pp_no_memory();
+    if (!p->ask.on_device)
+        memcpy(r->output, p->output, (size_t)n * sizeof *r->output);
+    for (int i = 0; i < n && p->ask.on_device; i++) /* nothing is copied there directly */
+        if (p->has_output[i]) {
+            r->output[i] = calloc(1, (size_t)tensor_bytes(&d->model->output[i], p->ask.output_rows, d->model->rows) + 1);
+            if (!r->output[i])
+                return pp_no_memory();
+        }
+    return PP_OK;
+}
+
+void results_close(Results *r)
+{
+    for (int i = 0; r->output && r->plan->ask.on_device && i < r->data->model->n_output; i++)
+        free(r->output[i]);
+    free(r->output), free(r->loss), free(r->norm);
+    *r = (Results){0};
+}
+
+static double scalar(const void *p, int dtype)
+{
+    if (dtype == PP_F64) {
+        double v;
+        memcpy(&v, p, sizeof v);
+        return v;
+    }
+    float f;
+    memcpy(&f, p, sizeof f);
+    return (double)f;
+}
+
+/* An output without rows: the microbatches' mean by rows, their sum, or the last of them. */
+static void merge(const Results *r, const PpOutput *o, char *to, const char *src, int m, int64_t step)
+{
+    const Data *d = r->data;
+    const PpTensor *t = &o->t;
+    const int64_t *row0 = data_rows(d, step);
+    int kind = d->model->output_merge ? d->model->output_merge[o->model_output] : PP_MERGE_LAST;
+    if (kind == PP_MERGE_LAST || (t->dtype != PP_F32 && t->dtype != PP_F64)) {
+        memcpy(to, src, (size_t)t->bytes);
+        return;
+    }
+    if (m == 0 && (d->opt->mode == MODE_TRAIN || step == 0))
+        memset(to, 0, (size_t)t->bytes);
+    double weight = kind == PP_MERGE_SUM ? 1 : (double)(row0[m + 1] - row0[m]) / (double)r->plan->ask.output_rows;
+    int64_t n = t->bytes / st_dtype_size(t->dtype);
+    for (int64_t i = 0; i < n; i++)
+        if (t->dtype == PP_F64)
+            ((double *)(void *)to)[i] += weight * ((const double *)(const void *)src)[i];
+        else
+            ((float *)(void *)to)[i] += (float)(weight * (double)((const float *)(const void *)src)[i]);
+}
+
+/* Rows of a model output into their place among all rows of the minibatch (of all minibatches in eval and infer). */
+void results_take(Results *r, const PpOutput *o, const char *src, int m, int64_t step)
+{
+    const Data *d = r->data;
+    const PpTensor *t = &o->t;
+    const int64_t *row0 = data_rows(d, step);
+    char *to = r->output[o->model_output];
+    if (t->batch_dim < 0) {
+        merge(r, o, to, src, m, step);
+        return;
+    }
+    int64_t outer = 1, inner = st_dtype_size(t->dtype), rows = row0[m + 1] - row0[m];
+    int64_t first = row0[m] + (d->opt->mode == MODE_TRAIN ? 0 : data_rows_before(d, step));
+    for (int i = 0; i < t->batch_dim; i++)
+        outer *= t->dim[i];
+    for (int i = t->batch_dim + 1; i < t->rank; i++)
+        inner *= t->dim[i];
+    inner *= t->dim[t->batch_dim] / d->model->rows;
+    for (int64_t k = 0; k < outer; k++)
+        memcpy(to + (k * r->plan->ask.output_rows + first) * inner, src + k * rows * inner, (size_t)(rows * inner));
+}
+
+void results_loss(Results *r, const void *loss, int m)
+{
+    const PpPlan *plan = r->data->model;
+    r->loss[m] = scalar(loss, plan->stage[plan->loss_stage]->output[plan->loss_output].t.dtype);
+}
+
+PpStatus results_write(Results *r, const int *wanted)
+{
+    const PpPlan *model = r->data->model;
+    const Plan *p = r->plan;
+    char err[600];
+    for (int i = 0; i < model->n_output; i++) {
+        if (!r->output[i])
+            continue;
+        PpTensor t = model->output[i];
+        if (t.batch_dim >= 0)
+            t.dim[t.batch_dim] = t.dim[t.batch_dim] / model->rows * p->ask.output_rows;
+        /* the loss as an output is the minibatch's, not the last microbatch's */
+        int l = model->loss_stage >= 0 ? p->local_of[model->loss_stage] : -1;
+        if (l >= 0 && p->stage[l].st->output[model->loss_output].model_output == i && r->data->opt->mode != MODE_INFER) {
+            float single = (float)r->norm[0];
+            memcpy(r->output[i], t.dtype == PP_F64 ? (const void *)&r->norm[0] : (const void *)&single, (size_t)t.bytes);
+        }
+        const char *file = r->data->opt->output[wanted[i]].file;
+        if (npy_write(file, t.dtype, t.rank, t.dim, r->output[i], err, sizeof err))
+            return pp_fail(PP_ERR_IO, "--output %s", err);
+    }
+    return PP_OK;
+}

@@ -1,0 +1,24 @@
+/*
+ * results.h - what steps yield on the host: losses, sums of squares of gradients, rows of the model's outputs.
+ */
+#ifndef PP_RESULTS_H
+#define PP_RESULTS_H
+
+#include "io/data.h"
+#include "plan/plan.h"
+
+typedef struct {
+    const Data *data;
+    const Plan *plan;
+    char **output; /* per model output: room for all rows, or NULL */
+    double *loss;  /* per microbatch */
+    double *norm;  /* [1 + parameters]: loss, then sums of squares by parameter of the model */
+} Results;
+
+PpStatus results_open(Results *r, const Data *d, const Plan *p);
+void results_close(Results *r);
+void results_take(Results *r, const PpOutput *o, const char *src, int m, int64_t step); /* rows to their place */
+void results_loss(Results *r, const void *loss, int m);
+PpStatus results_write(Results *r, const int *wanted); /* --output: per model output its number there */
+
+#endif

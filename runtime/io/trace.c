@@ -1,0 +1,103 @@
+/*
+ * trace.c - in: spans of every rank's actions; out: a Chrome trace.  They travel to rank 0 as numbers.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "trace.h"
+
+#include "core/core.h"
+#include "plan/plan.h"
+#include "schedule/trace.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_STEPS = 20 };
+
+PpStatus trace_open(Trace *t, int n_op, int64_t steps)
+{
+    *t = (Trace){.n_op = n_op, .steps = steps < MOST_STEPS ? (int)steps : MOST_STEPS};
+    t->span = zeroed((int64_t)t->steps * (n_op + AROUND) * 3, sizeof *t->span);
+    return t->span ? PP_OK : pp_no_memory();
+}
+
+void trace_close(Trace *t)
+{
+    free(t->span);
+    t->span = NULL;
+}
+
+double *trace_of(const Trace *t, int64_t step)
+{
+    return t->span && step < t->steps ? t->span + step * (t->n_op + AROUND) * 3 : NULL;
+}
+
+void trace_around(const Trace *t, int64_t step, int what, double waits, double starts)
+{
+    double *at = trace_of(t, step);
+    if (!at)
+        return;
+    at += 3 * (t->n_op + what);
+    at[0] = waits - t->zero;
+    at[1] = starts - t->zero;
+    at[2] = pp_now() - t->zero;
+}
+
+static void trace_rank(FILE *f, const Schedule *s, int rank, int n_op, int steps, const double *span)
+{
+    int second = 0; /* lines of one thread must nest: a half that ran beside the next one has a line of its own */
+    static const char *const around[AROUND] = {"begin", "norm", "update"};
+    for (int k = 0; k < steps; k++) {
+        for (int i = 0; i < n_op; i++, span += 3) {
+            const SchedAction *a = &s->row[rank].a[i];
+            int beside = i + 1 < n_op && plan_pair(&s->row[rank], i) && span[2] > span[3],
+                line = beside ? s->ranks + rank : rank;
+            if (beside && !second++)
+                sched_trace_overlap_thread(f, rank, s->ranks);
+            if (span[1] > span[0])
+                sched_trace_wait(f, line, a, k + 1, span[0] * 1e6, (span[1] - span[0]) * 1e6);
+            sched_trace_event(f, line, a, k + 1, span[1] * 1e6, (span[2] - span[1]) * 1e6);
+        }
+        for (int i = 0; i < AROUND; i++, span += 3)
+            if (span[2] > span[1])
+                sched_trace_around(f, rank, around[i], k + 1, span[1] * 1e6, (span[2] - span[1]) * 1e6);
+    }
+}
+
+static int64_t span_bytes(int steps, int n_op) { return (int64_t)steps * (n_op + AROUND) * 3 * (int64_t)sizeof(double); }
+
+/* Of rank k, on rank 0. */
+static PpStatus gather_rank(FILE *f, Group *g, const Schedule *s, int k, int steps)
+{
+    int n = s->row[k].n;
+    double *span = malloc((size_t)span_bytes(steps, n) + 64);
+    if (!span)
+        return pp_no_memory();
+    PpStatus status = group_recv(g, k, span, span_bytes(steps, n));
+    if (f && status == PP_OK)
+        trace_rank(f, s, k, n, steps, span);
+    free(span);
+    return status;
+}
+
+PpStatus trace_write(const Trace *t, Group *g, const Schedule *s, const char *title, const char *path)
+{
+    if (!t->span || !t->steps)
+        return PP_OK;
+    if (g->rank != 0)
+        return group_send(g, 0, t->span, span_bytes(t->steps, t->n_op));
+    FILE *f = fopen(path, "w");
+    if (f) {
+        sched_trace_open(f, title, g->ranks);
+        trace_rank(f, s, 0, t->n_op, t->steps, t->span);
+    }
+    PpStatus status = PP_OK;
+    for (int k = 1; k < g->ranks && status == PP_OK; k++)
+        status = gather_rank(f, g, s, k, t->steps);
+    if (f)
+        sched_trace_close(f);
+    int bad = !f || fclose(f);
+    return status != PP_OK ? status : bad ? pp_fail(PP_ERR_IO, "--trace %s: %s", path, strerror(errno)) : PP_OK;
+}

@@ -1,0 +1,26 @@
+/*
+ * trace.h - --trace: when each action of a rank waited, started and ended.
+ */
+#ifndef PP_TRACE_H
+#define PP_TRACE_H
+
+#include "net/group.h"
+#include "schedule/schedule.h"
+
+/* What a step does beside its actions, traced behind them. */
+enum { AROUND_BEGIN, AROUND_NORM, AROUND_UPDATE, AROUND };
+
+typedef struct {
+    double *span; /* wait, start, end per action and for AROUND, for `steps` steps; NULL: no trace */
+    int n_op, steps;
+    double zero;
+} Trace;
+
+PpStatus trace_open(Trace *t, int n_op, int64_t steps);
+void trace_close(Trace *t);
+double *trace_of(const Trace *t, int64_t step);                                      /* its numbers, or NULL */
+void trace_around(const Trace *t, int64_t step, int what, double waits, double starts); /* until now */
+/* All ranks call it; rank 0 writes. */
+PpStatus trace_write(const Trace *t, Group *g, const Schedule *s, const char *title, const char *path);
+
+#endif

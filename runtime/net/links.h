@@ -1,0 +1,54 @@
+/*
+ * links.h - how tensors travel between the ranks of a group: the plan's messages, each with its state, over one wire.
+ *
+ * Buffers are the device's.  All is in the order of the device's current stream: a message that is posted comes after what was
+ * enqueued before, and what is enqueued after links_finish() comes after the message.
+ */
+#ifndef PP_LINKS_H
+#define PP_LINKS_H
+
+#include "device/device.h"
+#include "net/group.h"
+#include "plan/plan.h"
+
+typedef struct Links Links;
+
+typedef struct {
+    PpStatus (*open)(Links *l); /* when messages have their buffers; all ranks call it */
+    void (*close)(Links *l, int broken);
+    PpStatus (*post)(Links *l, int first, int count, int receive); /* of Plan.msg */
+    PpStatus (*finish)(Links *l, int message);
+    PpStatus (*poll)(Links *l);
+    int (*alive)(Links *l); /* NULL, or 0 when what was enqueued may never end, another rank having failed */
+} WireOps;
+
+/* One message under way. */
+typedef struct {
+    int pending; /* posted and not finished */
+    Request req;
+    void *wire; /* what the wire keeps of it */
+} Link;
+
+struct Links {
+    Group *group;
+    Device *dev;
+    const Plan *plan;
+    Link *link; /* per message of the plan */
+    const WireOps *op;
+    const char *name; /* of the wire */
+    void *state;      /* the wire's */
+    int64_t pinned;   /* bytes of the host that the wire took */
+};
+
+/* links.c */
+PpStatus links_start(Links *l, int first, int count, int receive); /* messages of one action together */
+PpStatus links_finish(Links *l, int first, int count);
+PpStatus links_finish_all(Links *l);
+void links_close(Links *l, int broken);
+/* The host waits for an event in a way that ends when another rank has failed and the event may never come. */
+PpStatus links_await(Links *l, DeviceEvent e);
+
+/* wires.c: chooses one by --transport (NULL: auto) and by where ranks and devices are; all ranks call it. */
+PpStatus links_open(Links *l, Group *g, Device *d, const Plan *p, int on_device, const char *transport, const char *device);
+
+#endif

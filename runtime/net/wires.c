@@ -1,0 +1,130 @@
+/*
+ * wires.c - in: --transport, what this program and this machine have; out: the wire that tensors travel by.  What cannot be is
+ * said before the first step, by one rank.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "wires.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef enum { AUTO, LOCAL, MPI, NCCL } Transport;
+
+typedef struct {
+    const char *name;
+    Transport transport; /* asked for by it; AUTO: by none */
+    int on_device;       /* buffers are a device's */
+    int processes;       /* ranks are processes; -1: either */
+    int apart;           /* each rank needs a device of its own */
+    const WireOps *op;
+} WireRow;
+
+/* The first row that fits is chosen; where there is one rank nothing travels, and that is the first. */
+static const WireRow wires[] = {
+    {"host", AUTO, 0, -1, 0, &wire_host},     /* the CPU: the group's own messages */
+    {"nccl", NCCL, 1, -1, 1, &wire_nccl},     /* where NCCL is built in; chosen unasked where ranks are processes */
+    {"local", LOCAL, 1, 0, 0, &wire_local},   /* devices of one process */
+    {"mpi", MPI, 1, 1, 0, &wire_staged},      /* through pinned memory, or by device pointers where MPI takes them */
+};
+static const char *const transports[] = {"auto", "local", "mpi", "nccl"}; /* as Transport numbers them */
+enum { N_WIRES = sizeof wires / sizeof *wires, N_TRANSPORTS = sizeof transports / sizeof *transports };
+
+const char *transport_name(int i) { return i < N_TRANSPORTS ? transports[i] : NULL; }
+
+static Transport transport_of(const char *name)
+{
+    int i = 0;
+    while (name && i + 1 < N_TRANSPORTS && strcmp(transports[i], name))
+        i++;
+    return (Transport)i;
+}
+
+int transport_may_be_nccl(const char *name)
+{
+    int rank, ranks;
+    Transport t = transport_of(name);
+    return device_nccl() && (t == NCCL || (t == AUTO && mpi_wanted(&rank, &ranks) && mpi_built()));
+}
+
+PpStatus transport_check(const char *name, int processes, int device)
+{
+    Transport t = transport_of(name);
+    if (t == LOCAL && processes)
+        return pp_fail(PP_ERR_USAGE,
+                       "--transport local: ranks are processes of mpirun, and local is for threads of one: start without "
+                       "mpirun (--ranks N), or use --transport mpi");
+    if (t == MPI && !processes)
+        return pp_fail(
+            PP_ERR_USAGE,
+            mpi_built() ? "--transport mpi: not started by mpirun"
+                        : "--transport mpi: this program was built without MPI: put mpicc on PATH and run make again");
+    if (t == NCCL && device == PP_CPU)
+        return pp_fail(PP_ERR_USAGE, "--transport nccl moves tensors between GPUs, and the stages run on the CPU");
+    if (t == NCCL && !device_nccl())
+        return pp_fail(PP_ERR_USAGE, "--transport nccl: this program was built without NCCL (nccl.h was not found)");
+    return PP_OK;
+}
+
+/* ---- which ranks share a device ---- */
+
+typedef struct {
+    char host[64], device[80];
+} Place;
+
+/* The first two ranks that share one: 0 when none do. */
+static int shared(const Place *all, int ranks, int *a, int *b)
+{
+    for (*a = 0; *a < ranks; ++*a)
+        for (*b = *a + 1; *b < ranks; ++*b)
+            if (!strcmp(all[*a].host, all[*b].host) && !strcmp(all[*a].device, all[*b].device))
+                return 1;
+    return 0;
+}
+
+/* Has each rank a device of its own?  If not, and NCCL was asked for, that is a failure. */
+static PpStatus devices_apart(Group *g, const char *device, int wanted, int *apart)
+{
+    Place mine = {0}, *all = calloc((size_t)g->ranks, sizeof *all);
+    int a, b;
+    if (!all)
+        return pp_no_memory();
+    gethostname(mine.host, sizeof mine.host - 1);
+    snprintf(mine.device, sizeof mine.device, "%s", device);
+    PpStatus s = g->op->gather(g, &mine, sizeof mine, all);
+    *apart = s == PP_OK && !shared(all, g->ranks, &a, &b);
+    if (s == PP_OK && !*apart && wanted)
+        s = pp_fail(PP_ERR_USAGE,
+                    "--transport nccl: ranks %d and %d share %s, and NCCL takes one rank a GPU: use --transport %s", a,
+                    b, all[a].device, g->processes ? "mpi" : "local");
+    free(all);
+    return s;
+}
+
+/* ---- the choice ---- */
+
+static PpStatus choose(Group *g, int on_device, const char *transport, const char *device, const WireRow **row)
+{
+    Transport t = transport_of(transport);
+    int nccl = on_device && (t == NCCL || (t == AUTO && g->processes && device_nccl())), apart = 0;
+    if (nccl)
+        TRY(devices_apart(g, device, t == NCCL, &apart));
+    for (*row = wires; *row < wires + N_WIRES; ++*row)
+        if ((*row)->on_device == on_device && ((*row)->processes < 0 || (*row)->processes == g->processes) &&
+            (!(*row)->apart || (nccl && apart)))
+            return PP_OK;
+    return PP_ERR_BUG;
+}
+
+PpStatus links_open(Links *l, Group *g, Device *d, const Plan *p, int on_device, const char *transport, const char *device)
+{
+    const WireRow *row = wires;
+    *l = (Links){.group = g, .dev = d, .plan = p, .link = zeroed(p->n_msg, sizeof *l->link)};
+    PpStatus s = choose(g, on_device && g->ranks > 1, transport, device, &row);
+    TRY(group_agree(g, s == PP_OK && !l->link ? pp_no_memory() : s));
+    l->op = row->op;
+    l->name = row->name;
+    return group_agree(g, l->op->open(l));
+}

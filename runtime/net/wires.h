@@ -1,0 +1,15 @@
+/*
+ * wires.h - the wires there are, one row each, and what --transport may say.
+ */
+#ifndef PP_WIRES_H
+#define PP_WIRES_H
+
+#include "net/links.h"
+
+extern const WireOps wire_host, wire_local, wire_staged, wire_nccl;
+
+const char *transport_name(int i);                                      /* what --transport takes; NULL past the end */
+PpStatus transport_check(const char *name, int processes, int device); /* can it be: PP_ERR_USAGE after a message */
+int transport_may_be_nccl(const char *name);                            /* on a device */
+
+#endif

@@ -1,0 +1,44 @@
+/*
+ * options.h - the command line of out/pipeline as a value.
+ */
+#ifndef PP_RUN_OPTIONS_H
+#define PP_RUN_OPTIONS_H
+
+#include "api/pp.h"
+#include "core/status.h"
+#include "optim/optim.h"
+#include "schedule/schedule.h"
+
+typedef enum { MODE_TRAIN, MODE_EVAL, MODE_INFER } Mode;
+typedef struct {
+    const char *name, *file;
+} NameFile;
+
+typedef struct {
+    Mode mode;
+    int ranks;   /* 0: one per stage */
+    int threads; /* of a rank; 0: cores / ranks of the machine */
+    const char *schedule;
+    int placement; /* SCHED_PLACE_* */
+    int buffers, send_budget, defer;
+    int microbatches;     /* 0: as many as the model's rows ask for */
+    int64_t batch, steps; /* 0: all rows; 0: one pass (eval, infer), 1 (train) */
+    NameFile *data, *output;
+    int n_data, n_output;
+    int shuffle;
+    uint64_t shuffle_seed, seed;
+    OptimKind optimizer;
+    OptimOptions optim;
+    double clip_norm; /* 0: none */
+    const char *params, *dump_grads, *checkpoint, *log_json, *trace, *until;
+    const char *device, *transport; /* NULL: what there is */
+    int tf32;
+    int quiet, verbose;
+    char folder[4096]; /* where the program lies: params/ is there */
+} Options;
+
+/* PP_ERR_USAGE after a message; ends the process for --help. */
+PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan);
+void options_free(Options *o);
+
+#endif

@@ -1,0 +1,52 @@
+/*
+ * facts.c - what follows from the generated tables and a row alone.
+ */
+#include "planner.h"
+
+int64_t stats_bytes(const PpStage *st)
+{
+    int64_t n = 0;
+    for (int k = 0; k < st->n_param; k++)
+        n += st->param[k].stat ? align_up(st->param[k].t.bytes) : 0;
+    return n;
+}
+
+static int first_half(const SchedRow *row, int i)
+{
+    int part = row->a[i].overlap & SCHED_PART, last = row->a[i].overlap & SCHED_LAST;
+    int inside = i > 0 && (row->a[i - 1].overlap & SCHED_PART) && !(row->a[i - 1].overlap & SCHED_LAST);
+    return part && !last && !inside;
+}
+
+static int computes(const SchedAction *a) { return a->type >= SA_F && a->type <= SA_W; }
+
+int plan_pair(const SchedRow *row, int i)
+{
+    return i + 1 < row->n && first_half(row, i) && (row->a[i + 1].overlap & SCHED_LAST) && computes(&row->a[i]) &&
+           computes(&row->a[i + 1]) && row->a[i].stage != row->a[i + 1].stage;
+}
+
+int plan_overlaps(const SchedRow *row)
+{
+    for (int i = 0; i < row->n; i++)
+        if (plan_pair(row, i))
+            return 1;
+    return 0;
+}
+
+int plan_host_takes(const Plan *p, const PpStage *st, int output)
+{
+    int model_output = st->output[output].model_output;
+    return (model_output >= 0 && p->has_output[model_output]) ||
+           (st->index == p->model->loss_stage && output == p->model->loss_output);
+}
+
+const PpParam *shared_param(const PpStage *st, int param, int *at)
+{
+    for (int k = 0; k < st->n_param; k++)
+        if (st->param[k].param == param) {
+            *at = k;
+            return &st->param[k];
+        }
+    return NULL;
+}

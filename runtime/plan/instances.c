@@ -1,0 +1,155 @@
+/*
+ * instances.c - numbers for every tensor of each (stage, microbatch) of a rank, and for every message on the wire.  What one stage
+ * hands to another on the same rank is one instance: the consumer's input is the producer's output.
+ *
+ * Of a stage and a microbatch, in this order: inputs, outputs, dy, dx, outputs once more (of a recomputed forward), stash, saved,
+ * stash once more.
+ */
+#include "planner.h"
+
+#include <inttypes.h>
+
+int plan_dx_number(const PpStage *st, int input, int index)
+{
+    int n = index;
+    for (int i = 0; i < input; i++)
+        n += st->input[i].grads;
+    return n;
+}
+
+static int64_t per_microbatch(const PpStage *st)
+{
+    return (int64_t)st->n_input + 2 * (int64_t)st->n_output + st->n_dy + st->n_dx + 3;
+}
+
+int64_t plan_out(const Planner *p, int l, int o, int m)
+{
+    const PpStage *st = p->plan->stage[l].st;
+    return p->base[l] + m * per_microbatch(st) + st->n_input + o;
+}
+
+int64_t plan_dx(const Planner *p, int l, int k, int m)
+{
+    const PpStage *st = p->plan->stage[l].st;
+    return p->base[l] + m * per_microbatch(st) + st->n_input + st->n_output + st->n_dy + k;
+}
+
+int64_t plan_in(const Planner *p, int l, int i, int m)
+{
+    const PpStage *st = p->plan->stage[l].st;
+    const PpInput *in = &st->input[i];
+    if (in->from < 0)
+        return -1;
+    int source = p->plan->local_of[in->from];
+    return source >= 0 ? plan_out(p, source, in->from_output, m) : p->base[l] + m * per_microbatch(st) + i;
+}
+
+int64_t plan_dy(const Planner *p, int l, int j, int m)
+{
+    const PpStage *st = p->plan->stage[l].st;
+    const PpDy *dy = &st->dy[j];
+    int source = p->plan->local_of[dy->from];
+    if (source >= 0)
+        return plan_dx(p, source, plan_dx_number(p->plan->stage[source].st, dy->input, dy->index), m);
+    return p->base[l] + m * per_microbatch(st) + st->n_input + st->n_output + j;
+}
+
+int64_t plan_stash(const Planner *p, int l, int m)
+{
+    const PpStage *st = p->plan->stage[l].st;
+    return p->base[l] + m * per_microbatch(st) + per_microbatch(st) - 3;
+}
+
+int64_t plan_saved(const Planner *p, int l, int m) { return plan_stash(p, l, m) + 1; }
+
+int plan_recomputed(const Planner *p, int l, int m) { return p->again[(int64_t)l * p->m + m]; }
+
+int64_t plan_kept_stash(const Planner *p, int l, int m) { return plan_stash(p, l, m) + 2 * plan_recomputed(p, l, m); }
+
+int64_t plan_kept_out(const Planner *p, int l, int o, int m)
+{
+    const PpStage *st = p->plan->stage[l].st;
+    return plan_recomputed(p, l, m) ? plan_stash(p, l, m) - st->n_output + o : plan_out(p, l, o, m);
+}
+
+/* Names of messages: each input and dx of each stage has one per microbatch, each parameter three. */
+static PpStatus number_wires(Planner *p)
+{
+    int64_t wire = 0;
+    int n = p->model->n_stage;
+    p->wire_f = zeroed(n, sizeof *p->wire_f);
+    p->wire_b = zeroed(n, sizeof *p->wire_b);
+    p->wire_p = zeroed(n, sizeof *p->wire_p);
+    if (!p->wire_f || !p->wire_b || !p->wire_p)
+        return pp_no_memory();
+    for (int s = 0; s < n; s++) {
+        const PpStage *st = p->model->stage[s];
+        p->wire_f[s] = wire;
+        p->wire_b[s] = wire + st->n_input;
+        wire += st->n_input + st->n_dx;
+    }
+    p->n_wire = wire * p->m;
+    for (int s = 0; s < n; s++) {
+        p->wire_p[s] = p->n_wire;
+        p->n_wire += 3 * (int64_t)p->model->stage[s]->n_param;
+    }
+    if (p->n_wire >= p->plan->ask.tags)
+        return pp_fail(PP_ERR_MODEL,
+                       "%" PRId64 " messages a step are more than the transport has names for (%" PRId64 ")", p->n_wire,
+                       p->plan->ask.tags);
+    return PP_OK;
+}
+
+/* Bytes of one microbatch's instances, in the order of their numbers. */
+static void set_bytes(const PpStage *st, Instance *at)
+{
+    for (int i = 0; i < st->n_input; i++)
+        at++->bytes = st->input[i].t.bytes;
+    for (int o = 0; o < st->n_output; o++)
+        at++->bytes = st->output[o].t.bytes;
+    for (int j = 0; j < st->n_dy; j++)
+        at++->bytes = st->output[st->dy[j].output].t.bytes;
+    for (int i = 0; i < st->n_input; i++)
+        for (int g = 0; g < st->input[i].grads; g++)
+            at++->bytes = st->input[i].t.bytes;
+    for (int o = 0; o < st->n_output; o++)
+        at++->bytes = st->output[o].t.bytes;
+    at++->bytes = st->bytes_stash;
+    at++->bytes = st->bytes_saved;
+    at++->bytes = st->bytes_stash;
+}
+
+PpStatus instances_number(Planner *p)
+{
+    const Plan *plan = p->plan;
+    int64_t n = 0;
+    p->base = zeroed(plan->n_stage, sizeof *p->base);
+    if (!p->base)
+        return pp_no_memory();
+    for (int l = 0; l < plan->n_stage; l++) {
+        p->base[l] = n;
+        n += p->m * per_microbatch(plan->stage[l].st);
+    }
+    TRY(number_wires(p));
+    p->n_inst = n;
+    p->inst = zeroed(n, sizeof *p->inst);
+    if (!p->inst)
+        return pp_no_memory();
+    for (int64_t i = 0; i < n; i++)
+        p->inst[i] = (Instance){.birth = -1, .msg = -1};
+    for (int l = 0; l < plan->n_stage; l++)
+        for (int m = 0; m < p->m; m++)
+            set_bytes(plan->stage[l].st, p->inst + p->base[l] + m * per_microbatch(plan->stage[l].st));
+    return PP_OK;
+}
+
+void plan_touch(Planner *p, int64_t id)
+{
+    if (id < 0)
+        return;
+    Instance *i = &p->inst[id];
+    if (i->birth < 0)
+        i->birth = p->begin;
+    if (i->death < p->end)
+        i->death = p->end;
+}
