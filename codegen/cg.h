@@ -284,8 +284,6 @@ bool cg_kernel_writes(const Func *f, const Node *n, uint32_t out);
 /* ---- step.c: groups to steps -------------------------------------------------------------------------------- */
 
 void cg_steps(Func *f);
-#define CG_HASH_START UINT64_C(0xcbf29ce484222325)
-uint64_t cg_hash(uint64_t h, const void *p, size_t n);
 uint32_t cg_signature(Func *f, const Step *s);          /* signature.c */
 void cg_repeat(Func *f);                                /* repeat.c: signatures, and what comes several times */
 

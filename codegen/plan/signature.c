@@ -7,14 +7,6 @@
 
 #include "codegen/cg.h"
 
-uint64_t cg_hash(uint64_t h, const void *p, size_t n)   /* FNV-1a */
-{
-    const uint8_t *at = p;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ at[i]) * UINT64_C(0x100000001b3);
-    return h;
-}
-
 typedef struct { Arena *a; uint8_t *at; uint32_t n, cap; } Record;
 
 static void put(Record *b, const void *p, size_t n)
@@ -171,7 +163,7 @@ uint32_t cg_signature(Func *f, const Step *s)
     Signatures *k = &f->sg->signatures;
     Record b = {.a = f->a};
     put_step(&b, f, s);
-    uint64_t h = cg_hash(CG_HASH_START, b.at, b.n);
+    uint64_t h = hash_bytes(HASH_START, b.at, b.n);
     if (2 * (k->n + 1) > k->cap) {
         uint32_t cap = k->cap ? 2 * k->cap : 256;
         Signature *slot = arena_array(f->a, Signature, cap);
@@ -246,7 +238,7 @@ uint64_t cg_stage_hash(const StageGen *sg, uint64_t h)
     for (int k = 0; k < F_COUNT; k++)
         if (sg->func[k])
             put_function(&b, sg->func[k]);
-    h = cg_hash(h, b.at, b.n);
+    h = hash_bytes(h, b.at, b.n);
     arena_free(b.a);
     return h;
 }

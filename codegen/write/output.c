@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file/hash.h"
 #include "codegen/cg.h"
 #include "output.h"
 
@@ -155,7 +156,7 @@ static void write_skeletons(Pipe *p, const char *dir)
 static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight, const char *dir, const char *final_dir)
 {
     Arena *a = p->graph->arena;
-    uint64_t hash = CG_HASH_START;
+    uint64_t hash = HASH_START;
     const char *params = arena_printf(a, "%s/params", dir);
     const char *final_params = arena_printf(a, "%s/params", final_dir);
     Text tables = {.a = a};
