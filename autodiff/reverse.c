@@ -3,9 +3,9 @@
  * stage the backward list, the gradients of its inputs and parameters, and those it receives.
  *
  * Stages are visited from the last to the first and the nodes of each in reverse order, one VJP rule a node.
- * Law 2 rests on the order of additions here: the contributions to a value's gradient are added one after the
- * other, in reverse graph order of its uses, whether a use stands in the same stage or in a later one.  So a
- * consumer stage may add its own contributions only when no stage after it contributes; otherwise it sends them
+ * Gradients have the same bits whatever the cut because of the order of additions here: the contributions to a value's
+ * gradient are added one after the other, in reverse graph order of its uses, whether a use stands in the same stage
+ * or in a later one.  So a consumer stage may add its own contributions only when no stage after it contributes; otherwise it sends them
  * one by one.
  */
 #include <string.h>

@@ -14,10 +14,9 @@ typedef struct {
     const char *dir;                /* -o */
     bool cpu, cuda;                 /* targets */
     bool link;                      /* --params link */
-    const char *command;            /* how ppsplit was called, for out/README (no paths) */
 } CodegenOptions;
 
-/* output.c: writes everything of DESIGN.md 3's out/ into opt->dir; whole or not at all (a temporary folder beside it, then rename). */
+/* write/output.c: writes the whole output folder, opt->dir, or nothing (a temporary folder beside it, then rename). */
 void codegen_write(Pipe *p, const CodegenOptions *opt);
 
 #ifdef __cplusplus

@@ -12,20 +12,19 @@
 extern "C" {
 #endif
 
-/* ---- wire.c, external.c, read.c: the file --------------------------------------------------- */
+/* ---- onnx/read.c: the file ------------------------------------------------------------------ */
 
 typedef struct {
-    uint64_t file_bytes, messages, unpacked_bytes;      /* limits of RELIABILITY.md; defaults by limits_default() */
+    uint64_t file_bytes, messages, unpacked_bytes;      /* what of a file is refused: limits_default(), --limit */
     uint32_t depth, nodes;
 } Limits;
 Limits limits_default(void);
 
-struct Onnx__ModelProto;                                /* from onnx.pb-c.h, generated from onnx.proto */
-typedef struct Model Model;                             /* a mapped, checked, unpacked file: read.h */
+typedef struct Model Model;                             /* a mapped, checked, unpacked file: onnx/onnx.h */
 
 Model *model_open(Arena *a, const char *path, const Limits *lim);
 
-/* ---- import.c: ModelProto -> Graph ---------------------------------------------------------- */
+/* ---- import/import.c: Model -> Graph ---------------------------------------------------------- */
 
 typedef struct {
     VEC(const char *) bind;                             /* "seq=128" */
@@ -46,7 +45,7 @@ Graph *import_models(Arena *a, uint32_t n, const char *const *path, const Import
    *target is made here, an input `target` of the type and shape of the loss model's input 1; NONE if it has none. */
 ValueId import_loss_model(Graph *g, const char *path, const ImportOptions *opt, ValueId output, ValueId *target);
 
-/* weights.c: a parameter's bytes in PyTorch's shape and its own type: transposed back, or zeros when restored. */
+/* names/weights.c: a parameter's bytes in PyTorch's shape and its own type: transposed back, or zeros when restored. */
 size_t param_size(const Param *p);
 void param_bytes(const Param *p, void *out);
 

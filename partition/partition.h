@@ -32,7 +32,7 @@ typedef struct {
     bool gradient;                  /* autodiff: some gradient goes back along this edge */
     Ids grads;                      /* autodiff: values of this stage's backward sent back to `from`, in the order of addition.
                                        One for most.  Several when another, later stage also uses the value: then the
-                                       contributions travel one by one, so that the sum has the same bits whatever the cut (law 2). */
+                                       contributions travel one by one, so that the sum has the same bits whatever the cut. */
 } StageInput;
 
 typedef struct {

@@ -9,7 +9,7 @@
  */
 #include <string.h>
 
-#include "frontend/onnx/read.h"
+#include "frontend/names/names.h"
 #include "onnx_fields.h"
 #include "skeleton.h"
 

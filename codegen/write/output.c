@@ -70,8 +70,6 @@ static void write_readme(const Pipe *p, const CodegenOptions *opt, const char *d
     const Graph *g = p->graph;
     Text t = {.a = a};
     text_add(&t, "This folder is a pipeline-parallel program made of an ONNX model by ppsplit.\n\n");
-    if (opt->command)
-        text_add(&t, "    %s\n\n", opt->command);
     const char *made = opt->cpu ? "./pipeline" : "./pipeline-cuda";
     text_add(&t, "Build it, then run it; each rank takes %s:\n\n    make%s\n", p->stage.n == 1 ? "the one stage" : "one stage or more",
              opt->cpu ? "" : " pipeline-cuda");

@@ -1,5 +1,5 @@
 /*
- * import.h - the contract between the import driver (import.c) and the op importers (import_ops*.c).
+ * import.h - the contract between the import driver (import.c) and the op importers (ops_*.c, loss.c).
  *
  * The driver walks the ONNX nodes in topological order.  For each it resolves operands to values, sets
  * graph.cur_origin, checks the row of ops.def (number of inputs, opset), and calls the importer named in
@@ -11,7 +11,7 @@
 
 #include "frontend/frontend.h"
 
-struct RawNode;                                         /* read.h */
+struct RawNode;                                         /* onnx/onnx.h */
 
 typedef struct Import {
     Graph *g;

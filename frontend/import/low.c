@@ -86,12 +86,6 @@ double low_const_at(const Value *v, int64_t i)
     return element_double(v->dtype, v->data, i);
 }
 
-int64_t low_const_int_at(const Value *v, int64_t i)
-{
-    INSIST(v->kind == V_CONST);
-    return element_int(v->dtype, v->data, i);
-}
-
 ValueId low_const(Graph *g, Dtype t, Shape s, void *data) { return graph_const(g, NULL, (Tensor){t, s, data}); }
 
 ValueId low_const_doubles(Graph *g, Dtype t, Shape s, const double *at)

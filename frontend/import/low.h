@@ -1,5 +1,5 @@
 /*
- * low.h - what the importers of import_map.c, import_move.c, ... share: checking operands and axes, and small
+ * low.h - what the importers of ops_map.c, ops_move.c, ... share: checking operands and axes, and small
  * pieces of graph that many lowerings use.
  */
 #ifndef PPSPLIT_LOW_H
@@ -24,7 +24,6 @@ int64_t *low_axes(const Import *im, const int64_t *axes, int64_t n, int rank);
 bool low_ints_either(const Import *im, const char *name, int i, int64_t **at, int64_t *n);
 
 double low_const_at(const Value *v, int64_t i); /* element i of a constant */
-int64_t low_const_int_at(const Value *v, int64_t i);
 ValueId low_const(Graph *g, Dtype t, Shape s, void *data);
 ValueId low_const_doubles(Graph *g, Dtype t, Shape s, const double *at);
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/onnx/read.h"
+#include "names.h"
 
 enum { LONGEST = 1 << 20 };
 

@@ -6,7 +6,7 @@
 #ifndef PPSPLIT_PARAM_FX_H
 #define PPSPLIT_PARAM_FX_H
 
-#include "frontend/onnx/read.h"
+#include "names.h"
 
 /* entry: of the signature, or NONE.  rows: how many from start on the operand is; 0: all of it. */
 typedef struct {
@@ -44,11 +44,12 @@ typedef struct {
     RawNodes copies;
 } Fx;
 
-/* ---- param_fx.c ---- */
+/* ---- param_group.c ---- */
 bool fx_is_target(const FxNode *fx, const char *target);       /* "aten.linear." */
 int fx_use_role(const FxNode *fx, const RawNode *n, uint32_t input);
 bool fx_has_bias(const FxNode *fx);
 bool fx_is_norm(const FxNode *fx);
+bool fx_is_decomposed_norm(const FxNode *fx);          /* over groups of channels: scaled and shifted by nodes of its own */
 Group *fx_group(Fx *x, const RawNode *n);               /* NULL: none */
 
 /* ---- param_make.c ---- */

@@ -8,7 +8,7 @@
  */
 #include <string.h>
 
-#include "frontend/onnx/read.h"
+#include "names.h"
 
 enum { MOST = 3 };
 

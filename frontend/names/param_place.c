@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "frontend/onnx/read.h"
+#include "names.h"
 
 /* What a module's own nodes do. */
 typedef struct { bool norm, product, inner; uint32_t muls, adds; } Module;

@@ -8,7 +8,7 @@
  */
 #include <string.h>
 
-#include "frontend/onnx/read.h"
+#include "names.h"
 
 Recipe *recipe_of(Arena *a, uint32_t param)
 {
@@ -23,7 +23,7 @@ uint32_t recipe_param(Arena *a, Recipe *r, uint32_t param)
     return r->n - 1;
 }
 
-uint32_t recipe_const(Arena *a, Recipe *r, Tensor value)
+static uint32_t recipe_const(Arena *a, Recipe *r, Tensor value)
 {
     vec_push(a, r, ((Term){.op = OP_NONE, .param = NONE, .value = value}));
     return r->n - 1;

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frontend/onnx/read.h"
+#include "names.h"
 
 enum { LONGEST = 1024 };
 

@@ -12,7 +12,7 @@
 #include <fnmatch.h>
 #include <string.h>
 
-#include "frontend/onnx/read.h"
+#include "names.h"
 
 /* ---- what the user names ---- */
 

@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "read.h"
+#include "onnx.h"
 
 static bool decimal(const char *s, uint64_t *v)
 {

@@ -8,7 +8,8 @@
  */
 #include <string.h>
 
-#include "read.h"
+#include "onnx.h"
+#include "frontend/names/names.h"
 
 enum { MAX_CALLS = 64, MOST_IMPORTS = 1000, MOST_ATTRIBUTES = 1000 };
 

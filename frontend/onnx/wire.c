@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/protobuf.h"
-#include "read.h"
+#include "onnx.h"
 
 enum { MAX_DEPTH = 256, FIELD_COST = 96, PATCH = 5, PAYLOAD = 1000 /* TensorProto.payload */ };
 

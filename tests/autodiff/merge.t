@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Law 7: weights trained by a pipeline and merged back give a model that computes what the pipeline computes, bit for bit,
+# Weights trained by a pipeline and merged back give a model that computes what the pipeline computes, bit for bit,
 # however it is split again, and that trains on from there; parameters keep their names and shapes.  Also: parameters
 # linked instead of copied, and kept outside the model's file.
 . "$(dirname "$0")/../lib.sh"

@@ -1,5 +1,5 @@
 /*
- * test_vjp.c - law 3: every VJP rule agrees with central differences in float64.  The suite walks the table: a
+ * test_vjp.c - every VJP rule agrees with central differences in float64.  The suite walks the table: a
  * row with GRAD(..) for which no case stands here fails.  A case builds a small graph on inputs t->x[..]; the
  * scalar that is differentiated is the sum of r * y over the outputs of a float type, r random and fixed.
  * After that, the conventions at kinks, with PyTorch's numbers.

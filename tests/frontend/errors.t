@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Law 8 for both commands: every mistake gets one clear message (from one rank, however many there are), the right exit
+# Both commands: every mistake gets one clear message (from one rank, however many there are), the right exit
 # code, an end within seconds, and leaves no file behind.  errors.expected holds the messages; UPDATE=1 rewrites it.
 . "$(dirname "$0")/../lib.sh"
 expected=$top/tests/frontend/errors.expected

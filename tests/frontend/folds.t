@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Law 10: what the dynamo exporter's optimizer folded, transposed, sliced, expanded, computed or joined trains as the parameter it
-# is, in its shape (models/special/folded against PyTorch's numbers), or after --param and --params-from (given), or is named; and
-# law 7 for all of it: merged back, the model computes what the pipeline computed and trains on from there.
+# What the dynamo exporter's optimizer folded, transposed, sliced, expanded, computed or joined trains as the parameter it
+# is, in its shape (models/special/folded against PyTorch's numbers), or after --param and --params-from (given), or is named.
+# All of it merges back: the model computes what the pipeline computed and trains on from there.
 . "$(dirname "$0")/../lib.sh"
 cases=$top/models/special
 

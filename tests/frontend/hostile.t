@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Law 8 for the file: every hostile or broken model of tests/tools/hostile.c is refused with exit 1 (3: a file is missing), in under
+# No file can do harm: every hostile or broken model of tests/tools/hostile.c is refused with exit 1 (3: a file is missing), in under
 # a second, with the diagnostic that tests/frontend/hostile.expected holds, and leaves nothing behind.  UPDATE=1 rewrites the expectations.
 . "$(dirname "$0")/../lib.sh"
 expected=$top/tests/frontend/hostile.expected

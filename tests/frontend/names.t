@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Law 6: same input, same bytes out; and renaming everything in a model changes only comments and strings, also when
+# Same input, same bytes out; and renaming everything in a model changes only comments and strings, also when
 # the names carry text that would do harm if it ever became code.
 . "$(dirname "$0")/../lib.sh"
 cd "$work" || exit 1

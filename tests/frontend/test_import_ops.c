@@ -9,7 +9,7 @@
 
 #include "autodiff/autodiff.h"
 #include "frontend/import/import.h"
-#include "frontend/onnx/read.h"
+#include "frontend/names/names.h"
 #include "tap.h"
 
 enum { MOST = 8, OUTPUTS = 8 };

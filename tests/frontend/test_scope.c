@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "frontend/onnx/read.h"
+#include "frontend/names/names.h"
 #include "models/pb.h"
 #include "tap.h"
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/protobuf.h"
-#include "frontend/onnx/read.h"
+#include "frontend/onnx/onnx.h"
 #include "models/pb.h"
 #include "tap.h"
 

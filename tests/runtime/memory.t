@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Law 5: the bytes that a run predicts for each rank are the bytes it then allocates for tensors, as count_alloc.so sees them;
+# The bytes that a run predicts for each rank are the bytes it then allocates for tensors, as count_alloc.so sees them;
 # inside a step the program allocates nothing, and of the libraries only those named here do.
 . "$(dirname "$0")/../lib.sh"
 cd "$work" || exit 1

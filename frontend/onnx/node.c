@@ -1,0 +1,31 @@
+/* node.c - what many ask of a node of the file: its attributes, its metadata, its place for a diagnostic. */
+#include <string.h>
+
+#include "onnx.h"
+
+const char *metadata_get(size_t n, Onnx__StringStringEntryProto **entry, const char *key)
+{
+    for (size_t i = 0; i < n; i++)
+        if (entry[i]->key && entry[i]->value && !strcmp(entry[i]->key, key))
+            return entry[i]->value;
+    return NULL;
+}
+
+const Onnx__AttributeProto *raw_attr(const RawNode *n, const char *name)
+{
+    for (uint32_t i = 0; i < n->nattr; i++)
+        if (n->attr[i]->name && !strcmp(n->attr[i]->name, name))
+            return n->attr[i];
+    return NULL;
+}
+
+int64_t raw_int(const RawNode *n, const char *name, int64_t dflt)
+{
+    const Onnx__AttributeProto *a = raw_attr(n, name);
+    return a && a->has_i ? a->i : dflt;
+}
+
+Where raw_where(const Model *m, const RawNode *n, int input)
+{
+    return (Where){m->path, "node", n->index, n->name, n->op_type, input};
+}

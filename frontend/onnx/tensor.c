@@ -1,0 +1,111 @@
+/*
+ * tensor.c - tensors of the file.  In: a TensorProto whose bytes are in the file, in another file, or in typed arrays.
+ * Out: type, shape and Payload, checked against each other; and dense elements of a type that is computed in.
+ */
+#include <string.h>
+
+#include "base/protobuf.h"
+#include "onnx.h"
+
+/* Narrows an array of count numbers to elements of size bytes, little-endian. */
+static Payload narrowed(Arena *a, const void *from, size_t from_size, uint64_t count, size_t size)
+{
+    uint8_t *out = arena_calloc(a, count ? count : 1, size);
+    for (uint64_t i = 0; i < count; i++)
+        memcpy(out + i * size, (const uint8_t *)from + i * from_size, size);
+    return (Payload){.at = out, .length = count * size, .converted = true};
+}
+
+/* A run lifted by the scan: raw bytes and floats lie in the file as they are, varints are decoded. */
+static Payload lifted(Model *m, const WireRun *run, size_t size, uint64_t elements, Where w)
+{
+    const uint8_t *at = m->at + run->offset;
+    if (run->field == 9 || run->field == 4 || run->field == 10)
+        return (Payload){.at = at, .length = (size_t)run->length, .file = m->path, .offset = run->offset};
+    uint64_t n;
+    if (!pb_packed(at, run->length, NULL, &n) || n != elements)
+        diag_fatal(EXIT_MODEL, w, "its data holds another number of elements than its shape (%llu)",
+                   (unsigned long long)elements);
+    uint64_t *v = arena_array(m->arena, uint64_t, n ? n : 1);
+    pb_packed(at, run->length, v, &n);
+    return narrowed(m->arena, v, sizeof *v, n, size);
+}
+
+static Payload typed_array(Model *m, const Onnx__TensorProto *t, Dtype type, size_t size)
+{
+    Arena *a = m->arena;
+    switch (dtype_onnx_field(type)) {
+    case 4: return narrowed(a, t->float_data, 4, t->n_float_data, 4);
+    case 5: return narrowed(a, t->int32_data, 4, t->n_int32_data, size);
+    case 7: return narrowed(a, t->int64_data, 8, t->n_int64_data, 8);
+    case 10: return narrowed(a, t->double_data, 8, t->n_double_data, 8);
+    case 11: return narrowed(a, t->uint64_data, 8, t->n_uint64_data, size);
+    default: BUG("no field of elements of type %s", dtype_name(type));
+    }
+}
+
+void tensor_read(Model *m, const Onnx__TensorProto *t, Where w, RawTensor *out)
+{
+    *out = (RawTensor){.name = t->name ? t->name : ""};
+    if (t->n_dims > MAX_RANK)
+        diag_fatal(EXIT_MODEL, w, "rank %zu: the limit is %d", t->n_dims, MAX_RANK);
+    int64_t elements = 1;
+    out->shape.rank = (int)t->n_dims;
+    for (size_t i = 0; i < t->n_dims; i++) {
+        out->shape.d[i] = t->dims[i];
+        if (t->dims[i] < 0 || __builtin_mul_overflow(elements, t->dims[i], &elements))
+            diag_fatal(EXIT_MODEL, w, "dimension %zu is %lld: negative, or the element count overflows", i,
+                       (long long)t->dims[i]);
+    }
+    if (t->data_type <= 0 || t->data_type > 40)
+        diag_fatal(EXIT_MODEL, w, "data type %d is none of ONNX's", t->data_type);
+    if (t->segment)
+        diag_fatal(EXIT_MODEL, w, "segmented tensors are not supported");
+    out->dtype = (Dtype)t->data_type;
+    size_t size = dtype_size(out->dtype);
+    int64_t bytes;
+    if (size == 0)                                      /* strings, sub-byte types: an error only where they are used */
+        return;
+    if (__builtin_mul_overflow(elements, (int64_t)size, &bytes))
+        diag_fatal(EXIT_MODEL, w, "the tensor's size overflows");
+    if (t->data_location == 1) {
+        out->bytes = external_bytes(m, t, (uint64_t)bytes, w);
+        return;
+    }
+    if (t->has_payload) {
+        const WireRun *run = &m->wire.run.at[t->payload];
+        if (run->field != 9 && run->field != dtype_onnx_field(out->dtype))
+            diag_fatal(EXIT_MODEL, w, "its data is of another type than %s", dtype_name(out->dtype));
+        if (t->n_float_data + t->n_int32_data + t->n_int64_data + t->n_double_data + t->n_uint64_data)
+            diag_fatal(EXIT_MODEL, w, "the tensor holds its data twice");
+        out->bytes = lifted(m, run, size, (uint64_t)elements, w);
+    } else {
+        out->bytes = typed_array(m, t, out->dtype, size);
+    }
+    if (out->bytes.length != (uint64_t)bytes)
+        diag_fatal(EXIT_MODEL, w, "it holds %zu bytes, its shape %s needs %lld", out->bytes.length,
+                   shape_print(m->arena, out->dtype, &out->shape), (long long)bytes);
+}
+
+Tensor tensor_widen(Arena *a, const RawTensor *t, Where w)
+{
+    Tensor out = {.dtype = dtype_held(t->dtype), .shape = t->shape};
+    if (out.dtype == DT_NONE)
+        diag_fatal(EXIT_MODEL, w, "a tensor of type %s (ONNX data type %d) is not supported", dtype_name(t->dtype),
+                   (int)t->dtype);
+    int64_t n = shape_elements(&t->shape);
+    size_t size = dtype_size(out.dtype);
+    if (t->dtype == DT_U64 || (t->dtype == out.dtype && t->dtype != DT_BOOL)) {
+        if ((uintptr_t)t->bytes.at % size == 0) {
+            out.data = (void *)(uintptr_t)t->bytes.at;
+        } else {
+            out.data = arena_alloc(a, t->bytes.length);
+            memcpy(out.data, t->bytes.at, t->bytes.length);
+        }
+        return out;
+    }
+    out.data = arena_calloc(a, n ? (size_t)n : 1, size);
+    for (int64_t i = 0; i < n; i++)
+        element_copy(out.dtype, out.data, t->dtype, t->bytes.at, i);
+    return out;
+}
