@@ -294,7 +294,6 @@ void cg_stage_print(StageGen *sg, Target target, Text *t);      /* stageN.c, sta
 const char *cg_tensor(Arena *a, const Graph *g, Target target, const char *name, Dtype t, const Shape *s, int batch);      /* a PpTensor */
 void cg_tables_print(StageGen *sg, Target target, Text *t);
 const char *cg_const_name(const StageGen *sg, uint32_t i);                                                  /* in params/ */
-uint64_t cg_hash(uint64_t h, const char *s, size_t n);
 void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, Text *t);
 /* dir: where to write; final_dir: where that will lie in the end, absolute. */
 void cg_params_write(StageGen *sg, const char *dir, const char *final_dir, bool link, OnnxWeight *weight);     /* where each parameter's bytes went */

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file/hash.h"
 #include "codegen/cg.h"
 #include "output.h"
 
@@ -155,7 +156,7 @@ static void write_skeletons(Pipe *p, const char *dir)
 static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight, const char *dir, const char *final_dir)
 {
     Arena *a = p->graph->arena;
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    uint64_t hash = HASH_START;
     const char *params = arena_printf(a, "%s/params", dir);
     const char *final_params = arena_printf(a, "%s/params", final_dir);
     for (uint32_t i = 0; i < p->stage.n; i++) {
@@ -163,7 +164,7 @@ static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight
         StageGen *sg = cg_stage(of_stage, p, i);
         Text t = {.a = of_stage}, cu = {.a = of_stage};
         cg_stage_print(sg, TARGET_C, &t);
-        hash = cg_hash(hash, t.at, t.n);                /* what the plan is, whatever it runs on */
+        hash = hash_bytes(hash, t.at, t.n);                /* what the plan is, whatever it runs on */
         if (opt->cpu)
             put(a, dir, arena_printf(a, "stage%u.c", i), t.at, t.n);
         if (opt->cuda) {

@@ -7,13 +7,6 @@
 
 #include "codegen/cg.h"
 
-uint64_t cg_hash(uint64_t h, const char *s, size_t n)   /* FNV-1a */
-{
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ (unsigned char)s[i]) * UINT64_C(0x100000001b3);
-    return h;
-}
-
 static uint32_t print_inputs(Pipe *p, Text *t)
 {
     const Graph *g = p->graph;

@@ -12,20 +12,26 @@ extern "C" {
 #endif
 
 /* failure.c: what went wrong on this thread, which is a rank's. */
-__attribute__((format(printf, 2, 3))) PpStatus pp_fail(PpStatus s, const char *fmt, ...); /* the first one stays */
+/* The first one stays */
+__attribute__((format(printf, 2, 3))) PpStatus pp_fail(PpStatus s, const char *fmt, ...);
 PpStatus pp_no_memory(void);
 void pp_failure_print(void); /* the recorded message, to stderr, once */
 void pp_failure_tell(void);  /* all ranks know that one has printed it */
 int pp_failure_told(void);
-int pp_failure_first(void); /* true once: for the first rank of this process that fails where nobody can be asked */
+/* True once: for the first rank of this process that fails where nobody can be asked */
+int pp_failure_first(void);
 
 /* core.c */
 int64_t tensor_bytes(const PpTensor *t, int64_t rows, int64_t full_rows); /* of so many rows */
-void *zeroed(int64_t n, size_t size);                                     /* calloc of at least one */
-double pp_now(void);                                                      /* seconds, monotonic */
+/* Calloc of at least one */
+void *zeroed(int64_t n, size_t size);
+double pp_now(void); /* seconds, monotonic */
 
 /* To PP_ALIGN. */
-static inline int64_t align_up(int64_t bytes) { return (bytes + PP_ALIGN - 1) / PP_ALIGN * PP_ALIGN; }
+static inline int64_t align_up(int64_t bytes)
+{
+    return (bytes + PP_ALIGN - 1) / PP_ALIGN * PP_ALIGN;
+}
 
 #ifdef __cplusplus
 }

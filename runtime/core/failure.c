@@ -1,5 +1,6 @@
 /*
- * failure.c - what went wrong on a thread, which is a rank's: the first failure is kept as a sentence and printed by one rank.
+ * failure.c - what went wrong on a thread, which is a rank's: the first failure is kept as a
+ * sentence and printed by one rank.
  */
 #include "core.h"
 

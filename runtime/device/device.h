@@ -1,11 +1,11 @@
 /*
- * device.h - where a rank's tensors live and what the runtime itself does to them: one interface for the CPU and for
- * CUDA, and the list of the devices that this program has.
+ * device.h - where a rank's tensors live and what the runtime itself does to them: one interface
+ * for the CPU and for CUDA, and the list of the devices that this program has.
  *
- * Work goes into the streams of the rank, in order within each: one per stage for compute, one per direction for
- * copies.  An event orders streams among each other, and the host after them.  On the CPU everything is done when a
- * call returns, and streams and events are nothing.  Functions do not fail: the first failure is kept (CUDA: of the
- * thread), error() says what.
+ * Work goes into the streams of the rank, in order within each: one per stage for compute, one per
+ * direction for copies.  An event orders streams among each other, and the host after them.  On the
+ * CPU everything is done when a call returns, and streams and events are nothing.  Functions do not
+ * fail: the first failure is kept (CUDA: of the thread), error() says what.
  */
 #ifndef PP_RUNTIME_DEVICE_H
 #define PP_RUNTIME_DEVICE_H
@@ -18,22 +18,25 @@
 extern "C" {
 #endif
 
-enum { STREAM_IN = -1, STREAM_OUT = -2 }; /* from the host and from other ranks' staging; to them.  0, 1, ...: stages */
+/* From the host and from other ranks' staging; to them.  0, 1, ...: stages */
+enum { STREAM_IN = -1, STREAM_OUT = -2 };
 
 typedef void *DeviceEvent;
 typedef struct Device Device;
 
 typedef struct {
-    int number;   /* which device of the machine; the rest by the number of them */
-    int stages;   /* of the rank */
+    int number;  /* which device of the machine; the rest by the number of them */
+    int stages;  /* of the rank */
     int overlap; /* two stages may run at the same time */
     int tf32;
 } DeviceWish;
 
 typedef struct {
-    /* Settings of the process that must come before the driver's first call and before any thread; nccl: it may be used. */
+    /* Settings of the process that must come before the driver's first call and before any thread;
+     * nccl: it may be used. */
     void (*prepare)(int nccl);
-    int (*count)(void);                          /* devices of this machine; 0: none, error() says why */
+    /* Devices of this machine; 0: none, error() says why */
+    int (*count)(void);
     int (*open)(Device *d, const DeviceWish *w); /* 0 after a failure; on the rank's own thread */
     void (*close)(Device *d);                    /* of a failed open too */
     void (*enter)(Device *d);                    /* the calling thread works for this device */
@@ -41,24 +44,31 @@ typedef struct {
     void (*release)(Device *d, void *p);
     void *(*alloc_host)(Device *d, int64_t bytes); /* host memory that copies need not wait for */
     void (*release_host)(Device *d, void *p);
-    void (*copy)(Device *d, int stream, void *to, const void *from, int64_t bytes); /* host or device, either side */
-    void (*enable_peer)(Device *d, int number); /* access to that device's memory, where there is such; before copy_to */
-    void (*copy_to)(Device *d, int stream, Device *other, void *to, const void *from, int64_t bytes);
+    /* Host or device, either side */
+    void (*copy)(Device *d, int stream, void *to, const void *from, int64_t bytes);
+    /* Access to that device's memory, where there is such; before copy_to */
+    void (*enable_peer)(Device *d, int number);
+    void (*copy_to)(Device *d, int stream, Device *other, void *to, const void *from,
+                    int64_t bytes);
     void (*zero)(Device *d, int stream, void *p, int64_t bytes);
     void (*add)(Device *d, int stream, void *to, const void *from, int64_t n, int dtype);
     DeviceEvent (*event)(Device *d, int timed);
     void (*event_free)(Device *d, DeviceEvent e);
     void (*record)(Device *d, int stream, DeviceEvent e);
-    void (*wait)(Device *d, int stream, DeviceEvent e); /* what the stream gets from now on runs after e */
+    /* What the stream gets from now on runs after e */
+    void (*wait)(Device *d, int stream, DeviceEvent e);
     int (*done)(Device *d, DeviceEvent e);
     void (*sync)(Device *d, DeviceEvent e);                         /* the host waits */
     double (*elapsed)(Device *d, DeviceEvent from, DeviceEvent to); /* seconds */
     void (*context)(Device *d, int stage, PpCtx *c);                /* fills in stream and blas */
-    int (*params)(Device *d, const DeviceParam *list, int n); /* what the next two are about; 0: no memory */
-    void (*norms)(Device *d, int stream, double *sum); /* sums of squares; the order of additions is optim_cpu.c's */
+    /* What the next two are about; 0: no memory */
+    int (*params)(Device *d, const DeviceParam *list, int n);
+    /* Sums of squares; the order of additions is optim_cpu.c's */
+    void (*norms)(Device *d, int stream, double *sum);
     void (*update)(Device *d, int stream, const DeviceUpdate *u);
-    const char *(*error)(void);                        /* "": nothing has failed on this thread */
-    void (*text)(const Device *d, char *to, int size); /* what it is called, unique in the machine */
+    const char *(*error)(void); /* "": nothing has failed on this thread */
+    /* What it is called, unique in the machine */
+    void (*text)(const Device *d, char *to, int size);
 } DeviceOps;
 
 struct Device {
@@ -79,19 +89,24 @@ typedef struct {
 } DeviceRow;
 const char *device_name(int i); /* NULL past the end */
 const DeviceRow *device_of(int kind);
-const DeviceRow *device_named(const char *name);        /* NULL: there is no such */
-int device_number(const DeviceOps *op, int host_rank);  /* for the rank of that number on its machine */
+const DeviceRow *device_named(const char *name); /* NULL: there is no such */
+/* For the rank of that number on its machine */
+int device_number(const DeviceOps *op, int host_rank);
 PpStatus device_check(const Device *d, int rank, const char *what); /* has anything failed */
 
 /* streams.c: the order of streams among each other. */
-void device_switch(Device *d, int stream);              /* `current` becomes `stream`, after all work so far */
-void device_fork(Device *d, int first, int second);     /* both come after all work so far; `current` becomes `first` */
-void device_join(Device *d, int first, int second);     /* `current` becomes `second`, after both */
+/* `current` becomes `stream`, after all work so far */
+void device_switch(Device *d, int stream);
+/* Both come after all work so far; `current` becomes `first` */
+void device_fork(Device *d, int first, int second);
+void device_join(Device *d, int first, int second); /* `current` becomes `second`, after both */
 
-/* NCCL where it was there at build: the few calls that transports need.  Functions return 0 after a failure. */
+/* NCCL where it was there at build: the few calls that transports need.  Functions return 0 after a
+ * failure. */
 typedef struct {
-    int (*id)(void *to);                                /* NCCL_ID bytes */
-    /* A communicator of two, 0 sends; waits for the other side.  blocks: what its kernels may hold of the device while they wait. */
+    int (*id)(void *to); /* NCCL_ID bytes */
+    /* A communicator of two, 0 sends; waits for the other side.  blocks: what its kernels may hold
+     * of the device while they wait. */
     void *(*join)(Device *d, const void *id, int rank, int blocks);
     void (*leave)(void *edge, int broken);
     void (*begin)(void); /* what is posted up to end() is posted together */

@@ -1,6 +1,6 @@
 /*
- * devices.c - the kinds of device, one row each.  CUDA's functions are in the program when its .cu files were compiled; else the
- * weak references are NULL.
+ * devices.c - the kinds of device, one row each.  CUDA's functions are in the program when its .cu
+ * files were compiled; else the weak references are NULL.
  */
 #include "device.h"
 

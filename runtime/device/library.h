@@ -1,7 +1,8 @@
 /*
- * library.h - what the open() functions of stages take beside the arena: scratch memory that the convolutions of stages share
- * which never run at the same time.  A value of the rank; while open() runs it is the thread's pp_library, for generated code
- * hands open() nothing but a number of threads.
+ * library.h - what the open() functions of stages take beside the arena: scratch memory that the
+ * convolutions of stages share which never run at the same time.  A value of the rank; while open()
+ * runs it is the thread's pp_library, for generated code hands open() nothing but a number of
+ * threads.
  */
 #ifndef PP_LIBRARY_H
 #define PP_LIBRARY_H
@@ -23,8 +24,9 @@ typedef struct PpLibrary {
     const char *failure; /* NULL: none */
 } PpLibrary;
 
-extern PP_THREAD_LOCAL PpLibrary *pp_library; /* NULL: a convolution that opens now has a scratch of its own */
-void pp_library_close(PpLibrary *l);          /* after the stages that were opened with it */
+/* NULL: a convolution that opens now has a scratch of its own */
+extern PP_THREAD_LOCAL PpLibrary *pp_library;
+void pp_library_close(PpLibrary *l); /* after the stages that were opened with it */
 
 #ifdef __cplusplus
 }

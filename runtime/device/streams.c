@@ -1,6 +1,7 @@
 /*
- * streams.c - one stream after another.  The thread of a rank runs ahead of its device; Device.current is the stream after whose
- * work the next work comes, and going to another stream takes one event.
+ * streams.c - one stream after another.  The thread of a rank runs ahead of its device;
+ * Device.current is the stream after whose work the next work comes, and going to another stream
+ * takes one event.
  */
 #include "device.h"
 

@@ -1,5 +1,6 @@
 /*
- * compute.c - one computation: a stage's function on the buffers that the plan chose for the microbatch.
+ * compute.c - one computation: a stage's function on the buffers that the plan chose for the
+ * microbatch.
  */
 #include "exec.h"
 
@@ -25,7 +26,8 @@ static void copy(Rank *r, void *to, const void *from, int64_t bytes)
     r->dev.op->copy(&r->dev, r->dev.current, to, from, bytes);
 }
 
-/* A forward once more, for the backward that comes: nothing leaves it, and running statistics have moved already. */
+/* A forward once more, for the backward that comes: nothing leaves it, and running statistics have
+ * moved already. */
 static void recompute(Rank *r, const StagePlan *rs, const PpCtx *c)
 {
     char *kept = r->plan.stat_copy;

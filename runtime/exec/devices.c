@@ -1,6 +1,6 @@
 /*
- * devices.c - in: --device, what this program and this machine have; out: the stages that run, and each rank's device.  What cannot
- * be is said before the first step, by one rank.
+ * devices.c - in: --device, what this program and this machine have; out: the stages that run, and
+ * each rank's device.  What cannot be is said before the first step, by one rank.
  */
 #include "exec.h"
 
@@ -11,20 +11,26 @@ PpStatus devices_choose(const Options *o, const PpPlan *plan, PpPlan *chosen)
     const DeviceRow *asked = o->device ? device_named(o->device) : NULL;
     *chosen = *plan;
     if (!plan->stage && !plan->cpu_stage && !plan->cuda_stage)
-        return pp_fail(PP_ERR_USAGE, "the model was split with --target cuda only: make pipeline-cuda");
+        return pp_fail(PP_ERR_USAGE,
+                       "the model was split with --target cuda only: make pipeline-cuda");
     if (!plan->cpu_stage && !plan->cuda_stage)
         return asked && asked->kind != plan->device
-                   ? pp_fail(PP_ERR_USAGE, "--device %s: this program was built for the other", o->device)
+                   ? pp_fail(PP_ERR_USAGE, "--device %s: this program was built for the other",
+                             o->device)
                    : PP_OK;
-    int has_cuda = plan->cuda_stage && device_of(PP_CUDA)->ops, want_cuda = asked ? asked->kind == PP_CUDA : has_cuda;
+    int has_cuda = plan->cuda_stage && device_of(PP_CUDA)->ops,
+        want_cuda = asked ? asked->kind == PP_CUDA : has_cuda;
     if (want_cuda && !has_cuda)
-        return pp_fail(PP_ERR_USAGE, plan->cuda_stage
-                                         ? "--device cuda: this program was built for the CPU: make pipeline-cuda"
-                                         : "--device cuda: this program was built for the CPU: split the model with "
-                                           "--target cuda, then make pipeline-cuda");
+        return pp_fail(
+            PP_ERR_USAGE,
+            plan->cuda_stage
+                ? "--device cuda: this program was built for the CPU: make pipeline-cuda"
+                : "--device cuda: this program was built for the CPU: split the model with "
+                  "--target cuda, then make pipeline-cuda");
     if (!want_cuda && !plan->cpu_stage)
-        return pp_fail(PP_ERR_USAGE,
-                       "--device cpu: this program was built for CUDA: split the model with --target cpu too");
+        return pp_fail(
+            PP_ERR_USAGE,
+            "--device cpu: this program was built for CUDA: split the model with --target cpu too");
     chosen->device = want_cuda ? PP_CUDA : PP_CPU;
     chosen->stage = want_cuda ? plan->cuda_stage : plan->cpu_stage;
     device_of(chosen->device)->ops->prepare(transport_may_be_nccl(o->transport));

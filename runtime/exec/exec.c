@@ -1,15 +1,17 @@
 /*
  * exec.c - the interpreter: one rank, one step, one action after the other.
  *
- * There is no loop written for a schedule, and nothing is decided here: an action waits for the messages it needs, a
- * computation calls the stage's function on the buffers that the plan chose, and every other action goes through its list
- * of transfers: messages started and waited for, gradients added and copied.
+ * There is no loop written for a schedule, and nothing is decided here: an action waits for the
+ * messages it needs, a computation calls the stage's function on the buffers that the plan chose,
+ * and every other action goes through its list of transfers: messages started and waited for,
+ * gradients added and copied.
  *
- * On a device this thread only enqueues: actions go into their stage's stream, each after the one before
- * (Device.current), and messages are ordered by events (links.h); the host waits once a step, in host_side.c.
+ * On a device this thread only enqueues: actions go into their stage's stream, each after the one
+ * before (Device.current), and messages are ordered by events (links.h); the host waits once a
+ * step, in host_side.c.
  *
- * Under --until computations stop at an action, on every rank where what that action needs has run; the rest of the
- * step then only passes its messages on, so that nobody is left waiting.
+ * Under --until computations stop at an action, on every rank where what that action needs has run;
+ * the rest of the step then only passes its messages on, so that nobody is left waiting.
  */
 #include "exec.h"
 
@@ -22,8 +24,8 @@ static PpStatus failed(Rank *r, const Op *op, PpStatus s)
     sched_action_text(text, sizeof text, &op->a);
     if (op->a.microbatch >= 0)
         snprintf(microbatch, sizeof microbatch, ", microbatch %d", op->a.microbatch);
-    return pp_fail(s, "rank %d, action %s of stage %d%s failed%s%s", r->group.rank, text, op->a.stage, microbatch,
-                   *why ? ": " : "", why);
+    return pp_fail(s, "rank %d, action %s of stage %d%s failed%s%s", r->group.rank, text,
+                   op->a.stage, microbatch, *why ? ": " : "", why);
 }
 
 /* Once computations are over messages still flow, so that nobody is left waiting. */
@@ -36,7 +38,8 @@ static PpStatus transfer(Rank *r, const Transfer *t)
     case DO_FINISH: return links_finish(&r->links, t->first, t->count);
     case DO_ADD:
         if (!r->stopped)
-            d->op->add(d, d->current, t->to, t->from, t->t->bytes / st_dtype_size(t->t->dtype), t->t->dtype);
+            d->op->add(d, d->current, t->to, t->from, t->t->bytes / st_dtype_size(t->t->dtype),
+                       t->t->dtype);
         return PP_OK;
     case DO_COPY:
         if (!r->stopped)
@@ -46,7 +49,8 @@ static PpStatus transfer(Rank *r, const Transfer *t)
     return PP_ERR_BUG;
 }
 
-/* Actions without transfers have nothing to do: UNSHARD and RESHARD, for a stage holds its parameters all the time. */
+/* Actions without transfers have nothing to do: UNSHARD and RESHARD, for a stage holds its
+ * parameters all the time. */
 static PpStatus run_op(Rank *r, const Op *op, int64_t step)
 {
     if (op->a.type >= SA_F && op->a.type <= SA_R)
@@ -124,7 +128,8 @@ static void run_half(void *p)
     h->ends = stamp(&h->span);
 }
 
-/* A compound: its first half on the thread beside this one as soon as its own messages are there. */
+/* A compound: its first half on the thread beside this one as soon as its own messages are there.
+ */
 static PpStatus run_both(Rank *r, const Op *op, int64_t step, Span *first, Span *second)
 {
     Half half = {r, &op[0], step, PP_OK, 0, 0, *first};
@@ -179,8 +184,8 @@ static void share_here(Rank *r)
             int owner = q->use == PP_TRANSMIT ? p->local_of[q->from] : -1;
             for (int j = 0; owner >= 0 && j < p->stage[owner].st->n_param; j++)
                 if (p->stage[owner].rp[j].p->param == q->param)
-                    r->dev.op->copy(&r->dev, r->dev.current, p->stage[l].rp[k].value, p->stage[owner].rp[j].value,
-                                    q->t.bytes);
+                    r->dev.op->copy(&r->dev, r->dev.current, p->stage[l].rp[k].value,
+                                    p->stage[owner].rp[j].value, q->t.bytes);
         }
 }
 
@@ -188,7 +193,8 @@ void exec_begin(Rank *r)
 {
     for (int l = 0; l < r->plan.n_stage; l++)
         if (r->plan.stage[l].grad)
-            r->dev.op->zero(&r->dev, r->dev.current, r->plan.stage[l].grad, r->plan.stage[l].st->bytes_grad);
+            r->dev.op->zero(&r->dev, r->dev.current, r->plan.stage[l].grad,
+                            r->plan.stage[l].st->bytes_grad);
     share_here(r);
 }
 
@@ -206,7 +212,8 @@ static PpStatus run(Rank *r, const Op *op, int64_t step, double *span, int both)
 PpStatus exec_step(Rank *r, int64_t step)
 {
     const Plan *p = &r->plan;
-    double *span = r->host ? NULL : trace_of(&r->trace, step); /* a device's times come from its events */
+    /* A device's times come from its events */
+    double *span = r->host ? NULL : trace_of(&r->trace, step);
     for (int k = 0; k < p->n_op; k++) {
         const Op *op = &p->op[k];
         if (r->run->until && k >= r->run->until[r->group.rank])

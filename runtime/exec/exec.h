@@ -1,5 +1,6 @@
 /*
- * exec.h - the program: a run (one per process), its ranks (one per thread or process), and what carries a step out.
+ * exec.h - the program: a run (one per process), its ranks (one per thread or process), and what
+ * carries a step out.
  */
 #ifndef PP_EXEC_H
 #define PP_EXEC_H
@@ -28,9 +29,10 @@ typedef struct OverlapThread OverlapThread;
 
 /* A stage beside its plan. */
 typedef struct {
-    PpCtx handles;                   /* device: stream and blas */
-    void *state;                     /* what its open() returned */
-    DeviceEvent out_ready, out_done; /* device: outputs of a microbatch may be copied to the host; have been */
+    PpCtx handles; /* device: stream and blas */
+    void *state;   /* what its open() returned */
+    /* device: outputs of a microbatch may be copied to the host; have been */
+    DeviceEvent out_ready, out_done;
 } StageRun;
 
 typedef struct {
@@ -47,10 +49,11 @@ typedef struct {
     HostSide *host;         /* NULL on the CPU */
     OverlapThread *overlap; /* NULL: compounds run one half after the other, or in streams */
     StageRun *stage;
-    PpLibrary *library;     /* per stage; the first one's serves all, unless two run at the same time */
+    /* Per stage; the first one's serves all, unless two run at the same time */
+    PpLibrary *library;
     DeviceParam *params;
     MemoryReport memory;
-    Held held; /* until all ranks have tried where they will write */
+    Held held;           /* until all ranks have tried where they will write */
     int threads;         /* of OpenMP */
     int live, live_most; /* microbatch-chunks alive: now, and the most there were */
     int stopped;         /* --until: computations are over, messages still flow */
@@ -59,11 +62,13 @@ typedef struct {
 static inline int on_device(const Rank *r) { return r->plan.ask.on_device; }
 
 /* machine.c */
-void pp_machine_check(void); /* ends the program where the CPU lacks instructions that it was compiled for */
+/* Ends the program where the CPU lacks instructions that it was compiled for */
+void pp_machine_check(void);
 
 /* schedule.c */
-PpStatus schedule_read(Run *run, Options *o); /* a file says itself how many ranks and microbatches there are */
-PpStatus schedule_make(Run *run);             /* verified rows */
+/* A file says itself how many ranks and microbatches there are */
+PpStatus schedule_read(Run *run, Options *o);
+PpStatus schedule_make(Run *run); /* verified rows */
 
 /* same.c */
 PpStatus run_hash(Run *run);
@@ -75,7 +80,8 @@ void until_print(const Run *run);
 
 /* devices.c: what the stages run on */
 PpStatus devices_choose(const Options *o, const PpPlan *model, PpPlan *chosen);
-PpStatus devices_open(Rank *r, int overlap); /* on the rank's thread; overlap: two stages may run at the same time */
+/* On the rank's thread; overlap: two stages may run at the same time */
+PpStatus devices_open(Rank *r, int overlap);
 
 /* setup.c: everything that a rank allocates */
 PpStatus rank_open(Rank *r);
@@ -105,22 +111,28 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work);
 /* host_side.c: a rank on a device: pinned memory, events, the end of a step */
 PpStatus host_open(Rank *r);
 void host_close(Rank *r);
-void host_feed(Rank *r, int64_t step);          /* the step's rows and loss scales */
-void host_fed(Rank *r, int m);                  /* the current stream after microbatch m's rows are there */
-void host_held(Rank *r, int stage);             /* the current stream after the stage's last outputs are on their way */
-void host_take(Rank *r, int stage, int m, int64_t step); /* outputs and loss of a microbatch, to the host */
-double *host_norms(Rank *r);                    /* where the device writes them */
+void host_feed(Rank *r, int64_t step); /* the step's rows and loss scales */
+/* The current stream after microbatch m's rows are there */
+void host_fed(Rank *r, int m);
+/* The current stream after the stage's last outputs are on their way */
+void host_held(Rank *r, int stage);
+/* Outputs and loss of a microbatch, to the host */
+void host_take(Rank *r, int stage, int m, int64_t step);
+double *host_norms(Rank *r);                            /* where the device writes them */
 void host_mark(Rank *r, int64_t step, int k, int what); /* --trace: op k waits, starts, ends */
-PpStatus host_settle(Rank *r, int64_t step); /* waits for the step: losses, norms and outputs are there */
+/* Waits for the step: losses, norms and outputs are there */
+PpStatus host_settle(Rank *r, int64_t step);
 
 /* overlap_thread.c: a second thread of a rank, for the halves of OVERLAP_F_B */
-PpStatus overlap_thread_open(OverlapThread **t, int threads, int rank); /* threads: of the rank, which it halves */
+/* threads: of the rank, which it halves */
+PpStatus overlap_thread_open(OverlapThread **t, int threads, int rank);
 void overlap_thread_close(OverlapThread *t);
 void overlap_thread_start(OverlapThread *t, void (*work)(void *), void *arg);
 void overlap_thread_join(OverlapThread *t);
 
 /* finite.c */
-PpStatus finite_stop(Rank *r, const StepLog *s); /* all ranks call it: says why, returns PP_ERR_FINITE */
-PpStatus finite_parameters(Rank *r);             /* all ranks call it, before a checkpoint */
+/* All ranks call it: says why, returns PP_ERR_FINITE */
+PpStatus finite_stop(Rank *r, const StepLog *s);
+PpStatus finite_parameters(Rank *r); /* all ranks call it, before a checkpoint */
 
 #endif

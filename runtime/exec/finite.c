@@ -1,8 +1,9 @@
 /*
- * finite.c - a run whose loss or gradient is not finite ends: no update, no checkpoint.  In: the step's numbers, the same on
- * every rank.  Out: PP_OK, or a failure that all ranks share and that says where it comes from, as far as what is still in
- * memory shows: a parameter that is not finite; a NaN in the data; the gradient that was the first in the order of the backward;
- * the microbatch.
+ * finite.c - a run whose loss or gradient is not finite ends: no update, no checkpoint.  In: the
+ * step's numbers, the same on every rank.  Out: PP_OK, or a failure that all ranks share and that
+ * says where it comes from, as far as what is still in memory shows: a parameter that is not
+ * finite; a NaN in the data; the gradient that was the first in the order of the backward; the
+ * microbatch.
  */
 #include "exec.h"
 
@@ -11,8 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a rank knows of the cause: its first stage with a parameter that is not finite, the first microbatch whose loss is not,
-   and the first input with a NaN (an infinity may well be meant: a mask). */
+/* What a rank knows of the cause: its first stage with a parameter that is not finite, the first
+   microbatch whose loss is not, and the first input with a NaN (an infinity may well be meant: a
+   mask). */
 typedef struct {
     int stage, microbatch, input, input_microbatch; /* -1: none */
     char name[200];
@@ -45,7 +47,8 @@ static void look_at_data(const Rank *r, int64_t step, Cause *t)
     for (int i = run->model->n_input; i-- > 0;)
         for (int m = run->data.microbatches; m-- > 0 && r->feed.host[i];) {
             const PpTensor *in = &run->model->input[i];
-            if (!any_nan(r->feed.host[i] + m * r->plan.input_stride[i], in->dtype, tensor_bytes(in, row0[m + 1] - row0[m], run->model->rows)))
+            if (!any_nan(r->feed.host[i] + m * r->plan.input_stride[i], in->dtype,
+                         tensor_bytes(in, row0[m + 1] - row0[m], run->model->rows)))
                 continue;
             t->input = i;
             t->input_microbatch = m;
@@ -61,8 +64,10 @@ static Cause look(Rank *r, int64_t step)
         for (int k = 0; k < r->plan.stage[l].st->n_param; k++) {
             const RankParam *q = &r->plan.stage[l].rp[k];
             int stage = r->plan.stage[l].st->index;
-            if (q->p->use == PP_TRANSMIT || !(q->p->trainable || q->p->stat) || (t.stage >= 0 && t.stage <= stage) ||
-                all_finite(host_copy(&r->files, q->value, q->p->t.bytes), q->p->t.dtype, q->p->t.bytes))
+            if (q->p->use == PP_TRANSMIT || !(q->p->trainable || q->p->stat) ||
+                (t.stage >= 0 && t.stage <= stage) ||
+                all_finite(host_copy(&r->files, q->value, q->p->t.bytes), q->p->t.dtype,
+                           q->p->t.bytes))
                 continue;
             t.stage = stage;
             snprintf(t.name, sizeof t.name, "%s", q->p->t.name);
@@ -74,7 +79,8 @@ static Cause look(Rank *r, int64_t step)
     return t;
 }
 
-/* Backward goes from the last stage to the first: the last one whose gradients are not finite made them so. */
+/* Backward goes from the last stage to the first: the last one whose gradients are not finite made
+ * them so. */
 static const PpParam *first_gradient(const Rank *r, int *stage)
 {
     const PpPlan *p = r->run->model;
@@ -91,19 +97,27 @@ static PpStatus report(const Rank *r, const StepLog *s, const Cause *t)
 {
     int stage, bad_loss = !isfinite(s->loss);
     const char *what = bad_loss ? "loss" : "gradient's norm";
-    double number = bad_loss ? s->loss : s->grad_norm, value = isnan(number) ? fabs(number) : number;
+    double number = bad_loss ? s->loss : s->grad_norm,
+           value = isnan(number) ? fabs(number) : number;
     if (t->stage >= 0)
-        return pp_fail(PP_ERR_FINITE, "step %" PRId64 ": the %s is %g: parameter '%s' of stage %d is not finite", s->step, what, value,
-                       t->name, t->stage);
+        return pp_fail(PP_ERR_FINITE,
+                       "step %" PRId64 ": the %s is %g: parameter '%s' of stage %d is not finite",
+                       s->step, what, value, t->name, t->stage);
     if (t->input >= 0)
-        return pp_fail(PP_ERR_FINITE, "step %" PRId64 ": the %s is %g: input '%s' holds a NaN, in microbatch %d", s->step, what, value,
-                       r->run->model->input[t->input].name, t->input_microbatch);
+        return pp_fail(PP_ERR_FINITE,
+                       "step %" PRId64 ": the %s is %g: input '%s' holds a NaN, in microbatch %d",
+                       s->step, what, value, r->run->model->input[t->input].name,
+                       t->input_microbatch);
     const PpParam *q = bad_loss ? NULL : first_gradient(r, &stage);
     if (q)
-        return pp_fail(PP_ERR_FINITE, "step %" PRId64 ": the %s is %g: that of '%s' in stage %d first", s->step, what, value, q->t.name, stage);
+        return pp_fail(PP_ERR_FINITE,
+                       "step %" PRId64 ": the %s is %g: that of '%s' in stage %d first", s->step,
+                       what, value, q->t.name, stage);
     if (t->microbatch >= 0)
-        return pp_fail(PP_ERR_FINITE, "step %" PRId64 ": the %s is %g: microbatch %d first; the parameters are finite", s->step, what, value,
-                       t->microbatch);
+        return pp_fail(PP_ERR_FINITE,
+                       "step %" PRId64
+                       ": the %s is %g: microbatch %d first; the parameters are finite",
+                       s->step, what, value, t->microbatch);
     return pp_fail(PP_ERR_FINITE, "step %" PRId64 ": the %s is %g", s->step, what, value);
 }
 
@@ -111,7 +125,8 @@ static PpStatus report(const Rank *r, const StepLog *s, const Cause *t)
 static PpStatus look_everywhere(Rank *r, int64_t step, Cause *found)
 {
     Cause mine = look(r, step), *all = malloc((size_t)r->group.ranks * sizeof *all);
-    PpStatus status = all ? device_check(&r->dev, r->group.rank, "looking for what is not finite") : pp_no_memory();
+    PpStatus status = all ? device_check(&r->dev, r->group.rank, "looking for what is not finite")
+                          : pp_no_memory();
     *found = (Cause){.stage = -1, .microbatch = -1, .input = -1};
     status = group_agree(&r->group, status);
     if (status == PP_OK)
@@ -145,5 +160,9 @@ PpStatus finite_parameters(Rank *r)
     TRY(look_everywhere(r, r->run->data.steps - 1, &t));
     if (t.stage < 0)
         return PP_OK;
-    return group_agree(&r->group, pp_fail(PP_ERR_FINITE, "after step %" PRId64 ": parameter '%s' of stage %d is not finite: no checkpoint is written", r->run->data.steps, t.name, t.stage));
+    return group_agree(
+        &r->group, pp_fail(PP_ERR_FINITE,
+                           "after step %" PRId64
+                           ": parameter '%s' of stage %d is not finite: no checkpoint is written",
+                           r->run->data.steps, t.name, t.stage));
 }

@@ -1,10 +1,12 @@
 /*
- * host_side.c - a rank on a device: what it has on the host beside its arena, and what goes there and back in a step.
+ * host_side.c - a rank on a device: what it has on the host beside its arena, and what goes there
+ * and back in a step.
  *
- * The rank's thread runs ahead of the device.  Rows go in through pinned memory, microbatch by microbatch, in the stream
- * for that; those of the next step are laid out while this one runs.  Losses and outputs go out as soon as their forward
- * is done; the plan keeps their buffers until the stage's next forward.  The host waits once a step, in host_settle():
- * losses, norms and outputs are then there, and failures show.
+ * The rank's thread runs ahead of the device.  Rows go in through pinned memory, microbatch by
+ * microbatch, in the stream for that; those of the next step are laid out while this one runs.
+ * Losses and outputs go out as soon as their forward is done; the plan keeps their buffers until
+ * the stage's next forward.  The host waits once a step, in host_settle(): losses, norms and
+ * outputs are then there, and failures show.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -48,7 +50,9 @@ static int64_t lay_out(Rank *r, char *block)
     for (int i = 0; i < model->n_input; i++)
         if (r->plan.has_input[i])
             r->feed.host[i] =
-                part(block, &at, r->plan.input_stride[i] ? r->plan.input_stride[i] * run->data.microbatches : model->input[i].bytes);
+                part(block, &at,
+                     r->plan.input_stride[i] ? r->plan.input_stride[i] * run->data.microbatches
+                                             : model->input[i].bytes);
     if (r->plan.scale_type)
         r->feed.scale = part(block, &at, (int64_t)PP_ALIGN * run->data.microbatches);
     for (int i = 0; i < model->n_output; i++) {
@@ -115,14 +119,15 @@ PpStatus host_open(Rank *r)
     r->memory.host = lay_out(r, NULL);
     s->pinned = r->dev.op->alloc_host(&r->dev, r->memory.host);
     if (!s->pinned)
-        return pp_fail(PP_ERR_IO, "rank %d: no %" PRId64 " bytes of pinned host memory: %s", r->group.rank, r->memory.host,
-                       r->dev.op->error());
+        return pp_fail(PP_ERR_IO, "rank %d: no %" PRId64 " bytes of pinned host memory: %s",
+                       r->group.rank, r->memory.host, r->dev.op->error());
     memset(s->pinned, 0, (size_t)r->memory.host);
     lay_out(r, s->pinned);
     TRY(make_events(r));
     r->files.room = s->room;
     r->files.done = s->end;
-    r->dev.op->record(&r->dev, r->dev.current, s->end); /* the arena is cleared, whatever stream comes next */
+    /* The arena is cleared, whatever stream comes next */
+    r->dev.op->record(&r->dev, r->dev.current, s->end);
     r->dev.op->sync(&r->dev, s->end);
     return device_check(&r->dev, r->group.rank, "its streams and events");
 }
@@ -164,7 +169,8 @@ static void feed_one(Rank *r, int m, const int64_t *row0)
                         tensor_bytes(&model->input[i], rows, model->rows));
     }
     if (r->plan.scale_type)
-        d->op->copy(d, STREAM_IN, r->plan.scale + (int64_t)PP_ALIGN * m, r->feed.scale + (int64_t)PP_ALIGN * m, PP_ALIGN);
+        d->op->copy(d, STREAM_IN, r->plan.scale + (int64_t)PP_ALIGN * m,
+                    r->feed.scale + (int64_t)PP_ALIGN * m, PP_ALIGN);
     d->op->record(d, STREAM_IN, r->host->fed[m]);
 }
 
@@ -199,7 +205,10 @@ static void lay_next(Rank *r, int64_t step)
 
 /* ---- losses, norms, outputs: out ---- */
 
-void host_held(Rank *r, int stage) { r->dev.op->wait(&r->dev, r->dev.current, r->stage[stage].out_done); }
+void host_held(Rank *r, int stage)
+{
+    r->dev.op->wait(&r->dev, r->dev.current, r->stage[stage].out_done);
+}
 
 void host_take(Rank *r, int stage, int m, int64_t step)
 {
@@ -221,8 +230,8 @@ void host_take(Rank *r, int stage, int m, int64_t step)
         }
         if (q->model_output >= 0 && s->out[q->model_output]) {
             const int64_t *row0 = data_rows(&r->run->data, step);
-            d->op->copy(d, STREAM_OUT, s->out[q->model_output] + m * s->out_stride[q->model_output], out[o],
-                        tensor_bytes(&q->t, row0[m + 1] - row0[m], model->rows));
+            d->op->copy(d, STREAM_OUT, s->out[q->model_output] + m * s->out_stride[q->model_output],
+                        out[o], tensor_bytes(&q->t, row0[m + 1] - row0[m], model->rows));
         }
         if (st->index == model->loss_stage && o == model->loss_output) {
             d->op->copy(d, STREAM_OUT, s->loss + (int64_t)m * PP_ALIGN, out[o], q->t.bytes);
@@ -251,7 +260,9 @@ static void take_outputs(Rank *r, int64_t step)
                 continue;
             for (int m = 0; m < run->data.microbatches; m++)
                 if (row0[m + 1] > row0[m])
-                    results_take(&r->results, q, s->out[q->model_output] + m * s->out_stride[q->model_output], m, step);
+                    results_take(&r->results, q,
+                                 s->out[q->model_output] + m * s->out_stride[q->model_output], m,
+                                 step);
         }
     for (int m = 0; m < run->data.microbatches; m++) {
         if (s->ran[m])
@@ -290,9 +301,12 @@ PpStatus host_settle(Rank *r, int64_t step)
     lay_next(r, step);
     PpStatus status = links_await(&r->links, s->end);
     if (*d->op->error()) /* it came later than the call that caused it */
-        return pp_fail(PP_ERR_IO, "rank %d, end of step %" PRId64 ": %s (CUDA_LAUNCH_BLOCKING=1%s finds the action)",
+        return pp_fail(PP_ERR_IO,
+                       "rank %d, end of step %" PRId64
+                       ": %s (CUDA_LAUNCH_BLOCKING=1%s finds the action)",
                        r->group.rank, step + 1, d->op->error(),
-                       r->links.op && r->links.op->alive ? ", with another --transport," : ""); /* under NCCL it never ends */
+                       /* Under NCCL it never ends */
+                       r->links.op && r->links.op->alive ? ", with another --transport," : "");
     TRY(status);
     read_marks(r, step);
     take_outputs(r, step);

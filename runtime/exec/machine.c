@@ -1,9 +1,11 @@
 /*
- * machine.c - before anything else: does this CPU have the instructions that the program was compiled for?  ARCH=native on a login
- * node makes programs that end with "Illegal instruction" on older compute nodes; here they say what is missing and what to do.
+ * machine.c - before anything else: does this CPU have the instructions that the program was
+ * compiled for?  ARCH=native on a login node makes programs that end with "Illegal instruction" on
+ * older compute nodes; here they say what is missing and what to do.
  *
- * It runs as the first constructor, and is itself compiled for any CPU of the architecture.  A program that links an installed
- * runtime has it twice: with the flags of the runtime and, under another name, with those of its stages.
+ * It runs as the first constructor, and is itself compiled for any CPU of the architecture.  A
+ * program that links an installed runtime has it twice: with the flags of the runtime and, under
+ * another name, with those of its stages.
  */
 #include "exec.h"
 
@@ -15,8 +17,11 @@ __attribute__((target("arch=x86-64"))) static void need(int has, const char *wha
 {
     if (has)
         return;
-    fprintf(stderr, "pipeline: error: this CPU has no %s, for which the program was built\n"
-            "hint: build it on this machine, or for what all machines have: make ARCH=x86-64-v3 (AVX2) or ARCH= (any)\n", what);
+    fprintf(stderr,
+            "pipeline: error: this CPU has no %s, for which the program was built\n"
+            "hint: build it on this machine, or for what all machines have: make ARCH=x86-64-v3 "
+            "(AVX2) or ARCH= (any)\n",
+            what);
     _Exit(PP_ERR_IO);
 }
 

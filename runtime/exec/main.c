@@ -1,5 +1,6 @@
 /*
- * main.c - the command out/pipeline: options, data, a verified schedule, then ranks as threads or as processes of mpirun.
+ * main.c - the command out/pipeline: options, data, a verified schedule, then ranks as threads or
+ * as processes of mpirun.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -38,8 +39,9 @@ static PpStatus wanted_outputs(Run *run)
         if (at >= 0)
             run->output_wanted[at] = k;
         else
-            s = pp_fail(PP_ERR_MODEL, "--output %s: the model has no such output%s%s%s", o->output[k].name,
-                        meant ? "; did you mean '" : "; --help lists them", meant ? meant : "", meant ? "'?" : "");
+            s = pp_fail(PP_ERR_MODEL, "--output %s: the model has no such output%s%s%s",
+                        o->output[k].name, meant ? "; did you mean '" : "; --help lists them",
+                        meant ? meant : "", meant ? "'?" : "");
     }
     free(names);
     return s;
@@ -60,17 +62,18 @@ static PpStatus prepare(Run *run, Options *o)
     return run_hash(run);
 }
 
-/* What must be right before MPI starts: all of it follows from the command line and the environment. */
+/* What must be right before MPI starts: all of it follows from the command line and the
+ * environment. */
 static PpStatus start(Options *o, int argc, char **argv, const PpPlan *model, PpPlan *chosen)
 {
     int rank, ranks, mpi = mpi_wanted(&rank, &ranks);
     TRY(options_parse(o, argc, argv, model));
     TRY(devices_choose(o, model, chosen));
     if (mpi && !mpi_built() && ranks > 1)
-        return pp_fail(
-            PP_ERR_USAGE,
-            "started as %d processes, but built without MPI: put mpicc on PATH and run make again, or use --ranks",
-            ranks);
+        return pp_fail(PP_ERR_USAGE,
+                       "started as %d processes, but built without MPI: put mpicc on PATH and run "
+                       "make again, or use --ranks",
+                       ranks);
     return PP_OK;
 }
 
@@ -84,8 +87,8 @@ static int count_cores(const Group *world)
     return world && n < (int)online ? n * world->host_ranks : n;
 }
 
-/* Libraries take scratch memory in each product: it stays with the process instead of coming from the kernel, page by
-   page, each time. */
+/* Libraries take scratch memory in each product: it stays with the process instead of coming from
+   the kernel, page by page, each time. */
 static void keep_freed_memory(void)
 {
 #ifdef __GLIBC__

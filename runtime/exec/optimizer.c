@@ -5,7 +5,10 @@
 
 #include "base/file/safetensors.h"
 
-int optim_states(const Options *o) { return o->mode == MODE_TRAIN ? optimizers[o->optimizer].states : 0; }
+int optim_states(const Options *o)
+{
+    return o->mode == MODE_TRAIN ? optimizers[o->optimizer].states : 0;
+}
 
 int optim_count(const Plan *p)
 {

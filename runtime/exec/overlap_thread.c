@@ -1,7 +1,8 @@
 /*
- * overlap_thread.c - a second thread of a rank.  The halves of an OVERLAP_F_B compound belong to different stages and touch
- * nothing in common, so where a rank has two cores or more its first half runs here, beside the second: same
- * functions, same buffers, same bits.  The thread never talks to another rank; messages stay with the rank's own.
+ * overlap_thread.c - a second thread of a rank.  The halves of an OVERLAP_F_B compound belong to
+ * different stages and touch nothing in common, so where a rank has two cores or more its first
+ * half runs here, beside the second: same functions, same buffers, same bits.  The thread never
+ * talks to another rank; messages stay with the rank's own.
  */
 #include "exec.h"
 

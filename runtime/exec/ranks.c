@@ -1,6 +1,6 @@
 /*
- * ranks.c - the ranks of a run, as threads of this process or as this process of several.  They agree on everything before the first
- * step, and one rank speaks when something is wrong.
+ * ranks.c - the ranks of a run, as threads of this process or as this process of several.  They
+ * agree on everything before the first step, and one rank speaks when something is wrong.
  */
 #include "exec.h"
 
@@ -21,8 +21,10 @@ static PpStatus rank_run(Rank *r, PpStatus prepared)
     destinations_release(&r->held);
     TRY(ready);
     const Run *run = r->run;
-    TRY(group_agree(&r->group, log_open(&r->log, run->opt, &r->group, run->data.steps, data_tokens(&run->data))));
-    TRY(links_open(&r->links, &r->group, &r->dev, &r->plan, on_device(r), run->opt->transport, r->memory.where));
+    TRY(group_agree(&r->group, log_open(&r->log, run->opt, &r->group, run->data.steps,
+                                        data_tokens(&run->data))));
+    TRY(links_open(&r->links, &r->group, &r->dev, &r->plan, on_device(r), run->opt->transport,
+                   r->memory.where));
     report_links(r);
     TRY(log_memory(&r->log, &r->group, &r->memory));
     PpStatus s = steps_run(r);
@@ -38,8 +40,9 @@ static PpStatus rank_run(Rank *r, PpStatus prepared)
 
 /* ---- ranks as threads ---- */
 
-/* On each rank's own thread when all is well, for both sides may have to take part; else all wires before anything
-   else: freeing memory waits for the device, and that for messages that may never come. */
+/* On each rank's own thread when all is well, for both sides may have to take part; else all wires
+   before anything else: freeing memory waits for the device, and that for messages that may never
+   come. */
 static void close_wire(Rank *r, PpStatus s)
 {
     r->dev.op->enter(&r->dev);
@@ -73,7 +76,8 @@ PpStatus run_threads(Run *run)
     }
     int started = 1;
     for (int k = 0; k < run->ranks; k++)
-        t[k].rank = (Rank){.run = run, .group = local_group(hub, k), .dev.op = device_of(run->model->device)->ops};
+        t[k].rank = (Rank){
+            .run = run, .group = local_group(hub, k), .dev.op = device_of(run->model->device)->ops};
     for (; started < run->ranks; started++)
         if (pthread_create(&t[started].thread, NULL, thread_main, &t[started]))
             break;

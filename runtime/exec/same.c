@@ -1,17 +1,12 @@
 /*
- * same.c - what ranks must agree on before the first step: the schedule, the plan, the options that change numbers, as one hash.
+ * same.c - what ranks must agree on before the first step: the schedule, the plan, the options that
+ * change numbers, as one hash.
  */
 #include "exec.h"
 
 #include <stdlib.h>
 
-static uint64_t fnv(uint64_t h, const void *p, size_t n)
-{
-    const unsigned char *b = p;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ b[i]) * 0x100000001b3u;
-    return h;
-}
+#include "base/file/hash.h"
 
 PpStatus run_hash(Run *run)
 {
@@ -24,8 +19,7 @@ PpStatus run_hash(Run *run)
     const double real[] = {OPTIM_REALS(VALUE) o->clip_norm};
     const int64_t whole[] = {o->mode,
                              (int)o->optimizer,
-                             OPTIM_FLAGS(VALUE)
-                             run->data.microbatches,
+                             OPTIM_FLAGS(VALUE) run->data.microbatches,
                              run->data.batch,
                              run->data.steps,
                              run->data.rows,
@@ -39,10 +33,10 @@ PpStatus run_hash(Run *run)
                              o->tf32,
                              o->checkpoint != NULL,
                              o->dump_grads != NULL};
-    uint64_t h = fnv(0xcbf29ce484222325u, text, n);
-    h = fnv(h, real, sizeof real);
-    h = fnv(h, whole, sizeof whole);
-    run->hash = fnv(h, &run->model->hash, sizeof run->model->hash);
+    uint64_t h = hash_bytes(HASH_START, text, n);
+    h = hash_bytes(h, real, sizeof real);
+    h = hash_bytes(h, whole, sizeof whole);
+    run->hash = hash_bytes(h, &run->model->hash, sizeof run->model->hash);
     free(text);
     return PP_OK;
 }
@@ -55,7 +49,9 @@ PpStatus same_everywhere(Rank *r)
     PpStatus s = r->group.op->gather(&r->group, &r->run->hash, sizeof *all, all);
     for (int k = 1; k < r->group.ranks && s == PP_OK; k++)
         if (all[k] != all[0])
-            s = pp_fail(PP_ERR_MODEL, "rank %d was started with another plan, schedule or options than rank 0", k);
+            s = pp_fail(PP_ERR_MODEL,
+                        "rank %d was started with another plan, schedule or options than rank 0",
+                        k);
     free(all);
     return s;
 }

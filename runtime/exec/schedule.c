@@ -1,5 +1,6 @@
 /*
- * schedule.c - in: --schedule and its kin, the model's edges and shared parameters; out: verified rows.
+ * schedule.c - in: --schedule and its kin, the model's edges and shared parameters; out: verified
+ * rows.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -52,7 +53,8 @@ static int shared(const PpPlan *p, SchedParam *list, int train)
                 int any = 0;
                 for (int k = 0; k < p->stage[s]->n_param; k++) {
                     const PpParam *q = &p->stage[s]->param[k];
-                    if (q->from != from || from == s || q->use != (replicate ? PP_REPLICATE : PP_TRANSMIT))
+                    if (q->from != from || from == s ||
+                        q->use != (replicate ? PP_REPLICATE : PP_TRANSMIT))
                         continue;
                     any = 1;
                     e.gradient |= train && q->grad_offset >= 0;
@@ -117,25 +119,28 @@ PpStatus schedule_read(Run *run, Options *o)
         return PP_OK;
     SchedError *e = calloc(1, sizeof *e);
     PpStatus s = e ? PP_OK : pp_no_memory();
-    int file = strchr(o->schedule, '/') || strstr(o->schedule, ".csv") || access(o->schedule, F_OK) == 0;
-    if (s == PP_OK && (file ? sched_load(o->schedule, &run->sched, e)
-                            : sched_generate(o->schedule, 1, 1, 1, SCHED_PLACE_DEFAULT, &run->sched, e)))
+    int file =
+        strchr(o->schedule, '/') || strstr(o->schedule, ".csv") || access(o->schedule, F_OK) == 0;
+    if (s == PP_OK &&
+        (file ? sched_load(o->schedule, &run->sched, e)
+              : sched_generate(o->schedule, 1, 1, 1, SCHED_PLACE_DEFAULT, &run->sched, e)))
         s = refused(e, o->schedule);
     free(e);
     TRY(s);
     const Schedule *f = run->sched;
     if (f->stages != run->model->n_stage)
-        return pp_fail(PP_ERR_MODEL, "%s is a schedule of %d stages, the model has %d", o->schedule, f->stages,
-                       run->model->n_stage);
+        return pp_fail(PP_ERR_MODEL, "%s is a schedule of %d stages, the model has %d", o->schedule,
+                       f->stages, run->model->n_stage);
     if (o->microbatches && o->microbatches != f->microbatches)
-        return pp_fail(PP_ERR_MODEL, "%s is a schedule of %d microbatches, not of --microbatches %d", o->schedule,
+        return pp_fail(PP_ERR_MODEL,
+                       "%s is a schedule of %d microbatches, not of --microbatches %d", o->schedule,
                        f->microbatches, o->microbatches);
     o->microbatches = f->microbatches;
     if (!run->ranks)
         run->ranks = f->ranks;
     if (f->ranks != run->ranks)
-        return pp_fail(PP_ERR_MODEL, "%s is a schedule of %d ranks, but there are %d", o->schedule, f->ranks,
-                       run->ranks);
+        return pp_fail(PP_ERR_MODEL, "%s is a schedule of %d ranks, but there are %d", o->schedule,
+                       f->ranks, run->ranks);
     if (o->mode != MODE_TRAIN)
         forwards_only(run->sched);
     return PP_OK;
@@ -146,15 +151,18 @@ PpStatus schedule_make(Run *run)
     const Options *o = run->opt;
     int stages = run->model->n_stage;
     if (run->ranks > stages)
-        return pp_fail(PP_ERR_MODEL, "%d ranks are more than the model's %d stages", run->ranks, stages);
+        return pp_fail(PP_ERR_MODEL, "%d ranks are more than the model's %d stages", run->ranks,
+                       stages);
     if (!run->sched) {
         SchedError *e = calloc(1, sizeof *e);
         const char *name = o->mode == MODE_TRAIN ? o->schedule : "forward-only";
         int place = o->placement;
         if (o->mode != MODE_TRAIN && place == SCHED_PLACE_DEFAULT && stages % run->ranks == 0)
-            place = sched_find(o->schedule)->placement; /* parameters lie where they lay in training */
+            /* Parameters lie where they lay in training */
+            place = sched_find(o->schedule)->placement;
         PpStatus s = e ? PP_OK : pp_no_memory();
-        if (s == PP_OK && sched_generate(name, run->ranks, stages, run->data.microbatches, place, &run->sched, e))
+        if (s == PP_OK &&
+            sched_generate(name, run->ranks, stages, run->data.microbatches, place, &run->sched, e))
             s = refused(e, name);
         free(e);
         TRY(s);

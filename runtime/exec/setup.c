@@ -37,7 +37,8 @@ static PlanRequest request(const Rank *r)
         .row0 = d->row0,
         .train = train,
         .on_device = device,
-        .overlap = train && (r->threads > 1 || device) && plan_overlaps(&run->sched->row[r->group.rank]),
+        .overlap =
+            train && (r->threads > 1 || device) && plan_overlaps(&run->sched->row[r->group.rank]),
         .states = optim_states(run->opt),
         .output_wanted = run->output_wanted,
         .output_rows = train ? d->batch : data_rows_before(d, d->steps),
@@ -45,7 +46,8 @@ static PlanRequest request(const Rank *r)
     };
 }
 
-/* A device's slots and work are written before they are read, unless --until sends what was never computed. */
+/* A device's slots and work are written before they are read, unless --until sends what was never
+ * computed. */
 static void clear_arena(Rank *r)
 {
     Device *d = &r->dev;
@@ -64,8 +66,9 @@ static PpStatus allocate(Rank *r)
     int64_t bytes = p->bytes.total;
     char *arena = bytes ? r->dev.op->alloc(&r->dev, bytes) : NULL;
     if (bytes && !arena)
-        return pp_fail(PP_ERR_IO, "rank %d: no memory for %" PRId64 " bytes of tensors%s%s", r->group.rank, bytes,
-                       on_device(r) ? " on the device: " : "", r->dev.op->error());
+        return pp_fail(PP_ERR_IO, "rank %d: no memory for %" PRId64 " bytes of tensors%s%s",
+                       r->group.rank, bytes, on_device(r) ? " on the device: " : "",
+                       r->dev.op->error());
     TRY(plan_place(p, arena));
     if (arena)
         clear_arena(r);
@@ -80,7 +83,8 @@ static PpStatus list_params(Rank *r)
         return pp_no_memory();
     optim_list(&r->plan, r->params);
     if (!r->dev.op->params(&r->dev, r->params, n))
-        return pp_fail(PP_ERR_IO, "rank %d: no memory for the optimizer: %s", r->group.rank, r->dev.op->error());
+        return pp_fail(PP_ERR_IO, "rank %d: no memory for the optimizer: %s", r->group.rank,
+                       r->dev.op->error());
     return PP_OK;
 }
 
@@ -104,7 +108,9 @@ static PpStatus open_stages(Rank *r)
         r->memory.library += r->library[l].bytes;
     r->memory.library += r->dev.library;
     TRY(device_check(&r->dev, r->group.rank, "the libraries of its stages"));
-    return failure ? pp_fail(PP_ERR_IO, "rank %d, the libraries of its stages: %s", r->group.rank, failure) : PP_OK;
+    return failure ? pp_fail(PP_ERR_IO, "rank %d, the libraries of its stages: %s", r->group.rank,
+                             failure)
+                   : PP_OK;
 }
 
 static void close_stages(Rank *r)
@@ -130,7 +136,8 @@ static PpStatus plan_memory(Rank *r)
     TRY(plan_build(&r->plan, &ask));
     r->memory.bytes = r->plan.bytes;
     r->memory.live = sched_live_rank(s, ask.rank);
-    r->memory.live_bound = sched_peak_formula(s->name, r->run->ranks, s->stages, ask.microbatches, ask.rank);
+    r->memory.live_bound =
+        sched_peak_formula(s->name, r->run->ranks, s->stages, ask.microbatches, ask.rank);
     r->memory.messages = r->plan.n_msg;
     r->memory.threads = r->threads;
     r->memory.overlap = ask.overlap && !ask.on_device;

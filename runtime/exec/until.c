@@ -1,10 +1,11 @@
 /*
- * until.c - in: an action of a verified schedule; out: on every rank the actions that run before the pipeline stops
- * after it, and the state in which it then is.
+ * until.c - in: an action of a verified schedule; out: on every rank the actions that run before
+ * the pipeline stops after it, and the state in which it then is.
  *
- * What runs on a rank is the shortest prefix of its row that the action's past needs: the message that a computation
- * waits for has been sent, the message that a wait is about has been received.  So the state follows from the rows
- * alone, and it is the same over every transport and for any timing.
+ * What runs on a rank is the shortest prefix of its row that the action's past needs: the message
+ * that a computation waits for has been sent, the message that a wait is about has been received.
+ * So the state follows from the rows alone, and it is the same over every transport and for any
+ * timing.
  */
 #include "exec.h"
 
@@ -19,7 +20,8 @@ typedef struct {
 
 static int same(const SchedAction *a, const SchedAction *b)
 {
-    return a->type == b->type && a->stage == b->stage && a->microbatch == b->microbatch && a->peer == b->peer;
+    return a->type == b->type && a->stage == b->stage && a->microbatch == b->microbatch &&
+           a->peer == b->peer;
 }
 
 static int find(const Schedule *s, const SchedAction *a, int *rank)
@@ -45,7 +47,8 @@ static void needs_messages(Past *p, const SchedRow *row, int at, int type)
     const SchedAction *a = &row->a[at];
     int send = type == SA_RECV_F ? SA_SEND_F : SA_SEND_B;
     for (int i = 0; i < at; i++)
-        if (row->a[i].type == type && row->a[i].stage == a->stage && row->a[i].microbatch == a->microbatch)
+        if (row->a[i].type == type && row->a[i].stage == a->stage &&
+            row->a[i].microbatch == a->microbatch)
             need(p, send, row->a[i].peer, a->microbatch, a->stage);
 }
 
@@ -89,7 +92,8 @@ static int look_on(Past *p)
     for (int r = 0; r < p->s->ranks; r++) {
         const SchedRow *row = &p->s->row[r];
         /* the halves of a compound run together */
-        while (p->need[r] > 0 && p->need[r] < row->n && (row->a[p->need[r] - 1].overlap & SCHED_PART) &&
+        while (p->need[r] > 0 && p->need[r] < row->n &&
+               (row->a[p->need[r] - 1].overlap & SCHED_PART) &&
                !(row->a[p->need[r] - 1].overlap & SCHED_LAST))
             p->need[r]++;
         for (; p->seen[r] < p->need[r]; p->seen[r]++) {
@@ -107,11 +111,15 @@ PpStatus until_plan(Run *run)
     SchedAction a;
     int rank;
     if (!sched_action_parse(text, &a))
-        return pp_fail(PP_ERR_USAGE, "--until %s: not an action; 1B3 is the backward of microbatch 3 on stage 1", text);
+        return pp_fail(PP_ERR_USAGE,
+                       "--until %s: not an action; 1B3 is the backward of microbatch 3 on stage 1",
+                       text);
     int i = find(s, &a, &rank);
     if (i < 0)
-        return pp_fail(PP_ERR_MODEL, "--until %s: the schedule has no such action (%d stages, %d microbatches, %s)",
-                       text, s->stages, s->microbatches, s->name);
+        return pp_fail(
+            PP_ERR_MODEL,
+            "--until %s: the schedule has no such action (%d stages, %d microbatches, %s)", text,
+            s->stages, s->microbatches, s->name);
     Past p = {run, s, calloc((size_t)s->ranks, sizeof(int)), calloc((size_t)s->ranks, sizeof(int))};
     if (!p.need || !p.seen) {
         free(p.need), free(p.seen);
@@ -130,12 +138,14 @@ PpStatus until_plan(Run *run)
 static int done(const SchedRow *row, int n, int type, int stage, int microbatch)
 {
     for (int i = 0; i < n; i++)
-        if (row->a[i].type == type && row->a[i].stage == stage && row->a[i].microbatch == microbatch)
+        if (row->a[i].type == type && row->a[i].stage == stage &&
+            row->a[i].microbatch == microbatch)
             return 1;
     return 0;
 }
 
-/* Microbatches of a stage: forward done and backward not; inputs' gradient done and weights' not. */
+/* Microbatches of a stage: forward done and backward not; inputs' gradient done and weights' not.
+ */
 static void print_stage(const Run *run, int stage)
 {
     const Schedule *s = run->sched;
@@ -173,7 +183,8 @@ static void print_sends(const Run *run, int rank)
         const SchedAction *a = &row->a[i];
         if (a->type != SA_SEND_F && a->type != SA_SEND_B)
             continue;
-        SchedAction w = *a, b = {a->peer, a->microbatch, a->stage, (uint8_t)matching(a->type), 0, 0};
+        SchedAction w = *a,
+                    b = {a->peer, a->microbatch, a->stage, (uint8_t)matching(a->type), 0, 0};
         w.type = a->type == SA_SEND_F ? SA_WAIT_SEND_F : SA_WAIT_SEND_B;
         int waited = 0, peer;
         for (int k = i; k < n; k++)

@@ -1,10 +1,11 @@
 /*
- * checkpoint.c - what a run leaves behind of its parameters: gradients of the first step, checkpoints.  Every file
- * and the checkpoint's folder appear whole or not at all: a temporary name, fsync, rename.
+ * checkpoint.c - what a run leaves behind of its parameters: gradients of the first step,
+ * checkpoints.  Every file and the checkpoint's folder appear whole or not at all: a temporary
+ * name, fsync, rename.
  *
- * DIR/step_N/: stageK.safetensors (parameters and running statistics under the model's names, transmitted ones in their
- * owner's file only), stageK.optimizer.safetensors (its state, same names behind a prefix) and manifest.json (hashes,
- * step, CRC-32 of every tensor), which is written last.
+ * DIR/step_N/: stageK.safetensors (parameters and running statistics under the model's names,
+ * transmitted ones in their owner's file only), stageK.optimizer.safetensors (its state, same names
+ * behind a prefix) and manifest.json (hashes, step, CRC-32 of every tensor), which is written last.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -34,7 +35,8 @@ static PpStatus grads_file(HostCopy *h, int rank, const StagePlan *rs, const cha
     stw_meta(&w, "format", "pt");
     for (int k = 0; k < rs->st->n_param; k++)
         if (rs->rp[k].update)
-            stw_declare(&w, rs->rp[k].p->t.name, rs->rp[k].p->t.dtype, rs->rp[k].p->t.rank, rs->rp[k].p->t.dim);
+            stw_declare(&w, rs->rp[k].p->t.name, rs->rp[k].p->t.dtype, rs->rp[k].p->t.rank,
+                        rs->rp[k].p->t.dim);
     if (stw_begin(&w, tmp, err, sizeof err))
         return pp_fail(PP_ERR_IO, "--dump-grads: %s", err);
     for (int k = 0; k < rs->st->n_param; k++)
@@ -52,7 +54,8 @@ PpStatus grads_dump(const Plan *p, HostCopy *h, const char *folder)
     char path[PATH_MAX];
     TRY(folder_make(folder));
     for (int l = 0; l < p->n_stage; l++) {
-        if (snprintf(path, sizeof path, "%s/stage%d.safetensors", folder, p->stage[l].st->index) >= (int)sizeof path)
+        if (snprintf(path, sizeof path, "%s/stage%d.safetensors", folder, p->stage[l].st->index) >=
+            (int)sizeof path)
             return pp_fail(PP_ERR_IO, "%s: name too long", folder);
         TRY(grads_file(h, p->ask.rank, &p->stage[l], path));
     }
@@ -71,9 +74,10 @@ static const void *part_bytes(HostCopy *h, const RankParam *q, const Part *p)
     return host_copy(h, p->state < 0 ? q->value : q->state[p->state], q->p->t.bytes);
 }
 
-/* One file: `parts` tensors of every parameter that has them; lines for the manifest go to `list`. */
-static PpStatus stage_file(HostCopy *h, int rank, const StagePlan *rs, const char *path, const char *name, const Part *part,
-                           int parts, FILE *list)
+/* One file: `parts` tensors of every parameter that has them; lines for the manifest go to `list`.
+ */
+static PpStatus stage_file(HostCopy *h, int rank, const StagePlan *rs, const char *path,
+                           const char *name, const Part *part, int parts, FILE *list)
 {
     char err[ST_ERR], key[4096];
     StWriter w;
@@ -93,7 +97,8 @@ static PpStatus stage_file(HostCopy *h, int rank, const StagePlan *rs, const cha
             stw_declare(&w, key, q->p->t.dtype, q->p->t.rank, q->p->t.dim);
             fputs(comma, list);
             st_json_string(list, key);
-            fprintf(list, ": \"%08" PRIx32 "\"", st_crc32(0, part_bytes(h, q, &part[j]), (size_t)q->p->t.bytes));
+            fprintf(list, ": \"%08" PRIx32 "\"",
+                    st_crc32(0, part_bytes(h, q, &part[j]), (size_t)q->p->t.bytes));
             comma = ",\n      ";
         }
     fputs("\n    }", list);
@@ -110,7 +115,8 @@ static PpStatus stage_file(HostCopy *h, int rank, const StagePlan *rs, const cha
     return bad ? pp_fail(PP_ERR_IO, "--checkpoint %s: %s", path, err) : PP_OK;
 }
 
-static PpStatus shard(const Plan *p, HostCopy *h, const Optimizer *optimizer, const char *tmp, FILE *list)
+static PpStatus shard(const Plan *p, HostCopy *h, const Optimizer *optimizer, const char *tmp,
+                      FILE *list)
 {
     const Part value = {"", -1};
     Part state[OPTIM_STATES];
@@ -122,10 +128,12 @@ static PpStatus shard(const Plan *p, HostCopy *h, const Optimizer *optimizer, co
     }
     for (int l = 0; l < p->n_stage; l++)
         for (int k = 0; k <= (states > 0); k++) {
-            snprintf(name, sizeof name, "stage%d%s.safetensors", p->stage[l].st->index, k ? ".optimizer" : "");
+            snprintf(name, sizeof name, "stage%d%s.safetensors", p->stage[l].st->index,
+                     k ? ".optimizer" : "");
             if (snprintf(path, sizeof path, "%s/%s", tmp, name) >= (int)sizeof path)
                 return pp_fail(PP_ERR_IO, "%s: name too long", tmp);
-            TRY(stage_file(h, p->ask.rank, &p->stage[l], path, name, k ? state : &value, k ? states : 1, list));
+            TRY(stage_file(h, p->ask.rank, &p->stage[l], path, name, k ? state : &value,
+                           k ? states : 1, list));
         }
     return PP_OK;
 }
@@ -142,14 +150,15 @@ static void manifest_head(FILE *f, const Facts *of)
     fprintf(f, "{\n  \"format\": \"ppsplit checkpoint 1\",\n  \"model\": ");
     st_json_string(f, of->model->model);
     fprintf(f,
-            ",\n  \"model_hash\": \"%016" PRIx64 "\",\n  \"plan_hash\": \"%016" PRIx64 "\",\n  \"step\": %" PRId64
-            ",\n  \"stages\": %d,\n"
+            ",\n  \"model_hash\": \"%016" PRIx64 "\",\n  \"plan_hash\": \"%016" PRIx64
+            "\",\n  \"step\": %" PRId64 ",\n  \"stages\": %d,\n"
             "  \"seed\": \"%" PRIu64 "\",\n  \"crc32\": {\n    \"\": {}",
             of->model->model_hash, of->model->hash, of->step, of->model->n_stage, of->seed);
 }
 
 /* On rank 0: the lists of all ranks in rank order. */
-static PpStatus write_manifest(Group *g, const char *path, const Facts *of, const char *list, const int64_t *lengths)
+static PpStatus write_manifest(Group *g, const char *path, const Facts *of, const char *list,
+                               const int64_t *lengths)
 {
     PpStatus s = PP_OK;
     FILE *f = fopen(path, "w");
@@ -168,10 +177,13 @@ static PpStatus write_manifest(Group *g, const char *path, const Facts *of, cons
     int bad = !f || fflush(f) || fsync(fileno(f));
     if (f)
         bad |= fclose(f) != 0;
-    return s != PP_OK ? s : bad ? pp_fail(PP_ERR_IO, "--checkpoint %s: %s", path, strerror(errno)) : PP_OK;
+    return s != PP_OK ? s
+           : bad      ? pp_fail(PP_ERR_IO, "--checkpoint %s: %s", path, strerror(errno))
+                      : PP_OK;
 }
 
-static PpStatus manifest(Group *g, const char *tmp, const Facts *of, const char *list, int64_t length)
+static PpStatus manifest(Group *g, const char *tmp, const Facts *of, const char *list,
+                         int64_t length)
 {
     char path[PATH_MAX + 32];
     int64_t *lengths = malloc((size_t)g->ranks * sizeof *lengths);

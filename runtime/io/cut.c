@@ -1,7 +1,7 @@
 /*
- * cut.c - in: rows of the data; out: rows of each step and microbatch, or why the model does not take them.  A step takes `batch`
- * rows, cut as torch.tensor_split does (the first rows % M chunks are one longer).  Steps go round the data; in training an
- * epoch's left-over rows are skipped.
+ * cut.c - in: rows of the data; out: rows of each step and microbatch, or why the model does not
+ * take them.  A step takes `batch` rows, cut as torch.tensor_split does (the first rows % M chunks
+ * are one longer).  Steps go round the data; in training an epoch's left-over rows are skipped.
  */
 #include "data.h"
 
@@ -11,14 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The rows left over at the end of a pass fill microbatches one after the other; those that stay empty do nothing. */
+/* The rows left over at the end of a pass fill microbatches one after the other; those that stay
+ * empty do nothing. */
 static PpStatus cut_rest(Data *d, int64_t rest)
 {
     const PpPlan *p = d->model;
     if (rest % p->rows && !p->uneven_ok)
         return pp_fail(PP_ERR_MODEL,
                        "%" PRId64 " rows in steps of %" PRId64 " leave %" PRId64
-                       " for the last one, but this model runs with exactly %" PRId64 " rows a microbatch: %s",
+                       " for the last one, but this model runs with exactly %" PRId64
+                       " rows a microbatch: %s",
                        d->rows, d->batch, rest, p->rows,
                        p->uneven_why ? p->uneven_why : "its shapes are fixed");
     d->row0_rest = malloc((size_t)(d->microbatches + 1) * sizeof *d->row0_rest);
@@ -42,7 +44,8 @@ int64_t data_rows_before(const Data *d, int64_t step)
     return step / d->steps_per_pass * pass + step % d->steps_per_pass * d->batch;
 }
 
-/* What several microbatches yield has to meet in each output that is asked for; each needs a target of its own. */
+/* What several microbatches yield has to meet in each output that is asked for; each needs a target
+ * of its own. */
 static PpStatus check_meeting(const Data *d)
 {
     const PpPlan *p = d->model;
@@ -50,16 +53,21 @@ static PpStatus check_meeting(const Data *d)
     int64_t calls = o->mode == MODE_TRAIN ? d->microbatches : d->microbatches * d->steps;
     if (d->microbatches > 1 && p->target_why && o->mode != MODE_INFER)
         return pp_fail(PP_ERR_MODEL,
-                       "which rows of the target belong to a microbatch is not known: %s; --microbatches 1 runs, and ppsplit "
-                       "--merge OUTPUT=DIM, of the output it is compared with, or --chunk target=DIM says where they are",
+                       "which rows of the target belong to a microbatch is not known: %s; "
+                       "--microbatches 1 runs, and ppsplit "
+                       "--merge OUTPUT=DIM, of the output it is compared with, or --chunk "
+                       "target=DIM says where they are",
                        p->target_why);
     for (int i = 0; i < p->n_output && p->output_merge; i++)
         for (int k = 0; k < o->n_output && calls > 1; k++)
-            if (p->output_merge[i] == PP_MERGE_NONE && !strcmp(o->output[k].name, p->output[i].name))
+            if (p->output_merge[i] == PP_MERGE_NONE &&
+                !strcmp(o->output[k].name, p->output[i].name))
                 return pp_fail(PP_ERR_MODEL,
                                "--output %s: it has no batch dimension, and what %" PRId64
-                               " microbatches yield cannot be put together: %s; ppsplit --merge %s=DIM|sum|mean says how, or "
-                               "make one microbatch of the batch: export the model for it, or ppsplit --bind its dimension",
+                               " microbatches yield cannot be put together: %s; ppsplit --merge "
+                               "%s=DIM|sum|mean says how, or "
+                               "make one microbatch of the batch: export the model for it, or "
+                               "ppsplit --bind its dimension",
                                p->output[i].name, calls, p->output_why[i], p->output[i].name);
     return PP_OK;
 }
@@ -72,25 +80,28 @@ PpStatus data_cut(Data *d)
     int64_t rows = d->rows;
     d->batch = o->batch ? o->batch : rows;
     if (d->batch > rows || rows == 0)
-        return pp_fail(PP_ERR_MODEL, "too few rows: a step takes %" PRId64 ", the data have %" PRId64, d->batch,
+        return pp_fail(PP_ERR_MODEL,
+                       "too few rows: a step takes %" PRId64 ", the data have %" PRId64, d->batch,
                        rows);
     int64_t m = o->microbatches ? o->microbatches : (d->batch + p->rows - 1) / p->rows;
     if (m > d->batch)
-        return pp_fail(PP_ERR_MODEL, "--microbatches %" PRId64 ": a step has only %" PRId64 " rows", m, d->batch);
+        return pp_fail(PP_ERR_MODEL, "--microbatches %" PRId64 ": a step has only %" PRId64 " rows",
+                       m, d->batch);
     if (m > INT32_MAX / 4)
         return pp_fail(PP_ERR_MODEL, "%" PRId64 " microbatches are too many", m);
     int64_t most = (d->batch + m - 1) / m, least = d->batch / m;
     if (most > p->rows)
         return pp_fail(PP_ERR_MODEL,
                        "%" PRId64 " rows in %" PRId64 " microbatches make %" PRId64
-                       " rows each, the model's shapes are those of %" PRId64 ": give --microbatches %" PRId64
-                       " or more",
+                       " rows each, the model's shapes are those of %" PRId64
+                       ": give --microbatches %" PRId64 " or more",
                        d->batch, m, most, p->rows, (d->batch + p->rows - 1) / p->rows);
     if (least != p->rows && !p->uneven_ok)
         return pp_fail(PP_ERR_MODEL,
                        "%" PRId64 " rows in %" PRId64 " microbatches make microbatches of %" PRId64
                        " rows, but this model runs with exactly %" PRId64 ": %s",
-                       d->batch, m, least, p->rows, p->uneven_why ? p->uneven_why : "its shapes are fixed");
+                       d->batch, m, least, p->rows,
+                       p->uneven_why ? p->uneven_why : "its shapes are fixed");
     d->microbatches = (int)m;
     d->row0 = malloc((size_t)(m + 1) * sizeof *d->row0);
     if (!d->row0)

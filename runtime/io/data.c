@@ -1,6 +1,6 @@
 /*
- * data.c - in: the files of --data; out: what they hold, checked against the plan.  Files are mapped; every process checks all of
- * them, so that all come to the same verdict.
+ * data.c - in: the files of --data; out: what they hold, checked against the plan.  Files are
+ * mapped; every process checks all of them, so that all come to the same verdict.
  */
 #include "data.h"
 
@@ -40,7 +40,8 @@ static void shape_text(char *out, size_t n, int rank, const int64_t *dim, int ba
         snprintf(out + at, n - at, "]");
 }
 
-static PpStatus check_shape(Data *d, const PpTensor *t, const NpyFile *f, const char *file, const char **rows_of)
+static PpStatus check_shape(Data *d, const PpTensor *t, const NpyFile *f, const char *file,
+                            const char **rows_of)
 {
     char want[400], have[400];
     int64_t rows = -1;
@@ -50,14 +51,16 @@ static PpStatus check_shape(Data *d, const PpTensor *t, const NpyFile *f, const 
             bad = f->dim[i] != t->dim[i];
             continue;
         }
-        int64_t k = t->dim[i] / d->model->rows; /* several entries of the dimension may make one row */
+        /* Several entries of the dimension may make one row */
+        int64_t k = t->dim[i] / d->model->rows;
         bad = f->dim[i] % k != 0;
         rows = f->dim[i] / k;
     }
     if (bad) {
         shape_text(want, sizeof want, t->rank, t->dim, t->batch_dim);
         shape_text(have, sizeof have, f->rank, f->dim, -1);
-        return pp_fail(PP_ERR_MODEL, "--data %s=%s: shape %s, the model wants %s", t->name, file, have, want);
+        return pp_fail(PP_ERR_MODEL, "--data %s=%s: shape %s, the model wants %s", t->name, file,
+                       have, want);
     }
     if (rows < 0)
         return PP_OK;
@@ -65,8 +68,8 @@ static PpStatus check_shape(Data *d, const PpTensor *t, const NpyFile *f, const 
         *rows_of = t->name;
         d->rows = rows;
     } else if (rows != d->rows) {
-        return pp_fail(PP_ERR_MODEL, "--data %s=%s has %" PRId64 " rows, but %s has %" PRId64, t->name, file, rows,
-                       *rows_of, d->rows);
+        return pp_fail(PP_ERR_MODEL, "--data %s=%s has %" PRId64 " rows, but %s has %" PRId64,
+                       t->name, file, rows, *rows_of, d->rows);
     }
     return PP_OK;
 }
@@ -85,16 +88,19 @@ static PpStatus open_one(Data *d, const NameFile *nf, const char **rows_of)
     const char *meant = names ? nearest_name(nf->name, names, (size_t)p->n_input) : NULL;
     free(names);
     if (at < 0)
-        return meant ? pp_fail(PP_ERR_MODEL, "--data %s: the model has no such input; did you mean '%s'?", nf->name,
-                               meant)
-                     : pp_fail(PP_ERR_MODEL, "--data %s: the model has no such input; --help lists them", nf->name);
+        return meant
+                   ? pp_fail(PP_ERR_MODEL,
+                             "--data %s: the model has no such input; did you mean '%s'?", nf->name,
+                             meant)
+                   : pp_fail(PP_ERR_MODEL,
+                             "--data %s: the model has no such input; --help lists them", nf->name);
     const PpTensor *t = &p->input[at];
     NpyFile *f = &d->file[at];
     if (npy_open(f, nf->file, err, sizeof err))
         return pp_fail(PP_ERR_IO, "--data %s: %s", nf->name, err);
     if (f->dtype != t->dtype)
-        return pp_fail(PP_ERR_MODEL, "--data %s=%s: %s, the model wants %s", nf->name, nf->file, dtype_text(f->dtype),
-                       dtype_text(t->dtype));
+        return pp_fail(PP_ERR_MODEL, "--data %s=%s: %s, the model wants %s", nf->name, nf->file,
+                       dtype_text(f->dtype), dtype_text(t->dtype));
     return check_shape(d, t, f, nf->file, rows_of);
 }
 
@@ -116,9 +122,10 @@ static PpStatus check_classes(const Data *d)
                                        : ((const int32_t *)(const void *)f->data)[i];
         if (c != p->loss_ignore && (c < 0 || c >= p->loss_classes))
             return pp_fail(PP_ERR_MODEL,
-                           "--data %s: element %" PRId64 " is class %" PRId64 ", the model has classes 0 to %" PRId64
-                           " (%" PRId64 " is ignored)",
-                           p->input[p->loss_target].name, i, c, p->loss_classes - 1, p->loss_ignore);
+                           "--data %s: element %" PRId64 " is class %" PRId64
+                           ", the model has classes 0 to %" PRId64 " (%" PRId64 " is ignored)",
+                           p->input[p->loss_target].name, i, c, p->loss_classes - 1,
+                           p->loss_ignore);
     }
     return PP_OK;
 }
@@ -134,8 +141,8 @@ PpStatus data_open(Data *d, const PpPlan *p, const Options *o)
         TRY(open_one(d, &o->data[i], &rows_of));
     for (int i = 0; i < p->n_input; i++)
         if (!d->file[i].dtype && !optional(d, i))
-            return pp_fail(PP_ERR_MODEL, "input '%s' is missing: --data %s=FILE.npy", p->input[i].name,
-                           p->input[i].name);
+            return pp_fail(PP_ERR_MODEL, "input '%s' is missing: --data %s=FILE.npy",
+                           p->input[i].name, p->input[i].name);
     TRY(check_classes(d));
     if (!rows_of)
         d->rows = o->batch ? o->batch : p->rows * (o->microbatches ? o->microbatches : 1);

@@ -1,5 +1,6 @@
 /*
- * data.h - the files of --data, and how their rows are cut into steps and microbatches: one per process, the same on every rank.
+ * data.h - the files of --data, and how their rows are cut into steps and microbatches: one per
+ * process, the same on every rank.
  */
 #ifndef PP_DATA_H
 #define PP_DATA_H
@@ -10,12 +11,13 @@
 typedef struct {
     const PpPlan *model;
     const Options *opt;
-    NpyFile *file;  /* per model input; dtype 0: not given */
-    int64_t rows;   /* samples in the files */
+    NpyFile *file;    /* per model input; dtype 0: not given */
+    int64_t rows;     /* samples in the files */
     int microbatches; /* of a step */
     int64_t batch, steps, steps_per_pass;
-    int64_t *row0;      /* [microbatches + 1]: first row of each microbatch in the minibatch */
-    int64_t *row0_rest; /* eval, infer: of the last step of a pass when the rows do not divide, or NULL */
+    int64_t *row0; /* [microbatches + 1]: first row of each microbatch in the minibatch */
+    /* Eval, infer: of the last step of a pass when the rows do not divide, or NULL */
+    int64_t *row0_rest;
 } Data;
 
 /* data.c */

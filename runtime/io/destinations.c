@@ -1,9 +1,10 @@
 /*
- * destinations.c - what a run will write is tried before the first step: hours of training do not end in a full disk or a
- * folder that is not there.  In: the options, what this rank holds.  Out: nothing, or what cannot be written and why.
+ * destinations.c - what a run will write is tried before the first step: hours of training do not
+ * end in a full disk or a folder that is not there.  In: the options, what this rank holds.  Out:
+ * nothing, or what cannot be written and why.
  *
- * Beside each file a nameless one of its size is allocated and held until all ranks have tried, for they may share a disk.
- * Nothing is left behind, and what is there already is not touched.
+ * Beside each file a nameless one of its size is allocated and held until all ranks have tried, for
+ * they may share a disk. Nothing is left behind, and what is there already is not touched.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -40,7 +41,8 @@ static void parent(char *path)
 static int same_file(const char *a, const char *b)
 {
     struct stat x, y;
-    return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino && !S_ISCHR(x.st_mode);
+    return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino &&
+           !S_ISCHR(x.st_mode);
 }
 
 /* Two names of one file, or, where there is none yet, the same name in one folder. */
@@ -48,7 +50,8 @@ static int same_place(const char *a, const char *b)
 {
     char x[PATH_MAX], y[PATH_MAX];
     const char *last_a = strrchr(a, '/'), *last_b = strrchr(b, '/');
-    if (!access(a, F_OK) || !access(b, F_OK) || strcmp(last_a ? last_a + 1 : a, last_b ? last_b + 1 : b))
+    if (!access(a, F_OK) || !access(b, F_OK) ||
+        strcmp(last_a ? last_a + 1 : a, last_b ? last_b + 1 : b))
         return same_file(a, b);
     snprintf(x, sizeof x, "%s", a);
     snprintf(y, sizeof y, "%s", b);
@@ -62,7 +65,9 @@ static PpStatus folder_apart(const Options *o, const char *option, const char *f
     char own[sizeof o->folder + 16];
     snprintf(own, sizeof own, "%s/params", o->folder);
     const char *read = o->params ? o->params : own;
-    return same_place(folder, read) ? pp_fail(PP_ERR_MODEL, "%s would overwrite %s, which the run reads", option, folder) : PP_OK;
+    return same_place(folder, read)
+               ? pp_fail(PP_ERR_MODEL, "%s would overwrite %s, which the run reads", option, folder)
+               : PP_OK;
 }
 
 /* File number i that the run reads (from 0) or writes (from n_read); NULL: there is none. */
@@ -90,14 +95,17 @@ PpStatus destinations_apart(const Options *o, int64_t steps)
             const char *b = file_of(o, k, &other), *a = file_of(o, i, &option);
             if (!a || !b || !same_place(a, b))
                 continue;
-            return k < n_read ? pp_fail(PP_ERR_MODEL, "%s would overwrite %s, which the run reads", option, a)
-                              : pp_fail(PP_ERR_MODEL, "%s and %s are both to be written to %s", other, option, a);
+            return k < n_read ? pp_fail(PP_ERR_MODEL, "%s would overwrite %s, which the run reads",
+                                        option, a)
+                              : pp_fail(PP_ERR_MODEL, "%s and %s are both to be written to %s",
+                                        other, option, a);
         }
     if (o->mode != MODE_TRAIN)
         return PP_OK;
     if (o->dump_grads)
         TRY(folder_apart(o, "--dump-grads", o->dump_grads));
-    if (o->checkpoint && snprintf(step, sizeof step, "%s/step_%" PRId64, o->checkpoint, steps) < (int)sizeof step)
+    if (o->checkpoint &&
+        snprintf(step, sizeof step, "%s/step_%" PRId64, o->checkpoint, steps) < (int)sizeof step)
         TRY(folder_apart(o, "--checkpoint", step));
     return PP_OK;
 }
@@ -107,7 +115,8 @@ PpStatus destinations_apart(const Options *o, int64_t steps)
 static PpStatus no(const char *option, const char *path, int64_t bytes, int error)
 {
     if (bytes > HEADER && (error == ENOSPC || error == EFBIG || error == EDQUOT))
-        return pp_fail(PP_ERR_IO, "%s %s: %s: it takes %" PRId64 " bytes", option, path, strerror(error), bytes);
+        return pp_fail(PP_ERR_IO, "%s %s: %s: it takes %" PRId64 " bytes", option, path,
+                       strerror(error), bytes);
     return pp_fail(PP_ERR_IO, "%s %s: %s", option, path, strerror(error));
 }
 
@@ -120,10 +129,13 @@ static int allocate(int fd, int64_t bytes)
     while (e == EINTR);
     if (e != EOPNOTSUPP && e != ENOSYS)
         return e;
-    return !fstatvfs(fd, &disk) && (double)disk.f_bavail * (double)disk.f_frsize < (double)bytes ? ENOSPC : 0;
+    return !fstatvfs(fd, &disk) && (double)disk.f_bavail * (double)disk.f_frsize < (double)bytes
+               ? ENOSPC
+               : 0;
 }
 
-static PpStatus try_room(Held *h, const char *option, const char *path, const char *folder, int64_t bytes)
+static PpStatus try_room(Held *h, const char *option, const char *path, const char *folder,
+                         int64_t bytes)
 {
     char name[PATH_MAX];
     if (snprintf(name, sizeof name, "%s/.ppsplit.XXXXXX", folder) >= (int)sizeof name)
@@ -153,7 +165,8 @@ static PpStatus try_file(Held *h, const char *option, const char *path, int64_t 
         if (access(path, W_OK))
             return no(option, path, bytes, errno);
         if (S_ISCHR(sb.st_mode)) { /* /dev/full has no room even for nothing */
-            int fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC), e = fd < 0 || write(fd, "", 0) < 0 ? errno : 0;
+            int fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC),
+                e = fd < 0 || write(fd, "", 0) < 0 ? errno : 0;
             if (fd >= 0)
                 close(fd);
             return e ? no(option, path, 0, e) : PP_OK;
@@ -179,7 +192,8 @@ static PpStatus try_folder(Held *h, const char *option, const char *path, int64_
             return no(option, path, bytes, ENOENT);
         parent(folder);
     }
-    return S_ISDIR(sb.st_mode) ? try_room(h, option, path, folder, bytes) : no(option, folder, bytes, ENOTDIR);
+    return S_ISDIR(sb.st_mode) ? try_room(h, option, path, folder, bytes)
+                               : no(option, folder, bytes, ENOTDIR);
 }
 
 /* ---- what this rank writes ---- */
@@ -190,7 +204,8 @@ static int64_t state_bytes(const Plan *p, int gradients)
     for (int l = 0; l < p->n_stage; l++)
         for (int k = 0; k < p->stage[l].st->n_param; k++) {
             const RankParam *q = &p->stage[l].rp[k];
-            int n = gradients ? q->update : (q->p->use != PP_TRANSMIT) + (q->update ? p->ask.states : 0);
+            int n = gradients ? q->update
+                              : (q->p->use != PP_TRANSMIT) + (q->update ? p->ask.states : 0);
             sum += n * (q->p->t.bytes + HEADER);
         }
     return sum;
@@ -202,7 +217,8 @@ PpStatus destinations_try(Held *h, const Plan *p, const Options *o, int64_t step
     for (int i = 0; i < model->n_output; i++)
         if (p->has_output[i])
             TRY(try_file(h, "--output", o->output[p->ask.output_wanted[i]].file,
-                         HEADER + tensor_bytes(&model->output[i], p->ask.output_rows, model->rows)));
+                         HEADER +
+                             tensor_bytes(&model->output[i], p->ask.output_rows, model->rows)));
     if (o->mode == MODE_TRAIN && o->dump_grads)
         TRY(try_folder(h, "--dump-grads", o->dump_grads, state_bytes(p, 1)));
     if (o->mode == MODE_TRAIN && o->checkpoint && !o->until) {

@@ -1,8 +1,9 @@
 /*
- * feed.c - in: the files of --data; out: the rows of each step, microbatch by microbatch, in planned places on the host.
+ * feed.c - in: the files of --data; out: the rows of each step, microbatch by microbatch, in
+ * planned places on the host.
  *
- * --shuffle: a Fisher-Yates permutation per epoch, drawn from a counter-based generator (splitmix64 of seed, epoch, position), so
- * it depends on nothing else.
+ * --shuffle: a Fisher-Yates permutation per epoch, drawn from a counter-based generator (splitmix64
+ * of seed, epoch, position), so it depends on nothing else.
  */
 #include "feed.h"
 
@@ -55,9 +56,10 @@ static void permute(Feed *f, int64_t epoch)
     f->epoch = epoch;
 }
 
-/* One row of a tensor whose batch dimension is not the first lies in `outer` pieces of `inner` bytes. */
-static void copy_rows(const PpTensor *t, int64_t plan_rows, const char *src, int64_t src_rows, char *dst,
-                      int64_t dst_rows, const int64_t *order, int64_t first)
+/* One row of a tensor whose batch dimension is not the first lies in `outer` pieces of `inner`
+ * bytes. */
+static void copy_rows(const PpTensor *t, int64_t plan_rows, const char *src, int64_t src_rows,
+                      char *dst, int64_t dst_rows, const int64_t *order, int64_t first)
 {
     int64_t outer = 1, inner = st_dtype_size(t->dtype);
     for (int d = 0; d < t->batch_dim; d++)
@@ -89,8 +91,9 @@ static void fill_input(Feed *f, int input, int64_t first, const int64_t *row0)
         return;
     }
     for (int m = 0; m < d->microbatches; m++)
-        copy_rows(t, d->model->rows, npy->data, d->rows, f->host[input] + m * f->plan->input_stride[input],
-                  row0[m + 1] - row0[m], f->order, first + row0[m]);
+        copy_rows(t, d->model->rows, npy->data, d->rows,
+                  f->host[input] + m * f->plan->input_stride[input], row0[m + 1] - row0[m],
+                  f->order, first + row0[m]);
 }
 
 /* Targets of the minibatch that count, for PP_LOSS_MEAN_TARGETS. */
@@ -119,7 +122,8 @@ static void fill_scale(Feed *f, const int64_t *row0)
     if (p->loss_kind == PP_LOSS_MEAN_ELEMENTS)
         mean = 1.0 / ((double)batch * (double)p->loss_per_row);
     else if (p->loss_kind == PP_LOSS_MEAN_TARGETS)
-        mean = 1.0 / (double)(p->loss_target < 0 ? batch * p->loss_per_row : count_targets(f, row0));
+        mean =
+            1.0 / (double)(p->loss_target < 0 ? batch * p->loss_per_row : count_targets(f, row0));
     for (int m = 0; m < d->microbatches; m++) {
         double scale = mean;
         if (p->loss_kind == PP_LOSS_MEAN_ROWS)
@@ -133,7 +137,10 @@ static void fill_scale(Feed *f, const int64_t *row0)
     }
 }
 
-int feed_stays(const Feed *f, int64_t step) { return step > 0 && f->data->steps_per_pass == 1 && !f->order; }
+int feed_stays(const Feed *f, int64_t step)
+{
+    return step > 0 && f->data->steps_per_pass == 1 && !f->order;
+}
 
 void feed_fill(Feed *f, int64_t step)
 {

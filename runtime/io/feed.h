@@ -1,5 +1,6 @@
 /*
- * feed.h - the rows of a rank's step on the host: chunks of its model inputs, the epoch's order, the loss scale.
+ * feed.h - the rows of a rank's step on the host: chunks of its model inputs, the epoch's order,
+ * the loss scale.
  */
 #ifndef PP_FEED_H
 #define PP_FEED_H
@@ -10,7 +11,9 @@
 typedef struct {
     const Data *data;
     const Plan *plan;
-    char **host;    /* per model input: first microbatch's place, strides as in the plan; on the CPU the plan's own places */
+    /* Per model input: first microbatch's place, strides as in the plan; on the CPU the plan's own
+     * places */
+    char **host;
     char *scale;    /* loss_scale, PP_ALIGN bytes a microbatch */
     int64_t *order; /* --shuffle: rows of the epoch; NULL */
     int64_t epoch;
@@ -19,7 +22,7 @@ typedef struct {
 
 PpStatus feed_open(Feed *f, const Data *d, const Plan *p);
 void feed_close(Feed *f);
-void feed_fill(Feed *f, int64_t step);            /* 0-based */
-int feed_stays(const Feed *f, int64_t step);      /* the step sees the rows that are there */
+void feed_fill(Feed *f, int64_t step);       /* 0-based */
+int feed_stays(const Feed *f, int64_t step); /* the step sees the rows that are there */
 
 #endif

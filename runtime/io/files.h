@@ -16,8 +16,10 @@ typedef struct {
 } HostCopy;
 
 /* host_copy.c */
-const void *host_copy(HostCopy *h, const void *p, int64_t bytes); /* a tensor's bytes on the host, until the next call */
-void host_upload(HostCopy *h, void *to, const void *from, int64_t bytes); /* before the first step */
+/* A tensor's bytes on the host, until the next call */
+const void *host_copy(HostCopy *h, const void *p, int64_t bytes);
+/* Before the first step */
+void host_upload(HostCopy *h, void *to, const void *from, int64_t bytes);
 
 /* params.c: own: the folder beside the program; given: --params or NULL. */
 PpStatus params_load(const Plan *p, HostCopy *h, const char *own, const char *given);
@@ -37,7 +39,8 @@ typedef struct {
     int *fd; /* files without a name, while destinations are tried */
     int n;
 } Held;
-PpStatus destinations_apart(const Options *o, int64_t steps); /* nothing is written over what is read */
+/* Nothing is written over what is read */
+PpStatus destinations_apart(const Options *o, int64_t steps);
 /* The places of what this rank writes are there and have room. */
 PpStatus destinations_try(Held *h, const Plan *p, const Options *o, int64_t steps);
 void destinations_release(Held *h); /* when all ranks have tried */

@@ -1,6 +1,6 @@
 /*
- * log.c - what a run says: the memory before the first step, one stable line a step or a progress bar on a terminal,
- * a line of JSON a step.  Rank 0 speaks.
+ * log.c - what a run says: the memory before the first step, one stable line a step or a progress
+ * bar on a terminal, a line of JSON a step.  Rank 0 speaks.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -31,9 +31,9 @@ static void print_memory(int rank, const MemoryReport *m, int verbose)
     const struct {
         const char *name;
         int64_t bytes;
-    } part[] = {{"parameters", b->param},    {"gradients", b->grad},     {"optimizer", b->optimizer},
-                {"constants", b->constants}, {"activations", b->slots},  {"work", b->work},
-                {"data", b->data},           {"outputs", b->output},     {"communication", b->comm},
+    } part[] = {{"parameters", b->param},    {"gradients", b->grad},    {"optimizer", b->optimizer},
+                {"constants", b->constants}, {"activations", b->slots}, {"work", b->work},
+                {"data", b->data},           {"outputs", b->output},    {"communication", b->comm},
                 {"library", m->library}};
     const char *comma = "";
     printf("rank %d memory: %" PRId64 " bytes (", rank, b->total + m->library);
@@ -49,8 +49,8 @@ static void print_memory(int rank, const MemoryReport *m, int verbose)
     if (!verbose)
         return;
     if (m->where[0])
-        printf("rank %d runs on %s, transport %s, %" PRId64 " bytes of pinned host memory\n", rank, m->where, m->wire,
-               m->host);
+        printf("rank %d runs on %s, transport %s, %" PRId64 " bytes of pinned host memory\n", rank,
+               m->where, m->wire, m->host);
     printf("rank %d plan: activations %" PRId64 " bytes, no placement needs less than %" PRId64
            "; %d messages, %d threads%s\n",
            rank, b->slots, b->slots_bound, m->messages, m->threads,
@@ -89,7 +89,8 @@ PpStatus log_live(const Log *l, Group *g, const Schedule *s, int most)
     return status;
 }
 
-/* 17 digits read back exactly; what is not finite, which JSON has no number for, is a string that parsers of numbers know. */
+/* 17 digits read back exactly; what is not finite, which JSON has no number for, is a string that
+ * parsers of numbers know. */
 static void json_number(FILE *f, const char *key, double v)
 {
     if (isfinite(v))
@@ -102,8 +103,9 @@ static void progress(const Log *l, const StepLog *s, double rate)
 {
     enum { WIDTH = 30 };
     int full = (int)(WIDTH * s->step / l->steps);
-    printf("\r[%.*s%*s] %" PRId64 "/%" PRId64 "  loss %.6f  grad_norm %.4g  %.0f tokens/s\033[K", full,
-           "##############################", WIDTH - full, "", s->step, l->steps, s->loss, s->grad_norm, rate);
+    printf("\r[%.*s%*s] %" PRId64 "/%" PRId64 "  loss %.6f  grad_norm %.4g  %.0f tokens/s\033[K",
+           full, "##############################", WIDTH - full, "", s->step, l->steps, s->loss,
+           s->grad_norm, rate);
     if (s->step == l->steps || !isfinite(s->loss) || !isfinite(s->grad_norm))
         putchar('\n');
     fflush(stdout);
@@ -111,7 +113,8 @@ static void progress(const Log *l, const StepLog *s, double rate)
 
 PpStatus log_step(Log *l, const StepLog *step)
 {
-    StepLog signless = *step, *s = &signless; /* a NaN's sign says nothing, and is not always the same */
+    /* A NaN's sign says nothing, and is not always the same */
+    StepLog signless = *step, *s = &signless;
     if (!l->speaks)
         return PP_OK;
     if (isnan(s->loss))

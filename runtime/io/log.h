@@ -1,5 +1,6 @@
 /*
- * log.h - what a run says: the memory before the first step, a line a step, a line of JSON a step.  Rank 0 speaks.
+ * log.h - what a run says: the memory before the first step, a line a step, a line of JSON a step.
+ * Rank 0 speaks.
  */
 #ifndef PP_LOG_H
 #define PP_LOG_H

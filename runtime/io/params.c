@@ -1,7 +1,8 @@
 /*
- * params.c - in: params/stageN.safetensors, or stageN.link.json that points into the model's own files; out: the
- * parameters, statistics and long constants of this rank's stages, in place.  A rank reads the files of its own stages
- * only. Names, dtypes and shapes must be the plan's exactly; bytes from a checkpoint have its manifest's checksums.
+ * params.c - in: params/stageN.safetensors, or stageN.link.json that points into the model's own
+ * files; out: the parameters, statistics and long constants of this rank's stages, in place.  A
+ * rank reads the files of its own stages only. Names, dtypes and shapes must be the plan's exactly;
+ * bytes from a checkpoint have its manifest's checksums.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -48,9 +49,11 @@ static PpStatus open_source(Source *s, const char *folder, int stage)
         snprintf(with_link, sizeof with_link, "%s/stage%d.link.json", folder, stage);
         if (stat(with_link, &sb))
             return pp_fail(PP_ERR_IO, "%s: %s", s->path, strerror(errno));
-        memcpy(s->path, with_link, (size_t)n + 1 < sizeof s->path ? strlen(with_link) + 1 : sizeof s->path);
+        memcpy(s->path, with_link,
+               (size_t)n + 1 < sizeof s->path ? strlen(with_link) + 1 : sizeof s->path);
     }
-    if (s->link ? st_open_link(&s->f, s->path, err, sizeof err) : st_open(&s->f, s->path, err, sizeof err))
+    if (s->link ? st_open_link(&s->f, s->path, err, sizeof err)
+                : st_open(&s->f, s->path, err, sizeof err))
         return pp_fail(PP_ERR_IO, "%s", err);
     char manifest[PATH_MAX + 32];
     snprintf(manifest, sizeof manifest, "%s/manifest.json", folder);
@@ -69,7 +72,8 @@ static void transpose(char *to, const char *from, int64_t rows, int64_t columns,
             memcpy(to + (i * columns + j) * size, from + (j * rows + i) * size, (size_t)size);
 }
 
-/* Bytes of a linked tensor, straight into its place (through a copy when it is stored transposed). */
+/* Bytes of a linked tensor, straight into its place (through a copy when it is stored transposed).
+ */
 static PpStatus read_linked(const Source *s, const StTensor *t, char *to)
 {
     char path[2 * PATH_MAX];
@@ -77,7 +81,8 @@ static PpStatus read_linked(const Source *s, const StTensor *t, char *to)
     if (t->file[0] == '/')
         snprintf(path, sizeof path, "%s", t->file);
     else
-        snprintf(path, sizeof path, "%.*s/%s", slash ? (int)(slash - s->path) : 1, slash ? s->path : ".", t->file);
+        snprintf(path, sizeof path, "%.*s/%s", slash ? (int)(slash - s->path) : 1,
+                 slash ? s->path : ".", t->file);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return pp_fail(PP_ERR_IO, "%s, which holds '%s': %s", path, t->name, strerror(errno));
@@ -94,7 +99,9 @@ static PpStatus read_linked(const Source *s, const StTensor *t, char *to)
         transpose(to, room, t->dim[0], t->dim[1], st_dtype_size(t->dtype));
     if (t->transposed)
         free(room);
-    return room && at == t->bytes ? PP_OK : pp_fail(PP_ERR_IO, "%s, which holds '%s': cut short", path, t->name);
+    return room && at == t->bytes
+               ? PP_OK
+               : pp_fail(PP_ERR_IO, "%s, which holds '%s': cut short", path, t->name);
 }
 
 static PpStatus load(const Source *s, const PpTensor *want, char *to)
@@ -106,13 +113,17 @@ static PpStatus load(const Source *s, const PpTensor *want, char *to)
     for (int i = 0; i < t->rank && same; i++)
         same = t->dim[i] == want->dim[i];
     if (!same || t->bytes != want->bytes || (t->transposed && t->rank != 2))
-        return pp_fail(PP_ERR_MODEL, "%s: '%s' has another dtype or shape than in the plan", s->path, want->name);
+        return pp_fail(PP_ERR_MODEL, "%s: '%s' has another dtype or shape than in the plan",
+                       s->path, want->name);
     if (s->link)
         return read_linked(s, t, to);
     int known = s->manifest ? manifest_confirms(s->manifest, want->name, t->data, t->bytes) : 1;
     if (known <= 0)
-        return known < 0 ? pp_no_memory()
-                         : pp_fail(PP_ERR_MODEL, "%s: damaged: the bytes of '%s' do not have the manifest's checksum", s->path, want->name);
+        return known < 0
+                   ? pp_no_memory()
+                   : pp_fail(PP_ERR_MODEL,
+                             "%s: damaged: the bytes of '%s' do not have the manifest's checksum",
+                             s->path, want->name);
     memcpy(to, t->data, (size_t)t->bytes);
     return PP_OK;
 }
@@ -147,7 +158,8 @@ static PpStatus load_stage(HostCopy *h, const StagePlan *rs, const char *own, co
             if (st->param[k].use != PP_TRANSMIT)
                 status = place(h, &s, &st->param[k].t, rs->param + st->param[k].offset);
     }
-    if (given && constants && status == PP_OK) { /* constants are never trained: they are where they always were */
+    /* Constants are never trained: they are where they always were */
+    if (given && constants && status == PP_OK) {
         close_source(&s);
         status = open_source(&s, own, st->index);
     }

@@ -1,5 +1,6 @@
 /*
- * results.c - what steps yield on the host: losses, sums of squares, rows of the model's outputs in their order.
+ * results.c - what steps yield on the host: losses, sums of squares, rows of the model's outputs in
+ * their order.
  */
 #include "results.h"
 
@@ -22,7 +23,9 @@ PpStatus results_open(Results *r, const Data *d, const Plan *p)
         memcpy(r->output, p->output, (size_t)n * sizeof *r->output);
     for (int i = 0; i < n && p->ask.on_device; i++) /* nothing is copied there directly */
         if (p->has_output[i]) {
-            r->output[i] = calloc(1, (size_t)tensor_bytes(&d->model->output[i], p->ask.output_rows, d->model->rows) + 1);
+            r->output[i] = calloc(
+                1,
+                (size_t)tensor_bytes(&d->model->output[i], p->ask.output_rows, d->model->rows) + 1);
             if (!r->output[i])
                 return pp_no_memory();
         }
@@ -50,7 +53,8 @@ static double scalar(const void *p, int dtype)
 }
 
 /* An output without rows: the microbatches' mean by rows, their sum, or the last of them. */
-static void merge(const Results *r, const PpOutput *o, char *to, const char *src, int m, int64_t step)
+static void merge(const Results *r, const PpOutput *o, char *to, const char *src, int m,
+                  int64_t step)
 {
     const Data *d = r->data;
     const PpTensor *t = &o->t;
@@ -62,16 +66,20 @@ static void merge(const Results *r, const PpOutput *o, char *to, const char *src
     }
     if (m == 0 && (d->opt->mode == MODE_TRAIN || step == 0))
         memset(to, 0, (size_t)t->bytes);
-    double weight = kind == PP_MERGE_SUM ? 1 : (double)(row0[m + 1] - row0[m]) / (double)r->plan->ask.output_rows;
+    double weight = kind == PP_MERGE_SUM
+                        ? 1
+                        : (double)(row0[m + 1] - row0[m]) / (double)r->plan->ask.output_rows;
     int64_t n = t->bytes / st_dtype_size(t->dtype);
     for (int64_t i = 0; i < n; i++)
         if (t->dtype == PP_F64)
             ((double *)(void *)to)[i] += weight * ((const double *)(const void *)src)[i];
         else
-            ((float *)(void *)to)[i] += (float)(weight * (double)((const float *)(const void *)src)[i]);
+            ((float *)(void *)to)[i] +=
+                (float)(weight * (double)((const float *)(const void *)src)[i]);
 }
 
-/* Rows of a model output into their place among all rows of the minibatch (of all minibatches in eval and infer). */
+/* Rows of a model output into their place among all rows of the minibatch (of all minibatches in
+ * eval and infer). */
 void results_take(Results *r, const PpOutput *o, const char *src, int m, int64_t step)
 {
     const Data *d = r->data;
@@ -90,7 +98,8 @@ void results_take(Results *r, const PpOutput *o, const char *src, int m, int64_t
         inner *= t->dim[i];
     inner *= t->dim[t->batch_dim] / d->model->rows;
     for (int64_t k = 0; k < outer; k++)
-        memcpy(to + (k * r->plan->ask.output_rows + first) * inner, src + k * rows * inner, (size_t)(rows * inner));
+        memcpy(to + (k * r->plan->ask.output_rows + first) * inner, src + k * rows * inner,
+               (size_t)(rows * inner));
 }
 
 void results_loss(Results *r, const void *loss, int m)
@@ -112,9 +121,12 @@ PpStatus results_write(Results *r, const int *wanted)
             t.dim[t.batch_dim] = t.dim[t.batch_dim] / model->rows * p->ask.output_rows;
         /* the loss as an output is the minibatch's, not the last microbatch's */
         int l = model->loss_stage >= 0 ? p->local_of[model->loss_stage] : -1;
-        if (l >= 0 && p->stage[l].st->output[model->loss_output].model_output == i && r->data->opt->mode != MODE_INFER) {
+        if (l >= 0 && p->stage[l].st->output[model->loss_output].model_output == i &&
+            r->data->opt->mode != MODE_INFER) {
             float single = (float)r->norm[0];
-            memcpy(r->output[i], t.dtype == PP_F64 ? (const void *)&r->norm[0] : (const void *)&single, (size_t)t.bytes);
+            memcpy(r->output[i],
+                   t.dtype == PP_F64 ? (const void *)&r->norm[0] : (const void *)&single,
+                   (size_t)t.bytes);
         }
         const char *file = r->data->opt->output[wanted[i]].file;
         if (npy_write(file, t.dtype, t.rank, t.dim, r->output[i], err, sizeof err))

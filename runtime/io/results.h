@@ -1,5 +1,6 @@
 /*
- * results.h - what steps yield on the host: losses, sums of squares of gradients, rows of the model's outputs.
+ * results.h - what steps yield on the host: losses, sums of squares of gradients, rows of the
+ * model's outputs.
  */
 #ifndef PP_RESULTS_H
 #define PP_RESULTS_H
@@ -17,8 +18,10 @@ typedef struct {
 
 PpStatus results_open(Results *r, const Data *d, const Plan *p);
 void results_close(Results *r);
-void results_take(Results *r, const PpOutput *o, const char *src, int m, int64_t step); /* rows to their place */
+/* Rows to their place */
+void results_take(Results *r, const PpOutput *o, const char *src, int m, int64_t step);
 void results_loss(Results *r, const void *loss, int m);
-PpStatus results_write(Results *r, const int *wanted); /* --output: per model output its number there */
+/* --output: per model output its number there */
+PpStatus results_write(Results *r, const int *wanted);
 
 #endif

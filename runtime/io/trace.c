@@ -1,5 +1,6 @@
 /*
- * trace.c - in: spans of every rank's actions; out: a Chrome trace.  They travel to rank 0 as numbers.
+ * trace.c - in: spans of every rank's actions; out: a Chrome trace.  They travel to rank 0 as
+ * numbers.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -45,9 +46,11 @@ void trace_around(const Trace *t, int64_t step, int what, double waits, double s
     at[2] = pp_now() - t->zero;
 }
 
-static void trace_rank(FILE *f, const Schedule *s, int rank, int n_op, int steps, const double *span)
+static void trace_rank(FILE *f, const Schedule *s, int rank, int n_op, int steps,
+                       const double *span)
 {
-    int second = 0; /* lines of one thread must nest: a half that ran beside the next one has a line of its own */
+    /* Lines of one thread must nest: a half that ran beside the next one has a line of its own */
+    int second = 0;
     static const char *const around[AROUND] = {"begin", "norm", "update"};
     for (int k = 0; k < steps; k++) {
         for (int i = 0; i < n_op; i++, span += 3) {
@@ -62,11 +65,15 @@ static void trace_rank(FILE *f, const Schedule *s, int rank, int n_op, int steps
         }
         for (int i = 0; i < AROUND; i++, span += 3)
             if (span[2] > span[1])
-                sched_trace_around(f, rank, around[i], k + 1, span[1] * 1e6, (span[2] - span[1]) * 1e6);
+                sched_trace_around(f, rank, around[i], k + 1, span[1] * 1e6,
+                                   (span[2] - span[1]) * 1e6);
     }
 }
 
-static int64_t span_bytes(int steps, int n_op) { return (int64_t)steps * (n_op + AROUND) * 3 * (int64_t)sizeof(double); }
+static int64_t span_bytes(int steps, int n_op)
+{
+    return (int64_t)steps * (n_op + AROUND) * 3 * (int64_t)sizeof(double);
+}
 
 /* Of rank k, on rank 0. */
 static PpStatus gather_rank(FILE *f, Group *g, const Schedule *s, int k, int steps)
@@ -82,7 +89,8 @@ static PpStatus gather_rank(FILE *f, Group *g, const Schedule *s, int k, int ste
     return status;
 }
 
-PpStatus trace_write(const Trace *t, Group *g, const Schedule *s, const char *title, const char *path)
+PpStatus trace_write(const Trace *t, Group *g, const Schedule *s, const char *title,
+                     const char *path)
 {
     if (!t->span || !t->steps)
         return PP_OK;
@@ -99,5 +107,7 @@ PpStatus trace_write(const Trace *t, Group *g, const Schedule *s, const char *ti
     if (f)
         sched_trace_close(f);
     int bad = !f || fclose(f);
-    return status != PP_OK ? status : bad ? pp_fail(PP_ERR_IO, "--trace %s: %s", path, strerror(errno)) : PP_OK;
+    return status != PP_OK ? status
+           : bad           ? pp_fail(PP_ERR_IO, "--trace %s: %s", path, strerror(errno))
+                           : PP_OK;
 }

@@ -11,16 +11,20 @@
 enum { AROUND_BEGIN, AROUND_NORM, AROUND_UPDATE, AROUND };
 
 typedef struct {
-    double *span; /* wait, start, end per action and for AROUND, for `steps` steps; NULL: no trace */
+    /* Wait, start, end per action and for AROUND, for `steps` steps; NULL: no trace */
+    double *span;
     int n_op, steps;
     double zero;
 } Trace;
 
 PpStatus trace_open(Trace *t, int n_op, int64_t steps);
 void trace_close(Trace *t);
-double *trace_of(const Trace *t, int64_t step);                                      /* its numbers, or NULL */
-void trace_around(const Trace *t, int64_t step, int what, double waits, double starts); /* until now */
+/* Its numbers, or NULL */
+double *trace_of(const Trace *t, int64_t step);
+/* Until now */
+void trace_around(const Trace *t, int64_t step, int what, double waits, double starts);
 /* All ranks call it; rank 0 writes. */
-PpStatus trace_write(const Trace *t, Group *g, const Schedule *s, const char *title, const char *path);
+PpStatus trace_write(const Trace *t, Group *g, const Schedule *s, const char *title,
+                     const char *path);
 
 #endif

@@ -1,11 +1,11 @@
 /*
- * group.h - a group of processes or threads, the ranks of one pipeline, and how they talk: nonblocking messages into planned
- * buffers, and small collectives.  A rank is one number in each group that it belongs to; everything that concerns a group
- * takes it as an argument.
+ * group.h - a group of processes or threads, the ranks of one pipeline, and how they talk:
+ * nonblocking messages into planned buffers, and small collectives.  A rank is one number in each
+ * group that it belongs to; everything that concerns a group takes it as an argument.
  *
- * A message is named by (peer, tag); messages of one name arrive in the order in which they were sent.  A send's
- * buffer is the transport's until wait() returns for it; so is a receive's.  Functions return PP_ERR_PEER once any rank
- * has failed, so nobody waits for the dead.
+ * A message is named by (peer, tag); messages of one name arrive in the order in which they were
+ * sent.  A send's buffer is the transport's until wait() returns for it; so is a receive's.
+ * Functions return PP_ERR_PEER once any rank has failed, so nobody waits for the dead.
  */
 #ifndef PP_GROUP_H
 #define PP_GROUP_H
@@ -38,13 +38,16 @@ typedef struct {
     PpStatus (*send)(Group *g, int peer, int64_t tag, const void *buf, int64_t bytes, Request *r);
     PpStatus (*recv)(Group *g, int peer, int64_t tag, void *buf, int64_t bytes, Request *r);
     PpStatus (*wait)(Group *g, Request *r);
-    PpStatus (*test)(Group *g, Request *r, int *done); /* once it is done, neither this nor wait() again */
-    void (*poll)(Group *g);                            /* lets messages under way move on */
+    /* Once it is done, neither this nor wait() again */
+    PpStatus (*test)(Group *g, Request *r, int *done);
+    void (*poll)(Group *g); /* lets messages under way move on */
     /* In place, every rank gets it; exact where one rank at most has a nonzero. */
     PpStatus (*sum)(Group *g, double *v, int n);
-    PpStatus (*gather)(Group *g, const void *mine, int64_t bytes, void *all); /* every rank gets all, in rank order */
-    void (*fail)(Group *g, PpStatus why); /* this rank gives up: all others stop (mpi: does not return) */
-    int (*failed)(Group *g);              /* another one has */
+    /* Every rank gets all, in rank order */
+    PpStatus (*gather)(Group *g, const void *mine, int64_t bytes, void *all);
+    /* This rank gives up: all others stop (mpi: does not return) */
+    void (*fail)(Group *g, PpStatus why);
+    int (*failed)(Group *g); /* another one has */
 } GroupOps;
 
 struct Group {
@@ -58,9 +61,11 @@ struct Group {
 };
 
 /* group.c */
-/* Every rank hands in its status; if any failed, the first one's message is printed once and all get a failure. */
+/* Every rank hands in its status; if any failed, the first one's message is printed once and all
+ * get a failure. */
 PpStatus group_agree(Group *g, PpStatus mine);
-/* One message of a name of its own, beside those of a step; all ranks of the two know that it comes. */
+/* One message of a name of its own, beside those of a step; all ranks of the two know that it
+ * comes. */
 PpStatus group_send(Group *g, int peer, const void *buf, int64_t bytes);
 PpStatus group_recv(Group *g, int peer, void *buf, int64_t bytes);
 
@@ -70,11 +75,12 @@ LocalHub *local_hub_new(int ranks, int cores);
 void local_hub_free(LocalHub *h);
 Group local_group(LocalHub *h, int rank);
 /* As send and recv, but the rank that posts second calls carry(send, recv) instead of copying. */
-PpStatus local_carry(Group *g, int send, int peer, int64_t tag, void *buf, int64_t bytes, Request *r,
-                     void (*carry)(Request *send, Request *recv), void *side);
+PpStatus local_carry(Group *g, int send, int peer, int64_t tag, void *buf, int64_t bytes,
+                     Request *r, void (*carry)(Request *send, Request *recv), void *side);
 
 /* transport_mpi.c: ranks are processes. */
-int mpi_wanted(int *rank, int *ranks); /* started by mpirun, srun or alike? rank by the environment, 0 if unknown */
+/* Started by mpirun, srun or alike? rank by the environment, 0 if unknown */
+int mpi_wanted(int *rank, int *ranks);
 int mpi_built(void);
 int mpi_device_pointers(void); /* may messages lie in CUDA memory? */
 PpStatus mpi_open(int *argc, char ***argv, Group *world);

@@ -1,10 +1,10 @@
 /*
- * group_local.c - ranks are threads of one process.  A message is a rendezvous of two posted requests in the
- * receiver's mailbox: whoever posts second copies from the sender's buffer straight into the receiver's, so a message
- * costs one copy and no memory, and nothing blocks but wait().
+ * group_local.c - ranks are threads of one process.  A message is a rendezvous of two posted
+ * requests in the receiver's mailbox: whoever posts second copies from the sender's buffer straight
+ * into the receiver's, so a message costs one copy and no memory, and nothing blocks but wait().
  *
- * Mailboxes are hashed by (sender, tag); a chain keeps the order of posting.  A waiting rank spins for a moment
- * when there is a core for each rank, then sleeps on its own condition variable.
+ * Mailboxes are hashed by (sender, tag); a chain keeps the order of posting.  A waiting rank spins
+ * for a moment when there is a core for each rank, then sleeps on its own condition variable.
  */
 #include "group.h"
 
@@ -104,7 +104,8 @@ static PpStatus post(Group *g, Request *mine, int sender, int receiver)
     Request *partner = NULL;
     pthread_mutex_lock(&box->lock);
     Request **at = &c->first, *before = NULL;
-    while (*at && !((*at)->is_send != mine->is_send && (*at)->tag == mine->tag && (*at)->peer == sender)) {
+    while (*at &&
+           !((*at)->is_send != mine->is_send && (*at)->tag == mine->tag && (*at)->peer == sender)) {
         before = *at;
         at = &before->next;
     }
@@ -136,13 +137,15 @@ static PpStatus post(Group *g, Request *mine, int sender, int receiver)
     return PP_OK;
 }
 
-static PpStatus local_send(Group *g, int peer, int64_t tag, const void *buf, int64_t bytes, Request *r)
+static PpStatus local_send(Group *g, int peer, int64_t tag, const void *buf, int64_t bytes,
+                           Request *r)
 {
     union {
         const void *in;
         void *out;
     } any = {buf}; /* a send's buffer is only read */
-    *r = (Request){.buf = any.out, .bytes = bytes, .tag = tag, .peer = g->rank, .rank = peer, .is_send = 1};
+    *r = (Request){
+        .buf = any.out, .bytes = bytes, .tag = tag, .peer = g->rank, .rank = peer, .is_send = 1};
     return post(g, r, g->rank, peer);
 }
 
@@ -152,18 +155,18 @@ static PpStatus local_recv(Group *g, int peer, int64_t tag, void *buf, int64_t b
     return post(g, r, peer, g->rank);
 }
 
-PpStatus local_carry(Group *g, int send, int peer, int64_t tag, void *buf, int64_t bytes, Request *r,
-                     void (*carry)(Request *send, Request *recv), void *side)
+PpStatus local_carry(Group *g, int send, int peer, int64_t tag, void *buf, int64_t bytes,
+                     Request *r, void (*carry)(Request *send, Request *recv), void *side)
 {
     int sender = send ? g->rank : peer, receiver = send ? peer : g->rank;
     *r = (Request){.buf = buf,
-                     .bytes = bytes,
-                     .tag = tag,
-                     .peer = sender,
-                     .rank = receiver,
-                     .is_send = send,
-                     .carry = carry,
-                     .side = side};
+                   .bytes = bytes,
+                   .tag = tag,
+                   .peer = sender,
+                   .rank = receiver,
+                   .is_send = send,
+                   .carry = carry,
+                   .side = side};
     return post(g, r, sender, receiver);
 }
 
@@ -234,7 +237,8 @@ static PpStatus local_sum(Group *g, double *v, int n)
     h->part[g->rank] = v;
     TRY(barrier(h));
     /* each rank sums one slice of the table and writes it into every rank's */
-    int lo = (int)((int64_t)n * g->rank / h->ranks), hi = (int)((int64_t)n * (g->rank + 1) / h->ranks);
+    int lo = (int)((int64_t)n * g->rank / h->ranks),
+        hi = (int)((int64_t)n * (g->rank + 1) / h->ranks);
     for (int i = lo; i < hi; i++) {
         double s = 0;
         for (int r = 0; r < h->ranks; r++)
@@ -271,5 +275,11 @@ Group local_group(LocalHub *h, int rank)
         "local",    local_send, local_recv,   local_wait, local_test,
         local_poll, local_sum,  local_gather, local_fail, local_failed,
     };
-    return (Group){.op = &ops, .rank = rank, .ranks = h->ranks, .host_ranks = h->ranks, .host_rank = rank, .tag_max = INT64_MAX, .impl = h};
+    return (Group){.op = &ops,
+                   .rank = rank,
+                   .ranks = h->ranks,
+                   .host_ranks = h->ranks,
+                   .host_rank = rank,
+                   .tag_max = INT64_MAX,
+                   .impl = h};
 }

@@ -1,8 +1,10 @@
 /*
- * links.h - how tensors travel between the ranks of a group: the plan's messages, each with its state, over one wire.
+ * links.h - how tensors travel between the ranks of a group: the plan's messages, each with its
+ * state, over one wire.
  *
- * Buffers are the device's.  All is in the order of the device's current stream: a message that is posted comes after what was
- * enqueued before, and what is enqueued after links_finish() comes after the message.
+ * Buffers are the device's.  All is in the order of the device's current stream: a message that is
+ * posted comes after what was enqueued before, and what is enqueued after links_finish() comes
+ * after the message.
  */
 #ifndef PP_LINKS_H
 #define PP_LINKS_H
@@ -19,7 +21,8 @@ typedef struct {
     PpStatus (*post)(Links *l, int first, int count, int receive); /* of Plan.msg */
     PpStatus (*finish)(Links *l, int message);
     PpStatus (*poll)(Links *l);
-    int (*alive)(Links *l); /* NULL, or 0 when what was enqueued may never end, another rank having failed */
+    /* NULL, or 0 when what was enqueued may never end, another rank having failed */
+    int (*alive)(Links *l);
 } WireOps;
 
 /* One message under way. */
@@ -41,14 +44,18 @@ struct Links {
 };
 
 /* links.c */
-PpStatus links_start(Links *l, int first, int count, int receive); /* messages of one action together */
+/* Messages of one action together */
+PpStatus links_start(Links *l, int first, int count, int receive);
 PpStatus links_finish(Links *l, int first, int count);
 PpStatus links_finish_all(Links *l);
 void links_close(Links *l, int broken);
-/* The host waits for an event in a way that ends when another rank has failed and the event may never come. */
+/* The host waits for an event in a way that ends when another rank has failed and the event may
+ * never come. */
 PpStatus links_await(Links *l, DeviceEvent e);
 
-/* wires.c: chooses one by --transport (NULL: auto) and by where ranks and devices are; all ranks call it. */
-PpStatus links_open(Links *l, Group *g, Device *d, const Plan *p, int on_device, const char *transport, const char *device);
+/* wires.c: chooses one by --transport (NULL: auto) and by where ranks and devices are; all ranks
+ * call it. */
+PpStatus links_open(Links *l, Group *g, Device *d, const Plan *p, int on_device,
+                    const char *transport, const char *device);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * transport_mpi.c - ranks are processes under mpirun: MPI_Isend and MPI_Irecv, all calls from one thread.
- * Without PP_MPI (no mpicc when the program was built) only mpi_wanted() does something, so that the
- * program can say what is missing.
+ * transport_mpi.c - ranks are processes under mpirun: MPI_Isend and MPI_Irecv, all calls from one
+ * thread. Without PP_MPI (no mpicc when the program was built) only mpi_wanted() does something, so
+ * that the program can say what is missing.
  */
 #ifdef PP_MPI
 #include <mpi.h>
@@ -50,7 +50,8 @@ void mpi_close(Group *world) { (void)world; }
 
 #else
 
-/* Counts are ints: a large message is counted in blocks of 64 bytes, and every tensor's room is a multiple of that. */
+/* Counts are ints: a large message is counted in blocks of 64 bytes, and every tensor's room is a
+ * multiple of that. */
 enum { LARGE = 1 << 30, BLOCK = 64 };
 
 typedef struct {
@@ -121,13 +122,11 @@ static PpStatus sum(Group *g, double *v, int n)
 
 static PpStatus gather(Group *g, const void *mine, int64_t bytes, void *all)
 {
-    return checked(MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, of(g)->comm));
+    return checked(
+        MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, of(g)->comm));
 }
 
-static void fail(Group *g, PpStatus why)
-{
-    MPI_Abort(of(g)->comm, (int)why);
-}
+static void fail(Group *g, PpStatus why) { MPI_Abort(of(g)->comm, (int)why); }
 
 /* The others of a job that is aborted are ended from outside. */
 static int failed(Group *g)
@@ -138,7 +137,8 @@ static int failed(Group *g)
 
 int mpi_built(void) { return 1; }
 
-/* Open MPI says so at run time; MPICH and its kin are told by the user, in the environment, and believed. */
+/* Open MPI says so at run time; MPICH and its kin are told by the user, in the environment, and
+ * believed. */
 int mpi_device_pointers(void)
 {
 #if defined MPIX_CUDA_AWARE_SUPPORT
@@ -168,7 +168,8 @@ static PpStatus describe(Group *g)
 
 PpStatus mpi_open(int *argc, char ***argv, Group *world)
 {
-    static const GroupOps ops = {"mpi", send, recv, wait_for, test, poll, sum, gather, fail, failed};
+    static const GroupOps ops = {"mpi", send, recv,   wait_for, test,
+                                 poll,  sum,  gather, fail,     failed};
     int level;
     MpiGroup *m = calloc(1, sizeof *m);
     if (!m)

@@ -23,7 +23,10 @@ static PpStatus post_host(Links *l, int first, int count, int receive)
     return PP_OK;
 }
 
-static PpStatus finish_host(Links *l, int message) { return l->group->op->wait(l->group, &l->link[message].req); }
+static PpStatus finish_host(Links *l, int message)
+{
+    return l->group->op->wait(l->group, &l->link[message].req);
+}
 
 static PpStatus poll_host(Links *l)
 {

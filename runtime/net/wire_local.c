@@ -1,7 +1,8 @@
 /*
- * wire_local.c - tensors between devices of one process.  A message is matched by the local transport, as on the CPU;
- * the rank that posts second enqueues the copy, in the sender's outgoing stream, after what both sides had enqueued
- * when they posted.  Everything a copy waits for is in its stream before the copy is, so no order of streams can block.
+ * wire_local.c - tensors between devices of one process.  A message is matched by the local
+ * transport, as on the CPU; the rank that posts second enqueues the copy, in the sender's outgoing
+ * stream, after what both sides had enqueued when they posted.  Everything a copy waits for is in
+ * its stream before the copy is, so no order of streams can block.
  */
 #include "wires.h"
 
@@ -34,7 +35,9 @@ static PpStatus open_local(Links *l)
         return pp_no_memory();
     l->state = side;
     for (int k = 0; k < l->plan->n_msg; k++) {
-        side[k] = (Side){.dev = l->dev, .ready = l->dev->op->event(l->dev, 0), .done = l->dev->op->event(l->dev, 0)};
+        side[k] = (Side){.dev = l->dev,
+                         .ready = l->dev->op->event(l->dev, 0),
+                         .done = l->dev->op->event(l->dev, 0)};
         l->link[k].wire = &side[k];
         l->dev->op->enable_peer(l->dev, device_number(l->dev->op, l->plan->msg[k].peer));
     }
@@ -61,7 +64,8 @@ static PpStatus post_local(Links *l, int first, int count, int receive)
         const Message *m = &l->plan->msg[k];
         Side *side = l->link[k].wire;
         side->before = together->ready;
-        PpStatus s = local_carry(l->group, !receive, m->peer, m->tag, m->buf, m->bytes, &l->link[k].req, carry, side);
+        PpStatus s = local_carry(l->group, !receive, m->peer, m->tag, m->buf, m->bytes,
+                                 &l->link[k].req, carry, side);
         l->dev->op->enter(l->dev);
         TRY(s);
     }

@@ -1,23 +1,27 @@
 /*
- * wire_nccl.c - tensors between devices by NCCL: one communicator of two for every directed edge of stages, each with a
- * stream of its own on either side; what is posted together is one group.  Nothing passes through the host.
+ * wire_nccl.c - tensors between devices by NCCL: one communicator of two for every directed edge of
+ * stages, each with a stream of its own on either side; what is posted together is one group.
+ * Nothing passes through the host.
  *
- * A communicator is a FIFO: its messages must be received in the order in which they are sent.  Schedules keep that
- * order on every edge (schedule.h); the two sides compare their plans' once more before the first step.  They also send a byte
- * then: NCCL connects at the first message, and both sides of an edge wait for that, which in a step might be too early
- * for one.
+ * A communicator is a FIFO: its messages must be received in the order in which they are sent.
+ * Schedules keep that order on every edge (schedule.h); the two sides compare their plans' once
+ * more before the first step.  They also send a byte then: NCCL connects at the first message, and
+ * both sides of an edge wait for that, which in a step might be too early for one.
  *
- * A message's kernel begins when its side has come to it and waits on the device for the other one.  Meanwhile it holds
- * blocks and memory: dozens, were NCCL to choose, on every edge.  All edges of a rank share BLOCKS, so that whatever waits, there
- * is room for the kernels that make what it waits for.
+ * A message's kernel begins when its side has come to it and waits on the device for the other one.
+ * Meanwhile it holds blocks and memory: dozens, were NCCL to choose, on every edge.  All edges of a
+ * rank share BLOCKS, so that whatever waits, there is room for the kernels that make what it waits
+ * for.
  */
+#include "base/file/hash.h"
 #include "wires.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { BLOCKS = 64, EDGE_BLOCKS = 8 }; /* of a rank; the most of one edge: enough for most of NVLink */
+/* Of a rank; the most of one edge: enough for most of NVLink */
+enum { BLOCKS = 64, EDGE_BLOCKS = 8 };
 
 typedef struct {
     int from, to, shared;  /* stages; carries parameters */
@@ -40,7 +44,9 @@ typedef struct {
 static int by_name(const void *a, const void *b)
 {
     const Edge *x = a, *y = b;
-    return x->shared != y->shared ? x->shared - y->shared : x->from != y->from ? x->from - y->from : x->to - y->to;
+    return x->shared != y->shared ? x->shared - y->shared
+           : x->from != y->from   ? x->from - y->from
+                                  : x->to - y->to;
 }
 
 static Edge *edge_of(const Nccl *c, const Message *m)
@@ -55,26 +61,26 @@ static void find_edges(Links *l, Nccl *c)
         const Message *m = &l->plan->msg[k];
         int known = 0;
         for (int i = 0; i < c->n && !known; i++)
-            known = c->edge[i].from == m->from && c->edge[i].to == m->to && c->edge[i].shared == m->shared;
+            known = c->edge[i].from == m->from && c->edge[i].to == m->to &&
+                    c->edge[i].shared == m->shared;
         if (!known)
-            c->edge[c->n++] = (Edge){m->from, m->to, m->shared, m->peer, l->plan->local_of[m->from] >= 0, k, NULL};
+            c->edge[c->n++] = (Edge){
+                m->from, m->to, m->shared, m->peer, l->plan->local_of[m->from] >= 0, k, NULL};
     }
     qsort(c->edge, (size_t)c->n, sizeof *c->edge, by_name);
 }
 
 /* ---- are its messages received in the order of sending ---- */
 
-static uint64_t fold(uint64_t h, int64_t x) { return (h ^ (uint64_t)x) * 0x100000001b3u; }
-
 /* Of the edge's messages as the plan posts them. */
 static uint64_t order_of(const Plan *p, const Edge *e)
 {
-    uint64_t hash = 0xcbf29ce484222325u;
+    uint64_t hash = HASH_START;
     for (const Transfer *t = p->transfer; t < p->transfer + p->n_transfer; t++)
         for (int k = t->first; k < t->first + t->count && t->kind != DO_FINISH; k++) {
             const Message *m = &p->msg[k];
             if (m->from == e->from && m->to == e->to && m->shared == e->shared)
-                hash = fold(fold(hash, m->tag), m->bytes);
+                hash = hash_value(hash_value(hash, (uint64_t)m->tag), (uint64_t)m->bytes);
         }
     return hash;
 }
@@ -82,7 +88,8 @@ static uint64_t order_of(const Plan *p, const Edge *e)
 /* By the group itself, edge by edge in the order that all ranks share. */
 static PpStatus tell(Links *l, const Edge *e, void *what, int64_t bytes)
 {
-    return e->send ? group_send(l->group, e->peer, what, bytes) : group_recv(l->group, e->peer, what, bytes);
+    return e->send ? group_send(l->group, e->peer, what, bytes)
+                   : group_recv(l->group, e->peer, what, bytes);
 }
 
 static PpStatus same_order(Links *l, const Nccl *c)
@@ -93,11 +100,11 @@ static PpStatus same_order(Links *l, const Nccl *c)
         uint64_t mine = order_of(l->plan, e), theirs = mine;
         TRY(tell(l, e, &theirs, sizeof theirs));
         if (theirs != mine)
-            s = pp_fail(
-                PP_ERR_MODEL,
-                "--transport nccl: messages from stage %d to stage %d are not received in the order in which they are "
-                "sent: use another transport for this schedule",
-                e->from, e->to);
+            s = pp_fail(PP_ERR_MODEL,
+                        "--transport nccl: messages from stage %d to stage %d are not received in "
+                        "the order in which they are "
+                        "sent: use another transport for this schedule",
+                        e->from, e->to);
     }
     return s;
 }
@@ -125,12 +132,14 @@ static PpStatus join(Links *l, const Nccl *c, Edge *e, int blocks)
     int made = !e->send || op->id(id);
     TRY(tell(l, e, id, sizeof id));
     if (!made || !id[0]) /* an id of zeros: the other side could make none */
-        return pp_fail(PP_ERR_IO, "rank %d, an id for the edge from stage %d to stage %d: %s", l->group->rank, e->from, e->to,
+        return pp_fail(PP_ERR_IO, "rank %d, an id for the edge from stage %d to stage %d: %s",
+                       l->group->rank, e->from, e->to,
                        *l->dev->op->error() ? l->dev->op->error() : "the other side made none");
     e->comm = op->join(l->dev, id, e->send ? 0 : 1, blocks);
     if (!e->comm)
-        return pp_fail(PP_ERR_IO, "rank %d, a communicator for the edge from stage %d to stage %d: %s", l->group->rank,
-                       e->from, e->to, l->dev->op->error());
+        return pp_fail(PP_ERR_IO,
+                       "rank %d, a communicator for the edge from stage %d to stage %d: %s",
+                       l->group->rank, e->from, e->to, l->dev->op->error());
     const Message *m = &l->plan->msg[e->first];
     const Stamp *at = &c->stamp[e->first];
     if (m->bytes && !m->shared) /* parameters have their values, other buffers none yet */
@@ -165,7 +174,8 @@ static PpStatus open_nccl(Links *l)
     for (int i = 0; i < c->n; i++)
         if ((s = join(l, c, &c->edge[i], blocks)) == PP_ERR_PEER) {
             return s;
-        } else if (s != PP_OK) { /* nobody can be asked: the other side waits for this communicator, inside NCCL */
+            /* Nobody can be asked: the other side waits for this communicator, inside NCCL */
+        } else if (s != PP_OK) {
             if (pp_failure_first())
                 pp_failure_print();
             l->group->op->fail(l->group, s);

@@ -1,15 +1,18 @@
 /*
- * wire_staged.c - tensors on devices, messages of the host: through pinned memory planned beforehand, or by their
- * device pointers where the transport takes those (CUDA-aware MPI).
+ * wire_staged.c - tensors on devices, messages of the host: through pinned memory planned
+ * beforehand, or by their device pointers where the transport takes those (CUDA-aware MPI).
  *
- *     send   stream STREAM_OUT copies the tensor to its place in pinned memory; when that is over the message is sent
- *     recv   the message is received into pinned memory; when it is there STREAM_IN copies it to the tensor
+ * A send: STREAM_OUT copies the tensor to its place in pinned memory; when that is over the message
+ * is sent.  A receive: the message is received into pinned memory; when it is there STREAM_IN copies
+ * it to the tensor.
  *
- * The host notices both in poll(), after each action, and while it waits in finish().  With device pointers there is no
- * copy: a message is sent, or its receive posted, once what the stream did before is over.
+ * The host notices both in poll(), after each action, and while it waits in finish().  With device
+ * pointers there is no copy: a message is sent, or its receive posted, once what the stream did
+ * before is over.
  *
- * Places are shared by messages of one row that are not under way at the same time; a place is taken again only after
- * the copy out of it, which the host has to wait for before a receive and the stream before a send.
+ * Places are shared by messages of one row that are not under way at the same time; a place is
+ * taken again only after the copy out of it, which the host has to wait for before a receive and
+ * the stream before a send.
  */
 #include "wires.h"
 
@@ -17,8 +20,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINGER = 8 }; /* actions for which a place rests, so that the copy out of it is over when it is taken again */
-enum { IDLE, COPYING, FLYING, LANDED }; /* COPYING: `gate` has to come before the transport may have the buffer */
+/* Actions for which a place rests, so that the copy out of it is over when it is taken again */
+enum { LINGER = 8 };
+/* COPYING: `gate` has to come before the transport may have the buffer */
+enum { IDLE, COPYING, FLYING, LANDED };
 
 typedef struct {
     char *at;
@@ -51,7 +56,8 @@ static void lifetimes(const Plan *plan, int *birth, int *death)
     }
     for (int i = 0; i < plan->n_op; i++) {
         const Op *op = &plan->op[i];
-        for (const Transfer *t = &plan->transfer[op->first]; t < &plan->transfer[op->first + op->count]; t++)
+        for (const Transfer *t = &plan->transfer[op->first];
+             t < &plan->transfer[op->first + op->count]; t++)
             for (int k = t->first; k < t->first + t->count; k++) {
                 if (plan->msg[k].shared)
                     continue;
@@ -101,7 +107,8 @@ static PpStatus plan_rooms(Links *l, Staging *g)
     g->pinned = bytes ? l->dev->op->alloc_host(l->dev, bytes) : NULL;
     l->pinned += bytes;
     if (bytes && !g->pinned)
-        return pp_fail(PP_ERR_IO, "rank %d, pinned memory for messages: %s", l->group->rank, l->dev->op->error());
+        return pp_fail(PP_ERR_IO, "rank %d, pinned memory for messages: %s", l->group->rank,
+                       l->dev->op->error());
     char *at = g->pinned;
     for (int i = 0; i < g->n_room; i++) {
         g->room[i].at = at;
@@ -121,7 +128,9 @@ static PpStatus open_staged(Links *l)
     if (!g->msg || !g->open)
         return pp_no_memory();
     for (int k = 0; k < l->plan->n_msg; k++) {
-        g->msg[k] = (Staged){.room = -1, .ready = l->dev->op->event(l->dev, 0), .over = l->dev->op->event(l->dev, 0)};
+        g->msg[k] = (Staged){.room = -1,
+                             .ready = l->dev->op->event(l->dev, 0),
+                             .over = l->dev->op->event(l->dev, 0)};
         l->link[k].wire = &g->msg[k];
     }
     if (!mpi_device_pointers())
@@ -259,4 +268,5 @@ static PpStatus finish_staged(Links *l, int message)
     return PP_OK;
 }
 
-const WireOps wire_staged = {open_staged, close_staged, post_staged, finish_staged, poll_staged, NULL};
+const WireOps wire_staged = {open_staged,   close_staged, post_staged,
+                             finish_staged, poll_staged,  NULL};

@@ -1,6 +1,6 @@
 /*
- * wires.c - in: --transport, what this program and this machine have; out: the wire that tensors travel by.  What cannot be is
- * said before the first step, by one rank.
+ * wires.c - in: --transport, what this program and this machine have; out: the wire that tensors
+ * travel by.  What cannot be is said before the first step, by one rank.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -22,15 +22,22 @@ typedef struct {
     const WireOps *op;
 } WireRow;
 
-/* The first row that fits is chosen; where there is one rank nothing travels, and that is the first. */
+/* The first row that fits is chosen; where there is one rank nothing travels, and that is the
+ * first. */
 static const WireRow wires[] = {
-    {"host", AUTO, 0, -1, 0, &wire_host},     /* the CPU: the group's own messages */
-    {"nccl", NCCL, 1, -1, 1, &wire_nccl},     /* where NCCL is built in; chosen unasked where ranks are processes */
-    {"local", LOCAL, 1, 0, 0, &wire_local},   /* devices of one process */
-    {"mpi", MPI, 1, 1, 0, &wire_staged},      /* through pinned memory, or by device pointers where MPI takes them */
+    {"host", AUTO, 0, -1, 0, &wire_host}, /* the CPU: the group's own messages */
+    /* Where NCCL is built in; chosen unasked where ranks are processes */
+    {"nccl", NCCL, 1, -1, 1, &wire_nccl},
+    {"local", LOCAL, 1, 0, 0, &wire_local}, /* devices of one process */
+    /* Through pinned memory, or by device pointers where MPI takes them */
+    {"mpi", MPI, 1, 1, 0, &wire_staged},
 };
-static const char *const transports[] = {"auto", "local", "mpi", "nccl"}; /* as Transport numbers them */
-enum { N_WIRES = sizeof wires / sizeof *wires, N_TRANSPORTS = sizeof transports / sizeof *transports };
+/* As Transport numbers them */
+static const char *const transports[] = {"auto", "local", "mpi", "nccl"};
+enum {
+    N_WIRES = sizeof wires / sizeof *wires,
+    N_TRANSPORTS = sizeof transports / sizeof *transports
+};
 
 const char *transport_name(int i) { return i < N_TRANSPORTS ? transports[i] : NULL; }
 
@@ -53,18 +60,22 @@ PpStatus transport_check(const char *name, int processes, int device)
 {
     Transport t = transport_of(name);
     if (t == LOCAL && processes)
-        return pp_fail(PP_ERR_USAGE,
-                       "--transport local: ranks are processes of mpirun, and local is for threads of one: start without "
-                       "mpirun (--ranks N), or use --transport mpi");
+        return pp_fail(PP_ERR_USAGE, "--transport local: ranks are processes of mpirun, and local "
+                                     "is for threads of one: start without "
+                                     "mpirun (--ranks N), or use --transport mpi");
     if (t == MPI && !processes)
+        return pp_fail(PP_ERR_USAGE, mpi_built()
+                                         ? "--transport mpi: not started by mpirun"
+                                         : "--transport mpi: this program was built without MPI: "
+                                           "put mpicc on PATH and run make again");
+    if (t == NCCL && device == PP_CPU)
         return pp_fail(
             PP_ERR_USAGE,
-            mpi_built() ? "--transport mpi: not started by mpirun"
-                        : "--transport mpi: this program was built without MPI: put mpicc on PATH and run make again");
-    if (t == NCCL && device == PP_CPU)
-        return pp_fail(PP_ERR_USAGE, "--transport nccl moves tensors between GPUs, and the stages run on the CPU");
+            "--transport nccl moves tensors between GPUs, and the stages run on the CPU");
     if (t == NCCL && !device_nccl())
-        return pp_fail(PP_ERR_USAGE, "--transport nccl: this program was built without NCCL (nccl.h was not found)");
+        return pp_fail(
+            PP_ERR_USAGE,
+            "--transport nccl: this program was built without NCCL (nccl.h was not found)");
     return PP_OK;
 }
 
@@ -97,28 +108,32 @@ static PpStatus devices_apart(Group *g, const char *device, int wanted, int *apa
     *apart = s == PP_OK && !shared(all, g->ranks, &a, &b);
     if (s == PP_OK && !*apart && wanted)
         s = pp_fail(PP_ERR_USAGE,
-                    "--transport nccl: ranks %d and %d share %s, and NCCL takes one rank a GPU: use --transport %s", a,
-                    b, all[a].device, g->processes ? "mpi" : "local");
+                    "--transport nccl: ranks %d and %d share %s, and NCCL takes one rank a GPU: "
+                    "use --transport %s",
+                    a, b, all[a].device, g->processes ? "mpi" : "local");
     free(all);
     return s;
 }
 
 /* ---- the choice ---- */
 
-static PpStatus choose(Group *g, int on_device, const char *transport, const char *device, const WireRow **row)
+static PpStatus choose(Group *g, int on_device, const char *transport, const char *device,
+                       const WireRow **row)
 {
     Transport t = transport_of(transport);
     int nccl = on_device && (t == NCCL || (t == AUTO && g->processes && device_nccl())), apart = 0;
     if (nccl)
         TRY(devices_apart(g, device, t == NCCL, &apart));
     for (*row = wires; *row < wires + N_WIRES; ++*row)
-        if ((*row)->on_device == on_device && ((*row)->processes < 0 || (*row)->processes == g->processes) &&
+        if ((*row)->on_device == on_device &&
+            ((*row)->processes < 0 || (*row)->processes == g->processes) &&
             (!(*row)->apart || (nccl && apart)))
             return PP_OK;
     return PP_ERR_BUG;
 }
 
-PpStatus links_open(Links *l, Group *g, Device *d, const Plan *p, int on_device, const char *transport, const char *device)
+PpStatus links_open(Links *l, Group *g, Device *d, const Plan *p, int on_device,
+                    const char *transport, const char *device)
 {
     const WireRow *row = wires;
     *l = (Links){.group = g, .dev = d, .plan = p, .link = zeroed(p->n_msg, sizeof *l->link)};

@@ -8,8 +8,10 @@
 
 extern const WireOps wire_host, wire_local, wire_staged, wire_nccl;
 
-const char *transport_name(int i);                                      /* what --transport takes; NULL past the end */
-PpStatus transport_check(const char *name, int processes, int device); /* can it be: PP_ERR_USAGE after a message */
-int transport_may_be_nccl(const char *name);                            /* on a device */
+/* What --transport takes; NULL past the end */
+const char *transport_name(int i);
+/* Can it be: PP_ERR_USAGE after a message */
+PpStatus transport_check(const char *name, int processes, int device);
+int transport_may_be_nccl(const char *name); /* on a device */
 
 #endif

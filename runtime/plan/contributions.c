@@ -1,10 +1,12 @@
 /*
- * contributions.c - gradients of parameters that several stages use.  In: the generated tables.  Out: which gradients are added
- * to the owner's, their messages, and what each reducing action does with them.
+ * contributions.c - gradients of parameters that several stages use.  In: the generated tables.
+ * Out: which gradients are added to the owner's, their messages, and what each reducing action does
+ * with them.
  *
- * A transmitted parameter's gradients are added by the owner at REDUCE_GRAD.  Those of a replicated one travel at REDUCE_GRAD and
- * are added at the owner's WAIT_REDUCE_GRAD, which sends the sum back, so that every copy has the same bits.  All additions
- * come in the order of the list: users by descending stage.
+ * A transmitted parameter's gradients are added by the owner at REDUCE_GRAD.  Those of a replicated
+ * one travel at REDUCE_GRAD and are added at the owner's WAIT_REDUCE_GRAD, which sends the sum
+ * back, so that every copy has the same bits.  All additions come in the order of the list: users
+ * by descending stage.
  */
 #include "planner.h"
 
@@ -27,13 +29,15 @@ static PpStatus add_contribution(Planner *p, int user_stage, int k, int64_t tag)
         return PP_OK;
     const PpParam *o = shared_param(model->stage[q->from], q->param, &c.owner_param);
     if (!o || o->grad_offset < 0)
-        return pp_fail(PP_ERR_BUG, "stage %d owns '%s' but has no gradient of it", q->from, q->t.name);
+        return pp_fail(PP_ERR_BUG, "stage %d owns '%s' but has no gradient of it", q->from,
+                       q->t.name);
     int n_param = model->stage[user_stage]->n_param;
     if ((c.owner < 0 && c.replicate) || c.user < 0)
         if ((c.message = new_message(p, user_stage, q->from, 1, tag + n_param, q->t.bytes)) < 0)
             return pp_no_memory();
     if (c.replicate && (c.owner < 0 || c.user < 0))
-        if ((c.back = new_message(p, q->from, user_stage, 1, tag + 2 * (int64_t)n_param, q->t.bytes)) < 0)
+        if ((c.back = new_message(p, q->from, user_stage, 1, tag + 2 * (int64_t)n_param,
+                                  q->t.bytes)) < 0)
             return pp_no_memory();
     if (c.user < 0)
         plan->bytes.comm += align_up(q->t.bytes);
@@ -88,12 +92,14 @@ static PpStatus reduce_begin(Planner *p, int stage)
     return PP_OK;
 }
 
-/* As owner first: add everything, then hand the sums back; as user then: the sum replaces the own gradient. */
+/* As owner first: add everything, then hand the sums back; as user then: the sum replaces the own
+ * gradient. */
 static PpStatus reduce_end(Planner *p, int stage)
 {
     const Plan *plan = p->plan;
     for (int i = 0; i < plan->n_contrib; i++)
-        if (plan->contrib[i].replicate && plan->contrib[i].owner_stage == stage && plan->contrib[i].owner >= 0)
+        if (plan->contrib[i].replicate && plan->contrib[i].owner_stage == stage &&
+            plan->contrib[i].owner >= 0)
             TRY(add_to_owner(p, i));
     for (int i = 0; i < plan->n_contrib; i++) {
         const Contribution *c = &plan->contrib[i];

@@ -14,7 +14,8 @@ int64_t stats_bytes(const PpStage *st)
 static int first_half(const SchedRow *row, int i)
 {
     int part = row->a[i].overlap & SCHED_PART, last = row->a[i].overlap & SCHED_LAST;
-    int inside = i > 0 && (row->a[i - 1].overlap & SCHED_PART) && !(row->a[i - 1].overlap & SCHED_LAST);
+    int inside =
+        i > 0 && (row->a[i - 1].overlap & SCHED_PART) && !(row->a[i - 1].overlap & SCHED_LAST);
     return part && !last && !inside;
 }
 
@@ -22,8 +23,9 @@ static int computes(const SchedAction *a) { return a->type >= SA_F && a->type <=
 
 int plan_pair(const SchedRow *row, int i)
 {
-    return i + 1 < row->n && first_half(row, i) && (row->a[i + 1].overlap & SCHED_LAST) && computes(&row->a[i]) &&
-           computes(&row->a[i + 1]) && row->a[i].stage != row->a[i + 1].stage;
+    return i + 1 < row->n && first_half(row, i) && (row->a[i + 1].overlap & SCHED_LAST) &&
+           computes(&row->a[i]) && computes(&row->a[i + 1]) &&
+           row->a[i].stage != row->a[i + 1].stage;
 }
 
 int plan_overlaps(const SchedRow *row)

@@ -1,9 +1,10 @@
 /*
- * instances.c - numbers for every tensor of each (stage, microbatch) of a rank, and for every message on the wire.  What one stage
- * hands to another on the same rank is one instance: the consumer's input is the producer's output.
+ * instances.c - numbers for every tensor of each (stage, microbatch) of a rank, and for every
+ * message on the wire.  What one stage hands to another on the same rank is one instance: the
+ * consumer's input is the producer's output.
  *
- * Of a stage and a microbatch, in this order: inputs, outputs, dy, dx, outputs once more (of a recomputed forward), stash, saved,
- * stash once more.
+ * Of a stage and a microbatch, in this order: inputs, outputs, dy, dx, outputs once more (of a
+ * recomputed forward), stash, saved, stash once more.
  */
 #include "planner.h"
 
@@ -41,7 +42,8 @@ int64_t plan_in(const Planner *p, int l, int i, int m)
     if (in->from < 0)
         return -1;
     int source = p->plan->local_of[in->from];
-    return source >= 0 ? plan_out(p, source, in->from_output, m) : p->base[l] + m * per_microbatch(st) + i;
+    return source >= 0 ? plan_out(p, source, in->from_output, m)
+                       : p->base[l] + m * per_microbatch(st) + i;
 }
 
 int64_t plan_dy(const Planner *p, int l, int j, int m)
@@ -50,7 +52,8 @@ int64_t plan_dy(const Planner *p, int l, int j, int m)
     const PpDy *dy = &st->dy[j];
     int source = p->plan->local_of[dy->from];
     if (source >= 0)
-        return plan_dx(p, source, plan_dx_number(p->plan->stage[source].st, dy->input, dy->index), m);
+        return plan_dx(p, source, plan_dx_number(p->plan->stage[source].st, dy->input, dy->index),
+                       m);
     return p->base[l] + m * per_microbatch(st) + st->n_input + st->n_output + j;
 }
 
@@ -64,7 +67,10 @@ int64_t plan_saved(const Planner *p, int l, int m) { return plan_stash(p, l, m) 
 
 int plan_recomputed(const Planner *p, int l, int m) { return p->again[(int64_t)l * p->m + m]; }
 
-int64_t plan_kept_stash(const Planner *p, int l, int m) { return plan_stash(p, l, m) + 2 * plan_recomputed(p, l, m); }
+int64_t plan_kept_stash(const Planner *p, int l, int m)
+{
+    return plan_stash(p, l, m) + 2 * plan_recomputed(p, l, m);
+}
 
 int64_t plan_kept_out(const Planner *p, int l, int o, int m)
 {
@@ -72,7 +78,8 @@ int64_t plan_kept_out(const Planner *p, int l, int o, int m)
     return plan_recomputed(p, l, m) ? plan_stash(p, l, m) - st->n_output + o : plan_out(p, l, o, m);
 }
 
-/* Names of messages: each input and dx of each stage has one per microbatch, each parameter three. */
+/* Names of messages: each input and dx of each stage has one per microbatch, each parameter three.
+ */
 static PpStatus number_wires(Planner *p)
 {
     int64_t wire = 0;
@@ -95,8 +102,9 @@ static PpStatus number_wires(Planner *p)
     }
     if (p->n_wire >= p->plan->ask.tags)
         return pp_fail(PP_ERR_MODEL,
-                       "%" PRId64 " messages a step are more than the transport has names for (%" PRId64 ")", p->n_wire,
-                       p->plan->ask.tags);
+                       "%" PRId64
+                       " messages a step are more than the transport has names for (%" PRId64 ")",
+                       p->n_wire, p->plan->ask.tags);
     return PP_OK;
 }
 
@@ -139,7 +147,8 @@ PpStatus instances_number(Planner *p)
         p->inst[i] = (Instance){.birth = -1, .msg = -1};
     for (int l = 0; l < plan->n_stage; l++)
         for (int m = 0; m < p->m; m++)
-            set_bytes(plan->stage[l].st, p->inst + p->base[l] + m * per_microbatch(plan->stage[l].st));
+            set_bytes(plan->stage[l].st,
+                      p->inst + p->base[l] + m * per_microbatch(plan->stage[l].st));
     return PP_OK;
 }
 

@@ -1,7 +1,7 @@
 /*
- * messages.c - the messages of a rank's step: tensors that cross an edge of stages, values and gradients of transmitted
- * parameters.  In: an action of the row.  Out: entries of Plan.msg with peer, tag and size, and what the action does with
- * them; place.c gives them their buffers.
+ * messages.c - the messages of a rank's step: tensors that cross an edge of stages, values and
+ * gradients of transmitted parameters.  In: an action of the row.  Out: entries of Plan.msg with
+ * peer, tag and size, and what the action does with them; place.c gives them their buffers.
  */
 #include "planner.h"
 
@@ -25,7 +25,8 @@ int new_message(Planner *p, int from, int to, int shared, int64_t tag, int64_t b
         plan->cap_msg = cap;
     }
     p->carries[plan->n_msg] = -1;
-    plan->msg[plan->n_msg] = (Message){.bytes = bytes, .tag = tag, .peer = peer, .from = from, .to = to, .shared = shared};
+    plan->msg[plan->n_msg] = (Message){
+        .bytes = bytes, .tag = tag, .peer = peer, .from = from, .to = to, .shared = shared};
     return plan->n_msg++;
 }
 
@@ -48,16 +49,18 @@ PpStatus add_transfer(Planner *p, Transfer t)
 static PpStatus start_messages(Planner *p, TransferKind kind, int first)
 {
     int count = p->plan->n_msg - first;
-    return count ? add_transfer(p, (Transfer){.kind = kind, .first = first, .count = count}) : PP_OK;
+    return count ? add_transfer(p, (Transfer){.kind = kind, .first = first, .count = count})
+                 : PP_OK;
 }
 
 /* One tensor of a SEND or RECV: `wire` names it, `id` is its buffer here. */
-static PpStatus tensor_message(Planner *p, const PpTensor *t, int own_stage, int peer_stage, int64_t wire, int m,
-                               int64_t id, int receive)
+static PpStatus tensor_message(Planner *p, const PpTensor *t, int own_stage, int peer_stage,
+                               int64_t wire, int m, int64_t id, int receive)
 {
     const int64_t *row0 = p->plan->ask.row0;
     int from = receive ? peer_stage : own_stage, to = receive ? own_stage : peer_stage;
-    int k = new_message(p, from, to, 0, wire * p->m + m, tensor_bytes(t, row0[m + 1] - row0[m], p->model->rows));
+    int k = new_message(p, from, to, 0, wire * p->m + m,
+                        tensor_bytes(t, row0[m + 1] - row0[m], p->model->rows));
     if (k < 0)
         return pp_no_memory();
     p->carries[k] = id;
@@ -71,37 +74,45 @@ PpStatus plan_edge(Planner *p, const SchedAction *a, int l)
 {
     int first = p->plan->n_msg;
     const PpStage *own = p->plan->stage[l].st, *peer = p->model->stage[a->peer];
-    int forward = a->type == SA_SEND_F || a->type == SA_RECV_F, receive = a->type == SA_RECV_F || a->type == SA_RECV_B;
+    int forward = a->type == SA_SEND_F || a->type == SA_RECV_F,
+        receive = a->type == SA_RECV_F || a->type == SA_RECV_B;
     /* the edge is named by its consumer's inputs; the consumer receives F and sends B */
-    const PpStage *consumer = forward == receive ? own : peer, *maker = forward == receive ? peer : own;
+    const PpStage *consumer = forward == receive ? own : peer,
+                  *maker = forward == receive ? peer : own;
     for (int i = 0; i < consumer->n_input; i++) {
         const PpInput *in = &consumer->input[i];
         if (in->from != maker->index)
             continue;
         if (forward)
-            TRY(tensor_message(p, &in->t, a->stage, a->peer, p->wire_f[consumer->index] + i, a->microbatch,
-                               receive ? plan_in(p, l, i, a->microbatch) : plan_out(p, l, in->from_output, a->microbatch),
+            TRY(tensor_message(p, &in->t, a->stage, a->peer, p->wire_f[consumer->index] + i,
+                               a->microbatch,
+                               receive ? plan_in(p, l, i, a->microbatch)
+                                       : plan_out(p, l, in->from_output, a->microbatch),
                                receive));
         for (int g = 0; g < in->grads && !forward && !receive; g++)
-            TRY(tensor_message(p, &in->t, a->stage, a->peer, p->wire_b[consumer->index] + plan_dx_number(consumer, i, g),
-                               a->microbatch, plan_dx(p, l, plan_dx_number(consumer, i, g), a->microbatch), 0));
+            TRY(tensor_message(p, &in->t, a->stage, a->peer,
+                               p->wire_b[consumer->index] + plan_dx_number(consumer, i, g),
+                               a->microbatch,
+                               plan_dx(p, l, plan_dx_number(consumer, i, g), a->microbatch), 0));
     }
     for (int j = 0; j < own->n_dy && !forward && receive; j++)
         if (own->dy[j].from == a->peer) {
             const PpDy *dy = &own->dy[j];
             TRY(tensor_message(p, &own->output[dy->output].t, a->stage, a->peer,
-                               p->wire_b[a->peer] + plan_dx_number(peer, dy->input, dy->index), a->microbatch,
-                               plan_dy(p, l, j, a->microbatch), 1));
+                               p->wire_b[a->peer] + plan_dx_number(peer, dy->input, dy->index),
+                               a->microbatch, plan_dy(p, l, j, a->microbatch), 1));
         }
     return start_messages(p, receive ? DO_RECV : DO_SEND, first);
 }
 
-/* Values of transmitted parameters and their gradients, whose buffers are the parameters', not instances. */
+/* Values of transmitted parameters and their gradients, whose buffers are the parameters', not
+ * instances. */
 PpStatus plan_params(Planner *p, const SchedAction *a)
 {
     const Plan *plan = p->plan;
     int first = plan->n_msg, to_user = a->type != SA_SEND_GP;
-    int user = a->type == SA_SEND_P ? a->peer : a->stage, owner = user == a->stage ? a->peer : a->stage;
+    int user = a->type == SA_SEND_P ? a->peer : a->stage,
+        owner = user == a->stage ? a->peer : a->stage;
     const PpStage *us = p->model->stage[user];
     for (int k = 0; k < us->n_param; k++) {
         const PpParam *q = &us->param[k];
@@ -109,8 +120,8 @@ PpStatus plan_params(Planner *p, const SchedAction *a)
             continue;
         struct Fix f = {.local = plan->local_of[a->stage], .param = k, .grad = !to_user};
         if (a->type == SA_SEND_P && !shared_param(p->model->stage[owner], q->param, &f.param))
-            return pp_fail(PP_ERR_BUG, "stage %d does not hold '%s', which stage %d gets from it", owner, q->t.name,
-                           user);
+            return pp_fail(PP_ERR_BUG, "stage %d does not hold '%s', which stage %d gets from it",
+                           owner, q->t.name, user);
         f.msg = new_message(p, to_user ? owner : user, to_user ? user : owner, 1,
                             p->wire_p[user] + (to_user ? 0 : us->n_param) + k, q->t.bytes);
         struct Fix *grown = realloc(p->fix, (size_t)(p->n_fix + 1) * sizeof *grown);
@@ -122,6 +133,7 @@ PpStatus plan_params(Planner *p, const SchedAction *a)
     }
     int count = plan->n_msg - first;
     TRY(start_messages(p, a->type == SA_RECV_P ? DO_RECV : DO_SEND, first));
-    return count && a->type == SA_RECV_P ? add_transfer(p, (Transfer){.kind = DO_FINISH, .first = first, .count = count})
-                                         : PP_OK;
+    return count && a->type == SA_RECV_P
+               ? add_transfer(p, (Transfer){.kind = DO_FINISH, .first = first, .count = count})
+               : PP_OK;
 }

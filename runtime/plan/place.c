@@ -1,6 +1,7 @@
 /*
- * place.c - the arena of a rank: how many bytes of what, then the pointers that stages, messages and the optimizer use.
- * In: instances with offsets (slots.c), parameters, contributions.  Nothing here fails but for memory of the tables.
+ * place.c - the arena of a rank: how many bytes of what, then the pointers that stages, messages
+ * and the optimizer use. In: instances with offsets (slots.c), parameters, contributions.  Nothing
+ * here fails but for memory of the tables.
  */
 #include "planner.h"
 
@@ -58,12 +59,14 @@ static void carve_data(Plan *plan, char **at)
     int m = plan->ask.microbatches;
     for (int i = 0; i < model->n_input; i++)
         if (plan->has_input[i])
-            plan->input[i] = carve(at, plan->input_stride[i] ? plan->input_stride[i] * m : model->input[i].bytes);
+            plan->input[i] = carve(at, plan->input_stride[i] ? plan->input_stride[i] * m
+                                                             : model->input[i].bytes);
     if (plan->scale_type)
         plan->scale = carve(at, (int64_t)PP_ALIGN * m);
     for (int i = 0; i < model->n_output && !plan->ask.on_device; i++)
         if (plan->has_output[i])
-            plan->output[i] = carve(at, tensor_bytes(&model->output[i], plan->ask.output_rows, model->rows));
+            plan->output[i] =
+                carve(at, tensor_bytes(&model->output[i], plan->ask.output_rows, model->rows));
 }
 
 /* Contributions from elsewhere; their messages, and those of what is sent back. */
@@ -74,8 +77,8 @@ static void carve_contributions(Plan *plan, char **at)
         const PpParam *q = &plan->model->stage[c->user_stage]->param[c->user_param];
         if (c->user < 0)
             c->buf = carve(at, q->t.bytes);
-        char *mine =
-            c->owner >= 0 ? plan->stage[c->owner].rp[c->owner_param].grad : plan->stage[c->user].rp[c->user_param].grad;
+        char *mine = c->owner >= 0 ? plan->stage[c->owner].rp[c->owner_param].grad
+                                   : plan->stage[c->user].rp[c->user_param].grad;
         if (c->message >= 0)
             plan->msg[c->message].buf = c->user < 0 ? c->buf : mine;
         if (c->back >= 0)
@@ -140,7 +143,8 @@ static PpStatus make_pointers(StagePlan *rs, int64_t m)
     rs->stash = zeroed(m, sizeof(char *));
     rs->stash_again = zeroed(m, sizeof(char *));
     rs->saved = zeroed(m, sizeof(char *));
-    return rs->in && rs->out && rs->dy && rs->dx && rs->stash && rs->saved && rs->out_again && rs->stash_again
+    return rs->in && rs->out && rs->dy && rs->dx && rs->stash && rs->saved && rs->out_again &&
+                   rs->stash_again
                ? PP_OK
                : pp_no_memory();
 }
@@ -151,7 +155,8 @@ static char *input_place(const Planner *p, int l, int i, int m)
     const PpInput *in = &plan->stage[l].st->input[i];
     if (in->from == -1)
         return plan->input[in->from_output] + m * plan->input_stride[in->from_output];
-    return in->from == -2 ? plan->scale + (int64_t)m * PP_ALIGN : plan->slots + p->inst[plan_in(p, l, i, m)].offset;
+    return in->from == -2 ? plan->scale + (int64_t)m * PP_ALIGN
+                          : plan->slots + p->inst[plan_in(p, l, i, m)].offset;
 }
 
 static void point_microbatch(const Planner *p, int l, int m)

@@ -1,15 +1,15 @@
 /*
- * plan.c - in: a rank's row of the schedule; out: every buffer and message of a step, all in one arena whose size is
- * known before anything runs.
+ * plan.c - in: a rank's row of the schedule; out: every buffer and message of a step, all in one
+ * arena whose size is known before anything runs.
  *
- * Each tensor of each (stage, microbatch) is an Instance with a birth and a death, found by walking the row once
- * (walk.c): an input that comes over the wire is born at its RECV, an output at F, a gradient at I or B; it dies with
- * the last action that reads it, as pp.h's `stashed` says, or with the wait of its last send.  slots.c gives instances
- * their offsets.  Messages, their names and buffers are made too (messages.c, contributions.c), so a step allocates
- * nothing.
+ * Each tensor of each (stage, microbatch) is an Instance with a birth and a death, found by walking
+ * the row once (walk.c): an input that comes over the wire is born at its RECV, an output at F, a
+ * gradient at I or B; it dies with the last action that reads it, as pp.h's `stashed` says, or with
+ * the wait of its last send.  slots.c gives instances their offsets.  Messages, their names and
+ * buffers are made too (messages.c, contributions.c), so a step allocates nothing.
  *
- * A microbatch whose row has an R keeps nothing of its forward: what F writes dies with F (and its sends), R writes
- * outputs and stash again, elsewhere, and needs the inputs until then.
+ * A microbatch whose row has an R keeps nothing of its forward: what F writes dies with F (and its
+ * sends), R writes outputs and stash again, elsewhere, and needs the inputs until then.
  */
 #include "planner.h"
 
@@ -49,7 +49,8 @@ static void find_data(Plan *plan)
                 plan->scale_type = st->input[i].t.dtype;
         }
         for (int o = 0; o < st->n_output; o++)
-            if (st->output[o].model_output >= 0 && plan->ask.output_wanted[st->output[o].model_output] >= 0)
+            if (st->output[o].model_output >= 0 &&
+                plan->ask.output_wanted[st->output[o].model_output] >= 0)
                 plan->has_output[st->output[o].model_output] = 1;
     }
     if (plan->scale_type && model->loss_kind == PP_LOSS_MEAN_TARGETS && model->loss_target >= 0)
@@ -69,7 +70,8 @@ static void size_data(Plan *plan)
     plan->bytes.data += plan->scale_type ? (int64_t)PP_ALIGN * m : 0;
     for (int i = 0; i < model->n_output && !plan->ask.on_device; i++)
         if (plan->has_output[i])
-            plan->bytes.output += align_up(tensor_bytes(&model->output[i], plan->ask.output_rows, model->rows));
+            plan->bytes.output +=
+                align_up(tensor_bytes(&model->output[i], plan->ask.output_rows, model->rows));
 }
 
 static PpStatus make_tables(Plan *plan, const SchedRow *row)
@@ -83,8 +85,8 @@ static PpStatus make_tables(Plan *plan, const SchedRow *row)
     plan->input_stride = zeroed(model->n_input, sizeof *plan->input_stride);
     plan->output = zeroed(model->n_output, sizeof *plan->output);
     plan->has_output = zeroed(model->n_output, 1);
-    return plan->local_of && plan->stage && plan->op && plan->input && plan->has_input && plan->input_stride &&
-                   plan->output && plan->has_output
+    return plan->local_of && plan->stage && plan->op && plan->input && plan->has_input &&
+                   plan->input_stride && plan->output && plan->has_output
                ? PP_OK
                : pp_no_memory();
 }
@@ -142,7 +144,8 @@ PpStatus plan_build(Plan *plan, const PlanRequest *ask)
     plan_sizes(p);
     PlanBytes *b = &plan->bytes;
     TRY(slots_place(p->inst, p->n_inst, plan->n_op, &b->slots, &b->slots_bound));
-    b->total = b->param + b->grad + b->optimizer + b->constants + b->slots + b->work + b->data + b->output + b->comm;
+    b->total = b->param + b->grad + b->optimizer + b->constants + b->slots + b->work + b->data +
+               b->output + b->comm;
     return PP_OK;
 }
 
@@ -150,8 +153,8 @@ static void planner_free(Planner *p)
 {
     if (!p)
         return;
-    free(p->again), free(p->inst), free(p->base), free(p->wire_f), free(p->wire_b), free(p->wire_p), free(p->carries),
-        free(p->fix);
+    free(p->again), free(p->inst), free(p->base), free(p->wire_f), free(p->wire_b), free(p->wire_p),
+        free(p->carries), free(p->fix);
     free(p->last_send[0]), free(p->last_send[1]), free(p->next_send), free(p->held), free(p);
 }
 
@@ -173,10 +176,12 @@ void plan_free(Plan *plan)
     planner_free(plan->planner);
     for (int l = 0; l < plan->n_stage; l++) {
         StagePlan *rs = &plan->stage[l];
-        free(rs->rp), free(rs->in), free(rs->out), free(rs->dy), free(rs->dx), free(rs->stash), free(rs->saved);
+        free(rs->rp), free(rs->in), free(rs->out), free(rs->dy), free(rs->dx), free(rs->stash),
+            free(rs->saved);
         free(rs->out_again), free(rs->stash_again);
     }
-    free(plan->stage), free(plan->local_of), free(plan->op), free(plan->msg), free(plan->transfer), free(plan->await),
-        free(plan->contrib);
-    free(plan->input), free(plan->has_input), free(plan->input_stride), free(plan->output), free(plan->has_output);
+    free(plan->stage), free(plan->local_of), free(plan->op), free(plan->msg), free(plan->transfer),
+        free(plan->await), free(plan->contrib);
+    free(plan->input), free(plan->has_input), free(plan->input_stride), free(plan->output),
+        free(plan->has_output);
 }

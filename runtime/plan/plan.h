@@ -1,9 +1,10 @@
 /*
- * plan.h - what is known of a rank's step before anything runs: its actions, every tensor with its place in one arena whose size is
- * known, every message with peer, name and buffer, and for each action its messages in order.
+ * plan.h - what is known of a rank's step before anything runs: its actions, every tensor with its
+ * place in one arena whose size is known, every message with peer, name and buffer, and for each
+ * action its messages in order.
  *
- * In: the generated tables, a verified schedule, rows of the microbatches.  Nothing here knows options, files, devices but by a
- * number, or how messages travel.
+ * In: the generated tables, a verified schedule, rows of the microbatches.  Nothing here knows
+ * options, files, devices but by a number, or how messages travel.
  */
 #ifndef PP_PLAN_H
 #define PP_PLAN_H
@@ -38,8 +39,9 @@ typedef struct {
 typedef enum { DO_SEND, DO_RECV, DO_FINISH, DO_ADD, DO_COPY } TransferKind;
 typedef struct {
     TransferKind kind;
-    int first, count;          /* messages: SEND and RECV start them together, FINISH waits for them */
-    char *to;                  /* ADD: to += from; COPY: to = from */
+    /* messages: SEND and RECV start them together, FINISH waits for them */
+    int first, count;
+    char *to; /* ADD: to += from; COPY: to = from */
     const char *from;
     const PpTensor *t;
     int contribution; /* planning: of ADD, COPY */
@@ -59,8 +61,8 @@ typedef struct {
     const PpParam *p;
     char *value, *grad;
     char *state[OPTIM_STATES]; /* as the optimizer's row names them; NULL: none */
-    int counts;     /* in the gradient norm: trainable, and this stage owns it */
-    int update;     /* the optimizer changes it (owner and replicas) */
+    int counts;                /* in the gradient norm: trainable, and this stage owns it */
+    int update;                /* the optimizer changes it (owner and replicas) */
 } RankParam;
 
 /* A gradient that is added to the owner's: in memory, or in a message. */
@@ -79,7 +81,8 @@ typedef struct {
     RankParam *rp;
     void **in, **out, **dy, **dx; /* [microbatch][n] */
     char **stash, **saved;        /* [microbatch] */
-    void **out_again;             /* of a recomputed forward: R writes them and the backward reads them; else as out */
+    /* Of a recomputed forward: R writes them and the backward reads them; else as out */
+    void **out_again;
     char **stash_again;
 } StagePlan;
 
@@ -109,23 +112,27 @@ typedef struct {
     /* places in the arena, once there is one */
     char *arena, *slots, *work, *work_overlap; /* work_overlap: of the thread that runs beside */
     char *stat_copy;                           /* running statistics, kept while an R runs */
-    char **input;                              /* per model input: first microbatch's place; NULL: not needed here */
-    int64_t *input_stride;                     /* bytes from one microbatch's to the next; 0: one for all */
-    char *scale;                               /* loss_scale, PP_ALIGN bytes a microbatch */
-    char **output;                             /* per model output: room for all rows, on the CPU */
-    unsigned char *has_input, *has_output;     /* the rank needs it; makes it, and it is wanted */
-    int scale_type;                            /* of loss_scale; 0: not needed here */
+    /* Per model input: first microbatch's place; NULL: not needed here */
+    char **input;
+    /* Bytes from one microbatch's to the next; 0: one for all */
+    int64_t *input_stride;
+    char *scale;                           /* loss_scale, PP_ALIGN bytes a microbatch */
+    char **output;                         /* per model output: room for all rows, on the CPU */
+    unsigned char *has_input, *has_output; /* the rank needs it; makes it, and it is wanted */
+    int scale_type;                        /* of loss_scale; 0: not needed here */
 } Plan;
 
 /* plan.c */
-PpStatus plan_build(Plan *p, const PlanRequest *ask); /* everything but addresses; bytes.total is the arena's */
-PpStatus plan_place(Plan *p, char *arena);            /* addresses */
-void plan_free(Plan *p);                              /* not the arena */
+/* Everything but addresses; bytes.total is the arena's */
+PpStatus plan_build(Plan *p, const PlanRequest *ask);
+PpStatus plan_place(Plan *p, char *arena); /* addresses */
+void plan_free(Plan *p);                   /* not the arena */
 
 /* facts.c */
 int64_t stats_bytes(const PpStage *st); /* of its running statistics */
 int plan_overlaps(const SchedRow *row); /* has it compounds whose halves may run at the same time */
 int plan_pair(const SchedRow *row, int i); /* do the actions i and i + 1 make one, of two stages */
-int plan_host_takes(const Plan *p, const PpStage *st, int output); /* does the host want it of every microbatch */
+/* Does the host want it of every microbatch */
+int plan_host_takes(const Plan *p, const PpStage *st, int output);
 
 #endif

@@ -15,51 +15,61 @@ typedef struct {
 typedef struct Planner {
     Plan *plan;
     const PpPlan *model;
-    int m, at, begin, end; /* microbatches; the op being walked; the ops that run at the same time */
-    unsigned char *again;  /* per (local stage, microbatch): recomputed by an R */
+    /* Microbatches; the op being walked; the ops that run at the same time */
+    int m, at, begin, end;
+    unsigned char *again; /* per (local stage, microbatch): recomputed by an R */
     Instance *inst;
-    int64_t n_inst, *base;                     /* per local stage: its first instance */
-    int64_t *wire_f, *wire_b, *wire_p, n_wire; /* per stage: numbers of its inputs, dx, params on the wire */
-    int64_t *carries;                          /* per message: the instance it carries, -1 */
+    int64_t n_inst, *base; /* per local stage: its first instance */
+    /* Per stage: numbers of its inputs, dx, params on the wire */
+    int64_t *wire_f, *wire_b, *wire_p, n_wire;
+    int64_t *carries; /* per message: the instance it carries, -1 */
     struct Fix {
         int msg, local, param, grad;
-    } *fix; /* messages whose buffer is a parameter or its gradient */
+    } * fix; /* messages whose buffer is a parameter or its gradient */
     int n_fix;
-    int64_t work, stats; /* bytes of one workspace, of the running statistics of the largest recomputed stage */
-    int *last_send[2];   /* per (local stage, microbatch): the last SEND_F, SEND_B op; then a chain */
-    int *next_send;      /* per op */
-    int *held;           /* per local stage: the microbatch whose outputs are on their way to the host, -1 */
+    /* Bytes of one workspace, of the running statistics of the largest recomputed stage */
+    int64_t work, stats;
+    /* Per (local stage, microbatch): the last SEND_F, SEND_B op; then a chain */
+    int *last_send[2];
+    int *next_send; /* per op */
+    /* Per local stage: the microbatch whose outputs are on their way to the host, -1 */
+    int *held;
 } Planner;
 
 /* instances.c: instances by number.  l: local stage; m: microbatch. */
 PpStatus instances_number(Planner *p);
-int64_t plan_in(const Planner *p, int l, int i, int m); /* -1: not an instance but data or the loss scale */
+/* -1: not an instance but data or the loss scale */
+int64_t plan_in(const Planner *p, int l, int i, int m);
 int64_t plan_out(const Planner *p, int l, int o, int m);
 int64_t plan_dy(const Planner *p, int l, int j, int m);
 int64_t plan_dx(const Planner *p, int l, int k, int m);
 int64_t plan_stash(const Planner *p, int l, int m);
 int64_t plan_saved(const Planner *p, int l, int m);
 int plan_recomputed(const Planner *p, int l, int m);
-int64_t plan_kept_stash(const Planner *p, int l, int m); /* what the backward reads: of the forward, or of R */
+/* What the backward reads: of the forward, or of R */
+int64_t plan_kept_stash(const Planner *p, int l, int m);
 int64_t plan_kept_out(const Planner *p, int l, int o, int m);
 int plan_dx_number(const PpStage *st, int input, int index);
 void plan_touch(Planner *p, int64_t id); /* the instance lives at this moment; -1: none */
 
 /* facts.c */
-const PpParam *shared_param(const PpStage *st, int param, int *at); /* the stage's copy of it, and where */
+/* The stage's copy of it, and where */
+const PpParam *shared_param(const PpStage *st, int param, int *at);
 
 /* walk.c */
 PpStatus plan_walk(Planner *p);
 
 /* messages.c */
-int new_message(Planner *p, int from, int to, int shared, int64_t tag, int64_t bytes); /* -1: no memory */
-PpStatus add_transfer(Planner *p, Transfer t); /* to the op being walked */
+/* -1: no memory */
+int new_message(Planner *p, int from, int to, int shared, int64_t tag, int64_t bytes);
+PpStatus add_transfer(Planner *p, Transfer t);               /* to the op being walked */
 PpStatus plan_edge(Planner *p, const SchedAction *a, int l); /* SEND_F, RECV_F, SEND_B, RECV_B */
 PpStatus plan_params(Planner *p, const SchedAction *a);      /* SEND_P, RECV_P, SEND_GP */
 
 /* contributions.c */
 PpStatus plan_contributions(Planner *p);
-PpStatus plan_reduction(Planner *p, const SchedAction *a); /* RECV_GP, REDUCE_GRAD, WAIT_REDUCE_GRAD */
+/* RECV_GP, REDUCE_GRAD, WAIT_REDUCE_GRAD */
+PpStatus plan_reduction(Planner *p, const SchedAction *a);
 
 /* place.c */
 void plan_sizes(Planner *p);

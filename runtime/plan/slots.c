@@ -1,11 +1,12 @@
 /*
- * slots.c - in: tensors with a birth and a death along a row of actions; out: their offsets in one block, and its
- * length, with the least any placement could do beside it.
+ * slots.c - in: tensors with a birth and a death along a row of actions; out: their offsets in one
+ * block, and its length, with the least any placement could do beside it.
  *
- * Greedy by size (Pisarchyk and Lee, 2001.03288): the largest first, each at the lowest offset where it fits between
- * those already placed that live at the same time; by size times lifetime and by birth too, each followed by a climb,
- * and the best one counts.  That is quadratic, so very long rows take free lists instead, one
- * per size, last freed first: what was touched last is used again first.
+ * Greedy by size (Pisarchyk and Lee, 2001.03288): the largest first, each at the lowest offset
+ * where it fits between those already placed that live at the same time; by size times lifetime and
+ * by birth too, each followed by a climb, and the best one counts.  That is quadratic, so very long
+ * rows take free lists instead, one per size, last freed first: what was touched last is used again
+ * first.
  */
 #include "planner.h"
 
@@ -73,11 +74,11 @@ static PpStatus free_lists(Instance *inst, int64_t n_inst, int n_op, int64_t *by
 {
     Slots all = {0}, *p = &all;
     int64_t *born = zeroed(n_op + 2, sizeof *born), *dead = zeroed(n_op + 3, sizeof *dead);
-    int64_t *by_birth = zeroed(n_inst, sizeof *by_birth), *by_death = zeroed(n_inst, sizeof *by_death);
+    int64_t *by_birth = zeroed(n_inst, sizeof *by_birth),
+            *by_death = zeroed(n_inst, sizeof *by_death);
     int *slot_of = zeroed(n_inst, sizeof *slot_of), *class_of = zeroed(n_inst, sizeof *class_of);
-    PpStatus s = born && dead && by_birth && by_death && slot_of && class_of
-                     ? PP_OK
-                     : pp_no_memory();
+    PpStatus s =
+        born && dead && by_birth && by_death && slot_of && class_of ? PP_OK : pp_no_memory();
     if (s == PP_OK) {
         for (int64_t i = 0; i < n_inst; i++)
             if (inst[i].birth >= 0) {
@@ -142,11 +143,15 @@ static int by_size(const void *a, const void *b)
 static int by_area(const void *a, const void *b)
 {
     const Instance *x = *(Instance *const *)a, *y = *(Instance *const *)b;
-    double ax = (double)x->bytes * (x->death - x->birth + 1), ay = (double)y->bytes * (y->death - y->birth + 1);
+    double ax = (double)x->bytes * (x->death - x->birth + 1),
+           ay = (double)y->bytes * (y->death - y->birth + 1);
     return ax != ay ? (ax > ay ? -1 : 1) : as_they_come(x, y);
 }
 
-static int by_birth(const void *a, const void *b) { return as_they_come(*(Instance *const *)a, *(Instance *const *)b); }
+static int by_birth(const void *a, const void *b)
+{
+    return as_they_come(*(Instance *const *)a, *(Instance *const *)b);
+}
 
 /* placed[] is kept in the order of offsets: one look along it finds the first gap. */
 static void place_one(Instance **placed, int64_t n, Instance *it, int64_t *bytes)
@@ -216,8 +221,8 @@ static void search(Greedy *g, const Instance *inst, int64_t bound)
 
 static PpStatus greedy(Instance *inst, int64_t n_inst, int64_t bound, int64_t *bytes)
 {
-    Greedy g = {zeroed(n_inst, sizeof *g.order), zeroed(n_inst, sizeof *g.placed), 0, zeroed(n_inst, sizeof *g.best),
-                INT64_MAX};
+    Greedy g = {zeroed(n_inst, sizeof *g.order), zeroed(n_inst, sizeof *g.placed), 0,
+                zeroed(n_inst, sizeof *g.best), INT64_MAX};
     PpStatus s = g.order && g.placed && g.best ? PP_OK : pp_no_memory();
     for (int64_t i = 0; i < n_inst && s == PP_OK; i++)
         if (inst[i].birth >= 0 && inst[i].bytes > 0)
@@ -259,5 +264,6 @@ PpStatus slots_place(Instance *inst, int64_t n_inst, int n_op, int64_t *bytes, i
     for (int64_t i = 0; i < n_inst; i++)
         n += inst[i].birth >= 0 && inst[i].bytes > 0;
     TRY(lower_bound(inst, n_inst, n_op, bound));
-    return n <= GREEDY_MOST ? greedy(inst, n_inst, *bound, bytes) : free_lists(inst, n_inst, n_op, bytes);
+    return n <= GREEDY_MOST ? greedy(inst, n_inst, *bound, bytes)
+                            : free_lists(inst, n_inst, n_op, bytes);
 }

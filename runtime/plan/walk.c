@@ -1,6 +1,6 @@
 /*
- * walk.c - one walk over a rank's row: when each instance is born and dies, which messages an action starts or waits
- * for.  Two compute actions that run at the same time are one moment.
+ * walk.c - one walk over a rank's row: when each instance is born and dies, which messages an
+ * action starts or waits for.  Two compute actions that run at the same time are one moment.
  */
 #include "planner.h"
 
@@ -45,7 +45,8 @@ static void touch_gradients(Planner *p, int l, int m, int type)
         plan_touch(p, plan_saved(p, l, m));
 }
 
-/* A device's outputs go to the host while it computes on: until the stage's next forward, or the end of the step. */
+/* A device's outputs go to the host while it computes on: until the stage's next forward, or the
+ * end of the step. */
 static void touch_held(Planner *p, int l)
 {
     const PpStage *st = p->plan->stage[l].st;

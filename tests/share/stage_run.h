@@ -11,6 +11,7 @@
 #ifndef STAGE_RUN_H
 #define STAGE_RUN_H
 
+#include "base/file/hash.h"
 #include "stage_compare.h"
 
 /* ---- generating, compiling ----------------------------------------------------------------------------- */
@@ -562,10 +563,7 @@ typedef struct {
 
 static uint64_t run_hash(const char *p, int64_t n)
 {
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-    for (int64_t i = 0; i < n; i++)
-        h = (h ^ (uint8_t)p[i]) * UINT64_C(0x100000001b3);
-    return h | 1;
+    return hash_bytes(HASH_START, p, (size_t)n) | 1;
 }
 
 static void run_chain_forward(StageRun *r, RunBits *bits)

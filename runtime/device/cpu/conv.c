@@ -1,10 +1,11 @@
 /*
- * conv.c - convolutions of 1 to 3 dimensions, any stride, dilation, padding, groups; forward, gradient of the data
- * (which is ConvTranspose's forward), gradient of the weights (samples added in order).
+ * conv.c - convolutions of 1 to 3 dimensions, any stride, dilation, padding, groups; forward,
+ * gradient of the data (which is ConvTranspose's forward), gradient of the weights (samples added
+ * in order).
  *
- * Each sample is computed by itself, in a fixed order, so bits depend neither on the rows of a microbatch nor on the
- * threads; threads share out samples.  Scratch memory is one block for all convolutions of a PpLibrary, as large as the
- * largest needs.
+ * Each sample is computed by itself, in a fixed order, so bits depend neither on the rows of a
+ * microbatch nor on the threads; threads share out samples.  Scratch memory is one block for all
+ * convolutions of a PpLibrary, as large as the largest needs.
  */
 #include "core/core.h"
 #include "device/library.h"
@@ -23,11 +24,13 @@ struct PpConv {
     int dtype, threads, pointwise, direct;
     int64_t group, c, m, cg, mg, taps, in_size, out_size, lines, block, col_bytes;
     int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
-    int64_t *lo, *hi; /* per tap of the last dimension: outputs [lo, hi) that read inside the input */
+    /* Per tap of the last dimension: outputs [lo, hi) that read inside the input */
+    int64_t *lo, *hi;
     PpLibrary *library, own; /* own: opened without one */
 };
 
-/* The walk of a direct convolution has one signature for its three uses; each writes only its own result. */
+/* The walk of a direct convolution has one signature for its three uses; each writes only its own
+ * result. */
 static float *f32_writable(const float *p)
 {
     union {
@@ -81,12 +84,14 @@ static void normalise(PpConv *v, const PpConvShape *s)
         v->taps *= v->kernel[i];
         v->in_size *= v->in[i];
         v->out_size *= v->out[i];
-        v->pointwise &= v->kernel[i] == 1 && v->stride[i] == 1 && v->pad[i] == 0 && v->in[i] == v->out[i];
+        v->pointwise &=
+            v->kernel[i] == 1 && v->stride[i] == 1 && v->pad[i] == 0 && v->in[i] == v->out[i];
     }
     v->direct = v->cg <= DIRECT_CHANNELS && v->mg <= DIRECT_CHANNELS && v->group > 1;
     v->lines = v->out[0] * v->out[1];
     int64_t line_bytes = v->cg * v->taps * v->out[2] * (s->dtype == PP_F64 ? 8 : 4);
-    v->block = line_bytes > 0 && COL_BYTES / line_bytes < v->lines ? COL_BYTES / line_bytes : v->lines;
+    v->block =
+        line_bytes > 0 && COL_BYTES / line_bytes < v->lines ? COL_BYTES / line_bytes : v->lines;
     if (v->block < 1)
         v->block = 1;
     if (v->pointwise)
@@ -178,15 +183,15 @@ static int team(const PpConv *v, int64_t rows)
     return rows >= n ? n : 1;
 }
 
-#define EACH_SAMPLE(call)                                                                                              \
-    do {                                                                                                               \
-        int members = team(v, rows);                                                                                   \
-        _Pragma("omp parallel for num_threads(members) schedule(static) if (members > 1)") for (int64_t n = 0;         \
-                                                                                                n < rows; n++)         \
-        {                                                                                                              \
-            void *col = v->library->scratch + v->col_bytes * (members > 1 ? thread_number() : 0);                            \
-            call;                                                                                                      \
-        }                                                                                                              \
+#define EACH_SAMPLE(call)                                                                          \
+    do {                                                                                           \
+        int members = team(v, rows);                                                               \
+        _Pragma("omp parallel for num_threads(members) schedule(static) if (members > 1)") for (   \
+            int64_t n = 0; n < rows; n++)                                                          \
+        {                                                                                          \
+            void *col = v->library->scratch + v->col_bytes * (members > 1 ? thread_number() : 0);  \
+            call;                                                                                  \
+        }                                                                                          \
     } while (0)
 
 void pp_conv_forward(PpConv *v, int64_t rows, const void *x, const void *w, void *y)
@@ -205,7 +210,8 @@ void pp_conv_backward_data(PpConv *v, int64_t rows, const void *dy, const void *
         EACH_SAMPLE(f32_data(v, n, dy, w, dx, col));
 }
 
-void pp_conv_backward_weight(PpConv *v, int64_t rows, const void *x, const void *dy, void *dw, int accumulate)
+void pp_conv_backward_weight(PpConv *v, int64_t rows, const void *x, const void *dy, void *dw,
+                             int accumulate)
 {
     if (!accumulate)
         memset(dw, 0, (size_t)(v->m * v->cg * v->taps) * (v->dtype == PP_F64 ? 8 : 4));

@@ -4,8 +4,9 @@
 #ifndef PP_CPU_H
 #define PP_CPU_H
 
-/* gemm.c: the first product that a library refused; "": none.  Of the process: products return nothing to generated code, and the
-   threads they run on are OpenMP's.  The runtime asks after each action, as it does on a device. */
+/* gemm.c: the first product that a library refused; "": none.  Of the process: products return
+   nothing to generated code, and the threads they run on are OpenMP's.  The runtime asks after each
+   action, as it does on a device. */
 const char *gemm_error(void);
 
 #endif

@@ -26,8 +26,9 @@ static int open_cpu(Device *d, const DeviceWish *w)
     return 1;
 }
 
-/* Large blocks ask for huge pages: products walk across rows of 1 KB and more, each of which would be a page of its own (2 to 4% of
-   a step; worth it since rows stand apart, codegen/plan/pad.c: without that they would all meet in the same sets of the cache). */
+/* Large blocks ask for huge pages: products walk across rows of 1 KB and more, each of which would
+   be a page of its own (2 to 4% of a step; worth it since rows stand apart, codegen/plan/pad.c:
+   without that they would all meet in the same sets of the cache). */
 static void *alloc(Device *d, int64_t bytes)
 {
     enum { HUGE_PAGE = 2 << 20 };
@@ -102,7 +103,8 @@ static void norms(Device *d, int stream, double *sum)
     (void)stream;
     for (int i = 0; i < p->n; i++)
         if (p->list[i].norm >= 0)
-            sum[p->list[i].norm] = optim_cpu_sum_squares(p->list[i].grad, p->list[i].n, p->list[i].dtype);
+            sum[p->list[i].norm] =
+                optim_cpu_sum_squares(p->list[i].grad, p->list[i].n, p->list[i].dtype);
 }
 
 static void update(Device *d, int stream, const DeviceUpdate *u)
