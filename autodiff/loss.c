@@ -11,26 +11,11 @@
 
 enum { IGNORE = -100 };             /* PyTorch's ignore_index */
 
-static const char *const kinds[] = {"mse", "l1", "cross_entropy", "nll", "bce_with_logits", "output", "model"};
-enum { MSE, L1, CROSS_ENTROPY, NLL, BCE, OUTPUT, MODEL, KINDS };
-
-static int kind_of(const char *text, size_t n)
-{
-    for (int k = 0; k < KINDS; k++)
-        if (strlen(kinds[k]) == n && memcmp(kinds[k], text, n) == 0)
-            return k;
-    return KINDS;
-}
-
-static _Noreturn void bad_option(Graph *g, const char *text)
-{
-    const char *word = arena_strndup(g->arena, text, strcspn(text, ":"));
-    const char *near = nearest_name(word, kinds, KINDS);
-    if (near && strcmp(near, word) != 0)
-        diag_hint("did you mean '%s'?", near);
-    diag_hint("one of mse, l1, cross_entropy[:AXIS], nll[:AXIS], bce_with_logits, output:NAME, model:FILE.onnx");
-    diag_fatal(EXIT_USAGE, WHERE_NONE, "--loss '%s' is no loss", text);
-}
+/* --loss NAME[:ARGUMENT] */
+typedef struct {
+    const char *text, *argument;                        /* NULL: none */
+    const ImportOptions *import;
+} Request;
 
 /* What the loss compares with the target: the model's first output of a float type. */
 static ValueId prediction(Graph *g)
@@ -76,8 +61,9 @@ static ValueId pick_classes(Graph *g, ValueId log_p, int axis, ValueId target)
     return g_neg(g, to_scalar(g, g_reduce(g, OP_ReduceSum, picked, 1, axes)));
 }
 
-static int class_axis(Graph *g, const char *text, const char *axis, int rank)
+static int class_axis(Graph *g, const Request *q, int rank)
 {
+    const char *text = q->text, *axis = q->argument;
     long a = -1;
     if (axis) {
         char *end;
@@ -92,71 +78,147 @@ static int class_axis(Graph *g, const char *text, const char *axis, int rank)
 }
 
 /* Classes: the target is the output's shape without the class axis, of i64. */
-static ValueId class_loss(Graph *g, Loss *l, const char *text, const char *axis_text, bool logits)
+static ValueId make_classes(Graph *g, Loss *l, const Request *q, ValueId x, int *axis)
 {
-    ValueId x = prediction(g);
     Shape s = val(g, x)->shape, t = {0};
-    int axis = class_axis(g, text, axis_text, s.rank);
+    *axis = class_axis(g, q, s.rank);
     if (s.rank == 0)
-        diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "--loss '%s' of an output without dimensions", text);
+        diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "--loss '%s' of an output without dimensions", q->text);
     for (int i = 0; i < s.rank; i++)
-        if (i != axis)
+        if (i != *axis)
             t.d[t.rank++] = s.d[i];
-    l->target = make_target(g, DT_I64, &t);
-    l->scale = LOSS_MEAN_TARGETS;
     l->ignore = IGNORE;
-    l->classes = s.d[axis];
-    return pick_classes(g, logits ? g_log_softmax(g, x, axis) : x, axis, l->target);
+    l->classes = s.d[*axis];
+    return l->target = make_target(g, DT_I64, &t);
 }
 
-static ValueId element_loss(Graph *g, Loss *l, int kind)
+static ValueId cross_entropy(Graph *g, Loss *l, const Request *q)
 {
-    ValueId x = prediction(g);
+    int axis;
+    ValueId x = prediction(g), target = make_classes(g, l, q, x, &axis);
+    return pick_classes(g, g_log_softmax(g, x, axis), axis, target);
+}
+
+static ValueId nll(Graph *g, Loss *l, const Request *q)
+{
+    int axis;
+    ValueId x = prediction(g), target = make_classes(g, l, q, x, &axis);
+    return pick_classes(g, x, axis, target);
+}
+
+/* Elements: the target is as the output. */
+static ValueId make_elements(Graph *g, Loss *l, ValueId x)
+{
     Shape s = val(g, x)->shape;
     int64_t n = shape_elements(&s), rows = g->batch > 0 ? g->batch : 1;
     if (n % rows != 0)
         diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "the output %s has no dimension of the %lld rows of a microbatch",
                    shape_print(g->arena, val(g, x)->dtype, &s), (long long)rows);
-    l->target = make_target(g, val(g, x)->dtype, &s);
-    l->scale = LOSS_MEAN_ELEMENTS;
     l->per_row = n / rows;
-    ValueId d = kind == BCE ? NONE : g_sub(g, x, l->target), each;
-    if (kind == MSE)
-        each = g_mul(g, d, d);
-    else if (kind == L1)
-        each = g_unary(g, OP_Abs, d);
-    else                            /* max(x, 0) - x t + log(1 + e^-|x|): softplus is the stable form of the outer two */
-        each = g_sub(g, g_unary(g, OP_Softplus, x), g_mul(g, x, l->target));
-    return to_scalar(g, each);
+    return l->target = make_target(g, val(g, x)->dtype, &s);
+}
+
+static ValueId mse(Graph *g, Loss *l, const Request *q)
+{
+    ValueId x = prediction(g), d = g_sub(g, x, make_elements(g, l, x));
+    (void)q;
+    return to_scalar(g, g_mul(g, d, d));
+}
+
+static ValueId l1(Graph *g, Loss *l, const Request *q)
+{
+    ValueId x = prediction(g), d = g_sub(g, x, make_elements(g, l, x));
+    (void)q;
+    return to_scalar(g, g_unary(g, OP_Abs, d));
+}
+
+/* max(x, 0) - x t + log(1 + e^-|x|): softplus is the stable form of the outer two. */
+static ValueId bce_with_logits(Graph *g, Loss *l, const Request *q)
+{
+    ValueId x = prediction(g), target = make_elements(g, l, x);
+    ValueId product = g_mul(g, x, target), outer = g_unary(g, OP_Softplus, x);
+    (void)q;
+    return to_scalar(g, g_sub(g, outer, product));
 }
 
 /* A scalar that a model computed as its own mean: weighted by its rows when the microbatches' are added. */
-static ValueId own_loss(Graph *g, Loss *l, ValueId x, const char *what)
+static ValueId own_loss(Graph *g, ValueId x, const char *what)
 {
     const Value *v = val(g, x);
     if (!dtype_is_float(v->dtype) || shape_elements(&v->shape) != 1)
         diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "%s is %s, and no float scalar", what,
                    shape_print(g->arena, v->dtype, &v->shape));
-    l->scale = LOSS_MEAN_ROWS;
     return g_reshape(g, x, &(Shape){0});
 }
 
-static ValueId output_loss(Graph *g, Loss *l, const char *name)
+static ValueId output(Graph *g, Loss *l, const Request *q)
 {
+    const char *name = q->argument;
+    (void)l;
     for (uint32_t i = 0; i < g->output.n; i++)
         if (strcmp(g->output_name.at[i], name) == 0)
-            return own_loss(g, l, g->output.at[i], arena_printf(g->arena, "the output '%s'", name));
+            return own_loss(g, g->output.at[i], arena_printf(g->arena, "the output '%s'", name));
     const char *near = nearest_name(name, g->output_name.at, g->output_name.n);
     if (near)
         diag_hint("did you mean '%s'?", near);
     diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--loss output:%s: the model has no such output", name);
 }
 
-static ValueId model_loss(Graph *g, Loss *l, const char *path, const ImportOptions *import)
+static ValueId model(Graph *g, Loss *l, const Request *q)
 {
     refuse_taken(g);
-    ValueId loss = import_loss_model(g, path, import, prediction(g), &l->target);
-    return own_loss(g, l, loss, "the loss model's output");
+    return own_loss(g, import_loss_model(g, q->argument, q->import, prediction(g), &l->target), "the loss model's output");
+}
+
+/* ---- the registry ------------------------------------------------------------------------------ */
+
+/* One row each: the option's name and argument, what of it is the minibatch's loss, and its nodes: the sum over a microbatch. */
+static const struct {
+    const char *name, *argument;
+    bool needed;                                        /* the argument */
+    LossScale scale;
+    ValueId (*build)(Graph *g, Loss *l, const Request *q);
+} losses[] = {
+    {"mse", NULL, false, LOSS_MEAN_ELEMENTS, mse},
+    {"l1", NULL, false, LOSS_MEAN_ELEMENTS, l1},
+    {"cross_entropy", "AXIS", false, LOSS_MEAN_TARGETS, cross_entropy},
+    {"nll", "AXIS", false, LOSS_MEAN_TARGETS, nll},
+    {"bce_with_logits", NULL, false, LOSS_MEAN_ELEMENTS, bce_with_logits},
+    {"output", "NAME", true, LOSS_MEAN_ROWS, output},
+    {"model", "FILE.onnx", true, LOSS_MEAN_ROWS, model},
+};
+enum { LOSSES = sizeof losses / sizeof *losses };
+
+static _Noreturn void bad_option(Graph *g, const char *text, const char *word)
+{
+    const char *names[LOSSES], *list = "";
+    for (int i = 0; i < LOSSES; i++) {
+        const char *argument = losses[i].argument;
+        names[i] = losses[i].name;
+        list = arena_printf(g->arena, argument && !losses[i].needed ? "%s%s%s[:%s]" : argument ? "%s%s%s:%s" : "%s%s%s", list,
+                            i ? ", " : "", losses[i].name, argument);
+    }
+    const char *near = nearest_name(word, names, LOSSES);
+    if (near && strcmp(near, word) != 0)
+        diag_hint("did you mean '%s'?", near);
+    diag_hint("one of %s", list);
+    diag_fatal(EXIT_USAGE, WHERE_NONE, "--loss '%s' is no loss", text);
+}
+
+/* The row of NAME[:ARGUMENT]; q->argument is set. */
+static int find_loss(Graph *g, Request *q)
+{
+    const char *colon = strchr(q->text, ':');
+    const char *word = arena_strndup(g->arena, q->text, colon ? (size_t)(colon - q->text) : strlen(q->text));
+    q->argument = colon ? colon + 1 : NULL;
+    for (int i = 0; i < LOSSES; i++)
+        if (strcmp(losses[i].name, word) == 0) {
+            bool wanting = losses[i].needed && (!q->argument || !*q->argument), more = q->argument && !losses[i].argument;
+            if (wanting || more)
+                break;
+            return i;
+        }
+    bad_option(g, q->text, word);
 }
 
 Loss loss_append(Graph *g, const LossOptions *opt, const ImportOptions *import)
@@ -164,24 +226,16 @@ Loss loss_append(Graph *g, const LossOptions *opt, const ImportOptions *import)
     Loss l = {.loss = NONE, .loss_scale = NONE, .target = NONE, .scale = LOSS_NONE};
     if (!opt->loss)
         return l;
-    const char *colon = strchr(opt->loss, ':'), *rest = colon ? colon + 1 : NULL;
-    int kind = kind_of(opt->loss, colon ? (size_t)(colon - opt->loss) : strlen(opt->loss));
-    bool takes = kind == CROSS_ENTROPY || kind == NLL, needs = kind == OUTPUT || kind == MODEL;
-    if (kind == KINDS || (rest && !takes && !needs) || (needs && (!rest || !*rest)))
-        bad_option(g, opt->loss);
-
-    Origin origin = {.name = "loss", .type = arena_strdup(g->arena, kinds[kind]), .scope = "", .index = NONE, .pipeline_stage = -1};
+    Request q = {.text = opt->loss, .import = import};
+    int row = find_loss(g, &q);
+    Origin origin = {.name = "loss", .type = losses[row].name, .scope = "", .index = NONE, .pipeline_stage = -1};
     vec_push(g->arena, &g->origin, origin);
     uint32_t before = g->cur_origin;
     g->cur_origin = g->origin.n - 1;
     l.text = opt->loss;
-    ValueId sum = takes           ? class_loss(g, &l, opt->loss, rest, kind == CROSS_ENTROPY)
-                  : kind == OUTPUT ? output_loss(g, &l, rest)
-                  : kind == MODEL  ? model_loss(g, &l, rest, import)
-                                   : element_loss(g, &l, kind);
+    l.scale = opt->sum ? LOSS_SUM : losses[row].scale;
+    ValueId sum = losses[row].build(g, &l, &q);
     g->cur_origin = g->origin.n - 1;
-    if (opt->sum)
-        l.scale = LOSS_SUM;
     l.loss_scale = make_scale(g, val(g, sum)->dtype);
     l.loss = g_mul(g, sum, l.loss_scale);
     if (strmap_get(&g->by_name, "loss") == NONE)

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base.h"
+#include "escape.h"
+#include "file/hash.h"
 
 typedef struct Block { struct Block *next; size_t size, used; } Block;
 struct Arena { Block *head; Arena *outer, *inner, *next; };      /* next: within the same outer one */
@@ -141,21 +142,21 @@ char *arena_printf(Arena *a, const char *fmt, ...)
     return p;
 }
 
+const char *diag_escape(Arena *a, const char *s)
+{
+    size_t size = strlen(s) * 4 + 16;
+    char *out = arena_alloc(a, size);
+    escape_into(out, size, s);
+    return out;
+}
+
 /* ---- StrMap: open addressing, FNV-1a, at most half full ---- */
 
 typedef struct StrSlot { const char *key; uint32_t value; } StrSlot;
 
-static uint64_t hash_string(const char *s)
-{
-    uint64_t h = 14695981039346656037u;
-    for (; *s; s++)
-        h = (h ^ (unsigned char)*s) * 1099511628211u;
-    return h;
-}
-
 static StrSlot *strmap_slot(const StrMap *m, const char *key)
 {
-    uint32_t i = (uint32_t)(hash_string(key) >> 7) & (m->cap - 1);
+    uint32_t i = (uint32_t)(hash_bytes(HASH_START, key, strlen(key)) >> 7) & (m->cap - 1);
     while (m->slot[i].key && strcmp(m->slot[i].key, key))
         i = (i + 1) & (m->cap - 1);
     return &m->slot[i];

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base.h"
+#include "escape.h"
 
 enum { LINE = 2048, MAX_QUEUED = 16 };
 
@@ -76,44 +76,6 @@ void die(const char *file, int line, const char *fmt, ...)
     if (diag.frame)
         diag_raise(EXIT_BUG);
     _exit(EXIT_BUG);
-}
-
-/* Bytes that are no printable UTF-8 become \xNN; so no name from a model can move a terminal's cursor. */
-static size_t utf8_length(const unsigned char *s)
-{
-    size_t n = s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : s[0] >= 0xe0 ? 3 : s[0] >= 0xc2 ? 2 : 0;
-    if (s[0] >= 0xf5)
-        return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    if (n == 2 && s[0] == 0xc2 && s[1] < 0xa0)                     /* C1 control characters */
-        return 0;
-    return n;
-}
-
-static void escape_into(char *out, size_t size, const char *s)
-{
-    size_t o = 0;
-    for (const unsigned char *p = (const unsigned char *)s; *p && o + 8 < size;) {
-        size_t n = *p >= 0x20 && *p < 0x7f ? 1 : *p >= 0x80 ? utf8_length(p) : 0;
-        if (n == 0) {
-            o += (size_t)snprintf(out + o, size - o, "\\x%02x", *p++);
-            continue;
-        }
-        memcpy(out + o, p, n);
-        o += n;
-        p += n;
-    }
-    out[o] = '\0';
-}
-
-const char *diag_escape(Arena *a, const char *s)
-{
-    size_t size = strlen(s) * 4 + 16;
-    char *out = arena_alloc(a, size);
-    escape_into(out, size, s);
-    return out;
 }
 
 static const char *paint(const char *on)

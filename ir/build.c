@@ -71,37 +71,6 @@ ValueId g_iota(Graph *g, Dtype t, int rank, int axis, int64_t n)
     return graph_const(g, NULL, out);
 }
 
-bool g_const_ints(const Graph *g, ValueId v, Arena *a, int64_t **at, int64_t *n)
-{
-    const Value *x = val(g, v);
-    if (x->kind != V_CONST || dtype_size(x->dtype) == 0)
-        return false;
-    *n = shape_elements(&x->shape);
-    Tensor t = {x->dtype, x->shape, arena_alloc(a, (size_t)*n * dtype_size(x->dtype))};
-    if (*n)
-        memcpy(t.data, x->data, (size_t)*n * dtype_size(x->dtype));
-    if (x->dtype != DT_I64) {
-        Tensor out = {.dtype = DT_I64, .shape = x->shape};
-        eval_node(a, OP_Cast, 1, &t, &(Attr){.to = DT_I64}, 1, &out);
-        t = out;
-    }
-    *at = t.data;
-    return true;
-}
-
-bool g_const_double(const Graph *g, ValueId v, double *d)
-{
-    const Value *x = val(g, v);
-    if (x->kind != V_CONST || dtype_size(x->dtype) == 0 || shape_elements(&x->shape) != 1)
-        return false;
-    union { uint64_t align; unsigned char byte[16]; } one = {0};
-    memcpy(one.byte, x->data, dtype_size(x->dtype));
-    Tensor t = {.dtype = x->dtype, .data = one.byte}, out = {.dtype = DT_F64};
-    eval_node(g->arena, OP_Cast, 1, &t, &(Attr){.to = DT_F64}, 1, &out);
-    memcpy(d, out.data, sizeof *d);
-    return true;
-}
-
 /* ---- views and data movement ---- */
 
 ValueId g_reshape(Graph *g, ValueId x, const Shape *s)

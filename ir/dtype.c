@@ -41,14 +41,6 @@ bool dtype_is_computable(Dtype t) { return t != DT_NONE && dtype_held(t) == t; }
 
 Dtype dtype_held(Dtype t) { return has_row(t) ? types[t].held : DT_NONE; }
 
-double dtype_round(Dtype t, double v)
-{
-    double rounded;
-    INSIST(dtype_is_computable(t) && dtype_is_float(t));
-    element_set_double(t, &rounded, 0, v);
-    return element_double(t, &rounded, 0);
-}
-
 int64_t shape_elements(const Shape *s)
 {
     int64_t n = 1;

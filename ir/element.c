@@ -112,3 +112,11 @@ void element_copy(Dtype to, void *out, Dtype from, const void *in, int64_t i)
     else
         element_set_wide(to, out, i, element_wide(from, in, i));
 }
+
+double dtype_round(Dtype t, double v)
+{
+    double rounded;
+    INSIST(dtype_is_computable(t) && dtype_is_float(t));
+    element_set_double(t, &rounded, 0, v);
+    return element_double(t, &rounded, 0);
+}

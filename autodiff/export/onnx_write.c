@@ -14,114 +14,6 @@
 
 enum { IR_VERSION = 8, OPSET = 18 };
 
-/* ---- nodes and tensors ------------------------------------------------------------------------- */
-
-const char *ow_made(Ow *w) { return arena_printf(w->a, "%%w%u", w->made++); }
-
-OnnxNode ow_begin(Ow *w, const char *op, uint32_t nin, const char *const *in, uint32_t nout, const char *const *out)
-{
-    OnnxNode n = {.msg.a = w->a};
-    for (uint32_t i = 0; i < nin; i++)
-        pb_put_string(&n.msg, NODE_INPUT, in[i]);
-    for (uint32_t i = 0; i < nout; i++)
-        pb_put_string(&n.msg, NODE_OUTPUT, out[i]);
-    pb_put_string(&n.msg, NODE_NAME, arena_printf(w->a, "n%u", w->nodes++));
-    pb_put_string(&n.msg, NODE_OP, op);
-    return n;
-}
-
-static void end_attribute(OnnxNode *n, PbMessage *attr, int type)
-{
-    pb_put_int(attr, ATTR_TYPE, type);
-    pb_put_message(&n->msg, NODE_ATTRIBUTE, attr);
-}
-
-void ow_int(OnnxNode *n, const char *name, int64_t v)
-{
-    PbMessage attr = {.a = n->msg.a};
-    pb_put_string(&attr, ATTR_NAME, name);
-    pb_put_int(&attr, ATTR_I, v);
-    end_attribute(n, &attr, TYPE_INT);
-}
-
-void ow_int_list(OnnxNode *n, const char *name, int count, const int64_t *v)
-{
-    PbMessage attr = {.a = n->msg.a};
-    pb_put_string(&attr, ATTR_NAME, name);
-    for (int i = 0; i < count; i++)
-        pb_put_int(&attr, ATTR_INTS, v[i]);
-    end_attribute(n, &attr, TYPE_INTS);
-}
-
-void ow_string(OnnxNode *n, const char *name, const char *v)
-{
-    PbMessage attr = {.a = n->msg.a};
-    pb_put_string(&attr, ATTR_NAME, name);
-    pb_put_string(&attr, ATTR_S, v);
-    end_attribute(n, &attr, TYPE_STRING);
-}
-
-void ow_end(Ow *w, OnnxNode *n) { pb_put_message(&w->node, GRAPH_NODE, &n->msg); }
-
-/* A TensorProto up to its bytes, which follow as the last field. */
-static PbMessage tensor_head(Arena *a, const char *name, Dtype t, const Shape *s)
-{
-    PbMessage m = {.a = a};
-    for (int i = 0; i < s->rank; i++)
-        pb_put_int(&m, TENSOR_DIMS, s->d[i]);
-    pb_put_int(&m, TENSOR_TYPE, t);
-    pb_put_string(&m, TENSOR_NAME, name);
-    return m;
-}
-
-static void initializer(Ow *w, const char *name, Dtype t, const Shape *s, const void *data)
-{
-    PbMessage m = tensor_head(w->a, name, t, s);
-    pb_put_bytes(&m, TENSOR_RAW, data, (size_t)shape_elements(s) * dtype_size(t));
-    pb_put_message(&w->init, GRAPH_INITIALIZER, &m);
-}
-
-const char *ow_ints(Ow *w, int rank, int64_t n, const int64_t *v)
-{
-    const char *name = ow_made(w);
-    initializer(w, name, DT_I64, &(Shape){rank, {n}}, v);
-    return name;
-}
-
-const char *ow_number(Ow *w, Dtype t, double v)
-{
-    const char *name = ow_made(w);
-    Tensor wide = {.dtype = DT_F64, .data = &v}, out = {.dtype = t};
-    eval_node(w->a, OP_Cast, 1, &wide, &(Attr){.to = t}, 1, &out);
-    initializer(w, name, t, &(Shape){0}, out.data);
-    return name;
-}
-
-/* ---- names -------------------------------------------------------------------------------------- */
-
-/* The name of a value in every file: a parameter's is PyTorch's, and no other value may have it. */
-static const char *plain_name(Ow *w, ValueId v)
-{
-    const Value *x = val(w->g, v);
-    if (x->kind == V_PARAM)
-        return diag_escape(w->a, w->g->param.at[x->param].name);
-    const char *name = diag_escape(w->a, x->name);
-    return strmap_get(&w->param_name, name) == NONE ? name : arena_printf(w->a, "%s%%value", name);
-}
-
-const char *ow_name(Ow *w, ValueId v)
-{
-    if (w->alias[v])
-        return w->alias[v];
-    const Value *x = val(w->g, v);
-    const char *name = w->alias[v] = plain_name(w, v);
-    if (x->kind == V_CONST)
-        initializer(w, name, x->dtype, &x->shape, x->data);
-    if (x->kind == V_PARAM)
-        vec_push(w->a, &w->param, x->param);
-    return name;
-}
-
 /* ---- the file ------------------------------------------------------------------------------------ */
 
 static void info(Ow *w, PbMessage *list, uint32_t field, const char *name, const Value *x)
@@ -144,7 +36,7 @@ static void add_input(Ow *w, ValueId v, const char *name)
 {
     if (w->alias[v])
         return;
-    w->alias[v] = name ? name : plain_name(w, v);
+    w->alias[v] = name ? name : ow_plain_name(w, v);
     info(w, &w->input, GRAPH_INPUT, w->alias[v], val(w->g, v));
 }
 
@@ -185,7 +77,7 @@ static void write_weight(const Weight *x, FILE *f)
 
 static Weight weight_inside(Ow *w, const Param *p, const char *name, size_t bytes)
 {
-    PbMessage head = tensor_head(w->a, name, p->dtype, &p->shape), whole = {.a = w->a};
+    PbMessage head = ow_tensor_head(w->a, name, p->dtype, &p->shape), whole = {.a = w->a};
     pb_put_key(&head, TENSOR_RAW, PB_BYTES);
     pb_put_varint(&head, bytes);
     pb_put_key(&whole, GRAPH_INITIALIZER, PB_BYTES);
@@ -196,7 +88,7 @@ static Weight weight_inside(Ow *w, const Param *p, const char *name, size_t byte
 
 static Weight weight_outside(Ow *w, const Param *p, const char *name, size_t bytes, const OnnxWeight *at)
 {
-    PbMessage head = tensor_head(w->a, name, p->dtype, &p->shape), whole = {.a = w->a};
+    PbMessage head = ow_tensor_head(w->a, name, p->dtype, &p->shape), whole = {.a = w->a};
     onnx_put_entry(&head, "location", at->file);
     onnx_put_entry(&head, "offset", arena_printf(w->a, "%lld", (long long)at->offset));
     onnx_put_entry(&head, "length", arena_printf(w->a, "%zu", bytes));
@@ -292,7 +184,7 @@ void onnx_write_forward(const Pipe *p, uint32_t stage, const OnnxWeight *weight,
 
 /* ---- backward -------------------------------------------------------------------------------------- */
 
-static const char *of_gradient(Ow *w, ValueId v) { return arena_printf(w->a, "grad/%s", plain_name(w, v)); }
+static const char *of_gradient(Ow *w, ValueId v) { return arena_printf(w->a, "grad/%s", ow_plain_name(w, v)); }
 
 /* The gradients that come in for one output are one input, added by the caller: the first of them stands for all. */
 static void add_received(Ow *w, const StageOutput *out)

@@ -22,7 +22,7 @@ typedef struct {
     uint32_t made, nodes;           /* numbers for made-up names */
 } Ow;
 
-/* onnx_write.c */
+/* onnx_node.c */
 const char *ow_name(Ow *w, ValueId v);                                  /* and whatever must be in the file for it */
 const char *ow_made(Ow *w);                                             /* a fresh name */
 const char *ow_ints(Ow *w, int rank, int64_t n, const int64_t *v);      /* an i64 initializer: rank 0 or 1 */
@@ -32,6 +32,8 @@ void ow_int(OnnxNode *n, const char *name, int64_t v);
 void ow_int_list(OnnxNode *n, const char *name, int count, const int64_t *v);
 void ow_string(OnnxNode *n, const char *name, const char *v);
 void ow_end(Ow *w, OnnxNode *n);
+PbMessage ow_tensor_head(Arena *a, const char *name, Dtype t, const Shape *s);  /* a TensorProto up to its bytes */
+const char *ow_plain_name(Ow *w, ValueId v);                            /* in every file: a parameter's is PyTorch's */
 
 /* onnx_write_ops.c */
 void ow_node(Ow *w, NodeId id);

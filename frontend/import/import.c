@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file/hash.h"
 #include "state.h"
 
 typedef void ImportFn(Import *);
@@ -306,7 +307,7 @@ static Graph *import_all(Arena *a, uint32_t n, const char *const *path, const Im
             stop_assign(stops, model[i], params[i], &model[i]->node);
         }
         vec_push(a, &g->model, model[i]);
-        g->model_hash = (g->model_hash ^ model[i]->wire.hash) * 1099511628211u;
+        g->model_hash = hash_value(g->model_hash, model[i]->wire.hash);
         ImportState s = {.g = g, .m = model[i], .params = params[i], .stops = stops, .opt = opt, .stage = n > 1 ? (int)i : -1, .env.arena = a};
         import_bind_inputs(&s, i ? &between : NULL, &all);
         if (i == 0) {

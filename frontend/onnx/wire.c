@@ -8,6 +8,7 @@
  */
 #include <string.h>
 
+#include "base/file/hash.h"
 #include "base/protobuf.h"
 #include "onnx.h"
 
@@ -242,17 +243,17 @@ static void walk(Walk *w)
     }
 }
 
-static uint64_t hash_bytes(const uint8_t *p, size_t n)
+static uint64_t hash_words(const uint8_t *p, size_t n)
 {
-    uint64_t h = 14695981039346656037u ^ n;
+    uint64_t h = HASH_START ^ n;
     for (; n >= 8; p += 8, n -= 8) {
         uint64_t v;
         memcpy(&v, p, 8);
-        h = (h ^ v) * 1099511628211u;
+        h = hash_value(h, v);
         h ^= h >> 29;
     }
     for (; n; n--)
-        h = (h ^ *p++) * 1099511628211u;
+        h = hash_value(h, *p++);
     return h ^ h >> 32;
 }
 
@@ -266,5 +267,5 @@ void wire_scan(Arena *a, const char *file, const uint8_t *at, size_t size, const
     wire->structure = w.out = arena_alloc(a, w.n_out);
     wire->length = w.n_out;
     walk(&w);
-    wire->hash = hash_bytes(wire->structure, wire->length);
+    wire->hash = hash_words(wire->structure, wire->length);
 }

@@ -6,13 +6,7 @@
 
 #include <stdlib.h>
 
-static uint64_t fnv(uint64_t h, const void *p, size_t n)
-{
-    const unsigned char *b = p;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ b[i]) * 0x100000001b3u;
-    return h;
-}
+#include "base/file/hash.h"
 
 PpStatus run_hash(Run *run)
 {
@@ -39,10 +33,10 @@ PpStatus run_hash(Run *run)
                              o->tf32,
                              o->checkpoint != NULL,
                              o->dump_grads != NULL};
-    uint64_t h = fnv(0xcbf29ce484222325u, text, n);
-    h = fnv(h, real, sizeof real);
-    h = fnv(h, whole, sizeof whole);
-    run->hash = fnv(h, &run->model->hash, sizeof run->model->hash);
+    uint64_t h = hash_bytes(HASH_START, text, n);
+    h = hash_bytes(h, real, sizeof real);
+    h = hash_bytes(h, whole, sizeof whole);
+    run->hash = hash_bytes(h, &run->model->hash, sizeof run->model->hash);
     free(text);
     return PP_OK;
 }

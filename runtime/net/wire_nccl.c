@@ -13,6 +13,7 @@
  * rank share BLOCKS, so that whatever waits, there is room for the kernels that make what it waits
  * for.
  */
+#include "base/file/hash.h"
 #include "wires.h"
 
 #include <stdlib.h>
@@ -71,17 +72,15 @@ static void find_edges(Links *l, Nccl *c)
 
 /* ---- are its messages received in the order of sending ---- */
 
-static uint64_t fold(uint64_t h, int64_t x) { return (h ^ (uint64_t)x) * 0x100000001b3u; }
-
 /* Of the edge's messages as the plan posts them. */
 static uint64_t order_of(const Plan *p, const Edge *e)
 {
-    uint64_t hash = 0xcbf29ce484222325u;
+    uint64_t hash = HASH_START;
     for (const Transfer *t = p->transfer; t < p->transfer + p->n_transfer; t++)
         for (int k = t->first; k < t->first + t->count && t->kind != DO_FINISH; k++) {
             const Message *m = &p->msg[k];
             if (m->from == e->from && m->to == e->to && m->shared == e->shared)
-                hash = fold(fold(hash, m->tag), m->bytes);
+                hash = hash_value(hash_value(hash, (uint64_t)m->tag), (uint64_t)m->bytes);
         }
     return hash;
 }
