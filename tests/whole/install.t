@@ -12,9 +12,12 @@ is "what is installed" "$(cd root && find . -type f ! -path './usr/include/ppspl
 ./usr/include/ppsplit/base/file/dtype.def
 ./usr/include/ppsplit/codegen/codegen.h
 ./usr/include/ppsplit/frontend/frontend.h
+./usr/include/ppsplit/ir/build.h
 ./usr/include/ppsplit/ir/facts/facts.h
+./usr/include/ppsplit/ir/graph.h
 ./usr/include/ppsplit/ir/ir.h
 ./usr/include/ppsplit/ir/ops.def
+./usr/include/ppsplit/ir/type.h
 ./usr/include/ppsplit/partition/partition.h
 ./usr/include/ppsplit/ppsplit.h
 ./usr/include/ppsplit/schedule/schedule.h
@@ -51,7 +54,7 @@ is "and never linked with another's" "$(built PPSPLIT_RUNTIME="$work/root/usr" |
 ok "uninstalls" make -s -C "$top" BUILD="$build" DESTDIR="$work/root" PREFIX=/usr uninstall
 is "nothing is left" "$(find root -type f)" ""
 
-mkdir -p tree/tests && cp -r "$top"/{Makefile,ppsplit.h,base,ir,frontend,partition,autodiff,codegen,schedule,runtime} tree && cp "$top/tests/layers" tree/tests
+mkdir -p tree/tests && cp -r "$top"/{Makefile,ppsplit.h,base,ir,frontend,partition,autodiff,codegen,schedule,runtime} tree && cp "$top"/tests/{layers,circles} tree/tests
 ok "no file includes from above" make -s -C tree layers
 # broken FILE INCLUDED: does such a line go unseen
 broken() {
