@@ -110,6 +110,7 @@ check: all tools $(UNIT) $(BUILD)/tests/objects/made layers
 # ---- other goals ----
 
 bench: all tools
+	$(Q)BUILD=$(BUILD) tests/bench/compile
 	$(Q)BUILD=$(BUILD) tests/bench/run
 	$(Q)BUILD=$(BUILD) tests/bench/schedules
 	$(Q)BUILD=$(BUILD) tests/bench/predict

@@ -1,9 +1,10 @@
 /*
- * ppsplit.c - the command.  In: ONNX models and options.  Out: a folder with a pipeline-parallel program.
+ * ppsplit.c - the command.  In: ONNX models and options.  Out: a folder with a pipeline-parallel
+ * program.
  *
- * passes[] is the whole compiler, a line a pass; everything else here reads the command line.  GNU manners: long options with
- * = or a space, data to stdout, diagnostics to stderr, exit codes 0, 1 (model refused), 2 (usage), 3 (I/O or resources),
- * 70 (a bug of ours).
+ * passes[] is the whole compiler, a line a pass; everything else here reads the command line.  GNU
+ * manners: long options with = or a space, data to stdout, diagnostics to stderr, exit codes 0, 1
+ * (model refused), 2 (usage), 3 (I/O or resources), 70 (a bug of ours).
  */
 #include "ppsplit.h"
 
@@ -32,66 +33,80 @@ typedef struct {
     Graph *graph;
     Loss loss;
     Pipe *pipe;
-} Compilation;
+} State;
 
-static void import(Compilation *c) { c->graph = import_models(c->o->arena, c->o->model.n, c->o->model.at, &c->o->import); }
-static void loss(Compilation *c) { c->loss = loss_append(c->graph, &c->o->loss, &c->o->import); }
-static void partition(Compilation *c) { c->pipe = pipe_build(c->graph, &c->o->partition, &c->loss); }
-static void reverse(Compilation *c) { reverse_stages(c->pipe); }
-static void stash(Compilation *c) { stash_minimize(c->pipe); }
-static void divide(Compilation *c) { divide_backward(c->pipe); }
-static void costs(Compilation *c) { pipe_costs(c->pipe); }
-static void write_output(Compilation *c) { if (c->o->codegen.dir) codegen_write(c->pipe, &c->o->codegen); }
-static void summary(Compilation *c) { if (!c->o->quiet) report_summary(c->pipe, stdout); }
+static void import(State *s)
+{
+    s->graph = import_models(s->o->arena, s->o->model.n, s->o->model.at, &s->o->import);
+}
 
-static const struct { void (*run)(Compilation *c); const char *dump; } passes[] = {
-    {import, "import"},             /* files to a Graph of core operations: shapes known, constants folded, parameters named */
-    {loss, "loss"},                 /* the loss is appended, with its inputs target and loss_scale */
-    {partition, "partition"},       /* a Pipe: nodes to stages, what crosses a cut, where parameters live */
-    {reverse, "autodiff"},          /* every stage's backward */
-    {stash, "stash"},               /* what forward keeps for it, against what it computes again */
-    {divide, "divide"},             /* backward divided into I (of inputs) and W (of weights) */
-    {costs, NULL},                  /* parameters, bytes, operations of each stage */
-    {write_output, NULL},           /* each stage lowered, fused, laid out, printed; the folder */
+static void loss(State *s) { s->loss = loss_append(s->graph, &s->o->loss, &s->o->import); }
+static void partition(State *s) { s->pipe = pipe_build(s->graph, &s->o->partition, &s->loss); }
+static void reverse(State *s) { reverse_stages(s->pipe); }
+static void stash(State *s) { stash_minimize(s->pipe); }
+static void divide(State *s) { divide_backward(s->pipe); }
+static void costs(State *s) { pipe_costs(s->pipe); }
+
+static void output(State *s)
+{
+    if (s->o->codegen.dir)
+        codegen_write(s->pipe, &s->o->codegen);
+}
+
+static void summary(State *s)
+{
+    if (!s->o->quiet)
+        report_summary(s->pipe, stdout);
+}
+
+static const struct { void (*run)(State *s); const char *dump; } passes[] = {
+    {import, "import"},         /* files to a Graph of core operations, shaped, folded, named */
+    {loss, "loss"},             /* the loss is appended, with its inputs target and loss_scale */
+    {partition, "partition"},   /* a Pipe: nodes to stages, what crosses a cut, parameters */
+    {reverse, "autodiff"},      /* every stage's backward */
+    {stash, "stash"},           /* what forward keeps for it, against what it computes again */
+    {divide, "divide"},         /* backward divided into I (of inputs) and W (of weights) */
+    {costs, NULL},              /* parameters, bytes, operations of each stage */
+    {output, NULL},             /* stages lowered, fused, laid out, printed; the folder */
     {summary, NULL},
 };
 enum { N_PASSES = sizeof passes / sizeof *passes };
 
-static void verify(const Compilation *c)
+static void verify(const State *s)
 {
-    graph_verify(c->graph);
-    if (c->pipe)
-        pipe_verify(c->pipe);
+    graph_verify(s->graph);
+    if (s->pipe)
+        pipe_verify(s->pipe);
 }
 
-static void dump(const Compilation *c, const char *pass)
+static void dump(const State *s, const char *pass)
 {
     printf("# after %s\n", pass);
-    if (c->pipe)
-        pipe_dump(c->pipe, stdout);
+    if (s->pipe)
+        pipe_dump(s->pipe, stdout);
     else
-        graph_dump(c->graph, stdout);
+        graph_dump(s->graph, stdout);
 }
 
 static void compile(void *arg)
 {
-    Compilation c = {.o = arg};
+    State s = {.o = arg};
     for (int i = 0; i < N_PASSES; i++) {
-        const char *name = passes[i].dump, *wanted = c.o->dump;
-        passes[i].run(&c);
+        const char *name = passes[i].dump, *wanted = s.o->dump;
+        passes[i].run(&s);
         if (name)
-            verify(&c);
+            verify(&s);
         if (name && wanted && (!strcmp(wanted, name) || !strcmp(wanted, "all")))
-            dump(&c, name);
+            dump(&s, name);
     }
 }
 
 static void list_modules(void *arg)
 {
-    Compilation c = {.o = arg};
-    import(&c);
-    batch_analyse(c.graph, 0, &c.o->partition.batch, NULL);
-    report_ls(c.graph, stdout);
+    State s = {.o = arg};
+    import(&s);
+    batch_analyse(s.graph, 0, &s.o->partition.batch, NULL);
+    report_ls(s.graph, stdout);
 }
 
 /* ---- the command line ---- */
@@ -144,8 +159,9 @@ static const char usage[] =
     "  ppsplit model.onnx --split layers.1:begin --loss cross_entropy -o out && make -C out\n"
     "  ppsplit gpt2.onnx --bind batch=4 --split h.3:begin --split h.6:begin --loss cross_entropy -o out\n";
 
-enum { OPT_SPLIT, OPT_MULTI, OPT_CHUNK, OPT_MERGE, OPT_LOSS, OPT_REDUCTION, OPT_FREEZE, OPT_TRAIN, OPT_STOP, OPT_BIND, OPT_PARAM,
-       OPT_PARAMS_FROM, OPT_LIMIT, OPT_OUTPUT, OPT_TARGET, OPT_PARAMS, OPT_DUMP, OPT_QUIET, OPT_HELP, OPT_VERSION };
+enum { OPT_SPLIT, OPT_MULTI, OPT_CHUNK, OPT_MERGE, OPT_LOSS, OPT_REDUCTION, OPT_FREEZE, OPT_TRAIN,
+       OPT_STOP, OPT_BIND, OPT_PARAM, OPT_PARAMS_FROM, OPT_LIMIT, OPT_OUTPUT, OPT_TARGET, OPT_PARAMS,
+       OPT_DUMP, OPT_QUIET, OPT_HELP, OPT_VERSION };
 
 static const OptionName options[] = {
     [OPT_SPLIT] = {"split", "PATH:begin|end", 0},
@@ -254,7 +270,9 @@ static void read_option(Options *o, int option, const char *arg)
     case OPT_PARAMS_FROM: vec_push(o->arena, &o->import.params_from, arg); break;
     case OPT_LIMIT: set_limit(&o->import.limits, arg); break;
     case OPT_OUTPUT: o->codegen.dir = arg; break;
-    case OPT_TARGET: *(ONE_OF("target", arg, "cpu", "cuda") == 0 ? &o->codegen.cpu : &o->codegen.cuda) = true; break;
+    case OPT_TARGET:
+        *(ONE_OF("target", arg, "cpu", "cuda") == 0 ? &o->codegen.cpu : &o->codegen.cuda) = true;
+        break;
     case OPT_PARAMS: o->codegen.link = ONE_OF("params", arg, "copy", "link") == 1; break;
     case OPT_DUMP: o->dump = dump_of(arg); break;
     case OPT_QUIET: o->quiet = true; break;

@@ -1,4 +1,5 @@
-/* half.c - binary16 has 5 bits of exponent and 10 of fraction; bfloat16 is the upper half of a binary32. */
+/* half.c - binary16 has 5 bits of exponent and 10 of fraction; bfloat16 is the upper half of a
+ * binary32. */
 #include "half.h"
 
 #include <math.h>
@@ -18,7 +19,8 @@ double half_to_double(uint16_t h)
         double v = ldexp(fraction, -24);
         return sign ? -v : v;
     }
-    return from_bits(sign | (exponent == 31 ? 255u << 23 : (exponent + 112) << 23) | fraction << 13);
+    return from_bits(sign | (exponent == 31 ? 255u << 23 : (exponent + 112) << 23) |
+                     fraction << 13);
 }
 
 uint16_t half_of_double(double v)
@@ -29,7 +31,7 @@ uint16_t half_of_double(double v)
         return (uint16_t)(sign | 0x7e00);
     if (x >= 65520)
         return (uint16_t)(sign | 0x7c00);
-    if (x < 0x1p-14)                                    /* zero and subnormal: a multiple of 2^-24 */
+    if (x < 0x1p-14) /* zero and subnormal: a multiple of 2^-24 */
         return (uint16_t)(sign | (unsigned)rint(ldexp(x, 24)));
     int exponent;
     frexp(x, &exponent);

@@ -1,4 +1,5 @@
-/* half.h - 16-bit floating-point numbers, binary16 and bfloat16, to double and back, rounded to nearest even. */
+/* half.h - 16-bit floating-point numbers, binary16 and bfloat16, to double and back, rounded to
+ * nearest even. */
 #ifndef PPSPLIT_HALF_H
 #define PPSPLIT_HALF_H
 

@@ -1,4 +1,5 @@
-/* protobuf.c - https://protobuf.dev/programming-guides/encoding: base 128 numbers, low bits first; length before bytes. */
+/* protobuf.c - https://protobuf.dev/programming-guides/encoding: base 128 numbers, low bits first;
+ * length before bytes. */
 #include "protobuf.h"
 
 #include <string.h>
@@ -99,7 +100,10 @@ void pb_put_varint(PbMessage *m, uint64_t v)
     pb_put(m, bytes, pb_encode(bytes, v));
 }
 
-void pb_put_key(PbMessage *m, uint32_t number, int kind) { pb_put_varint(m, (uint64_t)number << 3 | (uint64_t)kind); }
+void pb_put_key(PbMessage *m, uint32_t number, int kind)
+{
+    pb_put_varint(m, (uint64_t)number << 3 | (uint64_t)kind);
+}
 
 void pb_put_int(PbMessage *m, uint32_t number, int64_t v)
 {
@@ -114,5 +118,11 @@ void pb_put_bytes(PbMessage *m, uint32_t number, const void *at, size_t n)
     pb_put(m, at, n);
 }
 
-void pb_put_string(PbMessage *m, uint32_t number, const char *s) { pb_put_bytes(m, number, s, strlen(s)); }
-void pb_put_message(PbMessage *m, uint32_t number, const PbMessage *inner) { pb_put_bytes(m, number, inner->at, inner->n); }
+void pb_put_string(PbMessage *m, uint32_t number, const char *s)
+{
+    pb_put_bytes(m, number, s, strlen(s));
+}
+void pb_put_message(PbMessage *m, uint32_t number, const PbMessage *inner)
+{
+    pb_put_bytes(m, number, inner->at, inner->n);
+}

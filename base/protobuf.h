@@ -1,7 +1,9 @@
 /*
- * protobuf.h - the wire format of protocol buffers: fields of a message read one by one, messages written into memory.
+ * protobuf.h - the wire format of protocol buffers: fields of a message read one by one, messages
+ * written into memory.
  *
- * A field is a number and a kind; what the numbers mean is the caller's.  Reading is safe on any bytes.
+ * A field is a number and a kind; what the numbers mean is the caller's.  Reading is safe on any
+ * bytes.
  */
 #ifndef PPSPLIT_PROTOBUF_H
 #define PPSPLIT_PROTOBUF_H
@@ -25,14 +27,14 @@ typedef struct {
     PbSpan body;                                        /* of a length-delimited field */
     const uint8_t *start, *end;                         /* the whole field, key included */
 } PbField;
-bool pb_next(PbSpan *s, PbField *f);                    /* false at the end, or (s->broken) at nonsense */
+bool pb_next(PbSpan *s, PbField *f); /* false at the end, or (s->broken) at nonsense */
 
 /* ---- writing ---- */
 
 typedef struct { Arena *a; uint8_t *at; size_t n, cap; } PbMessage;
 
 size_t pb_encode(uint8_t out[PB_VARINT_MAX], uint64_t v);               /* bytes it takes */
-void pb_put(PbMessage *m, const void *at, size_t n);                    /* as it is: fields that are written already */
+void pb_put(PbMessage *m, const void *at, size_t n); /* as it is: fields that are written already */
 void pb_put_varint(PbMessage *m, uint64_t v);
 void pb_put_key(PbMessage *m, uint32_t number, int kind);
 void pb_put_int(PbMessage *m, uint32_t number, int64_t v);

@@ -15,6 +15,7 @@
 typedef struct Text { Arena *a; char *at; size_t n, cap; int indent; } Text;
 void text_add(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);         /* as it is */
 void text_line(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);        /* indented, with a newline */
+void text_noted(Text *t, int column, const char *code, const char *note);      /* code, and from the column on a comment, cut at 120 columns */
 const char *cg_comment(Arena *a, const char *s);        /* a model's string inside a comment: printable, no end of comment */
 const char *cg_string(Arena *a, const char *s);         /* a C string literal, quotes included */
 const char *cg_node_text(const Graph *g, NodeId n);     /* "Softmax /h.0/attn/Softmax" for comments, escaped */
@@ -47,6 +48,7 @@ typedef struct {
     int64_t offset;                 /* in its block */
     int first, last;                /* steps (WORK) */
     bool used, written;
+    uint32_t over;                  /* the buffer in whose place this one comes to stand; NONE: none */
     bool guest;                     /* a value of the workspace in a place where another one comes to stand */
 } Buffer;
 
@@ -123,6 +125,7 @@ typedef struct {
     int64_t bytes_work;
     int64_t bytes_scratch[TARGETS]; /* behind the workspace, for kernels that hand results to the next one: known once printed */
     VEC(Step) step;
+    VEC(Repeat) repeat;             /* in their order, apart from one another */
     Text body[TARGETS];             /* the printed function */
 } Func;
 
@@ -134,6 +137,7 @@ typedef struct { ValueId value; bool inlined; int64_t offset; } StageConst;
 typedef struct {
     VEC(const char *) name;
     StrMap of;                      /* text -> index */
+    StrMap titles;                  /* operation and direction -> how many */
     Text text;
 } KernelList;
 
@@ -144,6 +148,15 @@ typedef struct {
     int64_t group, c, m, in[3], out[3], kernel[3], stride[3], dilation[3], pad_begin[3], pad_end[3];
     int64_t rows;                   /* the most */
 } StageConv;
+
+/* What steps compute, each once: a table by hash. */
+typedef struct { uint64_t hash; const uint8_t *bytes; uint32_t n, number; } Signature;
+typedef struct { Signature *slot; uint32_t n, cap; } Signatures;
+
+/* The table of offsets of a stage: sections of rows of one number or several. */
+typedef struct { const char *name, *note; uint32_t n; const int64_t *at; bool step; } OffsetRow;     /* step: from one turn to the next, of the row before */
+typedef struct { const char *name, *title; VEC(OffsetRow) row; StrMap of; } OffsetSection;
+typedef struct { VEC(OffsetSection) section; } Offsets;
 
 /* Positions in the stage's lists, by value; of parameters by parameter. */
 typedef struct {
@@ -163,8 +176,11 @@ struct StageGen {
     bool fixed;                     /* rows never change: every extent is a plain number */
     VEC(StageConst) konst;
     Target target;                  /* of what is being printed */
-    KernelList kernels[TARGETS];
+    KernelList kernels[TARGETS], turns[TARGETS];        /* turns: functions of repeated sequences */
+    Offsets offsets[TARGETS];
+    const char *probe, *probe_end;  /* a statement before each step and at the end of each function, for tests; NULL: none */
     VEC(StageConv) conv;
+    Signatures signatures;
     /* stash and saved: roots with their offsets */
     Ids stash, saved;
     Bytes stash_at, saved_at;
@@ -268,6 +284,8 @@ bool cg_kernel_writes(const Func *f, const Node *n, uint32_t out);
 /* ---- step.c: groups to steps -------------------------------------------------------------------------------- */
 
 void cg_steps(Func *f);
+uint32_t cg_signature(Func *f, const Step *s);          /* signature.c */
+void cg_repeat(Func *f);                                /* repeat.c: signatures, and what comes several times */
 
 /* ---- memory.c ------------------------------------------------------------------------------------------ */
 
@@ -279,22 +297,26 @@ int64_t cg_pack(Arena *a, Lifetime *l, uint32_t n);     /* greedy by size; retur
 
 Func *cg_function_new(StageGen *sg, FuncKind kind, Arena *a, Arena *scratch);   /* before any pass */
 Func *cg_function(StageGen *sg, FuncKind kind);         /* for no target in particular */
+FuncKind cg_function_like(const StageGen *sg, FuncKind kind);   /* the first function of the stage with the same steps on the same memory */
 uint32_t cg_constant(StageGen *sg, ValueId v);          /* its number */
 bool cg_is_gradient(const Func *f, ValueId v);          /* made by a backward function, not computed again from the forward */
 StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index);  /* all functions, not yet printed */
 bool cg_has_backward(const Stage *s);
+uint64_t cg_stage_hash(const StageGen *sg, uint64_t h); /* signature.c: of what the stage computes, where, and what it exchanges */
 int64_t cg_bytes_work(const StageGen *sg, Target target);
 double cg_element(const Value *v, int64_t i, int64_t *as_int);          /* of a constant */
 
 /* ---- print/program.c, write/ ----------------------------------------------------------------------------------- */
 
+const char *cg_function_name(const StageGen *sg, FuncKind kind, Target target);
 void cg_function_print(Func *f);                        /* into f->body[target] */
 void cg_stage_functions(StageGen *sg, Target target);   /* prints them */
 void cg_stage_print(StageGen *sg, Target target, Text *t);      /* stageN.c, stageN.cu */
-const char *cg_tensor(Arena *a, const Graph *g, Target target, const char *name, Dtype t, const Shape *s, int batch);      /* a PpTensor */
-void cg_tables_print(StageGen *sg, Target target, Text *t);
+const char *cg_tensor(Arena *a, const Graph *g, const char *name, Dtype t, const Shape *s, int batch);      /* a PpTensor */
+void cg_short_constants(const StageGen *sg, const char *prefix, Text *t);       /* those that stand in the source */
+void cg_tables_print(const StageGen *sg, bool cpu, bool cuda, Text *t); /* after the stage's functions */
 const char *cg_const_name(const StageGen *sg, uint32_t i);                                                  /* in params/ */
-void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, Text *t);
+void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, const Text *tables, Text *t);
 /* dir: where to write; final_dir: where that will lie in the end, absolute. */
 void cg_params_write(StageGen *sg, const char *dir, const char *final_dir, bool link, OnnxWeight *weight);     /* where each parameter's bytes went */
 

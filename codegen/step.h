@@ -12,11 +12,15 @@
 
 enum { PRODUCT_BATCH = 32 };                            /* the most dimensions of a batch of products */
 
+/* What an argument is in the formula of its step: a parameter, its gradient, a gradient that comes in or is made, any other value. */
+typedef enum { ROLE_X, ROLE_Y, ROLE_DX, ROLE_DY, ROLE_W, ROLE_DW } Role;
+
 /* A place that the step reads or writes: element `offset` of a buffer of its function. */
 typedef struct {
     uint32_t buf;
     Lin offset;
     bool written;
+    Role role;
     ValueId value;
 } StepArg;
 
@@ -59,6 +63,25 @@ typedef struct {
     NodeId node;                    /* not of a NEST */
     uint32_t group;                 /* of the function: the nodes that it computes */
     ValueId result;                 /* the first one that is written */
+    uint32_t signature;             /* the same for steps that differ in nothing but their buffers */
 } Step;
+
+/* A buffer that each turn of a repeated sequence has for the same purpose. */
+typedef struct {
+    uint32_t *buf;                  /* by turn; NONE: a last turn that ends before it would be used */
+    bool written;
+} RepeatField;
+
+/* Steps from `first` on that are the same sequence of `length` steps with other buffers, turn after turn. */
+typedef struct {
+    uint32_t first, length, turns;
+    uint32_t tail;                  /* the last turn has only so many steps; 0: all */
+    VEC(RepeatField) field;
+    Ids arg_of, arg_field;          /* argument i of step j is field arg_field[arg_of[j] + i] */
+} Repeat;
+
+static inline uint32_t repeat_steps(const Repeat *r) { return r->length * r->turns - (r->tail ? r->length - r->tail : 0); }
+/* Does that turn have that step? */
+static inline bool repeat_has(const Repeat *r, uint32_t turn, uint32_t step) { return turn + 1 < r->turns || !r->tail || step < r->tail; }
 
 #endif

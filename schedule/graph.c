@@ -224,7 +224,7 @@ int sched_graph_edge(const SchedGraph *g, int from, int to)
     return lo < g->out_first[from + 1] && g->edge[lo].to == to ? lo : -1;
 }
 
-int sched_graph_param(const SchedGraph *g, int from, int to)
+static int param_number(const SchedGraph *g, int from, int to)
 {
     for (int i = 0; i < g->n_param; i++)
         if (g->param[i].from == from && g->param[i].to == to && !g->param[i].replicate)
@@ -248,11 +248,11 @@ int sched_graph_lane(const SchedGraph *g, const SchedAction *a)
         return lane < 0 ? -1 : 2 * lane + (a->type != SA_RECV_F);
     case SA_SEND_P:
     case SA_RECV_GP:
-        lane = sched_graph_param(g, a->stage, a->peer);
+        lane = param_number(g, a->stage, a->peer);
         return lane < 0 ? -1 : 2 * (g->n + lane) + (a->type == SA_RECV_GP);
     case SA_RECV_P:
     case SA_SEND_GP:
-        lane = sched_graph_param(g, a->peer, a->stage);
+        lane = param_number(g, a->peer, a->stage);
         return lane < 0 ? -1 : 2 * (g->n + lane) + (a->type == SA_SEND_GP);
     default: return -1;
     }

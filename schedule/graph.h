@@ -29,7 +29,6 @@ int sched_graph_of(SchedGraph *g, const Schedule *s, const SchedParam *param, in
                    SchedError *e);
 void sched_graph_free(SchedGraph *g);
 int sched_graph_edge(const SchedGraph *g, int from, int to); /* its number, or -1 */
-int sched_graph_param(const SchedGraph *g, int from, int to);
 /* Messages are numbered: a lane is an edge or a shared parameter in one direction
    (sched_graph_lanes of them), and a lane of an edge has one message per microbatch.  -1: along no
    edge. */

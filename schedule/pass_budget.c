@@ -6,6 +6,9 @@
  * for does not itself need that send: the order graph (rows, sends to receives, receives to what
  * follows their waits) must stay without a cycle.  Waits whose receive is known to be over by then
  * are preferred, the oldest first.  After torch.distributed.pipelining's pass of the same purpose.
+ *
+ * Whether one action leads to another is searched for; a topological order of the actions, kept up to
+ * date while waits move, bounds the search to what lies between the two.
  */
 #include "graph.h"
 
@@ -24,6 +27,12 @@ typedef struct {
     Place *before; /* per message: the first action after its wait; at = INT_MAX: none */
     int *low;      /* per rank: the lowest index reached by the search */
     int *scanned;  /* per rank: from here on the row has been looked at */
+    int *when;     /* per action, row after row: greater than that of whatever comes before it */
+    int *start;    /* per rank: where its row begins in `when` */
+    int ordered;   /* the rows run to their end: `when` is filled in */
+    int *pending;  /* of the row at work: sends not waited for */
+    unsigned char *moved; /* per message: its wait has moved */
+    int *raised, *last;   /* per rank: the first and the last action whose `when` has grown */
     SchedError *e;
 } Budget;
 
@@ -33,13 +42,117 @@ static int64_t message_of(const Budget *b, const SchedAction *a)
     return lane < 0 ? -1 : sched_graph_message(&b->g, b->s->microbatches, lane, a->microbatch);
 }
 
+/* ---- when: a topological order, kept while waits move ---- */
+
+static int *when(const Budget *b, Place p) { return &b->when[b->start[p.rank] + p.at]; }
+
+/* Each rank goes on while it can: a receive needs its send, a wait its receive. */
+static int order_row(Budget *b, int r, int *cursor, int *time, int *sent)
+{
+    const SchedRow *row = &b->s->row[r];
+    int begin = *cursor;
+    for (; *cursor < row->n; ++*cursor) {
+        const SchedAction *a = &row->a[*cursor];
+        int recv = sched_is_recv(a->type), wait = sched_is_wait_send(a->type), need = 0;
+        int64_t m = recv || wait || sched_is_send(a->type) ? message_of(b, a) : -1;
+        if (recv)
+            need = sent[m];
+        else if (wait && b->recv[m].at >= 0)
+            need = *when(b, b->recv[m]);
+        if ((recv || wait) && need == 0)
+            break;
+        *time = (need > *time ? need : *time) + 1;
+        b->when[b->start[r] + *cursor] = *time;
+        if (sched_is_send(a->type))
+            sent[m] = *time;
+    }
+    return *cursor > begin;
+}
+
+static int order(Budget *b)
+{
+    size_t ranks = (size_t)b->s->ranks;
+    int *cursor = calloc(ranks * 2, sizeof *cursor),
+        *sent = calloc(sched_graph_messages(&b->g, b->s->microbatches), sizeof *sent);
+    int ok = cursor && sent;
+    for (int progress = ok; progress;) {
+        progress = 0;
+        for (int r = 0; r < b->s->ranks; r++)
+            progress |= order_row(b, r, &cursor[r], &cursor[ranks + (size_t)r], sent);
+    }
+    b->ordered = ok;
+    for (int r = 0; ok && r < b->s->ranks; r++)
+        b->ordered &= cursor[r] == b->s->row[r].n;
+    free(cursor);
+    free(sent);
+    return ok ? SCHED_OK : sched_nomem(b->e);
+}
+
+/* Action p comes after `time` now. */
+static void raise_to(Budget *b, Place p, int time)
+{
+    if (p.at == INT_MAX || *when(b, p) > time)
+        return;
+    *when(b, p) = time + 1;
+    b->raised[p.rank] = p.at < b->raised[p.rank] ? p.at : b->raised[p.rank];
+    b->last[p.rank] = p.at > b->last[p.rank] ? p.at : b->last[p.rank];
+}
+
+/* What has been raised raises what comes after it. */
+static void settle_row(Budget *b, int r)
+{
+    const SchedRow *row = &b->s->row[r];
+    int *time = &b->when[b->start[r]], i = b->raised[r];
+    b->raised[r] = INT_MAX;
+    for (; i < row->n; i++) {
+        const SchedAction *a = &row->a[i];
+        int send = sched_is_send(a->type);
+        if (send || sched_is_recv(a->type)) {
+            int64_t m = message_of(b, a);
+            raise_to(b, send ? b->recv[m] : b->before[m], time[i]);
+        }
+        if (i + 1 < row->n && time[i + 1] <= time[i])
+            time[i + 1] = time[i] + 1;
+        else if (i >= b->last[r])
+            break;
+    }
+    if (b->raised[r] == INT_MAX)
+        b->last[r] = -1;
+}
+
+static void settle(Budget *b)
+{
+    for (int moved = 1; moved;) {
+        moved = 0;
+        for (int r = 0; r < b->s->ranks; r++)
+            for (; b->raised[r] != INT_MAX; moved = 1)
+                settle_row(b, r);
+    }
+}
+
+/* How many actions of a row may come before `time`. */
+static int before_time(const Budget *b, int r, int time)
+{
+    int lo = 0, hi = b->s->row[r].n;
+    while (b->ordered && lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+        if (b->when[b->start[r] + mid] < time)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return hi;
+}
+
 /* Is there a path from one action to another?  Rows are chains, so what is reached of a row is
- * everything from its lowest index on. */
+   everything from its lowest index on; what comes later than the target leads nowhere. */
 static int reachable(Budget *b, Place from, Place to)
 {
-    int moved = 1;
-    for (int r = 0; r < b->s->ranks; r++)
-        b->low[r] = b->scanned[r] = b->s->row[r].n;
+    int moved = 1, until = *when(b, to);
+    for (int r = 0; r < b->s->ranks; r++) {
+        b->low[r] = b->s->row[r].n;
+        b->scanned[r] = before_time(b, r, until);
+    }
     b->low[from.rank] = from.at;
     while (moved) {
         moved = 0;
@@ -73,9 +186,9 @@ static int classify(Budget *b, int64_t m, Place send)
 
 /* Moves one wait of the pending sends (indices into the row) before the send at i; 0 if none may
  * move. */
-static int move_one(Budget *b, int r, int i, int *pending, int *n, unsigned char *moved,
-                    SchedRow *out)
+static int move_one(Budget *b, int r, int i, int *n, SchedRow *out)
 {
+    int *pending = b->pending;
     const SchedRow *row = &b->s->row[r];
     int pick = -1, best = 0;
     for (int k = 0; k < *n && best < 2; k++) {
@@ -89,22 +202,26 @@ static int move_one(Budget *b, int r, int i, int *pending, int *n, unsigned char
         return 0;
     int64_t m = message_of(b, &row->a[pending[pick]]);
     b->before[m] = (Place){r, i};
-    moved[m] = 1;
+    if (b->ordered) {
+        raise_to(b, b->before[m], *when(b, b->recv[m]));
+        settle(b);
+    }
+    b->moved[m] = 1;
     sched_push(out, sched_wait_of(&row->a[pending[pick]]));
     memmove(pending + pick, pending + pick + 1, (size_t)(--*n - pick) * sizeof *pending);
     return 1;
 }
 
-static int budget_row(Budget *b, int r, int sends, int *pending, unsigned char *moved,
-                      SchedRow *out)
+static int budget_row(Budget *b, int r, int sends, SchedRow *out)
 {
+    int *pending = b->pending;
     const SchedRow *row = &b->s->row[r];
     int n = 0;
     for (int i = 0; i < row->n; i++) {
         const SchedAction *a = &row->a[i];
         if (sched_is_send(a->type)) {
             while (n >= sends)
-                if (!move_one(b, r, i, pending, &n, moved, out)) {
+                if (!move_one(b, r, i, &n, out)) {
                     char text[64];
                     sched_action_text(text, sizeof text, a);
                     return sched_fail(
@@ -117,7 +234,7 @@ static int budget_row(Budget *b, int r, int sends, int *pending, unsigned char *
         } else if (sched_is_wait_send(a->type)) {
             int64_t m = message_of(b, a);
             int k = 0;
-            if (moved[m])
+            if (b->moved[m])
                 continue;
             while (k < n && message_of(b, &row->a[pending[k]]) != m)
                 k++;
@@ -165,41 +282,58 @@ static int locate(Budget *b)
     return SCHED_OK;
 }
 
+static int allocate(Budget *b)
+{
+    const Schedule *s = b->s;
+    size_t n = sched_graph_messages(&b->g, s->microbatches), ranks = (size_t)s->ranks, actions = 0;
+    for (size_t r = 0; r < ranks; r++)
+        actions += (size_t)s->row[r].n;
+    if (actions >= SCHED_MAX_CELLS)
+        return sched_nomem(b->e);
+    b->recv = malloc(n * sizeof *b->recv);
+    b->before = malloc(n * sizeof *b->before);
+    b->low = malloc(ranks * sizeof *b->low);
+    b->scanned = malloc(ranks * sizeof *b->scanned);
+    b->when = calloc(actions + 1, sizeof *b->when);
+    b->start = malloc(ranks * sizeof *b->start);
+    b->raised = malloc(ranks * sizeof *b->raised);
+    b->last = malloc(ranks * sizeof *b->last);
+    b->pending = malloc((actions + 1) * sizeof *b->pending);
+    b->moved = calloc(n, 1);
+    if (!b->recv || !b->before || !b->low || !b->scanned || !b->when || !b->start || !b->raised ||
+        !b->last || !b->pending || !b->moved)
+        return sched_nomem(b->e);
+    for (size_t i = 0; i < n; i++) {
+        b->recv[i] = (Place){0, -1};
+        b->before[i] = (Place){0, INT_MAX};
+    }
+    for (int r = 0, at = 0; r < s->ranks; at += s->row[r++].n) {
+        b->start[r] = at;
+        b->raised[r] = INT_MAX;
+        b->last[r] = -1;
+    }
+    return SCHED_OK;
+}
+
 int sched_budget(Schedule *s, int sends, SchedError *e)
 {
-    Budget b = {s, {0}, NULL, NULL, NULL, NULL, e};
-    int st = sched_graph_of(&b.g, s, NULL, 0, e), longest = 0;
+    Budget b = {.s = s, .e = e};
+    if (sends < 1)
+        return sched_fail(e, SCHED_EREFUSED, -1, -1, "a budget of %d sends lets nothing be sent",
+                          sends);
+    int st = sched_graph_of(&b.g, s, NULL, 0, e);
     if (st)
         return st;
-    size_t n = sched_graph_messages(&b.g, s->microbatches);
-    for (int r = 0; r < s->ranks; r++)
-        longest = s->row[r].n > longest ? s->row[r].n : longest;
     SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);
-    int *pending = malloc(((size_t)longest + 1) * sizeof *pending);
-    unsigned char *moved = calloc(n, 1);
-    b.recv = malloc(n * sizeof *b.recv);
-    b.before = malloc(n * sizeof *b.before);
-    b.low = malloc((size_t)s->ranks * sizeof *b.low);
-    b.scanned = malloc((size_t)s->ranks * sizeof *b.scanned);
-    if (!rows || !pending || !moved || !b.recv || !b.before || !b.low || !b.scanned)
-        st = sched_nomem(e);
-    else if (sends < 1)
-        st = sched_fail(e, SCHED_EREFUSED, -1, -1, "a budget of %d sends lets nothing be sent",
-                        sends);
-    for (size_t i = 0; !st && i < n; i++) {
-        b.recv[i] = (Place){0, -1};
-        b.before[i] = (Place){0, INT_MAX};
-    }
+    st = rows ? allocate(&b) : sched_nomem(e);
     if (!st)
         st = locate(&b);
+    if (!st)
+        st = order(&b);
     for (int r = 0; !st && r < s->ranks; r++)
-        st = budget_row(&b, r, sends, pending, moved, &rows[r]);
-    free(pending);
-    free(moved);
-    free(b.recv);
-    free(b.before);
-    free(b.low);
-    free(b.scanned);
+        st = budget_row(&b, r, sends, &rows[r]);
+    free(b.recv), free(b.before), free(b.low), free(b.scanned), free(b.when), free(b.start);
+    free(b.raised), free(b.last), free(b.pending), free(b.moved);
     sched_graph_free(&b.g);
     if (st) {
         sched_free_rows(rows, rows ? s->ranks : 0);

@@ -21,7 +21,7 @@ typedef struct Verify {
 } Verify;
 
 int sched_check_rows(const Schedule *s, const SchedGraph *g, SchedError *e);
-/* The report of a run that stands still, into v->e. */
+/* The report of a run that cannot go on, into v->e. */
 int sched_blocked(Verify *v);
 
 static inline int64_t verify_message(const Verify *v, const SchedAction *a, int *lane)

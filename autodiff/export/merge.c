@@ -1,13 +1,16 @@
 /*
- * merge.c - puts trained weights back into the model: what `ppsplit merge OUT CHECKPOINT -o M.onnx` does.
+ * merge.c - puts trained weights back into the model: what `ppsplit merge OUT CHECKPOINT -o M.onnx`
+ * does.
  *
- * In: OUT/model.skeleton (skeleton.c) and the safetensors of a checkpoint, under the parameters' names and in PyTorch's shapes.
- * Out: M.onnx, weights inside it while the file stays under 2 GB, else in M.onnx.data beside it; of several files in
- * sequence M.onnx, M1.onnx, ... from model.skeleton, model1.skeleton, ...  All appear whole or not at all.  Running statistics go
- * back like parameters.
+ * In: OUT/model.skeleton (skeleton.c) and the safetensors of a checkpoint, under the parameters'
+ * names and in PyTorch's shapes. Out: M.onnx, weights inside it while the file stays under 2 GB,
+ * else in M.onnx.data beside it; of several files in sequence M.onnx, M1.onnx, ... from
+ * model.skeleton, model1.skeleton, ...  All appear whole or not at all.  Running statistics go back
+ * like parameters.
  *
- * A file is a list of pieces, most of them bytes of the skeleton and of the checkpoint where these are mapped: it is known to fit
- * together, and every checksum compared, before its first byte is written, and is never in memory as a whole.
+ * A file is a list of pieces, most of them bytes of the skeleton and of the checkpoint where these
+ * are mapped: it is known to fit together, and every checksum compared, before its first byte is
+ * written, and is never in memory as a whole.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -26,7 +29,8 @@
 enum { MAX_SHARDS = 4096 };
 static const uint64_t inline_limit = UINT64_C(1800) << 20;      /* protobuf ends at 2 GiB */
 
-/* Bytes of a file to be; of a matrix whose dims are to be exchanged also its rows and columns as they are, else 0. */
+/* Bytes of a file to be; of a matrix whose dims are to be exchanged also its rows and columns as
+ * they are, else 0. */
 typedef struct { const void *at; size_t n, rows, columns; } Piece;
 typedef struct { VEC(Piece) piece; uint64_t n; } Pieces;
 
@@ -35,11 +39,11 @@ typedef struct { const char *temporary, *path; } Written;
 typedef struct {
     Arena *arena;
     const char *out, *checkpoint, *target;              /* target: as it was given */
-    VEC(Written) file;                                  /* temporaries, renamed when all are there */
+    VEC(Written) file; /* temporaries, renamed when all are there */
     StFile *shard;
     int n_shard;
-    char *manifest;                                     /* its text: the checkpoint's, with a CRC-32 of each tensor */
-    const char *data_name;                              /* of the file of weights outside the model; NULL: they are inside */
+    char *manifest;        /* its text: the checkpoint's, with a CRC-32 of each tensor */
+    const char *data_name; /* of the file of weights outside the model; NULL: they are inside */
     Pieces data;
     Merged result;
 } Merge;
@@ -69,7 +73,10 @@ static const char *newest_step(Merge *m, const char *path)
     return best < 0 ? path : arena_printf(m->arena, "%s/step_%ld", path, best);
 }
 
-static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
 
 /* The manifest is written last: without one the checkpoint is unfinished. */
 static void read_manifest(Merge *m, const char *folder)
@@ -88,12 +95,14 @@ static void check_crc(const Merge *m, const char *name, const StTensor *t)
     if (known < 0)
         diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
     if (!known)
-        diag_fatal(EXIT_MODEL, WHERE_FILE(m->checkpoint), "damaged: the bytes of '%s' do not have the manifest's checksum", name);
+        diag_fatal(EXIT_MODEL, WHERE_FILE(m->checkpoint),
+                   "damaged: the bytes of '%s' do not have the manifest's checksum", name);
 }
 
 static void open_shards(Merge *m)
 {
-    const char *folder = newest_step(m, m->checkpoint), **name = arena_array(m->arena, const char *, MAX_SHARDS);
+    const char *folder = newest_step(m, m->checkpoint),
+               **name = arena_array(m->arena, const char *, MAX_SHARDS);
     read_manifest(m, folder);
     DIR *d = opendir(folder);
     if (!d)
@@ -134,7 +143,10 @@ static const StTensor *find_parameter(const Merge *m, const char *name)
 
 typedef struct { Shape shape; uint64_t dtype; const char *name, *parameter; bool transposed; } Slot;
 
-static const char *text_of(Merge *m, PbSpan s) { return arena_strndup(m->arena, (const char *)s.at, (size_t)(s.end - s.at)); }
+static const char *text_of(Merge *m, PbSpan s)
+{
+    return arena_strndup(m->arena, (const char *)s.at, (size_t)(s.end - s.at));
+}
 
 static void read_entry(Merge *m, PbSpan entry, Slot *s)
 {
@@ -169,7 +181,10 @@ static void add(Merge *m, Pieces *to, Piece p)
     to->n += p.n;
 }
 
-static void add_message(Merge *m, Pieces *to, const PbMessage *p) { add(m, to, (Piece){.at = p->at, .n = p->n}); }
+static void add_message(Merge *m, Pieces *to, const PbMessage *p)
+{
+    add(m, to, (Piece){.at = p->at, .n = p->n});
+}
 
 /* The tensor's bytes, to be written in the layout of the model's file. */
 static Piece slot_bytes(const Merge *m, const Slot *s, const StTensor *t)
@@ -179,9 +194,11 @@ static Piece slot_bytes(const Merge *m, const Slot *s, const StTensor *t)
         want.d[0] = s->shape.d[1];
         want.d[1] = s->shape.d[0];
     }
-    if (t->dtype != (int)s->dtype || t->rank != want.rank || memcmp(t->dim, want.d, (size_t)want.rank * sizeof want.d[0])
-        || (s->transposed && want.rank != 2))
-        diag_fatal(EXIT_MODEL, WHERE_FILE(m->checkpoint), "parameter '%s' has another type or shape than the model's", s->parameter);
+    if (t->dtype != (int)s->dtype || t->rank != want.rank ||
+        memcmp(t->dim, want.d, (size_t)want.rank * sizeof want.d[0]) ||
+        (s->transposed && want.rank != 2))
+        diag_fatal(EXIT_MODEL, WHERE_FILE(m->checkpoint),
+                   "parameter '%s' has another type or shape than the model's", s->parameter);
     Piece p = {.at = t->data, .n = (size_t)t->bytes};
     if (s->transposed && t->bytes > 0) {
         p.rows = (size_t)want.d[0];
@@ -200,11 +217,12 @@ static void add_trained(Merge *m, Pieces *graph, const Slot *s)
     pb_put_string(&tensor, TENSOR_NAME, s->name ? s->name : "");
     if (m->data_name) {
         onnx_put_entry(&tensor, "location", m->data_name);
-        onnx_put_entry(&tensor, "offset", arena_printf(m->arena, "%llu", (unsigned long long)m->data.n));
+        onnx_put_entry(&tensor, "offset",
+                       arena_printf(m->arena, "%llu", (unsigned long long)m->data.n));
         onnx_put_entry(&tensor, "length", arena_printf(m->arena, "%zu", bytes.n));
         pb_put_int(&tensor, TENSOR_LOCATION, LOCATION_EXTERNAL);
     } else {
-        pb_put_key(&tensor, TENSOR_RAW, PB_BYTES);      /* the last field: its bytes are the next piece */
+        pb_put_key(&tensor, TENSOR_RAW, PB_BYTES); /* the last: its bytes are the next piece */
         pb_put_varint(&tensor, bytes.n);
     }
     pb_put_key(&head, GRAPH_INITIALIZER, PB_BYTES);
@@ -218,7 +236,8 @@ static void add_trained(Merge *m, Pieces *graph, const Slot *s)
 static void check_read(const PbSpan *s, const char *path)
 {
     if (s->broken)
-        diag_fatal(EXIT_MODEL, WHERE_FILE(path), "damaged: this is not the file that ppsplit wrote");
+        diag_fatal(EXIT_MODEL, WHERE_FILE(path),
+                   "damaged: this is not the file that ppsplit wrote");
 }
 
 static Pieces merge_graph(Merge *m, PbSpan body, const char *path)
@@ -300,7 +319,7 @@ static void write_file(Merge *m, const char *path, const Pieces *pieces)
         io_error(path, "cannot write");
     vec_push(m->arena, &m->file, w);
     bool good = write_pieces(m, f, pieces);
-    int error = errno;                                  /* of what failed first: closing may fail too, and differently */
+    int error = errno; /* of what failed first: closing may fail too, and differently */
     if (fclose(f) && good) {
         good = false;
         error = errno;
@@ -349,7 +368,8 @@ static PbSpan open_skeleton(uint32_t i, const char *path)
 /* One model: false when there is no skeleton of that number. */
 static bool merge_model(Merge *m, uint32_t i)
 {
-    const char *path = arena_printf(m->arena, i ? "%s/model%u.skeleton" : "%s/model.skeleton", m->out, i);
+    const char *path =
+        arena_printf(m->arena, i ? "%s/model%u.skeleton" : "%s/model.skeleton", m->out, i);
     const char *target = target_name(m, i);
     PbSpan skeleton = open_skeleton(i, path);
     if (!skeleton.at)
@@ -382,7 +402,7 @@ static void merge(void *arg)
 Merged merge_weights(Arena *a, const char *out, const char *checkpoint, const char *target)
 {
     Merge m = {.arena = a, .out = out, .checkpoint = checkpoint, .target = target};
-    int code = diag_run(merge, &m);                     /* files and mappings are let go of in any case */
+    int code = diag_run(merge, &m); /* files and mappings are let go of in any case */
     for (uint32_t i = 0; code && i < m.file.n; i++)
         unlink(m.file.at[i].temporary);
     for (int i = 0; i < m.n_shard; i++)

@@ -1,4 +1,5 @@
-/* onnx_fields.h - field numbers of onnx.proto, and its enumerators, for those who write the wire format themselves. */
+/* onnx_fields.h - field numbers of onnx.proto, and its enumerators, for those who write the wire
+ * format themselves. */
 #ifndef PPSPLIT_ONNX_FIELDS_H
 #define PPSPLIT_ONNX_FIELDS_H
 
@@ -7,9 +8,36 @@
 enum { MODEL_IR = 1, MODEL_PRODUCER = 2, MODEL_GRAPH = 7, MODEL_OPSET = 8, OPSET_VERSION = 2 };
 enum { GRAPH_NODE = 1, GRAPH_NAME = 2, GRAPH_INITIALIZER = 5, GRAPH_INPUT = 11, GRAPH_OUTPUT = 12 };
 enum { NODE_INPUT = 1, NODE_OUTPUT = 2, NODE_NAME = 3, NODE_OP = 4, NODE_ATTRIBUTE = 5 };
-enum { ATTR_NAME = 1, ATTR_I = 3, ATTR_S = 4, ATTR_INTS = 8, ATTR_TYPE = 20, TYPE_INT = 2, TYPE_STRING = 3, TYPE_INTS = 7 };
-enum { TENSOR_DIMS = 1, TENSOR_TYPE = 2, TENSOR_NAME = 8, TENSOR_RAW = 9, TENSOR_EXTERNAL = 13, TENSOR_LOCATION = 14, ENTRY_KEY = 1, ENTRY_VALUE = 2, LOCATION_EXTERNAL = 1 };
-enum { INFO_NAME = 1, INFO_TYPE = 2, TYPE_TENSOR = 1, TT_ELEM = 1, TT_SHAPE = 2, SHAPE_DIM = 1, DIM_VALUE = 1 };
+enum {
+    ATTR_NAME = 1,
+    ATTR_I = 3,
+    ATTR_S = 4,
+    ATTR_INTS = 8,
+    ATTR_TYPE = 20,
+    TYPE_INT = 2,
+    TYPE_STRING = 3,
+    TYPE_INTS = 7
+};
+enum {
+    TENSOR_DIMS = 1,
+    TENSOR_TYPE = 2,
+    TENSOR_NAME = 8,
+    TENSOR_RAW = 9,
+    TENSOR_EXTERNAL = 13,
+    TENSOR_LOCATION = 14,
+    ENTRY_KEY = 1,
+    ENTRY_VALUE = 2,
+    LOCATION_EXTERNAL = 1
+};
+enum {
+    INFO_NAME = 1,
+    INFO_TYPE = 2,
+    TYPE_TENSOR = 1,
+    TT_ELEM = 1,
+    TT_SHAPE = 2,
+    SHAPE_DIM = 1,
+    DIM_VALUE = 1
+};
 
 /* A key and its value in TensorProto.external_data. */
 static inline void onnx_put_entry(PbMessage *tensor, const char *key, const char *value)

@@ -1,4 +1,5 @@
-/* nearest.c - Levenshtein's distance, one row of its table at a time; of longer names the first 63 bytes count. */
+/* nearest.c - Levenshtein's distance, one row of its table at a time; of longer names the first 63
+ * bytes count. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -9,7 +10,10 @@
 
 enum { CAP = 63 };
 
-static size_t least(size_t a, size_t b, size_t c) { return a < b ? (a < c ? a : c) : b < c ? b : c; }
+static size_t least(size_t a, size_t b, size_t c)
+{
+    return a < b ? (a < c ? a : c) : b < c ? b : c;
+}
 
 static size_t distance(const char *a, const char *b)
 {

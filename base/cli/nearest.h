@@ -8,7 +8,8 @@
 extern "C" {
 #endif
 
-/* The nearest of n names by edit distance, capitals or not, the first of several; NULL when none is near.  Names that are NULL are passed over. */
+/* The nearest of n names by edit distance, capitals or not, the first of several; NULL when none is
+ * near.  Names that are NULL are passed over. */
 const char *nearest_name(const char *word, const char *const *names, size_t n);
 
 #ifdef __cplusplus

@@ -1,4 +1,5 @@
-/* options.c - in: a command line and the table of its options; out: what it says, one option or operand at a time. */
+/* options.c - in: a command line and the table of its options; out: what it says, one option or
+ * operand at a time. */
 #include "options.h"
 
 #include <stdio.h>
@@ -10,7 +11,11 @@ enum { MAX_OPTIONS = 128 };
 
 OptionReader option_reader(int argc, char *const *argv, const OptionName *table, int n)
 {
-    return (OptionReader){.argv = argv, .table = table, .argc = argc, .n = n < MAX_OPTIONS ? n : MAX_OPTIONS, .at = 1};
+    return (OptionReader){.argv = argv,
+                          .table = table,
+                          .argc = argc,
+                          .n = n < MAX_OPTIONS ? n : MAX_OPTIONS,
+                          .at = 1};
 }
 
 static int unknown(OptionReader *r, const char *word, int length)
@@ -22,7 +27,8 @@ static int unknown(OptionReader *r, const char *word, int length)
     snprintf(name, sizeof name, "%.*s", length, word);
     const char *near = nearest_name(name, names, (size_t)r->n);
     if (near)
-        snprintf(r->wrong, sizeof r->wrong, "unrecognized option '--%s'; did you mean '--%s'?", name, near);
+        snprintf(r->wrong, sizeof r->wrong, "unrecognized option '--%s'; did you mean '--%s'?",
+                 name, near);
     else
         snprintf(r->wrong, sizeof r->wrong, "unrecognized option '--%s'", name);
     return OPTION_WRONG;
@@ -44,8 +50,8 @@ static int find(OptionReader *r, const char *word, int length)
         return unknown(r, word, length);
     if (other < 0)
         return found;
-    snprintf(r->wrong, sizeof r->wrong, "option '--%.*s' is ambiguous: '--%s' or '--%s'?", length < 64 ? length : 64, word,
-             r->table[found].name, r->table[other].name);
+    snprintf(r->wrong, sizeof r->wrong, "option '--%.*s' is ambiguous: '--%s' or '--%s'?",
+             length < 64 ? length : 64, word, r->table[found].name, r->table[other].name);
     return OPTION_WRONG;
 }
 
@@ -57,7 +63,8 @@ static int take_value(OptionReader *r, int k, const char *rest)
     r->value = rest;
     if (rest)
         return k;
-    snprintf(r->wrong, sizeof r->wrong, "option '--%s' needs a value: %s", r->table[k].name, r->table[k].value);
+    snprintf(r->wrong, sizeof r->wrong, "option '--%s' needs a value: %s", r->table[k].name,
+             r->table[k].value);
     return OPTION_WRONG;
 }
 

@@ -1,7 +1,7 @@
 /*
- * options.h - a command line in GNU's manner, read word by word against a table: --name=value, --name value, unambiguous
- * beginnings of names, -o value, -ovalue, letters without values in one word, operands anywhere, and -- before operands
- * that begin with a dash.
+ * options.h - a command line in GNU's manner, read word by word against a table: --name=value,
+ * --name value, unambiguous beginnings of names, -o value, -ovalue, letters without values in one
+ * word, operands anywhere, and -- before operands that begin with a dash.
  *
  *     OptionReader r = option_reader(argc, argv, table, n);
  *     for (int k; (k = option_next(&r)) != OPTION_END;)
@@ -13,16 +13,16 @@
 #define PP_OPTIONS_H
 
 typedef struct {
-    const char *name;                                   /* without the dashes; NULL: this row is passed over */
-    const char *value;                                  /* what its value is called, "NAME=FILE"; NULL: it takes none */
+    const char *name;  /* without the dashes; NULL: this row is passed over */
+    const char *value; /* what its value is called, "NAME=FILE"; NULL: it takes none */
     char letter;                                        /* -o, or 0 */
 } OptionName;
 
 enum { OPTION_END = -1, OPTION_OPERAND = -2, OPTION_WRONG = -3 };
 
 typedef struct {
-    const char *value;                                  /* of the option just read, or NULL; or the operand */
-    char wrong[256];                                    /* OPTION_WRONG: what is, and perhaps what was meant */
+    const char *value; /* of the option just read, or NULL; or the operand */
+    char wrong[256];   /* OPTION_WRONG: what is, and perhaps what was meant */
     /* private */
     char *const *argv;
     const OptionName *table;
@@ -32,6 +32,6 @@ typedef struct {
 } OptionReader;
 
 OptionReader option_reader(int argc, char *const *argv, const OptionName *table, int n);
-int option_next(OptionReader *r);                       /* a row of the table, or one of the above */
+int option_next(OptionReader *r); /* a row of the table, or one of the above */
 
 #endif

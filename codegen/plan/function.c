@@ -3,29 +3,34 @@
  */
 #include "codegen/cg.h"
 
-uint32_t cg_constant(StageGen *sg, ValueId v)
+static bool same_place(const Buffer *x, const Buffer *y)
 {
-    uint32_t *number = idmap_at(sg->a, &sg->position.konst, v);
-    if (*number != NONE)
-        return *number;
-    enum { LONGEST_INLINE = 64 };
-    StageConst c = {.value = v, .inlined = shape_elements(&val(sg->g, v)->shape) <= LONGEST_INLINE};
-    int64_t bytes = cg_align(shape_elements(&val(sg->g, v)->shape) * (int64_t)dtype_size(val(sg->g, v)->dtype));
-    int64_t *total = c.inlined ? &sg->bytes_inlined : &sg->bytes_const;
-    c.offset = *total;
-    *total += bytes;
-    vec_push(sg->a, &sg->konst, c);
-    return *number = sg->konst.n - 1;
+    if (x->cls != y->cls || x->value != y->value)
+        return false;
+    return x->cls == BUF_WORK ? x->offset == y->offset : x->index == y->index;
 }
 
-/* Made by a backward function, not computed again from the forward. */
-bool cg_is_gradient(const Func *f, ValueId v)
+static bool same_steps(const Func *f, const Func *g)
 {
-    if (f->kind < F_BACKWARD || v >= f->def.n)
+    if (f->step.n != g->step.n || f->bytes_work != g->bytes_work)
         return false;
-    if (f->def.at[v] == NONE)
-        return f->kind == F_WEIGHT && idmap_get(&f->sg->position.saved, v) != NONE;
-    return idmap_get(&f->sg->position.recomputed, v) == NONE;
+    for (uint32_t i = 0; i < f->step.n; i++) {
+        const Step *x = &f->step.at[i], *y = &g->step.at[i];
+        if (x->signature != y->signature)
+            return false;
+        for (uint32_t j = 0; j < x->arg.n; j++)
+            if (!same_place(&f->buf.at[x->arg.at[j].buf], &g->buf.at[y->arg.at[j].buf]))
+                return false;
+    }
+    return true;
+}
+
+FuncKind cg_function_like(const StageGen *sg, FuncKind kind)
+{
+    for (int k = 0; k < (int)kind; k++)
+        if (sg->func[k] && same_steps(sg->func[k], sg->func[kind]))
+            return (FuncKind)k;
+    return kind;
 }
 
 /* Constants have their numbers and places before anything is printed. */
@@ -60,6 +65,7 @@ Func *cg_function(StageGen *sg, FuncKind kind)
     cg_memory(f);
     cg_steps(f);
     number_constants(f);
+    cg_repeat(f);
     sg->func[kind] = f;
     arena_free(f->scratch);
     f->scratch = NULL;

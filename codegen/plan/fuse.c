@@ -9,7 +9,7 @@
 
 static uint32_t open_group(Func *f, Group k, NodeId id)
 {
-    vec_push(f->a, &f->group, k);
+    vec_push(f->fuse->a, &f->group, k);
     uint32_t g = f->group.n - 1;
     Ids need = {0};
     order_open(f, g);
@@ -78,7 +78,7 @@ static void visit(Func *f, NodeId id, Ids *loader)
     }
 }
 
-/* What later passes ask of a group: members and kind. */
+/* The lists that later passes ask for, as long as they are. */
 static void keep_members(Func *f, Group *k)
 {
     Member *member = arena_array(f->a, Member, k->member.n);
@@ -95,11 +95,22 @@ static void keep_members(Func *f, Group *k)
     k->dep = (Ids){0};
 }
 
+static void keep_groups(Func *f)
+{
+    Group *group = arena_array(f->a, Group, f->group.n);
+    for (uint32_t g = 0; g < f->group.n; g++) {
+        group[g] = f->group.at[g];
+        keep_members(f, &group[g]);
+    }
+    f->group.at = group;
+    f->group.cap = f->group.n;
+}
+
 void cg_fuse(Func *f)
 {
     Ids loader = {0};
     cg_track(f);
-    Fuse fuse = {.a = arena_new()};
+    Fuse fuse = {.a = arena_within(f->scratch)};
     f->fuse = &fuse;
     order_begin(f);
     for (uint32_t i = 0; i < f->node.n; i++) {
@@ -118,8 +129,7 @@ void cg_fuse(Func *f)
         open_group(f, k, id);
     }
     fuse_merge(f);
-    for (uint32_t g = 0; g < f->group.n; g++)
-        keep_members(f, &f->group.at[g]);
+    keep_groups(f);
     arena_free(fuse.a);
     f->fuse = NULL;
 }

@@ -155,6 +155,11 @@ void cg_memory(Func *f)
     for (uint32_t i = 0; i < f->buf.n; i++)
         same[i] = owner[i] = NONE;
     reuse(f, same);
+    for (uint32_t i = 0; i < f->buf.n; i++)
+        f->buf.at[i].over = NONE;
+    for (uint32_t i = 0; i < f->buf.n; i++)
+        if (same[i] != NONE)
+            f->buf.at[same[i]].over = i;
     for (uint32_t i = 0; i < f->buf.n; i++) {           /* what ends outside was there all the time */
         uint32_t end = i;
         while (same[end] != NONE)

@@ -23,9 +23,9 @@ static void need_value(Func *f, bool *needed, const Group *k, ValueId v)
 }
 
 /* Backwards over the groups: which values other groups read from memory.  skip_columns: as if those did not exist. */
-static bool *in_memory(Func *f, bool skip_columns)
+static bool *in_memory(Func *f, Arena *a, bool skip_columns)
 {
-    bool *needed = arena_array(f->a, bool, f->g->value.n + 1);
+    bool *needed = arena_array(a, bool, f->g->value.n + 1);
     for (ValueId v = 0; v < f->home.n; v++)
         needed[v] = leaves_home(f, v);
     for (uint32_t o = f->order.n; o-- > 0;) {
@@ -221,7 +221,7 @@ static void fuse_columns(Func *f)
 {
     Ids column = {0};
     order_sort(f);
-    bool *needed = in_memory(f, true);
+    bool *needed = in_memory(f, f->fuse->a, true);
     for (uint32_t g = 0; g < f->group.n; g++)
         if (f->group.at[g].kind == G_NEST && f->group.at[g].mode == NEST_COLUMN) {
             absorb(f, g, needed);
@@ -240,5 +240,5 @@ void fuse_merge(Func *f)
     merge_readers(f);
     fuse_columns(f);
     order_sort(f);
-    f->needed = in_memory(f, false);
+    f->needed = in_memory(f, f->a, false);
 }

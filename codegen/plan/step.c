@@ -53,7 +53,7 @@ static void convolution(Func *f, const Node *n, Step *s)
     const ValueId v[3] = {n->in[0], n->in[1], n->out[0]};
     for (int i = 0; i < 3; i++) {
         const Ref *r = cg_ref(f, v[i]);
-        vec_push(f->a, &s->arg, ((StepArg){r->buf, r->off, i == 2, v[i]}));
+        vec_push(f->a, &s->arg, ((StepArg){r->buf, r->off, i == 2, ROLE_X, v[i]}));
     }
     s->convolution = c;
 }
@@ -63,7 +63,7 @@ static void convolution(Func *f, const Node *n, Step *s)
 static void kernel_arg(Func *f, Step *s, ValueId v, bool written)
 {
     const Ref *r = cg_ref(f, v);
-    vec_push(f->a, &s->arg, ((StepArg){r->buf, r->off, written, v}));
+    vec_push(f->a, &s->arg, ((StepArg){r->buf, r->off, written, ROLE_X, v}));
 }
 
 static void kernel(Func *f, const Node *n, Step *s)
@@ -101,10 +101,31 @@ static void nest(Func *f, const Nest *n, Step *s)
     s->shared = shared_arguments(f, n);
     for (uint32_t i = 0; i < n->arg.n; i++) {
         const NestArg *x = &n->arg.at[i];
-        vec_push(f->a, &s->arg, ((StepArg){x->buf, x->offset, x->written, x->value}));
+        vec_push(f->a, &s->arg, ((StepArg){x->buf, x->offset, x->written, ROLE_X, x->value}));
         if (x->written && s->result == NONE)
             s->result = x->value;
     }
+}
+
+/* ---- roles ------------------------------------------------------------------------------------------------- */
+
+/* Made by a backward function, not computed again from the forward. */
+bool cg_is_gradient(const Func *f, ValueId v)
+{
+    if (f->kind < F_BACKWARD || v >= f->def.n)
+        return false;
+    if (f->def.at[v] == NONE)
+        return f->kind == F_WEIGHT && idmap_get(&f->sg->position.saved, v) != NONE;
+    return idmap_get(&f->sg->position.recomputed, v) == NONE;
+}
+
+static Role role(const Func *f, const StepArg *x)
+{
+    BufClass c = f->buf.at[x->buf].cls;
+    bool gradient = c == BUF_DY || c == BUF_DX || cg_is_gradient(f, x->value);
+    if (c == BUF_GRAD || c == BUF_PARAM)
+        return c == BUF_GRAD ? ROLE_DW : ROLE_W;
+    return x->written ? (gradient ? ROLE_DX : ROLE_Y) : gradient ? ROLE_DY : ROLE_X;
 }
 
 /* ---- the function ---------------------------------------------------------------------------------------------- */
@@ -148,6 +169,8 @@ void cg_steps(Func *f)
             s.empty = nest_makes_nothing(k->nest);
             nest(f, k->nest, &s);
         }
+        for (uint32_t i = 0; i < s.arg.n; i++)
+            s.arg.at[i].role = role(f, &s.arg.at[i]);
         vec_push(f->a, &f->step, s);
     }
 }

@@ -36,9 +36,9 @@ static const char *name(Print *p, uint32_t i)
     if (s->kind == S_CONST)
         return cg_number(p->a, s->type, s->k, s->ki);
     if (s->kind == S_REDUCE)
-        return arena_printf(p->a, p->n->kind == NEST_COLUMN ? "s%u[j]" : "r%u", i);
+        return p->n->kind == NEST_COLUMN ? arena_printf(p->a, "s%u[j]", i) : p->scalar[i];
     if (s->row && p->n->kind != NEST_COLUMN)
-        return arena_printf(p->a, "r%u", i);
+        return p->scalar[i];
     if (own(p)->widened[i] || (s->keep && p->pass > s->pass))
         return arena_printf(p->a, "b%u[%s]", i, row_index(p));
     return arena_printf(p->a, "v%u", i);
@@ -245,7 +245,7 @@ static void pass(Print *p)
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
         if (p->in_pass[i] && s->kind == S_REDUCE)
-            text_line(p->t, "const %s r%u = pp_fold_%s%s(s%u);", cg_ctype(s->type), i, print_fold_name(s->op), type_suffix(s->type), i);
+            text_line(p->t, "const %s %s = pp_fold_%s%s(s%u);", cg_ctype(s->type), p->scalar[i], print_fold_name(s->op), type_suffix(s->type), i);
     }
 }
 
@@ -395,7 +395,7 @@ static void column(Print *p)
 
 void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, PrintUses *uses, Text *t)
 {
-    CPrint c = {.p = {.a = a, .n = n, .arg = arg_name, .t = t, .uses = uses, .name = name}};
+    CPrint c = {.p = {.a = a, .n = n, .arg = arg_name, .t = t, .uses = uses, .name = name, .scalar = role_names(a, n)}};
     c.p.in_pass = arena_array(a, uint8_t, n->stmt.n + 1);
     c.widened = arena_array(a, bool, n->stmt.n + 1);
     c.narrowed = arena_array(a, bool, n->stmt.n + 1);

@@ -6,8 +6,9 @@
 void print_product(Out *o, const Step *s)
 {
     const Product *p = s->product;
+    o->context |= *o->target->context != 0;
     const char *one = cg_number(o->a, p->type, 1, 0), *beta = cg_number(o->a, p->type, p->adds, 0);
-    const char *a = out_pointer(o, &s->arg.at[p->a.arg]), *b = out_pointer(o, &s->arg.at[p->b.arg]), *c = out_pointer(o, &s->arg.at[p->c.arg]);
+    const char *a = out_pointer(o, s, p->a.arg), *b = out_pointer(o, s, p->b.arg), *c = out_pointer(o, s, p->c.arg);
     const char *head = arena_printf(o->a, "%s%d, %d, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s", o->target->context, p->transposed_a,
                                     p->transposed_b, out_lin(o, p->m), out_lin(o, p->n), out_lin(o, p->k), one, a, out_lin(o, p->a.ld), b,
                                     out_lin(o, p->b.ld), beta, c, out_lin(o, p->c.ld));
@@ -21,8 +22,9 @@ void print_product(Out *o, const Step *s)
 void print_convolution(Out *o, const Step *s)
 {
     const Convolution *v = s->convolution;
+    o->convolutions = true;
     const char *call = o->target->call, *context = o->target->context, *rows = out_lin(o, v->rows);
-    const char *x = out_pointer(o, &s->arg.at[0]), *w = out_pointer(o, &s->arg.at[1]), *y = out_pointer(o, &s->arg.at[2]);
+    const char *x = out_pointer(o, s, 0), *w = out_pointer(o, s, 1), *y = out_pointer(o, s, 2);
     if (v->op == OP_ConvWeightGrad)
         text_line(&o->text, "%sconv_backward_weight(%sconv[%u], %s, %s, %s, %s, %d);", call, context, v->shape, rows, x, w, y, v->adds);
     else

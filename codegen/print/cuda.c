@@ -71,7 +71,7 @@ void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const char *const *a
     *own = *n;
     own->stmt.at = arena_array(a, Stmt, n->stmt.n + 1);
     memcpy(own->stmt.at, n->stmt.at, sizeof *n->stmt.at * n->stmt.n);
-    Cuda c = {.p = {.a = a, .n = own, .arg = arg_name, .name = cuda_name}, .own = own, .full = full, .vec = 1, .chunk = "c", .alias = alias, .out = out};
+    Cuda c = {.p = {.a = a, .n = own, .arg = arg_name, .name = cuda_name, .scalar = role_names(a, n)}, .own = own, .full = full, .vec = 1, .chunk = "c", .alias = alias, .out = out};
     c.index = is_wide(n, full) ? "int64_t" : "int";
     c.p.in_pass = arena_array(a, uint8_t, n->stmt.n + 1);
     c.vector = arena_array(a, bool, n->stmt.n + 1);

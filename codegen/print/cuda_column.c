@@ -122,31 +122,31 @@ static void publish(Column *o, uint32_t i, const Stmt *s)
 static void combine(Column *o, uint32_t i, const Stmt *s)
 {
     Print *p = &o->c->p;
-    text_line(p->t, "%s r%u = p%u[0][t];", cg_ctype(s->type), i, i);
+    text_line(p->t, "%s %s = p%u[0][t];", cg_ctype(s->type), p->scalar[i], i);
     if (o->y == 1)
         return;
     text_line(p->t, "for (int k = 1; k < %d; k++)", o->y);
     p->t->indent++;
-    print_accumulate(p, arena_printf(p->a, "r%u", i), s, arena_printf(p->a, "p%u[k][t]", i));
+    print_accumulate(p, p->scalar[i], s, arena_printf(p->a, "p%u[k][t]", i));
     p->t->indent--;
 }
 
 static void put_part(Column *o, uint32_t i, const Stmt *s)
 {
     Cuda *c = o->c;
-    text_line(c->p.t, "part%u[static_cast<%s>(blockIdx.y) * %s + column] = r%u;", i, c->index, print_factor(&c->p, o->columns), i);
+    text_line(c->p.t, "part%u[static_cast<%s>(blockIdx.y) * %s + column] = %s;", i, c->index, print_factor(&c->p, o->columns), c->p.scalar[i]);
     cuda_part(c, i, lin_at(o->columns, c->full) * o->count * (int64_t)dtype_size(s->type));
 }
 
 static void first_part(Column *o, uint32_t i, const Stmt *s)
 {
-    text_line(o->c->p.t, "%s r%u = part%u[column];", cg_ctype(s->type), i, i);
+    text_line(o->c->p.t, "%s %s = part%u[column];", cg_ctype(s->type), o->c->p.scalar[i], i);
 }
 
 static void add_part(Column *o, uint32_t i, const Stmt *s)
 {
     Print *p = &o->c->p;
-    print_accumulate(p, arena_printf(p->a, "r%u", i), s, arena_printf(p->a, "part%u[k * %s + column]", i, print_factor(p, o->columns)));
+    print_accumulate(p, p->scalar[i], s, arena_printf(p->a, "part%u[k * %s + column]", i, print_factor(p, o->columns)));
 }
 
 static void stores(Column *o)

@@ -110,7 +110,7 @@ const char *cuda_name(Print *p, uint32_t i)
     if (s->kind == S_CONST)
         return cg_number(p->a, s->type, s->k, s->ki);
     if (s->kind == S_REDUCE || (s->row && p->n->kind != NEST_COLUMN))
-        return arena_printf(p->a, "r%u", i);
+        return p->scalar[i];
     if (s->keep && (p->pass > s->pass || c->vector[i]))
         return row_buffer(c, i, true);
     return arena_printf(p->a, c->vector[i] ? "v%u[k]" : "v%u", i);

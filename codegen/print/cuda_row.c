@@ -239,9 +239,9 @@ static void close_reductions(Row *r)
         if (!c->p.in_pass[i] || s->kind != S_REDUCE)
             continue;
         if (r->lanes == 1)
-            text_line(c->p.t, "const %s r%u = s%u;", cg_ctype(s->type), i, i);
+            text_line(c->p.t, "const %s %s = s%u;", cg_ctype(s->type), c->p.scalar[i], i);
         else
-            text_line(c->p.t, "const %s r%u = %s(s%u);", cg_ctype(s->type), i, reduce_name(r, s), i);
+            text_line(c->p.t, "const %s %s = %s(s%u);", cg_ctype(s->type), c->p.scalar[i], reduce_name(r, s), i);
     }
 }
 
@@ -420,7 +420,7 @@ static void reduce_segments(Row *r, int64_t size, int64_t count)
     text_line(c->p.t, "if (thread == 0) {");
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (n->stmt.at[i].kind == S_REDUCE) {
-            text_line(c->p.t, "    part%u[%s] = r%u;", i, part, i);
+            text_line(c->p.t, "    part%u[%s] = %s;", i, part, c->p.scalar[i]);
             cuda_part(c, i, rows * count * (int64_t)dtype_size(n->stmt.at[i].type));
         }
     text_line(c->p.t, "}");

@@ -45,15 +45,73 @@ void text_add(Text *t, const char *fmt, ...)
     va_end(ap);
 }
 
+enum { WIDTH = 120 };
+
+/* Where a line that is too long is cut: behind a comma or before an operator; NULL: nowhere. */
+static const char *cut(const char *s, int room)
+{
+    static const char *const before[] = {" + ", " - ", " * ", " && ", " || ", " ? ", " : ", " = ", "; "};
+    const char *at = NULL;
+    for (const char *p = s + 1; *p && p - s < room; p++) {
+        bool operator = false;
+        for (size_t i = 0; i < sizeof before / sizeof *before; i++)
+            operator |= strncmp(p, before[i], strlen(before[i])) == 0;
+        if (p[-1] == ',' && *p == ' ')
+            at = p;
+        else if (operator && !(at && p - at < 30))      /* rather a comma */
+            at = *p == ';' ? p + 1 : p;
+    }
+    return at;
+}
+
+static void indented(Text *t, int indent, const char *s, int n)
+{
+    for (int i = 0; i < indent && n > 0; i++)
+        text_add(t, "    ");
+    text_add(t, "%.*s\n", n, s);
+}
+
 void text_line(Text *t, const char *fmt, ...)
 {
+    char line[1024];
     va_list ap;
     va_start(ap, fmt);
-    for (int i = 0; i < t->indent && fmt[0] != '\0'; i++)
-        text_add(t, "    ");
-    vadd(t, fmt, ap);
+    int n = vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
-    text_add(t, "\n");
+    INSIST(n >= 0);
+    char *all = line;
+    if ((size_t)n >= sizeof line) {
+        all = arena_alloc(t->a, (size_t)n + 1);
+        va_start(ap, fmt);
+        vsnprintf(all, (size_t)n + 1, fmt, ap);
+        va_end(ap);
+    }
+    const char *s = all;
+    int indent = t->indent;
+    bool comment = strncmp(s, "//", 2) == 0, whole = strpbrk(s, "\"\n#") != NULL || (!comment && strstr(s, " // "));
+    while ((int)strlen(s) + 4 * indent > WIDTH && !(whole && !comment)) {
+        const char *at = cut(s, WIDTH - 4 * indent - (comment && s != all ? 3 : 0));
+        if (!at)
+            break;
+        if (comment && s != all)
+            indented(t, indent, arena_printf(t->a, "//  %.*s", (int)(at - s), s), (int)(at - s) + 4);
+        else
+            indented(t, indent, s, (int)(at - s));
+        s = at + 1;
+        if (!comment && indent == t->indent)
+            indent++;
+    }
+    if (comment && s != all)
+        s = arena_printf(t->a, "//  %s", s);
+    indented(t, indent, s, (int)strlen(s));
+}
+
+void text_noted(Text *t, int column, const char *code, const char *note)
+{
+    int used = 4 * t->indent + ((int)strlen(code) > column ? (int)strlen(code) : column) + 4;
+    int room = used < WIDTH - 20 ? WIDTH - used : 20;
+    bool cut = (int)strlen(note) > room;
+    text_line(t, "%-*s // %.*s%s", column, code, cut ? room - 2 : room, note, cut ? ".." : "");
 }
 
 /* Printable, without an end of comment, a trigraph or a trailing backslash; long names are cut. */

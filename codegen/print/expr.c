@@ -147,7 +147,8 @@ void print_value(Print *p, uint32_t i)
     bool row = s->row && p->n->kind != NEST_COLUMN;
     if (s->kind == S_CONST)
         return;
-    text_line(p->t, "const %s %s%u = %s;", type_local(s->type), row ? "r" : "v", i, print_expression(p, s));
+    const char *name = row ? p->scalar[i] : arena_printf(p->a, "v%u", i);
+    text_line(p->t, "const %s %s = %s;", type_local(s->type), name, print_expression(p, s));
 }
 
 void print_store(Print *p, const Stmt *s)

@@ -112,6 +112,7 @@ static void dropout(Kernel *k)
     uint64_t limit = ratio >= 1 ? UINT64_C(0x100000000) : (uint64_t)(ratio * 4294967296.0);
     if (limit > 0) {
         k->params = arena_printf(k->a, "%s, uint64_t seed, uint64_t step, uint64_t row0", k->params);
+        k->o->context = true;
         k->args = arena_printf(k->a, "%s, c->seed, c->step, c->row0", k->args);
     }
     double scale = ratio < 1 ? 1 / (1 - ratio) : 0;
@@ -245,7 +246,8 @@ static void print_launch(Kernel *k, const char *comment, const char *params, con
     } else {
         text_line(t, "PP_WORK(\"%s\", 0, 0);", op_name(k->n->op));
     }
-    out_launch(o, out_device_kernel(o, comment, k->threads, 0, params, body), grid, arena_printf(k->a, "%d", k->threads), args);
+    const KernelText kernel = {comment, NULL, params, body};
+    out_launch(o, out_device_kernel(o, k->s, &kernel, k->threads, 0), grid, arena_printf(k->a, "%d", k->threads), args);
     if (k->call) {
         t->indent -= 2;
         text_line(t, "}");
@@ -261,7 +263,7 @@ static void print_call(Kernel *k)
     if (k->device)
         print_launch(k, comment, params, body);
     else
-        text_line(&k->o->text, "%s(%s%s);", out_kernel(k->o, comment, params, body), k->rows ? "rows, " : "", k->args);
+        text_line(&k->o->text, "%s(%s%s);", out_kernel(k->o, k->s, &(KernelText){comment, NULL, params, body}), k->rows ? "rows, " : "", k->args);
 }
 
 void print_kernel(Out *o, const Step *s)

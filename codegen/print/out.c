@@ -31,10 +31,17 @@ const char *out_name(const Func *f, uint32_t buf)
     BUG("a buffer of class %d", (int)b->cls);
 }
 
-const char *out_pointer(Out *o, const StepArg *x)
+const char *out_straight(Out *o, uint32_t buf)
 {
-    o->named[x->buf] = true;
-    const char *name = out_name(o->f, x->buf);
+    o->named[buf] = true;
+    return out_name(o->f, buf);
+}
+
+const char *out_pointer(Out *o, const Step *s, uint32_t arg)
+{
+    const StepArg *x = &s->arg.at[arg];
+    const char *name = !o->repeat ? out_straight(o, x->buf)
+                     : arena_printf(o->a, "p->%s", o->field[o->repeat->arg_field.at[o->repeat->arg_of.at[o->at] + arg]]);
     return lin_is(x->offset, 0) ? name : arena_printf(o->a, "%s + %s", name, out_lin(o, x->offset));
 }
 
@@ -42,20 +49,61 @@ const char *out_arg(Out *o, const Step *s, ValueId v)
 {
     for (uint32_t i = 0; i < s->arg.n; i++)
         if (s->arg.at[i].value == v)
-            return out_pointer(o, &s->arg.at[i]);
+            return out_pointer(o, s, i);
     BUG("value %u is no argument of the step", v);
 }
 
-const char **out_argument_names(Out *o, const Nest *n)
+const char *out_value_name(Arena *a, const char *name)
 {
+    bool number = name[0] == '%' && (name[1] == '#' || (name[1] >= '0' && name[1] <= '9'));
+    return number || !*name ? "" : arena_printf(a, " %s", cg_comment(a, name));
+}
+
+/* "/h.0/attn" and "/h.1/attn": "/h.#/attn"; the first, when they differ in more than numbers. */
+const char *out_pattern(Arena *a, const char *x, const char *y)
+{
+    char *out = arena_alloc(a, strlen(x) + 2), *to = out;
+    const char *from = x;
+    while (*x || *y) {
+        size_t m = strspn(x, "0123456789"), n = strspn(y, "0123456789");
+        if (m > 0 && n > 0 && (m != n || memcmp(x, y, m) != 0)) {
+            *to++ = '#';
+        } else if (m > 0 && m == n) {
+            memcpy(to, x, m);
+            to += m;
+        } else if (*x != *y) {
+            return from;
+        } else {
+            *to++ = *x;
+            m = n = 1;
+        }
+        x += m;
+        y += n;
+    }
+    return out;
+}
+
+void out_declare(const Out *o, Text *t)
+{
+    const char *type = o->target->convolution;
+    if (o->rows)
+        text_line(t, "const int64_t rows = c->rows;");
+    if (o->stream)
+        text_line(t, "const cudaStream_t stream = (cudaStream_t)c->stream;");
+    if (o->convolutions)
+        text_line(t, "%s *const *conv = %sc->state;", type, o->target->cplusplus ? arena_printf(o->a, "(%s *const *)", type) : "");
+    if (o->repeat && !o->rows && !o->stream && !o->convolutions && !o->context)
+        text_line(t, "(void)c;");
+}
+
+const char **out_argument_names(Out *o, const Step *s)
+{
+    const Nest *n = s->nest;
     const char **name = arena_array(o->a, const char *, n->arg.n + 1);
     const char **base = arena_array(o->a, const char *, n->arg.n + 1);
-    for (uint32_t i = 0; i < n->arg.n; i++) {
-        const NestArg *x = &n->arg.at[i];
-        BufClass c = o->f->buf.at[x->buf].cls;
-        bool gradient = c == BUF_DY || c == BUF_DX || cg_is_gradient(o->f, x->value);
-        base[i] = c == BUF_GRAD ? "dw" : c == BUF_PARAM ? "w" : x->written ? (gradient ? "dx" : "y") : gradient ? "dy" : "x";
-    }
+    static const char *const role[] = {[ROLE_X] = "x", [ROLE_Y] = "y", [ROLE_DX] = "dx", [ROLE_DY] = "dy", [ROLE_W] = "w", [ROLE_DW] = "dw"};
+    for (uint32_t i = 0; i < n->arg.n; i++)
+        base[i] = role[s->arg.at[i].role];
     for (uint32_t i = 0; i < n->arg.n; i++) {
         uint32_t same = 0, before = 0;
         for (uint32_t j = 0; j < n->arg.n; j++) {
@@ -70,28 +118,35 @@ const char **out_argument_names(Out *o, const Nest *n)
 /* ---- kernels -------------------------------------------------------------------------------------------- */
 
 /* head: up to the name; tail: the parameters. */
-static const char *kernel(Out *o, const char *comment, const char *head, const char *tail, const char *body)
+static const char *kernel(Out *o, const Step *s, const KernelText *x, const char *head)
 {
     KernelList *k = &o->f->sg->kernels[o->f->sg->target];
-    uint32_t *slot = strmap_at(&k->of, arena_printf(o->a, "%s|%s|%s", head, tail, body));
+    const char *params = *x->params ? x->params : "void";
+    uint32_t *slot = strmap_at(&k->of, arena_printf(o->a, "%s|%s|%s", head, params, x->body));
     if (*slot != NONE)
         return k->name.at[*slot];
     *slot = k->name.n;
-    const char *name = arena_printf(o->a, "k%u", k->name.n);
+    const char *title = title_of(o, s);
+    uint32_t *number = strmap_at(&k->titles, title);
+    *number = *number == NONE ? 1 : *number + 1;
+    const char *name = arena_printf(o->a, "%s_%u", title, *number);
     vec_push(o->a, &k->name, name);
-    text_add(&k->text, "// %s\n%s %s(%s)\n{\n%s}\n\n", comment, head, name, *tail ? tail : "void", body);
+    text_line(&k->text, "// %s", x->comment);
+    text_add(&k->text, "%s", x->formula ? x->formula : "");
+    text_line(&k->text, "%s %s(%s)", head, name, params);
+    text_add(&k->text, "{\n%s}\n\n", x->body);
     return name;
 }
 
-const char *out_kernel(Out *o, const char *comment, const char *params, const char *body)
+const char *out_kernel(Out *o, const Step *s, const KernelText *x)
 {
-    return kernel(o, comment, "static void", params, body);
+    return kernel(o, s, x, "static void");
 }
 
-const char *out_device_kernel(Out *o, const char *comment, int threads, int blocks, const char *params, const char *body)
+const char *out_device_kernel(Out *o, const Step *s, const KernelText *x, int threads, int blocks)
 {
     const char *bounds = blocks ? arena_printf(o->a, "%d, %d", threads, blocks) : arena_printf(o->a, "%d", threads);
-    return kernel(o, comment, arena_printf(o->a, "static __global__ void __launch_bounds__(%s)", bounds), params, body);
+    return kernel(o, s, x, arena_printf(o->a, "static __global__ void __launch_bounds__(%s)", bounds));
 }
 
 void out_launch(Out *o, const char *name, const char *grid, const char *block, const char *args)

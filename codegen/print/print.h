@@ -7,6 +7,13 @@
 
 #include "target.h"
 
+/* role.c: what a scalar of the row is ("max", "mean", "rstd"; NULL: nothing known), and names for all, "r7" where nothing is known. */
+const char *role_of(const Nest *n, uint32_t i);
+const char **role_names(Arena *a, const Nest *n);
+
+/* formula.c: what a nest computes, as lines of a comment: "dx = w * dy - mean(w * dy)". */
+void formula_print(Arena *a, const Nest *n, const char *const *arg_name, Text *t);
+
 /* What a printed body uses of the function around it. */
 typedef struct {
     bool rows;
@@ -18,6 +25,7 @@ struct Print {
     Arena *a;
     const Nest *n;
     const char *const *arg;                             /* names of the arguments */
+    const char *const *scalar;                          /* names of what is one number for a row, by statement */
     Text *t;
     PrintUses *uses;
     const char *dim[NEST_DIMS];                         /* the index of each dimension as an expression */

@@ -15,10 +15,14 @@ typedef struct {
     Func *f;
     Arena *a;
     const TargetRow *target;
-    Text text;
-    bool rows, stream;              /* names that the text uses */
+    const char *name;               /* of the function: "forward" */
+    Text text, before;              /* its steps; types and functions of its repeated sequences */
+    bool rows, stream, convolutions, context;       /* names that the text uses; context: c in any other way */
     bool *named;                    /* by buffer: its pointer's name */
     int64_t bytes_scratch;          /* behind the workspace: partial results that one kernel leaves for the next */
+    const Repeat *repeat;           /* the text is one turn of it: pointers are fields */
+    const char *const *field;       /* their names */
+    uint32_t at;                    /* which step of the turn */
 } Out;
 
 struct TargetRow {
@@ -44,16 +48,44 @@ const TargetRow *target_row(Target t);
 /* out.c */
 const char *out_lin(Out *o, Lin x);                     /* of the function's rows */
 const char *out_name(const Func *f, uint32_t buf);      /* of a buffer's pointer */
-const char *out_pointer(Out *o, const StepArg *x);      /* "t42 + 128" */
+const char *out_straight(Out *o, uint32_t buf);         /* the same, which is to be declared */
+const char *out_pointer(Out *o, const Step *s, uint32_t arg);   /* "t42 + 128", "p->t3" */
 const char *out_arg(Out *o, const Step *s, ValueId v);  /* the argument that is this value */
+const char *out_value_name(Arena *a, const char *name); /* " NAME" for a comment; nothing for names that are mere numbers */
+const char *out_pattern(Arena *a, const char *x, const char *y);         /* what two names have in common: "/h.#/attn" */
+void out_declare(const Out *o, Text *t);                /* rows, stream, conv as the text needs them */
+/* A kernel: what it comes from, lines of its formula (NULL: none), and its text. */
+typedef struct { const char *comment, *formula, *params, *body; } KernelText;
 /* Prints a kernel once per distinct text; returns its name. */
-const char *out_kernel(Out *o, const char *comment, const char *params, const char *body);
+const char *out_kernel(Out *o, const Step *s, const KernelText *x);
 /* The same for the device; threads: of a block at most; blocks: a multiprocessor need not hold more of them (0: the compiler chooses). */
-const char *out_device_kernel(Out *o, const char *comment, int threads, int blocks, const char *params, const char *body);
+const char *out_device_kernel(Out *o, const Step *s, const KernelText *x, int threads, int blocks);
 /* PP_LAUNCH(name, grid, block, 0, stream, args); cut where it is long. */
 void out_launch(Out *o, const char *name, const char *grid, const char *block, const char *args);
-const char **out_argument_names(Out *o, const Nest *n); /* x, y; dx, dy for gradients; w, dw for parameters */
+const char **out_argument_names(Out *o, const Step *s); /* x, y; dx, dy for gradients; w, dw for parameters */
 
+/* title.c: "softmax_dx" */
+const char *title_of(const Out *o, const Step *s);
+
+/* place.c: where a buffer stands */
+const char *place_block(BufClass c);                    /* "param", "stash", "in": a member of the context */
+bool place_is_pointer(BufClass c);                      /* the context has a list of pointers */
+bool place_in_source(const Out *o, uint32_t buf);       /* a constant that stands in the file */
+int64_t place_at(const Func *f, uint32_t buf);          /* bytes in its block; which of the pointers */
+const char *place_text(Out *o, uint32_t buf);           /* "c->stash + offset.stash.t33", "c->in[0]" */
+
+/* offset.c: the stage's table of offsets.  Returns "offset.BLOCK.NAME"; of n numbers: a list.  note NULL: the step from
+   one turn to the next, of the row before. */
+const char *offset_of(Out *o, const char *block, const char *title, const char *name, const int64_t *at, uint32_t n, const char *note);
+void offset_print(const Offsets *k, Text *t);
+
+/* steps.c */
+void print_step(Out *o, uint32_t i, uint32_t twin);     /* twin: the same step of the next turn; NONE: none */
+
+/* turn.c */
+void print_repeat(Out *o, uint32_t number);             /* of Func.repeat */
+
+/* target_cpu.c, target_cuda.c: see TargetRow */
 /* call.c, kernels.c: library calls, and kernels of their own kind */
 void print_product(Out *o, const Step *s);
 void print_convolution(Out *o, const Step *s);

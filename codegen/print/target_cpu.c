@@ -6,7 +6,7 @@
 static void nest(Out *o, const Step *s, const char *comment)
 {
     const Nest *n = s->nest;
-    const char **name = out_argument_names(o, n);
+    const char **name = out_argument_names(o, s);
     Text body = {.a = o->a, .indent = 1};
     PrintUses uses = {0};
     nest_print_c(o->a, n, name, &uses, &body);
@@ -16,9 +16,12 @@ static void nest(Out *o, const Step *s, const char *comment)
         const NestArg *x = &n->arg.at[i];
         const char *sep = *params ? ", " : "";
         params = arena_printf(o->a, "%s%s%s%s *%s", params, sep, x->written ? "" : "const ", cg_ctype(x->type), name[i]);
-        args = arena_printf(o->a, "%s%s%s", args, sep, out_pointer(o, &s->arg.at[i]));
+        args = arena_printf(o->a, "%s%s%s", args, sep, out_pointer(o, s, i));
     }
-    text_line(&o->text, "%s(%s);", out_kernel(o, comment, params, body.at ? body.at : ""), args);
+    Text formula = {.a = o->a};
+    formula_print(o->a, n, name, &formula);
+    const KernelText kernel = {comment, formula.at, params, body.at ? body.at : ""};
+    text_line(&o->text, "%s(%s);", out_kernel(o, s, &kernel), args);
 }
 
 static const char *list(Out *o, const Lin *x, int n)

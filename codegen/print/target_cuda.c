@@ -32,17 +32,21 @@ static void nest_kernel(Out *o, const Step *s, const CudaNest *out, int i, const
         if (!x->uses.arg[j])
             continue;
         params = arena_printf(o->a, "%s%s%s%s *%s%s", params, sep, y->written ? "" : "const ", cg_ctype(y->type), only, name[j]);
-        args = arena_printf(o->a, "%s%s%s", args, sep, out_pointer(o, &s->arg.at[j]));
+        args = arena_printf(o->a, "%s%s%s", args, sep, out_pointer(o, s, j));
     }
     part_arguments(o, out, i == 0, &params, &args);
     o->rows |= x->grid_rows;
     text_line(&o->text, "PP_WORK(\"%s\", 0, %s);", nest_kind(n), i == 0 ? out_lin(o, nest_bytes(n)) : "0");
-    out_launch(o, out_device_kernel(o, comment, x->threads, x->blocks, params, x->body.at ? x->body.at : ""), x->grid, x->block, args);
+    Text formula = {.a = o->a};
+    if (i == 0)
+        formula_print(o->a, n, name, &formula);
+    const KernelText kernel = {comment, formula.at, params, x->body.at ? x->body.at : ""};
+    out_launch(o, out_device_kernel(o, s, &kernel, x->threads, x->blocks), x->grid, x->block, args);
 }
 
 static void nest(Out *o, const Step *s, const char *comment)
 {
-    const char **name = out_argument_names(o, s->nest);
+    const char **name = out_argument_names(o, s);
     CudaNest out;
     nest_print_cuda(o->a, s->nest, o->f->g->batch > 1 ? o->f->g->batch : 1, name, s->shared, &out);
     if (out.bytes_scratch > o->bytes_scratch)

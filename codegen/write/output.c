@@ -159,23 +159,26 @@ static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight
     uint64_t hash = HASH_START;
     const char *params = arena_printf(a, "%s/params", dir);
     const char *final_params = arena_printf(a, "%s/params", final_dir);
+    Text tables = {.a = a};
     for (uint32_t i = 0; i < p->stage.n; i++) {
         Arena *of_stage = arena_within(a);
         StageGen *sg = cg_stage(of_stage, p, i);
-        Text t = {.a = of_stage}, cu = {.a = of_stage};
-        cg_stage_print(sg, TARGET_C, &t);
-        hash = hash_bytes(hash, t.at, t.n);                /* what the plan is, whatever it runs on */
-        if (opt->cpu)
-            put(a, dir, arena_printf(a, "stage%u.c", i), t.at, t.n);
+        Text c = {.a = of_stage}, cu = {.a = of_stage};
+        hash = cg_stage_hash(sg, hash);
+        if (opt->cpu) {
+            cg_stage_print(sg, TARGET_C, &c);
+            put(a, dir, arena_printf(a, "stage%u.c", i), c.at, c.n);
+        }
         if (opt->cuda) {
             cg_stage_print(sg, TARGET_CUDA, &cu);
             put(a, dir, arena_printf(a, "stage%u.cu", i), cu.at, cu.n);
         }
+        cg_tables_print(sg, opt->cpu, opt->cuda, &tables);
         cg_params_write(sg, params, final_params, opt->link, weight);
         arena_free(of_stage);
     }
     Text t = {.a = a};
-    cg_pipeline_print(p, hash, opt->cpu, opt->cuda, &t);
+    cg_pipeline_print(p, hash, opt->cpu, opt->cuda, &tables, &t);
     put(a, dir, "pipeline.c", t.at, t.n);
 }
 

@@ -17,7 +17,7 @@ static uint32_t print_inputs(Pipe *p, Text *t)
             continue;
         if (n++ == 0)
             text_line(t, "static const PpTensor inputs[] = {");
-        text_line(t, "    %s,", cg_tensor(g->arena, g, TARGET_C, v->name, v->dtype, &v->shape, v->batch));
+        text_line(t, "    %s,", cg_tensor(g->arena, g, v->name, v->dtype, &v->shape, v->batch));
     }
     if (n)
         text_line(t, "};\n");
@@ -36,7 +36,7 @@ static bool print_outputs(Pipe *p, Text *t)
     for (uint32_t i = 0; i < g->output.n; i++) {
         const Value *v = val(g, g->output.at[i]);
         const char *name = i < g->output_name.n ? g->output_name.at[i] : v->name;
-        text_line(t, "    %s,", cg_tensor(g->arena, g, TARGET_C, name, v->dtype, &v->shape, v->batch));
+        text_line(t, "    %s,", cg_tensor(g->arena, g, name, v->dtype, &v->shape, v->batch));
     }
     text_line(t, "};\n");
     text_line(t, "// how microbatches meet in an output without rows");
@@ -76,26 +76,23 @@ static int64_t loss_output(const Pipe *p)
     return -1;
 }
 
-/* The stages of one device: their tables are defined in stageN.c, or stageN.cu. */
+/* The stages of one device. */
 static void print_stages(const Pipe *p, const char *name, const char *suffix, Text *t)
 {
-    text_add(t, "extern const PpStage ");
-    for (uint32_t i = 0; i < p->stage.n; i++)
-        text_add(t, "%spp_stage%u%s", i ? ", " : "", i, suffix);
-    text_add(t, ";\nstatic const PpStage *const %s[] = {", name);
+    text_add(t, "static const PpStage *const %s[] = {", name);
     for (uint32_t i = 0; i < p->stage.n; i++)
         text_add(t, "%s&pp_stage%u%s", i ? ", " : "", i, suffix);
     text_add(t, "};\n");
 }
 
-void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, Text *t)
+void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, const Text *tables, Text *t)
 {
     static const char *const kind[] = {"PP_LOSS_NONE", "PP_LOSS_SUM", "PP_LOSS_MEAN_ELEMENTS", "PP_LOSS_MEAN_TARGETS", "PP_LOSS_MEAN_ROWS"};
     const Graph *g = p->graph;
     int64_t loss = loss_output(p);
     if (p->loss != NONE && loss < 0)
         BUG("the last stage does not put out the loss");
-    text_add(t, "// pipeline.c - the program: its stages, inputs and outputs.  Written by ppsplit.\n\n#include \"pp.h\"\n\n");
+    text_add(t, "// pipeline.c - the program: its stages, inputs and outputs.  Written by ppsplit.\n\n#include \"pp.h\"\n\n%s", tables->at ? tables->at : "");
     if (cpu)
         print_stages(p, "cpu_stages", "", t);
     if (cuda) {                                         /* the goal `pipeline` builds without CUDA */

@@ -1,47 +1,54 @@
 /*
- * stage.c - one stage as a file of C or of CUDA C: kernels, functions, tables.
+ * stage.c - one stage as a file of C or of CUDA C: where its buffers stand, its kernels, its functions.  Its tables: tables.c.
  */
 #include <inttypes.h>
 
 #include "codegen/print/target.h"
 
-static void print_inline_consts(const StageGen *sg, Text *t)
+/* The library primitives of the stage, made once. */
+static void print_open(const StageGen *sg, const TargetRow *target, Text *t)
 {
-    for (uint32_t i = 0; i < sg->konst.n; i++) {
-        const StageConst *c = &sg->konst.at[i];
-        const Value *v = val(sg->g, c->value);
-        if (!c->inlined)
-            continue;
-        int64_t n = shape_elements(&v->shape);
-        text_add(t, "// %s %s\nstatic const %s c%u[] = {", shape_print(sg->a, v->dtype, &v->shape), cg_comment(sg->a, v->name),
-                 cg_ctype(v->dtype), i);
-        for (int64_t j = 0; j < n; j++) {
-            int64_t whole;
-            double x = cg_element(v, j, &whole);
-            text_add(t, "%s%s", j ? ", " : "", cg_number(sg->a, v->dtype, x, whole));
-        }
-        text_add(t, n ? "};\n\n" : "0};\n\n");
+    uint32_t n = sg->conv.n, stage = sg->stage->index;
+    const char *type = target->convolution, *cast = target->cplusplus ? arena_printf(sg->a, "(%s **)", type) : "";
+    text_line(t, "void *stage%u%s_open(int threads)\n{", stage, target->table);
+    if (target->device) {
+        text_line(t, "    static const int64_t rows[%u] = {", n);
+        for (uint32_t i = 0; i < n; i++)
+            text_line(t, "        %" PRId64 ",", sg->conv.at[i].rows);
+        text_line(t, "    };\n    (void)threads;\n    %sconv_separate();", target->call);
     }
+    text_line(t, "    %s **conv = %scalloc(%u, sizeof *conv);", type, cast, n);
+    text_line(t, "    for (int i = 0; conv && i < %u; i++)", n);
+    text_line(t, "        conv[i] = %sconv_open(&stage%u_conv[i], %s);", target->call, stage, target->device ? "rows[i]" : "threads");
+    text_line(t, "    return conv;\n}\n");
+    text_line(t, "void stage%u%s_close(void *state)\n{", stage, target->table);
+    text_line(t, "    %s **conv = %sstate;", type, cast);
+    text_line(t, "    for (int i = 0; conv && i < %u; i++)", n);
+    text_line(t, "        %sconv_close(conv[i]);", target->call);
+    text_line(t, "    free(conv);\n}\n");
 }
 
-static void print_kept(const StageGen *sg, const char *what, const Ids *list, const int64_t *at, int64_t total, Text *t)
+/* What pipeline.c calls. */
+static void print_prototypes(const StageGen *sg, Target target, Text *t)
 {
-    if (list->n == 0)
-        return;
-    text_add(t, "// %s: %" PRId64 " bytes a microbatch\n", what, total);
-    for (uint32_t i = 0; i < list->n; i++) {
-        const Value *v = val(sg->g, list->at[i]);
-        text_add(t, "//   t%-6u %10" PRId64 " %10" PRId64 "  %s %s\n", list->at[i], at[i], (i + 1 < list->n ? at[i + 1] : total) - at[i],
-                 shape_print(sg->a, v->dtype, &v->shape), cg_comment(sg->a, v->name));
+    const TargetRow *row = target_row(target);
+    uint32_t stage = sg->stage->index;
+    text_line(t, row->cplusplus ? "extern \"C\" {" : "// called by pipeline.c");
+    for (int i = 0; i < F_COUNT; i++)
+        if (sg->func[i] && cg_function_like(sg, (FuncKind)i) == (FuncKind)i)
+            text_line(t, "void %s(const PpCtx *c);", cg_function_name(sg, (FuncKind)i, target));
+    if (sg->conv.n) {
+        text_line(t, "void *stage%u%s_open(int threads);\nvoid stage%u%s_close(void *state);", stage, row->table, stage, row->table);
+        text_line(t, "extern const PpConvShape stage%u_conv[%u];", stage, sg->conv.n);
     }
-    text_add(t, "//\n");
+    text_line(t, row->cplusplus ? "}\n" : "");
 }
 
 void cg_stage_functions(StageGen *sg, Target target)
 {
     sg->target = target;
     for (int k = 0; k < F_COUNT; k++)
-        if (sg->func[k] && !sg->func[k]->body[target].at)
+        if (sg->func[k] && cg_function_like(sg, (FuncKind)k) == (FuncKind)k)
             cg_function_print(sg->func[k]);
 }
 
@@ -53,20 +60,19 @@ void cg_stage_print(StageGen *sg, Target target, Text *t)
     cg_stage_functions(sg, target);
     text_add(t, "// stage%u.%s - stage %u of %u: %s\n// Written by ppsplit from the model's graph.  rows: the samples of this microbatch, at most %"
              PRId64 ".\n//\n", s->index, row->ending, s->index, sg->pipe->stage.n, cg_comment(sg->a, s->label ? s->label : ""), sg->g->batch);
-    text_add(t, "// parameters: %" PRId64 " bytes, gradients: %" PRId64 ", constants: %" PRId64 ", workspace: %" PRId64 "\n//\n",
-             sg->bytes_param, sg->bytes_grad, sg->bytes_const + (row->device ? sg->bytes_inlined : 0), cg_bytes_work(sg, target));
-    print_kept(sg, "stash (forward writes, backward reads)", &sg->stash, sg->stash_at.at, sg->bytes_stash, t);
-    print_kept(sg, "saved (I writes, W reads)", &sg->saved, sg->saved_at.at, sg->bytes_saved, t);
+    text_add(t, "// bytes: parameters %" PRId64 ", gradients %" PRId64 ", constants %" PRId64 ", workspace %" PRId64 "; for each microbatch stash %"
+             PRId64 ", saved %" PRId64 "\n", sg->bytes_param, sg->bytes_grad, sg->bytes_const + (row->device ? sg->bytes_inlined : 0),
+             cg_bytes_work(sg, target), sg->bytes_stash, sg->bytes_saved);
     text_add(t, "#include \"%s\"\n\n", row->header);
+    print_prototypes(sg, target, t);
     if (!row->device)
-        print_inline_consts(sg, t);
+        cg_short_constants(sg, "", t);
+    offset_print(&sg->offsets[target], t);
     text_add(t, "// ---- kernels ----\n\n%s", k->text.at ? k->text.at : "");
     text_add(t, "// ---- functions ----\n\n");
     for (int i = 0; i < F_COUNT; i++)
-        if (sg->func[i])
+        if (sg->func[i] && sg->func[i]->body[target].at)
             text_add(t, "%s", sg->func[i]->body[target].at);
-    text_add(t, "// ---- tables ----\n\n");
-    if (row->device)
-        print_inline_consts(sg, t);
-    cg_tables_print(sg, target, t);
+    if (sg->conv.n)
+        print_open(sg, row, t);
 }

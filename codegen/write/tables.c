@@ -1,51 +1,24 @@
 /*
- * tables.c - what a stage tells the runtime about itself: PpStage and all it points to.  In: a stage whose functions are printed.  Out: tables,
- * in C with designated initialisers, in CUDA C (C++17 has none) with the fields' names as comments, in their order.
+ * tables.c - what the stages tell the runtime about themselves: a PpStage for each target and all it points to, in C, for pipeline.c.
  */
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "codegen/print/target.h"
 
-/* ---- one field -------------------------------------------------------------------------------------------- */
-
-/* ".rank = 2", or where names cannot stand: "rank 2" with the name as a comment. */
-static const char *field(Arena *a, const TargetRow *target, const char *name, const char *fmt, ...) PRINTF_LIKE(4, 5);
-
-static const char *field(Arena *a, const TargetRow *target, const char *name, const char *fmt, ...)
+const char *cg_tensor(Arena *a, const Graph *g, const char *name, Dtype t, const Shape *s, int batch)
 {
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vsnprintf(NULL, 0, fmt, ap);
-    va_end(ap);
-    INSIST(n >= 0);
-    char *value = arena_alloc(a, (size_t)n + 1);
-    va_start(ap, fmt);
-    vsnprintf(value, (size_t)n + 1, fmt, ap);
-    va_end(ap);
-    return arena_printf(a, target->cplusplus ? "/* %s */ %s" : ".%s = %s", name, value);
-}
-
-/* Fields of a table, one after the other, and the label of each. */
-#define F(name, ...) field(sg->a, target_row(sg->target), name, __VA_ARGS__)
-
-const char *cg_tensor(Arena *a, const Graph *g, Target number, const char *name, Dtype t, const Shape *s, int batch)
-{
-    const TargetRow *target = target_row(number);
     const char *dim = "";
     for (int i = 0; i < s->rank; i++)
         dim = arena_printf(a, "%s%s%" PRId64, dim, i ? ", " : "", s->d[i]);
     if (batch >= 0 && (batch >= s->rank || g->batch <= 0 || s->d[batch] % g->batch != 0))
         batch = -1;
-    return arena_printf(a, "{%s, %s, %s, %s, %s, %s}", field(a, target, "name", "%s", cg_string(a, name)), field(a, target, "dtype", "%d", (int)t),
-                        field(a, target, "rank", "%d", s->rank), field(a, target, "dim", "{%s}", *dim ? dim : "0"),
-                        field(a, target, "batch_dim", "%d", batch < 0 ? -1 : batch),
-                        field(a, target, "bytes", "%" PRId64, shape_elements(s) * (int64_t)dtype_size(t)));
+    return arena_printf(a, "{.name = %s, .dtype = %d, .rank = %d, .dim = {%s}, .batch_dim = %d, .bytes = %" PRId64 "}", cg_string(a, name), (int)t,
+                        s->rank, *dim ? dim : "0", batch < 0 ? -1 : batch, shape_elements(s) * (int64_t)dtype_size(t));
 }
 
 static const char *tensor(const StageGen *sg, const char *name, Dtype t, const Shape *s, int batch)
 {
-    return cg_tensor(sg->a, sg->g, sg->target, name, t, s, batch);
+    return cg_tensor(sg->a, sg->g, name, t, s, batch);
 }
 
 static const char *value_tensor(const StageGen *sg, ValueId v)
@@ -81,14 +54,14 @@ static void print_inputs(const StageGen *sg, Text *t)
     const Stage *s = sg->stage;
     if (s->input.n == 0)
         return;
-    text_line(t, "static const PpInput inputs[] = {");
+    text_line(t, "static const PpInput stage%u_inputs[] = {", s->index);
     for (uint32_t i = 0; i < s->input.n; i++) {
         const StageInput *in = &s->input.at[i];
         bool scale = in->value == p->loss_scale;
         int64_t from = scale ? -2 : in->from == NONE ? -1 : (int64_t)in->from;
         uint32_t which = scale ? 0 : in->from == NONE ? data_input(p, in->value) : output_of(&p->stage.at[in->from], in->value);
-        text_line(t, "    {%s,\n     %s, %s, %s, %s},", F("t", "%s", value_tensor(sg, in->value)), F("from", "%" PRId64, from),
-                  F("from_output", "%u", which), F("stashed", "%d", kept_until(sg->in_read[i])), F("grads", "%u", in->grads.n));
+        text_line(t, "    {.t = %s,\n     .from = %" PRId64 ", .from_output = %u, .stashed = %d, .grads = %u},", value_tensor(sg, in->value),
+                  from, which, kept_until(sg->in_read[i]), in->grads.n);
     }
     text_line(t, "};\n");
 }
@@ -98,12 +71,12 @@ static void print_outputs(const StageGen *sg, Text *t)
     const Stage *s = sg->stage;
     if (s->output.n == 0)
         return;
-    text_line(t, "static const PpOutput outputs[] = {");
+    text_line(t, "static const PpOutput stage%u_outputs[] = {", s->index);
     for (uint32_t i = 0; i < s->output.n; i++) {
         const StageOutput *out = &s->output.at[i];
         int64_t model = out->outputs.n > 0 ? (int64_t)out->outputs.at[0] : -1;
-        text_line(t, "    {%s,\n     %s, %s, %s},", F("t", "%s", value_tensor(sg, out->value)), F("model_output", "%" PRId64, model),
-                  F("stashed", "%d", kept_until(sg->out_read[i])), F("dys", "%u", out->dys.n));
+        text_line(t, "    {.t = %s,\n     .model_output = %" PRId64 ", .stashed = %d, .dys = %u},", value_tensor(sg, out->value), model,
+                  kept_until(sg->out_read[i]), out->dys.n);
     }
     text_line(t, "};\n");
 }
@@ -122,9 +95,8 @@ static uint32_t print_dys(const StageGen *sg, Text *t)
                 for (uint32_t j = 0; in->value == s->output.at[o].value && in->from == s->index && j < in->grads.n; j++, k++) {
                     INSIST(k < s->output.at[o].dys.n && s->output.at[o].dys.at[k] == in->grads.at[j]);
                     if (n++ == 0)
-                        text_line(t, "static const PpDy dys[] = {");
-                    text_line(t, "    {%s, %s, %s, %s, %s},", F("output", "%u", o), F("from", "%u", c), F("input", "%u", i), F("index", "%u", j),
-                              F("stashed", "%d", kept_until(sg->dy_read[n - 1])));
+                        text_line(t, "static const PpDy stage%u_dys[] = {", s->index);
+                    text_line(t, "    {.output = %u, .from = %u, .input = %u, .index = %u, .stashed = %d},", o, c, i, j, kept_until(sg->dy_read[n - 1]));
                 }
             }
         INSIST(k == s->output.at[o].dys.n);
@@ -140,14 +112,13 @@ static void print_params(const StageGen *sg, Text *t)
     static const char *const use[] = {"PP_OWN", "PP_TRANSMIT", "PP_REPLICATE"};
     if (s->param.n == 0)
         return;
-    text_line(t, "static const PpParam params[] = {");
+    text_line(t, "static const PpParam stage%u_params[] = {", s->index);
     for (uint32_t i = 0; i < s->param.n; i++) {
         const ParamUse *u = &s->param.at[i];
         const Param *q = &sg->g->param.at[u->param];
-        text_line(t, "    {%s,\n     %s, %s, %s, %s, %s, %s, %s},", F("t", "%s", tensor(sg, q->name, q->dtype, &q->shape, -1)),
-                  F("param", "%u", u->param), F("use", "%s", use[u->use]), F("from", "%u", u->use == USE_OWN ? s->index : u->from),
-                  F("trainable", "%d", q->trainable), F("stat", "%d", q->stat), F("offset", "%" PRId64, sg->param_at.at[i]),
-                  F("grad_offset", "%" PRId64, sg->grad_at.at[i]));
+        text_line(t, "    {.t = %s,\n     .param = %u, .use = %s, .from = %u, .trainable = %d, .stat = %d, .offset = %" PRId64 ", .grad_offset = %" PRId64 "},",
+                  tensor(sg, q->name, q->dtype, &q->shape, -1), u->param, use[u->use], u->use == USE_OWN ? s->index : u->from, q->trainable,
+                  q->stat, sg->param_at.at[i], sg->grad_at.at[i]);
     }
     text_line(t, "};\n");
 }
@@ -157,78 +128,76 @@ const char *cg_const_name(const StageGen *sg, uint32_t i)
     return arena_printf(sg->a, "%%const.%u", i);
 }
 
-/* Inlined ones stand in the C file itself; the device reads all of them in its memory. */
-static uint32_t print_consts(const StageGen *sg, Text *t)
+void cg_short_constants(const StageGen *sg, const char *prefix, Text *t)
 {
-    bool device = target_row(sg->target)->device;
-    uint32_t n = 0;
+    for (uint32_t i = 0; i < sg->konst.n; i++) {
+        const StageConst *c = &sg->konst.at[i];
+        const Value *v = val(sg->g, c->value);
+        int64_t n = shape_elements(&v->shape);
+        if (!c->inlined)
+            continue;
+        text_add(t, "// %s%s\nstatic const %s %sc%u[] = {", shape_print(sg->a, v->dtype, &v->shape), out_value_name(sg->a, v->name),
+                 cg_ctype(v->dtype), prefix, i);
+        for (int64_t j = 0; j < n; j++) {
+            int64_t whole;
+            double x = cg_element(v, j, &whole);
+            text_add(t, "%s%s", j ? ", " : "", cg_number(sg->a, v->dtype, x, whole));
+        }
+        text_add(t, n ? "};\n\n" : "0};\n\n");
+    }
+}
+
+/* Short ones stand in the source of the CPU's functions; a device reads all of them in its memory, the short ones behind the others.
+   Returns how many are not short. */
+static uint32_t print_consts(const StageGen *sg, bool device, Text *t)
+{
+    uint32_t n[2] = {0, 0};
+    for (uint32_t i = 0; i < sg->konst.n; i++)
+        n[sg->konst.at[i].inlined]++;
+    if (n[0] + (device ? n[1] : 0) == 0)
+        return n[0];
+    const char *prefix = arena_printf(sg->a, "stage%u_", sg->stage->index);
+    if (device)
+        cg_short_constants(sg, prefix, t);
+    text_line(t, "static const PpConst stage%u_consts[] = {", sg->stage->index);
     for (int inlined = 0; inlined <= device; inlined++)
         for (uint32_t i = 0; i < sg->konst.n; i++) {
             const StageConst *c = &sg->konst.at[i];
             const Value *v = val(sg->g, c->value);
-            if (c->inlined != inlined)
-                continue;
-            if (n++ == 0)
-                text_line(t, "static const PpConst consts[] = {");
-            const char *data = !device ? "" : arena_printf(sg->a, ", %s", F("data", "%s", inlined ? arena_printf(sg->a, "c%u", i) : "NULL"));
-            text_line(t, "    {%s, %s%s},", F("t", "%s", tensor(sg, cg_const_name(sg, i), v->dtype, &v->shape, -1)),
-                      F("offset", "%" PRId64, c->offset + (inlined ? sg->bytes_const : 0)), data);
+            if (c->inlined == inlined)
+                text_line(t, "    {.t = %s, .offset = %" PRId64 ", .data = %s},", tensor(sg, cg_const_name(sg, i), v->dtype, &v->shape, -1),
+                          c->offset + (inlined ? sg->bytes_const : 0), inlined ? arena_printf(sg->a, "%sc%u", prefix, i) : "NULL");
         }
-    if (n)
-        text_line(t, "};\n");
-    return n;
+    text_line(t, "};\n");
+    return n[0];
 }
 
 /* ---- convolutions ------------------------------------------------------------------------------------------- */
 
-static const char *dims(const StageGen *sg, const char *name, const int64_t *d, int n)
+static const char *dims(const StageGen *sg, const int64_t *d, int n)
 {
     const char *s = "";
     for (int i = 0; i < n; i++)
         s = arena_printf(sg->a, "%s%s%" PRId64, s, i ? ", " : "", d[i]);
-    return F(name, "{%s}", s);
+    return s;
 }
 
-static void print_conv_shapes(const StageGen *sg, Text *t)
-{
-    text_line(t, "static const PpConvShape conv_shape[%u] = {", sg->conv.n);
-    for (uint32_t i = 0; i < sg->conv.n; i++) {
-        const StageConv *c = &sg->conv.at[i];
-        text_line(t, "    {%s, %s, %s, %s, %s, %s, %s,\n     %s, %s, %s, %s, %s},", F("dtype", "%s", type_runtime(c->type)),
-                  F("spatial", "%d", c->spatial), F("group", "%" PRId64, c->group), F("c", "%" PRId64, c->c), F("m", "%" PRId64, c->m),
-                  dims(sg, "in", c->in, c->spatial), dims(sg, "out", c->out, c->spatial), dims(sg, "kernel", c->kernel, c->spatial),
-                  dims(sg, "stride", c->stride, c->spatial), dims(sg, "dilation", c->dilation, c->spatial),
-                  dims(sg, "pad_begin", c->pad_begin, c->spatial), dims(sg, "pad_end", c->pad_end, c->spatial));
-    }
-    text_line(t, "};\n");
-}
-
+/* The stages' open functions read them. */
 static void print_convs(const StageGen *sg, Text *t)
 {
-    const TargetRow *target = target_row(sg->target);
-    uint32_t n = sg->conv.n;
-    const char *type = target->convolution, *cast = target->cplusplus ? arena_printf(sg->a, "(%s **)", type) : "";
+    uint32_t n = sg->conv.n, stage = sg->stage->index;
     if (n == 0)
         return;
-    print_conv_shapes(sg, t);
-    if (target->device) {
-        text_add(t, "static const int64_t conv_rows[%u] = {", n);
-        for (uint32_t i = 0; i < n; i++)
-            text_add(t, "%s%" PRId64, i ? ", " : "", sg->conv.at[i].rows);
-        text_line(t, "};\n");
+    text_line(t, "extern const PpConvShape stage%u_conv[%u];\nconst PpConvShape stage%u_conv[%u] = {", stage, n, stage, n);
+    for (uint32_t i = 0; i < n; i++) {
+        const StageConv *c = &sg->conv.at[i];
+        text_line(t, "    {.dtype = %s, .spatial = %d, .group = %" PRId64 ", .c = %" PRId64 ", .m = %" PRId64 ", .in = {%s}, .out = {%s},\n"
+                  "     .kernel = {%s}, .stride = {%s}, .dilation = {%s}, .pad_begin = {%s}, .pad_end = {%s}},",
+                  type_runtime(c->type), c->spatial, c->group, c->c, c->m, dims(sg, c->in, c->spatial),
+                  dims(sg, c->out, c->spatial), dims(sg, c->kernel, c->spatial), dims(sg, c->stride, c->spatial),
+                  dims(sg, c->dilation, c->spatial), dims(sg, c->pad_begin, c->spatial), dims(sg, c->pad_end, c->spatial));
     }
-    text_line(t, "static void *stage%u_open(int threads)\n{", sg->stage->index);
-    if (target->device)
-        text_line(t, "    (void)threads;\n    %sconv_separate();", target->call);
-    text_line(t, "    %s **conv = %scalloc(%u, sizeof *conv);", type, cast, n);
-    text_line(t, "    for (int i = 0; conv && i < %u; i++)", n);
-    text_line(t, "        conv[i] = %sconv_open(&conv_shape[i], %s);", target->call, target->device ? "conv_rows[i]" : "threads");
-    text_line(t, "    return conv;\n}\n");
-    text_line(t, "static void stage%u_close(void *state)\n{", sg->stage->index);
-    text_line(t, "    %s **conv = %sstate;", type, cast);
-    text_line(t, "    for (int i = 0; conv && i < %u; i++)", n);
-    text_line(t, "        %sconv_close(conv[i]);", target->call);
-    text_line(t, "    free(conv);\n}\n");
+    text_line(t, "};\n");
 }
 
 /* ---- the stage ------------------------------------------------------------------------------------------------ */
@@ -249,67 +218,80 @@ static uint32_t dx_count(const Stage *s)
     return n;
 }
 
-/* A function of the stage, or NULL. */
-static const char *function(const StageGen *sg, const char *name, bool there)
+static const char *list(const StageGen *sg, const char *name, bool any)
 {
-    return there ? arena_printf(sg->a, "stage%u_%s", sg->stage->index, name) : "NULL";
+    return any ? arena_printf(sg->a, "stage%u_%s", sg->stage->index, name) : "NULL";
 }
 
-static void print_sizes(const StageGen *sg, Text *t)
+static const char *function(const StageGen *sg, FuncKind kind, Target target)
+{
+    if (kind == F_INFER && !sg->func[F_INFER])
+        kind = F_FORWARD;
+    return sg->func[kind] ? cg_function_name(sg, cg_function_like(sg, kind), target) : "NULL";
+}
+
+/* What the stage's file defines for others. */
+static void print_prototypes(const StageGen *sg, Target target, Text *t)
+{
+    for (int k = 0; k < F_COUNT; k++)
+        if (sg->func[k] && cg_function_like(sg, (FuncKind)k) == (FuncKind)k)
+            text_line(t, "void %s(const PpCtx *c);", cg_function_name(sg, (FuncKind)k, target));
+    if (sg->conv.n)
+        text_line(t, "void *stage%u%s_open(int threads);\nvoid stage%u%s_close(void *state);", sg->stage->index, target_row(target)->table,
+                  sg->stage->index, target_row(target)->table);
+}
+
+static void print_functions(const StageGen *sg, Target target, Text *t)
+{
+    const char *suffix = target_row(target)->table;
+    uint32_t i = sg->stage->index;
+    text_line(t, ".has_backward = %d,", cg_has_backward(sg->stage));
+    if (sg->conv.n)
+        text_line(t, ".open = stage%u%s_open, .close = stage%u%s_close,", i, suffix, i, suffix);
+    text_line(t, ".forward = %s, .infer = %s,", function(sg, F_FORWARD, target), function(sg, F_INFER, target));
+    if (cg_has_backward(sg->stage))
+        text_line(t, ".backward = %s, .backward_input = %s, .backward_weight = %s,", function(sg, F_BACKWARD, target),
+                  function(sg, F_INPUT, target), function(sg, F_WEIGHT, target));
+}
+
+static void print_stage(const StageGen *sg, Target target, uint32_t dys, uint32_t consts, Text *t)
 {
     const Stage *s = sg->stage;
-    bool device = target_row(sg->target)->device;
-    text_line(t, "%s, %s, %s,", F("bytes_param", "%" PRId64, sg->bytes_param), F("bytes_grad", "%" PRId64, sg->bytes_grad),
-              F("bytes_const", "%" PRId64, sg->bytes_const + (device ? sg->bytes_inlined : 0)));
-    text_line(t, "%s, %s, %s,", F("bytes_stash", "%" PRId64, sg->bytes_stash), F("bytes_saved", "%" PRId64, sg->bytes_saved),
-              F("bytes_work", "%" PRId64, cg_bytes_work(sg, sg->target)));
-    if (device)
-        text_line(t, "%s,", F("bytes_state", "0"));
-    text_line(t, "%s, %s, %s,", F("flops_forward", "%" PRId64, flops(sg, &s->forward)), F("flops_input", "%" PRId64, flops(sg, &s->backward_input)),
-              F("flops_weight", "%" PRId64, flops(sg, &s->backward_weight)));
-}
-
-static void print_functions(const StageGen *sg, Text *t)
-{
-    bool cuda = target_row(sg->target)->cplusplus, back = cg_has_backward(sg->stage), conv = sg->conv.n > 0;
-    text_line(t, "%s,", F("has_backward", "%d", back));
-    if (conv || cuda)
-        text_line(t, "%s, %s,", F("open", "%s", function(sg, "open", conv)), F("close", "%s", function(sg, "close", conv)));
-    text_line(t, "%s, %s,", F("forward", "%s", function(sg, "forward", true)),
-              F("infer", "%s", function(sg, sg->func[F_INFER] ? "infer" : "forward", true)));
-    if (back || cuda)
-        text_line(t, "%s, %s, %s,", F("backward", "%s", function(sg, "backward", back)),
-                  F("backward_input", "%s", function(sg, "backward_input", back)),
-                  F("backward_weight", "%s", function(sg, "backward_weight", back)));
-}
-
-static void print_stage_table(const StageGen *sg, uint32_t dys, uint32_t consts, Text *t)
-{
-    const Stage *s = sg->stage;
-    const TargetRow *target = target_row(sg->target);
-    if (target->cplusplus)                              /* a const of C++ is seen by others only when declared so before */
-        text_line(t, "extern \"C\" {\nextern const PpStage pp_stage%u%s;\n}\n", s->index, target->table);
-    text_line(t, "const PpStage pp_stage%u%s = {", s->index, target->table);
+    const TargetRow *row = target_row(target);
+    uint32_t n = row->device ? sg->konst.n : consts;
+    print_prototypes(sg, target, t);
+    text_line(t, "extern const PpStage pp_stage%u%s;\nconst PpStage pp_stage%u%s = {", s->index, row->table, s->index, row->table);
     t->indent = 1;
-    text_line(t, "%s, %s,", F("index", "%u", s->index), F("label", "%s", cg_string(sg->a, s->label ? s->label : "")));
-    text_line(t, "%s, %s, %s, %s, %s, %s,", F("n_input", "%u", s->input.n), F("n_output", "%u", s->output.n), F("n_dy", "%u", dys),
-              F("n_dx", "%u", dx_count(s)), F("n_param", "%u", s->param.n), F("n_const", "%u", consts));
-    text_line(t, "%s, %s, %s, %s, %s,", F("input", "%s", s->input.n ? "inputs" : "NULL"), F("output", "%s", s->output.n ? "outputs" : "NULL"),
-              F("dy", "%s", dys ? "dys" : "NULL"), F("param", "%s", s->param.n ? "params" : "NULL"), F("konst", "%s", consts ? "consts" : "NULL"));
-    print_sizes(sg, t);
-    print_functions(sg, t);
+    text_line(t, ".index = %u, .label = %s,", s->index, cg_string(sg->a, s->label ? s->label : ""));
+    text_line(t, ".n_input = %u, .n_output = %u, .n_dy = %u, .n_dx = %u, .n_param = %u, .n_const = %u,", s->input.n, s->output.n, dys,
+              dx_count(s), s->param.n, n);
+    text_line(t, ".input = %s, .output = %s, .dy = %s, .param = %s, .konst = %s,", list(sg, "inputs", s->input.n), list(sg, "outputs", s->output.n),
+              list(sg, "dys", dys), list(sg, "params", s->param.n), list(sg, "consts", n));
+    text_line(t, ".bytes_param = %" PRId64 ", .bytes_grad = %" PRId64 ", .bytes_const = %" PRId64 ",", sg->bytes_param, sg->bytes_grad,
+              sg->bytes_const + (row->device ? sg->bytes_inlined : 0));
+    text_line(t, ".bytes_stash = %" PRId64 ", .bytes_saved = %" PRId64 ", .bytes_work = %" PRId64 ",", sg->bytes_stash, sg->bytes_saved,
+              cg_bytes_work(sg, target));
+    text_line(t, ".flops_forward = %" PRId64 ", .flops_input = %" PRId64 ", .flops_weight = %" PRId64 ",", flops(sg, &s->forward),
+              flops(sg, &s->backward_input), flops(sg, &s->backward_weight));
+    print_functions(sg, target, t);
     t->indent = 0;
-    text_line(t, "};");
+    text_line(t, "};\n");
 }
 
-void cg_tables_print(StageGen *sg, Target target, Text *t)
+void cg_tables_print(const StageGen *sg, bool cpu, bool cuda, Text *t)
 {
-    sg->target = target;
+    text_add(t, "// ---- stage %u ----\n\n", sg->stage->index);
     print_inputs(sg, t);
     print_outputs(sg, t);
     uint32_t dys = print_dys(sg, t);
     print_params(sg, t);
-    uint32_t consts = print_consts(sg, t);
+    uint32_t consts = print_consts(sg, cuda, t);
     print_convs(sg, t);
-    print_stage_table(sg, dys, consts, t);
+    if (cpu)
+        print_stage(sg, TARGET_C, dys, consts, t);
+    if (cuda) {                                         /* the goal `pipeline` builds without CUDA */
+        text_add(t, "#ifdef PP_WITH_CUDA\n");
+        print_stage(sg, TARGET_CUDA, dys, consts, t);
+        text_add(t, "#endif\n\n");
+    }
 }

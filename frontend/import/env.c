@@ -1,6 +1,6 @@
 /*
- * env.c - what the names of a model stand for while it is imported: a value, a sequence of values, an initializer that
- * becomes a constant where it is first read.
+ * env.c - what the names of a model stand for while it is imported: a value, a sequence of values,
+ * an initializer that becomes a constant where it is first read.
  */
 #include <string.h>
 
@@ -32,7 +32,8 @@ void import_name_value(ImportState *s, ValueId v, const char *name)
 static ValueId constant(ImportState *s, uint32_t init)
 {
     const RawTensor *t = &s->m->init.at[init];
-    Tensor data = tensor_widen(s->g->arena, t, (Where){s->m->path, "initializer", init, t->name, NULL, -1});
+    Tensor data =
+        tensor_widen(s->g->arena, t, (Where){s->m->path, "initializer", init, t->name, NULL, -1});
     const char *name = strmap_get(&s->g->by_name, t->name) == NONE ? t->name : NULL;
     return graph_const(s->g, name, data);
 }
@@ -57,7 +58,8 @@ const Slot *import_slot(ImportState *s, const RawNode *n, uint32_t input)
 
 ValueId import_stopped(ImportState *s, ValueId v)
 {
-    if (!s->opt->training || v == NONE || !dtype_is_float(val(s->g, v)->dtype) || (val(s->g, v)->kind != V_NODE && val(s->g, v)->kind != V_PARAM))
+    if (!s->opt->training || v == NONE || !dtype_is_float(val(s->g, v)->dtype) ||
+        (val(s->g, v)->kind != V_NODE && val(s->g, v)->kind != V_PARAM))
         return v;
     return g_unary(s->g, OP_StopGradient, v);
 }

@@ -1,6 +1,6 @@
 /*
- * inputs.c - the inputs of a model: symbolic dimensions get the values of --bind, a later model of a sequence reads what
- * the one before yields, a loss model's target is made, the batch is found.
+ * inputs.c - the inputs of a model: symbolic dimensions get the values of --bind, a later model of
+ * a sequence reads what the one before yields, a loss model's target is made, the batch is found.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,19 +24,21 @@ static int64_t bound(const ImportOptions *opt, const char *name)
             char *end;
             long long n = strtoll(value, &end, 10);
             if (*end || end == value || n < 1 || n > INT32_MAX)
-                diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: the value must be a number from 1", opt->bind.at[i]);
+                diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: the value must be a number from 1",
+                           opt->bind.at[i]);
             return n;
         }
     return -1;
 }
 
 /* Dimension i of an input: its value, or what --bind says; -1 when unbound, which is remembered. */
-static int64_t dimension(ImportState *s, const Onnx__TensorShapeProto__Dimension *d, const char *input, int i,
-                         Symbols *all, Symbols *unbound)
+static int64_t dimension(ImportState *s, const Onnx__TensorShapeProto__Dimension *d,
+                         const char *input, int i, Symbols *all, Symbols *unbound)
 {
     if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE && d->dim_value >= 0)
         return d->dim_value;
-    bool named = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && *d->dim_param;
+    bool named =
+        d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && *d->dim_param;
     const char *name = named ? d->dim_param : arena_printf(s->g->arena, "%s.%d", input, i);
     int64_t n = bound(s->opt, name);
     if (*strmap_at(&all->seen, name) == NONE) {
@@ -50,30 +52,35 @@ static int64_t dimension(ImportState *s, const Onnx__TensorShapeProto__Dimension
 
 static const Onnx__TypeProto__Tensor *tensor_type(const Onnx__ValueInfoProto *v, Where w)
 {
-    if (!v->type || v->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE || !v->type->tensor_type->shape)
+    if (!v->type || v->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ||
+        !v->type->tensor_type->shape)
         diag_fatal(EXIT_MODEL, w, "it must be a tensor of a declared shape");
     const Onnx__TypeProto__Tensor *t = v->type->tensor_type;
     if (!dtype_is_computable((Dtype)t->elem_type)) {
         diag_hint("types computed in are f32, f64, i32, i64 and bool");
-        diag_fatal(EXIT_MODEL, w, "its type is %s", t->elem_type > 0 ? dtype_name((Dtype)t->elem_type) : "not given");
+        diag_fatal(EXIT_MODEL, w, "its type is %s",
+                   t->elem_type > 0 ? dtype_name((Dtype)t->elem_type) : "not given");
     }
     if (t->shape->n_dim > MAX_RANK)
         diag_fatal(EXIT_MODEL, w, "rank %zu: the limit is %d", t->shape->n_dim, MAX_RANK);
     return t;
 }
 
-/* A later model of a sequence reads what the one before yields: its shape must agree where it is given. */
+/* A later model of a sequence reads what the one before yields: its shape must agree where it is
+ * given. */
 static void check_fed(ImportState *s, const Onnx__TypeProto__Tensor *t, ValueId v, Where w)
 {
     const Value *x = val(s->g, v);
     bool same = x->dtype == (Dtype)t->elem_type && (size_t)x->shape.rank == t->shape->n_dim;
     for (int i = 0; same && i < x->shape.rank; i++) {
         const Onnx__TensorShapeProto__Dimension *d = t->shape->dim[i];
-        if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE && d->dim_value >= 0)
+        if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
+            d->dim_value >= 0)
             same = d->dim_value == x->shape.d[i];
     }
     if (!same)
-        diag_fatal(EXIT_MODEL, w, "the model before yields %s here", shape_print(s->g->arena, x->dtype, &x->shape));
+        diag_fatal(EXIT_MODEL, w, "the model before yields %s here",
+                   shape_print(s->g->arena, x->dtype, &x->shape));
 }
 
 static bool is_data_input(const ImportState *s, const Onnx__ValueInfoProto *v)
@@ -96,19 +103,23 @@ void import_set_batch(Graph *g, const ImportOptions *opt)
     }
 }
 
-/* The input `target` that a loss model asks for: its type, and its shape, where the first input's symbols are known. */
-static ValueId make_target(ImportState *s, const Ids *fed, const Onnx__TypeProto__Tensor *t, Where w)
+/* The input `target` that a loss model asks for: its type, and its shape, where the first input's
+ * symbols are known. */
+static ValueId make_target(ImportState *s, const Ids *fed, const Onnx__TypeProto__Tensor *t,
+                           Where w)
 {
     const Onnx__TypeProto__Tensor *first = tensor_type(s->m->graph->input[0], w);
     Shape shape = {.rank = (int)t->shape->n_dim}, known = val(s->g, fed->at[0])->shape;
     for (int i = 0; i < shape.rank; i++) {
         const Onnx__TensorShapeProto__Dimension *d = t->shape->dim[i];
-        bool named = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && *d->dim_param;
+        bool named =
+            d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && *d->dim_param;
         bool number = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
         shape.d[i] = number ? d->dim_value : named ? bound(s->opt, d->dim_param) : -1;
         for (int j = 0; named && j < known.rank && (size_t)j < first->shape->n_dim; j++) {
             const Onnx__TensorShapeProto__Dimension *f = first->shape->dim[j];
-            if (f->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && !strcmp(f->dim_param, d->dim_param))
+            if (f->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM &&
+                !strcmp(f->dim_param, d->dim_param))
                 shape.d[i] = known.d[j];
         }
         if (shape.d[i] < 0)
@@ -153,7 +164,8 @@ void import_bind_inputs(ImportState *s, Ids *fed, Symbols *all)
         const char *name = v->name;
         while (strmap_get(&s->g->by_name, name) != NONE)
             name = arena_printf(s->g->arena, "%s@", name);
-        import_define(s, v->name, (Slot){.v = graph_input(s->g, name, (Dtype)t->elem_type, &shape)});
+        import_define(s, v->name,
+                      (Slot){.v = graph_input(s->g, name, (Dtype)t->elem_type, &shape)});
     }
     if (unbound.name.n == 0)
         return;
@@ -178,6 +190,7 @@ void import_check_binds(const ImportOptions *opt, const Symbols *all)
         const char *near = nearest_name(opt->bind.at[i], all->name.at, all->name.n);
         if (near)
             diag_hint("did you mean '%s'?", near);
-        diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: the model has no such dimension", opt->bind.at[i]);
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: the model has no such dimension",
+                   opt->bind.at[i]);
     }
 }

@@ -1,6 +1,6 @@
 /*
- * state.h - what is known while one model is imported; shared by the driver, import.c, and the files it stands on.  The importers of
- * operations (ops_*.c, loss.c) see import.h only.
+ * state.h - what is known while one model is imported; shared by the driver, import.c, and the
+ * files it stands on.  The importers of operations (ops_*.c, loss.c) see import.h only.
  */
 #ifndef PPSPLIT_IMPORT_STATE_H
 #define PPSPLIT_IMPORT_STATE_H
@@ -14,29 +14,35 @@ typedef struct { ValueId v; bool is_sequence; Ids sequence; } Slot;
 typedef struct ImportState {
     Graph *g;
     Model *m;
-    Params *params;                                     /* NULL: every initializer is a constant (a loss model) */
+    Params *params; /* NULL: every initializer is a constant (a loss model) */
     Stops *stops;
     const ImportOptions *opt;
-    int stage;                                          /* position of the file when there are several, or -1 */
+    int stage; /* position of the file when there are several, or -1 */
     StrMap env;                                         /* name -> index into slot */
     VEC(Slot) slot;
 } ImportState;
 
 /* env.c */
 void import_define(ImportState *s, const char *name, Slot slot);
-void import_name_value(ImportState *s, ValueId v, const char *name);   /* with a number when an earlier model has the name */
-const Slot *import_lookup(ImportState *s, const char *name, Where w);   /* fatal when nothing makes it */
+void import_name_value(ImportState *s, ValueId v,
+                       const char *name); /* with a number when an earlier model has the name */
+const Slot *import_lookup(ImportState *s, const char *name,
+                          Where w); /* fatal when nothing makes it */
 const Slot *import_slot(ImportState *s, const RawNode *n, uint32_t input);     /* NULL: absent */
-ValueId import_stopped(ImportState *s, ValueId v);      /* the same, no gradient passes; v itself where none would anyway */
+ValueId
+import_stopped(ImportState *s,
+               ValueId v); /* the same, no gradient passes; v itself where none would anyway */
 
 /* live.c: fills RawNode.dead of a list that yields n names */
 void import_mark_live(Model *m, RawNodes *list, uint32_t n, const char *const *root);
 
 /* inputs.c.  Symbols: the names of symbolic dimensions. */
 typedef struct { VEC(const char *) name; StrMap seen; } Symbols;
-/* fed: what the inputs read instead of data, by position; NONE: the target of a loss model, made here and put there. */
+/* fed: what the inputs read instead of data, by position; NONE: the target of a loss model, made
+ * here and put there. */
 void import_bind_inputs(ImportState *s, Ids *fed, Symbols *all);
-void import_check_binds(const ImportOptions *opt, const Symbols *all);  /* a --bind that no model asks for is a mistake */
+void import_check_binds(const ImportOptions *opt,
+                        const Symbols *all); /* a --bind that no model asks for is a mistake */
 void import_set_batch(Graph *g, const ImportOptions *opt);
 
 #endif

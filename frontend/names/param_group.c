@@ -1,6 +1,6 @@
 /*
- * param_group.c - the ONNX nodes of one fx node, as a group with the parameters among its arguments, and what an fx node
- * tells of its operands.
+ * param_group.c - the ONNX nodes of one fx node, as a group with the parameters among its
+ * arguments, and what an fx node tells of its operands.
  */
 #include <string.h>
 
@@ -27,37 +27,48 @@ static int argument_role(const char *target, int position)
     if (position >= 0)
         for (size_t i = 0; i < sizeof role / sizeof *role; i++)
             if (!strncmp(target, role[i].target, strlen(role[i].target)))
-                return position == role[i].weight ? ROLE_WEIGHT : position == role[i].bias ? ROLE_BIAS
-                     : position == role[i].mean ? ROLE_MEAN : position == role[i].var ? ROLE_VAR : ROLE_ANY;
+                return position == role[i].weight ? ROLE_WEIGHT
+                       : position == role[i].bias ? ROLE_BIAS
+                       : position == role[i].mean ? ROLE_MEAN
+                       : position == role[i].var  ? ROLE_VAR
+                                                  : ROLE_ANY;
     return ROLE_ANY;
 }
 
-bool fx_is_target(const FxNode *fx, const char *target) { return !strncmp(fx->target, target, strlen(target)); }
+bool fx_is_target(const FxNode *fx, const char *target)
+{
+    return !strncmp(fx->target, target, strlen(target));
+}
 
 bool fx_has_bias(const FxNode *fx)
 {
-    return fx_is_target(fx, "aten.linear.") || fx_is_target(fx, "aten.addmm.") || fx_is_target(fx, "aten.conv");
+    return fx_is_target(fx, "aten.linear.") || fx_is_target(fx, "aten.addmm.") ||
+           fx_is_target(fx, "aten.conv");
 }
 
 bool fx_is_norm(const FxNode *fx) { return strstr(fx->target, "batch_norm") != NULL; }
 
-/* Norms over groups of channels: InstanceNormalization with ones and zeros, then Mul by the weight, Add of the bias. */
+/* Norms over groups of channels: InstanceNormalization with ones and zeros, then Mul by the weight,
+ * Add of the bias. */
 bool fx_is_decomposed_norm(const FxNode *fx)
 {
-    return strstr(fx->target, "group_norm") || fx_is_target(fx, "aten.layer_norm.") || fx_is_target(fx, "aten.native_layer_norm.")
-           || strstr(fx->target, "rms_norm");
+    return strstr(fx->target, "group_norm") || fx_is_target(fx, "aten.layer_norm.") ||
+           fx_is_target(fx, "aten.native_layer_norm.") || strstr(fx->target, "rms_norm");
 }
 
-/* What an operand is: by its slot, or as the addend of a linear or convolution written as two nodes. */
+/* What an operand is: by its slot, or as the addend of a linear or convolution written as two
+ * nodes. */
 int fx_use_role(const FxNode *fx, const RawNode *n, uint32_t input)
 {
     int role = param_role(n, input);
     if (fx_is_decomposed_norm(fx) && !strcmp(n->op_type, "InstanceNormalization"))
         return ROLE_ANY;
     if (fx_is_decomposed_norm(fx) && role == ROLE_ANY)
-        return !strcmp(n->op_type, "Mul") ? ROLE_WEIGHT : !strcmp(n->op_type, "Add") ? ROLE_BIAS : ROLE_ANY;
+        return !strcmp(n->op_type, "Mul")   ? ROLE_WEIGHT
+               : !strcmp(n->op_type, "Add") ? ROLE_BIAS
+                                            : ROLE_ANY;
     if (fx_is_norm(fx) && role == ROLE_WEIGHT && strcmp(n->op_type, "BatchNormalization"))
-        return ROLE_ANY;                                /* a convolution the norm was folded into: not the norm's weight */
+        return ROLE_ANY; /* a convolution the norm was folded into: not the norm's weight */
     if (role == ROLE_ANY && !strcmp(n->op_type, "Add") && fx_has_bias(fx))
         return ROLE_BIAS;
     if (role == ROLE_ANY && !strcmp(n->op_type, "Transpose") && fx_has_bias(fx))
@@ -79,7 +90,8 @@ Group *fx_group(Fx *x, const RawNode *n)
     for (uint32_t i = 0; i < fx.n; i++) {
         uint32_t e = strmap_get(&x->p->sig.by_arg, fx.arg[i].name);
         if (e != NONE)
-            vec_push(x->a, &g.arg, ((Argument){e, argument_role(fx.target, fx.arg[i].position), false}));
+            vec_push(x->a, &g.arg,
+                     ((Argument){e, argument_role(fx.target, fx.arg[i].position), false}));
     }
     vec_push(x->a, &x->group, g);
     return &x->group.at[x->group.n - 1];

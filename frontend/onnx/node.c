@@ -1,4 +1,5 @@
-/* node.c - what many ask of a node of the file: its attributes, its metadata, its place for a diagnostic. */
+/* node.c - what many ask of a node of the file: its attributes, its metadata, its place for a
+ * diagnostic. */
 #include <string.h>
 
 #include "onnx.h"

@@ -1,6 +1,7 @@
 /*
- * tensor.c - tensors of the file.  In: a TensorProto whose bytes are in the file, in another file, or in typed arrays.
- * Out: type, shape and Payload, checked against each other; and dense elements of a type that is computed in.
+ * tensor.c - tensors of the file.  In: a TensorProto whose bytes are in the file, in another file,
+ * or in typed arrays. Out: type, shape and Payload, checked against each other; and dense elements
+ * of a type that is computed in.
  */
 #include <string.h>
 
@@ -16,12 +17,14 @@ static Payload narrowed(Arena *a, const void *from, size_t from_size, uint64_t c
     return (Payload){.at = out, .length = count * size, .converted = true};
 }
 
-/* A run lifted by the scan: raw bytes and floats lie in the file as they are, varints are decoded. */
+/* A run lifted by the scan: raw bytes and floats lie in the file as they are, varints are decoded.
+ */
 static Payload lifted(Model *m, const WireRun *run, size_t size, uint64_t elements, Where w)
 {
     const uint8_t *at = m->at + run->offset;
     if (run->field == 9 || run->field == 4 || run->field == 10)
-        return (Payload){.at = at, .length = (size_t)run->length, .file = m->path, .offset = run->offset};
+        return (Payload){
+            .at = at, .length = (size_t)run->length, .file = m->path, .offset = run->offset};
     uint64_t n;
     if (!pb_packed(at, run->length, NULL, &n) || n != elements)
         diag_fatal(EXIT_MODEL, w, "its data holds another number of elements than its shape (%llu)",
@@ -54,7 +57,8 @@ void tensor_read(Model *m, const Onnx__TensorProto *t, Where w, RawTensor *out)
     for (size_t i = 0; i < t->n_dims; i++) {
         out->shape.d[i] = t->dims[i];
         if (t->dims[i] < 0 || __builtin_mul_overflow(elements, t->dims[i], &elements))
-            diag_fatal(EXIT_MODEL, w, "dimension %zu is %lld: negative, or the element count overflows", i,
+            diag_fatal(EXIT_MODEL, w,
+                       "dimension %zu is %lld: negative, or the element count overflows", i,
                        (long long)t->dims[i]);
     }
     if (t->data_type <= 0 || t->data_type > 40)
@@ -64,7 +68,7 @@ void tensor_read(Model *m, const Onnx__TensorProto *t, Where w, RawTensor *out)
     out->dtype = (Dtype)t->data_type;
     size_t size = dtype_size(out->dtype);
     int64_t bytes;
-    if (size == 0)                                      /* strings, sub-byte types: an error only where they are used */
+    if (size == 0) /* strings, sub-byte types: an error only where they are used */
         return;
     if (__builtin_mul_overflow(elements, (int64_t)size, &bytes))
         diag_fatal(EXIT_MODEL, w, "the tensor's size overflows");
@@ -75,8 +79,10 @@ void tensor_read(Model *m, const Onnx__TensorProto *t, Where w, RawTensor *out)
     if (t->has_payload) {
         const WireRun *run = &m->wire.run.at[t->payload];
         if (run->field != 9 && run->field != dtype_onnx_field(out->dtype))
-            diag_fatal(EXIT_MODEL, w, "its data is of another type than %s", dtype_name(out->dtype));
-        if (t->n_float_data + t->n_int32_data + t->n_int64_data + t->n_double_data + t->n_uint64_data)
+            diag_fatal(EXIT_MODEL, w, "its data is of another type than %s",
+                       dtype_name(out->dtype));
+        if (t->n_float_data + t->n_int32_data + t->n_int64_data + t->n_double_data +
+            t->n_uint64_data)
             diag_fatal(EXIT_MODEL, w, "the tensor holds its data twice");
         out->bytes = lifted(m, run, size, (uint64_t)elements, w);
     } else {
@@ -91,8 +97,8 @@ Tensor tensor_widen(Arena *a, const RawTensor *t, Where w)
 {
     Tensor out = {.dtype = dtype_held(t->dtype), .shape = t->shape};
     if (out.dtype == DT_NONE)
-        diag_fatal(EXIT_MODEL, w, "a tensor of type %s (ONNX data type %d) is not supported", dtype_name(t->dtype),
-                   (int)t->dtype);
+        diag_fatal(EXIT_MODEL, w, "a tensor of type %s (ONNX data type %d) is not supported",
+                   dtype_name(t->dtype), (int)t->dtype);
     int64_t n = shape_elements(&t->shape);
     size_t size = dtype_size(out.dtype);
     if (t->dtype == DT_U64 || (t->dtype == out.dtype && t->dtype != DT_BOOL)) {

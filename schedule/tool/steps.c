@@ -3,7 +3,7 @@
  * receive is one?
  *
  * In: rows of adjacent stages, with or without communication.  Out: the number of steps.  All ranks
- * take a step together; a rank whose next action is not ready stands still, and may catch up within
+ * take a step together; a rank whose next action is not ready waits, and may catch up within
  * the step when a later rank has just made it ready. The figure PyTorch's tests use to compare
  * passes; it is no estimate of time (that is simulate.c).
  */
@@ -95,7 +95,7 @@ int64_t sched_steps(const Schedule *s, SchedError *e)
                 try_step(&t, r);
         steps += open;
         if (open && !progress) {
-            sched_fail(e, SCHED_EREFUSED, -1, -1, "the schedule stands still after %lld steps",
+            sched_fail(e, SCHED_EREFUSED, -1, -1, "the schedule cannot go on after %lld steps",
                        (long long)steps);
             steps = -1;
         }

@@ -1,4 +1,5 @@
-/* test_options.c - command lines in every spelling that GNU allows, and what is said of those it does not; did-you-mean. */
+/* test_options.c - command lines in every spelling that GNU allows, and what is said of those it
+ * does not; did-you-mean. */
 #include <string.h>
 
 #include "base/cli/nearest.h"
@@ -6,7 +7,8 @@
 #include "tap.h"
 
 static const OptionName table[] = {
-    {"output", "DIR", 'o'}, {"quiet", NULL, 'q'}, {"verbose", NULL, 'v'}, {"param", "NAME=FILE", 0}, {"params", "copy|link", 0}, {NULL, NULL, 0},
+    {"output", "DIR", 'o'},    {"quiet", NULL, 'q'},       {"verbose", NULL, 'v'},
+    {"param", "NAME=FILE", 0}, {"params", "copy|link", 0}, {NULL, NULL, 0},
 };
 
 /* What a line of at most 15 words reads as: "output=DIR quiet 'operand' !wrong". */
@@ -30,7 +32,8 @@ static const char *read_line(const char *line)
         if (k == OPTION_OPERAND)
             snprintf(said + n, sizeof said - n, "%s'%s'", space, r.value);
         else
-            snprintf(said + n, sizeof said - n, "%s%s%s%s", space, table[k].name, r.value ? "=" : "", r.value ? r.value : "");
+            snprintf(said + n, sizeof said - n, "%s%s%s%s", space, table[k].name,
+                     r.value ? "=" : "", r.value ? r.value : "");
     }
     return said;
 }
@@ -47,7 +50,8 @@ int main(void)
     reads("", "");
     reads("--output=a --quiet b", "output=a quiet 'b'");
     reads("b --output a c", "'b' output=a 'c'");
-    reads("-o a -ob -qvo c -qvoc", "output=a output=b quiet verbose output=c quiet verbose output=c");
+    reads("-o a -ob -qvo c -qvoc",
+          "output=a output=b quiet verbose output=c quiet verbose output=c");
     reads("--output= --output=a=b -o --quiet", "output= output=a=b output=--quiet");
     reads("--out=a --verb --param=x", "output=a verbose param=x");
     reads("- -q -- -q --output --", "'-' quiet '-q' '--output' '--'");

@@ -5,6 +5,9 @@
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 [ -x "$nvcc" ] || { skip "nvcc" "no nvcc"; plan_done; exit; }
 
+# What a stage's file defines or reads for pipeline.c: other names in each, because C linkage knows no namespaces.
+defined=(stage#_conv stage#_cuda_{forward,infer,backward,backward_input,backward_weight,open,close})
+
 # unit FILE DIR...: a source file that includes the stages of these folders
 unit() {
     local file=$1 n=0 dir i; shift
@@ -13,7 +16,9 @@ unit() {
         for ((i = 0; ; i++)); do
             [ -e "$dir/stage$i.cu" ] || break
             n=$((n + 1))
-            printf '#define pp_stage%d_cuda unit%d\nnamespace n%d {\n#include "%s"\n}\n#undef pp_stage%d_cuda\n' $i $n $n "$dir/stage$i.cu" $i >>"$file"
+            for name in "${defined[@]}"; do echo "#define ${name/\#/$i} unit${n}_${name#*_}"; done >>"$file"
+            printf 'namespace n%d {\n#include "%s"\n}\n' $n "$dir/stage$i.cu" >>"$file"
+            for name in "${defined[@]}"; do echo "#undef ${name/\#/$i}"; done >>"$file"
         done
         [ $i -gt 0 ] || return
     done

@@ -426,8 +426,30 @@ static void speed(void)
     sched_free(s);
 }
 
+/* Processor time of lowering a schedule of 32 ranks for a run. */
+static double lowering(const char *name, int microbatches, int send_budget)
+{
+    SchedNeeds needs = {.send_budget = send_budget, .buffers = 1 << 20};
+    Schedule *s;
+    clock_t t = clock();
+    if (sched_generate(name, 32, 64, microbatches, -1, &s, &err) || sched_lower_for(s, &needs, &err))
+        ok(0, "%s: %s", name, err.text);
+    sched_free(s);
+    return (double)(clock() - t) / CLOCKS_PER_SEC;
+}
+
+/* Ratios, of a thousand sends that are open at once, and of a search for every send. */
+static void slopes(void)
+{
+    double small = lowering("gpipe", 512, 0), large = lowering("gpipe", 4096, 0);
+    ok(large < 20 * small, "gpipe with 8 times the microbatches takes %.1f times the time", large / small);
+    small = lowering("1f1b", 512, 0), large = lowering("1f1b", 512, 4);
+    ok(large < 50 * small, "a send budget takes %.1f times the time of lowering without", large / small);
+}
+
 int main(void)
 {
+    slopes();
     known();
     properties();
     speed();

@@ -52,37 +52,13 @@ static void run_check_order(StageRun *r, const Func *f)
     }
 }
 
-/* The function's text with a call back before each step and at the end. */
-static void run_hook(StageRun *r, Func *f)
-{
-    Target target = r->device ? TARGET_CUDA : TARGET_C;
-    Text t = {.a = r->a};
-    uint32_t step = 0, want = 0;
-    bool inside = false;
-    for (const char *p = f->body[target].at; *p;) {
-        size_t n = strcspn(p, "\n") + 1;
-        bool comment = strncmp(p, "    // ", 7) == 0, end = *p == '}';
-        if (*p == '{')
-            inside = true;
-        if (inside && (comment || end))
-            text_add(&t, "    pp_step(%u);\n", end ? UINT32_MAX : step++);
-        text_add(&t, "%.*s", (int)n, p);
-        p += n;
-    }
-    for (uint32_t i = 0; i < f->order.n; i++)
-        want += run_printed(&f->group.at[f->order.at[i]]);
-    if (step != want)
-        BUG("%u steps, %u comments", want, step);
-    f->body[target] = t;
-}
-
 static uint32_t run_compiled;       /* libraries so far */
 
 /* To C, or to CUDA C under the shim's headers. */
 static char *run_command(StageRun *r, const char *flags, const char *source, const char *so)
 {
     if (r->device)
-        return arena_printf(r->a, "g++ -x c++ -std=c++17 %s -ffp-contract=off -Wall -Wextra -Werror -Wno-unknown-pragmas -fPIC -shared"
+        return arena_printf(r->a, "g++ -x c++ -std=c++17 %s -ffp-contract=off -Wall -Wextra -Werror -Wno-missing-field-initializers -Wno-unknown-pragmas -fPIC -shared"
                             " -Itests/cuda_shim -I. -Iruntime -Iruntime/api -o %s %s -x none %s/libdevice.so", flags, so, source, r->dir);
     return arena_printf(r->a, "cc -std=gnu11 %s -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv -fopenmp-simd"
                         " -fPIC -shared -I. -Iruntime -Iruntime/api -o %s %s %s/libpp.so -lm", flags, so, source, r->dir);
@@ -95,18 +71,21 @@ static const char *run_write(StageRun *r, uint32_t i, const char *prefix)
     RunStage *s = &r->stage[i];
     Text t = {.a = r->a};
     s->sg = cg_stage(r->p->graph->arena, r->p, i);
-    cg_stage_functions(s->sg, target);
+    s->sg->probe = "pp_step(0);";
+    s->sg->probe_end = "pp_step(1);";
     for (int k = 0; k < F_COUNT; k++)
-        if (s->sg->func[k]) {
+        if (s->sg->func[k])
             run_check_order(r, s->sg->func[k]);
-            run_hook(r, s->sg->func[k]);
-        }
     cg_stage_print(s->sg, target, &t);
+    text_add(&t, r->device ? "extern \"C\" {\n" : "");
+    cg_tables_print(s->sg, !r->device, r->device, &t);
+    text_add(&t, r->device ? "}\n" : "");
     const char *c = arena_printf(r->a, "%s/%sstage%u.%s", r->dir, prefix, i, r->device ? "cu" : "c");
     FILE *f = fopen(c, "w");
     if (!f)
         BUG("cannot write %s", c);
-    fprintf(f, "extern %s void (*pp_hook)(unsigned);\n#define pp_step(i) pp_hook(i)\n", r->device ? "\"C\"" : "");
+    fprintf(f, "extern %s void (*pp_hook)(unsigned);\n#define pp_step(i) pp_hook(i)\n%s", r->device ? "\"C\"" : "",
+            r->device ? "#define PP_WITH_CUDA 1\n" : "");
     fwrite(t.at, 1, t.n, f);
     fclose(f);
     return c;
@@ -343,15 +322,16 @@ static void run_allocate(StageRun *r, RunStage *s)
                      .state = s->state};
 }
 
-static uint32_t run_last_step = UINT32_MAX;
-static void run_on_step(unsigned step)
+static uint32_t run_steps;          /* of this function so far */
+/* Before each step, and at the end. */
+static void run_on_step(unsigned end)
 {
-    if (running && run_last_step != UINT32_MAX) {
+    if (running && run_steps > 0) {
         if (running->device)
             run_move_all(running, running->cur, false);
-        run_check_step(running, run_last_step);
+        run_check_step(running, run_steps - 1);
     }
-    run_last_step = step;
+    run_steps = end ? 0 : run_steps + 1;
 }
 
 /* ---- calling -------------------------------------------------------------------------------------------------------
@@ -364,7 +344,7 @@ static void run_call(StageRun *r, RunStage *s, FuncKind kind, void (*fn)(const P
     r->cur = s;
     r->func = f;
     running = f ? r : NULL;
-    run_last_step = UINT32_MAX;
+    run_steps = 0;
     if (f)
         run_list(r, &f->node);
     run_function(r, s, kind, fn);

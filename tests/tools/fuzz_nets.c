@@ -360,22 +360,29 @@ static void judge(Graphs *x, Report *out)
 
 /* ---- many graphs ---------------------------------------------------------------------------------------------------------------- */
 
-/* The names that a generated file keeps to itself, one after the other. */
-static const char *next_static(Arena *a, const char **text)
+/* The names that a generated file defines, one after the other: of functions, tables and types. */
+static const char *next_defined(Arena *a, const char **text)
 {
+    static const char *const begins[] = {"static ", "void ", "const Pp", "} "};
     for (const char *p = *text; p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL) {
         static const char bounds[] = "__launch_bounds__(";
-        const char *q = strstr(p, bounds);
-        size_t line = strcspn(p, "\n"), skip = q && q < p + line ? (size_t)(q - p) + sizeof bounds - 1 : 0, end = skip + strcspn(p + skip, "([=");
-        if (strncmp(p, "static ", 7) != 0 || end >= line)
+        size_t line = strcspn(p, "\n"), skip = 0, end;
+        bool defines = false;
+        for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+            defines |= strncmp(p, begins[i], strlen(begins[i])) == 0;
+        if (!defines)
             continue;
-        while (end > 0 && p[end - 1] == ' ')
+        const char *first = arena_strndup(a, p, line), *q = strstr(first, bounds);
+        skip = q ? (size_t)(q - first) + sizeof bounds - 1 : 0;
+        end = skip + strcspn(first + skip, "([=;");
+        while (end > 0 && first[end - 1] == ' ')
             end--;
         size_t begin = end;
-        while (begin > 0 && (isalnum((unsigned char)p[begin - 1]) || p[begin - 1] == '_'))
+        while (begin > 0 && (isalnum((unsigned char)first[begin - 1]) || first[begin - 1] == '_'))
             begin--;
         *text = p + line;
-        return arena_strndup(a, p + begin, end - begin);
+        if (end < line && end > begin)
+            return arena_strndup(a, first + begin, end - begin);
     }
     return NULL;
 }
@@ -393,13 +400,13 @@ static void include_stage(Arena *a, FILE *out, const char *path, const char *tab
     INSIST(fread(text, 1, n, f) == n);
     fclose(f);
     const char *at = text;
-    for (const char *x; (x = next_static(a, &at)) != NULL;)
+    for (const char *x; (x = next_defined(a, &at)) != NULL;)
         *strmap_at(&name, x) = 1;
     *strmap_at(&name, table) = 1;
     while (*text) {                                     /* but for members of the same name */
         size_t word = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
         const char *w = word ? arena_strndup(a, text, word) : "";
-        bool member = out_before == '.', own = word && !member && strmap_get(&name, w) != NONE;
+        bool member = out_before == '.' || out_before == '>', own = word && !member && strmap_get(&name, w) != NONE;
         fprintf(out, "%s%.*s", own ? prefix : "", word ? (int)word : 1, text);
         text += word ? word : 1;
         out_before = text[-1];

@@ -1,7 +1,7 @@
 /*
- * library.c - a user of libppsplit, in C: reads a model, lists its modules, splits it and writes the program, survives a model
- * that is refused, and generates, verifies and simulates a schedule.  library.t compiles it against an installed tree.
- *     library MODEL.onnx SPLIT LOSS OUT
+ * library.c - a user of libppsplit, in C: reads a model, lists its modules, splits it and writes
+ * the program, survives a model that is refused, and generates, verifies and simulates a schedule.
+ * library.t compiles it against an installed tree. library MODEL.onnx SPLIT LOSS OUT
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /*
- * library.cpp - a user of libppsplit, in C++: the headers compile, what they declare links, and exceptions and
- * destructors live outside of what diag_run() runs.  library.t compiles it against an installed tree.
- *     library MODEL.onnx SPLIT
+ * library.cpp - a user of libppsplit, in C++: the headers compile, what they declare links, and
+ * exceptions and destructors live outside of what diag_run() runs.  library.t compiles it against
+ * an installed tree. library MODEL.onnx SPLIT
  */
 #include <ppsplit.h>
 
@@ -64,7 +64,8 @@ int main(int argc, char **argv)
         std::cout << "stage " << i << ": " << compiled->stage.at[i].label << '\n';
     const Edge &edge = compiled->edge.at[0];
     const Value *crossing = val(compiled->graph, edge.value);
-    std::cout << "edge " << edge.from << " to " << edge.to << ": rank " << crossing->shape.rank << ", " << edge.bytes << " bytes\n";
+    std::cout << "edge " << edge.from << " to " << edge.to << ": rank " << crossing->shape.rank
+              << ", " << edge.bytes << " bytes\n";
     try {
         Compiled("nowhere.onnx", points);
     } catch (const std::runtime_error &e) {

@@ -1,0 +1,20 @@
+/*
+ * constant.c - the constants that a stage's functions read: their numbers, and their places in the stage's block.  Those that are short stand
+ * in the source.
+ */
+#include "codegen/cg.h"
+
+uint32_t cg_constant(StageGen *sg, ValueId v)
+{
+    uint32_t *number = idmap_at(sg->a, &sg->position.konst, v);
+    if (*number != NONE)
+        return *number;
+    enum { LONGEST_INLINE = 64 };
+    StageConst c = {.value = v, .inlined = shape_elements(&val(sg->g, v)->shape) <= LONGEST_INLINE};
+    int64_t bytes = cg_align(shape_elements(&val(sg->g, v)->shape) * (int64_t)dtype_size(val(sg->g, v)->dtype));
+    int64_t *total = c.inlined ? &sg->bytes_inlined : &sg->bytes_const;
+    c.offset = *total;
+    *total += bytes;
+    vec_push(sg->a, &sg->konst, c);
+    return *number = sg->konst.n - 1;
+}

@@ -1,0 +1,245 @@
+/*
+ * signature.c - what a step computes, whatever buffers it is given.  In: a step.  Out: a number, the same for two steps of a stage
+ * exactly when the same text serves both: the same statements over the same extents and strides, the same roles and sharing of their
+ * arguments.  The plan's hash is taken over the same description.
+ */
+#include <string.h>
+
+#include "base/file/hash.h"
+#include "codegen/cg.h"
+
+typedef struct { Arena *a; uint8_t *at; uint32_t n, cap; } Record;
+
+static void put(Record *b, const void *p, size_t n)
+{
+    while (b->n + n > b->cap)
+        b->at = arena_grow_(b->a, b->at, &b->cap, 1);
+    memcpy(b->at + b->n, p, n);
+    b->n += (uint32_t)n;
+}
+
+static void put_int(Record *b, int64_t x) { put(b, &x, sizeof x); }
+
+static void put_lin(Record *b, Lin x)
+{
+    put_int(b, x.c);
+    put_int(b, x.b);
+}
+
+static void put_lins(Record *b, const Lin *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        put_lin(b, x[i]);
+}
+
+static void put_ints(Record *b, const int64_t *x, int n)
+{
+    put_int(b, x != NULL);
+    for (int i = 0; x && i < n; i++)
+        put_int(b, x[i]);
+}
+
+static void put_statement(Record *b, const Nest *n, const Stmt *s)
+{
+    const int64_t plain[] = {(int64_t)s->kind, (int64_t)s->op, (int64_t)s->type, s->nin, s->arg, s->nindex, s->nguard, s->ki, s->acc, s->row,
+                             s->pass, s->last, s->keep};
+    put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
+    put(b, &s->k, sizeof s->k);
+    for (uint32_t i = 0; i < s->nin; i++)
+        put_int(b, s->in[i]);
+    put_lin(b, s->base);
+    put_lins(b, s->stride, n->nd);
+    for (uint32_t i = 0; i < s->nindex; i++) {
+        put_int(b, s->index[i].in);
+        put_lin(b, s->index[i].extent);
+        put_lin(b, s->index[i].stride);
+        put_int(b, s->index[i].within);
+    }
+    for (uint32_t i = 0; i < s->nguard; i++) {
+        put_lins(b, s->guard[i].coef, n->nd);
+        put_int(b, s->guard[i].lo);
+        put_lin(b, s->guard[i].hi);
+    }
+}
+
+static void put_nest(Record *b, const Step *s)
+{
+    const Nest *n = s->nest;
+    const int64_t plain[] = {(int64_t)n->kind, n->nd, n->nouter, n->nrun, n->passes, n->arg.n, n->stmt.n};
+    put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
+    put_lins(b, n->ext, n->nd);
+    for (uint32_t i = 0; i < n->arg.n; i++) {
+        put_int(b, (int64_t)n->arg.at[i].type);
+        put_int(b, n->arg.at[i].acc);
+        put_int(b, s->shared[i]);
+    }
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        put_statement(b, n, &n->stmt.at[i]);
+}
+
+static void put_product(Record *b, const Product *p)
+{
+    const int64_t plain[] = {(int64_t)p->type, p->adds, p->transposed_a, p->transposed_b, p->nb};
+    put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
+    const Lin sizes[] = {p->m, p->n, p->k, p->a.ld, p->b.ld, p->c.ld};
+    put_lins(b, sizes, (int)(sizeof sizes / sizeof *sizes));
+    put_lins(b, p->count, p->nb);
+    put_lins(b, p->a.stride, p->nb);
+    put_lins(b, p->b.stride, p->nb);
+    put_lins(b, p->c.stride, p->nb);
+}
+
+static void put_value(Record *b, const Func *f, ValueId v)
+{
+    const Value *x = val(f->g, v);
+    put_int(b, (int64_t)x->dtype);
+    put_int(b, x->batch);
+    put_int(b, x->shape.rank);
+    put_ints(b, x->shape.d, x->shape.rank);
+}
+
+static void put_node(Record *b, const Func *f, const Node *n)
+{
+    const Attr *at = &n->attr;
+    bool window = n->op == OP_MaxPool || n->op == OP_AveragePool;
+    const int64_t plain[] = {(int64_t)n->op, at->n, at->group, at->axis, at->k, at->mode, (int64_t)at->to, n->nin, n->nout};
+    put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
+    put(b, &at->value, sizeof at->value);
+    put_ints(b, at->dims, at->n);
+    put_ints(b, at->size, at->n);
+    put_ints(b, at->step, window ? 2 * at->n : at->n);
+    put_ints(b, at->kernel, at->n);
+    for (uint32_t i = 0; i < n->nin; i++) {
+        put_int(b, n->in[i] != NONE && cg_kernel_reads(f, n, i));
+        if (n->in[i] != NONE)
+            put_value(b, f, n->in[i]);
+    }
+    for (uint32_t i = 0; i < n->nout; i++) {
+        put_int(b, cg_kernel_writes(f, n, i));
+        put_int(b, f->acc.at[n->out[i]]);
+        put_value(b, f, n->out[i]);
+    }
+}
+
+static void put_kernel(Record *b, const Func *f, const Node *n)
+{
+    put_node(b, f, n);
+    if (n->op == OP_ScatterElements) {                  /* the gradient of a pool scatters by that pool's planes */
+        const Value *v = val(f->g, n->in[1]);
+        while (v->kind == V_NODE && op_is_view(f->g->node.at[v->node].op))
+            v = val(f->g, f->g->node.at[v->node].in[0]);
+        if (v->kind == V_NODE && f->g->node.at[v->node].op == OP_MaxPool)
+            put_node(b, f, &f->g->node.at[v->node]);
+    }
+}
+
+static void put_step(Record *b, const Func *f, const Step *s)
+{
+    put_int(b, (int64_t)s->kind);
+    put_int(b, s->empty);
+    put_int(b, s->arg.n);
+    for (uint32_t i = 0; i < s->arg.n; i++) {
+        const StepArg *x = &s->arg.at[i];
+        put_lin(b, x->offset);
+        put_int(b, x->written);
+        put_int(b, (int64_t)x->role);
+        put_int(b, (int64_t)f->buf.at[x->buf].type);
+    }
+    if (s->kind == STEP_NEST)
+        put_nest(b, s);
+    else if (s->empty || s->kind == STEP_KERNEL)
+        put_kernel(b, f, &f->g->node.at[s->node]);
+    else if (s->kind == STEP_PRODUCT)
+        put_product(b, s->product);
+    else {
+        const Convolution *c = s->convolution;
+        const int64_t plain[] = {(int64_t)c->op, c->shape, c->adds};
+        put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
+        put_lin(b, c->rows);
+    }
+}
+
+uint32_t cg_signature(Func *f, const Step *s)
+{
+    Signatures *k = &f->sg->signatures;
+    Record b = {.a = f->a};
+    put_step(&b, f, s);
+    uint64_t h = hash_bytes(HASH_START, b.at, b.n);
+    if (2 * (k->n + 1) > k->cap) {
+        uint32_t cap = k->cap ? 2 * k->cap : 256;
+        Signature *slot = arena_array(f->a, Signature, cap);
+        for (uint32_t i = 0; i < k->cap; i++)
+            if (k->slot[i].bytes) {
+                uint32_t j = (uint32_t)k->slot[i].hash & (cap - 1);
+                while (slot[j].bytes)
+                    j = (j + 1) & (cap - 1);
+                slot[j] = k->slot[i];
+            }
+        k->slot = slot;
+        k->cap = cap;
+    }
+    uint32_t j = (uint32_t)h & (k->cap - 1);
+    for (; k->slot[j].bytes; j = (j + 1) & (k->cap - 1))
+        if (k->slot[j].hash == h && k->slot[j].n == b.n && memcmp(k->slot[j].bytes, b.at, b.n) == 0)
+            return k->slot[j].number;
+    k->slot[j] = (Signature){h, b.at, b.n, k->n};
+    return k->n++;
+}
+
+/* ---- the plan ---------------------------------------------------------------------------------------------- */
+
+static void put_text(Record *b, const char *s) { put(b, s ? s : "", s ? strlen(s) + 1 : 1); }
+
+static void put_function(Record *b, const Func *f)
+{
+    put_int(b, (int64_t)f->kind);
+    put_int(b, f->bytes_work);
+    for (uint32_t i = 0; i < f->step.n; i++) {
+        const Step *s = &f->step.at[i];
+        put_step(b, f, s);
+        for (uint32_t j = 0; j < s->arg.n; j++) {
+            const Buffer *x = &f->buf.at[s->arg.at[j].buf];
+            put_int(b, (int64_t)x->cls);
+            put_int(b, x->cls == BUF_WORK ? x->offset : x->cls == BUF_CONST ? cg_constant(f->sg, x->value) : (int64_t)x->index);
+        }
+    }
+}
+
+static void put_ports(Record *b, const StageGen *sg)
+{
+    const Stage *s = sg->stage;
+    for (uint32_t i = 0; i < s->input.n; i++) {
+        put_text(b, val(sg->g, s->input.at[i].value)->name);
+        put_int(b, s->input.at[i].from);
+        put_int(b, s->input.at[i].grads.n);
+    }
+    for (uint32_t i = 0; i < s->output.n; i++) {
+        put_text(b, val(sg->g, s->output.at[i].value)->name);
+        put_int(b, s->output.at[i].dys.n);
+    }
+    for (uint32_t i = 0; i < s->param.n; i++) {
+        put_text(b, sg->g->param.at[s->param.at[i].param].name);
+        put_int(b, (int64_t)s->param.at[i].use);
+        put_int(b, sg->param_at.at[i]);
+        put_int(b, sg->grad_at.at[i]);
+    }
+    for (uint32_t i = 0; i < sg->konst.n; i++) {
+        const Value *v = val(sg->g, sg->konst.at[i].value);
+        if (sg->konst.at[i].inlined)
+            put(b, v->data, (size_t)shape_elements(&v->shape) * dtype_size(v->dtype));
+    }
+    const int64_t bytes[] = {sg->bytes_stash, sg->bytes_saved, sg->bytes_param, sg->bytes_grad, sg->bytes_const};
+    put_ints(b, bytes, (int)(sizeof bytes / sizeof *bytes));
+}
+
+uint64_t cg_stage_hash(const StageGen *sg, uint64_t h)
+{
+    Record b = {.a = arena_new()};
+    put_ports(&b, sg);
+    for (int k = 0; k < F_COUNT; k++)
+        if (sg->func[k])
+            put_function(&b, sg->func[k]);
+    h = hash_bytes(h, b.at, b.n);
+    arena_free(b.a);
+    return h;
+}

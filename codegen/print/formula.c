@@ -1,0 +1,199 @@
+/*
+ * formula.c - what a nest computes, for a reader.  In: its statements.  Out: a line for each result, and before it one for each value that
+ * deserves a name: reductions, what is known to be a mean or a deviation, and what several lines read.
+ */
+#include <ctype.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "print.h"
+
+enum { LONGEST = 160, ATOM = 4, PRODUCT = 3, SUM = 2, COMPARE = 1, CHOICE = 0 };       /* how tightly an expression binds */
+
+typedef struct { const char *text; int binds; } Expr;
+
+typedef struct {
+    Arena *a;
+    const Nest *n;
+    const char *const *arg;
+    const char **name;              /* by statement: what it is called once it has had its line; NULL: written out */
+    uint32_t *uses;
+    uint32_t letters;
+} Formula;
+
+static Expr expression(Formula *f, uint32_t i);
+
+static const char *within(Formula *f, uint32_t i, int least)
+{
+    Expr e = expression(f, i);
+    return e.binds >= least ? e.text : arena_printf(f->a, "(%s)", e.text);
+}
+
+static const char *number(Formula *f, const Stmt *s)
+{
+    return dtype_is_float(s->type) ? arena_printf(f->a, "%.6g", s->k) : arena_printf(f->a, "%" PRId64, s->ki);
+}
+
+static Expr binary(Formula *f, const Stmt *s, const char *sign, int binds, bool right_tighter)
+{
+    const char *x = within(f, s->in[0], binds), *y = within(f, s->in[1], binds + right_tighter);
+    return (Expr){arena_printf(f->a, "%s %s %s", x, sign, y), binds};
+}
+
+static Expr function(Formula *f, const Stmt *s)
+{
+    char *name = arena_strdup(f->a, op_name(s->op));
+    const char *args = "";
+    for (char *p = name; *p; p++)
+        *p = (char)tolower((unsigned char)*p);
+    for (uint32_t i = 0; i < s->nin; i++)
+        args = arena_printf(f->a, "%s%s%s", args, i ? ", " : "", expression(f, s->in[i]).text);
+    return (Expr){arena_printf(f->a, "%s(%s)", name, args), ATOM};
+}
+
+static Expr operation(Formula *f, const Stmt *s)
+{
+    switch (s->op) {
+    case OP_Add: return binary(f, s, "+", SUM, false);
+    case OP_Sub: return binary(f, s, "-", SUM, true);
+    case OP_Mul:
+        if (s->in[0] == s->in[1])
+            return (Expr){arena_printf(f->a, "%s^2", within(f, s->in[0], ATOM)), PRODUCT};
+        return binary(f, s, "*", PRODUCT, true);
+    case OP_Div: return binary(f, s, "/", PRODUCT, true);
+    case OP_Neg: return (Expr){arena_printf(f->a, "-%s", within(f, s->in[0], PRODUCT)), SUM};
+    case OP_Reciprocal: return (Expr){arena_printf(f->a, "1 / %s", within(f, s->in[0], ATOM)), PRODUCT};
+    case OP_Equal: return binary(f, s, "==", COMPARE, true);
+    case OP_Less: return binary(f, s, "<", COMPARE, true);
+    case OP_LessOrEqual: return binary(f, s, "<=", COMPARE, true);
+    case OP_Greater: return binary(f, s, ">", COMPARE, true);
+    case OP_GreaterOrEqual: return binary(f, s, ">=", COMPARE, true);
+    case OP_Cast: return expression(f, s->in[0]);
+    case OP_Where: {
+        const char *x = within(f, s->in[0], COMPARE), *y = within(f, s->in[1], COMPARE), *z = within(f, s->in[2], CHOICE);
+        return (Expr){arena_printf(f->a, "%s ? %s : %s", x, y, z), CHOICE};
+    }
+    default: return function(f, s);
+    }
+}
+
+static Expr load(Formula *f, const Stmt *s)
+{
+    const char *x = f->arg[s->arg], *at = "";
+    for (uint32_t i = 0; i < s->nindex; i++)
+        at = arena_printf(f->a, "%s%s%s", at, i ? ", " : "", expression(f, s->index[i].in).text);
+    if (s->nindex)
+        x = arena_printf(f->a, "%s[%s]", x, at);
+    return (Expr){s->nguard ? arena_printf(f->a, "pad(%s)", x) : x, ATOM};
+}
+
+static Expr expression(Formula *f, uint32_t i)
+{
+    const Stmt *s = &f->n->stmt.at[i];
+    if (f->name[i])
+        return (Expr){f->name[i], ATOM};
+    switch (s->kind) {
+    case S_CONST: return (Expr){number(f, s), s->k < 0 || s->ki < 0 ? SUM : ATOM};
+    case S_LIN: return (Expr){lin_text(f->a, s->base), SUM};
+    case S_INDEX: return (Expr){"index", ATOM};
+    case S_LOAD: return load(f, s);
+    case S_OP: return operation(f, s);
+    case S_REDUCE: return (Expr){arena_printf(f->a, "%s(%s)", print_fold_name(s->op), expression(f, s->in[0]).text), ATOM};
+    default: BUG("a formula of a statement of kind %d", (int)s->kind);
+    }
+}
+
+/* The value as a line of its own, after which it has a name. */
+static void define(Formula *f, uint32_t i, const char *name, Text *t)
+{
+    const Stmt *s = &f->n->stmt.at[i];
+    const char *text, *role = role_of(f->n, i);
+    if (role && strcmp(role, "mean") == 0)
+        text = arena_printf(f->a, "mean(%s)", expression(f, f->n->stmt.at[s->in[0]].in[0]).text);
+    else if (role && strcmp(role, "var") == 0)
+        text = arena_printf(f->a, "mean(%s)", expression(f, f->n->stmt.at[s->in[0]].in[0]).text);
+    else
+        text = expression(f, i).text;
+    text_line(t, "// %s = %s", name, text);
+    f->name[i] = name;
+}
+
+/* Only the mean is read, not the sum that it is made of. */
+static bool hidden_in_mean(const Formula *f, uint32_t i)
+{
+    for (uint32_t j = i + 1; f->uses[i] == 1 && j < f->n->stmt.n; j++) {
+        const Stmt *s = &f->n->stmt.at[j];
+        const char *role = s->nin > 0 && s->in[0] == i ? role_of(f->n, j) : NULL;
+        if (role && s->kind == S_OP && (strcmp(role, "mean") == 0 || strcmp(role, "var") == 0))
+            return true;
+    }
+    return false;
+}
+
+static bool is_leaf(const Stmt *s) { return s->kind != S_OP && s->kind != S_REDUCE; }
+
+/* How many statements an expression has, up to `most`. */
+static int size(const Formula *f, uint32_t i, int most)
+{
+    const Stmt *s = &f->n->stmt.at[i];
+    int n = 1;
+    if (f->name[i] || is_leaf(s))
+        return 1;
+    for (uint32_t j = 0; j < s->nin && n < most; j++)
+        n += size(f, s->in[j], most - n);
+    return n;
+}
+
+/* The result that is this value, when it has one of its own: then it is called by that. */
+static const char *stored_as(const Formula *f, uint32_t i)
+{
+    for (uint32_t j = i + 1; j < f->n->stmt.n; j++) {
+        const Stmt *s = &f->n->stmt.at[j];
+        if (s->kind == S_STORE && s->in[0] == i && !s->acc)
+            return f->arg[s->arg];
+    }
+    return NULL;
+}
+
+static void store(Formula *f, const Stmt *s, Text *t)
+{
+    uint32_t v = s->in[0];
+    if (f->name[v] && strcmp(f->name[v], f->arg[s->arg]) == 0)
+        return;
+    text_line(t, "// %s %s %s", f->arg[s->arg], s->acc ? "+=" : "=", expression(f, v).text);
+    if (!s->acc && !is_leaf(&f->n->stmt.at[v]) && !f->name[v])
+        f->name[v] = f->arg[s->arg];
+}
+
+static const char *letter(Formula *f)
+{
+    uint32_t i = f->letters++;
+    return i < 8 ? arena_printf(f->a, "%c", 'a' + (int)i) : arena_printf(f->a, "a%u", i);
+}
+
+void formula_print(Arena *a, const Nest *n, const char *const *arg_name, Text *t)
+{
+    enum { LARGE = 3, HUGE_LINE = 24 };
+    Formula f = {.a = a, .n = n, .arg = arg_name};
+    const char **scalar = role_names(a, n);
+    f.name = arena_array(a, const char *, n->stmt.n + 1);
+    f.uses = arena_array(a, uint32_t, n->stmt.n + 1);
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        for (uint32_t j = 0; j < n->stmt.at[i].nin; j++)
+            f.uses[n->stmt.at[i].in[j]]++;
+        for (uint32_t j = 0; j < n->stmt.at[i].nindex; j++)
+            f.uses[n->stmt.at[i].index[j].in]++;
+    }
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        bool named = role_of(n, i) && !(s->kind == S_REDUCE && hidden_in_mean(&f, i));
+        if (s->kind == S_STORE)
+            store(&f, s, t);
+        else if (f.name[i] || is_leaf(s))
+            continue;
+        else if (named && (f.uses[i] > 1 || s->kind != S_REDUCE || n->kind == NEST_ROW))
+            define(&f, i, n->kind == NEST_COLUMN ? letter(&f) : scalar[i], t);
+        else if ((f.uses[i] > 1 && size(&f, i, LARGE) >= LARGE) || size(&f, i, HUGE_LINE) >= HUGE_LINE)
+            define(&f, i, stored_as(&f, i) ? stored_as(&f, i) : letter(&f), t);
+    }
+}

@@ -1,0 +1,76 @@
+/*
+ * role.c - names for the scalars of a row: max, sum, mean, var, std, rstd where statements say that they are that, r7 for any other.
+ */
+#include <string.h>
+
+#include "print.h"
+
+static bool is_op(const Nest *n, uint32_t i, Op op) { return n->stmt.at[i].kind == S_OP && n->stmt.at[i].op == op; }
+
+/* The number of elements that a reduction adds up. */
+static bool is_count(const Nest *n, uint32_t i)
+{
+    const Stmt *s = &n->stmt.at[i];
+    Lin all = lin(1);
+    for (int d = n->nouter; d < n->nd; d++)
+        if (!lin_mul(all, n->ext[d], &all))
+            return false;
+    if (s->kind == S_LIN)
+        return lin_eq(s->base, all);
+    return s->kind == S_CONST && all.b == 0 && (dtype_is_float(s->type) ? s->k == (double)all.c : s->ki == all.c);
+}
+
+static bool is_mean(const Nest *n, uint32_t i)
+{
+    const Stmt *s = &n->stmt.at[i];
+    return is_op(n, i, OP_Div) && n->stmt.at[s->in[0]].kind == S_REDUCE && n->stmt.at[s->in[0]].op == OP_ReduceSum && is_count(n, s->in[1]);
+}
+
+/* The mean of a square. */
+static bool is_variance(const Nest *n, uint32_t i)
+{
+    if (!is_mean(n, i))
+        return false;
+    const Stmt *sum = &n->stmt.at[n->stmt.at[i].in[0]], *q = &n->stmt.at[sum->in[0]];
+    return q->kind == S_OP && q->op == OP_Mul && q->in[0] == q->in[1];
+}
+
+static bool is_deviation(const Nest *n, uint32_t i)
+{
+    if (!is_op(n, i, OP_Sqrt))
+        return false;
+    uint32_t x = n->stmt.at[i].in[0];
+    if (is_op(n, x, OP_Add))
+        return is_variance(n, n->stmt.at[x].in[0]) || is_variance(n, n->stmt.at[x].in[1]);
+    return is_variance(n, x);
+}
+
+const char *role_of(const Nest *n, uint32_t i)
+{
+    const Stmt *s = &n->stmt.at[i];
+    if (s->kind == S_REDUCE)
+        return print_fold_name(s->op);
+    if (s->kind != S_OP || !s->row)
+        return NULL;
+    if (is_mean(n, i))
+        return is_variance(n, i) ? "var" : "mean";
+    if (is_deviation(n, i))
+        return "std";
+    return is_op(n, i, OP_Reciprocal) && is_deviation(n, s->in[0]) ? "rstd" : NULL;
+}
+
+const char **role_names(Arena *a, const Nest *n)
+{
+    const char **name = arena_array(a, const char *, n->stmt.n + 1), **role = arena_array(a, const char *, n->stmt.n + 1);
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        uint32_t before = 0;
+        role[i] = role_of(n, i);
+        for (uint32_t j = 0; role[i] && j < i; j++)
+            before += role[j] && strcmp(role[i], role[j]) == 0;
+        if (role[i])
+            name[i] = before ? arena_printf(a, "%s%u", role[i], before + 1) : role[i];
+        else
+            name[i] = arena_printf(a, "r%u", i);
+    }
+    return name;
+}

@@ -1,0 +1,71 @@
+/*
+ * steps.c - a step as text: a comment with the model's nodes behind it, and a call.
+ */
+#include "target.h"
+
+/* "LayerNormalization /ln_1; Add /add": the model's nodes behind a group, each once; where there are none, our operations. */
+static const char *group_text(const Func *f, const Group *k)
+{
+    enum { MOST = 4 };
+    const char *s = NULL, *ops = NULL;
+    uint32_t seen[MOST], n = 0, more = 0, n_ops = 0;
+    for (uint32_t i = 0; i < k->member.n; i++) {
+        const Node *node = &f->g->node.at[k->member.at[i].node];
+        bool live = k->kind != G_NEST || node->op != OP_Identity || cg_is_copy(node);
+        if (!live)
+            continue;
+        if (n_ops++ < MOST) {
+            const char *op = cg_is_copy(node) ? "copy" : op_name(node->op);
+            ops = ops ? arena_printf(f->a, "%s, %s", ops, op) : op;
+        }
+        if (node->origin >= f->g->origin.n)
+            continue;
+        bool again = false;
+        for (uint32_t j = 0; j < n; j++)
+            again |= seen[j] == node->origin;
+        if (again)
+            continue;
+        if (n == MOST) {
+            more++;
+            continue;
+        }
+        seen[n++] = node->origin;
+        const Origin *o = &f->g->origin.at[node->origin];
+        const char *name = o->name ? o->name : "", *type = o->type ? o->type : "";
+        const char *one = arena_printf(f->a, "%s %s", cg_comment(f->a, type), cg_comment(f->a, name));
+        s = s ? arena_printf(f->a, "%s; %s", s, one) : one;
+    }
+    if (!s)
+        s = "";
+    if (more)
+        s = arena_printf(f->a, "%s; ..", s);
+    if (n_ops > MOST)
+        ops = arena_printf(f->a, "%s, ..", ops);
+    return *s ? s : ops ? ops : "";
+}
+
+static const char *step_text(const Out *o, uint32_t i)
+{
+    const Step *s = &o->f->step.at[i];
+    const Value *y = s->result == NONE ? NULL : val(o->f->g, s->result);
+    return arena_printf(o->a, "%s  %s", group_text(o->f, &o->f->group.at[s->group]), y ? shape_print(o->a, y->dtype, &y->shape) : "");
+}
+
+void print_step(Out *o, uint32_t i, uint32_t twin)
+{
+    const Step *s = &o->f->step.at[i];
+    const char *comment = step_text(o, i);
+    if (twin != NONE)
+        comment = out_pattern(o->a, comment, step_text(o, twin));
+    if (o->f->sg->probe)
+        text_line(&o->text, "%s", o->f->sg->probe);
+    text_line(&o->text, "// %s", comment);
+    if (s->empty)
+        return;
+    switch (s->kind) {
+    case STEP_NEST: o->target->nest(o, s, comment); break;
+    case STEP_PRODUCT: print_product(o, s); break;
+    case STEP_CONVOLUTION: print_convolution(o, s); break;
+    case STEP_KERNEL: print_kernel(o, s); break;
+    }
+}

@@ -1,0 +1,76 @@
+/*
+ * title.c - what a kernel is called: by the operation of the model that says most of it, and the direction: softmax, softmax_dx, gemm_dw.
+ * Identifiers are ours: a model's operation counts only where ops.def has a row of that name.
+ */
+#include <ctype.h>
+#include <string.h>
+
+#include "target.h"
+
+/* How much an operation says about a group. */
+static int telling(Op op)
+{
+    switch (op) {
+    case OP_NONE: case OP_Identity: case OP_Count: return 0;
+    case OP_Add: case OP_Sub: case OP_Mul: case OP_Div: case OP_Neg: case OP_Cast: case OP_Where: case OP_Equal: case OP_Less: case OP_Greater:
+    case OP_Reciprocal: case OP_Sqrt: case OP_Not: case OP_And: case OP_Or: case OP_Pow: return 2;
+    case OP_Gather: case OP_ReduceSum: case OP_ReduceMax: case OP_Exp: case OP_Log: return 3;
+    default: return op_is_view(op) ? 1 : op_is_map(op) ? 3 : 4;
+    }
+}
+
+/* "layernorm", "log_softmax" */
+static const char *plain(Arena *a, const char *name)
+{
+    size_t n = strlen(name), k = 0;
+    char *out = arena_alloc(a, 2 * n + 1);
+    const char *end = strstr(name, "Normalization");
+    if (end)
+        n = (size_t)(end - name) + strlen("Norm");
+    for (size_t i = 0; i < n; i++) {
+        bool up = isupper((unsigned char)name[i]);
+        if (up && i > 0 && islower((unsigned char)name[i - 1]) && !(end && name + i == end))
+            out[k++] = '_';
+        out[k++] = (char)tolower((unsigned char)name[i]);
+    }
+    return out;
+}
+
+static const char *direction(const Step *s)
+{
+    bool dx = false, dw = false;
+    for (uint32_t i = 0; i < s->arg.n; i++) {
+        dw |= s->arg.at[i].written && s->arg.at[i].role == ROLE_DW;
+        dx |= s->arg.at[i].written && s->arg.at[i].role == ROLE_DX;
+    }
+    return dx ? "_dx" : dw ? "_dw" : "";
+}
+
+const char *title_of(const Out *o, const Step *s)
+{
+    static const char *const losses[] = {"mse", "l1", "cross_entropy", "nll", "bce_with_logits"};
+    const Graph *g = o->f->g;
+    const Group *k = &o->f->group.at[s->group];
+    const char *best = "copy";
+    int most = 0;
+    for (uint32_t i = 0; i < k->member.n; i++) {
+        const Node *n = &g->node.at[k->member.at[i].node];
+        const char *type = n->origin < g->origin.n && g->origin.at[n->origin].type ? g->origin.at[n->origin].type : "";
+        Op op = op_find(type);
+        const char *name = op_name(op);
+        if (op == OP_NONE) {
+            op = n->op;
+            name = op_name(op);
+            for (size_t j = 0; j < sizeof losses / sizeof *losses; j++)
+                if (strcmp(type, losses[j]) == 0) {
+                    op = OP_LogSoftmax;
+                    name = losses[j];
+                }
+        }
+        if (telling(op) > most && !(op == OP_Identity)) {
+            most = telling(op);
+            best = name;
+        }
+    }
+    return arena_printf(o->a, "%s%s", plain(o->a, best), direction(s));
+}
