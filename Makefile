@@ -95,16 +95,38 @@ tools: $(TOOLS)
 
 # Scripts build many generated programs: they share the runtime's objects (tests/lib.sh).
 PIPELINE_CFLAGS ?= -O1
-SHIM_GOAL := pipeline-shim SHIM=$(abspath tests/cuda_shim) O=$(abspath $(BUILD)/cuda_shim) SHIMFLAGS='-O1 -g0'
-$(BUILD)/tests/objects/made: $(BUILD)/ppsplit $(RUNTIME) codegen/write/pipeline.mk $(wildcard tests/cuda_shim/*)
+FIRST    := $(BUILD)/tests/first
+SHARED    = RUNTIME=$(abspath $(FIRST)/runtime) RUNTIME_BUILD=$(abspath $(BUILD)/tests/objects) CFLAGS='$(PIPELINE_CFLAGS)' LDFLAGS='$(PIPELINE_CFLAGS)'
+$(BUILD)/tests/objects/made: $(BUILD)/ppsplit $(RUNTIME) codegen/write/pipeline.mk $(BUILD)/cuda_shim/libshim.a
 	@mkdir -p $(@D)
-	$(Q)$(BUILD)/ppsplit -q models/doc-ts/model.onnx --split layers.1:begin --loss cross_entropy --target cpu --target cuda -o $(BUILD)/tests/first
-	$(Q)$(MAKE) -C $(BUILD)/tests/first pipeline RUNTIME=$(abspath $(BUILD)/tests/first/runtime) RUNTIME_BUILD=$(abspath $(@D)) CFLAGS='$(PIPELINE_CFLAGS)' LDFLAGS='$(PIPELINE_CFLAGS)'
-	$(Q)! command -v $(CXX) >/dev/null || $(MAKE) -s -C $(BUILD)/tests/first $(SHIM_GOAL) RUNTIME=$(abspath $(BUILD)/tests/first/runtime) \
-	    RUNTIME_BUILD=$(abspath $(@D)) CFLAGS='$(PIPELINE_CFLAGS)' LDFLAGS='$(PIPELINE_CFLAGS)'
+	$(Q)$(BUILD)/ppsplit -q models/doc-ts/model.onnx --split layers.1:begin --loss cross_entropy --target cpu --target cuda -o $(FIRST)
+	$(Q)$(MAKE) -C $(FIRST) pipeline $(SHARED)
+	$(Q)! command -v $(CXX) >/dev/null || $(MAKE) -s -C $(FIRST) pipeline-shim SHIM=$(abspath tests/cuda_shim) O=$(abspath $(BUILD)/cuda_shim) \
+	    SHIMFLAGS='-O1 -g0 -Wall -Wextra -Werror' $(SHARED)
 	@echo '$(CC)' >$@
 
-check: all tools $(UNIT) $(BUILD)/tests/objects/made layers
+# Tests that compile stages themselves (tests/share/stage_run.h) load parts of the runtime, and those for GPUs under the CUDA shim.
+STANDS_ALONE := -Wno-unknown-pragmas -fPIC -ffp-contract=off -I. -Iruntime -Iruntime/api
+DEVICE   := tests/share/stage_device.cu $(wildcard runtime/device/cuda/*.cu)
+DEVICE   := $(filter-out %/device_cuda.cu,$(DEVICE))
+$(BUILD)/tests/libpp.so: tests/share/hook.c runtime/device/cpu/gemm.c runtime/device/cpu/conv.c $(call sources,runtime,h)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) -std=gnu11 -O1 $(STANDS_ALONE) -shared -o $@ $(filter %.c,$^) -lm
+$(BUILD)/tests/device/%.o: %.cu $(call sources,runtime,h) $(wildcard tests/cuda_shim/*.h)
+	@mkdir -p $(@D)
+	$(call say,SHIM,$<)
+	$(Q)$(CXX) -x c++ -std=c++17 -O1 $(STANDS_ALONE) -Itests/cuda_shim -c -o $@ $<
+$(BUILD)/tests/libdevice.so: $(DEVICE:%.cu=$(BUILD)/tests/device/%.o) $(BUILD)/cuda_shim/libshim.a $(BUILD)/tests/libpp.so
+	$(call say,LD,$@)
+	$(Q)$(CXX) -shared -o $@ $(filter %.o,$^) -Wl,--whole-archive $(BUILD)/cuda_shim/libshim.a -Wl,--no-whole-archive $(abspath $(BUILD)/tests/libpp.so) -lpthread
+$(BUILD)/cuda_shim/libshim.a: $(wildcard tests/cuda_shim/*)
+	@mkdir -p $(@D)
+	$(call say,SHIM,$@)
+	$(Q)! command -v $(CXX) >/dev/null || $(MAKE) -s -f tests/cuda_shim/shim.mk O=$(@D)
+
+CHECKED  := $(UNIT) $(BUILD)/tests/objects/made $(BUILD)/tests/libpp.so $(if $(shell command -v $(CXX)),$(BUILD)/tests/libdevice.so)
+check: all tools $(CHECKED) layers
 	$(Q)BUILD=$(BUILD) PIPELINE_CFLAGS='$(PIPELINE_CFLAGS)' prove -j2 --timer --exec '' $(UNIT) $(SCRIPTS)
 
 # ---- other goals ----
@@ -185,7 +207,18 @@ print-%:
 	@echo '$($*)'
 
 help:
-	@echo "all check bench demo fuzz-nets layers sanitize clang coverage format lint install uninstall clean"
+	@echo "all         the compiler, build/ppsplit (BUILD=DIR elsewhere; CI=1: warnings are errors; V=1: commands are shown)"
+	@echo "tools       what tests and the demo need besides"
+	@echo "check       all tests; tests/README.md says how to run one"
+	@echo "bench       schedules and predictions beside measured times"
+	@echo "demo        a small GPT trained over 4 ranks, merged and proven"
+	@echo "fuzz-nets   random graphs in every way there is to compute them: FROM=SEED COUNT=N"
+	@echo "layers      includes against the order of the rooms"
+	@echo "lint        cppcheck, and functions that nobody calls"
+	@echo "sanitize    check under AddressSanitizer and UBSan; clang: built by it; coverage: lines that tests reach"
+	@echo "format      clang-format over all sources"
+	@echo "install     PREFIX=DIR DESTDIR=DIR ARCH=CPU: the command, the library, the runtime; uninstall"
+	@echo "clean       removes build/"
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 

@@ -8,14 +8,14 @@
 enum { REAL = 1, HALF, BFLOAT, SIGNED, UNSIGNED, FLAG, OPAQUE };
 
 static const struct {
-    const char *name, *safetensors;
+    const char *name;
     size_t size;
     int kind;
     uint32_t field;
     Dtype held;
 } types[DT_LAST + 1] = {
 #define DTYPE(name, number, text, bytes, kind, stored, field, held, safetensors, npy, code) \
-    [DT_##name] = {text, safetensors, bytes, kind, field, DT_##held},
+    [DT_##name] = {text, bytes, kind, field, DT_##held},
 #include "base/file/dtype.def"
 #undef DTYPE
 };
@@ -25,8 +25,6 @@ static bool has_row(Dtype t) { return t <= DT_LAST && types[t].name; }
 size_t dtype_size(Dtype t) { return has_row(t) ? types[t].size : 0; }
 
 const char *dtype_name(Dtype t) { return t == DT_NONE ? "none" : has_row(t) ? types[t].name : "type?"; }
-
-const char *dtype_safetensors(Dtype t) { return has_row(t) ? types[t].safetensors : NULL; }
 
 uint32_t dtype_onnx_field(Dtype t) { return has_row(t) ? types[t].field : 0; }
 

@@ -25,7 +25,6 @@ typedef struct { int rank; int64_t d[MAX_RANK]; } Shape;
 /* dtype.c */
 size_t dtype_size(Dtype t);                             /* bytes of an element; 0 for strings and types without a row */
 const char *dtype_name(Dtype t);                        /* "f32", "i64", "bool", ... */
-const char *dtype_safetensors(Dtype t);                 /* "F32", "I64", "BOOL", ...; NULL: none */
 uint32_t dtype_onnx_field(Dtype t);                     /* the repeated field of TensorProto with such elements; 0: none */
 bool dtype_is_float(Dtype t);
 bool dtype_is_signed(Dtype t);                          /* a whole number that may be negative */

@@ -315,12 +315,12 @@ int main(int argc, char **argv)
         snprintf(dir, sizeof dir, "%s", keep);
     Device shim, *device = NULL;
     if (argc > 1 && !strcmp(argv[1], "--cuda")) {
-        run_device_library(dir, run_on_step, &shim);
+        run_device_library(run_on_step, &shim);
         device = &shim;
         argc--;
         argv++;
     } else {
-        run_library(dir, run_on_step);
+        run_library(run_on_step);
     }
     int code = tests(argc, argv, dir, device);
     if (device)

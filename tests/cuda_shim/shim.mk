@@ -16,6 +16,6 @@ SHIM_OBJ     := $(patsubst $(SHIM)/%.cpp,$(O)/%.o,$(wildcard $(SHIM)/*.cpp))
 $(O)/libshim.a: $(SHIM_OBJ)
 	@rm -f $@ && ar rcsD $@ $^
 
-$(O)/%.o: $(SHIM)/%.cpp $(wildcard $(SHIM)/*.h)
+$(O)/%.o: $(SHIM)/%.cpp $(wildcard $(SHIM)/*.h) $(SHIM)/shim.mk
 	@mkdir -p $(@D)
-	@$(CXX) -std=c++17 -O2 -g $(SHIM_WARN) -I$(SHIM) -c -o $@ $<
+	@$(CXX) -std=c++17 -O2 -g -fPIC $(SHIM_WARN) -I$(SHIM) -c -o $@ $<

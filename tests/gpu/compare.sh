@@ -67,7 +67,7 @@ compare_library() {
         objects+=("$top/runtime/device/cuda/$f.cu")
     done
     for f in products convolutions pools; do
-        compile_cu "$f" "$top/tests/cuda_lib/$f.cu" "${objects[@]}" && timeout 600 "$tools/$f" || return
+        compile_cu "$f" "$top/tests/runtime/device/$f.cu" "${objects[@]}" && timeout 600 "$tools/$f" || return
     done
 }
 

@@ -33,7 +33,7 @@ compile_cu() {
     for f; do
         case $f in *.o) objects+=("$f"); continue ;; esac
         objects+=("$tools/cu/$(basename "$f" .cu).$mode${cudnn:+.cudnn}.o")
-        [ ! -e "${objects[-1]}" ] || [ -n "$(find "$top/runtime" "$top"/tests/cuda_* "$top/tests/gpu" -newer "${objects[-1]}" | head -n 1)" ] || continue
+        [ ! -e "${objects[-1]}" ] || [ -n "$(find "$top/runtime" "$top"/tests/{cuda_shim,runtime/device,gpu} -newer "${objects[-1]}" | head -n 1)" ] || continue
         if [ $mode = shim ]; then
             "${CXX:-g++}" -x c++ -std=c++17 -O1 -g -ffp-contract=off -Wno-unknown-pragmas -I"$top/tests/cuda_shim" -I"$top" -I"$top/runtime" -c "$f" -o "${objects[-1]}" || return
         else
@@ -66,7 +66,7 @@ card() {
 build() {
     local args=()
     [ $mode = cuda ] || args=(SHIM="$top/tests/cuda_shim" O="$tools/shim" CHECK="${CHECK:-1}")
-    make -s -C "$dir/$1" "$2" RUNTIME="$dir/runtime" RUNTIME_BUILD="$tools/objects" CUDA_ARCH="$arch" "${args[@]}"
+    make -s -C "$dir/$1" "$2" RUNTIME="${RUNTIME:-$dir/runtime}" RUNTIME_BUILD="$tools/objects" CUDA_ARCH="$arch" "${args[@]}"
 }
 
 # The folders of $dir that prepare_case made, of the cases asked for.

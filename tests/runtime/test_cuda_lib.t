@@ -12,20 +12,22 @@ linked=("${files[@]/%/.o}")
 if ! command -v "$cxx" >/dev/null; then
     skip "products and convolutions under the shim" "no C++ compiler"
 else
-    make -s -f "$shim/shim.mk" O="$objects" CXX="$cxx" || exit 1
-    ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -O2 -fwrapv -ffp-contract=off -Wno-unknown-pragmas $includes -c "$top/runtime/device/cpu/gemm.c" -o "$work/gemm.o" &&
-        ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -O2 -fwrapv -ffp-contract=off $includes -c "$top/runtime/device/cpu/conv.c" -o "$work/conv.o" || exit 1
-
-    # compile KIND: all .cu into $work/KIND, checked by the shim's shadow of memory; cudnn: with cuDNN
+    # compile KIND: $work/KIND has the programs; checked: with the objects that other tests link, cudnn: what is other with cuDNN
     compile() {
-        local f flags=(-fsanitize=thread -fsanitize=alignment -fsanitize=bounds) out=$work/$1
-        [ "$1" != cudnn ] || flags+=(-DPP_WITH_CUDNN)
+        local f sources flags=(-fsanitize=thread -fsanitize=alignment -fsanitize=bounds) out=$work/$1
         mkdir -p "$out"
-        for f in "${files[@]/#/$top/runtime/device/cuda/}" "${programs[@]/#/$top/tests/cuda_lib/}"; do
-            "$cxx" -x c++ -std=c++17 -O2 -g -ffp-contract=off -Wall -Wextra -Werror -Wno-unknown-pragmas -I"$shim" $includes "${flags[@]}" -c "$f.cu" -o "$out/${f##*/}.o" || return
+        if [ "$1" = checked ]; then
+            for f in "${files[@]}"; do cp "$build/tests/objects/device/cuda/$f.shim.o" "$out/$f.o" || return; done
+            sources=("${programs[@]/#/$top/tests/runtime/device/}")
+        else
+            cp "$work/checked"/*.o "$out" && flags+=(-DPP_WITH_CUDNN)
+            sources=($(grep -l PP_WITH_CUDNN "$top/runtime/device/cuda"/*.cu "$top/tests/runtime/device"/*.cu))
+        fi
+        for f in "${sources[@]%.cu}"; do
+            "$cxx" -x c++ -std=c++17 -O1 -g -ffp-contract=off -Wall -Wextra -Werror -Wno-unknown-pragmas -I"$shim" $includes "${flags[@]}" -c "$f.cu" -o "$out/${f##*/}.o" || return
         done
         for f in "${programs[@]}"; do
-            "$cxx" -o "$out/$f" "$out/$f.o" "${linked[@]/#/$out/}" "$objects/libshim.a" "$work/gemm.o" "$work/conv.o" -lpthread -lm || return
+            "$cxx" -o "$out/$f" "$out/$f.o" "${linked[@]/#/$out/}" "$objects/libshim.a" "$build/libppruntime.a" -lpthread -lm || return
         done
     }
     for kind in checked cudnn; do
@@ -56,7 +58,7 @@ compile_nvcc() {
         -Xcompiler -Wall,-Wextra "${@:2}" -c "$1" -o "$work/nvcc.o" 2>&1
 }
 if [ -x "$nvcc" ]; then
-    for f in "${files[@]/#/$top/runtime/device/cuda/}" "${programs[@]/#/$top/tests/cuda_lib/}"; do
+    for f in "${files[@]/#/$top/runtime/device/cuda/}" "${programs[@]/#/$top/tests/runtime/device/}"; do
         is "nvcc: ${f##*/}.cu" "$(compile_nvcc "$f.cu")" ""
     done
     if [ -e "$(dirname "$(readlink -f "$nvcc")")/../include/cudnn.h" ] || [ -e /usr/include/cudnn.h ]; then

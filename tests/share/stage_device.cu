@@ -7,7 +7,6 @@
 #include <vector>
 
 extern "C" {
-void (*pp_hook)(unsigned);
 void *device_alloc(int64_t bytes);
 void device_put(void *to, const void *from, int64_t bytes);
 void device_get(void *to, const void *from, int64_t bytes);

@@ -54,14 +54,25 @@ static void run_check_order(StageRun *r, const Func *f)
 
 static uint32_t run_compiled;       /* libraries so far */
 
+static const char *run_out(void) { return getenv("BUILD") ? getenv("BUILD") : "build"; }
+
+static const char *run_file(Arena *a, const char *name)
+{
+    const char *build = run_out();
+    char here[4096];
+    if (*build != '/' && getcwd(here, sizeof here))
+        return arena_printf(a, "%s/%s/tests/%s", here, build, name);
+    return arena_printf(a, "%s/tests/%s", build, name);
+}
+
 /* To C, or to CUDA C under the shim's headers. */
 static char *run_command(StageRun *r, const char *flags, const char *source, const char *so)
 {
     if (r->device)
         return arena_printf(r->a, "g++ -x c++ -std=c++17 %s -ffp-contract=off -Wall -Wextra -Werror -Wno-missing-field-initializers -Wno-unknown-pragmas -fPIC -shared"
-                            " -Itests/cuda_shim -I. -Iruntime -Iruntime/api -o %s %s -x none %s/libdevice.so", flags, so, source, r->dir);
+                            " -Itests/cuda_shim -I. -Iruntime -Iruntime/api -o %s %s -x none %s", flags, so, source, run_file(r->a, "libdevice.so"));
     return arena_printf(r->a, "cc -std=gnu11 %s -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv -fopenmp-simd"
-                        " -fPIC -shared -I. -Iruntime -Iruntime/api -o %s %s %s/libpp.so -lm", flags, so, source, r->dir);
+                        " -fPIC -shared -I. -Iruntime -Iruntime/api -o %s %s %s -lm", flags, so, source, run_file(r->a, "libpp.so"));
 }
 
 /* Generates stage i and writes its text.  Returns the file. */
@@ -125,42 +136,31 @@ __attribute__((unused)) static int run_compile(StageRun *r, const char *flags)
     return 0;
 }
 
-/* The runtime's products and convolutions, and the callback, once for all stages. */
-static void run_library(const char *dir, void (*hook)(unsigned))
+/* A library of the Makefile that all tests share, made when it is not there. */
+static void *run_shared(Arena *a, const char *name)
 {
-    Arena *a = arena_new();
-    const char *so = arena_printf(a, "%s/libpp.so", dir);
-    char *cmd = arena_printf(a,
-                             "echo 'void (*pp_hook)(unsigned);' > "
-                             "%s/hook.c && cc -std=gnu11 -O1 -w -fPIC -shared -ffp-contract=off"
-                             " -I. -Iruntime -Iruntime/api -o %s %s/hook.c runtime/device/cpu/gemm.c runtime/device/cpu/conv.c -lm",
-                             dir, so, dir);
-    if (system(cmd) != 0)
-        BUG("the runtime's gemm.c and conv.c do not compile");
+    const char *so = run_file(a, name);
+    if (system(arena_printf(a, "env -u MAKEFLAGS -u MAKELEVEL make -s BUILD=%s %s", run_out(), so)) != 0)
+        BUG("%s is not made", so);
     void *h = dlopen(so, RTLD_LAZY | RTLD_GLOBAL);
     if (!h)
         BUG("%s", dlerror());
-    *(void (**)(unsigned))dlsym(h, "pp_hook") = hook;
+    return h;
+}
+
+/* The runtime's products and convolutions, and the callback, once for all stages. */
+static void run_library(void (*hook)(unsigned))
+{
+    Arena *a = arena_new();
+    *(void (**)(unsigned))dlsym(run_shared(a, "libpp.so"), "pp_hook") = hook;
     arena_free(a);
 }
 
 /* The shim, cuBLAS's stand-in and the runtime's products and convolutions of the device. */
-__attribute__((unused)) static void run_device_library(const char *dir, void (*hook)(unsigned), Device *d)
+__attribute__((unused)) static void run_device_library(void (*hook)(unsigned), Device *d)
 {
     Arena *a = arena_new();
-    const char *so = arena_printf(a, "%s/libdevice.so", dir);
-    char *cmd = arena_printf(a, "make -s -f tests/cuda_shim/shim.mk O=%s/shim CXX='g++ -fPIC' %s/shim/libshim.a && "
-                             "cc -std=gnu11 -O1 -w -fPIC -shared -ffp-contract=off -I. -Iruntime -Iruntime/api -o %s/libcpu.so runtime/device/cpu/gemm.c runtime/device/cpu/conv.c -lm && "
-                             "for f in tests/share/stage_device.cu runtime/device/cuda/blas_cuda.cu runtime/device/cuda/pool_cuda.cu runtime/device/cuda/profile_cuda.cu runtime/device/cuda/conv_*.cu; do "
-                             "g++ -x c++ -std=c++17 -O1 -ffp-contract=off -Wno-unknown-pragmas -fPIC -Itests/cuda_shim -I. -Iruntime -Iruntime/api "
-                             "-c -o %s/$(basename $f .cu).device.o $f || exit 1; done && "
-                             "g++ -shared -o %s %s/*.device.o -Wl,--whole-archive %s/shim/libshim.a -Wl,--no-whole-archive %s/libcpu.so -lpthread -lm",
-                             dir, dir, dir, dir, so, dir, dir, dir);
-    if (system(cmd) != 0)
-        BUG("the runtime's device parts do not compile under the shim");
-    void *h = dlopen(so, RTLD_NOW | RTLD_GLOBAL);
-    if (!h)
-        BUG("%s", dlerror());
+    void *h = run_shared(a, "libdevice.so");
     *(void (**)(unsigned))dlsym(h, "pp_hook") = hook;
     *(void **)&d->alloc = dlsym(h, "device_alloc");
     *(void **)&d->put = dlsym(h, "device_put");

@@ -641,10 +641,10 @@ int main(int argc, char **argv)
     mode.batch += mode.batch == 0;
     small_report = shared_reports(1);
     if (device) {
-        run_device_library(dir, run_on_step, &shim);
+        run_device_library(run_on_step, &shim);
         mode.device = &shim;
     } else if (mode.compiled) {
-        run_library(dir, run_on_step);
+        run_library(run_on_step);
     }
     if (optind < argc)
         replay(argv + optind, argc - optind);

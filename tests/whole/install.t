@@ -5,23 +5,7 @@
 cd "$work" || exit 1
 
 ok "installs" make -s -C "$top" BUILD="$build" CC="$cc" DESTDIR="$work/root" PREFIX=/usr install CFLAGS=-O0
-is "what is installed" "$(cd root && find . -type f ! -path './usr/include/ppsplit/runtime/*' | sort)" "./usr/bin/ppsplit
-./usr/include/ppsplit/autodiff/autodiff.h
-./usr/include/ppsplit/base/base.h
-./usr/include/ppsplit/base/cli/nearest.h
-./usr/include/ppsplit/base/file/dtype.def
-./usr/include/ppsplit/codegen/codegen.h
-./usr/include/ppsplit/frontend/frontend.h
-./usr/include/ppsplit/ir/build.h
-./usr/include/ppsplit/ir/facts/facts.h
-./usr/include/ppsplit/ir/graph.h
-./usr/include/ppsplit/ir/ir.h
-./usr/include/ppsplit/ir/ops.def
-./usr/include/ppsplit/ir/type.h
-./usr/include/ppsplit/partition/partition.h
-./usr/include/ppsplit/ppsplit.h
-./usr/include/ppsplit/schedule/schedule.h
-./usr/include/ppsplit/schedule/tool/tool.h
+is "what is installed, beside headers" "$(cd root && find . -type f ! -path './usr/include/*' | sort)" "./usr/bin/ppsplit
 ./usr/lib/libppruntime.a
 ./usr/lib/libppsplit.a
 ./usr/lib/pkgconfig/ppsplit-runtime.pc
