@@ -215,10 +215,10 @@ bool cg_narrow(const Func *f, const Wide *w, ValueId v, Ref *r);
 bool cg_is_view(const Func *f, NodeId n);
 bool cg_is_copy(const Node *n);                         /* an Identity of ours that moves elements */
 ValueId cg_view_operand(const Func *f, const Node *n);
-int64_t cg_bytes(const Func *f, ValueId v);
 
 /* ---- outside.c -------------------------------------------------------------------------------- */
 
+int64_t cg_bytes(const Func *f, ValueId v);             /* of the value in its type */
 uint32_t cg_buffer(Func *f, BufClass cls, uint32_t index, ValueId v);   /* each place outside the workspace once */
 void cg_position_stage(StageGen *sg);                     /* all of Positions that the Stage says */
 void cg_position(StageGen *sg, IdMap *m, uint64_t key, uint32_t at);      /* unless it has one */
