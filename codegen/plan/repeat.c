@@ -30,14 +30,14 @@ static int by_count(const void *x, const void *y)
 /* The most frequent distances to the next step of the same kind. */
 static uint32_t periods(const Func *f, uint32_t *period)
 {
-    uint32_t n = f->step.n, distinct = 0, found = 0;
+    uint32_t n = f->step.n, found = 0;
     uint32_t *last = arena_array(f->a, uint32_t, f->sg->signatures.n + 1), (*count)[2] = arena_calloc(f->a, n + 1, sizeof *count);
     for (uint32_t i = 0; i < n; i++)
         count[i][0] = i;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t *at = &last[f->step.at[i].signature];
         if (*at)
-            distinct += count[i + 1 - *at][1]++ == 0;
+            count[i + 1 - *at][1]++;
         *at = i + 1;
     }
     qsort(count, n, sizeof *count, by_count);

@@ -6,7 +6,7 @@
 
 #include "net/wires.h"
 
-PpStatus devices_choose(const Options *o, const PpPlan *plan, PpPlan *chosen)
+static PpStatus choose(const Options *o, const PpPlan *plan, PpPlan *chosen)
 {
     const DeviceRow *asked = o->device ? device_named(o->device) : NULL;
     *chosen = *plan;
@@ -33,6 +33,12 @@ PpStatus devices_choose(const Options *o, const PpPlan *plan, PpPlan *chosen)
             "--device cpu: this program was built for CUDA: split the model with --target cpu too");
     chosen->device = want_cuda ? PP_CUDA : PP_CPU;
     chosen->stage = want_cuda ? plan->cuda_stage : plan->cpu_stage;
+    return PP_OK;
+}
+
+PpStatus devices_choose(const Options *o, const PpPlan *plan, PpPlan *chosen)
+{
+    TRY(choose(o, plan, chosen));
     device_of(chosen->device)->ops->prepare(transport_may_be_nccl(o->transport));
     return PP_OK;
 }

@@ -1,6 +1,7 @@
 /* pp_sgemm, pp_dgemm and their batched forms against a naive product in double; and the bits: any leading dimension,
    any slice of rows, any number of threads give the same. */
 #include "runtime/api/pp.h"
+#include "runtime/device/cpu/cpu.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -129,6 +130,7 @@ int main(void)
 {
     static const int64_t sizes[] = {1, 2, 3, 5, 16, 17, 31, 64, 100, 129};
     double worst = 0;
+    gemm_prepare();
     int bits = 1;
 #ifdef _OPENMP
     omp_set_num_threads(1);

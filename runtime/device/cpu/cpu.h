@@ -9,4 +9,7 @@
    action, as it does on a device. */
 const char *gemm_error(void);
 
+/* gemm.c: before the first product and any thread; threads are the runtime's, not a library's. */
+void gemm_prepare(void);
+
 #endif

@@ -15,7 +15,11 @@
 
 /* ---- memory ---- */
 
-static void prepare(int nccl) { (void)nccl; }
+static void prepare(int nccl)
+{
+    (void)nccl;
+    gemm_prepare();
+}
 
 static int one(void) { return 1; }
 

@@ -71,11 +71,14 @@ static void set_threads(int team, int n)
 
 /* Libraries have threads of their own, which the ranks of one machine would start once each.  Of MKL and of Arm's
    library detect.sh takes the sequential one. */
+void gemm_prepare(void)
+{
 #if defined PP_OPENBLAS
-__attribute__((constructor)) static void one_thread(void) { openblas_set_num_threads(1); }
+    openblas_set_num_threads(1);
 #elif defined PP_BLIS
-__attribute__((constructor)) static void one_thread(void) { bli_thread_set_num_threads(1); }
+    bli_thread_set_num_threads(1);
 #endif
+}
 
 /* The own kernel, once per element type; V is a vector of TILE_N elements at any address. */
 typedef float VecF __attribute__((vector_size(TILE_N * 4), aligned(4), may_alias));

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# What a stage's file looks like to a reader: its length does not grow with the depth of the model, because blocks are one function that is
+# called in a loop; kernels have names and formulas; offsets stand in one table; lines end at 120 columns.
+. "$(dirname "$0")/../lib.sh"
+cd "$work" || exit 1
+
+gpt() { "$build/models/make_gpt" --layers "$1" --dim 32 --heads 2 --seq 16 --vocab 64 --rows 2 -o "gpt$1.onnx" && "$ppsplit" -q "gpt$1.onnx" --loss cross_entropy --target cpu --target cuda -o "gpt$1"; }
+lines() { wc -l <"$1"; }
+# kernel NAME FILE: the comment, the head and the body of a kernel
+kernel() { awk -v name=" $1(" 'BEGIN { RS = "\n\n" } index($0, name)' "$2"; }
+
+for layers in 6 48; do ok "$layers layers" gpt $layers; done
+for end in c cu; do
+    n=$(lines gpt6/stage0.$end) m=$(lines gpt48/stage0.$end)
+    ok "stage0.$end of 48 layers is as long as that of 6: $n and $m lines" test $((m - n)) -lt 60
+    is "stage0.$end: lines of more than 120 columns" "$(awk 'NR > 5 && length > 120' gpt6/stage0.$end)" ""
+    is "stage0.$end: numbers among pointers" "$(grep -E 'c->(param|grad|konst|stash|saved|work) \+ [0-9]' gpt6/stage0.$end | grep -v part)" ""
+    is "stage0.$end: functions are called in loops" "$(grep -c 'for (int64_t i = 0; i < 6; i++) {$' gpt6/stage0.$end)" 3
+done
+softmax=$(kernel softmax_1 gpt6/stage0.c)
+for said in 'max = max(a)' 'b = exp(a - max)' 'sum = sum(b)' 'y = b * (1 / sum)'; do
+    ok "softmax says: $said" grep -qxF "// $said" <<<"$softmax"
+done
+ok "and its scalars are called so" grep -q 'const float sum = pp_fold_sumf(' <<<"$softmax"
+ok "LayerNormalization's gradient is called so" grep -q 'layernorm_dx_1(rows' gpt6/stage0.c
+
+# The same numbers as the evaluator's after each step, whole and cut, where first and last turns have buffers of other blocks.
+values() { "$build/tests/codegen/test_codegen" "$work/gpt6.onnx" --loss cross_entropy "$@"; }
+cd "$top" || exit 1
+ok "each step's values" values
+ok "each step's values, three stages" values --split h.2:begin --split h.4.mlp:begin
+plan_done
