@@ -151,7 +151,7 @@ typedef struct {
 
 /* What steps compute, each once: a table by hash. */
 typedef struct { uint64_t hash; const uint8_t *bytes; uint32_t n, number; } Signature;
-typedef struct { Signature *slot; uint32_t n, cap; } Signatures;
+typedef struct { Signature *slot; uint32_t n, cap; VEC(uint8_t) room; } Signatures;     /* room: for a step's bytes until they are known */
 
 /* The table of offsets of a stage: sections of rows of one number or several. */
 typedef struct { const char *name, *note; uint32_t n; const int64_t *at; bool step; } OffsetRow;     /* step: from one turn to the next, of the row before */
