@@ -151,6 +151,8 @@ fuzz-nets: $(BUILD)/tests/tools/fuzz_nets
 # No file may include from a room above its own: base < ir < frontend < partition < autodiff < codegen, and base < schedule < runtime.
 layers:
 	$(Q)tests/layers $(call sources,$(ROOMS),c) $(call sources,$(ROOMS),h) $(call sources,runtime,cu)
+	$(Q)tests/circles $(wildcard $(OBJ))
+	$(Q)tests/circles $(wildcard $(patsubst %.c,$(BUILD)/runtime.o/%.o,$(filter %.c,$(RUNTIME))))
 
 sanitize:
 	$(Q)SANITIZED=1 ASAN_OPTIONS=detect_leaks=0 $(MAKE) check BUILD=$(BUILD)/sanitize \

@@ -20,7 +20,7 @@ typedef struct {
    times loss_scale (all NONE when opt->loss is NULL). */
 Loss loss_append(Graph *g, const LossOptions *opt, const ImportOptions *import);
 
-/* vjp.c, vjp_*.c: one rule per primitive, built from the same ops. dy[i] may be NONE (no gradient for that output);
+/* vjp/: one rule per primitive, built from the same ops. dy[i] may be NONE (no gradient for that output);
    din[i] is set to the gradient of operand i, or left NONE. Called only for operands with want[i]. */
 typedef struct {
     Graph *g;

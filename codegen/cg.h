@@ -151,7 +151,7 @@ typedef struct {
 
 /* What steps compute, each once: a table by hash. */
 typedef struct { uint64_t hash; const uint8_t *bytes; uint32_t n, number; } Signature;
-typedef struct { Signature *slot; uint32_t n, cap; } Signatures;
+typedef struct { Signature *slot; uint32_t n, cap; VEC(uint8_t) room; } Signatures;     /* room: for a step's bytes until they are known */
 
 /* The table of offsets of a stage: sections of rows of one number or several. */
 typedef struct { const char *name, *note; uint32_t n; const int64_t *at; bool step; } OffsetRow;     /* step: from one turn to the next, of the row before */
@@ -215,10 +215,10 @@ bool cg_narrow(const Func *f, const Wide *w, ValueId v, Ref *r);
 bool cg_is_view(const Func *f, NodeId n);
 bool cg_is_copy(const Node *n);                         /* an Identity of ours that moves elements */
 ValueId cg_view_operand(const Func *f, const Node *n);
-int64_t cg_bytes(const Func *f, ValueId v);
 
 /* ---- outside.c -------------------------------------------------------------------------------- */
 
+int64_t cg_bytes(const Func *f, ValueId v);             /* of the value in its type */
 uint32_t cg_buffer(Func *f, BufClass cls, uint32_t index, ValueId v);   /* each place outside the workspace once */
 void cg_position_stage(StageGen *sg);                     /* all of Positions that the Stage says */
 void cg_position(StageGen *sg, IdMap *m, uint64_t key, uint32_t at);      /* unless it has one */

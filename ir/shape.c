@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "ir.h"
+#include "node.h"
 
 typedef struct {
     Graph *g;

@@ -4,6 +4,11 @@
  */
 #include "codegen/cg.h"
 
+int64_t cg_bytes(const Func *f, ValueId v)
+{
+    return shape_elements(&val(f->g, v)->shape) * (int64_t)dtype_size(val(f->g, v)->dtype);
+}
+
 uint32_t cg_buffer(Func *f, BufClass cls, uint32_t index, ValueId v)
 {
     uint32_t *known = cls == BUF_WORK ? NULL : idmap_at(f->a, &f->buffer_of, (uint64_t)index << 8 | cls);

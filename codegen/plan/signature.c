@@ -162,8 +162,10 @@ static void put_step(Record *b, const Func *f, const Step *s)
 uint32_t cg_signature(Func *f, const Step *s)
 {
     Signatures *k = &f->sg->signatures;
-    Record b = {.a = f->a};
+    Record b = {f->sg->a, k->room.at, 0, k->room.cap};
     put_step(&b, f, s);
+    k->room.at = b.at;
+    k->room.cap = b.cap;
     uint64_t h = hash_bytes(HASH_START, b.at, b.n);
     if (2 * (k->n + 1) > k->cap) {
         uint32_t cap = k->cap ? 2 * k->cap : 256;
@@ -182,7 +184,9 @@ uint32_t cg_signature(Func *f, const Step *s)
     for (; k->slot[j].bytes; j = (j + 1) & (k->cap - 1))
         if (k->slot[j].hash == h && k->slot[j].n == b.n && memcmp(k->slot[j].bytes, b.at, b.n) == 0)
             return k->slot[j].number;
-    k->slot[j] = (Signature){h, b.at, b.n, k->n};
+    uint8_t *bytes = arena_alloc(f->sg->a, b.n);
+    memcpy(bytes, b.at, b.n);
+    k->slot[j] = (Signature){h, bytes, b.n, k->n};
     return k->n++;
 }
 
@@ -190,7 +194,15 @@ uint32_t cg_signature(Func *f, const Step *s)
 
 static void put_text(Record *b, const char *s) { put(b, s ? s : "", s ? strlen(s) + 1 : 1); }
 
-static void put_function(Record *b, const Func *f)
+/* Adds what the record says to a hash, and begins a new one. */
+static uint64_t hash_record(uint64_t h, Record *b)
+{
+    h = hash_bytes(h, b->at, b->n);
+    b->n = 0;
+    return h;
+}
+
+static uint64_t hash_function(uint64_t h, Record *b, const Func *f)
 {
     put_int(b, (int64_t)f->kind);
     put_int(b, f->bytes_work);
@@ -203,7 +215,9 @@ static void put_function(Record *b, const Func *f)
             put_int(b, (int64_t)x->cls);
             put_int(b, x->cls == BUF_WORK ? x->offset : x->cls == BUF_CONST ? cg_constant(f->sg, x->value) : (int64_t)x->index);
         }
+        h = hash_record(h, b);
     }
+    return hash_record(h, b);
 }
 
 static void put_ports(Record *b, const StageGen *sg)
@@ -237,10 +251,10 @@ uint64_t cg_stage_hash(const StageGen *sg, uint64_t h)
 {
     Record b = {.a = arena_new()};
     put_ports(&b, sg);
+    h = hash_record(h, &b);
     for (int k = 0; k < F_COUNT; k++)
         if (sg->func[k])
-            put_function(&b, sg->func[k]);
-    h = hash_bytes(h, b.at, b.n);
+            h = hash_function(h, &b, sg->func[k]);
     arena_free(b.a);
     return h;
 }

@@ -75,11 +75,6 @@ bool cg_ref_same(const Ref *x, const Ref *y)
     return true;
 }
 
-int64_t cg_bytes(const Func *f, ValueId v)
-{
-    return shape_elements(&val(f->g, v)->shape) * (int64_t)dtype_size(val(f->g, v)->dtype);
-}
-
 /* ---- views ------------------------------------------------------------------------------------- */
 
 /* One part per dimension, none for an extent of 1. */

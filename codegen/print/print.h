@@ -1,5 +1,5 @@
 /*
- * print.h - what the printers of nests share (print_expr.c): a statement as an expression that is C and CUDA C alike.  How a statement is
+ * print.h - what the printers of nests share (expr.c): a statement as an expression that is C and CUDA C alike.  How a statement is
  * called where it is used (a variable, an element of a row buffer, a component of a vector) is each printer's own affair: name().
  */
 #ifndef PPSPLIT_PRINT_H

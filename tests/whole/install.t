@@ -38,7 +38,7 @@ is "and never linked with another's" "$(built PPSPLIT_RUNTIME="$work/root/usr" |
 ok "uninstalls" make -s -C "$top" BUILD="$build" DESTDIR="$work/root" PREFIX=/usr uninstall
 is "nothing is left" "$(find root -type f)" ""
 
-mkdir -p tree/tests && cp -r "$top"/{Makefile,ppsplit.h,base,ir,frontend,partition,autodiff,codegen,schedule,runtime} tree && cp "$top/tests/layers" tree/tests
+mkdir -p tree/tests && cp -r "$top"/{Makefile,ppsplit.h,base,ir,frontend,partition,autodiff,codegen,schedule,runtime} tree && cp "$top"/tests/{layers,circles} tree/tests
 ok "no file includes from above" make -s -C tree layers
 # broken FILE INCLUDED: does such a line go unseen
 broken() {
@@ -56,12 +56,12 @@ is "a room above, in the runtime" "$(broken runtime/net/links.c io/feed.h)" "run
 is "a circle" "$(broken ir/ir.h ir/facts/facts.h)" "ir/facts/facts.h: includes ir/ir.h in a circle"
 
 # make lint: a function that nobody calls, and one that only it calls
-mkdir -p some/runtime.o
+mkdir some
 echo 'int live_x(void); int live_x(void) { return 1; } int dead_y(void); int dead_y(void) { return 2; } int dead_x(void);
 int dead_x(void) { return dead_y(); } int main(void) { return live_x(); }' >main.c
 echo 'int both_x(void); int both_x(void) { return 3; } int pp_main(void); int pp_main(void) { return both_x(); }' >runtime.c
-$cc -ffunction-sections -c main.c -o some/main.o && $cc -ffunction-sections -c runtime.c -o some/runtime.o/runtime.o &&
-    sed 's/pp_main/dead_z/g' runtime.c | $cc -ffunction-sections -x c -c - -o some/shared.o
+$cc -ffunction-sections -c main.c -o some/ppsplit.o && $cc -ffunction-sections -c runtime.c && ar rc some/libppruntime.a runtime.o &&
+    sed 's/pp_main/dead_z/g' runtime.c | $cc -ffunction-sections -x c -c - -o shared.o && ar rc some/libppsplit.a shared.o
 is "functions that nobody calls are told" "$("$top/tests/dead" some; echo $?)" "dead_x(): nobody calls it
 dead_y(): nobody calls it
 dead_z(): nobody calls it

@@ -1,0 +1,147 @@
+/*
+ * graph.h - the Graph of core operations: nodes and their attributes, values, parameters, and where each came from.
+ * Nodes are in topological order; ids are never reused.
+ */
+#ifndef PPSPLIT_GRAPH_H
+#define PPSPLIT_GRAPH_H
+
+#include "type.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef uint32_t ValueId;
+typedef uint32_t NodeId;
+
+/* One enumerator per row of ops.def: OP_Add, OP_Softmax, ...  (composites never occur in a Graph). */
+typedef enum {
+    OP_NONE,
+#define OP(name, ...) OP_##name,
+#define COMPOSITE(name, ...) OP_##name,
+#include "ir/ops.def"
+    OP_COUNT
+} Op;
+
+/*
+ * Attributes in canonical form; ops.def names beside each op those that it has.  Whatever ONNX lets one pass as an
+ * input but must be static here (axes, shapes, pads, ...) is an attribute.  Axes are non-negative.  The arrays are
+ * the arena's and never written after the node is made.  Names that no op has together share their storage.
+ */
+typedef struct {
+    int n;                                              /* length of the arrays, where not stated: spatial dims of a window */
+    int64_t group;
+    union {
+        int64_t axis;
+        int64_t batch_dims;                             /* GatherND */
+        int64_t key;                                    /* Dropout: of its random numbers */
+    };
+    union {
+        int64_t k;                                      /* TopK: how many */
+        int64_t ceil_mode;                              /* pools: the output's size is rounded up */
+        int64_t padding_row;                            /* Gather: the row that gets no gradient, from 1; 0: none */
+        int64_t alone;                                  /* a copy of codegen's: fused with nothing */
+    };
+    union { const int64_t *dims, *perm, *axes, *start, *sizes, *begin, *stride; };
+    union { const int64_t *size, *end, *dilation; };
+    union { const int64_t *step, *pad; };               /* pad: 2n, begins and then ends */
+    union { const int64_t *kernel, *out_dims, *weight_dims; };  /* weight_dims: n + 2 */
+    union { double value, ratio; };
+    union {
+        int mode;                                       /* Pad: PAD_ */
+        int reduction;                                  /* Scatter: SCATTER_ */
+        int scan;                                       /* CumSum: CUMSUM_ flags */
+        int largest;                                    /* TopK */
+        int select_last;                                /* ArgMax, ArgMin: the last of equals */
+        int count_include_pad;                          /* AveragePool */
+        int copy;                                       /* Identity of codegen's: elements are moved */
+    };
+    Dtype to;                                           /* Cast, Count */
+} Attr;
+
+enum { PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP };
+enum { SCATTER_NONE, SCATTER_ADD, SCATTER_MUL, SCATTER_MAX, SCATTER_MIN };
+enum { CUMSUM_EXCLUSIVE = 1, CUMSUM_REVERSE = 2 };
+
+typedef enum {
+    V_INPUT,       /* a model input (data), `target`, or the runtime scalar loss_scale */
+    V_PARAM,       /* a parameter or running statistic; in PyTorch's shape; Value.param */
+    V_CONST,       /* Value.data holds the bytes */
+    V_NODE,        /* made by Value.node */
+} ValueKind;
+
+enum { BATCH_NONE = -1, BATCH_MIXED = -2 };
+
+typedef struct {
+    const char *name;                                   /* the model's, unique; made-up ones contain a '%' */
+    ValueKind kind;
+    Dtype dtype;
+    Shape shape;                                        /* with the largest chunk's rows, graph.batch */
+    int batch;            /* the dimension that is k * rows (k = d / graph.batch), rows outermost in it;
+                             BATCH_NONE: does not depend on the rows; BATCH_MIXED: depends in an untracked way */
+    NodeId node;                                        /* V_NODE */
+    uint32_t out;                                       /* which output of it */
+    uint32_t param;                                     /* V_PARAM: index into graph.param */
+    const void *data;                                   /* V_CONST: dense bytes */
+} Value;
+
+typedef struct {
+    Op op;
+    uint32_t nin, nout;
+    ValueId *in, *out;
+    Attr attr;
+    uint32_t origin;                                    /* index into graph.origin */
+} Node;
+
+/* The ONNX node a core node comes from. */
+typedef struct {
+    const char *name, *type;                            /* may be "" */
+    const char *scope;                                  /* "transformer.h.0.attn"; "" = the model itself */
+    uint32_t index;                                     /* in its file */
+    int pipeline_stage;                                 /* annotation, -1: none */
+    bool split_marker;                                  /* made by a ppsplit::Split node: a cut comes after it */
+    uint32_t call;                                      /* numbers calls of a module: 0 for the first */
+} Origin;
+
+typedef struct {
+    const char *name;                                   /* PyTorch's: "h.0.attn.c_attn.weight" */
+    const char *initializer;                            /* the initializer's name in the file; NULL: restored */
+    Dtype dtype;
+    Shape shape;                                        /* as PyTorch shapes it */
+    bool transposed;                                    /* the file holds it with its two dims exchanged */
+    bool trainable;
+    bool stat;                                          /* a running statistic of BatchNormalization */
+    Payload bytes;
+    ValueId value;
+} Param;
+
+/* BatchNormalization in training: after a forward, param takes the value. */
+typedef struct { uint32_t param; ValueId value; } StatUpdate;
+
+typedef struct Graph {
+    Arena *arena;
+    const char *file;                                   /* for diagnostics */
+    VEC(Value) value;
+    VEC(Node) node;                                     /* creation order is a topological order */
+    VEC(Origin) origin;
+    VEC(Param) param;
+    VEC(StatUpdate) update;
+    Ids input;                                          /* model inputs, in order (target/loss_scale appended later) */
+    Ids output;                                         /* model outputs, in order */
+    VEC(const char *) output_name;                      /* their names (a value may be an output twice) */
+    StrMap by_name;                                     /* value name -> ValueId */
+    int64_t batch;                                      /* rows of the model's shapes (1 if unknown) */
+    uint32_t cur_origin;                                /* given to nodes that builders make */
+    uint32_t made_names;
+    int dropout_count;                                  /* Dropout nodes so far: their key in the generator */
+    bool scheduled;                                     /* stash_minimize ran: the stages' lists give the order, ids no longer do */
+    uint64_t model_hash;                                /* of the file's bytes of structure */
+    VEC(struct Model *) model;                          /* the files, in order; import.c pushes them */
+} Graph;
+
+static inline const Value *val(const Graph *g, ValueId v) { return &g->value.at[v]; }
+
+#ifdef __cplusplus
+}
+#endif
+#endif
