@@ -61,6 +61,8 @@ typedef struct {
     const Product *product;
     const Convolution *convolution;
     NodeId node;                    /* not of a NEST */
+    bool keyed;                     /* a Dropout: its random numbers have a key of their own */
+    uint32_t key;
     uint32_t group;                 /* of the function: the nodes that it computes */
     ValueId result;                 /* the first one that is written */
     uint32_t signature;             /* the same for steps that differ in nothing but their buffers */
@@ -77,6 +79,7 @@ typedef struct {
     uint32_t first, length, turns;
     uint32_t tail;                  /* the last turn has only so many steps; 0: all */
     VEC(RepeatField) field;
+    Ids keyed;                      /* its steps that have a key */
     Ids arg_of, arg_field;          /* argument i of step j is field arg_field[arg_of[j] + i] */
 } Repeat;
 

@@ -16,7 +16,7 @@ static bool same_steps(const Func *f, const Func *g)
         return false;
     for (uint32_t i = 0; i < f->step.n; i++) {
         const Step *x = &f->step.at[i], *y = &g->step.at[i];
-        if (x->signature != y->signature)
+        if (x->signature != y->signature || x->key != y->key)
             return false;
         for (uint32_t j = 0; j < x->arg.n; j++)
             if (!same_place(&f->buf.at[x->arg.at[j].buf], &g->buf.at[y->arg.at[j].buf]))

@@ -122,6 +122,8 @@ static void find_fields(Func *f, Repeat *r)
     for (uint32_t j = 0; j < r->length; j++) {
         const Step *s = &f->step.at[r->first + j];
         vec_push(f->a, &r->arg_of, r->arg_field.n);
+        if (s->keyed)
+            vec_push(f->a, &r->keyed, j);
         for (uint32_t i = 0; i < s->arg.n; i++) {
             uint32_t x = field_of(f, r, j, i);
             r->field.at[x].written |= s->arg.at[i].written;

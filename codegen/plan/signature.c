@@ -102,7 +102,7 @@ static void put_node(Record *b, const Func *f, const Node *n)
 {
     const Attr *at = &n->attr;
     bool window = n->op == OP_MaxPool || n->op == OP_AveragePool;
-    const int64_t plain[] = {(int64_t)n->op, at->n, at->group, at->axis, at->k, at->mode, (int64_t)at->to, n->nin, n->nout};
+    const int64_t plain[] = {(int64_t)n->op, at->n, at->group, n->op == OP_Dropout ? 0 : at->axis, at->k, at->mode, (int64_t)at->to, n->nin, n->nout};
     put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
     put(b, &at->value, sizeof at->value);
     put_ints(b, at->dims, at->n);
@@ -209,6 +209,7 @@ static uint64_t hash_function(uint64_t h, Record *b, const Func *f)
     for (uint32_t i = 0; i < f->step.n; i++) {
         const Step *s = &f->step.at[i];
         put_step(b, f, s);
+        put_int(b, s->key);
         for (uint32_t j = 0; j < s->arg.n; j++) {
             const Buffer *x = &f->buf.at[s->arg.at[j].buf];
             put_int(b, (int64_t)x->cls);

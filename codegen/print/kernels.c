@@ -111,9 +111,9 @@ static void dropout(Kernel *k)
     double ratio = n->attr.ratio;
     uint64_t limit = ratio >= 1 ? UINT64_C(0x100000000) : (uint64_t)(ratio * 4294967296.0);
     if (limit > 0) {
-        k->params = arena_printf(k->a, "%s, uint64_t seed, uint64_t step, uint64_t row0", k->params);
+        k->params = arena_printf(k->a, "%s, uint64_t seed, uint64_t step, uint64_t row0, uint32_t key", k->params);
         k->o->context = true;
-        k->args = arena_printf(k->a, "%s, c->seed, c->step, c->row0", k->args);
+        k->args = arena_printf(k->a, "%s, c->seed, c->step, c->row0, %s", k->args, out_key(k->o, k->s));
     }
     double scale = ratio < 1 ? 1 / (1 - ratio) : 0;
     Lin line_length, all;
@@ -129,7 +129,7 @@ static void dropout(Kernel *k)
     }
     if (limit > 0) {
         line("uint32_t random[4];");
-        line("pp_philox(seed, step, row0 + (uint64_t)r, (uint64_t)e / 4, %" PRIu32 "u, random);", (uint32_t)n->attr.key);
+        line("pp_philox(seed, step, row0 + (uint64_t)r, (uint64_t)e / 4, key, random);");
     }
     line("for (%s q = e; q < e + 4 && q < %s; q++) {", k->index, kernel_lin(k, line_length));
     kernel_open(k);

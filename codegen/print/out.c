@@ -83,6 +83,14 @@ const char *out_pattern(Arena *a, const char *x, const char *y)
     return out;
 }
 
+const char *out_key(const Out *o, const Step *s)
+{
+    for (uint32_t i = 0; o->repeat && i < o->repeat->keyed.n; i++)
+        if (o->repeat->keyed.at[i] == o->at)
+            return arena_printf(o->a, "p->key%u", i + 1);
+    return arena_printf(o->a, "%uu", s->key);
+}
+
 void out_declare(const Out *o, Text *t)
 {
     const char *type = o->target->convolution;

@@ -53,6 +53,7 @@ const char *out_pointer(Out *o, const Step *s, uint32_t arg);   /* "t42 + 128", 
 const char *out_arg(Out *o, const Step *s, ValueId v);  /* the argument that is this value */
 const char *out_value_name(Arena *a, const char *name); /* " NAME" for a comment; nothing for names that are mere numbers */
 const char *out_pattern(Arena *a, const char *x, const char *y);         /* what two names have in common: "/h.#/attn" */
+const char *out_key(const Out *o, const Step *s);       /* of a Dropout: "17u", "p->key1" */
 void out_declare(const Out *o, Text *t);                /* rows, stream, conv as the text needs them */
 /* A kernel: what it comes from, lines of its formula (NULL: none), and its text. */
 typedef struct { const char *comment, *formula, *params, *body; } KernelText;

@@ -43,6 +43,8 @@ static void print_struct(Out *o, const Repeat *r, const char *const *name, Text 
     t->indent = 1;
     for (uint32_t i = 0; i < r->field.n; i++)
         text_noted(t, 40, arena_printf(o->a, "%s%s;", pointer_type(o, &r->field.at[i]), name[i]), value_text(o, &r->field.at[i]));
+    for (uint32_t i = 0; i < r->keyed.n; i++)
+        text_noted(t, 40, arena_printf(o->a, "uint32_t key%u;", i + 1), "of a Dropout");
     t->indent = 0;
 }
 
@@ -151,6 +153,15 @@ static const char *field_place(Out *o, const Repeat *r, uint32_t i, const char *
     return arena_printf(o->a, "i == %u ? %s : %s", p.except, out_straight(o, x->buf[p.except]), place);
 }
 
+/* The keys of a step by turn: they stand in the table as well. */
+static const char *keys(Out *o, const Repeat *r, uint32_t step, const char *section, const char *name)
+{
+    int64_t *key = arena_array(o->a, int64_t, r->turns);
+    for (uint32_t t = 0; t < r->turns; t++)
+        key[t] = repeat_has(r, t, step) ? o->f->step.at[r->first + t * r->length + step].key : 0;
+    return offset_of(o, section, "", name, key, r->turns, "of a Dropout, by turn");
+}
+
 static void print_loop(Out *o, const Repeat *r, const char *const *name, const char *section, const char *type, const char *function)
 {
     const char **place = arena_array(o->a, const char *, r->field.n + 1);
@@ -162,6 +173,10 @@ static void print_loop(Out *o, const Repeat *r, const char *const *name, const c
     o->text.indent++;
     for (uint32_t i = 0; i < r->field.n; i++)
         text_line(&o->text, o->target->cplusplus ? "/* %s */ %s," : ".%s = %s,", name[i], place[i]);
+    for (uint32_t i = 0; i < r->keyed.n; i++) {
+        const char *key = arena_printf(o->a, "key%u", i + 1), *at = keys(o, r, r->keyed.at[i], section, key);
+        text_line(&o->text, o->target->cplusplus ? "/* %s */ (uint32_t)%s[i]," : ".%s = (uint32_t)%s[i],", key, at);
+    }
     o->text.indent--;
     text_line(&o->text, "};");
     if (r->tail)

@@ -241,6 +241,7 @@ static const struct {
     {"sums", net_sums},
     {"picks", net_picks},
     {"state", net_state},
+    {"blocks", net_blocks},
     {"empty", net_empty},
 };
 

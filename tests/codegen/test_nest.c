@@ -418,7 +418,7 @@ static const Hot hots[] = {
 int main(void)
 {
     char dir[] = "/tmp/test_nest.XXXXXX";
-    (void)make_loss, (void)net_state;                                    /* of vjp_cases.h: losses of its own tests */
+    (void)make_loss, (void)net_state, (void)net_blocks;                                    /* of vjp_cases.h: losses of its own tests */
     if (!mkdtemp(dir))
         return 1;
     order_of_rows();

@@ -241,7 +241,7 @@ static void check_nvcc(const char *dir)
 int main(void)
 {
     char dir[] = "/tmp/test_print_cuda.XXXXXX", command[512];
-    (void)make_loss, (void)net_state;                                    /* of vjp_cases.h: losses of its own tests */
+    (void)make_loss, (void)net_state, (void)net_blocks;                                    /* of vjp_cases.h: losses of its own tests */
     if (system("g++ --version >/dev/null 2>&1") != 0) {
         ok(1, "CUDA printer # SKIP no C++ compiler");
         return tap_done();

@@ -193,6 +193,24 @@ static void net_state(Net *n)
     net_out(n, net_linear(n, x, 5 * C, 3, false));
 }
 
+/* The same block again and again, each with its own Dropout: one function, called in a loop. */
+static void net_blocks(Net *n)
+{
+    enum { C = 6, BLOCKS = 7, CUT = 4 };
+    Graph *g = n->g;
+    ValueId x = net_input(n, "x", DT_F32, S(ROWS, 5, C));
+    for (int i = 0; i < BLOCKS; i++) {
+        ValueId h = net_gelu(n, net_linear(n, x, C, 2 * C, true));
+        h = net_op(n, OP_Dropout, h, (Attr){.ratio = 0.25, .key = 100 + 7 * i});
+        h = net_linear(n, h, 2 * C, C, true);
+        ValueId y = g_add(g, x, g_unary(g, OP_Tanh, h));
+        x = g_sub(g, y, g_mean(g, y, 1, I(2)));
+        if (i == CUT)
+            x = net_cut(n, x);
+    }
+    net_out(n, net_linear(n, x, C, 3, false));
+}
+
 /* Concat, Split, Pad, Slice, Transpose, Reshape, Expand after one another. */
 static void net_moves(Net *n)
 {
