@@ -162,6 +162,7 @@ typedef struct { VEC(OffsetSection) section; } Offsets;
 typedef struct {
     IdMap param, input, output, dy, stash, saved, konst;
     IdMap shown;                    /* of a value that is read again, the output that holds its elements */
+    IdMap known;                    /* values that are scalars of rows: what they are (role.c) */
     IdMap recomputed;               /* values of the forward that the backward computes again */
 } Positions;
 
@@ -286,6 +287,13 @@ bool cg_kernel_writes(const Func *f, const Node *n, uint32_t out);
 void cg_steps(Func *f);
 uint32_t cg_signature(Func *f, const Step *s);          /* signature.c */
 void cg_repeat(Func *f);                                /* repeat.c: signatures, and what comes several times */
+
+/* ---- role.c: what scalars of a row are ------------------------------------------------------------------------ */
+
+const char *role_of(const Nest *n, uint32_t i);         /* "max", "mean", "rstd"; NULL: nothing known */
+const char **role_names(Arena *a, const Nest *n);       /* of all statements, "r7" where nothing is known */
+void role_learn(StageGen *sg, const Nest *n);           /* the values that it writes */
+const char *role_known(const StageGen *sg, ValueId v);  /* "means": so is an argument called that is this value; NULL: nothing known */
 
 /* ---- memory.c ------------------------------------------------------------------------------------------ */
 

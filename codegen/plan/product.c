@@ -221,7 +221,7 @@ static ProductSide product_side(Step *s, Arena *a, const Matrix *x, Lin ld, Valu
     ProductSide side = {.arg = s->arg.n, .ld = ld};
     for (int i = 0; i < nb; i++)
         side.stride[i] = x->batch[i];
-    vec_push(a, &s->arg, ((StepArg){x->buf, x->off, written, ROLE_X, v}));
+    vec_push(a, &s->arg, ((StepArg){x->buf, x->off, written, ROLE_X, NULL, v}));
     return side;
 }
 

@@ -36,10 +36,11 @@ static Expr number(Formula *f, const Stmt *s)
     enum { FEWEST = 8, MOST = 1 << 24 };
     if (!dtype_is_float(s->type))
         return (Expr){arena_printf(f->a, "%" PRId64, s->ki), s->ki < 0 ? SUM : ATOM};
+    const char *decimal = arena_printf(f->a, "%.6g", s->k);
     double whole = s->k > 0 ? nearbyint(1 / s->k) : 0;
-    if (whole >= FEWEST && whole <= MOST && (float)(1 / whole) == (float)s->k)
+    if (strlen(decimal) > 5 && whole >= FEWEST && whole <= MOST && (float)(1 / whole) == (float)s->k)
         return (Expr){arena_printf(f->a, "1/%.0f", whole), PRODUCT};
-    return (Expr){arena_printf(f->a, "%.6g", s->k), s->k < 0 ? SUM : ATOM};
+    return (Expr){decimal, s->k < 0 ? SUM : ATOM};
 }
 
 static Expr binary(Formula *f, const Stmt *s, const char *sign, int binds, bool right_tighter)
