@@ -10,6 +10,17 @@ command -v patch >/dev/null || { skip "CONTRIBUTING.md" "no patch"; plan_done; e
 mkdir -p tree/tests
 cp -r "$top"/{Makefile,ppsplit.c,ppsplit.h,docs,base,ir,frontend,partition,autodiff,codegen,schedule,runtime} tree && cp -r "$top"/tests/{frontend,runtime,share} tree/tests || exit 1
 
+# Files that tables name and that are not there; a name alone stands in the folder of the one before it.
+missing() {
+    local f folder=.
+    while read -r f; do
+        case $f in *NAME*) continue ;; esac
+        (cd "$top" && { compgen -G "$f" || compgen -G "$folder/$f"; } >/dev/null) || echo "$f"
+        case $f in */*) folder=${f%/*} ;; esac
+    done < <(sed -n 's/^| \(`[^|]*\) |.*/\1/p' "$top/CONTRIBUTING.md" | grep -o '`[^`]*`' | tr -d '`')
+}
+is "every file that CONTRIBUTING.md names is there" "$(missing)" ""
+
 # The files that a section of CONTRIBUTING.md names: its first column in `quotes`.
 named() { sed -n "/^## $1/,/^## /s/^| \`\([^\`]*\)\`.*/\1/p" "$top/CONTRIBUTING.md" | sort; }
 # Of these patches may leave some out, but touch no other.
