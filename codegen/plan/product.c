@@ -5,7 +5,7 @@
  * A product reads any operand of which one inner stride is 1; leading dimensions that the other operand does not have are folded into
  * the rows; what remains is a batch.
  */
-#include "codegen/cg.h"
+#include "plan.h"
 
 /* The last two dims of an operand as the library wants them. */
 typedef struct { bool ok, trans; Lin ld; } Side;

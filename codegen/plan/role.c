@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "codegen/cg.h"
+#include "plan.h"
 
 static bool is_op(const Nest *n, uint32_t i, Op op) { return n->stmt.at[i].kind == S_OP && n->stmt.at[i].op == op; }
 

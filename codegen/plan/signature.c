@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/file/hash.h"
-#include "codegen/cg.h"
+#include "plan.h"
 
 typedef struct { Arena *a; uint8_t *at; uint32_t n, cap; } Record;
 

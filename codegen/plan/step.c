@@ -3,7 +3,7 @@
  */
 #include <string.h>
 
-#include "codegen/cg.h"
+#include "plan.h"
 
 /* ---- convolutions ---------------------------------------------------------------------------------------- */
 
