@@ -1,5 +1,5 @@
 /*
- * codegen.h - lowering, fusion, loop nests, the C (and later CUDA) printer, the memory plan, the output folder.
+ * codegen.h - from a differentiated Pipe to the output folder: lowering, fusion, loop nests, memory, C and CUDA C.
  */
 #ifndef PPSPLIT_CODEGEN_H
 #define PPSPLIT_CODEGEN_H

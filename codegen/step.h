@@ -21,6 +21,7 @@ typedef struct {
     Lin offset;
     bool written;
     Role role;
+    const char *known;              /* what it is called, when it is known to be a mean or the like; NULL: nothing known */
     ValueId value;
 } StepArg;
 

@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "codegen/cg.h"
+#include "plan.h"
 
 typedef struct {
     Func *f;

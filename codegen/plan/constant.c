@@ -2,7 +2,7 @@
  * constant.c - the constants that a stage's functions read: their numbers, and their places in the stage's block.  Those that are short stand
  * in the source.
  */
-#include "codegen/cg.h"
+#include "plan.h"
 
 uint32_t cg_constant(StageGen *sg, ValueId v)
 {

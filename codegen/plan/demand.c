@@ -2,7 +2,7 @@
  * demand.c - what library calls and kernels of their own kind demand of their operands and results: where these may stand, which are read
  * and written through memory at all, and who can add to what is there.
  */
-#include "codegen/cg.h"
+#include "plan.h"
 
 bool cg_is_convolution(const Node *n) { return n->op == OP_Conv || n->op == OP_ConvTranspose || n->op == OP_ConvWeightGrad; }
 

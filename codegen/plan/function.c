@@ -1,7 +1,7 @@
 /*
  * function.c - one function of a stage, from its list of nodes to its steps: the passes in order.
  */
-#include "codegen/cg.h"
+#include "plan.h"
 
 static bool same_place(const Buffer *x, const Buffer *y)
 {

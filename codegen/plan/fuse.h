@@ -5,7 +5,7 @@
 #ifndef PPSPLIT_FUSE_H
 #define PPSPLIT_FUSE_H
 
-#include "codegen/cg.h"
+#include "plan.h"
 
 enum { MOST_MEMBERS = 48, MOST_KNOWN = 64 };            /* of a group */
 

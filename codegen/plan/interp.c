@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "runtime/api/pp_math.h"
-#include "codegen/cg.h"
+#include "plan.h"
 
 typedef struct { bool whole; double f; int64_t i; } Num;   /* whole: i, else f */
 

@@ -3,7 +3,7 @@
  * the list with Softmax, ReduceMean, ArgMax/ArgMin and one-hot scatters written as elementwise operations
  * and reductions.  The values keep their ids, so what other lists say of them stays true.
  */
-#include "codegen/cg.h"
+#include "plan.h"
 
 typedef struct { Func *f; Ids list; uint32_t origin; } Low;
 

@@ -7,7 +7,7 @@
  */
 #include <string.h>
 
-#include "codegen/cg.h"
+#include "plan.h"
 
 int64_t cg_pack(Arena *a, Lifetime *l, uint32_t n)
 {

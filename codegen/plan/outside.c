@@ -2,7 +2,7 @@
  * outside.c - what a function finds when it is called.  In: a value it does not make.  Out: the buffer that holds it: a
  * parameter, a constant, an input or output of the stage, a slot of the stash or of what I saved, a gradient that came in.
  */
-#include "codegen/cg.h"
+#include "plan.h"
 
 int64_t cg_bytes(const Func *f, ValueId v)
 {

@@ -6,7 +6,7 @@
  * it comes back.  Measured with oneDNN 2.6 on one core, operands cold, in GFLOP/s: weight gradients x' dy of 512 rows and
  * 1,024 columns 102 and 113, dy w' 112 and 119, attention heads of 32 columns 80 and 100.  The bits are the same (gemm.c).
  */
-#include "codegen/cg.h"
+#include "plan.h"
 
 enum { MEET = 1024, APART = 64 };                       /* bytes */
 

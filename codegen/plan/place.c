@@ -6,7 +6,7 @@
  * Concat gets a slice of the result's; through Transpose and Reshape the place becomes a strided one of the operand, so
  * that a product or a nest writes straight into it.  What cannot take the offer is copied.
  */
-#include "codegen/cg.h"
+#include "plan.h"
 
 typedef struct { ValueId v; Ref at; bool acc, alone; NodeId after; } Sink;
 typedef struct {

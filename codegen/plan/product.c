@@ -5,7 +5,7 @@
  * A product reads any operand of which one inner stride is 1; leading dimensions that the other operand does not have are folded into
  * the rows; what remains is a batch.
  */
-#include "codegen/cg.h"
+#include "plan.h"
 
 /* The last two dims of an operand as the library wants them. */
 typedef struct { bool ok, trans; Lin ld; } Side;
@@ -221,7 +221,7 @@ static ProductSide product_side(Step *s, Arena *a, const Matrix *x, Lin ld, Valu
     ProductSide side = {.arg = s->arg.n, .ld = ld};
     for (int i = 0; i < nb; i++)
         side.stride[i] = x->batch[i];
-    vec_push(a, &s->arg, ((StepArg){x->buf, x->off, written, ROLE_X, v}));
+    vec_push(a, &s->arg, ((StepArg){x->buf, x->off, written, ROLE_X, NULL, v}));
     return side;
 }
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codegen/cg.h"
+#include "plan.h"
 
 enum { PERIODS = 16, LEAST_SAVED = 8, SHORTEST = 3, LEAST_TAIL = 4 };
 

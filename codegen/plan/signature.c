@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/file/hash.h"
-#include "codegen/cg.h"
+#include "plan.h"
 
 typedef struct { Arena *a; uint8_t *at; uint32_t n, cap; } Record;
 
@@ -18,6 +18,7 @@ static void put(Record *b, const void *p, size_t n)
     b->n += (uint32_t)n;
 }
 
+static void put_text(Record *b, const char *s) { put(b, s ? s : "", s ? strlen(s) + 1 : 1); }
 static void put_int(Record *b, int64_t x) { put(b, &x, sizeof x); }
 
 static void put_lin(Record *b, Lin x)
@@ -143,6 +144,7 @@ static void put_step(Record *b, const Func *f, const Step *s)
         put_lin(b, x->offset);
         put_int(b, x->written);
         put_int(b, (int64_t)x->role);
+        put_text(b, x->known);
         put_int(b, (int64_t)f->buf.at[x->buf].type);
     }
     if (s->kind == STEP_NEST)
@@ -191,8 +193,6 @@ uint32_t cg_signature(Func *f, const Step *s)
 }
 
 /* ---- the plan ---------------------------------------------------------------------------------------------- */
-
-static void put_text(Record *b, const char *s) { put(b, s ? s : "", s ? strlen(s) + 1 : 1); }
 
 /* Adds what the record says to a hash, and begins a new one. */
 static uint64_t hash_record(uint64_t h, Record *b)

@@ -2,7 +2,7 @@
  * stage.c - one stage.  In: a Stage of the Pipe.  Out: its blocks laid out (parameters, gradients, constants, stash, saved values), and
  * its functions taken through the passes.
  */
-#include "codegen/cg.h"
+#include "plan.h"
 
 /* ---- blocks ------------------------------------------------------------------------------------------ */
 

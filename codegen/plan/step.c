@@ -3,7 +3,7 @@
  */
 #include <string.h>
 
-#include "codegen/cg.h"
+#include "plan.h"
 
 /* ---- convolutions ---------------------------------------------------------------------------------------- */
 
@@ -53,7 +53,7 @@ static void convolution(Func *f, const Node *n, Step *s)
     const ValueId v[3] = {n->in[0], n->in[1], n->out[0]};
     for (int i = 0; i < 3; i++) {
         const Ref *r = cg_ref(f, v[i]);
-        vec_push(f->a, &s->arg, ((StepArg){r->buf, r->off, i == 2, ROLE_X, v[i]}));
+        vec_push(f->a, &s->arg, ((StepArg){r->buf, r->off, i == 2, ROLE_X, NULL, v[i]}));
     }
     s->convolution = c;
 }
@@ -63,7 +63,7 @@ static void convolution(Func *f, const Node *n, Step *s)
 static void kernel_arg(Func *f, Step *s, ValueId v, bool written)
 {
     const Ref *r = cg_ref(f, v);
-    vec_push(f->a, &s->arg, ((StepArg){r->buf, r->off, written, ROLE_X, v}));
+    vec_push(f->a, &s->arg, ((StepArg){r->buf, r->off, written, ROLE_X, NULL, v}));
 }
 
 static void kernel(Func *f, const Node *n, Step *s)
@@ -103,7 +103,7 @@ static void nest(Func *f, const Nest *n, Step *s)
     s->shared = shared_arguments(f, n);
     for (uint32_t i = 0; i < n->arg.n; i++) {
         const NestArg *x = &n->arg.at[i];
-        vec_push(f->a, &s->arg, ((StepArg){x->buf, x->offset, x->written, ROLE_X, x->value}));
+        vec_push(f->a, &s->arg, ((StepArg){x->buf, x->offset, x->written, ROLE_X, NULL, x->value}));
         if (x->written && s->result == NONE)
             s->result = x->value;
     }
@@ -169,10 +169,11 @@ void cg_steps(Func *f)
             call(f, k->member.at[0].node, &s);
         } else {
             s.empty = nest_makes_nothing(k->nest);
+            role_learn(f->sg, k->nest);
             nest(f, k->nest, &s);
         }
         for (uint32_t i = 0; i < s.arg.n; i++)
-            s.arg.at[i].role = role(f, &s.arg.at[i]);
+            s.arg.at[i].role = role(f, &s.arg.at[i]), s.arg.at[i].known = role_known(f->sg, s.arg.at[i].value);
         vec_push(f->a, &f->step, s);
     }
 }

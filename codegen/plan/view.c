@@ -6,7 +6,7 @@
  * into one dimension, then transposed and taken apart again); what a consumer reads has one stride a dimension.
  * A root value is one that no view makes: it has a home that place.c gave it, or a buffer of its own, row-major.
  */
-#include "codegen/cg.h"
+#include "plan.h"
 
 /* Extent 1 for good; a batch of one row is still `rows`. */
 static bool is_one(Lin x) { return lin_is(x, 1); }

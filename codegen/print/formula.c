@@ -4,11 +4,12 @@
  */
 #include <ctype.h>
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "print.h"
 
-enum { LONGEST = 160, ATOM = 4, PRODUCT = 3, SUM = 2, COMPARE = 1, CHOICE = 0 };       /* how tightly an expression binds */
+enum { CHOICE, COMPARE, SUM, PRODUCT, POWER, ATOM };    /* how tightly an expression binds */
 
 typedef struct { const char *text; int binds; } Expr;
 
@@ -29,9 +30,17 @@ static const char *within(Formula *f, uint32_t i, int least)
     return e.binds >= least ? e.text : arena_printf(f->a, "(%s)", e.text);
 }
 
-static const char *number(Formula *f, const Stmt *s)
+/* "0.5", "3"; "1/768" of what is the inverse of a whole number */
+static Expr number(Formula *f, const Stmt *s)
 {
-    return dtype_is_float(s->type) ? arena_printf(f->a, "%.6g", s->k) : arena_printf(f->a, "%" PRId64, s->ki);
+    enum { FEWEST = 8, MOST = 1 << 24 };
+    if (!dtype_is_float(s->type))
+        return (Expr){arena_printf(f->a, "%" PRId64, s->ki), s->ki < 0 ? SUM : ATOM};
+    const char *decimal = arena_printf(f->a, "%.6g", s->k);
+    double whole = s->k > 0 ? nearbyint(1 / s->k) : 0;
+    if (strlen(decimal) > 5 && whole >= FEWEST && whole <= MOST && (float)(1 / whole) == (float)s->k)
+        return (Expr){arena_printf(f->a, "1/%.0f", whole), PRODUCT};
+    return (Expr){decimal, s->k < 0 ? SUM : ATOM};
 }
 
 static Expr binary(Formula *f, const Stmt *s, const char *sign, int binds, bool right_tighter)
@@ -58,11 +67,11 @@ static Expr operation(Formula *f, const Stmt *s)
     case OP_Sub: return binary(f, s, "-", SUM, true);
     case OP_Mul:
         if (s->in[0] == s->in[1])
-            return (Expr){arena_printf(f->a, "%s^2", within(f, s->in[0], ATOM)), PRODUCT};
+            return (Expr){arena_printf(f->a, "%s^2", within(f, s->in[0], ATOM)), POWER};
         return binary(f, s, "*", PRODUCT, true);
     case OP_Div: return binary(f, s, "/", PRODUCT, true);
     case OP_Neg: return (Expr){arena_printf(f->a, "-%s", within(f, s->in[0], PRODUCT)), SUM};
-    case OP_Reciprocal: return (Expr){arena_printf(f->a, "1 / %s", within(f, s->in[0], ATOM)), PRODUCT};
+    case OP_Reciprocal: return (Expr){arena_printf(f->a, "1 / %s", within(f, s->in[0], POWER)), PRODUCT};
     case OP_Equal: return binary(f, s, "==", COMPARE, true);
     case OP_Less: return binary(f, s, "<", COMPARE, true);
     case OP_LessOrEqual: return binary(f, s, "<=", COMPARE, true);
@@ -93,7 +102,7 @@ static Expr expression(Formula *f, uint32_t i)
     if (f->name[i])
         return (Expr){f->name[i], ATOM};
     switch (s->kind) {
-    case S_CONST: return (Expr){number(f, s), s->k < 0 || s->ki < 0 ? SUM : ATOM};
+    case S_CONST: return number(f, s);
     case S_LIN: return (Expr){lin_text(f->a, s->base), SUM};
     case S_INDEX: return (Expr){"index", ATOM};
     case S_LOAD: return load(f, s);

@@ -111,7 +111,7 @@ const char **out_argument_names(Out *o, const Step *s)
     const char **base = arena_array(o->a, const char *, n->arg.n + 1);
     static const char *const role[] = {[ROLE_X] = "x", [ROLE_Y] = "y", [ROLE_DX] = "dx", [ROLE_DY] = "dy", [ROLE_W] = "w", [ROLE_DW] = "dw"};
     for (uint32_t i = 0; i < n->arg.n; i++)
-        base[i] = role[s->arg.at[i].role];
+        base[i] = s->arg.at[i].known ? s->arg.at[i].known : role[s->arg.at[i].role];
     for (uint32_t i = 0; i < n->arg.n; i++) {
         uint32_t same = 0, before = 0;
         for (uint32_t j = 0; j < n->arg.n; j++) {

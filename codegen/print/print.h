@@ -7,10 +7,6 @@
 
 #include "target.h"
 
-/* role.c: what a scalar of the row is ("max", "mean", "rstd"; NULL: nothing known), and names for all, "r7" where nothing is known. */
-const char *role_of(const Nest *n, uint32_t i);
-const char **role_names(Arena *a, const Nest *n);
-
 /* formula.c: what a nest computes, as lines of a comment: "dx = w * dy - mean(w * dy)". */
 void formula_print(Arena *a, const Nest *n, const char *const *arg_name, Text *t);
 

@@ -7,7 +7,7 @@
 #ifndef PPSPLIT_TARGET_H
 #define PPSPLIT_TARGET_H
 
-#include "codegen/cg.h"
+#include "codegen/plan/plan.h"
 
 typedef struct TargetRow TargetRow;
 
@@ -79,6 +79,10 @@ const char *place_text(Out *o, uint32_t buf);           /* "c->stash + offset.st
    one turn to the next, of the row before. */
 const char *offset_of(Out *o, const char *block, const char *title, const char *name, const int64_t *at, uint32_t n, const char *note);
 void offset_print(const Offsets *k, Text *t);
+
+/* program.c: a function of the stage, into Func.body of StageGen.target */
+const char *cg_function_name(const StageGen *sg, FuncKind kind, Target target);
+void cg_function_print(Func *f);
 
 /* steps.c */
 void print_step(Out *o, uint32_t i, uint32_t twin);     /* twin: the same step of the next turn; NONE: none */

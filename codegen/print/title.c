@@ -14,6 +14,7 @@ static int telling(Op op)
     case OP_NONE: case OP_Identity: case OP_Count: return 0;
     case OP_Add: case OP_Sub: case OP_Mul: case OP_Div: case OP_Neg: case OP_Cast: case OP_Where: case OP_Equal: case OP_Less: case OP_Greater:
     case OP_Reciprocal: case OP_Sqrt: case OP_Not: case OP_And: case OP_Or: case OP_Pow: return 2;
+    case OP_Conv: case OP_ConvTranspose: case OP_MatMul: case OP_Gemm: return 2;       /* of the library: a nest has only its bias */
     case OP_Gather: case OP_ReduceSum: case OP_ReduceMax: case OP_Exp: case OP_Log: return 3;
     default: return op_is_view(op) ? 1 : op_is_map(op) ? 3 : 4;
     }

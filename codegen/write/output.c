@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/file/hash.h"
-#include "codegen/cg.h"
+#include "write.h"
 #include "output.h"
 
 static _Noreturn void io_error(const char *path)

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/file/safetensors.h"
-#include "codegen/cg.h"
+#include "write.h"
 
 static bool stored_here(const ParamUse *u) { return u->use != USE_TRANSMIT; }
 

@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "codegen/cg.h"
+#include "write.h"
 
 static uint32_t print_inputs(Pipe *p, Text *t)
 {

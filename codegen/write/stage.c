@@ -3,7 +3,7 @@
  */
 #include <inttypes.h>
 
-#include "codegen/print/target.h"
+#include "write.h"
 
 /* The library primitives of the stage, made once. */
 static void print_open(const StageGen *sg, const TargetRow *target, Text *t)

@@ -3,7 +3,7 @@
  */
 #include <inttypes.h>
 
-#include "codegen/print/target.h"
+#include "write.h"
 
 const char *cg_tensor(Arena *a, const Graph *g, const char *name, Dtype t, const Shape *s, int batch)
 {

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-#include "codegen/cg.h"
+#include "codegen/write/write.h"
 
 static uint64_t state = 1;
 

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "codegen/cg.h"
+#include "codegen/write/write.h"
 #include "runtime/api/pp.h"
 #include "runtime/api/pp_random.h"
 

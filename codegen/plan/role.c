@@ -1,9 +1,10 @@
 /*
- * role.c - names for the scalars of a row: max, sum, mean, var, std, rstd where statements say that they are that, r7 for any other.
+ * role.c - what the scalars of a row are: max, sum, mean, var, std, rstd, where statements say so.  A value that one step writes as such is
+ * known as such to all that read it, also in other functions of the stage.
  */
 #include <string.h>
 
-#include "print.h"
+#include "plan.h"
 
 static bool is_op(const Nest *n, uint32_t i, Op op) { return n->stmt.at[i].kind == S_OP && n->stmt.at[i].op == op; }
 
@@ -49,7 +50,7 @@ const char *role_of(const Nest *n, uint32_t i)
 {
     const Stmt *s = &n->stmt.at[i];
     if (s->kind == S_REDUCE)
-        return print_fold_name(s->op);
+        return s->op == OP_ReduceSum ? "sum" : s->op == OP_ReduceMax ? "max" : s->op == OP_ReduceMin ? "min" : "prod";
     if (s->kind != S_OP || !s->row)
         return NULL;
     if (is_mean(n, i))
@@ -73,4 +74,24 @@ const char **role_names(Arena *a, const Nest *n)
             name[i] = arena_printf(a, "r%u", i);
     }
     return name;
+}
+
+static const char *const known[] = {"maxs", "sums", "mins", "prods", "means", "vars", "stds", "rstds"};
+enum { KNOWN = sizeof known / sizeof *known };
+
+void role_learn(StageGen *sg, const Nest *n)
+{
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        const char *role = s->kind == S_STORE && s->row && !s->acc && n->kind == NEST_ROW ? role_of(n, s->in[0]) : NULL;
+        for (uint32_t k = 0; role && k < KNOWN; k++)
+            if (strncmp(known[k], role, strlen(role)) == 0 && known[k][strlen(role)] == 's' && !known[k][strlen(role) + 1])
+                *idmap_at(sg->a, &sg->position.known, n->arg.at[s->arg].value) = k;
+    }
+}
+
+const char *role_known(const StageGen *sg, ValueId v)
+{
+    uint32_t k = idmap_get(&sg->position.known, v);
+    return k == NONE ? NULL : known[k];
 }
