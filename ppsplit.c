@@ -114,54 +114,86 @@ static void list_modules(void *arg)
 static const char usage[] =
     "Usage: ppsplit [OPTION]... MODEL.onnx... -o DIR    split, differentiate, generate\n"
     "  or:  ppsplit ls [OPTION]... MODEL.onnx           the module tree: where one can split\n"
-    "  or:  ppsplit schedule NAME|FILE.csv [OPTION]...  generate, verify, simulate, draw a schedule\n"
+    "  or:  ppsplit schedule NAME|FILE.csv [OPTION]...  generate, verify, simulate, draw a "
+    "schedule\n"
     "  or:  ppsplit merge OUT CHECKPOINT -o M.onnx      put trained weights back into the model\n"
     "  or:  ppsplit ops                                 what is supported\n"
     "Make a pipeline-parallel program of a traced ONNX model.\n"
     "\n"
     "Where to cut:\n"
-    "      --split=PATH:begin|end  cut before or after a module; also a node's or a value's name (repeatable)\n"
+    "      --split=PATH:begin|end  cut before or after a module; also a node's or a value's name "
+    "(repeatable)\n"
     "      --multi-use=[NAME=]transmit|replicate\n"
-    "                              parameters used in several stages: sent from the first, or a copy in each\n"
+    "                              parameters used in several stages: sent from the first, or a "
+    "copy in each\n"
     "      --chunk=INPUT=DIM|replicate\n"
-    "                              the batch dimension of an input (default: 0 where it fits), or none\n"
+    "                              the batch dimension of an input (default: 0 where it fits), or "
+    "none\n"
     "      --merge=OUTPUT=DIM|sum|mean\n"
-    "                              how the microbatches' results meet in one (default: its rows one after the other,\n"
+    "                              how the microbatches' results meet in one (default: its rows "
+    "one after the other,\n"
     "                              without rows their mean)\n"
     "\n"
     "Training:\n"
-    "      --loss=mse|l1|cross_entropy[:AXIS]|nll[:AXIS]|bce_with_logits|output:NAME|model:FILE.onnx\n"
+    "      "
+    "--loss=mse|l1|cross_entropy[:AXIS]|nll[:AXIS]|bce_with_logits|output:NAME|model:FILE.onnx\n"
     "                              adds an input `target'; without a loss the program only infers\n"
     "      --loss-reduction=mean|sum\n"
     "                              over the whole minibatch (default mean)\n"
     "      --freeze=PATTERN        parameters that do not train (repeatable)\n"
     "      --train=PATTERN         parameters that do, after --freeze (repeatable)\n"
-    "      --stop-gradient=NAME    a value, or the results of a node, that send no gradient back (detach);\n"
+    "      --stop-gradient=NAME    a value, or the results of a node, that send no gradient back "
+    "(detach);\n"
     "                              the file's names, * and ? allowed (repeatable)\n"
     "\n"
     "The model:\n"
-    "      --bind=NAME=N           the size of a symbolic dimension, for one microbatch (repeatable)\n"
-    "      --param=NAME=FILE       a parameter that the export folded away: .npy or .safetensors (repeatable)\n"
+    "      --bind=NAME=N           the size of a symbolic dimension, for one microbatch "
+    "(repeatable)\n"
+    "      --param=NAME=FILE       a parameter that the export folded away: .npy or .safetensors "
+    "(repeatable)\n"
     "      --params-from=FILE.safetensors\n"
     "                              the same, for all that it names\n"
     "      --limit=WHAT=N          raise a limit: bytes, messages, depth, nodes, unpacked\n"
     "\n"
     "Output:\n"
     "  -o, --output=DIR            the folder to write\n"
-    "      --target=cpu|cuda       what the stages run on: stageN.c, stageN.cu, or both (repeatable; default cpu)\n"
-    "      --params=copy|link      write the weights beside the program, or refer to the model's files\n"
-    "      --dump=PASS             print the graph after import, loss, partition, autodiff, stash, divide, or all\n"
+    "      --target=cpu|cuda       what the stages run on: stageN.c, stageN.cu, or both "
+    "(repeatable; default cpu)\n"
+    "      --params=copy|link      write the weights beside the program, or refer to the model's "
+    "files\n"
+    "      --dump=PASS             print the graph after import, loss, partition, autodiff, stash, "
+    "divide, or all\n"
     "  -q, --quiet                 no report on standard output\n"
     "      --help                  this text\n"
     "      --version               the version\n"
     "\n"
     "Examples:\n"
     "  ppsplit model.onnx --split layers.1:begin --loss cross_entropy -o out && make -C out\n"
-    "  ppsplit gpt2.onnx --bind batch=4 --split h.3:begin --split h.6:begin --loss cross_entropy -o out\n";
+    "  ppsplit gpt2.onnx --bind batch=4 --split h.3:begin --split h.6:begin --loss cross_entropy "
+    "-o out\n";
 
-enum { OPT_SPLIT, OPT_MULTI, OPT_CHUNK, OPT_MERGE, OPT_LOSS, OPT_REDUCTION, OPT_FREEZE, OPT_TRAIN,
-       OPT_STOP, OPT_BIND, OPT_PARAM, OPT_PARAMS_FROM, OPT_LIMIT, OPT_OUTPUT, OPT_TARGET, OPT_PARAMS,
-       OPT_DUMP, OPT_QUIET, OPT_HELP, OPT_VERSION };
+enum {
+    OPT_SPLIT,
+    OPT_MULTI,
+    OPT_CHUNK,
+    OPT_MERGE,
+    OPT_LOSS,
+    OPT_REDUCTION,
+    OPT_FREEZE,
+    OPT_TRAIN,
+    OPT_STOP,
+    OPT_BIND,
+    OPT_PARAM,
+    OPT_PARAMS_FROM,
+    OPT_LIMIT,
+    OPT_OUTPUT,
+    OPT_TARGET,
+    OPT_PARAMS,
+    OPT_DUMP,
+    OPT_QUIET,
+    OPT_HELP,
+    OPT_VERSION
+};
 
 static const OptionName options[] = {
     [OPT_SPLIT] = {"split", "PATH:begin|end", 0},
@@ -208,7 +240,8 @@ static uint32_t one_of(const char *option, const char *word, const char *const *
     for (uint32_t i = 0; i < n; i++)
         if (!strcmp(word, words[i]))
             return i;
-    fprintf(stderr, "ppsplit: invalid argument '%s' for '--%s'\nValid arguments are:", word, option);
+    fprintf(stderr, "ppsplit: invalid argument '%s' for '--%s'\nValid arguments are:", word,
+            option);
     for (uint32_t i = 0; i < n; i++)
         fprintf(stderr, " %s", words[i]);
     fprintf(stderr, "\nTry 'ppsplit --help' for more information.\n");
@@ -312,17 +345,19 @@ static int compile_main(int argc, char **argv, bool ls)
     return code;
 }
 
-static const char merge_usage[] =
-    "Usage: ppsplit merge OUT CHECKPOINT -o M.onnx\n"
-    "Put trained weights back into the model.\n"
-    "\n"
-    "OUT is the folder that ppsplit wrote, CHECKPOINT a folder that its program wrote with --checkpoint\n"
-    "(or one step_N in it).  M.onnx opens in any ONNX runtime and computes what the pipeline computed.\n"
-    "Of several models in sequence the first is M.onnx, the next ones M1.onnx, M2.onnx, ..., a model named twice once.\n"
-    "\n"
-    "Examples:\n"
-    "  ppsplit merge out checkpoints -o trained.onnx\n"
-    "  ppsplit merge out checkpoints/step_200 -o step200.onnx\n";
+static const char merge_usage[] = "Usage: ppsplit merge OUT CHECKPOINT -o M.onnx\n"
+                                  "Put trained weights back into the model.\n"
+                                  "\n"
+                                  "OUT is the folder that ppsplit wrote, CHECKPOINT a folder that "
+                                  "its program wrote with --checkpoint\n"
+                                  "(or one step_N in it).  M.onnx opens in any ONNX runtime and "
+                                  "computes what the pipeline computed.\n"
+                                  "Of several models in sequence the first is M.onnx, the next "
+                                  "ones M1.onnx, M2.onnx, ..., a model named twice once.\n"
+                                  "\n"
+                                  "Examples:\n"
+                                  "  ppsplit merge out checkpoints -o trained.onnx\n"
+                                  "  ppsplit merge out checkpoints/step_200 -o step200.onnx\n";
 
 typedef struct { Arena *arena; const char *out, *checkpoint, *target; } MergeOptions;
 

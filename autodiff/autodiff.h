@@ -16,12 +16,13 @@ typedef struct {
     bool sum;                       /* --loss-reduction sum */
 } LossOptions;
 
-/* loss.c: appends the loss to the graph (before partition): inputs target and loss_scale, the scalar loss as a sum
-   times loss_scale (all NONE when opt->loss is NULL). */
+/* loss.c: appends the loss to the graph (before partition): inputs target and loss_scale, the
+   scalar loss as a sum times loss_scale (all NONE when opt->loss is NULL). */
 Loss loss_append(Graph *g, const LossOptions *opt, const ImportOptions *import);
 
-/* vjp/: one rule per primitive, built from the same ops. dy[i] may be NONE (no gradient for that output);
-   din[i] is set to the gradient of operand i, or left NONE. Called only for operands with want[i]. */
+/* vjp/: one rule per primitive, built from the same ops. dy[i] may be NONE (no gradient for that
+   output); din[i] is set to the gradient of operand i, or left NONE. Called only for operands with
+   want[i]. */
 typedef struct {
     Graph *g;
     NodeId node;
@@ -31,24 +32,30 @@ typedef struct {
 } Vjp;
 bool vjp_apply(Vjp *v);             /* false: the op has no gradient */
 
-/* reverse.c: the reverse walk over each stage, stages in reverse order; fills Stage.backward, grads, dys, and finds the batch
-   dimension of the new values.  Every value sent back (StageInput.grads) is a node of that stage's own backward, and none is
-   listed twice.  Without a loss these passes change nothing. */
+/* reverse.c: the reverse walk over each stage, stages in reverse order; fills Stage.backward,
+   grads, dys, and finds the batch dimension of the new values.  Every value sent back
+   (StageInput.grads) is a node of that stage's own backward, and none is listed twice.  Without a
+   loss these passes change nothing. */
 void reverse_stages(Pipe *p);
-void autodiff(Pipe *p);             /* reverse_stages(), stash_minimize(), divide_backward(): after it the Pipe is complete */
-/* gradient of one scalar over a plain node list (tests): returns d y / d wrt[i], NONE where unreached. */
-void grad_nodes(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt, const ValueId *wrt, ValueId *dwrt);
+/* reverse_stages(), stash_minimize(), divide_backward(): after it the Pipe is complete */
+void autodiff(Pipe *p);
+/* gradient of one scalar over a plain node list (tests): returns d y / d wrt[i], NONE where
+ * unreached. */
+void grad_nodes(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt,
+                const ValueId *wrt, ValueId *dwrt);
 
 /* parts.c: LogSoftmax of a stage's forward and infer lists in parts; nothing where that is done. */
 void stage_parts(Graph *g, Stage *s);
-/* stash.c: min-cut of what forward keeps against what backward recomputes (recompute: elementwise and views only). */
+/* stash.c: min-cut of what forward keeps against what backward recomputes (recompute: elementwise
+ * and views only). */
 void stash_minimize(Pipe *p);
 /* divide.c: I and W by reachability, saved values between them. */
 void divide_backward(Pipe *p);
 
-/* onnx_write.c: stageN.onnx and stageN.backward.onnx, standard ops only (opset 18).  A stage's parameters are initializers:
-   inside the file up to 64 MiB together, beyond that external data at weight[param] (its file relative to the ONNX file); with
-   weight NULL or no file there, inputs of the file: nothing that large is written twice. */
+/* onnx_write.c: stageN.onnx and stageN.backward.onnx, standard ops only (opset 18).  A stage's
+   parameters are initializers: inside the file up to 64 MiB together, beyond that external data at
+   weight[param] (its file relative to the ONNX file); with weight NULL or no file there, inputs of
+   the file: nothing that large is written twice. */
 typedef struct { const char *file; int64_t offset; } OnnxWeight;
 void onnx_write_forward(const Pipe *p, uint32_t stage, const OnnxWeight *weight, FILE *f);
 void onnx_write_backward(const Pipe *p, uint32_t stage, const OnnxWeight *weight, FILE *f);
@@ -56,8 +63,9 @@ void onnx_write_backward(const Pipe *p, uint32_t stage, const OnnxWeight *weight
 /* export/skeleton.c: writes model m (one of g->model) without its trainable bytes. */
 void skeleton_write(const Graph *g, Model *m, FILE *f);
 
-/* export/merge.c: puts the weights of a checkpoint of the program in folder `out` back into the model, at target; of several models
-   in sequence at target, target1, ...  The files appear when all are whole. */
+/* export/merge.c: puts the weights of a checkpoint of the program in folder `out` back into the
+   model, at target; of several models in sequence at target, target1, ...  The files appear when
+   all are whole. */
 typedef struct { uint32_t parameters; VEC(const char *) file; } Merged;
 Merged merge_weights(Arena *a, const char *out, const char *checkpoint, const char *target);
 

@@ -1,7 +1,8 @@
 /*
- * divide.c - each stage's backward divided by reachability into I, what the gradients of the stage's inputs
- * need, and W, the rest, which the gradients of its parameters need and no other stage waits for (zero-bubble
- * schedules run W late).  What W reads of I is saved between them; a node recomputed for both runs in both.
+ * divide.c - each stage's backward divided by reachability into I, what the gradients of the
+ * stage's inputs need, and W, the rest, which the gradients of its parameters need and no other
+ * stage waits for (zero-bubble schedules run W late).  What W reads of I is saved between them; a
+ * node recomputed for both runs in both.
  */
 #include "autodiff.h"
 
@@ -14,7 +15,8 @@ static void need(const Graph *g, uint8_t *mark, const uint8_t *inside, ValueId v
 }
 
 /* Backwards over the list: a node's operands are needed by whoever needs the node. */
-static void spread(const Graph *g, const Ids *list, uint8_t *mark, const uint8_t *inside, uint8_t bit)
+static void spread(const Graph *g, const Ids *list, uint8_t *mark, const uint8_t *inside,
+                   uint8_t bit)
 {
     for (uint32_t i = list->n; i-- > 0;) {
         const Node *n = &g->node.at[list->at[i]];
@@ -31,7 +33,8 @@ static void save(Graph *g, Stage *s, bool *saved, ValueId v)
     vec_push(g->arena, &s->saved, v);
 }
 
-static void divide_stage(Graph *g, Stage *s, uint8_t *mark, uint8_t *inside, uint8_t *again, bool *received, bool *saved)
+static void divide_stage(Graph *g, Stage *s, uint8_t *mark, uint8_t *inside, uint8_t *again,
+                         bool *received, bool *saved)
 {
     for (uint32_t i = 0; i < s->backward.n; i++)
         inside[s->backward.at[i]] = 1;
@@ -98,9 +101,11 @@ void divide_backward(Pipe *p)
     if (p->loss == NONE)
         return;
     Graph *g = p->graph;
-    uint8_t *mark = arena_array(g->arena, uint8_t, g->node.n + 1), *inside = arena_array(g->arena, uint8_t, g->node.n + 1);
+    uint8_t *mark = arena_array(g->arena, uint8_t, g->node.n + 1),
+            *inside = arena_array(g->arena, uint8_t, g->node.n + 1);
     uint8_t *again = arena_array(g->arena, uint8_t, g->node.n + 1);
-    bool *received = arena_array(g->arena, bool, g->value.n + 1), *saved = arena_array(g->arena, bool, g->value.n + 1);
+    bool *received = arena_array(g->arena, bool, g->value.n + 1),
+         *saved = arena_array(g->arena, bool, g->value.n + 1);
     for (uint32_t i = 0; i < p->stage.n; i++)
         divide_stage(g, &p->stage.at[i], mark, inside, again, received, saved);
 }

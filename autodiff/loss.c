@@ -1,7 +1,8 @@
 /*
- * loss.c - the loss as nodes of the graph.  In: the option's text and the model's outputs.  Out: a scalar, the sum
- * over the microbatch times the input loss_scale, which the runtime sets so that the microbatches' losses add up to
- * the loss of the whole minibatch, mean or sum, whatever the chunks.  PyTorch's semantics.
+ * loss.c - the loss as nodes of the graph.  In: the option's text and the model's outputs.  Out: a
+ * scalar, the sum over the microbatch times the input loss_scale, which the runtime sets so that
+ * the microbatches' losses add up to the loss of the whole minibatch, mean or sum, whatever the
+ * chunks.  PyTorch's semantics.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -29,8 +30,10 @@ static ValueId prediction(Graph *g)
 static void refuse_taken(Graph *g)
 {
     if (strmap_get(&g->by_name, "target") != NONE) {
-        diag_hint("rename the model's own value, or let the model compute its loss: --loss output:NAME");
-        diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "--loss adds an input 'target', but the model has a value of that name");
+        diag_hint(
+            "rename the model's own value, or let the model compute its loss: --loss output:NAME");
+        diag_fatal(EXIT_MODEL, WHERE_FILE(g->file),
+                   "--loss adds an input 'target', but the model has a value of that name");
     }
 }
 
@@ -43,13 +46,15 @@ static ValueId make_target(Graph *g, Dtype t, const Shape *s)
 static ValueId make_scale(Graph *g, Dtype t)
 {
     Shape scalar = {0};
-    return graph_input(g, strmap_get(&g->by_name, "loss_scale") == NONE ? "loss_scale" : NULL, t, &scalar);
+    return graph_input(g, strmap_get(&g->by_name, "loss_scale") == NONE ? "loss_scale" : NULL, t,
+                       &scalar);
 }
 
 static ValueId to_scalar(Graph *g, ValueId x) { return g_sum_to(g, x, &(Shape){0}); }
 
-/* The sum of minus the log-probability of each target's class.  The class is picked by comparison with 0, 1, ..: no
-   class is -100, so ignored targets add nothing and get no gradient, and all of it is one row kernel. */
+/* The sum of minus the log-probability of each target's class.  The class is picked by comparison
+   with 0, 1, ..: no class is -100, so ignored targets add nothing and get no gradient, and all of
+   it is one row kernel. */
 static ValueId pick_classes(Graph *g, ValueId log_p, int axis, ValueId target)
 {
     Shape s = val(g, log_p)->shape, column = s;
@@ -73,7 +78,8 @@ static int class_axis(Graph *g, const Request *q, int rank)
             diag_fatal(EXIT_USAGE, WHERE_NONE, "--loss '%s': '%s' is no axis", text, axis);
     }
     if (a < -rank || a >= rank)
-        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--loss '%s': the output has %d dimensions, no axis %ld", text, rank, a);
+        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
+                   "--loss '%s': the output has %d dimensions, no axis %ld", text, rank, a);
     return (int)(a < 0 ? a + rank : a);
 }
 
@@ -83,7 +89,8 @@ static ValueId make_classes(Graph *g, Loss *l, const Request *q, ValueId x, int 
     Shape s = val(g, x)->shape, t = {0};
     *axis = class_axis(g, q, s.rank);
     if (s.rank == 0)
-        diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "--loss '%s' of an output without dimensions", q->text);
+        diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "--loss '%s' of an output without dimensions",
+                   q->text);
     for (int i = 0; i < s.rank; i++)
         if (i != *axis)
             t.d[t.rank++] = s.d[i];
@@ -112,7 +119,8 @@ static ValueId make_elements(Graph *g, Loss *l, ValueId x)
     Shape s = val(g, x)->shape;
     int64_t n = shape_elements(&s), rows = g->batch > 0 ? g->batch : 1;
     if (n % rows != 0)
-        diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "the output %s has no dimension of the %lld rows of a microbatch",
+        diag_fatal(EXIT_MODEL, WHERE_FILE(g->file),
+                   "the output %s has no dimension of the %lld rows of a microbatch",
                    shape_print(g->arena, val(g, x)->dtype, &s), (long long)rows);
     l->per_row = n / rows;
     return l->target = make_target(g, val(g, x)->dtype, &s);
@@ -141,7 +149,8 @@ static ValueId bce_with_logits(Graph *g, Loss *l, const Request *q)
     return to_scalar(g, g_sub(g, outer, product));
 }
 
-/* A scalar that a model computed as its own mean: weighted by its rows when the microbatches' are added. */
+/* A scalar that a model computed as its own mean: weighted by its rows when the microbatches' are
+ * added. */
 static ValueId own_loss(Graph *g, ValueId x, const char *what)
 {
     const Value *v = val(g, x);
@@ -161,18 +170,21 @@ static ValueId output(Graph *g, Loss *l, const Request *q)
     const char *near = nearest_name(name, g->output_name.at, g->output_name.n);
     if (near)
         diag_hint("did you mean '%s'?", near);
-    diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--loss output:%s: the model has no such output", name);
+    diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--loss output:%s: the model has no such output",
+               name);
 }
 
 static ValueId model(Graph *g, Loss *l, const Request *q)
 {
     refuse_taken(g);
-    return own_loss(g, import_loss_model(g, q->argument, q->import, prediction(g), &l->target), "the loss model's output");
+    return own_loss(g, import_loss_model(g, q->argument, q->import, prediction(g), &l->target),
+                    "the loss model's output");
 }
 
-/* ---- the registry ------------------------------------------------------------------------------ */
+/* ---- the registry ---------------------------------------------------------------------------- */
 
-/* One row each: the option's name and argument, what of it is the minibatch's loss, and its nodes: the sum over a microbatch. */
+/* One row each: the option's name and argument, what of it is the minibatch's loss, and its nodes:
+ * the sum over a microbatch. */
 static const struct {
     const char *name, *argument;
     bool needed;                                        /* the argument */
@@ -195,8 +207,11 @@ static _Noreturn void bad_option(Graph *g, const char *text, const char *word)
     for (int i = 0; i < LOSSES; i++) {
         const char *argument = losses[i].argument;
         names[i] = losses[i].name;
-        list = arena_printf(g->arena, argument && !losses[i].needed ? "%s%s%s[:%s]" : argument ? "%s%s%s:%s" : "%s%s%s", list,
-                            i ? ", " : "", losses[i].name, argument);
+        list = arena_printf(g->arena,
+                            argument && !losses[i].needed ? "%s%s%s[:%s]"
+                            : argument                    ? "%s%s%s:%s"
+                                                          : "%s%s%s",
+                            list, i ? ", " : "", losses[i].name, argument);
     }
     const char *near = nearest_name(word, names, LOSSES);
     if (near && strcmp(near, word) != 0)
@@ -209,11 +224,13 @@ static _Noreturn void bad_option(Graph *g, const char *text, const char *word)
 static int find_loss(Graph *g, Request *q)
 {
     const char *colon = strchr(q->text, ':');
-    const char *word = arena_strndup(g->arena, q->text, colon ? (size_t)(colon - q->text) : strlen(q->text));
+    const char *word =
+        arena_strndup(g->arena, q->text, colon ? (size_t)(colon - q->text) : strlen(q->text));
     q->argument = colon ? colon + 1 : NULL;
     for (int i = 0; i < LOSSES; i++)
         if (strcmp(losses[i].name, word) == 0) {
-            bool wanting = losses[i].needed && (!q->argument || !*q->argument), more = q->argument && !losses[i].argument;
+            bool wanting = losses[i].needed && (!q->argument || !*q->argument),
+                 more = q->argument && !losses[i].argument;
             if (wanting || more)
                 break;
             return i;
@@ -228,7 +245,8 @@ Loss loss_append(Graph *g, const LossOptions *opt, const ImportOptions *import)
         return l;
     Request q = {.text = opt->loss, .import = import};
     int row = find_loss(g, &q);
-    Origin origin = {.name = "loss", .type = losses[row].name, .scope = "", .index = NONE, .pipeline_stage = -1};
+    Origin origin = {
+        .name = "loss", .type = losses[row].name, .scope = "", .index = NONE, .pipeline_stage = -1};
     vec_push(g->arena, &g->origin, origin);
     uint32_t before = g->cur_origin;
     g->cur_origin = g->origin.n - 1;

@@ -1,11 +1,13 @@
 /*
- * reverse.c - reverse-mode differentiation of the Pipe.  In: every stage's forward list and the loss.  Out: per
- * stage the backward list, the gradients of its inputs and parameters, and those it receives.
+ * reverse.c - reverse-mode differentiation of the Pipe.  In: every stage's forward list and the
+ * loss.  Out: per stage the backward list, the gradients of its inputs and parameters, and those it
+ * receives.
  *
- * Stages are visited from the last to the first and the nodes of each in reverse order, one VJP rule a node.
- * Gradients have the same bits whatever the cut because of the order of additions here: the contributions to a value's
- * gradient are added one after the other, in reverse graph order of its uses, whether a use stands in the same stage
- * or in a later one.  So a consumer stage may add its own contributions only when no stage after it contributes; otherwise it sends them
+ * Stages are visited from the last to the first and the nodes of each in reverse order, one VJP
+ * rule a node. Gradients have the same bits whatever the cut because of the order of additions
+ * here: the contributions to a value's gradient are added one after the other, in reverse graph
+ * order of its uses, whether a use stands in the same stage or in a later one.  So a consumer stage
+ * may add its own contributions only when no stage after it contributes; otherwise it sends them
  * one by one.
  */
 #include <string.h>
@@ -14,9 +16,12 @@
 
 typedef struct {
     Graph *g;
-    ValueId n;                      /* values of the forward: those below n have the arrays' entries */
-    bool *active;                   /* depends on something trainable, through differentiable operations */
-    Ids *part;                      /* contributions to a value's gradient so far, within this stage */
+    /* values of the forward: those below n have the arrays' entries */
+    ValueId n;
+    /* depends on something trainable, through differentiable operations */
+    bool *active;
+    /* contributions to a value's gradient so far, within this stage */
+    Ids *part;
     Ids *sent;                      /* contributions received from the stages after it */
     uint32_t *names;                /* of a value's gradient: the first number not yet tried */
     Ids out;                        /* the values this stage sends */
@@ -62,10 +67,12 @@ static void take(Walk *w, ValueId of, ValueId d)
     Graph *g = w->g;
     INSIST(of < w->n && d < g->value.n);
     if (!shape_equal(&val(g, d)->shape, &val(g, of)->shape)) {
-        Shape s = val(g, of)->shape;                    /* a constant scalar gradient of a larger value */
+        /* a constant scalar gradient of a larger value */
+        Shape s = val(g, of)->shape;
         d = g_expand(g, d, &s);
     }
-    INSIST(shape_equal(&val(g, d)->shape, &val(g, of)->shape) && val(g, d)->dtype == val(g, of)->dtype);
+    INSIST(shape_equal(&val(g, d)->shape, &val(g, of)->shape) &&
+           val(g, d)->dtype == val(g, of)->dtype);
     name_gradient(w, d, of);
     vec_push(g->arena, &w->part[of], d);
 }
@@ -89,10 +96,12 @@ static void activity(Walk *w, const NodeId *list, uint32_t n)
 static void back_through(Walk *w, NodeId id)
 {
     Graph *g = w->g;
-    const Node node = g->node.at[id];                   /* a copy: the array grows while rules build nodes */
+    /* a copy: the array grows while rules build nodes */
+    const Node node = g->node.at[id];
     bool reached = false, wanted = false;
     g->cur_origin = node.origin;
-    ValueId *dy = arena_array(g->arena, ValueId, node.nout), *din = arena_array(g->arena, ValueId, node.nin);
+    ValueId *dy = arena_array(g->arena, ValueId, node.nout),
+            *din = arena_array(g->arena, ValueId, node.nin);
     bool *want = arena_array(g->arena, bool, node.nin);
     for (uint32_t i = 0; i < node.nin; i++) {
         din[i] = NONE;
@@ -105,7 +114,8 @@ static void back_through(Walk *w, NodeId id)
         return;
     for (uint32_t i = 0; i < node.nout; i++)
         dy[i] = add_up(w, &w->part[node.out[i]], node.out[i]);
-    Vjp v = {.g = g, .node = id, .in = node.in, .out = node.out, .dy = dy, .want = want, .din = din};
+    Vjp v = {
+        .g = g, .node = id, .in = node.in, .out = node.out, .dy = dy, .want = want, .din = din};
     if (!vjp_apply(&v))
         return;
     for (uint32_t i = 0; i < node.nin; i++)
@@ -148,8 +158,9 @@ static Ids live(Graph *g, NodeId first, const Ids *root, uint32_t nroot)
 }
 
 /*
- * A stage sees the values that enter it and not how others made them: while its backward is built they count as
- * inputs, so that no builder looks through a cut (a transpose of a transpose) at a value that is not sent.
+ * A stage sees the values that enter it and not how others made them: while its backward is built
+ * they count as inputs, so that no builder looks through a cut (a transpose of a transpose) at a
+ * value that is not sent.
  */
 static void set_kind(Graph *g, ValueId v, ValueKind kind)
 {
@@ -166,7 +177,8 @@ static void set_borders(Graph *g, const Stage *s, ValueKind kind)
             set_kind(g, s->output.at[i].dys.at[j], kind);
 }
 
-/* What is sent is a value of its own, made in this stage's backward: not one that came in, nor one sent already. */
+/* What is sent is a value of its own, made in this stage's backward: not one that came in, nor one
+ * sent already. */
 static ValueId own_value(Walk *w, NodeId first, ValueId d, ValueId of)
 {
     const Value *v = val(w->g, d);
@@ -194,7 +206,8 @@ static void send_back(Walk *w, Stage *s, NodeId first)
             continue;
         g->cur_origin = g->node.at[val(g, in->value)->node].origin;
         Ids sum = {0};
-        if (w->sent[in->value].n == 0) {                /* no later stage contributes: the sum starts here */
+        /* no later stage contributes: the sum starts here */
+        if (w->sent[in->value].n == 0) {
             vec_push(g->arena, &sum, add_up(w, part, in->value));
             part = &sum;
         }
@@ -252,7 +265,8 @@ static void mark_edges(Pipe *p)
     }
 }
 
-/* The new values learn their batch dimension; a reason why backward cannot take fewer rows joins forward's. */
+/* The new values learn their batch dimension; a reason why backward cannot take fewer rows joins
+ * forward's. */
 static void find_batch(Pipe *p, ValueId first)
 {
     BatchNotes notes = {.target = NONE, .loss = NONE};
@@ -294,7 +308,8 @@ void autodiff(Pipe *p)
     divide_backward(p);
 }
 
-void grad_nodes(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt, const ValueId *wrt, ValueId *dwrt)
+void grad_nodes(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt,
+                const ValueId *wrt, ValueId *dwrt)
 {
     Walk w = walk_new(g);
     for (uint32_t i = 0; i < nwrt; i++)

@@ -1,21 +1,23 @@
 /*
- * stash.c - what forward keeps for backward: the fewest bytes from which backward can be computed, recomputing
- * only what is cheap and exact (elementwise operations and views).
+ * stash.c - what forward keeps for backward: the fewest bytes from which backward can be computed,
+ * recomputing only what is cheap and exact (elementwise operations and views).
  *
- * A minimum vertex cut, found by maximum flow (Dinic 1970).  Every value v that forward makes, or backward could
- * make from forward's values alone, is an arc of capacity bytes(v); sources are what cannot be recomputed,
- * the sink is what backward reads.  The cut arcs are the stash.  Values of backward in the cut (a mask of
- * bytes where backward asks only whether y > 0) move into forward.  A value that forward writes to memory anyway (a
- * product's operand or result, or what is read again past a product) counts one part in 33 less than one that forward would
- * write for backward's sake alone: the input of a normalization and its mean rather than their difference, logits rather than
- * their logarithms of probabilities.  Of equal cuts: bases before views of them, forward's own values before moved ones, else
- * the cut nearest the sink, which recomputes least.
+ * A minimum vertex cut, found by maximum flow (Dinic 1970).  Every value v that forward makes, or
+ * backward could make from forward's values alone, is an arc of capacity bytes(v); sources are what
+ * cannot be recomputed, the sink is what backward reads.  The cut arcs are the stash.  Values of
+ * backward in the cut (a mask of bytes where backward asks only whether y > 0) move into forward.
+ * A value that forward writes to memory anyway (a product's operand or result, or what is read
+ * again past a product) counts one part in 33 less than one that forward would write for backward's
+ * sake alone: the input of a normalization and its mean rather than their difference, logits rather
+ * than their logarithms of probabilities.  Of equal cuts: bases before views of them, forward's own
+ * values before moved ones, else the cut nearest the sink, which recomputes least.
  */
 #include <string.h>
 
 #include "autodiff.h"
 
-enum { TIE_BITS = 12, PARTS = 32 };     /* a byte weighs PARTS where it is written anyway, else one more */
+/* a byte weighs PARTS where it is written anyway, else one more */
+enum { TIE_BITS = 12, PARTS = 32 };
 static const int64_t ENDLESS = INT64_MAX / 4;
 
 typedef struct { uint32_t to, next; int64_t cap; } Arc;         /* arc i and its reverse i ^ 1 */
@@ -32,10 +34,12 @@ typedef struct {
     bool *written;                  /* forward writes it to memory in any case */
     uint32_t *depth;                /* calls of libraries and kernels of their own before it */
     /* by node id */
-    bool *movable;                  /* a node of backward that depends on forward alone, and is cheap */
+    /* a node of backward that depends on forward alone, and is cheap */
+    bool *movable;
     bool *moved;                    /* now runs in forward */
     bool *remains;                  /* still runs in backward */
-    uint32_t *first_use;            /* position in backward before which a recomputed node must stand */
+    /* position in backward before which a recomputed node must stand */
+    uint32_t *first_use;
     /* the network: vertex 0 source, 1 sink, 2 + 2 i a value's entry, 3 + 2 i its exit */
     VEC(ValueId) value;
     VEC(Arc) arc;
@@ -82,7 +86,7 @@ static uint32_t entry(const Cut *c, ValueId v) { return 2 + 2 * c->index[v]; }
 static uint32_t leave(const Cut *c, ValueId v) { return 3 + 2 * c->index[v]; }
 static bool inside(const Cut *c, ValueId v) { return v != NONE && c->index[v] != NONE; }
 
-/* ---- what is in memory anyway ------------------------------------------------------------------ */
+/* ---- what is in memory anyway ---------------------------------------------------------------- */
 
 /* A view is in memory where its base is. */
 static void write_down(Cut *c, ValueId v)
@@ -90,12 +94,14 @@ static void write_down(Cut *c, ValueId v)
     while (v != NONE && inside(c, v) && !c->written[v]) {
         c->written[v] = true;
         const Value *x = val(c->g, v);
-        v = x->kind == V_NODE && op_is_view(c->g->node.at[x->node].op) ? c->g->node.at[x->node].in[0] : NONE;
+        v = x->kind == V_NODE && op_is_view(c->g->node.at[x->node].op)
+                ? c->g->node.at[x->node].in[0]
+                : NONE;
     }
 }
 
-/* What crosses from one fused group to another: the results and operands of calls, inputs and outputs of the stage, and
-   values that are read both before such a call and after it. */
+/* What crosses from one fused group to another: the results and operands of calls, inputs and
+   outputs of the stage, and values that are read both before such a call and after it. */
 static void find_written(Cut *c)
 {
     const Stage *s = c->s;
@@ -121,13 +127,14 @@ static void find_written(Cut *c)
     }
 }
 
-/* ---- the network ------------------------------------------------------------------------------ */
+/* ---- the network ----------------------------------------------------------------------------- */
 
 /* Phase in training reads operand 0 only. */
 static uint32_t operands(const Node *n) { return n->op == OP_Phase ? 1 : n->nin; }
 
-/* Nodes of backward that read nothing of backward: candidates to run in forward instead.  Count reads no data at
-   all, only how many rows there are: its one number is kept rather than its operand. */
+/* Nodes of backward that read nothing of backward: candidates to run in forward instead.  Count
+   reads no data at all, only how many rows there are: its one number is kept rather than its
+   operand. */
 static void find_movable(Cut *c, const Pipe *p)
 {
     for (uint32_t i = 0; i < c->s->backward.n; i++) {
@@ -191,7 +198,8 @@ static void force_roots(Cut *c)
 {
     Stage *s = c->s;
     for (uint32_t i = 0; i < s->input.n + s->param.n; i++) {
-        const Ids *grads = i < s->input.n ? &s->input.at[i].grads : &s->param.at[i - s->input.n].grads;
+        const Ids *grads =
+            i < s->input.n ? &s->input.at[i].grads : &s->param.at[i - s->input.n].grads;
         for (uint32_t j = 0; j < grads->n; j++)
             if (inside(c, grads->at[j])) {
                 c->kept[grads->at[j]] = true;
@@ -200,7 +208,7 @@ static void force_roots(Cut *c)
     }
 }
 
-/* ---- Dinic ------------------------------------------------------------------------------------ */
+/* ---- Dinic ----------------------------------------------------------------------------------- */
 
 static bool layers(Cut *c)
 {
@@ -217,7 +225,8 @@ static bool layers(Cut *c)
     return c->level[1] != NONE;
 }
 
-/* One augmenting path in the layered network, without recursion: graphs may be very deep. path holds arcs. */
+/* One augmenting path in the layered network, without recursion: graphs may be very deep. path
+ * holds arcs. */
 static bool augment(Cut *c, uint32_t *path)
 {
     uint32_t v = 0, n = 0;
@@ -229,7 +238,7 @@ static bool augment(Cut *c, uint32_t *path)
         if (e != NONE) {
             path[n++] = e;
             v = c->arc.at[e].to;
-        } else if (n > 0) {                                     /* a dead end: back, and past that arc */
+        } else if (n > 0) { /* a dead end: back, and past that arc */
             uint32_t back = path[--n];
             v = c->arc.at[back ^ 1].to;
             c->at[v] = c->arc.at[back].next;
@@ -275,7 +284,7 @@ static void minimum_cut(Cut *c)
             c->kept[c->value.at[i]] = true;
 }
 
-/* ---- what follows from the cut ----------------------------------------------------------------- */
+/* ---- what follows from the cut --------------------------------------------------------------- */
 
 static bool makes(const Graph *g, NodeId id, const bool *set, const bool *but)
 {
@@ -322,7 +331,8 @@ static ValueId stand_in(const Cut *c, ValueId v)
     return inside(c, v) && !c->kept[v] && c->clone[v] != NONE ? c->clone[v] : v;
 }
 
-/* A copy of a node that reads the stand-ins; its values stand in for the node's. Appends it to list. */
+/* A copy of a node that reads the stand-ins; its values stand in for the node's. Appends it to
+ * list. */
 static void clone_node(Cut *c, NodeId id, Ids *list)
 {
     Graph *g = c->g;
@@ -347,7 +357,8 @@ static void clone_node(Cut *c, NodeId id, Ids *list)
         vec_push(g->arena, list, k);
 }
 
-/* While nodes are copied no builder shall look at how forward made a value: that may not be there in backward. */
+/* While nodes are copied no builder shall look at how forward made a value: that may not be there
+ * in backward. */
 static void opaque(Cut *c, ValueKind kind)
 {
     for (uint32_t i = 0; i < c->value.n; i++)
@@ -360,7 +371,8 @@ static void rewrite(Cut *c)
 {
     Graph *g = c->g;
     Stage *s = c->s;
-    Ids *again = arena_array(c->a, Ids, s->backward.n + 1);     /* recomputed nodes by position of first use */
+    /* recomputed nodes by position of first use */
+    Ids *again = arena_array(c->a, Ids, s->backward.n + 1);
     Ids backward = {0}, recompute = {0};
     for (uint32_t i = 0; i < s->backward.n; i++) {
         const Node *n = &g->node.at[s->backward.at[i]];
@@ -385,7 +397,8 @@ static void rewrite(Cut *c)
         }
         if (!c->remains[id])
             continue;
-        if (c->moved[id]) {                                     /* runs in forward as well: a copy here */
+        /* runs in forward as well: a copy here */
+        if (c->moved[id]) {
             clone_node(c, id, &backward);
             continue;
         }
@@ -426,7 +439,8 @@ static void stash_stage(Cut *c, Pipe *p, Stage *s)
         ValueId v = c->value.at[i];
         if (c->kept[v])
             vec_push(c->g->arena, &s->stash, v);
-        c->index[v] = c->clone[v] = NONE;                       /* a stage's input is another stage's value */
+        /* a stage's input is another stage's value */
+        c->index[v] = c->clone[v] = NONE;
         c->kept[v] = c->need[v] = c->written[v] = false;
         c->depth[v] = 0;
     }

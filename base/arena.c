@@ -1,6 +1,7 @@
 /*
- * arena.c - one zeroed arena per run: blocks that double, never freed one by one; growable arrays and a
- * string map live in it.  Out of memory leaves through diag_fatal(), so no caller checks for NULL.
+ * arena.c - one zeroed arena per run: blocks that double, never freed one by one; growable arrays
+ * and a string map live in it.  Out of memory leaves through diag_fatal(), so no caller checks for
+ * NULL.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,8 @@
 #include "file/hash.h"
 
 typedef struct Block { struct Block *next; size_t size, used; } Block;
-struct Arena { Block *head; Arena *outer, *inner, *next; };      /* next: within the same outer one */
+/* next: within the same outer one */
+struct Arena { Block *head; Arena *outer, *inner, *next; };
 
 enum { ALIGN = 16, FIRST_BLOCK = 64 << 10, LAST_BLOCK = 8 << 20 };
 
@@ -67,7 +69,8 @@ static Block *block_new(Arena *a, size_t n)
     if (!b)
         no_memory(size);
     b->size = size;
-    if (a->head && a->head->size - a->head->used > size - n) {      /* keep filling the roomier block */
+    /* keep filling the roomier block */
+    if (a->head && a->head->size - a->head->used > size - n) {
         b->next = a->head->next;
         a->head->next = b;
     } else {

@@ -1,10 +1,10 @@
 /*
  * base.h - what knows no model: memory, growable arrays, maps, diagnostics.
  *
- * Memory: one zeroed Arena per run, nothing is freed by passes.  Errors: a user's mistake goes through diag_fatal()
- * (exit code by class), a bug through die().  No function returns NULL for "failed".
- * base/file/ (safetensors, npy, a checkpoint's manifest) and base/cli/ (options, did-you-mean) are shared with the programs that the
- * compiler writes.
+ * Memory: one zeroed Arena per run, nothing is freed by passes.  Errors: a user's mistake goes
+ * through diag_fatal() (exit code by class), a bug through die().  No function returns NULL for
+ * "failed". base/file/ (safetensors, npy, a checkpoint's manifest) and base/cli/ (options,
+ * did-you-mean) are shared with the programs that the compiler writes.
  */
 #ifndef PPSPLIT_BASE_H
 #define PPSPLIT_BASE_H
@@ -32,9 +32,11 @@ enum { EXIT_MODEL = 1, EXIT_USAGE = 2, EXIT_IO = 3, EXIT_BUG = 70 };
 typedef struct Arena Arena;
 
 Arena *arena_new(void);
-Arena *arena_within(Arena *outer);                      /* given up with the outer one, or before by arena_free() */
+/* given up with the outer one, or before by arena_free() */
+Arena *arena_within(Arena *outer);
 void arena_free(Arena *a);
-void *arena_alloc(Arena *a, size_t n);                  /* zeroed, 16-aligned; out of memory is fatal */
+/* zeroed, 16-aligned; out of memory is fatal */
+void *arena_alloc(Arena *a, size_t n);
 void *arena_calloc(Arena *a, size_t n, size_t size);    /* n * size checked for overflow */
 char *arena_strdup(Arena *a, const char *s);
 char *arena_strndup(Arena *a, const char *s, size_t n);
@@ -47,18 +49,21 @@ void *arena_move_(Arena *a, const void *at, size_t bytes, size_t n, size_t size)
 
 /* A growable array in an arena: VEC(int) v = {0}; vec_push(a, &v, 7); v.at[i], v.n. */
 #define VEC(T) struct { T *at; uint32_t n, cap; }
-#define vec_push(a, v, x) \
-    ((v)->n == (v)->cap \
-         ? (void)((v)->at = (__typeof__((v)->at))arena_grow_((a), (v)->at, &(v)->cap, sizeof *(v)->at)) : (void)0, \
+#define vec_push(a, v, x)                                                                          \
+    ((v)->n == (v)->cap ? (void)((v)->at = (__typeof__((v)->at))arena_grow_(                       \
+                                     (a), (v)->at, &(v)->cap, sizeof *(v)->at))                    \
+                        : (void)0,                                                                 \
      (void)((v)->at[(v)->n++] = (x)))
 
 /* Room for n elements in all; those that are not there yet are zero. */
-#define vec_reserve(a, v, n) \
-    ((v)->cap < (n) \
-         ? (void)((v)->at = arena_move_((a), (v)->at, (v)->cap * sizeof *(v)->at, (n), sizeof *(v)->at), (v)->cap = (n)) : (void)0)
+#define vec_reserve(a, v, n)                                                                       \
+    ((v)->cap < (n) ? (void)((v)->at = arena_move_((a), (v)->at, (v)->cap * sizeof *(v)->at, (n),  \
+                                                   sizeof *(v)->at),                               \
+                             (v)->cap = (n))                                                       \
+                    : (void)0)
 
 #define NONE UINT32_MAX
-typedef VEC(uint32_t) Ids;                              /* a list of numbers: of values, nodes, stages */
+typedef VEC(uint32_t) Ids; /* a list of numbers: of values, nodes, stages */
 
 /* A hash map from string to uint32_t (open addressing; insertion never loses keys). */
 typedef struct { Arena *arena; struct StrSlot *slot; uint32_t n, cap; } StrMap;
@@ -76,15 +81,14 @@ uint32_t idmap_get(const IdMap *m, uint64_t key);       /* NONE when absent */
 
 /*
  * A diagnostic says where, what, why and what to do:
- *     gpt2.onnx: node 417 '/h.3/attn/MatMul' (MatMul), input 1: error: inner dimensions differ: 64 and 48
- *     note: ...          (diag_note, any number, before diag_fatal)
- *     hint: ...          (diag_hint)
+ *     gpt2.onnx: node 417 '/h.3/attn/MatMul' (MatMul), input 1: error: inner dimensions differ: 64
+ * and 48 note: ...          (diag_note, any number, before diag_fatal) hint: ... (diag_hint)
  * diag_note/diag_hint queue a line that is printed after the next error or warning.  All names that
  * come from a model are escaped (control bytes, NUL, invalid UTF-8) on the way out.
  */
 typedef struct {
     const char *file;                                   /* path as the user gave it, or NULL */
-    const char *what;                                   /* "node", "initializer", "input", ... or NULL */
+    const char *what; /* "node", "initializer", "input", ... or NULL */
     uint32_t index;                                     /* NONE: not shown */
     const char *name;                                   /* may be NULL */
     const char *type;                                   /* op type, may be NULL */
@@ -98,21 +102,23 @@ static inline Where where_file(const char *file)
 #define WHERE_FILE(f) where_file(f)
 #define WHERE_NONE where_file(NULL)
 
-/* What is at work, for those below that know no place of their own and say WHERE_NONE.  w is kept, not copied; NULL: nothing.
-   Returns what was before. */
+/* What is at work, for those below that know no place of their own and say WHERE_NONE.  w is kept,
+   not copied; NULL: nothing. Returns what was before. */
 const Where *diag_at(const Where *w);
 void diag_note(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void diag_hint(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void diag_warn(Where w, const char *fmt, ...) PRINTF_LIKE(2, 3);
 NORETURN void diag_fatal(int exit_code, Where w, const char *fmt, ...) PRINTF_LIKE(3, 4);
-NORETURN void diag_raise(int exit_code);               /* leave the phase, whose errors have been printed */
+/* leave the phase, whose errors have been printed */
+NORETURN void diag_raise(int exit_code);
 NORETURN void die(const char *file, int line, const char *fmt, ...) PRINTF_LIKE(3, 4);
 #define BUG(...) die(__FILE__, __LINE__, __VA_ARGS__)
 #define INSIST(c) ((c) ? (void)0 : BUG("%s", #c))
 /*
- * Runs fn(arg); returns 0, or the exit code with which diag_fatal(), diag_raise() or die() left it.  Every call that can fail
- * stands inside one: outside of it these end the process.  What fn had taken from arenas is still there and can be freed.
- * Numbers are read and printed as in the C locale, whatever the caller's.
+ * Runs fn(arg); returns 0, or the exit code with which diag_fatal(), diag_raise() or die() left it.
+ * Every call that can fail stands inside one: outside of it these end the process.  What fn had
+ * taken from arenas is still there and can be freed. Numbers are read and printed as in the C
+ * locale, whatever the caller's.
  */
 int diag_run(void (*fn)(void *), void *arg);
 /* Where this thread's diagnostics go: NULL is stderr.  Returns what was before. */

@@ -1,6 +1,7 @@
 /*
- * diag.c - diagnostics in clang's manner, and the two ways out: diag_fatal() for a user's mistake and die() for a bug.
- * Both leave what diag_run() runs by longjmp; its caller gets the exit code.  All state is the thread's own.
+ * diag.c - diagnostics in clang's manner, and the two ways out: diag_fatal() for a user's mistake
+ * and die() for a bug. Both leave what diag_run() runs by longjmp; its caller gets the exit code.
+ * All state is the thread's own.
  */
 #include <locale.h>
 #include <setjmp.h>
@@ -70,7 +71,8 @@ void die(const char *file, int line, const char *fmt, ...)
     va_start(ap, fmt);
     vfprintf(out(), fmt, ap);
     va_end(ap);
-    fprintf(out(), "\nThis is a bug of ppsplit, not of your model; please report it with the command and the model.\n");
+    fprintf(out(), "\nThis is a bug of ppsplit, not of your model; please report it with the "
+                   "command and the model.\n");
     if (getenv("PPSPLIT_ABORT"))
         abort();
     if (diag.frame)
@@ -151,9 +153,11 @@ void diag_hint(const char *fmt, ...)
     va_end(ap);
 }
 
-static void report(const char *kind, const char *colour, Where w, const char *fmt, va_list ap) PRINTF_LIKE(4, 0);
+static void report(const char *kind, const char *colour, Where w, const char *fmt, va_list ap)
+    PRINTF_LIKE(4, 0);
 
-/* The first line may be followed by lines of the caller's own ("\n  " in fmt), each escaped by itself: a line break in a name is none. */
+/* The first line may be followed by lines of the caller's own ("\n  " in fmt), each escaped by
+ * itself: a line break in a name is none. */
 static void report(const char *kind, const char *colour, Where w, const char *fmt, va_list ap)
 {
     char raw[LINE], line[LINE * 2];

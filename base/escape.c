@@ -6,7 +6,8 @@
 
 #include "escape.h"
 
-/* Bytes that are no printable UTF-8 become \xNN; so no name from a model can move a terminal's cursor. */
+/* Bytes that are no printable UTF-8 become \xNN; so no name from a model can move a terminal's
+ * cursor. */
 static size_t utf8_length(const unsigned char *s)
 {
     size_t n = s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : s[0] >= 0xe0 ? 3 : s[0] >= 0xc2 ? 2 : 0;

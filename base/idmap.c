@@ -1,6 +1,7 @@
 /*
- * idmap.c - a map from numbers to numbers in an arena: open addressing, at most half full.  For what few of many values or
- * nodes have: an array over all of them would cost each stage the size of the whole model.
+ * idmap.c - a map from numbers to numbers in an arena: open addressing, at most half full.  For
+ * what few of many values or nodes have: an array over all of them would cost each stage the size
+ * of the whole model.
  */
 #include "base.h"
 

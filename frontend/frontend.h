@@ -15,37 +15,47 @@ extern "C" {
 /* ---- onnx/read.c: the file ------------------------------------------------------------------ */
 
 typedef struct {
-    uint64_t file_bytes, messages, unpacked_bytes;      /* what of a file is refused: limits_default(), --limit */
+    /* what of a file is refused: limits_default(), --limit */
+    uint64_t file_bytes, messages, unpacked_bytes;
     uint32_t depth, nodes;
 } Limits;
 Limits limits_default(void);
 
-typedef struct Model Model;                             /* a mapped, checked, unpacked file: onnx/onnx.h */
+/* a mapped, checked, unpacked file: onnx/onnx.h */
+typedef struct Model Model;
 
 Model *model_open(Arena *a, const char *path, const Limits *lim);
 
-/* ---- import/import.c: Model -> Graph ---------------------------------------------------------- */
+/* ---- import/import.c: Model -> Graph --------------------------------------------------------- */
 
 typedef struct {
     VEC(const char *) bind;                             /* "seq=128" */
-    VEC(const char *) freeze, train;                    /* patterns (fnmatch) over parameter names */
-    VEC(const char *) stop;                             /* patterns over names of values and nodes: no gradient passes */
+    /* patterns (fnmatch) over parameter names */
+    VEC(const char *) freeze, train;
+    /* patterns over names of values and nodes: no gradient passes */
+    VEC(const char *) stop;
     VEC(const char *) chunk;                            /* "INPUT=DIM" or "INPUT=replicate" */
-    VEC(const char *) given, params_from;               /* "NAME=FILE": parameters that the export folded away; files of them */
+    VEC(const char *)
+    given, params_from; /* "NAME=FILE": parameters that the export folded away; files of them */
     Limits limits;
-    bool training;                                      /* a loss is asked for: parameters train, warn of what cannot */
+    /* a loss is asked for: parameters train, warn of what cannot */
+    bool training;
 } ImportOptions;
 
 /*
- * Several models run in sequence: outputs of one feed the inputs of the next by position; a path given
- * twice is a module used twice and shares its parameters.  Origin.pipeline_stage then holds the file's position.
+ * Several models run in sequence: outputs of one feed the inputs of the next by position; a path
+ * given twice is a module used twice and shares its parameters.  Origin.pipeline_stage then holds
+ * the file's position.
  */
 Graph *import_models(Arena *a, uint32_t n, const char *const *path, const ImportOptions *opt);
-/* A loss model (--loss model:FILE): its inputs 0, 1 are the output and the target; returns its first output.
-   *target is made here, an input `target` of the type and shape of the loss model's input 1; NONE if it has none. */
-ValueId import_loss_model(Graph *g, const char *path, const ImportOptions *opt, ValueId output, ValueId *target);
+/* A loss model (--loss model:FILE): its inputs 0, 1 are the output and the target; returns its
+ *first output. target is made here, an input `target` of the type and shape of the loss model's
+ *input 1; NONE if it has none. */
+ValueId import_loss_model(Graph *g, const char *path, const ImportOptions *opt, ValueId output,
+                          ValueId *target);
 
-/* names/weights.c: a parameter's bytes in PyTorch's shape and its own type: transposed back, or zeros when restored. */
+/* names/weights.c: a parameter's bytes in PyTorch's shape and its own type: transposed back, or
+ * zeros when restored. */
 /* The models' mapped files take no memory until their bytes are read again. */
 void models_rest(const Graph *g);
 size_t param_size(const Param *p);

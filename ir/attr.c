@@ -1,5 +1,6 @@
 /*
- * attr.c - the attributes of each op, from the ATTRS column of ops.def: which there are, their defaults, copies and text.
+ * attr.c - the attributes of each op, from the ATTRS column of ops.def: which there are, their
+ * defaults, copies and text.
  */
 #include <stddef.h>
 
@@ -8,9 +9,38 @@
 /* NUMBERs are int64_t, CHOICEs int; an ARRAY has n elements, and where said more. */
 typedef enum { NUMBER, CHOICE, REAL, TYPE, ARRAY, PAIRS, WHOLE_WEIGHT } Kind;
 enum {
-    NONE_LEFT, AXIS, BATCH_DIMS, KEY, K, CEIL_MODE, PADDING_ROW, GROUP, DIMS, PERM, AXES, START, SIZES, BEGIN, STRIDE, SIZE, END,
-    DILATION, STEP, PADS, KERNEL_DIMS, OUT_DIMS, WEIGHT_DIMS, VALUE, RATIO, MODE, REDUCTION, SCAN, LARGEST, SELECT_LAST,
-    COUNT_INCLUDE_PAD, TO
+    NONE_LEFT,
+    AXIS,
+    BATCH_DIMS,
+    KEY,
+    K,
+    CEIL_MODE,
+    PADDING_ROW,
+    GROUP,
+    DIMS,
+    PERM,
+    AXES,
+    START,
+    SIZES,
+    BEGIN,
+    STRIDE,
+    SIZE,
+    END,
+    DILATION,
+    STEP,
+    PADS,
+    KERNEL_DIMS,
+    OUT_DIMS,
+    WEIGHT_DIMS,
+    VALUE,
+    RATIO,
+    MODE,
+    REDUCTION,
+    SCAN,
+    LARGEST,
+    SELECT_LAST,
+    COUNT_INCLUDE_PAD,
+    TO
 };
 enum { MOST = 6 };
 
@@ -19,7 +49,8 @@ static const struct {
     const char *name;
     size_t at;
     Kind kind;
-    int64_t otherwise;                                  /* of what is not given; elements of an array that is not */
+    /* of what is not given; elements of an array that is not */
+    int64_t otherwise;
     bool needed;                                        /* an array that must be given */
 } known[] = {
     [AXIS] = {AT(axis), NUMBER, 0, false},
@@ -112,7 +143,7 @@ Attr attr_own(Arena *a, Op op, const Attr *t)
     return own;
 }
 
-/* ---- text -------------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 static void dump_array(const char *name, const int64_t *v, int n, FILE *f)
 {

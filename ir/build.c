@@ -1,6 +1,6 @@
 /*
- * build.c - builders: lowerings and VJPs read like formulas through these.  Each makes one core node, or
- * the few that NumPy's convention needs around it; shapes broadcast.
+ * build.c - builders: lowerings and VJPs read like formulas through these.  Each makes one core
+ * node, or the few that NumPy's convention needs around it; shapes broadcast.
  */
 #include <math.h>
 #include <string.h>
@@ -27,7 +27,10 @@ ValueId g_where(Graph *g, ValueId cond, ValueId x, ValueId y)
     return graph_node(g, OP_Where, 3, (ValueId[]){cond, x, y}, (Attr){0});
 }
 
-ValueId g_cast(Graph *g, ValueId x, Dtype to) { return graph_node(g, OP_Cast, 1, &x, (Attr){.to = to}); }
+ValueId g_cast(Graph *g, ValueId x, Dtype to)
+{
+    return graph_node(g, OP_Cast, 1, &x, (Attr){.to = to});
+}
 
 /* ---- constants ---- */
 
@@ -40,7 +43,10 @@ ValueId g_scalar(Graph *g, Dtype t, double v)
 
 ValueId g_like(Graph *g, ValueId x, double v) { return g_scalar(g, val(g, x)->dtype, v); }
 
-ValueId g_full(Graph *g, Dtype t, const Shape *s, double v) { return g_expand(g, g_scalar(g, t, v), s); }
+ValueId g_full(Graph *g, Dtype t, const Shape *s, double v)
+{
+    return g_expand(g, g_scalar(g, t, v), s);
+}
 
 ValueId g_ints(Graph *g, int rank, const int64_t *d, const int64_t *v)
 {
@@ -109,7 +115,8 @@ ValueId g_expand(Graph *g, ValueId x, const Shape *s)
 
 ValueId g_slice(Graph *g, ValueId x, const int64_t *start, const int64_t *size, const int64_t *step)
 {
-    return graph_node(g, OP_Slice, 1, &x, (Attr){.n = dims(g, x)->rank, .start = start, .size = size, .step = step});
+    return graph_node(g, OP_Slice, 1, &x,
+                      (Attr){.n = dims(g, x)->rank, .start = start, .size = size, .step = step});
 }
 
 ValueId g_slice_axis(Graph *g, ValueId x, int axis, int64_t start, int64_t size)
@@ -134,7 +141,9 @@ ValueId g_split(Graph *g, ValueId x, int axis, int n, const int64_t *sizes)
 
 ValueId g_pad(Graph *g, ValueId x, const int64_t *begin, const int64_t *end, int mode, double v)
 {
-    return graph_node(g, OP_Pad, 1, &x, (Attr){.n = dims(g, x)->rank, .begin = begin, .end = end, .mode = mode, .value = v});
+    return graph_node(
+        g, OP_Pad, 1, &x,
+        (Attr){.n = dims(g, x)->rank, .begin = begin, .end = end, .mode = mode, .value = v});
 }
 
 ValueId g_gather(Graph *g, ValueId x, ValueId index, int axis)
@@ -166,7 +175,10 @@ ValueId g_reduce_last(Graph *g, Op op, ValueId x)
     return axis < 0 ? x : g_reduce(g, op, x, 1, &axis);
 }
 
-ValueId g_mean(Graph *g, ValueId x, int n, const int64_t *axes) { return g_reduce(g, OP_ReduceMean, x, n, axes); }
+ValueId g_mean(Graph *g, ValueId x, int n, const int64_t *axes)
+{
+    return g_reduce(g, OP_ReduceMean, x, n, axes);
+}
 
 ValueId g_sum_to(Graph *g, ValueId x, const Shape *s)
 {
@@ -180,7 +192,10 @@ ValueId g_sum_to(Graph *g, ValueId x, const Shape *s)
     return g_reshape(g, g_reduce(g, OP_ReduceSum, x, n, axes), s);
 }
 
-ValueId g_softmax(Graph *g, ValueId x, int axis) { return graph_node(g, OP_Softmax, 1, &x, (Attr){.axis = axis}); }
+ValueId g_softmax(Graph *g, ValueId x, int axis)
+{
+    return graph_node(g, OP_Softmax, 1, &x, (Attr){.axis = axis});
+}
 
 ValueId g_log_softmax(Graph *g, ValueId x, int axis)
 {
@@ -189,12 +204,14 @@ ValueId g_log_softmax(Graph *g, ValueId x, int axis)
 
 /* ---- products ---- */
 
-/* A vector is a row on the left and a column on the right; the dimension it was given goes away again. */
+/* A vector is a row on the left and a column on the right; the dimension it was given goes away
+ * again. */
 ValueId g_matmul(Graph *g, ValueId x, ValueId y)
 {
     Shape a = *dims(g, x), b = *dims(g, y);
     if (a.rank == 0 || b.rank == 0)
-        diag_fatal(EXIT_MODEL, graph_where(g, g->cur_origin, a.rank == 0 ? 0 : 1), "a scalar in a matrix product");
+        diag_fatal(EXIT_MODEL, graph_where(g, g->cur_origin, a.rank == 0 ? 0 : 1),
+                   "a scalar in a matrix product");
     bool row = a.rank == 1, column = b.rank == 1;
     if (row)
         x = g_reshape(g, x, &(Shape){2, {1, a.d[0]}});

@@ -19,28 +19,38 @@ ValueId g_div(Graph *g, ValueId x, ValueId y);
 ValueId g_neg(Graph *g, ValueId x);
 ValueId g_where(Graph *g, ValueId cond, ValueId x, ValueId y);
 ValueId g_cast(Graph *g, ValueId x, Dtype to);
-ValueId g_full(Graph *g, Dtype t, const Shape *s, double v);     /* a scalar constant, expanded (a view) */
+/* a scalar constant, expanded (a view) */
+ValueId g_full(Graph *g, Dtype t, const Shape *s, double v);
 ValueId g_scalar(Graph *g, Dtype t, double v);                   /* rank 0 */
-ValueId g_like(Graph *g, ValueId x, double v);                   /* scalar constant of x's dtype (broadcasts) */
+/* scalar constant of x's dtype (broadcasts) */
+ValueId g_like(Graph *g, ValueId x, double v);
 ValueId g_ints(Graph *g, int rank, const int64_t *dims, const int64_t *v);
 ValueId g_reshape(Graph *g, ValueId x, const Shape *s);
 ValueId g_transpose(Graph *g, ValueId x, const int64_t *perm);
-ValueId g_swap_last(Graph *g, ValueId x);                        /* transpose of the last two dims */
+/* transpose of the last two dims */
+ValueId g_swap_last(Graph *g, ValueId x);
 ValueId g_expand(Graph *g, ValueId x, const Shape *s);
-ValueId g_reduce(Graph *g, Op op, ValueId x, int n, const int64_t *axes);     /* keeps the dims, as 1 */
+/* keeps the dims, as 1 */
+ValueId g_reduce(Graph *g, Op op, ValueId x, int n, const int64_t *axes);
 ValueId g_reduce_last(Graph *g, Op op, ValueId x);
-ValueId g_sum_to(Graph *g, ValueId x, const Shape *s);           /* undo a broadcast: sum to shape s */
-ValueId g_slice(Graph *g, ValueId x, const int64_t *start, const int64_t *size, const int64_t *step);  /* all dims; step NULL = 1 */
+/* undo a broadcast: sum to shape s */
+ValueId g_sum_to(Graph *g, ValueId x, const Shape *s);
+/* all dims; step NULL = 1 */
+ValueId g_slice(Graph *g, ValueId x, const int64_t *start, const int64_t *size,
+                const int64_t *step);
 ValueId g_slice_axis(Graph *g, ValueId x, int axis, int64_t start, int64_t size);
 ValueId g_concat(Graph *g, uint32_t n, const ValueId *x, int axis);
-ValueId g_split(Graph *g, ValueId x, int axis, int n, const int64_t *sizes);  /* first output; graph_out for the rest */
+/* first output; graph_out for the rest */
+ValueId g_split(Graph *g, ValueId x, int axis, int n, const int64_t *sizes);
 ValueId g_pad(Graph *g, ValueId x, const int64_t *begin, const int64_t *end, int mode, double v);
-ValueId g_matmul(Graph *g, ValueId x, ValueId y);                /* ONNX/NumPy matmul, ranks 1.. (canonicalised to >= 2) */
+/* ONNX/NumPy matmul, ranks 1.. (canonicalised to >= 2) */
+ValueId g_matmul(Graph *g, ValueId x, ValueId y);
 ValueId g_gather(Graph *g, ValueId x, ValueId index, int axis);
 ValueId g_softmax(Graph *g, ValueId x, int axis);
 ValueId g_log_softmax(Graph *g, ValueId x, int axis);
 ValueId g_mean(Graph *g, ValueId x, int n, const int64_t *axes); /* ReduceMean */
-ValueId g_iota(Graph *g, Dtype t, int rank, int axis, int64_t n);/* constant 0..n-1 along axis, other dims 1 */
+/* constant 0..n-1 along axis, other dims 1 */
+ValueId g_iota(Graph *g, Dtype t, int rank, int axis, int64_t n);
 
 #ifdef __cplusplus
 }

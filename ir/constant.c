@@ -3,7 +3,10 @@
  */
 #include "ir.h"
 
-static bool has_numbers(const Value *x) { return x->kind == V_CONST && dtype_held(x->dtype) != DT_NONE; }
+static bool has_numbers(const Value *x)
+{
+    return x->kind == V_CONST && dtype_held(x->dtype) != DT_NONE;
+}
 
 bool g_const_ints(const Graph *g, ValueId v, Arena *a, int64_t **at, int64_t *n)
 {

@@ -24,13 +24,17 @@ static bool has_row(Dtype t) { return t <= DT_LAST && types[t].name; }
 
 size_t dtype_size(Dtype t) { return has_row(t) ? types[t].size : 0; }
 
-const char *dtype_name(Dtype t) { return t == DT_NONE ? "none" : has_row(t) ? types[t].name : "type?"; }
+const char *dtype_name(Dtype t)
+{
+    return t == DT_NONE ? "none" : has_row(t) ? types[t].name : "type?";
+}
 
 uint32_t dtype_onnx_field(Dtype t) { return has_row(t) ? types[t].field : 0; }
 
 bool dtype_is_float(Dtype t)
 {
-    return has_row(t) && (types[t].kind == REAL || types[t].kind == HALF || types[t].kind == BFLOAT);
+    return has_row(t) &&
+           (types[t].kind == REAL || types[t].kind == HALF || types[t].kind == BFLOAT);
 }
 
 bool dtype_is_signed(Dtype t) { return has_row(t) && types[t].kind == SIGNED; }
@@ -69,6 +73,7 @@ char *shape_print(Arena *a, Dtype t, const Shape *s)
     char text[MAX_RANK * 24], *p = text;
     *p = '\0';
     for (int i = 0; i < s->rank; i++)
-        p += snprintf(p, sizeof text - (size_t)(p - text), "%s%lld", i ? "," : "", (long long)s->d[i]);
+        p += snprintf(p, sizeof text - (size_t)(p - text), "%s%lld", i ? "," : "",
+                      (long long)s->d[i]);
     return arena_printf(a, "%s[%s]", dtype_name(t), text);
 }

@@ -1,5 +1,6 @@
 /*
- * dump.c - a Graph as text: one line for each input, parameter, node and output, the same on every run.
+ * dump.c - a Graph as text: one line for each input, parameter, node and output, the same on every
+ * run.
  */
 #include "node.h"
 
@@ -16,7 +17,8 @@ static void dump_node(const Graph *g, const Node *n, FILE *f)
 {
     for (uint32_t i = 0; i < n->nout; i++) {
         const Value *v = val(g, n->out[i]);
-        fprintf(f, "%s%s:%s", i ? ", " : "", diag_escape(g->arena, v->name), shape_print(g->arena, v->dtype, &v->shape));
+        fprintf(f, "%s%s:%s", i ? ", " : "", diag_escape(g->arena, v->name),
+                shape_print(g->arena, v->dtype, &v->shape));
     }
     fprintf(f, " = %s(", op_name(n->op));
     for (uint32_t i = 0; i < n->nin; i++) {
@@ -32,16 +34,19 @@ void graph_dump(const Graph *g, FILE *f)
 {
     for (uint32_t i = 0; i < g->input.n; i++) {
         const Value *v = val(g, g->input.at[i]);
-        fprintf(f, "input %s:%s\n", diag_escape(g->arena, v->name), shape_print(g->arena, v->dtype, &v->shape));
+        fprintf(f, "input %s:%s\n", diag_escape(g->arena, v->name),
+                shape_print(g->arena, v->dtype, &v->shape));
     }
     for (uint32_t i = 0; i < g->param.n; i++) {
         const Param *p = &g->param.at[i];
         fprintf(f, "param %s:%s = %s%s\n", diag_escape(g->arena, val(g, p->value)->name),
-                shape_print(g->arena, p->dtype, &p->shape), diag_escape(g->arena, p->name), p->trainable ? "" : " frozen");
+                shape_print(g->arena, p->dtype, &p->shape), diag_escape(g->arena, p->name),
+                p->trainable ? "" : " frozen");
     }
     for (NodeId n = 0; n < g->node.n; n++)
         dump_node(g, &g->node.at[n], f);
     for (uint32_t i = 0; i < g->output.n; i++)
-        fprintf(f, "output %s = %s\n", i < g->output_name.n ? diag_escape(g->arena, g->output_name.at[i]) : "",
+        fprintf(f, "output %s = %s\n",
+                i < g->output_name.n ? diag_escape(g->arena, g->output_name.at[i]) : "",
                 diag_escape(g->arena, val(g, g->output.at[i])->name));
 }

@@ -1,5 +1,6 @@
 /*
- * element.c - single elements of arrays in memory: every element type's bytes to a number and back.  Whole numbers pass through 128 bits, so that all of i64 and of u64 fit.
+ * element.c - single elements of arrays in memory: every element type's bytes to a number and back.
+ * Whole numbers pass through 128 bits, so that all of i64 and of u64 fit.
  */
 #include <math.h>
 #include <string.h>
@@ -103,7 +104,10 @@ void element_set_double(Dtype t, void *data, int64_t i, double v)
 
 void element_set_int(Dtype t, void *data, int64_t i, int64_t v) { element_set_wide(t, data, i, v); }
 
-int64_t element_int(Dtype t, const void *data, int64_t i) { return (int64_t)element_wide(t, data, i); }
+int64_t element_int(Dtype t, const void *data, int64_t i)
+{
+    return (int64_t)element_wide(t, data, i);
+}
 
 void element_copy(Dtype to, void *out, Dtype from, const void *in, int64_t i)
 {

@@ -1,5 +1,6 @@
 /*
- * element.h - whole numbers of any element type, in 128 bits.  Private to ir/element.c and the evaluator.
+ * element.h - whole numbers of any element type, in 128 bits.  Private to ir/element.c and the
+ * evaluator.
  */
 #ifndef PPSPLIT_ELEMENT_H
 #define PPSPLIT_ELEMENT_H

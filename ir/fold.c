@@ -1,7 +1,7 @@
 /*
- * fold.c - constant folding while the graph is built: a pure node of constant operands is computed by the
- * evaluator and becomes a constant.  A large Expand stays what it is, a view; whatever else reads it (or
- * another view of it) and is constant is folded through it.
+ * fold.c - constant folding while the graph is built: a pure node of constant operands is computed
+ * by the evaluator and becomes a constant.  A large Expand stays what it is, a view; whatever else
+ * reads it (or another view of it) and is constant is folded through it.
  */
 #include <string.h>
 
@@ -12,7 +12,8 @@ enum { MOST_FOLDED = 1 << 20, MOST_EXPANDED = 4096 };
 static bool is_constant(const Graph *g, ValueId v)
 {
     const Value *x = val(g, v);
-    while (x->kind == V_NODE && op_is_view(g->node.at[x->node].op) && g->node.at[x->node].op != OP_Identity)
+    while (x->kind == V_NODE && op_is_view(g->node.at[x->node].op) &&
+           g->node.at[x->node].op != OP_Identity)
         x = val(g, g->node.at[x->node].in[0]);
     return x->kind == V_CONST;
 }

@@ -1,5 +1,6 @@
 /*
- * graph.c - the Graph and its values: inputs, parameters, constants and their names; users and invariants.
+ * graph.c - the Graph and its values: inputs, parameters, constants and their names; users and
+ * invariants.
  */
 #include <string.h>
 
@@ -43,9 +44,16 @@ ValueId graph_value(Graph *g, ValueKind kind, const char *name, Dtype t, const S
     name = name ? arena_strdup(g->arena, name) : made_name(g);
     uint32_t *slot = strmap_at(&g->by_name, name);
     if (*slot != NONE)
-        diag_fatal(EXIT_MODEL, graph_where(g, g->cur_origin, -1), "two values are named '%s'", name);
+        diag_fatal(EXIT_MODEL, graph_where(g, g->cur_origin, -1), "two values are named '%s'",
+                   name);
     *slot = g->value.n;
-    Value v = {.name = name, .kind = kind, .dtype = t, .shape = *s, .batch = BATCH_NONE, .node = NONE, .param = NONE};
+    Value v = {.name = name,
+               .kind = kind,
+               .dtype = t,
+               .shape = *s,
+               .batch = BATCH_NONE,
+               .node = NONE,
+               .param = NONE};
     vec_push(g->arena, &g->value, v);
     return g->value.n - 1;
 }
@@ -77,15 +85,16 @@ ValueId graph_const(Graph *g, const char *name, Tensor t)
 }
 
 /*
- * A made-up name gives way to the model's.  A value that has a model's name already keeps it (an input stays
- * what the user calls it) and only becomes known by the other as well.
+ * A made-up name gives way to the model's.  A value that has a model's name already keeps it (an
+ * input stays what the user calls it) and only becomes known by the other as well.
  */
 void graph_rename(Graph *g, ValueId v, const char *name)
 {
     Value *x = &g->value.at[v];
     uint32_t *slot = strmap_at(&g->by_name, name);
     if (*slot != NONE && *slot != v)
-        diag_fatal(EXIT_MODEL, graph_where(g, g->cur_origin, -1), "two values are named '%s'", name);
+        diag_fatal(EXIT_MODEL, graph_where(g, g->cur_origin, -1), "two values are named '%s'",
+                   name);
     *slot = v;
     if (x->kind != V_NODE || x->name[0] != '%' || !strcmp(x->name, name))
         return;

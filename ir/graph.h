@@ -1,6 +1,6 @@
 /*
- * graph.h - the Graph of core operations: nodes and their attributes, values, parameters, and where each came from.
- * Nodes are in topological order; ids are never reused.
+ * graph.h - the Graph of core operations: nodes and their attributes, values, parameters, and where
+ * each came from. Nodes are in topological order; ids are never reused.
  */
 #ifndef PPSPLIT_GRAPH_H
 #define PPSPLIT_GRAPH_H
@@ -14,7 +14,8 @@ extern "C" {
 typedef uint32_t ValueId;
 typedef uint32_t NodeId;
 
-/* One enumerator per row of ops.def: OP_Add, OP_Softmax, ...  (composites never occur in a Graph). */
+/* One enumerator per row of ops.def: OP_Add, OP_Softmax, ...  (composites never occur in a Graph).
+ */
 typedef enum {
     OP_NONE,
 #define OP(name, ...) OP_##name,
@@ -24,12 +25,14 @@ typedef enum {
 } Op;
 
 /*
- * Attributes in canonical form; ops.def names beside each op those that it has.  Whatever ONNX lets one pass as an
- * input but must be static here (axes, shapes, pads, ...) is an attribute.  Axes are non-negative.  The arrays are
- * the arena's and never written after the node is made.  Names that no op has together share their storage.
+ * Attributes in canonical form; ops.def names beside each op those that it has.  Whatever ONNX lets
+ * one pass as an input but must be static here (axes, shapes, pads, ...) is an attribute.  Axes are
+ * non-negative.  The arrays are the arena's and never written after the node is made.  Names that
+ * no op has together share their storage.
  */
 typedef struct {
-    int n;                                              /* length of the arrays, where not stated: spatial dims of a window */
+    /* length of the arrays, where not stated: spatial dims of a window */
+    int n;
     int64_t group;
     union {
         int64_t axis;
@@ -39,8 +42,10 @@ typedef struct {
     union {
         int64_t k;                                      /* TopK: how many */
         int64_t ceil_mode;                              /* pools: the output's size is rounded up */
-        int64_t padding_row;                            /* Gather: the row that gets no gradient, from 1; 0: none */
-        int64_t alone;                                  /* a copy of codegen's: fused with nothing */
+        /* Gather: the row that gets no gradient, from 1; 0: none */
+        int64_t padding_row;
+        /* a copy of codegen's: fused with nothing */
+        int64_t alone;
     };
     union { const int64_t *dims, *perm, *axes, *start, *sizes, *begin, *stride; };
     union { const int64_t *size, *end, *dilation; };
@@ -54,7 +59,8 @@ typedef struct {
         int largest;                                    /* TopK */
         int select_last;                                /* ArgMax, ArgMin: the last of equals */
         int count_include_pad;                          /* AveragePool */
-        int copy;                                       /* Identity of codegen's: elements are moved */
+        /* Identity of codegen's: elements are moved */
+        int copy;
     };
     Dtype to;                                           /* Cast, Count */
 } Attr;
@@ -73,12 +79,15 @@ typedef enum {
 enum { BATCH_NONE = -1, BATCH_MIXED = -2 };
 
 typedef struct {
-    const char *name;                                   /* the model's, unique; made-up ones contain a '%' */
+    /* the model's, unique; made-up ones contain a '%' */
+    const char *name;
     ValueKind kind;
     Dtype dtype;
-    Shape shape;                                        /* with the largest chunk's rows, graph.batch */
-    int batch;            /* the dimension that is k * rows (k = d / graph.batch), rows outermost in it;
-                             BATCH_NONE: does not depend on the rows; BATCH_MIXED: depends in an untracked way */
+    /* with the largest chunk's rows, graph.batch */
+    Shape shape;
+    int batch; /* the dimension that is k * rows (k = d / graph.batch), rows outermost in it;
+                  BATCH_NONE: does not depend on the rows; BATCH_MIXED: depends in an untracked way
+                */
     NodeId node;                                        /* V_NODE */
     uint32_t out;                                       /* which output of it */
     uint32_t param;                                     /* V_PARAM: index into graph.param */
@@ -96,21 +105,26 @@ typedef struct {
 /* The ONNX node a core node comes from. */
 typedef struct {
     const char *name, *type;                            /* may be "" */
-    const char *scope;                                  /* "transformer.h.0.attn"; "" = the model itself */
+    const char *scope; /* "transformer.h.0.attn"; "" = the model itself */
     uint32_t index;                                     /* in its file */
     int pipeline_stage;                                 /* annotation, -1: none */
-    bool split_marker;                                  /* made by a ppsplit::Split node: a cut comes after it */
-    uint32_t call;                                      /* numbers calls of a module: 0 for the first */
+    /* made by a ppsplit::Split node: a cut comes after it */
+    bool split_marker;
+    /* numbers calls of a module: 0 for the first */
+    uint32_t call;
 } Origin;
 
 typedef struct {
     const char *name;                                   /* PyTorch's: "h.0.attn.c_attn.weight" */
-    const char *initializer;                            /* the initializer's name in the file; NULL: restored */
+    /* the initializer's name in the file; NULL: restored */
+    const char *initializer;
     Dtype dtype;
     Shape shape;                                        /* as PyTorch shapes it */
-    bool transposed;                                    /* the file holds it with its two dims exchanged */
+    /* the file holds it with its two dims exchanged */
+    bool transposed;
     bool trainable;
-    bool stat;                                          /* a running statistic of BatchNormalization */
+    /* a running statistic of BatchNormalization */
+    bool stat;
     Payload bytes;
     ValueId value;
 } Param;
@@ -126,17 +140,23 @@ typedef struct Graph {
     VEC(Origin) origin;
     VEC(Param) param;
     VEC(StatUpdate) update;
-    Ids input;                                          /* model inputs, in order (target/loss_scale appended later) */
+    /* model inputs, in order (target/loss_scale appended later) */
+    Ids input;
     Ids output;                                         /* model outputs, in order */
-    VEC(const char *) output_name;                      /* their names (a value may be an output twice) */
+    /* their names (a value may be an output twice) */
+    VEC(const char *) output_name;
     StrMap by_name;                                     /* value name -> ValueId */
-    int64_t batch;                                      /* rows of the model's shapes (1 if unknown) */
+    /* rows of the model's shapes (1 if unknown) */
+    int64_t batch;
     uint32_t cur_origin;                                /* given to nodes that builders make */
     uint32_t made_names;
-    int dropout_count;                                  /* Dropout nodes so far: their key in the generator */
-    bool scheduled;                                     /* stash_minimize ran: the stages' lists give the order, ids no longer do */
+    /* Dropout nodes so far: their key in the generator */
+    int dropout_count;
+    /* stash_minimize ran: the stages' lists give the order, ids no longer do */
+    bool scheduled;
     uint64_t model_hash;                                /* of the file's bytes of structure */
-    VEC(struct Model *) model;                          /* the files, in order; import.c pushes them */
+    /* the files, in order; import.c pushes them */
+    VEC(struct Model *) model;
 } Graph;
 
 static inline const Value *val(const Graph *g, ValueId v) { return &g->value.at[v]; }

@@ -1,6 +1,7 @@
 /*
- * ir.h - the room's table of contents: the Graph of core operations (graph.h, on the types of type.h), how it is made, checked,
- * shaped, folded and evaluated, and ops.def, its table of operations with one row for each.
+ * ir.h - the room's table of contents: the Graph of core operations (graph.h, on the types of
+ * type.h), how it is made, checked, shaped, folded and evaluated, and ops.def, its table of
+ * operations with one row for each.
  */
 #ifndef PPSPLIT_IR_H
 #define PPSPLIT_IR_H
@@ -18,12 +19,16 @@ extern "C" {
 /* ---- graph.c: values, and the Graph as a whole ----------------------------------------------- */
 
 Graph *graph_new(Arena *a, const char *file);
-ValueId graph_value(Graph *g, ValueKind kind, const char *name, Dtype t, const Shape *s);  /* name NULL: made up */
-ValueId graph_input(Graph *g, const char *name, Dtype t, const Shape *s);     /* appended to g->input */
+/* name NULL: made up */
+ValueId graph_value(Graph *g, ValueKind kind, const char *name, Dtype t, const Shape *s);
+/* appended to g->input */
+ValueId graph_input(Graph *g, const char *name, Dtype t, const Shape *s);
 ValueId graph_param(Graph *g, Param p);                                       /* sets p.value */
 ValueId graph_const(Graph *g, const char *name, Tensor t);                    /* keeps t.data */
-void graph_rename(Graph *g, ValueId v, const char *name);                     /* fatal if another has it */
-ValueId graph_out(const Graph *g, ValueId first, uint32_t i);                 /* i-th output of first's node */
+/* fatal if another has it */
+void graph_rename(Graph *g, ValueId v, const char *name);
+/* i-th output of first's node */
+ValueId graph_out(const Graph *g, ValueId first, uint32_t i);
 Where graph_where(const Graph *g, uint32_t origin, int input);
 void graph_verify(const Graph *g);                      /* BUG() on any broken invariant */
 /* users[v] = node ids that read v, in order; index by value id. Arena array of g->value.n lists. */
@@ -36,26 +41,31 @@ void graph_dump(const Graph *g, FILE *f);               /* one line a node, stab
 /* ---- node.c: on attr.c, shape.c, simplify.c and fold.c (node.h) ------------------------------ */
 
 /*
- * Makes a core node: checks its operands, of which none may be absent, keeps the attributes that the op has, infers its
- * shapes, removes what is an identity, and computes what is constant (unless that is larger than 1 Mi elements and than its
- * operands).  Returns output 0; graph_out(g, r, i) are the others.
+ * Makes a core node: checks its operands, of which none may be absent, keeps the attributes that
+ * the op has, infers its shapes, removes what is an identity, and computes what is constant (unless
+ * that is larger than 1 Mi elements and than its operands).  Returns output 0; graph_out(g, r, i)
+ * are the others.
  */
 ValueId graph_node(Graph *g, Op op, uint32_t nin, const ValueId *in, Attr attr);
 
 /* ---- build.c: build.h ------------------------------------------------------------------------ */
 
-/* ---- constant.c: the elements of a constant; false when v is none ----------------------------- */
+/* ---- constant.c: the elements of a constant; false when v is none ---------------------------- */
 
 bool g_const_ints(const Graph *g, ValueId v, Arena *a, int64_t **at, int64_t *n);
 bool g_const_double(const Graph *g, ValueId v, double *x);      /* of one element */
 
-/* ---- eval/: computes any core node on dense tensors; folds constants, and is the tests' oracle -- */
+/* ---- eval/: computes any core node on dense tensors; folds constants, and is the tests' oracle --
+ */
 
-/* The caller sets out[i].shape and dtype; data is allocated from a.  Floats are computed in double and rounded once, to the
-   output's type.  Dropout is the identity with an all-true mask here; Phase takes operand 0. */
-void eval_node(Arena *a, Op op, uint32_t nin, const Tensor *in, const Attr *attr, uint32_t nout, Tensor *out);
-/* Evaluates nodes in order.  at[] is indexed by value id; the caller fills inputs and parameters.  Where one of them holds an
-   f32 of the graph as doubles (dtype DT_F64), so do all results: the float64 oracle. */
+/* The caller sets out[i].shape and dtype; data is allocated from a.  Floats are computed in double
+   and rounded once, to the output's type.  Dropout is the identity with an all-true mask here;
+   Phase takes operand 0. */
+void eval_node(Arena *a, Op op, uint32_t nin, const Tensor *in, const Attr *attr, uint32_t nout,
+               Tensor *out);
+/* Evaluates nodes in order.  at[] is indexed by value id; the caller fills inputs and parameters.
+   Where one of them holds an f32 of the graph as doubles (dtype DT_F64), so do all results: the
+   float64 oracle. */
 void eval_nodes(const Graph *g, Arena *a, const NodeId *list, uint32_t n, Tensor *at);
 
 /* ---- ops.c: the table as data ---------------------------------------------------------------- */
@@ -63,12 +73,16 @@ void eval_nodes(const Graph *g, Arena *a, const NodeId *list, uint32_t n, Tensor
 const char *op_name(Op op);
 Op op_find(const char *name);                           /* OP_NONE when there is no such row */
 bool op_is_map(Op op);                                  /* elementwise */
-const char *op_map_text(Op op);                         /* the MAP expression over a, b, c; NULL otherwise */
+/* the MAP expression over a, b, c; NULL otherwise */
+const char *op_map_text(Op op);
 bool op_is_core(Op op);                                 /* may stand in a Graph */
-bool op_is_view(Op op);                                 /* its result is its operand's memory, where strides can say it */
+/* its result is its operand's memory, where strides can say it */
+bool op_is_view(Op op);
 bool op_is_pure(Op op);                                 /* equal operands give equal results */
-bool op_folds(Op op);                                   /* computed at once where operands are constant */
-bool op_is_cheap(Op op);                                /* computed again in backward rather than kept */
+/* computed at once where operands are constant */
+bool op_folds(Op op);
+/* computed again in backward rather than kept */
+bool op_is_cheap(Op op);
 bool op_stands_alone(Op op);                            /* a call of its own, fused with nothing */
 bool op_takes(Op op, uint32_t nin);                     /* so many operands in its core form */
 uint32_t op_results(Op op, const Attr *attr);

@@ -1,7 +1,7 @@
 /*
- * node.c - the one place where nodes come into being.  In: an op, operands, attributes.  Out: a value.  On the way the
- * operands are checked, the results typed (shape.c), identities removed (simplify.c) and constants folded (fold.c), so a
- * Graph is at all times shaped and folded.
+ * node.c - the one place where nodes come into being.  In: an op, operands, attributes.  Out: a
+ * value.  On the way the operands are checked, the results typed (shape.c), identities removed
+ * (simplify.c) and constants folded (fold.c), so a Graph is at all times shaped and folded.
  */
 #include <string.h>
 
@@ -21,9 +21,10 @@ static void check_type(const Graph *g, const Draft *d)
 {
     for (uint32_t i = 0; i < d->nout; i++)
         if (!dtype_is_computable(d->dtype[i])) {
-            diag_hint("convert the model to float32; types computed in are f32, f64, i32, i64 and bool");
-            diag_fatal(EXIT_MODEL, graph_where(g, g->cur_origin, -1), "its result has type %s, which is not computed in",
-                       dtype_name(d->dtype[i]));
+            diag_hint(
+                "convert the model to float32; types computed in are f32, f64, i32, i64 and bool");
+            diag_fatal(EXIT_MODEL, graph_where(g, g->cur_origin, -1),
+                       "its result has type %s, which is not computed in", dtype_name(d->dtype[i]));
         }
 }
 
@@ -31,7 +32,12 @@ static ValueId make(Graph *g, const Draft *d)
 {
     check_type(g, d);
     INSIST(g->node.n < NONE - 1);
-    Node n = {.op = d->op, .nin = d->nin, .nout = d->nout, .in = d->in, .attr = d->attr, .origin = g->cur_origin};
+    Node n = {.op = d->op,
+              .nin = d->nin,
+              .nout = d->nout,
+              .in = d->in,
+              .attr = d->attr,
+              .origin = g->cur_origin};
     n.out = arena_array(g->arena, ValueId, d->nout);
     for (uint32_t i = 0; i < d->nout; i++) {
         n.out[i] = graph_value(g, V_NODE, NULL, d->dtype[i], &d->shape[i]);

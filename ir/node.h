@@ -16,16 +16,18 @@ typedef struct {
     Shape *shape;
 } Draft;
 
-/* attr.c: the attributes that the op has, defaults filled in and arrays copied, so callers may build them on their stack. */
+/* attr.c: the attributes that the op has, defaults filled in and arrays copied, so callers may
+ * build them on their stack. */
 Attr attr_own(Arena *a, Op op, const Attr *t);
 void attr_dump(Op op, const Attr *t, FILE *f);
 
-/* shape.c.  Output types of a core node from its operands and attributes; a mistake is a diag_fatal at the origin. */
+/* shape.c.  Output types of a core node from its operands and attributes; a mistake is a diag_fatal
+ * at the origin. */
 void shape_infer(Graph *g, Op op, uint32_t nin, const ValueId *in, const Attr *attr, uint32_t nout,
                  Dtype *dtype, Shape *shape);
 
-/* simplify.c, fold.c.  Rewrites the draft's operands where that changes nothing but the cost; returns the value that the node
-   would only repeat, or NONE. */
+/* simplify.c, fold.c.  Rewrites the draft's operands where that changes nothing but the cost;
+   returns the value that the node would only repeat, or NONE. */
 ValueId simplify(Graph *g, Draft *d);
 /* Computes the draft when it is pure and its operands are constant; returns output 0, or NONE. */
 ValueId fold(Graph *g, const Draft *d);

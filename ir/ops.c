@@ -16,7 +16,8 @@ typedef struct {
     unsigned flags;
     Gradient gradient;
     CodeKind kind;
-    const char *text;                                   /* the MAP expression, or the emitter's kind */
+    /* the MAP expression, or the emitter's kind */
+    const char *text;
 } Row;
 
 static const Row rows[OP_COUNT] = {
@@ -28,9 +29,11 @@ static const Row rows[OP_COUNT] = {
 #define C_VIEW CODE_VIEW, NULL
 #define C_CODE_LOWER(f) CODE_LOWERED, #f
 #define FLAGS(flags) flags
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, flops, onnx, flags, code) \
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, flops, onnx,   \
+           flags, code)                                                                            \
     [OP_##name] = {#name, lo, hi, since, nin, nout, flags, G_##grad, C_##code},
-#define COMPOSITE(name, lo, hi, since, f) [OP_##name] = {#name, lo, hi, since, 0, 0, 0, GRADIENT_LOWERED, CODE_COMPOSITE, NULL},
+#define COMPOSITE(name, lo, hi, since, f)                                                          \
+    [OP_##name] = {#name, lo, hi, since, 0, 0, 0, GRADIENT_LOWERED, CODE_COMPOSITE, NULL},
 #include "ops.def"
 };
 
@@ -60,7 +63,10 @@ bool op_is_cheap(Op op) { return rows[op].flags & CHEAP; }
 
 bool op_stands_alone(Op op) { return rows[op].flags & ALONE; }
 
-bool op_takes(Op op, uint32_t nin) { return op_is_core(op) && (rows[op].nin == 0 ? nin > 0 : nin == rows[op].nin); }
+bool op_takes(Op op, uint32_t nin)
+{
+    return op_is_core(op) && (rows[op].nin == 0 ? nin > 0 : nin == rows[op].nin);
+}
 
 uint32_t op_results(Op op, const Attr *attr)
 {

@@ -1,7 +1,7 @@
 /*
  * shape.c - types and shapes of what a core node makes, one function per SHAPE() column of ops.def.
- * In: operands with static shapes, canonical attributes.  Out: type and shape of each output; a model's
- * mistake is an error at the ONNX node it came from, with the operands' types in sight.
+ * In: operands with static shapes, canonical attributes.  Out: type and shape of each output; a
+ * model's mistake is an error at the ONNX node it came from, with the operands' types in sight.
  */
 #include <string.h>
 
@@ -87,7 +87,8 @@ static void broadcast(const Infer *x, const Shape *b, int skip_last, Shape *r)
         int ia = i - (rank - ra), ib = i - (rank - rb);
         int64_t da = ia < 0 ? 1 : a.d[ia], db = ib < 0 ? 1 : b->d[ib];
         if (da != db && da != 1 && db != 1)
-            refuse(x, 1, "operands do not broadcast: dimension %d is %lld and %lld", i, ll(da), ll(db));
+            refuse(x, 1, "operands do not broadcast: dimension %d is %lld and %lld", i, ll(da),
+                   ll(db));
         r->d[i] = da == 1 ? db : da;
     }
     r->rank = rank + skip_last;
@@ -97,7 +98,8 @@ static void same_types(const Infer *x, uint32_t from)
 {
     for (uint32_t i = from + 1; i < x->nin; i++)
         if (type(x, i) != type(x, from))
-            refuse(x, (int)i, "operands have different types: %s and %s", dtype_name(type(x, from)), dtype_name(type(x, i)));
+            refuse(x, (int)i, "operands have different types: %s and %s", dtype_name(type(x, from)),
+                   dtype_name(type(x, i)));
 }
 
 static void need_type(const Infer *x, uint32_t i, bool good, const char *what)
@@ -171,7 +173,8 @@ static void shape_where(Infer *x)
 
 static void shape_cast(Infer *x)
 {
-    if (dtype_size(x->at->to) == 0 || x->at->to == DT_C64 || x->at->to == DT_C128 || dtype_size(type(x, 0)) == 0)
+    if (dtype_size(x->at->to) == 0 || x->at->to == DT_C64 || x->at->to == DT_C128 ||
+        dtype_size(type(x, 0)) == 0)
         refuse(x, 0, "cannot cast %s to %s", dtype_name(type(x, 0)), dtype_name(x->at->to));
     x->t[0] = x->at->to;
     x->s[0] = *dims(x, 0);
@@ -188,7 +191,8 @@ static void shape_given(Infer *x)
     x->t[0] = type(x, 0);
     if (x->op == OP_Reshape) {
         if (shape_elements(s) != shape_elements(from))
-            refuse(x, 0, "cannot reshape %lld elements to %s", ll(shape_elements(from)), shape_print(x->g->arena, x->t[0], s));
+            refuse(x, 0, "cannot reshape %lld elements to %s", ll(shape_elements(from)),
+                   shape_print(x->g->arena, x->t[0], s));
         return;
     }
     bool fits = s->rank >= from->rank;
@@ -228,10 +232,11 @@ static void shape_slice(Infer *x)
         int64_t start = x->at->start[i], size = x->at->size[i], step = x->at->step[i], reach, last;
         if (size < 0 || step == 0)
             refuse(x, 0, "slice of size %lld and step %lld along axis %d", ll(size), ll(step), i);
-        if (size > 0 && (start < 0 || start >= from->d[i] || __builtin_mul_overflow(size - 1, step, &reach) ||
-                         __builtin_add_overflow(start, reach, &last) || last < 0 || last >= from->d[i]))
-            refuse(x, 0, "slice start %lld, size %lld, step %lld leaves axis %d of %lld", ll(start), ll(size), ll(step), i,
-                   ll(from->d[i]));
+        if (size > 0 &&
+            (start < 0 || start >= from->d[i] || __builtin_mul_overflow(size - 1, step, &reach) ||
+             __builtin_add_overflow(start, reach, &last) || last < 0 || last >= from->d[i]))
+            refuse(x, 0, "slice start %lld, size %lld, step %lld leaves axis %d of %lld", ll(start),
+                   ll(size), ll(step), i, ll(from->d[i]));
         x->s[0].d[i] = size;
     }
 }
@@ -250,7 +255,8 @@ static void shape_split(Infer *x)
         x->s[i].d[axis] = x->at->sizes[i];
     }
     if (sum != from->d[axis])
-        refuse(x, 0, "the parts add up to %lld, axis %d has %lld", ll(sum), axis, ll(from->d[axis]));
+        refuse(x, 0, "the parts add up to %lld, axis %d has %lld", ll(sum), axis,
+               ll(from->d[axis]));
 }
 
 static void shape_concat(Infer *x)
@@ -278,7 +284,8 @@ static void shape_pad(Infer *x)
     x->s[0].rank = from->rank;
     for (int i = 0; i < from->rank; i++) {
         int64_t b = x->at->begin[i], e = x->at->end[i], d = from->d[i];
-        bool far = (x->at->mode == PAD_REFLECT && (b >= d || e >= d)) || (x->at->mode == PAD_WRAP && (b > d || e > d)) ||
+        bool far = (x->at->mode == PAD_REFLECT && (b >= d || e >= d)) ||
+                   (x->at->mode == PAD_WRAP && (b > d || e > d)) ||
                    (x->at->mode == PAD_EDGE && d == 0);
         if (b < 0 || e < 0 || ((b || e) && far))
             refuse(x, 0, "pads %lld and %lld do not fit axis %d of %lld", ll(b), ll(e), i, ll(d));
@@ -298,7 +305,8 @@ static void check_indices(const Infer *x, uint32_t i, const int64_t *limit, int6
     for (int64_t k = 0; k < count; k++) {
         int64_t d = limit[n == 1 ? 0 : k % n];
         if (at[k] < -d || at[k] >= d)
-            refuse(x, (int)i, "index %lld is out of range for a dimension of %lld", ll(at[k]), ll(d));
+            refuse(x, (int)i, "index %lld is out of range for a dimension of %lld", ll(at[k]),
+                   ll(d));
     }
 }
 
@@ -366,7 +374,8 @@ static void check_scatter(const Infer *x)
 {
     const Shape *from = dims(x, 0), *index = dims(x, 1), *update = dims(x, 2);
     if (type(x, 2) != type(x, 0))
-        refuse(x, 2, "updates have type %s, the data %s", dtype_name(type(x, 2)), dtype_name(type(x, 0)));
+        refuse(x, 2, "updates have type %s, the data %s", dtype_name(type(x, 2)),
+               dtype_name(type(x, 0)));
     if (x->op == OP_ScatterElements) {
         check_elements(x);
         if (!shape_equal(index, update))
@@ -491,9 +500,11 @@ static int64_t windows(const Infer *x, int i, int64_t d, int64_t k, bool ceil)
     const Attr *t = x->at;
     int64_t stride = t->stride[i], begin = t->pad[i], end = t->pad[i + t->n];
     if (stride < 1 || t->dilation[i] < 1 || k < 1 || begin < 0 || end < 0)
-        refuse(x, 0, "stride %lld, dilation %lld, kernel %lld, pads %lld and %lld along spatial axis %d", ll(stride), ll(t->dilation[i]),
-               ll(k), ll(begin), ll(end), i);
-    int64_t room = add_dims(x, add_dims(x, d, begin), end) - add_dims(x, mul_dims(x, k - 1, t->dilation[i]), 1);
+        refuse(x, 0,
+               "stride %lld, dilation %lld, kernel %lld, pads %lld and %lld along spatial axis %d",
+               ll(stride), ll(t->dilation[i]), ll(k), ll(begin), ll(end), i);
+    int64_t room = add_dims(x, add_dims(x, d, begin), end) -
+                   add_dims(x, mul_dims(x, k - 1, t->dilation[i]), 1);
     if (room < 0)
         refuse(x, 0, "the kernel does not fit into spatial axis %d of %lld", i, ll(d));
     int64_t n = room / stride + 1;
@@ -507,14 +518,16 @@ static void check_spatial(const Infer *x, int n)
 {
     const Shape *s = dims(x, 0);
     if (n < 1 || n > 3 || s->rank != n + 2)
-        refuse(x, 0, "an operand of rank %d with %d spatial dimensions (1 to 3 are supported)", s->rank, n);
+        refuse(x, 0, "an operand of rank %d with %d spatial dimensions (1 to 3 are supported)",
+               s->rank, n);
     need_type(x, 0, dtype_is_float(type(x, 0)), "of a float type");
 }
 
 static void check_group(const Infer *x, int64_t channels, int64_t outputs)
 {
     if (x->at->group < 1 || channels % x->at->group || outputs % x->at->group)
-        refuse(x, 1, "%lld and %lld channels in %lld groups", ll(channels), ll(outputs), ll(x->at->group));
+        refuse(x, 1, "%lld and %lld channels in %lld groups", ll(channels), ll(outputs),
+               ll(x->at->group));
 }
 
 static void shape_conv(Infer *x)
@@ -527,8 +540,8 @@ static void shape_conv(Infer *x)
         refuse(x, 1, "a kernel of rank %d for an operand of rank %d", w->rank, a->rank);
     check_group(x, a->d[1], w->d[0]);
     if (w->d[1] != a->d[1] / x->at->group)
-        refuse(x, 1, "the kernel takes %lld channels, %lld groups of %lld give %lld", ll(w->d[1]), ll(x->at->group), ll(a->d[1]),
-               ll(a->d[1] / x->at->group));
+        refuse(x, 1, "the kernel takes %lld channels, %lld groups of %lld give %lld", ll(w->d[1]),
+               ll(x->at->group), ll(a->d[1]), ll(a->d[1] / x->at->group));
     *s = *a;
     s->d[1] = w->d[0];
     for (int i = 0; i < x->at->n; i++)
@@ -548,8 +561,10 @@ static void shape_conv_transpose(Infer *x)
     *s = *a;
     s->d[1] = mul_dims(x, w->d[1], x->at->group);
     for (int i = 0; i < x->at->n; i++) {
-        if (x->at->out_dims[i] < 0 || x->at->stride[i] < 1 || x->at->dilation[i] < 1 || x->at->pad[i] < 0 || x->at->pad[i + x->at->n] < 0)
-            refuse(x, 0, "an output of %lld with stride %lld along spatial axis %d", ll(x->at->out_dims[i]), ll(x->at->stride[i]), i);
+        if (x->at->out_dims[i] < 0 || x->at->stride[i] < 1 || x->at->dilation[i] < 1 ||
+            x->at->pad[i] < 0 || x->at->pad[i + x->at->n] < 0)
+            refuse(x, 0, "an output of %lld with stride %lld along spatial axis %d",
+                   ll(x->at->out_dims[i]), ll(x->at->stride[i]), i);
         s->d[i + 2] = x->at->out_dims[i];
     }
     x->t[0] = type(x, 0);
@@ -564,8 +579,10 @@ static void shape_conv_weight_grad(Infer *x)
     s->rank = x->at->n + 2;
     memcpy(s->d, x->at->weight_dims, (size_t)s->rank * sizeof s->d[0]);
     check_group(x, a->d[1], y->rank == a->rank ? y->d[1] : 1);
-    if (y->rank != a->rank || y->d[0] != a->d[0] || s->d[0] != y->d[1] || s->d[1] != a->d[1] / x->at->group)
-        refuse(x, 1, "operand and gradient do not make a kernel of %s", shape_print(x->g->arena, type(x, 0), s));
+    if (y->rank != a->rank || y->d[0] != a->d[0] || s->d[0] != y->d[1] ||
+        s->d[1] != a->d[1] / x->at->group)
+        refuse(x, 1, "operand and gradient do not make a kernel of %s",
+               shape_print(x->g->arena, type(x, 0), s));
     x->t[0] = type(x, 0);
 }
 
@@ -620,7 +637,9 @@ void shape_infer(Graph *g, Op op, uint32_t nin, const ValueId *in, const Attr *a
     for (uint32_t i = 0; i < nout; i++) {
         int64_t n = 1;
         for (int k = 0; k < shape[i].rank; k++)
-            if (shape[i].d[k] < 0 || __builtin_mul_overflow(n, shape[i].d[k], &n) || n >> MOST_ELEMENTS_LOG2)
-                refuse(&x, -1, "the result's element count overflows: %s", shape_print(g->arena, dtype[i], &shape[i]));
+            if (shape[i].d[k] < 0 || __builtin_mul_overflow(n, shape[i].d[k], &n) ||
+                n >> MOST_ELEMENTS_LOG2)
+                refuse(&x, -1, "the result's element count overflows: %s",
+                       shape_print(g->arena, dtype[i], &shape[i]));
     }
 }

@@ -1,8 +1,9 @@
 /*
  * simplify.c - what graph_node() does not build: identities, reshapes of reshapes, and copies that
- * broadcasting makes superfluous.  No algebra on numbers: x * 1 stays, so bits and NaNs are the model's.
- * A constant whose slices along an axis are all equal (a mask baked with the batch's size) is used with that
- * axis collapsed to 1 by elementwise ops: what then depends on the number of rows is only what must.
+ * broadcasting makes superfluous.  No algebra on numbers: x * 1 stays, so bits and NaNs are the
+ * model's. A constant whose slices along an axis are all equal (a mask baked with the batch's size)
+ * is used with that axis collapsed to 1 by elementwise ops: what then depends on the number of rows
+ * is only what must.
  */
 #include <string.h>
 
@@ -56,13 +57,15 @@ static bool slices_equal(const Value *v, int axis)
         outer *= (size_t)v->shape.d[i];
     for (size_t o = 0; o < outer; o++) {
         const char *first = (const char *)v->data + o * n * inner;
-        if (n > 1 && memcmp(first, first + inner, (n - 1) * inner))     /* each equals the one before it */
+        /* each equals the one before it */
+        if (n > 1 && memcmp(first, first + inner, (n - 1) * inner))
             return false;
     }
     return true;
 }
 
-/* The constant with the axes of the mask reduced to their first index. Made once, found again by name. */
+/* The constant with the axes of the mask reduced to their first index. Made once, found again by
+ * name. */
 static ValueId collapse(Graph *g, ValueId v, unsigned axes, const Shape *s)
 {
     const Value x = *val(g, v);
@@ -95,7 +98,8 @@ static void collapse_operand(Graph *g, Draft *d, uint32_t i)
     for (int axis = 0; axis < s.rank; axis++) {
         Shape smaller = s;
         smaller.d[axis] = 1;
-        if (s.d[axis] <= 1 || !keeps_result(g, d, i, &smaller) || !slices_equal(val(g, d->in[i]), axis))
+        if (s.d[axis] <= 1 || !keeps_result(g, d, i, &smaller) ||
+            !slices_equal(val(g, d->in[i]), axis))
             continue;
         s = smaller;
         axes |= 1u << axis;
@@ -147,7 +151,8 @@ static ValueId simplify_concat(Graph *g, Draft *d)
 static bool is_whole_slice(const Attr *t, const Shape *s)
 {
     for (int i = 0; i < t->n; i++)
-        if (t->size[i] != s->d[i] || (s->d[i] > 0 && (t->start[i] != 0 || (t->step[i] != 1 && s->d[i] > 1))))
+        if (t->size[i] != s->d[i] ||
+            (s->d[i] > 0 && (t->start[i] != 0 || (t->step[i] != 1 && s->d[i] > 1))))
             return false;
     return true;
 }
@@ -178,8 +183,12 @@ ValueId simplify(Graph *g, Draft *d)
         return d->in[0] == d->in[1] ? d->in[0] : NONE;
     case OP_Split:
         return d->nout == 1 ? d->in[0] : NONE;
-    case OP_Pad: case OP_ReduceSum: case OP_ReduceMean: case OP_ReduceMax: case OP_ReduceMin: case OP_ReduceProd:
-        return same_shape ? d->in[0] : NONE;
+    case OP_Pad:
+    case OP_ReduceSum:
+    case OP_ReduceMean:
+    case OP_ReduceMax:
+    case OP_ReduceMin:
+    case OP_ReduceProd: return same_shape ? d->in[0] : NONE;
     default:
         return NONE;
     }

@@ -16,22 +16,27 @@ typedef enum {
 #define DTYPE(name, number, ...) DT_##name = number,
 #include "base/file/dtype.def"
 #undef DTYPE
-    DT_LAST = 26                                        /* the greatest that ONNX has; some have no row */
+    DT_LAST = 26 /* the greatest that ONNX has; some have no row */
 } Dtype;
 
 enum { MAX_RANK = 16 };
 typedef struct { int rank; int64_t d[MAX_RANK]; } Shape;
 
 /* dtype.c */
-size_t dtype_size(Dtype t);                             /* bytes of an element; 0 for strings and types without a row */
+/* bytes of an element; 0 for strings and types without a row */
+size_t dtype_size(Dtype t);
 const char *dtype_name(Dtype t);                        /* "f32", "i64", "bool", ... */
-uint32_t dtype_onnx_field(Dtype t);                     /* the repeated field of TensorProto with such elements; 0: none */
+/* the repeated field of TensorProto with such elements; 0: none */
+uint32_t dtype_onnx_field(Dtype t);
 bool dtype_is_float(Dtype t);
 bool dtype_is_signed(Dtype t);                          /* a whole number that may be negative */
 bool dtype_is_computable(Dtype t);                      /* f32 f64 i32 i64 bool */
-Dtype dtype_held(Dtype t);                              /* the computable type that stands for t; DT_NONE: none */
-double dtype_round(Dtype t, double v);                  /* the nearest value of a computable float type */
-int64_t shape_elements(const Shape *s);                 /* checked: overflow is a fatal error of the model */
+/* the computable type that stands for t; DT_NONE: none */
+Dtype dtype_held(Dtype t);
+/* the nearest value of a computable float type */
+double dtype_round(Dtype t, double v);
+/* checked: overflow is a fatal error of the model */
+int64_t shape_elements(const Shape *s);
 bool shape_equal(const Shape *a, const Shape *b);
 Shape shape_of(int rank, ...);                          /* int64_t each */
 char *shape_print(Arena *a, Dtype t, const Shape *s);   /* "f32[4,8,128,64]" */
@@ -39,13 +44,15 @@ char *shape_print(Arena *a, Dtype t, const Shape *s);   /* "f32[4,8,128,64]" */
 /* Dense row-major bytes in memory: constants, and what the evaluator computes with. */
 typedef struct { Dtype dtype; Shape shape; void *data; } Tensor;
 
-/* element.c: element i of an array in memory, of any type with numbers and at any alignment.  Real numbers become whole
-   ones by dropping the fraction, and what 64 bits cannot hold becomes the least; halves are rounded to nearest even. */
+/* element.c: element i of an array in memory, of any type with numbers and at any alignment.  Real
+   numbers become whole ones by dropping the fraction, and what 64 bits cannot hold becomes the
+   least; halves are rounded to nearest even. */
 double element_double(Dtype t, const void *data, int64_t i);
 int64_t element_int(Dtype t, const void *data, int64_t i);
 void element_set_double(Dtype t, void *data, int64_t i, double v);
 void element_set_int(Dtype t, void *data, int64_t i, int64_t v);
-void element_copy(Dtype to, void *out, Dtype from, const void *in, int64_t i);  /* element i, whole numbers exactly */
+/* element i, whole numbers exactly */
+void element_copy(Dtype to, void *out, Dtype from, const void *in, int64_t i);
 
 /* Bytes of a tensor still in its file (mapped, not copied). */
 typedef struct {
@@ -53,7 +60,8 @@ typedef struct {
     size_t length;
     const char *file;                                   /* the path it was mapped from */
     uint64_t offset;                                    /* in that file, for --params link */
-    bool converted;                                     /* typed data arrays were unpacked into the arena: no offset */
+    /* typed data arrays were unpacked into the arena: no offset */
+    bool converted;
 } Payload;
 
 #ifdef __cplusplus

@@ -1,9 +1,12 @@
 /*
- * make_gpt.c - writes a GPT as an ONNX model, without Python: for the benchmark, the demo and the tests of size.
+ * make_gpt.c - writes a GPT as an ONNX model, without Python: for the benchmark, the demo and the
+ * tests of size.
  *
- * In: sizes.  Out: model.onnx as PyTorch's TorchScript exporter names things (/h.0/attn/c_attn/MatMul), pre-LayerNorm blocks,
- * packed q k v, causal softmax attention, tanh GELU, an untied head (--tied: the embedding, transposed); opset 17;
- * weights normal(0, 0.02) from a fixed generator.  --external keeps the weights in MODEL.data; --sparse makes that file a hole (any size costs nothing).
+ * In: sizes.  Out: model.onnx as PyTorch's TorchScript exporter names things
+ * (/h.0/attn/c_attn/MatMul), pre-LayerNorm blocks, packed q k v, causal softmax attention, tanh
+ * GELU, an untied head (--tied: the embedding, transposed); opset 17; weights normal(0, 0.02) from
+ * a fixed generator.  --external keeps the weights in MODEL.data; --sparse makes that file a hole
+ * (any size costs nothing).
  */
 #include <stdarg.h>
 #include <getopt.h>
@@ -20,8 +23,11 @@
 
 enum { F32 = 1, I64 = 7, BOOL = 9 };
 
-static struct { long vocab, dim, layers, heads, seq, rows; int external, sparse, tied; const char *out; } opt =
-    {256, 64, 4, 4, 64, 4, 0, 0, 0, "gpt.onnx"};
+static struct {
+    long vocab, dim, layers, heads, seq, rows;
+    int external, sparse, tied;
+    const char *out;
+} opt = {256, 64, 4, 4, 64, 4, 0, 0, 0, "gpt.onnx"};
 static Buf graph;
 static FILE *data;
 static char data_name[4096];
@@ -49,7 +55,8 @@ static void external_entry(Buf *t, const char *key, const char *value)
 }
 
 /* A TensorProto; payload NULL: the tensor is external and its bytes are a hole. */
-static void initializer(const char *name, int type, int rank, const long *dim, const void *payload, size_t bytes)
+static void initializer(const char *name, int type, int rank, const long *dim, const void *payload,
+                        size_t bytes)
 {
     Buf t = {0};
     for (int i = 0; i < rank; i++)
@@ -142,8 +149,10 @@ static void attr_float(const char *name, float v)
     put_message(&attributes, 5, &a);
 }
 
-/* A node: scope "/h.0/attn", op "MatMul", outputs and inputs as space-separated names; attributes set before. */
-static void node(const char *scope, const char *suffix, const char *op, const char *outputs, const char *inputs)
+/* A node: scope "/h.0/attn", op "MatMul", outputs and inputs as space-separated names; attributes
+ * set before. */
+static void node(const char *scope, const char *suffix, const char *op, const char *outputs,
+                 const char *inputs)
 {
     Buf n = {0};
     char text[512];
@@ -162,7 +171,8 @@ static void node(const char *scope, const char *suffix, const char *op, const ch
 
 static char *f(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-static char *f(const char *fmt, ...)                    /* names with a layer number; eight live at a time */
+/* names with a layer number; eight live at a time */
+static char *f(const char *fmt, ...)
 {
     static char text[8][64];
     static int at;
@@ -183,7 +193,8 @@ static char *join(const char *a, const char *b, const char *c)
     return text[at];
 }
 
-static void layer_norm(const char *scope, const char *x, const char *y, const char *w, const char *b)
+static void layer_norm(const char *scope, const char *x, const char *y, const char *w,
+                       const char *b)
 {
     attr_int("axis", -1);
     attr_float("epsilon", 1e-5f);
@@ -204,7 +215,8 @@ static void attention(long l, const char *x, const char *y)
     snprintf(p, sizeof p, "%s", s);
 #define NAME(buf, what) snprintf(buf, sizeof buf, "%s/" what "_output_0", p)
     NAME(out, "c_attn");
-    linear(f("/h.%ld/attn/c_attn", l), x, out, f("h.%ld.attn.c_attn.weight", l), f("h.%ld.attn.c_attn.bias", l));
+    linear(f("/h.%ld/attn/c_attn", l), x, out, f("h.%ld.attn.c_attn.weight", l),
+           f("h.%ld.attn.c_attn.bias", l));
     NAME(q, "q");
     NAME(k, "k");
     NAME(v, "v");
@@ -236,7 +248,8 @@ static void attention(long l, const char *x, const char *y)
     node(p, "_3", "Transpose", b, a);
     NAME(a, "Reshape_3");
     node(p, "_3", "Reshape", a, join(b, "flat_shape", ""));
-    linear(f("/h.%ld/attn/c_proj", l), a, y, f("h.%ld.attn.c_proj.weight", l), f("h.%ld.attn.c_proj.bias", l));
+    linear(f("/h.%ld/attn/c_proj", l), a, y, f("h.%ld.attn.c_proj.weight", l),
+           f("h.%ld.attn.c_proj.bias", l));
 #undef NAME
 }
 
@@ -245,9 +258,11 @@ static void mlp(long l, const char *x, const char *y)
     char h[64], c[96], t[96], u[64], p[64];
     snprintf(p, sizeof p, "/h.%ld/mlp", l);
     snprintf(h, sizeof h, "/h.%ld/mlp/c_fc_output_0", l);
-    linear(f("/h.%ld/mlp/c_fc", l), x, h, f("h.%ld.mlp.c_fc.weight", l), f("h.%ld.mlp.c_fc.bias", l));
-    static const char *const steps[][3] = {{"Pow", "", "three"}, {"Mul", "_0", "gelu_a"}, {"Add", "_0", ""}, {"Mul", "_1", "gelu_b"},
-                                           {"Tanh", "", NULL}, {"Add", "_1", "one"}, {"Mul", "_2", ""}, {"Mul", "_3", "half"}};
+    linear(f("/h.%ld/mlp/c_fc", l), x, h, f("h.%ld.mlp.c_fc.weight", l),
+           f("h.%ld.mlp.c_fc.bias", l));
+    static const char *const steps[][3] = {
+        {"Pow", "", "three"}, {"Mul", "_0", "gelu_a"}, {"Add", "_0", ""}, {"Mul", "_1", "gelu_b"},
+        {"Tanh", "", NULL},   {"Add", "_1", "one"},    {"Mul", "_2", ""}, {"Mul", "_3", "half"}};
     snprintf(c, sizeof c, "%s", h);
     for (int i = 0; i < 8; i++) {                       /* 0.5 x (1 + tanh(b (x + a x^3))) */
         snprintf(t, sizeof t, "%s/gelu_%d_output_0", p, i);
@@ -366,7 +381,9 @@ static void build(void)
         attr_ints("perm", 2, (long[]){1, 0});
         node("/lm_head", "", "Transpose", "/lm_head/Transpose_output_0", "wte.weight");
     }
-    node("/lm_head", "", "MatMul", "logits", join("/ln_f/LayerNormalization_output_0", opt.tied ? "/lm_head/Transpose_output_0" : "lm_head.weight", ""));
+    node("/lm_head", "", "MatMul", "logits",
+         join("/ln_f/LayerNormalization_output_0",
+              opt.tied ? "/lm_head/Transpose_output_0" : "lm_head.weight", ""));
     put_string(&graph, 2, "gpt");
     parameters();
     constants();
@@ -387,9 +404,10 @@ static long number(const char *s)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"vocab", 1, 0, 'v'}, {"dim", 1, 0, 'd'}, {"layers", 1, 0, 'l'}, {"heads", 1, 0, 'h'}, {"seq", 1, 0, 's'},
-                                            {"rows", 1, 0, 'r'}, {"external", 0, 0, 'e'}, {"sparse", 0, 0, 'p'},
-                                            {"tied", 0, 0, 't'}, {0, 0, 0, 0}};
+    static const struct option options[] = {
+        {"vocab", 1, 0, 'v'}, {"dim", 1, 0, 'd'},  {"layers", 1, 0, 'l'},   {"heads", 1, 0, 'h'},
+        {"seq", 1, 0, 's'},   {"rows", 1, 0, 'r'}, {"external", 0, 0, 'e'}, {"sparse", 0, 0, 'p'},
+        {"tied", 0, 0, 't'},  {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "o:", options, NULL)) != -1;)
         switch (c) {
         case 'v': opt.vocab = number(optarg); break;
@@ -403,7 +421,8 @@ int main(int argc, char **argv)
         case 't': opt.tied = 1; break;
         case 'o': opt.out = optarg; break;
         default:
-            fprintf(stderr, "usage: make_gpt [--vocab N] [--dim N] [--layers N] [--heads N] [--seq N] [--rows N] [--external] [--sparse] [--tied] [-o FILE]\n");
+            fprintf(stderr, "usage: make_gpt [--vocab N] [--dim N] [--layers N] [--heads N] [--seq "
+                            "N] [--rows N] [--external] [--sparse] [--tied] [-o FILE]\n");
             return 2;
         }
     if (opt.dim % opt.heads) {

@@ -1,8 +1,9 @@
 /*
  * make_tokens.c - token data for a byte-level language model, without Python.
  *
- * In: a text file (or, with --vocab N and no file, a fixed random stream).  Out: x.npy and target.npy, int64 [rows, seq];
- * target is x shifted by one token.  Rows are consecutive windows of the text, `stride` bytes apart.
+ * In: a text file (or, with --vocab N and no file, a fixed random stream).  Out: x.npy and
+ * target.npy, int64 [rows, seq]; target is x shifted by one token.  Rows are consecutive windows of
+ * the text, `stride` bytes apart.
  */
 #include <getopt.h>
 #include <stdint.h>
@@ -16,7 +17,8 @@ static void write_npy(const char *path, long rows, long seq, long stride, const 
     char head[128];
     memset(head, ' ', sizeof head);
     memcpy(head, "\x93NUMPY\x01\x00\x76\x00", 10);
-    int n = snprintf(head + 10, sizeof head - 11, "{'descr': '<i8', 'fortran_order': False, 'shape': (%ld, %ld), }", rows, seq);
+    int n = snprintf(head + 10, sizeof head - 11,
+                     "{'descr': '<i8', 'fortran_order': False, 'shape': (%ld, %ld), }", rows, seq);
     head[10 + n] = ' ';
     head[127] = '\n';
     int bad = !f || fwrite(head, 1, sizeof head, f) != sizeof head;
@@ -30,7 +32,11 @@ static void write_npy(const char *path, long rows, long seq, long stride, const 
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"rows", 1, 0, 'r'}, {"seq", 1, 0, 's'}, {"vocab", 1, 0, 'v'}, {"stride", 1, 0, 't'}, {0, 0, 0, 0}};
+    static const struct option options[] = {{"rows", 1, 0, 'r'},
+                                            {"seq", 1, 0, 's'},
+                                            {"vocab", 1, 0, 'v'},
+                                            {"stride", 1, 0, 't'},
+                                            {0, 0, 0, 0}};
     long rows = 32, seq = 64, vocab = 256, stride = 0;
     const char *dir = ".";
     for (int c; (c = getopt_long(argc, argv, "o:", options, NULL)) != -1;)
@@ -43,7 +49,9 @@ int main(int argc, char **argv)
         default: rows = 0;
         }
     if (rows < 1 || seq < 1 || vocab < 2 || rows > 100000000 / seq) {
-        fprintf(stderr, "usage: make_tokens [--rows N] [--seq N] [--stride N] [--vocab N] [-o DIR] [TEXT]\n");
+        fprintf(
+            stderr,
+            "usage: make_tokens [--rows N] [--seq N] [--stride N] [--vocab N] [-o DIR] [TEXT]\n");
         return 2;
     }
     if (stride < 1)

@@ -48,7 +48,10 @@ static inline void put_bytes(Buf *b, int field, const void *p, size_t n)
     put(b, p, n);
 }
 
-static inline void put_string(Buf *b, int field, const char *s) { put_bytes(b, field, s, strlen(s)); }
+static inline void put_string(Buf *b, int field, const char *s)
+{
+    put_bytes(b, field, s, strlen(s));
+}
 
 static inline void put_message(Buf *b, int field, Buf *m)
 {

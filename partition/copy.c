@@ -1,13 +1,14 @@
 /*
  * copy.c - what is cheaper to compute again in the stage that uses it than to send there.
  *
- * In: the values a stage reads from earlier ones.  Out: for each, sent or copied.  Three kinds of node may
- * be copied: functions of constants and integer inputs (masks, positions, rotary tables), when their inputs
- * are no more bytes than the result; views and transposes of parameters, always, so that what crosses is the
- * parameter; and a view, a Cast or a Concat, when its operands are fewer bytes or there anyway.  A cost per
- * value (bytes that must come in), computed in graph order over the cone of each demand: a shortest-path cut,
- * exact where cones do not share.  A node through which a gradient flows is moved, not copied, and only where
- * the order of the gradient's additions stays the same: bits must not depend on the cut.
+ * In: the values a stage reads from earlier ones.  Out: for each, sent or copied.  Three kinds of
+ * node may be copied: functions of constants and integer inputs (masks, positions, rotary tables),
+ * when their inputs are no more bytes than the result; views and transposes of parameters, always,
+ * so that what crosses is the parameter; and a view, a Cast or a Concat, when its operands are
+ * fewer bytes or there anyway.  A cost per value (bytes that must come in), computed in graph order
+ * over the cone of each demand: a shortest-path cut, exact where cones do not share.  A node
+ * through which a gradient flows is moved, not copied, and only where the order of the gradient's
+ * additions stays the same: bits must not depend on the cut.
  */
 #include <string.h>
 
@@ -30,8 +31,8 @@ void recompute_classify(Build *b)
     for (ValueId v = 0; v < g->value.n; v++) {
         const Value *x = val(g, v);
         const Param *p = x->kind == V_PARAM ? &g->param.at[x->param] : NULL;
-        b->pure[v] =
-            x->kind == V_CONST || (p && !p->trainable && !p->stat) || (x->kind == V_INPUT && !dtype_is_float(x->dtype));
+        b->pure[v] = x->kind == V_CONST || (p && !p->trainable && !p->stat) ||
+                     (x->kind == V_INPUT && !dtype_is_float(x->dtype));
         b->of_params[v] = x->kind == V_CONST || (p && !p->stat);
         b->grad[v] = b->training && p && p->trainable && dtype_is_float(x->dtype);
     }
@@ -95,8 +96,10 @@ static int64_t leaf_cost(const Build *b, ValueId v, const bool *read, const Valu
         return 0;
     if (x->kind == V_PARAM && b->of_params[v] && !b->pure[v])
         return 0;                         /* the parameter itself is what crosses */
-    if (x->kind == V_INPUT)               /* read from the data by this stage's rank and not sent: weighed at */
-        return shape_elements(&x->shape); /* a byte an element, lest a large one is kept for a small result */
+    /* read from the data by this stage's rank and not sent: weighed at */
+    if (x->kind == V_INPUT)
+        return shape_elements(
+            &x->shape); /* a byte an element, lest a large one is kept for a small result */
     return value_bytes(b->g, v);
 }
 
@@ -135,13 +138,15 @@ static void weigh(Build *b, uint32_t t, ValueId v, const bool *read, const Value
             for (uint32_t k = 0; k < i; k++)
                 before |= x->in[k] == x->in[i];
             if (!before)
-                made += val(g, x->in[i])->kind == V_NODE ? choice[x->in[i]].cost : leaf_cost(b, x->in[i], read, local);
+                made += val(g, x->in[i])->kind == V_NODE ? choice[x->in[i]].cost
+                                                         : leaf_cost(b, x->in[i], read, local);
         }
         for (uint32_t i = 0; i < x->nout; i++) {
             Choice *c = &choice[x->out[i]];
             int64_t sent = local[x->out[i]] != NONE ? 0 : value_bytes(g, x->out[i]);
-            c->copy = local[x->out[i]] == NONE && (kind == COPY || (kind == COPY_IF_NO_LARGER && made <= sent) ||
-                                                   (kind == COPY_IF_SMALLER && made < sent));
+            c->copy = local[x->out[i]] == NONE &&
+                      (kind == COPY || (kind == COPY_IF_NO_LARGER && made <= sent) ||
+                       (kind == COPY_IF_SMALLER && made < sent));
             c->cost = c->copy ? made : sent;
         }
     }

@@ -1,7 +1,8 @@
 /*
  * cost.c - floating-point operations and bytes of every stage.
  *
- * In: a Pipe (its backward too, once autodiff has run).  Out: Stage.cost, and which edges carry a gradient.
+ * In: a Pipe (its backward too, once autodiff has run).  Out: Stage.cost, and which edges carry a
+ * gradient.
  */
 #include <string.h>
 

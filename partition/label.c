@@ -78,7 +78,8 @@ static const char *label(Labels *l, const Stage *s, bool any)
     VEC(const char *) names = {0};
     for (uint32_t k = 0; k < s->nodes.n; k++) {
         const char *scope = scope_of(g, s->nodes.at[k]);
-        const char *module = *scope ? (any ? first_part(l, scope) : whole(l, scope, s->index)) : NULL;
+        const char *module =
+            *scope ? (any ? first_part(l, scope) : whole(l, scope, s->index)) : NULL;
         if (!module)
             continue;
         uint32_t *slot = strmap_at(&seen, module);
@@ -87,7 +88,8 @@ static const char *label(Labels *l, const Stage *s, bool any)
             vec_push(l->a, &names, module);
         }
     }
-    return names.n == 0 && !any ? label(l, s, true) : arena_strdup(g->arena, join(l->a, names.at, names.n));
+    return names.n == 0 && !any ? label(l, s, true)
+                                : arena_strdup(g->arena, join(l->a, names.at, names.n));
 }
 
 void label_stages(Pipe *p)

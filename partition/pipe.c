@@ -1,19 +1,22 @@
 /*
- * pipe.c - builds the Pipe: stages as lists of nodes, what crosses the cuts, the programs of each stage.
+ * pipe.c - builds the Pipe: stages as lists of nodes, what crosses the cuts, the programs of each
+ * stage.
  *
  * In: the graph with its loss, the options.  Out: a Pipe whose forward fields are filled.
- * Stages are built from the last to the first: what a stage reads from earlier ones is then known and is
- * sent or computed again (recompute.c), and what nothing reads in the end is left out.  At the end the
- * graph's nodes are put in the order of the stages, so creation order stays a topological order.
+ * Stages are built from the last to the first: what a stage reads from earlier ones is then known
+ * and is sent or computed again (recompute.c), and what nothing reads in the end is left out.  At
+ * the end the graph's nodes are put in the order of the stages, so creation order stays a
+ * topological order.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "pipe_int.h"
 
-/* ---- before the stages ------------------------------------------------------------------------ */
+/* ---- before the stages ----------------------------------------------------------------------- */
 
-/* A model output that is an input, a parameter or a constant gets a node of its own: an Identity. */
+/* A model output that is an input, a parameter or a constant gets a node of its own: an Identity.
+ */
 static void name_outputs(Graph *g)
 {
     for (uint32_t i = 0; i < g->output.n; i++) {
@@ -41,16 +44,19 @@ static void name_outputs(Graph *g)
 static const char *product_key(Arena *a, const Node *n)
 {
     const Attr *t = &n->attr;
-    const char *key = arena_printf(a, "%d %u %u %lld", (int)n->op, n->in[0], n->in[1], (long long)t->group);
+    const char *key =
+        arena_printf(a, "%d %u %u %lld", (int)n->op, n->in[0], n->in[1], (long long)t->group);
     for (int i = 0; i < t->n; i++)
-        key = arena_printf(a, "%s %lld %lld %lld %lld %lld", key, (long long)t->stride[i], (long long)t->dilation[i],
-                           (long long)t->pad[i], (long long)t->pad[t->n + i], (long long)(t->kernel ? t->kernel[i] : 0));
+        key = arena_printf(a, "%s %lld %lld %lld %lld %lld", key, (long long)t->stride[i],
+                           (long long)t->dilation[i], (long long)t->pad[i],
+                           (long long)t->pad[t->n + i], (long long)(t->kernel ? t->kernel[i] : 0));
     return key;
 }
 
 /*
- * A product that an exporter wrote twice is computed once: torch.onnx turns x @ w + y into a Gemm of its own even where
- * x @ w exists already, and what the model keeps as a skip would be computed again in a later stage.
+ * A product that an exporter wrote twice is computed once: torch.onnx turns x @ w + y into a Gemm
+ * of its own even where x @ w exists already, and what the model keeps as a skip would be computed
+ * again in a later stage.
  */
 static void merge_products(Graph *g, ValueId *loss)
 {
@@ -122,7 +128,7 @@ static void find_users(Build *b)
         }
 }
 
-/* ---- one stage -------------------------------------------------------------------------------- */
+/* ---- one stage ------------------------------------------------------------------------------- */
 
 static int by_key(const void *x, const void *y)
 {
@@ -213,7 +219,7 @@ static void renumber(Build *b)
             g->value.at[g->node.at[n].out[i]].node = n;
 }
 
-/* ---- what crosses ------------------------------------------------------------------------------- */
+/* ---- what crosses ---------------------------------------------------------------------------- */
 
 static StageOutput *output_of(Build *b, uint32_t t, ValueId v)
 {
@@ -257,7 +263,8 @@ static uint32_t *makers(const Build *b)
 }
 
 /* Inputs of stage t, and the parameters it reads. */
-static void connect_stage(Build *b, uint32_t t, const uint32_t *stage_of, uint32_t *seen, Ids *params)
+static void connect_stage(Build *b, uint32_t t, const uint32_t *stage_of, uint32_t *seen,
+                          Ids *params)
 {
     const Graph *g = b->g;
     Stage *s = &b->p->stage.at[t];
@@ -309,15 +316,16 @@ static void connect(Build *b)
             for (uint32_t k = 0; k < params[t].n; k++)
                 if (params[t].at[k] == u->param && stage_of[u->value] != t) {
                     diag_hint("cut so that all uses of this BatchNormalization are in one stage");
-                    diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
-                               "running statistic '%s' would be used in stage %u and updated in stage %u",
-                               g->param.at[u->param].name, t, stage_of[u->value]);
+                    diag_fatal(
+                        EXIT_USAGE, WHERE_FILE(g->file),
+                        "running statistic '%s' would be used in stage %u and updated in stage %u",
+                        g->param.at[u->param].name, t, stage_of[u->value]);
                 }
     }
     params_place(b, params);
 }
 
-/* ---- programs ------------------------------------------------------------------------------------- */
+/* ---- programs -------------------------------------------------------------------------------- */
 
 /* The nodes of a stage that one variant needs: phase 0 is training, 1 evaluation. */
 static void program(Build *b, Stage *s, uint32_t phase, bool *read, Ids *list)
@@ -345,7 +353,7 @@ static void program(Build *b, Stage *s, uint32_t phase, bool *read, Ids *list)
         vec_push(b->a, list, back.at[k]);
 }
 
-/* ---- edges ------------------------------------------------------------------------------------ */
+/* ---- edges ----------------------------------------------------------------------------------- */
 
 static void add_edges(Build *b)
 {
@@ -363,9 +371,12 @@ static void add_edges(Build *b)
             for (uint32_t i = 0; i < s->param.n; i++)
                 if (s->param.at[i].use == USE_TRANSMIT && s->param.at[i].from == from) {
                     const Param *q = &g->param.at[s->param.at[i].param];
-                    Edge e = {
-                        from, to, q->value, q->trainable ? EDGE_PARAMETER : EDGE_CONSTANT, value_bytes(g, q->value),
-                        false};
+                    Edge e = {from,
+                              to,
+                              q->value,
+                              q->trainable ? EDGE_PARAMETER : EDGE_CONSTANT,
+                              value_bytes(g, q->value),
+                              false};
                     vec_push(b->a, &p->edge, e);
                 }
         }
@@ -383,7 +394,8 @@ static void merge_option(Pipe *p, const char *text)
     const Graph *g = p->graph;
     const char *eq = strrchr(text, '=');
     if (!eq)
-        diag_fatal(EXIT_USAGE, WHERE_NONE, "--merge wants OUTPUT=DIM, OUTPUT=sum or OUTPUT=mean, not '%s'", text);
+        diag_fatal(EXIT_USAGE, WHERE_NONE,
+                   "--merge wants OUTPUT=DIM, OUTPUT=sum or OUTPUT=mean, not '%s'", text);
     const char *name = arena_strndup(g->arena, text, (size_t)(eq - text));
     uint32_t i = 0;
     while (i < g->output.n && strcmp(g->output_name.at[i], name))
@@ -401,16 +413,23 @@ static void merge_option(Pipe *p, const char *text)
     long dim = strtol(eq + 1, &end, 10);
     if (sum || mean) {
         if (rows >= 0)
-            diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "--merge: output '%s' has a row for every sample, which %s would mix", name, eq + 1);
+            diag_fatal(EXIT_MODEL, WHERE_FILE(g->file),
+                       "--merge: output '%s' has a row for every sample, which %s would mix", name,
+                       eq + 1);
         if (!dtype_is_float(val(g, g->output.at[i])->dtype))
-            diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "--merge: output '%s' is no float: %s", name, eq + 1);
+            diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "--merge: output '%s' is no float: %s",
+                       name, eq + 1);
         *meet = (OutputMeeting){sum ? MERGE_SUM : MERGE_MEAN, NULL};
     } else if (*end || end == eq + 1)
-        diag_fatal(EXIT_USAGE, WHERE_NONE, "--merge wants OUTPUT=DIM, OUTPUT=sum or OUTPUT=mean, not '%s'", text);
+        diag_fatal(EXIT_USAGE, WHERE_NONE,
+                   "--merge wants OUTPUT=DIM, OUTPUT=sum or OUTPUT=mean, not '%s'", text);
     else if (dim != rows) {
         if (meet->why)
             diag_note("%s", meet->why);
-        diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), rows >= 0 ? "--merge: output '%s' has its rows in dimension %d" : "--merge: output '%s' has no rows to put one after the other", name, rows);
+        diag_fatal(EXIT_MODEL, WHERE_FILE(g->file),
+                   rows >= 0 ? "--merge: output '%s' has its rows in dimension %d"
+                             : "--merge: output '%s' has no rows to put one after the other",
+                   name, rows);
     }
 }
 
@@ -425,27 +444,35 @@ static void warn_apart(const Pipe *p)
         uint32_t n = 0;
         for (uint32_t k = i; k < p->merge.n && p->merge.at[i].how == MERGE_NONE; k++) {
             const Value *v = val(g, g->output.at[k]);
-            if (p->merge.at[k].how != MERGE_NONE || said[k] || strcmp(p->merge.at[k].why, p->merge.at[i].why) != 0)
+            if (p->merge.at[k].how != MERGE_NONE || said[k] ||
+                strcmp(p->merge.at[k].why, p->merge.at[i].why) != 0)
                 continue;
             said[k] = true;
             if (n++ < MOST)
-                names = arena_printf(g->arena, "%s%s'%s' %s", names, n > 1 ? ", " : "", diag_escape(g->arena, g->output_name.at[k]),
+                names = arena_printf(g->arena, "%s%s'%s' %s", names, n > 1 ? ", " : "",
+                                     diag_escape(g->arena, g->output_name.at[k]),
                                      shape_print(g->arena, v->dtype, &v->shape));
         }
         if (n == 0)
             continue;
         diag_note("%s", p->merge.at[i].why);
-        diag_hint("--merge %s=DIM|sum|mean says how; or let one microbatch be the whole batch: export it, or --bind its dimension, so", name);
-        diag_warn(WHERE_FILE(g->file), "output%s %s%s: what several microbatches yield cannot be put together", n > 1 ? "s" : "", names,
+        diag_hint("--merge %s=DIM|sum|mean says how; or let one microbatch be the whole batch: "
+                  "export it, or --bind its dimension, so",
+                  name);
+        diag_warn(WHERE_FILE(g->file),
+                  "output%s %s%s: what several microbatches yield cannot be put together",
+                  n > 1 ? "s" : "", names,
                   n > MOST ? arena_printf(g->arena, " and %u more", n - MOST) : "");
     }
 }
 
-/* How microbatches meet in each output: as the analysis found; in the loss as the loss is reduced; as the user says. */
+/* How microbatches meet in each output: as the analysis found; in the loss as the loss is reduced;
+ * as the user says. */
 static void choose_merges(Pipe *p, const PartitionOptions *opt, const BatchNotes *notes)
 {
     const Graph *g = p->graph;
-    const char *loss = p->loss_text && strncmp(p->loss_text, "output:", 7) == 0 ? p->loss_text + 7 : NULL;
+    const char *loss =
+        p->loss_text && strncmp(p->loss_text, "output:", 7) == 0 ? p->loss_text + 7 : NULL;
     for (uint32_t i = 0; i < g->output.n; i++) {
         vec_push(g->arena, &p->merge, notes->output.at[i]);
         if (loss && strcmp(g->output_name.at[i], loss) == 0)
@@ -456,14 +483,18 @@ static void choose_merges(Pipe *p, const PartitionOptions *opt, const BatchNotes
     warn_apart(p);
     if (notes->loss_why && !notes->target_why) {
         diag_note("%s", notes->loss_why);
-        diag_hint("to train that, let one microbatch be the whole batch: export it, or --bind its dimension, so");
-        diag_warn(WHERE_FILE(g->file), "the loss of several microbatches is not the loss of the minibatch: each is a batch of its own");
+        diag_hint("to train that, let one microbatch be the whole batch: export it, or --bind its "
+                  "dimension, so");
+        diag_warn(WHERE_FILE(g->file), "the loss of several microbatches is not the loss of the "
+                                       "minibatch: each is a batch of its own");
     }
     p->target_why = notes->target_why;
     if (p->target_why) {
         diag_note("%s", p->target_why);
-        diag_hint("--merge OUTPUT=DIM, of the output it is compared with, or --chunk target=DIM says where they are");
-        diag_warn(WHERE_FILE(g->file), "which rows of the target belong to a microbatch is not known: only a single microbatch trains");
+        diag_hint("--merge OUTPUT=DIM, of the output it is compared with, or --chunk target=DIM "
+                  "says where they are");
+        diag_warn(WHERE_FILE(g->file), "which rows of the target belong to a microbatch is not "
+                                       "known: only a single microbatch trains");
     }
 }
 

@@ -1,5 +1,6 @@
 /*
- * pipe_check.c - the invariants of a Pipe, checked, and its dump for people who work on the compiler.
+ * pipe_check.c - the invariants of a Pipe, checked, and its dump for people who work on the
+ * compiler.
  */
 #include <string.h>
 
@@ -37,8 +38,8 @@ static void check_list(Check *c, uint32_t t, const Ids *list, const char *what, 
             ValueId v = n->in[i];
             bool skip = v == NONE || (n->op == OP_Phase && phase >= 0 && (int)i != phase);
             if (!skip && val(c->g, v)->kind != V_CONST && c->ready[v] != t + 1)
-                BUG("stage %u, %s: node %u (%s) reads %s, which is not there", t, what, list->at[k], op_name(n->op),
-                    val(c->g, v)->name);
+                BUG("stage %u, %s: node %u (%s) reads %s, which is not there", t, what, list->at[k],
+                    op_name(n->op), val(c->g, v)->name);
         }
         for (uint32_t i = 0; i < n->nout; i++)
             c->ready[n->out[i]] = t + 1;
@@ -123,7 +124,8 @@ static void dump_nodes(const Graph *g, const Ids *list, FILE *f)
         fprintf(f, "  n%u", list->at[k]);
         for (uint32_t i = 0; i < n->nout; i++) {
             const Value *v = val(g, n->out[i]);
-            fprintf(f, " %s:%s", diag_escape(g->arena, v->name), shape_print(g->arena, v->dtype, &v->shape));
+            fprintf(f, " %s:%s", diag_escape(g->arena, v->name),
+                    shape_print(g->arena, v->dtype, &v->shape));
             if (v->batch >= 0)
                 fprintf(f, "/%d", v->batch);
             else if (v->batch == BATCH_MIXED)
@@ -131,7 +133,8 @@ static void dump_nodes(const Graph *g, const Ids *list, FILE *f)
         }
         fprintf(f, " = %s(", op_name(n->op));
         for (uint32_t i = 0; i < n->nin; i++)
-            fprintf(f, "%s%s", i ? ", " : "", n->in[i] == NONE ? "-" : diag_escape(g->arena, val(g, n->in[i])->name));
+            fprintf(f, "%s%s", i ? ", " : "",
+                    n->in[i] == NONE ? "-" : diag_escape(g->arena, val(g, n->in[i])->name));
         fputs(")\n", f);
     }
 }
@@ -151,11 +154,13 @@ void pipe_dump(const Pipe *p, FILE *f)
             fprintf(f, "%s\n", in->gradient ? " gradient" : "");
         }
         for (uint32_t i = 0; i < s->param.n; i++)
-            fprintf(f, "  param %s %s from %u\n", diag_escape(g->arena, g->param.at[s->param.at[i].param].name),
+            fprintf(f, "  param %s %s from %u\n",
+                    diag_escape(g->arena, g->param.at[s->param.at[i].param].name),
                     use[s->param.at[i].use], s->param.at[i].from);
         dump_nodes(g, &s->nodes, f);
         for (uint32_t i = 0; i < s->output.n; i++) {
-            fprintf(f, "  output %s to", diag_escape(g->arena, val(g, s->output.at[i].value)->name));
+            fprintf(f, "  output %s to",
+                    diag_escape(g->arena, val(g, s->output.at[i].value)->name));
             for (uint32_t k = 0; k < s->output.at[i].to.n; k++)
                 fprintf(f, " %u", s->output.at[i].to.at[k]);
             for (uint32_t k = 0; k < s->output.at[i].outputs.n; k++)

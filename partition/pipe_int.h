@@ -1,5 +1,6 @@
 /*
- * pipe_int.h - what pipe.c, recompute.c and params.c share while they build the Pipe.  Private to the three.
+ * pipe_int.h - what pipe.c, recompute.c and params.c share while they build the Pipe.  Private to
+ * the three.
  */
 #ifndef PPSPLIT_PIPE_INT_H
 #define PPSPLIT_PIPE_INT_H
@@ -19,7 +20,8 @@ typedef struct {
     bool training;
     uint32_t stages, nodes, values; /* nodes and values before anything was copied */
     uint32_t *home;                 /* by node: its stage */
-    bool *needed;                   /* by value: its own stage must make it (a root, or another stage is sent it) */
+    /* by value: its own stage must make it (a root, or another stage is sent it) */
+    bool *needed;
     PlacedList *list;               /* by stage */
     /* of every value: */
     bool *pure;            /* computed from constants, frozen parameters and integer inputs alone */
@@ -34,13 +36,14 @@ typedef struct {
 /* recompute.c */
 void recompute_classify(Build *b);
 /*
- * Stage t's nodes read demands[] from earlier stages.  Sets local[v] for each: v itself where it is sent
- * (and marks it needed), or the value of a copy made in t; copies are appended to list[t].
+ * Stage t's nodes read demands[] from earlier stages.  Sets local[v] for each: v itself where it is
+ * sent (and marks it needed), or the value of a copy made in t; copies are appended to list[t].
  * read[v]: the inputs and parameters that t reads anyway.
  */
 void recompute_decide(Build *b, uint32_t t, const Ids *demands, bool *read, ValueId *local);
 
 /* params.c */
-void params_place(Build *b, const Ids *of_stage); /* of_stage[t]: parameters that stage t reads, ascending */
+/* of_stage[t]: parameters that stage t reads, ascending */
+void params_place(Build *b, const Ids *of_stage);
 
 #endif

@@ -1,10 +1,11 @@
 /*
  * place.c - where parameters live.
  *
- * In: which parameters each stage reads, and --multi-use.  Out: Stage.param.  A parameter used in one stage
- * is its own; one used in several is sent from the first of them each step and its gradients come back
- * (TRANSMIT, PiPPy's default), or each stage holds a copy and their gradients are summed (REPLICATE).  What
- * does not train is copied unless it is asked for by name: nothing ever has to be sent again.
+ * In: which parameters each stage reads, and --multi-use.  Out: Stage.param.  A parameter used in
+ * one stage is its own; one used in several is sent from the first of them each step and its
+ * gradients come back (TRANSMIT, PiPPy's default), or each stage holds a copy and their gradients
+ * are summed (REPLICATE).  What does not train is copied unless it is asked for by name: nothing
+ * ever has to be sent again.
  */
 #include <fnmatch.h>
 #include <string.h>
@@ -28,7 +29,8 @@ static Use parse_use(const char *word, const char *text)
     if (near)
         diag_hint("did you mean '%s'?", near);
     diag_fatal(EXIT_USAGE, WHERE_NONE,
-               "--multi-use '%s': expected transmit, replicate, NAME=transmit or NAME=replicate", text);
+               "--multi-use '%s': expected transmit, replicate, NAME=transmit or NAME=replicate",
+               text);
 }
 
 static Rule parse_rule(Arena *a, const char *text)
@@ -54,7 +56,8 @@ static _Noreturn void no_such(const Build *b, const char *pattern)
     const char *near = nearest_name(pattern, names, g->param.n);
     if (near)
         diag_hint("did you mean '%s'?", near);
-    diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--multi-use: the model has no parameter '%s'", pattern);
+    diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--multi-use: the model has no parameter '%s'",
+               pattern);
 }
 
 /* The use asked for each parameter. */
@@ -83,7 +86,8 @@ void params_place(Build *b, const Ids *of_stage)
 {
     const Graph *g = b->g;
     const Use *wish = wishes(b);
-    uint32_t *first = arena_array(b->a, uint32_t, g->param.n + 1), *uses = arena_array(b->a, uint32_t, g->param.n + 1);
+    uint32_t *first = arena_array(b->a, uint32_t, g->param.n + 1),
+             *uses = arena_array(b->a, uint32_t, g->param.n + 1);
     for (uint32_t t = b->stages; t-- > 0;)
         for (uint32_t i = 0; i < of_stage[t].n; i++) {
             first[of_stage[t].at[i]] = t;

@@ -1,10 +1,10 @@
 /*
  * split.c - from split points to a stage number for every node.
  *
- * In: the graph, --split options, in-graph markers, pipeline_stage annotations.  Out: stage_of[node id].
- * Every kind of split point becomes a cut: a node id before which a new stage begins.  Only nodes that
- * depend on a data input count for "first" and "last": masks, tables and views of weights may stand
- * anywhere.  Those that do not are placed with their first consumer.
+ * In: the graph, --split options, in-graph markers, pipeline_stage annotations.  Out: stage_of[node
+ * id]. Every kind of split point becomes a cut: a node id before which a new stage begins.  Only
+ * nodes that depend on a data input count for "first" and "last": masks, tables and views of
+ * weights may stand anywhere.  Those that do not are placed with their first consumer.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -74,11 +74,11 @@ static void add_cut(Split *s, NodeId at, const char *text)
     vec_push(s->a, &s->cut, c);
 }
 
-/* ---- paths ------------------------------------------------------------------------------------ */
+/* ---- paths ----------------------------------------------------------------------------------- */
 
 /*
- * The length of the shortest prefix of scope that ends in the path, matched by whole components; 0: none.
- * A path that begins with a dot matches at the top only.
+ * The length of the shortest prefix of scope that ends in the path, matched by whole components; 0:
+ * none. A path that begins with a dot matches at the top only.
  */
 static size_t match_path(const char *scope, const char *path)
 {
@@ -115,7 +115,8 @@ static uint32_t node_call(const Graph *g, NodeId n)
     return o < g->origin.n ? g->origin.at[o].call : 0;
 }
 
-static _Noreturn void ambiguous(const Split *s, const char *text, const Ids *which, const char *const *name)
+static _Noreturn void ambiguous(const Split *s, const char *text, const Ids *which,
+                                const char *const *name)
 {
     for (uint32_t i = 0; i < which->n && i < 8; i++)
         diag_note("it matches '%s'", name[which->at[i]]);
@@ -126,9 +127,11 @@ static _Noreturn void ambiguous(const Split *s, const char *text, const Ids *whi
 }
 
 /*
- * The one module among n names (scopes, parameter names) that path matches, as a full path; NULL: none.
+ * The one module among n names (scopes, parameter names) that path matches, as a full path; NULL:
+ * none.
  */
-static const char *find_module(const Split *s, const char *path, const char *text, const char *const *names, uint32_t n)
+static const char *find_module(const Split *s, const char *path, const char *text,
+                               const char *const *names, uint32_t n)
 {
     StrMap seen = {.arena = s->a};
     Ids which = {0};
@@ -163,7 +166,8 @@ static bool interrupted(const Split *s, NodeId from, NodeId to)
     return false;
 }
 
-/* Where no call is numbered (dynamo's exports): the same nodes over and over with others in between are calls. */
+/* Where no call is numbered (dynamo's exports): the same nodes over and over with others in between
+ * are calls. */
 static Spans repeated_spans(const Split *s, const Ids *nodes)
 {
     Spans spans = {0};
@@ -183,9 +187,9 @@ static Spans repeated_spans(const Split *s, const Ids *nodes)
 }
 
 /*
- * Nodes of a module as one span per call.  Origin.call numbers calls of the module itself or of one inside
- * it: a new call of the module begins where the number grows, the first node is the first call's first node
- * again, and about as many nodes follow.
+ * Nodes of a module as one span per call.  Origin.call numbers calls of the module itself or of one
+ * inside it: a new call of the module begins where the number grows, the first node is the first
+ * call's first node again, and about as many nodes follow.
  */
 static Spans call_spans(const Split *s, const Ids *nodes)
 {
@@ -227,7 +231,7 @@ static Ids nodes_under(const Split *s, const char *module)
     return with.n > 0 ? with : all;
 }
 
-/* ---- modules without a scope: by the parameters they use ---------------------------------------- */
+/* ---- modules without a scope: by the parameters they use ------------------------------------- */
 
 /* Data nodes that read value v, or a view of it. */
 static Ids consumers_of(const Split *s, const bool *from)
@@ -264,8 +268,8 @@ static char *common_scope(const Split *s, const Ids *nodes)
 }
 
 /*
- * The deepest scope common to the nodes that consume the module's parameters; when that scope uses other
- * parameters too it is a larger module, and the consumers alone are what we know of this one.
+ * The deepest scope common to the nodes that consume the module's parameters; when that scope uses
+ * other parameters too it is a larger module, and the consumers alone are what we know of this one.
  */
 static bool spans_by_param(const Split *s, const char *path, const char *text, Spans *spans)
 {
@@ -276,13 +280,14 @@ static bool spans_by_param(const Split *s, const char *path, const char *text, S
     const char *module = find_module(s, path, text, names, g->param.n);
     if (!module)
         return false;
-    bool *own = arena_array(s->a, bool, g->value.n + 1), *other = arena_array(s->a, bool, g->value.n + 1);
+    bool *own = arena_array(s->a, bool, g->value.n + 1),
+         *other = arena_array(s->a, bool, g->value.n + 1);
     for (uint32_t i = 0; i < g->param.n; i++)
         (under(names[i], module) ? own : other)[g->param.at[i].value] = true;
     Ids users = consumers_of(s, own);
     if (users.n == 0)
-        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "split point '%s': no node uses the parameters of '%s'", text,
-                   module);
+        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
+                   "split point '%s': no node uses the parameters of '%s'", text, module);
     const char *scope = common_scope(s, &users);
     Ids strangers = consumers_of(s, other);
     bool larger = scope[0] == '\0';
@@ -298,7 +303,7 @@ static bool spans_by_param(const Split *s, const char *path, const char *text, S
     return true;
 }
 
-/* ---- nodes and values --------------------------------------------------------------------------- */
+/* ---- nodes and values ------------------------------------------------------------------------ */
 
 /* The core nodes of one ONNX node; false when none is left (folded away, or an identity). */
 static bool origin_span(const Split *s, uint32_t origin, Span *span)
@@ -319,7 +324,8 @@ static bool origin_span(const Split *s, uint32_t origin, Span *span)
     return false;
 }
 
-/* The first node after everything that ONNX node made: where the next stage begins when a cut follows it. */
+/* The first node after everything that ONNX node made: where the next stage begins when a cut
+ * follows it. */
 static NodeId after_origin(const Split *s, uint32_t origin)
 {
     const Graph *g = s->g;
@@ -342,7 +348,8 @@ static uint32_t find_origin(const Graph *g, const char *name)
     return NONE;
 }
 
-/* A node's or a value's name. side: 'b' before, 'e' after, 0: before a node, after a value's producer. */
+/* A node's or a value's name. side: 'b' before, 'e' after, 0: before a node, after a value's
+ * producer. */
 static bool cut_name(Split *s, const char *name, char side, const char *text)
 {
     const Graph *g = s->g;
@@ -363,14 +370,15 @@ static bool cut_name(Split *s, const char *name, char side, const char *text)
     if (val(g, v)->kind != V_NODE) {
         static const char *const kind[] = {"an input", "a parameter", "a constant"};
         diag_hint("cut at a value that a node makes; 'ppsplit ls' shows the modules");
-        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "split point '%s' is %s of the model: there is nothing before it",
-                   text, kind[val(g, v)->kind]);
+        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
+                   "split point '%s' is %s of the model: there is nothing before it", text,
+                   kind[val(g, v)->kind]);
     }
     add_cut(s, val(g, v)->node + (side != 'b'), shown);
     return true;
 }
 
-/* ---- one --split option --------------------------------------------------------------------------- */
+/* ---- one --split option ---------------------------------------------------------------------- */
 
 static uint32_t components(const char *path)
 {
@@ -381,7 +389,8 @@ static uint32_t components(const char *path)
 }
 
 /* Every run of as many components as the path has, of every name: what the user may have meant. */
-static const char *nearest_path(const Split *s, const char *path, const char *const *names, uint32_t n)
+static const char *nearest_path(const Split *s, const char *path, const char *const *names,
+                                uint32_t n)
 {
     enum { MANY = 20000 };
     StrMap seen = {.arena = s->a};
@@ -420,7 +429,8 @@ static _Noreturn void unknown(Split *s, const char *path, const char *suffix, co
     else if ((near = nearest_name(path, exact.at, exact.n < 20000 ? exact.n : 20000)))
         diag_hint("did you mean node '%s'?", near);
     diag_hint("'ppsplit ls MODEL.onnx' shows where one can split");
-    diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "split point '%s': no module, node or value has that name", text);
+    diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
+               "split point '%s': no module, node or value has that name", text);
 }
 
 static bool find_spans(Split *s, const char *path, const char *text, Spans *spans)
@@ -458,8 +468,8 @@ static void cut_option(Split *s, const char *text)
             return;
         if (find_spans(s, path, text, &spans)) {
             diag_hint("write '%s:begin' or '%s:end'", path, path);
-            diag_fatal(EXIT_USAGE, WHERE_FILE(s->g->file), "split point '%s' is a module: cut before or after it?",
-                       text);
+            diag_fatal(EXIT_USAGE, WHERE_FILE(s->g->file),
+                       "split point '%s' is a module: cut before or after it?", text);
         }
         unknown(s, path, suffix, text);
     }
@@ -472,7 +482,7 @@ static void cut_option(Split *s, const char *text)
         add_cut(s, side == 'b' ? spans.at[i].first : spans.at[i].last + 1, shown);
 }
 
-/* ---- what the model itself says --------------------------------------------------------------------- */
+/* ---- what the model itself says -------------------------------------------------------------- */
 
 static const char *quoted(const Split *s, const char *what, const char *name)
 {
@@ -500,8 +510,8 @@ static void cut_annotations(Split *s)
         if (is < stage) {
             const Origin *b = &g->origin.at[g->node.at[before].origin];
             diag_note("node %u '%s' before it has pipeline_stage %d", b->index, b->name, stage);
-            diag_fatal(EXIT_MODEL, graph_where(g, o, -1), "pipeline_stage %d: stages may not go back along the graph",
-                       is);
+            diag_fatal(EXIT_MODEL, graph_where(g, o, -1),
+                       "pipeline_stage %d: stages may not go back along the graph", is);
         }
         if (is > stage && stage >= 0)
             add_cut(s, n, arena_printf(s->a, "pipeline_stage %d", is));
@@ -510,7 +520,7 @@ static void cut_annotations(Split *s)
     }
 }
 
-/* ---- the stages --------------------------------------------------------------------------------------- */
+/* ---- the stages ------------------------------------------------------------------------------ */
 
 static int by_position(const void *x, const void *y)
 {
@@ -529,12 +539,14 @@ static void check_empty(const Split *s)
         if (any)
             continue;
         if (k == 0)
-            diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "stage 0 would be empty: nothing is computed before %s",
-                       s->cut.at[0].text);
+            diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
+                       "stage 0 would be empty: nothing is computed before %s", s->cut.at[0].text);
         if (k == s->cut.n)
-            diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "stage %u would be empty: nothing is computed after %s", k,
+            diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
+                       "stage %u would be empty: nothing is computed after %s", k,
                        s->cut.at[k - 1].text);
-        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "stage %u would be empty: nothing is computed between %s and %s", k,
+        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
+                   "stage %u would be empty: nothing is computed between %s and %s", k,
                    s->cut.at[k - 1].text, s->cut.at[k].text);
     }
 }

@@ -7,8 +7,8 @@
  * follows their waits) must stay without a cycle.  Waits whose receive is known to be over by then
  * are preferred, the oldest first.  After torch.distributed.pipelining's pass of the same purpose.
  *
- * Whether one action leads to another is searched for; a topological order of the actions, kept up to
- * date while waits move, bounds the search to what lies between the two.
+ * Whether one action leads to another is searched for; a topological order of the actions, kept up
+ * to date while waits move, bounds the search to what lies between the two.
  */
 #include "graph.h"
 

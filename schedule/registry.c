@@ -85,7 +85,8 @@ static int unknown_name(const char *name, SchedError *e)
     }
     const char *near = nearest_name(name, names, N_KINDS);
     return sched_fail(e, SCHED_EUSAGE, -1, -1, "no schedule is called '%.60s'%s%s%s (there are %s)",
-                      name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "", list);
+                      name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "",
+                      list);
 }
 
 static int check_size(int p, int S, int m, const SchedKind *k, SchedError *e)

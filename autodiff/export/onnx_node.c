@@ -1,14 +1,16 @@
 /*
- * onnx_node.c - the parts of an ONNX file being written: operators with their attributes, tensors, names of values.
+ * onnx_node.c - the parts of an ONNX file being written: operators with their attributes, tensors,
+ * names of values.
  */
 #include "onnx_fields.h"
 #include "onnx_write.h"
 
-/* ---- nodes and tensors ------------------------------------------------------------------------- */
+/* ---- nodes and tensors ----------------------------------------------------------------------- */
 
 const char *ow_made(Ow *w) { return arena_printf(w->a, "%%w%u", w->made++); }
 
-OnnxNode ow_begin(Ow *w, const char *op, uint32_t nin, const char *const *in, uint32_t nout, const char *const *out)
+OnnxNode ow_begin(Ow *w, const char *op, uint32_t nin, const char *const *in, uint32_t nout,
+                  const char *const *out)
 {
     OnnxNode n = {.msg.a = w->a};
     for (uint32_t i = 0; i < nin; i++)
@@ -87,7 +89,7 @@ const char *ow_number(Ow *w, Dtype t, double v)
     return name;
 }
 
-/* ---- names -------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 /* The name of a value in every file: a parameter's is PyTorch's, and no other value may have it. */
 const char *ow_plain_name(Ow *w, ValueId v)

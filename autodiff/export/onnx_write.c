@@ -1,10 +1,11 @@
 /*
- * onnx_write.c - a stage as two ONNX models.  stageN.onnx: the stage's inputs -> its outputs and its stash, as in training.
- * stageN.backward.onnx: the stash and grad/OUTPUT -> grad/INPUT and grad/PARAMETER.  Value names are the model's,
- * so the files of all stages chain by name; gradients of one value that several files yield are added by the caller.
+ * onnx_write.c - a stage as two ONNX models.  stageN.onnx: the stage's inputs -> its outputs and
+ * its stash, as in training. stageN.backward.onnx: the stash and grad/OUTPUT -> grad/INPUT and
+ * grad/PARAMETER.  Value names are the model's, so the files of all stages chain by name; gradients
+ * of one value that several files yield are added by the caller.
  *
- * The wire format is written directly: structure is built in memory, parameters are copied one by one into the stream, or
- * referred to where they already stand when they are large.
+ * The wire format is written directly: structure is built in memory, parameters are copied one by
+ * one into the stream, or referred to where they already stand when they are large.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 
 enum { IR_VERSION = 8, OPSET = 18 };
 
-/* ---- the file ------------------------------------------------------------------------------------ */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 static void info(Ow *w, PbMessage *list, uint32_t field, const char *name, const Value *x)
 {
@@ -42,7 +43,14 @@ static void add_input(Ow *w, ValueId v, const char *name)
 
 static Ow begin(const Pipe *p, Arena *a)
 {
-    Ow w = {.p = p, .g = p->graph, .a = a, .node.a = a, .init.a = a, .input.a = a, .output.a = a, .param_name.arena = a};
+    Ow w = {.p = p,
+            .g = p->graph,
+            .a = a,
+            .node.a = a,
+            .init.a = a,
+            .input.a = a,
+            .output.a = a,
+            .param_name.arena = a};
     w.alias = arena_array(a, const char *, w.g->value.n + 1);
     for (uint32_t i = 0; i < w.g->param.n; i++)
         *strmap_at(&w.param_name, diag_escape(a, w.g->param.at[i].name)) = i;
@@ -86,7 +94,8 @@ static Weight weight_inside(Ow *w, const Param *p, const char *name, size_t byte
     return (Weight){whole, p, bytes};
 }
 
-static Weight weight_outside(Ow *w, const Param *p, const char *name, size_t bytes, const OnnxWeight *at)
+static Weight weight_outside(Ow *w, const Param *p, const char *name, size_t bytes,
+                             const OnnxWeight *at)
 {
     PbMessage head = ow_tensor_head(w->a, name, p->dtype, &p->shape), whole = {.a = w->a};
     onnx_put_entry(&head, "location", at->file);
@@ -142,7 +151,7 @@ static void finish(Ow *w, const char *name, const OnnxWeight *at, FILE *f)
     write_all(&w->output, f);
 }
 
-/* ---- forward -------------------------------------------------------------------------------------- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 static void add_output(Ow *w, bool *listed, ValueId v)
 {
@@ -162,7 +171,8 @@ void onnx_write_forward(const Pipe *p, uint32_t stage, const OnnxWeight *weight,
         add_input(&w, s->input.at[i].value, NULL);
         listed[s->input.at[i].value] = true;            /* kept as it came: whoever fed it has it */
     }
-    for (uint32_t i = 0; i < s->forward.n; i++) {       /* loss_scale, where it is not listed as an input */
+    /* loss_scale, where it is not listed as an input */
+    for (uint32_t i = 0; i < s->forward.n; i++) {
         const Node *n = &w.g->node.at[s->forward.at[i]];
         for (uint32_t j = 0; j < n->nin; j++)
             if (n->in[j] != NONE && n->in[j] == p->loss_scale) {
@@ -182,11 +192,15 @@ void onnx_write_forward(const Pipe *p, uint32_t stage, const OnnxWeight *weight,
     arena_free(a);
 }
 
-/* ---- backward -------------------------------------------------------------------------------------- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
-static const char *of_gradient(Ow *w, ValueId v) { return arena_printf(w->a, "grad/%s", ow_plain_name(w, v)); }
+static const char *of_gradient(Ow *w, ValueId v)
+{
+    return arena_printf(w->a, "grad/%s", ow_plain_name(w, v));
+}
 
-/* The gradients that come in for one output are one input, added by the caller: the first of them stands for all. */
+/* The gradients that come in for one output are one input, added by the caller: the first of them
+ * stands for all. */
 static void add_received(Ow *w, const StageOutput *out)
 {
     for (uint32_t j = 0; j < out->dys.n; j++)
@@ -203,7 +217,8 @@ static void add_gradient(Ow *w, const Ids *grads, ValueId of)
     const char *name = of_gradient(w, of), *sum = ow_name(w, grads->at[0]);
     for (uint32_t i = 1; i < grads->n; i++) {
         const char *next = ow_made(w);
-        OnnxNode n = ow_begin(w, "Add", 2, (const char *[]){sum, ow_name(w, grads->at[i])}, 1, &next);
+        OnnxNode n =
+            ow_begin(w, "Add", 2, (const char *[]){sum, ow_name(w, grads->at[i])}, 1, &next);
         ow_end(w, &n);
         sum = next;
     }

@@ -23,17 +23,22 @@ typedef struct {
 } Ow;
 
 /* onnx_node.c */
-const char *ow_name(Ow *w, ValueId v);                                  /* and whatever must be in the file for it */
+/* and whatever must be in the file for it */
+const char *ow_name(Ow *w, ValueId v);
 const char *ow_made(Ow *w);                                             /* a fresh name */
-const char *ow_ints(Ow *w, int rank, int64_t n, const int64_t *v);      /* an i64 initializer: rank 0 or 1 */
+/* an i64 initializer: rank 0 or 1 */
+const char *ow_ints(Ow *w, int rank, int64_t n, const int64_t *v);
 const char *ow_number(Ow *w, Dtype t, double v);                        /* a scalar initializer */
-OnnxNode ow_begin(Ow *w, const char *op, uint32_t nin, const char *const *in, uint32_t nout, const char *const *out);
+OnnxNode ow_begin(Ow *w, const char *op, uint32_t nin, const char *const *in, uint32_t nout,
+                  const char *const *out);
 void ow_int(OnnxNode *n, const char *name, int64_t v);
 void ow_int_list(OnnxNode *n, const char *name, int count, const int64_t *v);
 void ow_string(OnnxNode *n, const char *name, const char *v);
 void ow_end(Ow *w, OnnxNode *n);
-PbMessage ow_tensor_head(Arena *a, const char *name, Dtype t, const Shape *s);  /* a TensorProto up to its bytes */
-const char *ow_plain_name(Ow *w, ValueId v);                            /* in every file: a parameter's is PyTorch's */
+/* a TensorProto up to its bytes */
+PbMessage ow_tensor_head(Arena *a, const char *name, Dtype t, const Shape *s);
+/* in every file: a parameter's is PyTorch's */
+const char *ow_plain_name(Ow *w, ValueId v);
 
 /* onnx_write_ops.c */
 void ow_node(Ow *w, NodeId id);

@@ -1,7 +1,7 @@
 /*
- * onnx_write_ops.c - a core node as standard operators of opset 18.  Most keep their name, and attributes that
- * ONNX wants as inputs become initializers; ops of our own (Count, Phase, Fmod, ConvWeightGrad) are expanded, and so
- * is what opset 18 does not have yet.
+ * onnx_write_ops.c - a core node as standard operators of opset 18.  Most keep their name, and
+ * attributes that ONNX wants as inputs become initializers; ops of our own (Count, Phase, Fmod,
+ * ConvWeightGrad) are expanded, and so is what opset 18 does not have yet.
  */
 #include <string.h>
 
@@ -24,7 +24,10 @@ static const char *op2(Emit *e, const char *op, const char *a, const char *b, co
 static const char *list(Emit *e, int n, const int64_t *v) { return ow_ints(e->w, 1, n, v); }
 
 /* The node under its own name; the caller adds attributes and ends it. */
-static OnnxNode same(Emit *e, const char *op) { return ow_begin(e->w, op, e->n->nin, e->in, e->n->nout, e->out); }
+static OnnxNode same(Emit *e, const char *op)
+{
+    return ow_begin(e->w, op, e->n->nin, e->in, e->n->nout, e->out);
+}
 
 static void onnx_plain(Emit *e)
 {
@@ -77,8 +80,8 @@ static const char *transpose(Emit *e, const char *x, int rank, const int64_t *pe
     return out;
 }
 
-static const char *slice(Emit *e, const char *x, int rank, const int64_t *start, const int64_t *size, const int64_t *step,
-                         const char *out)
+static const char *slice(Emit *e, const char *x, int rank, const int64_t *start,
+                         const int64_t *size, const int64_t *step, const char *out)
 {
     int64_t end[MAX_RANK], axis[MAX_RANK], by[MAX_RANK];
     for (int i = 0; i < rank; i++) {
@@ -86,16 +89,19 @@ static const char *slice(Emit *e, const char *x, int rank, const int64_t *start,
         end[i] = start[i] + by[i] * size[i];
         axis[i] = i;
         if (by[i] < 0 && end[i] < 0)
-            end[i] = size[i] > 0 ? INT64_MIN : start[i];        /* a negative end would count from the other side */
+            end[i] = size[i] > 0 ? INT64_MIN
+                                 : start[i]; /* a negative end would count from the other side */
     }
     out = out ? out : ow_made(e->w);
-    OnnxNode n = ow_begin(e->w, "Slice", 5, (const char *[]){x, list(e, rank, start), list(e, rank, end), list(e, rank, axis),
-                          list(e, rank, by)}, 1, &out);
+    OnnxNode n = ow_begin(e->w, "Slice", 5,
+                          (const char *[]){x, list(e, rank, start), list(e, rank, end),
+                                           list(e, rank, axis), list(e, rank, by)},
+                          1, &out);
     ow_end(e->w, &n);
     return out;
 }
 
-/* ---- elementwise -------------------------------------------------------------------------------- */
+/* ---- elementwise ----------------------------------------------------------------------------- */
 
 /* Mod of floats with the divisor's sign: a - b floor(a / b); ONNX has it for integers only. */
 static void onnx_mod(Emit *e)
@@ -115,11 +121,13 @@ static void onnx_fmod(Emit *e)
     ow_end(e->w, &n);
 }
 
-/* ---- views and movement ------------------------------------------------------------------------- */
+/* ---- views and movement ---------------------------------------------------------------------- */
 
 static void onnx_expand(Emit *e)
 {
-    OnnxNode n = ow_begin(e->w, "Expand", 2, (const char *[]){e->in[0], list(e, e->n->attr.n, e->n->attr.dims)}, 1, e->out);
+    OnnxNode n =
+        ow_begin(e->w, "Expand", 2,
+                 (const char *[]){e->in[0], list(e, e->n->attr.n, e->n->attr.dims)}, 1, e->out);
     ow_end(e->w, &n);
 }
 
@@ -176,7 +184,8 @@ static void onnx_pad(Emit *e)
         pads[t->n + i] = t->end[i];
     }
     const char *value = ow_number(e->w, operand(e, 0)->dtype, t->value);
-    OnnxNode n = ow_begin(e->w, "Pad", 3, (const char *[]){e->in[0], list(e, 2 * t->n, pads), value}, 1, e->out);
+    OnnxNode n = ow_begin(e->w, "Pad", 3,
+                          (const char *[]){e->in[0], list(e, 2 * t->n, pads), value}, 1, e->out);
     ow_string(&n, "mode", mode[t->mode]);
     ow_end(e->w, &n);
 }
@@ -201,14 +210,16 @@ static void onnx_scatter_nd(Emit *e)
     add_reduction(e, &n);
 }
 
-/* ---- reductions --------------------------------------------------------------------------------- */
+/* ---- reductions ------------------------------------------------------------------------------ */
 
 /* Of bool, opset 18 has no greatest and least: through int32. */
 static void onnx_reduce(Emit *e)
 {
     bool flags = operand(e, 0)->dtype == DT_BOOL;
-    const char *x = flags ? cast(e, e->in[0], DT_I32, NULL) : e->in[0], *y = flags ? ow_made(e->w) : e->out[0];
-    OnnxNode n = ow_begin(e->w, op_name(e->n->op), 2, (const char *[]){x, list(e, e->n->attr.n, e->n->attr.axes)}, 1, &y);
+    const char *x = flags ? cast(e, e->in[0], DT_I32, NULL) : e->in[0],
+               *y = flags ? ow_made(e->w) : e->out[0];
+    OnnxNode n = ow_begin(e->w, op_name(e->n->op), 2,
+                          (const char *[]){x, list(e, e->n->attr.n, e->n->attr.axes)}, 1, &y);
     ow_int(&n, "keepdims", 1);
     ow_end(e->w, &n);
     if (flags)
@@ -235,7 +246,8 @@ static void onnx_cumsum(Emit *e)
 
 static void onnx_topk(Emit *e)
 {
-    OnnxNode n = ow_begin(e->w, "TopK", 2, (const char *[]){e->in[0], list(e, 1, &e->n->attr.k)}, 2, e->out);
+    OnnxNode n =
+        ow_begin(e->w, "TopK", 2, (const char *[]){e->in[0], list(e, 1, &e->n->attr.k)}, 2, e->out);
     ow_int(&n, "axis", e->n->attr.axis);
     ow_int(&n, "largest", e->n->attr.largest);
     ow_end(e->w, &n);
@@ -250,7 +262,7 @@ static void onnx_count(Emit *e)
     op2(e, "Identity", ow_number(e->w, e->n->attr.to, n), NULL, e->out[0]);
 }
 
-/* ---- convolutions and pools --------------------------------------------------------------------- */
+/* ---- convolutions and pools ------------------------------------------------------------------ */
 
 static void window(OnnxNode *n, const Attr *t)
 {
@@ -267,8 +279,8 @@ static void onnx_conv(Emit *e)
     ow_end(e->w, &n);
 }
 
-/* The result's dims are given: the end pads follow from them, or output padding where they would be negative, or zeros
-   joined on where that is as long as a stride. */
+/* The result's dims are given: the end pads follow from them, or output padding where they would be
+   negative, or zeros joined on where that is as long as a stride. */
 static void onnx_conv_transpose(Emit *e)
 {
     const Attr *t = &e->n->attr;
@@ -276,7 +288,8 @@ static void onnx_conv_transpose(Emit *e)
     int64_t pads[2 * MAX_RANK], more[MAX_RANK] = {0}, tail[2 * (MAX_RANK + 2)] = {0};
     bool grow = false;
     for (int i = 0; i < t->n; i++) {
-        int64_t natural = t->stride[i] * (x->d[i + 2] - 1) + t->dilation[i] * (k->d[i + 2] - 1) + 1, left = natural - t->pad[i] - t->out_dims[i];
+        int64_t natural = t->stride[i] * (x->d[i + 2] - 1) + t->dilation[i] * (k->d[i + 2] - 1) + 1,
+                left = natural - t->pad[i] - t->out_dims[i];
         pads[i] = t->pad[i];
         pads[t->n + i] = left > 0 ? left : 0;
         more[i] = left < 0 ? -left : 0;
@@ -299,8 +312,9 @@ static void onnx_conv_transpose(Emit *e)
 }
 
 /*
- * dw[m, c, k] = sum over n and positions of x[n, c, ..] dy[n, m, ..]: a convolution of x with dy as its kernel, N and C
- * exchanged in both, strides and dilations exchanged.  With groups: x [N, g, C/g] becomes [C/g, g N], group by group.
+ * dw[m, c, k] = sum over n and positions of x[n, c, ..] dy[n, m, ..]: a convolution of x with dy as
+ * its kernel, N and C exchanged in both, strides and dilations exchanged.  With groups: x [N, g,
+ * C/g] becomes [C/g, g N], group by group.
  */
 static void onnx_conv_weight_grad(Emit *e)
 {
@@ -315,7 +329,8 @@ static void onnx_conv_weight_grad(Emit *e)
     perm[0] = 2, perm[1] = 1, perm[2] = 0;
     folded.d[0] = per;
     folded.d[1] = g * x->d[0];
-    const char *image = transpose(e, reshape(e, e->in[0], &grouped, NULL), grouped.rank, perm, NULL);
+    const char *image =
+        transpose(e, reshape(e, e->in[0], &grouped, NULL), grouped.rank, perm, NULL);
     perm[0] = 1, perm[1] = 0, perm[2] = 2;
     const char *kernel = transpose(e, e->in[1], dy->rank, perm, NULL);
     const char *in[2] = {reshape(e, image, &folded, NULL), kernel}, *whole = ow_made(e->w);
@@ -339,7 +354,8 @@ static void onnx_max_pool(Emit *e)
     ow_end(e->w, &n);
 }
 
-/* With dilations, which opset 18 lacks: the mean as a depthwise convolution, divided by the counts, which are the same of ones. */
+/* With dilations, which opset 18 lacks: the mean as a depthwise convolution, divided by the counts,
+ * which are the same of ones. */
 static const char *window_sum(Emit *e, const char *x, const char *out)
 {
     const Attr *t = &e->n->attr;
@@ -349,12 +365,15 @@ static const char *window_sum(Emit *e, const char *x, const char *out)
     for (int i = 0; i < t->n; i++) {
         k.d[i + 2] = t->kernel[i];
         pads[i] = t->pad[i];
-        pads[t->n + i] = (y->d[i + 2] - 1) * t->stride[i] + (t->kernel[i] - 1) * t->dilation[i] + 1 - s->d[i + 2] - t->pad[i];
+        pads[t->n + i] = (y->d[i + 2] - 1) * t->stride[i] + (t->kernel[i] - 1) * t->dilation[i] +
+                         1 - s->d[i + 2] - t->pad[i];
         if (pads[t->n + i] < 0)
             pads[t->n + i] = 0;
     }
-    const char *one = ow_number(e->w, operand(e, 0)->dtype, 1), *ones = ow_made(e->w), *sum = out ? out : ow_made(e->w);
-    OnnxNode fill = ow_begin(e->w, "Expand", 2, (const char *[]){one, list(e, k.rank, k.d)}, 1, &ones);
+    const char *one = ow_number(e->w, operand(e, 0)->dtype, 1), *ones = ow_made(e->w),
+               *sum = out ? out : ow_made(e->w);
+    OnnxNode fill =
+        ow_begin(e->w, "Expand", 2, (const char *[]){one, list(e, k.rank, k.d)}, 1, &ones);
     ow_end(e->w, &fill);
     OnnxNode n = ow_begin(e->w, "Conv", 2, (const char *[]){x, ones}, 1, &sum);
     ow_int(&n, "group", s->d[1]);
@@ -377,10 +396,13 @@ static void onnx_average_pool(Emit *e)
         double all = 1;
         for (int i = 0; i < t->n; i++)
             all *= (double)t->kernel[i];
-        OnnxNode fill = ow_begin(e->w, "Expand", 2, (const char *[]){ow_number(e->w, operand(e, 0)->dtype, 1),
-                                 list(e, s->rank, s->d)}, 1, &ones);
+        OnnxNode fill = ow_begin(
+            e->w, "Expand", 2,
+            (const char *[]){ow_number(e->w, operand(e, 0)->dtype, 1), list(e, s->rank, s->d)}, 1,
+            &ones);
         ow_end(e->w, &fill);
-        counts = t->count_include_pad ? ow_number(e->w, operand(e, 0)->dtype, all) : window_sum(e, ones, NULL);
+        counts = t->count_include_pad ? ow_number(e->w, operand(e, 0)->dtype, all)
+                                      : window_sum(e, ones, NULL);
         op2(e, "Div", sum, counts, e->out[0]);
         return;
     }
@@ -398,11 +420,12 @@ static void onnx_dropout(Emit *e)
 {
     const char *ratio = ow_number(e->w, DT_F32, e->n->attr.ratio);
     const char *training = ow_number(e->w, DT_BOOL, e->n->attr.ratio > 0 ? 1 : 0);
-    OnnxNode n = ow_begin(e->w, "Dropout", 3, (const char *[]){e->in[0], ratio, training}, 2, e->out);
+    OnnxNode n =
+        ow_begin(e->w, "Dropout", 3, (const char *[]){e->in[0], ratio, training}, 2, e->out);
     ow_end(e->w, &n);
 }
 
-/* ---- the table --------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static void onnx_cast(Emit *e) { cast(e, e->in[0], e->n->attr.to, e->out[0]); }
 
@@ -413,7 +436,10 @@ static void onnx_identity(Emit *e) { op2(e, "Identity", e->in[0], NULL, e->out[0
 
 static void onnx_reshape(Emit *e) { reshape(e, e->in[0], &result(e)->shape, e->out[0]); }
 
-static void onnx_transpose(Emit *e) { transpose(e, e->in[0], e->n->attr.n, e->n->attr.perm, e->out[0]); }
+static void onnx_transpose(Emit *e)
+{
+    transpose(e, e->in[0], e->n->attr.n, e->n->attr.perm, e->out[0]);
+}
 
 static void onnx_slice(Emit *e)
 {
@@ -425,7 +451,9 @@ void ow_node(Ow *w, NodeId id)
 {
     static void (*const written[OP_COUNT])(Emit *) = {
 #define ONNX(f) onnx_##f
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, flops, onnx, ...) [OP_##name] = onnx,
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, flops, onnx,   \
+           ...)                                                                                    \
+    [OP_##name] = onnx,
 #include "ir/ops.def"
     };
     Emit emit = {.w = w, .n = &w->g->node.at[id]}, *e = &emit;

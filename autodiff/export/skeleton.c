@@ -1,11 +1,13 @@
 /*
- * skeleton.c - the model without its trainable bytes, from which `ppsplit merge` makes the trained model.
+ * skeleton.c - the model without its trainable bytes, from which `ppsplit merge` makes the trained
+ * model.
  *
- * In: a Model as import.c left it (RawNode.made says which operands are made of which parameters).  Out: an ONNX file in which
- * every parameter is one initializer of its own, in the layout of the original file, whose bytes are replaced by
- * a note naming the parameter (external_data keys of ours).  What the exporter merged because it was equal is
- * separated, a bias it dropped because it was zero is an operand again, and what it computed of parameters is computed of
- * them again by nodes.  All else is copied byte for byte.
+ * In: a Model as import.c left it (RawNode.made says which operands are made of which parameters).
+ * Out: an ONNX file in which every parameter is one initializer of its own, in the layout of the
+ * original file, whose bytes are replaced by a note naming the parameter (external_data keys of
+ * ours).  What the exporter merged because it was equal is separated, a bias it dropped because it
+ * was zero is an operand again, and what it computed of parameters is computed of them again by
+ * nodes.  All else is copied byte for byte.
  */
 #include <string.h>
 
@@ -13,7 +15,10 @@
 #include "onnx_fields.h"
 #include "skeleton.h"
 
-static void copy_field(PbMessage *m, const PbField *f) { pb_put(m, f->start, (size_t)(f->end - f->start)); }
+static void copy_field(PbMessage *m, const PbField *f)
+{
+    pb_put(m, f->start, (size_t)(f->end - f->start));
+}
 
 /* ---- which initializer each parameter gets ---- */
 
@@ -21,11 +26,14 @@ typedef struct {
     Model *m;
     const Graph *g;
     Arena *arena;
-    const char **name;                                  /* per parameter: its initializer's name in the skeleton; NULL: of another file */
-    RawNode **edit;                                     /* per top-level node: the raw node whose operands change, or NULL */
+    /* per parameter: its initializer's name in the skeleton; NULL: of another file */
+    const char **name;
+    /* per top-level node: the raw node whose operands change, or NULL */
+    RawNode **edit;
     uint32_t n_edit;
     RawNodes copies;                                    /* nodes that the file does not have */
-    bool *kept, *made, *named;                          /* per initializer: a node reads it as a constant; or made of parameters; others name it */
+    /* per initializer: a node reads it as a constant; or made of parameters; others name it */
+    bool *kept, *made, *named;
 } Skeleton;
 
 static void mark_named(void *arg, const char *name)
@@ -84,8 +92,10 @@ static void choose_names(Skeleton *s)
         if (is_held(s, q, init) && !s->kept[init] && strmap_get(&used, q->initializer) == NONE)
             s->name[p] = q->initializer;
         else
-            s->name[p] = strmap_get(&made, q->name) != NONE || strmap_get(&s->m->init_index, q->name) != NONE
-                             ? arena_printf(s->arena, "%s.separated.%u", q->name, p) : q->name;
+            s->name[p] =
+                strmap_get(&made, q->name) != NONE || strmap_get(&s->m->init_index, q->name) != NONE
+                    ? arena_printf(s->arena, "%s.separated.%u", q->name, p)
+                    : q->name;
         *strmap_at(&used, s->name[p]) = p;
     }
 }
@@ -100,13 +110,16 @@ static void find_edits(Skeleton *s)
         for (uint32_t k = 0; n->made && k < n->nin; k++) {
             bool transposed;
             const Recipe *made = n->made[k];
-            changed |= made && (!recipe_is_plain(made, &transposed) || transposed != s->g->param.at[made->at[0].param].transposed
-                                || strcmp(n->in[k], s->name[made->at[0].param]));
+            changed |= made && (!recipe_is_plain(made, &transposed) ||
+                                transposed != s->g->param.at[made->at[0].param].transposed ||
+                                strcmp(n->in[k], s->name[made->at[0].param]));
         }
         if (!changed || n->copy_of)
             continue;
         if (n->inlined)
-            diag_warn(WHERE_FILE(s->m->path), "parameters inside the local function of node %u were separated; merge will not write them back",
+            diag_warn(WHERE_FILE(s->m->path),
+                      "parameters inside the local function of node %u were separated; merge will "
+                      "not write them back",
                       n->index);
         else
             s->edit[n->index] = n;
@@ -154,7 +167,11 @@ typedef struct { const Skeleton *s; PbMessage *graph; const char *stem; uint32_t
 static const char *put_ints(Nodes *to, int n, const int64_t *v)
 {
     const char *name = arena_printf(to->s->arena, "%s.%u", to->stem, to->made++);
-    put_constant(to->graph, &(RawTensor){name, DT_I64, shape_of(1, (int64_t)n), {.at = (const uint8_t *)v, .length = (size_t)n * sizeof *v}});
+    put_constant(to->graph,
+                 &(RawTensor){name,
+                              DT_I64,
+                              shape_of(1, (int64_t)n),
+                              {.at = (const uint8_t *)v, .length = (size_t)n * sizeof *v}});
     return name;
 }
 
@@ -179,7 +196,8 @@ static const char *put_term(Nodes *to, const Term *t, const char *const *value)
     if (t->op == OP_Reshape || t->op == OP_Expand || t->op == OP_ReduceSum)
         more[n_more++] = put_ints(to, at->n, at->dims);
     if (t->op == OP_Slice) {
-        int64_t *end = arena_array(a, int64_t, at->n + 1), *axis = arena_array(a, int64_t, at->n + 1);
+        int64_t *end = arena_array(a, int64_t, at->n + 1),
+                *axis = arena_array(a, int64_t, at->n + 1);
         for (int i = 0; i < at->n; i++) {
             axis[i] = i;
             end[i] = at->start[i] + at->size[i];
@@ -209,13 +227,16 @@ static const char *put_constant_term(Nodes *to, const Tensor *t)
 {
     const char *name = arena_printf(to->s->arena, "%s.%u", to->stem, to->made++);
     size_t bytes = (size_t)shape_elements(&t->shape) * dtype_size(t->dtype);
-    put_constant(to->graph, &(RawTensor){name, t->dtype, t->shape, {.at = t->data, .length = bytes}});
+    put_constant(to->graph,
+                 &(RawTensor){name, t->dtype, t->shape, {.at = t->data, .length = bytes}});
     return name;
 }
 
-static const Term swap = {.op = OP_Transpose, .nin = 1, .param = NONE, .attr = {.n = 2, .perm = (const int64_t[]){1, 0}}};
+static const Term swap = {
+    .op = OP_Transpose, .nin = 1, .param = NONE, .attr = {.n = 2, .perm = (const int64_t[]){1, 0}}};
 
-/* The operand's new name, behind the nodes that make it of parameters as the new file holds them. */
+/* The operand's new name, behind the nodes that make it of parameters as the new file holds them.
+ */
 static const char *put_operand(PbMessage *graph, const Skeleton *s, const RawNode *n, uint32_t k)
 {
     const Recipe *r = n->made ? n->made[k] : NULL;
@@ -225,8 +246,10 @@ static const char *put_operand(PbMessage *graph, const Skeleton *s, const RawNod
     if (recipe_is_plain(r, &transposed) && transposed == s->g->param.at[r->at[0].param].transposed)
         return s->name[r->at[0].param];
     const char **value = arena_array(s->arena, const char *, r->n);
-    const char *copy = n->copy_of ? strrchr(n->out[0], '@') : NULL;     /* numbered by its parameter */
-    Nodes to = {s, graph, arena_printf(s->arena, "ppsplit.%u.%u%s", n->index, k, copy ? copy : ""), 0};
+    /* numbered by its parameter */
+    const char *copy = n->copy_of ? strrchr(n->out[0], '@') : NULL;
+    Nodes to = {s, graph, arena_printf(s->arena, "ppsplit.%u.%u%s", n->index, k, copy ? copy : ""),
+                0};
     for (uint32_t i = 0; i < r->n; i++) {
         const Term *t = &r->at[i];
         if (t->op != OP_NONE)

@@ -1,10 +1,12 @@
-/* skeleton.h - what skeleton.c, which writes the model without its trainable bytes, and merge.c, which puts trained ones in, agree on. */
+/* skeleton.h - what skeleton.c, which writes the model without its trainable bytes, and merge.c,
+ * which puts trained ones in, agree on. */
 #ifndef PPSPLIT_SKELETON_H
 #define PPSPLIT_SKELETON_H
 
 #include "autodiff/autodiff.h"
 
-/* Keys of TensorProto.external_data by which a skeleton's initializer names the parameter it stands for. */
+/* Keys of TensorProto.external_data by which a skeleton's initializer names the parameter it stands
+ * for. */
 #define SKELETON_PARAMETER "ppsplit.parameter"
 #define SKELETON_TRANSPOSED "ppsplit.transposed"
 

@@ -1,6 +1,6 @@
 /*
- * linear.c - VJP rules of products: MatMul, convolutions, pools.  Each is linear in either operand, so
- * its gradient is a product of the same family with the roles exchanged.
+ * linear.c - VJP rules of products: MatMul, convolutions, pools.  Each is linear in either operand,
+ * so its gradient is a product of the same family with the roles exchanged.
  */
 #include "vjp.h"
 
@@ -34,14 +34,15 @@ static ValueId product_over_batch(Graph *g, ValueId dy, ValueId y)
     Shape s = val(g, dy)->shape, t = val(g, y)->shape;
     int64_t b = leading(&s), m = s.d[s.rank - 2], n = s.d[s.rank - 1], k = t.d[t.rank - 2];
     int64_t front[3] = {1, 0, 2};
-    Shape s3 = shape_of(3, b, m, n), t3 = shape_of(3, b, k, n), s2 = shape_of(2, m, b * n), t2 = shape_of(2, b * n, k);
+    Shape s3 = shape_of(3, b, m, n), t3 = shape_of(3, b, k, n), s2 = shape_of(2, m, b * n),
+          t2 = shape_of(2, b * n, k);
     ValueId left = g_reshape(g, g_transpose(g, g_reshape(g, dy, &s3), front), &s2);
     ValueId right = g_reshape(g, g_swap_last(g, g_reshape(g, y, &t3)), &t2);
     return g_matmul(g, left, right);
 }
 
-/* z = x y: dx = dz y^T, dy = x^T dz, summed over the leading dimensions that were broadcast.  A weight (y without
-   leading dimensions) gets one product over all rows. */
+/* z = x y: dx = dz y^T, dy = x^T dz, summed over the leading dimensions that were broadcast.  A
+   weight (y without leading dimensions) gets one product over all rows. */
 void vjp_matmul(Vjp *v)
 {
     Graph *g = v->g;
@@ -64,7 +65,7 @@ void vjp_matmul(Vjp *v)
     }
 }
 
-/* ---- convolutions ----------------------------------------------------------------------------- */
+/* ---- convolutions ---------------------------------------------------------------------------- */
 
 static const int64_t *spatial(Graph *g, const Shape *s)
 {
@@ -97,7 +98,8 @@ static ValueId conv_weight(Graph *g, ValueId x, ValueId dy, Attr at, const Shape
     return graph_node(g, OP_ConvWeightGrad, 2, in, at);
 }
 
-/* Conv, cut to the spatial dims wanted: a ConvTranspose with output padding beyond the stride leaves more. */
+/* Conv, cut to the spatial dims wanted: a ConvTranspose with output padding beyond the stride
+ * leaves more. */
 static ValueId conv_to(Graph *g, ValueId x, ValueId w, Attr at, const Shape *want)
 {
     ValueId in[2] = {x, w};
@@ -146,7 +148,7 @@ void vjp_conv_weight_grad(Vjp *v)
         v->din[1] = conv_to(g, v->in[0], v->dy[0], at, &e);
 }
 
-/* ---- pools ------------------------------------------------------------------------------------ */
+/* ---- pools ----------------------------------------------------------------------------------- */
 
 /* y = x[indices]: dx = dy added at the indices of the flat x; windows may overlap */
 void vjp_max_pool(Vjp *v)
@@ -155,10 +157,12 @@ void vjp_max_pool(Vjp *v)
     if (v->dy[0] == NONE)
         return;
     Value x = *val(g, v->in[0]);
-    Shape flat = shape_of(1, shape_elements(&x.shape)), m = shape_of(1, shape_elements(vjp_shape(v, v->dy[0])));
+    Shape flat = shape_of(1, shape_elements(&x.shape)),
+          m = shape_of(1, shape_elements(vjp_shape(v, v->dy[0])));
     ValueId in[3] = {vjp_zeros(g, x.dtype, &flat, x.batch == 0 ? 0 : BATCH_NONE),
                      g_reshape(g, v->out[1], &m), g_reshape(g, v->dy[0], &m)};
-    ValueId d = graph_node(g, OP_ScatterElements, 3, in, (Attr){.axis = 0, .reduction = SCATTER_ADD});
+    ValueId d =
+        graph_node(g, OP_ScatterElements, 3, in, (Attr){.axis = 0, .reduction = SCATTER_ADD});
     v->din[0] = g_reshape(g, d, &x.shape);
 }
 
@@ -173,8 +177,8 @@ static int64_t window(const Attr *at, int i, int64_t o, int64_t extent)
     return count;
 }
 
-/* y = the mean of a window: dx = conv_transpose(dy / count, ones), channel by channel.  The counts differ at the
-   borders and are a constant map [1, 1, spatial]. */
+/* y = the mean of a window: dx = conv_transpose(dy / count, ones), channel by channel.  The counts
+   differ at the borders and are a constant map [1, 1, spatial]. */
 void vjp_average_pool(Vjp *v)
 {
     Graph *g = v->g;
@@ -201,6 +205,7 @@ void vjp_average_pool(Vjp *v)
         ones[j] = 1;
     ValueId inverse = g_cast(g, graph_const(g, NULL, (Tensor){DT_F64, map, count}), t);
     ValueId w = g_cast(g, graph_const(g, NULL, (Tensor){DT_F64, kernel, ones}), t);
-    Attr back = {.group = x.d[1], .n = at.n, .stride = at.stride, .dilation = at.dilation, .pad = at.pad};
+    Attr back = {
+        .group = x.d[1], .n = at.n, .stride = at.stride, .dilation = at.dilation, .pad = at.pad};
     v->din[0] = conv_back(g, g_mul(g, v->dy[0], inverse), w, back, &x);
 }

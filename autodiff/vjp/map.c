@@ -1,7 +1,7 @@
 /*
- * map.c - VJP rules of the elementwise operations.  In each: x the operand, y the result, dy its gradient.
- * Where a formula in terms of y exists it is taken: y is then often kept anyway, and x need not be.
- * At kinks as PyTorch: relu'(0) = 0, abs'(0) = 0, ties of max and min share equally.
+ * map.c - VJP rules of the elementwise operations.  In each: x the operand, y the result, dy its
+ * gradient. Where a formula in terms of y exists it is taken: y is then often kept anyway, and x
+ * need not be. At kinks as PyTorch: relu'(0) = 0, abs'(0) = 0, ties of max and min share equally.
  */
 #include <math.h>
 
@@ -55,7 +55,11 @@ void vjp_cosh(Vjp *v) { UNARY; v->din[0] = g_mul(g, dy, g_unary(g, OP_Sinh, x));
 /* y = tanh x: dx = dy * (1 - y^2) */
 void vjp_tanh(Vjp *v) { UNARY; v->din[0] = g_mul(g, dy, one_minus(g, vjp_square(g, y))); }
 /* y = asinh x: dx = dy / sqrt(x^2 + 1) */
-void vjp_asinh(Vjp *v) { UNARY; v->din[0] = g_div(g, dy, g_unary(g, OP_Sqrt, one_plus(g, vjp_square(g, x)))); }
+void vjp_asinh(Vjp *v)
+{
+    UNARY;
+    v->din[0] = g_div(g, dy, g_unary(g, OP_Sqrt, one_plus(g, vjp_square(g, x))));
+}
 /* y = acosh x: dx = dy / sqrt(x^2 - 1) */
 void vjp_acosh(Vjp *v)
 {
@@ -176,7 +180,8 @@ void vjp_pow(Vjp *v)
     }
 }
 
-/* y = a - b q, q the whole number a/b was rounded to: da = dy, db = -dy * q.  q = round((a - y) / b) for both kinds of Mod. */
+/* y = a - b q, q the whole number a/b was rounded to: da = dy, db = -dy * q.  q = round((a - y) /
+ * b) for both kinds of Mod. */
 static void vjp_remainder(Vjp *v)
 {
     BINARY;
@@ -217,7 +222,8 @@ void vjp_where(Vjp *v)
         vjp_give(v, 2, g_where(g, c, zero, dy));
 }
 
-/* y = x * mask / (1 - p): dx = mask ? dy / (1 - p) : 0.  The mask is the forward's second output, never drawn again. */
+/* y = x * mask / (1 - p): dx = mask ? dy / (1 - p) : 0.  The mask is the forward's second output,
+ * never drawn again. */
 void vjp_dropout(Vjp *v)
 {
     Graph *g = v->g;

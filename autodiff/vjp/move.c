@@ -1,6 +1,7 @@
 /*
- * move.c - VJP rules of what moves data: the transpose of a selection is a placement.  A piece placed in
- * zeros is a Pad; indices known only when the program runs become a Scatter with addition.
+ * move.c - VJP rules of what moves data: the transpose of a selection is a placement.  A piece
+ * placed in zeros is a Pad; indices known only when the program runs become a Scatter with
+ * addition.
  */
 #include "vjp.h"
 
@@ -28,8 +29,8 @@ static ValueId product_transposed(Graph *g, ValueId dy)
     return g_matmul(g, g_swap_last(g, b), base);
 }
 
-/* y[i] = x[perm i]: dx = dy under the inverse permutation.  A weight kept as [out, in] gets its gradient
-   straight from one product. */
+/* y[i] = x[perm i]: dx = dy under the inverse permutation.  A weight kept as [out, in] gets its
+   gradient straight from one product. */
 void vjp_transpose(Vjp *v)
 {
     Graph *g = v->g;
@@ -48,7 +49,8 @@ void vjp_transpose(Vjp *v)
 /* y repeats x along dimensions of length 1: dx = dy summed over them */
 void vjp_expand(Vjp *v) { vjp_give(v, 0, v->dy[0]); }
 
-/* d along axis with step-1 zeros between its elements: [n] -> [n,1] -> pad -> [n,step] -> [n*step], the tail cut off */
+/* d along axis with step-1 zeros between its elements: [n] -> [n,1] -> pad -> [n,step] -> [n*step],
+ * the tail cut off */
 static ValueId interleave(Graph *g, ValueId d, int axis, int64_t step)
 {
     Shape s = val(g, d)->shape;
@@ -64,7 +66,8 @@ static ValueId interleave(Graph *g, ValueId d, int axis, int64_t step)
     return g_slice_axis(g, g_reshape(g, padded, &s), axis, 0, (n - 1) * step + 1);
 }
 
-/* y[i] = x[start + step i]: dx = dy with zeros between and around; a negative step turns dy round first */
+/* y[i] = x[start + step i]: dx = dy with zeros between and around; a negative step turns dy round
+ * first */
 void vjp_slice(Vjp *v)
 {
     Graph *g = v->g;
@@ -105,10 +108,12 @@ void vjp_split(Vjp *v)
             lead += size;
             continue;
         }
-        int64_t gap = 0;                                        /* zeros that follow go with this piece */
+        /* zeros that follow go with this piece */
+        int64_t gap = 0;
         for (uint32_t j = i + 1; j < nout && v->dy[j] == NONE; j++)
             gap += at.sizes[j];
-        piece[n] = vjp_place(g, v->dy[i], axis, n == 0 ? lead : 0, (n == 0 ? lead : 0) + size + gap);
+        piece[n] =
+            vjp_place(g, v->dy[i], axis, n == 0 ? lead : 0, (n == 0 ? lead : 0) + size + gap);
         n++;
     }
     v->din[0] = n == 1 ? piece[0] : g_concat(g, n, piece, axis);
@@ -143,8 +148,9 @@ static int64_t pad_source(int mode, int64_t p, int64_t begin, int64_t n)
     return i < n ? i : period - i;
 }
 
-/* One axis undone: the padded axis is cut into runs that read x forwards, backwards or one element again and again;
-   dx is the sum of the runs of dy, each turned, or summed, and put where it read from. */
+/* One axis undone: the padded axis is cut into runs that read x forwards, backwards or one element
+   again and again; dx is the sum of the runs of dy, each turned, or summed, and put where it read
+   from. */
 static ValueId unpad_axis(Graph *g, ValueId dy, int axis, int mode, int64_t begin, int64_t n)
 {
     Shape s = val(g, dy)->shape;
@@ -155,7 +161,8 @@ static ValueId unpad_axis(Graph *g, ValueId dy, int axis, int mode, int64_t begi
             p += n;
             continue;
         }
-        int64_t limit = p < begin ? begin : extent, first = pad_source(mode, p, begin, n), q = p + 1;
+        int64_t limit = p < begin ? begin : extent, first = pad_source(mode, p, begin, n),
+                q = p + 1;
         int64_t by = q < limit ? pad_source(mode, q, begin, n) - first : 1;
         if (by < -1 || by > 1)
             by = 1;
@@ -181,7 +188,8 @@ static ValueId unpad_axis(Graph *g, ValueId dy, int axis, int mode, int64_t begi
     return sum;
 }
 
-/* constant: dx = the inner slice of dy; reflect, edge, wrap: what was read several times is summed, axis by axis */
+/* constant: dx = the inner slice of dy; reflect, edge, wrap: what was read several times is summed,
+ * axis by axis */
 void vjp_pad(Vjp *v)
 {
     Graph *g = v->g;
@@ -198,7 +206,7 @@ void vjp_pad(Vjp *v)
     v->din[0] = d;
 }
 
-/* ---- gathers and scatters --------------------------------------------------------------------- */
+/* ---- gathers and scatters -------------------------------------------------------------------- */
 
 static ValueId node3(Graph *g, Op op, ValueId a, ValueId b, ValueId c, int64_t axis, int mode)
 {
@@ -237,8 +245,9 @@ static bool consecutive(const Vjp *v, ValueId index, int64_t extent, int64_t *fi
     return true;
 }
 
-/* y[.., i.., ..] = x[.., index[i..], ..]: dx = dy added into zeros at the indices (an embedding's gradient).  The
-   indexed axis is brought to the front, where ScatterND takes whole rows.  The padding row of an embedding gets none of it. */
+/* y[.., i.., ..] = x[.., index[i..], ..]: dx = dy added into zeros at the indices (an embedding's
+   gradient).  The indexed axis is brought to the front, where ScatterND takes whole rows.  The
+   padding row of an embedding gets none of it. */
 static ValueId without_padding(const Vjp *v, ValueId dy, ValueId index, int64_t row)
 {
     Graph *g = v->g;
@@ -296,8 +305,10 @@ void vjp_gather_elements(Vjp *v)
 {
     Graph *g = v->g;
     int64_t axis = vjp_node(v)->attr.axis;
-    ValueId index = vjp_wrap_index(g, v->in[1], g_scalar(g, DT_I64, (double)vjp_shape(v, v->in[0])->d[axis]));
-    v->din[0] = node3(g, OP_ScatterElements, vjp_zeros_like(g, v->in[0]), index, v->dy[0], axis, SCATTER_ADD);
+    ValueId index =
+        vjp_wrap_index(g, v->in[1], g_scalar(g, DT_I64, (double)vjp_shape(v, v->in[0])->d[axis]));
+    v->din[0] = node3(g, OP_ScatterElements, vjp_zeros_like(g, v->in[0]), index, v->dy[0], axis,
+                      SCATTER_ADD);
 }
 
 /* The tuples of a GatherND or ScatterND, each number counted from the front. */
@@ -308,7 +319,8 @@ static ValueId wrap_tuples(Graph *g, ValueId index, const Shape *s, int skip)
     return vjp_wrap_index(g, index, g_ints(g, 1, dim, s->d + skip));
 }
 
-/* y[b.., i..] = x[b.., index[b.., i..]]: dx = dy added into zeros; the batch dims become part of the tuples */
+/* y[b.., i..] = x[b.., index[b.., i..]]: dx = dy added into zeros; the batch dims become part of
+ * the tuples */
 void vjp_gather_nd(Vjp *v)
 {
     Graph *g = v->g;
@@ -333,7 +345,10 @@ void vjp_gather_nd(Vjp *v)
 /* What a scatter and its gather share, for both families. */
 typedef struct { Graph *g; Op scatter, gather; int64_t axis; ValueId data, index, upd, y, dy; } Sc;
 
-static ValueId sc_gather(const Sc *s, ValueId x) { return gather_like(s->g, s->gather, x, s->index, s->axis); }
+static ValueId sc_gather(const Sc *s, ValueId x)
+{
+    return gather_like(s->g, s->gather, x, s->index, s->axis);
+}
 static ValueId sc_scatter(const Sc *s, ValueId into, ValueId upd, int mode)
 {
     return node3(s->g, s->scatter, into, s->index, upd, s->axis, mode);
@@ -354,15 +369,18 @@ static void scatter_extremum(Vjp *v, const Sc *s)
         v->din[2] = g_where(g, hit_upd, sc_gather(s, share), g_like(g, share, 0));
 }
 
-/* y = data * updates: each factor's gradient is dy times the product of the others, right where one factor is zero */
+/* y = data * updates: each factor's gradient is dy times the product of the others, right where one
+ * factor is zero */
 static void scatter_product(Vjp *v, const Sc *s)
 {
     Graph *g = s->g;
     Dtype t = val(g, s->dy)->dtype;
     ValueId one = g_like(g, s->dy, 1), zero = g_like(g, s->dy, 0);
-    ValueId data0 = g_binary(g, OP_Equal, s->data, zero), upd0 = g_binary(g, OP_Equal, s->upd, zero);
+    ValueId data0 = g_binary(g, OP_Equal, s->data, zero),
+            upd0 = g_binary(g, OP_Equal, s->upd, zero);
     ValueId data1 = g_where(g, data0, one, s->data), upd1 = g_where(g, upd0, one, s->upd);
-    ValueId rest = sc_scatter(s, data1, upd1, SCATTER_MUL);                 /* the product of what is not zero */
+    /* the product of what is not zero */
+    ValueId rest = sc_scatter(s, data1, upd1, SCATTER_MUL);
     ValueId zeros = sc_scatter(s, g_cast(g, data0, t), g_cast(g, upd0, t), SCATTER_ADD);
     ValueId none = g_where(g, g_binary(g, OP_Equal, zeros, zero), g_mul(g, s->dy, rest), zero);
     ValueId single = g_where(g, g_binary(g, OP_Equal, zeros, one), g_mul(g, s->dy, rest), zero);
@@ -396,7 +414,11 @@ static void scatter(Vjp *v, Sc s)
 void vjp_scatter_elements(Vjp *v)
 {
     int64_t axis = vjp_node(v)->attr.axis;
-    scatter(v, (Sc){.g = v->g, .scatter = OP_ScatterElements, .gather = OP_GatherElements, .axis = axis, .index = v->in[1]});
+    scatter(v, (Sc){.g = v->g,
+                    .scatter = OP_ScatterElements,
+                    .gather = OP_GatherElements,
+                    .axis = axis,
+                    .index = v->in[1]});
 }
 
 void vjp_scatter_nd(Vjp *v)

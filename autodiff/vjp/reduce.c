@@ -10,14 +10,15 @@ static ValueId expand_like(Graph *g, ValueId d, ValueId x)
     ValueId e = g_expand(g, d, &s);
     int batch = val(g, x)->batch;
     if (batch >= 0 && e != d && g->value.at[e].batch == BATCH_NONE)
-        g->value.at[e].batch = batch;                   /* the sum ran over the rows: repeat over as many */
+        g->value.at[e].batch = batch; /* the sum ran over the rows: repeat over as many */
     return e;
 }
 
 /* y = sum x: dx = dy, repeated */
 void vjp_reduce_sum(Vjp *v) { v->din[0] = expand_like(v->g, v->dy[0], v->in[0]); }
 
-/* y = sum x / n: dx = dy / n.  Over the rows of a microbatch n is known only when the program runs. */
+/* y = sum x / n: dx = dy / n.  Over the rows of a microbatch n is known only when the program runs.
+ */
 void vjp_reduce_mean(Vjp *v)
 {
     Graph *g = v->g;
@@ -32,7 +33,8 @@ void vjp_reduce_mean(Vjp *v)
     ValueId d;
     if (rows) {
         ValueId in[1] = {v->in[0]};
-        ValueId count = graph_node(g, OP_Count, 1, in, (Attr){.n = at.n, .axes = at.axes, .to = x.dtype});
+        ValueId count =
+            graph_node(g, OP_Count, 1, in, (Attr){.n = at.n, .axes = at.axes, .to = x.dtype});
         d = g_mul(g, v->dy[0], g_unary(g, OP_Reciprocal, count));
     } else {
         d = vjp_scale(g, v->dy[0], 1 / n);
@@ -83,7 +85,8 @@ void vjp_topk(Vjp *v)
     if (v->dy[0] == NONE)
         return;
     ValueId in[3] = {vjp_zeros_like(v->g, v->in[0]), v->out[1], v->dy[0]};
-    v->din[0] = graph_node(v->g, OP_ScatterElements, 3, in, (Attr){.axis = vjp_node(v)->attr.axis, .reduction = SCATTER_NONE});
+    v->din[0] = graph_node(v->g, OP_ScatterElements, 3, in,
+                           (Attr){.axis = vjp_node(v)->attr.axis, .reduction = SCATTER_NONE});
 }
 
 /* y = softmax x: dx = y * (dy - sum(dy * y)) */

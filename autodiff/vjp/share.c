@@ -1,5 +1,6 @@
 /*
- * share.c - what the VJP rules share: zeros that know their batch dimension, placing a piece among zeros, indices.
+ * share.c - what the VJP rules share: zeros that know their batch dimension, placing a piece among
+ * zeros, indices.
  */
 #include "vjp.h"
 

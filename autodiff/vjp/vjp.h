@@ -1,6 +1,6 @@
 /*
- * vjp.h - what the files of VJP rules share.  Every GRAD(f) of ops.def is a function vjp_f, declared here
- * from the table itself: a rule that is missing is a link error that names it.
+ * vjp.h - what the files of VJP rules share.  Every GRAD(f) of ops.def is a function vjp_f,
+ * declared here from the table itself: a rule that is missing is a link error that names it.
  */
 #ifndef PPSPLIT_VJP_H
 #define PPSPLIT_VJP_H
@@ -15,15 +15,20 @@
 #undef NOGRAD
 
 /* share.c */
-void vjp_give(Vjp *v, uint32_t i, ValueId d);           /* the gradient of operand i is d, broadcasting undone */
+/* the gradient of operand i is d, broadcasting undone */
+void vjp_give(Vjp *v, uint32_t i, ValueId d);
 ValueId vjp_scale(Graph *g, ValueId x, double c);       /* x * c */
 ValueId vjp_square(Graph *g, ValueId x);
-ValueId vjp_zeros(Graph *g, Dtype t, const Shape *s, int batch);        /* a view of one zero; knows its batch dimension */
+/* a view of one zero; knows its batch dimension */
+ValueId vjp_zeros(Graph *g, Dtype t, const Shape *s, int batch);
 ValueId vjp_zeros_like(Graph *g, ValueId x);
-ValueId vjp_wrap_index(Graph *g, ValueId index, ValueId extent);        /* i < 0 becomes i + extent */
-ValueId vjp_iota_batch(Graph *g, int rank, int axis, int64_t n, int batch); /* i64 0..n-1 along axis; batch: it is the rows' axis, or -1 */
+/* i < 0 becomes i + extent */
+ValueId vjp_wrap_index(Graph *g, ValueId index, ValueId extent);
+/* i64 0..n-1 along axis; batch: it is the rows' axis, or -1 */
+ValueId vjp_iota_batch(Graph *g, int rank, int axis, int64_t n, int batch);
 int64_t *vjp_ints(Graph *g, int n);                     /* an attribute array */
-ValueId vjp_place(Graph *g, ValueId x, int axis, int64_t at, int64_t extent);   /* x at position `at` of a zero tensor, along axis */
+/* x at position `at` of a zero tensor, along axis */
+ValueId vjp_place(Graph *g, ValueId x, int axis, int64_t at, int64_t extent);
 
 static inline const Node *vjp_node(const Vjp *v) { return &v->g->node.at[v->node]; }
 static inline const Shape *vjp_shape(const Vjp *v, ValueId x) { return &v->g->value.at[x].shape; }

@@ -9,7 +9,10 @@
 
 #define HASH_START UINT64_C(0xcbf29ce484222325)
 
-static inline uint64_t hash_value(uint64_t h, uint64_t v) { return (h ^ v) * UINT64_C(0x100000001b3); }
+static inline uint64_t hash_value(uint64_t h, uint64_t v)
+{
+    return (h ^ v) * UINT64_C(0x100000001b3);
+}
 
 static inline uint64_t hash_bytes(uint64_t h, const void *p, size_t n)
 {

@@ -1,5 +1,6 @@
 /*
- * manifest.c - in: a checkpoint's manifest.json and the bytes of a tensor; out: whether they are those that were written.
+ * manifest.c - in: a checkpoint's manifest.json and the bytes of a tensor; out: whether they are
+ * those that were written.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -13,8 +14,8 @@
 
 #include "safetensors.h"
 
-/* CRC-32: nibbles need 16 entries and no table; where much is to be summed, eight bytes at a time from tables made for
-   the call (slicing by 8, Kounavis and Berry 2005). */
+/* CRC-32: nibbles need 16 entries and no table; where much is to be summed, eight bytes at a time
+   from tables made for the call (slicing by 8, Kounavis and Berry 2005). */
 static uint32_t crc_slices(uint32_t crc, const unsigned char *p, size_t n)
 {
     uint32_t t[8][256];
@@ -28,9 +29,10 @@ static uint32_t crc_slices(uint32_t crc, const unsigned char *p, size_t n)
         for (int k = 1; k < 8; k++)
             t[k][i] = (t[k - 1][i] >> 8) ^ t[0][t[k - 1][i] & 255];
     for (; n > 0; p += 8, n -= 8) {
-        uint32_t lo = crc ^ ((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
-        crc = t[7][lo & 255] ^ t[6][lo >> 8 & 255] ^ t[5][lo >> 16 & 255] ^ t[4][lo >> 24] ^ t[3][p[4]] ^ t[2][p[5]] ^
-              t[1][p[6]] ^ t[0][p[7]];
+        uint32_t lo = crc ^ ((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
+                             (uint32_t)p[3] << 24);
+        crc = t[7][lo & 255] ^ t[6][lo >> 8 & 255] ^ t[5][lo >> 16 & 255] ^ t[4][lo >> 24] ^
+              t[3][p[4]] ^ t[2][p[5]] ^ t[1][p[6]] ^ t[0][p[7]];
     }
     return crc;
 }
@@ -39,8 +41,9 @@ uint32_t st_crc32(uint32_t crc, const void *data, size_t n)
 {
     enum { MUCH = 1 << 14 };
     static const uint32_t t[16] = {
-        0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
-        0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c, 0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c,
+        0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4,
+        0x4db26158, 0x5005713c, 0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c,
+        0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c,
     };
     const unsigned char *p = data;
     crc = ~crc;

@@ -1,6 +1,7 @@
 /*
- * npy.c - in: a .npy file or a TensorProto .pb; out: dtype, shape, bytes (mapped, or decoded for repeated fields).
- * And tensors written as .npy version 1.  Both formats are read strictly; little-endian machines only.
+ * npy.c - in: a .npy file or a TensorProto .pb; out: dtype, shape, bytes (mapped, or decoded for
+ * repeated fields). And tensors written as .npy version 1.  Both formats are read strictly;
+ * little-endian machines only.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -21,7 +22,8 @@ static const struct {
     const char *descr; /* NULL: the format has no such type */
     int dtype, size;
 } kinds[] = {
-#define DTYPE(name, number, text, bytes, kind, stored, field, held, safetensors, npy, code) {npy, number, bytes},
+#define DTYPE(name, number, text, bytes, kind, stored, field, held, safetensors, npy, code)        \
+    {npy, number, bytes},
 #include "dtype.def"
 #undef DTYPE
 };
@@ -174,7 +176,8 @@ static const char *npy_parse(NpyFile *f)
     return NULL;
 }
 
-/* ---- TensorProto: dims 1, data_type 2, float 4, int32 5, int64 7, name 8, raw 9, double 10, uint64 11 ---- */
+/* ---- TensorProto: dims 1, data_type 2, float 4, int32 5, int64 7, name 8, raw 9, double 10,
+ * uint64 11 ---- */
 
 typedef struct {
     const unsigned char *p, *end;
@@ -235,7 +238,8 @@ static int repeated(Wire w, int field, int dtype, Bytes *out)
     return 0;
 }
 
-/* Walks the message; pass 0 finds dims and data_type (they may stand after the data), pass 1 the data. */
+/* Walks the message; pass 0 finds dims and data_type (they may stand after the data), pass 1 the
+ * data. */
 static const char *pb_pass(NpyFile *f, Bytes *out, int pass)
 {
     Wire w = {f->map, (const unsigned char *)f->map + f->map_bytes};
@@ -277,7 +281,8 @@ static const char *pb_pass(NpyFile *f, Bytes *out, int pass)
             f->data = (const char *)body.p;
             if (body.end - body.p != f->bytes)
                 return "raw_data of a TensorProto does not fit its shape";
-        } else if (pass == 1 && (field == 4 || field == 5 || field == 7 || field == 10 || field == 11)) {
+        } else if (pass == 1 &&
+                   (field == 4 || field == 5 || field == 7 || field == 10 || field == 11)) {
             if (repeated(body, field, f->dtype, out))
                 return "bad data in a TensorProto";
         } else if (field == 13 || field == 14) {
@@ -339,7 +344,8 @@ void npy_close(NpyFile *f)
     memset(f, 0, sizeof *f);
 }
 
-int npy_write(const char *path, int dtype, int rank, const int64_t *dim, const void *data, char *err, size_t nerr)
+int npy_write(const char *path, int dtype, int rank, const int64_t *dim, const void *data,
+              char *err, size_t nerr)
 {
     char shape[NPY_MAX_RANK * 22 + 4] = "", header[1024];
     const char *descr = NULL;
@@ -360,7 +366,8 @@ int npy_write(const char *path, int dtype, int rank, const int64_t *dim, const v
                                dim[i]);
         bytes *= dim[i];
     }
-    int n = snprintf(header + 10, sizeof header - 10, "{'descr': '%c%s', 'fortran_order': False, 'shape': (%s), }",
+    int n = snprintf(header + 10, sizeof header - 10,
+                     "{'descr': '%c%s', 'fortran_order': False, 'shape': (%s), }",
                      dtype_size(dtype) == 1 ? '|' : '<', descr, shape);
     while ((10 + n + 1) % 64)
         header[10 + n++] = ' ';
@@ -376,14 +383,16 @@ int npy_write(const char *path, int dtype, int rank, const int64_t *dim, const v
         return -1;
     }
     struct stat sb;
-    int device = !stat(path, &sb) && !S_ISREG(sb.st_mode); /* /dev/null, a pipe: not to be replaced by a file */
+    /* /dev/null, a pipe: not to be replaced by a file */
+    int device = !stat(path, &sb) && !S_ISREG(sb.st_mode);
     memcpy(tmp, path, np);
     memcpy(tmp + np, device ? "" : ".tmp", device ? 1 : 5);
     FILE *f = fopen(tmp, "wb");
     int bad = !f;
     if (f) {
         bad = fwrite(header, 1, (size_t)(10 + n), f) != (size_t)(10 + n) ||
-              (bytes && fwrite(data, 1, (size_t)bytes, f) != (size_t)bytes) || fflush(f) || (!device && fsync(fileno(f)));
+              (bytes && fwrite(data, 1, (size_t)bytes, f) != (size_t)bytes) || fflush(f) ||
+              (!device && fsync(fileno(f)));
         bad |= fclose(f) != 0;
         bad = bad || (!device && rename(tmp, path));
     }

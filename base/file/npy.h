@@ -21,9 +21,11 @@ typedef struct {
     size_t map_bytes;
 } NpyFile;
 
-int npy_open(NpyFile *f, const char *path, char *err, size_t nerr); /* by content: .npy magic, else TensorProto */
+/* by content: .npy magic, else TensorProto */
+int npy_open(NpyFile *f, const char *path, char *err, size_t nerr);
 void npy_close(NpyFile *f);
 /* Writes path.tmp and renames it. */
-int npy_write(const char *path, int dtype, int rank, const int64_t *dim, const void *data, char *err, size_t nerr);
+int npy_write(const char *path, int dtype, int rank, const int64_t *dim, const void *data,
+              char *err, size_t nerr);
 
 #endif

@@ -1,10 +1,12 @@
 /*
- * safetensors.c - in: a .safetensors file (or our link index); out: its tensors, as a view of the mapped file.
- * And the other way: a header, then the bytes of each tensor as the caller hands them over.
+ * safetensors.c - in: a .safetensors file (or our link index); out: its tensors, as a view of the
+ * mapped file. And the other way: a header, then the bytes of each tensor as the caller hands them
+ * over.
  *
- * The header is JSON from an untrusted file.  The parser knows only what the format allows: one object of
- * objects, strings with escapes, non-negative integers.  Everything is checked before a byte is used: lengths,
- * products, ranges, that the tensors tile the data without holes or overlaps, that no name occurs twice.
+ * The header is JSON from an untrusted file.  The parser knows only what the format allows: one
+ * object of objects, strings with escapes, non-negative integers.  Everything is checked before a
+ * byte is used: lengths, products, ranges, that the tensors tile the data without holes or
+ * overlaps, that no name occurs twice.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -27,7 +29,8 @@ static const struct {
     const char *name; /* NULL: the format has no such type */
     int dtype, size;
 } dtypes[] = {
-#define DTYPE(name, number, text, bytes, kind, stored, field, held, safetensors, npy, code) {safetensors, number, bytes},
+#define DTYPE(name, number, text, bytes, kind, stored, field, held, safetensors, npy, code)        \
+    {safetensors, number, bytes},
 #include "dtype.def"
 #undef DTYPE
 };
@@ -88,7 +91,10 @@ static int json_char(Json *j, char c)
     return 0;
 }
 
-static int json_expect(Json *j, char c) { return json_char(j, c) ? 0 : json_bad(j, "'%c' expected", c); }
+static int json_expect(Json *j, char c)
+{
+    return json_char(j, c) ? 0 : json_bad(j, "'%c' expected", c);
+}
 
 static int json_hex4(Json *j, uint32_t *out)
 {
@@ -114,7 +120,8 @@ static size_t utf8_put(char *o, uint32_t c)
     if (c < 0x800)
         return o[0] = (char)(0xc0 | c >> 6), o[1] = (char)(0x80 | (c & 63)), 2;
     if (c < 0x10000)
-        return o[0] = (char)(0xe0 | c >> 12), o[1] = (char)(0x80 | (c >> 6 & 63)), o[2] = (char)(0x80 | (c & 63)), 3;
+        return o[0] = (char)(0xe0 | c >> 12), o[1] = (char)(0x80 | (c >> 6 & 63)),
+               o[2] = (char)(0x80 | (c & 63)), 3;
     o[0] = (char)(0xf0 | c >> 18);
     o[1] = (char)(0x80 | (c >> 12 & 63));
     o[2] = (char)(0x80 | (c >> 6 & 63));
@@ -252,8 +259,8 @@ static int parse_field(Json *j, StTensor *t, Range *r, const char *key, int link
         return parse_shape(j, t);
     if (!link && !strcmp(key, "data_offsets")) {
         r->has_offsets = 1;
-        return json_expect(j, '[') || json_int(j, &r->begin) || json_expect(j, ',') || json_int(j, &r->end) ||
-                       json_expect(j, ']')
+        return json_expect(j, '[') || json_int(j, &r->begin) || json_expect(j, ',') ||
+                       json_int(j, &r->end) || json_expect(j, ']')
                    ? -1
                    : 0;
     }
@@ -294,11 +301,13 @@ static int parse_tensor(Json *j, StTensor *t, int64_t data_bytes, int64_t *expec
             return json_bad(j, "tensor '%.80s' is too large", t->name);
     if (link) {
         if (!t->file || !r.has_bytes || t->bytes != bytes)
-            return json_bad(j, "tensor '%.80s': file, offset and %" PRId64 " bytes expected", t->name, bytes);
+            return json_bad(j, "tensor '%.80s': file, offset and %" PRId64 " bytes expected",
+                            t->name, bytes);
         return 0;
     }
     if (!r.has_offsets || r.begin > r.end || r.end > data_bytes || r.end - r.begin != bytes)
-        return json_bad(j, "tensor '%.80s': data_offsets do not fit its %" PRId64 " bytes", t->name, bytes);
+        return json_bad(j, "tensor '%.80s': data_offsets do not fit its %" PRId64 " bytes", t->name,
+                        bytes);
     t->bytes = bytes;
     t->offset = r.begin;
     *expected_begin += bytes;
@@ -374,7 +383,8 @@ static int by_offset(const void *a, const void *b, void *tensors)
                                   : (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* Sorted by name (for st_find; twins are neighbours), and once by offset to see that the tensors tile the data. */
+/* Sorted by name (for st_find; twins are neighbours), and once by offset to see that the tensors
+ * tile the data. */
 static int index_names(Json *j, StFile *f, int link)
 {
     f->by_name = malloc((size_t)(f->n ? f->n : 1) * sizeof *f->by_name);
@@ -463,9 +473,15 @@ static int open_any(StFile *f, const char *path, int link, char *err, size_t ner
     return 0;
 }
 
-int st_open(StFile *f, const char *path, char *err, size_t nerr) { return open_any(f, path, 0, err, nerr); }
+int st_open(StFile *f, const char *path, char *err, size_t nerr)
+{
+    return open_any(f, path, 0, err, nerr);
+}
 
-int st_open_link(StFile *f, const char *path, char *err, size_t nerr) { return open_any(f, path, 1, err, nerr); }
+int st_open_link(StFile *f, const char *path, char *err, size_t nerr)
+{
+    return open_any(f, path, 1, err, nerr);
+}
 
 const StTensor *st_find(const StFile *f, const char *name)
 {
@@ -578,7 +594,8 @@ static void write_header(StWriter *w, FILE *f)
         fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", st_dtype_name(t->dtype));
         for (int d = 0; d < t->rank; d++)
             fprintf(f, "%s%" PRId64, d ? "," : "", t->dim[d]);
-        fprintf(f, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", t->offset, t->offset + t->bytes);
+        fprintf(f, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", t->offset,
+                t->offset + t->bytes);
     }
     putc('}', f);
 }

@@ -1,7 +1,7 @@
 /*
- * safetensors.h - strict reader and streaming writer of .safetensors, and the reader of our link index (the
- * same header as plain JSON, each tensor naming a file and an offset instead of data_offsets).
- * Used by the compiler and by every generated program; needs libc only.
+ * safetensors.h - strict reader and streaming writer of .safetensors, and the reader of our link
+ * index (the same header as plain JSON, each tensor naming a file and an offset instead of
+ * data_offsets). Used by the compiler and by every generated program; needs libc only.
  *
  * All functions return 0, or -1 with a message in err (one line, no newline).
  */
@@ -16,8 +16,8 @@ enum { ST_MAX_RANK = 16, ST_ERR = 512 };
 
 typedef struct {
     char *name; /* UTF-8, unescaped */
-    int dtype;  /* TensorProto.DataType number: 1 F32, 2 U8, 3 I8, 4 U16, 5 I16, 6 I32, 7 I64, 9 BOOL,
-                   10 F16, 11 F64, 12 U32, 13 U64, 16 BF16 */
+    int dtype;  /* TensorProto.DataType number: 1 F32, 2 U8, 3 I8, 4 U16, 5 I16, 6 I32, 7 I64, 9
+                   BOOL,  10 F16, 11 F64, 12 U32, 13 U64, 16 BF16 */
     int rank;
     int64_t dim[ST_MAX_RANK];
     int64_t bytes;
@@ -44,7 +44,8 @@ int st_open_link(StFile *f, const char *path, char *err, size_t nerr); /* stageN
 const StTensor *st_find(const StFile *f, const char *name);
 void st_close(StFile *f);
 
-int64_t st_dtype_size(int dtype);                            /* bytes of an element, 0: no such dtype here */
+/* bytes of an element, 0: no such dtype here */
+int64_t st_dtype_size(int dtype);
 const char *st_dtype_name(int dtype);                        /* "F32" ..., NULL */
 
 /* Writer: declare every tensor, begin, then write all bytes in the order of declaration, then end.
@@ -64,7 +65,8 @@ void stw_meta(StWriter *w, const char *key, const char *value);
 void stw_declare(StWriter *w, const char *name, int dtype, int rank, const int64_t *dim);
 int stw_begin(StWriter *w, const char *path, char *err, size_t nerr);
 void stw_write(StWriter *w, const void *data, int64_t bytes); /* failures are kept for stw_end */
-int stw_end(StWriter *w, int sync, char *err, size_t nerr);   /* sync: fsync before close; frees w in any case */
+/* sync: fsync before close; frees w in any case */
+int stw_end(StWriter *w, int sync, char *err, size_t nerr);
 void stw_abandon(StWriter *w);
 
 /* A JSON string literal, quotes included, written to f (names in indexes and logs). */

@@ -1,6 +1,7 @@
 /*
- * attributes.c - what an op importer asks of its node: attributes, constant operands, sequences.  In: the node as
- * the file has it.  Out: numbers; or a diagnostic at the node for what is malformed or not known.
+ * attributes.c - what an op importer asks of its node: attributes, constant operands, sequences.
+ * In: the node as the file has it.  Out: numbers; or a diagnostic at the node for what is malformed
+ * or not known.
  */
 #include <math.h>
 #include <string.h>
@@ -20,14 +21,18 @@ Where im_where(const Import *im, int input)
     return raw_where(im->state->m, im->node, input);
 }
 
-int64_t im_padding_row(const Import *im) { return im->training ? meta_padding_row(im->node->fx_node) : -1; }
+int64_t im_padding_row(const Import *im)
+{
+    return im->training ? meta_padding_row(im->node->fx_node) : -1;
+}
 
 bool im_has(const Import *im, const char *name)
 {
     return raw_attr(im->node, name) != NULL;
 }
 
-static const Onnx__AttributeProto *typed(const Import *im, const char *name, int32_t type, const char *what)
+static const Onnx__AttributeProto *typed(const Import *im, const char *name, int32_t type,
+                                         const char *what)
 {
     const Onnx__AttributeProto *a = raw_attr(im->node, name);
     if (a && a->has_type && a->type != type)
@@ -59,7 +64,8 @@ bool im_ints(const Import *im, const char *name, int64_t **at, int *n)
     if (!a)
         return false;
     if (a->n_ints > 1 << 20)
-        diag_fatal(EXIT_MODEL, im_where(im, -1), "attribute '%s' has %zu elements", name, a->n_ints);
+        diag_fatal(EXIT_MODEL, im_where(im, -1), "attribute '%s' has %zu elements", name,
+                   a->n_ints);
     *n = (int)a->n_ints;
     *at = arena_array(im->arena, int64_t, a->n_ints + 1);
     if (a->n_ints)
@@ -73,7 +79,8 @@ bool im_floats(const Import *im, const char *name, double **at, int *n)
     if (!a)
         return false;
     if (a->n_floats > 1 << 20)
-        diag_fatal(EXIT_MODEL, im_where(im, -1), "attribute '%s' has %zu elements", name, a->n_floats);
+        diag_fatal(EXIT_MODEL, im_where(im, -1), "attribute '%s' has %zu elements", name,
+                   a->n_floats);
     *n = (int)a->n_floats;
     *at = arena_array(im->arena, double, a->n_floats + 1);
     for (int i = 0; i < *n; i++)
@@ -102,12 +109,15 @@ static _Noreturn void not_constant(const Import *im, int input)
     const Value *v = val(g, im->in[input]);
     if (v->kind == V_NODE) {
         const Origin *o = &g->origin.at[g->node.at[v->node].origin];
-        diag_note("it is computed from run-time data by node %u '%s' (%s)", o->index, o->name, o->type);
+        diag_note("it is computed from run-time data by node %u '%s' (%s)", o->index, o->name,
+                  o->type);
     } else {
-        diag_note("it is %s '%s'", v->kind == V_INPUT ? "the model's input" : "the parameter", v->name);
+        diag_note("it is %s '%s'", v->kind == V_INPUT ? "the model's input" : "the parameter",
+                  v->name);
     }
     diag_hint("when it follows from symbolic dimensions, --bind NAME=N gives them values");
-    diag_fatal(EXIT_MODEL, im_where(im, input), "this operand must be known when the model is read");
+    diag_fatal(EXIT_MODEL, im_where(im, input),
+               "this operand must be known when the model is read");
 }
 
 void im_const_ints(const Import *im, int input, int64_t **at, int64_t *n)
@@ -125,7 +135,8 @@ double im_const_double(const Import *im, int input, double dflt)
     double x;
     if (im_in(im, (uint32_t)input) == NONE)
         return dflt;
-    if (val(im->g, im->in[input])->kind == V_CONST && shape_elements(&val(im->g, im->in[input])->shape) != 1)
+    if (val(im->g, im->in[input])->kind == V_CONST &&
+        shape_elements(&val(im->g, im->in[input])->shape) != 1)
         diag_fatal(EXIT_MODEL, im_where(im, input), "this operand must be a scalar");
     if (!g_const_double(im->g, im->in[input], &x))
         not_constant(im, input);
@@ -136,7 +147,8 @@ double im_const_double(const Import *im, int input, double dflt)
 
 void im_sequence(const Import *im, int input, Ids *list)
 {
-    const Slot *s = (uint32_t)input < im->nin ? import_slot(im->state, im->node, (uint32_t)input) : NULL;
+    const Slot *s =
+        (uint32_t)input < im->nin ? import_slot(im->state, im->node, (uint32_t)input) : NULL;
     if (!s || !s->is_sequence)
         diag_fatal(EXIT_MODEL, im_where(im, input), "this operand must be a sequence");
     *list = s->sequence;
@@ -146,5 +158,6 @@ void im_set_sequence(Import *im, uint32_t out, Ids list)
 {
     INSIST(out < im->node->nout);
     if (im_wanted(im, out))
-        import_define(im->state, im->node->out[out], (Slot){.v = NONE, .is_sequence = true, .sequence = list});
+        import_define(im->state, im->node->out[out],
+                      (Slot){.v = NONE, .is_sequence = true, .sequence = list});
 }

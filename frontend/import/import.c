@@ -1,9 +1,10 @@
 /*
  * import.c - the import driver: ONNX models to one Graph of core ops.  In: paths.  Out: the Graph.
  *
- * For each model: open it (onnx/), find what its outputs need (live.c), refuse all unsupported ops at once, decide the
- * parameters (names/), bind the inputs' dimensions (inputs.c), then translate node by node through the IMPORT column of
- * ops.def.  Several models run in sequence.  Branches whose condition is known are imported in place.
+ * For each model: open it (onnx/), find what its outputs need (live.c), refuse all unsupported ops
+ * at once, decide the parameters (names/), bind the inputs' dimensions (inputs.c), then translate
+ * node by node through the IMPORT column of ops.def.  Several models run in sequence.  Branches
+ * whose condition is known are imported in place.
  */
 #include <fnmatch.h>
 #include <stdlib.h>
@@ -57,14 +58,20 @@ static ImportFn *importer(const RawNode *n, Op *op)
 static void begin_origin(ImportState *s, const RawNode *n)
 {
     Origin o = {
-        .name = n->name, .type = n->op_type, .scope = n->scope, .index = n->index, .call = n->call,
-        .pipeline_stage = s->stage >= 0 ? s->stage : n->pipeline_stage, .split_marker = is_marker(n),
+        .name = n->name,
+        .type = n->op_type,
+        .scope = n->scope,
+        .index = n->index,
+        .call = n->call,
+        .pipeline_stage = s->stage >= 0 ? s->stage : n->pipeline_stage,
+        .split_marker = is_marker(n),
     };
     s->g->cur_origin = s->g->origin.n;
     vec_push(s->g->arena, &s->g->origin, o);
 }
 
-/* A bias the exporter dropped because it is zero: added to the result, along the channels of a convolution. */
+/* A bias the exporter dropped because it is zero: added to the result, along the channels of a
+ * convolution. */
 static ValueId with_bias(ImportState *s, const RawNode *n, ValueId v)
 {
     Graph *g = s->g;
@@ -104,14 +111,16 @@ static void import_if(ImportState *s, RawNode *n, const ValueId *in)
         diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1), "its condition is missing");
     if (!g_const_ints(s->g, in[0], s->g->arena, &condition, &count) || count != 1) {
         diag_hint("when it follows from symbolic dimensions, --bind NAME=N gives them values");
-        diag_fatal(EXIT_MODEL, raw_where(s->m, n, 0), "the condition must be known when the model is read");
+        diag_fatal(EXIT_MODEL, raw_where(s->m, n, 0),
+                   "the condition must be known when the model is read");
     }
     RawNodes list = {0};
     const char **out;
     uint32_t nout;
     inline_branch(s->m, n, condition[0] ? "then_branch" : "else_branch", &list, &nout, &out);
     if (nout < n->nout)
-        diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1), "its branch has %u outputs, %u are used", nout, n->nout);
+        diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1), "its branch has %u outputs, %u are used",
+                   nout, n->nout);
     sort_nodes(s->m, &list);
     scope_assign(s->m, &list);
     import_mark_live(s->m, &list, nout, out);
@@ -128,7 +137,8 @@ static void import_if(ImportState *s, RawNode *n, const ValueId *in)
 static void check_count(ImportState *s, const RawNode *n, Op op)
 {
     if (n->nin > rows[op].hi)
-        diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1), "it has %u inputs, at most %u are possible", n->nin, rows[op].hi);
+        diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1), "it has %u inputs, at most %u are possible",
+                   n->nin, rows[op].hi);
     for (uint32_t i = 0; i < rows[op].lo; i++)
         if (i >= n->nin || !*n->in[i])
             diag_fatal(EXIT_MODEL, raw_where(s->m, n, (int)i), "this input is missing");
@@ -138,14 +148,16 @@ static void check_count(ImportState *s, const RawNode *n, Op op)
 
 static bool takes_sequence(const RawNode *n)
 {
-    return is_op(n, "", "SequenceAt") || is_op(n, "", "ConcatFromSequence") || is_op(n, "", "Identity");
+    return is_op(n, "", "SequenceAt") || is_op(n, "", "ConcatFromSequence") ||
+           is_op(n, "", "Identity");
 }
 
 static void import_node(ImportState *s, RawNode *n)
 {
     Graph *g = s->g;
     begin_origin(s, n);
-    ValueId *in = arena_array(g->arena, ValueId, n->nin), *out = arena_array(g->arena, ValueId, n->nout);
+    ValueId *in = arena_array(g->arena, ValueId, n->nin),
+            *out = arena_array(g->arena, ValueId, n->nout);
     for (uint32_t i = 0; i < n->nout; i++)
         out[i] = NONE;
     for (uint32_t i = 0; i < n->nin; i++) {
@@ -158,7 +170,8 @@ static void import_node(ImportState *s, RawNode *n)
         }
         const Slot *slot = import_slot(s, n, i);
         if (slot && slot->is_sequence && !takes_sequence(n))
-            diag_fatal(EXIT_MODEL, raw_where(s->m, n, (int)i), "a sequence where a tensor is needed");
+            diag_fatal(EXIT_MODEL, raw_where(s->m, n, (int)i),
+                       "a sequence where a tensor is needed");
         in[i] = slot ? slot->v : NONE;
         if (stop)
             in[i] = import_stopped(s, in[i]);
@@ -169,7 +182,8 @@ static void import_node(ImportState *s, RawNode *n)
     }
     if (is_marker(n) || stop_marker(n)) {
         if (n->nin != n->nout)
-            diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1), "it must have as many outputs as inputs");
+            diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1),
+                       "it must have as many outputs as inputs");
         for (uint32_t i = 0; i < n->nin; i++)
             out[i] = in[i] == NONE || stop_marker(n) ? in[i] : g_unary(g, OP_Identity, in[i]);
         define_outputs(s, n, out);
@@ -184,8 +198,18 @@ static void import_node(ImportState *s, RawNode *n)
     ImportFn *fn = importer(n, &op);
     check_count(s, n, op);
     Import im = {
-        .g = g, .arena = g->arena, .op = op, .op_type = n->op_type, .opset = n->opset, .nin = n->nin, .nout = n->nout,
-        .in = in, .out = out, .training = s->opt->training, .state = s, .node = n,
+        .g = g,
+        .arena = g->arena,
+        .op = op,
+        .op_type = n->op_type,
+        .opset = n->opset,
+        .nin = n->nin,
+        .nout = n->nout,
+        .in = in,
+        .out = out,
+        .training = s->opt->training,
+        .state = s,
+        .node = n,
     };
     Where here = im_where(&im, -1);
     const Where *before = diag_at(&here);
@@ -240,15 +264,17 @@ static void refuse_unsupported(Model *m, const RawNodes *list)
     for (uint32_t i = 0; i < first.n && i < SHOWN; i++) {
         const RawNode *n = list->at[first.at[i]];
         const char *near = nearest_op(n);
-        text = arena_printf(m->arena, "%s\n  %u x %s%s%.64s, first in node %u '%.64s'%s%s%s", text, count.at[i], diag_escape(m->arena, n->domain),
-                            *n->domain ? "." : "", diag_escape(m->arena, n->op_type), n->index, diag_escape(m->arena, n->name), near ? " (did you mean " : "",
+        text = arena_printf(m->arena, "%s\n  %u x %s%s%.64s, first in node %u '%.64s'%s%s%s", text,
+                            count.at[i], diag_escape(m->arena, n->domain), *n->domain ? "." : "",
+                            diag_escape(m->arena, n->op_type), n->index,
+                            diag_escape(m->arena, n->name), near ? " (did you mean " : "",
                             near ? near : "", near ? "?)" : "");
     }
     if (first.n > SHOWN)
         text = arena_printf(m->arena, "%s\n  and %u more", text, first.n - SHOWN);
     diag_hint("ppsplit ops prints what is supported");
-    diag_fatal(EXIT_MODEL, WHERE_FILE(m->path), "%u operator%s not supported:%s", first.n, first.n == 1 ? " is" : "s are",
-               text);
+    diag_fatal(EXIT_MODEL, WHERE_FILE(m->path), "%u operator%s not supported:%s", first.n,
+               first.n == 1 ? " is" : "s are", text);
 }
 
 /* ---- one model, several models ---- */
@@ -308,7 +334,13 @@ static Graph *import_all(Arena *a, uint32_t n, const char *const *path, const Im
         }
         vec_push(a, &g->model, model[i]);
         g->model_hash = hash_value(g->model_hash, model[i]->wire.hash);
-        ImportState s = {.g = g, .m = model[i], .params = params[i], .stops = stops, .opt = opt, .stage = n > 1 ? (int)i : -1, .env.arena = a};
+        ImportState s = {.g = g,
+                         .m = model[i],
+                         .params = params[i],
+                         .stops = stops,
+                         .opt = opt,
+                         .stage = n > 1 ? (int)i : -1,
+                         .env.arena = a};
         import_bind_inputs(&s, i ? &between : NULL, &all);
         if (i == 0) {
             import_check_binds(opt, &all);
@@ -350,13 +382,18 @@ Graph *import_models(Arena *a, uint32_t n, const char *const *path, const Import
     return g;
 }
 
-ValueId import_loss_model(Graph *g, const char *path, const ImportOptions *opt, ValueId output, ValueId *target)
+ValueId import_loss_model(Graph *g, const char *path, const ImportOptions *opt, ValueId output,
+                          ValueId *target)
 {
     const char *file = g->file;
     ImportOptions own = *opt;
     own.stop.n = 0;                                     /* the names are those of the model */
-    ImportState s = {.g = g, .m = model_open(g->arena, path, &opt->limits), .stops = stop_begin(g->arena, &own), .opt = &own,
-                     .stage = -1, .env.arena = g->arena};
+    ImportState s = {.g = g,
+                     .m = model_open(g->arena, path, &opt->limits),
+                     .stops = stop_begin(g->arena, &own),
+                     .opt = &own,
+                     .stage = -1,
+                     .env.arena = g->arena};
     Ids fed = {0}, out;
     Symbols all = {.seen.arena = g->arena};
     vec_push(g->arena, &fed, output);

@@ -1,10 +1,12 @@
 /*
- * import.h - the contract between the import driver (import.c) and the op importers (ops_*.c, loss.c).
+ * import.h - the contract between the import driver (import.c) and the op importers (ops_*.c,
+ * loss.c).
  *
- * The driver walks the ONNX nodes in topological order.  For each it resolves operands to values, sets
- * graph.cur_origin, checks the row of ops.def (number of inputs, opset), and calls the importer named in
- * the row's IMPORT column: void import_NAME(Import *im).  The importer calls builders and fills im->out[].
- * The driver then gives the values their ONNX names, so importers never name anything.
+ * The driver walks the ONNX nodes in topological order.  For each it resolves operands to values,
+ * sets graph.cur_origin, checks the row of ops.def (number of inputs, opset), and calls the
+ * importer named in the row's IMPORT column: void import_NAME(Import *im).  The importer calls
+ * builders and fills im->out[]. The driver then gives the values their ONNX names, so importers
+ * never name anything.
  */
 #ifndef PPSPLIT_IMPORT_H
 #define PPSPLIT_IMPORT_H
@@ -20,8 +22,10 @@ typedef struct Import {
     const char *op_type;
     int opset;                                          /* of the node's domain */
     uint32_t nin, nout;                                 /* as the node has them */
-    const ValueId *in;                                  /* NONE: absent (or a sequence: im_sequence) */
-    ValueId *out;                                       /* to be filled; NONE on entry; those not im_wanted() may stay NONE */
+    /* NONE: absent (or a sequence: im_sequence) */
+    const ValueId *in;
+    /* to be filled; NONE on entry; those not im_wanted() may stay NONE */
+    ValueId *out;
     bool training;                                      /* a loss is asked for */
     struct ImportState *state;                          /* the driver's */
     const struct RawNode *node;                         /* the driver's */
@@ -31,7 +35,8 @@ typedef struct Import {
 static inline ValueId im_in(const Import *im, uint32_t i) { return i < im->nin ? im->in[i] : NONE; }
 
 bool im_wanted(const Import *im, uint32_t out);         /* the node names this output */
-int64_t im_padding_row(const Import *im);               /* of an embedding: the row without gradient, or -1 (dynamo's metadata) */
+/* of an embedding: the row without gradient, or -1 (dynamo's metadata) */
+int64_t im_padding_row(const Import *im);
 
 /* Attributes.  A wrong type is a fatal diagnostic; an absent attribute gives dflt or false. */
 bool im_has(const Import *im, const char *name);
@@ -40,12 +45,14 @@ double im_float(const Import *im, const char *name, double dflt);
 const char *im_str(const Import *im, const char *name, const char *dflt);
 bool im_ints(const Import *im, const char *name, int64_t **at, int *n);
 bool im_floats(const Import *im, const char *name, double **at, int *n);
-bool im_tensor(const Import *im, const char *name, Tensor *t);  /* small integer and half types arrive widened */
+/* small integer and half types arrive widened */
+bool im_tensor(const Import *im, const char *name, Tensor *t);
 
 /* Where to point a diagnostic: at this node, operand i (-1: none). */
 Where im_where(const Import *im, int input);
 
-/* The elements of a constant integer operand; fatal when it is not known at import (with the hint --bind). */
+/* The elements of a constant integer operand; fatal when it is not known at import (with the hint
+ * --bind). */
 void im_const_ints(const Import *im, int input, int64_t **at, int64_t *n);
 /* The value of a constant scalar operand; dflt when absent; fatal when not constant. */
 double im_const_double(const Import *im, int input, double dflt);

@@ -1,7 +1,7 @@
 /*
- * loss.c - SoftmaxCrossEntropyLoss and NegativeLogLikelihoodLoss: classes are dim 1 of the scores, the target
- * has the other dims.  loss = -weight[target] * logp[target], 0 where the target is ignored; the mean divides by the
- * sum of the weights that count, as PyTorch's does.
+ * loss.c - SoftmaxCrossEntropyLoss and NegativeLogLikelihoodLoss: classes are dim 1 of the scores,
+ * the target has the other dims.  loss = -weight[target] * logp[target], 0 where the target is
+ * ignored; the mean divides by the sum of the weights that count, as PyTorch's does.
  */
 #include "low.h"
 
@@ -27,7 +27,8 @@ static ValueId negative_log_likelihood(Import *im, ValueId logp)
     }
     ValueId in[2] = {logp, low_unsqueeze(g, target, 1)};
     int64_t axis = 1;
-    ValueId loss = g_neg(g, low_squeeze(g, graph_node(g, OP_GatherElements, 2, in, (Attr){.axis = 1}), 1, &axis));
+    ValueId loss = g_neg(
+        g, low_squeeze(g, graph_node(g, OP_GatherElements, 2, in, (Attr){.axis = 1}), 1, &axis));
     if (weight != NONE) {
         Shape ws = low_shape(g, weight);
         if (ws.rank != 1 || ws.d[0] != s.d[1])
@@ -57,7 +58,10 @@ static ValueId negative_log_likelihood(Import *im, ValueId logp)
     return g_reshape(g, sum, &scalar);
 }
 
-void import_nll_loss(Import *im) { im->out[0] = negative_log_likelihood(im, low_need_float(im, 0)); }
+void import_nll_loss(Import *im)
+{
+    im->out[0] = negative_log_likelihood(im, low_need_float(im, 0));
+}
 
 void import_softmax_cross_entropy(Import *im)
 {

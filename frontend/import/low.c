@@ -1,6 +1,7 @@
 /*
- * low.c - helpers of the op importers.  In: operands as the ONNX node has them.  Out: checked numbers, and
- * small pieces of core graph whose gradients are safe (no NaN from a branch that is not taken).
+ * low.c - helpers of the op importers.  In: operands as the ONNX node has them.  Out: checked
+ * numbers, and small pieces of core graph whose gradients are safe (no NaN from a branch that is
+ * not taken).
  */
 #include "low.h"
 
@@ -86,7 +87,10 @@ double low_const_at(const Value *v, int64_t i)
     return element_double(v->dtype, v->data, i);
 }
 
-ValueId low_const(Graph *g, Dtype t, Shape s, void *data) { return graph_const(g, NULL, (Tensor){t, s, data}); }
+ValueId low_const(Graph *g, Dtype t, Shape s, void *data)
+{
+    return graph_const(g, NULL, (Tensor){t, s, data});
+}
 
 ValueId low_const_doubles(Graph *g, Dtype t, Shape s, const double *at)
 {
@@ -159,7 +163,10 @@ ValueId low_safe_sqrt(Graph *g, ValueId s)
 
 ValueId low_square(Graph *g, ValueId x) { return g_mul(g, x, x); }
 
-ValueId low_scale(Graph *g, ValueId x, double k) { return k == 1 ? x : g_mul(g, x, g_like(g, x, k)); }
+ValueId low_scale(Graph *g, ValueId x, double k)
+{
+    return k == 1 ? x : g_mul(g, x, g_like(g, x, k));
+}
 
 /* Every element r times: a new dim of 1 after the axis, expanded and merged. */
 static ValueId repeat_each(Graph *g, ValueId x, int axis, int64_t r)

@@ -1,6 +1,6 @@
 /*
- * low.h - what the importers of ops_map.c, ops_move.c, ... share: checking operands and axes, and small
- * pieces of graph that many lowerings use.
+ * low.h - what the importers of ops_map.c, ops_move.c, ... share: checking operands and axes, and
+ * small pieces of graph that many lowerings use.
  */
 #ifndef PPSPLIT_LOW_H
 #define PPSPLIT_LOW_H
@@ -28,15 +28,18 @@ ValueId low_const(Graph *g, Dtype t, Shape s, void *data);
 ValueId low_const_doubles(Graph *g, Dtype t, Shape s, const double *at);
 
 ValueId low_zeros_like(Graph *g, ValueId x);                          /* zeros of x's shape */
-ValueId low_squeeze(Graph *g, ValueId x, int n, const int64_t *axes); /* axes ascending, dims of 1 */
-ValueId low_unsqueeze(Graph *g, ValueId x, int axis);                 /* one new dim, at axis of the result */
+/* axes ascending, dims of 1 */
+ValueId low_squeeze(Graph *g, ValueId x, int n, const int64_t *axes);
+/* one new dim, at axis of the result */
+ValueId low_unsqueeze(Graph *g, ValueId x, int axis);
 ValueId low_channels(const Import *im, uint32_t i, int64_t c,
                      int rank);             /* operand [c] -> [c, 1, ...] against rank dims */
 ValueId low_safe_sqrt(Graph *g, ValueId s); /* Sqrt whose gradient is 0, not NaN, where s = 0 */
 ValueId low_not_zero(Graph *g, ValueId x);  /* 1 where x is 0: a divisor */
 ValueId low_square(Graph *g, ValueId x);
 ValueId low_scale(Graph *g, ValueId x, double k); /* x * k; x itself when k is 1 */
-/* x[idx] along an axis, idx in range: a slice, a repetition or a Gather, the cheapest that says it. */
+/* x[idx] along an axis, idx in range: a slice, a repetition or a Gather, the cheapest that says it.
+ */
 ValueId low_take(Graph *g, ValueId x, int axis, int64_t n, const int64_t *idx);
 
 #endif

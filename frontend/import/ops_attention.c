@@ -1,7 +1,7 @@
 /*
- * ops_attention.c - Attention (opset 23 to 25) and RotaryEmbedding (23) to core ops, by the standard's own pattern:
- *     Y = Softmax(softcap(Q K^T scale) + bias) V
- * where bias is 0 or -inf from the masks (causal, window, padding, attn_mask), and a row without any key gives 0.
+ * ops_attention.c - Attention (opset 23 to 25) and RotaryEmbedding (23) to core ops, by the
+ * standard's own pattern: Y = Softmax(softcap(Q K^T scale) + bias) V where bias is 0 or -inf from
+ * the masks (causal, window, padding, attn_mask), and a row without any key gives 0.
  */
 #include "low.h"
 
@@ -23,7 +23,8 @@ static ValueId split_heads(const Import *im, int input, ValueId x, int64_t heads
     Graph *g = im->g;
     Shape s = low_shape(g, x);
     if (heads < 1 || s.d[2] % heads)
-        low_fatal(im, input, "a last dim of %lld for %lld heads", (long long)s.d[2], (long long)heads);
+        low_fatal(im, input, "a last dim of %lld for %lld heads", (long long)s.d[2],
+                  (long long)heads);
     Shape apart = shape_of(4, s.d[0], s.d[1], heads, s.d[2] / heads);
     return g_transpose(g, g_reshape(g, x, &apart), (const int64_t[]){0, 2, 1, 3});
 }
@@ -66,14 +67,17 @@ static void take_operands(Attention *a)
     a->k = with_past(im, 4, a->k);
     a->v = with_past(im, 5, a->v);
     Shape q = low_shape(g, a->q), k = low_shape(g, a->k), v = low_shape(g, a->v);
-    a->batch = q.d[0], a->heads = q.d[1], a->kv_heads = k.d[1], a->q_len = q.d[2], a->kv_len = k.d[2];
+    a->batch = q.d[0], a->heads = q.d[1], a->kv_heads = k.d[1], a->q_len = q.d[2],
+    a->kv_len = k.d[2];
     a->past = a->kv_len - fresh;
     if (k.d[3] != q.d[3])
-        low_fatal(im, 1, "head size %lld, the query's is %lld", (long long)k.d[3], (long long)q.d[3]);
+        low_fatal(im, 1, "head size %lld, the query's is %lld", (long long)k.d[3],
+                  (long long)q.d[3]);
     if (v.d[2] != k.d[2] || v.d[1] != k.d[1])
         low_fatal(im, 2, "keys and values differ in length or heads");
     if (a->kv_heads < 1 || a->heads % a->kv_heads)
-        low_fatal(im, -1, "%lld query heads for %lld key heads", (long long)a->heads, (long long)a->kv_heads);
+        low_fatal(im, -1, "%lld query heads for %lld key heads", (long long)a->heads,
+                  (long long)a->kv_heads);
 }
 
 static void restrict_to(Attention *a, ValueId keep)
@@ -81,7 +85,8 @@ static void restrict_to(Attention *a, ValueId keep)
     a->keep = a->keep == NONE ? keep : g_binary(a->im->g, OP_And, a->keep, keep);
 }
 
-/* Position masks: key j against query i + offset, where offset counts the valid keys before this block. */
+/* Position masks: key j against query i + offset, where offset counts the valid keys before this
+ * block. */
 static void position_masks(Attention *a)
 {
     Import *im = a->im;
@@ -105,12 +110,15 @@ static void position_masks(Attention *a)
     if (im_int(im, "is_causal", 0))
         restrict_to(a, g_binary(g, OP_LessOrEqual, column, row));
     if (right >= 0)
-        restrict_to(a, g_binary(g, OP_LessOrEqual, column, g_add(g, row, g_scalar(g, DT_I64, (double)right))));
+        restrict_to(a, g_binary(g, OP_LessOrEqual, column,
+                                g_add(g, row, g_scalar(g, DT_I64, (double)right))));
     if (left >= 0)
-        restrict_to(a, g_binary(g, OP_GreaterOrEqual, column, g_sub(g, row, g_scalar(g, DT_I64, (double)left))));
+        restrict_to(a, g_binary(g, OP_GreaterOrEqual, column,
+                                g_sub(g, row, g_scalar(g, DT_I64, (double)left))));
 }
 
-/* attn_mask, its last dim filled up with "no"; a bool one restricts, a float one is returned to be added. */
+/* attn_mask, its last dim filled up with "no"; a bool one restricts, a float one is returned to be
+ * added. */
 static ValueId mask_operand(Attention *a)
 {
     Import *im = a->im;
@@ -122,7 +130,8 @@ static ValueId mask_operand(Attention *a)
     bool yes_no = low_dtype(g, mask) == DT_BOOL;
     int64_t begin[4] = {0}, end[4] = {0}, missing = a->kv_len - s.d[s.rank - 1];
     if (missing < 0)
-        low_fatal(im, 3, "the mask has %lld keys, there are %lld", (long long)s.d[s.rank - 1], (long long)a->kv_len);
+        low_fatal(im, 3, "the mask has %lld keys, there are %lld", (long long)s.d[s.rank - 1],
+                  (long long)a->kv_len);
     end[s.rank - 1] = missing;
     if (missing > 0 && s.d[s.rank - 1] != 1)
         mask = g_pad(g, mask, begin, end, PAD_CONSTANT, yes_no ? 0 : (double)-INFINITY);
@@ -161,7 +170,8 @@ static ValueId probabilities(Attention *a, ValueId scores, ValueId bias, ValueId
         return g_softmax(g, *biased, 3);
     int64_t last = low_shape(g, bias).rank - 1;
     ValueId dead = g_binary(g, OP_Equal, g_reduce(g, OP_ReduceMax, bias, 1, &last), minus);
-    /* Dead rows go through the softmax as zeros, so that neither they nor their gradients are NaN. */
+    /* Dead rows go through the softmax as zeros, so that neither they nor their gradients are NaN.
+     */
     ValueId zero = g_like(g, scores, 0);
     return g_where(g, dead, zero, g_softmax(g, g_where(g, dead, zero, *biased), 3));
 }
@@ -182,7 +192,8 @@ void import_attention(Import *im)
         im->out[2] = a.v;
     ValueId bias = mask_operand(&a), biased;
     position_masks(&a);
-    ValueId k = repeat_heads(g, a.k, a.heads / a.kv_heads), v = repeat_heads(g, a.v, a.heads / a.kv_heads);
+    ValueId k = repeat_heads(g, a.k, a.heads / a.kv_heads),
+            v = repeat_heads(g, a.v, a.heads / a.kv_heads);
     ValueId raw = low_scale(g, g_matmul(g, a.q, g_swap_last(g, k)), scale), capped = raw;
     if (cap != 0)
         capped = low_scale(g, g_unary(g, OP_Tanh, low_scale(g, raw, 1 / cap)), cap);
@@ -208,8 +219,9 @@ static ValueId rotary_table(const Import *im, uint32_t i, int64_t batch, int64_t
     }
     Shape s = low_shape(g, table);
     if (s.rank != 3 || (s.d[0] != batch && s.d[0] != 1) || s.d[1] != seq || s.d[2] != half)
-        low_fatal(im, (int)i, "%s: [%lld, %lld, %lld] is needed", shape_print(im->arena, low_dtype(g, table), &s),
-                  (long long)batch, (long long)seq, (long long)half);
+        low_fatal(im, (int)i, "%s: [%lld, %lld, %lld] is needed",
+                  shape_print(im->arena, low_dtype(g, table), &s), (long long)batch, (long long)seq,
+                  (long long)half);
     return low_unsqueeze(g, table, 1);
 }
 
@@ -226,7 +238,8 @@ void import_rotary_embedding(Import *im)
 {
     Graph *g = im->g;
     ValueId x = low_need_float(im, 0);
-    bool flat = low_need_rank(im, 0, 3, 4).rank == 3, interleaved = im_int(im, "interleaved", 0) != 0;
+    bool flat = low_need_rank(im, 0, 3, 4).rank == 3,
+         interleaved = im_int(im, "interleaved", 0) != 0;
     if (flat)
         x = split_heads(im, 0, x, im_int(im, "num_heads", 0));
     Shape s = low_shape(g, x);
@@ -236,10 +249,12 @@ void import_rotary_embedding(Import *im)
     if (dim < 0 || dim > s.d[3] || dim % 2)
         low_fatal(im, -1, "rotary_embedding_dim %lld of %lld", (long long)dim, (long long)s.d[3]);
     half = dim / 2;
-    ValueId c = rotary_table(im, 1, s.d[0], s.d[2], half), n = rotary_table(im, 2, s.d[0], s.d[2], half);
+    ValueId c = rotary_table(im, 1, s.d[0], s.d[2], half),
+            n = rotary_table(im, 2, s.d[0], s.d[2], half);
     ValueId a = strided(g, x, 0, half, interleaved ? 2 : 1);
     ValueId b = strided(g, x, interleaved ? 1 : half, half, interleaved ? 2 : 1);
-    ValueId part[3] = {g_sub(g, g_mul(g, c, a), g_mul(g, n, b)), g_add(g, g_mul(g, n, a), g_mul(g, c, b))};
+    ValueId part[3] = {g_sub(g, g_mul(g, c, a), g_mul(g, n, b)),
+                       g_add(g, g_mul(g, n, a), g_mul(g, c, b))};
     uint32_t parts = 2;
     if (interleaved) {
         Shape turned = s;

@@ -1,6 +1,7 @@
 /*
- * ops_const.c - ONNX ops whose result is known at import: constants, shapes, ranges, and the one-hot family, which
- * compares with a constant.  Every shape is static, so Shape and Size always are constants.
+ * ops_const.c - ONNX ops whose result is known at import: constants, shapes, ranges, and the
+ * one-hot family, which compares with a constant.  Every shape is static, so Shape and Size always
+ * are constants.
  */
 #include "low.h"
 
@@ -112,7 +113,8 @@ void import_range(Import *im)
     Dtype t = low_dtype(g, low_need(im, 0));
     int64_t n;
     if (dtype_is_float(t)) {
-        double start = im_const_double(im, 0, 0), limit = im_const_double(im, 1, 0), delta = im_const_double(im, 2, 1);
+        double start = im_const_double(im, 0, 0), limit = im_const_double(im, 1, 0),
+               delta = im_const_double(im, 2, 1);
         double count = delta == 0 ? (double)NAN : ceil((limit - start) / delta);
         if (!(count <= RANGE_MAX))
             low_fatal(im, -1, "the range has no end or is too long");
@@ -123,10 +125,13 @@ void import_range(Import *im)
         im->out[0] = low_const_doubles(g, t, (Shape){1, {n}}, v);
         return;
     }
-    int64_t start = int_operand(im, 0), limit = int_operand(im, 1), delta = int_operand(im, 2), span;
-    if (delta == 0 || delta == INT64_MIN || __builtin_sub_overflow(limit, start, &span) || span == INT64_MIN)
+    int64_t start = int_operand(im, 0), limit = int_operand(im, 1), delta = int_operand(im, 2),
+            span;
+    if (delta == 0 || delta == INT64_MIN || __builtin_sub_overflow(limit, start, &span) ||
+        span == INT64_MIN)
         low_fatal(im, -1, "the range has no end");
-    n = delta > 0 ? (span > 0 ? (span - 1) / delta + 1 : 0) : (span < 0 ? (-span - 1) / -delta + 1 : 0);
+    n = delta > 0 ? (span > 0 ? (span - 1) / delta + 1 : 0)
+                  : (span < 0 ? (-span - 1) / -delta + 1 : 0);
     if (n > RANGE_MAX)
         low_fatal(im, -1, "a range of %lld numbers is too long", (long long)n);
     int64_t *v = arena_array(g->arena, int64_t, n + 1);
@@ -178,8 +183,8 @@ void import_non_zero(Import *im)
     Graph *g = im->g;
     Value v = *val(g, low_need(im, 0));
     if (v.kind != V_CONST) {
-        diag_hint(
-            "the number of non-zero elements is known only when the program runs, and every shape must be static");
+        diag_hint("the number of non-zero elements is known only when the program runs, and every "
+                  "shape must be static");
         low_fatal(im, 0, "NonZero of a value that is not constant");
     }
     int64_t total = shape_elements(&v.shape), n = 0;

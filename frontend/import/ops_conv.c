@@ -1,6 +1,7 @@
 /*
- * ops_conv.c - convolutions and pools to the core's: pads explicit (auto_pad resolved against the shapes, which are
- * static), strides and dilations always given, the bias an Add.  LpPool and the global pools become other ops.
+ * ops_conv.c - convolutions and pools to the core's: pads explicit (auto_pad resolved against the
+ * shapes, which are static), strides and dilations always given, the bias an Add.  LpPool and the
+ * global pools become other ops.
  */
 #include "low.h"
 
@@ -58,7 +59,8 @@ static Window window(const Import *im, const Shape *x, const int64_t *kernel)
     w.kernel = window_ints(im, "kernel_shape", n, 0, kernel && !im_has(im, "kernel_shape") ? 0 : 1);
     for (int i = 0; kernel && i < n; i++) {
         if (im_has(im, "kernel_shape") && w.kernel[i] != kernel[i])
-            low_fatal(im, -1, "kernel_shape %lld, the weight has %lld", (long long)w.kernel[i], (long long)kernel[i]);
+            low_fatal(im, -1, "kernel_shape %lld, the weight has %lld", (long long)w.kernel[i],
+                      (long long)kernel[i]);
         w.kernel[i] = kernel[i];
         if (kernel[i] < 1)
             low_fatal(im, 1, "the weight is empty");
@@ -73,7 +75,9 @@ static void resolve_same(Window *w, const Shape *x)
         return;
     for (int i = 0; i < w->n; i++) {
         int64_t in = x->d[i + 2], out = (in + w->stride[i] - 1) / w->stride[i];
-        int64_t total = w->auto_pad == AUTO_VALID ? 0 : low_max((out - 1) * w->stride[i] + extent(w, i) - in, 0);
+        int64_t total = w->auto_pad == AUTO_VALID
+                            ? 0
+                            : low_max((out - 1) * w->stride[i] + extent(w, i) - in, 0);
         int64_t half = total / 2;
         w->pad[i] = w->auto_pad == AUTO_UPPER ? half : total - half;
         w->pad[w->n + i] = total - w->pad[i];
@@ -90,15 +94,16 @@ static ValueId add_bias(const Import *im, ValueId y)
 
 static Attr window_attr(const Window *w)
 {
-    return (Attr){.n = w->n, .stride = w->stride, .dilation = w->dilation, .pad = w->pad, .group = 1};
+    return (Attr){
+        .n = w->n, .stride = w->stride, .dilation = w->dilation, .pad = w->pad, .group = 1};
 }
 
 static int64_t group_of(const Import *im, int64_t channels, int64_t filters)
 {
     int64_t group = im_int(im, "group", 1);
     if (group < 1 || channels % group || filters % group)
-        low_fatal(im, -1, "%lld channels and %lld filters in %lld groups", (long long)channels, (long long)filters,
-                  (long long)group);
+        low_fatal(im, -1, "%lld channels and %lld filters in %lld groups", (long long)channels,
+                  (long long)filters, (long long)group);
     return group;
 }
 
@@ -108,8 +113,8 @@ void import_conv(Import *im)
     Shape x = low_need_rank(im, 0, 3, MAX_RANK), w = low_need_rank(im, 1, x.rank, x.rank);
     int64_t group = group_of(im, x.d[1], w.d[0]);
     if (w.d[1] * group != x.d[1])
-        low_fatal(im, 1, "a weight of %lld channels in %lld groups, the operand has %lld", (long long)w.d[1],
-                  (long long)group, (long long)x.d[1]);
+        low_fatal(im, 1, "a weight of %lld channels in %lld groups, the operand has %lld",
+                  (long long)w.d[1], (long long)group, (long long)x.d[1]);
     Window win = window(im, &x, w.d + 2);
     resolve_same(&win, &x);
     Attr attr = window_attr(&win);
@@ -120,8 +125,8 @@ void import_conv(Import *im)
 /* Pads and output dims of a transposed convolution; extra is output_padding. */
 static int64_t *transposed_dims(const Import *im, Window *w, const Shape *x)
 {
-    int64_t *extra = window_ints(im, "output_padding", w->n, 0, 0), *out = arena_array(im->g->arena, int64_t, w->n),
-            *given;
+    int64_t *extra = window_ints(im, "output_padding", w->n, 0, 0),
+            *out = arena_array(im->g->arena, int64_t, w->n), *given;
     int count = 0;
     bool shaped = im_ints(im, "output_shape", &given, &count);
     if (shaped && count == w->n + 2)
@@ -155,7 +160,8 @@ void import_conv_transpose(Import *im)
     ValueId in[2] = {low_need_float(im, 0), low_need(im, 1)};
     Shape x = low_need_rank(im, 0, 3, MAX_RANK), w = low_need_rank(im, 1, x.rank, x.rank);
     if (w.d[0] != x.d[1])
-        low_fatal(im, 1, "a weight of %lld channels, the operand has %lld", (long long)w.d[0], (long long)x.d[1]);
+        low_fatal(im, 1, "a weight of %lld channels, the operand has %lld", (long long)w.d[0],
+                  (long long)x.d[1]);
     int64_t group = group_of(im, x.d[1], x.d[1]);
     Window win = window(im, &x, w.d + 2);
     int64_t *out = transposed_dims(im, &win, &x);
@@ -173,7 +179,8 @@ static Window pool_window(const Import *im, const Shape *x)
     resolve_same(&w, x);
     for (int i = 0; i < w.n; i++) {
         if (w.pad[i] >= extent(&w, i) || w.pad[w.n + i] >= extent(&w, i))
-            low_fatal(im, -1, "a pad of %lld or more than the window", (long long)low_max(w.pad[i], w.pad[w.n + i]));
+            low_fatal(im, -1, "a pad of %lld or more than the window",
+                      (long long)low_max(w.pad[i], w.pad[w.n + i]));
         if (x->d[i + 2] + w.pad[i] + w.pad[w.n + i] < extent(&w, i) && !im_int(im, "ceil_mode", 0))
             low_fatal(im, 0, "spatial dim %d is smaller than the window", i);
     }
@@ -186,7 +193,8 @@ static ValueId column_major(Import *im, ValueId idx, const Shape *x)
     Graph *g = im->g;
     if (x->rank != 4)
         low_fatal(im, -1, "storage_order = 1 with other than two spatial dims");
-    ValueId area = g_like(g, idx, (double)(x->d[2] * x->d[3])), width = g_like(g, idx, (double)x->d[3]);
+    ValueId area = g_like(g, idx, (double)(x->d[2] * x->d[3])),
+            width = g_like(g, idx, (double)x->d[3]);
     ValueId in_plane = g_binary(g, OP_Mod, idx, area);
     ValueId row = g_div(g, in_plane, width), col = g_binary(g, OP_Mod, in_plane, width);
     ValueId turned = g_add(g, g_mul(g, col, g_like(g, idx, (double)x->d[2])), row);
@@ -229,7 +237,8 @@ static ValueId root(Graph *g, ValueId s, int64_t p)
     if (p == 2)
         return low_safe_sqrt(g, s);
     ValueId zero = g_binary(g, OP_Equal, s, g_like(g, s, 0));
-    ValueId r = g_binary(g, OP_Pow, g_where(g, zero, g_like(g, s, 1), s), g_like(g, s, 1.0 / (double)p));
+    ValueId r =
+        g_binary(g, OP_Pow, g_where(g, zero, g_like(g, s, 1), s), g_like(g, s, 1.0 / (double)p));
     return g_where(g, zero, g_like(g, s, 0), r);
 }
 
@@ -253,7 +262,8 @@ void import_global_pool(Import *im)
     }
 }
 
-/* The p-th root of an average pool that counts its pads, times the window's size; ceil_mode becomes more pads. */
+/* The p-th root of an average pool that counts its pads, times the window's size; ceil_mode becomes
+ * more pads. */
 void import_lp_pool(Import *im)
 {
     Graph *g = im->g;

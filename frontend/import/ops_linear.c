@@ -1,7 +1,8 @@
 /*
- * ops_linear.c - matrix products: MatMul, Gemm, Einsum to the core MatMul, Transpose and Reshape (which the code
- * generator folds into the library call).  Einsum contracts its operands from the left, two at a time; each
- * contraction is one batched matrix product [batch..., M, K] x [batch..., K, N].
+ * ops_linear.c - matrix products: MatMul, Gemm, Einsum to the core MatMul, Transpose and Reshape
+ * (which the code generator folds into the library call).  Einsum contracts its operands from the
+ * left, two at a time; each contraction is one batched matrix product [batch..., M, K] x [batch...,
+ * K, N].
  */
 #include "low.h"
 
@@ -36,7 +37,8 @@ void import_gemm(Import *im)
         b = g_swap_last(g, b);
     Shape sa = low_shape(g, a), sb = low_shape(g, b);
     if (sa.d[1] != sb.d[0])
-        low_fatal(im, 1, "inner dimensions differ: %lld and %lld", (long long)sa.d[1], (long long)sb.d[0]);
+        low_fatal(im, 1, "inner dimensions differ: %lld and %lld", (long long)sa.d[1],
+                  (long long)sb.d[0]);
     ValueId y = scaled(g, g_matmul(g, a, b), alpha);
     if (c != NONE && beta != 0) {
         Shape sc = low_shape(g, c);
@@ -46,7 +48,8 @@ void import_gemm(Import *im)
             ok = sc.d[d] == 1 || sc.d[d] == want;
         }
         if (!ok)
-            low_fatal(im, 2, "%s does not broadcast to the product", shape_print(im->arena, low_dtype(g, c), &sc));
+            low_fatal(im, 2, "%s does not broadcast to the product",
+                      shape_print(im->arena, low_dtype(g, c), &sc));
         y = g_add(g, y, scaled(g, c, beta));
     }
     im->out[0] = y;
@@ -54,7 +57,8 @@ void import_gemm(Import *im)
 
 /* ---- Einsum ---- */
 
-/* A term: one label per dim.  Labels are 1..52 for letters, 64 + i for the i-th ellipsis dim counted from the right. */
+/* A term: one label per dim.  Labels are 1..52 for letters, 64 + i for the i-th ellipsis dim
+ * counted from the right. */
 enum { LABELS = 64 + MAX_RANK };
 typedef struct {
     ValueId v;
@@ -78,7 +82,8 @@ static void push(const Import *im, Term *t, int label)
     t->label[t->n++] = (uint8_t)label;
 }
 
-/* One term of the equation.  rank: the operand's, or for the result 0 letters needed and `dots` ellipsis dims. */
+/* One term of the equation.  rank: the operand's, or for the result 0 letters needed and `dots`
+ * ellipsis dims. */
 static const char *parse_term(const Import *im, const char *s, int rank, int dots, Term *t)
 {
     const char *p;
@@ -110,7 +115,8 @@ static const char *parse_term(const Import *im, const char *s, int rank, int dot
     return s;
 }
 
-/* Dims i < j of one label become one: [.., n, n] flattened to n * n and every (n + 1)-th element of it taken. */
+/* Dims i < j of one label become one: [.., n, n] flattened to n * n and every (n + 1)-th element of
+ * it taken. */
 static void take_diagonal(Graph *g, Term *t, int i, int j)
 {
     Shape s = low_shape(g, t->v);
@@ -225,7 +231,8 @@ static int join(uint8_t *to, const Classes *c, int a, int b, int d)
     return n;
 }
 
-/* A dim of 1 stands for a repeated value: its sum over the other operand's n elements needs all of them. */
+/* A dim of 1 stands for a repeated value: its sum over the other operand's n elements needs all of
+ * them. */
 static ValueId inner_full(const Einsum *e, ValueId v, int first, int n, const uint8_t *labels)
 {
     Graph *g = e->im->g;
@@ -262,15 +269,16 @@ static void contract(const Einsum *e, Term *x, const Term *y, const bool *keep)
     } else {
         l = inner_full(e, l, nb + c.n[LEFT], c.n[INNER], c.at[INNER]);
         r = inner_full(e, r, nb, c.n[INNER], c.at[INNER]);
-        ValueId p =
-            g_matmul(g, as_matrix(g, l, nb, c.n[LEFT], c.n[INNER]), as_matrix(g, r, nb, c.n[INNER], c.n[RIGHT]));
+        ValueId p = g_matmul(g, as_matrix(g, l, nb, c.n[LEFT], c.n[INNER]),
+                             as_matrix(g, r, nb, c.n[INNER], c.n[RIGHT]));
         x->v = g_reshape(g, p, &whole);
     }
     memcpy(x->label, out, (size_t)n);
     x->n = n;
 }
 
-/* Without "->" the result has the ellipsis, then the letters that occur once, alphabetically (capitals first). */
+/* Without "->" the result has the ellipsis, then the letters that occur once, alphabetically
+ * (capitals first). */
 static void implicit_result(const Import *im, const Term *terms, int dots, Term *out)
 {
     int count[LABELS] = {0};
@@ -308,8 +316,8 @@ static void parse_equation(Einsum *e, Term *terms, Term *out)
             if (t->label[d] >= 64)
                 dots = (int)low_max(dots, t->label[d] - 63);
             if (*size > 1 && shape.d[d] > 1 && *size != shape.d[d])
-                low_fatal(im, (int)i, "equation: dim %d is %lld, elsewhere %lld", d, (long long)shape.d[d],
-                          (long long)*size);
+                low_fatal(im, (int)i, "equation: dim %d is %lld, elsewhere %lld", d,
+                          (long long)shape.d[d], (long long)*size);
             if (*size == 0 || *size == 1)
                 *size = shape.d[d];
         }
@@ -328,7 +336,8 @@ static void parse_equation(Einsum *e, Term *terms, Term *out)
         for (uint32_t i = 0; i < im->nin; i++)
             known = known || has(&terms[i], out->label[d]);
         if (!known || memchr(out->label, out->label[d], (size_t)d))
-            low_fatal(im, -1, "equation: a letter of the result is in no operand, or twice in the result");
+            low_fatal(im, -1,
+                      "equation: a letter of the result is in no operand, or twice in the result");
     }
 }
 

@@ -1,7 +1,7 @@
 /*
  * ops_map.c - elementwise ONNX ops to core maps: arithmetic, comparison, activations, casts.
- * The lowerings are chosen for their gradients: what an untaken branch of Where computes must stay finite, and
- * values at the kinks follow PyTorch (a clamp passes no gradient at its bounds).
+ * The lowerings are chosen for their gradients: what an untaken branch of Where computes must stay
+ * finite, and values at the kinks follow PyTorch (a clamp passes no gradient at its bounds).
  */
 #include "low.h"
 #include "state.h"
@@ -43,7 +43,8 @@ void import_mean(Import *im)
     im->out[0] = low_scale(im->g, y, 1.0 / im->nin);
 }
 
-/* x to a small constant power by products, as PyTorch computes it; NONE when there is no such form. */
+/* x to a small constant power by products, as PyTorch computes it; NONE when there is no such form.
+ */
 static ValueId small_power(Graph *g, ValueId x, double p)
 {
     bool is_float = dtype_is_float(low_dtype(g, x));
@@ -125,8 +126,9 @@ static ValueId shift_right(Graph *g, ValueId x, ValueId s)
 }
 
 /*
- * Shifts are products and quotients with powers of two, in two steps so that no power overflows.  By other than
- * 0 to width - 1 places only the sign is left of a shift to the right, and 0 of one to the left.
+ * Shifts are products and quotients with powers of two, in two steps so that no power overflows. By
+ * other than 0 to width - 1 places only the sign is left of a shift to the right, and 0 of one to
+ * the left.
  */
 void import_bit_shift(Import *im)
 {
@@ -142,12 +144,16 @@ void import_bit_shift(Import *im)
         low_fatal(im, 0, "BitShift of %s", dtype_name(t));
     x = g_cast(g, x, DT_I64);
     s = g_cast(g, s, DT_I64);
-    ValueId zero = g_like(g, s, 0), most = g_like(g, s, t == DT_I32 ? 31 : 63), half = g_like(g, s, 32);
-    ValueId out = g_binary(g, OP_Or, g_binary(g, OP_Less, s, zero), g_binary(g, OP_Greater, s, most));
+    ValueId zero = g_like(g, s, 0), most = g_like(g, s, t == DT_I32 ? 31 : 63),
+            half = g_like(g, s, 32);
+    ValueId out =
+        g_binary(g, OP_Or, g_binary(g, OP_Less, s, zero), g_binary(g, OP_Greater, s, most));
     s = g_where(g, out, most, s);
-    ValueId first = g_binary(g, OP_Min, s, half), second = g_sub(g, s, first), two = g_like(g, s, 2), y;
+    ValueId first = g_binary(g, OP_Min, s, half), second = g_sub(g, s, first),
+            two = g_like(g, s, 2), y;
     if (left) {
-        y = g_mul(g, g_mul(g, x, g_binary(g, OP_Pow, two, first)), g_binary(g, OP_Pow, two, second));
+        y = g_mul(g, g_mul(g, x, g_binary(g, OP_Pow, two, first)),
+                  g_binary(g, OP_Pow, two, second));
         y = g_where(g, out, zero, y);
     } else {
         y = shift_right(g, shift_right(g, x, first), second);
@@ -163,7 +169,8 @@ void import_isinf(Import *im)
     if (pos && neg)
         im->out[0] = g_unary(g, OP_IsInf, x);
     else if (pos || neg)
-        im->out[0] = g_binary(g, OP_Equal, x, g_like(g, x, pos ? (double)INFINITY : -(double)INFINITY));
+        im->out[0] =
+            g_binary(g, OP_Equal, x, g_like(g, x, pos ? (double)INFINITY : -(double)INFINITY));
     else
         im->out[0] = g_binary(g, OP_And, g_unary(g, OP_IsNaN, x), g_scalar(g, DT_BOOL, 0));
 }
@@ -201,7 +208,10 @@ void import_cast(Import *im)
     im->out[0] = cast(im, low_need(im, 0), im_int(im, "to", 0));
 }
 
-void import_cast_like(Import *im) { im->out[0] = g_cast(im->g, low_need(im, 0), low_dtype(im->g, low_need(im, 1))); }
+void import_cast_like(Import *im)
+{
+    im->out[0] = g_cast(im->g, low_need(im, 0), low_dtype(im->g, low_need(im, 1)));
+}
 
 void import_identity(Import *im) { im->out[0] = low_need(im, 0); }
 
@@ -247,7 +257,8 @@ static ValueId hard_sigmoid(Graph *g, ValueId x, double a, double b)
 
 void import_hard_sigmoid(Import *im)
 {
-    im->out[0] = hard_sigmoid(im->g, low_need_float(im, 0), im_float(im, "alpha", 0.2), im_float(im, "beta", 0.5));
+    im->out[0] = hard_sigmoid(im->g, low_need_float(im, 0), im_float(im, "alpha", 0.2),
+                              im_float(im, "beta", 0.5));
 }
 
 void import_hard_swish(Import *im)
@@ -268,9 +279,10 @@ void import_shrink(Import *im)
     Graph *g = im->g;
     ValueId x = low_need(im, 0);
     double lambd = im_float(im, "lambd", 0.5), bias = im_float(im, "bias", 0);
-    ValueId above =
-        g_where(g, g_binary(g, OP_Greater, x, g_like(g, x, lambd)), g_sub(g, x, g_like(g, x, bias)), g_like(g, x, 0));
-    im->out[0] = g_where(g, g_binary(g, OP_Less, x, g_like(g, x, -lambd)), g_add(g, x, g_like(g, x, bias)), above);
+    ValueId above = g_where(g, g_binary(g, OP_Greater, x, g_like(g, x, lambd)),
+                            g_sub(g, x, g_like(g, x, bias)), g_like(g, x, 0));
+    im->out[0] = g_where(g, g_binary(g, OP_Less, x, g_like(g, x, -lambd)),
+                         g_add(g, x, g_like(g, x, bias)), above);
 }
 
 /* ---- activations of two branches ---- */
@@ -280,7 +292,8 @@ static ValueId positive(Graph *g, ValueId x) { return g_binary(g, OP_Greater, x,
 void import_leaky_relu(Import *im)
 {
     ValueId x = low_need_float(im, 0);
-    im->out[0] = g_where(im->g, positive(im->g, x), x, low_scale(im->g, x, im_float(im, "alpha", 0.01)));
+    im->out[0] =
+        g_where(im->g, positive(im->g, x), x, low_scale(im->g, x, im_float(im, "alpha", 0.01)));
 }
 
 void import_prelu(Import *im)
@@ -292,7 +305,8 @@ void import_prelu(Import *im)
     im->out[0] = g_where(g, positive(g, x), x, g_mul(g, x, slope));
 }
 
-/* top*x where x > 0, else bottom * (exp(x / width) - 1); the exponential sees no positive number. */
+/* top*x where x > 0, else bottom * (exp(x / width) - 1); the exponential sees no positive number.
+ */
 static ValueId exp_branch(Graph *g, ValueId x, double top, double bottom, double width)
 {
     ValueId up = positive(g, x), low = g_where(g, up, g_like(g, x, 0), x);
@@ -300,7 +314,10 @@ static ValueId exp_branch(Graph *g, ValueId x, double top, double bottom, double
     return g_where(g, up, low_scale(g, x, top), low_scale(g, g_sub(g, e, g_like(g, x, 1)), bottom));
 }
 
-void import_elu(Import *im) { im->out[0] = exp_branch(im->g, low_need_float(im, 0), 1, im_float(im, "alpha", 1), 1); }
+void import_elu(Import *im)
+{
+    im->out[0] = exp_branch(im->g, low_need_float(im, 0), 1, im_float(im, "alpha", 1), 1);
+}
 
 void import_selu(Import *im)
 {
@@ -359,8 +376,8 @@ void import_swish(Import *im)
 /* ---- Softmax and its kin ---- */
 
 /*
- * Before opset 13 the operand was coerced to two dims at the axis; this is the same as one axis only when no dim
- * of more than 1 follows it.  Gives the operand in its working shape.
+ * Before opset 13 the operand was coerced to two dims at the axis; this is the same as one axis
+ * only when no dim of more than 1 follows it.  Gives the operand in its working shape.
  */
 static ValueId softmax_operand(Import *im, int *axis)
 {

@@ -1,6 +1,7 @@
 /*
- * ops_move.c - ONNX ops that move data without computing on it, to core views and copies.  Whatever says where
- * things go (shapes, starts, pads, repeats) must be constant here; gathers at constant places become slices.
+ * ops_move.c - ONNX ops that move data without computing on it, to core views and copies.  Whatever
+ * says where things go (shapes, starts, pads, repeats) must be constant here; gathers at constant
+ * places become slices.
  */
 #include "low.h"
 
@@ -69,7 +70,8 @@ void import_squeeze(Import *im)
         axes = low_axes(im, given, n, s.rank);
         for (int64_t i = 0; i < n; i++)
             if (s.d[axes[i]] != 1)
-                low_fatal(im, -1, "dim %lld is %lld, not 1", (long long)axes[i], (long long)s.d[axes[i]]);
+                low_fatal(im, -1, "dim %lld is %lld, not 1", (long long)axes[i],
+                          (long long)s.d[axes[i]]);
     } else {
         n = 0;
         for (int d = 0; d < s.rank; d++)
@@ -133,7 +135,8 @@ void import_expand(Import *im)
         int from = d - (out.rank - s.rank), to = d - (out.rank - (int)n);
         int64_t have = from >= 0 ? s.d[from] : 1, want = to >= 0 ? dims[to] : 1;
         if (want < 0 || (have != want && have != 1 && want != 1))
-            low_fatal(im, 1, "dim %d: %lld does not broadcast to %lld", d, (long long)have, (long long)want);
+            low_fatal(im, 1, "dim %d: %lld does not broadcast to %lld", d, (long long)have,
+                      (long long)want);
         out.d[d] = have == 1 ? want : have;
     }
     im->out[0] = g_expand(g, x, &out);
@@ -207,7 +210,8 @@ static int64_t *split_sizes(const Import *im, int64_t d, int64_t *n)
             sum += sizes[i];
         }
         if (sum != d)
-            low_fatal(im, -1, "the parts add up to %lld, the dim is %lld", (long long)sum, (long long)d);
+            low_fatal(im, -1, "the parts add up to %lld, the dim is %lld", (long long)sum,
+                      (long long)d);
         return sizes;
     }
     *n = im_int(im, "num_outputs", im->nout);
@@ -217,7 +221,8 @@ static int64_t *split_sizes(const Import *im, int64_t d, int64_t *n)
     if (d % *n && im->opset < 18)
         low_fatal(im, -1, "a dim of %lld in %lld equal parts", (long long)d, (long long)*n);
     if (part * (*n - 1) > d)
-        low_fatal(im, -1, "a dim of %lld in %lld parts of %lld", (long long)d, (long long)*n, (long long)part);
+        low_fatal(im, -1, "a dim of %lld in %lld parts of %lld", (long long)d, (long long)*n,
+                  (long long)part);
     sizes = arena_array(im->arena, int64_t, *n);
     for (int64_t i = 0; i < *n; i++)
         sizes[i] = i < *n - 1 ? part : d - part * (*n - 1);
@@ -315,8 +320,8 @@ void import_pad(Import *im)
     for (int d = 0; d < rank; d++) {
         int64_t room = mode == PAD_REFLECT ? s.d[d] - 1 : mode == PAD_WRAP ? s.d[d] : INT64_MAX / 4;
         if (begin[d] > room || end[d] > room || (mode == PAD_EDGE && s.d[d] == 0))
-            low_fatal(im, 1, "dim %d of %lld is padded by %lld and %lld", d, (long long)s.d[d], (long long)begin[d],
-                      (long long)end[d]);
+            low_fatal(im, 1, "dim %d of %lld is padded by %lld and %lld", d, (long long)s.d[d],
+                      (long long)begin[d], (long long)end[d]);
     }
     im->out[0] = g_pad(g, x, begin, end, mode, value);
 }
@@ -330,7 +335,8 @@ static void need_index(const Import *im, uint32_t i)
         low_fatal(im, (int)i, "indices of type %s", dtype_name(t));
 }
 
-/* A Gather whose few indices are constant is a slice, which costs nothing and has a gradient without additions. */
+/* A Gather whose few indices are constant is a slice, which costs nothing and has a gradient
+ * without additions. */
 void import_gather(Import *im)
 {
     Graph *g = im->g;
@@ -345,14 +351,16 @@ void import_gather(Import *im)
     if (row >= s.d[0])
         row = -1;
     if (row >= 0 || !g_const_ints(g, index, im->arena, &given, &n)) {
-        im->out[0] = graph_node(g, OP_Gather, 2, (ValueId[]){x, index}, (Attr){.axis = axis, .padding_row = row + 1});
+        im->out[0] = graph_node(g, OP_Gather, 2, (ValueId[]){x, index},
+                                (Attr){.axis = axis, .padding_row = row + 1});
         return;
     }
     int64_t *idx = arena_array(im->arena, int64_t, n + 1);
     for (int64_t i = 0; i < n; i++) {
         idx[i] = given[i] < 0 ? given[i] + s.d[axis] : given[i];
         if (idx[i] < 0 || idx[i] >= s.d[axis])
-            low_fatal(im, 1, "index %lld is out of range for a dim of %lld", (long long)given[i], (long long)s.d[axis]);
+            low_fatal(im, 1, "index %lld is out of range for a dim of %lld", (long long)given[i],
+                      (long long)s.d[axis]);
     }
     for (int d = 0; d < axis; d++)
         out.d[out.rank++] = s.d[d];
@@ -470,7 +478,8 @@ void import_space_to_depth(Import *im)
     static const int64_t dcr[] = {0, 3, 5, 1, 2, 4}, crd[] = {0, 1, 3, 5, 2, 4};
     im->out[0] =
         shuffle(im->g, im->in[0], shape_of(6, s.d[0], s.d[1], s.d[2] / b, b, s.d[3] / b, b),
-                strcmp(mode, "DCR") == 0 ? dcr : crd, shape_of(4, s.d[0], s.d[1] * b * b, s.d[2] / b, s.d[3] / b));
+                strcmp(mode, "DCR") == 0 ? dcr : crd,
+                shape_of(4, s.d[0], s.d[1] * b * b, s.d[2] / b, s.d[3] / b));
 }
 
 /* Keeps column c of row r where c - r >= k (upper) or <= k. */

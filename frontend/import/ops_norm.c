@@ -1,7 +1,8 @@
 /*
- * ops_norm.c - normalisations and Dropout to core ops.  All are instances of one pattern: a mean over some axes,
- * the mean of the squared differences from it (never E[x^2] - E[x]^2, which cancels), 1 / Sqrt(var + eps), a scale
- * and a shift.  stash_type is not used: computation is in the operand's type.
+ * ops_norm.c - normalisations and Dropout to core ops.  All are instances of one pattern: a mean
+ * over some axes, the mean of the squared differences from it (never E[x^2] - E[x]^2, which
+ * cancels), 1 / Sqrt(var + eps), a scale and a shift.  stash_type is not used: computation is in
+ * the operand's type.
  */
 #include "low.h"
 
@@ -59,8 +60,8 @@ static void fits(const Import *im, uint32_t i, Shape s)
     for (int d = 0; ok && d < p.rank; d++)
         ok = p.d[d] == 1 || p.d[d] == s.d[s.rank - p.rank + d];
     if (!ok)
-        low_fatal(im, (int)i, "%s does not broadcast to the operand's %s", shape_print(im->arena, DT_F32, &p),
-                  shape_print(im->arena, DT_F32, &s));
+        low_fatal(im, (int)i, "%s does not broadcast to the operand's %s",
+                  shape_print(im->arena, DT_F32, &p), shape_print(im->arena, DT_F32, &s));
 }
 
 void import_layer_normalization(Import *im)
@@ -99,8 +100,8 @@ void import_instance_normalization(Import *im)
     int n;
     int64_t *axes = axes_from(im, 2, s.rank, &n);
     Moments m = moments(g, x, n, axes, im_float(im, "epsilon", 1e-5));
-    im->out[0] =
-        affine(g, g_mul(g, m.diff, m.rstd), low_channels(im, 1, s.d[1], s.rank), low_channels(im, 2, s.d[1], s.rank));
+    im->out[0] = affine(g, g_mul(g, m.diff, m.rstd), low_channels(im, 1, s.d[1], s.rank),
+                        low_channels(im, 2, s.d[1], s.rank));
 }
 
 /* Opset 18 has a scale for each group, 21 one for each channel. */
@@ -123,7 +124,8 @@ void import_group_normalization(Import *im)
         return;
     }
     y = g_reshape(g, y, &s);
-    im->out[0] = affine(g, y, low_channels(im, 1, s.d[1], s.rank), low_channels(im, 2, s.d[1], s.rank));
+    im->out[0] =
+        affine(g, y, low_channels(im, 1, s.d[1], s.rank), low_channels(im, 2, s.d[1], s.rank));
 }
 
 /* (x - mean) / (Sqrt(var) + 1e-9). */
@@ -150,7 +152,8 @@ void import_lrn(Import *im)
     ValueId x = low_need_float(im, 0);
     Shape s = low_need_rank(im, 0, 2, MAX_RANK);
     int64_t size = im_int(im, "size", 0), begin[MAX_RANK] = {0}, end[MAX_RANK] = {0};
-    double alpha = im_float(im, "alpha", 1e-4), beta = im_float(im, "beta", 0.75), bias = im_float(im, "bias", 1);
+    double alpha = im_float(im, "alpha", 1e-4), beta = im_float(im, "beta", 0.75),
+           bias = im_float(im, "bias", 1);
     if (size < 1 || size > 1024)
         low_fatal(im, -1, "a size of %lld", (long long)size);
     begin[1] = (size - 1) / 2;
@@ -169,7 +172,8 @@ void import_lp_normalization(Import *im)
 {
     Graph *g = im->g;
     ValueId x = low_need_float(im, 0), norm;
-    int64_t axis = low_axis(im, im_int(im, "axis", -1), low_shape(g, x).rank), p = im_int(im, "p", 2);
+    int64_t axis = low_axis(im, im_int(im, "axis", -1), low_shape(g, x).rank),
+            p = im_int(im, "p", 2);
     if (p == 1)
         norm = g_reduce(g, OP_ReduceSum, g_unary(g, OP_Abs, x), 1, &axis);
     else if (p == 2)
@@ -199,7 +203,8 @@ static void update(Graph *g, ValueId stat, ValueId value)
     vec_push(g->arena, &g->update, ((StatUpdate){v.param, value}));
 }
 
-/* The variance that PyTorch keeps: n / (n - 1) times that which normalises; n depends on the rows. */
+/* The variance that PyTorch keeps: n / (n - 1) times that which normalises; n depends on the rows.
+ */
 static ValueId unbiased(Graph *g, ValueId x, ValueId var, int n, const int64_t *axes)
 {
     Attr attr = {.n = n, .axes = axes, .to = low_dtype(g, x)};
@@ -208,7 +213,8 @@ static ValueId unbiased(Graph *g, ValueId x, ValueId var, int n, const int64_t *
     return g_mul(g, var, g_div(g, count, less));
 }
 
-static ValueId train_form(Import *im, ValueId x, int rank, int64_t channels, double eps, double momentum)
+static ValueId train_form(Import *im, ValueId x, int rank, int64_t channels, double eps,
+                          double momentum)
 {
     Graph *g = im->g;
     int64_t *axes = arena_array(g->arena, int64_t, rank);

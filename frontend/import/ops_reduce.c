@@ -1,6 +1,7 @@
 /*
- * ops_reduce.c - ONNX reductions, arg reductions, scans and TopK to the core's: axes are attributes, ascending and
- * never empty, and the reduced dims stay as 1; a Reshape drops them where ONNX does.
+ * ops_reduce.c - ONNX reductions, arg reductions, scans and TopK to the core's: axes are
+ * attributes, ascending and never empty, and the reduced dims stay as 1; a Reshape drops them where
+ * ONNX does.
  */
 #include "low.h"
 
@@ -49,7 +50,8 @@ void import_reduce(Import *im)
     im->out[0] = keep_or_drop(im, y, n, axes);
 }
 
-/* log(sum(exp(x))), shifted by the maximum; the gradients through the two uses of the shift cancel. */
+/* log(sum(exp(x))), shifted by the maximum; the gradients through the two uses of the shift cancel.
+ */
 static ValueId log_sum_exp(Graph *g, ValueId x, int n, const int64_t *axes)
 {
     if (n == 0)
@@ -72,7 +74,9 @@ void import_reduce_composite(Import *im)
         x = g_cast(g, x, DT_F64);
     switch ((int)im->op) {
     case OP_ReduceL1: y = reduce(g, OP_ReduceSum, g_unary(g, OP_Abs, x), n, axes); break;
-    case OP_ReduceL2: y = low_safe_sqrt(g, reduce(g, OP_ReduceSum, low_square(g, x), n, axes)); break;
+    case OP_ReduceL2:
+        y = low_safe_sqrt(g, reduce(g, OP_ReduceSum, low_square(g, x), n, axes));
+        break;
     case OP_ReduceLogSum: y = g_unary(g, OP_Log, reduce(g, OP_ReduceSum, x, n, axes)); break;
     case OP_ReduceSumSquare: y = reduce(g, OP_ReduceSum, low_square(g, x), n, axes); break;
     case OP_ReduceLogSumExp: y = log_sum_exp(g, x, n, axes); break;
@@ -103,7 +107,8 @@ void import_cumsum(Import *im)
     if (n != 1)
         low_fatal(im, 1, "the axis is no scalar");
     int axis = low_axis(im, at[0], low_shape(g, x).rank);
-    int mode = (im_int(im, "exclusive", 0) ? CUMSUM_EXCLUSIVE : 0) | (im_int(im, "reverse", 0) ? CUMSUM_REVERSE : 0);
+    int mode = (im_int(im, "exclusive", 0) ? CUMSUM_EXCLUSIVE : 0) |
+               (im_int(im, "reverse", 0) ? CUMSUM_REVERSE : 0);
     im->out[0] = graph_node(g, OP_CumSum, 1, &x, (Attr){.axis = axis, .scan = mode});
 }
 
@@ -124,7 +129,8 @@ void import_topk(Import *im)
     int axis = low_axis(im, im_int(im, "axis", -1), s.rank);
     if (*k < 0 || *k > s.d[axis])
         low_fatal(im, -1, "k = %lld of %lld", (long long)*k, (long long)s.d[axis]);
-    ValueId y = graph_node(g, OP_TopK, 1, &x, (Attr){.axis = axis, .k = *k, .largest = im_int(im, "largest", 1) != 0});
+    ValueId y = graph_node(g, OP_TopK, 1, &x,
+                           (Attr){.axis = axis, .k = *k, .largest = im_int(im, "largest", 1) != 0});
     im->out[0] = y;
     if (im->nout > 1)
         im->out[1] = graph_out(g, y, 1);

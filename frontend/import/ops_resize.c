@@ -1,7 +1,8 @@
 /*
- * ops_resize.c - Resize (opset 10 on) and Upsample (7, 9) to core ops, one axis after the other.  All modes are
- * separable with coefficients known at import: nearest takes elements at constant places (slices, repetitions or a
- * Gather), linear and cubic are products with a constant matrix [out, in], antialiased or not.
+ * ops_resize.c - Resize (opset 10 on) and Upsample (7, 9) to core ops, one axis after the other.
+ * All modes are separable with coefficients known at import: nearest takes elements at constant
+ * places (slices, repetitions or a Gather), linear and cubic are products with a constant matrix
+ * [out, in], antialiased or not.
  */
 #include "low.h"
 
@@ -34,7 +35,8 @@ typedef struct {
 } Axis;
 
 /* The position of s among n names; a fatal diagnostic when it is none of them. */
-static int one_of(const Import *im, const char *name, const char *dflt, const char *const *names, int n)
+static int one_of(const Import *im, const char *name, const char *dflt, const char *const *names,
+                  int n)
 {
     const char *s = im_str(im, name, dflt);
     for (int i = 0; i < n; i++)
@@ -49,11 +51,15 @@ static int one_of(const Import *im, const char *name, const char *dflt, const ch
 static Mode read_mode(const Import *im)
 {
     static const char *const interp[] = {"nearest", "linear", "cubic", "bilinear"};
-    static const char *const coord[] = {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
-                                        "asymmetric", "tf_half_pixel_for_nn", "tf_crop_and_resize"};
-    static const char *const rounding[] = {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"};
+    static const char *const coord[] = {
+        "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
+        "asymmetric", "tf_half_pixel_for_nn", "tf_crop_and_resize"};
+    static const char *const rounding[] = {"round_prefer_floor", "round_prefer_ceil", "floor",
+                                           "ceil"};
     static const Interp interps[] = {NEAREST, LINEAR, CUBIC, LINEAR};
-    Mode m = {.interp = interps[one_of(im, "mode", "nearest", interp, 4)], .coord = ASYMMETRIC, .rounding = FLOOR};
+    Mode m = {.interp = interps[one_of(im, "mode", "nearest", interp, 4)],
+              .coord = ASYMMETRIC,
+              .rounding = FLOOR};
     if (im->op == OP_Upsample || im->opset < 11)
         return m;
     m.coord = (Coord)one_of(im, "coordinate_transformation_mode", "half_pixel", coord, 7);
@@ -74,8 +80,10 @@ static double source(const Mode *m, const Axis *a, int64_t i)
     case ALIGN_CORNERS: return out == 1 || a->out == 1 ? 0 : x * (in - 1) / (out - 1);
     case TF_HALF_PIXEL: return (x + 0.5) / a->scale;
     case PYTORCH_HALF_PIXEL:
-        return out == 1 || a->out == 1 ? (m->interp == NEAREST ? 0 : -0.5) : (x + 0.5) / a->scale - 0.5;
-    case HALF_PIXEL_SYMMETRIC: return in / 2 * (1 - (double)a->out / out) + (x + 0.5) / a->scale - 0.5;
+        return out == 1 || a->out == 1 ? (m->interp == NEAREST ? 0 : -0.5)
+                                       : (x + 0.5) / a->scale - 0.5;
+    case HALF_PIXEL_SYMMETRIC:
+        return in / 2 * (1 - (double)a->out / out) + (x + 0.5) / a->scale - 0.5;
     case TF_CROP:
         if (a->out == 1)
             return 0.5 * (a->roi[0] + a->roi[1]) * (in - 1);
@@ -85,7 +93,10 @@ static double source(const Mode *m, const Axis *a, int64_t i)
     return (x + 0.5) / a->scale - 0.5;
 }
 
-static int64_t clamp_index(double x, int64_t n) { return x < 0 ? 0 : x > (double)(n - 1) ? n - 1 : (int64_t)x; }
+static int64_t clamp_index(double x, int64_t n)
+{
+    return x < 0 ? 0 : x > (double)(n - 1) ? n - 1 : (int64_t)x;
+}
 
 static int64_t nearest(const Mode *m, double x, int64_t n)
 {
@@ -112,11 +123,12 @@ static double kernel(const Mode *m, double t)
     return 0;
 }
 
-/* One row of the matrix: weights of the input elements around x; those outside fall on the border, or are left out. */
+/* One row of the matrix: weights of the input elements around x; those outside fall on the border,
+ * or are left out. */
 static void matrix_row(const Mode *m, const Axis *a, double x, double *row)
 {
-    double narrow = m->antialias && a->scale < 1 ? a->scale : 1, reach = (m->interp == LINEAR ? 1 : 2) / narrow,
-           sum = 0;
+    double narrow = m->antialias && a->scale < 1 ? a->scale : 1,
+           reach = (m->interp == LINEAR ? 1 : 2) / narrow, sum = 0;
     int64_t from = (int64_t)floor(x - reach), to = (int64_t)ceil(x + reach);
     for (int64_t i = from; i <= to; i++) {
         double w = kernel(m, ((double)i - x) * narrow);
@@ -164,7 +176,8 @@ static ValueId resize_axis(const Import *im, const Mode *m, const Axis *a, Value
         double *w = arena_array(im->arena, double, a->out * a->in + 1);
         for (int64_t i = 0; i < a->out; i++)
             matrix_row(m, a, source(m, a, i), w + i * a->in);
-        x = product_along(g, x, axis, a->out, low_const_doubles(g, low_dtype(g, x), shape_of(2, a->out, a->in), w));
+        x = product_along(g, x, axis, a->out,
+                          low_const_doubles(g, low_dtype(g, x), shape_of(2, a->out, a->in), w));
     }
     if (m->coord != TF_CROP)
         return x;
@@ -195,7 +208,8 @@ static bool const_doubles(const Import *im, uint32_t i, double **at, int64_t *n)
     return true;
 }
 
-/* All axes get the scale that keeps the aspect: the smallest for not_larger, the largest for not_smaller. */
+/* All axes get the scale that keeps the aspect: the smallest for not_larger, the largest for
+ * not_smaller. */
 static void keep_aspect(const Import *im, Axis *axis, int n, const int *which)
 {
     static const char *const names[] = {"stretch", "not_larger", "not_smaller"};

@@ -1,6 +1,6 @@
 /*
- * ops_sequence.c - sequences of tensors exist only at import: a raw value may be a list of values, and what is taken
- * from it is known by constant positions.
+ * ops_sequence.c - sequences of tensors exist only at import: a raw value may be a list of values,
+ * and what is taken from it is known by constant positions.
  */
 #include "low.h"
 
@@ -18,7 +18,8 @@ void import_split_to_sequence(Import *im)
     Graph *g = im->g;
     ValueId x = low_need(im, 0);
     Shape s = low_shape(g, x);
-    int64_t axis = low_axis(im, im_int(im, "axis", 0), s.rank), d = s.d[axis], *sizes = NULL, n = 0, at = 0;
+    int64_t axis = low_axis(im, im_int(im, "axis", 0), s.rank), d = s.d[axis], *sizes = NULL, n = 0,
+            at = 0;
     bool drop = im_in(im, 1) == NONE && im_int(im, "keepdims", 1) == 0;
     bool given = im_in(im, 1) != NONE, each = !given || low_shape(g, im->in[1]).rank == 0;
     if (given)

@@ -1,7 +1,7 @@
 /*
- * meta.c - parses what the dynamo exporter of PyTorch leaves in metadata strings: Python lists of scopes, the
- * text of fx nodes, the graph signature.  All of it is untrusted text: nothing here can fail, it can only
- * find less.
+ * meta.c - parses what the dynamo exporter of PyTorch leaves in metadata strings: Python lists of
+ * scopes, the text of fx nodes, the graph signature.  All of it is untrusted text: nothing here can
+ * fail, it can only find less.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -106,7 +106,9 @@ bool meta_fx(Arena *a, const char *text, FxNode *fx)
 
 int64_t meta_padding_row(const char *text)
 {
-    const char *args = text && strlen(text) < LONGEST && strstr(text, "aten.embedding.default]") ? strstr(text, "args = (") : NULL;
+    const char *args = text && strlen(text) < LONGEST && strstr(text, "aten.embedding.default]")
+                           ? strstr(text, "args = (")
+                           : NULL;
     if (!args)
         return -1;
     const char *end = strchr(args, ')'), *comma = strchr(args, ',');

@@ -1,6 +1,6 @@
 /*
- * param.c - the parameters of a model: a Param is made and named, --train and --freeze are heeded, an operand is said to be made of it.
- * Who decides which: param_assign.c.
+ * param.c - the parameters of a model: a Param is made and named, --train and --freeze are heeded,
+ * an operand is said to be made of it. Who decides which: param_assign.c.
  */
 #include <fnmatch.h>
 #include <string.h>
@@ -9,14 +9,18 @@
 
 /* ---- names ---- */
 
-static bool starts_with(const char *s, const char *start) { return !strncmp(s, start, strlen(start)); }
+static bool starts_with(const char *s, const char *start)
+{
+    return !strncmp(s, start, strlen(start));
+}
 
 bool param_is_made_up(const char *name)
 {
     size_t digits = strspn(name, "0123456789");
-    return !name[digits] || strstr(name, "::") || starts_with(name, "val_") || starts_with(name, "_val_")
-           || starts_with(name, "const_") || starts_with(name, "Constant") || strstr(name, "_output_")
-           || strstr(name, "/Constant") || starts_with(name, "tmp_") || starts_with(name, "_to_copy");
+    return !name[digits] || strstr(name, "::") || starts_with(name, "val_") ||
+           starts_with(name, "_val_") || starts_with(name, "const_") ||
+           starts_with(name, "Constant") || strstr(name, "_output_") || strstr(name, "/Constant") ||
+           starts_with(name, "tmp_") || starts_with(name, "_to_copy");
 }
 
 bool param_matches(const char *const *pattern, uint32_t n, const char *name)
@@ -52,16 +56,23 @@ static uint32_t add(Params *p, Param x, bool trainable)
     return id;
 }
 
-uint32_t param_new(Params *p, const char *name, uint32_t init, bool transposed, bool trainable, bool stat)
+uint32_t param_new(Params *p, const char *name, uint32_t init, bool transposed, bool trainable,
+                   bool stat)
 {
     const RawTensor *t = &p->m->init.at[init];
     Where w = {p->m->path, "parameter", NONE, name, NULL, -1};
     if (t->dtype != DT_F32 && t->dtype != DT_F64) {
         diag_hint("export the model in float32");
-        diag_fatal(EXIT_MODEL, w, "its type is %s; parameters must be f32 or f64", dtype_name(t->dtype));
+        diag_fatal(EXIT_MODEL, w, "its type is %s; parameters must be f32 or f64",
+                   dtype_name(t->dtype));
     }
-    Param x = {.name = name, .initializer = t->name, .dtype = t->dtype, .shape = t->shape, .transposed = transposed,
-               .stat = stat, .bytes = t->bytes};
+    Param x = {.name = name,
+               .initializer = t->name,
+               .dtype = t->dtype,
+               .shape = t->shape,
+               .transposed = transposed,
+               .stat = stat,
+               .bytes = t->bytes};
     if (transposed) {
         x.shape.d[0] = t->shape.d[1];
         x.shape.d[1] = t->shape.d[0];
@@ -109,7 +120,8 @@ void param_use(Params *p, RawNode *n, uint32_t input, uint32_t param, bool flip)
     param_use_made(p, n, input, r);
 }
 
-void param_use_rows(Params *p, RawNode *n, uint32_t input, uint32_t param, bool flip, int64_t start, int64_t rows)
+void param_use_rows(Params *p, RawNode *n, uint32_t input, uint32_t param, bool flip, int64_t start,
+                    int64_t rows)
 {
     Arena *a = p->m->arena;
     Recipe *r = recipe_of(a, param);
@@ -126,11 +138,18 @@ void param_use_rows(Params *p, RawNode *n, uint32_t input, uint32_t param, bool 
 
 int param_role(const RawNode *n, uint32_t input)
 {
-    static const struct { const char *op; int role[5]; } slot[] = {
-        {"MatMul", {0, ROLE_WEIGHT}}, {"Gemm", {0, ROLE_WEIGHT, ROLE_BIAS}}, {"Conv", {0, ROLE_WEIGHT, ROLE_BIAS}},
-        {"ConvTranspose", {0, ROLE_WEIGHT, ROLE_BIAS}}, {"Gather", {ROLE_WEIGHT}}, {"PRelu", {0, ROLE_WEIGHT}},
-        {"LayerNormalization", {0, ROLE_WEIGHT, ROLE_BIAS}}, {"RMSNormalization", {0, ROLE_WEIGHT}},
-        {"GroupNormalization", {0, ROLE_WEIGHT, ROLE_BIAS}}, {"InstanceNormalization", {0, ROLE_WEIGHT, ROLE_BIAS}},
+    static const struct { const char *op; int role[5];
+    } slot[] = {
+        {"MatMul", {0, ROLE_WEIGHT}},
+        {"Gemm", {0, ROLE_WEIGHT, ROLE_BIAS}},
+        {"Conv", {0, ROLE_WEIGHT, ROLE_BIAS}},
+        {"ConvTranspose", {0, ROLE_WEIGHT, ROLE_BIAS}},
+        {"Gather", {ROLE_WEIGHT}},
+        {"PRelu", {0, ROLE_WEIGHT}},
+        {"LayerNormalization", {0, ROLE_WEIGHT, ROLE_BIAS}},
+        {"RMSNormalization", {0, ROLE_WEIGHT}},
+        {"GroupNormalization", {0, ROLE_WEIGHT, ROLE_BIAS}},
+        {"InstanceNormalization", {0, ROLE_WEIGHT, ROLE_BIAS}},
         {"BatchNormalization", {0, ROLE_WEIGHT, ROLE_BIAS, ROLE_MEAN, ROLE_VAR}},
     };
     for (size_t i = 0; !*n->domain && i < sizeof slot / sizeof *slot; i++)

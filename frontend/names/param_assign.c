@@ -1,12 +1,15 @@
 /*
- * param_assign.c - which initializers are parameters, and what they are called.  In: the nodes of a model.  Out: Params in
- * PyTorch's names and shapes; RawNode.made says which operand is made of which, .bias what to add.
+ * param_assign.c - which initializers are parameters, and what they are called.  In: the nodes of a
+ * model.  Out: Params in PyTorch's names and shapes; RawNode.made says which operand is made of
+ * which, .bias what to add.
  *
- * With a dynamo signature param_fx.c decides.  Without one: a float initializer that is named like a parameter,
- * or that stands where a weight stands.  Constant folding renames weights and transposes them
- * ("onnx::MatMul_355"): their names come from the node's scope and the slot, and where the folding untied a
- * head from its embedding (equal bytes) they are tied again.  An Identity of an initializer whose result
- * is named like a parameter was made because two parameters happened to be equal: they are told apart.
+ * With a dynamo signature param_fx.c decides.  Without one: a float initializer that is named like
+ * a parameter, or that stands where a weight stands.  Constant folding renames weights and
+ * transposes them
+ * ("onnx::MatMul_355"): their names come from the node's scope and the slot, and where the folding
+ * untied a head from its embedding (equal bytes) they are tied again.  An Identity of an
+ * initializer whose result is named like a parameter was made because two parameters happened to be
+ * equal: they are told apart.
  */
 #include <string.h>
 
@@ -22,8 +25,10 @@ static bool ends_with(const char *s, const char *end)
 
 static bool is_parameter_name(const char *name)
 {
-    static const char *const end[] = {"weight", "bias", "kernel", "gamma", "beta", "embeddings", "embedding",
-                                      "ReadVariableOp", "ReadVariableOp:0", "kernel:0", "bias:0", "gamma:0", "beta:0", "embeddings:0"};
+    static const char *const end[] = {
+        "weight",    "bias",           "kernel",           "gamma",    "beta",   "embeddings",
+        "embedding", "ReadVariableOp", "ReadVariableOp:0", "kernel:0", "bias:0", "gamma:0",
+        "beta:0",    "embeddings:0"};
     for (size_t i = 0; i < sizeof end / sizeof *end; i++)
         if (ends_with(name, end[i]))
             return !param_is_made_up(name);
@@ -54,7 +59,8 @@ static bool is_param(const Params *p, const RawNode *n, uint32_t input, const Ra
         return is_training_norm(n);
     if (param_is_buffer(p, name))
         return false;
-    bool strict = role != ROLE_ANY && (t->shape.rank >= 2 || role == ROLE_BIAS || strcmp(n->op_type, "MatMul"));
+    bool strict = role != ROLE_ANY &&
+                  (t->shape.rank >= 2 || role == ROLE_BIAS || strcmp(n->op_type, "MatMul"));
     if (param_is_made_up(name))
         return strict;
     return p->m->from_pytorch || is_parameter_name(name) || strict || is_affine(n, t);
@@ -79,9 +85,10 @@ static uint32_t tied_to(const Params *p, const RawTensor *t)
 {
     for (uint32_t i = 0; i < p->g->param.n; i++) {
         const Param *e = &p->g->param.at[i];
-        if (e->shape.rank == 2 && !e->transposed && e->dtype == t->dtype && e->shape.d[0] == t->shape.d[1]
-            && e->shape.d[1] == t->shape.d[0] && e->bytes.at && e->initializer && strmap_get(&p->by_init, e->initializer) == i
-            && shape_elements(&e->shape) >= 64 && same_transposed(e, t))
+        if (e->shape.rank == 2 && !e->transposed && e->dtype == t->dtype &&
+            e->shape.d[0] == t->shape.d[1] && e->shape.d[1] == t->shape.d[0] && e->bytes.at &&
+            e->initializer && strmap_get(&p->by_init, e->initializer) == i &&
+            shape_elements(&e->shape) >= 64 && same_transposed(e, t))
             return i;
     }
     return NONE;
@@ -91,7 +98,8 @@ static uint32_t tied_to(const Params *p, const RawTensor *t)
 static const char *recovered_name(const Params *p, const RawNode *n, uint32_t input)
 {
     const char *name = param_place_name(p, n, input);
-    bool taken = name && (strmap_get(&p->by_name, name) != NONE || strmap_get(&p->m->init_index, name) != NONE);
+    bool taken = name && (strmap_get(&p->by_name, name) != NONE ||
+                          strmap_get(&p->m->init_index, name) != NONE);
     return taken ? NULL : name;
 }
 
@@ -100,7 +108,8 @@ static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32
     const RawTensor *t = &p->m->init.at[init];
     int role = param_place_role(p, n, input);
     bool stat = role == ROLE_MEAN || role == ROLE_VAR;
-    const char *name = param_is_made_up(t->name) && role != ROLE_ANY ? recovered_name(p, n, input) : NULL;
+    const char *name =
+        param_is_made_up(t->name) && role != ROLE_ANY ? recovered_name(p, n, input) : NULL;
     bool made_up = param_is_made_up(t->name);
     *flip = made_up && !strcmp(n->op_type, "MatMul") && t->shape.rank == 2;
     uint32_t tie = *flip ? tied_to(p, t) : NONE;
@@ -113,13 +122,15 @@ static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32
     return id;
 }
 
-/* Made for equal parameters: Identity(initializer) under the other parameter's name, or what folding made of it. */
+/* Made for equal parameters: Identity(initializer) under the other parameter's name, or what
+ * folding made of it. */
 static bool is_unshared(const Params *p, const RawNode *n)
 {
     if (!p->opt->training || strcmp(n->op_type, "Identity") || n->nin != 1 || n->nout != 1)
         return false;
     uint32_t init = strmap_get(&p->m->init_index, n->in[0]);
-    return init != NONE && dtype_is_float(p->m->init.at[init].dtype) && !param_is_buffer_name(n->out[0]);
+    return init != NONE && dtype_is_float(p->m->init.at[init].dtype) &&
+           !param_is_buffer_name(n->out[0]);
 }
 
 /* First reader of each un-shared copy: what it is follows from the slot it stands in. */
@@ -144,7 +155,8 @@ static void find_readers(Params *p, const RawNodes *list, Readers *r)
     }
 }
 
-/* The Identity's operand becomes a parameter of its own; a second call of one module stays tied to the first. */
+/* The Identity's operand becomes a parameter of its own; a second call of one module stays tied to
+ * the first. */
 static void unshare(Params *p, const Readers *r, RawNode *n)
 {
     uint32_t k = strmap_get(&p->copies, n->out[0]), init = strmap_get(&p->m->init_index, n->in[0]);
@@ -165,7 +177,8 @@ static void unshare(Params *p, const Readers *r, RawNode *n)
         known = param_new(p, name, init, flip, true, false);
         if (made_up && param_is_squeezed(reader, &copy))
             param_squeeze(p, known);
-    } else if (known != strmap_get(&p->by_init, n->in[0]) || p->g->param.at[known].transposed != flip) {
+    } else if (known != strmap_get(&p->by_init, n->in[0]) ||
+               p->g->param.at[known].transposed != flip) {
         return;
     }
     param_use(p, n, 0, known, flip);
@@ -206,8 +219,14 @@ static void from_names(Params *p, const RawNodes *list)
 Params *param_begin(Model *m, Graph *g, const ImportOptions *opt, uint32_t file)
 {
     Params *p = arena_new_of(m->arena, Params);
-    *p = (Params){.m = m, .g = g, .opt = opt, .file = file, .by_init.arena = m->arena, .by_name.arena = m->arena,
-                   .noted.arena = m->arena, .copies.arena = m->arena};
+    *p = (Params){.m = m,
+                  .g = g,
+                  .opt = opt,
+                  .file = file,
+                  .by_init.arena = m->arena,
+                  .by_name.arena = m->arena,
+                  .noted.arena = m->arena,
+                  .copies.arena = m->arena};
     const char *text = metadata_get(m->graph->n_metadata_props, m->graph->metadata_props,
                                     "pkg.torch.export.ExportedProgram.graph_signature");
     p->has_signature = text && meta_signature(m->arena, text, &p->sig);
@@ -223,7 +242,8 @@ void param_assign(Params *p, RawNodes *list)
 {
     for (uint32_t i = 0; i < list->n; i++) {
         const RawNode *n = list->at[i];
-        if (!n->dead && !*n->domain && !strcmp(n->op_type, "BatchNormalization") && !is_training_norm(n))
+        if (!n->dead && !*n->domain && !strcmp(n->op_type, "BatchNormalization") &&
+            !is_training_norm(n))
             p->frozen_batchnorms++;
     }
     if (p->has_signature) {
@@ -249,24 +269,35 @@ static void report_traces(const Params *p)
 {
     Arena *a = p->m->arena;
     if (p->inferred.n) {
-        diag_hint("--param NAME=FILE.npy gives a parameter itself where this is not how the model has it");
-        diag_warn(WHERE_FILE(p->m->path), "%u parameter%s recovered from what the export folded %s into: %s", p->inferred.n,
-                  p->inferred.n == 1 ? " was" : "s were", p->inferred.n == 1 ? "it" : "them", join(a, p->inferred.at, p->inferred.n));
+        diag_hint("--param NAME=FILE.npy gives a parameter itself where this is not how the model "
+                  "has it");
+        diag_warn(WHERE_FILE(p->m->path),
+                  "%u parameter%s recovered from what the export folded %s into: %s", p->inferred.n,
+                  p->inferred.n == 1 ? " was" : "s were", p->inferred.n == 1 ? "it" : "them",
+                  join(a, p->inferred.at, p->inferred.n));
     }
     if (p->scaled.n) {
         diag_hint("export in training mode to keep BatchNormalization apart");
-        diag_warn(WHERE_FILE(p->m->path), "%u weight%s by a BatchNormalization that the export folded, and so do%s train: %s", p->scaled.n,
-                  p->scaled.n == 1 ? " is multiplied" : "s are multiplied", p->scaled.n == 1 ? "es it" : "", join(a, p->scaled.at, p->scaled.n));
+        diag_warn(
+            WHERE_FILE(p->m->path),
+            "%u weight%s by a BatchNormalization that the export folded, and so do%s train: %s",
+            p->scaled.n, p->scaled.n == 1 ? " is multiplied" : "s are multiplied",
+            p->scaled.n == 1 ? "es it" : "", join(a, p->scaled.at, p->scaled.n));
     }
     if (p->merged.n) {
-        diag_hint("export after a step of training, or with optimize=False, keeps equal parameters apart");
-        diag_warn(WHERE_FILE(p->m->path), "parameters that train with the gradients of equal ones that were merged with them: %s",
-                  join(a, p->merged.at, p->merged.n));
+        diag_hint("export after a step of training, or with optimize=False, keeps equal parameters "
+                  "apart");
+        diag_warn(
+            WHERE_FILE(p->m->path),
+            "parameters that train with the gradients of equal ones that were merged with them: %s",
+            join(a, p->merged.at, p->merged.n));
     }
     if (p->partial.n) {
         diag_hint("exporting with optimize=False keeps every use");
-        diag_warn(WHERE_FILE(p->m->path), "%u use%s of parameters that the export folded %s no gradient: %s", p->partial.n,
-                  p->partial.n == 1 ? "" : "s", p->partial.n == 1 ? "gets" : "get", join(a, p->partial.at, p->partial.n));
+        diag_warn(WHERE_FILE(p->m->path),
+                  "%u use%s of parameters that the export folded %s no gradient: %s", p->partial.n,
+                  p->partial.n == 1 ? "" : "s", p->partial.n == 1 ? "gets" : "get",
+                  join(a, p->partial.at, p->partial.n));
     }
 }
 
@@ -288,17 +319,21 @@ void param_report(const Params *p)
     if (lost.n == 0 && p->constant.n == 0 && p->frozen_batchnorms == 0)
         return;
     if (norm)
-        diag_note("BatchNormalization in evaluation form trains without its statistics; export in training mode to keep them");
+        diag_note("BatchNormalization in evaluation form trains without its statistics; export in "
+                  "training mode to keep them");
     Where w = WHERE_FILE(p->m->path);
     if (p->unfit.n)
-        diag_note("given in files, but no initializer is seen to be made of these numbers: %s", join(a, p->unfit.at, p->unfit.n));
+        diag_note("given in files, but no initializer is seen to be made of these numbers: %s",
+                  join(a, p->unfit.at, p->unfit.n));
     if (lost.n) {
         diag_hint("exporting with optimize=False keeps every parameter");
-        diag_warn(w, "%u parameter%s will not train, the export folded %s away: %s", lost.n, lost.n == 1 ? "" : "s",
-                  lost.n == 1 ? "it" : "them", join(a, lost.at, lost.n));
+        diag_warn(w, "%u parameter%s will not train, the export folded %s away: %s", lost.n,
+                  lost.n == 1 ? "" : "s", lost.n == 1 ? "it" : "them", join(a, lost.at, lost.n));
     } else if (p->constant.n) {
-        diag_hint("exporting with do_constant_folding=False, or --train NAME, makes parameters of them where they are any");
-        diag_warn(w, "constants that folding made do not train: %s", join(a, p->constant.at, p->constant.n));
+        diag_hint("exporting with do_constant_folding=False, or --train NAME, makes parameters of "
+                  "them where they are any");
+        diag_warn(w, "constants that folding made do not train: %s",
+                  join(a, p->constant.at, p->constant.n));
     } else {
         diag_warn(w, "%u BatchNormalization node%s in evaluation form", p->frozen_batchnorms,
                   p->frozen_batchnorms == 1 ? " is" : "s are");

@@ -1,7 +1,8 @@
 /*
- * param_const.c - constants that TorchScript's folding made ("onnx::Add_74").  In: operands that are no parameters, and the
- * parameters.  Out: those that hold a parameter in another arrangement, or a function of it, read it from then on
- * (param_tie.c); the others are named where they may hold one (gamma.view(1, -1, 1, 1)), as they will not train.
+ * param_const.c - constants that TorchScript's folding made ("onnx::Add_74").  In: operands that
+ * are no parameters, and the parameters.  Out: those that hold a parameter in another arrangement,
+ * or a function of it, read it from then on (param_tie.c); the others are named where they may hold
+ * one (gamma.view(1, -1, 1, 1)), as they will not train.
  */
 #include <string.h>
 
@@ -9,8 +10,8 @@
 
 static bool made_by_folding(const Params *p, const RawTensor *t)
 {
-    return p->m->from_pytorch && strstr(t->name, "::") && dtype_is_float(t->dtype) && t->bytes.at && shape_elements(&t->shape) > 1
-           && strmap_get(&p->by_init, t->name) == NONE;
+    return p->m->from_pytorch && strstr(t->name, "::") && dtype_is_float(t->dtype) && t->bytes.at &&
+           shape_elements(&t->shape) > 1 && strmap_get(&p->by_init, t->name) == NONE;
 }
 
 /* The parameter it is made of, when that is one alone. */
@@ -29,7 +30,8 @@ static const Recipe *made_of(Fx *x, const RawTensor *t)
 
 static void note(Params *p, const RawNode *n, const RawTensor *t)
 {
-    bool product = !strcmp(n->op_type, "Mul") || !strcmp(n->op_type, "Add") || !strcmp(n->op_type, "Concat");
+    bool product =
+        !strcmp(n->op_type, "Mul") || !strcmp(n->op_type, "Add") || !strcmp(n->op_type, "Concat");
     if (!product || strmap_get(&p->noted, t->name) != NONE)
         return;
     *strmap_at(&p->noted, t->name) = 1;

@@ -1,11 +1,12 @@
 /*
- * param_equal.c - equal parameters whose readers were merged too.  In: parameters that no node reads and that left no trace.
- * Out: parameters again, each with readers of its own; or the names of those that train in their place, with the sum of
- * the gradients of all.
+ * param_equal.c - equal parameters whose readers were merged too.  In: parameters that no node
+ * reads and that left no trace. Out: parameters again, each with readers of its own; or the names
+ * of those that train in their place, with the sum of the gradients of all.
  *
- * Equal initializers are merged into one, and then nodes that do the same with it.  A reader's fx node still names what
- * it read ("%add_1"); where no node bears that name, the value it reads instead (of "add") stands for both.  What that was
- * computed of, in the module of the lost parameter, is what took its place: the nodes between are made once more.
+ * Equal initializers are merged into one, and then nodes that do the same with it.  A reader's fx
+ * node still names what it read ("%add_1"); where no node bears that name, the value it reads
+ * instead (of "add") stands for both.  What that was computed of, in the module of the lost
+ * parameter, is what took its place: the nodes between are made once more.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,14 +25,15 @@ static bool is_in(const char *target, const char *module, size_t n)
 }
 
 /* The parameter of this module that a value is computed of, among the nodes of one scope. */
-static uint32_t computed_of(const Fx *x, const RawNode *n, const char *module, size_t length, int depth)
+static uint32_t computed_of(const Fx *x, const RawNode *n, const char *module, size_t length,
+                            int depth)
 {
     static const char *const product[] = {"MatMul", "Gemm", "Conv", "ConvTranspose"};
     const Params *p = x->p;
     uint32_t found = NONE;
     for (size_t i = 0; n && i < sizeof product / sizeof *product; i++)
         if (!strcmp(n->op_type, product[i]))
-            return NONE;                                /* behind it everything depends on everything */
+            return NONE; /* behind it everything depends on everything */
     for (uint32_t k = 0; n && depth > 0 && k < n->nin && found == NONE; k++) {
         const Recipe *r = n->made ? n->made[k] : NULL;
         uint32_t id = r ? recipe_only_param(r) : NONE;
@@ -47,8 +49,10 @@ static uint32_t computed_of(const Fx *x, const RawNode *n, const char *module, s
 typedef struct { RawNode *reader; uint32_t input, id; const char *named; } Merged;
 typedef VEC(Merged) MergedList;
 
-/* The operand of a group's node that an argument names: by its position, else the only one of that kind. */
-static void see_argument(Fx *x, const Group *g, const FxArg *arg, const char *module, size_t length, MergedList *out)
+/* The operand of a group's node that an argument names: by its position, else the only one of that
+ * kind. */
+static void see_argument(Fx *x, const Group *g, const FxArg *arg, const char *module, size_t length,
+                         MergedList *out)
 {
     enum { DEPTH = 6 };
     Merged found = {.id = NONE};
@@ -58,24 +62,28 @@ static void see_argument(Fx *x, const Group *g, const FxArg *arg, const char *mo
             const RawNode *up = *g->node.at[k]->in[j] ? maker(x, g->node.at[k]->in[j]) : NULL;
             const Group *own = up ? fx_group(x, up) : NULL;
             size_t base = own ? fx_base(own->fx.name) : 0;
-            if (!own || own == g || base != fx_base(arg->name) || strncmp(own->fx.name, arg->name, base))
+            if (!own || own == g || base != fx_base(arg->name) ||
+                strncmp(own->fx.name, arg->name, base))
                 continue;
             if (n && arg->position != (int)j)
                 continue;
-            found = (Merged){g->node.at[k], j, computed_of(x, up, module, length, DEPTH), arg->name};
+            found =
+                (Merged){g->node.at[k], j, computed_of(x, up, module, length, DEPTH), arg->name};
             n++;
         }
     if (found.id != NONE && !found.reader->inlined)
         vec_push(x->a, out, found);
 }
 
-/* Readers that name an fx node that is gone, of the kind of the one they read, computed of a parameter of this module. */
+/* Readers that name an fx node that is gone, of the kind of the one they read, computed of a
+ * parameter of this module. */
 static void find_merged(Fx *x, const char *module, size_t length, MergedList *out)
 {
     for (uint32_t i = 0; i < x->group.n; i++) {
         const Group *g = &x->group.at[i];
         for (uint32_t k = 0; k < g->fx.n; k++)
-            if (strmap_get(&x->index, g->fx.arg[k].name) == NONE && strmap_get(&x->p->sig.by_arg, g->fx.arg[k].name) == NONE)
+            if (strmap_get(&x->index, g->fx.arg[k].name) == NONE &&
+                strmap_get(&x->p->sig.by_arg, g->fx.arg[k].name) == NONE)
                 see_argument(x, g, &g->fx.arg[k], module, length, out);
     }
 }
@@ -94,8 +102,10 @@ static const Recipe *with_other(Arena *a, const Recipe *r, uint32_t from, uint32
     return r ? out : NULL;
 }
 
-/* The value computed of parameter `to` instead of `from`: copies of the nodes between; NULL: it does not depend on that one. */
-static const char *other_value(Fx *x, const char *name, const char *scope, uint32_t from, uint32_t to, int depth)
+/* The value computed of parameter `to` instead of `from`: copies of the nodes between; NULL: it
+ * does not depend on that one. */
+static const char *other_value(Fx *x, const char *name, const char *scope, uint32_t from,
+                               uint32_t to, int depth)
 {
     enum { MOST = 16 };
     Arena *a = x->a;
@@ -140,16 +150,19 @@ static uint32_t make_equal(Fx *x, uint32_t entry, uint32_t id)
     const Param q = p->g->param.at[id];
     const char *name = p->sig.entry[entry].target;
     uint32_t init = q.initializer ? strmap_get(&p->m->init_index, q.initializer) : NONE;
-    bool plain = init != NONE && shape_elements(&q.shape) == shape_elements(&p->m->init.at[init].shape)
-                 && (q.transposed || shape_equal(&q.shape, &p->m->init.at[init].shape));
-    p->sig_param[entry] = plain ? param_new(p, name, init, q.transposed, true, false) : param_put(p, name, q.dtype, &q.shape, q.bytes);
+    bool plain = init != NONE &&
+                 shape_elements(&q.shape) == shape_elements(&p->m->init.at[init].shape) &&
+                 (q.transposed || shape_equal(&q.shape, &p->m->init.at[init].shape));
+    p->sig_param[entry] = plain ? param_new(p, name, init, q.transposed, true, false)
+                                : param_put(p, name, q.dtype, &q.shape, q.bytes);
     return p->sig_param[entry];
 }
 
 static void separate(Fx *x, const Merged *m, uint32_t entry)
 {
     enum { DEPTH = 6 };
-    uint32_t id = x->p->sig_param[entry] == NONE ? make_equal(x, entry, m->id) : x->p->sig_param[entry];
+    uint32_t id =
+        x->p->sig_param[entry] == NONE ? make_equal(x, entry, m->id) : x->p->sig_param[entry];
     const char *name = m->reader->in[m->input];
     const RawNode *up = maker(x, name);
     const char *other = up ? other_value(x, name, up->scope, m->id, id, DEPTH) : NULL;
@@ -180,7 +193,8 @@ static long by_number(const char *a, const char *b)
     return (a[n] ? strtol(a + n + 1, NULL, 10) : 0) - (b[k] ? strtol(b + k + 1, NULL, 10) : 0);
 }
 
-/* How much of their names two parameters of a module share, up to a '_' or the number at the end: "time_mix_key", "time_mix_value". */
+/* How much of their names two parameters of a module share, up to a '_' or the number at the end:
+ * "time_mix_key", "time_mix_value". */
 static size_t shared_name(const char *a, const char *b, size_t module)
 {
     size_t n = 0, most = 0;
@@ -191,7 +205,8 @@ static size_t shared_name(const char *a, const char *b, size_t module)
     return !a[i] && !b[k] && n > most ? n : most;
 }
 
-/* Of what took the place of lost parameters of a module, that which is called most like this one; NONE: nothing, or several. */
+/* Of what took the place of lost parameters of a module, that which is called most like this one;
+ * NONE: nothing, or several. */
 static uint32_t substitute(const Fx *x, uint32_t lost, const MergedList *m, size_t module)
 {
     size_t most = 1;
@@ -229,7 +244,8 @@ static Names names_of(Arena *a, const MergedList *m, uint32_t id)
     return out;
 }
 
-/* As many lost parameters as names that are gone, in order; or one that all of them are.  Else it is said who trains for whom. */
+/* As many lost parameters as names that are gone, in order; or one that all of them are.  Else it
+ * is said who trains for whom. */
 static void take_apart(Fx *x, const Ids *lost, const MergedList *m, uint32_t id)
 {
     Params *p = x->p;
@@ -288,8 +304,8 @@ void fx_separate_equal(Fx *x)
             continue;
         *strmap_at(&seen, module) = 1;
         for (uint32_t k = e; k < p->sig.n; k++)
-            if (is_in(p->sig.entry[k].target, module, n) && p->sig.entry[k].kind == SIG_PARAMETER && p->sig_param[k] == NONE && !x->used[k]
-                && !x->alias[k])
+            if (is_in(p->sig.entry[k].target, module, n) && p->sig.entry[k].kind == SIG_PARAMETER &&
+                p->sig_param[k] == NONE && !x->used[k] && !x->alias[k])
                 vec_push(x->a, &lost, k);
         if (lost.n)
             find_merged(x, module, n, &merged);

@@ -1,7 +1,7 @@
 /*
- * param_file.c - parameters that the user gives in files, because folding left them in the model in no way that can be
- * undone.  In: --param NAME=FILE.npy|FILE.safetensors, --params-from FILE.safetensors.  Out: a parameter's shape and bytes,
- * in the type asked for.
+ * param_file.c - parameters that the user gives in files, because folding left them in the model in
+ * no way that can be undone.  In: --param NAME=FILE.npy|FILE.safetensors, --params-from
+ * FILE.safetensors.  Out: a parameter's shape and bytes, in the type asked for.
  */
 #include <string.h>
 
@@ -16,12 +16,17 @@ static bool ends_with(const char *s, const char *end)
 }
 
 /* The file's tensor in type t, which is a float type; what is no number to train is refused. */
-static RawTensor *read_tensor(Arena *a, const char *path, int dtype, int rank, const int64_t *dim, const void *data, size_t bytes, Dtype t)
+static RawTensor *read_tensor(Arena *a, const char *path, int dtype, int rank, const int64_t *dim,
+                              const void *data, size_t bytes, Dtype t)
 {
-    RawTensor raw = {.name = path, .dtype = (Dtype)dtype, .shape = {.rank = rank}, .bytes = {.at = arena_alloc(a, bytes + 1), .length = bytes}};
+    RawTensor raw = {.name = path,
+                     .dtype = (Dtype)dtype,
+                     .shape = {.rank = rank},
+                     .bytes = {.at = arena_alloc(a, bytes + 1), .length = bytes}};
     Tensor wide, out = {.dtype = t};
     if (rank > MAX_RANK || !dtype_is_float(raw.dtype))
-        diag_fatal(EXIT_MODEL, WHERE_FILE(path), "%s: parameters are floating-point tensors", dtype_name(raw.dtype));
+        diag_fatal(EXIT_MODEL, WHERE_FILE(path), "%s: parameters are floating-point tensors",
+                   dtype_name(raw.dtype));
     for (int i = 0; i < rank; i++)
         raw.shape.d[i] = dim[i];
     memcpy((void *)(uintptr_t)raw.bytes.at, data, bytes);
@@ -33,7 +38,10 @@ static RawTensor *read_tensor(Arena *a, const char *path, int dtype, int rank, c
         eval_node(a, OP_Cast, 1, &wide, &(Attr){.to = t}, 1, &out);
     RawTensor *r = arena_new_of(a, RawTensor);
     *r = (RawTensor){.name = path, .dtype = t, .shape = out.shape};
-    r->bytes = (Payload){.at = out.data, .length = (size_t)shape_elements(&out.shape) * dtype_size(t), .file = path, .converted = true};
+    r->bytes = (Payload){.at = out.data,
+                         .length = (size_t)shape_elements(&out.shape) * dtype_size(t),
+                         .file = path,
+                         .converted = true};
     return r;
 }
 
@@ -56,7 +64,8 @@ static RawTensor *from_safetensors(Arena *a, const char *path, const char *name,
     if (st_open(&f, path, err, sizeof err))
         diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", err);
     const StTensor *s = st_find(&f, name);
-    RawTensor *r = s ? read_tensor(a, path, s->dtype, s->rank, s->dim, s->data, (size_t)s->bytes, t) : NULL;
+    RawTensor *r =
+        s ? read_tensor(a, path, s->dtype, s->rank, s->dim, s->data, (size_t)s->bytes, t) : NULL;
     st_close(&f);
     return r;
 }
@@ -97,7 +106,8 @@ void param_check_given(const ImportOptions *opt, uint32_t n, Params *const *p)
         const char *given = opt->given.at[i], *equals = strchr(given, '=');
         bool known = false;
         if (!equals || !equals[1])
-            diag_fatal(EXIT_USAGE, WHERE_NONE, "--param wants NAME=FILE.npy or NAME=FILE.safetensors, not '%s'", given);
+            diag_fatal(EXIT_USAGE, WHERE_NONE,
+                       "--param wants NAME=FILE.npy or NAME=FILE.safetensors, not '%s'", given);
         const char *own = arena_strndup(a, given, (size_t)(equals - given));
         for (uint32_t k = 0; k < name.n && !known; k++)
             known = !strcmp(name.at[k], own);
@@ -107,7 +117,9 @@ void param_check_given(const ImportOptions *opt, uint32_t n, Params *const *p)
         if (near)
             diag_hint("did you mean '%s'?", near);
         else if (name.n == 0)
-            diag_hint("models exported by PyTorch's dynamo exporter list their parameters; of others --train NAME makes initializers parameters");
-        diag_fatal(EXIT_USAGE, WHERE_FILE(p[0]->m->path), "--param %s: the model declares no such parameter", own);
+            diag_hint("models exported by PyTorch's dynamo exporter list their parameters; of "
+                      "others --train NAME makes initializers parameters");
+        diag_fatal(EXIT_USAGE, WHERE_FILE(p[0]->m->path),
+                   "--param %s: the model declares no such parameter", own);
     }
 }

@@ -1,11 +1,13 @@
 /*
- * param_fold.c - operands of which no argument of their fx node says what they are: constant folding made them.  In: the
- * uses that param_fx.c left, and the parameters that param_make.c made.  Out: a recipe for each that is a known
- * parameter in another arrangement or a function of one (param_tie.c); parameters that are in the file in no other way
- * (param_infer.c); and the names of those that cannot be recovered.
+ * param_fold.c - operands of which no argument of their fx node says what they are: constant
+ * folding made them.  In: the uses that param_fx.c left, and the parameters that param_make.c made.
+ * Out: a recipe for each that is a known parameter in another arrangement or a function of one
+ * (param_tie.c); parameters that are in the file in no other way (param_infer.c); and the names of
+ * those that cannot be recovered.
  *
- * Which of several equal parameters an operand is, and which unread one left a trace, is decided by the source line of the
- * reader (".sinks"), then by its module.  What stays open is said (param_report).
+ * Which of several equal parameters an operand is, and which unread one left a trace, is decided by
+ * the source line of the reader (".sinks"), then by its module.  What stays open is said
+ * (param_report).
  */
 #include <math.h>
 #include <string.h>
@@ -42,7 +44,8 @@ static const char *path_from(const char *target, const char *scope)
 
 static bool reads(const RawNode *n, const char *target)
 {
-    return distance(target, n->scope) != FAR && text_reads(text_last(n->stack), path_from(target, n->scope));
+    return distance(target, n->scope) != FAR &&
+           text_reads(text_last(n->stack), path_from(target, n->scope));
 }
 
 /* Does the line say that this was done to the parameter? */
@@ -50,16 +53,19 @@ static bool says(Fx *x, const RawNode *n, const char *target, const char *fx)
 {
     enum { MOST = 8 };
     TextCall call[MOST];
-    const char *line = text_last(n->stack), *path = path_from(target, n->scope), *base = arena_strndup(x->a, fx, fx_base(fx));
+    const char *line = text_last(n->stack), *path = path_from(target, n->scope),
+               *base = arena_strndup(x->a, fx, fx_base(fx));
     uint32_t count = text_calls(x->a, line, path, call, MOST);
     bool index = fx_is_base(fx, "unsqueeze") || fx_is_base(fx, "slice") || fx_is_base(fx, "select");
     for (uint32_t i = 0; i < count; i++)
-        if (!strcmp(call[i].name, base) || (index && !strcmp(call[i].name, "[]")) || (fx_is_base(fx, "view") && !strcmp(call[i].name, "reshape")))
+        if (!strcmp(call[i].name, base) || (index && !strcmp(call[i].name, "[]")) ||
+            (fx_is_base(fx, "view") && !strcmp(call[i].name, "reshape")))
             return true;
     return text_applies(line, base, path);
 }
 
-/* The fx name of an operand that was folded: the initializer's, unless several were merged into one or folding went on below fx. */
+/* The fx name of an operand that was folded: the initializer's, unless several were merged into one
+ * or folding went on below fx. */
 static const char *folded_name(Fx *x, const Use *u)
 {
     const RawTensor *t = &x->p->m->init.at[u->init];
@@ -70,7 +76,8 @@ static const char *folded_name(Fx *x, const Use *u)
         const FxArg *arg = &g->fx.arg[i];
         if (!strcmp(arg->name, t->name))
             return t->name;
-        if (strmap_get(&x->p->sig.by_arg, arg->name) != NONE || strmap_get(&x->index, arg->name) != NONE)
+        if (strmap_get(&x->p->sig.by_arg, arg->name) != NONE ||
+            strmap_get(&x->index, arg->name) != NONE)
             continue;
         only = arg->name;
         n++;
@@ -78,7 +85,8 @@ static const char *folded_name(Fx *x, const Use *u)
             placed = arg->name;
     }
     bool below = !strncmp(t->name, "val_", 4);
-    if (placed && !below && (fx_base(placed) != fx_base(t->name) || strncmp(placed, t->name, fx_base(placed))))
+    if (placed && !below &&
+        (fx_base(placed) != fx_base(t->name) || strncmp(placed, t->name, fx_base(placed))))
         placed = NULL;                                  /* what was merged is of one kind */
     return placed ? placed : below && n == 1 ? only : t->name;
 }
@@ -88,17 +96,20 @@ static void unturn(Fx *x, Trace *t)
 {
     const RawTensor *file = t->tensor;
     const Group *g = fx_group(x, t->use->node);
-    if (!g || !fx_is_target(&g->fx, "aten.linear.") || strcmp(t->use->node->op_type, "MatMul") || t->use->input != 1 || file->shape.rank != 2)
+    if (!g || !fx_is_target(&g->fx, "aten.linear.") || strcmp(t->use->node->op_type, "MatMul") ||
+        t->use->input != 1 || file->shape.rank != 2)
         return;
     RawTensor *own = arena_new_of(x->a, RawTensor);
-    size_t size = dtype_size(file->dtype), rows = (size_t)file->shape.d[0], cols = (size_t)file->shape.d[1];
+    size_t size = dtype_size(file->dtype), rows = (size_t)file->shape.d[0],
+           cols = (size_t)file->shape.d[1];
     uint8_t *copy = arena_alloc(x->a, file->bytes.length);
     for (size_t i = 0; i < rows; i++)
         for (size_t j = 0; j < cols; j++)
             memcpy(copy + (j * rows + i) * size, file->bytes.at + (i * cols + j) * size, size);
     *own = *file;
     own->shape = shape_of(2, file->shape.d[1], file->shape.d[0]);
-    own->bytes = (Payload){.at = copy, .length = file->bytes.length, .file = file->bytes.file, .converted = true};
+    own->bytes = (Payload){
+        .at = copy, .length = file->bytes.length, .file = file->bytes.file, .converted = true};
     t->tensor = own;
     t->turned = true;
 }
@@ -109,7 +120,8 @@ static void collect(Fx *x, Traces *out)
     for (uint32_t i = 0; i < x->all.n; i++) {
         const Use *u = &x->all.at[i];
         const RawTensor *t = &x->p->m->init.at[u->init];
-        if (u->entry != NONE || param_is_used(u->node, u->input) || (t->dtype != DT_F32 && t->dtype != DT_F64))
+        if (u->entry != NONE || param_is_used(u->node, u->input) ||
+            (t->dtype != DT_F32 && t->dtype != DT_F64))
             continue;
         const char *fx = folded_name(x, u), *key = arena_printf(x->a, "%s\n%s", t->name, fx);
         uint32_t *slot = strmap_at(&index, key);
@@ -131,7 +143,8 @@ static void give(Fx *x, Trace *t, Recipe *r)
         recipe_swap(x->a, r);
     for (uint32_t i = 0; i < x->all.n; i++) {
         const Use *u = &x->all.at[i];
-        if (u->init == t->use->init && u->entry == NONE && !param_is_used(u->node, u->input) && !strcmp(folded_name(x, u), t->fx)) {
+        if (u->init == t->use->init && u->entry == NONE && !param_is_used(u->node, u->input) &&
+            !strcmp(folded_name(x, u), t->fx)) {
             param_use_made(x->p, u->node, u->input, r);
             if (t->entry != NONE)
                 fx_tied(x, u, t->entry);
@@ -161,7 +174,8 @@ static bool is_whole(const Recipe *r)
     return true;
 }
 
-/* Each criterion that some candidate meets drops those that do not; NULL when more than one is left. */
+/* Each criterion that some candidate meets drops those that do not; NULL when more than one is
+ * left. */
 static const Candidate *best_of(Arena *a, const Candidates *c)
 {
     bool *out = arena_array(a, bool, c->n + 1);
@@ -217,35 +231,44 @@ static void tie(Fx *x, Trace *t)
 static bool is_unread(const Fx *x, uint32_t e)
 {
     const Params *p = x->p;
-    return p->sig.entry[e].kind == SIG_PARAMETER && p->sig_param[e] == NONE && !x->used[e] && !x->alias[e];
+    return p->sig.entry[e].kind == SIG_PARAMETER && p->sig_param[e] == NONE && !x->used[e] &&
+           !x->alias[e];
 }
 
 static bool is_known_fold(const char *fx)
 {
-    static const char *const base[] = {"view", "reshape", "_unsafe_view", "flatten", "unsqueeze", "expand", "repeat", "expand_as", "t", "permute",
-        "transpose", "numpy_t", "select", "slice", "index", "add", "clone", "contiguous", "to", "_to_copy", "alias", "exp", "log", "neg", "sigmoid", "tanh",
-        "softplus", "sqrt", "reciprocal", NULL};
+    static const char *const base[] = {
+        "view",       "reshape", "_unsafe_view", "flatten",    "unsqueeze", "expand",   "repeat",
+        "expand_as",  "t",       "permute",      "transpose",  "numpy_t",   "select",   "slice",
+        "index",      "add",     "clone",        "contiguous", "to",        "_to_copy", "alias",
+        "exp",        "log",     "neg",          "sigmoid",    "tanh",      "softplus", "sqrt",
+        "reciprocal", NULL};
     for (int i = 0; base[i]; i++)
         if (fx_is_base(fx, base[i]))
             return true;
     return false;
 }
 
-/* Is it read in one module only?  Several share a table; parameters of several were merged only if they are constant. */
+/* Is it read in one module only?  Several share a table; parameters of several were merged only if
+ * they are constant. */
 static bool is_local(Fx *x, const Trace *t)
 {
     const RawTensor *tensor = &x->p->m->init.at[t->use->init];
-    bool constant = !memcmp(tensor->bytes.at, tensor->bytes.at + dtype_size(tensor->dtype), tensor->bytes.length - dtype_size(tensor->dtype));
+    bool constant = !memcmp(tensor->bytes.at, tensor->bytes.at + dtype_size(tensor->dtype),
+                            tensor->bytes.length - dtype_size(tensor->dtype));
     for (uint32_t i = 0; i < x->all.n; i++) {
         const Use *u = &x->all.at[i];
-        if (u->init == t->use->init && strcmp(u->node->scope, t->use->node->scope) && (!constant || !strcmp(folded_name(x, u), t->fx)))
+        if (u->init == t->use->init && strcmp(u->node->scope, t->use->node->scope) &&
+            (!constant || !strcmp(folded_name(x, u), t->fx)))
             return false;
     }
     return true;
 }
 
-/* The unread parameter a trace may come from: named by the reader's line, or alone in its module, or called as its operator suggests. */
-enum { LAST = 1, ALONE, NAMED, READ, SAID };            /* how surely; LAST: no other is left near */
+/* The unread parameter a trace may come from: named by the reader's line, or alone in its module,
+ * or called as its operator suggests. */
+/* how surely; LAST: no other is left near */
+enum { LAST = 1, ALONE, NAMED, READ, SAID };
 
 static uint32_t source_of(Fx *x, const Trace *t, int *evidence)
 {
@@ -258,8 +281,11 @@ static uint32_t source_of(Fx *x, const Trace *t, int *evidence)
         const char *target = p->sig.entry[e].target, *leaf = leaf_of(target);
         Distance d = is_unread(x, e) ? distance(target, n->scope) : FAR;
         bool read = d != FAR && reads(n, target);
-        bool is[SAID + 1] = {[SAID] = read && says(x, n, target, t->fx), [READ] = read, [NAMED] = d == OWN && text_names(n->stack, leaf),
-                             [ALONE] = d == OWN && local, [LAST] = d != FAR && local};
+        bool is[SAID + 1] = {[SAID] = read && says(x, n, target, t->fx),
+                             [READ] = read,
+                             [NAMED] = d == OWN && text_names(n->stack, leaf),
+                             [ALONE] = d == OWN && local,
+                             [LAST] = d != FAR && local};
         for (int k = LAST; k <= SAID; k++)
             if (is[k]) {
                 found[k] = e;
@@ -273,12 +299,14 @@ static uint32_t source_of(Fx *x, const Trace *t, int *evidence)
     if (count[ALONE] == 1 || like != NONE)
         return count[ALONE] == 1 ? found[ALONE] : like;
     *evidence = LAST;
-    return count[LAST] == 1 && (fx_is_base(t->fx, "expand") || fx_is_base(t->fx, "repeat")) ? found[LAST] : NONE;
+    return count[LAST] == 1 && (fx_is_base(t->fx, "expand") || fx_is_base(t->fx, "repeat"))
+               ? found[LAST]
+               : NONE;
 }
 
 /*
- * Several traces meet in one line that names as many unread parameters of the module: cat((cls_tokens, distillation_tokens, x)).
- * They are these in the order of the words.
+ * Several traces meet in one line that names as many unread parameters of the module:
+ * cat((cls_tokens, distillation_tokens, x)). They are these in the order of the words.
  */
 static void order_sources(Fx *x, Traces *all)
 {
@@ -290,11 +318,14 @@ static void order_sources(Fx *x, Traces *all)
         uint32_t entry[MOST], place[MOST], n_entry = 0, n_trace = 0;
         Trace *trace[MOST];
         for (uint32_t k = 0; k < all->n && n_trace < MOST; k++)
-            if (all->at[k].use->node == n && !all->at[k].done && all->at[k].entry == NONE && is_known_fold(all->at[k].fx))
+            if (all->at[k].use->node == n && !all->at[k].done && all->at[k].entry == NONE &&
+                is_known_fold(all->at[k].fx))
                 trace[n_trace++] = &all->at[k];
         for (uint32_t e = 0; e < p->sig.n && n_entry < MOST; e++) {
             const char *target = p->sig.entry[e].target;
-            uint32_t at = is_unread(x, e) && distance(target, n->scope) == OWN ? text_place(line, leaf_of(target)) : NONE;
+            uint32_t at = is_unread(x, e) && distance(target, n->scope) == OWN
+                              ? text_place(line, leaf_of(target))
+                              : NONE;
             uint32_t k = n_entry;
             if (at == NONE)
                 continue;
@@ -307,8 +338,9 @@ static void order_sources(Fx *x, Traces *all)
             n_entry++;
         }
         for (uint32_t k = 1; k < n_trace; k++)
-            if (fx_base(trace[k]->fx) != fx_base(trace[0]->fx) || strncmp(trace[k]->fx, trace[0]->fx, fx_base(trace[0]->fx))
-                || trace[k]->use->input < trace[k - 1]->use->input)
+            if (fx_base(trace[k]->fx) != fx_base(trace[0]->fx) ||
+                strncmp(trace[k]->fx, trace[0]->fx, fx_base(trace[0]->fx)) ||
+                trace[k]->use->input < trace[k - 1]->use->input)
                 n_trace = 0;
         if (n_trace < 2 || n_trace != n_entry)
             continue;
@@ -331,14 +363,17 @@ static uint32_t put(Fx *x, uint32_t entry, const Trace *t, const Inferred *found
 {
     Params *p = x->p;
     const char *name = p->sig.entry[entry].target;
-    uint32_t id = found->plain ? param_new(p, name, t->use->init, found->turned != t->turned, true, false)
-                               : param_put(p, name, t->tensor->dtype, &found->shape, found->bytes);
+    uint32_t id = found->plain
+                      ? param_new(p, name, t->use->init, found->turned != t->turned, true, false)
+                      : param_put(p, name, t->tensor->dtype, &found->shape, found->bytes);
     p->sig_param[entry] = id;
-    vec_push(x->a, &p->inferred, arena_printf(x->a, "%s %s", name, shape_text(x->a, &found->shape)));
+    vec_push(x->a, &p->inferred,
+             arena_printf(x->a, "%s %s", name, shape_text(x->a, &found->shape)));
     return id;
 }
 
-/* Several parameters in one tensor, of which one may be in the file in no other way: the only unread one the line reads. */
+/* Several parameters in one tensor, of which one may be in the file in no other way: the only
+ * unread one the line reads. */
 static void tie_joined(Fx *x, Trace *t)
 {
     Rest rest;
@@ -357,18 +392,23 @@ static void tie_joined(Fx *x, Trace *t)
     }
     if (whole)
         give(x, t, r);
-    for (uint32_t e = 0; r && !whole && e < x->p->sig.n; e++)      /* what is known in it lacks this use */
+    /* what is known in it lacks this use */
+    for (uint32_t e = 0; r && !whole && e < x->p->sig.n; e++)
         for (uint32_t i = 0; i < r->n; i++)
-            if (r->at[i].op == OP_NONE && r->at[i].param != NONE && r->at[i].param == x->p->sig_param[e] && !x->alias[e])
+            if (r->at[i].op == OP_NONE && r->at[i].param != NONE &&
+                r->at[i].param == x->p->sig_param[e] && !x->alias[e])
                 fx_lacks(x, e, t->tensor);
 }
 
-/* What the user gives is known from here on, and what it is used for is looked for like anything else. */
+/* What the user gives is known from here on, and what it is used for is looked for like anything
+ * else. */
 static void take_given(Fx *x, const Traces *all)
 {
     Params *p = x->p;
     for (uint32_t e = 0; e < p->sig.n && all->n; e++) {
-        const RawTensor *t = is_unread(x, e) ? param_given(p, p->sig.entry[e].target, all->at[0].tensor->dtype) : NULL;
+        const RawTensor *t = is_unread(x, e)
+                                 ? param_given(p, p->sig.entry[e].target, all->at[0].tensor->dtype)
+                                 : NULL;
         if (t)
             p->sig_param[e] = param_put(p, p->sig.entry[e].target, t->dtype, &t->shape, t->bytes);
         x->given[e] = t != NULL;
@@ -402,8 +442,9 @@ static void tie_norm(Fx *x, Trace *t)
         for (uint32_t g = 0; g < p->sig.n && !t->done; g++) {
             const char *at_v = p->sig.entry[v].target, *at_g = p->sig.entry[g].target;
             size_t n = strlen(at_v) - strlen(leaf_of(at_v));
-            if (g == v || p->sig_param[v] == NONE || p->sig_param[g] == NONE || n != strlen(at_g) - strlen(leaf_of(at_g))
-                || strncmp(at_v, at_g, n) || distance(at_v, t->use->node->scope) == FAR)
+            if (g == v || p->sig_param[v] == NONE || p->sig_param[g] == NONE ||
+                n != strlen(at_g) - strlen(leaf_of(at_g)) || strncmp(at_v, at_g, n) ||
+                distance(at_v, t->use->node->scope) == FAR)
                 continue;
             Recipe *r = tie_weight_norm(x, p->sig_param[g], p->sig_param[v], t->tensor);
             if (r)
@@ -434,8 +475,9 @@ static void recover(Fx *x, uint32_t entry, Traces *all)
     if (own.n == 0)
         return;
     for (uint32_t i = 1; i < own.n && most <= ALONE; i++)
-        if (fx_base(own.at[i]->fx) != fx_base(own.at[0]->fx) || strncmp(own.at[i]->fx, own.at[0]->fx, fx_base(own.at[i]->fx)))
-            return;                                     /* only one of them, or none, is the parameter */
+        if (fx_base(own.at[i]->fx) != fx_base(own.at[0]->fx) ||
+            strncmp(own.at[i]->fx, own.at[0]->fx, fx_base(own.at[i]->fx)))
+            return; /* only one of them, or none, is the parameter */
     const RawTensor *first = own.at[0]->tensor;
     if (infer_rows(x, own.at, own.n, &found)) {
         uint32_t id = put(x, entry, own.at[0], &found);
@@ -451,7 +493,8 @@ static void recover(Fx *x, uint32_t entry, Traces *all)
         return;
     }
     for (uint32_t i = 0; i < own.n; i++) {
-        if (fx_is_base(own.at[i]->fx, "select") || fx_is_base(own.at[i]->fx, "slice") || !infer(x, own.at[i], &found))
+        if (fx_is_base(own.at[i]->fx, "select") || fx_is_base(own.at[i]->fx, "slice") ||
+            !infer(x, own.at[i], &found))
             continue;
         give(x, own.at[i], reading(found.recipe, put(x, entry, own.at[i], &found)));
         break;
@@ -464,7 +507,8 @@ static void recover(Fx *x, uint32_t entry, Traces *all)
 /* The bytes as they were, in the shape that the operator wants of a weight. */
 static bool is_copy(const char *fx)
 {
-    static const char *const base[] = {"unsqueeze", "squeeze", "clone", "contiguous", "to", "_to_copy", "alias"};
+    static const char *const base[] = {"unsqueeze", "squeeze",  "clone", "contiguous",
+                                       "to",        "_to_copy", "alias"};
     for (size_t i = 0; i < sizeof base / sizeof *base; i++)
         if (fx_is_base(fx, base[i]))
             return true;
@@ -475,7 +519,10 @@ static bool is_copy(const char *fx)
 static uint32_t beside_bias(const Fx *x, uint32_t bias)
 {
     const char *target = x->p->sig.entry[bias].target, *leaf = leaf_of(target);
-    return strcmp(leaf, "bias") ? NONE : strmap_get(&x->p->sig.by_target, arena_printf(x->a, "%.*sweight", (int)(leaf - target), target));
+    return strcmp(leaf, "bias")
+               ? NONE
+               : strmap_get(&x->p->sig.by_target,
+                            arena_printf(x->a, "%.*sweight", (int)(leaf - target), target));
 }
 
 /* A weight or bias of the module by its place, as plain as it stands. */
@@ -486,11 +533,14 @@ static void match_place(Fx *x, const Trace *t)
     const RawTensor *tensor = &x->p->m->init.at[t->use->init];
     const Group *g = fx_group(x, n);
     int role = g ? fx_use_role(&g->fx, n, t->use->input) : param_role(n, t->use->input);
-    bool below = param_is_made_up(tensor->name) && !strcmp(t->fx, tensor->name);   /* no fx node stands between */
+    /* no fx node stands between */
+    bool below = param_is_made_up(tensor->name) && !strcmp(t->fx, tensor->name);
     if (!leaf[role] || !*n->scope || tensor->shape.rank == 0 || (!below && !is_copy(t->fx)))
         return;
-    uint32_t e = strmap_get(&x->p->sig.by_target, arena_printf(x->a, "%s.%s", n->scope, leaf[role]));
-    for (uint32_t k = 0; e == NONE && g && role == ROLE_WEIGHT && is_copy(t->fx) && k < g->arg.n; k++)
+    uint32_t e =
+        strmap_get(&x->p->sig.by_target, arena_printf(x->a, "%s.%s", n->scope, leaf[role]));
+    for (uint32_t k = 0; e == NONE && g && role == ROLE_WEIGHT && is_copy(t->fx) && k < g->arg.n;
+         k++)
         e = g->arg.at[k].role == ROLE_BIAS ? beside_bias(x, g->arg.at[k].entry) : NONE;
     if (e == NONE || x->used[e] || x->p->sig_param[e] != NONE)
         return;
@@ -500,7 +550,8 @@ static void match_place(Fx *x, const Trace *t)
         if (u->node != n || u->input != t->use->input)
             continue;
         u->entry = e;
-        u->flip = product && role == ROLE_WEIGHT && tensor->shape.rank == 2 && !raw_int(n, "transB", 0);
+        u->flip =
+            product && role == ROLE_WEIGHT && tensor->shape.rank == 2 && !raw_int(n, "transB", 0);
     }
     fx_make_entry(x, e);
 }
@@ -512,21 +563,25 @@ static bool same_line(const char *stack, const char *line)
     return other && line && strcspn(other, "\n") == n && !strncmp(other, line, n);
 }
 
-/* Does a node of the same line have the parameter as an argument, or what is known to be made of it?  Then that is what the line reads it for. */
+/* Does a node of the same line have the parameter as an argument, or what is known to be made of
+ * it?  Then that is what the line reads it for. */
 static bool is_explained(const Fx *x, const Traces *all, const RawNode *n, uint32_t e)
 {
     const char *line = text_last(n->stack);
     for (uint32_t i = 0; i < all->n; i++)
-        if (all->at[i].done && all->at[i].entry == e && same_line(all->at[i].use->node->stack, line))
+        if (all->at[i].done && all->at[i].entry == e &&
+            same_line(all->at[i].use->node->stack, line))
             return true;
     for (uint32_t i = 0; i < x->group.n; i++)
         for (uint32_t k = 0; k < x->group.at[i].arg.n; k++)
-            if (x->group.at[i].arg.at[k].entry == e && same_line(x->group.at[i].node.at[0]->stack, line))
+            if (x->group.at[i].arg.at[k].entry == e &&
+                same_line(x->group.at[i].node.at[0]->stack, line))
                 return true;
     return false;
 }
 
-/* What is still open and may have been made of a known parameter: its reader's line reads that, and no argument there does. */
+/* What is still open and may have been made of a known parameter: its reader's line reads that, and
+ * no argument there does. */
 static void note_open(Fx *x, const Traces *all, const Trace *t)
 {
     const Params *p = x->p;
@@ -534,7 +589,8 @@ static void note_open(Fx *x, const Traces *all, const Trace *t)
     if (shape_elements(&t->tensor->shape) < 2 || is_table(t->tensor))
         return;
     for (uint32_t e = 0; e < p->sig.n; e++)
-        if (p->sig_param[e] != NONE && p->sig.entry[e].kind == SIG_PARAMETER && reads(n, p->sig.entry[e].target) && !is_explained(x, all, n, e))
+        if (p->sig_param[e] != NONE && p->sig.entry[e].kind == SIG_PARAMETER &&
+            reads(n, p->sig.entry[e].target) && !is_explained(x, all, n, e))
             fx_lacks(x, e, t->tensor);
 }
 

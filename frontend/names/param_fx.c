@@ -1,12 +1,14 @@
 /*
- * param_fx.c - parameters of a model exported by PyTorch's dynamo exporter.  In: nodes with the text of their fx
- * node, and the graph's signature: together they tell which parameter every operand was before the exporter's
- * optimizer renamed weights (val_0, transposed), merged equal ones, and dropped biases that are zero.
+ * param_fx.c - parameters of a model exported by PyTorch's dynamo exporter.  In: nodes with the
+ * text of their fx node, and the graph's signature: together they tell which parameter every
+ * operand was before the exporter's optimizer renamed weights (val_0, transposed), merged equal
+ * ones, and dropped biases that are zero.
  *
- * ONNX nodes of one fx node form a group.  Within a group the %p_ arguments of the fx node are matched with the
- * initializers its nodes read: by exact name first, then by role (weight, bias, ...), then by order.
- * An initializer read through two arguments is two parameters; two initializers of one argument are one (a tie).
- * What no argument explains, folding made: param_tie.c and param_fold.c.
+ * ONNX nodes of one fx node form a group.  Within a group the %p_ arguments of the fx node are
+ * matched with the initializers its nodes read: by exact name first, then by role (weight, bias,
+ * ...), then by order. An initializer read through two arguments is two parameters; two
+ * initializers of one argument are one (a tie). What no argument explains, folding made:
+ * param_tie.c and param_fold.c.
  */
 #include <string.h>
 
@@ -40,8 +42,10 @@ static void collect(Fx *x, const RawNodes *list)
             vec_push(x->a, &g->node, n);
         for (uint32_t j = 0; j < n->nin; j++) {
             uint32_t init = *n->in[j] ? strmap_get(&m->init_index, n->in[j]) : NONE;
-            if (init != NONE && dtype_is_float(m->init.at[init].dtype) && m->init.at[init].bytes.length)
-                vec_push(x->a, g ? &g->use : &x->loose, ((Use){.node = n, .input = j, .init = init, .entry = NONE, .order = i}));
+            if (init != NONE && dtype_is_float(m->init.at[init].dtype) &&
+                m->init.at[init].bytes.length)
+                vec_push(x->a, g ? &g->use : &x->loose,
+                         ((Use){.node = n, .input = j, .init = init, .entry = NONE, .order = i}));
         }
     }
 }
@@ -56,11 +60,12 @@ static int wide_dims(const Shape *s)
     return wide;
 }
 
-/* Parameters that are vectors in PyTorch, and that nodes want with dims of 1 behind the channels. */
+/* Parameters that are vectors in PyTorch, and that nodes want with dims of 1 behind the channels.
+ */
 static bool is_vector(const FxNode *fx)
 {
-    return strstr(fx->target, "group_norm") || strstr(fx->target, "batch_norm") || strstr(fx->target, "instance_norm")
-           || strstr(fx->target, "prelu");
+    return strstr(fx->target, "group_norm") || strstr(fx->target, "batch_norm") ||
+           strstr(fx->target, "instance_norm") || strstr(fx->target, "prelu");
 }
 
 static void take(Fx *x, Group *g, Use *u, uint32_t entry)
@@ -97,7 +102,8 @@ static void match_roles(Fx *x, Group *g)
         bool scalar = shape_elements(&x->p->m->init.at[u->init].shape) == 1;
         if (role == ROLE_WEIGHT && x->p->m->init.at[u->init].shape.rank == 0)
             continue;
-        if (role == ROLE_BIAS && !strcmp(u->node->op_type, "Add") && wide_dims(&x->p->m->init.at[u->init].shape) > 1)
+        if (role == ROLE_BIAS && !strcmp(u->node->op_type, "Add") &&
+            wide_dims(&x->p->m->init.at[u->init].shape) > 1)
             continue;                                   /* a product that was folded, and no bias */
         if (scalar && fx_is_decomposed_norm(&g->fx))       /* an epsilon */
             continue;
@@ -117,13 +123,18 @@ static void match_order(Fx *x, Group *g)
         for (uint32_t i = 0; i < g->use.n; i++) {
             Use *u = &g->use.at[i];
             const RawTensor *t = &p->m->init.at[u->init];
-            int kind = strmap_get(&p->sig.by_target, t->name) != NONE ? 0 : t->shape.rank > 0 ? 1 : 2;
-            if (u->entry != NONE || kind != pass || param_role(u->node, u->input) != ROLE_ANY || fx_is_norm(&g->fx))
+            int kind = strmap_get(&p->sig.by_target, t->name) != NONE ? 0
+                       : t->shape.rank > 0                            ? 1
+                                                                      : 2;
+            if (u->entry != NONE || kind != pass || param_role(u->node, u->input) != ROLE_ANY ||
+                fx_is_norm(&g->fx))
                 continue;
             for (uint32_t k = 0; k < g->arg.n; k++) {
                 bool bias = fx_has_bias(&g->fx) && g->arg.at[k].role == ROLE_BIAS;
-                bool weight = fx_has_bias(&g->fx) && g->arg.at[k].role == ROLE_WEIGHT && !strcmp(u->node->op_type, "Add");
-                if (g->arg.at[k].taken || weight || (bias && fx_use_role(&g->fx, u->node, u->input) != ROLE_BIAS))
+                bool weight = fx_has_bias(&g->fx) && g->arg.at[k].role == ROLE_WEIGHT &&
+                              !strcmp(u->node->op_type, "Add");
+                if (g->arg.at[k].taken || weight ||
+                    (bias && fx_use_role(&g->fx, u->node, u->input) != ROLE_BIAS))
                     continue;
                 take(x, g, u, g->arg.at[k].entry);
                 break;
@@ -131,10 +142,12 @@ static void match_order(Fx *x, Group *g)
         }
 }
 
-/* A node without an fx node reads a parameter of another module: it was merged with the like-named one of its own. */
+/* A node without an fx node reads a parameter of another module: it was merged with the like-named
+ * one of its own. */
 static uint32_t merged_into(const Fx *x, const Use *u, uint32_t entry)
 {
-    const char *target = x->p->sig.entry[entry].target, *dot = strrchr(target, '.'), *scope = u->node->scope;
+    const char *target = x->p->sig.entry[entry].target, *dot = strrchr(target, '.'),
+               *scope = u->node->scope;
     if (!dot || !*scope || (!strncmp(target, scope, strlen(scope)) && target[strlen(scope)] == '.'))
         return NONE;
     uint32_t e = strmap_get(&x->p->sig.by_target, arena_printf(x->a, "%s%s", scope, dot));
@@ -159,7 +172,11 @@ static void match_own_name(Fx *x, Group *g, Use *u)
 void param_from_signature(Params *p, RawNodes *list)
 {
     Arena *a = p->m->arena;
-    Fx x = {.p = p, .a = a, .list = list, .index.arena = a, .used = arena_array(a, bool, p->sig.n + 1),
+    Fx x = {.p = p,
+            .a = a,
+            .list = list,
+            .index.arena = a,
+            .used = arena_array(a, bool, p->sig.n + 1),
             .alias = arena_array(a, bool, p->sig.n + 1)};
     collect(&x, list);
     for (uint32_t i = 0; i < x.group.n; i++) {

@@ -1,7 +1,7 @@
 /*
- * param_fx.h - what the parts of the dynamo exporter's reading share: param_fx.c (which parameter an operand was),
- * param_make.c (makes them), param_tie.c (a parameter's bytes in another arrangement), param_fold.c (parameters that
- * folding left only a trace of).  Private to them.
+ * param_fx.h - what the parts of the dynamo exporter's reading share: param_fx.c (which parameter
+ * an operand was), param_make.c (makes them), param_tie.c (a parameter's bytes in another
+ * arrangement), param_fold.c (parameters that folding left only a trace of).  Private to them.
  */
 #ifndef PPSPLIT_PARAM_FX_H
 #define PPSPLIT_PARAM_FX_H
@@ -12,7 +12,8 @@
 typedef struct {
     RawNode *node;
     uint32_t input, init, entry, order;                 /* order: of the node in the list */
-    bool flip, squeezed;                                /* the file holds it transposed, or a view of it with dims of 1 added */
+    /* the file holds it transposed, or a view of it with dims of 1 added */
+    bool flip, squeezed;
     int64_t start, rows;
 } Use;
 typedef VEC(Use) Uses;
@@ -29,7 +30,8 @@ typedef struct {
 
 typedef struct Known Known;
 
-/* claim: by entry, who may be tied to it.  used: by entry, some node reads it.  alias: by entry, another name of a parameter. */
+/* claim: by entry, who may be tied to it.  used: by entry, some node reads it.  alias: by entry,
+ * another name of a parameter. */
 typedef struct {
     Params *p;
     Arena *a;
@@ -38,9 +40,11 @@ typedef struct {
     VEC(Group) group;
     Uses loose, all;                                    /* without a group; everything */
     uint32_t *claim;
-    bool *used, *alias, *given;                         /* given: by entry, the user gave it in a file */
+    /* given: by entry, the user gave it in a file */
+    bool *used, *alias, *given;
     VEC(struct Known *) known;                          /* param_tie.c */
-    StrMap maker, copy;                                 /* param_equal.c: value -> the node that makes it; a copied node's values */
+    /* param_equal.c: value -> the node that makes it; a copied node's values */
+    StrMap maker, copy;
     RawNodes copies;
 } Fx;
 
@@ -49,34 +53,44 @@ bool fx_is_target(const FxNode *fx, const char *target);       /* "aten.linear."
 int fx_use_role(const FxNode *fx, const RawNode *n, uint32_t input);
 bool fx_has_bias(const FxNode *fx);
 bool fx_is_norm(const FxNode *fx);
-bool fx_is_decomposed_norm(const FxNode *fx);          /* over groups of channels: scaled and shifted by nodes of its own */
+/* over groups of channels: scaled and shifted by nodes of its own */
+bool fx_is_decomposed_norm(const FxNode *fx);
 Group *fx_group(Fx *x, const RawNode *n);               /* NULL: none */
 
 /* ---- param_make.c ---- */
 void fx_make(Fx *x);                                    /* the parameters that uses name */
 void fx_make_entry(Fx *x, uint32_t entry);
-void fx_tied(Fx *x, const Use *u, uint32_t entry);      /* u reads it: the like-named one of u's module is another name of it */
-void fx_lacks(Fx *x, uint32_t entry, const RawTensor *t);      /* one of its uses, t, is not understood */
-void fx_restore(Fx *x);                                 /* biases that were dropped because they are zero */
+/* u reads it: the like-named one of u's module is another name of it */
+void fx_tied(Fx *x, const Use *u, uint32_t entry);
+/* one of its uses, t, is not understood */
+void fx_lacks(Fx *x, uint32_t entry, const RawTensor *t);
+/* biases that were dropped because they are zero */
+void fx_restore(Fx *x);
 bool fx_is_shared(const Fx *x, const Use *u);
 void fx_separate(Fx *x, const Use *u);
 
 /* ---- param_tie.c ---- */
-/* Is the tensor made of the parameter's own bytes (transposed, reshaped, cut, expanded, gathered)?  Or NULL. */
+/* Is the tensor made of the parameter's own bytes (transposed, reshaped, cut, expanded, gathered)?
+ * Or NULL. */
 Recipe *tie_exact(Fx *x, uint32_t param, const RawTensor *t);
-/* Is it a * parameter + b (linear), or a * f(parameter) + b for a function of one operand?  Or NULL. */
+/* Is it a * parameter + b (linear), or a * f(parameter) + b for a function of one operand?  Or
+ * NULL. */
 Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear);
 
 /* Is it v * g / |v|, g and v parameters of one module (weight normalisation)?  Or NULL. */
 Recipe *tie_weight_norm(Fx *x, uint32_t g, uint32_t v, const RawTensor *t);
-/* Is it parameters beside each other along some dimension?  Or NULL.  rest: what stands behind those that are known, if anything. */
+/* Is it parameters beside each other along some dimension?  Or NULL.  rest: what stands behind
+ * those that are known, if anything. */
 typedef struct { RawTensor tensor; int axis; } Rest;
 Recipe *tie_pieces(Fx *x, const RawTensor *t, Rest *rest);
 Recipe *tie_rest(Fx *x, Recipe *all, const Rest *rest, const Recipe *r);
 
 /* ---- param_text.c ---- */
 enum { TEXT_ARGUMENTS = 8 };
-typedef struct { const char *name, *arg[TEXT_ARGUMENTS]; uint32_t n; } TextCall;       /* "[]": an index */
+typedef struct {
+    const char *name, *arg[TEXT_ARGUMENTS];
+    uint32_t n;
+} TextCall;                                             /* "[]": an index */
 const char *text_last(const char *stack);               /* the innermost source line */
 bool text_reads(const char *stack, const char *path);   /* ".path" */
 bool text_names(const char *stack, const char *leaf);
@@ -90,15 +104,18 @@ bool text_slices(Arena *a, const char *stack, const char *path, const int64_t *s
 typedef struct {
     const Use *use;                                     /* the first of those that read it so */
     const RawTensor *tensor;                            /* what that fx node yielded */
-    bool turned;                                        /* the file holds it with its two dims exchanged */
-    const char *fx;                                     /* the fx node that was folded: "expand_4" */
+    /* the file holds it with its two dims exchanged */
+    bool turned;
+    const char *fx; /* the fx node that was folded: "expand_4" */
     uint32_t entry;                                     /* what it may be made of, or NONE */
-    int evidence;                                       /* how surely: the greatest of an entry's traces decide */
+    /* how surely: the greatest of an entry's traces decide */
+    int evidence;
     bool done;
     int64_t row, rows;                                  /* infer_rows: which rows it is */
 } Trace;
 typedef VEC(Trace) Traces;
-/* The recipe reads parameter 0.  plain: its bytes are the initializer's; turned: with two dims exchanged. */
+/* The recipe reads parameter 0.  plain: its bytes are the initializer's; turned: with two dims
+ * exchanged. */
 typedef struct { Shape shape; Payload bytes; Recipe *recipe; bool plain, turned; } Inferred;
 size_t fx_base(const char *name);                       /* length of the name without its number */
 bool fx_is_base(const char *name, const char *base);

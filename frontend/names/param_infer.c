@@ -1,12 +1,14 @@
 /*
- * param_infer.c - a parameter that constant folding left only a trace of.  In: an initializer, the fx node that folding made
- * it of ("expand_4", "select", "neg_1"), and the text of its reader.  Out: the parameter's shape and bytes, and the
- * recipe that makes the initializer of it; or nothing, where what was done cannot be told or cannot be undone.
+ * param_infer.c - a parameter that constant folding left only a trace of.  In: an initializer, the
+ * fx node that folding made it of ("expand_4", "select", "neg_1"), and the text of its reader. Out:
+ * the parameter's shape and bytes, and the recipe that makes the initializer of it; or nothing,
+ * where what was done cannot be told or cannot be undone.
  *
- * The name tells the last operation; those before it left gaps in the numbering of fx names ("unsqueeze_2" is nowhere
- * although unsqueeze_1 stands before and unsqueeze_3 behind), or stand in the source line.  What was expanded is seen
- * in the bytes.  A view to a vector with dims of 1 is undone to the vector; one that merged dims, by the view of the
- * other factor of the product; otherwise it is not undone.
+ * The name tells the last operation; those before it left gaps in the numbering of fx names
+ * ("unsqueeze_2" is nowhere although unsqueeze_1 stands before and unsqueeze_3 behind), or stand in
+ * the source line.  What was expanded is seen in the bytes.  A view to a vector with dims of 1 is
+ * undone to the vector; one that merged dims, by the view of the other factor of the product;
+ * otherwise it is not undone.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -47,7 +49,8 @@ static long number_of(const char *name)
     return name[n] ? strtol(name + n + 1, NULL, 10) : 0;
 }
 
-/* How many fx nodes of this kind, folded away, stood between those before and behind a place of the list. */
+/* How many fx nodes of this kind, folded away, stood between those before and behind a place of the
+ * list. */
 static long gap(const Fx *x, const char *base, uint32_t order)
 {
     long before = -1, behind = -1;
@@ -76,7 +79,8 @@ static Shape squeezed(const Shape *s)
 static bool is_constant(const RawTensor *t)
 {
     size_t size = dtype_size(t->dtype);
-    return t->bytes.length <= size || !memcmp(t->bytes.at, t->bytes.at + size, t->bytes.length - size);
+    return t->bytes.length <= size ||
+           !memcmp(t->bytes.at, t->bytes.at + size, t->bytes.length - size);
 }
 
 /* Are the slices along dim d all the same? */
@@ -109,7 +113,8 @@ static Payload first_of_each(Arena *a, const RawTensor *t, const Shape *once)
             if (++index[d] < once->d[d])
                 break;
     }
-    return (Payload){.at = out, .length = (size_t)n * size, .file = t->bytes.file, .converted = true};
+    return (Payload){
+        .at = out, .length = (size_t)n * size, .file = t->bytes.file, .converted = true};
 }
 
 /* ---- what the text says ---- */
@@ -140,13 +145,15 @@ static long missing(const Fx *x, const char *base)
 }
 
 /*
- * Was anything folded, anywhere, that moves or mixes elements in a way a view does not undo?  Where in the file cannot be
- * seen behind the last of a kind.
+ * Was anything folded, anywhere, that moves or mixes elements in a way a view does not undo?  Where
+ * in the file cannot be seen behind the last of a kind.
  */
 static bool is_obscured(const Fx *x)
 {
-    static const char *const base[] = {"permute", "transpose", "t", "index", "index_select", "embedding", "slice", "select", "mul", "sub", "div",
-                                       "matmul", "mm", "bmm", "einsum", "cat", "stack", "flip", "roll", "softmax", "gather", NULL};
+    static const char *const base[] = {
+        "permute", "transpose", "t",    "index",   "index_select", "embedding", "slice",  "select",
+        "mul",     "sub",       "div",  "matmul",  "mm",           "bmm",       "einsum", "cat",
+        "stack",   "flip",      "roll", "softmax", "gather",       NULL};
     for (int i = 0; base[i]; i++)
         if (missing(x, base[i]) > 0)
             return true;
@@ -188,7 +195,8 @@ static bool infer_plain(Fx *x, const RawTensor *t, bool turned, Inferred *out)
 {
     if (turned && t->shape.rank != 2)
         return false;
-    *out = (Inferred){.shape = t->shape, .recipe = recipe_of(x->a, 0), .plain = true, .turned = turned};
+    *out = (Inferred){
+        .shape = t->shape, .recipe = recipe_of(x->a, 0), .plain = true, .turned = turned};
     if (turned) {
         out->shape = shape_of(2, t->shape.d[1], t->shape.d[0]);
         recipe_swap(x->a, out->recipe);
@@ -203,8 +211,9 @@ static bool declared(const Model *m, const char *name, Shape *s)
 {
     for (size_t i = 0; i < m->graph->n_value_info; i++) {
         const Onnx__ValueInfoProto *v = m->graph->value_info[i];
-        if (!v->name || strcmp(v->name, name) || !v->type || v->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE
-            || !v->type->tensor_type->shape || v->type->tensor_type->shape->n_dim > MAX_RANK)
+        if (!v->name || strcmp(v->name, name) || !v->type ||
+            v->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ||
+            !v->type->tensor_type->shape || v->type->tensor_type->shape->n_dim > MAX_RANK)
             continue;
         s->rank = (int)v->type->tensor_type->shape->n_dim;
         for (int d = 0; d < s->rank; d++)
@@ -220,8 +229,8 @@ static bool unmerged(const Fx *x, const Use *u, int64_t rows, int64_t inner, Sha
     Shape from;
     for (uint32_t i = 0; i < x->list->n; i++) {
         const RawNode *n = x->list->at[i];
-        if (n->dead || n->nout != 1 || n->nin < 1 || strcmp(n->out[0], u->node->in[1 - u->input]) || strcmp(n->op_type, "Reshape")
-            || !declared(x->p->m, n->in[0], &from))
+        if (n->dead || n->nout != 1 || n->nin < 1 || strcmp(n->out[0], u->node->in[1 - u->input]) ||
+            strcmp(n->op_type, "Reshape") || !declared(x->p->m, n->in[0], &from))
             continue;
         int64_t size = 1;
         int d = from.rank;
@@ -237,15 +246,18 @@ static bool unmerged(const Fx *x, const Use *u, int64_t rows, int64_t inner, Sha
     return false;
 }
 
-static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor *tensor, Inferred *out)
+static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor *tensor,
+                       Inferred *out)
 {
     static const char *const views[] = {"view", "reshape", "_unsafe_view", "flatten", NULL};
-    static const char *const same[] = {"clone", "contiguous", "to", "_to_copy", "alias", "expand", "repeat", "expand_as", NULL};
+    static const char *const same[] = {"clone",  "contiguous", "to",        "_to_copy", "alias",
+                                       "expand", "repeat",     "expand_as", NULL};
     static const char *const repeat[] = {"expand", "repeat", "expand_as", NULL};
     const Use *u = t->use;
     Shape once = tensor->shape, own, squeeze;
     bool repeated = is_one_of(t->fx, repeat), constant = is_constant(tensor);
-    bool viewed = is_one_of(t->fx, views) || said(text, "view") || said(text, "reshape") || said(text, "flatten");
+    bool viewed = is_one_of(t->fx, views) || said(text, "view") || said(text, "reshape") ||
+                  said(text, "flatten");
     int added = added_dims(text);
     if (!text->n && repeated) {
         viewed = gap(x, "view", u->order) > 0 || gap(x, "reshape", u->order) > 0;
@@ -255,7 +267,7 @@ static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor 
     }
     bool embedding = !strcmp(leaf_of(x->p->sig.entry[t->entry].target), "weight");
     if (constant && repeated && (viewed || once.rank > 3))
-        return false;                                   /* which of the dims are its own cannot be seen */
+        return false; /* which of the dims are its own cannot be seen */
     for (int d = 0; d < once.rank && repeated; d++)
         if (once.d[d] > 1 && (constant ? d == 0 : repeats(tensor, d)))
             once.d[d] = 1;
@@ -265,15 +277,18 @@ static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor 
         added = 1;                                      /* of two dims, as a table's weight is */
     if (!text->n && squeeze.rank > 1 && is_obscured(x))
         return false;
-    bool product = u->node->nin >= 2 && u->input == 1 && (!strcmp(u->node->op_type, "Gemm") || !strcmp(u->node->op_type, "MatMul"));
-    bool leading = once.rank > 0 && once.d[once.rank - 1] != 1;        /* [1, 1, n], as tokens are: expanded alone, unless the text says more */
+    bool product = u->node->nin >= 2 && u->input == 1 &&
+                   (!strcmp(u->node->op_type, "Gemm") || !strcmp(u->node->op_type, "MatMul"));
+    /* [1, 1, n], as tokens are: expanded alone, unless the text says more */
+    bool leading = once.rank > 0 && once.d[once.rank - 1] != 1;
     if (!text->n && repeated && leading && squeeze.rank <= 1)
         viewed = false;
     if (viewed && squeeze.rank <= 1) {
         if (squeeze.rank == tensor->shape.rank)
             return false;                               /* a vector was made of something else */
         own = squeeze;
-    } else if (viewed && product && once.rank == 2 && (t->turned || raw_int(u->node, "transB", 0))) {
+    } else if (viewed && product && once.rank == 2 &&
+               (t->turned || raw_int(u->node, "transB", 0))) {
         if (!unmerged(x, u, once.d[0], once.d[1], &own))
             return false;
     } else if (viewed && squeeze.rank < once.rank) {
@@ -324,13 +339,20 @@ typedef struct { const char *fx; Op first, then; double (*undo)(double); } Funct
 static const Function *function_of(const Fx *x, const Trace *t, const char *leaf, bool negative)
 {
     static const Function known[] = {
-        {"exp", OP_Exp, OP_NONE, un_exp}, {"log", OP_Log, OP_NONE, un_log}, {"sigmoid", OP_Sigmoid, OP_NONE, un_sigmoid},
-        {"tanh", OP_Tanh, OP_NONE, un_tanh}, {"softplus", OP_Softplus, OP_NONE, un_softplus}, {"sqrt", OP_Sqrt, OP_NONE, un_sqrt},
-        {"reciprocal", OP_Reciprocal, OP_NONE, un_reciprocal}, {"neg", OP_Neg, OP_NONE, un_neg}, {"neg", OP_Exp, OP_Neg, un_neg_exp},
+        {"exp", OP_Exp, OP_NONE, un_exp},
+        {"log", OP_Log, OP_NONE, un_log},
+        {"sigmoid", OP_Sigmoid, OP_NONE, un_sigmoid},
+        {"tanh", OP_Tanh, OP_NONE, un_tanh},
+        {"softplus", OP_Softplus, OP_NONE, un_softplus},
+        {"sqrt", OP_Sqrt, OP_NONE, un_sqrt},
+        {"reciprocal", OP_Reciprocal, OP_NONE, un_reciprocal},
+        {"neg", OP_Neg, OP_NONE, un_neg},
+        {"neg", OP_Exp, OP_Neg, un_neg_exp},
     };
     const size_t n = sizeof known / sizeof *known;
     if (fx_is_base(t->fx, "neg")) {
-        bool log_of = text_applies(t->use->node->stack, "exp", leaf) || missing(x, "exp") > 0 || strstr(leaf, "log");
+        bool log_of = text_applies(t->use->node->stack, "exp", leaf) || missing(x, "exp") > 0 ||
+                      strstr(leaf, "log");
         return negative && log_of ? &known[n - 1] : !negative ? &known[n - 2] : NULL;
     }
     for (size_t i = 0; i < n - 2; i++)
@@ -339,7 +361,8 @@ static const Function *function_of(const Fx *x, const Trace *t, const char *leaf
     return NULL;
 }
 
-static bool infer_function(Fx *x, const Trace *t, const char *leaf, const RawTensor *tensor, Inferred *out)
+static bool infer_function(Fx *x, const Trace *t, const char *leaf, const RawTensor *tensor,
+                           Inferred *out)
 {
     int64_t n = shape_elements(&tensor->shape);
     double *v = arena_array(x->a, double, n);
@@ -347,7 +370,8 @@ static bool infer_function(Fx *x, const Trace *t, const char *leaf, const RawTen
     bool negative = true, wide = tensor->dtype == DT_F64;
     for (int64_t i = 0; i < n; i++) {
         float f = 0;
-        memcpy(wide ? (void *)&v[i] : (void *)&f, tensor->bytes.at + (size_t)i * dtype_size(tensor->dtype), dtype_size(tensor->dtype));
+        memcpy(wide ? (void *)&v[i] : (void *)&f,
+               tensor->bytes.at + (size_t)i * dtype_size(tensor->dtype), dtype_size(tensor->dtype));
         v[i] = wide ? v[i] : (double)f;
         negative &= v[i] < 0;
     }
@@ -357,12 +381,14 @@ static bool infer_function(Fx *x, const Trace *t, const char *leaf, const RawTen
         float f = (float)own;
         if (!isfinite(own))
             return false;
-        memcpy(bytes + (size_t)i * dtype_size(tensor->dtype), wide ? (void *)&own : (void *)&f, dtype_size(tensor->dtype));
+        memcpy(bytes + (size_t)i * dtype_size(tensor->dtype), wide ? (void *)&own : (void *)&f,
+               dtype_size(tensor->dtype));
     }
     if (!fn)
         return false;
     out->shape = tensor->shape;
-    out->bytes = (Payload){.at = bytes, .length = tensor->bytes.length, .file = tensor->bytes.file, .converted = true};
+    out->bytes = (Payload){
+        .at = bytes, .length = tensor->bytes.length, .file = tensor->bytes.file, .converted = true};
     out->recipe = recipe_of(x->a, 0);
     uint32_t first = recipe_op(x->a, out->recipe, fn->first, (Attr){0}, 0, NONE);
     if (fn->then != OP_NONE)
@@ -385,8 +411,8 @@ bool infer(Fx *x, const Trace *t, Inferred *out)
     if (is_one_of(t->fx, turns))
         return infer_plain(x, tensor, true, out);
     if (fx_is_base(t->fx, "add"))                       /* 1 + weight: trains as the sum */
-        return tensor->shape.rank == 1 && tensor->shape.d[0] > 1 && !strcmp(t->use->node->op_type, "Mul")
-               && infer_plain(x, tensor, false, out);
+        return tensor->shape.rank == 1 && tensor->shape.d[0] > 1 &&
+               !strcmp(t->use->node->op_type, "Mul") && infer_plain(x, tensor, false, out);
     return infer_function(x, t, leaf, tensor, out) || infer_view(x, t, &text, tensor, out);
 }
 
@@ -404,7 +430,8 @@ bool infer_rows(Fx *x, Trace *const *t, uint32_t n, Inferred *out)
     bool rows = fx_is_base(t[0]->fx, "select");
     int64_t *size = arena_array(x->a, int64_t, n), all = 0;
     size_t bytes = 0, at = 0;
-    if (n < 2 || first->rank + rows > MAX_RANK || (!rows && (!fx_is_base(t[0]->fx, "slice") || first->rank < 1)))
+    if (n < 2 || first->rank + rows > MAX_RANK ||
+        (!rows && (!fx_is_base(t[0]->fx, "slice") || first->rank < 1)))
         return false;
     for (uint32_t i = 0; i < n; i++)
         sorted[i] = t[i];
@@ -423,8 +450,9 @@ bool infer_rows(Fx *x, Trace *const *t, uint32_t n, Inferred *out)
         bytes += sorted[i]->tensor->bytes.length;
     }
     if (rows && first->rank == 0)
-        return false;                                   /* numbers: what was done before they were taken apart is not told */
-    if (!rows && !text_slices(x->a, text_last(t[0]->use->node->stack), leaf_of(x->p->sig.entry[t[0]->entry].target), size, n))
+        return false; /* numbers: what was done before they were taken apart is not told */
+    if (!rows && !text_slices(x->a, text_last(t[0]->use->node->stack),
+                              leaf_of(x->p->sig.entry[t[0]->entry].target), size, n))
         return false;
     uint8_t *whole = arena_alloc(x->a, bytes);
     for (uint32_t i = 0; i < n; at += sorted[i++]->tensor->bytes.length)
@@ -434,6 +462,7 @@ bool infer_rows(Fx *x, Trace *const *t, uint32_t n, Inferred *out)
         out->shape.d[d] = first->d[d - 1];
     out->shape.rank += rows;
     out->shape.d[0] = all;
-    out->bytes = (Payload){.at = whole, .length = bytes, .file = t[0]->tensor->bytes.file, .converted = true};
+    out->bytes = (Payload){
+        .at = whole, .length = bytes, .file = t[0]->tensor->bytes.file, .converted = true};
     return true;
 }

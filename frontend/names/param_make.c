@@ -1,18 +1,20 @@
 /*
- * param_make.c - parameters of a model with a dynamo signature, once param_fx.c has said which entry of the signature each
- * operand was.  In: uses with their entries.  Out: Params, one for each entry, in PyTorch's shape; tied ones under the
- * first of their names; biases that the exporter dropped because they are zero are there again.
+ * param_make.c - parameters of a model with a dynamo signature, once param_fx.c has said which
+ * entry of the signature each operand was.  In: uses with their entries.  Out: Params, one for each
+ * entry, in PyTorch's shape; tied ones under the first of their names; biases that the exporter
+ * dropped because they are zero are there again.
  *
- * A shared Split (equal zero biases were merged, and what read them) is taken apart: each reader gets its rows of the
- * parameter of its own module.
+ * A shared Split (equal zero biases were merged, and what read them) is taken apart: each reader
+ * gets its rows of the parameter of its own module.
  */
 #include <string.h>
 
 #include "param_fx.h"
 
 /*
- * Equal zero biases were merged and then their Splits too: what the node makes is read in modules that lack a parameter
- * of this name themselves.  One gradient for all of them would be wrong: see fx_separate().
+ * Equal zero biases were merged and then their Splits too: what the node makes is read in modules
+ * that lack a parameter of this name themselves.  One gradient for all of them would be wrong: see
+ * fx_separate().
  */
 bool fx_is_shared(const Fx *x, const Use *u)
 {
@@ -39,9 +41,11 @@ static bool split_rows(const Fx *x, const Use *u, uint32_t k, int64_t *start, in
     const Model *m = x->p->m;
     int64_t all = m->init.at[u->init].shape.d[0], each = (all + n->nout - 1) / n->nout;
     uint32_t init = n->nin > 1 && *n->in[1] ? strmap_get(&m->init_index, n->in[1]) : NONE;
-    if (strcmp(n->op_type, "Split") || u->input != 0 || raw_int(n, "axis", 0) != 0 || m->init.at[u->init].shape.rank < 1)
+    if (strcmp(n->op_type, "Split") || u->input != 0 || raw_int(n, "axis", 0) != 0 ||
+        m->init.at[u->init].shape.rank < 1)
         return false;
-    if (n->nin > 1 && (init == NONE || m->init.at[init].dtype != DT_I64 || m->init.at[init].bytes.length != n->nout * sizeof(int64_t)))
+    if (n->nin > 1 && (init == NONE || m->init.at[init].dtype != DT_I64 ||
+                       m->init.at[init].bytes.length != n->nout * sizeof(int64_t)))
         return false;
     for (uint32_t i = 0, at = 0; i <= k; i++, at += (uint32_t)*rows) {
         *start = at;
@@ -54,7 +58,8 @@ static bool split_rows(const Fx *x, const Use *u, uint32_t k, int64_t *start, in
     return true;
 }
 
-/* Each reader of a shared Split gets its rows of the parameter of its own module, and the Split is gone, if none lacks one. */
+/* Each reader of a shared Split gets its rows of the parameter of its own module, and the Split is
+ * gone, if none lacks one. */
 void fx_separate(Fx *x, const Use *u)
 {
     const char *dot = strrchr(x->p->m->init.at[u->init].name, '.');
@@ -66,8 +71,10 @@ void fx_separate(Fx *x, const Use *u)
                 Use part = {.node = n, .input = j, .init = u->init};
                 if (!*n->in[j] || strcmp(n->in[j], u->node->out[k]))
                     continue;
-                part.entry = strmap_get(&x->p->sig.by_target, arena_printf(x->a, "%s%s", n->scope, dot));
-                if (part.entry == NONE || x->used[part.entry] || !split_rows(x, u, k, &part.start, &part.rows))
+                part.entry =
+                    strmap_get(&x->p->sig.by_target, arena_printf(x->a, "%s%s", n->scope, dot));
+                if (part.entry == NONE || x->used[part.entry] ||
+                    !split_rows(x, u, k, &part.start, &part.rows))
                     return;
                 vec_push(x->a, &own, part);
             }
@@ -93,7 +100,8 @@ static Shape true_shape(const RawTensor *t, const Use *u)
     return s;
 }
 
-/* The unread entry called like this use's parameter, but of the module the node stands in (level 0) or the one around it. */
+/* The unread entry called like this use's parameter, but of the module the node stands in (level 0)
+ * or the one around it. */
 static uint32_t other_name(const Fx *x, const Use *u, int level)
 {
     const Params *p = x->p;
@@ -106,11 +114,13 @@ static uint32_t other_name(const Fx *x, const Use *u, int level)
     if (!dot || !*module)
         return NONE;
     uint32_t other = strmap_get(&p->sig.by_target, arena_printf(x->a, "%s%s", module, dot));
-    bool free_name = other != NONE && other != u->entry && !x->used[other] && p->sig.entry[other].kind == SIG_PARAMETER;
+    bool free_name = other != NONE && other != u->entry && !x->used[other] &&
+                     p->sig.entry[other].kind == SIG_PARAMETER;
     return free_name ? other : NONE;
 }
 
-/* A head's bias is tied to the bias of the module around it: when one parameter alone in there may be that. */
+/* A head's bias is tied to the bias of the module around it: when one parameter alone in there may
+ * be that. */
 static void find_claims(Fx *x)
 {
     const Uses *use = &x->all;
@@ -121,11 +131,14 @@ static void find_claims(Fx *x)
     for (uint32_t i = 0; i < use->n; i++) {
         uint32_t other = other_name(x, &use->at[i], 1);
         if (other != NONE)
-            x->claim[other] = x->claim[other] == NONE || x->claim[other] == use->at[i].entry ? use->at[i].entry : several;
+            x->claim[other] = x->claim[other] == NONE || x->claim[other] == use->at[i].entry
+                                  ? use->at[i].entry
+                                  : several;
     }
 }
 
-/* The other name of a tied parameter: declared, read by no one, and the module it belongs to reads this one. */
+/* The other name of a tied parameter: declared, read by no one, and the module it belongs to reads
+ * this one. */
 static uint32_t first_name(Fx *x, uint32_t entry)
 {
     const Uses *use = &x->all;
@@ -147,7 +160,8 @@ static bool is_stat(const Use *u)
     return (role == ROLE_MEAN || role == ROLE_VAR) && raw_int(u->node, "training_mode", 0);
 }
 
-/* A use that is neither the parameter nor its transpose: another arrangement of its bytes, or a function of it. */
+/* A use that is neither the parameter nor its transpose: another arrangement of its bytes, or a
+ * function of it. */
 static void use_other(Fx *x, const Use *u, uint32_t id)
 {
     const RawTensor *t = &x->p->m->init.at[u->init];
@@ -165,7 +179,8 @@ static void use_other(Fx *x, const Use *u, uint32_t id)
 void fx_lacks(Fx *x, uint32_t entry, const RawTensor *t)
 {
     Params *p = x->p;
-    const char *name = p->sig_param[entry] == NONE ? p->sig.entry[entry].target : p->g->param.at[p->sig_param[entry]].name;
+    const char *name = p->sig_param[entry] == NONE ? p->sig.entry[entry].target
+                                                   : p->g->param.at[p->sig_param[entry]].name;
     const char *key = arena_printf(x->a, "%s\n%s", name, t->name);
     if (strmap_get(&p->noted, key) != NONE)
         return;
@@ -238,8 +253,10 @@ void fx_make(Fx *x)
     for (uint32_t i = 0; i < x->all.n; i++) {
         const Use *u = &x->all.at[i];
         const Group *g = fx_group(x, u->node);
-        bool product = strcmp(u->node->op_type, "BatchNormalization") && param_role(u->node, u->input) == ROLE_WEIGHT;
-        if (g && fx_is_norm(&g->fx) && product && u->entry != NONE && x->p->sig_param[u->entry] != NONE)
+        bool product = strcmp(u->node->op_type, "BatchNormalization") &&
+                       param_role(u->node, u->input) == ROLE_WEIGHT;
+        if (g && fx_is_norm(&g->fx) && product && u->entry != NONE &&
+            x->p->sig_param[u->entry] != NONE)
             vec_push(x->a, &x->p->scaled, x->p->g->param.at[x->p->sig_param[u->entry]].name);
     }
 }
@@ -250,9 +267,10 @@ static bool bias_shape(const Fx *x, const Group *g, RawNode **at, Shape *s, Dtyp
 {
     for (uint32_t i = 0; i < g->node.n; i++) {
         RawNode *n = g->node.at[i];
-        bool transposed = !strcmp(n->op_type, "ConvTranspose"), conv = transposed || !strcmp(n->op_type, "Conv");
-        if ((!conv && strcmp(n->op_type, "MatMul") && strcmp(n->op_type, "Gemm")) || n->nin < 2 || n->bias != NONE
-            || !param_is_used(n, 1))
+        bool transposed = !strcmp(n->op_type, "ConvTranspose"),
+             conv = transposed || !strcmp(n->op_type, "Conv");
+        if ((!conv && strcmp(n->op_type, "MatMul") && strcmp(n->op_type, "Gemm")) || n->nin < 2 ||
+            n->bias != NONE || !param_is_used(n, 1))
             continue;
         uint32_t init = strmap_get(&x->p->m->init_index, n->in[1]);
         if (init == NONE)
@@ -280,8 +298,9 @@ static void restore(Fx *x, const Group *g)
         RawNode *n;
         Shape s;
         Dtype type;
-        if (g->arg.at[k].taken || g->arg.at[k].role != ROLE_BIAS || p->sig.entry[e].kind != SIG_PARAMETER
-            || !(fx_has_bias(&g->fx) || fx_is_norm(&g->fx)) || g->fx.scaled || !bias_shape(x, g, &n, &s, &type))
+        if (g->arg.at[k].taken || g->arg.at[k].role != ROLE_BIAS ||
+            p->sig.entry[e].kind != SIG_PARAMETER || !(fx_has_bias(&g->fx) || fx_is_norm(&g->fx)) ||
+            g->fx.scaled || !bias_shape(x, g, &n, &s, &type))
             continue;
         if (p->sig_param[e] == NONE) {
             p->sig_param[e] = p->g->param.n;

@@ -1,10 +1,12 @@
 /*
- * param_pieces.c - nn.MultiheadAttention in a folded TorchScript export.  In: MatMuls and Adds of one module whose
- * weights are slices that folding cut out of in_proj_weight (query apart, key and value together; or all three).
- * Out: in_proj_weight and in_proj_bias put together again, each operand some rows of them; or, where keys have a width
- * of their own, q_proj_weight, k_proj_weight, v_proj_weight.
+ * param_pieces.c - nn.MultiheadAttention in a folded TorchScript export.  In: MatMuls and Adds of
+ * one module whose weights are slices that folding cut out of in_proj_weight (query apart, key and
+ * value together; or all three). Out: in_proj_weight and in_proj_bias put together again, each
+ * operand some rows of them; or, where keys have a width of their own, q_proj_weight,
+ * k_proj_weight, v_proj_weight.
  *
- * The module is known by its out_proj, which is called as a function and so stands in the attention's own scope.
+ * The module is known by its out_proj, which is called as a function and so stands in the
+ * attention's own scope.
  */
 #include <string.h>
 
@@ -14,13 +16,17 @@ enum { MOST = 3 };
 
 typedef struct { RawNode *node; uint32_t input, init; } Piece;
 typedef struct {
-    const char *path;                                   /* of the module; NULL: no attention found */
+    /* of the module; NULL: no attention found */
+    const char *path;
     int64_t width;
     uint32_t n, n_bias;
     Piece weight[MOST], bias[MOST];
 } Attention;
 
-static const RawTensor *piece_tensor(const Params *p, const Piece *w) { return &p->m->init.at[w->init]; }
+static const RawTensor *piece_tensor(const Params *p, const Piece *w)
+{
+    return &p->m->init.at[w->init];
+}
 
 /* The initializer an operand is, directly or through an Identity. */
 static uint32_t initializer_of(const Params *p, const char *name)
@@ -44,7 +50,8 @@ static void see_projection(const Params *p, RawNode *n, Attention *at)
     for (uint32_t j = 0; j < n->nin; j++) {
         size_t k = strlen(n->in[j]), e = sizeof end - 1, scope = strlen(n->scope);
         uint32_t init = k > e + scope || k == e + scope ? initializer_of(p, n->in[j]) : NONE;
-        if (init == NONE || strcmp(n->in[j] + k - e, end) || strncmp(n->in[j] + k - e - scope, n->scope, scope))
+        if (init == NONE || strcmp(n->in[j] + k - e, end) ||
+            strncmp(n->in[j] + k - e - scope, n->scope, scope))
             continue;
         at->path = arena_strndup(p->m->arena, n->in[j], k - e);
         at->width = p->m->init.at[init].shape.d[0];
@@ -65,7 +72,8 @@ static void see_piece(const Params *p, RawNode *n, Attention *at)
             at->bias[at->n_bias++] = (Piece){n, j, init};
 }
 
-/* Rows of the parameter that a piece of it holds: columns of a weight in the file, elements of a bias. */
+/* Rows of the parameter that a piece of it holds: columns of a weight in the file, elements of a
+ * bias. */
 static int64_t rows_of(const RawTensor *t) { return t->shape.d[t->shape.rank - 1]; }
 
 static bool is_whole(const Params *p, const Attention *at)
@@ -104,7 +112,8 @@ static uint32_t assemble(Params *p, const char *name, const Piece *piece, uint32
 {
     const RawTensor *first = piece_tensor(p, &piece[0]);
     size_t size = dtype_size(first->dtype), at = 0;
-    Payload all = {.length = (size_t)shape_elements(&s) * size, .file = p->m->path, .converted = true};
+    Payload all = {
+        .length = (size_t)shape_elements(&s) * size, .file = p->m->path, .converted = true};
     uint8_t *out = arena_alloc(p->m->arena, all.length);
     for (uint32_t i = 0; i < n; i++) {
         const RawTensor *t = piece_tensor(p, &piece[i]);
@@ -159,7 +168,8 @@ static bool make(Params *p, const Attention *at)
     } else if (at->n == MOST) {
         for (int i = 0; i < MOST; i++) {
             const Piece *w = &at->weight[i];
-            uint32_t id = param_new(p, arena_printf(a, "%s.%s", at->path, apart[i]), w->init, true, true, false);
+            uint32_t id = param_new(p, arena_printf(a, "%s.%s", at->path, apart[i]), w->init, true,
+                                    true, false);
             param_use(p, w->node, w->input, id, true);
         }
     } else {
@@ -168,7 +178,8 @@ static bool make(Params *p, const Attention *at)
     if (at->n_bias == 0)
         return true;
     const char *bias = arena_printf(a, "%s.in_proj_bias", at->path);
-    use_rows(p, at->bias, at->n_bias, assemble(p, bias, at->bias, at->n_bias, shape_of(1, 3 * at->width)), false);
+    use_rows(p, at->bias, at->n_bias,
+             assemble(p, bias, at->bias, at->n_bias, shape_of(1, 3 * at->width)), false);
     return true;
 }
 
@@ -176,7 +187,8 @@ void param_pieces(Params *p, const RawNodes *list)
 {
     StrMap index = {.arena = p->m->arena};
     VEC(Attention) all = {0};
-    for (int pass = 0; pass < 2; pass++)                /* modules first, then what stands in them */
+    /* modules first, then what stands in them */
+    for (int pass = 0; pass < 2; pass++)
         for (uint32_t i = 0; i < list->n; i++) {
             RawNode *n = list->at[i];
             if (n->dead || n->call || !*n->scope)

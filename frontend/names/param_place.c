@@ -1,11 +1,13 @@
 /*
- * param_place.c - what TorchScript exports say about parameters besides their names: where they stand.  In: the nodes
- * with their scopes.  Out: the PyTorch name of a weight that constant folding renamed, and which floats are buffers.
+ * param_place.c - what TorchScript exports say about parameters besides their names: where they
+ * stand.  In: the nodes with their scopes.  Out: the PyTorch name of a weight that constant folding
+ * renamed, and which floats are buffers.
  *
- * A folded weight ("onnx::MatMul_355") is called after the bias that is added to its product, else after its
- * node's module and slot.  Scopes lack the names of modules that are never called ("h.6" for "transformer.h.6"):
- * the weights that kept their names tell what stands before.  In a leaf module that normalizes, a folded factor
- * and a folded addend are weight and bias, seen through a view (GroupNorm's [C, 1, 1]).
+ * A folded weight ("onnx::MatMul_355") is called after the bias that is added to its product, else
+ * after its node's module and slot.  Scopes lack the names of modules that are never called ("h.6"
+ * for "transformer.h.6"): the weights that kept their names tell what stands before.  In a leaf
+ * module that normalizes, a folded factor and a folded addend are weight and bias, seen through a
+ * view (GroupNorm's [C, 1, 1]).
  */
 #include <math.h>
 #include <string.h>
@@ -16,7 +18,8 @@
 typedef struct { bool norm, product, inner; uint32_t muls, adds; } Module;
 
 struct Places {
-    StrMap module, before, bias;                        /* scope -> Module; its head -> prefix; product -> name of its addend */
+    /* scope -> Module; its head -> prefix; product -> name of its addend */
+    StrMap module, before, bias;
     VEC(Module) at;
     VEC(const char *) prefix, addend;
     StrMap buffer;                                      /* initializers that are buffers */
@@ -46,12 +49,15 @@ static Module *module_at(Params *p, const char *scope)
     return &p->places->at.at[*slot];
 }
 
-/* The floats of an operand that folding made: an initializer, or the Identity of one; NULL when it is no such thing. */
+/* The floats of an operand that folding made: an initializer, or the Identity of one; NULL when it
+ * is no such thing. */
 static const RawTensor *folded_operand(const Params *p, const RawNode *n, uint32_t input)
 {
     uint32_t init = strmap_get(&p->m->init_index, n->in[input]);
     if (init == NONE && strstr(n->in[input], "::"))
-        init = strmap_get(&p->places->buffer, n->in[input]) == NONE ? strmap_get(&p->copied, n->in[input]) : NONE;
+        init = strmap_get(&p->places->buffer, n->in[input]) == NONE
+                   ? strmap_get(&p->copied, n->in[input])
+                   : NONE;
     if (init == NONE || !strstr(n->in[input], "::"))
         return NULL;
     const RawTensor *t = &p->m->init.at[init];
@@ -68,9 +74,16 @@ static bool is_vector(const Shape *s)
 
 static void see_node(Params *p, const RawNode *n)
 {
-    static const char *const norm[] = {"InstanceNormalization", "GroupNormalization", "LayerNormalization", "ReduceMean", "Sqrt",
-                                       "ReduceL2", "LpNormalization", NULL};
-    static const char *const product[] = {"MatMul", "Gemm", "Conv", "ConvTranspose", "Softmax", "Einsum", NULL};
+    static const char *const norm[] = {"InstanceNormalization",
+                                       "GroupNormalization",
+                                       "LayerNormalization",
+                                       "ReduceMean",
+                                       "Sqrt",
+                                       "ReduceL2",
+                                       "LpNormalization",
+                                       NULL};
+    static const char *const product[] = {"MatMul",  "Gemm",   "Conv", "ConvTranspose",
+                                          "Softmax", "Einsum", NULL};
     Arena *a = p->m->arena;
     for (char *up = arena_strdup(a, n->scope), *dot; (dot = strrchr(up, '.'));) {
         *dot = '\0';
@@ -85,8 +98,10 @@ static void see_node(Params *p, const RawNode *n)
         m->muls += mul && t && is_vector(&t->shape);
         m->adds += add && t && is_vector(&t->shape);
         size_t k = strlen(n->in[j]);
-        bool bias = add && k > 5 && !strcmp(n->in[j] + k - 4, "bias") && (n->in[j][k - 5] == '.' || n->in[j][k - 5] == '_');
-        if (bias && (strmap_get(&p->m->init_index, n->in[j]) != NONE || strmap_get(&p->copied, n->in[j]) != NONE)) {
+        bool bias = add && k > 5 && !strcmp(n->in[j] + k - 4, "bias") &&
+                    (n->in[j][k - 5] == '.' || n->in[j][k - 5] == '_');
+        if (bias && (strmap_get(&p->m->init_index, n->in[j]) != NONE ||
+                     strmap_get(&p->copied, n->in[j]) != NONE)) {
             *strmap_at(&p->places->bias, n->in[1 - j]) = p->places->addend.n;
             vec_push(a, &p->places->addend, n->in[j]);
         }
@@ -103,7 +118,8 @@ static void see_prefix(Params *p, const RawNode *n, const char *name)
     if (!ends || (path > scope && name[path - scope - 1] != '.'))
         return;
     const char *before = arena_strndup(a, name, path > scope ? path - scope - 1 : 0);
-    uint32_t *slot = strmap_at(&p->places->before, arena_strndup(a, n->scope, strcspn(n->scope, ".")));
+    uint32_t *slot =
+        strmap_at(&p->places->before, arena_strndup(a, n->scope, strcspn(n->scope, ".")));
     if (*slot == NONE) {
         *slot = p->places->prefix.n;
         vec_push(a, &p->places->prefix, before);
@@ -118,7 +134,8 @@ static void see_prefix(Params *p, const RawNode *n, const char *name)
 static bool is_sinusoidal(const RawTensor *t)
 {
     int r = t->shape.rank;
-    if (t->dtype != DT_F32 || r < 2 || t->shape.d[r - 2] < 2 || t->shape.d[r - 1] < 4 || t->shape.d[r - 1] % 2)
+    if (t->dtype != DT_F32 || r < 2 || t->shape.d[r - 2] < 2 || t->shape.d[r - 1] < 4 ||
+        t->shape.d[r - 1] % 2)
         return false;
     size_t d = (size_t)t->shape.d[r - 1], zeros = 0, ones = 0;
     double square = 0;
@@ -134,11 +151,39 @@ static bool is_sinusoidal(const RawTensor *t)
 
 bool param_is_buffer_name(const char *name)
 {
-    static const char *const buffer[] = {
-        "inv_freq", "original_inv_freq", "freqs", "running_mean", "running_var", "num_batches_tracked", "position_ids", "masked_bias",
-        "attn_mask", "causal_mask", "cos_cached", "sin_cached", "cos_cache", "sin_cache", "freqs_cos", "freqs_sin", "freqs_cis",
-        "relative_position_index", "relative_coords_table", "pe", "anchors", "mask", "tril", "triu", "alibi", "slopes",
-        "alibi_slopes", "final_logits_bias", "pixel_mean", "pixel_std", "image_mean", "image_std", NULL};
+    static const char *const buffer[] = {"inv_freq",
+                                         "original_inv_freq",
+                                         "freqs",
+                                         "running_mean",
+                                         "running_var",
+                                         "num_batches_tracked",
+                                         "position_ids",
+                                         "masked_bias",
+                                         "attn_mask",
+                                         "causal_mask",
+                                         "cos_cached",
+                                         "sin_cached",
+                                         "cos_cache",
+                                         "sin_cache",
+                                         "freqs_cos",
+                                         "freqs_sin",
+                                         "freqs_cis",
+                                         "relative_position_index",
+                                         "relative_coords_table",
+                                         "pe",
+                                         "anchors",
+                                         "mask",
+                                         "tril",
+                                         "triu",
+                                         "alibi",
+                                         "slopes",
+                                         "alibi_slopes",
+                                         "final_logits_bias",
+                                         "pixel_mean",
+                                         "pixel_std",
+                                         "image_mean",
+                                         "image_std",
+                                         NULL};
     return is_one_of(leaf_of(name), buffer);
 }
 
@@ -152,7 +197,8 @@ static void find_buffers(Params *p)
         if (param_is_made_up(t->name))
             continue;
         const char *module = arena_strndup(p->m->arena, t->name, (size_t)(leaf - t->name));
-        bool sure = !dtype_is_float(t->dtype) || (param_is_buffer_name(t->name) && strcmp(leaf, "pe") && strcmp(leaf, "mask"));
+        bool sure = !dtype_is_float(t->dtype) ||
+                    (param_is_buffer_name(t->name) && strcmp(leaf, "pe") && strcmp(leaf, "mask"));
         if (strmap_get(&begun, module) != NONE || (t->bytes.length && is_sinusoidal(t)))
             *strmap_at(&p->places->buffer, t->name) = i;
         if (sure)
@@ -171,7 +217,8 @@ void param_place(Params *p, const RawNodes *list)
 {
     Arena *a = p->m->arena;
     p->places = arena_new_of(a, Places);
-    p->places->module.arena = p->places->before.arena = p->places->bias.arena = p->places->buffer.arena = a;
+    p->places->module.arena = p->places->before.arena = p->places->bias.arena =
+        p->places->buffer.arena = a;
     p->copied.arena = a;
     for (uint32_t i = 0; i < list->n; i++) {
         const RawNode *n = list->at[i];
@@ -185,7 +232,8 @@ void param_place(Params *p, const RawNodes *list)
             continue;
         see_node(p, n);
         for (uint32_t j = 0; j < n->nin; j++)
-            if (strcmp(n->op_type, "Identity") && !param_is_made_up(n->in[j]) && strmap_get(&p->m->init_index, n->in[j]) != NONE)
+            if (strcmp(n->op_type, "Identity") && !param_is_made_up(n->in[j]) &&
+                strmap_get(&p->m->init_index, n->in[j]) != NONE)
                 see_prefix(p, n, n->in[j]);
     }
     find_buffers(p);
@@ -227,7 +275,8 @@ const char *param_place_name(const Params *p, const RawNode *n, uint32_t input)
     }
     if (!*n->scope || !leaf[role])
         return NULL;
-    uint32_t at = strmap_get(&p->places->before, arena_strndup(a, n->scope, strcspn(n->scope, ".")));
+    uint32_t at =
+        strmap_get(&p->places->before, arena_strndup(a, n->scope, strcspn(n->scope, ".")));
     const char *prefix = at == NONE ? "" : p->places->prefix.at[at];
     return arena_printf(a, "%s%s%s.%s", prefix, *prefix ? "." : "", n->scope, leaf[role]);
 }

@@ -1,9 +1,10 @@
 /*
- * param_table.c - a table of relative positions that folding looked up.  In: what an attention adds to its scores, of heads x
- * n x n, where n are the places of a window.  Out: relative_position_bias_table, one row for each offset of two places
- * (Swin, arXiv:2103.14030, section 3.2; with three rows more where a class token stands before the places, BEiT), and
- * the lookup as a Gather.  The window's height and width are those for which equal offsets hold equal numbers.  Also: which
- * tables are no parameters at all.
+ * param_table.c - a table of relative positions that folding looked up.  In: what an attention adds
+ * to its scores, of heads x n x n, where n are the places of a window.  Out:
+ * relative_position_bias_table, one row for each offset of two places (Swin, arXiv:2103.14030,
+ * section 3.2; with three rows more where a class token stands before the places, BEiT), and the
+ * lookup as a Gather.  The window's height and width are those for which equal offsets hold equal
+ * numbers.  Also: which tables are no parameters at all.
  */
 #include <math.h>
 #include <string.h>
@@ -22,7 +23,8 @@ double raw_number(const RawTensor *t, int64_t i)
     return (double)f;
 }
 
-/* An attention mask; or sines and cosines of positions, of which the first are all 0 or all the largest: no one learned these. */
+/* An attention mask; or sines and cosines of positions, of which the first are all 0 or all the
+ * largest: no one learned these. */
 bool is_table(const RawTensor *t)
 {
     int64_t n = shape_elements(&t->shape), inner = 1;
@@ -57,11 +59,13 @@ static int64_t index_of(const Table *t, int64_t i, int64_t k)
         return t->rows - 3 + (i < t->tokens ? k < t->tokens ? 2 : 0 : 1);
     i -= t->tokens;
     k -= t->tokens;
-    int64_t down = i / t->width - k / t->width + t->height - 1, right = i % t->width - k % t->width + t->width - 1;
+    int64_t down = i / t->width - k / t->width + t->height - 1,
+            right = i % t->width - k % t->width + t->width - 1;
     return down * (2 * t->width - 1) + right;
 }
 
-static const uint8_t *element(const Table *t, const RawTensor *tensor, int64_t head, int64_t i, int64_t k)
+static const uint8_t *element(const Table *t, const RawTensor *tensor, int64_t head, int64_t i,
+                              int64_t k)
 {
     int64_t at = t->heads_last ? (i * t->n + k) * t->heads + head : (head * t->n + i) * t->n + k;
     return tensor->bytes.at + (size_t)at * dtype_size(tensor->dtype);
@@ -109,12 +113,14 @@ bool infer_table(Fx *x, const RawTensor *tensor, Inferred *out)
     for (int last = 0; last < 2; last++)
         for (int64_t tokens = 0; tokens < 2; tokens++) {
             Table t = {.heads_last = last, .tokens = tokens, .heads = 1};
-            if (s.rank - lead == 3 && s.d[last ? lead : lead + 1] == s.d[last ? lead + 1 : lead + 2]) {
+            if (s.rank - lead == 3 &&
+                s.d[last ? lead : lead + 1] == s.d[last ? lead + 1 : lead + 2]) {
                 t.n = s.d[lead + 1];
                 t.heads = s.d[last ? lead + 2 : lead];
             } else if (s.rank - lead == 2 && s.d[lead] == s.d[lead + 1] && !last) {
                 t.n = s.d[lead];
-            } else if (s.rank == 2 && last) {           /* as it was looked up: what came then was too large to fold */
+            } else if (s.rank == 2 &&
+                       last) { /* as it was looked up: what came then was too large to fold */
                 while (t.n * t.n < s.d[0])
                     t.n++;
                 t.heads = s.d[1];
@@ -132,12 +138,17 @@ bool infer_table(Fx *x, const RawTensor *tensor, Inferred *out)
                     continue;
                 t.width = places / t.height;
                 t.rows = (2 * t.height - 1) * (2 * t.width - 1) + 3 * tokens;
-                uint8_t *bytes = arena_calloc(x->a, (size_t)(t.rows * t.heads), dtype_size(tensor->dtype));
+                uint8_t *bytes =
+                    arena_calloc(x->a, (size_t)(t.rows * t.heads), dtype_size(tensor->dtype));
                 bool *seen = arena_array(x->a, bool, t.rows);
                 if (!fill(&t, tensor, bytes, seen))
                     continue;
                 *out = (Inferred){.shape = shape_of(2, t.rows, t.heads)};
-                out->bytes = (Payload){.at = bytes, .length = (size_t)(t.rows * t.heads) * dtype_size(tensor->dtype), .file = tensor->bytes.file, .converted = true};
+                out->bytes =
+                    (Payload){.at = bytes,
+                              .length = (size_t)(t.rows * t.heads) * dtype_size(tensor->dtype),
+                              .file = tensor->bytes.file,
+                              .converted = true};
                 record(x, &t, tensor, out);
                 return true;
             }

@@ -1,7 +1,8 @@
 /*
- * param_text.c - the source lines that the dynamo exporter keeps beside a node.  In: the text of a stack trace.  Out: is an
- * attribute read there, and what methods are called on it ("s.shared.unsqueeze(0).expand(n, -1, -1)"): evidence of what
- * folding did to a parameter, never more than that.  Untrusted: nothing here can fail, it can only find less.
+ * param_text.c - the source lines that the dynamo exporter keeps beside a node.  In: the text of a
+ * stack trace.  Out: is an attribute read there, and what methods are called on it
+ * ("s.shared.unsqueeze(0).expand(n, -1, -1)"): evidence of what folding did to a parameter, never
+ * more than that.  Untrusted: nothing here can fail, it can only find less.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,9 +24,13 @@ static const char *next_read(const char *from, const char *leaf)
     return NULL;
 }
 
-bool text_reads(const char *stack, const char *leaf) { return stack && next_read(stack, leaf) != NULL; }
+bool text_reads(const char *stack, const char *leaf)
+{
+    return stack && next_read(stack, leaf) != NULL;
+}
 
-/* Stack traces go from the outside in: '  File "x.py", line 3, in forward' and the line itself, by turns. */
+/* Stack traces go from the outside in: '  File "x.py", line 3, in forward' and the line itself, by
+ * turns. */
 const char *text_last(const char *stack)
 {
     const char *last = stack;
@@ -116,7 +121,8 @@ static uint32_t calls_at(Arena *a, const char *at, TextCall *call, uint32_t most
     return n;
 }
 
-/* What is called on the attribute, first to last, where most is: "s.w.view(s.w.shape[0], -1)" reads it twice. */
+/* What is called on the attribute, first to last, where most is: "s.w.view(s.w.shape[0], -1)" reads
+ * it twice. */
 uint32_t text_calls(Arena *a, const char *stack, const char *leaf, TextCall *call, uint32_t most)
 {
     TextCall *other = arena_array(a, TextCall, most);
@@ -165,7 +171,8 @@ bool text_slices(Arena *a, const char *stack, const char *path, const int64_t *s
         const char *q = p + 1, *inside = *p == '[' ? bracket(a, &p) : NULL;
         if (!inside)
             continue;
-        if (i == n || !read_bound(&q, 0, &from) || *q++ != ':' || from != at || !read_bound(&q, at + size[i], &to) || *q != ']' || to != at + size[i])
+        if (i == n || !read_bound(&q, 0, &from) || *q++ != ':' || from != at ||
+            !read_bound(&q, at + size[i], &to) || *q != ']' || to != at + size[i])
             return false;
         at = to;
         i++;

@@ -1,12 +1,14 @@
 /*
- * param_tie.c - is a tensor of the file a known parameter in another arrangement?  In: a parameter with its bytes and an
- * initializer that constant folding made.  Out: the recipe from one to the other, or none.
+ * param_tie.c - is a tensor of the file a known parameter in another arrangement?  In: a parameter
+ * with its bytes and an initializer that constant folding made.  Out: the recipe from one to the
+ * other, or none.
  *
- * Every element of the tensor is looked for among the parameter's by its bits.  Where the places found are an
- * arithmetic progression in every dimension (stride 0: expanded) the tensor is a view, which is verified element by
- * element and written as Slice, Reshape, Transpose and Expand; else, when every element has one place only, it is a
- * Gather.  What is constant, or found in several places, decides nothing.  Folding reads no operand of more than 8192
- * elements except to transpose it, so that tables stay small; large tensors are only tried as copies and transposes.
+ * Every element of the tensor is looked for among the parameter's by its bits.  Where the places
+ * found are an arithmetic progression in every dimension (stride 0: expanded) the tensor is a view,
+ * which is verified element by element and written as Slice, Reshape, Transpose and Expand; else,
+ * when every element has one place only, it is a Gather.  What is constant, or found in several
+ * places, decides nothing.  Folding reads no operand of more than 8192 elements except to transpose
+ * it, so that tables stay small; large tensors are only tried as copies and transposes.
  */
 #include <math.h>
 #include <string.h>
@@ -15,7 +17,8 @@
 
 enum { MANY = -2, ABSENT = -1 };
 static const int64_t largest = INT64_C(1) << 18;        /* elements looked up one by one */
-static const int64_t folded = INT64_C(1) << 14;         /* of a parameter that may have been cut or computed with */
+/* of a parameter that may have been cut or computed with */
+static const int64_t folded = INT64_C(1) << 14;
 
 struct Known {
     const uint8_t *at;                                  /* dense, in PyTorch's shape */
@@ -70,7 +73,8 @@ static const uint8_t *dense(Fx *x, const Param *q)
     return copy;
 }
 
-/* The elements of a parameter by their bits; NULL when it is too large for one of which not all are wanted. */
+/* The elements of a parameter by their bits; NULL when it is too large for one of which not all are
+ * wanted. */
 static const Known *known_of(Fx *x, uint32_t param, int64_t wanted)
 {
     const Param *q = &x->p->g->param.at[param];
@@ -126,7 +130,8 @@ static bool next_index(const Shape *s, int64_t *index)
 
 typedef struct { int64_t origin, step[MAX_RANK]; } View;
 
-/* A dimension's step, from any two neighbours whose places are known; an unknown one stays 0 and is left to the verification. */
+/* A dimension's step, from any two neighbours whose places are known; an unknown one stays 0 and is
+ * left to the verification. */
 static bool fit(const Shape *s, const int64_t *place, View *view)
 {
     int64_t stride[MAX_RANK], index[MAX_RANK] = {0}, n = shape_elements(s), anchor = ABSENT;
@@ -161,7 +166,8 @@ static bool holds(const Known *k, const RawTensor *t, const View *view)
         int64_t at = view->origin;
         for (int d = 0; d < t->shape.rank; d++)
             at += view->step[d] * index[d];
-        if (at < 0 || at >= k->n || memcmp(k->at + (size_t)at * size, t->bytes.at + (size_t)i * size, size))
+        if (at < 0 || at >= k->n ||
+            memcmp(k->at + (size_t)at * size, t->bytes.at + (size_t)i * size, size))
             return false;
     }
     return true;
@@ -188,8 +194,9 @@ static bool order_dims(const Shape *s, const View *view, int *dim, int *n)
 }
 
 /*
- * Dims in memory order make one run, or runs at one distance: the parameter is seen as [rows, distance], a block is cut out
- * of it, and the dims are turned and expanded.  False: not so, and nothing is recorded.
+ * Dims in memory order make one run, or runs at one distance: the parameter is seen as [rows,
+ * distance], a block is cut out of it, and the dims are turned and expanded.  False: not so, and
+ * nothing is recorded.
  */
 static bool record_view(Arena *a, Recipe *r, const Shape *own, const Shape *s, const View *view)
 {
@@ -218,7 +225,8 @@ static bool record_view(Arena *a, Recipe *r, const Shape *own, const Shape *s, c
     if (total % distance || column + run > distance || row + rows > total / distance)
         return false;
     Shape now = *own;
-    if (cut == 0 && run < total && own->rank > 0 && run % (total / own->d[0]) == 0 && view->origin % (total / own->d[0]) == 0) {
+    if (cut == 0 && run < total && own->rank > 0 && run % (total / own->d[0]) == 0 &&
+        view->origin % (total / own->d[0]) == 0) {
         int64_t from[MAX_RANK] = {view->origin / (total / own->d[0])};
         now.d[0] = run / (total / own->d[0]);
         recipe_slice(a, r, now.rank, from, now.d);
@@ -251,7 +259,8 @@ static bool record_view(Arena *a, Recipe *r, const Shape *own, const Shape *s, c
     return true;
 }
 
-static void record_gather(Arena *a, Recipe *r, const Shape *own, const RawTensor *t, const int64_t *place)
+static void record_gather(Arena *a, Recipe *r, const Shape *own, const RawTensor *t,
+                          const int64_t *place)
 {
     Shape flat = shape_of(1, shape_elements(own));
     if (own->rank != 1)
@@ -267,15 +276,19 @@ static Recipe *tie_large(Fx *x, uint32_t param, const RawTensor *t)
 {
     const Param *q = &x->p->g->param.at[param];
     size_t size = dtype_size(t->dtype);
-    if (shape_elements(&q->shape) != shape_elements(&t->shape) || !q->bytes.at || t->bytes.length < 2 * size)
+    if (shape_elements(&q->shape) != shape_elements(&t->shape) || !q->bytes.at ||
+        t->bytes.length < 2 * size)
         return NULL;
-    bool plain = q->bytes.length == t->bytes.length && !memcmp(q->bytes.at, t->bytes.at, t->bytes.length), turned = false;
+    bool plain = q->bytes.length == t->bytes.length &&
+                 !memcmp(q->bytes.at, t->bytes.at, t->bytes.length),
+         turned = false;
     if (!plain && q->shape.rank == 2 && t->shape.rank == 2) {
         int64_t rows = q->shape.d[q->transposed ? 1 : 0], cols = q->shape.d[q->transposed ? 0 : 1];
         turned = t->shape.d[0] == cols && t->shape.d[1] == rows;
         for (int64_t r = 0; turned && r < rows; r++)
             for (int64_t c = 0; turned && c < cols; c++)
-                turned = !memcmp(q->bytes.at + (size_t)(r * cols + c) * size, t->bytes.at + (size_t)(c * rows + r) * size, size);
+                turned = !memcmp(q->bytes.at + (size_t)(r * cols + c) * size,
+                                 t->bytes.at + (size_t)(c * rows + r) * size, size);
     }
     if (!plain && !turned)
         return NULL;
@@ -292,7 +305,8 @@ Recipe *tie_exact(Fx *x, uint32_t param, const RawTensor *t)
     const Param *q = &x->p->g->param.at[param];
     size_t size = dtype_size(t->dtype);
     int64_t n = shape_elements(&t->shape);
-    if (q->dtype != t->dtype || !q->bytes.at || t->bytes.length != (size_t)n * size || is_constant(t))
+    if (q->dtype != t->dtype || !q->bytes.at || t->bytes.length != (size_t)n * size ||
+        is_constant(t))
         return NULL;
     const Known *k = n <= largest ? known_of(x, param, n) : NULL;
     if (!k)
@@ -312,7 +326,8 @@ Recipe *tie_exact(Fx *x, uint32_t param, const RawTensor *t)
             recipe_reshape(x->a, r, &t->shape);
         return r;
     }
-    if (fit(&t->shape, place, &view) && holds(k, t, &view) && record_view(x->a, r, &q->shape, &t->shape, &view))
+    if (fit(&t->shape, place, &view) && holds(k, t, &view) &&
+        record_view(x->a, r, &q->shape, &t->shape, &view))
         return r;
     if (!unique)
         return NULL;
@@ -330,13 +345,18 @@ static double f_square(double v) { return v * v; }
 static double f_reciprocal(double v) { return 1 / v; }
 static double f_exp_of_minus(double v) { return exp(-v); }
 
-static const struct { double (*fn)(double); Op op; } function[] = {
-    {f_none, OP_NONE}, {exp, OP_Exp}, {f_exp_of_minus, OP_Neg}, {f_sigmoid, OP_Sigmoid}, {tanh, OP_Tanh}, {f_softplus, OP_Softplus},
-    {f_square, OP_Mul}, {sqrt, OP_Sqrt}, {f_reciprocal, OP_Reciprocal}, {log, OP_Log}, {fabs, OP_Abs},
+static const struct { double (*fn)(double); Op op;
+} function[] = {
+    {f_none, OP_NONE},       {exp, OP_Exp},   {f_exp_of_minus, OP_Neg},
+    {f_sigmoid, OP_Sigmoid}, {tanh, OP_Tanh}, {f_softplus, OP_Softplus},
+    {f_square, OP_Mul},      {sqrt, OP_Sqrt}, {f_reciprocal, OP_Reciprocal},
+    {log, OP_Log},           {fabs, OP_Abs},
 };
 
-/* a and b of the line through all pairs (f(parameter), tensor); false when it does not pass through them. */
-static bool fit_line(const uint8_t *from, const RawTensor *t, int64_t n, double (*fn)(double), double *a, double *b)
+/* a and b of the line through all pairs (f(parameter), tensor); false when it does not pass through
+ * them. */
+static bool fit_line(const uint8_t *from, const RawTensor *t, int64_t n, double (*fn)(double),
+                     double *a, double *b)
 {
     double least = 0, most = 0, size = 0;
     int64_t low = -1, high = -1;
@@ -364,7 +384,8 @@ static bool fit_line(const uint8_t *from, const RawTensor *t, int64_t n, double 
     if (fabs(*a) < 1e-12)
         return false;
     for (int64_t i = 0; i < n; i++) {
-        double want = number_at(t->bytes.at, i, t->dtype), is = *a * fn(number_at(from, i, t->dtype)) + *b;
+        double want = number_at(t->bytes.at, i, t->dtype),
+               is = *a * fn(number_at(from, i, t->dtype)) + *b;
         if (!(fabs(want - is) <= 2e-6 * fmax(size, fabs(*b))))
             return false;
     }
@@ -397,11 +418,13 @@ Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear)
 {
     const Param *q = &x->p->g->param.at[param];
     int64_t n = shape_elements(&t->shape);
-    if (q->dtype != t->dtype || shape_elements(&q->shape) != n || n < 4 || n > largest || !q->bytes.at || is_constant(t))
+    if (q->dtype != t->dtype || shape_elements(&q->shape) != n || n < 4 || n > largest ||
+        !q->bytes.at || is_constant(t))
         return NULL;
     const uint8_t *own = dense(x, q);
     for (int turned = 0; turned < 2; turned++) {
-        RawTensor from = {.dtype = t->dtype, .shape = q->shape, .bytes = {.at = own, .length = t->bytes.length}};
+        RawTensor from = {
+            .dtype = t->dtype, .shape = q->shape, .bytes = {.at = own, .length = t->bytes.length}};
         if (turned && (q->shape.rank != 2 || t->shape.rank != 2 || q->shape.d[0] != t->shape.d[1]))
             break;
         if (turned) {
@@ -409,7 +432,8 @@ Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear)
             size_t size = dtype_size(t->dtype);
             for (int64_t i = 0; i < q->shape.d[0]; i++)
                 for (int64_t j = 0; j < q->shape.d[1]; j++)
-                    memcpy(copy + (size_t)(j * q->shape.d[0] + i) * size, own + (size_t)(i * q->shape.d[1] + j) * size, size);
+                    memcpy(copy + (size_t)(j * q->shape.d[0] + i) * size,
+                           own + (size_t)(i * q->shape.d[1] + j) * size, size);
             from.bytes.at = copy;
         }
         for (size_t f = !linear; f < (linear ? 1 : sizeof function / sizeof *function); f++) {
@@ -428,18 +452,21 @@ Recipe *tie_function(Fx *x, uint32_t param, const RawTensor *t, bool linear)
     return NULL;
 }
 
-/* ---- weight normalisation: w = v * g / |v|, Salimans & Kingma 2016; the norm over the dims that g has as 1 ---- */
+/* ---- weight normalisation: w = v * g / |v|, Salimans & Kingma 2016; the norm over the dims that g
+ * has as 1 ---- */
 
 Recipe *tie_weight_norm(Fx *x, uint32_t g, uint32_t v, const RawTensor *t)
 {
     const Param *pg = &x->p->g->param.at[g], *pv = &x->p->g->param.at[v];
-    int64_t n = shape_elements(&t->shape), ng = shape_elements(&pg->shape), index[MAX_RANK] = {0}, axis[MAX_RANK], stride[MAX_RANK];
+    int64_t n = shape_elements(&t->shape), ng = shape_elements(&pg->shape), index[MAX_RANK] = {0},
+            axis[MAX_RANK], stride[MAX_RANK];
     int rank = t->shape.rank, n_axis = 0;
     Shape as = pg->shape;
     if (as.rank == 0)                                   /* one number: the norm of all */
         for (as.rank = rank; n_axis < rank; n_axis++)
             as.d[n_axis] = 1;
-    if (pg->dtype != t->dtype || pv->dtype != t->dtype || !shape_equal(&pv->shape, &t->shape) || n > largest || as.rank != rank || rank < 1)
+    if (pg->dtype != t->dtype || pv->dtype != t->dtype || !shape_equal(&pv->shape, &t->shape) ||
+        n > largest || as.rank != rank || rank < 1)
         return NULL;
     n_axis = 0;
     strides_of(&as, stride);
@@ -543,7 +570,8 @@ static int64_t join(Fx *x, const RawTensor *t, int d, int64_t at, Recipe **all)
 Recipe *tie_pieces(Fx *x, const RawTensor *t, Rest *rest)
 {
     *rest = (Rest){0};
-    for (int d = 0; d < t->shape.rank && shape_elements(&t->shape) <= largest && !is_constant(t); d++) {
+    for (int d = 0; d < t->shape.rank && shape_elements(&t->shape) <= largest && !is_constant(t);
+         d++) {
         Recipe *all = NULL;
         int64_t at = join(x, t, d, 0, &all);
         if (at == t->shape.d[d])

@@ -1,10 +1,12 @@
 /*
- * recipe.c - how an operand is made of parameters.  In: parameters, and what an exporter did to them before it wrote the
- * result down as one initializer (transposed, reshaped, expanded, cut, computed).  Out: the same operations, recorded
- * as a list of core ops that ends in the operand: import.c makes nodes of them, so that the gradient comes back the way
- * the values went, and skeleton.c writes them into the trained model.
+ * recipe.c - how an operand is made of parameters.  In: parameters, and what an exporter did to
+ * them before it wrote the result down as one initializer (transposed, reshaped, expanded, cut,
+ * computed).  Out: the same operations, recorded as a list of core ops that ends in the operand:
+ * import.c makes nodes of them, so that the gradient comes back the way the values went, and
+ * skeleton.c writes them into the trained model.
  *
- * A term is a parameter (op OP_NONE, .param), a constant (OP_NONE, .value), or an op over earlier terms.
+ * A term is a parameter (op OP_NONE, .param), a constant (OP_NONE, .value), or an op over earlier
+ * terms.
  */
 #include <string.h>
 
@@ -36,7 +38,8 @@ uint32_t recipe_number(Arena *a, Recipe *r, Dtype t, double v)
     float *narrow = arena_new_of(a, float);
     *wide = v;
     *narrow = (float)v;
-    return recipe_const(a, r, (Tensor){.dtype = t, .data = t == DT_F64 ? (void *)wide : (void *)narrow});
+    return recipe_const(a, r,
+                        (Tensor){.dtype = t, .data = t == DT_F64 ? (void *)wide : (void *)narrow});
 }
 
 uint32_t recipe_op(Arena *a, Recipe *r, Op op, Attr attr, uint32_t x, uint32_t y)
@@ -58,7 +61,8 @@ static const int64_t *ints(Arena *a, int n, const int64_t *v)
 
 void recipe_reshape(Arena *a, Recipe *r, const Shape *s)
 {
-    recipe_op(a, r, OP_Reshape, (Attr){.n = s->rank, .dims = ints(a, s->rank, s->d)}, last(r), NONE);
+    recipe_op(a, r, OP_Reshape, (Attr){.n = s->rank, .dims = ints(a, s->rank, s->d)}, last(r),
+              NONE);
 }
 
 void recipe_expand(Arena *a, Recipe *r, const Shape *s)
@@ -76,12 +80,16 @@ void recipe_slice(Arena *a, Recipe *r, int rank, const int64_t *start, const int
     int64_t *step = arena_array(a, int64_t, rank ? rank : 1);
     for (int i = 0; i < rank; i++)
         step[i] = 1;
-    recipe_op(a, r, OP_Slice, (Attr){.n = rank, .start = ints(a, rank, start), .size = ints(a, rank, size), .step = step}, last(r), NONE);
+    recipe_op(
+        a, r, OP_Slice,
+        (Attr){.n = rank, .start = ints(a, rank, start), .size = ints(a, rank, size), .step = step},
+        last(r), NONE);
 }
 
 void recipe_gather(Arena *a, Recipe *r, int64_t n, const int64_t *index)
 {
-    Tensor t = {.dtype = DT_I64, .shape = shape_of(1, n), .data = arena_array(a, int64_t, n ? n : 1)};
+    Tensor t = {
+        .dtype = DT_I64, .shape = shape_of(1, n), .data = arena_array(a, int64_t, n ? n : 1)};
     memcpy(t.data, index, (size_t)n * sizeof *index);
     uint32_t x = last(r), i = recipe_const(a, r, t);
     recipe_op(a, r, OP_Gather, (Attr){.axis = 0}, x, i);
@@ -92,7 +100,8 @@ void recipe_swap(Arena *a, Recipe *r) { recipe_transpose(a, r, 2, (int64_t[]){1,
 /* The parameter itself, or itself transposed: what a file may hold in its place. */
 bool recipe_is_plain(const Recipe *r, bool *transposed)
 {
-    *transposed = r->n == 2 && r->at[1].op == OP_Transpose && r->at[1].attr.n == 2 && r->at[1].attr.perm[0] == 1;
+    *transposed = r->n == 2 && r->at[1].op == OP_Transpose && r->at[1].attr.n == 2 &&
+                  r->at[1].attr.perm[0] == 1;
     return r->at[0].op == OP_NONE && r->at[0].param != NONE && (r->n == 1 || *transposed);
 }
 
@@ -108,7 +117,8 @@ uint32_t recipe_only_param(const Recipe *r)
     return param;
 }
 
-/* param: values of the parameters, by index; the nodes are made where they are asked for, folded where all is constant. */
+/* param: values of the parameters, by index; the nodes are made where they are asked for, folded
+ * where all is constant. */
 ValueId recipe_build(Graph *g, const Recipe *r, const ValueId *param)
 {
     ValueId *v = arena_array(g->arena, ValueId, r->n), in[2];

@@ -1,12 +1,13 @@
 /*
- * scope.c - the module path of every node.  In: node names, value names and metadata as the exporters write
- * them.  Out: RawNode.scope ("transformer.h.0.attn"; "" = the model itself) and RawNode.call.
+ * scope.c - the module path of every node.  In: node names, value names and metadata as the
+ * exporters write them.  Out: RawNode.scope ("transformer.h.0.attn"; "" = the model itself) and
+ * RawNode.call.
  *
- *   torch.onnx, TorchScript   /model/layers.0/mlp/mlp.0/MatMul      components between slashes, the last is the op;
- *                                                                   one that starts with its parent and a dot extends it
- *   torch.onnx, dynamo        ['', 'blocks.2', 'blocks.2.mlp', 'linear_8']   the last entry but one
- *   tf2onnx                   StatefulPartitionedCall/model/dense/MatMul     the head is dropped
- *   local functions           the call's scope, corrected by the initializers it takes
+ *   torch.onnx, TorchScript   /model/layers.0/mlp/mlp.0/MatMul      components between slashes, the
+ * last is the op; one that starts with its parent and a dot extends it torch.onnx, dynamo ['',
+ * 'blocks.2', 'blocks.2.mlp', 'linear_8']   the last entry but one tf2onnx
+ * StatefulPartitionedCall/model/dense/MatMul     the head is dropped local functions           the
+ * call's scope, corrected by the initializers it takes
  *
  * Nodes without a scope take their producer's, else their consumer's; Constants their consumer's.
  */
@@ -31,7 +32,8 @@ static size_t call_suffix(const char *part, size_t n, uint32_t *k)
 
 static bool is_call_head(const char *part, size_t n)
 {
-    return (n >= 23 && !memcmp(part, "StatefulPartitionedCall", 23)) || (n >= 15 && !memcmp(part, "PartitionedCall", 15));
+    return (n >= 23 && !memcmp(part, "StatefulPartitionedCall", 23)) ||
+           (n >= 15 && !memcmp(part, "PartitionedCall", 15));
 }
 
 /* Slashes to dots, without the last component. */
@@ -44,7 +46,8 @@ static const char *from_slashes(Arena *a, const char *name)
         size_t n = (size_t)(slash - p);
         if (n == 0 || (!previous && is_call_head(p, n)))
             continue;
-        bool extends = previous && n > n_previous + 1 && !memcmp(p, previous, n_previous) && p[n_previous] == '.';
+        bool extends = previous && n > n_previous + 1 && !memcmp(p, previous, n_previous) &&
+                       p[n_previous] == '.';
         size_t skip = extends ? n_previous + 1 : 0;
         if (o != out)
             *o++ = '.';
@@ -63,7 +66,7 @@ static const char *from_list(Arena *a, const char *text, uint32_t *call)
     if (n < 2)
         return n == 1 ? "" : NULL;
     char *out = arena_strdup(a, item[n - 2]), *o = out;
-    for (const char *p = out; *p;) {                    /* "blocks@1.act": the second call of blocks */
+    for (const char *p = out; *p;) { /* "blocks@1.act": the second call of blocks */
         char *end;
         if (*p == '@' && p[1] >= '0' && p[1] <= '9') {
             *call = (uint32_t)strtoul(p + 1, &end, 10);
@@ -76,7 +79,8 @@ static const char *from_list(Arena *a, const char *text, uint32_t *call)
     return out;
 }
 
-const char *scope_own(Arena *a, const char *name, const char *value, const char *name_scopes, uint32_t *call)
+const char *scope_own(Arena *a, const char *name, const char *value, const char *name_scopes,
+                      uint32_t *call)
 {
     *call = 0;
     const char *scope = name_scopes ? from_list(a, name_scopes, call) : NULL;
@@ -118,7 +122,8 @@ const char *scope_of_call(const Model *m, const char *own, uint32_t nin, const c
     return agrees ? own : path;
 }
 
-/* ---- second calls: "act_1" is module "act" called again, unless a module of that name owns parameters ---- */
+/* ---- second calls: "act_1" is module "act" called again, unless a module of that name owns
+ * parameters ---- */
 
 static void collect(StrMap *seen, Arena *a, const char *scope)
 {
@@ -135,7 +140,8 @@ static void collect(StrMap *seen, Arena *a, const char *scope)
     }
 }
 
-static const char *without_calls(const Model *m, const StrMap *seen, const char *scope, uint32_t *call)
+static const char *without_calls(const Model *m, const StrMap *seen, const char *scope,
+                                 uint32_t *call)
 {
     Arena *a = m->arena;
     char *out = arena_alloc(a, strlen(scope) + 1), *o = out;
@@ -239,7 +245,8 @@ void scope_assign(Model *m, RawNodes *list)
     for (uint32_t i = 0; i < list->n; i++) {
         RawNode *n = list->at[i];
         const char *value = n->nout ? n->out[0] : NULL;
-        n->scope = n->call_scope ? n->call_scope : scope_own(m->arena, n->name, value, n->name_scopes, &n->call);
+        n->scope = n->call_scope ? n->call_scope
+                                 : scope_own(m->arena, n->name, value, n->name_scopes, &n->call);
     }
     merge_calls(m, list);
     from_producers(m, list);

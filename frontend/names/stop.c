@@ -1,12 +1,13 @@
 /*
- * stop.c - where no gradient passes.  In: the nodes of a model, the patterns of --stop-gradient.  Out: RawNode.stop_in and
- * .stop_out; import.c puts a StopGradient there.
+ * stop.c - where no gradient passes.  In: the nodes of a model, the patterns of --stop-gradient.
+ * Out: RawNode.stop_in and .stop_out; import.c puts a StopGradient there.
  *
- * Three sources: what the user names, the model's own nodes ppsplit::StopGradient, and what an exporter leaves of detach().
- * PyTorch's dynamo exporter leaves an Identity whose fx node is aten.detach; its optimizer removes the Identity, and then only
- * the arguments of the reader's fx node tell:
- *     Add [linear, sub]    %add : aten.add.Tensor(args = (%linear, %detach))       sub is read detached
- * That optimizer also merges expressions which differ in nothing but what they detach: where that shows, it is refused.
+ * Three sources: what the user names, the model's own nodes ppsplit::StopGradient, and what an
+ * exporter leaves of detach(). PyTorch's dynamo exporter leaves an Identity whose fx node is
+ * aten.detach; its optimizer removes the Identity, and then only the arguments of the reader's fx
+ * node tell: Add [linear, sub]    %add : aten.add.Tensor(args = (%linear, %detach))       sub is
+ * read detached That optimizer also merges expressions which differ in nothing but what they
+ * detach: where that shows, it is refused.
  */
 #include <ctype.h>
 #include <fnmatch.h>
@@ -33,7 +34,10 @@ bool stop_named(const Stops *t, const char *name)
     return found;
 }
 
-bool stop_marker(const RawNode *n) { return !strcmp(n->domain, "ppsplit") && !strcmp(n->op_type, "StopGradient"); }
+bool stop_marker(const RawNode *n)
+{
+    return !strcmp(n->domain, "ppsplit") && !strcmp(n->op_type, "StopGradient");
+}
 
 typedef VEC(const char *) Names;
 
@@ -55,16 +59,19 @@ void stop_check(const Stops *t, const Graph *g)
         if (t->used[i])
             continue;
         for (uint32_t k = 0; k < g->param.n; k++)
-            if (!fnmatch(pattern, g->param.at[k].name, 0) || !strcmp(pattern, g->param.at[k].name)) {
+            if (!fnmatch(pattern, g->param.at[k].name, 0) ||
+                !strcmp(pattern, g->param.at[k].name)) {
                 diag_hint("--freeze %s: the parameter then does not train", pattern);
-                diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--stop-gradient %s: a parameter, no value that a node makes", pattern);
+                diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
+                           "--stop-gradient %s: a parameter, no value that a node makes", pattern);
             }
         for (uint32_t k = 0; k < g->model.n; k++)
             collect_names(g->arena, g->model.at[k], &name);
         const char *near = nearest_name(pattern, name.at, name.n);
         if (near)
             diag_hint("did you mean '%s'?", near);
-        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file), "--stop-gradient %s: no value and no node is named so", pattern);
+        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
+                   "--stop-gradient %s: no value and no node is named so", pattern);
     }
 }
 
@@ -87,12 +94,17 @@ typedef struct {
     const Stops *stops;
     VEC(Group) group;
     StrMap index, maker;                                /* fx node, value -> its group */
-    StrMap tainted;                                     /* values computed from something read detached */
-    VEC(const char *) merged;                           /* names that are gone: their values were merged with others */
+    /* values computed from something read detached */
+    StrMap tainted;
+    /* names that are gone: their values were merged with others */
+    VEC(const char *) merged;
     VEC(const char *) into;                             /* with these */
 } Detach;
 
-static bool is_detach(const FxNode *fx) { return !strncmp(fx->target, "aten.detach.", 12) || !strncmp(fx->target, "aten.detach_.", 13); }
+static bool is_detach(const FxNode *fx)
+{
+    return !strncmp(fx->target, "aten.detach.", 12) || !strncmp(fx->target, "aten.detach_.", 13);
+}
 
 /* The digits that PyTorch puts behind a name it has already: "mse_loss_1" -> 8. */
 static size_t base_length(const char *name)
@@ -109,7 +121,8 @@ static bool same_base(const char *x, const char *y)
     return n == base_length(y) && !strncmp(x, y, n);
 }
 
-enum { MOST_ARGUMENTS = 1000 };                         /* of an fx node; whatever has more is not looked at */
+/* of an fx node; whatever has more is not looked at */
+enum { MOST_ARGUMENTS = 1000 };
 
 static void collect(Detach *d, const RawNodes *list)
 {
@@ -129,7 +142,8 @@ static void collect(Detach *d, const RawNodes *list)
     }
 }
 
-/* A detach that the exporter's optimizer removed: the argument's name, which no node, initializer or input has. */
+/* A detach that the exporter's optimizer removed: the argument's name, which no node, initializer
+ * or input has. */
 static bool is_lost(const Detach *d, const char *arg)
 {
     if (!same_base(arg, "detach") && !same_base(arg, "detach_"))
@@ -137,14 +151,16 @@ static bool is_lost(const Detach *d, const char *arg)
     bool input = false;
     for (size_t i = 0; i < d->m->graph->n_input; i++)
         input = input || !strcmp(d->m->graph->input[i]->name, arg);
-    return !input && strmap_get(&d->index, arg) == NONE && strmap_get(&d->maker, arg) == NONE && strmap_get(&d->m->init_index, arg) == NONE;
+    return !input && strmap_get(&d->index, arg) == NONE && strmap_get(&d->maker, arg) == NONE &&
+           strmap_get(&d->m->init_index, arg) == NONE;
 }
 
 /* Operand k is what the argument names. */
 static bool is_named(const Detach *d, const RawNode *n, uint32_t k, const char *arg)
 {
     if (param_is_used(n, k)) {
-        uint32_t e = d->params && d->params->has_signature ? strmap_get(&d->params->sig.by_arg, arg) : NONE;
+        uint32_t e =
+            d->params && d->params->has_signature ? strmap_get(&d->params->sig.by_arg, arg) : NONE;
         return e != NONE && d->params->sig_param[e] == recipe_only_param(n->made[k]);
     }
     uint32_t maker = strmap_get(&d->maker, n->in[k]);
@@ -178,10 +194,13 @@ static bool by_position(const Detach *d, const Group *g)
         return false;
     for (uint32_t k = 0; k < n->nin; k++) {
         bool lost = is_lost(d, g->fx.arg[k].name), at_home = false;
-        if (!comes_in(d, g, n, k) || !any_named(d, g, n, k) || (!lost && is_named(d, n, k, g->fx.arg[k].name)))
+        if (!comes_in(d, g, n, k) || !any_named(d, g, n, k) ||
+            (!lost && is_named(d, n, k, g->fx.arg[k].name)))
             continue;
-        for (uint32_t j = 0; j < n->nin; j++)           /* x * x.detach(): the same value, named where it stands */
-            at_home = at_home || (j != k && !strcmp(n->in[j], n->in[k]) && is_named(d, n, j, g->fx.arg[j].name));
+        /* x * x.detach(): the same value, named where it stands */
+        for (uint32_t j = 0; j < n->nin; j++)
+            at_home = at_home || (j != k && !strcmp(n->in[j], n->in[k]) &&
+                                  is_named(d, n, j, g->fx.arg[j].name));
         if (!lost || !at_home)
             return false;
     }
@@ -208,7 +227,8 @@ static bool only_one_left(Detach *d, const Group *g)
         for (uint32_t k = 0; k < g->node.at[i]->nin; k++) {
             const RawNode *n = g->node.at[i];
             uint32_t init = strmap_get(&d->m->init_index, n->in[k]);
-            constants = constants || (!param_is_used(n, k) && init != NONE && dtype_is_float(d->m->init.at[init].dtype));
+            constants = constants || (!param_is_used(n, k) && init != NONE &&
+                                      dtype_is_float(d->m->init.at[init].dtype));
             if (!comes_in(d, g, n, k) || any_named(d, g, n, k))
                 continue;
             if (left && strcmp(left, n->in[k]))
@@ -219,16 +239,20 @@ static bool only_one_left(Detach *d, const Group *g)
         for (uint32_t k = 0; k < g->node.at[i]->nin; k++)
             if (!strcmp(g->node.at[i]->in[k], left))
                 set(d->a, &g->node.at[i]->stop_in, g->node.at[i]->nin, k);
-    return left || constants;                           /* a buffer that was detached has no gradient anyway */
+    /* a buffer that was detached has no gradient anyway */
+    return left || constants;
 }
 
-/* Names of arguments that are gone, whose value is now another's: b = f(x) was merged with a = f(x). */
+/* Names of arguments that are gone, whose value is now another's: b = f(x) was merged with a =
+ * f(x). */
 static void find_merged(Detach *d, const Group *g)
 {
     Names left = {0};                                   /* operands that no argument names */
     for (uint32_t i = 0; i < g->node.n; i++)
         for (uint32_t k = 0; k < g->node.at[i]->nin; k++)
-            if (comes_in(d, g, g->node.at[i], k) && strmap_get(&d->maker, g->node.at[i]->in[k]) != NONE && !any_named(d, g, g->node.at[i], k))
+            if (comes_in(d, g, g->node.at[i], k) &&
+                strmap_get(&d->maker, g->node.at[i]->in[k]) != NONE &&
+                !any_named(d, g, g->node.at[i], k))
                 vec_push(d->a, &left, g->node.at[i]->in[k]);
     for (uint32_t j = 0; j < g->fx.n && left.n; j++) {
         const char *arg = g->fx.arg[j].name;
@@ -249,13 +273,15 @@ static void spread(Detach *d, const RawNodes *list)
         const RawNode *n = list->at[i];
         bool tainted = false;
         for (uint32_t k = 0; k < n->nin && !n->dead; k++)
-            tainted = tainted || (n->stop_in && n->stop_in[k]) || strmap_get(&d->tainted, n->in[k]) != NONE;
+            tainted = tainted || (n->stop_in && n->stop_in[k]) ||
+                      strmap_get(&d->tainted, n->in[k]) != NONE;
         for (uint32_t k = 0; k < n->nout && tainted; k++)
             *strmap_at(&d->tainted, n->out[k]) = 1;
     }
 }
 
-/* Two expressions that are one now, computed from something detached: whether the other detached the same, nothing tells. */
+/* Two expressions that are one now, computed from something detached: whether the other detached
+ * the same, nothing tells. */
 static void refuse_merged(Detach *d, const RawNodes *list)
 {
     for (uint32_t i = 0; i < d->group.n; i++)
@@ -265,10 +291,14 @@ static void refuse_merged(Detach *d, const RawNodes *list)
         if (strmap_get(&d->tainted, d->into.at[i]) == NONE)
             continue;
         Where w = {d->m->path, "value", NONE, d->into.at[i], NULL, -1};
-        diag_hint("export again with optimize=False, or say with --stop-gradient where no gradient passes");
+        diag_hint("export again with optimize=False, or say with --stop-gradient where no gradient "
+                  "passes");
         if (d->stops->opt->stop.n == 0)
-            diag_fatal(EXIT_MODEL, w, "the exporter merged '%s' with it, which may have detached other values", d->merged.at[i]);
-        diag_warn(w, "the exporter merged '%s' with it, which may have detached other values", d->merged.at[i]);
+            diag_fatal(EXIT_MODEL, w,
+                       "the exporter merged '%s' with it, which may have detached other values",
+                       d->merged.at[i]);
+        diag_warn(w, "the exporter merged '%s' with it, which may have detached other values",
+                  d->merged.at[i]);
     }
 }
 
@@ -292,18 +322,22 @@ static void recover(Detach *d, const RawNodes *list)
         refuse_merged(d, list);
     for (uint32_t i = 0; i < unclear.n; i++) {
         diag_hint("export again with optimize=False, or name the value with --stop-gradient");
-        diag_warn(raw_where(d->m, unclear.at[i], -1), "which operand detach() made ('%s') the exporter removed: the gradient passes", lost_name.at[i]);
+        diag_warn(raw_where(d->m, unclear.at[i], -1),
+                  "which operand detach() made ('%s') the exporter removed: the gradient passes",
+                  lost_name.at[i]);
     }
 }
 
 /* ---- detached parameters ---- */
 
-/* The file's bytes of the parameter are those of the tensor, as they stand (1) or with the two dims exchanged (2); 0: they are not. */
+/* The file's bytes of the parameter are those of the tensor, as they stand (1) or with the two dims
+ * exchanged (2); 0: they are not. */
 static int same_bytes(const Param *q, const RawTensor *t)
 {
     const uint8_t *x = q->bytes.at, *y = t->bytes.at;
     size_t size = dtype_size(t->dtype), n = t->bytes.length / size, rows = 0;
-    if (!x || !y || q->dtype != t->dtype || q->bytes.length != t->bytes.length || !memcmp(x, x + size, (n - 1) * size))
+    if (!x || !y || q->dtype != t->dtype || q->bytes.length != t->bytes.length ||
+        !memcmp(x, x + size, (n - 1) * size))
         return 0;                                       /* all elements equal: that says nothing */
     if (!memcmp(x, y, n * size))
         return 1;
@@ -317,7 +351,8 @@ static int same_bytes(const Param *q, const RawTensor *t)
     return same ? 2 : 0;
 }
 
-/* What the initializer is to the parameter: itself (1), a copy called detach (1, or 2: transposed), or nothing (0). */
+/* What the initializer is to the parameter: itself (1), a copy called detach (1, or 2: transposed),
+ * or nothing (0). */
 static int held_by(const Param *q, const RawTensor *t)
 {
     if (q->initializer && !strcmp(q->initializer, t->name))
@@ -326,8 +361,9 @@ static int held_by(const Param *q, const RawTensor *t)
 }
 
 /*
- * w.detach() was folded into an initializer that holds what the parameter held at first, or became the parameter's own under a
- * name that says nothing of it.  Read as the parameter, whose gradient stops here, it keeps up with the training.
+ * w.detach() was folded into an initializer that holds what the parameter held at first, or became
+ * the parameter's own under a name that says nothing of it.  Read as the parameter, whose gradient
+ * stops here, it keeps up with the training.
  */
 static void rebind(const Detach *d, Params *p, RawNode *n, uint32_t k)
 {
@@ -349,8 +385,9 @@ static void rebind(const Detach *d, Params *p, RawNode *n, uint32_t k)
             continue;
         if (found != NONE) {
             diag_hint("export again with optimize=False");
-            diag_warn(raw_where(d->m, n, (int)k), "detached, it is %s or %s, and will not train with either", p->g->param.at[found].name,
-                      p->g->param.at[i].name);
+            diag_warn(raw_where(d->m, n, (int)k),
+                      "detached, it is %s or %s, and will not train with either",
+                      p->g->param.at[found].name, p->g->param.at[i].name);
             return;
         }
         found = i;
@@ -366,7 +403,9 @@ static bool reads_detached(const Detach *d, const Group *g)
 {
     bool found = false;
     for (uint32_t j = 0; j < g->fx.n && !found; j++)
-        found = is_lost(d, g->fx.arg[j].name) || (same_base(g->fx.arg[j].name, "detach") && strmap_get(&d->m->init_index, g->fx.arg[j].name) != NONE);
+        found = is_lost(d, g->fx.arg[j].name) ||
+                (same_base(g->fx.arg[j].name, "detach") &&
+                 strmap_get(&d->m->init_index, g->fx.arg[j].name) != NONE);
     return found;
 }
 
@@ -380,7 +419,8 @@ static void rebind_all(const Detach *d, Params *p)
 
 /* ---- what it leaves no trace of but the line of source ---- */
 
-/* Calls fn with every line of the node's source that detaches, and the line that says where it is. */
+/* Calls fn with every line of the node's source that detaches, and the line that says where it is.
+ */
 static void detaching_lines(Arena *a, const RawNode *n, void (*fn)(void *, const char *), void *to)
 {
     const char *trace = n->stack;
@@ -397,7 +437,10 @@ static void detaching_lines(Arena *a, const RawNode *n, void (*fn)(void *, const
 
 typedef struct { StrMap explained, seen; Names line; } Lines;
 
-static void explain(void *lines, const char *line) { *strmap_at(&((Lines *)lines)->explained, line) = 1; }
+static void explain(void *lines, const char *line)
+{
+    *strmap_at(&((Lines *)lines)->explained, line) = 1;
+}
 
 static void doubt(void *to, const char *line)
 {
@@ -416,13 +459,16 @@ static void warn_untold(Detach *d, const RawNodes *list)
         const Group *g = &d->group.at[i];
         bool told = is_detach(&g->fx);
         for (uint32_t j = 0; j < g->fx.n; j++)
-            told = told || same_base(g->fx.arg[j].name, "detach") || same_base(g->fx.arg[j].name, "detach_");
+            told = told || same_base(g->fx.arg[j].name, "detach") ||
+                   same_base(g->fx.arg[j].name, "detach_");
         for (uint32_t j = 0; j < g->node.n && told; j++)
             detaching_lines(d->a, g->node.at[j], explain, &l);
     }
-    for (uint32_t i = 0; i < list->n; i++)              /* t = f(x).detach(): told by the reader, on the maker's line */
+    /* t = f(x).detach(): told by the reader, on the maker's line */
+    for (uint32_t i = 0; i < list->n; i++)
         for (uint32_t k = 0; k < list->at[i]->nin && list->at[i]->stop_in; k++) {
-            uint32_t maker = list->at[i]->stop_in[k] ? strmap_get(&d->maker, list->at[i]->in[k]) : NONE;
+            uint32_t maker =
+                list->at[i]->stop_in[k] ? strmap_get(&d->maker, list->at[i]->in[k]) : NONE;
             for (uint32_t j = 0; maker != NONE && j < d->group.at[maker].node.n; j++)
                 detaching_lines(d->a, d->group.at[maker].node.at[j], explain, &l);
         }
@@ -433,7 +479,9 @@ static void warn_untold(Detach *d, const RawNodes *list)
         const char *source = strchr(l.line.at[i], '\n');
         source = source ? source + 1 + strspn(source + 1, " ") : l.line.at[i];
         diag_hint("export again with optimize=False, or name the value with --stop-gradient");
-        diag_warn(WHERE_FILE(d->m->path), "its source detaches, the export does not show what, the gradient passes: %.100s", diag_escape(d->a, source));
+        diag_warn(WHERE_FILE(d->m->path),
+                  "its source detaches, the export does not show what, the gradient passes: %.100s",
+                  diag_escape(d->a, source));
     }
 }
 
@@ -447,11 +495,18 @@ void stop_assign(Stops *t, const Model *m, Params *params, const RawNodes *list)
         for (uint32_t k = 0; k < n->nout; k++)
             if (stop_named(t, n->out[k]) || all)
                 set(a, &n->stop_out, n->nout, k);
-        detaches = detaches || (n->fx_node && strstr(n->fx_node, "detach")) || (n->stack && strstr(n->stack, ".detach("));
+        detaches = detaches || (n->fx_node && strstr(n->fx_node, "detach")) ||
+                   (n->stack && strstr(n->stack, ".detach("));
     }
     if (!detaches || !t->opt->training)
         return;
-    Detach d = {.a = a, .m = m, .params = params, .stops = t, .index.arena = a, .maker.arena = a, .tainted.arena = a};
+    Detach d = {.a = a,
+                .m = m,
+                .params = params,
+                .stops = t,
+                .index.arena = a,
+                .maker.arena = a,
+                .tainted.arena = a};
     collect(&d, list);
     for (uint32_t i = 0; i < d.group.n; i++)
         for (uint32_t j = 0; j < d.group.at[i].node.n && is_detach(&d.group.at[i].fx); j++) {
@@ -459,7 +514,8 @@ void stop_assign(Stops *t, const Model *m, Params *params, const RawNodes *list)
             for (uint32_t k = 0; k < n->nout; k++)
                 set(a, &n->stop_out, n->nout, k);
         }
-    if (list != &m->node)                               /* a branch: the names around it are not in the list */
+    /* a branch: the names around it are not in the list */
+    if (list != &m->node)
         return;
     recover(&d, list);
     if (params && params->has_signature)

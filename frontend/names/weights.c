@@ -1,6 +1,6 @@
 /*
- * weights.c - a parameter's bytes out of the mapped file, in PyTorch's shape: the first moment at which weights
- * are read at all.
+ * weights.c - a parameter's bytes out of the mapped file, in PyTorch's shape: the first moment at
+ * which weights are read at all.
  */
 #include <string.h>
 
@@ -31,7 +31,8 @@ void param_bytes(const Param *p, void *out)
     }
     INSIST(p->bytes.length == n);
     if (p->transposed && p->shape.rank == 2)
-        transpose(out, p->bytes.at, (size_t)p->shape.d[0], (size_t)p->shape.d[1], dtype_size(p->dtype));
+        transpose(out, p->bytes.at, (size_t)p->shape.d[0], (size_t)p->shape.d[1],
+                  dtype_size(p->dtype));
     else
         memcpy(out, p->bytes.at, n);
 }

@@ -1,8 +1,9 @@
 /*
- * external.c - the bytes of a tensor that lie in another file.  In: a TensorProto with data_location EXTERNAL.
- * Out: a Payload in the mapped file, untouched.  This is the only function by which a model opens a file: the
- * path is resolved beneath the model's folder without following any link, and what was opened (not what was
- * named) must be a regular file with one name.  Each file is mapped once.
+ * external.c - the bytes of a tensor that lie in another file.  In: a TensorProto with
+ * data_location EXTERNAL. Out: a Payload in the mapped file, untouched.  This is the only function
+ * by which a model opens a file: the path is resolved beneath the model's folder without following
+ * any link, and what was opened (not what was named) must be a regular file with one name.  Each
+ * file is mapped once.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -77,7 +78,8 @@ static const ExternalFile *file_of(Model *m, const char *location, Where w)
         if (!strcmp(e->file.at[i].location, location))
             return &e->file.at[i];
     if (location[0] == '/' || !*location)
-        diag_fatal(EXIT_MODEL, w, "external data '%s': the path must be relative to the model's folder", location);
+        diag_fatal(EXIT_MODEL, w,
+                   "external data '%s': the path must be relative to the model's folder", location);
     int folder = open(*e->folder_name ? e->folder_name : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0)
         diag_fatal(EXIT_IO, w, "cannot open the model's folder: %s", strerror(errno));
@@ -85,12 +87,13 @@ static const ExternalFile *file_of(Model *m, const char *location, Where w)
     close(folder);
     errno = failed;
     if (fd < 0)
-        diag_fatal(errno == ENOENT || errno == EACCES ? EXIT_IO : EXIT_MODEL, w, "external data '%s': %s", location,
-                   why_not(errno));
+        diag_fatal(errno == ENOENT || errno == EACCES ? EXIT_IO : EXIT_MODEL, w,
+                   "external data '%s': %s", location, why_not(errno));
     struct stat st;
     if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_nlink != 1) {
         close(fd);
-        diag_fatal(EXIT_MODEL, w, "external data '%s': not a regular file with a single name", location);
+        diag_fatal(EXIT_MODEL, w, "external data '%s': not a regular file with a single name",
+                   location);
     }
     ExternalFile f = {.location = location, .size = (uint64_t)st.st_size};
     f.path = arena_printf(m->arena, "%s%s", e->folder_name, location);
@@ -132,13 +135,17 @@ Payload external_bytes(Model *m, const Onnx__TensorProto *t, uint64_t expected, 
         diag_fatal(EXIT_MODEL, w, "external data: offset '%s' or length '%s' is no decimal number",
                    value[0] ? value[0] : "", value[1] ? value[1] : "");
     if (length != expected)
-        diag_fatal(EXIT_MODEL, w, "external data: length %llu, but the tensor's shape needs %llu bytes",
+        diag_fatal(EXIT_MODEL, w,
+                   "external data: length %llu, but the tensor's shape needs %llu bytes",
                    (unsigned long long)length, (unsigned long long)expected);
     const ExternalFile *f = file_of(m, location, w);
     if (__builtin_add_overflow(offset, length, &end) || end > f->size)
-        diag_fatal(EXIT_MODEL, w, "external data '%s': bytes %llu to %llu are past its end (%llu bytes)", location,
-                   (unsigned long long)offset, (unsigned long long)offset + length, (unsigned long long)f->size);
+        diag_fatal(EXIT_MODEL, w,
+                   "external data '%s': bytes %llu to %llu are past its end (%llu bytes)", location,
+                   (unsigned long long)offset, (unsigned long long)offset + length,
+                   (unsigned long long)f->size);
     if (!length)
         return (Payload){.at = (const uint8_t *)"", .file = f->path, .offset = offset};
-    return (Payload){.at = f->at + offset, .length = (size_t)length, .file = f->path, .offset = offset};
+    return (Payload){
+        .at = f->at + offset, .length = (size_t)length, .file = f->path, .offset = offset};
 }

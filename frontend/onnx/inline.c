@@ -1,10 +1,11 @@
 /*
- * inline.c - calls of local functions and branches become plain nodes.  In: GraphProto, FunctionProtos.  Out: a
- * flat list of RawNodes over names that are unique in the whole model, attribute references resolved; then a
- * stable topological sort.
+ * inline.c - calls of local functions and branches become plain nodes.  In: GraphProto,
+ * FunctionProtos.  Out: a flat list of RawNodes over names that are unique in the whole model,
+ * attribute references resolved; then a stable topological sort.
  *
- * A Frame is one activation: how the names of a body map to names of the model, and what its attribute
- * references are bound to.  Recursion is as deep as the call chain, which may not repeat a function.
+ * A Frame is one activation: how the names of a body map to names of the model, and what its
+ * attribute references are bound to.  Recursion is as deep as the call chain, which may not repeat
+ * a function.
  */
 #include <string.h>
 
@@ -14,7 +15,8 @@
 enum { MAX_CALLS = 64, MOST_IMPORTS = 1000, MOST_ATTRIBUTES = 1000 };
 
 typedef struct Frame {
-    struct Frame *outer;                                /* the frame of the caller, or of the graph around a branch */
+    /* the frame of the caller, or of the graph around a branch */
+    struct Frame *outer;
     const Onnx__FunctionProto *function;                /* NULL: the graph itself, or a branch */
     bool top;
     const char *prefix;                                 /* of the names made here */
@@ -75,11 +77,12 @@ static void copy_attributes(Model *m, const Frame *f, const Onnx__NodeProto *p, 
         Onnx__AttributeProto *a = p->attribute[i];
         for (uint32_t j = 0; j < n->nattr; j++)
             if (!strcmp(text(n->attr[j]->name), text(a->name)))
-                diag_fatal(EXIT_MODEL, raw_where(m, n, -1), "attribute '%s' occurs twice", text(a->name));
+                diag_fatal(EXIT_MODEL, raw_where(m, n, -1), "attribute '%s' occurs twice",
+                           text(a->name));
         if (a->ref_attr_name && *a->ref_attr_name) {
             const Onnx__AttributeProto *bound = bound_attribute(f, a->ref_attr_name);
             if (!bound)
-                continue;                               /* an optional attribute the caller left out */
+                continue; /* an optional attribute the caller left out */
             Onnx__AttributeProto *copy = arena_new_of(m->arena, Onnx__AttributeProto);
             *copy = *bound;
             copy->name = a->name;
@@ -96,7 +99,8 @@ static int opset_in(size_t n, Onnx__OperatorSetIdProto **import, const char *dom
     for (size_t i = 0; i < n; i++) {
         const char *d = text(import[i]->domain);
         if (is_standard(d) ? is_standard(domain) : !strcmp(d, domain))
-            return import[i]->version > 0 && import[i]->version < 1000 ? (int)import[i]->version : 0;
+            return import[i]->version > 0 && import[i]->version < 1000 ? (int)import[i]->version
+                                                                       : 0;
     }
     return 0;
 }
@@ -113,11 +117,12 @@ static int opset_of(const Model *m, const Frame *f, const char *domain)
 static int stage_annotation(const Onnx__NodeProto *p)
 {
     for (size_t i = 0; i < p->n_device_configurations; i++)
-        if (p->device_configurations[i]->has_pipeline_stage && p->device_configurations[i]->pipeline_stage >= 0)
+        if (p->device_configurations[i]->has_pipeline_stage &&
+            p->device_configurations[i]->pipeline_stage >= 0)
             return p->device_configurations[i]->pipeline_stage;
     for (size_t i = 0; i < p->n_attribute; i++)
-        if (p->attribute[i]->has_i && !strcmp(text(p->attribute[i]->name), "pipeline_stage") && p->attribute[i]->i >= 0
-            && p->attribute[i]->i < 1 << 20)
+        if (p->attribute[i]->has_i && !strcmp(text(p->attribute[i]->name), "pipeline_stage") &&
+            p->attribute[i]->i >= 0 && p->attribute[i]->i < 1 << 20)
             return (int)p->attribute[i]->i;
     const char *value = metadata_get(p->n_metadata_props, p->metadata_props, "pipeline_stage");
     int stage = 0;
@@ -132,7 +137,8 @@ static int stage_annotation(const Onnx__NodeProto *p)
 static _Noreturn void too_many(const Model *m)
 {
     diag_hint("--limit=nodes=N raises the limit");
-    diag_fatal(EXIT_MODEL, WHERE_FILE(m->path), "more than %u nodes after inlining", m->limits.nodes);
+    diag_fatal(EXIT_MODEL, WHERE_FILE(m->path), "more than %u nodes after inlining",
+               m->limits.nodes);
 }
 
 static RawNode *raw_node(Model *m, Frame *f, const Onnx__NodeProto *p, uint32_t index)
@@ -143,11 +149,19 @@ static RawNode *raw_node(Model *m, Frame *f, const Onnx__NodeProto *p, uint32_t 
     const RawNode *site = f->site;
     RawNode *n = arena_new_of(a, RawNode);
     *n = (RawNode){
-        .name = text(p->name), .op_type = text(p->op_type), .domain = text(p->domain), .frame = f, .bias = NONE,
-        .index = site ? site->index : index, .inlined = site != NULL,
-        .pipeline_stage = stage_annotation(p), .call_scope = f->scope,
-        .nin = (uint32_t)p->n_input, .nout = (uint32_t)p->n_output,
-        .name_scopes = metadata_get(p->n_metadata_props, p->metadata_props, "pkg.torch.onnx.name_scopes"),
+        .name = text(p->name),
+        .op_type = text(p->op_type),
+        .domain = text(p->domain),
+        .frame = f,
+        .bias = NONE,
+        .index = site ? site->index : index,
+        .inlined = site != NULL,
+        .pipeline_stage = stage_annotation(p),
+        .call_scope = f->scope,
+        .nin = (uint32_t)p->n_input,
+        .nout = (uint32_t)p->n_output,
+        .name_scopes =
+            metadata_get(p->n_metadata_props, p->metadata_props, "pkg.torch.onnx.name_scopes"),
         .fx_node = metadata_get(p->n_metadata_props, p->metadata_props, "pkg.torch.onnx.fx_node"),
         .stack = metadata_get(p->n_metadata_props, p->metadata_props, "pkg.torch.onnx.stack_trace"),
     };
@@ -174,9 +188,11 @@ static RawNode *raw_node(Model *m, Frame *f, const Onnx__NodeProto *p, uint32_t 
     return n;
 }
 
-static const char *function_key(const Model *m, const char *domain, const char *name, const char *overload)
+static const char *function_key(const Model *m, const char *domain, const char *name,
+                                const char *overload)
 {
-    return arena_printf(m->arena, "%s\n%s\n%s", is_standard(text(domain)) ? "" : domain, text(name), text(overload));
+    return arena_printf(m->arena, "%s\n%s\n%s", is_standard(text(domain)) ? "" : domain, text(name),
+                        text(overload));
 }
 
 static void index_functions(Model *m)
@@ -217,7 +233,8 @@ static Frame *new_frame(Model *m, Frame *outer, const RawNode *site)
     *f = (Frame){.outer = outer, .map.arena = m->arena, .site = site, .depth = outer->depth + 1};
     f->prefix = new_prefix(m, outer, site->name, site->op_type);
     if (f->depth > MAX_CALLS)
-        diag_fatal(EXIT_MODEL, raw_where(m, site, -1), "calls and branches are nested more than %d deep", MAX_CALLS);
+        diag_fatal(EXIT_MODEL, raw_where(m, site, -1),
+                   "calls and branches are nested more than %d deep", MAX_CALLS);
     return f;
 }
 
@@ -238,19 +255,23 @@ static void identity(Model *m, Frame *f, const char *from, const char *to, RawNo
 
 static void add_nodes(Model *m, Frame *f, size_t n, Onnx__NodeProto **node, RawNodes *list);
 
-static void inline_call(Model *m, Frame *outer, const RawNode *site, const Onnx__FunctionProto *fn, RawNodes *list)
+static void inline_call(Model *m, Frame *outer, const RawNode *site, const Onnx__FunctionProto *fn,
+                        RawNodes *list)
 {
     for (const Frame *f = outer; f; f = f->outer)
         if (f->function == fn)
-            diag_fatal(EXIT_MODEL, raw_where(m, site, -1), "function '%s' calls itself", text(fn->name));
+            diag_fatal(EXIT_MODEL, raw_where(m, site, -1), "function '%s' calls itself",
+                       text(fn->name));
     if (site->nin > fn->n_input || site->nout > fn->n_output)
-        diag_fatal(EXIT_MODEL, raw_where(m, site, -1), "the call has %u inputs and %u outputs, function '%s' %zu and %zu",
-                   site->nin, site->nout, text(fn->name), fn->n_input, fn->n_output);
+        diag_fatal(EXIT_MODEL, raw_where(m, site, -1),
+                   "the call has %u inputs and %u outputs, function '%s' %zu and %zu", site->nin,
+                   site->nout, text(fn->name), fn->n_input, fn->n_output);
     Frame *f = new_frame(m, outer, site);
     f->function = fn;
     uint32_t call;
-    const char *own = site->call_scope ? site->call_scope
-                                       : scope_own(m->arena, site->name, NULL, site->name_scopes, &call);
+    const char *own = site->call_scope
+                          ? site->call_scope
+                          : scope_own(m->arena, site->name, NULL, site->name_scopes, &call);
     f->scope = scope_of_call(m, own, site->nin, site->in);
     for (size_t i = 0; i < fn->n_input; i++)
         define(m, f, text(fn->input[i]), i < site->nin ? site->in[i] : "");
@@ -278,14 +299,17 @@ static void add_nodes(Model *m, Frame *f, size_t n, Onnx__NodeProto **node, RawN
 }
 
 /*
- * How many nodes a list becomes, callees included: computed before anything is expanded, so that forty functions
- * that call each other twice are refused at once.  size[f]: 0 not yet known, UINT64_MAX in progress.
+ * How many nodes a list becomes, callees included: computed before anything is expanded, so that
+ * forty functions that call each other twice are refused at once.  size[f]: 0 not yet known,
+ * UINT64_MAX in progress.
  */
-static uint64_t expanded(const Model *m, size_t n, Onnx__NodeProto **node, uint64_t *size, int depth)
+static uint64_t expanded(const Model *m, size_t n, Onnx__NodeProto **node, uint64_t *size,
+                         int depth)
 {
     uint64_t total = 0;
     for (size_t i = 0; i < n && total <= m->limits.nodes; i++) {
-        uint32_t f = strmap_get(&m->function, function_key(m, node[i]->domain, node[i]->op_type, node[i]->overload));
+        uint32_t f = strmap_get(
+            &m->function, function_key(m, node[i]->domain, node[i]->op_type, node[i]->overload));
         total++;
         if (f == NONE)
             continue;
@@ -328,7 +352,8 @@ static const Onnx__GraphProto *graph_attribute(const RawNode *n, const char *nam
     return NULL;
 }
 
-void inline_branch(Model *m, const RawNode *n, const char *attr, RawNodes *list, uint32_t *nout, const char ***out)
+void inline_branch(Model *m, const RawNode *n, const char *attr, RawNodes *list, uint32_t *nout,
+                   const char ***out)
 {
     const Onnx__GraphProto *g = graph_attribute(n, attr);
     if (!g)
@@ -338,10 +363,12 @@ void inline_branch(Model *m, const RawNode *n, const char *attr, RawNodes *list,
     Frame *f = new_frame(m, n->frame, n);
     f->scope = n->scope;
     for (size_t i = 0; i < g->n_initializer; i++) {
-        const char *local = text(g->initializer[i]->name), *global = arena_printf(m->arena, "%s/%s", f->prefix, local);
+        const char *local = text(g->initializer[i]->name),
+                   *global = arena_printf(m->arena, "%s/%s", f->prefix, local);
         define(m, f, local, global);
         RawTensor r;
-        tensor_read(m, g->initializer[i], (Where){m->path, "initializer", (uint32_t)i, local, NULL, -1}, &r);
+        tensor_read(m, g->initializer[i],
+                    (Where){m->path, "initializer", (uint32_t)i, local, NULL, -1}, &r);
         r.name = global;
         *strmap_at(&m->init_index, global) = m->init.n;
         vec_push(m->arena, &m->init, r);
@@ -357,7 +384,8 @@ void inline_branch(Model *m, const RawNode *n, const char *attr, RawNodes *list,
         (*out)[i] = resolve(m, f, text(g->output[i]->name));
 }
 
-static void captured_in(Model *m, const RawNode *n, const Onnx__GraphProto *g, void (*fn)(void *, const char *), void *to)
+static void captured_in(Model *m, const RawNode *n, const Onnx__GraphProto *g,
+                        void (*fn)(void *, const char *), void *to)
 {
     for (size_t i = 0; i < g->n_node; i++) {
         for (size_t j = 0; j < g->node[i]->n_input; j++)
@@ -379,7 +407,15 @@ void inline_captured(Model *m, const RawNode *n, void (*fn)(void *, const char *
 
 /* ---- topological order: depth-first by file order, so that an ordered file stays as it is ---- */
 
-typedef struct { Model *m; RawNodes *list; StrMap maker; uint8_t *state; Ids stack; RawNodes sorted; RawNode *at; } Sort;
+typedef struct {
+    Model *m;
+    RawNodes *list;
+    StrMap maker;
+    uint8_t *state;
+    Ids stack;
+    RawNodes sorted;
+    RawNode *at;
+} Sort;
 
 static void push_maker(Sort *s, const RawNode *n, const char *name)
 {
@@ -387,8 +423,8 @@ static void push_maker(Sort *s, const RawNode *n, const char *name)
     if (p == NONE || s->state[p] == 2)
         return;
     if (s->state[p] == 1) {
-        diag_note("it needs '%s', which node %u '%s' makes out of its result", name, s->list->at[p]->index,
-                  s->list->at[p]->name);
+        diag_note("it needs '%s', which node %u '%s' makes out of its result", name,
+                  s->list->at[p]->index, s->list->at[p]->name);
         diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1), "the graph has a cycle");
     }
     vec_push(s->m->arena, &s->stack, p);

@@ -1,7 +1,8 @@
 /*
- * onnx.h - an .onnx file as the rest of the frontend sees it: mapped, checked against the limits, its
- * structure unpacked by protobuf-c, its functions inlined, its nodes in topological order.  Bytes of tensors
- * stay where they are, as Payloads.  Private to frontend/ and to autodiff/export/, which writes a model back.
+ * onnx.h - an .onnx file as the rest of the frontend sees it: mapped, checked against the limits,
+ * its structure unpacked by protobuf-c, its functions inlined, its nodes in topological order.
+ * Bytes of tensors stay where they are, as Payloads.  Private to frontend/ and to autodiff/export/,
+ * which writes a model back.
  */
 #ifndef PPSPLIT_ONNX_H
 #define PPSPLIT_ONNX_H
@@ -11,27 +12,37 @@
 
 /* ---- wire.c: the scan of the wire format ----------------------------------------------------- */
 
-/* A run of tensor bytes lifted out of the structure: field is its number in TensorProto (9 = raw_data). */
+/* A run of tensor bytes lifted out of the structure: field is its number in TensorProto (9 =
+ * raw_data). */
 typedef struct { uint64_t offset, length; uint32_t field; } WireRun;
 
 typedef struct {
-    VEC(WireRun) run;                                   /* TensorProto.payload is an index into it */
+    /* TensorProto.payload is an index into it */
+    VEC(WireRun) run;
     uint8_t *structure;                                 /* the message without its tensors' bytes */
     size_t length;
-    uint64_t messages, unpacked_bytes, hash;            /* counted, predicted, of the structure's bytes */
+    /* counted, predicted, of the structure's bytes */
+    uint64_t messages, unpacked_bytes, hash;
 } Wire;
 
-void wire_scan(Arena *a, const char *file, const uint8_t *at, size_t size, const Limits *lim, Wire *wire);
+void wire_scan(Arena *a, const char *file, const uint8_t *at, size_t size, const Limits *lim,
+               Wire *wire);
 
 /* ---- external.c ------------------------------------------------------------------------------ */
 
-typedef struct { const char *location; const char *path; const uint8_t *at; uint64_t size; } ExternalFile;
+typedef struct {
+    const char *location;
+    const char *path;
+    const uint8_t *at;
+    uint64_t size;
+} ExternalFile;
 typedef struct { const char *folder_name; VEC(ExternalFile) file; } External;
 
-/* The only road by which a model names another file.  expected: bytes the tensor's shape asks for. */
+/* The only road by which a model names another file.  expected: bytes the tensor's shape asks for.
+ */
 Payload external_bytes(struct Model *m, const Onnx__TensorProto *t, uint64_t expected, Where w);
 
-/* ---- read.c: model_open() of frontend.h fills these -------------------------------------------- */
+/* ---- read.c: model_open() of frontend.h fills these ------------------------------------------ */
 
 /* A tensor of the file; dtype as the file has it, bytes little-endian and dense. */
 typedef struct {
@@ -53,18 +64,27 @@ typedef struct RawNode {
     Onnx__AttributeProto **attr;                        /* references resolved */
     uint32_t index;                                     /* of the top-level node in the file */
     bool dead;                                          /* nothing the model yields needs it */
-    bool inlined;                                       /* part of a function's or a branch's body */
+    /* part of a function's or a branch's body */
+    bool inlined;
     int pipeline_stage;                                 /* -1: none */
     const char *name_scopes, *fx_node, *stack;          /* dynamo metadata, or NULL */
-    const char *call_scope;                             /* scope of the function call it was inlined from, or NULL */
+    /* scope of the function call it was inlined from, or NULL */
+    const char *call_scope;
     const char *scope;                                  /* scope.c */
-    uint32_t call;                                      /* scope.c: which call of a module this is */
-    const struct Recipe **made;                          /* names/: per operand how it is made of parameters, or NULL; or NULL */
-    bool *stop_in, *stop_out;                           /* stop.c: no gradient passes this operand, this result; or NULL */
-    uint32_t bias;                                      /* param.c: parameter to add to output 0, or NONE */
-    const struct RawNode *copy_of;                      /* param_equal.c: not in the file, a copy of this node for another parameter; or NULL */
-    bool renamed;                                       /* param_equal.c: an operand is a copy's result */
-    struct Frame *frame;                                /* inline.c: names and attributes its subgraphs see */
+    /* scope.c: which call of a module this is */
+    uint32_t call;
+    /* names/: per operand how it is made of parameters, or NULL; or NULL */
+    const struct Recipe **made;
+    /* stop.c: no gradient passes this operand, this result; or NULL */
+    bool *stop_in, *stop_out;
+    /* param.c: parameter to add to output 0, or NONE */
+    uint32_t bias;
+    /* param_equal.c: not in the file, a copy of this node for another parameter; or NULL */
+    const struct RawNode *copy_of;
+    /* param_equal.c: an operand is a copy's result */
+    bool renamed;
+    /* inline.c: names and attributes its subgraphs see */
+    struct Frame *frame;
 } RawNode;
 
 typedef VEC(RawNode *) RawNodes;
@@ -81,23 +101,27 @@ struct Model {
     Onnx__GraphProto *graph;
     VEC(RawTensor) init;
     StrMap init_index;                                  /* initializer name -> index into init */
-    StrMap module;                                      /* every module path that owns an initializer -> 1 */
+    /* every module path that owns an initializer -> 1 */
+    StrMap module;
     RawNodes node;
     uint32_t inlined_nodes;                             /* against limits.nodes */
-    StrMap prefix, function;                            /* inline.c: name prefixes in use, functions by key */
+    /* inline.c: name prefixes in use, functions by key */
+    StrMap prefix, function;
     bool from_pytorch;
 };
 
-/* ---- tensor.c ---------------------------------------------------------------------------------- */
+/* ---- tensor.c -------------------------------------------------------------------------------- */
 
 void tensor_read(Model *m, const Onnx__TensorProto *t, Where w, RawTensor *out);
-/* Dense elements of a computable type: small integers, halves and bools are widened; fatal for what cannot be. */
+/* Dense elements of a computable type: small integers, halves and bools are widened; fatal for what
+ * cannot be. */
 Tensor tensor_widen(Arena *a, const RawTensor *t, Where w);
 
-/* ---- node.c ------------------------------------------------------------------------------------ */
+/* ---- node.c ---------------------------------------------------------------------------------- */
 
 const char *metadata_get(size_t n, Onnx__StringStringEntryProto **entry, const char *key);
-const Onnx__AttributeProto *raw_attr(const RawNode *n, const char *name);       /* NULL when absent */
+/* NULL when absent */
+const Onnx__AttributeProto *raw_attr(const RawNode *n, const char *name);
 int64_t raw_int(const RawNode *n, const char *name, int64_t dflt);
 Where raw_where(const Model *m, const RawNode *n, int input);
 
@@ -105,7 +129,8 @@ Where raw_where(const Model *m, const RawNode *n, int input);
 
 void inline_model(Model *m);                            /* fills m->node */
 /* The nodes of branch attr (a graph) of node n, names made unique; out: what the branch yields. */
-void inline_branch(Model *m, const RawNode *n, const char *attr, RawNodes *list, uint32_t *nout, const char ***out);
+void inline_branch(Model *m, const RawNode *n, const char *attr, RawNodes *list, uint32_t *nout,
+                   const char ***out);
 /* Calls fn with every name the branches of n may take from around them. */
 void inline_captured(Model *m, const RawNode *n, void (*fn)(void *, const char *), void *to);
 /* Orders nodes topologically, stably; a cycle is fatal. */

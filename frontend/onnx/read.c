@@ -1,7 +1,8 @@
 /*
- * read.c - opens an .onnx file.  In: a path.  Out: a Model: the file mapped and scanned (wire.c), its structure
- * unpacked by protobuf-c into the arena, every initializer resolved to a Payload, functions inlined
- * (inline.c), nodes in topological order, names checked.  No tensor's bytes are read here.
+ * read.c - opens an .onnx file.  In: a path.  Out: a Model: the file mapped and scanned (wire.c),
+ * its structure unpacked by protobuf-c into the arena, every initializer resolved to a Payload,
+ * functions inlined (inline.c), nodes in topological order, names checked.  No tensor's bytes are
+ * read here.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -32,8 +33,9 @@ static void map_file(Model *m)
     if (fd < 0)
         diag_fatal(EXIT_IO, WHERE_FILE(m->path), "cannot open: %s", strerror(errno));
     if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size == 0) {
-        const char *why = S_ISDIR(st.st_mode) ? "is a directory" : S_ISREG(st.st_mode) ? "the file is empty"
-                                                                                     : "not a regular file";
+        const char *why = S_ISDIR(st.st_mode)   ? "is a directory"
+                          : S_ISREG(st.st_mode) ? "the file is empty"
+                                                : "not a regular file";
         close(fd);
         if (S_ISDIR(st.st_mode))
             diag_hint("give the .onnx file itself");
@@ -43,8 +45,8 @@ static void map_file(Model *m)
     if (m->size > m->limits.file_bytes) {
         close(fd);
         diag_hint("--limit=bytes=N raises the limit");
-        diag_fatal(EXIT_MODEL, WHERE_FILE(m->path), "the file has %zu bytes, the limit is %llu", m->size,
-                   (unsigned long long)m->limits.file_bytes);
+        diag_fatal(EXIT_MODEL, WHERE_FILE(m->path), "the file has %zu bytes, the limit is %llu",
+                   m->size, (unsigned long long)m->limits.file_bytes);
     }
     void *p = mmap(NULL, m->size, PROT_READ, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
     int error = errno;
@@ -53,7 +55,8 @@ static void map_file(Model *m)
         diag_fatal(EXIT_IO, WHERE_FILE(m->path), "cannot map: %s", strerror(error));
     m->at = p;
     const char *slash = strrchr(m->path, '/');
-    m->external.folder_name = slash ? arena_strndup(m->arena, m->path, (size_t)(slash - m->path) + 1) : "";
+    m->external.folder_name =
+        slash ? arena_strndup(m->arena, m->path, (size_t)(slash - m->path) + 1) : "";
 }
 
 static void *from_arena(void *arena, size_t n) { return arena_alloc(arena, n); }
@@ -69,7 +72,8 @@ static void unpack(Model *m)
     if (!m->graph)
         diag_fatal(EXIT_MODEL, WHERE_FILE(m->path), "not an ONNX model: it holds no graph");
     if (m->graph->n_sparse_initializer)
-        diag_fatal(EXIT_MODEL, WHERE_FILE(m->path), "sparse initializers are not supported (%zu of them)",
+        diag_fatal(EXIT_MODEL, WHERE_FILE(m->path),
+                   "sparse initializers are not supported (%zu of them)",
                    m->graph->n_sparse_initializer);
     const char *by = m->proto->producer_name;
     m->from_pytorch = by && !strcmp(by, "pytorch");
@@ -140,7 +144,8 @@ static void check_names(const Model *m)
                 continue;
             uint32_t *slot = strmap_at(&seen, n->out[j]);
             if (*slot != NONE || strmap_get(&m->init_index, n->out[j]) != NONE)
-                diag_fatal(EXIT_MODEL, raw_where(m, n, -1), "value '%s' is defined twice", n->out[j]);
+                diag_fatal(EXIT_MODEL, raw_where(m, n, -1), "value '%s' is defined twice",
+                           n->out[j]);
             *slot = 1;
         }
     }
@@ -167,7 +172,10 @@ Model *model_open(Arena *a, const char *path, const Limits *lim)
     return m;
 }
 
-static void rest(const void *at, size_t size) { madvise((void *)(uintptr_t)at, size, MADV_DONTNEED); }
+static void rest(const void *at, size_t size)
+{
+    madvise((void *)(uintptr_t)at, size, MADV_DONTNEED);
+}
 
 void models_rest(const Graph *g)
 {

@@ -1,10 +1,10 @@
 /*
- * wire.c - the scan of a protobuf file before protobuf-c sees it: no recursion, no allocation but the list of
- * lifted runs and the compacted copy.
- * In: the mapped bytes of an untrusted file.  Out: the structure without its tensors' bytes (raw_data and packed
- * typed arrays become TensorProto.payload, an index), small enough and shallow enough to unpack; or a diagnostic
- * with the byte offset.  Two walks driven by protobuf-c's own descriptors: the first checks and counts, the
- * second copies.
+ * wire.c - the scan of a protobuf file before protobuf-c sees it: no recursion, no allocation but
+ * the list of lifted runs and the compacted copy. In: the mapped bytes of an untrusted file.  Out:
+ * the structure without its tensors' bytes (raw_data and packed typed arrays become
+ * TensorProto.payload, an index), small enough and shallow enough to unpack; or a diagnostic with
+ * the byte offset.  Two walks driven by protobuf-c's own descriptors: the first checks and counts,
+ * the second copies.
  */
 #include <string.h>
 
@@ -17,7 +17,8 @@ enum { MAX_DEPTH = 256, FIELD_COST = 96, PATCH = 5, PAYLOAD = 1000 /* TensorProt
 typedef struct {
     const ProtobufCMessageDescriptor *type;
     uint64_t end;                                       /* offset just past the message */
-    uint64_t seen;                                      /* singular messages met: protobuf-c would merge, quadratically */
+    /* singular messages met: protobuf-c would merge, quadratically */
+    uint64_t seen;
     bool lifted;
     size_t patch;                                       /* where its length goes in the copy */
 } Level;
@@ -51,7 +52,9 @@ static uint64_t varint(Walk *w, size_t max)
     uint64_t v, left = w->level[w->depth].end - w->pos;
     size_t taken = pb_varint(w->at + w->pos, w->at + w->pos + left, max, &v);
     if (taken == 0)
-        broken(w, w->pos, left <= max ? "the message ends inside a number" : "a number is longer than its type allows");
+        broken(w, w->pos,
+               left <= max ? "the message ends inside a number"
+                           : "a number is longer than its type allows");
     w->pos += taken;
     return v;
 }
@@ -83,7 +86,8 @@ static void charge(Walk *w, uint64_t offset, uint64_t bytes)
     if (w->wire->unpacked_bytes > w->lim->unpacked_bytes) {
         diag_hint("--limit=unpacked=BYTES raises the limit");
         diag_fatal(EXIT_MODEL, WHERE_FILE(w->file),
-                   "the model's structure would take more than %llu bytes when unpacked (at byte %llu of the file)",
+                   "the model's structure would take more than %llu bytes when unpacked (at byte "
+                   "%llu of the file)",
                    (unsigned long long)w->lim->unpacked_bytes, (unsigned long long)offset);
     }
 }
@@ -99,12 +103,14 @@ static void enter(Walk *w, const ProtobufCFieldDescriptor *f, uint64_t length, u
     }
     if (f && ((uint32_t)w->depth + 1 >= w->lim->depth || w->depth + 1 >= MAX_DEPTH)) {
         diag_hint("--limit=depth=N raises the limit");
-        diag_fatal(EXIT_MODEL, WHERE_FILE(w->file), "messages are nested more than %u deep (at byte %llu of the file)",
+        diag_fatal(EXIT_MODEL, WHERE_FILE(w->file),
+                   "messages are nested more than %u deep (at byte %llu of the file)",
                    w->lim->depth, (unsigned long long)offset);
     }
     if (++w->wire->messages > w->lim->messages) {
         diag_hint("--limit=messages=N raises the limit");
-        diag_fatal(EXIT_MODEL, WHERE_FILE(w->file), "more than %llu messages (at byte %llu of the file)",
+        diag_fatal(EXIT_MODEL, WHERE_FILE(w->file),
+                   "more than %llu messages (at byte %llu of the file)",
                    (unsigned long long)w->lim->messages, (unsigned long long)offset);
     }
     const ProtobufCMessageDescriptor *type = f ? f->descriptor : &onnx__model_proto__descriptor;
@@ -113,7 +119,8 @@ static void enter(Walk *w, const ProtobufCFieldDescriptor *f, uint64_t length, u
         w->depth++;
         put(w, (const uint8_t[PATCH]){0}, PATCH);
     }
-    w->level[w->depth] = (Level){.type = type, .end = w->pos + length, .patch = w->n_out - (f ? PATCH : 0)};
+    w->level[w->depth] =
+        (Level){.type = type, .end = w->pos + length, .patch = w->n_out - (f ? PATCH : 0)};
 }
 
 static bool is_run(const ProtobufCMessageDescriptor *type, uint32_t id)
@@ -125,8 +132,12 @@ static bool is_run(const ProtobufCMessageDescriptor *type, uint32_t id)
 static size_t fixed_size(ProtobufCType t)
 {
     switch (t) {
-    case PROTOBUF_C_TYPE_FLOAT: case PROTOBUF_C_TYPE_FIXED32: case PROTOBUF_C_TYPE_SFIXED32: return 4;
-    case PROTOBUF_C_TYPE_DOUBLE: case PROTOBUF_C_TYPE_FIXED64: case PROTOBUF_C_TYPE_SFIXED64: return 8;
+    case PROTOBUF_C_TYPE_FLOAT:
+    case PROTOBUF_C_TYPE_FIXED32:
+    case PROTOBUF_C_TYPE_SFIXED32: return 4;
+    case PROTOBUF_C_TYPE_DOUBLE:
+    case PROTOBUF_C_TYPE_FIXED64:
+    case PROTOBUF_C_TYPE_SFIXED64: return 8;
     default: return 0;
     }
 }
@@ -199,7 +210,8 @@ static void field(Walk *w)
     uint64_t offset = w->pos, tag = varint(w, 5), id = tag >> 3;
     if (id == 0 || id >= 1u << 29)
         broken(w, offset, "no field has this number");
-    const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field(l->type, (unsigned)id);
+    const ProtobufCFieldDescriptor *f =
+        protobuf_c_message_descriptor_get_field(l->type, (unsigned)id);
     if (id == PAYLOAD && l->type == &onnx__tensor_proto__descriptor)
         f = NULL;
     uint32_t kind = tag & 7;
@@ -218,7 +230,8 @@ static void field(Walk *w)
         broken(w, offset, "a field reaches past the end of its message");
     if (!f)
         return;
-    if (kind == PB_VARINT ? !is_varint_type(f->type) : fixed_size(f->type) != (kind == PB_64 ? 8 : 4))
+    if (kind == PB_VARINT ? !is_varint_type(f->type)
+                          : fixed_size(f->type) != (kind == PB_64 ? 8 : 4))
         broken(w, offset, "a field has another wire type than the format says");
     charge(w, offset, FIELD_COST);
     put_varint(w, tag);
@@ -257,13 +270,15 @@ static uint64_t hash_words(const uint8_t *p, size_t n)
     return h ^ h >> 32;
 }
 
-void wire_scan(Arena *a, const char *file, const uint8_t *at, size_t size, const Limits *lim, Wire *wire)
+void wire_scan(Arena *a, const char *file, const uint8_t *at, size_t size, const Limits *lim,
+               Wire *wire)
 {
     *wire = (Wire){0};
     Walk w = {.file = file, .at = at, .size = size, .lim = lim, .arena = a, .wire = wire};
     walk(&w);
     if (w.n_out > INT32_MAX)
-        diag_fatal(EXIT_MODEL, WHERE_FILE(file), "the model's structure alone is larger than 2 GiB");
+        diag_fatal(EXIT_MODEL, WHERE_FILE(file),
+                   "the model's structure alone is larger than 2 GiB");
     wire->structure = w.out = arena_alloc(a, w.n_out);
     wire->length = w.n_out;
     walk(&w);

@@ -7,7 +7,8 @@
 
 #include "eval.h"
 
-static void product_doubles(const double *a, const double *b, double *c, int64_t m, int64_t k, int64_t n)
+static void product_doubles(const double *a, const double *b, double *c, int64_t m, int64_t k,
+                            int64_t n)
 {
     for (int64_t i = 0; i < m; i++)
         for (int64_t p = 0; p < k; p++)
@@ -35,11 +36,14 @@ static int64_t matrix_of(const Shape *s, const Shape *lead, const int64_t *index
 void eval_matmul(Eval *e)
 {
     const Shape *a = &e->in[0].shape, *b = &e->in[1].shape, *r = &e->out[0].shape;
-    int64_t m = r->d[r->rank - 2], n = r->d[r->rank - 1], k = a->d[a->rank - 1], index[MAX_RANK] = {0}, i = 0;
+    int64_t m = r->d[r->rank - 2], n = r->d[r->rank - 1], k = a->d[a->rank - 1],
+            index[MAX_RANK] = {0}, i = 0;
     size_t count = (size_t)shape_elements(r);
     bool floats = dtype_is_float(e->in[0].dtype);
-    const double *x = floats ? eval_doubles(e, &e->in[0]) : NULL, *y = floats ? eval_doubles(e, &e->in[1]) : NULL;
-    const Wide *u = floats ? NULL : eval_wides(e, &e->in[0]), *v = floats ? NULL : eval_wides(e, &e->in[1]);
+    const double *x = floats ? eval_doubles(e, &e->in[0]) : NULL,
+                 *y = floats ? eval_doubles(e, &e->in[1]) : NULL;
+    const Wide *u = floats ? NULL : eval_wides(e, &e->in[0]),
+               *v = floats ? NULL : eval_wides(e, &e->in[1]);
     double *z = floats ? eval_scratch(e, count, sizeof *z) : NULL;
     Wide *w = floats ? NULL : eval_scratch(e, count, sizeof *w);
     Shape lead = *r;
@@ -61,15 +65,17 @@ void eval_matmul(Eval *e)
 /* ---- windows: one to three spatial dimensions, always treated as three ---- */
 
 typedef struct {
-    int64_t batch, xc, yc, group;                       /* x: [batch, xc, X], y: [batch, yc, Y], w: [yc, xc / group, K] */
+    /* x: [batch, xc, X], y: [batch, yc, Y], w: [yc, xc / group, K] */
+    int64_t batch, xc, yc, group;
     int64_t x[3], y[3], k[3], stride[3], dilation[3], pad[3], pad_end[3];
 } Window;
 
 static Window window(const Eval *e, const Shape *x, const Shape *y, const int64_t *kernel)
 {
     const Attr *t = e->at;
-    Window w = {x->d[0], x->d[1], y->d[1], t->group ? t->group : 1, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1},
-                {0}, {0}};
+    Window w = {x->d[0],   x->d[1],   y->d[1],   t->group ? t->group : 1,
+                {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1},
+                {1, 1, 1}, {0},       {0}};
     for (int i = 0; i < t->n; i++) {
         int to = 3 - t->n + i;
         w.x[to] = x->d[i + 2];
@@ -104,7 +110,10 @@ static void plane(const Window *w, Planes p, const int64_t *k)
     }
     for (int64_t a = lo[0]; a < hi[0]; a++)
         for (int64_t b = lo[1]; b < hi[1]; b++) {
-            double *x = p.x + ((a * w->stride[0] + shift[0]) * w->x[1] + b * w->stride[1] + shift[1]) * w->x[2] + shift[2];
+            double *x =
+                p.x +
+                ((a * w->stride[0] + shift[0]) * w->x[1] + b * w->stride[1] + shift[1]) * w->x[2] +
+                shift[2];
             double *y = p.y + (a * w->y[1] + b) * w->y[2];
             int64_t s = w->stride[2];
             if (p.op == OP_Conv)
@@ -121,14 +130,16 @@ static void plane(const Window *w, Planes p, const int64_t *k)
 
 static void convolve(const Window *w, double *x, double *k, double *y, Op op)
 {
-    int64_t xs = w->x[0] * w->x[1] * w->x[2], ys = w->y[0] * w->y[1] * w->y[2], ks = w->k[0] * w->k[1] * w->k[2];
+    int64_t xs = w->x[0] * w->x[1] * w->x[2], ys = w->y[0] * w->y[1] * w->y[2],
+            ks = w->k[0] * w->k[1] * w->k[2];
     int64_t xg = w->xc / w->group, yg = w->yc / w->group;
     for (int64_t n = 0; n < w->batch; n++)
         for (int64_t o = 0; o < w->yc; o++)
             for (int64_t i = 0; i < xg; i++)
                 for (int64_t q = 0; q < ks; q++) {
                     int64_t at[3] = {q / (w->k[1] * w->k[2]), q / w->k[2] % w->k[1], q % w->k[2]};
-                    Planes p = {x + (n * w->xc + o / yg * xg + i) * xs, k + (o * xg + i) * ks + q, y + (n * w->yc + o) * ys, op};
+                    Planes p = {x + (n * w->xc + o / yg * xg + i) * xs, k + (o * xg + i) * ks + q,
+                                y + (n * w->yc + o) * ys, op};
                     plane(w, p, at);
                 }
 }

@@ -1,6 +1,7 @@
 /*
- * eval.c - the evaluator: any core op on dense tensors.  It folds constants at import and is the tests'
- * oracle in float64.  Plain loops, one definition of every op; speed is the generated code's business.
+ * eval.c - the evaluator: any core op on dense tensors.  It folds constants at import and is the
+ * tests' oracle in float64.  Plain loops, one definition of every op; speed is the generated code's
+ * business.
  */
 #include <string.h>
 
@@ -8,16 +9,19 @@
 
 static void (*const evaluator[OP_COUNT])(Eval *e) = {
 #define EVAL(f) eval_##f
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, ...) [OP_##name] = eval,
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, ...)                  \
+    [OP_##name] = eval,
 #include "ir/ops.def"
 };
 
-void eval_node(Arena *a, Op op, uint32_t nin, const Tensor *in, const Attr *attr, uint32_t nout, Tensor *out)
+void eval_node(Arena *a, Op op, uint32_t nin, const Tensor *in, const Attr *attr, uint32_t nout,
+               Tensor *out)
 {
     bool empty = true;
     Eval e;
     INSIST(op_is_core(op));
-    e.op = op, e.nin = nin, e.nout = nout, e.in = in, e.at = attr, e.out = out, e.scratch = NULL, e.used = 0;
+    e.op = op, e.nin = nin, e.nout = nout, e.in = in, e.at = attr, e.out = out, e.scratch = NULL,
+    e.used = 0;
     for (uint32_t i = 0; i < nout; i++) {
         int64_t n = shape_elements(&out[i].shape);
         out[i].data = arena_calloc(a, (size_t)n, dtype_size(out[i].dtype));
@@ -69,7 +73,8 @@ void eval_nodes(const Graph *g, Arena *a, const NodeId *list, uint32_t n, Tensor
     for (uint32_t k = 0; k < n; k++) {
         const Node *x = &g->node.at[list[k]];
         Arena *scratch = arena_new();
-        Tensor *in = arena_array(scratch, Tensor, x->nin), *out = arena_array(scratch, Tensor, x->nout);
+        Tensor *in = arena_array(scratch, Tensor, x->nin),
+               *out = arena_array(scratch, Tensor, x->nout);
         for (uint32_t i = 0; i < x->nin; i++)
             in[i] = operand(g, a, x->in[i], at, wide);
         for (uint32_t i = 0; i < x->nout; i++) {

@@ -50,7 +50,8 @@ static Wide pow_w(Wide x, Wide y)
 #define RUN_CODE_LOWER(f) 0
 #define RUN_VIA_LOWERING 0
 
-/* Operands of a row in the double domain are doubles, but for a condition; rows on bits and truth values never run there. */
+/* Operands of a row in the double domain are doubles, but for a condition; rows on bits and truth
+ * values never run there. */
 #define BITS_BitwiseNot ~, int64_t
 #define BITS_BitwiseAnd ~, int64_t
 #define BITS_BitwiseOr ~, int64_t
@@ -99,14 +100,15 @@ static Wide pow_w(Wide x, Wide y)
 static void map_doubles(Op op, const double *x, const double *y, const double *z, double *r, int n)
 {
     switch (op) {
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, flops, onnx, flags, code) \
-    case OP_##name: \
-        for (int i = 0; i < n; i++) { \
-            const TYPE_A(name) a = (TYPE_A(name))x[i]; \
-            const TYPE(name) b = (TYPE(name))y[i], c = (TYPE(name))z[i]; \
-            (void)a, (void)b, (void)c; \
-            r[i] = (double)(RUN_##code); \
-        } \
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, flops, onnx,   \
+           flags, code)                                                                            \
+    case OP_##name:                                                                                \
+        for (int i = 0; i < n; i++) {                                                              \
+            const TYPE_A(name) a = (TYPE_A(name))x[i];                                             \
+            const TYPE(name) b = (TYPE(name))y[i], c = (TYPE(name))z[i];                           \
+            (void)a, (void)b, (void)c;                                                             \
+            r[i] = (double)(RUN_##code);                                                           \
+        }                                                                                          \
         break;
 #include "ir/ops.def"
     default:
@@ -145,13 +147,14 @@ static void map_wides(Op op, const Wide *x, const Wide *y, const Wide *z, Wide *
         return;
     }
     switch (op) {
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, flops, onnx, flags, code) \
-    case OP_##name: \
-        for (int i = 0; i < n; i++) { \
-            const Wide a = x[i], b = y[i], c = z[i]; \
-            (void)a, (void)b, (void)c; \
-            r[i] = (Wide)(RUN_##code); \
-        } \
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, flops, onnx,   \
+           flags, code)                                                                            \
+    case OP_##name:                                                                                \
+        for (int i = 0; i < n; i++) {                                                              \
+            const Wide a = x[i], b = y[i], c = z[i];                                               \
+            (void)a, (void)b, (void)c;                                                             \
+            r[i] = (Wide)(RUN_##code);                                                             \
+        }                                                                                          \
         break;
 #include "ir/ops.def"
     default:
@@ -170,7 +173,8 @@ typedef struct {
     bool along[OPERANDS];                               /* whether it moves along the row */
 } Plan;
 
-/* One row where every operand has the result's shape or one element, else rows of the last dimension. */
+/* One row where every operand has the result's shape or one element, else rows of the last
+ * dimension. */
 static Plan plan_rows(const Eval *e)
 {
     const Shape *r = &e->out[0].shape;

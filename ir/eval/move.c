@@ -1,6 +1,6 @@
 /*
- * move.c - views, copies, gathers and scatters.  They move elements by size, whatever the type; only
- * a scatter that combines computes.
+ * move.c - views, copies, gathers and scatters.  They move elements by size, whatever the type;
+ * only a scatter that combines computes.
  */
 #include <string.h>
 
@@ -28,7 +28,8 @@ static void copy_strided(const Eval *e, Tensor *out, int64_t offset, const int64
         for (int k = 0; k < lead.rank; k++)
             from += index[k] * stride[k];
         if (step == 1) {
-            memcpy((char *)out->data + (size_t)i * size, (const char *)e->in[0].data + (size_t)from * size, (size_t)row * size);
+            memcpy((char *)out->data + (size_t)i * size,
+                   (const char *)e->in[0].data + (size_t)from * size, (size_t)row * size);
             i += row;
             continue;
         }
@@ -113,7 +114,8 @@ void eval_concat(Eval *e)
         }
 }
 
-/* Which element of the axis stands at position i, which begins `begin` before it; -1: none, the constant. */
+/* Which element of the axis stands at position i, which begins `begin` before it; -1: none, the
+ * constant. */
 static int64_t padded(int mode, int64_t i, int64_t d)
 {
     if (i >= 0 && i < d)
@@ -158,11 +160,15 @@ void eval_gather(Eval *e)
     char *to = e->out[0].data;
     for (size_t o = 0; o < outer; o++)
         for (int64_t i = 0; i < n; i++, to += inner)
-            memcpy(to, (const char *)e->in[0].data + (o * (size_t)d + (size_t)eval_index(index[i], d)) * inner, inner);
+            memcpy(to,
+                   (const char *)e->in[0].data +
+                       (o * (size_t)d + (size_t)eval_index(index[i], d)) * inner,
+                   inner);
 }
 
 /* Where in the data the element at this index of the indices lies. */
-static int64_t along_axis(const Shape *data, const int64_t *stride, int64_t axis, const int64_t *index, int64_t i)
+static int64_t along_axis(const Shape *data, const int64_t *stride, int64_t axis,
+                          const int64_t *index, int64_t i)
 {
     int64_t at = eval_index(i, data->d[axis]) * stride[axis];
     for (int k = 0; k < data->rank; k++)
@@ -178,13 +184,15 @@ void eval_gather_elements(Eval *e)
     int64_t stride[MAX_RANK], index[MAX_RANK] = {0}, i = 0;
     eval_strides(data, stride);
     do {
-        move(&e->out[0], i, &e->in[0], along_axis(data, stride, e->at->axis, index, at[i]), element(e));
+        move(&e->out[0], i, &e->in[0], along_axis(data, stride, e->at->axis, index, at[i]),
+             element(e));
         i++;
     } while (eval_next(s, index));
 }
 
 /* The n-th tuple of indices: an offset into the data, whose dims `from..from + depth` it names. */
-static int64_t tuple_offset(const Shape *data, const int64_t *stride, int from, int64_t depth, const int64_t *tuple)
+static int64_t tuple_offset(const Shape *data, const int64_t *stride, int from, int64_t depth,
+                            const int64_t *tuple)
 {
     int64_t at = 0;
     for (int64_t k = 0; k < depth; k++)
@@ -196,7 +204,8 @@ void eval_gather_nd(Eval *e)
 {
     const Shape *data = &e->in[0].shape, *s = &e->in[1].shape;
     const int64_t *index = eval_ints(e, &e->in[1]);
-    int64_t stride[MAX_RANK], depth = s->d[s->rank - 1], tuples = shape_elements(s) / depth, batches = 1;
+    int64_t stride[MAX_RANK], depth = s->d[s->rank - 1], tuples = shape_elements(s) / depth,
+                              batches = 1;
     int batch = (int)e->at->batch_dims;
     eval_strides(data, stride);
     for (int i = 0; i < batch; i++)
@@ -206,8 +215,10 @@ void eval_gather_nd(Eval *e)
         block *= (size_t)data->d[i];
     int64_t all = shape_elements(data) / (batches ? batches : 1);
     for (int64_t i = 0; i < tuples; i++) {
-        int64_t at = i / (tuples / batches) * all + tuple_offset(data, stride, batch, depth, index + i * depth);
-        memcpy((char *)e->out[0].data + (size_t)i * block, (const char *)e->in[0].data + (size_t)at * element(e), block);
+        int64_t at = i / (tuples / batches) * all +
+                     tuple_offset(data, stride, batch, depth, index + i * depth);
+        memcpy((char *)e->out[0].data + (size_t)i * block,
+               (const char *)e->in[0].data + (size_t)at * element(e), block);
     }
 }
 
@@ -236,7 +247,8 @@ void eval_scatter_elements(Eval *e)
         return;
     eval_strides(data, stride);
     do {
-        combine(&e->out[0], along_axis(data, stride, e->at->axis, index, at[i]), &e->in[2], i, e->at->reduction);
+        combine(&e->out[0], along_axis(data, stride, e->at->axis, index, at[i]), &e->in[2], i,
+                e->at->reduction);
         i++;
     } while (eval_next(s, index));
 }
@@ -245,7 +257,8 @@ void eval_scatter_nd(Eval *e)
 {
     const Shape *data = &e->in[0].shape, *s = &e->in[1].shape;
     const int64_t *index = eval_ints(e, &e->in[1]);
-    int64_t stride[MAX_RANK], depth = s->d[s->rank - 1], tuples = shape_elements(s) / depth, block = 1;
+    int64_t stride[MAX_RANK], depth = s->d[s->rank - 1], tuples = shape_elements(s) / depth,
+                              block = 1;
     eval_copy(e);
     eval_strides(data, stride);
     for (int i = (int)depth; i < data->rank; i++)

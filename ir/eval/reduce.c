@@ -55,7 +55,10 @@ static void reduce_wides(Eval *e, int64_t n, int64_t count)
     const Shape *s = &e->in[0].shape;
     const Wide *x = eval_wides(e, &e->in[0]), far = (Wide)1 << 100;
     Wide *r = eval_scratch(e, (size_t)n, sizeof *r);
-    Wide start = e->op == OP_ReduceProd ? 1 : e->op == OP_ReduceMax ? -far : e->op == OP_ReduceMin ? far : 0;
+    Wide start = e->op == OP_ReduceProd  ? 1
+                 : e->op == OP_ReduceMax ? -far
+                 : e->op == OP_ReduceMin ? far
+                                         : 0;
     int64_t stride[MAX_RANK], index[MAX_RANK] = {0}, i = 0;
     result_strides(e, stride);
     for (int64_t k = 0; k < n; k++)
@@ -163,7 +166,8 @@ void eval_cumsum(Eval *e)
 }
 
 /* Merge sort of a line's positions: best first, equals in order of position. */
-static void sort_line(const Tensor *x, int64_t base, int64_t step, int sign, int64_t *at, int64_t *other, int64_t n)
+static void sort_line(const Tensor *x, int64_t base, int64_t step, int sign, int64_t *at,
+                      int64_t *other, int64_t n)
 {
     if (n < 2)
         return;
@@ -171,7 +175,8 @@ static void sort_line(const Tensor *x, int64_t base, int64_t step, int sign, int
     sort_line(x, base, step, sign, at, other, half);
     sort_line(x, base, step, sign, at + half, other, n - half);
     while (i < half && j < n)
-        other[k++] = sign * compare(x, base + at[j] * step, base + at[i] * step) > 0 ? at[j++] : at[i++];
+        other[k++] =
+            sign * compare(x, base + at[j] * step, base + at[i] * step) > 0 ? at[j++] : at[i++];
     while (i < half)
         other[k++] = at[i++];
     while (j < n)
@@ -184,7 +189,8 @@ void eval_topk(Eval *e)
     const Tensor *x = &e->in[0];
     Lines l = lines(&x->shape, e->at->axis);
     size_t size = dtype_size(x->dtype);
-    int64_t *at = eval_scratch(e, (size_t)l.n, sizeof *at), *other = eval_scratch(e, (size_t)l.n, sizeof *at);
+    int64_t *at = eval_scratch(e, (size_t)l.n, sizeof *at),
+            *other = eval_scratch(e, (size_t)l.n, sizeof *at);
     for (int64_t o = 0; o < l.outer; o++)
         for (int64_t j = 0; j < l.step; j++) {
             int64_t base = o * l.n * l.step + j;
@@ -214,7 +220,8 @@ void eval_softmax(Eval *e)
                 sum += exp(x[base + i * l.step] - top);
             for (int64_t i = 0; i < l.n; i++) {
                 double v = x[base + i * l.step] - top;
-                eval_set_double(&e->out[0], base + i * l.step, e->op == OP_Softmax ? exp(v) / sum : v - log(sum));
+                eval_set_double(&e->out[0], base + i * l.step,
+                                e->op == OP_Softmax ? exp(v) / sum : v - log(sum));
             }
         }
 }

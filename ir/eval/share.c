@@ -1,5 +1,6 @@
 /*
- * share.c - what the evaluators share: scratch memory, whole tensors as doubles or wide integers, walks over indices.
+ * share.c - what the evaluators share: scratch memory, whole tensors as doubles or wide integers,
+ * walks over indices.
  */
 #include <math.h>
 #include <string.h>
@@ -95,7 +96,8 @@ int64_t eval_index(int64_t i, int64_t d)
 {
     int64_t k = i < 0 ? i + d : i;
     if (k < 0 || k >= d)
-        diag_fatal(EXIT_MODEL, WHERE_NONE, "index %lld is out of range for a dimension of %lld", (long long)i, (long long)d);
+        diag_fatal(EXIT_MODEL, WHERE_NONE, "index %lld is out of range for a dimension of %lld",
+                   (long long)i, (long long)d);
     return k;
 }
 

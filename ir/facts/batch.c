@@ -1,14 +1,15 @@
 /*
  * batch.c - which dimension of every value holds the rows of the microbatch.
  *
- * In: a shaped graph.  Out: Value.batch of every value from `from` on, and in words what forbids smaller
- * chunks (uneven), what lets samples influence each other (mixes), and how microbatches meet in each output.
- * A forward dataflow over the nodes in order, one rule per core op (batch_rules.c).  A value that does not depend on the
- * data but has the batch's size where it meets the batch (an Expand, a constant) is tagged on demand: the
- * demand walks back to its source, and the sweep is repeated until nothing changes.  A dimension may hold
- * outer * rows * k elements (torch's MultiheadAttention flattens [S, B, E] to [S * B, E] for a while): inside a
- * stage only its size matters; where rows are told apart (outputs, Dropout) outer has to be 1.  The target of a loss is cut
- * where the demand of what it is compared with finds it.
+ * In: a shaped graph.  Out: Value.batch of every value from `from` on, and in words what forbids
+ * smaller chunks (uneven), what lets samples influence each other (mixes), and how microbatches
+ * meet in each output. A forward dataflow over the nodes in order, one rule per core op
+ * (batch_rules.c).  A value that does not depend on the data but has the batch's size where it
+ * meets the batch (an Expand, a constant) is tagged on demand: the demand walks back to its source,
+ * and the sweep is repeated until nothing changes.  A dimension may hold outer * rows * k elements
+ * (torch's MultiheadAttention flattens [S, B, E] to [S * B, E] for a while): inside a stage only
+ * its size matters; where rows are told apart (outputs, Dropout) outer has to be 1.  The target of
+ * a loss is cut where the demand of what it is compared with finds it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 
 #include "batch.h"
 
-/* ---- inputs and reasons ----------------------------------------------------------------------- */
+/* ---- inputs and reasons ---------------------------------------------------------------------- */
 
 static void tag_inputs(Batch *b)
 {
@@ -33,7 +34,8 @@ static void tag_option(Batch *b, const char *text)
     Graph *g = b->g;
     const char *eq = strrchr(text, '=');
     if (!eq)
-        diag_fatal(EXIT_USAGE, WHERE_NONE, "--chunk '%s': expected INPUT=DIM or INPUT=replicate", text);
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "--chunk '%s': expected INPUT=DIM or INPUT=replicate",
+                   text);
     const char *name = arena_strndup(b->scratch, text, (size_t)(eq - text));
     const char **names = arena_array(b->scratch, const char *, g->input.n + 1);
     Value *v = NULL;
@@ -62,9 +64,10 @@ static void tag_option(Batch *b, const char *text)
                    shape_print(b->scratch, v->dtype, &v->shape), eq + 1);
     dim += dim < 0 ? v->shape.rank : 0;
     if (v->shape.d[dim] % b->rows != 0)
-        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
-                   "--chunk '%s': dimension %ld of %s is no multiple of the %lld rows of a microbatch", text, dim,
-                   shape_print(b->scratch, v->dtype, &v->shape), (long long)b->rows);
+        diag_fatal(
+            EXIT_USAGE, WHERE_FILE(g->file),
+            "--chunk '%s': dimension %ld of %s is no multiple of the %lld rows of a microbatch",
+            text, dim, shape_print(b->scratch, v->dtype, &v->shape), (long long)b->rows);
     v->batch = (int)dim;
 }
 
@@ -89,11 +92,13 @@ static void read_merges(Batch *b, const BatchOptions *opt)
         for (uint32_t k = 0; eq && k < g->output.n && k < g->output_name.n; k++) {
             const Value *v = val(g, g->output.at[k]);
             const char *name = g->output_name.at[k];
-            if (strlen(name) != (size_t)(eq - text) || strncmp(name, text, (size_t)(eq - text)) != 0)
+            if (strlen(name) != (size_t)(eq - text) ||
+                strncmp(name, text, (size_t)(eq - text)) != 0)
                 continue;
             char *end;
             long dim = strtol(eq + 1, &end, 10);
-            if (end != eq + 1 && !*end && dim >= 0 && dim < v->shape.rank && v->shape.d[dim] % b->rows == 0)
+            if (end != eq + 1 && !*end && dim >= 0 && dim < v->shape.rank &&
+                v->shape.d[dim] % b->rows == 0)
                 b->said[g->output.at[k]] = (int)dim;
         }
     }
@@ -134,16 +139,20 @@ static const char *mixed_text(const Batch *b, NodeId from, NodeId id)
 {
     const char *node = batch_node_text(b->g, from);
     if (from != id || !b->why)
-        return arena_printf(b->g->arena, "%s computes over all samples of a microbatch: they influence each other", node);
-    return arena_printf(b->g->arena,
-                        b->mixing ? "%s: %s: what it yields for a microbatch is no part of what it yields for the minibatch"
-                                  : "%s: %s: whether samples influence each other is not known from here on",
-                        node, b->why);
+        return arena_printf(
+            b->g->arena, "%s computes over all samples of a microbatch: they influence each other",
+            node);
+    return arena_printf(
+        b->g->arena,
+        b->mixing ? "%s: %s: what it yields for a microbatch is no part of what it yields for the "
+                    "minibatch"
+                  : "%s: %s: whether samples influence each other is not known from here on",
+        node, b->why);
 }
 
 /*
- * What sums over the batch and then goes back into single samples mixes them; a sum that only ends in the
- * loss does not.  at[v]: the node that mixed what v holds.
+ * What sums over the batch and then goes back into single samples mixes them; a sum that only ends
+ * in the loss does not.  at[v]: the node that mixed what v holds.
  */
 static void find_mixes(Batch *b, NodeId id, NodeId *at, bool *said, Reasons *mixes)
 {
@@ -185,7 +194,11 @@ static void sweep(Batch *b)
 
 void batch_analyse(Graph *g, ValueId from, const BatchOptions *opt, BatchNotes *notes)
 {
-    Batch b = {.g = g, .scratch = g->arena, .from = from, .rows = g->batch > 0 ? g->batch : 1, .values = g->value.n};
+    Batch b = {.g = g,
+               .scratch = g->arena,
+               .from = from,
+               .rows = g->batch > 0 ? g->batch : 1,
+               .values = g->value.n};
     b.target = notes && from == 0 ? notes->target : NONE;
     b.labels = arena_array(b.scratch, bool, b.values + 1);
     b.said = arena_array(b.scratch, int, b.values + 1);

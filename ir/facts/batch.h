@@ -32,46 +32,58 @@ typedef struct {
     int64_t rows;
     VEC(int) want;        /* by value id: the dimension demanded of an Expand's result */
     VEC(int64_t) outer;   /* by value id: what stands outside the rows in the batch dimension */
-    int64_t cur;          /* outer of the node's tagged operands, of its results, of what is demanded */
-    VEC(Retagged) copies; /* constants tagged for a user: a copy, since other users may mean another dimension */
+    /* outer of the node's tagged operands, of its results, of what is demanded */
+    int64_t cur;
+    /* constants tagged for a user: a copy, since other users may mean another dimension */
+    VEC(Retagged) copies;
     bool changed;
-    ValueId target; /* the loss's, whose rows are where those of the prediction are; NONE: none, or the user said */
+    /* the loss's, whose rows are where those of the prediction are; NONE: none, or the user said */
+    ValueId target;
     uint32_t values; /* of the graph at the begin: labels and said go so far */
     bool *labels;    /* made of the target and constants */
     int64_t *row;    /* the one row that a value with no batch dimension depends on, or -1 */
     int *said;       /* --merge: the dimension of an output's rows where it is not found */
     Fate *fate;
-    NodeId nodes;    /* of the graph, and for each Reshape which place it puts the row in, where there are several */
+    /* of the graph, and for each Reshape which place it puts the row in, where there are several */
+    NodeId nodes;
     uint8_t *choice; /* shapes of one row; NULL: the first */
-    const char *why; /* the reason of the rule that failed, or that follows the rows only when all are there */
+    /* the reason of the rule that failed, or that follows the rows only when all are there */
+    const char *why;
     bool mixing;     /* the rule just run lets samples influence each other at once */
     bool sums;       /* the rule just run summed over the batch */
 } Batch;
 
 /* batch_state.c */
 int batch_fail(Batch *b, const char *why); /* notes the reason; returns BATCH_MIXED */
-int batch_crossed(Batch *b, const char *why); /* every sample meets every sample; returns BATCH_MIXED */
+/* every sample meets every sample; returns BATCH_MIXED */
+int batch_crossed(Batch *b, const char *why);
 int batch_want(const Batch *b, ValueId v);      /* the dimension demanded of an Expand's result */
-int64_t batch_outer(const Batch *b, ValueId v); /* what stands outside the rows in its batch dimension */
+/* what stands outside the rows in its batch dimension */
+int64_t batch_outer(const Batch *b, ValueId v);
 void batch_set_outer(Batch *b, ValueId v, int64_t outer);
 const char *batch_node_text(const Graph *g, NodeId n);
 bool batch_in_axes(const Attr *a, int dim);
 bool batch_const_int(const Value *v, int64_t i, int64_t *x);
 int batch_reshape(const Shape *in, const Shape *out, int dim, int64_t rows, int64_t *outer);
 int batch_place(const Shape *in, const Shape *out, int dim, int64_t *outer, int choice);
-int batch_one_place(const Batch *b, const Node *n, int64_t *outer); /* of a Reshape of one row, as batch_reshape */
+/* of a Reshape of one row, as batch_reshape */
+int batch_one_place(const Batch *b, const Node *n, int64_t *outer);
 
-/* batch_demand.c: can *slot hold the rows in dimension dim?  Tags it, or puts a tagged copy of a constant there. */
+/* batch_demand.c: can *slot hold the rows in dimension dim?  Tags it, or puts a tagged copy of a
+ * constant there. */
 bool batch_demand(Batch *b, ValueId *slot, int dim);
 bool batch_demand_all(Batch *b, Node *n, int dim, int rank);
 
-/* batch_rules.c, batch_index.c: every rule of ops.def's BATCH column is a function rule_f; returns the dimension of the results' rows. */
+/* batch_rules.c, batch_index.c: every rule of ops.def's BATCH column is a function rule_f; returns
+ * the dimension of the results' rows. */
 #define BATCH(rule, carry, merge, span) int rule_##rule(Batch *b, Node *n);
 #define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, ...) batch
 #include "ir/ops.def"
 #undef BATCH
-bool batch_sweep_node(Batch *b, NodeId id); /* runs its rule and writes its results' tags; says whether one changed */
-int64_t batch_row(const Batch *b, const Node *n, uint32_t out); /* which single row the output is made of, or -1 */
+bool batch_sweep_node(
+    Batch *b, NodeId id); /* runs its rule and writes its results' tags; says whether one changed */
+/* which single row the output is made of, or -1 */
+int64_t batch_row(const Batch *b, const Node *n, uint32_t out);
 
 /* batch_merge.c: how microbatches meet; notes->output and notes->target_why */
 Fate *batch_fates(Batch *b);

@@ -1,6 +1,7 @@
 /*
- * batch_demand.c - the rows demanded of a value.  In: a value and the dimension in which a reader needs the rows.  Out: whether
- * it can hold them there; what it is made of is tagged on the way, back to an Expand or to a constant, of which a tagged copy is made.
+ * batch_demand.c - the rows demanded of a value.  In: a value and the dimension in which a reader
+ * needs the rows.  Out: whether it can hold them there; what it is made of is tagged on the way,
+ * back to an Expand or to a constant, of which a tagged copy is made.
  */
 #include <string.h>
 
@@ -17,8 +18,9 @@ static void set_want(Batch *b, ValueId v, int dim)
 }
 
 /*
- * A constant may be tagged when its rows are all equal, or integers each of which grows by its own step from
- * row to row (positions, row numbers): then the constant of a smaller batch is a prefix of it.
+ * A constant may be tagged when its rows are all equal, or integers each of which grows by its own
+ * step from row to row (positions, row numbers): then the constant of a smaller batch is a prefix
+ * of it.
  */
 static bool rows_regular(const Value *v, int dim, int64_t outer, int64_t rows)
 {
@@ -37,8 +39,8 @@ static bool rows_regular(const Value *v, int dim, int64_t outer, int64_t rows)
     bool equal = true;
     for (int64_t o = 0; o < outer && equal; o++)
         for (int64_t r = 1; r < rows && equal; r++)
-            equal = memcmp(at + (size_t)(o * whole) * size, at + (size_t)(o * whole + r * block) * size,
-                           (size_t)block * size) == 0;
+            equal = memcmp(at + (size_t)(o * whole) * size,
+                           at + (size_t)(o * whole + r * block) * size, (size_t)block * size) == 0;
     if (equal)
         return true;
     for (int64_t o = 0; o < outer; o++)
@@ -46,9 +48,10 @@ static bool rows_regular(const Value *v, int dim, int64_t outer, int64_t rows)
             int64_t x, base, next, grown;
             int64_t in = o * whole + i % block;
             if (!batch_const_int(v, o * whole + i, &x) || !batch_const_int(v, in, &base) ||
-                !batch_const_int(v, in + block, &next) || __builtin_sub_overflow(next, base, &grown) ||
-                __builtin_mul_overflow(grown, i / block, &grown) || __builtin_add_overflow(grown, base, &grown) ||
-                x != grown)
+                !batch_const_int(v, in + block, &next) ||
+                __builtin_sub_overflow(next, base, &grown) ||
+                __builtin_mul_overflow(grown, i / block, &grown) ||
+                __builtin_add_overflow(grown, base, &grown) || x != grown)
                 return false;
         }
     return true;
@@ -57,7 +60,8 @@ static bool rows_regular(const Value *v, int dim, int64_t outer, int64_t rows)
 static ValueId tagged_copy(Batch *b, ValueId v, int dim)
 {
     for (uint32_t i = 0; i < b->copies.n; i++)
-        if (b->copies.at[i].from == v && b->copies.at[i].dim == dim && batch_outer(b, b->copies.at[i].to) == b->cur)
+        if (b->copies.at[i].from == v && b->copies.at[i].dim == dim &&
+            batch_outer(b, b->copies.at[i].to) == b->cur)
             return b->copies.at[i].to;
     Value was = *val(b->g, v);
     Shape shape = was.shape;
@@ -70,7 +74,8 @@ static ValueId tagged_copy(Batch *b, ValueId v, int dim)
     return to;
 }
 
-/* Demands dimension dim of an operand aligned to the right with a result of rank `rank`; broadcast dims are fine. */
+/* Demands dimension dim of an operand aligned to the right with a result of rank `rank`; broadcast
+ * dims are fine. */
 static bool demand_aligned(Batch *b, ValueId *slot, int dim, int rank)
 {
     const Value *v = val(b->g, *slot);
@@ -89,14 +94,21 @@ bool batch_demand_all(Batch *b, Node *n, int dim, int rank)
     return true;
 }
 
-/* ---- one function per carry of ops.def: may the result `out` hold the rows in dimension dim?  Passes the demand on ---- */
+/* ---- one function per carry of ops.def: may the result `out` hold the rows in dimension dim?
+ * Passes the demand on ---- */
 
 static const Shape *operand(const Batch *b, const Node *n) { return &val(b->g, n->in[0])->shape; }
 static const Shape *result(const Batch *b, ValueId out) { return &val(b->g, out)->shape; }
 
-static bool carry_never(Batch *b, Node *n, ValueId out, int dim) { return (void)b, (void)n, (void)out, (void)dim, false; }
+static bool carry_never(Batch *b, Node *n, ValueId out, int dim)
+{
+    return (void)b, (void)n, (void)out, (void)dim, false;
+}
 
-static bool carry_all(Batch *b, Node *n, ValueId out, int dim) { return batch_demand_all(b, n, dim, result(b, out)->rank); }
+static bool carry_all(Batch *b, Node *n, ValueId out, int dim)
+{
+    return batch_demand_all(b, n, dim, result(b, out)->rank);
+}
 
 static bool carry_beside_axis(Batch *b, Node *n, ValueId out, int dim)
 {
@@ -134,7 +146,10 @@ static bool carry_pad(Batch *b, Node *n, ValueId out, int dim)
     return result(b, out)->d[dim] == operand(b, n)->d[dim] && batch_demand(b, &n->in[0], dim);
 }
 
-static bool carry_slice(Batch *b, Node *n, ValueId out, int dim) { return n->attr.step[dim] == 1 && carry_pad(b, n, out, dim); }
+static bool carry_slice(Batch *b, Node *n, ValueId out, int dim)
+{
+    return n->attr.step[dim] == 1 && carry_pad(b, n, out, dim);
+}
 
 static bool carry_reduce(Batch *b, Node *n, ValueId out, int dim)
 {
@@ -148,7 +163,8 @@ static bool carry_gather(Batch *b, Node *n, ValueId out, int dim)
     (void)out;
     if (dim < axis)
         return batch_demand(b, &n->in[0], dim);
-    return dim < axis + ri ? batch_demand(b, &n->in[1], dim - axis) : batch_demand(b, &n->in[0], dim - ri + 1);
+    return dim < axis + ri ? batch_demand(b, &n->in[1], dim - axis)
+                           : batch_demand(b, &n->in[0], dim - ri + 1);
 }
 
 static bool carry_conv(Batch *b, Node *n, ValueId out, int dim)
@@ -169,11 +185,13 @@ static bool carry_matmul(Batch *b, Node *n, ValueId out, int dim)
 
 static bool (*const carry_of[OP_COUNT])(Batch *, Node *, ValueId, int) = {
 #define BATCH(rule, carry, merge, span) carry_##carry
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, ...) [OP_##name] = batch,
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, ...)           \
+    [OP_##name] = batch,
 #include "ir/ops.def"
 };
 
-/* A constant's rows are put one after the other as they are, so behind something outside them there must be all. */
+/* A constant's rows are put one after the other as they are, so behind something outside them there
+ * must be all. */
 static bool demand_const(Batch *b, ValueId *slot, const Value *x, int dim)
 {
     if (x->shape.d[dim] % (b->cur * b->rows) != 0 || !rows_regular(x, dim, b->cur, b->rows))

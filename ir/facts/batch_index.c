@@ -1,15 +1,16 @@
 /*
  * batch_index.c - the rows through Gather and Scatter.
  *
- * In: a node that reads or writes by number.  Out: the dimension that holds the rows of its result.  Picking
- * rows by number is followed where each row provably names itself (0, 1, 2, ... along the batch, row * length + place
- * in a flattened value, or the places that MaxPool found); adding rows into a table leaves none.
+ * In: a node that reads or writes by number.  Out: the dimension that holds the rows of its result.
+ * Picking rows by number is followed where each row provably names itself (0, 1, 2, ... along the
+ * batch, row * length + place in a flattened value, or the places that MaxPool found); adding rows
+ * into a table leaves none.
  */
 #include "batch.h"
 
 /*
- * What is known of integers: row r has slope * r * each + (lo to hi), and what the data say where they do.  Slope 0: no row is
- * told from another.
+ * What is known of integers: row r has slope * r * each + (lo to hi), and what the data say where
+ * they do.  Slope 0: no row is told from another.
  */
 typedef struct {
     int slope; /* 0 or 1; -1: nothing of use is known */
@@ -19,7 +20,8 @@ typedef struct {
 
 static const Span useless = {-1, 0, 0, false}, of_data = {0, 0, 0, true};
 
-/* Of whose integers: entry comp of the last dimension (comp < 0: the value itself), with the rows along dim. */
+/* Of whose integers: entry comp of the last dimension (comp < 0: the value itself), with the rows
+ * along dim. */
 typedef struct {
     int comp, dim;
     int64_t rows, each;
@@ -47,7 +49,9 @@ static Span span_const(const Value *x, Entry w)
         rising.lo = up < rising.lo ? up : rising.lo;
         rising.hi = up > rising.hi ? up : rising.hi;
     }
-    return n == 0 ? useless : w.dim < 0 || same.hi - same.lo <= rising.hi - rising.lo ? same : rising;
+    return n == 0                                                    ? useless
+           : w.dim < 0 || same.hi - same.lo <= rising.hi - rising.lo ? same
+                                                                     : rising;
 }
 
 /* An operand that is broadcast to the node's result. */
@@ -65,11 +69,13 @@ static Span span_aligned(const Graph *g, const Node *n, uint32_t i, Entry w, int
 static Span span_sum(Span x, Span y, int sign)
 {
     int slope = x.slope + sign * y.slope;
-    x = x.data && x.slope == 0 ? of_data : x; /* what is added to a place of the data makes another such place */
+    /* what is added to a place of the data makes another such place */
+    x = x.data && x.slope == 0 ? of_data : x;
     y = y.data && y.slope == 0 ? of_data : y;
     if (x.slope < 0 || y.slope < 0 || slope < 0 || slope > 1)
         return useless;
-    return (Span){slope, x.lo + (sign > 0 ? y.lo : -y.hi), x.hi + (sign > 0 ? y.hi : -y.lo), x.data || y.data};
+    return (Span){slope, x.lo + (sign > 0 ? y.lo : -y.hi), x.hi + (sign > 0 ? y.hi : -y.lo),
+                  x.data || y.data};
 }
 
 static Span span_concat(const Graph *g, const Node *n, Entry w, int depth)
@@ -107,21 +113,35 @@ static Span span_wrapped(const Graph *g, const Node *n, Entry w, int depth)
     const Value *c = val(g, n->in[0]);
     const Node *less = c->kind == V_NODE ? &g->node.at[c->node] : NULL;
     Span x = span_aligned(g, n, 2, w, depth);
-    bool wraps = less && less->op == OP_Less && less->in[0] == n->in[2] && val(g, less->in[1])->kind == V_CONST;
-    return wraps && x.lo >= 0 && span_const(val(g, less->in[1]), (Entry){-1, -1, w.rows, w.each, w.budget}).hi == 0 ? x : of_data;
+    bool wraps = less && less->op == OP_Less && less->in[0] == n->in[2] &&
+                 val(g, less->in[1])->kind == V_CONST;
+    return wraps && x.lo >= 0 &&
+                   span_const(val(g, less->in[1]), (Entry){-1, -1, w.rows, w.each, w.budget}).hi ==
+                       0
+               ? x
+               : of_data;
 }
 
 /* What the data say, or what is computed from them in another way. */
-static Span span_data(const Graph *g, const Node *n, Entry w, int depth) { return (void)g, (void)n, (void)w, (void)depth, of_data; }
+static Span span_data(const Graph *g, const Node *n, Entry w, int depth)
+{
+    return (void)g, (void)n, (void)w, (void)depth, of_data;
+}
 
-static Span span_same(const Graph *g, const Node *n, Entry w, int depth) { return span_value(g, n->in[0], w, depth + 1); }
+static Span span_same(const Graph *g, const Node *n, Entry w, int depth)
+{
+    return span_value(g, n->in[0], w, depth + 1);
+}
 
 static Span span_cast(const Graph *g, const Node *n, Entry w, int depth)
 {
     return dtype_is_float(val(g, n->in[0])->dtype) ? of_data : span_same(g, n, w, depth);
 }
 
-static Span span_expand(const Graph *g, const Node *n, Entry w, int depth) { return span_aligned(g, n, 0, w, depth); }
+static Span span_expand(const Graph *g, const Node *n, Entry w, int depth)
+{
+    return span_aligned(g, n, 0, w, depth);
+}
 
 static Span span_add(const Graph *g, const Node *n, Entry w, int depth)
 {
@@ -141,7 +161,8 @@ static Span span_arg(const Graph *g, const Node *n, Entry w, int depth)
 
 static Span (*const span_of[OP_COUNT])(const Graph *, const Node *, Entry, int) = {
 #define BATCH(rule, carry, merge, span) span_##span
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, ...) [OP_##name] = batch,
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, ...)           \
+    [OP_##name] = batch,
 #include "ir/ops.def"
 };
 
@@ -149,7 +170,8 @@ static Span span_value(const Graph *g, ValueId v, Entry w, int depth)
 {
     const Value *x = val(g, v);
     const Shape *s = &x->shape;
-    if (depth > 32 || --*w.budget < 0 || w.dim >= s->rank - (w.comp >= 0) || (w.dim >= 0 && s->d[w.dim] % w.rows != 0))
+    if (depth > 32 || --*w.budget < 0 || w.dim >= s->rank - (w.comp >= 0) ||
+        (w.dim >= 0 && s->d[w.dim] % w.rows != 0))
         return useless;
     if (x->kind == V_CONST)
         return span_const(x, w);
@@ -160,8 +182,9 @@ static Span span_value(const Graph *g, ValueId v, Entry w, int depth)
 }
 
 /*
- * The dimension of index along which entry comp names a place of its own row: row r has `each` of them; -1: none.  A place
- * that the data say is taken to be within its row, as it was before row * each was added to it: torch.onnx writes x[rows, place] so.
+ * The dimension of index along which entry comp names a place of its own row: row r has `each` of
+ * them; -1: none.  A place that the data say is taken to be within its row, as it was before row *
+ * each was added to it: torch.onnx writes x[rows, place] so.
  */
 static int row_dim(const Batch *b, ValueId index, int comp, int64_t each)
 {
@@ -169,7 +192,8 @@ static int row_dim(const Batch *b, ValueId index, int comp, int64_t each)
     for (int i = 0; i < s->rank - (comp >= 0); i++) {
         int budget = 1000;
         Span is = span_value(b->g, index, (Entry){comp, i, b->rows, each, &budget}, 0);
-        if (is.slope == 1 && (is.data ? is.lo == 0 && is.hi == 0 && each > 1 : is.lo >= 0 && is.hi < each))
+        if (is.slope == 1 &&
+            (is.data ? is.lo == 0 && is.hi == 0 && each > 1 : is.lo >= 0 && is.hi < each))
             return i;
     }
     return -1;
@@ -183,7 +207,8 @@ int rule_gather(Batch *b, Node *n)
         return ti >= 0 ? axis + ti : BATCH_NONE;
     if (td >= 0 && td == axis) {
         int i = b->cur == 1 ? row_dim(b, n->in[1], -1, x->shape.d[axis] / b->rows) : -1;
-        return i >= 0 && batch_demand(b, &n->in[1], i) ? axis + i : batch_fail(b, "it picks rows by number");
+        return i >= 0 && batch_demand(b, &n->in[1], i) ? axis + i
+                                                       : batch_fail(b, "it picks rows by number");
     }
     if (td >= 0 && ti >= 0 && b->rows > 1)
         return batch_crossed(b, "it takes from every sample what every sample names");
@@ -214,14 +239,16 @@ int rule_gather_nd(Batch *b, Node *n)
     return dim;
 }
 
-/* Does every index point into its own row?  So do the places MaxPool found, which count over its whole operand. */
+/* Does every index point into its own row?  So do the places MaxPool found, which count over its
+ * whole operand. */
 static bool points_home(const Graph *g, ValueId v)
 {
     for (int depth = 0; depth < 32 && val(g, v)->kind == V_NODE; depth++) {
         const Node *n = &g->node.at[val(g, v)->node];
         if (n->op == OP_MaxPool)
             return val(g, v)->out == 1;
-        if (n->op != OP_Reshape && n->op != OP_Cast && n->op != OP_Identity && n->op != OP_StopGradient)
+        if (n->op != OP_Reshape && n->op != OP_Cast && n->op != OP_Identity &&
+            n->op != OP_StopGradient)
             return false;
         v = n->in[0];
     }
@@ -245,8 +272,8 @@ int rule_elements(Batch *b, Node *n)
     }
     if (b->cur == 1 && points_home(b->g, n->in[1])) {
         int64_t size = val(b->g, n->in[0])->shape.d[axis];
-        if (size % b->rows == 0 && batch_demand(b, &n->in[0], axis) && batch_demand(b, &n->in[1], axis) &&
-            (!scatter || batch_demand(b, &n->in[2], axis)))
+        if (size % b->rows == 0 && batch_demand(b, &n->in[0], axis) &&
+            batch_demand(b, &n->in[1], axis) && (!scatter || batch_demand(b, &n->in[2], axis)))
             return axis;
     }
     if (td >= 0)
@@ -262,21 +289,25 @@ int rule_elements(Batch *b, Node *n)
 int rule_scatter_nd(Batch *b, Node *n)
 {
     const Value *x = val(b->g, n->in[0]), *index = val(b->g, n->in[1]), *up = val(b->g, n->in[2]);
-    int ri = index->shape.rank, q = (int)index->shape.d[ri - 1], td = x->batch, ti = index->batch, tu = up->batch;
+    int ri = index->shape.rank, q = (int)index->shape.d[ri - 1], td = x->batch, ti = index->batch,
+        tu = up->batch;
     if (b->rows == 1)
         return td;
     if (tu >= ri - 1 || td >= q) { /* the batch is in the slices that are moved whole */
         int dim = td >= q ? td : q + tu - (ri - 1);
-        if (ti < 0 && batch_demand(b, &n->in[0], dim) && batch_demand(b, &n->in[2], ri - 1 + dim - q))
+        if (ti < 0 && batch_demand(b, &n->in[0], dim) &&
+            batch_demand(b, &n->in[2], ri - 1 + dim - q))
             return dim;
         return batch_fail(b, "an operand has the batch's size but is fixed in the model");
     }
     int rows_at = ti >= 0 ? ti : tu;
     for (int c = 0; c < q; c++) { /* each row writes into itself */
         int64_t size = val(b->g, n->in[0])->shape.d[c];
-        int i = b->cur != 1 || (td >= 0 && td != c) ? -1 : size % b->rows == 0 ? row_dim(b, n->in[1], c, size / b->rows) : -1;
-        if (i >= 0 && (rows_at < 0 || rows_at == i) && batch_demand(b, &n->in[0], c) && batch_demand(b, &n->in[1], i) &&
-            batch_demand(b, &n->in[2], i))
+        int i = b->cur != 1 || (td >= 0 && td != c) ? -1
+                : size % b->rows == 0               ? row_dim(b, n->in[1], c, size / b->rows)
+                                                    : -1;
+        if (i >= 0 && (rows_at < 0 || rows_at == i) && batch_demand(b, &n->in[0], c) &&
+            batch_demand(b, &n->in[1], i) && batch_demand(b, &n->in[2], i))
             return c;
     }
     if (td >= 0)

@@ -1,10 +1,12 @@
 /*
- * batch_merge.c - what the microbatches' results are to the minibatch's: rows of it, terms of a sum, parts of a mean, the same.
+ * batch_merge.c - what the microbatches' results are to the minibatch's: rows of it, terms of a
+ * sum, parts of a mean, the same.
  *
- * In: tagged values, node by node.  Out: how microbatches meet in each output, or the node that leaves no way and why;
- * and whether a microbatch of the target belongs to the same microbatch of what it is compared with.
- * A sum over the samples stays one through linear operations, a mean even through affine ones; nothing else adds up.  A sum
- * that is divided by a constant may be meant as a mean (x.sum() / x.shape[0] is exported so): that is for the user to say.
+ * In: tagged values, node by node.  Out: how microbatches meet in each output, or the node that
+ * leaves no way and why; and whether a microbatch of the target belongs to the same microbatch of
+ * what it is compared with. A sum over the samples stays one through linear operations, a mean even
+ * through affine ones; nothing else adds up.  A sum that is divided by a constant may be meant as a
+ * mean (x.sum() / x.shape[0] is exported so): that is for the user to say.
  */
 #include <math.h>
 #include <string.h>
@@ -38,12 +40,14 @@ static bool may_average(const Batch *b, ValueId v, bool divisor)
 static Fate lost(const Batch *b, NodeId id, const char *why)
 {
     bool crossed = b->mixing && why == b->why;
-    return (Fate){FATE_LOST, arena_printf(b->g->arena, "%s: %s", batch_node_text(b->g, id), why), crossed};
+    return (Fate){FATE_LOST, arena_printf(b->g->arena, "%s: %s", batch_node_text(b->g, id), why),
+                  crossed};
 }
 
 static bool is(Fate f, int kind) { return f.kind == (unsigned)kind; }
 
-/* ---- one function per merge of ops.def.  rows: of operands' rows none are left; else no operand has rows, and not all are fixed ---- */
+/* ---- one function per merge of ops.def.  rows: of operands' rows none are left; else no operand
+ * has rows, and not all are fixed ---- */
 
 static Fate neither(const Batch *b, NodeId id)
 {
@@ -58,20 +62,34 @@ static Fate scattered(const Batch *b, NodeId id)
 static Fate summed(const Batch *b, NodeId id)
 {
     if (b->rows == 1)
-        return lost(b, id, "the model's shapes have one row: whether it is taken over the samples, and if it is their sum or their mean, does not show");
+        return lost(b, id,
+                    "the model's shapes have one row: whether it is taken over the samples, and if "
+                    "it is their sum or their mean, does not show");
     return (Fate){.kind = FATE_SUM};
 }
 
-static Fate operand(const Batch *b, NodeId id, uint32_t i) { return fate_of(b, b->g->node.at[id].in[i]); }
+static Fate operand(const Batch *b, NodeId id, uint32_t i)
+{
+    return fate_of(b, b->g->node.at[id].in[i]);
+}
 
-static bool is_fixed(const Batch *b, NodeId id, uint32_t i) { return is(operand(b, id, i), FATE_FIXED); }
+static bool is_fixed(const Batch *b, NodeId id, uint32_t i)
+{
+    return is(operand(b, id, i), FATE_FIXED);
+}
 
 /* Of two operands of which one is fixed, the other. */
 static Fate other(const Batch *b, NodeId id) { return operand(b, id, is_fixed(b, id, 0)); }
 
-static Fate merge_lose(const Batch *b, NodeId id, bool rows) { return rows ? neither(b, id) : scattered(b, id); }
+static Fate merge_lose(const Batch *b, NodeId id, bool rows)
+{
+    return rows ? neither(b, id) : scattered(b, id);
+}
 
-static Fate merge_keep(const Batch *b, NodeId id, bool rows) { return rows ? neither(b, id) : operand(b, id, 0); }
+static Fate merge_keep(const Batch *b, NodeId id, bool rows)
+{
+    return rows ? neither(b, id) : operand(b, id, 0);
+}
 
 static Fate merge_keep_float(const Batch *b, NodeId id, bool rows)
 {
@@ -79,14 +97,18 @@ static Fate merge_keep_float(const Batch *b, NodeId id, bool rows)
     return to_float ? merge_keep(b, id, rows) : merge_lose(b, id, rows);
 }
 
-static Fate merge_sum(const Batch *b, NodeId id, bool rows) { return rows ? summed(b, id) : operand(b, id, 0); }
+static Fate merge_sum(const Batch *b, NodeId id, bool rows)
+{
+    return rows ? summed(b, id) : operand(b, id, 0);
+}
 
 static Fate merge_mean(const Batch *b, NodeId id, bool rows)
 {
     if (!rows)
         return operand(b, id, 0);
     bool all = shape_elements(&val(b->g, b->g->node.at[id].out[0])->shape) == 1;
-    if (b->rows > 1 || all)         /* of shapes of one row only what leaves nothing is sure to be over it */
+    /* of shapes of one row only what leaves nothing is sure to be over it */
+    if (b->rows > 1 || all)
         return (Fate){.kind = FATE_MEAN};
     return summed(b, id);
 }
@@ -121,7 +143,8 @@ static Fate merge_multiply(const Batch *b, NodeId id, bool rows)
     bool first = is_fixed(b, id, 0);
     if (rows)
         return neither(b, id);
-    return first || is_fixed(b, id, 1) ? scaled(b, id, other(b, id), !first, false) : scattered(b, id);
+    return first || is_fixed(b, id, 1) ? scaled(b, id, other(b, id), !first, false)
+                                       : scattered(b, id);
 }
 
 static Fate merge_divide(const Batch *b, NodeId id, bool rows)
@@ -148,7 +171,8 @@ static Fate merge_join(const Batch *b, NodeId id, bool rows)
         return neither(b, id);
     for (uint32_t i = 1; i < n->nin; i++) {
         Fate one = fate_of(b, n->in[i]);
-        if (one.kind != all.kind && !((is(one, FATE_FIXED) || is(all, FATE_FIXED)) && (is(one, FATE_MEAN) || is(all, FATE_MEAN))))
+        if (one.kind != all.kind && !((is(one, FATE_FIXED) || is(all, FATE_FIXED)) &&
+                                      (is(one, FATE_MEAN) || is(all, FATE_MEAN))))
             return lost(b, id, "it joins what adds up over microbatches with what does not");
         all = is(all, FATE_FIXED) ? one : all;
     }
@@ -163,12 +187,14 @@ static Fate merge_count(const Batch *b, NodeId id, bool rows)
     (void)rows;
     if (batch_in_axes(&n->attr, x->batch))
         return (Fate){.kind = FATE_COUNT};
-    return x->batch == BATCH_MIXED ? lost(b, id, "it counts elements of what is not followed") : (Fate){.kind = FATE_FIXED};
+    return x->batch == BATCH_MIXED ? lost(b, id, "it counts elements of what is not followed")
+                                   : (Fate){.kind = FATE_FIXED};
 }
 
 static Fate (*const merge_of[OP_COUNT])(const Batch *, NodeId, bool) = {
 #define BATCH(rule, carry, merge, span) merge_##merge
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, ...) [OP_##name] = batch,
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, ...)           \
+    [OP_##name] = batch,
 #include "ir/ops.def"
 };
 
@@ -192,7 +218,8 @@ static Fate fate_of_node(const Batch *b, NodeId id)
     return merge_of[n->op](b, id, rows);
 }
 
-/* Where the target is compared with what has no rows, or has them elsewhere, a microbatch of it is a guess. */
+/* Where the target is compared with what has no rows, or has them elsewhere, a microbatch of it is
+ * a guess. */
 static void compare_target(const Batch *b, NodeId id, BatchNotes *notes)
 {
     const Node *n = &b->g->node.at[id];
@@ -210,7 +237,8 @@ static void compare_target(const Batch *b, NodeId id, BatchNotes *notes)
         if (!labels && is(f, FATE_LOST))
             why = f.why;
     }
-    const Value *t = val(b->g, b->target); /* of one row, which dimension of 1 is the rows' is plain in most models */
+    /* of one row, which dimension of 1 is the rows' is plain in most models */
+    const Value *t = val(b->g, b->target);
     bool guess = why && b->rows == 1 && t->batch >= 0 && t->shape.d[t->batch] != 1;
     if (target && other && (guess || is(fate_of(b, n->out[0]), FATE_LOST)))
         notes->target_why = why ? why : fate_of(b, n->out[0]).why;
@@ -228,7 +256,8 @@ void batch_fate(Batch *b, NodeId id, BatchNotes *notes)
 
 void batch_meet(Batch *b, BatchNotes *notes)
 {
-    static const OutputMerge how[] = {MERGE_LAST, MERGE_ROWS, MERGE_NONE, MERGE_SUM, MERGE_MEAN, MERGE_NONE};
+    static const OutputMerge how[] = {MERGE_LAST, MERGE_ROWS, MERGE_NONE,
+                                      MERGE_SUM,  MERGE_MEAN, MERGE_NONE};
     Graph *g = b->g;
     if (notes->loss != NONE && fate_of(b, notes->loss).crossed)
         notes->loss_why = fate_of(b, notes->loss).why;
@@ -239,12 +268,14 @@ void batch_meet(Batch *b, BatchNotes *notes)
         if (is(f, FATE_ROWS) && batch_outer(b, v) != 1) {
             m.how = MERGE_NONE;
             m.why = "its rows are not outermost in their dimension";
-            const char *text = arena_printf(g->arena, "output '%s': %s", diag_escape(g->arena, val(g, v)->name), m.why);
+            const char *text = arena_printf(g->arena, "output '%s': %s",
+                                            diag_escape(g->arena, val(g, v)->name), m.why);
             vec_push(g->arena, &notes->uneven, text);
             g->value.at[v].batch = BATCH_MIXED;
         } else if (m.how == MERGE_NONE && !m.why) {
             m.why = "it grows with the rows";
-        } else if ((m.how == MERGE_SUM || m.how == MERGE_MEAN) && !dtype_is_float(val(g, v)->dtype)) {
+        } else if ((m.how == MERGE_SUM || m.how == MERGE_MEAN) &&
+                   !dtype_is_float(val(g, v)->dtype)) {
             m.how = MERGE_NONE;
             m.why = "only sums and means of floats are put together";
         }

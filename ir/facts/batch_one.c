@@ -1,10 +1,11 @@
 /*
  * batch_one.c - shapes of one row: which dimension holds the rows where sizes do not say it.
  *
- * In: the graph, with inputs tagged.  Out: for each Reshape that could have put the row in several dimensions, which one.
- * [S, 1, E] as [S, E] is [S * rows, E] or [S, rows * E]; [1, E] as [1, 1, E] has the row first or second.  What follows tells: in a
- * model that takes batches nothing widens, cuts or reduces the rows, or looks along them.  So the first choice stands
- * until a node does; then the nearest Reshape before it tries its next one (depth first, chronological backtracking).
+ * In: the graph, with inputs tagged.  Out: for each Reshape that could have put the row in several
+ * dimensions, which one. [S, 1, E] as [S, E] is [S * rows, E] or [S, rows * E]; [1, E] as [1, 1, E]
+ * has the row first or second.  What follows tells: in a model that takes batches nothing widens,
+ * cuts or reduces the rows, or looks along them.  So the first choice stands until a node does;
+ * then the nearest Reshape before it tries its next one (depth first, chronological backtracking).
  * What no choice explains, the model does.
  */
 #include <string.h>
@@ -18,10 +19,13 @@ static bool has_next(const Batch *b, NodeId id)
     const Node *n = &b->g->node.at[id];
     const Value *x = val(b->g, n->in[0]);
     int64_t outer = batch_outer(b, n->in[0]);
-    return n->op == OP_Reshape && x->batch >= 0 && batch_place(&x->shape, &val(b->g, n->out[0])->shape, x->batch, &outer, b->choice[id] + 1) >= 0;
+    return n->op == OP_Reshape && x->batch >= 0 &&
+           batch_place(&x->shape, &val(b->g, n->out[0])->shape, x->batch, &outer,
+                       b->choice[id] + 1) >= 0;
 }
 
-/* Would a batch of several rows be widened, cut, reduced with what is beside it, or looked along here? */
+/* Would a batch of several rows be widened, cut, reduced with what is beside it, or looked along
+ * here? */
 static bool is_odd(const Batch *b, const Node *n)
 {
     const Value *y = val(b->g, n->out[0]);
@@ -33,19 +37,23 @@ static bool is_odd(const Batch *b, const Node *n)
             continue;
         int at = x->batch + y->shape.rank - x->shape.rank;
         bool stacked = n->op == OP_MatMul && x->batch < x->shape.rank - 2;
-        odd |= y->batch < 0 && shape_elements(&y->shape) > 1 && (b->why || x->shape.d[x->batch] > 1); /* 1: BatchNormalization */
+        /* 1: BatchNormalization */
+        odd |=
+            y->batch < 0 && shape_elements(&y->shape) > 1 && (b->why || x->shape.d[x->batch] > 1);
         if ((aligned || stacked) && x->shape.d[x->batch] == 1 && y->shape.d[at] > 1)
             return true;
         if (aligned && found != BATCH_NONE && at != found)
             return true;
-        if ((n->op == OP_Slice || n->op == OP_Split) && x->shape.d[x->batch] != y->shape.d[x->batch])
+        if ((n->op == OP_Slice || n->op == OP_Split) &&
+            x->shape.d[x->batch] != y->shape.d[x->batch])
             return true;
         found = at;
     }
     return odd;
 }
 
-/* The nearest Reshape before the node on the way of the rows takes its next place; those after it begin again. */
+/* The nearest Reshape before the node on the way of the rows takes its next place; those after it
+ * begin again. */
 static bool try_next(const Batch *b, NodeId id, bool *reach)
 {
     const Graph *g = b->g;
@@ -86,7 +94,8 @@ void batch_one(Batch *b)
     b->nodes = b->g->node.n;
     b->choice = arena_array(b->scratch, uint8_t, b->nodes + 1);
     uint8_t *first = arena_array(b->scratch, uint8_t, b->nodes + 1);
-    bool *known = arena_array(b->scratch, bool, b->nodes + 1), *reach = arena_array(b->scratch, bool, b->values + 1);
+    bool *known = arena_array(b->scratch, bool, b->nodes + 1),
+         *reach = arena_array(b->scratch, bool, b->values + 1);
     NodeId front = 0, odd;
     for (int tries = 0; (odd = first_odd(b, known)) != NONE; tries++) {
         if (odd >= front) { /* all before is explained */

@@ -1,9 +1,10 @@
 /*
  * batch_rules.c - the rows through one node: a rule per core op (rule_f of ops.def).
  *
- * In: a node whose operands are tagged.  Out: the dimension that holds the rows of its results, or BATCH_MIXED and the
- * reason.  A rule may also follow the rows and name a reason: then microbatches run, but only with all their rows, since
- * the node's own attributes (a Slice's begin, a convolution's groups) count the rows.
+ * In: a node whose operands are tagged.  Out: the dimension that holds the rows of its results, or
+ * BATCH_MIXED and the reason.  A rule may also follow the rows and name a reason: then microbatches
+ * run, but only with all their rows, since the node's own attributes (a Slice's begin, a
+ * convolution's groups) count the rows.
  */
 #include "batch.h"
 
@@ -23,11 +24,13 @@ static int full(Batch *b, int dim, const char *why)
     return dim;
 }
 
-/* All operands broadcast against each other; `skip` is a dimension that is not compared (Concat's axis), or -1. */
+/* All operands broadcast against each other; `skip` is a dimension that is not compared (Concat's
+ * axis), or -1. */
 static int aligned(Batch *b, Node *n, int rank)
 {
     int dim = BATCH_NONE;
-    bool strict = b->rows > 1; /* shapes of one row leave much to guess, but a target's rows are the prediction's */
+    /* shapes of one row leave much to guess, but a target's rows are the prediction's */
+    bool strict = b->rows > 1;
     for (uint32_t i = 0; i < n->nin; i++)
         strict |= n->in[i] != NONE && n->in[i] < b->values && b->labels[n->in[i]];
     for (uint32_t i = 0; i < n->nin; i++) {
@@ -50,16 +53,20 @@ static int aligned(Batch *b, Node *n, int rank)
 int rule_expand(Batch *b, Node *n)
 {
     const Value *x = val(b->g, n->in[0]), *y = val(b->g, n->out[0]);
-    int want = batch_want(b, n->out[0]), dim = x->batch < 0 ? BATCH_NONE : x->batch + y->shape.rank - x->shape.rank;
+    int want = batch_want(b, n->out[0]),
+        dim = x->batch < 0 ? BATCH_NONE : x->batch + y->shape.rank - x->shape.rank;
     if (dim == BATCH_NONE)
         return want;
-    return want == BATCH_NONE || want == dim ? dim : batch_crossed(b, "it brings every sample together with every sample");
+    return want == BATCH_NONE || want == dim
+               ? dim
+               : batch_crossed(b, "it brings every sample together with every sample");
 }
 
 int rule_reshape(Batch *b, Node *n)
 {
     const Value *x = val(b->g, n->in[0]), *y = val(b->g, n->out[0]);
-    int j = b->rows == 1 ? batch_one_place(b, n, &b->cur) : batch_reshape(&x->shape, &y->shape, x->batch, b->rows, &b->cur);
+    int j = b->rows == 1 ? batch_one_place(b, n, &b->cur)
+                         : batch_reshape(&x->shape, &y->shape, x->batch, b->rows, &b->cur);
     return j >= 0 ? j : batch_fail(b, "the rows are spread over several dimensions");
 }
 
@@ -76,17 +83,20 @@ int rule_matmul(Batch *b, Node *n)
     }
     if (ta == ra - 2 || tb == rb - 1) {
         if (ta >= 0 && tb >= 0 && (b->rows > 1 || (x->shape.d[ta] == 1 && y->shape.d[tb] == 1)))
-            return batch_crossed(b, "it compares every sample with every sample, as a contrastive head does");
+            return batch_crossed(
+                b, "it compares every sample with every sample, as a contrastive head does");
         return ta == ra - 2 ? rank - 2 : rank - 1;
     }
     return aligned(b, n, rank);
 }
 
-/* Samples as groups: the channels of all of them in dimension 1, the weights' first dimension is each one's own filters. */
+/* Samples as groups: the channels of all of them in dimension 1, the weights' first dimension is
+ * each one's own filters. */
 static int conv_groups(Batch *b, Node *n)
 {
     static const char why[] = "its groups are the samples, and their number is fixed";
-    int x = n->op == OP_ConvWeightGrad ? 1 : 0; /* where the weights, or the gradient of the result, hold the rows */
+    /* where the weights, or the gradient of the result, hold the rows */
+    int x = n->op == OP_ConvWeightGrad ? 1 : 0;
     if (n->attr.group % b->rows != 0 || b->cur != 1)
         return batch_fail(b, "its groups are no multiple of the rows");
     if (!batch_demand(b, &n->in[0], 1) || !batch_demand(b, &n->in[1], x))
@@ -105,13 +115,17 @@ int rule_conv_weight(Batch *b, Node *n)
     if (are_groups(n, x, y, 1))
         return conv_groups(b, n);
     b->sums = true;
-    if (x->batch > 0 || y->batch > 0 || !batch_demand(b, &n->in[0], 0) || !batch_demand(b, &n->in[1], 0))
+    if (x->batch > 0 || y->batch > 0 || !batch_demand(b, &n->in[0], 0) ||
+        !batch_demand(b, &n->in[1], 0))
         return batch_fail(b, "it convolves along the batch");
     return BATCH_NONE;
 }
 
 /* Of one row, samples as groups are no other shape than samples. */
-static bool is_one_row(const Batch *b, const Value *x) { return b->rows == 1 && x->shape.d[0] == 1; }
+static bool is_one_row(const Batch *b, const Value *x)
+{
+    return b->rows == 1 && x->shape.d[0] == 1;
+}
 
 int rule_conv(Batch *b, Node *n)
 {
@@ -141,8 +155,8 @@ int rule_softmax(Batch *b, Node *n)
 }
 
 /*
- * Elements at, at + step, ... (count of them) of the batch dimension.  All rows of some of the blocks outside, or the same
- * few elements of every row, are rows again.
+ * Elements at, at + step, ... (count of them) of the batch dimension.  All rows of some of the
+ * blocks outside, or the same few elements of every row, are rows again.
  */
 static int part(Batch *b, int dim, int64_t size, int64_t at, int64_t step, int64_t count)
 {
@@ -159,8 +173,9 @@ static int part(Batch *b, int dim, int64_t size, int64_t at, int64_t step, int64
         return full(b, dim, "it takes a part of every row");
     if (step < 0)
         return batch_crossed(b, "it reverses the order of the samples");
-    return batch_fail(b, count == each && at % each == 0 && step == 1 && b->cur == 1 ? "it takes a single row"
-                                                                                    : "it takes some of the rows, or adds to them");
+    return batch_fail(b, count == each && at % each == 0 && step == 1 && b->cur == 1
+                             ? "it takes a single row"
+                             : "it takes some of the rows, or adds to them");
 }
 
 int rule_slice(Batch *b, Node *n)
@@ -206,11 +221,13 @@ int rule_concat(Batch *b, Node *n)
         int64_t own = batch_outer(b, n->in[i]);
         b->cur = 1;
         if (v->batch != axis && (b->rows == 1 || !batch_demand(b, &n->in[i], axis)))
-            return b->rows == 1 ? aligned(b, n, rank) : batch_fail(b, "it joins rows with what is none");
+            return b->rows == 1 ? aligned(b, n, rank)
+                                : batch_fail(b, "it joins rows with what is none");
         if (each == 0)
             each = v->shape.d[axis] / own;
         if (v->shape.d[axis] / own != each || (b->rows == 1 && each != 1))
-            return b->rows == 1 ? aligned(b, n, rank) : batch_fail(b, "it joins rows of several sizes");
+            return b->rows == 1 ? aligned(b, n, rank)
+                                : batch_fail(b, "it joins rows of several sizes");
         outer += own;
     }
     b->cur = outer;
@@ -226,9 +243,15 @@ static int reduced(Batch *b, Node *n, bool over)
     return BATCH_NONE;
 }
 
-int rule_reduce(Batch *b, Node *n) { return reduced(b, n, batch_in_axes(&n->attr, val(b->g, n->in[0])->batch)); }
+int rule_reduce(Batch *b, Node *n)
+{
+    return reduced(b, n, batch_in_axes(&n->attr, val(b->g, n->in[0])->batch));
+}
 
-int rule_arg(Batch *b, Node *n) { return reduced(b, n, val(b->g, n->in[0])->batch == n->attr.axis); }
+int rule_arg(Batch *b, Node *n)
+{
+    return reduced(b, n, val(b->g, n->in[0])->batch == n->attr.axis);
+}
 
 int rule_topk(Batch *b, Node *n)
 {
@@ -252,7 +275,10 @@ int rule_count(Batch *b, Node *n) { return (void)b, (void)n, BATCH_NONE; }
 
 /* ---- what tells single rows apart ---- */
 
-static int inner(Batch *b) { return batch_fail(b, "the rows are not outermost in their dimension"); }
+static int inner(Batch *b)
+{
+    return batch_fail(b, "the rows are not outermost in their dimension");
+}
 
 int rule_dropout(Batch *b, Node *n) { return b->cur != 1 ? inner(b) : val(b->g, n->in[0])->batch; }
 
@@ -262,7 +288,10 @@ int rule_max_pool(Batch *b, Node *n) { return b->cur != 1 ? inner(b) : rule_pool
 
 /* ---- single rows, and the table ---- */
 
-static int64_t row_of(const Batch *b, ValueId v) { return v < b->values && val(b->g, v)->batch < 0 ? b->row[v] : -1; }
+static int64_t row_of(const Batch *b, ValueId v)
+{
+    return v < b->values && val(b->g, v)->batch < 0 ? b->row[v] : -1;
+}
 
 int64_t batch_row(const Batch *b, const Node *n, uint32_t out)
 {
@@ -272,16 +301,20 @@ int64_t batch_row(const Batch *b, const Node *n, uint32_t out)
     if (b->rows == 1)
         return -1;
     if ((n->op == OP_Slice || split) && x->batch >= 0 && batch_outer(b, n->in[0]) == 1) {
-        int64_t each = x->shape.d[x->batch] / b->rows, count = val(b->g, n->out[out])->shape.d[x->batch];
+        int64_t each = x->shape.d[x->batch] / b->rows,
+                count = val(b->g, n->out[out])->shape.d[x->batch];
         int64_t at = split ? out * each : n->attr.start[x->batch]; /* of parts of equal sizes */
-        bool whole = split ? count == each && n->nout == b->rows : n->attr.step[x->batch] == 1 && count == each && at % each == 0;
+        bool whole = split ? count == each && n->nout == b->rows
+                           : n->attr.step[x->batch] == 1 && count == each && at % each == 0;
         return whole ? at / each : -1;
     }
     for (uint32_t i = 0; i < n->nin; i++) {
         if (n->in[i] == NONE)
             continue;
         int64_t own = row_of(b, n->in[i]);
-        if (val(b->g, n->in[i])->batch >= 0 || (own < 0 && val(b->g, n->in[i])->batch == BATCH_MIXED) || (row >= 0 && own >= 0 && own != row))
+        if (val(b->g, n->in[i])->batch >= 0 ||
+            (own < 0 && val(b->g, n->in[i])->batch == BATCH_MIXED) ||
+            (row >= 0 && own >= 0 && own != row))
             return -1;
         row = own >= 0 ? own : row;
     }
@@ -309,7 +342,8 @@ static int rule_mixed(Batch *b, const Node *n)
 
 static int (*const rule_of[OP_COUNT])(Batch *, Node *) = {
 #define BATCH(rule, carry, merge, span) rule_##rule
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, ...) [OP_##name] = batch,
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, ...)           \
+    [OP_##name] = batch,
 #include "ir/ops.def"
 };
 
@@ -327,7 +361,8 @@ static int rule_of_node(Batch *b, Node *n)
         }
     if (mixed && n->op != OP_Count)
         return rule_mixed(b, n);
-    if (!tagged && n->op != OP_Expand)                  /* what widens may be asked for rows that its operand has not */
+    /* what widens may be asked for rows that its operand has not */
+    if (!tagged && n->op != OP_Expand)
         return BATCH_NONE;
     return rule_of[n->op](b, n);
 }

@@ -1,5 +1,6 @@
 /*
- * batch_state.c - what the rules for the rows share: the state of the analysis, reasons, and the rows through a reshape.
+ * batch_state.c - what the rules for the rows share: the state of the analysis, reasons, and the
+ * rows through a reshape.
  */
 #include <string.h>
 
@@ -11,7 +12,8 @@ int batch_fail(Batch *b, const char *why)
     return BATCH_MIXED;
 }
 
-/* Every sample meets every sample: what a microbatch yields is no part of what the minibatch yields. */
+/* Every sample meets every sample: what a microbatch yields is no part of what the minibatch
+ * yields. */
 int batch_crossed(Batch *b, const char *why)
 {
     b->mixing = true;
@@ -35,7 +37,8 @@ const char *batch_node_text(const Graph *g, NodeId n)
     if (x->origin >= g->origin.n)
         return arena_printf(g->arena, "node %u (%s)", n, op_name(x->op));
     if (g->origin.at[x->origin].index == NONE)
-        return arena_printf(g->arena, "%s (%s)", diag_escape(g->arena, g->origin.at[x->origin].name), op_name(x->op));
+        return arena_printf(g->arena, "%s (%s)",
+                            diag_escape(g->arena, g->origin.at[x->origin].name), op_name(x->op));
     const Origin *o = &g->origin.at[x->origin];
     const char *type = o->type && *o->type ? o->type : op_name(x->op);
     if (!o->name || !*o->name)
@@ -61,11 +64,11 @@ bool batch_const_int(const Value *v, int64_t i, int64_t *x)
     return true;
 }
 
-/* ---- the rows through a reshape ---------------------------------------------------------------- */
+/* ---- the rows through a reshape -------------------------------------------------------------- */
 
 /*
- * Where the rows in dimension dim of `in` (with *outer before them) are in `out`, when both are the same
- * elements in row-major order; *outer becomes what is before them there.  -1: nowhere.
+ * Where the rows in dimension dim of `in` (with *outer before them) are in `out`, when both are the
+ * same elements in row-major order; *outer becomes what is before them there.  -1: nowhere.
  */
 int batch_reshape(const Shape *in, const Shape *out, int dim, int64_t rows, int64_t *outer)
 {
@@ -86,7 +89,8 @@ int batch_reshape(const Shape *in, const Shape *out, int dim, int64_t rows, int6
     return -1;
 }
 
-/* The place number `choice` for the row of dimension dim of `in`, *outer as in batch_reshape; -1: there are not so many. */
+/* The place number `choice` for the row of dimension dim of `in`, *outer as in batch_reshape; -1:
+ * there are not so many. */
 int batch_place(const Shape *in, const Shape *out, int dim, int64_t *outer, int choice)
 {
     int64_t before = *outer, at = 1;
@@ -115,5 +119,6 @@ int batch_place(const Shape *in, const Shape *out, int dim, int64_t *outer, int 
 int batch_one_place(const Batch *b, const Node *n, int64_t *outer)
 {
     const Value *x = val(b->g, n->in[0]), *y = val(b->g, n->out[0]);
-    return batch_place(&x->shape, &y->shape, x->batch, outer, b->choice && y->node < b->nodes ? b->choice[y->node] : 0);
+    return batch_place(&x->shape, &y->shape, x->batch, outer,
+                       b->choice && y->node < b->nodes ? b->choice[y->node] : 0);
 }

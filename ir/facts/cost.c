@@ -1,7 +1,8 @@
 /*
  * cost.c - floating-point operations of a node and bytes of a value.
  *
- * One multiply-add counts as two; an elementwise operation as one per element; what moves data as none.
+ * One multiply-add counts as two; an elementwise operation as one per element; what moves data as
+ * none.
  */
 #include "facts.h"
 
@@ -38,7 +39,10 @@ static int64_t flops_each(const Graph *g, const Node *n) { return elements(g, n-
 static int64_t flops_operand(const Graph *g, const Node *n) { return elements(g, n->in[0]); }
 
 /* max, subtract, exp, sum and divide, of which the exponential is the work. */
-static int64_t flops_softmax(const Graph *g, const Node *n) { return times(4, elements(g, n->out[0])); }
+static int64_t flops_softmax(const Graph *g, const Node *n)
+{
+    return times(4, elements(g, n->out[0]));
+}
 
 static int64_t flops_updates(const Graph *g, const Node *n)
 {
@@ -58,11 +62,20 @@ static int64_t convolution(const Graph *g, ValueId w, ValueId over)
     return times(2 * kernel(s->d, s->rank), elements(g, over));
 }
 
-static int64_t flops_conv(const Graph *g, const Node *n) { return convolution(g, n->in[1], n->out[0]); }
+static int64_t flops_conv(const Graph *g, const Node *n)
+{
+    return convolution(g, n->in[1], n->out[0]);
+}
 
-static int64_t flops_conv_transpose(const Graph *g, const Node *n) { return convolution(g, n->in[1], n->in[0]); }
+static int64_t flops_conv_transpose(const Graph *g, const Node *n)
+{
+    return convolution(g, n->in[1], n->in[0]);
+}
 
-static int64_t flops_conv_weight_grad(const Graph *g, const Node *n) { return convolution(g, n->out[0], n->in[1]); }
+static int64_t flops_conv_weight_grad(const Graph *g, const Node *n)
+{
+    return convolution(g, n->out[0], n->in[1]);
+}
 
 static int64_t flops_window(const Graph *g, const Node *n)
 {
@@ -76,7 +89,8 @@ int64_t cost_flops(const Graph *g, NodeId id)
 {
     static int64_t (*const flops_of[OP_COUNT])(const Graph *, const Node *) = {
 #define FLOPS(f) flops_##f
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, flops, ...) [OP_##name] = flops,
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, flops, ...)    \
+    [OP_##name] = flops,
 #include "ir/ops.def"
     };
     const Node *n = &g->node.at[id];

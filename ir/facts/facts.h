@@ -1,6 +1,6 @@
 /*
- * facts.h - what is known of a Graph's values and nodes beside their shapes: which dimension holds the samples, how
- * microbatches' results meet, floating-point operations and bytes.
+ * facts.h - what is known of a Graph's values and nodes beside their shapes: which dimension holds
+ * the samples, how microbatches' results meet, floating-point operations and bytes.
  */
 #ifndef PPSPLIT_FACTS_H
 #define PPSPLIT_FACTS_H
@@ -23,18 +23,21 @@ typedef struct {
     VEC(const char *) merge;        /* "OUTPUT=DIM", "OUTPUT=sum", "OUTPUT=mean" */
 } BatchOptions;
 
-/* batch.c: which dimension of every value is the batch; sets Value.batch for values id >= from. Call with 0 before
-   partition, and again after autodiff for the new values, when only notes->uneven is found. notes may be NULL. */
+/* batch.c: which dimension of every value is the batch; sets Value.batch for values id >= from.
+   Call with 0 before partition, and again after autodiff for the new values, when only
+   notes->uneven is found. notes may be NULL. */
 typedef VEC(const char *) Reasons;
 typedef struct {
     ValueId target, loss;           /* in: the loss and its target, or NONE */
     Reasons uneven, mixes;          /* as in Pipe */
     VEC(OutputMeeting) output;      /* per output of the graph */
-    const char *target_why, *loss_why; /* loss_why: where samples meet so that microbatches have another loss than the minibatch */
+    /* loss_why: where samples meet so that microbatches have another loss than the minibatch */
+    const char *target_why, *loss_why;
 } BatchNotes;
 void batch_analyse(Graph *g, ValueId from, const BatchOptions *opt, BatchNotes *notes);
 
-/* cost.c: a multiply-add counts as two operations, an elementwise one as one per element, what moves data as none. */
+/* cost.c: a multiply-add counts as two operations, an elementwise one as one per element, what
+ * moves data as none. */
 int64_t cost_flops(const Graph *g, NodeId n);
 int64_t value_bytes(const Graph *g, ValueId v);
 

@@ -1,9 +1,10 @@
 /*
  * calls.c - the Pipe as PiPPy's top-level graph.
  *
- * In: a Pipe.  Out: its calls in order: placeholders, a call per stage, getitems, the loss; then per stage,
- * from the last to the first, the adds where gradients of one value meet and stage_backward.  A transmitted
- * parameter is an output of its owner and an argument of the stages it is sent to, as in PiPPy.
+ * In: a Pipe.  Out: its calls in order: placeholders, a call per stage, getitems, the loss; then
+ * per stage, from the last to the first, the adds where gradients of one value meet and
+ * stage_backward.  A transmitted parameter is an output of its owner and an argument of the stages
+ * it is sent to, as in PiPPy.
  */
 #include <string.h>
 
@@ -31,7 +32,8 @@ static const char *fresh(Build *b, const char *wish)
         *at++ = '_';
     for (; *wish; wish++) {
         char c = *wish;
-        bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+        bool plain =
+            (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
         *at++ = plain ? c : '_';
     }
     if (at == base)
@@ -63,7 +65,10 @@ static Call *push(Build *b, bool forward, CallKind kind, const char *name)
     return &b->c.backward.at[b->c.backward.n - 1];
 }
 
-static bool is_for_loss(const Build *b, ValueId v) { return v == b->p->loss_scale || v == b->p->target; }
+static bool is_for_loss(const Build *b, ValueId v)
+{
+    return v == b->p->loss_scale || v == b->p->target;
+}
 
 static void find_signature(Build *b, uint32_t t)
 {
@@ -137,7 +142,8 @@ static void call_loss(Build *b)
 
 /* ---- backward ---- */
 
-/* The gradient of a value that stage t returns: one stage_backward's item, or the adds of several. */
+/* The gradient of a value that stage t returns: one stage_backward's item, or the adds of several.
+ */
 static const char *gradient_of(Build *b, uint32_t t, ValueId v)
 {
     const char *sum = NULL;

@@ -5,7 +5,8 @@
 
 #include "report.h"
 
-/* A quoted string of the dot language; printable already, so only quotes and backslashes are left. */
+/* A quoted string of the dot language; printable already, so only quotes and backslashes are left.
+ */
 static const char *dot_string(Arena *a, const char *s)
 {
     const char *t = diag_escape(a, s);
@@ -30,8 +31,10 @@ static void put_ends(const Pipe *p, Arena *a, FILE *f)
             const StageOutput *o = &s->output.at[i];
             if (o->outputs.n == 0 && o->value != p->loss)
                 continue;
-            fprintf(f, "    out%u [shape=ellipse, label=\"%s\"];\n    stage%u -> out%u;\n", o->value,
-                    o->value == p->loss ? "loss" : dot_string(a, value_text(g, a, o->value)), t, o->value);
+            fprintf(f, "    out%u [shape=ellipse, label=\"%s\"];\n    stage%u -> out%u;\n",
+                    o->value,
+                    o->value == p->loss ? "loss" : dot_string(a, value_text(g, a, o->value)), t,
+                    o->value);
         }
     }
 }

@@ -26,23 +26,27 @@ static const char *html(Arena *a, const char *s)
     return out;
 }
 
-static const char head[] =
-    "<style>\n"
-    "body { font: 15px/1.5 system-ui, sans-serif; max-width: 72em; margin: 2em auto; padding: 0 1em; color: #222; "
-    "background: #fff }\n"
-    "table { border-collapse: collapse; margin: 1em 0 }\n"
-    "th, td { padding: .25em .8em; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top }\n"
-    "td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }\n"
-    "code, pre { font: 13px/1.4 ui-monospace, monospace }\n"
-    "pre { overflow-x: auto; background: #f6f6f6; padding: 1em }\n"
-    ".bar { background: #4477aa; height: .8em; display: inline-block }\n"
-    "@media (prefers-color-scheme: dark) { body { color: #ddd; background: #1a1a1a } pre { background: #262626 } th, "
-    "td { border-color: #444 } }\n"
-    "</style>\n";
+static const char head[] = "<style>\n"
+                           "body { font: 15px/1.5 system-ui, sans-serif; max-width: 72em; margin: "
+                           "2em auto; padding: 0 1em; color: #222; "
+                           "background: #fff }\n"
+                           "table { border-collapse: collapse; margin: 1em 0 }\n"
+                           "th, td { padding: .25em .8em; border-bottom: 1px solid #ddd; "
+                           "text-align: left; vertical-align: top }\n"
+                           "td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }\n"
+                           "code, pre { font: 13px/1.4 ui-monospace, monospace }\n"
+                           "pre { overflow-x: auto; background: #f6f6f6; padding: 1em }\n"
+                           ".bar { background: #4477aa; height: .8em; display: inline-block }\n"
+                           "@media (prefers-color-scheme: dark) { body { color: #ddd; background: "
+                           "#1a1a1a } pre { background: #262626 } th, "
+                           "td { border-color: #444 } }\n"
+                           "</style>\n";
 
 static const char *batch_text(Arena *a, int batch)
 {
-    return batch == BATCH_NONE ? "none" : batch == BATCH_MIXED ? "mixed" : arena_printf(a, "%d", batch);
+    return batch == BATCH_NONE    ? "none"
+           : batch == BATCH_MIXED ? "mixed"
+                                  : arena_printf(a, "%d", batch);
 }
 
 static void put_stages(const Pipe *p, Arena *a, FILE *f)
@@ -51,19 +55,23 @@ static void put_stages(const Pipe *p, Arena *a, FILE *f)
     for (uint32_t t = 0; t < p->stage.n; t++)
         if (p->stage.at[t].cost.flops_forward > most)
             most = p->stage.at[t].cost.flops_forward;
-    fputs("<h2>Stages</h2>\n<table><tr><th>stage<th>modules<th class=n>nodes<th class=n>parameters<th class=n>bytes"
-          "<th class=n>forward FLOPs<th class=n>backward FLOPs<th class=n>activations<th class=n>stash<th></tr>\n",
+    fputs("<h2>Stages</h2>\n<table><tr><th>stage<th>modules<th class=n>nodes<th "
+          "class=n>parameters<th class=n>bytes"
+          "<th class=n>forward FLOPs<th class=n>backward FLOPs<th class=n>activations<th "
+          "class=n>stash<th></tr>\n",
           f);
     for (uint32_t t = 0; t < p->stage.n; t++) {
         const Stage *s = &p->stage.at[t];
         const StageCost *c = &s->cost;
         fprintf(f,
-                "<tr><td>%u<td><code>%s</code><td class=n>%u<td class=n>%s<td class=n>%s<td class=n>%s<td "
+                "<tr><td>%u<td><code>%s</code><td class=n>%u<td class=n>%s<td class=n>%s<td "
+                "class=n>%s<td "
                 "class=n>%s<td class=n>%s"
                 "<td class=n>%s<td><span class=bar style=\"width: %dpx\"></span></tr>\n",
                 t, html(a, s->label ? s->label : ""), s->forward.n, count_text(a, c->parameters),
-                bytes_text(a, c->bytes_param), count_text(a, c->flops_forward), count_text(a, c->flops_backward),
-                bytes_text(a, c->bytes_activation), bytes_text(a, c->bytes_stash),
+                bytes_text(a, c->bytes_param), count_text(a, c->flops_forward),
+                count_text(a, c->flops_backward), bytes_text(a, c->bytes_activation),
+                bytes_text(a, c->bytes_stash),
                 (int)(120.0 * (double)c->flops_forward / (double)most));
     }
     fputs("</table>\n", f);
@@ -78,10 +86,12 @@ static void put_edges(const Pipe *p, Arena *a, FILE *f)
     for (uint32_t i = 0; i < p->edge.n; i++) {
         const Edge *e = &p->edge.at[i];
         const Value *v = val(g, e->value);
-        fprintf(f, "<tr><td>%u<td>%u<td><code>%s</code><td>%s<td>%s<td class=n>%s<td>%s<td>%s</tr>\n", e->from, e->to,
-                html(a, param_or_value_name(g, e->value)), shape_print(a, v->dtype, &v->shape),
-                batch_text(a, v->kind == V_PARAM ? BATCH_NONE : v->batch), bytes_text(a, e->bytes), edge_kind(e->kind),
-                e->gradient ? "yes" : "no");
+        fprintf(f,
+                "<tr><td>%u<td>%u<td><code>%s</code><td>%s<td>%s<td class=n>%s<td>%s<td>%s</tr>\n",
+                e->from, e->to, html(a, param_or_value_name(g, e->value)),
+                shape_print(a, v->dtype, &v->shape),
+                batch_text(a, v->kind == V_PARAM ? BATCH_NONE : v->batch), bytes_text(a, e->bytes),
+                edge_kind(e->kind), e->gradient ? "yes" : "no");
     }
     fputs("</table>\n", f);
 }
@@ -89,15 +99,17 @@ static void put_edges(const Pipe *p, Arena *a, FILE *f)
 static void put_ends(const Pipe *p, Arena *a, FILE *f)
 {
     const Graph *g = p->graph;
-    fputs("<h2>Inputs and outputs</h2>\n<table><tr><th><th>name<th>shape<th>batch dimension</tr>\n", f);
+    fputs("<h2>Inputs and outputs</h2>\n<table><tr><th><th>name<th>shape<th>batch dimension</tr>\n",
+          f);
     for (uint32_t i = 0; i < g->input.n + g->output.n; i++) {
         bool in = i < g->input.n;
         ValueId id = in ? g->input.at[i] : g->output.at[i - g->input.n];
         const Value *v = val(g, id);
-        const char *name = in || i - g->input.n >= g->output_name.n ? v->name : g->output_name.at[i - g->input.n];
+        const char *name =
+            in || i - g->input.n >= g->output_name.n ? v->name : g->output_name.at[i - g->input.n];
         if (id != p->loss_scale)
-            fprintf(f, "<tr><td>%s<td><code>%s</code><td>%s<td>%s</tr>\n", in ? "input" : "output", html(a, name),
-                    shape_print(a, v->dtype, &v->shape), batch_text(a, v->batch));
+            fprintf(f, "<tr><td>%s<td><code>%s</code><td>%s<td>%s</tr>\n", in ? "input" : "output",
+                    html(a, name), shape_print(a, v->dtype, &v->shape), batch_text(a, v->batch));
     }
     fputs("</table>\n", f);
     if (p->uneven.n + p->mixes.n == 0) {
@@ -115,13 +127,16 @@ static void put_ends(const Pipe *p, Arena *a, FILE *f)
 static void put_params(const Pipe *p, Arena *a, FILE *f)
 {
     const Graph *g = p->graph;
-    fputs("<h2>Parameters</h2>\n<table><tr><th>stage<th>name<th>shape<th class=n>bytes<th>use</tr>\n", f);
+    fputs(
+        "<h2>Parameters</h2>\n<table><tr><th>stage<th>name<th>shape<th class=n>bytes<th>use</tr>\n",
+        f);
     for (uint32_t t = 0; t < p->stage.n; t++)
         for (uint32_t i = 0; i < p->stage.at[t].param.n; i++) {
             const ParamUse *u = &p->stage.at[t].param.at[i];
             const Param *q = &g->param.at[u->param];
-            fprintf(f, "<tr><td>%u<td><code>%s</code><td>%s<td class=n>%s<td>%s", t, html(a, q->name),
-                    shape_print(a, q->dtype, &q->shape), bytes_text(a, value_bytes(g, q->value)), use_name(u->use));
+            fprintf(f, "<tr><td>%u<td><code>%s</code><td>%s<td class=n>%s<td>%s", t,
+                    html(a, q->name), shape_print(a, q->dtype, &q->shape),
+                    bytes_text(a, value_bytes(g, q->value)), use_name(u->use));
             if (u->use == USE_TRANSMIT)
                 fprintf(f, " from stage %u", u->from);
             fprintf(f, "%s</tr>\n", q->stat ? ", statistic" : q->trainable ? "" : ", frozen");
@@ -139,7 +154,8 @@ static void put_pipe(const Pipe *p, Arena *a, FILE *f)
     report_pipe_txt(p, m);
     fclose(m);
     fputs("<h2>The pipe</h2>\n<pre>", f);
-    for (char *at = text, *end; at && *at; at = end) { /* by lines: escaping would show the line ends */
+    /* by lines: escaping would show the line ends */
+    for (char *at = text, *end; at && *at; at = end) {
         end = strchr(at, '\n');
         if (end)
             *end++ = '\0';
@@ -155,10 +171,13 @@ void report_pipe_html(const Pipe *p, FILE *f)
 {
     Arena *a = arena_new();
     const char *model = html(a, p->model_name);
-    fprintf(f, "<!DOCTYPE html>\n<html lang=en>\n<meta charset=utf-8>\n<title>%s: %u stages</title>\n%s", model,
-            p->stage.n, head);
-    fprintf(f, "<h1>%s</h1>\n<p>%u stage%s, %s%s</p>\n", model, p->stage.n, p->stage.n == 1 ? "" : "s",
-            p->loss == NONE ? "no loss" : "loss ", p->loss == NONE || !p->loss_text ? "" : html(a, p->loss_text));
+    fprintf(
+        f,
+        "<!DOCTYPE html>\n<html lang=en>\n<meta charset=utf-8>\n<title>%s: %u stages</title>\n%s",
+        model, p->stage.n, head);
+    fprintf(f, "<h1>%s</h1>\n<p>%u stage%s, %s%s</p>\n", model, p->stage.n,
+            p->stage.n == 1 ? "" : "s", p->loss == NONE ? "no loss" : "loss ",
+            p->loss == NONE || !p->loss_text ? "" : html(a, p->loss_text));
     put_stages(p, a, f);
     put_edges(p, a, f);
     put_ends(p, a, f);

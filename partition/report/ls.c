@@ -1,8 +1,9 @@
 /*
  * ls.c - `ppsplit ls`: the module tree with parameters, FLOPs and activation bytes.
  *
- * In: a graph.  Out: a line per module in graph order, its figures including those of the modules inside it.
- * A parameter counts for the module of the first node that reads it; FLOPs and bytes are those of one microbatch.
+ * In: a graph.  Out: a line per module in graph order, its figures including those of the modules
+ * inside it. A parameter counts for the module of the first node that reads it; FLOPs and bytes are
+ * those of one microbatch.
  */
 #include <string.h>
 
@@ -64,7 +65,8 @@ static int64_t plus(int64_t a, int64_t b)
 static bool *live_nodes(const Tree *t)
 {
     const Graph *g = t->g;
-    bool *live = arena_array(t->a, bool, g->node.n + 1), *read = arena_array(t->a, bool, g->value.n + 1);
+    bool *live = arena_array(t->a, bool, g->node.n + 1),
+         *read = arena_array(t->a, bool, g->value.n + 1);
     for (uint32_t i = 0; i < g->output.n; i++)
         read[g->output.at[i]] = true;
     for (uint32_t i = 0; i < g->update.n; i++)
@@ -106,7 +108,8 @@ static void count(Tree *t)
     }
 }
 
-/* Children were made after their parents: from the last to the first, each adds itself to its parent. */
+/* Children were made after their parents: from the last to the first, each adds itself to its
+ * parent. */
 static void add_up(Tree *t)
 {
     for (uint32_t i = t->module.n; i-- > 1;) {
@@ -120,16 +123,17 @@ static void add_up(Tree *t)
 
 static void print_module(const Tree *t, const Module *m, FILE *f)
 {
-    fprintf(f, "%11s %11s %12s %7lld  %*s%s\n", count_text(t->a, m->parameters), count_text(t->a, m->flops),
-            bytes_text(t->a, m->bytes), (long long)m->nodes, 2 * m->depth, "",
-            diag_escape(t->a, m->depth ? m->path : "(model)"));
+    fprintf(f, "%11s %11s %12s %7lld  %*s%s\n", count_text(t->a, m->parameters),
+            count_text(t->a, m->flops), bytes_text(t->a, m->bytes), (long long)m->nodes,
+            2 * m->depth, "", diag_escape(t->a, m->depth ? m->path : "(model)"));
 }
 
 void report_ls(Graph *g, FILE *f)
 {
     Tree t = {.g = g, .a = arena_new()};
     t.by_path.arena = t.a;
-    Module model = {.path = "", .parent = NONE, .first_child = NONE, .last_child = NONE, .next = NONE};
+    Module model = {
+        .path = "", .parent = NONE, .first_child = NONE, .last_child = NONE, .next = NONE};
     vec_push(t.a, &t.module, model);
     count(&t);
     add_up(&t);

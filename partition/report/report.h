@@ -1,13 +1,21 @@
 /*
- * report.h - what the reports share: the Pipe as a list of calls, and how values are written.  Private to
- * report_*.c.
+ * report.h - what the reports share: the Pipe as a list of calls, and how values are written.
+ * Private to report_*.c.
  */
 #ifndef PPSPLIT_REPORT_INT_H
 #define PPSPLIT_REPORT_INT_H
 
 #include "partition/partition.h"
 
-typedef enum { CALL_PLACEHOLDER, CALL_STAGE, CALL_GETITEM, CALL_LOSS, CALL_BACKWARD, CALL_ADD, CALL_OUTPUT } CallKind;
+typedef enum {
+    CALL_PLACEHOLDER,
+    CALL_STAGE,
+    CALL_GETITEM,
+    CALL_LOSS,
+    CALL_BACKWARD,
+    CALL_ADD,
+    CALL_OUTPUT
+} CallKind;
 typedef VEC(const char *) Names;
 
 /* One node of the top-level graph.  Names are ours: letters, digits and underscores, unique. */
@@ -29,13 +37,16 @@ typedef struct {
 Calls calls_of(const Pipe *p, Arena *a); /* report_calls.c */
 
 /* report_text.c */
-const char *value_text(const Graph *g, Arena *a, ValueId v); /* "name f32[4,8] batch 0", printable */
-const char *output_text(const Graph *g, Arena *a, uint32_t i); /* the i-th output under its own name */
+const char *value_text(const Graph *g, Arena *a,
+                       ValueId v); /* "name f32[4,8] batch 0", printable */
+/* the i-th output under its own name */
+const char *output_text(const Graph *g, Arena *a, uint32_t i);
 const char *count_text(Arena *a, int64_t n);                 /* "12.3 M" */
 const char *bytes_text(Arena *a, int64_t n);                 /* "1.50 MiB" */
 const char *edge_kind(EdgeKind k);
 const char *use_name(Use u);
-const char *param_or_value_name(const Graph *g, ValueId v); /* a parameter's own name, else the value's */
+/* a parameter's own name, else the value's */
+const char *param_or_value_name(const Graph *g, ValueId v);
 const char *join_names(Arena *a, const Names *names, const char *before, const char *between);
 
 #endif

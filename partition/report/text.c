@@ -34,9 +34,15 @@ static const char *named_text(const Graph *g, Arena *a, const char *raw, ValueId
     return arena_printf(a, "%s %s batch %d", name, shape, x->batch);
 }
 
-const char *value_text(const Graph *g, Arena *a, ValueId v) { return named_text(g, a, param_or_value_name(g, v), v); }
+const char *value_text(const Graph *g, Arena *a, ValueId v)
+{
+    return named_text(g, a, param_or_value_name(g, v), v);
+}
 
-const char *output_text(const Graph *g, Arena *a, uint32_t i) { return named_text(g, a, g->output_name.at[i], g->output.at[i]); }
+const char *output_text(const Graph *g, Arena *a, uint32_t i)
+{
+    return named_text(g, a, g->output_name.at[i], g->output.at[i]);
+}
 
 const char *count_text(Arena *a, int64_t n)
 {
@@ -57,7 +63,8 @@ const char *bytes_text(Arena *a, int64_t n)
         x /= 1024;
     if (u == 0)
         return arena_printf(a, "%lld B", (long long)n);
-    return x < 99.5 ? arena_printf(a, "%.3g %ciB", x, unit[u]) : arena_printf(a, "%.0f %ciB", x, unit[u]);
+    return x < 99.5 ? arena_printf(a, "%.3g %ciB", x, unit[u])
+                    : arena_printf(a, "%.0f %ciB", x, unit[u]);
 }
 
 const char *join_names(Arena *a, const Names *names, const char *before, const char *between)

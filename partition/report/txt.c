@@ -1,5 +1,6 @@
 /*
- * txt.c - pipe.txt: the Pipe in PiPPy's text form; and the summary that ppsplit prints after a split.
+ * txt.c - pipe.txt: the Pipe in PiPPy's text form; and the summary that ppsplit prints after a
+ * split.
  */
 #include <string.h>
 
@@ -20,12 +21,18 @@ static void print_call(Arena *a, const Call *c, FILE *f)
     const char *args = join_names(a, &c->args, "%", ", ");
     switch (c->kind) {
     case CALL_PLACEHOLDER: line(f, arena_printf(a, "%%%s = placeholder", c->name), c->note); break;
-    case CALL_STAGE: line(f, arena_printf(a, "%%%s = call_stage[%u](%s)", c->name, c->stage, args), c->note); break;
-    case CALL_GETITEM: line(f, arena_printf(a, "%%%s = getitem(%%%s, %u)", c->name, c->of, c->index), c->note); break;
+    case CALL_STAGE:
+        line(f, arena_printf(a, "%%%s = call_stage[%u](%s)", c->name, c->stage, args), c->note);
+        break;
+    case CALL_GETITEM:
+        line(f, arena_printf(a, "%%%s = getitem(%%%s, %u)", c->name, c->of, c->index), c->note);
+        break;
     case CALL_LOSS: line(f, arena_printf(a, "%%%s = loss(%s)", c->name, args), c->note); break;
     case CALL_BACKWARD:
         line(f,
-             arena_printf(a, "%%%s = stage_backward(stage=%u, stage_output=%%%s, output_grads=[%s], input_values=[%s])",
+             arena_printf(a,
+                          "%%%s = stage_backward(stage=%u, stage_output=%%%s, output_grads=[%s], "
+                          "input_values=[%s])",
                           c->name, c->stage, c->of, join_names(a, &c->grads, "%", ", "), args),
              c->note);
         break;
@@ -38,8 +45,8 @@ void report_pipe_txt(const Pipe *p, FILE *f)
 {
     Arena *a = arena_new();
     Calls c = calls_of(p, a);
-    fprintf(f, "# %s: %u stage%s, %s%s\n", diag_escape(a, p->model_name), p->stage.n, p->stage.n == 1 ? "" : "s",
-            p->loss == NONE ? "no loss" : "loss ",
+    fprintf(f, "# %s: %u stage%s, %s%s\n", diag_escape(a, p->model_name), p->stage.n,
+            p->stage.n == 1 ? "" : "s", p->loss == NONE ? "no loss" : "loss ",
             p->loss == NONE || !p->loss_text ? "" : diag_escape(a, p->loss_text));
     for (uint32_t i = 0; i < p->uneven.n; i++)
         fprintf(f, "# microbatches must have equal rows: %s\n", p->uneven.at[i]);
@@ -58,13 +65,14 @@ void report_pipe_txt(const Pipe *p, FILE *f)
 
 static void summary_stages(const Pipe *p, Arena *a, FILE *f)
 {
-    fprintf(f, "%-6s %11s %11s %11s %11s %11s %11s  %s\n", "stage", "parameters", "bytes", "forward", "backward",
-            "activations", "stash", "modules");
+    fprintf(f, "%-6s %11s %11s %11s %11s %11s %11s  %s\n", "stage", "parameters", "bytes",
+            "forward", "backward", "activations", "stash", "modules");
     for (uint32_t t = 0; t < p->stage.n; t++) {
         const Stage *s = &p->stage.at[t];
         const StageCost *c = &s->cost;
-        fprintf(f, "%-6u %11s %11s %6s FLOP %6s FLOP %11s %11s  %s\n", t, count_text(a, c->parameters),
-                bytes_text(a, c->bytes_param), count_text(a, c->flops_forward), count_text(a, c->flops_backward),
+        fprintf(f, "%-6u %11s %11s %6s FLOP %6s FLOP %11s %11s  %s\n", t,
+                count_text(a, c->parameters), bytes_text(a, c->bytes_param),
+                count_text(a, c->flops_forward), count_text(a, c->flops_backward),
                 bytes_text(a, c->bytes_activation), bytes_text(a, c->bytes_stash),
                 diag_escape(a, s->label ? s->label : ""));
     }
@@ -77,7 +85,8 @@ static void summary_sets(const Pipe *p, Arena *a, FILE *f)
         Names stages = {0};
         for (uint32_t t = 0; t < p->stage.n; t++)
             for (uint32_t i = 0; i < p->stage.at[t].param.n; i++)
-                if (p->stage.at[t].param.at[i].param == k && p->stage.at[t].param.at[i].use == USE_REPLICATE)
+                if (p->stage.at[t].param.at[i].param == k &&
+                    p->stage.at[t].param.at[i].use == USE_REPLICATE)
                     vec_push(a, &stages, arena_printf(a, "%u", t));
         if (stages.n > 0)
             fprintf(f, "replicated in stages %s: %s\n", join_names(a, &stages, "", ", "),
@@ -98,14 +107,14 @@ void report_summary(const Pipe *p, FILE *f)
 {
     const Graph *g = p->graph;
     Arena *a = arena_new();
-    fprintf(f, "%s: %u stage%s, %s%s\n", diag_escape(a, p->model_name), p->stage.n, p->stage.n == 1 ? "" : "s",
-            p->loss == NONE ? "no loss" : "loss ",
+    fprintf(f, "%s: %u stage%s, %s%s\n", diag_escape(a, p->model_name), p->stage.n,
+            p->stage.n == 1 ? "" : "s", p->loss == NONE ? "no loss" : "loss ",
             p->loss == NONE || !p->loss_text ? "" : diag_escape(a, p->loss_text));
     summary_stages(p, a, f);
     for (uint32_t i = 0; i < p->edge.n; i++) {
         const Edge *e = &p->edge.at[i];
-        fprintf(f, "%u -> %u  %s  %s, %s%s\n", e->from, e->to, value_text(g, a, e->value), bytes_text(a, e->bytes),
-                edge_kind(e->kind), e->gradient ? ", gradient" : "");
+        fprintf(f, "%u -> %u  %s  %s, %s%s\n", e->from, e->to, value_text(g, a, e->value),
+                bytes_text(a, e->bytes), edge_kind(e->kind), e->gradient ? ", gradient" : "");
     }
     summary_sets(p, a, f);
     for (uint32_t i = 0; i < g->input.n; i++)

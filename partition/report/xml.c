@@ -1,9 +1,10 @@
 /*
  * xml.c - pipe.xml through libxml2, and its schema pipe.xsd.
  *
- * In: a Pipe.  Out: one element per stage with what enters, leaves and is owned; per edge its bytes; the
- * replicated sets; the calls of pipe.txt.  Shapes are dimensions between commas ("" for a scalar); batch_dim is
- * the dimension that holds the rows, -1 when there is none, -2 when the rows are mixed into several.
+ * In: a Pipe.  Out: one element per stage with what enters, leaves and is owned; per edge its
+ * bytes; the replicated sets; the calls of pipe.txt.  Shapes are dimensions between commas ("" for
+ * a scalar); batch_dim is the dimension that holds the rows, -1 when there is none, -2 when the
+ * rows are mixed into several.
  */
 #include <libxml/tree.h>
 #include <stdlib.h>
@@ -17,7 +18,8 @@ typedef struct {
     Arena *a;
 } Xml;
 
-/* Names are shown printable; what XML 1.0 forbids besides (noncharacters, bad UTF-8) is replaced. */
+/* Names are shown printable; what XML 1.0 forbids besides (noncharacters, bad UTF-8) is replaced.
+ */
 static const xmlChar *text(Xml *x, const char *s)
 {
     unsigned char *t = (unsigned char *)arena_strdup(x->a, diag_escape(x->a, s));
@@ -195,10 +197,14 @@ static const char *const schema[] = {
     "<?xml version=\"1.0\" encoding=\"UTF-8\"?>",
     "<xs:schema xmlns:xs=\"http://www.w3.org/2001/XMLSchema\">",
     "  <xs:annotation><xs:documentation>",
-    "    pipe.xml, the partition report of ppsplit. Bytes and flops are those of one microbatch at full rows, flops",
-    "    those of the forward; a parameter edge is sent once a step. shape: dimensions between commas, empty for a",
-    "    scalar. batch_dim: the dimension that holds the rows; -1: none; -2: the rows are mixed into several.",
-    "    from of a parameter: the stage that owns it, or the first that holds a copy. Names in forward and backward",
+    "    pipe.xml, the partition report of ppsplit. Bytes and flops are those of one microbatch at "
+    "full rows, flops",
+    "    those of the forward; a parameter edge is sent once a step. shape: dimensions between "
+    "commas, empty for a",
+    "    scalar. batch_dim: the dimension that holds the rows; -1: none; -2: the rows are mixed "
+    "into several.",
+    "    from of a parameter: the stage that owns it, or the first that holds a copy. Names in "
+    "forward and backward",
     "    refer to calls before them; lists are separated by spaces; None: no gradient.",
     "  </xs:documentation></xs:annotation>",
     "  <xs:simpleType name=\"shape\"><xs:restriction base=\"xs:string\"><xs:pattern "
@@ -210,10 +216,12 @@ static const char *const schema[] = {
     "  <xs:simpleType name=\"batch\"><xs:restriction base=\"xs:int\"><xs:minInclusive "
     "value=\"-2\"/></xs:restriction></xs:simpleType>",
     "  <xs:simpleType name=\"use\"><xs:restriction base=\"xs:string\">",
-    "    <xs:enumeration value=\"own\"/><xs:enumeration value=\"transmit\"/><xs:enumeration value=\"replicate\"/>",
+    "    <xs:enumeration value=\"own\"/><xs:enumeration value=\"transmit\"/><xs:enumeration "
+    "value=\"replicate\"/>",
     "  </xs:restriction></xs:simpleType>",
     "  <xs:simpleType name=\"kind\"><xs:restriction base=\"xs:string\">",
-    "    <xs:enumeration value=\"activation\"/><xs:enumeration value=\"parameter\"/><xs:enumeration "
+    "    <xs:enumeration value=\"activation\"/><xs:enumeration "
+    "value=\"parameter\"/><xs:enumeration "
     "value=\"constant\"/>",
     "  </xs:restriction></xs:simpleType>",
     "  <xs:simpleType name=\"yesno\"><xs:restriction base=\"xs:string\">",
@@ -237,7 +245,8 @@ static const char *const schema[] = {
     "    <xs:sequence>",
     "      <xs:element name=\"input\" type=\"value\" minOccurs=\"0\" maxOccurs=\"unbounded\"/>",
     "      <xs:element name=\"output\" type=\"value\" minOccurs=\"0\" maxOccurs=\"unbounded\"/>",
-    "      <xs:element name=\"parameter\" type=\"parameter\" minOccurs=\"0\" maxOccurs=\"unbounded\"/>",
+    "      <xs:element name=\"parameter\" type=\"parameter\" minOccurs=\"0\" "
+    "maxOccurs=\"unbounded\"/>",
     "    </xs:sequence>",
     "    <xs:attribute name=\"index\" type=\"count\" use=\"required\"/>",
     "    <xs:attribute name=\"nodes\" type=\"count\" use=\"required\"/>",
@@ -295,14 +304,16 @@ static const char *const schema[] = {
     "      <xs:element name=\"replicated\"><xs:complexType><xs:sequence>",
     "        <xs:element name=\"set\" type=\"set\" minOccurs=\"0\" maxOccurs=\"unbounded\"/>",
     "      </xs:sequence></xs:complexType></xs:element>",
-    "      <xs:element name=\"forward\"><xs:complexType><xs:choice minOccurs=\"0\" maxOccurs=\"unbounded\">",
+    "      <xs:element name=\"forward\"><xs:complexType><xs:choice minOccurs=\"0\" "
+    "maxOccurs=\"unbounded\">",
     "        <xs:element name=\"placeholder\" type=\"named\"/>",
     "        <xs:element name=\"call_stage\" type=\"call_stage\"/>",
     "        <xs:element name=\"getitem\" type=\"getitem\"/>",
     "        <xs:element name=\"loss\" type=\"call\"/>",
     "        <xs:element name=\"output\" type=\"call\"/>",
     "      </xs:choice></xs:complexType></xs:element>",
-    "      <xs:element name=\"backward\"><xs:complexType><xs:choice minOccurs=\"0\" maxOccurs=\"unbounded\">",
+    "      <xs:element name=\"backward\"><xs:complexType><xs:choice minOccurs=\"0\" "
+    "maxOccurs=\"unbounded\">",
     "        <xs:element name=\"stage_backward\" type=\"stage_backward\"/>",
     "        <xs:element name=\"getitem\" type=\"getitem\"/>",
     "        <xs:element name=\"add\" type=\"call\"/>",

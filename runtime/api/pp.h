@@ -1,9 +1,10 @@
 /*
- * pp.h - the contract between a generated pipeline (stageN.c, stageN.cu, pipeline.c) and the runtime.
+ * pp.h - the contract between a generated pipeline (stageN.c, stageN.cu, pipeline.c) and the
+ * runtime.
  *
- * A stage is a table (PpStage) and a few functions that run one action for one microbatch on buffers the
- * runtime hands them (PpCtx).  Generated code allocates nothing, knows no rank, no schedule and no transport.
- * Everything here is plain C11 and C++17.
+ * A stage is a table (PpStage) and a few functions that run one action for one microbatch on
+ * buffers the runtime hands them (PpCtx).  Generated code allocates nothing, knows no rank, no
+ * schedule and no transport. Everything here is plain C11 and C++17.
  */
 #ifndef PP_H
 #define PP_H
@@ -15,7 +16,8 @@
 extern "C" {
 #endif
 
-enum { PP_MAX_RANK = 16, PP_ALIGN = 64 };              /* every tensor starts at a multiple of PP_ALIGN bytes */
+/* every tensor starts at a multiple of PP_ALIGN bytes */
+enum { PP_MAX_RANK = 16, PP_ALIGN = 64 };
 
 /* TensorProto.DataType numbers. */
 enum { PP_F32 = 1, PP_I32 = 6, PP_I64 = 7, PP_BOOL = 9, PP_F64 = 11 };
@@ -24,61 +26,81 @@ typedef struct {
     const char *name;                                   /* the model's */
     int dtype, rank;
     int64_t dim[PP_MAX_RANK];                           /* at full rows (PpPlan.rows) */
-    int batch_dim;                                      /* dimension that is dim / rows * (actual rows); -1: independent of the rows */
+    /* dimension that is dim / rows * (actual rows); -1: independent of the rows */
+    int batch_dim;
     int64_t bytes;                                      /* at full rows */
 } PpTensor;
 
 /* What enters a stage. */
 typedef struct {
     PpTensor t;
-    int from;                                           /* stage that makes it; -1: a model input; -2: the runtime scalar loss_scale */
-    int from_output;                                    /* index into that stage's outputs; or index into PpPlan.input */
-    int stashed;                                        /* 0: free after F; 1: after I (or B); 2: after W (or B) */
-    int grads;                                          /* how many gradient tensors go back for it (0: none); each has t's shape */
+    /* stage that makes it; -1: a model input; -2: the runtime scalar loss_scale */
+    int from;
+    /* index into that stage's outputs; or index into PpPlan.input */
+    int from_output;
+    /* 0: free after F; 1: after I (or B); 2: after W (or B) */
+    int stashed;
+    /* how many gradient tensors go back for it (0: none); each has t's shape */
+    int grads;
 } PpInput;
 
 typedef struct {
     PpTensor t;
     int model_output;                                   /* index into PpPlan.output, or -1 */
-    int stashed;                                        /* as in PpInput, when the backward reads it; 0: only until it is sent */
-    int dys;                                            /* how many gradient tensors come in for it, in order of addition */
+    /* as in PpInput, when the backward reads it; 0: only until it is sent */
+    int stashed;
+    /* how many gradient tensors come in for it, in order of addition */
+    int dys;
 } PpOutput;
 
-/* A gradient that comes in for `output`: of stage `from`, the gradient number `index` of that stage's input `input`. */
+/* A gradient that comes in for `output`: of stage `from`, the gradient number `index` of that
+ * stage's input `input`. */
 typedef struct {
     int output, from, input, index;
-    int stashed;                                        /* as in PpInput: 2 when W reads it where it came in */
+    /* as in PpInput: 2 when W reads it where it came in */
+    int stashed;
 } PpDy;
 
 enum { PP_OWN, PP_TRANSMIT, PP_REPLICATE };
 typedef struct {
     PpTensor t;                                         /* PyTorch's name and shape; batch_dim -1 */
-    int param;                                          /* number of the parameter in the whole model */
-    int use, from;                                      /* PP_OWN...; from: the owner's (first user's) stage */
-    int trainable, stat;                                /* stat: a running statistic, saved but not optimised */
+    /* number of the parameter in the whole model */
+    int param;
+    /* PP_OWN...; from: the owner's (first user's) stage */
+    int use, from;
+    /* stat: a running statistic, saved but not optimised */
+    int trainable, stat;
     int64_t offset;                                     /* in PpCtx.param */
     int64_t grad_offset;                                /* in PpCtx.grad; -1: none */
 } PpParam;
 
-/* A constant that functions read through PpCtx.konst.  data: its elements as written in the source, NULL: too long for that and
-   kept in params/stageN.safetensors under this name. */
+/* A constant that functions read through PpCtx.konst.  data: its elements as written in the source,
+   NULL: too long for that and kept in params/stageN.safetensors under this name. */
 typedef struct { PpTensor t; int64_t offset; /* in PpCtx.konst */ const void *data; } PpConst;
 
-/* Everything one action on one microbatch reads and writes. All pointers are set by the runtime before the call;
-   buffers hold `rows` rows (contiguous, the batch dimension of each tensor scaled), capacity is that of full rows. */
+/* Everything one action on one microbatch reads and writes. All pointers are set by the runtime
+   before the call; buffers hold `rows` rows (contiguous, the batch dimension of each tensor
+   scaled), capacity is that of full rows. */
 typedef struct PpCtx {
     int64_t rows;                                       /* of this microbatch */
     int stage, microbatch;
-    char *param, *grad, *konst;                         /* the stage's blocks; grad accumulates: += */
-    char *stash;                                        /* F writes, B/I/W read: one slot per microbatch in flight */
-    char *saved;                                        /* I writes, W reads: one slot per microbatch between I and W */
-    char *work;                                         /* dead at the end of the call; one per rank */
+    /* the stage's blocks; grad accumulates: += */
+    char *param, *grad, *konst;
+    /* F writes, B/I/W read: one slot per microbatch in flight */
+    char *stash;
+    /* I writes, W reads: one slot per microbatch between I and W */
+    char *saved;
+    /* dead at the end of the call; one per rank */
+    char *work;
     void *const *in;                                    /* PpStage.input order */
     void *const *out;                                   /* PpStage.output order */
     void *const *dy;                                    /* PpStage.dy order */
-    void *const *dx;                                    /* gradients to send back: inputs in order, each one's grads in order */
-    uint64_t seed, step, row0;                          /* for Dropout: Philox key and counter; row0: first row of the microbatch in the minibatch */
-    void *stream, *blas;                                /* device handles: cudaStream_t, PpBlas; NULL on the CPU */
+    /* gradients to send back: inputs in order, each one's grads in order */
+    void *const *dx;
+    /* for Dropout: Philox key and counter; row0: first row of the microbatch in the minibatch */
+    uint64_t seed, step, row0;
+    /* device handles: cudaStream_t, PpBlas; NULL on the CPU */
+    void *stream, *blas;
     void *state;                                        /* what PpStage.open returned */
 } PpCtx;
 
@@ -94,10 +116,11 @@ typedef struct PpStage {
     int64_t bytes_param, bytes_grad, bytes_const;       /* blocks, aligned */
     int64_t bytes_stash, bytes_saved;                   /* one slot */
     int64_t bytes_work;                                 /* the largest of all functions below */
-    int64_t bytes_state;                                /* 0: what open() takes is counted while it runs, as "library" */
+    int64_t bytes_state; /* 0: what open() takes is counted while it runs, as "library" */
     int64_t flops_forward, flops_input, flops_weight;
     int has_backward;
-    void *(*open)(int threads);                         /* convolutions with their scratch, once, on the rank's thread; NULL: none */
+    /* convolutions with their scratch, once, on the rank's thread; NULL: none */
+    void *(*open)(int threads);
     void (*close)(void *state);
     void (*forward)(const PpCtx *c);                    /* training forward */
     void (*infer)(const PpCtx *c);                      /* eval and inference: no stash written */
@@ -106,32 +129,42 @@ typedef struct PpStage {
     void (*backward_weight)(const PpCtx *c);            /* W */
 } PpStage;
 
-enum { PP_MERGE_LAST, PP_MERGE_SUM, PP_MERGE_MEAN, PP_MERGE_NONE };     /* mean: weighted by rows; none: only a single one may run */
+/* mean: weighted by rows; none: only a single one may run */
+enum { PP_MERGE_LAST, PP_MERGE_SUM, PP_MERGE_MEAN, PP_MERGE_NONE };
 enum { PP_LOSS_NONE, PP_LOSS_SUM, PP_LOSS_MEAN_ELEMENTS, PP_LOSS_MEAN_TARGETS, PP_LOSS_MEAN_ROWS };
 
 enum { PP_CPU, PP_CUDA };
 
 typedef struct PpPlan {
     const char *model;
-    uint64_t hash;                                      /* of the plan: same on every rank, in checkpoints */
+    /* of the plan: same on every rank, in checkpoints */
+    uint64_t hash;
     uint64_t model_hash;
     int64_t rows;                                       /* rows of a microbatch at full size */
     int uneven_ok;                                      /* microbatches with fewer rows may run */
     const char *uneven_why;                             /* when not: the reason */
     int n_stage, n_input, n_output, n_param;
-    const PpStage *const *stage;                        /* of the device that runs: main sets it to one of the next two */
+    /* of the device that runs: main sets it to one of the next two */
+    const PpStage *const *stage;
     const PpStage *const *cpu_stage, *const *cuda_stage;        /* NULL: not in this program */
-    const PpTensor *input;                              /* the model's data inputs, `target` included */
+    /* the model's data inputs, `target` included */
+    const PpTensor *input;
     const PpTensor *output;                             /* the model's outputs */
-    const int *output_merge;                            /* per output, how microbatches meet in one without rows: PP_MERGE_*; NULL: the last */
-    const char *const *output_why;                      /* per output, why PP_MERGE_NONE; NULL: there is none */
-    const char *target_why;                             /* why the rows of the target are not known: only a single microbatch trains; or NULL */
-    int loss_stage, loss_output;                        /* which output of which stage is the scalar loss; -1: none */
+    /* per output, how microbatches meet in one without rows: PP_MERGE_*; NULL: the last */
+    const int *output_merge;
+    /* per output, why PP_MERGE_NONE; NULL: there is none */
+    const char *const *output_why;
+    /* why the rows of the target are not known: only a single microbatch trains; or NULL */
+    const char *target_why;
+    /* which output of which stage is the scalar loss; -1: none */
+    int loss_stage, loss_output;
     int loss_kind;
     int64_t loss_per_row, loss_ignore;
     int loss_target;                                    /* index into input, or -1 */
-    int64_t loss_classes;                               /* the target holds classes below it, or loss_ignore; 0: no classes */
-    int device;                                         /* PP_CPU or PP_CUDA: set by main with `stage` */
+    /* the target holds classes below it, or loss_ignore; 0: no classes */
+    int64_t loss_classes;
+    /* PP_CPU or PP_CUDA: set by main with `stage` */
+    int device;
 } PpPlan;
 
 /* Defined by the generated pipeline.c. */
@@ -139,33 +172,40 @@ extern const PpPlan pp_plan;
 /* exec/main.c: the command `out/pipeline`. */
 int pp_main(int argc, char **argv, const PpPlan *plan);
 
-/* gemm.c: C = alpha * op(A) op(B) + beta * C, row-major, any leading dimension.  ta, tb: 1 = the operand is stored transposed.
-   Batched: products over `rank` dimensions of count[] each, strides in elements.  Bits depend on m, n, k, ta, tb only. */
-void pp_sgemm(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
-              const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
-void pp_dgemm(int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda,
-              const double *b, int64_t ldb, double beta, double *c, int64_t ldc);
-void pp_sgemm_batched(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
-                      const float *b, int64_t ldb, float beta, float *c, int64_t ldc, int rank,
-                      const int64_t *count, const int64_t *stride_a, const int64_t *stride_b, const int64_t *stride_c);
-void pp_dgemm_batched(int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda,
-                      const double *b, int64_t ldb, double beta, double *c, int64_t ldc, int rank,
-                      const int64_t *count, const int64_t *stride_a, const int64_t *stride_b, const int64_t *stride_c);
+/* gemm.c: C = alpha * op(A) op(B) + beta * C, row-major, any leading dimension.  ta, tb: 1 = the
+   operand is stored transposed. Batched: products over `rank` dimensions of count[] each, strides
+   in elements.  Bits depend on m, n, k, ta, tb only. */
+void pp_sgemm(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
+              int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
+void pp_dgemm(int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a,
+              int64_t lda, const double *b, int64_t ldb, double beta, double *c, int64_t ldc);
+void pp_sgemm_batched(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
+                      int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc,
+                      int rank, const int64_t *count, const int64_t *stride_a,
+                      const int64_t *stride_b, const int64_t *stride_c);
+void pp_dgemm_batched(int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha,
+                      const double *a, int64_t lda, const double *b, int64_t ldb, double beta,
+                      double *c, int64_t ldc, int rank, const int64_t *count,
+                      const int64_t *stride_a, const int64_t *stride_b, const int64_t *stride_c);
 
-/* conv.c: convolutions, 1-d to 3-d, each sample by itself as a matrix product of its gathered input (im2col, in blocks of
-   lines) or, for few channels, directly: bits depend neither on the rows nor on the threads.  All tensors dense NC[D][H]W;
-   weights [M, C/group, k...].  open() takes the scratch memory; NULL when there is none. */
+/* conv.c: convolutions, 1-d to 3-d, each sample by itself as a matrix product of its gathered input
+   (im2col, in blocks of lines) or, for few channels, directly: bits depend neither on the rows nor
+   on the threads.  All tensors dense NC[D][H]W; weights [M, C/group, k...].  open() takes the
+   scratch memory; NULL when there is none. */
 typedef struct {
     int dtype, spatial;                                 /* 1, 2 or 3 */
-    int64_t group, c, m;                                /* input and output channels of the (direct) convolution */
+    /* input and output channels of the (direct) convolution */
+    int64_t group, c, m;
     int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad_begin[3], pad_end[3];
 } PpConvShape;
 typedef struct PpConv PpConv;
 PpConv *pp_conv_open(const PpConvShape *s, int threads);
 void pp_conv_close(PpConv *c);
 void pp_conv_forward(PpConv *c, int64_t rows, const void *x, const void *w, void *y);
-void pp_conv_backward_data(PpConv *c, int64_t rows, const void *dy, const void *w, void *dx);   /* also ConvTranspose's forward */
-void pp_conv_backward_weight(PpConv *c, int64_t rows, const void *x, const void *dy, void *dw, int accumulate);
+/* also ConvTranspose's forward */
+void pp_conv_backward_data(PpConv *c, int64_t rows, const void *dy, const void *w, void *dx);
+void pp_conv_backward_weight(PpConv *c, int64_t rows, const void *x, const void *dy, void *dw,
+                             int accumulate);
 
 #ifdef __cplusplus
 }

@@ -1,20 +1,24 @@
 /*
- * pp_cuda.h - what generated .cu files and the runtime's CUDA parts share (C++17): launches, and checks of what CUDA, cuBLAS and
- * NCCL return.
+ * pp_cuda.h - what generated .cu files and the runtime's CUDA parts share (C++17): launches, and
+ * checks of what CUDA, cuBLAS and NCCL return.
  *
- *     PP_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments...)      is kernel<<<...>>>(arguments...)
- *     PP_CUDA(call)  PP_BLAS(call)  PP_NCCL(call)                             are true when the call succeeded
+ *     PP_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments...)      is
+ * kernel<<<...>>>(arguments...) PP_CUDA(call)  PP_BLAS(call)  PP_NCCL(call) are true when the call
+ * succeeded
  *
- * The first failure of a thread is kept as a sentence, pp_cuda_error(), until pp_cuda_clear(): generated functions return
- * nothing, and the runtime, which knows stage, action and microbatch, asks after each action.
- * PP_PROFILE=FILE in the environment measures what is launched (profile_cuda.cu); else that costs one test of a pointer.
+ * The first failure of a thread is kept as a sentence, pp_cuda_error(), until pp_cuda_clear():
+ * generated functions return nothing, and the runtime, which knows stage, action and microbatch,
+ * asks after each action. PP_PROFILE=FILE in the environment measures what is launched
+ * (profile_cuda.cu); else that costs one test of a pointer.
  *
- *     PP_WORK(kind, operations, bytes)        what this thread's next launch or call does: "product", "elementwise", "row", ...; additions
- *                                             and multiplications; bytes read and written at the least
- *     PP_TIMED(name, stream)                  measures a library's call or a copy, from here to the end of the block
+ *     PP_WORK(kind, operations, bytes)        what this thread's next launch or call does:
+ * "product", "elementwise", "row", ...; additions and multiplications; bytes read and written at
+ * the least PP_TIMED(name, stream)                  measures a library's call or a copy, from here
+ * to the end of the block
  *
- * Without nvcc the same files are compiled by a C++ compiler against a cuda_runtime.h that defines PP_CUDA_SHIM.
- * Dynamic shared memory is declared under one name, `extern __shared__ TYPE pp_shared[];`.
+ * Without nvcc the same files are compiled by a C++ compiler against a cuda_runtime.h that defines
+ * PP_CUDA_SHIM. Dynamic shared memory is declared under one name, `extern __shared__ TYPE
+ * pp_shared[];`.
  */
 #ifndef PP_CUDA_H
 #define PP_CUDA_H
@@ -29,7 +33,8 @@
 #ifdef PP_CUDA_SHIM
 #define PP_KERNEL(kernel, ...) shim_launch(#kernel, kernel, __VA_ARGS__)
 #else
-#define PP_KERNEL(kernel, grid, block, shared, stream, ...) kernel<<<grid, block, shared, stream>>>(__VA_ARGS__)
+#define PP_KERNEL(kernel, grid, block, shared, stream, ...)                                        \
+    kernel<<<grid, block, shared, stream>>>(__VA_ARGS__)
 #endif
 
 /* What a profile records; profile_cuda.cu sets it before main() when it is asked for. */
@@ -43,7 +48,10 @@ inline const PpProfiler *pp_profiler = nullptr;
 struct PpTimed {
     cudaStream_t stream;
     int record;
-    PpTimed(const char *name, cudaStream_t s) : stream(s), record(pp_profiler ? pp_profiler->begin(name, s) : -1) {}
+    PpTimed(const char *name, cudaStream_t s)
+        : stream(s), record(pp_profiler ? pp_profiler->begin(name, s) : -1)
+    {
+    }
     ~PpTimed() {
         if (record >= 0)
             pp_profiler->end(record, stream);
@@ -52,24 +60,25 @@ struct PpTimed {
     PpTimed &operator=(const PpTimed &) = delete;
 };
 #define PP_TIMED(name, stream) PpTimed pp_timed(name, stream)
-#define PP_WORK(kind, operations, bytes)                                                                               \
-    do {                                                                                                               \
-        if (pp_profiler)                                                                                               \
-            pp_profiler->work(kind, static_cast<double>(operations), static_cast<double>(bytes));                      \
+#define PP_WORK(kind, operations, bytes)                                                           \
+    do {                                                                                           \
+        if (pp_profiler)                                                                           \
+            pp_profiler->work(kind, static_cast<double>(operations), static_cast<double>(bytes));  \
     } while (0)
 #define PP_STREAM_OF(grid, block, shared, stream, ...) static_cast<cudaStream_t>(stream)
 
-#define PP_LAUNCH(kernel, ...)                                                                                         \
-    do {                                                                                                               \
-        PP_TIMED(#kernel, PP_STREAM_OF(__VA_ARGS__));                                                                  \
-        PP_KERNEL(kernel, __VA_ARGS__);                                                                                \
-        pp_cuda_ok(cudaPeekAtLastError(), #kernel, __FILE__, __LINE__);                                                \
+#define PP_LAUNCH(kernel, ...)                                                                     \
+    do {                                                                                           \
+        PP_TIMED(#kernel, PP_STREAM_OF(__VA_ARGS__));                                              \
+        PP_KERNEL(kernel, __VA_ARGS__);                                                            \
+        pp_cuda_ok(cudaPeekAtLastError(), #kernel, __FILE__, __LINE__);                            \
     } while (0)
 #define PP_CUDA(call) pp_cuda_ok((call), #call, __FILE__, __LINE__)
 #define PP_BLAS(call) pp_cuda_ok((call), #call, __FILE__, __LINE__)
 #define PP_NCCL(call) pp_cuda_ok((call), #call, __FILE__, __LINE__)
 
-/* This thread's device runs kernels that wait for other ranks (NCCL's): to load or allocate something now could wait for them. */
+/* This thread's device runs kernels that wait for other ranks (NCCL's): to load or allocate
+ * something now could wait for them. */
 inline thread_local bool pp_cuda_waits;
 
 struct PpCudaError { char text[512]; };

@@ -1,7 +1,8 @@
 /*
- * pp_cuda_calls.h - what generated .cu files call beside their own kernels: matrix products, convolutions and pools on the
- * device, in the order of the microbatch's stream (PpCtx.stream).  All pointers are device memory.  Nothing here waits for
- * the device or allocates in a step; what fails is kept by pp_cuda.h and asked for after the action.
+ * pp_cuda_calls.h - what generated .cu files call beside their own kernels: matrix products,
+ * convolutions and pools on the device, in the order of the microbatch's stream (PpCtx.stream). All
+ * pointers are device memory.  Nothing here waits for the device or allocates in a step; what fails
+ * is kept by pp_cuda.h and asked for after the action.
  */
 #ifndef PP_CUDA_CALLS_H
 #define PP_CUDA_CALLS_H
@@ -9,46 +10,64 @@
 #include "pp.h"
 #include "pp_cuda.h"
 
-/* What PpCtx.blas points to: a handle, and room in device memory for the pointers of a batch that no stride describes, PP_BLAS_LIST of A, of B and
-   of C.  Calls in the order of one stream share a list, and so may streams of which never two work at the same time. */
-constexpr int64_t PP_BLAS_LIST = 4096, PP_BLAS_LIST_BYTES = 3 * PP_BLAS_LIST * static_cast<int64_t>(sizeof(void *));
+/* What PpCtx.blas points to: a handle, and room in device memory for the pointers of a batch that
+   no stride describes, PP_BLAS_LIST of A, of B and of C.  Calls in the order of one stream share a
+   list, and so may streams of which never two work at the same time. */
+constexpr int64_t PP_BLAS_LIST = 4096,
+                  PP_BLAS_LIST_BYTES = 3 * PP_BLAS_LIST * static_cast<int64_t>(sizeof(void *));
 struct PpBlas {
     cublasHandle_t handle;
     void *list;
 };
 
-/* blas_cuda.cu: as pp_sgemm and its kin in pp.h, row-major; cuBLAS through PpCtx.blas.  A batch is one call of cuBLAS: its results must not overlap. */
-void pp_cuda_sgemm(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
-                   const float *b, int64_t ldb, float beta, float *out, int64_t ldc);
-void pp_cuda_dgemm(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda,
-                   const double *b, int64_t ldb, double beta, double *out, int64_t ldc);
-void pp_cuda_sgemm_batched(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
-                           const float *b, int64_t ldb, float beta, float *out, int64_t ldc, int rank, const int64_t *count,
-                           const int64_t *stride_a, const int64_t *stride_b, const int64_t *stride_c);
-void pp_cuda_dgemm_batched(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda,
-                           const double *b, int64_t ldb, double beta, double *out, int64_t ldc, int rank, const int64_t *count,
-                           const int64_t *stride_a, const int64_t *stride_b, const int64_t *stride_c);
+/* blas_cuda.cu: as pp_sgemm and its kin in pp.h, row-major; cuBLAS through PpCtx.blas.  A batch is
+ * one call of cuBLAS: its results must not overlap. */
+void pp_cuda_sgemm(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha,
+                   const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *out,
+                   int64_t ldc);
+void pp_cuda_dgemm(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha,
+                   const double *a, int64_t lda, const double *b, int64_t ldb, double beta,
+                   double *out, int64_t ldc);
+void pp_cuda_sgemm_batched(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k,
+                           float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
+                           float beta, float *out, int64_t ldc, int rank, const int64_t *count,
+                           const int64_t *stride_a, const int64_t *stride_b,
+                           const int64_t *stride_c);
+void pp_cuda_dgemm_batched(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k,
+                           double alpha, const double *a, int64_t lda, const double *b, int64_t ldb,
+                           double beta, double *out, int64_t ldc, int rank, const int64_t *count,
+                           const int64_t *stride_a, const int64_t *stride_b,
+                           const int64_t *stride_c);
 
-/* conv_cuda.cu: as pp_conv_* in pp.h; cuDNN where it was present at build (PP_WITH_CUDNN), else direct kernels.  open() runs on the
-   rank's thread once; bytes: device memory that open takes, an upper bound: convolutions of one stage share their workspace.
-   A stage's open() begins with pp_cuda_conv_separate(): stages have streams of their own, and so workspaces of their own. */
+/* conv_cuda.cu: as pp_conv_* in pp.h; cuDNN where it was present at build (PP_WITH_CUDNN), else
+   direct kernels.  open() runs on the rank's thread once; bytes: device memory that open takes, an
+   upper bound: convolutions of one stage share their workspace. A stage's open() begins with
+   pp_cuda_conv_separate(): stages have streams of their own, and so workspaces of their own. */
 typedef struct PpCudaConv PpCudaConv;
-extern int pp_cuda_tf32;                                /* --tf32, set by the runtime before stages open: cuDNN may round to TF32 */
+/* --tf32, set by the runtime before stages open: cuDNN may round to TF32 */
+extern int pp_cuda_tf32;
 void pp_cuda_conv_separate(void);
-PpCudaConv *pp_cuda_conv_open(const PpConvShape *s, int64_t rows);     /* rows: the most there are */
+/* rows: the most there are */
+PpCudaConv *pp_cuda_conv_open(const PpConvShape *s, int64_t rows);
 int64_t pp_cuda_conv_bytes(const PpConvShape *s, int64_t rows);
 void pp_cuda_conv_close(PpCudaConv *v);
-void pp_cuda_conv_forward(const PpCtx *c, PpCudaConv *v, int64_t rows, const void *x, const void *w, void *y);
-void pp_cuda_conv_backward_data(const PpCtx *c, PpCudaConv *v, int64_t rows, const void *dy, const void *w, void *dx);
-void pp_cuda_conv_backward_weight(const PpCtx *c, PpCudaConv *v, int64_t rows, const void *x, const void *dy, void *dw, int accumulate);
+void pp_cuda_conv_forward(const PpCtx *c, PpCudaConv *v, int64_t rows, const void *x, const void *w,
+                          void *y);
+void pp_cuda_conv_backward_data(const PpCtx *c, PpCudaConv *v, int64_t rows, const void *dy,
+                                const void *w, void *dx);
+void pp_cuda_conv_backward_weight(const PpCtx *c, PpCudaConv *v, int64_t rows, const void *x,
+                                  const void *dy, void *dw, int accumulate);
 
-/* pool_cuda.cu: y = pool(x) over `planes` planes (samples times channels) by cuDNN where it was present at build.  False: nothing was
-   done, the caller's own kernel has to.  `s` must stay where it is. */
-enum { PP_POOL_MAX, PP_POOL_INSIDE, PP_POOL_WHOLE };    /* averages: of the window's places inside the plane; of all its places */
+/* pool_cuda.cu: y = pool(x) over `planes` planes (samples times channels) by cuDNN where it was
+   present at build.  False: nothing was done, the caller's own kernel has to.  `s` must stay where
+   it is. */
+/* averages: of the window's places inside the plane; of all its places */
+enum { PP_POOL_MAX, PP_POOL_INSIDE, PP_POOL_WHOLE };
 typedef struct {
     int dtype, spatial, kind;
     int64_t in[3], out[3], kernel[3], stride[3], pad[3];
 } PpPoolShape;
-bool pp_cuda_pool_forward(const PpCtx *c, const PpPoolShape *s, int64_t planes, const void *x, void *y);
+bool pp_cuda_pool_forward(const PpCtx *c, const PpPoolShape *s, int64_t planes, const void *x,
+                          void *y);
 
 #endif

@@ -1,9 +1,10 @@
 /*
- * pp_device.h - what the kernels of generated .cu files share: their place in the grid, four elements at a time, and reductions over
- * the lanes of a row or over a block.  CUDA C++17.
+ * pp_device.h - what the kernels of generated .cu files share: their place in the grid, four
+ * elements at a time, and reductions over the lanes of a row or over a block.  CUDA C++17.
  *
- * Additions happen in an order that depends on shapes and strides alone: lane l of a row takes elements l, l + lanes, ..., then lanes are
- * folded by halves, then the warps of a block one after the other.  Nothing is added atomically.
+ * Additions happen in an order that depends on shapes and strides alone: lane l of a row takes
+ * elements l, l + lanes, ..., then lanes are folded by halves, then the warps of a block one after
+ * the other.  Nothing is added atomically.
  */
 #ifndef PP_DEVICE_H
 #define PP_DEVICE_H
@@ -13,19 +14,27 @@
 
 #define PP_DEVICE static __device__ __forceinline__
 
-/* How many blocks of `threads` there are for n threads' work.  Kernels walk on by pp_threads() where that is more than the most. */
+/* How many blocks of `threads` there are for n threads' work.  Kernels walk on by pp_threads()
+ * where that is more than the most. */
 static inline unsigned pp_blocks(int64_t n, int64_t threads) {
     const int64_t most = 16384, blocks = (n + threads - 1) / threads;
     return static_cast<unsigned>(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
 
 /* One for each `per` of n. */
-static inline unsigned pp_cover(int64_t n, int64_t per) { return static_cast<unsigned>((n + per - 1) / per); }
+static inline unsigned pp_cover(int64_t n, int64_t per)
+{
+    return static_cast<unsigned>((n + per - 1) / per);
+}
 
-/* This thread among those of the grid, and how many they are; 64 bits for tensors of 2^31 elements and more. */
+/* This thread among those of the grid, and how many they are; 64 bits for tensors of 2^31 elements
+ * and more. */
 PP_DEVICE int pp_thread() { return static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); }
 PP_DEVICE int pp_threads() { return static_cast<int>(gridDim.x * blockDim.x); }
-PP_DEVICE int64_t pp_thread_wide() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
+PP_DEVICE int64_t pp_thread_wide()
+{
+    return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
 PP_DEVICE int64_t pp_threads_wide() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
 
 /* ---- four elements that lie together, in accesses of 16 bytes ---- */
@@ -51,8 +60,12 @@ template <class T> PP_DEVICE void pp_store4(T *to, const T (&v)[4]) {
 
 /* ---- reductions ---- */
 
-struct PpSum { template <class T> static __device__ __forceinline__ T of(T a, T b) { return a + b; } };
-struct PpProd { template <class T> static __device__ __forceinline__ T of(T a, T b) { return a * b; } };
+struct PpSum {
+    template <class T> static __device__ __forceinline__ T of(T a, T b) { return a + b; }
+};
+struct PpProd {
+    template <class T> static __device__ __forceinline__ T of(T a, T b) { return a * b; }
+};
 struct PpMax {
     static __device__ __forceinline__ float of(float a, float b) { return pp_maxf(a, b); }
     static __device__ __forceinline__ double of(double a, double b) { return pp_max(a, b); }
@@ -66,8 +79,12 @@ struct PpMin {
     static __device__ __forceinline__ int64_t of(int64_t a, int64_t b) { return pp_minl(a, b); }
 };
 
-/* LANES neighbours of a warp (a power of two), and a reduction over them: every one gets the result. */
-template <int LANES> PP_DEVICE unsigned pp_lanes_mask() { return 0xffffffffu >> (32 - LANES) << (threadIdx.x % 32 / LANES * LANES); }
+/* LANES neighbours of a warp (a power of two), and a reduction over them: every one gets the
+ * result. */
+template <int LANES> PP_DEVICE unsigned pp_lanes_mask()
+{
+    return 0xffffffffu >> (32 - LANES) << (threadIdx.x % 32 / LANES * LANES);
+}
 template <int LANES> PP_DEVICE void pp_lanes_wait() { __syncwarp(pp_lanes_mask<LANES>()); }
 
 template <class F, int LANES, class T> PP_DEVICE T pp_lanes(T v) {
@@ -93,9 +110,15 @@ template <class F, int THREADS, class T> PP_DEVICE T pp_block(T v) {
     return v;
 }
 
-#define PP_REDUCTION(name, F)                                                                                          \
-    template <int LANES, class T> PP_DEVICE T pp_lanes_##name(T v) { return pp_lanes<F, LANES>(v); }                   \
-    template <int THREADS, class T> PP_DEVICE T pp_block_##name(T v) { return pp_block<F, THREADS>(v); }
+#define PP_REDUCTION(name, F)                                                                      \
+    template <int LANES, class T> PP_DEVICE T pp_lanes_##name(T v)                                 \
+    {                                                                                              \
+        return pp_lanes<F, LANES>(v);                                                              \
+    }                                                                                              \
+    template <int THREADS, class T> PP_DEVICE T pp_block_##name(T v)                               \
+    {                                                                                              \
+        return pp_block<F, THREADS>(v);                                                            \
+    }
 PP_REDUCTION(sum, PpSum)
 PP_REDUCTION(prod, PpProd)
 PP_REDUCTION(max, PpMax)
@@ -104,9 +127,12 @@ PP_REDUCTION(min, PpMin)
 
 /* ---- scatters: updates in their order, whoever makes them ---- */
 
-/* Block i, one for each of n updates: the first update of a place takes that one's and all later ones there, in order.  row(i): the place
-   of update i; take(place, list, count): all threads together apply the updates list[0 .. count). */
-template <int THREADS, class I, class Row, class Take> PP_DEVICE void pp_scatter_rows(I n, Row row, Take take) {
+/* Block i, one for each of n updates: the first update of a place takes that one's and all later
+   ones there, in order.  row(i): the place of update i; take(place, list, count): all threads
+   together apply the updates list[0 .. count). */
+template <int THREADS, class I, class Row, class Take>
+PP_DEVICE void pp_scatter_rows(I n, Row row, Take take)
+{
     __shared__ I list[THREADS];
     __shared__ int found[THREADS / 32];
     const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
@@ -138,9 +164,12 @@ template <int THREADS, class I, class Row, class Take> PP_DEVICE void pp_scatter
     }
 }
 
-/* The block's stretch of a line, elements first .. first + STRETCH, of all n updates of the line: at(i) is the element that update i is
-   for, put(i, at) makes it.  Of updates for one element among a round's, the lowest comes first. */
-template <int THREADS, int STRETCH, class I, class At, class Put> PP_DEVICE void pp_scatter_line(I n, I first, At at, Put put) {
+/* The block's stretch of a line, elements first .. first + STRETCH, of all n updates of the line:
+   at(i) is the element that update i is for, put(i, at) makes it.  Of updates for one element among
+   a round's, the lowest comes first. */
+template <int THREADS, int STRETCH, class I, class At, class Put>
+PP_DEVICE void pp_scatter_line(I n, I first, At at, Put put)
+{
     __shared__ int next[STRETCH];
     const int none = THREADS, thread = static_cast<int>(threadIdx.x);
     for (int i = thread; i < STRETCH; i += THREADS)

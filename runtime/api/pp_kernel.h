@@ -1,6 +1,7 @@
 /*
- * pp_kernel.h - what generated kernels share beside the elementary functions: the tree that folds 16 lanes into one
- * number (C; for CUDA C see pp_device.h), indices that come from data, and the maps of padded axes.
+ * pp_kernel.h - what generated kernels share beside the elementary functions: the tree that folds
+ * 16 lanes into one number (C; for CUDA C see pp_device.h), indices that come from data, and the
+ * maps of padded axes.
  */
 #ifndef PP_KERNEL_H
 #define PP_KERNEL_H
@@ -50,8 +51,8 @@ PP_FOLD(minl, int64_t, pp_minl(a, b))
 #undef PP_FOLD
 #endif
 
-/* An index of the data that no tensor has: nothing sensible can be computed.  On the device the kernel ends with a message, and every
-   later call of CUDA with an error. */
+/* An index of the data that no tensor has: nothing sensible can be computed.  On the device the
+   kernel ends with a message, and every later call of CUDA with an error. */
 #ifdef __CUDACC__
 static __host__ __device__ __noinline__ __attribute__((unused)) void pp_bad_index(int64_t, int64_t)
 {
@@ -63,8 +64,10 @@ static __host__ __device__ __noinline__ __attribute__((unused)) void pp_bad_inde
 #else
 static __attribute__((noinline, noreturn, cold, unused)) void pp_bad_index(int64_t i, int64_t n)
 {
-    fprintf(stderr, "error: index %lld is out of range for %lld entries (Gather or Scatter): check the data\n", (long long)i,
-            (long long)n);
+    fprintf(
+        stderr,
+        "error: index %lld is out of range for %lld entries (Gather or Scatter): check the data\n",
+        (long long)i, (long long)n);
     exit(1);
 }
 #endif

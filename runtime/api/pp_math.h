@@ -1,15 +1,16 @@
 /*
  * pp_math.h - the elementary functions of generated code, for C and for CUDA C.
  *
- * In: finite or not, any argument.  Out: within 2 ulp for f32 (tests/test_math.c measures each against libm in
- * double).  Suffix f: float; none: double; i: int32; l: int64.
+ * In: finite or not, any argument.  Out: within 2 ulp for f32 (tests/test_math.c measures each
+ * against libm in double).  Suffix f: float; none: double; i: int32; l: int64.
  *
- * The f32 functions that occur in hot loops (exp, log, tanh, erf, sigmoid, softplus, sin, cos, pow) are branch-free
- * and inline, so that a plain loop over them vectorises; all are made of additions, multiplications, divisions and
- * bit moves in a written order, so that with -ffp-contract=off every compiler and every vector width gives the
- * same bits.  Method: Cody and Waite's reductions, polynomials by our own weighted least-squares (Lawson) fits; the
- * maximal relative error of each fit stands beside its coefficients.  The rarer ones go through libm in double and
- * are rounded once.  The f64 functions are libm's.
+ * The f32 functions that occur in hot loops (exp, log, tanh, erf, sigmoid, softplus, sin, cos, pow)
+ * are branch-free and inline, so that a plain loop over them vectorises; all are made of additions,
+ * multiplications, divisions and bit moves in a written order, so that with -ffp-contract=off every
+ * compiler and every vector width gives the same bits.  Method: Cody and Waite's reductions,
+ * polynomials by our own weighted least-squares (Lawson) fits; the maximal relative error of each
+ * fit stands beside its coefficients.  The rarer ones go through libm in double and are rounded
+ * once.  The f64 functions are libm's.
  */
 #ifndef PP_MATH_H
 #define PP_MATH_H
@@ -25,9 +26,10 @@
 #endif
 
 /*
- * libm's functions, on the CPU under names of which compilers know nothing: they compute what is known to be constant themselves,
- * correctly rounded (gcc; clang asks the libm it runs on), where libm is an ulp beside.  Whether an argument is known depends on what
- * was fused, and so would the bits.
+ * libm's functions, on the CPU under names of which compilers know nothing: they compute what is
+ * known to be constant themselves, correctly rounded (gcc; clang asks the libm it runs on), where
+ * libm is an ulp beside.  Whether an argument is known depends on what was fused, and so would the
+ * bits.
  */
 #ifdef __CUDACC__
 #define PP_LIBM(name) name
@@ -36,7 +38,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-#define PP_FROM_LIBM(name) extern double pp_libm_##name(double) __asm__(#name) __attribute__((const));
+#define PP_FROM_LIBM(name)                                                                         \
+    extern double pp_libm_##name(double) __asm__(#name) __attribute__((const));
 PP_FROM_LIBM(exp)
 PP_FROM_LIBM(log)
 PP_FROM_LIBM(log1p)
@@ -74,7 +77,8 @@ PP_FN double pp_abs(double x) { return fabs(x); }
 PP_FN int32_t pp_absi(int32_t x) { return x < 0 ? (int32_t)(0u - (uint32_t)x) : x; }
 PP_FN int64_t pp_absl(int64_t x) { return x < 0 ? (int64_t)(0u - (uint64_t)x) : x; }
 
-PP_FN float pp_signf(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }      /* sign(NaN) = NaN, as ONNX; sign(-0) = -0 */
+/* sign(NaN) = NaN, as ONNX; sign(-0) = -0 */
+PP_FN float pp_signf(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
 PP_FN double pp_sign(double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x; }
 PP_FN int32_t pp_signi(int32_t x) { return (x > 0) - (x < 0); }
 PP_FN int64_t pp_signl(int64_t x) { return (x > 0) - (x < 0); }
@@ -85,7 +89,8 @@ PP_FN float pp_floorf(float x) { return floorf(x); }
 PP_FN double pp_floor(double x) { return floor(x); }
 PP_FN float pp_ceilf(float x) { return ceilf(x); }
 PP_FN double pp_ceil(double x) { return ceil(x); }
-PP_FN float pp_roundf(float x) { return rintf(x); }                             /* halves to even, as ONNX and PyTorch */
+/* halves to even, as ONNX and PyTorch */
+PP_FN float pp_roundf(float x) { return rintf(x); }
 PP_FN double pp_round(double x) { return rint(x); }
 PP_FN int pp_isinff(float x) { return fabsf(x) == INFINITY; }
 PP_FN int pp_isinf(double x) { return fabs(x) == (double)INFINITY; }
@@ -140,7 +145,8 @@ PP_FN int64_t pp_modl(int64_t x, int64_t y)
 
 PP_FN float pp_expf(float x)
 {
-    const float magic = 12582912.0f;                    /* 1.5 * 2^23: adding it rounds to an integer */
+    /* 1.5 * 2^23: adding it rounds to an integer */
+    const float magic = 12582912.0f;
     x = x < -104.0f ? -104.0f : x;
     x = x > 89.0f ? 89.0f : x;                          /* comparisons keep a NaN */
     float t = x * 1.44269504f + magic;
@@ -154,13 +160,15 @@ PP_FN float pp_expf(float x)
     p = p * r + 1.666651815e-1f;
     p = p * r + 0.5f;
     float y = (p * (r * r) + r) + 1.0f;
-    int32_t half = i >> 1;                              /* 2^n in two factors: overflow and subnormals come out right */
+    /* 2^n in two factors: overflow and subnormals come out right */
+    int32_t half = i >> 1;
     return y * pp_float_of((int32_t)((uint32_t)(half + 127) << 23)) *
            pp_float_of((int32_t)((uint32_t)(i - half + 127) << 23));
 }
 PP_FN double pp_exp(double x) { return PP_LIBM(exp)(x); }
 
-/* ---- log: x = 2^k (1 + f), 1 + f in [2/3, 4/3); s = f / (2 + f), log(1 + f) = f - f^2/2 + s (f^2/2 + R(s^2)), fit error 4.2e-9 ---- */
+/* ---- log: x = 2^k (1 + f), 1 + f in [2/3, 4/3); s = f / (2 + f), log(1 + f) = f - f^2/2 + s
+ * (f^2/2 + R(s^2)), fit error 4.2e-9 ---- */
 
 PP_FN float pp_log_parts(float f, float k)              /* log(2^k (1 + f)) */
 {
@@ -186,7 +194,8 @@ PP_FN float pp_logf(float x)
 }
 PP_FN double pp_log(double x) { return PP_LIBM(log)(x); }
 
-/* log(1 + x) for 0 <= x <= 1: no scaling and no special values; the rounding error of 1 + x is put back. */
+/* log(1 + x) for 0 <= x <= 1: no scaling and no special values; the rounding error of 1 + x is put
+ * back. */
 PP_FN float pp_log1p_unit_f(float x)
 {
     float u = 1.0f + x;
@@ -214,7 +223,8 @@ PP_FN float pp_tanhf(float x)
 }
 PP_FN double pp_tanh(double x) { return PP_LIBM(tanh)(x); }
 
-/* ---- erf: x + x P(x^2) below 0.921875 (fit error 4e-10), else 1 - exp(-Q(|x|)) (absolute error of the fit 8e-12) ---- */
+/* ---- erf: x + x P(x^2) below 0.921875 (fit error 4e-10), else 1 - exp(-Q(|x|)) (absolute error of
+ * the fit 8e-12) ---- */
 
 PP_FN float pp_erff(float x)
 {
@@ -227,7 +237,8 @@ PP_FN float pp_erff(float x)
     p = p * z + -3.761263490e-01f;
     p = p * z + 1.283791661e-01f;
     float small = x + x * p;
-    float b = a > 4.0f ? 4.0f : a;                      /* erf(4) rounds to 1; a NaN takes the other way */
+    /* erf(4) rounds to 1; a NaN takes the other way */
+    float b = a > 4.0f ? 4.0f : a;
     float q = -1.032877321e-06f;
     q = q * b + 1.659125883e-05f;
     q = q * b + -9.438267443e-05f;
@@ -258,14 +269,16 @@ PP_FN double pp_sigmoid(double x)
 }
 PP_FN float pp_softplusf(float x)
 {
-    return (x > 0.0f ? x : 0.0f) + pp_log1p_unit_f(pp_expf(-fabsf(x)));     /* a NaN comes through exp */
+    /* a NaN comes through exp */
+    return (x > 0.0f ? x : 0.0f) + pp_log1p_unit_f(pp_expf(-fabsf(x)));
 }
 PP_FN double pp_softplus(double x)
 {
     return (x > 0.0 ? x : 0.0) + PP_LIBM(log1p)(PP_LIBM(exp)(-fabs(x)));
 }
 
-/* ---- sin, cos: quarter turns in double, then degree 11 and 10 on [-pi/4, pi/4]; beyond 2^20 libm reduces ---- */
+/* ---- sin, cos: quarter turns in double, then degree 11 and 10 on [-pi/4, pi/4]; beyond 2^20 libm
+ * reduces ---- */
 
 PP_FN double pp_sin_poly(double r)                      /* fit error 4.8e-15 */
 {
@@ -292,13 +305,20 @@ PP_FN float pp_quarter_f(float x, int64_t shift)        /* sin(x + shift quarter
     double d = (double)x;
     double t = d * 0.63661977236758134 + 6755399441055744.0;    /* 1.5 * 2^52 */
     double n = t - 6755399441055744.0;
-    double r = (d - n * 1.5707963267341256) - n * 6.0771005065061922e-11;      /* pi/2 in two parts, the first of 33 bits */
+    /* pi/2 in two parts, the first of 33 bits */
+    double r = (d - n * 1.5707963267341256) - n * 6.0771005065061922e-11;
     int64_t q = pp_bits_d(t) + shift;
     double y = (q & 1) ? pp_cos_poly(r) : pp_sin_poly(r);
     return (float)((q & 2) ? -y : y);
 }
-PP_FN float pp_sinf(float x) { return fabsf(x) < 1048576.0f ? pp_quarter_f(x, 0) : (float)PP_LIBM(sin)((double)x); }
-PP_FN float pp_cosf(float x) { return fabsf(x) < 1048576.0f ? pp_quarter_f(x, 1) : (float)PP_LIBM(cos)((double)x); }
+PP_FN float pp_sinf(float x)
+{
+    return fabsf(x) < 1048576.0f ? pp_quarter_f(x, 0) : (float)PP_LIBM(sin)((double)x);
+}
+PP_FN float pp_cosf(float x)
+{
+    return fabsf(x) < 1048576.0f ? pp_quarter_f(x, 1) : (float)PP_LIBM(cos)((double)x);
+}
 PP_FN double pp_sin(double x) { return PP_LIBM(sin)(x); }
 PP_FN double pp_cos(double x) { return PP_LIBM(cos)(x); }
 
@@ -357,7 +377,8 @@ PP_FN float pp_powf(float x, float y)
     return y == 0.0f || x == 1.0f ? 1.0f : r;
 }
 PP_FN double pp_pow(double x, double y) { return PP_LIBM(pow)(x, y); }
-PP_FN int64_t pp_powl(int64_t x, int64_t y)             /* wraps; a negative exponent gives 0 but for 1 and -1 */
+/* wraps; a negative exponent gives 0 but for 1 and -1 */
+PP_FN int64_t pp_powl(int64_t x, int64_t y)
 {
     uint64_t r = 1, b = (uint64_t)x;
     if (y < 0)

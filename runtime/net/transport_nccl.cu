@@ -1,6 +1,7 @@
 /*
- * transport_nccl.cu - NCCL's part of wire_nccl.c: a communicator of two ranks and a stream for each directed edge.  Without
- * PP_WITH_NCCL (no nccl.h when the program was built) this file is empty, and the program says so when asked for it.
+ * transport_nccl.cu - NCCL's part of wire_nccl.c: a communicator of two ranks and a stream for each
+ * directed edge.  Without PP_WITH_NCCL (no nccl.h when the program was built) this file is empty,
+ * and the program says so when asked for it.
  */
 #include "device/cuda/device_cuda.h"
 
@@ -30,7 +31,7 @@ int id(void *to) {
 void leave(void *edge, int broken) {
     NcclEdge *e = edge_of(edge);
     if (e->comm && broken)
-        PP_NCCL(ncclCommAbort(e->comm));                /* its kernels end, whatever the other side does */
+        PP_NCCL(ncclCommAbort(e->comm)); /* its kernels end, whatever the other side does */
     else if (e->comm)
         PP_NCCL(ncclCommDestroy(e->comm));
     if (e->stream)
@@ -48,7 +49,8 @@ void *join(Device *d, const void *from, int rank, int blocks) {
     memcpy(&key, from, sizeof key);
     e->peer = 1 - rank;
     pp_cuda_waits = true;
-    config.maxCTAs = blocks;                            /* NCCL_MAX_CTAS in the environment comes first */
+    /* NCCL_MAX_CTAS in the environment comes first */
+    config.maxCTAs = blocks;
     PP_CUDA(cudaSetDevice(d->number));
     /* Messages before kernels: whoever waits for one waits longer than its copy takes. */
     if (PP_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest)) &&
@@ -71,13 +73,20 @@ void post(void *edge, int send, void *buf, int64_t bytes) {
         PP_NCCL(ncclRecv(buf, static_cast<size_t>(bytes), ncclUint8, e->peer, e->comm, e->stream));
 }
 
-void after(void *edge, DeviceEvent ready) { PP_CUDA(cudaStreamWaitEvent(edge_of(edge)->stream, static_cast<cudaEvent_t>(ready), 0)); }
+void after(void *edge, DeviceEvent ready)
+{
+    PP_CUDA(cudaStreamWaitEvent(edge_of(edge)->stream, static_cast<cudaEvent_t>(ready), 0));
+}
 
-void record(void *edge, DeviceEvent done) { PP_CUDA(cudaEventRecord(static_cast<cudaEvent_t>(done), edge_of(edge)->stream)); }
+void record(void *edge, DeviceEvent done)
+{
+    PP_CUDA(cudaEventRecord(static_cast<cudaEvent_t>(done), edge_of(edge)->stream));
+}
 
 int alive(void *edge) {
     ncclResult_t state = ncclSuccess;
-    return PP_NCCL(ncclCommGetAsyncError(edge_of(edge)->comm, &state)) && pp_cuda_ok(state, "a message under way", __FILE__, __LINE__);
+    return PP_NCCL(ncclCommGetAsyncError(edge_of(edge)->comm, &state)) &&
+           pp_cuda_ok(state, "a message under way", __FILE__, __LINE__);
 }
 
 }   // namespace

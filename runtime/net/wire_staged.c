@@ -3,8 +3,8 @@
  * beforehand, or by their device pointers where the transport takes those (CUDA-aware MPI).
  *
  * A send: STREAM_OUT copies the tensor to its place in pinned memory; when that is over the message
- * is sent.  A receive: the message is received into pinned memory; when it is there STREAM_IN copies
- * it to the tensor.
+ * is sent.  A receive: the message is received into pinned memory; when it is there STREAM_IN
+ * copies it to the tensor.
  *
  * The host notices both in poll(), after each action, and while it waits in finish().  With device
  * pointers there is no copy: a message is sent, or its receive posted, once what the stream did

@@ -1,6 +1,6 @@
 /*
- * optim.c - the options of an optimizer, completed by the registry's defaults.  The arithmetic is the
- * device's (optim_cpu.c, optim_cuda.cu).
+ * optim.c - the options of an optimizer, completed by the registry's defaults.  The arithmetic is
+ * the device's (optim_cpu.c, optim_cuda.cu).
  */
 #include "optim/optim.h"
 

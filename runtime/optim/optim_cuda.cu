@@ -1,9 +1,11 @@
 /*
- * optim_cuda.cu - the runtime's arithmetic on the device: additions of gradients, norms, the rules of optimizers.h.
+ * optim_cuda.cu - the runtime's arithmetic on the device: additions of gradients, norms, the rules
+ * of optimizers.h.
  *
- * All parameters of a rank are done by one kernel, for most are small: a table says where each begins in a row of chunks of 4,096
- * elements, and whoever has a chunk finds its parameter by bisection.  The norm adds in the order of optim_cpu.c: 8 lanes
- * along a chunk, the lanes' tree, chunks one after the other; a quarter of a warp has a chunk.
+ * All parameters of a rank are done by one kernel, for most are small: a table says where each
+ * begins in a row of chunks of 4,096 elements, and whoever has a chunk finds its parameter by
+ * bisection.  The norm adds in the order of optim_cpu.c: 8 lanes along a chunk, the lanes' tree,
+ * chunks one after the other; a quarter of a warp has a chunk.
  */
 #include "device/cuda/device_cuda.h"
 
@@ -33,7 +35,10 @@ __device__ int find(const OptimEntry *e, int n, int64_t chunk) {
     return lo;
 }
 
-__device__ int64_t length(const OptimEntry &e, int64_t at) { return e.n - at < CHUNK ? e.n - at : CHUNK; }
+__device__ int64_t length(const OptimEntry &e, int64_t at)
+{
+    return e.n - at < CHUNK ? e.n - at : CHUNK;
+}
 
 /* ---- norms ---- */
 
@@ -68,7 +73,8 @@ __global__ void squares(const OptimEntry *entry, int n, int64_t chunks, double *
         part[chunk] = s;
 }
 
-/* A block per parameter: its chunks in order, through shared memory, for one thread adds and the others fetch. */
+/* A block per parameter: its chunks in order, through shared memory, for one thread adds and the
+ * others fetch. */
 __global__ void add_chunks(const OptimEntry *entry, const double *part, double *sum) {
     __shared__ double some[THREADS];
     const OptimEntry &e = entry[blockIdx.x];
@@ -77,7 +83,8 @@ __global__ void add_chunks(const OptimEntry *entry, const double *part, double *
         return;
     int64_t n = (e.n + CHUNK - 1) / CHUNK;
     for (int64_t first = 0; first < n; first += THREADS) {
-        int count = static_cast<int>(n - first < THREADS ? n - first : THREADS), mine = static_cast<int>(threadIdx.x);
+        int count = static_cast<int>(n - first < THREADS ? n - first : THREADS),
+            mine = static_cast<int>(threadIdx.x);
         if (mine < count)
             some[mine] = part[e.first + first + mine];
         __syncthreads();
@@ -92,15 +99,16 @@ __global__ void add_chunks(const OptimEntry *entry, const double *part, double *
 /* ---- updates: a kernel for each optimizer, for both element types ---- */
 
 /* A row of optimizers.h as a type; apply(row, ...) is its rule. */
-#define OPTIMIZER(id, rule, count, ...)                                                                                \
-    struct Row_##id {                                                                                                  \
-        static constexpr int states = count;                                                                           \
+#define OPTIMIZER(id, rule, count, ...)                                                            \
+    struct Row_##id {                                                                              \
+        static constexpr int states = count;                                                       \
     };
 #include "optim/optimizers.h"
 
-#define OPTIMIZER_PER_TYPE(id, rule, ...)                                                                              \
-    __device__ __forceinline__ T apply(Row_##id, const T *k, T p, T grad, T *state) {                                  \
-        return PER_TYPE(rule)(k, p, grad, state);                                                                      \
+#define OPTIMIZER_PER_TYPE(id, rule, ...)                                                          \
+    __device__ __forceinline__ T apply(Row_##id, const T *k, T p, T grad, T *state)                \
+    {                                                                                              \
+        return PER_TYPE(rule)(k, p, grad, state);                                                  \
     }
 #include "optim/per_type.h"
 
@@ -112,7 +120,9 @@ template <class T> struct Numbers {
     }
 };
 
-template <class Row, class T> __device__ void update_chunk(const Numbers<T> &u, const OptimEntry &e, int64_t at, int64_t n) {
+template <class Row, class T>
+__device__ void update_chunk(const Numbers<T> &u, const OptimEntry &e, int64_t at, int64_t n)
+{
     T *p = static_cast<T *>(e.value) + at, *state[OPTIM_STATES];
     const T *grad = static_cast<const T *>(e.grad) + at;
     for (int j = 0; j < Row::states; j++)
@@ -128,7 +138,9 @@ template <class Row, class T> __device__ void update_chunk(const Numbers<T> &u, 
     }
 }
 
-template <class Row> __global__ void update_all(const OptimEntry *entry, int n, Numbers<float> f32, Numbers<double> f64) {
+template <class Row>
+__global__ void update_all(const OptimEntry *entry, int n, Numbers<float> f32, Numbers<double> f64)
+{
     const OptimEntry &e = entry[find(entry, n, blockIdx.x)];
     int64_t at = (static_cast<int64_t>(blockIdx.x) - e.first) * CHUNK;
     if (e.dtype == PP_F64)
@@ -138,7 +150,8 @@ template <class Row> __global__ void update_all(const OptimEntry *entry, int n, 
 }
 
 template <class Row> void launch(const Optim &o, cudaStream_t s, const DeviceUpdate &u) {
-    PP_LAUNCH(update_all<Row>, static_cast<unsigned>(o.chunks), THREADS, 0, s, o.entry, o.n, Numbers<float>(u), Numbers<double>(u));
+    PP_LAUNCH(update_all<Row>, static_cast<unsigned>(o.chunks), THREADS, 0, s, o.entry, o.n,
+              Numbers<float>(u), Numbers<double>(u));
 }
 
 template <class T> __global__ void add_up(T *to, const T *from, int64_t n) {
@@ -161,9 +174,11 @@ void cuda_add(cudaStream_t s, void *to, const void *from, int64_t n, int dtype) 
         return;
     PP_WORK("optimizer", n, 3 * n * (dtype == PP_F64 ? 8 : 4));
     if (dtype == PP_F64)
-        PP_LAUNCH(add_up<double>, blocks_of(n), THREADS, 0, s, static_cast<double *>(to), static_cast<const double *>(from), n);
+        PP_LAUNCH(add_up<double>, blocks_of(n), THREADS, 0, s, static_cast<double *>(to),
+                  static_cast<const double *>(from), n);
     else
-        PP_LAUNCH(add_up<float>, blocks_of(n), THREADS, 0, s, static_cast<float *>(to), static_cast<const float *>(from), n);
+        PP_LAUNCH(add_up<float>, blocks_of(n), THREADS, 0, s, static_cast<float *>(to),
+                  static_cast<const float *>(from), n);
 }
 
 /* Parameters that are updated; those whose norm counts are among them. */
@@ -184,7 +199,8 @@ int cuda_params(Device *d, const DeviceParam *list, int n) {
     o.n = static_cast<int>(all.size());
     if (o.n == 0)
         return 1;
-    int64_t table = room(static_cast<int64_t>(all.size() * sizeof all[0])), part = room(o.chunks * static_cast<int64_t>(sizeof(double))),
+    int64_t table = room(static_cast<int64_t>(all.size() * sizeof all[0])),
+            part = room(o.chunks * static_cast<int64_t>(sizeof(double))),
             sum = room((o.sums + 1) * static_cast<int64_t>(sizeof(double)));
     if (o.chunks > 0x7fffffff) {
         pp_cuda_note("cuda_params", "a rank with 2^43 parameters", __FILE__, __LINE__);
@@ -198,8 +214,10 @@ int cuda_params(Device *d, const DeviceParam *list, int n) {
     o.part = reinterpret_cast<double *>(at + table);
     o.sum = reinterpret_cast<double *>(at + table + part);
     cudaStream_t s = cuda_of(d)->stage[0].stream;       /* in which everything begins */
-    return PP_CUDA(cudaMemcpyAsync(o.entry, all.data(), all.size() * sizeof all[0], cudaMemcpyHostToDevice, s)) &&
-           PP_CUDA(cudaMemsetAsync(o.sum, 0, static_cast<size_t>(sum), s)) && PP_CUDA(cudaStreamSynchronize(s));
+    return PP_CUDA(cudaMemcpyAsync(o.entry, all.data(), all.size() * sizeof all[0],
+                                   cudaMemcpyHostToDevice, s)) &&
+           PP_CUDA(cudaMemsetAsync(o.sum, 0, static_cast<size_t>(sum), s)) &&
+           PP_CUDA(cudaStreamSynchronize(s));
 }
 
 void cuda_norms(Cuda *c, cudaStream_t s, double *sum) {
@@ -207,20 +225,25 @@ void cuda_norms(Cuda *c, cudaStream_t s, double *sum) {
     if (o.n == 0 || o.sums == 0)
         return;
     PP_WORK("optimizer", 2 * o.chunks * CHUNK, 4 * o.chunks * CHUNK);
-    PP_LAUNCH(squares, static_cast<unsigned>((o.chunks + PER_BLOCK - 1) / PER_BLOCK), THREADS, 0, s, o.entry, o.n, o.chunks, o.part);
+    PP_LAUNCH(squares, static_cast<unsigned>((o.chunks + PER_BLOCK - 1) / PER_BLOCK), THREADS, 0, s,
+              o.entry, o.n, o.chunks, o.part);
     PP_LAUNCH(add_chunks, static_cast<unsigned>(o.n), THREADS, 0, s, o.entry, o.part, o.sum);
-    PP_CUDA(cudaMemcpyAsync(sum, o.sum, static_cast<size_t>(o.sums) * sizeof(double), cudaMemcpyDeviceToHost, s));
+    PP_CUDA(cudaMemcpyAsync(sum, o.sum, static_cast<size_t>(o.sums) * sizeof(double),
+                            cudaMemcpyDeviceToHost, s));
 }
 
 void cuda_update(Cuda *c, cudaStream_t s, const DeviceUpdate *u) {
     const Optim &o = c->optim;
     if (o.n == 0)
         return;
-    const int moved = 3 + 2 * optimizers[u->optimizer].states; /* value, gradient, new value; each state there and back */
+    /* value, gradient, new value; each state there and back */
+    const int moved = 3 + 2 * optimizers[u->optimizer].states;
     PP_WORK("optimizer", 12 * o.chunks * CHUNK, 4 * moved * o.chunks * CHUNK);
     switch (u->optimizer) {
-#define OPTIMIZER(id, ...)                                                                                             \
-    case OPTIM_##id: launch<Row_##id>(o, s, *u); break;
+#define OPTIMIZER(id, ...)                                                                         \
+    case OPTIM_##id:                                                                               \
+        launch<Row_##id>(o, s, *u);                                                                \
+        break;
 #include "optim/optimizers.h"
     case OPTIMIZERS: break;
     }

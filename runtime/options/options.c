@@ -1,6 +1,6 @@
 /*
- * options.c - in: the command line of out/pipeline; out: Options, or one line that says what is wrong and what was
- * meant, exit 2.  One table drives the parser and --help.
+ * options.c - in: the command line of out/pipeline; out: Options, or one line that says what is
+ * wrong and what was meant, exit 2.  One table drives the parser and --help.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -19,7 +19,20 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef enum { K_TEXT, K_INT, K_LONG, K_SEED, K_REAL, K_PAIR, K_FLAG, K_OPTIMIZER, K_PLACEMENT, K_DEVICE, K_TRANSPORT, K_GROUP } Kind;
+typedef enum {
+    K_TEXT,
+    K_INT,
+    K_LONG,
+    K_SEED,
+    K_REAL,
+    K_PAIR,
+    K_FLAG,
+    K_OPTIMIZER,
+    K_PLACEMENT,
+    K_DEVICE,
+    K_TRANSPORT,
+    K_GROUP
+} Kind;
 typedef struct {
     const char *name;
     Kind kind;
@@ -77,8 +90,8 @@ static PpStatus unknown(const char *what, const char *word, const char *const *l
     char all[400] = "";
     for (int i = 0, at = 0; i < n && at < (int)sizeof all; i++)
         at += snprintf(all + at, sizeof all - (size_t)at, "%s%s", i ? ", " : "", list[i]);
-    return pp_fail(PP_ERR_USAGE, "unknown %s '%s'%s%s%s (there are %s)", what, word, meant ? "; did you mean '" : "",
-                   meant ? meant : "", meant ? "'?" : "", all);
+    return pp_fail(PP_ERR_USAGE, "unknown %s '%s'%s%s%s (there are %s)", what, word,
+                   meant ? "; did you mean '" : "", meant ? meant : "", meant ? "'?" : "", all);
 }
 
 static PpStatus unknown_optimizer(const char *word)
@@ -91,7 +104,8 @@ static PpStatus unknown_optimizer(const char *word)
 
 static void help(const PpPlan *plan)
 {
-    printf("usage: pipeline train|eval|infer [options]\n\n%s in %d stages.\n  inputs: ", plan->model, plan->n_stage);
+    printf("usage: pipeline train|eval|infer [options]\n\n%s in %d stages.\n  inputs: ",
+           plan->model, plan->n_stage);
     for (int i = 0; i < plan->n_input; i++)
         printf("%s%s", i ? ", " : "", plan->input[i].name);
     printf("\n  outputs: ");
@@ -114,10 +128,11 @@ static void help(const PpPlan *plan)
     printf("\nOptimizers, with their options and defaults\n");
     optim_help(stdout);
     printf("\nExamples\n"
-           "  pipeline train --data %s=x.npy --data target=y.npy --schedule 1f1b --microbatches 8 --steps 100\n"
+           "  pipeline train --data %s=x.npy --data target=y.npy --schedule 1f1b --microbatches 8 "
+           "--steps 100\n"
            "  mpirun -n %d pipeline infer --data %s=x.npy --output %s=y.npy\n",
-           plan->n_input ? plan->input[0].name : "x", plan->n_stage, plan->n_input ? plan->input[0].name : "x",
-           plan->n_output ? plan->output[0].name : "y");
+           plan->n_input ? plan->input[0].name : "x", plan->n_stage,
+           plan->n_input ? plan->input[0].name : "x", plan->n_output ? plan->output[0].name : "y");
 }
 
 static PpStatus parse_number(const Spec *s, const char *v, void *at)
@@ -127,13 +142,15 @@ static PpStatus parse_number(const Spec *s, const char *v, void *at)
     if (s->kind == K_REAL) {
         double x = strtod(v, &end);
         if (!*v || *end || errno || !(x >= s->min) || x > 1e300)
-            return pp_fail(PP_ERR_USAGE, "--%s: '%s' is not a number from %g up", s->name, v, s->min);
+            return pp_fail(PP_ERR_USAGE, "--%s: '%s' is not a number from %g up", s->name, v,
+                           s->min);
         memcpy(at, &x, sizeof x);
         return PP_OK;
     }
     int64_t n = strtoll(v, &end, 10), max = s->kind == K_INT ? INT32_MAX : INT64_MAX;
     if (!*v || *end || errno || n < (int64_t)s->min || n > max)
-        return pp_fail(PP_ERR_USAGE, "--%s: '%s' is not a whole number from %g up", s->name, v, s->min);
+        return pp_fail(PP_ERR_USAGE, "--%s: '%s' is not a whole number from %g up", s->name, v,
+                       s->min);
     if (s->kind == K_INT) {
         int small = (int)n;
         memcpy(at, &small, sizeof small);
@@ -183,7 +200,8 @@ static PpStatus apply(Options *o, const Spec *s, const char *v)
     case K_TEXT: memcpy(at, &v, sizeof v); return PP_OK;
     case K_FLAG: *(int *)at = 1; return PP_OK;
     case K_PAIR:
-        return s->at == AT(data) ? parse_pair(s, v, &o->data, &o->n_data) : parse_pair(s, v, &o->output, &o->n_output);
+        return s->at == AT(data) ? parse_pair(s, v, &o->data, &o->n_data)
+                                 : parse_pair(s, v, &o->output, &o->n_output);
     case K_OPTIMIZER:
         return optim_find(v, &o->optimizer) ? PP_OK : unknown_optimizer(v);
     case K_PLACEMENT:
@@ -254,10 +272,12 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     o->mode = (Mode)mode;
     TRY(optim_options(&o->optimizer, &o->optim));
     if (o->mode == MODE_TRAIN && plan->loss_stage < 0)
-        return pp_fail(PP_ERR_MODEL, "%s was split without a loss: it can infer only (ppsplit --loss ...)",
+        return pp_fail(PP_ERR_MODEL,
+                       "%s was split without a loss: it can infer only (ppsplit --loss ...)",
                        plan->model);
     if (o->mode == MODE_EVAL && plan->loss_stage < 0)
-        return pp_fail(PP_ERR_MODEL, "%s was split without a loss: there is nothing to evaluate", plan->model);
+        return pp_fail(PP_ERR_MODEL, "%s was split without a loss: there is nothing to evaluate",
+                       plan->model);
     if (!o->schedule)
         o->schedule = o->mode == MODE_TRAIN ? "1f1b" : "forward-only";
     return PP_OK;

@@ -1,8 +1,10 @@
 /*
- * command.c - the command `ppsplit schedule NAME|FILE.csv ...`: generate, lower, verify, simulate, draw.
+ * command.c - the command `ppsplit schedule NAME|FILE.csv ...`: generate, lower, verify, simulate,
+ * draw.
  *
- * In: the command line.  Out: data on stdout or in the files asked for, everything else on stderr; exit status 0 ok, 1
- * the schedule is refused (rank, cell and reason on stderr), 2 usage, 3 input/output or memory.
+ * In: the command line.  Out: data on stdout or in the files asked for, everything else on stderr;
+ * exit status 0 ok, 1 the schedule is refused (rank, cell and reason on stderr), 2 usage, 3
+ * input/output or memory.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -31,8 +33,31 @@ typedef struct {
     int n_edge;
 } Options;
 
-enum { O_HELP, O_RANKS, O_STAGES, O_MICROBATCHES, O_PLACEMENT, O_MERGE, O_COMMS, O_LOWER, O_DEFER, O_UNSHARD, O_BUDGET, O_DEFERRED,
-       O_EDGE, O_CSV, O_SIMULATE, O_COSTS, O_OVERLAP, O_STEPS, O_VERIFY, O_BUFFERS, O_TRACE, O_SVG, O_GRID };
+enum {
+    O_HELP,
+    O_RANKS,
+    O_STAGES,
+    O_MICROBATCHES,
+    O_PLACEMENT,
+    O_MERGE,
+    O_COMMS,
+    O_LOWER,
+    O_DEFER,
+    O_UNSHARD,
+    O_BUDGET,
+    O_DEFERRED,
+    O_EDGE,
+    O_CSV,
+    O_SIMULATE,
+    O_COSTS,
+    O_OVERLAP,
+    O_STEPS,
+    O_VERIFY,
+    O_BUFFERS,
+    O_TRACE,
+    O_SVG,
+    O_GRID
+};
 
 // clang-format off
 static const OptionName option[] = {
@@ -75,7 +100,8 @@ static const char help_options[] =
     "      --ranks P            processes of the pipeline\n"
     "      --stages S           stages in all; default: one a rank, two where the schedule is a V\n"
     "      --microbatches M     microbatches of a step\n"
-    "      --placement loop|v   stage s on rank s mod P, or there and back; default: the schedule's own\n"
+    "      --placement loop|v   stage s on rank s mod P, or there and back; default: the "
+    "schedule's own\n"
     "\n"
     "Passes, in this order; without any the rows hold computations only:\n"
     "      --merge              adjacent I and W become B\n"
@@ -84,17 +110,21 @@ static const char help_options[] =
     "      --defer-reduce       the wait for a reduction comes before the next reduction\n"
     "      --comms              sends and receives alone\n"
     "      --edge FROM:TO       stage FROM also feeds stage TO (repeatable): a skip connection\n"
-    "      --defer              receives as late as possible (with --lower unless --comms is given)\n"
+    "      --defer              receives as late as possible (with --lower unless --comms is "
+    "given)\n"
     "      --send-budget K      at most K sends of a rank are under way\n"
     "\n"
     "What to do with it; without any the rows go to stdout:\n"
     "      --csv FILE|-         write the rows\n"
     "      --verify             prove that it runs to the end, or say why it does not\n"
     "      --buffers K          messages an edge holds; 0, the default, is a rendezvous\n"
-    "      --simulate           print makespan, span, bubble, and each rank's busy time and peak of live microbatches\n"
-    "      --costs LIST|FILE    F=1,I=1,W=1,B=2,c=0 (c: one message; 3F=2: stage 3 only), or the trace of a run, "
+    "      --simulate           print makespan, span, bubble, and each rank's busy time and peak "
+    "of live microbatches\n"
+    "      --costs LIST|FILE    F=1,I=1,W=1,B=2,c=0 (c: one message; 3F=2: stage 3 only), or the "
+    "trace of a run, "
     "FILE.json\n"
-    "      --overlap X          an OVERLAP is one action that costs max + X * (sum - max); default: its parts, one "
+    "      --overlap X          an OVERLAP is one action that costs max + X * (sum - max); "
+    "default: its parts, one "
     "after the other\n"
     "      --steps              print the length of a lock-step run\n"
     "      --grid               draw it on the terminal\n"
@@ -152,7 +182,8 @@ static int parse_edge(Options *o, const char *text)
     if (*end == ':')
         to = strtol(end + 1, &end, 10);
     if (*end || from < 0 || to <= from || to > SCHED_MAX_CELLS)
-        return usage("'%.60s' is no edge; an edge is like 0:2, from an earlier stage to a later one", text);
+        return usage(
+            "'%.60s' is no edge; an edge is like 0:2, from an earlier stage to a later one", text);
     SchedEdge *p = realloc(o->edge, ((size_t)o->n_edge + 1) * sizeof *p);
     if (!p)
         return SCHED_ERESOURCE;
@@ -236,7 +267,8 @@ static int output_open(Output *o, const char *path)
         return 0;
     }
     if (stat(path, &st) != 0 || S_ISREG(st.st_mode)) {
-        if (snprintf(o->temp, sizeof o->temp, "%s.tmp%ld", path, (long)getpid()) >= (int)sizeof o->temp)
+        if (snprintf(o->temp, sizeof o->temp, "%s.tmp%ld", path, (long)getpid()) >=
+            (int)sizeof o->temp)
             o->temp[0] = 0;
     }
     o->f = fopen(o->temp[0] ? o->temp : path, "wb");
@@ -270,8 +302,8 @@ static int is_file(const char *name)
 {
     struct stat st;
     size_t n = strlen(name);
-    return !sched_find(name) &&
-           ((n >= 4 && strcmp(name + n - 4, ".csv") == 0) || strchr(name, '/') || stat(name, &st) == 0);
+    return !sched_find(name) && ((n >= 4 && strcmp(name + n - 4, ".csv") == 0) ||
+                                 strchr(name, '/') || stat(name, &st) == 0);
 }
 
 static int generate(const Options *o, Schedule **out, SchedError *e)
@@ -286,11 +318,13 @@ static int generate(const Options *o, Schedule **out, SchedError *e)
 static int load(const Options *o, Schedule **out, SchedError *e)
 {
     int status = sched_load(o->name, out, e);
-    if (!status && ((o->ranks && o->ranks != (*out)->ranks) || (o->stages && o->stages != (*out)->stages) ||
-                    (o->microbatches && o->microbatches != (*out)->microbatches))) {
-        status = sched_fail(e, SCHED_EREFUSED, -1, -1,
-                            "%s has %d ranks, %d stages and %d microbatches, not what the options say", o->name,
-                            (*out)->ranks, (*out)->stages, (*out)->microbatches);
+    if (!status &&
+        ((o->ranks && o->ranks != (*out)->ranks) || (o->stages && o->stages != (*out)->stages) ||
+         (o->microbatches && o->microbatches != (*out)->microbatches))) {
+        status =
+            sched_fail(e, SCHED_EREFUSED, -1, -1,
+                       "%s has %d ranks, %d stages and %d microbatches, not what the options say",
+                       o->name, (*out)->ranks, (*out)->stages, (*out)->microbatches);
         sched_free(*out);
         *out = NULL;
     }
@@ -302,7 +336,8 @@ static int make_graph(const Options *o, const Schedule *s, SchedGraph *g, SchedE
 {
     int n = s->stages - 1, st;
     if (!o->n_edge)
-        return s->complete ? sched_graph_of(g, s, NULL, 0, e) : sched_graph(g, s->stages, NULL, 0, NULL, 0, e);
+        return s->complete ? sched_graph_of(g, s, NULL, 0, e)
+                           : sched_graph(g, s->stages, NULL, 0, NULL, 0, e);
     SchedEdge *edge = malloc(((size_t)n + (size_t)o->n_edge) * sizeof *edge);
     if (!edge)
         return sched_nomem(e);
@@ -316,7 +351,8 @@ static int make_graph(const Options *o, const Schedule *s, SchedGraph *g, SchedE
 
 static int run_passes(const Options *o, Schedule *s, const SchedGraph *g, SchedError *e)
 {
-    int lower = o->lower || ((o->defer || o->budget) && !o->comms && !s->complete), st = sched_validate(s, e);
+    int lower = o->lower || ((o->defer || o->budget) && !o->comms && !s->complete),
+        st = sched_validate(s, e);
     int window = o->unshard ? o->unshard : lower ? 3 : 0;
     if (!st && o->merge)
         st = sched_merge(s, e);
@@ -326,7 +362,8 @@ static int run_passes(const Options *o, Schedule *s, const SchedGraph *g, SchedE
         st = sched_reduce_grad(s, o->deferred_reduce, e);
     if (!st && (lower || o->comms))
         st = sched_comms_graph(s, g, e);
-    if (!st && (lower || o->budget) && !sched_has_type(s, SA_WAIT_SEND_F) && !sched_has_type(s, SA_WAIT_SEND_B))
+    if (!st && (lower || o->budget) && !sched_has_type(s, SA_WAIT_SEND_F) &&
+        !sched_has_type(s, SA_WAIT_SEND_B))
         st = sched_wait_send_graph(s, g, e);
     if (!st && o->defer)
         st = sched_defer(s, e);
@@ -353,10 +390,11 @@ static int run_verify(const Options *o, const Schedule *s, const SchedGraph *g, 
     for (k = 1; st == SCHED_EREFUSED && o->defer && o->buffers < 0 && k <= s->microbatches; k++)
         st = sched_verify_graph(s, g, k, e);
     if (st == SCHED_OK && k > 1 && o->buffers < 0)
-        fprintf(out, "verified: runs to the end with %d buffer%s an edge, not with a rendezvous\n", k - 1,
-                k == 2 ? "" : "s");
+        fprintf(out, "verified: runs to the end with %d buffer%s an edge, not with a rendezvous\n",
+                k - 1, k == 2 ? "" : "s");
     else if (st == SCHED_OK && o->buffers > 0)
-        fprintf(out, "verified: runs to the end with %d buffer%s an edge\n", o->buffers, o->buffers == 1 ? "" : "s");
+        fprintf(out, "verified: runs to the end with %d buffer%s an edge\n", o->buffers,
+                o->buffers == 1 ? "" : "s");
     else if (st == SCHED_OK)
         fprintf(out, "verified: runs to the end, every message a rendezvous\n");
     sched_free(c);
@@ -380,8 +418,9 @@ static int set_costs(const Options *o, const Schedule *s, SchedCosts *c, SchedEr
     c->buffers = o->buffers;
     if (!o->costs)
         return SCHED_OK;
-    return strchr(o->costs, '=') && access(o->costs, R_OK) != 0 ? sched_costs_set(c, o->costs, e)
-                                                                : sched_costs_load(c, o->costs, s->stages, e);
+    return strchr(o->costs, '=') && access(o->costs, R_OK) != 0
+               ? sched_costs_set(c, o->costs, e)
+               : sched_costs_load(c, o->costs, s->stages, e);
 }
 
 static int draw(const Options *o, const Schedule *s, const SchedSim *sim)

@@ -1,8 +1,9 @@
 /*
- * test_autodiff.c - the backward of a split model.  A small model (embedding, norms, attention with a packed q k v, a gated MLP, skips, a
- * tied head, cross-entropy) is cut by hand at every position, and at several positions at once.  Each stage is then run by the
- * evaluator as a rank would run it: forward sees only its inputs, backward only its stash, the parameters and the
- * gradients it receives, W only what I saved.  The gradients must be those of the undivided graph, bit by bit.
+ * test_autodiff.c - the backward of a split model.  A small model (embedding, norms, attention with
+ * a packed q k v, a gated MLP, skips, a tied head, cross-entropy) is cut by hand at every position,
+ * and at several positions at once.  Each stage is then run by the evaluator as a rank would run
+ * it: forward sees only its inputs, backward only its stash, the parameters and the gradients it
+ * receives, W only what I saved.  The gradients must be those of the undivided graph, bit by bit.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -31,7 +32,8 @@ static ValueId param(Graph *g, const char *name, Shape s)
 
 static ValueId norm(Graph *g, ValueId x, int layer)
 {
-    ValueId gain = param(g, arena_printf(g->arena, "gain%d", layer), S(D)), bias = param(g, arena_printf(g->arena, "bias%d", layer), S(D));
+    ValueId gain = param(g, arena_printf(g->arena, "gain%d", layer), S(D)),
+            bias = param(g, arena_printf(g->arena, "bias%d", layer), S(D));
     ValueId d = g_sub(g, x, g_mean(g, x, 1, I(2)));
     ValueId var = g_mean(g, g_mul(g, d, d), 1, I(2));
     ValueId scaled = g_div(g, d, g_unary(g, OP_Sqrt, g_add(g, var, g_scalar(g, DT_F32, 1e-5))));
@@ -56,15 +58,18 @@ static ValueId attention(Graph *g, ValueId x, int layer)
     ValueId scores = g_matmul(g, head(g, packed, 0), g_swap_last(g, head(g, packed, 1)));
     ValueId p = g_softmax(g, g_mul(g, scores, g_scalar(g, DT_F32, 0.5)), 3);
     ValueId mixed = g_transpose(g, g_matmul(g, p, head(g, packed, 2)), I(0, 2, 1, 3));
-    return linear(g, g_reshape(g, mixed, &S(B, SEQ, D)), arena_printf(g->arena, "proj%d", layer), D, D);
+    return linear(g, g_reshape(g, mixed, &S(B, SEQ, D)), arena_printf(g->arena, "proj%d", layer), D,
+                  D);
 }
 
 static ValueId mlp(Graph *g, ValueId x, int layer)
 {
     ValueId h = linear(g, x, arena_printf(g->arena, "up%d", layer), D, 2 * D);
     ValueId gelu = g_mul(g, g_mul(g, h, g_scalar(g, DT_F32, 0.5)),
-                         g_add(g, g_unary(g, OP_Erf, g_mul(g, h, g_scalar(g, DT_F32, 0.70710678))), g_scalar(g, DT_F32, 1)));
-    ValueId gate = g_unary(g, OP_Relu, linear(g, x, arena_printf(g->arena, "gate%d", layer), D, 2 * D));
+                         g_add(g, g_unary(g, OP_Erf, g_mul(g, h, g_scalar(g, DT_F32, 0.70710678))),
+                               g_scalar(g, DT_F32, 1)));
+    ValueId gate =
+        g_unary(g, OP_Relu, linear(g, x, arena_printf(g->arena, "gate%d", layer), D, 2 * D));
     return linear(g, g_mul(g, gelu, gate), arena_printf(g->arena, "down%d", layer), 2 * D, D);
 }
 
@@ -79,7 +84,8 @@ static Net make(Arena *a, const char *loss, bool frozen)
     for (int i = 0; i < BLOCKS; i++) {
         x = g_add(g, x, attention(g, norm(g, x, 2 * i), i));
         ValueId n = norm(g, x, 2 * i + 1);
-        x = g_add(g, g_add(g, x, mlp(g, n, i)), g_mul(g, n, first));            /* a skip from the embedding to every block */
+        /* a skip from the embedding to every block */
+        x = g_add(g, g_add(g, x, mlp(g, n, i)), g_mul(g, n, first));
     }
     ValueId y = g_matmul(g, x, g_swap_last(g, table));
     vec_push(a, &g->output, y);
@@ -90,7 +96,7 @@ static Net make(Arena *a, const char *loss, bool frozen)
     return m;
 }
 
-/* ---- cutting by hand --------------------------------------------------------------------------- */
+/* ---- cutting by hand ------------------------------------------------------------------------- */
 
 static uint32_t stage_of(const uint32_t *cut, uint32_t ncut, NodeId n)
 {
@@ -163,7 +169,7 @@ static Pipe *cut_pipe(Net *m, const uint32_t *cut, uint32_t ncut)
     return p;
 }
 
-/* ---- running it --------------------------------------------------------------------------------- */
+/* ---- running it ------------------------------------------------------------------------------ */
 
 static Tensor filled(Net *m, ValueId v)
 {
@@ -204,7 +210,8 @@ static Tensor *fresh(const Net *m, const Pipe *p)
 
 static void copy(Tensor *to, const Tensor *from, ValueId v) { to[v] = from[v]; }
 
-/* Forward of every stage; kept[s] holds what backward of s may see. what: everything sent between stages. */
+/* Forward of every stage; kept[s] holds what backward of s may see. what: everything sent between
+ * stages. */
 static void run_forward(const Net *m, const Pipe *p, Tensor **kept, Tensor *sent)
 {
     for (uint32_t k = 0; k < p->stage.n; k++) {
@@ -244,11 +251,13 @@ static void accumulate(const Net *m, Tensor *at, const ParamUse *u, Tensor *grad
 }
 
 /* Backward of every stage, whole (B), or as I and then W. */
-static void run_backward(const Net *m, const Pipe *p, Tensor **kept, Tensor *sent, bool divided, Tensor *grad)
+static void run_backward(const Net *m, const Pipe *p, Tensor **kept, Tensor *sent, bool divided,
+                         Tensor *grad)
 {
     for (uint32_t i = 0; i < m->g->param.n; i++) {
         const Param *q = &m->g->param.at[i];
-        grad[i] = (Tensor){q->dtype, q->shape, arena_array(m->g->arena, float, shape_elements(&q->shape))};
+        grad[i] = (Tensor){q->dtype, q->shape,
+                           arena_array(m->g->arena, float, shape_elements(&q->shape))};
     }
     for (uint32_t k = p->stage.n; k-- > 0;) {
         const Stage *s = &p->stage.at[k];
@@ -276,7 +285,8 @@ static void run_backward(const Net *m, const Pipe *p, Tensor **kept, Tensor *sen
 
 typedef struct { Tensor loss, grad[64]; int64_t stash; } Result;
 
-static Result run(Arena *a, const char *loss, bool frozen, const uint32_t *cut, uint32_t ncut, bool divided)
+static Result run(Arena *a, const char *loss, bool frozen, const uint32_t *cut, uint32_t ncut,
+                  bool divided)
 {
     Net m = make(a, loss, frozen);
     Pipe *p = cut_pipe(&m, cut, ncut);
@@ -296,7 +306,8 @@ static Result run(Arena *a, const char *loss, bool frozen, const uint32_t *cut, 
     return r;
 }
 
-/* The gradients of the undivided graph, by grad_nodes; LogSoftmax in parts, as stages have it: the same additions. */
+/* The gradients of the undivided graph, by grad_nodes; LogSoftmax in parts, as stages have it: the
+ * same additions. */
 static Result whole(Arena *a, const char *loss, bool frozen)
 {
     Net m = make(a, loss, frozen);
@@ -344,7 +355,8 @@ static bool same(const Tensor *a, const Tensor *b, double tolerance)
         norm += x * x;
         off += (x - y) * (x - y);
     }
-    return tolerance > 0 ? off <= tolerance * tolerance * norm : memcmp(a->data, b->data, (size_t)n * 4) == 0;
+    return tolerance > 0 ? off <= tolerance * tolerance * norm
+                         : memcmp(a->data, b->data, (size_t)n * 4) == 0;
 }
 
 /* wte (parameter 0) is used in two stages, whose sums are added apart: equal to rounding. */
@@ -353,7 +365,8 @@ static bool agree(const Result *r, const Result *want, uint32_t nparam, bool fro
     bool good = same(&r->loss, &want->loss, 0);
     for (uint32_t i = 0; i < nparam; i++) {
         const Tensor *t = &r->grad[i];
-        if (frozen && (i < 2 || ((i - 2) % 9 != 0 && (i - 2) % 9 != 4)))        /* only the gains train */
+        /* only the gains train */
+        if (frozen && (i < 2 || ((i - 2) % 9 != 0 && (i - 2) % 9 != 4)))
             continue;
         if (!same(t, &want->grad[i], i == 0 ? 1e-6 : 0)) {
             printf("# parameter %u differs\n", i);
@@ -379,7 +392,8 @@ static void every_cut(const char *loss, bool frozen)
         }
         arena_free(b);
     }
-    ok(bad == 0, "%s%s: two stages, cut at each of %u places, give the bits of the undivided graph", loss, frozen ? ", frozen" : "", n - 1);
+    ok(bad == 0, "%s%s: two stages, cut at each of %u places, give the bits of the undivided graph",
+       loss, frozen ? ", frozen" : "", n - 1);
     arena_free(a);
 }
 
@@ -404,14 +418,15 @@ static void several_cuts(const char *loss)
     arena_free(a);
 }
 
-/* ---- what the lists must be --------------------------------------------------------------------- */
+/* ---- what the lists must be ------------------------------------------------------------------ */
 
 /* relu then a square: the stash is relu's output, once; a mask alone is a byte an element. */
 static void minimal_stash(void)
 {
     Arena *a = arena_new();
     Graph *g = graph_new(a, "model");
-    ValueId x = graph_input(g, "x", DT_F32, &S(8, 16)), w = param(g, "w", S(16, 16)), v = param(g, "v", S(16));
+    ValueId x = graph_input(g, "x", DT_F32, &S(8, 16)), w = param(g, "w", S(16, 16)),
+            v = param(g, "v", S(16));
     ValueId h = g_matmul(g, x, w);
     ValueId y = g_mul(g, g_unary(g, OP_Relu, h), v);
     ValueId z = g_unary(g, OP_Relu, g_add(g, h, v));
@@ -425,9 +440,12 @@ static void minimal_stash(void)
     const Stage *s = &p->stage.at[0];
     int64_t bytes = 0;
     for (uint32_t i = 0; i < s->stash.n; i++)
-        bytes += shape_elements(&val(g, s->stash.at[i])->shape) * (int64_t)dtype_size(val(g, s->stash.at[i])->dtype);
-    /* x for dw, relu(h) for dv (its own mask follows), and for h + v one mask; l1 needs a sign: of y - target, 4 bytes each */
-    ok(bytes <= 8 * 16 * 4 * 3, "the stash is x, h and the sign, from which the rest follows: %lld bytes", (long long)bytes);
+        bytes += shape_elements(&val(g, s->stash.at[i])->shape) *
+                 (int64_t)dtype_size(val(g, s->stash.at[i])->dtype);
+    /* x for dw, relu(h) for dv (its own mask follows), and for h + v one mask; l1 needs a sign: of
+     * y - target, 4 bytes each */
+    ok(bytes <= 8 * 16 * 4 * 3,
+       "the stash is x, h and the sign, from which the rest follows: %lld bytes", (long long)bytes);
     ok(s->forward.n >= before && s->recompute.n > 0, "cheap values are computed again");
     arena_free(a);
 }
@@ -440,12 +458,14 @@ static bool stashed(const Stage *s, ValueId v)
     return false;
 }
 
-/* What products write and read is kept rather than what forward would write for backward alone, though that is a little less. */
+/* What products write and read is kept rather than what forward would write for backward alone,
+ * though that is a little less. */
 static void what_is_there_is_kept(void)
 {
     Arena *a = arena_new();
     Graph *g = graph_new(a, "model");
-    ValueId x = graph_input(g, "x", DT_F32, &S(8, 64)), w = param(g, "w", S(64, 64)), v = param(g, "v", S(64, 256));
+    ValueId x = graph_input(g, "x", DT_F32, &S(8, 64)), w = param(g, "w", S(64, 64)),
+            v = param(g, "v", S(64, 256));
     ValueId h = g_matmul(g, x, w);
     ValueId far = g_sub(g, h, g_reduce(g, OP_ReduceMean, h, 1, (int64_t[]){1}));
     ValueId logits = g_matmul(g, g_mul(g, far, far), v);
@@ -480,8 +500,10 @@ static void masks_are_bytes(void)
     bool mask = false;
     for (uint32_t i = 0; i < s->stash.n; i++)
         mask |= val(g, s->stash.at[i])->dtype == DT_BOOL;
-    ok(s->stash.n == 2 && mask && s->forward.n == before + 1, "a mask moves into forward and is kept as bytes");
-    ok(s->backward_input.n == 0 && s->backward_weight.n == s->backward.n, "a first stage's backward is all W");
+    ok(s->stash.n == 2 && mask && s->forward.n == before + 1,
+       "a mask moves into forward and is kept as bytes");
+    ok(s->backward_input.n == 0 && s->backward_weight.n == s->backward.n,
+       "a first stage's backward is all W");
     arena_free(a);
 }
 
@@ -498,7 +520,8 @@ static void no_needless_gradients(void)
     bool sent = false;
     for (uint32_t i = 0; i < p->stage.at[1].input.n; i++)
         sent |= p->stage.at[1].input.at[i].gradient || p->stage.at[1].input.at[i].grads.n > 0;
-    ok(!sent && p->stage.at[0].backward.n == 0 && p->stage.at[0].stash.n == 0, "what nothing trainable stands behind gets no gradient");
+    ok(!sent && p->stage.at[0].backward.n == 0 && p->stage.at[0].stash.n == 0,
+       "what nothing trainable stands behind gets no gradient");
     arena_free(a);
 }
 

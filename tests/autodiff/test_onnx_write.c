@@ -1,8 +1,9 @@
 /*
- * test_onnx_write.c - stageN.onnx and stageN.backward.onnx say in standard operators what the stage's lists say in core
- * nodes.  For every case of vjp_cases.h, as a model of one stage whose float inputs are parameters: both files are
- * written, read back by the importer and evaluated; outputs, stash and gradients must be those of the lists.
- * With ONNX_KEEP=DIR the files stay there, with the inputs and the expected values as .npy, for another runtime to check.
+ * test_onnx_write.c - stageN.onnx and stageN.backward.onnx say in standard operators what the
+ * stage's lists say in core nodes.  For every case of vjp_cases.h, as a model of one stage whose
+ * float inputs are parameters: both files are written, read back by the importer and evaluated;
+ * outputs, stash and gradients must be those of the lists. With ONNX_KEEP=DIR the files stay there,
+ * with the inputs and the expected values as .npy, for another runtime to check.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +13,15 @@
 #include "tap.h"
 #include "vjp_cases.h"
 
-typedef struct { T *t; Pipe *p; Tensor *at; const char *dir, *keep; char name[64]; double worst; uint32_t compared; } Check;
+typedef struct {
+    T *t;
+    Pipe *p;
+    Tensor *at;
+    const char *dir, *keep;
+    char name[64];
+    double worst;
+    uint32_t compared;
+} Check;
 
 static Pipe *one_stage(T *t, ValueId loss_scale)
 {
@@ -169,7 +178,8 @@ static void read_back(Check *c, const char *path, const char *what)
 
 static char *write_file(Check *c, bool backward)
 {
-    char *path = arena_printf(c->t->g->arena, "%s/%s.%s.onnx", c->dir, c->name, backward ? "backward" : "forward");
+    char *path = arena_printf(c->t->g->arena, "%s/%s.%s.onnx", c->dir, c->name,
+                              backward ? "backward" : "forward");
     FILE *f = fopen(path, "wb");
     if (!f)
         diag_fatal(EXIT_IO, WHERE_FILE(path), "cannot be written");
@@ -216,13 +226,19 @@ int main(void)
     }
     for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
         Arena *a = arena_new();
-        T t = {.g = graph_new(a, "test"), .seed = i, .op = cases[i].op, .lo = cases[i].lo, .hi = cases[i].hi, .real = DT_F32, .params = true};
+        T t = {.g = graph_new(a, "test"),
+               .seed = i,
+               .op = cases[i].op,
+               .lo = cases[i].lo,
+               .hi = cases[i].hi,
+               .real = DT_F32,
+               .params = true};
         Check c = {.t = &t, .dir = keep ? keep : dir, .keep = keep};
         snprintf(c.name, sizeof c.name, "%u.%s", i, op_name(t.op));
         cases[i].build(&t);
         run(&c);
-        ok(c.worst <= 2e-6 && c.compared > 0, "%s%s%s: %u values read back, off by %.1e", op_name(t.op), *cases[i].what ? ", " : "",
-           cases[i].what, c.compared, c.worst);
+        ok(c.worst <= 2e-6 && c.compared > 0, "%s%s%s: %u values read back, off by %.1e",
+           op_name(t.op), *cases[i].what ? ", " : "", cases[i].what, c.compared, c.worst);
         arena_free(a);
     }
     if (!keep)

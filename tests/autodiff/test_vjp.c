@@ -1,8 +1,8 @@
 /*
- * test_vjp.c - every VJP rule agrees with central differences in float64.  The suite walks the table: a
- * row with GRAD(..) for which no case stands here fails.  A case builds a small graph on inputs t->x[..]; the
- * scalar that is differentiated is the sum of r * y over the outputs of a float type, r random and fixed.
- * After that, the conventions at kinks, with PyTorch's numbers.
+ * test_vjp.c - every VJP rule agrees with central differences in float64.  The suite walks the
+ * table: a row with GRAD(..) for which no case stands here fails.  A case builds a small graph on
+ * inputs t->x[..]; the scalar that is differentiated is the sum of r * y over the outputs of a
+ * float type, r random and fixed. After that, the conventions at kinks, with PyTorch's numbers.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "tap.h"
 #include "vjp_cases.h"
 
-/* ---- the check -------------------------------------------------------------------------------- */
+/* ---- the check ------------------------------------------------------------------------------- */
 
 static Ids all_nodes(Graph *g, NodeId first, NodeId last)
 {
@@ -50,7 +50,8 @@ static double compare(T *t, const Ids *forward, uint32_t i, const double *got)
         x[k] = keep;
         double want = (above - below) / (2 * h), e = fabs(got[k] - want) / (1 + fabs(want));
         if (!(e <= 1e-7))
-            printf("# input %u element %lld: %.12g, differences %.12g\n", i, (long long)k, got[k], want);
+            printf("# input %u element %lld: %.12g, differences %.12g\n", i, (long long)k, got[k],
+                   want);
         worst = e > worst || isnan(e) ? e : worst;
     }
     return worst;
@@ -67,7 +68,12 @@ static bool occurs(const Graph *g, Op op, NodeId last)
 static void run_case(const Case *c)
 {
     Arena *a = arena_new();
-    T t = {.g = graph_new(a, "test"), .seed = (uint64_t)c->op * 7919 + (uint64_t)(c - cases), .op = c->op, .real = DT_F64, .lo = c->lo, .hi = c->hi};
+    T t = {.g = graph_new(a, "test"),
+           .seed = (uint64_t)c->op * 7919 + (uint64_t)(c - cases),
+           .op = c->op,
+           .real = DT_F64,
+           .lo = c->lo,
+           .hi = c->hi};
     c->build(&t);
     make_loss(&t);
     NodeId last = t.g->node.n;
@@ -91,12 +97,14 @@ static void run_case(const Case *c)
         double e = compare(&t, &forward, index[i], got);
         worst = e > worst || isnan(e) ? e : worst;
     }
-    ok(worst <= 1e-7 && occurs(t.g, c->op, last), "%s%s%s: off by %.1e", op_name(c->op), *c->what ? ", " : "", c->what, worst);
+    ok(worst <= 1e-7 && occurs(t.g, c->op, last), "%s%s%s: off by %.1e", op_name(c->op),
+       *c->what ? ", " : "", c->what, worst);
     arena_free(a);
 }
 
 static const bool has_rule[OP_COUNT] = {
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, gradient, ...) [OP_##name] = gradient,
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, gradient, ...)                    \
+    [OP_##name] = gradient,
 #define GRAD(f) true
 #define NOGRAD false
 #include "ir/ops.def"
@@ -110,14 +118,18 @@ static void stop(void)
     const double x[] = {0.5, -2, 3}, w[] = {1, 4, -2};
     ValueId in = given(&t, S(3), x), d[2], at = g_unary(t.g, OP_StopGradient, in);
     ok(g_unary(t.g, OP_StopGradient, at) == at, "StopGradient: once is enough");
-    ValueId scaled = g_mul(t.g, g_mul(t.g, in, at), graph_const(t.g, NULL, (Tensor){DT_F64, S(3), memcpy(arena_alloc(arena, sizeof w), w, sizeof w)}));
+    ValueId scaled = g_mul(
+        t.g, g_mul(t.g, in, at),
+        graph_const(t.g, NULL,
+                    (Tensor){DT_F64, S(3), memcpy(arena_alloc(arena, sizeof w), w, sizeof w)}));
     t.loss = g_sum_to(t.g, scaled, &(Shape){0});
     Ids forward = all_nodes(t.g, 0, t.g->node.n);
     double y = *(const double *)evaluate(&t, &forward, t.loss)->data;
     grad_nodes(t.g, forward.at, forward.n, t.loss, 2, (ValueId[]){in, at}, d);
     Ids both = all_nodes(t.g, 0, t.g->node.n);
     const double *got = evaluate(&t, &both, d[0])->data;
-    ok(y == 0.25 + 16 - 18 && got[0] == 0.5 && got[1] == -8 && got[2] == -6, "StopGradient: the value passes, the gradient does not");
+    ok(y == 0.25 + 16 - 18 && got[0] == 0.5 && got[1] == -8 && got[2] == -6,
+       "StopGradient: the value passes, the gradient does not");
     arena_free(arena);
 }
 
@@ -135,9 +147,10 @@ static void every_row(void)
     }
 }
 
-/* ---- kinks ------------------------------------------------------------------------------------ */
+/* ---- kinks ----------------------------------------------------------------------------------- */
 
-static void kink(const char *what, Op op, uint32_t nin, const double *a, const double *b, Attr attr, const double *want, uint32_t of)
+static void kink(const char *what, Op op, uint32_t nin, const double *a, const double *b, Attr attr,
+                 const double *want, uint32_t of)
 {
     Arena *arena = arena_new();
     T t = {.g = graph_new(arena, "test"), .op = op, .real = DT_F64};
@@ -166,15 +179,21 @@ static void kinks(void)
     Attr none = {0}, all = {.n = 1, .axes = I(0)}, quarter = {.ratio = 0.25};
     kink("relu'(0) = 0", OP_Relu, 1, D(-1, 0, 2), NULL, none, D(0, 0, 1), 0);
     kink("abs'(0) = 0", OP_Abs, 1, D(-1, 0, 2), NULL, none, D(-1, 0, 1), 0);
-    kink("a tie of max shares, first operand", OP_Max, 2, D(1, 2, 3), D(1, 0, 5), none, D(0.5, 1, 0), 0);
-    kink("a tie of max shares, second operand", OP_Max, 2, D(1, 2, 3), D(1, 0, 5), none, D(0.5, 0, 1), 1);
+    kink("a tie of max shares, first operand", OP_Max, 2, D(1, 2, 3), D(1, 0, 5), none,
+         D(0.5, 1, 0), 0);
+    kink("a tie of max shares, second operand", OP_Max, 2, D(1, 2, 3), D(1, 0, 5), none,
+         D(0.5, 0, 1), 1);
     kink("a tie of min shares", OP_Min, 2, D(1, 2, 3), D(1, 0, 5), none, D(0.5, 0, 1), 0);
-    kink("equal maxima of a reduction share evenly", OP_ReduceMax, 1, D(4, 1, 4), NULL, all, D(0.5, 0, 0.5), 0);
-    kink("equal minima of a reduction share evenly", OP_ReduceMin, 1, D(1, 1, 1), NULL, all, D(1. / 3, 1. / 3, 1. / 3), 0);
+    kink("equal maxima of a reduction share evenly", OP_ReduceMax, 1, D(4, 1, 4), NULL, all,
+         D(0.5, 0, 0.5), 0);
+    kink("equal minima of a reduction share evenly", OP_ReduceMin, 1, D(1, 1, 1), NULL, all,
+         D(1. / 3, 1. / 3, 1. / 3), 0);
     kink("x^0 has gradient 0 at 0", OP_Pow, 2, D(0, 2, 3), D(0, 1, 2), none, D(0, 1, 6), 0);
     kink("0^b has gradient 0 for b", OP_Pow, 2, D(0, 1, 1), D(2, 2, 3), none, D(0, 0, 0), 1);
-    kink("kept elements of a dropout are scaled", OP_Dropout, 1, D(1, 2, 3), NULL, quarter, D(4. / 3, 4. / 3, 4. / 3), 0);
-    kink("a product's gradient at a single zero", OP_ReduceProd, 1, D(0, 2, 3), NULL, all, D(6, 0, 0), 0);
+    kink("kept elements of a dropout are scaled", OP_Dropout, 1, D(1, 2, 3), NULL, quarter,
+         D(4. / 3, 4. / 3, 4. / 3), 0);
+    kink("a product's gradient at a single zero", OP_ReduceProd, 1, D(0, 2, 3), NULL, all,
+         D(6, 0, 0), 0);
 }
 
 int main(void)

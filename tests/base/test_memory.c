@@ -1,6 +1,7 @@
 /*
- * test_memory.c - arenas: zeroed, aligned, given up with what they stand within, refusing sizes that overflow; vectors that grow;
- * maps that lose no key; and an error that leaves its phase with the right exit code.
+ * test_memory.c - arenas: zeroed, aligned, given up with what they stand within, refusing sizes
+ * that overflow; vectors that grow; maps that lose no key; and an error that leaves its phase with
+ * the right exit code.
  */
 #include <stdint.h>
 #include <string.h>
@@ -33,7 +34,9 @@ static void test_arena(void)
             sum += kept[i][k] != (unsigned char)i;
     ok(good, "every piece is aligned and zero");
     ok(sum == 0, "and none lies in another");
-    ok(!strcmp(arena_printf(early, "%d-%s", 42, "x"), "42-x") && !strcmp(arena_strndup(early, "abcdef", 3), "abc"), "texts");
+    ok(!strcmp(arena_printf(early, "%d-%s", 42, "x"), "42-x") &&
+           !strcmp(arena_strndup(early, "abcdef", 3), "abc"),
+       "texts");
     arena_free(early);
     arena_free(a);                                      /* and inner, as the sanitizers see */
 }
@@ -49,7 +52,9 @@ static void test_vector(void)
         good &= v.at[i] == i * 3;
     ok(good && v.n == 5000, "a vector holds what was pushed");
     vec_reserve(a, &v, 9000);
-    ok(v.cap == 9000 && v.n == 5000 && v.at[4999] == 14997 && zero((unsigned char *)(v.at + 5000), 4000 * sizeof *v.at), "room for more is zero");
+    ok(v.cap == 9000 && v.n == 5000 && v.at[4999] == 14997 &&
+           zero((unsigned char *)(v.at + 5000), 4000 * sizeof *v.at),
+       "room for more is zero");
     arena_free(a);
 }
 
@@ -61,14 +66,18 @@ static void test_maps(void)
     bool good = true;
     ok(strmap_get(&names, "x") == NONE && idmap_get(&ids, 7) == NONE, "empty maps have nothing");
     for (uint32_t i = 0; i < 3000; i++) {
-        uint32_t *at = strmap_at(&names, arena_printf(a, "key%u", i)), *id = idmap_at(a, &ids, (uint64_t)i << 32 | (i % 7));
+        uint32_t *at = strmap_at(&names, arena_printf(a, "key%u", i)),
+                 *id = idmap_at(a, &ids, (uint64_t)i << 32 | (i % 7));
         good &= *at == NONE && *id == NONE;
         *at = *id = i;
     }
     for (uint32_t i = 0; i < 3000; i++)
-        good &= strmap_get(&names, arena_printf(a, "key%u", i)) == i && idmap_get(&ids, (uint64_t)i << 32 | (i % 7)) == i;
+        good &= strmap_get(&names, arena_printf(a, "key%u", i)) == i &&
+                idmap_get(&ids, (uint64_t)i << 32 | (i % 7)) == i;
     ok(good && names.n == 3000 && ids.n == 3000, "3,000 keys are found, each once");
-    ok(strmap_get(&names, "key3000") == NONE && strmap_get(&names, "") == NONE && idmap_get(&ids, 3000) == NONE, "and no others");
+    ok(strmap_get(&names, "key3000") == NONE && strmap_get(&names, "") == NONE &&
+           idmap_get(&ids, 3000) == NONE,
+       "and no others");
     *strmap_at(&names, "key5") = 77;
     ok(strmap_get(&names, "key5") == 77 && names.n == 3000, "a key that is there is changed");
     arena_free(a);
@@ -102,8 +111,10 @@ static void test_failures(void)
     FILE *before = to ? diag_to(to) : NULL;
     ok(diag_run(too_much, a) == EXIT_IO, "a size that overflows is refused");
     ok(diag_run(nothing, NULL) == 0, "a phase without an error");
-    ok(diag_run(refused, (void *)(uintptr_t) "hint") == EXIT_USAGE, "one with an error ends with its code");
-    ok(diag_run(nested, &inner) == EXIT_IO && inner == EXIT_USAGE, "the innermost phase is the one that is left");
+    ok(diag_run(refused, (void *)(uintptr_t) "hint") == EXIT_USAGE,
+       "one with an error ends with its code");
+    ok(diag_run(nested, &inner) == EXIT_IO && inner == EXIT_USAGE,
+       "the innermost phase is the one that is left");
     if (to) {
         diag_to(before);
         fclose(to);

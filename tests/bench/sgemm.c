@@ -1,6 +1,7 @@
 /*
- * sgemm.c - the peak of one core: GFLOP/s of the runtime's own pp_sgemm at n = 1024, best of several calls.
- * The benchmark divides by it, so both are measured on the same machine in the same run.
+ * sgemm.c - the peak of one core: GFLOP/s of the runtime's own pp_sgemm at n = 1024, best of
+ * several calls. The benchmark divides by it, so both are measured on the same machine in the same
+ * run.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,8 @@ int main(void)
 {
     enum { N = 1024, CALLS = 40 };
     size_t bytes = (size_t)N * N * sizeof(float);
-    float *a = aligned_alloc(64, bytes), *b = aligned_alloc(64, bytes), *c = aligned_alloc(64, bytes);
+    float *a = aligned_alloc(64, bytes), *b = aligned_alloc(64, bytes),
+          *c = aligned_alloc(64, bytes);
     if (!a || !b || !c)
         return 3;
     for (size_t i = 0; i < (size_t)N * N; i++) {

@@ -1,9 +1,10 @@
 /*
  * block.cpp - runs a grid: blocks one after the other, the threads of a block as fibers.
  *
- * One fiber runs thread after thread for as long as none has to wait: a kernel that never synchronises is a plain loop.  A
- * thread that waits at a barrier or a warp operation keeps its fiber, and another one goes on with the threads not yet begun,
- * then with those that may run again.  Everything here runs under the machine lock.
+ * One fiber runs thread after thread for as long as none has to wait: a kernel that never
+ * synchronises is a plain loop.  A thread that waits at a barrier or a warp operation keeps its
+ * fiber, and another one goes on with the threads not yet begun, then with those that may run
+ * again.  Everything here runs under the machine lock.
  */
 #include "shim.h"
 #include "switch.h"
@@ -35,12 +36,14 @@ struct Wait {
 static struct {
     const ShimBody *body;
     dim3 shape, grid;
-    unsigned count, next, over;                         /* threads of the block, not yet begun, finished */
+    /* threads of the block, not yet begun, finished */
+    unsigned count, next, over;
     bool killed;
     State state[THREADS];
     Fiber *fiber[THREADS];
     Wait wait[THREADS];
-    unsigned waiting[THREADS / WARP], alive[THREADS / WARP];    /* lanes at a warp operation; lanes not finished */
+    /* lanes at a warp operation; lanes not finished */
+    unsigned waiting[THREADS / WARP], alive[THREADS / WARP];
     unsigned arrived;                                   /* at the barrier */
     int sum;                                            /* of the predicates */
     int barrier_result;
@@ -67,7 +70,8 @@ static void fresh_fibers(void) {
 
 static void make_fibers(void) {
     size_t bytes = static_cast<size_t>(THREADS + 1) * (STACK + GUARD);
-    void *p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) {
         report("stacks", "no memory for the stacks of a block");
         give_up();
@@ -79,7 +83,8 @@ static void make_fibers(void) {
 }
 
 bool in_fiber_stack(uintptr_t a) {
-    return stacks && a - reinterpret_cast<uintptr_t>(stacks) < static_cast<size_t>(THREADS + 1) * (STACK + GUARD);
+    return stacks && a - reinterpret_cast<uintptr_t>(stacks) <
+                         static_cast<size_t>(THREADS + 1) * (STACK + GUARD);
 }
 
 bool in_kernel(const void *frame) { return in_fiber_stack(reinterpret_cast<uintptr_t>(frame)); }
@@ -93,8 +98,9 @@ static void set_thread(unsigned t) {
 
 std::string where(void) {
     char text[160];
-    snprintf(text, sizeof text, " block (%u,%u,%u) thread (%u,%u,%u)", shim_at.block.x, shim_at.block.y, shim_at.block.z,
-             shim_at.thread.x, shim_at.thread.y, shim_at.thread.z);
+    snprintf(text, sizeof text, " block (%u,%u,%u) thread (%u,%u,%u)", shim_at.block.x,
+             shim_at.block.y, shim_at.block.z, shim_at.thread.x, shim_at.thread.y,
+             shim_at.thread.z);
     return "kernel " + running.name + text;
 }
 
@@ -136,7 +142,8 @@ static void make_runnable(unsigned t) {
     b.queued++;
 }
 
-/* Threads, one after the other, until none is left to begin; then the fiber waits to be used again. */
+/* Threads, one after the other, until none is left to begin; then the fiber waits to be used again.
+ */
 static void fiber_main(void) {
     for (;;) {
         while (b.next < b.count) {
@@ -192,7 +199,8 @@ static int barrier_value(ShimBarrier kind, unsigned threads) {
 
 static std::string thread_name(unsigned t) {
     char text[64];
-    snprintf(text, sizeof text, "thread (%u,%u,%u)", t % b.shape.x, t / b.shape.x % b.shape.y, t / b.shape.x / b.shape.y);
+    snprintf(text, sizeof text, "thread (%u,%u,%u)", t % b.shape.x, t / b.shape.x % b.shape.y,
+             t / b.shape.x / b.shape.y);
     return text;
 }
 
@@ -208,7 +216,8 @@ static void compare_barriers(int line) {
     for (unsigned t = 0; t < b.count; t++)
         if (b.state[t] == AT_BARRIER && b.wait[t].line != line) {
             report(("lines" + running.name).c_str(),
-                   "barrier divergence: %s waits at the __syncthreads of line %d, %s at that of line %d",
+                   "barrier divergence: %s waits at the __syncthreads of line %d, %s at that of "
+                   "line %d",
                    where().c_str(), line, thread_name(t).c_str(), b.wait[t].line);
             return;
         }
@@ -236,7 +245,8 @@ namespace shim {
 
 /* The lane whose value lane gets; itself when the source is outside its segment. */
 static unsigned source_lane(const Wait &w, unsigned lane) {
-    unsigned width = static_cast<unsigned>(w.width), first = lane & ~(width - 1), arg = static_cast<unsigned>(w.arg);
+    unsigned width = static_cast<unsigned>(w.width), first = lane & ~(width - 1),
+             arg = static_cast<unsigned>(w.arg);
     switch (w.kind) {
     case SHIM_INDEX: return first + (arg & (width - 1));
     case SHIM_UP: return lane - first >= arg ? lane - arg : lane;
@@ -246,7 +256,8 @@ static unsigned source_lane(const Wait &w, unsigned lane) {
     }
 }
 
-/* The group of lanes that `mask` names has arrived in full: give every lane its value, let all but `self` run. */
+/* The group of lanes that `mask` names has arrived in full: give every lane its value, let all but
+ * `self` run. */
 static void resolve_warp(unsigned warp, unsigned mask, unsigned self) {
     unsigned base = warp * WARP, group = mask & b.waiting[warp], ballot = 0;
     uint64_t value[WARP];
@@ -259,7 +270,8 @@ static void resolve_warp(unsigned warp, unsigned mask, unsigned self) {
         ballot |= static_cast<unsigned>(w.value != 0) << lane;
         if (w.kind != first.kind || w.mask != mask)
             report(("warp" + running.name).c_str(),
-                   "warp divergence: %s: lanes of one mask %08x wait at different warp operations (lines %d and %d)",
+                   "warp divergence: %s: lanes of one mask %08x wait at different warp operations "
+                   "(lines %d and %d)",
                    where().c_str(), mask, first.line, w.line);
     }
     if (first.kind == SHIM_SYNC)
@@ -277,8 +289,10 @@ static void resolve_warp(unsigned warp, unsigned mask, unsigned self) {
             w.value = value[from];
         else
             report(("lane" + running.name).c_str(),
-                   "undefined shuffle: kernel %s block (%u,%u,%u) %s reads lane %u, which takes no part (line %d)",
-                   running.name.c_str(), shim_at.block.x, shim_at.block.y, shim_at.block.z, thread_name(base + lane).c_str(), from, w.line);
+                   "undefined shuffle: kernel %s block (%u,%u,%u) %s reads lane %u, which takes no "
+                   "part (line %d)",
+                   running.name.c_str(), shim_at.block.x, shim_at.block.y, shim_at.block.z,
+                   thread_name(base + lane).c_str(), from, w.line);
         if (base + lane != self)
             make_runnable(base + lane);
     }
@@ -291,7 +305,8 @@ uint64_t shim_warp(ShimWarp kind, unsigned mask, uint64_t value, int arg, int wi
     unsigned t = running.thread, warp = t / WARP, lane = t % WARP;
     if (!(mask >> lane & 1))
         report(("mask" + running.name).c_str(),
-               "warp mask: %s: its mask %08x does not name itself (line %d)", where().c_str(), mask, line);
+               "warp mask: %s: its mask %08x does not name itself (line %d)", where().c_str(), mask,
+               line);
     mask |= 1u << lane;
     b.wait[t] = Wait{SHIM_PLAIN, kind, mask, value, arg, width, line};
     b.waiting[warp] |= 1u << lane;
@@ -310,14 +325,17 @@ namespace shim {
 
 /* ---- the block ---- */
 
-/* Nobody can run, some wait.  Lanes wait for lanes that have finished since: fine.  A barrier that finished threads will never
-   reach: reported, and opened as the hardware would.  Else no one would ever go on: the launch fails. */
+/* Nobody can run, some wait.  Lanes wait for lanes that have finished since: fine.  A barrier that
+   finished threads will never reach: reported, and opened as the hardware would.  Else no one would
+   ever go on: the launch fails. */
 static bool unblock(void) {
     bool moved = false;
     for (unsigned warp = 0; warp * WARP < b.count; warp++)
         for (unsigned left = b.waiting[warp]; left; left &= left - 1) {
-            unsigned t = warp * WARP + static_cast<unsigned>(__builtin_ctz(left)), mask = b.wait[t].mask;
-            if (b.waiting[warp] >> (t % WARP) & 1 && (b.waiting[warp] & mask) == (b.alive[warp] & mask)) {
+            unsigned t = warp * WARP + static_cast<unsigned>(__builtin_ctz(left)),
+                     mask = b.wait[t].mask;
+            if (b.waiting[warp] >> (t % WARP) & 1 &&
+                (b.waiting[warp] & mask) == (b.alive[warp] & mask)) {
                 set_thread(t);
                 resolve_warp(warp, mask, THREADS);
                 moved = true;
@@ -339,20 +357,23 @@ static bool unblock(void) {
     else
         set_thread(lane);
     if (lane == THREADS) {
-        report(("barrier" + running.name).c_str(),
-               "barrier divergence: %s waits at the __syncthreads of line %d, which %s never reaches",
-               where().c_str(), b.wait[present].line, thread_name(absent).c_str());
+        report(
+            ("barrier" + running.name).c_str(),
+            "barrier divergence: %s waits at the __syncthreads of line %d, which %s never reaches",
+            where().c_str(), b.wait[present].line, thread_name(absent).c_str());
         release_barrier();
         return true;
     }
     if (present < THREADS)
         report(("stuck" + running.name).c_str(),
-               "barrier divergence: %s waits at the __syncthreads of line %d while %s waits at the warp operation "
+               "barrier divergence: %s waits at the __syncthreads of line %d while %s waits at the "
+               "warp operation "
                "of line %d: the kernel hangs",
                where().c_str(), b.wait[present].line, thread_name(lane).c_str(), b.wait[lane].line);
     else
         report(("stuck" + running.name).c_str(),
-               "warp divergence: %s waits at the warp operation of line %d for lanes that never come (mask %08x): "
+               "warp divergence: %s waits at the warp operation of line %d for lanes that never "
+               "come (mask %08x): "
                "the kernel hangs",
                where().c_str(), b.wait[lane].line, b.wait[lane].mask);
     sticky = cudaErrorLaunchFailure;

@@ -1,9 +1,11 @@
 /*
- * cublas.cpp - cuBLAS on the CPU's library.  A column-major product is the row-major product of the operands swapped.
+ * cublas.cpp - cuBLAS on the CPU's library.  A column-major product is the row-major product of the
+ * operands swapped.
  *
- * Every operand's rows are checked against the allocations, as kernels' accesses are; C is read only where beta is not 0.  Lists of pointers
- * are read when the operation runs, as on a GPU.  Products of one batch run at the same time: what two of them write, or one writes
- * and another reads, is a race.
+ * Every operand's rows are checked against the allocations, as kernels' accesses are; C is read
+ * only where beta is not 0.  Lists of pointers are read when the operation runs, as on a GPU.
+ * Products of one batch run at the same time: what two of them write, or one writes and another
+ * reads, is a race.
  */
 #include "cublas_v2.h"
 #include "../../runtime/api/pp.h"
@@ -30,16 +32,19 @@ static int numbers;
 
 void report_blas_leaks(void) {
     for (const cublasContext *h : handles())
-        report(("blas" + std::to_string(h->number)).c_str(), "leak: cuBLAS handle %d is never destroyed", h->number);
+        report(("blas" + std::to_string(h->number)).c_str(),
+               "leak: cuBLAS handle %d is never destroyed", h->number);
 }
 
-static void product(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b,
-                    int64_t ldb, float beta, float *c, int64_t ldc) {
+static void product(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
+                    int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
+{
     pp_sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
-static void product(int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda, const double *b,
-                    int64_t ldb, double beta, double *c, int64_t ldc) {
+static void product(int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a,
+                    int64_t lda, const double *b, int64_t ldb, double beta, double *c, int64_t ldc)
+{
     pp_dgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
@@ -55,11 +60,13 @@ template <class T> struct Gemm {
     int count;
     const T *const *list_a, *const *list_b;             /* of a batch that is a list; or null */
     T *const *list_c;
-    bool fast;                                          /* tensor cores may take 16 bytes at a time */
+    /* tensor cores may take 16 bytes at a time */
+    bool fast;
 };
 
 /* A column-major matrix: every column in device memory? */
-template <class T> static bool matrix(const T *p, bool t, int rows, int columns, int ld, bool write) {
+template <class T> static bool matrix(const T *p, bool t, int rows, int columns, int ld, bool write)
+{
     int length = t ? columns : rows, lines = t ? rows : columns;
     for (int i = 0; i < lines; i++) {
         const T *line = p + static_cast<int64_t>(i) * ld;
@@ -67,7 +74,9 @@ template <class T> static bool matrix(const T *p, bool t, int rows, int columns,
         const Allocation *x = allocation_near(line);
         uintptr_t at = reinterpret_cast<uintptr_t>(line);
         if (!x || !x->live || at < x->base || at - x->base + bytes > x->bytes) {
-            const char *wrong = x && x->live && at >= x->base ? reinterpret_cast<const char *>(line) + bytes : reinterpret_cast<const char *>(line);
+            const char *wrong = x && x->live && at >= x->base
+                                    ? reinterpret_cast<const char *>(line) + bytes
+                                    : reinterpret_cast<const char *>(line);
             report("blas bounds",
                    "out of bounds: %s: a matrix of %d x %d, leading dimension %d, at %p: %s",
                    running.name.c_str(), rows,
@@ -86,10 +95,15 @@ template <class P> static bool list(const char *operand, const P *p, int count) 
     const Allocation *x = allocation_near(p);
     const uintptr_t a = reinterpret_cast<uintptr_t>(p);
     const size_t bytes = static_cast<size_t>(count) * sizeof(P);
-    if (!x || !x->live || x->pinned || a < x->base || a - x->base + bytes > x->bytes || a % sizeof(P)) {
+    if (!x || !x->live || x->pinned || a < x->base || a - x->base + bytes > x->bytes ||
+        a % sizeof(P)) {
         const bool from_here = x && x->live && !x->pinned && a >= x->base;
-        report("blas list", "cuBLAS: %s: the list of %d pointers to %s at %p is not in device memory: %s", running.name.c_str(), count, operand,
-               static_cast<const void *>(p), describe(from_here ? reinterpret_cast<const char *>(p) + bytes : reinterpret_cast<const char *>(p)).c_str());
+        report("blas list",
+               "cuBLAS: %s: the list of %d pointers to %s at %p is not in device memory: %s",
+               running.name.c_str(), count, operand, static_cast<const void *>(p),
+               describe(from_here ? reinterpret_cast<const char *>(p) + bytes
+                                  : reinterpret_cast<const char *>(p))
+                   .c_str());
         sticky = cudaErrorIllegalAddress;
         return false;
     }
@@ -97,16 +111,19 @@ template <class P> static bool list(const char *operand, const P *p, int count) 
 }
 
 /* Product i of the batch. */
-template <class T> static bool product_of(const Gemm<T> &g, int i, const T **a, const T **b, T **c) {
+template <class T> static bool product_of(const Gemm<T> &g, int i, const T **a, const T **b, T **c)
+{
     *a = g.list_a ? g.list_a[i] : g.a + i * g.stride_a;
     *b = g.list_a ? g.list_b[i] : g.b + i * g.stride_b;
     *c = g.list_a ? g.list_c[i] : g.c + i * g.stride_c;
-    const uintptr_t bits = reinterpret_cast<uintptr_t>(*a) | reinterpret_cast<uintptr_t>(*b) | reinterpret_cast<uintptr_t>(*c);
+    const uintptr_t bits = reinterpret_cast<uintptr_t>(*a) | reinterpret_cast<uintptr_t>(*b) |
+                           reinterpret_cast<uintptr_t>(*c);
     const size_t unit = g.list_a && g.fast ? 16 : sizeof(T);
     if (bits % unit == 0)
         return true;
-    report("blas align", "misaligned: %s: operands %p %p %p of product %d are no multiples of %zu", running.name.c_str(), static_cast<const void *>(*a),
-           static_cast<const void *>(*b), static_cast<void *>(*c), i, unit);
+    report("blas align", "misaligned: %s: operands %p %p %p of product %d are no multiples of %zu",
+           running.name.c_str(), static_cast<const void *>(*a), static_cast<const void *>(*b),
+           static_cast<void *>(*c), i, unit);
     sticky = cudaErrorMisalignedAddress;
     return false;
 }
@@ -114,18 +131,26 @@ template <class T> static bool product_of(const Gemm<T> &g, int i, const T **a, 
 /* A stretch of memory that a product uses. */
 struct Piece { uintptr_t from, to; int product; };
 
-template <class T> static void pieces(std::vector<Piece> *all, const T *p, bool t, int rows, int columns, int ld, int i) {
+template <class T>
+static void pieces(std::vector<Piece> *all, const T *p, bool t, int rows, int columns, int ld,
+                   int i)
+{
     const int length = t ? columns : rows, lines = t ? rows : columns;
     const bool whole = ld == length || lines == 1;
     for (int l = 0; l < (whole ? 1 : lines); l++) {
         const uintptr_t from = reinterpret_cast<uintptr_t>(p + static_cast<int64_t>(l) * ld);
-        all->push_back(Piece{from, from + sizeof(T) * static_cast<size_t>(length) * static_cast<size_t>(whole ? lines : 1), i});
+        all->push_back(Piece{from,
+                             from + sizeof(T) * static_cast<size_t>(length) *
+                                        static_cast<size_t>(whole ? lines : 1),
+                             i});
     }
 }
 
 static bool race(const Piece &x, const Piece &y, const char *does) {
-    report("blas race", "race: %s: product %d of the batch writes %s, which product %d %s", running.name.c_str(), x.product,
-           describe(reinterpret_cast<const void *>(std::max(x.from, y.from))).c_str(), y.product, does);
+    report("blas race", "race: %s: product %d of the batch writes %s, which product %d %s",
+           running.name.c_str(), x.product,
+           describe(reinterpret_cast<const void *>(std::max(x.from, y.from))).c_str(), y.product,
+           does);
     return false;
 }
 
@@ -143,12 +168,14 @@ template <class T> static bool apart(const Gemm<T> &g) {
         pieces(&read, a, g.ta, g.m, g.k, g.lda, i);
         pieces(&read, b, g.tb, g.k, g.n, g.ldb, i);
     }
-    std::sort(written.begin(), written.end(), [](const Piece &x, const Piece &y) { return x.from < y.from; });
+    std::sort(written.begin(), written.end(),
+              [](const Piece &x, const Piece &y) { return x.from < y.from; });
     for (size_t i = 1; i < written.size(); i++)
         if (written[i].from < written[i - 1].to)
             return race(written[i - 1], written[i], "writes too");
     for (const Piece &r : read) {
-        auto w = std::upper_bound(written.begin(), written.end(), r.from, [](uintptr_t from, const Piece &x) { return from < x.to; });
+        auto w = std::upper_bound(written.begin(), written.end(), r.from,
+                                  [](uintptr_t from, const Piece &x) { return from < x.to; });
         if (w != written.end() && w->from < r.to)
             return race(*w, r, "reads");
     }
@@ -157,12 +184,14 @@ template <class T> static bool apart(const Gemm<T> &g) {
 
 template <class T> static void run(Gemm<T> g) {
     if (g.device_alpha) {
-        if (!matrix(g.device_alpha, false, 1, 1, 1, false) || !matrix(g.device_beta, false, 1, 1, 1, false))
+        if (!matrix(g.device_alpha, false, 1, 1, 1, false) ||
+            !matrix(g.device_beta, false, 1, 1, 1, false))
             return;
         g.alpha = *g.device_alpha;
         g.beta = *g.device_beta;
     }
-    if (g.list_a && (!list("A", g.list_a, g.count) || !list("B", g.list_b, g.count) || !list("C", g.list_c, g.count)))
+    if (g.list_a && (!list("A", g.list_a, g.count) || !list("B", g.list_b, g.count) ||
+                     !list("C", g.list_c, g.count)))
         return;
     if (!apart(g))
         return;
@@ -171,8 +200,10 @@ template <class T> static void run(Gemm<T> g) {
         T *c;
         product_of(g, i, &a, &b, &c);
         bool reads = g.alpha != 0 && g.k > 0;
-        if ((reads && (!matrix(a, g.ta, g.m, g.k, g.lda, false) || !matrix(b, g.tb, g.k, g.n, g.ldb, false))) ||
-            (g.beta != 0 && !matrix<T>(c, false, g.m, g.n, g.ldc, false)) || !matrix<T>(c, false, g.m, g.n, g.ldc, true))
+        if ((reads && (!matrix(a, g.ta, g.m, g.k, g.lda, false) ||
+                       !matrix(b, g.tb, g.k, g.n, g.ldb, false))) ||
+            (g.beta != 0 && !matrix<T>(c, false, g.m, g.n, g.ldc, false)) ||
+            !matrix<T>(c, false, g.m, g.n, g.ldc, true))
             return;
         product(g.tb, g.ta, g.n, g.m, g.k, g.alpha, b, g.ldb, a, g.lda, g.beta, c, g.ldc);
     }
@@ -184,7 +215,10 @@ static cublasStatus_t status(cudaError_t e) {
     return e == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
-template <class T> static cublasStatus_t gemm(const char *name, cublasHandle_t h, const T *alpha, const T *beta, Gemm<T> g) {
+template <class T>
+static cublasStatus_t gemm(const char *name, cublasHandle_t h, const T *alpha, const T *beta,
+                           Gemm<T> g)
+{
     if (enter(name) != cudaSuccess)
         return CUBLAS_STATUS_EXECUTION_FAILED;
     Lock lock(machine);
@@ -218,8 +252,10 @@ template <class T> static cublasStatus_t gemm(const char *name, cublasHandle_t h
     return status(sticky);
 }
 
-template <class T> static Gemm<T> described(cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const T *a, int lda, const T *b, int ldb,
-                                            T *c, int ldc, int count) {
+template <class T>
+static Gemm<T> described(cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
+                         const T *a, int lda, const T *b, int ldb, T *c, int ldc, int count)
+{
     Gemm<T> g = {};
     g.ta = ta != CUBLAS_OP_N;
     g.tb = tb != CUBLAS_OP_N;
@@ -243,7 +279,8 @@ static cublasStatus_t enter_blas(const char *name, cublasHandle_t h) {
     Lock lock(machine);
     if (handles().count(h))
         return CUBLAS_STATUS_SUCCESS;
-    report("blas handle", "cuBLAS: %s: %p is no handle, or one that was destroyed", name, static_cast<void *>(h));
+    report("blas handle", "cuBLAS: %s: %p is no handle, or one that was destroyed", name,
+           static_cast<void *>(h));
     return CUBLAS_STATUS_NOT_INITIALIZED;
 }
 
@@ -251,11 +288,11 @@ static cublasStatus_t enter_blas(const char *name, cublasHandle_t h) {
 
 using namespace shim;
 
-#define ENTER_BLAS(h)                                                                                                  \
-    do {                                                                                                               \
-        cublasStatus_t entered = enter_blas(__func__, h);                                                              \
-        if (entered != CUBLAS_STATUS_SUCCESS)                                                                          \
-            return entered;                                                                                            \
+#define ENTER_BLAS(h)                                                                              \
+    do {                                                                                           \
+        cublasStatus_t entered = enter_blas(__func__, h);                                          \
+        if (entered != CUBLAS_STATUS_SUCCESS)                                                      \
+            return entered;                                                                        \
     } while (0)
 
 cublasStatus_t cublasCreate(cublasHandle_t *h) {
@@ -326,21 +363,28 @@ cublasStatus_t cublasSetWorkspace(cublasHandle_t h, void *workspace, size_t byte
     Lock lock(machine);
     const Allocation *x = allocation_near(workspace);
     uintptr_t a = reinterpret_cast<uintptr_t>(workspace);
-    bool fits = bytes == 0 || (x && x->live && !x->pinned && a % 256 == 0 && a >= x->base && a - x->base + bytes <= x->bytes);
+    bool fits = bytes == 0 || (x && x->live && !x->pinned && a % 256 == 0 && a >= x->base &&
+                               a - x->base + bytes <= x->bytes);
     if (!fits)
         report("blas workspace",
-               "cuBLAS: the workspace %p (%zu bytes) is not device memory at a multiple of 256", workspace, bytes);
+               "cuBLAS: the workspace %p (%zu bytes) is not device memory at a multiple of 256",
+               workspace, bytes);
     return fits ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-static const struct { cublasStatus_t e; const char *name, *text; } blas_texts[] = {
+static const struct { cublasStatus_t e; const char *name, *text;
+} blas_texts[] = {
     {CUBLAS_STATUS_SUCCESS, "CUBLAS_STATUS_SUCCESS", "success"},
-    {CUBLAS_STATUS_NOT_INITIALIZED, "CUBLAS_STATUS_NOT_INITIALIZED", "the library was not initialized"},
+    {CUBLAS_STATUS_NOT_INITIALIZED, "CUBLAS_STATUS_NOT_INITIALIZED",
+     "the library was not initialized"},
     {CUBLAS_STATUS_ALLOC_FAILED, "CUBLAS_STATUS_ALLOC_FAILED", "the resource allocation failed"},
-    {CUBLAS_STATUS_INVALID_VALUE, "CUBLAS_STATUS_INVALID_VALUE", "an unsupported value or parameter was passed to the function"},
-    {CUBLAS_STATUS_EXECUTION_FAILED, "CUBLAS_STATUS_EXECUTION_FAILED", "the function failed to launch on the GPU"},
+    {CUBLAS_STATUS_INVALID_VALUE, "CUBLAS_STATUS_INVALID_VALUE",
+     "an unsupported value or parameter was passed to the function"},
+    {CUBLAS_STATUS_EXECUTION_FAILED, "CUBLAS_STATUS_EXECUTION_FAILED",
+     "the function failed to launch on the GPU"},
     {CUBLAS_STATUS_INTERNAL_ERROR, "CUBLAS_STATUS_INTERNAL_ERROR", "an internal operation failed"},
-    {CUBLAS_STATUS_NOT_SUPPORTED, "CUBLAS_STATUS_NOT_SUPPORTED", "the functionality requested is not supported"},
+    {CUBLAS_STATUS_NOT_SUPPORTED, "CUBLAS_STATUS_NOT_SUPPORTED",
+     "the functionality requested is not supported"},
 };
 
 const char *cublasGetStatusString(cublasStatus_t e) {
@@ -357,27 +401,36 @@ const char *cublasGetStatusName(cublasStatus_t e) {
     return "unknown cuBLAS status";
 }
 
-#define GEMM(NAME, T)                                                                                                  \
-    cublasStatus_t NAME(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const T *alpha,  \
-                        const T *a, int lda, const T *b, int ldb, const T *beta, T *c, int ldc) {                      \
-        return gemm(__func__, h, alpha, beta, described(ta, tb, m, n, k, a, lda, b, ldb, c, ldc, 1));                  \
-    }                                                                                                                  \
-    cublasStatus_t NAME##StridedBatched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, \
-                                        const T *alpha, const T *a, int lda, long long sa, const T *b, int ldb,        \
-                                        long long sb, const T *beta, T *c, int ldc, long long sc, int count) {         \
-        Gemm<T> g = described(ta, tb, m, n, k, a, lda, b, ldb, c, ldc, count);                                         \
-        g.stride_a = sa;                                                                                               \
-        g.stride_b = sb;                                                                                               \
-        g.stride_c = sc;                                                                                               \
-        return gemm(__func__, h, alpha, beta, g);                                                                      \
-    }                                                                                                                  \
-    cublasStatus_t NAME##Batched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const T *alpha, \
-                                 const T *const a[], int lda, const T *const b[], int ldb, const T *beta, T *const c[], int ldc, int count) { \
-        Gemm<T> g = described<T>(ta, tb, m, n, k, nullptr, lda, nullptr, ldb, nullptr, ldc, count);                    \
-        g.list_a = a;                                                                                                  \
-        g.list_b = b;                                                                                                  \
-        g.list_c = c;                                                                                                  \
-        return gemm(__func__, h, alpha, beta, g);                                                                      \
+#define GEMM(NAME, T)                                                                              \
+    cublasStatus_t NAME(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m,       \
+                        int n, int k, const T *alpha, const T *a, int lda, const T *b, int ldb,    \
+                        const T *beta, T *c, int ldc)                                              \
+    {                                                                                              \
+        return gemm(__func__, h, alpha, beta,                                                      \
+                    described(ta, tb, m, n, k, a, lda, b, ldb, c, ldc, 1));                        \
+    }                                                                                              \
+    cublasStatus_t NAME##StridedBatched(                                                           \
+        cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,         \
+        const T *alpha, const T *a, int lda, long long sa, const T *b, int ldb, long long sb,      \
+        const T *beta, T *c, int ldc, long long sc, int count)                                     \
+    {                                                                                              \
+        Gemm<T> g = described(ta, tb, m, n, k, a, lda, b, ldb, c, ldc, count);                     \
+        g.stride_a = sa;                                                                           \
+        g.stride_b = sb;                                                                           \
+        g.stride_c = sc;                                                                           \
+        return gemm(__func__, h, alpha, beta, g);                                                  \
+    }                                                                                              \
+    cublasStatus_t NAME##Batched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb,     \
+                                 int m, int n, int k, const T *alpha, const T *const a[], int lda, \
+                                 const T *const b[], int ldb, const T *beta, T *const c[],         \
+                                 int ldc, int count)                                               \
+    {                                                                                              \
+        Gemm<T> g =                                                                                \
+            described<T>(ta, tb, m, n, k, nullptr, lda, nullptr, ldb, nullptr, ldc, count);        \
+        g.list_a = a;                                                                              \
+        g.list_b = b;                                                                              \
+        g.list_c = c;                                                                              \
+        return gemm(__func__, h, alpha, beta, g);                                                  \
     }
 GEMM(cublasSgemm, float)
 GEMM(cublasDgemm, double)

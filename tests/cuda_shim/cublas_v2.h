@@ -1,6 +1,6 @@
 /*
- * cublas_v2.h of the shim: float32 and float64 products, alone, strided batched and batched by lists of pointers, on the CPU's library
- * (pp_sgemm, pp_dgemm).
+ * cublas_v2.h of the shim: float32 and float64 products, alone, strided batched and batched by
+ * lists of pointers, on the CPU's library (pp_sgemm, pp_dgemm).
  */
 #ifndef SHIM_CUBLAS_H
 #define SHIM_CUBLAS_H
@@ -44,14 +44,18 @@ cublasStatus_t cublasSetWorkspace(cublasHandle_t h, void *workspace, size_t byte
 const char *cublasGetStatusString(cublasStatus_t e);
 const char *cublasGetStatusName(cublasStatus_t e);
 
-#define SHIM_GEMM(name, T)                                                                                             \
-    cublasStatus_t name(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const T *alpha,  \
-                        const T *a, int lda, const T *b, int ldb, const T *beta, T *c, int ldc);                       \
-    cublasStatus_t name##StridedBatched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, \
-                                        const T *alpha, const T *a, int lda, long long stride_a, const T *b, int ldb,  \
-                                        long long stride_b, const T *beta, T *c, int ldc, long long stride_c, int count); \
-    cublasStatus_t name##Batched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const T *alpha, \
-                                 const T *const a[], int lda, const T *const b[], int ldb, const T *beta, T *const c[], int ldc, int count);
+#define SHIM_GEMM(name, T)                                                                         \
+    cublasStatus_t name(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m,       \
+                        int n, int k, const T *alpha, const T *a, int lda, const T *b, int ldb,    \
+                        const T *beta, T *c, int ldc);                                             \
+    cublasStatus_t name##StridedBatched(                                                           \
+        cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,         \
+        const T *alpha, const T *a, int lda, long long stride_a, const T *b, int ldb,              \
+        long long stride_b, const T *beta, T *c, int ldc, long long stride_c, int count);          \
+    cublasStatus_t name##Batched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb,     \
+                                 int m, int n, int k, const T *alpha, const T *const a[], int lda, \
+                                 const T *const b[], int ldb, const T *beta, T *const c[],         \
+                                 int ldc, int count);
 SHIM_GEMM(cublasSgemm, float)
 SHIM_GEMM(cublasDgemm, double)
 

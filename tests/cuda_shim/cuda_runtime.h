@@ -1,6 +1,7 @@
 /*
- * cuda_runtime.h of the shim: the part of CUDA's runtime interface that ppsplit's generated programs and runtime use, executed
- * on the CPU.  Names, values and meaning are CUDA's; shim_device.h has what kernels see.  README.md says what is checked.
+ * cuda_runtime.h of the shim: the part of CUDA's runtime interface that ppsplit's generated
+ * programs and runtime use, executed on the CPU.  Names, values and meaning are CUDA's;
+ * shim_device.h has what kernels see.  README.md says what is checked.
  */
 #ifndef SHIM_CUDA_RUNTIME_H
 #define SHIM_CUDA_RUNTIME_H
@@ -79,8 +80,10 @@ enum cudaDeviceAttr {
 
 struct cudaDeviceProp {
     char name[256];
-    size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor, totalConstMem;
-    int regsPerBlock, warpSize, maxThreadsPerBlock, maxThreadsPerMultiProcessor, multiProcessorCount;
+    size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor,
+        totalConstMem;
+    int regsPerBlock, warpSize, maxThreadsPerBlock, maxThreadsPerMultiProcessor,
+        multiProcessorCount;
     int maxThreadsDim[3], maxGridSize[3];
     int major, minor, l2CacheSize, memoryBusWidth, asyncEngineCount, concurrentKernels;
     int integrated, canMapHostMemory, unifiedAddressing, ECCEnabled;
@@ -94,8 +97,18 @@ typedef void (*cudaHostFn_t)(void *data);
 enum { cudaStreamDefault = 0, cudaStreamNonBlocking = 1 };
 enum { cudaEventDefault = 0, cudaEventBlockingSync = 1, cudaEventDisableTiming = 2 };
 enum { cudaEventRecordDefault = 0, cudaEventWaitDefault = 0 };
-enum { cudaHostAllocDefault = 0, cudaHostAllocPortable = 1, cudaHostAllocMapped = 2, cudaHostAllocWriteCombined = 4 };
-enum { cudaDeviceScheduleAuto = 0, cudaDeviceScheduleSpin = 1, cudaDeviceScheduleYield = 2, cudaDeviceScheduleBlockingSync = 4 };
+enum {
+    cudaHostAllocDefault = 0,
+    cudaHostAllocPortable = 1,
+    cudaHostAllocMapped = 2,
+    cudaHostAllocWriteCombined = 4
+};
+enum {
+    cudaDeviceScheduleAuto = 0,
+    cudaDeviceScheduleSpin = 1,
+    cudaDeviceScheduleYield = 2,
+    cudaDeviceScheduleBlockingSync = 4
+};
 
 /* Optional arguments are C++'s alone, as in CUDA's own headers. */
 #ifdef __cplusplus
@@ -132,12 +145,15 @@ cudaError_t cudaFreeHost(void *p);
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total);
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void *p);
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind);
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t s SHIM_OPTIONAL(0));
-cudaError_t cudaMemcpyPeer(void *to, int to_device, const void *from, int from_device, size_t bytes);
-cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device, size_t bytes,
-                                cudaStream_t s SHIM_OPTIONAL(0));
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height,
-                              enum cudaMemcpyKind kind, cudaStream_t s SHIM_OPTIONAL(0));
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t s SHIM_OPTIONAL(0));
+cudaError_t cudaMemcpyPeer(void *to, int to_device, const void *from, int from_device,
+                           size_t bytes);
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
+                                size_t bytes, cudaStream_t s SHIM_OPTIONAL(0));
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                              size_t width, size_t height, enum cudaMemcpyKind kind,
+                              cudaStream_t s SHIM_OPTIONAL(0));
 cudaError_t cudaMemset(void *p, int value, size_t bytes);
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s SHIM_OPTIONAL(0));
 
@@ -170,7 +186,10 @@ template <class T> inline cudaError_t cudaMalloc(T **p, size_t bytes) {
 template <class T> inline cudaError_t cudaMallocHost(T **p, size_t bytes) {
     return cudaMallocHost(reinterpret_cast<void **>(p), bytes);
 }
-template <class... P> inline cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), enum cudaFuncAttribute attr, int value) {
+template <class... P>
+inline cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), enum cudaFuncAttribute attr,
+                                        int value)
+{
     return cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel), attr, value);
 }
 #include "shim_device.h"

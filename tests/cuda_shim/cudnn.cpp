@@ -1,9 +1,11 @@
 /*
  * cudnn.cpp - cuDNN's convolutions and pools by plain loops, in the order of the handle's stream.
  *
- * The list of algorithms is what a careless caller would stumble over, best first: one that is not supported, one whose sums come in any order,
- * one that rounds to TF32, one that asks for more workspace than anyone has, one that is proposed and then refuses to run; then one that
- * is right.  Whoever runs another has it reported.  What is run writes all over its workspace.  Without CUDNN_FMA_MATH float32 is rounded to TF32.
+ * The list of algorithms is what a careless caller would stumble over, best first: one that is not
+ * supported, one whose sums come in any order, one that rounds to TF32, one that asks for more
+ * workspace than anyone has, one that is proposed and then refuses to run; then one that is right.
+ * Whoever runs another has it reported.  What is run writes all over its workspace.  Without
+ * CUDNN_FMA_MATH float32 is rounded to TF32.
  */
 #include "cudnn.h"
 #include "shim.h"
@@ -42,7 +44,8 @@ static int numbers, descriptors;
 
 void report_dnn_leaks(void) {
     for (const cudnnContext *h : handles())
-        report(("dnn" + std::to_string(h->number)).c_str(), "leak: cuDNN handle %d is never destroyed", h->number);
+        report(("dnn" + std::to_string(h->number)).c_str(),
+               "leak: cuDNN handle %d is never destroyed", h->number);
     if (descriptors > 0)
         report("dnn descriptors", "leak: %d descriptors of cuDNN are never destroyed", descriptors);
 }
@@ -70,23 +73,35 @@ enum : size_t { TOO_MUCH = size_t(1) << 40, SOME = 4096 };
 static const char *misuse(Kind kind, int algo, cudnnMathType_t math) {
     if (algo == (kind == FORWARD ? 4 : 0))
         return "an algorithm whose sums come in any order";
-    return kind == FORWARD && algo == 1 && math == CUDNN_FMA_MATH ? "an algorithm that rounds to TF32" : nullptr;
+    return kind == FORWARD && algo == 1 && math == CUDNN_FMA_MATH
+               ? "an algorithm that rounds to TF32"
+               : nullptr;
 }
 
-static bool fits(const cudnnTensorStruct &x, const cudnnFilterStruct &w, const cudnnConvolutionStruct &c, const cudnnTensorStruct &y) {
+static bool fits(const cudnnTensorStruct &x, const cudnnFilterStruct &w,
+                 const cudnnConvolutionStruct &c, const cudnnTensorStruct &y)
+{
     const size_t n = x.dim.size();
-    if (n < 4 || w.dim.size() != n || y.dim.size() != n || c.pad.size() != n - 2 || x.type != w.type || x.type != y.type || x.type != c.compute ||
-        x.dim[0] != y.dim[0] || x.dim[1] != w.dim[1] * c.groups || y.dim[1] != w.dim[0] || w.dim[0] % c.groups)
+    if (n < 4 || w.dim.size() != n || y.dim.size() != n || c.pad.size() != n - 2 ||
+        x.type != w.type || x.type != y.type || x.type != c.compute || x.dim[0] != y.dim[0] ||
+        x.dim[1] != w.dim[1] * c.groups || y.dim[1] != w.dim[0] || w.dim[0] % c.groups)
         return false;
     for (size_t i = 2; i < n; i++)
-        if (y.dim[i] != (x.dim[i] + 2 * c.pad[i - 2] - c.dilation[i - 2] * (w.dim[i] - 1) - 1) / c.stride[i - 2] + 1)
+        if (y.dim[i] != (x.dim[i] + 2 * c.pad[i - 2] - c.dilation[i - 2] * (w.dim[i] - 1) - 1) /
+                                c.stride[i - 2] +
+                            1)
             return false;
     return true;
 }
 
 template <class Perf, class Algorithm>
 static void propose(Kind kind, const cudnnConvolutionStruct &c, int most, int *n, Perf *perf) {
-    struct { int algo; cudnnStatus_t status; cudnnDeterminism_t determinism; cudnnMathType_t math; } const all[] = {
+    struct {
+        int algo;
+        cudnnStatus_t status;
+        cudnnDeterminism_t determinism;
+        cudnnMathType_t math;
+    } const all[] = {
         {1, CUDNN_STATUS_NOT_SUPPORTED, CUDNN_DETERMINISTIC, c.math},
         {kind == FORWARD ? 4 : 0, CUDNN_STATUS_SUCCESS, CUDNN_NON_DETERMINISTIC, c.math},
         {1, CUDNN_STATUS_SUCCESS, CUDNN_DETERMINISTIC, CUDNN_TENSOR_OP_MATH},
@@ -119,8 +134,10 @@ static bool touch(const void *p, size_t bytes, bool write) {
     const Allocation *x = allocation_near(p);
     const uintptr_t a = reinterpret_cast<uintptr_t>(p);
     if (!x || !x->live || a < x->base || a - x->base + bytes > x->bytes) {
-        report("dnn bounds", "out of bounds: %s: %zu bytes at %p: %s", running.name.c_str(), bytes, p,
-               describe(x && x->live && a >= x->base ? static_cast<const char *>(p) + bytes : p).c_str());
+        report("dnn bounds", "out of bounds: %s: %zu bytes at %p: %s", running.name.c_str(), bytes,
+               p,
+               describe(x && x->live && a >= x->base ? static_cast<const char *>(p) + bytes : p)
+                   .c_str());
         sticky = cudaErrorIllegalAddress;
         return false;
     }
@@ -181,7 +198,8 @@ template <class Use> static void each_product(const Convolution &k, Use use) {
             for (int64_t n = 0; n < k.x.dim[0] && inside; n++)
                 for (int m = 0; m < k.w.dim[0]; m++)
                     for (int c = 0; c < cg; c++)
-                        use((n * k.x.dim[1] + m / mg * cg + c) * in + from, (static_cast<int64_t>(m) * cg + c) * taps + tap,
+                        use((n * k.x.dim[1] + m / mg * cg + c) * in + from,
+                            (static_cast<int64_t>(m) * cg + c) * taps + tap,
                             (n * k.y.dim[1] + m) * out + position);
         }
 }
@@ -193,20 +211,25 @@ template <class T> static void convolve(const Convolution &k) {
     std::vector<double> sum(bytes_of(r) / sizeof(T), 0.0);
     each_product(k, [&](int64_t x, int64_t w, int64_t y) {
         if (k.kind == FORWARD)                          /* first, second: x, w */
-            sum[static_cast<size_t>(y)] += as_read(static_cast<double>(a[x]), k) * as_read(static_cast<double>(b[w]), k);
+            sum[static_cast<size_t>(y)] +=
+                as_read(static_cast<double>(a[x]), k) * as_read(static_cast<double>(b[w]), k);
         else if (k.kind == DATA)                        /* w, dy */
-            sum[static_cast<size_t>(x)] += as_read(static_cast<double>(a[w]), k) * as_read(static_cast<double>(b[y]), k);
+            sum[static_cast<size_t>(x)] +=
+                as_read(static_cast<double>(a[w]), k) * as_read(static_cast<double>(b[y]), k);
         else                                            /* x, dy */
-            sum[static_cast<size_t>(w)] += as_read(static_cast<double>(a[x]), k) * as_read(static_cast<double>(b[y]), k);
+            sum[static_cast<size_t>(w)] +=
+                as_read(static_cast<double>(a[x]), k) * as_read(static_cast<double>(b[y]), k);
     });
     for (size_t i = 0; i < sum.size(); i++)
         to[i] = static_cast<T>(k.beta == 0 ? sum[i] : sum[i] + k.beta * static_cast<double>(to[i]));
 }
 
 static void run(const Convolution &k) {
-    const cudnnTensorStruct &a = k.kind == DATA ? static_cast<const cudnnTensorStruct &>(k.w) : k.x, &b = k.kind == FORWARD ? k.w : k.y;
+    const cudnnTensorStruct &a = k.kind == DATA ? static_cast<const cudnnTensorStruct &>(k.w) : k.x,
+                            &b = k.kind == FORWARD ? k.w : k.y;
     const cudnnTensorStruct &r = k.kind == FORWARD ? k.y : k.kind == DATA ? k.x : k.w;
-    if (!touch(k.first, bytes_of(a), false) || !touch(k.second, bytes_of(b), false) || (k.beta != 0 && !touch(k.result, bytes_of(r), false)) ||
+    if (!touch(k.first, bytes_of(a), false) || !touch(k.second, bytes_of(b), false) ||
+        (k.beta != 0 && !touch(k.result, bytes_of(r), false)) ||
         !touch(k.result, bytes_of(r), true) || !touch(k.work, k.work_bytes, true))
         return;
     memset(k.work, 0xff, k.work_bytes);
@@ -217,10 +240,13 @@ static void run(const Convolution &k) {
 }
 
 static double factor(const void *p, cudnnDataType_t t) {
-    return t == CUDNN_DATA_DOUBLE ? *static_cast<const double *>(p) : static_cast<double>(*static_cast<const float *>(p));
+    return t == CUDNN_DATA_DOUBLE ? *static_cast<const double *>(p)
+                                  : static_cast<double>(*static_cast<const float *>(p));
 }
 
-static cudnnStatus_t start(const char *name, cudnnHandle_t h, int algo, size_t needed, const void *alpha, const void *beta, Convolution k) {
+static cudnnStatus_t start(const char *name, cudnnHandle_t h, int algo, size_t needed,
+                           const void *alpha, const void *beta, Convolution k)
+{
     if (enter(name) != cudaSuccess)
         return CUDNN_STATUS_EXECUTION_FAILED;
     Lock lock(machine);
@@ -231,7 +257,8 @@ static cudnnStatus_t start(const char *name, cudnnHandle_t h, int algo, size_t n
     if (k.work_bytes < needed || factor(alpha, k.x.type) != 1)
         return bad(name, "too little workspace, or another factor than 1");
     k.beta = factor(beta, k.x.type);
-    if (algo == 2) {                                    /* proposed, and refused: nothing happens, but an error is left behind */
+    /* proposed, and refused: nothing happens, but an error is left behind */
+    if (algo == 2) {
         set_error(cudaErrorInvalidValue);
         return CUDNN_STATUS_NOT_SUPPORTED_SHAPE;
     }
@@ -249,8 +276,12 @@ static cudnnStatus_t start(const char *name, cudnnHandle_t h, int algo, size_t n
     return CUDNN_STATUS_SUCCESS;
 }
 
-template <class T> static void pool(const cudnnPoolingStruct &p, const cudnnTensorStruct &x, const cudnnTensorStruct &y, const T *from, T *to) {
-    const int64_t in = volume(x.dim), out = volume(y.dim), planes = static_cast<int64_t>(x.dim[0]) * x.dim[1];
+template <class T>
+static void pool(const cudnnPoolingStruct &p, const cudnnTensorStruct &x,
+                 const cudnnTensorStruct &y, const T *from, T *to)
+{
+    const int64_t in = volume(x.dim), out = volume(y.dim),
+                  planes = static_cast<int64_t>(x.dim[0]) * x.dim[1];
     const size_t n = p.window.size();
     int64_t places = 1;
     for (int w : p.window)
@@ -275,7 +306,10 @@ template <class T> static void pool(const cudnnPoolingStruct &p, const cudnnTens
             best = !max ? best + v : v > best || std::isnan(v) ? v : best;
             count++;
         }
-        to[at] = max ? best : best / static_cast<T>(p.mode == CUDNN_POOLING_AVERAGE_COUNT_INCLUDE_PADDING ? places : count);
+        to[at] = max ? best
+                     : best / static_cast<T>(p.mode == CUDNN_POOLING_AVERAGE_COUNT_INCLUDE_PADDING
+                                                 ? places
+                                                 : count);
     }
 }
 
@@ -351,12 +385,20 @@ cudnnStatus_t cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t *t) { return c
 cudnnStatus_t cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t t) { return destroy(t); }
 cudnnStatus_t cudnnCreateFilterDescriptor(cudnnFilterDescriptor_t *w) { return create(w); }
 cudnnStatus_t cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t w) { return destroy(w); }
-cudnnStatus_t cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t *c) { return create(c); }
-cudnnStatus_t cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t c) { return destroy(c); }
+cudnnStatus_t cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t *c)
+{
+    return create(c);
+}
+cudnnStatus_t cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t c)
+{
+    return destroy(c);
+}
 cudnnStatus_t cudnnCreatePoolingDescriptor(cudnnPoolingDescriptor_t *p) { return create(p); }
 cudnnStatus_t cudnnDestroyPoolingDescriptor(cudnnPoolingDescriptor_t p) { return destroy(p); }
 
-cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t t, cudnnDataType_t type, int n, const int *dim, const int *stride) {
+cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t t, cudnnDataType_t type, int n,
+                                         const int *dim, const int *stride)
+{
     int64_t all = 1;
     if (n < 4 || n > 5)
         return bad(__func__, "4 or 5 dimensions");
@@ -374,21 +416,29 @@ cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t t, cudnnDataTyp
     return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t cudnnSetFilterNdDescriptor(cudnnFilterDescriptor_t w, cudnnDataType_t type, cudnnTensorFormat_t format, int n, const int *dim) {
+cudnnStatus_t cudnnSetFilterNdDescriptor(cudnnFilterDescriptor_t w, cudnnDataType_t type,
+                                         cudnnTensorFormat_t format, int n, const int *dim)
+{
     w->type = type;
     w->dim.assign(dim, dim + n);
-    return format == CUDNN_TENSOR_NCHW && n >= 4 && all_above(w->dim, 1) ? CUDNN_STATUS_SUCCESS : bad(__func__, "no dense filter");
+    return format == CUDNN_TENSOR_NCHW && n >= 4 && all_above(w->dim, 1)
+               ? CUDNN_STATUS_SUCCESS
+               : bad(__func__, "no dense filter");
 }
 
-cudnnStatus_t cudnnSetConvolutionNdDescriptor(cudnnConvolutionDescriptor_t c, int n, const int *pad, const int *stride, const int *dilation,
-                                              cudnnConvolutionMode_t mode, cudnnDataType_t compute) {
+cudnnStatus_t cudnnSetConvolutionNdDescriptor(cudnnConvolutionDescriptor_t c, int n, const int *pad,
+                                              const int *stride, const int *dilation,
+                                              cudnnConvolutionMode_t mode, cudnnDataType_t compute)
+{
     c->pad.assign(pad, pad + n);
     c->stride.assign(stride, stride + n);
     c->dilation.assign(dilation, dilation + n);
     c->compute = compute;
     if (!all_above(c->pad, 0))
         return CUDNN_STATUS_BAD_PARAM;
-    return mode == CUDNN_CROSS_CORRELATION && all_above(c->stride, 1) && all_above(c->dilation, 1) ? CUDNN_STATUS_SUCCESS : bad(__func__, "no convolution");
+    return mode == CUDNN_CROSS_CORRELATION && all_above(c->stride, 1) && all_above(c->dilation, 1)
+               ? CUDNN_STATUS_SUCCESS
+               : bad(__func__, "no convolution");
 }
 
 cudnnStatus_t cudnnSetConvolutionGroupCount(cudnnConvolutionDescriptor_t c, int groups) {
@@ -401,8 +451,10 @@ cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t c, cudnnM
     return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t cudnnSetPoolingNdDescriptor(cudnnPoolingDescriptor_t p, cudnnPoolingMode_t mode, cudnnNanPropagation_t nan, int n, const int *window,
-                                          const int *pad, const int *stride) {
+cudnnStatus_t cudnnSetPoolingNdDescriptor(cudnnPoolingDescriptor_t p, cudnnPoolingMode_t mode,
+                                          cudnnNanPropagation_t nan, int n, const int *window,
+                                          const int *pad, const int *stride)
+{
     p->mode = mode;
     p->window.assign(window, window + n);
     p->pad.assign(pad, pad + n);
@@ -413,72 +465,111 @@ cudnnStatus_t cudnnSetPoolingNdDescriptor(cudnnPoolingDescriptor_t p, cudnnPooli
     return nan == CUDNN_PROPAGATE_NAN ? CUDNN_STATUS_SUCCESS : bad(__func__, "NaN is lost");
 }
 
-cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t, cudnnTensorDescriptor_t x, cudnnFilterDescriptor_t w,
-                                                     cudnnConvolutionDescriptor_t c, cudnnTensorDescriptor_t y, int most, int *n,
-                                                     cudnnConvolutionFwdAlgoPerf_t *perf) {
+cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t, cudnnTensorDescriptor_t x,
+                                                     cudnnFilterDescriptor_t w,
+                                                     cudnnConvolutionDescriptor_t c,
+                                                     cudnnTensorDescriptor_t y, int most, int *n,
+                                                     cudnnConvolutionFwdAlgoPerf_t *perf)
+{
     propose<cudnnConvolutionFwdAlgoPerf_t, cudnnConvolutionFwdAlgo_t>(FORWARD, *c, most, n, perf);
-    return fits(*x, *w, *c, *y) ? CUDNN_STATUS_SUCCESS : bad(__func__, "the descriptors are no convolution");
+    return fits(*x, *w, *c, *y) ? CUDNN_STATUS_SUCCESS
+                                : bad(__func__, "the descriptors are no convolution");
 }
 
-cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(cudnnHandle_t, cudnnFilterDescriptor_t w, cudnnTensorDescriptor_t dy,
-                                                          cudnnConvolutionDescriptor_t c, cudnnTensorDescriptor_t dx, int most, int *n,
-                                                          cudnnConvolutionBwdDataAlgoPerf_t *perf) {
-    propose<cudnnConvolutionBwdDataAlgoPerf_t, cudnnConvolutionBwdDataAlgo_t>(DATA, *c, most, n, perf);
-    return fits(*dx, *w, *c, *dy) ? CUDNN_STATUS_SUCCESS : bad(__func__, "the descriptors are no convolution");
+cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(cudnnHandle_t, cudnnFilterDescriptor_t w,
+                                                          cudnnTensorDescriptor_t dy,
+                                                          cudnnConvolutionDescriptor_t c,
+                                                          cudnnTensorDescriptor_t dx, int most,
+                                                          int *n,
+                                                          cudnnConvolutionBwdDataAlgoPerf_t *perf)
+{
+    propose<cudnnConvolutionBwdDataAlgoPerf_t, cudnnConvolutionBwdDataAlgo_t>(DATA, *c, most, n,
+                                                                              perf);
+    return fits(*dx, *w, *c, *dy) ? CUDNN_STATUS_SUCCESS
+                                  : bad(__func__, "the descriptors are no convolution");
 }
 
-cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(cudnnHandle_t, cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t dy,
-                                                            cudnnConvolutionDescriptor_t c, cudnnFilterDescriptor_t dw, int most, int *n,
-                                                            cudnnConvolutionBwdFilterAlgoPerf_t *perf) {
-    propose<cudnnConvolutionBwdFilterAlgoPerf_t, cudnnConvolutionBwdFilterAlgo_t>(FILTER, *c, most, n, perf);
-    return fits(*x, *dw, *c, *dy) ? CUDNN_STATUS_SUCCESS : bad(__func__, "the descriptors are no convolution");
+cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
+    cudnnHandle_t, cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t dy,
+    cudnnConvolutionDescriptor_t c, cudnnFilterDescriptor_t dw, int most, int *n,
+    cudnnConvolutionBwdFilterAlgoPerf_t *perf)
+{
+    propose<cudnnConvolutionBwdFilterAlgoPerf_t, cudnnConvolutionBwdFilterAlgo_t>(FILTER, *c, most,
+                                                                                  n, perf);
+    return fits(*x, *dw, *c, *dy) ? CUDNN_STATUS_SUCCESS
+                                  : bad(__func__, "the descriptors are no convolution");
 }
 
-cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(cudnnHandle_t, cudnnTensorDescriptor_t x, cudnnFilterDescriptor_t,
-                                                      cudnnConvolutionDescriptor_t, cudnnTensorDescriptor_t, cudnnConvolutionFwdAlgo_t algo,
-                                                      size_t *bytes) {
+cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(cudnnHandle_t, cudnnTensorDescriptor_t x,
+                                                      cudnnFilterDescriptor_t,
+                                                      cudnnConvolutionDescriptor_t,
+                                                      cudnnTensorDescriptor_t,
+                                                      cudnnConvolutionFwdAlgo_t algo, size_t *bytes)
+{
     *bytes = workspace(FORWARD, algo, *x);
     return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t cudnnGetConvolutionBackwardDataWorkspaceSize(cudnnHandle_t, cudnnFilterDescriptor_t, cudnnTensorDescriptor_t,
-                                                           cudnnConvolutionDescriptor_t, cudnnTensorDescriptor_t dx,
-                                                           cudnnConvolutionBwdDataAlgo_t algo, size_t *bytes) {
+cudnnStatus_t cudnnGetConvolutionBackwardDataWorkspaceSize(
+    cudnnHandle_t, cudnnFilterDescriptor_t, cudnnTensorDescriptor_t, cudnnConvolutionDescriptor_t,
+    cudnnTensorDescriptor_t dx, cudnnConvolutionBwdDataAlgo_t algo, size_t *bytes)
+{
     *bytes = workspace(DATA, algo, *dx);
     return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t cudnnGetConvolutionBackwardFilterWorkspaceSize(cudnnHandle_t, cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t,
-                                                             cudnnConvolutionDescriptor_t, cudnnFilterDescriptor_t,
-                                                             cudnnConvolutionBwdFilterAlgo_t algo, size_t *bytes) {
+cudnnStatus_t cudnnGetConvolutionBackwardFilterWorkspaceSize(
+    cudnnHandle_t, cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t, cudnnConvolutionDescriptor_t,
+    cudnnFilterDescriptor_t, cudnnConvolutionBwdFilterAlgo_t algo, size_t *bytes)
+{
     *bytes = workspace(FILTER, algo, *x);
     return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t h, const void *alpha, cudnnTensorDescriptor_t xd, const void *x, cudnnFilterDescriptor_t wd,
-                                      const void *w, cudnnConvolutionDescriptor_t c, cudnnConvolutionFwdAlgo_t algo, void *work, size_t bytes,
-                                      const void *beta, cudnnTensorDescriptor_t yd, void *y) {
-    return start(__func__, h, algo, workspace(FORWARD, algo, *xd), alpha, beta, Convolution{FORWARD, *xd, *yd, *wd, *c, x, w, y, work, bytes, 0});
+cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t h, const void *alpha,
+                                      cudnnTensorDescriptor_t xd, const void *x,
+                                      cudnnFilterDescriptor_t wd, const void *w,
+                                      cudnnConvolutionDescriptor_t c,
+                                      cudnnConvolutionFwdAlgo_t algo, void *work, size_t bytes,
+                                      const void *beta, cudnnTensorDescriptor_t yd, void *y)
+{
+    return start(__func__, h, algo, workspace(FORWARD, algo, *xd), alpha, beta,
+                 Convolution{FORWARD, *xd, *yd, *wd, *c, x, w, y, work, bytes, 0});
 }
 
-cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t h, const void *alpha, cudnnFilterDescriptor_t wd, const void *w, cudnnTensorDescriptor_t dyd,
-                                           const void *dy, cudnnConvolutionDescriptor_t c, cudnnConvolutionBwdDataAlgo_t algo, void *work,
-                                           size_t bytes, const void *beta, cudnnTensorDescriptor_t dxd, void *dx) {
-    return start(__func__, h, algo, workspace(DATA, algo, *dxd), alpha, beta, Convolution{DATA, *dxd, *dyd, *wd, *c, w, dy, dx, work, bytes, 0});
+cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t h, const void *alpha,
+                                           cudnnFilterDescriptor_t wd, const void *w,
+                                           cudnnTensorDescriptor_t dyd, const void *dy,
+                                           cudnnConvolutionDescriptor_t c,
+                                           cudnnConvolutionBwdDataAlgo_t algo, void *work,
+                                           size_t bytes, const void *beta,
+                                           cudnnTensorDescriptor_t dxd, void *dx)
+{
+    return start(__func__, h, algo, workspace(DATA, algo, *dxd), alpha, beta,
+                 Convolution{DATA, *dxd, *dyd, *wd, *c, w, dy, dx, work, bytes, 0});
 }
 
-cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t h, const void *alpha, cudnnTensorDescriptor_t xd, const void *x, cudnnTensorDescriptor_t dyd,
-                                             const void *dy, cudnnConvolutionDescriptor_t c, cudnnConvolutionBwdFilterAlgo_t algo, void *work,
-                                             size_t bytes, const void *beta, cudnnFilterDescriptor_t dwd, void *dw) {
-    return start(__func__, h, algo, workspace(FILTER, algo, *xd), alpha, beta, Convolution{FILTER, *xd, *dyd, *dwd, *c, x, dy, dw, work, bytes, 0});
+cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t h, const void *alpha,
+                                             cudnnTensorDescriptor_t xd, const void *x,
+                                             cudnnTensorDescriptor_t dyd, const void *dy,
+                                             cudnnConvolutionDescriptor_t c,
+                                             cudnnConvolutionBwdFilterAlgo_t algo, void *work,
+                                             size_t bytes, const void *beta,
+                                             cudnnFilterDescriptor_t dwd, void *dw)
+{
+    return start(__func__, h, algo, workspace(FILTER, algo, *xd), alpha, beta,
+                 Convolution{FILTER, *xd, *dyd, *dwd, *c, x, dy, dw, work, bytes, 0});
 }
 
-cudnnStatus_t cudnnPoolingForward(cudnnHandle_t h, cudnnPoolingDescriptor_t p, const void *alpha, cudnnTensorDescriptor_t xd, const void *x,
-                                  const void *beta, cudnnTensorDescriptor_t yd, void *y) {
+cudnnStatus_t cudnnPoolingForward(cudnnHandle_t h, cudnnPoolingDescriptor_t p, const void *alpha,
+                                  cudnnTensorDescriptor_t xd, const void *x, const void *beta,
+                                  cudnnTensorDescriptor_t yd, void *y)
+{
     if (enter(__func__) != cudaSuccess)
         return CUDNN_STATUS_EXECUTION_FAILED;
     Lock lock(machine);
-    bool fit = xd->type == yd->type && xd->dim.size() == p->window.size() + 2 && xd->dim[0] == yd->dim[0] && xd->dim[1] == yd->dim[1];
+    bool fit = xd->type == yd->type && xd->dim.size() == p->window.size() + 2 &&
+               xd->dim[0] == yd->dim[0] && xd->dim[1] == yd->dim[1];
     for (size_t i = 0; fit && i < p->window.size(); i++)
         fit = (xd->dim[i + 2] + 2 * p->pad[i] - p->window[i]) / p->stride[i] + 1 == yd->dim[i + 2];
     CUstream_st *s = handles().count(h) ? stream_of(h->stream) : nullptr;

@@ -1,6 +1,7 @@
 /*
- * cudnn.h of the shim: descriptors, forward and backward convolutions and forward pools of cuDNN 9's older interface, for dense tensors
- * of float32 and float64.  Names, values and order of arguments are cuDNN's.
+ * cudnn.h of the shim: descriptors, forward and backward convolutions and forward pools of cuDNN
+ * 9's older interface, for dense tensors of float32 and float64.  Names, values and order of
+ * arguments are cuDNN's.
  */
 #ifndef SHIM_CUDNN_H
 #define SHIM_CUDNN_H
@@ -61,15 +62,15 @@ typedef enum {
     CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT = 2
 } cudnnConvolutionBwdFilterAlgo_t;
 
-#define SHIM_PERF(name, Algorithm)                                                                                     \
-    typedef struct {                                                                                                   \
-        Algorithm algo;                                                                                                \
-        cudnnStatus_t status;                                                                                          \
-        float time;                                                                                                    \
-        size_t memory;                                                                                                 \
-        cudnnDeterminism_t determinism;                                                                                \
-        cudnnMathType_t mathType;                                                                                      \
-        int reserved[3];                                                                                               \
+#define SHIM_PERF(name, Algorithm)                                                                 \
+    typedef struct {                                                                               \
+        Algorithm algo;                                                                            \
+        cudnnStatus_t status;                                                                      \
+        float time;                                                                                \
+        size_t memory;                                                                             \
+        cudnnDeterminism_t determinism;                                                            \
+        cudnnMathType_t mathType;                                                                  \
+        int reserved[3];                                                                           \
     } name
 SHIM_PERF(cudnnConvolutionFwdAlgoPerf_t, cudnnConvolutionFwdAlgo_t);
 SHIM_PERF(cudnnConvolutionBwdDataAlgoPerf_t, cudnnConvolutionBwdDataAlgo_t);
@@ -82,51 +83,76 @@ cudnnStatus_t cudnnDestroy(cudnnHandle_t h);
 cudnnStatus_t cudnnSetStream(cudnnHandle_t h, cudaStream_t s);
 
 cudnnStatus_t cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t *t);
-cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t t, cudnnDataType_t type, int n, const int *dim, const int *stride);
+cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t t, cudnnDataType_t type, int n,
+                                         const int *dim, const int *stride);
 cudnnStatus_t cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t t);
 cudnnStatus_t cudnnCreateFilterDescriptor(cudnnFilterDescriptor_t *w);
-cudnnStatus_t cudnnSetFilterNdDescriptor(cudnnFilterDescriptor_t w, cudnnDataType_t type, cudnnTensorFormat_t format, int n, const int *dim);
+cudnnStatus_t cudnnSetFilterNdDescriptor(cudnnFilterDescriptor_t w, cudnnDataType_t type,
+                                         cudnnTensorFormat_t format, int n, const int *dim);
 cudnnStatus_t cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t w);
 cudnnStatus_t cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t *c);
-cudnnStatus_t cudnnSetConvolutionNdDescriptor(cudnnConvolutionDescriptor_t c, int n, const int *pad, const int *stride, const int *dilation,
+cudnnStatus_t cudnnSetConvolutionNdDescriptor(cudnnConvolutionDescriptor_t c, int n, const int *pad,
+                                              const int *stride, const int *dilation,
                                               cudnnConvolutionMode_t mode, cudnnDataType_t compute);
 cudnnStatus_t cudnnSetConvolutionGroupCount(cudnnConvolutionDescriptor_t c, int groups);
 cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t c, cudnnMathType_t math);
 cudnnStatus_t cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t c);
 cudnnStatus_t cudnnCreatePoolingDescriptor(cudnnPoolingDescriptor_t *p);
-cudnnStatus_t cudnnSetPoolingNdDescriptor(cudnnPoolingDescriptor_t p, cudnnPoolingMode_t mode, cudnnNanPropagation_t nan, int n, const int *window,
+cudnnStatus_t cudnnSetPoolingNdDescriptor(cudnnPoolingDescriptor_t p, cudnnPoolingMode_t mode,
+                                          cudnnNanPropagation_t nan, int n, const int *window,
                                           const int *pad, const int *stride);
 cudnnStatus_t cudnnDestroyPoolingDescriptor(cudnnPoolingDescriptor_t p);
 
-cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t h, cudnnTensorDescriptor_t x, cudnnFilterDescriptor_t w,
-                                                     cudnnConvolutionDescriptor_t c, cudnnTensorDescriptor_t y, int most, int *n,
+cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t h, cudnnTensorDescriptor_t x,
+                                                     cudnnFilterDescriptor_t w,
+                                                     cudnnConvolutionDescriptor_t c,
+                                                     cudnnTensorDescriptor_t y, int most, int *n,
                                                      cudnnConvolutionFwdAlgoPerf_t *perf);
-cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(cudnnHandle_t h, cudnnFilterDescriptor_t w, cudnnTensorDescriptor_t dy,
-                                                          cudnnConvolutionDescriptor_t c, cudnnTensorDescriptor_t dx, int most, int *n,
-                                                          cudnnConvolutionBwdDataAlgoPerf_t *perf);
-cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(cudnnHandle_t h, cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t dy,
-                                                            cudnnConvolutionDescriptor_t c, cudnnFilterDescriptor_t dw, int most, int *n,
-                                                            cudnnConvolutionBwdFilterAlgoPerf_t *perf);
-cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(cudnnHandle_t h, cudnnTensorDescriptor_t x, cudnnFilterDescriptor_t w,
-                                                      cudnnConvolutionDescriptor_t c, cudnnTensorDescriptor_t y, cudnnConvolutionFwdAlgo_t algo,
+cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
+    cudnnHandle_t h, cudnnFilterDescriptor_t w, cudnnTensorDescriptor_t dy,
+    cudnnConvolutionDescriptor_t c, cudnnTensorDescriptor_t dx, int most, int *n,
+    cudnnConvolutionBwdDataAlgoPerf_t *perf);
+cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
+    cudnnHandle_t h, cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t dy,
+    cudnnConvolutionDescriptor_t c, cudnnFilterDescriptor_t dw, int most, int *n,
+    cudnnConvolutionBwdFilterAlgoPerf_t *perf);
+cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(cudnnHandle_t h, cudnnTensorDescriptor_t x,
+                                                      cudnnFilterDescriptor_t w,
+                                                      cudnnConvolutionDescriptor_t c,
+                                                      cudnnTensorDescriptor_t y,
+                                                      cudnnConvolutionFwdAlgo_t algo,
                                                       size_t *bytes);
-cudnnStatus_t cudnnGetConvolutionBackwardDataWorkspaceSize(cudnnHandle_t h, cudnnFilterDescriptor_t w, cudnnTensorDescriptor_t dy,
-                                                           cudnnConvolutionDescriptor_t c, cudnnTensorDescriptor_t dx,
-                                                           cudnnConvolutionBwdDataAlgo_t algo, size_t *bytes);
-cudnnStatus_t cudnnGetConvolutionBackwardFilterWorkspaceSize(cudnnHandle_t h, cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t dy,
-                                                             cudnnConvolutionDescriptor_t c, cudnnFilterDescriptor_t dw,
-                                                             cudnnConvolutionBwdFilterAlgo_t algo, size_t *bytes);
-cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t h, const void *alpha, cudnnTensorDescriptor_t xd, const void *x, cudnnFilterDescriptor_t wd,
-                                      const void *w, cudnnConvolutionDescriptor_t c, cudnnConvolutionFwdAlgo_t algo, void *work, size_t bytes,
+cudnnStatus_t cudnnGetConvolutionBackwardDataWorkspaceSize(
+    cudnnHandle_t h, cudnnFilterDescriptor_t w, cudnnTensorDescriptor_t dy,
+    cudnnConvolutionDescriptor_t c, cudnnTensorDescriptor_t dx, cudnnConvolutionBwdDataAlgo_t algo,
+    size_t *bytes);
+cudnnStatus_t cudnnGetConvolutionBackwardFilterWorkspaceSize(
+    cudnnHandle_t h, cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t dy,
+    cudnnConvolutionDescriptor_t c, cudnnFilterDescriptor_t dw,
+    cudnnConvolutionBwdFilterAlgo_t algo, size_t *bytes);
+cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t h, const void *alpha,
+                                      cudnnTensorDescriptor_t xd, const void *x,
+                                      cudnnFilterDescriptor_t wd, const void *w,
+                                      cudnnConvolutionDescriptor_t c,
+                                      cudnnConvolutionFwdAlgo_t algo, void *work, size_t bytes,
                                       const void *beta, cudnnTensorDescriptor_t yd, void *y);
-cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t h, const void *alpha, cudnnFilterDescriptor_t wd, const void *w, cudnnTensorDescriptor_t dyd,
-                                           const void *dy, cudnnConvolutionDescriptor_t c, cudnnConvolutionBwdDataAlgo_t algo, void *work,
-                                           size_t bytes, const void *beta, cudnnTensorDescriptor_t dxd, void *dx);
-cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t h, const void *alpha, cudnnTensorDescriptor_t xd, const void *x, cudnnTensorDescriptor_t dyd,
-                                             const void *dy, cudnnConvolutionDescriptor_t c, cudnnConvolutionBwdFilterAlgo_t algo, void *work,
-                                             size_t bytes, const void *beta, cudnnFilterDescriptor_t dwd, void *dw);
-cudnnStatus_t cudnnPoolingForward(cudnnHandle_t h, cudnnPoolingDescriptor_t p, const void *alpha, cudnnTensorDescriptor_t xd, const void *x,
-                                  const void *beta, cudnnTensorDescriptor_t yd, void *y);
+cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t h, const void *alpha,
+                                           cudnnFilterDescriptor_t wd, const void *w,
+                                           cudnnTensorDescriptor_t dyd, const void *dy,
+                                           cudnnConvolutionDescriptor_t c,
+                                           cudnnConvolutionBwdDataAlgo_t algo, void *work,
+                                           size_t bytes, const void *beta,
+                                           cudnnTensorDescriptor_t dxd, void *dx);
+cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t h, const void *alpha,
+                                             cudnnTensorDescriptor_t xd, const void *x,
+                                             cudnnTensorDescriptor_t dyd, const void *dy,
+                                             cudnnConvolutionDescriptor_t c,
+                                             cudnnConvolutionBwdFilterAlgo_t algo, void *work,
+                                             size_t bytes, const void *beta,
+                                             cudnnFilterDescriptor_t dwd, void *dw);
+cudnnStatus_t cudnnPoolingForward(cudnnHandle_t h, cudnnPoolingDescriptor_t p, const void *alpha,
+                                  cudnnTensorDescriptor_t xd, const void *x, const void *beta,
+                                  cudnnTensorDescriptor_t yd, void *y);
 
 #ifdef __cplusplus
 }

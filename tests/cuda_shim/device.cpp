@@ -1,7 +1,9 @@
 /*
- * device.cpp - devices, versions, errors.  SHIM_DEVICES=N devices of compute capability 9.0 share the CPU's memory.
+ * device.cpp - devices, versions, errors.  SHIM_DEVICES=N devices of compute capability 9.0 share
+ * the CPU's memory.
  *
- * An error of a call is the calling thread's until it asks; a fault of a kernel is the device's and every later call returns it.
+ * An error of a call is the calling thread's until it asks; a fault of a kernel is the device's and
+ * every later call returns it.
  */
 #include "shim.h"
 
@@ -36,7 +38,8 @@ cudaError_t enter(const char *api, cudaError_t injected) {
     if (inject(api))
         return set_error(injected);
     /* What has faulted can still be taken down. */
-    if (sticky != cudaSuccess && !strstr(api, "Free") && !strstr(api, "Destroy") && !strstr(api, "Get"))
+    if (sticky != cudaSuccess && !strstr(api, "Free") && !strstr(api, "Destroy") &&
+        !strstr(api, "Get"))
         return set_error(sticky);
     return cudaSuccess;
 }
@@ -51,23 +54,31 @@ int shared_limit(const void *kernel) {
     return i == dynamic_limit.end() ? SHARED_PLAIN : i->second;
 }
 
-static const struct { cudaError_t e; const char *name, *text; } texts[] = {
+static const struct { cudaError_t e; const char *name, *text;
+} texts[] = {
     {cudaSuccess, "cudaSuccess", "no error"},
     {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
     {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
     {cudaErrorInitializationError, "cudaErrorInitializationError", "initialization error"},
-    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
+    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration",
+     "invalid configuration argument"},
     {cudaErrorInvalidDevicePointer, "cudaErrorInvalidDevicePointer", "invalid device pointer"},
-    {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
-    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver", "CUDA driver version is insufficient for CUDA runtime version"},
+    {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection",
+     "invalid copy direction for memcpy"},
+    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
+     "CUDA driver version is insufficient for CUDA runtime version"},
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
-    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
-    {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources", "too many resources requested for launch"},
-    {cudaErrorPeerAccessAlreadyEnabled, "cudaErrorPeerAccessAlreadyEnabled", "peer access is already enabled"},
-    {cudaErrorPeerAccessNotEnabled, "cudaErrorPeerAccessNotEnabled", "peer access has not been enabled"},
+    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress",
+     "an illegal memory access was encountered"},
+    {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources",
+     "too many resources requested for launch"},
+    {cudaErrorPeerAccessAlreadyEnabled, "cudaErrorPeerAccessAlreadyEnabled",
+     "peer access is already enabled"},
+    {cudaErrorPeerAccessNotEnabled, "cudaErrorPeerAccessNotEnabled",
+     "peer access has not been enabled"},
     {cudaErrorMisalignedAddress, "cudaErrorMisalignedAddress", "misaligned address"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
     {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
@@ -217,7 +228,8 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
 cudaError_t cudaDeviceDisablePeerAccess(int peer) {
     SHIM_ENTER();
     Lock lock(machine);
-    return peers.erase({current_device, peer}) ? cudaSuccess : set_error(cudaErrorPeerAccessNotEnabled);
+    return peers.erase({current_device, peer}) ? cudaSuccess
+                                               : set_error(cudaErrorPeerAccessNotEnabled);
 }
 
 cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute attr, int value) {

@@ -1,9 +1,10 @@
 /*
  * memory.cpp - device and pinned memory, copies, sets.
  *
- * Device memory is one reserved range; every allocation ends (to its 256-byte alignment) at a guard page and its address
- * never comes back, so use after cudaFree faults.  It can be touched only while an operation runs: host code that follows a
- * device pointer faults too.  The fault handler says who and where.
+ * Device memory is one reserved range; every allocation ends (to its 256-byte alignment) at a guard
+ * page and its address never comes back, so use after cudaFree faults.  It can be touched only
+ * while an operation runs: host code that follows a device pointer faults too.  The fault handler
+ * says who and where.
  */
 #include "shim.h"
 
@@ -20,18 +21,24 @@ namespace shim {
 enum : size_t { PAGE = 4096, ALIGN = 256, NEAR = 1 << 20 };
 
 uintptr_t arena;
-static uintptr_t arena_next, pinned_next;               /* pinned memory: the second half of the reservation */
+/* pinned memory: the second half of the reservation */
+static uintptr_t arena_next, pinned_next;
 static constexpr size_t PINNED_BYTES = size_t(8) << 30;
-static std::vector<Allocation> &allocations(void) {     /* by address within each half; freed ones stay for the reports */
+/* by address within each half; freed ones stay for the reports */
+static std::vector<Allocation> &allocations(void) {
     static auto *all = new std::vector<Allocation>;
     return *all;
 }
 static int numbers;
-static bool opened, inside;                             /* device memory can be touched; an operation runs */
+/* device memory can be touched; an operation runs */
+static bool opened, inside;
 static size_t used[64];
 
 bool in_device_memory(uintptr_t a) { return arena && a - arena < ARENA_BYTES; }
-static bool in_pinned_memory(uintptr_t a) { return arena && a - (arena + ARENA_BYTES) < PINNED_BYTES; }
+static bool in_pinned_memory(uintptr_t a)
+{
+    return arena && a - (arena + ARENA_BYTES) < PINNED_BYTES;
+}
 
 static size_t device_bytes(void) {
     static const size_t n = strtoull(setting("SHIM_MEMORY", "4294967296"), nullptr, 10);
@@ -59,12 +66,15 @@ void prepare_thread(void) {
     sigaltstack(&s, nullptr);
 }
 
-/* A fault in a kernel, or of the host in device memory, is a finding; any other is the program's own and kills it. */
+/* A fault in a kernel, or of the host in device memory, is a finding; any other is the program's
+ * own and kills it. */
 static void on_fault(int signal_number, siginfo_t *info, void *context) {
     uintptr_t a = reinterpret_cast<uintptr_t>(info->si_addr);
 #if defined __x86_64__
-    uintptr_t sp = static_cast<uintptr_t>(static_cast<ucontext_t *>(context)->uc_mcontext.gregs[REG_RSP]);
-    void *pc = reinterpret_cast<void *>(static_cast<ucontext_t *>(context)->uc_mcontext.gregs[REG_RIP] + 1);
+    uintptr_t sp =
+        static_cast<uintptr_t>(static_cast<ucontext_t *>(context)->uc_mcontext.gregs[REG_RSP]);
+    void *pc = reinterpret_cast<void *>(
+        static_cast<ucontext_t *>(context)->uc_mcontext.gregs[REG_RIP] + 1);
 #elif defined __aarch64__
     uintptr_t sp = static_cast<ucontext_t *>(context)->uc_mcontext.sp;
     void *pc = reinterpret_cast<void *>(static_cast<ucontext_t *>(context)->uc_mcontext.pc + 1);
@@ -82,10 +92,11 @@ static void on_fault(int signal_number, siginfo_t *info, void *context) {
     }
     if (in_device_memory(a)) {
         if (inside)
-            report("fault", "illegal address: an operation touches %p: %s", info->si_addr, describe(info->si_addr).c_str());
+            report("fault", "illegal address: an operation touches %p: %s", info->si_addr,
+                   describe(info->si_addr).c_str());
         else
-            report("fault", "host code touches device memory: %p: %s%s", info->si_addr, describe(info->si_addr).c_str(),
-                   source_line(pc).c_str());
+            report("fault", "host code touches device memory: %p: %s%s", info->si_addr,
+                   describe(info->si_addr).c_str(), source_line(pc).c_str());
         give_up();
     }
     signal(signal_number, SIG_DFL);
@@ -104,7 +115,8 @@ static void catch_faults(void) {
 static bool reserve(void) {
     if (arena)
         return true;
-    void *p = mmap(nullptr, ARENA_BYTES + PINNED_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *p = mmap(nullptr, ARENA_BYTES + PINNED_BYTES, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
         return false;
     arena = reinterpret_cast<uintptr_t>(p);
@@ -166,16 +178,20 @@ std::string describe(const void *p) {
     const Allocation *x = allocation_near(p);
     char text[160];
     if (!x)
-        return a < PAGE ? "a null pointer" : in_device_memory(a) ? "no allocation of the device" : "no memory of the device";
+        return a < PAGE              ? "a null pointer"
+               : in_device_memory(a) ? "no allocation of the device"
+                                     : "no memory of the device";
     const char *kind = x->pinned ? "pinned allocation" : "allocation";
     const char *freed = x->live ? "" : ", freed";
     if (a < x->base)
-        snprintf(text, sizeof text, "%zu bytes before %s %d (%zu bytes%s)", size_t(x->base - a), kind, x->number, x->bytes, freed);
+        snprintf(text, sizeof text, "%zu bytes before %s %d (%zu bytes%s)", size_t(x->base - a),
+                 kind, x->number, x->bytes, freed);
     else if (a >= x->base + x->bytes)
-        snprintf(text, sizeof text, "%zu bytes past the end of %s %d (%zu bytes%s)", size_t(a - x->base - x->bytes), kind,
-                 x->number, x->bytes, freed);
+        snprintf(text, sizeof text, "%zu bytes past the end of %s %d (%zu bytes%s)",
+                 size_t(a - x->base - x->bytes), kind, x->number, x->bytes, freed);
     else
-        snprintf(text, sizeof text, "byte %zu of %s %d (%zu bytes%s)", size_t(a - x->base), kind, x->number, x->bytes, freed);
+        snprintf(text, sizeof text, "byte %zu of %s %d (%zu bytes%s)", size_t(a - x->base), kind,
+                 x->number, x->bytes, freed);
     return text;
 }
 
@@ -205,7 +221,8 @@ static cudaError_t allocate(void **p, size_t bytes, bool pinned) {
         return cudaErrorMemoryAllocation;
     *next += pages + PAGE;
     *p = reinterpret_cast<void *>(a.base);
-    memset(reinterpret_cast<void *>(a.pages), 0xff, pages);     /* NaN to whoever reads what nobody wrote */
+    /* NaN to whoever reads what nobody wrote */
+    memset(reinterpret_cast<void *>(a.pages), 0xff, pages);
     if (!pinned) {
         used[current_device] += bytes;
         shadow_malloc(a.base, bytes);
@@ -223,7 +240,8 @@ static void check_slack(const Allocation &a) {
         if (i == a.base)                                /* nothing lies before it */
             i += a.bytes;
         if (i < end && *reinterpret_cast<const unsigned char *>(i) != 0xff) {
-            report(("slack" + std::to_string(a.number)).c_str(), "out of bounds: something wrote %s",
+            report(("slack" + std::to_string(a.number)).c_str(),
+                   "out of bounds: something wrote %s",
                    describe(reinterpret_cast<const void *>(i)).c_str());
             return;
         }
@@ -244,14 +262,16 @@ static cudaError_t release(void *p, bool pinned) {
             }
             return cudaSuccess;
         }
-    report("free", "free: %p is not what %s returned: %s", p, pinned ? "cudaMallocHost" : "cudaMalloc", describe(p).c_str());
+    report("free", "free: %p is not what %s returned: %s", p,
+           pinned ? "cudaMallocHost" : "cudaMalloc", describe(p).c_str());
     return cudaErrorInvalidValue;
 }
 
 void report_leaks(void) {
     for (const Allocation &a : allocations())
         if (a.live)
-            report(("leak" + std::to_string(a.number)).c_str(), "leak: %s %d (%zu bytes) is never freed",
+            report(("leak" + std::to_string(a.number)).c_str(),
+                   "leak: %s %d (%zu bytes) is never freed",
                    a.pinned ? "pinned allocation" : "allocation", a.number, a.bytes);
 }
 
@@ -264,15 +284,18 @@ static Place place(const void *p) {
     return in_device_memory(a) ? DEVICE : in_pinned_memory(a) ? PINNED : HOST;
 }
 
-/* Runs in the stream: is every byte inside an allocation, and is it this operation's turn with it? */
+/* Runs in the stream: is every byte inside an allocation, and is it this operation's turn with it?
+ */
 static bool may_touch(const void *p, size_t bytes, bool write) {
     uintptr_t a = reinterpret_cast<uintptr_t>(p);
     if (place(p) == HOST || bytes == 0)
         return true;
     const Allocation *x = allocation_near(p);
     if (!x || !x->live || a < x->base || bytes > x->bytes || a - x->base > x->bytes - bytes) {
-        report(("copy" + running.name).c_str(), "out of bounds: %s of %zu bytes %s %p: %s", running.name.c_str(), bytes,
-               write ? "to" : "from", p, describe(x && a >= x->base && x->live ? static_cast<const char *>(p) + bytes : p).c_str());
+        report(("copy" + running.name).c_str(), "out of bounds: %s of %zu bytes %s %p: %s",
+               running.name.c_str(), bytes, write ? "to" : "from", p,
+               describe(x && a >= x->base && x->live ? static_cast<const char *>(p) + bytes : p)
+                   .c_str());
         sticky = cudaErrorIllegalAddress;
         return false;
     }
@@ -309,9 +332,12 @@ static bool kind_fits(const void *to, const void *from, cudaMemcpyKind kind) {
     return false;
 }
 
-/* Pageable host memory makes the call wait, as in CUDA; pinned memory is touched when the copy's turn comes.  From pageable memory to the
-   device CUDA waits only until the bytes are in a buffer of its own: for other streams the copy is under way still. */
-static cudaError_t copy(const char *name, const Copy2D &c, cudaMemcpyKind kind, cudaStream_t stream, bool wait) {
+/* Pageable host memory makes the call wait, as in CUDA; pinned memory is touched when the copy's
+   turn comes.  From pageable memory to the device CUDA waits only until the bytes are in a buffer
+   of its own: for other streams the copy is under way still. */
+static cudaError_t copy(const char *name, const Copy2D &c, cudaMemcpyKind kind, cudaStream_t stream,
+                        bool wait)
+{
     Lock lock(machine);
     CUstream_st *s = stream_of(stream);
     if (!s)
@@ -321,9 +347,11 @@ static cudaError_t copy(const char *name, const Copy2D &c, cudaMemcpyKind kind, 
     if (!c.to || !c.from || c.width > c.to_pitch || c.width > c.from_pitch)
         return set_error(cudaErrorInvalidValue);
     if (!kind_fits(c.to, c.from, kind)) {
-        report((std::string("kind") + name).c_str(), "copy direction: %s to %p (%s) from %p (%s) with kind %d", name,
-               static_cast<void *>(c.to), place(c.to) == DEVICE ? "device" : "host", static_cast<const void *>(c.from),
-               place(c.from) == DEVICE ? "device" : "host", static_cast<int>(kind));
+        report((std::string("kind") + name).c_str(),
+               "copy direction: %s to %p (%s) from %p (%s) with kind %d", name,
+               static_cast<void *>(c.to), place(c.to) == DEVICE ? "device" : "host",
+               static_cast<const void *>(c.from), place(c.from) == DEVICE ? "device" : "host",
+               static_cast<int>(kind));
         return set_error(cudaErrorInvalidMemcpyDirection);
     }
     OpRef op = enqueue(s, name, [c, name, s](Driver &) {
@@ -331,13 +359,16 @@ static cudaError_t copy(const char *name, const Copy2D &c, cudaMemcpyKind kind, 
         copy_rows(c);
         return true;
     });
-    bool pageable = place(c.to) == HOST || place(c.from) == HOST, staged = place(c.from) == HOST && place(c.to) == DEVICE;
+    bool pageable = place(c.to) == HOST || place(c.from) == HOST,
+         staged = place(c.from) == HOST && place(c.to) == DEVICE;
     if (wait || pageable)
         drive(op, true, lock, !staged);
     return set_error(sticky);
 }
 
-static cudaError_t set_bytes(const char *name, void *p, int value, size_t bytes, cudaStream_t stream, bool wait) {
+static cudaError_t set_bytes(const char *name, void *p, int value, size_t bytes,
+                             cudaStream_t stream, bool wait)
+{
     Lock lock(machine);
     CUstream_st *s = stream_of(stream);
     if (!s)
@@ -410,7 +441,9 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p) {
     SHIM_ENTER();
     Lock lock(machine);
     const Allocation *x = place(p) == HOST ? nullptr : allocation_near(p);
-    a->type = !x ? cudaMemoryTypeUnregistered : x->pinned ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
+    a->type = !x          ? cudaMemoryTypeUnregistered
+              : x->pinned ? cudaMemoryTypeHost
+                          : cudaMemoryTypeDevice;
     a->device = x ? x->device : -2;
     a->devicePointer = x ? const_cast<void *>(p) : nullptr;
     a->hostPointer = x && x->pinned ? const_cast<void *>(p) : nullptr;
@@ -426,40 +459,52 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind 
     return copy(__func__, flat(to, from, bytes), kind, nullptr, true);
 }
 
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t s) {
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t s)
+{
     SHIM_ENTER();
     return copy(__func__, flat(to, from, bytes), kind, s, false);
 }
 
 /* Each side lies on the device that is named for it. */
-static bool peers_fit(const char *name, const void *to, int to_device, const void *from, int from_device) {
+static bool peers_fit(const char *name, const void *to, int to_device, const void *from,
+                      int from_device)
+{
     Lock lock(machine);
     const Allocation *t = allocation_near(to), *f = allocation_near(from);
     const bool fit = (!t || t->device == to_device) && (!f || f->device == from_device);
     if (!fit)
-        report(name, "device: %s to device %d of memory of device %d, from device %d of memory of device %d", name, to_device, t ? t->device : -1,
-               from_device, f ? f->device : -1);
+        report(
+            name,
+            "device: %s to device %d of memory of device %d, from device %d of memory of device %d",
+            name, to_device, t ? t->device : -1, from_device, f ? f->device : -1);
     return fit;
 }
 
-cudaError_t cudaMemcpyPeer(void *to, int to_device, const void *from, int from_device, size_t bytes) {
+cudaError_t cudaMemcpyPeer(void *to, int to_device, const void *from, int from_device, size_t bytes)
+{
     SHIM_ENTER();
     if (!peers_fit(__func__, to, to_device, from, from_device))
         return set_error(cudaErrorInvalidValue);
     return copy(__func__, flat(to, from, bytes), cudaMemcpyDeviceToDevice, nullptr, true);
 }
 
-cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device, size_t bytes, cudaStream_t s) {
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
+                                size_t bytes, cudaStream_t s)
+{
     SHIM_ENTER();
     if (!peers_fit(__func__, to, to_device, from, from_device))
         return set_error(cudaErrorInvalidValue);
     return copy(__func__, flat(to, from, bytes), cudaMemcpyDeviceToDevice, s, false);
 }
 
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height,
-                              cudaMemcpyKind kind, cudaStream_t s) {
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                              size_t width, size_t height, cudaMemcpyKind kind, cudaStream_t s)
+{
     SHIM_ENTER();
-    return copy(__func__, Copy2D{static_cast<char *>(to), static_cast<const char *>(from), to_pitch, from_pitch, width, height},
+    return copy(__func__,
+                Copy2D{static_cast<char *>(to), static_cast<const char *>(from), to_pitch,
+                       from_pitch, width, height},
                 kind, s, false);
 }
 

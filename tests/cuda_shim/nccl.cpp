@@ -1,14 +1,17 @@
 /*
  * nccl.cpp - NCCL among the threads of a process.
  *
- * The calls of a group on one stream become one operation of that stream.  A transfer has two halves, paired in the order in
- * which each side named the other, and moves once both operations have begun; an operation is over when all its transfers have
- * moved.  Nothing is buffered: two ranks that both send before they receive wait for each other, which is reported as a
- * deadlock (stream.cpp finds the circle).  An all-reduce adds in rank order.
+ * The calls of a group on one stream become one operation of that stream.  A transfer has two
+ * halves, paired in the order in which each side named the other, and moves once both operations
+ * have begun; an operation is over when all its transfers have moved.  Nothing is buffered: two
+ * ranks that both send before they receive wait for each other, which is reported as a deadlock
+ * (stream.cpp finds the circle).  An all-reduce adds in rank order.
  *
- * A kernel of NCCL holds its blocks while it waits.  What all communicators of a device may hold together has to leave room for the others,
- * and for the kernels that make what is sent; so it is reported when it does not, on a device as large as an H100.  And a kernel's first
- * launch may load it, which may wait for the device, and so for a kernel that waits: who uses NCCL has to load all beforehand.
+ * A kernel of NCCL holds its blocks while it waits.  What all communicators of a device may hold
+ * together has to leave room for the others, and for the kernels that make what is sent; so it is
+ * reported when it does not, on a device as large as an H100.  And a kernel's first launch may load
+ * it, which may wait for the device, and so for a kernel that waits: who uses NCCL has to load all
+ * beforehand.
  */
 #include "nccl.h"
 #include "shim.h"
@@ -49,7 +52,8 @@ struct Group {
     int ranks = 0, joined = 0, left = 0;
     ncclResult_t error = ncclSuccess;
     std::set<int> devices;
-    std::map<std::pair<int, int>, std::deque<MeetingRef>> half[2];      /* (sender, receiver): begun by sends, by receives */
+    /* (sender, receiver): begun by sends, by receives */
+    std::map<std::pair<int, int>, std::deque<MeetingRef>> half[2];
     std::vector<unsigned> next;                         /* number of each rank's next collective */
     std::map<unsigned, MeetingRef> collective;
 };
@@ -104,7 +108,8 @@ static bool touch(const Call &c, const OpRef &op, const void *p, bool write) {
     uintptr_t a = reinterpret_cast<uintptr_t>(p);
     if (bytes && (!x || !x->live || a < x->base || a - x->base + bytes > x->bytes)) {
         report("nccl bounds", "out of bounds: %s of %zu bytes at %p: %s", names[c.kind], bytes, p,
-               describe(x && x->live && a >= x->base ? static_cast<const char *>(p) + bytes : p).c_str());
+               describe(x && x->live && a >= x->base ? static_cast<const char *>(p) + bytes : p)
+                   .c_str());
         sticky = cudaErrorIllegalAddress;
         return false;
     }
@@ -125,7 +130,8 @@ template <class T> static void reduce(Meeting &m) {
             case ncclMin: s = v < s ? v : s; break;
             }
         }
-        sum[i] = first.reduction == ncclAvg ? static_cast<T>(s / static_cast<T>(m.calls.size())) : s;
+        sum[i] =
+            first.reduction == ncclAvg ? static_cast<T>(s / static_cast<T>(m.calls.size())) : s;
     }
     for (const Call &c : m.calls)
         memcpy(c.to, sum.data(), sum.size() * sizeof(T));
@@ -138,22 +144,27 @@ static void all_reduce(Meeting &m) {
     case ncclInt32: reduce<int>(m); break;
     case ncclInt64: reduce<long long>(m); break;
     case ncclUint8: reduce<unsigned char>(m); break;
-    default: report("nccl type", "ncclAllReduce: the shim has no sums of type %d", static_cast<int>(m.calls[0].type));
+    default:
+        report("nccl type", "ncclAllReduce: the shim has no sums of type %d",
+               static_cast<int>(m.calls[0].type));
     }
 }
 
 static void mismatch(Meeting &m, const Call &a, const Call &b) {
-    report("nccl match", "NCCL: rank %d names %zu elements of type %d, rank %d %zu of type %d", a.comm->rank, a.count,
-           static_cast<int>(a.type), b.comm->rank, b.count, static_cast<int>(b.type));
+    report("nccl match", "NCCL: rank %d names %zu elements of type %d, rank %d %zu of type %d",
+           a.comm->rank, a.count, static_cast<int>(a.type), b.comm->rank, b.count,
+           static_cast<int>(b.type));
     a.comm->group->error = ncclInvalidUsage;
     m.moved = true;
     sticky = cudaErrorLaunchFailure;
 }
 
-/* All have begun: every rank reads what it gives, then writes what it gets; who gets knows what the givers knew. */
+/* All have begun: every rank reads what it gives, then writes what it gets; who gets knows what the
+ * givers knew. */
 static void move(Meeting &m) {
     for (const Call &c : m.calls)
-        if (c.count != m.calls[0].count || c.type != m.calls[0].type || (c.kind > RECV && c.kind != m.calls[0].kind)) {
+        if (c.count != m.calls[0].count || c.type != m.calls[0].type ||
+            (c.kind > RECV && c.kind != m.calls[0].kind)) {
             mismatch(m, m.calls[0], c);
             return;
         }
@@ -161,7 +172,8 @@ static void move(Meeting &m) {
     m.moved = true;
     for (size_t i = 0; i < m.calls.size(); i++) {
         const Call &c = m.calls[i];
-        bool gives = c.kind == SEND || c.kind == ALL_REDUCE || (c.kind == BROADCAST && c.comm->rank == c.peer);
+        bool gives = c.kind == SEND || c.kind == ALL_REDUCE ||
+                     (c.kind == BROADCAST && c.comm->rank == c.peer);
         if (gives && !touch(c, m.ops[i], c.from, false))
             return;
         if (gives)
@@ -179,7 +191,8 @@ static void move(Meeting &m) {
         all_reduce(m);
         return;
     }
-    const void *from = first.kind == SEND ? first.from : m.calls[static_cast<size_t>(first.peer)].from;
+    const void *from =
+        first.kind == SEND ? first.from : m.calls[static_cast<size_t>(first.peer)].from;
     for (const Call &c : m.calls)
         if (c.kind != SEND && c.to != from)
             memmove(c.to, from, bytes);
@@ -210,7 +223,8 @@ static MeetingRef join(Call &c, const OpRef &op) {
     MeetingRef m;
     if (c.kind <= RECV) {
         mine = c.kind == SEND ? 0 : 1;
-        auto key = c.kind == SEND ? std::make_pair(c.comm->rank, c.peer) : std::make_pair(c.peer, c.comm->rank);
+        auto key = c.kind == SEND ? std::make_pair(c.comm->rank, c.peer)
+                                  : std::make_pair(c.peer, c.comm->rank);
         std::deque<MeetingRef> &other = g.half[1 - mine][key];
         if (other.empty()) {
             m = std::make_shared<Meeting>();
@@ -254,7 +268,8 @@ static ncclResult_t issue(const std::vector<Call> &calls) {
             return ncclInvalidArgument;
         auto mine = std::make_shared<std::vector<Call>>(i.second);
         auto joined = std::make_shared<bool>(false);
-        OpRef op = enqueue(s, "NCCL", [mine, joined](Driver &d) { return *joined && advance_calls(*mine, d); });
+        OpRef op = enqueue(
+            s, "NCCL", [mine, joined](Driver &d) { return *joined && advance_calls(*mine, d); });
         op->keeps_clock = true;
         for (Call &c : *mine)
             join(c, op);
@@ -264,7 +279,10 @@ static ncclResult_t issue(const std::vector<Call> &calls) {
     return ncclSuccess;
 }
 
-static ncclResult_t enter_nccl(const char *name) { return enter(name) == cudaSuccess ? ncclSuccess : ncclSystemError; }
+static ncclResult_t enter_nccl(const char *name)
+{
+    return enter(name) == cudaSuccess ? ncclSuccess : ncclSystemError;
+}
 
 static ncclResult_t check_stream(const char *name, const Call &c) {
     const CUstream_st *s = stream_of(c.stream);
@@ -272,7 +290,8 @@ static ncclResult_t check_stream(const char *name, const Call &c) {
         return ncclInvalidArgument;
     if (stream_device(s) == c.comm->device)
         return ncclSuccess;
-    report("nccl device", "NCCL: %s by a communicator of device %d in a stream of device %d", name, c.comm->device, stream_device(s));
+    report("nccl device", "NCCL: %s by a communicator of device %d in a stream of device %d", name,
+           c.comm->device, stream_device(s));
     return ncclUnhandledCudaError;
 }
 
@@ -282,10 +301,12 @@ static ncclResult_t call(const char *name, Call c) {
         return e;
     Lock lock(machine);
     if (!comms().count(c.comm)) {
-        report("nccl comm", "NCCL: %s: %p is no communicator, or one that was destroyed", name, static_cast<void *>(c.comm));
+        report("nccl comm", "NCCL: %s: %p is no communicator, or one that was destroyed", name,
+               static_cast<void *>(c.comm));
         return ncclInvalidArgument;
     }
-    if (c.peer < 0 || c.peer >= c.comm->group->ranks || !size_of(c.type) || (c.count && !c.from && !c.to))
+    if (c.peer < 0 || c.peer >= c.comm->group->ranks || !size_of(c.type) ||
+        (c.count && !c.from && !c.to))
         return ncclInvalidArgument;
     if (c.comm->aborted || c.comm->group->error != ncclSuccess)
         return ncclInvalidUsage;
@@ -307,15 +328,18 @@ static void wait_joined(ncclComm *c, Lock &lock) {
         changed.wait(lock);
 }
 
-enum { BLOCKS = 64, MULTIPROCESSORS = 132 };            /* of a kernel that nothing limits; of the device */
+/* of a kernel that nothing limits; of the device */
+enum { BLOCKS = 64, MULTIPROCESSORS = 132 };
 
 static void check_room(int device) {
     int held = 0;
     for (const ncclComm *c : comms())
         held += c->device == device ? c->blocks : 0;
     if (held > MULTIPROCESSORS)
-        report("nccl room", "NCCL: communicators of device %d may hold %d blocks while they wait: a device of %d multiprocessors is full", device, held,
-               int{MULTIPROCESSORS});
+        report("nccl room",
+               "NCCL: communicators of device %d may hold %d blocks while they wait: a device of "
+               "%d multiprocessors is full",
+               device, held, int{MULTIPROCESSORS});
 }
 
 }   // namespace shim
@@ -335,17 +359,21 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     return e;
 }
 
-static ncclResult_t init_rank(const char *name, ncclComm_t *comm, int ranks, ncclUniqueId id, int rank, int blocks) {
+static ncclResult_t init_rank(const char *name, ncclComm_t *comm, int ranks, ncclUniqueId id,
+                              int rank, int blocks)
+{
     ncclResult_t e = enter_nccl(name);
     if (e != ncclSuccess)
         return e;
     if (ranks < 1 || rank < 0 || rank >= ranks || blocks < 1)
         return ncclInvalidArgument;
     if (ranks > 1 && !loads_beforehand())
-        report("nccl loading", "NCCL: kernels are loaded when they are first launched, which may wait for one that waits for another rank: "
+        report("nccl loading", "NCCL: kernels are loaded when they are first launched, which may "
+                               "wait for one that waits for another rank: "
                                "CUDA_MODULE_LOADING=EAGER, before the first call of CUDA");
     Lock lock(machine);
-    std::shared_ptr<Group> &g = groups()[std::string(id.internal, strnlen(id.internal, sizeof id.internal))];
+    std::shared_ptr<Group> &g =
+        groups()[std::string(id.internal, strnlen(id.internal, sizeof id.internal))];
     if (!g)
         g = std::make_shared<Group>();
     if (g->ranks && g->ranks != ranks)
@@ -384,20 +412,25 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int 
     return init_rank(__func__, comm, ranks, id, rank, BLOCKS);
 }
 
-ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config) {
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config)
+{
     if (config && config->size != static_cast<int>(sizeof *config))
         return ncclInvalidArgument;
-    return init_rank(__func__, comm, ranks, id, rank, config && config->maxCTAs != NCCL_CONFIG_UNDEF_INT ? config->maxCTAs : BLOCKS);
+    return init_rank(__func__, comm, ranks, id, rank,
+                     config && config->maxCTAs != NCCL_CONFIG_UNDEF_INT ? config->maxCTAs : BLOCKS);
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t) { return enter_nccl(__func__); }
 
 static ncclResult_t forget_comm(ncclComm *c) {
     if (!comms().erase(c)) {
-        report("nccl comm", "NCCL: %p is no communicator, or one that was destroyed", static_cast<void *>(c));
+        report("nccl comm", "NCCL: %p is no communicator, or one that was destroyed",
+               static_cast<void *>(c));
         return ncclInvalidArgument;
     }
-    return ncclSuccess;                                 /* operations may still point at it: it stays, it is small */
+    /* operations may still point at it: it stays, it is small */
+    return ncclSuccess;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -483,19 +516,26 @@ ncclResult_t ncclGroupEnd(void) {
     return e == ncclSuccess ? issue(calls) : e;
 }
 
-ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t s) {
+ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t s)
+{
     return call(__func__, Call{SEND, comm, from, nullptr, count, type, peer, ncclSum, s, nullptr});
 }
 
-ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t s) {
+ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t s)
+{
     return call(__func__, Call{RECV, comm, nullptr, to, count, type, peer, ncclSum, s, nullptr});
 }
 
-ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
-                           cudaStream_t s) {
+ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t s)
+{
     return call(__func__, Call{ALL_REDUCE, comm, from, to, count, type, 0, op, s, nullptr});
 }
 
-ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t s) {
+ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t s)
+{
     return call(__func__, Call{BROADCAST, comm, from, to, count, type, root, ncclSum, s, nullptr});
 }

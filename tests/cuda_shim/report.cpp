@@ -1,8 +1,9 @@
 /*
- * report.cpp - findings: one line each on stderr, the same finding once; exit code 97; settings; errors on demand.
+ * report.cpp - findings: one line each on stderr, the same finding once; exit code 97; settings;
+ * errors on demand.
  *
- *     SHIM_FAIL=cudaMalloc:3,cublasSgemm:1    the third cudaMalloc and the first cublasSgemm of the process fail; `kernel:2`: the
- *                                             second kernel that runs faults
+ *     SHIM_FAIL=cudaMalloc:3,cublasSgemm:1    the third cudaMalloc and the first cublasSgemm of the
+ * process fail; `kernel:2`: the second kernel that runs faults
  */
 #include "shim.h"
 
@@ -52,7 +53,9 @@ void report(const char *key, const char *format, ...) {
     va_start(ap, format);
     int n = vsnprintf(line, sizeof line - 1, format, ap);
     va_end(ap);
-    size_t len = n < 0 ? 0 : static_cast<size_t>(n) < sizeof line - 2 ? static_cast<size_t>(n) : sizeof line - 2;
+    size_t len = n < 0                                      ? 0
+                 : static_cast<size_t>(n) < sizeof line - 2 ? static_cast<size_t>(n)
+                                                            : sizeof line - 2;
     line[len] = '\n';
     if (write(STDERR_FILENO, "shim: ", 6) < 0 || write(STDERR_FILENO, line, len + 1) < 0)
         return;
@@ -79,7 +82,8 @@ static std::map<std::string, Injection> read_injections(void) {
             end = text.size();
         std::string item = text.substr(at, end - at);
         size_t colon = item.find(':');
-        all[item.substr(0, colon)].at.insert(colon == std::string::npos ? 1 : atol(item.c_str() + colon + 1));
+        all[item.substr(0, colon)].at.insert(
+            colon == std::string::npos ? 1 : atol(item.c_str() + colon + 1));
         at = end + 1;
     }
     return all;

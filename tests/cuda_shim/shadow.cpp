@@ -1,14 +1,16 @@
 /*
- * shadow.cpp - what the last write and the last reads of every word of device and shared memory were; every new access is compared.
+ * shadow.cpp - what the last write and the last reads of every word of device and shared memory
+ * were; every new access is compared.
  *
- * The .cu files are compiled with -fsanitize=thread, which makes the compiler call __tsan_readN/__tsan_writeN before every
- * access; these functions are ours, no sanitizer's library is linked.  -fsanitize=alignment,bounds calls the two handlers at the end.
- * Time is a counter of ticks (one for each operation, block, barrier, __syncwarp), so an old access is ordered before a new one when
- *     its tick lies before the last barrier of this block, or
- *     it is of the same warp and before a __syncwarp of this thread, or
- *     it belongs to an earlier operation which streams and events put before this one (vector clocks), and
- * it is a race otherwise.  Blocks of one launch are never ordered, except after __threadfence, of which no more is known.
- * Reported besides: bytes outside of any allocation, bytes nobody has written, host memory, misalignment.
+ * The .cu files are compiled with -fsanitize=thread, which makes the compiler call
+ * __tsan_readN/__tsan_writeN before every access; these functions are ours, no sanitizer's library
+ * is linked.  -fsanitize=alignment,bounds calls the two handlers at the end. Time is a counter of
+ * ticks (one for each operation, block, barrier, __syncwarp), so an old access is ordered before a
+ * new one when its tick lies before the last barrier of this block, or it is of the same warp and
+ * before a __syncwarp of this thread, or it belongs to an earlier operation which streams and
+ * events put before this one (vector clocks), and it is a race otherwise.  Blocks of one launch are
+ * never ordered, except after __threadfence, of which no more is known. Reported besides: bytes
+ * outside of any allocation, bytes nobody has written, host memory, misalignment.
  */
 #include "shim.h"
 
@@ -26,11 +28,13 @@ unsigned tick;
 enum { MANY_OF_WARP = 1024, MANY = 2047 };
 
 struct Cell {
-    unsigned write, read, read_other;                   /* ticks; read_other: of another operation, not ordered before `read` */
+    /* ticks; read_other: of another operation, not ordered before `read` */
+    unsigned write, read, read_other;
     unsigned write_thread : 10, write_mask : 4, atomic : 1, read_thread : 11, read_mask : 4;
 };
 
-/* Per word of device memory; reserved whole, used where touched.  A state is two masks: bytes that exist, bytes that are set. */
+/* Per word of device memory; reserved whole, used where touched.  A state is two masks: bytes that
+ * exist, bytes that are set. */
 static Cell *cells;
 static unsigned char *states;
 static Cell *shared_cells;
@@ -43,7 +47,8 @@ static bool off(const char *check) {
 }
 
 static void *zeros(size_t bytes) {
-    void *p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) {
         report("shadow", "no address space for the shadow memory");
         give_up();
@@ -83,7 +88,8 @@ static std::vector<Run> &runs(void) {
     return *all;
 }
 static CUstream_st *now_stream;
-static struct { unsigned from, to; } known[4];          /* ranges of ticks known to lie before this operation */
+/* ranges of ticks known to lie before this operation */
+static struct { unsigned from, to; } known[4];
 static unsigned known_next;
 
 static const std::string *interned(const std::string &name) {
@@ -119,7 +125,8 @@ void shadow_block(void) {
         if (bytes < before)
             memset(shared_states + pp_shared_offset / 4 + bytes, 0, before - bytes);
         if (running.dynamic % 4)
-            shared_states[pp_shared_offset / 4 + bytes - 1] = static_cast<unsigned char>((1u << running.dynamic % 4) - 1);
+            shared_states[pp_shared_offset / 4 + bytes - 1] =
+                static_cast<unsigned char>((1u << running.dynamic % 4) - 1);
         before = bytes;
         if (end / 4 < words)
             memcpy(shared_states + end / 4, shared_fresh + end / 4, words - end / 4);
@@ -127,7 +134,8 @@ void shadow_block(void) {
 }
 
 static const Run &run_at(unsigned t) {
-    auto i = std::upper_bound(runs().begin(), runs().end(), t, [](unsigned x, const Run &r) { return x < r.first; });
+    auto i = std::upper_bound(runs().begin(), runs().end(), t,
+                              [](unsigned x, const Run &r) { return x < r.first; });
     return *(i - 1);
 }
 
@@ -136,14 +144,17 @@ static bool ordered(unsigned t) {
     for (const auto &k : known)
         if (t - k.from < k.to - k.from)
             return true;
-    auto i = std::upper_bound(runs().begin(), runs().end(), t, [](unsigned x, const Run &r) { return x < r.first; });
+    auto i = std::upper_bound(runs().begin(), runs().end(), t,
+                              [](unsigned x, const Run &r) { return x < r.first; });
     const Run &r = *(i - 1);
     const Clock &clock = stream_clock(now_stream);
-    if (static_cast<size_t>(r.stream) >= clock.size() || clock[static_cast<size_t>(r.stream)] < r.seq)
+    if (static_cast<size_t>(r.stream) >= clock.size() ||
+        clock[static_cast<size_t>(r.stream)] < r.seq)
         return false;
     auto &k = known[known_next++ % 4];
     k.from = r.first;
-    k.to = i->first;                                    /* the current operation, at least, follows */
+    /* the current operation, at least, follows */
+    k.to = i->first;
     return true;
 }
 
@@ -173,8 +184,10 @@ static std::string target(uintptr_t a) {
     if (!best)
         return "shared memory";
     char text[64];
-    snprintf(text, sizeof text, offset < best->offset + best->bytes ? "byte %zu of shared " : "%zu bytes past shared ",
-             offset < best->offset + best->bytes ? offset - best->offset : offset - best->offset - best->bytes);
+    snprintf(text, sizeof text,
+             offset < best->offset + best->bytes ? "byte %zu of shared " : "%zu bytes past shared ",
+             offset < best->offset + best->bytes ? offset - best->offset
+                                                 : offset - best->offset - best->bytes);
     return text + best->name;
 }
 
@@ -184,44 +197,54 @@ static std::string key(const char *kind, const Access &x) {
     return kind + running.name + pc;
 }
 
-[[noreturn]] static void fatal_access(const char *kind, const Access &x, uintptr_t at, cudaError_t e) {
-    report(key(kind, x).c_str(), "%s: %s: %s %zu bytes at %p: %s%s", kind, who(x).c_str(), verb[x.how], x.bytes,
-           reinterpret_cast<const void *>(x.a), target(at).c_str(), source_line(x.pc).c_str());
+[[noreturn]] static void fatal_access(const char *kind, const Access &x, uintptr_t at,
+                                      cudaError_t e)
+{
+    report(key(kind, x).c_str(), "%s: %s: %s %zu bytes at %p: %s%s", kind, who(x).c_str(),
+           verb[x.how], x.bytes, reinterpret_cast<const void *>(x.a), target(at).c_str(),
+           source_line(x.pc).c_str());
     kill_kernel(e);
 }
 
 static void unset(const Access &x, uintptr_t a) {
-    report(key("unset", x).c_str(), "read before written: %s: reads %zu bytes at %p: %s%s", who(x).c_str(), x.bytes,
-           reinterpret_cast<const void *>(a), target(a).c_str(), source_line(x.pc).c_str());
+    report(key("unset", x).c_str(), "read before written: %s: reads %zu bytes at %p: %s%s",
+           who(x).c_str(), x.bytes, reinterpret_cast<const void *>(a), target(a).c_str(),
+           source_line(x.pc).c_str());
 }
 
 static void race(const Access &x, uintptr_t a, const char *earlier, unsigned other_thread) {
     char thread[64] = "another thread";
     if (other_thread < 1024) {
         unsigned w = blockDim.x, h = blockDim.y;
-        snprintf(thread, sizeof thread, "thread (%u,%u,%u)", other_thread % w, other_thread / w % h, other_thread / w / h);
+        snprintf(thread, sizeof thread, "thread (%u,%u,%u)", other_thread % w, other_thread / w % h,
+                 other_thread / w / h);
     }
-    report(key("race", x).c_str(), "race: %s: %s %s, which %s %s, without a barrier between%s", who(x).c_str(), verb[x.how],
-           target(a).c_str(), thread, earlier, source_line(x.pc).c_str());
+    report(key("race", x).c_str(), "race: %s: %s %s, which %s %s, without a barrier between%s",
+           who(x).c_str(), verb[x.how], target(a).c_str(), thread, earlier,
+           source_line(x.pc).c_str());
 }
 
 static void race_between_blocks(const Access &x, uintptr_t a, const char *earlier) {
-    report(key("blocks", x).c_str(), "race between blocks: %s: %s %s, which another block %s%s", who(x).c_str(), verb[x.how],
-           target(a).c_str(), earlier, source_line(x.pc).c_str());
+    report(key("blocks", x).c_str(), "race between blocks: %s: %s %s, which another block %s%s",
+           who(x).c_str(), verb[x.how], target(a).c_str(), earlier, source_line(x.pc).c_str());
 }
 
 static void hazard(const Access &x, uintptr_t a, unsigned t, const char *earlier) {
     const Run &r = run_at(t);
     report(("order" + running.name + " " + *r.name).c_str(),
-           "missing wait: %s (stream %d): %s %s, which %s (stream %d) %s, and no event or synchronisation orders them%s",
-           who(x).c_str(), stream_id(now_stream), verb[x.how], target(a).c_str(), r.name->c_str(), r.stream, earlier,
-           source_line(x.pc).c_str());
+           "missing wait: %s (stream %d): %s %s, which %s (stream %d) %s, and no event or "
+           "synchronisation orders them%s",
+           who(x).c_str(), stream_id(now_stream), verb[x.how], target(a).c_str(), r.name->c_str(),
+           r.stream, earlier, source_line(x.pc).c_str());
 }
 
 /* ---- one word ---- */
 
-/* The earlier access at tick t by `thread` (or several): must it have been ordered, and was it not? */
-static inline void compare(const Access &x, uintptr_t a, unsigned t, unsigned thread, const char *earlier) {
+/* The earlier access at tick t by `thread` (or several): must it have been ordered, and was it not?
+ */
+static inline void compare(const Access &x, uintptr_t a, unsigned t, unsigned thread,
+                           const char *earlier)
+{
     if (t < running.op_start) {
         if (in_device_memory(a) && !ordered(t))         /* shared memory is each launch's own */
             hazard(x, a, t, earlier);
@@ -251,20 +274,23 @@ static inline void note_read(Cell &c, unsigned mask) {
             c.read_other = c.read;
         c.read = 0;
     }
-    if (!c.read || past(c.read, c.read_thread)) {       /* whoever is ordered after this read is after the earlier ones */
+    /* whoever is ordered after this read is after the earlier ones */
+    if (!c.read || past(c.read, c.read_thread)) {
         c.read_thread = me & 1023;
         c.read_mask = mask & 15;
     } else {
         unsigned warp = c.read_thread < 1024 ? c.read_thread / 32 : c.read_thread - MANY_OF_WARP;
         bool same_warp = c.read_thread != MANY && warp == me / 32;
         if (c.read_thread != me)
-            c.read_thread = (same_warp ? MANY_OF_WARP + me / 32 : static_cast<unsigned>(MANY)) & 2047;
+            c.read_thread =
+                (same_warp ? MANY_OF_WARP + me / 32 : static_cast<unsigned>(MANY)) & 2047;
         c.read_mask |= mask & 15;
     }
     c.read = tick;
 }
 
-/* Words that the same earlier operations touched lie side by side: the last one's ticks, found to be before this operation. */
+/* Words that the same earlier operations touched lie side by side: the last one's ticks, found to
+ * be before this operation. */
 static struct { unsigned op, write, read; } alike;
 
 static inline void set_write(const Access &x, Cell &c, unsigned mask, unsigned char &state) {
@@ -277,7 +303,8 @@ static inline void set_write(const Access &x, Cell &c, unsigned mask, unsigned c
 }
 
 static inline bool like_the_last(const Access &x, unsigned mask, Cell &c, unsigned char &state) {
-    if (alike.op != running.op_start || c.write != alike.write || c.read != alike.read || c.read_other || (state & mask) != mask ||
+    if (alike.op != running.op_start || c.write != alike.write || c.read != alike.read ||
+        c.read_other || (state & mask) != mask ||
         (x.how != WRITE && ((state >> 4) & mask) != mask && !x.may_be_unset))
         return false;
     if (x.how == READ) {
@@ -290,11 +317,13 @@ static inline bool like_the_last(const Access &x, unsigned mask, Cell &c, unsign
     return true;
 }
 
-static inline void word(const Access &x, uintptr_t a, unsigned mask, Cell &c, unsigned char &state) {
+static inline void word(const Access &x, uintptr_t a, unsigned mask, Cell &c, unsigned char &state)
+{
     if (like_the_last(x, mask, c, state))
         return;
     if ((state & mask) != mask)
-        fatal_access("out of bounds", x, a + static_cast<unsigned>(__builtin_ctz(mask & ~state)), cudaErrorIllegalAddress);
+        fatal_access("out of bounds", x, a + static_cast<unsigned>(__builtin_ctz(mask & ~state)),
+                     cudaErrorIllegalAddress);
     if (x.how != WRITE && ((state >> 4) & mask) != mask && !x.may_be_unset && !off("unset")) {
         unset(x, a);
         state = static_cast<unsigned char>(state | mask << 4);      /* once is enough */
@@ -302,7 +331,8 @@ static inline void word(const Access &x, uintptr_t a, unsigned mask, Cell &c, un
     if (c.write && (c.write_mask & mask) && !(x.how == ATOMIC && c.atomic))
         compare(x, a, c.write, c.write_thread, c.atomic ? "updates" : "has written");
     bool whole = (!c.write || c.write_mask == 15) && (!c.read || c.read_mask == 15);
-    bool earlier = whole && c.write < running.op_start && c.read < running.op_start && !c.read_other;
+    bool earlier =
+        whole && c.write < running.op_start && c.read < running.op_start && !c.read_other;
     unsigned write = c.write, read = c.read;
     if (x.how == READ) {
         note_read(c, mask);
@@ -355,8 +385,9 @@ static void check(uintptr_t a, size_t bytes, How how, const void *pc) {
     const Allocation *pinned = allocation_near(reinterpret_cast<const void *>(a));
     if (pinned && pinned->live && a >= pinned->base && a - pinned->base + bytes <= pinned->bytes)
         return;
-    report(key("illegal", x).c_str(), "illegal address: %s: %s %zu bytes at %p: %s%s", where().c_str(), verb[how], bytes,
-           reinterpret_cast<const void *>(a), describe(reinterpret_cast<const void *>(a)).c_str(), source_line(pc).c_str());
+    report(key("illegal", x).c_str(), "illegal address: %s: %s %zu bytes at %p: %s%s",
+           where().c_str(), verb[how], bytes, reinterpret_cast<const void *>(a),
+           describe(reinterpret_cast<const void *>(a)).c_str(), source_line(pc).c_str());
     kill_kernel(cudaErrorIllegalAddress);
 }
 
@@ -369,10 +400,12 @@ bool shadow_range(const void *p, size_t bytes, bool write, bool may_be_unset) {
     Access x = {reinterpret_cast<uintptr_t>(p), bytes, write ? WRITE : READ, nullptr, may_be_unset};
     for (uintptr_t i = x.a; i < x.a + bytes; i = (i | 3) + 1) {
         size_t w = (i - arena) / 4;
-        unsigned lanes = 15u << (i % 4) & (x.a + bytes - (i & ~uintptr_t(3)) >= 4 ? 15u : 15u >> (4 - (x.a + bytes) % 4));
+        unsigned lanes =
+            15u << (i % 4) &
+            (x.a + bytes - (i & ~uintptr_t(3)) >= 4 ? 15u : 15u >> (4 - (x.a + bytes) % 4));
         if (!in_device_memory(i) || (states[w] & lanes) != lanes) {
-            report(key("range", x).c_str(),
-                   "out of bounds: %s: %s %zu bytes at %p: %s", running.name.c_str(), verb[x.how], bytes, p,
+            report(key("range", x).c_str(), "out of bounds: %s: %s %zu bytes at %p: %s",
+                   running.name.c_str(), verb[x.how], bytes, p,
                    describe(reinterpret_cast<const void *>(i)).c_str());
             sticky = cudaErrorIllegalAddress;
             return false;
@@ -385,7 +418,8 @@ bool shadow_range(const void *p, size_t bytes, bool write, bool may_be_unset) {
 void shadow_copy(void *to, const void *from, size_t bytes) {
     if (!instrumented)
         return;
-    uintptr_t t = reinterpret_cast<uintptr_t>(to) - arena, f = reinterpret_cast<uintptr_t>(from) - arena;
+    uintptr_t t = reinterpret_cast<uintptr_t>(to) - arena,
+              f = reinterpret_cast<uintptr_t>(from) - arena;
     for (size_t i = 0; i < bytes; i++) {
         unsigned char &state = states[(t + i) / 4];
         if ((t + i) % 4 == 0 && (f + i) % 4 == 0 && i + 4 <= bytes) {
@@ -423,33 +457,35 @@ static inline void hook(const void *p, size_t bytes, How how, bool aligned, cons
     uintptr_t a = reinterpret_cast<uintptr_t>(p);
     if (!in_kernel(__builtin_frame_address(0))) {
         if (in_device_memory(a))
-            report("host", "host code touches device memory: %p: %s%s", p, describe(p).c_str(), source_line(pc).c_str());
+            report("host", "host code touches device memory: %p: %s%s", p, describe(p).c_str(),
+                   source_line(pc).c_str());
         return;
     }
     if (aligned && a % bytes != 0) {
         Access x = {a, bytes, how, pc, false};
-        report(key("align", x).c_str(),
-               "misaligned: %s: %s %zu bytes at %p%s", where().c_str(), verb[how], bytes, p, source_line(pc).c_str());
+        report(key("align", x).c_str(), "misaligned: %s: %s %zu bytes at %p%s", where().c_str(),
+               verb[how], bytes, p, source_line(pc).c_str());
         kill_kernel(cudaErrorMisalignedAddress);
     }
     check(a, bytes, how, pc);
 }
 
-#define HOOK(name, bytes, how, aligned)                                                                                \
-    void name(const void *p);                                                                                          \
+#define HOOK(name, bytes, how, aligned)                                                            \
+    void name(const void *p);                                                                      \
     void name(const void *p) { hook(p, bytes, how, aligned, __builtin_return_address(0)); }
-#define RANGE(name, how)                                                                                               \
-    void name(const void *p, unsigned long bytes);                                                                     \
-    void name(const void *p, unsigned long bytes) {                                                                    \
-        if (bytes)                                                                                                     \
-            hook(p, bytes, how, false, __builtin_return_address(0));                                                   \
+#define RANGE(name, how)                                                                           \
+    void name(const void *p, unsigned long bytes);                                                 \
+    void name(const void *p, unsigned long bytes)                                                  \
+    {                                                                                              \
+        if (bytes)                                                                                 \
+            hook(p, bytes, how, false, __builtin_return_address(0));                               \
     }
-#define HOOKS(n)                                                                                                       \
-    HOOK(__tsan_read##n, n, READ, true)                                                                                \
-    HOOK(__tsan_write##n, n, WRITE, true)                                                                              \
-    HOOK(__tsan_volatile_read##n, n, READ, true)                                                                       \
-    HOOK(__tsan_volatile_write##n, n, WRITE, true)                                                                     \
-    HOOK(__tsan_unaligned_read##n, n, READ, false)                                                                     \
+#define HOOKS(n)                                                                                   \
+    HOOK(__tsan_read##n, n, READ, true)                                                            \
+    HOOK(__tsan_write##n, n, WRITE, true)                                                          \
+    HOOK(__tsan_volatile_read##n, n, READ, true)                                                   \
+    HOOK(__tsan_volatile_write##n, n, WRITE, true)                                                 \
+    HOOK(__tsan_unaligned_read##n, n, READ, false)                                                 \
     HOOK(__tsan_unaligned_write##n, n, WRITE, false)
 
 /* What a compiler with -fsanitize=alignment,bounds calls: GCC's and Clang's layout of the data. */
@@ -484,10 +520,11 @@ void __tsan_vptr_update(void **, void *) {}
 void __ubsan_handle_type_mismatch_v1(MismatchData *d, uintptr_t p);
 void __ubsan_handle_type_mismatch_v1(MismatchData *d, uintptr_t p) {
     if (!in_kernel(__builtin_frame_address(0)) || p == 0)
-        return;                                         /* a null pointer is the access' own finding */
+        return; /* a null pointer is the access' own finding */
     report((std::string("align") + d->at.file + std::to_string(d->at.line)).c_str(),
-           "misaligned: %s: address %p is no multiple of %u: %s at %s:%u", where().c_str(), reinterpret_cast<void *>(p), 1u << d->log_align,
-           target(p).c_str(), base_name(d->at.file), d->at.line);
+           "misaligned: %s: address %p is no multiple of %u: %s at %s:%u", where().c_str(),
+           reinterpret_cast<void *>(p), 1u << d->log_align, target(p).c_str(),
+           base_name(d->at.file), d->at.line);
     kill_kernel(cudaErrorMisalignedAddress);
 }
 

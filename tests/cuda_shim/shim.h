@@ -1,6 +1,7 @@
 /*
- * shim.h - what the shim's own files tell each other.  One machine lock guards everything: streams, memory, shadow; an operation
- * (a kernel, a copy) runs with it held, on the host thread that had to have its result.
+ * shim.h - what the shim's own files tell each other.  One machine lock guards everything: streams,
+ * memory, shadow; an operation (a kernel, a copy) runs with it held, on the host thread that had to
+ * have its result.
  */
 #ifndef SHIM_H
 #define SHIM_H
@@ -21,10 +22,13 @@ namespace shim {
 /* ---- report.cpp: one line each on stderr; a process that reported ends with exit code 97 ---- */
 
 enum { EXIT_REPORTED = 97 };
-void report(const char *key, const char *format, ...) __attribute__((format(printf, 2, 3)));    /* once for each key */
-[[noreturn]] void give_up(void);                        /* after a report from which nothing can go on */
+/* once for each key */
+void report(const char *key, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* after a report from which nothing can go on */
+[[noreturn]] void give_up(void);
 const char *setting(const char *name, const char *otherwise);
-int inject(const char *api);                            /* SHIM_FAIL=NAME:N names this call of the function */
+/* SHIM_FAIL=NAME:N names this call of the function */
+int inject(const char *api);
 void at_exit_once(void);
 
 /* ---- device.cpp: the error of the thread, and of the device, which stays ---- */
@@ -33,16 +37,18 @@ extern thread_local int current_device;
 extern cudaError_t sticky;
 cudaError_t set_error(cudaError_t e);
 int device_count(void);
-bool loads_beforehand(void);                            /* all kernels, before the first is launched */
-int shared_limit(const void *kernel);                   /* bytes of dynamic shared memory a launch may ask for */
+/* all kernels, before the first is launched */
+bool loads_beforehand(void);
+/* bytes of dynamic shared memory a launch may ask for */
+int shared_limit(const void *kernel);
 
 /* Every function of the interface begins with this: injected and sticky errors. */
 cudaError_t enter(const char *api, cudaError_t injected = cudaErrorUnknown);
-#define SHIM_ENTER_OR(injected)                                                                                               \
-    do {                                                                                                               \
-        cudaError_t shim_error = shim::enter(__func__, injected);                                                     \
-        if (shim_error != cudaSuccess)                                                                                 \
-            return shim_error;                                                                                         \
+#define SHIM_ENTER_OR(injected)                                                                    \
+    do {                                                                                           \
+        cudaError_t shim_error = shim::enter(__func__, injected);                                  \
+        if (shim_error != cudaSuccess)                                                             \
+            return shim_error;                                                                     \
     } while (0)
 #define SHIM_ENTER() SHIM_ENTER_OR(cudaErrorUnknown)
 
@@ -55,19 +61,24 @@ struct Allocation {
     int device, number;
     bool pinned, live;
 };
-const Allocation *allocation_near(const void *p);       /* the one that holds p, or the nearest within a megabyte, living or freed; or null */
-std::string describe(const void *p);                    /* "12 bytes past the end of allocation 3 (4096 bytes)" */
+/* the one that holds p, or the nearest within a megabyte, living or freed; or null */
+const Allocation *allocation_near(const void *p);
+std::string describe(const void *p); /* "12 bytes past the end of allocation 3 (4096 bytes)" */
 bool in_device_memory(uintptr_t a);
 void memory_open(void);                                 /* device memory can be touched ... */
-void memory_close(void);                                /* ... and no longer: host code that does so is caught */
+/* ... and no longer: host code that does so is caught */
+void memory_close(void);
 void report_leaks(void);
-void prepare_thread(void);                              /* faults are caught, on a stack of their own */
-extern uintptr_t arena;                                 /* all device memory lies in [arena, arena + ARENA_BYTES) */
+/* faults are caught, on a stack of their own */
+void prepare_thread(void);
+/* all device memory lies in [arena, arena + ARENA_BYTES) */
+extern uintptr_t arena;
 constexpr size_t ARENA_BYTES = size_t(16) << 30;
 
 /* ---- stream.cpp ---- */
 
-typedef std::vector<unsigned> Clock;                    /* per stream: how many of its operations are known to be over */
+/* per stream: how many of its operations are known to be over */
+typedef std::vector<unsigned> Clock;
 struct Driver;
 struct Op {
     CUstream_st *stream = nullptr;
@@ -75,9 +86,11 @@ struct Op {
     unsigned seq = 0;
     std::vector<std::shared_ptr<Op>> deps;
     Clock host;                                         /* what the host knew when it issued this */
-    Clock clock;                                        /* kept by marks and NCCL: what is over when this is */
+    /* kept by marks and NCCL: what is over when this is */
+    Clock clock;
     bool keeps_clock = false, started = false, done = false;
-    std::function<bool(Driver &)> step;                 /* true when it is over; false: it waits for another rank */
+    /* true when it is over; false: it waits for another rank */
+    std::function<bool(Driver &)> step;
     double time = 0;
 };
 typedef std::shared_ptr<Op> OpRef;
@@ -89,13 +102,17 @@ struct Driver {
 };
 
 extern std::recursive_mutex machine;
-extern std::condition_variable_any changed;             /* something was issued, finished or aborted */
+/* something was issued, finished or aborted */
+extern std::condition_variable_any changed;
 typedef std::unique_lock<std::recursive_mutex> Lock;
-CUstream_st *stream_of(cudaStream_t s);                 /* the default stream for 0; null: no such stream */
-OpRef enqueue(CUstream_st *s, std::string what, std::function<bool(Driver &)> step, OpRef after = nullptr);
+/* the default stream for 0; null: no such stream */
+CUstream_st *stream_of(cudaStream_t s);
+OpRef enqueue(CUstream_st *s, std::string what, std::function<bool(Driver &)> step,
+              OpRef after = nullptr);
 bool start_op(Op &op, Driver &d);                       /* everything before it is over */
 bool complete_op(Op &op, Driver &d);
-/* Runs what op needs, and op; false: not now.  The host then knows that it is over, unless it has waited for less. */
+/* Runs what op needs, and op; false: not now.  The host then knows that it is over, unless it has
+ * waited for less. */
 bool drive(const OpRef &op, bool block, Lock &lock, bool over_for_host = true);
 void drive_all(Lock &lock);
 int stream_id(const CUstream_st *s);
@@ -107,35 +124,43 @@ void report_stream_leaks(void);
 /* ---- block.cpp ---- */
 
 void run_grid(const std::string &name, dim3 grid, dim3 block, size_t shared, const ShimBody &body);
-bool in_kernel(const void *frame);                      /* is this the stack of a kernel's thread? */
+/* is this the stack of a kernel's thread? */
+bool in_kernel(const void *frame);
 bool in_fiber_stack(uintptr_t a);
-std::string where(void);                                /* "kernel k block (0,0,0) thread (1,0,0)" */
-[[noreturn]] void kill_kernel(cudaError_t why);         /* from a kernel's thread: the launch ends here */
+std::string where(void); /* "kernel k block (0,0,0) thread (1,0,0)" */
+/* from a kernel's thread: the launch ends here */
+[[noreturn]] void kill_kernel(cudaError_t why);
 struct Running {
     std::string name;
     unsigned thread;                                    /* number in the block */
     unsigned block_start, barrier, op_start;            /* ticks */
-    unsigned warp_sync[1024];                           /* tick of the last __syncwarp each thread took part in */
+    /* tick of the last __syncwarp each thread took part in */
+    unsigned warp_sync[1024];
     bool fenced;
     size_t dynamic;                                     /* bytes of pp_shared */
 };
 extern Running running;
 
-/* ---- shadow.cpp: what every byte was last used for; only when the program was built with -fsanitize=thread ---- */
+/* ---- shadow.cpp: what every byte was last used for; only when the program was built with
+ * -fsanitize=thread ---- */
 
 extern bool instrumented;
-extern unsigned tick;                                   /* grows at every operation, block, barrier and __syncwarp */
+/* grows at every operation, block, barrier and __syncwarp */
+extern unsigned tick;
 void shadow_op(const std::string &name, CUstream_st *s);
 void shadow_block(void);
 void shadow_malloc(uintptr_t base, size_t bytes);
 void shadow_free(uintptr_t base, size_t bytes);
-bool shadow_range(const void *p, size_t bytes, bool write, bool may_be_unset);  /* by a copy or a library; false: out of bounds */
-void shadow_copy(void *to, const void *from, size_t bytes);                     /* device to device: what is set goes along */
+/* by a copy or a library; false: out of bounds */
+bool shadow_range(const void *p, size_t bytes, bool write, bool may_be_unset);
+/* device to device: what is set goes along */
+void shadow_copy(void *to, const void *from, size_t bytes);
 
 /* ---- symbols.cpp ---- */
 
 struct Variable { size_t offset, bytes; std::string name; };
-const std::vector<Variable> &shared_variables(void);    /* by offset in the program's thread-local block */
+/* by offset in the program's thread-local block */
+const std::vector<Variable> &shared_variables(void);
 uintptr_t shared_base(void);                            /* of that block, for this host thread */
 size_t shared_bytes(void);
 bool in_program(uintptr_t a);

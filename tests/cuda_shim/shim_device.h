@@ -1,9 +1,9 @@
 /*
- * shim_device.h - what a kernel sees: qualifiers, its coordinates, barriers, warp operations, atomics, intrinsics; and
- * shim_launch(), which a launch becomes.
+ * shim_device.h - what a kernel sees: qualifiers, its coordinates, barriers, warp operations,
+ * atomics, intrinsics; and shim_launch(), which a launch becomes.
  *
- * __shared__ variables are thread-local: a block runs on one host thread, as fibers.  The dynamic part is declared
- * `extern __shared__ TYPE pp_shared[];`, under this one name.
+ * __shared__ variables are thread-local: a block runs on one host thread, as fibers.  The dynamic
+ * part is declared `extern __shared__ TYPE pp_shared[];`, under this one name.
  */
 #ifndef SHIM_DEVICE_H
 #define SHIM_DEVICE_H
@@ -38,13 +38,14 @@ constexpr int warpSize = 32;
 
 /* ---- launches ---- */
 
-/* A kernel with its arguments: call(kept) is one thread.  The arguments are read by code that is not instrumented: a kernel may. */
+/* A kernel with its arguments: call(kept) is one thread.  The arguments are read by code that is
+ * not instrumented: a kernel may. */
 struct ShimBody {
     void (*call)(const void *kept);
     std::shared_ptr<const void> kept;
 };
-void shim_launch_body(const char *name, const void *kernel, dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
-                      ShimBody body);
+void shim_launch_body(const char *name, const void *kernel, dim3 grid, dim3 block, size_t shared,
+                      cudaStream_t stream, ShimBody body);
 
 template <class... P> struct ShimKept {
     void (*kernel)(P...);
@@ -52,20 +53,26 @@ template <class... P> struct ShimKept {
 };
 
 template <size_t... I, class... P>
-inline __attribute__((no_sanitize("thread"))) void shim_apply(const ShimKept<P...> &k, std::index_sequence<I...>) {
+inline __attribute__((no_sanitize("thread"))) void shim_apply(const ShimKept<P...> &k,
+                                                              std::index_sequence<I...>)
+{
     k.kernel(std::get<I>(k.args)...);
 }
 
-template <class... P> inline __attribute__((no_sanitize("thread"))) void shim_call(const void *kept) {
+template <class... P> inline __attribute__((no_sanitize("thread"))) void shim_call(const void *kept)
+{
     shim_apply(*static_cast<const ShimKept<P...> *>(kept), std::index_sequence_for<P...>());
 }
 
 /* Arguments are converted and kept at the launch, as CUDA does. */
 template <class... P, class... A>
-inline void shim_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
-                        A &&...a) {
-    std::shared_ptr<const ShimKept<P...>> kept(new ShimKept<P...>{kernel, std::tuple<P...>(static_cast<P>(a)...)});
-    shim_launch_body(name, reinterpret_cast<const void *>(kernel), grid, block, shared, stream, ShimBody{shim_call<P...>, kept});
+inline void shim_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block,
+                        size_t shared, cudaStream_t stream, A &&...a)
+{
+    std::shared_ptr<const ShimKept<P...>> kept(
+        new ShimKept<P...>{kernel, std::tuple<P...>(static_cast<P>(a)...)});
+    shim_launch_body(name, reinterpret_cast<const void *>(kernel), grid, block, shared, stream,
+                     ShimBody{shim_call<P...>, kept});
 }
 
 /* ---- barriers and warp operations ---- */
@@ -81,7 +88,9 @@ enum ShimWarp { SHIM_SYNC, SHIM_INDEX, SHIM_UP, SHIM_DOWN, SHIM_XOR, SHIM_BALLOT
 uint64_t shim_warp(ShimWarp kind, unsigned mask, uint64_t value, int arg, int width, int line);
 unsigned shim_active(void);
 
-template <class T> inline T shim_shuffle(ShimWarp kind, unsigned mask, T value, int arg, int width, int line) {
+template <class T>
+inline T shim_shuffle(ShimWarp kind, unsigned mask, T value, int arg, int width, int line)
+{
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "a shuffle moves 4 or 8 bytes");
     uint64_t bits = 0;
     memcpy(&bits, &value, sizeof(T));
@@ -90,21 +99,32 @@ template <class T> inline T shim_shuffle(ShimWarp kind, unsigned mask, T value, 
     return value;
 }
 
-#define SHIM_SHUFFLE(name, kind, type)                                                                                 \
-    template <class T> inline T name(unsigned mask, T v, type arg, int width = 32, int line = __builtin_LINE()) {      \
-        return shim_shuffle(kind, mask, v, static_cast<int>(arg), width, line);                                        \
+#define SHIM_SHUFFLE(name, kind, type)                                                             \
+    template <class T>                                                                             \
+    inline T name(unsigned mask, T v, type arg, int width = 32, int line = __builtin_LINE())       \
+    {                                                                                              \
+        return shim_shuffle(kind, mask, v, static_cast<int>(arg), width, line);                    \
     }
 SHIM_SHUFFLE(__shfl_sync, SHIM_INDEX, int)
 SHIM_SHUFFLE(__shfl_up_sync, SHIM_UP, unsigned)
 SHIM_SHUFFLE(__shfl_down_sync, SHIM_DOWN, unsigned)
 SHIM_SHUFFLE(__shfl_xor_sync, SHIM_XOR, int)
 
-inline void __syncwarp(unsigned mask = 0xffffffffu, int line = __builtin_LINE()) { shim_warp(SHIM_SYNC, mask, 0, 0, 32, line); }
+inline void __syncwarp(unsigned mask = 0xffffffffu, int line = __builtin_LINE())
+{
+    shim_warp(SHIM_SYNC, mask, 0, 0, 32, line);
+}
 inline unsigned __ballot_sync(unsigned mask, int p, int line = __builtin_LINE()) {
     return static_cast<unsigned>(shim_warp(SHIM_BALLOT, mask, p != 0, 0, 32, line));
 }
-inline int __any_sync(unsigned mask, int p, int line = __builtin_LINE()) { return __ballot_sync(mask, p, line) != 0; }
-inline int __all_sync(unsigned mask, int p, int line = __builtin_LINE()) { return __ballot_sync(mask, !p, line) == 0; }
+inline int __any_sync(unsigned mask, int p, int line = __builtin_LINE())
+{
+    return __ballot_sync(mask, p, line) != 0;
+}
+inline int __all_sync(unsigned mask, int p, int line = __builtin_LINE())
+{
+    return __ballot_sync(mask, !p, line) == 0;
+}
 inline unsigned __activemask(void) { return shim_active(); }
 
 void shim_fence(void);
@@ -112,7 +132,8 @@ void shim_fence(void);
 #define __threadfence_system() shim_fence()
 #define __threadfence_block() ((void)0)
 
-/* ---- atomics: block.cpp runs one thread at a time, so they are plain operations that are checked as atomic ---- */
+/* ---- atomics: block.cpp runs one thread at a time, so they are plain operations that are checked
+ * as atomic ---- */
 
 void shim_atomic(const void *p, size_t bytes);
 
@@ -123,9 +144,14 @@ template <class T, class F> inline __attribute__((no_sanitize("thread"))) T shim
     return old;
 }
 template <class T> struct ShimSame { typedef T type; };
-#define SHIM_ATOMIC(name, expression)                                                                                  \
-    template <class T> inline T name(T *p, typename ShimSame<T>::type v) {                                             \
-        return shim_update(p, [v](T old) __attribute__((no_sanitize("thread"))) { (void)old; return static_cast<T>(expression); }); \
+#define SHIM_ATOMIC(name, expression)                                                              \
+    template <class T> inline T name(T *p, typename ShimSame<T>::type v)                           \
+    {                                                                                              \
+        return shim_update(                                                                        \
+            p, [v](T old) __attribute__((no_sanitize("thread"))) {                                 \
+                (void)old;                                                                         \
+                return static_cast<T>(expression);                                                 \
+            });                                                                                    \
     }
 SHIM_ATOMIC(atomicAdd, old + v)
 SHIM_ATOMIC(atomicSub, old - v)
@@ -135,8 +161,12 @@ SHIM_ATOMIC(atomicMin, v < old ? v : old)
 SHIM_ATOMIC(atomicAnd, old & v)
 SHIM_ATOMIC(atomicOr, old | v)
 SHIM_ATOMIC(atomicXor, old ^ v)
-template <class T> inline T atomicCAS(T *p, typename ShimSame<T>::type want, typename ShimSame<T>::type v) {
-    return shim_update(p, [want, v](T old) __attribute__((no_sanitize("thread"))) { return old == want ? v : old; });
+template <class T>
+inline T atomicCAS(T *p, typename ShimSame<T>::type want, typename ShimSame<T>::type v)
+{
+    return shim_update(
+        p, [ want, v ](T old)
+               __attribute__((no_sanitize("thread"))) { return old == want ? v : old; });
 }
 
 /* ---- loads, intrinsics ---- */
@@ -159,7 +189,10 @@ inline float __int_as_float(int i) { return shim_bits<float>(i); }
 inline float __uint_as_float(unsigned i) { return shim_bits<float>(i); }
 inline long long __double_as_longlong(double d) { return shim_bits<long long>(d); }
 inline double __longlong_as_double(long long i) { return shim_bits<double>(i); }
-inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>((static_cast<uint64_t>(a) * b) >> 32); }
+inline unsigned __umulhi(unsigned a, unsigned b)
+{
+    return static_cast<unsigned>((static_cast<uint64_t>(a) * b) >> 32);
+}
 inline int __mulhi(int a, int b) { return static_cast<int>((static_cast<int64_t>(a) * b) >> 32); }
 __extension__ typedef unsigned __int128 ShimWide;
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
@@ -168,7 +201,10 @@ inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 inline int __clz(int x) { return x ? __builtin_clz(static_cast<unsigned>(x)) : 32; }
-inline int __clzll(long long x) { return x ? __builtin_clzll(static_cast<unsigned long long>(x)) : 64; }
+inline int __clzll(long long x)
+{
+    return x ? __builtin_clzll(static_cast<unsigned long long>(x)) : 64;
+}
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
@@ -187,8 +223,8 @@ inline double rsqrt(double a) { return 1.0 / sqrt(a); }
 #define __logf logf
 inline float __saturatef(float a) { return fminf(fmaxf(a, 0.0f), 1.0f); }
 
-#define SHIM_MIN_MAX(T)                                                                                                \
-    inline T min(T a, T b) { return b < a ? b : a; }                                                                   \
+#define SHIM_MIN_MAX(T)                                                                            \
+    inline T min(T a, T b) { return b < a ? b : a; }                                               \
     inline T max(T a, T b) { return a < b ? b : a; }
 SHIM_MIN_MAX(int)
 SHIM_MIN_MAX(unsigned)

@@ -1,5 +1,6 @@
 /*
- * shim_types.h - CUDA's small vector types with CUDA's alignments, dim3, and make_*: plain C and C++.
+ * shim_types.h - CUDA's small vector types with CUDA's alignments, dim3, and make_*: plain C and
+ * C++.
  */
 #ifndef SHIM_TYPES_H
 #define SHIM_TYPES_H
@@ -11,13 +12,28 @@
 #define SHIM_ALIGN(n) __attribute__((aligned(n)))
 #endif
 
-#define SHIM_VECTOR(T, name, align2, align4)                                                                           \
-    typedef struct SHIM_ALIGN(align2) name##2 { T x, y; } name##2;                                                     \
-    typedef struct name##3 { T x, y, z; } name##3;                                                                     \
-    typedef struct SHIM_ALIGN(align4) name##4 { T x, y, z, w; } name##4;                                               \
-    static inline name##2 make_##name##2(T x, T y) { name##2 v = {x, y}; return v; }                                   \
-    static inline name##3 make_##name##3(T x, T y, T z) { name##3 v = {x, y, z}; return v; }                           \
-    static inline name##4 make_##name##4(T x, T y, T z, T w) { name##4 v = {x, y, z, w}; return v; }
+#define SHIM_VECTOR(T, name, align2, align4)                                                       \
+    typedef struct SHIM_ALIGN(align2) name##2 { T x, y; }                                          \
+    name##2;                                                                                       \
+    typedef struct name##3 { T x, y, z; }                                                          \
+    name##3;                                                                                       \
+    typedef struct SHIM_ALIGN(align4) name##4 { T x, y, z, w; }                                    \
+    name##4;                                                                                       \
+    static inline name##2 make_##name##2(T x, T y)                                                 \
+    {                                                                                              \
+        name##2 v = {x, y};                                                                        \
+        return v;                                                                                  \
+    }                                                                                              \
+    static inline name##3 make_##name##3(T x, T y, T z)                                            \
+    {                                                                                              \
+        name##3 v = {x, y, z};                                                                     \
+        return v;                                                                                  \
+    }                                                                                              \
+    static inline name##4 make_##name##4(T x, T y, T z, T w)                                       \
+    {                                                                                              \
+        name##4 v = {x, y, z, w};                                                                  \
+        return v;                                                                                  \
+    }
 
 SHIM_VECTOR(signed char, char, 2, 4)
 SHIM_VECTOR(unsigned char, uchar, 2, 4)

@@ -1,10 +1,11 @@
 /*
  * stream.cpp - streams and events.
  *
- * An operation is queued when it is issued and runs when somebody must have its result: the host thread that waits for a stream, an
- * event or the device runs what that needs, in stream order, and nothing else.  So work that no event orders is late, and
- * who should have waited for it sees old bytes.  SHIM_ORDER=eager runs everything at once, SHIM_ORDER=random:SEED a legal mixture.
- * Clocks (one counter per stream) say which operations are over for whom; shadow.cpp asks them.
+ * An operation is queued when it is issued and runs when somebody must have its result: the host
+ * thread that waits for a stream, an event or the device runs what that needs, in stream order, and
+ * nothing else.  So work that no event orders is late, and who should have waited for it sees old
+ * bytes.  SHIM_ORDER=eager runs everything at once, SHIM_ORDER=random:SEED a legal mixture. Clocks
+ * (one counter per stream) say which operations are over for whom; shadow.cpp asks them.
  */
 #include "shim.h"
 
@@ -34,7 +35,8 @@ namespace shim {
 std::recursive_mutex machine;
 std::condition_variable_any changed;
 
-/* All streams, the default one of each device first made when used; destroyed ones stay until their work is done. */
+/* All streams, the default one of each device first made when used; destroyed ones stay until their
+ * work is done. */
 struct World {
     std::vector<CUstream_st *> streams;
     std::map<int, CUstream_st *> default_of;
@@ -80,7 +82,8 @@ CUstream_st *stream_of(cudaStream_t s) {
     if (s) {
         if (world().live.count(s))
             return s;
-        report("stream", "stream: %p is no stream, or one that was destroyed", static_cast<void *>(s));
+        report("stream", "stream: %p is no stream, or one that was destroyed",
+               static_cast<void *>(s));
         return nullptr;
     }
     CUstream_st *&d = world().default_of[current_device];
@@ -142,9 +145,11 @@ OpRef enqueue(CUstream_st *s, std::string what, std::function<bool(Driver &)> st
         op->deps.push_back(after);
     /* The default stream and the ordinary ones wait for each other. */
     if (s->blocking) {
-        CUstream_st *d = world().default_of.count(s->device) ? world().default_of[s->device] : nullptr;
+        CUstream_st *d =
+            world().default_of.count(s->device) ? world().default_of[s->device] : nullptr;
         for (CUstream_st *other : world().streams)
-            if (other != s && other->blocking && other->device == s->device && (s == d || other == d) && other->last)
+            if (other != s && other->blocking && other->device == s->device &&
+                (s == d || other == d) && other->last)
                 op->deps.push_back(other->last);
     }
     s->queue.push_back(op);
@@ -186,7 +191,8 @@ static void forget_stream(CUstream_st *s) {
     for (size_t i = 0; i < all.size(); i++)
         if (all[i] == s)
             all.erase(all.begin() + static_cast<long>(i));
-    /* Operations point at their stream for as long as an event holds them: the object stays, it is small. */
+    /* Operations point at their stream for as long as an event holds them: the object stays, it is
+     * small. */
 }
 
 bool complete_op(Op &op, Driver &d) {
@@ -195,7 +201,8 @@ bool complete_op(Op &op, Driver &d) {
     for (const Op *v : d.visiting)
         if (v == &op) {
             if (!d.deadlock)
-                report("deadlock", "deadlock: %s waits for itself through other streams", op.what.c_str());
+                report("deadlock", "deadlock: %s waits for itself through other streams",
+                       op.what.c_str());
             d.deadlock = true;
             sticky = cudaErrorLaunchFailure;
             return false;
@@ -233,7 +240,7 @@ bool drive(const OpRef &op, bool block, Lock &lock, bool over_for_host) {
             return true;
         }
         if (d.deadlock)
-            continue;                                   /* the error is sticky now: what is left ends without effect */
+            continue; /* the error is sticky now: what is left ends without effect */
         if (!block)
             return false;
         changed.wait(lock);
@@ -242,7 +249,8 @@ bool drive(const OpRef &op, bool block, Lock &lock, bool over_for_host) {
 
 void drive_all(Lock &lock) {
     for (;;) {
-        OpRef pending;                                  /* looked for anew each time: the list changes meanwhile */
+        /* looked for anew each time: the list changes meanwhile */
+        OpRef pending;
         for (const CUstream_st *s : world().streams)
             if (s->last && !s->last->done)
                 pending = s->last;
@@ -254,9 +262,11 @@ void drive_all(Lock &lock) {
 
 void report_stream_leaks(void) {
     for (const CUstream_st *s : world().live)
-        report(("stream" + std::to_string(s->number)).c_str(), "leak: stream %d is never destroyed", s->number);
+        report(("stream" + std::to_string(s->number)).c_str(), "leak: stream %d is never destroyed",
+               s->number);
     for (const CUevent_st *e : world().events)
-        report(("event" + std::to_string(e->number)).c_str(), "leak: event %d is never destroyed", e->number);
+        report(("event" + std::to_string(e->number)).c_str(), "leak: event %d is never destroyed",
+               e->number);
 }
 
 static CUevent_st *event_of(cudaEvent_t e) {
@@ -266,7 +276,8 @@ static CUevent_st *event_of(cudaEvent_t e) {
     return nullptr;
 }
 
-/* Is it over?  The first question is always answered no, as it may be on a GPU; a no is an error of the thread until it asks. */
+/* Is it over?  The first question is always answered no, as it may be on a GPU; a no is an error of
+ * the thread until it asks. */
 static cudaError_t query(const OpRef &op, int *polls, Lock &lock) {
     if (!op)
         return cudaSuccess;
@@ -280,7 +291,8 @@ static cudaError_t query(const OpRef &op, int *polls, Lock &lock) {
 /* A launch goes to the current device, an event is recorded on its own. */
 static bool same_device(const std::string &what, const CUstream_st *s, int device) {
     if (s->device != device)
-        report(("device" + what).c_str(), "device: %s for device %d in a stream of device %d", what.c_str(), device, s->device);
+        report(("device" + what).c_str(), "device: %s for device %d in a stream of device %d",
+               what.c_str(), device, s->device);
     return s->device == device;
 }
 
@@ -289,13 +301,15 @@ static bool shape_fits(const char *name, const void *kernel, dim3 grid, dim3 blo
     const char *what = nullptr;
     if (threads == 0 || threads > 1024 || block.z > 64)
         what = "a block has 1 to 1024 threads";
-    else if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
+    else if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 ||
+             grid.z > 65535)
         what = "a grid has 1 to 2147483647 x 65535 x 65535 blocks";
     else if (shared > static_cast<size_t>(shared_limit(kernel)))
         what = "more dynamic shared memory than cudaFuncSetAttribute allowed";
     if (what)
-        report((std::string("shape") + name).c_str(), "launch: kernel %s grid (%u,%u,%u) block (%u,%u,%u) shared %zu: %s", name,
-               grid.x, grid.y, grid.z, block.x, block.y, block.z, shared, what);
+        report((std::string("shape") + name).c_str(),
+               "launch: kernel %s grid (%u,%u,%u) block (%u,%u,%u) shared %zu: %s", name, grid.x,
+               grid.y, grid.z, block.x, block.y, block.z, shared, what);
     return !what;
 }
 
@@ -303,8 +317,9 @@ static bool shape_fits(const char *name, const void *kernel, dim3 grid, dim3 blo
 
 using namespace shim;
 
-void shim_launch_body(const char *name, const void *kernel, dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
-                      ShimBody body) {
+void shim_launch_body(const char *name, const void *kernel, dim3 grid, dim3 block, size_t shared,
+                      cudaStream_t stream, ShimBody body)
+{
     if (enter("launch", cudaErrorLaunchFailure) != cudaSuccess)
         return;
     Lock lock(machine);
@@ -340,9 +355,15 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) {
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamCreate(cudaStream_t *s) { return cudaStreamCreateWithFlags(s, cudaStreamDefault); }
+cudaError_t cudaStreamCreate(cudaStream_t *s)
+{
+    return cudaStreamCreateWithFlags(s, cudaStreamDefault);
+}
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int) { return cudaStreamCreateWithFlags(s, flags); }
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int)
+{
+    return cudaStreamCreateWithFlags(s, flags);
+}
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
     SHIM_ENTER();
@@ -419,7 +440,10 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags) {
     return cudaSuccess;
 }
 
-cudaError_t cudaEventCreate(cudaEvent_t *e) { return cudaEventCreateWithFlags(e, cudaEventDefault); }
+cudaError_t cudaEventCreate(cudaEvent_t *e)
+{
+    return cudaEventCreateWithFlags(e, cudaEventDefault);
+}
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
     SHIM_ENTER();

@@ -1,7 +1,7 @@
 /*
- * switch.h - shim_switch(&save, load): leaves one stack for another.  Callee-saved registers go to the old stack, whose pointer
- * goes to *save.  shim_fresh() prepares a stack on which entry() will begin.  Other machines take ucontext (and any does
- * with -DSHIM_UCONTEXT).
+ * switch.h - shim_switch(&save, load): leaves one stack for another.  Callee-saved registers go to
+ * the old stack, whose pointer goes to *save.  shim_fresh() prepares a stack on which entry() will
+ * begin.  Other machines take ucontext (and any does with -DSHIM_UCONTEXT).
  */
 #ifndef SHIM_SWITCH_H
 #define SHIM_SWITCH_H
@@ -38,7 +38,8 @@ shim_switch:
 )");
 
 static inline void *shim_fresh(char *stack, size_t bytes, void (*entry)()) {
-    void **sp = reinterpret_cast<void **>((reinterpret_cast<uintptr_t>(stack) + bytes) & ~uintptr_t(15));
+    void **sp =
+        reinterpret_cast<void **>((reinterpret_cast<uintptr_t>(stack) + bytes) & ~uintptr_t(15));
     *--sp = nullptr;                                    /* entry() sees the stack as after a call */
     *--sp = reinterpret_cast<void *>(entry);
     for (int i = 0; i < 6; i++)
@@ -81,7 +82,9 @@ shim_switch:
 )");
 
 static inline void *shim_fresh(char *stack, size_t bytes, void (*entry)()) {
-    uint64_t *sp = reinterpret_cast<uint64_t *>((reinterpret_cast<uintptr_t>(stack) + bytes) & ~uintptr_t(15)) - 20;
+    uint64_t *sp = reinterpret_cast<uint64_t *>((reinterpret_cast<uintptr_t>(stack) + bytes) &
+                                                ~uintptr_t(15)) -
+                   20;
     for (int i = 0; i < 20; i++)
         sp[i] = 0;
     sp[11] = reinterpret_cast<uint64_t>(entry);         /* x30 */
@@ -100,7 +103,8 @@ static inline void shim_switch(void **save, void *load) {
 }
 
 static inline void *shim_fresh(char *stack, size_t bytes, void (*entry)()) {
-    ucontext_t *c = reinterpret_cast<ucontext_t *>(stack);      /* the bottom of the stack keeps its first context */
+    /* the bottom of the stack keeps its first context */
+    ucontext_t *c = reinterpret_cast<ucontext_t *>(stack);
     getcontext(c);
     c->uc_stack.ss_sp = stack + 4096;
     c->uc_stack.ss_size = bytes - 4096;

@@ -1,6 +1,7 @@
 /*
- * symbols.cpp - from the program's own ELF file: its __shared__ variables (thread-local variables of functions, and pp_shared) with
- * their places and names; where its image lies; the source line of an address (through addr2line, when it is there).
+ * symbols.cpp - from the program's own ELF file: its __shared__ variables (thread-local variables
+ * of functions, and pp_shared) with their places and names; where its image lies; the source line
+ * of an address (through addr2line, when it is there).
  */
 #include "shim.h"
 
@@ -69,7 +70,7 @@ static std::string demangled(const char *name) {
     char *plain = abi::__cxa_demangle(name, nullptr, nullptr, &status);
     std::string s = status == 0 ? plain : name;
     free(plain);
-    size_t end = s.rfind("::");                         /* "k(float*)::s": the variable's own name */
+    size_t end = s.rfind("::"); /* "k(float*)::s": the variable's own name */
     return end == std::string::npos ? s : s.substr(end + 2);
 }
 
@@ -103,7 +104,8 @@ static std::vector<Variable> read_variables(void) {
         }
     }
     munmap(map, size);
-    std::sort(all.begin(), all.end(), [](const Variable &a, const Variable &b) { return a.offset < b.offset; });
+    std::sort(all.begin(), all.end(),
+              [](const Variable &a, const Variable &b) { return a.offset < b.offset; });
     return all;
 }
 
@@ -119,8 +121,8 @@ std::string source_line(const void *pc) {
     char command[128], line[512] = "";
     if (!in_program(a) || strcmp(setting("SHIM_LINES", "1"), "0") == 0)
         return "";
-    snprintf(command, sizeof command, "addr2line -e /proc/%d/exe 0x%lx 2>/dev/null", static_cast<int>(getpid()),
-             static_cast<unsigned long>(a - program().load - 1));
+    snprintf(command, sizeof command, "addr2line -e /proc/%d/exe 0x%lx 2>/dev/null",
+             static_cast<int>(getpid()), static_cast<unsigned long>(a - program().load - 1));
     FILE *f = popen(command, "r");
     if (!f)
         return "";

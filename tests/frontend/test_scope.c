@@ -1,6 +1,7 @@
 /*
- * test_scope.c - where a module begins (scope.c, meta.c), and which initializers are parameters under which names
- * (param.c, param_fx.c): small models in the manner of each exporter, written here.
+ * test_scope.c - where a module begins (scope.c, meta.c), and which initializers are parameters
+ * under which names (param.c, param_fx.c): small models in the manner of each exporter, written
+ * here.
  */
 #include <fcntl.h>
 #include <stdarg.h>
@@ -18,14 +19,16 @@ static char file[64];
 
 static void test_own(void)
 {
-    static const struct { const char *name, *list, *scope; uint32_t call; } one[] = {
+    static const struct { const char *name, *list, *scope; uint32_t call;
+    } one[] = {
         {"/model/layers.0/self_attn/q_proj/MatMul", NULL, "model.layers.0.self_attn.q_proj", 0},
         {"/layers.1/mlp/mlp.0/MatMul", NULL, "layers.1.mlp.0", 0},
         {"/features/features.0/features.0.1/Relu", NULL, "features.0.1", 0},
         {"/layer1/layer1.10/conv1/Conv", NULL, "layer1.10.conv1", 0},
         {"/Add", NULL, "", 0},
         {"StatefulPartitionedCall/model/block_1/dense/MatMul", NULL, "model.block_1.dense", 0},
-        {"node_MatMul_12", "['', 'blocks.2', 'blocks.2.mlp', 'blocks.2.mlp.fc1', 'linear_8']", "blocks.2.mlp.fc1", 0},
+        {"node_MatMul_12", "['', 'blocks.2', 'blocks.2.mlp', 'blocks.2.mlp.fc1', 'linear_8']",
+         "blocks.2.mlp.fc1", 0},
         {"node_add", "['', 'add']", "", 0},
         {"node_relu", "['', 'blk@1', 'blk@1.act', 'relu_1']", "blk.act", 1},
         {"node_odd", "['', \"it's\", 'x']", "it's", 0},
@@ -37,7 +40,8 @@ static void test_own(void)
            one[i].list ? one[i].list : "", one[i].scope);
     }
     uint32_t call;
-    ok(!scope_own(arena, "Constant_28", "onnx::Unsqueeze_55", NULL, &call), "Constant_28 has no scope");
+    ok(!scope_own(arena, "Constant_28", "onnx::Unsqueeze_55", NULL, &call),
+       "Constant_28 has no scope");
     const char *s = scope_own(arena, "", "/a/b/Relu_output_0", NULL, &call);
     ok(s && !strcmp(s, "a.b"), "a node without a name: its value's");
 }
@@ -45,25 +49,49 @@ static void test_own(void)
 static void test_meta(void)
 {
     FxNode fx;
-    ok(meta_fx(arena, "%addmm : [num_users=1] = call_function[target=torch.ops.aten.addmm.default](args = "
-                      "(%p_b, %view_1, [1, %p_w]), kwargs = {beta: 2, out: %p_o})", &fx), "an fx node is read");
-    ok(!strcmp(fx.name, "addmm") && !strcmp(fx.target, "aten.addmm.default"), "its name and its operator");
-    ok(fx.n == 4 && !strcmp(fx.arg[0].name, "p_b") && fx.arg[0].position == 0 && !strcmp(fx.arg[2].name, "p_w")
-       && fx.arg[2].position == 2 && fx.arg[3].position == -1, "its arguments and where they stand");
+    ok(meta_fx(arena,
+               "%addmm : [num_users=1] = call_function[target=torch.ops.aten.addmm.default](args = "
+               "(%p_b, %view_1, [1, %p_w]), kwargs = {beta: 2, out: %p_o})",
+               &fx),
+       "an fx node is read");
+    ok(!strcmp(fx.name, "addmm") && !strcmp(fx.target, "aten.addmm.default"),
+       "its name and its operator");
+    ok(fx.n == 4 && !strcmp(fx.arg[0].name, "p_b") && fx.arg[0].position == 0 &&
+           !strcmp(fx.arg[2].name, "p_w") && fx.arg[2].position == 2 && fx.arg[3].position == -1,
+       "its arguments and where they stand");
     ok(fx.scaled, "a beta is noticed");
-    ok(meta_padding_row("%embedding : [num_users=1] = call_function[target=torch.ops.aten.embedding.default](args = (%p_w, %x, 3), kwargs = {})") == 3,
+    ok(meta_padding_row("%embedding : [num_users=1] = "
+                        "call_function[target=torch.ops.aten.embedding.default](args = (%p_w, %x, "
+                        "3), kwargs = {})") == 3,
        "an embedding's padding row");
-    ok(meta_padding_row("%embedding : [num_users=1] = call_function[target=torch.ops.aten.embedding.default](args = (%p_w, %x), kwargs = {})") == -1
-           && meta_padding_row("%add : [num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args = (%p_w, %x, 3), kwargs = {})") == -1
-           && meta_padding_row(NULL) == -1, "or none");
-    static const char *const junk[] = {"", "%", "%x", "args = (", "%x target=args = (", "%x target=a args = ('", "%a target=b args = (%"};
+    ok(meta_padding_row("%embedding : [num_users=1] = "
+                        "call_function[target=torch.ops.aten.embedding.default](args = (%p_w, %x), "
+                        "kwargs = {})") == -1 &&
+           meta_padding_row(
+               "%add : [num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args = "
+               "(%p_w, %x, 3), kwargs = {})") == -1 &&
+           meta_padding_row(NULL) == -1,
+       "or none");
+    static const char *const junk[] = {"",
+                                       "%",
+                                       "%x",
+                                       "args = (",
+                                       "%x target=args = (",
+                                       "%x target=a args = ('",
+                                       "%a target=b args = (%"};
     for (size_t i = 0; i < sizeof junk / sizeof *junk; i++)
         meta_fx(arena, junk[i], &fx);
     Signature sig;
-    ok(meta_signature(arena, "\n# inputs\np_l_w: PARAMETER target='l.w'\nb_m: BUFFER target='m' persistent=True\nx: USER_INPUT\n"
-                             "\n# outputs\nlinear: USER_OUTPUT\n", &sig) && sig.n == 2, "a signature is read");
-    ok(sig.n == 2 && sig.entry[0].kind == SIG_PARAMETER && !strcmp(sig.entry[0].target, "l.w")
-       && sig.entry[1].kind == SIG_BUFFER && strmap_get(&sig.by_arg, "b_m") == 1, "parameters and buffers");
+    ok(meta_signature(arena,
+                      "\n# inputs\np_l_w: PARAMETER target='l.w'\nb_m: BUFFER target='m' "
+                      "persistent=True\nx: USER_INPUT\n"
+                      "\n# outputs\nlinear: USER_OUTPUT\n",
+                      &sig) &&
+           sig.n == 2,
+       "a signature is read");
+    ok(sig.n == 2 && sig.entry[0].kind == SIG_PARAMETER && !strcmp(sig.entry[0].target, "l.w") &&
+           sig.entry[1].kind == SIG_BUFFER && strmap_get(&sig.by_arg, "b_m") == 1,
+       "parameters and buffers");
 }
 
 /* ---- models ---- */
@@ -91,7 +119,8 @@ static void initializer(M *m, const char *name, int rows, int cols, float first)
 }
 
 /* Inputs separated by spaces; scopes and fx may be NULL. */
-static void node(M *m, const char *op, const char *name, const char *in, const char *out, const char *scopes, const char *fx)
+static void node(M *m, const char *op, const char *name, const char *in, const char *out,
+                 const char *scopes, const char *fx)
 {
     Buf n = {0}, e = {0};
     char copy[256], *save = NULL;
@@ -101,7 +130,8 @@ static void node(M *m, const char *op, const char *name, const char *in, const c
     put_string(&n, 2, out);
     put_string(&n, 3, name);
     put_string(&n, 4, op);
-    const char *const entry[2][2] = {{"pkg.torch.onnx.name_scopes", scopes}, {"pkg.torch.onnx.fx_node", fx}};
+    const char *const entry[2][2] = {{"pkg.torch.onnx.name_scopes", scopes},
+                                     {"pkg.torch.onnx.fx_node", fx}};
     for (int i = 0; i < 2; i++)
         if (entry[i][1]) {
             put_string(&e, 1, entry[i][0]);
@@ -196,7 +226,8 @@ static void test_torchscript(void)
     initializer(&m, "enc.q.bias", 4, 0, 100);
     initializer(&m, "ln.weight", 4, 0, 7);
     node(&m, "MatMul", "/enc/q/MatMul", "x onnx::MatMul_11", "/enc/q/MatMul_output_0", NULL, NULL);
-    node(&m, "Add", "/enc/q/Add", "enc.q.bias /enc/q/MatMul_output_0", "/enc/q/Add_output_0", NULL, NULL);
+    node(&m, "Add", "/enc/q/Add", "enc.q.bias /enc/q/MatMul_output_0", "/enc/q/Add_output_0", NULL,
+         NULL);
     node(&m, "Relu", "/enc/act/Relu", "/enc/q/Add_output_0", "r0", NULL, NULL);
     node(&m, "MatMul", "/enc/q_1/MatMul", "r0 onnx::MatMul_11", "m1", NULL, NULL);
     node(&m, "Relu", "/enc/act_1/Relu", "m1", "r1", NULL, NULL);
@@ -205,19 +236,23 @@ static void test_torchscript(void)
     node(&m, "Mul", "/ln2/Mul", "a ln2.weight", "b", NULL, NULL);
     node(&m, "Neg", "stray", "b", "y", NULL, NULL);
     Graph *g = import(&m, NULL, NULL);
-    const Param *w = param(g, "enc.q.weight"), *a = param(g, "ln.weight"), *b = param(g, "ln2.weight");
+    const Param *w = param(g, "enc.q.weight"), *a = param(g, "ln.weight"),
+                *b = param(g, "ln2.weight");
     ok(w && w->transposed && w->trainable && !strcmp(w->initializer, "onnx::MatMul_11"),
        "a folded weight has its name again, from scope and slot");
     ok(w && first_of(w, 1) == 5, "its bytes are PyTorch's: [out, in]");
     ok(g && g->param.n == 4, "one weight for two calls, a bias, two scales");
-    ok(a && b && a->value != b->value && first_of(b, 0) == 7, "equal parameters behind an Identity are two");
+    ok(a && b && a->value != b->value && first_of(b, 0) == 7,
+       "equal parameters behind an Identity are two");
     const Origin *act = origin(g, "/enc/act_1/Relu");
     ok(act && !strcmp(act->scope, "enc.act") && act->call == 1, "act_1 is the second call of act");
     const Origin *stray = origin(g, "stray");
-    ok(stray && !strcmp(stray->scope, "ln2"), "a node without a scope is where its operand comes from");
+    ok(stray && !strcmp(stray->scope, "ln2"),
+       "a node without a scope is where its operand comes from");
 }
 
-/* Folding made a constant of a parameter that is in the file too; of another one nothing is known. */
+/* Folding made a constant of a parameter that is in the file too; of another one nothing is known.
+ */
 static void test_folded_constants(void)
 {
     M m = {0};
@@ -230,50 +265,68 @@ static void test_folded_constants(void)
     Graph *g = import(&m, NULL, NULL);
     const Param *p = param(g, "p");
     Ids *users = g ? graph_users(g, arena) : NULL;
-    ok(p && g->param.n == 1 && users[p->value].n == 2, "a constant with a parameter's numbers is that parameter");
-    ok(g && strmap_get(&g->by_name, "onnx::Add_8") != NONE, "one with other numbers stays a constant");
+    ok(p && g->param.n == 1 && users[p->value].n == 2,
+       "a constant with a parameter's numbers is that parameter");
+    ok(g && strmap_get(&g->by_name, "onnx::Add_8") != NONE,
+       "one with other numbers stays a constant");
 }
 
 static const char *fx(const char *suffix, const char *args)
 {
-    return arena_printf(arena, "%%linear%s : [num_users=1] = call_function[target=torch.ops.aten.linear.default]"
-                               "(args = (%%x, %s), kwargs = {})", suffix, args);
+    return arena_printf(
+        arena,
+        "%%linear%s : [num_users=1] = call_function[target=torch.ops.aten.linear.default]"
+        "(args = (%%x, %s), kwargs = {})",
+        suffix, args);
 }
 
 /* An optimized dynamo export: merged, transposed, tied, a bias dropped. */
 static void test_dynamo(void)
 {
-    const char *signature = "\n# inputs\np_a_weight: PARAMETER target='a.weight'\np_a_bias: PARAMETER target='a.bias'\n"
-        "p_b_weight: PARAMETER target='b.weight'\np_t_weight: PARAMETER target='t.weight'\np_d_weight: PARAMETER target='d.weight'\n"
+    const char *signature =
+        "\n# inputs\np_a_weight: PARAMETER target='a.weight'\np_a_bias: PARAMETER target='a.bias'\n"
+        "p_b_weight: PARAMETER target='b.weight'\np_t_weight: PARAMETER "
+        "target='t.weight'\np_d_weight: PARAMETER target='d.weight'\n"
         "p_gone: PARAMETER target='gone'\nb_mask: BUFFER target='mask'\nx: USER_INPUT\n# outputs\n";
     M m = {0};
     initializer(&m, "val_0", 4, 4, 1);
     initializer(&m, "mask", 4, 0, 3);
-    node(&m, "MatMul", "node_1", "x val_0", "v1", "['', 'a', 'linear']", fx("", "%p_a_weight, %p_a_bias"));
-    node(&m, "MatMul", "node_2", "v1 val_0", "v2", "['', 'b', 'linear_1']", fx("_1", "%p_b_weight"));
-    node(&m, "MatMul", "node_3", "v2 val_0", "v3", "['', 'd', 'linear_2']", fx("_2", "%p_d_weight"));
-    node(&m, "MatMul", "node_4", "v3 val_0", "v4", "['', 't', 'linear_3']", fx("_3", "%p_d_weight"));
+    node(&m, "MatMul", "node_1", "x val_0", "v1", "['', 'a', 'linear']",
+         fx("", "%p_a_weight, %p_a_bias"));
+    node(&m, "MatMul", "node_2", "v1 val_0", "v2", "['', 'b', 'linear_1']",
+         fx("_1", "%p_b_weight"));
+    node(&m, "MatMul", "node_3", "v2 val_0", "v3", "['', 'd', 'linear_2']",
+         fx("_2", "%p_d_weight"));
+    node(&m, "MatMul", "node_4", "v3 val_0", "v4", "['', 't', 'linear_3']",
+         fx("_3", "%p_d_weight"));
     node(&m, "Mul", "node_5", "v4 mask", "y", "['', 'mul']", NULL);
     Graph *g = import(&m, signature, NULL);
     const Param *a = param(g, "a.weight"), *b = param(g, "b.weight"), *bias = param(g, "a.bias");
-    ok(a && b && a->value != b->value && a->bytes.at == b->bytes.at, "merged weights are two parameters over the same bytes");
+    ok(a && b && a->value != b->value && a->bytes.at == b->bytes.at,
+       "merged weights are two parameters over the same bytes");
     ok(a && a->transposed && first_of(a, 1) == 5, "transposed to PyTorch's layout");
-    ok(bias && !bias->bytes.at && bias->shape.rank == 1 && bias->shape.d[0] == 4 && first_of(bias, 3) == 0,
+    ok(bias && !bias->bytes.at && bias->shape.rank == 1 && bias->shape.d[0] == 4 &&
+           first_of(bias, 3) == 0,
        "the dropped bias is back, all zeros");
-    ok(param(g, "t.weight") && !param(g, "d.weight"), "a true tie is one parameter, under the first of its names");
-    ok(g && g->param.n == 4 && !param(g, "mask") && !param(g, "gone"), "buffers are constants, what is folded away is lost");
+    ok(param(g, "t.weight") && !param(g, "d.weight"),
+       "a true tie is one parameter, under the first of its names");
+    ok(g && g->param.n == 4 && !param(g, "mask") && !param(g, "gone"),
+       "buffers are constants, what is folded away is lost");
     const Value *v1 = NULL;
     if (g && strmap_get(&g->by_name, "v1") != NONE)
         v1 = val(g, strmap_get(&g->by_name, "v1"));
-    ok(v1 && v1->kind == V_NODE && g->node.at[v1->node].op == OP_Add, "and it is added to its node's result");
+    ok(v1 && v1->kind == V_NODE && g->node.at[v1->node].op == OP_Add,
+       "and it is added to its node's result");
 }
 
 static bool is_shaped(const Param *p, int rank, int64_t d0, int64_t d1)
 {
-    return p && p->trainable && p->shape.rank == rank && p->shape.d[0] == d0 && (rank < 2 || p->shape.d[1] == d1);
+    return p && p->trainable && p->shape.rank == rank && p->shape.d[0] == d0 &&
+           (rank < 2 || p->shape.d[1] == d1);
 }
 
-/* What folding leaves without a name: a norm's views, a functional projection, a module that is never called. */
+/* What folding leaves without a name: a norm's views, a functional projection, a module that is
+ * never called. */
 static void test_places(void)
 {
     M m = {0};
@@ -295,10 +348,13 @@ static void test_places(void)
     node(&m, "Mul", "/rope/Mul", "h1 onnx::Mul_5", "y", NULL, NULL);
     Graph *g = import(&m, NULL, NULL);
     const Param *w = param(g, "n.weight"), *b = param(g, "n.bias");
-    ok(is_shaped(w, 1, 4, 0) && first_of(w, 1) == 11 && is_shaped(b, 1, 4, 0) && first_of(b, 0) == 20,
+    ok(is_shaped(w, 1, 4, 0) && first_of(w, 1) == 11 && is_shaped(b, 1, 4, 0) &&
+           first_of(b, 0) == 20,
        "a norm's folded views are its weight and bias, as vectors");
-    ok(is_shaped(param(g, "m.attn.qkv.weight"), 2, 4, 4), "a weight is called after the bias added to its product");
-    ok(is_shaped(param(g, "transformer.h.6.fc.weight"), 2, 4, 4), "a module never called stands before its members all the same");
+    ok(is_shaped(param(g, "m.attn.qkv.weight"), 2, 4, 4),
+       "a weight is called after the bias added to its product");
+    ok(is_shaped(param(g, "transformer.h.6.fc.weight"), 2, 4, 4),
+       "a module never called stands before its members all the same");
     ok(g && g->param.n == 6, "a factor outside of a norm is a constant");
 }
 
@@ -315,7 +371,8 @@ static void test_buffers(void)
     node(&m, "Mul", "/a/Mul_2", "v1 a.table", "v2", NULL, NULL);
     node(&m, "Add", "/b/Add", "v2 b.position", "y", NULL, NULL);
     Graph *g = import(&m, NULL, NULL);
-    ok(g && g->param.n == 1 && param(g, "a.scale"), "buffers: by name, behind one in their module, a table of sines");
+    ok(g && g->param.n == 1 && param(g, "a.scale"),
+       "buffers: by name, behind one in their module, a table of sines");
 }
 
 static void test_pieces(void)
@@ -336,20 +393,28 @@ static void test_pieces(void)
     node(&m, "Add", "/Add", "o c", "y", NULL, NULL);
     Graph *g = import(&m, NULL, NULL);
     const Param *w = param(g, "a.in_proj_weight"), *b = param(g, "a.in_proj_bias");
-    ok(is_shaped(w, 2, 12, 4) && is_shaped(b, 1, 12, 0) && g->param.n == 4, "the slices of an attention are one weight, one bias");
-    ok(w && b && first_of(w, 1) == 5 && first_of(w, 17) == 108 && first_of(b, 4) == 50, "in PyTorch's layout: queries, then keys and values");
+    ok(is_shaped(w, 2, 12, 4) && is_shaped(b, 1, 12, 0) && g->param.n == 4,
+       "the slices of an attention are one weight, one bias");
+    ok(w && b && first_of(w, 1) == 5 && first_of(w, 17) == 108 && first_of(b, 4) == 50,
+       "in PyTorch's layout: queries, then keys and values");
 }
 
 static const char *call(const char *name, const char *target, const char *args)
 {
-    return arena_printf(arena, "%%%s : [num_users=1] = call_function[target=torch.ops.aten.%s](args = (%s), kwargs = {})", name, target, args);
+    return arena_printf(
+        arena,
+        "%%%s : [num_users=1] = call_function[target=torch.ops.aten.%s](args = (%s), kwargs = {})",
+        name, target, args);
 }
 
 static void test_dynamo_folds(void)
 {
-    const char *signature = "\n# inputs\np_g_weight: PARAMETER target='g.weight'\np_g_bias: PARAMETER target='g.bias'\np_cls: PARAMETER target='cls'\n"
-        "p_l_weight: PARAMETER target='l.weight'\np_n_weight: PARAMETER target='n.weight'\nx: USER_INPUT\n# outputs\n";
-    const char *norm = call("group_norm", "group_norm.default", "%x, 2, %p_g_weight, %p_g_bias, 1e-05, False");
+    const char *signature = "\n# inputs\np_g_weight: PARAMETER target='g.weight'\np_g_bias: "
+                            "PARAMETER target='g.bias'\np_cls: PARAMETER target='cls'\n"
+                            "p_l_weight: PARAMETER target='l.weight'\np_n_weight: PARAMETER "
+                            "target='n.weight'\nx: USER_INPUT\n# outputs\n";
+    const char *norm =
+        call("group_norm", "group_norm.default", "%x, 2, %p_g_weight, %p_g_bias, 1e-05, False");
     const char *in_g = "['', 'g', 'group_norm']";
     M m = {0};
     int64_t split[3] = {2, 2, 2}, whole[2] = {2, 4};
@@ -368,29 +433,41 @@ static void test_dynamo_folds(void)
     node(&m, "Reshape", "node_3", "g2 val_2", "g3", in_g, norm);
     node(&m, "Mul", "node_4", "g3 val_20", "g4", in_g, norm);
     node(&m, "Add", "node_5", "g4 val_22", "g5", in_g, norm);
-    node(&m, "Add", "node_6", "g5 expand", "v1", "['', 'add']", call("add", "add.Tensor", "%group_norm, %expand"));
-    node(&m, "MatMul", "node_7", "v1 permute", "v2", "['', 'l', 'matmul']", call("matmul", "matmul.default", "%add, %permute"));
-    node(&m, "Mul", "node_8", "v2 add_4", "y", "['', 'n', 'mul']", call("mul", "mul.Tensor", "%matmul, %add_4"));
+    node(&m, "Add", "node_6", "g5 expand", "v1", "['', 'add']",
+         call("add", "add.Tensor", "%group_norm, %expand"));
+    node(&m, "MatMul", "node_7", "v1 permute", "v2", "['', 'l', 'matmul']",
+         call("matmul", "matmul.default", "%add, %permute"));
+    node(&m, "Mul", "node_8", "v2 add_4", "y", "['', 'n', 'mul']",
+         call("mul", "mul.Tensor", "%matmul, %add_4"));
     Graph *g = import(&m, signature, NULL);
-    const Param *w = param(g, "g.weight"), *b = param(g, "g.bias"), *cls = param(g, "cls"), *l = param(g, "l.weight");
-    ok(is_shaped(w, 1, 4, 0) && first_of(w, 0) == 10 && is_shaped(b, 1, 4, 0) && first_of(b, 0) == 20,
+    const Param *w = param(g, "g.weight"), *b = param(g, "g.bias"), *cls = param(g, "cls"),
+                *l = param(g, "l.weight");
+    ok(is_shaped(w, 1, 4, 0) && first_of(w, 0) == 10 && is_shaped(b, 1, 4, 0) &&
+           first_of(b, 0) == 20,
        "a GroupNorm's weight and bias are not those of the InstanceNormalization inside");
-    ok(is_shaped(cls, 2, 1, 4) && first_of(cls, 3) == 4, "a token that was expanded over the batch is there once");
-    ok(is_shaped(l, 2, 4, 4) && l->transposed && first_of(l, 1) == 5, "a weight that was turned is turned back");
-    ok(is_shaped(param(g, "n.weight"), 1, 4, 0) && g->param.n == 5, "a sum with a constant stands for its parameter");
+    ok(is_shaped(cls, 2, 1, 4) && first_of(cls, 3) == 4,
+       "a token that was expanded over the batch is there once");
+    ok(is_shaped(l, 2, 4, 4) && l->transposed && first_of(l, 1) == 5,
+       "a weight that was turned is turned back");
+    ok(is_shaped(param(g, "n.weight"), 1, 4, 0) && g->param.n == 5,
+       "a sum with a constant stands for its parameter");
 }
 
-/* A table of relative positions, looked up and not turned yet; a tied table's transpose among other candidates. */
+/* A table of relative positions, looked up and not turned yet; a tied table's transpose among other
+ * candidates. */
 static void test_dynamo_tables(void)
 {
-    const char *signature = "\n# inputs\np_t: PARAMETER target='w.relative_position_bias_table'\np_e: PARAMETER target='e.weight'\nx: USER_INPUT\n# outputs\n";
+    const char *signature =
+        "\n# inputs\np_t: PARAMETER target='w.relative_position_bias_table'\np_e: PARAMETER "
+        "target='e.weight'\nx: USER_INPUT\n# outputs\n";
     M m = {0};
     float looked_up[32], turned[16];
     int64_t shape[2] = {2, 16}, two[2] = {2, 4};
     for (int i = 0; i < 4; i++)                         /* 2 x 2 places, two heads */
         for (int k = 0; k < 4; k++)
             for (int h = 0; h < 2; h++)
-                looked_up[(i * 4 + k) * 2 + h] = (float)(((i / 2 - k / 2 + 1) * 3 + i % 2 - k % 2 + 1) * 2 + h + 1);
+                looked_up[(i * 4 + k) * 2 + h] =
+                    (float)(((i / 2 - k / 2 + 1) * 3 + i % 2 - k % 2 + 1) * 2 + h + 1);
     for (int i = 0; i < 16; i++)
         turned[i] = (float)(100 + i % 4 * 4 + i / 4);
     initializer(&m, "e.weight", 4, 4, 100);
@@ -398,38 +475,55 @@ static void test_dynamo_tables(void)
     tensor(&m, "t", 1, (int[]){4, 4, 0}, turned, sizeof turned);
     tensor(&m, "val_1", 7, (int[]){2, 0}, shape, sizeof shape);
     tensor(&m, "val_2", 7, (int[]){2, 0}, two, sizeof two);
-    node(&m, "MatMul", "node_1", "x e.weight", "v1", "['', 'e', 'matmul']", call("matmul", "matmul.default", "%x, %p_e"));
-    node(&m, "Reshape", "node_2", "index val_1", "v2", "['', 'w', 'view']", call("view", "view.default", "%index, [2, 16]"));
-    node(&m, "MatMul", "node_3", "v1 t", "v3", "['', 'matmul_1']", call("matmul_1", "matmul.default", "%matmul, %t"));
+    node(&m, "MatMul", "node_1", "x e.weight", "v1", "['', 'e', 'matmul']",
+         call("matmul", "matmul.default", "%x, %p_e"));
+    node(&m, "Reshape", "node_2", "index val_1", "v2", "['', 'w', 'view']",
+         call("view", "view.default", "%index, [2, 16]"));
+    node(&m, "MatMul", "node_3", "v1 t", "v3", "['', 'matmul_1']",
+         call("matmul_1", "matmul.default", "%matmul, %t"));
     node(&m, "Slice", "node_4", "v2 from to axis", "v4", "['', 'w', 'slice_1']", NULL);
     tensor(&m, "from", 7, (int[]){1, 0}, (int64_t[]){0}, 8);
     tensor(&m, "to", 7, (int[]){1, 0}, (int64_t[]){4}, 8);
     tensor(&m, "axis", 7, (int[]){1, 0}, (int64_t[]){1}, 8);
-    node(&m, "Add", "node_5", "v3 v4", "y", "['', 'add']", call("add", "add.Tensor", "%matmul_1, %slice_1"));
+    node(&m, "Add", "node_5", "v3 v4", "y", "['', 'add']",
+         call("add", "add.Tensor", "%matmul_1, %slice_1"));
     Graph *g = import(&m, signature, NULL);
     const Param *table = param(g, "w.relative_position_bias_table");
-    ok(is_shaped(table, 2, 9, 2) && first_of(table, 0) == 1 && first_of(table, 17) == 18, "a table of relative positions has a row for each offset");
-    ok(is_shaped(param(g, "e.weight"), 2, 4, 4) && g->param.n == 2, "a transpose of its bytes is the parameter itself");
+    ok(is_shaped(table, 2, 9, 2) && first_of(table, 0) == 1 && first_of(table, 17) == 18,
+       "a table of relative positions has a row for each offset");
+    ok(is_shaped(param(g, "e.weight"), 2, 4, 4) && g->param.n == 2,
+       "a transpose of its bytes is the parameter itself");
 }
 
-/* Equal zero biases were merged, and with them the Splits that read them; and an unread bias that three may be tied to. */
+/* Equal zero biases were merged, and with them the Splits that read them; and an unread bias that
+ * three may be tied to. */
 static void test_dynamo_merges(void)
 {
-    const char *signature = "\n# inputs\np_e_bias: PARAMETER target='e.bias'\np_a_bias: PARAMETER target='a.bias'\np_b_bias: PARAMETER target='b.bias'\n"
-        "p_h_bias: PARAMETER target='h.bias'\np_h_d_bias: PARAMETER target='h.d.bias'\np_h_n_bias: PARAMETER target='h.n.bias'\nx: USER_INPUT\n# outputs\n";
+    const char *signature =
+        "\n# inputs\np_e_bias: PARAMETER target='e.bias'\np_a_bias: PARAMETER "
+        "target='a.bias'\np_b_bias: PARAMETER target='b.bias'\n"
+        "p_h_bias: PARAMETER target='h.bias'\np_h_d_bias: PARAMETER target='h.d.bias'\np_h_n_bias: "
+        "PARAMETER target='h.n.bias'\nx: USER_INPUT\n# outputs\n";
     M m = {0};
     initializer(&m, "e.bias", 4, 0, 0);
     initializer(&m, "h.d.bias", 4, 0, 1);
     initializer(&m, "h.n.bias", 4, 0, 2);
-    node(&m, "Add", "node_0", "x e.bias", "v0", "['', 'e', 'add']", call("add", "add.Tensor", "%x, %p_e_bias"));
+    node(&m, "Add", "node_0", "x e.bias", "v0", "['', 'e', 'add']",
+         call("add", "add.Tensor", "%x, %p_e_bias"));
     node(&m, "Neg", "node_1", "e.bias", "s", "['', 'a', 'split']", NULL);
-    node(&m, "Add", "node_2", "v0 s", "v1", "['', 'a', 'add_1']", call("add_1", "add.Tensor", "%add, %getitem"));
-    node(&m, "Add", "node_3", "v1 s", "v2", "['', 'b', 'add_2']", call("add_2", "add.Tensor", "%add_1, %getitem_1"));
-    node(&m, "Add", "node_4", "v2 h.d.bias", "v3", "['', 'h', 'h.d', 'add_3']", call("add_3", "add.Tensor", "%add_2, %p_h_d_bias"));
-    node(&m, "Add", "node_5", "v3 h.n.bias", "y", "['', 'h', 'h.n', 'add_4']", call("add_4", "add.Tensor", "%add_3, %p_h_n_bias"));
+    node(&m, "Add", "node_2", "v0 s", "v1", "['', 'a', 'add_1']",
+         call("add_1", "add.Tensor", "%add, %getitem"));
+    node(&m, "Add", "node_3", "v1 s", "v2", "['', 'b', 'add_2']",
+         call("add_2", "add.Tensor", "%add_1, %getitem_1"));
+    node(&m, "Add", "node_4", "v2 h.d.bias", "v3", "['', 'h', 'h.d', 'add_3']",
+         call("add_3", "add.Tensor", "%add_2, %p_h_d_bias"));
+    node(&m, "Add", "node_5", "v3 h.n.bias", "y", "['', 'h', 'h.n', 'add_4']",
+         call("add_4", "add.Tensor", "%add_3, %p_h_n_bias"));
     Graph *g = import(&m, signature, NULL);
-    ok(g && param(g, "e.bias") && !param(g, "a.bias") && !param(g, "b.bias"), "what two modules were merged into trains for neither");
-    ok(param(g, "h.d.bias") && param(g, "h.n.bias") && !param(g, "h.bias"), "a name that two parameters could claim is given to none");
+    ok(g && param(g, "e.bias") && !param(g, "a.bias") && !param(g, "b.bias"),
+       "what two modules were merged into trains for neither");
+    ok(param(g, "h.d.bias") && param(g, "h.n.bias") && !param(g, "h.bias"),
+       "a name that two parameters could claim is given to none");
 }
 
 static void test_options(void)
@@ -443,7 +537,8 @@ static void test_options(void)
     vec_push(arena, &opt.freeze, "a.*");
     vec_push(arena, &opt.train, "inv_*");
     Graph *g = import(&m, NULL, &opt);
-    ok(param(g, "a.weight") && !param(g, "a.weight")->trainable, "--freeze keeps a parameter as it is");
+    ok(param(g, "a.weight") && !param(g, "a.weight")->trainable,
+       "--freeze keeps a parameter as it is");
     ok(param(g, "inv_freq") && param(g, "inv_freq")->trainable, "--train makes one of a buffer");
 }
 

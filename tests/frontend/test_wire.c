@@ -1,6 +1,6 @@
 /*
- * test_wire.c - the wire scan (wire.c), external data (external.c) and opening a file (read.c): what is lifted, what
- * is counted, what is refused, with bytes written here by hand.
+ * test_wire.c - the wire scan (wire.c), external data (external.c) and opening a file (read.c):
+ * what is lifted, what is counted, what is refused, with bytes written here by hand.
  */
 #include <fcntl.h>
 #include <string.h>
@@ -70,8 +70,9 @@ static void test_lift(void)
     Scan s;
     ok(scan_bytes(m.at, m.n, &s) == 0, "two tensors are scanned");
     ok(s.wire.run.n == 2, "two runs are lifted");
-    ok(s.wire.run.n == 2 && s.wire.run.at[0].length == 1024 && s.wire.run.at[0].field == 9
-       && !memcmp(m.at + s.wire.run.at[0].offset, big, 1024), "the first is the raw data, where it lies in the file");
+    ok(s.wire.run.n == 2 && s.wire.run.at[0].length == 1024 && s.wire.run.at[0].field == 9 &&
+           !memcmp(m.at + s.wire.run.at[0].offset, big, 1024),
+       "the first is the raw data, where it lies in the file");
     ok(s.wire.messages == 4, "model, graph, two tensors are four messages");
     ok(s.wire.length < 60, "what is left is structure only");
     Onnx__ModelProto *p = onnx__model_proto__unpack(NULL, s.wire.length, s.wire.structure);
@@ -126,13 +127,15 @@ static void test_limits(void)
 
     size_t n = 10000000;
     uint8_t *many = calloc(n + 6, 1);
-    memcpy(many, "\x3a\x80\xad\xe2\x04", 5);            /* graph of 10,000,000 bytes: 5 M empty nodes */
+    /* graph of 10,000,000 bytes: 5 M empty nodes */
+    memcpy(many, "\x3a\x80\xad\xe2\x04", 5);
     for (size_t i = 0; i < n; i += 2)
         many[5 + i] = 0x0a;
     refused("five million empty messages", many, n + 5);
     free(many);
 
-    Scan s = {.at = (const uint8_t *)"\x3a\x06\x0a\x00\x0a\x00\x0a\x00", .n = 8, .lim = limits_default()};
+    Scan s = {
+        .at = (const uint8_t *)"\x3a\x06\x0a\x00\x0a\x00\x0a\x00", .n = 8, .lim = limits_default()};
     s.lim.messages = 4;
     ok(quietly(scan, &s) == EXIT_MODEL, "five messages are refused when four are allowed");
     s.lim.messages = 5;
@@ -170,7 +173,8 @@ static void entry(Buf *t, const char *key, const char *value)
 }
 
 /* y = x + w, w = six floats in another file. */
-static int open_external(const char *location, const char *offset, const char *length, const char *extra, Open *o)
+static int open_external(const char *location, const char *offset, const char *length,
+                         const char *extra, Open *o)
 {
     Buf t = {0}, g = {0}, m = {0}, part = {0};
     put_int(&t, 1, 6);
@@ -217,24 +221,37 @@ static void test_external(void)
     Open o;
     ok(open_external("w.bin", "8", "24", NULL, &o) == 0, "external data opens");
     const Payload *p = o.m ? &o.m->init.at[0].bytes : NULL;
-    ok(p && p->length == 24 && p->offset == 8 && !memcmp(p->at, w + 2, 24), "it begins at its offset");
-    ok(open_external("sub/w.bin", NULL, NULL, NULL, &o) == 0, "a folder below, no offset, no length");
+    ok(p && p->length == 24 && p->offset == 8 && !memcmp(p->at, w + 2, 24),
+       "it begins at its offset");
+    ok(open_external("sub/w.bin", NULL, NULL, NULL, &o) == 0,
+       "a folder below, no offset, no length");
     ok(open_external("w.bin", "0", "24", "checksum", &o) == 0, "a checksum may be there");
 
-    static const struct { const char *location, *offset, *length, *extra; int code; } bad[] = {
-        {"../w.bin", "0", "24", NULL, EXIT_MODEL},      {"sub/../../w.bin", "0", "24", NULL, EXIT_MODEL},
-        {"/etc/hostname", "0", "24", NULL, EXIT_MODEL}, {"soft", "0", "24", NULL, EXIT_MODEL},
-        {"softdir/w.bin", "0", "24", NULL, EXIT_MODEL}, {"hard", "0", "24", NULL, EXIT_MODEL},
-        {"fifo", "0", "24", NULL, EXIT_MODEL},          {"sub", "0", "24", NULL, EXIT_MODEL},
-        {"", "0", "24", NULL, EXIT_MODEL},              {"none.bin", "0", "24", NULL, EXIT_IO},
-        {"w.bin", "48", "24", NULL, EXIT_MODEL},        {"w.bin", "0", "1125899906842624", NULL, EXIT_MODEL},
-        {"w.bin", "18446744073709551615", "24", NULL, EXIT_MODEL}, {"w.bin", "-1", "24", NULL, EXIT_MODEL},
-        {"w.bin", " 1", "24", NULL, EXIT_MODEL},        {"w.bin", "0x8", "24", NULL, EXIT_MODEL},
-        {"w.bin", "0", "24", "mode", EXIT_MODEL},       {"w.bin", "0", "24", "offset", EXIT_MODEL},
+    static const struct { const char *location, *offset, *length, *extra; int code;
+    } bad[] = {
+        {"../w.bin", "0", "24", NULL, EXIT_MODEL},
+        {"sub/../../w.bin", "0", "24", NULL, EXIT_MODEL},
+        {"/etc/hostname", "0", "24", NULL, EXIT_MODEL},
+        {"soft", "0", "24", NULL, EXIT_MODEL},
+        {"softdir/w.bin", "0", "24", NULL, EXIT_MODEL},
+        {"hard", "0", "24", NULL, EXIT_MODEL},
+        {"fifo", "0", "24", NULL, EXIT_MODEL},
+        {"sub", "0", "24", NULL, EXIT_MODEL},
+        {"", "0", "24", NULL, EXIT_MODEL},
+        {"none.bin", "0", "24", NULL, EXIT_IO},
+        {"w.bin", "48", "24", NULL, EXIT_MODEL},
+        {"w.bin", "0", "1125899906842624", NULL, EXIT_MODEL},
+        {"w.bin", "18446744073709551615", "24", NULL, EXIT_MODEL},
+        {"w.bin", "-1", "24", NULL, EXIT_MODEL},
+        {"w.bin", " 1", "24", NULL, EXIT_MODEL},
+        {"w.bin", "0x8", "24", NULL, EXIT_MODEL},
+        {"w.bin", "0", "24", "mode", EXIT_MODEL},
+        {"w.bin", "0", "24", "offset", EXIT_MODEL},
         {"w.bin", "0", "20", NULL, EXIT_MODEL},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        ok(open_external(bad[i].location, bad[i].offset, bad[i].length, bad[i].extra, &o) == bad[i].code,
+        ok(open_external(bad[i].location, bad[i].offset, bad[i].length, bad[i].extra, &o) ==
+               bad[i].code,
            "refused: external '%s' at %s, %s%s%s", bad[i].location, bad[i].offset, bad[i].length,
            bad[i].extra ? " with " : "", bad[i].extra ? bad[i].extra : "");
 }
@@ -264,8 +281,9 @@ int main(void)
     test_limits();
     test_external();
     test_files();
-    static const char *const made[] = {"w.bin", "twice", "hard", "soft", "softdir", "fifo", "sub/w.bin", "sub", "m.onnx",
-                                       "empty.onnx", "nograph.onnx", ""};
+    static const char *const made[] = {"w.bin",   "twice",      "hard",         "soft",
+                                       "softdir", "fifo",       "sub/w.bin",    "sub",
+                                       "m.onnx",  "empty.onnx", "nograph.onnx", ""};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++)
         remove(arena_printf(arena, "%s/%s", folder, made[i]));
     arena_free(arena);

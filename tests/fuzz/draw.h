@@ -1,6 +1,6 @@
 /*
- * draw.h - what all operations of a random graph share: numbers drawn from the step's own, parameters, integers, and operands
- * brought where functions are smooth.
+ * draw.h - what all operations of a random graph share: numbers drawn from the step's own,
+ * parameters, integers, and operands brought where functions are smooth.
  */
 #ifndef FUZZ_DRAW_H
 #define FUZZ_DRAW_H
@@ -28,11 +28,20 @@ static bool chance(Fuzz *f, int percent) { return below(f, 100) < percent; }
 static Shape shape(const Fuzz *f, ValueId x) { return val(f->g, x)->shape; }
 static ValueId number(Fuzz *f, double v) { return g_scalar(f->g, f->real, v); }
 static ValueId op1(Fuzz *f, Op op, ValueId x, Attr a) { return graph_node(f->g, op, 1, &x, a); }
-static ValueId op2(Fuzz *f, Op op, ValueId x, ValueId y, Attr a) { return graph_node(f->g, op, 2, (ValueId[]){x, y}, a); }
-static ValueId op3(Fuzz *f, Op op, ValueId x, ValueId y, ValueId z, Attr a) { return graph_node(f->g, op, 3, (ValueId[]){x, y, z}, a); }
+static ValueId op2(Fuzz *f, Op op, ValueId x, ValueId y, Attr a)
+{
+    return graph_node(f->g, op, 2, (ValueId[]){x, y}, a);
+}
+static ValueId op3(Fuzz *f, Op op, ValueId x, ValueId y, ValueId z, Attr a)
+{
+    return graph_node(f->g, op, 3, (ValueId[]){x, y, z}, a);
+}
 static ValueId scaled(Fuzz *f, ValueId x, double k) { return g_mul(f->g, x, number(f, k)); }
 static ValueId bounded(Fuzz *f, ValueId x) { return g_unary(f->g, OP_Tanh, x); }
-static ValueId positive(Fuzz *f, ValueId x) { return g_add(f->g, g_mul(f->g, bounded(f, x), bounded(f, x)), number(f, 0.5)); }
+static ValueId positive(Fuzz *f, ValueId x)
+{
+    return g_add(f->g, g_mul(f->g, bounded(f, x), bounded(f, x)), number(f, 0.5));
+}
 
 static int64_t *ints(Fuzz *f) { return arena_array(f->g->arena, int64_t, MAX_RANK); }
 
@@ -48,7 +57,8 @@ static int axis_of(Fuzz *f, ValueId x)
 static ValueId weight(Fuzz *f, Shape s)
 {
     int64_t n = shape_elements(&s);
-    Payload bytes = {.at = arena_alloc(f->g->arena, (size_t)n * 8 + 8), .length = (size_t)n * dtype_size(f->real)};
+    Payload bytes = {.at = arena_alloc(f->g->arena, (size_t)n * 8 + 8),
+                     .length = (size_t)n * dtype_size(f->real)};
     for (int64_t i = 0; i < n; i++) {
         double v = (double)below(f, 20001) / 10000 - 1;
         if (f->real == DT_F32)
@@ -56,7 +66,11 @@ static ValueId weight(Fuzz *f, Shape s)
         else
             ((double *)(uintptr_t)bytes.at)[i] = v;
     }
-    Param p = {.name = arena_printf(f->g->arena, "w%u", f->weights++), .dtype = f->real, .shape = s, .trainable = true, .bytes = bytes};
+    Param p = {.name = arena_printf(f->g->arena, "w%u", f->weights++),
+               .dtype = f->real,
+               .shape = s,
+               .trainable = true,
+               .bytes = bytes};
     return graph_param(f->g, p);
 }
 
@@ -81,7 +95,8 @@ static ValueId other(Fuzz *f, ValueId x, ValueId y)
             return fitting(f, x);
         n *= a > b ? a : b;
     }
-    bool rows = f->r->rows && rank != (s.rank < t.rank ? s.rank : t.rank);      /* the rows must meet the rows */
+    /* the rows must meet the rows */
+    bool rows = f->r->rows && rank != (s.rank < t.rank ? s.rank : t.rank);
     return n <= MOST_ELEMENTS && !rows ? y : fitting(f, x);
 }
 

@@ -6,7 +6,7 @@
 
 #include "draw.h"
 
-/* ---- what comes in ------------------------------------------------------------------------------------------------- */
+/* ---- what comes in --------------------------------------------------------------------------- */
 
 static ValueId do_input(Fuzz *f, ValueId x, ValueId y)
 {
@@ -36,14 +36,16 @@ static ValueId do_embedding(Fuzz *f, ValueId x, ValueId y)
 {
     int64_t n = 2 + below(f, 6), width = 1 + below(f, 9);
     (void)x, (void)y;
-    return g_gather(f->g, weight(f, S(n, width)), int_input(f, S(1 + below(f, 4), 1 + below(f, 5)), n), 0);
+    return g_gather(f->g, weight(f, S(n, width)),
+                    int_input(f, S(1 + below(f, 4), 1 + below(f, 5)), n), 0);
 }
 
-/* ---- elementwise ---------------------------------------------------------------------------------------------------- */
+/* ---- elementwise ----------------------------------------------------------------------------- */
 
 static ValueId do_unary(Fuzz *f, ValueId x, ValueId y)
 {
-    static const Op plain[] = {OP_Neg, OP_Abs, OP_Sin, OP_Cos, OP_Atan, OP_Tanh, OP_Asinh, OP_Erf, OP_Sigmoid, OP_Softplus, OP_Relu, OP_Identity};
+    static const Op plain[] = {OP_Neg,   OP_Abs, OP_Sin,     OP_Cos,      OP_Atan, OP_Tanh,
+                               OP_Asinh, OP_Erf, OP_Sigmoid, OP_Softplus, OP_Relu, OP_Identity};
     static const Op bound[] = {OP_Exp, OP_Sinh, OP_Cosh, OP_Tan};
     static const Op inside[] = {OP_Asin, OP_Acos, OP_Atanh};
     static const Op above[] = {OP_Log, OP_Sqrt, OP_Reciprocal};
@@ -71,7 +73,8 @@ static ValueId do_cast(Fuzz *f, ValueId x, ValueId y)
     static const Dtype to[] = {DT_I32, DT_I64, DT_BOOL, DT_F64, DT_F32};
     Dtype t = to[below(f, 5)];
     (void)y;
-    if (dtype_is_float(t) && f->real == DT_F64)         /* through f32 the value is rounded: no differences */
+    /* through f32 the value is rounded: no differences */
+    if (dtype_is_float(t) && f->real == DT_F64)
         t = DT_F64;
     ValueId z = g_cast(f->g, g_cast(f->g, dtype_is_float(t) ? x : scaled(f, x, 3), t), f->real);
     return g_add(f->g, x, z);
@@ -88,7 +91,9 @@ static ValueId do_arithmetic(Fuzz *f, ValueId x, ValueId y)
     case 2: return g_binary(g, OP_Min, x, y);
     case 3: return g_binary(g, OP_Max, y, x);
     case 4: return g_div(g, x, positive(f, y));
-    case 5: return g_binary(g, OP_Pow, positive(f, x), chance(f, 50) ? bounded(f, y) : number(f, (double)below(f, 4) - 1));
+    case 5:
+        return g_binary(g, OP_Pow, positive(f, x),
+                        chance(f, 50) ? bounded(f, y) : number(f, (double)below(f, 4) - 1));
     case 6: return g_binary(g, chance(f, 50) ? OP_Mod : OP_Fmod, x, positive(f, y));
     default: return turned ? g_add(g, y, x) : g_add(g, x, y);
     }
@@ -107,23 +112,27 @@ static ValueId do_square(Fuzz *f, ValueId x, ValueId y)
     return g_add(f->g, scaled(f, g_mul(f->g, bounded(f, x), x), 0.5), x);
 }
 
-/* ---- conditions ------------------------------------------------------------------------------------------------------- */
+/* ---- conditions ------------------------------------------------------------------------------ */
 
-/* A condition over x's shape, or one that broadcasts to it, by numbers, by positions, or by both. */
+/* A condition over x's shape, or one that broadcasts to it, by numbers, by positions, or by both.
+ */
 static ValueId condition(Fuzz *f, ValueId x, ValueId y)
 {
-    static const Op order[] = {OP_Less, OP_LessOrEqual, OP_Greater, OP_GreaterOrEqual}, logic[] = {OP_And, OP_Or, OP_Xor};
+    static const Op order[] = {OP_Less, OP_LessOrEqual, OP_Greater, OP_GreaterOrEqual},
+                    logic[] = {OP_And, OP_Or, OP_Xor};
     Graph *g = f->g;
     Shape s = shape(f, x);
     ValueId c = g_binary(g, order[below(f, 4)], x, chance(f, 50) ? number(f, 0.1) : other(f, x, y));
     if (s.rank && chance(f, 50)) {
         int a = axis_of(f, x), b = axis_of(f, x);
         Dtype t = chance(f, 50) ? DT_I64 : DT_I32;
-        ValueId i = g_iota(g, t, s.rank, a, s.d[a]), j = g_add(g, g_iota(g, t, s.rank, b, s.d[b]), g_scalar(g, t, (double)below(f, 3)));
+        ValueId i = g_iota(g, t, s.rank, a, s.d[a]),
+                j = g_add(g, g_iota(g, t, s.rank, b, s.d[b]), g_scalar(g, t, (double)below(f, 3)));
         ValueId d = g_binary(g, chance(f, 20) ? OP_Equal : order[below(f, 4)], i, j);
         c = chance(f, 30) ? d : g_binary(g, logic[below(f, 3)], c, d);
     }
-    uint64_t own = f->seed;                             /* drawn beside: kept nets go on meaning what they did */
+    /* drawn beside: kept nets go on meaning what they did */
+    uint64_t own = f->seed;
     if (fuzz_below(&own, 10) == 0)
         c = g_binary(g, OP_And, c, g_unary(g, OP_Not, g_unary(g, OP_IsNaN, x)));
     if (fuzz_below(&own, 10) == 0)
@@ -143,7 +152,8 @@ static ValueId do_leaky(Fuzz *f, ValueId x, ValueId y)
     return g_where(f->g, g_binary(f->g, OP_Greater, x, number(f, 0)), x, scaled(f, x, 0.2));
 }
 
-/* Two sums of x over different axes, broadcast against each other, as graph attention adds its ends. */
+/* Two sums of x over different axes, broadcast against each other, as graph attention adds its
+ * ends. */
 static ValueId do_ends(Fuzz *f, ValueId x, ValueId y)
 {
     Graph *g = f->g;
@@ -161,12 +171,15 @@ static ValueId do_masked_softmax(Fuzz *f, ValueId x, ValueId y)
 {
     Graph *g = f->g;
     Shape s = shape(f, x), t = shape(f, y);
-    y = shape_equal(&s, &t) ? y : x;                    /* the mask is not larger than x: the axis is x's */
+    /* the mask is not larger than x: the axis is x's */
+    y = shape_equal(&s, &t) ? y : x;
     if (s.rank == 0)
         return x;
     int axis = axis_of(f, x);
-    ValueId first = g_binary(g, OP_Equal, g_iota(g, DT_I64, s.rank, axis, s.d[axis]), g_scalar(g, DT_I64, 0));
-    ValueId keep = g_binary(g, OP_Or, condition(f, x, y), first), low = number(f, chance(f, 70) ? -(double)INFINITY : -1e9);
+    ValueId first =
+        g_binary(g, OP_Equal, g_iota(g, DT_I64, s.rank, axis, s.d[axis]), g_scalar(g, DT_I64, 0));
+    ValueId keep = g_binary(g, OP_Or, condition(f, x, y), first),
+            low = number(f, chance(f, 70) ? -(double)INFINITY : -1e9);
     if (chance(f, 50))
         return g_softmax(g, g_where(g, keep, x, low), axis);
     return g_softmax(g, g_add(g, x, g_where(g, keep, number(f, 0), low)), axis);
@@ -174,7 +187,8 @@ static ValueId do_masked_softmax(Fuzz *f, ValueId x, ValueId y)
 
 static ValueId do_integers(Fuzz *f, ValueId x, ValueId y)
 {
-    static const Op op[] = {OP_Add, OP_Sub, OP_Mul, OP_Min, OP_Max, OP_BitwiseAnd, OP_BitwiseOr, OP_BitwiseXor, OP_Div, OP_Mod};
+    static const Op op[] = {OP_Add,        OP_Sub,       OP_Mul,        OP_Min, OP_Max,
+                            OP_BitwiseAnd, OP_BitwiseOr, OP_BitwiseXor, OP_Div, OP_Mod};
     Graph *g = f->g;
     Shape s = shape(f, x);
     (void)y;
@@ -182,14 +196,18 @@ static ValueId do_integers(Fuzz *f, ValueId x, ValueId y)
         return x;
     int axis = axis_of(f, x);
     Dtype t = chance(f, 50) ? DT_I64 : DT_I32;
-    ValueId i = g_cast(g, scaled(f, bounded(f, x), 5), t), j = g_iota(g, t, s.rank, axis, s.d[axis]);
+    ValueId i = g_cast(g, scaled(f, bounded(f, x), 5), t),
+            j = g_iota(g, t, s.rank, axis, s.d[axis]);
     for (int k = 0; k < 3; k++) {
         Op o = op[below(f, 10)];
         i = g_binary(g, o, i, o == OP_Div || o == OP_Mod ? g_scalar(g, t, 3) : j);
-        i = chance(f, 15) ? g_unary(g, OP_BitwiseNot, i) : chance(f, 15) ? g_unary(g, OP_Abs, i) : i;
+        i = chance(f, 15)   ? g_unary(g, OP_BitwiseNot, i)
+            : chance(f, 15) ? g_unary(g, OP_Abs, i)
+                            : i;
     }
     ValueId c = g_binary(g, OP_Equal, g_binary(g, OP_Mod, i, g_scalar(g, t, 2)), g_scalar(g, t, 0));
-    return chance(f, 50) ? g_where(g, c, x, scaled(f, x, 0.5)) : g_add(g, x, scaled(f, g_cast(g, i, f->real), 0.01));
+    return chance(f, 50) ? g_where(g, c, x, scaled(f, x, 0.5))
+                         : g_add(g, x, scaled(f, g_cast(g, i, f->real), 0.01));
 }
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "draw.h"
 
-/* ---- views and moves ------------------------------------------------------------------------------------------------------ */
+/* ---- views and moves ------------------------------------------------------------------------- */
 
 static ValueId do_reshape(Fuzz *f, ValueId x, ValueId y)
 {
@@ -16,7 +16,10 @@ static ValueId do_reshape(Fuzz *f, ValueId x, ValueId y)
     for (int d = 0; d < from && d < s.rank; d++)
         t.d[t.rank++] = s.d[d];
     for (int d = from; d < s.rank; d++) {
-        int64_t k = s.d[d], p = k % 2 == 0 && k > 2 ? 2 : k % 3 == 0 && k > 3 ? 3 : k % 5 == 0 && k > 5 ? 5 : 1;
+        int64_t k = s.d[d], p = k % 2 == 0 && k > 2   ? 2
+                                : k % 3 == 0 && k > 3 ? 3
+                                : k % 5 == 0 && k > 5 ? 5
+                                                      : 1;
         if (t.rank > from && chance(f, 40)) {
             t.d[t.rank - 1] *= k;
         } else if (p > 1 && t.rank < MOST_DIMS - 1 && chance(f, 40)) {
@@ -85,7 +88,8 @@ static ValueId do_expand(Fuzz *f, ValueId x, ValueId y)
     for (int d = f->r->rows ? 1 : 0; d < s.rank; d++)
         if (s.d[d] == 1 && chance(f, 60))
             t.d[d] = 2 + below(f, 4);
-    if (t.rank < MOST_DIMS && (chance(f, 30) || shape_equal(&s, &t))) {         /* a new dimension somewhere */
+    /* a new dimension somewhere */
+    if (t.rank < MOST_DIMS && (chance(f, 30) || shape_equal(&s, &t))) {
         int at = (f->r->rows ? 1 : 0) + (int)below(f, s.rank);
         at = at > s.rank ? s.rank : at;
         Shape u = s;
@@ -156,7 +160,8 @@ static ValueId do_pad(Fuzz *f, ValueId x, ValueId y)
         return x;
     for (int d = f->r->rows ? 1 : 0; d < s.rank; d++)
         if (chance(f, 50)) {
-            int64_t most = mode == PAD_CONSTANT || mode == PAD_EDGE ? 3 : s.d[d] - (mode == PAD_REFLECT);
+            int64_t most =
+                mode == PAD_CONSTANT || mode == PAD_EDGE ? 3 : s.d[d] - (mode == PAD_REFLECT);
             begin[d] = below(f, most < 3 ? most + 1 : 3);
             end[d] = below(f, most < 3 ? most + 1 : 3);
         }
@@ -177,10 +182,13 @@ static ValueId do_gather(Fuzz *f, ValueId x, ValueId y)
         return x;
     int axis = axis_of(f, x);
     Shape t = {.rank = (int)below(f, 3), .d = {1 + below(f, 4), 1 + below(f, 3)}};
-    if (s.rank + t.rank - 1 > MOST_DIMS || shape_elements(&s) * shape_elements(&t) > MOST_ELEMENTS * s.d[axis])
+    if (s.rank + t.rank - 1 > MOST_DIMS ||
+        shape_elements(&s) * shape_elements(&t) > MOST_ELEMENTS * s.d[axis])
         return x;
     bool data = !f->r->rows && chance(f, 40);           /* by what comes in with the data */
-    return g_gather(f->g, x, data ? int_input(f, t, s.d[axis]) : int_const(f, t, -s.d[axis], 2 * s.d[axis]), axis);
+    return g_gather(f->g, x,
+                    data ? int_input(f, t, s.d[axis]) : int_const(f, t, -s.d[axis], 2 * s.d[axis]),
+                    axis);
 }
 
 /* Indices of x's rank, not longer than x but along the axis. */
@@ -203,7 +211,9 @@ static ValueId do_gather_elements(Fuzz *f, ValueId x, ValueId y)
     if (f->r->rows && axis == 0)
         return x;
     bool data = chance(f, 60);
-    return op2(f, OP_GatherElements, x, data ? int_input(f, t, s.d[axis]) : int_const(f, t, -s.d[axis], 2 * s.d[axis]), (Attr){.axis = axis});
+    return op2(f, OP_GatherElements, x,
+               data ? int_input(f, t, s.d[axis]) : int_const(f, t, -s.d[axis], 2 * s.d[axis]),
+               (Attr){.axis = axis});
 }
 
 static ValueId do_gather_nd(Fuzz *f, ValueId x, ValueId y)
@@ -237,7 +247,8 @@ static ValueId do_scatter_elements(Fuzz *f, ValueId x, ValueId y)
     ValueId i = NONE;
     if (mode == SCATTER_NONE) {
         t.d[axis] = 1 + below(f, s.d[axis]);
-        ValueId at = g_sub(g, g_scalar(g, DT_I64, (double)s.d[axis] - 1), g_iota(g, DT_I64, s.rank, axis, t.d[axis]));
+        ValueId at = g_sub(g, g_scalar(g, DT_I64, (double)s.d[axis] - 1),
+                           g_iota(g, DT_I64, s.rank, axis, t.d[axis]));
         i = g_expand(g, at, &t);
     } else {
         i = chance(f, 60) ? int_input(f, t, s.d[axis]) : int_const(f, t, -s.d[axis], 2 * s.d[axis]);
@@ -251,7 +262,8 @@ static ValueId do_scatter_elements(Fuzz *f, ValueId x, ValueId y)
     u = g_pad(g, u, zero, size, PAD_CONSTANT, 0.3);
     if (mode == SCATTER_MAX || mode == SCATTER_MIN || mode == SCATTER_MUL)
         u = g_add(g, u, fitting(f, u));
-    return op3(f, OP_ScatterElements, chance(f, 25) ? g_full(g, f->real, &s, 0) : x, i, u, (Attr){.axis = axis, .reduction = mode});
+    return op3(f, OP_ScatterElements, chance(f, 25) ? g_full(g, f->real, &s, 0) : x, i, u,
+               (Attr){.axis = axis, .reduction = mode});
 }
 
 static ValueId do_scatter_nd(Fuzz *f, ValueId x, ValueId y)
@@ -262,13 +274,15 @@ static ValueId do_scatter_nd(Fuzz *f, ValueId x, ValueId y)
     (void)y;
     if (f->r->rows || s.rank == 0)
         return x;
-    int64_t n = mode == SCATTER_NONE ? 1 : 1 + below(f, 4), k = 1 + below(f, s.rank), *v = arena_array(g->arena, int64_t, n * k);
+    int64_t n = mode == SCATTER_NONE ? 1 : 1 + below(f, 4), k = 1 + below(f, s.rank),
+            *v = arena_array(g->arena, int64_t, n * k);
     for (int64_t i = 0; i < n * k; i++)
         v[i] = below(f, 2 * s.d[i % k]) - s.d[i % k];
     Shape t = {.rank = 1, .d = {n}};
     for (int d = (int)k; d < s.rank; d++)
         t.d[t.rank++] = s.d[d];
-    return op3(f, OP_ScatterND, x, g_ints(g, 2, I(n, k), v), weight(f, t), (Attr){.reduction = mode});
+    return op3(f, OP_ScatterND, x, g_ints(g, 2, I(n, k), v), weight(f, t),
+               (Attr){.reduction = mode});
 }
 
 #endif

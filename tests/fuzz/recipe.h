@@ -1,13 +1,16 @@
 /*
- * recipe.h - a random graph as a list of steps that can be written down, read back and made smaller.
+ * recipe.h - a random graph as a list of steps that can be written down, read back and made
+ * smaller.
  *
- * A step is an operation by its name, a number that all its choices are drawn from, and the steps whose results it takes.
- * Every operation is total (operations.h): where it does not apply to what it is given, its result is its first operand.  So a
- * step can be left out and its readers take its first operand instead, and what is left is a graph again: that is how a graph
- * that fails is reduced, step by step, to the smallest that still does (delta debugging; Zeller and Hildebrandt 2002).
+ * A step is an operation by its name, a number that all its choices are drawn from, and the steps
+ * whose results it takes. Every operation is total (operations.h): where it does not apply to what
+ * it is given, its result is its first operand.  So a step can be left out and its readers take its
+ * first operand instead, and what is left is a graph again: that is how a graph that fails is
+ * reduced, step by step, to the smallest that still does (delta debugging; Zeller and Hildebrandt
+ * 2002).
  *
- * What an operation draws, and in which order, is part of the meaning of the nets that are kept (tests/nets): what is added to one
- * later draws from a number of its own.
+ * What an operation draws, and in which order, is part of the meaning of the nets that are kept
+ * (tests/nets): what is added to one later draws from a number of its own.
  */
 #ifndef FUZZ_RECIPE_H
 #define FUZZ_RECIPE_H
@@ -28,9 +31,11 @@ typedef struct {
 } DrawStep;
 
 typedef struct {
-    int64_t rows;                   /* of the batch, dimension 0 of every input; 0: the graph has no batch */
+    /* of the batch, dimension 0 of every input; 0: the graph has no batch */
+    int64_t rows;
     bool wide;                      /* float64 */
-    bool loss;                      /* half the sum of the outputs' squares; without it the program only infers */
+    /* half the sum of the outputs' squares; without it the program only infers */
+    bool loss;
     uint32_t n;
     DrawStep step[MOST_STEPS];
 } Recipe;
@@ -48,7 +53,10 @@ static uint64_t fuzz_next(uint64_t *seed)               /* splitmix64 */
     return z ^ (z >> 31);
 }
 
-static int64_t fuzz_below(uint64_t *seed, int64_t n) { return n > 0 ? (int64_t)(fuzz_next(seed) % (uint64_t)n) : 0; }
+static int64_t fuzz_below(uint64_t *seed, int64_t n)
+{
+    return n > 0 ? (int64_t)(fuzz_next(seed) % (uint64_t)n) : 0;
+}
 
 static uint32_t draw_operation(uint64_t *seed)
 {
@@ -66,7 +74,8 @@ static uint32_t draw_operation(uint64_t *seed)
 static uint32_t draw_operand(uint64_t *seed, uint32_t n)
 {
     uint32_t near = n < 5 ? n : 5;
-    return fuzz_below(seed, 10) < 7 ? n - 1 - (uint32_t)fuzz_below(seed, near) : (uint32_t)fuzz_below(seed, n);
+    return fuzz_below(seed, 10) < 7 ? n - 1 - (uint32_t)fuzz_below(seed, near)
+                                    : (uint32_t)fuzz_below(seed, n);
 }
 
 static Recipe recipe_draw(uint64_t seed)
@@ -91,14 +100,16 @@ static Recipe recipe_draw(uint64_t seed)
     return r;
 }
 
-/* ---- as text ------------------------------------------------------------------------------------------------- */
+/* ---- as text --------------------------------------------------------------------------------- */
 
 static void recipe_print(const Recipe *r, FILE *f)
 {
-    fprintf(f, "net rows %d %s %s\n", (int)r->rows, r->wide ? "f64" : "f32", r->loss ? "loss" : "infer");
+    fprintf(f, "net rows %d %s %s\n", (int)r->rows, r->wide ? "f64" : "f32",
+            r->loss ? "loss" : "infer");
     for (uint32_t i = 0; i < r->n; i++) {
         const DrawStep *t = &r->step[i];
-        fprintf(f, "%u %s %u %u %u%s%s\n", i, operation_name(t->operation), t->seed, t->x, t->y, t->output ? " output" : "", t->cut ? " cut" : "");
+        fprintf(f, "%u %s %u %u %u%s%s\n", i, operation_name(t->operation), t->seed, t->x, t->y,
+                t->output ? " output" : "", t->cut ? " cut" : "");
     }
 }
 
@@ -118,7 +129,8 @@ static bool recipe_read(Recipe *r, FILE *f)
             continue;
         }
         unsigned at, seed, x, y;
-        int k = sscanf(line, "%u %63s %u %u %u %15s %15s", &at, name, &seed, &x, &y, mark[0], mark[1]);
+        int k =
+            sscanf(line, "%u %63s %u %u %u %15s %15s", &at, name, &seed, &x, &y, mark[0], mark[1]);
         if (k < 5 || at != r->n || r->n == MOST_STEPS || (at && (x >= at || y >= at)))
             return false;
         DrawStep *t = &r->step[r->n++];
@@ -136,7 +148,7 @@ static bool recipe_read(Recipe *r, FILE *f)
     return r->n > 0;
 }
 
-/* ---- smaller ---------------------------------------------------------------------------------------------------- */
+/* ---- smaller --------------------------------------------------------------------------------- */
 
 /* Without step `at`: its readers read its first operand. */
 static Recipe recipe_without(const Recipe *r, uint32_t at)
@@ -161,7 +173,8 @@ static Recipe recipe_without(const Recipe *r, uint32_t at)
     return s;
 }
 
-/* The smallest recipe for which fails() is true that leaving out steps, outputs, cuts, the loss and the batch leads to. */
+/* The smallest recipe for which fails() is true that leaving out steps, outputs, cuts, the loss and
+ * the batch leads to. */
 static Recipe recipe_reduce(Recipe r, bool (*fails)(const Recipe *))
 {
     for (bool smaller = true; smaller;) {
@@ -176,7 +189,10 @@ static Recipe recipe_reduce(Recipe r, bool (*fails)(const Recipe *))
         }
         for (uint32_t i = 0; i < 2 * r.n + 2; i++) {
             Recipe s = r;
-            bool *const mark = i < r.n ? &s.step[i].cut : i < 2 * r.n ? &s.step[i - r.n].output : i == 2 * r.n ? &s.loss : &s.wide;
+            bool *const mark = i < r.n        ? &s.step[i].cut
+                               : i < 2 * r.n  ? &s.step[i - r.n].output
+                               : i == 2 * r.n ? &s.loss
+                                              : &s.wide;
             if (!*mark)
                 continue;
             *mark = false;

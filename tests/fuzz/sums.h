@@ -6,7 +6,7 @@
 
 #include "elementwise.h"
 
-/* ---- sums, norms ------------------------------------------------------------------------------------------------------------ */
+/* ---- sums, norms ----------------------------------------------------------------------------- */
 
 static int some_axes(Fuzz *f, ValueId x, int64_t *axes)
 {
@@ -22,7 +22,8 @@ static int some_axes(Fuzz *f, ValueId x, int64_t *axes)
 
 static ValueId reduced(Fuzz *f, ValueId x)
 {
-    static const Op op[] = {OP_ReduceSum, OP_ReduceMean, OP_ReduceMean, OP_ReduceMax, OP_ReduceMin, OP_ReduceProd};
+    static const Op op[] = {OP_ReduceSum, OP_ReduceMean, OP_ReduceMean,
+                            OP_ReduceMax, OP_ReduceMin,  OP_ReduceProd};
     int64_t *axes = ints(f);
     int n = some_axes(f, x, axes);
     Op o = op[below(f, 6)];
@@ -31,7 +32,8 @@ static ValueId reduced(Fuzz *f, ValueId x)
     int64_t count = 1;
     for (int i = 0; i < n; i++)
         count *= shape(f, x).d[axes[i]];
-    o = o == OP_ReduceProd && count > 12 ? OP_ReduceMean : o;  /* a product of many is nothing, or all there is */
+    /* a product of many is nothing, or all there is */
+    o = o == OP_ReduceProd && count > 12 ? OP_ReduceMean : o;
     if (o == OP_ReduceProd)
         x = g_add(f->g, scaled(f, bounded(f, x), 0.3), number(f, 1));
     ValueId m = g_reduce(f->g, o, x, n, axes);
@@ -61,7 +63,8 @@ static ValueId do_norm(Fuzz *f, ValueId x, ValueId y)
         return x;
     ValueId d = chance(f, 80) ? g_sub(g, x, g_mean(g, x, n, axes)) : x;
     ValueId v = g_add(g, g_mean(g, g_mul(g, d, d), n, axes), number(f, 0.1));
-    d = chance(f, 50) ? g_div(g, d, g_unary(g, OP_Sqrt, v)) : g_mul(g, d, g_unary(g, OP_Reciprocal, g_unary(g, OP_Sqrt, v)));
+    d = chance(f, 50) ? g_div(g, d, g_unary(g, OP_Sqrt, v))
+                      : g_mul(g, d, g_unary(g, OP_Reciprocal, g_unary(g, OP_Sqrt, v)));
     return chance(f, 60) ? g_add(g, g_mul(g, d, fitting(f, d)), fitting(f, d)) : d;
 }
 
@@ -70,7 +73,8 @@ static ValueId do_softmax(Fuzz *f, ValueId x, ValueId y)
     (void)y;
     if (shape(f, x).rank == 0)
         return x;
-    return chance(f, 65) ? g_softmax(f->g, x, axis_of(f, x)) : g_log_softmax(f->g, x, axis_of(f, x));
+    return chance(f, 65) ? g_softmax(f->g, x, axis_of(f, x))
+                         : g_log_softmax(f->g, x, axis_of(f, x));
 }
 
 /* log of a sum of exponentials, written out. */
@@ -83,7 +87,10 @@ static ValueId do_log_sum_exp(Fuzz *f, ValueId x, ValueId y)
     if (n == 0)
         return x;
     ValueId m = g_reduce(g, OP_ReduceMax, x, n, axes);
-    ValueId l = g_add(g, g_unary(g, OP_Log, g_reduce(g, OP_ReduceSum, g_unary(g, OP_Exp, g_sub(g, x, m)), n, axes)), m);
+    ValueId l = g_add(
+        g,
+        g_unary(g, OP_Log, g_reduce(g, OP_ReduceSum, g_unary(g, OP_Exp, g_sub(g, x, m)), n, axes)),
+        m);
     return chance(f, 50) ? l : g_sub(g, x, l);
 }
 
@@ -96,7 +103,8 @@ static ValueId do_argmax(Fuzz *f, ValueId x, ValueId y)
     if (s.rank == 0)
         return x;
     int axis = axis_of(f, x);
-    ValueId i = op1(f, chance(f, 50) ? OP_ArgMax : OP_ArgMin, x, (Attr){.axis = axis, .select_last = (int)below(f, 2)});
+    ValueId i = op1(f, chance(f, 50) ? OP_ArgMax : OP_ArgMin, x,
+                    (Attr){.axis = axis, .select_last = (int)below(f, 2)});
     ValueId hot = g_binary(g, OP_Equal, i, g_iota(g, DT_I64, s.rank, axis, s.d[axis]));
     ValueId z = g_where(g, hot, x, number(f, 0));
     return chance(f, 50) ? z : g_reduce(g, OP_ReduceSum, z, 1, I(axis));
@@ -124,7 +132,8 @@ static ValueId do_cumsum(Fuzz *f, ValueId x, ValueId y)
     (void)y;
     if (shape(f, x).rank == 0)
         return x;
-    return scaled(f, op1(f, OP_CumSum, x, (Attr){.axis = axis_of(f, x), .scan = (int)below(f, 4)}), 0.3);
+    return scaled(f, op1(f, OP_CumSum, x, (Attr){.axis = axis_of(f, x), .scan = (int)below(f, 4)}),
+                  0.3);
 }
 
 static ValueId do_topk(Fuzz *f, ValueId x, ValueId y)
@@ -135,13 +144,15 @@ static ValueId do_topk(Fuzz *f, ValueId x, ValueId y)
     if (s.rank == 0)
         return x;
     int axis = axis_of(f, x);
-    ValueId v = op1(f, OP_TopK, x, (Attr){.axis = axis, .k = 1 + below(f, s.d[axis]), .largest = (int)below(f, 2)});
+    ValueId v =
+        op1(f, OP_TopK, x,
+            (Attr){.axis = axis, .k = 1 + below(f, s.d[axis]), .largest = (int)below(f, 2)});
     if (chance(f, 70))
         return v;
     return g_mul(g, v, g_cast(g, graph_out(g, v, 1), f->real));
 }
 
-/* ---- products, convolutions -------------------------------------------------------------------------------------------------- */
+/* ---- products, convolutions ------------------------------------------------------------------ */
 
 static ValueId do_linear(Fuzz *f, ValueId x, ValueId y)
 {
@@ -167,7 +178,8 @@ static ValueId do_matmul(Fuzz *f, ValueId x, ValueId y)
     for (int d = 0; d < s.rank - 2 && fits; d++)
         fits = s.d[d] == t.d[d] || (d > 0 && (s.d[d] == 1 || t.d[d] == 1));
     ValueId z = fits ? y : g_swap_last(g, chance(f, 50) ? x : bounded(f, x));
-    if (!fits && chance(f, 25)) {                       /* a weight for each of the last batch dimension */
+    /* a weight for each of the last batch dimension */
+    if (!fits && chance(f, 25)) {
         Shape w = S(s.rank > 2 ? s.d[s.rank - 3] : 1, k, 1 + below(f, 5));
         z = weight(f, f->r->rows && s.rank == 3 ? S(k, 3) : w);
     }
@@ -184,7 +196,8 @@ static ValueId do_attention(Fuzz *f, ValueId x, ValueId y)
     (void)y;
     if (s.rank < 3 || s.d[s.rank - 2] > 20)
         return x;
-    ValueId q = do_linear(f, x, x), k = g_mul(g, x, fitting(f, x)), p = g_matmul(g, k, g_swap_last(g, x));
+    ValueId q = do_linear(f, x, x), k = g_mul(g, x, fitting(f, x)),
+            p = g_matmul(g, k, g_swap_last(g, x));
     p = chance(f, 50) ? do_masked_softmax(f, p, p) : g_softmax(g, scaled(f, p, 0.3), s.rank - 1);
     return g_matmul(g, p, q);
 }
@@ -204,7 +217,8 @@ static ValueId do_conv(Fuzz *f, ValueId x, ValueId y)
     (void)y;
     if (!spatial(f, x, &n))
         return x;
-    int64_t group = chance(f, 30) ? s.d[1] : 1, *stride = ints(f), *dilation = ints(f), *pad = ints(f);
+    int64_t group = chance(f, 30) ? s.d[1] : 1, *stride = ints(f), *dilation = ints(f),
+            *pad = ints(f);
     Shape w = {.rank = n + 2, .d = {group * (1 + below(f, 3)), s.d[1] / group}};
     int64_t size = w.d[1];
     for (int i = 0; i < n; i++) {
@@ -228,7 +242,8 @@ static ValueId do_conv_transpose(Fuzz *f, ValueId x, ValueId y)
     (void)y;
     if (!spatial(f, x, &n))
         return x;
-    int64_t group = chance(f, 30) ? s.d[1] : 1, *stride = ints(f), *dilation = ints(f), *pad = ints(f), *out = ints(f), all = s.d[0] * group * 3;
+    int64_t group = chance(f, 30) ? s.d[1] : 1, *stride = ints(f), *dilation = ints(f),
+            *pad = ints(f), *out = ints(f), all = s.d[0] * group * 3;
     Shape w = {.rank = n + 2, .d = {s.d[1], 1 + below(f, 3)}};
     for (int i = 0; i < n; i++) {
         w.d[i + 2] = 1 + below(f, 3);
@@ -243,7 +258,12 @@ static ValueId do_conv_transpose(Fuzz *f, ValueId x, ValueId y)
     }
     if (all > MOST_ELEMENTS)
         return x;
-    Attr a = {.group = group, .n = n, .stride = stride, .dilation = dilation, .pad = pad, .out_dims = out};
+    Attr a = {.group = group,
+              .n = n,
+              .stride = stride,
+              .dilation = dilation,
+              .pad = pad,
+              .out_dims = out};
     return scaled(f, op2(f, OP_ConvTranspose, x, weight(f, w), a), 0.3);
 }
 
@@ -265,7 +285,13 @@ static ValueId do_pool(Fuzz *f, ValueId x, ValueId y)
         if ((kernel[i] - 1) * dilation[i] + 1 > s.d[i + 2])
             return x;
     }
-    Attr a = {.n = n, .stride = stride, .dilation = dilation, .pad = pad, .kernel = kernel, .count_include_pad = most ? 0 : (int)below(f, 2), .ceil_mode = below(f, 2)};
+    Attr a = {.n = n,
+              .stride = stride,
+              .dilation = dilation,
+              .pad = pad,
+              .kernel = kernel,
+              .count_include_pad = most ? 0 : (int)below(f, 2),
+              .ceil_mode = below(f, 2)};
     return op1(f, most ? OP_MaxPool : OP_AveragePool, x, a);
 }
 

@@ -1,7 +1,8 @@
 /*
- * write_onnx.h - a graph's one stage as ONNX files beside the numbers that the evaluator has for it, for another runtime to check
- * (fuzz/onnxruntime_check.py).  Out: DIR/SEED.forward.onnx, DIR/SEED.backward.onnx, and DIR/SEED.values, a line a tensor:
- * in|out NAME DTYPE RANK DIMS.. NUMBERS..
+ * write_onnx.h - a graph's one stage as ONNX files beside the numbers that the evaluator has for
+ * it, for another runtime to check (fuzz/onnxruntime_check.py).  Out: DIR/SEED.forward.onnx,
+ * DIR/SEED.backward.onnx, and DIR/SEED.values, a line a tensor: in|out NAME DTYPE RANK DIMS..
+ * NUMBERS..
  */
 #ifndef FUZZ_WRITE_ONNX_H
 #define FUZZ_WRITE_ONNX_H
@@ -31,7 +32,8 @@ static void write_onnx(StageRun *r, const char *dir, uint64_t seed)
     FILE *f[3];
     static const char *const ending[] = {"forward.onnx", "backward.onnx", "values"};
     for (int i = 0; i < 3; i++) {
-        f[i] = fopen(arena_printf(r->a, "%s/%llu.%s", dir, (unsigned long long)seed, ending[i]), "wb");
+        f[i] =
+            fopen(arena_printf(r->a, "%s/%llu.%s", dir, (unsigned long long)seed, ending[i]), "wb");
         if (!f[i])
             BUG("cannot write into %s", dir);
     }
@@ -43,12 +45,14 @@ static void write_onnx(StageRun *r, const char *dir, uint64_t seed)
     for (uint32_t i = 0; i < r->g->param.n; i++)
         write_tensor(f[2], "in", r->g->param.at[i].name, &r->at[r->g->param.at[i].value]);
     for (uint32_t i = 0; i < s->output.n; i++)
-        write_tensor(f[2], "out", val(r->g, s->output.at[i].value)->name, &r->at[s->output.at[i].value]);
+        write_tensor(f[2], "out", val(r->g, s->output.at[i].value)->name,
+                     &r->at[s->output.at[i].value]);
     for (uint32_t i = 0; i < s->param.n; i++) {
         const ParamUse *u = &s->param.at[i];
         if (u->grads.n != 1)
             continue;
-        write_tensor(f[2], "out", arena_printf(r->a, "grad/%s", r->g->param.at[u->param].name), &r->at[u->grads.at[0]]);
+        write_tensor(f[2], "out", arena_printf(r->a, "grad/%s", r->g->param.at[u->param].name),
+                     &r->at[u->grads.at[0]]);
     }
     for (int i = 0; i < 3; i++)
         fclose(f[i]);

@@ -1,10 +1,11 @@
 /*
- * card.cu - what the card can do: name, and its peaks in two ways.  Out: lines `name value` for tests/gpu/run:
+ * card.cu - what the card can do: name, and its peaks in two ways.  Out: lines `name value` for
+ * tests/gpu/run:
  *
  *     fp32, tf32    TFLOP/s by multiprocessors x units x clock; 0: not known for this architecture
  *     gbs           GB/s by memory clock x bus width; 0: the driver does not say
- *     sgemm, tgemm  TFLOP/s measured: a product of 8192 x 8192 x 8192 by cuBLAS in float32, and in TF32
- *     copy          GB/s measured: bytes read and written by a copy of 1 GiB
+ *     sgemm, tgemm  TFLOP/s measured: a product of 8192 x 8192 x 8192 by cuBLAS in float32, and in
+ * TF32 copy          GB/s measured: bytes read and written by a copy of 1 GiB
  *
  *     card [SIDE [MIB]]      other sizes
  */
@@ -26,8 +27,10 @@ void need(bool good, const char *what) {
 
 /* Multiply-adds of one multiprocessor in a clock: float32 units; tensor cores on TF32. */
 void units(int cc, int *fp32, int *tf32) {
-    static const struct { int cc, fp32, tf32; } known[] = {
-        {70, 64, 0}, {75, 64, 0}, {80, 64, 512}, {86, 128, 128}, {89, 128, 128}, {90, 128, 1024}, {100, 128, 2048}, {120, 128, 128},
+    static const struct { int cc, fp32, tf32;
+    } known[] = {
+        {70, 64, 0},    {75, 64, 0},     {80, 64, 512},    {86, 128, 128},
+        {89, 128, 128}, {90, 128, 1024}, {100, 128, 2048}, {120, 128, 128},
     };
     *fp32 = *tf32 = 0;
     for (const auto &k : known)
@@ -40,7 +43,7 @@ void units(int cc, int *fp32, int *tf32) {
 int attribute(cudaDeviceAttr a) {
     int v = 0;
     if (cudaDeviceGetAttribute(&v, a, 0) != cudaSuccess)
-        cudaGetLastError();                             /* an attribute this driver does not know is 0 */
+        cudaGetLastError(); /* an attribute this driver does not know is 0 */
     return v;
 }
 
@@ -51,8 +54,9 @@ template <class Call> double seconds(cudaStream_t s, Call call) {
     double best = 1e30;
     for (int i = 0; i < 6; i++) {
         float ms = 0;
-        need(PP_CUDA(cudaEventRecord(from, s)) && call() && PP_CUDA(cudaEventRecord(to, s)) && PP_CUDA(cudaEventSynchronize(to)) &&
-                 PP_CUDA(cudaEventElapsedTime(&ms, from, to)), "a measurement");
+        need(PP_CUDA(cudaEventRecord(from, s)) && call() && PP_CUDA(cudaEventRecord(to, s)) &&
+                 PP_CUDA(cudaEventSynchronize(to)) && PP_CUDA(cudaEventElapsedTime(&ms, from, to)),
+             "a measurement");
         if (i > 0)
             best = std::min(best, static_cast<double>(ms) * 1e-3);
     }
@@ -68,11 +72,16 @@ void products(cudaStream_t s, int side) {
     cublasHandle_t h;
     need(PP_BLAS(cublasCreate(&h)) && PP_BLAS(cublasSetStream(h, s)), "cuBLAS");
     for (float *&p : m)
-        need(PP_CUDA(cudaMalloc(reinterpret_cast<void **>(&p), bytes)) && PP_CUDA(cudaMemsetAsync(p, 0, bytes, s)), "memory");
+        need(PP_CUDA(cudaMalloc(reinterpret_cast<void **>(&p), bytes)) &&
+                 PP_CUDA(cudaMemsetAsync(p, 0, bytes, s)),
+             "memory");
     for (int tf32 = 0; tf32 < 2; tf32++) {
-        need(PP_BLAS(cublasSetMathMode(h, tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_PEDANTIC_MATH)), "cuBLAS");
+        need(
+            PP_BLAS(cublasSetMathMode(h, tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_PEDANTIC_MATH)),
+            "cuBLAS");
         const double t = seconds(s, [&] {
-            return PP_BLAS(cublasSgemm(h, CUBLAS_OP_N, CUBLAS_OP_N, side, side, side, &one, m[0], side, m[1], side, &zero, m[2], side));
+            return PP_BLAS(cublasSgemm(h, CUBLAS_OP_N, CUBLAS_OP_N, side, side, side, &one, m[0],
+                                       side, m[1], side, &zero, m[2], side));
         });
         printf("%s %.4g\n", tf32 ? "tgemm" : "sgemm", 2.0 * side * side * side / t * 1e-12);
     }
@@ -83,9 +92,12 @@ void products(cudaStream_t s, int side) {
 
 void copies(cudaStream_t s, size_t bytes) {
     char *from, *to;
-    need(PP_CUDA(cudaMalloc(reinterpret_cast<void **>(&from), bytes)) && PP_CUDA(cudaMalloc(reinterpret_cast<void **>(&to), bytes)) &&
-             PP_CUDA(cudaMemsetAsync(from, 0, bytes, s)), "memory");
-    const double t = seconds(s, [&] { return PP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, s)); });
+    need(PP_CUDA(cudaMalloc(reinterpret_cast<void **>(&from), bytes)) &&
+             PP_CUDA(cudaMalloc(reinterpret_cast<void **>(&to), bytes)) &&
+             PP_CUDA(cudaMemsetAsync(from, 0, bytes, s)),
+         "memory");
+    const double t = seconds(
+        s, [&] { return PP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, s)); });
     printf("copy %.4g\n", 2.0 * static_cast<double>(bytes) / t * 1e-9);
     cudaFree(from);
     cudaFree(to);
@@ -97,13 +109,18 @@ int main(int argc, char **argv) {
     cudaDeviceProp p;
     cudaStream_t s;
     int count = 0, fp32, tf32;
-    need(PP_CUDA(cudaGetDeviceCount(&count)) && count > 0 && PP_CUDA(cudaGetDeviceProperties(&p, 0)) && PP_CUDA(cudaStreamCreate(&s)), "no device");
+    need(PP_CUDA(cudaGetDeviceCount(&count)) && count > 0 &&
+             PP_CUDA(cudaGetDeviceProperties(&p, 0)) && PP_CUDA(cudaStreamCreate(&s)),
+         "no device");
     units(10 * p.major + p.minor, &fp32, &tf32);
-    const double clock = 1e3 * attribute(cudaDevAttrClockRate), clocks = 2e-12 * p.multiProcessorCount * clock;
+    const double clock = 1e3 * attribute(cudaDevAttrClockRate),
+                 clocks = 2e-12 * p.multiProcessorCount * clock;
     printf("card %s\n", p.name);
-    printf("cc %d%d\ndevices %d\nmemory %.1f\n", p.major, p.minor, count, static_cast<double>(p.totalGlobalMem) / 1073741824.0);
+    printf("cc %d%d\ndevices %d\nmemory %.1f\n", p.major, p.minor, count,
+           static_cast<double>(p.totalGlobalMem) / 1073741824.0);
     printf("fp32 %.4g\ntf32 %.4g\n", clocks * fp32, clocks * tf32);
-    printf("gbs %.4g\n", 2e3 * attribute(cudaDevAttrMemoryClockRate) * attribute(cudaDevAttrGlobalMemoryBusWidth) / 8 * 1e-9);
+    printf("gbs %.4g\n", 2e3 * attribute(cudaDevAttrMemoryClockRate) *
+                             attribute(cudaDevAttrGlobalMemoryBusWidth) / 8 * 1e-9);
     products(s, argc > 1 ? atoi(argv[1]) : 8192);
     copies(s, static_cast<size_t>(argc > 2 ? atoi(argv[2]) : 1024) << 20);
     cudaStreamDestroy(s);

@@ -1,6 +1,7 @@
 /*
- * test_graph.c - what graph_node() makes of a node: shapes and refusals, identities that vanish, constants
- * that fold, broadcasts that collapse.  Expected shapes and numbers are ONNX's rules worked out by hand.
+ * test_graph.c - what graph_node() makes of a node: shapes and refusals, identities that vanish,
+ * constants that fold, broadcasts that collapse.  Expected shapes and numbers are ONNX's rules
+ * worked out by hand.
  */
 #include <string.h>
 #include <unistd.h>
@@ -14,13 +15,17 @@
 /* The node that made v; a function, for the array may move while its argument is made. */
 static const Node *made(const Graph *g, ValueId v) { return &g->node.at[val(g, v)->node]; }
 
-static ValueId input(Graph *g, const char *name, Dtype t, Shape s) { return graph_input(g, name, t, &s); }
+static ValueId input(Graph *g, const char *name, Dtype t, Shape s)
+{
+    return graph_input(g, name, t, &s);
+}
 
 static void is_shape(const Graph *g, ValueId v, Dtype t, Shape s, const char *what)
 {
     bool good = shape_equal(&val(g, v)->shape, &s) && val(g, v)->dtype == t;
     if (!good)
-        printf("# %s is %s\n", val(g, v)->name, shape_print(g->arena, val(g, v)->dtype, &val(g, v)->shape));
+        printf("# %s is %s\n", val(g, v)->name,
+               shape_print(g->arena, val(g, v)->dtype, &val(g, v)->shape));
     ok(good, "%s", what);
 }
 
@@ -55,7 +60,8 @@ static void refused(Attempt x, const char *what)
 
 static void test_shapes(Graph *g)
 {
-    ValueId x = input(g, "x", DT_F32, S(2, 3, 4)), y = input(g, "y", DT_F32, S(3, 1)), w = input(g, "w", DT_F32, S(4, 5));
+    ValueId x = input(g, "x", DT_F32, S(2, 3, 4)), y = input(g, "y", DT_F32, S(3, 1)),
+            w = input(g, "w", DT_F32, S(4, 5));
     ValueId v = input(g, "v", DT_F32, S(4)), i = input(g, "i", DT_I64, S(7, 2));
     is_shape(g, g_add(g, x, y), DT_F32, S(2, 3, 4), "broadcasting");
     is_shape(g, g_binary(g, OP_Less, y, v), DT_BOOL, S(3, 4), "a comparison is bool");
@@ -64,18 +70,21 @@ static void test_shapes(Graph *g)
     is_shape(g, g_matmul(g, v, w), DT_F32, S(5), "vector times matrix");
     is_shape(g, g_matmul(g, v, v), DT_F32, (Shape){0}, "vector times vector");
     is_shape(g, g_gather(g, x, i, 1), DT_F32, S(2, 7, 2, 4), "gather");
-    is_shape(g, g_reduce(g, OP_ReduceSum, x, 2, I(2, 0)), DT_F32, S(1, 3, 1), "reductions keep the dims");
+    is_shape(g, g_reduce(g, OP_ReduceSum, x, 2, I(2, 0)), DT_F32, S(1, 3, 1),
+             "reductions keep the dims");
     is_shape(g, g_sum_to(g, x, &S(3, 1)), DT_F32, S(3, 1), "sum to a shape");
     is_shape(g, g_concat(g, 2, (ValueId[]){x, x}, 2), DT_F32, S(2, 3, 8), "concat");
     is_shape(g, g_pad(g, x, I(0, 1, 0), I(1, 0, 2), PAD_CONSTANT, 0), DT_F32, S(3, 4, 6), "pad");
     is_shape(g, g_swap_last(g, x), DT_F32, S(2, 4, 3), "transpose");
     ValueId parts = g_split(g, x, 1, 2, I(1, 2));
     is_shape(g, graph_out(g, parts, 1), DT_F32, S(2, 2, 4), "second part of a split");
-    ValueId image = input(g, "image", DT_F32, S(2, 4, 9, 8)), kernel = input(g, "kernel", DT_F32, S(6, 2, 3, 3));
+    ValueId image = input(g, "image", DT_F32, S(2, 4, 9, 8)),
+            kernel = input(g, "kernel", DT_F32, S(6, 2, 3, 3));
     ValueId conv = graph_node(g, OP_Conv, 2, (ValueId[]){image, kernel},
                               (Attr){.group = 2, .n = 2, .stride = I(2, 2), .pad = I(1, 1, 1, 1)});
     is_shape(g, conv, DT_F32, S(2, 6, 5, 4), "grouped convolution");
-    ValueId pool = graph_node(g, OP_MaxPool, 1, &image, (Attr){.n = 2, .stride = I(2, 2), .kernel = I(2, 2), .ceil_mode = 1});
+    ValueId pool = graph_node(g, OP_MaxPool, 1, &image,
+                              (Attr){.n = 2, .stride = I(2, 2), .kernel = I(2, 2), .ceil_mode = 1});
     is_shape(g, pool, DT_F32, S(2, 4, 5, 4), "pool with ceil mode");
     is_shape(g, graph_out(g, pool, 1), DT_I64, S(2, 4, 5, 4), "and its indices");
     ValueId top = graph_node(g, OP_TopK, 1, &x, (Attr){.axis = 2, .k = 2, .largest = 1});
@@ -84,14 +93,22 @@ static void test_shapes(Graph *g)
     refused((Attempt){g, OP_Add, 2, {x, i}, {0}}, "types that differ");
     refused((Attempt){g, OP_MatMul, 2, {x, x}, {0}}, "inner dimensions that differ");
     refused((Attempt){g, OP_Exp, 1, {i}, {0}}, "an elementary function of integers");
-    refused((Attempt){g, OP_Transpose, 1, {x}, {.n = 3, .perm = I(0, 0, 1)}}, "a permutation that is none");
-    refused((Attempt){g, OP_Reshape, 1, {x}, {.n = 2, .dims = I(5, 5)}}, "a reshape to another size");
-    refused((Attempt){g, OP_Slice, 1, {v}, {.n = 1, .start = I(2), .size = I(3)}}, "a slice past the end");
-    refused((Attempt){g, OP_Slice, 1, {v}, {.n = 1, .start = I(0), .size = I(2), .step = I(INT64_MAX)}}, "a slice whose step overflows");
-    refused((Attempt){g, OP_Gather, 2, {x, g_ints(g, 1, I(2), I(0, 3))}, {.axis = 1}}, "a constant index out of range");
-    refused((Attempt){g, OP_Expand, 1, {v}, {.n = 2, .dims = I(INT64_MAX / 2, 4)}}, "an element count that overflows");
+    refused((Attempt){g, OP_Transpose, 1, {x}, {.n = 3, .perm = I(0, 0, 1)}},
+            "a permutation that is none");
+    refused((Attempt){g, OP_Reshape, 1, {x}, {.n = 2, .dims = I(5, 5)}},
+            "a reshape to another size");
+    refused((Attempt){g, OP_Slice, 1, {v}, {.n = 1, .start = I(2), .size = I(3)}},
+            "a slice past the end");
+    refused(
+        (Attempt){g, OP_Slice, 1, {v}, {.n = 1, .start = I(0), .size = I(2), .step = I(INT64_MAX)}},
+        "a slice whose step overflows");
+    refused((Attempt){g, OP_Gather, 2, {x, g_ints(g, 1, I(2), I(0, 3))}, {.axis = 1}},
+            "a constant index out of range");
+    refused((Attempt){g, OP_Expand, 1, {v}, {.n = 2, .dims = I(INT64_MAX / 2, 4)}},
+            "an element count that overflows");
     refused((Attempt){g, OP_Softmax, 1, {x}, {.axis = 3}}, "an axis out of range");
-    refused((Attempt){g, OP_Conv, 2, {image, kernel}, {.group = 3, .n = 2}}, "channels that do not divide into groups");
+    refused((Attempt){g, OP_Conv, 2, {image, kernel}, {.group = 3, .n = 2}},
+            "channels that do not divide into groups");
 }
 
 static void test_identities(Graph *g)
@@ -131,32 +148,42 @@ static void test_folding(Graph *g)
     is_ints(g, g_mul(g, a, b), 3, I(20, 30, 40), "product of constants");
     is_ints(g, g_gather(g, a, g_ints(g, 1, I(2), I(-1, 0)), 0), 2, I(4, 2), "gather of a shape");
     is_ints(g, g_concat(g, 2, (ValueId[]){a, a}, 0), 6, I(2, 3, 4, 2, 3, 4), "concat");
-    is_ints(g, g_cast(g, g_scalar(g, DT_F32, -2.75), DT_I64), 1, I(-2), "cast truncates towards zero");
-    is_ints(g, g_binary(g, OP_Div, g_ints(g, 1, I(3), I(-7, 7, 1)), g_ints(g, 1, I(3), I(2, -2, 0))), 3, I(-3, -3, 0),
-            "integer division truncates, and by 0 does not trap");
-    is_ints(g, g_binary(g, OP_Mod, g_ints(g, 1, I(2), I(-7, 7)), g_ints(g, 0, NULL, I(3))), 2, I(2, 1), "mod as in Python");
-    is_ints(g, g_binary(g, OP_Pow, g_ints(g, 1, I(3), I(3, -1, 2)), g_ints(g, 1, I(3), I(4, -3, -1))), 3, I(81, -1, 0), "power");
+    is_ints(g, g_cast(g, g_scalar(g, DT_F32, -2.75), DT_I64), 1, I(-2),
+            "cast truncates towards zero");
+    is_ints(g,
+            g_binary(g, OP_Div, g_ints(g, 1, I(3), I(-7, 7, 1)), g_ints(g, 1, I(3), I(2, -2, 0))),
+            3, I(-3, -3, 0), "integer division truncates, and by 0 does not trap");
+    is_ints(g, g_binary(g, OP_Mod, g_ints(g, 1, I(2), I(-7, 7)), g_ints(g, 0, NULL, I(3))), 2,
+            I(2, 1), "mod as in Python");
+    is_ints(g,
+            g_binary(g, OP_Pow, g_ints(g, 1, I(3), I(3, -1, 2)), g_ints(g, 1, I(3), I(4, -3, -1))),
+            3, I(81, -1, 0), "power");
     is_ints(g, g_iota(g, DT_I32, 2, 1, 4), 4, I(0, 1, 2, 3), "iota");
     ValueId parts = g_split(g, a, 0, 2, I(1, 2));
     is_ints(g, graph_out(g, parts, 1), 2, I(3, 4), "outputs of a folded split");
     is_ints(g, g_reduce_last(g, OP_ReduceProd, a), 1, I(24), "product of a shape");
-    is_ints(g, g_reduce_last(g, OP_ReduceMax, g_full(g, DT_I64, &S(100), 7)), 1, I(7), "a small expand folds");
+    is_ints(g, g_reduce_last(g, OP_ReduceMax, g_full(g, DT_I64, &S(100), 7)), 1, I(7),
+            "a small expand folds");
     ok(g->node.n == nodes, "folding makes no nodes");
     ValueId big = g_full(g, DT_F32, &S(300, 300), 0.5);
     ok(val(g, big)->kind == V_NODE, "a large expand is a view");
     ValueId twice = g_add(g, big, big);
     is_shape(g, twice, DT_F32, S(300, 300), "sum of two of them has the shape");
-    ok(val(g, twice)->kind == V_CONST && ((const float *)val(g, twice)->data)[89999] >= 1, "and folds through the view");
+    ok(val(g, twice)->kind == V_CONST && ((const float *)val(g, twice)->data)[89999] >= 1,
+       "and folds through the view");
     double d;
-    ok(g_const_double(g, g_like(g, big, 0.25), &d) && d >= 0.25 && d <= 0.25, "constant as a double");
+    ok(g_const_double(g, g_like(g, big, 0.25), &d) && d >= 0.25 && d <= 0.25,
+       "constant as a double");
     ok(!g_const_double(g, a, &d), "not of three elements");
     ValueId x = input(g, "dropped", DT_F32, S(4));
-    ok(made(g, graph_node(g, OP_Dropout, 1, &x, (Attr){.ratio = 0.5}))->op == OP_Dropout, "dropout stays");
+    ok(made(g, graph_node(g, OP_Dropout, 1, &x, (Attr){.ratio = 0.5}))->op == OP_Dropout,
+       "dropout stays");
 }
 
 static void test_broadcasts(Graph *g)
 {
-    ValueId x = input(g, "scores", DT_F32, S(2, 3, 2, 2)), lead = input(g, "lead", DT_F32, S(2, 1, 1, 1));
+    ValueId x = input(g, "scores", DT_F32, S(2, 3, 2, 2)),
+            lead = input(g, "lead", DT_F32, S(2, 1, 1, 1));
     static float data[] = {0, 1, 1, 0, 0, 1, 1, 0};
     ValueId mask = graph_const(g, "mask", (Tensor){DT_F32, S(2, 1, 2, 2), data});
     const Node *n = made(g, g_add(g, x, mask));
@@ -182,20 +209,24 @@ static void test_names(Graph *g)
     graph_rename(g, y, "out");
     ok(!strcmp(val(g, y)->name, "out") && strmap_get(&g->by_name, "out") == y, "renamed");
     graph_rename(g, x, "alias");
-    ok(!strcmp(val(g, x)->name, "in") && strmap_get(&g->by_name, "alias") == x, "an input keeps its name and gets an alias");
+    ok(!strcmp(val(g, x)->name, "in") && strmap_get(&g->by_name, "alias") == x,
+       "an input keeps its name and gets an alias");
     Ids *users = graph_users(g, g->arena);
     ok(users[x].n == 1 && users[x].at[0] == val(g, y)->node, "users");
     vec_push(g->arena, &g->output, y);
     vec_push(g->arena, &g->output_name, "out");
     graph_verify(g);
     ok(true, "the graph verifies");
-    ok(op_find("Softmax") == OP_Softmax && op_find("softmax") == OP_NONE && op_is_map(OP_Tanh) && !op_is_map(OP_Slice) &&
-       op_is_view(OP_Slice) && !op_differentiable(OP_ArgMax) && !strcmp(op_map_text(OP_Add), "(a) + (b)"), "the table as data");
+    ok(op_find("Softmax") == OP_Softmax && op_find("softmax") == OP_NONE && op_is_map(OP_Tanh) &&
+           !op_is_map(OP_Slice) && op_is_view(OP_Slice) && !op_differentiable(OP_ArgMax) &&
+           !strcmp(op_map_text(OP_Add), "(a) + (b)"),
+       "the table as data");
 }
 
 int main(void)
 {
-    static void (*const tests[])(Graph *) = {test_shapes, test_identities, test_folding, test_broadcasts, test_names};
+    static void (*const tests[])(Graph *) = {test_shapes, test_identities, test_folding,
+                                             test_broadcasts, test_names};
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
         Arena *a = arena_new();
         tests[i](graph_new(a, "test.onnx"));

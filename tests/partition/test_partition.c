@@ -1,5 +1,6 @@
 /*
- * test_partition.c - split points, what crosses, parameters, copies, and the reports, on graphs built by hand.
+ * test_partition.c - split points, what crosses, parameters, copies, and the reports, on graphs
+ * built by hand.
  */
 #include <libxml/parser.h>
 #include <libxml/xmlschemas.h>
@@ -32,7 +33,8 @@ static Graph *fresh(void)
 
 static Origin *at(Graph *g, const char *scope, const char *name)
 {
-    Origin o = {.name = name, .type = "Op", .scope = scope, .index = g->origin.n, .pipeline_stage = -1};
+    Origin o = {
+        .name = name, .type = "Op", .scope = scope, .index = g->origin.n, .pipeline_stage = -1};
     vec_push(g->arena, &g->origin, o);
     g->cur_origin = g->origin.n - 1;
     return &g->origin.at[g->cur_origin];
@@ -40,8 +42,11 @@ static Origin *at(Graph *g, const char *scope, const char *name)
 
 static ValueId param(Graph *g, const char *name, Shape s, bool trainable)
 {
-    return graph_param(g,
-                       (Param){.name = name, .initializer = name, .dtype = DT_F32, .shape = s, .trainable = trainable});
+    return graph_param(g, (Param){.name = name,
+                                  .initializer = name,
+                                  .dtype = DT_F32,
+                                  .shape = s,
+                                  .trainable = trainable});
 }
 
 static ValueId linear(Graph *g, ValueId x, ValueId w, const char *scope, const char *name)
@@ -99,8 +104,10 @@ static Graph *chain(void)
     Graph *g = fresh();
     Shape xs = shape_of(2, (int64_t)B, (int64_t)D), ws = shape_of(2, (int64_t)D, (int64_t)D);
     ValueId x = graph_input(g, "x", DT_F32, &xs);
-    ValueId w0 = param(g, "layers.0.a.weight", ws, true), w1 = param(g, "layers.1.weight", ws, true);
-    ValueId w10 = param(g, "layers.10.weight", ws, true), wf = param(g, "blocks.f.weight", ws, true);
+    ValueId w0 = param(g, "layers.0.a.weight", ws, true),
+            w1 = param(g, "layers.1.weight", ws, true);
+    ValueId w10 = param(g, "layers.10.weight", ws, true),
+            wf = param(g, "blocks.f.weight", ws, true);
     ValueId h = linear(g, x, w0, "model.layers.0.a", "/a");
     at(g, "model.layers.0.act", "/act");
     h = g_unary(g, OP_Relu, h);
@@ -140,7 +147,8 @@ static void split_points(void)
     j = job(chain(), "/ten", NULL);
     ok(try_build(&j, text, sizeof text) == 0 && stage(&j, 0)->nodes.n == 3, "before a node");
     j = job(chain(), "act:0", NULL);
-    ok(try_build(&j, text, sizeof text) == 0 && stage(&j, 0)->nodes.n == 2, "after a value, whose name has a colon");
+    ok(try_build(&j, text, sizeof text) == 0 && stage(&j, 0)->nodes.n == 2,
+       "after a value, whose name has a colon");
     j = job(chain(), "/ten:end", NULL);
     ok(try_build(&j, text, sizeof text) == 0 && stage(&j, 0)->nodes.n == 4, "after a node");
     j = job(chain(), "layers.10:begin", "layers.10:begin");
@@ -151,7 +159,8 @@ static void split_errors(void)
 {
     char text[4096];
     Job j = job(chain(), "layer.10:begin", NULL);
-    ok(try_build(&j, text, sizeof text) == EXIT_USAGE && strstr(text, "did you mean 'layers.10:begin'"),
+    ok(try_build(&j, text, sizeof text) == EXIT_USAGE &&
+           strstr(text, "did you mean 'layers.10:begin'"),
        "a wrong path: did you mean");
     ok(strstr(text, "ppsplit ls") != NULL, "and where to look");
     j = job(chain(), "layers.0:end", "layers.1:begin");
@@ -162,7 +171,8 @@ static void split_errors(void)
     ok(try_build(&j, text, sizeof text) == EXIT_USAGE && strstr(text, "stage 0 would be empty"),
        "an empty first stage");
     j = job(chain(), "y", NULL);
-    ok(try_build(&j, text, sizeof text) == EXIT_USAGE && strstr(text, "stage 1 would be empty"), "an empty last stage");
+    ok(try_build(&j, text, sizeof text) == EXIT_USAGE && strstr(text, "stage 1 would be empty"),
+       "an empty last stage");
     j = job(chain(), "layers.10", NULL);
     ok(try_build(&j, text, sizeof text) == EXIT_USAGE && strstr(text, "layers.10:begin"),
        "a module without begin or end");
@@ -218,7 +228,8 @@ static void markers(void)
     h = g_unary(g, OP_Sin, h);
     output(g, h, "y");
     Job j = job(g, NULL, NULL);
-    ok(try_build(&j, text, sizeof text) == 0 && j.p->stage.n == 3, "a marker without nodes, and annotations");
+    ok(try_build(&j, text, sizeof text) == 0 && j.p->stage.n == 3,
+       "a marker without nodes, and annotations");
     g = fresh();
     h = graph_input(g, "x", DT_F32, &xs);
     at(g, "", "/a")->pipeline_stage = 1;
@@ -227,7 +238,8 @@ static void markers(void)
     h = g_unary(g, OP_Tanh, h);
     output(g, h, "y");
     j = job(g, NULL, NULL);
-    ok(try_build(&j, text, sizeof text) == EXIT_MODEL && strstr(text, "'/b'") && strstr(text, "'/a'"),
+    ok(try_build(&j, text, sizeof text) == EXIT_MODEL && strstr(text, "'/b'") &&
+           strstr(text, "'/a'"),
        "annotations that go back are refused");
 }
 
@@ -239,7 +251,8 @@ static const StageInput *stage_input(const Stage *s, ValueId v)
     return NULL;
 }
 
-/* A skip from stage 0 to 2, a tied weight in 0 and 2 (transposed there), a mask from integer input used everywhere. */
+/* A skip from stage 0 to 2, a tied weight in 0 and 2 (transposed there), a mask from integer input
+ * used everywhere. */
 static Graph *skips(ValueId *skip, ValueId *mask)
 {
     Graph *g = fresh();
@@ -275,9 +288,12 @@ static void crossing(void)
     Job j = job(skips(&skip, &mask), "b:begin", "c:begin");
     ok(try_build(&j, text, sizeof text) == 0 && j.p->stage.n == 3, "three stages");
     const StageInput *in = stage_input(stage(&j, 2), skip);
-    ok(in && in->from == 0 && !stage_input(stage(&j, 1), skip), "a skip goes straight from stage 0 to 2");
-    ok(!stage_input(stage(&j, 1), mask) && !stage_input(stage(&j, 2), mask), "the mask is made again where it is used");
-    ok(stage_input(stage(&j, 2), j.g->input.at[1]) != NULL, "from the input, which a late stage reads too");
+    ok(in && in->from == 0 && !stage_input(stage(&j, 1), skip),
+       "a skip goes straight from stage 0 to 2");
+    ok(!stage_input(stage(&j, 1), mask) && !stage_input(stage(&j, 2), mask),
+       "the mask is made again where it is used");
+    ok(stage_input(stage(&j, 2), j.g->input.at[1]) != NULL,
+       "from the input, which a late stage reads too");
     const Stage *s = stage(&j, 2);
     ok(s->param.n == 1 && s->param.at[0].use == USE_TRANSMIT && s->param.at[0].from == 0,
        "a tied weight is sent, not its transpose");
@@ -300,7 +316,8 @@ static void crossing(void)
        "an unknown parameter: did you mean");
 }
 
-/* Runs the stages in order on numbers (pipe_verify has seen that each reads only what enters it). */
+/* Runs the stages in order on numbers (pipe_verify has seen that each reads only what enters it).
+ */
 static void run(const Pipe *p, Tensor *out)
 {
     const Graph *g = p->graph;
@@ -329,7 +346,8 @@ static void run(const Pipe *p, Tensor *out)
         for (uint32_t i = 0; i < st->input.n; i++)
             at[st->input.at[i].value] = at_all[st->input.at[i].value];
         for (uint32_t i = 0; i < st->param.n; i++)
-            at[g->param.at[st->param.at[i].param].value] = at_all[g->param.at[st->param.at[i].param].value];
+            at[g->param.at[st->param.at[i].param].value] =
+                at_all[g->param.at[st->param.at[i].param].value];
         eval_nodes(g, a, st->forward.at, st->forward.n, at);
         for (uint32_t i = 0; i < st->output.n; i++)
             at_all[st->output.at[i].value] = at[st->output.at[i].value];
@@ -355,7 +373,8 @@ static void same_numbers(void)
         if (same)
             run(j.p, got);
         for (int i = 0; i < 3 && same; i++)
-            same = memcmp(want[i].data, got[i].data, (size_t)shape_elements(&want[i].shape) * sizeof(float)) == 0;
+            same = memcmp(want[i].data, got[i].data,
+                          (size_t)shape_elements(&want[i].shape) * sizeof(float)) == 0;
         ok(same, "cut at %s: the same bits%s%s", cuts[c][0], code ? ": " : "", code ? text : "");
     }
 }
@@ -365,7 +384,8 @@ static void direct_outputs(void)
     char text[4096];
     Graph *g = fresh();
     Shape xs = shape_of(2, (int64_t)B, (int64_t)D);
-    ValueId x = graph_input(g, "x", DT_F32, &xs), w = param(g, "w", shape_of(2, (int64_t)D, (int64_t)D), true);
+    ValueId x = graph_input(g, "x", DT_F32, &xs),
+            w = param(g, "w", shape_of(2, (int64_t)D, (int64_t)D), true);
     at(g, "", "/a");
     ValueId h = g_matmul(g, x, w), dead = g_unary(g, OP_Exp, h);
     (void)dead;
@@ -377,7 +397,8 @@ static void direct_outputs(void)
     Job j = job(g, NULL, NULL);
     ok(try_build(&j, text, sizeof text) == 0 && j.p->stage.n == 1,
        "outputs that are an input, a parameter, a constant");
-    ok(stage(&j, 0)->forward.n == 4, "an Identity each, nothing dead: %u nodes", stage(&j, 0)->forward.n);
+    ok(stage(&j, 0)->forward.n == 4, "an Identity each, nothing dead: %u nodes",
+       stage(&j, 0)->forward.n);
     ok(val(g, g->output.at[1])->batch == 0, "with the batch dimension of what they repeat");
 }
 
@@ -387,24 +408,31 @@ static void phases(void)
     Graph *g = fresh();
     Shape xs = shape_of(2, (int64_t)B, (int64_t)D), ss = shape_of(2, (int64_t)1, (int64_t)D);
     ValueId x = graph_input(g, "x", DT_F32, &xs), w = param(g, "w", ss, true);
-    ValueId mean = graph_param(
-        g, (Param){.name = "running_mean", .initializer = "rm", .dtype = DT_F32, .shape = ss, .stat = true});
+    ValueId mean = graph_param(g, (Param){.name = "running_mean",
+                                          .initializer = "rm",
+                                          .dtype = DT_F32,
+                                          .shape = ss,
+                                          .stat = true});
     at(g, "bn", "/bn");
     ValueId now = g_mean(g, x, 1, (int64_t[]){0});
-    ValueId new_mean = g_add(g, g_mul(g, mean, g_like(g, mean, 0.9)), g_mul(g, now, g_like(g, now, 0.1)));
+    ValueId new_mean =
+        g_add(g, g_mul(g, mean, g_like(g, mean, 0.9)), g_mul(g, now, g_like(g, now, 0.1)));
     StatUpdate u = {val(g, mean)->param, new_mean};
     vec_push(g->arena, &g->update, u);
     ValueId used = graph_node(g, OP_Phase, 2, (ValueId[]){now, mean}, (Attr){0});
     ValueId y = g_mul(g, g_sub(g, x, used), w);
     output(g, y, "y");
     ValueId scale = graph_input(g, "loss_scale", DT_F32, &(Shape){0});
-    ValueId loss = g_mul(g, g_reshape(g, g_reduce(g, OP_ReduceSum, y, 2, (int64_t[]){0, 1}), &(Shape){0}), scale);
-    Loss l = {.loss = loss, .loss_scale = scale, .target = NONE, .scale = LOSS_SUM, .text = "output:y"};
+    ValueId loss = g_mul(
+        g, g_reshape(g, g_reduce(g, OP_ReduceSum, y, 2, (int64_t[]){0, 1}), &(Shape){0}), scale);
+    Loss l = {
+        .loss = loss, .loss_scale = scale, .target = NONE, .scale = LOSS_SUM, .text = "output:y"};
     Job j = {.g = g, .loss = &l};
     ok(try_build(&j, text, sizeof text) == 0, "a running statistic");
     const Stage *s = stage(&j, 0);
-    ok(s->forward.n == s->infer.n + 4, "the mean and its update are of the training program alone: %u, %u",
-       s->forward.n, s->infer.n);
+    ok(s->forward.n == s->infer.n + 4,
+       "the mean and its update are of the training program alone: %u, %u", s->forward.n,
+       s->infer.n);
     ok(j.p->mixes.n == 1 && strstr(j.p->mixes.at[0], "/bn"), "and the samples it mixes are named");
     ok(s->output.n == 2 && j.p->loss == loss, "the loss is an output of the last stage");
 }
@@ -453,7 +481,8 @@ static void reports(void)
     ok(strstr(txt, "= getitem(%submod_0, 0)") != NULL, "and takes their outputs apart");
     ok(strstr(txt, "wte.weight f32[4,4]") != NULL, "a transmitted parameter is seen");
     ok(valid(xml), "pipe.xml is valid by pipe.xsd");
-    ok(strstr(xml, "<edge from=\"0\" to=\"2\" value=\"wte.weight\" dtype=\"f32\" shape=\"4,4\" bytes=\"64\" "
+    ok(strstr(xml, "<edge from=\"0\" to=\"2\" value=\"wte.weight\" dtype=\"f32\" shape=\"4,4\" "
+                   "bytes=\"64\" "
                    "kind=\"parameter\" gradient=\"no\"/>") != NULL,
        "with the edge of the parameter");
     free(txt);
@@ -477,8 +506,10 @@ static void hostile_names(void)
          *dot = text_of(j.p, report_pipe_dot);
     char *txt = text_of(j.p, report_pipe_txt), *sum = text_of(j.p, report_summary);
     ok(valid(xml), "pipe.xml stays valid");
-    ok(!strstr(html, "<script>") && !strstr(html, "<x>") && !strchr(html, '\x01'), "pipe.html is escaped");
-    ok(!strchr(txt, '\x1b') && !strchr(sum, '\x1b') && !strstr(txt, "\n%submod"), "text has no control bytes");
+    ok(!strstr(html, "<script>") && !strstr(html, "<x>") && !strchr(html, '\x01'),
+       "pipe.html is escaped");
+    ok(!strchr(txt, '\x1b') && !strchr(sum, '\x1b') && !strstr(txt, "\n%submod"),
+       "text has no control bytes");
     ok(strstr(dot, "\\\"") != NULL && !strchr(dot, '\x01'), "pipe.dot is quoted");
     free(xml);
     free(html);
@@ -492,11 +523,16 @@ static void costs(void)
     Graph *g = fresh();
     Shape xs = shape_of(3, (int64_t)2, (int64_t)3, (int64_t)5),
           is = shape_of(4, (int64_t)2, (int64_t)3, (int64_t)8, (int64_t)8);
-    ValueId x = graph_input(g, "x", DT_F32, &xs), w = param(g, "w", shape_of(2, (int64_t)5, (int64_t)7), true);
+    ValueId x = graph_input(g, "x", DT_F32, &xs),
+            w = param(g, "w", shape_of(2, (int64_t)5, (int64_t)7), true);
     ValueId y = g_matmul(g, x, w);
     ValueId im = graph_input(g, "im", DT_F32, &is),
             k = param(g, "k", shape_of(4, (int64_t)6, (int64_t)3, (int64_t)3, (int64_t)3), true);
-    Attr a = {.n = 2, .group = 1, .stride = (int64_t[]){1, 1}, .dilation = (int64_t[]){1, 1}, .pad = (int64_t[]){1, 1, 1, 1}};
+    Attr a = {.n = 2,
+              .group = 1,
+              .stride = (int64_t[]){1, 1},
+              .dilation = (int64_t[]){1, 1},
+              .pad = (int64_t[]){1, 1, 1, 1}};
     ValueId c = graph_node(g, OP_Conv, 2, (ValueId[]){im, k}, a);
     ok(cost_flops(g, val(g, y)->node) == 2 * 2 * 3 * 5 * 7, "FLOPs of a product are 2 m n k");
     ok(cost_flops(g, val(g, c)->node) == 2LL * 2 * 6 * 8 * 8 * 3 * 3 * 3, "and of a convolution");

@@ -1,6 +1,6 @@
-/* The pipelines of runtime_plan.h as a program with two tables of stages, as the compiler would write it: for the CPU, and for
-   CUDA with the functions of device_plan.cu.  PLAN=0..3 in the environment says which pipeline; `device_plan write DIR` writes
-   its parameters and data. */
+/* The pipelines of runtime_plan.h as a program with two tables of stages, as the compiler would
+   write it: for the CPU, and for CUDA with the functions of device_plan.cu.  PLAN=0..3 in the
+   environment says which pipeline; `device_plan write DIR` writes its parameters and data. */
 #include "runtime_plan.h"
 
 #include "base/file/npy.h"
@@ -10,8 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FUNCTIONS(X) X(first_forward) X(first_input) X(first_weight) X(first_backward) X(second_forward) X(second_infer) \
-    X(second_input) X(second_weight) X(second_backward) X(last_forward) X(last_input) X(last_weight) X(last_backward)
+#define FUNCTIONS(X)                                                                               \
+    X(first_forward)                                                                               \
+    X(first_input) X(first_weight) X(first_backward) X(second_forward) X(second_infer)             \
+        X(second_input) X(second_weight) X(second_backward) X(last_forward) X(last_input)          \
+            X(last_weight) X(last_backward)
 #define DECLARE(f) void f##_cuda(const PpCtx *c);
 FUNCTIONS(DECLARE)
 #define PAIR(f) {f, f##_cuda},
@@ -30,7 +33,10 @@ static void (*on_device(void (*f)(const PpCtx *c)))(const PpCtx *c)
 static void write_all(const PpPlan *p, const char *dir)
 {
     enum { ALL = 22 };
-    static float par[4][D] = {{0.5f, -0.25f, 1.5f}, {0.75f, 1.25f, -0.5f}, {1.125f, 0.375f, -0.875f}, {0.25f, -1.5f, 0.625f}};
+    static float par[4][D] = {{0.5f, -0.25f, 1.5f},
+                              {0.75f, 1.25f, -0.5f},
+                              {1.125f, 0.375f, -0.875f},
+                              {0.25f, -1.5f, 0.625f}};
     static const int64_t x_shape[] = {ALL, D}, target_shape[] = {D, ALL};
     float x[ALL * D], target[D * ALL];
     char err[ST_ERR], path[500];

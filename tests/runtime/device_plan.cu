@@ -1,5 +1,6 @@
-/* The functions of runtime_plan.h on a device: one thread per column walks the rows, so that additions come in the same order and
-   the numbers are the CPU's to the bit where products and sums are not contracted. */
+/* The functions of runtime_plan.h on a device: one thread per column walks the rows, so that
+   additions come in the same order and the numbers are the CPU's to the bit where products and sums
+   are not contracted. */
 #include "runtime/api/pp_cuda_calls.h"
 
 namespace {
@@ -96,7 +97,8 @@ __global__ void last_input(Args p, bool keep) {
 
 __global__ void last_weight(Args p, bool saved) {
     COLUMN(i) {
-        float e = saved ? p.saved[i] : 2 * (p.out[0][i] - p.in[2][i % D * p.rows + i / D]) * *p.in[3];
+        float e =
+            saved ? p.saved[i] : 2 * (p.out[0][i] - p.in[2][i % D * p.rows + i / D]) * *p.in[3];
         p.grad[threadIdx.x] += e * p.in[0][i];
     }
 }
@@ -106,8 +108,14 @@ cudaStream_t stream_of(const PpCtx *c) { return static_cast<cudaStream_t>(c->str
 }   // namespace
 
 extern "C" {
-void first_forward_cuda(const PpCtx *c) { PP_LAUNCH(first_forward, 1, D, 0, stream_of(c), args_of(c, 1, 2, 0, 0)); }
-void first_input_cuda(const PpCtx *c) { PP_LAUNCH(first_input, 1, D, 0, stream_of(c), args_of(c, 1, 0, 2, 0)); }
+void first_forward_cuda(const PpCtx *c)
+{
+    PP_LAUNCH(first_forward, 1, D, 0, stream_of(c), args_of(c, 1, 2, 0, 0));
+}
+void first_input_cuda(const PpCtx *c)
+{
+    PP_LAUNCH(first_input, 1, D, 0, stream_of(c), args_of(c, 1, 0, 2, 0));
+}
 void first_weight_cuda(const PpCtx *c) {
     Args a = args_of(c, 1, 0, 0, 0);
     PP_LAUNCH(first_weight, 1, D, 0, stream_of(c), a, a.saved, a.saved + ROWS * D);
@@ -116,17 +124,38 @@ void first_backward_cuda(const PpCtx *c) {
     Args a = args_of(c, 1, 0, 2, 0);
     PP_LAUNCH(first_weight, 1, D, 0, stream_of(c), a, a.dy[0], a.dy[1]);
 }
-void second_forward_cuda(const PpCtx *c) { PP_LAUNCH(middle_forward, 1, D, 0, stream_of(c), args_of(c, 1, 1, 0, 0), true); }
-void second_infer_cuda(const PpCtx *c) { PP_LAUNCH(middle_forward, 1, D, 0, stream_of(c), args_of(c, 1, 1, 0, 0), false); }
-void second_input_cuda(const PpCtx *c) { PP_LAUNCH(middle_input, 1, D, 0, stream_of(c), args_of(c, 1, 0, 1, 1)); }
-void second_weight_cuda(const PpCtx *c) { PP_LAUNCH(middle_weight, 1, D, 0, stream_of(c), args_of(c, 1, 0, 1, 0)); }
+void second_forward_cuda(const PpCtx *c)
+{
+    PP_LAUNCH(middle_forward, 1, D, 0, stream_of(c), args_of(c, 1, 1, 0, 0), true);
+}
+void second_infer_cuda(const PpCtx *c)
+{
+    PP_LAUNCH(middle_forward, 1, D, 0, stream_of(c), args_of(c, 1, 1, 0, 0), false);
+}
+void second_input_cuda(const PpCtx *c)
+{
+    PP_LAUNCH(middle_input, 1, D, 0, stream_of(c), args_of(c, 1, 0, 1, 1));
+}
+void second_weight_cuda(const PpCtx *c)
+{
+    PP_LAUNCH(middle_weight, 1, D, 0, stream_of(c), args_of(c, 1, 0, 1, 0));
+}
 void second_backward_cuda(const PpCtx *c) {
     second_input_cuda(c);
     second_weight_cuda(c);
 }
-void last_forward_cuda(const PpCtx *c) { PP_LAUNCH(last_forward, 1, 1, 0, stream_of(c), args_of(c, 4, 2, 0, 0)); }
-void last_input_cuda(const PpCtx *c) { PP_LAUNCH(last_input, 1, D, 0, stream_of(c), args_of(c, 4, 1, 0, 2), true); }
-void last_weight_cuda(const PpCtx *c) { PP_LAUNCH(last_weight, 1, D, 0, stream_of(c), args_of(c, 4, 1, 0, 0), true); }
+void last_forward_cuda(const PpCtx *c)
+{
+    PP_LAUNCH(last_forward, 1, 1, 0, stream_of(c), args_of(c, 4, 2, 0, 0));
+}
+void last_input_cuda(const PpCtx *c)
+{
+    PP_LAUNCH(last_input, 1, D, 0, stream_of(c), args_of(c, 4, 1, 0, 2), true);
+}
+void last_weight_cuda(const PpCtx *c)
+{
+    PP_LAUNCH(last_weight, 1, D, 0, stream_of(c), args_of(c, 4, 1, 0, 0), true);
+}
 void last_backward_cuda(const PpCtx *c) {
     Args a = args_of(c, 4, 1, 0, 2);
     PP_LAUNCH(last_input, 1, D, 0, stream_of(c), a, false);

@@ -1,5 +1,6 @@
-/* Convolutions against seven nested loops in double: 1 to 3 dimensions, strides, dilations, uneven padding, groups,
-   depthwise, pointwise; forward, both gradients, float and double; and the bits for any rows and threads. */
+/* Convolutions against seven nested loops in double: 1 to 3 dimensions, strides, dilations, uneven
+   padding, groups, depthwise, pointwise; forward, both gradients, float and double; and the bits
+   for any rows and threads. */
 #include "runtime/api/pp.h"
 #include "runtime/device/library.h"
 
@@ -25,13 +26,16 @@ static double uniform(void)
     return (double)((float)(state >> 8) / 8388608.0f - 1.0f);
 }
 
-/* What one (output position, tap) pair reads, in all three uses: calls f(y index, x index, w index). */
-static void pairs(const PpConvShape *s, int64_t rows, void (*f)(int64_t y, int64_t x, int64_t w, void *), void *arg)
+/* What one (output position, tap) pair reads, in all three uses: calls f(y index, x index, w
+ * index). */
+static void pairs(const PpConvShape *s, int64_t rows,
+                  void (*f)(int64_t y, int64_t x, int64_t w, void *), void *arg)
 {
-    int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, k[3] = {1, 1, 1}, st[3] = {1, 1, 1}, di[3] = {1, 1, 1},
-            pad[3] = {0, 0, 0};
+    int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, k[3] = {1, 1, 1}, st[3] = {1, 1, 1},
+            di[3] = {1, 1, 1}, pad[3] = {0, 0, 0};
     for (int i = 0; i < s->spatial; i++) {
-        in[3 - s->spatial + i] = s->in[i], out[3 - s->spatial + i] = s->out[i], k[3 - s->spatial + i] = s->kernel[i];
+        in[3 - s->spatial + i] = s->in[i], out[3 - s->spatial + i] = s->out[i],
+                            k[3 - s->spatial + i] = s->kernel[i];
         st[3 - s->spatial + i] = s->stride[i], di[3 - s->spatial + i] = s->dilation[i],
                             pad[3 - s->spatial + i] = s->pad_begin[i];
     }
@@ -41,13 +45,15 @@ static void pairs(const PpConvShape *s, int64_t rows, void (*f)(int64_t y, int64
             for (int64_t o = 0; o < out[0] * out[1] * out[2]; o++)
                 for (int64_t c = 0; c < cg; c++)
                     for (int64_t t = 0; t < k[0] * k[1] * k[2]; t++) {
-                        int64_t d = o / (out[1] * out[2]) * st[0] + t / (k[1] * k[2]) * di[0] - pad[0];
+                        int64_t d =
+                            o / (out[1] * out[2]) * st[0] + t / (k[1] * k[2]) * di[0] - pad[0];
                         int64_t h = o / out[2] % out[1] * st[1] + t / k[2] % k[1] * di[1] - pad[1];
                         int64_t w = o % out[2] * st[2] + t % k[2] * di[2] - pad[2];
                         if (d < 0 || d >= in[0] || h < 0 || h >= in[1] || w < 0 || w >= in[2])
                             continue;
                         f((n * s->m + m) * out[0] * out[1] * out[2] + o,
-                          ((n * s->c + m / mg * cg + c) * in[0] * in[1] + d * in[1] + h) * in[2] + w,
+                          ((n * s->c + m / mg * cg + c) * in[0] * in[1] + d * in[1] + h) * in[2] +
+                              w,
                           (m * cg + c) * k[0] * k[1] * k[2] + t, arg);
                     }
 }
@@ -69,7 +75,9 @@ static double off(const void *got, const double *want, int64_t n, int dtype)
     double e = 0, scale = 1;
     for (int64_t i = 0; i < n; i++) {
         scale = fmax(scale, fabs(want[i]));
-        e = fmax(e, fabs((dtype == PP_F64 ? ((const double *)got)[i] : (double)((const float *)got)[i]) - want[i]));
+        e = fmax(
+            e, fabs((dtype == PP_F64 ? ((const double *)got)[i] : (double)((const float *)got)[i]) -
+                    want[i]));
     }
     return e / scale;
 }
@@ -91,7 +99,10 @@ static int one(const PpConvShape *shape, int dtype, int *bits)
     s.dtype = dtype;
     int64_t nx = ROWS * s.c, ny = ROWS * s.m, nw = s.m * s.c / s.group;
     for (int i = 0; i < s.spatial; i++) {
-        s.out[i] = (s.in[i] + s.pad_begin[i] + s.pad_end[i] - s.dilation[i] * (s.kernel[i] - 1) - 1) / s.stride[i] + 1;
+        s.out[i] =
+            (s.in[i] + s.pad_begin[i] + s.pad_end[i] - s.dilation[i] * (s.kernel[i] - 1) - 1) /
+                s.stride[i] +
+            1;
         nx *= s.in[i], ny *= s.out[i], nw *= s.kernel[i];
     }
     double *x = calloc((size_t)nx, 8), *y = calloc((size_t)ny, 8), *w = calloc((size_t)nw, 8),
@@ -133,12 +144,13 @@ static int one(const PpConvShape *shape, int dtype, int *bits)
 #ifdef _OPENMP
     omp_set_num_threads(1);
 #endif
-    free(x), free(y), free(w), free(dy), free(dx), free(dw), free(fx), free(fy), free(fw), free(fdy), free(fdx),
-        free(fdw), free(again);
+    free(x), free(y), free(w), free(dy), free(dx), free(dw), free(fx), free(fy), free(fw),
+        free(fdy), free(fdx), free(fdw), free(again);
     return e < tol;
 }
 
-/* Scratch is shared by what opens with one library; one that cannot be had is said, and nothing else is touched. */
+/* Scratch is shared by what opens with one library; one that cannot be had is said, and nothing
+ * else is touched. */
 static void libraries(const PpConvShape *shape)
 {
     PpConvShape s = *shape;
@@ -150,8 +162,10 @@ static void libraries(const PpConvShape *shape)
     PpConv *one = pp_conv_open(&s, 1);
     int64_t bytes = library.bytes;
     PpConv *two = pp_conv_open(&s, 1);
-    ok(one && two && bytes > 0 && library.bytes == bytes && !library.failure, "two convolutions of a library share its scratch");
-    ok(!pp_conv_open(&s, 1 << 30) && library.failure, "scratch that cannot be had is a failure, not the end of the process");
+    ok(one && two && bytes > 0 && library.bytes == bytes && !library.failure,
+       "two convolutions of a library share its scratch");
+    ok(!pp_conv_open(&s, 1 << 30) && library.failure,
+       "scratch that cannot be had is a failure, not the end of the process");
     pp_library = NULL;
     pp_conv_close(one);
     pp_conv_close(two);

@@ -1,5 +1,5 @@
-/* pp_sgemm, pp_dgemm and their batched forms against a naive product in double; and the bits: any leading dimension,
-   any slice of rows, any number of threads give the same. */
+/* pp_sgemm, pp_dgemm and their batched forms against a naive product in double; and the bits: any
+   leading dimension, any slice of rows, any number of threads give the same. */
 #include "runtime/api/pp.h"
 #include "runtime/device/cpu/cpu.h"
 
@@ -29,9 +29,10 @@ static int one(int ta, int tb, int64_t m, int64_t n, int64_t k, int pad, double 
 {
     int64_t lda = (ta ? m : k) + pad, ldb = (tb ? k : n) + pad, ldc = n + pad;
     int64_t na = (ta ? k : m) * lda, nb = (tb ? n : k) * ldb, nc = m * ldc;
-    float *a = malloc((size_t)(na + 1) * 4), *b = malloc((size_t)(nb + 1) * 4), *c = malloc((size_t)nc * 4),
-          *d = malloc((size_t)nc * 4), *dt = malloc((size_t)nc * 4);
-    double *da = malloc((size_t)(na + 1) * 8), *db = malloc((size_t)(nb + 1) * 8), *dc = malloc((size_t)nc * 8);
+    float *a = malloc((size_t)(na + 1) * 4), *b = malloc((size_t)(nb + 1) * 4),
+          *c = malloc((size_t)nc * 4), *d = malloc((size_t)nc * 4), *dt = malloc((size_t)nc * 4);
+    double *da = malloc((size_t)(na + 1) * 8), *db = malloc((size_t)(nb + 1) * 8),
+           *dc = malloc((size_t)nc * 8);
     for (int64_t i = 0; i < na; i++)
         da[i] = (double)(a[i] = uniform());
     for (int64_t i = 0; i < nb; i++)
@@ -51,8 +52,10 @@ static int one(int ta, int tb, int64_t m, int64_t n, int64_t k, int pad, double 
             e = fmax(e, fabs(s - (double)c[i * ldc + j]));
             e64 = fmax(e64, fabs(s - dc[i * ldc + j]));
         }
-    *worst = fmax(*worst, fmax(e / (1 + sqrt((double)k)) * 1e6, e64 / (1 + sqrt((double)k)) * 1e15));
-    /* into tight rows of C: the same bits (a matrix-vector product that accumulates is the one exception, in oneDNN) */
+    *worst =
+        fmax(*worst, fmax(e / (1 + sqrt((double)k)) * 1e6, e64 / (1 + sqrt((double)k)) * 1e15));
+    /* into tight rows of C: the same bits (a matrix-vector product that accumulates is the one
+     * exception, in oneDNN) */
     if (pad && n > 1) {
         for (int64_t i = 0; i < m; i++)
             for (int64_t j = 0; j < n; j++)
@@ -78,13 +81,14 @@ static int one(int ta, int tb, int64_t m, int64_t n, int64_t k, int pad, double 
     return 0;
 }
 
-/* Operands whose rows stand at the distances that a library may treat in ways of their own: multiples of 256 and 1,024. */
+/* Operands whose rows stand at the distances that a library may treat in ways of their own:
+ * multiples of 256 and 1,024. */
 static int any_distance(int ta, int tb, int64_t m, int64_t n, int64_t k)
 {
     enum { NEAR = 16, FAR = 2048, MOST = 1040 };
     int64_t ra = ta ? k : m, ca = ta ? m : k, rb = tb ? n : k, cb = tb ? k : n;
-    float *x = malloc(sizeof(float) * 2 * MOST * FAR), *y = x + MOST * FAR, *a = malloc(sizeof(float) * MOST * FAR),
-          *b = malloc(sizeof(float) * MOST * FAR);
+    float *x = malloc(sizeof(float) * 2 * MOST * FAR), *y = x + MOST * FAR,
+          *a = malloc(sizeof(float) * MOST * FAR), *b = malloc(sizeof(float) * MOST * FAR);
     int same = 1;
     for (int64_t i = 0; i < ra * ca; i++)
         a[i] = uniform();
@@ -107,7 +111,8 @@ static int any_distance(int ta, int tb, int64_t m, int64_t n, int64_t k)
 
 static int batched(void)
 {
-    /* heads inside a packed [2, 3, 4 heads * 5] tensor: A[b,h] = x[b,:,h,:] (3 x 5), C = A A^T -> [2,4,3,3] */
+    /* heads inside a packed [2, 3, 4 heads * 5] tensor: A[b,h] = x[b,:,h,:] (3 x 5), C = A A^T ->
+     * [2,4,3,3] */
     float x[2 * 3 * 20], y[2 * 4 * 3 * 3];
     for (int i = 0; i < 120; i++)
         x[i] = uniform();
@@ -119,7 +124,8 @@ static int batched(void)
                 for (int j = 0; j < 3; j++) {
                     double s = 0;
                     for (int p = 0; p < 5; p++)
-                        s += (double)x[b * 60 + i * 20 + h * 5 + p] * (double)x[b * 60 + j * 20 + h * 5 + p];
+                        s += (double)x[b * 60 + i * 20 + h * 5 + p] *
+                             (double)x[b * 60 + j * 20 + h * 5 + p];
                     if (fabs(s - (double)y[b * 36 + h * 9 + i * 3 + j]) > 1e-6)
                         return 0;
                 }
@@ -139,14 +145,16 @@ int main(void)
         for (unsigned i = 0; i < 10; i++)
             for (unsigned j = 0; j < 10; j += 1 + i % 3)
                 for (unsigned p = 0; p < 10; p += 1 + j % 4)
-                    one(t & 1, t >> 1, sizes[i], sizes[j], sizes[p], (int)((i + j + p) % 2) * 3, &worst, &bits);
+                    one(t & 1, t >> 1, sizes[i], sizes[j], sizes[p], (int)((i + j + p) % 2) * 3,
+                        &worst, &bits);
     for (int t = 0; t < 4; t++)
         one(t & 1, t >> 1, 96, 80, 1100, 0, &worst, &bits);
     one(0, 0, 5, 7, 0, 0, &worst, &bits);
     ok(worst < 2, "products of all sizes and transposes agree with a naive product in double");
     printf("# worst %.3g\n", worst);
     ok(bits, "the same bits for another leading dimension and 1 to 4 threads");
-    static const int64_t deep[][3] = {{128, 1024, 1024}, {200, 128, 1024}, {256, 256, 512}, {64, 1024, 800}, {512, 384, 896}};
+    static const int64_t deep[][3] = {
+        {128, 1024, 1024}, {200, 128, 1024}, {256, 256, 512}, {64, 1024, 800}, {512, 384, 896}};
     int apart = 1;
     for (int t = 0; t < 4; t++)
         for (unsigned i = 0; i < sizeof deep / sizeof *deep; i++)

@@ -1,6 +1,7 @@
 /*
- * test_math.c - the elementary functions of runtime/api/pp_math.h against libm in double, over a stride through all
- * float bit patterns and over the ranges that training visits, dense; the greatest error in ulp is asserted.
+ * test_math.c - the elementary functions of runtime/api/pp_math.h against libm in double, over a
+ * stride through all float bit patterns and over the ranges that training visits, dense; the
+ * greatest error in ulp is asserted.
  */
 #include <stdlib.h>
 
@@ -23,27 +24,36 @@ static double ulp_error(float got, double want)
 static double sigmoid(double x) { return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x)); }
 static double softplus(double x) { return (x > 0 ? x : 0) + log1p(exp(-fabs(x))); }
 
-#define CHECK(name, reference, limit, lo, hi)                                                            \
-    do {                                                                                                 \
-        double worst = 0;                                                                                \
-        float at = 0;                                                                                    \
-        for (uint32_t i = 0; i < 4294967000u; i += 8191) {                                               \
-            float x = pp_float_of((int32_t)i);                                                           \
-            double e = ulp_error(pp_##name##f(x), reference((double)x));                                 \
-            if (e > worst) { worst = e; at = x; }                                                        \
-        }                                                                                                \
-        for (int i = 0; i <= 400000; i++) {                                                              \
-            float x = (float)((lo) + ((hi) - (lo)) * i / 400000);                                        \
-            double e = ulp_error(pp_##name##f(x), reference((double)x));                                 \
-            if (e > worst) { worst = e; at = x; }                                                        \
-        }                                                                                                \
-        ok(worst <= (limit), #name ": %.3f ulp at most (limit %.2f), at %a", worst, (double)(limit), (double)at); \
+#define CHECK(name, reference, limit, lo, hi)                                                      \
+    do {                                                                                           \
+        double worst = 0;                                                                          \
+        float at = 0;                                                                              \
+        for (uint32_t i = 0; i < 4294967000u; i += 8191) {                                         \
+            float x = pp_float_of((int32_t)i);                                                     \
+            double e = ulp_error(pp_##name##f(x), reference((double)x));                           \
+            if (e > worst) {                                                                       \
+                worst = e;                                                                         \
+                at = x;                                                                            \
+            }                                                                                      \
+        }                                                                                          \
+        for (int i = 0; i <= 400000; i++) {                                                        \
+            float x = (float)((lo) + ((hi) - (lo)) * i / 400000);                                  \
+            double e = ulp_error(pp_##name##f(x), reference((double)x));                           \
+            if (e > worst) {                                                                       \
+                worst = e;                                                                         \
+                at = x;                                                                            \
+            }                                                                                      \
+        }                                                                                          \
+        ok(worst <= (limit), #name ": %.3f ulp at most (limit %.2f), at %a", worst,                \
+           (double)(limit), (double)at);                                                           \
     } while (0)
 
 static void check_pow(void)
 {
-    static const float special[] = {0.0f, -0.0f, 1.0f, -1.0f, 2.0f, -2.0f, 3.0f, -3.0f, 0.5f, -0.5f, INFINITY, -INFINITY,
-                                    NAN, 1e-40f, -1e-40f, 3e38f, 16777216.0f, 16777217.0f, 1e20f, -7.0f, 1.0000001f};
+    static const float special[] = {0.0f,  -0.0f,  1.0f,      -1.0f, 2.0f,        -2.0f,
+                                    3.0f,  -3.0f,  0.5f,      -0.5f, INFINITY,    -INFINITY,
+                                    NAN,   1e-40f, -1e-40f,   3e38f, 16777216.0f, 16777217.0f,
+                                    1e20f, -7.0f,  1.0000001f};
     int n = (int)(sizeof special / sizeof *special), bad = 0;
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++) {
@@ -52,7 +62,8 @@ static void check_pow(void)
             double e = ulp_error(got, want);
             if (e > 1 || (got == 0 && signbit(got) != signbit((float)want))) {
                 bad++;
-                printf("# pow(%a, %a) = %a, libm %a\n", (double)special[i], (double)special[j], (double)got, want);
+                printf("# pow(%a, %a) = %a, libm %a\n", (double)special[i], (double)special[j],
+                       (double)got, want);
             }
         }
     ok(bad == 0, "pow: special values as libm's");

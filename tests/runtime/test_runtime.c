@@ -1,6 +1,6 @@
-/* The runtime on a pipeline written by hand (runtime_plan.h), called as `out/pipeline` would be: every schedule and
-   number of ranks gives the gradients that a plain double loop gives, and the same bits; training, checkpoints and
-   inference follow. */
+/* The runtime on a pipeline written by hand (runtime_plan.h), called as `out/pipeline` would be:
+   every schedule and number of ranks gives the gradients that a plain double loop gives, and the
+   same bits; training, checkpoints and inference follow. */
 #include "runtime_plan.h"
 
 #include "base/file/manifest.h"
@@ -49,12 +49,14 @@ static double reference(int stages, double g[4][D], double y[N * D], double p[4]
     memset(g, 0, sizeof(double) * 4 * D);
     for (int i = 0; i < N * D; i++) {
         int d = i % D;
-        double a = p[0][d], w = p[1][d], b = p[2][d], c = stages == 4 ? p[3][d] : 1, X = (double)x[i];
+        double a = p[0][d], w = p[1][d], b = p[2][d], c = stages == 4 ? p[3][d] : 1,
+               X = (double)x[i];
         double h0 = X * a * w, h1 = h0 * h0 * b, h2 = stages == 4 ? h1 * h1 * c : h1, e;
         y[i] = h2 * w + X + a;
         e = y[i] - (double)target[d * N + i / D];
         loss += e * e / (N * D);
-        double dy = 2 * e / (N * D), dh2 = dy * w, dh1 = stages == 4 ? dh2 * 2 * h1 * c : dh2, dh0 = dh1 * 2 * h0 * b;
+        double dy = 2 * e / (N * D), dh2 = dy * w, dh1 = stages == 4 ? dh2 * 2 * h1 * c : dh2,
+               dh0 = dh1 * 2 * h0 * b;
         if (stages == 4)
             g[3][d] += dh2 * h1 * h1;
         g[2][d] += dh1 * h0 * h0;
@@ -161,9 +163,10 @@ static void schedules(int which)
         snprintf(data_x, sizeof data_x, "x=%s", at("x.npy"));
         snprintf(data_t, sizeof data_t, "target=%s", at("t.npy"));
         snprintf(out, sizeof out, "y=%s", at("y.npy"));
-        int s = command(p, "train", "--data", data_x, "--data", data_t, "--ranks", run[k].ranks, "--schedule",
-                        run[k].schedule, "--params", at("params"), "--microbatches", "6", "--dump-grads", at("grads"),
-                        "--log-json", at("log"), "--lr", "0", "--output", out, NULL);
+        int s = command(p, "train", "--data", data_x, "--data", data_t, "--ranks", run[k].ranks,
+                        "--schedule", run[k].schedule, "--params", at("params"), "--microbatches",
+                        "6", "--dump-grads", at("grads"), "--log-json", at("log"), "--lr", "0",
+                        "--output", out, NULL);
         int good = s == 0, same = 1;
         for (int j = 0; j < p->n_stage && good; j++) {
             StFile f = {0};
@@ -192,9 +195,10 @@ static void schedules(int which)
         same &= good && !memcmp(first_y, f.data, sizeof first_y);
         npy_close(&f);
         have |= good;
-        int looped = !strcmp(run[k].schedule, "loopedbfs"); /* its backward visits microbatches in another order */
-        ok(good && (same || looped), "%s on %s ranks, %d stages, %s", run[k].schedule, run[k].ranks, p->n_stage,
-           which % 2 ? "replicate" : "transmit");
+        /* its backward visits microbatches in another order */
+        int looped = !strcmp(run[k].schedule, "loopedbfs");
+        ok(good && (same || looped), "%s on %s ranks, %d stages, %s", run[k].schedule, run[k].ranks,
+           p->n_stage, which % 2 ? "replicate" : "transmit");
         if (!good)
             printf("# exit %d: %s", s, slurp(at("err")));
     }
@@ -227,16 +231,19 @@ static void training(void)
             *q -= 0.02 / (1 - pow(0.9, t)) * *mi / (sqrt(*vi) / sqrt(1 - pow(0.999, t)) + 1e-8);
         }
     }
-    int s = command(p, "train", "--data", data_x, "--data", data_t, "--params", at("params"), "--optimizer", "adamw",
-                    "--lr", "0.02", "--clip-norm", "0.5", "--steps", "5", "--checkpoint", at("ckpt"), NULL);
+    int s = command(p, "train", "--data", data_x, "--data", data_t, "--params", at("params"),
+                    "--optimizer", "adamw", "--lr", "0.02", "--clip-norm", "0.5", "--steps", "5",
+                    "--checkpoint", at("ckpt"), NULL);
     char *text = slurp(at("out"));
     const char *last = strstr(text, "step 5 loss ");
-    ok(s == 0 && last && fabs(strtod(last + 12, NULL) - loss) < 1e-5 && strstr(text, "rank 0 memory: "),
+    ok(s == 0 && last && fabs(strtod(last + 12, NULL) - loss) < 1e-5 &&
+           strstr(text, "rank 0 memory: "),
        "five steps of adamw with clipping: loss %.4f", loss);
     if (s)
         printf("# exit %d: %s", s, text);
     StFile f0 = {0}, f2 = {0}, fo = {0};
-    const float *a = tensor(&f0, at("ckpt/step_5"), 0, "a"), *w2 = tensor(&f2, at("ckpt/step_5"), 2, "w");
+    const float *a = tensor(&f0, at("ckpt/step_5"), 0, "a"),
+                *w2 = tensor(&f2, at("ckpt/step_5"), 2, "w");
     const float *w0 = a ? (const float *)(const void *)st_find(&f0, "w")->data : NULL;
     ok(near_all(a, pd[0], D) && near_all(w0, pd[1], D) && w2 && !memcmp(w0, w2, D * 4),
        "the checkpoint holds them, replicas bit-identical");
@@ -248,14 +255,17 @@ static void training(void)
     if (a)
         snprintf(crc, sizeof crc, "%08x", st_crc32(0, a, D * 4));
     const char *manifest = slurp(at("ckpt/step_5/manifest.json"));
-    ok(a && strstr(manifest, crc) && strstr(manifest, "\"step\": 5") && access(at("ckpt/step_5.tmp"), F_OK) != 0,
+    ok(a && strstr(manifest, crc) && strstr(manifest, "\"step\": 5") &&
+           access(at("ckpt/step_5.tmp"), F_OK) != 0,
        "its manifest has the tensors' CRC; nothing temporary is left");
     st_close(&f0), st_close(&f2), st_close(&fo);
     double final = reference(3, g, y, pd);
-    s = command(p, "eval", "--data", data_x, "--data", data_t, "--params", at("ckpt/step_5"), "--ranks", "2",
-                "--schedule", "gpipe", "--log-json", at("log"), NULL);
-    ok(s == 0 && fabs(field(slurp(at("log")), "\"loss\"") - final) < 1e-5 * final, "eval from the checkpoint");
-    s = command(p, "infer", "--data", data_x, "--params", at("ckpt/step_5"), "--output", out, "--batch", "5", NULL);
+    s = command(p, "eval", "--data", data_x, "--data", data_t, "--params", at("ckpt/step_5"),
+                "--ranks", "2", "--schedule", "gpipe", "--log-json", at("log"), NULL);
+    ok(s == 0 && fabs(field(slurp(at("log")), "\"loss\"") - final) < 1e-5 * final,
+       "eval from the checkpoint");
+    s = command(p, "infer", "--data", data_x, "--params", at("ckpt/step_5"), "--output", out,
+                "--batch", "5", NULL);
     NpyFile f = {0};
     ok(s == 0 && !npy_open(&f, at("y.npy"), err, sizeof err) && f.dim[0] == N &&
            near_all((const float *)(const void *)f.data, y, N * D),
@@ -270,10 +280,16 @@ static void refusals(void)
         int status;
         const char *says;
     } bad[] = {
-        {"an unknown option", {"train", "--mikrobatches", "3"}, 2, "did you mean '--microbatches'?"},
+        {"an unknown option",
+         {"train", "--mikrobatches", "3"},
+         2,
+         "did you mean '--microbatches'?"},
         {"a missing input", {"train", "--data", "x=@x.npy"}, 1, "input 'target' is missing"},
         {"an input the model lacks", {"train", "--data", "xx=@x.npy"}, 1, "did you mean 'x'?"},
-        {"a wrong shape", {"train", "--data", "x=@t.npy"}, 1, "shape [3, 22], the model wants [rows, 3]"},
+        {"a wrong shape",
+         {"train", "--data", "x=@t.npy"},
+         1,
+         "shape [3, 22], the model wants [rows, 3]"},
         {"a wrong dtype", {"train", "--data", "x=@i.npy"}, 1, "int64, the model wants float32"},
         {"too few rows",
          {"train", "--data", "x=@x.npy", "--data", "target=@t.npy", "--batch", "23"},
@@ -298,15 +314,18 @@ static void refusals(void)
         for (int k = 0; k < 8 && bad[i].args[k]; k++) {
             const char *from = strchr(bad[i].args[k], '@');
             if (from)
-                snprintf(arg[k], sizeof arg[k], "%.*s%s", (int)(from - bad[i].args[k]), bad[i].args[k], at(from + 1));
+                snprintf(arg[k], sizeof arg[k], "%.*s%s", (int)(from - bad[i].args[k]),
+                         bad[i].args[k], at(from + 1));
             else
                 snprintf(arg[k], sizeof arg[k], "%s", bad[i].args[k]);
         }
 #define ARG(k) (arg[k][0] ? arg[k] : NULL)
-        int s = command(&plans[0], arg[0], ARG(1), ARG(2), ARG(3), ARG(4), ARG(5), ARG(6), ARG(7), NULL);
+        int s = command(&plans[0], arg[0], ARG(1), ARG(2), ARG(3), ARG(4), ARG(5), ARG(6), ARG(7),
+                        NULL);
         const char *text = slurp(at("err"));
         const char *end = strchr(text, '\n');
-        ok((bad[i].status < 0 ? s != 0 : s == bad[i].status) && strstr(text, bad[i].says) && end && !end[1],
+        ok((bad[i].status < 0 ? s != 0 : s == bad[i].status) && strstr(text, bad[i].says) && end &&
+               !end[1],
            "%s: refused in one line", bad[i].what);
         if (!strstr(text, bad[i].says))
             printf("# %d %s", s, text);

@@ -1,7 +1,8 @@
 /*
  * test_schedule.c - the IR, the generators and the passes of schedules.
  *
- * Expected values come from PyTorch 2.15 (fingerprints: sha256 of the rows; sample rows) and from hand-made schedules.
+ * Expected values come from PyTorch 2.15 (fingerprints: sha256 of the rows; sample rows) and from
+ * hand-made schedules.
  */
 #include "schedule/tool/tool.h"
 #include "tap.h"
@@ -16,25 +17,31 @@ static uint32_t rotate(uint32_t x, int n) { return x >> n | x << (32 - n); }
 static void sha_block(uint32_t h[8], const unsigned char *p)
 {
     static const uint32_t k[64] = {
-        0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
-        0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
-        0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
-        0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
-        0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
-        0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
-        0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-        0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+        0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4,
+        0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe,
+        0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f,
+        0x4a7484aa, 0x5cb0a9dc, 0x76f988da, 0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7,
+        0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967, 0x27b70a85, 0x2e1b2138, 0x4d2c6dfc,
+        0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85, 0xa2bfe8a1, 0xa81a664b,
+        0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070, 0x19a4c116,
+        0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+        0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7,
+        0xc67178f2};
     uint32_t w[64], v[8];
     for (int i = 0; i < 16; i++)
-        w[i] = (uint32_t)p[4 * i] << 24 | (uint32_t)p[4 * i + 1] << 16 | (uint32_t)p[4 * i + 2] << 8 | p[4 * i + 3];
+        w[i] = (uint32_t)p[4 * i] << 24 | (uint32_t)p[4 * i + 1] << 16 |
+               (uint32_t)p[4 * i + 2] << 8 | p[4 * i + 3];
     for (int i = 16; i < 64; i++)
-        w[i] = w[i - 16] + w[i - 7] + (rotate(w[i - 15], 7) ^ rotate(w[i - 15], 18) ^ w[i - 15] >> 3) +
+        w[i] = w[i - 16] + w[i - 7] +
+               (rotate(w[i - 15], 7) ^ rotate(w[i - 15], 18) ^ w[i - 15] >> 3) +
                (rotate(w[i - 2], 17) ^ rotate(w[i - 2], 19) ^ w[i - 2] >> 10);
     memcpy(v, h, sizeof v);
     for (int i = 0; i < 64; i++) {
         uint32_t a = v[0], e = v[4];
-        uint32_t t1 = v[7] + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + ((e & v[5]) ^ (~e & v[6])) + k[i] + w[i];
-        uint32_t t2 = (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) + ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
+        uint32_t t1 = v[7] + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) +
+                      ((e & v[5]) ^ (~e & v[6])) + k[i] + w[i];
+        uint32_t t2 = (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) +
+                      ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
         memmove(v + 1, v, 7 * sizeof *v);
         v[4] += t1;
         v[0] = t1 + t2;
@@ -46,7 +53,8 @@ static void sha_block(uint32_t h[8], const unsigned char *p)
 /* The first 16 hex digits. */
 static void sha256(const char *text, size_t n, char hex[17])
 {
-    uint32_t h[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    uint32_t h[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                     0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
     unsigned char tail[128] = {0};
     size_t whole = n / 64 * 64, rest = n - whole, size = rest < 56 ? 64 : 128;
     for (size_t i = 0; i < whole; i += 64)
@@ -110,31 +118,39 @@ static void fingerprints(void)
     } row[] = {
         {"GPipe", 4, 1, 8, "171e9752ae25241e", "1b460ff90d962d69", NULL, NULL, 66},
         {"1F1B", 4, 1, 8, "81fbda32abaee9bc", "08f926629338c5e5", NULL, NULL, 61},
-        {"Interleaved1F1B", 2, 2, 4, "6d3fcef0f8b41b87", "3ac5d453abfae301", "9fbd4466b968f6a5", "559b96b853c14593",
-         51},
-        {"Interleaved1F1B", 4, 2, 10, "8a9e38f705f9ecbf", "763aa011257a4184", "f57cc9f21a90663c", "88bf21f1b5ef9fe2",
-         185},
-        {"InterleavedZeroBubble", 2, 2, 4, "4840a4f3f5cdb129", "b5cf4207f1b3bb0e", "524084e8fe58a10c",
-         "655b6344da7d35c9", 57},
-        {"InterleavedZeroBubble", 4, 3, 12, "34a672d2dc77d731", "4b29a2968b1c08ed", "9483239efaaecffc",
-         "ecde920990e26ad2", 340},
-        {"LoopedBFS", 4, 2, 8, "e93ec23e6d7993eb", "ed560b8e99236a47", "b5e1e8966426d9b4", "795d54501bf39ef6", 149},
-        {"ZBVZeroBubble", 4, 2, 8, "45307a1d9c66ef82", "1fb7a2b6cbcaf5ab", "db5c314705368eda", "a73d25fdb7b7e3e4", 132},
-        {"DualPipeV", 4, 2, 10, "e3e483bfb9948590", "93c158a770233209", "43f6c033a4130ddd", "4f7391c8343234e1", 150},
+        {"Interleaved1F1B", 2, 2, 4, "6d3fcef0f8b41b87", "3ac5d453abfae301", "9fbd4466b968f6a5",
+         "559b96b853c14593", 51},
+        {"Interleaved1F1B", 4, 2, 10, "8a9e38f705f9ecbf", "763aa011257a4184", "f57cc9f21a90663c",
+         "88bf21f1b5ef9fe2", 185},
+        {"InterleavedZeroBubble", 2, 2, 4, "4840a4f3f5cdb129", "b5cf4207f1b3bb0e",
+         "524084e8fe58a10c", "655b6344da7d35c9", 57},
+        {"InterleavedZeroBubble", 4, 3, 12, "34a672d2dc77d731", "4b29a2968b1c08ed",
+         "9483239efaaecffc", "ecde920990e26ad2", 340},
+        {"LoopedBFS", 4, 2, 8, "e93ec23e6d7993eb", "ed560b8e99236a47", "b5e1e8966426d9b4",
+         "795d54501bf39ef6", 149},
+        {"ZBVZeroBubble", 4, 2, 8, "45307a1d9c66ef82", "1fb7a2b6cbcaf5ab", "db5c314705368eda",
+         "a73d25fdb7b7e3e4", 132},
+        {"DualPipeV", 4, 2, 10, "e3e483bfb9948590", "93c158a770233209", "43f6c033a4130ddd",
+         "4f7391c8343234e1", 150},
     };
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
         Schedule *s = gen(row[i].name, row[i].p, row[i].v, row[i].m), *c = sched_clone(s);
-        ok(is(s, row[i].compute), "%s %d %d %d: compute", row[i].name, row[i].p, row[i].v, row[i].m);
-        ok(!sched_comms(c, NULL, 0, NULL, 0, &err) && is(c, row[i].comms), "%s: with send/recv", row[i].name);
+        ok(is(s, row[i].compute), "%s %d %d %d: compute", row[i].name, row[i].p, row[i].v,
+           row[i].m);
+        ok(!sched_comms(c, NULL, 0, NULL, 0, &err) && is(c, row[i].comms), "%s: with send/recv",
+           row[i].name);
         ok(sched_steps(c, &err) == row[i].steps, "%s: %d lock-steps", row[i].name, row[i].steps);
-        ok(!sched_lower(s, 3, &err) && (!row[i].lowered || is(s, row[i].lowered)), "%s: lowered", row[i].name);
-        ok(!sched_defer(s, &err) && (!row[i].deferred || is(s, row[i].deferred)), "%s: deferred", row[i].name);
+        ok(!sched_lower(s, 3, &err) && (!row[i].lowered || is(s, row[i].lowered)), "%s: lowered",
+           row[i].name);
+        ok(!sched_defer(s, &err) && (!row[i].deferred || is(s, row[i].deferred)), "%s: deferred",
+           row[i].name);
         sched_free(s);
         sched_free(c);
     }
 }
 
-/* ---- SCHEDULES.md 3: the sample rows, p = 4, m = 8; `text` is how the row begins, idle slots dropped where told ----
+/* ---- SCHEDULES.md 3: the sample rows, p = 4, m = 8; `text` is how the row begins, idle slots
+ * dropped where told ----
  */
 
 static void samples(void)
@@ -147,15 +163,20 @@ static void samples(void)
         {"1f1b", 1, 0, 0, "0F0,0F1,0F2,0F3,0B0,0F4,0B1,0F5,0B2,0F6,0B3,0F7,0B4,0B5,0B6,0B7"},
         {"1f1b", 1, 3, 0, "3F0,3B0,3F1,3B1,3F2,3B2,3F3,3B3,3F4,3B4,3F5,3B5,3F6,3B6,3F7,3B7"},
         {"interleaved1f1b", 2, 0, 0,
-         "0F0,0F1,0F2,0F3,4F0,4F1,4F2,4F3,0F4,0F5,0F6,4B0,0F7,4B1,4F4,4B2,4F5,4B3,4F6,0B0,4F7,0B1,0B2,0B3,4B4,"},
+         "0F0,0F1,0F2,0F3,4F0,4F1,4F2,4F3,0F4,0F5,0F6,4B0,0F7,4B1,4F4,4B2,4F5,4B3,4F6,0B0,4F7,0B1,"
+         "0B2,0B3,4B4,"},
         {"interleavedzerobubble", 2, 0, 1,
-         "0F0,0F1,0F2,0F3,4F0,4F1,4F2,,,,4F3,4I0,4W0,0F4,4I1,4W1,0F5,4I2,4W2,0F6,4I3,4W3,0F7,0I0,0W0,4F4,0I1,"},
+         "0F0,0F1,0F2,0F3,4F0,4F1,4F2,,,,4F3,4I0,4W0,0F4,4I1,4W1,0F5,4I2,4W2,0F6,4I3,4W3,0F7,0I0,"
+         "0W0,4F4,0I1,"},
         {"interleavedzerobubble", 2, 3, 1,
-         ",,,3F0,3F1,3F2,3F3,7F0,7I0,7F1,7I1,7F2,7I2,7F3,7I3,7W0,3F4,3I0,7W1,3F5,3I1,7W2,3F6,3I2,7W3,3F7,3I3,3W0,"},
+         ",,,3F0,3F1,3F2,3F3,7F0,7I0,7F1,7I1,7F2,7I2,7F3,7I3,7W0,3F4,3I0,7W1,3F5,3I1,7W2,3F6,3I2,"
+         "7W3,3F7,3I3,3W0,"},
         {"zbvzerobubble", 2, 0, 0,
-         "0F0,0F1,0F2,0F3,0F4,0F5,0F6,7F0,7I0,7W0,7F1,7I1,7W1,7F2,7I2,7W2,7F3,7I3,7W3,0F7,0I0,0W0,7F4,7I4,7W4,"},
+         "0F0,0F1,0F2,0F3,0F4,0F5,0F6,7F0,7I0,7W0,7F1,7I1,7W1,7F2,7I2,7W2,7F3,7I3,7W3,0F7,0I0,0W0,"
+         "7F4,7I4,7W4,"},
         {"dualpipev", 2, 0, 0,
-         "0F0,0F1,0F2,0F3,0F4,0F5,0F6,7F0,7I0,7W0,7F1,7I1,7W1,7F2,7I2,7W2,7F3,(0F7;7B3)OVERLAP_F_B,(7F4;0B0)OVERLAP_F_"
+         "0F0,0F1,0F2,0F3,0F4,0F5,0F6,7F0,7I0,7W0,7F1,7I1,7W1,7F2,7I2,7W2,7F3,(0F7;7B3)OVERLAP_F_B,"
+         "(7F4;0B0)OVERLAP_F_"
          "B,7B4,(7F5;0B1)"},
     };
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
@@ -165,7 +186,8 @@ static void samples(void)
         char *text = sched_text(s, NULL), *line = text;
         for (int r = 0; r < row[i].rank; r++)
             line = strchr(line, '\n') + 1;
-        ok(strncmp(line, row[i].text, strlen(row[i].text)) == 0, "%s: the row of rank %d", row[i].name, row[i].rank);
+        ok(strncmp(line, row[i].text, strlen(row[i].text)) == 0, "%s: the row of rank %d",
+           row[i].name, row[i].rank);
         free(text);
         sched_free(s);
     }
@@ -173,28 +195,36 @@ static void samples(void)
     sched_lower(s, 3, &err);
     char *text = sched_text(s, NULL);
     *strchr(text, '\n') = 0;
-    ok(strcmp(text, "0UNSHARD,2UNSHARD,0F0,0SEND_F0,2RECV_F0,0F1,0SEND_F1,2RECV_F1,2F0,2SEND_F0,2F1,2SEND_F1,2RECV_B0,"
-                    "2B0,2WAIT_SEND_F0,2SEND_B0,"
-                    "2RECV_B1,2B1,2WAIT_SEND_F1,2SEND_B1,2REDUCE_GRAD,2WAIT_REDUCE_GRAD,2RESHARD,0RECV_B0,0B0,0WAIT_"
-                    "SEND_F0,0RECV_B1,0B1,"
-                    "0WAIT_SEND_F1,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,0RESHARD,2WAIT_SEND_B0,2WAIT_SEND_B1") == 0,
+    ok(strcmp(
+           text,
+           "0UNSHARD,2UNSHARD,0F0,0SEND_F0,2RECV_F0,0F1,0SEND_F1,2RECV_F1,2F0,2SEND_F0,2F1,2SEND_"
+           "F1,2RECV_B0,"
+           "2B0,2WAIT_SEND_F0,2SEND_B0,"
+           "2RECV_B1,2B1,2WAIT_SEND_F1,2SEND_B1,2REDUCE_GRAD,2WAIT_REDUCE_GRAD,2RESHARD,0RECV_B0,"
+           "0B0,0WAIT_"
+           "SEND_F0,0RECV_B1,0B1,"
+           "0WAIT_SEND_F1,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,0RESHARD,2WAIT_SEND_B0,2WAIT_SEND_B1") ==
+           0,
        "interleaved1f1b 2 2 2, lowered, rank 0");
     free(text);
     sched_free(s);
 }
 
-/* Idle cells where forwards come too early: rows of PyTorch 2.15's own _calculate_single_rank_operations and
-   _add_bubbles_to_actions, fewer microbatches than ranks first, then as many and more. */
+/* Idle cells where forwards come too early: rows of PyTorch 2.15's own
+   _calculate_single_rank_operations and _add_bubbles_to_actions, fewer microbatches than ranks
+   first, then as many and more. */
 static void aligned_forwards(void)
 {
     static const struct {
         int p, v, m;
         const char *rows;
     } want[] = {
-        {2, 2, 1, "31eb4bd4d4e9c58d"}, {3, 2, 2, "cfd2513235492078"}, {4, 2, 1, "c0a396d4d1ab70eb"},
-        {4, 2, 2, "4495dd33b7d664ec"}, {4, 2, 3, "cab5260ccb205e3a"}, {4, 3, 2, "abc4070f49443227"},
-        {5, 3, 4, "781ada3cad9607e8"}, {8, 2, 5, "a056391875750f2a"}, {8, 4, 3, "33223f4aeeea414e"},
-        {4, 2, 4, "db94a1c0045d637e"}, {4, 2, 8, "667a03b5214af5fc"}, {4, 2, 16, "b265d48778ea6f31"},
+        {2, 2, 1, "31eb4bd4d4e9c58d"}, {3, 2, 2, "cfd2513235492078"},
+        {4, 2, 1, "c0a396d4d1ab70eb"}, {4, 2, 2, "4495dd33b7d664ec"},
+        {4, 2, 3, "cab5260ccb205e3a"}, {4, 3, 2, "abc4070f49443227"},
+        {5, 3, 4, "781ada3cad9607e8"}, {8, 2, 5, "a056391875750f2a"},
+        {8, 4, 3, "33223f4aeeea414e"}, {4, 2, 4, "db94a1c0045d637e"},
+        {4, 2, 8, "667a03b5214af5fc"}, {4, 2, 16, "b265d48778ea6f31"},
         {4, 3, 6, "33a1849a8967ead7"}, {8, 2, 24, "72714e145365de8b"},
     };
     Schedule *s = gen("InterleavedZeroBubble", 4, 2, 3);
@@ -206,7 +236,8 @@ static void aligned_forwards(void)
     sched_free(s);
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         s = gen("InterleavedZeroBubble", want[i].p, want[i].v, want[i].m);
-        ok(is(s, want[i].rows), "interleavedzerobubble %d %d %d: PyTorch's idle cells", want[i].p, want[i].v, want[i].m);
+        ok(is(s, want[i].rows), "interleavedzerobubble %d %d %d: PyTorch's idle cells", want[i].p,
+           want[i].v, want[i].m);
         sched_free(s);
     }
 }
@@ -231,19 +262,22 @@ static void spellings(void)
         {"1f1b", {"1F1B", "Schedule1F1B", "schedule1f1b"}},
         {"interleaved1f1b", {"Interleaved1F1B", "ScheduleInterleaved1F1B", "INTERLEAVED1F1B"}},
         {"loopedbfs", {"LoopedBFS", "ScheduleLoopedBFS", "loopedBFS"}},
-        {"interleavedzerobubble", {"InterleavedZeroBubble", "ScheduleInterleavedZeroBubble", "interleavedZeroBubble"}},
+        {"interleavedzerobubble",
+         {"InterleavedZeroBubble", "ScheduleInterleavedZeroBubble", "interleavedZeroBubble"}},
         {"zbvzerobubble", {"ZBVZeroBubble", "ScheduleZBVZeroBubble", "zbvZEROBUBBLE"}},
         {"dualpipev", {"DualPipeV", "ScheduleDualPipeV", "DUALPIPEV"}},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         for (int k = 0; k < 3; k++) {
             Schedule *a = gen(row[i].name, 4, 2, 8), *b = gen(row[i].also[k], 4, 2, 8);
-            ok(a && b && same_schedule(a, b) && sched_find(row[i].also[k]) == sched_find(row[i].name), "%s is %s",
-               row[i].also[k], row[i].name);
+            ok(a && b && same_schedule(a, b) &&
+                   sched_find(row[i].also[k]) == sched_find(row[i].name),
+               "%s is %s", row[i].also[k], row[i].name);
             sched_free(a);
             sched_free(b);
         }
-    ok(!sched_find("") && !sched_find("schedule") && !sched_find("schedulezb-h1") && !sched_find("1f1b "),
+    ok(!sched_find("") && !sched_find("schedule") && !sched_find("schedulezb-h1") &&
+           !sched_find("1f1b "),
        "and nothing else is");
     Schedule *s;
     ok(sched_generate("Interleaved1F1C", 4, 8, 8, -1, &s, &err) == SCHED_EUSAGE &&
@@ -252,7 +286,8 @@ static void spellings(void)
        "an unknown name: the nearest, and all there are");
 }
 
-/* Forwards of stages that are apart fill the pipeline: no rank waits for the whole of it within a microbatch. */
+/* Forwards of stages that are apart fill the pipeline: no rank waits for the whole of it within a
+ * microbatch. */
 static void forwards(void)
 {
     static const int place[] = {SCHED_PLACE_LOOP, SCHED_PLACE_V, SCHED_PLACE_BLOCK};
@@ -262,7 +297,8 @@ static void forwards(void)
         SchedSim sim;
         sched_costs_default(&c);
         sched_generate("forward-only", 4, 8, 16, place[i], &s, &err);
-        ok(!sched_validate(s, &err) && !sched_simulate(s, &c, &sim, &err) && sim.makespan <= 16 * 2 + 3 * 2,
+        ok(!sched_validate(s, &err) && !sched_simulate(s, &c, &sim, &err) &&
+               sim.makespan <= 16 * 2 + 3 * 2,
            "forward-only, placement %d: %g of 38", place[i], sim.makespan);
         sched_sim_free(&sim, 4);
         sched_free(s);
@@ -274,21 +310,28 @@ static void generators(void)
     static const int accept[] = {3, 4, 8, 10, 12, 15, 16}, refuse[] = {9, 11, 13};
     Schedule *s;
     for (size_t i = 0; i < sizeof accept / sizeof *accept; i++) {
-        ok(sched_generate("Interleaved1F1B", 4, 8, accept[i], -1, &s, &err) == 0 && !sched_validate(s, &err),
+        ok(sched_generate("Interleaved1F1B", 4, 8, accept[i], -1, &s, &err) == 0 &&
+               !sched_validate(s, &err),
            "interleaved p=4 takes m=%d", accept[i]);
         sched_free(s);
     }
     for (size_t i = 0; i < sizeof refuse / sizeof *refuse; i++)
         ok(sched_generate("Interleaved1F1B", 4, 8, refuse[i], -1, &s, &err) == SCHED_EREFUSED && !s,
            "interleaved p=4 refuses m=%d", refuse[i]);
-    ok(sched_generate("dualpipev", 4, 8, 7, -1, &s, &err) == SCHED_EREFUSED, "dualpipev refuses m < 2p");
-    ok(sched_generate("zbvzerobubble", 4, 12, 8, -1, &s, &err) == SCHED_EREFUSED, "zbv refuses three stages a rank");
-    ok(sched_generate("interleaved1f1b", 4, 10, 8, -1, &s, &err) == SCHED_EREFUSED, "interleaved refuses uneven ranks");
-    ok(sched_generate("1f1b", 4, 3, 8, -1, &s, &err) == SCHED_EREFUSED, "1f1b refuses a rank without a stage");
-    ok(sched_generate("1f1c", 4, 4, 8, -1, &s, &err) == SCHED_EUSAGE && strstr(err.text, "did you mean '1f1b'"),
+    ok(sched_generate("dualpipev", 4, 8, 7, -1, &s, &err) == SCHED_EREFUSED,
+       "dualpipev refuses m < 2p");
+    ok(sched_generate("zbvzerobubble", 4, 12, 8, -1, &s, &err) == SCHED_EREFUSED,
+       "zbv refuses three stages a rank");
+    ok(sched_generate("interleaved1f1b", 4, 10, 8, -1, &s, &err) == SCHED_EREFUSED,
+       "interleaved refuses uneven ranks");
+    ok(sched_generate("1f1b", 4, 3, 8, -1, &s, &err) == SCHED_EREFUSED,
+       "1f1b refuses a rank without a stage");
+    ok(sched_generate("1f1c", 4, 4, 8, -1, &s, &err) == SCHED_EUSAGE &&
+           strstr(err.text, "did you mean '1f1b'"),
        "did you mean");
     static const int v3[12] = {0, 1, 2, 3, 3, 2, 1, 0, 0, 1, 2, 3};
-    ok(!sched_generate("gpipe", 4, 12, 2, SCHED_PLACE_V, &s, &err) && memcmp(s->rank_of, v3, sizeof v3) == 0,
+    ok(!sched_generate("gpipe", 4, 12, 2, SCHED_PLACE_V, &s, &err) &&
+           memcmp(s->rank_of, v3, sizeof v3) == 0,
        "gpipe as a V of three stages a rank");
     sched_free(s);
     s = gen("zbvzerobubble", 4, 2, 8);
@@ -298,7 +341,8 @@ static void generators(void)
     ok(!sched_generate("1f1b", 2, 5, 3, -1, &s, &err) && s->rank_of[2] == 0 && s->rank_of[3] == 1,
        "1f1b takes five stages on two ranks, 3 + 2");
     sched_drop_idle(s);
-    ok(rows_are(s, "0F0,1F0,2F0,0F1,1F1,2F1,2B0,1B0,0B0,0F2,1F2,2F2,2B1,1B1,0B1,2B2,1B2,0B2\n3F0,4F0,4B0,3B0,3F1,4F1,"
+    ok(rows_are(s, "0F0,1F0,2F0,0F1,1F1,2F1,2B0,1B0,0B0,0F2,1F2,2F2,2B1,1B1,0B1,2B2,1B2,0B2\n3F0,"
+                   "4F0,4B0,3B0,3F1,4F1,"
                    "4B1,3B1,3F2,4F2,4B2,3B2"),
        "blocks run as one stage");
     sched_free(s);
@@ -309,7 +353,8 @@ static void generators(void)
                 if (sched_generate(sched_kind(i)->name, p, p * chunks, m, -1, &s, &err))
                     continue;
                 bad = sched_validate(s, &err) || sched_lower(s, 3, &err) ||
-                      sched_verify(s, NULL, 0, NULL, 0, 0, &err) || sched_verify(s, NULL, 0, NULL, 0, 1, &err);
+                      sched_verify(s, NULL, 0, NULL, 0, 0, &err) ||
+                      sched_verify(s, NULL, 0, NULL, 0, 1, &err);
                 if (bad)
                     ok(0, "%s %d %d: %s", sched_kind(i)->name, p, m, err.text);
                 sched_free(s);
@@ -348,16 +393,19 @@ static void parser(void)
         char text[200];
         snprintf(text, sizeof text, "0F0,%s,0B0\n1F0,1B0\n", bad[i]);
         Schedule *s = parse(text);
-        ok(!s && err.rank == 0 && err.cell == 1 && strstr(err.text, "cell 1"), "refused: %s", bad[i]);
+        ok(!s && err.rank == 0 && err.cell == 1 && strstr(err.text, "cell 1"), "refused: %s",
+           bad[i]);
         sched_free(s);
     }
     Schedule *s = parse("0F0, 0B0 ,\r\n,1F0,1B0\r\n");
     ok(s && s->ranks == 2 && s->stages == 2 && rows_are(s, "0F0,0B0,\n,1F0,1B0"),
        "either line ending, blanks, idle cells");
     sched_free(s);
-    const char *all = "0UNSHARD,0F0,0SEND_F0,0SEND_F0@2,0R0,0OFFLOAD0,0FETCH0,0RECV_B0,0RECV_B0@2,0I0,0WAIT_SEND_F0,"
+    const char *all = "0UNSHARD,0F0,0SEND_F0,0SEND_F0@2,0R0,0OFFLOAD0,0FETCH0,0RECV_B0,0RECV_B0@2,"
+                      "0I0,0WAIT_SEND_F0,"
                       "0WAIT_SEND_F0@2,0W0,0RECV_GP@2,0REDUCE_GRAD,"
-                      "0WAIT_REDUCE_GRAD,0RESHARD,0SEND_P@2\n1RECV_F0,1F0,1SEND_F0,1RECV_B0,1B0,1SEND_B0,1WAIT_SEND_"
+                      "0WAIT_REDUCE_GRAD,0RESHARD,0SEND_P@2\n1RECV_F0,1F0,1SEND_F0,1RECV_B0,1B0,"
+                      "1SEND_B0,1WAIT_SEND_"
                       "B0\n2RECV_P@0,2RECV_F0,2RECV_F0@0,(2F0;2B0)"
                       "OVERLAP_F_B,2SEND_B0,2SEND_B0@0,2SEND_GP@0";
     s = parse(all);
@@ -381,8 +429,8 @@ static void parser(void)
     };
     for (size_t i = 0; i < sizeof invalid / sizeof *invalid; i++) {
         s = parse(invalid[i][0]);
-        ok(s && sched_validate(s, &err) == SCHED_EREFUSED && strstr(err.text, invalid[i][1]), "invalid: %s",
-           invalid[i][0]);
+        ok(s && sched_validate(s, &err) == SCHED_EREFUSED && strstr(err.text, invalid[i][1]),
+           "invalid: %s", invalid[i][0]);
         sched_free(s);
     }
 }
@@ -390,21 +438,23 @@ static void parser(void)
 static void passes(void)
 {
     Schedule *s = parse("0F0,0F1,0F2,0I0,0I1,0W0,0I2,0W2,0W1");
-    ok(!sched_merge(s, &err) && rows_are(s, "0F0,0F1,0F2,0I0,0I1,0W0,0B2,0W1"), "merge joins neighbours only");
+    ok(!sched_merge(s, &err) && rows_are(s, "0F0,0F1,0F2,0I0,0I1,0W0,0B2,0W1"),
+       "merge joins neighbours only");
     sched_free(s);
     s = gen("1f1b", 1, 1, 2);
-    ok(!sched_reduce_grad(s, 0, &err) && rows_are(s, "0F0,0B0,0F1,0B1,0REDUCE_GRAD,0WAIT_REDUCE_GRAD"),
+    ok(!sched_reduce_grad(s, 0, &err) &&
+           rows_are(s, "0F0,0B0,0F1,0B1,0REDUCE_GRAD,0WAIT_REDUCE_GRAD"),
        "reduce_grad at once");
     sched_free(s);
     s = gen("loopedbfs", 1, 3, 1);
-    ok(!sched_reduce_grad(s, 1, &err) && rows_are(s, "0F0,1F0,2F0,2B0,2REDUCE_GRAD,1B0,2WAIT_REDUCE_GRAD,1REDUCE_GRAD,"
-                                                     "0B0,1WAIT_REDUCE_GRAD,0REDUCE_GRAD,0WAIT_REDUCE_GRAD"),
+    ok(!sched_reduce_grad(s, 1, &err) &&
+           rows_are(s, "0F0,1F0,2F0,2B0,2REDUCE_GRAD,1B0,2WAIT_REDUCE_GRAD,1REDUCE_GRAD,"
+                       "0B0,1WAIT_REDUCE_GRAD,0REDUCE_GRAD,0WAIT_REDUCE_GRAD"),
        "reduce_grad deferred: one at a time");
     sched_free(s);
     s = gen("loopedbfs", 1, 3, 1);
-    ok(!sched_unshard(s, 2, &err) &&
-           rows_are(s,
-                    "0UNSHARD,1UNSHARD,0F0,0RESHARD,2UNSHARD,1F0,2F0,2B0,2RESHARD,0UNSHARD,1B0,1RESHARD,0B0,0RESHARD"),
+    ok(!sched_unshard(s, 2, &err) && rows_are(s, "0UNSHARD,1UNSHARD,0F0,0RESHARD,2UNSHARD,1F0,2F0,"
+                                                 "2B0,2RESHARD,0UNSHARD,1B0,1RESHARD,0B0,0RESHARD"),
        "unshard, a window of two");
     ok(sched_unshard(s, 0, &err) == SCHED_EREFUSED, "unshard refuses a window of none");
     sched_free(s);
@@ -413,20 +463,24 @@ static void passes(void)
     static const SchedEdge skip[] = {{0, 1, 1, 0, 0}, {0, 2, 1, 0, 0}, {1, 2, 1, 0, 0}};
     s = gen("gpipe", 3, 1, 1);
     ok(!sched_comms(s, skip, 3, NULL, 0, &err) &&
-           rows_are(s, "0F0,0SEND_F0,0SEND_F0@2,0RECV_B0@2,0RECV_B0,0B0\n1RECV_F0,1F0,1SEND_F0,1RECV_B0,1B0,1SEND_B0\n"
+           rows_are(s, "0F0,0SEND_F0,0SEND_F0@2,0RECV_B0@2,0RECV_B0,0B0\n1RECV_F0,1F0,1SEND_F0,"
+                       "1RECV_B0,1B0,1SEND_B0\n"
                        "2RECV_F0@0,2RECV_F0,2F0,2B0,2SEND_B0,2SEND_B0@0"),
        "a skip edge is marked by @peer");
     ok(!sched_wait_send(s, &err) && !sched_verify(s, skip, 3, NULL, 0, 0, &err) &&
            !sched_verify(s, NULL, 0, NULL, 0, 0, &err),
        "and verifies, edges given or read off");
-    ok(sched_verify(s, skip, 1, NULL, 0, 0, &err) == SCHED_EREFUSED, "not for a model without that edge: %s", err.text);
+    ok(sched_verify(s, skip, 1, NULL, 0, 0, &err) == SCHED_EREFUSED,
+       "not for a model without that edge: %s", err.text);
     sched_free(s);
     s = gen("gpipe", 3, 1, 2);
-    ok(sched_comms(s, (const SchedEdge[]){{2, 0, 1, 0, 0}}, 1, NULL, 0, &err) == SCHED_EREFUSED, "an edge backwards");
+    ok(sched_comms(s, (const SchedEdge[]){{2, 0, 1, 0, 0}}, 1, NULL, 0, &err) == SCHED_EREFUSED,
+       "an edge backwards");
     sched_free(s);
 }
 
-/* What an executor gets: skips, shared parameters of both kinds, for every generator and placement. */
+/* What an executor gets: skips, shared parameters of both kinds, for every generator and placement.
+ */
 static void lower_for(void)
 {
     static const SchedEdge edge[] = {{0, 1, 1, 0, 0}, {1, 2, 1, 0, 0}, {2, 3, 1, 0, 0},
@@ -458,13 +512,14 @@ static void lower_for(void)
             }
             int st = sched_lower_for(s, &n, &err);
             ok(!st || (k == 3 && strstr(err.text, "outstanding")),
-               "%s on %d ranks lowers for a model with skips and shared parameters%s%s", config[i].name, config[i].p,
-               st ? ": " : "", st ? err.text : "");
+               "%s on %d ranks lowers for a model with skips and shared parameters%s%s",
+               config[i].name, config[i].p, st ? ": " : "", st ? err.text : "");
             if (!st) { /* printed, read and checked as a complete file */
                 char *text = sched_text(s, NULL);
                 Schedule *c = parse(text);
                 SchedNeeds only = {edge, 6, param, 4, 0, 0, 0, 0, k};
-                ok(c && !sched_lower_for(c, &only, &err) && rows_are(c, text), "%s: and as a file", config[i].name);
+                ok(c && !sched_lower_for(c, &only, &err) && rows_are(c, text), "%s: and as a file",
+                   config[i].name);
                 sched_free(c);
                 free(text);
             }
@@ -475,8 +530,10 @@ static void lower_for(void)
     sched_lower(s, 0, &err);
     SchedNeeds n = {NULL, 0, (const SchedParam[]){{0, 1, 0, 1}}, 1, 0, 0, 0, 0, 0};
     ok(!sched_lower_for(s, &n, &err) &&
-           rows_are(s, "0SEND_P@1,0F0,0SEND_F0,0RECV_B0,0B0,0WAIT_SEND_F0,0RECV_GP@1,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n"
-                       "1RECV_P@0,1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD,1WAIT_REDUCE_GRAD,1WAIT_SEND_B0,1SEND_GP@0"),
+           rows_are(s, "0SEND_P@1,0F0,0SEND_F0,0RECV_B0,0B0,0WAIT_SEND_F0,0RECV_GP@1,0REDUCE_GRAD,"
+                       "0WAIT_REDUCE_GRAD\n"
+                       "1RECV_P@0,1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD,1WAIT_REDUCE_GRAD,1WAIT_"
+                       "SEND_B0,1SEND_GP@0"),
        "a complete file gets its parameters");
     sched_free(s);
 }
@@ -490,12 +547,13 @@ static void budget(void)
             int out = 0;
             for (int i = 0; i < s->row[r].n; i++) {
                 int t = s->row[r].a[i].type;
-                out += (t == SA_SEND_F || t == SA_SEND_B) - (t == SA_WAIT_SEND_F || t == SA_WAIT_SEND_B);
+                out += (t == SA_SEND_F || t == SA_SEND_B) -
+                       (t == SA_WAIT_SEND_F || t == SA_WAIT_SEND_B);
                 worst = out > worst ? out : worst;
             }
         }
-        ok(st ? k == 1 : worst <= k && !sched_verify(s, NULL, 0, NULL, 0, 1, &err), "a budget of %d sends%s", k,
-           st ? " is refused" : "");
+        ok(st ? k == 1 : worst <= k && !sched_verify(s, NULL, 0, NULL, 0, 1, &err),
+           "a budget of %d sends%s", k, st ? " is refused" : "");
         sched_free(s);
     }
 }

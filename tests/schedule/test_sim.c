@@ -1,6 +1,6 @@
 /*
- * test_sim.c - the simulator against closed forms (SCHEDULES.md 4) and against published bubble rates (2401.10241,
- * 2405.15362).
+ * test_sim.c - the simulator against closed forms (SCHEDULES.md 4) and against published bubble
+ * rates (2401.10241, 2405.15362).
  */
 #include "schedule/tool/tool.h"
 #include "schedule/trace.h"
@@ -13,7 +13,8 @@
 
 static SchedError err;
 
-static int simulate(const char *name, int p, int v, int m, const char *costs, double overlap, int lower, SchedSim *sim)
+static int simulate(const char *name, int p, int v, int m, const char *costs, double overlap,
+                    int lower, SchedSim *sim)
 {
     Schedule *s;
     SchedCosts c;
@@ -37,7 +38,8 @@ static void closed_forms(void)
 {
     int bad[8] = {0}, n = 0;
     static const char *const name[8] = {
-        "gpipe", "1f1b", "loopedbfs", "interleaved1f1b", "interleavedzerobubble", "zbvzerobubble", "zb-h1", "peaks"};
+        "gpipe",         "1f1b",  "loopedbfs", "interleaved1f1b", "interleavedzerobubble",
+        "zbvzerobubble", "zb-h1", "peaks"};
     for (int p = 1; p <= 6; p++)
         for (int v = 1; v <= 3; v++)
             for (int m = 1; m <= 20; m++)
@@ -47,7 +49,8 @@ static void closed_forms(void)
                     if ((i < 2 || i == 6) && v > 1)
                         continue;
                     if ((i == 2 && m < p) ||
-                        ((i == 3 || i == 4) && (m % rounds || m < p))) /* the forms are of full rounds */
+                        ((i == 3 || i == 4) &&
+                         (m % rounds || m < p))) /* the forms are of full rounds */
                         continue;
                     if (i == 5 && (v != 2 || m < 2 * p))
                         continue;
@@ -65,21 +68,22 @@ static void closed_forms(void)
                         for (int r = 0; r < p; r++)
                             bad[i] += fabs(sim.rank_span[r] - sim.busy[r]) > 1e-9;
                     } else if (fabs(sim.makespan - whole) > 1e-9) {
-                        printf("# %s p %d v %d m %d: %g, not %g\n", name[i], p, v, m, sim.makespan, whole);
+                        printf("# %s p %d v %d m %d: %g, not %g\n", name[i], p, v, m, sim.makespan,
+                               whole);
                         bad[i]++;
                     }
                     for (int r = 0; r < p; r++) {
-                        int want = i == 0             ? m
-                                   : i == 1           ? at_most(m, p - r)
-                                   : i == 2           ? m * v
-                                   : i == 3           ? at_most(m * v, (v - 1) * k + 2 * (p - 1 - r) + 1)
+                        int want = i == 0   ? m
+                                   : i == 1 ? at_most(m, p - r)
+                                   : i == 2 ? m * v
+                                   : i == 3 ? at_most(m * v, (v - 1) * k + 2 * (p - 1 - r) + 1)
                                    : i == 4 || i == 6 ? at_most(m * v, (v - 1) * k + p)
                                                       : 2 * p;
                         int exact = i < 4;
                         if ((exact ? sim.peak[r] != want : sim.peak[r] > want) ||
                             sched_peak_formula(name[i], p, p * v, m, r) != want) {
-                            printf("# %s p %d v %d m %d rank %d: peak %d, formula %d\n", name[i], p, v, m, r,
-                                   sim.peak[r], want);
+                            printf("# %s p %d v %d m %d rank %d: peak %d, formula %d\n", name[i], p,
+                                   v, m, r, sim.peak[r], want);
                             bad[7]++;
                         }
                     }
@@ -87,7 +91,8 @@ static void closed_forms(void)
                     sched_sim_free(&sim, p);
                 }
     for (int i = 0; i < 8; i++)
-        ok(bad[i] == 0, "%s: closed form over the grid of (p, v, m)%s", name[i], n > 500 ? "" : " (too small)");
+        ok(bad[i] == 0, "%s: closed form over the grid of (p, v, m)%s", name[i],
+           n > 500 ? "" : " (too small)");
 }
 
 /* The column "p=4 m=8: makespan, bubble" and the line below it. */
@@ -115,17 +120,19 @@ static void table(void)
     };
     SchedSim sim;
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
-        if (!ok(simulate(row[i].name, 4, row[i].v, row[i].m, NULL, -1, 0, &sim), "%s p=4 v=%d m=%d", row[i].name,
-                row[i].v, row[i].m))
+        if (!ok(simulate(row[i].name, 4, row[i].v, row[i].m, NULL, -1, 0, &sim), "%s p=4 v=%d m=%d",
+                row[i].name, row[i].v, row[i].m))
             continue;
         int worst = 0;
         for (int r = 0; r < 4; r++)
             worst = sim.peak[r] > worst ? sim.peak[r] : worst;
-        ok(sim.makespan == row[i].makespan && fabs(sim.bubble - row[i].bubble) < 5e-5 && worst == row[i].peak,
+        ok(sim.makespan == row[i].makespan && fabs(sim.bubble - row[i].bubble) < 5e-5 &&
+               worst == row[i].peak,
            "%s: %g, %.4f, peak %d", row[i].name, sim.makespan, sim.bubble, worst);
         sched_sim_free(&sim, 4);
     }
-    if (ok(simulate("zbvzerobubble", 4, 2, 8, "F=2,I=3,W=1,B=4", -1, 0, &sim), "zbv with unequal costs")) {
+    if (ok(simulate("zbvzerobubble", 4, 2, 8, "F=2,I=3,W=1,B=4", -1, 0, &sim),
+           "zbv with unequal costs")) {
         int fine = 1;
         for (int r = 0; r < 4; r++)
             fine &= fabs(sim.rank_span[r] - sim.busy[r] - (12 - 3 * r)) < 1e-9;
@@ -134,9 +141,10 @@ static void table(void)
     }
     static const int zbv[][2] = {{4, 8}, {8, 16}};
     for (int i = 0; i < 2; i++)
-        if (ok(simulate("zbvzerobubble", zbv[i][0], 2, zbv[i][1], NULL, -1, 1, &sim), "zbv %d %d", zbv[i][0],
-               zbv[i][1])) {
-            ok(sim.span == 6 * zbv[i][1] && sim.bubble_span == 0, "zbv has no bubble: span %g", sim.span);
+        if (ok(simulate("zbvzerobubble", zbv[i][0], 2, zbv[i][1], NULL, -1, 1, &sim), "zbv %d %d",
+               zbv[i][0], zbv[i][1])) {
+            ok(sim.span == 6 * zbv[i][1] && sim.bubble_span == 0, "zbv has no bubble: span %g",
+               sim.span);
             sched_sim_free(&sim, zbv[i][0]);
         }
     if (ok(simulate("dualpipev", 4, 2, 10, NULL, 1, 0, &sim), "dualpipev 4 10, pairs as one")) {
@@ -164,13 +172,14 @@ static void published(void)
             SchedSim sim;
             int v = k == 1 ? row[i].chunks : 1;
             char costs[200];
-            snprintf(costs, sizeof costs, "F=%.17g,I=%.17g,W=%.17g,c=%.17g", row[i].F / v, row[i].B / v, row[i].W / v,
-                     row[i].c);
-            if (!ok(simulate(name[k], 8, v, row[i].m, costs, -1, (int)i % 2, &sim), "%s p=8 m=%d", name[k], row[i].m))
+            snprintf(costs, sizeof costs, "F=%.17g,I=%.17g,W=%.17g,c=%.17g", row[i].F / v,
+                     row[i].B / v, row[i].W / v, row[i].c);
+            if (!ok(simulate(name[k], 8, v, row[i].m, costs, -1, (int)i % 2, &sim), "%s p=8 m=%d",
+                    name[k], row[i].m))
                 continue;
             double rate = (sim.span - row[i].m * (row[i].F + row[i].B + row[i].W)) / sim.span;
-            ok(fabs(rate - row[i].rate[k]) < 5e-5 && fabs(sim.bubble_span - rate) < 1e-9, "%s: %.4f, published %.4f",
-               name[k], rate, row[i].rate[k]);
+            ok(fabs(rate - row[i].rate[k]) < 5e-5 && fabs(sim.bubble_span - rate) < 1e-9,
+               "%s: %.4f, published %.4f", name[k], rate, row[i].rate[k]);
             sched_sim_free(&sim, 8);
         }
 }
@@ -190,7 +199,8 @@ static void by_hand(void)
     c.n_edge = 1;
     sched_generate("1f1b", 2, 2, 1, -1, &s, &err);
     failed = sched_simulate(s, &c, &sim, &err);
-    ok(!failed && sim.makespan == 1 + 12 + 1 + 2 + 14 + 2, "latency and bytes of an edge: %g", sim.makespan);
+    ok(!failed && sim.makespan == 1 + 12 + 1 + 2 + 14 + 2, "latency and bytes of an edge: %g",
+       sim.makespan);
     sched_sim_free(&sim, 2);
     c.buffers = 0;
     sched_comms(s, edge, 1, NULL, 0, &err);
@@ -208,7 +218,8 @@ static void by_hand(void)
     sched_costs_default(&c);
     c.stage_time = stage;
     c.stages = 2;
-    const char *slow = "0F0,0SEND_F0,0F1,0SEND_F1,0F2,0SEND_F2\n1RECV_F0,1F0,1RECV_F1,1F1,1RECV_F2,1F2\n";
+    const char *slow =
+        "0F0,0SEND_F0,0F1,0SEND_F1,0F2,0SEND_F2\n1RECV_F0,1F0,1RECV_F1,1F1,1RECV_F2,1F2\n";
     sched_parse(slow, strlen(slow), "slow", &s, &err);
     for (int k = -1; k <= 2; k++) {
         c.buffers = k;
@@ -216,9 +227,11 @@ static void by_hand(void)
         for (int i = 0; i < s->row[0].n; i++)
             if (s->row[0].a[i].type == SA_SEND_F)
                 last = i;
-        /* Rank 1 receives at 1, 11, 21; the third send waits until k - 1 of those before it are out. */
+        /* Rank 1 receives at 1, 11, 21; the third send waits until k - 1 of those before it are
+         * out. */
         double want = k < 0 ? 3 : k == 0 ? 21 : k == 1 ? 11 : 3;
-        ok(!st && sim.end[0][last] == want, "%d buffers: the third send ends at %g", k, st ? -1 : sim.end[0][last]);
+        ok(!st && sim.end[0][last] == want, "%d buffers: the third send ends at %g", k,
+           st ? -1 : sim.end[0][last]);
         sched_sim_free(&sim, 2);
     }
     sched_free(s);
@@ -231,9 +244,10 @@ static void by_hand(void)
     const char *rows = "0F0,0F1,0I0,0I1,0W0,0W1\n1F0,1B0,1F1,1I1,1W1\n";
     sched_parse(rows, strlen(rows), "bytes", &s, &err);
     failed = sched_simulate(s, &c, &sim, &err);
-    ok(!failed && sim.peak_bytes[0] == 205 && sim.peak_bytes[1] == 37, "bytes live on each rank: %g %g",
-       sim.peak_bytes[0], sim.peak_bytes[1]);
-    ok(sched_live(s, 0) == 2 && sched_live(s, 1) == 1 && sched_live_saved(s, 0) == 2 && sched_live_rank(s, 0) == 2,
+    ok(!failed && sim.peak_bytes[0] == 205 && sim.peak_bytes[1] == 37,
+       "bytes live on each rank: %g %g", sim.peak_bytes[0], sim.peak_bytes[1]);
+    ok(sched_live(s, 0) == 2 && sched_live(s, 1) == 1 && sched_live_saved(s, 0) == 2 &&
+           sched_live_rank(s, 0) == 2,
        "slots for stash and saved");
     sched_sim_free(&sim, 2);
     sched_free(s);
@@ -270,14 +284,21 @@ static void trace(void)
     failed = sched_costs_load(&c, path, 3, &err);
     ok(!failed, "the trace loads%s%s", failed ? ": " : "", failed ? err.text : "");
     failed = sched_simulate(s, &c, &b, &err);
-    ok(!failed && b.makespan == a.makespan && b.span == a.span, "and predicts %g, was %g", b.makespan, a.makespan);
-    ok(c.stage_time[SA_TYPES + SA_F] == 5 && c.stage_time[SA_B] == 6.5, "per stage; B follows from I and W");
+    ok(!failed && b.makespan == a.makespan && b.span == a.span, "and predicts %g, was %g",
+       b.makespan, a.makespan);
+    ok(c.stage_time[SA_TYPES + SA_F] == 5 && c.stage_time[SA_B] == 6.5,
+       "per stage; B follows from I and W");
     sched_costs_free(&c);
     sched_sim_free(&a, 3);
     sched_sim_free(&b, 3);
     sched_free(s);
-    static const char *const bad[] = {
-        "", "{", "[1,2", "{\"traceEvents\":[]}", "{\"traceEvents\":[{\"name\":\"0F0\",\"dur\":}]}", "nonsense", "[[[["};
+    static const char *const bad[] = {"",
+                                      "{",
+                                      "[1,2",
+                                      "{\"traceEvents\":[]}",
+                                      "{\"traceEvents\":[{\"name\":\"0F0\",\"dur\":}]}",
+                                      "nonsense",
+                                      "[[[["};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         f = fopen(path, "w");
         fputs(bad[i], f);
@@ -288,8 +309,8 @@ static void trace(void)
     }
     unlink(path);
     sched_costs_default(&c);
-    ok(sched_costs_set(&c, "F=1,Q=2", &err) && sched_costs_set(&c, "F=x", &err) && sched_costs_set(&c, "F=-1", &err) &&
-           sched_costs_set(&c, "", &err),
+    ok(sched_costs_set(&c, "F=1,Q=2", &err) && sched_costs_set(&c, "F=x", &err) &&
+           sched_costs_set(&c, "F=-1", &err) && sched_costs_set(&c, "", &err),
        "no costs");
     sched_costs_free(&c);
 }

@@ -1,10 +1,11 @@
 /*
- * test_verify.c - the verifier against an executor: threads, one per rank, that really send and receive.
+ * test_verify.c - the verifier against an executor: threads, one per rank, that really send and
+ * receive.
  *
- * Random valid schedules (any placement, skips) must be accepted and must run.  Random mutations of them (swap, drop,
- * duplicate, move) may be accepted only if the threads finish, with every message the one that was expected.  The
- * executor shares no code with the verifier: mailboxes under one mutex, one condition variable, a deadlock is noticed
- * when all threads wait.
+ * Random valid schedules (any placement, skips) must be accepted and must run.  Random mutations of
+ * them (swap, drop, duplicate, move) may be accepted only if the threads finish, with every message
+ * the one that was expected.  The executor shares no code with the verifier: mailboxes under one
+ * mutex, one condition variable, a deadlock is noticed when all threads wait.
  */
 #include "schedule/schedule.h"
 #include "tap.h"
@@ -53,7 +54,8 @@ static void random_case(Case *c)
 static int ready(const Case *c, char done[][MAX_MB], int stage, int mb, int back)
 {
     for (int i = 0; i < c->n_edge; i++) {
-        int here = back ? c->edge[i].from : c->edge[i].to, other = back ? c->edge[i].to : c->edge[i].from;
+        int here = back ? c->edge[i].from : c->edge[i].to,
+            other = back ? c->edge[i].to : c->edge[i].from;
         if (here == stage && (!back || c->edge[i].gradient) && !done[other][mb])
             return 0;
     }
@@ -62,7 +64,8 @@ static int ready(const Case *c, char done[][MAX_MB], int stage, int mb, int back
 
 static Schedule *random_schedule(const Case *c)
 {
-    char forward[MAX_STAGES][MAX_MB] = {{0}}, back[MAX_STAGES][MAX_MB] = {{0}}, weight[MAX_STAGES][MAX_MB] = {{0}};
+    char forward[MAX_STAGES][MAX_MB] = {{0}}, back[MAX_STAGES][MAX_MB] = {{0}},
+         weight[MAX_STAGES][MAX_MB] = {{0}};
     char row[MAX_RANKS][4096] = {""}, text[5 * 4096] = "";
     Schedule *s;
     for (int left = c->S * c->m * 2; left > 0;) {
@@ -101,7 +104,8 @@ static Schedule *random_schedule(const Case *c)
 
 enum { MAX_LANE = MAX_STAGES * MAX_STAGES * 2, MAX_QUEUE = 64 };
 
-/* A lane: (from stage, to stage, forward or back).  In a rendezvous `offer` is what the sender holds out. */
+/* A lane: (from stage, to stage, forward or back).  In a rendezvous `offer` is what the sender
+ * holds out. */
 typedef struct {
     int queue[MAX_QUEUE], sent, received, offer, number[MAX_MB];
 } Lane; /* number: the how-manieth a message was */
@@ -113,8 +117,8 @@ typedef struct {
     Lane lane[MAX_LANE];
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    char forward[MAX_STAGES][MAX_MB], back[MAX_STAGES][MAX_MB], got_f[MAX_STAGES * MAX_STAGES][MAX_MB],
-        got_b[MAX_STAGES * MAX_STAGES][MAX_MB];
+    char forward[MAX_STAGES][MAX_MB], back[MAX_STAGES][MAX_MB],
+        got_f[MAX_STAGES * MAX_STAGES][MAX_MB], got_b[MAX_STAGES * MAX_STAGES][MAX_MB];
 } Run;
 
 typedef struct {
@@ -122,8 +126,8 @@ typedef struct {
     int rank;
 } Thread;
 
-/* One wait for a change; 0 when nobody can ever move again.  Every change wakes all who wait, and they count themselves
- * anew. */
+/* One wait for a change; 0 when nobody can ever move again.  Every change wakes all who wait, and
+ * they count themselves anew. */
 static int pause_rank(Run *x)
 {
     int change = x->change;
@@ -199,12 +203,14 @@ static void compute(Run *x, const SchedAction *a)
 
 static int act(Run *x, const SchedAction *a)
 {
-    int send = a->type == SA_SEND_F || a->type == SA_SEND_B, recv = a->type == SA_RECV_F || a->type == SA_RECV_B;
+    int send = a->type == SA_SEND_F || a->type == SA_SEND_B,
+        recv = a->type == SA_RECV_F || a->type == SA_RECV_B;
     int wait = a->type == SA_WAIT_SEND_F || a->type == SA_WAIT_SEND_B;
     if (!send && !recv && !wait)
         return compute(x, a), 1;
     int back = a->type == SA_SEND_B || a->type == SA_RECV_B || a->type == SA_WAIT_SEND_B,
-        low = a->stage < a->peer ? a->stage : a->peer, high = a->stage < a->peer ? a->peer : a->stage;
+        low = a->stage < a->peer ? a->stage : a->peer,
+        high = a->stage < a->peer ? a->peer : a->stage;
     int at = low * MAX_STAGES + high;
     Lane *l = &x->lane[2 * at + back];
     if (send)
@@ -277,7 +283,8 @@ static void mutate(Schedule *s)
     SchedRow *row = &s->row[pick(s->ranks)];
     int i = pick(row->n), j = pick(row->n), kind = pick(5);
     SchedAction a = row->a[i];
-    for (int tries = 0; kind >= 3 && tries < 20 && !is_comm(row->a[i].type); tries++) /* rather a message */
+    /* rather a message */
+    for (int tries = 0; kind >= 3 && tries < 20 && !is_comm(row->a[i].type); tries++)
         i = pick(row->n);
     a = row->a[i];
     switch (kind) {
@@ -287,7 +294,9 @@ static void mutate(Schedule *s)
         row->a[i] = row->a[j];
         row->a[j] = a;
         break;
-    case 1: /* drop */ memmove(row->a + i, row->a + i + 1, (size_t)(--row->n - i) * sizeof a); break;
+    case 1: /* drop */
+        memmove(row->a + i, row->a + i + 1, (size_t)(--row->n - i) * sizeof a);
+        break;
     case 2: { /* duplicate */
         SchedAction *p = malloc(((size_t)row->n + 1) * sizeof *p);
         memcpy(p, row->a, (size_t)row->n * sizeof *p);
@@ -312,7 +321,8 @@ static void properties(void)
         random_case(&c);
         int buffers = pick(4);
         Schedule *s = random_schedule(&c);
-        SchedNeeds needs = {c.edge, c.n_edge, NULL, 0, pick(3), pick(2), pick(2), pick(3) ? 0 : 3, buffers};
+        SchedNeeds needs = {c.edge,  c.n_edge,        NULL,   0, pick(3), pick(2),
+                            pick(2), pick(3) ? 0 : 3, buffers};
         if (!s || (sched_lower_for(s, &needs, &err) && needs.send_budget == 0)) {
             refused++;
             printf("# %s\n", err.text);
@@ -323,7 +333,8 @@ static void properties(void)
             Schedule *x = sched_clone(s);
             for (int i = 1 + pick(2); i > 0; i--)
                 mutate(x);
-            int takes = !sched_verify(x, c.edge, c.n_edge, NULL, 0, buffers, &err), runs = execute(x, &c, buffers);
+            int takes = !sched_verify(x, c.edge, c.n_edge, NULL, 0, buffers, &err),
+                runs = execute(x, &c, buffers);
             mutations++;
             accepted += takes;
             wrong += takes && !runs;
@@ -335,10 +346,11 @@ static void properties(void)
     }
     ok(refused == 0, "random valid schedules are accepted (%d of 400 refused)", refused);
     ok(stuck == 0, "and run (%d do not)", stuck);
-    ok(wrong == 0 && accepted > 0, "of %d mutations %d are accepted, and %d of those do not run", mutations, accepted,
-       wrong);
+    ok(wrong == 0 && accepted > 0, "of %d mutations %d are accepted, and %d of those do not run",
+       mutations, accepted, wrong);
     ok(liar == 0, "none that is refused as a deadlock runs (%d do)", liar);
-    printf("# %d mutations that would run are refused all the same (W before I, twice, no wait, UNSHARD ..)\n",
+    printf("# %d mutations that would run are refused all the same (W before I, twice, no wait, "
+           "UNSHARD ..)\n",
            refused_fine);
 }
 
@@ -356,45 +368,57 @@ static int verdict(const char *text, int buffers)
 
 static void known(void)
 {
-    const char *cross =
-        "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n";
+    const char *cross = "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,"
+                        "1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n";
     ok(verdict(cross, 0) == 1 && strstr(err.text, "rank 0 waits for rank 1 waits for rank 0"),
        "two sends that meet: a deadlock in a rendezvous");
     ok(strstr(err.text, "0SEND_F1") && strstr(err.text, "1SEND_B0") && strstr(err.text, "cell 3"),
        "the report names the actions and cells");
     ok(verdict(cross, 1) == 0, "not with one buffer");
-    const char *order =
-        "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B1,0B1,0RECV_B0,0B0\n1RECV_F1,1F1,1RECV_F0,1F0,1B1,1SEND_B1,1B0,1SEND_B0\n";
+    const char *order = "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B1,0B1,0RECV_B0,0B0\n1RECV_F1,1F1,1RECV_"
+                        "F0,1F0,1B1,1SEND_B1,1B0,1SEND_B0\n";
     ok(verdict(order, 2) == 1 && strstr(err.text, "rank 0 sent 0SEND_F0 before it"),
        "a receive that meets another message: which send misses which");
     ok(verdict(order, 0) == 1, "and in a rendezvous");
-    ok(verdict("0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0\n", 1) == 1 && strstr(err.text, "never sends"),
+    ok(verdict("0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0\n", 1) == 1 &&
+           strstr(err.text, "never sends"),
        "a gradient that is never sent");
-    ok(verdict("0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", 0) == 1 && strstr(err.text, "rank 0 never sends it"),
+    ok(verdict("0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", 0) == 1 &&
+           strstr(err.text, "rank 0 never sends it"),
        "an activation that is never sent");
-    ok(verdict("0F0,0SEND_F0,0RECV_B0,0B0\n1F0,1RECV_F0,1B0,1SEND_B0\n", 0) == 1 && err.rank == 1 && err.cell == 0,
+    ok(verdict("0F0,0SEND_F0,0RECV_B0,0B0\n1F0,1RECV_F0,1B0,1SEND_B0\n", 0) == 1 && err.rank == 1 &&
+           err.cell == 0,
        "a forward before its input");
-    ok(verdict("0F0,0SEND_F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", 3) == 1 && strstr(err.text, "twice"),
+    ok(verdict("0F0,0SEND_F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", 3) == 1 &&
+           strstr(err.text, "twice"),
        "a message sent twice");
-    ok(verdict("0F0,0WAIT_SEND_F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", 3) == 1 && err.cell == 1,
+    ok(verdict("0F0,0WAIT_SEND_F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", 3) == 1 &&
+           err.cell == 1,
        "a wait before its send");
-    ok(verdict("0F0,0SEND_F0,0WAIT_SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1RECV_F1,1F1,1B0,1SEND_"
+    ok(verdict("0F0,0SEND_F0,0WAIT_SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,"
+               "1RECV_F1,1F1,1B0,1SEND_"
                "B0,1B1,1SEND_B1\n",
                4) == 0,
        "a wait that is served");
-    ok(verdict("0UNSHARD,0F0,0RESHARD,0B0\n", 0) == 1 && err.cell == 3, "a backward without its parameters");
-    ok(verdict("0F0,0B0,0REDUCE_GRAD\n", 0) == 1 && strstr(err.text, "no WAIT"), "a reduction without its end");
+    ok(verdict("0UNSHARD,0F0,0RESHARD,0B0\n", 0) == 1 && err.cell == 3,
+       "a backward without its parameters");
+    ok(verdict("0F0,0B0,0REDUCE_GRAD\n", 0) == 1 && strstr(err.text, "no WAIT"),
+       "a reduction without its end");
     ok(verdict("0F0,0F1,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,0B1\n", 0) == 1 && err.cell == 3,
        "a reduction before the last gradient");
 
-    /* The sums of two replica sets, taken up in opposite orders: each waits for a part that the other begins later. */
-    const char *rows = "0F0,0SEND_F0,2RECV_F0,2F0,2SEND_F0,2RECV_B0,2B0,2SEND_B0,2REDUCE_GRAD,2WAIT_REDUCE_GRAD,0RECV_"
+    /* The sums of two replica sets, taken up in opposite orders: each waits for a part that the
+     * other begins later. */
+    const char *rows = "0F0,0SEND_F0,2RECV_F0,2F0,2SEND_F0,2RECV_B0,2B0,2SEND_B0,2REDUCE_GRAD,"
+                       "2WAIT_REDUCE_GRAD,0RECV_"
                        "B0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n"
-                       "1RECV_F0,1F0,1SEND_F0,3RECV_F0,3F0,3B0,3SEND_B0,3REDUCE_GRAD,3WAIT_REDUCE_GRAD,1RECV_B0,1B0,"
+                       "1RECV_F0,1F0,1SEND_F0,3RECV_F0,3F0,3B0,3SEND_B0,3REDUCE_GRAD,3WAIT_REDUCE_"
+                       "GRAD,1RECV_B0,1B0,"
                        "1SEND_B0,1REDUCE_GRAD,1WAIT_REDUCE_GRAD\n";
     Schedule *s;
     static const SchedParam tied[] = {{0, 3, 1, 1}, {1, 2, 1, 1}};
-    ok(!sched_parse(rows, strlen(rows), "case", &s, &err) && !sched_verify(s, NULL, 0, NULL, 0, 0, &err),
+    ok(!sched_parse(rows, strlen(rows), "case", &s, &err) &&
+           !sched_verify(s, NULL, 0, NULL, 0, 0, &err),
        "without shared parameters it runs");
     ok(sched_verify(s, NULL, 0, tied, 2, 0, &err) == 1 && strstr(err.text, "part of the sum"),
        "with sums over replicas it does not: %s", err.text);
@@ -419,10 +443,11 @@ static void speed(void)
     for (int r = 0; r < s->ranks; r++)
         n += s->row[r].n;
     double t = seconds();
-    int st = sched_verify(s, NULL, 0, NULL, 0, 0, &err) || sched_verify(s, NULL, 0, NULL, 0, 2, &err);
+    int st =
+        sched_verify(s, NULL, 0, NULL, 0, 0, &err) || sched_verify(s, NULL, 0, NULL, 0, 2, &err);
     t = seconds() - t;
-    ok(!st && 2 * (double)n / t > 1e6, "%lld actions twice in %.2f s: %.1f million a second", (long long)n, t,
-       2e-6 * (double)n / t);
+    ok(!st && 2 * (double)n / t > 1e6, "%lld actions twice in %.2f s: %.1f million a second",
+       (long long)n, t, 2e-6 * (double)n / t);
     sched_free(s);
 }
 
@@ -432,7 +457,8 @@ static double lowering(const char *name, int microbatches, int send_budget)
     SchedNeeds needs = {.send_budget = send_budget, .buffers = 1 << 20};
     Schedule *s;
     clock_t t = clock();
-    if (sched_generate(name, 32, 64, microbatches, -1, &s, &err) || sched_lower_for(s, &needs, &err))
+    if (sched_generate(name, 32, 64, microbatches, -1, &s, &err) ||
+        sched_lower_for(s, &needs, &err))
         ok(0, "%s: %s", name, err.text);
     sched_free(s);
     return (double)(clock() - t) / CLOCKS_PER_SEC;
@@ -442,9 +468,11 @@ static double lowering(const char *name, int microbatches, int send_budget)
 static void slopes(void)
 {
     double small = lowering("gpipe", 512, 0), large = lowering("gpipe", 4096, 0);
-    ok(large < 20 * small, "gpipe with 8 times the microbatches takes %.1f times the time", large / small);
+    ok(large < 20 * small, "gpipe with 8 times the microbatches takes %.1f times the time",
+       large / small);
     small = lowering("1f1b", 512, 0), large = lowering("1f1b", 512, 4);
-    ok(large < 50 * small, "a send budget takes %.1f times the time of lowering without", large / small);
+    ok(large < 50 * small, "a send budget takes %.1f times the time of lowering without",
+       large / small);
 }
 
 int main(void)

@@ -1,5 +1,6 @@
 /*
- * nest_data.h - memory for one nest of its own: how much of it the arguments may address, and numbers to start from.
+ * nest_data.h - memory for one nest of its own: how much of it the arguments may address, and
+ * numbers to start from.
  */
 #ifndef NEST_DATA_H
 #define NEST_DATA_H

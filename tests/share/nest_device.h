@@ -1,6 +1,7 @@
 /*
- * nest_device.h - the other half of test_print_cuda.c, compiled with the kernels that it prints: reads cases from a file, runs each on the device
- * and compares what stands in memory then with what the interpreter left.  One line a difference; exit 1 when there is one.
+ * nest_device.h - the other half of test_print_cuda.c, compiled with the kernels that it prints:
+ * reads cases from a file, runs each on the device and compares what stands in memory then with
+ * what the interpreter left.  One line a difference; exit 1 when there is one.
  */
 #ifndef NEST_DEVICE_H
 #define NEST_DEVICE_H
@@ -14,9 +15,11 @@
 typedef void NestRun(int64_t rows, char *const *at, char *scratch, cudaStream_t stream);
 
 struct NestArgument {
-    int64_t dtype, bytes, offset;                       /* offset: of the pointer that the kernel gets */
+    /* offset: of the pointer that the kernel gets */
+    int64_t dtype, bytes, offset;
     std::vector<char> before, after;
-    std::vector<double> slack;                          /* by element: how far it moves when operands are rounded otherwise */
+    /* by element: how far it moves when operands are rounded otherwise */
+    std::vector<double> slack;
     char *device;
 };
 
@@ -27,7 +30,10 @@ static int64_t nest_number(FILE *f) {
     return x;
 }
 
-static int64_t nest_size(int64_t dtype) { return dtype == PP_F64 || dtype == PP_I64 ? 8 : dtype == PP_BOOL ? 1 : 4; }
+static int64_t nest_size(int64_t dtype)
+{
+    return dtype == PP_F64 || dtype == PP_I64 ? 8 : dtype == PP_BOOL ? 1 : 4;
+}
 
 static double nest_element(int64_t dtype, const char *p, int64_t i) {
     switch (dtype) {
@@ -39,11 +45,14 @@ static double nest_element(int64_t dtype, const char *p, int64_t i) {
     }
 }
 
-/* Integers are equal; floats within 64 eps of the largest number that is expected, and of what `terms` terms between -1 and 1 lose when
-   they are added: in the interpreter's 16 lanes of n / 16 terms, partial sums are about sqrt(n / 16), and as many roundings of
-   their size add up to eps n / 32 a lane, eps n / 8 together.  Where operands that are rounded otherwise move the result by more, eight times
-   that: terms that cancel, and what is divided by their sum. */
-static bool nest_same(int64_t which, int64_t number, int64_t terms, const NestArgument &a, const std::vector<char> &got) {
+/* Integers are equal; floats within 64 eps of the largest number that is expected, and of what
+   `terms` terms between -1 and 1 lose when they are added: in the interpreter's 16 lanes of n / 16
+   terms, partial sums are about sqrt(n / 16), and as many roundings of their size add up to eps n /
+   32 a lane, eps n / 8 together.  Where operands that are rounded otherwise move the result by
+   more, eight times that: terms that cancel, and what is divided by their sum. */
+static bool nest_same(int64_t which, int64_t number, int64_t terms, const NestArgument &a,
+                      const std::vector<char> &got)
+{
     int64_t size = nest_size(a.dtype);
     double scale = 0, eps = a.dtype == PP_F32 ? 1.2e-7 : a.dtype == PP_F64 ? 2.3e-16 : 0;
     for (int64_t i = 0; i < a.bytes / size; i++) {
@@ -51,10 +60,14 @@ static bool nest_same(int64_t which, int64_t number, int64_t terms, const NestAr
         scale = isfinite(x) && x > scale ? x : scale;
     }
     for (int64_t i = 0; i < a.bytes / size; i++) {
-        double x = nest_element(a.dtype, got.data(), i), y = nest_element(a.dtype, a.after.data(), i);
-        if (x == y || (isnan(x) && isnan(y)) || fabs(x - y) <= eps * (64 * scale + static_cast<double>(terms) / 8) + 8 * a.slack[static_cast<size_t>(i)])
+        double x = nest_element(a.dtype, got.data(), i),
+               y = nest_element(a.dtype, a.after.data(), i);
+        if (x == y || (isnan(x) && isnan(y)) ||
+            fabs(x - y) <= eps * (64 * scale + static_cast<double>(terms) / 8) +
+                               8 * a.slack[static_cast<size_t>(i)])
             continue;
-        printf("case %lld: argument %lld, element %lld is %.9g, not %.9g\n", static_cast<long long>(which), static_cast<long long>(number),
+        printf("case %lld: argument %lld, element %lld is %.9g, not %.9g\n",
+               static_cast<long long>(which), static_cast<long long>(number),
                static_cast<long long>(i - a.offset / size), x, y);
         return false;
     }
@@ -62,7 +75,8 @@ static bool nest_same(int64_t which, int64_t number, int64_t terms, const NestAr
 }
 
 static bool nest_case(FILE *f, int64_t which, NestRun *run, cudaStream_t stream) {
-    int64_t rows = nest_number(f), terms = nest_number(f), scratch_bytes = nest_number(f), n = nest_number(f);
+    int64_t rows = nest_number(f), terms = nest_number(f), scratch_bytes = nest_number(f),
+            n = nest_number(f);
     std::vector<NestArgument> args(static_cast<size_t>(n));
     std::vector<char *> at;
     char *scratch = nullptr;
@@ -73,11 +87,13 @@ static bool nest_case(FILE *f, int64_t which, NestRun *run, cudaStream_t stream)
         a.before.resize(static_cast<size_t>(a.bytes));
         a.after.resize(static_cast<size_t>(a.bytes));
         a.slack.resize(static_cast<size_t>(a.bytes / nest_size(a.dtype)));
-        if (fread(a.before.data(), 1, a.before.size(), f) != a.before.size() || fread(a.after.data(), 1, a.after.size(), f) != a.after.size() ||
+        if (fread(a.before.data(), 1, a.before.size(), f) != a.before.size() ||
+            fread(a.after.data(), 1, a.after.size(), f) != a.after.size() ||
             fread(a.slack.data(), sizeof(double), a.slack.size(), f) != a.slack.size())
             return false;
         PP_CUDA(cudaMalloc(&a.device, a.before.size()));
-        PP_CUDA(cudaMemcpyAsync(a.device, a.before.data(), a.before.size(), cudaMemcpyHostToDevice, stream));
+        PP_CUDA(cudaMemcpyAsync(a.device, a.before.data(), a.before.size(), cudaMemcpyHostToDevice,
+                                stream));
         at.push_back(a.device + a.offset);
     }
     if (scratch_bytes > 0)
@@ -86,7 +102,8 @@ static bool nest_case(FILE *f, int64_t which, NestRun *run, cudaStream_t stream)
     bool same = true;
     for (size_t i = 0; i < args.size(); i++) {
         std::vector<char> got(args[i].before.size());
-        PP_CUDA(cudaMemcpyAsync(got.data(), args[i].device, got.size(), cudaMemcpyDeviceToHost, stream));
+        PP_CUDA(cudaMemcpyAsync(got.data(), args[i].device, got.size(), cudaMemcpyDeviceToHost,
+                                stream));
         PP_CUDA(cudaStreamSynchronize(stream));
         PP_CUDA(cudaFree(args[i].device));
         same = same && nest_same(which, static_cast<int64_t>(i), terms, args[i], got);

@@ -1,7 +1,7 @@
 /*
- * nets.h - small networks whose generated code the tests run: layers of transformers and of convolution nets, what
- * moves elements, sums over all sorts of axes; and random graphs, from a number.  Values named cut1, cut2 .. are where
- * to split.
+ * nets.h - small networks whose generated code the tests run: layers of transformers and of
+ * convolution nets, what moves elements, sums over all sorts of axes; and random graphs, from a
+ * number.  Values named cut1, cut2 .. are where to split.
  */
 #ifndef NETS_H
 #define NETS_H
@@ -23,7 +23,10 @@ static double net_uniform(Net *n)
     return (double)(n->seed >> 11) / 9007199254740992.0;
 }
 
-static int64_t net_whole(Net *n, int64_t below) { return (int64_t)(net_uniform(n) * (double)below); }
+static int64_t net_whole(Net *n, int64_t below)
+{
+    return (int64_t)(net_uniform(n) * (double)below);
+}
 
 static ValueId net_weight(Net *n, Shape s)
 {
@@ -40,7 +43,10 @@ static ValueId net_weight(Net *n, Shape s)
     return graph_param(n->g, p);
 }
 
-static ValueId net_input(Net *n, const char *name, Dtype t, Shape s) { return graph_input(n->g, name, t, &s); }
+static ValueId net_input(Net *n, const char *name, Dtype t, Shape s)
+{
+    return graph_input(n->g, name, t, &s);
+}
 static void net_out(Net *n, ValueId y) { vec_push(n->g->arena, &n->y, y); }
 
 static ValueId net_cut(Net *n, ValueId v)
@@ -53,7 +59,8 @@ static ValueId net_op(Net *n, Op op, ValueId x, Attr a) { return graph_node(n->g
 
 static ValueId net_linear(Net *n, ValueId x, int64_t in, int64_t out, bool transposed)
 {
-    ValueId w = transposed ? g_swap_last(n->g, net_weight(n, S(out, in))) : net_weight(n, S(in, out));
+    ValueId w =
+        transposed ? g_swap_last(n->g, net_weight(n, S(out, in))) : net_weight(n, S(in, out));
     return g_add(n->g, g_matmul(n->g, x, w), net_weight(n, S(out)));
 }
 
@@ -78,7 +85,8 @@ static ValueId net_rms_norm(Net *n, ValueId x, int64_t width)
 static ValueId net_gelu(Net *n, ValueId x)
 {
     Graph *g = n->g;
-    ValueId e = g_add(g, g_unary(g, OP_Erf, g_mul(g, x, g_like(g, x, 0.70710678))), g_like(g, x, 1));
+    ValueId e =
+        g_add(g, g_unary(g, OP_Erf, g_mul(g, x, g_like(g, x, 0.70710678))), g_like(g, x, 1));
     return g_mul(g, g_mul(g, x, e), g_like(g, x, 0.5));
 }
 
@@ -86,12 +94,14 @@ static ValueId net_gelu_tanh(Net *n, ValueId x)
 {
     Graph *g = n->g;
     ValueId cube = g_mul(g, x, g_mul(g, x, x));
-    ValueId t =
-        g_unary(g, OP_Tanh, g_mul(g, g_add(g, x, g_mul(g, cube, g_like(g, x, 0.044715))), g_like(g, x, 0.79788456)));
+    ValueId t = g_unary(
+        g, OP_Tanh,
+        g_mul(g, g_add(g, x, g_mul(g, cube, g_like(g, x, 0.044715))), g_like(g, x, 0.79788456)));
     return g_mul(g, g_mul(g, x, g_like(g, x, 0.5)), g_add(g, t, g_like(g, x, 1)));
 }
 
-/* Causal attention with `heads` heads over [rows, time, width]; queries, keys and values from one product. */
+/* Causal attention with `heads` heads over [rows, time, width]; queries, keys and values from one
+ * product. */
 static ValueId net_attention(Net *n, ValueId x, int64_t time, int64_t width, int64_t heads)
 {
     Graph *g = n->g;
@@ -110,24 +120,30 @@ static ValueId net_attention(Net *n, ValueId x, int64_t time, int64_t width, int
     return net_linear(n, g_reshape(g, y, &S(ROWS, time, width)), width, width, true);
 }
 
-/* Two layers of a decoder, tied embedding; the second with RMS norms, a gated product and rotary halves. */
+/* Two layers of a decoder, tied embedding; the second with RMS norms, a gated product and rotary
+ * halves. */
 static void net_transformer(Net *n)
 {
     enum { TIME = 5, WIDTH = 12, WORDS = 17 };
     Graph *g = n->g;
-    ValueId ids = net_input(n, "ids", DT_I64, S(ROWS, TIME)), table = net_weight(n, S(WORDS, WIDTH));
+    ValueId ids = net_input(n, "ids", DT_I64, S(ROWS, TIME)),
+            table = net_weight(n, S(WORDS, WIDTH));
     ValueId x = g_add(g, g_gather(g, table, ids, 0), net_weight(n, S(TIME, WIDTH)));
     x = g_add(g, x, net_attention(n, net_layer_norm(n, x, WIDTH), TIME, WIDTH, 3));
-    x = net_cut(n, g_add(g, x,
-                         net_linear(n, net_gelu(n, net_linear(n, net_layer_norm(n, x, WIDTH), WIDTH, 20, true)), 20,
-                                    WIDTH, false)));
+    x = net_cut(
+        n, g_add(g, x,
+                 net_linear(
+                     n, net_gelu(n, net_linear(n, net_layer_norm(n, x, WIDTH), WIDTH, 20, true)),
+                     20, WIDTH, false)));
     ValueId a = net_rms_norm(n, x, WIDTH), left = g_slice_axis(g, a, 2, 0, WIDTH / 2),
             right = g_slice_axis(g, a, 2, WIDTH / 2, WIDTH / 2);
     ValueId turned = g_concat(g, 2, (ValueId[]){g_neg(g, right), left}, 2);
-    a = g_add(g, g_mul(g, a, net_weight(n, S(TIME, WIDTH))), g_mul(g, turned, net_weight(n, S(TIME, WIDTH))));
+    a = g_add(g, g_mul(g, a, net_weight(n, S(TIME, WIDTH))),
+              g_mul(g, turned, net_weight(n, S(TIME, WIDTH))));
     x = net_cut(n, g_add(g, x, net_attention(n, a, TIME, WIDTH, 2)));
     ValueId h = net_layer_norm(n, x, WIDTH), gate = net_linear(n, h, WIDTH, 16, true);
-    gate = g_mul(g, g_mul(g, gate, g_unary(g, OP_Sigmoid, gate)), net_gelu_tanh(n, net_linear(n, h, WIDTH, 16, false)));
+    gate = g_mul(g, g_mul(g, gate, g_unary(g, OP_Sigmoid, gate)),
+                 net_gelu_tanh(n, net_linear(n, h, WIDTH, 16, false)));
     x = net_layer_norm(n, g_add(g, x, net_linear(n, gate, 16, WIDTH, false)), WIDTH);
     net_out(n, g_log_softmax(g, g_matmul(g, x, g_swap_last(g, table)), 2));
 }
@@ -137,8 +153,9 @@ static ValueId net_conv(Net *n, ValueId x, int64_t in, int64_t out, int64_t grou
     ValueId c[] = {x, net_weight(n, S(out, in / group, 3, 3))};
     int64_t *a = arena_array(n->g->arena, int64_t, 2);
     a[0] = a[1] = stride;
-    ValueId y =
-        graph_node(n->g, OP_Conv, 2, c, (Attr){.group = group, .n = 2, .stride = a, .dilation = I(1, 1), .pad = I(1, 1, 1, 1)});
+    ValueId y = graph_node(
+        n->g, OP_Conv, 2, c,
+        (Attr){.group = group, .n = 2, .stride = a, .dilation = I(1, 1), .pad = I(1, 1, 1, 1)});
     return g_add(n->g, y, net_weight(n, S(1, out, 1, 1)));
 }
 
@@ -147,7 +164,8 @@ static ValueId net_batch_norm(Net *n, ValueId x, int64_t channels)
 {
     Graph *g = n->g;
     ValueId d = g_sub(g, x, g_mean(g, x, 3, I(0, 2, 3)));
-    ValueId scale = g_unary(g, OP_Sqrt, g_add(g, g_mean(g, g_mul(g, d, d), 3, I(0, 2, 3)), g_scalar(g, DT_F32, 1e-5)));
+    ValueId scale = g_unary(
+        g, OP_Sqrt, g_add(g, g_mean(g, g_mul(g, d, d), 3, I(0, 2, 3)), g_scalar(g, DT_F32, 1e-5)));
     return g_add(g, g_mul(g, g_div(g, d, scale), net_weight(n, S(1, channels, 1, 1))),
                  net_weight(n, S(1, channels, 1, 1)));
 }
@@ -159,28 +177,40 @@ static void net_convolution(Net *n)
     x = g_unary(g, OP_Relu, net_batch_norm(n, net_conv(n, x, 3, 6, 1, 1), 6));
     ValueId deep = net_conv(n, g_unary(g, OP_Relu, net_conv(n, x, 6, 6, 6, 1)), 6, 6, 2, 1);
     x = net_cut(n, g_unary(g, OP_Relu, g_add(g, x, deep)));
-    x = net_op(n, OP_MaxPool, x, (Attr){.n = 2, .stride = I(2, 2), .dilation = I(1, 1), .pad = I(1, 1, 1, 1), .kernel = I(3, 3)});
+    x = net_op(n, OP_MaxPool, x,
+               (Attr){.n = 2,
+                      .stride = I(2, 2),
+                      .dilation = I(1, 1),
+                      .pad = I(1, 1, 1, 1),
+                      .kernel = I(3, 3)});
     x = net_op(n, OP_AveragePool, net_conv(n, x, 6, 4, 1, 2),
-               (Attr){.n = 2, .stride = I(1, 1), .dilation = I(1, 1), .pad = I(0, 0, 0, 0), .kernel = I(2, 2)});
+               (Attr){.n = 2,
+                      .stride = I(1, 1),
+                      .dilation = I(1, 1),
+                      .pad = I(0, 0, 0, 0),
+                      .kernel = I(2, 2)});
     ValueId flat = g_reshape(g, x, &S(ROWS, shape_elements(&val(g, x)->shape) / ROWS));
     net_out(n, net_linear(n, flat, val(g, flat)->shape.d[1], 7, true));
     net_out(n, g_mean(g, x, 2, I(2, 3)));
 }
 
-/* What differs between training and inference: BatchNormalization with its running statistics, Dropout. */
+/* What differs between training and inference: BatchNormalization with its running statistics,
+ * Dropout. */
 static void net_state(Net *n)
 {
     enum { C = 6 };
     Graph *g = n->g;
-    ValueId x = net_op(n, OP_Dropout, net_input(n, "x", DT_F32, S(ROWS, 5, C)), (Attr){.ratio = 0.25, .key = 0});
+    ValueId x = net_op(n, OP_Dropout, net_input(n, "x", DT_F32, S(ROWS, 5, C)),
+                       (Attr){.ratio = 0.25, .key = 0});
     x = net_linear(n, x, C, C, true);
     ValueId stat[2] = {net_weight(n, S(C)), net_weight(n, S(C))}, now[2];
     now[0] = g_mean(g, x, 2, I(0, 1));
     ValueId d = g_sub(g, x, now[0]);
     now[1] = g_mean(g, g_mul(g, d, d), 2, I(0, 1));
     for (int i = 0; i < 2; i++) {
-        StatUpdate u = {val(g, stat[i])->param, g_add(g, g_mul(g, stat[i], g_scalar(g, DT_F32, 0.9)),
-                                                      g_mul(g, g_reshape(g, now[i], &S(C)), g_scalar(g, DT_F32, 0.1)))};
+        StatUpdate u = {val(g, stat[i])->param,
+                        g_add(g, g_mul(g, stat[i], g_scalar(g, DT_F32, 0.9)),
+                              g_mul(g, g_reshape(g, now[i], &S(C)), g_scalar(g, DT_F32, 0.1)))};
         g->param.at[u.param].stat = true;
         g->param.at[u.param].trainable = false;
         vec_push(g->arena, &g->update, u);
@@ -189,7 +219,8 @@ static void net_state(Net *n)
     ValueId eval = g_mul(g, g_sub(g, x, stat[0]), g_unary(g, OP_Exp, stat[1]));
     x = graph_node(g, OP_Phase, 2, (ValueId[]){train, eval}, (Attr){0});
     x = net_cut(n, g_add(g, g_mul(g, x, net_weight(n, S(C))), net_weight(n, S(C))));
-    x = net_op(n, OP_Dropout, g_reshape(g, net_gelu(n, x), &S(ROWS, 5 * C)), (Attr){.ratio = 0.5, .key = 1});
+    x = net_op(n, OP_Dropout, g_reshape(g, net_gelu(n, x), &S(ROWS, 5 * C)),
+               (Attr){.ratio = 0.5, .key = 1});
     net_out(n, net_linear(n, x, 5 * C, 3, false));
 }
 
@@ -221,14 +252,16 @@ static void net_moves(Net *n)
     ValueId s = g_slice(g, x, I(0, 4, 9), I(ROWS, 3, 5), I(1, -1, -2));
     ValueId p = g_pad(g, s, I(0, 2, 1), I(0, 0, 3), PAD_CONSTANT, 0.5),
             q = g_pad(g, s, I(0, 1, 2), I(0, 1, 2), PAD_REFLECT, 0);
-    ValueId c = g_concat(g, 3, (ValueId[]){g_unary(g, OP_Tanh, p), r, g_slice_axis(g, r, 2, 3, 9)}, 2);
+    ValueId c =
+        g_concat(g, 3, (ValueId[]){g_unary(g, OP_Tanh, p), r, g_slice_axis(g, r, 2, 3, 9)}, 2);
     c = net_cut(n, g_mul(g, c, net_weight(n, S(val(g, c)->shape.d[2]))));
     int64_t half = val(g, c)->shape.d[2] / 2;
     ValueId parts = g_split(g, c, 2, 2, (const int64_t[]){half, val(g, c)->shape.d[2] - half});
     ValueId a = graph_out(g, parts, 0), b = g_slice_axis(g, graph_out(g, parts, 1), 2, 0, half);
     ValueId e = g_expand(g, g_reduce_last(g, OP_ReduceMax, a), &val(g, b)->shape);
     net_out(n, g_concat(g, 2, (ValueId[]){g_mul(g, a, b), g_add(g, e, b)}, 2));
-    net_out(n, g_reshape(g, g_transpose(g, q, I(0, 2, 1)), &S(ROWS * shape_elements(&val(g, q)->shape) / ROWS)));
+    net_out(n, g_reshape(g, g_transpose(g, q, I(0, 2, 1)),
+                         &S(ROWS * shape_elements(&val(g, q)->shape) / ROWS)));
     net_out(n, net_op(n, OP_CumSum, x, (Attr){.axis = 2, .scan = CUMSUM_REVERSE}));
     net_out(n, net_op(n, OP_TopK, x, (Attr){.axis = 2, .k = 3, .largest = 1}));
 }
@@ -250,14 +283,16 @@ static Shape net_recut(Net *n, int64_t elements)
 }
 
 /*
- * Chains of Reshape, Transpose and Slice that strides can say here and there only, rows among columns too: copies break them, and a
- * copy changes what the next view can be.  Readers are products and elementwise nodes, of the end and of a place in between.
+ * Chains of Reshape, Transpose and Slice that strides can say here and there only, rows among
+ * columns too: copies break them, and a copy changes what the next view can be.  Readers are
+ * products and elementwise nodes, of the end and of a place in between.
  */
 static void net_shuffled(Net *n)
 {
     Graph *g = n->g;
     for (int k = 0; k < 6; k++) {
-        ValueId x = net_input(n, arena_printf(g->arena, "x%d", k), DT_F32, S(ROWS, 6, 2, 8)), between = NONE;
+        ValueId x = net_input(n, arena_printf(g->arena, "x%d", k), DT_F32, S(ROWS, 6, 2, 8)),
+                between = NONE;
         x = net_linear(n, x, 8, k & 1 ? 8 : 12, true);
         int64_t many = 3 + net_whole(n, 5);
         for (int64_t i = 0; i < many; i++) {
@@ -282,8 +317,10 @@ static void net_shuffled(Net *n)
         if (k == 0 || k == 4)
             net_cut(n, between);
         Shape s = val(g, x)->shape, t = val(g, between)->shape;
-        net_out(n, k < 3 ? net_linear(n, x, s.d[3], 5, k == 1) : g_mul(g, g_unary(g, OP_Tanh, x), net_weight(n, S(s.d[3]))));
-        net_out(n, k & 1 ? g_mul(g, between, net_weight(n, S(t.d[3]))) : net_linear(n, between, t.d[3], 3, k == 2));
+        net_out(n, k < 3 ? net_linear(n, x, s.d[3], 5, k == 1)
+                         : g_mul(g, g_unary(g, OP_Tanh, x), net_weight(n, S(s.d[3]))));
+        net_out(n, k & 1 ? g_mul(g, between, net_weight(n, S(t.d[3])))
+                         : net_linear(n, between, t.d[3], 3, k == 2));
     }
 }
 
@@ -291,12 +328,16 @@ static void net_shuffled(Net *n)
 static void net_empty(Net *n)
 {
     Graph *g = n->g;
-    ValueId x = net_input(n, "x", DT_F32, S(ROWS, 6, 12)), none = g_slice_axis(g, net_linear(n, x, 12, 8, true), 1, 6, 0);
+    ValueId x = net_input(n, "x", DT_F32, S(ROWS, 6, 12)),
+            none = g_slice_axis(g, net_linear(n, x, 12, 8, true), 1, 6, 0);
     net_out(n, g_softmax(g, net_layer_norm(n, none, 8), 2));
     net_out(n, g_mul(g, g_reduce(g, OP_ReduceSum, none, 1, I(1)), net_weight(n, S(8))));
     net_out(n, net_linear(n, g_transpose(g, none, I(0, 2, 1)), 0, 5, false));
     net_out(n, net_linear(n, none, 8, 3, true));
-    net_out(n, g_concat(g, 2, (ValueId[]){net_cut(n, g_unary(g, OP_Tanh, none)), g_slice_axis(g, net_linear(n, x, 12, 8, false), 1, 1, 3)}, 1));
+    net_out(n, g_concat(g, 2,
+                        (ValueId[]){net_cut(n, g_unary(g, OP_Tanh, none)),
+                                    g_slice_axis(g, net_linear(n, x, 12, 8, false), 1, 1, 3)},
+                        1));
     net_out(n, g_concat(g, 2, (ValueId[]){x, g_slice_axis(g, x, 1, 2, 0)}, 1));
     net_out(n, g_reduce(g, OP_ReduceSum, g_mul(g, none, net_weight(n, S(8))), 2, I(0, 1)));
 }
@@ -326,34 +367,42 @@ static void net_sums(Net *n)
     }
 }
 
-/* The element of each row along an axis whose number the label is, as the losses over classes take it; 0 where there is none. */
+/* The element of each row along an axis whose number the label is, as the losses over classes take
+ * it; 0 where there is none. */
 static ValueId net_picked(Net *n, ValueId x, int axis, ValueId label, bool first)
 {
     Graph *g = n->g;
     Shape s = val(g, x)->shape, column = s;
     column.d[axis] = 1;
-    ValueId wanted = g_reshape(g, label, &column), number = g_iota(g, val(g, label)->dtype, s.rank, axis, s.d[axis]);
-    ValueId is = first ? g_binary(g, OP_Equal, wanted, number) : g_binary(g, OP_Equal, number, wanted);
+    ValueId wanted = g_reshape(g, label, &column),
+            number = g_iota(g, val(g, label)->dtype, s.rank, axis, s.d[axis]);
+    ValueId is =
+        first ? g_binary(g, OP_Equal, wanted, number) : g_binary(g, OP_Equal, number, wanted);
     return g_reduce(g, OP_ReduceSum, g_where(g, is, x, g_like(g, x, 0)), 1, I(axis));
 }
 
-/* Sums over one-hot rows: of what is stored or not, by labels that are ignored or out of range, two at once, along other axes, long ones. */
+/* Sums over one-hot rows: of what is stored or not, by labels that are ignored or out of range, two
+ * at once, along other axes, long ones. */
 static void net_picks(Net *n)
 {
     Graph *g = n->g;
-    ValueId label = net_input(n, "label", DT_I64, S(ROWS, 7)), small = g_cast(g, label, DT_I32);      /* 0 or 1 */
-    ValueId ignored = g_sub(g, g_mul(g, small, g_scalar(g, DT_I32, 101)), g_scalar(g, DT_I32, 100));           /* -100 or 1 */
+    /* 0 or 1 */
+    ValueId label = net_input(n, "label", DT_I64, S(ROWS, 7)), small = g_cast(g, label, DT_I32);
+    /* -100 or 1 */
+    ValueId ignored = g_sub(g, g_mul(g, small, g_scalar(g, DT_I32, 101)), g_scalar(g, DT_I32, 100));
     ValueId beyond = g_mul(g, label, g_scalar(g, DT_I64, 50));
     ValueId x = net_input(n, "x", DT_F32, S(ROWS, 7, 12));
     ValueId p = g_log_softmax(g, net_linear(n, x, 12, 50, true), 2);
     net_out(n, net_picked(n, p, 2, ignored, false));
     net_out(n, net_cut(n, g_unary(g, OP_Exp, p)));
-    for (int i = 0; i < 2; i++) {                       /* the result takes the product's place, and all of the row needs what is picked there */
+    /* the result takes the product's place, and all of the row needs what is picked there */
+    for (int i = 0; i < 2; i++) {
         ValueId y = net_linear(n, x, 12, i ? 200 : 50, true);
         net_out(n, g_mul(g, y, net_picked(n, y, 2, small, false)));
     }
     ValueId q = g_unary(g, OP_Tanh, net_linear(n, x, 12, 21, false));
-    net_out(n, g_mul(g, net_picked(n, q, 2, small, true), net_picked(n, g_mul(g, q, net_weight(n, S(21))), 2, beyond, true)));
+    net_out(n, g_mul(g, net_picked(n, q, 2, small, true),
+                     net_picked(n, g_mul(g, q, net_weight(n, S(21))), 2, beyond, true)));
     net_out(n, net_picked(n, g_expand(g, net_weight(n, S(50)), &S(ROWS, 7, 50)), 2, beyond, false));
     ValueId z = g_mul(g, net_input(n, "z", DT_F32, S(ROWS, 30, 7)), net_weight(n, S(30, 7)));
     net_out(n, net_picked(n, g_log_softmax(g, z, 1), 1, small, false));
@@ -363,7 +412,7 @@ static void net_picks(Net *n)
     net_out(n, net_picked(n, y, 2, beyond, false));
 }
 
-/* ---- random graphs --------------------------------------------------------------------------------------------- */
+/* ---- random graphs --------------------------------------------------------------------------- */
 
 static ValueId net_pick(Net *n, const Ids *pool)
 {
@@ -449,7 +498,8 @@ static ValueId net_random_transpose(Net *n, ValueId x)
 
 static ValueId net_random_reduce(Net *n, ValueId x, bool again)
 {
-    static const Op ops[] = {OP_ReduceMean, OP_ReduceMean, OP_ReduceSum, OP_ReduceMax, OP_ReduceMin};
+    static const Op ops[] = {OP_ReduceMean, OP_ReduceMean, OP_ReduceSum, OP_ReduceMax,
+                             OP_ReduceMin};
     Graph *g = n->g;
     int64_t axes[MAX_RANK];
     int k = 0, rank = val(g, x)->shape.rank;
@@ -471,7 +521,8 @@ static ValueId net_random_matmul(Net *n, ValueId x)
 {
     const Shape s = val(n->g, x)->shape;
     int64_t k = s.d[s.rank - 1], m = 1 + net_whole(n, 9);
-    ValueId w = net_uniform(n) < 0.5 ? net_weight(n, S(k, m)) : g_swap_last(n->g, net_weight(n, S(m, k)));
+    ValueId w =
+        net_uniform(n) < 0.5 ? net_weight(n, S(k, m)) : g_swap_last(n->g, net_weight(n, S(m, k)));
     if (s.rank >= 3 && net_uniform(n) < 0.4)
         w = g_softmax(n->g, g_swap_last(n->g, x), s.rank - 1);
     ValueId y = g_matmul(n->g, x, w);
@@ -485,13 +536,18 @@ static ValueId net_random_conv(Net *n, ValueId x)
         return g_unary(n->g, OP_Tanh, x);
     if (net_uniform(n) < 0.3)
         return net_op(n, net_uniform(n) < 0.5 ? OP_MaxPool : OP_AveragePool, x,
-                      (Attr){.n = 2, .stride = I(1, 1), .dilation = I(1, 1), .pad = I(1, 1, 1, 1), .kernel = I(3, 3)});
+                      (Attr){.n = 2,
+                             .stride = I(1, 1),
+                             .dilation = I(1, 1),
+                             .pad = I(1, 1, 1, 1),
+                             .kernel = I(3, 3)});
     return g_mul(n->g, net_conv(n, x, s.d[1], 1 + net_whole(n, 5), 1, 1), g_like(n->g, x, 0.3));
 }
 
 static ValueId net_random_unary(Net *n, ValueId x)
 {
-    static const Op ops[] = {OP_Tanh, OP_Sigmoid, OP_Relu, OP_Erf, OP_Sin, OP_Neg, OP_Softplus, OP_Abs};
+    static const Op ops[] = {OP_Tanh, OP_Sigmoid, OP_Relu,     OP_Erf,
+                             OP_Sin,  OP_Neg,     OP_Softplus, OP_Abs};
     return g_unary(n->g, ops[net_whole(n, 8)], x);
 }
 
@@ -544,7 +600,8 @@ static void net_random(Net *n)
     int64_t a = 1 + net_whole(n, 6), b = 1 + net_whole(n, 20), c = 1 + net_whole(n, 6);
     vec_push(g->arena, &pool, net_input(n, "x", DT_F32, S(ROWS, a, b)));
     vec_push(g->arena, &pool, net_input(n, "z", DT_F32, S(ROWS, a, c, 1 + b / 2)));
-    vec_push(g->arena, &pool, g_gather(g, net_weight(n, S(7, 6)), net_input(n, "ids", DT_I64, S(ROWS, 3)), 0));
+    vec_push(g->arena, &pool,
+             g_gather(g, net_weight(n, S(7, 6)), net_input(n, "ids", DT_I64, S(ROWS, 3)), 0));
     for (int i = 0; i < 26; i++) {
         ValueId x = net_pick(n, &pool), y = x;
         switch (net_whole(n, 17)) {
@@ -561,7 +618,9 @@ static void net_random(Net *n)
         case 10: y = net_random_conv(n, x); break;
         case 11: y = net_random_concat(n, x, &pool); break;
         case 12:
-            y = g_softmax(g, x, val(g, x)->shape.rank - 1 - (int)net_whole(n, val(g, x)->shape.rank > 2 ? 2 : 1));
+            y = g_softmax(g, x,
+                          val(g, x)->shape.rank - 1 -
+                              (int)net_whole(n, val(g, x)->shape.rank > 2 ? 2 : 1));
             break;
         case 13: y = net_random_gather(n, x); break;
         case 14: y = net_layer_norm(n, x, val(g, x)->shape.d[val(g, x)->shape.rank - 1]); break;
@@ -570,7 +629,8 @@ static void net_random(Net *n)
         if (y == x || val(g, y)->kind != V_NODE || shape_elements(&val(g, y)->shape) > 20000 ||
             val(g, y)->shape.rank > 6)
             continue;
-        if (n->cuts < 3 && i > 4 && !op_is_view(g->node.at[val(g, y)->node].op) && net_uniform(n) < 0.15)
+        if (n->cuts < 3 && i > 4 && !op_is_view(g->node.at[val(g, y)->node].op) &&
+            net_uniform(n) < 0.15)
             net_cut(n, y);
         vec_push(g->arena, &pool, y);
     }
@@ -578,7 +638,7 @@ static void net_random(Net *n)
         net_out(n, pool.at[i]);
 }
 
-/* ---- graphs of the whole ------------------------------------------------------------------------------------------
+/* ---- graphs of the whole ------------------------------------------------------------------------
  */
 
 /* loss = loss_scale * the sum of half the squares of the outputs */
@@ -587,7 +647,8 @@ static Loss net_loss(Net *n)
     Graph *g = n->g;
     Loss l = {.loss = NONE, .target = NONE, .scale = LOSS_SUM, .text = "squares"};
     for (uint32_t i = 0; i < n->y.n; i++) {
-        ValueId y = n->y.at[i], part = g_sum_to(g, g_mul(g, g_mul(g, y, y), g_like(g, y, 0.5)), &(Shape){0});
+        ValueId y = n->y.at[i],
+                part = g_sum_to(g, g_mul(g, g_mul(g, y, y), g_like(g, y, 0.5)), &(Shape){0});
         l.loss = l.loss == NONE ? part : g_add(g, l.loss, part);
         bool seen = val(g, y)->kind != V_NODE;
         for (uint32_t j = 0; j < g->output.n; j++)

@@ -1,7 +1,7 @@
 /*
- * runtime_plan.h - a pipeline written by hand, as the compiler would write it: three or four stages of plain arithmetic
- * with a skip, a parameter used in two stages, a stash, values saved between I and W, a batch dimension that is not the
- * first.
+ * runtime_plan.h - a pipeline written by hand, as the compiler would write it: three or four stages
+ * of plain arithmetic with a skip, a parameter used in two stages, a stash, values saved between I
+ * and W, a batch dimension that is not the first.
  *
  *   h0 = x a w          s0 = x + a         (stage 0)
  *   h1 = h0^2 b                            (stage 1)      h1' = h1 c (stage 2, when there are four)
@@ -16,7 +16,8 @@ enum { D = 3, ROWS = 4 };
 
 static void first_forward(const PpCtx *c)
 {
-    const float *x = c->in[0], *a = (const float *)(void *)c->param, *w = (const float *)(void *)(c->param + 64);
+    const float *x = c->in[0], *a = (const float *)(void *)c->param,
+                *w = (const float *)(void *)(c->param + 64);
     float *h = c->out[0], *s = c->out[1];
     for (int64_t i = 0; i < c->rows * D; i++) {
         h[i] = x[i] * a[i % D] * w[i % D];
@@ -37,7 +38,8 @@ static void first_input(const PpCtx *c)
 
 static void first_weight_from(const PpCtx *c, const float *dh, const float *ds)
 {
-    const float *x = c->in[0], *a = (const float *)(void *)c->param, *w = (const float *)(void *)(c->param + 64);
+    const float *x = c->in[0], *a = (const float *)(void *)c->param,
+                *w = (const float *)(void *)(c->param + 64);
     float *da = (float *)(void *)c->grad, *dw = (float *)(void *)(c->grad + 64);
     for (int64_t i = 0; i < c->rows * D; i++) {
         da[i % D] += dh[i] * x[i] * w[i % D] + ds[i];
@@ -47,7 +49,8 @@ static void first_weight_from(const PpCtx *c, const float *dh, const float *ds)
 
 static void first_weight(const PpCtx *c)
 {
-    first_weight_from(c, (const float *)(void *)c->saved, (const float *)(void *)c->saved + ROWS * D);
+    first_weight_from(c, (const float *)(void *)c->saved,
+                      (const float *)(void *)c->saved + ROWS * D);
 }
 
 static void first_backward(const PpCtx *c) { first_weight_from(c, c->dy[0], c->dy[1]); }
@@ -94,7 +97,8 @@ static void second_backward(const PpCtx *c)
 /* target is [D, rows]: its batch dimension is the second. */
 static void last_forward(const PpCtx *c)
 {
-    const float *h = c->in[0], *s = c->in[1], *t = c->in[2], *scale = c->in[3], *w = (const float *)(void *)c->param;
+    const float *h = c->in[0], *s = c->in[1], *t = c->in[2], *scale = c->in[3],
+                *w = (const float *)(void *)c->param;
     float *y = c->out[0], *loss = c->out[1], sum = 0;
     for (int64_t i = 0; i < c->rows * D; i++) {
         y[i] = h[i] * w[i % D] + s[i];
@@ -106,7 +110,8 @@ static void last_forward(const PpCtx *c)
 
 static void last_input(const PpCtx *c)
 {
-    const float *t = c->in[2], *scale = c->in[3], *w = (const float *)(void *)c->param, *y = c->out[0];
+    const float *t = c->in[2], *scale = c->in[3], *w = (const float *)(void *)c->param,
+                *y = c->out[0];
     float *dh = c->dx[0], *ds = c->dx[1], *saved = (float *)(void *)c->saved;
     for (int64_t i = 0; i < c->rows * D; i++) {
         float e = 2 * (y[i] - t[i % D * c->rows + i / D]) * *scale;
@@ -126,7 +131,8 @@ static void last_weight(const PpCtx *c)
 
 static void last_backward(const PpCtx *c)
 {
-    const float *h = c->in[0], *t = c->in[2], *scale = c->in[3], *w = (const float *)(void *)c->param, *y = c->out[0];
+    const float *h = c->in[0], *t = c->in[2], *scale = c->in[3],
+                *w = (const float *)(void *)c->param, *y = c->out[0];
     float *dh = c->dx[0], *ds = c->dx[1], *dw = (float *)(void *)c->grad;
     for (int64_t i = 0; i < c->rows * D; i++) {
         float e = 2 * (y[i] - t[i % D * c->rows + i / D]) * *scale;
@@ -190,6 +196,7 @@ static const PpStage *const stages_t4[] = {&t0_4, &t1_4, &t2_4, &t3_4}, *const s
     .stage = STAGES, .input = plan_inputs, .output = plan_outputs, .loss_stage = N - 1, .loss_output = 1, .loss_kind = PP_LOSS_MEAN_ELEMENTS, .loss_per_row = D, \
     .loss_ignore = -100, .loss_target = 1}
 // clang-format on
-static const PpPlan plans[4] = {PLAN(3, stages_t3), PLAN(3, stages_r3), PLAN(4, stages_t4), PLAN(4, stages_r4)};
+static const PpPlan plans[4] = {PLAN(3, stages_t3), PLAN(3, stages_r3), PLAN(4, stages_t4),
+                                PLAN(4, stages_r4)};
 
 #endif

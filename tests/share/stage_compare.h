@@ -1,7 +1,8 @@
 /*
- * stage_compare.h - what a stage's function left in memory against what the evaluator has for it.  In: a value and where its
- * elements stand.  Out: StageRun.wrong and the first difference; whether rounding alone explains it, because terms cancel
- * (run_noise) or a step of a function is decided by it (run_tie).
+ * stage_compare.h - what a stage's function left in memory against what the evaluator has for it.
+ * In: a value and where its elements stand.  Out: StageRun.wrong and the first difference; whether
+ * rounding alone explains it, because terms cancel (run_noise) or a step of a function is decided
+ * by it (run_tie).
  */
 #ifndef STAGE_COMPARE_H
 #define STAGE_COMPARE_H
@@ -10,11 +11,15 @@
 
 static const char *run_func_name(const Func *f)
 {
-    static const char *const name[F_COUNT] = {"forward", "infer", "backward", "backward_input", "backward_weight"};
+    static const char *const name[F_COUNT] = {"forward", "infer", "backward", "backward_input",
+                                              "backward_weight"};
     return name[f->kind];
 }
 
-static bool run_printed(const Group *k) { return k->kind != G_NONE && (k->kind != G_NEST || k->nest); }
+static bool run_printed(const Group *k)
+{
+    return k->kind != G_NONE && (k->kind != G_NEST || k->nest);
+}
 
 static double run_number(Dtype t, const void *p, int64_t i)
 {
@@ -38,7 +43,8 @@ static double run_largest(StageRun *r, ValueId v)
     return largest;
 }
 
-/* How large a value would be if nothing cancelled in the sums that it comes from, with a hundredth's allowance. */
+/* How large a value would be if nothing cancelled in the sums that it comes from, with a
+ * hundredth's allowance. */
 static double run_noise(StageRun *r, ValueId v, int depth)
 {
     const Value *x = val(r->g, v);
@@ -49,9 +55,11 @@ static double run_noise(StageRun *r, ValueId v, int depth)
     if (n->op == OP_ReduceSum || n->op == OP_ReduceMean) {
         Tensor term = run_operand(r, n->in[0]), result = run_operand(r, v);
         int64_t terms = shape_elements(&term.shape), results = shape_elements(&result.shape);
-        most = 0.01 * run_largest(r, n->in[0]) * sqrt((double)(terms / (results > 0 ? results : 1)));
+        most =
+            0.01 * run_largest(r, n->in[0]) * sqrt((double)(terms / (results > 0 ? results : 1)));
     }
-    bool linear = op_is_view(n->op) || n->op == OP_Add || n->op == OP_Sub || n->op == OP_Neg || n->op == OP_Concat;
+    bool linear = op_is_view(n->op) || n->op == OP_Add || n->op == OP_Sub || n->op == OP_Neg ||
+                  n->op == OP_Concat;
     for (uint32_t i = 0; linear && i < n->nin; i++)
         most = fmax(most, fmax(0.01 * run_largest(r, n->in[i]), run_noise(r, n->in[i], depth - 1)));
     return most;
@@ -72,10 +80,12 @@ static double run_broadcast(StageRun *r, ValueId v, const Shape *s, int64_t i)
 
 static bool run_near(const StageRun *r, double a, double b)
 {
-    return (r->narrow || a != 0 || b != 0) && fabs(a - b) <= (r->narrow ? 1e-4 : 1e-9) * (fabs(a) + fabs(b) + 0.1);
+    return (r->narrow || a != 0 || b != 0) &&
+           fabs(a - b) <= (r->narrow ? 1e-4 : 1e-9) * (fabs(a) + fabs(b) + 0.1);
 }
 
-/* Along the axis of a choice (ArgMax, TopK) there are two numbers that only rounding tells apart. */
+/* Along the axis of a choice (ArgMax, TopK) there are two numbers that only rounding tells apart.
+ */
 static bool run_close_call(StageRun *r, const Node *n)
 {
     Tensor t = run_operand(r, n->in[0]);
@@ -92,9 +102,14 @@ static bool run_close_call(StageRun *r, const Node *n)
 /* Does rounding decide element i of what the node makes? */
 static bool run_on_edge(StageRun *r, const Node *n, const Shape *s, int64_t i)
 {
-    double a = run_broadcast(r, n->in[0], s, i), b = n->nin > 1 ? run_broadcast(r, n->in[1], s, i) : 0;
+    double a = run_broadcast(r, n->in[0], s, i),
+           b = n->nin > 1 ? run_broadcast(r, n->in[1], s, i) : 0;
     switch (n->op) {
-    case OP_Equal: case OP_Less: case OP_LessOrEqual: case OP_Greater: case OP_GreaterOrEqual: return run_near(r, a, b);
+    case OP_Equal:
+    case OP_Less:
+    case OP_LessOrEqual:
+    case OP_Greater:
+    case OP_GreaterOrEqual: return run_near(r, a, b);
     case OP_Mod: case OP_Fmod: return run_near(r, a, b * round(a / b));
     case OP_Floor: case OP_Ceil: return run_near(r, a, round(a));
     case OP_Cast: return !dtype_is_float(n->attr.to) && run_near(r, a, round(a));
@@ -103,8 +118,8 @@ static bool run_on_edge(StageRun *r, const Node *n, const Shape *s, int64_t i)
     }
 }
 
-/* Is there a step of a function among what makes this value, up to `depth` nodes back, that only rounding decides?  Then either
-   answer is right, and all that follows. */
+/* Is there a step of a function among what makes this value, up to `depth` nodes back, that only
+   rounding decides?  Then either answer is right, and all that follows. */
 static bool run_tie(StageRun *r, ValueId v, int depth)
 {
     const Value *x = val(r->g, v);
@@ -118,8 +133,8 @@ static bool run_tie(StageRun *r, ValueId v, int depth)
         return false;
     if (n->op == OP_ArgMax || n->op == OP_ArgMin || n->op == OP_TopK)
         return run_close_call(r, n);
-    bool edges = n->op == OP_Mod || n->op == OP_Fmod || n->op == OP_Floor || n->op == OP_Ceil || n->op == OP_Round || n->op == OP_Cast
-                 || (x->dtype == DT_BOOL && op_is_map(n->op));
+    bool edges = n->op == OP_Mod || n->op == OP_Fmod || n->op == OP_Floor || n->op == OP_Ceil ||
+                 n->op == OP_Round || n->op == OP_Cast || (x->dtype == DT_BOOL && op_is_map(n->op));
     Shape s = run_shape(r, v);
     for (int64_t i = 0; edges && i < shape_elements(&s); i++)
         if (run_on_edge(r, n, &s, i))
@@ -127,10 +142,10 @@ static bool run_tie(StageRun *r, ValueId v, int depth)
     return false;
 }
 
-/* The elements at `base` with these strides (in elements) against the evaluator's; `plus`: what was there before they
- * were added. */
-static bool run_compare(StageRun *r, ValueId v, const char *base, const int64_t *stride, const char *plus,
-                        const char *where)
+/* The elements at `base` with these strides (in elements) against the evaluator's; `plus`: what was
+ * there before they were added. */
+static bool run_compare(StageRun *r, ValueId v, const char *base, const int64_t *stride,
+                        const char *plus, const char *where)
 {
     Tensor want = run_operand(r, v);
     const Value *x = val(r->g, v);
@@ -145,7 +160,9 @@ static bool run_compare(StageRun *r, ValueId v, const char *base, const int64_t 
     if (floats)
         scale = fmax(scale, run_noise(r, v, 6));
     double least = r->least > 0 ? r->least : 1e-4;
-    double limit = floats ? r->tolerance * (want.dtype == DT_F64 && !r->narrow ? 1e-6 : 1) * (scale + least) : 0;
+    double limit =
+        floats ? r->tolerance * (want.dtype == DT_F64 && !r->narrow ? 1e-6 : 1) * (scale + least)
+               : 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t rest = i, at = 0;
         for (int d = want.shape.rank - 1; d >= 0; d--) {
@@ -176,11 +193,13 @@ static bool run_compare(StageRun *r, ValueId v, const char *base, const int64_t 
         r->first_off = limit > 0 ? most / limit : (double)INFINITY;
     }
     const char *node = x->kind == V_NODE ? cg_node_text(r->g, x->node) : "";
-    run_wrong(r, "stage %d %s: %s t%u %s %s (%s %s): %lld of %lld wrong, element %lld is %.9g, not %.9g (rows %lld)",
+    run_wrong(r,
+              "stage %d %s: %s t%u %s %s (%s %s): %lld of %lld wrong, element %lld is %.9g, not "
+              "%.9g (rows %lld)",
               r->cur->table->index, r->func ? run_func_name(r->func) : "", where, v,
               shape_print(r->a, x->dtype, &want.shape), x->name,
-              x->kind == V_NODE ? op_name(r->g->node.at[x->node].op) : "", node, (long long)bad, (long long)n,
-              (long long)first, seen, expected, (long long)r->rows);
+              x->kind == V_NODE ? op_name(r->g->node.at[x->node].op) : "", node, (long long)bad,
+              (long long)n, (long long)first, seen, expected, (long long)r->rows);
     return false;
 }
 
@@ -234,7 +253,8 @@ static void run_check_step(StageRun *r, uint32_t step)
             if (ref->root != v || ref->buf == NONE)
                 continue;
             char where[64];
-            snprintf(where, sizeof where, "step %u of %u, %s", step, f->order.n, k->kind == G_CALL ? "call" : "nest");
+            snprintf(where, sizeof where, "step %u of %u, %s", step, f->order.n,
+                     k->kind == G_CALL ? "call" : "nest");
             run_compare_ref(r, v, ref, where);
         }
     }

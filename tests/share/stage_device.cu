@@ -1,6 +1,7 @@
 /*
- * stage_device.cu - a device for stage_run.h, under the shim: memory, a stream and cuBLAS behind functions of C, linked with the
- * runtime's products and convolutions into one shared object that all stages of a test use.
+ * stage_device.cu - a device for stage_run.h, under the shim: memory, a stream and cuBLAS behind
+ * functions of C, linked with the runtime's products and convolutions into one shared object that
+ * all stages of a test use.
  */
 #include "runtime/api/pp_cuda_calls.h"
 

@@ -1,6 +1,7 @@
 /*
- * stage_eval.h - the lists of a Pipe's stages, evaluated (eval.c, the oracle) for any number of rows.  In: a Pipe and
- * the numbers of its inputs for full rows.  Out: a tensor for every value.  Dropout drops what generated code drops.
+ * stage_eval.h - the lists of a Pipe's stages, evaluated (eval.c, the oracle) for any number of
+ * rows.  In: a Pipe and the numbers of its inputs for full rows.  Out: a tensor for every value.
+ * Dropout drops what generated code drops.
  */
 #ifndef STAGE_EVAL_H
 #define STAGE_EVAL_H
@@ -68,7 +69,8 @@ typedef struct StageRun {
     bool verbose;
     RunStage *cur; /* in a call */
     const Func *func;
-    void (*interpret)(struct StageRun *, RunStage *, Func *);       /* stage_interp.h: in place of compiled functions; may be NULL */
+    /* stage_interp.h: in place of compiled functions; may be NULL */
+    void (*interpret)(struct StageRun *, RunStage *, Func *);
 } StageRun;
 
 static StageRun *running; /* the callback has no argument of its own */
@@ -92,7 +94,7 @@ __attribute__((format(printf, 2, 3))) static void run_wrong(StageRun *r, const c
         printf("# %s\n", line);
 }
 
-/* ---- the evaluator, for fewer rows ----------------------------------------------------------------- */
+/* ---- the evaluator, for fewer rows ----------------------------------------------------------- */
 
 static Shape run_shape(const StageRun *r, ValueId v)
 {
@@ -113,7 +115,8 @@ static void run_strides(const Shape *s, int64_t *stride)
 }
 
 /* The leading rows of a tensor of full rows. */
-static Tensor run_leading(const StageRun *r, Dtype t, const Shape *full, const void *data, const Shape *s)
+static Tensor run_leading(const StageRun *r, Dtype t, const Shape *full, const void *data,
+                          const Shape *s)
 {
     Tensor out = {t, *s, arena_calloc(r->a, (size_t)shape_elements(s) + 1, dtype_size(t))};
     int64_t from[MAX_RANK], n = shape_elements(s);
@@ -203,7 +206,8 @@ static void run_apply(StageRun *r, const Node *n, Tensor *in, Tensor *out)
 static void run_node(StageRun *r, NodeId id)
 {
     const Node *n = &r->g->node.at[id];
-    Tensor *in = arena_array(r->a, Tensor, n->nin + 1), *out = arena_array(r->a, Tensor, n->nout + 1);
+    Tensor *in = arena_array(r->a, Tensor, n->nin + 1),
+           *out = arena_array(r->a, Tensor, n->nout + 1);
     bool made = true;
     for (uint32_t i = 0; i < n->nout; i++)
         made = made && r->at[n->out[i]].data;

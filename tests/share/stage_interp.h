@@ -1,19 +1,22 @@
 /*
- * stage_interp.h - the functions of a stage without a compiler: nests by the interpreter (codegen/plan/interp.c), calls by the
- * evaluator, on the very memory that codegen planned.  In: a stage as codegen leaves it, and its blocks (stage_run.h).  Out:
- * what generated code would have left there, so views, places, fusion, lifetimes and the stash are tested at thousands of
- * graphs a minute; what the printers make of them, stage_run.h's compiled stages test.
+ * stage_interp.h - the functions of a stage without a compiler: nests by the interpreter
+ * (codegen/plan/interp.c), calls by the evaluator, on the very memory that codegen planned.  In: a
+ * stage as codegen leaves it, and its blocks (stage_run.h).  Out: what generated code would have
+ * left there, so views, places, fusion, lifetimes and the stash are tested at thousands of graphs a
+ * minute; what the printers make of them, stage_run.h's compiled stages test.
  */
 #ifndef STAGE_INTERP_H
 #define STAGE_INTERP_H
 
 #include "stage_run.h"
 
-/* ---- what tables.c prints, in memory --------------------------------------------------------------------------- */
+/* ---- what tables.c prints, in memory --------------------------------------------------------- */
 
-static PpTensor interp_tensor(const StageRun *r, const char *name, Dtype t, const Shape *s, int batch)
+static PpTensor interp_tensor(const StageRun *r, const char *name, Dtype t, const Shape *s,
+                              int batch)
 {
-    PpTensor x = {.name = name, .dtype = (int)t, .rank = s->rank, .batch_dim = batch < 0 ? -1 : batch};
+    PpTensor x = {
+        .name = name, .dtype = (int)t, .rank = s->rank, .batch_dim = batch < 0 ? -1 : batch};
     memcpy(x.dim, s->d, sizeof x.dim);
     x.bytes = shape_elements(s) * (int64_t)dtype_size(t);
     (void)r;
@@ -45,13 +48,15 @@ static void interp_ports(StageRun *r, const StageGen *sg, PpStage *t)
     for (uint32_t i = 0; i < s->input.n; i++) {
         const StageInput *x = &s->input.at[i];
         bool made = x->from != NONE && x->value != r->p->loss_scale;
-        in[i] = (PpInput){interp_value(r, x->value), made ? (int)x->from : -1, made ? interp_output_of(r, x->from, x->value) : 0,
+        in[i] = (PpInput){interp_value(r, x->value), made ? (int)x->from : -1,
+                          made ? interp_output_of(r, x->from, x->value) : 0,
                           interp_kept(sg->in_read[i]), (int)x->grads.n};
         t->n_dx += (int)x->grads.n;
     }
     for (uint32_t i = 0; i < s->output.n; i++) {
         const StageOutput *x = &s->output.at[i];
-        out[i] = (PpOutput){interp_value(r, x->value), x->outputs.n ? (int)x->outputs.at[0] : -1, interp_kept(sg->out_read[i]), (int)x->dys.n};
+        out[i] = (PpOutput){interp_value(r, x->value), x->outputs.n ? (int)x->outputs.at[0] : -1,
+                            interp_kept(sg->out_read[i]), (int)x->dys.n};
         t->n_dy += (int)x->dys.n;
     }
     t->input = in;
@@ -70,8 +75,11 @@ static void interp_dys(StageRun *r, const StageGen *sg, PpStage *t)
         for (uint32_t c = r->p->stage.n; s->output.at[o].dys.n > 0 && c-- > s->index + 1;)
             for (uint32_t i = 0; i < r->p->stage.at[c].input.n; i++) {
                 const StageInput *in = &r->p->stage.at[c].input.at[i];
-                for (uint32_t j = 0; in->value == s->output.at[o].value && in->from == s->index && j < in->grads.n; j++)
-                    dy[n] = (PpDy){(int)o, (int)c, (int)i, (int)j, interp_kept(sg->dy_read[n])}, n++;
+                for (uint32_t j = 0;
+                     in->value == s->output.at[o].value && in->from == s->index && j < in->grads.n;
+                     j++)
+                    dy[n] = (PpDy){(int)o, (int)c, (int)i, (int)j, interp_kept(sg->dy_read[n])},
+                    n++;
             }
     INSIST(n == t->n_dy);
     t->dy = dy;
@@ -87,8 +95,10 @@ static const PpStage *interp_table(StageRun *r, const StageGen *sg)
     interp_dys(r, sg, t);
     for (uint32_t i = 0; i < s->param.n; i++) {
         const Param *q = &r->g->param.at[s->param.at[i].param];
-        param[i] = (PpParam){.t = interp_tensor(r, q->name, q->dtype, &q->shape, -1), .param = (int)s->param.at[i].param,
-                             .offset = sg->param_at.at[i], .grad_offset = sg->grad_at.at[i]};
+        param[i] = (PpParam){.t = interp_tensor(r, q->name, q->dtype, &q->shape, -1),
+                             .param = (int)s->param.at[i].param,
+                             .offset = sg->param_at.at[i],
+                             .grad_offset = sg->grad_at.at[i]};
     }
     t->param = param;
     t->n_param = (int)s->param.n;
@@ -101,7 +111,7 @@ static const PpStage *interp_table(StageRun *r, const StageGen *sg)
     return t;
 }
 
-/* ---- memory --------------------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static char *interp_buffer(const StageRun *r, const RunStage *s, const Func *f, uint32_t buf)
 {
@@ -120,7 +130,8 @@ static char *interp_buffer(const StageRun *r, const RunStage *s, const Func *f, 
     }
 }
 
-/* Where each element of a value stands, counted in elements from the buffer's beginning; dimensions may have several parts. */
+/* Where each element of a value stands, counted in elements from the buffer's beginning; dimensions
+ * may have several parts. */
 static int64_t *interp_places(StageRun *r, const Wide *w, const Shape *s)
 {
     int64_t n = shape_elements(s), *at = arena_array(r->a, int64_t, n + 1);
@@ -178,16 +189,17 @@ static void interp_write(StageRun *r, const RunStage *s, Func *f, ValueId v, con
     }
 }
 
-/* ---- running --------------------------------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static void interp_call(StageRun *r, const RunStage *s, Func *f, const Node *n)
 {
-    Tensor *in = arena_array(r->a, Tensor, n->nin + 1), *out = arena_array(r->a, Tensor, n->nout + 1);
+    Tensor *in = arena_array(r->a, Tensor, n->nin + 1),
+           *out = arena_array(r->a, Tensor, n->nout + 1);
     for (uint32_t i = 0; i < n->nin; i++)
         if (n->in[i] != NONE && cg_kernel_reads(f, n, i))
             in[i] = interp_read(r, s, f, n->in[i]);
         else if (n->in[i] != NONE)
-            in[i] = run_operand(r, n->in[i]);           /* zeros, or what updates are added to as it stands */
+            in[i] = run_operand(r, n->in[i]); /* zeros, or what updates are added to as it stands */
     run_apply(r, n, in, out);
     for (uint32_t i = 0; i < n->nout; i++)
         if (cg_kernel_writes(f, n, i))
@@ -198,7 +210,8 @@ static void interp_nest(StageRun *r, const RunStage *s, const Func *f, const Nes
 {
     void **at = arena_array(r->a, void *, n->arg.n + 1);
     for (uint32_t i = 0; i < n->arg.n; i++)
-        at[i] = interp_buffer(r, s, f, n->arg.at[i].buf) + lin_at(n->arg.at[i].offset, r->rows) * (int64_t)dtype_size(n->arg.at[i].type);
+        at[i] = interp_buffer(r, s, f, n->arg.at[i].buf) +
+                lin_at(n->arg.at[i].offset, r->rows) * (int64_t)dtype_size(n->arg.at[i].type);
     nest_interpret(r->a, n, r->rows, at);
 }
 

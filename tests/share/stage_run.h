@@ -1,12 +1,14 @@
 /*
- * stage_run.h - runs generated stages beside the evaluator.  In: a complete Pipe and the numbers of its inputs.  Out:
- * the first value that differs, by its node.
+ * stage_run.h - runs generated stages beside the evaluator.  In: a complete Pipe and the numbers of
+ * its inputs.  Out: the first value that differs, by its node.
  *
- * Every list of every stage is evaluated (eval.c, the oracle) for a number of rows; every function's C, with a call
- * back between its steps, is compiled to a shared object and run on blocks laid out as PpStage says.  Each step's
- * results are compared where they stand, with what the evaluator has for them.  Blocks are full of NaNs and stand
- * between guards: what is read before it is written, or beyond its block, shows up as a NaN; what is written beyond, in
- * the guards.  CUDA stages run under the shim: blocks go to the device before a call and come back at every step.
+ * Every list of every stage is evaluated (eval.c, the oracle) for a number of rows; every
+ * function's C, with a call back between its steps, is compiled to a shared object and run on
+ * blocks laid out as PpStage says.  Each step's results are compared where they stand, with what
+ * the evaluator has for them.  Blocks are full of NaNs and stand between guards: what is read
+ * before it is written, or beyond its block, shows up as a NaN; what is written beyond, in the
+ * guards.  CUDA stages run under the shim: blocks go to the device before a call and come back at
+ * every step.
  */
 #ifndef STAGE_RUN_H
 #define STAGE_RUN_H
@@ -14,7 +16,7 @@
 #include "base/file/hash.h"
 #include "stage_compare.h"
 
-/* ---- generating, compiling ----------------------------------------------------------------------------- */
+/* ---- generating, compiling ------------------------------------------------------------------- */
 
 /* Workspace that is read has been written before. */
 static void run_check_order(StageRun *r, const Func *f)
@@ -28,23 +30,27 @@ static void run_check_order(StageRun *r, const Func *f)
             if (!n->arg.at[i].written && b->cls == BUF_WORK && !written[n->arg.at[i].buf]) {
                 ValueId v = n->arg.at[i].value;
                 NodeId def = f->def.at[v];
-                run_wrong(r, "stage %u %s: step %u reads t%u (%s, def %s in group %d) before it is written",
-                          f->sg->stage->index, run_func_name(f), o, v, val(f->g, v)->name,
-                          def == NONE ? "none" : op_name(f->g->node.at[def].op), (int)f->group_of.at[v]);
+                run_wrong(
+                    r,
+                    "stage %u %s: step %u reads t%u (%s, def %s in group %d) before it is written",
+                    f->sg->stage->index, run_func_name(f), o, v, val(f->g, v)->name,
+                    def == NONE ? "none" : op_name(f->g->node.at[def].op), (int)f->group_of.at[v]);
                 const Group *k = &f->group.at[f->order.at[o]];
                 for (uint32_t m = 0; r->verbose && m < k->member.n; m++) {
                     const Node *x = &f->g->node.at[k->member.at[m].node];
                     printf("#     t%u = %s", x->out[0], op_name(x->op));
                     for (uint32_t j = 0; j < x->nin; j++)
                         printf(" t%u(root %u)", x->in[j],
-                               x->in[j] == NONE ? NONE : cg_ref((Func *)(uintptr_t)f, x->in[j])->root);
+                               x->in[j] == NONE ? NONE
+                                                : cg_ref((Func *)(uintptr_t)f, x->in[j])->root);
                     printf("\n");
                 }
             }
         }
         for (uint32_t i = 0; n && i < n->arg.n; i++)
             written[n->arg.at[i].buf] |= n->arg.at[i].written;
-        for (uint32_t i = 0; !n && f->group.at[f->order.at[o]].kind == G_CALL && i < call->nout; i++) {
+        for (uint32_t i = 0; !n && f->group.at[f->order.at[o]].kind == G_CALL && i < call->nout;
+             i++) {
             const Ref *ref = cg_ref((Func *)(uintptr_t)f, call->out[i]);
             if (ref->buf != NONE)
                 written[ref->buf] = true;
@@ -69,10 +75,16 @@ static const char *run_file(Arena *a, const char *name)
 static char *run_command(StageRun *r, const char *flags, const char *source, const char *so)
 {
     if (r->device)
-        return arena_printf(r->a, "g++ -x c++ -std=c++17 %s -ffp-contract=off -Wall -Wextra -Werror -Wno-missing-field-initializers -Wno-unknown-pragmas -fPIC -shared"
-                            " -Itests/cuda_shim -I. -Iruntime -Iruntime/api -o %s %s -x none %s", flags, so, source, run_file(r->a, "libdevice.so"));
-    return arena_printf(r->a, "cc -std=gnu11 %s -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv -fopenmp-simd"
-                        " -fPIC -shared -I. -Iruntime -Iruntime/api -o %s %s %s -lm", flags, so, source, run_file(r->a, "libpp.so"));
+        return arena_printf(r->a,
+                            "g++ -x c++ -std=c++17 %s -ffp-contract=off -Wall -Wextra -Werror "
+                            "-Wno-missing-field-initializers -Wno-unknown-pragmas -fPIC -shared"
+                            " -Itests/cuda_shim -I. -Iruntime -Iruntime/api -o %s %s -x none %s",
+                            flags, so, source, run_file(r->a, "libdevice.so"));
+    return arena_printf(r->a,
+                        "cc -std=gnu11 %s -ffp-contract=off -fno-math-errno -fno-trapping-math "
+                        "-fwrapv -fopenmp-simd"
+                        " -fPIC -shared -I. -Iruntime -Iruntime/api -o %s %s %s -lm",
+                        flags, so, source, run_file(r->a, "libpp.so"));
 }
 
 /* Generates stage i and writes its text.  Returns the file. */
@@ -91,12 +103,13 @@ static const char *run_write(StageRun *r, uint32_t i, const char *prefix)
     text_add(&t, r->device ? "extern \"C\" {\n" : "");
     cg_tables_print(s->sg, !r->device, r->device, &t);
     text_add(&t, r->device ? "}\n" : "");
-    const char *c = arena_printf(r->a, "%s/%sstage%u.%s", r->dir, prefix, i, r->device ? "cu" : "c");
+    const char *c =
+        arena_printf(r->a, "%s/%sstage%u.%s", r->dir, prefix, i, r->device ? "cu" : "c");
     FILE *f = fopen(c, "w");
     if (!f)
         BUG("cannot write %s", c);
-    fprintf(f, "extern %s void (*pp_hook)(unsigned);\n#define pp_step(i) pp_hook(i)\n%s", r->device ? "\"C\"" : "",
-            r->device ? "#define PP_WITH_CUDA 1\n" : "");
+    fprintf(f, "extern %s void (*pp_hook)(unsigned);\n#define pp_step(i) pp_hook(i)\n%s",
+            r->device ? "\"C\"" : "", r->device ? "#define PP_WITH_CUDA 1\n" : "");
     fwrite(t.at, 1, t.n, f);
     fclose(f);
     return c;
@@ -105,7 +118,8 @@ static const char *run_write(StageRun *r, uint32_t i, const char *prefix)
 /* Source files, with spaces between, to one library; NULL: they do not compile. */
 static void *run_build(StageRun *r, const char *flags, const char *sources)
 {
-    const char *so = arena_printf(r->a, "%s/%u.so", r->dir, run_compiled++);        /* dlopen knows names, not files */
+    /* dlopen knows names, not files */
+    const char *so = arena_printf(r->a, "%s/%u.so", r->dir, run_compiled++);
     if (system(run_command(r, flags, sources, so)) != 0)
         return NULL;
     void *h = dlopen(so, RTLD_NOW | RTLD_LOCAL);
@@ -140,7 +154,8 @@ __attribute__((unused)) static int run_compile(StageRun *r, const char *flags)
 static void *run_shared(Arena *a, const char *name)
 {
     const char *so = run_file(a, name);
-    if (system(arena_printf(a, "env -u MAKEFLAGS -u MAKELEVEL make -s BUILD=%s %s", run_out(), so)) != 0)
+    if (system(arena_printf(a, "env -u MAKEFLAGS -u MAKELEVEL make -s BUILD=%s %s", run_out(),
+                            so)) != 0)
         BUG("%s is not made", so);
     void *h = dlopen(so, RTLD_LAZY | RTLD_GLOBAL);
     if (!h)
@@ -172,7 +187,7 @@ __attribute__((unused)) static void run_device_library(void (*hook)(unsigned), D
     arena_free(a);
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------------------ */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static Block run_block(StageRun *r, int64_t bytes)
 {
@@ -272,8 +287,10 @@ static void run_allocate(StageRun *r, RunStage *s)
     const PpStage *t = s->table;
     const int64_t bytes[BLOCKS] = {t->bytes_param, t->bytes_grad,  t->bytes_const,
                                    t->bytes_stash, t->bytes_saved, t->bytes_work};
-    void **in = arena_array(r->a, void *, t->n_input + 1), **out = arena_array(r->a, void *, t->n_output + 1);
-    void **dy = arena_array(r->a, void *, t->n_dy + 1), **dx = arena_array(r->a, void *, t->n_dx + 1);
+    void **in = arena_array(r->a, void *, t->n_input + 1),
+         **out = arena_array(r->a, void *, t->n_output + 1);
+    void **dy = arena_array(r->a, void *, t->n_dy + 1),
+         **dx = arena_array(r->a, void *, t->n_dx + 1);
     for (int i = 0; i < BLOCKS; i++)
         s->block[i] = run_block(r, bytes[i]);
     s->in = arena_array(r->a, Block, t->n_input + 1);
@@ -291,7 +308,8 @@ static void run_allocate(StageRun *r, RunStage *s)
             dx[k] = run_place((s->dx[k] = run_block(r, t->input[i].t.bytes), &s->dx[k]));
     for (int i = 0; i < t->n_const; i++) {
         if (t->konst[i].data) {
-            memcpy(s->block[BLOCK_CONST].at + t->konst[i].offset, t->konst[i].data, (size_t)t->konst[i].t.bytes);
+            memcpy(s->block[BLOCK_CONST].at + t->konst[i].offset, t->konst[i].data,
+                   (size_t)t->konst[i].t.bytes);
             continue;
         }
         uint32_t k = 0;
@@ -334,7 +352,7 @@ static void run_on_step(unsigned end)
     run_steps = end ? 0 : run_steps + 1;
 }
 
-/* ---- calling -------------------------------------------------------------------------------------------------------
+/* ---- calling ------------------------------------------------------------------------------------
  */
 
 static void run_call(StageRun *r, RunStage *s, FuncKind kind, void (*fn)(const PpCtx *))
@@ -417,7 +435,8 @@ static char *run_copy(StageRun *r, const Block *b)
     return p;
 }
 
-static void run_same(StageRun *r, RunStage *s, const char *x, const Block *b, const char *what, int i)
+static void run_same(StageRun *r, RunStage *s, const char *x, const Block *b, const char *what,
+                     int i)
 {
     if (memcmp(x, b->at, (size_t)b->bytes) != 0)
         run_wrong(r, "stage %d: %s %d of B and of I then W differ", s->table->index, what, i);
@@ -438,10 +457,12 @@ static void run_backward(StageRun *r, RunStage *s)
 {
     const PpStage *t = s->table;
     Block *grad = &s->block[BLOCK_GRAD];
-    char *before = arena_alloc(r->a, (size_t)grad->bytes + 1), **dx = arena_array(r->a, char *, t->n_dx + 1);
+    char *before = arena_alloc(r->a, (size_t)grad->bytes + 1),
+         **dx = arena_array(r->a, char *, t->n_dx + 1);
     for (int i = 0; i < t->n_param; i++) {
         const PpParam *p = &t->param[i];
-        for (int64_t k = 0; p->grad_offset >= 0 && k < p->t.bytes / (int64_t)dtype_size((Dtype)p->t.dtype); k++)
+        for (int64_t k = 0;
+             p->grad_offset >= 0 && k < p->t.bytes / (int64_t)dtype_size((Dtype)p->t.dtype); k++)
             if (p->t.dtype == PP_F32)
                 ((float *)(void *)(before + p->grad_offset))[k] = (float)(0.01 * run_uniform(r));
             else
@@ -478,18 +499,20 @@ static void run_check_stats(StageRun *r, RunStage *s)
     for (int i = 0; i < s->table->n_param; i++)
         for (uint32_t u = 0; u < r->g->update.n; u++)
             if (r->g->update.at[u].param == s->sg->stage->param.at[i].param)
-                run_dense(r, r->g->update.at[u].value, s->block[BLOCK_PARAM].at + s->table->param[i].offset, NULL,
-                          "statistic");
+                run_dense(r, r->g->update.at[u].value,
+                          s->block[BLOCK_PARAM].at + s->table->param[i].offset, NULL, "statistic");
 }
 
 static void run_forget_evaluated(StageRun *r)
 {
     for (uint32_t i = 0; i < r->n_at; i++)
-        if (val(r->g, i)->kind == V_NODE || val(r->g, i)->kind == V_CONST)      /* constants have leading rows too */
+        if (val(r->g, i)->kind == V_NODE ||
+            val(r->g, i)->kind == V_CONST) /* constants have leading rows too */
             r->at[i] = (Tensor){0};
 }
 
-/* Everything but compiling, for r->rows. at[]: inputs and parameters of full rows are set by run_set. */
+/* Everything but compiling, for r->rows. at[]: inputs and parameters of full rows are set by
+ * run_set. */
 static void run_rows(StageRun *r)
 {
     r->training = false;
@@ -532,7 +555,7 @@ static void run_rows(StageRun *r)
     run_forget_evaluated(r);
 }
 
-/* ---- all stages in a row, on what they make themselves --------------------------------------------------------------
+/* ---- all stages in a row, on what they make themselves ------------------------------------------
  */
 
 enum { RUN_MOST = 256 };
@@ -556,19 +579,23 @@ static void run_chain_forward(StageRun *r, RunBits *bits)
         for (int k = 0; k < s->table->n_input; k++) {
             const PpInput *in = &s->table->input[k];
             if (in->from >= 0)
-                memcpy(s->in[k].at, r->stage[in->from].out[in->from_output].at, (size_t)in->t.bytes);
+                memcpy(s->in[k].at, r->stage[in->from].out[in->from_output].at,
+                       (size_t)in->t.bytes);
             else
                 run_put(r, &s->in[k], 0, s->sg->stage->input.at[k].value);
         }
         run_function(r, s, F_FORWARD, s->table->forward);
         for (int k = 0; k < s->table->n_output; k++)
-            if (s->table->output[k].model_output >= 0 && s->table->output[k].model_output < RUN_MOST)
-                bits->output[s->table->output[k].model_output] = run_hash(s->out[k].at, s->out[k].bytes);
+            if (s->table->output[k].model_output >= 0 &&
+                s->table->output[k].model_output < RUN_MOST)
+                bits->output[s->table->output[k].model_output] =
+                    run_hash(s->out[k].at, s->out[k].bytes);
         run_put_params(r, s);
     }
 }
 
-/* Forward, then B of every stage from the last to the first.  Parameters of one stage alone count. */
+/* Forward, then B of every stage from the last to the first.  Parameters of one stage alone count.
+ */
 static void run_chain(StageRun *r, RunBits *bits)
 {
     uint32_t users[RUN_MOST] = {0};
@@ -590,8 +617,10 @@ static void run_chain(StageRun *r, RunBits *bits)
         for (int k = 0; k < t->n_param; k++) {
             uint32_t p = s->sg->stage->param.at[k].param;
             if (p < RUN_MOST && t->param[k].grad_offset >= 0)
-                bits->param[p] =
-                    users[p]++ ? 0 : run_hash(s->block[BLOCK_GRAD].at + t->param[k].grad_offset, t->param[k].t.bytes);
+                bits->param[p] = users[p]++
+                                     ? 0
+                                     : run_hash(s->block[BLOCK_GRAD].at + t->param[k].grad_offset,
+                                                t->param[k].t.bytes);
         }
         if (t->close)
             t->close(s->state);
@@ -605,7 +634,8 @@ static uint32_t run_same_bits(StageRun *r, const RunBits *x, const RunBits *y)
     for (uint32_t i = 0; i < x->params && i < RUN_MOST; i++) {
         known += x->param[i] && y->param[i];
         if (x->param[i] && y->param[i] && x->param[i] != y->param[i])
-            run_wrong(r, "the gradient of parameter %s has other bits than in one stage", r->g->param.at[i].name);
+            run_wrong(r, "the gradient of parameter %s has other bits than in one stage",
+                      r->g->param.at[i].name);
     }
     for (uint32_t i = 0; i < x->outputs && i < RUN_MOST; i++) {
         known += x->output[i] && y->output[i];

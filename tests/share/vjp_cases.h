@@ -1,6 +1,7 @@
 /*
- * vjp_cases.h - one case or more for every row of ops.def that has a gradient: small graphs on inputs t->x[..], with
- * outputs t->y.  test_vjp.c differentiates them numerically, test_onnx_write.c writes them out and reads them back.
+ * vjp_cases.h - one case or more for every row of ops.def that has a gradient: small graphs on
+ * inputs t->x[..], with outputs t->y.  test_vjp.c differentiates them numerically,
+ * test_onnx_write.c writes them out and reads them back.
  */
 #ifndef VJP_CASES_H
 #define VJP_CASES_H
@@ -38,8 +39,13 @@ static ValueId input(T *t, Dtype type, Shape s, void *data)
     char name[16];
     snprintf(name, sizeof name, "x%u", t->n);
     Payload bytes = {.at = data, .length = (size_t)shape_elements(&s) * dtype_size(type)};
-    Param p = {.name = arena_strdup(t->g->arena, name), .dtype = type, .shape = s, .trainable = true, .bytes = bytes};
-    ValueId v = t->params && dtype_is_float(type) ? graph_param(t->g, p) : graph_input(t->g, name, type, &s);
+    Param p = {.name = arena_strdup(t->g->arena, name),
+               .dtype = type,
+               .shape = s,
+               .trainable = true,
+               .bytes = bytes};
+    ValueId v = t->params && dtype_is_float(type) ? graph_param(t->g, p)
+                                                  : graph_input(t->g, name, type, &s);
     t->x[t->n] = v;
     t->data[t->n++] = (Tensor){type, s, data};
     return v;
@@ -80,28 +86,42 @@ static ValueId whole(T *t, Shape s, const int64_t *v)
 
 static void out(T *t, ValueId y) { vec_push(t->g->arena, &t->y, y); }
 
-static ValueId node(T *t, uint32_t nin, const ValueId *in, Attr a) { return graph_node(t->g, t->op, nin, in, a); }
+static ValueId node(T *t, uint32_t nin, const ValueId *in, Attr a)
+{
+    return graph_node(t->g, t->op, nin, in, a);
+}
 static ValueId node1(T *t, ValueId x, Attr a) { return node(t, 1, &x, a); }
-static ValueId node2(T *t, ValueId x, ValueId y, Attr a) { return node(t, 2, (ValueId[]){x, y}, a); }
-static ValueId node3(T *t, ValueId x, ValueId y, ValueId z, Attr a) { return node(t, 3, (ValueId[]){x, y, z}, a); }
+static ValueId node2(T *t, ValueId x, ValueId y, Attr a)
+{
+    return node(t, 2, (ValueId[]){x, y}, a);
+}
+static ValueId node3(T *t, ValueId x, ValueId y, ValueId z, Attr a)
+{
+    return node(t, 3, (ValueId[]){x, y, z}, a);
+}
 
-/* ---- cases ------------------------------------------------------------------------------------ */
+/* ---- cases ----------------------------------------------------------------------------------- */
 
 static void unary(T *t) { out(t, node1(t, real(t, S(2, 3), t->lo, t->hi), (Attr){0})); }
 
 static void cast(T *t)
 {
     ValueId x = real(t, S(3), -2, 2);
-    Graph *g = t->g;                /* through f32 the value is rounded: differences are taken beside it */
+    /* through f32 the value is rounded: differences are taken beside it */
+    Graph *g = t->g;
     ValueId narrow = g_cast(g, x, DT_F32);
     out(t, g_mul(g, x, x));
     out(t, g_mul(g, g_cast(g, g_sub(g, narrow, narrow), t->real), x));
 }
 
-static void binary(T *t) { out(t, node2(t, real(t, S(2, 3), t->lo, t->hi), real(t, S(2, 3), t->lo, t->hi), (Attr){0})); }
+static void binary(T *t)
+{
+    out(t, node2(t, real(t, S(2, 3), t->lo, t->hi), real(t, S(2, 3), t->lo, t->hi), (Attr){0}));
+}
 static void broadcast(T *t)
 {
-    ValueId a = real(t, S(2, 1, 3), t->lo, t->hi), b = real(t, S(4, 1), t->lo, t->hi), c = real(t, (Shape){0}, t->lo, t->hi);
+    ValueId a = real(t, S(2, 1, 3), t->lo, t->hi), b = real(t, S(4, 1), t->lo, t->hi),
+            c = real(t, (Shape){0}, t->lo, t->hi);
     out(t, node2(t, a, b, (Attr){0}));
     out(t, node2(t, c, a, (Attr){0}));
 }
@@ -112,8 +132,14 @@ static void pow_constant(T *t)
     for (unsigned i = 0; i < sizeof e / sizeof *e; i++)
         out(t, node2(t, x, g_scalar(t->g, t->real, e[i]), (Attr){0}));
 }
-static void pow_base_constant(T *t) { out(t, node2(t, g_scalar(t->g, t->real, 2), real(t, S(4), -1, 1), (Attr){0})); }
-static void pow_negative(T *t) { out(t, node2(t, real(t, S(4), -2, -0.5), g_scalar(t->g, t->real, 3), (Attr){0})); }
+static void pow_base_constant(T *t)
+{
+    out(t, node2(t, g_scalar(t->g, t->real, 2), real(t, S(4), -1, 1), (Attr){0}));
+}
+static void pow_negative(T *t)
+{
+    out(t, node2(t, real(t, S(4), -2, -0.5), g_scalar(t->g, t->real, 3), (Attr){0}));
+}
 static void where(T *t)
 {
     ValueId a = real(t, S(2, 3), -1, 1), b = real(t, S(3), -1, 1), c = real(t, S(2, 1), -1, 1);
@@ -121,8 +147,14 @@ static void where(T *t)
 }
 
 static void identity(T *t) { out(t, node1(t, real(t, S(3), -1, 1), (Attr){0})); }
-static void reshape(T *t) { out(t, node1(t, real(t, S(2, 6), -1, 1), (Attr){.n = 3, .dims = I(3, 2, 2)})); }
-static void transpose(T *t) { out(t, node1(t, real(t, S(2, 3, 4), -1, 1), (Attr){.n = 3, .perm = I(2, 0, 1)})); }
+static void reshape(T *t)
+{
+    out(t, node1(t, real(t, S(2, 6), -1, 1), (Attr){.n = 3, .dims = I(3, 2, 2)}));
+}
+static void transpose(T *t)
+{
+    out(t, node1(t, real(t, S(2, 3, 4), -1, 1), (Attr){.n = 3, .perm = I(2, 0, 1)}));
+}
 static void transpose_weight(T *t)
 {
     Graph *g = t->g;
@@ -150,7 +182,8 @@ static void split(T *t)
     ValueId all = node1(t, real(t, S(2, 6), -1, 1), (Attr){.axis = 1, .n = 3, .sizes = I(1, 3, 2)});
     for (uint32_t i = 0; i < 3; i++)
         out(t, graph_out(t->g, all, i));
-    ValueId some = node1(t, real(t, S(9), -1, 1), (Attr){.axis = 0, .n = 5, .sizes = I(1, 2, 3, 2, 1)});
+    ValueId some =
+        node1(t, real(t, S(9), -1, 1), (Attr){.axis = 0, .n = 5, .sizes = I(1, 2, 3, 2, 1)});
     out(t, graph_out(t->g, some, 1));
     out(t, graph_out(t->g, some, 3));
 }
@@ -163,7 +196,8 @@ static void pad(T *t)
 {
     ValueId x = real(t, S(3, 4), -1, 1);
     for (int mode = PAD_CONSTANT; mode <= PAD_WRAP; mode++) {
-        out(t, node1(t, x, (Attr){.n = 2, .begin = I(2, 1), .end = I(1, 3), .mode = mode, .value = 0.5}));
+        out(t, node1(t, x,
+                     (Attr){.n = 2, .begin = I(2, 1), .end = I(1, 3), .mode = mode, .value = 0.5}));
         out(t, node1(t, x, (Attr){.n = 2, .begin = I(0, 0), .end = I(2, 0), .mode = mode}));
     }
 }
@@ -180,7 +214,8 @@ static void gather(T *t)
 }
 static void gather_elements(T *t)
 {
-    out(t, node2(t, real(t, S(3, 4), -1, 1), whole(t, S(2, 4), I(0, 2, -1, 1, 0, 0, 2, 2)), (Attr){.axis = 0}));
+    out(t, node2(t, real(t, S(3, 4), -1, 1), whole(t, S(2, 4), I(0, 2, -1, 1, 0, 0, 2, 2)),
+                 (Attr){.axis = 0}));
     out(t, node2(t, real(t, S(2, 3), -1, 1), whole(t, S(2, 2), I(0, 2, 1, 1)), (Attr){.axis = 1}));
 }
 static void gather_nd(T *t)
@@ -201,7 +236,8 @@ static void scatter_elements(T *t)
 }
 static void scatter_zero_factor(T *t)
 {
-    ValueId x = given(t, S(4), (const double[]){2, 0, 0, 3}), u = given(t, S(3), (const double[]){5, 7, 0});
+    ValueId x = given(t, S(4), (const double[]){2, 0, 0, 3}),
+            u = given(t, S(3), (const double[]){5, 7, 0});
     out(t, node3(t, x, whole(t, S(3), I(1, 2, 2)), u, (Attr){.axis = 0, .reduction = SCATTER_MUL}));
     out(t, node3(t, x, whole(t, S(3), I(0, 0, 3)), u, (Attr){.axis = 0, .reduction = SCATTER_MUL}));
 }
@@ -211,7 +247,8 @@ static void scatter_nd(T *t)
     out(t, node3(t, x, whole(t, S(2, 1), I(1, -1)), u, (Attr){.reduction = SCATTER_NONE}));
     for (int mode = SCATTER_ADD; mode <= SCATTER_MIN; mode++)
         out(t, node3(t, x, whole(t, S(2, 1), I(2, 2)), u, (Attr){.reduction = mode}));
-    out(t, node3(t, x, whole(t, S(2, 3, 2), I(1, 0, 1, 2, 3, 1, 0, 0, 0, 1, 0, 2)), u, (Attr){.reduction = SCATTER_ADD}));
+    out(t, node3(t, x, whole(t, S(2, 3, 2), I(1, 0, 1, 2, 3, 1, 0, 0, 0, 1, 0, 2)), u,
+                 (Attr){.reduction = SCATTER_ADD}));
 }
 
 static void reduce(T *t)
@@ -253,7 +290,10 @@ static void softmax(T *t)
     out(t, node1(t, x, (Attr){.axis = 1}));
 }
 
-static void matmul_shape(T *t, Shape a, Shape b) { out(t, node2(t, real(t, a, -1, 1), real(t, b, -1, 1), (Attr){0})); }
+static void matmul_shape(T *t, Shape a, Shape b)
+{
+    out(t, node2(t, real(t, a, -1, 1), real(t, b, -1, 1), (Attr){0}));
+}
 static void matmul(T *t)
 {
     matmul_shape(t, S(2, 3), S(3, 4));
@@ -272,33 +312,73 @@ static void conv(T *t)
 {
     out(t, node2(t, real(t, S(2, 4, 5), -1, 1), real(t, S(6, 2, 3), -1, 1),
                  (Attr){.group = 2, .n = 1, .stride = I(2), .dilation = I(1), .pad = I(1, 0)}));
-    out(t, node2(t, real(t, S(2, 2, 6, 5), -1, 1), real(t, S(3, 2, 2, 3), -1, 1),
-                 (Attr){.group = 1, .n = 2, .stride = I(2, 1), .dilation = I(1, 2), .pad = I(1, 0, 0, 2)}));
+    out(t,
+        node2(
+            t, real(t, S(2, 2, 6, 5), -1, 1), real(t, S(3, 2, 2, 3), -1, 1),
+            (Attr){
+                .group = 1, .n = 2, .stride = I(2, 1), .dilation = I(1, 2), .pad = I(1, 0, 0, 2)}));
     out(t, node2(t, real(t, S(1, 2, 3, 3, 3), -1, 1), real(t, S(2, 1, 2, 2, 2), -1, 1),
-                 (Attr){.group = 2, .n = 3, .stride = I(1, 1, 1), .dilation = I(1, 1, 1), .pad = I(0, 0, 0, 0, 1, 0)}));
+                 (Attr){.group = 2,
+                        .n = 3,
+                        .stride = I(1, 1, 1),
+                        .dilation = I(1, 1, 1),
+                        .pad = I(0, 0, 0, 0, 1, 0)}));
 }
 static void conv_transpose(T *t)
 {
     out(t, node2(t, real(t, S(2, 4, 3), -1, 1), real(t, S(4, 3, 3), -1, 1),
-                 (Attr){.group = 2, .n = 1, .stride = I(2), .dilation = I(1), .pad = I(1, 1), .out_dims = I(6)}));
+                 (Attr){.group = 2,
+                        .n = 1,
+                        .stride = I(2),
+                        .dilation = I(1),
+                        .pad = I(1, 1),
+                        .out_dims = I(6)}));
     out(t, node2(t, real(t, S(2, 2, 3, 2), -1, 1), real(t, S(2, 3, 2, 3), -1, 1),
-                 (Attr){.group = 1, .n = 2, .stride = I(2, 1), .dilation = I(1, 2), .pad = I(0, 1, 0, 1), .out_dims = I(6, 4)}));
-    out(t, node2(t, real(t, S(1, 1, 3), -1, 1), real(t, S(1, 1, 2), -1, 1),     /* output padding as long as a stride */
-                 (Attr){.group = 1, .n = 1, .stride = I(1), .dilation = I(3), .pad = I(0, 0), .out_dims = I(8)}));
+                 (Attr){.group = 1,
+                        .n = 2,
+                        .stride = I(2, 1),
+                        .dilation = I(1, 2),
+                        .pad = I(0, 1, 0, 1),
+                        .out_dims = I(6, 4)}));
+    /* output padding as long as a stride */
+    out(t, node2(t, real(t, S(1, 1, 3), -1, 1), real(t, S(1, 1, 2), -1, 1),
+                 (Attr){.group = 1,
+                        .n = 1,
+                        .stride = I(1),
+                        .dilation = I(3),
+                        .pad = I(0, 0),
+                        .out_dims = I(8)}));
 }
 static void conv_weight_grad(T *t)
 {
     out(t, node2(t, real(t, S(2, 4, 5), -1, 1), real(t, S(2, 6, 2), -1, 1),
-                 (Attr){.group = 2, .n = 1, .stride = I(2), .dilation = I(1), .pad = I(1, 0), .weight_dims = I(6, 2, 3)}));
+                 (Attr){.group = 2,
+                        .n = 1,
+                        .stride = I(2),
+                        .dilation = I(1),
+                        .pad = I(1, 0),
+                        .weight_dims = I(6, 2, 3)}));
 }
 static void pool(T *t)
 {
-    out(t, node1(t, real(t, S(2, 2, 6), -1, 1), (Attr){.n = 1, .stride = I(2), .dilation = I(1), .pad = I(0, 0), .kernel = I(2)}));
+    out(t, node1(t, real(t, S(2, 2, 6), -1, 1),
+                 (Attr){.n = 1, .stride = I(2), .dilation = I(1), .pad = I(0, 0), .kernel = I(2)}));
     for (int mode = 0; mode < 2; mode++) {
         out(t, node1(t, real(t, S(1, 3, 5, 6), -1, 1),
-                     (Attr){.n = 2, .stride = I(2, 1), .dilation = I(1, 1), .pad = I(1, 1, 1, 1), .kernel = I(3, 3), .count_include_pad = mode}));
+                     (Attr){.n = 2,
+                            .stride = I(2, 1),
+                            .dilation = I(1, 1),
+                            .pad = I(1, 1, 1, 1),
+                            .kernel = I(3, 3),
+                            .count_include_pad = mode}));
         out(t, node1(t, real(t, S(2, 1, 5, 6), -1, 1),
-                     (Attr){.n = 2, .stride = I(2, 2), .dilation = I(1, 2), .pad = I(0, 1, 1, 0), .kernel = I(2, 2), .count_include_pad = mode, .ceil_mode = 1}));
+                     (Attr){.n = 2,
+                            .stride = I(2, 2),
+                            .dilation = I(1, 2),
+                            .pad = I(0, 1, 1, 0),
+                            .kernel = I(2, 2),
+                            .count_include_pad = mode,
+                            .ceil_mode = 1}));
     }
 }
 static void dropout(T *t) { out(t, node1(t, real(t, S(4), -1, 1), (Attr){.ratio = 0})); }

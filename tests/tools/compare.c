@@ -1,14 +1,15 @@
 /*
- * compare.c - the tests' judge: compares what a pipeline wrote with PyTorch's numbers, or two runs bit by bit.
+ * compare.c - the tests' judge: compares what a pipeline wrote with PyTorch's numbers, or two runs
+ * bit by bit.
  *
  *   compare grads DIR REF.safetensors [TOL [NAME,NAME...]]
- *                                              gradients in DIR/stage*.safetensors against the reference (relative L2); the
- *                                              named ones may be missing: the export folded these parameters away.
- *                                              A folder for REF.safetensors: another run's gradients
- *   compare npy FILE REF [TOL]                 one tensor
- *   compare loss LOG.json VALUE [TOL]          the loss of the first line of a --log-json file
- *   compare same DIR DIR [NAME,NAME...]        all tensors of all .safetensors, bit by bit; the named ones within 4 ulp
- * Prints the worst difference; exit 0 equal, 1 different, 2 usage or unreadable.
+ *                                              gradients in DIR/stage*.safetensors against the
+ * reference (relative L2); the named ones may be missing: the export folded these parameters away.
+ *                                              A folder for REF.safetensors: another run's
+ * gradients compare npy FILE REF [TOL]                 one tensor compare loss LOG.json VALUE [TOL]
+ * the loss of the first line of a --log-json file compare same DIR DIR [NAME,NAME...]        all
+ * tensors of all .safetensors, bit by bit; the named ones within 4 ulp Prints the worst difference;
+ * exit 0 equal, 1 different, 2 usage or unreadable.
  */
 #include <dirent.h>
 #include <math.h>
@@ -27,7 +28,10 @@ static void fail(const char *what, const char *why)
     exit(2);
 }
 
-static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
 
 static void open_folder(Folder *d, const char *path)
 {
@@ -133,7 +137,8 @@ static int listed(const char *names, const char *name)
     return 0;
 }
 
-/* A gradient much smaller than the whole is compared on the scale of 1e-3 of the whole: its own rounding noise is not. */
+/* A gradient much smaller than the whole is compared on the scale of 1e-3 of the whole: its own
+ * rounding noise is not. */
 static int grads(const char *dir, const char *reference, double tol, const char *folded)
 {
     Folder got, ref;
@@ -155,7 +160,8 @@ static int grads(const char *dir, const char *reference, double tol, const char 
             continue;
         double scale = norm(t->data, t->dtype, n), e = (double)INFINITY;
         if (g && same_shape(g->rank, g->dim, t->rank, t->dim))
-            e = distance(g->data, g->dtype, t->data, t->dtype, n) / (scale > 1e-3 * whole ? scale : 1e-3 * whole);
+            e = distance(g->data, g->dtype, t->data, t->dtype, n) /
+                (scale > 1e-3 * whole ? scale : 1e-3 * whole);
         else
             printf("# %s: %s\n", t->name, g ? "another shape" : "no gradient");
         if (!(e <= worst)) {
@@ -180,7 +186,8 @@ static int npy(const char *path, const char *reference, double tol)
         return 1;
     }
     int64_t n = b.bytes / st_dtype_size(b.dtype);
-    double scale = norm(b.data, b.dtype, n), e = distance(a.data, a.dtype, b.data, b.dtype, n) / (scale > 0 ? scale : 1);
+    double scale = norm(b.data, b.dtype, n),
+           e = distance(a.data, a.dtype, b.data, b.dtype, n) / (scale > 0 ? scale : 1);
     printf("# output: %.2e\n", e);
     return !(e <= tol);
 }
@@ -205,7 +212,8 @@ static int64_t ulps(const char *a, const char *b, int64_t n)
         int32_t x, y;
         memcpy(&x, a + 4 * i, 4);
         memcpy(&y, b + 4 * i, 4);
-        int64_t p = x < 0 ? -(int64_t)(x & INT32_MAX) : x, q = y < 0 ? -(int64_t)(y & INT32_MAX) : y;
+        int64_t p = x < 0 ? -(int64_t)(x & INT32_MAX) : x,
+                q = y < 0 ? -(int64_t)(y & INT32_MAX) : y;
         worst = llabs(p - q) > worst ? llabs(p - q) : worst;
     }
     return worst;
@@ -225,7 +233,8 @@ static int same(const char *a, const char *b, const char *loose)
             int64_t n = t->bytes / st_dtype_size(t->dtype);
             if (u && u->bytes == t->bytes && !memcmp(u->data, t->data, (size_t)t->bytes))
                 continue;
-            int64_t d = u && u->bytes == t->bytes && t->dtype == 1 ? ulps(t->data, u->data, n) : INT64_MAX;
+            int64_t d =
+                u && u->bytes == t->bytes && t->dtype == 1 ? ulps(t->data, u->data, n) : INT64_MAX;
             if (d != INT64_MAX && listed(loose, t->name) &&
                 (d <= 4 || distance(t->data, 1, u->data, 1, n) <= 1e-6 * norm(t->data, 1, n)))
                 continue;

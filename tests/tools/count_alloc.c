@@ -1,10 +1,13 @@
 /*
- * count_alloc.c - a second opinion on memory, for memory.t: preloaded into out/pipeline it counts allocations.
+ * count_alloc.c - a second opinion on memory, for memory.t: preloaded into out/pipeline it counts
+ * allocations.
  *
- * Aligned blocks that the program itself asks for hold tensors (the arena of a rank, scratch space handed to libraries): their
- * live bytes and the peak of those are what the program predicts.  Between the second step's line on standard output and the last
- * but one's (COUNT_ALLOC_STEPS=N says how many there are) every allocation of the process is counted, under the name of the
- * object that made it.  The report goes to the file $COUNT_ALLOC (of several processes: that name and the rank's number).
+ * Aligned blocks that the program itself asks for hold tensors (the arena of a rank, scratch space
+ * handed to libraries): their live bytes and the peak of those are what the program predicts.
+ * Between the second step's line on standard output and the last but one's (COUNT_ALLOC_STEPS=N
+ * says how many there are) every allocation of the process is counted, under the name of the object
+ * that made it.  The report goes to the file $COUNT_ALLOC (of several processes: that name and the
+ * rank's number).
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -68,7 +71,8 @@ static void note(const void *caller, size_t bytes)
     }
     pthread_mutex_lock(&lock);
     int i = 0;
-    while (i < OBJECTS - 1 && object[i].calls && strncmp(object[i].name, name, sizeof object[i].name - 1) != 0)
+    while (i < OBJECTS - 1 && object[i].calls &&
+           strncmp(object[i].name, name, sizeof object[i].name - 1) != 0)
         i++;
     snprintf(object[i].name, sizeof object[i].name, "%s", name);
     object[i].calls++;
@@ -142,14 +146,16 @@ void free(void *p)
     __libc_free(p);
 }
 
-/* The program flushes standard output after each step's line, once all ranks have ended the step's actions. */
+/* The program flushes standard output after each step's line, once all ranks have ended the step's
+ * actions. */
 int fflush(FILE *f)
 {
     static int (*real)(FILE *);
     if (!real)
         *(void **)&real = dlsym(RTLD_NEXT, "fflush");
     const char *n = getenv("COUNT_ALLOC_STEPS");
-    if (f == stdout && by_program(CALLER) && gettid() == getpid() && n) {   /* rank 0 is the first thread */
+    /* rank 0 is the first thread */
+    if (f == stdout && by_program(CALLER) && gettid() == getpid() && n) {
         steps++;                                        /* 1: the lines on memory */
         __atomic_store_n(&counting, steps >= 3 && steps < atoi(n), __ATOMIC_RELEASE);
     }

@@ -1,20 +1,22 @@
 /*
- * fuzz_nets.c - the differential fuzzer: random graphs over all of ops.def (fuzz/), each computed in every way there is, until
- * two disagree.
+ * fuzz_nets.c - the differential fuzzer: random graphs over all of ops.def (fuzz/), each computed
+ * in every way there is, until two disagree.
  *
- *   differences   the evaluator's gradients through all stages' lists, in float64, against central differences of its own loss
- *   interpreter   every function of every stage on its planned memory (stage_interp.h) against the evaluator, step by step, for
- *                 all rows and one less; B against I and W; the cut graph against the whole, to the bit
- *   compiled      the same with the generated C, many graphs to a compilation
- *   device        the same with the CUDA C under the shim
- *   onnx          the stage files as ONNX, beside the evaluator's numbers, for fuzz/onnxruntime_check.py
+ *   differences   the evaluator's gradients through all stages' lists, in float64, against central
+ * differences of its own loss interpreter   every function of every stage on its planned memory
+ * (stage_interp.h) against the evaluator, step by step, for all rows and one less; B against I and
+ * W; the cut graph against the whole, to the bit compiled      the same with the generated C, many
+ * graphs to a compilation device        the same with the CUDA C under the shim onnx          the
+ * stage files as ONNX, beside the evaluator's numbers, for fuzz/onnxruntime_check.py
  *
- *   fuzz_nets [--compiled | --device | --onnx DIR] [--from SEED] [--count N] [--seconds S] [--batch N] [--keep DIR] [FILE.net]...
+ *   fuzz_nets [--compiled | --device | --onnx DIR] [--from SEED] [--count N] [--seconds S] [--batch
+ * N] [--keep DIR] [FILE.net]...
  *
  * FUZZ_LOUD prints every difference and what is refused, FUZZ_DUMP the graphs.
  *
- * Graphs run in processes of their own: a crash is a finding too.  A graph that fails is reduced to the smallest that does
- * and printed; with --keep DIR it is written there.  Files are nets kept from before (tests/nets): every one is a test.
+ * Graphs run in processes of their own: a crash is a finding too.  A graph that fails is reduced to
+ * the smallest that does and printed; with --keep DIR it is written there.  Files are nets kept
+ * from before (tests/nets): every one is a test.
  */
 #include <ctype.h>
 #include <getopt.h>
@@ -28,8 +30,14 @@
 #include "stage_interp.h"
 #include "tap.h"
 
-typedef enum { FINE, REFUSED, ROUNDED, WRONG } Verdict;     /* rounded: in float32 alone, and not far */
-typedef struct { Verdict verdict; uint32_t compared, differences, stages; bool op[OP_COUNT]; char what[600]; } Report;
+/* rounded: in float32 alone, and not far */
+typedef enum { FINE, REFUSED, ROUNDED, WRONG } Verdict;
+typedef struct {
+    Verdict verdict;
+    uint32_t compared, differences, stages;
+    bool op[OP_COUNT];
+    char what[600];
+} Report;
 
 static struct {
     bool compiled;
@@ -39,7 +47,7 @@ static struct {
     bool replays;
 } mode;
 
-/* ---- a recipe's graph ---------------------------------------------------------------------------------------------- */
+/* ---- a recipe's graph ------------------------------------------------------------------------ */
 
 static ValueId make_step(Fuzz *f, const DrawStep *s, ValueId x, ValueId y)
 {
@@ -47,7 +55,8 @@ static ValueId make_step(Fuzz *f, const DrawStep *s, ValueId x, ValueId y)
     f->g->batch = f->r->rows ? f->r->rows : 1;
     ValueId v = operations[s->operation].make(f, x, y);
     Shape z = shape(f, v);
-    return shape_elements(&z) <= MOST_ELEMENTS && z.rank <= MOST_DIMS && shape_elements(&z) > 0 ? v : x;
+    return shape_elements(&z) <= MOST_ELEMENTS && z.rank <= MOST_DIMS && shape_elements(&z) > 0 ? v
+                                                                                                : x;
 }
 
 static Loss half_squares(Fuzz *f)
@@ -55,7 +64,8 @@ static Loss half_squares(Fuzz *f)
     Graph *g = f->g;
     Loss l = {.loss = NONE, .target = NONE, .scale = LOSS_SUM, .text = "squares"};
     for (uint32_t i = 0; i < g->output.n; i++) {
-        ValueId y = bounded(f, g->output.at[i]), part = g_sum_to(g, g_mul(g, g_mul(g, y, y), number(f, 0.5)), &(Shape){0});
+        ValueId y = bounded(f, g->output.at[i]),
+                part = g_sum_to(g, g_mul(g, g_mul(g, y, y), number(f, 0.5)), &(Shape){0});
         l.loss = l.loss == NONE ? part : g_add(g, l.loss, part);
     }
     l.loss_scale = graph_input(g, "loss_scale", f->real, &(Shape){0});
@@ -72,7 +82,8 @@ static Pipe *build(Arena *a, const Recipe *r, bool wide, bool cuts)
     PartitionOptions opt = {0};
     bool *marked = NULL;
     for (uint32_t i = 0; i < r->n; i++)
-        made[i] = make_step(&f, &r->step[i], i ? made[r->step[i].x] : NONE, i ? made[r->step[i].y] : NONE);
+        made[i] = make_step(&f, &r->step[i], i ? made[r->step[i].x] : NONE,
+                            i ? made[r->step[i].y] : NONE);
     marked = arena_array(a, bool, g->value.n + 1);
     for (uint32_t i = 0; i < r->n; i++) {
         ValueId v = made[i];
@@ -101,7 +112,7 @@ static Pipe *build(Arena *a, const Recipe *r, bool wide, bool cuts)
     return p;
 }
 
-/* ---- its numbers ------------------------------------------------------------------------------------------------------ */
+/* ---- its numbers ----------------------------------------------------------------------------- */
 
 static void set_number(Dtype t, void *data, int64_t i, double v)
 {
@@ -113,7 +124,8 @@ static void set_number(Dtype t, void *data, int64_t i, double v)
     }
 }
 
-/* Inputs and parameters from a number of their own, the same whatever the cut; `shift` times a direction is added to what trains. */
+/* Inputs and parameters from a number of their own, the same whatever the cut; `shift` times a
+ * direction is added to what trains. */
 static void set_all(StageRun *r, uint64_t seed, double scale, double shift)
 {
     Graph *g = r->g;
@@ -123,7 +135,10 @@ static void set_all(StageRun *r, uint64_t seed, double scale, double shift)
         int64_t n = shape_elements(&x->shape);
         void *data = arena_calloc(r->a, (size_t)n + 1, dtype_size(x->dtype));
         for (int64_t k = 0; k < n; k++)
-            set_number(x->dtype, data, k, g->input.at[i] == r->p->loss_scale ? scale : (double)fuzz_below(&s, 2000001) / 1000000 - 1);
+            set_number(x->dtype, data, k,
+                       g->input.at[i] == r->p->loss_scale
+                           ? scale
+                           : (double)fuzz_below(&s, 2000001) / 1000000 - 1);
         run_set(r, g->input.at[i], data);
     }
     for (uint32_t i = 0; i < g->param.n; i++) {
@@ -132,14 +147,16 @@ static void set_all(StageRun *r, uint64_t seed, double scale, double shift)
         void *data = arena_calloc(r->a, (size_t)n + 1, dtype_size(p->dtype));
         param_bytes(p, data);
         for (int64_t k = 0; k < n; k++) {
-            double v = run_number(p->dtype, data, k) + 0.3 * ((double)fuzz_below(&s, 2001) / 1000 - 1);
-            set_number(p->dtype, data, k, v + shift * ((double)fuzz_below(&direction, 2001) / 1000 - 1));
+            double v =
+                run_number(p->dtype, data, k) + 0.3 * ((double)fuzz_below(&s, 2001) / 1000 - 1);
+            set_number(p->dtype, data, k,
+                       v + shift * ((double)fuzz_below(&direction, 2001) / 1000 - 1));
         }
         run_set(r, p->value, data);
     }
 }
 
-/* ---- differences --------------------------------------------------------------------------------------------------------- */
+/* ---- differences ----------------------------------------------------------------------------- */
 
 static void evaluate(StageRun *r, bool backward)
 {
@@ -190,7 +207,8 @@ static double slope(StageRun *r, uint64_t seed, double *size)
     return sum;
 }
 
-/* A kink or a step between the two points is bad luck once: a gradient is wrong when it is so at every one of several places. */
+/* A kink or a step between the two points is bad luck once: a gradient is wrong when it is so at
+ * every one of several places. */
 static void check_differences(StageRun *r, uint64_t seed, Report *out)
 {
     enum { PLACES = 4 };
@@ -201,7 +219,9 @@ static void check_differences(StageRun *r, uint64_t seed, Report *out)
         if (!isfinite(g))
             return;
         for (int k = 0; k < 3; k++, h *= 0.1) {
-            double d = (loss_at(r, seed + 1000 * (uint64_t)place, h) - loss_at(r, seed + 1000 * (uint64_t)place, -h)) / (2 * h);
+            double d = (loss_at(r, seed + 1000 * (uint64_t)place, h) -
+                        loss_at(r, seed + 1000 * (uint64_t)place, -h)) /
+                       (2 * h);
             if (fabs(d - g) <= 1e-4 * (size + fabs(d)) + 1e-7) {
                 out->differences++;
                 return;
@@ -209,19 +229,29 @@ static void check_differences(StageRun *r, uint64_t seed, Report *out)
             worst[0] = g;
             worst[1] = d;
         }
-        steps += fabs(worst[1]) * h > 1e-4 * (size + 1);        /* where two numbers are as good as equal, their order is one */
+        /* where two numbers are as good as equal, their order is one */
+        steps += fabs(worst[1]) * h > 1e-4 * (size + 1);
     }
     if (steps < PLACES)
-        run_wrong(r, "the slope by the gradients is %.9g, by differences of the loss %.9g", worst[0], worst[1]);
+        run_wrong(r, "the slope by the gradients is %.9g, by differences of the loss %.9g",
+                  worst[0], worst[1]);
 }
 
-/* ---- one graph -------------------------------------------------------------------------------------------------------------- */
+/* ---- one graph ------------------------------------------------------------------------------- */
 
-typedef struct { const Recipe *recipe; bool wide, cuts, differences; uint32_t number; StageRun run; RunBits bits; Report *out; } Job;
+typedef struct {
+    const Recipe *recipe;
+    bool wide, cuts, differences;
+    uint32_t number;
+    StageRun run;
+    RunBits bits;
+    Report *out;
+} Job;
 
 static const char *prefix_of(const Job *j, uint32_t stage)
 {
-    return arena_printf(j->run.a, "n%u%s%s_s%u_", j->number, j->cuts ? "c" : "w", j->wide ? "d" : "f", stage);
+    return arena_printf(j->run.a, "n%u%s%s_s%u_", j->number, j->cuts ? "c" : "w",
+                        j->wide ? "d" : "f", stage);
 }
 
 static uint64_t numbers(const Recipe *r) { return r->step[0].seed; }
@@ -263,11 +293,19 @@ static void run_job(void *arg)
 static Job job(const Recipe *recipe, bool wide, bool cuts, uint32_t number, Report *out)
 {
     Job j = {.recipe = recipe, .wide = wide, .cuts = cuts, .number = number, .out = out};
-    j.run = (StageRun){.a = arena_new(), .narrow = !wide, .least = wide ? 1e-2 : 1e-4, .dir = mode.dir, .device = mode.device, .tolerance = 1e-3, .seed = 1, .verbose = getenv("FUZZ_LOUD") != NULL};
+    j.run = (StageRun){.a = arena_new(),
+                       .narrow = !wide,
+                       .least = wide ? 1e-2 : 1e-4,
+                       .dir = mode.dir,
+                       .device = mode.device,
+                       .tolerance = 1e-3,
+                       .seed = 1,
+                       .verbose = getenv("FUZZ_LOUD") != NULL};
     return j;
 }
 
-enum { WAYS = 4 };                  /* whole and cut, in the recipe's type, and for differences in float64 */
+/* whole and cut, in the recipe's type, and for differences in float64 */
+enum { WAYS = 4 };
 
 /* In float32, whole. */
 static void write_job(void *arg)
@@ -282,7 +320,8 @@ static void write_job(void *arg)
     write_onnx(r, mode.onnx, j->number);
 }
 
-/* The ways of one graph: cut as the recipe says and whole; in float64 as well, where differences are taken. */
+/* The ways of one graph: cut as the recipe says and whole; in float64 as well, where differences
+ * are taken. */
 typedef struct { Recipe recipe; Job way[WAYS]; uint32_t n; bool open; } Graphs;
 
 static bool has_cuts(const Recipe *r)
@@ -310,7 +349,10 @@ static bool open_ways(Graphs *x, uint32_t number, Report *out)
         if (code == 0 && x->way[i].run.wrong == 0)
             continue;
         out->verdict = code == EXIT_MODEL || code == EXIT_USAGE ? REFUSED : WRONG;
-        snprintf(out->what, sizeof out->what, "%s", code == 0 ? x->way[i].run.first : out->verdict == REFUSED ? "refused" : "an internal error");
+        snprintf(out->what, sizeof out->what, "%s",
+                 code == 0                 ? x->way[i].run.first
+                 : out->verdict == REFUSED ? "refused"
+                                           : "an internal error");
         return false;
     }
     return true;
@@ -341,7 +383,8 @@ static void judge(Graphs *x, Report *out)
         StageRun *r = &j->run;
         j->out = out;
         int code = diag_run(run_job, j);
-        bool bits = !mode.device;                       /* there sums follow strides, which a cut may change */
+        /* there sums follow strides, which a cut may change */
+        bool bits = !mode.device;
         if (code == 0 && r->wrong == 0 && !j->cuts && bits && x->way[i - 1].bits.params > 0)
             run_same_bits(r, &x->way[i - 1].bits, &j->bits);
         out->compared += r->compared;
@@ -353,12 +396,15 @@ static void judge(Graphs *x, Report *out)
         if (r->tie)
             out->verdict = ROUNDED;
         else
-            out->verdict = code == 0 && !j->wide && r->first_off < 300 && !strstr(r->first, "other bits") ? ROUNDED : WRONG;
+            out->verdict =
+                code == 0 && !j->wide && r->first_off < 300 && !strstr(r->first, "other bits")
+                    ? ROUNDED
+                    : WRONG;
         snprintf(out->what, sizeof out->what, "%s", code == 0 ? r->first : "an internal error");
     }
 }
 
-/* ---- many graphs ---------------------------------------------------------------------------------------------------------------- */
+/* ---- many graphs ----------------------------------------------------------------------------- */
 
 /* The names that a generated file defines, one after the other: of functions, tables and types. */
 static const char *next_defined(Arena *a, const char **text)
@@ -388,7 +434,8 @@ static const char *next_defined(Arena *a, const char **text)
 }
 
 /* A stage's file as part of a larger one: its own names and its table's get the prefix. */
-static void include_stage(Arena *a, FILE *out, const char *path, const char *table, const char *prefix)
+static void include_stage(Arena *a, FILE *out, const char *path, const char *table,
+                          const char *prefix)
 {
     StrMap name = {.arena = a};
     char out_before = 0;
@@ -404,9 +451,11 @@ static void include_stage(Arena *a, FILE *out, const char *path, const char *tab
         *strmap_at(&name, x) = 1;
     *strmap_at(&name, table) = 1;
     while (*text) {                                     /* but for members of the same name */
-        size_t word = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
+        size_t word =
+            strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
         const char *w = word ? arena_strndup(a, text, word) : "";
-        bool member = out_before == '.' || out_before == '>', own = word && !member && strmap_get(&name, w) != NONE;
+        bool member = out_before == '.' || out_before == '>',
+             own = word && !member && strmap_get(&name, w) != NONE;
         fprintf(out, "%s%.*s", own ? prefix : "", word ? (int)word : 1, text);
         text += word ? word : 1;
         out_before = text[-1];
@@ -429,12 +478,18 @@ static bool compile_all(Graphs *x, uint32_t n, uint32_t first)
             StageRun *r = &x[g].way[w].run;
             any = any ? any : r;
             for (uint32_t i = 0; i < r->p->stage.n; i++) {
-                const char *prefix = prefix_of(&x[g].way[w], i), *table = arena_printf(a, "pp_stage%u%s", i, mode.device ? "_cuda" : "");
+                const char *prefix = prefix_of(&x[g].way[w], i),
+                           *table = arena_printf(a, "pp_stage%u%s", i, mode.device ? "_cuda" : "");
                 include_stage(a, out, run_write(r, i, prefix), table, prefix);
             }
         }
     fclose(out);
-    void *so = any ? run_build(any, mode.device ? "-O0" : mode.replays ? "-O1" : flags[first / n % 4], path) : NULL;
+    void *so = any ? run_build(any,
+                               mode.device    ? "-O0"
+                               : mode.replays ? "-O1"
+                                              : flags[first / n % 4],
+                               path)
+                   : NULL;
     for (uint32_t g = 0; g < n && so; g++)
         for (uint32_t w = 0; x[g].open && w < x[g].n; w++)
             for (uint32_t i = 0; i < x[g].way[w].run.p->stage.n; i++)
@@ -472,7 +527,8 @@ static void check_here(const Recipe *recipe, uint32_t n, uint32_t first, Report 
 
 static Report *shared_reports(uint32_t n)
 {
-    void *p = mmap(NULL, n * sizeof(Report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *p =
+        mmap(NULL, n * sizeof(Report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         exit(1);
     return p;
@@ -503,7 +559,7 @@ static void check_apart(const Recipe *recipe, uint32_t n, uint32_t first, Report
             check_apart(&recipe[i], 1, first + i, &out[i]);
 }
 
-/* ---- what fails, smaller ------------------------------------------------------------------------------------------------------------ */
+/* ---- what fails, smaller --------------------------------------------------------------------- */
 
 static Report *small_report;
 
@@ -534,9 +590,12 @@ static void reduce(const Recipe *r, uint64_t seed)
     fclose(f);
 }
 
-/* ---- the command ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- the command ----------------------------------------------------------------------------- */
 
-typedef struct { uint32_t graphs, count[WRONG + 1], differences, compared, stages; bool op[OP_COUNT]; } Total;
+typedef struct {
+    uint32_t graphs, count[WRONG + 1], differences, compared, stages;
+    bool op[OP_COUNT];
+} Total;
 
 static void add(Total *t, const Report *r)
 {
@@ -549,14 +608,17 @@ static void add(Total *t, const Report *r)
         t->op[i] |= r->op[i];
 }
 
-/* Every row of ops.def that a graph may hold is drawn, but for what is there to falsify a gradient. */
+/* Every row of ops.def that a graph may hold is drawn, but for what is there to falsify a gradient.
+ */
 static void check_rows(const Total *t)
 {
     char missing[400] = "";
     for (uint32_t i = 1; i < OP_COUNT; i++)
         if (op_is_core((Op)i) && !t->op[i] && i != OP_StopGradient)
-            snprintf(missing + strlen(missing), sizeof missing - strlen(missing), " %s", op_name((Op)i));
-    ok(!*missing, "every operation of ops.def is among them%s%s", *missing ? ", but not" : "", missing);
+            snprintf(missing + strlen(missing), sizeof missing - strlen(missing), " %s",
+                     op_name((Op)i));
+    ok(!*missing, "every operation of ops.def is among them%s%s", *missing ? ", but not" : "",
+       missing);
 }
 
 static void fuzz(uint64_t from, uint64_t count, double seconds)
@@ -565,7 +627,8 @@ static void fuzz(uint64_t from, uint64_t count, double seconds)
     Report *report = shared_reports(mode.batch);
     Total t = {0};
     time_t start = time(NULL);
-    for (uint64_t i = 0; i < count && (seconds <= 0 || difftime(time(NULL), start) < seconds); i += mode.batch) {
+    for (uint64_t i = 0; i < count && (seconds <= 0 || difftime(time(NULL), start) < seconds);
+         i += mode.batch) {
         uint32_t n = count - i < mode.batch ? (uint32_t)(count - i) : mode.batch;
         for (uint32_t k = 0; k < n; k++)
             recipe[k] = recipe_draw(from + i + k);
@@ -573,7 +636,8 @@ static void fuzz(uint64_t from, uint64_t count, double seconds)
         for (uint32_t k = 0; k < n; k++) {
             add(&t, &report[k]);
             if (report[k].verdict == ROUNDED && getenv("FUZZ_LOUD"))
-                printf("# %llu, rounding: %s\n", (unsigned long long)(from + i + k), report[k].what);
+                printf("# %llu, rounding: %s\n", (unsigned long long)(from + i + k),
+                       report[k].what);
             if (report[k].verdict != WRONG)
                 continue;
             printf("# %llu: %s\n", (unsigned long long)(from + i + k), report[k].what);
@@ -582,9 +646,13 @@ static void fuzz(uint64_t from, uint64_t count, double seconds)
         }
     }
     ok(t.graphs > 0 && t.count[WRONG] == 0 && 2 * t.count[REFUSED] <= t.graphs,
-       "%u random graphs from %llu in %u stages, %s: %u wrong, %u by rounding alone, %u refused; %u tensors, %u slopes compared", t.graphs,
-       (unsigned long long)from, t.stages, mode.device ? "device" : mode.compiled ? "compiled" : "interpreted", t.count[WRONG],
-       t.count[ROUNDED], t.count[REFUSED], t.compared, t.differences);
+       "%u random graphs from %llu in %u stages, %s: %u wrong, %u by rounding alone, %u refused; "
+       "%u tensors, %u slopes compared",
+       t.graphs, (unsigned long long)from, t.stages,
+       mode.device     ? "device"
+       : mode.compiled ? "compiled"
+                       : "interpreted",
+       t.count[WRONG], t.count[ROUNDED], t.count[REFUSED], t.compared, t.differences);
     if (t.graphs >= 1000 && !mode.onnx)
         check_rows(&t);
     free(recipe);
@@ -605,14 +673,21 @@ static void replay(char **path, int n)
     mode.replays = true;
     check_apart(recipe, (uint32_t)n, 0, report);
     for (int i = 0; i < n; i++)
-        ok(report[i].verdict == FINE, "%s: %u tensors%s%s", path[i], report[i].compared, *report[i].what ? "; " : "", report[i].what);
+        ok(report[i].verdict == FINE, "%s: %u tensors%s%s", path[i], report[i].compared,
+           *report[i].what ? "; " : "", report[i].what);
     free(recipe);
 }
 
 static const struct option long_options[] = {
-    {"compiled", no_argument, NULL, 'c'}, {"device", no_argument, NULL, 'd'}, {"onnx", required_argument, NULL, 'o'},
-    {"from", required_argument, NULL, 'f'}, {"count", required_argument, NULL, 'n'}, {"seconds", required_argument, NULL, 's'},
-    {"batch", required_argument, NULL, 'b'}, {"keep", required_argument, NULL, 'k'}, {NULL, 0, NULL, 0},
+    {"compiled", no_argument, NULL, 'c'},
+    {"device", no_argument, NULL, 'd'},
+    {"onnx", required_argument, NULL, 'o'},
+    {"from", required_argument, NULL, 'f'},
+    {"count", required_argument, NULL, 'n'},
+    {"seconds", required_argument, NULL, 's'},
+    {"batch", required_argument, NULL, 'b'},
+    {"keep", required_argument, NULL, 'k'},
+    {NULL, 0, NULL, 0},
 };
 
 int main(int argc, char **argv)

@@ -1,7 +1,7 @@
 /*
- * hostile.c - writes models that must be refused: broken wire format, bombs, lies about sizes, roads out of the folder,
- * and ordinary mistakes.  hostile DIR writes DIR/NN-name.onnx (and what external data they point at);
- * hostile odd DIR writes sound models with a rare property.
+ * hostile.c - writes models that must be refused: broken wire format, bombs, lies about sizes,
+ * roads out of the folder, and ordinary mistakes.  hostile DIR writes DIR/NN-name.onnx (and what
+ * external data they point at); hostile odd DIR writes sound models with a rare property.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -49,7 +49,8 @@ static void model_save(M *m, const char *name)
     *m = (M){0};
 }
 
-static void info(Buf *g, int field, const char *name, int type, int rank, const int64_t *dim, const char *symbol)
+static void info(Buf *g, int field, const char *name, int type, int rank, const int64_t *dim,
+                 const char *symbol)
 {
     Buf shape = {0}, tensor = {0}, kind = {0}, v = {0};
     for (int i = 0; i < rank; i++) {
@@ -69,7 +70,8 @@ static void info(Buf *g, int field, const char *name, int type, int rank, const 
 }
 
 /* inputs and outputs: space-separated; extra: attributes already encoded (may be NULL) */
-static void node_named(Buf *g, const char *name, const char *op, const char *in, const char *out, Buf *extra, const char *domain)
+static void node_named(Buf *g, const char *name, const char *op, const char *in, const char *out,
+                       Buf *extra, const char *domain)
 {
     Buf n = {0};
     const char *lists[2] = {in, out};
@@ -91,7 +93,10 @@ static void node_named(Buf *g, const char *name, const char *op, const char *in,
     put_message(g, 1, &n);
 }
 
-static void node(Buf *g, const char *op, const char *in, const char *out, Buf *extra) { node_named(g, "n", op, in, out, extra, NULL); }
+static void node(Buf *g, const char *op, const char *in, const char *out, Buf *extra)
+{
+    node_named(g, "n", op, in, out, extra, NULL);
+}
 
 static Buf attr_int(const char *name, int64_t v)
 {
@@ -164,7 +169,8 @@ static void wire_cases(void)
     save_raw("group", "\x08\x08\x3b\x0a\x00\x3c", 6);
     save_raw("field-zero", "\x02\x01\x00", 3);
     Buf deep = {0};
-    for (int i = 0; i < 3001; i++) {                    /* a node in a graph in an attribute in a node in a graph ... */
+    /* a node in a graph in an attribute in a node in a graph ... */
+    for (int i = 0; i < 3001; i++) {
         Buf outer = {0};
         put_bytes(&outer, i % 3 == 0 ? 1 : i % 3 == 1 ? 6 : 5, deep.at, deep.n);
         free(deep.at);
@@ -375,9 +381,11 @@ static void external(const char *name, const char *const *entry)
 static void external_cases(void)
 {
     FILE *f = fopen("weights.bin", "wb");
-    if (!f || fwrite(six, 4, 6, f) != 6 || fclose(f) || mkdir("folder", 0777) || symlink("weights.bin", "link.bin") ||
-        symlink("folder", "linked") || !(f = fopen("folder/inside.bin", "wb")) || fwrite(six, 4, 6, f) != 6 || fclose(f) ||
-        !(f = fopen("two.bin", "wb")) || fwrite(six, 4, 6, f) != 6 || fclose(f) || link("two.bin", "hard.bin") || mkfifo("pipe.bin", 0600)) {
+    if (!f || fwrite(six, 4, 6, f) != 6 || fclose(f) || mkdir("folder", 0777) ||
+        symlink("weights.bin", "link.bin") || symlink("folder", "linked") ||
+        !(f = fopen("folder/inside.bin", "wb")) || fwrite(six, 4, 6, f) != 6 || fclose(f) ||
+        !(f = fopen("two.bin", "wb")) || fwrite(six, 4, 6, f) != 6 || fclose(f) ||
+        link("two.bin", "hard.bin") || mkfifo("pipe.bin", 0600)) {
         perror("external data");
         exit(3);
     }
@@ -392,8 +400,10 @@ static void external_cases(void)
     EXTERNAL("external-missing", "location", "nobody.bin");
     EXTERNAL("external-no-location", "offset", "0");
     EXTERNAL("external-unknown-key", "location", "weights.bin", "__class__", "x");
-    EXTERNAL("external-petabytes", "location", "weights.bin", "offset", "0", "length", "9007199254740992");
-    EXTERNAL("external-offset-past-the-end", "location", "weights.bin", "offset", "8", "length", "24");
+    EXTERNAL("external-petabytes", "location", "weights.bin", "offset", "0", "length",
+             "9007199254740992");
+    EXTERNAL("external-offset-past-the-end", "location", "weights.bin", "offset", "8", "length",
+             "24");
     EXTERNAL("external-offset-negative", "location", "weights.bin", "offset", "-4");
     EXTERNAL("external-offset-words", "location", "weights.bin", "offset", "4 bytes");
     EXTERNAL("external-length-wrong", "location", "weights.bin", "length", "16");
@@ -408,28 +418,46 @@ static void op_cases(void)
     Buf a;
     ONE("too-few-operands", node(&m.graph, "Add", "x", "y", NULL));
     ONE("too-many-operands", node(&m.graph, "Relu", "x x", "y", NULL));
-    ONE("matmul-inner", weight(&m.graph, "w", 2, (int64_t[]){4, 5}, 80), node(&m.graph, "MatMul", "x w", "y", NULL));
-    ONE("add-shapes", weight(&m.graph, "w", 1, (int64_t[]){4}, 16), node(&m.graph, "Add", "x w", "y", NULL));
-    ONE("reshape-elements", ints(&m.graph, "s", 2, (int64_t[]){4, 2}), node(&m.graph, "Reshape", "x s", "y", NULL));
-    ONE("reshape-two-unknown", ints(&m.graph, "s", 2, (int64_t[]){-1, -1}), node(&m.graph, "Reshape", "x s", "y", NULL));
+    ONE("matmul-inner", weight(&m.graph, "w", 2, (int64_t[]){4, 5}, 80),
+        node(&m.graph, "MatMul", "x w", "y", NULL));
+    ONE("add-shapes", weight(&m.graph, "w", 1, (int64_t[]){4}, 16),
+        node(&m.graph, "Add", "x w", "y", NULL));
+    ONE("reshape-elements", ints(&m.graph, "s", 2, (int64_t[]){4, 2}),
+        node(&m.graph, "Reshape", "x s", "y", NULL));
+    ONE("reshape-two-unknown", ints(&m.graph, "s", 2, (int64_t[]){-1, -1}),
+        node(&m.graph, "Reshape", "x s", "y", NULL));
     ONE("softmax-axis", a = attr_int("axis", 5), node(&m.graph, "Softmax", "x", "y", &a));
-    ONE("concat-shapes", weight(&m.graph, "w", 2, (int64_t[]){2, 4}, 32), a = attr_int("axis", 0), node(&m.graph, "Concat", "x w", "y", &a));
+    ONE("concat-shapes", weight(&m.graph, "w", 2, (int64_t[]){2, 4}, 32), a = attr_int("axis", 0),
+        node(&m.graph, "Concat", "x w", "y", &a));
     ONE("attribute-type", a = attr_float("axis", 1), node(&m.graph, "Softmax", "x", "y", &a));
-    ONE("conv-channels", weight(&m.graph, "w", 4, (int64_t[]){1, 1, 3, 3}, 36), node(&m.graph, "Conv", "x w", "y", NULL));
-    ONE("transpose-run-time-shape", info(&m.graph, 11, "s", I64, 1, (int64_t[]){2}, NULL), node(&m.graph, "Reshape", "x s", "y", NULL));
-    ONE("split-sizes", ints(&m.graph, "s", 2, (int64_t[]){1, 1}), a = attr_int("axis", 1), node(&m.graph, "Split", "x s", "y z", &a));
-    ONE("slice-step-zero", ints(&m.graph, "b", 1, (int64_t[]){0}), ints(&m.graph, "e", 1, (int64_t[]){2}), ints(&m.graph, "ax", 1, (int64_t[]){0}),
+    ONE("conv-channels", weight(&m.graph, "w", 4, (int64_t[]){1, 1, 3, 3}, 36),
+        node(&m.graph, "Conv", "x w", "y", NULL));
+    ONE("transpose-run-time-shape", info(&m.graph, 11, "s", I64, 1, (int64_t[]){2}, NULL),
+        node(&m.graph, "Reshape", "x s", "y", NULL));
+    ONE("split-sizes", ints(&m.graph, "s", 2, (int64_t[]){1, 1}), a = attr_int("axis", 1),
+        node(&m.graph, "Split", "x s", "y z", &a));
+    ONE("slice-step-zero", ints(&m.graph, "b", 1, (int64_t[]){0}),
+        ints(&m.graph, "e", 1, (int64_t[]){2}), ints(&m.graph, "ax", 1, (int64_t[]){0}),
         ints(&m.graph, "st", 1, (int64_t[]){0}), node(&m.graph, "Slice", "x b e ax st", "y", NULL));
-    ONE("gather-index", ints(&m.graph, "i", 1, (int64_t[]){7}), node(&m.graph, "Gather", "x i", "y", NULL));
-    ONE("type-mismatch", ints(&m.graph, "i", 3, (int64_t[]){1, 2, 3}), node(&m.graph, "Add", "x i", "y", NULL));
-    ONE("constant-of-shape-bomb", ints(&m.graph, "s", 3, (int64_t[]){1 << 20, 1 << 20, 1 << 20}), node(&m.graph, "ConstantOfShape", "s", "y", NULL));
-    ONE("expand-bomb", ints(&m.graph, "s", 4, (int64_t[]){INT64_C(1) << 31, INT64_C(1) << 31, 2, 3}), node(&m.graph, "Expand", "x s", "y", NULL));
-    ONE("tile-bomb", ints(&m.graph, "s", 2, (int64_t[]){INT64_C(1) << 40, INT64_C(1) << 40}), node(&m.graph, "Tile", "x s", "y", NULL));
-    ONE("pad-bomb", ints(&m.graph, "s", 4, (int64_t[]){0, INT64_MAX, 0, INT64_MAX}), node(&m.graph, "Pad", "x s", "y", NULL));
-    ONE("range-bomb", ints(&m.graph, "b", 0, NULL), ints(&m.graph, "b0", 1, (int64_t[]){0}), ints(&m.graph, "e0", 1, (int64_t[]){INT64_MAX}),
-        ints(&m.graph, "s0", 1, (int64_t[]){1}), node(&m.graph, "Range", "b0 e0 s0", "y", NULL));
-    ONE("one-hot-bomb", ints(&m.graph, "i", 1, (int64_t[]){0}), ints(&m.graph, "d", 1, (int64_t[]){INT64_C(1) << 50}), ints(&m.graph, "v", 2, (int64_t[]){0, 1}),
-        node(&m.graph, "OneHot", "i d v", "y", NULL));
+    ONE("gather-index", ints(&m.graph, "i", 1, (int64_t[]){7}),
+        node(&m.graph, "Gather", "x i", "y", NULL));
+    ONE("type-mismatch", ints(&m.graph, "i", 3, (int64_t[]){1, 2, 3}),
+        node(&m.graph, "Add", "x i", "y", NULL));
+    ONE("constant-of-shape-bomb", ints(&m.graph, "s", 3, (int64_t[]){1 << 20, 1 << 20, 1 << 20}),
+        node(&m.graph, "ConstantOfShape", "s", "y", NULL));
+    ONE("expand-bomb",
+        ints(&m.graph, "s", 4, (int64_t[]){INT64_C(1) << 31, INT64_C(1) << 31, 2, 3}),
+        node(&m.graph, "Expand", "x s", "y", NULL));
+    ONE("tile-bomb", ints(&m.graph, "s", 2, (int64_t[]){INT64_C(1) << 40, INT64_C(1) << 40}),
+        node(&m.graph, "Tile", "x s", "y", NULL));
+    ONE("pad-bomb", ints(&m.graph, "s", 4, (int64_t[]){0, INT64_MAX, 0, INT64_MAX}),
+        node(&m.graph, "Pad", "x s", "y", NULL));
+    ONE("range-bomb", ints(&m.graph, "b", 0, NULL), ints(&m.graph, "b0", 1, (int64_t[]){0}),
+        ints(&m.graph, "e0", 1, (int64_t[]){INT64_MAX}), ints(&m.graph, "s0", 1, (int64_t[]){1}),
+        node(&m.graph, "Range", "b0 e0 s0", "y", NULL));
+    ONE("one-hot-bomb", ints(&m.graph, "i", 1, (int64_t[]){0}),
+        ints(&m.graph, "d", 1, (int64_t[]){INT64_C(1) << 50}),
+        ints(&m.graph, "v", 2, (int64_t[]){0, 1}), node(&m.graph, "OneHot", "i d v", "y", NULL));
 #undef ONE
 }
 
@@ -441,12 +469,14 @@ static void odd_cases(void)
     ints(&m.graph, "i", 2, (int64_t[]){1, 0});
     weight(&m.graph, "w", 2, (int64_t[]){3, 3}, 36);
     node_named(&m.graph, "first", "MatMul", "x w", "h", NULL, NULL);
-    node_named(&m.graph, "rows", "Gather", "h i", "y", NULL, NULL);      /* swaps row 0 and row 1: needs two */
+    /* swaps row 0 and row 1: needs two */
+    node_named(&m.graph, "rows", "Gather", "h i", "y", NULL, NULL);
     model_save(&m, "rows-by-number");
     m = plain();
     weight(&m.graph, "w", 2, (int64_t[]){3, 3}, 36);
     node_named(&m.graph, "first", "MatMul", "x w", "h", NULL, NULL);
-    node_named(&m.graph, "root", "Sqrt", "h", "y", NULL, NULL);          /* at 0 it is finite and its gradient is not */
+    /* at 0 it is finite and its gradient is not */
+    node_named(&m.graph, "root", "Sqrt", "h", "y", NULL, NULL);
     model_save(&m, "root");
 }
 

@@ -1,9 +1,10 @@
 /*
- * onnx_backend.c - runs ONNX's backend test cases (folders with model.onnx, test_data_set_0/input_N.pb, output_N.pb)
- * through the importers and the evaluator.  Usage: onnx_backend [-v] CASE...; prints the cases that fail and, last,
- *     passed N wrong N refused N crashed N
- * Operands that must be static (shapes, axes) arrive as run-time inputs in these cases, so a case is tried with none,
- * then the integer ones, then all but the first, then all of its inputs made initializers.  Each try is a process.
+ * onnx_backend.c - runs ONNX's backend test cases (folders with model.onnx,
+ * test_data_set_0/input_N.pb, output_N.pb) through the importers and the evaluator.  Usage:
+ * onnx_backend [-v] CASE...; prints the cases that fail and, last, passed N wrong N refused N
+ * crashed N Operands that must be static (shapes, axes) arrive as run-time inputs in these cases,
+ * so a case is tried with none, then the integer ones, then all but the first, then all of its
+ * inputs made initializers.  Each try is a process.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -63,8 +64,10 @@ static double element(const Onnx__TensorProto *t, size_t i)
     case DT_I8: return raw ? RAW(int8_t) : (double)t->int32_data[i];
     case DT_U8:
     case DT_BOOL: return raw ? RAW(uint8_t) : (double)t->int32_data[i];
-    case DT_F16: return half(raw ? ((const uint16_t *)(const void *)raw)[i] : (uint16_t)t->int32_data[i], 5);
-    case DT_BF16: return half(raw ? ((const uint16_t *)(const void *)raw)[i] : (uint16_t)t->int32_data[i], 8);
+    case DT_F16:
+        return half(raw ? ((const uint16_t *)(const void *)raw)[i] : (uint16_t)t->int32_data[i], 5);
+    case DT_BF16:
+        return half(raw ? ((const uint16_t *)(const void *)raw)[i] : (uint16_t)t->int32_data[i], 8);
     default: exit(REFUSED);
     }
 #undef RAW
@@ -126,7 +129,8 @@ typedef struct {
 } Case;
 
 /* Some cases keep the bits of bf16 as u16, against what the model says. */
-static Onnx__TensorProto *read_tensor(const char *folder, const char *what, size_t i, const Onnx__ValueInfoProto *info)
+static Onnx__TensorProto *read_tensor(const char *folder, const char *what, size_t i,
+                                      const Onnx__ValueInfoProto *info)
 {
     char path[4096];
     size_t n;
@@ -151,7 +155,8 @@ static void read_case(Case *c)
     Onnx__GraphProto *g = c->model->graph;
     /* Old cases: what they use of opset 6 means the same in 7. */
     for (size_t i = 0; i < c->model->n_opset_import; i++)
-        if (c->model->opset_import[i]->version < 7 && (!c->model->opset_import[i]->domain || !*c->model->opset_import[i]->domain))
+        if (c->model->opset_import[i]->version < 7 &&
+            (!c->model->opset_import[i]->domain || !*c->model->opset_import[i]->domain))
             c->model->opset_import[i]->version = 7;
     c->inputs = g->n_input;
     c->input = arena_array(c->arena, Onnx__TensorProto *, g->n_input + 1);
@@ -162,9 +167,13 @@ static void read_case(Case *c)
     }
 }
 
-static bool integer(const Onnx__TensorProto *t) { return t->data_type == DT_I64 || t->data_type == DT_I32; }
+static bool integer(const Onnx__TensorProto *t)
+{
+    return t->data_type == DT_I64 || t->data_type == DT_I32;
+}
 
-/* Writes the model with some of its inputs turned into initializers; false when that changes nothing. */
+/* Writes the model with some of its inputs turned into initializers; false when that changes
+ * nothing. */
 static bool write_variant(Case *c, int try)
 {
     Onnx__GraphProto *g = c->model->graph;
@@ -175,7 +184,8 @@ static bool write_variant(Case *c, int try)
     g->initializer = init;
     for (size_t i = 0; i < c->inputs; i++) {
         Onnx__TensorProto *t = c->input[i];
-        bool constant = t && (try == TRY_ALL || (i > 0 && (try == TRY_REST || (try == TRY_INTEGERS && integer(t)))));
+        bool constant = t && (try == TRY_ALL ||
+                              (i > 0 && (try == TRY_REST || (try == TRY_INTEGERS && integer(t)))));
         if (constant) {
             t->name = g->input[i]->name;
             init[g->n_initializer++] = t;
@@ -208,7 +218,8 @@ static Tensor param_tensor(const Case *c, const Param *p)
     uint8_t *to = arena_alloc(c->arena, n * size + 8);
     size_t rows = p->transposed ? (size_t)p->shape.d[1] : 1, cols = rows ? n / rows : 0;
     for (size_t i = 0; p->bytes.at && i < n; i++)
-        memcpy(to + (p->transposed ? i % cols * rows + i / cols : i) * size, p->bytes.at + i * size, size);
+        memcpy(to + (p->transposed ? i % cols * rows + i / cols : i) * size, p->bytes.at + i * size,
+               size);
     x.data = to;
     return x;
 }
@@ -287,7 +298,10 @@ static int run_case(const char *folder, const char *path, bool loud)
         fflush(stdout);
         pid_t pid = fork();
         if (pid == 0) {
-            Case c = {.arena = arena_new(), .folder = folder, .path = path, .options.limits = limits_default()};
+            Case c = {.arena = arena_new(),
+                      .folder = folder,
+                      .path = path,
+                      .options.limits = limits_default()};
             c.options.training = strstr(folder, "training") != NULL;
             if (!loud && !freopen("/dev/null", "w", stderr))
                 exit(CRASHED);
@@ -296,7 +310,8 @@ static int run_case(const char *folder, const char *path, bool loud)
         }
         int status;
         waitpid(pid, &status, 0);
-        outcome = WIFEXITED(status) && WEXITSTATUS(status) < OUTCOMES ? WEXITSTATUS(status) : CRASHED;
+        outcome =
+            WIFEXITED(status) && WEXITSTATUS(status) < OUTCOMES ? WEXITSTATUS(status) : CRASHED;
     }
     return outcome;
 }
@@ -304,8 +319,8 @@ static int run_case(const char *folder, const char *path, bool loud)
 /* These draw random numbers. */
 static bool random_case(const char *folder)
 {
-    static const char *const names[] = {"training_dropout", "training_dropout_default", "training_dropout_mask",
-                                        "training_dropout_default_mask"};
+    static const char *const names[] = {"training_dropout", "training_dropout_default",
+                                        "training_dropout_mask", "training_dropout_default_mask"};
     const char *name = strstr(folder, "/test_");
     for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
         if (strcmp(name + 6, names[i]) == 0)
@@ -330,6 +345,7 @@ int main(int argc, char **argv)
             printf("%s %s\n", names[outcome], argv[i]);
     }
     unlink(path);
-    printf("passed %d wrong %d refused %d crashed %d\n", count[PASSED], count[WRONG], count[REFUSED], count[CRASHED]);
+    printf("passed %d wrong %d refused %d crashed %d\n", count[PASSED], count[WRONG],
+           count[REFUSED], count[CRASHED]);
     return count[WRONG] + count[CRASHED] > 0;
 }

@@ -1,10 +1,11 @@
 /*
- * rename.c - the same model with every name changed: rename IN.onnx OUT.onnx [TAIL]; or with every ppsplit::Split marker an
- * Identity: rename --unmark IN.onnx OUT.onnx.
+ * rename.c - the same model with every name changed: rename IN.onnx OUT.onnx [TAIL]; or with every
+ * ppsplit::Split marker an Identity: rename --unmark IN.onnx OUT.onnx.
  *
- * Letters are rotated by 13 in the names of nodes, values, initializers, inputs, outputs and the graph, so that paths keep
- * their shape (layers.1 becomes ynlref.1); TAIL, when given, is appended to the names of values that nodes make: text that
- * would do harm if a name ever became code.  Structure and weights are untouched.
+ * Letters are rotated by 13 in the names of nodes, values, initializers, inputs, outputs and the
+ * graph, so that paths keep their shape (layers.1 becomes ynlref.1); TAIL, when given, is appended
+ * to the names of values that nodes make: text that would do harm if a name ever became code.
+ * Structure and weights are untouched.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -47,7 +48,8 @@ static int next(Span *s, Field *f)
 }
 
 static const char *tail = "";
-static char **made;                                     /* names that nodes make: these get the tail */
+/* names that nodes make: these get the tail */
+static char **made;
 static size_t n_made;
 
 static int is_made(const char *p, size_t n)
@@ -73,7 +75,8 @@ static void put_name(Buf *b, unsigned field, Span s)
     free(name);
 }
 
-/* Copies a message, renaming the string fields of `names` (a bit per number) and descending by level. */
+/* Copies a message, renaming the string fields of `names` (a bit per number) and descending by
+ * level. */
 static void copy(Buf *out, Span s, unsigned names, int graph)
 {
     for (Field f; next(&s, &f);) {

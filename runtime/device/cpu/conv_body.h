@@ -1,14 +1,16 @@
 /*
- * conv_body.h - the body of conv.c for one element type: T, NAME(x), GEMM are defined by the includer.
+ * conv_body.h - the body of conv.c for one element type: T, NAME(x), GEMM are defined by the
+ * includer.
  *
- * A sample's convolution is a matrix product over blocks of output lines: col[K][lines * width], K = channels of a
- * group x kernel taps, is gathered from the input (im2col) for as many lines as stay in the second-level cache. Groups
- * of few channels (depthwise) go without a product, tap by tap along the lines.
+ * A sample's convolution is a matrix product over blocks of output lines: col[K][lines * width], K
+ * = channels of a group x kernel taps, is gathered from the input (im2col) for as many lines as
+ * stay in the second-level cache. Groups of few channels (depthwise) go without a product, tap by
+ * tap along the lines.
  */
 
 /* One row of col: tap (kd, kh, kw) of one channel, for output lines [line, line + lines). */
-static void NAME(gather_row)(const PpConv *v, const T *x, int64_t kd, int64_t kh, int64_t kw, int64_t line,
-                             int64_t lines, T *col)
+static void NAME(gather_row)(const PpConv *v, const T *x, int64_t kd, int64_t kh, int64_t kw,
+                             int64_t line, int64_t lines, T *col)
 {
     int64_t ow = v->out[2], lo = v->lo[kw], hi = v->hi[kw], iw0 = kw * v->dilation[2] - v->pad[2];
     for (int64_t l = line; l < line + lines; l++, col += ow) {
@@ -32,8 +34,8 @@ static void NAME(gather_row)(const PpConv *v, const T *x, int64_t kd, int64_t kh
 }
 
 /* The reverse: adds one row of col back into the input's gradient. */
-static void NAME(scatter_row)(const PpConv *v, T *x, int64_t kd, int64_t kh, int64_t kw, int64_t line, int64_t lines,
-                              const T *col)
+static void NAME(scatter_row)(const PpConv *v, T *x, int64_t kd, int64_t kh, int64_t kw,
+                              int64_t line, int64_t lines, const T *col)
 {
     int64_t ow = v->out[2], lo = v->lo[kw], hi = v->hi[kw], iw0 = kw * v->dilation[2] - v->pad[2];
     for (int64_t l = line; l < line + lines; l++, col += ow) {
@@ -53,8 +55,8 @@ static void NAME(gather)(const PpConv *v, const T *x, int64_t line, int64_t line
     for (int64_t k = 0; k < v->cg * taps; k++) {
         int64_t t = k % taps;
         NAME(gather_row)
-        (v, x + k / taps * v->in_size, t / (v->kernel[1] * v->kernel[2]), t / v->kernel[2] % v->kernel[1],
-         t % v->kernel[2], line, lines, col + k * pb);
+        (v, x + k / taps * v->in_size, t / (v->kernel[1] * v->kernel[2]),
+         t / v->kernel[2] % v->kernel[1], t % v->kernel[2], line, lines, col + k * pb);
     }
 }
 
@@ -64,8 +66,8 @@ static void NAME(scatter)(const PpConv *v, T *x, int64_t line, int64_t lines, co
     for (int64_t k = 0; k < v->cg * taps; k++) {
         int64_t t = k % taps;
         NAME(scatter_row)
-        (v, x + k / taps * v->in_size, t / (v->kernel[1] * v->kernel[2]), t / v->kernel[2] % v->kernel[1],
-         t % v->kernel[2], line, lines, col + k * pb);
+        (v, x + k / taps * v->in_size, t / (v->kernel[1] * v->kernel[2]),
+         t / v->kernel[2] % v->kernel[1], t % v->kernel[2], line, lines, col + k * pb);
     }
 }
 
@@ -92,8 +94,10 @@ static void NAME(direct)(const PpConv *v, enum NAME(Direct) what, T *x, T *w, T 
 {
     int64_t ow = v->out[2], step = v->stride[2];
     for (int64_t t = 0; t < v->taps; t++) {
-        int64_t kd = t / (v->kernel[1] * v->kernel[2]), kh = t / v->kernel[2] % v->kernel[1], kw = t % v->kernel[2];
-        int64_t lo = v->lo[kw], n = v->hi[kw] - lo, iw0 = kw * v->dilation[2] - v->pad[2] + lo * step;
+        int64_t kd = t / (v->kernel[1] * v->kernel[2]), kh = t / v->kernel[2] % v->kernel[1],
+                kw = t % v->kernel[2];
+        int64_t lo = v->lo[kw], n = v->hi[kw] - lo,
+                iw0 = kw * v->dilation[2] - v->pad[2] + lo * step;
         T tap = w[t], sum = 0;
         for (int64_t l = 0; l < v->out[0] * v->out[1] && n > 0; l++) {
             int64_t id = l / v->out[1] * v->stride[0] + kd * v->dilation[0] - v->pad[0];
@@ -121,13 +125,15 @@ static void NAME(direct)(const PpConv *v, enum NAME(Direct) what, T *x, T *w, T 
     }
 }
 
-/* All channel pairs of all groups of one sample; the destination has been cleared (or is accumulated into). */
+/* All channel pairs of all groups of one sample; the destination has been cleared (or is
+ * accumulated into). */
 static void NAME(direct_sample)(const PpConv *v, enum NAME(Direct) what, T *x, T *w, T *y)
 {
     for (int64_t m = 0; m < v->m; m++)
         for (int64_t c = 0; c < v->cg; c++)
             NAME(direct)
-            (v, what, x + (m / v->mg * v->cg + c) * v->in_size, w + (m * v->cg + c) * v->taps, y + m * v->out_size);
+    (v, what, x + (m / v->mg * v->cg + c) * v->in_size, w + (m * v->cg + c) * v->taps,
+     y + m * v->out_size);
 }
 
 static void NAME(forward_sample)(const PpConv *v, const T *x, const T *w, T *y, T *col)
@@ -135,14 +141,15 @@ static void NAME(forward_sample)(const PpConv *v, const T *x, const T *w, T *y, 
     int64_t K = v->cg * v->taps;
     for (int64_t g = 0; g < v->group; g++)
         for (int64_t line = 0; line < v->lines; line += v->block) {
-            int64_t lines = v->lines - line < v->block ? v->lines - line : v->block, pb = lines * v->out[2];
+            int64_t lines = v->lines - line < v->block ? v->lines - line : v->block,
+                    pb = lines * v->out[2];
             const T *xg = x + g * v->cg * v->in_size, *b = xg;
             if (!v->pointwise) {
                 NAME(gather)(v, xg, line, lines, col);
                 b = col;
             }
-            GEMM(0, 0, v->mg, pb, K, 1, w + g * v->mg * K, K, b, pb, 0, y + g * v->mg * v->out_size + line * v->out[2],
-                 v->out_size);
+            GEMM(0, 0, v->mg, pb, K, 1, w + g * v->mg * K, K, b, pb, 0,
+                 y + g * v->mg * v->out_size + line * v->out[2], v->out_size);
         }
 }
 
@@ -153,10 +160,12 @@ static void NAME(data_sample)(const PpConv *v, const T *dy, const T *w, T *dx, T
         memset(dx, 0, (size_t)(v->c * v->in_size) * sizeof(T));
     for (int64_t g = 0; g < v->group; g++)
         for (int64_t line = 0; line < v->lines; line += v->block) {
-            int64_t lines = v->lines - line < v->block ? v->lines - line : v->block, pb = lines * v->out[2];
+            int64_t lines = v->lines - line < v->block ? v->lines - line : v->block,
+                    pb = lines * v->out[2];
             T *xg = dx + g * v->cg * v->in_size;
-            GEMM(1, 0, K, pb, v->mg, 1, w + g * v->mg * K, K, dy + g * v->mg * v->out_size + line * v->out[2],
-                 v->out_size, 0, v->pointwise ? xg : col, pb);
+            GEMM(1, 0, K, pb, v->mg, 1, w + g * v->mg * K, K,
+                 dy + g * v->mg * v->out_size + line * v->out[2], v->out_size, 0,
+                 v->pointwise ? xg : col, pb);
             if (!v->pointwise)
                 NAME(scatter)(v, xg, line, lines, col);
         }
@@ -167,18 +176,20 @@ static void NAME(weight_sample)(const PpConv *v, const T *x, const T *dy, T *dw,
     int64_t K = v->cg * v->taps;
     for (int64_t g = 0; g < v->group; g++)
         for (int64_t line = 0; line < v->lines; line += v->block) {
-            int64_t lines = v->lines - line < v->block ? v->lines - line : v->block, pb = lines * v->out[2];
+            int64_t lines = v->lines - line < v->block ? v->lines - line : v->block,
+                    pb = lines * v->out[2];
             const T *xg = x + g * v->cg * v->in_size, *b = xg;
             if (!v->pointwise) {
                 NAME(gather)(v, xg, line, lines, col);
                 b = col;
             }
-            GEMM(0, 1, v->mg, K, pb, 1, dy + g * v->mg * v->out_size + line * v->out[2], v->out_size, b, pb, 1,
-                 dw + g * v->mg * K, K);
+            GEMM(0, 1, v->mg, K, pb, 1, dy + g * v->mg * v->out_size + line * v->out[2],
+                 v->out_size, b, pb, 1, dw + g * v->mg * K, K);
         }
 }
 
-static void NAME(forward)(const PpConv *v, int64_t n, const void *x, const void *w, void *y, void *col)
+static void NAME(forward)(const PpConv *v, int64_t n, const void *x, const void *w, void *y,
+                          void *col)
 {
     T *out = (T *)y + n * v->m * v->out_size;
     const T *in = (const T *)x + n * v->c * v->in_size;
@@ -190,7 +201,8 @@ static void NAME(forward)(const PpConv *v, int64_t n, const void *x, const void 
     NAME(direct_sample)(v, NAME(FORWARD), NAME(writable)(in), NAME(writable)(w), out);
 }
 
-static void NAME(data)(const PpConv *v, int64_t n, const void *dy, const void *w, void *dx, void *col)
+static void NAME(data)(const PpConv *v, int64_t n, const void *dy, const void *w, void *dx,
+                       void *col)
 {
     T *out = (T *)dx + n * v->c * v->in_size;
     const T *in = (const T *)dy + n * v->m * v->out_size;
@@ -202,9 +214,11 @@ static void NAME(data)(const PpConv *v, int64_t n, const void *dy, const void *w
     NAME(direct_sample)(v, NAME(DATA), out, NAME(writable)(w), NAME(writable)(in));
 }
 
-static void NAME(weight)(const PpConv *v, int64_t n, const void *x, const void *dy, void *dw, void *col)
+static void NAME(weight)(const PpConv *v, int64_t n, const void *x, const void *dy, void *dw,
+                         void *col)
 {
-    const T *in = (const T *)x + n * v->c * v->in_size, *out = (const T *)dy + n * v->m * v->out_size;
+    const T *in = (const T *)x + n * v->c * v->in_size,
+            *out = (const T *)dy + n * v->m * v->out_size;
     if (!v->direct)
         NAME(weight_sample)(v, in, out, dw, col);
     else

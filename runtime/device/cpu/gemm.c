@@ -1,10 +1,12 @@
 /*
- * gemm.c - matrix products: in row-major operands with any leading dimension, out C = alpha op(A) op(B) + beta C.
+ * gemm.c - matrix products: in row-major operands with any leading dimension, out C = alpha op(A)
+ * op(B) + beta C.
  *
- * The library (float32: oneDNN, whose entry costs 0.3 us, else a CBLAS; float64: a CBLAS), and where there is none an
- * own register-tiled kernel, which adds over k in ascending order, one accumulator per element of C and block of k.
- * Small products always take the own one.  The road is chosen by m, n, k and by what the program was built with, so the
- * bits of a product depend on m, n, k and the transposes alone.  Threads divide the rows or columns of C, never k.
+ * The library (float32: oneDNN, whose entry costs 0.3 us, else a CBLAS; float64: a CBLAS), and
+ * where there is none an own register-tiled kernel, which adds over k in ascending order, one
+ * accumulator per element of C and block of k. Small products always take the own one.  The road is
+ * chosen by m, n, k and by what the program was built with, so the bits of a product depend on m,
+ * n, k and the transposes alone.  Threads divide the rows or columns of C, never k.
  */
 #include "api/pp.h"
 #include "device/cpu/cpu.h"
@@ -31,7 +33,8 @@ typedef int blasint; /* the lp64 interface, which detect.sh asks for */
 #endif
 
 enum { TILE_M = 4, TILE_N = 16, BLOCK_K = 256 };
-/* Multiply-adds up to which the own kernel beats the library's entry cost of 0.4 us; from which a second thread pays.
+/* Multiply-adds up to which the own kernel beats the library's entry cost of 0.4 us; from which a
+ * second thread pays.
  */
 enum { SMALL = 8192, PARALLEL = 1 << 20, PIECE = 512, DEPTH = 512 };
 
@@ -69,8 +72,8 @@ static void set_threads(int team, int n)
 #endif
 }
 
-/* Libraries have threads of their own, which the ranks of one machine would start once each.  Of MKL and of Arm's
-   library detect.sh takes the sequential one. */
+/* Libraries have threads of their own, which the ranks of one machine would start once each.  Of
+   MKL and of Arm's library detect.sh takes the sequential one. */
 void gemm_prepare(void)
 {
 #if defined PP_OPENBLAS
@@ -84,89 +87,95 @@ void gemm_prepare(void)
 typedef float VecF __attribute__((vector_size(TILE_N * 4), aligned(4), may_alias));
 typedef double VecD __attribute__((vector_size(TILE_N * 8), aligned(8), may_alias));
 
-#define OWN_KERNEL(T, V, NAME)                                                                                         \
-    /* acc = A (mr x k, element (i,p) at a[i*as + p*ap]) times packed B (k x TILE_N) */                                \
-    static void NAME##_tile(int64_t mr, int64_t k, const T *a, int64_t as, int64_t ap, const T *b, int64_t ldb,        \
-                            T acc[TILE_M][TILE_N])                                                                     \
-    {                                                                                                                  \
-        V s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};                                                                      \
-        const T *a1 = mr > 1 ? a + as : a, *a2 = mr > 2 ? a1 + as : a, *a3 = mr > 3 ? a2 + as : a;                     \
-        for (int64_t p = 0; p < k; p++) {                                                                              \
-            V row = *(const V *)(const void *)(b + p * ldb);                                                           \
-            s0 += a[p * ap] * row;                                                                                     \
-            s1 += a1[p * ap] * row;                                                                                    \
-            s2 += a2[p * ap] * row;                                                                                    \
-            s3 += a3[p * ap] * row;                                                                                    \
-        }                                                                                                              \
-        memcpy(acc[0], &s0, sizeof s0);                                                                                \
-        memcpy(acc[1], &s1, sizeof s1);                                                                                \
-        memcpy(acc[2], &s2, sizeof s2);                                                                                \
-        memcpy(acc[3], &s3, sizeof s3);                                                                                \
-    }                                                                                                                  \
-    /* C += or = alpha * acc; `first` block of k applies beta, the later ones add. */                                  \
-    static void NAME##_store(int64_t mr, int64_t nr, T alpha, T beta, T acc[TILE_M][TILE_N], T *c, int64_t ldc)        \
-    {                                                                                                                  \
-        for (int64_t i = 0; i < mr; i++)                                                                               \
-            for (int64_t j = 0; j < nr; j++) {                                                                         \
-                T v = alpha * acc[i][j];                                                                               \
-                c[i * ldc + j] = beta == 0 ? v : beta * c[i * ldc + j] + v;                                            \
-            }                                                                                                          \
-    }                                                                                                                  \
-    /* One panel of TILE_N columns of B, k rows, zero-filled on the right. */                                          \
-    static void NAME##_pack(int tb, int64_t k, int64_t nr, const T *b, int64_t ldb, T *out)                            \
-    {                                                                                                                  \
-        for (int64_t p = 0; p < k; p++)                                                                                \
-            for (int64_t j = 0; j < TILE_N; j++)                                                                       \
-                out[p * TILE_N + j] = j < nr ? (tb ? b[j * ldb + p] : b[p * ldb + j]) : 0;                             \
-    }                                                                                                                  \
-    static void NAME##_own(int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, const T *a, int64_t lda,          \
-                           const T *b, int64_t ldb, T beta, T *c, int64_t ldc)                                         \
-    {                                                                                                                  \
-        T panel[BLOCK_K * TILE_N], acc[TILE_M][TILE_N];                                                                \
-        int64_t as = ta ? 1 : lda, ap = ta ? lda : 1;                                                                  \
-        for (int64_t p0 = 0; p0 == 0 || p0 < k; p0 += BLOCK_K) {                                                       \
-            int64_t kb = k - p0 < BLOCK_K ? k - p0 : BLOCK_K;                                                          \
-            for (int64_t j0 = 0; j0 < n; j0 += TILE_N) {                                                               \
-                int64_t nr = n - j0 < TILE_N ? n - j0 : TILE_N;                                                        \
-                const T *bp = tb ? b + j0 * ldb + p0 : b + p0 * ldb + j0;                                              \
-                int64_t bs = ldb;                                                                                      \
-                if (tb || nr < TILE_N) {                                                                               \
-                    NAME##_pack(tb, kb, nr, bp, ldb, panel);                                                           \
-                    bp = panel;                                                                                        \
-                    bs = TILE_N;                                                                                       \
-                }                                                                                                      \
-                for (int64_t i0 = 0; i0 < m; i0 += TILE_M) {                                                           \
-                    int64_t mr = m - i0 < TILE_M ? m - i0 : TILE_M;                                                    \
-                    NAME##_tile(mr, kb, a + i0 * as + p0 * ap, as, ap, bp, bs, acc);                                   \
-                    NAME##_store(mr, nr, alpha, p0 ? 1 : beta, acc, c + i0 * ldc + j0, ldc);                           \
-                }                                                                                                      \
-            }                                                                                                          \
-        }                                                                                                              \
+#define OWN_KERNEL(T, V, NAME)                                                                     \
+    /* acc = A (mr x k, element (i,p) at a[i*as + p*ap]) times packed B (k x TILE_N) */            \
+    static void NAME##_tile(int64_t mr, int64_t k, const T *a, int64_t as, int64_t ap, const T *b, \
+                            int64_t ldb, T acc[TILE_M][TILE_N])                                    \
+    {                                                                                              \
+        V s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};                                                  \
+        const T *a1 = mr > 1 ? a + as : a, *a2 = mr > 2 ? a1 + as : a, *a3 = mr > 3 ? a2 + as : a; \
+        for (int64_t p = 0; p < k; p++) {                                                          \
+            V row = *(const V *)(const void *)(b + p * ldb);                                       \
+            s0 += a[p * ap] * row;                                                                 \
+            s1 += a1[p * ap] * row;                                                                \
+            s2 += a2[p * ap] * row;                                                                \
+            s3 += a3[p * ap] * row;                                                                \
+        }                                                                                          \
+        memcpy(acc[0], &s0, sizeof s0);                                                            \
+        memcpy(acc[1], &s1, sizeof s1);                                                            \
+        memcpy(acc[2], &s2, sizeof s2);                                                            \
+        memcpy(acc[3], &s3, sizeof s3);                                                            \
+    }                                                                                              \
+    /* C += or = alpha * acc; `first` block of k applies beta, the later ones add. */              \
+    static void NAME##_store(int64_t mr, int64_t nr, T alpha, T beta, T acc[TILE_M][TILE_N], T *c, \
+                             int64_t ldc)                                                          \
+    {                                                                                              \
+        for (int64_t i = 0; i < mr; i++)                                                           \
+            for (int64_t j = 0; j < nr; j++) {                                                     \
+                T v = alpha * acc[i][j];                                                           \
+                c[i * ldc + j] = beta == 0 ? v : beta * c[i * ldc + j] + v;                        \
+            }                                                                                      \
+    }                                                                                              \
+    /* One panel of TILE_N columns of B, k rows, zero-filled on the right. */                      \
+    static void NAME##_pack(int tb, int64_t k, int64_t nr, const T *b, int64_t ldb, T *out)        \
+    {                                                                                              \
+        for (int64_t p = 0; p < k; p++)                                                            \
+            for (int64_t j = 0; j < TILE_N; j++)                                                   \
+                out[p * TILE_N + j] = j < nr ? (tb ? b[j * ldb + p] : b[p * ldb + j]) : 0;         \
+    }                                                                                              \
+    static void NAME##_own(int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, const T *a,   \
+                           int64_t lda, const T *b, int64_t ldb, T beta, T *c, int64_t ldc)        \
+    {                                                                                              \
+        T panel[BLOCK_K * TILE_N], acc[TILE_M][TILE_N];                                            \
+        int64_t as = ta ? 1 : lda, ap = ta ? lda : 1;                                              \
+        for (int64_t p0 = 0; p0 == 0 || p0 < k; p0 += BLOCK_K) {                                   \
+            int64_t kb = k - p0 < BLOCK_K ? k - p0 : BLOCK_K;                                      \
+            for (int64_t j0 = 0; j0 < n; j0 += TILE_N) {                                           \
+                int64_t nr = n - j0 < TILE_N ? n - j0 : TILE_N;                                    \
+                const T *bp = tb ? b + j0 * ldb + p0 : b + p0 * ldb + j0;                          \
+                int64_t bs = ldb;                                                                  \
+                if (tb || nr < TILE_N) {                                                           \
+                    NAME##_pack(tb, kb, nr, bp, ldb, panel);                                       \
+                    bp = panel;                                                                    \
+                    bs = TILE_N;                                                                   \
+                }                                                                                  \
+                for (int64_t i0 = 0; i0 < m; i0 += TILE_M) {                                       \
+                    int64_t mr = m - i0 < TILE_M ? m - i0 : TILE_M;                                \
+                    NAME##_tile(mr, kb, a + i0 * as + p0 * ap, as, ap, bp, bs, acc);               \
+                    NAME##_store(mr, nr, alpha, p0 ? 1 : beta, acc, c + i0 * ldc + j0, ldc);       \
+                }                                                                                  \
+            }                                                                                      \
+        }                                                                                          \
     }
 
 OWN_KERNEL(float, VecF, sgemm)
 OWN_KERNEL(double, VecD, dgemm)
 
-static void sgemm_serial(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
-                         const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
+static void sgemm_serial(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha,
+                         const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
+                         float *c, int64_t ldc)
 {
 #if defined PP_DNNL
-    if (dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) != dnnl_success)
+    if (dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) !=
+        dnnl_success)
         note("a product of float32: oneDNN refused it (dnnl_sgemm)");
 #elif defined PP_CBLAS
-    cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (blasint)m, (blasint)n,
-                (blasint)k, alpha, a, (blasint)lda, b, (blasint)ldb, beta, c, (blasint)ldc);
+    cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans,
+                (blasint)m, (blasint)n, (blasint)k, alpha, a, (blasint)lda, b, (blasint)ldb, beta,
+                c, (blasint)ldc);
 #else
     sgemm_own(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 #endif
 }
 
-static void dgemm_serial(int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda,
-                         const double *b, int64_t ldb, double beta, double *c, int64_t ldc)
+static void dgemm_serial(int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha,
+                         const double *a, int64_t lda, const double *b, int64_t ldb, double beta,
+                         double *c, int64_t ldc)
 {
 #if defined PP_CBLAS
-    cblas_dgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (blasint)m, (blasint)n,
-                (blasint)k, alpha, a, (blasint)lda, b, (blasint)ldb, beta, c, (blasint)ldc);
+    cblas_dgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans,
+                (blasint)m, (blasint)n, (blasint)k, alpha, a, (blasint)lda, b, (blasint)ldb, beta,
+                c, (blasint)ldc);
 #else
     dgemm_own(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 #endif
@@ -175,79 +184,90 @@ static void dgemm_serial(int ta, int tb, int64_t m, int64_t n, int64_t k, double
 /* Is the product one for the own kernel?  By m, n, k only. */
 static int small(int64_t m, int64_t n, int64_t k)
 {
-    return k == 0 || (m <= SMALL && n <= SMALL && k <= SMALL && m * n <= SMALL && m * n * k <= SMALL);
+    return k == 0 ||
+           (m <= SMALL && n <= SMALL && k <= SMALL && m * n <= SMALL && m * n * k <= SMALL);
 }
 
-/* The library picks its blocking, and so the order of additions, by the number of threads, by the lengths of the sides and,
-   from a depth of some 800 on, by whether a leading dimension is a multiple of 256 or of 1,024 (seen with oneDNN 2.6 for
-   AVX-512).  So it always runs on one thread, on pieces of C whose bounds follow from m and n alone, over equal pieces of
-   k of at most DEPTH, which cost nothing. */
-#define DIVIDED(T, NAME)                                                                                               \
-    static void NAME##_deep(int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, const T *a, int64_t lda,         \
-                            const T *b, int64_t ldb, T beta, T *c, int64_t ldc)                                        \
-    {                                                                                                                  \
-        int64_t parts = (k + DEPTH - 1) / DEPTH, deep = ((k + parts - 1) / parts + 15) / 16 * 16;                      \
-        for (int64_t p = 0; p < k; p += deep)                                                                          \
-            NAME##_serial(ta, tb, m, n, k - p < deep ? k - p : deep, alpha, a + (ta ? p * lda : p), lda,               \
-                          b + (tb ? p : p * ldb), ldb, p ? 1 : beta, c, ldc);                                          \
-    }                                                                                                                  \
-    static void NAME##_piece(int64_t at, int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, const T *a,         \
-                             int64_t lda, const T *b, int64_t ldb, T beta, T *c, int64_t ldc)                          \
-    {                                                                                                                  \
-        if (m > n) {                                                                                                   \
-            int64_t len = m - at < PIECE ? m - at : PIECE;                                                             \
-            NAME##_deep(ta, tb, len, n, k, alpha, a + (ta ? at : at * lda), lda, b, ldb, beta, c + at * ldc, ldc);     \
-        } else {                                                                                                       \
-            int64_t len = n - at < PIECE ? n - at : PIECE;                                                             \
-            NAME##_deep(ta, tb, m, len, k, alpha, a, lda, b + (tb ? at * ldb : at), ldb, beta, c + at, ldc);           \
-        }                                                                                                              \
-    }                                                                                                                  \
-    void pp_##NAME(int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, const T *a, int64_t lda, const T *b,      \
-                   int64_t ldb, T beta, T *c, int64_t ldc)                                                             \
-    {                                                                                                                  \
-        if (m <= 0 || n <= 0)                                                                                          \
-            return;                                                                                                    \
-        if (small(m, n, k)) {                                                                                          \
-            NAME##_own(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);                                          \
-            return;                                                                                                    \
-        }                                                                                                              \
-        int64_t side = m > n ? m : n;                                                                                  \
-        int team = threads();                                                                                          \
-        if (team > 1 && side > PIECE) {                                                                                \
-            _Pragma("omp parallel for schedule(static)") for (int64_t at = 0; at < side; at += PIECE)                  \
-                NAME##_piece(at, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);                                \
-            return;                                                                                                    \
-        }                                                                                                              \
-        set_threads(team, 1);                                                                                          \
-        for (int64_t at = 0; at < side; at += PIECE)                                                                   \
-            NAME##_piece(at, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);                                    \
-        set_threads(team, team);                                                                                       \
-    }                                                                                                                  \
-    void pp_##NAME##_batched(int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, const T *a, int64_t lda,        \
-                             const T *b, int64_t ldb, T beta, T *c, int64_t ldc, int rank, const int64_t *count,       \
-                             const int64_t *stride_a, const int64_t *stride_b, const int64_t *stride_c)                \
-    {                                                                                                                  \
-        int64_t total = 1;                                                                                             \
-        for (int d = 0; d < rank; d++)                                                                                 \
-            total *= count[d];                                                                                         \
-        if (m <= 0 || n <= 0)                                                                                          \
-            return;                                                                                                    \
-        int parts = threads();                                                                                         \
-        if (total < parts || total < PARALLEL / (m * n * (k ? k : 1)) + 2)                                             \
-            parts = 1;                                                                                                 \
-        _Pragma("omp parallel for num_threads(parts) schedule(static) if (parts > 1)") for (int64_t i = 0; i < total;  \
-                                                                                            i++)                       \
-        {                                                                                                              \
-            int64_t rest = i, oa = 0, ob = 0, oc = 0;                                                                  \
-            for (int d = rank - 1; d >= 0; d--) {                                                                      \
-                int64_t q = rest % count[d];                                                                           \
-                rest /= count[d];                                                                                      \
-                oa += q * stride_a[d];                                                                                 \
-                ob += q * stride_b[d];                                                                                 \
-                oc += q * stride_c[d];                                                                                 \
-            }                                                                                                          \
-            pp_##NAME(ta, tb, m, n, k, alpha, a + oa, lda, b + ob, ldb, beta, c + oc, ldc);                            \
-        }                                                                                                              \
+/* The library picks its blocking, and so the order of additions, by the number of threads, by the
+   lengths of the sides and, from a depth of some 800 on, by whether a leading dimension is a
+   multiple of 256 or of 1,024 (seen with oneDNN 2.6 for AVX-512).  So it always runs on one thread,
+   on pieces of C whose bounds follow from m and n alone, over equal pieces of k of at most DEPTH,
+   which cost nothing. */
+#define DIVIDED(T, NAME)                                                                           \
+    static void NAME##_deep(int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, const T *a,  \
+                            int64_t lda, const T *b, int64_t ldb, T beta, T *c, int64_t ldc)       \
+    {                                                                                              \
+        int64_t parts = (k + DEPTH - 1) / DEPTH, deep = ((k + parts - 1) / parts + 15) / 16 * 16;  \
+        for (int64_t p = 0; p < k; p += deep)                                                      \
+            NAME##_serial(ta, tb, m, n, k - p < deep ? k - p : deep, alpha,                        \
+                          a + (ta ? p * lda : p), lda, b + (tb ? p : p * ldb), ldb, p ? 1 : beta,  \
+                          c, ldc);                                                                 \
+    }                                                                                              \
+    static void NAME##_piece(int64_t at, int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, \
+                             const T *a, int64_t lda, const T *b, int64_t ldb, T beta, T *c,       \
+                             int64_t ldc)                                                          \
+    {                                                                                              \
+        if (m > n) {                                                                               \
+            int64_t len = m - at < PIECE ? m - at : PIECE;                                         \
+            NAME##_deep(ta, tb, len, n, k, alpha, a + (ta ? at : at * lda), lda, b, ldb, beta,     \
+                        c + at * ldc, ldc);                                                        \
+        } else {                                                                                   \
+            int64_t len = n - at < PIECE ? n - at : PIECE;                                         \
+            NAME##_deep(ta, tb, m, len, k, alpha, a, lda, b + (tb ? at * ldb : at), ldb, beta,     \
+                        c + at, ldc);                                                              \
+        }                                                                                          \
+    }                                                                                              \
+    void pp_##NAME(int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, const T *a,           \
+                   int64_t lda, const T *b, int64_t ldb, T beta, T *c, int64_t ldc)                \
+    {                                                                                              \
+        if (m <= 0 || n <= 0)                                                                      \
+            return;                                                                                \
+        if (small(m, n, k)) {                                                                      \
+            NAME##_own(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);                      \
+            return;                                                                                \
+        }                                                                                          \
+        int64_t side = m > n ? m : n;                                                              \
+        int team = threads();                                                                      \
+        if (team > 1 && side > PIECE) {                                                            \
+            _Pragma("omp parallel for schedule(static)") for (int64_t at = 0; at < side;           \
+                                                              at += PIECE)                         \
+                NAME##_piece(at, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);            \
+            return;                                                                                \
+        }                                                                                          \
+        set_threads(team, 1);                                                                      \
+        for (int64_t at = 0; at < side; at += PIECE)                                               \
+            NAME##_piece(at, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);                \
+        set_threads(team, team);                                                                   \
+    }                                                                                              \
+    void pp_##NAME##_batched(int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, const T *a, \
+                             int64_t lda, const T *b, int64_t ldb, T beta, T *c, int64_t ldc,      \
+                             int rank, const int64_t *count, const int64_t *stride_a,              \
+                             const int64_t *stride_b, const int64_t *stride_c)                     \
+    {                                                                                              \
+        int64_t total = 1;                                                                         \
+        for (int d = 0; d < rank; d++)                                                             \
+            total *= count[d];                                                                     \
+        if (m <= 0 || n <= 0)                                                                      \
+            return;                                                                                \
+        int parts = threads();                                                                     \
+        if (total < parts || total < PARALLEL / (m * n * (k ? k : 1)) + 2)                         \
+            parts = 1;                                                                             \
+        _Pragma(                                                                                   \
+            "omp parallel for num_threads(parts) schedule(static) if (parts > 1)") for (int64_t    \
+                                                                                            i = 0; \
+                                                                                        i < total; \
+                                                                                        i++)       \
+        {                                                                                          \
+            int64_t rest = i, oa = 0, ob = 0, oc = 0;                                              \
+            for (int d = rank - 1; d >= 0; d--) {                                                  \
+                int64_t q = rest % count[d];                                                       \
+                rest /= count[d];                                                                  \
+                oa += q * stride_a[d];                                                             \
+                ob += q * stride_b[d];                                                             \
+                oc += q * stride_c[d];                                                             \
+            }                                                                                      \
+            pp_##NAME(ta, tb, m, n, k, alpha, a + oa, lda, b + ob, ldb, beta, c + oc, ldc);        \
+        }                                                                                          \
     }
 
 DIVIDED(float, sgemm)

@@ -1,10 +1,12 @@
 /*
- * conv_cuda.cu - convolutions on the device: 1 to 3 dimensions, any stride, dilation, padding, groups; forward, gradient of the data
- * (which is ConvTranspose's forward), gradient of the weights.  In: a shape.  Out: an opened convolution, with the tables of its
- * terms (conv_cuda.h) in device memory, and calls that choose: cuDNN where it was there at build and takes the shape, else
+ * conv_cuda.cu - convolutions on the device: 1 to 3 dimensions, any stride, dilation, padding,
+ * groups; forward, gradient of the data (which is ConvTranspose's forward), gradient of the
+ * weights.  In: a shape.  Out: an opened convolution, with the tables of its terms (conv_cuda.h) in
+ * device memory, and calls that choose: cuDNN where it was there at build and takes the shape, else
  * tiles for groups of many channels, else one element a thread.
  *
- * Nothing here adds in an order that can change: results are the same bits every time, for the same rows.
+ * Nothing here adds in an order that can change: results are the same bits every time, for the same
+ * rows.
  */
 #include "conv_gather.h"
 
@@ -20,7 +22,10 @@ namespace {
 enum { MANY = 16 };                                     /* channels from which tiles are worth it */
 
 /* Of the stage that opens now. */
-ConvScratch *stage_scratch() { return pp_library ? static_cast<ConvScratch *>(pp_library->cuda) : nullptr; }
+ConvScratch *stage_scratch()
+{
+    return pp_library ? static_cast<ConvScratch *>(pp_library->cuda) : nullptr;
+}
 
 void count_bytes(int64_t bytes) {
     if (pp_library)
@@ -35,7 +40,8 @@ int64_t size_of(int dtype) { return dtype == PP_F64 ? 8 : 4; }
 struct Tables {
     std::vector<ConvTap> forward, data;
     std::vector<int> weight;
-    std::vector<ConvClass> cls;                         /* forward's one, then the data gradient's */
+    /* forward's one, then the data gradient's */
+    std::vector<ConvClass> cls;
     bool fits = true;                                   /* every distance in an int */
 
     int distance(int64_t n) {
@@ -45,10 +51,12 @@ struct Tables {
     }
 };
 
-/* One dimension of the data's gradient: positions first, first + stride, ... below `in`, and the taps that meet them. */
+/* One dimension of the data's gradient: positions first, first + stride, ... below `in`, and the
+ * taps that meet them. */
 struct Remainder {
     int first, count;
-    std::vector<std::pair<int, int>> taps;              /* tap, and the output position it adds to j */
+    /* tap, and the output position it adds to j */
+    std::vector<std::pair<int, int>> taps;
 };
 
 std::vector<Remainder> remainders(const ConvGather &f, int kernel, int dilation, int i) {
@@ -64,17 +72,26 @@ std::vector<Remainder> remainders(const ConvGather &f, int kernel, int dilation,
     return all;
 }
 
-void data_class(Tables &t, const PpCudaConv &v, const int *kernel, const Remainder &d, const Remainder &h, const Remainder &w) {
+void data_class(Tables &t, const PpCudaConv &v, const int *kernel, const Remainder &d,
+                const Remainder &h, const Remainder &w)
+{
     const ConvGather &f = v.forward;
     const int64_t plane = static_cast<int64_t>(f.dest[1]) * f.dest[2];
-    ConvClass c = {{d.first, h.first, w.first}, {d.count, h.count, w.count}, static_cast<int>(t.data.size()), 0};
+    ConvClass c = {{d.first, h.first, w.first},
+                   {d.count, h.count, w.count},
+                   static_cast<int>(t.data.size()),
+                   0};
     for (int m = 0; m < v.mg; m++)
         for (const auto &i : d.taps)
             for (const auto &j : h.taps)
                 for (const auto &k : w.taps) {
-                    t.data.push_back({t.distance(m * v.out_size + i.second * plane + static_cast<int64_t>(j.second) * f.dest[2] + k.second),
-                                      i.second, j.second, k.second});
-                    t.weight.push_back(t.distance(static_cast<int64_t>(m) * v.cg * v.taps + (i.first * kernel[1] + j.first) * kernel[2] + k.first));
+                    t.data.push_back(
+                        {t.distance(m * v.out_size + i.second * plane +
+                                    static_cast<int64_t>(j.second) * f.dest[2] + k.second),
+                         i.second, j.second, k.second});
+                    t.weight.push_back(t.distance(static_cast<int64_t>(m) * v.cg * v.taps +
+                                                  (i.first * kernel[1] + j.first) * kernel[2] +
+                                                  k.first));
                     c.taps++;
                 }
     t.cls.push_back(c);
@@ -86,11 +103,16 @@ Tables tables_of(const PpCudaConv &v, const int *kernel, const int *dilation) {
     const ConvGather &f = v.forward;
     for (int c = 0; c < v.cg; c++)
         for (int k = 0; k < v.taps; k++) {
-            const int d = k / (kernel[1] * kernel[2]) * dilation[0], h = k / kernel[2] % kernel[1] * dilation[1], w = k % kernel[2] * dilation[2];
-            t.forward.push_back({t.distance(c * v.in_size + (static_cast<int64_t>(d) * f.source[1] + h) * f.source[2] + w), d, h, w});
+            const int d = k / (kernel[1] * kernel[2]) * dilation[0],
+                      h = k / kernel[2] % kernel[1] * dilation[1], w = k % kernel[2] * dilation[2];
+            t.forward.push_back(
+                {t.distance(c * v.in_size +
+                            (static_cast<int64_t>(d) * f.source[1] + h) * f.source[2] + w),
+                 d, h, w});
         }
     t.cls.push_back({{0, 0, 0}, {f.dest[0], f.dest[1], f.dest[2]}, 0, v.cg * v.taps});
-    const std::vector<Remainder> all[3] = {remainders(f, kernel[0], dilation[0], 0), remainders(f, kernel[1], dilation[1], 1),
+    const std::vector<Remainder> all[3] = {remainders(f, kernel[0], dilation[0], 0),
+                                           remainders(f, kernel[1], dilation[1], 1),
                                            remainders(f, kernel[2], dilation[2], 2)};
     for (const Remainder &d : all[0])
         for (const Remainder &h : all[1])
@@ -100,7 +122,8 @@ Tables tables_of(const PpCudaConv &v, const int *kernel, const int *dilation) {
 }
 
 int64_t table_bytes(const Tables &t) {
-    return aligned(static_cast<int64_t>((t.forward.size() + t.data.size()) * sizeof(ConvTap) + t.cls.size() * sizeof(ConvClass) +
+    return aligned(static_cast<int64_t>((t.forward.size() + t.data.size()) * sizeof(ConvTap) +
+                                        t.cls.size() * sizeof(ConvClass) +
                                         t.weight.size() * sizeof(int)));
 }
 
@@ -177,15 +200,22 @@ bool put_tables(PpCudaConv *v, const Tables &t) {
     auto put = [&at](const void *from, size_t bytes) {
         char *to = at;
         at += bytes;
-        return bytes == 0 || PP_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice)) ? to : nullptr;
+        return bytes == 0 || PP_CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice)) ? to
+                                                                                          : nullptr;
     };
-    v->forward.tap = reinterpret_cast<const ConvTap *>(put(t.forward.data(), t.forward.size() * sizeof(ConvTap)));
-    v->data.tap = reinterpret_cast<const ConvTap *>(put(t.data.data(), t.data.size() * sizeof(ConvTap)));
-    v->forward.cls = reinterpret_cast<const ConvClass *>(put(t.cls.data(), t.cls.size() * sizeof(ConvClass)));
+    v->forward.tap = reinterpret_cast<const ConvTap *>(
+        put(t.forward.data(), t.forward.size() * sizeof(ConvTap)));
+    v->data.tap =
+        reinterpret_cast<const ConvTap *>(put(t.data.data(), t.data.size() * sizeof(ConvTap)));
+    v->forward.cls =
+        reinterpret_cast<const ConvClass *>(put(t.cls.data(), t.cls.size() * sizeof(ConvClass)));
     v->data.cls = v->forward.cls + 1;
-    v->data.weight = reinterpret_cast<const int *>(put(t.weight.data(), t.weight.size() * sizeof(int)));
-    /* Such a copy returns when the bytes have left host memory: streams that do not wait for the default one could read too early. */
-    return v->forward.tap && v->data.tap && v->forward.cls && v->data.weight && PP_CUDA(cudaStreamSynchronize(nullptr));
+    v->data.weight =
+        reinterpret_cast<const int *>(put(t.weight.data(), t.weight.size() * sizeof(int)));
+    /* Such a copy returns when the bytes have left host memory: streams that do not wait for the
+     * default one could read too early. */
+    return v->forward.tap && v->data.tap && v->forward.cls && v->data.weight &&
+           PP_CUDA(cudaStreamSynchronize(nullptr));
 }
 
 bool grow_scratch(ConvScratch *s, int64_t need) {
@@ -214,9 +244,11 @@ cudaStream_t stream_of(const PpCtx *c) { return static_cast<cudaStream_t>(c->str
 
 /* For a profile: products of pairs, and the tensors once. */
 void tell_work(const PpCudaConv &v, const char *kind, int64_t rows) {
-    const double in = static_cast<double>(v.shape.c * v.in_size), out = static_cast<double>(v.shape.m * v.out_size), n = static_cast<double>(rows);
+    const double in = static_cast<double>(v.shape.c * v.in_size),
+                 out = static_cast<double>(v.shape.m * v.out_size), n = static_cast<double>(rows);
     const double weights = static_cast<double>(v.shape.m) * v.cg * v.taps;
-    PP_WORK(kind, 2 * n * out * v.cg * v.taps, (n * (in + out) + weights) * static_cast<double>(size_of(v.shape.dtype)));
+    PP_WORK(kind, 2 * n * out * v.cg * v.taps,
+            (n * (in + out) + weights) * static_cast<double>(size_of(v.shape.dtype)));
 }
 
 }   // namespace
@@ -247,7 +279,9 @@ PpCudaConv *pp_cuda_conv_open(const PpConvShape *s, int64_t rows) {
     Tables t;
     PpCudaConv *v = new PpCudaConv();
     if (!normalise(v, s, rows, &t)) {
-        pp_cuda_note("pp_cuda_conv_open", "a convolution one sample of which has more than 2^31 elements", __FILE__, __LINE__);
+        pp_cuda_note("pp_cuda_conv_open",
+                     "a convolution one sample of which has more than 2^31 elements", __FILE__,
+                     __LINE__);
         delete v;
         return nullptr;
     }
@@ -277,7 +311,9 @@ void pp_cuda_conv_close(PpCudaConv *v) {
     delete v;
 }
 
-void pp_cuda_conv_forward(const PpCtx *c, PpCudaConv *v, int64_t rows, const void *x, const void *w, void *y) {
+void pp_cuda_conv_forward(const PpCtx *c, PpCudaConv *v, int64_t rows, const void *x, const void *w,
+                          void *y)
+{
     if (!v)
         return;
     tell_work(*v, "convolution", rows);
@@ -285,10 +321,13 @@ void pp_cuda_conv_forward(const PpCtx *c, PpCudaConv *v, int64_t rows, const voi
     if (v->dnn && conv_cudnn_forward(v->dnn, v->scratch, stream_of(c), rows, x, w, y))
         return;
 #endif
-    (v->mg >= MANY ? conv_tiled : conv_direct)(stream_of(c), v->shape.dtype, v->forward, rows, x, w, y);
+    (v->mg >= MANY ? conv_tiled : conv_direct)(stream_of(c), v->shape.dtype, v->forward, rows, x, w,
+                                               y);
 }
 
-void pp_cuda_conv_backward_data(const PpCtx *c, PpCudaConv *v, int64_t rows, const void *dy, const void *w, void *dx) {
+void pp_cuda_conv_backward_data(const PpCtx *c, PpCudaConv *v, int64_t rows, const void *dy,
+                                const void *w, void *dx)
+{
     if (!v)
         return;
     tell_work(*v, "convolution", rows);
@@ -296,10 +335,13 @@ void pp_cuda_conv_backward_data(const PpCtx *c, PpCudaConv *v, int64_t rows, con
     if (v->dnn && conv_cudnn_data(v->dnn, v->scratch, stream_of(c), rows, dy, w, dx))
         return;
 #endif
-    (v->cg >= MANY ? conv_tiled : conv_direct)(stream_of(c), v->shape.dtype, v->data, rows, dy, w, dx);
+    (v->cg >= MANY ? conv_tiled : conv_direct)(stream_of(c), v->shape.dtype, v->data, rows, dy, w,
+                                               dx);
 }
 
-void pp_cuda_conv_backward_weight(const PpCtx *c, PpCudaConv *v, int64_t rows, const void *x, const void *dy, void *dw, int accumulate) {
+void pp_cuda_conv_backward_weight(const PpCtx *c, PpCudaConv *v, int64_t rows, const void *x,
+                                  const void *dy, void *dw, int accumulate)
+{
     if (!v)
         return;
     tell_work(*v, "convolution", rows);
@@ -307,5 +349,6 @@ void pp_cuda_conv_backward_weight(const PpCtx *c, PpCudaConv *v, int64_t rows, c
     if (v->dnn && conv_cudnn_weight(v->dnn, v->scratch, stream_of(c), rows, x, dy, dw, accumulate))
         return;
 #endif
-    (weight_is_tiled(*v) ? conv_weight_tiled : conv_weight_direct)(stream_of(c), *v, rows, x, dy, dw, accumulate);
+    (weight_is_tiled(*v) ? conv_weight_tiled : conv_weight_direct)(stream_of(c), *v, rows, x, dy,
+                                                                   dw, accumulate);
 }

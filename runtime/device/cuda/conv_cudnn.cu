@@ -1,12 +1,15 @@
 /*
- * conv_cudnn.cu - convolutions by cuDNN, where it was there at build (PP_WITH_CUDNN).  In: a shape whose padding is the same on
- * both sides; out: the algorithms cuDNN expects to be the fastest, of those that give the same bits every time.
+ * conv_cudnn.cu - convolutions by cuDNN, where it was there at build (PP_WITH_CUDNN).  In: a shape
+ * whose padding is the same on both sides; out: the algorithms cuDNN expects to be the fastest, of
+ * those that give the same bits every time.
  *
- * float32 is computed as float32 unless pp_cuda_tf32 allows TF32.  The workspace is what the chosen algorithms need for all rows;
- * fewer rows (microbatches differ by one, and the last may be smaller still) are computed by the same ones.
+ * float32 is computed as float32 unless pp_cuda_tf32 allows TF32.  The workspace is what the chosen
+ * algorithms need for all rows; fewer rows (microbatches differ by one, and the last may be smaller
+ * still) are computed by the same ones.
  *
- * An algorithm runs once, on zeros, before it is chosen: cuDNN proposes some that it then refuses to run, and what it loads or compiles
- * for one is there before the first step.  What cuDNN does not take (a shape, a device) is no error: own kernels do.
+ * An algorithm runs once, on zeros, before it is chosen: cuDNN proposes some that it then refuses
+ * to run, and what it loads or compiles for one is there before the first step.  What cuDNN does
+ * not take (a shape, a device) is no error: own kernels do.
  */
 #include "conv_cuda.h"
 
@@ -27,7 +30,8 @@ static bool pp_cuda_ok(cudnnStatus_t e, const char *call, const char *file, int 
 static bool not_for_cudnn(cudnnStatus_t e, const char *call, int line) {
     if (e == CUDNN_STATUS_SUCCESS)
         return false;
-    if (CUDNN_STATUS_CATEGORY(e) != CUDNN_STATUS_NOT_SUPPORTED && CUDNN_STATUS_CATEGORY(e) != CUDNN_STATUS_BAD_PARAM)
+    if (CUDNN_STATUS_CATEGORY(e) != CUDNN_STATUS_NOT_SUPPORTED &&
+        CUDNN_STATUS_CATEGORY(e) != CUDNN_STATUS_BAD_PARAM)
         pp_cuda_ok(e, call, __FILE__, line);
     return true;
 }
@@ -49,20 +53,25 @@ struct CudnnConv {
     cudnnFilterDescriptor_t w;
     cudnnConvolutionDescriptor_t conv;
     std::vector<Choice> choice;                         /* first: all rows */
-    int64_t limit;                                      /* of workspaces: after the first choice its own */
+    /* of workspaces: after the first choice its own */
+    int64_t limit;
 };
 
 namespace {
 
-enum : int64_t { WORKSPACE = 512 << 20 };               /* the most that one convolution may ask for */
+/* the most that one convolution may ask for */
+enum : int64_t { WORKSPACE = 512 << 20 };
 
-bool set_tensor(cudnnTensorDescriptor_t t, const PpConvShape &s, int64_t rows, int64_t channels, const int64_t *extent) {
+bool set_tensor(cudnnTensorDescriptor_t t, const PpConvShape &s, int64_t rows, int64_t channels,
+                const int64_t *extent)
+{
     return PP_DNN_TAKES(cudnn_set_tensor(t, s.dtype, rows, channels, s.spatial, extent));
 }
 
 bool set_convolution(CudnnConv *c) {
     const PpConvShape &s = c->shape;
-    int filter[5] = {static_cast<int>(s.m), static_cast<int>(s.c / s.group)}, pad[3], stride[3], dilation[3];
+    int filter[5] = {static_cast<int>(s.m), static_cast<int>(s.c / s.group)}, pad[3], stride[3],
+        dilation[3];
     const int n = cudnn_spatial(s.spatial);
     for (int i = 0; i < n; i++) {
         filter[2 + i] = cudnn_at(s.spatial, s.kernel, i, 1);
@@ -70,10 +79,13 @@ bool set_convolution(CudnnConv *c) {
         stride[i] = cudnn_at(s.spatial, s.stride, i, 1);
         dilation[i] = cudnn_at(s.spatial, s.dilation, i, 1);
     }
-    return PP_DNN_TAKES(cudnnSetFilterNdDescriptor(c->w, cudnn_type(s.dtype), CUDNN_TENSOR_NCHW, 2 + n, filter)) &&
-           PP_DNN_TAKES(cudnnSetConvolutionNdDescriptor(c->conv, n, pad, stride, dilation, CUDNN_CROSS_CORRELATION, cudnn_type(s.dtype))) &&
+    return PP_DNN_TAKES(cudnnSetFilterNdDescriptor(c->w, cudnn_type(s.dtype), CUDNN_TENSOR_NCHW,
+                                                   2 + n, filter)) &&
+           PP_DNN_TAKES(cudnnSetConvolutionNdDescriptor(
+               c->conv, n, pad, stride, dilation, CUDNN_CROSS_CORRELATION, cudnn_type(s.dtype))) &&
            PP_DNN_TAKES(cudnnSetConvolutionGroupCount(c->conv, static_cast<int>(s.group))) &&
-           PP_DNN_TAKES(cudnnSetConvolutionMathType(c->conv, pp_cuda_tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH));
+           PP_DNN_TAKES(cudnnSetConvolutionMathType(c->conv, pp_cuda_tf32 ? CUDNN_DEFAULT_MATH
+                                                                          : CUDNN_FMA_MATH));
 }
 
 /* Factors are double for double tensors and float else. */
@@ -81,45 +93,64 @@ struct Factor {
     float single;
     double twice;
     explicit Factor(int n) : single(static_cast<float>(n)), twice(n) {}
-    const void *of(const PpConvShape &s) const { return s.dtype == PP_F64 ? static_cast<const void *>(&twice) : &single; }
+    const void *of(const PpConvShape &s) const
+    {
+        return s.dtype == PP_F64 ? static_cast<const void *>(&twice) : &single;
+    }
 };
 
-cudnnStatus_t call(const CudnnConv *c, const Choice &a, cudnnConvolutionFwdAlgo_t algo, void *work, int64_t bytes, const void *x, const void *w,
-                   int accumulate, void *y) {
+cudnnStatus_t call(const CudnnConv *c, const Choice &a, cudnnConvolutionFwdAlgo_t algo, void *work,
+                   int64_t bytes, const void *x, const void *w, int accumulate, void *y)
+{
     const Factor one(1), before(accumulate);
-    return cudnnConvolutionForward(c->handle, one.of(c->shape), a.x, x, c->w, w, c->conv, algo, work, static_cast<size_t>(bytes),
-                                   before.of(c->shape), a.y, y);
+    return cudnnConvolutionForward(c->handle, one.of(c->shape), a.x, x, c->w, w, c->conv, algo,
+                                   work, static_cast<size_t>(bytes), before.of(c->shape), a.y, y);
 }
 
-cudnnStatus_t call(const CudnnConv *c, const Choice &a, cudnnConvolutionBwdDataAlgo_t algo, void *work, int64_t bytes, const void *dy, const void *w,
-                   int accumulate, void *dx) {
+cudnnStatus_t call(const CudnnConv *c, const Choice &a, cudnnConvolutionBwdDataAlgo_t algo,
+                   void *work, int64_t bytes, const void *dy, const void *w, int accumulate,
+                   void *dx)
+{
     const Factor one(1), before(accumulate);
-    return cudnnConvolutionBackwardData(c->handle, one.of(c->shape), c->w, w, a.y, dy, c->conv, algo, work, static_cast<size_t>(bytes),
-                                        before.of(c->shape), a.x, dx);
+    return cudnnConvolutionBackwardData(c->handle, one.of(c->shape), c->w, w, a.y, dy, c->conv,
+                                        algo, work, static_cast<size_t>(bytes), before.of(c->shape),
+                                        a.x, dx);
 }
 
-cudnnStatus_t call(const CudnnConv *c, const Choice &a, cudnnConvolutionBwdFilterAlgo_t algo, void *work, int64_t bytes, const void *x, const void *dy,
-                   int accumulate, void *dw) {
+cudnnStatus_t call(const CudnnConv *c, const Choice &a, cudnnConvolutionBwdFilterAlgo_t algo,
+                   void *work, int64_t bytes, const void *x, const void *dy, int accumulate,
+                   void *dw)
+{
     const Factor one(1), before(accumulate);
-    return cudnnConvolutionBackwardFilter(c->handle, one.of(c->shape), a.x, x, a.y, dy, c->conv, algo, work, static_cast<size_t>(bytes),
+    return cudnnConvolutionBackwardFilter(c->handle, one.of(c->shape), a.x, x, a.y, dy, c->conv,
+                                          algo, work, static_cast<size_t>(bytes),
                                           before.of(c->shape), c->w, dw);
 }
 
-cudnnStatus_t workspace(const CudnnConv *c, const Choice &a, cudnnConvolutionFwdAlgo_t algo, size_t *bytes) {
+cudnnStatus_t workspace(const CudnnConv *c, const Choice &a, cudnnConvolutionFwdAlgo_t algo,
+                        size_t *bytes)
+{
     return cudnnGetConvolutionForwardWorkspaceSize(c->handle, a.x, c->w, c->conv, a.y, algo, bytes);
 }
 
-cudnnStatus_t workspace(const CudnnConv *c, const Choice &a, cudnnConvolutionBwdDataAlgo_t algo, size_t *bytes) {
-    return cudnnGetConvolutionBackwardDataWorkspaceSize(c->handle, c->w, a.y, c->conv, a.x, algo, bytes);
+cudnnStatus_t workspace(const CudnnConv *c, const Choice &a, cudnnConvolutionBwdDataAlgo_t algo,
+                        size_t *bytes)
+{
+    return cudnnGetConvolutionBackwardDataWorkspaceSize(c->handle, c->w, a.y, c->conv, a.x, algo,
+                                                        bytes);
 }
 
-cudnnStatus_t workspace(const CudnnConv *c, const Choice &a, cudnnConvolutionBwdFilterAlgo_t algo, size_t *bytes) {
-    return cudnnGetConvolutionBackwardFilterWorkspaceSize(c->handle, a.x, a.y, c->conv, c->w, algo, bytes);
+cudnnStatus_t workspace(const CudnnConv *c, const Choice &a, cudnnConvolutionBwdFilterAlgo_t algo,
+                        size_t *bytes)
+{
+    return cudnnGetConvolutionBackwardFilterWorkspaceSize(c->handle, a.x, a.y, c->conv, c->w, algo,
+                                                          bytes);
 }
 
 /* ---- algorithms ---- */
 
-/* Device memory, zeros, for as long as algorithms are tried; NULL when there is no more: then they are believed. */
+/* Device memory, zeros, for as long as algorithms are tried; NULL when there is no more: then they
+ * are believed. */
 struct Spare {
     void *p = nullptr;
     explicit Spare(int64_t bytes) {
@@ -145,17 +176,33 @@ struct Trial {
         return n;
     }
     Trial(const PpConvShape &s, int64_t rows)
-        : x(bytes(s, rows * s.c, s.in)), w(bytes(s, s.m * (s.c / s.group), s.kernel)), y(bytes(s, rows * s.m, s.out)) {}
+        : x(bytes(s, rows * s.c, s.in)), w(bytes(s, s.m * (s.c / s.group), s.kernel)),
+          y(bytes(s, rows * s.m, s.out))
+    {
+    }
     /* operands and result of a call */
-    const Spare *of(cudnnConvolutionFwdAlgo_t, int i) const { return i == 0 ? &x : i == 1 ? &w : &y; }
-    const Spare *of(cudnnConvolutionBwdDataAlgo_t, int i) const { return i == 0 ? &y : i == 1 ? &w : &x; }
-    const Spare *of(cudnnConvolutionBwdFilterAlgo_t, int i) const { return i == 0 ? &x : i == 1 ? &y : &w; }
+    const Spare *of(cudnnConvolutionFwdAlgo_t, int i) const
+    {
+        return i == 0 ? &x : i == 1 ? &w : &y;
+    }
+    const Spare *of(cudnnConvolutionBwdDataAlgo_t, int i) const
+    {
+        return i == 0 ? &y : i == 1 ? &w : &x;
+    }
+    const Spare *of(cudnnConvolutionBwdFilterAlgo_t, int i) const
+    {
+        return i == 0 ? &x : i == 1 ? &y : &w;
+    }
 };
 
-/* Does the algorithm fit into the limit, and run?  Its workspace, or -1.  t NULL: in a step nothing is tried. */
-template <class Algorithm> int64_t usable(const CudnnConv *c, const Choice &a, Algorithm algo, const Trial *t) {
+/* Does the algorithm fit into the limit, and run?  Its workspace, or -1.  t NULL: in a step nothing
+ * is tried. */
+template <class Algorithm>
+int64_t usable(const CudnnConv *c, const Choice &a, Algorithm algo, const Trial *t)
+{
     size_t need = 0;
-    if (workspace(c, a, algo, &need) != CUDNN_STATUS_SUCCESS || static_cast<int64_t>(need) > c->limit)
+    if (workspace(c, a, algo, &need) != CUDNN_STATUS_SUCCESS ||
+        static_cast<int64_t>(need) > c->limit)
         return -1;
     const int64_t bytes = static_cast<int64_t>(need);
     if (!t || !t->x.p || !t->w.p || !t->y.p)
@@ -164,18 +211,24 @@ template <class Algorithm> int64_t usable(const CudnnConv *c, const Choice &a, A
     if (bytes > 0 && !work.p)
         return bytes;
     const bool takes = PP_DNN(cudnnSetStream(c->handle, nullptr)) &&
-                       PP_DNN_TAKES(call(c, a, algo, work.p, bytes, t->of(algo, 0)->p, t->of(algo, 1)->p, 0, t->of(algo, 2)->p));
+                       PP_DNN_TAKES(call(c, a, algo, work.p, bytes, t->of(algo, 0)->p,
+                                         t->of(algo, 1)->p, 0, t->of(algo, 2)->p));
     if (!takes)
-        cudaGetLastError();                             /* what cuDNN tried is not the next launch's error */
+        cudaGetLastError(); /* what cuDNN tried is not the next launch's error */
     return PP_CUDA(cudaStreamSynchronize(nullptr)) && takes ? bytes : -1;
 }
 
-/* The first of cuDNN's list, the expected fastest, that is deterministic, keeps to the precision asked for and is usable; its workspace. */
+/* The first of cuDNN's list, the expected fastest, that is deterministic, keeps to the precision
+ * asked for and is usable; its workspace. */
 template <class Perf, class Algorithm>
-int64_t first_usable(const CudnnConv *c, const Choice &a, const Perf *perf, int n, Algorithm *algorithm, const Trial *t) {
+int64_t first_usable(const CudnnConv *c, const Choice &a, const Perf *perf, int n,
+                     Algorithm *algorithm, const Trial *t)
+{
     for (int i = 0; i < n; i++) {
-        const bool rounds = perf[i].mathType != CUDNN_FMA_MATH && perf[i].mathType != CUDNN_DEFAULT_MATH;
-        if (perf[i].status != CUDNN_STATUS_SUCCESS || perf[i].determinism != CUDNN_DETERMINISTIC || (rounds && !pp_cuda_tf32))
+        const bool rounds =
+            perf[i].mathType != CUDNN_FMA_MATH && perf[i].mathType != CUDNN_DEFAULT_MATH;
+        if (perf[i].status != CUDNN_STATUS_SUCCESS || perf[i].determinism != CUDNN_DETERMINISTIC ||
+            (rounds && !pp_cuda_tf32))
             continue;
         const int64_t bytes = usable(c, a, perf[i].algo, t);
         if (bytes < 0)
@@ -193,11 +246,14 @@ void ask(const CudnnConv *c, Choice *a, const Trial *t) {
     cudnnConvolutionBwdDataAlgoPerf_t data[MOST];
     cudnnConvolutionBwdFilterAlgoPerf_t weight[MOST];
     int n = 0;
-    if (cudnnGetConvolutionForwardAlgorithm_v7(c->handle, a->x, c->w, c->conv, a->y, MOST, &n, forward) == CUDNN_STATUS_SUCCESS)
+    if (cudnnGetConvolutionForwardAlgorithm_v7(c->handle, a->x, c->w, c->conv, a->y, MOST, &n,
+                                               forward) == CUDNN_STATUS_SUCCESS)
         a->forward_bytes = first_usable(c, *a, forward, n, &a->forward, t);
-    if (cudnnGetConvolutionBackwardDataAlgorithm_v7(c->handle, c->w, a->y, c->conv, a->x, MOST, &n, data) == CUDNN_STATUS_SUCCESS)
+    if (cudnnGetConvolutionBackwardDataAlgorithm_v7(c->handle, c->w, a->y, c->conv, a->x, MOST, &n,
+                                                    data) == CUDNN_STATUS_SUCCESS)
         a->data_bytes = first_usable(c, *a, data, n, &a->data, t);
-    if (cudnnGetConvolutionBackwardFilterAlgorithm_v7(c->handle, a->x, a->y, c->conv, c->w, MOST, &n, weight) == CUDNN_STATUS_SUCCESS)
+    if (cudnnGetConvolutionBackwardFilterAlgorithm_v7(c->handle, a->x, a->y, c->conv, c->w, MOST,
+                                                      &n, weight) == CUDNN_STATUS_SUCCESS)
         a->weight_bytes = first_usable(c, *a, weight, n, &a->weight, t);
 }
 
@@ -216,14 +272,15 @@ Choice *choose(CudnnConv *c, int64_t rows, bool in_step) {
     for (Choice &a : c->choice)
         if (a.rows == rows)
             return &a;
-    if (in_step && pp_cuda_waits)                       /* for another size cuDNN may load another kernel */
+    /* for another size cuDNN may load another kernel */
+    if (in_step && pp_cuda_waits)
         return nullptr;
     Choice a = {};
     a.rows = rows;
     a.forward_bytes = a.data_bytes = a.weight_bytes = -1;
     const PpConvShape &s = c->shape;
-    if (PP_DNN(cudnnCreateTensorDescriptor(&a.x)) && PP_DNN(cudnnCreateTensorDescriptor(&a.y)) && set_tensor(a.x, s, rows, s.c, s.in) &&
-        set_tensor(a.y, s, rows, s.m, s.out)) {
+    if (PP_DNN(cudnnCreateTensorDescriptor(&a.x)) && PP_DNN(cudnnCreateTensorDescriptor(&a.y)) &&
+        set_tensor(a.x, s, rows, s.c, s.in) && set_tensor(a.y, s, rows, s.m, s.out)) {
         const Trial *t = in_step ? nullptr : new Trial(s, rows);
         if (c->choice.empty())
             ask(c, &a, t);
@@ -242,13 +299,16 @@ Choice *choose(CudnnConv *c, int64_t rows, bool in_step) {
 
 /* Everything that the three have in common; false: not by cuDNN, and nothing was launched. */
 template <class Algorithm>
-bool run(CudnnConv *c, const ConvScratch *work, cudaStream_t s, int64_t rows, Algorithm Choice::*algorithm, int64_t Choice::*bytes, const char *name,
-         const void *first, const void *second, int accumulate, void *result) {
+bool run(CudnnConv *c, const ConvScratch *work, cudaStream_t s, int64_t rows,
+         Algorithm Choice::*algorithm, int64_t Choice::*bytes, const char *name, const void *first,
+         const void *second, int accumulate, void *result)
+{
     Choice *a = choose(c, rows, true);
     if (!a || a->*bytes < 0 || !PP_DNN(cudnnSetStream(c->handle, s)))
         return false;
     PP_TIMED(name, s);
-    const cudnnStatus_t e = call(c, *a, a->*algorithm, work->p, a->*bytes, first, second, accumulate, result);
+    const cudnnStatus_t e =
+        call(c, *a, a->*algorithm, work->p, a->*bytes, first, second, accumulate, result);
     if (CUDNN_STATUS_CATEGORY(e) == CUDNN_STATUS_NOT_SUPPORTED) {
         a->*bytes = -1;                                 /* nor will it the next time */
         cudaGetLastError();
@@ -270,10 +330,12 @@ CudnnConv *conv_cudnn_open(void **handle, const PpConvShape *s, int64_t rows) {
     *handle = h;
     CudnnConv *c = new CudnnConv{h, *s, nullptr, nullptr, {}, WORKSPACE};
     c->choice.reserve(8);                               /* pointers into it live for a call */
-    if (PP_DNN(cudnnCreateFilterDescriptor(&c->w)) && PP_DNN(cudnnCreateConvolutionDescriptor(&c->conv)) && set_convolution(c) &&
+    if (PP_DNN(cudnnCreateFilterDescriptor(&c->w)) &&
+        PP_DNN(cudnnCreateConvolutionDescriptor(&c->conv)) && set_convolution(c) &&
         choose(c, rows, false)) {
         c->limit = conv_cudnn_bytes(c);
-        if (rows > 1)                                   /* the smaller ones of uneven microbatches */
+        /* the smaller ones of uneven microbatches */
+        if (rows > 1)
             choose(c, rows - 1, false);
         return c;
     }
@@ -305,16 +367,24 @@ void conv_cudnn_close_handle(void *handle) {
         cudnnDestroy(static_cast<cudnnHandle_t>(handle));
 }
 
-bool conv_cudnn_forward(CudnnConv *c, const ConvScratch *work, cudaStream_t s, int64_t rows, const void *x, const void *w, void *y) {
-    return run(c, work, s, rows, &Choice::forward, &Choice::forward_bytes, "cudnnConvolutionForward", x, w, 0, y);
+bool conv_cudnn_forward(CudnnConv *c, const ConvScratch *work, cudaStream_t s, int64_t rows,
+                        const void *x, const void *w, void *y)
+{
+    return run(c, work, s, rows, &Choice::forward, &Choice::forward_bytes,
+               "cudnnConvolutionForward", x, w, 0, y);
 }
 
-bool conv_cudnn_data(CudnnConv *c, const ConvScratch *work, cudaStream_t s, int64_t rows, const void *dy, const void *w, void *dx) {
-    return run(c, work, s, rows, &Choice::data, &Choice::data_bytes, "cudnnConvolutionBackwardData", dy, w, 0, dx);
+bool conv_cudnn_data(CudnnConv *c, const ConvScratch *work, cudaStream_t s, int64_t rows,
+                     const void *dy, const void *w, void *dx)
+{
+    return run(c, work, s, rows, &Choice::data, &Choice::data_bytes, "cudnnConvolutionBackwardData",
+               dy, w, 0, dx);
 }
 
-bool conv_cudnn_weight(CudnnConv *c, const ConvScratch *work, cudaStream_t s, int64_t rows, const void *x, const void *dy, void *dw,
-                       int accumulate) {
-    return run(c, work, s, rows, &Choice::weight, &Choice::weight_bytes, "cudnnConvolutionBackwardFilter", x, dy, accumulate, dw);
+bool conv_cudnn_weight(CudnnConv *c, const ConvScratch *work, cudaStream_t s, int64_t rows,
+                       const void *x, const void *dy, void *dw, int accumulate)
+{
+    return run(c, work, s, rows, &Choice::weight, &Choice::weight_bytes,
+               "cudnnConvolutionBackwardFilter", x, dy, accumulate, dw);
 }
 #endif

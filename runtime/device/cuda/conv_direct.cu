@@ -1,23 +1,31 @@
 /*
- * conv_direct.cu - convolutions on the device whose groups have few channels (depthwise above all), for which tiles of a matrix
- * product would be mostly empty: a thread adds up one destination element, term by term; neighbours read neighbours.  Of the weights'
- * gradient a block adds up one element over all positions of all samples: lanes take positions in turn, then a fixed tree.
+ * conv_direct.cu - convolutions on the device whose groups have few channels (depthwise above all),
+ * for which tiles of a matrix product would be mostly empty: a thread adds up one destination
+ * element, term by term; neighbours read neighbours.  Of the weights' gradient a block adds up one
+ * element over all positions of all samples: lanes take positions in turn, then a fixed tree.
  */
 #include "conv_gather.h"
 
 namespace {
 
-enum { THREADS = 256, WARP = 32, BLOCKS = 132 * 64 };   /* a grid that fills any device many times over */
+/* a grid that fills any device many times over */
+enum { THREADS = 256, WARP = 32, BLOCKS = 132 * 64 };
 
 template <class T>
 __global__ void __launch_bounds__(THREADS)
-    gather_elements(ConvGather g, int samples, const T *__restrict__ source, const T *__restrict__ w, T *__restrict__ dest) {
+    gather_elements(ConvGather g, int samples, const T *__restrict__ source,
+                    const T *__restrict__ w, T *__restrict__ dest)
+{
     const ConvClass c = g.cls[static_cast<int>(blockIdx.x) % g.classes];
     const int positions = c.count[0] * c.count[1] * c.count[2], channels = g.group * g.rows;
     const int64_t channel_size = static_cast<int64_t>(g.dest[0]) * g.dest[1] * g.dest[2];
-    const int elements = samples * channels * positions, step = static_cast<int>(gridDim.x) / g.classes * THREADS;
-    for (int64_t e = static_cast<int64_t>(static_cast<int>(blockIdx.x) / g.classes) * THREADS + threadIdx.x; e < elements; e += step) {
-        const int i = static_cast<int>(e), p = i % positions, rest = i / positions, channel = rest % channels;
+    const int elements = samples * channels * positions,
+              step = static_cast<int>(gridDim.x) / g.classes * THREADS;
+    for (int64_t e =
+             static_cast<int64_t>(static_cast<int>(blockIdx.x) / g.classes) * THREADS + threadIdx.x;
+         e < elements; e += step) {
+        const int i = static_cast<int>(e), p = i % positions, rest = i / positions,
+                  channel = rest % channels;
         const ConvPlace place = conv_place(g, c, rest / channels, channel / g.rows, p);
         const T *weights = w + channel / g.rows * g.weight_group + channel % g.rows * g.weight_row;
         const ConvTap *tap = g.tap + c.tap;
@@ -37,16 +45,20 @@ template <class T> __device__ __forceinline__ T warp_sum(T v) {
 
 template <class T>
 __global__ void __launch_bounds__(THREADS)
-    weight_elements(ConvGather g, int terms, int positions, int64_t dy_sample, int out_size, const T *__restrict__ x, const T *__restrict__ dy,
-                    T *__restrict__ dw, int accumulate) {
+    weight_elements(ConvGather g, int terms, int positions, int64_t dy_sample, int out_size,
+                    const T *__restrict__ x, const T *__restrict__ dy, T *__restrict__ dw,
+                    int accumulate)
+{
     __shared__ T part[THREADS / WARP];
-    const int channel = static_cast<int>(blockIdx.x) / terms, thread = static_cast<int>(threadIdx.x);
+    const int channel = static_cast<int>(blockIdx.x) / terms,
+              thread = static_cast<int>(threadIdx.x);
     const ConvTap tap = g.tap[static_cast<int>(blockIdx.x) % terms];
     const ConvClass c = g.cls[0];
     T sum = 0;
     for (int i = thread; i < positions; i += THREADS) {
         const int sample = i / out_size, p = i % out_size;
-        sum += conv_read(g, x, conv_place(g, c, sample, channel / g.rows, p), tap) * dy[sample * dy_sample + static_cast<int64_t>(channel) * out_size + p];
+        sum += conv_read(g, x, conv_place(g, c, sample, channel / g.rows, p), tap) *
+               dy[sample * dy_sample + static_cast<int64_t>(channel) * out_size + p];
     }
     sum = warp_sum(sum);
     if (thread % WARP == 0)
@@ -61,40 +73,57 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <class T>
-void gather(cudaStream_t s, const ConvGather &g, int64_t samples, const T *source, const T *w, T *dest) {
-    const int64_t per_sample = static_cast<int64_t>(g.most) * g.rows * g.group, most = conv_samples_at_once(per_sample);
+void gather(cudaStream_t s, const ConvGather &g, int64_t samples, const T *source, const T *w,
+            T *dest)
+{
+    const int64_t per_sample = static_cast<int64_t>(g.most) * g.rows * g.group,
+                  most = conv_samples_at_once(per_sample);
     for (int64_t n = 0; n < samples && per_sample > 0; n += most) {
-        const int64_t some = samples - n < most ? samples - n : most, needed = (some * per_sample + THREADS - 1) / THREADS;
-        const int64_t blocks = (needed < BLOCKS ? needed : static_cast<int64_t>(BLOCKS)) * g.classes;
-        PP_LAUNCH(gather_elements<T>, static_cast<unsigned>(blocks), THREADS, 0, s, g, static_cast<int>(some), source + n * g.source_sample, w,
+        const int64_t some = samples - n < most ? samples - n : most,
+                      needed = (some * per_sample + THREADS - 1) / THREADS;
+        const int64_t blocks =
+            (needed < BLOCKS ? needed : static_cast<int64_t>(BLOCKS)) * g.classes;
+        PP_LAUNCH(gather_elements<T>, static_cast<unsigned>(blocks), THREADS, 0, s, g,
+                  static_cast<int>(some), source + n * g.source_sample, w,
                   dest + n * g.dest_sample);
     }
 }
 
 template <class T>
-void weight_gradient(cudaStream_t s, const PpCudaConv &v, int64_t samples, const T *x, const T *dy, T *dw, int accumulate) {
+void weight_gradient(cudaStream_t s, const PpCudaConv &v, int64_t samples, const T *x, const T *dy,
+                     T *dw, int accumulate)
+{
     const int64_t most = conv_samples_at_once(v.out_size), dy_sample = v.shape.m * v.out_size;
     const int terms = v.cg * v.taps;
     for (int64_t n = 0; n < samples; n += most, accumulate = 1) {
         const int64_t some = samples - n < most ? samples - n : most;
-        PP_LAUNCH(weight_elements<T>, static_cast<unsigned>(v.shape.m * terms), THREADS, 0, s, v.forward, terms,
-                  static_cast<int>(some * v.out_size), dy_sample, static_cast<int>(v.out_size), x + n * v.forward.source_sample,
-                  dy + n * dy_sample, dw, accumulate);
+        PP_LAUNCH(weight_elements<T>, static_cast<unsigned>(v.shape.m * terms), THREADS, 0, s,
+                  v.forward, terms, static_cast<int>(some * v.out_size), dy_sample,
+                  static_cast<int>(v.out_size), x + n * v.forward.source_sample, dy + n * dy_sample,
+                  dw, accumulate);
     }
 }
 
 }   // namespace
 
-void conv_direct(cudaStream_t s, int dtype, const ConvGather &g, int64_t samples, const void *source, const void *w, void *dest) {
+void conv_direct(cudaStream_t s, int dtype, const ConvGather &g, int64_t samples,
+                 const void *source, const void *w, void *dest)
+{
     if (dtype == PP_F64)
-        gather(s, g, samples, static_cast<const double *>(source), static_cast<const double *>(w), static_cast<double *>(dest));
+        gather(s, g, samples, static_cast<const double *>(source), static_cast<const double *>(w),
+               static_cast<double *>(dest));
     else
-        gather(s, g, samples, static_cast<const float *>(source), static_cast<const float *>(w), static_cast<float *>(dest));
+        gather(s, g, samples, static_cast<const float *>(source), static_cast<const float *>(w),
+               static_cast<float *>(dest));
 }
 
-void conv_weight_direct(cudaStream_t s, const PpCudaConv &v, int64_t samples, const void *x, const void *dy, void *dw, int accumulate) {
+void conv_weight_direct(cudaStream_t s, const PpCudaConv &v, int64_t samples, const void *x,
+                        const void *dy, void *dw, int accumulate)
+{
     if (v.shape.dtype == PP_F64)
-        weight_gradient(s, v, samples, static_cast<const double *>(x), static_cast<const double *>(dy), static_cast<double *>(dw), accumulate);
+        weight_gradient(s, v, samples, static_cast<const double *>(x),
+                        static_cast<const double *>(dy), static_cast<double *>(dw), accumulate);
     else
-        weight_gradient(s, v, samples, static_cast<const float *>(x), static_cast<const float *>(dy), static_cast<float *>(dw), accumulate);
+        weight_gradient(s, v, samples, static_cast<const float *>(x),
+                        static_cast<const float *>(dy), static_cast<float *>(dw), accumulate);
 }

@@ -1,28 +1,36 @@
 /*
- * conv_gather.h - where a term of a gather (conv_cuda.h) reads and where its sum goes: device functions of conv_tiled.cu and conv_direct.cu.
+ * conv_gather.h - where a term of a gather (conv_cuda.h) reads and where its sum goes: device
+ * functions of conv_tiled.cu and conv_direct.cu.
  */
 #ifndef PP_CONV_GATHER_H
 #define PP_CONV_GATHER_H
 
 #include "conv_cuda.h"
 
-/* A position's own place in the source, possibly outside of it; and where it stands in the destination, channels apart. */
+/* A position's own place in the source, possibly outside of it; and where it stands in the
+ * destination, channels apart. */
 struct ConvPlace {
     int64_t at, to;
     int d, h, w;
 };
 
 /* A place at which no tap is inside. */
-static __device__ __forceinline__ ConvPlace conv_nowhere() { return ConvPlace{0, 0, -(1 << 30), 0, 0}; }
+static __device__ __forceinline__ ConvPlace conv_nowhere()
+{
+    return ConvPlace{0, 0, -(1 << 30), 0, 0};
+}
 
 /* Position `p` of a class in sample `sample`; the group's channels begin at source_group. */
-static __device__ __forceinline__ ConvPlace conv_place(const ConvGather &g, const ConvClass &c, int sample, int group, int p) {
+static __device__ __forceinline__ ConvPlace conv_place(const ConvGather &g, const ConvClass &c,
+                                                       int sample, int group, int p)
+{
     int w = p % c.count[2], rest = p / c.count[2], h = rest % c.count[1], d = rest / c.count[1];
     ConvPlace at;
     at.d = d * g.step[0] - g.pad[0];
     at.h = h * g.step[1] - g.pad[1];
     at.w = w * g.step[2] - g.pad[2];
-    at.at = sample * g.source_sample + group * g.source_group + (static_cast<int64_t>(at.d) * g.source[1] + at.h) * g.source[2] + at.w;
+    at.at = sample * g.source_sample + group * g.source_group +
+            (static_cast<int64_t>(at.d) * g.source[1] + at.h) * g.source[2] + at.w;
     d = c.first[0] + d * g.spread[0];
     h = c.first[1] + h * g.spread[1];
     w = c.first[2] + w * g.spread[2];
@@ -31,7 +39,9 @@ static __device__ __forceinline__ ConvPlace conv_place(const ConvGather &g, cons
 }
 
 template <class T>
-static __device__ __forceinline__ T conv_read(const ConvGather &g, const T *__restrict__ source, const ConvPlace &p, const ConvTap &t) {
+static __device__ __forceinline__ T conv_read(const ConvGather &g, const T *__restrict__ source,
+                                              const ConvPlace &p, const ConvTap &t)
+{
     bool inside = static_cast<unsigned>(p.d + t.d) < static_cast<unsigned>(g.source[0]) &&
                   static_cast<unsigned>(p.h + t.h) < static_cast<unsigned>(g.source[1]) &&
                   static_cast<unsigned>(p.w + t.w) < static_cast<unsigned>(g.source[2]);

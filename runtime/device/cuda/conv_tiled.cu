@@ -1,22 +1,28 @@
 /*
- * conv_tiled.cu - convolutions of many channels on the device, without a library: implicit matrix products.  A block makes a tile
- * of TILE_M channels by TILE_N positions (or, of the weights' gradient, terms); operands are gathered through shared memory, TILE_K
- * terms at a time, the next ones loaded while these are multiplied.  A thread holds 4 x 8 sums.
+ * conv_tiled.cu - convolutions of many channels on the device, without a library: implicit matrix
+ * products.  A block makes a tile of TILE_M channels by TILE_N positions (or, of the weights'
+ * gradient, terms); operands are gathered through shared memory, TILE_K terms at a time, the next
+ * ones loaded while these are multiplied.  A thread holds 4 x 8 sums.
  *
- * Every sum is added in ascending order.  The weights' gradient sums over all positions of all samples: where its tiles alone
- * would leave the device idle, the positions are divided in parts of one size, whose sums are then added in order.
+ * Every sum is added in ascending order.  The weights' gradient sums over all positions of all
+ * samples: where its tiles alone would leave the device idle, the positions are divided in parts of
+ * one size, whose sums are then added in order.
  */
 #include "conv_gather.h"
 
 namespace {
 
 enum { TILE_M = 64, TILE_N = 128, TILE_K = 16, THREADS = 256, LINES = THREADS / TILE_K };
-enum { RESIDENT = 3 };                                  /* blocks of floats on a multiprocessor: so many have registers enough */
-enum { PARTS_TILES = 512, PART_LEAST = 256 };           /* tiles that fill a device; positions worth a part */
+/* blocks of floats on a multiprocessor: so many have registers enough */
+enum { RESIDENT = 3 };
+/* tiles that fill a device; positions worth a part */
+enum { PARTS_TILES = 512, PART_LEAST = 256 };
 
 /* The thread's 4 x 8 sums: channels 4 y .. + 3, columns 4 x .. + 3 and 64 + 4 x .. + 3. */
 template <class T>
-__device__ __forceinline__ void multiply(const T (*a)[TILE_M + 4], const T (*b)[TILE_N + 4], int y, int x, T (&sum)[4][8]) {
+__device__ __forceinline__ void multiply(const T (*a)[TILE_M + 4], const T (*b)[TILE_N + 4], int y,
+                                         int x, T (&sum)[4][8])
+{
 #pragma unroll
     for (int k = 0; k < TILE_K; k++) {
         T p[4], q[8];
@@ -34,14 +40,19 @@ __device__ __forceinline__ void multiply(const T (*a)[TILE_M + 4], const T (*b)[
     }
 }
 
-__device__ __forceinline__ int column_of(int x, int j) { return j < 4 ? 4 * x + j : TILE_N / 2 + 4 * x + j - 4; }
+__device__ __forceinline__ int column_of(int x, int j)
+{
+    return j < 4 ? 4 * x + j : TILE_N / 2 + 4 * x + j - 4;
+}
 
-/* ---- forward, and the data's gradient: channels of a group by positions of a class in all samples ---- */
+/* ---- forward, and the data's gradient: channels of a group by positions of a class in all samples
+ * ---- */
 
 template <class T>
 __global__ void __launch_bounds__(THREADS)
-    gather_tiles(ConvGather g, int samples, int row_tiles, int column_tiles, const T *__restrict__ source, const T *__restrict__ w,
-                 T *__restrict__ dest) {
+    gather_tiles(ConvGather g, int samples, int row_tiles, int column_tiles,
+                 const T *__restrict__ source, const T *__restrict__ w, T *__restrict__ dest)
+{
     alignas(16) __shared__ T a[TILE_K][TILE_M + 4];
     alignas(16) __shared__ T b[TILE_K][TILE_N + 4];
     const int thread = static_cast<int>(threadIdx.x);
@@ -51,14 +62,19 @@ __global__ void __launch_bounds__(THREADS)
     const int column0 = tile % column_tiles * TILE_N;
     tile /= column_tiles;
     const ConvClass c = g.cls[tile % g.classes];
-    const int group = tile / g.classes, positions = c.count[0] * c.count[1] * c.count[2], columns = samples * positions;
+    const int group = tile / g.classes, positions = c.count[0] * c.count[1] * c.count[2],
+              columns = samples * positions;
     if (column0 >= columns)
         return;
 
-    /* What this thread loads: weights of term ak, four channels; sources of one position, eight terms. */
-    const int ak = thread % TILE_K, arow = thread / TILE_K, bcolumn = thread % TILE_N, bk = thread / TILE_N;
+    /* What this thread loads: weights of term ak, four channels; sources of one position, eight
+     * terms. */
+    const int ak = thread % TILE_K, arow = thread / TILE_K, bcolumn = thread % TILE_N,
+              bk = thread / TILE_N;
     const int column = column0 + bcolumn;
-    const ConvPlace place = column < columns ? conv_place(g, c, column / positions, group, column % positions) : conv_nowhere();
+    const ConvPlace place = column < columns
+                                ? conv_place(g, c, column / positions, group, column % positions)
+                                : conv_nowhere();
     const T *weights = w + group * g.weight_group;
     T next_a[4], next_b[8], sum[4][8] = {};
     for (int k0 = -TILE_K; k0 < c.taps; k0 += TILE_K) {
@@ -76,12 +92,14 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int row = row0 + arow + LINES * i;
-            next_a[i] = k1 + ak < c.taps && row < g.rows ? weights[row * g.weight_row + term] : static_cast<T>(0);
+            next_a[i] = k1 + ak < c.taps && row < g.rows ? weights[row * g.weight_row + term]
+                                                         : static_cast<T>(0);
         }
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             const int k = k1 + bk + 2 * i;
-            const ConvTap tap = k < c.taps ? g.tap[c.tap + k] : ConvTap{0, 0, 0, 0};       /* whole, in one access */
+            /* whole, in one access */
+            const ConvTap tap = k < c.taps ? g.tap[c.tap + k] : ConvTap{0, 0, 0, 0};
             next_b[i] = k < c.taps ? conv_read(g, source, place, tap) : static_cast<T>(0);
         }
         if (k0 >= 0) {
@@ -97,7 +115,8 @@ __global__ void __launch_bounds__(THREADS)
         const int to_column = column0 + column_of(x, j);
         if (to_column >= columns)
             continue;
-        T *to = dest + conv_place(g, c, to_column / positions, group, to_column % positions).to + (static_cast<int64_t>(group) * g.rows + y) * channel;
+        T *to = dest + conv_place(g, c, to_column / positions, group, to_column % positions).to +
+                (static_cast<int64_t>(group) * g.rows + y) * channel;
 #pragma unroll
         for (int i = 0; i < 4; i++)
             if (y + i < g.rows)
@@ -105,7 +124,8 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* ---- the weights' gradient: channels of a group by terms, summed over positions of all samples ---- */
+/* ---- the weights' gradient: channels of a group by terms, summed over positions of all samples
+ * ---- */
 
 struct WeightTiles {
     ConvGather g;                                       /* the forward one */
@@ -115,7 +135,9 @@ struct WeightTiles {
 
 template <class T>
 __global__ void __launch_bounds__(THREADS, sizeof(T) == 4 ? RESIDENT : 1)
-    weight_tiles(WeightTiles v, int positions, const T *__restrict__ x, const T *__restrict__ dy, T *__restrict__ to, int accumulate) {
+    weight_tiles(WeightTiles v, int positions, const T *__restrict__ x, const T *__restrict__ dy,
+                 T *__restrict__ to, int accumulate)
+{
     alignas(16) __shared__ T a[TILE_K][TILE_M + 4];
     alignas(16) __shared__ T b[TILE_K][TILE_N + 4];
     __shared__ ConvTap tap[TILE_N];
@@ -130,7 +152,8 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 4 ? RESIDENT : 1)
     const int from = part * v.part, until = min(from + v.part, positions);
     const ConvClass c = g.cls[0];
     if (thread < TILE_N)
-        tap[thread] = term0 + thread < v.terms ? g.tap[term0 + thread] : ConvTap{0, -(1 << 30), 0, 0};
+        tap[thread] =
+            term0 + thread < v.terms ? g.tap[term0 + thread] : ConvTap{0, -(1 << 30), 0, 0};
     __syncthreads();
 
     /* This thread loads one position: four channels of dy, eight terms of x. */
@@ -149,11 +172,13 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 4 ? RESIDENT : 1)
         const int at = k0 + TILE_K + k, sample = at / v.out_size, p = at % v.out_size;
         const bool inside = at < until;
         const ConvPlace place = inside ? conv_place(g, c, sample, group, p) : conv_nowhere();
-        const T *gradient = dy + sample * v.dy_sample + static_cast<int64_t>(group) * g.rows * v.out_size + p;
+        const T *gradient =
+            dy + sample * v.dy_sample + static_cast<int64_t>(group) * g.rows * v.out_size + p;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int row = row0 + line + LINES * i;
-            next_a[i] = inside && row < g.rows ? gradient[static_cast<int64_t>(row) * v.out_size] : static_cast<T>(0);
+            next_a[i] = inside && row < g.rows ? gradient[static_cast<int64_t>(row) * v.out_size]
+                                               : static_cast<T>(0);
         }
 #pragma unroll
         for (int i = 0; i < 8; i++)
@@ -178,9 +203,13 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 4 ? RESIDENT : 1)
     }
 }
 
-template <class T> __global__ void add_parts(const T *__restrict__ part, int64_t n, int parts, T *__restrict__ dw, int accumulate) {
+template <class T>
+__global__ void add_parts(const T *__restrict__ part, int64_t n, int parts, T *__restrict__ dw,
+                          int accumulate)
+{
     int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-    for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) {
+    for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n;
+         i += step) {
         T sum = accumulate ? dw[i] : static_cast<T>(0);
         for (int p = 0; p < parts; p++)
             sum += part[p * n + i];
@@ -200,30 +229,45 @@ bool grid_fits(int64_t blocks) {
 }
 
 template <class T>
-void gather(cudaStream_t s, const ConvGather &g, int64_t samples, const T *source, const T *w, T *dest) {
+void gather(cudaStream_t s, const ConvGather &g, int64_t samples, const T *source, const T *w,
+            T *dest)
+{
     const int64_t most = conv_samples_at_once(g.most);
     for (int64_t n = 0; n < samples; n += most) {
         const int64_t some = samples - n < most ? samples - n : most;
-        const int64_t row_tiles = tiles_of(g.rows, TILE_M), column_tiles = tiles_of(some * g.most, TILE_N);
+        const int64_t row_tiles = tiles_of(g.rows, TILE_M),
+                      column_tiles = tiles_of(some * g.most, TILE_N);
         const int64_t blocks = row_tiles * column_tiles * g.classes * g.group;
         if (blocks == 0 || !grid_fits(blocks))
             return;
-        PP_LAUNCH(gather_tiles<T>, static_cast<unsigned>(blocks), THREADS, 0, s, g, static_cast<int>(some), static_cast<int>(row_tiles),
-                  static_cast<int>(column_tiles), source + n * g.source_sample, w, dest + n * g.dest_sample);
+        PP_LAUNCH(gather_tiles<T>, static_cast<unsigned>(blocks), THREADS, 0, s, g,
+                  static_cast<int>(some), static_cast<int>(row_tiles),
+                  static_cast<int>(column_tiles), source + n * g.source_sample, w,
+                  dest + n * g.dest_sample);
     }
 }
 
 int64_t weight_tile_count(const PpCudaConv &v) {
-    return tiles_of(v.mg, TILE_M) * tiles_of(static_cast<int64_t>(v.cg) * v.taps, TILE_N) * v.shape.group;
+    return tiles_of(v.mg, TILE_M) * tiles_of(static_cast<int64_t>(v.cg) * v.taps, TILE_N) *
+           v.shape.group;
 }
 
 template <class T>
-void weight_gradient(cudaStream_t s, const PpCudaConv &v, int64_t samples, const T *x, const T *dy, T *dw, int accumulate) {
+void weight_gradient(cudaStream_t s, const PpCudaConv &v, int64_t samples, const T *x, const T *dy,
+                     T *dw, int accumulate)
+{
     const int64_t most = conv_samples_at_once(v.out_size), weights = v.shape.m * v.cg * v.taps;
     for (int64_t n = 0; n < samples; n += most, accumulate = 1) {
         const int64_t some = samples - n < most ? samples - n : most, positions = some * v.out_size;
-        WeightTiles t = {v.forward, v.cg * v.taps, static_cast<int>(v.out_size), static_cast<int>(tiles_of(v.mg, TILE_M)),
-                         static_cast<int>(tiles_of(static_cast<int64_t>(v.cg) * v.taps, TILE_N)), 1, 0, v.shape.m * v.out_size, weights};
+        WeightTiles t = {v.forward,
+                         v.cg * v.taps,
+                         static_cast<int>(v.out_size),
+                         static_cast<int>(tiles_of(v.mg, TILE_M)),
+                         static_cast<int>(tiles_of(static_cast<int64_t>(v.cg) * v.taps, TILE_N)),
+                         1,
+                         0,
+                         v.shape.m * v.out_size,
+                         weights};
         const int64_t part = tiles_of(positions, conv_weight_parts(v, some) * TILE_K) * TILE_K;
         t.part = static_cast<int>(part);
         t.parts = static_cast<int>(tiles_of(positions, part));
@@ -231,34 +275,46 @@ void weight_gradient(cudaStream_t s, const PpCudaConv &v, int64_t samples, const
         if (!grid_fits(blocks))
             return;
         T *to = t.parts > 1 ? static_cast<T *>(v.scratch->p) : dw;
-        PP_LAUNCH(weight_tiles<T>, static_cast<unsigned>(blocks), THREADS, 0, s, t, static_cast<int>(positions), x + n * v.forward.source_sample,
+        PP_LAUNCH(weight_tiles<T>, static_cast<unsigned>(blocks), THREADS, 0, s, t,
+                  static_cast<int>(positions), x + n * v.forward.source_sample,
                   dy + n * t.dy_sample, to, t.parts > 1 ? 0 : accumulate);
         if (t.parts > 1) {
             const int64_t adders = tiles_of(weights, THREADS);
-            PP_WORK("convolution", 0, static_cast<double>(t.parts + 1) * static_cast<double>(weights) * sizeof(T));
-            PP_LAUNCH(add_parts<T>, static_cast<unsigned>(adders < 1024 ? adders : 1024), THREADS, 0, s, to, weights, t.parts, dw, accumulate);
+            PP_WORK("convolution", 0,
+                    static_cast<double>(t.parts + 1) * static_cast<double>(weights) * sizeof(T));
+            PP_LAUNCH(add_parts<T>, static_cast<unsigned>(adders < 1024 ? adders : 1024), THREADS,
+                      0, s, to, weights, t.parts, dw, accumulate);
         }
     }
 }
 
 }   // namespace
 
-void conv_tiled(cudaStream_t s, int dtype, const ConvGather &g, int64_t samples, const void *source, const void *w, void *dest) {
+void conv_tiled(cudaStream_t s, int dtype, const ConvGather &g, int64_t samples, const void *source,
+                const void *w, void *dest)
+{
     if (dtype == PP_F64)
-        gather(s, g, samples, static_cast<const double *>(source), static_cast<const double *>(w), static_cast<double *>(dest));
+        gather(s, g, samples, static_cast<const double *>(source), static_cast<const double *>(w),
+               static_cast<double *>(dest));
     else
-        gather(s, g, samples, static_cast<const float *>(source), static_cast<const float *>(w), static_cast<float *>(dest));
+        gather(s, g, samples, static_cast<const float *>(source), static_cast<const float *>(w),
+               static_cast<float *>(dest));
 }
 
 int64_t conv_weight_parts(const PpCudaConv &v, int64_t samples) {
-    const int64_t room = PARTS_TILES / weight_tile_count(v), worth = tiles_of(samples * v.out_size, PART_LEAST);
+    const int64_t room = PARTS_TILES / weight_tile_count(v),
+                  worth = tiles_of(samples * v.out_size, PART_LEAST);
     const int64_t parts = room < worth ? room : worth;
     return parts > 1 ? parts : 1;
 }
 
-void conv_weight_tiled(cudaStream_t s, const PpCudaConv &v, int64_t samples, const void *x, const void *dy, void *dw, int accumulate) {
+void conv_weight_tiled(cudaStream_t s, const PpCudaConv &v, int64_t samples, const void *x,
+                       const void *dy, void *dw, int accumulate)
+{
     if (v.shape.dtype == PP_F64)
-        weight_gradient(s, v, samples, static_cast<const double *>(x), static_cast<const double *>(dy), static_cast<double *>(dw), accumulate);
+        weight_gradient(s, v, samples, static_cast<const double *>(x),
+                        static_cast<const double *>(dy), static_cast<double *>(dw), accumulate);
     else
-        weight_gradient(s, v, samples, static_cast<const float *>(x), static_cast<const float *>(dy), static_cast<float *>(dw), accumulate);
+        weight_gradient(s, v, samples, static_cast<const float *>(x),
+                        static_cast<const float *>(dy), static_cast<float *>(dw), accumulate);
 }

@@ -1,6 +1,7 @@
 /*
- * cudnn_shape.h - shapes as cuDNN wants them, for conv_cudnn.cu and pool_cuda.cu.  In: spatial extents in the model's order.
- * Out: int arrays of at least two spatial dimensions (cuDNN's tensors have four dimensions or more): 1-d as 2-d of height one.
+ * cudnn_shape.h - shapes as cuDNN wants them, for conv_cudnn.cu and pool_cuda.cu.  In: spatial
+ * extents in the model's order. Out: int arrays of at least two spatial dimensions (cuDNN's tensors
+ * have four dimensions or more): 1-d as 2-d of height one.
  */
 #ifndef PP_CUDNN_SHAPE_H
 #define PP_CUDNN_SHAPE_H
@@ -9,7 +10,10 @@
 
 #include "api/pp_cuda_calls.h"
 
-inline cudnnDataType_t cudnn_type(int dtype) { return dtype == PP_F64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT; }
+inline cudnnDataType_t cudnn_type(int dtype)
+{
+    return dtype == PP_F64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
+}
 
 inline int cudnn_spatial(int spatial) { return spatial < 2 ? 2 : spatial; }
 
@@ -20,7 +24,9 @@ inline int cudnn_at(int spatial, const int64_t *of, int i, int missing) {
 }
 
 /* Row-major, [rows, channels, extent...]. */
-inline cudnnStatus_t cudnn_set_tensor(cudnnTensorDescriptor_t t, int dtype, int64_t rows, int64_t channels, int spatial, const int64_t *extent) {
+inline cudnnStatus_t cudnn_set_tensor(cudnnTensorDescriptor_t t, int dtype, int64_t rows,
+                                      int64_t channels, int spatial, const int64_t *extent)
+{
     int dim[5] = {static_cast<int>(rows), static_cast<int>(channels)}, stride[5];
     const int rank = 2 + cudnn_spatial(spatial);
     for (int i = 2; i < rank; i++)

@@ -1,9 +1,12 @@
 /*
- * device_cuda.cu - CUDA as a device (device.h): memory, streams, events and cuBLAS handles of a rank's stages.
+ * device_cuda.cu - CUDA as a device (device.h): memory, streams, events and cuBLAS handles of a
+ * rank's stages.
  *
- * One stream and one cuBLAS handle per stage.  A handle keeps its stream and its workspace: cublasSetStream would take the
- * workspace away, products would then allocate one in a step, and their bits could change from run to run.  Workspaces, and with them the
- * lists of pointers (PpBlas), are shared by the stages of a rank, which run one after the other, unless two of them may run at the same time.
+ * One stream and one cuBLAS handle per stage.  A handle keeps its stream and its workspace:
+ * cublasSetStream would take the workspace away, products would then allocate one in a step, and
+ * their bits could change from run to run.  Workspaces, and with them the lists of pointers
+ * (PpBlas), are shared by the stages of a rank, which run one after the other, unless two of them
+ * may run at the same time.
  */
 #include "device_cuda.h"
 
@@ -13,7 +16,8 @@
 
 namespace {
 
-enum : int64_t { WORKSPACE = 8 << 20, WORKSPACE_HOPPER = 32 << 20 };       /* NVIDIA's advice for sm_90; elsewhere 4 to 8 MiB do */
+/* NVIDIA's advice for sm_90; elsewhere 4 to 8 MiB do */
+enum : int64_t { WORKSPACE = 8 << 20, WORKSPACE_HOPPER = 32 << 20 };
 enum { MOST_STAGES = 1024 };
 
 cudaStream_t stream_of(Device *d, int stream) {
@@ -26,9 +30,10 @@ cudaEvent_t event_of(DeviceEvent e) { return static_cast<cudaEvent_t>(e); }
 /* ---- opening ---- */
 
 /* CUDA reads the environment when it is first called.
-   All queues that a device has, not the usual 8, and not the 1 that other programs of a cluster ask for in its environment:
-   streams that share one wait for each other, and where NCCL's kernels wait for other ranks such a wait may have no end.
-   A kernel's first launch may load it, and loading may wait for the device: where NCCL may be used all are loaded at the start. */
+   All queues that a device has, not the usual 8, and not the 1 that other programs of a cluster ask
+   for in its environment: streams that share one wait for each other, and where NCCL's kernels wait
+   for other ranks such a wait may have no end. A kernel's first launch may load it, and loading may
+   wait for the device: where NCCL may be used all are loaded at the start. */
 void prepare(int nccl) {
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
     if (nccl)
@@ -55,7 +60,8 @@ bool open_stage(Device *d, CudaStage *s, const DeviceWish *w) {
     cublasHandle_t *h = &s->blas.handle;
     return PP_BLAS(cublasCreate(h)) && PP_BLAS(cublasSetStream(*h, s->stream)) &&
            PP_BLAS(cublasSetWorkspace(*h, with->workspace, static_cast<size_t>(c->workspace))) &&
-           PP_BLAS(cublasSetMathMode(*h, w->tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH));
+           PP_BLAS(
+               cublasSetMathMode(*h, w->tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH));
 }
 
 int open(Device *d, const DeviceWish *w) {
@@ -68,9 +74,11 @@ int open(Device *d, const DeviceWish *w) {
     }
     d->impl = c;
     d->number = w->number;
-    if (!PP_CUDA(cudaSetDevice(d->number)) || !PP_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, d->number)))
+    if (!PP_CUDA(cudaSetDevice(d->number)) ||
+        !PP_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, d->number)))
         return 0;
-    pp_cuda_tf32 = w->tf32;                             /* of convolutions; the same for all ranks */
+    /* of convolutions; the same for all ranks */
+    pp_cuda_tf32 = w->tf32;
     c->workspace = major >= 9 ? WORKSPACE_HOPPER : WORKSPACE;
     c->stages = w->stages;
     c->stage = new (std::nothrow) CudaStage[static_cast<size_t>(w->stages) + 1]();
@@ -116,7 +124,8 @@ void text(const Device *d, char *to, int size) {
     cudaDeviceProp p;
     char bus[32] = "";
     to[0] = 0;
-    if (PP_CUDA(cudaGetDeviceProperties(&p, d->number)) && PP_CUDA(cudaDeviceGetPCIBusId(bus, sizeof bus, d->number)))
+    if (PP_CUDA(cudaGetDeviceProperties(&p, d->number)) &&
+        PP_CUDA(cudaDeviceGetPCIBusId(bus, sizeof bus, d->number)))
         snprintf(to, static_cast<size_t>(size), "GPU %.16s (%.40s)", bus, p.name);
 }
 
@@ -141,7 +150,8 @@ void copy(Device *d, int stream, void *to, const void *from, int64_t bytes) {
         return;
     PP_WORK("transfer", 0, bytes);
     PP_TIMED("cudaMemcpyAsync", stream_of(d, stream));
-    PP_CUDA(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_of(d, stream)));
+    PP_CUDA(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault,
+                            stream_of(d, stream)));
 }
 
 void enable_peer(Device *d, int number) {
@@ -150,7 +160,7 @@ void enable_peer(Device *d, int number) {
         return;
     cudaError_t e = cudaDeviceEnablePeerAccess(number, 0);
     if (e == cudaErrorPeerAccessAlreadyEnabled)
-        cudaGetLastError();                             /* by an earlier message, or another rank of this device */
+        cudaGetLastError(); /* by an earlier message, or another rank of this device */
     else
         pp_cuda_ok(e, "cudaDeviceEnablePeerAccess", __FILE__, __LINE__);
 }
@@ -165,7 +175,8 @@ void copy_to(Device *d, int stream, Device *other, void *to, const void *from, i
         return;
     PP_WORK("transfer", 0, bytes);
     PP_TIMED("cudaMemcpyPeerAsync", stream_of(d, stream));
-    PP_CUDA(cudaMemcpyPeerAsync(to, other->number, from, d->number, static_cast<size_t>(bytes), stream_of(d, stream)));
+    PP_CUDA(cudaMemcpyPeerAsync(to, other->number, from, d->number, static_cast<size_t>(bytes),
+                                stream_of(d, stream)));
 }
 
 void zero(Device *d, int stream, void *p, int64_t bytes) {
@@ -180,9 +191,15 @@ void add_here(Device *d, int stream, void *to, const void *from, int64_t n, int 
     cuda_add(stream_of(d, stream), to, from, n, dtype);
 }
 
-void norms_here(Device *d, int stream, double *sum) { cuda_norms(cuda_of(d), stream_of(d, stream), sum); }
+void norms_here(Device *d, int stream, double *sum)
+{
+    cuda_norms(cuda_of(d), stream_of(d, stream), sum);
+}
 
-void update_here(Device *d, int stream, const DeviceUpdate *u) { cuda_update(cuda_of(d), stream_of(d, stream), u); }
+void update_here(Device *d, int stream, const DeviceUpdate *u)
+{
+    cuda_update(cuda_of(d), stream_of(d, stream), u);
+}
 
 /* ---- events ---- */
 
@@ -197,9 +214,15 @@ void event_free(Device *, DeviceEvent e) {
         PP_CUDA(cudaEventDestroy(event_of(e)));
 }
 
-void record(Device *d, int stream, DeviceEvent e) { PP_CUDA(cudaEventRecord(event_of(e), stream_of(d, stream))); }
+void record(Device *d, int stream, DeviceEvent e)
+{
+    PP_CUDA(cudaEventRecord(event_of(e), stream_of(d, stream)));
+}
 
-void wait(Device *d, int stream, DeviceEvent e) { PP_CUDA(cudaStreamWaitEvent(stream_of(d, stream), event_of(e), 0)); }
+void wait(Device *d, int stream, DeviceEvent e)
+{
+    PP_CUDA(cudaStreamWaitEvent(stream_of(d, stream), event_of(e), 0));
+}
 
 int done(Device *, DeviceEvent e) {
     cudaError_t state = cudaEventQuery(event_of(e));
@@ -229,6 +252,8 @@ void context(Device *d, int stage, PpCtx *c) {
 
 /* The struct's fields in order: C++17 has no names here. */
 const DeviceOps device_cuda = {
-    prepare, count, open, close, enter, alloc, release, alloc_host, release_host, copy, enable_peer, copy_to, zero, add_here,
-    event, event_free, record, wait, done, sync, elapsed, context, cuda_params, norms_here, update_here, pp_cuda_error, text,
+    prepare,    count,        open,       close,       enter,         alloc, release,
+    alloc_host, release_host, copy,       enable_peer, copy_to,       zero,  add_here,
+    event,      event_free,   record,     wait,        done,          sync,  elapsed,
+    context,    cuda_params,  norms_here, update_here, pp_cuda_error, text,
 };

@@ -1,5 +1,6 @@
 /*
- * device_cuda.h - what device_cuda.cu and optim_cuda.cu share: a rank's streams, handles and the table of its parameters.
+ * device_cuda.h - what device_cuda.cu and optim_cuda.cu share: a rank's streams, handles and the
+ * table of its parameters.
  */
 #ifndef PP_DEVICE_CUDA_H
 #define PP_DEVICE_CUDA_H
@@ -10,14 +11,16 @@
 struct CudaStage {
     cudaStream_t stream;
     PpBlas blas;
-    void *workspace, *list;                             /* its own; NULL: it shares the first stage's */
+    /* its own; NULL: it shares the first stage's */
+    void *workspace, *list;
 };
 
 /* The optimizer's view of the rank's parameters, in device memory; see optim_cuda.cu. */
 struct OptimEntry;
 struct Optim {
     OptimEntry *entry;
-    double *part, *sum;                                 /* sums of squares: by block of 4,096 elements, by parameter of the model */
+    /* sums of squares: by block of 4,096 elements, by parameter of the model */
+    double *part, *sum;
     int64_t parts, chunks;
     int n, sums;
     void *memory;

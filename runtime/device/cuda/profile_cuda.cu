@@ -1,13 +1,16 @@
 /*
- * profile_cuda.cu - PP_PROFILE=FILE: what the device did and for how long, by kernel.  In: the launches, calls and copies that
- * pp_cuda.h marks.  Out: FILE, a line each, most time first:
+ * profile_cuda.cu - PP_PROFILE=FILE: what the device did and for how long, by kernel.  In: the
+ * launches, calls and copies that pp_cuda.h marks.  Out: FILE, a line each, most time first:
  *
- *     kind  name  calls  seconds  operations  bytes           (tabs between them; operations and bytes 0: not told)
+ *     kind  name  calls  seconds  operations  bytes           (tabs between them; operations and
+ * bytes 0: not told)
  *
- * An event goes into the stream before and after each one, so its time includes what the stream waited for its host: rows of
- * tiny kernels look slower than they are.  Events are read and used again when PENDING of them have gathered, and when the thread ends.
- * They belong to a device, and a thread may work for two: a copy between GPUs is timed on the sender's by whoever enqueues it.
- * PP_PROFILE_SKIP=N leaves out each thread's first N records: the first step, which loads kernels and libraries.
+ * An event goes into the stream before and after each one, so its time includes what the stream
+ * waited for its host: rows of tiny kernels look slower than they are.  Events are read and used
+ * again when PENDING of them have gathered, and when the thread ends. They belong to a device, and
+ * a thread may work for two: a copy between GPUs is timed on the sender's by whoever enqueues it.
+ * PP_PROFILE_SKIP=N leaves out each thread's first N records: the first step, which loads kernels
+ * and libraries.
  */
 #include "api/pp_cuda.h"
 
@@ -67,7 +70,8 @@ struct Pending {
     int skip = skip_of_thread();
     Record next = NONE;                                 /* what PP_WORK said of it */
 
-    /* At the thread's end without waiting: after a failure the device may wait for another rank for ever. */
+    /* At the thread's end without waiting: after a failure the device may wait for another rank for
+     * ever. */
     void read(bool wait) {
         std::lock_guard<std::mutex> hold(lock);
         for (const Record &r : record) {
@@ -161,14 +165,18 @@ void write(void) {
         return;
     }
     std::vector<std::pair<Key, Sum>> all(sums().begin(), sums().end());
-    std::stable_sort(all.begin(), all.end(), [](const auto &a, const auto &b) { return a.second.seconds > b.second.seconds; });
+    std::stable_sort(all.begin(), all.end(), [](const auto &a, const auto &b) {
+        return a.second.seconds > b.second.seconds;
+    });
     for (const auto &s : all)
-        fprintf(f, "%s\t%s\t%lld\t%.9f\t%.17g\t%.17g\n", s.first.first.c_str(), s.first.second.c_str(),
-                static_cast<long long>(s.second.calls), s.second.seconds, s.second.operations, s.second.bytes);
+        fprintf(f, "%s\t%s\t%lld\t%.9f\t%.17g\t%.17g\n", s.first.first.c_str(),
+                s.first.second.c_str(), static_cast<long long>(s.second.calls), s.second.seconds,
+                s.second.operations, s.second.bytes);
     fclose(f);
 }
 
-/* Threads have ended, and the main thread's records are read, before what atexit() was told runs. */
+/* Threads have ended, and the main thread's records are read, before what atexit() was told runs.
+ */
 const bool on = [] {
     const char *path = getenv("PP_PROFILE");
     if (!path || !*path)

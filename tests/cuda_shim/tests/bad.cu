@@ -1,6 +1,6 @@
 /*
- * bad.cu - programs with one mistake each, and what the shim must say of it.  Those marked `plain` are found without the
- * compiler's help too.
+ * bad.cu - programs with one mistake each, and what the shim must say of it.  Those marked `plain`
+ * are found without the compiler's help too.
  */
 #include "cases.h"
 
@@ -9,10 +9,16 @@
 
 /* ---- kernels ---- */
 
-static __global__ void shift(const float *x, float *y, int by) { y[threadIdx.x] = x[static_cast<int>(threadIdx.x) + by]; }
+static __global__ void shift(const float *x, float *y, int by)
+{
+    y[threadIdx.x] = x[static_cast<int>(threadIdx.x) + by];
+}
 static __global__ void store(float *y, int by) { y[static_cast<int>(threadIdx.x) + by] = 1.0f; }
 static __global__ void store_byte(unsigned char *y, int at) { y[at] = 7; }
-static __global__ void quad(const float *x, float *y) { y[0] = reinterpret_cast<const float4 *>(x)[0].w; }
+static __global__ void quad(const float *x, float *y)
+{
+    y[0] = reinterpret_cast<const float4 *>(x)[0].w;
+}
 static __global__ void pair(float *x) { *reinterpret_cast<float2 *>(x) = make_float2(1.0f, 2.0f); }
 
 static __global__ void unset_shared(float *y) {
@@ -76,7 +82,10 @@ static __global__ void mixed_operations(int *y) {
     y[threadIdx.x] = v;
 }
 
-static __global__ void absent_lane(int *y) { y[threadIdx.x] = __shfl_down_sync(0xffffffffu, static_cast<int>(threadIdx.x), 8); }
+static __global__ void absent_lane(int *y)
+{
+    y[threadIdx.x] = __shfl_down_sync(0xffffffffu, static_cast<int>(threadIdx.x), 8);
+}
 
 static __global__ void no_barrier(float *y) {
     __shared__ float s[64];
@@ -122,11 +131,12 @@ static void finish(void *p) {
 
 static float *floats(size_t n) { return device(std::vector<float>(n, 1.0f)); }
 
-#define KERNEL_CASE(name, n, kernel, grid, block, shared, ...)                                                         \
-    static void name() {                                                                                               \
-        float *x = floats(n);                                                                                          \
-        PP_LAUNCH(kernel, grid, block, shared, nullptr, __VA_ARGS__);                                                  \
-        finish(x);                                                                                                     \
+#define KERNEL_CASE(name, n, kernel, grid, block, shared, ...)                                     \
+    static void name()                                                                             \
+    {                                                                                              \
+        float *x = floats(n);                                                                      \
+        PP_LAUNCH(kernel, grid, block, shared, nullptr, __VA_ARGS__);                              \
+        finish(x);                                                                                 \
     }
 KERNEL_CASE(read_past_end, 64, shift, 1, 64, 0, x, x, 64)
 KERNEL_CASE(write_before, 64, store, 1, 1, 0, x, -2)
@@ -134,7 +144,8 @@ KERNEL_CASE(write_far, 64, store, 1, 1, 0, x, 1100)
 KERNEL_CASE(write_byte_past, 25, store_byte, 1, 1, 0, reinterpret_cast<unsigned char *>(x), 100)
 KERNEL_CASE(misaligned_float4, 64, quad, 1, 1, 0, x + 2, x)
 KERNEL_CASE(misaligned_float2, 64, pair, 1, 1, 0, x + 1)
-KERNEL_CASE(misaligned_float, 64, store, 1, 1, 0, reinterpret_cast<float *>(reinterpret_cast<char *>(x) + 2), 0)
+KERNEL_CASE(misaligned_float, 64, store, 1, 1, 0,
+            reinterpret_cast<float *>(reinterpret_cast<char *>(x) + 2), 0)
 KERNEL_CASE(shared_unset, 32, unset_shared, 1, 32, 0, x)
 KERNEL_CASE(shared_index, 64, past_shared, 1, 1, 0, x, 33)
 KERNEL_CASE(shared_dynamic, 64, past_dynamic, 1, 64, 60 * sizeof(float), x)
@@ -272,7 +283,8 @@ static void early_record() {
     end(s);
 }
 
-/* Without any help of the compiler a missing wait shows as old numbers: work that nothing asks for is late. */
+/* Without any help of the compiler a missing wait shows as old numbers: work that nothing asks for
+ * is late. */
 static void old_numbers() {
     Streams s = begin();
     PP_LAUNCH(one_more, 1, 64, 0, s.a, s.d);
@@ -413,7 +425,8 @@ static Lists begin_lists() {
 
 static void multiply(const Lists &x, float *const *lists) {
     const float one = 1.0f;
-    (void)cublasSgemmBatched(x.h, CUBLAS_OP_N, CUBLAS_OP_N, 4, 4, 4, &one, lists, 4, lists + 2, 4, &one, lists + 4, 4, 2);
+    (void)cublasSgemmBatched(x.h, CUBLAS_OP_N, CUBLAS_OP_N, 4, 4, 4, &one, lists, 4, lists + 2, 4,
+                             &one, lists + 4, 4, 2);
 }
 
 static void end_lists(const Lists &x) {
@@ -444,7 +457,8 @@ static void list_align() { list_case(6, 16, CUBLAS_TF32_TENSOR_OP_MATH); }
 static void strided_race() {
     const float one = 1.0f;
     Lists x = begin_lists();
-    (void)cublasSgemmStridedBatched(x.h, CUBLAS_OP_N, CUBLAS_OP_N, 4, 4, 4, &one, x.a, 4, 16, x.a, 4, 0, &one, x.c, 4, 0, 2);
+    (void)cublasSgemmStridedBatched(x.h, CUBLAS_OP_N, CUBLAS_OP_N, 4, 4, 4, &one, x.a, 4, 16, x.a,
+                                    4, 0, &one, x.c, 4, 0, 2);
     end_lists(x);
 }
 
@@ -563,68 +577,146 @@ static void nccl_duplicate() {
 struct Bad { Case c; const char *says; bool plain; };
 #define BAD(name, plain, says) {{#name, name}, says, plain}
 static const Bad bad[] = {
-    BAD(read_past_end, false, "out of bounds: kernel shift block (0,0,0) thread (0,0,0): reads 4 bytes at 0x*: 0 bytes past the end of allocation 1 (256 bytes) at bad.cu:*"),
-    BAD(write_before, false, "out of bounds: kernel store block (0,0,0) thread (0,0,0): writes 4 bytes at 0x*: 8 bytes before allocation 1 (256 bytes)*"),
-    BAD(write_far, true, "*: kernel store block (0,0,0) thread (0,0,0): *4144 bytes past the end of allocation 1 *"),
-    BAD(write_byte_past, true, "out of bounds: * 0 bytes past the end of allocation 1 (100 bytes)*"),
-    BAD(misaligned_float4, false, "misaligned: kernel quad block (0,0,0) thread (0,0,0): address 0x* is no multiple of 16: byte 8 of allocation 1 * at bad.cu:*"),
+    BAD(read_past_end, false,
+        "out of bounds: kernel shift block (0,0,0) thread (0,0,0): reads 4 bytes at 0x*: 0 bytes "
+        "past the end of allocation 1 (256 bytes) at bad.cu:*"),
+    BAD(write_before, false,
+        "out of bounds: kernel store block (0,0,0) thread (0,0,0): writes 4 bytes at 0x*: 8 bytes "
+        "before allocation 1 (256 bytes)*"),
+    BAD(write_far, true,
+        "*: kernel store block (0,0,0) thread (0,0,0): *4144 bytes past the end of allocation 1 *"),
+    BAD(write_byte_past, true,
+        "out of bounds: * 0 bytes past the end of allocation 1 (100 bytes)*"),
+    BAD(misaligned_float4, false,
+        "misaligned: kernel quad block (0,0,0) thread (0,0,0): address 0x* is no multiple of 16: "
+        "byte 8 of allocation 1 * at bad.cu:*"),
     BAD(misaligned_float2, false, "misaligned: kernel pair *"),
     BAD(misaligned_float, false, "misaligned: kernel store *: address 0x* is no multiple of 4: *"),
-    BAD(shared_unset, false, "read before written: kernel unset_shared block (0,0,0) thread (31,0,0): reads 4 bytes at 0x*: byte 124 of shared s*"),
-    BAD(shared_index, false, "out of bounds: kernel past_shared block (0,0,0) thread (0,0,0): index 32 of an array at bad.cu:*"),
-    BAD(shared_dynamic, false, "out of bounds: kernel past_dynamic block (0,0,0) thread (60,0,0): writes 4 bytes at 0x*: byte 240 of shared pp_shared*"),
-    BAD(barrier_skipped, true, "barrier divergence: kernel some_skip_barrier block (0,0,0) thread (0,0,0) waits at the __syncthreads of line *, which thread (48,0,0) never reaches"),
+    BAD(shared_unset, false,
+        "read before written: kernel unset_shared block (0,0,0) thread (31,0,0): reads 4 bytes at "
+        "0x*: byte 124 of shared s*"),
+    BAD(shared_index, false,
+        "out of bounds: kernel past_shared block (0,0,0) thread (0,0,0): index 32 of an array at "
+        "bad.cu:*"),
+    BAD(shared_dynamic, false,
+        "out of bounds: kernel past_dynamic block (0,0,0) thread (60,0,0): writes 4 bytes at 0x*: "
+        "byte 240 of shared pp_shared*"),
+    BAD(barrier_skipped, true,
+        "barrier divergence: kernel some_skip_barrier block (0,0,0) thread (0,0,0) waits at the "
+        "__syncthreads of line *, which thread (48,0,0) never reaches"),
     BAD(barrier_other, true, "barrier divergence: kernel two_barriers *"),
     BAD(barrier_hang, true, "barrier divergence: kernel barrier_or_shuffle * the kernel hangs"),
-    BAD(mask, true, "warp mask: kernel wrong_mask block (0,0,0) thread (0,0,0): its mask 0000ff00 does not name itself*"),
-    BAD(warp_mixed, true, "warp divergence: kernel mixed_operations *: lanes of one mask ffffffff wait at different warp operations *"),
-    BAD(lane_absent, true, "undefined shuffle: kernel absent_lane block (0,0,0) thread (8,0,0) reads lane 16, which takes no part*"),
-    BAD(race_read, false, "race: kernel no_barrier block (0,0,0) thread (*,0,0): reads byte * of shared s, which thread (*,0,0) has written, without a barrier between at bad.cu:*"),
-    BAD(race_write, false, "race: kernel late_write *: writes byte * of shared s, which thread (*) has read, *"),
+    BAD(mask, true,
+        "warp mask: kernel wrong_mask block (0,0,0) thread (0,0,0): its mask 0000ff00 does not "
+        "name itself*"),
+    BAD(warp_mixed, true,
+        "warp divergence: kernel mixed_operations *: lanes of one mask ffffffff wait at different "
+        "warp operations *"),
+    BAD(lane_absent, true,
+        "undefined shuffle: kernel absent_lane block (0,0,0) thread (8,0,0) reads lane 16, which "
+        "takes no part*"),
+    BAD(race_read, false,
+        "race: kernel no_barrier block (0,0,0) thread (*,0,0): reads byte * of shared s, which "
+        "thread (*,0,0) has written, without a barrier between at bad.cu:*"),
+    BAD(race_write, false,
+        "race: kernel late_write *: writes byte * of shared s, which thread (*) has read, *"),
     BAD(race_warp, false, "race: kernel no_syncwarp *: reads byte * of shared s, which *"),
-    BAD(race_global, false, "race: kernel all_write block (0,0,0) thread (1,0,0): writes byte 0 of allocation 1 (256 bytes), which thread (0,0,0) has written*"),
-    BAD(race_blocks, false, "race between blocks: kernel all_blocks_add block (1,0,0) *s byte 0 of allocation 1 (256 bytes), which another block has written*"),
+    BAD(race_global, false,
+        "race: kernel all_write block (0,0,0) thread (1,0,0): writes byte 0 of allocation 1 (256 "
+        "bytes), which thread (0,0,0) has written*"),
+    BAD(race_blocks, false,
+        "race between blocks: kernel all_blocks_add block (1,0,0) *s byte 0 of allocation 1 (256 "
+        "bytes), which another block has written*"),
     BAD(race_atomic, false, "race: kernel half_atomic *"),
-    BAD(too_many_threads, true, "launch: kernel store grid (1,1,1) block (2048,1,1) shared 0: a block has 1 to 1024 threads"),
+    BAD(too_many_threads, true,
+        "launch: kernel store grid (1,1,1) block (2048,1,1) shared 0: a block has 1 to 1024 "
+        "threads"),
     BAD(empty_grid, true, "launch: kernel store grid (0,1,1) *"),
     BAD(too_much_shared, true, "launch: kernel past_dynamic * shared 100000: *"),
-    BAD(device_unset, false, "read before written: kernel shift block (0,0,0) thread (0,0,0): reads 4 bytes at 0x*: byte 0 of allocation 1 *"),
-    BAD(null_pointer, true, "illegal address: kernel store block (0,0,0) thread (0,0,0): * a null pointer*"),
-    BAD(after_free, true, "*: kernel store block (0,0,0) thread (0,0,0): *of allocation 1 (128 bytes, freed)*"),
-    BAD(host_pointer, false, "illegal address: kernel store block (0,0,0) thread (0,0,0): writes 4 bytes at 0x*: no memory of the device*"),
-    BAD(host_reads_device, true, "host code touches device memory: 0x*: byte 0 of allocation 1 (128 bytes) at bad.cu:*"),
-    BAD(twice_freed, true, "free: 0x* is not what cudaMalloc returned: byte 0 of allocation 1 (128 bytes, freed)"),
-    BAD(copy_too_long, true, "out of bounds: cudaMemcpy of 400 bytes to 0x*: 144 bytes past the end of allocation 1 (256 bytes)"),
-    BAD(copy_direction, true, "copy direction: cudaMemcpy to 0x* (device) from 0x* (device) with kind 1"),
-    BAD(no_wait_read, false, "missing wait: * byte 0 of allocation 2 (256 bytes), which * no event or synchronisation orders them*"),
-    BAD(no_wait_write, false, "missing wait: * byte 0 of allocation 2 (256 bytes), which * no event or synchronisation orders them*"),
-    BAD(staged_copy, false, "missing wait: * byte 0 of allocation 2 (256 bytes), which * no event or synchronisation orders them*"),
-    BAD(early_record, false, "missing wait: * byte 0 of allocation 2 (256 bytes), which * no event or synchronisation orders them*"),
+    BAD(device_unset, false,
+        "read before written: kernel shift block (0,0,0) thread (0,0,0): reads 4 bytes at 0x*: "
+        "byte 0 of allocation 1 *"),
+    BAD(null_pointer, true,
+        "illegal address: kernel store block (0,0,0) thread (0,0,0): * a null pointer*"),
+    BAD(after_free, true,
+        "*: kernel store block (0,0,0) thread (0,0,0): *of allocation 1 (128 bytes, freed)*"),
+    BAD(host_pointer, false,
+        "illegal address: kernel store block (0,0,0) thread (0,0,0): writes 4 bytes at 0x*: no "
+        "memory of the device*"),
+    BAD(host_reads_device, true,
+        "host code touches device memory: 0x*: byte 0 of allocation 1 (128 bytes) at bad.cu:*"),
+    BAD(twice_freed, true,
+        "free: 0x* is not what cudaMalloc returned: byte 0 of allocation 1 (128 bytes, freed)"),
+    BAD(copy_too_long, true,
+        "out of bounds: cudaMemcpy of 400 bytes to 0x*: 144 bytes past the end of allocation 1 "
+        "(256 bytes)"),
+    BAD(copy_direction, true,
+        "copy direction: cudaMemcpy to 0x* (device) from 0x* (device) with kind 1"),
+    BAD(no_wait_read, false,
+        "missing wait: * byte 0 of allocation 2 (256 bytes), which * no event or synchronisation "
+        "orders them*"),
+    BAD(no_wait_write, false,
+        "missing wait: * byte 0 of allocation 2 (256 bytes), which * no event or synchronisation "
+        "orders them*"),
+    BAD(staged_copy, false,
+        "missing wait: * byte 0 of allocation 2 (256 bytes), which * no event or synchronisation "
+        "orders them*"),
+    BAD(early_record, false,
+        "missing wait: * byte 0 of allocation 2 (256 bytes), which * no event or synchronisation "
+        "orders them*"),
     BAD(old_numbers, true, "the copy came too early"),
     BAD(pinned_reused, true, "the copy took what was written after it"),
     BAD(dead_stream, true, "stream: 0x* is no stream, or one that was destroyed"),
     BAD(dead_event, true, "event: 0x* is no event, or one that was destroyed"),
     BAD(launch_elsewhere, true, "device: one_more for device 1 in a stream of device 0"),
     BAD(event_elsewhere, true, "device: cudaEventRecord for device 1 in a stream of device 0"),
-    BAD(peer_elsewhere, true, "device: cudaMemcpyPeerAsync to device 1 of memory of device 0, from device 0 of memory of device 0"),
-    BAD(leaks, true, "leak: stream 1 is never destroyed*leak: stream 2 *leak: event 1 *leak: pinned allocation 1 (256 bytes) is never freed*leak: allocation 2 (256 bytes) *leak: cuBLAS handle 1 *leak: NCCL communicator 1 *"),
-    BAD(gemm_bounds, true, "out of bounds: cublasSgemm: a matrix of 8 x 8, leading dimension 9, at 0x*: * past the end of allocation 3 (256 bytes)"),
+    BAD(peer_elsewhere, true,
+        "device: cudaMemcpyPeerAsync to device 1 of memory of device 0, from device 0 of memory of "
+        "device 0"),
+    BAD(leaks, true,
+        "leak: stream 1 is never destroyed*leak: stream 2 *leak: event 1 *leak: pinned allocation "
+        "1 (256 bytes) is never freed*leak: allocation 2 (256 bytes) *leak: cuBLAS handle 1 *leak: "
+        "NCCL communicator 1 *"),
+    BAD(gemm_bounds, true,
+        "out of bounds: cublasSgemm: a matrix of 8 x 8, leading dimension 9, at 0x*: * past the "
+        "end of allocation 3 (256 bytes)"),
     BAD(gemm_leading, true, "cuBLAS: cublasSgemm: m 8 n 8 k 8 lda 7 ldb 8 ldc 8 are no product"),
-    BAD(gemm_unset, false, "read before written: cublasSgemm: reads * bytes at 0x*: byte 0 of allocation 2 (256 bytes)*"),
-    BAD(list_operand, true, "out of bounds: cublasSgemmBatched: a matrix of 4 x 4, leading dimension 4, at 0x*: * past the end of allocation 1 (256 bytes)"),
-    BAD(list_race, true, "race: cublasSgemmBatched: product 0 of the batch writes byte 60 of allocation 2 (256 bytes), which product 1 writes too"),
-    BAD(list_reads_result, true, "race: cublasSgemmBatched: product 0 of the batch writes byte 144 of allocation 1 (256 bytes), which product 1 reads"),
-    BAD(list_align, true, "misaligned: cublasSgemmBatched: operands 0x* 0x* 0x* of product 1 are no multiples of 16"),
-    BAD(strided_race, true, "race: cublasSgemmStridedBatched: product 0 of the batch writes byte 0 of allocation 2 (256 bytes), which product 1 writes too"),
-    BAD(list_of_host, true, "cuBLAS: cublasSgemmBatched: the list of 2 pointers to A at 0x* is not in device memory: no memory of the device"),
-    BAD(list_freed, true, "cuBLAS: cublasSgemmBatched: the list of 2 pointers to A at 0x* is not in device memory: byte 0 of allocation 3 (48 bytes, freed)"),
-    BAD(list_unset, false, "read before written: cublasSgemmBatched: reads * bytes at 0x*: byte 0 of allocation 3 (48 bytes)*"),
-    BAD(list_overwritten, false, "missing wait: * byte 0 of allocation 3 (48 bytes), which * no event or synchronisation orders them*"),
+    BAD(gemm_unset, false,
+        "read before written: cublasSgemm: reads * bytes at 0x*: byte 0 of allocation 2 (256 "
+        "bytes)*"),
+    BAD(list_operand, true,
+        "out of bounds: cublasSgemmBatched: a matrix of 4 x 4, leading dimension 4, at 0x*: * past "
+        "the end of allocation 1 (256 bytes)"),
+    BAD(list_race, true,
+        "race: cublasSgemmBatched: product 0 of the batch writes byte 60 of allocation 2 (256 "
+        "bytes), which product 1 writes too"),
+    BAD(list_reads_result, true,
+        "race: cublasSgemmBatched: product 0 of the batch writes byte 144 of allocation 1 (256 "
+        "bytes), which product 1 reads"),
+    BAD(list_align, true,
+        "misaligned: cublasSgemmBatched: operands 0x* 0x* 0x* of product 1 are no multiples of 16"),
+    BAD(strided_race, true,
+        "race: cublasSgemmStridedBatched: product 0 of the batch writes byte 0 of allocation 2 "
+        "(256 bytes), which product 1 writes too"),
+    BAD(list_of_host, true,
+        "cuBLAS: cublasSgemmBatched: the list of 2 pointers to A at 0x* is not in device memory: "
+        "no memory of the device"),
+    BAD(list_freed, true,
+        "cuBLAS: cublasSgemmBatched: the list of 2 pointers to A at 0x* is not in device memory: "
+        "byte 0 of allocation 3 (48 bytes, freed)"),
+    BAD(list_unset, false,
+        "read before written: cublasSgemmBatched: reads * bytes at 0x*: byte 0 of allocation 3 (48 "
+        "bytes)*"),
+    BAD(list_overwritten, false,
+        "missing wait: * byte 0 of allocation 3 (48 bytes), which * no event or synchronisation "
+        "orders them*"),
     BAD(nccl_circle, true, "deadlock: NCCL waits for itself through other streams"),
     BAD(nccl_counts, true, "NCCL: rank * names * elements of type 7, rank * of type 7"),
     BAD(nccl_stream, true, "NCCL: ncclSend by a communicator of device * in a stream of device *"),
     BAD(nccl_loading, true, "NCCL: kernels are loaded when they are first launched*"),
-    BAD(nccl_room, true, "NCCL: communicators of device 0 may hold 192 blocks while they wait: a device of 132 multiprocessors is full"),
+    BAD(nccl_room, true,
+        "NCCL: communicators of device 0 may hold 192 blocks while they wait: a device of 132 "
+        "multiprocessors is full"),
     BAD(nccl_duplicate, true, "invalid usage, invalid usage"),
 };
 

@@ -1,6 +1,6 @@
 /*
- * cases.h - a program of named cases: `program CASE` runs it, `program` lists them.  check() compares with what the case itself
- * computed on the host.
+ * cases.h - a program of named cases: `program CASE` runs it, `program` lists them.  check()
+ * compares with what the case itself computed on the host.
  */
 #ifndef CASES_H
 #define CASES_H
@@ -33,7 +33,8 @@ template <class T> static T *device(size_t n) {
 template <class T> static T *device(const std::vector<T> &v) {
     T *p = device<T>(v.size());
     OK(cudaMemcpy(p, v.data(), v.size() * sizeof(T), cudaMemcpyHostToDevice));
-    OK(cudaStreamSynchronize(nullptr));                 /* from memory that is not pinned the copy may go on behind the call */
+    /* from memory that is not pinned the copy may go on behind the call */
+    OK(cudaStreamSynchronize(nullptr));
     return p;
 }
 

@@ -1,5 +1,6 @@
 /*
- * good.cu - programs that are right: they end with 0, with the numbers the host computes, and without a finding.
+ * good.cu - programs that are right: they end with 0, with the numbers the host computes, and
+ * without a finding.
  */
 #include "cases.h"
 
@@ -8,7 +9,9 @@
 
 /* ---- kernels ---- */
 
-static __global__ void __launch_bounds__(256) scale4(const float *__restrict__ x, float *__restrict__ y, float a, int n) {
+static __global__ void __launch_bounds__(256)
+    scale4(const float *__restrict__ x, float *__restrict__ y, float a, int n)
+{
     int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
     for (; i < n / 4; i += static_cast<int>(gridDim.x * blockDim.x)) {
         float4 v = reinterpret_cast<const float4 *>(x)[i];
@@ -25,7 +28,8 @@ static __device__ __forceinline__ float warp_sum(float v) {
 /* One block a row: sum of its elements, through shuffles and shared memory. */
 static __global__ void row_sum(const float *__restrict__ x, float *__restrict__ y, int columns) {
     __shared__ float part[32];
-    int lane = static_cast<int>(threadIdx.x) % warpSize, warp = static_cast<int>(threadIdx.x) / warpSize;
+    int lane = static_cast<int>(threadIdx.x) % warpSize,
+        warp = static_cast<int>(threadIdx.x) / warpSize;
     float s = 0;
     for (int j = static_cast<int>(threadIdx.x); j < columns; j += static_cast<int>(blockDim.x))
         s += x[static_cast<int>(blockIdx.x) * columns + j];
@@ -41,7 +45,9 @@ static __global__ void row_sum(const float *__restrict__ x, float *__restrict__ 
     }
 }
 
-static __global__ void transpose(const float *__restrict__ x, float *__restrict__ y, int rows, int columns) {
+static __global__ void transpose(const float *__restrict__ x, float *__restrict__ y, int rows,
+                                 int columns)
+{
     __shared__ float tile[32][33];
     int c = static_cast<int>(blockIdx.x * 32 + threadIdx.x), r0 = static_cast<int>(blockIdx.y * 32);
     for (int r = static_cast<int>(threadIdx.y); r < 32; r += static_cast<int>(blockDim.y))
@@ -80,7 +86,9 @@ static __global__ void tree(const int *x, int *y) {
         *y = s[0];
 }
 
-static __global__ void histogram(const int *x, int n, int *count, float *sum, double *wide, unsigned long long *total) {
+static __global__ void histogram(const int *x, int n, int *count, float *sum, double *wide,
+                                 unsigned long long *total)
+{
     int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
     if (i < n) {
         atomicAdd(&count[x[i]], 1);
@@ -109,7 +117,10 @@ static __global__ void bytes(const unsigned char *x, unsigned char *y, int n) {
 }
 
 static __constant__ const float table[4] = {1.0f, 2.0f, 3.0f, 4.0f};
-template <class T> static __global__ void add_table(T *x, T v) { x[threadIdx.x] += v + static_cast<T>(table[threadIdx.x % 4]); }
+template <class T> static __global__ void add_table(T *x, T v)
+{
+    x[threadIdx.x] += v + static_cast<T>(table[threadIdx.x % 4]);
+}
 
 static __global__ void add_one(float *x, int n) {
     int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -162,7 +173,8 @@ static void tiles() {
     std::vector<float> got = host(y, rows * columns);
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < columns; c++)
-            CHECK(got[static_cast<size_t>(c * rows + r)] == x[static_cast<size_t>(r * columns + c)]);
+            CHECK(got[static_cast<size_t>(c * rows + r)] ==
+                  x[static_cast<size_t>(r * columns + c)]);
     OK(cudaFree(d));
     OK(cudaFree(y));
 }
@@ -279,7 +291,8 @@ static void events() {
         OK(cudaStreamWaitEvent(down, ready, 0));
         OK(cudaMemcpyAsync(back, d, n * sizeof(float), cudaMemcpyDeviceToHost, down));
         OK(cudaEventRecord(ready, down));
-        while (cudaEventQuery(ready) == cudaErrorNotReady && cudaGetLastError() == cudaErrorNotReady)
+        while (cudaEventQuery(ready) == cudaErrorNotReady &&
+               cudaGetLastError() == cudaErrorNotReady)
             ;
         for (size_t i = 0; i < n; i++)
             CHECK(back[i] == static_cast<float>(i) + static_cast<float>(step) + 1.0f);
@@ -299,7 +312,8 @@ static void events() {
     OK(cudaFree(d));
 }
 
-/* Streams that have nothing to do with each other run one kernel: shared memory is each launch's own. */
+/* Streams that have nothing to do with each other run one kernel: shared memory is each launch's
+ * own. */
 static void streams_apart() {
     const unsigned rows = 3, columns = 100;
     std::vector<float> x = ramp(rows * columns);
@@ -356,28 +370,35 @@ static void products() {
     CHECK(PP_BLAS(cublasCreate(&h)));
     CHECK(PP_BLAS(cublasSetStream(h, s)));
     CHECK(PP_BLAS(cublasSetMathMode(h, CUBLAS_DEFAULT_MATH)));
-    CHECK(PP_BLAS(cublasSgemm(h, CUBLAS_OP_T, CUBLAS_OP_N, n, m, k, &one, db, k, da, k, &zero, dc, n)));
+    CHECK(PP_BLAS(
+        cublasSgemm(h, CUBLAS_OP_T, CUBLAS_OP_N, n, m, k, &one, db, k, da, k, &zero, dc, n)));
     OK(cudaStreamSynchronize(s));
     std::vector<float> c = host(dc, m * n);
     for (int i = 0; i < m; i++)
         for (int j = 0; j < n; j++) {
             double want = 0;
             for (int p = 0; p < k; p++)
-                want += static_cast<double>(a[static_cast<size_t>(i * k + p)]) * static_cast<double>(b[static_cast<size_t>(j * k + p)]);
+                want += static_cast<double>(a[static_cast<size_t>(i * k + p)]) *
+                        static_cast<double>(b[static_cast<size_t>(j * k + p)]);
             CHECK(std::fabs(static_cast<double>(c[static_cast<size_t>(i * n + j)]) - want) < 1e-2);
         }
-    double wide[] = {1, 2, 3, 4, 5, 6, 7, 8}, right[] = {1, 0, 0, 1, 2, 0, 0, 2}, two = 2, half = 0.5;
-    double *dw = device(std::vector<double>(wide, wide + 8)), *dr = device(std::vector<double>(right, right + 8));
+    double wide[] = {1, 2, 3, 4, 5, 6, 7, 8}, right[] = {1, 0, 0, 1, 2, 0, 0, 2}, two = 2,
+           half = 0.5;
+    double *dw = device(std::vector<double>(wide, wide + 8)),
+           *dr = device(std::vector<double>(right, right + 8));
     double *dd = device(std::vector<double>(8, 10.0));
-    CHECK(PP_BLAS(cublasDgemmStridedBatched(h, CUBLAS_OP_N, CUBLAS_OP_N, 2, 2, 2, &two, dw, 2, 4, dr, 2, 4, &half, dd, 2, 4, 2)));
+    CHECK(PP_BLAS(cublasDgemmStridedBatched(h, CUBLAS_OP_N, CUBLAS_OP_N, 2, 2, 2, &two, dw, 2, 4,
+                                            dr, 2, 4, &half, dd, 2, 4, 2)));
     OK(cudaStreamSynchronize(s));
     std::vector<double> d = host(dd, 8);
     for (int i = 0; i < 8; i++)
         CHECK(d[static_cast<size_t>(i)] == 5.0 + wide[i] * (i < 4 ? 2 : 4));
-    /* the same two by lists, the second's result first; a kernel writes the lists after the call before has been issued */
+    /* the same two by lists, the second's result first; a kernel writes the lists after the call
+     * before has been issued */
     double **lists = device<double *>(6);
     PP_LAUNCH(list_two, 1, 1, 0, s, lists, dw, dr, dd);
-    CHECK(PP_BLAS(cublasDgemmBatched(h, CUBLAS_OP_N, CUBLAS_OP_N, 2, 2, 2, &two, lists, 2, lists + 2, 2, &half, lists + 4, 2, 2)));
+    CHECK(PP_BLAS(cublasDgemmBatched(h, CUBLAS_OP_N, CUBLAS_OP_N, 2, 2, 2, &two, lists, 2,
+                                     lists + 2, 2, &half, lists + 4, 2, 2)));
     PP_LAUNCH(list_two, 1, 1, 0, s, lists, dr, dw, dd);
     OK(cudaStreamSynchronize(s));
     std::vector<double> e = host(dd, 8);
@@ -395,14 +416,17 @@ static void ring_rank(int rank, int ranks, ncclUniqueId id, float *result) {
     ncclComm_t comm;
     cudaStream_t s;
     OK(cudaSetDevice(rank));
-    float *x = device(std::vector<float>(64, static_cast<float>(rank))), *y = device<float>(64), *z = device<float>(64);
+    float *x = device(std::vector<float>(64, static_cast<float>(rank))), *y = device<float>(64),
+          *z = device<float>(64);
     CHECK(ncclCommInitRank(&comm, ranks, id, rank) == ncclSuccess);
     OK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
     PP_LAUNCH(add_one, 1, 64, 0, s, x, 64);
     for (int turn = 0; turn < 3; turn++) {
         CHECK(ncclGroupStart() == ncclSuccess);
-        CHECK(ncclSend(turn % 2 ? y : x, 64, ncclFloat, (rank + 1) % ranks, comm, s) == ncclSuccess);
-        CHECK(ncclRecv(turn % 2 ? x : y, 64, ncclFloat, (rank + ranks - 1) % ranks, comm, s) == ncclSuccess);
+        CHECK(ncclSend(turn % 2 ? y : x, 64, ncclFloat, (rank + 1) % ranks, comm, s) ==
+              ncclSuccess);
+        CHECK(ncclRecv(turn % 2 ? x : y, 64, ncclFloat, (rank + ranks - 1) % ranks, comm, s) ==
+              ncclSuccess);
         CHECK(ncclGroupEnd() == ncclSuccess);
     }
     CHECK(ncclAllReduce(y, z, 64, ncclFloat, ncclSum, comm, s) == ncclSuccess);
@@ -503,11 +527,13 @@ static void devices() {
     OK(cudaFree(d));
     OK(cudaDeviceCanAccessPeer(&can, 0, 0));
     CHECK(can == 0);
-    CHECK(cudaSetDevice(1000) == cudaErrorInvalidDevice && cudaGetLastError() == cudaErrorInvalidDevice);
+    CHECK(cudaSetDevice(1000) == cudaErrorInvalidDevice &&
+          cudaGetLastError() == cudaErrorInvalidDevice);
     CHECK(cudaGetLastError() == cudaSuccess);
 }
 
-/* Under SHIM_FAIL these fail where it says so, with CUDA's errors, and the program goes on to clean up. */
+/* Under SHIM_FAIL these fail where it says so, with CUDA's errors, and the program goes on to clean
+ * up. */
 static void injected() {
     float *a = nullptr, *b = nullptr;
     cublasHandle_t h;
@@ -518,13 +544,16 @@ static void injected() {
     CHECK(!b && cudaGetLastError() == cudaErrorMemoryAllocation);
     pp_cuda_clear();
     CHECK(PP_BLAS(cublasCreate(&h)));
-    CHECK(!PP_BLAS(cublasSgemm(h, CUBLAS_OP_N, CUBLAS_OP_N, 2, 2, 2, &one, d, 2, d, 2, &one, d, 2)));
-    CHECK(strncmp(pp_cuda_error(), "cublasSgemm: the function failed to launch on the GPU (", 55) == 0);
+    CHECK(
+        !PP_BLAS(cublasSgemm(h, CUBLAS_OP_N, CUBLAS_OP_N, 2, 2, 2, &one, d, 2, d, 2, &one, d, 2)));
+    CHECK(strncmp(pp_cuda_error(), "cublasSgemm: the function failed to launch on the GPU (", 55) ==
+          0);
     pp_cuda_clear();
     (void)cudaGetLastError();
     PP_LAUNCH(add_one, 1, 4, 0, nullptr, d, 4);
     CHECK(!pp_cuda_error()[0]);
-    CHECK(cudaDeviceSynchronize() == cudaErrorLaunchFailure);           /* the kernel itself: sticky */
+    /* the kernel itself: sticky */
+    CHECK(cudaDeviceSynchronize() == cudaErrorLaunchFailure);
     PP_LAUNCH(add_one, 1, 4, 0, nullptr, d, 4);
     CHECK(strncmp(pp_cuda_error(), "add_one: unspecified launch failure (", 37) == 0);
     CHECK(PP_BLAS(cublasDestroy(h)));
@@ -545,18 +574,33 @@ static void speed() {
         OK(cudaDeviceSynchronize());
         double seconds = static_cast<double>(clock() - t) / CLOCKS_PER_SEC;
         if (getenv("PP_BENCH"))
-            printf("%s: %.2f million threads a second\n", kind ? "elementwise" : "block reduction", rows * 256e-6 / seconds);
+            printf("%s: %.2f million threads a second\n", kind ? "elementwise" : "block reduction",
+                   rows * 256e-6 / seconds);
     }
     OK(cudaFree(d));
     OK(cudaFree(y));
 }
 
-static const Case cases[] = {
-    {"elementwise", elementwise}, {"reductions", reductions}, {"tiles", tiles}, {"dynamic_shared", dynamic_shared},
-    {"warp_tree", warp_tree}, {"atomics", atomics}, {"warp_operations", warp_operations}, {"leavers", leavers}, {"masks", masks},
-    {"templates", templates}, {"events", events}, {"streams_apart", streams_apart}, {"default_stream", default_stream}, {"products", products}, {"ranks", ranks},
-    {"pipeline", pipeline}, {"devices", devices}, {"speed", speed}, {"injected", injected}, {nullptr, nullptr}
-};
+static const Case cases[] = {{"elementwise", elementwise},
+                             {"reductions", reductions},
+                             {"tiles", tiles},
+                             {"dynamic_shared", dynamic_shared},
+                             {"warp_tree", warp_tree},
+                             {"atomics", atomics},
+                             {"warp_operations", warp_operations},
+                             {"leavers", leavers},
+                             {"masks", masks},
+                             {"templates", templates},
+                             {"events", events},
+                             {"streams_apart", streams_apart},
+                             {"default_stream", default_stream},
+                             {"products", products},
+                             {"ranks", ranks},
+                             {"pipeline", pipeline},
+                             {"devices", devices},
+                             {"speed", speed},
+                             {"injected", injected},
+                             {nullptr, nullptr}};
 
 int main(int argc, char **argv) {
     for (const Case *c = cases; c->name; c++) {

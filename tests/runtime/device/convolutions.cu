@@ -1,24 +1,31 @@
 /*
- * convolutions.cu - pp_cuda_conv_* against the CPU's in float64 (conv.c, which test_conv.c checks): 1 to 3 dimensions, strides, dilations,
- * uneven padding, groups, few channels and many; forward, both gradients, accumulation, fewer rows; and the same bits twice.
+ * convolutions.cu - pp_cuda_conv_* against the CPU's in float64 (conv.c, which test_conv.c checks):
+ * 1 to 3 dimensions, strides, dilations, uneven padding, groups, few channels and many; forward,
+ * both gradients, accumulation, fewer rows; and the same bits twice.
  *
- * Tolerance: sums of at most 7,000 products of numbers in [-1, 1], compared on the scale of the largest result: float32 rounds each by 2^-24
- * of a partial sum, which grows as a random walk, and so do the errors: below 1e-5 of the result; float64 alike with 1e-13.  cuDNN may use
- * Winograd's F(4x4, 3x3), whose transforms make the largest error about seven times a plain sum's, here some 1e-6 (Lavin and Gray,
- * "Fast Algorithms for Convolutional Neural Networks", table 6): below 3e-5; TF32 would be beyond 1e-4.
+ * Tolerance: sums of at most 7,000 products of numbers in [-1, 1], compared on the scale of the
+ * largest result: float32 rounds each by 2^-24 of a partial sum, which grows as a random walk, and
+ * so do the errors: below 1e-5 of the result; float64 alike with 1e-13.  cuDNN may use Winograd's
+ * F(4x4, 3x3), whose transforms make the largest error about seven times a plain sum's, here some
+ * 1e-6 (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", table 6): below 3e-5;
+ * TF32 would be beyond 1e-4.
  */
 #include "device/library.h"
 #include "lib.h"
 
-static PpConvShape shape(int64_t group, int64_t c, int64_t m, std::vector<int64_t> in, std::vector<int64_t> kernel, std::vector<int64_t> stride,
-                         std::vector<int64_t> dilation, std::vector<int64_t> begin, std::vector<int64_t> end) {
+static PpConvShape shape(int64_t group, int64_t c, int64_t m, std::vector<int64_t> in,
+                         std::vector<int64_t> kernel, std::vector<int64_t> stride,
+                         std::vector<int64_t> dilation, std::vector<int64_t> begin,
+                         std::vector<int64_t> end)
+{
     PpConvShape s = {};
     s.spatial = static_cast<int>(in.size());
     s.group = group;
     s.c = c;
     s.m = m;
     for (size_t i = 0; i < in.size(); i++) {
-        s.in[i] = in[i], s.kernel[i] = kernel[i], s.stride[i] = stride[i], s.dilation[i] = dilation[i], s.pad_begin[i] = begin[i], s.pad_end[i] = end[i];
+        s.in[i] = in[i], s.kernel[i] = kernel[i], s.stride[i] = stride[i],
+        s.dilation[i] = dilation[i], s.pad_begin[i] = begin[i], s.pad_end[i] = end[i];
         s.out[i] = (in[i] + begin[i] + end[i] - dilation[i] * (kernel[i] - 1) - 1) / stride[i] + 1;
     }
     return s;
@@ -32,10 +39,15 @@ static int64_t volume(const PpConvShape &s, const int64_t *extent) {
 }
 
 static std::vector<double> doubles(const std::vector<double> &v) { return v; }
-static std::vector<double> doubles(const std::vector<float> &v) { return std::vector<double>(v.begin(), v.end()); }
+static std::vector<double> doubles(const std::vector<float> &v)
+{
+    return std::vector<double>(v.begin(), v.end());
+}
 
 /* The worst difference in units of the tolerance; of the first n elements. */
-template <class T> static double off(const std::vector<T> &got, const std::vector<double> &want, size_t n) {
+template <class T>
+static double off(const std::vector<T> &got, const std::vector<double> &want, size_t n)
+{
     double e = 0, scale = 1;
     for (size_t i = 0; i < n; i++) {
         const double d = std::fabs(static_cast<double>(got[i]) - want[i]);
@@ -51,9 +63,12 @@ template <class T> static double off(const std::vector<T> &got, const std::vecto
 }
 
 template <class T> static bool one(const Context &x, PpConvShape s, int64_t rows) {
-    const int64_t nx = s.c * volume(s, s.in), ny = s.m * volume(s, s.out), nw = s.m * s.c / s.group * volume(s, s.kernel);
-    const std::vector<T> in = numbers<T>(rows * nx), w = numbers<T>(nw), dy = numbers<T>(rows * ny), dw0 = numbers<T>(nw);
-    std::vector<double> y(static_cast<size_t>(rows * ny)), dx(static_cast<size_t>(rows * nx)), dw = doubles(dw0);
+    const int64_t nx = s.c * volume(s, s.in), ny = s.m * volume(s, s.out),
+                  nw = s.m * s.c / s.group * volume(s, s.kernel);
+    const std::vector<T> in = numbers<T>(rows * nx), w = numbers<T>(nw), dy = numbers<T>(rows * ny),
+                         dw0 = numbers<T>(nw);
+    std::vector<double> y(static_cast<size_t>(rows * ny)), dx(static_cast<size_t>(rows * nx)),
+        dw = doubles(dw0);
     s.dtype = PP_F64;
     PpConv *cpu = pp_conv_open(&s, 1);
     pp_conv_forward(cpu, rows, doubles(in).data(), doubles(w).data(), y.data());
@@ -66,7 +81,8 @@ template <class T> static bool one(const Context &x, PpConvShape s, int64_t rows
     Dev<T> din(in), dw_(w), ddy(dy), out(no_y), out2(no_y), gx(no_x), gx2(no_x), gw(dw0), gw2(dw0);
     PpLibrary library = {};
     pp_library = &library;
-    PpCudaConv *v = pp_cuda_conv_open(&s, rows);        /* opened last: nothing but its own care orders its tables before the kernels */
+    /* opened last: nothing but its own care orders its tables before the kernels */
+    PpCudaConv *v = pp_cuda_conv_open(&s, rows);
     pp_library = nullptr;
     need(v, "pp_cuda_conv_open");
     const bool bytes = library.bytes == pp_cuda_conv_bytes(&s, rows);
@@ -75,19 +91,24 @@ template <class T> static bool one(const Context &x, PpConvShape s, int64_t rows
         pp_cuda_conv_backward_data(&x.c, v, rows, ddy.p, dw_.p, again ? gx2.p : gx.p);
         pp_cuda_conv_backward_weight(&x.c, v, rows, din.p, ddy.p, again ? gw2.p : gw.p, 1);
     }
-    const std::vector<T> got_y = out.get(x.stream), got_dx = gx.get(x.stream), got_dw = gw.get(x.stream);
-    bool good = bytes && off(got_y, y, y.size()) < 1 && off(got_dx, dx, dx.size()) < 1 && off(got_dw, dw, dw.size()) < 1;
-    good = good && out2.get(x.stream) == got_y && gx2.get(x.stream) == got_dx && gw2.get(x.stream) == got_dw;
+    const std::vector<T> got_y = out.get(x.stream), got_dx = gx.get(x.stream),
+                         got_dw = gw.get(x.stream);
+    bool good = bytes && off(got_y, y, y.size()) < 1 && off(got_dx, dx, dx.size()) < 1 &&
+                off(got_dw, dw, dw.size()) < 1;
+    good = good && out2.get(x.stream) == got_y && gx2.get(x.stream) == got_dx &&
+           gw2.get(x.stream) == got_dw;
 
     /* the last row alone, not accumulated, and the rows before it added to that */
     out.put(no_y);
     pp_cuda_conv_forward(&x.c, v, rows - 1, din.p, dw_.p, out.p);
-    pp_cuda_conv_backward_weight(&x.c, v, 1, din.p + (rows - 1) * nx, ddy.p + (rows - 1) * ny, gw.p, 0);
+    pp_cuda_conv_backward_weight(&x.c, v, 1, din.p + (rows - 1) * nx, ddy.p + (rows - 1) * ny, gw.p,
+                                 0);
     pp_cuda_conv_backward_weight(&x.c, v, rows - 1, din.p, ddy.p, gw.p, 1);
     const std::vector<T> some = out.get(x.stream);
     for (size_t i = 0; i < dw.size(); i++)
         dw[i] -= static_cast<double>(dw0[i]);
-    good = good && off(some, y, static_cast<size_t>((rows - 1) * ny)) < 1 && std::isnan(some.back()) && off(gw.get(x.stream), dw, dw.size()) < 1;
+    good = good && off(some, y, static_cast<size_t>((rows - 1) * ny)) < 1 &&
+           std::isnan(some.back()) && off(gw.get(x.stream), dw, dw.size()) < 1;
     pp_cuda_conv_close(v);
     return good && !pp_cuda_error()[0];
 }
@@ -125,7 +146,8 @@ int main() {
             const bool single = one<float>(x, c.s, c.rows), twice = one<double>(x, c.s, c.rows);
             ok(single && twice, c.what);
             if (!single || !twice)
-                printf("# float32 %s, float64 %s %s\n", single ? "agrees" : "differs", twice ? "agrees" : "differs", pp_cuda_error());
+                printf("# float32 %s, float64 %s %s\n", single ? "agrees" : "differs",
+                       twice ? "agrees" : "differs", pp_cuda_error());
             pp_cuda_clear();
         }
         PpConvShape many = shape(1, 16, 16, {1 << 16}, {1}, {1}, {1}, {0}, {0});
@@ -136,7 +158,8 @@ int main() {
         pp_cuda_clear();
         PpConvShape huge = shape(1, 1 << 12, 1, {1 << 20}, {1}, {1}, {1}, {0}, {0});
         huge.dtype = PP_F32;
-        ok(!pp_cuda_conv_open(&huge, 1) && strstr(pp_cuda_error(), "more than 2^31 elements"), "a sample that is too large is said");
+        ok(!pp_cuda_conv_open(&huge, 1) && strstr(pp_cuda_error(), "more than 2^31 elements"),
+           "a sample that is too large is said");
         pp_cuda_clear();
     }
     printf("1..%d\n", number);

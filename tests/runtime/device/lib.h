@@ -1,5 +1,6 @@
 /*
- * lib.h - what the test programs of this folder share: device memory from and to vectors, TAP lines, random numbers, a context.
+ * lib.h - what the test programs of this folder share: device memory from and to vectors, TAP
+ * lines, random numbers, a context.
  */
 #ifndef CUDA_LIB_TEST_H
 #define CUDA_LIB_TEST_H
@@ -43,33 +44,42 @@ template <class T> struct Dev {
     T *p = nullptr;
     size_t n;
     explicit Dev(const std::vector<T> &v) : n(v.size()) {
-        need(PP_CUDA(cudaMalloc(reinterpret_cast<void **>(&p), (n ? n : 1) * sizeof(T))), "cudaMalloc");
+        need(PP_CUDA(cudaMalloc(reinterpret_cast<void **>(&p), (n ? n : 1) * sizeof(T))),
+             "cudaMalloc");
         put(v);
     }
     ~Dev() { cudaFree(p); }
     Dev(const Dev &) = delete;
     Dev &operator=(const Dev &) = delete;
-    void put(const std::vector<T> &v) {                 /* from memory that is not pinned the copy may go on behind the call */
-        need(!n || (PP_CUDA(cudaMemcpy(p, v.data(), n * sizeof(T), cudaMemcpyHostToDevice)) && PP_CUDA(cudaStreamSynchronize(nullptr))), "to the device");
+    /* from memory that is not pinned the copy may go on behind the call */
+    void put(const std::vector<T> &v) {
+        need(!n || (PP_CUDA(cudaMemcpy(p, v.data(), n * sizeof(T), cudaMemcpyHostToDevice)) &&
+                    PP_CUDA(cudaStreamSynchronize(nullptr))),
+             "to the device");
     }
     std::vector<T> get(cudaStream_t s) const {
         std::vector<T> v(n);
         need(PP_CUDA(cudaStreamSynchronize(s)), "kernels");
-        need(!n || PP_CUDA(cudaMemcpy(v.data(), p, n * sizeof(T), cudaMemcpyDeviceToHost)), "from the device");
+        need(!n || PP_CUDA(cudaMemcpy(v.data(), p, n * sizeof(T), cudaMemcpyDeviceToHost)),
+             "from the device");
         return v;
     }
 };
 
-/* A stream and a cuBLAS handle that works in it, as the runtime makes them: with a list of its own or another's. */
+/* A stream and a cuBLAS handle that works in it, as the runtime makes them: with a list of its own
+ * or another's. */
 struct Context {
     PpCtx c = {};
     cudaStream_t stream = nullptr;
     PpBlas blas = {};
     void *own = nullptr;
     explicit Context(const Context *shared = nullptr) {
-        need(PP_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)) && PP_BLAS(cublasCreate(&blas.handle)) &&
-                 PP_BLAS(cublasSetStream(blas.handle, stream)) && PP_BLAS(cublasSetMathMode(blas.handle, CUBLAS_PEDANTIC_MATH)) &&
-                 (shared || PP_CUDA(cudaMalloc(&own, static_cast<size_t>(PP_BLAS_LIST_BYTES)))), "a device");
+        need(PP_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)) &&
+                 PP_BLAS(cublasCreate(&blas.handle)) &&
+                 PP_BLAS(cublasSetStream(blas.handle, stream)) &&
+                 PP_BLAS(cublasSetMathMode(blas.handle, CUBLAS_PEDANTIC_MATH)) &&
+                 (shared || PP_CUDA(cudaMalloc(&own, static_cast<size_t>(PP_BLAS_LIST_BYTES)))),
+             "a device");
         blas.list = shared ? shared->own : own;
         c.stream = stream;
         c.blas = &blas;

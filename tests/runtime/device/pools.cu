@@ -1,10 +1,13 @@
 /*
- * pools.cu - pp_cuda_pool_forward against loops on the host: maxima (NaN stays), averages of the places inside the plane and of all; what
- * cuDNN has no windows for, and everything once kernels may wait for other ranks, is left to the caller.  Without cuDNN it always is.
+ * pools.cu - pp_cuda_pool_forward against loops on the host: maxima (NaN stays), averages of the
+ * places inside the plane and of all; what cuDNN has no windows for, and everything once kernels
+ * may wait for other ranks, is left to the caller.  Without cuDNN it always is.
  */
 #include "lib.h"
 
-template <class T> static std::vector<T> expected(const PpPoolShape &s, int64_t planes, const std::vector<T> &x) {
+template <class T>
+static std::vector<T> expected(const PpPoolShape &s, int64_t planes, const std::vector<T> &x)
+{
     std::vector<T> y;
     const int64_t plane = s.in[0] * s.in[1];
     for (int64_t p = 0; p < planes; p++)
@@ -12,21 +15,31 @@ template <class T> static std::vector<T> expected(const PpPoolShape &s, int64_t 
             for (int64_t j = 0; j < s.out[1]; j++) {
                 T best = static_cast<T>(-INFINITY), sum = 0;
                 int64_t inside = 0;
-                for (int64_t a = i * s.stride[0] - s.pad[0]; a < i * s.stride[0] - s.pad[0] + s.kernel[0]; a++)
-                    for (int64_t b = j * s.stride[1] - s.pad[1]; b < j * s.stride[1] - s.pad[1] + s.kernel[1]; b++) {
+                for (int64_t a = i * s.stride[0] - s.pad[0];
+                     a < i * s.stride[0] - s.pad[0] + s.kernel[0]; a++)
+                    for (int64_t b = j * s.stride[1] - s.pad[1];
+                         b < j * s.stride[1] - s.pad[1] + s.kernel[1]; b++) {
                         if (a < 0 || a >= s.in[0] || b < 0 || b >= s.in[1])
                             continue;
                         const T v = x[static_cast<size_t>(p * plane + a * s.in[1] + b)];
-                        best = v > best || std::isnan(v) || std::isnan(best) ? (std::isnan(best) ? best : v) : best;
+                        best = v > best || std::isnan(v) || std::isnan(best)
+                                   ? (std::isnan(best) ? best : v)
+                                   : best;
                         sum += v;
                         inside++;
                     }
-                y.push_back(s.kind == PP_POOL_MAX ? best : sum / static_cast<T>(s.kind == PP_POOL_INSIDE ? inside : s.kernel[0] * s.kernel[1]));
+                y.push_back(s.kind == PP_POOL_MAX
+                                ? best
+                                : sum / static_cast<T>(s.kind == PP_POOL_INSIDE
+                                                           ? inside
+                                                           : s.kernel[0] * s.kernel[1]));
             }
     return y;
 }
 
-template <class T> static bool agrees(Context &x, const PpPoolShape &s, int64_t rows, int64_t channels) {
+template <class T>
+static bool agrees(Context &x, const PpPoolShape &s, int64_t rows, int64_t channels)
+{
     const int64_t planes = rows * channels;
     std::vector<T> in = numbers<T>(planes * s.in[0] * s.in[1]);
     in[3] = static_cast<T>(NAN);
@@ -36,8 +49,10 @@ template <class T> static bool agrees(Context &x, const PpPoolShape &s, int64_t 
     if (!pp_cuda_pool_forward(&x.c, &s, planes, from.p, to.p))
         return false;
     const std::vector<T> got = to.get(x.stream);
-    for (size_t i = 0; i < want.size(); i++)            /* nine numbers of [-1, 1]: a few roundings of 2^-24 */
-        if (std::isnan(got[i]) != std::isnan(want[i]) || std::fabs(got[i] - want[i]) > static_cast<T>(1e-6))
+    /* nine numbers of [-1, 1]: a few roundings of 2^-24 */
+    for (size_t i = 0; i < want.size(); i++)
+        if (std::isnan(got[i]) != std::isnan(want[i]) ||
+            std::fabs(got[i] - want[i]) > static_cast<T>(1e-6))
             return false;
     return true;
 }
@@ -61,7 +76,9 @@ int main() {
         Context x;
         for (const auto &c : cases)
             for (int64_t rows = 2; rows <= 3; rows++)
-                ok((c.s.dtype == PP_F64 ? agrees<double>(x, c.s, rows, 5) : agrees<float>(x, c.s, rows, 5)) == (there && c.takes), c.what);
+                ok((c.s.dtype == PP_F64 ? agrees<double>(x, c.s, rows, 5)
+                                        : agrees<float>(x, c.s, rows, 5)) == (there && c.takes),
+                   c.what);
         pp_cuda_waits = true;
         ok(!agrees<float>(x, cases[0].s, 2, 5), "not while kernels wait for other ranks");
         ok(!pp_cuda_error()[0] && cudaPeekAtLastError() == cudaSuccess, "no error");

@@ -1,44 +1,76 @@
 /*
- * products.cu - pp_cuda_sgemm, pp_cuda_dgemm and their batched forms against the CPU's (gemm.c, which test_gemm.c checks): sizes, transposes,
- * leading dimensions, alpha, beta, empty sums, batches over views, batches that no stride describes and that are one call all the same, two calls and
- * two streams that share a list of pointers; and what cannot be is said.
+ * products.cu - pp_cuda_sgemm, pp_cuda_dgemm and their batched forms against the CPU's (gemm.c,
+ * which test_gemm.c checks): sizes, transposes, leading dimensions, alpha, beta, empty sums,
+ * batches over views, batches that no stride describes and that are one call all the same, two
+ * calls and two streams that share a list of pointers; and what cannot be is said.
  *
- * Tolerance: both add k products of numbers in [-1, 1] in float32, in orders of their own: 2 (1 + sqrt(k)) rounding errors of 2^-24 times the
- * largest partial sum, about sqrt(k): 1e-6 (1 + sqrt(k)) leaves a factor of about four; the same for float64 with 1e-15.
+ * Tolerance: both add k products of numbers in [-1, 1] in float32, in orders of their own: 2 (1 +
+ * sqrt(k)) rounding errors of 2^-24 times the largest partial sum, about sqrt(k): 1e-6 (1 +
+ * sqrt(k)) leaves a factor of about four; the same for float64 with 1e-15.
  */
 #include "lib.h"
 
-static void cpu(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
-                float beta, float *c, int64_t ldc) { pp_sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc); }
-static void cpu(int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda, const double *b, int64_t ldb,
-                double beta, double *c, int64_t ldc) { pp_dgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc); }
-static void gpu(const PpCtx *x, int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b,
-                int64_t ldb, float beta, float *c, int64_t ldc) { pp_cuda_sgemm(x, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc); }
-static void gpu(const PpCtx *x, int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda, const double *b,
-                int64_t ldb, double beta, double *c, int64_t ldc) { pp_cuda_dgemm(x, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc); }
+static void cpu(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
+                int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
+{
+    pp_sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+static void cpu(int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a,
+                int64_t lda, const double *b, int64_t ldb, double beta, double *c, int64_t ldc)
+{
+    pp_dgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+static void gpu(const PpCtx *x, int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha,
+                const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
+                int64_t ldc)
+{
+    pp_cuda_sgemm(x, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+static void gpu(const PpCtx *x, int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha,
+                const double *a, int64_t lda, const double *b, int64_t ldb, double beta, double *c,
+                int64_t ldc)
+{
+    pp_cuda_dgemm(x, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
 
 struct Strides { std::vector<int64_t> count, a, b, c; };
-static void batched(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
-                    float beta, float *c, int64_t ldc, const Strides &s) {
-    pp_sgemm_batched(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, static_cast<int>(s.count.size()), s.count.data(), s.a.data(), s.b.data(), s.c.data());
+static void batched(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
+                    int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc,
+                    const Strides &s)
+{
+    pp_sgemm_batched(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc,
+                     static_cast<int>(s.count.size()), s.count.data(), s.a.data(), s.b.data(),
+                     s.c.data());
 }
-static void batched(int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda, const double *b, int64_t ldb,
-                    double beta, double *c, int64_t ldc, const Strides &s) {
-    pp_dgemm_batched(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, static_cast<int>(s.count.size()), s.count.data(), s.a.data(), s.b.data(), s.c.data());
+static void batched(int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a,
+                    int64_t lda, const double *b, int64_t ldb, double beta, double *c, int64_t ldc,
+                    const Strides &s)
+{
+    pp_dgemm_batched(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc,
+                     static_cast<int>(s.count.size()), s.count.data(), s.a.data(), s.b.data(),
+                     s.c.data());
 }
-static void batched(const PpCtx *x, int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b,
-                    int64_t ldb, float beta, float *c, int64_t ldc, const Strides &s) {
-    pp_cuda_sgemm_batched(x, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, static_cast<int>(s.count.size()), s.count.data(), s.a.data(), s.b.data(),
+static void batched(const PpCtx *x, int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha,
+                    const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
+                    int64_t ldc, const Strides &s)
+{
+    pp_cuda_sgemm_batched(x, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc,
+                          static_cast<int>(s.count.size()), s.count.data(), s.a.data(), s.b.data(),
                           s.c.data());
 }
-static void batched(const PpCtx *x, int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha, const double *a, int64_t lda, const double *b,
-                    int64_t ldb, double beta, double *c, int64_t ldc, const Strides &s) {
-    pp_cuda_dgemm_batched(x, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, static_cast<int>(s.count.size()), s.count.data(), s.a.data(), s.b.data(),
+static void batched(const PpCtx *x, int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha,
+                    const double *a, int64_t lda, const double *b, int64_t ldb, double beta,
+                    double *c, int64_t ldc, const Strides &s)
+{
+    pp_cuda_dgemm_batched(x, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc,
+                          static_cast<int>(s.count.size()), s.count.data(), s.a.data(), s.b.data(),
                           s.c.data());
 }
 
 /* The worst difference in units of the tolerance. */
-template <class T> static double off(const std::vector<T> &got, const std::vector<T> &want, int64_t k) {
+template <class T>
+static double off(const std::vector<T> &got, const std::vector<T> &want, int64_t k)
+{
     double worst = 0;
     for (size_t i = 0; i < got.size(); i++) {
         double e = std::fabs(static_cast<double>(got[i]) - static_cast<double>(want[i]));
@@ -47,21 +79,29 @@ template <class T> static double off(const std::vector<T> &got, const std::vecto
     return worst / (1 + std::sqrt(static_cast<double>(k))) / (sizeof(T) == 8 ? 1e-15 : 1e-6);
 }
 
-template <class T> static double one(const Context &x, int ta, int tb, int64_t m, int64_t n, int64_t k, int pad) {
+template <class T>
+static double one(const Context &x, int ta, int tb, int64_t m, int64_t n, int64_t k, int pad)
+{
     int64_t lda = (ta ? m : k) + pad, ldb = (tb ? k : n) + pad, ldc = n + pad;
-    std::vector<T> a = numbers<T>((ta ? k : m) * lda), b = numbers<T>((tb ? n : k) * ldb), c = numbers<T>(m * ldc);
+    std::vector<T> a = numbers<T>((ta ? k : m) * lda), b = numbers<T>((tb ? n : k) * ldb),
+                   c = numbers<T>(m * ldc);
     Dev<T> da(a), db(b), dc(c);
     T alpha = static_cast<T>(pad ? 0.5 : 1), beta = static_cast<T>(pad ? 1 : 0);
     cpu(ta, tb, m, n, k, alpha, a.data(), lda, b.data(), ldb, beta, c.data(), ldc);
     gpu(&x.c, ta, tb, m, n, k, alpha, da.p, lda, db.p, ldb, beta, dc.p, ldc);
-    return off(dc.get(x.stream), c, k);                 /* columns beyond n included: nobody may write there */
+    /* columns beyond n included: nobody may write there */
+    return off(dc.get(x.stream), c, k);
 }
 
-template <class T> static double batch(const Context &x, int ta, int tb, int64_t m, int64_t n, int64_t k, int64_t na, int64_t lda, int64_t nb,
-                                       int64_t ldb, int64_t nc, int64_t ldc, T beta, const Strides &s) {
+template <class T>
+static double batch(const Context &x, int ta, int tb, int64_t m, int64_t n, int64_t k, int64_t na,
+                    int64_t lda, int64_t nb, int64_t ldb, int64_t nc, int64_t ldc, T beta,
+                    const Strides &s)
+{
     std::vector<T> a = numbers<T>(na), b = numbers<T>(nb), c = numbers<T>(nc);
     Dev<T> da(a), db(b), dc(c);
-    batched(ta, tb, m, n, k, static_cast<T>(2), a.data(), lda, b.data(), ldb, beta, c.data(), ldc, s);
+    batched(ta, tb, m, n, k, static_cast<T>(2), a.data(), lda, b.data(), ldb, beta, c.data(), ldc,
+            s);
     batched(&x.c, ta, tb, m, n, k, static_cast<T>(2), da.p, lda, db.p, ldb, beta, dc.p, ldc, s);
     return off(dc.get(x.stream), c, k);
 }
@@ -73,29 +113,43 @@ template <class T> static void all(const Context &x, const std::string &type) {
         for (unsigned i = 0; i < 9; i++)
             for (unsigned j = 0; j < 9; j += 1 + i % 3)
                 for (unsigned p = 0; p < 9; p += 1 + j % 4)
-                    worst = std::fmax(worst, one<T>(x, t & 1, t >> 1, sizes[i], sizes[j], sizes[p], static_cast<int>((i + j + p) % 2) * 3));
+                    worst = std::fmax(worst, one<T>(x, t & 1, t >> 1, sizes[i], sizes[j], sizes[p],
+                                                    static_cast<int>((i + j + p) % 2) * 3));
     ok(worst < 1, type + ": products of all sizes and transposes");
     worst = std::fmax(one<T>(x, 0, 0, 5, 7, 0, 0), one<T>(x, 0, 1, 5, 7, 0, 2));
     ok(worst < 1, type + ": an empty sum is beta C");
-    gpu(&x.c, 0, 0, 0, 3, 2, static_cast<T>(1), static_cast<const T *>(nullptr), 2, nullptr, 3, static_cast<T>(0), nullptr, 3);
-    gpu(&x.c, 0, 0, 3, 0, 2, static_cast<T>(1), static_cast<const T *>(nullptr), 2, nullptr, 0, static_cast<T>(0), nullptr, 0);
+    gpu(&x.c, 0, 0, 0, 3, 2, static_cast<T>(1), static_cast<const T *>(nullptr), 2, nullptr, 3,
+        static_cast<T>(0), nullptr, 3);
+    gpu(&x.c, 0, 0, 3, 0, 2, static_cast<T>(1), static_cast<const T *>(nullptr), 2, nullptr, 0,
+        static_cast<T>(0), nullptr, 0);
     ok(!pp_cuda_error()[0], type + ": empty matrices");
     /* heads inside a packed [2, 3, 4 heads * 5] tensor: A[b,h] = x[b,:,h,:] (3 x 5), C = A B^T */
-    ok(batch<T>(x, 0, 1, 3, 3, 5, 120, 20, 120, 20, 72, 3, 0, {{2, 4}, {60, 5}, {60, 5}, {36, 9}}) < 1, type + ": a batch over strided heads");
-    ok(batch<T>(x, 0, 0, 4, 6, 5, 120, 5, 30, 6, 144, 6, 1, {{2, 3}, {60, 20}, {0, 0}, {72, 24}}) < 1, type + ": one matrix for all of a batch");
-    ok(batch<T>(x, 1, 0, 2, 3, 4, 480, 2, 720, 3, 360, 3, 1, {{3, 1, 4, 5}, {160, 7, 40, 8}, {240, 7, 12, 48}, {120, 7, 30, 6}}) < 1,
+    ok(batch<T>(x, 0, 1, 3, 3, 5, 120, 20, 120, 20, 72, 3, 0, {{2, 4}, {60, 5}, {60, 5}, {36, 9}}) <
+           1,
+       type + ": a batch over strided heads");
+    ok(batch<T>(x, 0, 0, 4, 6, 5, 120, 5, 30, 6, 144, 6, 1, {{2, 3}, {60, 20}, {0, 0}, {72, 24}}) <
+           1,
+       type + ": one matrix for all of a batch");
+    ok(batch<T>(x, 1, 0, 2, 3, 4, 480, 2, 720, 3, 360, 3, 1,
+                {{3, 1, 4, 5}, {160, 7, 40, 8}, {240, 7, 12, 48}, {120, 7, 30, 6}}) < 1,
        type + ": four dimensions that do not fold");
-    ok(batch<T>(x, 0, 0, 3, 2, 0, 1, 1, 2, 2, 24, 2, static_cast<T>(0.5), {{2, 2}, {0, 0}, {0, 0}, {12, 6}}) < 1, type + ": a batch of empty sums");
-    ok(batch<T>(x, 0, 0, 3, 2, 4, 12, 4, 8, 2, 6, 2, 0, {{}, {}, {}, {}}) < 1, type + ": a batch without dimensions");
-    batched(&x.c, 0, 0, 3, 2, 4, static_cast<T>(1), static_cast<const T *>(nullptr), 4, nullptr, 2, static_cast<T>(0), static_cast<T *>(nullptr), 2,
-            {{2, 0}, {1, 1}, {1, 1}, {1, 1}});
+    ok(batch<T>(x, 0, 0, 3, 2, 0, 1, 1, 2, 2, 24, 2, static_cast<T>(0.5),
+                {{2, 2}, {0, 0}, {0, 0}, {12, 6}}) < 1,
+       type + ": a batch of empty sums");
+    ok(batch<T>(x, 0, 0, 3, 2, 4, 12, 4, 8, 2, 6, 2, 0, {{}, {}, {}, {}}) < 1,
+       type + ": a batch without dimensions");
+    batched(&x.c, 0, 0, 3, 2, 4, static_cast<T>(1), static_cast<const T *>(nullptr), 4, nullptr, 2,
+            static_cast<T>(0), static_cast<T *>(nullptr), 2, {{2, 0}, {1, 1}, {1, 1}, {1, 1}});
     ok(!pp_cuda_error()[0], type + ": a batch of none");
 }
 
 /* ---- batches of which a list says where the operands are ---- */
 
-/* Heads of a packed [rows, 3 parts, heads * 5] tensor x: y[r,h] (+)= q[r,h] k[r,h]^T with 3 rows of x a product, as attention reads it. */
-template <class T> static void attention(const PpCtx *c, const T *x, T *y, int64_t rows, int64_t heads, T beta) {
+/* Heads of a packed [rows, 3 parts, heads * 5] tensor x: y[r,h] (+)= q[r,h] k[r,h]^T with 3 rows of
+ * x a product, as attention reads it. */
+template <class T>
+static void attention(const PpCtx *c, const T *x, T *y, int64_t rows, int64_t heads, T beta)
+{
     const int64_t ld = 3 * heads * 5;
     const Strides s = {{rows, heads}, {3 * ld, 5}, {3 * ld, 5}, {heads * 9, 9}};
     if (c)
@@ -104,7 +158,8 @@ template <class T> static void attention(const PpCtx *c, const T *x, T *y, int64
         batched(0, 1, 3, 3, 5, static_cast<T>(2), x, ld, x + heads * 5, ld, beta, y, 3, s);
 }
 
-/* Two such products, of other sizes and operands, one after the other: by streams that share a list, of which the second waits for the first. */
+/* Two such products, of other sizes and operands, one after the other: by streams that share a
+ * list, of which the second waits for the first. */
 template <class T> static double in_turn(const Context &one, const Context &two) {
     const int64_t rows[] = {3, 5}, heads[] = {4, 2};
     double worst = 0;
@@ -117,11 +172,14 @@ template <class T> static double in_turn(const Context &one, const Context &two)
     cudaEvent_t done;
     need(PP_CUDA(cudaEventCreateWithFlags(&done, cudaEventDisableTiming)), "an event");
     attention<T>(&one.c, x0.p, y0.p, rows[0], heads[0], 1);
-    need(PP_CUDA(cudaEventRecord(done, one.stream)) && PP_CUDA(cudaStreamWaitEvent(two.stream, done, 0)), "an event");
+    need(PP_CUDA(cudaEventRecord(done, one.stream)) &&
+             PP_CUDA(cudaStreamWaitEvent(two.stream, done, 0)),
+         "an event");
     attention<T>(&two.c, x1.p, y1.p, rows[1], heads[1], 0);
     for (int i = 0; i < 2; i++) {
         attention<T>(nullptr, x[i].data(), y[i].data(), rows[i], heads[i], static_cast<T>(1 - i));
-        worst = std::fmax(worst, i ? off(y1.get(two.stream), y[1], 5) : off(y0.get(one.stream), y[0], 5));
+        worst = std::fmax(worst,
+                          i ? off(y1.get(two.stream), y[1], 5) : off(y0.get(one.stream), y[0], 5));
     }
     cudaEventDestroy(done);
     return worst;
@@ -144,44 +202,57 @@ template <class T> static void counted(const Context &x, const std::string &type
     const PpProfiler *before = pp_profiler;
     calls.clear();
     pp_profiler = &counter;
-    const bool good = batch<T>(x, 1, 0, 2, 3, 4, 480, 2, 720, 3, 360, 3, 1, {{3, 4, 5}, {160, 40, 8}, {240, 12, 48}, {120, 30, 6}}) < 1;
+    const bool good = batch<T>(x, 1, 0, 2, 3, 4, 480, 2, 720, 3, 360, 3, 1,
+                               {{3, 4, 5}, {160, 40, 8}, {240, 12, 48}, {120, 30, 6}}) < 1;
     pp_profiler = before;
-    ok(good && calls.size() == 1 && calls[0].second == 2 * 2 * 3 * 4 * 60, type + ": three dimensions that do not fold are one call");
+    ok(good && calls.size() == 1 && calls[0].second == 2 * 2 * 3 * 4 * 60,
+       type + ": three dimensions that do not fold are one call");
 }
 
 template <class T> static void lists(const Context &x, const std::string &type) {
     double worst = 0;
-    for (int t = 0; t < 4; t++)                         /* A and B of 2 dimensions in one [2, 3, 8, 60] and one [3, 2, 70, 10] */
-        worst = std::fmax(worst, batch<T>(x, t & 1, t >> 1, 5, 7, 6, 2 * 3 * 8 * 60, 60, 3 * 2 * 700, 10, 2 * 3 * 40, 7, static_cast<T>(t % 3),
+    /* A and B of 2 dimensions in one [2, 3, 8, 60] and one [3, 2, 70, 10] */
+    for (int t = 0; t < 4; t++)
+        worst = std::fmax(worst, batch<T>(x, t & 1, t >> 1, 5, 7, 6, 2 * 3 * 8 * 60, 60,
+                                          3 * 2 * 700, 10, 2 * 3 * 40, 7, static_cast<T>(t % 3),
                                           {{2, 3}, {1440, 13}, {700, 1400}, {120, 40}}));
     ok(worst < 1, type + ": two dimensions that do not fold, all transposes");
     counted<T>(x, type);
     /* one row, one column */
-    worst = batch<T>(x, 0, 0, 1, 6, 4, 200, 4, 800, 6, 200, 6, 0, {{4, 7}, {50, 4}, {30, 96}, {48, 6}});
-    worst = std::fmax(worst, batch<T>(x, 0, 1, 6, 1, 4, 800, 4, 200, 4, 200, 1, 1, {{4, 7}, {30, 96}, {50, 4}, {48, 6}}));
+    worst =
+        batch<T>(x, 0, 0, 1, 6, 4, 200, 4, 800, 6, 200, 6, 0, {{4, 7}, {50, 4}, {30, 96}, {48, 6}});
+    worst = std::fmax(worst, batch<T>(x, 0, 1, 6, 1, 4, 800, 4, 200, 4, 200, 1, 1,
+                                      {{4, 7}, {30, 96}, {50, 4}, {48, 6}}));
     ok(worst < 1, type + ": vectors in a list");
     const int64_t many = PP_BLAS_LIST / 2 + 1;
-    ok(batch<T>(x, 0, 0, 2, 1, 2, 12 * many, 2, 4 * many, 1, 6 * many, 1, 1, {{3, many}, {4, 12}, {0, 4}, {2 * many, 2}}) < 1,
+    ok(batch<T>(x, 0, 0, 2, 1, 2, 12 * many, 2, 4 * many, 1, 6 * many, 1, 1,
+                {{3, many}, {4, 12}, {0, 4}, {2 * many, 2}}) < 1,
        type + ": more products than the list holds");
-    ok(batch<T>(x, 0, 0, 2, 1, 0, 1, 2, 1, 1, 70000 * 3, 1, static_cast<T>(0.5), {{2, 35000}, {0, 0}, {0, 0}, {2, 6}}) < 1,
+    ok(batch<T>(x, 0, 0, 2, 1, 0, 1, 2, 1, 1, 70000 * 3, 1, static_cast<T>(0.5),
+                {{2, 35000}, {0, 0}, {0, 0}, {2, 6}}) < 1,
        type + ": more empty sums than a grid holds");
     ok(in_turn<T>(x, x) < 1, type + ": two calls in a row share the list");
     const Context other(&x);
     ok(in_turn<T>(x, other) < 1, type + ": and two streams");
     ok(!pp_cuda_error()[0], type + ": nothing fails");
     Dev<T> d(numbers<T>(64));
-    batched(&x.c, 0, 0, 2, 2, 2, static_cast<T>(1), d.p, 2, d.p, 2, static_cast<T>(1), d.p + 32, 2, {{2, 3}, {2, 4}, {2, 4}, {4, 0}});
-    ok(strstr(pp_cuda_error(), "one result") != nullptr, type + ": sums that nothing orders are said");
+    batched(&x.c, 0, 0, 2, 2, 2, static_cast<T>(1), d.p, 2, d.p, 2, static_cast<T>(1), d.p + 32, 2,
+            {{2, 3}, {2, 4}, {2, 4}, {4, 0}});
+    ok(strstr(pp_cuda_error(), "one result") != nullptr,
+       type + ": sums that nothing orders are said");
     pp_cuda_clear();
 }
 
-/* The shim ends a program whose list has other pointers than at multiples of 16 while TF32 is allowed. */
+/* The shim ends a program whose list has other pointers than at multiples of 16 while TF32 is
+ * allowed. */
 static void tf32(const Context &x) {
     cublasMath_t mode = CUBLAS_DEFAULT_MATH;
     need(PP_BLAS(cublasSetMathMode(x.blas.handle, CUBLAS_TF32_TENSOR_OP_MATH)), "TF32");
-    const bool odd = batch<float>(x, 0, 1, 3, 3, 5, 120, 20, 120, 20, 72, 3, 0, {{2, 4}, {60, 5}, {60, 5}, {36, 9}}) < 1;
+    const bool odd = batch<float>(x, 0, 1, 3, 3, 5, 120, 20, 120, 20, 72, 3, 0,
+                                  {{2, 4}, {60, 5}, {60, 5}, {36, 9}}) < 1;
     need(PP_BLAS(cublasGetMathMode(x.blas.handle, &mode)), "the mode");
-    ok(odd && mode == CUBLAS_TF32_TENSOR_OP_MATH, "TF32: operands that are not at multiples of 16 bytes");
+    ok(odd && mode == CUBLAS_TF32_TENSOR_OP_MATH,
+       "TF32: operands that are not at multiples of 16 bytes");
     need(PP_BLAS(cublasSetMathMode(x.blas.handle, CUBLAS_PEDANTIC_MATH)), "float32");
 }
 
@@ -193,7 +264,8 @@ int main() {
         lists<float>(x, "float32");
         lists<double>(x, "float64");
         tf32(x);
-        pp_cuda_sgemm(&x.c, 0, 0, static_cast<int64_t>(1) << 31, 1, 1, 1, nullptr, 1, nullptr, 1, 0, nullptr, 1);
+        pp_cuda_sgemm(&x.c, 0, 0, static_cast<int64_t>(1) << 31, 1, 1, 1, nullptr, 1, nullptr, 1, 0,
+                      nullptr, 1);
         ok(strstr(pp_cuda_error(), "2147483648") != nullptr, "a size beyond cuBLAS is said");
         pp_cuda_clear();
     }

@@ -1,12 +1,14 @@
 /*
- * model.c - the model with which contributing.t tries the new operation: y = Squareplus(x * w), b = 16, with w = [1.5, -1.5], and its
- * data, in the current folder: model.onnx, x.npy = [[2, 2]], target.npy = [[3.5, 1.5]].
+ * model.c - the model with which contributing.t tries the new operation: y = Squareplus(x * w), b =
+ * 16, with w = [1.5, -1.5], and its data, in the current folder: model.onnx, x.npy = [[2, 2]],
+ * target.npy = [[3.5, 1.5]].
  */
 #include <stdio.h>
 
 #include "models/pb.h"
 
-static void node(Buf *graph, const char *name, const char *op, const char *in0, const char *in1, const char *out, Buf *attribute)
+static void node(Buf *graph, const char *name, const char *op, const char *in0, const char *in1,
+                 const char *out, Buf *attribute)
 {
     Buf n = {0};
     put_string(&n, 1, in0);
@@ -50,7 +52,8 @@ static int npy(const char *file, const float *row)
 {
     char head[129];
     memcpy(head, "\x93" "NUMPY\x01\x00\x76\x00", 10);
-    snprintf(head + 10, sizeof head - 10, "%-117s\n", "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2), }");
+    snprintf(head + 10, sizeof head - 10, "%-117s\n",
+             "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2), }");
     return save(file, head, 128, row, 2 * sizeof *row);
 }
 
@@ -76,5 +79,6 @@ int main(void)
     put_message(&model, 7, &graph);
     put_int(&opset, 2, 17);
     put_message(&model, 8, &opset);
-    return save("model.onnx", model.at, model.n, "", 0) || npy("x.npy", x) || npy("target.npy", target);
+    return save("model.onnx", model.at, model.n, "", 0) || npy("x.npy", x) ||
+           npy("target.npy", target);
 }
