@@ -10,28 +10,14 @@
 #define _GNU_SOURCE
 #endif
 #include "trace.h"
-
-static void json_string(FILE *f, const char *s)
-{
-    fputc('"', f);
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\')
-            fprintf(f, "\\%c", c);
-        else if (c < 32)
-            fprintf(f, "\\u%04x", c);
-        else
-            fputc(c, f);
-    }
-    fputc('"', f);
-}
+#include "base/file/json.h"
 
 void sched_trace_open(FILE *f, const char *title, int ranks)
 {
     fprintf(f, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"name\":\"process_name\",\"ph\":"
                "\"M\",\"pid\":0,"
                "\"tid\":0,\"args\":{\"name\":");
-    json_string(f, title);
+    json_write_string(f, title);
     fprintf(f, "}}");
     for (int r = 0; r < ranks; r++)
         fprintf(f,

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #endif
 #include "manifest.h"
+#include "json.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -93,7 +94,7 @@ int manifest_confirms(const char *manifest, const char *tensor, const void *data
     FILE *f = open_memstream(&line, &n);
     if (!f)
         return -1;
-    st_json_string(f, tensor);
+    json_write_string(f, tensor);
     fprintf(f, ": \"%08" PRIx32 "\"", st_crc32(0, data, (size_t)bytes));
     int known = fclose(f) ? -1 : strstr(manifest, line) != NULL;
     free(line);

@@ -48,7 +48,7 @@ void st_close(StFile *f);
 int64_t st_dtype_size(int dtype);
 const char *st_dtype_name(int dtype);                        /* "F32" ..., NULL */
 
-/* Writer: declare every tensor, begin, then write all bytes in the order of declaration, then end.
+/* safetensors_write.c: declare every tensor, begin, then write all bytes in the order of declaration, then end.
    The caller names a temporary path and renames it. */
 typedef struct {
     FILE *f;
@@ -68,8 +68,5 @@ void stw_write(StWriter *w, const void *data, int64_t bytes); /* failures are ke
 /* sync: fsync before close; frees w in any case */
 int stw_end(StWriter *w, int sync, char *err, size_t nerr);
 void stw_abandon(StWriter *w);
-
-/* A JSON string literal, quotes included, written to f (names in indexes and logs). */
-void st_json_string(FILE *f, const char *s);
 
 #endif

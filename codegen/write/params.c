@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/file/safetensors.h"
+#include "base/file/json.h"
 #include "write.h"
 
 static bool stored_here(const ParamUse *u) { return u->use != USE_TRANSMIT; }
@@ -108,12 +109,12 @@ static void entry(Link *l, const char *name, Dtype t, const Shape *s, const char
 {
     fprintf(l->index, "%s\n", l->first ? "" : ",");
     l->first = false;
-    st_json_string(l->index, name);
+    json_write_string(l->index, name);
     fprintf(l->index, ": {\"dtype\": \"%s\", \"shape\": [", st_dtype_name((int)t));
     for (int i = 0; i < s->rank; i++)
         fprintf(l->index, "%s%" PRId64, i ? ", " : "", s->d[i]);
     fprintf(l->index, "], \"file\": ");
-    st_json_string(l->index, file);
+    json_write_string(l->index, file);
     fprintf(l->index, ", \"offset\": %" PRId64 ", \"bytes\": %" PRId64 "%s}", offset, bytes_of(s, t), transposed ? ", \"transposed\": true" : "");
 }
 

@@ -11,6 +11,7 @@
 #define _GNU_SOURCE
 #endif
 #include "files.h"
+#include "base/file/json.h"
 
 #include "base/file/manifest.h"
 #include "base/file/safetensors.h"
@@ -84,7 +85,7 @@ static PpStatus stage_file(HostCopy *h, int rank, const StagePlan *rs, const cha
     stw_init(&w);
     stw_meta(&w, "format", "pt");
     fputs(",\n    ", list);
-    st_json_string(list, name);
+    json_write_string(list, name);
     fputs(": {", list);
     const char *comma = "\n      ";
     for (int k = 0; k < rs->st->n_param; k++)
@@ -96,7 +97,7 @@ static PpStatus stage_file(HostCopy *h, int rank, const StagePlan *rs, const cha
                 return pp_fail(PP_ERR_IO, "parameter name too long for a checkpoint");
             stw_declare(&w, key, q->p->t.dtype, q->p->t.rank, q->p->t.dim);
             fputs(comma, list);
-            st_json_string(list, key);
+            json_write_string(list, key);
             fprintf(list, ": \"%08" PRIx32 "\"",
                     st_crc32(0, part_bytes(h, q, &part[j]), (size_t)q->p->t.bytes));
             comma = ",\n      ";
@@ -148,7 +149,7 @@ typedef struct {
 static void manifest_head(FILE *f, const Facts *of)
 {
     fprintf(f, "{\n  \"format\": \"ppsplit checkpoint 1\",\n  \"model\": ");
-    st_json_string(f, of->model->model);
+    json_write_string(f, of->model->model);
     fprintf(f,
             ",\n  \"model_hash\": \"%016" PRIx64 "\",\n  \"plan_hash\": \"%016" PRIx64
             "\",\n  \"step\": %" PRId64 ",\n  \"stages\": %d,\n"

@@ -1,0 +1,162 @@
+/*
+ * safetensors_write.c - a .safetensors file: a header, then the bytes of each tensor as the caller
+ * hands them over.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "safetensors.h"
+
+#include "json.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int fail(char *err, size_t nerr, const char *path, const char *what)
+{
+    snprintf(err, nerr, "%s: %s", path, what);
+    return -1;
+}
+
+void stw_init(StWriter *w) { memset(w, 0, sizeof *w); }
+
+static char *copy_text(StWriter *w, const char *s)
+{
+    char *c = strdup(s);
+    if (!c)
+        w->failed = ENOMEM;
+    return c;
+}
+
+void stw_meta(StWriter *w, const char *key, const char *value)
+{
+    StMeta *grown = realloc(w->meta, (size_t)(w->n_meta + 1) * sizeof *grown);
+    if (!grown) {
+        w->failed = ENOMEM;
+        return;
+    }
+    w->meta = grown;
+    grown[w->n_meta].key = copy_text(w, key);
+    grown[w->n_meta++].value = copy_text(w, value);
+}
+
+void stw_declare(StWriter *w, const char *name, int dtype, int rank, const int64_t *dim)
+{
+    if (w->n == w->cap) {
+        int cap = w->cap ? 2 * w->cap : 64;
+        StTensor *grown = realloc(w->tensor, (size_t)cap * sizeof *grown);
+        if (!grown) {
+            w->failed = ENOMEM;
+            return;
+        }
+        w->tensor = grown;
+        w->cap = cap;
+    }
+    StTensor *t = &w->tensor[w->n++];
+    *t = (StTensor){.name = copy_text(w, name), .dtype = dtype, .rank = rank, .offset = w->total};
+    t->bytes = st_dtype_size(dtype);
+    for (int i = 0; i < rank && i < ST_MAX_RANK; i++) {
+        t->dim[i] = dim[i];
+        t->bytes *= dim[i];
+    }
+    w->total += t->bytes;
+}
+
+static void write_header(StWriter *w, FILE *f)
+{
+    const char *comma = "";
+    putc('{', f);
+    if (w->n_meta) {
+        fputs("\"__metadata__\":{", f);
+        for (int i = 0; i < w->n_meta; i++) {
+            fputs(i ? "," : "", f);
+            json_write_string(f, w->meta[i].key);
+            putc(':', f);
+            json_write_string(f, w->meta[i].value);
+        }
+        putc('}', f);
+        comma = ",";
+    }
+    for (int i = 0; i < w->n; i++, comma = ",") {
+        const StTensor *t = &w->tensor[i];
+        fputs(comma, f);
+        json_write_string(f, t->name);
+        fprintf(f, ":{\"dtype\":\"%s\",\"shape\":[", st_dtype_name(t->dtype));
+        for (int d = 0; d < t->rank; d++)
+            fprintf(f, "%s%" PRId64, d ? "," : "", t->dim[d]);
+        fprintf(f, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", t->offset,
+                t->offset + t->bytes);
+    }
+    putc('}', f);
+}
+
+int stw_begin(StWriter *w, const char *path, char *err, size_t nerr)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *m = w->failed ? NULL : open_memstream(&text, &n);
+    if (!m) {
+        stw_abandon(w);
+        return fail(err, nerr, path, "out of memory");
+    }
+    write_header(w, m);
+    while ((ftell(m) + 8) % 64) /* the data start at a multiple of 64 bytes */
+        putc(' ', m);
+    int bad = ferror(m) | fclose(m);
+    unsigned char length[8];
+    for (int i = 0; i < 8; i++)
+        length[i] = (unsigned char)((uint64_t)n >> (8 * i));
+    w->f = bad ? NULL : fopen(path, "wb");
+    if (!w->f) {
+        int e = errno;
+        free(text);
+        stw_abandon(w);
+        return fail(err, nerr, path, bad ? "out of memory" : strerror(e));
+    }
+    if (fwrite(length, 1, 8, w->f) != 8 || fwrite(text, 1, n, w->f) != n)
+        w->failed = errno ? errno : EIO;
+    free(text);
+    return 0;
+}
+
+void stw_write(StWriter *w, const void *data, int64_t bytes)
+{
+    if (!w->failed && bytes && fwrite(data, 1, (size_t)bytes, w->f) != (size_t)bytes)
+        w->failed = errno ? errno : EIO;
+    w->written += bytes;
+}
+
+void stw_abandon(StWriter *w)
+{
+    if (w->f)
+        fclose(w->f);
+    for (int i = 0; i < w->n; i++)
+        free(w->tensor[i].name);
+    for (int i = 0; i < w->n_meta; i++) {
+        free(w->meta[i].key);
+        free(w->meta[i].value);
+    }
+    free(w->tensor);
+    free(w->meta);
+    memset(w, 0, sizeof *w);
+}
+
+int stw_end(StWriter *w, int sync, char *err, size_t nerr)
+{
+    int e = w->failed;
+    if (!e && w->written != w->total)
+        e = EINVAL;
+    if (!e && (fflush(w->f) || (sync && fsync(fileno(w->f)))))
+        e = errno;
+    if (fclose(w->f) && !e)
+        e = errno;
+    w->f = NULL;
+    stw_abandon(w);
+    if (!e)
+        return 0;
+    snprintf(err, nerr, "cannot write tensors: %s", strerror(e));
+    return -1;
+}
