@@ -40,6 +40,8 @@ static int64_t bytes_of(const Shape *s, Dtype t) { return shape_elements(s) * (i
 
 static void write_copy(StageGen *sg, const char *dir, OnnxWeight *weight)
 {
+    enum { FILES_REST = 16 << 20 };                     /* after so many bytes the mapped pages are given back */
+    int64_t read = 0;
     char err[ST_ERR];
     const Stage *s = sg->stage;
     const char *path = arena_printf(sg->a, "%s/stage%u.safetensors", dir, s->index);
@@ -67,6 +69,11 @@ static void write_copy(StageGen *sg, const char *dir, OnnxWeight *weight)
         Arena *scratch = arena_new();
         stw_write(&w, dense(scratch, p, bytes), bytes);
         arena_free(scratch);
+        read += bytes;
+        if (read >= FILES_REST) {
+            models_rest(sg->g);
+            read = 0;
+        }
     }
     for (uint32_t i = 0; i < sg->konst.n; i++) {
         const Value *v = val(sg->g, sg->konst.at[i].value);

@@ -346,6 +346,7 @@ Graph *import_models(Arena *a, uint32_t n, const char *const *path, const Import
     for (uint32_t i = 0; i < opt->train.n; i++)
         check_pattern(g, "--train", opt->train.at[i]);
     graph_verify(g);
+    models_rest(g);
     return g;
 }
 

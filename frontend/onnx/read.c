@@ -166,3 +166,15 @@ Model *model_open(Arena *a, const char *path, const Limits *lim)
     scope_assign(m, &m->node);
     return m;
 }
+
+static void rest(const void *at, size_t size) { madvise((void *)(uintptr_t)at, size, MADV_DONTNEED); }
+
+void models_rest(const Graph *g)
+{
+    for (uint32_t i = 0; i < g->model.n; i++) {
+        const Model *m = g->model.at[i];
+        rest(m->at, m->size);
+        for (uint32_t k = 0; k < m->external.file.n; k++)
+            rest(m->external.file.at[k].at, (size_t)m->external.file.at[k].size);
+    }
+}
