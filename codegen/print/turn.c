@@ -27,10 +27,21 @@ static const char **field_names(Out *o, const Repeat *r)
 
 /* ---- one turn -------------------------------------------------------------------------------------------------- */
 
-static const char *value_text(Out *o, const RepeatField *x)
+/* In whose place the buffer comes to stand, where that is another field. */
+static const char *place_taken(Out *o, const Repeat *r, const RepeatField *x, const char *const *name)
+{
+    uint32_t over = o->f->buf.at[x->buf[0]].over;
+    for (uint32_t i = 0; over != NONE && i < r->field.n; i++)
+        if (r->field.at[i].buf[0] == over)
+            return arena_printf(o->a, "; takes the place of %s", name[i]);
+    return "";
+}
+
+static const char *value_text(Out *o, const Repeat *r, const RepeatField *x, const char *const *name)
 {
     const Value *v = val(o->f->g, o->f->buf.at[x->buf[0]].value), *w = val(o->f->g, o->f->buf.at[x->buf[1]].value);
-    return arena_printf(o->a, "%s%s", shape_print(o->a, v->dtype, &v->shape), out_value_name(o->a, out_pattern(o->a, v->name, w->name)));
+    return arena_printf(o->a, "%s%s%s", shape_print(o->a, v->dtype, &v->shape), place_taken(o, r, x, name),
+                        out_value_name(o->a, out_pattern(o->a, v->name, w->name)));
 }
 
 static const char *pointer_type(const Out *o, const RepeatField *x)
@@ -42,7 +53,7 @@ static void print_struct(Out *o, const Repeat *r, const char *const *name, Text 
 {
     t->indent = 1;
     for (uint32_t i = 0; i < r->field.n; i++)
-        text_noted(t, 40, arena_printf(o->a, "%s%s;", pointer_type(o, &r->field.at[i]), name[i]), value_text(o, &r->field.at[i]));
+        text_noted(t, 40, arena_printf(o->a, "%s%s;", pointer_type(o, &r->field.at[i]), name[i]), value_text(o, r, &r->field.at[i], name));
     for (uint32_t i = 0; i < r->keyed.n; i++)
         text_noted(t, 40, arena_printf(o->a, "uint32_t key%u;", i + 1), "of a Dropout");
     t->indent = 0;
