@@ -1,9 +1,10 @@
 /*
  * cg.h - what the parts of codegen share: a stage while its code is made, and its functions.
  *
- * A Func is one of a stage's functions (forward, infer, backward, backward_input, backward_weight).  Its way:
- * lower -> place (where values live) -> fuse (groups) -> build (nests) -> memory (lifetimes, offsets) -> steps -> repeats -> print.
- * The passes: plan/plan.h.  What prints steps: print/target.h.  What writes the output folder: write/write.h.
+ * A Func is one of a stage's functions (forward, infer, backward, backward_input, backward_weight).
+ * Its way: lower -> place (where values live) -> fuse (groups) -> build (nests) -> memory
+ * (lifetimes, offsets) -> steps -> repeats -> print. The passes: plan/plan.h.  What prints steps:
+ * print/target.h.  What writes the output folder: write/write.h.
  */
 #ifndef PPSPLIT_CG_H
 #define PPSPLIT_CG_H
@@ -20,27 +21,33 @@ typedef enum {
 
 typedef struct {
     BufClass cls;
-    uint32_t index;                 /* IN, OUT, DY, DX: which; PARAM, GRAD: position in stage.param; CONST: in StageGen.konst */
+    /* IN, OUT, DY, DX: which; PARAM, GRAD: position in stage.param; CONST: in StageGen.konst */
+    uint32_t index;
     ValueId value;
     Dtype type;
     int64_t bytes;                  /* at full rows */
     int64_t offset;                 /* in its block */
     int first, last;                /* steps (WORK) */
     bool used, written;
-    uint32_t over;                  /* the buffer in whose place this one comes to stand; NONE: none */
-    bool guest;                     /* a value of the workspace in a place where another one comes to stand */
+    /* the buffer in whose place this one comes to stand; NONE: none */
+    uint32_t over;
+    /* a value of the workspace in a place where another one comes to stand */
+    bool guest;
 } Buffer;
 
-/* Where element (i0, i1, ..) of a value stands: in buffer buf at off + sum of stride[d] * i_d.  ext: its dims. */
+/* Where element (i0, i1, ..) of a value stands: in buffer buf at off + sum of stride[d] * i_d. ext:
+ * its dims. */
 typedef struct {
     ValueId root;                   /* the value whose memory this is */
     uint32_t buf;
     int rank;
-    bool wide;                      /* a dimension has several strides: only views and products read it */
+    /* a dimension has several strides: only views and products read it */
+    bool wide;
     Lin off, ext[MAX_RANK], stride[MAX_RANK];
 } Ref;
 
-/* The same with dimensions of several parts: dimension d is the parts first[d] .. first[d + 1] - 1, outermost first. */
+/* The same with dimensions of several parts: dimension d is the parts first[d] .. first[d + 1] - 1,
+ * outermost first. */
 enum { WIDE_PARTS = 40 };
 typedef struct {
     ValueId root;
@@ -91,7 +98,8 @@ typedef struct {
     VEC(Buffer) buf;
     IdMap buffer_of;                /* those outside the workspace */
     /* by value id, grown with the graph */
-    VEC(NodeId) def;                /* the node of this function that makes it, NONE: comes from outside */
+    /* the node of this function that makes it, NONE: comes from outside */
+    VEC(NodeId) def;
     VEC(Ref *) home;                /* where a root value lives, once decided */
     VEC(Ref *) ref;                 /* resolved views */
     VEC(uint32_t) group_of;         /* the group whose memory or registers hold it */
@@ -102,14 +110,15 @@ typedef struct {
     struct Fuse *fuse;              /* while groups grow */
     bool *needed;                   /* by root value: read from memory by others than its group */
     int64_t bytes_work;
-    int64_t bytes_scratch[TARGETS]; /* behind the workspace, for kernels that hand results to the next one: known once printed */
+    /* behind the workspace, for kernels that hand results to the next one: known once printed */
+    int64_t bytes_scratch[TARGETS];
     VEC(Step) step;
     VEC(Repeat) repeat;             /* in their order, apart from one another */
     Text body[TARGETS];             /* the printed function */
 } Func;
 
-/* A constant the stage reads through a pointer.  inlined: its elements stand in the source; on the device it lies in PpCtx.konst all
-   the same, behind the others. */
+/* A constant the stage reads through a pointer.  inlined: its elements stand in the source; on the
+   device it lies in PpCtx.konst all the same, behind the others. */
 typedef struct { ValueId value; bool inlined; int64_t offset; } StageConst;
 
 /* The kernels of a stage for one target, each distinct text once. */
@@ -130,17 +139,20 @@ typedef struct {
 
 /* What steps compute, each once: a table by hash. */
 typedef struct { uint64_t hash; const uint8_t *bytes; uint32_t n, number; } Signature;
-typedef struct { Signature *slot; uint32_t n, cap; VEC(uint8_t) room; } Signatures;     /* room: for a step's bytes until they are known */
+/* room: for a step's bytes until they are known */
+typedef struct { Signature *slot; uint32_t n, cap; VEC(uint8_t) room; } Signatures;
 
 /* The table of offsets of a stage: sections of rows of one number or several. */
-typedef struct { const char *name, *note; uint32_t n; const int64_t *at; bool step; } OffsetRow;     /* step: from one turn to the next, of the row before */
+/* step: from one turn to the next, of the row before */
+typedef struct { const char *name, *note; uint32_t n; const int64_t *at; bool step; } OffsetRow;
 typedef struct { const char *name, *title; VEC(OffsetRow) row; StrMap of; } OffsetSection;
 typedef struct { VEC(OffsetSection) section; } Offsets;
 
 /* Positions in the stage's lists, by value; of parameters by parameter. */
 typedef struct {
     IdMap param, input, output, dy, stash, saved, konst;
-    IdMap shown;                    /* of a value that is read again, the output that holds its elements */
+    /* of a value that is read again, the output that holds its elements */
+    IdMap shown;
     IdMap known;                    /* values that are scalars of rows: what they are (role.c) */
     IdMap recomputed;               /* values of the forward that the backward computes again */
 } Positions;
@@ -158,7 +170,8 @@ struct StageGen {
     Target target;                  /* of what is being printed */
     KernelList kernels[TARGETS], turns[TARGETS];        /* turns: functions of repeated sequences */
     Offsets offsets[TARGETS];
-    const char *probe, *probe_end;  /* a statement before each step and at the end of each function, for tests; NULL: none */
+    /* a statement before each step and at the end of each function, for tests; NULL: none */
+    const char *probe, *probe_end;
     VEC(StageConv) conv;
     Signatures signatures;
     /* stash and saved: roots with their offsets */
@@ -172,11 +185,13 @@ struct StageGen {
     VEC(int64_t) grad_at;           /* -1: none */
     IdMap lowered;                  /* by original node: index into lowered_list */
     VEC(Ids) lowered_list;
-    /* which stage inputs, outputs and gradients that come in B / I reads (bit 0), W (bit 1), forward (bit 2) */
+    /* which stage inputs, outputs and gradients that come in B / I reads (bit 0), W (bit 1),
+     * forward (bit 2) */
     uint8_t *in_read, *out_read, *dy_read;
     Func *func[F_COUNT];
 };
 
-static inline int64_t cg_align(int64_t n) { return (n + 63) / 64 * 64; }     /* every tensor begins at a multiple */
+/* every tensor begins at a multiple */
+static inline int64_t cg_align(int64_t n) { return (n + 63) / 64 * 64; }
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * codegen.h - from a differentiated Pipe to the output folder: lowering, fusion, loop nests, memory, C and CUDA C.
+ * codegen.h - from a differentiated Pipe to the output folder: lowering, fusion, loop nests,
+ * memory, C and CUDA C.
  */
 #ifndef PPSPLIT_CODEGEN_H
 #define PPSPLIT_CODEGEN_H
@@ -16,7 +17,8 @@ typedef struct {
     bool link;                      /* --params link */
 } CodegenOptions;
 
-/* write/output.c: writes the whole output folder, opt->dir, or nothing (a temporary folder beside it, then rename). */
+/* write/output.c: writes the whole output folder, opt->dir, or nothing (a temporary folder beside
+ * it, then rename). */
 void codegen_write(Pipe *p, const CodegenOptions *opt);
 
 #ifdef __cplusplus

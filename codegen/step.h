@@ -1,18 +1,21 @@
 /*
  * step.h - what codegen has decided before a character is printed.
  *
- * A function of a stage is a list of Steps, in the order of execution: what is computed, on which buffers, for which nodes of the
- * model.  The passes of plan/ make them and know neither text nor targets; the files of print/ turn them into C or CUDA C and
- * decide nothing but how that is written.
+ * A function of a stage is a list of Steps, in the order of execution: what is computed, on which
+ * buffers, for which nodes of the model.  The passes of plan/ make them and know neither text nor
+ * targets; the files of print/ turn them into C or CUDA C and decide nothing but how that is
+ * written.
  */
 #ifndef PPSPLIT_STEP_H
 #define PPSPLIT_STEP_H
 
 #include "codegen/plan/nest.h"
 
-enum { PRODUCT_BATCH = 32 };                            /* the most dimensions of a batch of products */
+/* the most dimensions of a batch of products */
+enum { PRODUCT_BATCH = 32 };
 
-/* What an argument is in the formula of its step: a parameter, its gradient, a gradient that comes in or is made, any other value. */
+/* What an argument is in the formula of its step: a parameter, its gradient, a gradient that comes
+ * in or is made, any other value. */
 typedef enum { ROLE_X, ROLE_Y, ROLE_DX, ROLE_DY, ROLE_W, ROLE_DW } Role;
 
 /* A place that the step reads or writes: element `offset` of a buffer of its function. */
@@ -21,11 +24,13 @@ typedef struct {
     Lin offset;
     bool written;
     Role role;
-    const char *known;              /* what it is called, when it is known to be a mean or the like; NULL: nothing known */
+    /* what it is called, when it is known to be a mean or the like; NULL: nothing known */
+    const char *known;
     ValueId value;
 } StepArg;
 
-/* One factor, or the result: the step's argument, its leading dimension, and a stride for each dimension of the batch. */
+/* One factor, or the result: the step's argument, its leading dimension, and a stride for each
+ * dimension of the batch. */
 typedef struct { uint32_t arg; Lin ld, stride[PRODUCT_BATCH]; } ProductSide;
 
 /* C = op(A) op(B), or C += op(A) op(B), row-major, over a batch. */
@@ -57,7 +62,8 @@ typedef struct {
     StepKind kind;
     bool empty;                     /* what it makes has no elements: nothing is computed */
     VEC(StepArg) arg;
-    const bool *shared;             /* NEST, by argument: another one has the same memory and one of the two is written */
+    /* NEST, by argument: another one has the same memory and one of the two is written */
+    const bool *shared;
     const Nest *nest;
     const Product *product;
     const Convolution *convolution;
@@ -66,16 +72,19 @@ typedef struct {
     uint32_t key;
     uint32_t group;                 /* of the function: the nodes that it computes */
     ValueId result;                 /* the first one that is written */
-    uint32_t signature;             /* the same for steps that differ in nothing but their buffers */
+    /* the same for steps that differ in nothing but their buffers */
+    uint32_t signature;
 } Step;
 
 /* A buffer that each turn of a repeated sequence has for the same purpose. */
 typedef struct {
-    uint32_t *buf;                  /* by turn; NONE: a last turn that ends before it would be used */
+    /* by turn; NONE: a last turn that ends before it would be used */
+    uint32_t *buf;
     bool written;
 } RepeatField;
 
-/* Steps from `first` on that are the same sequence of `length` steps with other buffers, turn after turn. */
+/* Steps from `first` on that are the same sequence of `length` steps with other buffers, turn after
+ * turn. */
 typedef struct {
     uint32_t first, length, turns;
     uint32_t tail;                  /* the last turn has only so many steps; 0: all */
@@ -84,8 +93,14 @@ typedef struct {
     Ids arg_of, arg_field;          /* argument i of step j is field arg_field[arg_of[j] + i] */
 } Repeat;
 
-static inline uint32_t repeat_steps(const Repeat *r) { return r->length * r->turns - (r->tail ? r->length - r->tail : 0); }
+static inline uint32_t repeat_steps(const Repeat *r)
+{
+    return r->length * r->turns - (r->tail ? r->length - r->tail : 0);
+}
 /* Does that turn have that step? */
-static inline bool repeat_has(const Repeat *r, uint32_t turn, uint32_t step) { return turn + 1 < r->turns || !r->tail || step < r->tail; }
+static inline bool repeat_has(const Repeat *r, uint32_t turn, uint32_t step)
+{
+    return turn + 1 < r->turns || !r->tail || step < r->tail;
+}
 
 #endif

@@ -10,23 +10,30 @@
 
 typedef struct Text { Arena *a; char *at; size_t n, cap; int indent; } Text;
 void text_add(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);         /* as it is */
-void text_line(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);        /* indented, with a newline */
-void text_noted(Text *t, int column, const char *code, const char *note);      /* code, and from the column on a comment, cut at 120 columns */
-const char *cg_comment(Arena *a, const char *s);        /* a model's string inside a comment: printable, no end of comment */
+/* indented, with a newline */
+void text_line(Text *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* code, and from the column on a comment, cut at 120 columns */
+void text_noted(Text *t, int column, const char *code, const char *note);
+/* a model's string inside a comment: printable, no end of comment */
+const char *cg_comment(Arena *a, const char *s);
 const char *cg_string(Arena *a, const char *s);         /* a C string literal, quotes included */
-const char *cg_node_text(const Graph *g, NodeId n);     /* "Softmax /h.0/attn/Softmax" for comments, escaped */
+const char *cg_node_text(const Graph *g,
+                         NodeId n); /* "Softmax /h.0/attn/Softmax" for comments, escaped */
 
-/* ---- type.c: element types in generated code; a type that is not computed with is an internal error ------------ */
+/* ---- type.c: element types in generated code; a type that is not computed with is an internal
+ * error ------------ */
 
-const char *cg_ctype(Dtype t);                          /* of elements: "float", "uint8_t" for bool */
+const char *cg_ctype(Dtype t); /* of elements: "float", "uint8_t" for bool */
 const char *type_local(Dtype t);                        /* of variables: a bool is an int */
-const char *type_narrowing(Dtype t);                    /* the cast with which a variable is stored; "" */
+const char *type_narrowing(Dtype t); /* the cast with which a variable is stored; "" */
 const char *type_suffix(Dtype t);                       /* of pp_math.h's functions */
 const char *type_lowest(Dtype t);
 const char *type_highest(Dtype t);
-const char *type_sum(Dtype t);                          /* the C type in which elements are added up */
+/* the C type in which elements are added up */
+const char *type_sum(Dtype t);
 const char *type_library(Dtype t);                      /* "s", "d": BLAS's letter; NULL: none */
 const char *type_runtime(Dtype t);                      /* "PP_F32" */
-const char *cg_number(Arena *a, Dtype t, double f, int64_t i);  /* a literal that reads back to the same value in any locale */
+/* a literal that reads back to the same value in any locale */
+const char *cg_number(Arena *a, Dtype t, double f, int64_t i);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * type.c - element types in generated code, from the CODE column of dtype.def: C types, suffixes, literals, extremes, and
- * the names that the runtime and the libraries have for them.  A type without that column is refused.
+ * type.c - element types in generated code, from the CODE column of dtype.def: C types, suffixes,
+ * literals, extremes, and the names that the runtime and the libraries have for them.  A type
+ * without that column is refused.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -20,7 +21,8 @@ static const TypeText text[DT_LAST + 1] = {
     type, local, narrowing, suffix, literal, lowest, highest, nan, library, DT_##sum
 #define NO_CODE NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, DT_NONE
 #define ROW(name, ...) [DT_##name] = {__VA_ARGS__, "PP_" #name},
-#define DTYPE(name, number, text, bytes, kind, stored, field, held, safetensors, npy, code) ROW(name, code)
+#define DTYPE(name, number, text, bytes, kind, stored, field, held, safetensors, npy, code)        \
+    ROW(name, code)
 #include "base/file/dtype.def"
 };
 
@@ -54,7 +56,7 @@ const char *cg_number(Arena *a, Dtype t, double f, int64_t i)
 {
     if (!dtype_is_float(t)) {
         if ((t == DT_I64 && i == INT64_MIN) || (t == DT_I32 && i == INT32_MIN))
-            return type_lowest(t);                      /* C has no literal of it: a minus is an operator */
+            return type_lowest(t); /* C has no literal of it: a minus is an operator */
         bool wide = i > INT32_MAX || i < -INT32_MAX;
         return arena_printf(a, wide ? "INT64_C(%" PRId64 ")" : "%" PRId64, i);
     }

@@ -1,6 +1,6 @@
 /*
- * json.h - JSON, as much of it as our files hold: strings, non-negative integers, true and false, read
- * from untrusted bytes; strings written.  Needs libc only.
+ * json.h - JSON, as much of it as our files hold: strings, non-negative integers, true and false,
+ * read from untrusted bytes; strings written.  Needs libc only.
  *
  * Readers skip white space before what they want.  They return 0, or -1 (json_text: NULL) with a
  * message in err that names the byte; the first message stays.

@@ -48,8 +48,8 @@ void st_close(StFile *f);
 int64_t st_dtype_size(int dtype);
 const char *st_dtype_name(int dtype);                        /* "F32" ..., NULL */
 
-/* safetensors_write.c: declare every tensor, begin, then write all bytes in the order of declaration, then end.
-   The caller names a temporary path and renames it. */
+/* safetensors_write.c: declare every tensor, begin, then write all bytes in the order of
+   declaration, then end. The caller names a temporary path and renames it. */
 typedef struct {
     FILE *f;
     StTensor *tensor;

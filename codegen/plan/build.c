@@ -1,6 +1,6 @@
 /*
- * build.c - groups to nests.  In: a group's members and their pieces.  Out: statements over the group's dimensions, merged
- * where all strides allow, what nobody reads left out.
+ * build.c - groups to nests.  In: a group's members and their pieces.  Out: statements over the
+ * group's dimensions, merged where all strides allow, what nobody reads left out.
  */
 #include <string.h>
 
@@ -31,11 +31,13 @@ static void over_group(const Build *b, const Lin *e, Lin *out)
     }
 }
 
-static uint32_t argument(Build *b, uint32_t buf, Lin off, ValueId v, Dtype t, bool written, bool acc)
+static uint32_t argument(Build *b, uint32_t buf, Lin off, ValueId v, Dtype t, bool written,
+                         bool acc)
 {
     for (uint32_t i = 0; i < b->n->arg.n; i++) {
         const NestArg *x = &b->n->arg.at[i];
-        if (x->buf == buf && lin_eq(x->offset, off) && x->written == written && x->type == t && x->acc == acc)
+        if (x->buf == buf && lin_eq(x->offset, off) && x->written == written && x->type == t &&
+            x->acc == acc)
             return i;
     }
     NestArg a = {.type = t, .written = written, .acc = acc, .buf = buf, .offset = off, .value = v};
@@ -45,8 +47,8 @@ static uint32_t argument(Build *b, uint32_t buf, Lin off, ValueId v, Dtype t, bo
 
 static bool same_load(const Stmt *x, const Stmt *y)
 {
-    return x->kind == y->kind && x->type == y->type && x->arg == y->arg && x->nindex == 0 && x->nguard == 0 &&
-           lin_eq(x->base, y->base) && x->k == y->k && x->ki == y->ki &&
+    return x->kind == y->kind && x->type == y->type && x->arg == y->arg && x->nindex == 0 &&
+           x->nguard == 0 && lin_eq(x->base, y->base) && x->k == y->k && x->ki == y->ki &&
            memcmp(x->stride, y->stride, sizeof x->stride) == 0;
 }
 
@@ -55,13 +57,14 @@ static uint32_t add_leaf(Build *b, Stmt s)
 {
     for (uint32_t i = 0; s.nindex == 0 && s.nguard == 0 && i < b->n->stmt.n; i++) {
         const Stmt *x = &b->n->stmt.at[i];
-        if (x->kind == s.kind && x->kind != S_OP && x->kind != S_REDUCE && x->kind != S_STORE && same_load(x, &s))
+        if (x->kind == s.kind && x->kind != S_OP && x->kind != S_REDUCE && x->kind != S_STORE &&
+            same_load(x, &s))
             return i;
     }
     return add(b, s);
 }
 
-/* ---- constants that need no memory ------------------------------------------------------------------- */
+/* ---- constants that need no memory ----------------------------------------------------------- */
 
 double cg_element(const Value *v, int64_t i, int64_t *as_int)
 {
@@ -107,7 +110,7 @@ bool cg_iota(const Func *f, ValueId root, int64_t *first, int64_t *step)
     return true;
 }
 
-/* ---- operands ------------------------------------------------------------------------------------------- */
+/* ---- operands -------------------------------------------------------------------------------- */
 
 static uint32_t made(const Build *b, ValueId root)
 {
@@ -117,7 +120,8 @@ static uint32_t made(const Build *b, ValueId root)
     return NONE;
 }
 
-static uint32_t load(Build *b, const Ref *r, const Lin *stride, Lin more, uint32_t nindex, NestIndex *index)
+static uint32_t load(Build *b, const Ref *r, const Lin *stride, Lin more, uint32_t nindex,
+                     NestIndex *index)
 {
     Func *f = b->f;
     Stmt s = {.kind = S_LOAD, .type = val(f->g, r->root)->dtype, .nindex = nindex, .index = index};
@@ -209,17 +213,24 @@ static uint32_t pad(Build *b, const Node *n)
             guard[guards].lo = n->attr.begin[d];
             guard[guards].hi = lin_add(own.ext[d], lin(n->attr.begin[d]));
             over_group(b, e, guard[guards++].coef);
-            stride[d] = own.stride[d];                  /* an extent of 1 stands still only inside */
+            /* an extent of 1 stands still only inside */
+            stride[d] = own.stride[d];
             off = lin_add(off, lin_times(own.stride[d], -n->attr.begin[d]));
         }
-    Stmt s = {.kind = S_LOAD, .type = val(f->g, r.root)->dtype, .nguard = guards, .guard = guard, .k = n->attr.value,
-              .ki = (int64_t)n->attr.value, .base = off};
+    Stmt s = {.kind = S_LOAD,
+              .type = val(f->g, r.root)->dtype,
+              .nguard = guards,
+              .guard = guard,
+              .k = n->attr.value,
+              .ki = (int64_t)n->attr.value,
+              .base = off};
     double x;
     int64_t whole;
     if (guards == 0)
         return load(b, &r, stride, lin(0), 0, NULL);
     over_group(b, stride, s.stride);
-    if (cg_uniform(f, r.root, &x, &whole))              /* a constant surrounded: still read through memory */
+    /* a constant surrounded: still read through memory */
+    if (cg_uniform(f, r.root, &x, &whole))
         f->buf.at[r.buf].used = true;
     s.arg = argument(b, r.buf, r.off, r.root, s.type, false, false);
     f->buf.at[r.buf].used = true;
@@ -261,7 +272,8 @@ static void store(Build *b, const Node *n, uint32_t value)
     const Ref *r = cg_ref(f, v);
     Lin ext[MAX_RANK], e[MAX_RANK];
     int rank = cg_space(f, n, ext);
-    Stmt s = {.kind = S_STORE, .type = val(f->g, v)->dtype, .nin = 1, .in = {value}, .acc = f->acc.at[v]};
+    Stmt s = {
+        .kind = S_STORE, .type = val(f->g, v)->dtype, .nin = 1, .in = {value}, .acc = f->acc.at[v]};
     for (int d = 0; d < rank; d++) {
         bool stands = lin_is(ext[d], 1);
         for (int i = 0; cg_is_reduce(n->op) && i < n->attr.n; i++)
@@ -274,7 +286,7 @@ static void store(Build *b, const Node *n, uint32_t value)
     add(b, s);
 }
 
-/* ---- tidy ---------------------------------------------------------------------------------------------------- */
+/* ---- tidy ------------------------------------------------------------------------------------ */
 
 static void swap_dims(Nest *n, int x, int y)
 {
@@ -376,7 +388,8 @@ static void tidy_dims(Nest *n)
         n->nouter = n->nd > 0 ? n->nd - 1 : 0;
 }
 
-/* Statements grow in `room`, which one nest leaves to the next, and are kept as many as there are in the end. */
+/* Statements grow in `room`, which one nest leaves to the next, and are kept as many as there are
+ * in the end. */
 static Nest *build(Func *f, uint32_t g, Stmts *room)
 {
     const Group *k = &f->group.at[g];

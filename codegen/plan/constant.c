@@ -1,6 +1,6 @@
 /*
- * constant.c - the constants that a stage's functions read: their numbers, and their places in the stage's block.  Those that are short stand
- * in the source.
+ * constant.c - the constants that a stage's functions read: their numbers, and their places in the
+ * stage's block.  Those that are short stand in the source.
  */
 #include "plan.h"
 
@@ -11,7 +11,8 @@ uint32_t cg_constant(StageGen *sg, ValueId v)
         return *number;
     enum { LONGEST_INLINE = 64 };
     StageConst c = {.value = v, .inlined = shape_elements(&val(sg->g, v)->shape) <= LONGEST_INLINE};
-    int64_t bytes = cg_align(shape_elements(&val(sg->g, v)->shape) * (int64_t)dtype_size(val(sg->g, v)->dtype));
+    int64_t bytes =
+        cg_align(shape_elements(&val(sg->g, v)->shape) * (int64_t)dtype_size(val(sg->g, v)->dtype));
     int64_t *total = c.inlined ? &sg->bytes_inlined : &sg->bytes_const;
     c.offset = *total;
     *total += bytes;

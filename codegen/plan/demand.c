@@ -1,18 +1,24 @@
 /*
- * demand.c - what library calls and kernels of their own kind demand of their operands and results: where these may stand, which are read
- * and written through memory at all, and who can add to what is there.
+ * demand.c - what library calls and kernels of their own kind demand of their operands and results:
+ * where these may stand, which are read and written through memory at all, and who can add to what
+ * is there.
  */
 #include "plan.h"
 
-bool cg_is_convolution(const Node *n) { return n->op == OP_Conv || n->op == OP_ConvTranspose || n->op == OP_ConvWeightGrad; }
+bool cg_is_convolution(const Node *n)
+{
+    return n->op == OP_Conv || n->op == OP_ConvTranspose || n->op == OP_ConvWeightGrad;
+}
 
 bool cg_call_reads(Func *f, const Node *n, uint32_t i)
 {
     if (n->op == OP_Concat)
         return true;
     if (cg_is_product(f, n))
-        return cg_product_reads(f, n->in[i]) && (!cg_ref(f, n->in[i])->wide || cg_batches_fit(f, n));
-    if ((n->op == OP_ScatterElements || n->op == OP_ScatterND) && i == 0 && cg_zeros(f->g, n->in[0]))
+        return cg_product_reads(f, n->in[i]) &&
+               (!cg_ref(f, n->in[i])->wide || cg_batches_fit(f, n));
+    if ((n->op == OP_ScatterElements || n->op == OP_ScatterND) && i == 0 &&
+        cg_zeros(f->g, n->in[0]))
         return true;                                    /* not read: the kernel clears */
     const Ref *r = cg_ref(f, n->in[i]);
     return !r->wide && cg_is_dense(r);

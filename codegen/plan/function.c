@@ -56,7 +56,8 @@ Func *cg_function_new(StageGen *sg, FuncKind kind, Arena *a, Arena *scratch)
 Func *cg_function(StageGen *sg, FuncKind kind)
 {
     const Stage *s = sg->stage;
-    const Ids *list[F_COUNT] = {&s->forward, &s->infer, &s->backward, &s->backward_input, &s->backward_weight};
+    const Ids *list[F_COUNT] = {&s->forward, &s->infer, &s->backward, &s->backward_input,
+                                &s->backward_weight};
     Func *f = cg_function_new(sg, kind, sg->a, arena_within(sg->a));
     cg_lower(f, list[kind]);
     cg_place(f);

@@ -1,9 +1,11 @@
 /*
- * fuse.c - groups of nodes that become one kernel.  In: a function's nodes in order.  Out: groups and their order.
+ * fuse.c - groups of nodes that become one kernel.  In: a function's nodes in order.  Out: groups
+ * and their order.
  *
- * Each node joins a group that makes what it reads, or one that reads the same; otherwise it opens a group.  It may join where its
- * space can be laid onto the group's (join.c) and no path leaves the group and comes back (order.c).  When every node has its
- * group, groups become one where they can (merge.c).  Fusing decides nothing about results.
+ * Each node joins a group that makes what it reads, or one that reads the same; otherwise it opens
+ * a group.  It may join where its space can be laid onto the group's (join.c) and no path leaves
+ * the group and comes back (order.c).  When every node has its group, groups become one where they
+ * can (merge.c).  Fusing decides nothing about results.
  */
 #include "fuse.h"
 
@@ -25,10 +27,13 @@ static bool try_group(Func *f, uint32_t g, NodeId id, bool siblings)
 {
     Ids need = {0};
     const Node *n = &f->g->node.at[id];
-    if (f->group.at[g].kind != G_NEST || !order_needs(f, id, g, NULL, &need) || !order_acyclic(f, g, &need))
+    if (f->group.at[g].kind != G_NEST || !order_needs(f, id, g, NULL, &need) ||
+        !order_acyclic(f, g, &need))
         return false;
-    for (uint32_t i = 0; i < n->nin; i++)               /* a table made in the group is out of reach */
-        if (n->in[i] != NONE && cg_reads_table(n, i) && f->group_of.at[cg_ref(f, n->in[i])->root] == g)
+    /* a table made in the group is out of reach */
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (n->in[i] != NONE && cg_reads_table(n, i) &&
+            f->group_of.at[cg_ref(f, n->in[i])->root] == g)
             return false;
     Group k = f->group.at[g];
     if (!join_node(f, &k, id, siblings))
@@ -56,7 +61,9 @@ static void visit(Func *f, NodeId id, Ids *loader)
                 if (n->in[i] == NONE)
                     continue;
                 ValueId root = cg_ref(f, n->in[i])->root;
-                uint32_t g = round == 0 ? f->group_of.at[root] : root < loader->n ? loader->at[root] : NONE;
+                uint32_t g = round == 0         ? f->group_of.at[root]
+                             : root < loader->n ? loader->at[root]
+                                                : NONE;
                 bool again = g == NONE;
                 for (uint32_t j = 0; j < tried.n; j++)
                     again |= tried.at[j] == g * 2 + (uint32_t)round;

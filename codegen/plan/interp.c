@@ -1,6 +1,7 @@
 /*
- * interp.c - runs a nest on memory, statement by statement, with no passes, lanes or loops of any target: what the printers
- * must agree with to the bit.  Elementwise operations are read from their text in ops.def, so that text is tested too.
+ * interp.c - runs a nest on memory, statement by statement, with no passes, lanes or loops of any
+ * target: what the printers must agree with to the bit.  Elementwise operations are read from their
+ * text in ops.def, so that text is tested too.
  */
 #include <math.h>
 #include <string.h>
@@ -38,14 +39,16 @@ static void write_at(Dtype t, void *p, int64_t i, Num x)
         element_set_int(t, p, i, t == DT_BOOL ? truth(x) : x.i);
 }
 
-/* ---- the expression of a MAP row ------------------------------------------------------------------------ */
+/* ---- the expression of a MAP row ------------------------------------------------------------- */
 
 typedef struct { const char *p; Dtype t; Num operand[3]; } Expr;
 
-static const struct { const char *name; float (*f)(float); double (*d)(double); } unary[] = {
+static const struct { const char *name; float (*f)(float); double (*d)(double);
+} unary[] = {
 #define U(n) {#n, pp_##n##f, pp_##n}
-    U(abs), U(sign), U(exp), U(log), U(sqrt), U(sin), U(cos), U(tan), U(asin), U(acos), U(atan), U(sinh), U(cosh), U(tanh),
-    U(asinh), U(acosh), U(atanh), U(erf), U(sigmoid), U(softplus), U(floor), U(ceil), U(round),
+    U(abs),   U(sign), U(exp),     U(log),      U(sqrt),  U(sin),  U(cos),   U(tan),
+    U(asin),  U(acos), U(atan),    U(sinh),     U(cosh),  U(tanh), U(asinh), U(acosh),
+    U(atanh), U(erf),  U(sigmoid), U(softplus), U(floor), U(ceil), U(round),
 #undef U
 };
 static const struct {
@@ -81,7 +84,8 @@ static Num call(const Expr *e, const char *name, size_t n, Num a, Num b)
                 return real((double)binary[k].f((float)as_real(a), (float)as_real(b)));
             if (is_real)
                 return real(binary[k].d(as_real(a), as_real(b)));
-            return integer(e->t == DT_I64 ? binary[k].l(a.i, b.i) : binary[k].i((int32_t)a.i, (int32_t)b.i));
+            return integer(e->t == DT_I64 ? binary[k].l(a.i, b.i)
+                                          : binary[k].i((int32_t)a.i, (int32_t)b.i));
         }
     BUG("no function pp_%.*s", (int)n, name);
 }
@@ -91,7 +95,8 @@ static Num arithmetic(const Expr *e, char op, Num a, Num b)
     if (dtype_is_float(e->t) && !(a.whole && b.whole)) {
         double x = as_real(a), y = as_real(b);
         double z = op == '+' ? x + y : op == '-' ? x - y : op == '*' ? x * y : x / y;
-        return fit(e->t, real(z));                      /* f32: a double holds both operands; one rounding is exact */
+        /* f32: a double holds both operands; one rounding is exact */
+        return fit(e->t, real(z));
     }
     uint64_t x = (uint64_t)a.i, y = (uint64_t)b.i;
     if (op == '/')
@@ -104,8 +109,10 @@ static Num compare(const char *op, Num a, Num b)
     bool whole = a.whole && b.whole;
     double x = as_real(a), y = as_real(b);
     switch (op[0]) {
-    case '<': return integer(op[1] == '=' ? (whole ? a.i <= b.i : x <= y) : (whole ? a.i < b.i : x < y));
-    case '>': return integer(op[1] == '=' ? (whole ? a.i >= b.i : x >= y) : (whole ? a.i > b.i : x > y));
+    case '<':
+        return integer(op[1] == '=' ? (whole ? a.i <= b.i : x <= y) : (whole ? a.i < b.i : x < y));
+    case '>':
+        return integer(op[1] == '=' ? (whole ? a.i >= b.i : x >= y) : (whole ? a.i > b.i : x > y));
     case '=': return integer(whole ? a.i == b.i : x == y);
     default: return integer(whole ? a.i != b.i : x != y);
     }
@@ -160,7 +167,8 @@ static Num primary(Expr *e)
     return call(e, name, n, a, b);
 }
 
-static int level(const char *s)                         /* how tightly a binary operator binds; 0: none */
+/* how tightly a binary operator binds; 0: none */
+static int level(const char *s)
 {
     if (s[0] == '|')
         return s[1] == '|' ? 1 : 3;
@@ -217,11 +225,13 @@ static Num apply(const Stmt *s, Dtype t, const Num *in)
 {
     if (s->op == OP_Cast)
         return fit(s->type, in[0]);
-    Expr e = {.p = op_map_text(s->op), .t = s->op == OP_Where ? s->type : t, .operand = {in[0], in[1], in[2]}};
+    Expr e = {.p = op_map_text(s->op),
+              .t = s->op == OP_Where ? s->type : t,
+              .operand = {in[0], in[1], in[2]}};
     return fit(s->type, choice(&e));
 }
 
-/* ---- the nest ------------------------------------------------------------------------------------------------ */
+/* ---- the nest -------------------------------------------------------------------------------- */
 
 typedef struct {
     const Nest *n;
@@ -231,7 +241,8 @@ typedef struct {
     Num **value;                    /* by statement, then by inner point */
 } Run;
 
-static void place(Run *r, int64_t point)                /* the inner indices of a point; a row without points may have scalars */
+/* the inner indices of a point; a row without points may have scalars */
+static void place(Run *r, int64_t point)
 {
     for (int d = r->n->nd - 1; d >= r->n->nouter; d--) {
         int64_t n = lin_at(r->n->ext[d], r->rows);
@@ -282,7 +293,8 @@ static Num neutral(const Stmt *s)
     switch (s->op) {
     case OP_ReduceSum: return is_real ? real(0) : integer(0);
     case OP_ReduceProd: return is_real ? real(1) : integer(1);
-    case OP_ReduceMax: return is_real ? real(-(double)INFINITY) : integer(wide ? INT64_MIN : INT32_MIN);
+    case OP_ReduceMax:
+        return is_real ? real(-(double)INFINITY) : integer(wide ? INT64_MIN : INT32_MIN);
     default: return is_real ? real((double)INFINITY) : integer(wide ? INT64_MAX : INT32_MAX);
     }
 }
@@ -346,7 +358,8 @@ static void one_row(Run *r)
             r->value[i][p] = compute(r, s, p);
         }
     }
-    for (uint32_t i = 0; i < n->stmt.n; i++) {          /* after all loads: results may take an operand's place */
+    /* after all loads: results may take an operand's place */
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
         int64_t points = s->kind != S_STORE ? 0 : s->row ? 1 : r->points;
         for (int64_t p = 0; p < points; p++) {

@@ -1,11 +1,11 @@
 /*
- * join.c - may a node join a group, and what the group then is.  In: a group, a node, and values that the group is known to
- * read or make.  Out: the group with the node as a member, or no.
+ * join.c - may a node join a group, and what the group then is.  In: a group, a node, and values
+ * that the group is known to read or make.  Out: the group with the node as a member, or no.
  *
- * A group has a space of dimensions; a node joins when its own space can be laid onto it: some operand, the anchor, is
- * known to stand at given strides over the group's dimensions, and equal strides mean equal points.  Both spaces are
- * cut into common pieces (lay.c).  Then every operand that the group itself makes must be read at the same point, or
- * be a scalar of the row.
+ * A group has a space of dimensions; a node joins when its own space can be laid onto it: some
+ * operand, the anchor, is known to stand at given strides over the group's dimensions, and equal
+ * strides mean equal points.  Both spaces are cut into common pieces (lay.c).  Then every operand
+ * that the group itself makes must be read at the same point, or be a scalar of the row.
  */
 #include <string.h>
 
@@ -31,12 +31,14 @@ bool join_makes(const Group *k, ValueId root)
     return false;
 }
 
-/* The reduced pieces must be the row, in the order of the node's dims, with the lanes counted along the same run. */
+/* The reduced pieces must be the row, in the order of the node's dims, with the lanes counted along
+ * the same run. */
 static int run_of(const Func *f, const Node *n, const Match *m)
 {
     Lin ext[MAX_RANK];
     int rank = cg_space(f, n, ext), first = rank;
-    for (int d = rank - 1; d >= 0; d--) {               /* the innermost run of adjacent reduced dims */
+    /* the innermost run of adjacent reduced dims */
+    for (int d = rank - 1; d >= 0; d--) {
         if (lin_is(ext[d], 1))
             continue;
         if (!lay_in_axes(&n->attr, d))
@@ -70,7 +72,9 @@ static void reduced_last(const Node *n, Match *m)
         if (m->d[i].e >= 0 && lay_in_axes(&n->attr, m->d[i].e)) {
             int j = out.n++;
             for (; j > outer && (out.d[j - 1].e > m->d[i].e ||
-                                 (out.d[j - 1].e == m->d[i].e && lay_size(out.d[j - 1].emult) < lay_size(m->d[i].emult))); j--)
+                                 (out.d[j - 1].e == m->d[i].e &&
+                                  lay_size(out.d[j - 1].emult) < lay_size(m->d[i].emult)));
+                 j--)
                 out.d[j] = out.d[j - 1];
             out.d[j] = m->d[i];
         }
@@ -92,7 +96,8 @@ static bool shape_after(Func *f, const Group *k, const Node *n, Match *m, Group 
         if (row_only && (k->mode != NEST_ROW || m->extends))
             return false;
     }
-    if (row_only) {                                     /* a scalar of the row: absent exactly along the row */
+    /* a scalar of the row: absent exactly along the row */
+    if (row_only) {
         for (int i = 0; i < m->n; i++)
             if ((m->d[i].e < 0) != (m->d[i].k >= k->nouter))
                 return false;
@@ -125,7 +130,8 @@ static bool shape_after(Func *f, const Group *k, const Node *n, Match *m, Group 
                 ext[i] = m->d[i].ext;
                 after->nouter += !lay_in_axes(&n->attr, m->d[i].e);
             }
-            if (mode == NEST_ROW && lay_points(f, ext, 0, after->nouter) < FEW_ROWS && lay_points(f, ext, 0, m->n) > LARGE)
+            if (mode == NEST_ROW && lay_points(f, ext, 0, after->nouter) < FEW_ROWS &&
+                lay_points(f, ext, 0, m->n) > LARGE)
                 return false;
             after->mode = mode;
             after->nrun = run_of(f, n, m);
@@ -205,7 +211,8 @@ static bool recut(Func *f, const Match *m, Member *x)
     return true;
 }
 
-static void add_known(Func *f, Group *k, ValueId root, Lin off, const Lin *stride, bool internal, bool hidden)
+static void add_known(Func *f, Group *k, ValueId root, Lin off, const Lin *stride, bool internal,
+                      bool hidden)
 {
     Known *old = NULL;
     for (uint32_t i = 0; i < k->known.n; i++)
@@ -239,7 +246,8 @@ static void move_before_readers(Func *f, Group *k)
     for (uint32_t i = k->member.n - 1; i-- > 0;) {
         bool needed = false;
         for (uint32_t j = 0; j < front.n; j++)
-            needed |= reads_root(f, &f->g->node.at[front.at[j]], f->g->node.at[k->member.at[i].node].out[0]);
+            needed |= reads_root(f, &f->g->node.at[front.at[j]],
+                                 f->g->node.at[k->member.at[i].node].out[0]);
         if (needed)
             vec_push(f->fuse->a, &front, k->member.at[i].node);
     }
@@ -323,7 +331,8 @@ void join_keep(Func *f, uint32_t g, const Group *k)
     *own = now;
 }
 
-/* May the node stand in the group under this match?  Its operands made inside must be read at the same point. */
+/* May the node stand in the group under this match?  Its operands made inside must be read at the
+ * same point. */
 static bool agrees(Func *f, Group *k, const Node *n, const Match *m)
 {
     Ref r;
@@ -353,12 +362,14 @@ bool join_by(Func *f, Group *k, NodeId id, const Known *known, const Lin *stride
     int rank = cg_space(f, n, ext);
     Match m;
     Group after;
-    if (!lay_match(k, known, rank, ext, stride, &m) || !shape_after(f, k, n, &m, &after) || !agrees(f, k, n, &m))
+    if (!lay_match(k, known, rank, ext, stride, &m) || !shape_after(f, k, n, &m, &after) ||
+        !agrees(f, k, n, &m))
         return false;
     if (front && cg_is_reduce(n->op) && after.mode == NEST_COLUMN)
-        return false;                                   /* a member reads the sum, which is there only after the one loop */
+        return false; /* a member reads the sum, which is there only after the one loop */
     Group *spare = &f->fuse->spare[k->member.at == f->fuse->spare[0].member.at], c = *k;
-    with_lists(&c, spare);                              /* of two, those that k does not have: it may be tried itself */
+    /* of two, those that k does not have: it may be tried itself */
+    with_lists(&c, spare);
     copy_lists(f->fuse->a, k, &c);
     bool good = commit(f, &c, id, &m, &after, front);
     with_lists(spare, &c);
@@ -368,8 +379,8 @@ bool join_by(Func *f, Group *k, NodeId id, const Known *known, const Lin *stride
     return true;
 }
 
-/* Tries the operands as anchors: values made in the group first, whole ones before scalars of the row, then operands
-   both read. */
+/* Tries the operands as anchors: values made in the group first, whole ones before scalars of the
+   row, then operands both read. */
 bool join_node(Func *f, Group *k, NodeId id, bool siblings)
 {
     const Node *n = &f->g->node.at[id];
@@ -386,7 +397,8 @@ bool join_node(Func *f, Group *k, NodeId id, bool siblings)
                 continue;
             for (uint32_t j = 0; j < k->known.n; j++) {
                 Known *x = &k->known.at[j];
-                if (x->root != r.root || x->hidden || !lin_eq(x->off, r.off) || x->internal != (round < 2))
+                if (x->root != r.root || x->hidden || !lin_eq(x->off, r.off) ||
+                    x->internal != (round < 2))
                     continue;
                 if (round == 2 && !lay_full(x->stride, k->ext, k->nd))
                     continue;

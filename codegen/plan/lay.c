@@ -1,6 +1,7 @@
 /*
- * lay.c - spaces of nodes, and how one is laid onto another.  In: a node, and a group's dimensions with a value known to stand
- * at given strides over them.  Out: the pieces into which both spaces are cut so that equal strides mean equal points.
+ * lay.c - spaces of nodes, and how one is laid onto another.  In: a node, and a group's dimensions
+ * with a value known to stand at given strides over them.  Out: the pieces into which both spaces
+ * are cut so that equal strides mean equal points.
  */
 #include "fuse.h"
 
@@ -14,9 +15,12 @@ bool lay_in_axes(const Attr *at, int d)
     return false;
 }
 
-/* ---- what nodes are and read ------------------------------------------------------------------- */
+/* ---- what nodes are and read ----------------------------------------------------------------- */
 
-bool cg_is_reduce(Op op) { return op >= OP_ReduceSum && op <= OP_ReduceProd && op != OP_ReduceMean; }
+bool cg_is_reduce(Op op)
+{
+    return op >= OP_ReduceSum && op <= OP_ReduceProd && op != OP_ReduceMean;
+}
 
 bool cg_fusable(const Node *n)
 {
@@ -47,7 +51,8 @@ int cg_space(const Func *f, const Node *n, Lin *ext)
 
 bool cg_reads_table(const Node *n, uint32_t i)
 {
-    return i == 0 && (n->op == OP_Gather || n->op == OP_GatherElements || n->op == OP_GatherND || n->op == OP_Pad);
+    return i == 0 && (n->op == OP_Gather || n->op == OP_GatherElements || n->op == OP_GatherND ||
+                      n->op == OP_Pad);
 }
 
 bool cg_operand(Func *f, const Node *n, uint32_t i, Ref *r, Lin *stride)
@@ -97,7 +102,9 @@ void lay_result(Func *f, const Node *n, int rank, const Lin *ext, Ref *r, Lin *s
 {
     *r = *cg_ref(f, n->out[0]);
     for (int d = 0; d < rank; d++)
-        stride[d] = lin_is(ext[d], 1) || (cg_is_reduce(n->op) && lay_in_axes(&n->attr, d)) ? lin(0) : r->stride[d];
+        stride[d] = lin_is(ext[d], 1) || (cg_is_reduce(n->op) && lay_in_axes(&n->attr, d))
+                        ? lin(0)
+                        : r->stride[d];
 }
 
 /* By the logical shape alone: is the innermost dimension kept? */
@@ -111,7 +118,7 @@ bool cg_reduces_columns(const Func *f, const Node *n)
     return false;
 }
 
-/* ---- laying one space onto another ----------------------------------------------------------------- */
+/* ---- laying one space onto another ----------------------------------------------------------- */
 
 int64_t lay_size(Lin x)
 {
@@ -130,7 +137,8 @@ static void sort_dims(Dim *d, int n)
         }
 }
 
-/* Cuts both lists into common pieces from the innermost on; strides must agree when they are asked to. */
+/* Cuts both lists into common pieces from the innermost on; strides must agree when they are asked
+ * to. */
 static bool peel(Dim *a, int na, Dim *b, int nb, bool strides, Match *m)
 {
     while (na > 0 && nb > 0) {
@@ -166,7 +174,8 @@ static bool peel(Dim *a, int na, Dim *b, int nb, bool strides, Match *m)
     return na == 0 && nb == 0;
 }
 
-bool lay_match(const Group *k, const Known *known, int rank, const Lin *ext, const Lin *stride, Match *m)
+bool lay_match(const Group *k, const Known *known, int rank, const Lin *ext, const Lin *stride,
+               Match *m)
 {
     Dim a[NEST_DIMS], b[MAX_RANK], az[NEST_DIMS], bz[MAX_RANK];
     int na = 0, nb = 0, naz = 0, nbz = 0;

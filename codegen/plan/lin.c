@@ -1,6 +1,6 @@
 /*
- * lin.c - arithmetic of extents and strides: numbers of the form c + b * rows, where rows is the number of rows of
- * the microbatch at hand.
+ * lin.c - arithmetic of extents and strides: numbers of the form c + b * rows, where rows is the
+ * number of rows of the microbatch at hand.
  */
 #include <inttypes.h>
 
@@ -36,10 +36,13 @@ const char *lin_text(Arena *a, Lin x)
 {
     if (x.b == 0)
         return arena_printf(a, "%" PRId64, x.c);
-    const char *r = x.b == 1 ? "rows" : x.b == -1 ? "-rows" : arena_printf(a, "rows * %" PRId64, x.b);
+    const char *r = x.b == 1    ? "rows"
+                    : x.b == -1 ? "-rows"
+                                : arena_printf(a, "rows * %" PRId64, x.b);
     if (x.c == 0)
         return r;
-    return x.c > 0 ? arena_printf(a, "%s + %" PRId64, r, x.c) : arena_printf(a, "%s - %" PRId64, r, -x.c);
+    return x.c > 0 ? arena_printf(a, "%s + %" PRId64, r, x.c)
+                   : arena_printf(a, "%s - %" PRId64, r, -x.c);
 }
 
 const char *lin_factor(Arena *a, Lin x)

@@ -1,7 +1,8 @@
 /*
- * lower.c - just before fusion: operations whose code is that of others.  In: a stage's list of core nodes.  Out:
- * the list with Softmax, ReduceMean, ArgMax/ArgMin and one-hot scatters written as elementwise operations
- * and reductions.  The values keep their ids, so what other lists say of them stays true.
+ * lower.c - just before fusion: operations whose code is that of others.  In: a stage's list of
+ * core nodes.  Out: the list with Softmax, ReduceMean, ArgMax/ArgMin and one-hot scatters written
+ * as elementwise operations and reductions.  The values keep their ids, so what other lists say of
+ * them stays true.
  */
 #include "plan.h"
 
@@ -14,8 +15,8 @@ ValueId cg_new_value(Func *f, Dtype t, const Shape *s, int batch)
     return v;
 }
 
-NodeId cg_new_node(Func *f, Op op, uint32_t nin, const ValueId *in, uint32_t nout, const ValueId *out, Attr attr,
-                   uint32_t origin)
+NodeId cg_new_node(Func *f, Op op, uint32_t nin, const ValueId *in, uint32_t nout,
+                   const ValueId *out, Attr attr, uint32_t origin)
 {
     Node n = {.op = op, .nin = nin, .nout = nout, .attr = attr, .origin = origin};
     n.in = arena_array(f->g->arena, ValueId, nin + 1);
@@ -28,8 +29,10 @@ NodeId cg_new_node(Func *f, Op op, uint32_t nin, const ValueId *in, uint32_t nou
     return f->g->node.n - 1;
 }
 
-/* A new node whose result has the given type and shape; `as`: the value it makes, NONE for a new one. */
-static ValueId make(Low *l, Op op, ValueId x, ValueId y, ValueId z, Dtype t, const Shape *s, int batch, Attr attr, ValueId as)
+/* A new node whose result has the given type and shape; `as`: the value it makes, NONE for a new
+ * one. */
+static ValueId make(Low *l, Op op, ValueId x, ValueId y, ValueId z, Dtype t, const Shape *s,
+                    int batch, Attr attr, ValueId as)
 {
     ValueId in[3] = {x, y, z};
     uint32_t nin = z != NONE ? 3 : y != NONE ? 2 : x != NONE ? 1 : 0;
@@ -72,7 +75,8 @@ static void softmax(Low *l, const Node *n)
 {
     const int64_t *axis = one_axis(l, n->attr.axis);
     ValueId x = n->in[0];
-    ValueId e = map(l, OP_Exp, map(l, OP_Sub, x, reduce(l, OP_ReduceMax, x, 1, axis), NONE), NONE, NONE);
+    ValueId e =
+        map(l, OP_Exp, map(l, OP_Sub, x, reduce(l, OP_ReduceMax, x, 1, axis), NONE), NONE, NONE);
     ValueId scale = map(l, OP_Reciprocal, reduce(l, OP_ReduceSum, e, 1, axis), NONE, NONE);
     map(l, OP_Mul, e, scale, n->out[0]);
 }
@@ -85,7 +89,8 @@ static void reduce_mean(Low *l, const Node *n)
     Dtype t = val(g, n->in[0])->dtype;
     Shape s = {.rank = 0};
     ValueId in = n->in[0];
-    ValueId count = make(l, OP_Count, in, NONE, NONE, t, &s, BATCH_NONE, (Attr){.n = n->attr.n, .axes = n->attr.axes, .to = t}, NONE);
+    ValueId count = make(l, OP_Count, in, NONE, NONE, t, &s, BATCH_NONE,
+                         (Attr){.n = n->attr.n, .axes = n->attr.axes, .to = t}, NONE);
     map(l, OP_Div, sum, count, n->out[0]);
 }
 
@@ -125,14 +130,17 @@ static void arg(Low *l, const Node *n)
     }
     bool last = n->attr.select_last == 1;
     ValueId index = iota(l, v.shape.rank, n->attr.axis, extent, BATCH_NONE);
-    ValueId at = make(l, OP_Where, hit, index, constant_i64(l, last ? -1 : extent), DT_I64, &v.shape, v.batch, (Attr){0}, NONE);
-    make(l, last ? OP_ReduceMax : OP_ReduceMin, at, NONE, NONE, DT_I64, NULL, 0, (Attr){.n = 1, .axes = axis}, n->out[0]);
+    ValueId at = make(l, OP_Where, hit, index, constant_i64(l, last ? -1 : extent), DT_I64,
+                      &v.shape, v.batch, (Attr){0}, NONE);
+    make(l, last ? OP_ReduceMax : OP_ReduceMin, at, NONE, NONE, DT_I64, NULL, 0,
+         (Attr){.n = 1, .axes = axis}, n->out[0]);
 }
 
 bool cg_zeros(const Graph *g, ValueId v)
 {
     const Value *x = val(g, v);
-    while (x->kind == V_NODE && (g->node.at[x->node].op == OP_Expand || g->node.at[x->node].op == OP_Reshape))
+    while (x->kind == V_NODE &&
+           (g->node.at[x->node].op == OP_Expand || g->node.at[x->node].op == OP_Reshape))
         x = val(g, g->node.at[x->node].in[0]);
     if (x->kind != V_CONST || !x->data)
         return false;
@@ -143,12 +151,15 @@ bool cg_zeros(const Graph *g, ValueId v)
     return bytes > 0;
 }
 
-/* One update per line along the axis, into zeros: y = (index == i) ? update : 0, which fuses.  Indices in the other
-   dimensions must be the positions themselves, that is, cover the operand's dims. */
+/* One update per line along the axis, into zeros: y = (index == i) ? update : 0, which fuses.
+   Indices in the other dimensions must be the positions themselves, that is, cover the operand's
+   dims. */
 static bool one_hot(const Func *f, const Node *n)
 {
     const Graph *g = f->g;
-    if (n->op != OP_ScatterElements || (n->attr.reduction != SCATTER_ADD && n->attr.reduction != SCATTER_NONE) || !cg_zeros(g, n->in[0]))
+    if (n->op != OP_ScatterElements ||
+        (n->attr.reduction != SCATTER_ADD && n->attr.reduction != SCATTER_NONE) ||
+        !cg_zeros(g, n->in[0]))
         return false;
     const Shape *x = &val(g, n->in[0])->shape, *i = &val(g, n->in[1])->shape;
     for (int d = 0; d < x->rank; d++)
@@ -165,10 +176,13 @@ static void scatter_one_hot(Low *l, const Node *n)
     int batch = val(g, n->out[0])->batch;
     ValueId index = n->in[1];
     if (i.dtype != DT_I64)
-        index = make(l, OP_Cast, index, NONE, NONE, DT_I64, &i.shape, i.batch, (Attr){.to = DT_I64}, NONE);
+        index = make(l, OP_Cast, index, NONE, NONE, DT_I64, &i.shape, i.batch, (Attr){.to = DT_I64},
+                     NONE);
     ValueId size = constant_i64(l, extent), zero = constant_i64(l, 0);
-    ValueId negative = make(l, OP_Less, index, zero, NONE, DT_BOOL, &i.shape, i.batch, (Attr){0}, NONE);
-    ValueId wrapped = make(l, OP_Add, index, size, NONE, DT_I64, &i.shape, i.batch, (Attr){0}, NONE);
+    ValueId negative =
+        make(l, OP_Less, index, zero, NONE, DT_BOOL, &i.shape, i.batch, (Attr){0}, NONE);
+    ValueId wrapped =
+        make(l, OP_Add, index, size, NONE, DT_I64, &i.shape, i.batch, (Attr){0}, NONE);
     index = make(l, OP_Where, negative, wrapped, index, DT_I64, &i.shape, i.batch, (Attr){0}, NONE);
     ValueId here = iota(l, x.shape.rank, axis, extent, axis == batch ? batch : BATCH_NONE);
     ValueId hit = make(l, OP_Equal, here, index, NONE, DT_BOOL, &x.shape, batch, (Attr){0}, NONE);
@@ -218,7 +232,8 @@ void cg_lower(Func *f, const Ids *list)
     for (uint32_t i = 0; i < list->n; i++) {
         NodeId id = list->at[i];
         uint32_t *lowered = idmap_at(sg->a, &sg->lowered, id);
-        if (*lowered == NONE) {                         /* once per node: every function gets the same values */
+        /* once per node: every function gets the same values */
+        if (*lowered == NONE) {
             Low l = {.f = f};
             if (!lower_node(&l, id))
                 vec_push(sg->a, &l.list, id);

@@ -1,9 +1,11 @@
 /*
- * memory.c - the workspace of a function.  In: groups in order.  Out: an offset for every buffer that dies with the call.
+ * memory.c - the workspace of a function.  In: groups in order.  Out: an offset for every buffer
+ * that dies with the call.
  *
- * Lifetimes are intervals of steps; offsets by greedy-by-size: the largest first, each at the lowest place that no buffer
- * alive at the same time takes.  A nest's result takes the place of an operand that dies there when both are walked the
- * same way and no later pass reads the operand; when the result has a place outside the workspace the operand is made there.
+ * Lifetimes are intervals of steps; offsets by greedy-by-size: the largest first, each at the
+ * lowest place that no buffer alive at the same time takes.  A nest's result takes the place of an
+ * operand that dies there when both are walked the same way and no later pass reads the operand;
+ * when the result has a place outside the workspace the operand is made there.
  */
 #include <string.h>
 
@@ -11,9 +13,11 @@
 
 int64_t cg_pack(Arena *a, Lifetime *l, uint32_t n)
 {
-    uint32_t *order = arena_array(a, uint32_t, n + 1), *placed = arena_array(a, uint32_t, n + 1), np = 0;
+    uint32_t *order = arena_array(a, uint32_t, n + 1), *placed = arena_array(a, uint32_t, n + 1),
+             np = 0;
     int64_t total = 0;
-    for (uint32_t i = 0; i < n; i++) {                  /* by size, then by first step, then by number */
+    /* by size, then by first step, then by number */
+    for (uint32_t i = 0; i < n; i++) {
         uint32_t j = i;
         for (; j > 0; j--) {
             const Lifetime *x = &l[order[j - 1]], *y = &l[i];
@@ -81,18 +85,21 @@ static void lifetimes(Func *f)
     }
 }
 
-/* Is x read there, at the point where the store writes, or as a scalar of the row that the store writes, before it? */
+/* Is x read there, at the point where the store writes, or as a scalar of the row that the store
+ * writes, before it? */
 static bool read_before(const Nest *n, const Stmt *s, const Stmt *store)
 {
     int last = n->nd - 1;
     bool picked = n->kind == NEST_ROW && nest_is_picked(s) && last == n->nouter;
     Lin stride[NEST_DIMS];
     memcpy(stride, s->stride, sizeof stride);
-    if (picked)                                         /* one element of the row: read before any pass from its own on */
+    /* one element of the row: read before any pass from its own on */
+    if (picked)
         stride[last] = s->index[0].stride;
-    if ((s->nindex && !picked) || s->nguard || s->type != store->type || (s->row && !picked) != store->row ||
-        !lin_eq(n->arg.at[s->arg].offset, n->arg.at[store->arg].offset) || !lin_eq(s->base, store->base) ||
-        memcmp(stride, store->stride, sizeof stride) != 0)
+    if ((s->nindex && !picked) || s->nguard || s->type != store->type ||
+        (s->row && !picked) != store->row ||
+        !lin_eq(n->arg.at[s->arg].offset, n->arg.at[store->arg].offset) ||
+        !lin_eq(s->base, store->base) || memcmp(stride, store->stride, sizeof stride) != 0)
         return false;
     if (s->row ? s->pass > store->pass : s->last > store->pass)
         return false;
@@ -102,7 +109,8 @@ static bool read_before(const Nest *n, const Stmt *s, const Stmt *store)
     return true;
 }
 
-/* May the result of store y stand where x is?  x must be read only at the point where y is written, and not afterwards. */
+/* May the result of store y stand where x is?  x must be read only at the point where y is written,
+ * and not afterwards. */
 static bool in_place(const Nest *n, uint32_t x, uint32_t y)
 {
     const Stmt *store = NULL;
@@ -116,14 +124,18 @@ static bool in_place(const Nest *n, uint32_t x, uint32_t y)
         return false;
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
-        if ((s->kind == S_LOAD || s->kind == S_STORE) && n->arg.at[s->arg].buf == x && (s->kind == S_STORE || !read_before(n, s, store)))
+        if ((s->kind == S_LOAD || s->kind == S_STORE) && n->arg.at[s->arg].buf == x &&
+            (s->kind == S_STORE || !read_before(n, s, store)))
             return false;
     }
     return true;
 }
 
 /* Memory that a function may fill with what it likes before its own value comes. */
-static bool lends(BufClass c) { return c == BUF_WORK || c == BUF_STASH || c == BUF_SAVED || c == BUF_OUT || c == BUF_DX; }
+static bool lends(BufClass c)
+{
+    return c == BUF_WORK || c == BUF_STASH || c == BUF_SAVED || c == BUF_OUT || c == BUF_DX;
+}
 
 static void reuse(Func *f, uint32_t *same)
 {
@@ -137,8 +149,9 @@ static void reuse(Func *f, uint32_t *same)
         for (uint32_t i = 0; i < n->arg.n; i++) {
             uint32_t x = n->arg.at[i].buf;
             const Buffer *old = &f->buf.at[x];
-            if (n->arg.at[i].written || x == y || old->cls != BUF_WORK || old->last != b->first || old->first >= b->first ||
-                old->bytes != b->bytes || old->type != b->type || same[x] != NONE || !in_place(n, x, y))
+            if (n->arg.at[i].written || x == y || old->cls != BUF_WORK || old->last != b->first ||
+                old->first >= b->first || old->bytes != b->bytes || old->type != b->type ||
+                same[x] != NONE || !in_place(n, x, y))
                 continue;
             same[x] = y;                                /* x's place goes on as y's */
             break;
@@ -149,7 +162,8 @@ static void reuse(Func *f, uint32_t *same)
 void cg_memory(Func *f)
 {
     lifetimes(f);
-    uint32_t *same = arena_array(f->scratch, uint32_t, f->buf.n + 1), *owner = arena_array(f->scratch, uint32_t, f->buf.n + 1);
+    uint32_t *same = arena_array(f->scratch, uint32_t, f->buf.n + 1),
+             *owner = arena_array(f->scratch, uint32_t, f->buf.n + 1);
     Lifetime *l = arena_array(f->scratch, Lifetime, f->buf.n + 1);
     uint32_t n = 0;
     for (uint32_t i = 0; i < f->buf.n; i++)
@@ -160,7 +174,8 @@ void cg_memory(Func *f)
     for (uint32_t i = 0; i < f->buf.n; i++)
         if (same[i] != NONE)
             f->buf.at[same[i]].over = i;
-    for (uint32_t i = 0; i < f->buf.n; i++) {           /* what ends outside was there all the time */
+    /* what ends outside was there all the time */
+    for (uint32_t i = 0; i < f->buf.n; i++) {
         uint32_t end = i;
         while (same[end] != NONE)
             end = same[end];

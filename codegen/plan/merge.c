@@ -1,13 +1,14 @@
 /*
- * merge.c - what follows when every node has its group: groups that read one another or the same become one, column reductions
- * compute their operand themselves when that is cheap, and the final order.  In: groups and their dependencies.  Out: the
- * groups in the order of execution, and which values must be in memory.
+ * merge.c - what follows when every node has its group: groups that read one another or the same
+ * become one, column reductions compute their operand themselves when that is cheap, and the final
+ * order.  In: groups and their dependencies.  Out: the groups in the order of execution, and which
+ * values must be in memory.
  */
 #include <string.h>
 
 #include "fuse.h"
 
-/* ---- what must be in memory -------------------------------------------------------------------------------- */
+/* ---- what must be in memory ------------------------------------------------------------------ */
 
 static bool leaves_home(const Func *f, ValueId v)
 {
@@ -22,7 +23,8 @@ static void need_value(Func *f, bool *needed, const Group *k, ValueId v)
         needed[root] = true;
 }
 
-/* Backwards over the groups: which values other groups read from memory.  skip_columns: as if those did not exist. */
+/* Backwards over the groups: which values other groups read from memory.  skip_columns: as if those
+ * did not exist. */
 static bool *in_memory(Func *f, Arena *a, bool skip_columns)
 {
     bool *needed = arena_array(a, bool, f->g->value.n + 1);
@@ -40,7 +42,8 @@ static bool *in_memory(Func *f, Arena *a, bool skip_columns)
             } else {
                 live[i] |= needed[n->out[0]] && f->group_of.at[n->out[0]] == f->order.at[o];
                 for (uint32_t j = i + 1; j < k->member.n; j++)
-                    for (uint32_t x = 0; live[j] && x < f->g->node.at[k->member.at[j].node].nin; x++) {
+                    for (uint32_t x = 0; live[j] && x < f->g->node.at[k->member.at[j].node].nin;
+                         x++) {
                         ValueId u = f->g->node.at[k->member.at[j].node].in[x];
                         live[i] |= u != NONE && cg_ref(f, u)->root == n->out[0];
                     }
@@ -53,15 +56,29 @@ static bool *in_memory(Func *f, Arena *a, bool skip_columns)
     return needed;
 }
 
-/* ---- column reductions: they compute their operand themselves when that is cheap --------------------------------- */
+/* ---- column reductions: they compute their operand themselves when that is cheap ------------- */
 
 static bool cheap_map(const Node *n)
 {
     if (!op_is_map(n->op) || n->nout != 1)
         return false;
     switch (n->op) {
-    case OP_Neg: case OP_Abs: case OP_Relu: case OP_Not: case OP_Cast: case OP_Add: case OP_Sub: case OP_Mul: case OP_Min:
-    case OP_Max: case OP_And: case OP_Or: case OP_Equal: case OP_Less: case OP_LessOrEqual: case OP_Greater:
+    case OP_Neg:
+    case OP_Abs:
+    case OP_Relu:
+    case OP_Not:
+    case OP_Cast:
+    case OP_Add:
+    case OP_Sub:
+    case OP_Mul:
+    case OP_Min:
+    case OP_Max:
+    case OP_And:
+    case OP_Or:
+    case OP_Equal:
+    case OP_Less:
+    case OP_LessOrEqual:
+    case OP_Greater:
     case OP_GreaterOrEqual: case OP_Where: case OP_Sign: return true;
     default: return false;
     }
@@ -73,18 +90,21 @@ static bool reads_as_table(Func *f, const Group *k, ValueId root)
     for (uint32_t i = 0; i < k->member.n; i++) {
         const Node *n = &f->g->node.at[k->member.at[i].node];
         for (uint32_t j = 0; j < n->nin; j++)
-            if (n->in[j] != NONE && (cg_reads_table(n, j) || n->op == OP_GatherND) && cg_ref(f, n->in[j])->root == root)
+            if (n->in[j] != NONE && (cg_reads_table(n, j) || n->op == OP_GatherND) &&
+                cg_ref(f, n->in[j])->root == root)
                 return true;
     }
     return false;
 }
 
-/* Everything the group reads of this value, it reads at the same points: the value may be made inside. */
+/* Everything the group reads of this value, it reads at the same points: the value may be made
+ * inside. */
 static bool one_view(Func *f, const Group *k, const Known *x)
 {
     for (uint32_t i = 0; i < k->known.n; i++) {
         const Known *y = &k->known.at[i];
-        if (y->root == x->root && (!lin_eq(y->off, x->off) || memcmp(y->stride, x->stride, sizeof(Lin) * (size_t)k->nd) != 0))
+        if (y->root == x->root && (!lin_eq(y->off, x->off) ||
+                                   memcmp(y->stride, x->stride, sizeof(Lin) * (size_t)k->nd) != 0))
             return false;
     }
     return !reads_as_table(f, k, x->root);
@@ -99,7 +119,8 @@ static bool join_front(Func *f, Group *k, NodeId id, const Known *x)
     Ref r;
     lay_result(f, n, rank, ext, &r, stride);
     Known anchor = *x;
-    return !anchor.internal && lin_eq(r.off, anchor.off) && one_view(f, k, &anchor) && join_by(f, k, id, &anchor, stride, true);
+    return !anchor.internal && lin_eq(r.off, anchor.off) && one_view(f, k, &anchor) &&
+           join_by(f, k, id, &anchor, stride, true);
 }
 
 static void absorb(Func *f, uint32_t g, const bool *needed)
@@ -112,8 +133,8 @@ static void absorb(Func *f, uint32_t g, const bool *needed)
             f->group.at[f->group_of.at[x.root]].kind != G_NEST)
             continue;
         Ids need = {0};
-        if (!lay_full(x.stride, k.ext, k.nd) || !order_needs(f, def, g, NULL, &need) || !order_acyclic(f, g, &need) ||
-            !join_front(f, &k, def, &x))
+        if (!lay_full(x.stride, k.ext, k.nd) || !order_needs(f, def, g, NULL, &need) ||
+            !order_acyclic(f, g, &need) || !join_front(f, &k, def, &x))
             continue;
         join_keep(f, g, &k);
         order_add(f, g, &need);
@@ -132,7 +153,8 @@ static void renew_deps(Func *f, uint32_t g)
     }
 }
 
-/* In their order; what the group reads from memory and now makes itself comes before its readers. */
+/* In their order; what the group reads from memory and now makes itself comes before its readers.
+ */
 static bool take_after(Func *f, Group *k, const Group *other, bool siblings)
 {
     for (uint32_t i = 0; i < other->member.n; i++) {
@@ -150,7 +172,8 @@ static bool take_after(Func *f, Group *k, const Group *other, bool siblings)
     return true;
 }
 
-/* From the last member on, each before all: what the group reads is known to it.  What only others read comes last. */
+/* From the last member on, each before all: what the group reads is known to it.  What only others
+ * read comes last. */
 static bool take_before(Func *f, Group *k, const Group *other)
 {
     bool *late = arena_array(f->fuse->a, bool, other->member.n + 1);
@@ -173,16 +196,19 @@ static bool take_before(Func *f, Group *k, const Group *other)
     return true;
 }
 
-/* Two groups over the same space become one: column reductions that read the same operand, or a group and what reads it. */
+/* Two groups over the same space become one: column reductions that read the same operand, or a
+ * group and what reads it. */
 static bool merge(Func *f, uint32_t into, uint32_t from, bool siblings, bool front)
 {
     Group k = f->group.at[into];
     const Group other = f->group.at[from];
-    if (k.nd == 0 || (!front && lay_points(f, k.ext, 0, k.nd) != lay_points(f, other.ext, 0, other.nd)))
+    if (k.nd == 0 ||
+        (!front && lay_points(f, k.ext, 0, k.nd) != lay_points(f, other.ext, 0, other.nd)))
         return false;
     if (!order_may_merge(f, into, from))
         return false;
-    for (uint32_t i = 0; i < other.member.n; i++)       /* order edges between the two must stay edges */
+    /* order edges between the two must stay edges */
+    for (uint32_t i = 0; i < other.member.n; i++)
         if (order_is_tied(f, other.member.at[i].node))
             return false;
     if (!(front ? take_before(f, &k, &other) : take_after(f, &k, &other, siblings)))
@@ -198,7 +224,8 @@ static bool merge(Func *f, uint32_t into, uint32_t from, bool siblings, bool fro
     return true;
 }
 
-/* Groups that were opened apart, because what joins them came later: a group joins one whose results it reads. */
+/* Groups that were opened apart, because what joins them came later: a group joins one whose
+ * results it reads. */
 static void merge_readers(Func *f)
 {
     for (uint32_t g = 0; g < f->group.n; g++) {
@@ -210,8 +237,8 @@ static void merge_readers(Func *f)
         for (uint32_t i = dep.n; i-- > 0;) {
             const Group *d = &f->group.at[dep.at[i]];
             if (d->kind == G_NEST && d->mode != NEST_COLUMN && d->member.n > 0 &&
-                d->member.n + f->group.at[g].member.n <= MOST_MEMBERS && !merge(f, g, dep.at[i], false, true) &&
-                merge(f, dep.at[i], g, true, false))
+                d->member.n + f->group.at[g].member.n <= MOST_MEMBERS &&
+                !merge(f, g, dep.at[i], false, true) && merge(f, dep.at[i], g, true, false))
                 break;
         }
     }
@@ -230,7 +257,8 @@ static void fuse_columns(Func *f)
         }
     for (uint32_t i = 1; i < column.n; i++)
         for (uint32_t j = i; j-- > 0 && i - j < 32;)
-            if (f->group.at[column.at[j]].member.n > 0 && !merge(f, column.at[i], column.at[j], true, false) &&
+            if (f->group.at[column.at[j]].member.n > 0 &&
+                !merge(f, column.at[i], column.at[j], true, false) &&
                 merge(f, column.at[j], column.at[i], true, false))
                 break;
 }

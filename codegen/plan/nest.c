@@ -1,9 +1,9 @@
 /*
- * nest.c - the passes of a nest over its row.  In: statements in SSA order.  Out: for each the first and the last pass
- * that computes it, and which are kept in a row buffer.
+ * nest.c - the passes of a nest over its row.  In: statements in SSA order.  Out: for each the
+ * first and the last pass that computes it, and which are kept in a row buffer.
  *
- * A reduction's result is there only after its pass, so what uses it belongs to the next.  A value of an earlier pass is
- * computed again when that is cheap, else kept.
+ * A reduction's result is there only after its pass, so what uses it belongs to the next.  A value
+ * of an earlier pass is computed again when that is cheap, else kept.
  */
 #include "nest.h"
 
@@ -14,9 +14,29 @@ static int price(const Stmt *s)
     if (s->kind != S_OP)
         return s->kind == S_LOAD ? 1 + 2 * (int)s->nindex : 0;
     switch (s->op) {
-    case OP_Neg: case OP_Abs: case OP_Not: case OP_Cast: case OP_Add: case OP_Sub: case OP_Mul: case OP_Min: case OP_Max:
-    case OP_And: case OP_Or: case OP_Xor: case OP_Equal: case OP_Less: case OP_LessOrEqual: case OP_Greater:
-    case OP_GreaterOrEqual: case OP_Where: case OP_Relu: case OP_Sign: case OP_IsNaN: case OP_IsInf: case OP_BitwiseAnd:
+    case OP_Neg:
+    case OP_Abs:
+    case OP_Not:
+    case OP_Cast:
+    case OP_Add:
+    case OP_Sub:
+    case OP_Mul:
+    case OP_Min:
+    case OP_Max:
+    case OP_And:
+    case OP_Or:
+    case OP_Xor:
+    case OP_Equal:
+    case OP_Less:
+    case OP_LessOrEqual:
+    case OP_Greater:
+    case OP_GreaterOrEqual:
+    case OP_Where:
+    case OP_Relu:
+    case OP_Sign:
+    case OP_IsNaN:
+    case OP_IsInf:
+    case OP_BitwiseAnd:
     case OP_BitwiseOr: case OP_BitwiseXor: case OP_BitwiseNot: return 1;
     case OP_Div: case OP_Sqrt: case OP_Reciprocal: return 5;
     default: return DEAR;
@@ -114,7 +134,8 @@ void nest_schedule(Nest *n)
             if (ready(&n->stmt.at[s->index[j].in]) > s->pass)
                 s->pass = ready(&n->stmt.at[s->index[j].in]);
         s->last = s->pass;
-        INSIST(n->kind != NEST_COLUMN || s->pass == 0 || s->kind == S_STORE);   /* one loop: its sums are there after it, for stores alone */
+        /* one loop: its sums are there after it, for stores alone */
+        INSIST(n->kind != NEST_COLUMN || s->pass == 0 || s->kind == S_STORE);
         bool loops = s->kind == S_REDUCE || (s->kind == S_STORE && !s->row);
         if (loops && s->pass + 1 > n->passes)
             n->passes = s->pass + 1;
@@ -134,7 +155,7 @@ void nest_schedule(Nest *n)
     }
 }
 
-/* ---- statements ------------------------------------------------------------------------------------------- */
+/* ---- statements ------------------------------------------------------------------------------ */
 
 void nest_sweep(Nest *n)
 {

@@ -3,14 +3,15 @@
  *
  * A Nest is a space of dimensions and scalar statements in SSA form over its points.  Kinds:
  *   NEST_POINT   every point by itself
- *   NEST_ROW     outer dimensions (rows, independent) x inner dimensions (the row); reductions run over the inner ones,
- *                their results are scalars of the row that later passes use
- *   NEST_COLUMN  outer dimensions are kept, the inner ones are summed over; a result per point of the outer space
+ *   NEST_ROW     outer dimensions (rows, independent) x inner dimensions (the row); reductions run
+ * over the inner ones, their results are scalars of the row that later passes use NEST_COLUMN outer
+ * dimensions are kept, the inner ones are summed over; a result per point of the outer space
  *
- * Orders of addition (they depend on the reduced dimensions' logical extents only, never on fusion):
- *   ROW     16 partial results, element j of the innermost reduced run into lane j mod 16, then a halving tree
- *   COLUMN  blocks of 64 consecutive elements of the reduced space summed in order, then the blocks in order
- * Extents, strides and offsets are affine in the rows of the microbatch: Lin.
+ * Orders of addition (they depend on the reduced dimensions' logical extents only, never on
+ * fusion): ROW     16 partial results, element j of the innermost reduced run into lane j mod 16,
+ * then a halving tree COLUMN  blocks of 64 consecutive elements of the reduced space summed in
+ * order, then the blocks in order Extents, strides and offsets are affine in the rows of the
+ * microbatch: Lin.
  */
 #ifndef PPSPLIT_NEST_H
 #define PPSPLIT_NEST_H
@@ -27,9 +28,11 @@ static inline int64_t lin_at(Lin x, int64_t rows) { return x.c + x.b * rows; }
 static inline Lin lin_add(Lin x, Lin y) { return (Lin){x.c + y.c, x.b + y.b}; }
 static inline Lin lin_times(Lin x, int64_t k) { return (Lin){x.c * k, x.b * k}; }
 bool lin_mul(Lin x, Lin y, Lin *z);                     /* false: not affine */
-bool lin_div(Lin x, Lin y, Lin *z);                     /* false: not exact for every number of rows */
+/* false: not exact for every number of rows */
+bool lin_div(Lin x, Lin y, Lin *z);
 const char *lin_text(Arena *a, Lin x);                  /* "rows * 128", "512": C and CUDA C */
-const char *lin_factor(Arena *a, Lin x);                /* the same, in parentheses where a product needs them */
+/* the same, in parentheses where a product needs them */
+const char *lin_factor(Arena *a, Lin x);
 
 enum { NEST_DIMS = 24, NEST_LANES = 16, NEST_BLOCK = 64 };
 
@@ -39,13 +42,15 @@ typedef enum {
     S_CONST,                        /* k */
     S_LIN,                          /* base, as a number of this type */
     S_INDEX,                        /* base + sum of stride[d] * index d */
-    S_LOAD,                         /* arg[base + sum of stride[d] * index d + sum of the index operands]; guarded */
+    /* arg[base + sum of stride[d] * index d + sum of the index operands]; guarded */
+    S_LOAD,
     S_OP,                           /* an elementwise op of ops.def over in[] */
     S_REDUCE,                       /* over the inner dimensions: op is one of the Reduce ops */
     S_STORE,                        /* in[0] to arg[...]; acc: adds */
 } StmtKind;
 
-/* A load by indices: element + in * stride, in wrapped and checked against extent; within: it is known to be there as it is. */
+/* A load by indices: element + in * stride, in wrapped and checked against extent; within: it is
+ * known to be there as it is. */
 typedef struct { uint32_t in; Lin extent, stride; bool within; } NestIndex;
 /* lo <= sum of coef[d] * index d < hi, else the load gives fill */
 typedef struct { Lin coef[NEST_DIMS]; int64_t lo; Lin hi; } NestGuard;
@@ -80,8 +85,10 @@ typedef struct {
 
 typedef struct {
     NestKind kind;
-    int nd, nouter;                 /* dims[nouter..nd) is the row (ROW), or what is summed over (COLUMN) */
-    int nrun;                       /* the innermost reduced run is the last nrun dims (lanes count along it) */
+    /* dims[nouter..nd) is the row (ROW), or what is summed over (COLUMN) */
+    int nd, nouter;
+    /* the innermost reduced run is the last nrun dims (lanes count along it) */
+    int nrun;
     Lin ext[NEST_DIMS];
     Stmts stmt;
     VEC(NestArg) arg;
@@ -91,11 +98,14 @@ typedef struct {
 } Nest;
 
 /* nest.c */
-void nest_sweep(Nest *n);                               /* drops statements and arguments that no store reaches */
+/* drops statements and arguments that no store reaches */
+void nest_sweep(Nest *n);
 void nest_mark_rows(Nest *n);                           /* Stmt.row, by strides and operands */
 void nest_schedule(Nest *n);                            /* passes, row buffers */
-void nest_marks(const Nest *n, int p, uint8_t *in_pass);    /* in_pass[i]: pass p computes statement i */
-bool nest_makes_nothing(const Nest *n);                 /* no point, or no row: not for the printers */
+/* in_pass[i]: pass p computes statement i */
+void nest_marks(const Nest *n, int p, uint8_t *in_pass);
+/* no point, or no row: not for the printers */
+bool nest_makes_nothing(const Nest *n);
 
 /* pick.c */
 /* One element of a row, found by an index that is known to be within. */
@@ -103,10 +113,12 @@ static inline bool nest_is_picked(const Stmt *s)
 {
     return s->kind == S_LOAD && s->row && s->nindex == 1 && s->index[0].within;
 }
-/* Sums over a one-hot row become the element they pick, to the bit; rows are marked before and after.  false: there were none. */
+/* Sums over a one-hot row become the element they pick, to the bit; rows are marked before and
+ * after.  false: there were none. */
 bool nest_pick(Nest *n);
 
-/* interp.c: runs a nest on memory: at[i] is where argument i points.  The reference for the printers. */
+/* interp.c: runs a nest on memory: at[i] is where argument i points.  The reference for the
+ * printers. */
 void nest_interpret(Arena *a, const Nest *n, int64_t rows, void *const *at);
 
 #endif

@@ -1,16 +1,17 @@
 /*
- * order.c - which groups a group needs, and whether one more need would close a circle.  In: the groups as they are opened, grow
- * and merge.  Out: their dependencies, and the order of execution.
+ * order.c - which groups a group needs, and whether one more need would close a circle.  In: the
+ * groups as they are opened, grow and merge.  Out: their dependencies, and the order of execution.
  *
- * While groups grow they stand in a row, each behind all that it needs.  A path from one group to another runs through the stretch
- * of the row between the two and nowhere else, so a question looks at that stretch only: nodes join groups close by, and a graph
- * twice as deep asks twice as many questions of the same length.  A new dependency on a group further back moves what that one
- * needs to the front of the stretch (Marchetti-Spaccamela, Nanni, Rohnert: Maintaining a topological order under edge
- * insertions, 1996).
+ * While groups grow they stand in a row, each behind all that it needs.  A path from one group to
+ * another runs through the stretch of the row between the two and nowhere else, so a question looks
+ * at that stretch only: nodes join groups close by, and a graph twice as deep asks twice as many
+ * questions of the same length.  A new dependency on a group further back moves what that one needs
+ * to the front of the stretch (Marchetti-Spaccamela, Nanni, Rohnert: Maintaining a topological
+ * order under edge insertions, 1996).
  */
 #include "fuse.h"
 
-/* ---- the row ----------------------------------------------------------------------------------------------- */
+/* ---- the row --------------------------------------------------------------------------------- */
 
 /* A merged group is known by the number of the one it became part of. */
 static uint32_t now(Func *f, uint32_t g)
@@ -44,7 +45,8 @@ static uint32_t mark(Func *f, uint32_t d, uint32_t low, uint32_t last, uint32_t 
     return x->place > last ? x->place : last;
 }
 
-/* Marks all groups behind g that those of `need` need or are, but for `self` and what only it needs.  True when g is needed. */
+/* Marks all groups behind g that those of `need` need or are, but for `self` and what only it
+ * needs.  True when g is needed. */
 static bool needs(Func *f, const Ids *need, uint32_t self, uint32_t g, uint32_t *last)
 {
     uint32_t low = f->group.at[g].place, marked = 0;
@@ -128,10 +130,12 @@ void order_list(Func *f, uint32_t k, Ids *out)
 bool order_may_merge(Func *f, uint32_t x, uint32_t y)
 {
     uint32_t last;
-    return !needs(f, &f->group.at[x].dep, x, y, &last) && !needs(f, &f->group.at[y].dep, y, x, &last);
+    return !needs(f, &f->group.at[x].dep, x, y, &last) &&
+           !needs(f, &f->group.at[y].dep, y, x, &last);
 }
 
-/* What needed `from` needs `into`, which takes over what it needs.  The one that stood in front has the place of both. */
+/* What needed `from` needs `into`, which takes over what it needs.  The one that stood in front has
+ * the place of both. */
 void order_merge(Func *f, uint32_t into, uint32_t from)
 {
     Group *k = &f->group.at[into], *other = &f->group.at[from];
@@ -151,12 +155,13 @@ void order_merge(Func *f, uint32_t into, uint32_t from)
     order_add(f, into, &other->dep);
 }
 
-/* ---- what nodes need ---------------------------------------------------------------------------------------- */
+/* ---- what nodes need ------------------------------------------------------------------------- */
 
 /* The pairs of f->after by node: dependencies that cannot be seen from operands. */
 void order_begin(Func *f)
 {
-    for (uint32_t i = f->after.n; i > 0; i -= 2) {      /* the first of a node's pairs comes to stand at its head */
+    /* the first of a node's pairs comes to stand at its head */
+    for (uint32_t i = f->after.n; i > 0; i -= 2) {
         uint32_t *head = idmap_at(f->fuse->a, &f->fuse->earlier, f->after.at[i - 1]);
         vec_push(f->fuse->a, &f->fuse->earlier_of, ((Earlier){f->after.at[i - 2], *head}));
         *head = f->fuse->earlier_of.n - 1;
@@ -178,7 +183,8 @@ bool order_needs(Func *f, NodeId id, uint32_t self, const Group *inside, Ids *ou
         if (g != NONE && g != self && !(inside && join_makes(inside, root)))
             vec_push(f->fuse->a, out, g);
     }
-    for (uint32_t i = idmap_get(&f->fuse->earlier, id); i != NONE; i = f->fuse->earlier_of.at[i].next) {
+    for (uint32_t i = idmap_get(&f->fuse->earlier, id); i != NONE;
+         i = f->fuse->earlier_of.at[i].next) {
         uint32_t g = f->group_of.at[f->g->node.at[f->fuse->earlier_of.at[i].node].out[0]];
         if (g == self)
             return false;
@@ -188,7 +194,7 @@ bool order_needs(Func *f, NodeId id, uint32_t self, const Group *inside, Ids *ou
     return true;
 }
 
-/* ---- the order of execution ----------------------------------------------------------------------------------- */
+/* ---- the order of execution ------------------------------------------------------------------ */
 
 typedef struct { uint32_t group, next; } Visit;
 

@@ -1,6 +1,7 @@
 /*
- * outside.c - what a function finds when it is called.  In: a value it does not make.  Out: the buffer that holds it: a
- * parameter, a constant, an input or output of the stage, a slot of the stash or of what I saved, a gradient that came in.
+ * outside.c - what a function finds when it is called.  In: a value it does not make.  Out: the
+ * buffer that holds it: a parameter, a constant, an input or output of the stage, a slot of the
+ * stash or of what I saved, a gradient that came in.
  */
 #include "plan.h"
 
@@ -11,11 +12,17 @@ int64_t cg_bytes(const Func *f, ValueId v)
 
 uint32_t cg_buffer(Func *f, BufClass cls, uint32_t index, ValueId v)
 {
-    uint32_t *known = cls == BUF_WORK ? NULL : idmap_at(f->a, &f->buffer_of, (uint64_t)index << 8 | cls);
+    uint32_t *known =
+        cls == BUF_WORK ? NULL : idmap_at(f->a, &f->buffer_of, (uint64_t)index << 8 | cls);
     if (known && *known != NONE)
         return *known;
-    Buffer b = {.cls = cls, .index = index, .value = v, .type = val(f->g, v)->dtype, .bytes = cg_bytes(f, v),
-                .first = -1, .last = -1};
+    Buffer b = {.cls = cls,
+                .index = index,
+                .value = v,
+                .type = val(f->g, v)->dtype,
+                .bytes = cg_bytes(f, v),
+                .first = -1,
+                .last = -1};
     vec_push(f->a, &f->buf, b);
     if (known)
         *known = f->buf.n - 1;

@@ -1,10 +1,11 @@
 /*
- * pad.c - rows that do not meet in the cache.  In: a value that library products read.  Out: a place whose rows stand 64 bytes
- * further apart, if all who read the value can read it so.
+ * pad.c - rows that do not meet in the cache.  In: a value that library products read.  Out: a
+ * place whose rows stand 64 bytes further apart, if all who read the value can read it so.
  *
- * Rows of a multiple of 1,024 bytes share a few sets of the cache, and a product that walks across them finds each gone when
- * it comes back.  Measured with oneDNN 2.6 on one core, operands cold, in GFLOP/s: weight gradients x' dy of 512 rows and
- * 1,024 columns 102 and 113, dy w' 112 and 119, attention heads of 32 columns 80 and 100.  The bits are the same (gemm.c).
+ * Rows of a multiple of 1,024 bytes share a few sets of the cache, and a product that walks across
+ * them finds each gone when it comes back.  Measured with oneDNN 2.6 on one core, operands cold, in
+ * GFLOP/s: weight gradients x' dy of 512 rows and 1,024 columns 102 and 113, dy w' 112 and 119,
+ * attention heads of 32 columns 80 and 100.  The bits are the same (gemm.c).
  */
 #include "plan.h"
 
@@ -24,7 +25,8 @@ Readers cg_readers(Func *f, const Ids *list, int n)
     for (uint32_t v = 2; v < values + 2; v++)
         r.first[v] += r.first[v - 1];
     r.node = arena_array(f->scratch, NodeId, total + 1);
-    for (int l = 0; l < n; l++)                         /* first[v + 1] goes from v's first reader behind its last */
+    /* first[v + 1] goes from v's first reader behind its last */
+    for (int l = 0; l < n; l++)
         for (uint32_t i = 0; i < list[l].n; i++) {
             const Node *x = &f->g->node.at[list[l].at[i]];
             for (uint32_t j = 0; j < x->nin; j++)

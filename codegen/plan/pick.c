@@ -1,17 +1,21 @@
 /*
  * pick.c - sums over a one-hot row become the one element they pick.  In: a nest with statements
  *
- *     s = sum over j of (j == T ? X(j) : 0)            T: an integer that does not vary along the row
+ *     s = sum over j of (j == T ? X(j) : 0)            T: an integer that does not vary along the
+ * row
  *
- * as the losses over classes make them, and their gradients (X: what is the same for all j).  Out: scalars of the row instead,
+ * as the losses over classes make them, and their gradients (X: what is the same for all j).  Out:
+ * scalars of the row instead,
  *
  *     within = 0 <= T && T < extent;  at = within ? T : 0;  s = within ? 0 + X(at) : 0
  *
- * so that no pass comes by the whole row for one element of it.  The bits stay the same in every order of addition: all other terms are 0,
- * and a sum that begins with 0 makes 0 of -0, hence the addition.  X is computed again for j = at: its loads get T as an index; nothing is
- * read that the sum did not read.  A T outside, as that of an ignored row, picks nothing.
+ * so that no pass comes by the whole row for one element of it.  The bits stay the same in every
+ * order of addition: all other terms are 0, and a sum that begins with 0 makes 0 of -0, hence the
+ * addition.  X is computed again for j = at: its loads get T as an index; nothing is read that the
+ * sum did not read.  A T outside, as that of an ignored row, picks nothing.
  *
- * Where nothing is summed any more the nest is one of points: of the whole space, or, when only scalars of rows come out of it, of the rows.
+ * Where nothing is summed any more the nest is one of points: of the whole space, or, when only
+ * scalars of rows come out of it, of the rows.
  */
 #include "nest.h"
 
@@ -24,7 +28,7 @@ typedef struct {
     uint32_t at;
 } Pick;
 
-/* ---- what can be picked -------------------------------------------------------------------------------- */
+/* ---- what can be picked ---------------------------------------------------------------------- */
 
 static bool whole(Dtype t) { return t == DT_I32 || t == DT_I64; }
 
@@ -49,7 +53,8 @@ static void can_pick(const Nest *n, int d, bool *can)
 {
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
-        can[i] = s->row || s->kind == S_OP || (s->kind == S_INDEX && whole(s->type)) || (s->kind == S_LOAD && s->nguard == 0);
+        can[i] = s->row || s->kind == S_OP || (s->kind == S_INDEX && whole(s->type)) ||
+                 (s->kind == S_LOAD && s->nguard == 0);
         for (uint32_t j = 0; !s->row && j < s->nin; j++)
             can[i] &= can[s->in[j]];
         for (uint32_t j = 0; !s->row && j < s->nindex; j++)
@@ -69,7 +74,8 @@ static bool one_hot(const Nest *n, uint32_t i, int d, const bool *can, uint32_t 
     if (w->kind != S_OP || w->op != OP_Where)
         return false;
     const Stmt *c = &n->stmt.at[w->in[0]], *zero = &n->stmt.at[w->in[2]];
-    if (c->kind != S_OP || c->op != OP_Equal || zero->kind != S_CONST || (dtype_is_float(zero->type) ? zero->k != 0 : zero->ki != 0))
+    if (c->kind != S_OP || c->op != OP_Equal || zero->kind != S_CONST ||
+        (dtype_is_float(zero->type) ? zero->k != 0 : zero->ki != 0))
         return false;
     int k = counts(n, c->in[0], d) ? 0 : 1;
     *x = w->in[1];
@@ -77,12 +83,13 @@ static bool one_hot(const Nest *n, uint32_t i, int d, const bool *can, uint32_t 
     return counts(n, c->in[k], d) && n->stmt.at[*t].row && can[*x];
 }
 
-/* ---- picking ----------------------------------------------------------------------------------------------- */
+/* ---- picking --------------------------------------------------------------------------------- */
 
 static bool same(const Stmt *x, const Stmt *y)
 {
-    bool yes = x->kind == y->kind && x->op == y->op && x->type == y->type && x->nin == y->nin && x->nindex == y->nindex && x->arg == y->arg &&
-               lin_eq(x->base, y->base) && x->k == y->k && x->ki == y->ki && x->nguard == 0 && y->nguard == 0;
+    bool yes = x->kind == y->kind && x->op == y->op && x->type == y->type && x->nin == y->nin &&
+               x->nindex == y->nindex && x->arg == y->arg && lin_eq(x->base, y->base) &&
+               x->k == y->k && x->ki == y->ki && x->nguard == 0 && y->nguard == 0;
     for (uint32_t j = 0; yes && j < x->nin; j++)
         yes = x->in[j] == y->in[j];
     for (int d = 0; yes && d < NEST_DIMS; d++)
@@ -97,7 +104,8 @@ static uint32_t scalar(Pick *p, Stmt s)
 {
     s.row = true;
     for (uint32_t i = 0; i < p->stmt.n; i++)
-        if (p->stmt.at[i].row && p->stmt.at[i].kind != S_REDUCE && p->stmt.at[i].kind != S_STORE && same(&p->stmt.at[i], &s))
+        if (p->stmt.at[i].row && p->stmt.at[i].kind != S_REDUCE && p->stmt.at[i].kind != S_STORE &&
+            same(&p->stmt.at[i], &s))
             return i;
     vec_push(p->n->arena, &p->stmt, s);
     return p->stmt.n - 1;
@@ -121,8 +129,10 @@ static uint32_t picked_index(Pick *p, Stmt s)
 {
     Lin step = s.stride[p->d];
     s.stride[p->d] = lin(0);
-    uint32_t from = scalar(p, s), at = p->stmt.at[p->at].type == s.type ? p->at : op(p, OP_Cast, s.type, 1, p->at, 0, 0);
-    return op(p, OP_Add, s.type, 2, from, op(p, OP_Mul, s.type, 2, at, number(p, s.type, step), 0), 0);
+    uint32_t from = scalar(p, s),
+             at = p->stmt.at[p->at].type == s.type ? p->at : op(p, OP_Cast, s.type, 1, p->at, 0, 0);
+    return op(p, OP_Add, s.type, 2, from, op(p, OP_Mul, s.type, 2, at, number(p, s.type, step), 0),
+              0);
 }
 
 static uint32_t picked_load(Pick *p, Stmt s)
@@ -134,7 +144,8 @@ static uint32_t picked_load(Pick *p, Stmt s)
     }
     s.index = index;
     if (!lin_is(s.stride[p->d], 0))
-        index[s.nindex++] = (NestIndex){.in = p->at, .extent = p->n->ext[p->d], .stride = s.stride[p->d], .within = true};
+        index[s.nindex++] = (NestIndex){
+            .in = p->at, .extent = p->n->ext[p->d], .stride = s.stride[p->d], .within = true};
     s.stride[p->d] = lin(0);
     return scalar(p, s);
 }
@@ -149,7 +160,9 @@ static uint32_t picked(Pick *p, uint32_t i)
         return p->picked[i];
     for (uint32_t j = 0; j < s.nin; j++)
         s.in[j] = picked(p, s.in[j]);
-    p->picked[i] = s.kind == S_INDEX ? picked_index(p, s) : s.kind == S_LOAD ? picked_load(p, s) : scalar(p, s);
+    p->picked[i] = s.kind == S_INDEX  ? picked_index(p, s)
+                   : s.kind == S_LOAD ? picked_load(p, s)
+                                      : scalar(p, s);
     return p->picked[i];
 }
 
@@ -165,10 +178,11 @@ static uint32_t pick(Pick *p, Dtype type, uint32_t x, uint32_t t)
     uint32_t below = op(p, OP_Less, DT_BOOL, 2, label, number(p, DT_I64, p->n->ext[p->d]), 0);
     uint32_t within = op(p, OP_And, DT_BOOL, 2, above, below, 0);
     p->at = op(p, OP_Where, DT_I64, 3, within, label, first);
-    return op(p, OP_Where, type, 3, within, op(p, OP_Add, type, 2, nothing, picked(p, x), 0), nothing);
+    return op(p, OP_Where, type, 3, within, op(p, OP_Add, type, 2, nothing, picked(p, x), 0),
+              nothing);
 }
 
-/* ---- the nest ------------------------------------------------------------------------------------------------ */
+/* ---- the nest -------------------------------------------------------------------------------- */
 
 /* Nothing is summed: points, unless some results are of rows and others of their elements. */
 static void to_points(Nest *n)
@@ -195,8 +209,9 @@ bool nest_pick(Nest *n)
 {
     int d = n->nouter;
     uint32_t sums = 0, picks = 0, x, t;
-    if (n->kind == NEST_POINT || n->nd != d + 1 || n->ext[d].b < 0 || n->ext[d].c < 0 || lin_at(n->ext[d], 1) < 1)
-        return false;                                   /* for no number of rows may the row be empty: its first element is read */
+    if (n->kind == NEST_POINT || n->nd != d + 1 || n->ext[d].b < 0 || n->ext[d].c < 0 ||
+        lin_at(n->ext[d], 1) < 1)
+        return false; /* for no number of rows may the row be empty: its first element is read */
     bool *can = arena_array(n->arena, bool, n->stmt.n + 1);
     can_pick(n, d, can);
     for (uint32_t i = 0; i < n->stmt.n; i++) {
@@ -204,7 +219,7 @@ bool nest_pick(Nest *n)
         picks += one_hot(n, i, d, can, &x, &t);
     }
     if (picks == 0 || (n->kind == NEST_COLUMN && picks < sums))
-        return false;                                   /* columns have no scalars beside their sums */
+        return false; /* columns have no scalars beside their sums */
     Pick p = {.n = n, .d = d};
     p.to = arena_array(n->arena, uint32_t, n->stmt.n + 1);
     p.picked = arena_array(n->arena, uint32_t, n->stmt.n + 1);

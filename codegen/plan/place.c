@@ -1,10 +1,11 @@
 /*
- * place.c - where values live.  In: a function's lowered list.  Out: a home for every value whose place matters, and
- * copies, nodes of their own, only where a consumer cannot read strides.
+ * place.c - where values live.  In: a function's lowered list.  Out: a home for every value whose
+ * place matters, and copies, nodes of their own, only where a consumer cannot read strides.
  *
- * Destinations are pushed backwards: what leaves the function (outputs, stash, gradients) has its place; an input of a
- * Concat gets a slice of the result's; through Transpose and Reshape the place becomes a strided one of the operand, so
- * that a product or a nest writes straight into it.  What cannot take the offer is copied.
+ * Destinations are pushed backwards: what leaves the function (outputs, stash, gradients) has its
+ * place; an input of a Concat gets a slice of the result's; through Transpose and Reshape the place
+ * becomes a strided one of the operand, so that a product or a nest writes straight into it.  What
+ * cannot take the offer is copied.
  */
 #include "plan.h"
 
@@ -16,7 +17,8 @@ typedef struct {
     uint32_t *uses;
     bool *product_reads;            /* by root */
     bool *plain;                    /* read by strides: by a node that is no view, or at the end */
-    bool *factor;                   /* read by a product, which takes several strides a batch dimension */
+    /* read by a product, which takes several strides a batch dimension */
+    bool *factor;
     VEC(ValueId) copy;              /* dense copy of a value, by value id */
 } Place;
 
@@ -58,13 +60,15 @@ static void sinks(Place *p)
     for (uint32_t i = 0; i < s->input.n; i++)
         for (uint32_t j = 0; j < s->input.at[i].grads.n; j++, dx++)
             if (f->kind == F_BACKWARD || f->kind == F_INPUT)
-                sink_to(p, BUF_DX, dx, s->input.at[i].grads.at[j], s->input.at[i].grads.at[j], false);
+                sink_to(p, BUF_DX, dx, s->input.at[i].grads.at[j], s->input.at[i].grads.at[j],
+                        false);
     for (uint32_t i = 0; f->kind == F_INPUT && i < f->sg->saved.n; i++)
         sink_to(p, BUF_SAVED, i, f->sg->saved.at[i], f->sg->saved.at[i], false);
     for (uint32_t i = 0; i < s->param.n; i++)
         for (uint32_t j = 0; j < s->param.at[i].grads.n; j++)
             if (f->kind == F_BACKWARD || f->kind == F_WEIGHT)
-                sink_to(p, BUF_GRAD, i, s->param.at[i].grads.at[j], s->param.at[i].grads.at[j], true);
+                sink_to(p, BUF_GRAD, i, s->param.at[i].grads.at[j], s->param.at[i].grads.at[j],
+                        true);
 }
 
 /* The value whose memory v would be: below all views that keep its elements. */
@@ -104,8 +108,9 @@ static void count_uses(Place *p)
     }
 }
 
-/* The innermost dimension stays the contiguous one.  Otherwise a product could read the value transposed or not depending on
-   where the cut fell (a boundary is row-major), and for thin products that changes the library's order of additions. */
+/* The innermost dimension stays the contiguous one.  Otherwise a product could read the value
+   transposed or not depending on where the cut fell (a boundary is row-major), and for thin
+   products that changes the library's order of additions. */
 bool cg_keeps_inner(const Ref *r)
 {
     for (int d = r->rank - 1; d >= 0; d--)
@@ -114,7 +119,8 @@ bool cg_keeps_inner(const Ref *r)
     return true;
 }
 
-/* Unless no product reads the value; and a product may write it turned round when it is not thin. */
+/* Unless no product reads the value; and a product may write it turned round when it is not thin.
+ */
 static bool may_turn(const Place *p, const Node *n, ValueId v)
 {
     enum { THIN = 16 };
@@ -242,11 +248,13 @@ static void push_back(Place *p)
 static bool as_its_result(Place *p, ValueId v, NodeId reader, Ref *at)
 {
     Func *f = p->f;
-    if (p->uses[v] != 1 || reader == NONE || !cg_fusable(&f->g->node.at[reader]) || cg_is_view(f, reader))
+    if (p->uses[v] != 1 || reader == NONE || !cg_fusable(&f->g->node.at[reader]) ||
+        cg_is_view(f, reader))
         return false;
     ValueId y = f->g->node.at[reader].out[0];
     const Ref *home = f->home.at[y], dense = cg_dense(f, v);
-    if (!home || home->wide || home->rank != dense.rank || !lin_is(home->off, 0) || val(f->g, y)->dtype != val(f->g, v)->dtype)
+    if (!home || home->wide || home->rank != dense.rank || !lin_is(home->off, 0) ||
+        val(f->g, y)->dtype != val(f->g, v)->dtype)
         return false;
     for (int d = 0; d < dense.rank; d++)
         if (!lin_eq(home->ext[d], dense.ext[d]))
@@ -256,7 +264,8 @@ static bool as_its_result(Place *p, ValueId v, NodeId reader, Ref *at)
     return cg_keeps_inner(at);
 }
 
-/* What products read, and nothing else has a say in: rows a little apart; and what becomes such a value in place. */
+/* What products read, and nothing else has a say in: rows a little apart; and what becomes such a
+ * value in place. */
 static void pad_rows(Place *p)
 {
     Func *f = p->f;
@@ -272,8 +281,10 @@ static void pad_rows(Place *p)
             Ref at;
             if (f->home.at[v] || leaves[v] || (!cg_fusable(n) && !cg_is_product(f, n)))
                 continue;
-            bool found = p->product_reads[v] ? cg_pad(f, v, &p->readers, &at)
-                                             : cg_is_product(f, n) && as_its_result(p, v, p->uses[v] == 1 ? reader[v] : NONE, &at);
+            bool found = p->product_reads[v]
+                             ? cg_pad(f, v, &p->readers, &at)
+                             : cg_is_product(f, n) &&
+                                   as_its_result(p, v, p->uses[v] == 1 ? reader[v] : NONE, &at);
             if (!found || (!cg_fusable(n) && !cg_call_writes(f, n, &at)))
                 continue;
             at.buf = cg_buffer(f, BUF_WORK, 0, v);
@@ -311,7 +322,8 @@ static ValueId reshaped(Place *p, ValueId v, const Shape *s, int batch, uint32_t
 {
     Func *f = p->f;
     ValueId y = cg_new_value(f, val(f->g, v)->dtype, s, batch);
-    NodeId id = cg_new_node(f, OP_Reshape, 1, &v, 1, &y, (Attr){.n = s->rank, .dims = NULL}, origin);
+    NodeId id =
+        cg_new_node(f, OP_Reshape, 1, &v, 1, &y, (Attr){.n = s->rank, .dims = NULL}, origin);
     f->g->value.at[y].node = id;
     cg_track(f);
     f->def.at[y] = id;
@@ -345,7 +357,8 @@ static ValueId dense_copy(Place *p, ValueId v, uint32_t origin, Ids *list)
     while (p->copy.n <= v)
         vec_push(p->f->scratch, &p->copy, NONE);
     if (p->copy.at[v] == NONE)
-        p->copy.at[v] = cg_ref(p->f, v)->wide ? copy_parts(p, v, origin, list) : copy_to(p, v, NULL, false, origin, list);
+        p->copy.at[v] = cg_ref(p->f, v)->wide ? copy_parts(p, v, origin, list)
+                                              : copy_to(p, v, NULL, false, origin, list);
     return p->copy.at[v];
 }
 
@@ -378,7 +391,8 @@ static void settle(Place *p, NodeId id, Ids *list)
             }
         }
     } else if (cg_is_view(f, id)) {
-        /* copies before this one may have changed what strides can say: what no longer is a view at all breaks here as well */
+        /* copies before this one may have changed what strides can say: what no longer is a view at
+         * all breaks here as well */
         for (uint32_t o = 0; o < n.nout; o++)
             if (broken(p, n.out[o]) || !cg_wide(f, n.out[o], &w))
                 id = with_operand(f, id, 0, dense_copy(p, n.in[0], n.origin, list));
@@ -390,7 +404,8 @@ static void settle(Place *p, NodeId id, Ids *list)
     vec_push(f->a, list, id);
 }
 
-/* Where a chain of views has to be broken by a copy: at the first that has no strides, when one after it must have them. */
+/* Where a chain of views has to be broken by a copy: at the first that has no strides, when one
+ * after it must have them. */
 static void mark_breaks(Place *p)
 {
     Func *f = p->f;
@@ -420,8 +435,8 @@ static void order_after(Func *f, NodeId first, NodeId then)
     vec_push(f->a, &f->after, then);
 }
 
-/* Sinks whose value stands elsewhere: a copy at the end.  Contributions to one gradient stay in their order, and a
-   running statistic is overwritten after all have read it. */
+/* Sinks whose value stands elsewhere: a copy at the end.  Contributions to one gradient stay in
+   their order, and a running statistic is overwritten after all have read it. */
 static void finish(Place *p)
 {
     Func *f = p->f;
@@ -434,7 +449,8 @@ static void finish(Place *p)
         if (cg_ref_same(is, &s->at) && !s->alone) {
             maker = f->def.at[is->root];
         } else {
-            uint32_t origin = f->def.at[s->v] == NONE ? NONE : f->g->node.at[f->def.at[s->v]].origin;
+            uint32_t origin =
+                f->def.at[s->v] == NONE ? NONE : f->g->node.at[f->def.at[s->v]].origin;
             ValueId c = copy_to(p, s->v, &s->at, s->acc, origin, &f->node);
             maker = f->def.at[c];
             if (s->alone) {
@@ -442,7 +458,8 @@ static void finish(Place *p)
                 for (uint32_t j = 0; j + 1 < f->node.n; j++)
                     for (uint32_t k = 0; k < f->g->node.at[f->node.at[j]].nin; k++) {
                         ValueId x = f->g->node.at[f->node.at[j]].in[k];
-                        if (x != NONE && !cg_is_view(f, f->node.at[j]) && cg_ref(f, x)->buf == s->at.buf)
+                        if (x != NONE && !cg_is_view(f, f->node.at[j]) &&
+                            cg_ref(f, x)->buf == s->at.buf)
                             order_after(f, f->node.at[j], maker);
                     }
             }
@@ -457,8 +474,8 @@ static void finish(Place *p)
     }
 }
 
-/* Contributions to one gradient must be added in their order: one is added in place only while those before it were,
-   and earlier. */
+/* Contributions to one gradient must be added in their order: one is added in place only while
+   those before it were, and earlier. */
 static void offer_sinks(Place *p)
 {
     Func *f = p->f;

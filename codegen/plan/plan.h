@@ -1,78 +1,95 @@
 /*
- * plan.h - the passes that decide what a stage's functions do, in their order; they know neither text nor targets.
+ * plan.h - the passes that decide what a stage's functions do, in their order; they know neither
+ * text nor targets.
  */
 #ifndef PPSPLIT_PLAN_H
 #define PPSPLIT_PLAN_H
 
 #include "codegen/cg.h"
 
-/* ---- view.c ----------------------------------------------------------------------------------- */
+/* ---- view.c ---------------------------------------------------------------------------------- */
 
 Lin cg_ext(const Func *f, ValueId v, int d);            /* extent of dimension d */
 Ref cg_dense(const Func *f, ValueId v);                 /* row-major, offset 0, no buffer */
 bool cg_is_dense(const Ref *r);
 bool cg_ref_same(const Ref *x, const Ref *y);           /* same buffer, offset, strides */
-const Ref *cg_ref(Func *f, ValueId v);                  /* BUG() when no view can be expressed: place.c sees to it */
+/* BUG() when no view can be expressed: place.c sees to it */
+const Ref *cg_ref(Func *f, ValueId v);
 bool cg_wide(Func *f, ValueId v, Wide *w);
 bool cg_ref_try(Func *f, ValueId v, Ref *r);
-bool cg_view_invert(Func *f, const Node *n, const Wide *out, Wide *r);      /* where the operand must be for that output */
+/* where the operand must be for that output */
+bool cg_view_invert(Func *f, const Node *n, const Wide *out, Wide *r);
 NodeId cg_maker(const Func *f, ValueId v);
-ValueId cg_root(Func *f, ValueId v);                    /* below all views, whether strides can express them or not */
+/* below all views, whether strides can express them or not */
+ValueId cg_root(Func *f, ValueId v);
 Wide cg_widen(const Ref *r);
-bool cg_view_apply(Func *f, const Node *n, uint32_t out, const Wide *in, Wide *r);    /* where an output of a view stands */
+/* where an output of a view stands */
+bool cg_view_apply(Func *f, const Node *n, uint32_t out, const Wide *in, Wide *r);
 bool cg_narrow(const Func *f, const Wide *w, ValueId v, Ref *r);
 bool cg_is_view(const Func *f, NodeId n);
-bool cg_is_copy(const Node *n);                         /* an Identity of ours that moves elements */
+/* an Identity of ours that moves elements */
+bool cg_is_copy(const Node *n);
 ValueId cg_view_operand(const Func *f, const Node *n);
 
-/* ---- outside.c -------------------------------------------------------------------------------- */
+/* ---- outside.c ------------------------------------------------------------------------------- */
 
 int64_t cg_bytes(const Func *f, ValueId v);             /* of the value in its type */
-uint32_t cg_buffer(Func *f, BufClass cls, uint32_t index, ValueId v);   /* each place outside the workspace once */
+/* each place outside the workspace once */
+uint32_t cg_buffer(Func *f, BufClass cls, uint32_t index, ValueId v);
 void cg_position_stage(StageGen *sg);                     /* all of Positions that the Stage says */
 void cg_position(StageGen *sg, IdMap *m, uint64_t key, uint32_t at);      /* unless it has one */
-uint32_t cg_outside(Func *f, ValueId v);                /* the buffer of a value that f does not make; NONE: a view of another */
+/* the buffer of a value that f does not make; NONE: a view of another */
+uint32_t cg_outside(Func *f, ValueId v);
 
-/* ---- lower.c: CODE_LOWER ops and a few others into core ops --------------------------------------- */
+/* ---- lower.c: CODE_LOWER ops and a few others into core ops ---------------------------------- */
 
 void cg_lower(Func *f, const Ids *list);                /* fills f->node, f->def */
 ValueId cg_new_value(Func *f, Dtype t, const Shape *s, int batch);
-NodeId cg_new_node(Func *f, Op op, uint32_t nin, const ValueId *in, uint32_t nout, const ValueId *out, Attr attr, uint32_t origin);
+NodeId cg_new_node(Func *f, Op op, uint32_t nin, const ValueId *in, uint32_t nout,
+                   const ValueId *out, Attr attr, uint32_t origin);
 void cg_track(Func *f);                                 /* per-value arrays follow the graph */
-bool cg_zeros(const Graph *g, ValueId v);                /* a constant of zero bytes, through Expand and Reshape */
+/* a constant of zero bytes, through Expand and Reshape */
+bool cg_zeros(const Graph *g, ValueId v);
 
-/* ---- place.c: where values live; copies that are needed ------------------------------------------- */
+/* ---- place.c: where values live; copies that are needed -------------------------------------- */
 
 void cg_place(Func *f);
 bool cg_keeps_inner(const Ref *r);
 
-/* ---- pad.c: rows a little further apart ------------------------------------------------------------- */
+/* ---- pad.c: rows a little further apart ------------------------------------------------------ */
 
-/* The nodes of some lists that read a value, in their order: node[first[v]] up to node[first[v + 1]]; once per operand. */
+/* The nodes of some lists that read a value, in their order: node[first[v]] up to node[first[v +
+ * 1]]; once per operand. */
 typedef struct { uint32_t *first; NodeId *node; } Readers;
 Readers cg_readers(Func *f, const Ids *list, int n);
 /* A padded place for v (no buffer yet) that all its readers can take, when it pays. */
 bool cg_pad(Func *f, ValueId v, const Readers *readers, Ref *at);
-int64_t cg_ref_bytes(const Func *f, const Ref *r, ValueId v);   /* at full rows, from the first element to the last */
+/* at full rows, from the first element to the last */
+int64_t cg_ref_bytes(const Func *f, const Ref *r, ValueId v);
 
-/* ---- fuse.c ---------------------------------------------------------------------------------------- */
+/* ---- fuse.c ---------------------------------------------------------------------------------- */
 
 void cg_fuse(Func *f);
 bool cg_is_reduce(Op op);
-bool cg_inline_leaf(const Func *f, ValueId root);       /* Count: a number of the rows, computed where it is used */
+/* Count: a number of the rows, computed where it is used */
+bool cg_inline_leaf(const Func *f, ValueId root);
 bool cg_fusable(const Node *n);
-int cg_space(const Func *f, const Node *n, Lin *ext);   /* the node's own space: its output's dims, a reduction's input's */
-bool cg_operand(Func *f, const Node *n, uint32_t i, Ref *r, Lin *stride);   /* strides over the node's space; false: not read there */
-bool cg_reads_table(const Node *n, uint32_t i);         /* operand i is read by index: never from the same nest */
+/* the node's own space: its output's dims, a reduction's input's */
+int cg_space(const Func *f, const Node *n, Lin *ext);
+/* strides over the node's space; false: not read there */
+bool cg_operand(Func *f, const Node *n, uint32_t i, Ref *r, Lin *stride);
+/* operand i is read by index: never from the same nest */
+bool cg_reads_table(const Node *n, uint32_t i);
 bool cg_reduces_columns(const Func *f, const Node *n);
-bool cg_uniform(const Func *f, ValueId root, double *x, int64_t *i);        /* a constant with equal elements */
+/* a constant with equal elements */
+bool cg_uniform(const Func *f, ValueId root, double *x, int64_t *i);
 bool cg_iota(const Func *f, ValueId root, int64_t *first, int64_t *step);
 
-/* ---- build.c: groups to nests ------------------------------------------------------------------------ */
+/* ---- build.c: groups to nests ---------------------------------------------------------------- */
 
 void cg_build(Func *f);
 
-/* ---- product.c: matrix products of the library -------------------------------------------------------- */
+/* ---- product.c: matrix products of the library ----------------------------------------------- */
 
 bool cg_is_product(const Func *f, const Node *n);
 bool cg_product_takes(const Func *f, ValueId v, const Wide *w);  /* as an operand, standing there */
@@ -81,7 +98,7 @@ bool cg_product_writes(const Func *f, const Ref *r);
 bool cg_batches_fit(Func *f, const Node *n);
 void cg_product(Func *f, const Node *n, Step *s);       /* fills in product and arguments */
 
-/* ---- demand.c: what is not a nest, and where it finds its operands ---------------------------------------- */
+/* ---- demand.c: what is not a nest, and where it finds its operands --------------------------- */
 
 bool cg_is_convolution(const Node *n);
 bool cg_call_reads(Func *f, const Node *n, uint32_t i); /* may the operand be read as it is? */
@@ -90,35 +107,43 @@ bool cg_call_adds(const Func *f, const Node *n);        /* can accumulate into i
 bool cg_kernel_reads(const Func *f, const Node *n, uint32_t i);        /* through a pointer */
 bool cg_kernel_writes(const Func *f, const Node *n, uint32_t out);
 
-/* ---- step.c: groups to steps -------------------------------------------------------------------------------- */
+/* ---- step.c: groups to steps ----------------------------------------------------------------- */
 
 void cg_steps(Func *f);
 uint32_t cg_signature(Func *f, const Step *s);          /* signature.c */
-void cg_repeat(Func *f);                                /* repeat.c: signatures, and what comes several times */
+/* repeat.c: signatures, and what comes several times */
+void cg_repeat(Func *f);
 
-/* ---- role.c: what scalars of a row are ------------------------------------------------------------------------ */
+/* ---- role.c: what scalars of a row are ------------------------------------------------------- */
 
-const char *role_of(const Nest *n, uint32_t i);         /* "max", "mean", "rstd"; NULL: nothing known */
-const char **role_names(Arena *a, const Nest *n);       /* of all statements, "r7" where nothing is known */
+const char *role_of(const Nest *n, uint32_t i); /* "max", "mean", "rstd"; NULL: nothing known */
+const char **role_names(Arena *a,
+                        const Nest *n); /* of all statements, "r7" where nothing is known */
 void role_learn(StageGen *sg, const Nest *n);           /* the values that it writes */
-const char *role_known(const StageGen *sg, ValueId v);  /* "means": so is an argument called that is this value; NULL: nothing known */
+const char *role_known(
+    const StageGen *sg,
+    ValueId v); /* "means": so is an argument called that is this value; NULL: nothing known */
 
-/* ---- memory.c ------------------------------------------------------------------------------------------ */
+/* ---- memory.c -------------------------------------------------------------------------------- */
 
 void cg_memory(Func *f);
 typedef struct { int64_t bytes; int first, last; int64_t offset; } Lifetime;
 int64_t cg_pack(Arena *a, Lifetime *l, uint32_t n);     /* greedy by size; returns the total */
 
-/* ---- function.c, stage.c: all passes ---------------------------------------------------------------------- */
+/* ---- function.c, stage.c: all passes --------------------------------------------------------- */
 
-Func *cg_function_new(StageGen *sg, FuncKind kind, Arena *a, Arena *scratch);   /* before any pass */
+/* before any pass */
+Func *cg_function_new(StageGen *sg, FuncKind kind, Arena *a, Arena *scratch);
 Func *cg_function(StageGen *sg, FuncKind kind);         /* for no target in particular */
-FuncKind cg_function_like(const StageGen *sg, FuncKind kind);   /* the first function of the stage with the same steps on the same memory */
+/* the first function of the stage with the same steps on the same memory */
+FuncKind cg_function_like(const StageGen *sg, FuncKind kind);
 uint32_t cg_constant(StageGen *sg, ValueId v);          /* its number */
-bool cg_is_gradient(const Func *f, ValueId v);          /* made by a backward function, not computed again from the forward */
+/* made by a backward function, not computed again from the forward */
+bool cg_is_gradient(const Func *f, ValueId v);
 StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index);  /* all functions, not yet printed */
 bool cg_has_backward(const Stage *s);
-uint64_t cg_stage_hash(const StageGen *sg, uint64_t h); /* signature.c: of what the stage computes, where, and what it exchanges */
+/* signature.c: of what the stage computes, where, and what it exchanges */
+uint64_t cg_stage_hash(const StageGen *sg, uint64_t h);
 int64_t cg_bytes_work(const StageGen *sg, Target target);
 double cg_element(const Value *v, int64_t i, int64_t *as_int);          /* of a constant */
 

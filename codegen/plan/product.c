@@ -1,16 +1,19 @@
 /*
- * product.c - matrix products of the library.  In: a MatMul and the views of its operands.  Out: a Product, and whether an operand or a
- * result can stand where a view says.
+ * product.c - matrix products of the library.  In: a MatMul and the views of its operands.  Out: a
+ * Product, and whether an operand or a result can stand where a view says.
  *
- * A product reads any operand of which one inner stride is 1; leading dimensions that the other operand does not have are folded into
- * the rows; what remains is a batch.
+ * A product reads any operand of which one inner stride is 1; leading dimensions that the other
+ * operand does not have are folded into the rows; what remains is a batch.
  */
 #include "plan.h"
 
 /* The last two dims of an operand as the library wants them. */
 typedef struct { bool ok, trans; Lin ld; } Side;
 
-static int64_t probe(const Func *f, Lin x) { return lin_at(x, f->g->batch > 1 ? f->g->batch : 1009); }
+static int64_t probe(const Func *f, Lin x)
+{
+    return lin_at(x, f->g->batch > 1 ? f->g->batch : 1009);
+}
 
 static Side side(const Func *f, const Ref *r)
 {
@@ -18,19 +21,22 @@ static Side side(const Func *f, const Ref *r)
     int m = r->rank - 2, n = r->rank - 1;
     bool one_row = lin_is(r->ext[m], 1), one_column = lin_is(r->ext[n], 1);
     Lin sm = r->stride[m], sn = r->stride[n];
-    if (one_row || one_column) {                        /* a vector: its one stride may play either part */
+    /* a vector: its one stride may play either part */
+    if (one_row || one_column) {
         Lin stride = one_row ? sn : sm;
         if (one_row && one_column)
             return (Side){true, false, lin(1)};
         bool unit = lin_is(stride, 1);
-        s.trans = one_row ? !unit : unit;               /* [1, n] by columns of one; [m, 1] as a row */
+        /* [1, n] by columns of one; [m, 1] as a row */
+        s.trans = one_row ? !unit : unit;
         s.ld = unit ? (one_row ? r->ext[n] : r->ext[m]) : stride;
         s.ok = probe(f, stride) > 0;
         return s;
     }
     s.trans = !lin_is(sn, 1);
     s.ld = s.trans ? sn : sm;
-    s.ok = lin_is(s.trans ? sm : sn, 1) && probe(f, s.ld) >= probe(f, s.trans ? r->ext[m] : r->ext[n]);
+    s.ok =
+        lin_is(s.trans ? sm : sn, 1) && probe(f, s.ld) >= probe(f, s.trans ? r->ext[m] : r->ext[n]);
     return s;
 }
 
@@ -70,7 +76,8 @@ static void matrix(Func *f, ValueId v, Wide *w, Matrix *x)
     x->buf = w->buf;
 }
 
-/* The batch dimensions, cut where any of the three is: dimension d of the result holds the parts of operands that have it. */
+/* The batch dimensions, cut where any of the three is: dimension d of the result holds the parts of
+ * operands that have it. */
 static bool batches(const Func *f, Factors *p, const Wide *const w[3], ValueId result)
 {
     int rank = w[2]->rank;
@@ -181,8 +188,8 @@ static void fold(const Func *f, Factors *p)
     while (p->nb > 0) {
         int d = p->nb - 1;
         Lin all;
-        if (lin_is(p->b.batch[d], 0) && chained(p->a.batch[d], p->a.row, p->m) && chained(p->c.batch[d], p->c.row, p->m) &&
-            lin_mul(p->m, p->count[d], &all))
+        if (lin_is(p->b.batch[d], 0) && chained(p->a.batch[d], p->a.row, p->m) &&
+            chained(p->c.batch[d], p->c.row, p->m) && lin_mul(p->m, p->count[d], &all))
             p->m = all;
         else if (lin_is(p->a.batch[d], 0) && chained(p->b.batch[d], p->b.col, p->n) &&
                  chained(p->c.batch[d], p->c.col, p->n) && lin_mul(p->n, p->count[d], &all))
@@ -193,7 +200,8 @@ static void fold(const Func *f, Factors *p)
     }
     for (int d = p->nb - 2; d >= 0; d--) {
         Lin all, n = p->count[d + 1];
-        if (chained(p->a.batch[d], p->a.batch[d + 1], n) && chained(p->b.batch[d], p->b.batch[d + 1], n) &&
+        if (chained(p->a.batch[d], p->a.batch[d + 1], n) &&
+            chained(p->b.batch[d], p->b.batch[d + 1], n) &&
             chained(p->c.batch[d], p->c.batch[d + 1], n) && lin_mul(p->count[d], n, &all)) {
             p->count[d + 1] = all;
             drop_batch(p, d);
@@ -216,7 +224,8 @@ static Side stored(const Func *f, const Matrix *x, Lin rows, Lin cols)
     return side(f, &r);
 }
 
-static ProductSide product_side(Step *s, Arena *a, const Matrix *x, Lin ld, ValueId v, bool written, int nb)
+static ProductSide product_side(Step *s, Arena *a, const Matrix *x, Lin ld, ValueId v, bool written,
+                                int nb)
 {
     ProductSide side = {.arg = s->arg.n, .ld = ld};
     for (int i = 0; i < nb; i++)
@@ -257,8 +266,14 @@ void cg_product(Func *f, const Node *n, Step *step)
     Side sa = stored(f, &p.a, p.m, p.k), sb = stored(f, &p.b, p.k, p.n);
     INSIST(sa.ok && sb.ok && sc.ok && !sc.trans);
     Product *out = arena_new_of(f->a, Product);
-    *out = (Product){.type = val(f->g, n->out[0])->dtype, .adds = f->acc.at[n->out[0]], .transposed_a = sa.trans, .transposed_b = sb.trans,
-                     .m = p.m, .n = p.n, .k = p.k, .nb = p.nb};
+    *out = (Product){.type = val(f->g, n->out[0])->dtype,
+                     .adds = f->acc.at[n->out[0]],
+                     .transposed_a = sa.trans,
+                     .transposed_b = sb.trans,
+                     .m = p.m,
+                     .n = p.n,
+                     .k = p.k,
+                     .nb = p.nb};
     for (int i = 0; i < p.nb; i++)
         out->count[i] = p.count[i];
     out->a = product_side(step, f->a, &p.a, sa.ld, va, false, p.nb);
@@ -267,9 +282,12 @@ void cg_product(Func *f, const Node *n, Step *step)
     step->product = out;
 }
 
-/* ---- what products demand ------------------------------------------------------------------------------------ */
+/* ---- what products demand -------------------------------------------------------------------- */
 
-bool cg_is_product(const Func *f, const Node *n) { return n->op == OP_MatMul && library_type(val(f->g, n->out[0])->dtype); }
+bool cg_is_product(const Func *f, const Node *n)
+{
+    return n->op == OP_MatMul && library_type(val(f->g, n->out[0])->dtype);
+}
 
 bool cg_product_takes(const Func *f, ValueId v, const Wide *w)
 {
@@ -289,12 +307,15 @@ bool cg_batches_fit(Func *f, const Node *n)
     Wide w[3];
     Factors p;
     const Wide *const all[3] = {&w[0], &w[1], &w[2]};
-    return cg_wide(f, n->in[0], &w[0]) && cg_wide(f, n->in[1], &w[1]) && cg_wide(f, n->out[0], &w[2]) && batches(f, &p, all, n->out[0]);
+    return cg_wide(f, n->in[0], &w[0]) && cg_wide(f, n->in[1], &w[1]) &&
+           cg_wide(f, n->out[0], &w[2]) && batches(f, &p, all, n->out[0]);
 }
 
 /* May its result stand there? */
 bool cg_product_writes(const Func *f, const Ref *r)
 {
-    Ref two = {.rank = 2, .ext = {r->ext[r->rank - 2], r->ext[r->rank - 1]}, .stride = {r->stride[r->rank - 2], r->stride[r->rank - 1]}};
+    Ref two = {.rank = 2,
+               .ext = {r->ext[r->rank - 2], r->ext[r->rank - 1]},
+               .stride = {r->stride[r->rank - 2], r->stride[r->rank - 1]}};
     return side(f, &two).ok;
 }

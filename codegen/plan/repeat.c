@@ -1,10 +1,12 @@
 /*
- * repeat.c - sequences of steps that come several times in a row with other buffers: a model's blocks, their backwards.  In: a function's
- * steps.  Out: Func.repeat, which the printers turn into one function and a loop.
+ * repeat.c - sequences of steps that come several times in a row with other buffers: a model's
+ * blocks, their backwards.  In: a function's steps.  Out: Func.repeat, which the printers turn into
+ * one function and a loop.
  *
- * Steps are compared by their signatures.  A sequence of period p that starts at i and goes on for n steps is a run in which the
- * signatures i + k and i + k + p agree: one walk over the steps for each period that is frequent among the distances from a step to the
- * next one of its kind.  Of all runs the one that saves most is taken, then the best of what it leaves free.
+ * Steps are compared by their signatures.  A sequence of period p that starts at i and goes on for
+ * n steps is a run in which the signatures i + k and i + k + p agree: one walk over the steps for
+ * each period that is frequent among the distances from a step to the next one of its kind.  Of all
+ * runs the one that saves most is taken, then the best of what it leaves free.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +21,7 @@ typedef VEC(Run) Runs;
 static uint32_t turns(const Run *r) { return r->n / r->period; }
 static uint32_t saved(const Run *r) { return turns(r) < 2 ? 0 : (turns(r) - 1) * r->period; }
 
-/* ---- runs -------------------------------------------------------------------------------------------------- */
+/* ---- runs ------------------------------------------------------------------------------------ */
 
 static int by_count(const void *x, const void *y)
 {
@@ -31,7 +33,8 @@ static int by_count(const void *x, const void *y)
 static uint32_t periods(const Func *f, uint32_t *period)
 {
     uint32_t n = f->step.n, found = 0;
-    uint32_t *last = arena_array(f->a, uint32_t, f->sg->signatures.n + 1), (*count)[2] = arena_calloc(f->a, n + 1, sizeof *count);
+    uint32_t *last = arena_array(f->a, uint32_t, f->sg->signatures.n + 1),
+             (*count)[2] = arena_calloc(f->a, n + 1, sizeof *count);
     for (uint32_t i = 0; i < n; i++)
         count[i][0] = i;
     for (uint32_t i = 0; i < n; i++) {
@@ -92,12 +95,14 @@ static bool better(const Run *x, const Run *y)
     return x->period != y->period ? x->period < y->period : x->from < y->from;
 }
 
-/* ---- what a turn passes -------------------------------------------------------------------------------------- */
+/* ---- what a turn passes ---------------------------------------------------------------------- */
 
 /* The buffer of an argument; NONE where the turn has no such step. */
 static uint32_t buffer(const Func *f, const Repeat *r, uint32_t turn, uint32_t step, uint32_t arg)
 {
-    return repeat_has(r, turn, step) ? f->step.at[r->first + turn * r->length + step].arg.at[arg].buf : NONE;
+    return repeat_has(r, turn, step)
+               ? f->step.at[r->first + turn * r->length + step].arg.at[arg].buf
+               : NONE;
 }
 
 /* The field that has this argument's buffer in every turn. */
@@ -154,7 +159,10 @@ void cg_repeat(Func *f)
                 best = runs.at[i];
         uint32_t tail = best.n % best.period;
         tail = tail >= LEAST_TAIL ? tail : 0;
-        Repeat r = {.first = best.from, .length = best.period, .turns = turns(&best) + (tail > 0), .tail = tail};
+        Repeat r = {.first = best.from,
+                    .length = best.period,
+                    .turns = turns(&best) + (tail > 0),
+                    .tail = tail};
         find_fields(f, &r);
         vec_push(f->a, &f->repeat, r);
         cut(f, &runs, r.first, r.first + repeat_steps(&r));

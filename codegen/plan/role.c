@@ -1,12 +1,16 @@
 /*
- * role.c - what the scalars of a row are: max, sum, mean, var, std, rstd, where statements say so.  A value that one step writes as such is
- * known as such to all that read it, also in other functions of the stage.
+ * role.c - what the scalars of a row are: max, sum, mean, var, std, rstd, where statements say so.
+ * A value that one step writes as such is known as such to all that read it, also in other
+ * functions of the stage.
  */
 #include <string.h>
 
 #include "plan.h"
 
-static bool is_op(const Nest *n, uint32_t i, Op op) { return n->stmt.at[i].kind == S_OP && n->stmt.at[i].op == op; }
+static bool is_op(const Nest *n, uint32_t i, Op op)
+{
+    return n->stmt.at[i].kind == S_OP && n->stmt.at[i].op == op;
+}
 
 /* The number of elements that a reduction adds up. */
 static bool is_count(const Nest *n, uint32_t i)
@@ -18,13 +22,15 @@ static bool is_count(const Nest *n, uint32_t i)
             return false;
     if (s->kind == S_LIN)
         return lin_eq(s->base, all);
-    return s->kind == S_CONST && all.b == 0 && (dtype_is_float(s->type) ? s->k == (double)all.c : s->ki == all.c);
+    return s->kind == S_CONST && all.b == 0 &&
+           (dtype_is_float(s->type) ? s->k == (double)all.c : s->ki == all.c);
 }
 
 static bool is_mean(const Nest *n, uint32_t i)
 {
     const Stmt *s = &n->stmt.at[i];
-    return is_op(n, i, OP_Div) && n->stmt.at[s->in[0]].kind == S_REDUCE && n->stmt.at[s->in[0]].op == OP_ReduceSum && is_count(n, s->in[1]);
+    return is_op(n, i, OP_Div) && n->stmt.at[s->in[0]].kind == S_REDUCE &&
+           n->stmt.at[s->in[0]].op == OP_ReduceSum && is_count(n, s->in[1]);
 }
 
 /* The mean of a square. */
@@ -50,7 +56,10 @@ const char *role_of(const Nest *n, uint32_t i)
 {
     const Stmt *s = &n->stmt.at[i];
     if (s->kind == S_REDUCE)
-        return s->op == OP_ReduceSum ? "sum" : s->op == OP_ReduceMax ? "max" : s->op == OP_ReduceMin ? "min" : "prod";
+        return s->op == OP_ReduceSum   ? "sum"
+               : s->op == OP_ReduceMax ? "max"
+               : s->op == OP_ReduceMin ? "min"
+                                       : "prod";
     if (s->kind != S_OP || !s->row)
         return NULL;
     if (is_mean(n, i))
@@ -62,7 +71,8 @@ const char *role_of(const Nest *n, uint32_t i)
 
 const char **role_names(Arena *a, const Nest *n)
 {
-    const char **name = arena_array(a, const char *, n->stmt.n + 1), **role = arena_array(a, const char *, n->stmt.n + 1);
+    const char **name = arena_array(a, const char *, n->stmt.n + 1),
+               **role = arena_array(a, const char *, n->stmt.n + 1);
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         uint32_t before = 0;
         role[i] = role_of(n, i);
@@ -76,16 +86,20 @@ const char **role_names(Arena *a, const Nest *n)
     return name;
 }
 
-static const char *const known[] = {"maxs", "sums", "mins", "prods", "means", "vars", "stds", "rstds"};
+static const char *const known[] = {"maxs",  "sums", "mins", "prods",
+                                    "means", "vars", "stds", "rstds"};
 enum { KNOWN = sizeof known / sizeof *known };
 
 void role_learn(StageGen *sg, const Nest *n)
 {
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
-        const char *role = s->kind == S_STORE && s->row && !s->acc && n->kind == NEST_ROW ? role_of(n, s->in[0]) : NULL;
+        const char *role = s->kind == S_STORE && s->row && !s->acc && n->kind == NEST_ROW
+                               ? role_of(n, s->in[0])
+                               : NULL;
         for (uint32_t k = 0; role && k < KNOWN; k++)
-            if (strncmp(known[k], role, strlen(role)) == 0 && known[k][strlen(role)] == 's' && !known[k][strlen(role) + 1])
+            if (strncmp(known[k], role, strlen(role)) == 0 && known[k][strlen(role)] == 's' &&
+                !known[k][strlen(role) + 1])
                 *idmap_at(sg->a, &sg->position.known, n->arg.at[s->arg].value) = k;
     }
 }

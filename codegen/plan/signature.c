@@ -1,7 +1,8 @@
 /*
- * signature.c - what a step computes, whatever buffers it is given.  In: a step.  Out: a number, the same for two steps of a stage
- * exactly when the same text serves both: the same statements over the same extents and strides, the same roles and sharing of their
- * arguments.  The plan's hash is taken over the same description.
+ * signature.c - what a step computes, whatever buffers it is given.  In: a step.  Out: a number,
+ * the same for two steps of a stage exactly when the same text serves both: the same statements
+ * over the same extents and strides, the same roles and sharing of their arguments.  The plan's
+ * hash is taken over the same description.
  */
 #include <string.h>
 
@@ -42,8 +43,10 @@ static void put_ints(Record *b, const int64_t *x, int n)
 
 static void put_statement(Record *b, const Nest *n, const Stmt *s)
 {
-    const int64_t plain[] = {(int64_t)s->kind, (int64_t)s->op, (int64_t)s->type, s->nin, s->arg, s->nindex, s->nguard, s->ki, s->acc, s->row,
-                             s->pass, s->last, s->keep};
+    const int64_t plain[] = {(int64_t)s->kind, (int64_t)s->op, (int64_t)s->type, s->nin,
+                             s->arg,           s->nindex,      s->nguard,        s->ki,
+                             s->acc,           s->row,         s->pass,          s->last,
+                             s->keep};
     put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
     put(b, &s->k, sizeof s->k);
     for (uint32_t i = 0; i < s->nin; i++)
@@ -66,7 +69,8 @@ static void put_statement(Record *b, const Nest *n, const Stmt *s)
 static void put_nest(Record *b, const Step *s)
 {
     const Nest *n = s->nest;
-    const int64_t plain[] = {(int64_t)n->kind, n->nd, n->nouter, n->nrun, n->passes, n->arg.n, n->stmt.n};
+    const int64_t plain[] = {(int64_t)n->kind, n->nd,    n->nouter, n->nrun,
+                             n->passes,        n->arg.n, n->stmt.n};
     put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
     put_lins(b, n->ext, n->nd);
     for (uint32_t i = 0; i < n->arg.n; i++) {
@@ -103,7 +107,9 @@ static void put_node(Record *b, const Func *f, const Node *n)
 {
     const Attr *at = &n->attr;
     bool window = n->op == OP_MaxPool || n->op == OP_AveragePool;
-    const int64_t plain[] = {(int64_t)n->op, at->n, at->group, n->op == OP_Dropout ? 0 : at->axis, at->k, at->mode, (int64_t)at->to, n->nin, n->nout};
+    const int64_t plain[] = {
+        (int64_t)n->op,  at->n,  at->group, n->op == OP_Dropout ? 0 : at->axis, at->k, at->mode,
+        (int64_t)at->to, n->nin, n->nout};
     put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
     put(b, &at->value, sizeof at->value);
     put_ints(b, at->dims, at->n);
@@ -125,7 +131,8 @@ static void put_node(Record *b, const Func *f, const Node *n)
 static void put_kernel(Record *b, const Func *f, const Node *n)
 {
     put_node(b, f, n);
-    if (n->op == OP_ScatterElements) {                  /* the gradient of a pool scatters by that pool's planes */
+    /* the gradient of a pool scatters by that pool's planes */
+    if (n->op == OP_ScatterElements) {
         const Value *v = val(f->g, n->in[1]);
         while (v->kind == V_NODE && op_is_view(f->g->node.at[v->node].op))
             v = val(f->g, f->g->node.at[v->node].in[0]);
@@ -192,7 +199,7 @@ uint32_t cg_signature(Func *f, const Step *s)
     return k->n++;
 }
 
-/* ---- the plan ---------------------------------------------------------------------------------------------- */
+/* ---- the plan -------------------------------------------------------------------------------- */
 
 /* Adds what the record says to a hash, and begins a new one. */
 static uint64_t hash_record(uint64_t h, Record *b)
@@ -213,7 +220,9 @@ static uint64_t hash_function(uint64_t h, Record *b, const Func *f)
         for (uint32_t j = 0; j < s->arg.n; j++) {
             const Buffer *x = &f->buf.at[s->arg.at[j].buf];
             put_int(b, (int64_t)x->cls);
-            put_int(b, x->cls == BUF_WORK ? x->offset : x->cls == BUF_CONST ? cg_constant(f->sg, x->value) : (int64_t)x->index);
+            put_int(b, x->cls == BUF_WORK    ? x->offset
+                       : x->cls == BUF_CONST ? cg_constant(f->sg, x->value)
+                                             : (int64_t)x->index);
         }
         h = hash_record(h, b);
     }
@@ -243,7 +252,8 @@ static void put_ports(Record *b, const StageGen *sg)
         if (sg->konst.at[i].inlined)
             put(b, v->data, (size_t)shape_elements(&v->shape) * dtype_size(v->dtype));
     }
-    const int64_t bytes[] = {sg->bytes_stash, sg->bytes_saved, sg->bytes_param, sg->bytes_grad, sg->bytes_const};
+    const int64_t bytes[] = {sg->bytes_stash, sg->bytes_saved, sg->bytes_param, sg->bytes_grad,
+                             sg->bytes_const};
     put_ints(b, bytes, (int)(sizeof bytes / sizeof *bytes));
 }
 

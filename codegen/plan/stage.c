@@ -1,10 +1,10 @@
 /*
- * stage.c - one stage.  In: a Stage of the Pipe.  Out: its blocks laid out (parameters, gradients, constants, stash, saved values), and
- * its functions taken through the passes.
+ * stage.c - one stage.  In: a Stage of the Pipe.  Out: its blocks laid out (parameters, gradients,
+ * constants, stash, saved values), and its functions taken through the passes.
  */
 #include "plan.h"
 
-/* ---- blocks ------------------------------------------------------------------------------------------ */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 /* By parameter: has it a gradient, in whatever stage? */
 static bool *trained(Arena *a, const Pipe *p)
@@ -54,8 +54,8 @@ static bool is_an_output(StageGen *sg, Func *f, ValueId v)
     for (uint32_t o = 0; o < sg->stage->output.n; o++) {
         Ref r;
         ValueId y = sg->stage->output.at[o].value;
-        if (!cg_ref_try(f, y, &r) || r.root != v || bytes_of(sg, y) != bytes_of(sg, v) || !cg_is_dense(&r) ||
-            !lin_is(r.off, 0))
+        if (!cg_ref_try(f, y, &r) || r.root != v || bytes_of(sg, y) != bytes_of(sg, v) ||
+            !cg_is_dense(&r) || !lin_is(r.off, 0))
             continue;
         if (y != v)
             cg_position(sg, &sg->position.shown, v, o);
@@ -71,7 +71,8 @@ static bool place_below(Func *f, ValueId u, const Wide *want, ValueId v, Ref *ou
     Wide r;
     if (u == v)
         return cg_narrow(f, want, v, out);
-    if (x->kind != V_NODE || !cg_is_view(f, x->node) || !cg_view_invert(f, &f->g->node.at[x->node], want, &r))
+    if (x->kind != V_NODE || !cg_is_view(f, x->node) ||
+        !cg_view_invert(f, &f->g->node.at[x->node], want, &r))
         return false;
     return place_below(f, cg_view_operand(f, &f->g->node.at[x->node]), &r, v, out);
 }
@@ -90,7 +91,8 @@ static bool takes(Func *f, ValueId v, const Ref *r)
     return cg_fusable(maker) || cg_call_writes(f, maker, r);
 }
 
-/* A layout of v in which a Reshape or Transpose above u, a view of it or v itself, is a view for its reader too. */
+/* A layout of v in which a Reshape or Transpose above u, a view of it or v itself, is a view for
+ * its reader too. */
 static bool layout_above(Func *f, const Readers *readers, ValueId v, ValueId u, Ref *at)
 {
     for (uint32_t i = readers->first[u]; i < readers->first[u + 1]; i++) {
@@ -99,7 +101,8 @@ static bool layout_above(Func *f, const Readers *readers, ValueId v, ValueId u, 
         if (!cg_is_view(f, readers->node[i]) || cg_view_operand(f, node) != u)
             continue;
         ValueId y = node->out[0];
-        if ((node->op == OP_Reshape || node->op == OP_Transpose) && !cg_ref_try(f, y, &now) && read_plainly(f, readers, y)) {
+        if ((node->op == OP_Reshape || node->op == OP_Transpose) && !cg_ref_try(f, y, &now) &&
+            read_plainly(f, readers, y)) {
             if (!cg_pad(f, y, readers, &whole))
                 whole = cg_dense(f, y);
             Wide want = cg_widen(&whole);
@@ -115,17 +118,20 @@ static bool layout_above(Func *f, const Readers *readers, ValueId v, ValueId u, 
     return false;
 }
 
-/* Row-major, rows apart where products read them, unless a Reshape of the readers could then not be a view: the layout in which it is one. */
+/* Row-major, rows apart where products read them, unless a Reshape of the readers could then not be
+ * a view: the layout in which it is one. */
 static Ref *layout_of(StageGen *sg, Func *f, ValueId v, const Readers *readers)
 {
     Ref *at = arena_new_of(sg->a, Ref), r;
     *at = cg_dense(f, v);
-    if (f->def.at[v] != NONE && !layout_above(f, readers, v, v, at) && cg_pad(f, v, readers, &r) && takes(f, v, &r))
+    if (f->def.at[v] != NONE && !layout_above(f, readers, v, v, at) && cg_pad(f, v, readers, &r) &&
+        takes(f, v, &r))
         *at = r;
     return at;
 }
 
-/* May a later function read v through the memory of its root?  Not when strides cannot say it and others than products read it. */
+/* May a later function read v through the memory of its root?  Not when strides cannot say it and
+ * others than products read it. */
 static bool shown_by_root(Func *f, const Readers *later, ValueId v)
 {
     Ref r;
@@ -133,8 +139,8 @@ static bool shown_by_root(Func *f, const Readers *later, ValueId v)
 }
 
 /*
- * What a later function reads of `list`, as memory: views are read through the value they show, unless that is larger
- * than all that is read of it.
+ * What a later function reads of `list`, as memory: views are read through the value they show,
+ * unless that is larger than all that is read of it.
  */
 static void choose_kept(Func *f, const Ids *read, Ids *kept, IdMap *position)
 {
@@ -147,10 +153,11 @@ static void choose_kept(Func *f, const Ids *read, Ids *kept, IdMap *position)
         Ref r;
         root[i] = shown_by_root(f, &later, read->at[i]) ? cg_root(f, read->at[i]) : read->at[i];
         if (f->def.at[root[i]] == NONE && cg_ref_try(f, root[i], &r) && r.buf != NONE)
-            root[i] = NONE;                             /* lives on by itself: a parameter, an input, a gradient that came in */
+            root[i] = NONE; /* lives on by itself: a parameter, an input, a gradient that came in */
     }
     IdMap sum_of = {0};
-    int64_t *sum = arena_array(f->a, int64_t, read->n + 1);    /* what is read of a root, at its first value */
+    /* what is read of a root, at its first value */
+    int64_t *sum = arena_array(f->a, int64_t, read->n + 1);
     for (uint32_t i = 0; i < read->n; i++) {
         if (root[i] == NONE)
             continue;
@@ -160,16 +167,18 @@ static void choose_kept(Func *f, const Ids *read, Ids *kept, IdMap *position)
     for (uint32_t i = 0; i < read->n; i++) {
         if (root[i] == NONE)
             continue;
-        ValueId v = sum[idmap_get(&sum_of, root[i])] >= bytes_of(sg, root[i]) ? root[i] : read->at[i];
+        ValueId v =
+            sum[idmap_get(&sum_of, root[i])] >= bytes_of(sg, root[i]) ? root[i] : read->at[i];
         if (f->kind == F_FORWARD && is_an_output(sg, f, v))
             continue;
         keep(sg, kept, position, v);
     }
 }
 
-/* What `kind` keeps of `read`, and where.  Its function is taken as far as this needs, by itself. */
-static int64_t lay_out_kept(StageGen *sg, FuncKind kind, const Ids *nodes, const Ids *later, const Ids *read, Ids *kept, IdMap *position,
-                            Refs *layout, Bytes *at)
+/* What `kind` keeps of `read`, and where.  Its function is taken as far as this needs, by itself.
+ */
+static int64_t lay_out_kept(StageGen *sg, FuncKind kind, const Ids *nodes, const Ids *later,
+                            const Ids *read, Ids *kept, IdMap *position, Refs *layout, Bytes *at)
 {
     const Ids both[] = {*nodes, *later};
     Arena *a = arena_within(sg->a);
@@ -190,10 +199,11 @@ static int64_t lay_out_kept(StageGen *sg, FuncKind kind, const Ids *nodes, const
 static void lay_out_stash(StageGen *sg)
 {
     const Stage *s = sg->stage;
-    sg->bytes_stash = lay_out_kept(sg, F_FORWARD, &s->forward, &s->backward, &s->stash, &sg->stash, &sg->position.stash, &sg->stash_layout,
-                                   &sg->stash_at);
-    sg->bytes_saved = lay_out_kept(sg, F_INPUT, &s->backward_input, &s->backward_weight, &s->saved, &sg->saved, &sg->position.saved,
-                                   &sg->saved_layout, &sg->saved_at);
+    sg->bytes_stash = lay_out_kept(sg, F_FORWARD, &s->forward, &s->backward, &s->stash, &sg->stash,
+                                   &sg->position.stash, &sg->stash_layout, &sg->stash_at);
+    sg->bytes_saved =
+        lay_out_kept(sg, F_INPUT, &s->backward_input, &s->backward_weight, &s->saved, &sg->saved,
+                     &sg->position.saved, &sg->saved_layout, &sg->saved_at);
 }
 
 /* A value that is a model output twice leaves the stage twice. */
@@ -203,7 +213,8 @@ static void split_outputs(StageGen *sg)
     for (uint32_t o = 0, n = s->output.n; o < n; o++)
         while (s->output.at[o].outputs.n > 1) {
             StageOutput twin = {.value = s->output.at[o].value};
-            vec_push(sg->g->arena, &twin.outputs, s->output.at[o].outputs.at[--s->output.at[o].outputs.n]);
+            vec_push(sg->g->arena, &twin.outputs,
+                     s->output.at[o].outputs.at[--s->output.at[o].outputs.n]);
             vec_push(sg->g->arena, &s->output, twin);
         }
 }
@@ -248,7 +259,8 @@ StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index)
     stage_parts(p->graph, &p->stage.at[index]);
     sg->fixed = p->uneven.n > 0 || p->graph->batch <= 1;      /* no rows: no call */
     for (int t = 0; t < TARGETS; t++)
-        sg->kernels[t].of.arena = sg->kernels[t].titles.arena = sg->kernels[t].text.a = sg->turns[t].of.arena = sg->a;
+        sg->kernels[t].of.arena = sg->kernels[t].titles.arena = sg->kernels[t].text.a =
+            sg->turns[t].of.arena = sg->a;
     split_outputs(sg);
     sg->in_read = arena_array(sg->a, uint8_t, sg->stage->input.n + 1);
     sg->out_read = arena_array(sg->a, uint8_t, sg->stage->output.n + 1);

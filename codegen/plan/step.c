@@ -1,11 +1,12 @@
 /*
- * step.c - the steps of a function.  In: groups in order, their nests, and where every buffer lies.  Out: Func.step.
+ * step.c - the steps of a function.  In: groups in order, their nests, and where every buffer lies.
+ * Out: Func.step.
  */
 #include <string.h>
 
 #include "plan.h"
 
-/* ---- convolutions ---------------------------------------------------------------------------------------- */
+/* ---- convolutions ---------------------------------------------------------------------------- */
 
 /* The direct convolution behind the node: its number among those that open() prepares. */
 static uint32_t conv_number(Func *f, const Node *n)
@@ -14,8 +15,10 @@ static uint32_t conv_number(Func *f, const Node *n)
     const Attr *at = &n->attr;
     bool turned_round = n->op == OP_ConvTranspose;
     const Shape *x = &val(f->g, n->in[0])->shape;
-    const Shape *w = n->op == OP_ConvWeightGrad ? &val(f->g, n->out[0])->shape : &val(f->g, n->in[1])->shape;
-    const Shape *y = n->op == OP_ConvWeightGrad ? &val(f->g, n->in[1])->shape : &val(f->g, n->out[0])->shape;
+    const Shape *w =
+        n->op == OP_ConvWeightGrad ? &val(f->g, n->out[0])->shape : &val(f->g, n->in[1])->shape;
+    const Shape *y =
+        n->op == OP_ConvWeightGrad ? &val(f->g, n->in[1])->shape : &val(f->g, n->out[0])->shape;
     const Shape *in = turned_round ? y : x, *out = turned_round ? x : y;
     StageConv c;
     memset(&c, 0, sizeof c);                            /* compared as bytes */
@@ -49,7 +52,10 @@ static uint32_t conv_number(Func *f, const Node *n)
 static void convolution(Func *f, const Node *n, Step *s)
 {
     Convolution *c = arena_new_of(f->a, Convolution);
-    *c = (Convolution){.op = n->op, .shape = conv_number(f, n), .rows = cg_ref(f, n->in[0])->ext[0], .adds = f->acc.at[n->out[0]]};
+    *c = (Convolution){.op = n->op,
+                       .shape = conv_number(f, n),
+                       .rows = cg_ref(f, n->in[0])->ext[0],
+                       .adds = f->acc.at[n->out[0]]};
     const ValueId v[3] = {n->in[0], n->in[1], n->out[0]};
     for (int i = 0; i < 3; i++) {
         const Ref *r = cg_ref(f, v[i]);
@@ -58,7 +64,7 @@ static void convolution(Func *f, const Node *n, Step *s)
     s->convolution = c;
 }
 
-/* ---- kernels of their own kind ----------------------------------------------------------------------------- */
+/* ---- kernels of their own kind --------------------------------------------------------------- */
 
 static void kernel_arg(Func *f, Step *s, ValueId v, bool written)
 {
@@ -78,10 +84,10 @@ static void kernel(Func *f, const Node *n, Step *s)
             kernel_arg(f, s, n->out[i], true);
 }
 
-/* ---- nests -------------------------------------------------------------------------------------------------- */
+/* ---- nests ----------------------------------------------------------------------------------- */
 
-/* Which arguments share memory with another one, and one of the two is written: a result in its operand's place, or in part of the
-   same buffer. */
+/* Which arguments share memory with another one, and one of the two is written: a result in its
+   operand's place, or in part of the same buffer. */
 static bool *shared_arguments(const Func *f, const Nest *n)
 {
     bool *shared = arena_array(f->a, bool, n->arg.n + 1);
@@ -89,7 +95,8 @@ static bool *shared_arguments(const Func *f, const Nest *n)
         for (uint32_t j = 0; j < i; j++) {
             const NestArg *x = &n->arg.at[i], *y = &n->arg.at[j];
             const Buffer *b = &f->buf.at[x->buf], *c = &f->buf.at[y->buf];
-            bool work = b->cls == BUF_WORK && c->cls == BUF_WORK && b->offset < c->offset + c->bytes && c->offset < b->offset + b->bytes;
+            bool work = b->cls == BUF_WORK && c->cls == BUF_WORK &&
+                        b->offset < c->offset + c->bytes && c->offset < b->offset + b->bytes;
             bool outside = b->cls == c->cls && b->cls != BUF_WORK && b->index == c->index;
             if ((x->written || y->written) && (outside || work))
                 shared[i] = shared[j] = true;
@@ -109,7 +116,7 @@ static void nest(Func *f, const Nest *n, Step *s)
     }
 }
 
-/* ---- roles ------------------------------------------------------------------------------------------------- */
+/* ---- roles ----------------------------------------------------------------------------------- */
 
 /* Made by a backward function, not computed again from the forward. */
 bool cg_is_gradient(const Func *f, ValueId v)
@@ -130,7 +137,7 @@ static Role role(const Func *f, const StepArg *x)
     return x->written ? (gradient ? ROLE_DX : ROLE_Y) : gradient ? ROLE_DY : ROLE_X;
 }
 
-/* ---- the function ---------------------------------------------------------------------------------------------- */
+/* ---- the function ---------------------------------------------------------------------------- */
 
 static bool no_elements(const Func *f, const Node *n)
 {
@@ -146,7 +153,9 @@ static void call(Func *f, NodeId id, Step *s)
     s->node = id;
     s->result = n->out[0];
     s->empty = no_elements(f, n);
-    s->kind = cg_is_product(f, n) ? STEP_PRODUCT : cg_is_convolution(n) ? STEP_CONVOLUTION : STEP_KERNEL;
+    s->kind = cg_is_product(f, n)    ? STEP_PRODUCT
+              : cg_is_convolution(n) ? STEP_CONVOLUTION
+                                     : STEP_KERNEL;
     if (s->empty)
         return;
     if (s->kind == STEP_PRODUCT)
@@ -173,7 +182,8 @@ void cg_steps(Func *f)
             nest(f, k->nest, &s);
         }
         for (uint32_t i = 0; i < s.arg.n; i++)
-            s.arg.at[i].role = role(f, &s.arg.at[i]), s.arg.at[i].known = role_known(f->sg, s.arg.at[i].value);
+            s.arg.at[i].role = role(f, &s.arg.at[i]),
+            s.arg.at[i].known = role_known(f->sg, s.arg.at[i].value);
         vec_push(f->a, &f->step, s);
     }
 }

@@ -1,10 +1,12 @@
 /*
- * view.c - values as views.  In: a value of a function.  Out: the buffer, offset and strides its elements stand at.
+ * view.c - values as views.  In: a value of a function.  Out: the buffer, offset and strides its
+ * elements stand at.
  *
- * Transpose, Expand, Slice, Split, Identity, Phase and every Reshape that strides can express only change the view.
- * On the way through a chain of views a dimension may consist of several parts, each with its stride (heads of samples merged
- * into one dimension, then transposed and taken apart again); what a consumer reads has one stride a dimension.
- * A root value is one that no view makes: it has a home that place.c gave it, or a buffer of its own, row-major.
+ * Transpose, Expand, Slice, Split, Identity, Phase and every Reshape that strides can express only
+ * change the view. On the way through a chain of views a dimension may consist of several parts,
+ * each with its stride (heads of samples merged into one dimension, then transposed and taken apart
+ * again); what a consumer reads has one stride a dimension. A root value is one that no view makes:
+ * it has a home that place.c gave it, or a buffer of its own, row-major.
  */
 #include "plan.h"
 
@@ -75,7 +77,7 @@ bool cg_ref_same(const Ref *x, const Ref *y)
     return true;
 }
 
-/* ---- views ------------------------------------------------------------------------------------- */
+/* ---- views ----------------------------------------------------------------------------------- */
 
 /* One part per dimension, none for an extent of 1. */
 static Wide widen(const Ref *r)
@@ -128,10 +130,12 @@ static bool narrow(const Func *f, const Wide *w, ValueId v, Ref *r)
     return true;
 }
 
-/* The parts in a row, cut anew: from the last dimension on each takes parts until its extent is used up. */
+/* The parts in a row, cut anew: from the last dimension on each takes parts until its extent is
+ * used up. */
 static bool reshape(const Wide *in, int rank, const Lin *ext, Wide *out)
 {
-    Wide all = {0}, back = {0};                         /* back: parts of the result from the last to the first */
+    /* back: parts of the result from the last to the first */
+    Wide all = {0}, back = {0};
     for (int i = 0; i < in->n; i++)
         if (!add_part(&all, in->ext[i], in->stride[i], true))
             return false;
@@ -247,7 +251,8 @@ bool cg_view_apply(Func *f, const Node *n, uint32_t out, const Wide *in, Wide *r
                 good = add_part(&o, ext[d], lin(0), false);
             break;
         case OP_Slice:
-            if (at->start[d] == 0 && (!at->step || at->step[d] == 1) && lin_eq(ext[d], cg_ext(f, x, d)))
+            if (at->start[d] == 0 && (!at->step || at->step[d] == 1) &&
+                lin_eq(ext[d], cg_ext(f, x, d)))
                 good = copy_dim(&o, in, d);
             else
                 good = cut_dim(&o, in, d, at->start[d], at->step ? at->step[d] : 1, ext[d]);
@@ -268,7 +273,8 @@ bool cg_view_apply(Func *f, const Node *n, uint32_t out, const Wide *in, Wide *r
     return true;
 }
 
-/* The place an operand must have for the output to stand at `out`; only for views that keep all elements. */
+/* The place an operand must have for the output to stand at `out`; only for views that keep all
+ * elements. */
 bool cg_view_invert(Func *f, const Node *n, const Wide *out, Wide *r)
 {
     ValueId x = cg_view_operand(f, n);
@@ -300,7 +306,7 @@ bool cg_view_invert(Func *f, const Node *n, const Wide *out, Wide *r)
 Wide cg_widen(const Ref *r) { return widen(r); }
 bool cg_narrow(const Func *f, const Wide *w, ValueId v, Ref *r) { return narrow(f, w, v, r); }
 
-/* ---- what a value resolves to -------------------------------------------------------------------- */
+/* ---- what a value resolves to ---------------------------------------------------------------- */
 
 /* A root's place, or none: v is a view. */
 static bool root_ref(Func *f, ValueId v, Ref *r)
@@ -319,24 +325,28 @@ static bool root_ref(Func *f, ValueId v, Ref *r)
         if (buf == NONE)
             return false;
         const Buffer *b = &f->buf.at[buf];
-        *r = b->cls == BUF_STASH && b->index < f->sg->stash_layout.n   ? *f->sg->stash_layout.at[b->index]
-             : b->cls == BUF_SAVED && b->index < f->sg->saved_layout.n ? *f->sg->saved_layout.at[b->index]
-             : b->cls == BUF_CONST                                     ? all_rows(f, v)
-                                                                       : cg_dense(f, v);
+        *r = b->cls == BUF_STASH && b->index < f->sg->stash_layout.n
+                 ? *f->sg->stash_layout.at[b->index]
+             : b->cls == BUF_SAVED && b->index < f->sg->saved_layout.n
+                 ? *f->sg->saved_layout.at[b->index]
+             : b->cls == BUF_CONST ? all_rows(f, v)
+                                   : cg_dense(f, v);
         r->root = v;
         r->buf = buf;
         return true;
     }
     if (cg_is_view(f, f->def.at[v]))
         return false;
-    *r = cg_dense(f, v);                                /* no home yet: as if it had its own buffer */
+    *r = cg_dense(f, v); /* no home yet: as if it had its own buffer */
     return true;
 }
 
 /* The node that makes a value: in this function, or the view by which another's memory is read. */
 NodeId cg_maker(const Func *f, ValueId v)
 {
-    return f->def.at[v] != NONE ? f->def.at[v] : val(f->g, v)->kind == V_NODE ? val(f->g, v)->node : NONE;
+    return f->def.at[v] != NONE           ? f->def.at[v]
+           : val(f->g, v)->kind == V_NODE ? val(f->g, v)->node
+                                          : NONE;
 }
 
 ValueId cg_root(Func *f, ValueId v)
@@ -355,8 +365,8 @@ bool cg_wide(Func *f, ValueId v, Wide *w)
     }
     NodeId def = cg_maker(f, v);
     if (def == NONE || !cg_is_view(f, def))
-        BUG("stage %u, function %d: value %u (%s) comes from nowhere", f->sg->stage->index, (int)f->kind, v,
-            val(f->g, v)->name);
+        BUG("stage %u, function %d: value %u (%s) comes from nowhere", f->sg->stage->index,
+            (int)f->kind, v, val(f->g, v)->name);
     const Node *n = &f->g->node.at[def];
     Wide in;
     uint32_t out = 0;

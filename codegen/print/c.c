@@ -1,20 +1,25 @@
 /*
- * c.c - a nest as the body of a C function.  Rows in an OpenMP loop, passes as loops over the row, reductions in 16
- * lanes or, by columns, in blocks of 64; `omp simd` says that lanes are independent and changes no order.
+ * c.c - a nest as the body of a C function.  Rows in an OpenMP loop, passes as loops over the row,
+ * reductions in 16 lanes or, by columns, in blocks of 64; `omp simd` says that lanes are
+ * independent and changes no order.
  */
 #include <inttypes.h>
 
 #include "print.h"
 
-enum { PARALLEL_FROM = 200000 };                        /* statements x points from which threads pay */
+/* statements x points from which threads pay */
+enum { PARALLEL_FROM = 200000 };
 
 typedef struct {
     Print p;
     bool reduces;                                       /* this pass has lanes */
-    /* Bytes among 16 lanes of floats make compilers choose vectors of 8 bytes (seen: 4.8 ns an element for 0.7), so a row of
-       bools is widened before the passes, and narrowed after the pass that makes it. */
-    bool *widened;                                      /* a bool load that stands in a row buffer of ints from the start */
-    bool *narrowed;                                     /* a bool that is stored from a row buffer after its pass */
+    /* Bytes among 16 lanes of floats make compilers choose vectors of 8 bytes (seen: 4.8 ns an
+       element for 0.7), so a row of bools is widened before the passes, and narrowed after the pass
+       that makes it. */
+    /* a bool load that stands in a row buffer of ints from the start */
+    bool *widened;
+    /* a bool that is stored from a row buffer after its pass */
+    bool *narrowed;
 } CPrint;
 
 static CPrint *own(const Print *p) { return (CPrint *)(uintptr_t)p; }
@@ -44,7 +49,7 @@ static const char *name(Print *p, uint32_t i)
     return arena_printf(p->a, "v%u", i);
 }
 
-/* ---- reductions -------------------------------------------------------------------------------------- */
+/* ---- reductions ------------------------------------------------------------------------------ */
 
 static void clear(Print *p, const char *array, int n, const Stmt *s)
 {
@@ -65,7 +70,7 @@ static void declare_lanes(Print *p, uint32_t i)
     clear(p, array, NEST_LANES, s);
 }
 
-/* ---- a pass over the row ------------------------------------------------------------------------------- */
+/* ---- a pass over the row --------------------------------------------------------------------- */
 
 /* A bool made among lanes is stored after the pass. */
 static bool stored_later(const Print *p, uint32_t i)
@@ -124,12 +129,14 @@ static void lanes_innermost(Print *p, Lin ext)
     }
 }
 
-/* May the lanes be counted along the innermost dimension?  When those outside it step by whole sixteens. */
+/* May the lanes be counted along the innermost dimension?  When those outside it step by whole
+ * sixteens. */
 static bool lanes_along_last(const Nest *n)
 {
     Lin size = lin(1);
     for (int d = n->nd - 1; d > n->nd - n->nrun; d--)
-        if (!lin_mul(size, n->ext[d], &size) || size.c % NEST_LANES != 0 || size.b % NEST_LANES != 0)
+        if (!lin_mul(size, n->ext[d], &size) || size.c % NEST_LANES != 0 ||
+            size.b % NEST_LANES != 0)
             return false;
     return true;
 }
@@ -168,7 +175,8 @@ static void narrow_bools(Print *p)
         if (!print_in_pass(p, i) || s->kind != S_STORE || !stored_later(p, i))
             continue;
         int opened = open_row(p);
-        text_line(p->t, "%s[%s] = (uint8_t)b%u[%s];", print_arg(p, s->arg), print_affine(p, s->base, s->stride), s->in[0], row_index(p));
+        text_line(p->t, "%s[%s] = (uint8_t)b%u[%s];", print_arg(p, s->arg),
+                  print_affine(p, s->base, s->stride), s->in[0], row_index(p));
         while (opened-- > 0)
             print_close_block(p);
     }
@@ -224,7 +232,8 @@ static void pass(Print *p)
     } else {
         const char *lane = "0";
         p->dim[last] = "j";
-        if (reduces) {                                  /* a run over several dimensions: lanes by its linear index */
+        /* a run over several dimensions: lanes by its linear index */
+        if (reduces) {
             Lin coef[NEST_DIMS] = {{0, 0}}, size = lin(1);
             for (int d = last; d >= n->nd - n->nrun; d--) {
                 coef[d] = size;
@@ -245,7 +254,8 @@ static void pass(Print *p)
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
         if (p->in_pass[i] && s->kind == S_REDUCE)
-            text_line(p->t, "const %s %s = pp_fold_%s%s(s%u);", cg_ctype(s->type), p->scalar[i], print_fold_name(s->op), type_suffix(s->type), i);
+            text_line(p->t, "const %s %s = pp_fold_%s%s(s%u);", cg_ctype(s->type), p->scalar[i],
+                      print_fold_name(s->op), type_suffix(s->type), i);
     }
 }
 
@@ -254,7 +264,8 @@ static void row_scalars(Print *p, int pass)
 {
     const Nest *n = p->n;
     print_row_values(p, pass);
-    for (uint32_t i = 0; i < n->stmt.n; i++)            /* after all loads: the place may be that of an operand */
+    /* after all loads: the place may be that of an operand */
+    for (uint32_t i = 0; i < n->stmt.n; i++)
         if (n->stmt.at[i].row && n->stmt.at[i].pass == pass && n->stmt.at[i].kind == S_STORE)
             print_store(p, &n->stmt.at[i]);
 }
@@ -272,7 +283,10 @@ static void rows_and_passes(Print *p)
     const Nest *n = p->n;
     bool parallel = weight(n) >= PARALLEL_FROM;
     if (n->nouter > 0 && parallel)
-        text_line(p->t, n->nouter > 1 ? "#pragma omp parallel for collapse(%d)" : "#pragma omp parallel for", n->nouter);
+        text_line(p->t,
+                  n->nouter > 1 ? "#pragma omp parallel for collapse(%d)"
+                                : "#pragma omp parallel for",
+                  n->nouter);
     for (int d = 0; d < n->nouter; d++) {
         p->dim[d] = n->nouter == 1 ? "i" : arena_printf(p->a, "i%d", d);
         print_open_loop(p, "int64_t", p->dim[d], "0", print_lin(p, n->ext[d]), 1);
@@ -297,7 +311,7 @@ static void rows_and_passes(Print *p)
         print_close_block(p);
 }
 
-/* ---- by columns ------------------------------------------------------------------------------------------ */
+/* ---- by columns ------------------------------------------------------------------------------ */
 
 static void column_loop(Print *p, const char *width, bool simd)
 {
@@ -319,7 +333,8 @@ static void decode(Print *p)
         const char *q = lin_is(size, 1) ? "r" : arena_printf(p->a, "r / %s", print_factor(p, size));
         p->dim[d] = arena_printf(p->a, "r%d", d - n->nouter);
         if (d > n->nouter)
-            text_line(p->t, "const int64_t %s = %s %% %s;", p->dim[d], q, print_factor(p, n->ext[d]));
+            text_line(p->t, "const int64_t %s = %s %% %s;", p->dim[d], q,
+                      print_factor(p, n->ext[d]));
         else
             text_line(p->t, "const int64_t %s = %s;", p->dim[d], q);
         if (!lin_mul(size, n->ext[d], &size))
@@ -342,16 +357,20 @@ static void column_values(Print *p)
 static void column(Print *p)
 {
     const Nest *n = p->n;
-    int v = n->nouter - 1;                              /* the vector runs along the innermost kept dimension */
+    /* the vector runs along the innermost kept dimension */
+    int v = n->nouter - 1;
     Lin all = lin(1), width = n->ext[v];
     for (int d = n->nouter; d < n->nd; d++)
         if (!lin_mul(all, n->ext[d], &all))
             BUG("a sum that is not affine in the rows");
-    bool blocks = width.b != 0 || width.c > NEST_BLOCK, uneven = width.b != 0 || width.c % NEST_BLOCK != 0;
+    bool blocks = width.b != 0 || width.c > NEST_BLOCK,
+         uneven = width.b != 0 || width.c % NEST_BLOCK != 0;
     const char *m = !blocks ? print_lin(p, width) : uneven ? "m" : "64";
     int loops = v + blocks;
     if (loops > 0 && weight(n) >= PARALLEL_FROM)
-        text_line(p->t, loops > 1 ? "#pragma omp parallel for collapse(%d)" : "#pragma omp parallel for", loops);
+        text_line(p->t,
+                  loops > 1 ? "#pragma omp parallel for collapse(%d)" : "#pragma omp parallel for",
+                  loops);
     for (int d = 0; d < v; d++) {
         p->dim[d] = arena_printf(p->a, "i%d", d);
         print_open_loop(p, "int64_t", p->dim[d], "0", print_lin(p, n->ext[d]), 1);
@@ -360,7 +379,8 @@ static void column(Print *p)
     if (blocks)
         print_open_loop(p, "int64_t", "j0", "0", print_lin(p, width), NEST_BLOCK);
     if (blocks && uneven)
-        text_line(p->t, "const int64_t m = %s - j0 < 64 ? %s - j0 : 64;", print_lin(p, width), print_lin(p, width));
+        text_line(p->t, "const int64_t m = %s - j0 < 64 ? %s - j0 : 64;", print_lin(p, width),
+                  print_lin(p, width));
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (n->stmt.at[i].kind == S_REDUCE)
             clear(p, arena_printf(p->a, "s%u", i), NEST_BLOCK, &n->stmt.at[i]);
@@ -379,7 +399,8 @@ static void column(Print *p)
     column_loop(p, m, false);
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (n->stmt.at[i].kind == S_REDUCE)
-            print_accumulate(p, arena_printf(p->a, "s%u[j]", i), &n->stmt.at[i], arena_printf(p->a, "p%u[j]", i));
+            print_accumulate(p, arena_printf(p->a, "s%u[j]", i), &n->stmt.at[i],
+                             arena_printf(p->a, "p%u[j]", i));
     print_close_block(p);
     print_close_block(p);
     column_loop(p, m, false);
@@ -395,7 +416,13 @@ static void column(Print *p)
 
 void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, PrintUses *uses, Text *t)
 {
-    CPrint c = {.p = {.a = a, .n = n, .arg = arg_name, .t = t, .uses = uses, .name = name, .scalar = role_names(a, n)}};
+    CPrint c = {.p = {.a = a,
+                      .n = n,
+                      .arg = arg_name,
+                      .t = t,
+                      .uses = uses,
+                      .name = name,
+                      .scalar = role_names(a, n)}};
     c.p.in_pass = arena_array(a, uint8_t, n->stmt.n + 1);
     c.widened = arena_array(a, bool, n->stmt.n + 1);
     c.narrowed = arena_array(a, bool, n->stmt.n + 1);

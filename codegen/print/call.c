@@ -8,10 +8,12 @@ void print_product(Out *o, const Step *s)
     const Product *p = s->product;
     o->context |= *o->target->context != 0;
     const char *one = cg_number(o->a, p->type, 1, 0), *beta = cg_number(o->a, p->type, p->adds, 0);
-    const char *a = out_pointer(o, s, p->a.arg), *b = out_pointer(o, s, p->b.arg), *c = out_pointer(o, s, p->c.arg);
-    const char *head = arena_printf(o->a, "%s%d, %d, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s", o->target->context, p->transposed_a,
-                                    p->transposed_b, out_lin(o, p->m), out_lin(o, p->n), out_lin(o, p->k), one, a, out_lin(o, p->a.ld), b,
-                                    out_lin(o, p->b.ld), beta, c, out_lin(o, p->c.ld));
+    const char *a = out_pointer(o, s, p->a.arg), *b = out_pointer(o, s, p->b.arg),
+               *c = out_pointer(o, s, p->c.arg);
+    const char *head = arena_printf(
+        o->a, "%s%d, %d, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s", o->target->context,
+        p->transposed_a, p->transposed_b, out_lin(o, p->m), out_lin(o, p->n), out_lin(o, p->k), one,
+        a, out_lin(o, p->a.ld), b, out_lin(o, p->b.ld), beta, c, out_lin(o, p->c.ld));
     const char *function = arena_printf(o->a, "%s%sgemm", o->target->call, type_library(p->type));
     if (p->nb == 0)
         text_line(&o->text, "%s(%s);", function, head);
@@ -26,8 +28,9 @@ void print_convolution(Out *o, const Step *s)
     const char *call = o->target->call, *context = o->target->context, *rows = out_lin(o, v->rows);
     const char *x = out_pointer(o, s, 0), *w = out_pointer(o, s, 1), *y = out_pointer(o, s, 2);
     if (v->op == OP_ConvWeightGrad)
-        text_line(&o->text, "%sconv_backward_weight(%sconv[%u], %s, %s, %s, %s, %d);", call, context, v->shape, rows, x, w, y, v->adds);
+        text_line(&o->text, "%sconv_backward_weight(%sconv[%u], %s, %s, %s, %s, %d);", call,
+                  context, v->shape, rows, x, w, y, v->adds);
     else
-        text_line(&o->text, "%sconv_%s(%sconv[%u], %s, %s, %s, %s);", call, v->op == OP_Conv ? "forward" : "backward_data", context,
-                  v->shape, rows, x, w, y);
+        text_line(&o->text, "%sconv_%s(%sconv[%u], %s, %s, %s, %s);", call,
+                  v->op == OP_Conv ? "forward" : "backward_data", context, v->shape, rows, x, w, y);
 }

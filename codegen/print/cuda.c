@@ -1,10 +1,11 @@
 /*
- * cuda.c - a nest as CUDA kernels.  In: a nest and the rows of a full microbatch.  Out: bodies, and with how many blocks of
- * how many threads each is launched.
+ * cuda.c - a nest as CUDA kernels.  In: a nest and the rows of a full microbatch.  Out: bodies, and
+ * with how many blocks of how many threads each is launched.
  *
- * Points: a thread takes one or four elements and walks on by the size of the grid; transposes: cuda_tile.c.  Rows and columns:
- * cuda_row.c, cuda_column.c.  Indices have 32 bits unless a tensor reaches 2^31 elements.  Every choice depends on shapes and strides
- * alone: a program gives the same bits every time, another split of the model a few ulp where a value then lies differently.
+ * Points: a thread takes one or four elements and walks on by the size of the grid; transposes:
+ * cuda_tile.c.  Rows and columns: cuda_row.c, cuda_column.c.  Indices have 32 bits unless a tensor
+ * reaches 2^31 elements.  Every choice depends on shapes and strides alone: a program gives the
+ * same bits every time, another split of the model a few ulp where a value then lies differently.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -55,8 +56,9 @@ static void points(Cuda *c)
     const char *dim[NEST_DIMS], *linear = n->nd == 1 ? "j" : "e", *four = c->vec == 4 ? "4 * " : "";
     for (int d = 0; d < n->nd; d++)
         dim[d] = d == n->nd - 1 ? "j" : n->nd == 2 ? "i" : arena_printf(c->p.a, "i%d", d);
-    text_line(c->p.t, "for (%s %s = %spp_thread%s(); %s < %s; %s += %spp_threads%s()) {", c->index, linear, four, cuda_wide(c), linear,
-              print_lin(&c->p, all), linear, four, cuda_wide(c));
+    text_line(c->p.t, "for (%s %s = %spp_thread%s(); %s < %s; %s += %spp_threads%s()) {", c->index,
+              linear, four, cuda_wide(c), linear, print_lin(&c->p, all), linear, four,
+              cuda_wide(c));
     c->p.t->indent++;
     cuda_decode(c, linear, 0, n->nd, dim, true, true);
     print_row_values(&c->p, 0);
@@ -65,13 +67,21 @@ static void points(Cuda *c)
     print_close_block(&c->p);
 }
 
-void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const char *const *arg_name, const bool *alias, CudaNest *out)
+void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const char *const *arg_name,
+                     const bool *alias, CudaNest *out)
 {
     Nest *own = arena_new_of(a, Nest);
     *own = *n;
     own->stmt.at = arena_array(a, Stmt, n->stmt.n + 1);
     memcpy(own->stmt.at, n->stmt.at, sizeof *n->stmt.at * n->stmt.n);
-    Cuda c = {.p = {.a = a, .n = own, .arg = arg_name, .name = cuda_name, .scalar = role_names(a, n)}, .own = own, .full = full, .vec = 1, .chunk = "c", .alias = alias, .out = out};
+    Cuda c = {
+        .p = {.a = a, .n = own, .arg = arg_name, .name = cuda_name, .scalar = role_names(a, n)},
+        .own = own,
+        .full = full,
+        .vec = 1,
+        .chunk = "c",
+        .alias = alias,
+        .out = out};
     c.index = is_wide(n, full) ? "int64_t" : "int";
     c.p.in_pass = arena_array(a, uint8_t, n->stmt.n + 1);
     c.vector = arena_array(a, bool, n->stmt.n + 1);

@@ -1,6 +1,7 @@
 /*
- * cuda.h - what the files of the CUDA printer share.  cuda_element.c: elements one or four at a time; cuda_row.c: rows; cuda_column.c:
- * columns and sums in two steps; cuda_tile.c: copies between different orders of dimensions; cuda.c chooses among them.
+ * cuda.h - what the files of the CUDA printer share.  cuda_element.c: elements one or four at a
+ * time; cuda_row.c: rows; cuda_column.c: columns and sums in two steps; cuda_tile.c: copies between
+ * different orders of dimensions; cuda.c chooses among them.
  */
 #ifndef PPSPLIT_PRINT_CUDA_H
 #define PPSPLIT_PRINT_CUDA_H
@@ -8,22 +9,29 @@
 #include "print.h"
 
 enum { CUDA_BLOCK = 256, CUDA_WARP = 32, CUDA_MOST_BLOCK = 1024 };
-enum { CUDA_ENOUGH = 264 };                             /* blocks that keep a large device busy: two for each of 132 multiprocessors */
+/* blocks that keep a large device busy: two for each of 132 multiprocessors */
+enum { CUDA_ENOUGH = 264 };
 
 typedef struct {
     Print p;
     Nest *own;                                          /* p.n, with row buffers of our choice */
-    int64_t full;                                       /* rows of a full microbatch: decisions depend on them, never on the rows at hand */
-    const char *index;                                  /* "int", or "int64_t" from 2^31 elements on */
-    int vec;                                            /* elements that a thread takes at once: 4 or 1 */
+    /* rows of a full microbatch: decisions depend on them, never on the rows at hand */
+    int64_t full;
+    const char *index; /* "int", or "int64_t" from 2^31 elements on */
+    /* elements that a thread takes at once: 4 or 1 */
+    int vec;
     int along;                                          /* the dimension in which they lie */
     bool *vector;                                       /* loads and stores of four at once */
     bool *still;                                        /* does not vary along that dimension */
-    bool *tiled;                                        /* loads that go through a tile of shared memory */
-    int chunks;                                         /* how often a thread comes by in a row, when it keeps something; 0: any number */
+    /* loads that go through a tile of shared memory */
+    bool *tiled;
+    /* how often a thread comes by in a row, when it keeps something; 0: any number */
+    int chunks;
     const char *chunk;                                  /* the loop's variable */
-    const bool *alias;                                  /* arguments whose memory another argument writes, or they another's */
-    bool grid_rows;                                     /* the launch that is being described has rows in it */
+    /* arguments whose memory another argument writes, or they another's */
+    const bool *alias;
+    /* the launch that is being described has rows in it */
+    bool grid_rows;
     CudaNest *out;
 } Cuda;
 
@@ -34,16 +42,22 @@ const char *cuda_sum(Cuda *c, const char *index, const char *more);             
 void cuda_choose_vector(Cuda *c, int along);
 void cuda_choose_one(Cuda *c);
 /* Prints const int i0 = e / 16; .. for the dimensions that loads, or stores, depend on. */
-void cuda_decode(Cuda *c, const char *linear, int from, int to, const char *const *name, bool loads, bool stores);
-void cuda_element(Cuda *c, const char *index);          /* what a pass does at `index` of the dimension `along` */
+void cuda_decode(Cuda *c, const char *linear, int from, int to, const char *const *name, bool loads,
+                 bool stores);
+/* what a pass does at `index` of the dimension `along` */
+void cuda_element(Cuda *c, const char *index);
 const char *cuda_grid_lin(Cuda *c, Lin n);             /* an expression of the launch */
-const char *cuda_grid(Cuda *c, const char *function, Lin n, int64_t per);       /* "pp_blocks(rows * 64, 256)" */
-void cuda_kernel(Cuda *c, int threads, const char *grid, const char *block);   /* what is printed now is the next kernel of the nest */
-void cuda_part(Cuda *c, uint32_t stmt, int64_t bytes);  /* scratch memory for partial results of a reduction */
+const char *cuda_grid(Cuda *c, const char *function, Lin n,
+                      int64_t per); /* "pp_blocks(rows * 64, 256)" */
+/* what is printed now is the next kernel of the nest */
+void cuda_kernel(Cuda *c, int threads, const char *grid, const char *block);
+/* scratch memory for partial results of a reduction */
+void cuda_part(Cuda *c, uint32_t stmt, int64_t bytes);
 const char *cuda_wide(const Cuda *c);                   /* "_wide" where indices have 64 bits */
 
 /* cuda_tile.c, cuda_row.c, cuda_column.c */
-int cuda_tile_along(Cuda *c);                           /* the dimension along which operands lie, other than the innermost; -1: none */
+/* the dimension along which operands lie, other than the innermost; -1: none */
+int cuda_tile_along(Cuda *c);
 void cuda_tile(Cuda *c, int along);
 void cuda_row(Cuda *c);
 void cuda_column(Cuda *c);

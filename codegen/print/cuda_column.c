@@ -1,10 +1,11 @@
 /*
- * cuda_column.c - columns on the device: the outer dimensions are kept, the inner ones summed over.  In: such a nest.  Out: one kernel,
- * or two where few columns are summed over many rows: partial sums of stretches of rows, then their sums.
+ * cuda_column.c - columns on the device: the outer dimensions are kept, the inner ones summed over.
+ * In: such a nest.  Out: one kernel, or two where few columns are summed over many rows: partial
+ * sums of stretches of rows, then their sums.
  *
- * A block takes neighbouring columns, its y-threads take every y-th row; they are added in their order through shared memory, the
- * stretches in theirs: a fixed order without atomics.  Where the operands lie along the summed dimensions instead, each
- * column is a row of cuda_row.c.
+ * A block takes neighbouring columns, its y-threads take every y-th row; they are added in their
+ * order through shared memory, the stretches in theirs: a fixed order without atomics.  Where the
+ * operands lie along the summed dimensions instead, each column is a row of cuda_row.c.
  */
 #include <inttypes.h>
 
@@ -17,9 +18,11 @@ typedef struct {
     int64_t stretch, count;         /* rows of a block along the grid's y; how many stretches */
 } Column;
 
-/* A grid has BLOCKS blocks for each of 132 multiprocessors, as CUDA_ENOUGH says.  Told so, nvcc gives a thread the registers to have all loads of
-   an unrolled loop under way before it uses the first; else it keeps room for more blocks, and loads one row at a time. */
-enum { BLOCKS = 2, PARTS_BLOCK = 64 };                  /* few columns have parts: small blocks use more multiprocessors */
+/* A grid has BLOCKS blocks for each of 132 multiprocessors, as CUDA_ENOUGH says.  Told so, nvcc
+   gives a thread the registers to have all loads of an unrolled loop under way before it uses the
+   first; else it keeps room for more blocks, and loads one row at a time. */
+/* few columns have parts: small blocks use more multiprocessors */
+enum { BLOCKS = 2, PARTS_BLOCK = 64 };
 
 static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to; }
 
@@ -38,7 +41,8 @@ static bool along_sums(const Nest *n)
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
         kept += s->kind == S_LOAD && n->nouter > 0 && lin_is(s->stride[n->nouter - 1], 1);
-        summed += s->kind == S_LOAD && lin_is(s->stride[n->nd - 1], 1) && !(n->nouter > 0 && lin_is(s->stride[n->nouter - 1], 1));
+        summed += s->kind == S_LOAD && lin_is(s->stride[n->nd - 1], 1) &&
+                  !(n->nouter > 0 && lin_is(s->stride[n->nouter - 1], 1));
     }
     return n->nouter == 0 || summed > kept;
 }
@@ -54,9 +58,11 @@ static void choose(Column *o)
     while (o->x < CUDA_WARP && o->x * c->vec < columns)
         o->x *= 2;
     o->y = CUDA_BLOCK / o->x;
-    while (o->y > c->vec && o->y / 2 >= rows)           /* no more than there are rows, but a thread for each column at the end */
+    /* no more than there are rows, but a thread for each column at the end */
+    while (o->y > c->vec && o->y / 2 >= rows)
         o->y /= 2;
-    int64_t tiles = up(columns, o->x * c->vec), wanted = CUDA_ENOUGH / tiles, possible = rows / (o->y * 8);
+    int64_t tiles = up(columns, o->x * c->vec), wanted = CUDA_ENOUGH / tiles,
+            possible = rows / (o->y * 8);
     o->count = wanted < possible ? wanted : possible;
     o->stretch = rows;
     if (o->count > 1 && reductions(c->p.n) <= NEST_DIMS) {
@@ -74,7 +80,9 @@ static void decode_columns(Column *o, const char *linear, bool loads)
     const Nest *n = c->p.n;
     const char *dim[NEST_DIMS];
     for (int d = 0; d < n->nouter; d++)
-        dim[d] = n->nouter == 1 ? linear : d == n->nouter - 1 ? "j" : arena_printf(c->p.a, "i%d", d);
+        dim[d] = n->nouter == 1       ? linear
+                 : d == n->nouter - 1 ? "j"
+                                      : arena_printf(c->p.a, "i%d", d);
     cuda_decode(c, linear, 0, n->nouter, dim, loads, !loads);
 }
 
@@ -84,7 +92,8 @@ static void decode_rows(Column *o)
     const Nest *n = c->p.n;
     const char *dim[NEST_DIMS];
     for (int d = n->nouter; d < n->nd; d++)
-        dim[d - n->nouter] = n->nd - n->nouter == 1 ? "r" : arena_printf(c->p.a, "r%d", d - n->nouter);
+        dim[d - n->nouter] =
+            n->nd - n->nouter == 1 ? "r" : arena_printf(c->p.a, "r%d", d - n->nouter);
     cuda_decode(c, "r", n->nouter, n->nd, dim, true, false);
 }
 
@@ -134,7 +143,8 @@ static void combine(Column *o, uint32_t i, const Stmt *s)
 static void put_part(Column *o, uint32_t i, const Stmt *s)
 {
     Cuda *c = o->c;
-    text_line(c->p.t, "part%u[static_cast<%s>(blockIdx.y) * %s + column] = %s;", i, c->index, print_factor(&c->p, o->columns), c->p.scalar[i]);
+    text_line(c->p.t, "part%u[static_cast<%s>(blockIdx.y) * %s + column] = %s;", i, c->index,
+              print_factor(&c->p, o->columns), c->p.scalar[i]);
     cuda_part(c, i, lin_at(o->columns, c->full) * o->count * (int64_t)dtype_size(s->type));
 }
 
@@ -146,7 +156,8 @@ static void first_part(Column *o, uint32_t i, const Stmt *s)
 static void add_part(Column *o, uint32_t i, const Stmt *s)
 {
     Print *p = &o->c->p;
-    print_accumulate(p, p->scalar[i], s, arena_printf(p->a, "part%u[k * %s + column]", i, print_factor(p, o->columns)));
+    print_accumulate(p, p->scalar[i], s,
+                     arena_printf(p->a, "part%u[k * %s + column]", i, print_factor(p, o->columns)));
 }
 
 static void stores(Column *o)
@@ -162,13 +173,15 @@ static void stores(Column *o)
 static void sum_parts(Column *o)
 {
     Cuda *c = o->c;
-    cuda_kernel(c, PARTS_BLOCK, cuda_grid(c, "pp_cover", o->columns, PARTS_BLOCK), arena_printf(c->p.a, "%d", PARTS_BLOCK));
+    cuda_kernel(c, PARTS_BLOCK, cuda_grid(c, "pp_cover", o->columns, PARTS_BLOCK),
+                arena_printf(c->p.a, "%d", PARTS_BLOCK));
     c->out->kernel[1].blocks = BLOCKS;
     text_line(c->p.t, "const %s column = pp_thread%s();", c->index, cuda_wide(c));
     text_line(c->p.t, "if (column >= %s)", print_lin(&c->p, o->columns));
     text_line(c->p.t, "    return;");
     each_reduction(o, first_part);
-    text_line(c->p.t, "#pragma unroll 16");             /* loads under way; of all parts it would be long code that runs once */
+    /* loads under way; of all parts it would be long code that runs once */
+    text_line(c->p.t, "#pragma unroll 16");
     print_open_loop(&c->p, "int", "k", "1", arena_printf(c->p.a, "%" PRId64, o->count), 1);
     each_reduction(o, add_part);
     print_close_block(&c->p);
@@ -181,15 +194,17 @@ static void thread_sums(Column *o)
     Cuda *c = o->c;
     const char *end = print_lin(&c->p, o->rows), *from = "static_cast<int>(threadIdx.y)";
     const char *first = c->p.n->nouter == 1 ? "j" : "e";
-    text_line(c->p.t, "const %s %s = static_cast<%s>(blockIdx.x * %d + threadIdx.x%s);", c->index, first, c->index, o->x * c->vec,
-              c->vec == 4 ? " * 4" : "");
+    text_line(c->p.t, "const %s %s = static_cast<%s>(blockIdx.x * %d + threadIdx.x%s);", c->index,
+              first, c->index, o->x * c->vec, c->vec == 4 ? " * 4" : "");
     each_reduction(o, declare);
     text_line(c->p.t, "if (%s < %s) {", first, print_lin(&c->p, o->columns));
     c->p.t->indent++;
     decode_columns(o, first, true);
     if (o->count > 1) {
-        text_line(c->p.t, "const %s begin = static_cast<%s>(blockIdx.y) * %" PRId64 ";", c->index, c->index, o->stretch);
-        text_line(c->p.t, "const %s end = begin + %" PRId64 " < %s ? begin + %" PRId64 " : %s;", c->index, o->stretch, end, o->stretch, end);
+        text_line(c->p.t, "const %s begin = static_cast<%s>(blockIdx.y) * %" PRId64 ";", c->index,
+                  c->index, o->stretch);
+        text_line(c->p.t, "const %s end = begin + %" PRId64 " < %s ? begin + %" PRId64 " : %s;",
+                  c->index, o->stretch, end, o->stretch, end);
         from = "begin + static_cast<int>(threadIdx.y)";
         end = "end";
     }
@@ -209,7 +224,9 @@ void cuda_column(Cuda *c)
         cuda_row(c);
         return;
     }
-    Column o = {.c = c, .columns = cuda_product(n, 0, n->nouter), .rows = cuda_product(n, n->nouter, n->nd)};
+    Column o = {.c = c,
+                .columns = cuda_product(n, 0, n->nouter),
+                .rows = cuda_product(n, n->nouter, n->nd)};
     cuda_choose_vector(c, n->nouter - 1);
     choose(&o);
     int wide = o.x * c->vec;
@@ -222,7 +239,8 @@ void cuda_column(Cuda *c)
     each_reduction(&o, publish);
     text_line(c->p.t, "__syncthreads();");
     text_line(c->p.t, "const int t = static_cast<int>(threadIdx.y * %d + threadIdx.x);", o.x);
-    text_line(c->p.t, "const %s column = static_cast<%s>(blockIdx.x * %d) + t;", c->index, c->index, wide);
+    text_line(c->p.t, "const %s column = static_cast<%s>(blockIdx.x * %d) + t;", c->index, c->index,
+              wide);
     text_line(c->p.t, "if (t < %d && column < %s) {", wide, print_lin(&c->p, o.columns));
     c->p.t->indent++;
     each_reduction(&o, combine);

@@ -1,14 +1,16 @@
 /*
- * cuda_element.c - what the CUDA printers share: elements one or four at a time, sizes, the kernels of a nest and what they use.
+ * cuda_element.c - what the CUDA printers share: elements one or four at a time, sizes, the kernels
+ * of a nest and what they use.
  *
- * A thread takes four elements that lie together (16 bytes a load) where every result does, else one.
+ * A thread takes four elements that lie together (16 bytes a load) where every result does, else
+ * one.
  */
 #include <inttypes.h>
 #include <string.h>
 
 #include "cuda.h"
 
-/* ---- sizes ---------------------------------------------------------------------------------------------- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 Lin cuda_product(const Nest *n, int from, int to)
 {
@@ -35,7 +37,7 @@ const char *cuda_grid(Cuda *c, const char *function, Lin n, int64_t per)
     return arena_printf(c->p.a, "%s(%s, %" PRId64 ")", function, cuda_grid_lin(c, n), per);
 }
 
-/* ---- four at a time ---------------------------------------------------------------------------------------- */
+/* ---- four at a time -------------------------------------------------------------------------- */
 
 static bool fours(Lin x) { return x.c % 4 == 0 && x.b % 4 == 0; }
 
@@ -55,11 +57,13 @@ static void mark_still(Cuda *c)
     }
 }
 
-/* Four neighbours lie together, and the first at a multiple of four: buffers begin at multiples of PP_ALIGN bytes. */
+/* Four neighbours lie together, and the first at a multiple of four: buffers begin at multiples of
+ * PP_ALIGN bytes. */
 static bool together(const Cuda *c, const Stmt *s)
 {
     const Nest *n = c->p.n;
-    bool yes = lin_is(s->stride[c->along], 1) && s->nguard == 0 && fours(s->base) && fours(n->arg.at[s->arg].offset);
+    bool yes = lin_is(s->stride[c->along], 1) && s->nguard == 0 && fours(s->base) &&
+               fours(n->arg.at[s->arg].offset);
     for (int d = 0; d < n->nd; d++)
         yes &= d == c->along || fours(s->stride[d]) || lin_is(n->ext[d], 1);
     for (uint32_t j = 0; j < s->nindex; j++)
@@ -94,13 +98,14 @@ void cuda_choose_one(Cuda *c)
         c->vector[i] = false;
 }
 
-/* ---- names -------------------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 /* b3, b3[c], b3[k], b3[c][k], b3[j] */
 static const char *row_buffer(const Cuda *c, uint32_t i, bool element)
 {
     const char *chunk = c->chunks > 1 ? arena_printf(c->p.a, "[%s]", c->chunk) : "";
-    return arena_printf(c->p.a, "b%u%s%s", i, chunk, c->vec == 4 && element && !c->still[i] ? "[k]" : "");
+    return arena_printf(c->p.a, "b%u%s%s", i, chunk,
+                        c->vec == 4 && element && !c->still[i] ? "[k]" : "");
 }
 
 const char *cuda_name(Print *p, uint32_t i)
@@ -116,7 +121,7 @@ const char *cuda_name(Print *p, uint32_t i)
     return arena_printf(p->a, c->vector[i] ? "v%u[k]" : "v%u", i);
 }
 
-/* ---- the elements of a pass --------------------------------------------------------------------------------- */
+/* ---- the elements of a pass ------------------------------------------------------------------ */
 
 static bool computed(const Cuda *c, uint32_t i)
 {
@@ -127,7 +132,8 @@ static bool computed(const Cuda *c, uint32_t i)
 static void accumulate(Cuda *c, uint32_t i)
 {
     const Stmt *s = &c->p.n->stmt.at[i];
-    const char *into = arena_printf(c->p.a, c->p.n->kind == NEST_COLUMN && c->vec == 4 ? "s%u[k]" : "s%u", i);
+    const char *into =
+        arena_printf(c->p.a, c->p.n->kind == NEST_COLUMN && c->vec == 4 ? "s%u[k]" : "s%u", i);
     print_accumulate(&c->p, into, s, c->p.name(&c->p, s->in[0]));
 }
 
@@ -151,7 +157,8 @@ static void one_element(Cuda *c)
     for (uint32_t i = 0; i < c->p.n->stmt.n; i++)
         if (computed(c, i) && c->p.n->stmt.at[i].kind != S_STORE)
             value(c, i);
-    for (uint32_t i = 0; i < c->p.n->stmt.n; i++)       /* after all loads: the place may be that of an operand */
+    /* after all loads: the place may be that of an operand */
+    for (uint32_t i = 0; i < c->p.n->stmt.n; i++)
         if (computed(c, i) && c->p.n->stmt.at[i].kind == S_STORE)
             print_store(&c->p, &c->p.n->stmt.at[i]);
 }
@@ -159,13 +166,15 @@ static void one_element(Cuda *c)
 static const char *place(Cuda *c, const Stmt *s)
 {
     const char *at = print_address(&c->p, s);
-    return strcmp(at, "0") == 0 ? print_arg(&c->p, s->arg) : arena_printf(c->p.a, "%s + %s", print_arg(&c->p, s->arg), at);
+    return strcmp(at, "0") == 0 ? print_arg(&c->p, s->arg)
+                                : arena_printf(c->p.a, "%s + %s", print_arg(&c->p, s->arg), at);
 }
 
 /* Stored as it was loaded. */
 static bool moved(const Cuda *c, const Stmt *store)
 {
-    return c->vector[store->in[0]] && !store->acc && c->p.n->stmt.at[store->in[0]].type == store->type;
+    return c->vector[store->in[0]] && !store->acc &&
+           c->p.n->stmt.at[store->in[0]].type == store->type;
 }
 
 static void load_four(Cuda *c, uint32_t i)
@@ -210,7 +219,8 @@ static void four_elements(Cuda *c, const char *index)
             if (!computed(c, i) || s->kind == S_CONST || (c->vector[i] && s->kind == S_LOAD))
                 continue;
             if (s->kind == S_STORE && !moved(c, s))
-                text_line(c->p.t, "o%u[k] %s %s%s;", i, s->acc ? "+=" : "=", type_narrowing(s->type), c->p.name(&c->p, s->in[0]));
+                text_line(c->p.t, "o%u[k] %s %s%s;", i, s->acc ? "+=" : "=",
+                          type_narrowing(s->type), c->p.name(&c->p, s->in[0]));
             else if (s->kind == S_REDUCE || (!c->still[i] && s->kind != S_STORE))
                 value(c, i);
         }
@@ -223,7 +233,8 @@ static void four_elements(Cuda *c, const char *index)
             continue;
         const Stmt *from = &n->stmt.at[s->in[0]];
         const char *what = !moved(c, s) ? arena_printf(c->p.a, "o%u", i)
-                         : from->keep ? row_buffer(c, s->in[0], false) : arena_printf(c->p.a, "v%u", s->in[0]);
+                           : from->keep ? row_buffer(c, s->in[0], false)
+                                        : arena_printf(c->p.a, "v%u", s->in[0]);
         text_line(c->p.t, "pp_store4(%s, %s);", place(c, s), what);
     }
 }
@@ -237,12 +248,16 @@ void cuda_element(Cuda *c, const char *index)
         one_element(c);
 }
 
-/* ---- kernels ------------------------------------------------------------------------------------------------ */
+/* ---- kernels --------------------------------------------------------------------------------- */
 
 void cuda_kernel(Cuda *c, int threads, const char *grid, const char *block)
 {
     CudaKernel *k = &c->out->kernel[c->out->n++];
-    *k = (CudaKernel){.body = {.a = c->p.a, .indent = 1}, .threads = threads, .grid = grid, .block = block, .grid_rows = c->grid_rows};
+    *k = (CudaKernel){.body = {.a = c->p.a, .indent = 1},
+                      .threads = threads,
+                      .grid = grid,
+                      .block = block,
+                      .grid_rows = c->grid_rows};
     k->uses.arg = arena_array(c->p.a, bool, c->p.n->arg.n + 1);
     c->p.t = &k->body;
     c->p.uses = &k->uses;
@@ -280,17 +295,21 @@ static bool depends(const Cuda *c, int d, bool loads, bool stores)
 }
 
 /* The dimensions [from, to) are called name[d - from]. */
-void cuda_decode(Cuda *c, const char *linear, int from, int to, const char *const *dim, bool loads, bool stores)
+void cuda_decode(Cuda *c, const char *linear, int from, int to, const char *const *dim, bool loads,
+                 bool stores)
 {
     const Nest *n = c->p.n;
     Lin size = lin(1);
     for (int d = to - 1; d >= from; d--) {
         const char *x = dim[d - from];
         bool said = strcmp(x, linear) == 0 || !depends(c, d, loads, stores);
-        const char *q = said || lin_is(size, 1) ? linear : arena_printf(c->p.a, "%s / %s", linear, print_factor(&c->p, size));
+        const char *q = said || lin_is(size, 1)
+                            ? linear
+                            : arena_printf(c->p.a, "%s / %s", linear, print_factor(&c->p, size));
         c->p.dim[d] = x;
         if (!said && d > from)
-            text_line(c->p.t, "const %s %s = %s %% %s;", c->index, x, q, print_factor(&c->p, n->ext[d]));
+            text_line(c->p.t, "const %s %s = %s %% %s;", c->index, x, q,
+                      print_factor(&c->p, n->ext[d]));
         else if (!said)
             text_line(c->p.t, "const %s %s = %s;", c->index, x, q);
         if (!lin_mul(size, n->ext[d], &size))

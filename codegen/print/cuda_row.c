@@ -1,12 +1,15 @@
 /*
- * cuda_row.c - rows on the device.  In: a nest of rows.  Out: one kernel in which a warp, or a part of one, takes a row of up to
- * 1,024 elements, or a block takes a longer one; or, for few long rows that are only summed, two: segments, then their sums.
+ * cuda_row.c - rows on the device.  In: a nest of rows.  Out: one kernel in which a warp, or a part
+ * of one, takes a row of up to 1,024 elements, or a block takes a longer one; or, for few long rows
+ * that are only summed, two: segments, then their sums.
  *
- * Where the rows' elements lie apart but the rows side by side (a softmax over channels), each thread takes a row.
+ * Where the rows' elements lie apart but the rows side by side (a softmax over channels), each
+ * thread takes a row.
  *
- * Every pass gives an element to the same thread, so what a later pass needs again stays in that thread's registers, and a
- * result may take the place of an operand.  A thread adds its elements in order, lanes are folded by shuffles, the warps of a
- * block one after the other through shared memory.
+ * Every pass gives an element to the same thread, so what a later pass needs again stays in that
+ * thread's registers, and a result may take the place of an operand.  A thread adds its elements in
+ * order, lanes are folded by shuffles, the warps of a block one after the other through shared
+ * memory.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -25,7 +28,8 @@ typedef struct {
 
 static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to; }
 
-static int power_from(int64_t n)                        /* the smallest power of two that is not less */
+/* the smallest power of two that is not less */
+static int power_from(int64_t n)
 {
     int p = 1;
     while (p < n && p < 1 << 20)
@@ -33,9 +37,12 @@ static int power_from(int64_t n)                        /* the smallest power of
     return p;
 }
 
-static int64_t at_once(const Row *r) { return (int64_t)(r->lanes ? r->lanes : r->threads) * r->c->vec; }
+static int64_t at_once(const Row *r)
+{
+    return (int64_t)(r->lanes ? r->lanes : r->threads) * r->c->vec;
+}
 
-/* ---- what stays in registers ------------------------------------------------------------------------------- */
+/* ---- what stays in registers ----------------------------------------------------------------- */
 
 static int64_t registers(const Cuda *c, const Row *r)
 {
@@ -61,7 +68,8 @@ static void first_passes(Cuda *c, int *first)
     }
 }
 
-/* What a pass would compute or load again, and what is new in it reads: those are worth a register, outermost passes first. */
+/* What a pass would compute or load again, and what is new in it reads: those are worth a register,
+ * outermost passes first. */
 static void keep_more(Cuda *c, const Row *r)
 {
     Nest *n = c->own;
@@ -72,7 +80,8 @@ static void keep_more(Cuda *c, const Row *r)
         nest_marks(n, p, c->p.in_pass);
         for (uint32_t i = 0; i < n->stmt.n; i++) {
             Stmt *s = &n->stmt.at[i];
-            if (!print_in_pass(&c->p, i) || first[i] == p || (s->kind != S_OP && s->kind != S_LOAD) || c->still[i] || s->keep)
+            if (!print_in_pass(&c->p, i) || first[i] == p ||
+                (s->kind != S_OP && s->kind != S_LOAD) || c->still[i] || s->keep)
                 continue;
             bool read = false;                          /* by what is new */
             for (uint32_t k = i + 1; k < n->stmt.n; k++)
@@ -95,7 +104,7 @@ static bool keeps_any(const Nest *n)
     return false;
 }
 
-/* ---- who takes a row ------------------------------------------------------------------------------------------ */
+/* ---- who takes a row ------------------------------------------------------------------------- */
 
 /* Are neighbours in memory the same element of neighbouring rows? */
 static bool side_by_side(const Nest *n)
@@ -115,19 +124,24 @@ static void choose(Row *r)
 {
     Cuda *c = r->c;
     const Nest *n = c->p.n;
-    int64_t length = lin_at(r->length, c->full), rows = lin_at(r->rows, c->full), vectors = up(length, c->vec);
-    if (n->nouter > 0 && n->nd > n->nouter && r->length.b == 0 && length <= WARP_ROW && rows >= MANY_ROWS && side_by_side(n)) {
+    int64_t length = lin_at(r->length, c->full), rows = lin_at(r->rows, c->full),
+            vectors = up(length, c->vec);
+    if (n->nouter > 0 && n->nd > n->nouter && r->length.b == 0 && length <= WARP_ROW &&
+        rows >= MANY_ROWS && side_by_side(n)) {
         r->lanes = 1;
         r->threads = CUDA_BLOCK;
         cuda_choose_one(c);
         c->chunk = n->nd - n->nouter == 1 ? "j" : "e";
-    } else if (n->nouter > 0 && r->length.b == 0 && length <= WARP_ROW && (rows >= FEW_ROWS || length <= SHORT_ROW)) {
+    } else if (n->nouter > 0 && r->length.b == 0 && length <= WARP_ROW &&
+               (rows >= FEW_ROWS || length <= SHORT_ROW)) {
         r->lanes = vectors > CUDA_WARP ? CUDA_WARP : power_from(vectors);
         r->threads = CUDA_BLOCK;
         r->lane = "lane";
     } else {
         r->threads = power_from(up(vectors, 4));
-        r->threads = r->threads < 128 ? 128 : r->threads > CUDA_MOST_BLOCK ? CUDA_MOST_BLOCK : r->threads;
+        r->threads = r->threads < 128               ? 128
+                     : r->threads > CUDA_MOST_BLOCK ? CUDA_MOST_BLOCK
+                                                    : r->threads;
         while (registers(c, r) > 64 && r->threads < CUDA_MOST_BLOCK)
             r->threads *= 2;
         r->lane = "thread";
@@ -143,10 +157,11 @@ static void choose(Row *r)
 
 static const char *reduce_name(const Row *r, const Stmt *s)
 {
-    return arena_printf(r->c->p.a, "pp_%s_%s<%d>", r->lanes ? "lanes" : "block", print_fold_name(s->op), r->lanes ? r->lanes : r->threads);
+    return arena_printf(r->c->p.a, "pp_%s_%s<%d>", r->lanes ? "lanes" : "block",
+                        print_fold_name(s->op), r->lanes ? r->lanes : r->threads);
 }
 
-/* ---- a pass --------------------------------------------------------------------------------------------------- */
+/* ---- a pass ---------------------------------------------------------------------------------- */
 
 static void inside(Row *r, const char *linear)
 {
@@ -164,7 +179,8 @@ static bool addresses(const Cuda *c)
 {
     const Nest *n = c->p.n;
     for (uint32_t i = 0; i < n->stmt.n; i++)
-        if (print_in_pass(&c->p, i) && n->stmt.at[i].kind != S_OP && n->stmt.at[i].kind != S_REDUCE && n->stmt.at[i].kind != S_CONST)
+        if (print_in_pass(&c->p, i) && n->stmt.at[i].kind != S_OP &&
+            n->stmt.at[i].kind != S_REDUCE && n->stmt.at[i].kind != S_CONST)
             return true;
     return false;
 }
@@ -177,13 +193,16 @@ static void within(Row *r, const char *linear, const char *end)
     print_close_block(&r->c->p);
 }
 
-/* The row's elements of this thread, at `from` steps of a whole row of threads: chunk c, or all of a loop's. */
+/* The row's elements of this thread, at `from` steps of a whole row of threads: chunk c, or all of
+ * a loop's. */
 static void over_row(Row *r, const char *begin, const char *end)
 {
     Cuda *c = r->c;
     int64_t width = at_once(r);
     const char *linear = c->p.n->nd - c->p.n->nouter == 1 ? "j" : "e";
-    const char *lane = r->lanes == 1 ? "0" : c->vec == 4 ? arena_printf(c->p.a, "%s * 4", r->lane) : r->lane;
+    const char *lane = r->lanes == 1 ? "0"
+                       : c->vec == 4 ? arena_printf(c->p.a, "%s * 4", r->lane)
+                                     : r->lane;
     if (c->p.n->nouter == c->p.n->nd) {
         cuda_element(c, "0");
         return;
@@ -202,7 +221,8 @@ static void over_row(Row *r, const char *begin, const char *end)
         text_line(c->p.t, "#pragma unroll");
         print_open_loop(&c->p, "int", "c", "0", arena_printf(c->p.a, "%d", c->chunks), 1);
     }
-    if (r->lanes == 1 && width == 1 && c->chunks > 1) { /* each in its place: the buffer's index is the element's */
+    /* each in its place: the buffer's index is the element's */
+    if (r->lanes == 1 && width == 1 && c->chunks > 1) {
         if (c->chunks <= UNROLLED)
             text_line(c->p.t, "#pragma unroll");
         print_open_loop(&c->p, "int", c->chunk, "0", end, 1);
@@ -211,8 +231,9 @@ static void over_row(Row *r, const char *begin, const char *end)
         return;
     }
     bool whole = r->length.c % width == 0;
-    const char *at = c->chunks == 1 ? lane : r->lanes == 1 ? arena_printf(c->p.a, "c * %" PRId64, width)
-                                           : arena_printf(c->p.a, "c * %" PRId64 " + %s", width, lane);
+    const char *at = c->chunks == 1  ? lane
+                     : r->lanes == 1 ? arena_printf(c->p.a, "c * %" PRId64, width)
+                                     : arena_printf(c->p.a, "c * %" PRId64 " + %s", width, lane);
     if (!whole || addresses(c))
         text_line(c->p.t, "const %s %s = %s;", c->index, linear, at);
     if (!whole)
@@ -228,7 +249,8 @@ static void open_reductions(Cuda *c)
 {
     for (uint32_t i = 0; i < c->p.n->stmt.n; i++)
         if (c->p.in_pass[i] && c->p.n->stmt.at[i].kind == S_REDUCE)
-            text_line(c->p.t, "%s s%u = %s;", cg_ctype(c->p.n->stmt.at[i].type), i, print_neutral(&c->p, &c->p.n->stmt.at[i]));
+            text_line(c->p.t, "%s s%u = %s;", cg_ctype(c->p.n->stmt.at[i].type), i,
+                      print_neutral(&c->p, &c->p.n->stmt.at[i]));
 }
 
 static void close_reductions(Row *r)
@@ -241,7 +263,8 @@ static void close_reductions(Row *r)
         if (r->lanes == 1)
             text_line(c->p.t, "const %s %s = s%u;", cg_ctype(s->type), c->p.scalar[i], i);
         else
-            text_line(c->p.t, "const %s %s = %s(s%u);", cg_ctype(s->type), c->p.scalar[i], reduce_name(r, s), i);
+            text_line(c->p.t, "const %s %s = %s(s%u);", cg_ctype(s->type), c->p.scalar[i],
+                      reduce_name(r, s), i);
     }
 }
 
@@ -251,7 +274,8 @@ static bool stores_scalar(const Nest *n, uint32_t i, int pass)
     return s->row && s->pass == pass && s->kind == S_STORE;
 }
 
-/* Scalars of the row, written by its first thread; where one may stand in an operand's place, all have read that before. */
+/* Scalars of the row, written by its first thread; where one may stand in an operand's place, all
+ * have read that before. */
 static void row_stores(Row *r, int pass)
 {
     Cuda *c = r->c;
@@ -283,7 +307,8 @@ static void row_stores(Row *r, int pass)
     }
 }
 
-/* One element of the row, read by all its threads: where a result may come to stand on it, none goes on before all have it. */
+/* One element of the row, read by all its threads: where a result may come to stand on it, none
+ * goes on before all have it. */
 static void wait_for_picked(Row *r, int pass)
 {
     const Cuda *c = r->c;
@@ -308,7 +333,9 @@ static void declare_buffers(const Row *r)
         const char *type = c->vector[i] ? cg_ctype(s->type) : type_local(s->type);
         const char *many = c->chunks > 1 ? arena_printf(c->p.a, "[%d]", c->chunks) : "";
         text_line(c->p.t, "%s b%u%s%s%s;", type, i, many, c->vec == 4 && !c->still[i] ? "[4]" : "",
-                  r->length.c % at_once(r) == 0 ? "" : " = {}");        /* threads beyond the end have something too */
+                  r->length.c % at_once(r) == 0
+                      ? ""
+                      : " = {}"); /* threads beyond the end have something too */
     }
 }
 
@@ -341,12 +368,14 @@ static void open_rows(Row *r)
     if (r->lanes == 0) {
         text_line(c->p.t, "const int thread = static_cast<int>(threadIdx.x);");
         if (n->nouter > 0)
-            text_line(c->p.t, "const %s %s = static_cast<%s>(blockIdx.x);", c->index, row, c->index);
+            text_line(c->p.t, "const %s %s = static_cast<%s>(blockIdx.x);", c->index, row,
+                      c->index);
     } else if (r->lanes == 1) {
         text_line(c->p.t, "const %s %s = pp_thread%s();", c->index, row, cuda_wide(c));
     } else {
         text_line(c->p.t, "const int lane = static_cast<int>(threadIdx.x %% %d);", r->lanes);
-        text_line(c->p.t, "const %s %s = pp_thread%s() / %d;", c->index, row, cuda_wide(c), r->lanes);
+        text_line(c->p.t, "const %s %s = pp_thread%s() / %d;", c->index, row, cuda_wide(c),
+                  r->lanes);
     }
     if (r->lanes) {
         text_line(c->p.t, "if (%s >= %s)", row, print_lin(&c->p, r->rows));
@@ -355,7 +384,7 @@ static void open_rows(Row *r)
     cuda_decode(c, row, 0, n->nouter, dim, true, true);
 }
 
-/* ---- few long rows: segments first ---------------------------------------------------------------------------- */
+/* ---- few long rows: segments first ----------------------------------------------------------- */
 
 /* How many segments pay: when nothing but sums of one pass comes out of a row. */
 static int64_t segments(const Row *r)
@@ -374,7 +403,8 @@ static int64_t segments(const Row *r)
     return wanted < possible ? wanted : possible;
 }
 
-/* Scalars of the row that the reductions need, or those that the stores need beside the reductions. */
+/* Scalars of the row that the reductions need, or those that the stores need beside the reductions.
+ */
 static void needed_values(Row *r, bool reductions)
 {
     Cuda *c = r->c;
@@ -407,11 +437,16 @@ static void reduce_segments(Row *r, int64_t size, int64_t count)
     const char *part = "static_cast<int>(blockIdx.y)";
     if (n->nouter > 0)
         part = arena_printf(c->p.a, "%s * %" PRId64 " + %s", row, count, part);
-    cuda_kernel(c, CUDA_BLOCK, arena_printf(c->p.a, "dim3(static_cast<unsigned>(%s), %" PRId64 ")", cuda_grid_lin(c, r->rows), count), "256");
+    cuda_kernel(c, CUDA_BLOCK,
+                arena_printf(c->p.a, "dim3(static_cast<unsigned>(%s), %" PRId64 ")",
+                             cuda_grid_lin(c, r->rows), count),
+                "256");
     const char *end = print_lin(&c->p, r->length);
     open_rows(r);
-    text_line(c->p.t, "const %s begin = static_cast<%s>(blockIdx.y) * %" PRId64 ";", c->index, c->index, size);
-    text_line(c->p.t, "const %s end = begin + %" PRId64 " < %s ? begin + %" PRId64 " : %s;", c->index, size, end, size, end);
+    text_line(c->p.t, "const %s begin = static_cast<%s>(blockIdx.y) * %" PRId64 ";", c->index,
+              c->index, size);
+    text_line(c->p.t, "const %s end = begin + %" PRId64 " < %s ? begin + %" PRId64 " : %s;",
+              c->index, size, end, size, end);
     needed_values(r, true);
     nest_marks(n, 0, c->p.in_pass);
     open_reductions(c);
@@ -436,7 +471,8 @@ static void reduce_parts(Row *r, int64_t count)
     r->lane = "lane";
     if (n->nouter > 0) {
         part = arena_printf(c->p.a, "%s * %" PRId64 " + p", n->nouter == 1 ? "i" : "row", count);
-        cuda_kernel(c, CUDA_BLOCK, cuda_grid(c, "pp_cover", r->rows, CUDA_BLOCK / CUDA_WARP), "256");
+        cuda_kernel(c, CUDA_BLOCK, cuda_grid(c, "pp_cover", r->rows, CUDA_BLOCK / CUDA_WARP),
+                    "256");
         open_rows(r);
     } else {
         cuda_kernel(c, CUDA_WARP, "1", "32");
@@ -446,7 +482,8 @@ static void reduce_parts(Row *r, int64_t count)
     print_open_loop(&c->p, "int", "p", "lane", arena_printf(c->p.a, "%" PRId64, count), CUDA_WARP);
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (n->stmt.at[i].kind == S_REDUCE)
-            print_accumulate(&c->p, arena_printf(c->p.a, "s%u", i), &n->stmt.at[i], arena_printf(c->p.a, "part%u[%s]", i, part));
+            print_accumulate(&c->p, arena_printf(c->p.a, "s%u", i), &n->stmt.at[i],
+                             arena_printf(c->p.a, "part%u[%s]", i, part));
     print_close_block(&c->p);
     close_reductions(r);
     needed_values(r, false);
@@ -457,12 +494,14 @@ static void reduce_parts(Row *r, int64_t count)
 void cuda_row(Cuda *c)
 {
     const Nest *n = c->p.n;
-    Row r = {.c = c, .rows = cuda_product(n, 0, n->nouter), .length = cuda_product(n, n->nouter, n->nd)};
+    Row r = {
+        .c = c, .rows = cuda_product(n, 0, n->nouter), .length = cuda_product(n, n->nouter, n->nd)};
     if (n->nd > n->nouter)
         cuda_choose_vector(c, n->nd - 1);
     int64_t count = segments(&r);
     if (count > 1) {
-        int64_t step = CUDA_BLOCK * c->vec, size = up(up(lin_at(r.length, c->full), count), step) * step;
+        int64_t step = CUDA_BLOCK * c->vec,
+                size = up(up(lin_at(r.length, c->full), count), step) * step;
         r.threads = CUDA_BLOCK;
         r.lane = "thread";
         count = up(lin_at(r.length, c->full), size);
@@ -471,8 +510,10 @@ void cuda_row(Cuda *c)
         return;
     }
     choose(&r);
-    const char *grid = r.lanes ? cuda_grid(c, "pp_cover", r.rows, r.threads / r.lanes)
-                     : n->nouter ? arena_printf(c->p.a, "static_cast<unsigned>(%s)", cuda_grid_lin(c, r.rows)) : "1";
+    const char *grid =
+        r.lanes     ? cuda_grid(c, "pp_cover", r.rows, r.threads / r.lanes)
+        : n->nouter ? arena_printf(c->p.a, "static_cast<unsigned>(%s)", cuda_grid_lin(c, r.rows))
+                    : "1";
     cuda_kernel(c, r.threads, grid, arena_printf(c->p.a, "%d", r.threads));
     open_rows(&r);
     passes(&r);

@@ -1,7 +1,8 @@
 /*
- * cuda_tile.c - points whose operand lies along another dimension than the result: a Transpose and what is fused with it.  In: such a
- * nest.  Out: a kernel in which a block reads 32 x 32 elements along the operand's dimension into shared memory and takes them from
- * there along the result's, so that both sides of the copy are whole lines of memory.  A column more than 32 keeps banks apart.
+ * cuda_tile.c - points whose operand lies along another dimension than the result: a Transpose and
+ * what is fused with it.  In: such a nest.  Out: a kernel in which a block reads 32 x 32 elements
+ * along the operand's dimension into shared memory and takes them from there along the result's, so
+ * that both sides of the copy are whole lines of memory.  A column more than 32 keeps banks apart.
  */
 #include <inttypes.h>
 
@@ -13,7 +14,8 @@ enum { TILE = 32, SMALLEST = 16, MOST_TILES = 5 };
 static int lies_along(const Cuda *c, const Stmt *s)
 {
     const Nest *n = c->p.n;
-    if (s->kind != S_LOAD || s->nindex > 0 || s->nguard > 0 || lin_is(s->stride[n->nd - 1], 1) || lin_is(s->stride[n->nd - 1], 0))
+    if (s->kind != S_LOAD || s->nindex > 0 || s->nguard > 0 || lin_is(s->stride[n->nd - 1], 1) ||
+        lin_is(s->stride[n->nd - 1], 0))
         return -1;
     for (int d = 0; d < n->nd - 1; d++)
         if (lin_is(s->stride[d], 1) && n->ext[d].b == 0 && n->ext[d].c >= SMALLEST)
@@ -39,7 +41,8 @@ int cuda_tile_along(Cuda *c)
 
 static int64_t tiles(Lin ext) { return (ext.c + TILE - 1) / TILE; }
 
-/* Which tile is the block's: first elements along both dimensions, and the other dimensions, out of blockIdx. */
+/* Which tile is the block's: first elements along both dimensions, and the other dimensions, out of
+ * blockIdx. */
 static void open_tile(Cuda *c, int along, Lin others)
 {
     const Nest *n = c->p.n;
@@ -47,9 +50,11 @@ static void open_tile(Cuda *c, int along, Lin others)
     int64_t across = tiles(n->ext[last]), down = tiles(n->ext[along]);
     const char *block = arena_printf(c->p.a, "static_cast<%s>(blockIdx.x)", c->index);
     if (across > 1)
-        text_line(c->p.t, "const %s j_from = %s %% %" PRId64 " * %d;", c->index, block, across, TILE);
+        text_line(c->p.t, "const %s j_from = %s %% %" PRId64 " * %d;", c->index, block, across,
+                  TILE);
     if (down > 1)
-        text_line(c->p.t, "const %s %s_from = %s / %" PRId64 " %% %" PRId64 " * %d;", c->index, c->p.dim[along], block, across, down, TILE);
+        text_line(c->p.t, "const %s %s_from = %s / %" PRId64 " %% %" PRId64 " * %d;", c->index,
+                  c->p.dim[along], block, across, down, TILE);
     if (lin_is(others, 1))
         return;
     Lin size = lin(1);
@@ -57,14 +62,16 @@ static void open_tile(Cuda *c, int along, Lin others)
         if (d == along)
             continue;
         Lin by = lin_times(size, across * down);
-        const char *q = lin_is(by, 1) ? block : arena_printf(c->p.a, "%s / %s", block, print_factor(&c->p, by));
+        const char *q =
+            lin_is(by, 1) ? block : arena_printf(c->p.a, "%s / %s", block, print_factor(&c->p, by));
         bool first = true;
         for (int e = 0; e < d; e++)
             first &= e == along;
         if (first)
             text_line(c->p.t, "const %s %s = %s;", c->index, c->p.dim[d], q);
         else
-            text_line(c->p.t, "const %s %s = %s %% %s;", c->index, c->p.dim[d], q, print_factor(&c->p, n->ext[d]));
+            text_line(c->p.t, "const %s %s = %s %% %s;", c->index, c->p.dim[d], q,
+                      print_factor(&c->p, n->ext[d]));
         if (!lin_mul(size, n->ext[d], &size))
             BUG("a size that is not affine in the rows");
     }
@@ -76,12 +83,15 @@ static const char *begin(const Cuda *c, const char *dim, Lin ext)
     return tiles(ext) > 1 ? arena_printf(c->p.a, "%s_from + ", dim) : "";
 }
 
-/* for t: the place (x, t) of a tile, x this thread's, as indices of both dimensions; where there is something */
+/* for t: the place (x, t) of a tile, x this thread's, as indices of both dimensions; where there is
+ * something */
 static void open_walk(Cuda *c, const char *x, const char *t, Lin ext_x, Lin ext_t)
 {
-    text_line(c->p.t, "for (int t = static_cast<int>(threadIdx.y); t < %d; t += %d) {", TILE, CUDA_BLOCK / TILE);
+    text_line(c->p.t, "for (int t = static_cast<int>(threadIdx.y); t < %d; t += %d) {", TILE,
+              CUDA_BLOCK / TILE);
     c->p.t->indent++;
-    text_line(c->p.t, "const %s %s = %sstatic_cast<int>(threadIdx.x), %s = %st;", c->index, x, begin(c, x, ext_x), t, begin(c, t, ext_t));
+    text_line(c->p.t, "const %s %s = %sstatic_cast<int>(threadIdx.x), %s = %st;", c->index, x,
+              begin(c, x, ext_x), t, begin(c, t, ext_t));
     if (ext_x.c % TILE == 0 && ext_t.c % TILE == 0)
         return;
     text_line(c->p.t, "if (%s >= %" PRId64 " || %s >= %" PRId64 ")", x, ext_x.c, t, ext_t.c);
@@ -99,11 +109,14 @@ void cuda_tile(Cuda *c, int along)
             BUG("a size that is not affine in the rows");
     }
     blocks = lin_times(others, tiles(n->ext[last]) * tiles(n->ext[along]));
-    cuda_kernel(c, CUDA_BLOCK, arena_printf(c->p.a, "static_cast<unsigned>(%s)", cuda_grid_lin(c, blocks)), "dim3(32, 8)");
+    cuda_kernel(c, CUDA_BLOCK,
+                arena_printf(c->p.a, "static_cast<unsigned>(%s)", cuda_grid_lin(c, blocks)),
+                "dim3(32, 8)");
     c->p.dim[last] = "j";
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (c->tiled[i])
-            text_line(c->p.t, "__shared__ %s tile%u[%d][%d];", cg_ctype(n->stmt.at[i].type), i, TILE, TILE + 1);
+            text_line(c->p.t, "__shared__ %s tile%u[%d][%d];", cg_ctype(n->stmt.at[i].type), i,
+                      TILE, TILE + 1);
     open_tile(c, along, others);
     open_walk(c, c->p.dim[along], "j", n->ext[along], n->ext[last]);
     for (uint32_t i = 0; i < n->stmt.n; i++)

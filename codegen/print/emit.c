@@ -1,6 +1,7 @@
 /*
- * emit.c - text of generated programs: a growing buffer, and the only two doors through which a model's strings
- * pass: cg_comment() and cg_string().  Everything else printed is made of our own numbers and words.
+ * emit.c - text of generated programs: a growing buffer, and the only two doors through which a
+ * model's strings pass: cg_comment() and cg_string().  Everything else printed is made of our own
+ * numbers and words.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -50,7 +51,8 @@ enum { WIDTH = 120 };
 /* Where a line that is too long is cut: behind a comma or before an operator; NULL: nowhere. */
 static const char *cut(const char *s, int room)
 {
-    static const char *const before[] = {" + ", " - ", " * ", " && ", " || ", " ? ", " : ", " = ", "; "};
+    static const char *const before[] = {" + ", " - ", " * ", " && ", " || ",
+                                         " ? ", " : ", " = ", "; "};
     const char *at = NULL;
     for (const char *p = s + 1; *p && p - s < room; p++) {
         bool operator = false;
@@ -88,13 +90,15 @@ void text_line(Text *t, const char *fmt, ...)
     }
     const char *s = all;
     int indent = t->indent;
-    bool comment = strncmp(s, "//", 2) == 0, whole = strpbrk(s, "\"\n#") != NULL || (!comment && strstr(s, " // "));
+    bool comment = strncmp(s, "//", 2) == 0,
+         whole = strpbrk(s, "\"\n#") != NULL || (!comment && strstr(s, " // "));
     while ((int)strlen(s) + 4 * indent > WIDTH && !(whole && !comment)) {
         const char *at = cut(s, WIDTH - 4 * indent - (comment && s != all ? 3 : 0));
         if (!at)
             break;
         if (comment && s != all)
-            indented(t, indent, arena_printf(t->a, "//  %.*s", (int)(at - s), s), (int)(at - s) + 4);
+            indented(t, indent, arena_printf(t->a, "//  %.*s", (int)(at - s), s),
+                     (int)(at - s) + 4);
         else
             indented(t, indent, s, (int)(at - s));
         s = at + 1;

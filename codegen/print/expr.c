@@ -1,6 +1,7 @@
 /*
- * expr.c - statements of a nest as expressions that are C and CUDA C alike: what both printers share.  In: a statement, and
- * the printer's names for its operands and for the indices of the dimensions.  Out: text.
+ * expr.c - statements of a nest as expressions that are C and CUDA C alike: what both printers
+ * share.  In: a statement, and the printer's names for its operands and for the indices of the
+ * dimensions.  Out: text.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -8,7 +9,7 @@
 
 #include "print.h"
 
-/* ---- what the body uses ----------------------------------------------------------------------------- */
+/* ---- what the body uses ---------------------------------------------------------------------- */
 
 const char *print_lin(Print *p, Lin x)
 {
@@ -29,7 +30,7 @@ const char *print_arg(Print *p, uint32_t arg)
     return p->arg[arg];
 }
 
-/* ---- expressions ---------------------------------------------------------------------------------- */
+/* ---- expressions ----------------------------------------------------------------------------- */
 
 const char *print_term(Print *p, Lin c, const char *index)
 {
@@ -58,7 +59,8 @@ const char *print_affine(Print *p, Lin base, const Lin *coef)
 static const char *map_text(Print *p, const Stmt *s)
 {
     const char *m = op_map_text(s->op), *out = "";
-    bool call = false;                                  /* just after a function's name: its parentheses stay */
+    /* just after a function's name: its parentheses stay */
+    bool call = false;
     Dtype t = p->n->stmt.at[s->in[0]].type;
     if (s->op == OP_Where)
         t = s->type;
@@ -109,8 +111,9 @@ const char *print_guard(Print *p, const Stmt *s)
         const NestGuard *g = &s->guard[i];
         const char *x = print_affine(p, lin(0), g->coef);
         const char *hi = print_factor(p, g->hi);
-        const char *c = g->lo > 0 ? arena_printf(p->a, "%s >= %" PRId64 " && %s < %s", x, g->lo, x, hi)
-                                  : arena_printf(p->a, "%s < %s", x, hi);
+        const char *c = g->lo > 0
+                            ? arena_printf(p->a, "%s >= %" PRId64 " && %s < %s", x, g->lo, x, hi)
+                            : arena_printf(p->a, "%s < %s", x, hi);
         guard = guard ? arena_printf(p->a, "%s && %s", guard, c) : c;
     }
     return guard;
@@ -118,8 +121,11 @@ const char *print_guard(Print *p, const Stmt *s)
 
 const char *print_load(Print *p, const Stmt *s)
 {
-    const char *load = arena_printf(p->a, "%s[%s]", print_arg(p, s->arg), print_address(p, s)), *guard = print_guard(p, s);
-    return guard ? arena_printf(p->a, "%s ? %s : %s", guard, load, cg_number(p->a, s->type, s->k, s->ki)) : load;
+    const char *load = arena_printf(p->a, "%s[%s]", print_arg(p, s->arg), print_address(p, s)),
+               *guard = print_guard(p, s);
+    return guard ? arena_printf(p->a, "%s ? %s : %s", guard, load,
+                                cg_number(p->a, s->type, s->k, s->ki))
+                 : load;
 }
 
 const char *print_expression(Print *p, const Stmt *s)
@@ -154,8 +160,8 @@ void print_value(Print *p, uint32_t i)
 void print_store(Print *p, const Stmt *s)
 {
     const char *cast = type_narrowing(s->type);
-    text_line(p->t, "%s[%s] %s %s%s;", print_arg(p, s->arg), print_affine(p, s->base, s->stride), s->acc ? "+=" : "=", cast,
-              p->name(p, s->in[0]));
+    text_line(p->t, "%s[%s] %s %s%s;", print_arg(p, s->arg), print_affine(p, s->base, s->stride),
+              s->acc ? "+=" : "=", cast, p->name(p, s->in[0]));
 }
 
 const char *print_neutral(Print *p, const Stmt *s)
@@ -170,7 +176,10 @@ const char *print_neutral(Print *p, const Stmt *s)
 
 const char *print_fold_name(Op op)
 {
-    return op == OP_ReduceSum ? "sum" : op == OP_ReduceProd ? "prod" : op == OP_ReduceMax ? "max" : "min";
+    return op == OP_ReduceSum    ? "sum"
+           : op == OP_ReduceProd ? "prod"
+           : op == OP_ReduceMax  ? "max"
+                                 : "min";
 }
 
 void print_accumulate(Print *p, const char *into, const Stmt *s, const char *x)
@@ -180,17 +189,20 @@ void print_accumulate(Print *p, const char *into, const Stmt *s, const char *x)
     else if (s->op == OP_ReduceProd)
         text_line(p->t, "%s *= %s;", into, x);
     else
-        text_line(p->t, "%s = pp_%s%s(%s, %s);", into, print_fold_name(s->op), type_suffix(s->type), into, x);
+        text_line(p->t, "%s = pp_%s%s(%s, %s);", into, print_fold_name(s->op), type_suffix(s->type),
+                  into, x);
 }
 
-/* ---- loops ------------------------------------------------------------------------------------------ */
+/* ---- loops ----------------------------------------------------------------------------------- */
 
-void print_open_loop(Print *p, const char *type, const char *index, const char *from, const char *to, int step)
+void print_open_loop(Print *p, const char *type, const char *index, const char *from,
+                     const char *to, int step)
 {
     if (step == 1)
         text_line(p->t, "for (%s %s = %s; %s < %s; %s++) {", type, index, from, index, to, index);
     else
-        text_line(p->t, "for (%s %s = %s; %s < %s; %s += %d) {", type, index, from, index, to, index, step);
+        text_line(p->t, "for (%s %s = %s; %s < %s; %s += %d) {", type, index, from, index, to,
+                  index, step);
     p->t->indent++;
 }
 

@@ -1,6 +1,7 @@
 /*
- * formula.c - what a nest computes, for a reader.  In: its statements.  Out: a line for each result, and before it one for each value that
- * deserves a name: reductions, what is known to be a mean or a deviation, and what several lines read.
+ * formula.c - what a nest computes, for a reader.  In: its statements.  Out: a line for each
+ * result, and before it one for each value that deserves a name: reductions, what is known to be a
+ * mean or a deviation, and what several lines read.
  */
 #include <ctype.h>
 #include <inttypes.h>
@@ -17,7 +18,8 @@ typedef struct {
     Arena *a;
     const Nest *n;
     const char *const *arg;
-    const char **name;              /* by statement: what it is called once it has had its line; NULL: written out */
+    /* by statement: what it is called once it has had its line; NULL: written out */
+    const char **name;
     uint32_t *uses;
     uint32_t letters;
 } Formula;
@@ -38,7 +40,8 @@ static Expr number(Formula *f, const Stmt *s)
         return (Expr){arena_printf(f->a, "%" PRId64, s->ki), s->ki < 0 ? SUM : ATOM};
     const char *decimal = arena_printf(f->a, "%.6g", s->k);
     double whole = s->k > 0 ? nearbyint(1 / s->k) : 0;
-    if (strlen(decimal) > 5 && whole >= FEWEST && whole <= MOST && (float)(1 / whole) == (float)s->k)
+    if (strlen(decimal) > 5 && whole >= FEWEST && whole <= MOST &&
+        (float)(1 / whole) == (float)s->k)
         return (Expr){arena_printf(f->a, "1/%.0f", whole), PRODUCT};
     return (Expr){decimal, s->k < 0 ? SUM : ATOM};
 }
@@ -71,7 +74,8 @@ static Expr operation(Formula *f, const Stmt *s)
         return binary(f, s, "*", PRODUCT, true);
     case OP_Div: return binary(f, s, "/", PRODUCT, true);
     case OP_Neg: return (Expr){arena_printf(f->a, "-%s", within(f, s->in[0], PRODUCT)), SUM};
-    case OP_Reciprocal: return (Expr){arena_printf(f->a, "1 / %s", within(f, s->in[0], POWER)), PRODUCT};
+    case OP_Reciprocal:
+        return (Expr){arena_printf(f->a, "1 / %s", within(f, s->in[0], POWER)), PRODUCT};
     case OP_Equal: return binary(f, s, "==", COMPARE, true);
     case OP_Less: return binary(f, s, "<", COMPARE, true);
     case OP_LessOrEqual: return binary(f, s, "<=", COMPARE, true);
@@ -79,7 +83,8 @@ static Expr operation(Formula *f, const Stmt *s)
     case OP_GreaterOrEqual: return binary(f, s, ">=", COMPARE, true);
     case OP_Cast: return expression(f, s->in[0]);
     case OP_Where: {
-        const char *x = within(f, s->in[0], COMPARE), *y = within(f, s->in[1], COMPARE), *z = within(f, s->in[2], CHOICE);
+        const char *x = within(f, s->in[0], COMPARE), *y = within(f, s->in[1], COMPARE),
+                   *z = within(f, s->in[2], CHOICE);
         return (Expr){arena_printf(f->a, "%s ? %s : %s", x, y, z), CHOICE};
     }
     default: return function(f, s);
@@ -107,7 +112,10 @@ static Expr expression(Formula *f, uint32_t i)
     case S_INDEX: return (Expr){"index", ATOM};
     case S_LOAD: return load(f, s);
     case S_OP: return operation(f, s);
-    case S_REDUCE: return (Expr){arena_printf(f->a, "%s(%s)", print_fold_name(s->op), expression(f, s->in[0]).text), ATOM};
+    case S_REDUCE:
+        return (Expr){
+            arena_printf(f->a, "%s(%s)", print_fold_name(s->op), expression(f, s->in[0]).text),
+            ATOM};
     default: BUG("a formula of a statement of kind %d", (int)s->kind);
     }
 }
@@ -202,7 +210,8 @@ void formula_print(Arena *a, const Nest *n, const char *const *arg_name, Text *t
             continue;
         else if (named && (f.uses[i] > 1 || s->kind != S_REDUCE || n->kind == NEST_ROW))
             define(&f, i, n->kind == NEST_COLUMN ? letter(&f) : scalar[i], t);
-        else if ((f.uses[i] > 1 && size(&f, i, LARGE) >= LARGE) || size(&f, i, HUGE_LINE) >= HUGE_LINE)
+        else if ((f.uses[i] > 1 && size(&f, i, LARGE) >= LARGE) ||
+                 size(&f, i, HUGE_LINE) >= HUGE_LINE)
             define(&f, i, stored_as(&f, i) ? stored_as(&f, i) : letter(&f), t);
     }
 }

@@ -1,6 +1,6 @@
 /*
- * kernel.c - how kernels of their own kind are put together: parameters, loops; independent loops are nested loops in C, and on the device
- * the threads of a grid.
+ * kernel.c - how kernels of their own kind are put together: parameters, loops; independent loops
+ * are nested loops in C, and on the device the threads of a grid.
  */
 #include <string.h>
 
@@ -32,8 +32,8 @@ Lin kernel_span(const Kernel *k, ValueId v, int from, int to)
 
 void kernel_param(Kernel *k, ValueId v, const char *name, bool written)
 {
-    k->params = arena_printf(k->a, "%s%s%s%s *%s", k->params, *k->params ? ", " : "", written ? "" : "const ",
-                             cg_ctype(val(k->f->g, v)->dtype), name);
+    k->params = arena_printf(k->a, "%s%s%s%s *%s", k->params, *k->params ? ", " : "",
+                             written ? "" : "const ", cg_ctype(val(k->f->g, v)->dtype), name);
     k->args = arena_printf(k->a, "%s%s%s", k->args, *k->args ? ", " : "", out_arg(k->o, k->s, v));
 }
 
@@ -66,10 +66,12 @@ void kernel_parallel(Kernel *k, int n, const char *const *name, const Lin *exten
     for (int i = 0; i < n; i++)
         if (!lin_mul(k->work, extent[i], &k->work))
             BUG("a size that is not affine in the rows");
-    line("for (%s %s = pp_thread%s(); %s < %s; %s += pp_threads%s()) {", k->index, e, wide, e, kernel_lin(k, k->work), e, wide);
+    line("for (%s %s = pp_thread%s(); %s < %s; %s += pp_threads%s()) {", k->index, e, wide, e,
+         kernel_lin(k, k->work), e, wide);
     kernel_open(k);
     for (int i = n - 1; i >= 0; i--) {
-        const char *q = lin_is(size, 1) ? e : arena_printf(k->a, "%s / %s", e, kernel_factor(k, size));
+        const char *q =
+            lin_is(size, 1) ? e : arena_printf(k->a, "%s / %s", e, kernel_factor(k, size));
         if (n > 1 && i > 0)
             line("const %s %s = %s %% %s;", k->index, name[i], q, kernel_factor(k, extent[i]));
         else if (n > 1)

@@ -1,5 +1,6 @@
 /*
- * kernel.h - what kernels.c, pool.c and scatter.c share: a kernel of its own kind while its text is being made, for the CPU or for a device.
+ * kernel.h - what kernels.c, pool.c and scatter.c share: a kernel of its own kind while its text is
+ * being made, for the CPU or for a device.
  */
 #ifndef PPSPLIT_KERNEL_H
 #define PPSPLIT_KERNEL_H
@@ -16,13 +17,15 @@ typedef struct {
     Text body;
     bool rows;                      /* the body uses them */
     const char *params, *args;      /* of the kernel and of the call */
-    const char *index;              /* the type of indices: int64_t; on the device int below 2^31 elements */
+    /* the type of indices: int64_t; on the device int below 2^31 elements */
+    const char *index;
     int opened;                     /* blocks of kernel_parallel */
     /* of the launch */
     const char *before;             /* what comes first; NULL: nothing */
     Lin work;                       /* threads; grid: blocks as an expression instead */
     const char *grid;
-    const char *shape, *call;       /* a library call that may do it, and the constant it is given; NULL: none */
+    /* a library call that may do it, and the constant it is given; NULL: none */
+    const char *shape, *call;
     int threads;
 } Kernel;
 
@@ -30,14 +33,16 @@ typedef struct {
 
 /* kernel.c: numbers of the body, and what stands around it */
 const char *kernel_lin(Kernel *k, Lin x);
-const char *kernel_factor(Kernel *k, Lin x);            /* in parentheses where a product needs them */
+/* in parentheses where a product needs them */
+const char *kernel_factor(Kernel *k, Lin x);
 Lin kernel_ext(const Kernel *k, ValueId v, int d);
 Lin kernel_span(const Kernel *k, ValueId v, int from, int to);
 void kernel_param(Kernel *k, ValueId v, const char *name, bool written);
 void kernel_open(Kernel *k);
 void kernel_close(Kernel *k);
 void kernel_loop(Kernel *k, const char *i, Lin n);
-/* Loops whose turns are independent: nested ones in C (threads: shared by OpenMP's), the threads of a grid on the device. */
+/* Loops whose turns are independent: nested ones in C (threads: shared by OpenMP's), the threads of
+ * a grid on the device. */
 void kernel_parallel(Kernel *k, int n, const char *const *name, const Lin *extent, bool threads);
 void kernel_close_parallel(Kernel *k);
 bool kernel_wants(const Kernel *k, uint32_t out);       /* somebody reads that result */

@@ -1,15 +1,16 @@
 /*
- * kernels.c - the few operations that are neither nests nor library calls: cumulative sums, TopK, pools, Dropout, paddings by
- * reflection, products of integers; pools: pool.c, scatters: scatter.c.  Each prints a small function of its own shapes over row-major
- * tensors, shared by all nodes whose text is the same: in C loops, in CUDA C the same body with the outer loops taken
- * by the threads of a grid.
+ * kernels.c - the few operations that are neither nests nor library calls: cumulative sums, TopK,
+ * pools, Dropout, paddings by reflection, products of integers; pools: pool.c, scatters: scatter.c.
+ * Each prints a small function of its own shapes over row-major tensors, shared by all nodes whose
+ * text is the same: in C loops, in CUDA C the same body with the outer loops taken by the threads
+ * of a grid.
  */
 #include <inttypes.h>
 #include <string.h>
 
 #include "kernel.h"
 
-/* ---- along an axis --------------------------------------------------------------------------------------- */
+/* ---- along an axis --------------------------------------------------------------------------- */
 
 static void cumsum(Kernel *k)
 {
@@ -20,11 +21,13 @@ static void cumsum(Kernel *k)
     bool back = n->attr.scan & CUMSUM_REVERSE, exclusive = n->attr.scan & CUMSUM_EXCLUSIVE;
     kernel_param(k, x, "x", false);
     kernel_param(k, y, "y", true);
-    kernel_parallel(k, 2, (const char *const[]){"o", "i"}, (const Lin[]){kernel_span(k, x, 0, axis), inner}, false);
+    kernel_parallel(k, 2, (const char *const[]){"o", "i"},
+                    (const Lin[]){kernel_span(k, x, 0, axis), inner}, false);
     line("%s sum = 0;", type_sum(val(k->f->g, x)->dtype));
     kernel_loop(k, "s", len);
     const char *s = back ? arena_printf(k->a, "(%s - 1 - s)", kernel_factor(k, len)) : "s";
-    line("const %s e = (o * %s + %s) * %s + i;", k->index, kernel_factor(k, len), s, kernel_factor(k, inner));
+    line("const %s e = (o * %s + %s) * %s + i;", k->index, kernel_factor(k, len), s,
+         kernel_factor(k, inner));
     if (exclusive) {
         line("const %s x_e = x[e];", cg_ctype(val(k->f->g, x)->dtype));
         line("y[e] = sum;");
@@ -51,7 +54,8 @@ static void topk(Kernel *k)
     kernel_param(k, n->out[1], "index", true);
     if (n->attr.k == 0)
         return;
-    kernel_parallel(k, 2, (const char *const[]){"o", "i"}, (const Lin[]){kernel_span(k, x, 0, axis), inner}, true);
+    kernel_parallel(k, 2, (const char *const[]){"o", "i"},
+                    (const Lin[]){kernel_span(k, x, 0, axis), inner}, true);
     const char *in = kernel_factor(k, inner);
     line("const %s *from = x + o * %s * %s + i;", t, kernel_factor(k, len), in);
     line("%s *to = y + o * %" PRId64 " * %s + i;", t, n->attr.k, in);
@@ -85,18 +89,21 @@ static void topk(Kernel *k)
     kernel_close_parallel(k);
 }
 
-/* ---- the rest --------------------------------------------------------------------------------------------------- */
+/* ---- the rest -------------------------------------------------------------------------------- */
 
-/* Philox keyed by seed and step; the counter is (row of the minibatch, element in the row, the node's key), so that the same
-   numbers come out whatever the chunks, the split and the schedule. */
+/* Philox keyed by seed and step; the counter is (row of the minibatch, element in the row, the
+   node's key), so that the same numbers come out whatever the chunks, the split and the schedule.
+ */
 static void dropout(Kernel *k)
 {
     const Node *n = k->n;
     ValueId x = n->in[0];
     const Value *v = val(k->f->g, x);
-    bool batched = v->batch >= 0 && k->f->g->batch > 0 && v->shape.d[v->batch] % k->f->g->batch == 0;
+    bool batched =
+        v->batch >= 0 && k->f->g->batch > 0 && v->shape.d[v->batch] % k->f->g->batch == 0;
     int b = batched ? v->batch : 0;
-    Lin outer = batched ? kernel_span(k, x, 0, b) : lin(1), rows = lin(1), inner = kernel_span(k, x, b, v->shape.rank);
+    Lin outer = batched ? kernel_span(k, x, 0, b) : lin(1), rows = lin(1),
+        inner = kernel_span(k, x, b, v->shape.rank);
     if (batched) {
         rows = k->f->sg->fixed ? lin(k->f->g->batch) : (Lin){0, 1};
         if (!lin_div(inner, rows, &inner))
@@ -111,16 +118,19 @@ static void dropout(Kernel *k)
     double ratio = n->attr.ratio;
     uint64_t limit = ratio >= 1 ? UINT64_C(0x100000000) : (uint64_t)(ratio * 4294967296.0);
     if (limit > 0) {
-        k->params = arena_printf(k->a, "%s, uint64_t seed, uint64_t step, uint64_t row0, uint32_t key", k->params);
+        k->params = arena_printf(
+            k->a, "%s, uint64_t seed, uint64_t step, uint64_t row0, uint32_t key", k->params);
         k->o->context = true;
-        k->args = arena_printf(k->a, "%s, c->seed, c->step, c->row0, %s", k->args, out_key(k->o, k->s));
+        k->args =
+            arena_printf(k->a, "%s, c->seed, c->step, c->row0, %s", k->args, out_key(k->o, k->s));
     }
     double scale = ratio < 1 ? 1 / (1 - ratio) : 0;
     Lin line_length, all;
     if (!lin_mul(outer, inner, &line_length) || !lin_mul(rows, inner, &all) || line_length.b != 0)
         BUG("a size that is not affine in the rows");
     if (k->device) {
-        kernel_parallel(k, 2, (const char *const[]){"r", "quad"}, (const Lin[]){rows, lin((line_length.c + 3) / 4)}, true);
+        kernel_parallel(k, 2, (const char *const[]){"r", "quad"},
+                        (const Lin[]){rows, lin((line_length.c + 3) / 4)}, true);
         line("const %s e = 4 * quad;", k->index);
     } else {
         kernel_parallel(k, 1, (const char *const[]){"r"}, &rows, true);
@@ -136,8 +146,8 @@ static void dropout(Kernel *k)
     if (lin_is(outer, 1))
         line("const %s at = r * %s + q;", k->index, kernel_factor(k, inner));
     else
-        line("const %s at = q / %s * %s + r * %s + q %% %s;", k->index, kernel_factor(k, inner), kernel_factor(k, all),
-             kernel_factor(k, inner), kernel_factor(k, inner));
+        line("const %s at = q / %s * %s + r * %s + q %% %s;", k->index, kernel_factor(k, inner),
+             kernel_factor(k, all), kernel_factor(k, inner), kernel_factor(k, inner));
     if (limit > 0)
         line("const int keep = random[q - e] >= UINT64_C(%" PRIu64 ");", limit);
     else
@@ -162,16 +172,22 @@ static void pad(Kernel *k)
     static const char *const how[] = {"", "reflect", "edge", "wrap"};
     kernel_param(k, x, "x", false);
     kernel_param(k, y, "y", true);
-    kernel_parallel(k, 1, (const char *const[]){"e"}, (const Lin[]){kernel_span(k, y, 0, rank)}, true);
+    kernel_parallel(k, 1, (const char *const[]){"e"}, (const Lin[]){kernel_span(k, y, 0, rank)},
+                    true);
     const char *from = "0";
     Lin stride = lin(1), sx = lin(1);
     for (int d = rank - 1; d >= 0; d--) {
-        const char *q = lin_is(stride, 1) ? "e" : arena_printf(k->a, "e / %s", kernel_factor(k, stride));
-        line("%s%s i%d = %s %% %s;", n->attr.begin[d] || n->attr.end[d] || !k->device ? "" : "const ", k->index, d, q, kernel_factor(k, kernel_ext(k, y, d)));
+        const char *q =
+            lin_is(stride, 1) ? "e" : arena_printf(k->a, "e / %s", kernel_factor(k, stride));
+        line("%s%s i%d = %s %% %s;",
+             n->attr.begin[d] || n->attr.end[d] || !k->device ? "" : "const ", k->index, d, q,
+             kernel_factor(k, kernel_ext(k, y, d)));
         if (n->attr.begin[d] || n->attr.end[d])
-            line("i%d = pp_pad_%s(i%d - %" PRId64 ", %s);", d, how[n->attr.mode], d, n->attr.begin[d], kernel_lin(k, kernel_ext(k, x, d)));
+            line("i%d = pp_pad_%s(i%d - %" PRId64 ", %s);", d, how[n->attr.mode], d,
+                 n->attr.begin[d], kernel_lin(k, kernel_ext(k, x, d)));
         from = arena_printf(k->a, "%s + i%d * %s", from, d, kernel_factor(k, sx));
-        if (!lin_mul(stride, kernel_ext(k, y, d), &stride) || !lin_mul(sx, kernel_ext(k, x, d), &sx))
+        if (!lin_mul(stride, kernel_ext(k, y, d), &stride) ||
+            !lin_mul(sx, kernel_ext(k, x, d), &sx))
             BUG("a size that is not affine in the rows");
     }
     line("y[e] = x[%s];", from);
@@ -183,9 +199,11 @@ static void matmul(Kernel *k)
 {
     const Node *n = k->n;
     ValueId a = n->in[0], b = n->in[1], y = n->out[0];
-    int rank = val(k->f->g, y)->shape.rank, ra = val(k->f->g, a)->shape.rank, rb = val(k->f->g, b)->shape.rank;
+    int rank = val(k->f->g, y)->shape.rank, ra = val(k->f->g, a)->shape.rank,
+        rb = val(k->f->g, b)->shape.rank;
     const char *t = cg_ctype(val(k->f->g, y)->dtype);
-    Lin m = kernel_ext(k, y, rank - 2), w = kernel_ext(k, y, rank - 1), depth = kernel_ext(k, a, ra - 1);
+    Lin m = kernel_ext(k, y, rank - 2), w = kernel_ext(k, y, rank - 1),
+        depth = kernel_ext(k, a, ra - 1);
     kernel_param(k, a, "a", false);
     kernel_param(k, b, "b", false);
     kernel_param(k, y, "y", true);
@@ -196,11 +214,14 @@ static void matmul(Kernel *k)
         int da = d - (rank - ra), db = d - (rank - rb);
         each[d] = i;
         many[d] = kernel_ext(k, y, d);
-        oy = arena_printf(k->a, "%s + %s * %s", oy, i, kernel_factor(k, kernel_span(k, y, d + 1, rank)));
+        oy = arena_printf(k->a, "%s + %s * %s", oy, i,
+                          kernel_factor(k, kernel_span(k, y, d + 1, rank)));
         if (da >= 0 && !lin_is(kernel_ext(k, a, da), 1))
-            oa = arena_printf(k->a, "%s + %s * %s", oa, i, kernel_factor(k, kernel_span(k, a, da + 1, ra)));
+            oa = arena_printf(k->a, "%s + %s * %s", oa, i,
+                              kernel_factor(k, kernel_span(k, a, da + 1, ra)));
         if (db >= 0 && !lin_is(kernel_ext(k, b, db), 1))
-            ob = arena_printf(k->a, "%s + %s * %s", ob, i, kernel_factor(k, kernel_span(k, b, db + 1, rb)));
+            ob = arena_printf(k->a, "%s + %s * %s", ob, i,
+                              kernel_factor(k, kernel_span(k, b, db + 1, rb)));
     }
     each[rank - 2] = "r";
     each[rank - 1] = "q";
@@ -209,7 +230,8 @@ static void matmul(Kernel *k)
     kernel_parallel(k, rank, each, many, false);
     line("%s sum = 0;", t);
     line("for (%s p = 0; p < %s; p++)", k->index, kernel_lin(k, depth));
-    line("    sum += a[%s + r * %s + p] * b[%s + p * %s + q];", oa, kernel_factor(k, depth), ob, kernel_factor(k, w));
+    line("    sum += a[%s + r * %s + p] * b[%s + p * %s + q];", oa, kernel_factor(k, depth), ob,
+         kernel_factor(k, w));
     line("y[%s + r * %s + q] = sum;", oy, kernel_factor(k, w));
     kernel_close_parallel(k);
 }
@@ -230,12 +252,18 @@ static void print_launch(Kernel *k, const char *comment, const char *params, con
 {
     Out *o = k->o;
     Text *t = &o->text;
-    const char *args = arena_printf(k->a, "%s%s", !k->rows ? "" : strcmp(k->index, "int") == 0 ? "(int)rows, " : "rows, ", k->args);
+    const char *args = arena_printf(k->a, "%s%s",
+                                    !k->rows                       ? ""
+                                    : strcmp(k->index, "int") == 0 ? "(int)rows, "
+                                                                   : "rows, ",
+                                    k->args);
     if (k->before)
         text_line(t, "%s", k->before);
     if (!*body)
         return;
-    const char *grid = k->grid ? k->grid : arena_printf(k->a, "pp_blocks(%s, %d)", out_lin(o, k->work), k->threads);
+    const char *grid =
+        k->grid ? k->grid
+                : arena_printf(k->a, "pp_blocks(%s, %d)", out_lin(o, k->work), k->threads);
     if (k->call) {
         text_line(t, "{");
         t->indent++;
@@ -247,7 +275,8 @@ static void print_launch(Kernel *k, const char *comment, const char *params, con
         text_line(t, "PP_WORK(\"%s\", 0, 0);", op_name(k->n->op));
     }
     const KernelText kernel = {comment, NULL, params, body};
-    out_launch(o, out_device_kernel(o, k->s, &kernel, k->threads, 0), grid, arena_printf(k->a, "%d", k->threads), args);
+    out_launch(o, out_device_kernel(o, k->s, &kernel, k->threads, 0), grid,
+               arena_printf(k->a, "%d", k->threads), args);
     if (k->call) {
         t->indent -= 2;
         text_line(t, "}");
@@ -258,19 +287,30 @@ static void print_launch(Kernel *k, const char *comment, const char *params, con
 static void print_call(Kernel *k)
 {
     const char *body = k->body.at ? k->body.at : "", *comment = cg_node_text(k->f->g, k->s->node);
-    const char *params = arena_printf(k->a, "%s%s%s", k->rows ? k->index : "", k->rows ? " rows, " : "", k->params);
+    const char *params =
+        arena_printf(k->a, "%s%s%s", k->rows ? k->index : "", k->rows ? " rows, " : "", k->params);
     k->o->rows |= k->rows;
     if (k->device)
         print_launch(k, comment, params, body);
     else
-        text_line(&k->o->text, "%s(%s%s);", out_kernel(k->o, k->s, &(KernelText){comment, NULL, params, body}), k->rows ? "rows, " : "", k->args);
+        text_line(&k->o->text, "%s(%s%s);",
+                  out_kernel(k->o, k->s, &(KernelText){comment, NULL, params, body}),
+                  k->rows ? "rows, " : "", k->args);
 }
 
 void print_kernel(Out *o, const Step *s)
 {
     const Node *n = &o->f->g->node.at[s->node];
-    Kernel kernel = {.o = o, .s = s, .f = o->f, .n = n, .a = o->a, .device = o->target->device, .params = "", .args = "",
-                     .index = "int64_t", .threads = 256};
+    Kernel kernel = {.o = o,
+                     .s = s,
+                     .f = o->f,
+                     .n = n,
+                     .a = o->a,
+                     .device = o->target->device,
+                     .params = "",
+                     .args = "",
+                     .index = "int64_t",
+                     .threads = 256};
     Kernel *k = &kernel;
     k->body.a = o->a;
     k->body.indent = 1;

@@ -1,6 +1,7 @@
 /*
- * offset.c - where buffers stand: one table for each stage.  Functions ask for an offset by its name while they are printed; the table has
- * a section for each block of the stage's memory, for each function's workspace and for each repeated sequence.
+ * offset.c - where buffers stand: one table for each stage.  Functions ask for an offset by its
+ * name while they are printed; the table has a section for each block of the stage's memory, for
+ * each function's workspace and for each repeated sequence.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -17,7 +18,8 @@ static OffsetSection *section(Offsets *k, Arena *a, const char *name, const char
     return &k->section.at[k->section.n - 1];
 }
 
-const char *offset_of(Out *o, const char *block, const char *title, const char *name, const int64_t *at, uint32_t n, const char *note)
+const char *offset_of(Out *o, const char *block, const char *title, const char *name,
+                      const int64_t *at, uint32_t n, const char *note)
 {
     OffsetSection *s = section(&o->f->sg->offsets[o->f->sg->target], o->a, block, title);
     uint32_t *slot = strmap_at(&s->of, name);
@@ -48,9 +50,11 @@ static void print_row(const OffsetRow *r, const OffsetRow *step, Text *t)
         text_line(t, "// %s: %s", r->name, r->note);
         text_line(t, "{%s},", line.at);
     } else if (step) {
-        text_noted(t, 24, arena_printf(t->a, "%s, %" PRId64 ",", line.at, step->at[0]), arena_printf(t->a, "%s, %s: %s", r->name, step->name, r->note));
+        text_noted(t, 24, arena_printf(t->a, "%s, %" PRId64 ",", line.at, step->at[0]),
+                   arena_printf(t->a, "%s, %s: %s", r->name, step->name, r->note));
     } else {
-        text_noted(t, 24, arena_printf(t->a, "%s,", line.at), arena_printf(t->a, "%s: %s", r->name, r->note));
+        text_noted(t, 24, arena_printf(t->a, "%s,", line.at),
+                   arena_printf(t->a, "%s: %s", r->name, r->note));
     }
 }
 
@@ -72,7 +76,9 @@ void offset_print(const Offsets *k, Text *t)
 {
     if (k->section.n == 0)
         return;
-    text_add(t, "// ---- memory: where buffers stand, in bytes from the beginning of their block ----\n\n");
+    text_add(
+        t,
+        "// ---- memory: where buffers stand, in bytes from the beginning of their block ----\n\n");
     text_line(t, "static const struct {");
     t->indent = 1;
     for (uint32_t i = 0; i < k->section.n; i++)

@@ -1,5 +1,6 @@
 /*
- * out.c - what the printers of steps share: names of pointers and arguments, kernels that are printed once, launches.
+ * out.c - what the printers of steps share: names of pointers and arguments, kernels that are
+ * printed once, launches.
  */
 #include <string.h>
 
@@ -11,7 +12,7 @@ const char *out_lin(Out *o, Lin x)
     return lin_text(o->a, x);
 }
 
-/* ---- pointers ----------------------------------------------------------------------------------------- */
+/* ---- pointers -------------------------------------------------------------------------------- */
 
 const char *out_name(const Func *f, uint32_t buf)
 {
@@ -26,7 +27,8 @@ const char *out_name(const Func *f, uint32_t buf)
     case BUF_DX: return arena_printf(f->a, "dx%u", b->index);
     case BUF_STASH:
     case BUF_SAVED:
-    case BUF_WORK: return arena_printf(f->a, cg_is_gradient(f, b->value) ? "dt%u" : "t%u", b->value);
+    case BUF_WORK:
+        return arena_printf(f->a, cg_is_gradient(f, b->value) ? "dt%u" : "t%u", b->value);
     }
     BUG("a buffer of class %d", (int)b->cls);
 }
@@ -40,8 +42,11 @@ const char *out_straight(Out *o, uint32_t buf)
 const char *out_pointer(Out *o, const Step *s, uint32_t arg)
 {
     const StepArg *x = &s->arg.at[arg];
-    const char *name = !o->repeat ? out_straight(o, x->buf)
-                     : arena_printf(o->a, "p->%s", o->field[o->repeat->arg_field.at[o->repeat->arg_of.at[o->at] + arg]]);
+    const char *name =
+        !o->repeat
+            ? out_straight(o, x->buf)
+            : arena_printf(o->a, "p->%s",
+                           o->field[o->repeat->arg_field.at[o->repeat->arg_of.at[o->at] + arg]]);
     return lin_is(x->offset, 0) ? name : arena_printf(o->a, "%s + %s", name, out_lin(o, x->offset));
 }
 
@@ -99,7 +104,8 @@ void out_declare(const Out *o, Text *t)
     if (o->stream)
         text_line(t, "const cudaStream_t stream = (cudaStream_t)c->stream;");
     if (o->convolutions)
-        text_line(t, "%s *const *conv = %sc->state;", type, o->target->cplusplus ? arena_printf(o->a, "(%s *const *)", type) : "");
+        text_line(t, "%s *const *conv = %sc->state;", type,
+                  o->target->cplusplus ? arena_printf(o->a, "(%s *const *)", type) : "");
     if (o->repeat && !o->rows && !o->stream && !o->convolutions && !o->context)
         text_line(t, "(void)c;");
 }
@@ -109,7 +115,8 @@ const char **out_argument_names(Out *o, const Step *s)
     const Nest *n = s->nest;
     const char **name = arena_array(o->a, const char *, n->arg.n + 1);
     const char **base = arena_array(o->a, const char *, n->arg.n + 1);
-    static const char *const role[] = {[ROLE_X] = "x", [ROLE_Y] = "y", [ROLE_DX] = "dx", [ROLE_DY] = "dy", [ROLE_W] = "w", [ROLE_DW] = "dw"};
+    static const char *const role[] = {[ROLE_X] = "x",   [ROLE_Y] = "y", [ROLE_DX] = "dx",
+                                       [ROLE_DY] = "dy", [ROLE_W] = "w", [ROLE_DW] = "dw"};
     for (uint32_t i = 0; i < n->arg.n; i++)
         base[i] = s->arg.at[i].known ? s->arg.at[i].known : role[s->arg.at[i].role];
     for (uint32_t i = 0; i < n->arg.n; i++) {
@@ -123,7 +130,7 @@ const char **out_argument_names(Out *o, const Step *s)
     return name;
 }
 
-/* ---- kernels -------------------------------------------------------------------------------------------- */
+/* ---- kernels --------------------------------------------------------------------------------- */
 
 /* head: up to the name; tail: the parameters. */
 static const char *kernel(Out *o, const Step *s, const KernelText *x, const char *head)
@@ -153,8 +160,10 @@ const char *out_kernel(Out *o, const Step *s, const KernelText *x)
 
 const char *out_device_kernel(Out *o, const Step *s, const KernelText *x, int threads, int blocks)
 {
-    const char *bounds = blocks ? arena_printf(o->a, "%d, %d", threads, blocks) : arena_printf(o->a, "%d", threads);
-    return kernel(o, s, x, arena_printf(o->a, "static __global__ void __launch_bounds__(%s)", bounds));
+    const char *bounds =
+        blocks ? arena_printf(o->a, "%d, %d", threads, blocks) : arena_printf(o->a, "%d", threads);
+    return kernel(o, s, x,
+                  arena_printf(o->a, "static __global__ void __launch_bounds__(%s)", bounds));
 }
 
 void out_launch(Out *o, const char *name, const char *grid, const char *block, const char *args)

@@ -1,23 +1,29 @@
 /*
- * place.c - where a buffer stands, as an expression of the function's context: "c->stash + offset.stash.t33", "c->in[0]".
+ * place.c - where a buffer stands, as an expression of the function's context: "c->stash +
+ * offset.stash.t33", "c->in[0]".
  */
 #include <inttypes.h>
 
 #include "target.h"
 
 static const char *const block_name[] = {
-    [BUF_PARAM] = "param", [BUF_GRAD] = "grad", [BUF_CONST] = "konst", [BUF_STASH] = "stash", [BUF_SAVED] = "saved",
-    [BUF_IN] = "in", [BUF_OUT] = "out", [BUF_DY] = "dy", [BUF_DX] = "dx", [BUF_WORK] = "work",
+    [BUF_PARAM] = "param", [BUF_GRAD] = "grad", [BUF_CONST] = "konst", [BUF_STASH] = "stash",
+    [BUF_SAVED] = "saved", [BUF_IN] = "in",     [BUF_OUT] = "out",     [BUF_DY] = "dy",
+    [BUF_DX] = "dx",       [BUF_WORK] = "work",
 };
 
 const char *place_block(BufClass c) { return block_name[c]; }
 
-bool place_is_pointer(BufClass c) { return c == BUF_IN || c == BUF_OUT || c == BUF_DY || c == BUF_DX; }
+bool place_is_pointer(BufClass c)
+{
+    return c == BUF_IN || c == BUF_OUT || c == BUF_DY || c == BUF_DX;
+}
 
 bool place_in_source(const Out *o, uint32_t buf)
 {
     const Buffer *b = &o->f->buf.at[buf];
-    return b->cls == BUF_CONST && !o->target->device && o->f->sg->konst.at[cg_constant(o->f->sg, b->value)].inlined;
+    return b->cls == BUF_CONST && !o->target->device &&
+           o->f->sg->konst.at[cg_constant(o->f->sg, b->value)].inlined;
 }
 
 int64_t place_at(const Func *f, uint32_t buf)
@@ -38,7 +44,8 @@ int64_t place_at(const Func *f, uint32_t buf)
     }
 }
 
-/* The name of what the stage's memory holds there in the end: a value of the workspace may stand in its place before. */
+/* The name of what the stage's memory holds there in the end: a value of the workspace may stand in
+ * its place before. */
 static const char *name_there(const Out *o, const Buffer *b)
 {
     const StageGen *sg = o->f->sg;
@@ -52,14 +59,18 @@ static const char *name_there(const Out *o, const Buffer *b)
 static const char *note(const Out *o, const Buffer *b)
 {
     const char *bytes = arena_printf(o->a, "%" PRId64 " bytes", b->bytes);
-    return b->cls == BUF_WORK ? arena_printf(o->a, "%s, steps %d..%d", bytes, b->first, b->last) : bytes;
+    return b->cls == BUF_WORK ? arena_printf(o->a, "%s, steps %d..%d", bytes, b->first, b->last)
+                              : bytes;
 }
 
 const char *place_text(Out *o, uint32_t buf)
 {
     static const char *const title[] = {
-        [BUF_PARAM] = "parameters", [BUF_GRAD] = "gradients", [BUF_CONST] = "constants",
-        [BUF_STASH] = "what forward keeps for backward, one slot for each microbatch", [BUF_SAVED] = "what backward_input keeps for backward_weight",
+        [BUF_PARAM] = "parameters",
+        [BUF_GRAD] = "gradients",
+        [BUF_CONST] = "constants",
+        [BUF_STASH] = "what forward keeps for backward, one slot for each microbatch",
+        [BUF_SAVED] = "what backward_input keeps for backward_weight",
     };
     const Buffer *b = &o->f->buf.at[buf];
     const char *block = block_name[b->cls];
@@ -69,8 +80,11 @@ const char *place_text(Out *o, uint32_t buf)
     at[0] = place_at(o->f, buf);
     const char *name = name_there(o, b), *offset;
     if (b->cls == BUF_WORK)
-        offset = offset_of(o, o->name, arena_printf(o->a, "workspace, %" PRId64 " bytes", o->f->bytes_work), out_name(o->f, buf), at, 1, note(o, b));
+        offset = offset_of(o, o->name,
+                           arena_printf(o->a, "workspace, %" PRId64 " bytes", o->f->bytes_work),
+                           out_name(o->f, buf), at, 1, note(o, b));
     else
-        offset = offset_of(o, block, title[b->cls], name ? name : out_name(o->f, buf), at, 1, note(o, b));
+        offset = offset_of(o, block, title[b->cls], name ? name : out_name(o->f, buf), at, 1,
+                           note(o, b));
     return arena_printf(o->a, "c->%s + %s", block, offset);
 }

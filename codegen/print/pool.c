@@ -1,5 +1,6 @@
 /*
- * pool.c - MaxPool and AveragePool: loops over channels, outputs and the window, and on the device the library where it can.
+ * pool.c - MaxPool and AveragePool: loops over channels, outputs and the window, and on the device
+ * the library where it can.
  */
 #include <inttypes.h>
 
@@ -7,7 +8,8 @@
 
 static const char *const pool_out[3] = {"oz", "oy", "ox"}, *const pool_in[3] = {"z", "y_", "x_"};
 
-static const char *linear(Kernel *k, const char *head, const char *const *name, const int64_t *d, int n)
+static const char *linear(Kernel *k, const char *head, const char *const *name, const int64_t *d,
+                          int n)
 {
     const char *s = head;
     for (int i = 0; i < n; i++)
@@ -15,7 +17,8 @@ static const char *linear(Kernel *k, const char *head, const char *const *name, 
     return s;
 }
 
-/* The loops over channels, outputs and the window; inside, each pool_in[i] is a position of the operand. */
+/* The loops over channels, outputs and the window; inside, each pool_in[i] is a position of the
+ * operand. */
 static void pool_loops(Kernel *k, const char *const *out, const char *const *in)
 {
     const Attr *at = &k->n->attr;
@@ -23,7 +26,8 @@ static void pool_loops(Kernel *k, const char *const *out, const char *const *in)
     for (int i = 0; i < at->n; i++) {
         line("for (%s k%d = 0; k%d < %" PRId64 "; k%d++) {", k->index, i, i, at->kernel[i], i);
         kernel_open(k);
-        line("const %s %s = %s * %" PRId64 " - %" PRId64 " + k%d * %" PRId64 ";", k->index, in[i], out[i], at->stride[i], at->pad[i], i, at->dilation[i]);
+        line("const %s %s = %s * %" PRId64 " - %" PRId64 " + k%d * %" PRId64 ";", k->index, in[i],
+             out[i], at->stride[i], at->pad[i], i, at->dilation[i]);
         line("if (%s < 0 || %s >= %" PRId64 ")", in[i], in[i], x->d[i + 2]);
         line("    continue;");
     }
@@ -49,11 +53,16 @@ static void library_pool(Kernel *k, bool max)
     for (int i = 0; i < at->n; i++)
         if (at->dilation[i] != 1 || at->pad[i] != at->pad[at->n + i])
             return;
-    const char *kind = max ? "PP_POOL_MAX" : at->count_include_pad ? "PP_POOL_WHOLE" : "PP_POOL_INSIDE";
-    k->shape = arena_printf(k->a, "PpPoolShape pool = {%s, %d, %s, %s, %s, %s, %s, %s}", type_runtime(t), at->n, kind,
-                            numbers(k, xs->d + 2), numbers(k, ys->d + 2), numbers(k, at->kernel), numbers(k, at->stride), numbers(k, at->pad));
-    k->call = arena_printf(k->a, "%spool_forward(%s&pool, %s, %s, %s)", k->o->target->call, k->o->target->context,
-                           out_lin(k->o, kernel_span(k, x, 0, 2)), out_arg(k->o, k->s, x), out_arg(k->o, k->s, y));
+    const char *kind = max                     ? "PP_POOL_MAX"
+                       : at->count_include_pad ? "PP_POOL_WHOLE"
+                                               : "PP_POOL_INSIDE";
+    k->shape =
+        arena_printf(k->a, "PpPoolShape pool = {%s, %d, %s, %s, %s, %s, %s, %s}", type_runtime(t),
+                     at->n, kind, numbers(k, xs->d + 2), numbers(k, ys->d + 2),
+                     numbers(k, at->kernel), numbers(k, at->stride), numbers(k, at->pad));
+    k->call = arena_printf(k->a, "%spool_forward(%s&pool, %s, %s, %s)", k->o->target->call,
+                           k->o->target->context, out_lin(k->o, kernel_span(k, x, 0, 2)),
+                           out_arg(k->o, k->s, x), out_arg(k->o, k->s, y));
 }
 
 void kernel_pool(Kernel *k, bool max)
@@ -85,7 +94,8 @@ void kernel_pool(Kernel *k, bool max)
     line("const %s *from = x + c * %" PRId64 ";", ct, plane);
     for (int i = 0; i < at->n && !k->device; i++)
         kernel_loop(k, out[i], many[i + 1]);
-    const char *to = linear(k, "c", out, ys->d + 2, at->n), *src = linear(k, "0", in, xs->d + 2, at->n);
+    const char *to = linear(k, "c", out, ys->d + 2, at->n),
+               *src = linear(k, "0", in, xs->d + 2, at->n);
     src = in[0];
     for (int i = 1; i < at->n; i++)
         src = arena_printf(k->a, "(%s) * %" PRId64 " + %s", src, xs->d[i + 2], in[i]);
@@ -108,15 +118,19 @@ void kernel_pool(Kernel *k, bool max)
             kernel_close(k);
         line("y[%s] = best;", to);
         if (index)
-            line("index[%s] = %sc * %" PRId64 " + (at < 0 ? 0 : at);", to, k->device ? "(int64_t)" : "", plane);
+            line("index[%s] = %sc * %" PRId64 " + (at < 0 ? 0 : at);", to,
+                 k->device ? "(int64_t)" : "", plane);
     } else {
         line("%s sum = 0;", type_sum(t));
         line("%s count = 1;", k->index);
-        for (int i = 0; i < at->n; i++) {               /* how many places the window covers along each axis */
-            int64_t low = at->count_include_pad ? -at->pad[i] : 0, high = at->count_include_pad ? xs->d[i + 2] + at->pad[at->n + i] : xs->d[i + 2];
+        /* how many places the window covers along each axis */
+        for (int i = 0; i < at->n; i++) {
+            int64_t low = at->count_include_pad ? -at->pad[i] : 0,
+                    high = at->count_include_pad ? xs->d[i + 2] + at->pad[at->n + i] : xs->d[i + 2];
             line("%s n%d = 0;", k->index, i);
-            line("for (%s j = 0, p = %s * %" PRId64 " - %" PRId64 "; j < %" PRId64 "; j++, p += %" PRId64 ")", k->index, out[i],
-                 at->stride[i], at->pad[i], at->kernel[i], at->dilation[i]);
+            line("for (%s j = 0, p = %s * %" PRId64 " - %" PRId64 "; j < %" PRId64
+                 "; j++, p += %" PRId64 ")",
+                 k->index, out[i], at->stride[i], at->pad[i], at->kernel[i], at->dilation[i]);
             line("    n%d += p >= %" PRId64 " && p < %" PRId64 ";", i, low, high);
             line("count *= n%d;", i);
         }

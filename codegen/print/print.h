@@ -1,6 +1,7 @@
 /*
- * print.h - what the printers of nests share (expr.c): a statement as an expression that is C and CUDA C alike.  How a statement is
- * called where it is used (a variable, an element of a row buffer, a component of a vector) is each printer's own affair: name().
+ * print.h - what the printers of nests share (expr.c): a statement as an expression that is C and
+ * CUDA C alike.  How a statement is called where it is used (a variable, an element of a row
+ * buffer, a component of a vector) is each printer's own affair: name().
  */
 #ifndef PPSPLIT_PRINT_H
 #define PPSPLIT_PRINT_H
@@ -21,43 +22,56 @@ struct Print {
     Arena *a;
     const Nest *n;
     const char *const *arg;                             /* names of the arguments */
-    const char *const *scalar;                          /* names of what is one number for a row, by statement */
+    /* names of what is one number for a row, by statement */
+    const char *const *scalar;
     Text *t;
     PrintUses *uses;
-    const char *dim[NEST_DIMS];                         /* the index of each dimension as an expression */
+    /* the index of each dimension as an expression */
+    const char *dim[NEST_DIMS];
     const char *(*name)(Print *p, uint32_t i);          /* statement i at this place */
     int pass;
     uint8_t *in_pass;                                   /* what this pass computes */
 };
 
-const char *print_lin(Print *p, Lin x);                                         /* "rows * 128", "512" */
-const char *print_factor(Print *p, Lin x);                                      /* in parentheses where a product needs them */
-const char *print_arg(Print *p, uint32_t arg);                                  /* an argument's name */
+const char *print_lin(Print *p, Lin x); /* "rows * 128", "512" */
+/* in parentheses where a product needs them */
+const char *print_factor(Print *p, Lin x);
+/* an argument's name */
+const char *print_arg(Print *p, uint32_t arg);
 const char *print_term(Print *p, Lin c, const char *index);                    /* index * c */
-const char *print_affine(Print *p, Lin base, const Lin *coef);                  /* base + sum of coef[d] * index d */
-const char *print_address(Print *p, const Stmt *s);                             /* of a load: strides and index operands */
+/* base + sum of coef[d] * index d */
+const char *print_affine(Print *p, Lin base, const Lin *coef);
+/* of a load: strides and index operands */
+const char *print_address(Print *p, const Stmt *s);
 const char *print_guard(Print *p, const Stmt *s);                               /* NULL: none */
 const char *print_load(Print *p, const Stmt *s);
 const char *print_expression(Print *p, const Stmt *s);
-void print_value(Print *p, uint32_t i);                                         /* const float v3 = ..; */
+/* const float v3 = ..; */
+void print_value(Print *p, uint32_t i);
 void print_store(Print *p, const Stmt *s);
 const char *print_neutral(Print *p, const Stmt *s);                             /* of a reduction */
-const char *print_fold_name(Op op);                                             /* sum, prod, max, min */
+/* sum, prod, max, min */
+const char *print_fold_name(Op op);
 void print_accumulate(Print *p, const char *into, const Stmt *s, const char *x);
-bool print_in_pass(const Print *p, uint32_t i);                                 /* computed at each point of this pass */
-void print_row_values(Print *p, int pass);                                     /* values of the row that are ready before the pass */
-void print_open_loop(Print *p, const char *type, const char *index, const char *from, const char *to, int step);
+/* computed at each point of this pass */
+bool print_in_pass(const Print *p, uint32_t i);
+/* values of the row that are ready before the pass */
+void print_row_values(Print *p, int pass);
+void print_open_loop(Print *p, const char *type, const char *index, const char *from,
+                     const char *to, int step);
 void print_close_block(Print *p);
 
 /* c.c: the body of a C function with the nest's arguments. */
 void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, PrintUses *uses, Text *t);
 
-/* cuda.c: the kernels of a nest, one or two, launched one after the other with the nest's arguments (those that the body names).
-   full: rows of a full microbatch; alias[i]: argument i shares memory with another one and one of them is written. */
+/* cuda.c: the kernels of a nest, one or two, launched one after the other with the nest's arguments
+   (those that the body names). full: rows of a full microbatch; alias[i]: argument i shares memory
+   with another one and one of them is written. */
 typedef struct {
     Text body;
     int threads;                                        /* of a block */
-    int blocks;                                         /* of the grid, for each multiprocessor of a large device; 0: not told */
+    /* of the grid, for each multiprocessor of a large device; 0: not told */
+    int blocks;
     const char *grid, *block;                           /* of the launch, in terms of rows */
     bool grid_rows;                                     /* there are rows in it */
     PrintUses uses;
@@ -66,13 +80,16 @@ typedef struct {
     int n;
     CudaKernel kernel[2];
     const char *index;                                  /* the type of rows in the kernels */
-    uint32_t parts;                                     /* partial results between the two: float *part3, by statement */
+    /* partial results between the two: float *part3, by statement */
+    uint32_t parts;
     struct { uint32_t stmt; Dtype type; int64_t offset; } part[NEST_DIMS];
     int64_t bytes_scratch;
 } CudaNest;
-void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const char *const *arg_name, const bool *alias, CudaNest *out);
+void nest_print_cuda(Arena *a, const Nest *n, int64_t full, const char *const *arg_name,
+                     const bool *alias, CudaNest *out);
 
-/* work.c: for PP_PROFILE: bytes that a nest reads and writes at the least; "elementwise", "copy", "row" or "column". */
+/* work.c: for PP_PROFILE: bytes that a nest reads and writes at the least; "elementwise", "copy",
+ * "row" or "column". */
 Lin nest_bytes(const Nest *n);
 const char *nest_kind(const Nest *n);
 

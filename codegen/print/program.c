@@ -1,40 +1,50 @@
 /*
- * program.c - one function of a stage as text.  In: its steps and what of them repeats.  Out: the pointers that they use, and the list of
- * kernel and library calls, each with the names of the nodes it comes from; before it the functions of repeated sequences.
+ * program.c - one function of a stage as text.  In: its steps and what of them repeats.  Out: the
+ * pointers that they use, and the list of kernel and library calls, each with the names of the
+ * nodes it comes from; before it the functions of repeated sequences.
  */
 #include <inttypes.h>
 
 #include "target.h"
 
-/* ---- pointers --------------------------------------------------------------------------------------- */
+/* ---- pointers -------------------------------------------------------------------------------- */
 
 static void print_pointer(Out *o, uint32_t buf, Text *t)
 {
     const Buffer *b = &o->f->buf.at[buf];
     if (place_in_source(o, buf))
         return;
-    const char *type = arena_printf(o->a, "%s%s *", b->written ? "" : "const ", cg_ctype(b->type)), *at = place_text(o, buf);
+    const char *type = arena_printf(o->a, "%s%s *", b->written ? "" : "const ", cg_ctype(b->type)),
+               *at = place_text(o, buf);
     const Value *v = val(o->f->g, b->value);
     if (!place_is_pointer(b->cls))
         at = arena_printf(o->a, "(%s)(%s)", type, at);
     else if (o->target->cplusplus)
         at = arena_printf(o->a, "(%s)%s", type, at);
-    const char *over = b->over == NONE ? "" : arena_printf(o->a, "; takes the place of %s", out_name(o->f, b->over));
+    const char *over = b->over == NONE
+                           ? ""
+                           : arena_printf(o->a, "; takes the place of %s", out_name(o->f, b->over));
     text_noted(t, 64, arena_printf(o->a, "%s%s = %s;", type, out_name(o->f, buf), at),
-               arena_printf(o->a, "%s%s%s", shape_print(o->a, v->dtype, &v->shape), over, out_value_name(o->a, v->name)));
+               arena_printf(o->a, "%s%s%s", shape_print(o->a, v->dtype, &v->shape), over,
+                            out_value_name(o->a, v->name)));
 }
 
-/* ---- the function --------------------------------------------------------------------------------------- */
+/* ---- the function ---------------------------------------------------------------------------- */
 
-static const char *const func_name[F_COUNT] = {"forward", "infer", "backward", "backward_input", "backward_weight"};
+static const char *const func_name[F_COUNT] = {"forward", "infer", "backward", "backward_input",
+                                               "backward_weight"};
 static const char *const func_title[F_COUNT] = {
-    "training forward", "forward for eval and inference: keeps nothing", "backward: B = I and W together",
-    "I: the gradients of the stage's inputs", "W: the gradients of the stage's parameters",
+    "training forward",
+    "forward for eval and inference: keeps nothing",
+    "backward: B = I and W together",
+    "I: the gradients of the stage's inputs",
+    "W: the gradients of the stage's parameters",
 };
 
 const char *cg_function_name(const StageGen *sg, FuncKind kind, Target target)
 {
-    return arena_printf(sg->a, "stage%u%s_%s", sg->stage->index, target_row(target)->table, func_name[kind]);
+    return arena_printf(sg->a, "stage%u%s_%s", sg->stage->index, target_row(target)->table,
+                        func_name[kind]);
 }
 
 static void print_steps(Out *o)
@@ -56,8 +66,13 @@ static void print_steps(Out *o)
 void cg_function_print(Func *f)
 {
     Target target = f->sg->target;
-    Out o = {.f = f, .a = f->a, .target = target_row(target), .name = func_name[f->kind], .text = {.a = f->a, .indent = 1},
-             .before = {.a = f->a}, .named = arena_array(f->a, bool, f->buf.n + 1)};
+    Out o = {.f = f,
+             .a = f->a,
+             .target = target_row(target),
+             .name = func_name[f->kind],
+             .text = {.a = f->a, .indent = 1},
+             .before = {.a = f->a},
+             .named = arena_array(f->a, bool, f->buf.n + 1)};
     Text *t = &f->body[target], head = {.a = f->a, .indent = 1};
     print_steps(&o);
     bool none = true;
@@ -73,6 +88,10 @@ void cg_function_print(Func *f)
     *t = (Text){.a = f->a};
     text_add(t, "%s// %s\n", o.before.at ? o.before.at : "", func_title[f->kind]);
     if (o.bytes_scratch)
-        text_add(t, "// behind the workspace %" PRId64 " bytes in which one kernel leaves partial sums for the next\n", o.bytes_scratch);
-    text_add(t, "void %s(const PpCtx *c)\n{\n%s\n%s}\n\n", cg_function_name(f->sg, f->kind, target), head.at, o.text.at ? o.text.at : "");
+        text_add(t,
+                 "// behind the workspace %" PRId64
+                 " bytes in which one kernel leaves partial sums for the next\n",
+                 o.bytes_scratch);
+    text_add(t, "void %s(const PpCtx *c)\n{\n%s\n%s}\n\n", cg_function_name(f->sg, f->kind, target),
+             head.at, o.text.at ? o.text.at : "");
 }

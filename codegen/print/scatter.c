@@ -1,10 +1,12 @@
 /*
- * scatter.c - scatters: y starts as the operand, as zeros or as it stands, and the updates go where the indices say.  In C one after
- * the other, in their order.  On the device the same order for every element of y, without floating-point atomics:
+ * scatter.c - scatters: y starts as the operand, as zeros or as it stands, and the updates go where
+ * the indices say.  In C one after the other, in their order.  On the device the same order for
+ * every element of y, without floating-point atomics:
  *
- *   ScatterND        a block per update; the first update of a place takes all later ones of that place, in order (pp_scatter_rows)
- *   ScatterElements  updates of a line along the axis meet only one another: a thread per line where there are many, else a block
- *                    per stretch of the line's elements, which walks the line's updates (pp_scatter_line)
+ *   ScatterND        a block per update; the first update of a place takes all later ones of that
+ * place, in order (pp_scatter_rows) ScatterElements  updates of a line along the axis meet only one
+ * another: a thread per line where there are many, else a block per stretch of the line's elements,
+ * which walks the line's updates (pp_scatter_line)
  */
 #include <inttypes.h>
 
@@ -31,7 +33,8 @@ static void start(Kernel *k, ValueId x, ValueId y)
         return;
     if (k->device) {
         const char *to = out_arg(k->o, k->s, y);
-        const char *bytes = arena_printf(k->a, "(size_t)(%s) * %zu", out_lin(k->o, n), dtype_size(val(k->f->g, y)->dtype));
+        const char *bytes = arena_printf(k->a, "(size_t)(%s) * %zu", out_lin(k->o, n),
+                                         dtype_size(val(k->f->g, y)->dtype));
         k->before = k->o->target->fill(k->o, to, zeros ? NULL : out_arg(k->o, k->s, x), bytes);
     } else if (zeros) {
         line("memset(y, 0, sizeof *y * (size_t)(%s));", kernel_lin(k, n));
@@ -41,11 +44,12 @@ static void start(Kernel *k, ValueId x, ValueId y)
     }
 }
 
-/* ---- ScatterElements --------------------------------------------------------------------------------------- */
+/* ---- ScatterElements ------------------------------------------------------------------------- */
 
 typedef struct {
     const char *name[MAX_RANK];     /* of the indices */
-    const char *from, *to;          /* where an update stands, and where it goes when at is the index it holds */
+    /* where an update stands, and where it goes when at is the index it holds */
+    const char *from, *to;
     int rank, axis;
 } Places;
 
@@ -53,7 +57,8 @@ static Places places(Kernel *k, const char *at)
 {
     const Node *n = k->n;
     ValueId y = n->out[0], index = n->in[1];
-    Places p = {.from = "", .to = "", .rank = val(k->f->g, y)->shape.rank, .axis = (int)n->attr.axis};
+    Places p = {
+        .from = "", .to = "", .rank = val(k->f->g, y)->shape.rank, .axis = (int)n->attr.axis};
     Lin sy = lin(1), su = lin(1);
     for (int d = p.rank - 1; d >= 0; d--) {
         const char *i = p.name[d] = arena_printf(k->a, "i%d", d);
@@ -73,7 +78,8 @@ static void one_by_one(Kernel *k)
 {
     const Node *n = k->n;
     ValueId y = n->out[0], index = n->in[1];
-    Places p = places(k, arena_printf(k->a, "pp_index(index[e], %s)", kernel_lin(k, cg_ext(k->f, y, (int)n->attr.axis))));
+    Places p = places(k, arena_printf(k->a, "pp_index(index[e], %s)",
+                                      kernel_lin(k, cg_ext(k->f, y, (int)n->attr.axis))));
     const char *each[MAX_RANK] = {"only"};
     Lin many[MAX_RANK] = {{1, 0}};
     int free = 0;
@@ -88,7 +94,8 @@ static void one_by_one(Kernel *k)
         if (!k->device || d == p.axis)
             kernel_loop(k, p.name[d], cg_ext(k->f, index, d));
     line("const %s e = %s;", k->index, p.from);
-    line("%s", combine(k, n->attr.reduction, val(k->f->g, y)->dtype, arena_printf(k->a, "y[%s]", p.to), "u[e]"));
+    line("%s", combine(k, n->attr.reduction, val(k->f->g, y)->dtype,
+                       arena_printf(k->a, "y[%s]", p.to), "u[e]"));
     for (int d = 0; d < p.rank; d++)
         if (!k->device || d == p.axis)
             kernel_close(k);
@@ -111,8 +118,10 @@ static void open_lines(Kernel *k, const Lines *l)
     } else if (lin_is(stretches, 1)) {
         line("const %s line = static_cast<%s>(blockIdx.x), first = 0;", k->index, k->index);
     } else {
-        line("const %s line = static_cast<%s>(blockIdx.x / %" PRId64 ");", k->index, k->index, stretches.c);
-        line("const %s first = static_cast<%s>(blockIdx.x %% %" PRId64 ") * %d;", k->index, k->index, stretches.c, STRETCH);
+        line("const %s line = static_cast<%s>(blockIdx.x / %" PRId64 ");", k->index, k->index,
+             stretches.c);
+        line("const %s first = static_cast<%s>(blockIdx.x %% %" PRId64 ") * %d;", k->index,
+             k->index, stretches.c, STRETCH);
     }
 }
 
@@ -137,24 +146,30 @@ static void by_lines(Kernel *k)
     for (int d = p.rank - 1; d >= 0; d--) {             /* the line's place, out of its number */
         if (d == p.axis)
             continue;
-        const char *q = lin_is(size, 1) ? "line" : arena_printf(k->a, "line / %s", kernel_factor(k, size));
-        line("const %s %s = %s %% %s;", k->index, p.name[d], lin_is(l.lines, 1) ? "0" : q, kernel_factor(k, cg_ext(k->f, index, d)));
+        const char *q =
+            lin_is(size, 1) ? "line" : arena_printf(k->a, "line / %s", kernel_factor(k, size));
+        line("const %s %s = %s %% %s;", k->index, p.name[d], lin_is(l.lines, 1) ? "0" : q,
+             kernel_factor(k, cg_ext(k->f, index, d)));
         if (!lin_mul(size, cg_ext(k->f, index, d), &size))
             BUG("a size that is not affine in the rows");
     }
     const char *update = arena_printf(k->a, "u[%s]", p.from);
-    walk_line(k, &l, p.name[p.axis], arena_printf(k->a, "pp_index(index[%s], %s)", p.from, kernel_lin(k, l.elements)),
-              combine(k, n->attr.reduction, val(k->f->g, y)->dtype, arena_printf(k->a, "y[%s]", p.to), update));
+    walk_line(k, &l, p.name[p.axis],
+              arena_printf(k->a, "pp_index(index[%s], %s)", p.from, kernel_lin(k, l.elements)),
+              combine(k, n->attr.reduction, val(k->f->g, y)->dtype,
+                      arena_printf(k->a, "y[%s]", p.to), update));
 }
 
-/* The gradient of a MaxPool scatters over all of x at once, but the windows of a plane lie in that plane: planes are lines. */
+/* The gradient of a MaxPool scatters over all of x at once, but the windows of a plane lie in that
+ * plane: planes are lines. */
 static bool planes_of_pool(Kernel *k, Lines *l)
 {
     const Graph *g = k->f->g;
     const Value *v = val(g, k->n->in[1]);
     while (v->kind == V_NODE && op_is_view(g->node.at[v->node].op))
         v = val(g, g->node.at[v->node].in[0]);
-    if (v->kind != V_NODE || g->node.at[v->node].op != OP_MaxPool || val(g, k->n->out[0])->shape.rank != 1)
+    if (v->kind != V_NODE || g->node.at[v->node].op != OP_MaxPool ||
+        val(g, k->n->out[0])->shape.rank != 1)
         return false;
     const Node *pool = &g->node.at[v->node];
     const Shape *x = &val(g, pool->in[0])->shape, *y = &val(g, pool->out[0])->shape;
@@ -164,7 +179,8 @@ static bool planes_of_pool(Kernel *k, Lines *l)
         out *= y->d[d];
     }
     *l = (Lines){.updates = lin(out), .elements = lin(in)};
-    return shape_elements(&val(g, k->n->in[1])->shape) == shape_elements(y) && shape_elements(&val(g, k->n->out[0])->shape) == shape_elements(x) &&
+    return shape_elements(&val(g, k->n->in[1])->shape) == shape_elements(y) &&
+           shape_elements(&val(g, k->n->out[0])->shape) == shape_elements(x) &&
            lin_div(cg_ext(k->f, k->n->in[1], 0), lin(out), &l->lines);
 }
 
@@ -180,20 +196,23 @@ void kernel_scatter_elements(Kernel *k)
     kernel_param(k, n->in[2], "u", false);
     kernel_param(k, y, "y", true);
     start(k, n->in[0], y);
-    if (!k->device || s->rank == 0 || s->d[axis] <= SHORT_LINE || shape_elements(s) / s->d[axis] >= MANY_LINES) {
+    if (!k->device || s->rank == 0 || s->d[axis] <= SHORT_LINE ||
+        shape_elements(s) / s->d[axis] >= MANY_LINES) {
         one_by_one(k);
     } else if (planes_of_pool(k, &pool)) {
         open_lines(k, &pool);
-        const char *at = arena_printf(k->a, "index[line * %" PRId64 " + i] - line * %" PRId64, pool.updates.c, pool.elements.c);
+        const char *at = arena_printf(k->a, "index[line * %" PRId64 " + i] - line * %" PRId64,
+                                      pool.updates.c, pool.elements.c);
         const char *to = arena_printf(k->a, "y[line * %" PRId64 " + at]", pool.elements.c);
         const char *update = arena_printf(k->a, "u[line * %" PRId64 " + i]", pool.updates.c);
-        walk_line(k, &pool, "i", at, combine(k, n->attr.reduction, val(k->f->g, y)->dtype, to, update));
+        walk_line(k, &pool, "i", at,
+                  combine(k, n->attr.reduction, val(k->f->g, y)->dtype, to, update));
     } else {
         by_lines(k);
     }
 }
 
-/* ---- ScatterND --------------------------------------------------------------------------------------------- */
+/* ---- ScatterND ------------------------------------------------------------------------------- */
 
 /* Where update i goes, in elements of y. */
 static const char *destination(Kernel *k)
@@ -203,10 +222,14 @@ static const char *destination(Kernel *k)
     int rank = val(k->f->g, y)->shape.rank, q = (int)is->d[is->rank - 1];
     const char *at = "";
     for (int d = 0; d < q; d++) {
-        const char *ip = q == 1 ? "i" : d ? arena_printf(k->a, "i * %d + %d", q, d) : arena_printf(k->a, "i * %d", q);
+        const char *ip = q == 1 ? "i"
+                         : d    ? arena_printf(k->a, "i * %d + %d", q, d)
+                                : arena_printf(k->a, "i * %d", q);
         Lin stride = kernel_span(k, y, d + 1, rank);
-        const char *by = lin_is(stride, 1) ? "" : arena_printf(k->a, " * %s", kernel_factor(k, stride));
-        at = arena_printf(k->a, "%s%spp_index(index[%s], %s)%s", at, d ? " + " : "", ip, kernel_lin(k, cg_ext(k->f, y, d)), by);
+        const char *by =
+            lin_is(stride, 1) ? "" : arena_printf(k->a, " * %s", kernel_factor(k, stride));
+        at = arena_printf(k->a, "%s%spp_index(index[%s], %s)%s", at, d ? " + " : "", ip,
+                          kernel_lin(k, cg_ext(k->f, y, d)), by);
     }
     return at;
 }
@@ -232,12 +255,18 @@ static void rows_by_owner(Kernel *k, Lin updates, Lin slice)
 {
     const char *t = cg_ctype(val(k->f->g, k->n->out[0])->dtype), *at = destination(k);
     Dtype type = val(k->f->g, k->n->out[0])->dtype;
-    const char *update = lin_is(slice, 1) ? "u[list[m]]" : arena_printf(k->a, "u[list[m] * %s + j]", kernel_factor(k, slice));
-    k->grid = lin_is(updates, 0) ? "1" : arena_printf(k->a, "static_cast<unsigned>(%s)", out_lin(k->o, updates));
-    line("pp_scatter_rows<%d>(%s, [=](%s i) { return %s; },", k->threads, kernel_lin(k, updates), k->index, *at ? at : "INT64_C(0) * i");
+    const char *update = lin_is(slice, 1)
+                             ? "u[list[m]]"
+                             : arena_printf(k->a, "u[list[m] * %s + j]", kernel_factor(k, slice));
+    k->grid = lin_is(updates, 0)
+                  ? "1"
+                  : arena_printf(k->a, "static_cast<unsigned>(%s)", out_lin(k->o, updates));
+    line("pp_scatter_rows<%d>(%s, [=](%s i) { return %s; },", k->threads, kernel_lin(k, updates),
+         k->index, *at ? at : "INT64_C(0) * i");
     line("    [=](int64_t place, const %s *list, int count) {", k->index);
     kernel_open(k);
-    line("    for (%s j = static_cast<int>(threadIdx.x); j < %s; j += %d) {", k->index, kernel_lin(k, slice), k->threads);
+    line("    for (%s j = static_cast<int>(threadIdx.x); j < %s; j += %d) {", k->index,
+         kernel_lin(k, slice), k->threads);
     kernel_open(k);
     line("    %s to = y[place + j];", t);
     line("    for (int m = 0; m < count; m++)");

@@ -3,7 +3,8 @@
  */
 #include "target.h"
 
-/* "LayerNormalization /ln_1; Add /add": the model's nodes behind a group, each once; where there are none, our operations. */
+/* "LayerNormalization /ln_1; Add /add": the model's nodes behind a group, each once; where there
+ * are none, our operations. */
 static const char *group_text(const Func *f, const Group *k)
 {
     enum { MOST = 4 };
@@ -32,7 +33,8 @@ static const char *group_text(const Func *f, const Group *k)
         seen[n++] = node->origin;
         const Origin *o = &f->g->origin.at[node->origin];
         const char *name = o->name ? o->name : "", *type = o->type ? o->type : "";
-        const char *one = arena_printf(f->a, "%s %s", cg_comment(f->a, type), cg_comment(f->a, name));
+        const char *one =
+            arena_printf(f->a, "%s %s", cg_comment(f->a, type), cg_comment(f->a, name));
         s = s ? arena_printf(f->a, "%s; %s", s, one) : one;
     }
     if (!s)
@@ -48,7 +50,8 @@ static const char *step_text(const Out *o, uint32_t i)
 {
     const Step *s = &o->f->step.at[i];
     const Value *y = s->result == NONE ? NULL : val(o->f->g, s->result);
-    return arena_printf(o->a, "%s  %s", group_text(o->f, &o->f->group.at[s->group]), y ? shape_print(o->a, y->dtype, &y->shape) : "");
+    return arena_printf(o->a, "%s  %s", group_text(o->f, &o->f->group.at[s->group]),
+                        y ? shape_print(o->a, y->dtype, &y->shape) : "");
 }
 
 void print_step(Out *o, uint32_t i, uint32_t twin)

@@ -3,6 +3,7 @@
 
 const TargetRow *target_row(Target t)
 {
-    static const TargetRow *const row[TARGETS] = {[TARGET_C] = &target_cpu, [TARGET_CUDA] = &target_cuda};
+    static const TargetRow *const row[TARGETS] = {
+        [TARGET_C] = &target_cpu, [TARGET_CUDA] = &target_cuda};
     return row[t];
 }

@@ -1,8 +1,9 @@
 /*
- * target.h - what code is generated for: a row of properties and functions for each target, in a file of its own (target_NAME.c).
+ * target.h - what code is generated for: a row of properties and functions for each target, in a
+ * file of its own (target_NAME.c).
  *
- * Out is a function of a stage while its text is made.  Steps are printed into it one after the other; it notes what the text uses, so
- * that only that is declared before it.
+ * Out is a function of a stage while its text is made.  Steps are printed into it one after the
+ * other; it notes what the text uses, so that only that is declared before it.
  */
 #ifndef PPSPLIT_TARGET_H
 #define PPSPLIT_TARGET_H
@@ -17,9 +18,11 @@ typedef struct {
     const TargetRow *target;
     const char *name;               /* of the function: "forward" */
     Text text, before;              /* its steps; types and functions of its repeated sequences */
-    bool rows, stream, convolutions, context;       /* names that the text uses; context: c in any other way */
+    /* names that the text uses; context: c in any other way */
+    bool rows, stream, convolutions, context;
     bool *named;                    /* by buffer: its pointer's name */
-    int64_t bytes_scratch;          /* behind the workspace: partial results that one kernel leaves for the next */
+    /* behind the workspace: partial results that one kernel leaves for the next */
+    int64_t bytes_scratch;
     const Repeat *repeat;           /* the text is one turn of it: pointers are fields */
     const char *const *field;       /* their names */
     uint32_t at;                    /* which step of the turn */
@@ -29,12 +32,16 @@ struct TargetRow {
     const char *ending;             /* of a stage's file */
     const char *header;             /* that it includes */
     const char *table;              /* ending of the name of a stage's table */
-    const char *call, *context;     /* beginning of the name of the runtime's library calls, and what each is given first */
+    /* beginning of the name of the runtime's library calls, and what each is given first */
+    const char *call, *context;
     const char *convolution;        /* the runtime's type of a prepared convolution */
     bool cplusplus;                 /* no designated initialisers, no void * as any pointer */
-    bool device;                    /* a kernel is launched on a grid of threads; constants lie in the device's memory, also short ones */
+    /* a kernel is launched on a grid of threads; constants lie in the device's memory, also
+       short ones */
+    bool device;
     void (*nest)(Out *o, const Step *s, const char *comment);
-    /* Memory that a kernel is to find filled, with the bytes of `from` or with zeros (NULL); a device only. */
+    /* Memory that a kernel is to find filled, with the bytes of `from` or with zeros (NULL); a
+     * device only. */
     const char *(*fill)(Out *o, const char *to, const char *from, const char *bytes);
     /* head: the arguments up to the batch */
     void (*batch)(Out *o, const char *function, const char *head, const Product *p);
@@ -51,33 +58,41 @@ const char *out_name(const Func *f, uint32_t buf);      /* of a buffer's pointer
 const char *out_straight(Out *o, uint32_t buf);         /* the same, which is to be declared */
 const char *out_pointer(Out *o, const Step *s, uint32_t arg);   /* "t42 + 128", "p->t3" */
 const char *out_arg(Out *o, const Step *s, ValueId v);  /* the argument that is this value */
-const char *out_value_name(Arena *a, const char *name); /* " NAME" for a comment; nothing for names that are mere numbers */
-const char *out_pattern(Arena *a, const char *x, const char *y);         /* what two names have in common: "/h.#/attn" */
+const char *out_value_name(
+    Arena *a,
+    const char *name); /* " NAME" for a comment; nothing for names that are mere numbers */
+const char *out_pattern(Arena *a, const char *x,
+                        const char *y); /* what two names have in common: "/h.#/attn" */
 const char *out_key(const Out *o, const Step *s);       /* of a Dropout: "17u", "p->key1" */
-void out_declare(const Out *o, Text *t);                /* rows, stream, conv as the text needs them */
+/* rows, stream, conv as the text needs them */
+void out_declare(const Out *o, Text *t);
 /* A kernel: what it comes from, lines of its formula (NULL: none), and its text. */
 typedef struct { const char *comment, *formula, *params, *body; } KernelText;
 /* Prints a kernel once per distinct text; returns its name. */
 const char *out_kernel(Out *o, const Step *s, const KernelText *x);
-/* The same for the device; threads: of a block at most; blocks: a multiprocessor need not hold more of them (0: the compiler chooses). */
+/* The same for the device; threads: of a block at most; blocks: a multiprocessor need not hold more
+ * of them (0: the compiler chooses). */
 const char *out_device_kernel(Out *o, const Step *s, const KernelText *x, int threads, int blocks);
 /* PP_LAUNCH(name, grid, block, 0, stream, args); cut where it is long. */
 void out_launch(Out *o, const char *name, const char *grid, const char *block, const char *args);
-const char **out_argument_names(Out *o, const Step *s); /* x, y; dx, dy for gradients; w, dw for parameters */
+/* x, y; dx, dy for gradients; w, dw for parameters */
+const char **out_argument_names(Out *o, const Step *s);
 
 /* title.c: "softmax_dx" */
 const char *title_of(const Out *o, const Step *s);
 
 /* place.c: where a buffer stands */
-const char *place_block(BufClass c);                    /* "param", "stash", "in": a member of the context */
+const char *place_block(BufClass c); /* "param", "stash", "in": a member of the context */
 bool place_is_pointer(BufClass c);                      /* the context has a list of pointers */
 bool place_in_source(const Out *o, uint32_t buf);       /* a constant that stands in the file */
-int64_t place_at(const Func *f, uint32_t buf);          /* bytes in its block; which of the pointers */
-const char *place_text(Out *o, uint32_t buf);           /* "c->stash + offset.stash.t33", "c->in[0]" */
+/* bytes in its block; which of the pointers */
+int64_t place_at(const Func *f, uint32_t buf);
+const char *place_text(Out *o, uint32_t buf); /* "c->stash + offset.stash.t33", "c->in[0]" */
 
-/* offset.c: the stage's table of offsets.  Returns "offset.BLOCK.NAME"; of n numbers: a list.  note NULL: the step from
-   one turn to the next, of the row before. */
-const char *offset_of(Out *o, const char *block, const char *title, const char *name, const int64_t *at, uint32_t n, const char *note);
+/* offset.c: the stage's table of offsets.  Returns "offset.BLOCK.NAME"; of n numbers: a list.  note
+   NULL: the step from one turn to the next, of the row before. */
+const char *offset_of(Out *o, const char *block, const char *title, const char *name,
+                      const int64_t *at, uint32_t n, const char *note);
 void offset_print(const Offsets *k, Text *t);
 
 /* program.c: a function of the stage, into Func.body of StageGen.target */
@@ -85,7 +100,8 @@ const char *cg_function_name(const StageGen *sg, FuncKind kind, Target target);
 void cg_function_print(Func *f);
 
 /* steps.c */
-void print_step(Out *o, uint32_t i, uint32_t twin);     /* twin: the same step of the next turn; NONE: none */
+/* twin: the same step of the next turn; NONE: none */
+void print_step(Out *o, uint32_t i, uint32_t twin);
 
 /* turn.c */
 void print_repeat(Out *o, uint32_t number);             /* of Func.repeat */

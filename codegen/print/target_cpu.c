@@ -1,5 +1,6 @@
 /*
- * target_cpu.c - C for the CPU: a nest is a function that is called, its rows in an OpenMP loop (c.c).
+ * target_cpu.c - C for the CPU: a nest is a function that is called, its rows in an OpenMP loop
+ * (c.c).
  */
 #include "print.h"
 
@@ -15,7 +16,8 @@ static void nest(Out *o, const Step *s, const char *comment)
     for (uint32_t i = 0; i < n->arg.n; i++) {
         const NestArg *x = &n->arg.at[i];
         const char *sep = *params ? ", " : "";
-        params = arena_printf(o->a, "%s%s%s%s *%s", params, sep, x->written ? "" : "const ", cg_ctype(x->type), name[i]);
+        params = arena_printf(o->a, "%s%s%s%s *%s", params, sep, x->written ? "" : "const ",
+                              cg_ctype(x->type), name[i]);
         args = arena_printf(o->a, "%s%s%s", args, sep, out_pointer(o, s, i));
     }
     Text formula = {.a = o->a};
@@ -35,11 +37,20 @@ static const char *list(Out *o, const Lin *x, int n)
 static void batch(Out *o, const char *function, const char *head, const Product *p)
 {
     text_line(&o->text, "%s_batched(%s, %d,", function, head, p->nb);
-    text_line(&o->text, "    (const int64_t[])%s, (const int64_t[])%s, (const int64_t[])%s, (const int64_t[])%s);", list(o, p->count, p->nb),
-              list(o, p->a.stride, p->nb), list(o, p->b.stride, p->nb), list(o, p->c.stride, p->nb));
+    text_line(
+        &o->text,
+        "    (const int64_t[])%s, (const int64_t[])%s, (const int64_t[])%s, (const int64_t[])%s);",
+        list(o, p->count, p->nb), list(o, p->a.stride, p->nb), list(o, p->b.stride, p->nb),
+        list(o, p->c.stride, p->nb));
 }
 
 const TargetRow target_cpu = {
-    .ending = "c", .header = "pp_kernel.h", .table = "", .call = "pp_", .context = "", .convolution = "PpConv",
-    .nest = nest, .batch = batch,
+    .ending = "c",
+    .header = "pp_kernel.h",
+    .table = "",
+    .call = "pp_",
+    .context = "",
+    .convolution = "PpConv",
+    .nest = nest,
+    .batch = batch,
 };

@@ -1,5 +1,6 @@
 /*
- * target_cuda.c - CUDA C for NVIDIA's GPUs: a nest is one kernel or two that are launched (cuda.c); the file is C++17.
+ * target_cuda.c - CUDA C for NVIDIA's GPUs: a nest is one kernel or two that are launched (cuda.c);
+ * the file is C++17.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -7,16 +8,20 @@
 #include "print.h"
 
 /* Partial results that the first kernel of a nest leaves for the second, behind the workspace. */
-static void part_arguments(Out *o, const CudaNest *n, bool written, const char **params, const char **args)
+static void part_arguments(Out *o, const CudaNest *n, bool written, const char **params,
+                           const char **args)
 {
     for (uint32_t j = 0; j < n->parts; j++) {
         const char *type = cg_ctype(n->part[j].type), *sep = **params ? ", " : "";
-        *params = arena_printf(o->a, "%s%s%s%s *__restrict__ part%u", *params, sep, written ? "" : "const ", type, n->part[j].stmt);
-        *args = arena_printf(o->a, "%s%s(%s *)(c->work + %" PRId64 ")", *args, sep, type, o->f->bytes_work + n->part[j].offset);
+        *params = arena_printf(o->a, "%s%s%s%s *__restrict__ part%u", *params, sep,
+                               written ? "" : "const ", type, n->part[j].stmt);
+        *args = arena_printf(o->a, "%s%s(%s *)(c->work + %" PRId64 ")", *args, sep, type,
+                             o->f->bytes_work + n->part[j].offset);
     }
 }
 
-static void nest_kernel(Out *o, const Step *s, const CudaNest *out, int i, const char *const *name, const char *comment)
+static void nest_kernel(Out *o, const Step *s, const CudaNest *out, int i, const char *const *name,
+                        const char *comment)
 {
     const Nest *n = s->nest;
     const CudaKernel *x = &out->kernel[i];
@@ -31,12 +36,14 @@ static void nest_kernel(Out *o, const Step *s, const CudaNest *out, int i, const
         const char *sep = *params ? ", " : "", *only = s->shared[j] ? "" : "__restrict__ ";
         if (!x->uses.arg[j])
             continue;
-        params = arena_printf(o->a, "%s%s%s%s *%s%s", params, sep, y->written ? "" : "const ", cg_ctype(y->type), only, name[j]);
+        params = arena_printf(o->a, "%s%s%s%s *%s%s", params, sep, y->written ? "" : "const ",
+                              cg_ctype(y->type), only, name[j]);
         args = arena_printf(o->a, "%s%s%s", args, sep, out_pointer(o, s, j));
     }
     part_arguments(o, out, i == 0, &params, &args);
     o->rows |= x->grid_rows;
-    text_line(&o->text, "PP_WORK(\"%s\", 0, %s);", nest_kind(n), i == 0 ? out_lin(o, nest_bytes(n)) : "0");
+    text_line(&o->text, "PP_WORK(\"%s\", 0, %s);", nest_kind(n),
+              i == 0 ? out_lin(o, nest_bytes(n)) : "0");
     Text formula = {.a = o->a};
     if (i == 0)
         formula_print(o->a, n, name, &formula);
@@ -52,7 +59,10 @@ static void nest(Out *o, const Step *s, const char *comment)
     if (out.bytes_scratch > o->bytes_scratch)
         o->bytes_scratch = out.bytes_scratch;
     for (int i = 0; i < out.n; i++)
-        nest_kernel(o, s, &out, i, name, out.n == 1 ? comment : arena_printf(o->a, "%s (%s)", comment, i == 0 ? "in parts" : "of the parts"));
+        nest_kernel(o, s, &out, i, name,
+                    out.n == 1 ? comment
+                               : arena_printf(o->a, "%s (%s)", comment,
+                                              i == 0 ? "in parts" : "of the parts"));
 }
 
 static const char *list(Out *o, const Lin *x, int n)
@@ -67,9 +77,12 @@ static const char *list(Out *o, const Lin *x, int n)
 static void batch(Out *o, const char *function, const char *head, const Product *p)
 {
     text_line(&o->text, "{");
-    text_line(&o->text, "    const int64_t count[] = %s, stride_a[] = %s, stride_b[] = %s, stride_c[] = %s;", list(o, p->count, p->nb),
-              list(o, p->a.stride, p->nb), list(o, p->b.stride, p->nb), list(o, p->c.stride, p->nb));
-    text_line(&o->text, "    %s_batched(%s, %d, count, stride_a, stride_b, stride_c);", function, head, p->nb);
+    text_line(&o->text,
+              "    const int64_t count[] = %s, stride_a[] = %s, stride_b[] = %s, stride_c[] = %s;",
+              list(o, p->count, p->nb), list(o, p->a.stride, p->nb), list(o, p->b.stride, p->nb),
+              list(o, p->c.stride, p->nb));
+    text_line(&o->text, "    %s_batched(%s, %d, count, stride_a, stride_b, stride_c);", function,
+              head, p->nb);
     text_line(&o->text, "}");
 }
 
@@ -78,10 +91,21 @@ static const char *fill(Out *o, const char *to, const char *from, const char *by
     o->stream = true;
     if (!from)
         return arena_printf(o->a, "PP_CUDA(cudaMemsetAsync(%s, 0, %s, stream));", to, bytes);
-    return arena_printf(o->a, "PP_CUDA(cudaMemcpyAsync(%s, %s, %s, cudaMemcpyDeviceToDevice, stream));", to, from, bytes);
+    return arena_printf(o->a,
+                        "PP_CUDA(cudaMemcpyAsync(%s, %s, %s, cudaMemcpyDeviceToDevice, stream));",
+                        to, from, bytes);
 }
 
 const TargetRow target_cuda = {
-    .ending = "cu", .header = "pp_device.h", .table = "_cuda", .call = "pp_cuda_", .context = "c, ", .convolution = "PpCudaConv",
-    .cplusplus = true, .device = true, .nest = nest, .fill = fill, .batch = batch,
+    .ending = "cu",
+    .header = "pp_device.h",
+    .table = "_cuda",
+    .call = "pp_cuda_",
+    .context = "c, ",
+    .convolution = "PpCudaConv",
+    .cplusplus = true,
+    .device = true,
+    .nest = nest,
+    .fill = fill,
+    .batch = batch,
 };

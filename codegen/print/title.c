@@ -1,6 +1,7 @@
 /*
- * title.c - what a kernel is called: by the operation of the model that says most of it, and the direction: softmax, softmax_dx, gemm_dw.
- * Identifiers are ours: a model's operation counts only where ops.def has a row of that name.
+ * title.c - what a kernel is called: by the operation of the model that says most of it, and the
+ * direction: softmax, softmax_dx, gemm_dw. Identifiers are ours: a model's operation counts only
+ * where ops.def has a row of that name.
  */
 #include <ctype.h>
 #include <string.h>
@@ -12,9 +13,21 @@ static int telling(Op op)
 {
     switch (op) {
     case OP_NONE: case OP_Identity: case OP_Count: return 0;
-    case OP_Add: case OP_Sub: case OP_Mul: case OP_Div: case OP_Neg: case OP_Cast: case OP_Where: case OP_Equal: case OP_Less: case OP_Greater:
+    case OP_Add:
+    case OP_Sub:
+    case OP_Mul:
+    case OP_Div:
+    case OP_Neg:
+    case OP_Cast:
+    case OP_Where:
+    case OP_Equal:
+    case OP_Less:
+    case OP_Greater:
     case OP_Reciprocal: case OP_Sqrt: case OP_Not: case OP_And: case OP_Or: case OP_Pow: return 2;
-    case OP_Conv: case OP_ConvTranspose: case OP_MatMul: case OP_Gemm: return 2;       /* of the library: a nest has only its bias */
+    case OP_Conv:
+    case OP_ConvTranspose:
+    case OP_MatMul:
+    case OP_Gemm: return 2; /* of the library: a nest has only its bias */
     case OP_Gather: case OP_ReduceSum: case OP_ReduceMax: case OP_Exp: case OP_Log: return 3;
     default: return op_is_view(op) ? 1 : op_is_map(op) ? 3 : 4;
     }
@@ -56,7 +69,9 @@ const char *title_of(const Out *o, const Step *s)
     int most = 0;
     for (uint32_t i = 0; i < k->member.n; i++) {
         const Node *n = &g->node.at[k->member.at[i].node];
-        const char *type = n->origin < g->origin.n && g->origin.at[n->origin].type ? g->origin.at[n->origin].type : "";
+        const char *type = n->origin < g->origin.n && g->origin.at[n->origin].type
+                               ? g->origin.at[n->origin].type
+                               : "";
         Op op = op_find(type);
         const char *name = op_name(op);
         if (op == OP_NONE) {

@@ -1,7 +1,8 @@
 /*
- * turn.c - a repeated sequence of steps as one function, and the loop that calls it.  In: a Repeat.  Out: a struct with a pointer for each
- * buffer that a turn has, a function over it with the steps of one turn, and in the caller a loop that fills the struct from the table
- * of offsets.  The same sequence in another function of the stage shares the struct and the function.
+ * turn.c - a repeated sequence of steps as one function, and the loop that calls it.  In: a Repeat.
+ * Out: a struct with a pointer for each buffer that a turn has, a function over it with the steps
+ * of one turn, and in the caller a loop that fills the struct from the table of offsets.  The same
+ * sequence in another function of the stage shares the struct and the function.
  */
 #include <ctype.h>
 #include <inttypes.h>
@@ -9,7 +10,7 @@
 
 #include "target.h"
 
-/* ---- names --------------------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 static const char **field_names(Out *o, const Repeat *r)
 {
@@ -19,16 +20,21 @@ static const char **field_names(Out *o, const Repeat *r)
     for (uint32_t i = 0; i < r->field.n; i++) {
         const Buffer *b = &o->f->buf.at[r->field.at[i].buf[0]];
         bool gradient = cg_is_gradient(o->f, b->value) || b->cls == BUF_DY || b->cls == BUF_DX;
-        int kind = b->cls == BUF_PARAM ? 0 : b->cls == BUF_GRAD ? 1 : b->cls == BUF_CONST ? 2 : gradient ? 8 : 7;
+        int kind = b->cls == BUF_PARAM   ? 0
+                   : b->cls == BUF_GRAD  ? 1
+                   : b->cls == BUF_CONST ? 2
+                   : gradient            ? 8
+                                         : 7;
         name[i] = arena_printf(o->a, "%s%u", prefix[kind], ++many[kind]);
     }
     return name;
 }
 
-/* ---- one turn -------------------------------------------------------------------------------------------------- */
+/* ---- one turn -------------------------------------------------------------------------------- */
 
 /* In whose place the buffer comes to stand, where that is another field. */
-static const char *place_taken(Out *o, const Repeat *r, const RepeatField *x, const char *const *name)
+static const char *place_taken(Out *o, const Repeat *r, const RepeatField *x,
+                               const char *const *name)
 {
     uint32_t over = o->f->buf.at[x->buf[0]].over;
     for (uint32_t i = 0; over != NONE && i < r->field.n; i++)
@@ -37,23 +43,28 @@ static const char *place_taken(Out *o, const Repeat *r, const RepeatField *x, co
     return "";
 }
 
-static const char *value_text(Out *o, const Repeat *r, const RepeatField *x, const char *const *name)
+static const char *value_text(Out *o, const Repeat *r, const RepeatField *x,
+                              const char *const *name)
 {
-    const Value *v = val(o->f->g, o->f->buf.at[x->buf[0]].value), *w = val(o->f->g, o->f->buf.at[x->buf[1]].value);
-    return arena_printf(o->a, "%s%s%s", shape_print(o->a, v->dtype, &v->shape), place_taken(o, r, x, name),
+    const Value *v = val(o->f->g, o->f->buf.at[x->buf[0]].value),
+                *w = val(o->f->g, o->f->buf.at[x->buf[1]].value);
+    return arena_printf(o->a, "%s%s%s", shape_print(o->a, v->dtype, &v->shape),
+                        place_taken(o, r, x, name),
                         out_value_name(o->a, out_pattern(o->a, v->name, w->name)));
 }
 
 static const char *pointer_type(const Out *o, const RepeatField *x)
 {
-    return arena_printf(o->a, "%s%s *", x->written ? "" : "const ", cg_ctype(o->f->buf.at[x->buf[0]].type));
+    return arena_printf(o->a, "%s%s *", x->written ? "" : "const ",
+                        cg_ctype(o->f->buf.at[x->buf[0]].type));
 }
 
 static void print_struct(Out *o, const Repeat *r, const char *const *name, Text *t)
 {
     t->indent = 1;
     for (uint32_t i = 0; i < r->field.n; i++)
-        text_noted(t, 40, arena_printf(o->a, "%s%s;", pointer_type(o, &r->field.at[i]), name[i]), value_text(o, r, &r->field.at[i], name));
+        text_noted(t, 40, arena_printf(o->a, "%s%s;", pointer_type(o, &r->field.at[i]), name[i]),
+                   value_text(o, r, &r->field.at[i], name));
     for (uint32_t i = 0; i < r->keyed.n; i++)
         text_noted(t, 40, arena_printf(o->a, "uint32_t key%u;", i + 1), "of a Dropout");
     t->indent = 0;
@@ -62,8 +73,14 @@ static void print_struct(Out *o, const Repeat *r, const char *const *name, Text 
 /* The steps of the first turn, on the struct's pointers; `head` declares what they use. */
 static void print_body(Out *o, const Repeat *r, const char *const *name, Text *t)
 {
-    Out turn = {.f = o->f, .a = o->a, .target = o->target, .name = o->name, .named = o->named, .text = {.a = o->a, .indent = 1},
-                .repeat = r, .field = name};
+    Out turn = {.f = o->f,
+                .a = o->a,
+                .target = o->target,
+                .name = o->name,
+                .named = o->named,
+                .text = {.a = o->a, .indent = 1},
+                .repeat = r,
+                .field = name};
     for (turn.at = 0; turn.at < r->length; turn.at++) {
         uint32_t first = r->first + turn.at;
         if (r->tail && turn.at == r->tail)
@@ -80,7 +97,7 @@ static void print_body(Out *o, const Repeat *r, const char *const *name, Text *t
         o->bytes_scratch = turn.bytes_scratch;
 }
 
-/* ---- where a field's buffers stand -------------------------------------------------------------------------- */
+/* ---- where a field's buffers stand ----------------------------------------------------------- */
 
 typedef struct {
     bool plain;                     /* all turns but `except` have it in the same block */
@@ -100,7 +117,10 @@ static bool same_block(const Out *o, const RepeatField *x, uint32_t from, uint32
 }
 
 /* How many turns have the field: the last one may end before. */
-static uint32_t turns_with(const Repeat *r, const RepeatField *x) { return x->buf[r->turns - 1] == NONE ? r->turns - 1 : r->turns; }
+static uint32_t turns_with(const Repeat *r, const RepeatField *x)
+{
+    return x->buf[r->turns - 1] == NONE ? r->turns - 1 : r->turns;
+}
 
 static Placing placing(const Out *o, const Repeat *r, const RepeatField *x)
 {
@@ -115,10 +135,12 @@ static Placing placing(const Out *o, const Repeat *r, const RepeatField *x)
 }
 
 /* The offsets by turn: one number, the first and the step, or all of them. */
-static const char *offsets(Out *o, const Repeat *r, const RepeatField *x, const Placing *p, const char *section, const char *name)
+static const char *offsets(Out *o, const Repeat *r, const RepeatField *x, const Placing *p,
+                           const char *section, const char *name)
 {
     int64_t *at = arena_array(o->a, int64_t, r->turns), *step = arena_array(o->a, int64_t, 1);
-    uint32_t n = turns_with(r, x), from = p->except == 0, to = p->except == NONE || p->except == 0 ? n : n - 1;
+    uint32_t n = turns_with(r, x), from = p->except == 0,
+             to = p->except == NONE || p->except == 0 ? n : n - 1;
     for (uint32_t t = from; t < to; t++)
         at[t] = place_at(o->f, x->buf[t]);
     *step = to - from > 1 ? at[from + 1] - at[from] : 0;
@@ -128,16 +150,19 @@ static const char *offsets(Out *o, const Repeat *r, const RepeatField *x, const 
     if (affine && from == 1)
         at[0] = at[1] - *step;
     const char *title = arena_printf(o->a, "%u turns; NAME_step: from one to the next", r->turns);
-    const char *first = offset_of(o, section, title, name, at, affine ? 1 : r->turns, place_block(p->cls));
+    const char *first =
+        offset_of(o, section, title, name, at, affine ? 1 : r->turns, place_block(p->cls));
     if (!affine)
         return arena_printf(o->a, "%s[i]", first);
     if (*step == 0)
         return first;
-    const char *by = offset_of(o, section, title, arena_printf(o->a, "%s_step", name), step, 1, NULL);
+    const char *by =
+        offset_of(o, section, title, arena_printf(o->a, "%s_step", name), step, 1, NULL);
     return arena_printf(o->a, "%s + i * %s", first, by);
 }
 
-static const char *field_place(Out *o, const Repeat *r, uint32_t i, const char *section, const char *name)
+static const char *field_place(Out *o, const Repeat *r, uint32_t i, const char *section,
+                               const char *name)
 {
     const RepeatField *x = &r->field.at[i];
     const char *type = pointer_type(o, x);
@@ -147,25 +172,31 @@ static const char *field_place(Out *o, const Repeat *r, uint32_t i, const char *
     if (constant)
         return out_straight(o, x->buf[0]);
     Placing p = placing(o, r, x);
-    if (!p.plain) {                                     /* pointers of their own, one for each turn */
+    /* pointers of their own, one for each turn */
+    if (!p.plain) {
         const char *list = "";
         for (uint32_t t = 0; t < r->turns; t++)
-            list = arena_printf(o->a, "%s%s%s", list, t ? ", " : "", x->buf[t] == NONE ? "NULL" : out_straight(o, x->buf[t]));
+            list = arena_printf(o->a, "%s%s%s", list, t ? ", " : "",
+                                x->buf[t] == NONE ? "NULL" : out_straight(o, x->buf[t]));
         text_line(&o->text, "%s const %s_%s[] = {%s};", type, section, name, list);
         return arena_printf(o->a, "%s_%s[i]", section, name);
     }
     const char *offset = offsets(o, r, x, &p, section, name), *block = place_block(p.cls), *place;
     if (place_is_pointer(p.cls))
-        place = arena_printf(o->a, "%sc->%s[%s]", o->target->cplusplus ? arena_printf(o->a, "(%s)", type) : "", block, offset);
+        place = arena_printf(o->a, "%sc->%s[%s]",
+                             o->target->cplusplus ? arena_printf(o->a, "(%s)", type) : "", block,
+                             offset);
     else
         place = arena_printf(o->a, "(%s)(c->%s + %s)", type, block, offset);
     if (p.except == NONE)
         return place;
-    return arena_printf(o->a, "i == %u ? %s : %s", p.except, out_straight(o, x->buf[p.except]), place);
+    return arena_printf(o->a, "i == %u ? %s : %s", p.except, out_straight(o, x->buf[p.except]),
+                        place);
 }
 
 /* The keys of a step by turn: they stand in the table as well. */
-static const char *keys(Out *o, const Repeat *r, uint32_t step, const char *section, const char *name)
+static const char *keys(Out *o, const Repeat *r, uint32_t step, const char *section,
+                        const char *name)
 {
     int64_t *key = arena_array(o->a, int64_t, r->turns);
     for (uint32_t t = 0; t < r->turns; t++)
@@ -173,7 +204,8 @@ static const char *keys(Out *o, const Repeat *r, uint32_t step, const char *sect
     return offset_of(o, section, "", name, key, r->turns, "of a Dropout, by turn");
 }
 
-static void print_loop(Out *o, const Repeat *r, const char *const *name, const char *section, const char *type, const char *function)
+static void print_loop(Out *o, const Repeat *r, const char *const *name, const char *section,
+                       const char *type, const char *function)
 {
     const char **place = arena_array(o->a, const char *, r->field.n + 1);
     for (uint32_t i = 0; i < r->field.n; i++)
@@ -185,8 +217,11 @@ static void print_loop(Out *o, const Repeat *r, const char *const *name, const c
     for (uint32_t i = 0; i < r->field.n; i++)
         text_line(&o->text, o->target->cplusplus ? "/* %s */ %s," : ".%s = %s,", name[i], place[i]);
     for (uint32_t i = 0; i < r->keyed.n; i++) {
-        const char *key = arena_printf(o->a, "key%u", i + 1), *at = keys(o, r, r->keyed.at[i], section, key);
-        text_line(&o->text, o->target->cplusplus ? "/* %s */ (uint32_t)%s[i]," : ".%s = (uint32_t)%s[i],", key, at);
+        const char *key = arena_printf(o->a, "key%u", i + 1),
+                   *at = keys(o, r, r->keyed.at[i], section, key);
+        text_line(&o->text,
+                  o->target->cplusplus ? "/* %s */ (uint32_t)%s[i]," : ".%s = (uint32_t)%s[i],",
+                  key, at);
     }
     o->text.indent--;
     text_line(&o->text, "};");
@@ -225,9 +260,10 @@ void print_repeat(Out *o, uint32_t number)
     if (*slot == NONE) {
         *slot = shared->name.n;
         vec_push(o->a, &shared->name, section);
-        text_add(&o->before, "// one turn of the %u of %s\ntypedef struct {\n%s} %s;\n\n", r->turns, o->name, fields.at, type_name(o->a, section));
-        text_add(&o->before, "static void %s(const PpCtx *c, const %s *p%s)\n{\n%s}\n\n", section, type_name(o->a, section),
-                 r->tail ? ", int last" : "", body.at);
+        text_add(&o->before, "// one turn of the %u of %s\ntypedef struct {\n%s} %s;\n\n", r->turns,
+                 o->name, fields.at, type_name(o->a, section));
+        text_add(&o->before, "static void %s(const PpCtx *c, const %s *p%s)\n{\n%s}\n\n", section,
+                 type_name(o->a, section), r->tail ? ", int last" : "", body.at);
     }
     const char *function = shared->name.at[*slot];
     print_loop(o, r, name, section, type_name(o->a, function), function);

@@ -1,22 +1,25 @@
 /*
- * work.c - what a nest moves, for the profile of a device: every tensor it reads and writes, once, however often its passes come by.
+ * work.c - what a nest moves, for the profile of a device: every tensor it reads and writes, once,
+ * however often its passes come by.
  */
 #include "print.h"
 
-/* Of the points of the nest, those that differ for this access: an index operand may lead anywhere, one of a row once a row. */
+/* Of the points of the nest, those that differ for this access: an index operand may lead anywhere,
+ * one of a row once a row. */
 static Lin elements(const Nest *n, const Stmt *s)
 {
     Lin all = lin(1);
     for (int d = 0; d < n->nd; d++)
         if ((s->nindex > 0 && !(s->row && d >= n->nouter)) || !lin_is(s->stride[d], 0))
             if (!lin_mul(all, n->ext[d], &all))
-                return all;                             /* rows times rows: no nest has it, and a profile may err */
+                return all; /* rows times rows: no nest has it, and a profile may err */
     return all;
 }
 
 static bool same_access(const Nest *n, const Stmt *x, const Stmt *y)
 {
-    bool same = x->kind == y->kind && x->arg == y->arg && x->nindex == 0 && y->nindex == 0 && lin_eq(x->base, y->base);
+    bool same = x->kind == y->kind && x->arg == y->arg && x->nindex == 0 && y->nindex == 0 &&
+                lin_eq(x->base, y->base);
     for (int d = 0; d < n->nd; d++)
         same = same && lin_eq(x->stride[d], y->stride[d]);
     return same;
@@ -27,7 +30,8 @@ static bool read_anyway(const Nest *n, const Stmt *s)
 {
     bool anyway = false;
     for (uint32_t i = 0; nest_is_picked(s) && i < n->stmt.n; i++)
-        anyway |= n->stmt.at[i].kind == S_LOAD && n->stmt.at[i].arg == s->arg && n->stmt.at[i].nindex == 0 && !n->stmt.at[i].row;
+        anyway |= n->stmt.at[i].kind == S_LOAD && n->stmt.at[i].arg == s->arg &&
+                  n->stmt.at[i].nindex == 0 && !n->stmt.at[i].row;
     return anyway;
 }
 
@@ -40,7 +44,9 @@ Lin nest_bytes(const Nest *n)
         for (uint32_t j = 0; j < i && counts; j++)
             counts = !same_access(n, s, &n->stmt.at[j]);
         if (counts)
-            bytes = lin_add(bytes, lin_times(elements(n, s), (s->acc ? 2 : 1) * (int64_t)dtype_size(n->arg.at[s->arg].type)));
+            bytes = lin_add(
+                bytes, lin_times(elements(n, s),
+                                 (s->acc ? 2 : 1) * (int64_t)dtype_size(n->arg.at[s->arg].type)));
     }
     return bytes;
 }

@@ -1,9 +1,10 @@
 /*
- * output.c - the output folder.  In: the Pipe.  Out: reports, stages as ONNX and as C, parameters, the runtime's sources, a
- * Makefile and a README.
+ * output.c - the output folder.  In: the Pipe.  Out: reports, stages as ONNX and as C, parameters,
+ * the runtime's sources, a Makefile and a README.
  *
- * Everything is written into a new folder beside the wanted one, which then takes its name; an output of an earlier run is
- * replaced file by file, each by rename, so that no file is ever seen half written.  Whatever fails leaves nothing behind.
+ * Everything is written into a new folder beside the wanted one, which then takes its name; an
+ * output of an earlier run is replaced file by file, each by rename, so that no file is ever seen
+ * half written.  Whatever fails leaves nothing behind.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -37,7 +38,7 @@ static void make_folders(Arena *a, const char *dir, const char *name)
         make_dir(arena_printf(a, "%s/%.*s", dir, (int)(slash - name), name));
 }
 
-/* ---- one file -------------------------------------------------------------------------------------------- */
+/* ---- one file -------------------------------------------------------------------------------- */
 
 static FILE *create(Arena *a, const char *dir, const char *name)
 {
@@ -63,40 +64,53 @@ static void put(Arena *a, const char *dir, const char *name, const char *data, s
     finish(a, f, dir, name);
 }
 
-/* ---- the texts that are ours -------------------------------------------------------------------------------- */
+/* ---- the texts that are ours ----------------------------------------------------------------- */
 
 static void write_readme(const Pipe *p, const CodegenOptions *opt, const char *dir)
 {
     Arena *a = p->graph->arena;
     const Graph *g = p->graph;
     Text t = {.a = a};
-    text_add(&t, "This folder is a pipeline-parallel program made of an ONNX model by ppsplit.\n\n");
+    text_add(&t,
+             "This folder is a pipeline-parallel program made of an ONNX model by ppsplit.\n\n");
     const char *made = opt->cpu ? "./pipeline" : "./pipeline-cuda";
-    text_add(&t, "Build it, then run it; each rank takes %s:\n\n    make%s\n", p->stage.n == 1 ? "the one stage" : "one stage or more",
+    text_add(&t, "Build it, then run it; each rank takes %s:\n\n    make%s\n",
+             p->stage.n == 1 ? "the one stage" : "one stage or more",
              opt->cpu ? "" : " pipeline-cuda");
     const char *data = "";
     for (uint32_t i = 0; i < g->input.n; i++)
         if (g->input.at[i] != p->loss_scale)
-            data = arena_printf(a, "%s --data %s=FILE.npy", data, diag_escape(a, val(g, g->input.at[i])->name));
+            data = arena_printf(a, "%s --data %s=FILE.npy", data,
+                                diag_escape(a, val(g, g->input.at[i])->name));
     if (p->loss != NONE)
-        text_add(&t, "    mpirun -n %u %s train%s --schedule 1f1b --microbatches %u --steps 100\n", p->stage.n, made, data, 2 * p->stage.n);
+        text_add(&t, "    mpirun -n %u %s train%s --schedule 1f1b --microbatches %u --steps 100\n",
+                 p->stage.n, made, data, 2 * p->stage.n);
     text_add(&t, "    %s infer%s --output %s=y.npy\n\n", made, data,
              g->output_name.n ? diag_escape(a, g->output_name.at[0]) : "NAME");
-    text_add(&t, "Rows of the files are samples; a microbatch has at most %" PRId64 ".  Without mpirun the ranks are threads of one process.\n"
+    text_add(&t,
+             "Rows of the files are samples; a microbatch has at most %" PRId64
+             ".  Without mpirun the ranks are threads of one process.\n"
              "%s --help tells the rest.\n\n"
              "    pipe.txt pipe.xml pipe.dot pipe.html   what was split, and where\n"
              "    %-38s the program; runtime/ is what it links\n"
              "    stageN.onnx stageN.backward.onnx       the same stages for any ONNX runtime\n"
              "    params/                                the weights, by their names in the model\n"
-             "    model.skeleton                         the model without them: ppsplit merge puts trained ones back\n", g->batch > 0 ? g->batch : 1,
-             made, !opt->cuda ? "stageN.c pipeline.c" : opt->cpu ? "stageN.c stageN.cu pipeline.c" : "stageN.cu pipeline.c");
+             "    model.skeleton                         the model without them: ppsplit merge "
+             "puts trained ones back\n",
+             g->batch > 0 ? g->batch : 1, made,
+             !opt->cuda ? "stageN.c pipeline.c"
+             : opt->cpu ? "stageN.c stageN.cu pipeline.c"
+                        : "stageN.cu pipeline.c");
     if (opt->cuda)
-        text_add(&t, "\n    make pipeline-cuda                     the program for NVIDIA GPUs, with nvcc\n"
-                 "    make pipeline-shim SHIM=DIR            its CUDA run and checked on the CPU: DIR is tests/cuda_shim of ppsplit\n");
+        text_add(
+            &t,
+            "\n    make pipeline-cuda                     the program for NVIDIA GPUs, with nvcc\n"
+            "    make pipeline-shim SHIM=DIR            its CUDA run and checked on the CPU: DIR "
+            "is tests/cuda_shim of ppsplit\n");
     put(a, dir, "README", t.at, t.n);
 }
 
-/* ---- everything into one folder -------------------------------------------------------------------------------- */
+/* ---- everything into one folder -------------------------------------------------------------- */
 
 static void report(Pipe *p, const char *dir, const char *name, void (*write)(const Pipe *, FILE *))
 {
@@ -122,7 +136,8 @@ static void write_stage_models(Pipe *p, const OnnxWeight *weight, const char *di
 {
     Arena *a = p->graph->arena;
     for (uint32_t i = 0; i < p->stage.n; i++) {
-        const char *name = arena_printf(a, "stage%u.onnx", i), *back = arena_printf(a, "stage%u.backward.onnx", i);
+        const char *name = arena_printf(a, "stage%u.onnx", i),
+                   *back = arena_printf(a, "stage%u.backward.onnx", i);
         FILE *f = create(a, dir, name);
         onnx_write_forward(p, i, weight, f);
         finish(a, f, dir, name);
@@ -134,7 +149,8 @@ static void write_stage_models(Pipe *p, const OnnxWeight *weight, const char *di
     }
 }
 
-/* What merge starts from: model.skeleton; of several files in sequence model.skeleton, model1.skeleton, ..., a file named twice once. */
+/* What merge starts from: model.skeleton; of several files in sequence model.skeleton,
+ * model1.skeleton, ..., a file named twice once. */
 static void write_skeletons(Pipe *p, const char *dir)
 {
     Arena *a = p->graph->arena;
@@ -153,7 +169,8 @@ static void write_skeletons(Pipe *p, const char *dir)
     }
 }
 
-static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight, const char *dir, const char *final_dir)
+static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight, const char *dir,
+                          const char *final_dir)
 {
     Arena *a = p->graph->arena;
     uint64_t hash = HASH_START;
@@ -193,28 +210,31 @@ static void fill(Pipe *p, const CodegenOptions *opt, const char *dir, const char
     write_skeletons(p, dir);
     for (int i = 0; i < embed_count; i++) {
         bool makefile = strcmp(embed_file[i].name, "pipeline.mk") == 0;
-        const char *name = makefile ? "Makefile" : arena_printf(a, "runtime/%s", embed_file[i].name);
+        const char *name =
+            makefile ? "Makefile" : arena_printf(a, "runtime/%s", embed_file[i].name);
         make_folders(a, dir, name);
         put(a, dir, name, (const char *)embed_file[i].data, embed_file[i].size);
     }
     write_readme(p, opt, dir);
 }
 
-/* ---- whole or not at all ------------------------------------------------------------------------------------------ */
+/* ---- whole or not at all --------------------------------------------------------------------- */
 
 typedef void EachFile(Arena *a, const char *dir, const char *name, void *arg);
 
-/* What is written under a folder, names relative to it: its files, those of params/, and runtime/ with all its folders; a folder comes after
-   what is in it. */
+/* What is written under a folder, names relative to it: its files, those of params/, and runtime/
+   with all its folders; a folder comes after what is in it. */
 static void each_file(Arena *a, const char *dir, const char *sub, EachFile *fn, void *arg)
 {
     DIR *d = opendir(arena_printf(a, "%s/%s", dir, sub));
     for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
         const char *name = arena_printf(a, "%s%s", sub, e->d_name);
         struct stat sb;
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 || lstat(arena_printf(a, "%s/%s", dir, name), &sb) != 0)
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
+            lstat(arena_printf(a, "%s/%s", dir, name), &sb) != 0)
             continue;
-        if (S_ISDIR(sb.st_mode) && (*sub || strcmp(name, "params") == 0 || strcmp(name, "runtime") == 0))
+        if (S_ISDIR(sb.st_mode) &&
+            (*sub || strcmp(name, "params") == 0 || strcmp(name, "runtime") == 0))
             each_file(a, dir, arena_printf(a, "%s/", name), fn, arg);
         fn(a, dir, name, arg);
     }
@@ -247,11 +267,13 @@ static bool same_bytes(const char *one, const char *other)
     return same;
 }
 
-/* A file whose bytes are there already stays, with its time: what was built of it is not built again. */
+/* A file whose bytes are there already stays, with its time: what was built of it is not built
+ * again. */
 static void move_one(Arena *a, const char *dir, const char *name, void *arg)
 {
     struct stat sb;
-    const char *from = arena_printf(a, "%s/%s", dir, name), *to = arena_printf(a, "%s/%s", (const char *)arg, name);
+    const char *from = arena_printf(a, "%s/%s", dir, name),
+               *to = arena_printf(a, "%s/%s", (const char *)arg, name);
     if (stat(from, &sb) == 0 && S_ISDIR(sb.st_mode))
         return;
     make_folders(a, (const char *)arg, name);
@@ -261,12 +283,15 @@ static void move_one(Arena *a, const char *dir, const char *name, void *arg)
         io_error(to);
 }
 
-/* Stage files of an earlier run with more stages, its parameters in the other form, sources of another runtime. */
+/* Stage files of an earlier run with more stages, its parameters in the other form, sources of
+ * another runtime. */
 static void remove_stale(Arena *a, const char *dir, const char *name, void *arg)
 {
-    const char *base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name, *ending = strrchr(base, '.');
+    const char *base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name,
+               *ending = strrchr(base, '.');
     bool stage = strncmp(base, "stage", 5) == 0 && base[5] >= '0' && base[5] <= '9';
-    bool source = strncmp(name, "runtime/", 8) == 0 && ending && (!strcmp(ending, ".c") || !strcmp(ending, ".cu") || !strcmp(ending, ".h"));
+    bool source = strncmp(name, "runtime/", 8) == 0 && ending &&
+                  (!strcmp(ending, ".c") || !strcmp(ending, ".cu") || !strcmp(ending, ".h"));
     if ((stage || source) && access(arena_printf(a, "%s/%s", (const char *)arg, name), F_OK) != 0)
         unlink(arena_printf(a, "%s/%s", dir, name));
 }
@@ -290,7 +315,9 @@ static void run(void *arg)
     Arena *a = j->p->graph->arena;
     char *real = realpath(j->temp, NULL);
     const char *slash = real ? strrchr(real, '/') : NULL, *name = strrchr(j->dir, '/');
-    const char *final_dir = slash ? arena_printf(a, "%.*s/%s", (int)(slash - real), real, name ? name + 1 : j->dir) : j->dir;
+    const char *final_dir =
+        slash ? arena_printf(a, "%.*s/%s", (int)(slash - real), real, name ? name + 1 : j->dir)
+              : j->dir;
     fill(j->p, j->opt, j->temp, final_dir);
     free(real);
     struct stat sb;

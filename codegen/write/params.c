@@ -1,7 +1,9 @@
 /*
- * params.c - the parameters and long constants of a stage beside the program.  Out: params/stageN.safetensors; or, with
- * --params link, params/stageN.link.json, which says where in the model's own files each one stands, and stageN.bin for
- * what stands nowhere as it is (restored zeros, unpacked arrays, constants we computed).
+ * params.c - the parameters and long constants of a stage beside the program.  Out:
+ * params/stageN.safetensors; or, with
+ * --params link, params/stageN.link.json, which says where in the model's own files each one
+ * stands, and stageN.bin for what stands nowhere as it is (restored zeros, unpacked arrays,
+ * constants we computed).
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -33,15 +35,20 @@ static const void *dense(Arena *a, const Param *p, int64_t bytes)
         for (int64_t j0 = 0; j0 < n; j0 += TILE)
             for (int64_t i = i0; i < m && i < i0 + TILE; i++)
                 for (int64_t j = j0; j < n && j < j0 + TILE; j++)
-                    memcpy(to + (size_t)(i * n + j) * size, from + (size_t)(j * m + i) * size, size);
+                    memcpy(to + (size_t)(i * n + j) * size, from + (size_t)(j * m + i) * size,
+                           size);
     return to;
 }
 
-static int64_t bytes_of(const Shape *s, Dtype t) { return shape_elements(s) * (int64_t)dtype_size(t); }
+static int64_t bytes_of(const Shape *s, Dtype t)
+{
+    return shape_elements(s) * (int64_t)dtype_size(t);
+}
 
 static void write_copy(StageGen *sg, const char *dir, OnnxWeight *weight)
 {
-    enum { FILES_REST = 16 << 20 };                     /* after so many bytes the mapped pages are given back */
+    /* after so many bytes the mapped pages are given back */
+    enum { FILES_REST = 16 << 20 };
     int64_t read = 0;
     char err[ST_ERR];
     const Stage *s = sg->stage;
@@ -66,7 +73,9 @@ static void write_copy(StageGen *sg, const char *dir, OnnxWeight *weight)
         if (!stored_here(&s->param.at[i]))
             continue;
         if (!weight[s->param.at[i].param].file)
-            weight[s->param.at[i].param] = (OnnxWeight){arena_printf(sg->g->arena, "params/stage%u.safetensors", s->index), (int64_t)ftello(w.f)};
+            weight[s->param.at[i].param] =
+                (OnnxWeight){arena_printf(sg->g->arena, "params/stage%u.safetensors", s->index),
+                             (int64_t)ftello(w.f)};
         Arena *scratch = arena_new();
         stw_write(&w, dense(scratch, p, bytes), bytes);
         arena_free(scratch);
@@ -85,7 +94,7 @@ static void write_copy(StageGen *sg, const char *dir, OnnxWeight *weight)
         diag_fatal(EXIT_IO, WHERE_NONE, "%s", err);
 }
 
-/* ---- link ---------------------------------------------------------------------------------------------- */
+/* ---- link ------------------------------------------------------------------------------------ */
 
 /* The way from folder `from` to file `to`, both absolute. */
 static const char *relative(Arena *a, const char *from, const char *to)
@@ -105,7 +114,8 @@ static const char *relative(Arena *a, const char *from, const char *to)
 
 typedef struct { FILE *index, *bin; int64_t at; bool first; } Link;
 
-static void entry(Link *l, const char *name, Dtype t, const Shape *s, const char *file, int64_t offset, bool transposed)
+static void entry(Link *l, const char *name, Dtype t, const Shape *s, const char *file,
+                  int64_t offset, bool transposed)
 {
     fprintf(l->index, "%s\n", l->first ? "" : ",");
     l->first = false;
@@ -115,10 +125,12 @@ static void entry(Link *l, const char *name, Dtype t, const Shape *s, const char
         fprintf(l->index, "%s%" PRId64, i ? ", " : "", s->d[i]);
     fprintf(l->index, "], \"file\": ");
     json_write_string(l->index, file);
-    fprintf(l->index, ", \"offset\": %" PRId64 ", \"bytes\": %" PRId64 "%s}", offset, bytes_of(s, t), transposed ? ", \"transposed\": true" : "");
+    fprintf(l->index, ", \"offset\": %" PRId64 ", \"bytes\": %" PRId64 "%s}", offset,
+            bytes_of(s, t), transposed ? ", \"transposed\": true" : "");
 }
 
-static void beside(Link *l, const char *name, Dtype t, const Shape *s, const void *data, const char *file)
+static void beside(Link *l, const char *name, Dtype t, const Shape *s, const void *data,
+                   const char *file)
 {
     int64_t bytes = bytes_of(s, t);
     entry(l, name, t, s, file, l->at, false);
@@ -130,7 +142,8 @@ static void write_link(StageGen *sg, const char *dir, const char *final_dir)
 {
     const Stage *s = sg->stage;
     const char *index = arena_printf(sg->a, "%s/stage%u.link.json", dir, s->index);
-    const char *bin = arena_printf(sg->a, "%s/stage%u.bin", dir, s->index), *bin_name = arena_printf(sg->a, "stage%u.bin", s->index);
+    const char *bin = arena_printf(sg->a, "%s/stage%u.bin", dir, s->index),
+               *bin_name = arena_printf(sg->a, "stage%u.bin", s->index);
     Link l = {.index = fopen(index, "w"), .bin = fopen(bin, "w"), .first = true};
     if (!l.index || !l.bin)
         diag_fatal(EXIT_IO, WHERE_FILE(index), "cannot write: %s", strerror(errno));
@@ -141,14 +154,16 @@ static void write_link(StageGen *sg, const char *dir, const char *final_dir)
             continue;
         if (p->bytes.at == NULL || p->bytes.converted || !p->bytes.file) {
             Arena *scratch = arena_new();
-            beside(&l, p->name, p->dtype, &p->shape, dense(scratch, p, bytes_of(&p->shape, p->dtype)), bin_name);
+            beside(&l, p->name, p->dtype, &p->shape,
+                   dense(scratch, p, bytes_of(&p->shape, p->dtype)), bin_name);
             arena_free(scratch);
             continue;
         }
         char *real = realpath(p->bytes.file, NULL);
         const char *file = arena_strdup(sg->a, real ? real : p->bytes.file);
         free(real);
-        entry(&l, p->name, p->dtype, &p->shape, relative(sg->a, final_dir, file), (int64_t)p->bytes.offset, p->transposed);
+        entry(&l, p->name, p->dtype, &p->shape, relative(sg->a, final_dir, file),
+              (int64_t)p->bytes.offset, p->transposed);
     }
     for (uint32_t i = 0; i < sg->konst.n; i++) {
         const Value *v = val(sg->g, sg->konst.at[i].value);
@@ -163,7 +178,8 @@ static void write_link(StageGen *sg, const char *dir, const char *final_dir)
         diag_fatal(EXIT_IO, WHERE_FILE(index), "cannot write: %s", strerror(errno));
 }
 
-void cg_params_write(StageGen *sg, const char *dir, const char *final_dir, bool link, OnnxWeight *weight)
+void cg_params_write(StageGen *sg, const char *dir, const char *final_dir, bool link,
+                     OnnxWeight *weight)
 {
     if (link)
         write_link(sg, dir, final_dir);

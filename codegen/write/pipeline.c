@@ -1,6 +1,7 @@
 /*
- * pipeline.c - the program around the stages.  In: the Pipe and its generated stages.  Out: pipeline.c with the plan: the
- * model's inputs and outputs, how the loss follows from the microbatches, and main().
+ * pipeline.c - the program around the stages.  In: the Pipe and its generated stages.  Out:
+ * pipeline.c with the plan: the model's inputs and outputs, how the loss follows from the
+ * microbatches, and main().
  */
 #include <inttypes.h>
 #include <string.h>
@@ -27,7 +28,8 @@ static uint32_t print_inputs(Pipe *p, Text *t)
 /* Says whether there are outputs in which microbatches cannot meet. */
 static bool print_outputs(Pipe *p, Text *t)
 {
-    static const char *const how[] = {"PP_MERGE_LAST", "PP_MERGE_SUM", "PP_MERGE_MEAN", "PP_MERGE_LAST", "PP_MERGE_NONE"};
+    static const char *const how[] = {"PP_MERGE_LAST", "PP_MERGE_SUM", "PP_MERGE_MEAN",
+                                      "PP_MERGE_LAST", "PP_MERGE_NONE"};
     const Graph *g = p->graph;
     bool any = false;
     if (g->output.n == 0)
@@ -51,7 +53,9 @@ static bool print_outputs(Pipe *p, Text *t)
     text_line(t, "// why they do not meet");
     text_line(t, "static const char *const output_why[] = {");
     for (uint32_t i = 0; i < p->merge.n; i++)
-        text_line(t, "    %s,", p->merge.at[i].how == MERGE_NONE ? cg_string(g->arena, p->merge.at[i].why) : "NULL");
+        text_line(t, "    %s,",
+                  p->merge.at[i].how == MERGE_NONE ? cg_string(g->arena, p->merge.at[i].why)
+                                                   : "NULL");
     text_line(t, "};\n");
     return any;
 }
@@ -87,15 +91,20 @@ static void print_stages(const Pipe *p, const char *name, const char *suffix, Te
 
 void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, const Text *tables, Text *t)
 {
-    static const char *const kind[] = {"PP_LOSS_NONE", "PP_LOSS_SUM", "PP_LOSS_MEAN_ELEMENTS", "PP_LOSS_MEAN_TARGETS", "PP_LOSS_MEAN_ROWS"};
+    static const char *const kind[] = {"PP_LOSS_NONE", "PP_LOSS_SUM", "PP_LOSS_MEAN_ELEMENTS",
+                                       "PP_LOSS_MEAN_TARGETS", "PP_LOSS_MEAN_ROWS"};
     const Graph *g = p->graph;
     int64_t loss = loss_output(p);
     if (p->loss != NONE && loss < 0)
         BUG("the last stage does not put out the loss");
-    text_add(t, "// pipeline.c - the program: its stages, inputs and outputs.  Written by ppsplit.\n\n#include \"pp.h\"\n\n%s", tables->at ? tables->at : "");
+    text_add(t,
+             "// pipeline.c - the program: its stages, inputs and outputs.  Written by "
+             "ppsplit.\n\n#include \"pp.h\"\n\n%s",
+             tables->at ? tables->at : "");
     if (cpu)
         print_stages(p, "cpu_stages", "", t);
-    if (cuda) {                                         /* the goal `pipeline` builds without CUDA */
+    /* the goal `pipeline` builds without CUDA */
+    if (cuda) {
         text_add(t, "#ifdef PP_WITH_CUDA\n");
         print_stages(p, "cuda_stages", "_cuda", t);
         text_add(t, "#else\n#define cuda_stages NULL\n#endif\n");
@@ -108,20 +117,28 @@ void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, const Text *
     text_line(t, "const PpPlan pp_plan = {");
     t->indent = 1;
     text_line(t, ".model = %s,", cg_string(g->arena, p->model_name ? p->model_name : ""));
-    text_line(t, ".hash = 0x%016" PRIx64 "u, .model_hash = 0x%016" PRIx64 "u,", hash, g->model_hash);
-    text_line(t, ".rows = %" PRId64 ", .uneven_ok = %d, .uneven_why = %s,", g->batch > 0 ? g->batch : 1, p->uneven.n == 0, why);
-    text_line(t, ".n_stage = %u, .n_input = %u, .n_output = %u, .n_param = %u,", p->stage.n, inputs, g->output.n, params);
+    text_line(t, ".hash = 0x%016" PRIx64 "u, .model_hash = 0x%016" PRIx64 "u,", hash,
+              g->model_hash);
+    text_line(t, ".rows = %" PRId64 ", .uneven_ok = %d, .uneven_why = %s,",
+              g->batch > 0 ? g->batch : 1, p->uneven.n == 0, why);
+    text_line(t, ".n_stage = %u, .n_input = %u, .n_output = %u, .n_param = %u,", p->stage.n, inputs,
+              g->output.n, params);
     text_line(t, ".stage = %s,", cpu ? "cpu_stages" : "cuda_stages");
-    text_line(t, ".cpu_stage = %s, .cuda_stage = %s,", cpu ? "cpu_stages" : "NULL", cuda ? "cuda_stages" : "NULL");
-    text_line(t, ".input = %s, .output = %s, .output_merge = %s,", inputs ? "inputs" : "NULL", g->output.n ? "outputs" : "NULL",
-              g->output.n ? "output_merge" : "NULL");
-    text_line(t, ".output_why = %s, .target_why = %s,", meets ? "NULL" : "output_why", p->target_why ? cg_string(g->arena, p->target_why) : "NULL");
-    text_line(t, ".loss_stage = %" PRId64 ", .loss_output = %" PRId64 ", .loss_kind = %s, .loss_per_row = %" PRId64
-              ", .loss_ignore = %" PRId64 ",", loss < 0 ? (int64_t)-1 : (int64_t)p->stage.n - 1, loss, kind[p->loss == NONE ? 0 : p->scale],
-              p->loss_per_row, p->loss_ignore);
-    text_line(t, ".loss_target = %" PRId64 ", .loss_classes = %" PRId64 ", .device = %s,", target_index(p), p->loss_classes,
-              cpu ? "PP_CPU" : "PP_CUDA");
+    text_line(t, ".cpu_stage = %s, .cuda_stage = %s,", cpu ? "cpu_stages" : "NULL",
+              cuda ? "cuda_stages" : "NULL");
+    text_line(t, ".input = %s, .output = %s, .output_merge = %s,", inputs ? "inputs" : "NULL",
+              g->output.n ? "outputs" : "NULL", g->output.n ? "output_merge" : "NULL");
+    text_line(t, ".output_why = %s, .target_why = %s,", meets ? "NULL" : "output_why",
+              p->target_why ? cg_string(g->arena, p->target_why) : "NULL");
+    text_line(t,
+              ".loss_stage = %" PRId64 ", .loss_output = %" PRId64
+              ", .loss_kind = %s, .loss_per_row = %" PRId64 ", .loss_ignore = %" PRId64 ",",
+              loss < 0 ? (int64_t)-1 : (int64_t)p->stage.n - 1, loss,
+              kind[p->loss == NONE ? 0 : p->scale], p->loss_per_row, p->loss_ignore);
+    text_line(t, ".loss_target = %" PRId64 ", .loss_classes = %" PRId64 ", .device = %s,",
+              target_index(p), p->loss_classes, cpu ? "PP_CPU" : "PP_CUDA");
     t->indent = 0;
     text_line(t, "};\n");
-    text_line(t, "int main(int argc, char **argv)\n{\n    return pp_main(argc, argv, &pp_plan);\n}");
+    text_line(t,
+              "int main(int argc, char **argv)\n{\n    return pp_main(argc, argv, &pp_plan);\n}");
 }

@@ -1,5 +1,6 @@
 /*
- * stage.c - one stage as a file of C or of CUDA C: where its buffers stand, its kernels, its functions.  Its tables: tables.c.
+ * stage.c - one stage as a file of C or of CUDA C: where its buffers stand, its kernels, its
+ * functions.  Its tables: tables.c.
  */
 #include <inttypes.h>
 
@@ -9,7 +10,8 @@
 static void print_open(const StageGen *sg, const TargetRow *target, Text *t)
 {
     uint32_t n = sg->conv.n, stage = sg->stage->index;
-    const char *type = target->convolution, *cast = target->cplusplus ? arena_printf(sg->a, "(%s **)", type) : "";
+    const char *type = target->convolution,
+               *cast = target->cplusplus ? arena_printf(sg->a, "(%s **)", type) : "";
     text_line(t, "void *stage%u%s_open(int threads)\n{", stage, target->table);
     if (target->device) {
         text_line(t, "    static const int64_t rows[%u] = {", n);
@@ -19,7 +21,8 @@ static void print_open(const StageGen *sg, const TargetRow *target, Text *t)
     }
     text_line(t, "    %s **conv = %scalloc(%u, sizeof *conv);", type, cast, n);
     text_line(t, "    for (int i = 0; conv && i < %u; i++)", n);
-    text_line(t, "        conv[i] = %sconv_open(&stage%u_conv[i], %s);", target->call, stage, target->device ? "rows[i]" : "threads");
+    text_line(t, "        conv[i] = %sconv_open(&stage%u_conv[i], %s);", target->call, stage,
+              target->device ? "rows[i]" : "threads");
     text_line(t, "    return conv;\n}\n");
     text_line(t, "void stage%u%s_close(void *state)\n{", stage, target->table);
     text_line(t, "    %s **conv = %sstate;", type, cast);
@@ -38,7 +41,8 @@ static void print_prototypes(const StageGen *sg, Target target, Text *t)
         if (sg->func[i] && cg_function_like(sg, (FuncKind)i) == (FuncKind)i)
             text_line(t, "void %s(const PpCtx *c);", cg_function_name(sg, (FuncKind)i, target));
     if (sg->conv.n) {
-        text_line(t, "void *stage%u%s_open(int threads);\nvoid stage%u%s_close(void *state);", stage, row->table, stage, row->table);
+        text_line(t, "void *stage%u%s_open(int threads);\nvoid stage%u%s_close(void *state);",
+                  stage, row->table, stage, row->table);
         text_line(t, "extern const PpConvShape stage%u_conv[%u];", stage, sg->conv.n);
     }
     text_line(t, row->cplusplus ? "}\n" : "");
@@ -58,11 +62,17 @@ void cg_stage_print(StageGen *sg, Target target, Text *t)
     const TargetRow *row = target_row(target);
     const KernelList *k = &sg->kernels[target];
     cg_stage_functions(sg, target);
-    text_add(t, "// stage%u.%s - stage %u of %u: %s\n// Written by ppsplit from the model's graph.  rows: the samples of this microbatch, at most %"
-             PRId64 ".\n//\n", s->index, row->ending, s->index, sg->pipe->stage.n, cg_comment(sg->a, s->label ? s->label : ""), sg->g->batch);
-    text_add(t, "// bytes: parameters %" PRId64 ", gradients %" PRId64 ", constants %" PRId64 ", workspace %" PRId64 "; for each microbatch stash %"
-             PRId64 ", saved %" PRId64 "\n", sg->bytes_param, sg->bytes_grad, sg->bytes_const + (row->device ? sg->bytes_inlined : 0),
-             cg_bytes_work(sg, target), sg->bytes_stash, sg->bytes_saved);
+    text_add(t,
+             "// stage%u.%s - stage %u of %u: %s\n// Written by ppsplit from the model's graph.  "
+             "rows: the samples of this microbatch, at most %" PRId64 ".\n//\n",
+             s->index, row->ending, s->index, sg->pipe->stage.n,
+             cg_comment(sg->a, s->label ? s->label : ""), sg->g->batch);
+    text_add(t,
+             "// bytes: parameters %" PRId64 ", gradients %" PRId64 ", constants %" PRId64
+             ", workspace %" PRId64 "; for each microbatch stash %" PRId64 ", saved %" PRId64 "\n",
+             sg->bytes_param, sg->bytes_grad,
+             sg->bytes_const + (row->device ? sg->bytes_inlined : 0), cg_bytes_work(sg, target),
+             sg->bytes_stash, sg->bytes_saved);
     text_add(t, "#include \"%s\"\n\n", row->header);
     print_prototypes(sg, target, t);
     if (!row->device)

@@ -1,19 +1,24 @@
 /*
- * tables.c - what the stages tell the runtime about themselves: a PpStage for each target and all it points to, in C, for pipeline.c.
+ * tables.c - what the stages tell the runtime about themselves: a PpStage for each target and all
+ * it points to, in C, for pipeline.c.
  */
 #include <inttypes.h>
 
 #include "write.h"
 
-const char *cg_tensor(Arena *a, const Graph *g, const char *name, Dtype t, const Shape *s, int batch)
+const char *cg_tensor(Arena *a, const Graph *g, const char *name, Dtype t, const Shape *s,
+                      int batch)
 {
     const char *dim = "";
     for (int i = 0; i < s->rank; i++)
         dim = arena_printf(a, "%s%s%" PRId64, dim, i ? ", " : "", s->d[i]);
     if (batch >= 0 && (batch >= s->rank || g->batch <= 0 || s->d[batch] % g->batch != 0))
         batch = -1;
-    return arena_printf(a, "{.name = %s, .dtype = %d, .rank = %d, .dim = {%s}, .batch_dim = %d, .bytes = %" PRId64 "}", cg_string(a, name), (int)t,
-                        s->rank, *dim ? dim : "0", batch < 0 ? -1 : batch, shape_elements(s) * (int64_t)dtype_size(t));
+    return arena_printf(
+        a,
+        "{.name = %s, .dtype = %d, .rank = %d, .dim = {%s}, .batch_dim = %d, .bytes = %" PRId64 "}",
+        cg_string(a, name), (int)t, s->rank, *dim ? dim : "0", batch < 0 ? -1 : batch,
+        shape_elements(s) * (int64_t)dtype_size(t));
 }
 
 static const char *tensor(const StageGen *sg, const char *name, Dtype t, const Shape *s, int batch)
@@ -59,9 +64,14 @@ static void print_inputs(const StageGen *sg, Text *t)
         const StageInput *in = &s->input.at[i];
         bool scale = in->value == p->loss_scale;
         int64_t from = scale ? -2 : in->from == NONE ? -1 : (int64_t)in->from;
-        uint32_t which = scale ? 0 : in->from == NONE ? data_input(p, in->value) : output_of(&p->stage.at[in->from], in->value);
-        text_line(t, "    {.t = %s,\n     .from = %" PRId64 ", .from_output = %u, .stashed = %d, .grads = %u},", value_tensor(sg, in->value),
-                  from, which, kept_until(sg->in_read[i]), in->grads.n);
+        uint32_t which = scale              ? 0
+                         : in->from == NONE ? data_input(p, in->value)
+                                            : output_of(&p->stage.at[in->from], in->value);
+        text_line(t,
+                  "    {.t = %s,\n     .from = %" PRId64
+                  ", .from_output = %u, .stashed = %d, .grads = %u},",
+                  value_tensor(sg, in->value), from, which, kept_until(sg->in_read[i]),
+                  in->grads.n);
     }
     text_line(t, "};\n");
 }
@@ -75,13 +85,14 @@ static void print_outputs(const StageGen *sg, Text *t)
     for (uint32_t i = 0; i < s->output.n; i++) {
         const StageOutput *out = &s->output.at[i];
         int64_t model = out->outputs.n > 0 ? (int64_t)out->outputs.at[0] : -1;
-        text_line(t, "    {.t = %s,\n     .model_output = %" PRId64 ", .stashed = %d, .dys = %u},", value_tensor(sg, out->value), model,
-                  kept_until(sg->out_read[i]), out->dys.n);
+        text_line(t, "    {.t = %s,\n     .model_output = %" PRId64 ", .stashed = %d, .dys = %u},",
+                  value_tensor(sg, out->value), model, kept_until(sg->out_read[i]), out->dys.n);
     }
     text_line(t, "};\n");
 }
 
-/* Consumers by descending stage, each one's contributions in its order: as autodiff filled StageOutput.dys. */
+/* Consumers by descending stage, each one's contributions in its order: as autodiff filled
+ * StageOutput.dys. */
 static uint32_t print_dys(const StageGen *sg, Text *t)
 {
     const Pipe *p = sg->pipe;
@@ -92,11 +103,17 @@ static uint32_t print_dys(const StageGen *sg, Text *t)
         for (uint32_t c = p->stage.n; s->output.at[o].dys.n > 0 && c-- > s->index + 1;)
             for (uint32_t i = 0; i < p->stage.at[c].input.n; i++) {
                 const StageInput *in = &p->stage.at[c].input.at[i];
-                for (uint32_t j = 0; in->value == s->output.at[o].value && in->from == s->index && j < in->grads.n; j++, k++) {
-                    INSIST(k < s->output.at[o].dys.n && s->output.at[o].dys.at[k] == in->grads.at[j]);
+                for (uint32_t j = 0;
+                     in->value == s->output.at[o].value && in->from == s->index && j < in->grads.n;
+                     j++, k++) {
+                    INSIST(k < s->output.at[o].dys.n &&
+                           s->output.at[o].dys.at[k] == in->grads.at[j]);
                     if (n++ == 0)
                         text_line(t, "static const PpDy stage%u_dys[] = {", s->index);
-                    text_line(t, "    {.output = %u, .from = %u, .input = %u, .index = %u, .stashed = %d},", o, c, i, j, kept_until(sg->dy_read[n - 1]));
+                    text_line(
+                        t,
+                        "    {.output = %u, .from = %u, .input = %u, .index = %u, .stashed = %d},",
+                        o, c, i, j, kept_until(sg->dy_read[n - 1]));
                 }
             }
         INSIST(k == s->output.at[o].dys.n);
@@ -116,9 +133,12 @@ static void print_params(const StageGen *sg, Text *t)
     for (uint32_t i = 0; i < s->param.n; i++) {
         const ParamUse *u = &s->param.at[i];
         const Param *q = &sg->g->param.at[u->param];
-        text_line(t, "    {.t = %s,\n     .param = %u, .use = %s, .from = %u, .trainable = %d, .stat = %d, .offset = %" PRId64 ", .grad_offset = %" PRId64 "},",
-                  tensor(sg, q->name, q->dtype, &q->shape, -1), u->param, use[u->use], u->use == USE_OWN ? s->index : u->from, q->trainable,
-                  q->stat, sg->param_at.at[i], sg->grad_at.at[i]);
+        text_line(t,
+                  "    {.t = %s,\n     .param = %u, .use = %s, .from = %u, .trainable = %d, .stat "
+                  "= %d, .offset = %" PRId64 ", .grad_offset = %" PRId64 "},",
+                  tensor(sg, q->name, q->dtype, &q->shape, -1), u->param, use[u->use],
+                  u->use == USE_OWN ? s->index : u->from, q->trainable, q->stat, sg->param_at.at[i],
+                  sg->grad_at.at[i]);
     }
     text_line(t, "};\n");
 }
@@ -136,8 +156,8 @@ void cg_short_constants(const StageGen *sg, const char *prefix, Text *t)
         int64_t n = shape_elements(&v->shape);
         if (!c->inlined)
             continue;
-        text_add(t, "// %s%s\nstatic const %s %sc%u[] = {", shape_print(sg->a, v->dtype, &v->shape), out_value_name(sg->a, v->name),
-                 cg_ctype(v->dtype), prefix, i);
+        text_add(t, "// %s%s\nstatic const %s %sc%u[] = {", shape_print(sg->a, v->dtype, &v->shape),
+                 out_value_name(sg->a, v->name), cg_ctype(v->dtype), prefix, i);
         for (int64_t j = 0; j < n; j++) {
             int64_t whole;
             double x = cg_element(v, j, &whole);
@@ -147,8 +167,8 @@ void cg_short_constants(const StageGen *sg, const char *prefix, Text *t)
     }
 }
 
-/* Short ones stand in the source of the CPU's functions; a device reads all of them in its memory, the short ones behind the others.
-   Returns how many are not short. */
+/* Short ones stand in the source of the CPU's functions; a device reads all of them in its memory,
+   the short ones behind the others. Returns how many are not short. */
 static uint32_t print_consts(const StageGen *sg, bool device, Text *t)
 {
     uint32_t n[2] = {0, 0};
@@ -165,14 +185,16 @@ static uint32_t print_consts(const StageGen *sg, bool device, Text *t)
             const StageConst *c = &sg->konst.at[i];
             const Value *v = val(sg->g, c->value);
             if (c->inlined == inlined)
-                text_line(t, "    {.t = %s, .offset = %" PRId64 ", .data = %s},", tensor(sg, cg_const_name(sg, i), v->dtype, &v->shape, -1),
-                          c->offset + (inlined ? sg->bytes_const : 0), inlined ? arena_printf(sg->a, "%sc%u", prefix, i) : "NULL");
+                text_line(t, "    {.t = %s, .offset = %" PRId64 ", .data = %s},",
+                          tensor(sg, cg_const_name(sg, i), v->dtype, &v->shape, -1),
+                          c->offset + (inlined ? sg->bytes_const : 0),
+                          inlined ? arena_printf(sg->a, "%sc%u", prefix, i) : "NULL");
         }
     text_line(t, "};\n");
     return n[0];
 }
 
-/* ---- convolutions ------------------------------------------------------------------------------------------- */
+/* ---- convolutions ---------------------------------------------------------------------------- */
 
 static const char *dims(const StageGen *sg, const int64_t *d, int n)
 {
@@ -188,19 +210,26 @@ static void print_convs(const StageGen *sg, Text *t)
     uint32_t n = sg->conv.n, stage = sg->stage->index;
     if (n == 0)
         return;
-    text_line(t, "extern const PpConvShape stage%u_conv[%u];\nconst PpConvShape stage%u_conv[%u] = {", stage, n, stage, n);
+    text_line(t,
+              "extern const PpConvShape stage%u_conv[%u];\nconst PpConvShape stage%u_conv[%u] = {",
+              stage, n, stage, n);
     for (uint32_t i = 0; i < n; i++) {
         const StageConv *c = &sg->conv.at[i];
-        text_line(t, "    {.dtype = %s, .spatial = %d, .group = %" PRId64 ", .c = %" PRId64 ", .m = %" PRId64 ", .in = {%s}, .out = {%s},\n"
-                  "     .kernel = {%s}, .stride = {%s}, .dilation = {%s}, .pad_begin = {%s}, .pad_end = {%s}},",
-                  type_runtime(c->type), c->spatial, c->group, c->c, c->m, dims(sg, c->in, c->spatial),
-                  dims(sg, c->out, c->spatial), dims(sg, c->kernel, c->spatial), dims(sg, c->stride, c->spatial),
-                  dims(sg, c->dilation, c->spatial), dims(sg, c->pad_begin, c->spatial), dims(sg, c->pad_end, c->spatial));
+        text_line(t,
+                  "    {.dtype = %s, .spatial = %d, .group = %" PRId64 ", .c = %" PRId64
+                  ", .m = %" PRId64 ", .in = {%s}, .out = {%s},\n"
+                  "     .kernel = {%s}, .stride = {%s}, .dilation = {%s}, .pad_begin = {%s}, "
+                  ".pad_end = {%s}},",
+                  type_runtime(c->type), c->spatial, c->group, c->c, c->m,
+                  dims(sg, c->in, c->spatial), dims(sg, c->out, c->spatial),
+                  dims(sg, c->kernel, c->spatial), dims(sg, c->stride, c->spatial),
+                  dims(sg, c->dilation, c->spatial), dims(sg, c->pad_begin, c->spatial),
+                  dims(sg, c->pad_end, c->spatial));
     }
     text_line(t, "};\n");
 }
 
-/* ---- the stage ------------------------------------------------------------------------------------------------ */
+/* ---- the stage ------------------------------------------------------------------------------- */
 
 static int64_t flops(const StageGen *sg, const Ids *list)
 {
@@ -237,8 +266,9 @@ static void print_prototypes(const StageGen *sg, Target target, Text *t)
         if (sg->func[k] && cg_function_like(sg, (FuncKind)k) == (FuncKind)k)
             text_line(t, "void %s(const PpCtx *c);", cg_function_name(sg, (FuncKind)k, target));
     if (sg->conv.n)
-        text_line(t, "void *stage%u%s_open(int threads);\nvoid stage%u%s_close(void *state);", sg->stage->index, target_row(target)->table,
-                  sg->stage->index, target_row(target)->table);
+        text_line(t, "void *stage%u%s_open(int threads);\nvoid stage%u%s_close(void *state);",
+                  sg->stage->index, target_row(target)->table, sg->stage->index,
+                  target_row(target)->table);
 }
 
 static void print_functions(const StageGen *sg, Target target, Text *t)
@@ -248,10 +278,12 @@ static void print_functions(const StageGen *sg, Target target, Text *t)
     text_line(t, ".has_backward = %d,", cg_has_backward(sg->stage));
     if (sg->conv.n)
         text_line(t, ".open = stage%u%s_open, .close = stage%u%s_close,", i, suffix, i, suffix);
-    text_line(t, ".forward = %s, .infer = %s,", function(sg, F_FORWARD, target), function(sg, F_INFER, target));
+    text_line(t, ".forward = %s, .infer = %s,", function(sg, F_FORWARD, target),
+              function(sg, F_INFER, target));
     if (cg_has_backward(sg->stage))
-        text_line(t, ".backward = %s, .backward_input = %s, .backward_weight = %s,", function(sg, F_BACKWARD, target),
-                  function(sg, F_INPUT, target), function(sg, F_WEIGHT, target));
+        text_line(t, ".backward = %s, .backward_input = %s, .backward_weight = %s,",
+                  function(sg, F_BACKWARD, target), function(sg, F_INPUT, target),
+                  function(sg, F_WEIGHT, target));
 }
 
 static void print_stage(const StageGen *sg, Target target, uint32_t dys, uint32_t consts, Text *t)
@@ -260,19 +292,25 @@ static void print_stage(const StageGen *sg, Target target, uint32_t dys, uint32_
     const TargetRow *row = target_row(target);
     uint32_t n = row->device ? sg->konst.n : consts;
     print_prototypes(sg, target, t);
-    text_line(t, "extern const PpStage pp_stage%u%s;\nconst PpStage pp_stage%u%s = {", s->index, row->table, s->index, row->table);
+    text_line(t, "extern const PpStage pp_stage%u%s;\nconst PpStage pp_stage%u%s = {", s->index,
+              row->table, s->index, row->table);
     t->indent = 1;
     text_line(t, ".index = %u, .label = %s,", s->index, cg_string(sg->a, s->label ? s->label : ""));
-    text_line(t, ".n_input = %u, .n_output = %u, .n_dy = %u, .n_dx = %u, .n_param = %u, .n_const = %u,", s->input.n, s->output.n, dys,
-              dx_count(s), s->param.n, n);
-    text_line(t, ".input = %s, .output = %s, .dy = %s, .param = %s, .konst = %s,", list(sg, "inputs", s->input.n), list(sg, "outputs", s->output.n),
+    text_line(
+        t, ".n_input = %u, .n_output = %u, .n_dy = %u, .n_dx = %u, .n_param = %u, .n_const = %u,",
+        s->input.n, s->output.n, dys, dx_count(s), s->param.n, n);
+    text_line(t, ".input = %s, .output = %s, .dy = %s, .param = %s, .konst = %s,",
+              list(sg, "inputs", s->input.n), list(sg, "outputs", s->output.n),
               list(sg, "dys", dys), list(sg, "params", s->param.n), list(sg, "consts", n));
-    text_line(t, ".bytes_param = %" PRId64 ", .bytes_grad = %" PRId64 ", .bytes_const = %" PRId64 ",", sg->bytes_param, sg->bytes_grad,
-              sg->bytes_const + (row->device ? sg->bytes_inlined : 0));
-    text_line(t, ".bytes_stash = %" PRId64 ", .bytes_saved = %" PRId64 ", .bytes_work = %" PRId64 ",", sg->bytes_stash, sg->bytes_saved,
-              cg_bytes_work(sg, target));
-    text_line(t, ".flops_forward = %" PRId64 ", .flops_input = %" PRId64 ", .flops_weight = %" PRId64 ",", flops(sg, &s->forward),
-              flops(sg, &s->backward_input), flops(sg, &s->backward_weight));
+    text_line(
+        t, ".bytes_param = %" PRId64 ", .bytes_grad = %" PRId64 ", .bytes_const = %" PRId64 ",",
+        sg->bytes_param, sg->bytes_grad, sg->bytes_const + (row->device ? sg->bytes_inlined : 0));
+    text_line(t,
+              ".bytes_stash = %" PRId64 ", .bytes_saved = %" PRId64 ", .bytes_work = %" PRId64 ",",
+              sg->bytes_stash, sg->bytes_saved, cg_bytes_work(sg, target));
+    text_line(
+        t, ".flops_forward = %" PRId64 ", .flops_input = %" PRId64 ", .flops_weight = %" PRId64 ",",
+        flops(sg, &s->forward), flops(sg, &s->backward_input), flops(sg, &s->backward_weight));
     print_functions(sg, target, t);
     t->indent = 0;
     text_line(t, "};\n");
@@ -289,7 +327,8 @@ void cg_tables_print(const StageGen *sg, bool cpu, bool cuda, Text *t)
     print_convs(sg, t);
     if (cpu)
         print_stage(sg, TARGET_C, dys, consts, t);
-    if (cuda) {                                         /* the goal `pipeline` builds without CUDA */
+    /* the goal `pipeline` builds without CUDA */
+    if (cuda) {
         text_add(t, "#ifdef PP_WITH_CUDA\n");
         print_stage(sg, TARGET_CUDA, dys, consts, t);
         text_add(t, "#endif\n\n");

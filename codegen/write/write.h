@@ -11,15 +11,21 @@ void cg_stage_functions(StageGen *sg, Target target);   /* prints them */
 void cg_stage_print(StageGen *sg, Target target, Text *t);      /* stageN.c, stageN.cu */
 
 /* tables.c */
-const char *cg_tensor(Arena *a, const Graph *g, const char *name, Dtype t, const Shape *s, int batch);      /* a PpTensor */
-void cg_short_constants(const StageGen *sg, const char *prefix, Text *t);       /* those that stand in the source */
-void cg_tables_print(const StageGen *sg, bool cpu, bool cuda, Text *t);         /* after the stage's functions */
+/* a PpTensor */
+const char *cg_tensor(Arena *a, const Graph *g, const char *name, Dtype t, const Shape *s,
+                      int batch);
+/* those that stand in the source */
+void cg_short_constants(const StageGen *sg, const char *prefix, Text *t);
+/* after the stage's functions */
+void cg_tables_print(const StageGen *sg, bool cpu, bool cuda, Text *t);
 const char *cg_const_name(const StageGen *sg, uint32_t i);                      /* in params/ */
 
 /* pipeline.c */
 void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, const Text *tables, Text *t);
 
-/* params.c; dir: where to write; final_dir: where that will lie in the end, absolute; weight: where each parameter's bytes went */
-void cg_params_write(StageGen *sg, const char *dir, const char *final_dir, bool link, OnnxWeight *weight);
+/* params.c; dir: where to write; final_dir: where that will lie in the end, absolute; weight: where
+ * each parameter's bytes went */
+void cg_params_write(StageGen *sg, const char *dir, const char *final_dir, bool link,
+                     OnnxWeight *weight);
 
 #endif

@@ -1,10 +1,10 @@
 /*
- * test_codegen.c - the C of generated stages against the evaluator, value by value (stage_run.h): every rule of
- * vjp_cases.h and small networks, cut and whole, for all rows and for one row less.
+ * test_codegen.c - the C of generated stages against the evaluator, value by value (stage_run.h):
+ * every rule of vjp_cases.h and small networks, cut and whole, for all rows and for one row less.
  *
- * With arguments it does the same for a model: test_codegen MODEL.onnx [--loss L] [--split S].. [--bind B].. [--chunk
- * C]..; its inputs are in.NAME.npy and target.npy beside it where there are any.  --cuda as the first argument: the CUDA
- * stages, under the shim.
+ * With arguments it does the same for a model: test_codegen MODEL.onnx [--loss L] [--split S]..
+ * [--bind B].. [--chunk C]..; its inputs are in.NAME.npy and target.npy beside it where there are
+ * any.  --cuda as the first argument: the CUDA stages, under the shim.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "stage_run.h"
 #include "tap.h"
 
-/* ---- models from files --------------------------------------------------------------------------------------- */
+/* ---- models from files ----------------------------------------------------------------------- */
 
 static void random_input(StageRun *r, ValueId v, void *data)
 {
@@ -55,10 +55,13 @@ static void set_inputs(StageRun *r, const char *dir)
     for (uint32_t i = 0; i < g->input.n; i++) {
         ValueId v = g->input.at[i];
         const Value *x = val(g, v);
-        void *data = arena_calloc(r->a, (size_t)shape_elements(&x->shape) + 1, dtype_size(x->dtype));
-        const char *path = arena_printf(r->a, "%s/%s%s.npy", dir, v == r->p->target ? "" : "in.", x->name);
+        void *data =
+            arena_calloc(r->a, (size_t)shape_elements(&x->shape) + 1, dtype_size(x->dtype));
+        const char *path =
+            arena_printf(r->a, "%s/%s%s.npy", dir, v == r->p->target ? "" : "in.", x->name);
         if (r->given && v < r->n_given && r->given[v].data) {
-            memcpy(data, r->given[v].data, (size_t)shape_elements(&x->shape) * dtype_size(x->dtype));
+            memcpy(data, r->given[v].data,
+                   (size_t)shape_elements(&x->shape) * dtype_size(x->dtype));
         } else if (v == r->p->loss_scale) {
             if (x->dtype == DT_F32)
                 *(float *)data = 0.125f;
@@ -113,7 +116,7 @@ static void run_model(void *arg)
     run_pipe(r, p, j->dir);
 }
 
-/* ---- small graphs ----------------------------------------------------------------------------------------------- */
+/* ---- small graphs ---------------------------------------------------------------------------- */
 
 typedef struct {
     const char *dir, *name;
@@ -141,7 +144,12 @@ static void run_small(void *arg)
 static void check_small(Small s, RunBits *whole, bool verbose)
 {
     uint32_t same = 0;
-    s.run = (StageRun){.a = arena_new(), .dir = s.dir, .device = s.device, .tolerance = 1e-3, .seed = s.seed, .verbose = verbose};
+    s.run = (StageRun){.a = arena_new(),
+                       .dir = s.dir,
+                       .device = s.device,
+                       .tolerance = 1e-3,
+                       .seed = s.seed,
+                       .verbose = verbose};
     int code = diag_run(run_small, &s);
     if (code == 0 && s.run.wrong == 0 && s.cuts > 0 && whole->params > 0)
         same = run_same_bits(&s.run, &s.bits, whole);
@@ -156,11 +164,12 @@ static void check_small(Small s, RunBits *whole, bool verbose)
     }
     ok(code == 0 && s.run.wrong == 0 && s.run.compared > 0,
        "%s %llu, %u cuts: %u tensors, worst %.2g of the tolerance, %u as in one stage%s%s", s.name,
-       (unsigned long long)s.seed, s.cuts, s.run.compared, s.run.worst, same, s.run.wrong ? "; " : "", s.run.first);
+       (unsigned long long)s.seed, s.cuts, s.run.compared, s.run.worst, same,
+       s.run.wrong ? "; " : "", s.run.first);
     arena_free(s.run.a);
 }
 
-/* ---- the rules of vjp_cases.h, many in one stage --------------------------------------------------------------------
+/* ---- the rules of vjp_cases.h, many in one stage ------------------------------------------------
  */
 
 enum { CASES = sizeof cases / sizeof *cases, RULES = 14 };
@@ -173,7 +182,13 @@ typedef struct {
 
 static void build_rule(Graph *g, uint32_t i, Dtype real, ValueId *loss, Tensor *given)
 {
-    T t = {.g = g, .seed = i, .op = cases[i].op, .lo = cases[i].lo, .hi = cases[i].hi, .real = real, .params = true};
+    T t = {.g = g,
+           .seed = i,
+           .op = cases[i].op,
+           .lo = cases[i].lo,
+           .hi = cases[i].hi,
+           .real = real,
+           .params = true};
     cases[i].build(&t);
     make_loss(&t);
     *loss = *loss == NONE ? t.loss : g_add(g, *loss, t.loss);
@@ -213,13 +228,18 @@ static void run_rules(void *arg)
     run_pipe(&c->run, p, "/nowhere");
 }
 
-static void check_rules(const char *dir, const Device *device, uint32_t from, uint32_t n, Dtype real)
+static void check_rules(const char *dir, const Device *device, uint32_t from, uint32_t n,
+                        Dtype real)
 {
-    Rules c = {from, n, real, {.a = arena_new(), .dir = dir, .device = device, .tolerance = 1e-3, .seed = from}};
+    Rules c = {from,
+               n,
+               real,
+               {.a = arena_new(), .dir = dir, .device = device, .tolerance = 1e-3, .seed = from}};
     int code = diag_run(run_rules, &c);
     ok(code == 0 && c.run.wrong == 0 && c.run.compared > 0,
-       "%s: rules %s to %s: %u tensors, worst %.2g of the tolerance%s%s", dtype_name(real), op_name(cases[from].op),
-       op_name(cases[from + n - 1].op), c.run.compared, c.run.worst, c.run.wrong ? "; " : "", c.run.first);
+       "%s: rules %s to %s: %u tensors, worst %.2g of the tolerance%s%s", dtype_name(real),
+       op_name(cases[from].op), op_name(cases[from + n - 1].op), c.run.compared, c.run.worst,
+       c.run.wrong ? "; " : "", c.run.first);
     arena_free(c.run.a);
 }
 
@@ -247,7 +267,13 @@ static const struct {
 
 static int model_main(int argc, char **argv, const char *dir, const Device *device)
 {
-    Job j = {.path = argv[1], .run = {.a = arena_new(), .dir = dir, .device = device, .tolerance = 1e-3, .seed = 1, .verbose = true}};
+    Job j = {.path = argv[1],
+             .run = {.a = arena_new(),
+                     .dir = dir,
+                     .device = device,
+                     .tolerance = 1e-3,
+                     .seed = 1,
+                     .verbose = true}};
     Arena *a = j.run.a;
     j.import.limits = limits_default();
     const char *slash = strrchr(argv[1], '/');
@@ -266,15 +292,17 @@ static int model_main(int argc, char **argv, const char *dir, const Device *devi
         }
     }
     int code = diag_run(run_model, &j);
-    ok(code == 0 && j.run.wrong == 0 && j.run.compared > 0, "%s: %u tensors, worst %.2g of the tolerance%s%s", argv[1],
-       j.run.compared, j.run.worst, j.run.wrong ? "; " : "", j.run.first);
+    ok(code == 0 && j.run.wrong == 0 && j.run.compared > 0,
+       "%s: %u tensors, worst %.2g of the tolerance%s%s", argv[1], j.run.compared, j.run.worst,
+       j.run.wrong ? "; " : "", j.run.first);
     return tap_done();
 }
 
 static int tests(int argc, char **argv, const char *dir, const Device *device)
 {
     RunBits whole = {0};
-    if (argc > 3 && (!strcmp(argv[1], "--random") || !strcmp(argv[1], "--shuffled"))) { /* FIRST COUNT: whole and with two and three cuts */
+    /* FIRST COUNT: whole and with two and three cuts */
+    if (argc > 3 && (!strcmp(argv[1], "--random") || !strcmp(argv[1], "--shuffled"))) {
         for (int i = 0; i < 3 * atoi(argv[3]); i++)
             check_small((Small){.dir = dir,
                                 .device = device,
@@ -293,16 +321,32 @@ static int tests(int argc, char **argv, const char *dir, const Device *device)
     }
     for (unsigned i = 0; i < sizeof nets / sizeof *nets; i++)
         for (uint32_t cuts = 0; cuts < 3; cuts++)
-            check_small((Small){.dir = dir, .device = device, .name = nets[i].name, .build = nets[i].build, .seed = 1, .cuts = cuts},
+            check_small((Small){.dir = dir,
+                                .device = device,
+                                .name = nets[i].name,
+                                .build = nets[i].build,
+                                .seed = 1,
+                                .cuts = cuts},
                         &whole, false);
     for (uint32_t seed = 1; seed < 3; seed++)
-        for (uint32_t cuts = 0; cuts < (device ? 1 : 3); cuts += 2)      /* the device's sums follow strides, which a cut changes here */
-            check_small((Small){.dir = dir, .device = device, .name = "shuffled", .build = net_shuffled, .seed = seed, .cuts = cuts},
+        for (uint32_t cuts = 0; cuts < (device ? 1 : 3);
+             cuts += 2) /* the device's sums follow strides, which a cut changes here */
+            check_small((Small){.dir = dir,
+                                .device = device,
+                                .name = "shuffled",
+                                .build = net_shuffled,
+                                .seed = seed,
+                                .cuts = cuts},
                         &whole, false);
     for (uint32_t seed = 14; seed < 20; seed++)
         for (uint32_t cuts = 0; cuts < 3; cuts += 2)
-            check_small((Small){.dir = dir, .device = device, .name = "random", .build = net_random, .seed = seed, .cuts = cuts}, &whole,
-                        false);
+            check_small((Small){.dir = dir,
+                                .device = device,
+                                .name = "random",
+                                .build = net_random,
+                                .seed = seed,
+                                .cuts = cuts},
+                        &whole, false);
     return tap_done();
 }
 

@@ -1,7 +1,8 @@
 /*
- * test_nest.c - the interpreter of loop nests (codegen/plan/interp.c) against the printed C, bit by bit: every nest of small networks
- * and random graphs, forward and backward, for all rows and for one row less; the written order of additions against sums
- * spelled out here; and sums over one-hot rows against the element that codegen/plan/pick.c makes of them.
+ * test_nest.c - the interpreter of loop nests (codegen/plan/interp.c) against the printed C, bit by
+ * bit: every nest of small networks and random graphs, forward and backward, for all rows and for
+ * one row less; the written order of additions against sums spelled out here; and sums over one-hot
+ * rows against the element that codegen/plan/pick.c makes of them.
  */
 #include <dlfcn.h>
 #include <math.h>
@@ -37,15 +38,20 @@ static void write_kernel(Arena *a, const Nest *n, uint32_t number, FILE *out)
     nest_print_c(a, n, name, &uses, &t);
     fprintf(out, "void kernel%u(int64_t rows, void *const *at)\n{\n    (void)rows;\n", number);
     for (uint32_t i = 0; i < n->arg.n; i++)
-        fprintf(out, "    %s%s *t%u = at[%u];\n", n->arg.at[i].written ? "" : "const ", cg_ctype(n->arg.at[i].type), i, i);
+        fprintf(out, "    %s%s *t%u = at[%u];\n", n->arg.at[i].written ? "" : "const ",
+                cg_ctype(n->arg.at[i].type), i, i);
     fprintf(out, "%s}\n\n", t.at ? t.at : "");
 }
 
 /* Both files are removed: what is loaded stays. */
 static void *compile(Arena *a, const char *path, const char *so)
 {
-    const char *cmd = arena_printf(a, "cc -std=gnu11 -O1 -march=native -w -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv "
-                                   "-fopenmp-simd -fPIC -shared -I. -Iruntime -Iruntime/api -o %s %s -lm", so, path);
+    const char *cmd =
+        arena_printf(a,
+                     "cc -std=gnu11 -O1 -march=native -w -ffp-contract=off -fno-math-errno "
+                     "-fno-trapping-math -fwrapv "
+                     "-fopenmp-simd -fPIC -shared -I. -Iruntime -Iruntime/api -o %s %s -lm",
+                     so, path);
     INSIST(system(cmd) == 0);
     void *h = dlopen(so, RTLD_NOW | RTLD_LOCAL);
     INSIST(h);
@@ -69,8 +75,10 @@ static bool same(Dtype t, const char *x, const char *y, int64_t n)
     for (int64_t i = 0; i < n; i++) {
         if (memcmp(x + (size_t)i * size, y + (size_t)i * size, size) == 0)
             continue;
-        double u = t == DT_F32 ? (double)((const float *)(const void *)x)[i] : ((const double *)(const void *)x)[i];
-        double v = t == DT_F32 ? (double)((const float *)(const void *)y)[i] : ((const double *)(const void *)y)[i];
+        double u = t == DT_F32 ? (double)((const float *)(const void *)x)[i]
+                               : ((const double *)(const void *)x)[i];
+        double v = t == DT_F32 ? (double)((const float *)(const void *)y)[i]
+                               : ((const double *)(const void *)y)[i];
         if (!dtype_is_float(t) || !isnan(u) || !isnan(v))
             return false;
     }
@@ -80,7 +88,8 @@ static bool same(Dtype t, const char *x, const char *y, int64_t n)
 static void compare(NestCase *c, const One *o, Kernel kernel, int64_t rows)
 {
     const Nest *n = o->nest;
-    void **mine = arena_array(c->a, void *, n->arg.n + 1), **theirs = arena_array(c->a, void *, n->arg.n + 1);
+    void **mine = arena_array(c->a, void *, n->arg.n + 1),
+         **theirs = arena_array(c->a, void *, n->arg.n + 1);
     char **whole = arena_array(c->a, char *, 2 * n->arg.n + 1);
     int64_t *room = arena_array(c->a, int64_t, n->arg.n + 1);
     for (uint32_t i = 0; i < n->arg.n; i++) {
@@ -99,7 +108,8 @@ static void compare(NestCase *c, const One *o, Kernel kernel, int64_t rows)
     for (uint32_t i = 0; i < n->arg.n; i++)
         if (!same(n->arg.at[i].type, whole[2 * i], whole[2 * i + 1], 2 * room[i])) {
             if (c->wrong++ == 0)
-                snprintf(c->first, sizeof c->first, "; kernel%u, %d rows, argument %u differs", o->number, (int)rows, i);
+                snprintf(c->first, sizeof c->first, "; kernel%u, %d rows, argument %u differs",
+                         o->number, (int)rows, i);
             return;
         }
 }
@@ -108,7 +118,8 @@ static void run(void *arg)
 {
     NestCase *c = arg;
     Pipe *p = net_pipe(c->a, c->build, c->seed, 0);
-    const char *path = arena_printf(c->a, "%s/nests.c", c->dir), *so = arena_printf(c->a, "%s/%u.so", c->dir, compiled++);
+    const char *path = arena_printf(c->a, "%s/nests.c", c->dir),
+               *so = arena_printf(c->a, "%s/%u.so", c->dir, compiled++);
     VEC(One) all = {0};
     FILE *out = fopen(path, "w");
     INSIST(out);
@@ -138,20 +149,29 @@ static void check(const char *dir, const char *name, void (*build)(Net *), uint6
 {
     NestCase c = {.a = arena_new(), .dir = dir, .build = build, .seed = seed};
     int code = diag_run(run, &c);
-    ok(code == 0 && c.wrong == 0 && c.nests > 0, "%s %d: %u nests, bit for bit%s", name, (int)seed, c.nests, c.first);
+    ok(code == 0 && c.wrong == 0 && c.nests > 0, "%s %d: %u nests, bit for bit%s", name, (int)seed,
+       c.nests, c.first);
     arena_free(c.a);
 }
 
-/* ---- the order of additions, spelled out ----------------------------------------------------------------------- */
+/* ---- the order of additions, spelled out ----------------------------------------------------- */
 
 static Nest *sum_nest(Arena *a, NestKind kind, int64_t outer, int64_t inner)
 {
     Nest *n = arena_new_of(a, Nest);
-    *n = (Nest){.kind = kind, .nd = 2, .nouter = 1, .nrun = 1, .ext = {lin(outer), lin(inner)}, .arena = a};
+    *n = (Nest){
+        .kind = kind, .nd = 2, .nouter = 1, .nrun = 1, .ext = {lin(outer), lin(inner)}, .arena = a};
     bool row = kind == NEST_ROW;
-    Stmt load = {.kind = S_LOAD, .type = DT_F32, .stride = {lin(row ? inner : 1), lin(row ? 1 : outer)}};
+    Stmt load = {
+        .kind = S_LOAD, .type = DT_F32, .stride = {lin(row ? inner : 1), lin(row ? 1 : outer)}};
     Stmt sum = {.kind = S_REDUCE, .op = OP_ReduceSum, .type = DT_F32, .nin = 1, .row = true};
-    Stmt store = {.kind = S_STORE, .type = DT_F32, .nin = 1, .in = {1}, .arg = 1, .stride = {lin(1)}, .row = true};
+    Stmt store = {.kind = S_STORE,
+                  .type = DT_F32,
+                  .nin = 1,
+                  .in = {1},
+                  .arg = 1,
+                  .stride = {lin(1)},
+                  .row = true};
     vec_push(a, &n->stmt, load);
     vec_push(a, &n->stmt, sum);
     vec_push(a, &n->stmt, store);
@@ -173,7 +193,8 @@ static void order_of_rows(void)
             lane[k] += lane[k + half];
     void *at[2] = {x, y};
     nest_interpret(a, sum_nest(a, NEST_ROW, 1, N), 1, at);
-    ok(y[0] == lane[0], "a row: element j into lane j mod 16, then halves: %.9g and %.9g", (double)y[0], (double)lane[0]);
+    ok(y[0] == lane[0], "a row: element j into lane j mod 16, then halves: %.9g and %.9g",
+       (double)y[0], (double)lane[0]);
     arena_free(a);
 }
 
@@ -196,12 +217,24 @@ static void order_of_columns(void)
     arena_free(a);
 }
 
-/* ---- sums over one-hot rows ----------------------------------------------------------------------------------------- */
+/* ---- sums over one-hot rows ------------------------------------------------------------------ */
 
-/* sum over j of (j == label ? X(j) : 0), and beside it what makes the nest one of several passes. */
+/* sum over j of (j == label ? X(j) : 0), and beside it what makes the nest one of several passes.
+ */
 typedef enum { X_LOAD, X_LOG_SOFTMAX, X_ROW, X_NUMBER, X_TABLE, X_TWICE } WhatX;
 /* What is different so that nothing can be picked. */
-typedef enum { AS_IT_IS, FROM_ONE, BY_TWO, GUARDED, NOT_ZERO, NO_ROW, LARGEST, PLANE, EMPTY, ANOTHER_SUM } Otherwise;
+typedef enum {
+    AS_IT_IS,
+    FROM_ONE,
+    BY_TWO,
+    GUARDED,
+    NOT_ZERO,
+    NO_ROW,
+    LARGEST,
+    PLANE,
+    EMPTY,
+    ANOTHER_SUM
+} Otherwise;
 typedef struct {
     const char *name;
     NestKind kind;
@@ -223,7 +256,8 @@ static uint32_t put(Nest *n, Stmt s)
     return n->stmt.n - 1;
 }
 
-static uint32_t put_op(Nest *n, StmtKind kind, Op op, Dtype t, uint32_t nin, uint32_t a, uint32_t b, uint32_t c)
+static uint32_t put_op(Nest *n, StmtKind kind, Op op, Dtype t, uint32_t nin, uint32_t a, uint32_t b,
+                       uint32_t c)
 {
     return put(n, (Stmt){.kind = kind, .op = op, .type = t, .nin = nin, .in = {a, b, c}});
 }
@@ -249,17 +283,21 @@ static uint32_t hot_x(Nest *n, const Hot *h, uint32_t index)
     }
     if (h->x == X_LOG_SOFTMAX) {
         x = put_op(n, S_OP, OP_Sub, t, 2, x, put_op(n, S_REDUCE, OP_ReduceMax, t, 1, x, 0, 0), 0);
-        uint32_t sum = put_op(n, S_REDUCE, OP_ReduceSum, t, 1, put_op(n, S_OP, OP_Exp, t, 1, x, 0, 0), 0, 0);
+        uint32_t sum =
+            put_op(n, S_REDUCE, OP_ReduceSum, t, 1, put_op(n, S_OP, OP_Exp, t, 1, x, 0, 0), 0, 0);
         return put_op(n, S_OP, OP_Sub, t, 2, x, put_op(n, S_OP, OP_Log, t, 1, sum, 0, 0), 0);
     }
     if (h->x == X_NUMBER)
         return put_op(n, S_OP, OP_Mul, t, 2, x, put_op(n, S_OP, OP_Cast, t, 1, index, 0, 0), 0);
-    if (h->x == X_TABLE) {                              /* of a row of a table that the label chooses, 3 elements apart */
+    /* of a row of a table that the label chooses, 3 elements apart */
+    if (h->x == X_TABLE) {
         Stmt s = hot_access(h, S_LOAD, t, 4, false);
         s.nindex = 1;
         s.index = arena_array(n->arena, NestIndex, 1);
         uint32_t two = put(n, (Stmt){.kind = S_CONST, .type = h->number, .k = 2, .ki = 2});
-        s.index[0] = (NestIndex){.in = put_op(n, S_OP, OP_Mod, h->number, 2, index, two, 0), .extent = lin(2), .stride = lin(3 * HOT_WIDE)};
+        s.index[0] = (NestIndex){.in = put_op(n, S_OP, OP_Mod, h->number, 2, index, two, 0),
+                                 .extent = lin(2),
+                                 .stride = lin(3 * HOT_WIDE)};
         s.stride[0] = lin(0);
         s.stride[1] = lin(3);
         return put_op(n, S_OP, OP_Add, t, 2, x, put(n, s), 0);
@@ -269,8 +307,12 @@ static uint32_t hot_x(Nest *n, const Hot *h, uint32_t index)
 
 static uint32_t hot_sum(Nest *n, const Hot *h, uint32_t index, uint32_t label, uint32_t x)
 {
-    uint32_t is = put_op(n, S_OP, OP_Equal, DT_BOOL, 2, h->swapped ? label : index, h->swapped ? index : label, 0);
-    uint32_t zero = put(n, (Stmt){.kind = S_CONST, .type = h->type, .k = h->other == NOT_ZERO, .ki = h->other == NOT_ZERO});
+    uint32_t is = put_op(n, S_OP, OP_Equal, DT_BOOL, 2, h->swapped ? label : index,
+                         h->swapped ? index : label, 0);
+    uint32_t zero = put(n, (Stmt){.kind = S_CONST,
+                                  .type = h->type,
+                                  .k = h->other == NOT_ZERO,
+                                  .ki = h->other == NOT_ZERO});
     return put_op(n, S_REDUCE, h->other == LARGEST ? OP_ReduceMax : OP_ReduceSum, h->type, 1,
                   put_op(n, S_OP, OP_Where, h->type, 3, is, x, zero), 0, 0);
 }
@@ -278,7 +320,12 @@ static uint32_t hot_sum(Nest *n, const Hot *h, uint32_t index, uint32_t label, u
 static Nest *hot_nest(Arena *a, const Hot *h)
 {
     Nest *n = arena_new_of(a, Nest);
-    *n = (Nest){.kind = h->kind, .nd = h->other == PLANE ? 3 : 2, .nouter = 1, .nrun = 1, .ext = {lin(HOT_ROWS), h->ext, lin(1)}, .arena = a};
+    *n = (Nest){.kind = h->kind,
+                .nd = h->other == PLANE ? 3 : 2,
+                .nouter = 1,
+                .nrun = 1,
+                .ext = {lin(HOT_ROWS), h->ext, lin(1)},
+                .arena = a};
     if (h->other == EMPTY)
         n->ext[1] = (Lin){-4, 1};
     const Dtype type[] = {h->type, DT_I64, h->type, h->type, h->type};
@@ -291,15 +338,21 @@ static Nest *hot_nest(Arena *a, const Hot *h)
         n->stmt.at[label].stride[1] = lin(1);
     if (h->number == DT_I32)
         label = put_op(n, S_OP, OP_Cast, DT_I32, 1, label, 0, 0);
-    Stmt j = {.kind = S_INDEX, .type = h->number, .base = lin(h->other == FROM_ONE), .stride = {lin(0), lin(h->other == BY_TWO ? 2 : 1)}};
+    Stmt j = {.kind = S_INDEX,
+              .type = h->number,
+              .base = lin(h->other == FROM_ONE),
+              .stride = {lin(0), lin(h->other == BY_TWO ? 2 : 1)}};
     uint32_t index = put(n, j), x = hot_x(n, h, index), sum = hot_sum(n, h, index, label, x);
     if (h->x == X_TWICE) {
         uint32_t one = put(n, (Stmt){.kind = S_CONST, .type = h->number, .k = 1, .ki = 1});
-        uint32_t next = put_op(n, S_OP, OP_Add, h->number, 2, label, one, 0), twice = put_op(n, S_OP, OP_Add, h->type, 2, x, x, 0);
+        uint32_t next = put_op(n, S_OP, OP_Add, h->number, 2, label, one, 0),
+                 twice = put_op(n, S_OP, OP_Add, h->type, 2, x, x, 0);
         sum = put_op(n, S_OP, OP_Mul, h->type, 2, sum, hot_sum(n, h, index, next, twice), 0);
     }
-    uint32_t another = h->other == ANOTHER_SUM ? put_op(n, S_REDUCE, OP_ReduceSum, h->type, 1, x, 0, 0) : NONE;
-    Stmt store = hot_access(h, S_STORE, h->type, 2, false), all = hot_access(h, S_STORE, h->type, 3, true);
+    uint32_t another =
+        h->other == ANOTHER_SUM ? put_op(n, S_REDUCE, OP_ReduceSum, h->type, 1, x, 0, 0) : NONE;
+    Stmt store = hot_access(h, S_STORE, h->type, 2, false),
+         all = hot_access(h, S_STORE, h->type, 3, true);
     store.nin = all.nin = 1;
     store.in[0] = sum;
     put(n, store);
@@ -320,11 +373,15 @@ static Nest *hot_nest(Arena *a, const Hot *h)
 static void hot_data(const Hot *h, int64_t rows, void **at)
 {
     int64_t end = lin_at(h->ext, rows);
-    const int64_t labels[] = {0, 1, -1, -100, end - 1, end, end + 5, INT64_MIN, INT64_MAX, (int64_t)1 << 32, end / 2, -end};
+    const int64_t labels[] = {0,       1,       -1,        -100,      end - 1,
+                              end,     end + 5, INT64_MIN, INT64_MAX, (int64_t)1 << 32,
+                              end / 2, -end};
     for (int i = 0; i < 2 * HOT_ROWS; i++)
         ((int64_t *)at[1])[i] = labels[(i * 5 + i / 12) % 12];
     for (int i = 0; dtype_is_float(h->type) && i < HOT_ROWS * HOT_WIDE; i++) {
-        double pick = chance(), x = pick < 0.3 || h->x == X_LOG_SOFTMAX ? -0.0 : pick < 0.4 ? (double)INFINITY : (double)NAN;
+        double pick = chance(), x = pick < 0.3 || h->x == X_LOG_SOFTMAX ? -0.0
+                                    : pick < 0.4                        ? (double)INFINITY
+                                                                        : (double)NAN;
         if (pick < 0.5 && h->type == DT_F32)
             ((float *)at[0])[i] = (float)x;
         else if (pick < 0.5)
@@ -354,8 +411,9 @@ static const char *hot_run(Arena *a, const Hot *h, const Nest *const *nest, void
             find_kernel(a, so, (uint32_t)(way % 2))(rows, mine);
         for (int i = 2; i < 4; i++)
             if (way > 0 && !same(h->type, first[i], at[i], ROOM))
-                return arena_printf(a, "; %s, %s, differs in argument %d, %d rows", way % 2 ? "picked" : "summed",
-                                    way < 2 ? "interpreted" : "in C", i, (int)rows);
+                return arena_printf(a, "; %s, %s, differs in argument %d, %d rows",
+                                    way % 2 ? "picked" : "summed", way < 2 ? "interpreted" : "in C",
+                                    i, (int)rows);
     }
     return "";
 }
@@ -364,18 +422,23 @@ static void check_hot(const char *dir, const Hot *h)
 {
     Arena *a = arena_new();
     Nest *n = hot_nest(a, h), *m = hot_nest(a, h);
-    bool picked = nest_pick(m), wanted = h->other == AS_IT_IS || (h->other == ANOTHER_SUM && h->kind == NEST_ROW);
+    bool picked = nest_pick(m),
+         wanted = h->other == AS_IT_IS || (h->other == ANOTHER_SUM && h->kind == NEST_ROW);
     nest_schedule(n);
     nest_schedule(m);
-    if (picked != wanted || n->passes != h->passes || (picked && (m->kind != h->kind_after || m->passes != h->passes_after))) {
-        ok(false, "one-hot sum, %s: picked %d, %d passes, kind %d, %d passes", h->name, picked, n->passes, (int)m->kind, m->passes);
+    if (picked != wanted || n->passes != h->passes ||
+        (picked && (m->kind != h->kind_after || m->passes != h->passes_after))) {
+        ok(false, "one-hot sum, %s: picked %d, %d passes, kind %d, %d passes", h->name, picked,
+           n->passes, (int)m->kind, m->passes);
     } else if (!wanted) {
         bool unchanged = m->stmt.n == n->stmt.n && m->kind == n->kind && m->nd == n->nd;
         for (uint32_t i = 0; unchanged && i < n->stmt.n; i++)
-            unchanged = m->stmt.at[i].kind == n->stmt.at[i].kind && m->stmt.at[i].op == n->stmt.at[i].op;
+            unchanged =
+                m->stmt.at[i].kind == n->stmt.at[i].kind && m->stmt.at[i].op == n->stmt.at[i].op;
         ok(unchanged, "one-hot sum, %s: stays as it was", h->name);
     } else {
-        const char *path = arena_printf(a, "%s/hot.c", dir), *so = arena_printf(a, "%s/%u.so", dir, compiled++), *wrong = "";
+        const char *path = arena_printf(a, "%s/hot.c", dir),
+                   *so = arena_printf(a, "%s/%u.so", dir, compiled++), *wrong = "";
         FILE *out = fopen(path, "w");
         INSIST(out);
         fprintf(out, "#include \"pp_kernel.h\"\n\n");
@@ -392,33 +455,232 @@ static void check_hot(const char *dir, const Hot *h)
 
 static const Hot hots[] = {
     {"floats", NEST_ROW, DT_F32, DT_I32, {23, 0}, X_LOAD, false, false, AS_IT_IS, NEST_POINT, 1, 1},
-    {"doubles, label first", NEST_ROW, DT_F64, DT_I64, {48, 0}, X_LOAD, true, false, AS_IT_IS, NEST_POINT, 1, 1},
-    {"int32, affine rows", NEST_ROW, DT_I32, DT_I32, {3, 5}, X_LOAD, false, false, AS_IT_IS, NEST_POINT, 1, 1},
-    {"int64, rows of the batch", NEST_ROW, DT_I64, DT_I64, {0, 7}, X_NUMBER, false, true, AS_IT_IS, NEST_ROW, 2, 1},
-    {"log-softmax", NEST_ROW, DT_F32, DT_I32, {50, 0}, X_LOG_SOFTMAX, false, false, AS_IT_IS, NEST_ROW, 3, 2},
-    {"log-softmax, stored", NEST_ROW, DT_F64, DT_I32, {50, 0}, X_LOG_SOFTMAX, true, true, AS_IT_IS, NEST_ROW, 4, 3},
-    {"what does not vary", NEST_ROW, DT_F32, DT_I64, {9, 0}, X_ROW, false, false, AS_IT_IS, NEST_POINT, 1, 1},
-    {"numbers of elements", NEST_ROW, DT_F32, DT_I32, {2, 1}, X_NUMBER, true, false, AS_IT_IS, NEST_POINT, 1, 1},
+    {"doubles, label first",
+     NEST_ROW,
+     DT_F64,
+     DT_I64,
+     {48, 0},
+     X_LOAD,
+     true,
+     false,
+     AS_IT_IS,
+     NEST_POINT,
+     1,
+     1},
+    {"int32, affine rows",
+     NEST_ROW,
+     DT_I32,
+     DT_I32,
+     {3, 5},
+     X_LOAD,
+     false,
+     false,
+     AS_IT_IS,
+     NEST_POINT,
+     1,
+     1},
+    {"int64, rows of the batch",
+     NEST_ROW,
+     DT_I64,
+     DT_I64,
+     {0, 7},
+     X_NUMBER,
+     false,
+     true,
+     AS_IT_IS,
+     NEST_ROW,
+     2,
+     1},
+    {"log-softmax",
+     NEST_ROW,
+     DT_F32,
+     DT_I32,
+     {50, 0},
+     X_LOG_SOFTMAX,
+     false,
+     false,
+     AS_IT_IS,
+     NEST_ROW,
+     3,
+     2},
+    {"log-softmax, stored",
+     NEST_ROW,
+     DT_F64,
+     DT_I32,
+     {50, 0},
+     X_LOG_SOFTMAX,
+     true,
+     true,
+     AS_IT_IS,
+     NEST_ROW,
+     4,
+     3},
+    {"what does not vary",
+     NEST_ROW,
+     DT_F32,
+     DT_I64,
+     {9, 0},
+     X_ROW,
+     false,
+     false,
+     AS_IT_IS,
+     NEST_POINT,
+     1,
+     1},
+    {"numbers of elements",
+     NEST_ROW,
+     DT_F32,
+     DT_I32,
+     {2, 1},
+     X_NUMBER,
+     true,
+     false,
+     AS_IT_IS,
+     NEST_POINT,
+     1,
+     1},
     {"a table", NEST_ROW, DT_F64, DT_I32, {31, 0}, X_TABLE, false, true, AS_IT_IS, NEST_ROW, 2, 1},
-    {"two in a row", NEST_ROW, DT_F32, DT_I32, {31, 0}, X_TWICE, false, false, AS_IT_IS, NEST_POINT, 1, 1},
-    {"beside another sum", NEST_ROW, DT_F32, DT_I32, {31, 0}, X_LOG_SOFTMAX, false, false, ANOTHER_SUM, NEST_ROW, 3, 3},
-    {"columns", NEST_COLUMN, DT_F32, DT_I32, {33, 0}, X_LOAD, false, false, AS_IT_IS, NEST_POINT, 1, 1},
-    {"columns, affine", NEST_COLUMN, DT_F64, DT_I64, {3, 5}, X_NUMBER, true, false, AS_IT_IS, NEST_POINT, 1, 1},
-    {"a column's other sum", NEST_COLUMN, DT_F32, DT_I32, {33, 0}, X_LOAD, false, false, ANOTHER_SUM, NEST_COLUMN, 1, 1},
+    {"two in a row",
+     NEST_ROW,
+     DT_F32,
+     DT_I32,
+     {31, 0},
+     X_TWICE,
+     false,
+     false,
+     AS_IT_IS,
+     NEST_POINT,
+     1,
+     1},
+    {"beside another sum",
+     NEST_ROW,
+     DT_F32,
+     DT_I32,
+     {31, 0},
+     X_LOG_SOFTMAX,
+     false,
+     false,
+     ANOTHER_SUM,
+     NEST_ROW,
+     3,
+     3},
+    {"columns",
+     NEST_COLUMN,
+     DT_F32,
+     DT_I32,
+     {33, 0},
+     X_LOAD,
+     false,
+     false,
+     AS_IT_IS,
+     NEST_POINT,
+     1,
+     1},
+    {"columns, affine",
+     NEST_COLUMN,
+     DT_F64,
+     DT_I64,
+     {3, 5},
+     X_NUMBER,
+     true,
+     false,
+     AS_IT_IS,
+     NEST_POINT,
+     1,
+     1},
+    {"a column's other sum",
+     NEST_COLUMN,
+     DT_F32,
+     DT_I32,
+     {33, 0},
+     X_LOAD,
+     false,
+     false,
+     ANOTHER_SUM,
+     NEST_COLUMN,
+     1,
+     1},
     {"from 1", NEST_ROW, DT_F32, DT_I32, {23, 0}, X_LOAD, false, false, FROM_ONE, NEST_ROW, 1, 1},
-    {"every other number", NEST_ROW, DT_F32, DT_I32, {23, 0}, X_LOAD, false, false, BY_TWO, NEST_ROW, 1, 1},
-    {"a guarded load", NEST_ROW, DT_F32, DT_I32, {23, 0}, X_LOAD, false, false, GUARDED, NEST_ROW, 1, 1},
+    {"every other number",
+     NEST_ROW,
+     DT_F32,
+     DT_I32,
+     {23, 0},
+     X_LOAD,
+     false,
+     false,
+     BY_TWO,
+     NEST_ROW,
+     1,
+     1},
+    {"a guarded load",
+     NEST_ROW,
+     DT_F32,
+     DT_I32,
+     {23, 0},
+     X_LOAD,
+     false,
+     false,
+     GUARDED,
+     NEST_ROW,
+     1,
+     1},
     {"or one", NEST_ROW, DT_F32, DT_I32, {23, 0}, X_LOAD, false, false, NOT_ZERO, NEST_ROW, 1, 1},
-    {"a label for each element", NEST_ROW, DT_F32, DT_I32, {23, 0}, X_LOAD, false, false, NO_ROW, NEST_ROW, 1, 1},
-    {"the largest", NEST_ROW, DT_F32, DT_I32, {23, 0}, X_LOAD, false, false, LARGEST, NEST_ROW, 1, 1},
-    {"a row of two dimensions", NEST_ROW, DT_F32, DT_I32, {23, 0}, X_LOAD, false, false, PLANE, NEST_ROW, 1, 1},
-    {"rows that may be empty", NEST_ROW, DT_F32, DT_I32, {23, 0}, X_LOAD, false, false, EMPTY, NEST_ROW, 1, 1},
+    {"a label for each element",
+     NEST_ROW,
+     DT_F32,
+     DT_I32,
+     {23, 0},
+     X_LOAD,
+     false,
+     false,
+     NO_ROW,
+     NEST_ROW,
+     1,
+     1},
+    {"the largest",
+     NEST_ROW,
+     DT_F32,
+     DT_I32,
+     {23, 0},
+     X_LOAD,
+     false,
+     false,
+     LARGEST,
+     NEST_ROW,
+     1,
+     1},
+    {"a row of two dimensions",
+     NEST_ROW,
+     DT_F32,
+     DT_I32,
+     {23, 0},
+     X_LOAD,
+     false,
+     false,
+     PLANE,
+     NEST_ROW,
+     1,
+     1},
+    {"rows that may be empty",
+     NEST_ROW,
+     DT_F32,
+     DT_I32,
+     {23, 0},
+     X_LOAD,
+     false,
+     false,
+     EMPTY,
+     NEST_ROW,
+     1,
+     1},
 };
 
 int main(void)
 {
     char dir[] = "/tmp/test_nest.XXXXXX";
-    (void)make_loss, (void)net_state, (void)net_blocks;                                    /* of vjp_cases.h: losses of its own tests */
+    /* of vjp_cases.h: losses of its own tests */
+    (void)make_loss, (void)net_state, (void)net_blocks;
     if (!mkdtemp(dir))
         return 1;
     order_of_rows();

@@ -1,7 +1,9 @@
 /*
- * test_print_cuda.c - the CUDA printer against the interpreter of loop nests (codegen/plan/interp.c), which test_nest.c compares with the C printer bit
- * by bit: every nest of small networks and random graphs, and of one with the sizes from which kernels change their kind: rows for parts of a
- * warp, warps and blocks, sums in two steps, columns in stretches, transposes.  The kernels run under the CUDA shim with all its checks.
+ * test_print_cuda.c - the CUDA printer against the interpreter of loop nests
+ * (codegen/plan/interp.c), which test_nest.c compares with the C printer bit by bit: every nest of
+ * small networks and random graphs, and of one with the sizes from which kernels change their kind:
+ * rows for parts of a warp, warps and blocks, sums in two steps, columns in stretches, transposes.
+ * The kernels run under the CUDA shim with all its checks.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -23,15 +25,17 @@ typedef struct {
     char first[256];
 } NestCase;
 
-/* ---- sizes that matter ------------------------------------------------------------------------------------------ */
+/* ---- sizes that matter ----------------------------------------------------------------------- */
 
 static void net_sizes(Net *n)
 {
     static const int64_t width[] = {2048, 1500, 1001, 768, 6000, 40, 9, 3};
     static const int64_t rows[] = {3, 17, 17, 17, 1, 17, 17, 30};
     Graph *g = n->g;
-    for (int i = 0; i < 8; i++) {                       /* softmax and a norm by rows of these widths */
-        ValueId x = net_input(n, arena_printf(g->arena, "x%d", i), DT_F32, S(ROWS, rows[i], width[i]));
+    /* softmax and a norm by rows of these widths */
+    for (int i = 0; i < 8; i++) {
+        ValueId x =
+            net_input(n, arena_printf(g->arena, "x%d", i), DT_F32, S(ROWS, rows[i], width[i]));
         x = g_mul(g, x, net_weight(n, S(width[i])));
         net_out(n, g_softmax(g, net_layer_norm(n, x, width[i]), 2));
     }
@@ -39,7 +43,8 @@ static void net_sizes(Net *n)
     net_out(n, g_softmax(g, net_op(n, OP_Tanh, z, (Attr){0}), 1));
     z = net_input(n, "many", DT_F32, S(ROWS, 70, 300));
     net_out(n, g_softmax(g, g_mul(g, z, net_weight(n, S(300))), 1));
-    ValueId x = net_input(n, "columns", DT_F32, S(ROWS, 600, 36)), y = net_input(n, "planes", DT_F32, S(ROWS, 3, 9000));
+    ValueId x = net_input(n, "columns", DT_F32, S(ROWS, 600, 36)),
+            y = net_input(n, "planes", DT_F32, S(ROWS, 3, 9000));
     net_out(n, g_mul(g, g_add(g, x, net_weight(n, S(36))), net_weight(n, S(36))));
     net_out(n, g_mul(g, y, net_weight(n, S(3, 1))));
     ValueId t = net_input(n, "turned", DT_F32, S(ROWS, 70, 100)), u = g_transpose(g, t, I(0, 2, 1));
@@ -47,7 +52,7 @@ static void net_sizes(Net *n)
     net_out(n, g_mul(g, g_transpose(g, t, I(2, 0, 1)), net_weight(n, S(70))));
 }
 
-/* ---- data ----------------------------------------------------------------------------------------------------------- */
+/* ---- data ------------------------------------------------------------------------------------ */
 
 static void put(FILE *f, int64_t x) { fwrite(&x, sizeof x, 1, f); }
 
@@ -70,8 +75,8 @@ static void disturb(Dtype t, char *p, int64_t n)
     }
 }
 
-/* How far each result moves when all operands are rounded otherwise: what no order of additions can be held to.  A sum of numbers that
-   cancel is such a result, or what is divided by it. */
+/* How far each result moves when all operands are rounded otherwise: what no order of additions can
+   be held to.  A sum of numbers that cancel is such a result, or what is divided by it. */
 static void find_slack(NestCase *c, const Nest *n, int64_t rows, const Data *data)
 {
     void **at = arena_array(c->a, void *, n->arg.n + 1);
@@ -86,8 +91,11 @@ static void find_slack(NestCase *c, const Nest *n, int64_t rows, const Data *dat
         }
         nest_interpret(c->a, n, rows, at);
         for (uint32_t i = 0; i < n->arg.n; i++)
-            for (int64_t k = 0; n->arg.at[i].written && dtype_is_float(n->arg.at[i].type) && k < data[i].many; k++) {
-                double far = fabs(number(n->arg.at[i].type, room[i], k) - number(n->arg.at[i].type, data[i].after, k));
+            for (int64_t k = 0;
+                 n->arg.at[i].written && dtype_is_float(n->arg.at[i].type) && k < data[i].many;
+                 k++) {
+                double far = fabs(number(n->arg.at[i].type, room[i], k) -
+                                  number(n->arg.at[i].type, data[i].after, k));
                 if (isfinite(far) && far > data[i].slack[k])
                     data[i].slack[k] = far;
             }
@@ -130,14 +138,16 @@ static void write_data(NestCase *c, const Nest *n, int64_t rows, int64_t scratch
     }
 }
 
-/* ---- code ------------------------------------------------------------------------------------------------------------ */
+/* ---- code ------------------------------------------------------------------------------------ */
 
 static const char *pointers(NestCase *c, const Nest *n, bool declare)
 {
     const char *s = "";
     for (uint32_t i = 0; i < n->arg.n; i++) {
-        const char *type = arena_printf(c->a, "%s%s *", n->arg.at[i].written ? "" : "const ", cg_ctype(n->arg.at[i].type));
-        s = declare ? arena_printf(c->a, "%s, [[maybe_unused]] %st%u", s, type, i) : arena_printf(c->a, "%s, (%s)at[%u]", s, type, i);
+        const char *type = arena_printf(c->a, "%s%s *", n->arg.at[i].written ? "" : "const ",
+                                        cg_ctype(n->arg.at[i].type));
+        s = declare ? arena_printf(c->a, "%s, [[maybe_unused]] %st%u", s, type, i)
+                    : arena_printf(c->a, "%s, (%s)at[%u]", s, type, i);
     }
     return s;
 }
@@ -154,15 +164,22 @@ static int64_t write_code(NestCase *c, const Nest *n)
     for (uint32_t i = 0; i < k.parts; i++) {
         const char *type = cg_ctype(k.part[i].type);
         parts = arena_printf(c->a, "%s, [[maybe_unused]] %s *part%u", parts, type, k.part[i].stmt);
-        given = arena_printf(c->a, "%s, (%s *)(scratch + %lld)", given, type, (long long)k.part[i].offset);
+        given = arena_printf(c->a, "%s, (%s *)(scratch + %lld)", given, type,
+                             (long long)k.part[i].offset);
     }
     for (int i = 0; i < k.n; i++)
-        fprintf(c->code, "static __global__ void __launch_bounds__(%d) k%u_%d([[maybe_unused]] %s rows%s%s)\n{\n%s}\n\n", k.kernel[i].threads, c->nests, i,
-                k.index, pointers(c, n, true), parts, k.kernel[i].body.at ? k.kernel[i].body.at : "");
-    fprintf(c->code, "static void run%u(int64_t rows, char *const *at, [[maybe_unused]] char *scratch, cudaStream_t stream)\n{\n", c->nests);
+        fprintf(c->code,
+                "static __global__ void __launch_bounds__(%d) k%u_%d([[maybe_unused]] %s "
+                "rows%s%s)\n{\n%s}\n\n",
+                k.kernel[i].threads, c->nests, i, k.index, pointers(c, n, true), parts,
+                k.kernel[i].body.at ? k.kernel[i].body.at : "");
+    fprintf(c->code,
+            "static void run%u(int64_t rows, char *const *at, [[maybe_unused]] char *scratch, "
+            "cudaStream_t stream)\n{\n",
+            c->nests);
     for (int i = 0; i < k.n; i++)
-        fprintf(c->code, "    PP_LAUNCH(k%u_%d, %s, %s, 0, stream, (int)rows%s%s);\n", c->nests, i, k.kernel[i].grid, k.kernel[i].block,
-                pointers(c, n, false), given);
+        fprintf(c->code, "    PP_LAUNCH(k%u_%d, %s, %s, 0, stream, (int)rows%s%s);\n", c->nests, i,
+                k.kernel[i].grid, k.kernel[i].block, pointers(c, n, false), given);
     fprintf(c->code, "}\n\n");
     return k.bytes_scratch;
 }
@@ -189,7 +206,8 @@ static void write_all(void *arg)
     fprintf(c->code, "static NestRun *const runs[] = {");
     for (uint32_t i = 0; i < c->nests; i++)
         fprintf(c->code, "run%u, ", i);
-    fprintf(c->code, "};\n\nint main(int, char **argv)\n{\n    return nest_main(argv[1], runs);\n}\n");
+    fprintf(c->code,
+            "};\n\nint main(int, char **argv)\n{\n    return nest_main(argv[1], runs);\n}\n");
 }
 
 static const char *build_folder(void) { return getenv("BUILD") ? getenv("BUILD") : "build"; }
@@ -197,10 +215,16 @@ static const char *build_folder(void) { return getenv("BUILD") ? getenv("BUILD")
 /* Compiles and runs; the first line that comes out says what is wrong. */
 static bool run(NestCase *c)
 {
-    const char *flags = "-x c++ -std=c++17 -O0 -g -ffp-contract=off -Wall -Wextra -Werror -Wno-unknown-pragmas -fsanitize=thread "
-                        "-fsanitize=alignment -fsanitize=bounds -Itests/cuda_shim -I. -Iruntime -Iruntime/api -Itests/share";
-    const char *cmd = arena_printf(c->a, "g++ %s -c -o %s/nests.o %s/nests.cu && g++ -o %s/nests %s/nests.o %s/cuda_shim/libshim.a %s/libppruntime.a -lpthread -lm && "
-                                   "timeout 300 %s/nests %s/nests.data 2>&1", flags, c->dir, c->dir, c->dir, c->dir, build_folder(), build_folder(), c->dir, c->dir);
+    const char *flags = "-x c++ -std=c++17 -O0 -g -ffp-contract=off -Wall -Wextra -Werror "
+                        "-Wno-unknown-pragmas -fsanitize=thread "
+                        "-fsanitize=alignment -fsanitize=bounds -Itests/cuda_shim -I. -Iruntime "
+                        "-Iruntime/api -Itests/share";
+    const char *cmd = arena_printf(
+        c->a,
+        "g++ %s -c -o %s/nests.o %s/nests.cu && g++ -o %s/nests %s/nests.o %s/cuda_shim/libshim.a "
+        "%s/libppruntime.a -lpthread -lm && "
+        "timeout 300 %s/nests %s/nests.data 2>&1",
+        flags, c->dir, c->dir, c->dir, c->dir, build_folder(), build_folder(), c->dir, c->dir);
     FILE *out = popen(cmd, "r");
     INSIST(out);
     for (char line[256]; fgets(line, sizeof line, out);)
@@ -227,13 +251,16 @@ static void check(const char *dir, const char *name, void (*build)(Net *), uint6
 /* The kernels of all kinds and sizes, as a GPU gets them. */
 static void check_nvcc(const char *dir)
 {
-    const char *nvcc = system("command -v nvcc >/dev/null") == 0 ? "nvcc" : "/usr/local/cuda/bin/nvcc";
+    const char *nvcc =
+        system("command -v nvcc >/dev/null") == 0 ? "nvcc" : "/usr/local/cuda/bin/nvcc";
     char command[512];
     if (nvcc[0] == '/' && access(nvcc, X_OK) != 0) {
         ok(1, "nvcc # SKIP no nvcc");
         return;
     }
-    snprintf(command, sizeof command, "%s -std=c++17 -arch=sm_80 --Werror all-warnings -Xcompiler -Wall,-Wextra -I. -Iruntime -Iruntime/api -Itests/share -c -o %s/nvcc.o %s/nests.cu",
+    snprintf(command, sizeof command,
+             "%s -std=c++17 -arch=sm_80 --Werror all-warnings -Xcompiler -Wall,-Wextra -I. "
+             "-Iruntime -Iruntime/api -Itests/share -c -o %s/nvcc.o %s/nests.cu",
              nvcc, dir, dir);
     ok(system(command) == 0, "nvcc: the same kernels compile without a warning");
 }
@@ -241,14 +268,17 @@ static void check_nvcc(const char *dir)
 int main(void)
 {
     char dir[] = "/tmp/test_print_cuda.XXXXXX", command[512];
-    (void)make_loss, (void)net_state, (void)net_blocks;                                    /* of vjp_cases.h: losses of its own tests */
+    /* of vjp_cases.h: losses of its own tests */
+    (void)make_loss, (void)net_state, (void)net_blocks;
     if (system("g++ --version >/dev/null 2>&1") != 0) {
         ok(1, "CUDA printer # SKIP no C++ compiler");
         return tap_done();
     }
     if (!mkdtemp(dir))
         return 1;
-    snprintf(command, sizeof command, "env -u MAKEFLAGS -u MAKELEVEL make -s BUILD=%s %s/cuda_shim/libshim.a", build_folder(), build_folder());
+    snprintf(command, sizeof command,
+             "env -u MAKEFLAGS -u MAKELEVEL make -s BUILD=%s %s/cuda_shim/libshim.a",
+             build_folder(), build_folder());
     INSIST(system(command) == 0);
     check(dir, "sizes", net_sizes, 1);
     check_nvcc(dir);
