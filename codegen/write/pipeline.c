@@ -99,8 +99,8 @@ void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, const Text *
         BUG("the last stage does not put out the loss");
     text_add(t,
              "// pipeline.c - the program: its stages, inputs and outputs.  Written by "
-             "ppsplit.\n\n#include \"pp.h\"\n\n%s",
-             tables->at ? tables->at : "");
+             "ppsplit.\n\n%s#include \"pp.h\"\n\n%s",
+             cuda ? "#include <math.h>\n\n" : "", tables->at ? tables->at : "");
     if (cpu)
         print_stages(p, "cpu_stages", "", t);
     /* the goal `pipeline` builds without CUDA */

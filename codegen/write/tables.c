@@ -3,6 +3,7 @@
  * it points to, in C, for pipeline.c.
  */
 #include <inttypes.h>
+#include <string.h>
 
 #include "write.h"
 
@@ -150,6 +151,7 @@ const char *cg_const_name(const StageGen *sg, uint32_t i)
 
 void cg_short_constants(const StageGen *sg, const char *prefix, Text *t)
 {
+    enum { LINE = 112 };                                /* of numbers, indented and with a comma */
     for (uint32_t i = 0; i < sg->konst.n; i++) {
         const StageConst *c = &sg->konst.at[i];
         const Value *v = val(sg->g, c->value);
@@ -158,12 +160,20 @@ void cg_short_constants(const StageGen *sg, const char *prefix, Text *t)
             continue;
         text_add(t, "// %s%s\nstatic const %s %sc%u[] = {", shape_print(sg->a, v->dtype, &v->shape),
                  out_value_name(sg->a, v->name), cg_ctype(v->dtype), prefix, i);
+        size_t line = t->n;
         for (int64_t j = 0; j < n; j++) {
             int64_t whole;
             double x = cg_element(v, j, &whole);
-            text_add(t, "%s%s", j ? ", " : "", cg_number(sg->a, v->dtype, x, whole));
+            const char *number = cg_number(sg->a, v->dtype, x, whole);
+            if (j == 0 || t->n - line + strlen(number) > LINE) {
+                text_add(t, j ? ",\n    " : "\n    ");
+                line = t->n;
+            } else {
+                text_add(t, ", ");
+            }
+            text_add(t, "%s", number);
         }
-        text_add(t, n ? "};\n\n" : "0};\n\n");
+        text_add(t, n ? "\n};\n\n" : "0};\n\n");
     }
 }
 
