@@ -170,7 +170,7 @@ format:
 	$(Q)clang-format -i $(wildcard *.c) $(call sources,$(ROOMS) tests,[ch])
 
 # What a linter says, where there is one, without what it misreads (hexadecimal numbers, lists on the stack), and functions that nobody calls.
-MISREAD  := autoVariables compareBoolExpressionWithInt internalAstError zerodivcond incorrectLogicOperator ctunullpointer
+MISREAD  := uninitvar uninitStructMember autoVariables compareBoolExpressionWithInt internalAstError zerodivcond incorrectLogicOperator ctunullpointer
 lint:
 	$(Q)! command -v cppcheck >/dev/null || cppcheck --quiet --std=c11 --enable=warning,portability $(addprefix --suppress=,$(MISREAD)) -I. -I$(BUILD) $(COMPILER)
 	$(Q)$(MAKE) -s BUILD=$(BUILD)/lint CFLAGS='-O0 -ffunction-sections' $(BUILD)/lint/ppsplit $(BUILD)/lint/libppruntime.a

@@ -21,7 +21,7 @@ typedef enum {
 
 typedef struct {
     BufClass cls;
-    /* IN, OUT, DY, DX: which; PARAM, GRAD: position in stage.param; CONST: in StageGen.konst */
+    /* IN, OUT, DY, DX: which; PARAM, GRAD: position in stage.param; CONST: in StageGen.constants */
     uint32_t index;
     ValueId value;
     Dtype type;
@@ -118,7 +118,7 @@ typedef struct {
 } Func;
 
 /* A constant the stage reads through a pointer.  inlined: its elements stand in the source; on the
-   device it lies in PpCtx.konst all the same, behind the others. */
+   device it lies in PpCtx.constants all the same, behind the others. */
 typedef struct { ValueId value; bool inlined; int64_t offset; } StageConst;
 
 /* The kernels of a stage for one target, each distinct text once. */
@@ -150,7 +150,7 @@ typedef struct { VEC(OffsetSection) section; } Offsets;
 
 /* Positions in the stage's lists, by value; of parameters by parameter. */
 typedef struct {
-    IdMap param, input, output, dy, stash, saved, konst;
+    IdMap param, input, output, dy, stash, saved, constants;
     /* of a value that is read again, the output that holds its elements */
     IdMap shown;
     IdMap known;                    /* values that are scalars of rows: what they are (role.c) */
@@ -166,7 +166,7 @@ struct StageGen {
     Stage *stage;
     Arena *a;
     bool fixed;                     /* rows never change: every extent is a plain number */
-    VEC(StageConst) konst;
+    VEC(StageConst) constants;
     Target target;                  /* of what is being printed */
     KernelList kernels[TARGETS], turns[TARGETS];        /* turns: functions of repeated sequences */
     Offsets offsets[TARGETS];

@@ -25,7 +25,7 @@ static inline Dtype infer_type(const Infer *x, uint32_t i) { return val(x->g, x-
 static inline long long infer_number(int64_t v) { return (long long)v; }
 
 /* shape_check.c; input: the operand at fault, -1: none */
-_Noreturn void PRINTF_LIKE(3, 4) infer_refuse(const Infer *x, int input, const char *fmt, ...);
+NORETURN void infer_refuse(const Infer *x, int input, const char *fmt, ...) PRINTF_LIKE(3, 4);
 int infer_axis(const Infer *x, int64_t axis, int rank);
 int64_t infer_add(const Infer *x, int64_t a, int64_t b);
 int64_t infer_mul(const Infer *x, int64_t a, int64_t b);

@@ -22,7 +22,7 @@ static void note_makers(const Infer *x)
 }
 
 /* The message, then the operands: "  f32[8,12,128,64] @ f32[8,12,48,128]". */
-_Noreturn void PRINTF_LIKE(3, 4) infer_refuse(const Infer *x, int input, const char *fmt, ...)
+void infer_refuse(const Infer *x, int input, const char *fmt, ...)
 {
     Arena *a = x->g->arena;
     char text[512];

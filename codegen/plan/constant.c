@@ -6,7 +6,7 @@
 
 uint32_t cg_constant(StageGen *sg, ValueId v)
 {
-    uint32_t *number = idmap_at(sg->a, &sg->position.konst, v);
+    uint32_t *number = idmap_at(sg->a, &sg->position.constants, v);
     if (*number != NONE)
         return *number;
     enum { LONGEST_INLINE = 64 };
@@ -16,6 +16,6 @@ uint32_t cg_constant(StageGen *sg, ValueId v)
     int64_t *total = c.inlined ? &sg->bytes_inlined : &sg->bytes_const;
     c.offset = *total;
     *total += bytes;
-    vec_push(sg->a, &sg->konst, c);
-    return *number = sg->konst.n - 1;
+    vec_push(sg->a, &sg->constants, c);
+    return *number = sg->constants.n - 1;
 }

@@ -247,9 +247,9 @@ static void put_ports(Record *b, const StageGen *sg)
         put_int(b, sg->param_at.at[i]);
         put_int(b, sg->grad_at.at[i]);
     }
-    for (uint32_t i = 0; i < sg->konst.n; i++) {
-        const Value *v = val(sg->g, sg->konst.at[i].value);
-        if (sg->konst.at[i].inlined)
+    for (uint32_t i = 0; i < sg->constants.n; i++) {
+        const Value *v = val(sg->g, sg->constants.at[i].value);
+        if (sg->constants.at[i].inlined)
             put(b, v->data, (size_t)shape_elements(&v->shape) * dtype_size(v->dtype));
     }
     const int64_t bytes[] = {sg->bytes_stash, sg->bytes_saved, sg->bytes_param, sg->bytes_grad,

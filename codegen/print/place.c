@@ -7,7 +7,7 @@
 #include "target.h"
 
 static const char *const block_name[] = {
-    [BUF_PARAM] = "param", [BUF_GRAD] = "grad", [BUF_CONST] = "konst", [BUF_STASH] = "stash",
+    [BUF_PARAM] = "param", [BUF_GRAD] = "grad", [BUF_CONST] = "constants", [BUF_STASH] = "stash",
     [BUF_SAVED] = "saved", [BUF_IN] = "in",     [BUF_OUT] = "out",     [BUF_DY] = "dy",
     [BUF_DX] = "dx",       [BUF_WORK] = "work",
 };
@@ -23,7 +23,7 @@ bool place_in_source(const Out *o, uint32_t buf)
 {
     const Buffer *b = &o->f->buf.at[buf];
     return b->cls == BUF_CONST && !o->target->device &&
-           o->f->sg->konst.at[cg_constant(o->f->sg, b->value)].inlined;
+           o->f->sg->constants.at[cg_constant(o->f->sg, b->value)].inlined;
 }
 
 int64_t place_at(const Func *f, uint32_t buf)
@@ -34,7 +34,7 @@ int64_t place_at(const Func *f, uint32_t buf)
     case BUF_PARAM: return sg->param_at.at[b->index];
     case BUF_GRAD: return sg->grad_at.at[b->index];
     case BUF_CONST: {
-        const StageConst *c = &sg->konst.at[cg_constant(f->sg, b->value)];
+        const StageConst *c = &sg->constants.at[cg_constant(f->sg, b->value)];
         return c->offset + (c->inlined ? sg->bytes_const : 0);
     }
     case BUF_STASH: return sg->stash_at.at[b->index];

@@ -60,9 +60,9 @@ static void write_copy(StageGen *sg, const char *dir, OnnxWeight *weight)
         if (stored_here(&s->param.at[i]))
             stw_declare(&w, p->name, (int)p->dtype, p->shape.rank, p->shape.d);
     }
-    for (uint32_t i = 0; i < sg->konst.n; i++) {
-        const Value *v = val(sg->g, sg->konst.at[i].value);
-        if (!sg->konst.at[i].inlined)
+    for (uint32_t i = 0; i < sg->constants.n; i++) {
+        const Value *v = val(sg->g, sg->constants.at[i].value);
+        if (!sg->constants.at[i].inlined)
             stw_declare(&w, cg_const_name(sg, i), (int)v->dtype, v->shape.rank, v->shape.d);
     }
     if (stw_begin(&w, path, err, sizeof err))
@@ -85,9 +85,9 @@ static void write_copy(StageGen *sg, const char *dir, OnnxWeight *weight)
             read = 0;
         }
     }
-    for (uint32_t i = 0; i < sg->konst.n; i++) {
-        const Value *v = val(sg->g, sg->konst.at[i].value);
-        if (!sg->konst.at[i].inlined)
+    for (uint32_t i = 0; i < sg->constants.n; i++) {
+        const Value *v = val(sg->g, sg->constants.at[i].value);
+        if (!sg->constants.at[i].inlined)
             stw_write(&w, v->data, bytes_of(&v->shape, v->dtype));
     }
     if (stw_end(&w, 0, err, sizeof err))
@@ -165,9 +165,9 @@ static void write_link(StageGen *sg, const char *dir, const char *final_dir)
         entry(&l, p->name, p->dtype, &p->shape, relative(sg->a, final_dir, file),
               (int64_t)p->bytes.offset, p->transposed);
     }
-    for (uint32_t i = 0; i < sg->konst.n; i++) {
-        const Value *v = val(sg->g, sg->konst.at[i].value);
-        if (!sg->konst.at[i].inlined)
+    for (uint32_t i = 0; i < sg->constants.n; i++) {
+        const Value *v = val(sg->g, sg->constants.at[i].value);
+        if (!sg->constants.at[i].inlined)
             beside(&l, cg_const_name(sg, i), v->dtype, &v->shape, v->data, bin_name);
     }
     fprintf(l.index, "\n}\n");

@@ -152,8 +152,8 @@ const char *cg_const_name(const StageGen *sg, uint32_t i)
 void cg_short_constants(const StageGen *sg, const char *prefix, Text *t)
 {
     enum { LINE = 112 };                                /* of numbers, indented and with a comma */
-    for (uint32_t i = 0; i < sg->konst.n; i++) {
-        const StageConst *c = &sg->konst.at[i];
+    for (uint32_t i = 0; i < sg->constants.n; i++) {
+        const StageConst *c = &sg->constants.at[i];
         const Value *v = val(sg->g, c->value);
         int64_t n = shape_elements(&v->shape);
         if (!c->inlined)
@@ -182,8 +182,8 @@ void cg_short_constants(const StageGen *sg, const char *prefix, Text *t)
 static uint32_t print_consts(const StageGen *sg, bool device, Text *t)
 {
     uint32_t n[2] = {0, 0};
-    for (uint32_t i = 0; i < sg->konst.n; i++)
-        n[sg->konst.at[i].inlined]++;
+    for (uint32_t i = 0; i < sg->constants.n; i++)
+        n[sg->constants.at[i].inlined]++;
     if (n[0] + (device ? n[1] : 0) == 0)
         return n[0];
     const char *prefix = arena_printf(sg->a, "stage%u_", sg->stage->index);
@@ -191,8 +191,8 @@ static uint32_t print_consts(const StageGen *sg, bool device, Text *t)
         cg_short_constants(sg, prefix, t);
     text_line(t, "static const PpConst stage%u_consts[] = {", sg->stage->index);
     for (int inlined = 0; inlined <= device; inlined++)
-        for (uint32_t i = 0; i < sg->konst.n; i++) {
-            const StageConst *c = &sg->konst.at[i];
+        for (uint32_t i = 0; i < sg->constants.n; i++) {
+            const StageConst *c = &sg->constants.at[i];
             const Value *v = val(sg->g, c->value);
             if (c->inlined == inlined)
                 text_line(t, "    {.t = %s, .offset = %" PRId64 ", .data = %s},",
@@ -300,7 +300,7 @@ static void print_stage(const StageGen *sg, Target target, uint32_t dys, uint32_
 {
     const Stage *s = sg->stage;
     const TargetRow *row = target_row(target);
-    uint32_t n = row->device ? sg->konst.n : consts;
+    uint32_t n = row->device ? sg->constants.n : consts;
     print_prototypes(sg, target, t);
     text_line(t, "extern const PpStage pp_stage%u%s;\nconst PpStage pp_stage%u%s = {", s->index,
               row->table, s->index, row->table);
@@ -309,7 +309,7 @@ static void print_stage(const StageGen *sg, Target target, uint32_t dys, uint32_
     text_line(
         t, ".n_input = %u, .n_output = %u, .n_dy = %u, .n_dx = %u, .n_param = %u, .n_const = %u,",
         s->input.n, s->output.n, dys, dx_count(s), s->param.n, n);
-    text_line(t, ".input = %s, .output = %s, .dy = %s, .param = %s, .konst = %s,",
+    text_line(t, ".input = %s, .output = %s, .dy = %s, .param = %s, .constants = %s,",
               list(sg, "inputs", s->input.n), list(sg, "outputs", s->output.n),
               list(sg, "dys", dys), list(sg, "params", s->param.n), list(sg, "consts", n));
     text_line(

@@ -74,9 +74,9 @@ typedef struct {
     int64_t grad_offset;                                /* in PpCtx.grad; -1: none */
 } PpParam;
 
-/* A constant that functions read through PpCtx.konst.  data: its elements as written in the source,
+/* A constant that functions read through PpCtx.constants.  data: its elements as written in the source,
    NULL: too long for that and kept in params/stageN.safetensors under this name. */
-typedef struct { PpTensor t; int64_t offset; /* in PpCtx.konst */ const void *data; } PpConst;
+typedef struct { PpTensor t; int64_t offset; /* in PpCtx.constants */ const void *data; } PpConst;
 
 /* Everything one action on one microbatch reads and writes. All pointers are set by the runtime
    before the call; buffers hold `rows` rows (contiguous, the batch dimension of each tensor
@@ -85,7 +85,7 @@ typedef struct PpCtx {
     int64_t rows;                                       /* of this microbatch */
     int stage, microbatch;
     /* the stage's blocks; grad accumulates: += */
-    char *param, *grad, *konst;
+    char *param, *grad, *constants;
     /* F writes, B/I/W read: one slot per microbatch in flight */
     char *stash;
     /* I writes, W reads: one slot per microbatch between I and W */
@@ -112,7 +112,7 @@ typedef struct PpStage {
     const PpOutput *output;
     const PpDy *dy;
     const PpParam *param;
-    const PpConst *konst;
+    const PpConst *constants;
     int64_t bytes_param, bytes_grad, bytes_const;       /* blocks, aligned */
     int64_t bytes_stash, bytes_saved;                   /* one slot */
     int64_t bytes_work;                                 /* the largest of all functions below */

@@ -59,7 +59,7 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
         .microbatch = m,
         .param = rs->param,
         .grad = rs->grad,
-        .konst = rs->constants,
+        .constants = rs->constants,
         .stash = (again ? rs->stash_again : rs->stash)[m],
         .saved = rs->saved[m],
         .work = work,

@@ -151,7 +151,7 @@ static PpStatus load_stage(HostCopy *h, const StagePlan *rs, const char *own, co
         wanted |= st->param[k].use != PP_TRANSMIT;
     int constants = 0; /* in a file */
     for (int k = 0; k < st->n_const; k++)
-        constants |= !st->konst[k].data;
+        constants |= !st->constants[k].data;
     if (wanted || (constants && !given)) {
         status = open_source(&s, given ? given : own, st->index);
         for (int k = 0; k < st->n_param && status == PP_OK; k++)
@@ -164,7 +164,7 @@ static PpStatus load_stage(HostCopy *h, const StagePlan *rs, const char *own, co
         status = open_source(&s, own, st->index);
     }
     for (int k = 0; k < st->n_const && status == PP_OK; k++) {
-        const PpConst *c = &st->konst[k];
+        const PpConst *c = &st->constants[k];
         if (c->data)
             host_upload(h, rs->constants + c->offset, c->data, c->t.bytes);
         else

@@ -307,16 +307,16 @@ static void run_allocate(StageRun *r, RunStage *s)
         for (int j = 0; j < t->input[i].grads; j++, k++)
             dx[k] = run_place((s->dx[k] = run_block(r, t->input[i].t.bytes), &s->dx[k]));
     for (int i = 0; i < t->n_const; i++) {
-        if (t->konst[i].data) {
-            memcpy(s->block[BLOCK_CONST].at + t->konst[i].offset, t->konst[i].data,
-                   (size_t)t->konst[i].t.bytes);
+        if (t->constants[i].data) {
+            memcpy(s->block[BLOCK_CONST].at + t->constants[i].offset, t->constants[i].data,
+                   (size_t)t->constants[i].t.bytes);
             continue;
         }
         uint32_t k = 0;
         for (int found = 0; found <= i; k++)
-            found += !s->sg->konst.at[k].inlined;
-        const Value *v = val(r->g, s->sg->konst.at[k - 1].value);
-        memcpy(s->block[BLOCK_CONST].at + t->konst[i].offset, v->data,
+            found += !s->sg->constants.at[k].inlined;
+        const Value *v = val(r->g, s->sg->constants.at[k - 1].value);
+        memcpy(s->block[BLOCK_CONST].at + t->constants[i].offset, v->data,
                (size_t)shape_elements(&v->shape) * dtype_size(v->dtype));
     }
     s->state = t->open ? t->open(1) : NULL;
@@ -324,7 +324,7 @@ static void run_allocate(StageRun *r, RunStage *s)
                      .stage = t->index,
                      .param = run_place(&s->block[BLOCK_PARAM]),
                      .grad = run_place(&s->block[BLOCK_GRAD]),
-                     .konst = run_place(&s->block[BLOCK_CONST]),
+                     .constants = run_place(&s->block[BLOCK_CONST]),
                      .stash = run_place(&s->block[BLOCK_STASH]),
                      .saved = run_place(&s->block[BLOCK_SAVED]),
                      .work = run_place(&s->block[BLOCK_WORK]),
