@@ -5,7 +5,7 @@
 #ifndef PPSPLIT_GRAPH_H
 #define PPSPLIT_GRAPH_H
 
-#include "type.h"
+#include "op.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -13,61 +13,6 @@ extern "C" {
 
 typedef uint32_t ValueId;
 typedef uint32_t NodeId;
-
-/* One enumerator per row of ops.def: OP_Add, OP_Softmax, ...  (composites never occur in a Graph).
- */
-typedef enum {
-    OP_NONE,
-#define OP(name, ...) OP_##name,
-#define COMPOSITE(name, ...) OP_##name,
-#include "ir/ops.def"
-    OP_COUNT
-} Op;
-
-/*
- * Attributes in canonical form; ops.def names beside each op those that it has.  Whatever ONNX lets
- * one pass as an input but must be static here (axes, shapes, pads, ...) is an attribute.  Axes are
- * non-negative.  The arrays are the arena's and never written after the node is made.  Names that
- * no op has together share their storage.
- */
-typedef struct {
-    /* length of the arrays, where not stated: spatial dims of a window */
-    int n;
-    int64_t group;
-    union {
-        int64_t axis;
-        int64_t batch_dims;                             /* GatherND */
-        int64_t key;                                    /* Dropout: of its random numbers */
-    };
-    union {
-        int64_t k;                                      /* TopK: how many */
-        int64_t ceil_mode;                              /* pools: the output's size is rounded up */
-        /* Gather: the row that gets no gradient, from 1; 0: none */
-        int64_t padding_row;
-        /* a copy of codegen's: fused with nothing */
-        int64_t alone;
-    };
-    union { const int64_t *dims, *perm, *axes, *start, *sizes, *begin, *stride; };
-    union { const int64_t *size, *end, *dilation; };
-    union { const int64_t *step, *pad; };               /* pad: 2n, begins and then ends */
-    union { const int64_t *kernel, *out_dims, *weight_dims; };  /* weight_dims: n + 2 */
-    union { double value, ratio; };
-    union {
-        int mode;                                       /* Pad: PAD_ */
-        int reduction;                                  /* Scatter: SCATTER_ */
-        int scan;                                       /* CumSum: CUMSUM_ flags */
-        int largest;                                    /* TopK */
-        int select_last;                                /* ArgMax, ArgMin: the last of equals */
-        int count_include_pad;                          /* AveragePool */
-        /* Identity of codegen's: elements are moved */
-        int copy;
-    };
-    Dtype to;                                           /* Cast, Count */
-} Attr;
-
-enum { PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP };
-enum { SCATTER_NONE, SCATTER_ADD, SCATTER_MUL, SCATTER_MAX, SCATTER_MIN };
-enum { CUMSUM_EXCLUSIVE = 1, CUMSUM_REVERSE = 2 };
 
 typedef enum {
     V_INPUT,       /* a model input (data), `target`, or the runtime scalar loss_scale */

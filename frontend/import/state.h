@@ -6,7 +6,7 @@
 #define PPSPLIT_IMPORT_STATE_H
 
 #include "import.h"
-#include "frontend/names/names.h"
+#include "frontend/names/param.h"
 
 /* What a name of the model stands for. */
 typedef struct { ValueId v; bool is_sequence; Ids sequence; } Slot;

@@ -73,91 +73,6 @@ uint32_t recipe_only_param(const Recipe *r);
 /* param NULL: those of g */
 ValueId recipe_build(Graph *g, const Recipe *r, const ValueId *param);
 
-/* ---- param_*.c: which operands are parameters ------------------------------------------------ */
-
-typedef struct {
-    Model *m;
-    Graph *g;
-    const ImportOptions *opt;
-    /* position on the command line: tells equal names apart */
-    uint32_t file;
-    bool has_signature;
-    Signature sig;
-    /* index into Graph.param per entry of the signature, or NONE */
-    uint32_t *sig_param;
-    /* initializer, parameter name -> index into Graph.param */
-    StrMap by_init, by_name;
-    /* constants reported; results of Identities of initializers */
-    StrMap noted, copies;
-    struct Places *places;                              /* param_place.c */
-    /* result of an Identity -> its initializer */
-    StrMap copied;
-    /* initializers that folding made and that may hold parameters */
-    VEC(const char *) constant;
-    /* given in files, and nothing in the model is made of them */
-    VEC(const char *) unfit;
-    /* weights that a BatchNormalization was multiplied into; what trains for an equal one */
-    VEC(const char *) scaled, merged;
-    /* parameters of which a use is not understood; of which folding left a trace */
-    VEC(const char *) partial, inferred;
-    uint32_t frozen_batchnorms;                         /* BatchNormalizations in evaluation form */
-} Params;
-
-enum { ROLE_ANY, ROLE_WEIGHT, ROLE_BIAS, ROLE_MEAN, ROLE_VAR };
-
-/* param_assign.c: decides which operands of the nodes of a list are parameters; fills RawNode.made
- * and .bias. */
-Params *param_begin(Model *m, Graph *g, const ImportOptions *opt, uint32_t file);
-void param_assign(Params *p, RawNodes *list);
-void param_report(const Params *p);                     /* the one warning of what will not train */
-
-/* param.c: a parameter, an operand that is one */
-uint32_t param_new(Params *p, const char *name, uint32_t init, bool transposed, bool trainable,
-                   bool stat);
-/* one the file lacks: all zeros */
-uint32_t param_zero(Params *p, const char *name, Dtype type, const Shape *s);
-/* one that no initializer is */
-uint32_t param_put(Params *p, const char *name, Dtype type, const Shape *s, Payload bytes);
-/* its true shape is a vector, the file adds dims of 1 */
-void param_squeeze(Params *p, uint32_t id);
-/* the operand is it, transposed or not */
-void param_use(Params *p, RawNode *n, uint32_t input, uint32_t param, bool flip);
-void param_use_rows(Params *p, RawNode *n, uint32_t input, uint32_t param, bool flip, int64_t start,
-                    int64_t rows);
-void param_use_made(Params *p, RawNode *n, uint32_t input, const Recipe *made);
-static inline bool param_is_used(const RawNode *n, uint32_t input)
-{
-    return n->made && n->made[input];
-}
-/* what the operand is to the op: MatMul 1 is a weight, ... */
-int param_role(const RawNode *n, uint32_t input);
-/* one of the patterns of --freeze, --train */
-bool param_matches(const char *const *pattern, uint32_t n, const char *name);
-bool param_is_made_up(
-    const char *name); /* "onnx::MatMul_355", "val_12", ...: not a module's name */
-
-/* param_place.c: what the nodes around say, for the nodes of one list */
-typedef struct Places Places;
-void param_place(Params *p, const RawNodes *list);
-/* param_role, and that of folded norms */
-int param_place_role(const Params *p, const RawNode *n, uint32_t input);
-/* PyTorch's name, or NULL */
-const char *param_place_name(const Params *p, const RawNode *n, uint32_t input);
-/* a vector in PyTorch, with dims of 1 in the file */
-bool param_is_squeezed(const RawNode *n, const RawTensor *t);
-bool param_is_buffer_name(const char *name);
-bool param_is_buffer(const Params *p, const char *name);
-
-void param_pieces(Params *p, const RawNodes *list);     /* param_pieces.c; after param_place */
-void param_constants(Params *p, const RawNodes *list);  /* param_const.c; after all others */
-/* param_fx.c; what its files share: param_fx.h */
-void param_from_signature(Params *p, RawNodes *list);
-
-/* param_file.c: what --param or --params-from has under this name, as type t; or NULL. */
-const RawTensor *param_given(const Params *p, const char *name, Dtype t);
-/* of all models */
-void param_check_given(const ImportOptions *opt, uint32_t n, Params *const *p);
-
 /* ---- stop.c: where no gradient passes -------------------------------------------------------- */
 
 typedef struct {
@@ -170,8 +85,9 @@ Stops *stop_begin(Arena *a, const ImportOptions *opt);
 /* a pattern matches, and is used from then on */
 bool stop_named(const Stops *t, const char *name);
 bool stop_marker(const RawNode *n);                     /* ppsplit::StopGradient */
+struct Params;
 /* Fills RawNode.stop_in and .stop_out of the nodes of one list; after param_assign. */
-void stop_assign(Stops *t, const Model *m, Params *params, const RawNodes *list);
+void stop_assign(Stops *t, const Model *m, struct Params *params, const RawNodes *list);
 /* a pattern that matches nothing is a mistake */
 void stop_check(const Stops *t, const Graph *g);
 

@@ -5,7 +5,7 @@
 #include <fnmatch.h>
 #include <string.h>
 
-#include "names.h"
+#include "param.h"
 
 /* ---- names ---- */
 

@@ -13,7 +13,7 @@
  */
 #include <string.h>
 
-#include "names.h"
+#include "param.h"
 
 /* ---- without a signature ---- */
 

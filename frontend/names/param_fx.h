@@ -6,7 +6,7 @@
 #ifndef PPSPLIT_PARAM_FX_H
 #define PPSPLIT_PARAM_FX_H
 
-#include "names.h"
+#include "param.h"
 
 /* entry: of the signature, or NONE.  rows: how many from start on the operand is; 0: all of it. */
 typedef struct {

@@ -10,7 +10,7 @@
  */
 #include <string.h>
 
-#include "names.h"
+#include "param.h"
 
 enum { MOST = 3 };
 

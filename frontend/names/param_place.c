@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "names.h"
+#include "param.h"
 
 /* What a module's own nodes do. */
 typedef struct { bool norm, product, inner; uint32_t muls, adds; } Module;

@@ -13,7 +13,7 @@
 #include <fnmatch.h>
 #include <string.h>
 
-#include "names.h"
+#include "param.h"
 
 /* ---- what the user names ---- */
 

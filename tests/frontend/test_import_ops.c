@@ -10,7 +10,7 @@
 
 #include "autodiff/autodiff.h"
 #include "frontend/import/import.h"
-#include "frontend/names/names.h"
+#include "frontend/names/param.h"
 #include "tap.h"
 
 enum { MOST = 8, OUTPUTS = 8 };

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "frontend/names/names.h"
+#include "frontend/names/param.h"
 #include "models/pb.h"
 #include "tap.h"
 

@@ -1,0 +1,115 @@
+/*
+ * func.h - one function of a stage while it is planned: where values stand in memory, and the groups
+ * of nodes that become one kernel.
+ */
+#ifndef PPSPLIT_FUNC_H
+#define PPSPLIT_FUNC_H
+
+#include "codegen/step.h"
+#include "codegen/text.h"
+
+/* ---- the function ---------------------------------------------------------------------------- */
+
+typedef enum {
+    BUF_PARAM, BUF_GRAD, BUF_CONST, BUF_STASH, BUF_SAVED, BUF_IN, BUF_OUT, BUF_DY, BUF_DX, BUF_WORK
+} BufClass;
+
+typedef struct {
+    BufClass cls;
+    /* IN, OUT, DY, DX: which; PARAM, GRAD: position in stage.param; CONST: in StageGen.constants */
+    uint32_t index;
+    ValueId value;
+    Dtype type;
+    int64_t bytes;                  /* at full rows */
+    int64_t offset;                 /* in its block */
+    int first, last;                /* steps (WORK) */
+    bool used, written;
+    /* the buffer in whose place this one comes to stand; NONE: none */
+    uint32_t over;
+    /* a value of the workspace in a place where another one comes to stand */
+    bool guest;
+} Buffer;
+
+/* Where element (i0, i1, ..) of a value stands: in buffer buf at off + sum of stride[d] * i_d. ext:
+ * its dims. */
+typedef struct {
+    ValueId root;                   /* the value whose memory this is */
+    uint32_t buf;
+    int rank;
+    /* a dimension has several strides: only views and products read it */
+    bool wide;
+    Lin off, ext[MAX_RANK], stride[MAX_RANK];
+} Ref;
+
+/* The same with dimensions of several parts: dimension d is the parts first[d] .. first[d + 1] - 1,
+ * outermost first. */
+enum { WIDE_PARTS = 40 };
+typedef struct {
+    ValueId root;
+    uint32_t buf;
+    int rank, n, first[MAX_RANK + 1];
+    Lin off, ext[WIDE_PARTS], stride[WIDE_PARTS];
+} Wide;
+
+typedef enum { TARGET_C, TARGET_CUDA, TARGETS } Target;
+
+typedef enum { F_FORWARD, F_INFER, F_BACKWARD, F_INPUT, F_WEIGHT, F_COUNT } FuncKind;
+
+/* One piece of a group's dimension k that is dimension e of a node's space, times mult. */
+typedef struct { int k, e; Lin mult; } Piece;
+typedef struct { NodeId node; int np; const Piece *piece; } Member;
+/* A value whose element at each point of the group's space is known to be at these strides. */
+typedef struct { ValueId root; Lin off; const Lin *stride; bool internal, hidden; } Known;
+
+typedef VEC(Member) Members;
+typedef VEC(Known) Knowns;
+
+typedef enum { G_NEST, G_CALL, G_NONE } GroupKind;
+typedef struct {
+    GroupKind kind;
+    NestKind mode;
+    int nd, nouter, nrun;
+    bool reduces;
+    Lin ext[NEST_DIMS];
+    Members member;
+    Knowns known;                   /* these and the rest while groups grow: fuse.h */
+    Ids dep;                        /* groups it needs */
+    uint32_t mark;                  /* the last search that came here */
+    uint32_t place;                 /* in the row of groups */
+    uint32_t into;                  /* the group it became part of, NONE: it stands */
+    Nest *nest;
+} Group;
+
+typedef struct StageGen StageGen;
+
+typedef struct {
+    StageGen *sg;
+    Graph *g;
+    Arena *a;
+    Arena *scratch;                 /* while the passes run */
+    FuncKind kind;
+    bool training;                  /* which operand of Phase */
+    Ids node;                       /* in order, lowered and rewritten */
+    VEC(Buffer) buf;
+    IdMap buffer_of;                /* those outside the workspace */
+    /* by value id, grown with the graph */
+    /* the node of this function that makes it, NONE: comes from outside */
+    VEC(NodeId) def;
+    VEC(Ref *) home;                /* where a root value lives, once decided */
+    VEC(Ref *) ref;                 /* resolved views */
+    VEC(uint32_t) group_of;         /* the group whose memory or registers hold it */
+    VEC(uint8_t) acc;               /* stores to it add */
+    VEC(Group) group;
+    Ids order;                      /* groups in final order */
+    VEC(NodeId) after;              /* extra order: node after[2i+1] comes after node after[2i] */
+    struct Fuse *fuse;              /* while groups grow */
+    bool *needed;                   /* by root value: read from memory by others than its group */
+    int64_t bytes_work;
+    /* behind the workspace, for kernels that hand results to the next one: known once printed */
+    int64_t bytes_scratch[TARGETS];
+    VEC(Step) step;
+    VEC(Repeat) repeat;             /* in their order, apart from one another */
+    Text body[TARGETS];             /* the printed function */
+} Func;
+
+#endif

@@ -1,0 +1,143 @@
+/*
+ * pipe.h - the Pipe: stages as lists of a Graph's nodes, what crosses from one to another, where
+ * parameters live; the loss.  partition/ makes it, autodiff/ fills in the backward fields.
+ */
+#ifndef PPSPLIT_PIPE_H
+#define PPSPLIT_PIPE_H
+
+#include "ir/facts/facts.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum { USE_OWN, USE_TRANSMIT, USE_REPLICATE } Use;
+
+/* A parameter (or running statistic) that a stage reads. */
+typedef struct {
+    /* index into graph.param; its value id is the same in every stage */
+    uint32_t param;
+    Use use;
+    /* USE_TRANSMIT: the owner (the first stage that uses it); USE_REPLICATE: the first of the
+       set; else own */
+    uint32_t from;
+    /* autodiff: this stage's contributions to its gradient in the order they are added; empty:
+       none */
+    Ids grads;
+} ParamUse;
+
+/* A value that enters a stage: a model input, or what an earlier stage made. */
+typedef struct {
+    ValueId value;
+    uint32_t from;                  /* the stage that makes it, NONE: a model input (data) */
+    bool gradient;                  /* autodiff: some gradient goes back along this edge */
+    Ids grads; /* autodiff: values of this stage's backward sent back to `from`, in the order of
+                  addition. One for most.  Several when another, later stage also uses the value:
+                  then the contributions travel one by one, so that the sum has the same bits
+                  whatever the cut. */
+} StageInput;
+
+typedef struct {
+    ValueId value;
+    /* consumer stages, ascending; may be empty for a model output */
+    Ids to;
+    Ids outputs;                    /* positions among the model's outputs; may be empty */
+    Ids dys; /* autodiff: gradients that come in from the consumers (their StageInput.grads), in
+                order of addition: consumers by descending stage, each one's contributions in its
+                order */
+} StageOutput;
+
+typedef struct {
+    int64_t parameters, bytes_param, bytes_activation, bytes_stash, flops_forward, flops_backward;
+} StageCost;
+
+typedef struct {
+    uint32_t index;
+    const char *label;              /* for people: "emb, layers.0" */
+    /* every forward node of the stage (training and inference variants), in order */
+    Ids nodes;
+    VEC(StageInput) input;
+    VEC(StageOutput) output;
+    VEC(ParamUse) param;
+
+    /* programs: node lists in execution order; dead code of the other variant removed; Phase nodes
+     * stay (aliases) */
+    Ids forward;                    /* training forward (equals infer when nothing trains) */
+    Ids infer;                      /* eval and inference forward */
+    /* autodiff (all empty when there is no loss or the stage needs no backward) */
+    /* forward nodes computed again at the start of backward (cloned: new value ids) */
+    Ids recompute;
+    Ids backward;                   /* whole backward B, recompute included, in order */
+    Ids backward_input;             /* I */
+    Ids backward_weight;            /* W: backward minus I */
+    /* values of forward (stage inputs included) that backward reads; params and constants are
+       not listed */
+    Ids stash;
+    /* what W reads and does not make: results of I, gradients that came in */
+    Ids saved;
+    StageCost cost;
+} Stage;
+
+typedef enum { EDGE_ACTIVATION, EDGE_PARAMETER, EDGE_CONSTANT } EdgeKind;
+typedef struct {
+    uint32_t from, to;
+    ValueId value;
+    EdgeKind kind;
+    int64_t bytes;                  /* per microbatch at full rows; parameters: per step */
+    bool gradient;
+} Edge;
+
+/* How the loss of a minibatch follows from its microbatches: each microbatch's loss is a plain sum
+ * times loss_scale. */
+typedef enum {
+    LOSS_NONE,
+    LOSS_SUM,                       /* loss_scale = 1 */
+    LOSS_MEAN_ELEMENTS,             /* loss_scale = 1 / (rows of the minibatch * loss_per_row) */
+    /* loss_scale = 1 / (number of targets of the minibatch that are not loss_ignore) */
+    LOSS_MEAN_TARGETS,
+    /* the model's own mean (output:NAME): loss_scale = rows of the microbatch / rows of the
+       minibatch */
+    LOSS_MEAN_ROWS,
+} LossScale;
+
+/* The loss as autodiff/loss.c appended it to the graph before partition; loss == NONE: the program
+ * only infers. */
+typedef struct {
+    ValueId loss, loss_scale, target;
+    LossScale scale;
+    /* classes: the target holds numbers below it, or ignore; 0: no classes */
+    int64_t per_row, ignore, classes;
+    const char *text;
+} Loss;
+
+typedef struct {
+    Graph *graph;
+    VEC(Stage) stage;
+    VEC(Edge) edge;
+    const char *model_name;         /* base name of the file */
+    /* the loss; value NONE: the program only infers */
+    /* scalar f32/f64 of the last stage: sum over the microbatch * loss_scale */
+    ValueId loss;
+    ValueId loss_scale;             /* V_INPUT scalar, set by the runtime for each microbatch */
+    ValueId target;                 /* V_INPUT `target`, or NONE (output:NAME) */
+    LossScale scale;
+    int64_t loss_per_row, loss_ignore, loss_classes;
+    const char *loss_text;          /* as given, for reports */
+    /* per output of the model, how microbatches meet: its rows one after the other, or, without
+     * rows, as said */
+    VEC(OutputMeeting) merge;
+    /* several microbatches have no target each: the reason, or NULL */
+    const char *target_why;
+    /* what forbids chunks of unequal rows: reasons, one line each, naming the node; empty: allowed
+     */
+    VEC(const char *) uneven;
+    /* what mixes the samples of a microbatch (BatchNormalization in training): said in the report,
+     * allowed */
+    VEC(const char *) mixes;
+} Pipe;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
