@@ -24,7 +24,7 @@ typedef struct {
 
 /* Those of a rank to one peer: a heap, what is consumed first on top. */
 typedef struct {
-    int peer, n, cap;
+    int n, cap;
     Sent *a;
 } Sends;
 
@@ -37,8 +37,7 @@ typedef struct {
     int *carried;     /* [message][rank] */
     unsigned char *sent;
     int *cursor;
-    Sends **to;  /* per rank: its sends, by peer */
-    int *n_to;   /* per rank: how many peers it has sent to */
+    Sends *to;   /* [rank][peer] */
     int *closed; /* indices of sends, while their waits are placed */
     int lost;    /* out of memory */
 } Early;
@@ -85,17 +84,9 @@ static int consume(const Early *e, int r, const SchedAction *a, int take)
     return 1;
 }
 
-static Sends *sends_to(Early *e, int r, int peer)
+static Sends *sends_to(const Early *e, int r, int peer)
 {
-    for (int k = 0; k < e->n_to[r]; k++)
-        if (e->to[r][k].peer == peer)
-            return &e->to[r][k];
-    Sends *p = realloc(e->to[r], (size_t)(e->n_to[r] + 1) * sizeof *p);
-    if (!p)
-        return NULL;
-    e->to[r] = p;
-    p[e->n_to[r]] = (Sends){peer, 0, 0, NULL};
-    return &p[e->n_to[r]++];
+    return &e->to[(size_t)r * (size_t)e->s->ranks + (size_t)peer];
 }
 
 static int heap_push(Sends *h, Sent x)
@@ -115,9 +106,10 @@ static int heap_push(Sends *h, Sent x)
     return 1;
 }
 
-static Sent heap_pop(Sends *h)
+/* Takes the first one away. */
+static void heap_pop(Sends *h)
 {
-    Sent top = h->a[0], last = h->a[--h->n];
+    Sent last = h->a[--h->n];
     int i = 0;
     for (int child; (child = 2 * i + 1) < h->n; i = child) {
         child += child + 1 < h->n && h->a[child + 1].consumed < h->a[child].consumed;
@@ -126,7 +118,6 @@ static Sent heap_pop(Sends *h)
         h->a[i] = h->a[child];
     }
     h->a[i] = last;
-    return top;
 }
 
 static int ascending(const void *x, const void *y)
@@ -139,10 +130,12 @@ static int ascending(const void *x, const void *y)
 static void close_sends(Early *e, int r, int all)
 {
     int n = 0;
-    for (int k = 0; k < e->n_to[r]; k++) {
-        Sends *h = &e->to[r][k];
-        while (h->n > 0 && (all || clock_of(e, r)[h->peer] > h->a[0].consumed))
-            e->closed[n++] = heap_pop(h).at;
+    for (int peer = 0; peer < e->s->ranks; peer++) {
+        Sends *h = sends_to(e, r, peer);
+        while (h->n > 0 && (all || clock_of(e, r)[peer] > h->a[0].consumed)) {
+            e->closed[n++] = h->a[0].at;
+            heap_pop(h);
+        }
     }
     if (n > 1)
         qsort(e->closed, (size_t)n, sizeof *e->closed, ascending);
@@ -161,7 +154,7 @@ static void send(Early *e, int r, int at)
     e->sent[m] = 1;
     Sends *h = sends_to(e, r, to);
     int consumed = e->position[a->type == SA_SEND_B][pair(e, a->peer, a->microbatch)];
-    e->lost |= !h || !heap_push(h, (Sent){at, consumed});
+    e->lost |= !heap_push(h, (Sent){at, consumed});
 }
 
 /* One cell of a row; 0: it needs a message that is not sent yet. */
@@ -217,10 +210,9 @@ static int allocate(Early *e)
     e->carried = calloc(messages * ranks, sizeof *e->carried);
     e->sent = calloc(messages, 1);
     e->cursor = calloc(ranks, sizeof *e->cursor);
-    e->to = calloc(ranks, sizeof *e->to);
-    e->n_to = calloc(ranks, sizeof *e->n_to);
+    e->to = calloc(ranks * ranks, sizeof *e->to);
     if (!e->out || !e->position[0] || !e->position[1] || !e->clock || !e->carried || !e->sent ||
-        !e->cursor || !e->to || !e->n_to)
+        !e->cursor || !e->to)
         return 0;
     int most = 0;
     for (int r = 0; r < s->ranks; r++) {
@@ -237,13 +229,10 @@ static int allocate(Early *e)
 
 static void release(Early *e)
 {
-    for (int r = 0; e->to && e->n_to && r < e->s->ranks; r++) {
-        for (int k = 0; k < e->n_to[r]; k++)
-            free(e->to[r][k].a);
-        free(e->to[r]);
-    }
+    for (size_t k = 0; e->to && k < (size_t)e->s->ranks * (size_t)e->s->ranks; k++)
+        free(e->to[k].a);
     free(e->position[0]), free(e->position[1]), free(e->clock), free(e->carried), free(e->sent);
-    free(e->cursor), free(e->to), free(e->n_to), free(e->closed);
+    free(e->cursor), free(e->to), free(e->closed);
 }
 
 int sched_early_waits(Schedule *s, const SchedGraph *g, SchedError *error)

@@ -28,7 +28,7 @@ generated() {
 }
 run() {
     "$work/out/pipeline" train "${data[@]}" --data "target=$dir/target.npy" --microbatches $(((rows + mb - 1) / mb)) --lr 0 \
-        --dump-grads "$work/$1" --output "logits=$work/$1/out.npy"
+        --dump-grads "$work/$1" --output "logits=$work/$1/out.npy" "${@:2}"
 }
 for case in gpt-ts resnet-ts unet-ts vit-dyn; do
     dir=$top/models/$case
@@ -46,6 +46,11 @@ for case in gpt-ts resnet-ts unet-ts vit-dyn; do
     ok "$case: -O3 runs" run O3
     ok "$case: the same gradients" "$compare" same "$work/O1" "$work/O3"
     ok "$case: the same outputs" cmp "$work/O1/out.npy" "$work/O3/out.npy"
+    for schedule in 1f1b zb-h1 zb-h2; do
+        rm -r "$work/O3" && mkdir "$work/O3"
+        ok "$case: -O3 runs $schedule" run O3 --schedule $schedule
+        ok "$case: $schedule: the same gradients" "$compare" same "$work/O1" "$work/O3"
+    done
     rm -r "$work/out/build"
     ok "$case: clang builds" make_pipeline "$work/out" CC=clang RUNTIME_BUILD="$build/tests/objects-clang"
     ok "$case: clang's runs" run clang
