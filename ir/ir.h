@@ -78,6 +78,11 @@ const char *op_map_text(Op op);
 bool op_is_core(Op op);                                 /* may stand in a Graph */
 /* its result is its operand's memory, where strides can say it */
 bool op_is_view(Op op);
+/* the flags QUICK, SHORT, REDUCES, PICKS of ops.def */
+bool op_is_quick(Op op);
+bool op_is_short(Op op);
+bool op_reduces(Op op);
+bool op_picks(Op op);
 bool op_is_pure(Op op);                                 /* equal operands give equal results */
 /* computed at once where operands are constant */
 bool op_folds(Op op);

@@ -7,7 +7,9 @@
 
 typedef enum { CODE_MAP, CODE_KERNEL, CODE_VIEW, CODE_LOWERED, CODE_COMPOSITE } CodeKind;
 typedef enum { GRADIENT_YES, GRADIENT_NO, GRADIENT_LOWERED } Gradient;
-enum { PURE = 1, FOLDS = 2, CHEAP = 4, ALONE = 8, IS_VIEW = 16 };
+enum {
+    PURE = 1, FOLDS = 2, CHEAP = 4, ALONE = 8, IS_VIEW = 16, QUICK = 32, SHORT = 64, LONG = 128, REDUCES = 256, PICKS = 512
+};
 
 typedef struct {
     const char *name;
@@ -55,6 +57,10 @@ bool op_is_core(Op op) { return op > OP_NONE && op < OP_COUNT && rows[op].kind !
 
 bool op_is_view(Op op) { return rows[op].flags & IS_VIEW; }
 
+bool op_is_quick(Op op) { return rows[op].flags & QUICK; }
+bool op_is_short(Op op) { return rows[op].flags & SHORT; }
+bool op_reduces(Op op) { return rows[op].flags & REDUCES; }
+bool op_picks(Op op) { return rows[op].flags & PICKS; }
 bool op_is_pure(Op op) { return rows[op].flags & PURE; }
 
 bool op_folds(Op op) { return rows[op].flags & FOLDS; }

@@ -17,21 +17,13 @@ bool lay_in_axes(const Attr *at, int d)
 
 /* ---- what nodes are and read ----------------------------------------------------------------- */
 
-bool cg_is_reduce(Op op)
-{
-    return op >= OP_ReduceSum && op <= OP_ReduceProd && op != OP_ReduceMean;
-}
+bool cg_is_reduce(Op op) { return op_reduces(op); }
 
 bool cg_fusable(const Node *n)
 {
-    switch (n->op) {
-    case OP_Gather:
-    case OP_GatherElements:
-    case OP_GatherND:
-    case OP_Count: return true;
-    case OP_Pad: return n->attr.mode == PAD_CONSTANT;
-    default: return op_is_map(n->op) || cg_is_reduce(n->op) || cg_is_copy(n);
-    }
+    if (n->op == OP_Pad)
+        return n->attr.mode == PAD_CONSTANT;
+    return op_picks(n->op) || op_is_map(n->op) || cg_is_reduce(n->op) || cg_is_copy(n);
 }
 
 bool cg_inline_leaf(const Func *f, ValueId root)

@@ -58,31 +58,7 @@ static bool *in_memory(Func *f, Arena *a, bool skip_columns)
 
 /* ---- column reductions: they compute their operand themselves when that is cheap ------------- */
 
-static bool cheap_map(const Node *n)
-{
-    if (!op_is_map(n->op) || n->nout != 1)
-        return false;
-    switch (n->op) {
-    case OP_Neg:
-    case OP_Abs:
-    case OP_Relu:
-    case OP_Not:
-    case OP_Cast:
-    case OP_Add:
-    case OP_Sub:
-    case OP_Mul:
-    case OP_Min:
-    case OP_Max:
-    case OP_And:
-    case OP_Or:
-    case OP_Equal:
-    case OP_Less:
-    case OP_LessOrEqual:
-    case OP_Greater:
-    case OP_GreaterOrEqual: case OP_Where: case OP_Sign: return true;
-    default: return false;
-    }
-}
+static bool cheap_map(const Node *n) { return op_is_quick(n->op) && n->nout == 1; }
 
 /* Does a member read elements of this value other than the point's own? */
 static bool reads_as_table(Func *f, const Group *k, ValueId root)

@@ -13,34 +13,7 @@ static int price(const Stmt *s)
 {
     if (s->kind != S_OP)
         return s->kind == S_LOAD ? 1 + 2 * (int)s->nindex : 0;
-    switch (s->op) {
-    case OP_Neg:
-    case OP_Abs:
-    case OP_Not:
-    case OP_Cast:
-    case OP_Add:
-    case OP_Sub:
-    case OP_Mul:
-    case OP_Min:
-    case OP_Max:
-    case OP_And:
-    case OP_Or:
-    case OP_Xor:
-    case OP_Equal:
-    case OP_Less:
-    case OP_LessOrEqual:
-    case OP_Greater:
-    case OP_GreaterOrEqual:
-    case OP_Where:
-    case OP_Relu:
-    case OP_Sign:
-    case OP_IsNaN:
-    case OP_IsInf:
-    case OP_BitwiseAnd:
-    case OP_BitwiseOr: case OP_BitwiseXor: case OP_BitwiseNot: return 1;
-    case OP_Div: case OP_Sqrt: case OP_Reciprocal: return 5;
-    default: return DEAR;
-    }
+    return op_is_quick(s->op) ? 1 : op_is_short(s->op) ? 5 : DEAR;
 }
 
 static int cost(const Nest *n, uint32_t i)
