@@ -135,22 +135,8 @@ static void walk_back(Walk *w, const NodeId *list, uint32_t n)
 static Ids live(Graph *g, NodeId first, const Ids *root, uint32_t nroot)
 {
     uint32_t n = g->node.n - first;
-    bool *alive = arena_array(g->arena, bool, n + 1);
+    const bool *alive = graph_live(g, g->arena, first, root, nroot);
     Ids list = {0};
-    for (uint32_t r = 0; r < nroot; r++)
-        for (uint32_t i = 0; i < root[r].n; i++) {
-            const Value *v = val(g, root[r].at[i]);
-            if (v->kind == V_NODE && v->node >= first)
-                alive[v->node - first] = true;
-        }
-    for (uint32_t i = n; i-- > 0;) {
-        const Node *node = &g->node.at[first + i];
-        for (uint32_t j = 0; alive[i] && j < node->nin; j++) {
-            const Value *v = node->in[j] == NONE ? NULL : val(g, node->in[j]);
-            if (v && v->kind == V_NODE && v->node >= first)
-                alive[v->node - first] = true;
-        }
-    }
     for (uint32_t i = 0; i < n; i++)
         if (alive[i])
             vec_push(g->arena, &list, first + i);

@@ -33,6 +33,10 @@ Where graph_where(const Graph *g, uint32_t origin, int input);
 void graph_verify(const Graph *g);                      /* BUG() on any broken invariant */
 /* users[v] = node ids that read v, in order; index by value id. Arena array of g->value.n lists. */
 Ids *graph_users(const Graph *g, Arena *scratch);
+/* live.c: what is asked of a graph, its outputs and what statistics become; and, of the nodes from
+   first on, those that lead to one of the values: live[node - first] */
+Ids graph_results(const Graph *g, Arena *a);
+bool *graph_live(const Graph *g, Arena *a, NodeId first, const Ids *root, uint32_t nroot);
 
 /* ---- dump.c ---------------------------------------------------------------------------------- */
 

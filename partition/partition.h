@@ -24,8 +24,9 @@ typedef struct {
     BatchOptions batch;
 } PartitionOptions;
 
-/* split.c: resolves split points; stage_of[node id]. */
-uint32_t *split_assign(Graph *g, Arena *a, const PartitionOptions *opt, uint32_t *stages);
+/* split.c: resolves split points; stage_of[node id].  loss: NONE without. */
+uint32_t *split_assign(Graph *g, Arena *a, const PartitionOptions *opt, ValueId loss,
+                       uint32_t *stages);
 
 /* pipe.c: assigns stages and builds the Pipe. The loss falls into the last stage (its input target
    too), is a scalar output of that stage (StageOutput without consumers) and its fields are copied

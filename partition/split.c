@@ -46,26 +46,12 @@ static void find_data(Split *s)
     }
 }
 
-/* The last node counts as read: it is the loss when there is one. */
-static void find_live(Split *s)
+static void find_live(Split *s, ValueId loss)
 {
-    const Graph *g = s->g;
-    s->live = arena_array(s->a, bool, g->node.n + 1);
-    bool *read = arena_array(s->a, bool, g->value.n + 1);
-    for (uint32_t i = 0; i < g->output.n; i++)
-        read[g->output.at[i]] = true;
-    for (uint32_t i = 0; i < g->update.n; i++)
-        read[g->update.at[i].value] = true;
-    if (g->node.n > 0)
-        read[g->node.at[g->node.n - 1].out[0]] = true;
-    for (NodeId n = g->node.n; n-- > 0;) {
-        const Node *x = &g->node.at[n];
-        for (uint32_t i = 0; i < x->nout; i++)
-            s->live[n] |= read[x->out[i]];
-        for (uint32_t i = 0; i < x->nin && s->live[n]; i++)
-            if (x->in[i] != NONE)
-                read[x->in[i]] = true;
-    }
+    Ids root = graph_results(s->g, s->a);
+    if (loss != NONE)
+        vec_push(s->a, &root, loss);
+    s->live = graph_live(s->g, s->a, 0, &root, 1);
 }
 
 static void add_cut(Split *s, NodeId at, const char *text)
@@ -571,11 +557,12 @@ static void place_pure(const Split *s, uint32_t *stage_of)
     }
 }
 
-uint32_t *split_assign(Graph *g, Arena *a, const PartitionOptions *opt, uint32_t *stages)
+uint32_t *split_assign(Graph *g, Arena *a, const PartitionOptions *opt, ValueId loss,
+                       uint32_t *stages)
 {
     Split s = {.g = g, .a = g->arena};
     find_data(&s);
-    find_live(&s);
+    find_live(&s, loss);
     for (uint32_t i = 0; opt && i < opt->split.n; i++)
         cut_option(&s, opt->split.at[i]);
     cut_markers(&s);

@@ -64,21 +64,8 @@ static int64_t plus(int64_t a, int64_t b)
 /* Nodes that lead to an output; the rest is not shown. */
 static bool *live_nodes(const Tree *t)
 {
-    const Graph *g = t->g;
-    bool *live = arena_array(t->a, bool, g->node.n + 1),
-         *read = arena_array(t->a, bool, g->value.n + 1);
-    for (uint32_t i = 0; i < g->output.n; i++)
-        read[g->output.at[i]] = true;
-    for (uint32_t i = 0; i < g->update.n; i++)
-        read[g->update.at[i].value] = true;
-    for (NodeId n = g->node.n; n-- > 0;) {
-        const Node *x = &g->node.at[n];
-        for (uint32_t i = 0; i < x->nout; i++)
-            live[n] |= read[x->out[i]];
-        for (uint32_t i = 0; i < x->nin && live[n]; i++)
-            read[x->in[i]] = true;
-    }
-    return live;
+    Ids root = graph_results(t->g, t->a);
+    return graph_live(t->g, t->a, 0, &root, 1);
 }
 
 /* Figures of each module's own nodes. */

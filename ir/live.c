@@ -1,0 +1,36 @@
+/*
+ * live.c - which nodes lead to given values.  In: a graph, values.  Out: a mark for each node; one walk
+ * against the order.
+ */
+#include "ir.h"
+
+Ids graph_results(const Graph *g, Arena *a)
+{
+    Ids root = {0};
+    for (uint32_t i = 0; i < g->output.n; i++)
+        vec_push(a, &root, g->output.at[i]);
+    for (uint32_t i = 0; i < g->update.n; i++)
+        vec_push(a, &root, g->update.at[i].value);
+    return root;
+}
+
+bool *graph_live(const Graph *g, Arena *a, NodeId first, const Ids *root, uint32_t nroot)
+{
+    uint32_t n = g->node.n - first;
+    bool *live = arena_array(a, bool, n + 1);
+    for (uint32_t r = 0; r < nroot; r++)
+        for (uint32_t i = 0; i < root[r].n; i++) {
+            const Value *v = val(g, root[r].at[i]);
+            if (v->kind == V_NODE && v->node >= first)
+                live[v->node - first] = true;
+        }
+    for (uint32_t i = n; i-- > 0;) {
+        const Node *node = &g->node.at[first + i];
+        for (uint32_t j = 0; live[i] && j < node->nin; j++) {
+            const Value *v = val(g, node->in[j]);
+            if (v->kind == V_NODE && v->node >= first)
+                live[v->node - first] = true;
+        }
+    }
+    return live;
+}
