@@ -167,5 +167,6 @@ void cg_repeat(Func *f)
         vec_push(f->a, &f->repeat, r);
         cut(f, &runs, r.first, r.first + repeat_steps(&r));
     }
-    qsort(f->repeat.at, f->repeat.n, sizeof *f->repeat.at, by_first);
+    if (f->repeat.n > 1)
+        qsort(f->repeat.at, f->repeat.n, sizeof *f->repeat.at, by_first);
 }
