@@ -42,6 +42,6 @@ for case in gpt-ts resnet-ts unet-ts; do
     ok "$case: runs under ASan and UBSan" runs asan $case "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
 done
 # OpenMP's own synchronisation is invisible to TSan: without it, one thread a rank.
-ok "gpt-ts: runs under TSan" env OMP_NUM_THREADS=1 bash -c "$(declare -f runs case_data make_pipeline); $(declare -p top build work); \
-    TSAN_OPTIONS=halt_on_error=1 runs tsan gpt-ts '-O1 -g -fsanitize=thread' CPPFLAGS=-fno-openmp"
+unthreaded() { OMP_NUM_THREADS=1 TSAN_OPTIONS=halt_on_error=1 "$@"; }
+ok "gpt-ts: runs under TSan" unthreaded runs tsan gpt-ts '-O1 -g -fsanitize=thread' CPPFLAGS=-fno-openmp
 plan_done
