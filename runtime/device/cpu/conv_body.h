@@ -54,9 +54,9 @@ static void NAME(gather)(const PpConv *v, const T *x, int64_t line, int64_t line
     int64_t pb = lines * v->out[2], taps = v->taps;
     for (int64_t k = 0; k < v->cg * taps; k++) {
         int64_t t = k % taps;
-        NAME(gather_row)
-        (v, x + k / taps * v->in_size, t / (v->kernel[1] * v->kernel[2]),
-         t / v->kernel[2] % v->kernel[1], t % v->kernel[2], line, lines, col + k * pb);
+        NAME(gather_row)(v, x + k / taps * v->in_size, t / (v->kernel[1] * v->kernel[2]),
+                         t / v->kernel[2] % v->kernel[1], t % v->kernel[2], line, lines,
+                         col + k * pb);
     }
 }
 
@@ -65,9 +65,9 @@ static void NAME(scatter)(const PpConv *v, T *x, int64_t line, int64_t lines, co
     int64_t pb = lines * v->out[2], taps = v->taps;
     for (int64_t k = 0; k < v->cg * taps; k++) {
         int64_t t = k % taps;
-        NAME(scatter_row)
-        (v, x + k / taps * v->in_size, t / (v->kernel[1] * v->kernel[2]),
-         t / v->kernel[2] % v->kernel[1], t % v->kernel[2], line, lines, col + k * pb);
+        NAME(scatter_row)(v, x + k / taps * v->in_size, t / (v->kernel[1] * v->kernel[2]),
+                          t / v->kernel[2] % v->kernel[1], t % v->kernel[2], line, lines,
+                          col + k * pb);
     }
 }
 
@@ -131,9 +131,8 @@ static void NAME(direct_sample)(const PpConv *v, enum NAME(Direct) what, T *x, T
 {
     for (int64_t m = 0; m < v->m; m++)
         for (int64_t c = 0; c < v->cg; c++)
-            NAME(direct)
-    (v, what, x + (m / v->mg * v->cg + c) * v->in_size, w + (m * v->cg + c) * v->taps,
-     y + m * v->out_size);
+            NAME(direct)(v, what, x + (m / v->mg * v->cg + c) * v->in_size,
+                         w + (m * v->cg + c) * v->taps, y + m * v->out_size);
 }
 
 static void NAME(forward_sample)(const PpConv *v, const T *x, const T *w, T *y, T *col)
