@@ -20,7 +20,7 @@ extern "C" {
 enum { PP_MAX_RANK = 16, PP_ALIGN = 64 };
 
 /* TensorProto.DataType numbers. */
-enum { PP_F32 = 1, PP_I32 = 6, PP_I64 = 7, PP_BOOL = 9, PP_F64 = 11 };
+enum { PP_F32 = 1, PP_I32 = 6, PP_I64 = 7, PP_BOOL = 9, PP_F16 = 10, PP_F64 = 11, PP_BF16 = 16 };
 
 typedef struct {
     const char *name;                                   /* the model's */
@@ -72,6 +72,8 @@ typedef struct {
     int trainable, stat;
     int64_t offset;                                     /* in PpCtx.param */
     int64_t grad_offset;                                /* in PpCtx.grad; -1: none */
+    /* of its copy in PpCtx.half; -1: none.  Only where PpStage.half_type is not 0 */
+    int64_t half_offset;
 } PpParam;
 
 /* A constant that functions read through PpCtx.constants.  data: its elements as written in the source,
@@ -86,6 +88,9 @@ typedef struct PpCtx {
     int stage, microbatch;
     /* the stage's blocks; grad accumulates: += */
     char *param, *grad, *constants;
+    /* copies of parameters, rounded to PpStage.half_type: made of `param` before the first action
+       that reads them, and again after every update; NULL where the stage has none */
+    char *half;
     /* F writes, B/I/W read: one slot per microbatch in flight */
     char *stash;
     /* I writes, W reads: one slot per microbatch between I and W */
@@ -114,6 +119,9 @@ typedef struct PpStage {
     const PpParam *param;
     const PpConst *constants;
     int64_t bytes_param, bytes_grad, bytes_const;       /* blocks, aligned */
+    /* of PpCtx.half, and the type of all copies there, PP_F16 or PP_BF16; 0: none */
+    int64_t bytes_half;
+    int half_type;
     int64_t bytes_stash, bytes_saved;                   /* one slot */
     int64_t bytes_work;                                 /* the largest of all functions below */
     int64_t bytes_state; /* 0: what open() takes is counted while it runs, as "library" */

@@ -5,6 +5,8 @@
  */
 #include <stdlib.h>
 
+#include "base/half.h"
+#include "runtime/api/pp_half.h"
 #include "runtime/api/pp_math.h"
 #include "tap.h"
 
@@ -77,8 +79,79 @@ static void check_pow(void)
     ok(worst <= 0.51, "pow: %.4f ulp at most", worst);
 }
 
+/* ---- 16-bit numbers ---- */
+
+static int same(float a, float b) { return pp_bits_f(a) == pp_bits_f(b); }
+
+/* What a half's bits stand for, and back; NaN made quiet. */
+static void check_all_halves(void)
+{
+    int wrong = 0;
+    for (uint32_t h = 0; h < 65536; h++) {
+        uint16_t is = (uint16_t)h, quiet_f16 = (h & 0x7fff) > 0x7c00 ? (uint16_t)(h | 0x200) : is;
+        uint16_t quiet_bf16 = (h & 0x7fff) > 0x7f80 ? (uint16_t)(h | 0x40) : is;
+        double f16 = half_to_double(is), bf16 = bfloat_to_double(is);
+        wrong += (f16 == f16) != !(pp_from_f16(is) != pp_from_f16(is));
+        wrong += f16 == f16 && !same(pp_from_f16(is), (float)f16);
+        wrong += bf16 == bf16 && !same(pp_from_bf16(is), (float)bf16);
+        wrong += pp_to_f16(pp_from_f16(is)) != quiet_f16;
+        wrong += pp_to_bf16(pp_from_bf16(is)) != quiet_bf16;
+    }
+    ok(wrong == 0, "every f16 and bf16 to float and back");
+}
+
+/* 16 lanes as kernels have them; the rounded float is what its half stands for. */
+static void check_to_halves(void)
+{
+    enum { LANES = 16 };
+    int wrong = 0;
+    for (uint32_t i = 0; i < 4294960000u; i += 16 * 421) {
+        float x[LANES], round_f16[LANES], round_bf16[LANES];
+        uint16_t f16[LANES], bf16[LANES];
+        for (uint32_t k = 0; k < LANES; k++)
+            x[k] = pp_float_of((int32_t)(i + k * 421 + (k & 4 ? 0 : (i + k * 421) & 0xfff)));
+        for (int k = 0; k < LANES; k++) {
+            f16[k] = pp_to_f16(x[k]);
+            bf16[k] = pp_to_bf16(x[k]);
+            round_f16[k] = pp_round_f16(x[k]);
+            round_bf16[k] = pp_round_bf16(x[k]);
+        }
+        for (int k = 0; k < LANES; k++) {
+            int nan = x[k] != x[k];
+            wrong += !nan && f16[k] != half_of_double((double)x[k]);
+            wrong += !nan && bf16[k] != bfloat_of_double((double)x[k]);
+            wrong += nan && ((f16[k] & 0x7e00) != 0x7e00 || (bf16[k] & 0x7fc0) != 0x7fc0);
+            wrong += !same(round_f16[k], pp_from_f16(f16[k]));
+            wrong += !same(round_bf16[k], pp_from_bf16(bf16[k]));
+        }
+    }
+    ok(wrong == 0, "floats to f16 and bf16: the nearest, and rounding is both ways");
+}
+
+static void check_ties(void)
+{
+    static const struct { uint32_t from; uint16_t to; } brain[] = {
+        {0x3F808000, 0x3F80}, {0x3F818000, 0x3F82}, {0x7F7FFFFF, 0x7F80}, {0x7F800001, 0x7FC0},
+        {0x00000001, 0x0000}, {0xFF800000, 0xFF80}, {0xFFFFFFFF, 0xFFFF}, {0x80000000, 0x8000}};
+    static const struct { float from; uint16_t to; } half[] = {
+        {65519.996f, 0x7bff},           {65520.0f, 0x7c00},    {-65520.0f, 0xfc00},
+        {5.9604644775390625e-08f, 1},   {2.9802322387695312e-08f, 0},
+        {2.9802325940408986e-08f, 1},   {1.00048828125f, 0x3c00},
+        {1.00146484375f, 0x3c02},       {6.1035156e-05f, 0x0400}, {6.1005353927612305e-05f, 0x400},
+        {6.1020255088806152e-05f, 0x400}, {-0.0f, 0x8000}, {INFINITY, 0x7c00}};
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof brain / sizeof *brain; i++)
+        wrong += pp_to_bf16(pp_float_of((int32_t)brain[i].from)) != brain[i].to;
+    for (size_t i = 0; i < sizeof half / sizeof *half; i++)
+        wrong += pp_to_f16(half[i].from) != half[i].to;
+    ok(wrong == 0, "ties go to even, too large is infinite, a NaN stays one");
+}
+
 int main(void)
 {
+    check_all_halves();
+    check_to_halves();
+    check_ties();
     CHECK(exp, exp, 1.5, -90, 90);
     CHECK(log, log, 1.5, 0, 10);
     CHECK(tanh, tanh, 2, -10, 10);
