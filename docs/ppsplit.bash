@@ -22,7 +22,7 @@ _ppsplit() {
        elif [ "$COMP_CWORD" -eq 1 ]; then
            COMPREPLY=($(compgen -W "ls schedule merge ops" -- "$cur") $(compgen -f -- "$cur"))
        elif [[ ${COMP_WORDS[1]} == schedule && $COMP_CWORD -eq 2 ]]; then
-           COMPREPLY=($(compgen -W "gpipe 1f1b interleaved1f1b loopedbfs interleavedzerobubble zbvzerobubble dualpipev zb-h1 zb-h2
+           COMPREPLY=($(compgen -W "gpipe 1f1b interleaved1f1b loopedbfs interleavedzerobubble zbvzerobubble dualpipev zb-h1 zb-h2 gis gis-h
                forward-only" -- "$cur") $(compgen -f -- "$cur"))
        else
            COMPREPLY=($(compgen -f -- "$cur"))

@@ -10,6 +10,7 @@
 typedef struct SchedGen {
     Schedule *s;
     int p, m;      /* ranks, microbatches */
+    int round;     /* microbatches of a round; m where there are no rounds */
     int placement; /* SCHED_PLACE_* */
     int *chunks;   /* per rank: its number of stages */
     SchedError *e;
@@ -30,19 +31,22 @@ int sched_gen_looped_bfs(SchedGen *g);
 int sched_gen_forward(SchedGen *g);
 int sched_gen_interleaved(SchedGen *g);
 int sched_gen_interleaved_zb(SchedGen *g);
+int sched_gen_gis(SchedGen *g);
 int sched_gen_zbv(SchedGen *g);
 int sched_gen_dualpipev(SchedGen *g);
 int sched_gen_zbh1(SchedGen *g);
 int sched_gen_zbh2(SchedGen *g);
 
-/* The most microbatch-chunks alive on rank r of p, with v stages a rank and m microbatches. */
-int sched_peak_all(int p, int v, int m, int r); /* all m of each stage: gpipe, loopedbfs */
-int sched_peak_1f1b(int p, int v, int m, int r);
-int sched_peak_interleaved(int p, int v, int m, int r);
-int sched_peak_interleaved_zb(int p, int v, int m, int r);
-int sched_peak_zbv(int p, int v, int m, int r);
-int sched_peak_dualpipev(int p, int v, int m, int r);
-int sched_peak_zbh1(int p, int v, int m, int r);
-int sched_peak_zbh2(int p, int v, int m, int r);
+/* The most microbatch-chunks alive on rank r of p, with v stages a rank and m microbatches in
+   rounds of k. */
+int sched_peak_all(int p, int v, int m, int k, int r); /* all m of each stage: gpipe, loopedbfs */
+int sched_peak_1f1b(int p, int v, int m, int k, int r);
+int sched_peak_interleaved(int p, int v, int m, int k, int r);
+int sched_peak_interleaved_zb(int p, int v, int m, int k, int r);
+int sched_peak_gis(int p, int v, int m, int k, int r);
+int sched_peak_zbv(int p, int v, int m, int k, int r);
+int sched_peak_dualpipev(int p, int v, int m, int k, int r);
+int sched_peak_zbh1(int p, int v, int m, int k, int r);
+int sched_peak_zbh2(int p, int v, int m, int k, int r);
 
 #endif

@@ -10,6 +10,7 @@
 #include <string.h>
 
 enum { LOOP = SCHED_PLACE_LOOP, V = SCHED_PLACE_V, BLOCK = SCHED_PLACE_BLOCK };
+enum { NONE, EQUAL, GROUP, HALF };
 
 /* name       in lower case: what messages, options and Schedule.name say
    pytorch    torch.distributed.pipelining's name, whose class is Schedule<name>; NULL: it has none
@@ -17,31 +18,36 @@ enum { LOOP = SCHED_PLACE_LOOP, V = SCHED_PLACE_V, BLOCK = SCHED_PLACE_BLOCK };
    chunks     stages per rank; 0: any number
    movable    another placement than its own may be asked for
    least      microbatches per rank that it needs
-   rounds     microbatches m go in max(1, m / p) equal rounds
+   rounds     of microbatches: none; max(1, m / p) equal ones; of a group that NAME:G gives, else p,
+              or of half of p
    peak       closed form of the memory, NULL: none
    about      one line for help */
 // clang-format off
 static const SchedKind kinds[] = {
     /* place, chunks, movable, least, rounds */
-    {"gpipe",                 "GPipe",                 BLOCK, 0, 1, 0, 0, sched_gen_gpipe,
+    {"gpipe",                 "GPipe",                 BLOCK, 0, 1, 0, NONE,  sched_gen_gpipe,
      sched_peak_all,            "all forwards, then all backwards"},
-    {"1f1b",                  "1F1B",                  BLOCK, 0, 0, 0, 0, sched_gen_1f1b,
+    {"1f1b",                  "1F1B",                  BLOCK, 0, 0, 0, NONE,  sched_gen_1f1b,
      sched_peak_1f1b,           "one forward, one backward in turn: gpipe's time, less memory"},
-    {"interleaved1f1b",       "Interleaved1F1B",       LOOP,  0, 0, 0, 1, sched_gen_interleaved,
+    {"interleaved1f1b",       "Interleaved1F1B",       LOOP,  0, 0, 0, EQUAL, sched_gen_interleaved,
      sched_peak_interleaved,    "1f1b over several chunks a rank: less idle time, more messages"},
-    {"loopedbfs",             "LoopedBFS",             LOOP,  0, 0, 0, 0, sched_gen_looped_bfs,
+    {"loopedbfs",             "LoopedBFS",             LOOP,  0, 0, 0, NONE,  sched_gen_looped_bfs,
      sched_peak_all,            "gpipe over several chunks a rank, breadth first"},
-    {"interleavedzerobubble", "InterleavedZeroBubble", LOOP,  0, 0, 0, 1, sched_gen_interleaved_zb,
+    {"interleavedzerobubble", "InterleavedZeroBubble", LOOP,  0, 0, 0, EQUAL, sched_gen_interleaved_zb,
      sched_peak_interleaved_zb, "interleaved1f1b, gradients of weights fill the gaps"},
-    {"zbvzerobubble",         "ZBVZeroBubble",         V,     2, 0, 0, 0, sched_gen_zbv,
+    {"zbvzerobubble",         "ZBVZeroBubble",         V,     2, 0, 0, NONE,  sched_gen_zbv,
      sched_peak_zbv,            "two chunks a rank as a V: no idle time where F = I = W"},
-    {"dualpipev",             "DualPipeV",             V,     2, 0, 2, 0, sched_gen_dualpipev,
+    {"dualpipev",             "DualPipeV",             V,     2, 0, 2, NONE,  sched_gen_dualpipev,
      sched_peak_dualpipev,      "two chunks a rank as a V, forwards overlap backwards"},
-    {"zb-h1",                 NULL,                    BLOCK, 0, 0, 0, 0, sched_gen_zbh1,
+    {"zb-h1",                 NULL,                    BLOCK, 0, 0, 0, NONE,  sched_gen_zbh1,
      sched_peak_zbh1,           "1f1b, gradients of weights fill the gaps: a third as idle"},
-    {"zb-h2",                 NULL,                    BLOCK, 0, 0, 0, 0, sched_gen_zbh2,
+    {"zb-h2",                 NULL,                    BLOCK, 0, 0, 0, NONE,  sched_gen_zbh2,
      sched_peak_zbh2,           "zb-h1 with twice its memory and hardly any idle time"},
-    {"forward-only",          NULL,                    BLOCK, 0, 1, 0, 0, sched_gen_forward,
+    {"gis",                   NULL,                    LOOP,  0, 0, 0, GROUP, sched_gen_gis,
+     sched_peak_gis,            "interleaved1f1b with less memory; gis:G has rounds of G"},
+    {"gis-h",                 NULL,                    LOOP,  0, 0, 0, HALF,  sched_gen_gis,
+     sched_peak_gis,            "gis in rounds of half as many as there are ranks"},
+    {"forward-only",          NULL,                    BLOCK, 0, 1, 0, NONE,  sched_gen_forward,
      NULL,                      "inference"},
 };
 // clang-format on
@@ -58,8 +64,36 @@ static int same_word(const char *a, const char *b)
     return *a == *b;
 }
 
+/* The group of `gis:3`, -1 where there is none; what stands before it is the kind's name. */
+static int given_group(const char *name)
+{
+    const char *colon = strchr(name, ':');
+    char *end;
+    long g = colon ? strtol(colon + 1, &end, 10) : -1;
+    return colon && end > colon + 1 && !*end && g > 0 && g < SCHED_MAX_CELLS ? (int)g : -1;
+}
+
+/* Microbatches of a round. */
+static int round_of(const SchedKind *k, const char *name, int p, int m)
+{
+    int g = given_group(name);
+    if (k->rounds == NONE || k->rounds == EQUAL)
+        return k->rounds == NONE || m < p ? m : m / (m / p);
+    if (g < 0)
+        g = k->rounds == HALF ? (p + 1) / 2 : p;
+    return g < m ? g : m;
+}
+
 const SchedKind *sched_find(const char *name)
 {
+    char before[32];
+    const char *colon = strchr(name, ':');
+    if (colon && given_group(name) > 0 && (size_t)(colon - name) < sizeof before) {
+        memcpy(before, name, (size_t)(colon - name));
+        before[colon - name] = 0;
+        const SchedKind *k = sched_find(before);
+        return k && k->rounds == GROUP ? k : NULL;
+    }
     static const char prefix[] = "schedule"; /* of PyTorch's classes */
     size_t n = 0;
     while (prefix[n] && tolower((unsigned char)name[n]) == prefix[n])
@@ -104,6 +138,26 @@ static int check_size(int p, int S, int m, const SchedKind *k, SchedError *e)
     return SCHED_OK;
 }
 
+static int check_group(int p, int m, int group, const SchedKind *k, SchedError *e)
+{
+    int least = (p + 1) / 2;
+    if (k->rounds != GROUP && k->rounds != HALF)
+        return SCHED_OK;
+    if (group > 0 && (group < least || group > p))
+        return sched_fail(e, SCHED_EREFUSED, -1, -1,
+                          "%s:%d: with %d ranks a round has %d to %d microbatches", k->name, group,
+                          p, least, p);
+    if (group < 0)
+        group = k->rounds == HALF ? least : p;
+    return m <= group || m % group == 0
+               ? SCHED_OK
+               : sched_fail(e, SCHED_EREFUSED, -1, -1,
+                            "%s with %d ranks has rounds of %d microbatches: %d is not a multiple "
+                            "of %d%s",
+                            k->name, p, group, m, group,
+                            k->rounds == GROUP ? " (gis:G has rounds of G)" : "");
+}
+
 static int check_limits(int p, int S, int m, int placement, const SchedKind *k, SchedError *e)
 {
     int rounds = m / p > 1 ? m / p : 1;
@@ -125,7 +179,7 @@ static int check_limits(int p, int S, int m, int placement, const SchedKind *k, 
         return sched_fail(e, SCHED_EREFUSED, -1, -1,
                           "%s needs at least %d microbatches a rank: %d for %d ranks, not %d",
                           k->name, k->least, k->least * p, p, m);
-    if (k->rounds && m % rounds)
+    if (k->rounds == EQUAL && m % rounds)
         return sched_fail(
             e, SCHED_EREFUSED, -1, -1,
             "%s with %d ranks cuts %d microbatches into %d rounds: %d is not a multiple of %d",
@@ -144,13 +198,17 @@ int sched_generate(const char *name, int ranks, int stages, int microbatches, in
     if (placement == SCHED_PLACE_DEFAULT)
         placement = k->placement;
     if ((st = check_size(ranks, stages, microbatches, k, e)) ||
-        (st = check_limits(ranks, stages, microbatches, placement, k, e)))
+        (st = check_limits(ranks, stages, microbatches, placement, k, e)) ||
+        (st = check_group(ranks, microbatches, given_group(name), k, e)))
         return st;
     if (stages == ranks) /* one stage a rank: all placements are the same */
         placement = k->placement;
-    SchedGen g = {sched_new(k->name, ranks, stages, microbatches),
+    char own[40];
+    snprintf(own, sizeof own, given_group(name) > 0 ? "%s:%d" : "%s", k->name, given_group(name));
+    SchedGen g = {sched_new(own, ranks, stages, microbatches),
                   ranks,
                   microbatches,
+                  round_of(k, name, ranks, microbatches),
                   placement,
                   calloc((size_t)ranks, sizeof(int)),
                   e};
@@ -176,6 +234,7 @@ int sched_peak_formula(const char *name, int ranks, int stages, int microbatches
     const SchedKind *k = sched_find(name);
     if (!k || !k->peak || ranks < 1 || (stages % ranks && k->placement != BLOCK))
         return -1;
-    int v = stages / ranks + (rank < stages % ranks), n = k->peak(ranks, v, microbatches, rank);
+    int v = stages / ranks + (rank < stages % ranks),
+        n = k->peak(ranks, v, microbatches, round_of(k, name, ranks, microbatches), rank);
     return n < microbatches * v ? n : microbatches * v;
 }

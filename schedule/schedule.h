@@ -97,7 +97,7 @@ typedef struct SchedKind {
     const char *name, *pytorch;
     int placement, chunks, movable, least, rounds;
     int (*generate)(struct SchedGen *g);
-    int (*peak)(int ranks, int chunks, int microbatches, int rank);
+    int (*peak)(int ranks, int chunks, int microbatches, int round, int rank);
     const char *about;
 } SchedKind;
 const SchedKind *sched_kind(int i);            /* row i of the registry, NULL past its end */

@@ -23,7 +23,7 @@ is "with messages" "$(s gpipe --ranks 2 --stages 2 --microbatches 1 --comms --cs
 is "lowered" "$(s gpipe --ranks 1 --microbatches 1 --lower)" "0UNSHARD,0F0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,0RESHARD"
 is "lock-steps" "$(s gpipe --ranks 4 --microbatches 8 --comms --steps)" "steps 66"
 
-for name in gpipe 1f1b interleaved1f1b loopedbfs interleavedzerobubble zb-h1 zb-h2 forward-only; do
+for name in gpipe 1f1b interleaved1f1b loopedbfs interleavedzerobubble zb-h1 zb-h2 gis gis-h gis:1 forward-only; do
     ok "$name: 4 stages on 2 ranks verify" s $name --ranks 2 --stages 4 --microbatches 6 --lower --verify
     s $name --ranks 2 --stages 4 --microbatches 6 --lower --csv $name.csv
     is "$name: reads its own file" "$(s $name.csv)" "$(cat $name.csv)"
@@ -36,11 +36,13 @@ ok "a send budget" s interleaved1f1b --ranks 4 --stages 8 --microbatches 8 --sen
 # ---- names: the registry's, in help, documentation and completion; PyTorch's are the same schedules ----
 
 names=$(s --help | sed -n '/^A NAME is/,/^A file/s/^  \([a-z0-9-]*\)  .*/\1/p')
-is "ten schedules" "$(echo "$names" | wc -l)" 10
+is "twelve schedules" "$(echo "$names" | wc -l)" 12
 is "docs/schedules.md has a row for each" "$(sed -n 's/^| \([a-z0-9-]*\) | [A-Za-z0-9]* *| .*/\1/p' "$top/docs/schedules.md" | sort)" "$(echo "$names" | sort)"
 complete_name() { (. "$top/docs/ppsplit.bash"; COMP_WORDS=(ppsplit schedule "$1") COMP_CWORD=2; cd "$(mktemp -d -p "$work")" && _ppsplit; printf '%s\n' "${COMPREPLY[@]}"); }
 is "completion knows each" "$(complete_name '')" "$names"
 for name in $names; do ok "the man page has $name" grep -q -F -- "${name//-/\\-}" "$top/docs/ppsplit.1"; done
+is "a group too small" "$(status s gis:1 --ranks 4 --stages 8 --microbatches 4) $(cat err)" "1 ppsplit schedule: error: gis:1: with 4 ranks a round has 2 to 4 microbatches"
+is "unequal rounds" "$(status s gis --ranks 4 --stages 8 --microbatches 9) $(cat err)" "1 ppsplit schedule: error: gis with 4 ranks has rounds of 4 microbatches: 9 is not a multiple of 4 (gis:G has rounds of G)"
 for name in GPipe 1F1B Interleaved1F1B LoopedBFS InterleavedZeroBubble ZBVZeroBubble DualPipeV; do
     lower=$(echo $name | tr A-Z a-z)
     is "$name is $lower" "$(s $name --ranks 2 --stages 4 --microbatches 4)" "$(s $lower --ranks 2 --stages 4 --microbatches 4)"

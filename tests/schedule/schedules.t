@@ -4,7 +4,7 @@
 # microbatches never exceed the closed form.  Recompute, --until, --trace and the last partial step too.
 . "$(dirname "$0")/../lib.sh"
 
-schedules="gpipe 1f1b interleaved1f1b loopedbfs interleavedzerobubble zbvzerobubble dualpipev zb-h1 zb-h2"
+schedules="gpipe 1f1b interleaved1f1b loopedbfs interleavedzerobubble zbvzerobubble dualpipev zb-h1 zb-h2 gis-h"
 
 # prepare CASE NAME OPTIONS...: splits and builds, the runtime once for all
 prepare() {
@@ -53,6 +53,7 @@ every() {
     for ranks; do
         for schedule in $schedules; do
             case $schedule in
+            gis*) [ $((stages % ranks)) -eq 0 ] && [ $((m % ((ranks + 1) / 2))) -eq 0 ] || continue ;;
             interleaved*|loopedbfs) [ $((stages % ranks)) -eq 0 ] || continue ;;
             zbv*|dualpipev) [ "$stages" -eq $((2 * ranks)) ] || continue ;;
             esac

@@ -242,6 +242,42 @@ static void aligned_forwards(void)
     }
 }
 
+/* Rank 0 of PipeOffload's figures (2503.01328), 4 ranks, 2 chunks, 8 microbatches: F, I and W are a
+   cell each, numbered by their microbatch.  In GIS-H the figure has the second pair of forwards two
+   cells later, just before their use, which changes nothing after them. */
+static void pipeoffload(void)
+{
+    static const struct {
+        const char *name, *row;
+    } want[] = {
+        {"gis", "1 2 3 4 1 2 3 4 _ _ _ 1 1 5 2 2 6 3 3 7 4 4 8 1 1 5 2 2 6 3 3 7 4 4 8 5 5 _ 6 6 _ "
+                "7 7 _ 8 8 5 5 6 6 7 7 8 8 "},
+        {"gis-h", "1 2 _ _ 1 2 3 4 _ _ _ 1 1 _ 3 2 2 4 1 1 5 2 2 6 3 3 5 4 4 6 3 3 7 4 4 8 5 5 7 6 6 "
+                  "8 5 5 6 6 _ 7 7 _ 8 8 7 7 8 8 "},
+    };
+    for (size_t i = 0; i < 2; i++) {
+        Schedule *s = gen(want[i].name, 4, 2, 8);
+        char got[200] = "";
+        for (int k = 0, at = 0; k < s->row[0].n; k++) {
+            const SchedAction *a = &s->row[0].a[k];
+            at += snprintf(got + at, sizeof got - (size_t)at, a->type ? "%d " : "_ ",
+                           a->microbatch + 1);
+        }
+        ok(!strcmp(got, want[i].row), "%s: rank 0 is the paper's", want[i].name);
+        sched_free(s);
+    }
+    Schedule *s, *t;
+    ok(!sched_generate("GIS:2", 4, 8, 8, -1, &s, &err) && !strcmp(s->name, "gis:2"),
+       "a group in the name");
+    t = gen("gis-h", 4, 2, 8);
+    char *a = sched_text(s, NULL), *b = sched_text(t, NULL);
+    ok(a && b && !strcmp(a, b), "gis:2 on 4 ranks is gis-h");
+    ok(!sched_find("gis:") && !sched_find("gis:0") && !sched_find("gis:2x") && !sched_find("1f1b:2"),
+       "no other name has a group");
+    free(a), free(b);
+    sched_free(s), sched_free(t);
+}
+
 static int same_schedule(const Schedule *a, const Schedule *b)
 {
     char *x = sched_text(a, NULL), *y = sched_text(b, NULL);
@@ -500,6 +536,7 @@ static void lower_for(void)
                   {"dualpipev", 2},
                   {"zb-h1", 4},
                   {"zb-h2", 4},
+                  {"gis-h", 2},
                   {"forward-only", 4},
                   {"interleavedzerobubble", 4}};
     for (size_t i = 0; i < sizeof config / sizeof *config; i++)
@@ -564,6 +601,7 @@ int main(void)
     samples();
     aligned_forwards();
     spellings();
+    pipeoffload();
     forwards();
     generators();
     parser();

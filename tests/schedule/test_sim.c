@@ -95,6 +95,31 @@ static void closed_forms(void)
            n > 500 ? "" : " (too small)");
 }
 
+/* GIS with every group: PipeOffload's closed forms (2503.01328, table 1), exact on each rank, with
+   F = I = W = 1. */
+static void gis_forms(void)
+{
+    int bad = 0, n = 0;
+    for (int p = 2; p <= 8; p++)
+        for (int v = 1; v <= 4; v++)
+            for (int g = (p + 1) / 2; g <= p; g++)
+                for (int m = 2 * g; m <= 24; m += g, n++) {
+                    SchedSim sim;
+                    char name[16];
+                    snprintf(name, sizeof name, "gis:%d", g);
+                    if (!simulate(name, p, v, m, NULL, -1, m % 2, &sim)) {
+                        bad++;
+                        continue;
+                    }
+                    bad += sim.makespan != 3 * m * v + 2 * (p - 1) + (p - g) * (v - 1);
+                    for (int r = 0; r < p; r++)
+                        bad += sim.peak[r] != (v - 1) * g + p - r ||
+                               sched_peak_formula(name, p, p * v, m, r) != sim.peak[r];
+                    sched_sim_free(&sim, p);
+                }
+    ok(bad == 0 && n > 500, "gis: makespan and peaks over the grid of (p, v, g, m)");
+}
+
 /* The column "p=4 m=8: makespan, bubble" and the line below it. */
 static void table(void)
 {
@@ -117,6 +142,8 @@ static void table(void)
         {"interleavedzerobubble", 2, 16, 99, .0303, 8},
         {"zbvzerobubble", 2, 16, 99, .0303, 8},
         {"dualpipev", 2, 16, 99, .0303, 9},
+        {"gis", 2, 8, 54, .1111, 8},
+        {"gis-h", 2, 8, 56, .1429, 6},
     };
     SchedSim sim;
     for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
@@ -318,6 +345,7 @@ static void trace(void)
 int main(void)
 {
     closed_forms();
+    gis_forms();
     table();
     published();
     by_hand();
