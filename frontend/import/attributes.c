@@ -9,7 +9,7 @@
 #include "state.h"
 
 /* AttributeProto.type, where files set it. */
-enum { ATTR_FLOAT = 1, ATTR_INT, ATTR_STRING, ATTR_TENSOR, ATTR_GRAPH, ATTR_FLOATS, ATTR_INTS };
+enum { ATTR_FLOAT = 1, ATTR_INT, ATTR_STRING, ATTR_TENSOR, ATTR_GRAPH, ATTR_FLOATS, ATTR_INTS, ATTR_STRINGS };
 
 bool im_wanted(const Import *im, uint32_t out)
 {
@@ -85,6 +85,21 @@ bool im_floats(const Import *im, const char *name, double **at, int *n)
     *at = arena_array(im->arena, double, a->n_floats + 1);
     for (int i = 0; i < *n; i++)
         (*at)[i] = (double)a->floats[i];
+    return true;
+}
+
+bool im_strings(const Import *im, const char *name, const char ***at, int *n)
+{
+    const Onnx__AttributeProto *a = typed(im, name, ATTR_STRINGS, "a list of strings");
+    if (!a)
+        return false;
+    if (a->n_strings > 1 << 20)
+        diag_fatal(EXIT_MODEL, im_where(im, -1), "attribute '%s' has %zu elements", name,
+                   a->n_strings);
+    *n = (int)a->n_strings;
+    *at = arena_array(im->arena, const char *, a->n_strings + 1);
+    for (int i = 0; i < *n; i++)
+        (*at)[i] = arena_strndup(im->arena, (const char *)a->strings[i].data, a->strings[i].len);
     return true;
 }
 

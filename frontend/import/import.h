@@ -45,6 +45,7 @@ double im_float(const Import *im, const char *name, double dflt);
 const char *im_str(const Import *im, const char *name, const char *dflt);
 bool im_ints(const Import *im, const char *name, int64_t **at, int *n);
 bool im_floats(const Import *im, const char *name, double **at, int *n);
+bool im_strings(const Import *im, const char *name, const char ***at, int *n);
 /* small integer and half types arrive widened */
 bool im_tensor(const Import *im, const char *name, Tensor *t);
 

@@ -87,6 +87,21 @@ double low_const_at(const Value *v, int64_t i)
     return element_double(v->dtype, v->data, i);
 }
 
+bool low_uniform(const Graph *g, ValueId v, double *x)
+{
+    const Value *from = val(g, v);
+    while (from->kind == V_NODE && op_is_view(g->node.at[from->node].op))
+        from = val(g, g->node.at[from->node].in[0]);
+    int64_t n = shape_elements(&from->shape);
+    if (from->kind != V_CONST || n < 1)
+        return false;
+    for (int64_t i = 1; i < n; i++)
+        if (low_const_at(from, i) != low_const_at(from, 0))
+            return false;
+    *x = low_const_at(from, 0);
+    return true;
+}
+
 ValueId low_const(Graph *g, Dtype t, Shape s, void *data)
 {
     return graph_const(g, NULL, (Tensor){t, s, data});

@@ -24,6 +24,8 @@ int64_t *low_axes(const Import *im, const int64_t *axes, int64_t n, int rank);
 bool low_ints_either(const Import *im, const char *name, int i, int64_t **at, int64_t *n);
 
 double low_const_at(const Value *v, int64_t i); /* element i of a constant */
+/* Are all its elements one known number, views of constants included. */
+bool low_uniform(const Graph *g, ValueId v, double *x);
 ValueId low_const(Graph *g, Dtype t, Shape s, void *data);
 ValueId low_const_doubles(Graph *g, Dtype t, Shape s, const double *at);
 
@@ -38,6 +40,12 @@ ValueId low_safe_sqrt(Graph *g, ValueId s); /* Sqrt whose gradient is 0, not NaN
 ValueId low_not_zero(Graph *g, ValueId x);  /* 1 where x is 0: a divisor */
 ValueId low_square(Graph *g, ValueId x);
 ValueId low_scale(Graph *g, ValueId x, double k); /* x * k; x itself when k is 1 */
+/* ops_map.c: activations, no gradient at the bounds of a clamp */
+ValueId low_hard_sigmoid(Graph *g, ValueId x, double alpha, double beta);
+ValueId low_leaky_relu(Graph *g, ValueId x, double alpha);
+ValueId low_thresholded_relu(Graph *g, ValueId x, double alpha);
+ValueId low_elu(Graph *g, ValueId x, double alpha);
+ValueId low_softsign(Graph *g, ValueId x);
 /* x[idx] along an axis, idx in range: a slice, a repetition or a Gather, the cheapest that says it.
  */
 ValueId low_take(Graph *g, ValueId x, int axis, int64_t n, const int64_t *idx);

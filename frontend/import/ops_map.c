@@ -247,7 +247,7 @@ void import_clip(Import *im)
 }
 
 /* min(max(a x + b, 0), 1), no gradient at the bounds. */
-static ValueId hard_sigmoid(Graph *g, ValueId x, double a, double b)
+ValueId low_hard_sigmoid(Graph *g, ValueId x, double a, double b)
 {
     ValueId t = g_add(g, low_scale(g, x, a), g_like(g, x, b));
     ValueId zero = g_like(g, x, 0), one = g_like(g, x, 1);
@@ -257,21 +257,24 @@ static ValueId hard_sigmoid(Graph *g, ValueId x, double a, double b)
 
 void import_hard_sigmoid(Import *im)
 {
-    im->out[0] = hard_sigmoid(im->g, low_need_float(im, 0), im_float(im, "alpha", 0.2),
+    im->out[0] = low_hard_sigmoid(im->g, low_need_float(im, 0), im_float(im, "alpha", 0.2),
                               im_float(im, "beta", 0.5));
 }
 
 void import_hard_swish(Import *im)
 {
     ValueId x = low_need_float(im, 0);
-    im->out[0] = g_mul(im->g, x, hard_sigmoid(im->g, x, 1.0 / 6, 0.5));
+    im->out[0] = g_mul(im->g, x, low_hard_sigmoid(im->g, x, 1.0 / 6, 0.5));
+}
+
+ValueId low_thresholded_relu(Graph *g, ValueId x, double alpha)
+{
+    return g_where(g, g_binary(g, OP_Greater, x, g_like(g, x, alpha)), x, g_like(g, x, 0));
 }
 
 void import_thresholded_relu(Import *im)
 {
-    Graph *g = im->g;
-    ValueId x = low_need_float(im, 0), alpha = g_like(g, x, im_float(im, "alpha", 1));
-    im->out[0] = g_where(g, g_binary(g, OP_Greater, x, alpha), x, g_like(g, x, 0));
+    im->out[0] = low_thresholded_relu(im->g, low_need_float(im, 0), im_float(im, "alpha", 1));
 }
 
 void import_shrink(Import *im)
@@ -289,11 +292,14 @@ void import_shrink(Import *im)
 
 static ValueId positive(Graph *g, ValueId x) { return g_binary(g, OP_Greater, x, g_like(g, x, 0)); }
 
+ValueId low_leaky_relu(Graph *g, ValueId x, double alpha)
+{
+    return g_where(g, positive(g, x), x, low_scale(g, x, alpha));
+}
+
 void import_leaky_relu(Import *im)
 {
-    ValueId x = low_need_float(im, 0);
-    im->out[0] =
-        g_where(im->g, positive(im->g, x), x, low_scale(im->g, x, im_float(im, "alpha", 0.01)));
+    im->out[0] = low_leaky_relu(im->g, low_need_float(im, 0), im_float(im, "alpha", 0.01));
 }
 
 void import_prelu(Import *im)
@@ -314,9 +320,11 @@ static ValueId exp_branch(Graph *g, ValueId x, double top, double bottom, double
     return g_where(g, up, low_scale(g, x, top), low_scale(g, g_sub(g, e, g_like(g, x, 1)), bottom));
 }
 
+ValueId low_elu(Graph *g, ValueId x, double alpha) { return exp_branch(g, x, 1, alpha, 1); }
+
 void import_elu(Import *im)
 {
-    im->out[0] = exp_branch(im->g, low_need_float(im, 0), 1, im_float(im, "alpha", 1), 1);
+    im->out[0] = low_elu(im->g, low_need_float(im, 0), im_float(im, "alpha", 1));
 }
 
 void import_selu(Import *im)
@@ -359,12 +367,12 @@ void import_mish(Import *im)
     im->out[0] = g_mul(g, x, g_unary(g, OP_Tanh, g_unary(g, OP_Softplus, x)));
 }
 
-void import_softsign(Import *im)
+ValueId low_softsign(Graph *g, ValueId x)
 {
-    Graph *g = im->g;
-    ValueId x = low_need_float(im, 0);
-    im->out[0] = g_div(g, x, g_add(g, g_unary(g, OP_Abs, x), g_like(g, x, 1)));
+    return g_div(g, x, g_add(g, g_unary(g, OP_Abs, x), g_like(g, x, 1)));
 }
+
+void import_softsign(Import *im) { im->out[0] = low_softsign(im->g, low_need_float(im, 0)); }
 
 void import_swish(Import *im)
 {
