@@ -9,7 +9,16 @@
 #include "state.h"
 
 /* AttributeProto.type, where files set it. */
-enum { ATTR_FLOAT = 1, ATTR_INT, ATTR_STRING, ATTR_TENSOR, ATTR_GRAPH, ATTR_FLOATS, ATTR_INTS, ATTR_STRINGS };
+enum {
+    ATTR_FLOAT = 1,
+    ATTR_INT,
+    ATTR_STRING,
+    ATTR_TENSOR,
+    ATTR_GRAPH,
+    ATTR_FLOATS,
+    ATTR_INTS,
+    ATTR_STRINGS
+};
 
 bool im_wanted(const Import *im, uint32_t out)
 {

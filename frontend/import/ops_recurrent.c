@@ -6,15 +6,17 @@
  * one product with the state and the activations.  The steps are alike, so that the code of one is
  * called for each (codegen/plan/).  Formulas and the order of gates: ONNX, RNN-22, GRU-22, LSTM-22.
  *
- * Past the length of a sample its state stays and its output is 0: walked backwards such steps leave
- * the initial state, which is why a reversed direction needs nothing else.
+ * Past the length of a sample its state stays and its output is 0: walked backwards such steps
+ * leave the initial state, which is why a reversed direction needs nothing else.
  */
 #include "low.h"
 
 #include <string.h>
 #include <strings.h>
 
-typedef struct { ValueId h, c; } State;               /* [batch or 1, hidden]; NONE: zeros */
+typedef struct {
+    ValueId h, c;
+} State; /* [batch or 1, hidden]; NONE: zeros */
 
 typedef struct Layer Layer;
 struct Layer {
@@ -22,13 +24,13 @@ struct Layer {
     Graph *g;
     int64_t steps, batch, inputs, hidden;
     int gates, directions, functions;
-    double clip;                                       /* of what activations get; 0: none */
+    double clip; /* of what activations get; 0: none */
     State (*step)(Layer *l, ValueId x, State s);
     /* of the direction that is unrolled */
     int direction;
-    ValueId recurrence, recurrence_bias;               /* [hidden, gates * hidden]; [1, ...], NONE */
-    ValueId peephole[3];                               /* [1, hidden] of i, o, f; NONE */
-    ValueId live;                                      /* bool [steps, batch, 1]; NONE: all */
+    ValueId recurrence, recurrence_bias; /* [hidden, gates * hidden]; [1, ...], NONE */
+    ValueId peephole[3];                 /* [1, hidden] of i, o, f; NONE */
+    ValueId live;                        /* bool [steps, batch, 1]; NONE: all */
 };
 
 /* ---- activations ---- */
@@ -82,7 +84,8 @@ static ValueId softplus(Graph *g, ValueId x, double a, double b)
     return g_unary(g, OP_Softplus, x);
 }
 
-/* takes: how many of alpha, beta it has; each list of the node is consumed by those that have one. */
+/* takes: how many of alpha, beta it has; each list of the node is consumed by those that have one.
+ */
 static const struct {
     const char *name;
     int takes;
@@ -201,8 +204,7 @@ static State lstm_step(Layer *l, ValueId x, State s)
 {
     Graph *g = l->g;
     x = add(g, x, add(g, of_state(l, s.h, l->recurrence), l->recurrence_bias));
-    ValueId in = activate(l, 0, "Sigmoid",
-                          add(g, gate(l, x, 0, 1), times(g, l->peephole[0], s.c)));
+    ValueId in = activate(l, 0, "Sigmoid", add(g, gate(l, x, 0, 1), times(g, l->peephole[0], s.c)));
     ValueId forget =
         im_int(l->im, "input_forget", 0)
             ? g_sub(g, g_like(g, in, 1), in)
@@ -237,8 +239,9 @@ static ValueId of_direction(const Layer *l, ValueId x)
                      : low_squeeze(l->g, g_slice_axis(l->g, x, 0, l->direction, 1), 1, &zero);
 }
 
-/* The initial state [batch, hidden]: NONE where it is 0, one row where a constant is the same for every
-   sample.  An export writes the batch of its example into zeros, and there may be fewer rows. */
+/* The initial state [batch, hidden]: NONE where it is 0, one row where a constant is the same for
+   every sample.  An export writes the batch of its example into zeros, and there may be fewer rows.
+ */
 static ValueId same_rows(const Layer *l, ValueId s)
 {
     double all;
