@@ -196,6 +196,24 @@ void pp_dgemm_batched(int ta, int tb, int64_t m, int64_t n, int64_t k, double al
                       double *c, int64_t ldc, int rank, const int64_t *count,
                       const int64_t *stride_a, const int64_t *stride_b, const int64_t *stride_c);
 
+/* gemm_half.c: the same of half operands (bits in uint16_t), bgemm and bsgemm of bf16, hgemm and
+   hsgemm of f16.  Sums, alpha and beta are float32; C is half and rounded once, at the end, or, of
+   bsgemm and hsgemm, float32. */
+#define PP_HALF_PRODUCT(NAME, T)                                                                   \
+    void pp_##NAME(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha,                   \
+                   const uint16_t *a, int64_t lda, const uint16_t *b, int64_t ldb, float beta,     \
+                   T *c, int64_t ldc);                                                             \
+    void pp_##NAME##_batched(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha,         \
+                             const uint16_t *a, int64_t lda, const uint16_t *b, int64_t ldb,       \
+                             float beta, T *c, int64_t ldc, int rank, const int64_t *count,        \
+                             const int64_t *stride_a, const int64_t *stride_b,                     \
+                             const int64_t *stride_c);
+PP_HALF_PRODUCT(bgemm, uint16_t)
+PP_HALF_PRODUCT(hgemm, uint16_t)
+PP_HALF_PRODUCT(bsgemm, float)
+PP_HALF_PRODUCT(hsgemm, float)
+#undef PP_HALF_PRODUCT
+
 /* conv.c: convolutions, 1-d to 3-d, each sample by itself as a matrix product of its gathered input
    (im2col, in blocks of lines) or, for few channels, directly: bits depend neither on the rows nor
    on the threads.  All tensors dense NC[D][H]W; weights [M, C/group, k...].  open() takes the

@@ -39,6 +39,22 @@ void pp_cuda_dgemm_batched(const PpCtx *c, int ta, int tb, int64_t m, int64_t n,
                            const int64_t *stride_a, const int64_t *stride_b,
                            const int64_t *stride_c);
 
+/* The same of half operands: as pp_bgemm and its kin in pp.h. */
+#define PP_HALF_PRODUCT(NAME, T)                                                                   \
+    void pp_cuda_##NAME(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k,           \
+                        float alpha, const uint16_t *a, int64_t lda, const uint16_t *b,            \
+                        int64_t ldb, float beta, T *out, int64_t ldc);                             \
+    void pp_cuda_##NAME##_batched(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k, \
+                                  float alpha, const uint16_t *a, int64_t lda, const uint16_t *b,  \
+                                  int64_t ldb, float beta, T *out, int64_t ldc, int rank,          \
+                                  const int64_t *count, const int64_t *stride_a,                   \
+                                  const int64_t *stride_b, const int64_t *stride_c);
+PP_HALF_PRODUCT(bgemm, uint16_t)
+PP_HALF_PRODUCT(hgemm, uint16_t)
+PP_HALF_PRODUCT(bsgemm, float)
+PP_HALF_PRODUCT(hsgemm, float)
+#undef PP_HALF_PRODUCT
+
 /* conv_cuda.cu: as pp_conv_* in pp.h; cuDNN where it was present at build (PP_WITH_CUDNN), else
    direct kernels.  open() runs on the rank's thread once; bytes: device memory that open takes, an
    upper bound: convolutions of one stage share their workspace. A stage's open() begins with

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <set>
+#include <type_traits>
 
 struct cublasContext {
     int number = 0, device = 0;
@@ -48,18 +49,40 @@ static void product(int ta, int tb, int64_t m, int64_t n, int64_t k, double alph
     pp_dgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
-template <class T> struct Gemm {
+/* Half types are apart here; products take their bits. */
+struct Bf16 { uint16_t bits; };
+struct F16 { uint16_t bits; };
+
+template <class Out>
+using HalfProduct = void(int, int, int64_t, int64_t, int64_t, float, const uint16_t *, int64_t,
+                         const uint16_t *, int64_t, float, Out *, int64_t);
+static HalfProduct<uint16_t> *half_product(const Bf16 *, const Bf16 *) { return pp_bgemm; }
+static HalfProduct<float> *half_product(const Bf16 *, const float *) { return pp_bsgemm; }
+static HalfProduct<uint16_t> *half_product(const F16 *, const F16 *) { return pp_hgemm; }
+static HalfProduct<float> *half_product(const F16 *, const float *) { return pp_hsgemm; }
+static float *result(float *c) { return c; }
+template <class T> static uint16_t *result(T *c) { return reinterpret_cast<uint16_t *>(c); }
+
+template <class In, class Out>
+static void product(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const In *a,
+                    int64_t lda, const In *b, int64_t ldb, float beta, Out *c, int64_t ldc)
+{
+    half_product(a, c)(ta, tb, m, n, k, alpha, reinterpret_cast<const uint16_t *>(a), lda,
+                       reinterpret_cast<const uint16_t *>(b), ldb, beta, result(c), ldc);
+}
+
+template <class In, class Out = In, class Factor = In> struct Gemm {
     bool ta, tb;
     int m, n, k;
-    T alpha, beta;
-    const T *device_alpha, *device_beta;
-    const T *a, *b;
-    T *c;
+    Factor alpha, beta;
+    const Factor *device_alpha, *device_beta;
+    const In *a, *b;
+    Out *c;
     int lda, ldb, ldc;
     long long stride_a, stride_b, stride_c;
     int count;
-    const T *const *list_a, *const *list_b;             /* of a batch that is a list; or null */
-    T *const *list_c;
+    const In *const *list_a, *const *list_b;            /* of a batch that is a list; or null */
+    Out *const *list_c;
     /* tensor cores may take 16 bytes at a time */
     bool fast;
 };
@@ -111,15 +134,16 @@ template <class P> static bool list(const char *operand, const P *p, int count) 
 }
 
 /* Product i of the batch. */
-template <class T> static bool product_of(const Gemm<T> &g, int i, const T **a, const T **b, T **c)
+template <class In, class Out, class Factor>
+static bool product_of(const Gemm<In, Out, Factor> &g, int i, const In **a, const In **b, Out **c)
 {
     *a = g.list_a ? g.list_a[i] : g.a + i * g.stride_a;
     *b = g.list_a ? g.list_b[i] : g.b + i * g.stride_b;
     *c = g.list_a ? g.list_c[i] : g.c + i * g.stride_c;
     const uintptr_t bits = reinterpret_cast<uintptr_t>(*a) | reinterpret_cast<uintptr_t>(*b) |
                            reinterpret_cast<uintptr_t>(*c);
-    const size_t unit = g.list_a && g.fast ? 16 : sizeof(T);
-    if (bits % unit == 0)
+    const size_t unit = g.list_a && g.fast ? 16 : sizeof(In);
+    if (bits % unit == 0 && reinterpret_cast<uintptr_t>(*c) % sizeof(Out) == 0)
         return true;
     report("blas align", "misaligned: %s: operands %p %p %p of product %d are no multiples of %zu",
            running.name.c_str(), static_cast<const void *>(*a), static_cast<const void *>(*b),
@@ -155,11 +179,11 @@ static bool race(const Piece &x, const Piece &y, const char *does) {
 }
 
 /* No product's result lies in another's, nor in any operand? */
-template <class T> static bool apart(const Gemm<T> &g) {
+template <class In, class Out, class Factor> static bool apart(const Gemm<In, Out, Factor> &g) {
     std::vector<Piece> written, read;
     for (int i = 0; i < g.count; i++) {
-        const T *a, *b;
-        T *c;
+        const In *a, *b;
+        Out *c;
         if (!product_of(g, i, &a, &b, &c))
             return false;
         pieces(&written, c, false, g.m, g.n, g.ldc, i);
@@ -182,7 +206,7 @@ template <class T> static bool apart(const Gemm<T> &g) {
     return true;
 }
 
-template <class T> static void run(Gemm<T> g) {
+template <class In, class Out, class Factor> static void run(Gemm<In, Out, Factor> g) {
     if (g.device_alpha) {
         if (!matrix(g.device_alpha, false, 1, 1, 1, false) ||
             !matrix(g.device_beta, false, 1, 1, 1, false))
@@ -196,14 +220,14 @@ template <class T> static void run(Gemm<T> g) {
     if (!apart(g))
         return;
     for (int i = 0; i < g.count; i++) {
-        const T *a, *b;
-        T *c;
+        const In *a, *b;
+        Out *c;
         product_of(g, i, &a, &b, &c);
         bool reads = g.alpha != 0 && g.k > 0;
         if ((reads && (!matrix(a, g.ta, g.m, g.k, g.lda, false) ||
                        !matrix(b, g.tb, g.k, g.n, g.ldb, false))) ||
-            (g.beta != 0 && !matrix<T>(c, false, g.m, g.n, g.ldc, false)) ||
-            !matrix<T>(c, false, g.m, g.n, g.ldc, true))
+            (g.beta != 0 && !matrix<Out>(c, false, g.m, g.n, g.ldc, false)) ||
+            !matrix<Out>(c, false, g.m, g.n, g.ldc, true))
             return;
         product(g.tb, g.ta, g.n, g.m, g.k, g.alpha, b, g.ldb, a, g.lda, g.beta, c, g.ldc);
     }
@@ -215,9 +239,9 @@ static cublasStatus_t status(cudaError_t e) {
     return e == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
-template <class T>
-static cublasStatus_t gemm(const char *name, cublasHandle_t h, const T *alpha, const T *beta,
-                           Gemm<T> g)
+template <class In, class Out, class Factor>
+static cublasStatus_t gemm(const char *name, cublasHandle_t h, const Factor *alpha,
+                           const Factor *beta, Gemm<In, Out, Factor> g)
 {
     if (enter(name) != cudaSuccess)
         return CUBLAS_STATUS_EXECUTION_FAILED;
@@ -240,7 +264,8 @@ static cublasStatus_t gemm(const char *name, cublasHandle_t h, const T *alpha, c
         g.alpha = *alpha;
         g.beta = *beta;
     }
-    g.fast = sizeof(T) == 4 && h->math == CUBLAS_TF32_TENSOR_OP_MATH;
+    const int tf32 = CUBLAS_TF32_TENSOR_OP_MATH;
+    g.fast |= std::is_same<In, float>::value && (h->math & tf32) == tf32;
     CUstream_st *s = stream_of(h->stream);
     if (!s)
         return CUBLAS_STATUS_EXECUTION_FAILED;
@@ -434,3 +459,99 @@ const char *cublasGetStatusName(cublasStatus_t e) {
     }
 GEMM(cublasSgemm, float)
 GEMM(cublasDgemm, double)
+
+/* A product of half operands as one of the two types, with a result of it or of float32. */
+template <class In, class Out> struct HalfTypes {
+    using G = Gemm<In, Out, float>;
+    static G of(const void *a, const void *b, void *c)
+    {
+        G g = {};
+        g.a = static_cast<const In *>(a);
+        g.b = static_cast<const In *>(b);
+        g.c = static_cast<Out *>(c);
+        return g;
+    }
+    static G of(const void *const *a, const void *const *b, void *const *c)
+    {
+        G g = {};
+        g.list_a = reinterpret_cast<const In *const *>(a);
+        g.list_b = reinterpret_cast<const In *const *>(b);
+        g.list_c = reinterpret_cast<Out *const *>(c);
+        return g;
+    }
+};
+
+/* The sizes of a product, to be filled into a Gemm of any types. */
+using Sizes = Gemm<float>;
+
+template <class Types, class A, class B, class C>
+static cublasStatus_t half_of(const char *name, cublasHandle_t h, const void *alpha,
+                              const void *beta, const Sizes &s, A a, B b, C c, bool fast)
+{
+    typename Types::G g = Types::of(a, b, c);
+    g.ta = s.ta, g.tb = s.tb, g.m = s.m, g.n = s.n, g.k = s.k;
+    g.lda = s.lda, g.ldb = s.ldb, g.ldc = s.ldc, g.count = s.count;
+    g.stride_a = s.stride_a, g.stride_b = s.stride_b, g.stride_c = s.stride_c;
+    g.fast = fast;
+    return gemm(name, h, static_cast<const float *>(alpha), static_cast<const float *>(beta), g);
+}
+
+template <class A, class B, class C>
+static cublasStatus_t half_gemm(const char *name, cublasHandle_t h, const void *alpha,
+                                const void *beta, const Sizes &s, A a, cudaDataType type_a, B b,
+                                cudaDataType type_b, C c, cudaDataType type_c,
+                                cublasComputeType_t compute)
+{
+    const bool fast = compute == CUBLAS_COMPUTE_32F;
+    if (type_a != type_b || (type_c != type_a && type_c != CUDA_R_32F) ||
+        (type_a != CUDA_R_16BF && type_a != CUDA_R_16F))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (type_a == CUDA_R_16BF && type_c == type_a)
+        return half_of<HalfTypes<Bf16, Bf16>>(name, h, alpha, beta, s, a, b, c, fast);
+    if (type_a == CUDA_R_16BF)
+        return half_of<HalfTypes<Bf16, float>>(name, h, alpha, beta, s, a, b, c, fast);
+    if (type_c == type_a)
+        return half_of<HalfTypes<F16, F16>>(name, h, alpha, beta, s, a, b, c, fast);
+    return half_of<HalfTypes<F16, float>>(name, h, alpha, beta, s, a, b, c, fast);
+}
+
+static Sizes sizes(cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, int lda,
+                   int ldb, int ldc, int count)
+{
+    return described<float>(ta, tb, m, n, k, nullptr, lda, nullptr, ldb, nullptr, ldc, count);
+}
+
+cublasStatus_t cublasGemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m,
+                            int n, int k, const void *alpha, const void *a, cudaDataType type_a,
+                            int lda, const void *b, cudaDataType type_b, int ldb, const void *beta,
+                            void *c, cudaDataType type_c, int ldc, cublasComputeType_t compute,
+                            cublasGemmAlgo_t)
+{
+    return half_gemm(__func__, h, alpha, beta, sizes(ta, tb, m, n, k, lda, ldb, ldc, 1), a, type_a,
+                     b, type_b, c, type_c, compute);
+}
+
+cublasStatus_t cublasGemmStridedBatchedEx(
+    cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
+    const void *alpha, const void *a, cudaDataType type_a, int lda, long long stride_a,
+    const void *b, cudaDataType type_b, int ldb, long long stride_b, const void *beta, void *c,
+    cudaDataType type_c, int ldc, long long stride_c, int count, cublasComputeType_t compute,
+    cublasGemmAlgo_t)
+{
+    Sizes s = sizes(ta, tb, m, n, k, lda, ldb, ldc, count);
+    s.stride_a = stride_a;
+    s.stride_b = stride_b;
+    s.stride_c = stride_c;
+    return half_gemm(__func__, h, alpha, beta, s, a, type_a, b, type_b, c, type_c, compute);
+}
+
+cublasStatus_t cublasGemmBatchedEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb,
+                                   int m, int n, int k, const void *alpha, const void *const a[],
+                                   cudaDataType type_a, int lda, const void *const b[],
+                                   cudaDataType type_b, int ldb, const void *beta, void *const c[],
+                                   cudaDataType type_c, int ldc, int count,
+                                   cublasComputeType_t compute, cublasGemmAlgo_t)
+{
+    return half_gemm(__func__, h, alpha, beta, sizes(ta, tb, m, n, k, lda, ldb, ldc, count), a,
+                     type_a, b, type_b, c, type_c, compute);
+}

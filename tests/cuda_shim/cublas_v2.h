@@ -1,6 +1,7 @@
 /*
- * cublas_v2.h of the shim: float32 and float64 products, alone, strided batched and batched by
- * lists of pointers, on the CPU's library (pp_sgemm, pp_dgemm).
+ * cublas_v2.h of the shim: float32 and float64 products, and those of bf16 and f16 with sums of
+ * float32, alone, strided batched and batched by lists of pointers, on the CPU's library (pp_sgemm
+ * and its kin).
  */
 #ifndef SHIM_CUBLAS_H
 #define SHIM_CUBLAS_H
@@ -28,8 +29,13 @@ typedef enum { CUBLAS_POINTER_MODE_HOST = 0, CUBLAS_POINTER_MODE_DEVICE = 1 } cu
 typedef enum {
     CUBLAS_DEFAULT_MATH = 0,
     CUBLAS_PEDANTIC_MATH = 2,
-    CUBLAS_TF32_TENSOR_OP_MATH = 3
+    CUBLAS_TF32_TENSOR_OP_MATH = 3,
+    CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION = 16
 } cublasMath_t;
+typedef enum { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_PEDANTIC = 69 } cublasComputeType_t;
+typedef enum { CUBLAS_GEMM_DEFAULT = -1 } cublasGemmAlgo_t;
+typedef enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_16F = 2, CUDA_R_16BF = 14 } cudaDataType_t;
+typedef cudaDataType_t cudaDataType;
 
 cublasStatus_t cublasCreate(cublasHandle_t *h);
 cublasStatus_t cublasDestroy(cublasHandle_t h);
@@ -58,6 +64,25 @@ const char *cublasGetStatusName(cublasStatus_t e);
                                  int ldc, int count);
 SHIM_GEMM(cublasSgemm, float)
 SHIM_GEMM(cublasDgemm, double)
+
+/* Operands of one half type, results of it or of float32; anything else is refused. */
+cublasStatus_t cublasGemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m,
+                            int n, int k, const void *alpha, const void *a, cudaDataType type_a,
+                            int lda, const void *b, cudaDataType type_b, int ldb, const void *beta,
+                            void *c, cudaDataType type_c, int ldc, cublasComputeType_t compute,
+                            cublasGemmAlgo_t algo);
+cublasStatus_t cublasGemmStridedBatchedEx(
+    cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
+    const void *alpha, const void *a, cudaDataType type_a, int lda, long long stride_a,
+    const void *b, cudaDataType type_b, int ldb, long long stride_b, const void *beta, void *c,
+    cudaDataType type_c, int ldc, long long stride_c, int count, cublasComputeType_t compute,
+    cublasGemmAlgo_t algo);
+cublasStatus_t cublasGemmBatchedEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb,
+                                   int m, int n, int k, const void *alpha, const void *const a[],
+                                   cudaDataType type_a, int lda, const void *const b[],
+                                   cudaDataType type_b, int ldb, const void *beta, void *const c[],
+                                   cudaDataType type_c, int ldc, int count,
+                                   cublasComputeType_t compute, cublasGemmAlgo_t algo);
 
 #ifdef __cplusplus
 }

@@ -21,7 +21,8 @@ make_tools() {
         $cc $c -o "$tools/make_gpt" "$top/models/make_gpt.c" -lm &&
         $cc $c -o "$tools/make_tokens" "$top/models/make_tokens.c" || return
     if [ $mode = shim ]; then
-        make -s -f "$top/tests/cuda_shim/shim.mk" O="$tools/shim" -j"$jobs" && $cc $c -c -o "$tools/gemm.o" "$top/runtime/device/cpu/gemm.c"
+        make -s -f "$top/tests/cuda_shim/shim.mk" O="$tools/shim" -j"$jobs" && $cc $c -c -o "$tools/gemm.o" "$top/runtime/device/cpu/gemm.c" &&
+            $cc $c -c -o "$tools/gemm_half.o" "$top/runtime/device/cpu/gemm_half.c"
     fi
     compile_cu card "$top/tests/gpu/card.cu"
 }
@@ -42,7 +43,7 @@ compile_cu() {
         fi
     done
     if [ $mode = shim ]; then
-        "${CXX:-g++}" -o "$tools/$name" "${objects[@]}" "$tools/shim/libshim.a" $([ "$name" = card ] && echo "$tools/gemm.o") -lpthread -lm
+        "${CXX:-g++}" -o "$tools/$name" "${objects[@]}" "$tools/shim/libshim.a" $([ "$name" = card ] && echo "$tools/gemm.o $tools/gemm_half.o") -lpthread -lm
     else
         "$nvcc" "$arch_flag" -o "$tools/$name" "${objects[@]}" -lcublas ${cudnn:+-lcudnn}
     fi

@@ -10,6 +10,7 @@
  */
 #include "api/pp.h"
 #include "device/cpu/cpu.h"
+#include "device/cpu/gemm.h"
 
 #include <string.h>
 
@@ -33,26 +34,16 @@ typedef int blasint; /* the lp64 interface, which detect.sh asks for */
 #endif
 
 enum { TILE_M = 4, TILE_N = 16, BLOCK_K = 256 };
-/* Multiply-adds up to which the own kernel beats the library's entry cost of 0.4 us; from which a
- * second thread pays.
- */
-enum { SMALL = 8192, PARALLEL = 1 << 20, PIECE = 512, DEPTH = 512 };
 
-static const char *refused; /* atomic; NULL: no product */
-
-__attribute__((unused)) static void note(const char *why)
-{
-    const char *none = NULL;
-    __atomic_compare_exchange_n(&refused, &none, why, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-}
+const char *gemm_first_refused;
 
 const char *gemm_error(void)
 {
-    const char *why = __atomic_load_n(&refused, __ATOMIC_RELAXED);
+    const char *why = __atomic_load_n(&gemm_first_refused, __ATOMIC_RELAXED);
     return why ? why : "";
 }
 
-static int threads(void)
+int gemm_threads(void)
 {
 #ifdef _OPENMP
     return omp_in_parallel() ? 1 : omp_get_max_threads();
@@ -61,8 +52,7 @@ static int threads(void)
 #endif
 }
 
-/* How many threads a library called from here would take; `team` was so many before. */
-static void set_threads(int team, int n)
+void gemm_set_threads(int team, int n)
 {
 #ifdef _OPENMP
     if (team > 1)
@@ -158,7 +148,7 @@ static void sgemm_serial(int ta, int tb, int64_t m, int64_t n, int64_t k, float 
 #if defined PP_DNNL
     if (dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) !=
         dnnl_success)
-        note("a product of float32: oneDNN refused it (dnnl_sgemm)");
+        gemm_refused("a product of float32: oneDNN refused it (dnnl_sgemm)");
 #elif defined PP_CBLAS
     cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans,
                 (blasint)m, (blasint)n, (blasint)k, alpha, a, (blasint)lda, b, (blasint)ldb, beta,
@@ -181,11 +171,32 @@ static void dgemm_serial(int ta, int tb, int64_t m, int64_t n, int64_t k, double
 #endif
 }
 
-/* Is the product one for the own kernel?  By m, n, k only. */
-static int small(int64_t m, int64_t n, int64_t k)
+int64_t gemm_batch_total(int rank, const int64_t *count)
 {
-    return k == 0 ||
-           (m <= SMALL && n <= SMALL && k <= SMALL && m * n <= SMALL && m * n * k <= SMALL);
+    int64_t total = 1;
+    for (int d = 0; d < rank; d++)
+        total *= count[d];
+    return total;
+}
+
+int gemm_batch_team(int64_t total, int64_t m, int64_t n, int64_t k)
+{
+    int team = gemm_threads();
+    return total < team || total < PARALLEL / (m * n * (k ? k : 1)) + 2 ? 1 : team;
+}
+
+BatchPlace gemm_batch_place(int64_t i, int rank, const int64_t *count, const int64_t *stride_a,
+                            const int64_t *stride_b, const int64_t *stride_c)
+{
+    BatchPlace at = {0, 0, 0};
+    for (int d = rank - 1; d >= 0; d--) {
+        int64_t q = i % count[d];
+        i /= count[d];
+        at.a += q * stride_a[d];
+        at.b += q * stride_b[d];
+        at.c += q * stride_c[d];
+    }
+    return at;
 }
 
 /* The library picks its blocking, and so the order of additions, by the number of threads, by the
@@ -197,7 +208,7 @@ static int small(int64_t m, int64_t n, int64_t k)
     static void NAME##_deep(int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, const T *a,  \
                             int64_t lda, const T *b, int64_t ldb, T beta, T *c, int64_t ldc)       \
     {                                                                                              \
-        int64_t parts = (k + DEPTH - 1) / DEPTH, deep = ((k + parts - 1) / parts + 15) / 16 * 16;  \
+        int64_t deep = gemm_depth(k);                                                              \
         for (int64_t p = 0; p < k; p += deep)                                                      \
             NAME##_serial(ta, tb, m, n, k - p < deep ? k - p : deep, alpha,                        \
                           a + (ta ? p * lda : p), lda, b + (tb ? p : p * ldb), ldb, p ? 1 : beta,  \
@@ -222,51 +233,38 @@ static int small(int64_t m, int64_t n, int64_t k)
     {                                                                                              \
         if (m <= 0 || n <= 0)                                                                      \
             return;                                                                                \
-        if (small(m, n, k)) {                                                                      \
+        if (gemm_small(m, n, k)) {                                                                 \
             NAME##_own(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);                      \
             return;                                                                                \
         }                                                                                          \
         int64_t side = m > n ? m : n;                                                              \
-        int team = threads();                                                                      \
+        int team = gemm_threads();                                                                 \
         if (team > 1 && side > PIECE) {                                                            \
             _Pragma("omp parallel for schedule(static)") for (int64_t at = 0; at < side;           \
                                                               at += PIECE)                         \
                 NAME##_piece(at, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);            \
             return;                                                                                \
         }                                                                                          \
-        set_threads(team, 1);                                                                      \
+        gemm_set_threads(team, 1);                                                                 \
         for (int64_t at = 0; at < side; at += PIECE)                                               \
             NAME##_piece(at, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);                \
-        set_threads(team, team);                                                                   \
+        gemm_set_threads(team, team);                                                              \
     }                                                                                              \
     void pp_##NAME##_batched(int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, const T *a, \
                              int64_t lda, const T *b, int64_t ldb, T beta, T *c, int64_t ldc,      \
                              int rank, const int64_t *count, const int64_t *stride_a,              \
                              const int64_t *stride_b, const int64_t *stride_c)                     \
     {                                                                                              \
-        int64_t total = 1;                                                                         \
-        for (int d = 0; d < rank; d++)                                                             \
-            total *= count[d];                                                                     \
         if (m <= 0 || n <= 0)                                                                      \
             return;                                                                                \
-        int parts = threads();                                                                     \
-        if (total < parts || total < PARALLEL / (m * n * (k ? k : 1)) + 2)                         \
-            parts = 1;                                                                             \
-        _Pragma(                                                                                   \
-            "omp parallel for num_threads(parts) schedule(static) if (parts > 1)") for (int64_t    \
-                                                                                            i = 0; \
-                                                                                        i < total; \
-                                                                                        i++)       \
+        int64_t total = gemm_batch_total(rank, count);                                             \
+        int team = gemm_batch_team(total, m, n, k);                                                \
+        (void)team; /* built without OpenMP */                                                     \
+        _Pragma("omp parallel for num_threads(team) schedule(static) if (team > 1)") for (         \
+            int64_t i = 0; i < total; i++)                                                         \
         {                                                                                          \
-            int64_t rest = i, oa = 0, ob = 0, oc = 0;                                              \
-            for (int d = rank - 1; d >= 0; d--) {                                                  \
-                int64_t q = rest % count[d];                                                       \
-                rest /= count[d];                                                                  \
-                oa += q * stride_a[d];                                                             \
-                ob += q * stride_b[d];                                                             \
-                oc += q * stride_c[d];                                                             \
-            }                                                                                      \
-            pp_##NAME(ta, tb, m, n, k, alpha, a + oa, lda, b + ob, ldb, beta, c + oc, ldc);        \
+            BatchPlace at = gemm_batch_place(i, rank, count, stride_a, stride_b, stride_c);        \
+            pp_##NAME(ta, tb, m, n, k, alpha, a + at.a, lda, b + at.b, ldb, beta, c + at.c, ldc);  \
         }                                                                                          \
     }
 

@@ -9,23 +9,45 @@
  * one dimension is left, cuBLAS takes its stride; if more, a kernel writes the pointers of all
  * products into the stage's list (PpBlas), and cuBLAS takes that: one call after another would
  * leave most of the card idle.
+ *
+ * Half operands are added up in float32 (CUBLAS_COMPUTE_32F), and a half result is rounded once.
  */
 #include "api/pp_cuda_calls.h"
+#include "api/pp_half.h"
 
 #include <limits.h>
 
 namespace {
 
-template <class T> struct Product {
+/* Types of products: of operands, of results, of factors. */
+struct Single {
+    using In = float;
+    using Out = float;
+    using Factor = float;
+};
+struct Double {
+    using In = double;
+    using Out = double;
+    using Factor = double;
+};
+/* cuBLAS's name of the half type; its results are of that type, or of float32 */
+template <cudaDataType_t Type, class Result> struct Half {
+    using In = uint16_t;
+    using Out = Result;
+    using Factor = float;
+    static constexpr cudaDataType_t in = Type, out = sizeof(Result) == 4 ? CUDA_R_32F : Type;
+};
+
+template <class Kind> struct Product {
     int ta, tb;
     int64_t m, n, k;
-    T alpha;
-    const T *a;
+    typename Kind::Factor alpha;
+    const typename Kind::In *a;
     int64_t lda;
-    const T *b;
+    const typename Kind::In *b;
     int64_t ldb;
-    T beta;
-    T *c;
+    typename Kind::Factor beta;
+    typename Kind::Out *c;
     int64_t ldc;
 };
 
@@ -56,9 +78,9 @@ __device__ inline Step at(const Batch &batch, int64_t product) {
 }
 
 /* Thread i: where the operands of product first + i are. */
-template <class T>
-__global__ void list_operands(Batch batch, int64_t first, int count, const T *a, const T *b, T *c,
-                              const T **list_a, const T **list_b, T **list_c)
+template <class Kind, class In = typename Kind::In, class Out = typename Kind::Out>
+__global__ void list_operands(Batch batch, int64_t first, int count, const In *a, const In *b,
+                              Out *c, const In **list_a, const In **list_b, Out **list_c)
 {
     int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
     if (i >= count)
@@ -69,39 +91,61 @@ __global__ void list_operands(Batch batch, int64_t first, int count, const T *a,
     list_c[i] = c + from.c;
 }
 
-/* An empty sum: C = beta C.  The matrix of product first + blockIdx.y, row by row. */
-template <class T>
-__global__ void scale(Batch batch, int64_t first, T *c, int64_t m, int64_t n, int64_t ldc, T beta)
+/* beta C, of each type */
+__device__ inline void scale_one(Single, float beta, float *c) { *c *= beta; }
+__device__ inline void scale_one(Double, double beta, double *c) { *c *= beta; }
+template <cudaDataType_t Type> __device__ void scale_one(Half<Type, float>, float beta, float *c)
 {
-    T *mine = c + at(batch, first + blockIdx.y).c;
+    *c *= beta;
+}
+__device__ inline void scale_one(Half<CUDA_R_16BF, uint16_t>, float beta, uint16_t *c)
+{
+    *c = pp_to_bf16(beta * pp_from_bf16(*c));
+}
+__device__ inline void scale_one(Half<CUDA_R_16F, uint16_t>, float beta, uint16_t *c)
+{
+    *c = pp_to_f16(beta * pp_from_f16(*c));
+}
+
+/* An empty sum: C = beta C.  The matrix of product first + blockIdx.y, row by row. */
+template <class Kind>
+__global__ void scale(Batch batch, int64_t first, typename Kind::Out *c, int64_t m, int64_t n,
+                      int64_t ldc, typename Kind::Factor beta)
+{
+    typename Kind::Out *mine = c + at(batch, first + blockIdx.y).c;
     int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
     for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < m * n;
          i += step) {
-        T *to = mine + i / n * ldc + i % n;
-        *to = beta == 0 ? 0 : beta * *to;
+        typename Kind::Out *to = mine + i / n * ldc + i % n;
+        if (beta == 0)
+            *to = 0;
+        else
+            scale_one(Kind(), beta, to);
     }
 }
 
-template <class T> void launch_scale(cudaStream_t stream, const Product<T> &p, const Batch &batch) {
+template <class Kind>
+void launch_scale(cudaStream_t stream, const Product<Kind> &p, const Batch &batch)
+{
     constexpr int64_t BLOCK = 256, MOST = 1024, MATRICES = 65535;
     int64_t blocks = (p.m * p.n + BLOCK - 1) / BLOCK;
     for (int64_t i = 0; i < batch.total; i += MATRICES) {
         int64_t some = batch.total - i < MATRICES ? batch.total - i : MATRICES;
         dim3 grid(static_cast<unsigned>(blocks < MOST ? blocks : MOST),
                   static_cast<unsigned>(some));
-        PP_LAUNCH(scale<T>, grid, static_cast<unsigned>(BLOCK), 0, stream, batch, i, p.c, p.m, p.n,
+        PP_LAUNCH(scale<Kind>, grid, static_cast<unsigned>(BLOCK), 0, stream, batch, i, p.c, p.m, p.n,
                   p.ldc, p.beta);
     }
 }
 
-/* ---- cuBLAS: one function for both types; column-major ---- */
+/* ---- cuBLAS: one function for all types; column-major ---- */
 
 struct Sizes {
     cublasOperation_t ta, tb;
     int m, n, k, lda, ldb, ldc;
 };
 
-cublasStatus_t strided(cublasHandle_t h, const Sizes &s, const float *alpha, const float *a,
+cublasStatus_t strided(Single, cublasHandle_t h, const Sizes &s, const float *alpha, const float *a,
                        const float *b, const float *beta, float *c, const Step &by)
 {
     if (by.count == 1)
@@ -110,7 +154,7 @@ cublasStatus_t strided(cublasHandle_t h, const Sizes &s, const float *alpha, con
                                      by.b, beta, c, s.ldc, by.c, static_cast<int>(by.count));
 }
 
-cublasStatus_t strided(cublasHandle_t h, const Sizes &s, const double *alpha, const double *a,
+cublasStatus_t strided(Double, cublasHandle_t h, const Sizes &s, const double *alpha, const double *a,
                        const double *b, const double *beta, double *c, const Step &by)
 {
     if (by.count == 1)
@@ -119,87 +163,124 @@ cublasStatus_t strided(cublasHandle_t h, const Sizes &s, const double *alpha, co
                                      by.b, beta, c, s.ldc, by.c, static_cast<int>(by.count));
 }
 
-cublasStatus_t listed(cublasHandle_t h, const Sizes &s, const float *alpha, const float *const *a,
-                      const float *const *b, const float *beta, float *const *c, int count)
+template <cudaDataType_t Type, class Result>
+cublasStatus_t strided(Half<Type, Result> kind, cublasHandle_t h, const Sizes &s,
+                       const float *alpha, const uint16_t *a, const uint16_t *b, const float *beta,
+                       Result *c, const Step &by)
+{
+    if (by.count == 1)
+        return cublasGemmEx(h, s.ta, s.tb, s.m, s.n, s.k, alpha, a, kind.in, s.lda, b, kind.in,
+                            s.ldb, beta, c, kind.out, s.ldc, CUBLAS_COMPUTE_32F,
+                            CUBLAS_GEMM_DEFAULT);
+    return cublasGemmStridedBatchedEx(h, s.ta, s.tb, s.m, s.n, s.k, alpha, a, kind.in, s.lda, by.a,
+                                      b, kind.in, s.ldb, by.b, beta, c, kind.out, s.ldc, by.c,
+                                      static_cast<int>(by.count), CUBLAS_COMPUTE_32F,
+                                      CUBLAS_GEMM_DEFAULT);
+}
+
+/* aligned: all pointers of the list are at multiples of 16 bytes */
+cublasStatus_t listed(Single, cublasHandle_t h, const Sizes &s, const float *alpha,
+                      const float *const *a, const float *const *b, const float *beta,
+                      float *const *c, int count, bool)
 {
     return cublasSgemmBatched(h, s.ta, s.tb, s.m, s.n, s.k, alpha, a, s.lda, b, s.ldb, beta, c,
                               s.ldc, count);
 }
 
-cublasStatus_t listed(cublasHandle_t h, const Sizes &s, const double *alpha, const double *const *a,
-                      const double *const *b, const double *beta, double *const *c, int count)
+cublasStatus_t listed(Double, cublasHandle_t h, const Sizes &s, const double *alpha,
+                      const double *const *a, const double *const *b, const double *beta,
+                      double *const *c, int count, bool)
 {
     return cublasDgemmBatched(h, s.ta, s.tb, s.m, s.n, s.k, alpha, a, s.lda, b, s.ldb, beta, c,
                               s.ldc, count);
 }
 
+template <cudaDataType_t Type, class Result>
+cublasStatus_t listed(Half<Type, Result> kind, cublasHandle_t h, const Sizes &s, const float *alpha,
+                      const uint16_t *const *a, const uint16_t *const *b, const float *beta,
+                      Result *const *c, int count, bool aligned)
+{
+    return cublasGemmBatchedEx(h, s.ta, s.tb, s.m, s.n, s.k, alpha,
+                               reinterpret_cast<const void *const *>(a), kind.in, s.lda,
+                               reinterpret_cast<const void *const *>(b), kind.in, s.ldb, beta,
+                               reinterpret_cast<void *const *>(c), kind.out, s.ldc, count,
+                               aligned ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_32F_PEDANTIC,
+                               CUBLAS_GEMM_DEFAULT);
+}
+
 /* ---- a batch ---- */
 
 /* What the next call does: `count` products. */
-template <class T> void note_work(const Product<T> &p, int64_t count) {
+template <class Kind> void note_work(const Product<Kind> &p, int64_t count) {
     const double n = static_cast<double>(count),
                  mn = static_cast<double>(p.m) * static_cast<double>(p.n),
                  k = static_cast<double>(p.k);
-    const double moved =
-        static_cast<double>(p.m) * k + k * static_cast<double>(p.n) + mn * (p.beta == 0 ? 1 : 2);
-    PP_WORK("product", 2 * n * mn * k, n * moved * static_cast<double>(sizeof(T)));
+    const double in = (static_cast<double>(p.m) + static_cast<double>(p.n)) * k * sizeof(*p.a),
+                 out = mn * (p.beta == 0 ? 1 : 2) * sizeof(*p.c);
+    PP_WORK("product", 2 * n * mn * k, n * (in + out));
 }
 
-template <class T>
-void run_strided(const PpCtx *ctx, const Product<T> &p, const Sizes &s, const Step &by)
+template <class Kind>
+void run_strided(const PpCtx *ctx, const Product<Kind> &p, const Sizes &s, const Step &by)
 {
     note_work(p, by.count);
     PP_TIMED(by.count > 1 ? "cublas gemm batched" : "cublas gemm",
              static_cast<cudaStream_t>(ctx->stream));
-    PP_BLAS(strided(static_cast<PpBlas *>(ctx->blas)->handle, s, &p.alpha, p.b, p.a, &p.beta, p.c,
-                    Step{by.count, by.b, by.a, by.c}));
+    PP_BLAS(strided(Kind(), static_cast<PpBlas *>(ctx->blas)->handle, s, &p.alpha, p.b, p.a,
+                    &p.beta, p.c, Step{by.count, by.b, by.a, by.c}));
 }
 
 /* Is every operand of every product at a multiple of 16 bytes? */
-template <class T> bool aligned(const Product<T> &p, const Batch &batch) {
+template <class Kind> bool aligned(const Product<Kind> &p, const Batch &batch) {
     uintptr_t bits = reinterpret_cast<uintptr_t>(p.a) | reinterpret_cast<uintptr_t>(p.b) |
                      reinterpret_cast<uintptr_t>(p.c);
     for (int d = 0; d < batch.n; d++)
-        bits |=
-            static_cast<uintptr_t>(batch.dim[d].a | batch.dim[d].b | batch.dim[d].c) * sizeof(T);
+        bits |= static_cast<uintptr_t>(batch.dim[d].a | batch.dim[d].b) * sizeof(*p.a) |
+                static_cast<uintptr_t>(batch.dim[d].c) * sizeof(*p.c);
     return bits % 16 == 0;
 }
 
 /* In pieces that the list holds.  The list is free again when the call before, in the same stream,
  * has run. */
-template <class T>
-void run_listed(const PpCtx *ctx, const Product<T> &p, const Sizes &s, const Batch &batch)
+template <class Kind>
+void run_listed(const PpCtx *ctx, const Product<Kind> &p, const Sizes &s, const Batch &batch,
+                bool is_aligned)
 {
+    using In = typename Kind::In;
+    using Out = typename Kind::Out;
     constexpr int BLOCK = 128;
     const PpBlas *blas = static_cast<const PpBlas *>(ctx->blas);
     cudaStream_t stream = static_cast<cudaStream_t>(ctx->stream);
-    const T **list_a = static_cast<const T **>(blas->list), **list_b = list_a + PP_BLAS_LIST;
-    T **list_c = static_cast<T **>(blas->list) + 2 * PP_BLAS_LIST;
+    const In **list_a = static_cast<const In **>(blas->list), **list_b = list_a + PP_BLAS_LIST;
+    Out **list_c = static_cast<Out **>(blas->list) + 2 * PP_BLAS_LIST;
     for (int64_t i = 0; i < batch.total; i += PP_BLAS_LIST) {
         const int some =
             static_cast<int>(batch.total - i < PP_BLAS_LIST ? batch.total - i : PP_BLAS_LIST);
-        PP_WORK("product", 0, some * 3 * sizeof(T *));
-        PP_LAUNCH(list_operands<T>, static_cast<unsigned>((some + BLOCK - 1) / BLOCK), BLOCK, 0,
+        PP_WORK("product", 0, some * 3 * sizeof(In *));
+        PP_LAUNCH(list_operands<Kind>, static_cast<unsigned>((some + BLOCK - 1) / BLOCK), BLOCK, 0,
                   stream, batch, i, some, p.a, p.b, p.c, list_a, list_b, list_c);
         note_work(p, some);
         PP_TIMED("cublas gemm by list", stream);
-        PP_BLAS(listed(blas->handle, s, &p.alpha, list_b, list_a, &p.beta, list_c, some));
+        PP_BLAS(listed(Kind(), blas->handle, s, &p.alpha, list_b, list_a, &p.beta, list_c, some,
+                       is_aligned));
     }
 }
 
-/* Where cublasSgemmBatched may use tensor cores, NVIDIA wants the pointers in the list at multiples
-   of 16 bytes: it cannot see them when it chooses a kernel, as it sees pointers and strides of its
-   other functions, and the kernel faults where they are not.  Such products are done in float32. */
-template <class T>
-void run_listed_safely(const PpCtx *ctx, const Product<T> &p, const Sizes &s, const Batch &batch)
+/* Where cuBLAS's products by list may use tensor cores, NVIDIA wants the pointers in the list at
+   multiples of 16 bytes: it cannot see them when it chooses a kernel, as it sees pointers and
+   strides of its other functions, and the kernel faults where they are not.  Such products are done
+   without tensor cores: float32 in its default mode, half as listed() asks for. */
+template <class Kind>
+void run_listed_safely(const PpCtx *ctx, const Product<Kind> &p, const Sizes &s, const Batch &batch)
 {
     cublasHandle_t h = static_cast<PpBlas *>(ctx->blas)->handle;
     cublasMath_t mode = CUBLAS_DEFAULT_MATH;
-    const bool asked = PP_BLAS(cublasGetMathMode(h, &mode));
-    const bool change = asked && mode == CUBLAS_TF32_TENSOR_OP_MATH && !aligned(p, batch);
+    const bool asked = PP_BLAS(cublasGetMathMode(h, &mode)), is_aligned = aligned(p, batch);
+    const int tf32 = CUBLAS_TF32_TENSOR_OP_MATH;
+    const bool change = asked && (mode & tf32) == tf32 && !is_aligned;
     if (change)
-        PP_BLAS(cublasSetMathMode(h, CUBLAS_DEFAULT_MATH));
-    run_listed(ctx, p, s, batch);
+        PP_BLAS(cublasSetMathMode(h, static_cast<cublasMath_t>(mode & ~tf32)));
+    run_listed(ctx, p, s, batch, is_aligned);
     if (change)
         PP_BLAS(cublasSetMathMode(h, mode));
 }
@@ -211,7 +292,7 @@ int64_t leading(int64_t rows, int64_t columns, int64_t ld)
     return rows <= 1 && ld < columns ? columns : ld;
 }
 
-template <class T> void run(const PpCtx *ctx, const Product<T> &p, const Batch &batch) {
+template <class Kind> void run(const PpCtx *ctx, const Product<Kind> &p, const Batch &batch) {
     if (p.k == 0) {
         launch_scale(static_cast<cudaStream_t>(ctx->stream), p, batch);
         return;
@@ -266,8 +347,8 @@ Batch fold(int rank, const int64_t *count, const int64_t *sa, const int64_t *sb,
     return all;
 }
 
-template <class T>
-void run_batched(const PpCtx *ctx, const Product<T> &p, int rank, const int64_t *count,
+template <class Kind>
+void run_batched(const PpCtx *ctx, const Product<Kind> &p, int rank, const int64_t *count,
                  const int64_t *sa, const int64_t *sb, const int64_t *sc)
 {
     const Batch batch = fold(rank, count, sa, sb, sc);
@@ -289,7 +370,7 @@ void pp_cuda_sgemm(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t
                    int64_t ldc)
 {
     if (m > 0 && n > 0)
-        run(c, Product<float>{ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, out, ldc}, Batch());
+        run(c, Product<Single>{ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, out, ldc}, Batch());
 }
 
 void pp_cuda_dgemm(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha,
@@ -297,7 +378,7 @@ void pp_cuda_dgemm(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t
                    double *out, int64_t ldc)
 {
     if (m > 0 && n > 0)
-        run(c, Product<double>{ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, out, ldc}, Batch());
+        run(c, Product<Double>{ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, out, ldc}, Batch());
 }
 
 void pp_cuda_sgemm_batched(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k,
@@ -306,7 +387,7 @@ void pp_cuda_sgemm_batched(const PpCtx *c, int ta, int tb, int64_t m, int64_t n,
                            const int64_t *stride_a, const int64_t *stride_b,
                            const int64_t *stride_c)
 {
-    run_batched(c, Product<float>{ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, out, ldc}, rank,
+    run_batched(c, Product<Single>{ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, out, ldc}, rank,
                 count, stride_a, stride_b, stride_c);
 }
 
@@ -316,6 +397,31 @@ void pp_cuda_dgemm_batched(const PpCtx *c, int ta, int tb, int64_t m, int64_t n,
                            const int64_t *stride_a, const int64_t *stride_b,
                            const int64_t *stride_c)
 {
-    run_batched(c, Product<double>{ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, out, ldc}, rank,
+    run_batched(c, Product<Double>{ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, out, ldc}, rank,
                 count, stride_a, stride_b, stride_c);
 }
+
+#define HALF_PRODUCT(NAME, TYPE, T)                                                                \
+    void pp_cuda_##NAME(const PpCtx *ctx, int ta, int tb, int64_t m, int64_t n, int64_t k,         \
+                        float alpha, const uint16_t *a, int64_t lda, const uint16_t *b,            \
+                        int64_t ldb, float beta, T *c, int64_t ldc)                                \
+    {                                                                                              \
+        if (m > 0 && n > 0)                                                                        \
+            run(ctx,                                                                               \
+                Product<Half<TYPE, T>>{ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc},      \
+                Batch());                                                                          \
+    }                                                                                              \
+    void pp_cuda_##NAME##_batched(const PpCtx *ctx, int ta, int tb, int64_t m, int64_t n,          \
+                                  int64_t k, float alpha, const uint16_t *a, int64_t lda,          \
+                                  const uint16_t *b, int64_t ldb, float beta, T *c, int64_t ldc,   \
+                                  int rank, const int64_t *count, const int64_t *stride_a,         \
+                                  const int64_t *stride_b, const int64_t *stride_c)                \
+    {                                                                                              \
+        run_batched(                                                                               \
+            ctx, Product<Half<TYPE, T>>{ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc},     \
+            rank, count, stride_a, stride_b, stride_c);                                            \
+    }
+HALF_PRODUCT(bgemm, CUDA_R_16BF, uint16_t)
+HALF_PRODUCT(hgemm, CUDA_R_16F, uint16_t)
+HALF_PRODUCT(bsgemm, CUDA_R_16BF, float)
+HALF_PRODUCT(hsgemm, CUDA_R_16F, float)

@@ -45,6 +45,12 @@ int count(void) {
     return PP_CUDA(cudaGetDeviceCount(&n)) ? n : 0;
 }
 
+/* Sums of half products stay float32, also where a product's depth is divided among blocks. */
+cublasMath_t math_mode(const DeviceWish *w) {
+    const int mode = w->tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH;
+    return static_cast<cublasMath_t>(mode | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
+}
+
 bool open_stage(Device *d, CudaStage *s, const DeviceWish *w) {
     Cuda *c = cuda_of(d);
     if (!PP_CUDA(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking)))
@@ -60,8 +66,7 @@ bool open_stage(Device *d, CudaStage *s, const DeviceWish *w) {
     cublasHandle_t *h = &s->blas.handle;
     return PP_BLAS(cublasCreate(h)) && PP_BLAS(cublasSetStream(*h, s->stream)) &&
            PP_BLAS(cublasSetWorkspace(*h, with->workspace, static_cast<size_t>(c->workspace))) &&
-           PP_BLAS(
-               cublasSetMathMode(*h, w->tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH));
+           PP_BLAS(cublasSetMathMode(*h, math_mode(w)));
 }
 
 int open(Device *d, const DeviceWish *w) {

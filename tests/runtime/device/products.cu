@@ -6,9 +6,11 @@
  *
  * Tolerance: both add k products of numbers in [-1, 1] in float32, in orders of their own: 2 (1 +
  * sqrt(k)) rounding errors of 2^-24 times the largest partial sum, about sqrt(k): 1e-6 (1 +
- * sqrt(k)) leaves a factor of about four; the same for float64 with 1e-15.
+ * sqrt(k)) leaves a factor of about four; the same for float64 with 1e-15.  Half operands are
+ * exact in float32, so sums of them have its tolerance, and a half result that of its rounding.
  */
 #include "lib.h"
+#include "runtime/api/pp_half.h"
 
 static void cpu(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
                 int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
@@ -243,6 +245,101 @@ template <class T> static void lists(const Context &x, const std::string &type) 
     pp_cuda_clear();
 }
 
+/* ---- bf16 and f16 ---- */
+
+struct HalfCase {
+    bool bf16, single;
+    double unit() const { return single ? 0 : bf16 ? 0x1p-8 : 0x1p-11; }
+    uint16_t narrow(double x) const
+    {
+        return bf16 ? pp_to_bf16(static_cast<float>(x)) : pp_to_f16(static_cast<float>(x));
+    }
+    std::vector<uint16_t> numbers(int64_t n) const
+    {
+        std::vector<uint16_t> v(static_cast<size_t>(n));
+        for (uint16_t &x : v)
+            x = narrow(uniform());
+        return v;
+    }
+    double value(uint16_t x) const
+    {
+        return static_cast<double>(bf16 ? pp_from_bf16(x) : pp_from_f16(x));
+    }
+    double value(float x) const { return static_cast<double>(x); }
+};
+
+/* The result's difference from the CPU's, in units of the tolerance; columns beyond n included. */
+template <class Out>
+static double half_off(const HalfCase &t, const std::vector<Out> &got, const std::vector<Out> &want,
+                       int64_t k)
+{
+    double worst = 0;
+    for (size_t i = 0; i < got.size(); i++) {
+        const double g = t.value(got[i]), w = t.value(want[i]), e = std::fabs(g - w);
+        const double bound = 1e-6 * (1 + std::sqrt(static_cast<double>(k))) +
+                             2 * t.unit() * std::fmax(std::fabs(g), std::fabs(w));
+        worst = e / bound <= worst ? worst : e / bound;
+    }
+    return worst;
+}
+
+/* One of a few layouts: plain, strides that fold to one, a list; of the latter aligned or not. */
+template <class Out>
+static double half_one(const Context &x, const HalfCase &t, int ta, int tb, int64_t k,
+                       const Strides &s, int64_t pad, std::vector<Out> c)
+{
+    const int64_t m = 5, n = 6, lda = (ta ? m : k) + pad, ldb = (tb ? k : n) + pad, ldc = n;
+    const std::vector<uint16_t> a = t.numbers(4000), b = t.numbers(4000);
+    Dev<uint16_t> da(a), db(b);
+    Dev<Out> dc(c);
+    const int rank = static_cast<int>(s.count.size());
+    const auto run = [&](auto cpu_one, auto cpu_batched, auto gpu_one, auto gpu_batched) {
+        if (rank) {
+            cpu_batched(ta, tb, m, n, k, 0.5f, a.data(), lda, b.data(), ldb, 1.0f, c.data(), ldc,
+                        rank, s.count.data(), s.a.data(), s.b.data(), s.c.data());
+            gpu_batched(&x.c, ta, tb, m, n, k, 0.5f, da.p, lda, db.p, ldb, 1.0f, dc.p, ldc, rank,
+                        s.count.data(), s.a.data(), s.b.data(), s.c.data());
+        } else {
+            cpu_one(ta, tb, m, n, k, 0.5f, a.data(), lda, b.data(), ldb, 1.0f, c.data(), ldc);
+            gpu_one(&x.c, ta, tb, m, n, k, 0.5f, da.p, lda, db.p, ldb, 1.0f, dc.p, ldc);
+        }
+    };
+    if constexpr (sizeof(Out) == 4) {
+        if (t.bf16)
+            run(pp_bsgemm, pp_bsgemm_batched, pp_cuda_bsgemm, pp_cuda_bsgemm_batched);
+        else
+            run(pp_hsgemm, pp_hsgemm_batched, pp_cuda_hsgemm, pp_cuda_hsgemm_batched);
+    } else {
+        if (t.bf16)
+            run(pp_bgemm, pp_bgemm_batched, pp_cuda_bgemm, pp_cuda_bgemm_batched);
+        else
+            run(pp_hgemm, pp_hgemm_batched, pp_cuda_hgemm, pp_cuda_hgemm_batched);
+    }
+    return half_off(t, dc.get(x.stream), c, k);
+}
+
+static void halves(const Context &x) {
+    static const Strides layouts[] = {{{}, {}, {}, {}},
+                                      {{7}, {40}, {48}, {30}},
+                                      {{2, 3}, {400, 48}, {96, 0}, {90, 30}},
+                                      {{2, 3}, {401, 47}, {93, 0}, {90, 30}}};
+    for (int kind = 0; kind < 4; kind++) {
+        const HalfCase t = {(kind & 1) != 0, (kind & 2) != 0};
+        double worst = 0;
+        for (int i = 0; i < 4 * 4 * 3; i++) {
+            const int64_t k = i / 16 == 0 ? 0 : i / 16 == 1 ? 7 : 16;
+            const Strides &s = layouts[i / 4 % 4];
+            worst = std::fmax(worst, t.single ? half_one(x, t, i & 1, i >> 1 & 1, k, s, i % 3,
+                                                         numbers<float>(240))
+                                              : half_one(x, t, i & 1, i >> 1 & 1, k, s, i % 3,
+                                                         t.numbers(240)));
+        }
+        ok(worst < 1 && !pp_cuda_error()[0],
+           std::string(t.bf16 ? "bf16" : "f16") + (t.single ? " into float32" : "") +
+               ": alone, in strides, by lists, of aligned operands and others, empty sums");
+    }
+}
+
 /* The shim ends a program whose list has other pointers than at multiples of 16 while TF32 is
  * allowed. */
 static void tf32(const Context &x) {
@@ -264,6 +361,7 @@ int main() {
         lists<float>(x, "float32");
         lists<double>(x, "float64");
         tf32(x);
+        halves(x);
         pp_cuda_sgemm(&x.c, 0, 0, static_cast<int64_t>(1) << 31, 1, 1, 1, nullptr, 1, nullptr, 1, 0,
                       nullptr, 1);
         ok(strstr(pp_cuda_error(), "2147483648") != nullptr, "a size beyond cuBLAS is said");

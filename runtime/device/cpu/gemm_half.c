@@ -1,0 +1,281 @@
+/*
+ * gemm_half.c - matrix products of bf16 and f16: C = alpha op(A) op(B) + beta C, row-major, any
+ * leading dimensions.  Sums are float32 from the first product to the last; C is float32 too, or
+ * half and rounded once, at the end.
+ *
+ * Where the machine multiplies bf16 itself (AVX512-BF16, AMX) oneDNN does; everywhere else, and for
+ * f16, blocks of the operands are converted, which is exact, and multiplied by pp_sgemm.  The road
+ * is chosen by the machine and by m, n, k, blocks by m, n, k alone, so the bits of a product depend
+ * on m, n, k and the transposes.  Threads divide C, never k.  All room is on the stack.
+ */
+#include "api/pp.h"
+#include "api/pp_half.h"
+#include "device/cpu/cpu.h"
+#include "device/cpu/gemm.h"
+
+#include <stddef.h>
+
+#if defined PP_DNNL && defined __x86_64__
+#include <dnnl.h>
+/* Exported since 1.0, but in no header; weak: a program starts with a library that lacks it. */
+__attribute__((weak)) dnnl_status_t
+dnnl_gemm_bf16bf16f32(char ta, char tb, dnnl_dim_t m, dnnl_dim_t n, dnnl_dim_t k, float alpha,
+                      const uint16_t *a, dnnl_dim_t lda, const uint16_t *b, dnnl_dim_t ldb,
+                      float beta, float *c, dnnl_dim_t ldc);
+#endif
+
+/* Sides of the blocks of C: the longer along the longer side of C where oneDNN multiplies; of
+ * converted operands, which with their sums stay in the second-level cache. */
+enum { LONG = 512, SHORT = 256, ROWS = 128, COLUMNS = 256, DEEP = 256 };
+
+typedef struct {
+    int dtype; /* of A and B, and of C unless it is single */
+    int ta, tb;
+    int64_t m, n, k;
+    float alpha;
+    const uint16_t *a;
+    int64_t lda;
+    const uint16_t *b;
+    int64_t ldb;
+    float beta;
+    uint16_t *half; /* C; one of the two is NULL */
+    float *single;
+    int64_t ldc;
+} Product;
+
+typedef struct {
+    int64_t i, j, m, n; /* rows [i, i + m) of C, columns [j, j + n) */
+} Block;
+
+/* op(A)'s element (i, p), op(B)'s element (p, j) */
+static const uint16_t *a_at(const Product *q, int64_t i, int64_t p)
+{
+    return q->a + (q->ta ? p * q->lda + i : i * q->lda + p);
+}
+
+static const uint16_t *b_at(const Product *q, int64_t p, int64_t j)
+{
+    return q->b + (q->tb ? j * q->ldb + p : p * q->ldb + j);
+}
+
+/* ---- what the machine has ---- */
+
+typedef enum { UNKNOWN, CONVERTED, AVX512, AMX } Road;
+
+static Road find_road(void)
+{
+#if defined PP_DNNL && defined __x86_64__
+    enum { BF16 = dnnl_cpu_isa_avx512_core_bf16, TILES = dnnl_cpu_isa_avx512_core_amx };
+    int isa = (int)dnnl_get_effective_cpu_isa(); /* DNNL_MAX_CPU_ISA hides instructions */
+    if (dnnl_gemm_bf16bf16f32 && (isa & BF16) == BF16)
+        return (isa & TILES) == TILES ? AMX : AVX512;
+#endif
+    return CONVERTED;
+}
+
+/* Of the process; whoever asks first finds what all others would. */
+static Road road_of(int dtype)
+{
+    static int known;
+    int road = __atomic_load_n(&known, __ATOMIC_RELAXED);
+    if (dtype != PP_BF16)
+        return CONVERTED;
+    if (road == UNKNOWN) {
+        road = (int)find_road();
+        __atomic_store_n(&known, road, __ATOMIC_RELAXED);
+    }
+    return (Road)road;
+}
+
+const char *gemm_half_text(int dtype)
+{
+    switch (road_of(dtype)) {
+    case AMX: return "by oneDNN with AMX";
+    case AVX512: return "by oneDNN with AVX512-BF16";
+    case UNKNOWN:
+    case CONVERTED: break;
+    }
+    return "as float32, of converted operands";
+}
+
+/* ---- one block of C ---- */
+
+static void add_bf16(const Product *q, const Block *o, const float *sum)
+{
+    for (int64_t i = 0; i < o->m; i++, sum += o->n) {
+        uint16_t *c = q->half + (o->i + i) * q->ldc + o->j;
+        float alpha = q->alpha, beta = q->beta;
+        if (beta == 0)
+            for (int64_t j = 0; j < o->n; j++)
+                c[j] = pp_to_bf16(alpha * sum[j]);
+        else
+            for (int64_t j = 0; j < o->n; j++)
+                c[j] = pp_to_bf16(beta * pp_from_bf16(c[j]) + alpha * sum[j]);
+    }
+}
+
+static void add_f16(const Product *q, const Block *o, const float *sum)
+{
+    for (int64_t i = 0; i < o->m; i++, sum += o->n) {
+        uint16_t *c = q->half + (o->i + i) * q->ldc + o->j;
+        float alpha = q->alpha, beta = q->beta;
+        if (beta == 0)
+            for (int64_t j = 0; j < o->n; j++)
+                c[j] = pp_to_f16(alpha * sum[j]);
+        else
+            for (int64_t j = 0; j < o->n; j++)
+                c[j] = pp_to_f16(beta * pp_from_f16(c[j]) + alpha * sum[j]);
+    }
+}
+
+static void add_f32(const Product *q, const Block *o, const float *sum)
+{
+    for (int64_t i = 0; i < o->m; i++, sum += o->n) {
+        float *c = q->single + (o->i + i) * q->ldc + o->j, alpha = q->alpha, beta = q->beta;
+        if (beta == 0)
+            for (int64_t j = 0; j < o->n; j++)
+                c[j] = alpha * sum[j];
+        else
+            for (int64_t j = 0; j < o->n; j++)
+                c[j] = beta * c[j] + alpha * sum[j];
+    }
+}
+
+/* C += or = the block's sums, whose rows lie close together. */
+static void add(const Product *q, const Block *o, const float *sum)
+{
+    if (q->single)
+        add_f32(q, o, sum);
+    else if (q->dtype == PP_BF16)
+        add_bf16(q, o, sum);
+    else
+        add_f16(q, o, sum);
+}
+
+static void widen(int dtype, const uint16_t *from, int64_t ld, int64_t lines, int64_t n, float *to)
+{
+    for (int64_t i = 0; i < lines; i++, from += ld, to += n)
+        if (dtype == PP_BF16)
+            for (int64_t j = 0; j < n; j++)
+                to[j] = pp_from_bf16(from[j]);
+        else
+            for (int64_t j = 0; j < n; j++)
+                to[j] = pp_from_f16(from[j]);
+}
+
+/* At most ROWS x COLUMNS. */
+static void converted(const Product *q, const Block *o)
+{
+    float a[ROWS * DEEP], b[DEEP * COLUMNS], sum[ROWS * COLUMNS];
+    for (int64_t p = 0; p == 0 || p < q->k; p += DEEP) {
+        int64_t k = q->k - p < DEEP ? q->k - p : DEEP, lda = q->ta ? o->m : k,
+                ldb = q->tb ? k : o->n;
+        widen(q->dtype, a_at(q, o->i, p), q->lda, q->ta ? k : o->m, lda, a);
+        widen(q->dtype, b_at(q, p, o->j), q->ldb, q->tb ? o->n : k, ldb, b);
+        pp_sgemm(q->ta, q->tb, o->m, o->n, k, 1, a, lda, b, ldb, p ? 1 : 0, sum, o->n);
+    }
+    add(q, o, sum);
+}
+
+#if defined PP_DNNL && defined __x86_64__
+/* C = alpha op(A) op(B) + beta C for a C of float32 */
+static void multiply(const Product *q, const Block *o, float alpha, float beta, float *c,
+                     int64_t ldc)
+{
+    int64_t deep = gemm_depth(q->k);
+    for (int64_t p = 0; p < q->k; p += deep)
+        if (dnnl_gemm_bf16bf16f32(q->ta ? 'T' : 'N', q->tb ? 'T' : 'N', o->m, o->n,
+                                  q->k - p < deep ? q->k - p : deep, alpha, a_at(q, o->i, p),
+                                  q->lda, b_at(q, p, o->j), q->ldb, p ? 1 : beta, c,
+                                  ldc) != dnnl_success)
+            gemm_refused("a product of bf16: oneDNN refused it (dnnl_gemm_bf16bf16f32)");
+}
+
+/* At most LONG x SHORT, or SHORT x LONG. */
+static void by_library(const Product *q, const Block *o)
+{
+    float sum[LONG * SHORT];
+    if (q->single) {
+        multiply(q, o, q->alpha, q->beta, q->single + o->i * q->ldc + o->j, q->ldc);
+        return;
+    }
+    multiply(q, o, 1, 0, sum, o->n);
+    add(q, o, sum);
+}
+#else
+static void by_library(const Product *q, const Block *o) { converted(q, o); }
+#endif
+
+/* ---- all of them ---- */
+
+static void product(const Product *q)
+{
+    if (q->m <= 0 || q->n <= 0)
+        return;
+    int library = road_of(q->dtype) != CONVERTED && !gemm_small(q->m, q->n, q->k);
+    int64_t rows = !library ? ROWS : q->m > q->n ? LONG : SHORT,
+            columns = !library ? COLUMNS : q->m > q->n ? SHORT : LONG,
+            across = (q->n + columns - 1) / columns, blocks = (q->m + rows - 1) / rows * across;
+    int team = gemm_threads(), together = team > 1 && blocks > 1;
+    if (!together)
+        gemm_set_threads(team, 1);
+#pragma omp parallel for schedule(static) if (together)
+    for (int64_t at = 0; at < blocks; at++) {
+        Block o = {.i = at / across * rows, .j = at % across * columns};
+        o.m = q->m - o.i < rows ? q->m - o.i : rows;
+        o.n = q->n - o.j < columns ? q->n - o.j : columns;
+        (library ? by_library : converted)(q, &o);
+    }
+    if (!together)
+        gemm_set_threads(team, team);
+}
+
+static void batch(const Product *first, int rank, const int64_t *count, const int64_t *stride_a,
+                  const int64_t *stride_b, const int64_t *stride_c)
+{
+    if (first->m <= 0 || first->n <= 0)
+        return;
+    int64_t total = gemm_batch_total(rank, count);
+    int team = gemm_batch_team(total, first->m, first->n, first->k);
+    (void)team; /* built without OpenMP */
+#pragma omp parallel for num_threads(team) schedule(static) if (team > 1)
+    for (int64_t i = 0; i < total; i++) {
+        BatchPlace at = gemm_batch_place(i, rank, count, stride_a, stride_b, stride_c);
+        Product q = *first;
+        q.a += at.a;
+        q.b += at.b;
+        if (q.single)
+            q.single += at.c;
+        else
+            q.half += at.c;
+        product(&q);
+    }
+}
+
+/* clang-format off */
+#define HALF_PRODUCT(NAME, DTYPE, T, FIELD)                                                        \
+    void pp_##NAME(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha,                   \
+                   const uint16_t *a, int64_t lda, const uint16_t *b, int64_t ldb, float beta,     \
+                   T *c, int64_t ldc)                                                              \
+    {                                                                                              \
+        product(&(Product){.dtype = DTYPE, .ta = ta, .tb = tb, .m = m, .n = n, .k = k,             \
+                           .alpha = alpha, .a = a, .lda = lda, .b = b, .ldb = ldb, .beta = beta,   \
+                           .FIELD = c, .ldc = ldc});                                               \
+    }                                                                                              \
+    void pp_##NAME##_batched(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha,         \
+                             const uint16_t *a, int64_t lda, const uint16_t *b, int64_t ldb,       \
+                             float beta, T *c, int64_t ldc, int rank, const int64_t *count,        \
+                             const int64_t *stride_a, const int64_t *stride_b,                     \
+                             const int64_t *stride_c)                                              \
+    {                                                                                              \
+        batch(&(Product){.dtype = DTYPE, .ta = ta, .tb = tb, .m = m, .n = n, .k = k,               \
+                         .alpha = alpha, .a = a, .lda = lda, .b = b, .ldb = ldb, .beta = beta,     \
+                         .FIELD = c, .ldc = ldc},                                                  \
+              rank, count, stride_a, stride_b, stride_c);                                          \
+    }
+/* clang-format on */
+
+HALF_PRODUCT(bgemm, PP_BF16, uint16_t, half)
+HALF_PRODUCT(hgemm, PP_F16, uint16_t, half)
+HALF_PRODUCT(bsgemm, PP_BF16, float, single)
+HALF_PRODUCT(hsgemm, PP_F16, float, single)
