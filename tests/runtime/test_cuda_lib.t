@@ -6,8 +6,8 @@ shim=$top/tests/cuda_shim
 objects=$build/cuda_shim
 cxx=${CXX:-g++}
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-files=(blas_cuda conv_cuda conv_tiled conv_direct conv_cudnn pool_cuda profile_cuda)
-programs=(products convolutions pools)
+files=(attention_cuda blas_cuda conv_cuda conv_tiled conv_direct conv_cudnn pool_cuda profile_cuda)
+programs=(attention products convolutions pools)
 linked=("${files[@]/%/.o}")
 if ! command -v "$cxx" >/dev/null; then
     skip "products and convolutions under the shim" "no C++ compiler"

@@ -1,0 +1,309 @@
+/*
+ * attention.cu - pp_cuda_attention and its backward against the definition in float64: every width
+ * of tile, odd sizes, causal masks with and without a diagonal of their own, masks and biases that
+ * broadcast, heads of a packed projection as they stand, groups of heads that share keys, dropout,
+ * 16-bit operands; the same bits twice; rows that are masked as a whole.
+ *
+ * Tolerance: sums of at most 300 products in float32, exponentials of at most 2 ulp: 2e-6 of the
+ * largest result leaves a factor of about three.  Of 16-bit results the last bit: 2^-8 or 2^-11 of
+ * each, and delta is a sum of such.
+ */
+#include "lib.h"
+#include "runtime/api/pp_half.h"
+#include "runtime/api/pp_random.h"
+
+#include <cmath>
+
+namespace
+{
+
+struct Case {
+    const char *name;
+    int64_t rows, keys;
+    int width, width_v;
+    int batch, groups, heads;         /* heads of a group share keys and values */
+    int causal, diagonal, bias, mask; /* mask: 1 allowed, 2 forbidden places */
+    double ratio, fill;
+    int dtype;
+};
+
+/* Elements as the device has them, and what they are. */
+struct Numbers {
+    int dtype;
+    std::vector<float> wide;
+    std::vector<uint16_t> half;
+    explicit Numbers(int64_t n, int type) : dtype(type), wide(numbers<float>(n)), half(wide.size())
+    {
+        for (size_t i = 0; i < wide.size(); i++)
+            if (dtype != PP_F32) {
+                half[i] = dtype == PP_BF16 ? pp_to_bf16(wide[i]) : pp_to_f16(wide[i]);
+                wide[i] = value(i);
+            }
+    }
+    float value(size_t i) const
+    {
+        return dtype == PP_BF16 ? pp_from_bf16(half[i]) : pp_from_f16(half[i]);
+    }
+};
+
+struct OnDevice {
+    Numbers host;
+    Dev<float> wide;
+    Dev<uint16_t> half;
+    OnDevice(int64_t n, int dtype) : host(n, dtype), wide(host.wide), half(host.half) {}
+    void *at() { return host.dtype == PP_F32 ? static_cast<void *>(wide.p) : half.p; }
+    std::vector<float> get(cudaStream_t s)
+    {
+        if (host.dtype == PP_F32)
+            return wide.get(s);
+        host.half = half.get(s);
+        std::vector<float> v(host.half.size());
+        for (size_t i = 0; i < v.size(); i++)
+            v[i] = host.value(i);
+        return v;
+    }
+};
+
+/* The largest difference, by the largest of `want`. */
+double off(const std::vector<float> &got, const std::vector<double> &want)
+{
+    double worst = 0, most = 0;
+    for (size_t i = 0; i < got.size(); i++) {
+        const double e = std::fabs(static_cast<double>(got[i]) - want[i]);
+        worst = e <= worst ? worst : e; /* a NaN stays */
+        most = std::fmax(most, std::fabs(want[i]));
+    }
+    return worst / most;
+}
+
+/* Everything of one case: q, k, v packed as [batch, row, 3 kinds.., head, width], y and the
+ * gradients dense by head. */
+struct Run {
+    const Case &c;
+    int64_t matrices, q_row, k_row;
+    OnDevice q, k, v, y, dy, dq, dk, dv;
+    Dev<float> bias, stats, delta;
+    std::vector<uint8_t> allowed_host;
+    Dev<uint8_t> allowed;
+    PpAttention a = {};
+
+    static PpMatrix matrix(void *at, int64_t row, int64_t col, int64_t b, int64_t g, int64_t h)
+    {
+        return PpMatrix{at, row, col, {b, g, h}};
+    }
+    static std::vector<uint8_t> places(const Case &c)
+    {
+        std::vector<uint8_t> v(static_cast<size_t>(c.batch * c.rows * c.keys));
+        for (uint8_t &x : v)
+            x = uniform() < 0.3 ? 0 : 1;
+        for (size_t i = 0; i < v.size(); i += static_cast<size_t>(c.keys))
+            v[i] = c.mask == 2 ? 0 : 1; /* a place in every row */
+        return v;
+    }
+    explicit Run(const Case &x)
+        : c(x), matrices(x.batch * x.groups * x.heads), q_row(x.groups * x.heads * x.width + 3),
+          k_row(x.groups * x.width), q(x.batch * x.rows * q_row, x.dtype),
+          k(x.batch * x.keys * k_row, x.dtype), v(x.batch * x.keys * x.groups * x.width_v, x.dtype),
+          y(matrices * x.rows * x.width_v, x.dtype), dy(matrices * x.rows * x.width_v, x.dtype),
+          dq(matrices * x.rows * x.width, x.dtype), dk(matrices * x.keys * x.width, x.dtype),
+          dv(matrices * x.keys * x.width_v, x.dtype),
+          bias(numbers<float>(x.groups * x.heads * x.rows * x.keys)),
+          stats(numbers<float>(matrices * x.rows * 2)), delta(numbers<float>(matrices * x.rows)),
+          allowed_host(places(x)), allowed(allowed_host)
+    {
+        const int64_t all = c.groups * c.heads, n = c.rows;
+        a.dtype = c.dtype;
+        a.bias_dtype = PP_F32;
+        a.rows = n;
+        a.keys = c.keys;
+        a.width = c.width;
+        a.width_v = c.width_v;
+        a.dims = 3;
+        a.count[0] = c.batch;
+        a.count[1] = c.groups;
+        a.count[2] = c.heads;
+        a.scale = 0.3f;
+        a.fill = static_cast<float>(c.fill);
+        a.causal = c.causal;
+        a.diagonal = c.diagonal;
+        a.forbids = c.mask == 2;
+        a.q = matrix(q.at(), q_row, 1, n * q_row, c.heads * c.width, c.width);
+        a.k = matrix(k.at(), k_row, 1, c.keys * k_row, c.width, 0);
+        /* columns apart: v' as it stands */
+        a.v = matrix(v.at(), 1, c.keys, c.groups * c.width_v * c.keys, c.width_v * c.keys, 0);
+        a.y =
+            matrix(y.at(), all * c.width_v, 1, n * all * c.width_v, c.heads * c.width_v, c.width_v);
+        a.dy = matrix(dy.at(), c.width_v, 1, all * n * c.width_v, c.heads * n * c.width_v,
+                      n * c.width_v);
+        a.dq = matrix(dq.at(), c.width, 1, all * n * c.width, c.heads * n * c.width, n * c.width);
+        a.dk = matrix(dk.at(), 1, c.keys, all * c.keys * c.width, c.heads * c.keys * c.width,
+                      c.keys * c.width);
+        a.dv = matrix(dv.at(), c.width_v, 1, all * c.keys * c.width_v, c.heads * c.keys * c.width_v,
+                      c.keys * c.width_v);
+        if (c.bias)
+            a.bias = matrix(bias.p, c.keys, 1, 0, c.heads * n * c.keys, n * c.keys);
+        if (c.mask)
+            a.allowed = matrix(allowed.p, c.keys, 1, n * c.keys, 0, 0);
+        a.stats = matrix(stats.p, 2, 1, all * n * 2, c.heads * n * 2, n * 2);
+        a.delta = delta.p;
+        a.limit = static_cast<uint64_t>(c.ratio * 4294967296.0);
+        a.kept = static_cast<float>(1 / (1 - c.ratio));
+        a.seed = 77;
+        a.step = 3;
+        a.row0 = 5;
+        a.key = 2;
+        a.random_row[0] = 1;
+        a.random_element[1] = c.heads * n * c.keys;
+        a.random_element[2] = n * c.keys;
+    }
+
+    static double at(const OnDevice &x, const PpMatrix &m, int64_t b, int64_t g, int64_t h,
+                     int64_t r, int64_t col)
+    {
+        return static_cast<double>(x.host.wide[static_cast<size_t>(
+            b * m.batch[0] + g * m.batch[1] + h * m.batch[2] + r * m.row + col * m.col)]);
+    }
+    static double &at(std::vector<double> &x, const PpMatrix &m, int64_t b, int64_t g, int64_t h,
+                      int64_t r, int64_t col)
+    {
+        return x[static_cast<size_t>(b * m.batch[0] + g * m.batch[1] + h * m.batch[2] + r * m.row +
+                                     col * m.col)];
+    }
+    double kept(int64_t b, int64_t g, int64_t h, int64_t r, int64_t j) const
+    {
+        const uint64_t e = static_cast<uint64_t>(((g * c.heads + h) * c.rows + r) * c.keys + j);
+        uint32_t random[4];
+        pp_philox(77, 3, 5 + static_cast<uint64_t>(b), e / 4, 2, random);
+        return c.ratio == 0 || random[e % 4] >= a.limit ? 1 / (1 - c.ratio) : 0;
+    }
+    bool masked(int64_t b, int64_t r, int64_t j) const
+    {
+        if (c.causal)
+            return j > r + c.diagonal;
+        const size_t i = static_cast<size_t>((b * c.rows + r) * c.keys + j);
+        return c.mask && (allowed_host[i] != 0) == (c.mask == 2);
+    }
+
+    /* The definition.  Of delta's y what the device rounded it to. */
+    struct Truth {
+        std::vector<double> y, dq, dk, dv;
+    };
+    Truth truth(const std::vector<float> &bias_host) const
+    {
+        Truth t{std::vector<double>(y.host.wide.size()), std::vector<double>(dq.host.wide.size()),
+                std::vector<double>(dk.host.wide.size()), std::vector<double>(dv.host.wide.size())};
+        const double scale = static_cast<double>(a.scale), fill = static_cast<double>(a.fill);
+        std::vector<double> p(static_cast<size_t>(c.keys)), ds(p.size());
+        for (int64_t b = 0; b < c.batch; b++)
+            for (int64_t g = 0; g < c.groups; g++)
+                for (int64_t h = 0; h < c.heads; h++)
+                    for (int64_t r = 0; r < c.rows; r++) {
+                        double most = -INFINITY, sum = 0, delta = 0;
+                        for (int64_t j = 0; j < c.keys; j++) {
+                            double s = 0;
+                            for (int i = 0; i < c.width; i++)
+                                s += at(q, a.q, b, g, h, r, i) * at(k, a.k, b, g, h, j, i);
+                            s *= scale;
+                            if (c.bias)
+                                s += static_cast<double>(bias_host[static_cast<size_t>(
+                                    ((g * c.heads + h) * c.rows + r) * c.keys + j)]);
+                            p[static_cast<size_t>(j)] = masked(b, r, j) ? fill : s;
+                            most = std::fmax(most, p[static_cast<size_t>(j)]);
+                        }
+                        for (double &x : p)
+                            sum += x = std::exp(x - most);
+                        for (int64_t j = 0; j < c.keys; j++) {
+                            const size_t e = static_cast<size_t>(j);
+                            double dp = 0;
+                            p[e] /= sum;
+                            for (int i = 0; i < c.width_v; i++) {
+                                const double d = at(dy, a.dy, b, g, h, r, i),
+                                             pd = p[e] * kept(b, g, h, r, j);
+                                at(t.y, a.y, b, g, h, r, i) += pd * at(v, a.v, b, g, h, j, i);
+                                at(t.dv, a.dv, b, g, h, j, i) += pd * d;
+                                dp += d * at(v, a.v, b, g, h, j, i);
+                            }
+                            ds[e] = dp * kept(b, g, h, r, j);
+                            delta += p[e] * ds[e];
+                        }
+                        for (int64_t j = 0; j < c.keys; j++) {
+                            const size_t e = static_cast<size_t>(j);
+                            const double d = masked(b, r, j) ? 0 : p[e] * (ds[e] - delta) * scale;
+                            for (int i = 0; i < c.width; i++) {
+                                at(t.dq, a.dq, b, g, h, r, i) += d * at(k, a.k, b, g, h, j, i);
+                                at(t.dk, a.dk, b, g, h, j, i) += d * at(q, a.q, b, g, h, r, i);
+                            }
+                        }
+                    }
+        return t;
+    }
+};
+
+void one(const Context &x, const Case &c)
+{
+    Run run(c);
+    PpAttention a = run.a;
+    const std::vector<float> bias = run.bias.get(x.stream);
+    const Run::Truth want = run.truth(bias);
+    pp_cuda_attention(&x.c, &a);
+    const std::vector<float> y = run.y.get(x.stream);
+    pp_cuda_attention_backward(&x.c, &a);
+    const std::vector<float> dq = run.dq.get(x.stream), dk = run.dk.get(x.stream),
+                             dv = run.dv.get(x.stream);
+    const double limit = c.dtype == PP_F32 ? 2e-6 : c.dtype == PP_BF16 ? 1.0 / 128 : 1.0 / 1024;
+    const double e[] = {off(y, want.y), off(dq, want.dq), off(dk, want.dk), off(dv, want.dv)};
+    bool good = true;
+    for (double d : e)
+        good &= d <= limit;
+    ok(good, std::string(c.name) + ": y, dq, dk, dv");
+    if (!good)
+        printf("# off by %g %g %g %g, at most %g\n", e[0], e[1], e[2], e[3], limit);
+    if (c.width != 7)
+        return;
+    pp_cuda_attention(&x.c, &a);
+    pp_cuda_attention_backward(&x.c, &a);
+    ok(run.y.get(x.stream) == y && run.dq.get(x.stream) == dq && run.dk.get(x.stream) == dk &&
+           run.dv.get(x.stream) == dv,
+       "the same bits twice");
+}
+
+} // namespace
+
+int main()
+{
+    static const float LOW = -3.4028234663852886e38f;
+    const double low = static_cast<double>(LOW), none = -INFINITY;
+    const Case cases[] = {
+        {"narrow heads, odd sizes", 67, 70, 7, 5, 1, 1, 2, 0, 0, 0, 0, 0, 0, PP_F32},
+        {"causal", 70, 70, 32, 32, 1, 1, 1, 1, 0, 0, 0, 0, none, PP_F32},
+        {"causal behind a cache", 3, 150, 20, 20, 1, 1, 1, 1, 147, 0, 0, 0, low, PP_F32},
+        {"wide as 64, groups of heads", 5, 66, 64, 64, 2, 2, 2, 1, 61, 0, 0, 0, low, PP_F32},
+        {"wide as 128, a mask that forbids", 35, 65, 100, 128, 1, 1, 1, 0, 0, 0, 2, 0, none,
+         PP_F32},
+        {"wide as 256, bias and mask", 18, 33, 256, 130, 1, 1, 1, 0, 0, 1, 1, 0, low, PP_F32},
+        {"dropout", 9, 67, 16, 16, 2, 1, 2, 1, 58, 1, 0, 0.25, low, PP_F32},
+        {"one query", 1, 5, 8, 8, 3, 1, 1, 0, 0, 1, 1, 0, -1e4, PP_F32},
+        {"bfloat16", 20, 66, 16, 16, 1, 1, 2, 1, 46, 1, 0, 0, low, PP_BF16},
+        {"binary16", 20, 66, 24, 16, 1, 2, 1, 0, 0, 0, 1, 0.5, none, PP_F16},
+    };
+    const Context x;
+    for (const Case &c : cases)
+        one(x, c);
+    /* every score masked by a finite number: the mean of v, as softmax has it */
+    Case whole = {"a mask of everything", 2, 3, 4, 4, 1, 1, 1, 0, 0, 0, 1, 0, low, PP_F32};
+    Run run(whole);
+    for (uint8_t &m : run.allowed_host)
+        m = 0;
+    run.allowed.put(run.allowed_host);
+    pp_cuda_attention(&x.c, &run.a);
+    const std::vector<float> bias = run.bias.get(x.stream);
+    ok(off(run.y.get(x.stream), run.truth(bias).y) < 2e-6, whole.name);
+    pp_cuda_attention_backward(&x.c, &run.a);
+    ok(off(run.dv.get(x.stream), run.truth(bias).dv) < 2e-6, "and its gradient");
+    run.a.width = 300;
+    pp_cuda_attention(&x.c, &run.a);
+    ok(strstr(pp_cuda_error(), "heads of more than 256") != nullptr, "wider heads are refused");
+    pp_cuda_clear();
+    printf("1..%d\n", number);
+    return failed;
+}
