@@ -5,7 +5,7 @@
  * the other of the two.
  *
  *     action   := simple | compound | ""
- *     simple   := <stage> <type> [<microbatch>] ["@" <peer stage>]
+ *     simple   := <stage> <type> [<microbatch>] ["@" <peer stage>]      (R: "@" <parts>)
  *     compound := "(" simple (";" simple)* ")" "OVERLAP_F_B"
  *
  * The parser is strict: every byte of a cell must be part of the action.  Numbers are bounded by
@@ -55,7 +55,8 @@ int sched_action_text(char *buf, size_t size, const SchedAction *a)
         return snprintf(buf, size, "%s", "");
     if (a->microbatch >= 0)
         snprintf(mb, sizeof mb, "%d", a->microbatch);
-    if (sched_has_peer(a->type) && a->peer != default_peer(a->type, a->stage))
+    if ((sched_has_peer(a->type) || a->type == SA_R) &&
+        a->peer != default_peer(a->type, a->stage))
         snprintf(peer, sizeof peer, "@%d", a->peer);
     return snprintf(buf, size, "%d%s%s%s", a->stage, sched_type_name(a->type), mb, peer);
 }
@@ -202,10 +203,13 @@ static const char *parse_simple(const char *p, const char *end, SchedAction *a)
     }
     a->peer = default_peer(best, a->stage);
     if (p < end && *p == '@') {
-        if (!sched_has_peer(best))
+        if (!sched_has_peer(best) && best != SA_R)
             return "only sends, receives and their waits have a peer";
         if (!(p = parse_int(p + 1, end, &a->peer)))
-            return "a stage number is expected after '@'";
+            return best == SA_R ? "the parts to compute again are expected after '@', a bit each"
+                                : "a stage number is expected after '@'";
+        if (best == SA_R && (a->peer < 1 || a->peer > SCHED_CHEAP))
+            return "the parts to compute again are a number from 1 to 255";
     }
     if (p != end)
         return "there is more text after the action";

@@ -3,20 +3,22 @@
  */
 #include "rows.h"
 
-/* Peak over the row of `rank` of what begins at type `up` and ends at any of two types; stage -1:
- * all stages. */
+/* Peak over the row of `rank` of what begins at type `up` (or at its R) and ends at any of two
+ * types; stage -1: all stages. */
 static int peak(const Schedule *s, int rank, int stage, int up, int down1, int down2)
 {
     const SchedRow *row = &s->row[rank];
-    int live = 0, top = 0;
+    int live = 0, top = 0, again = sched_has_type(s, SA_R);
     for (int i = 0; i < row->n; i++) {
         const SchedAction *a = &row->a[i];
         if (stage >= 0 && a->stage != stage)
             continue;
-        if (a->type == up && ++live > top)
+        int begins = a->type == up || (up == SA_F && a->type == SA_R && a->peer == SCHED_WHOLE);
+        if (begins && ++live > top)
             top = live;
         else if (a->type == down1 || a->type == down2)
             live--;
+        live -= again && a->type == SA_F && up == SA_F && sched_comes_again(row, i);
     }
     return top;
 }

@@ -148,3 +148,12 @@ int sched_has_type(const Schedule *s, int type)
                 return 1;
     return 0;
 }
+
+int sched_comes_again(const SchedRow *r, int i)
+{
+    for (int k = i + 1; k < r->n; k++)
+        if (r->a[k].stage == r->a[i].stage && r->a[k].microbatch == r->a[i].microbatch &&
+            r->a[k].type == SA_R)
+            return r->a[k].peer == SCHED_WHOLE;
+    return 0;
+}

@@ -22,6 +22,8 @@ int sched_cell(const SchedRow *r, int index); /* the cell that holds action `ind
 void sched_swap_rows(Schedule *s, SchedRow *rows);
 void sched_free_rows(SchedRow *rows, int n);
 int sched_has_type(const Schedule *s, int type);
+/* Is the forward at i computed again as a whole?  Then nothing stays of it until then. */
+int sched_comes_again(const SchedRow *r, int i);
 
 static inline SchedAction sched_act(int type, int stage, int microbatch)
 {

@@ -37,10 +37,17 @@ enum SchedType {
 /* `(0F7;7B3)OVERLAP_F_B` is one cell of several actions: all are PART, the last one LAST too. */
 enum { SCHED_PART = 1, SCHED_LAST = 2 };
 
+/* What an R computes again: the whole forward, or parts of its stash by themselves, a bit for each
+   as the stage numbers them (pp.h, PpAgain); bits of parts that a stage does not have mean nothing.
+   Text: `0R1`, and `0R1@5` for parts 0 and 2. */
+enum { SCHED_WHOLE = -1, SCHED_CHEAP = 0xff };
+
 typedef struct SchedAction {
     int32_t stage;      /* -1 for SA_IDLE */
     int32_t microbatch; /* -1: none */
-    int32_t peer;       /* messages and their waits: the other stage, always filled in; else -1 */
+    /* messages and their waits: the other stage, always filled in; R: what it computes again;
+       else -1 */
+    int32_t peer;
     uint8_t type, overlap;
     uint16_t mark; /* for passes; 0 between them */
 } SchedAction;
@@ -112,6 +119,11 @@ int sched_validate(const Schedule *s, SchedError *e);
 int sched_runnable(const Schedule *s, SchedError *e); /* a run can do it: no OFFLOAD, FETCH */
 int sched_merge(Schedule *s, SchedError *e);
 int sched_unshard(Schedule *s, int window, SchedError *e);
+/* R's; parts: per [stage * microbatches + microbatch] 0 (none), SCHED_WHOLE or bits */
+int sched_recompute(Schedule *s, const int32_t *parts, SchedError *e);
+/* fills parts from `never|except-last|always|cheap|STAGE,...` */
+int sched_recompute_parse(const char *text, int stages, int microbatches, int32_t *parts,
+                          SchedError *e);
 int sched_reduce_grad(Schedule *s, int deferred, SchedError *e);
 int sched_comms(Schedule *s, const SchedEdge *edge, int n_edge, const SchedParam *param,
                 int n_param, SchedError *e);

@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 typedef struct {
-    const char *name, *csv, *costs, *trace, *svg;
+    const char *name, *csv, *costs, *trace, *svg, *recompute;
     int ranks, stages, microbatches, placement; /* 0 or -1: not given */
     int merge, comms, lower, defer, unshard, budget, deferred_reduce;
     int simulate, verify, grid, steps, buffers; /* buffers -1: not given */
@@ -40,6 +40,7 @@ enum {
     O_MICROBATCHES,
     O_PLACEMENT,
     O_MERGE,
+    O_RECOMPUTE,
     O_COMMS,
     O_LOWER,
     O_DEFER,
@@ -67,6 +68,7 @@ static const OptionName option[] = {
     [O_MICROBATCHES] = {"microbatches", "M", 0},
     [O_PLACEMENT] = {"placement", "loop|v", 0},
     [O_MERGE] = {"merge", NULL, 0},
+    [O_RECOMPUTE] = {"recompute", "WHAT", 0},
     [O_COMMS] = {"comms", NULL, 0},
     [O_LOWER] = {"lower", NULL, 0},
     [O_DEFER] = {"defer", NULL, 0},
@@ -105,6 +107,9 @@ static const char help_options[] =
     "\n"
     "Passes, in this order; without any the rows hold computations only:\n"
     "      --merge              adjacent I and W become B\n"
+    "      --recompute WHAT     R before backwards: never, except-last (all microbatches but the "
+    "last), always, cheap\n"
+    "                           (parts of the stash; cost: R), or numbers of stages, 0,2\n"
     "      --lower              UNSHARD, REDUCE_GRAD, sends and receives, waits for sends\n"
     "      --unshard N          the look-ahead of UNSHARD in stages (default 3 with --lower)\n"
     "      --defer-reduce       the wait for a reduction comes before the next reduction\n"
@@ -205,6 +210,7 @@ static int set_option(Options *o, int id, const char *v)
         o->placement = *v == 'v' ? SCHED_PLACE_V : SCHED_PLACE_LOOP;
         return 0;
     case O_MERGE: return o->merge = 1, 0;
+    case O_RECOMPUTE: return o->recompute = v, 0;
     case O_COMMS: return o->comms = 1, 0;
     case O_LOWER: return o->lower = 1, 0;
     case O_DEFER: return o->defer = 1, 0;
@@ -349,6 +355,22 @@ static int make_graph(const Options *o, const Schedule *s, SchedGraph *g, SchedE
     return st;
 }
 
+static int recompute(Schedule *s, const char *what, SchedError *e)
+{
+    size_t n = (size_t)s->stages * (size_t)s->microbatches;
+    int32_t *parts = malloc(n * sizeof *parts + 1);
+    int st = !parts ? sched_nomem(e)
+             : strcmp(what, "auto") == 0
+                 ? sched_fail(e, SCHED_EUSAGE, -1, -1,
+                              "--recompute auto: a program chooses by the bytes of its stages; "
+                              "a schedule alone has none")
+                 : sched_recompute_parse(what, s->stages, s->microbatches, parts, e);
+    if (!st && !s->infer)
+        st = sched_recompute(s, parts, e);
+    free(parts);
+    return st;
+}
+
 static int run_passes(const Options *o, Schedule *s, const SchedGraph *g, SchedError *e)
 {
     int lower = o->lower || ((o->defer || o->budget) && !o->comms && !s->complete),
@@ -356,6 +378,8 @@ static int run_passes(const Options *o, Schedule *s, const SchedGraph *g, SchedE
     int window = o->unshard ? o->unshard : lower ? 3 : 0;
     if (!st && o->merge)
         st = sched_merge(s, e);
+    if (!st && o->recompute)
+        st = recompute(s, o->recompute, e);
     if (!st && window)
         st = sched_unshard(s, window, e);
     if (!st && !s->infer && (lower || o->deferred_reduce))

@@ -293,6 +293,7 @@ static double bytes_of(const double *list, int stage) { return list ? list[stage
 static double peak_bytes(const Schedule *s, const SchedCosts *c, int r)
 {
     double now = 0, top = 0;
+    int again = sched_has_type(s, SA_R);
     if (!c->bytes_stash)
         return 0;
     for (int i = 0; i < s->row[r].n; i++) {
@@ -303,6 +304,7 @@ static double peak_bytes(const Schedule *s, const SchedCosts *c, int r)
         switch (a->type) {
         case SA_F:
         case SA_FETCH: now += stash; break;
+        case SA_R: now += a->peer == SCHED_WHOLE ? stash : 0; break;
         case SA_B:
         case SA_OFFLOAD: now -= stash; break;
         case SA_I: now += saved; break;
@@ -312,6 +314,8 @@ static double peak_bytes(const Schedule *s, const SchedCosts *c, int r)
         top = max2(top, now);
         if (a->type == SA_I)
             now -= stash - late;
+        if (again && a->type == SA_F && sched_comes_again(&s->row[r], i))
+            now -= stash;
     }
     return top;
 }
