@@ -40,6 +40,8 @@ typedef struct {
     int from_output;
     /* 0: free after F; 1: after I (or B); 2: after W (or B) */
     int stashed;
+    /* a bit for each part of the stash whose make() reads it */
+    int again;
     /* how many gradient tensors go back for it (0: none); each has t's shape */
     int grads;
 } PpInput;
@@ -49,6 +51,7 @@ typedef struct {
     int model_output;                                   /* index into PpPlan.output, or -1 */
     /* as in PpInput, when the backward reads it; 0: only until it is sent */
     int stashed;
+    int again;                                          /* as in PpInput */
     /* how many gradient tensors come in for it, in order of addition */
     int dys;
 } PpOutput;
@@ -80,6 +83,18 @@ typedef struct {
    NULL: too long for that and kept in params/stageN.safetensors under this name. */
 typedef struct { PpTensor t; int64_t offset; /* in PpCtx.constants */ const void *data; } PpConst;
 
+struct PpCtx;
+/* A part of the stash that R computes again by itself, from what else forward keeps: what costs
+   little per byte (softmax and dropout of attention, pools, copies).  forward writes it and the
+   backward reads it, at PpCtx.again; make() writes it again, the same bits.  R of a whole forward
+   is `forward`, with every slot in another place. */
+enum { PP_AGAIN = 8 };                                  /* parts of a stage */
+typedef struct {
+    int64_t bytes;                                      /* one slot */
+    int64_t flops;                                      /* of make() */
+    void (*make)(const struct PpCtx *c);
+} PpAgain;
+
 /* Everything one action on one microbatch reads and writes. All pointers are set by the runtime
    before the call; buffers hold `rows` rows (contiguous, the batch dimension of each tensor
    scaled), capacity is that of full rows. */
@@ -93,6 +108,8 @@ typedef struct PpCtx {
     char *half;
     /* F writes, B/I/W read: one slot per microbatch in flight */
     char *stash;
+    /* parts of the stash apart from it, as PpStage.again: F and make() write, B/I/W read */
+    char *again[PP_AGAIN];
     /* I writes, W reads: one slot per microbatch between I and W */
     char *saved;
     /* dead at the end of the call; one per rank */
@@ -126,6 +143,9 @@ typedef struct PpStage {
     int64_t bytes_work;                                 /* the largest of all functions below */
     int64_t bytes_state; /* 0: what open() takes is counted while it runs, as "library" */
     int64_t flops_forward, flops_input, flops_weight;
+    /* R: the parts of the stash that can be computed again one by one; bytes_stash is the rest */
+    int n_again;
+    const PpAgain *again;
     int has_backward;
     /* convolutions with their scratch, once, on the rank's thread; NULL: none */
     void *(*open)(int threads);

@@ -28,7 +28,7 @@ static void copy(Rank *r, void *to, const void *from, int64_t bytes)
 
 /* A forward once more, for the backward that comes: nothing leaves it, and running statistics have
  * moved already. */
-static void recompute(Rank *r, const StagePlan *rs, const PpCtx *c)
+static void forward_again(Rank *r, const StagePlan *rs, const PpCtx *c)
 {
     char *kept = r->plan.stat_copy;
     for (int k = 0; k < rs->st->n_param; k++)
@@ -45,6 +45,18 @@ static void recompute(Rank *r, const StagePlan *rs, const PpCtx *c)
         }
 }
 
+/* parts: as of an R */
+static void recompute(Rank *r, const StagePlan *rs, int32_t parts, const PpCtx *c)
+{
+    if (parts == SCHED_WHOLE) {
+        forward_again(r, rs, c);
+        return;
+    }
+    for (int k = 0; k < rs->st->n_again; k++)
+        if (parts >> k & 1)
+            rs->st->again[k].make(c);
+}
+
 PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
 {
     const Run *run = r->run;
@@ -52,7 +64,7 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
     const StageRun *own = &r->stage[op->local];
     const PpStage *st = rs->st;
     const int64_t *row0 = data_rows(&run->data, step);
-    int m = op->a.microbatch, again = op->again;
+    int m = op->a.microbatch, forward = op->a.type == SA_F;
     PpCtx c = {
         .rows = row0[m + 1] - row0[m],
         .stage = st->index,
@@ -60,11 +72,11 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
         .param = rs->param,
         .grad = rs->grad,
         .constants = rs->constants,
-        .stash = (again ? rs->stash_again : rs->stash)[m],
+        .stash = (forward ? rs->stash : rs->stash_kept)[m],
         .saved = rs->saved[m],
         .work = work,
         .in = rs->in + (int64_t)m * st->n_input,
-        .out = (again ? rs->out_again : rs->out) + (int64_t)m * st->n_output,
+        .out = (forward ? rs->out : rs->out_kept) + (int64_t)m * st->n_output,
         .dy = rs->dy + (int64_t)m * st->n_dy,
         .dx = rs->dx + (int64_t)m * st->n_dx,
         .seed = run->opt->seed,
@@ -74,6 +86,8 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
         .blas = own->handles.blas,
         .state = own->state,
     };
+    for (int k = 0; k < st->n_again; k++)
+        c.again[k] = (forward ? rs->part : rs->part_kept)[(int64_t)m * st->n_again + k];
     if (r->host && op->a.type == SA_F) {
         host_fed(r, m);
         host_held(r, op->local);
@@ -86,7 +100,7 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
     switch (op->a.type) {
     case SA_R:
         if (st->has_backward)
-            recompute(r, rs, &c);
+            recompute(r, rs, op->again, &c);
         break;
     case SA_F:
         (run->opt->mode == MODE_TRAIN ? st->forward : st->infer)(&c);

@@ -72,9 +72,10 @@ static void count_live(Rank *r, const Op *op)
 {
     if (r->stopped)
         return;
-    r->live += op->a.type == SA_F;
+    int whole = op->again == SCHED_WHOLE;
+    r->live += op->a.type == SA_F || (op->a.type == SA_R && whole);
     r->live_most = r->live > r->live_most ? r->live : r->live_most;
-    r->live -= op->a.type == SA_B || op->a.type == SA_W;
+    r->live -= op->a.type == SA_B || op->a.type == SA_W || (op->a.type == SA_F && whole);
 }
 
 typedef struct {

@@ -70,6 +70,9 @@ void pp_machine_check(void);
 PpStatus schedule_read(Run *run, Options *o);
 PpStatus schedule_make(Run *run); /* verified rows */
 
+/* recompute.c: --recompute; R's in the rows, before they are lowered */
+PpStatus recompute_insert(Run *run);
+
 /* same.c */
 PpStatus run_hash(Run *run);
 PpStatus same_everywhere(Rank *r); /* all ranks call it */

@@ -167,5 +167,6 @@ PpStatus schedule_make(Run *run)
         free(e);
         TRY(s);
     }
+    TRY(recompute_insert(run));
     return schedule_lower(run);
 }

@@ -23,6 +23,7 @@ typedef enum {
     K_TEXT,
     K_INT,
     K_LONG,
+    K_BYTES,
     K_SEED,
     K_REAL,
     K_PAIR,
@@ -52,6 +53,8 @@ static const Spec specs[] = {
     {"buffers",       K_INT,  AT(buffers),      0, "K",       "verify the schedule with K messages under way per pair of ranks (default: any number)"},
     {"send-budget",   K_INT,  AT(send_budget),  1, "K",       "at most K sends of a rank under way"},
     {"defer",         K_FLAG, AT(defer),        0, NULL,      "post receives as late as possible: less memory, less overlap"},
+    {"recompute",     K_TEXT, AT(recompute),    0, "WHAT",    "computed again before a backward instead of kept: never (default), except-last (microbatch), always, cheap (what costs little per byte), STAGE,..., or auto (what --memory asks for)"},
+    {"memory",        K_BYTES, AT(memory),      1, "BYTES",   "--recompute auto: as much as a rank may take; K, M, G: of 1024, its square, its cube"},
     {"device",        K_DEVICE, AT(device),     0, "cpu|cuda", "what the stages run on (default: cuda where it was built in)"},
     {"transport",     K_TRANSPORT, AT(transport), 0, "NAME",  "between ranks: local (threads), mpi, nccl, or auto (default: what the machine has)"},
     {"tf32",          K_FLAG, AT(tf32),         0, NULL,      "cuda: products of float32 may round their factors to TF32"},
@@ -160,6 +163,24 @@ static PpStatus parse_number(const Spec *s, const char *v, void *at)
     return PP_OK;
 }
 
+/* A number and perhaps K, M or G. */
+static PpStatus parse_bytes(const Spec *s, const char *v, void *at)
+{
+    static const char unit[] = "KMG";
+    char *end;
+    errno = 0;
+    int64_t n = strtoll(v, &end, 10), times = 1;
+    const char *u = *end ? strchr(unit, *end) : NULL;
+    for (int i = 0; u && i <= (int)(u - unit); i++)
+        times *= 1024;
+    if (end == v || (*end && (!u || end[1])) || errno || n < 1 || n > INT64_MAX / times)
+        return pp_fail(PP_ERR_USAGE, "--%s: '%s' is not a number of bytes, as 800M or 24G", s->name,
+                       v);
+    n *= times;
+    memcpy(at, &n, sizeof n);
+    return PP_OK;
+}
+
 static PpStatus parse_pair(const Spec *s, const char *v, NameFile **list, int *n)
 {
     const char *eq = strchr(v, '=');
@@ -215,6 +236,7 @@ static PpStatus apply(Options *o, const Spec *s, const char *v)
     case K_INT:
     case K_LONG:
     case K_REAL: return parse_number(s, v, at);
+    case K_BYTES: return parse_bytes(s, v, at);
     case K_GROUP: break;
     }
     return PP_ERR_BUG;

@@ -21,6 +21,8 @@ typedef struct {
     const char *schedule;
     int placement; /* SCHED_PLACE_* */
     int buffers, send_budget, defer;
+    const char *recompute; /* NULL: never */
+    int64_t memory;        /* bytes of a rank that --recompute auto may take; 0: not given */
     int microbatches;     /* 0: as many as the model's rows ask for */
     int64_t batch, steps; /* 0: all rows; 0: one pass (eval, infer), 1 (train) */
     NameFile *data, *output;

@@ -4,7 +4,7 @@
  * consumer's input is the producer's output.
  *
  * Of a stage and a microbatch, in this order: inputs, outputs, dy, dx, outputs once more (of a
- * recomputed forward), stash, saved, stash once more.
+ * recomputed forward), stash, saved, stash once more, parts of the stash, these once more.
  */
 #include "planner.h"
 
@@ -18,9 +18,14 @@ int plan_dx_number(const PpStage *st, int input, int index)
     return n;
 }
 
+static int64_t before_stash(const PpStage *st)
+{
+    return (int64_t)st->n_input + 2 * (int64_t)st->n_output + st->n_dy + st->n_dx;
+}
+
 static int64_t per_microbatch(const PpStage *st)
 {
-    return (int64_t)st->n_input + 2 * (int64_t)st->n_output + st->n_dy + st->n_dx + 3;
+    return before_stash(st) + 3 + 2 * (int64_t)st->n_again;
 }
 
 int64_t plan_out(const Planner *p, int l, int o, int m)
@@ -60,22 +65,31 @@ int64_t plan_dy(const Planner *p, int l, int j, int m)
 int64_t plan_stash(const Planner *p, int l, int m)
 {
     const PpStage *st = p->plan->stage[l].st;
-    return p->base[l] + m * per_microbatch(st) + per_microbatch(st) - 3;
+    return p->base[l] + m * per_microbatch(st) + before_stash(st);
 }
 
 int64_t plan_saved(const Planner *p, int l, int m) { return plan_stash(p, l, m) + 1; }
 
-int plan_recomputed(const Planner *p, int l, int m) { return p->again[(int64_t)l * p->m + m]; }
+int64_t plan_part(const Planner *p, int l, int k, int m) { return plan_stash(p, l, m) + 3 + k; }
+
+int32_t plan_again(const Planner *p, int l, int m) { return p->again[(int64_t)l * p->m + m]; }
 
 int64_t plan_kept_stash(const Planner *p, int l, int m)
 {
-    return plan_stash(p, l, m) + 2 * plan_recomputed(p, l, m);
+    return plan_stash(p, l, m) + (plan_again(p, l, m) == SCHED_WHOLE ? 2 : 0);
+}
+
+int64_t plan_kept_part(const Planner *p, int l, int k, int m)
+{
+    uint32_t again = (uint32_t)plan_again(p, l, m) >> k & 1; /* of SCHED_WHOLE: every bit */
+    return plan_part(p, l, k, m) + (again ? p->plan->stage[l].st->n_again : 0);
 }
 
 int64_t plan_kept_out(const Planner *p, int l, int o, int m)
 {
     const PpStage *st = p->plan->stage[l].st;
-    return plan_recomputed(p, l, m) ? plan_stash(p, l, m) - st->n_output + o : plan_out(p, l, o, m);
+    return plan_again(p, l, m) == SCHED_WHOLE ? plan_stash(p, l, m) - st->n_output + o
+                                              : plan_out(p, l, o, m);
 }
 
 /* Names of messages: each input and dx of each stage has one per microbatch, each parameter three.
@@ -125,6 +139,8 @@ static void set_bytes(const PpStage *st, Instance *at)
     at++->bytes = st->bytes_stash;
     at++->bytes = st->bytes_saved;
     at++->bytes = st->bytes_stash;
+    for (int k = 0; k < 2 * st->n_again; k++)
+        at++->bytes = st->again[k % st->n_again].bytes;
 }
 
 PpStatus instances_number(Planner *p)

@@ -21,7 +21,8 @@ void plan_sizes(Planner *p)
     if (plan->ask.overlap)
         b->work += p->work;
     for (int k = 0; k < plan->n_op; k++)
-        if (plan->op[k].a.type == SA_R && stats_bytes(plan->stage[plan->op[k].local].st) > p->stats)
+        if (plan->op[k].a.type == SA_R && plan->op[k].again == SCHED_WHOLE &&
+            stats_bytes(plan->stage[plan->op[k].local].st) > p->stats)
             p->stats = stats_bytes(plan->stage[plan->op[k].local].st);
     b->work += p->stats;
 }
@@ -139,12 +140,14 @@ static PpStatus make_pointers(StagePlan *rs, int64_t m)
     rs->out = zeroed(m * st->n_output, sizeof(void *));
     rs->dy = zeroed(m * st->n_dy, sizeof(void *));
     rs->dx = zeroed(m * st->n_dx, sizeof(void *));
-    rs->out_again = zeroed(m * st->n_output, sizeof(void *));
+    rs->out_kept = zeroed(m * st->n_output, sizeof(void *));
     rs->stash = zeroed(m, sizeof(char *));
-    rs->stash_again = zeroed(m, sizeof(char *));
+    rs->stash_kept = zeroed(m, sizeof(char *));
+    rs->part = zeroed(m * st->n_again, sizeof(char *));
+    rs->part_kept = zeroed(m * st->n_again, sizeof(char *));
     rs->saved = zeroed(m, sizeof(char *));
-    return rs->in && rs->out && rs->dy && rs->dx && rs->stash && rs->saved && rs->out_again &&
-                   rs->stash_again
+    return rs->in && rs->out && rs->dy && rs->dx && rs->stash && rs->saved && rs->out_kept &&
+                   rs->stash_kept && rs->part && rs->part_kept
                ? PP_OK
                : pp_no_memory();
 }
@@ -168,14 +171,18 @@ static void point_microbatch(const Planner *p, int l, int m)
         rs->in[m * st->n_input + i] = input_place(p, l, i, m);
     for (int o = 0; o < st->n_output; o++) {
         rs->out[m * st->n_output + o] = slots + p->inst[plan_out(p, l, o, m)].offset;
-        rs->out_again[m * st->n_output + o] = slots + p->inst[plan_kept_out(p, l, o, m)].offset;
+        rs->out_kept[m * st->n_output + o] = slots + p->inst[plan_kept_out(p, l, o, m)].offset;
     }
     for (int j = 0; j < st->n_dy; j++)
         rs->dy[m * st->n_dy + j] = slots + p->inst[plan_dy(p, l, j, m)].offset;
     for (int j = 0; j < st->n_dx; j++)
         rs->dx[m * st->n_dx + j] = slots + p->inst[plan_dx(p, l, j, m)].offset;
     rs->stash[m] = slots + p->inst[plan_stash(p, l, m)].offset;
-    rs->stash_again[m] = slots + p->inst[plan_kept_stash(p, l, m)].offset;
+    rs->stash_kept[m] = slots + p->inst[plan_kept_stash(p, l, m)].offset;
+    for (int k = 0; k < st->n_again; k++) {
+        rs->part[m * st->n_again + k] = slots + p->inst[plan_part(p, l, k, m)].offset;
+        rs->part_kept[m * st->n_again + k] = slots + p->inst[plan_kept_part(p, l, k, m)].offset;
+    }
     rs->saved[m] = slots + p->inst[plan_saved(p, l, m)].offset;
 }
 

@@ -8,8 +8,9 @@
  * the wait of its last send.  slots.c gives instances their offsets.  Messages, their names and
  * buffers are made too (messages.c, contributions.c), so a step allocates nothing.
  *
- * A microbatch whose row has an R keeps nothing of its forward: what F writes dies with F (and its
- * sends), R writes outputs and stash again, elsewhere, and needs the inputs until then.
+ * A microbatch whose row has an R of the whole forward keeps nothing of it: what F writes dies with
+ * F (and its sends), R writes outputs and stash again, elsewhere, and needs the inputs until then.
+ * Of an R of parts this holds for these parts alone.
  */
 #include "planner.h"
 
@@ -114,15 +115,24 @@ static PpStatus stages(Plan *plan)
 
 /* ---- the steps of planning ---- */
 
+/* What of an R's parts the stage has; nothing of a stage that only goes forward. */
+static int32_t parts_there(const PpStage *st, int32_t parts)
+{
+    return !st->has_backward ? 0 : parts < 0 ? SCHED_WHOLE : parts & ((1 << st->n_again) - 1);
+}
+
 static PpStatus find_recomputed(Planner *p)
 {
     const Plan *plan = p->plan;
-    p->again = zeroed((int64_t)plan->n_stage * p->m, 1);
+    p->again = zeroed((int64_t)plan->n_stage * p->m, sizeof *p->again);
     if (!p->again)
         return pp_no_memory();
-    for (int k = 0; k < plan->n_op; k++)
-        if (plan->op[k].a.type == SA_R)
-            p->again[(int64_t)plan->op[k].local * p->m + plan->op[k].a.microbatch] = 1;
+    for (int k = 0; k < plan->n_op; k++) {
+        const SchedAction *a = &plan->op[k].a;
+        int l = plan->op[k].local;
+        if (a->type == SA_R)
+            p->again[(int64_t)l * p->m + a->microbatch] = parts_there(plan->stage[l].st, a->peer);
+    }
     return PP_OK;
 }
 
@@ -178,7 +188,7 @@ void plan_free(Plan *plan)
         StagePlan *rs = &plan->stage[l];
         free(rs->rp), free(rs->in), free(rs->out), free(rs->dy), free(rs->dx), free(rs->stash),
             free(rs->saved);
-        free(rs->out_again), free(rs->stash_again);
+        free(rs->out_kept), free(rs->stash_kept), free(rs->part), free(rs->part_kept);
     }
     free(plan->stage), free(plan->local_of), free(plan->op), free(plan->msg), free(plan->transfer),
         free(plan->await), free(plan->contrib);

@@ -52,7 +52,9 @@ typedef struct {
     int local;                    /* its stage among the rank's own; -1: none */
     int first, count;             /* in Plan.transfer: what it does beside computing */
     int await_first, await_count; /* in Plan.await: messages it needs before */
-    int again;                    /* the microbatch's forward is recomputed by an R */
+    /* computations: what of the microbatch's stash an R computes again, as SchedAction.peer of an R;
+       0: nothing */
+    int32_t again;
     int together;                 /* first half of a compound: runs beside the next op */
 } Op;
 
@@ -81,9 +83,11 @@ typedef struct {
     RankParam *rp;
     void **in, **out, **dy, **dx; /* [microbatch][n] */
     char **stash, **saved;        /* [microbatch] */
-    /* Of a recomputed forward: R writes them and the backward reads them; else as out */
-    void **out_again;
-    char **stash_again;
+    /* What the backward reads: of the forward, or of the R that computed it again */
+    void **out_kept;
+    char **stash_kept;
+    /* [microbatch][n_again]: parts of the stash, as F writes them, and as the backward reads them */
+    char **part, **part_kept;
 } StagePlan;
 
 typedef struct {

@@ -17,7 +17,7 @@ typedef struct Planner {
     const PpPlan *model;
     /* Microbatches; the op being walked; the ops that run at the same time */
     int m, at, begin, end;
-    unsigned char *again; /* per (local stage, microbatch): recomputed by an R */
+    int32_t *again; /* per (local stage, microbatch): what an R computes again; 0: nothing */
     Instance *inst;
     int64_t n_inst, *base; /* per local stage: its first instance */
     /* Per stage: numbers of its inputs, dx, params on the wire */
@@ -45,9 +45,12 @@ int64_t plan_dy(const Planner *p, int l, int j, int m);
 int64_t plan_dx(const Planner *p, int l, int k, int m);
 int64_t plan_stash(const Planner *p, int l, int m);
 int64_t plan_saved(const Planner *p, int l, int m);
-int plan_recomputed(const Planner *p, int l, int m);
+/* Part k of the stash, as F writes it */
+int64_t plan_part(const Planner *p, int l, int k, int m);
+int32_t plan_again(const Planner *p, int l, int m);
 /* What the backward reads: of the forward, or of R */
 int64_t plan_kept_stash(const Planner *p, int l, int m);
+int64_t plan_kept_part(const Planner *p, int l, int k, int m);
 int64_t plan_kept_out(const Planner *p, int l, int o, int m);
 int plan_dx_number(const PpStage *st, int input, int index);
 void plan_touch(Planner *p, int64_t id); /* the instance lives at this moment; -1: none */

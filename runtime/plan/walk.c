@@ -16,11 +16,31 @@ static void touch_inputs(Planner *p, int l, int m, int least)
 
 static void touch_forward(Planner *p, int l, int m, int type)
 {
+    const PpStage *st = p->plan->stage[l].st;
     touch_inputs(p, l, m, 0);
-    for (int o = 0; o < p->plan->stage[l].st->n_output; o++)
+    for (int o = 0; o < st->n_output; o++)
         plan_touch(p, type == SA_R ? plan_kept_out(p, l, o, m) : plan_out(p, l, o, m));
-    if (p->plan->ask.train)
-        plan_touch(p, type == SA_R ? plan_kept_stash(p, l, m) : plan_stash(p, l, m));
+    if (!p->plan->ask.train)
+        return;
+    plan_touch(p, type == SA_R ? plan_kept_stash(p, l, m) : plan_stash(p, l, m));
+    for (int k = 0; k < st->n_again; k++)
+        plan_touch(p, type == SA_R ? plan_kept_part(p, l, k, m) : plan_part(p, l, k, m));
+}
+
+/* Some parts of the stash again, from what else is kept. */
+static void touch_parts(Planner *p, int l, int m, int32_t parts)
+{
+    const PpStage *st = p->plan->stage[l].st;
+    for (int i = 0; i < st->n_input; i++)
+        if (st->input[i].again & parts)
+            plan_touch(p, plan_in(p, l, i, m));
+    for (int o = 0; o < st->n_output; o++)
+        if (st->output[o].again & parts)
+            plan_touch(p, plan_out(p, l, o, m));
+    plan_touch(p, plan_stash(p, l, m));
+    for (int k = 0; k < st->n_again; k++)
+        if (parts >> k & 1)
+            plan_touch(p, plan_kept_part(p, l, k, m));
 }
 
 static void touch_backward(Planner *p, int l, int m, int least)
@@ -31,6 +51,8 @@ static void touch_backward(Planner *p, int l, int m, int least)
         if (st->output[o].stashed >= least)
             plan_touch(p, plan_kept_out(p, l, o, m));
     plan_touch(p, plan_kept_stash(p, l, m));
+    for (int k = 0; k < st->n_again; k++)
+        plan_touch(p, plan_kept_part(p, l, k, m));
 }
 
 static void touch_gradients(Planner *p, int l, int m, int type)
@@ -106,11 +128,13 @@ static PpStatus walk_op(Planner *p, Op *op)
     op->await_first = plan->n_await;
     if (!st)
         return PP_OK;
+    op->again = type >= SA_F && type <= SA_R ? plan_again(p, l, m) : 0;
     switch (type) {
     case SA_R:
-        op->again = 1;
-        if (st->has_backward)
+        if (op->again == SCHED_WHOLE)
             touch_forward(p, l, m, type);
+        else if (op->again)
+            touch_parts(p, l, m, op->again);
         break;
     case SA_F:
         touch_forward(p, l, m, type);
@@ -124,7 +148,6 @@ static PpStatus walk_op(Planner *p, Op *op)
     case SA_W:
         if (!st->has_backward)
             break;
-        op->again = plan_recomputed(p, l, m);
         touch_backward(p, l, m, type == SA_W ? 2 : 1);
         touch_gradients(p, l, m, type);
         for (int j = 0; j < st->n_dy && type != SA_W; j++)

@@ -1,0 +1,35 @@
+/*
+ * recompute.c - in: --recompute, rows that hold computations; out: the same rows with an R for what
+ * a backward reads and is computed again instead of kept.
+ */
+#include "exec.h"
+
+#include <stdlib.h>
+
+/* What of an R's parts there is to compute again in the stage; SCHED_WHOLE where it has a backward. */
+static int32_t there(const PpStage *st, int32_t parts)
+{
+    return !st->has_backward ? 0 : parts < 0 ? parts : parts & ((1 << st->n_again) - 1);
+}
+
+PpStatus recompute_insert(Run *run)
+{
+    const PpPlan *model = run->model;
+    int m = run->data.microbatches, n = model->n_stage * m;
+    if (!run->opt->recompute || run->opt->mode != MODE_TRAIN)
+        return PP_OK;
+    SchedError *e = calloc(1, sizeof *e);
+    int32_t *parts = calloc((size_t)n + 1, sizeof *parts);
+    PpStatus s = e && parts ? PP_OK : pp_no_memory();
+    int no = s != PP_OK ||
+             sched_recompute_parse(run->opt->recompute, model->n_stage, m, parts, e);
+    for (int i = 0; i < n && !no; i++)
+        parts[i] = there(model->stage[i / m], parts[i]);
+    if (!no)
+        no = sched_recompute(run->sched, parts, e);
+    if (s == PP_OK && no)
+        s = pp_fail(e->status == SCHED_EUSAGE ? PP_ERR_USAGE : PP_ERR_IO, "%s", e->text);
+    free(parts);
+    free(e);
+    return s;
+}
