@@ -333,7 +333,7 @@ static int finish(Schedule *s, const char *origin, SchedError *e)
     for (int r = 0; r < s->ranks; r++)
         for (int i = 0; i < s->row[r].n; i++) {
             const SchedAction *a = &s->row[r].a[i];
-            if (a->peer >= s->stages)
+            if (a->type != SA_R && a->peer >= s->stages)
                 return sched_fail(e, SCHED_EREFUSED, r, sched_cell(&s->row[r], i),
                                   "%s: rank %d, cell %d (%d%s%d): there is no stage %d", origin, r,
                                   sched_cell(&s->row[r], i), a->stage, sched_type_name(a->type),

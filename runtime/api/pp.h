@@ -40,10 +40,10 @@ typedef struct {
     int from_output;
     /* 0: free after F; 1: after I (or B); 2: after W (or B) */
     int stashed;
-    /* a bit for each part of the stash whose make() reads it */
-    int again;
     /* how many gradient tensors go back for it (0: none); each has t's shape */
     int grads;
+    /* a bit for each part of the stash whose make() reads it */
+    int again;
 } PpInput;
 
 typedef struct {
@@ -51,9 +51,9 @@ typedef struct {
     int model_output;                                   /* index into PpPlan.output, or -1 */
     /* as in PpInput, when the backward reads it; 0: only until it is sent */
     int stashed;
-    int again;                                          /* as in PpInput */
     /* how many gradient tensors come in for it, in order of addition */
     int dys;
+    int again;                                          /* as in PpInput */
 } PpOutput;
 
 /* A gradient that comes in for `output`: of stage `from`, the gradient number `index` of that

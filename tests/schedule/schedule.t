@@ -21,6 +21,16 @@ is "compute only, idle slots kept" "$(s gpipe --ranks 2 --microbatches 2)" "0F0,
 is "with messages" "$(s gpipe --ranks 2 --stages 2 --microbatches 1 --comms --csv -)" "0F0,0SEND_F0,0RECV_B0,0B0
 1RECV_F0,1F0,1B0,1SEND_B0"
 is "lowered" "$(s gpipe --ranks 1 --microbatches 1 --lower)" "0UNSHARD,0F0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,0RESHARD"
+is "recomputed before each backward" "$(s 1f1b --ranks 2 --microbatches 2 --recompute always)" "0F0,0F1,0R0,0B0,0R1,0B1
+1F0,1R0,1B0,1F1,1R1,1B1"
+is "in the place of an idle slot" "$(s gpipe --ranks 2 --microbatches 2 --recompute 0)" "0F0,0F1,,,0R0,0B0,0R1,0B1
+,1F0,1F1,1B0,1B1"
+is "parts of the stash" "$(s 1f1b --ranks 1 --microbatches 2 --recompute cheap | s /dev/stdin)" "0F0,0R0@255,0B0,0F1,0R1@255,0B1"
+is "recomputing what a gradient is waited for costs nothing: m (F + R + B) + (p-1) (F + B)" \
+    "$(s 1f1b --ranks 4 --microbatches 8 --recompute always --simulate | head -4 | tr '\n' ' ')" "makespan 41 span 41 bubble 0.2195 rank 0 busy 32 peak 1 "
+is "but the last microbatch" "$(s 1f1b --ranks 4 --microbatches 8 --recompute except-last --simulate --costs R=0.5 | sed -n '1p;4p')" "makespan 36.5
+rank 0 busy 27.5 peak 2"
+is "auto needs a program" "$(status s 1f1b --ranks 2 --microbatches 2 --recompute auto)" 2
 is "lock-steps" "$(s gpipe --ranks 4 --microbatches 8 --comms --steps)" "steps 66"
 
 for name in gpipe 1f1b interleaved1f1b loopedbfs interleavedzerobubble zb-h1 zb-h2 gis gis-h gis:1 forward-only; do

@@ -50,13 +50,13 @@ static void interp_ports(StageRun *r, const StageGen *sg, PpStage *t)
         bool made = x->from != NONE && x->value != r->p->loss_scale;
         in[i] = (PpInput){interp_value(r, x->value), made ? (int)x->from : -1,
                           made ? interp_output_of(r, x->from, x->value) : 0,
-                          interp_kept(sg->in_read[i]), (int)x->grads.n};
+                          interp_kept(sg->in_read[i]), (int)x->grads.n, 0};
         t->n_dx += (int)x->grads.n;
     }
     for (uint32_t i = 0; i < s->output.n; i++) {
         const StageOutput *x = &s->output.at[i];
         out[i] = (PpOutput){interp_value(r, x->value), x->outputs.n ? (int)x->outputs.at[0] : -1,
-                            interp_kept(sg->out_read[i]), (int)x->dys.n};
+                            interp_kept(sg->out_read[i]), (int)x->dys.n, 0};
         t->n_dy += (int)x->dys.n;
     }
     t->input = in;

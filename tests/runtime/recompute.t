@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# --recompute: whatever is computed again instead of kept, under every kind of schedule, the loss of each step, the gradients, the
+# running statistics and what the optimizer makes of them have the same bits; what a rank takes is what was planned.
+. "$(dirname "$0")/../lib.sh"
+cd "$work" || exit 1
+
+# run NAME SCHEDULE RANKS WHAT...: what a run of three steps leaves behind, as one hash; its standard output is in log
+run() {
+    local program=$1 schedule=$2 ranks=$3; shift 3
+    rm -rf grads checkpoint
+    "$program/pipeline" train "${data[@]}" --steps 3 --lr 0.1 --seed 7 --schedule "$schedule" --ranks "$ranks" --microbatches 4 "$@" \
+        --dump-grads grads --checkpoint checkpoint --log-json steps >log || return
+    sed -i 's/"seconds.*//' steps
+    cat grads/*.safetensors checkpoint/step_3/*.safetensors steps | md5sum
+}
+
+# same_bits NAME WHAT...
+schedules=("gpipe 4" "1f1b 4" "interleaved1f1b 2" "zb-h1 4" "zbvzerobubble 2" "dualpipev 2")
+same_bits() {
+    local program=$1 schedule what; shift
+    for schedule in "${schedules[@]}"; do
+        want=$(run "$program" $schedule)
+        for what; do is "$program, $schedule, --recompute $what: the same bits" "$(run "$program" $schedule --recompute "$what")" "$want"; done
+    done
+}
+
+activations() { sed -n 's/^rank [0-9]* memory:.* activations \([0-9]*\),.*/\1/p' log | tr '\n' ' '; }
+
+# ---- Dropout and BatchNormalization ----
+
+dir=$top/models/mobilenet-ts
+case_data "$dir"; data+=(--data "target=$dir/target.npy")
+ok "mobilenet: splits and builds" split_model "$dir/model.onnx" mobilenet features.0:begin,features.1:begin,features.2:begin --loss cross_entropy
+same_bits mobilenet except-last always 1,3 cheap
+run mobilenet 1f1b 4 --recompute never >/dev/null
+is "1f1b keeps the stash of each microbatch under way" "$(activations)" "74240 250176 120704 36352 "
+run mobilenet 1f1b 4 --recompute always >/dev/null
+is "recomputed: the inputs, and one stash" "$(activations)" "49280 132544 85440 36352 "
+
+refused() { mobilenet/pipeline train "${data[@]}" "$@" 2>&1; echo $?; }
+is "a stage that is not there" "$(refused --recompute 1,4)" "pipeline: error: --recompute 1,4: there is no stage 4, the last one is 3
+2"
+is "a word that is none" "$(refused --recompute alwys)" "pipeline: error: --recompute alwys: never, except-last, always, cheap or numbers of stages (0,2) are expected
+2"
+plan_done
