@@ -197,7 +197,7 @@ static ValueId cast(const Import *im, ValueId x, int64_t to)
     if (wide == DT_NONE)
         low_fatal(im, -1, "a cast to %s is not supported", dtype_name(t));
     ValueId y = g_cast(g, x, wide);
-    bool narrow = !dtype_is_float(t) && dtype_size(t) < sizeof(int32_t);
+    bool narrow = wide != t && !dtype_is_float(t) && dtype_size(t) < sizeof(int32_t);
     return narrow && from != DT_BOOL ? wrap(g, y, t) : y;
 }
 

@@ -297,8 +297,28 @@ static void test_attention_without_keys(void)
     arena_free(t->arena);
 }
 
+/* To bool: whatever is not 0; and a narrow integer wraps. */
+static void test_cast(void)
+{
+    T *t = begin();
+    ValueId x = input(t, S(6), V(0, 1, 2, -3, 0.25, 256)), y[3];
+    lower(t, OP_Cast, 13, "to=9i", 1, &x, 1);
+    y[0] = g_cast(t->g, t->out[0], DT_F64);
+    ValueId whole = g_cast(t->g, x, DT_I64);
+    lower(t, OP_Cast, 13, "to=9i", 1, &whole, 1);
+    y[1] = g_cast(t->g, t->out[0], DT_F64);
+    lower(t, OP_Cast, 13, "to=2i", 1, &whole, 1);
+    y[2] = g_cast(t->g, t->out[0], DT_F64);
+    Tensor *at = evaluate(t);
+    ok(close_to(&at[y[0]], V(0, 1, 1, 1, 1, 1)), "Cast of floats to bool");
+    ok(close_to(&at[y[1]], V(0, 1, 1, 1, 0, 1)), "Cast of integers to bool");
+    ok(close_to(&at[y[2]], V(0, 1, 2, 253, 0, 0)), "Cast of integers to uint8");
+    arena_free(t->arena);
+}
+
 int main(void)
 {
+    test_cast();
     test_unary();
     test_prelu();
     test_norm_at_zero();
