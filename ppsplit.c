@@ -21,6 +21,7 @@ typedef struct {
     PartitionOptions partition;
     LossOptions loss;
     CodegenOptions codegen;
+    Dtype dtype;                    /* --dtype; DT_NONE: as the model */
     const char *dump;
     bool quiet;
 } Options;
@@ -41,6 +42,14 @@ static void import(State *s)
 }
 
 static void loss(State *s) { s->loss = loss_append(s->graph, &s->o->loss, &s->o->import); }
+
+/* Half precision, where it is asked for. */
+static void autocast(State *s)
+{
+    if (s->o->dtype != DT_NONE && s->o->dtype != DT_F32)
+        graph_autocast(s->graph, s->o->dtype);
+}
+
 static void partition(State *s) { s->pipe = pipe_build(s->graph, &s->o->partition, &s->loss); }
 static void reverse(State *s) { reverse_stages(s->pipe); }
 static void stash(State *s) { stash_minimize(s->pipe); }
@@ -62,6 +71,7 @@ static void summary(State *s)
 static const struct { void (*run)(State *s); const char *dump; } passes[] = {
     {import, "import"},         /* files to a Graph of core operations, shaped, folded, named */
     {loss, "loss"},             /* the loss is appended, with its inputs target and loss_scale */
+    {autocast, "autocast"},     /* --dtype: what computes in half precision, and the casts */
     {partition, "partition"},   /* a Pipe: nodes to stages, what crosses a cut, parameters */
     {reverse, "autodiff"},      /* every stage's backward */
     {stash, "stash"},           /* what forward keeps for it, against what it computes again */
@@ -149,6 +159,8 @@ static const char usage[] =
     "The model:\n"
     "      --bind=NAME=N           the size of a symbolic dimension, for one microbatch "
     "(repeatable)\n"
+    "      --dtype=f32|bf16|f16    what products compute in; parameters and sums stay f32 (default: "
+    "the model's)\n"
     "      --param=NAME=FILE       a parameter that the export folded away: .npy or .safetensors "
     "(repeatable)\n"
     "      --params-from=FILE.safetensors\n"
@@ -161,7 +173,7 @@ static const char usage[] =
     "(repeatable; default cpu)\n"
     "      --params=copy|link      write the weights beside the program, or refer to the model's "
     "files\n"
-    "      --dump=PASS             print the graph after import, loss, partition, autodiff, stash, "
+    "      --dump=PASS             print the graph after import, loss, autocast, partition, autodiff, stash, "
     "divide, or all\n"
     "  -q, --quiet                 no report on standard output\n"
     "      --help                  this text\n"
@@ -183,6 +195,7 @@ enum {
     OPT_TRAIN,
     OPT_STOP,
     OPT_BIND,
+    OPT_DTYPE,
     OPT_PARAM,
     OPT_PARAMS_FROM,
     OPT_LIMIT,
@@ -206,6 +219,7 @@ static const OptionName options[] = {
     [OPT_TRAIN] = {"train", "PATTERN", 0},
     [OPT_STOP] = {"stop-gradient", "NAME", 0},
     [OPT_BIND] = {"bind", "NAME=N", 0},
+    [OPT_DTYPE] = {"dtype", "f32|bf16|f16", 0},
     [OPT_PARAM] = {"param", "NAME=FILE", 0},
     [OPT_PARAMS_FROM] = {"params-from", "FILE.safetensors", 0},
     [OPT_LIMIT] = {"limit", "WHAT=N", 0},
@@ -299,6 +313,11 @@ static void read_option(Options *o, int option, const char *arg)
     case OPT_TRAIN: vec_push(o->arena, &o->import.train, arg); break;
     case OPT_STOP: vec_push(o->arena, &o->import.stop, arg); break;
     case OPT_BIND: vec_push(o->arena, &o->import.bind, arg); break;
+    case OPT_DTYPE: {
+        static const Dtype types[] = {DT_F32, DT_BF16, DT_F16};
+        o->dtype = types[ONE_OF("dtype", arg, "f32", "bf16", "f16")];
+        break;
+    }
     case OPT_PARAM: vec_push(o->arena, &o->import.given, arg); break;
     case OPT_PARAMS_FROM: vec_push(o->arena, &o->import.params_from, arg); break;
     case OPT_LIMIT: set_limit(&o->import.limits, arg); break;

@@ -22,12 +22,13 @@ Loss loss_append(Graph *g, const LossOptions *opt, const ImportOptions *import);
 
 /* vjp/: one rule per primitive, built from the same ops. dy[i] may be NONE (no gradient for that
    output); din[i] is set to the gradient of operand i, or left NONE. Called only for operands with
-   want[i]. */
+   want[i].  The gradient of a value has its type; but wide[i]: operand i is a half of which an f32
+   gradient is wanted, as a copy of a parameter is, for the sums over rows and microbatches. */
 typedef struct {
     Graph *g;
     NodeId node;
     const ValueId *in, *out, *dy;
-    const bool *want;
+    const bool *want, *wide;
     ValueId *din;
 } Vjp;
 bool vjp_apply(Vjp *v);             /* false: the op has no gradient */

@@ -62,17 +62,30 @@ static ValueId add_up(Walk *w, const Ids *part, ValueId of)
     return sum;
 }
 
+/* A parameter in half precision, and views of it: its gradient is the parameter's, in f32.  It is
+   made anew in every stage that reads it, so such a gradient crosses no cut. */
+static bool is_wide(const Graph *g, ValueId v)
+{
+    const Value *x = val(g, v);
+    if (x->kind != V_NODE || !dtype_is_half(x->dtype))
+        return false;
+    const Node *n = &g->node.at[x->node];
+    if (n->op == OP_Cast)
+        return val(g, n->in[0])->kind == V_PARAM && val(g, n->in[0])->dtype == DT_F32;
+    return op_is_view(n->op) && n->nin == 1 && is_wide(g, n->in[0]);
+}
+
 static void take(Walk *w, ValueId of, ValueId d)
 {
     Graph *g = w->g;
+    d = g_cast(g, d, is_wide(g, of) ? DT_F32 : val(g, of)->dtype);
     INSIST(of < w->n && d < g->value.n);
     if (!shape_equal(&val(g, d)->shape, &val(g, of)->shape)) {
         /* a constant scalar gradient of a larger value */
         Shape s = val(g, of)->shape;
         d = g_expand(g, d, &s);
     }
-    INSIST(shape_equal(&val(g, d)->shape, &val(g, of)->shape) &&
-           val(g, d)->dtype == val(g, of)->dtype);
+    INSIST(shape_equal(&val(g, d)->shape, &val(g, of)->shape));
     name_gradient(w, d, of);
     vec_push(g->arena, &w->part[of], d);
 }
@@ -102,10 +115,12 @@ static void back_through(Walk *w, NodeId id)
     g->cur_origin = node.origin;
     ValueId *dy = arena_array(g->arena, ValueId, node.nout),
             *din = arena_array(g->arena, ValueId, node.nin);
-    bool *want = arena_array(g->arena, bool, node.nin);
+    bool *want = arena_array(g->arena, bool, node.nin),
+         *wide = arena_array(g->arena, bool, node.nin);
     for (uint32_t i = 0; i < node.nin; i++) {
         din[i] = NONE;
         want[i] = node.in[i] != NONE && w->active[node.in[i]];
+        wide[i] = want[i] && is_wide(g, node.in[i]);
         wanted |= want[i];
     }
     for (uint32_t i = 0; i < node.nout; i++)
@@ -114,8 +129,18 @@ static void back_through(Walk *w, NodeId id)
         return;
     for (uint32_t i = 0; i < node.nout; i++)
         dy[i] = add_up(w, &w->part[node.out[i]], node.out[i]);
-    Vjp v = {
-        .g = g, .node = id, .in = node.in, .out = node.out, .dy = dy, .want = want, .din = din};
+    /* elements of a parameter are added up in f32 */
+    bool moves = wide[0] && (op_is_view(node.op) || op_picks(node.op));
+    for (uint32_t i = 0; i < node.nout && moves; i++)
+        dy[i] = dy[i] == NONE ? NONE : g_cast(g, dy[i], DT_F32);
+    Vjp v = {.g = g,
+             .node = id,
+             .in = node.in,
+             .out = node.out,
+             .dy = dy,
+             .want = want,
+             .wide = wide,
+             .din = din};
     if (!vjp_apply(&v))
         return;
     for (uint32_t i = 0; i < node.nin; i++)

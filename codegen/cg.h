@@ -78,6 +78,9 @@ struct StageGen {
     int64_t bytes_const, bytes_inlined;
     VEC(int64_t) param_at;
     VEC(int64_t) grad_at;           /* -1: none */
+    VEC(int64_t) half_at;           /* of the copy in half_type; -1: none */
+    int64_t bytes_half;
+    Dtype half_type;                /* DT_NONE: no copies */
     IdMap lowered;                  /* by original node: index into lowered_list */
     VEC(Ids) lowered_list;
     /* which stage inputs, outputs and gradients that come in B / I reads (bit 0), W (bit 1),

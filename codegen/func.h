@@ -11,12 +11,14 @@
 /* ---- the function ---------------------------------------------------------------------------- */
 
 typedef enum {
-    BUF_PARAM, BUF_GRAD, BUF_CONST, BUF_STASH, BUF_SAVED, BUF_IN, BUF_OUT, BUF_DY, BUF_DX, BUF_WORK
+    BUF_PARAM, BUF_GRAD, BUF_CONST, BUF_STASH, BUF_SAVED, BUF_IN, BUF_OUT, BUF_DY, BUF_DX, BUF_WORK,
+    BUF_HALF                        /* copies of parameters, in half precision */
 } BufClass;
 
 typedef struct {
     BufClass cls;
-    /* IN, OUT, DY, DX: which; PARAM, GRAD: position in stage.param; CONST: in StageGen.constants */
+    /* IN, OUT, DY, DX: which; PARAM, GRAD, HALF: position in stage.param; CONST: in
+       StageGen.constants */
     uint32_t index;
     ValueId value;
     Dtype type;

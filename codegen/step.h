@@ -35,7 +35,8 @@ typedef struct { uint32_t arg; Lin ld, stride[PRODUCT_BATCH]; } ProductSide;
 
 /* C = op(A) op(B), or C += op(A) op(B), row-major, over a batch. */
 typedef struct {
-    Dtype type;
+    Dtype type;                     /* of A and B */
+    Dtype result;                   /* of C: theirs, or f32 where they are halves */
     bool adds, transposed_a, transposed_b;
     Lin m, n, k;
     ProductSide a, b, c;

@@ -1,7 +1,7 @@
 # bash completion for ppsplit
 _ppsplit() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
-    local options="--split --multi-use --chunk --merge --loss --loss-reduction --freeze --train --stop-gradient --bind --param --params-from --limit --output --target --params --dump --quiet --help --version"
+    local options="--split --multi-use --chunk --merge --loss --loss-reduction --freeze --train --stop-gradient --bind --dtype --param --params-from --limit --output --target --params --dump --quiet --help --version"
     case ${COMP_WORDS[1]:-} in
     schedule) options="--ranks --stages --microbatches --placement --merge --recompute --lower --unshard --defer-reduce --comms --edge --defer
         --send-budget --csv --verify --buffers --simulate --costs --overlap --steps --grid --svg --trace --help" ;;
@@ -13,9 +13,10 @@ _ppsplit() {
     --loss) COMPREPLY=($(compgen -W "mse l1 cross_entropy nll bce_with_logits output: model:" -- "$cur")) ;;
     --loss-reduction) COMPREPLY=($(compgen -W "mean sum" -- "$cur")) ;;
     --multi-use) COMPREPLY=($(compgen -W "transmit replicate" -- "$cur")) ;;
+    --dtype) COMPREPLY=($(compgen -W "f32 bf16 f16" -- "$cur")) ;;
     --params) COMPREPLY=($(compgen -W "copy link" -- "$cur")) ;;
     --target) COMPREPLY=($(compgen -W "cpu cuda" -- "$cur")) ;;
-    --dump) COMPREPLY=($(compgen -W "all import loss partition autodiff stash divide" -- "$cur")) ;;
+    --dump) COMPREPLY=($(compgen -W "all import loss autocast partition autodiff stash divide" -- "$cur")) ;;
     -o | --output) COMPREPLY=($(compgen -d -- "$cur")) ;;
     *) if [[ $cur == -* ]]; then
            COMPREPLY=($(compgen -W "$options" -- "$cur"))

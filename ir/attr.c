@@ -155,7 +155,8 @@ static void dump_array(const char *name, const int64_t *v, int n, FILE *f)
 
 void attr_dump(Op op, const Attr *t, FILE *f)
 {
-    if (attrs_of[op][0] == NONE_LEFT)
+    bool theirs = attrs_of[op][0] == TO && t->to == DT_NONE;    /* a product's own type */
+    if (attrs_of[op][0] == NONE_LEFT || theirs)
         return;
     fputs(" {", f);
     for (const uint8_t *k = attrs_of[op]; *k; k++) {

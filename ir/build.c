@@ -226,3 +226,10 @@ ValueId g_matmul(Graph *g, ValueId x, ValueId y)
             to.d[to.rank++] = s.d[i];
     return g_reshape(g, z, &to);
 }
+
+ValueId g_matmul_wide(Graph *g, ValueId x, ValueId y)
+{
+    bool half = dtype_is_half(val(g, x)->dtype);
+    ValueId in[2] = {x, y};
+    return graph_node(g, OP_MatMul, 2, in, (Attr){.to = half ? DT_F32 : DT_NONE});
+}

@@ -37,6 +37,13 @@ bool dtype_is_float(Dtype t)
            (types[t].kind == REAL || types[t].kind == HALF || types[t].kind == BFLOAT);
 }
 
+bool dtype_is_half(Dtype t)
+{
+    return has_row(t) && (types[t].kind == HALF || types[t].kind == BFLOAT);
+}
+
+Dtype dtype_sum(Dtype t) { return dtype_is_half(t) ? DT_F32 : t; }
+
 bool dtype_is_signed(Dtype t) { return has_row(t) && types[t].kind == SIGNED; }
 
 bool dtype_is_computable(Dtype t) { return t != DT_NONE && dtype_held(t) == t; }

@@ -121,6 +121,8 @@ double dtype_round(Dtype t, double v)
 {
     double rounded;
     INSIST(dtype_is_computable(t) && dtype_is_float(t));
+    if (dtype_is_half(t))
+        v = dtype_round(DT_F32, v);
     element_set_double(t, &rounded, 0, v);
     return element_double(t, &rounded, 0);
 }

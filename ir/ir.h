@@ -59,6 +59,10 @@ ValueId graph_node(Graph *g, Op op, uint32_t nin, const ValueId *in, Attr attr);
 bool g_const_ints(const Graph *g, ValueId v, Arena *a, int64_t **at, int64_t *n);
 bool g_const_double(const Graph *g, ValueId v, double *x);      /* of one element */
 
+/* ---- autocast.c: a graph of f32 computes in f16 or bf16, before it is partitioned ------------ */
+
+void graph_autocast(Graph *g, Dtype half);
+
 /* ---- eval/: computes any core node on dense tensors; folds constants, and is the tests' oracle --
  */
 
@@ -68,8 +72,8 @@ bool g_const_double(const Graph *g, ValueId v, double *x);      /* of one elemen
 void eval_node(Arena *a, Op op, uint32_t nin, const Tensor *in, const Attr *attr, uint32_t nout,
                Tensor *out);
 /* Evaluates nodes in order.  at[] is indexed by value id; the caller fills inputs and parameters.
-   Where one of them holds an f32 of the graph as doubles (dtype DT_F64), so do all results: the
-   float64 oracle. */
+   Where one of them holds an f32 or half of the graph as doubles (dtype DT_F64), so do all results:
+   the float64 oracle. */
 void eval_nodes(const Graph *g, Arena *a, const NodeId *list, uint32_t n, Tensor *at);
 
 /* ---- ops.c: the table as data ---------------------------------------------------------------- */
@@ -82,11 +86,14 @@ const char *op_map_text(Op op);
 bool op_is_core(Op op);                                 /* may stand in a Graph */
 /* its result is its operand's memory, where strides can say it */
 bool op_is_view(Op op);
-/* the flags QUICK, SHORT, REDUCES, PICKS of ops.def */
+/* the flags QUICK, SHORT, REDUCES, PICKS, EXACT of ops.def */
 bool op_is_quick(Op op);
 bool op_is_short(Op op);
 bool op_reduces(Op op);
 bool op_picks(Op op);
+bool op_is_exact(Op op);
+typedef enum { CAST_half, CAST_single, CAST_widest } OpCast;
+OpCast op_cast(Op op);                                  /* the AUTO column */
 bool op_is_pure(Op op);                                 /* equal operands give equal results */
 /* computed at once where operands are constant */
 bool op_folds(Op op);

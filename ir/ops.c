@@ -8,7 +8,8 @@
 typedef enum { CODE_MAP, CODE_KERNEL, CODE_VIEW, CODE_LOWERED, CODE_COMPOSITE } CodeKind;
 typedef enum { GRADIENT_YES, GRADIENT_NO, GRADIENT_LOWERED } Gradient;
 enum {
-    PURE = 1, FOLDS = 2, CHEAP = 4, ALONE = 8, IS_VIEW = 16, QUICK = 32, SHORT = 64, LONG = 128, REDUCES = 256, PICKS = 512
+    PURE = 1, FOLDS = 2, CHEAP = 4, ALONE = 8, IS_VIEW = 16, QUICK = 32, SHORT = 64, LONG = 128, REDUCES = 256, PICKS = 512,
+    EXACT = 1024
 };
 
 typedef struct {
@@ -16,6 +17,7 @@ typedef struct {
     int lo, hi, since;
     uint32_t nin, nout;                                 /* of the core node */
     unsigned flags;
+    OpCast cast;
     Gradient gradient;
     CodeKind kind;
     /* the MAP expression, or the emitter's kind */
@@ -23,7 +25,7 @@ typedef struct {
 } Row;
 
 static const Row rows[OP_COUNT] = {
-    [OP_NONE] = {"none", 0, 0, 0, 0, 0, 0, GRADIENT_NO, CODE_COMPOSITE, NULL},
+    [OP_NONE] = {"none", 0, 0, 0, 0, 0, 0, CAST_widest, GRADIENT_NO, CODE_COMPOSITE, NULL},
 #define G_GRAD(f) GRADIENT_YES
 #define G_NOGRAD GRADIENT_NO
 #define C_MAP(text) CODE_MAP, #text
@@ -31,11 +33,12 @@ static const Row rows[OP_COUNT] = {
 #define C_VIEW CODE_VIEW, NULL
 #define C_CODE_LOWER(f) CODE_LOWERED, #f
 #define FLAGS(flags) flags
-#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, flops, onnx,   \
-           flags, code)                                                                            \
-    [OP_##name] = {#name, lo, hi, since, nin, nout, flags, G_##grad, C_##code},
+#define AUTO(how) CAST_##how
+#define OP(name, lo, hi, since, import, nin, nout, attrs, shape, grad, eval, batch, flops, cast,   \
+           onnx, flags, code)                                                                      \
+    [OP_##name] = {#name, lo, hi, since, nin, nout, flags, cast, G_##grad, C_##code},
 #define COMPOSITE(name, lo, hi, since, f)                                                          \
-    [OP_##name] = {#name, lo, hi, since, 0, 0, 0, GRADIENT_LOWERED, CODE_COMPOSITE, NULL},
+    [OP_##name] = {#name, lo, hi, since, 0, 0, 0, CAST_widest, GRADIENT_LOWERED, CODE_COMPOSITE, NULL},
 #include "ops.def"
 };
 
@@ -61,6 +64,8 @@ bool op_is_quick(Op op) { return rows[op].flags & QUICK; }
 bool op_is_short(Op op) { return rows[op].flags & SHORT; }
 bool op_reduces(Op op) { return rows[op].flags & REDUCES; }
 bool op_picks(Op op) { return rows[op].flags & PICKS; }
+bool op_is_exact(Op op) { return rows[op].flags & EXACT; }
+OpCast op_cast(Op op) { return rows[op].cast; }
 bool op_is_pure(Op op) { return rows[op].flags & PURE; }
 
 bool op_folds(Op op) { return rows[op].flags & FOLDS; }

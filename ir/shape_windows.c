@@ -16,7 +16,9 @@ void shape_matmul(Infer *x)
     if (inner != b->d[b->rank - 2])
         infer_refuse(x, 1, "inner dimensions differ: %lld and %lld", infer_number(inner),
                      infer_number(b->d[b->rank - 2]));
-    x->t[0] = infer_type(x, 0);
+    bool wide = x->at->to == DT_F32 && dtype_is_half(infer_type(x, 0));
+    INSIST(x->at->to == DT_NONE || wide);
+    x->t[0] = wide ? DT_F32 : infer_type(x, 0);
     x->s[0] = *a;
     infer_broadcast(x, b, 2, &x->s[0]);
     x->s[0].d[x->s[0].rank - 2] = a->d[a->rank - 2];
@@ -117,7 +119,7 @@ void shape_conv_weight_grad(Infer *x)
         s->d[1] != a->d[1] / x->at->group)
         infer_refuse(x, 1, "operand and gradient do not make a kernel of %s",
                shape_print(x->g->arena, infer_type(x, 0), s));
-    x->t[0] = infer_type(x, 0);
+    x->t[0] = dtype_sum(infer_type(x, 0));
 }
 
 void shape_pool(Infer *x)

@@ -176,6 +176,9 @@ ValueId simplify(Graph *g, Draft *d)
     case OP_Slice:
         return is_whole_slice(&d->attr, &x->shape) ? d->in[0] : NONE;
     case OP_Cast:
+        n = maker(g, d->in[0], OP_Cast);                /* a half, widened and narrowed again */
+        if (n && dtype_is_half(d->dtype[0]) && val(g, n->in[0])->dtype == d->dtype[0])
+            return n->in[0];
         return x->dtype == d->dtype[0] ? d->in[0] : NONE;
     case OP_StopGradient:
         return maker(g, d->in[0], OP_StopGradient) ? d->in[0] : NONE;

@@ -29,11 +29,14 @@ const char *dtype_name(Dtype t);                        /* "f32", "i64", "bool",
 /* the repeated field of TensorProto with such elements; 0: none */
 uint32_t dtype_onnx_field(Dtype t);
 bool dtype_is_float(Dtype t);
+bool dtype_is_half(Dtype t);                            /* f16, bf16: computed with in f32 */
 bool dtype_is_signed(Dtype t);                          /* a whole number that may be negative */
-bool dtype_is_computable(Dtype t);                      /* f32 f64 i32 i64 bool */
+bool dtype_is_computable(Dtype t);                      /* f32 f64 f16 bf16 i32 i64 bool */
 /* the computable type that stands for t; DT_NONE: none */
 Dtype dtype_held(Dtype t);
-/* the nearest value of a computable float type */
+/* in which numbers of type t are added up: f32 for a half */
+Dtype dtype_sum(Dtype t);
+/* the nearest value of a computable float type; of a half type: of the nearest f32 */
 double dtype_round(Dtype t, double v);
 /* checked: overflow is a fatal error of the model */
 int64_t shape_elements(const Shape *s);

@@ -20,16 +20,22 @@ static int64_t leading(const Shape *s)
     return n;
 }
 
+/* wide: of halves, in f32 */
+static ValueId product(Graph *g, ValueId x, ValueId y, bool wide)
+{
+    return wide ? g_matmul_wide(g, x, y) : g_matmul(g, x, y);
+}
+
 /* sum over b of a[b]^T c[b] as one product over all rows: [rows, m]^T [rows, n] */
-static ValueId product_over_rows(Graph *g, ValueId a, ValueId c)
+static ValueId product_over_rows(Graph *g, ValueId a, ValueId c, bool wide)
 {
     Shape sa = rows_of(&val(g, a)->shape), sc = rows_of(&val(g, c)->shape);
     ValueId flat_a = g_reshape(g, a, &sa), flat_c = g_reshape(g, c, &sc);
-    return g_matmul(g, g_swap_last(g, flat_a), flat_c);
+    return product(g, g_swap_last(g, flat_a), flat_c, wide);
 }
 
 /* sum over b of dy[b] y[b]^T: [m, b n] [b n, k], for an x that every b shares */
-static ValueId product_over_batch(Graph *g, ValueId dy, ValueId y)
+static ValueId product_over_batch(Graph *g, ValueId dy, ValueId y, bool wide)
 {
     Shape s = val(g, dy)->shape, t = val(g, y)->shape;
     int64_t b = leading(&s), m = s.d[s.rank - 2], n = s.d[s.rank - 1], k = t.d[t.rank - 2];
@@ -38,7 +44,7 @@ static ValueId product_over_batch(Graph *g, ValueId dy, ValueId y)
           t2 = shape_of(2, b * n, k);
     ValueId left = g_reshape(g, g_transpose(g, g_reshape(g, dy, &s3), front), &s2);
     ValueId right = g_reshape(g, g_swap_last(g, g_reshape(g, y, &t3)), &t2);
-    return g_matmul(g, left, right);
+    return product(g, left, right, wide);
 }
 
 /* z = x y: dx = dz y^T, dy = x^T dz, summed over the leading dimensions that were broadcast.  A
@@ -46,22 +52,22 @@ static ValueId product_over_batch(Graph *g, ValueId dy, ValueId y)
 void vjp_matmul(Vjp *v)
 {
     Graph *g = v->g;
-    ValueId x = v->in[0], y = v->in[1], dz = v->dy[0];
+    ValueId x = v->in[0], y = v->in[1], dz = g_cast(g, v->dy[0], val(g, x)->dtype);
     Shape sx = *vjp_shape(v, x), sy = *vjp_shape(v, y);
     Shape sz = *vjp_shape(v, dz);
     int64_t nx = leading(&sx), ny = leading(&sy), nz = leading(&sz);
     if (v->want[0]) {
         if (nx == 1 && nz > 1 && ny == nz) {
-            v->din[0] = g_reshape(g, product_over_batch(g, dz, y), &sx);
+            v->din[0] = g_reshape(g, product_over_batch(g, dz, y, v->wide[0]), &sx);
         } else {
-            vjp_give(v, 0, g_matmul(g, dz, g_swap_last(g, y)));
+            vjp_give(v, 0, product(g, dz, g_swap_last(g, y), v->wide[0]));
         }
     }
     if (v->want[1]) {
         if (ny == 1 && nx == nz)
-            v->din[1] = g_reshape(g, product_over_rows(g, x, dz), &sy);
+            v->din[1] = g_reshape(g, product_over_rows(g, x, dz, v->wide[1]), &sy);
         else
-            vjp_give(v, 1, g_matmul(g, g_swap_last(g, x), dz));
+            vjp_give(v, 1, product(g, g_swap_last(g, x), dz, v->wide[1]));
     }
 }
 

@@ -90,7 +90,7 @@ void vjp_cast(Vjp *v)
 {
     UNARY;
     if (dtype_is_float(val(g, x)->dtype) && dtype_is_float(val(g, y)->dtype))
-        v->din[0] = g_cast(g, dy, val(g, x)->dtype);
+        v->din[0] = v->wide[0] ? dy : g_cast(g, dy, val(g, x)->dtype);
 }
 
 #define BINARY \

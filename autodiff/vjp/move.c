@@ -277,7 +277,7 @@ void vjp_gather(Vjp *v)
     }
     index = add_dim(g, vjp_wrap_index(g, index, g_scalar(g, DT_I64, (double)s.d[axis])), is.rank);
     if (axis == 0) {
-        v->din[0] = node3(g, OP_ScatterND, vjp_zeros_like(g, x), index, dy, 0, SCATTER_ADD);
+        v->din[0] = node3(g, OP_ScatterND, vjp_zeros_for(g, x, dy), index, dy, 0, SCATTER_ADD);
         return;
     }
     int64_t front[MAX_RANK], back[MAX_RANK];
@@ -307,8 +307,8 @@ void vjp_gather_elements(Vjp *v)
     int64_t axis = vjp_node(v)->attr.axis;
     ValueId index =
         vjp_wrap_index(g, v->in[1], g_scalar(g, DT_I64, (double)vjp_shape(v, v->in[0])->d[axis]));
-    v->din[0] = node3(g, OP_ScatterElements, vjp_zeros_like(g, v->in[0]), index, v->dy[0], axis,
-                      SCATTER_ADD);
+    v->din[0] = node3(g, OP_ScatterElements, vjp_zeros_for(g, v->in[0], v->dy[0]), index, v->dy[0],
+                      axis, SCATTER_ADD);
 }
 
 /* The tuples of a GatherND or ScatterND, each number counted from the front. */
@@ -339,7 +339,8 @@ void vjp_gather_nd(Vjp *v)
         part[nbatch] = index;
         index = g_concat(g, (uint32_t)nbatch + 1, part, is.rank - 1);
     }
-    v->din[0] = node3(g, OP_ScatterND, vjp_zeros_like(g, x), index, v->dy[0], 0, SCATTER_ADD);
+    ValueId zeros = vjp_zeros_for(g, x, v->dy[0]);
+    v->din[0] = node3(g, OP_ScatterND, zeros, index, v->dy[0], 0, SCATTER_ADD);
 }
 
 /* What a scatter and its gather share, for both families. */

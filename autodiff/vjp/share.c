@@ -34,6 +34,12 @@ ValueId vjp_zeros_like(Graph *g, ValueId x)
     return vjp_zeros(g, like.dtype, &like.shape, like.batch);
 }
 
+ValueId vjp_zeros_for(Graph *g, ValueId x, ValueId dy)
+{
+    Value like = *val(g, x);
+    return vjp_zeros(g, val(g, dy)->dtype, &like.shape, like.batch);
+}
+
 static bool never_negative(const Graph *g, ValueId index)
 {
     const Value *v = val(g, index);

@@ -22,6 +22,8 @@ ValueId vjp_square(Graph *g, ValueId x);
 /* a view of one zero; knows its batch dimension */
 ValueId vjp_zeros(Graph *g, Dtype t, const Shape *s, int batch);
 ValueId vjp_zeros_like(Graph *g, ValueId x);
+/* of x's shape and the gradient's type */
+ValueId vjp_zeros_for(Graph *g, ValueId x, ValueId dy);
 /* i < 0 becomes i + extent */
 ValueId vjp_wrap_index(Graph *g, ValueId index, ValueId extent);
 /* i64 0..n-1 along axis; batch: it is the rows' axis, or -1 */

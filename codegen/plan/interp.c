@@ -226,7 +226,7 @@ static Num apply(const Stmt *s, Dtype t, const Num *in)
     if (s->op == OP_Cast)
         return fit(s->type, in[0]);
     Expr e = {.p = op_map_text(s->op),
-              .t = s->op == OP_Where ? s->type : t,
+              .t = dtype_sum(s->op == OP_Where ? s->type : t),
               .operand = {in[0], in[1], in[2]}};
     return fit(s->type, choice(&e));
 }
@@ -278,7 +278,7 @@ static Num load(const Run *r, const Stmt *s, int64_t point)
 
 static Num combine(const Stmt *s, Num a, Num b)
 {
-    Expr e = {.t = s->type};
+    Expr e = {.t = dtype_sum(s->type)};
     switch (s->op) {
     case OP_ReduceSum: return arithmetic(&e, '+', a, b);
     case OP_ReduceProd: return arithmetic(&e, '*', a, b);
@@ -348,7 +348,7 @@ static void one_row(Run *r)
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
         if (s->kind == S_REDUCE) {
-            Num x = reduce(r, s);
+            Num x = fit(s->type, reduce(r, s));
             for (int64_t p = 0; p < r->points || p == 0; p++)
                 r->value[i][p] = x;
             continue;

@@ -191,6 +191,63 @@ static void scatter_one_hot(Low *l, const Node *n)
     make(l, OP_Where, hit, n->in[2], fill, x.dtype, &x.shape, batch, (Attr){0}, n->out[0]);
 }
 
+/* ---- kernels of their own kind --------------------------------------------------------------- */
+
+/* They compute in no half: their operands become f32, and what they make is rounded. */
+static bool has_half(const Low *l, const Node *n)
+{
+    const Graph *g = l->f->g;
+    bool own = n->op == OP_ScatterElements || n->op == OP_ScatterND || n->op == OP_CumSum ||
+               n->op == OP_TopK || n->op == OP_MaxPool || n->op == OP_AveragePool ||
+               n->op == OP_Dropout || (n->op == OP_Pad && n->attr.mode != PAD_CONSTANT);
+    bool any = false;
+    for (uint32_t i = 0; own && i < n->nin; i++)
+        any |= dtype_is_half(val(g, n->in[i])->dtype);
+    return any;
+}
+
+static ValueId widened(Low *l, ValueId v)
+{
+    Graph *g = l->f->g;
+    const Value x = *val(g, v);
+    if (!dtype_is_half(x.dtype))
+        return v;
+    if (cg_zeros(g, v)) {                               /* a scatter does not read them */
+        int64_t *dims = arena_array(g->arena, int64_t, x.shape.rank + 1);
+        for (int d = 0; d < x.shape.rank; d++)
+            dims[d] = x.shape.d[d];
+        void *bits = arena_alloc(g->arena, 4);
+        ValueId zero = graph_const(g, NULL, (Tensor){DT_F32, {.rank = 0}, bits});
+        return make(l, OP_Expand, zero, NONE, NONE, DT_F32, &x.shape, x.batch,
+                    (Attr){.n = x.shape.rank, .dims = dims}, NONE);
+    }
+    return make(l, OP_Cast, v, NONE, NONE, DT_F32, &x.shape, x.batch, (Attr){.to = DT_F32}, NONE);
+}
+
+static void kernel_in_single(Low *l, const Node *n)
+{
+    Graph *g = l->f->g;
+    ValueId *in = arena_array(g->arena, ValueId, n->nin),
+            *out = arena_array(g->arena, ValueId, n->nout);
+    for (uint32_t i = 0; i < n->nin; i++)
+        in[i] = widened(l, n->in[i]);
+    for (uint32_t i = 0; i < n->nout; i++) {
+        const Value x = *val(g, n->out[i]);
+        out[i] = dtype_is_half(x.dtype) ? cg_new_value(l->f, DT_F32, &x.shape, x.batch) : n->out[i];
+    }
+    NodeId id = cg_new_node(l->f, n->op, n->nin, in, n->nout, out, n->attr, l->origin);
+    vec_push(l->f->sg->a, &l->list, id);
+    for (uint32_t i = 0; i < n->nout; i++) {
+        const Value x = *val(g, n->out[i]);
+        if (out[i] == n->out[i])
+            continue;
+        g->value.at[out[i]].node = id;
+        g->value.at[out[i]].out = i;
+        make(l, OP_Cast, out[i], NONE, NONE, x.dtype, &x.shape, x.batch, (Attr){.to = x.dtype},
+             n->out[i]);
+    }
+}
+
 static bool lower_node(Low *l, NodeId id)
 {
     const Node n = l->f->g->node.at[id];                /* a copy: the array grows */
@@ -203,6 +260,10 @@ static bool lower_node(Low *l, NodeId id)
     default:
         if (one_hot(l->f, &n)) {
             scatter_one_hot(l, &n);
+            return true;
+        }
+        if (has_half(l, &n)) {
+            kernel_in_single(l, &n);
             return true;
         }
         return false;
@@ -231,6 +292,8 @@ void cg_lower(Func *f, const Ids *list)
     StageGen *sg = f->sg;
     for (uint32_t i = 0; i < list->n; i++) {
         NodeId id = list->at[i];
+        if (cg_copied(sg, id) != NONE)
+            continue;
         uint32_t *lowered = idmap_at(sg->a, &sg->lowered, id);
         /* once per node: every function gets the same values */
         if (*lowered == NONE) {

@@ -56,6 +56,24 @@ void cg_position_stage(StageGen *sg)
     }
 }
 
+ValueId cg_copied(const StageGen *sg, NodeId n)
+{
+    const Node *x = &sg->g->node.at[n];
+    const Value *p = x->op == OP_Cast ? val(sg->g, x->in[0]) : NULL;
+    bool copied = p && p->kind == V_PARAM && p->dtype == DT_F32 && sg->half_type != DT_NONE &&
+                  x->attr.to == sg->half_type && !sg->g->param.at[p->param].stat;
+    return copied ? x->in[0] : NONE;
+}
+
+/* The stage's position of a parameter that it reads. */
+static uint32_t position_of(const Func *f, ValueId v)
+{
+    uint32_t i = idmap_get(&f->sg->position.param, val(f->g, v)->param);
+    if (i == NONE)
+        BUG("stage %u does not hold the parameter it reads", f->sg->stage->index);
+    return i;
+}
+
 uint32_t cg_outside(Func *f, ValueId v)
 {
     const Positions *position = &f->sg->position;
@@ -68,12 +86,10 @@ uint32_t cg_outside(Func *f, ValueId v)
         {BUF_DY, &position->dy, f->kind >= F_BACKWARD},
     };
     const Value *x = val(f->g, v);
-    if (x->kind == V_PARAM) {
-        uint32_t i = idmap_get(&position->param, x->param);
-        if (i == NONE)
-            BUG("stage %u does not hold the parameter it reads", f->sg->stage->index);
-        return cg_buffer(f, BUF_PARAM, i, v);
-    }
+    if (x->kind == V_PARAM)
+        return cg_buffer(f, BUF_PARAM, position_of(f, v), v);
+    if (x->kind == V_NODE && cg_copied(f->sg, x->node) != NONE)
+        return cg_buffer(f, BUF_HALF, position_of(f, cg_copied(f->sg, x->node)), v);
     if (x->kind == V_CONST)
         return cg_buffer(f, BUF_CONST, v, v);
     for (size_t k = 0; k < sizeof place / sizeof *place; k++) {

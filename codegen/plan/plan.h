@@ -38,6 +38,9 @@ int64_t cg_bytes(const Func *f, ValueId v);             /* of the value in its t
 uint32_t cg_buffer(Func *f, BufClass cls, uint32_t index, ValueId v);
 void cg_position_stage(StageGen *sg);                     /* all of Positions that the Stage says */
 void cg_position(StageGen *sg, IdMap *m, uint64_t key, uint32_t at);      /* unless it has one */
+/* The parameter of which the node makes a copy in the stage's half type, which the runtime keeps:
+   no function computes it.  NONE: it is no such node. */
+ValueId cg_copied(const StageGen *sg, NodeId n);
 /* the buffer of a value that f does not make; NONE: a view of another */
 uint32_t cg_outside(Func *f, ValueId v);
 

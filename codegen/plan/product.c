@@ -266,7 +266,8 @@ void cg_product(Func *f, const Node *n, Step *step)
     Side sa = stored(f, &p.a, p.m, p.k), sb = stored(f, &p.b, p.k, p.n);
     INSIST(sa.ok && sb.ok && sc.ok && !sc.trans);
     Product *out = arena_new_of(f->a, Product);
-    *out = (Product){.type = val(f->g, n->out[0])->dtype,
+    *out = (Product){.type = val(f->g, n->in[0])->dtype,
+                     .result = val(f->g, n->out[0])->dtype,
                      .adds = f->acc.at[n->out[0]],
                      .transposed_a = sa.trans,
                      .transposed_b = sb.trans,
@@ -286,7 +287,7 @@ void cg_product(Func *f, const Node *n, Step *step)
 
 bool cg_is_product(const Func *f, const Node *n)
 {
-    return n->op == OP_MatMul && library_type(val(f->g, n->out[0])->dtype);
+    return n->op == OP_MatMul && library_type(val(f->g, n->in[0])->dtype);
 }
 
 bool cg_product_takes(const Func *f, ValueId v, const Wide *w)

@@ -33,6 +33,30 @@ static void lay_out_params(StageGen *sg)
     }
 }
 
+/* Which parameters the stage reads in half precision: one type, that of the first. */
+static void lay_out_halves(StageGen *sg)
+{
+    const Stage *s = sg->stage;
+    const Ids *const lists[] = {&s->forward, &s->infer, &s->backward};
+    for (uint32_t i = 0; i < s->param.n; i++)
+        vec_push(sg->a, &sg->half_at, -1);
+    for (int k = 0; k < 3; k++)
+        for (uint32_t i = 0; i < lists[k]->n; i++) {
+            const Node *n = &sg->g->node.at[lists[k]->at[i]];
+            if (sg->half_type == DT_NONE && n->op == OP_Cast && dtype_is_half(n->attr.to))
+                sg->half_type = n->attr.to;
+            ValueId v = cg_copied(sg, lists[k]->at[i]);
+            if (v == NONE)
+                continue;
+            int64_t *at = &sg->half_at.at[idmap_get(&sg->position.param, val(sg->g, v)->param)];
+            if (*at >= 0)
+                continue;
+            *at = sg->bytes_half;
+            sg->bytes_half += cg_align(shape_elements(&val(sg->g, v)->shape) *
+                                       (int64_t)dtype_size(sg->half_type));
+        }
+}
+
 static int64_t bytes_of(const StageGen *sg, ValueId v)
 {
     const Value *x = val(sg->g, v);
@@ -267,6 +291,7 @@ StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index)
     sg->dy_read = arena_array(sg->a, uint8_t, dy_count(sg->stage) + 1);
     cg_position_stage(sg);
     lay_out_params(sg);
+    lay_out_halves(sg);
     lay_out_stash(sg);
     cg_function(sg, F_FORWARD);
     if (!same_forward(sg))

@@ -132,7 +132,7 @@ static Role role(const Func *f, const StepArg *x)
 {
     BufClass c = f->buf.at[x->buf].cls;
     bool gradient = c == BUF_DY || c == BUF_DX || cg_is_gradient(f, x->value);
-    if (c == BUF_GRAD || c == BUF_PARAM)
+    if (c == BUF_GRAD || c == BUF_PARAM || c == BUF_HALF)
         return c == BUF_GRAD ? ROLE_DW : ROLE_W;
     return x->written ? (gradient ? ROLE_DX : ROLE_Y) : gradient ? ROLE_DY : ROLE_X;
 }

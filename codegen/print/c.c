@@ -58,7 +58,7 @@ static void clear(Print *p, const char *array, int n, const Stmt *s)
         text_line(p->t, "%s %s[%d] = {0};", type_sum(s->type), array, n);
         return;
     }
-    text_line(p->t, "%s %s[%d];", cg_ctype(s->type), array, n);
+    text_line(p->t, "%s %s[%d];", type_sum(s->type), array, n);
     text_line(p->t, "for (int k = 0; k < %d; k++)", n);
     text_line(p->t, "    %s[k] = %s;", array, zero);
 }
@@ -254,8 +254,10 @@ static void pass(Print *p)
     for (uint32_t i = 0; i < n->stmt.n; i++) {
         const Stmt *s = &n->stmt.at[i];
         if (p->in_pass[i] && s->kind == S_REDUCE)
-            text_line(p->t, "const %s %s = pp_fold_%s%s(s%u);", cg_ctype(s->type), p->scalar[i],
-                      print_fold_name(s->op), type_suffix(s->type), i);
+            text_line(p->t, "const %s %s = %s;", type_sum(s->type), p->scalar[i],
+                      type_rounded(p->a, s->type,
+                                   arena_printf(p->a, "pp_fold_%s%s(s%u)", print_fold_name(s->op),
+                                                type_suffix(s->type), i)));
     }
 }
 

@@ -14,7 +14,8 @@ void print_product(Out *o, const Step *s)
         o->a, "%s%d, %d, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s", o->target->context,
         p->transposed_a, p->transposed_b, out_lin(o, p->m), out_lin(o, p->n), out_lin(o, p->k), one,
         a, out_lin(o, p->a.ld), b, out_lin(o, p->b.ld), beta, c, out_lin(o, p->c.ld));
-    const char *function = arena_printf(o->a, "%s%sgemm", o->target->call, type_library(p->type));
+    const char *function = arena_printf(o->a, "%s%s%sgemm", o->target->call, type_library(p->type),
+                                        p->result == p->type ? "" : type_library(p->result));
     if (p->nb == 0)
         text_line(&o->text, "%s(%s);", function, head);
     else

@@ -108,7 +108,7 @@ static void each_reduction(Column *o, void (*fn)(Column *, uint32_t, const Stmt 
 static void declare(Column *o, uint32_t i, const Stmt *s)
 {
     Cuda *c = o->c;
-    const char *zero = print_neutral(&c->p, s), *type = cg_ctype(s->type);
+    const char *zero = print_neutral(&c->p, s), *type = type_sum(s->type);
     text_line(c->p.t, "__shared__ %s p%u[%d][%d];", type, i, o->y, o->x * c->vec);
     if (c->vec == 4)
         text_line(c->p.t, "%s s%u[4] = {%s, %s, %s, %s};", type, i, zero, zero, zero, zero);
@@ -131,7 +131,7 @@ static void publish(Column *o, uint32_t i, const Stmt *s)
 static void combine(Column *o, uint32_t i, const Stmt *s)
 {
     Print *p = &o->c->p;
-    text_line(p->t, "%s %s = p%u[0][t];", cg_ctype(s->type), p->scalar[i], i);
+    text_line(p->t, "%s %s = p%u[0][t];", type_sum(s->type), p->scalar[i], i);
     if (o->y == 1)
         return;
     text_line(p->t, "for (int k = 1; k < %d; k++)", o->y);
@@ -145,12 +145,13 @@ static void put_part(Column *o, uint32_t i, const Stmt *s)
     Cuda *c = o->c;
     text_line(c->p.t, "part%u[static_cast<%s>(blockIdx.y) * %s + column] = %s;", i, c->index,
               print_factor(&c->p, o->columns), c->p.scalar[i]);
-    cuda_part(c, i, lin_at(o->columns, c->full) * o->count * (int64_t)dtype_size(s->type));
+    cuda_part(c, i, lin_at(o->columns, c->full) * o->count *
+                      (int64_t)dtype_size(dtype_sum(s->type)));
 }
 
 static void first_part(Column *o, uint32_t i, const Stmt *s)
 {
-    text_line(o->c->p.t, "%s %s = part%u[column];", cg_ctype(s->type), o->c->p.scalar[i], i);
+    text_line(o->c->p.t, "%s %s = part%u[column];", type_sum(s->type), o->c->p.scalar[i], i);
 }
 
 static void add_part(Column *o, uint32_t i, const Stmt *s)

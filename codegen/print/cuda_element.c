@@ -116,9 +116,10 @@ const char *cuda_name(Print *p, uint32_t i)
         return cg_number(p->a, s->type, s->k, s->ki);
     if (s->kind == S_REDUCE || (s->row && p->n->kind != NEST_COLUMN))
         return p->scalar[i];
-    if (s->keep && (p->pass > s->pass || c->vector[i]))
-        return row_buffer(c, i, true);
-    return arena_printf(p->a, c->vector[i] ? "v%u[k]" : "v%u", i);
+    const char *name = s->keep && (p->pass > s->pass || c->vector[i])
+                           ? row_buffer(c, i, true)
+                           : arena_printf(p->a, c->vector[i] ? "v%u[k]" : "v%u", i);
+    return c->vector[i] ? type_read(p->a, s->type, name) : name;        /* four as they lie */
 }
 
 /* ---- the elements of a pass ------------------------------------------------------------------ */
@@ -220,7 +221,8 @@ static void four_elements(Cuda *c, const char *index)
                 continue;
             if (s->kind == S_STORE && !moved(c, s))
                 text_line(c->p.t, "o%u[k] %s %s%s;", i, s->acc ? "+=" : "=",
-                          type_narrowing(s->type), c->p.name(&c->p, s->in[0]));
+                          type_narrowing(s->type),
+                          type_written(c->p.a, s->type, c->p.name(&c->p, s->in[0]), true));
             else if (s->kind == S_REDUCE || (!c->still[i] && s->kind != S_STORE))
                 value(c, i);
         }
@@ -268,7 +270,7 @@ void cuda_part(Cuda *c, uint32_t stmt, int64_t bytes)
 {
     CudaNest *o = c->out;
     o->part[o->parts].stmt = stmt;
-    o->part[o->parts].type = c->p.n->stmt.at[stmt].type;
+    o->part[o->parts].type = dtype_sum(c->p.n->stmt.at[stmt].type);
     o->part[o->parts++].offset = o->bytes_scratch;
     o->bytes_scratch += cg_align(bytes);
 }

@@ -249,22 +249,23 @@ static void open_reductions(Cuda *c)
 {
     for (uint32_t i = 0; i < c->p.n->stmt.n; i++)
         if (c->p.in_pass[i] && c->p.n->stmt.at[i].kind == S_REDUCE)
-            text_line(c->p.t, "%s s%u = %s;", cg_ctype(c->p.n->stmt.at[i].type), i,
+            text_line(c->p.t, "%s s%u = %s;", type_sum(c->p.n->stmt.at[i].type), i,
                       print_neutral(&c->p, &c->p.n->stmt.at[i]));
 }
 
-static void close_reductions(Row *r)
+/* part: of a segment of the row, not rounded yet. */
+static void close_reductions(Row *r, bool part)
 {
     Cuda *c = r->c;
     for (uint32_t i = 0; i < c->p.n->stmt.n; i++) {
         const Stmt *s = &c->p.n->stmt.at[i];
         if (!c->p.in_pass[i] || s->kind != S_REDUCE)
             continue;
-        if (r->lanes == 1)
-            text_line(c->p.t, "const %s %s = s%u;", cg_ctype(s->type), c->p.scalar[i], i);
-        else
-            text_line(c->p.t, "const %s %s = %s(s%u);", cg_ctype(s->type), c->p.scalar[i],
-                      reduce_name(r, s), i);
+        const char *x = arena_printf(c->p.a, "s%u", i);
+        if (r->lanes != 1)
+            x = arena_printf(c->p.a, "%s(%s)", reduce_name(r, s), x);
+        text_line(c->p.t, "const %s %s = %s;", type_sum(s->type), c->p.scalar[i],
+                  part ? x : type_rounded(c->p.a, s->type, x));
     }
 }
 
@@ -351,7 +352,7 @@ static void passes(Row *r)
         nest_marks(n, c->p.pass, c->p.in_pass);
         open_reductions(c);
         over_row(r, NULL, print_lin(&c->p, r->length));
-        close_reductions(r);
+        close_reductions(r, false);
     }
     print_row_values(&c->p, n->passes);
     row_stores(r, n->passes);
@@ -451,12 +452,12 @@ static void reduce_segments(Row *r, int64_t size, int64_t count)
     nest_marks(n, 0, c->p.in_pass);
     open_reductions(c);
     over_row(r, "begin", "end");
-    close_reductions(r);
+    close_reductions(r, true);
     text_line(c->p.t, "if (thread == 0) {");
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (n->stmt.at[i].kind == S_REDUCE) {
             text_line(c->p.t, "    part%u[%s] = %s;", i, part, c->p.scalar[i]);
-            cuda_part(c, i, rows * count * (int64_t)dtype_size(n->stmt.at[i].type));
+            cuda_part(c, i, rows * count * (int64_t)dtype_size(dtype_sum(n->stmt.at[i].type)));
         }
     text_line(c->p.t, "}");
 }
@@ -485,7 +486,7 @@ static void reduce_parts(Row *r, int64_t count)
             print_accumulate(&c->p, arena_printf(c->p.a, "s%u", i), &n->stmt.at[i],
                              arena_printf(c->p.a, "part%u[%s]", i, part));
     print_close_block(&c->p);
-    close_reductions(r);
+    close_reductions(r, false);
     needed_values(r, false);
     row_stores(r, 0);
     row_stores(r, 1);

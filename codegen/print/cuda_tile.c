@@ -115,7 +115,7 @@ void cuda_tile(Cuda *c, int along)
     c->p.dim[last] = "j";
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (c->tiled[i])
-            text_line(c->p.t, "__shared__ %s tile%u[%d][%d];", cg_ctype(n->stmt.at[i].type), i,
+            text_line(c->p.t, "__shared__ %s tile%u[%d][%d];", type_sum(n->stmt.at[i].type), i,
                       TILE, TILE + 1);
     open_tile(c, along, others);
     open_walk(c, c->p.dim[along], "j", n->ext[along], n->ext[last]);

@@ -123,15 +123,25 @@ const char *print_load(Print *p, const Stmt *s)
 {
     const char *load = arena_printf(p->a, "%s[%s]", print_arg(p, s->arg), print_address(p, s)),
                *guard = print_guard(p, s);
+    load = type_read(p->a, s->type, load);
     return guard ? arena_printf(p->a, "%s ? %s : %s", guard, load,
                                 cg_number(p->a, s->type, s->k, s->ki))
                  : load;
 }
 
-const char *print_expression(Print *p, const Stmt *s)
+/* Is each element of the result one of an operand's, or its negative? */
+static bool is_exact(const Print *p, const Stmt *s)
+{
+    if (s->op == OP_Cast)
+        return p->n->stmt.at[s->in[0]].type == s->type;
+    return op_is_exact(s->op);
+}
+
+static const char *plain_expression(Print *p, const Stmt *s)
 {
     switch (s->kind) {
-    case S_LIN: return arena_printf(p->a, "(%s)(%s)", cg_ctype(s->type), print_lin(p, s->base));
+    case S_LIN:
+        return arena_printf(p->a, "(%s)(%s)", type_sum(s->type), print_lin(p, s->base));
     case S_INDEX: {
         const char *x = print_affine(p, s->base, s->stride);
         return s->type == DT_I64 ? x : arena_printf(p->a, "(%s)(%s)", cg_ctype(s->type), x);
@@ -140,11 +150,23 @@ const char *print_expression(Print *p, const Stmt *s)
     case S_OP:
         if (s->op == OP_Cast && s->type == DT_BOOL)
             return arena_printf(p->a, "%s != 0", p->name(p, s->in[0]));
+        if (s->op == OP_Cast &&
+            (dtype_is_half(s->type) || dtype_is_half(p->n->stmt.at[s->in[0]].type)) &&
+            dtype_sum(p->n->stmt.at[s->in[0]].type) == dtype_sum(s->type))
+            return p->name(p, s->in[0]);                /* both are floats */
         if (s->op == OP_Cast)
-            return arena_printf(p->a, "(%s)%s", cg_ctype(s->type), p->name(p, s->in[0]));
+            return arena_printf(p->a, "(%s)%s", type_sum(s->type), p->name(p, s->in[0]));
         return map_text(p, s);
     default: BUG("no expression for a statement of kind %d", (int)s->kind);
     }
+}
+
+/* A half is rounded where it is made, whether or not it is ever stored. */
+const char *print_expression(Print *p, const Stmt *s)
+{
+    const char *x = plain_expression(p, s);
+    bool rounds = s->kind == S_LIN || s->kind == S_INDEX || (s->kind == S_OP && !is_exact(p, s));
+    return rounds ? type_rounded(p->a, s->type, x) : x;
 }
 
 void print_value(Print *p, uint32_t i)
@@ -159,9 +181,12 @@ void print_value(Print *p, uint32_t i)
 
 void print_store(Print *p, const Stmt *s)
 {
-    const char *cast = type_narrowing(s->type);
+    const Stmt *x = &p->n->stmt.at[s->in[0]];
+    bool sum = x->kind == S_REDUCE && p->n->kind == NEST_COLUMN;
+    INSIST(!s->acc || !dtype_is_half(s->type));         /* it would be rounded twice */
+    const char *value = type_written(p->a, s->type, p->name(p, s->in[0]), !sum);
     text_line(p->t, "%s[%s] %s %s%s;", print_arg(p, s->arg), print_affine(p, s->base, s->stride),
-              s->acc ? "+=" : "=", cast, p->name(p, s->in[0]));
+              s->acc ? "+=" : "=", type_narrowing(s->type), value);
 }
 
 const char *print_neutral(Print *p, const Stmt *s)

@@ -20,6 +20,7 @@ const char *out_name(const Func *f, uint32_t buf)
     switch (b->guest ? BUF_WORK : b->cls) {
     case BUF_PARAM: return arena_printf(f->a, "w%u", b->index);
     case BUF_GRAD: return arena_printf(f->a, "dw%u", b->index);
+    case BUF_HALF: return arena_printf(f->a, "wh%u", b->index);
     case BUF_CONST: return arena_printf(f->a, "c%u", cg_constant(f->sg, b->value));
     case BUF_IN: return arena_printf(f->a, "x%u", b->index);
     case BUF_OUT: return arena_printf(f->a, "y%u", b->index);

@@ -9,7 +9,7 @@
 static const char *const block_name[] = {
     [BUF_PARAM] = "param", [BUF_GRAD] = "grad", [BUF_CONST] = "constants", [BUF_STASH] = "stash",
     [BUF_SAVED] = "saved", [BUF_IN] = "in",     [BUF_OUT] = "out",     [BUF_DY] = "dy",
-    [BUF_DX] = "dx",       [BUF_WORK] = "work",
+    [BUF_DX] = "dx",       [BUF_WORK] = "work",   [BUF_HALF] = "half",
 };
 
 const char *place_block(BufClass c) { return block_name[c]; }
@@ -33,6 +33,7 @@ int64_t place_at(const Func *f, uint32_t buf)
     switch (b->cls) {
     case BUF_PARAM: return sg->param_at.at[b->index];
     case BUF_GRAD: return sg->grad_at.at[b->index];
+    case BUF_HALF: return sg->half_at.at[b->index];
     case BUF_CONST: {
         const StageConst *c = &sg->constants.at[cg_constant(f->sg, b->value)];
         return c->offset + (c->inlined ? sg->bytes_const : 0);
@@ -68,6 +69,7 @@ const char *place_text(Out *o, uint32_t buf)
     static const char *const title[] = {
         [BUF_PARAM] = "parameters",
         [BUF_GRAD] = "gradients",
+        [BUF_HALF] = "parameters, rounded once a step",
         [BUF_CONST] = "constants",
         [BUF_STASH] = "what forward keeps for backward, one slot for each microbatch",
         [BUF_SAVED] = "what backward_input keeps for backward_weight",

@@ -14,8 +14,8 @@
 
 static const char **field_names(Out *o, const Repeat *r)
 {
-    static const char *const prefix[] = {"w", "dw", "c", "x", "y", "dy", "dx", "t", "dt"};
-    uint32_t many[9] = {0};
+    static const char *const prefix[] = {"w", "dw", "c", "x", "y", "dy", "dx", "t", "dt", "wh"};
+    uint32_t many[10] = {0};
     const char **name = arena_array(o->a, const char *, r->field.n + 1);
     for (uint32_t i = 0; i < r->field.n; i++) {
         const Buffer *b = &o->f->buf.at[r->field.at[i].buf[0]];
@@ -23,6 +23,7 @@ static const char **field_names(Out *o, const Repeat *r)
         int kind = b->cls == BUF_PARAM   ? 0
                    : b->cls == BUF_GRAD  ? 1
                    : b->cls == BUF_CONST ? 2
+                   : b->cls == BUF_HALF  ? 9
                    : gradient            ? 8
                                          : 7;
         name[i] = arena_printf(o->a, "%s%u", prefix[kind], ++many[kind]);

@@ -134,12 +134,15 @@ static void print_params(const StageGen *sg, Text *t)
     for (uint32_t i = 0; i < s->param.n; i++) {
         const ParamUse *u = &s->param.at[i];
         const Param *q = &sg->g->param.at[u->param];
+        const char *half = "";
+        if (sg->bytes_half > 0)
+            half = arena_printf(sg->a, ", .half_offset = %" PRId64, sg->half_at.at[i]);
         text_line(t,
                   "    {.t = %s,\n     .param = %u, .use = %s, .from = %u, .trainable = %d, .stat "
-                  "= %d, .offset = %" PRId64 ", .grad_offset = %" PRId64 "},",
+                  "= %d, .offset = %" PRId64 ", .grad_offset = %" PRId64 "%s},",
                   tensor(sg, q->name, q->dtype, &q->shape, -1), u->param, use[u->use],
                   u->use == USE_OWN ? s->index : u->from, q->trainable, q->stat, sg->param_at.at[i],
-                  sg->grad_at.at[i]);
+                  sg->grad_at.at[i], half);
     }
     text_line(t, "};\n");
 }
@@ -164,7 +167,7 @@ void cg_short_constants(const StageGen *sg, const char *prefix, Text *t)
         for (int64_t j = 0; j < n; j++) {
             int64_t whole;
             double x = cg_element(v, j, &whole);
-            const char *number = cg_number(sg->a, v->dtype, x, whole);
+            const char *number = cg_stored_number(sg->a, v->dtype, x, whole);
             if (j == 0 || t->n - line + strlen(number) > LINE) {
                 text_add(t, j ? ",\n    " : "\n    ");
                 line = t->n;
@@ -318,6 +321,9 @@ static void print_stage(const StageGen *sg, Target target, uint32_t dys, uint32_
     text_line(t,
               ".bytes_stash = %" PRId64 ", .bytes_saved = %" PRId64 ", .bytes_work = %" PRId64 ",",
               sg->bytes_stash, sg->bytes_saved, cg_bytes_work(sg, target));
+    if (sg->bytes_half > 0)
+        text_line(t, ".bytes_half = %" PRId64 ", .half_type = %s,", sg->bytes_half,
+                  type_runtime(sg->half_type));
     text_line(
         t, ".flops_forward = %" PRId64 ", .flops_input = %" PRId64 ", .flops_weight = %" PRId64 ",",
         flops(sg, &s->forward), flops(sg, &s->backward_input), flops(sg, &s->backward_weight));

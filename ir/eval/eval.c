@@ -35,11 +35,13 @@ void eval_node(Arena *a, Op op, uint32_t nin, const Tensor *in, const Attr *attr
 
 /* ---- lists of nodes ---- */
 
-/* The oracle: an f32 value of the graph that is held in doubles. */
+static bool narrow(Dtype t) { return dtype_is_float(t) && t != DT_F64; }
+
+/* The oracle: a value of the graph that is held in doubles and of a narrower type. */
 static bool is_wide(const Graph *g, const Tensor *at)
 {
     for (ValueId v = 0; v < g->value.n; v++)
-        if (at[v].data && at[v].dtype == DT_F64 && val(g, v)->dtype == DT_F32)
+        if (at[v].data && at[v].dtype == DT_F64 && narrow(val(g, v)->dtype))
             return true;
     return false;
 }
@@ -47,7 +49,7 @@ static bool is_wide(const Graph *g, const Tensor *at)
 static Tensor widened(Arena *a, Tensor t)
 {
     Tensor to = {.dtype = DT_F64, .shape = t.shape};
-    if (t.dtype != DT_F32)
+    if (!narrow(t.dtype))
         return t;
     eval_node(a, OP_Cast, 1, &t, &(Attr){.to = DT_F64}, 1, &to);
     return to;
@@ -79,7 +81,7 @@ void eval_nodes(const Graph *g, Arena *a, const NodeId *list, uint32_t n, Tensor
             in[i] = operand(g, a, x->in[i], at, wide);
         for (uint32_t i = 0; i < x->nout; i++) {
             const Value *v = val(g, x->out[i]);
-            out[i] = (Tensor){wide && v->dtype == DT_F32 ? DT_F64 : v->dtype, v->shape, NULL};
+            out[i] = (Tensor){wide && narrow(v->dtype) ? DT_F64 : v->dtype, v->shape, NULL};
         }
         eval_node(a, x->op, x->nin, in, &x->attr, x->nout, out);
         for (uint32_t i = 0; i < x->nout; i++)

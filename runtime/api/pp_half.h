@@ -1,6 +1,6 @@
 /*
- * pp_half.h - 16-bit floating-point numbers, bfloat16 and binary16, for C and for CUDA C: their bits
- * to float, exactly; float to their bits, to the nearest, of two equally near the even one; and a
+ * pp_half.h - 16-bit floating-point numbers, bfloat16 and binary16, for C and for CUDA C: their
+ * bits to float, exactly; float to their bits, to the nearest, of two equally near the even one; and a
  * float rounded to what such bits can say.
  *
  * A NaN stays one: its sign and upper bits, made quiet, never an infinity.  What is too large
@@ -10,6 +10,7 @@
  * (NaN's bits on a GPU are its own).
  *
  *     pp_from_bf16(h)  pp_to_bf16(x)  pp_round_bf16(x) == pp_from_bf16(pp_to_bf16(x));  _f16
+ *     pp_pack_bf16(x)  the bits of an x that is rounded already
  */
 #ifndef PP_HALF_H
 #define PP_HALF_H
@@ -47,6 +48,8 @@ PP_FN float pp_round_bf16(float x)
     return pp_float_of((int32_t)(pp_bf16_bits(x) & 0xffff0000u));
 #endif
 }
+
+PP_FN uint16_t pp_pack_bf16(float x) { return (uint16_t)((uint32_t)pp_bits_f(x) >> 16); }
 
 /* ---- binary16: 5 bits of exponent, 10 of fraction ---- */
 
@@ -98,5 +101,7 @@ PP_FN uint16_t pp_to_f16(float x)
     return (uint16_t)((v > 0x7f800000u ? quiet : finite) | sign >> 16);
 #endif
 }
+
+PP_FN uint16_t pp_pack_f16(float x) { return pp_to_f16(x); }
 
 #endif

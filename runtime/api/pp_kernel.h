@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "pp.h"
+#include "pp_half.h"
 #include "pp_math.h"
 #include "pp_random.h"
 

@@ -1,0 +1,314 @@
+/*
+ * autocast.c - a graph that computes in half precision, in the manner of torch.autocast.  In: a
+ * Graph with its loss, and f16 or bf16.  Out: the same values, many of them now of that type, and
+ * the Casts between.
+ *
+ * The column AUTO of ops.def says of each operation whether it computes in the half type (products:
+ * they add up in f32), in f32 (norms, exponentials, long sums), or in its operands' widest type.
+ * Parameters stay f32; where a product reads one, the Cast stands at the parameter itself and views
+ * of it are views of the copy, so that the copy can be made once a step.  A bias is added to a
+ * product before it is rounded, and a number that is no half is used as it is.  Each value is cast
+ * once to a type.  What the model yields, and running statistics, keep their types.  f64 and whole
+ * numbers are as they were.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "ir.h"
+
+typedef struct {
+    Graph *g;
+    Arena *a; /* scratch */
+    Dtype half;
+    ValueId n;        /* values before the pass */
+    const Node *node; /* as they were */
+    Ids *users;
+    bool *is_output;
+    ValueId *cast[2]; /* by value: the same in the half type, in f32; NONE: not made */
+    uint32_t cap;
+    bool *product; /* shows a product's result */
+    bool *biased;  /* of a MatMul that only an addition of a bias reads */
+} Cast;
+
+static bool is_single(const Graph *g, ValueId v) { return val(g, v)->dtype == DT_F32; }
+
+/* The operand of a view of one value; NONE: the node is no such view. */
+static ValueId shown(const Node *n) { return op_is_view(n->op) && n->nin == 1 ? n->in[0] : NONE; }
+
+static ValueId below_views(const Graph *g, ValueId v)
+{
+    const Value *x = val(g, v);
+    ValueId in = x->kind == V_NODE ? shown(&g->node.at[x->node]) : NONE;
+    return in == NONE ? v : below_views(g, in);
+}
+
+static bool of_parameter(const Graph *g, ValueId v)
+{
+    return val(g, below_views(g, v))->kind == V_PARAM;
+}
+
+/* ---- casts ----------------------------------------------------------------------------------- */
+
+static ValueId *known(Cast *c, ValueId v, Dtype t)
+{
+    if (v >= c->cap) {
+        uint32_t cap = 2 * v + 64;
+        for (int k = 0; k < 2; k++) {
+            ValueId *more = arena_array(c->a, ValueId, cap);
+            memset(more, 0xff, cap * sizeof *more);
+            if (c->cap)
+                memcpy(more, c->cast[k], c->cap * sizeof *more);
+            c->cast[k] = more;
+        }
+        c->cap = cap;
+    }
+    return &c->cast[t == DT_F32][v];
+}
+
+/* The view's node over another operand. */
+static ValueId same_view(Graph *g, ValueId v, ValueId operand)
+{
+    const Node n = g->node.at[val(g, v)->node];
+    return graph_out(g, graph_node(g, n.op, 1, &operand, n.attr), val(g, v)->out);
+}
+
+static ValueId in_type(Cast *c, ValueId v, Dtype t)
+{
+    Graph *g = c->g;
+    if (val(g, v)->dtype == t)
+        return v;
+    ValueId made = *known(c, v, t);
+    if (made != NONE)
+        return made;
+    if (val(g, v)->kind == V_NODE && of_parameter(g, v))
+        made = same_view(g, v, in_type(c, g->node.at[val(g, v)->node].in[0], t));
+    else
+        made = g_cast(g, v, t);
+    return *known(c, v, t) = made;
+}
+
+/* ---- types ----------------------------------------------------------------------------------- */
+
+static bool casts(const Cast *c, ValueId v)
+{
+    Dtype t = val(c->g, v)->dtype;
+    return t == DT_F32 || t == c->half;
+}
+
+/* One number, as good in the half type as any: it makes nothing wider. */
+static bool is_number(const Cast *c, ValueId v)
+{
+    const Value *x = val(c->g, v);
+    double d;
+    return x->kind == V_CONST && g_const_double(c->g, v, &d) &&
+           isfinite(d) == isfinite(dtype_round(c->half, d));
+}
+
+static Dtype widest(const Cast *c, const Node *n)
+{
+    bool half = false, single = false;
+    for (uint32_t i = 0; i < n->nin; i++) {
+        if (!casts(c, n->in[i]) || is_number(c, n->in[i]))
+            continue;
+        half |= val(c->g, n->in[i])->dtype == c->half;
+        single |= is_single(c->g, n->in[i]);
+    }
+    return half && !single ? c->half : DT_F32;
+}
+
+static Dtype computes_in(const Cast *c, const Node *n)
+{
+    switch (op_cast(n->op)) {
+    case CAST_half: return c->half;
+    case CAST_single: return DT_F32;
+    default: return widest(c, n);
+    }
+}
+
+/* ---- a bias ---------------------------------------------------------------------------------- */
+
+static bool adds_bias(const Graph *g, const Node *n, const bool *product)
+{
+    return n->op == OP_Add && ((product[n->in[0]] && of_parameter(g, n->in[1])) ||
+                               (product[n->in[1]] && of_parameter(g, n->in[0])));
+}
+
+/* Is the value read once, through views, and there a bias is added to it? */
+static bool awaits_bias(const Cast *c, ValueId v)
+{
+    const Graph *g = c->g;
+    for (;;) {
+        if (c->users[v].n != 1)
+            return false;
+        const Node *n = &g->node.at[c->users[v].at[0]];
+        if (shown(n) == NONE || n->nout != 1)
+            return adds_bias(g, n, c->product);
+        v = n->out[0];
+    }
+}
+
+/* A view of a parameter: do only products read it? */
+static bool wants_half(const Cast *c, ValueId v)
+{
+    const Graph *g = c->g;
+    bool all = c->users[v].n > 0 && !c->is_output[v];
+    for (uint32_t i = 0; all && i < c->users[v].n; i++) {
+        const Node *n = &c->node[c->users[v].at[i]];
+        all = op_cast(n->op) == CAST_half ||
+              (shown(n) != NONE && n->nout == 1 && wants_half(c, n->out[0]));
+    }
+    return all && is_single(g, v);
+}
+
+static void find_products(Cast *c)
+{
+    const Graph *g = c->g;
+    c->product = arena_array(c->a, bool, c->n + 1);
+    c->biased = arena_array(c->a, bool, c->n + 1);
+    for (NodeId i = 0; i < g->node.n; i++) {
+        const Node *n = &g->node.at[i];
+        bool is = op_cast(n->op) == CAST_half && is_single(g, n->out[0]);
+        is |= shown(n) != NONE && n->nout == 1 && c->product[shown(n)];
+        c->product[n->out[0]] = is;
+    }
+    for (NodeId i = 0; i < g->node.n; i++) {
+        const Node *n = &g->node.at[i];
+        bool is_output = false;
+        for (uint32_t k = 0; n->op == OP_MatMul && k < g->output.n; k++)
+            is_output |= below_views(g, g->output.at[k]) == n->out[0];
+        if (n->op == OP_MatMul && !is_output)
+            c->biased[n->out[0]] = c->product[n->out[0]] && awaits_bias(c, n->out[0]);
+    }
+}
+
+/* ---- nodes ----------------------------------------------------------------------------------- */
+
+static NodeId append(Cast *c, Node n)
+{
+    Graph *g = c->g;
+    vec_push(g->arena, &g->node, n);
+    for (uint32_t i = 0; i < n.nout; i++) {
+        g->value.at[n.out[i]].node = g->node.n - 1;
+        g->value.at[n.out[i]].out = i;
+    }
+    return g->node.n - 1;
+}
+
+/* Has it an operand that is a number, but no half? */
+static bool reads_finer(const Cast *c, const Node *n)
+{
+    double d;
+    bool any = false;
+    for (uint32_t i = 0; op_is_map(n->op) && i < n->nin; i++)
+        any |= casts(c, n->in[i]) && g_const_double(c->g, n->in[i], &d) &&
+               memcmp(&(double){dtype_round(c->half, d)}, &d, sizeof d) != 0;
+    return any;
+}
+
+/* Computes in f32, and only then rounds. */
+static void rounded(Cast *c, Node n)
+{
+    Graph *g = c->g;
+    Value y = *val(g, n.out[0]);
+    ValueId sum = graph_value(g, V_NODE, NULL, DT_F32, &y.shape);
+    Node round = {.op = OP_Cast, .nin = 1, .nout = 1, .attr = {.to = c->half}, .origin = n.origin};
+    round.in = arena_array(g->arena, ValueId, 1);
+    round.in[0] = sum;
+    round.out = n.out;
+    n.out = arena_array(g->arena, ValueId, 1);
+    n.out[0] = sum;
+    for (uint32_t i = 0; i < n.nin; i++)
+        n.in[i] = in_type(c, n.in[i], DT_F32);
+    g->value.at[round.out[0]].dtype = c->half;
+    append(c, n);
+    append(c, round);
+}
+
+static void retype(Cast *c, Node n)
+{
+    Graph *g = c->g;
+    Dtype t = computes_in(c, &n);
+    g->cur_origin = n.origin;
+    if (n.op == OP_Cast || n.op == OP_Count) { /* their types are what they say */
+        bool idle = n.op == OP_Cast && val(g, n.in[0])->dtype == n.attr.to;
+        n.op = idle ? OP_Identity : n.op;
+        n.attr = idle ? (Attr){0} : n.attr;
+        append(c, n);
+        return;
+    }
+    bool of_halves = t == c->half && is_single(g, n.out[0]);
+    if (is_single(g, n.out[0]) &&
+        (adds_bias(g, &n, c->product) || (of_halves && reads_finer(c, &n)))) {
+        rounded(c, n);
+        return;
+    }
+    if (shown(&n) != NONE && n.nout == 1 && of_parameter(g, n.in[0]) && wants_half(c, n.out[0]))
+        t = c->half;
+    for (uint32_t i = 0; i < n.nin; i++)
+        if (casts(c, n.in[i]))
+            n.in[i] = in_type(c, n.in[i], t);
+    bool wide = n.op == OP_MatMul && c->biased[n.out[0]];
+    if (wide)
+        n.attr.to = DT_F32;
+    for (uint32_t i = 0; i < n.nout; i++)
+        if (casts(c, n.out[i]))
+            g->value.at[n.out[i]].dtype = wide || n.op == OP_ConvWeightGrad ? DT_F32 : t;
+    append(c, n);
+}
+
+/* An output of the model in its own type again, under its name; the half one is NAME%bf16. */
+static void restore(Cast *c, ValueId v, Dtype t)
+{
+    Graph *g = c->g;
+    if (val(g, v)->dtype == t)
+        return;
+    ValueId y = in_type(c, v, t);
+    const char *name = val(g, v)->name, *made = val(g, y)->name,
+               *own = arena_printf(g->arena, "%s%%%s", name, dtype_name(c->half));
+    if (made[0] != '%')
+        return;
+    *strmap_at(&g->by_name, made) = NONE;
+    *strmap_at(&g->by_name, name) = y;
+    *strmap_at(&g->by_name, own) = v;
+    g->value.at[y].name = name;
+    g->value.at[v].name = own;
+}
+
+static bool *outputs(const Cast *c)
+{
+    bool *is = arena_array(c->a, bool, c->n + 1);
+    for (uint32_t i = 0; i < c->g->output.n; i++)
+        is[c->g->output.at[i]] = true;
+    return is;
+}
+
+void graph_autocast(Graph *g, Dtype half)
+{
+    Cast c = {.g = g, .a = arena_new(), .half = half, .n = g->value.n};
+    INSIST(dtype_is_half(half));
+    uint32_t origin = g->cur_origin, nodes = g->node.n;
+    Dtype *was = arena_array(c.a, Dtype, c.n + 1);
+    for (ValueId v = 0; v < c.n; v++)
+        was[v] = val(g, v)->dtype;
+    c.is_output = outputs(&c);
+    c.users = graph_users(g, c.a);
+    find_products(&c);
+    c.node = g->node.at;
+    g->node.at = NULL;
+    g->node.n = g->node.cap = 0;
+    for (NodeId i = 0; i < nodes; i++) {
+        Node n = c.node[i];
+        n.in = arena_array(g->arena, ValueId, n.nin);
+        memcpy(n.in, c.node[i].in, n.nin * sizeof *n.in);
+        retype(&c, n);
+        for (uint32_t k = 0; k < n.nout; k++)
+            if (c.is_output[c.node[i].out[k]])
+                restore(&c, c.node[i].out[k], was[c.node[i].out[k]]);
+    }
+    for (uint32_t i = 0; i < g->output.n; i++)
+        g->output.at[i] = in_type(&c, g->output.at[i], was[g->output.at[i]]);
+    for (uint32_t i = 0; i < g->update.n; i++)
+        g->update.at[i].value = in_type(&c, g->update.at[i].value, was[g->update.at[i].value]);
+    g->cur_origin = origin;
+    arena_free(c.a);
+}
