@@ -3,7 +3,7 @@
  *
  * Memory: one zeroed Arena per run, nothing is freed by passes.  Errors: a user's mistake goes
  * through diag_fatal() (exit code by class), a bug through die().  No function returns NULL for
- * "failed". base/file/ (safetensors, npy, a checkpoint's manifest) and base/cli/ (options,
+ * "failed". base/file/ (safetensors, npy, a checkpoint's index) and base/cli/ (options,
  * did-you-mean) are shared with the programs that the compiler writes.
  */
 #ifndef PPSPLIT_BASE_H

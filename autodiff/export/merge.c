@@ -2,8 +2,8 @@
  * merge.c - puts trained weights back into the model: what `ppsplit merge OUT CHECKPOINT -o M.onnx`
  * does.
  *
- * In: OUT/model.skeleton (skeleton.c) and the safetensors of a checkpoint, under the parameters'
- * names and in PyTorch's shapes. Out: M.onnx, weights inside it while the file stays under 2 GB,
+ * In: OUT/model.skeleton (skeleton.c) and the tensors of a checkpoint, under the parameters' names
+ * and in PyTorch's shapes. Out: M.onnx, weights inside it while the file stays under 2 GB,
  * else in M.onnx.data beside it; of several files in sequence M.onnx, M1.onnx, ... from
  * model.skeleton, model1.skeleton, ...  All appear whole or not at all.  Running statistics go back
  * like parameters.
@@ -21,12 +21,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file/manifest.h"
-#include "base/file/safetensors.h"
+#include "base/file/index.h"
 #include "onnx_fields.h"
 #include "skeleton.h"
 
-enum { MAX_SHARDS = 4096 };
 static const uint64_t inline_limit = UINT64_C(1800) << 20;      /* protobuf ends at 2 GiB */
 
 /* Bytes of a file to be; of a matrix whose dims are to be exchanged also its rows and columns as
@@ -40,9 +38,7 @@ typedef struct {
     Arena *arena;
     const char *out, *checkpoint, *target;              /* target: as it was given */
     VEC(Written) file; /* temporaries, renamed when all are there */
-    StFile *shard;
-    int n_shard;
-    char *manifest;        /* its text: the checkpoint's, with a CRC-32 of each tensor */
+    Index index;
     const char *data_name; /* of the file of weights outside the model; NULL: they are inside */
     Pieces data;
     Merged result;
@@ -55,88 +51,37 @@ static _Noreturn void io_error(const char *path, const char *what)
 
 /* ---- the checkpoint ---- */
 
-/* A checkpoint folder, or the newest step_N in it. */
-static const char *newest_step(Merge *m, const char *path)
+/* A checkpoint folder, or the newest whole step_N in it. */
+static void open_checkpoint(Merge *m)
 {
-    DIR *d = opendir(path);
-    if (!d)
-        io_error(path, "cannot open");
-    long best = -1;
-    char *end;
-    for (struct dirent *e; (e = readdir(d));)
-        if (!strncmp(e->d_name, "step_", 5)) {
-            long n = strtol(e->d_name + 5, &end, 10);
-            if (!*end && n > best)
-                best = n;
-        }
-    closedir(d);
-    return best < 0 ? path : arena_printf(m->arena, "%s/step_%ld", path, best);
-}
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* The manifest is written last: without one the checkpoint is unfinished. */
-static void read_manifest(Merge *m, const char *folder)
-{
-    const char *path = arena_printf(m->arena, "%s/manifest.json", folder);
-    m->manifest = manifest_read(path);
-    if (!m->manifest) {
+    char err[INDEX_ERR];
+    char *folder = index_newest(m->checkpoint, err, sizeof err);
+    if (!folder && !err[0]) {
         diag_hint("CHECKPOINT is the folder given to --checkpoint, or a step_N in it");
-        io_error(path, "cannot open");
+        diag_fatal(EXIT_IO, WHERE_FILE(m->checkpoint), "there is no checkpoint");
     }
+    if (folder && err[0])
+        diag_warn(WHERE_NONE, "%s: an older checkpoint is merged", err);
+    int bad = !folder || index_open(&m->index, folder, err, sizeof err);
+    free(folder);
+    if (bad)
+        diag_fatal(EXIT_MODEL, WHERE_NONE, "%s", err);
 }
 
-static void check_crc(const Merge *m, const char *name, const StTensor *t)
+/* Its bytes go to *bytes. */
+static const IndexTensor *find_parameter(Merge *m, const char *name, const void **bytes)
 {
-    int known = manifest_confirms(m->manifest, name, t->data, t->bytes);
-    if (known < 0)
-        diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
-    if (!known)
-        diag_fatal(EXIT_MODEL, WHERE_FILE(m->checkpoint),
-                   "damaged: the bytes of '%s' do not have the manifest's checksum", name);
-}
-
-static void open_shards(Merge *m)
-{
-    const char *folder = newest_step(m, m->checkpoint),
-               **name = arena_array(m->arena, const char *, MAX_SHARDS);
-    read_manifest(m, folder);
-    DIR *d = opendir(folder);
-    if (!d)
-        io_error(folder, "cannot open");
-    int n = 0;
-    for (struct dirent *e; (e = readdir(d));) {
-        size_t length = strlen(e->d_name);
-        if (length > 12 && !strcmp(e->d_name + length - 12, ".safetensors") && n < MAX_SHARDS)
-            name[n++] = arena_printf(m->arena, "%s/%s", folder, e->d_name);
+    char err[INDEX_ERR];
+    const IndexTensor *t = index_find(&m->index, name);
+    if (!t) {
+        diag_hint("give a checkpoint of a program that this output folder built");
+        diag_fatal(EXIT_MODEL, WHERE_FILE(m->checkpoint), "the checkpoint has no parameter '%s'",
+                   name);
     }
-    closedir(d);
-    if (n == 0)
-        diag_fatal(EXIT_MODEL, WHERE_FILE(folder), "no .safetensors here: this is no checkpoint");
-    qsort(name, (size_t)n, sizeof *name, by_text);
-    m->shard = arena_array(m->arena, StFile, n);
-    for (int i = 0; i < n; i++) {
-        char err[ST_ERR];
-        if (st_open(&m->shard[i], name[i], err, sizeof err))
-            diag_fatal(EXIT_MODEL, WHERE_FILE(name[i]), "%s", err);
-        m->n_shard = i + 1;
-    }
-}
-
-static const StTensor *find_parameter(const Merge *m, const char *name)
-{
-    for (int i = 0; i < m->n_shard; i++) {
-        const StTensor *t = st_find(&m->shard[i], name);
-        if (!t)
-            continue;
-        check_crc(m, name, t);
-        return t;
-    }
-    diag_hint("give a checkpoint of a program that this output folder built");
-    diag_fatal(EXIT_MODEL, WHERE_FILE(m->checkpoint), "the checkpoint has no parameter '%s'", name);
+    *bytes = index_bytes(&m->index, t, err, sizeof err);
+    if (!*bytes && t->bytes)
+        diag_fatal(EXIT_MODEL, WHERE_NONE, "%s", err);
+    return t;
 }
 
 /* ---- the model ---- */
@@ -187,8 +132,10 @@ static void add_message(Merge *m, Pieces *to, const PbMessage *p)
 }
 
 /* The tensor's bytes, to be written in the layout of the model's file. */
-static Piece slot_bytes(const Merge *m, const Slot *s, const StTensor *t)
+static Piece slot_bytes(Merge *m, const Slot *s)
 {
+    const void *bytes;
+    const IndexTensor *t = find_parameter(m, s->parameter, &bytes);
     Shape want = s->shape;
     if (s->transposed) {
         want.d[0] = s->shape.d[1];
@@ -199,7 +146,7 @@ static Piece slot_bytes(const Merge *m, const Slot *s, const StTensor *t)
         (s->transposed && want.rank != 2))
         diag_fatal(EXIT_MODEL, WHERE_FILE(m->checkpoint),
                    "parameter '%s' has another type or shape than the model's", s->parameter);
-    Piece p = {.at = t->data, .n = (size_t)t->bytes};
+    Piece p = {.at = bytes, .n = (size_t)t->bytes};
     if (s->transposed && t->bytes > 0) {
         p.rows = (size_t)want.d[0];
         p.columns = (size_t)want.d[1];
@@ -209,7 +156,7 @@ static Piece slot_bytes(const Merge *m, const Slot *s, const StTensor *t)
 
 static void add_trained(Merge *m, Pieces *graph, const Slot *s)
 {
-    Piece bytes = slot_bytes(m, s, find_parameter(m, s->parameter));
+    Piece bytes = slot_bytes(m, s);
     PbMessage tensor = {.a = m->arena}, head = {.a = m->arena};
     for (int i = 0; i < s->shape.rank; i++)
         pb_put_int(&tensor, TENSOR_DIMS, s->shape.d[i]);
@@ -277,10 +224,9 @@ static Pieces merge_skeleton(Merge *m, PbSpan body, const char *path)
 static uint64_t parameter_bytes(const Merge *m)
 {
     uint64_t n = 0;
-    for (int i = 0; i < m->n_shard; i++)
-        for (int j = 0; j < m->shard[i].n; j++)
-            if (strncmp(m->shard[i].tensor[j].name, "optimizer/", 10))
-                n += (uint64_t)m->shard[i].tensor[j].bytes;
+    for (int i = 0; i < m->index.n_tensor; i++)
+        if (strncmp(m->index.tensor[i].name, "optimizer/", 10))
+            n += (uint64_t)m->index.tensor[i].bytes;
     return n;
 }
 
@@ -375,7 +321,7 @@ static bool merge_model(Merge *m, uint32_t i)
     if (!skeleton.at)
         return false;
     if (i == 0)
-        open_shards(m);
+        open_checkpoint(m);
     const char *data = NULL;
     if (parameter_bytes(m) + (uint64_t)(skeleton.end - skeleton.at) > inline_limit)
         data = arena_printf(m->arena, "%s.data", target);
@@ -405,9 +351,7 @@ Merged merge_weights(Arena *a, const char *out, const char *checkpoint, const ch
     int code = diag_run(merge, &m); /* files and mappings are let go of in any case */
     for (uint32_t i = 0; code && i < m.file.n; i++)
         unlink(m.file.at[i].temporary);
-    for (int i = 0; i < m.n_shard; i++)
-        st_close(&m.shard[i]);
-    free(m.manifest);
+    index_close(&m.index);
     if (code)
         diag_raise(code);
     return m.result;

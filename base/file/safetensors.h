@@ -8,6 +8,8 @@
 #ifndef PP_SAFETENSORS_H
 #define PP_SAFETENSORS_H
 
+#include "base/file/sha256.h"
+
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -57,6 +59,8 @@ typedef struct {
     StMeta *meta;
     int n_meta;
     int64_t total, written;
+    int64_t header; /* bytes before those of the first tensor, once begun */
+    unsigned char header_sha256[SHA256_BYTES];
     int failed;
 } StWriter;
 

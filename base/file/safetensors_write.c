@@ -118,6 +118,12 @@ int stw_begin(StWriter *w, const char *path, char *err, size_t nerr)
     }
     if (fwrite(length, 1, 8, w->f) != 8 || fwrite(text, 1, n, w->f) != n)
         w->failed = errno ? errno : EIO;
+    Sha256 sha;
+    sha256_start(&sha);
+    sha256_add(&sha, length, 8);
+    sha256_add(&sha, text, n);
+    sha256_end(&sha, w->header_sha256);
+    w->header = 8 + (int64_t)n;
     free(text);
     return 0;
 }

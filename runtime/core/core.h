@@ -15,7 +15,8 @@ extern "C" {
 /* The first one stays */
 __attribute__((format(printf, 2, 3))) PpStatus pp_fail(PpStatus s, const char *fmt, ...);
 PpStatus pp_no_memory(void);
-void pp_failure_print(void); /* the recorded message, to stderr, once */
+const char *pp_failure_text(void); /* the recorded message */
+void pp_failure_print(void);       /* the recorded message, to stderr, once */
 void pp_failure_tell(void);  /* all ranks know that one has printed it */
 int pp_failure_told(void);
 /* True once: for the first rank of this process that fails where nobody can be asked */

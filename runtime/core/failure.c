@@ -25,10 +25,12 @@ PpStatus pp_fail(PpStatus s, const char *fmt, ...)
 
 PpStatus pp_no_memory(void) { return pp_fail(PP_ERR_IO, "out of memory"); }
 
+const char *pp_failure_text(void) { return failure[0] ? failure : "unknown failure"; }
+
 void pp_failure_print(void)
 {
     if (!told)
-        fprintf(stderr, "pipeline: error: %s\n", failure[0] ? failure : "unknown failure");
+        fprintf(stderr, "pipeline: error: %s\n", pp_failure_text());
     told = 1;
 }
 

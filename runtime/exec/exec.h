@@ -6,6 +6,7 @@
 #define PP_EXEC_H
 
 #include "device/library.h"
+#include "io/checkpoint.h"
 #include "io/feed.h"
 #include "io/files.h"
 #include "io/log.h"
@@ -18,6 +19,8 @@ typedef struct {
     const PpPlan *model;
     Schedule *sched;
     Data data;
+    Index from; /* --resume: the checkpoint; path NULL: none */
+    int64_t updates; /* of the optimizer, before this run */
     int ranks, cores;   /* of the pipeline; of this process */
     int *until;         /* --until: per rank, actions to run; NULL */
     uint64_t hash;      /* of everything ranks must agree on */
@@ -46,6 +49,8 @@ typedef struct {
     Trace trace;
     Log log;
     HostCopy files;         /* tensors from and to files */
+    Saver *saver;           /* NULL: no checkpoints */
+    int64_t updates, saved; /* of the optimizer; the step of the newest checkpoint */
     HostSide *host;         /* NULL on the CPU */
     OverlapThread *overlap; /* NULL: compounds run one half after the other, or in streams */
     StageRun *stage;
@@ -76,6 +81,13 @@ PpStatus recompute_insert(Run *run);
 /* same.c */
 PpStatus run_hash(Run *run);
 PpStatus same_everywhere(Rank *r); /* all ranks call it */
+
+/* save.c: when checkpoints are written, and where a run begins that resumes one */
+PpStatus save_resume(Run *run);                /* needs no other rank */
+PpStatus save_open(Rank *r);
+void save_tell(Rank *r);                       /* before the sum that ends a step */
+PpStatus save_step(Rank *r, int64_t done);     /* all ranks call it, after that sum */
+PpStatus save_end(Rank *r);                    /* all ranks call it, after the last step */
 
 /* until.c: --until ACTION */
 PpStatus until_plan(Run *run); /* finds what must run before the action, on every rank */
@@ -136,6 +148,6 @@ void overlap_thread_join(OverlapThread *t);
 /* finite.c */
 /* All ranks call it: says why, returns PP_ERR_FINITE */
 PpStatus finite_stop(Rank *r, const StepLog *s);
-PpStatus finite_parameters(Rank *r); /* all ranks call it, before a checkpoint */
+PpStatus finite_parameters(Rank *r, int64_t done); /* all ranks call it, before a checkpoint */
 
 #endif

@@ -154,15 +154,15 @@ PpStatus finite_stop(Rank *r, const StepLog *s)
     return group_agree(&r->group, report(r, s, &t));
 }
 
-PpStatus finite_parameters(Rank *r)
+PpStatus finite_parameters(Rank *r, int64_t done)
 {
     Cause t;
-    TRY(look_everywhere(r, r->run->data.steps - 1, &t));
+    TRY(look_everywhere(r, done - 1, &t));
     if (t.stage < 0)
         return PP_OK;
     return group_agree(
         &r->group, pp_fail(PP_ERR_FINITE,
                            "after step %" PRId64
                            ": parameter '%s' of stage %d is not finite: no checkpoint is written",
-                           r->run->data.steps, t.name, t.stage));
+                           done, t.name, t.stage));
 }

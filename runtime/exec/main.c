@@ -55,8 +55,11 @@ static PpStatus prepare(Run *run, Options *o)
         run->ranks = run->model->n_stage;
     TRY(wanted_outputs(run));
     TRY(data_open(&run->data, run->model, o));
+    o->batch = run->data.batch;
+    o->microbatches = run->data.microbatches;
+    TRY(save_resume(run));
     TRY(schedule_make(run));
-    TRY(destinations_apart(o, run->data.steps));
+    TRY(destinations_apart(o, &run->from));
     if (o->until)
         TRY(until_plan(run));
     return run_hash(run);
@@ -69,6 +72,7 @@ static PpStatus start(Options *o, int argc, char **argv, const PpPlan *model, Pp
     int rank, ranks, mpi = mpi_wanted(&rank, &ranks);
     TRY(options_parse(o, argc, argv, model));
     TRY(devices_choose(o, model, chosen));
+    o->device = device_of(chosen->device)->name;
     if (mpi && !mpi_built() && ranks > 1)
         return pp_fail(PP_ERR_USAGE,
                        "started as %d processes, but built without MPI: put mpicc on PATH and run "
@@ -141,6 +145,7 @@ int pp_main(int argc, char **argv, const PpPlan *plan)
     s = run_all(&run, &o, mpi ? &world : NULL);
     if (mpi)
         mpi_close(&world);
+    index_close(&run.from);
     data_close(&run.data);
     sched_free(run.sched);
     free(run.output_wanted);

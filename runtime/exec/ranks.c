@@ -26,6 +26,7 @@ static PpStatus rank_run(Rank *r, PpStatus prepared)
     TRY(links_open(&r->links, &r->group, &r->dev, &r->plan, on_device(r), run->opt->transport,
                    r->memory.where));
     report_links(r);
+    log_resumed(&r->log, &run->from, run->data.start.step);
     TRY(log_memory(&r->log, &r->group, &r->memory));
     PpStatus s = steps_run(r);
     if (s != PP_OK && !pp_failure_told()) { /* in the middle of a step nobody can be asked */

@@ -32,6 +32,8 @@ PpStatus run_hash(Run *run)
                              run->model->device,
                              o->tf32,
                              o->checkpoint != NULL,
+                             o->every,
+                             run->data.start.step,
                              o->dump_grads != NULL};
     uint64_t h = hash_bytes(HASH_START, text, n);
     h = hash_bytes(h, real, sizeof real);

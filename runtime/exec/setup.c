@@ -135,6 +135,7 @@ static PpStatus plan_memory(Rank *r)
     TRY(devices_open(r, ask.overlap));
     TRY(plan_build(&r->plan, &ask));
     r->memory.bytes = r->plan.bytes;
+    r->memory.snapshot = saver_bytes(&r->plan, r->run->opt);
     r->memory.live = sched_live_rank(s, ask.rank);
     r->memory.live_bound =
         sched_peak_formula(s->name, r->run->ranks, s->stages, ask.microbatches, ask.rank);
@@ -167,13 +168,16 @@ PpStatus rank_open(Rank *r)
     if (on_device(r))
         TRY(host_open(r));
     snprintf(own, sizeof own, "%s/params", o->folder);
-    TRY(params_load(&r->plan, &r->files, own, o->params));
+    TRY(params_load(&r->plan, &r->files, own, o->params, r->run->from.path,
+                    &optimizers[o->optimizer]));
+    TRY(save_open(r));
     return destinations_try(&r->held, &r->plan, o, d->steps);
 }
 
 void rank_close(Rank *r)
 {
     log_close(&r->log);
+    saver_close(r->saver);
     overlap_thread_close(r->overlap);
     r->dev.op->enter(&r->dev);
     host_close(r);

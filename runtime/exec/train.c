@@ -18,7 +18,7 @@ static void sum_loss(Rank *r)
 static PpStatus train_norms(Rank *r, int64_t step)
 {
     const Options *o = r->run->opt;
-    if (step == 0 && o->dump_grads)
+    if (step == r->run->data.start.step && o->dump_grads)
         TRY(group_agree(&r->group, grads_dump(&r->plan, &r->files, o->dump_grads)));
     double t0 = pp_now();
     r->dev.op->norms(&r->dev, r->dev.current, r->host ? host_norms(r) : r->results.norm + 1);
@@ -32,14 +32,15 @@ static PpStatus train_end(Rank *r, int64_t step, StepLog *log)
     const Options *o = r->run->opt;
     int n = r->run->model->n_param;
     double total = 0, t0 = pp_now();
-    TRY(r->group.op->sum(&r->group, r->results.norm, n + 1));
+    save_tell(r);
+    TRY(r->group.op->sum(&r->group, r->results.norm, n + 1 + WORDS));
     double t1 = pp_now();
     for (int i = 1; i <= n; i++)
         total += r->results.norm[i];
     log->grad_norm = sqrt(total);
     double scale = o->clip_norm > 0 ? o->clip_norm / (log->grad_norm + 1e-6) : 1;
     if (isfinite(r->results.norm[0]) && isfinite(log->grad_norm))
-        optim_update(&r->dev, o, step, scale < 1 ? scale : 1);
+        optim_update(&r->dev, o, r->updates++, scale < 1 ? scale : 1);
     trace_around(&r->trace, step, AROUND_UPDATE, t0, t1);
     return PP_OK;
 }
@@ -48,7 +49,7 @@ PpStatus steps_run(Rank *r)
 {
     const Run *run = r->run;
     r->trace.zero = pp_now();
-    for (int64_t step = 0; step < run->data.steps; step++) {
+    for (int64_t step = run->data.start.step; step < run->data.steps; step++) {
         StepLog log = {.step = step + 1};
         double start = pp_now();
         if (r->host)
@@ -58,7 +59,7 @@ PpStatus steps_run(Rank *r)
         exec_begin(r);
         trace_around(&r->trace, step, AROUND_BEGIN, start, start);
         TRY(exec_step(r, step));
-        memset(r->results.norm, 0, (size_t)(run->model->n_param + 1) * sizeof *r->results.norm);
+        memset(r->results.norm, 0, (size_t)(run->model->n_param + 1 + WORDS) * sizeof *r->results.norm);
         if (run->opt->mode == MODE_TRAIN && !run->until)
             TRY(train_norms(r, step));
         if (r->host)
@@ -75,6 +76,8 @@ PpStatus steps_run(Rank *r)
         TRY(log_step(&r->log, &log));
         if (run->opt->mode != MODE_INFER && !(isfinite(log.loss) && isfinite(log.grad_norm)))
             return finite_stop(r, &log);
+        if (r->saver)
+            TRY(save_step(r, step + 1));
     }
     return PP_OK;
 }
@@ -97,15 +100,14 @@ static PpStatus finish_until(Rank *r)
 PpStatus steps_finish(Rank *r)
 {
     const Run *run = r->run;
-    const Options *o = run->opt;
     if (run->until)
         return finish_until(r);
+    if (run->data.start.step >= run->data.steps)
+        return log_close(&r->log);
     TRY(group_agree(&r->group, results_write(&r->results, run->output_wanted)));
     TRY(log_live(&r->log, &r->group, run->sched, r->live_most));
-    if (o->checkpoint && o->mode == MODE_TRAIN) {
-        TRY(finite_parameters(r));
-        TRY(checkpoint_write(&r->plan, &r->files, &r->group, o, run->data.steps));
-    }
+    if (r->saver)
+        TRY(save_end(r));
     PpStatus s = write_trace(r), closed = log_close(&r->log);
     return group_agree(&r->group, s != PP_OK ? s : closed);
 }

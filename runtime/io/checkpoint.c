@@ -1,245 +1,377 @@
 /*
- * checkpoint.c - what a run leaves behind of its parameters: gradients of the first step,
- * checkpoints.  Every file and the checkpoint's folder appear whole or not at all: a temporary
- * name, fsync, rename.
+ * checkpoint.c - a rank's part of a checkpoint: its file rankR.safetensors with parameters, running
+ * statistics and optimizer state under the model's names, each tensor in the file of one rank only,
+ * whatever the split.
  *
- * DIR/step_N/: stageK.safetensors (parameters and running statistics under the model's names,
- * transmitted ones in their owner's file only), stageK.optimizer.safetensors (its state, same names
- * behind a prefix) and manifest.json (hashes, step, CRC-32 of every tensor), which is written last.
+ * With --every the tensors are copied to a snapshot between two steps, and a thread writes it while
+ * the next steps run; without, and at the end, the run waits.  The thread does no communication:
+ * what it has written is told, and rank 0's part of it is asked for, by the rank's own thread.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "files.h"
-#include "base/file/json.h"
+#include "checkpoint.h"
 
-#include "base/file/manifest.h"
 #include "base/file/safetensors.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-/* ---- gradients ---- */
-
-static PpStatus grads_file(HostCopy *h, int rank, const StagePlan *rs, const char *path)
-{
-    char err[ST_ERR], tmp[PATH_MAX];
-    StWriter w;
-    if (snprintf(tmp, sizeof tmp, "%s.tmp", path) >= (int)sizeof tmp)
-        return pp_fail(PP_ERR_IO, "%s: name too long", path);
-    stw_init(&w);
-    stw_meta(&w, "format", "pt");
-    for (int k = 0; k < rs->st->n_param; k++)
-        if (rs->rp[k].update)
-            stw_declare(&w, rs->rp[k].p->t.name, rs->rp[k].p->t.dtype, rs->rp[k].p->t.rank,
-                        rs->rp[k].p->t.dim);
-    if (stw_begin(&w, tmp, err, sizeof err))
-        return pp_fail(PP_ERR_IO, "--dump-grads: %s", err);
-    for (int k = 0; k < rs->st->n_param; k++)
-        if (rs->rp[k].update)
-            stw_write(&w, host_copy(h, rs->rp[k].grad, rs->rp[k].p->t.bytes), rs->rp[k].p->t.bytes);
-    int bad = stw_end(&w, 0, err, sizeof err);
-    TRY(device_check(h->dev, rank, "copying gradients"));
-    if (bad || rename(tmp, path))
-        return pp_fail(PP_ERR_IO, "--dump-grads %s: %s", path, strerror(errno));
-    return PP_OK;
-}
-
-PpStatus grads_dump(const Plan *p, HostCopy *h, const char *folder)
-{
-    char path[PATH_MAX];
-    TRY(folder_make(folder));
-    for (int l = 0; l < p->n_stage; l++) {
-        if (snprintf(path, sizeof path, "%s/stage%d.safetensors", folder, p->stage[l].st->index) >=
-            (int)sizeof path)
-            return pp_fail(PP_ERR_IO, "%s: name too long", folder);
-        TRY(grads_file(h, p->ask.rank, &p->stage[l], path));
-    }
-    return PP_OK;
-}
-
-/* ---- checkpoints ---- */
 
 typedef struct {
-    char prefix[48];
-    int state;
-} Part; /* state -1: the value itself */
+    char *name;
+    const PpTensor *t;
+    const char *at;   /* in the arena */
+    int64_t snapshot; /* in the snapshot */
+    unsigned char sha256[SHA256_BYTES];
+} Saved;
 
-static const void *part_bytes(HostCopy *h, const RankParam *q, const Part *p)
+typedef enum { WORK_NONE, WORK_FILE, WORK_PUBLISH, WORK_END } Work;
+
+struct Saver {
+    const Plan *plan;
+    const Options *opt;
+    HostCopy *files;
+    Saved *saved;
+    int n;
+    char *snapshot; /* NULL: written from where the tensors are */
+    /* of the rank's own thread */
+    Publication publication;
+    int under_way; /* a file is being written, or is and has not been collected */
+    /* the thread's; `written` is atomic */
+    pthread_t thread;
+    int has_thread, written;
+    pthread_mutex_t lock;
+    pthread_cond_t turn;
+    Work work;
+    PpStatus status;
+    char failure[1024];
+    /* what it has written */
+    int64_t header, bytes;
+    unsigned char header_sha256[SHA256_BYTES];
+};
+
+void moment_add(Moment *m, const char *key, const char *fmt, ...)
 {
-    return host_copy(h, p->state < 0 ? q->value : q->state[p->state], q->p->t.bytes);
+    va_list ap;
+    if (m->n == MOMENT_FACTS)
+        return;
+    m->fact[m->n].key = key;
+    va_start(ap, fmt);
+    vsnprintf(m->fact[m->n].value, sizeof m->fact[m->n].value, fmt, ap);
+    va_end(ap);
+    m->n++;
 }
 
-/* One file: `parts` tensors of every parameter that has them; lines for the manifest go to `list`.
- */
-static PpStatus stage_file(HostCopy *h, int rank, const StagePlan *rs, const char *path,
-                           const char *name, const Part *part, int parts, FILE *list)
+/* ---- which tensors ---- */
+
+/* Of a parameter that several stages use, the one whose copy is written. */
+static int writes(const RankParam *q, const PpStage *st)
 {
-    char err[ST_ERR], key[4096];
+    return q->p->use == PP_OWN || (q->p->use == PP_REPLICATE && q->p->from == st->index);
+}
+
+/* Calls with (number, name or NULL for a parameter's own) for each tensor. */
+static int each(const Plan *p, Saver *s, const Optimizer *optimizer)
+{
+    int n = 0;
+    for (int state = -1; state < p->ask.states; state++)
+        for (int l = 0; l < p->n_stage; l++)
+            for (int k = 0; k < p->stage[l].st->n_param; k++) {
+                const RankParam *q = &p->stage[l].rp[k];
+                if (!writes(q, p->stage[l].st) || (state >= 0 && !q->update))
+                    continue;
+                if (s) {
+                    Saved *at = &s->saved[n];
+                    *at = (Saved){.t = &q->p->t, .at = state < 0 ? q->value : q->state[state]};
+                    if (asprintf(&at->name, "%s%s%s%s", state < 0 ? "" : "optimizer/",
+                                 state < 0 ? "" : optimizer->state[state], state < 0 ? "" : "/",
+                                 q->p->t.name) < 0)
+                        at->name = NULL;
+                }
+                n++;
+            }
+    return n;
+}
+
+int64_t saver_bytes(const Plan *p, const Options *o)
+{
+    int64_t sum = 0;
+    if (!o->checkpoint || !o->every || o->mode != MODE_TRAIN)
+        return 0;
+    for (int l = 0; l < p->n_stage; l++)
+        for (int k = 0; k < p->stage[l].st->n_param; k++) {
+            const RankParam *q = &p->stage[l].rp[k];
+            if (writes(q, p->stage[l].st))
+                sum += align_up(q->p->t.bytes) * (1 + (q->update ? p->ask.states : 0));
+        }
+    return sum;
+}
+
+/* ---- the file ---- */
+
+static PpStatus write_file(Saver *s)
+{
+    char path[PATH_MAX], err[ST_ERR];
     StWriter w;
+    TRY(checkpoint_folder(path, sizeof path - 40, s->opt, s->publication.moment.step, ".tmp"));
+    snprintf(path + strlen(path), 40, "/rank%d.safetensors", s->plan->ask.rank);
     stw_init(&w);
     stw_meta(&w, "format", "pt");
-    fputs(",\n    ", list);
-    json_write_string(list, name);
-    fputs(": {", list);
-    const char *comma = "\n      ";
-    for (int k = 0; k < rs->st->n_param; k++)
-        for (int j = 0; j < parts; j++) {
-            const RankParam *q = &rs->rp[k];
-            if (q->p->use == PP_TRANSMIT || (part[j].state >= 0 && !q->update))
-                continue;
-            if (snprintf(key, sizeof key, "%s%s", part[j].prefix, q->p->t.name) >= (int)sizeof key)
-                return pp_fail(PP_ERR_IO, "parameter name too long for a checkpoint");
-            stw_declare(&w, key, q->p->t.dtype, q->p->t.rank, q->p->t.dim);
-            fputs(comma, list);
-            json_write_string(list, key);
-            fprintf(list, ": \"%08" PRIx32 "\"",
-                    st_crc32(0, part_bytes(h, q, &part[j]), (size_t)q->p->t.bytes));
-            comma = ",\n      ";
-        }
-    fputs("\n    }", list);
+    for (int i = 0; i < s->n; i++)
+        stw_declare(&w, s->saved[i].name, s->saved[i].t->dtype, s->saved[i].t->rank,
+                    s->saved[i].t->dim);
     if (stw_begin(&w, path, err, sizeof err))
         return pp_fail(PP_ERR_IO, "--checkpoint: %s", err);
-    for (int k = 0; k < rs->st->n_param; k++)
-        for (int j = 0; j < parts; j++) {
-            const RankParam *q = &rs->rp[k];
-            if (q->p->use != PP_TRANSMIT && (part[j].state < 0 || q->update))
-                stw_write(&w, part_bytes(h, q, &part[j]), q->p->t.bytes);
-        }
-    int bad = stw_end(&w, 1, err, sizeof err);
-    TRY(device_check(h->dev, rank, "copying parameters"));
-    return bad ? pp_fail(PP_ERR_IO, "--checkpoint %s: %s", path, err) : PP_OK;
-}
-
-static PpStatus shard(const Plan *p, HostCopy *h, const Optimizer *optimizer, const char *tmp,
-                      FILE *list)
-{
-    const Part value = {"", -1};
-    Part state[OPTIM_STATES];
-    char path[PATH_MAX], name[64];
-    int states = p->ask.states;
-    for (int j = 0; j < states; j++) {
-        state[j].state = j;
-        snprintf(state[j].prefix, sizeof state[j].prefix, "optimizer/%s/", optimizer->state[j]);
+    s->header = w.header;
+    s->bytes = w.header + w.total;
+    memcpy(s->header_sha256, w.header_sha256, SHA256_BYTES);
+    for (int i = 0; i < s->n && !w.failed; i++) {
+        Saved *t = &s->saved[i];
+        const void *bytes = s->snapshot ? s->snapshot + t->snapshot
+                                        : host_copy(s->files, t->at, t->t->bytes);
+        sha256_of(bytes, (size_t)t->t->bytes, t->sha256);
+        stw_write(&w, bytes, t->t->bytes);
     }
-    for (int l = 0; l < p->n_stage; l++)
-        for (int k = 0; k <= (states > 0); k++) {
-            snprintf(name, sizeof name, "stage%d%s.safetensors", p->stage[l].st->index,
-                     k ? ".optimizer" : "");
-            if (snprintf(path, sizeof path, "%s/%s", tmp, name) >= (int)sizeof path)
-                return pp_fail(PP_ERR_IO, "%s: name too long", tmp);
-            TRY(stage_file(h, p->ask.rank, &p->stage[l], path, name, k ? state : &value,
-                           k ? states : 1, list));
+    if (stw_end(&w, 1, err, sizeof err))
+        return pp_fail(PP_ERR_IO, "--checkpoint %s: %s", path, err);
+    return s->snapshot
+               ? PP_OK
+               : device_check(s->files->dev, s->plan->ask.rank, "copying parameters");
+}
+
+/* ---- the thread ---- */
+
+static void do_work(Saver *s, Work work)
+{
+    s->status = work == WORK_PUBLISH ? checkpoint_publish(&s->publication)
+                : s->n > 0           ? write_file(s)
+                                     : PP_OK;
+    if (s->status != PP_OK)
+        snprintf(s->failure, sizeof s->failure, "%s", pp_failure_text());
+    if (work == WORK_FILE)
+        __atomic_store_n(&s->written, 1, __ATOMIC_RELEASE);
+}
+
+static void *thread_main(void *p)
+{
+    Saver *s = p;
+    pthread_mutex_lock(&s->lock);
+    while (s->work != WORK_END) {
+        if (s->work == WORK_NONE) {
+            pthread_cond_wait(&s->turn, &s->lock);
+            continue;
         }
-    return PP_OK;
-}
-
-/* The lists of all ranks come to rank 0, which writes the manifest. */
-typedef struct {
-    const PpPlan *model;
-    int64_t step;
-    uint64_t seed;
-} Facts;
-
-static void manifest_head(FILE *f, const Facts *of)
-{
-    fprintf(f, "{\n  \"format\": \"ppsplit checkpoint 1\",\n  \"model\": ");
-    json_write_string(f, of->model->model);
-    fprintf(f,
-            ",\n  \"model_hash\": \"%016" PRIx64 "\",\n  \"plan_hash\": \"%016" PRIx64
-            "\",\n  \"step\": %" PRId64 ",\n  \"stages\": %d,\n"
-            "  \"seed\": \"%" PRIu64 "\",\n  \"crc32\": {\n    \"\": {}",
-            of->model->model_hash, of->model->hash, of->step, of->model->n_stage, of->seed);
-}
-
-/* On rank 0: the lists of all ranks in rank order. */
-static PpStatus write_manifest(Group *g, const char *path, const Facts *of, const char *list,
-                               const int64_t *lengths)
-{
-    PpStatus s = PP_OK;
-    FILE *f = fopen(path, "w");
-    if (f)
-        manifest_head(f, of);
-    for (int k = 0; k < g->ranks && s == PP_OK; k++) {
-        char *text = k ? malloc((size_t)lengths[k] + 1) : NULL;
-        if (k)
-            s = text ? group_recv(g, k, text, lengths[k]) : pp_no_memory();
-        if (f && s == PP_OK)
-            fwrite(k ? text : list, 1, (size_t)lengths[k], f);
-        free(text);
+        Work work = s->work;
+        pthread_mutex_unlock(&s->lock);
+        do_work(s, work);
+        pthread_mutex_lock(&s->lock);
+        s->work = WORK_NONE;
+        pthread_cond_broadcast(&s->turn);
     }
-    if (f)
-        fprintf(f, "\n  }\n}\n");
-    int bad = !f || fflush(f) || fsync(fileno(f));
-    if (f)
-        bad |= fclose(f) != 0;
-    return s != PP_OK ? s
-           : bad      ? pp_fail(PP_ERR_IO, "--checkpoint %s: %s", path, strerror(errno))
-                      : PP_OK;
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
 }
 
-static PpStatus manifest(Group *g, const char *tmp, const Facts *of, const char *list,
-                         int64_t length)
+static void hand_over(Saver *s, Work work)
 {
-    char path[PATH_MAX + 32];
-    int64_t *lengths = malloc((size_t)g->ranks * sizeof *lengths);
-    if (!lengths)
+    if (!s->has_thread) {
+        do_work(s, work);
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    s->work = work;
+    pthread_cond_broadcast(&s->turn);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* What the thread was doing is done; its failure is this thread's. */
+static PpStatus await(Saver *s)
+{
+    if (s->has_thread) {
+        pthread_mutex_lock(&s->lock);
+        while (s->work != WORK_NONE)
+            pthread_cond_wait(&s->turn, &s->lock);
+        pthread_mutex_unlock(&s->lock);
+    }
+    return s->status == PP_OK ? PP_OK : pp_fail(s->status, "%s", s->failure);
+}
+
+/* Signals are for the program's own threads. */
+static int start_thread(Saver *s)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int e = pthread_create(&s->thread, NULL, thread_main, s);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return e;
+}
+
+/* ---- the rank's own thread ---- */
+
+PpStatus saver_open(Saver **out, const Plan *p, HostCopy *h, const Options *o)
+{
+    Saver *s = *out = calloc(1, sizeof *s);
+    if (!s)
         return pp_no_memory();
-    snprintf(path, sizeof path, "%s/manifest.json", tmp);
-    PpStatus s = g->op->gather(g, &length, sizeof length, lengths);
-    if (s == PP_OK)
-        s = g->rank ? group_send(g, 0, list, length) : write_manifest(g, path, of, list, lengths);
-    free(lengths);
-    return s;
+    s->plan = p;
+    s->opt = o;
+    s->files = h;
+    s->publication = (Publication){.model = p->model, .opt = o};
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->turn, NULL);
+    s->n = each(p, NULL, NULL);
+    s->saved = zeroed(s->n, sizeof *s->saved);
+    if (!s->saved)
+        return pp_no_memory();
+    each(p, s, &optimizers[o->optimizer]);
+    int64_t at = 0, bytes = saver_bytes(p, o);
+    for (int i = 0; i < s->n; i++) {
+        if (!s->saved[i].name)
+            return pp_no_memory();
+        s->saved[i].snapshot = at;
+        at += align_up(s->saved[i].t->bytes);
+    }
+    if (!o->every)
+        return PP_OK;
+    if (bytes > 0 && !(s->snapshot = h->dev->op->alloc_host(h->dev, bytes)))
+        return pp_fail(PP_ERR_IO, "rank %d: no memory for the snapshot of --every: %lld bytes",
+                       p->ask.rank, (long long)bytes);
+    s->has_thread = start_thread(s) == 0;
+    return s->has_thread ? PP_OK : pp_fail(PP_ERR_IO, "no thread could be started for --every");
 }
 
-static PpStatus publish(const char *dir, const char *tmp, const char *final)
+void saver_close(Saver *s)
 {
-    char old[PATH_MAX];
-    struct stat sb;
-    TRY(folder_sync(tmp));
-    int replace = stat(final, &sb) == 0;
-    if (snprintf(old, sizeof old, "%s.old", final) >= (int)sizeof old)
-        return pp_fail(PP_ERR_IO, "%s: name too long", final);
-    if (replace && rename(final, old))
-        return pp_fail(PP_ERR_IO, "--checkpoint %s: %s", final, strerror(errno));
-    if (rename(tmp, final))
-        return pp_fail(PP_ERR_IO, "--checkpoint %s: %s", final, strerror(errno));
-    TRY(folder_sync(dir));
-    if (replace)
-        folder_remove(old);
+    if (!s)
+        return;
+    if (s->has_thread) {
+        pthread_mutex_lock(&s->lock);
+        while (s->work != WORK_NONE)
+            pthread_cond_wait(&s->turn, &s->lock);
+        s->work = WORK_END;
+        pthread_cond_broadcast(&s->turn);
+        pthread_mutex_unlock(&s->lock);
+        pthread_join(s->thread, NULL);
+    }
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->turn);
+    for (int i = 0; s->saved && i < s->n; i++)
+        free(s->saved[i].name);
+    if (s->snapshot)
+        s->files->dev->op->release_host(s->files->dev, s->snapshot);
+    free(s->saved);
+    free(s->publication.record);
+    free(s);
+}
+
+int saver_written(const Saver *s)
+{
+    return s->under_way && __atomic_load_n(&s->written, __ATOMIC_ACQUIRE);
+}
+
+/* This rank's records, for rank 0. */
+static char *records(const Saver *s, int64_t *bytes)
+{
+    char *text = NULL, name[40];
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    if (!f)
+        return NULL;
+    for (int i = -1; i < s->n && s->n > 0; i++) {
+        const Saved *t = &s->saved[i < 0 ? 0 : i];
+        Record r = {.is_file = i < 0};
+        snprintf(name, sizeof name, "rank%d.safetensors", s->plan->ask.rank);
+        const char *called = i < 0 ? name : t->name;
+        r.name = (int)strlen(called) + 1;
+        memcpy(r.sha256, i < 0 ? s->header_sha256 : t->sha256, SHA256_BYTES);
+        r.bytes = i < 0 ? s->bytes : t->t->bytes;
+        r.offset = s->header;
+        if (i >= 0) {
+            for (int k = 0; k < i; k++)
+                r.offset += s->saved[k].t->bytes;
+            r.dtype = t->t->dtype;
+            r.rank = t->t->rank;
+            memcpy(r.dim, t->t->dim, sizeof r.dim);
+        }
+        fwrite(&r, sizeof r, 1, f);
+        fwrite(called, 1, (size_t)r.name, f);
+    }
+    int bad = ferror(f) | fclose(f);
+    *bytes = (int64_t)n;
+    if (bad)
+        free(text);
+    return bad ? NULL : text;
+}
+
+/* All ranks' records, one after the other, on rank 0. */
+static PpStatus gather(Saver *s, Group *g, const char *mine, int64_t bytes)
+{
+    int64_t *length = zeroed(g->ranks, sizeof *length);
+    PpStatus status = group_agree(g, length && mine ? PP_OK : pp_no_memory());
+    if (status == PP_OK)
+        status = g->op->gather(g, &bytes, sizeof bytes, length);
+    if (status == PP_OK && g->rank != 0) {
+        status = bytes ? group_send(g, 0, mine, bytes) : PP_OK;
+    } else if (status == PP_OK) {
+        Publication *p = &s->publication;
+        free(p->record);
+        p->bytes = 0;
+        for (int k = 0; k < g->ranks; k++)
+            p->bytes += length[k];
+        p->record = malloc((size_t)p->bytes + 1);
+        status = p->record ? PP_OK : pp_no_memory();
+        int64_t at = length[0];
+        if (p->record)
+            memcpy(p->record, mine, (size_t)bytes);
+        for (int k = 1; k < g->ranks && status == PP_OK; at += length[k++])
+            if (length[k])
+                status = group_recv(g, k, p->record + at, length[k]);
+    }
+    free(length);
+    return status;
+}
+
+PpStatus saver_collect(Saver *s, Group *g)
+{
+    int64_t bytes = 0;
+    if (!s->under_way)
+        return PP_OK;
+    TRY(group_agree(g, await(s)));
+    char *mine = records(s, &bytes);
+    PpStatus status = gather(s, g, mine, bytes);
+    free(mine);
+    TRY(status);
+    s->under_way = 0;
+    if (g->rank == 0)
+        hand_over(s, WORK_PUBLISH);
     return PP_OK;
 }
 
-PpStatus checkpoint_write(const Plan *p, HostCopy *h, Group *g, const Options *o, int64_t step)
+PpStatus saver_finish(Saver *s, Group *g)
 {
-    char tmp[PATH_MAX], final[PATH_MAX];
-    const char *folder = o->checkpoint;
-    Facts of = {p->model, step, o->seed};
-    if (snprintf(tmp, sizeof tmp, "%s/step_%" PRId64 ".tmp", folder, step) >= (int)sizeof tmp - 32)
-        return group_agree(g, pp_fail(PP_ERR_IO, "%s: name too long", folder));
-    snprintf(final, sizeof final, "%s/step_%" PRId64, folder, step);
-    if (g->rank == 0)
-        folder_remove(tmp);
-    TRY(group_agree(g, g->rank == 0 ? folder_make(tmp) : PP_OK));
-    char *text = NULL;
-    size_t length = 0;
-    FILE *list = open_memstream(&text, &length);
-    PpStatus s = list ? shard(p, h, &optimizers[o->optimizer], tmp, list) : pp_no_memory();
-    if (list && fclose(list) && s == PP_OK)
-        s = pp_no_memory();
-    s = group_agree(g, s);
-    if (s == PP_OK)
-        s = group_agree(g, manifest(g, tmp, &of, text, (int64_t)length));
-    free(text);
-    if (s == PP_OK)
-        s = group_agree(g, g->rank == 0 ? publish(folder, tmp, final) : PP_OK);
-    if (s != PP_OK && g->rank == 0)
-        folder_remove(tmp);
-    return s;
+    TRY(saver_collect(s, g));
+    return group_agree(g, await(s));
+}
+
+PpStatus saver_save(Saver *s, Group *g, const Moment *m)
+{
+    TRY(saver_finish(s, g));
+    TRY(group_agree(g, g->rank == 0 ? checkpoint_prepare(s->opt, m->step) : PP_OK));
+    for (int i = 0; s->snapshot && i < s->n; i++) {
+        const Saved *t = &s->saved[i];
+        memcpy(s->snapshot + t->snapshot, host_copy(s->files, t->at, t->t->bytes),
+               (size_t)t->t->bytes);
+    }
+    TRY(group_agree(g, device_check(s->files->dev, s->plan->ask.rank, "copying parameters")));
+    s->publication.moment = *m;
+    s->under_way = 1;
+    __atomic_store_n(&s->written, 0, __ATOMIC_RELEASE);
+    hand_over(s, WORK_FILE);
+    return s->has_thread ? PP_OK : saver_finish(s, g);
 }

@@ -44,6 +44,21 @@ int64_t data_rows_before(const Data *d, int64_t step)
     return step / d->steps_per_pass * pass + step % d->steps_per_pass * d->batch;
 }
 
+/* In training an epoch ends where what is left of it is less than a step. */
+void data_position(const Data *d, int64_t step, int64_t *epoch, int64_t *row)
+{
+    int train = d->opt->mode == MODE_TRAIN;
+    int64_t k = step - d->start.step, left = (d->rows - d->start.row) / d->batch;
+    int64_t first = train ? left : d->steps_per_pass;
+    *epoch = d->start.epoch + (k < first ? 0 : 1 + (k - first) / d->steps_per_pass);
+    *row = k < first ? d->start.row + k * d->batch : (k - first) % d->steps_per_pass * d->batch;
+}
+
+int64_t data_rows_seen(const Data *d, int64_t step)
+{
+    return d->start.rows + (step - d->start.step) * d->batch;
+}
+
 /* What several microbatches yield has to meet in each output that is asked for; each needs a target
  * of its own. */
 static PpStatus check_meeting(const Data *d)

@@ -18,6 +18,10 @@ typedef struct {
     int64_t *row0; /* [microbatches + 1]: first row of each microbatch in the minibatch */
     /* Eval, infer: of the last step of a pass when the rows do not divide, or NULL */
     int64_t *row0_rest;
+    /* where the run begins: steps done and rows seen by those before it, and the epoch's next row */
+    struct {
+        int64_t step, rows, epoch, row;
+    } start;
 } Data;
 
 /* data.c */
@@ -27,7 +31,10 @@ void data_close(Data *d);
 /* cut.c */
 PpStatus data_cut(Data *d);
 const int64_t *data_rows(const Data *d, int64_t step); /* row0 of that step */
-int64_t data_rows_before(const Data *d, int64_t step); /* rows of all steps before it */
+int64_t data_rows_before(const Data *d, int64_t step); /* rows of all steps before it, in a pass */
+/* The epoch of a step and its first row there */
+void data_position(const Data *d, int64_t step, int64_t *epoch, int64_t *row);
+int64_t data_rows_seen(const Data *d, int64_t step); /* by all steps before it, of all runs */
 int64_t data_tokens(const Data *d);                    /* tokens of a step */
 
 #endif

@@ -60,11 +60,12 @@ static int same_place(const char *a, const char *b)
     return same_file(x, y);
 }
 
-static PpStatus folder_apart(const Options *o, const char *option, const char *folder)
+static PpStatus folder_apart(const Options *o, const Index *from, const char *option,
+                             const char *folder)
 {
     char own[sizeof o->folder + 16];
     snprintf(own, sizeof own, "%s/params", o->folder);
-    const char *read = o->params ? o->params : own;
+    const char *read = from->path ? from->path : o->params ? o->params : own;
     return same_place(folder, read)
                ? pp_fail(PP_ERR_MODEL, "%s would overwrite %s, which the run reads", option, folder)
                : PP_OK;
@@ -85,10 +86,9 @@ static const char *file_of(const Options *o, int i, const char **option)
     return i == o->n_output ? o->log_json : o->trace;
 }
 
-PpStatus destinations_apart(const Options *o, int64_t steps)
+PpStatus destinations_apart(const Options *o, const Index *from)
 {
     int n_read = o->n_data + 1, n = n_read + o->n_output + 2;
-    char step[PATH_MAX];
     const char *option, *other;
     for (int i = n_read; i < n; i++)
         for (int k = 0; k < i; k++) {
@@ -102,12 +102,7 @@ PpStatus destinations_apart(const Options *o, int64_t steps)
         }
     if (o->mode != MODE_TRAIN)
         return PP_OK;
-    if (o->dump_grads)
-        TRY(folder_apart(o, "--dump-grads", o->dump_grads));
-    if (o->checkpoint &&
-        snprintf(step, sizeof step, "%s/step_%" PRId64, o->checkpoint, steps) < (int)sizeof step)
-        TRY(folder_apart(o, "--checkpoint", step));
-    return PP_OK;
+    return o->dump_grads ? folder_apart(o, from, "--dump-grads", o->dump_grads) : PP_OK;
 }
 
 /* ---- room ---- */

@@ -146,7 +146,8 @@ void feed_fill(Feed *f, int64_t step)
 {
     const Data *d = f->data;
     const int64_t *row0 = data_rows(d, step);
-    int64_t epoch = step / d->steps_per_pass, first = step % d->steps_per_pass * d->batch;
+    int64_t epoch, first;
+    data_position(d, step, &epoch, &first);
     if (f->filled && feed_stays(f, step))
         return; /* every step sees the same rows */
     if (f->order && (!f->filled || epoch != f->epoch))

@@ -4,6 +4,7 @@
 #ifndef PP_FILES_H
 #define PP_FILES_H
 
+#include "base/file/index.h"
 #include "net/links.h"
 #include "options/options.h"
 
@@ -21,13 +22,13 @@ const void *host_copy(HostCopy *h, const void *p, int64_t bytes);
 /* Before the first step */
 void host_upload(HostCopy *h, void *to, const void *from, int64_t bytes);
 
-/* params.c: own: the folder beside the program; given: --params or NULL. */
-PpStatus params_load(const Plan *p, HostCopy *h, const char *own, const char *given);
+/* params.c: own: the folder beside the program; given: --params or NULL; resume: a checkpoint, of
+ * which the optimizer's state is loaded too, or NULL. */
+PpStatus params_load(const Plan *p, HostCopy *h, const char *own, const char *given,
+                     const char *resume, const Optimizer *optimizer);
 
-/* checkpoint.c */
+/* grads.c */
 PpStatus grads_dump(const Plan *p, HostCopy *h, const char *folder);
-/* All ranks call it. */
-PpStatus checkpoint_write(const Plan *p, HostCopy *h, Group *g, const Options *o, int64_t step);
 
 /* folders.c */
 PpStatus folder_make(const char *path);
@@ -39,8 +40,8 @@ typedef struct {
     int *fd; /* files without a name, while destinations are tried */
     int n;
 } Held;
-/* Nothing is written over what is read */
-PpStatus destinations_apart(const Options *o, int64_t steps);
+/* Nothing is written over what is read; resume_place() sees to --checkpoint */
+PpStatus destinations_apart(const Options *o, const Index *from);
 /* The places of what this rank writes are there and have room. */
 PpStatus destinations_try(Held *h, const Plan *p, const Options *o, int64_t steps);
 void destinations_release(Held *h); /* when all ranks have tried */

@@ -34,9 +34,9 @@ static void print_memory(int rank, const MemoryReport *m, int verbose)
     } part[] = {{"parameters", b->param},    {"gradients", b->grad},    {"optimizer", b->optimizer},
                 {"constants", b->constants}, {"activations", b->slots}, {"work", b->work},
                 {"data", b->data},           {"outputs", b->output},    {"communication", b->comm},
-                {"library", m->library}};
+                {"library", m->library},     {"snapshot", m->snapshot}};
     const char *comma = "";
-    printf("rank %d memory: %" PRId64 " bytes (", rank, b->total + m->library);
+    printf("rank %d memory: %" PRId64 " bytes (", rank, b->total + m->library + m->snapshot);
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
         if (part[i].bytes) {
             printf("%s%s %" PRId64, comma, part[i].name, part[i].bytes);
@@ -55,6 +55,17 @@ static void print_memory(int rank, const MemoryReport *m, int verbose)
            "; %d messages, %d threads%s\n",
            rank, b->slots, b->slots_bound, m->messages, m->threads,
            m->overlap ? ", halves of OVERLAP_F_B beside each other" : "");
+}
+
+void log_resumed(const Log *l, const Index *x, int64_t done)
+{
+    if (!l->speaks || !x->path)
+        return;
+    if (x->note[0])
+        fprintf(stderr, "pipeline: warning: %s: an older checkpoint is taken\n", x->note);
+    if (!l->opt->quiet)
+        printf("resumed from %s, %" PRId64 " steps are done%s\n", x->path, done,
+               done >= l->steps ? ": nothing is left to do" : "");
 }
 
 PpStatus log_memory(const Log *l, Group *g, const MemoryReport *mine)

@@ -5,6 +5,7 @@
 #ifndef PP_LOG_H
 #define PP_LOG_H
 
+#include "base/file/index.h"
 #include "net/group.h"
 #include "options/options.h"
 #include "plan/plan.h"
@@ -27,12 +28,15 @@ typedef struct {
 typedef struct {
     PlanBytes bytes;
     int64_t library, host; /* taken by libraries; device: pinned memory of the host */
+    int64_t snapshot;      /* of a checkpoint, in memory of the host */
     int live, live_bound;  /* microbatches: planned; closed form of the schedule, -1: none */
     int messages, threads, overlap;
     char where[80], wire[24]; /* device; "": the CPU */
 } MemoryReport;
 
 PpStatus log_open(Log *l, const Options *o, const Group *g, int64_t steps, int64_t tokens);
+/* What the run goes on from; nothing where x->path is NULL. */
+void log_resumed(const Log *l, const Index *x, int64_t done);
 PpStatus log_step(Log *l, const StepLog *s);
 PpStatus log_close(Log *l);
 PpStatus log_memory(const Log *l, Group *g, const MemoryReport *mine); /* all ranks call it */

@@ -1,15 +1,16 @@
 /*
  * params.c - in: params/stageN.safetensors, or stageN.link.json that points into the model's own
- * files; out: the parameters, statistics and long constants of this rank's stages, in place.  A
- * rank reads the files of its own stages only. Names, dtypes and shapes must be the plan's exactly;
- * bytes from a checkpoint have its manifest's checksums.
+ * files, or a checkpoint of any split; out: the parameters, statistics and long constants of this
+ * rank's stages, in place, and with --resume their optimizer state.  A rank reads what its own
+ * stages have only.  Names, dtypes and shapes must be the plan's exactly; bytes from a checkpoint
+ * have its index's checksums.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include "files.h"
 
-#include "base/file/manifest.h"
+#include "base/file/index.h"
 #include "base/file/safetensors.h"
 
 #include <errno.h>
@@ -22,18 +23,13 @@
 #include <unistd.h>
 
 typedef struct {
+    Index *index; /* of a checkpoint; NULL: a stage's file */
     StFile f;
     int link;
-    char *manifest; /* of the checkpoint that it is part of; NULL: of none */
     char path[PATH_MAX];
 } Source;
 
-static void close_source(Source *s)
-{
-    st_close(&s->f);
-    free(s->manifest);
-    s->manifest = NULL;
-}
+static void close_source(Source *s) { st_close(&s->f); }
 
 static PpStatus open_source(Source *s, const char *folder, int stage)
 {
@@ -55,13 +51,6 @@ static PpStatus open_source(Source *s, const char *folder, int stage)
     if (s->link ? st_open_link(&s->f, s->path, err, sizeof err)
                 : st_open(&s->f, s->path, err, sizeof err))
         return pp_fail(PP_ERR_IO, "%s", err);
-    char manifest[PATH_MAX + 32];
-    snprintf(manifest, sizeof manifest, "%s/manifest.json", folder);
-    s->manifest = manifest_read(manifest);
-    if (!s->manifest && errno != ENOENT) {
-        st_close(&s->f);
-        return pp_fail(PP_ERR_IO, "%s: %s", manifest, strerror(errno));
-    }
     return PP_OK;
 }
 
@@ -104,79 +93,160 @@ static PpStatus read_linked(const Source *s, const StTensor *t, char *to)
                : pp_fail(PP_ERR_IO, "%s, which holds '%s': cut short", path, t->name);
 }
 
-static PpStatus load(const Source *s, const PpTensor *want, char *to)
+static PpStatus another(const char *path, const char *name)
 {
-    const StTensor *t = st_find(&s->f, want->name);
+    return pp_fail(PP_ERR_MODEL, "%s: '%s' has another dtype or shape than in the plan", path,
+                   name);
+}
+
+static int same_tensor(const PpTensor *want, int dtype, int rank, const int64_t *dim)
+{
+    int same = dtype == want->dtype && rank == want->rank;
+    for (int i = 0; i < rank && same; i++)
+        same = dim[i] == want->dim[i];
+    return same;
+}
+
+/* The tensor `name` of a checkpoint, of the dtype and shape of `want`. */
+static PpStatus load_indexed(Index *x, const char *name, const PpTensor *want, char *to)
+{
+    char err[INDEX_ERR];
+    const IndexTensor *t = index_find(x, name);
     if (!t)
-        return pp_fail(PP_ERR_MODEL, "%s: no tensor '%s'", s->path, want->name);
-    int same = t->dtype == want->dtype && t->rank == want->rank;
-    for (int i = 0; i < t->rank && same; i++)
-        same = t->dim[i] == want->dim[i];
-    if (!same || t->bytes != want->bytes || (t->transposed && t->rank != 2))
-        return pp_fail(PP_ERR_MODEL, "%s: '%s' has another dtype or shape than in the plan",
-                       s->path, want->name);
+        return pp_fail(PP_ERR_MODEL, "%s: no tensor '%s'", x->path, name);
+    if (!same_tensor(want, t->dtype, t->rank, t->dim) || t->bytes != want->bytes)
+        return another(x->path, name);
+    const void *bytes = index_bytes(x, t, err, sizeof err);
+    if (!bytes)
+        return pp_fail(PP_ERR_MODEL, "%s", err);
+    memcpy(to, bytes, (size_t)t->bytes);
+    return PP_OK;
+}
+
+static PpStatus load(const Source *s, const char *name, const PpTensor *want, char *to)
+{
+    if (s->index)
+        return load_indexed(s->index, name, want, to);
+    const StTensor *t = st_find(&s->f, name);
+    if (!t)
+        return pp_fail(PP_ERR_MODEL, "%s: no tensor '%s'", s->path, name);
+    if (!same_tensor(want, t->dtype, t->rank, t->dim) || t->bytes != want->bytes ||
+        (t->transposed && t->rank != 2))
+        return another(s->path, name);
     if (s->link)
         return read_linked(s, t, to);
-    int known = s->manifest ? manifest_confirms(s->manifest, want->name, t->data, t->bytes) : 1;
-    if (known <= 0)
-        return known < 0
-                   ? pp_no_memory()
-                   : pp_fail(PP_ERR_MODEL,
-                             "%s: damaged: the bytes of '%s' do not have the manifest's checksum",
-                             s->path, want->name);
     memcpy(to, t->data, (size_t)t->bytes);
     return PP_OK;
 }
 
 /* A tensor to its place, through the host where that is on a device. */
-static PpStatus place(HostCopy *h, const Source *s, const PpTensor *want, char *to)
+static PpStatus place(HostCopy *h, const Source *s, const char *name, const PpTensor *want,
+                      char *to)
 {
     if (!h->room)
-        return load(s, want, to);
+        return load(s, name, want, to);
     char *room = malloc((size_t)want->bytes + 1);
-    PpStatus status = room ? load(s, want, room) : pp_no_memory();
+    PpStatus status = room ? load(s, name, want, room) : pp_no_memory();
     if (status == PP_OK)
         host_upload(h, to, room, want->bytes);
     free(room);
     return status;
 }
 
-static PpStatus load_stage(HostCopy *h, const StagePlan *rs, const char *own, const char *given)
+/* Of one parameter. */
+static PpStatus load_states(HostCopy *h, const Source *s, const RankParam *q,
+                            const Optimizer *optimizer)
 {
-    const PpStage *st = rs->st;
-    Source s = {0};
-    PpStatus status = PP_OK;
-    int wanted = 0;
-    for (int k = 0; k < st->n_param; k++)
-        wanted |= st->param[k].use != PP_TRANSMIT;
-    int constants = 0; /* in a file */
-    for (int k = 0; k < st->n_const; k++)
-        constants |= !st->constants[k].data;
-    if (wanted || (constants && !given)) {
-        status = open_source(&s, given ? given : own, st->index);
-        for (int k = 0; k < st->n_param && status == PP_OK; k++)
-            if (st->param[k].use != PP_TRANSMIT)
-                status = place(h, &s, &st->param[k].t, rs->param + st->param[k].offset);
+    char name[4096];
+    for (int j = 0; j < optimizer->states && q->update; j++) {
+        if (snprintf(name, sizeof name, "optimizer/%s/%s", optimizer->state[j], q->p->t.name) >=
+            (int)sizeof name)
+            return pp_fail(PP_ERR_IO, "parameter name too long for a checkpoint");
+        TRY(place(h, s, name, &q->p->t, q->state[j]));
     }
-    /* Constants are never trained: they are where they always were */
-    if (given && constants && status == PP_OK) {
-        close_source(&s);
-        status = open_source(&s, own, st->index);
+    return PP_OK;
+}
+
+typedef struct {
+    const char *own, *given; /* folders of stages' files */
+    Index *index;            /* instead of `given` */
+    const Optimizer *states; /* those of this one too; NULL: none */
+} From;
+
+static PpStatus load_params(HostCopy *h, const StagePlan *rs, const Source *s, const From *from)
+{
+    for (int k = 0; k < rs->st->n_param; k++) {
+        const PpParam *p = &rs->st->param[k];
+        if (p->use == PP_TRANSMIT)
+            continue;
+        TRY(place(h, s, p->t.name, &p->t, rs->param + p->offset));
+        if (from->states)
+            TRY(load_states(h, s, &rs->rp[k], from->states));
     }
-    for (int k = 0; k < st->n_const && status == PP_OK; k++) {
-        const PpConst *c = &st->constants[k];
+    return PP_OK;
+}
+
+/* Constants are never trained: they are where they always were. */
+static PpStatus load_constants(HostCopy *h, const StagePlan *rs, const Source *s)
+{
+    for (int k = 0; k < rs->st->n_const; k++) {
+        const PpConst *c = &rs->st->constants[k];
         if (c->data)
             host_upload(h, rs->constants + c->offset, c->data, c->t.bytes);
         else
-            status = place(h, &s, &c->t, rs->constants + c->offset);
+            TRY(place(h, s, c->t.name, &c->t, rs->constants + c->offset));
     }
+    return PP_OK;
+}
+
+static PpStatus load_stage(HostCopy *h, const StagePlan *rs, const From *from)
+{
+    const PpStage *st = rs->st;
+    Source s = {.index = from->index};
+    PpStatus status = PP_OK;
+    int wanted = 0, constants = 0, elsewhere = from->given || from->index; /* in files */
+    for (int k = 0; k < st->n_param; k++)
+        wanted |= st->param[k].use != PP_TRANSMIT;
+    for (int k = 0; k < st->n_const; k++)
+        constants |= !st->constants[k].data;
+    if (!from->index && (wanted || (constants && !elsewhere)))
+        status = open_source(&s, from->given ? from->given : from->own, st->index);
+    if (status == PP_OK)
+        status = load_params(h, rs, &s, from);
+    if (elsewhere && status == PP_OK) {
+        close_source(&s);
+        s.index = NULL;
+        status = constants ? open_source(&s, from->own, st->index) : PP_OK;
+    }
+    if (status == PP_OK)
+        status = load_constants(h, rs, &s);
     close_source(&s);
     return status;
 }
 
-PpStatus params_load(const Plan *p, HostCopy *h, const char *own, const char *given)
+/* --params: a folder with files of stages, a checkpoint, or a folder of these. */
+static PpStatus open_given(Index *x, From *from)
 {
-    for (int l = 0; l < p->n_stage; l++)
-        TRY(load_stage(h, &p->stage[l], own, given));
-    return device_check(h->dev, p->ask.rank, "loading its parameters");
+    char err[INDEX_ERR];
+    char *newest = from->given ? index_newest(from->given, err, sizeof err) : NULL;
+    if (!newest)
+        return from->given && err[0] ? pp_fail(PP_ERR_MODEL, "%s", err) : PP_OK;
+    int bad = index_open(x, newest, err, sizeof err);
+    free(newest);
+    from->index = x;
+    return bad ? pp_fail(PP_ERR_MODEL, "%s", err) : PP_OK;
+}
+
+PpStatus params_load(const Plan *p, HostCopy *h, const char *own, const char *given,
+                     const char *resume, const Optimizer *optimizer)
+{
+    Index x = {0};
+    From from = {.own = own,
+                 .given = resume ? resume : given,
+                 .states = resume ? optimizer : NULL};
+    PpStatus status = open_given(&x, &from);
+    for (int l = 0; l < p->n_stage && status == PP_OK; l++)
+        status = load_stage(h, &p->stage[l], &from);
+    index_close(&x);
+    return status == PP_OK ? device_check(h->dev, p->ask.rank, "loading its parameters") : status;
 }

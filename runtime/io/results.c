@@ -16,9 +16,10 @@ PpStatus results_open(Results *r, const Data *d, const Plan *p)
     *r = (Results){.data = d, .plan = p};
     r->output = zeroed(n, sizeof *r->output);
     r->loss = zeroed(d->microbatches, sizeof *r->loss);
-    r->norm = zeroed(d->model->n_param + 1, sizeof *r->norm);
+    r->norm = zeroed(d->model->n_param + 1 + WORDS, sizeof *r->norm);
     if (!r->output || !r->loss || !r->norm)
         return pp_no_memory();
+    r->word = r->norm + 1 + d->model->n_param;
     if (!p->ask.on_device)
         memcpy(r->output, p->output, (size_t)n * sizeof *r->output);
     for (int i = 0; i < n && p->ask.on_device; i++) /* nothing is copied there directly */

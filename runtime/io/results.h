@@ -8,12 +8,16 @@
 #include "io/data.h"
 #include "plan/plan.h"
 
+/* What ranks tell each other at the end of a step, added over all of them. */
+typedef enum { WORD_WRITTEN, WORDS } Word;
+
 typedef struct {
     const Data *data;
     const Plan *plan;
     char **output; /* per model output: room for all rows, or NULL */
     double *loss;  /* per microbatch */
     double *norm;  /* [1 + parameters]: loss, then sums of squares by parameter of the model */
+    double *word;  /* [WORDS], behind them */
 } Results;
 
 PpStatus results_open(Results *r, const Data *d, const Plan *p);

@@ -32,11 +32,12 @@ typedef enum {
     K_PLACEMENT,
     K_DEVICE,
     K_TRANSPORT,
-    K_GROUP
+    K_GROUP,
+    NUMBERS = 64 /* beside one of these: it changes the numbers of a run, so checkpoints hold it */
 } Kind;
 typedef struct {
     const char *name;
-    Kind kind;
+    int kind;
     size_t at; /* in Options */
     double min;
     const char *value, *help;
@@ -49,32 +50,35 @@ static const Spec specs[] = {
     {"ranks",         K_INT,  AT(ranks),        1, "N",       "threads of this process that act as ranks (default: one per stage; under mpirun: its processes)"},
     {"schedule",      K_TEXT, AT(schedule),     0, "NAME|FILE.csv", "one of those below (default 1f1b), or rows of actions"},
     {"placement",     K_PLACEMENT, AT(placement), 0, "loop|v", "how stages go to ranks (default: the schedule's own)"},
-    {"microbatches",  K_INT,  AT(microbatches), 1, "M",       "chunks of a step (default: rows of a step / rows of the model's shapes)"},
+    {"microbatches",  K_INT | NUMBERS,  AT(microbatches), 1, "M",       "chunks of a step (default: rows of a step / rows of the model's shapes)"},
     {"buffers",       K_INT,  AT(buffers),      0, "K",       "verify the schedule with K messages under way per pair of ranks (default: any number)"},
     {"send-budget",   K_INT,  AT(send_budget),  1, "K",       "at most K sends of a rank under way"},
     {"defer",         K_FLAG, AT(defer),        0, NULL,      "post receives as late as possible: less memory, less overlap"},
     {"recompute",     K_TEXT, AT(recompute),    0, "WHAT",    "computed again before a backward instead of kept: never (default), except-last (microbatch), always, cheap (what costs little per byte), or STAGE,..."},
-    {"device",        K_DEVICE, AT(device),     0, "cpu|cuda", "what the stages run on (default: cuda where it was built in)"},
+    {"device",        K_DEVICE | NUMBERS, AT(device), 0, "cpu|cuda", "what the stages run on (default: cuda where it was built in)"},
     {"transport",     K_TRANSPORT, AT(transport), 0, "NAME",  "between ranks: local (threads), mpi, nccl, or auto (default: what the machine has)"},
-    {"tf32",          K_FLAG, AT(tf32),         0, NULL,      "cuda: products of float32 may round their factors to TF32"},
+    {"tf32",          K_FLAG | NUMBERS, AT(tf32),         0, NULL,      "cuda: products of float32 may round their factors to TF32"},
     {"threads",       K_INT,  AT(threads),      1, "N",       "threads of a rank (default: cores / ranks of the machine)"},
     {"Data", K_GROUP, 0, 0, NULL, NULL},
     {"data",          K_PAIR, AT(data),         0, "NAME=FILE", "an input of the model: .npy or TensorProto .pb, rows are samples (repeatable)"},
     {"output",        K_PAIR, AT(output),       0, "NAME=FILE.npy", "write an output of the model, rows in order; train: of the last step (repeatable)"},
-    {"batch",         K_LONG, AT(batch),        1, "ROWS",    "rows of a step (default: all; train skips what is left over at the end of an epoch)"},
-    {"shuffle",       K_SEED, AT(shuffle_seed), 0, "SEED",    "another order of the rows in each epoch"},
-    {"params",        K_TEXT, AT(params),       0, "DIR",     "start from the parameters in DIR, a checkpoint for example"},
+    {"batch",         K_LONG | NUMBERS, AT(batch),        1, "ROWS",    "rows of a step (default: all; train skips what is left over at the end of an epoch)"},
+    {"shuffle",       K_SEED | NUMBERS, AT(shuffle_seed), 0, "SEED",    "another order of the rows in each epoch"},
+    {"params",        K_TEXT, AT(params),       0, "DIR",     "start from the parameters in DIR, of a checkpoint for example: of the newest there"},
+    {"resume",        K_TEXT, AT(resume),       0, "DIR",     "go on where the newest checkpoint in DIR was written, up to --steps in all"},
     {"Training", K_GROUP, 0, 0, NULL, NULL},
     {"steps",         K_LONG, AT(steps),        1, "N",       "steps (default: 1 in train, one pass over the data in eval and infer)"},
-    {"optimizer",     K_OPTIMIZER, AT(optimizer), 0, "NAME",  "sgd (default) or another of those below, which say their options and defaults"},
-#define REAL(field, option, about) {option, K_REAL, AT(optim.field), 0, "X", about},
-#define FLAG(field, option, about) {option, K_FLAG, AT(optim.field), 0, NULL, about},
+    {"optimizer",     K_OPTIMIZER | NUMBERS, AT(optimizer), 0, "NAME",  "sgd (default) or another of those below, which say their options and defaults"},
+#define REAL(field, option, about) {option, K_REAL | NUMBERS, AT(optim.field), 0, "X", about},
+#define FLAG(field, option, about) {option, K_FLAG | NUMBERS, AT(optim.field), 0, NULL, about},
     OPTIM_REALS(REAL)
     OPTIM_FLAGS(FLAG)
-    {"clip-norm",     K_REAL, AT(clip_norm),    0, "X",       "scale the gradients down to this global norm"},
-    {"seed",          K_SEED, AT(seed),         0, "SEED",    "of Dropout (default 0)"},
+    {"clip-norm",     K_REAL | NUMBERS, AT(clip_norm),    0, "X",       "scale the gradients down to this global norm"},
+    {"seed",          K_SEED | NUMBERS, AT(seed),         0, "SEED",    "of Dropout (default 0)"},
     {"What is written", K_GROUP, 0, 0, NULL, NULL},
     {"checkpoint",    K_TEXT, AT(checkpoint),   0, "DIR",     "after the last step: DIR/step_N with parameters, statistics, optimizer state"},
+    {"every",         K_LONG, AT(every),        1, "N",       "a checkpoint every N steps too, written while the next steps run"},
+    {"keep",          K_INT,  AT(keep),         1, "K",       "only the newest K checkpoints stay (default: all)"},
     {"dump-grads",    K_TEXT, AT(dump_grads),   0, "DIR",     "after the first step: DIR/stageN.safetensors with the gradients"},
     {"log-json",      K_TEXT, AT(log_json),     0, "FILE",    "a line of JSON a step"},
     {"trace",         K_TEXT, AT(trace),        0, "FILE.json", "Chrome trace of the actions of every rank"},
@@ -84,6 +88,7 @@ static const Spec specs[] = {
 };
 // clang-format on
 enum { N_SPECS = sizeof specs / sizeof *specs };
+static_assert((int)N_SPECS <= (int)OPTIONS_MAX, "Options.given is too short");
 static const char *const modes[] = {"train", "eval", "infer"};
 
 static PpStatus unknown(const char *what, const char *word, const char *const *list, int n)
@@ -137,11 +142,13 @@ static void help(const PpPlan *plan)
            plan->n_input ? plan->input[0].name : "x", plan->n_output ? plan->output[0].name : "y");
 }
 
+static int kind_of(const Spec *s) { return s->kind & ~NUMBERS; }
+
 static PpStatus parse_number(const Spec *s, const char *v, void *at)
 {
     char *end;
     errno = 0;
-    if (s->kind == K_REAL) {
+    if (kind_of(s) == K_REAL) {
         double x = strtod(v, &end);
         if (!*v || *end || errno || !(x >= s->min) || x > 1e300)
             return pp_fail(PP_ERR_USAGE, "--%s: '%s' is not a number from %g up", s->name, v,
@@ -149,11 +156,11 @@ static PpStatus parse_number(const Spec *s, const char *v, void *at)
         memcpy(at, &x, sizeof x);
         return PP_OK;
     }
-    int64_t n = strtoll(v, &end, 10), max = s->kind == K_INT ? INT32_MAX : INT64_MAX;
+    int64_t n = strtoll(v, &end, 10), max = kind_of(s) == K_INT ? INT32_MAX : INT64_MAX;
     if (!*v || *end || errno || n < (int64_t)s->min || n > max)
         return pp_fail(PP_ERR_USAGE, "--%s: '%s' is not a whole number from %g up", s->name, v,
                        s->min);
-    if (s->kind == K_INT) {
+    if (kind_of(s) == K_INT) {
         int small = (int)n;
         memcpy(at, &small, sizeof small);
     } else {
@@ -216,7 +223,7 @@ static PpStatus choose(void *at, const char *what, const char *v, const char *(*
 static PpStatus apply(Options *o, const Spec *s, const char *v)
 {
     void *at = (char *)o + s->at;
-    switch (s->kind) {
+    switch (kind_of(s)) {
     case K_TEXT: memcpy(at, &v, sizeof v); return PP_OK;
     case K_FLAG: *(int *)at = 1; return PP_OK;
     case K_PAIR:
@@ -254,6 +261,19 @@ static void find_folder(Options *o, const char *argv0)
         strcpy(o->folder, ".");
 }
 
+static PpStatus check_checkpoints(const Options *o)
+{
+    if ((o->every || o->keep) && !o->checkpoint)
+        return pp_fail(PP_ERR_USAGE, "--%s: of the checkpoints in --checkpoint DIR, which is missing",
+                       o->every ? "every" : "keep");
+    if (o->resume && o->mode != MODE_TRAIN)
+        return pp_fail(PP_ERR_USAGE, "--resume is for train; --params %s takes its parameters",
+                       o->resume);
+    if (o->resume && o->params)
+        return pp_fail(PP_ERR_USAGE, "--params and --resume both say where parameters come from");
+    return PP_OK;
+}
+
 PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
 {
     *o = (Options){.schedule = NULL,
@@ -278,6 +298,7 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
         }
         if (k >= 0) {
             TRY(apply(o, &specs[k], r.value));
+            o->given[k] = 1;
             continue;
         }
         if (mode >= 0)
@@ -291,6 +312,7 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     if (mode < 0)
         return pp_fail(PP_ERR_USAGE, "what to do? train, eval or infer (--help says more)");
     o->mode = (Mode)mode;
+    TRY(check_checkpoints(o));
     TRY(optim_options(&o->optimizer, &o->optim));
     if (o->mode == MODE_TRAIN && plan->loss_stage < 0)
         return pp_fail(PP_ERR_MODEL,
@@ -302,6 +324,60 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     if (!o->schedule)
         o->schedule = o->mode == MODE_TRAIN ? "1f1b" : "forward-only";
     return PP_OK;
+}
+
+/* ---- the options that change numbers, as text ---- */
+
+/* The fewest digits that read back as x. */
+static char *real_text(double x)
+{
+    char text[40];
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, x);
+        if (strtod(text, NULL) == x)
+            break;
+    }
+    return strdup(text);
+}
+
+static char *whole_text(int64_t n)
+{
+    char text[40];
+    snprintf(text, sizeof text, "%" PRId64, n);
+    return strdup(text);
+}
+
+static char *value_text(const Options *o, const Spec *s)
+{
+    const void *at = (const char *)o + s->at;
+    int64_t whole;
+    int small;
+    double real;
+    const char *text;
+    switch (kind_of(s)) {
+    case K_REAL:
+        memcpy(&real, at, sizeof real);
+        return real < 0 ? strdup("none") : real_text(real);
+    case K_INT: memcpy(&small, at, sizeof small); return whole_text(small);
+    case K_FLAG: memcpy(&small, at, sizeof small); return strdup(small > 0 ? "yes" : "none");
+    case K_LONG: memcpy(&whole, at, sizeof whole); return whole_text(whole);
+    case K_SEED:
+        memcpy(&whole, at, sizeof whole);
+        return s->at == AT(shuffle_seed) && !o->shuffle ? strdup("none") : whole_text(whole);
+    case K_OPTIMIZER: return strdup(optimizers[o->optimizer].name);
+    default: memcpy(&text, at, sizeof text); return strdup(text ? text : "none");
+    }
+}
+
+int options_next_number(const Options *o, int *i, NumberOption *n)
+{
+    while (*i < N_SPECS && !(specs[*i].kind & NUMBERS))
+        ++*i;
+    if (*i == N_SPECS)
+        return 0;
+    *n = (NumberOption){specs[*i].name, o->given[*i], value_text(o, &specs[*i])};
+    ++*i;
+    return 1;
 }
 
 void options_free(Options *o)

@@ -14,6 +14,8 @@ typedef struct {
     const char *name, *file;
 } NameFile;
 
+enum { OPTIONS_MAX = 128 };
+
 typedef struct {
     Mode mode;
     int ranks;   /* 0: one per stage */
@@ -32,15 +34,28 @@ typedef struct {
     OptimKind optimizer;
     OptimOptions optim;
     double clip_norm; /* 0: none */
-    const char *params, *dump_grads, *checkpoint, *log_json, *trace, *until;
+    const char *params, *dump_grads, *checkpoint, *resume, *log_json, *trace, *until;
+    int64_t every; /* steps from one checkpoint to the next; 0: one after the last */
+    int keep;      /* checkpoints; 0: all */
     const char *device, *transport; /* NULL: what there is */
     int tf32;
     int quiet, verbose;
     char folder[4096]; /* where the program lies: params/ is there */
+    unsigned char given[OPTIONS_MAX]; /* by the option's number: it was on the command line */
 } Options;
 
 /* PP_ERR_USAGE after a message; ends the process for --help. */
 PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan);
 void options_free(Options *o);
+
+/* An option that changes the numbers of a run, with its value as the command line takes it: "none"
+ * where it is off. */
+typedef struct {
+    const char *name;
+    int given; /* it was on the command line */
+    char *value; /* to be freed; NULL: out of memory */
+} NumberOption;
+/* The next of them from number *i on, which starts at 0; 0: there are no more */
+int options_next_number(const Options *o, int *i, NumberOption *n);
 
 #endif

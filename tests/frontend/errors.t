@@ -94,7 +94,9 @@ params empty && : >bad.empty/stage0.safetensors
 params length && printf '\xff\xff\xff\xff\xff\xff\xff\x7f' | dd of=bad.length/stage0.safetensors conv=notrunc status=none
 params json && printf '}' | dd of=bad.json/stage0.safetensors bs=1 seek=8 conv=notrunc status=none
 params flipped && $P train "${D[@]}" --steps 1 --checkpoint ck.flipped >/dev/null && cp ck.flipped/step_1/* bad.flipped && printf '\xff' |
-    dd of=bad.flipped/stage0.safetensors bs=1 conv=notrunc seek=$(($(stat -c %s bad.flipped/stage0.safetensors) - 1)) status=none
+    dd of=bad.flipped/rank0.safetensors bs=1 conv=notrunc seek=$(($(stat -c %s bad.flipped/rank0.safetensors) - 1)) status=none
+cp -r ck.flipped/step_1 bad.index && printf 2 | dd of=bad.index/index.json bs=1 conv=notrunc seek=90 status=none
+cp -r ck.flipped/step_1 bad.short && head -c 100 ck.flipped/step_1/rank1.safetensors >bad.short/rank1.safetensors
 params swapped && cp two/params/stage1.safetensors bad.swapped/stage0.safetensors
 
 # ---- out/pipeline: the command line ----
@@ -175,8 +177,23 @@ fi
 
 R() { refuse "$@"; is "$1: no step" "$(grep -c ^step stdout)" 0; }
 $P train "${D[@]}" --quiet --steps 2 --checkpoint ck
+$P train "${D[@]}" --quiet --steps 2 --checkpoint more --every 1
+$P train "${D[@]}" --quiet --steps 2 --checkpoint adam --optimizer adam --clip-norm 1
 R "checkpoint over what is read" 1 $P train "${D[@]}" --steps 2 --params ck/step_2 --checkpoint ./ck
 R "gradients over the parameters" 1 $P train "${D[@]}" --dump-grads two/params
+R "a new run into the folder of another" 1 $P train "${D[@]}" --checkpoint ck
+R "resume: no checkpoint" 3 $P train "${D[@]}" --resume folder
+R "resume: a changed byte" 1 $P train "${D[@]}" --resume bad.flipped
+R "resume: a changed byte of the index" 1 $P train "${D[@]}" --resume bad.index
+R "resume: a file cut short" 1 $P train "${D[@]}" --resume bad.short --steps 2
+R "resume: an option that was not given again" 1 $P train "${D[@]}" --steps 3 --resume adam --optimizer adam
+R "resume: another default" 1 $P train "${D[@]}" --steps 3 --resume adam
+R "resume: other data" 1 $P train --data x=seven.npy --data target=seven.npy --batch 7 --microbatches 4 --steps 3 --resume ck
+R "resume: another model" 1 odd/pipeline train --data x=odd3.npy --data target=odd3.npy --batch 2 --resume ck
+R "resume: an older checkpoint, into its folder" 1 $P train "${D[@]}" --steps 3 --resume more/step_1 --checkpoint more
+R "resume with parameters" 2 $P train "${D[@]}" --resume ck --params two/params
+R "resume in eval" 2 $P eval "${D[@]}" --resume ck
+R "every without checkpoint" 2 $P train "${D[@]}" --every 5
 R "gradients over a checkpoint that is read" 1 $P train "${D[@]}" --params ck/step_2 --dump-grads ck/step_2
 R "output over data" 1 $P train "${D[@]}" --output logits=./x.npy
 R "log over a schedule" 1 $P train "${D[@]}" --batch 2 --schedule good.csv --log-json good.csv
@@ -251,9 +268,9 @@ is "a folder that is not ours stays as it was" "$(ls theirs) $(cat theirs/thesis
 
 $P train "${D[@]}" --quiet --checkpoint good
 cp -r good/step_1 flipped
-printf '\x42' | dd of=flipped/stage1.safetensors bs=1 seek=$(($(stat -c %s flipped/stage1.safetensors) - 3)) conv=notrunc status=none
-cp -r good/step_1 lacking && rm lacking/stage1.safetensors
-cp -r good/step_1 unfinished && rm unfinished/manifest.json
+printf '\x42' | dd of=flipped/rank1.safetensors bs=1 seek=$(($(stat -c %s flipped/rank1.safetensors) - 3)) conv=notrunc status=none
+cp -r good/step_1 lacking && rm lacking/rank1.safetensors
+cp -r good/step_1 unfinished && rm unfinished/index.json
 other/pipeline train "${D[@]}" --quiet --checkpoint others
 W() { refuse "$1" "$2" "$ppsplit" merge "${@:3}"; }
 W "merge: nothing" 2
@@ -264,7 +281,7 @@ W "merge: no output folder of ppsplit" 3 folder good -o t.onnx
 W "merge: no checkpoint" 3 two folder -o t.onnx
 W "merge: a changed byte" 1 two flipped -o t.onnx
 W "merge: a file is missing" 1 two lacking -o t.onnx
-W "merge: no manifest" 3 two unfinished -o t.onnx
+W "merge: no index" 3 two unfinished -o t.onnx
 W "merge: cannot write" 3 two good -o file/t.onnx
 refuse "merge: disk full" 3 small_disk "$ppsplit" merge two good -o t.onnx
 

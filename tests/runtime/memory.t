@@ -54,7 +54,17 @@ received_once() {
     check_report "$schedule" report
 }
 
+# With --every a copy of what is written is held too.
+snapshot() {
+    local dir=$top/models/mlp-ts data
+    case_data "$dir"
+    LD_PRELOAD=$count COUNT_ALLOC=report COUNT_ALLOC_STEPS=3 out/pipeline train "${data[@]}" --data "target=$dir/target.npy" \
+        --microbatches 4 --steps 3 --optimizer adam --checkpoint ck --every 2 >log
+    is "snapshots: ranks take what was predicted" "$(measured report)" "$(predicted)"
+}
+
 received_once
+snapshot
 memory gpt-ts h.0.mlp:begin,h.1:begin,h.1.mlp:end
 memory resnet-ts layer2:begin
 memory example-ts markers

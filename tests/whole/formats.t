@@ -49,7 +49,7 @@ is "log: the keys" "$(perl -MJSON::PP -ne 'print join(" ", sort keys %{decode_js
 is "log: the lines on standard output, and 17 digits" "$(perl -MJSON::PP -ne '$d = decode_json($_); printf "step %d loss %.6f grad_norm %.4g\n", @$d{qw(step loss grad_norm)};
     /"loss": ([^,]*)/; print "short\n" if sprintf("%.17g", $1) ne $1' log.json)" "$(sed -n 's/ tokens.*//p' lines)"
 ok "trace: JSON" json trace.json
-ok "manifest: JSON" json ck/step_3/manifest.json
+ok "index: JSON" json ck/step_3/index.json
 ok "safetensors: JSON within" perl -MJSON::PP -e 'binmode STDIN; read STDIN, $n, 8; read STDIN, $h, unpack("Q<", $n); decode_json($h)' <grads/stage0.safetensors
 
 # ---- what the commands say of themselves ----

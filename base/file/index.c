@@ -1,0 +1,452 @@
+/*
+ * index.c - in: a checkpoint's folder; out: what its index.json says of it, and the bytes of its
+ * tensors, which are those that were written.
+ *
+ * The file is untrusted: everything is checked before it is used, and what is not known is refused,
+ * for it might be a state that the run would then lack.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "index.h"
+
+#include "json.h"
+#include "safetensors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char format[] = "ppsplit checkpoint 2";
+
+static int fail(char *err, size_t nerr, const char *folder, const char *what)
+{
+    snprintf(err, nerr, "%s: %s", folder, what);
+    return -1;
+}
+
+/* ---- growing arrays ---- */
+
+/* The list with room for one more than n, which is zero; NULL: as it was, out of memory. */
+static void *more(Json *j, void *list, int n, size_t size)
+{
+    if (n & (n - 1)) /* there is room up to the next power of two */
+        return list;
+    char *grown = realloc(list, (size_t)(n ? 2 * n : 1) * size);
+    if (grown)
+        memset(grown + (size_t)n * size, 0, (size_t)(n ? n : 1) * size);
+    else
+        json_bad(j, "out of memory");
+    return grown;
+}
+
+/* ---- the text ---- */
+
+typedef int Field(Json *j, void *what, const char *key, Index *x);
+
+/* {"key": ..., ...}: each value is read by `field`. */
+static int object(Json *j, Field *field, void *what, Index *x)
+{
+    if (json_expect(j, '{'))
+        return -1;
+    if (json_char(j, '}'))
+        return 0;
+    do {
+        char *key = json_text(j);
+        int bad = !key || json_expect(j, ':') || field(j, what, key, x);
+        free(key);
+        if (bad)
+            return -1;
+    } while (json_char(j, ','));
+    return json_expect(j, '}');
+}
+
+static int unknown(Json *j, const char *key)
+{
+    return json_bad(j, "unknown key '%.40s': written by a newer program", key);
+}
+
+static int sha(Json *j, char to[SHA256_TEXT])
+{
+    char *text = json_text(j);
+    int bad = !text || strlen(text) != SHA256_TEXT - 1;
+    if (!bad)
+        memcpy(to, text, SHA256_TEXT);
+    free(text);
+    return bad ? json_bad(j, "a checksum expected") : 0;
+}
+
+typedef struct {
+    IndexText **list;
+    int *n;
+} Texts;
+
+static int text_field(Json *j, void *what, const char *key, Index *x)
+{
+    Texts *t = what;
+    (void)x;
+    IndexText *list = more(j, *t->list, *t->n, sizeof *list);
+    if (!list)
+        return -1;
+    *t->list = list;
+    IndexText *at = &list[*t->n];
+    at->key = strdup(key);
+    at->value = json_text(j);
+    ++*t->n;
+    return at->key && at->value ? 0 : json_bad(j, "a text expected");
+}
+
+static int file_field(Json *j, void *what, const char *key, Index *x)
+{
+    IndexFile *f = what;
+    (void)x;
+    if (!strcmp(key, "bytes"))
+        return json_int(j, &f->bytes);
+    if (!strcmp(key, "header"))
+        return json_int(j, &f->header);
+    return !strcmp(key, "sha256") ? sha(j, f->sha256) : unknown(j, key);
+}
+
+static int files_field(Json *j, void *what, const char *key, Index *x)
+{
+    (void)what;
+    if (strchr(key, '/') || !strcmp(key, "..") || !*key)
+        return json_bad(j, "'%.80s' is not the name of a file in the folder", key);
+    IndexFile *list = more(j, x->file, x->n_file, sizeof *list);
+    if (!list)
+        return -1;
+    x->file = list;
+    IndexFile *f = &x->file[x->n_file++];
+    f->name = strdup(key);
+    if (!f->name || object(j, file_field, f, x))
+        return json_bad(j, "out of memory");
+    return f->header <= f->bytes ? 0 : json_bad(j, "header longer than its file");
+}
+
+static int piece_field(Json *j, void *what, const char *key, Index *x)
+{
+    IndexPiece *p = what;
+    if (!strcmp(key, "offset"))
+        return json_int(j, &p->offset);
+    if (!strcmp(key, "bytes"))
+        return json_int(j, &p->bytes);
+    if (!strcmp(key, "sha256"))
+        return sha(j, p->sha256);
+    if (strcmp(key, "file") != 0)
+        return unknown(j, key);
+    char *name = json_text(j);
+    for (int i = 0; name && i < x->n_file; i++)
+        if (!strcmp(name, x->file[i].name))
+            p->file = i;
+    free(name);
+    return !name ? -1 : p->file < 0 ? json_bad(j, "a file that is not listed") : 0;
+}
+
+static int pieces(Json *j, IndexTensor *t, Index *x)
+{
+    if (json_expect(j, '['))
+        return -1;
+    do {
+        IndexPiece *list = more(j, t->piece, t->n_piece, sizeof *list);
+        if (!list)
+            return -1;
+        t->piece = list;
+        IndexPiece *p = &t->piece[t->n_piece++];
+        p->file = -1;
+        if (object(j, piece_field, p, x))
+            return -1;
+        if (p->file < 0 || p->offset > x->file[p->file].bytes ||
+            p->bytes > x->file[p->file].bytes - p->offset)
+            return json_bad(j, "a piece of '%.80s' is not in its file", t->name);
+    } while (json_char(j, ','));
+    return json_expect(j, ']');
+}
+
+static int shape(Json *j, IndexTensor *t)
+{
+    if (json_expect(j, '['))
+        return -1;
+    if (json_char(j, ']'))
+        return 0;
+    do {
+        if (t->rank == INDEX_MAX_RANK)
+            return json_bad(j, "more than %d dimensions", INDEX_MAX_RANK);
+        if (json_int(j, &t->dim[t->rank++]))
+            return -1;
+    } while (json_char(j, ','));
+    return json_expect(j, ']');
+}
+
+static int tensor_field(Json *j, void *what, const char *key, Index *x)
+{
+    IndexTensor *t = what;
+    if (!strcmp(key, "shape"))
+        return shape(j, t);
+    if (!strcmp(key, "pieces"))
+        return pieces(j, t, x);
+    if (strcmp(key, "dtype") != 0)
+        return unknown(j, key);
+    char *d = json_text(j);
+    for (int i = 0; d && i < 64; i++)
+        if (st_dtype_name(i) && !strcmp(d, st_dtype_name(i)))
+            t->dtype = i;
+    free(d);
+    return t->dtype ? 0 : json_bad(j, "unknown dtype");
+}
+
+static int tensors_field(Json *j, void *what, const char *key, Index *x)
+{
+    (void)what;
+    IndexTensor *list = more(j, x->tensor, x->n_tensor, sizeof *list);
+    if (!list)
+        return -1;
+    x->tensor = list;
+    if (x->n_tensor && strcmp(x->tensor[x->n_tensor - 1].name, key) >= 0)
+        return json_bad(j, "tensor '%.80s' is not in the order of names", key);
+    IndexTensor *t = &x->tensor[x->n_tensor++];
+    t->name = strdup(key);
+    if (!t->name)
+        return json_bad(j, "out of memory");
+    if (object(j, tensor_field, t, x))
+        return -1;
+    t->bytes = st_dtype_size(t->dtype);
+    for (int i = 0; i < t->rank; i++)
+        if (__builtin_mul_overflow(t->bytes, t->dim[i], &t->bytes))
+            return json_bad(j, "tensor '%.80s' is too large", t->name);
+    int64_t sum = 0;
+    for (int i = 0; i < t->n_piece; i++)
+        if (__builtin_add_overflow(sum, t->piece[i].bytes, &sum))
+            return json_bad(j, "tensor '%.80s' is too large", t->name);
+    return t->dtype && sum == t->bytes
+               ? 0
+               : json_bad(j, "the pieces of '%.80s' do not make its %" PRId64 " bytes", t->name,
+                          t->bytes);
+}
+
+static int top_field(Json *j, void *what, const char *key, Index *x)
+{
+    (void)what;
+    Texts state = {&x->state, &x->n_state}, option = {&x->option, &x->n_option};
+    if (!strcmp(key, "step"))
+        return json_int(j, &x->step);
+    if (!strcmp(key, "state"))
+        return object(j, text_field, &state, x);
+    if (!strcmp(key, "options"))
+        return object(j, text_field, &option, x);
+    if (!strcmp(key, "files"))
+        return object(j, files_field, NULL, x);
+    if (!strcmp(key, "tensors"))
+        return object(j, tensors_field, NULL, x);
+    char *text = json_text(j);
+    int bad = !text;
+    if (text && !strcmp(key, "format"))
+        bad = strcmp(text, format) ? json_bad(j, "'%.40s', not '%s'", text, format) : 0;
+    else if (text && !strcmp(key, "model_hash"))
+        x->model_hash = strtoull(text, NULL, 16);
+    else if (text && !strcmp(key, "model") && !x->model) {
+        x->model = text;
+        return 0;
+    } else if (text && strcmp(key, "index_sha256") != 0)
+        bad = unknown(j, key);
+    free(text);
+    return bad;
+}
+
+/* The last key, behind all that it is the checksum of. */
+static int has_checksum(const char *text, size_t n)
+{
+    static const char key[] = ",\n  \"index_sha256\": \"", end[] = "\"\n}\n";
+    const size_t tail = sizeof key - 1 + SHA256_TEXT - 1 + sizeof end - 1;
+    unsigned char digest[SHA256_BYTES];
+    char want[SHA256_TEXT];
+    if (n < tail || memcmp(text + n - tail, key, sizeof key - 1) != 0 ||
+        memcmp(text + n - sizeof end + 1, end, sizeof end - 1) != 0)
+        return 0;
+    sha256_of(text, n - tail, digest);
+    sha256_text(digest, want);
+    return !memcmp(want, text + n - tail + sizeof key - 1, SHA256_TEXT - 1);
+}
+
+/* ---- files ---- */
+
+/* A file of the folder, mapped; an empty one is NULL with no bytes. */
+static int map(const char *folder, const char *name, const char **at, size_t *bytes, char *err,
+               size_t nerr)
+{
+    char *path;
+    struct stat sb;
+    if (asprintf(&path, "%s/%s", folder, name) < 0)
+        return fail(err, nerr, folder, "out of memory");
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int bad = fd < 0 || fstat(fd, &sb) ? fail(err, nerr, path, strerror(errno))
+              : S_ISREG(sb.st_mode)    ? 0
+                                       : fail(err, nerr, path, "not a file");
+    *at = NULL;
+    if (!bad && (*bytes = (size_t)sb.st_size) > 0) {
+        void *p = mmap(NULL, *bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+        *at = p;
+        if (p == MAP_FAILED) {
+            *at = NULL;
+            bad = fail(err, nerr, path, strerror(errno));
+        }
+    }
+    if (fd >= 0)
+        close(fd);
+    free(path);
+    return bad;
+}
+
+static void unmap(const char *at, size_t bytes)
+{
+    union {
+        const char *in;
+        void *out;
+    } any = {at};
+    if (at)
+        munmap(any.out, bytes);
+}
+
+static int has_digest(const void *data, int64_t bytes, const char *want)
+{
+    unsigned char digest[SHA256_BYTES];
+    char have[SHA256_TEXT];
+    sha256_of(data, (size_t)bytes, digest);
+    sha256_text(digest, have);
+    return !strcmp(have, want);
+}
+
+static int open_files(Index *x, char *err, size_t nerr)
+{
+    for (int i = 0; i < x->n_file; i++) {
+        IndexFile *f = &x->file[i];
+        size_t bytes = 0;
+        if (map(x->path, f->name, &f->map, &bytes, err, nerr))
+            return -1;
+        if ((int64_t)bytes != f->bytes || !has_digest(f->map, f->header, f->sha256)) {
+            if (f->map && (int64_t)bytes != f->bytes) {
+                unmap(f->map, bytes);
+                f->map = NULL;
+            }
+            snprintf(err, nerr, "%s/%s: damaged: not the file that its index describes", x->path,
+                     f->name);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* ---- what others call ---- */
+
+int index_open(Index *x, const char *folder, char *err, size_t nerr)
+{
+    char why[ST_ERR] = "";
+    const char *text;
+    size_t n = 0;
+    *x = (Index){.path = strdup(folder), .step = -1};
+    if (!x->path)
+        return fail(err, nerr, folder, "out of memory");
+    if (map(folder, "index.json", &text, &n, err, nerr)) {
+        index_close(x);
+        return -1;
+    }
+    Json j = {text, text + n, text, why, sizeof why, 0};
+    int bad = !text || !has_checksum(text, n);
+    if (bad)
+        snprintf(err, nerr, "%s/index.json: damaged: it does not have its own checksum", folder);
+    else if ((bad = object(&j, top_field, NULL, x)) != 0)
+        snprintf(err, nerr, "%s/index.json: %s", folder, why);
+    else if ((bad = x->step < 0 || !x->model) != 0)
+        snprintf(err, nerr, "%s/index.json: without step or model", folder);
+    unmap(text, n);
+    if (bad || open_files(x, err, nerr)) {
+        index_close(x);
+        return -1;
+    }
+    return 0;
+}
+
+static void free_texts(IndexText *t, int n)
+{
+    for (int i = 0; i < n; i++) {
+        free(t[i].key);
+        free(t[i].value);
+    }
+    free(t);
+}
+
+void index_close(Index *x)
+{
+    free_texts(x->state, x->n_state);
+    free_texts(x->option, x->n_option);
+    for (int i = 0; i < x->n_tensor; i++) {
+        free(x->tensor[i].name);
+        free(x->tensor[i].piece);
+        free(x->tensor[i].whole);
+    }
+    for (int i = 0; i < x->n_file; i++) {
+        unmap(x->file[i].map, (size_t)x->file[i].bytes);
+        free(x->file[i].name);
+    }
+    free(x->tensor), free(x->file), free(x->path), free(x->model);
+    *x = (Index){0};
+}
+
+static const char *value_of(const IndexText *t, int n, const char *key)
+{
+    for (int i = 0; i < n; i++)
+        if (!strcmp(t[i].key, key))
+            return t[i].value;
+    return NULL;
+}
+
+const char *index_state(const Index *x, const char *key)
+{
+    return value_of(x->state, x->n_state, key);
+}
+
+const char *index_option(const Index *x, const char *key)
+{
+    return value_of(x->option, x->n_option, key);
+}
+
+static int named(const void *key, const void *tensor)
+{
+    return strcmp(key, ((const IndexTensor *)tensor)->name);
+}
+
+const IndexTensor *index_find(const Index *x, const char *name)
+{
+    return x->n_tensor
+               ? bsearch(name, x->tensor, (size_t)x->n_tensor, sizeof *x->tensor, named)
+               : NULL;
+}
+
+const void *index_bytes(Index *x, const IndexTensor *t, char *err, size_t nerr)
+{
+    IndexTensor *own = &x->tensor[t - x->tensor];
+    int64_t at = 0;
+    for (int i = 0; i < t->n_piece; i++)
+        if (!has_digest(x->file[t->piece[i].file].map + t->piece[i].offset, t->piece[i].bytes,
+                        t->piece[i].sha256)) {
+            snprintf(err, nerr, "%s/%s: damaged: the bytes of '%s' do not have the index's checksum",
+                     x->path, x->file[t->piece[i].file].name, t->name);
+            return NULL;
+        }
+    if (t->n_piece == 1)
+        return x->file[t->piece[0].file].map + t->piece[0].offset;
+    if (!own->whole && !(own->whole = malloc((size_t)t->bytes + 1))) {
+        snprintf(err, nerr, "%s: out of memory", x->path);
+        return NULL;
+    }
+    for (int i = 0; i < t->n_piece; i++) {
+        memcpy(own->whole + at, x->file[t->piece[i].file].map + t->piece[i].offset,
+               (size_t)t->piece[i].bytes);
+        at += t->piece[i].bytes;
+    }
+    return own->whole;
+}

@@ -1,0 +1,107 @@
+/*
+ * index_steps.c - in: a folder of checkpoints; out: which are there, and the newest that is whole.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "index.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int index_there(const char *folder)
+{
+    char *path;
+    if (asprintf(&path, "%s/index.json", folder) < 0)
+        return 0;
+    int there = access(path, F_OK) == 0;
+    free(path);
+    return there;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int is_step(const char *folder, const char *name, int64_t *step)
+{
+    char *end, *path;
+    if (strncmp(name, "step_", 5) != 0 || name[5] < '0' || name[5] > '9')
+        return 0;
+    errno = 0;
+    *step = strtoll(name + 5, &end, 10);
+    if (*end || errno || asprintf(&path, "%s/%s", folder, name) < 0)
+        return 0;
+    int there = index_there(path);
+    free(path);
+    return there;
+}
+
+int64_t *index_steps(const char *folder, int *n)
+{
+    int cap = 16;
+    int64_t *step = malloc((size_t)cap * sizeof *step);
+    DIR *d = opendir(folder);
+    *n = -1;
+    if (!d || !step) {
+        if (d)
+            closedir(d);
+        free(step);
+        return NULL;
+    }
+    *n = 0;
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
+        if (!is_step(folder, e->d_name, &step[*n]) || ++*n < cap)
+            continue;
+        int64_t *grown = realloc(step, (size_t)(cap *= 2) * sizeof *grown);
+        if (!grown) {
+            --*n; /* one is forgotten: less is known than there is */
+            break;
+        }
+        step = grown;
+    }
+    closedir(d);
+    qsort(step, (size_t)*n, sizeof *step, ascending);
+    return step;
+}
+
+static int opens(const char *folder, char *err, size_t nerr)
+{
+    Index x;
+    if (index_open(&x, folder, err, nerr))
+        return 0;
+    index_close(&x);
+    return 1;
+}
+
+char *index_newest(const char *folder, char *err, size_t nerr)
+{
+    int n;
+    err[0] = 0;
+    if (index_there(folder))
+        return opens(folder, err, nerr) ? strdup(folder) : NULL;
+    int64_t *step = index_steps(folder, &n);
+    if (!step) {
+        if (errno != ENOENT && errno != ENOTDIR)
+            snprintf(err, nerr, "%s: %s", folder, strerror(errno));
+        return NULL;
+    }
+    char *found = NULL, other[INDEX_ERR] = "";
+    while (n-- > 0 && !found) {
+        if (asprintf(&found, "%s/step_%" PRId64, folder, step[n]) < 0)
+            found = NULL;
+        else if (!opens(found, err[0] ? other : err, err[0] ? sizeof other : nerr)) {
+            free(found);
+            found = NULL;
+        }
+    }
+    free(step);
+    return found;
+}

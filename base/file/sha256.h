@@ -1,0 +1,25 @@
+/*
+ * sha256.h - SHA-256 (FIPS 180-4): the checksum of a checkpoint's tensors.  Needs libc only: every
+ * generated program carries it, and none depends on a cryptographic library for it.
+ */
+#ifndef PP_SHA256_H
+#define PP_SHA256_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SHA256_BYTES = 32, SHA256_TEXT = 2 * SHA256_BYTES + 1 };
+
+typedef struct {
+    uint32_t state[8];
+    uint64_t bytes;
+    unsigned char block[64]; /* what does not fill one yet */
+} Sha256;
+
+void sha256_start(Sha256 *s);
+void sha256_add(Sha256 *s, const void *data, size_t n);
+void sha256_end(Sha256 *s, unsigned char digest[SHA256_BYTES]);
+void sha256_of(const void *data, size_t n, unsigned char digest[SHA256_BYTES]);
+void sha256_text(const unsigned char digest[SHA256_BYTES], char text[SHA256_TEXT]);
+
+#endif

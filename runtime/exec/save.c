@@ -1,0 +1,87 @@
+/*
+ * save.c - when checkpoints are written: every --every steps and after the last.  And where a run
+ * begins that resumes one.
+ */
+#include "exec.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* ---- the beginning ---- */
+
+PpStatus save_resume(Run *run)
+{
+    const Options *o = run->opt;
+    Data *d = &run->data;
+    int64_t rows;
+    if (o->mode != MODE_TRAIN)
+        return PP_OK;
+    if (o->resume)
+        TRY(resume_open(&run->from, run->model, o));
+    if (o->checkpoint)
+        TRY(resume_place(&run->from, o));
+    if (!run->from.path)
+        return PP_OK;
+    const Index *x = &run->from;
+    TRY(resume_options(x, o));
+    TRY(resume_number(x, "data_rows", &rows));
+    TRY(resume_number(x, "rows", &d->start.rows));
+    TRY(resume_number(x, "epoch", &d->start.epoch));
+    TRY(resume_number(x, "epoch_row", &d->start.row));
+    TRY(resume_number(x, "updates", &run->updates));
+    d->start.step = x->step;
+    if (rows != d->rows || d->start.row > rows)
+        return pp_fail(PP_ERR_MODEL,
+                       "--resume %s: its data had %" PRId64 " rows, these have %" PRId64
+                       ": --params begins anew with its parameters",
+                       x->path, rows, d->rows);
+    return PP_OK;
+}
+
+PpStatus save_open(Rank *r)
+{
+    const Options *o = r->run->opt;
+    r->updates = r->run->updates;
+    r->saved = r->run->data.start.step;
+    if (!o->checkpoint || o->mode != MODE_TRAIN || r->run->until)
+        return PP_OK;
+    return saver_open(&r->saver, &r->plan, &r->files, o);
+}
+
+/* ---- checkpoints ---- */
+
+static PpStatus save(Rank *r, int64_t done)
+{
+    const Data *d = &r->run->data;
+    Moment m = {.step = done};
+    int64_t epoch, row;
+    data_position(d, done, &epoch, &row);
+    moment_add(&m, "rows", "%" PRId64, data_rows_seen(d, done));
+    moment_add(&m, "epoch", "%" PRId64, epoch);
+    moment_add(&m, "epoch_row", "%" PRId64, row);
+    moment_add(&m, "data_rows", "%" PRId64, d->rows);
+    moment_add(&m, "updates", "%" PRId64, r->updates);
+    TRY(finite_parameters(r, done));
+    r->saved = done;
+    return saver_save(r->saver, &r->group, &m);
+}
+
+void save_tell(Rank *r)
+{
+    r->results.word[WORD_WRITTEN] = r->saver ? saver_written(r->saver) : 0;
+}
+
+PpStatus save_step(Rank *r, int64_t done)
+{
+    const Options *o = r->run->opt;
+    if (r->results.word[WORD_WRITTEN] >= r->group.ranks)
+        TRY(saver_collect(r->saver, &r->group));
+    return o->every && done % o->every == 0 ? save(r, done) : PP_OK;
+}
+
+PpStatus save_end(Rank *r)
+{
+    if (r->saved < r->run->data.steps)
+        TRY(save(r, r->run->data.steps));
+    return saver_finish(r->saver, &r->group);
+}

@@ -1,0 +1,87 @@
+/*
+ * checkpoint.h - checkpoints: what a run leaves behind of itself, and how another goes on from it.
+ * base/file/index.h says what one looks like.
+ *
+ * A rank writes the tensors that it owns to a file of its own; when all have, rank 0 writes the
+ * index and gives the folder its name.  With --every this happens beside the run, on a thread, from
+ * a snapshot: ranks copy their tensors, go on, and look at the end of each step whether all files
+ * are written.
+ */
+#ifndef PP_CHECKPOINT_H
+#define PP_CHECKPOINT_H
+
+#include "io/files.h"
+
+/* ---- where a run is ---- */
+
+enum { MOMENT_FACTS = 16 };
+typedef struct {
+    int64_t step; /* so many are done */
+    struct {
+        const char *key;
+        char value[40];
+    } fact[MOMENT_FACTS]; /* the index's "state" */
+    int n;
+} Moment;
+
+__attribute__((format(printf, 3, 4))) void moment_add(Moment *m, const char *key, const char *fmt,
+                                                      ...);
+
+/* ---- checkpoint.c: writing ---- */
+
+typedef struct Saver Saver;
+
+/* Of the room for a snapshot; 0: none, writing holds up the run */
+int64_t saver_bytes(const Plan *p, const Options *o);
+/* None of these is NULL. */
+PpStatus saver_open(Saver **s, const Plan *p, HostCopy *h, const Options *o);
+void saver_close(Saver *s); /* NULL: nothing; what is not published is lost */
+/* All ranks call the next three. */
+/* A checkpoint of this moment; the one before is finished first. */
+PpStatus saver_save(Saver *s, Group *g, const Moment *m);
+/* All ranks' files are written (saver_written() was 1 on every rank): rank 0 publishes them. */
+PpStatus saver_collect(Saver *s, Group *g);
+/* Waits until all that was saved is durable. */
+PpStatus saver_finish(Saver *s, Group *g);
+/* 1: a file is being written, and this rank's is done or has failed */
+int saver_written(const Saver *s);
+
+/* ---- publish.c: the folder of a checkpoint ---- */
+
+/* A rank's file and its tensors, as rank 0 is told. */
+typedef struct {
+    int64_t bytes, offset; /* of a file: its header's */
+    int64_t dim[PP_MAX_RANK];
+    int64_t first; /* byte of the tensor at which this piece begins */
+    int dtype, rank, is_file, name; /* name: bytes of it, which follow, NUL included */
+    unsigned char sha256[SHA256_BYTES];
+} Record;
+
+typedef struct {
+    const PpPlan *model;
+    const Options *opt;
+    Moment moment;
+    char *record; /* of all ranks, in order of ranks */
+    int64_t bytes;
+} Publication;
+
+/* step_N.tmp becomes step_N: the index, then the name.  Older ones go by --keep. */
+PpStatus checkpoint_publish(const Publication *p);
+/* DIR/step_N, or with ".tmp" */
+PpStatus checkpoint_folder(char *path, size_t n, const Options *o, int64_t step, const char *end);
+/* What an interrupted run has left; the folder for the files of this step. */
+PpStatus checkpoint_prepare(const Options *o, int64_t step);
+
+/* ---- resume.c: reading ---- */
+
+/* The newest checkpoint in --resume DIR: x->path is NULL where there is none and DIR is that of
+ * --checkpoint too, which is how a run is begun that may be started again. */
+PpStatus resume_open(Index *x, const PpPlan *model, const Options *o);
+/* Options that change numbers are those of the checkpoint, or given on the command line. */
+PpStatus resume_options(const Index *x, const Options *o);
+/* A number of its state; PP_ERR_MODEL where it is missing */
+PpStatus resume_number(const Index *x, const char *key, int64_t *value);
+/* Is the folder of --checkpoint one that this run may write to? */
+PpStatus resume_place(const Index *x, const Options *o);
+
+#endif

@@ -1,0 +1,250 @@
+/*
+ * publish.c - the folder of a checkpoint, on rank 0.  In: the records of all ranks, whose files lie
+ * in step_N.tmp.  Out: step_N.  The index is written when all files are durable, and the folder
+ * gets its name when the index is: at any moment a folder step_N is whole or has no index.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "checkpoint.h"
+
+#include "base/file/json.h"
+#include "base/file/safetensors.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static PpStatus failed(const char *path)
+{
+    return pp_fail(PP_ERR_IO, "--checkpoint %s: %s", path, strerror(errno));
+}
+
+PpStatus checkpoint_folder(char *path, size_t n, const Options *o, int64_t step, const char *end)
+{
+    return snprintf(path, n, "%s/step_%" PRId64 "%s", o->checkpoint, step, end) < (int)n
+               ? PP_OK
+               : pp_fail(PP_ERR_IO, "%s: name too long", o->checkpoint);
+}
+
+/* ---- removing ---- */
+
+/* From here on it is none; then its files. */
+static PpStatus remove_checkpoint(const char *path)
+{
+    char index[PATH_MAX + 16];
+    snprintf(index, sizeof index, "%s/index.json", path);
+    if (unlink(index) && errno != ENOENT)
+        return failed(index);
+    folder_remove(path);
+    return PP_OK;
+}
+
+/* step_N.tmp of runs that were interrupted. */
+static void remove_unfinished(const char *folder)
+{
+    char path[PATH_MAX];
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        size_t n = strlen(e->d_name);
+        if (!strncmp(e->d_name, "step_", 5) && n > 9 && !strcmp(e->d_name + n - 4, ".tmp") &&
+            snprintf(path, sizeof path, "%s/%s", folder, e->d_name) < (int)sizeof path)
+            folder_remove(path);
+    }
+    if (d)
+        closedir(d);
+}
+
+static PpStatus keep_newest(const Options *o)
+{
+    int n;
+    char path[PATH_MAX];
+    int64_t *step = o->keep ? index_steps(o->checkpoint, &n) : NULL;
+    PpStatus s = PP_OK;
+    for (int i = 0; step && i + o->keep < n && s == PP_OK; i++) {
+        s = checkpoint_folder(path, sizeof path, o, step[i], "");
+        if (s == PP_OK)
+            s = remove_checkpoint(path);
+    }
+    free(step);
+    return s;
+}
+
+PpStatus checkpoint_prepare(const Options *o, int64_t step)
+{
+    char path[PATH_MAX];
+    TRY(checkpoint_folder(path, sizeof path, o, step, ".tmp"));
+    remove_unfinished(o->checkpoint);
+    return folder_make(path);
+}
+
+/* ---- the index ---- */
+
+typedef struct {
+    Record r;
+    const char *name, *file; /* of a tensor: the file it is in */
+} Entry;
+
+/* The tensors by name, each one's pieces in order. */
+static int by_name(const void *a, const void *b)
+{
+    const Entry *x = a, *y = b;
+    int c = strcmp(x->name, y->name);
+    return c ? c : (x->r.first > y->r.first) - (x->r.first < y->r.first);
+}
+
+static Entry *entries(const Publication *p, int *n)
+{
+    int cap = 0;
+    *n = 0;
+    for (int64_t at = 0; at < p->bytes; cap++) {
+        Record r;
+        memcpy(&r, p->record + at, sizeof r);
+        at += (int64_t)sizeof r + r.name;
+    }
+    Entry *list = zeroed(cap, sizeof *list);
+    const char *file = NULL;
+    for (int64_t at = 0; list && at < p->bytes; ++*n) {
+        Entry *e = &list[*n];
+        memcpy(&e->r, p->record + at, sizeof e->r);
+        e->name = p->record + at + sizeof e->r;
+        file = e->r.is_file ? e->name : file;
+        e->file = file;
+        at += (int64_t)sizeof e->r + e->r.name;
+    }
+    return list;
+}
+
+static void put_sha(FILE *f, const unsigned char *digest)
+{
+    char text[SHA256_TEXT];
+    sha256_text(digest, text);
+    fprintf(f, "\"sha256\": \"%s\"}", text);
+}
+
+static void put_files(FILE *f, const Entry *e, int n)
+{
+    const char *comma = "";
+    fputs(",\n  \"files\": {", f);
+    for (int i = 0; i < n; i++) {
+        if (!e[i].r.is_file)
+            continue;
+        fprintf(f, "%s\n    ", comma);
+        json_write_string(f, e[i].name);
+        fprintf(f, ": {\"bytes\": %" PRId64 ", \"header\": %" PRId64 ", ", e[i].r.bytes,
+                e[i].r.offset);
+        put_sha(f, e[i].r.sha256);
+        comma = ",";
+    }
+    fputs("\n  }", f);
+}
+
+static void put_tensors(FILE *f, const Entry *e, int n)
+{
+    fputs(",\n  \"tensors\": {", f);
+    const char *comma = "", *name = "";
+    int open = 0;
+    for (int i = 0; i < n; i++) {
+        if (e[i].r.is_file)
+            continue;
+        int another = !open || strcmp(name, e[i].name) != 0;
+        if (another) {
+            fprintf(f, "%s%s\n    ", open ? "]}" : "", comma);
+            json_write_string(f, name = e[i].name);
+            fprintf(f, ": {\"dtype\": \"%s\", \"shape\": [", st_dtype_name(e[i].r.dtype));
+            for (int d = 0; d < e[i].r.rank; d++)
+                fprintf(f, "%s%" PRId64, d ? ", " : "", e[i].r.dim[d]);
+            fputs("], \"pieces\": [", f);
+        }
+        fputs(another ? "{\"file\": " : ", {\"file\": ", f);
+        json_write_string(f, e[i].file);
+        fprintf(f, ", \"offset\": %" PRId64 ", \"bytes\": %" PRId64 ", ", e[i].r.offset,
+                e[i].r.bytes);
+        put_sha(f, e[i].r.sha256);
+        comma = ",";
+        open = 1;
+    }
+    fputs(open ? "]}\n  }" : "\n  }", f);
+}
+
+static PpStatus put_options(FILE *f, const Options *o)
+{
+    NumberOption n;
+    const char *comma = "";
+    fputs(",\n  \"options\": {", f);
+    for (int i = 0; options_next_number(o, &i, &n); comma = ",") {
+        if (!n.value)
+            return pp_no_memory();
+        fprintf(f, "%s\n    ", comma);
+        json_write_string(f, n.name);
+        fputs(": ", f);
+        json_write_string(f, n.value);
+        free(n.value);
+    }
+    fputs("\n  }", f);
+    return PP_OK;
+}
+
+static PpStatus put_index(FILE *f, const Publication *p)
+{
+    int n;
+    Entry *e = entries(p, &n);
+    if (!e)
+        return pp_no_memory();
+    fputs("{\n  \"format\": \"ppsplit checkpoint 2\",\n  \"model\": ", f);
+    json_write_string(f, p->model->model);
+    fprintf(f, ",\n  \"model_hash\": \"%016" PRIx64 "\",\n  \"step\": %" PRId64 ",\n  \"state\": {",
+            p->model->model_hash, p->moment.step);
+    for (int i = 0; i < p->moment.n; i++)
+        fprintf(f, "%s\n    \"%s\": \"%s\"", i ? "," : "", p->moment.fact[i].key,
+                p->moment.fact[i].value);
+    fputs("\n  }", f);
+    PpStatus s = put_options(f, p->opt);
+    put_files(f, e, n);
+    qsort(e, (size_t)n, sizeof *e, by_name);
+    put_tensors(f, e, n);
+    free(e);
+    return s;
+}
+
+static PpStatus write_index(const Publication *p, const char *folder)
+{
+    char path[PATH_MAX + 16], *text = NULL, sha[SHA256_TEXT];
+    unsigned char digest[SHA256_BYTES];
+    size_t n = 0;
+    snprintf(path, sizeof path, "%s/index.json", folder);
+    FILE *m = open_memstream(&text, &n);
+    PpStatus s = m ? put_index(m, p) : pp_no_memory();
+    if (m && fclose(m) && s == PP_OK)
+        s = pp_no_memory();
+    FILE *f = s == PP_OK ? fopen(path, "w") : NULL;
+    if (f) {
+        sha256_of(text, n, digest);
+        sha256_text(digest, sha);
+        fwrite(text, 1, n, f);
+        fprintf(f, ",\n  \"index_sha256\": \"%s\"\n}\n", sha);
+    }
+    int bad = s == PP_OK && (!f || fflush(f) || fsync(fileno(f)));
+    if (f)
+        bad |= fclose(f) != 0;
+    free(text);
+    return s != PP_OK ? s : bad ? failed(path) : PP_OK;
+}
+
+PpStatus checkpoint_publish(const Publication *p)
+{
+    char tmp[PATH_MAX], final[PATH_MAX];
+    TRY(checkpoint_folder(tmp, sizeof tmp, p->opt, p->moment.step, ".tmp"));
+    TRY(checkpoint_folder(final, sizeof final, p->opt, p->moment.step, ""));
+    TRY(write_index(p, tmp));
+    TRY(folder_sync(tmp));
+    TRY(remove_checkpoint(final)); /* a damaged one: a whole one would have been resumed from */
+    if (rename(tmp, final))
+        return failed(final);
+    TRY(folder_sync(p->opt->checkpoint));
+    return keep_newest(p->opt);
+}

@@ -1,0 +1,194 @@
+/*
+ * resume.c - in: --resume DIR; out: the checkpoint to go on from, which is of this model and was
+ * written with these options, or why not.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "checkpoint.h"
+
+#include "base/file/safetensors.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int same_folder(const char *a, const char *b)
+{
+    struct stat x, y;
+    return !strcmp(a, b) || (!stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev &&
+                             x.st_ino == y.st_ino);
+}
+
+/* ---- the model ---- */
+
+static void shape_text(char *to, size_t n, int dtype, int rank, const int64_t *dim)
+{
+    const char *type = st_dtype_name(dtype);
+    size_t at = (size_t)snprintf(to, n, "%s[", type ? type : "?");
+    for (int i = 0; i < rank && at < n; i++)
+        at += (size_t)snprintf(to + at, n - at, "%s%" PRId64, i ? ", " : "", dim[i]);
+    if (at < n)
+        snprintf(to + at, n - at, "]");
+}
+
+static int is_parameter(const PpPlan *p, const char *name)
+{
+    for (int s = 0; s < p->n_stage; s++)
+        for (int k = 0; k < p->stage[s]->n_param; k++)
+            if (!strcmp(p->stage[s]->param[k].t.name, name))
+                return 1;
+    return 0;
+}
+
+/* The first difference between its parameters and the program's. */
+static PpStatus same_model(const Index *x, const PpPlan *p)
+{
+    char want[400], have[400];
+    for (int s = 0; s < p->n_stage; s++)
+        for (int k = 0; k < p->stage[s]->n_param; k++) {
+            const PpTensor *t = &p->stage[s]->param[k].t;
+            const IndexTensor *c = index_find(x, t->name);
+            if (!c)
+                return pp_fail(PP_ERR_MODEL,
+                               "--resume %s: of another model: it has no parameter '%s'", x->path,
+                               t->name);
+            shape_text(want, sizeof want, t->dtype, t->rank, t->dim);
+            shape_text(have, sizeof have, c->dtype, c->rank, c->dim);
+            if (strcmp(want, have) != 0)
+                return pp_fail(PP_ERR_MODEL,
+                               "--resume %s: of another model: its parameter '%s' is %s, here %s",
+                               x->path, t->name, have, want);
+        }
+    for (int i = 0; i < x->n_tensor; i++)
+        if (strncmp(x->tensor[i].name, "optimizer/", 10) != 0 &&
+            !is_parameter(p, x->tensor[i].name))
+            return pp_fail(PP_ERR_MODEL,
+                           "--resume %s: of another model: its parameter '%s' is not one here",
+                           x->path, x->tensor[i].name);
+    if (x->model_hash != p->model_hash)
+        return pp_fail(PP_ERR_MODEL,
+                       "--resume %s: of another model: the parameters are alike, but '%s' was "
+                       "another file than '%s'; --params begins anew with its parameters",
+                       x->path, x->model, p->model);
+    return PP_OK;
+}
+
+PpStatus resume_open(Index *x, const PpPlan *model, const Options *o)
+{
+    char err[INDEX_ERR];
+    *x = (Index){0};
+    char *path = index_newest(o->resume, err, sizeof err);
+    if (path && err[0])
+        snprintf(x->note, sizeof x->note, "%s", err);
+    if (!path && !err[0]) {
+        if (o->checkpoint && same_folder(o->resume, o->checkpoint))
+            return PP_OK;
+        return pp_fail(PP_ERR_IO,
+                       "--resume %s: there is no checkpoint; one is begun there where --checkpoint "
+                       "names it too",
+                       o->resume);
+    }
+    if (!path)
+        return pp_fail(PP_ERR_MODEL, "--resume %s", err);
+    char note[INDEX_ERR];
+    memcpy(note, x->note, sizeof note);
+    int bad = index_open(x, path, err, sizeof err);
+    free(path);
+    memcpy(x->note, note, sizeof note);
+    return bad ? pp_fail(PP_ERR_MODEL, "--resume %s", err) : same_model(x, model);
+}
+
+/* ---- the options ---- */
+
+static PpStatus same_option(const Index *x, const NumberOption *n)
+{
+    const char *was = index_option(x, n->name);
+    if (!was || n->given || !strcmp(was, n->value))
+        return PP_OK;
+    if (!strcmp(was, "yes"))
+        return pp_fail(PP_ERR_MODEL, "--resume %s: it was written with --%s: give it again",
+                       x->path, n->name);
+    if (!strcmp(was, "none"))
+        return pp_fail(PP_ERR_MODEL,
+                       "--resume %s: it was written without --%s, which is %s here: give --%s %s "
+                       "to go on with that",
+                       x->path, n->name, n->value, n->name, n->value);
+    return pp_fail(PP_ERR_MODEL,
+                   "--resume %s: it was written with --%s %s, which is %s here: give --%s, that "
+                   "one or another",
+                   x->path, n->name, was, n->value, n->name);
+}
+
+PpStatus resume_options(const Index *x, const Options *o)
+{
+    NumberOption n;
+    for (int i = 0; options_next_number(o, &i, &n);) {
+        PpStatus s = n.value ? same_option(x, &n) : pp_no_memory();
+        free(n.value);
+        TRY(s);
+    }
+    return PP_OK;
+}
+
+PpStatus resume_number(const Index *x, const char *key, int64_t *value)
+{
+    const char *text = index_state(x, key);
+    char *end = NULL;
+    errno = 0;
+    *value = text ? strtoll(text, &end, 10) : -1;
+    return text && end != text && !*end && !errno && *value >= 0
+               ? PP_OK
+               : pp_fail(PP_ERR_MODEL, "--resume %s: its state has no '%s'", x->path, key);
+}
+
+/* ---- where the run writes ---- */
+
+/* The folder that the checkpoint lies in. */
+static void parent(char *path, size_t n, const char *step)
+{
+    snprintf(path, n, "%s", step);
+    size_t at = strlen(path);
+    while (at > 1 && path[at - 1] == '/')
+        path[--at] = 0;
+    char *slash = strrchr(path, '/');
+    if (!slash)
+        snprintf(path, n, ".");
+    else
+        slash[slash == path] = 0;
+}
+
+PpStatus resume_place(const Index *x, const Options *o)
+{
+    int n;
+    Index newest;
+    char from[PATH_MAX] = "", err[INDEX_ERR];
+    int64_t *step = index_steps(o->checkpoint, &n), last = step && n ? step[n - 1] : -1;
+    free(step);
+    if (last < 0)
+        return PP_OK;
+    if (x->path)
+        parent(from, sizeof from, x->path);
+    if (!x->path || !same_folder(from, o->checkpoint))
+        return pp_fail(PP_ERR_MODEL,
+                       "--checkpoint %s: it holds step_%" PRId64 " of another run: --resume %s goes "
+                       "on from there, or name another folder",
+                       o->checkpoint, last, o->checkpoint);
+    /* Damaged ones may be newer: they are replaced */
+    char *path = index_newest(o->checkpoint, err, sizeof err);
+    int bad = !path || index_open(&newest, path, err, sizeof err);
+    free(path);
+    if (bad)
+        return PP_OK;
+    last = newest.step;
+    index_close(&newest);
+    return last <= x->step
+               ? PP_OK
+               : pp_fail(PP_ERR_MODEL,
+                         "--checkpoint %s: it holds step_%" PRId64 ", newer than the one to resume: "
+                         "name another folder",
+                         o->checkpoint, last);
+}

@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# A run that was interrupted and resumed ends in the bits of one that was not: parameters and moments, into another split, other
+# ranks, another schedule, over another transport.  Killed at any moment it leaves whole checkpoints or none; writing one holds
+# up no step.
+. "$(dirname "$0")/../lib.sh"
+cd "$work" || exit 1
+m=$top/models/gpt-ts
+ok "two stages" split_model "$m/model.onnx" two h.1:begin --loss cross_entropy || exit 1
+ok "four stages" split_model "$m/model.onnx" four h.0.mlp:begin,h.1:begin,h.1.mlp:end --loss cross_entropy || exit 1
+case_data "$m"
+# rows of two epochs meet in no step, and an epoch is no whole number of them
+T=(train "${data[@]}" --data "target=$m/target.npy" --batch 6 --microbatches 3 --shuffle 7 --optimizer adamw --lr 0.01 --clip-norm 1)
+same() { "$compare" same "$1" "$2"; }
+steps() { ls "$1" | tr '\n' ' '; }
+
+# ---- the same bits ----
+
+ok "not interrupted" two/pipeline "${T[@]}" --steps 12 --checkpoint straight --every 3 --keep 2 --log-json straight.json
+is "every third, the newest two" "$(steps straight)" "step_12 step_9 "
+ok "the first part" two/pipeline "${T[@]}" --steps 4 --checkpoint parts
+ok "four stages on three ranks, gpipe" four/pipeline "${T[@]}" --resume parts --checkpoint parts --steps 7 --ranks 3 --schedule gpipe
+if command -v mpirun >/dev/null; then
+    ok "two processes, zero bubble" mpirun -n 2 four/pipeline "${T[@]}" --resume parts --checkpoint parts --steps 9 --schedule zb-h1
+else
+    ok "two ranks, zero bubble" four/pipeline "${T[@]}" --resume parts --checkpoint parts --steps 9 --ranks 2 --schedule zb-h1
+fi
+ok "the same bits on the way" same straight/step_9 parts/step_9
+ok "one rank" two/pipeline "${T[@]}" --resume parts --checkpoint last --steps 12 --ranks 1 --log-json parts.json
+ok "the same bits at the end" same straight/step_12 last/step_12
+losses() { perl -MJSON::PP -ne '$d = decode_json($_); print "$$d{step} $$d{loss} $$d{grad_norm}\n" if $$d{step}' "$1"; }
+is "the same losses" "$(losses parts.json)" "$(losses straight.json | tail -n 3)"
+is "nothing is left to do" "$(two/pipeline "${T[@]}" --resume last --checkpoint last --steps 12 | head -n 1)" \
+    "resumed from last/step_12, 12 steps are done: nothing is left to do"
+ok "a run that may be started again begins" two/pipeline "${T[@]}" --resume new --checkpoint new --steps 2
+ok "another value, given" two/pipeline "${T[@]}" --resume new --checkpoint new --steps 3 --lr 0.001
+ok "merge takes the newest" eval '"$ppsplit" merge two parts -o a.onnx && "$ppsplit" merge four straight/step_9 -o b.onnx && cmp a.onnx b.onnx'
+ok "and so does eval, of any split" eval 'two/pipeline eval "${data[@]}" --data "target=$m/target.npy" --params parts --quiet --log-json a.json &&
+    four/pipeline eval "${data[@]}" --data "target=$m/target.npy" --params straight/step_9 --quiet --log-json b.json'
+is "with the same loss" "$(losses a.json)" "$(losses b.json)"
+
+# ---- a damaged one is passed over ----
+
+cp -r straight damaged
+printf '\xff' | dd of=damaged/step_12/rank1.safetensors bs=1 seek=9 conv=notrunc status=none
+two/pipeline "${T[@]}" --resume damaged --checkpoint damaged --steps 12 >said 2>err
+is "the newest whole one is taken" "$? $(head -n 1 said)" "0 resumed from damaged/step_9, 9 steps are done"
+is "and why" "$(cat err)" \
+    "pipeline: warning: damaged/step_12/rank1.safetensors: damaged: not the file that its index describes: an older checkpoint is taken"
+ok "it is written again" same straight/step_12 damaged/step_12
+
+# ---- beside the run: nothing of step 38 gets to the disk before step 39 is over ----
+
+cat >slow.c <<'END'
+#include <stdlib.h>
+#include <string.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int fsync(int fd)
+{
+    static char text[1 << 16];
+    for (int i = 0; i < 2000; i++, usleep(10000)) {
+        FILE *f = fopen("slow.json", "r");
+        size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+        text[n] = 0;
+        if (f)
+            fclose(f);
+        if (strstr(text, "\"step\": 39,"))
+            return (int)syscall(SYS_fsync, fd);
+    }
+    abort();
+}
+END
+ok "a slow disk" ${CC:-cc} -shared -fPIC -o slow.so slow.c
+ok "the next step does not wait for it" env LD_PRELOAD="$work/slow.so" two/pipeline "${T[@]}" --steps 40 --every 38 --checkpoint slow --log-json slow.json --ranks 1
+ok "and the bits are those of the step it was asked for" eval 'two/pipeline "${T[@]}" --steps 38 --checkpoint 38 --quiet && same slow/step_38 38/step_38'
+
+# ---- killed anywhere, resumed ----
+
+# cut N: the Nth call that changes a file kills the program
+cat >cut.c <<'END'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+static void tick(void)
+{
+    static int n;
+    const char *at = getenv("CUT");
+    if (at && __atomic_add_fetch(&n, 1, __ATOMIC_SEQ_CST) == atoi(at))
+        raise(SIGKILL);
+}
+#define NEXT(f) (tick(), (__typeof__(&f))dlsym(RTLD_NEXT, #f))
+int fsync(int fd) { return NEXT(fsync)(fd); }
+int unlink(const char *p) { return NEXT(unlink)(p); }
+int unlinkat(int d, const char *p, int flags) { return NEXT(unlinkat)(d, p, flags); }
+int rmdir(const char *p) { return NEXT(rmdir)(p); }
+int rename(const char *a, const char *b) { return NEXT(rename)(a, b); }
+int mkdir(const char *p, unsigned m) { return NEXT(mkdir)(p, m); }
+FILE *fopen(const char *p, const char *m) { return NEXT(fopen)(p, m); }
+size_t fwrite(const void *p, size_t n, size_t m, FILE *f) { return NEXT(fwrite)(p, n, m, f); }
+END
+ok "a program that is killed" ${CC:-cc} -w -shared -fPIC -o cut.so cut.c -ldl
+killed=0
+for ((i = 1; i < 4000; i += 37 + RANDOM % 40)); do
+    { (CUT=$i LD_PRELOAD=$work/cut.so two/pipeline "${T[@]}" --resume cut --checkpoint cut --steps 12 --every 2 --keep 2 --quiet --ranks 1) >/dev/null 2>err
+      s=$?; } 2>/dev/null
+    [ $s -eq 137 ] || break
+    killed=$((killed + 1))
+    [ $killed -lt 12 ] || { two/pipeline "${T[@]}" --resume cut --checkpoint cut --steps 12 --quiet >/dev/null 2>err; s=$?; break; }
+done
+is "killed $((killed > 1)) times and more, resumed each time" "$s $((killed > 1))" "0 1"
+ok "the same bits" same straight/step_12 cut/step_12
+is "nothing temporary is left" "$(ls cut | grep -c tmp)" 0
+plan_done
