@@ -45,6 +45,14 @@ void autodiff(Pipe *p);
 void grad_nodes(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt,
                 const ValueId *wrt, ValueId *dwrt);
 
+/* uses.c: a node that reads a parameter, or what is made of parameters alone (of_params, by value:
+   partition.h), uses it; what those numbers say and which share one stands there.  at: the node's
+   place in the list. */
+typedef struct Uses Uses;
+Uses *uses_find(Graph *g, const bool *of_params, const NodeId *list, uint32_t n);
+uint32_t uses_number(const Uses *u, ValueId v, uint32_t at);
+void uses_free(Uses *u);
+
 /* parts.c: LogSoftmax of a stage's forward and infer lists in parts; nothing where that is done. */
 void stage_parts(Graph *g, Stage *s);
 /* stash.c: min-cut of what forward keeps against what backward recomputes (recompute: elementwise

@@ -9,6 +9,11 @@
  * order of its uses, whether a use stands in the same stage or in a later one.  So a consumer stage
  * may add its own contributions only when no stage after it contributes; otherwise it sends them
  * one by one.
+ *
+ * A parameter's gradient is the sum over its uses of what each use adds up over the microbatches. A
+ * use is a node that reads the parameter, or what is made of parameters and constants alone (views,
+ * casts, functions of them: partition copies those into each stage that reads them).  So through
+ * such nodes each use goes back by itself: the rule is applied once for each of them.
  */
 #include <string.h>
 
@@ -22,6 +27,11 @@ typedef struct {
     bool *active;
     /* contributions to a value's gradient so far, within this stage */
     Ids *part;
+    /* made of parameters and constants alone: for each contribution the use that it comes from */
+    const bool *of_params;
+    Ids *use;
+    Uses *uses;                     /* of the stage */
+    uint32_t at;                    /* the node's place in the list walked: its number as a use */
     Ids *sent;                      /* contributions received from the stages after it */
     uint32_t *names;                /* of a value's gradient: the first number not yet tried */
     Ids out;                        /* the values this stage sends */
@@ -32,6 +42,7 @@ static Walk walk_new(Graph *g)
     Walk w = {.g = g, .n = g->value.n};
     w.active = arena_array(g->arena, bool, w.n + 1);
     w.part = arena_array(g->arena, Ids, w.n + 1);
+    w.use = arena_array(g->arena, Ids, w.n + 1);
     w.sent = arena_array(g->arena, Ids, w.n + 1);
     w.names = arena_array(g->arena, uint32_t, w.n + 1);
     return w;
@@ -75,7 +86,10 @@ static bool is_wide(const Graph *g, ValueId v)
     return op_is_view(n->op) && n->nin == 1 && is_wide(g, n->in[0]);
 }
 
-static void take(Walk *w, ValueId of, ValueId d)
+static bool of_params(const Walk *w, ValueId v) { return w->of_params && w->of_params[v]; }
+
+/* use: that it comes from; NONE: the node at hand is one, if `of` is made of parameters. */
+static void take(Walk *w, ValueId of, ValueId d, uint32_t use)
 {
     Graph *g = w->g;
     d = g_cast(g, d, is_wide(g, of) ? DT_F32 : val(g, of)->dtype);
@@ -88,6 +102,8 @@ static void take(Walk *w, ValueId of, ValueId d)
     INSIST(shape_equal(&val(g, d)->shape, &val(g, of)->shape));
     name_gradient(w, d, of);
     vec_push(g->arena, &w->part[of], d);
+    if (of_params(w, of))
+        vec_push(g->arena, &w->use[of], use == NONE ? uses_number(w->uses, of, w->at) : use);
 }
 
 static void activity(Walk *w, const NodeId *list, uint32_t n)
@@ -106,13 +122,37 @@ static void activity(Walk *w, const NodeId *list, uint32_t n)
     }
 }
 
-static void back_through(Walk *w, NodeId id)
+/* What one use contributes to v's gradient. */
+static Ids parts_of(const Walk *w, ValueId v, uint32_t use)
+{
+    Ids part = {0};
+    for (uint32_t i = 0; i < w->use[v].n; i++)
+        if (w->use[v].at[i] == use)
+            vec_push(w->g->arena, &part, w->part[v].at[i]);
+    return part;
+}
+
+/* The last use first, each once. */
+static void add_use(const Walk *w, Ids *uses, uint32_t use)
+{
+    uint32_t at = 0;
+    while (at < uses->n && uses->at[at] > use)
+        at++;
+    if (at < uses->n && uses->at[at] == use)
+        return;
+    vec_push(w->g->arena, uses, use);
+    for (uint32_t i = uses->n - 1; i > at; i--)
+        uses->at[i] = uses->at[i - 1];
+    uses->at[at] = use;
+}
+
+/* One application of the node's rule; use: only to contributions of that one, NONE: to all. */
+static void apply(Walk *w, NodeId id, uint32_t use)
 {
     Graph *g = w->g;
     /* a copy: the array grows while rules build nodes */
     const Node node = g->node.at[id];
-    bool reached = false, wanted = false;
-    g->cur_origin = node.origin;
+    bool wanted = false;
     ValueId *dy = arena_array(g->arena, ValueId, node.nout),
             *din = arena_array(g->arena, ValueId, node.nin);
     bool *want = arena_array(g->arena, bool, node.nin),
@@ -123,12 +163,12 @@ static void back_through(Walk *w, NodeId id)
         wide[i] = want[i] && is_wide(g, node.in[i]);
         wanted |= want[i];
     }
-    for (uint32_t i = 0; i < node.nout; i++)
-        reached |= w->part[node.out[i]].n > 0;
-    if (!wanted || !reached)
+    if (!wanted)
         return;
-    for (uint32_t i = 0; i < node.nout; i++)
-        dy[i] = add_up(w, &w->part[node.out[i]], node.out[i]);
+    for (uint32_t i = 0; i < node.nout; i++) {
+        Ids part = use == NONE ? w->part[node.out[i]] : parts_of(w, node.out[i], use);
+        dy[i] = add_up(w, &part, node.out[i]);
+    }
     /* elements of a parameter are added up in f32 */
     bool moves = wide[0] && (op_is_view(node.op) || op_picks(node.op));
     for (uint32_t i = 0; i < node.nout && moves; i++)
@@ -145,14 +185,33 @@ static void back_through(Walk *w, NodeId id)
         return;
     for (uint32_t i = 0; i < node.nin; i++)
         if (want[i] && din[i] != NONE)
-            take(w, node.in[i], din[i]);
+            take(w, node.in[i], din[i], use);
+}
+
+static void back_through(Walk *w, NodeId id)
+{
+    const Node *node = &w->g->node.at[id];
+    Ids uses = {0};
+    bool reached = false;
+    w->g->cur_origin = node->origin;
+    for (uint32_t i = 0; i < node->nout; i++) {
+        reached |= w->part[node->out[i]].n > 0;
+        for (uint32_t k = 0; k < w->use[node->out[i]].n; k++)
+            add_use(w, &uses, w->use[node->out[i]].at[k]);
+    }
+    for (uint32_t k = 0; k < uses.n; k++)
+        apply(w, id, uses.at[k]);
+    if (reached && uses.n == 0)
+        apply(w, id, NONE);
 }
 
 static void walk_back(Walk *w, const NodeId *list, uint32_t n)
 {
     uint32_t origin = w->g->cur_origin;
-    for (uint32_t i = n; i-- > 0;)
+    for (uint32_t i = n; i-- > 0;) {
+        w->at = i;
         back_through(w, list[i]);
+    }
     w->g->cur_origin = origin;
 }
 
@@ -230,6 +289,26 @@ static void send_back(Walk *w, Stage *s, NodeId first)
     }
 }
 
+/* The contributions by use, the last use first, those of one in their order; and which of the
+ * stage's uses each comes from. */
+static void order_uses(Walk *w, ParamUse *u)
+{
+    Graph *g = w->g;
+    ValueId v = g->param.at[u->param].value;
+    Ids uses = {0};
+    for (uint32_t i = 0; i < w->use[v].n; i++)
+        add_use(w, &uses, w->use[v].at[i]);
+    for (uint32_t k = 0; k < uses.n; k++) {
+        const Ids part = parts_of(w, v, uses.at[k]);
+        for (uint32_t i = 0; i < part.n; i++) {
+            vec_push(g->arena, &u->grads, part.at[i]);
+            vec_push(g->arena, &u->of_use, uses.n - 1 - k);
+        }
+    }
+    u->uses = uses.n;
+    w->part[v] = w->use[v] = (Ids){0};
+}
+
 static void stage_backward(Walk *w, Pipe *p, Stage *s)
 {
     Graph *g = w->g;
@@ -241,6 +320,7 @@ static void stage_backward(Walk *w, Pipe *p, Stage *s)
         for (uint32_t j = 0; j < out->dys.n; j++)
             vec_push(g->arena, &w->part[out->value], out->dys.at[j]);
     }
+    w->uses = uses_find(g, w->of_params, s->forward.at, s->forward.n);
     set_borders(g, s, V_INPUT);
     if (s->index + 1 == p->stage.n && w->active[p->loss])
         vec_push(g->arena, &w->part[p->loss], g_scalar(g, val(g, p->loss)->dtype, 1));
@@ -249,14 +329,13 @@ static void stage_backward(Walk *w, Pipe *p, Stage *s)
     Ids *root = arena_array(g->arena, Ids, s->input.n + s->param.n);
     uint32_t nroot = 0;
     for (uint32_t i = 0; i < s->param.n; i++) {
-        ValueId v = g->param.at[s->param.at[i].param].value;
-        s->param.at[i].grads = w->part[v];
-        w->part[v] = (Ids){0};
+        order_uses(w, &s->param.at[i]);
         root[nroot++] = s->param.at[i].grads;
     }
     for (uint32_t i = 0; i < s->input.n; i++)
         root[nroot++] = s->input.at[i].grads;
     set_borders(g, s, V_NODE);
+    uses_free(w->uses);
     s->backward = live(g, first, root, nroot);
     g->cur_origin = origin;
 }
@@ -300,6 +379,7 @@ void reverse_stages(Pipe *p)
     if (p->loss == NONE || p->stage.n == 0)
         return;
     Walk w = walk_new(g);
+    w.of_params = made_of_params(g, g->arena);
     for (uint32_t i = 0; i < g->param.n; i++)
         if (g->param.at[i].trainable && dtype_is_float(g->param.at[i].dtype))
             w.active[g->param.at[i].value] = true;

@@ -77,7 +77,9 @@ struct StageGen {
     int64_t bytes_stash, bytes_saved, bytes_param, bytes_grad;
     int64_t bytes_const, bytes_inlined;
     VEC(int64_t) param_at;
-    VEC(int64_t) grad_at;           /* -1: none */
+    /* by parameter: where its gradient is, which is its first use's sum, and its other uses'; -1:
+     * none */
+    VEC(int64_t) grad_at, more_at;
     VEC(int64_t) half_at;           /* of the copy in half_type; -1: none */
     int64_t bytes_half;
     Dtype half_type;                /* DT_NONE: no copies */
@@ -88,6 +90,10 @@ struct StageGen {
     uint8_t *in_read, *out_read, *dy_read;
     Func *func[F_COUNT];
 };
+
+/* plan/stage.c: the place of a BUF_GRAD, the sum of one use of a parameter; index: the parameter's,
+   plus the stage's number of parameters times the use's. */
+int64_t cg_grad_at(const StageGen *sg, uint32_t index);
 
 /* every tensor begins at a multiple */
 static inline int64_t cg_align(int64_t n) { return (n + 63) / 64 * 64; }

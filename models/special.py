@@ -7,6 +7,7 @@
   shifted     its loss compares all but the last step with all but the first label, flattened: a view that strides cannot say
   annotated   pipeline_stage on every node (IR 11)
   twice       a module called twice inside one file
+  looped      a module called five times and its weight once more, transposed: several uses in one stage, also in one between others
   passthrough outputs that are also intermediates, an input used late, a stage without parameters
   stopped     ppsplit::StopGradient where a VQ-VAE detaches; a stage that only stopped values leave; plain.onnx: the same without these nodes
   detached    PyTorch's dynamo exporter with its optimizer, which removes what detach() leaves: the fx nodes name it still;
@@ -103,6 +104,18 @@ def twice(d):
     export(m, torch.randn(MB, 6), f"{d}/model.onnx", ["x"], ["logits"])
     m = m.double(); y = m(x.double()); l = F.binary_cross_entropy_with_logits(y, t.double()); l.backward()
     write(d, ("bce_with_logits", l.item()), grads_of(m), "b:begin,b:end", "model.onnx", y, x=x, target=t)
+
+class Looped(nn.Module):
+    def __init__(self): super().__init__(); self.a = nn.Linear(6, 6)
+    def forward(self, x):
+        for i in range(5): x = torch.tanh(self.a(x)) + x
+        return x @ self.a.weight
+
+def looped(d):
+    m = Looped(); x, t = torch.randn(ROWS, 6), torch.randn(ROWS, 6)
+    export(m, torch.randn(MB, 6), f"{d}/model.onnx", ["x"], ["logits"])
+    m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
+    write(d, ("mse", l.item()), grads_of(m), "/a_1/Gemm,/a_3/Gemm", "model.onnx", y, x=x, target=t)
 
 class Pass(nn.Module):
     def __init__(self): super().__init__(); self.a, self.act, self.c = A(), nn.ReLU(), B()
@@ -303,6 +316,6 @@ def equal(d):
     m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
     write(d, ("mse", l.item()), grads_of(m), "b:begin", "model.onnx", y, x=x, target=t)
 
-for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, passthrough, stopped, detached, samples, contrast, folded, given, equal):
+for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, folded, given, equal):
     if sys.argv[2:] and f.__name__ not in sys.argv[2:]: continue
     d = os.path.join(sys.argv[1], f.__name__); os.makedirs(d, exist_ok=True); f(d)

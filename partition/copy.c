@@ -20,11 +20,56 @@ typedef struct Choice {
     bool in_cone;
 } Choice;
 
+bool *made_of_params(const Graph *g, Arena *a)
+{
+    bool *is = arena_array(a, bool, g->value.n + 1);
+    for (ValueId v = 0; v < g->value.n; v++) {
+        const Value *x = val(g, v);
+        is[v] = x->kind == V_CONST || (x->kind == V_PARAM && !g->param.at[x->param].stat);
+    }
+    for (NodeId n = 0; n < g->node.n; n++) {
+        const Node *x = &g->node.at[n];
+        bool all = op_is_pure(x->op);
+        for (uint32_t i = 0; i < x->nin && all; i++)
+            all = x->in[i] == NONE || is[x->in[i]];
+        for (uint32_t i = 0; i < x->nout; i++)
+            is[x->out[i]] = all;
+    }
+    return is;
+}
+
+/* By value: has a parameter that it is made of several uses, nodes that read more than parameters?
+ * Those keep their order. */
+static bool *find_shared(const Build *b)
+{
+    const Graph *g = b->g;
+    uint8_t *uses = arena_array(b->a, uint8_t, g->value.n + 1); /* 2: several */
+    bool *shared = arena_array(b->a, bool, g->value.n + 1);
+    for (NodeId n = g->node.n; n-- > 0;) {
+        const Node *x = &g->node.at[n];
+        uint32_t many = 0;
+        for (uint32_t i = 0; i < x->nout; i++)
+            many += b->of_params[x->out[i]] ? uses[x->out[i]] : 1;
+        for (uint32_t i = 0; i < x->nin; i++)
+            if (x->in[i] != NONE && b->of_params[x->in[i]])
+                uses[x->in[i]] = (uint8_t)(uses[x->in[i]] + many > 1 ? 2 : many);
+    }
+    for (ValueId v = 0; v < g->value.n; v++)
+        shared[v] = val(g, v)->kind == V_PARAM && uses[v] > 1;
+    for (NodeId n = 0; n < g->node.n; n++) {
+        const Node *x = &g->node.at[n];
+        for (uint32_t i = 0; i < x->nin; i++)
+            for (uint32_t k = 0; x->in[i] != NONE && k < x->nout; k++)
+                shared[x->out[k]] |= b->of_params[x->out[k]] && shared[x->in[i]];
+    }
+    return shared;
+}
+
 void recompute_classify(Build *b)
 {
     const Graph *g = b->g;
     b->pure = arena_array(b->a, bool, g->value.n + 1);
-    b->of_params = arena_array(b->a, bool, g->value.n + 1);
+    b->of_params = made_of_params(g, b->a);
     b->grad = arena_array(b->a, bool, g->value.n + 1);
     b->choice = arena_array(b->a, Choice, g->value.n + 1);
     b->wanted = arena_array(b->a, bool, g->node.n + 1);
@@ -33,24 +78,22 @@ void recompute_classify(Build *b)
         const Param *p = x->kind == V_PARAM ? &g->param.at[x->param] : NULL;
         b->pure[v] = x->kind == V_CONST || (p && !p->trainable && !p->stat) ||
                      (x->kind == V_INPUT && !dtype_is_float(x->dtype));
-        b->of_params[v] = x->kind == V_CONST || (p && !p->stat);
         b->grad[v] = b->training && p && p->trainable && dtype_is_float(x->dtype);
     }
     for (NodeId n = 0; n < g->node.n; n++) {
         const Node *x = &g->node.at[n];
-        bool pure = op_is_pure(x->op), of_params = pure, grad = false;
+        bool pure = op_is_pure(x->op), grad = false;
         for (uint32_t i = 0; i < x->nin; i++) {
             pure &= b->pure[x->in[i]];
-            of_params &= b->of_params[x->in[i]];
             grad |= b->grad[x->in[i]];
         }
         for (uint32_t i = 0; i < x->nout; i++) {
             ValueId v = x->out[i];
             b->pure[v] = pure;
-            b->of_params[v] = of_params;
             b->grad[v] = grad && dtype_is_float(val(g, v)->dtype);
         }
     }
+    b->shared = find_shared(b);
 }
 
 /* May a gradient-carrying view be made in t instead: does nothing else see the difference? */
@@ -67,6 +110,8 @@ static bool may_move(const Build *b, NodeId n, uint32_t t)
     }
     for (uint32_t i = 0; i < x->nin; i++) {
         const Ids *u = &b->users[x->in[i]];
+        if (b->shared[x->in[i]])
+            return false;
         for (uint32_t k = 0; k < u->n; k++)
             if (u->at[k] > n && b->home[u->at[k]] < t)
                 return false;

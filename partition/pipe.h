@@ -21,9 +21,13 @@ typedef struct {
     /* USE_TRANSMIT: the owner (the first stage that uses it); USE_REPLICATE: the first of the
        set; else own */
     uint32_t from;
-    /* autodiff: this stage's contributions to its gradient in the order they are added; empty:
-       none */
+    /* autodiff: this stage's contributions to its gradient; empty: none.  Each use of the parameter
+       (a node that reads it, or what is made of parameters alone) adds up its own over the
+       microbatches; the sums of the uses are then added, the last one first.  By descending use,
+       those of one in the order in which they are added. */
     Ids grads;
+    Ids of_use;                     /* of each: the number of its use in this stage, from 0 */
+    uint32_t uses;
 } ParamUse;
 
 /* A value that enters a stage: a model input, or what an earlier stage made. */

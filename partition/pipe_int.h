@@ -27,6 +27,7 @@ typedef struct {
     bool *pure;            /* computed from constants, frozen parameters and integer inputs alone */
     bool *of_params;       /* computed from parameters (and constants) alone */
     bool *grad;            /* a gradient may flow through it */
+    bool *shared;          /* of_params: of parameters with several uses */
     Ids *users;            /* live nodes that read it */
     bool *live;            /* by node */
     struct Choice *choice; /* recompute.c: scratch by value, and by node */

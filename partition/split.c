@@ -334,6 +334,18 @@ static uint32_t find_origin(const Graph *g, const char *name)
     return NONE;
 }
 
+/* Before or after the node of the file that makes v: a cut divides none. */
+static NodeId beside_value(const Graph *g, ValueId v, char side)
+{
+    NodeId n = val(g, v)->node;
+    uint32_t o = g->node.at[n].origin;
+    while (o && side == 'b' && n > 0 && g->node.at[n - 1].origin == o)
+        n--;
+    while (o && side != 'b' && n + 1 < g->node.n && g->node.at[n + 1].origin == o)
+        n++;
+    return n + (side != 'b');
+}
+
 /* A node's or a value's name. side: 'b' before, 'e' after, 0: before a node, after a value's
  * producer. */
 static bool cut_name(Split *s, const char *name, char side, const char *text)
@@ -360,7 +372,7 @@ static bool cut_name(Split *s, const char *name, char side, const char *text)
                    "split point '%s' is %s of the model: there is nothing before it", text,
                    kind[val(g, v)->kind]);
     }
-    add_cut(s, val(g, v)->node + (side != 'b'), shown);
+    add_cut(s, beside_value(g, v, side), shown);
     return true;
 }
 

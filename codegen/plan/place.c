@@ -67,8 +67,8 @@ static void sinks(Place *p)
     for (uint32_t i = 0; i < s->param.n; i++)
         for (uint32_t j = 0; j < s->param.at[i].grads.n; j++)
             if (f->kind == F_BACKWARD || f->kind == F_WEIGHT)
-                sink_to(p, BUF_GRAD, i, s->param.at[i].grads.at[j], s->param.at[i].grads.at[j],
-                        true);
+                sink_to(p, BUF_GRAD, i + s->param.at[i].of_use.at[j] * s->param.n,
+                        s->param.at[i].grads.at[j], s->param.at[i].grads.at[j], true);
 }
 
 /* The value whose memory v would be: below all views that keep its elements. */

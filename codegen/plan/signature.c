@@ -246,6 +246,8 @@ static void put_ports(Record *b, const StageGen *sg)
         put_int(b, (int64_t)s->param.at[i].use);
         put_int(b, sg->param_at.at[i]);
         put_int(b, sg->grad_at.at[i]);
+        if (s->param.at[i].uses > 1)
+            put_int(b, s->param.at[i].uses);
     }
     for (uint32_t i = 0; i < sg->constants.n; i++) {
         const Value *v = val(sg->g, sg->constants.at[i].value);

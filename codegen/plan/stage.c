@@ -16,12 +16,33 @@ static bool *trained(Arena *a, const Pipe *p)
     return is;
 }
 
+static int64_t bytes_of_param(const StageGen *sg, uint32_t i)
+{
+    const Param *p = &sg->g->param.at[sg->stage->param.at[i].param];
+    return cg_align(shape_elements(&p->shape) * (int64_t)dtype_size(p->dtype));
+}
+
+/* Gradients, then the sums that are added to them at the end of a step. */
+static void lay_out_uses(StageGen *sg)
+{
+    for (uint32_t i = 0; i < sg->stage->param.n; i++) {
+        uint32_t uses = sg->stage->param.at[i].uses;
+        vec_push(sg->a, &sg->more_at, uses > 1 ? sg->bytes_grad : -1);
+        sg->bytes_grad += uses > 1 ? bytes_of_param(sg, i) * (uses - 1) : 0;
+    }
+}
+
+int64_t cg_grad_at(const StageGen *sg, uint32_t index)
+{
+    uint32_t n = sg->stage->param.n, i = index % n, use = index / n;
+    return use == 0 ? sg->grad_at.at[i] : sg->more_at.at[i] + (use - 1) * bytes_of_param(sg, i);
+}
+
 static void lay_out_params(StageGen *sg)
 {
     const bool *is_trained = trained(sg->a, sg->pipe);
     for (uint32_t i = 0; i < sg->stage->param.n; i++) {
-        const Param *p = &sg->g->param.at[sg->stage->param.at[i].param];
-        int64_t bytes = cg_align(shape_elements(&p->shape) * (int64_t)dtype_size(p->dtype));
+        int64_t bytes = bytes_of_param(sg, i);
         vec_push(sg->a, &sg->param_at, sg->bytes_param);
         sg->bytes_param += bytes;
         if (is_trained[sg->stage->param.at[i].param]) {
@@ -31,6 +52,7 @@ static void lay_out_params(StageGen *sg)
             vec_push(sg->a, &sg->grad_at, -1);
         }
     }
+    lay_out_uses(sg);
 }
 
 /* Which parameters the stage reads in half precision: one type, that of the first. */

@@ -17,9 +17,12 @@ const char *out_lin(Out *o, Lin x)
 const char *out_name(const Func *f, uint32_t buf)
 {
     const Buffer *b = &f->buf.at[buf];
+    uint32_t many = f->sg->stage->param.n;
     switch (b->guest ? BUF_WORK : b->cls) {
     case BUF_PARAM: return arena_printf(f->a, "w%u", b->index);
-    case BUF_GRAD: return arena_printf(f->a, "dw%u", b->index);
+    case BUF_GRAD:
+        return b->index < many ? arena_printf(f->a, "dw%u", b->index)
+                               : arena_printf(f->a, "dw%u_%u", b->index % many, b->index / many);
     case BUF_HALF: return arena_printf(f->a, "wh%u", b->index);
     case BUF_CONST: return arena_printf(f->a, "c%u", cg_constant(f->sg, b->value));
     case BUF_IN: return arena_printf(f->a, "x%u", b->index);

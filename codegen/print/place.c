@@ -32,7 +32,7 @@ int64_t place_at(const Func *f, uint32_t buf)
     const Buffer *b = &f->buf.at[buf];
     switch (b->cls) {
     case BUF_PARAM: return sg->param_at.at[b->index];
-    case BUF_GRAD: return sg->grad_at.at[b->index];
+    case BUF_GRAD: return cg_grad_at(sg, b->index);
     case BUF_HALF: return sg->half_at.at[b->index];
     case BUF_CONST: {
         const StageConst *c = &sg->constants.at[cg_constant(f->sg, b->value)];

@@ -139,10 +139,14 @@ static void print_params(const StageGen *sg, Text *t)
             half = arena_printf(sg->a, ", .half_offset = %" PRId64, sg->half_at.at[i]);
         text_line(t,
                   "    {.t = %s,\n     .param = %u, .use = %s, .from = %u, .trainable = %d, .stat "
-                  "= %d, .offset = %" PRId64 ", .grad_offset = %" PRId64 "%s},",
+                  "= %d, .offset = %" PRId64 ", .grad_offset = %" PRId64 "%s%s},",
                   tensor(sg, q->name, q->dtype, &q->shape, -1), u->param, use[u->use],
                   u->use == USE_OWN ? s->index : u->from, q->trainable, q->stat, sg->param_at.at[i],
-                  sg->grad_at.at[i], half);
+                  sg->grad_at.at[i],
+                  u->uses > 1 ? arena_printf(sg->a, ", .more = %u, .more_offset = %" PRId64,
+                                             u->uses - 1, sg->more_at.at[i])
+                              : "",
+                  half);
     }
     text_line(t, "};\n");
 }

@@ -77,6 +77,11 @@ typedef struct {
     int64_t grad_offset;                                /* in PpCtx.grad; -1: none */
     /* of its copy in PpCtx.half; -1: none.  Only where PpStage.half_type is not 0 */
     int64_t half_offset;
+    /* A stage adds up each use of a parameter by itself: the first one, in the model's order, at
+       grad_offset, `more` others behind one another at more_offset, each at a multiple of PP_ALIGN.
+       At the end of a step they are added, the last one first. */
+    int more;
+    int64_t more_offset;
 } PpParam;
 
 /* A constant that functions read through PpCtx.constants.  data: its elements as written in the source,

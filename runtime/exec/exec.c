@@ -37,7 +37,8 @@ static PpStatus transfer(Rank *r, const Transfer *t)
     case DO_RECV: return links_start(&r->links, t->first, t->count, 1);
     case DO_FINISH: return links_finish(&r->links, t->first, t->count);
     case DO_ADD:
-        if (!r->stopped)
+    case DO_ADD_OWN:
+        if (!r->stopped || t->kind == DO_ADD_OWN)
             d->op->add(d, d->current, t->to, t->from, t->t->bytes / st_dtype_size(t->t->dtype),
                        t->t->dtype);
         return PP_OK;

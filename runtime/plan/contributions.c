@@ -1,20 +1,58 @@
 /*
- * contributions.c - gradients of parameters that several stages use.  In: the generated tables.
- * Out: which gradients are added to the owner's, their messages, and what each reducing action does
+ * contributions.c - gradients of parameters with several uses, in one stage or in several.  In: the
+ * generated tables.  Out: which sums are added, their messages, and what each reducing action does
  * with them.
  *
- * A transmitted parameter's gradients are added by the owner at REDUCE_GRAD.  Those of a replicated
- * one travel at REDUCE_GRAD and are added at the owner's WAIT_REDUCE_GRAD, which sends the sum
- * back, so that every copy has the same bits.  All additions come in the order of the list: users
- * by descending stage.
+ * Each use of a parameter adds up its own gradient over the microbatches.  At the end of a step the
+ * sums are added in one order, the model's from its last use to its first, S0 + (S1 + (S2 + ..)),
+ * so that the gradient does not depend on where the cuts fell.  A stage adds its own uses'; of
+ * uses in other stages the owner, the first of them, does: of a transmitted parameter at
+ * REDUCE_GRAD, of a replicated one, whose sums travel at REDUCE_GRAD, at WAIT_REDUCE_GRAD, and it
+ * sends the gradient back, so that every copy has the same bits.  The last stage that uses a
+ * parameter adds its own up before it sends them: they come first.
  */
 #include "planner.h"
 
 #include <stdlib.h>
 
-static PpStatus add_contribution(Planner *p, int user_stage, int k, int64_t tag)
+/* ---- the list ---- */
+
+static PpStatus push_contribution(Planner *p, Contribution c)
 {
     Plan *plan = p->plan;
+    Contribution *grown = realloc(plan->contrib, (size_t)(plan->n_contrib + 1) * sizeof *grown);
+    if (!grown)
+        return pp_no_memory();
+    plan->contrib = grown;
+    plan->contrib[plan->n_contrib++] = c;
+    return PP_OK;
+}
+
+/* One sum of a user. */
+static PpStatus add_contribution(Planner *p, Contribution c)
+{
+    Plan *plan = p->plan;
+    const PpParam *q = &p->model->stage[c.user_stage]->param[c.user_param];
+    int apart = c.owner < 0 || c.user < 0;
+    if ((c.owner < 0 && c.replicate) || c.user < 0)
+        if ((c.message = new_message(p, c.user_stage, c.owner_stage, 1,
+                                     gradient_tag(p, c.user_stage, c.user_param, c.use),
+                                     q->t.bytes)) < 0)
+            return pp_no_memory();
+    if (c.replicate && apart && c.use == 0)
+        if ((c.back = new_message(p, c.owner_stage, c.user_stage, 1,
+                                  p->wire_p[c.user_stage] + p->model->stage[c.user_stage]->n_param +
+                                      c.user_param,
+                                  q->t.bytes)) < 0)
+            return pp_no_memory();
+    if (c.user < 0)
+        plan->bytes.comm += align_up(q->t.bytes);
+    return push_contribution(p, c);
+}
+
+static PpStatus add_user(Planner *p, int user_stage, int k)
+{
+    const Plan *plan = p->plan;
     const PpPlan *model = p->model;
     const PpParam *q = &model->stage[user_stage]->param[k];
     Contribution c = {.owner_stage = q->from,
@@ -31,25 +69,13 @@ static PpStatus add_contribution(Planner *p, int user_stage, int k, int64_t tag)
     if (!o || o->grad_offset < 0)
         return pp_fail(PP_ERR_BUG, "stage %d owns '%s' but has no gradient of it", q->from,
                        q->t.name);
-    int n_param = model->stage[user_stage]->n_param;
-    if ((c.owner < 0 && c.replicate) || c.user < 0)
-        if ((c.message = new_message(p, user_stage, q->from, 1, tag + n_param, q->t.bytes)) < 0)
-            return pp_no_memory();
-    if (c.replicate && (c.owner < 0 || c.user < 0))
-        if ((c.back = new_message(p, q->from, user_stage, 1, tag + 2 * (int64_t)n_param,
-                                  q->t.bytes)) < 0)
-            return pp_no_memory();
-    if (c.user < 0)
-        plan->bytes.comm += align_up(q->t.bytes);
-    Contribution *grown = realloc(plan->contrib, (size_t)(plan->n_contrib + 1) * sizeof *grown);
-    if (!grown)
-        return pp_no_memory();
-    plan->contrib = grown;
-    plan->contrib[plan->n_contrib++] = c;
+    c.use = (c.owner < 0 || c.user < 0) && last_user(model, user_stage, q->param) ? 0 : q->more;
+    for (; c.use >= 0; c.use--)
+        TRY(add_contribution(p, c));
     return PP_OK;
 }
 
-/* In the order in which they are added: users by descending stage. */
+/* In the order in which they are added: users by descending stage, each one's uses likewise. */
 PpStatus plan_contributions(Planner *p)
 {
     const PpPlan *model = p->model;
@@ -57,7 +83,7 @@ PpStatus plan_contributions(Planner *p)
         for (int k = 0; k < model->stage[s]->n_param; k++) {
             const PpParam *q = &model->stage[s]->param[k];
             if (q->use != PP_OWN && q->from != s && q->grad_offset >= 0)
-                TRY(add_contribution(p, s, k, p->wire_p[s] + k));
+                TRY(add_user(p, s, k));
         }
     return PP_OK;
 }
@@ -69,27 +95,67 @@ static PpStatus one(Planner *p, TransferKind kind, int message)
     return add_transfer(p, (Transfer){.kind = kind, .first = message, .count = 1});
 }
 
-/* The owner's gradient += the user's. */
-static PpStatus add_to_owner(Planner *p, int i)
+static Sum of_user(int contribution) { return (Sum){.contribution = contribution}; }
+
+static PpStatus add(Planner *p, Sum to, Sum from)
 {
-    const Contribution *c = &p->plan->contrib[i];
-    if (c->user < 0)
-        TRY(one(p, DO_FINISH, c->message));
-    return add_transfer(p, (Transfer){.kind = DO_ADD, .contribution = i});
+    return add_transfer(p, (Transfer){.kind = DO_ADD, .sum_to = to, .sum_from = from});
+}
+
+/* Those of the stage's parameters that others use too, from the last use on; to each its own uses
+ * then. */
+static PpStatus add_to_owner(Planner *p, int stage, int replicate)
+{
+    const Plan *plan = p->plan;
+    int l = plan->local_of[stage];
+    const PpStage *st = plan->stage[l].st;
+    for (int k = 0; k < st->n_param; k++) {
+        int last = -1;
+        if (st->param[k].grad_offset < 0 || (st->param[k].use == PP_REPLICATE) != replicate)
+            continue;
+        for (int i = 0; i < plan->n_contrib; i++) {
+            const Contribution *c = &plan->contrib[i];
+            if (c->owner != l || c->owner_param != k)
+                continue;
+            if (c->user < 0)
+                TRY(one(p, DO_FINISH, c->message));
+            if (last >= 0)
+                TRY(add(p, of_user(i), of_user(last)));
+            last = i;
+        }
+        if (last >= 0)
+            TRY(add(p, sum_of(l, k, st->param[k].more), of_user(last)));
+        if (st->param[k].use == PP_OWN || st->param[k].from == stage)
+            TRY(add_own_uses(p, l, k));
+    }
+    return PP_OK;
+}
+
+/* A user's sums are sent: the last user's are one. */
+static PpStatus send_copies(Planner *p, int stage)
+{
+    const Plan *plan = p->plan;
+    for (int i = 0; i < plan->n_contrib; i++) {
+        const Contribution *c = &plan->contrib[i];
+        if (c->replicate && c->user_stage == stage && c->owner < 0) {
+            const PpParam *q = &plan->stage[c->user].st->param[c->user_param];
+            if (last_user(p->model, stage, q->param))
+                TRY(add_own_uses(p, c->user, c->user_param));
+            TRY(one(p, DO_SEND, c->message));
+        }
+    }
+    return PP_OK;
 }
 
 static PpStatus reduce_begin(Planner *p, int stage)
 {
+    TRY(add_to_owner(p, stage, 0));
     for (int i = 0; i < p->plan->n_contrib; i++) {
         const Contribution *c = &p->plan->contrib[i];
-        if (!c->replicate && c->owner_stage == stage && c->owner >= 0)
-            TRY(add_to_owner(p, i));
-        else if (c->replicate && c->owner_stage == stage && c->user < 0)
+        if (c->replicate && c->owner_stage == stage && c->user < 0)
             TRY(one(p, DO_RECV, c->message));
-        else if (c->replicate && c->user_stage == stage && c->owner < 0)
-            TRY(one(p, DO_SEND, c->message));
     }
-    return PP_OK;
+    return send_copies(p, stage);
 }
 
 /* As owner first: add everything, then hand the sums back; as user then: the sum replaces the own
@@ -97,16 +163,15 @@ static PpStatus reduce_begin(Planner *p, int stage)
 static PpStatus reduce_end(Planner *p, int stage)
 {
     const Plan *plan = p->plan;
-    for (int i = 0; i < plan->n_contrib; i++)
-        if (plan->contrib[i].replicate && plan->contrib[i].owner_stage == stage &&
-            plan->contrib[i].owner >= 0)
-            TRY(add_to_owner(p, i));
+    TRY(add_to_owner(p, stage, 1));
     for (int i = 0; i < plan->n_contrib; i++) {
         const Contribution *c = &plan->contrib[i];
-        if (!c->replicate || c->owner_stage != stage || c->owner < 0)
+        if (!c->replicate || c->owner_stage != stage || c->owner < 0 || c->use > 0)
             continue;
         if (c->user >= 0)
-            TRY(add_transfer(p, (Transfer){.kind = DO_COPY, .contribution = i}));
+            TRY(add_transfer(p, (Transfer){.kind = DO_COPY,
+                                           .sum_to = sum_of(c->user, c->user_param, 0),
+                                           .sum_from = sum_of(c->owner, c->owner_param, 0)}));
         else
             TRY(one(p, DO_SEND, c->back));
     }
@@ -115,6 +180,8 @@ static PpStatus reduce_end(Planner *p, int stage)
         if (!c->replicate || c->user_stage != stage || c->owner >= 0)
             continue;
         TRY(one(p, DO_FINISH, c->message)); /* it is sent from the buffer that the sum comes to */
+        if (c->use > 0)
+            continue;
         TRY(one(p, DO_RECV, c->back));
         TRY(one(p, DO_FINISH, c->back));
     }

@@ -52,3 +52,23 @@ const PpParam *shared_param(const PpStage *st, int param, int *at)
         }
     return NULL;
 }
+
+int64_t gradient_tag(const Planner *p, int stage, int param, int use)
+{
+    const PpStage *st = p->model->stage[stage];
+    int64_t tag = p->wire_p[stage] + 2 * (int64_t)st->n_param + use;
+    for (int k = 0; k < param; k++)
+        tag += 1 + st->param[k].more;
+    return tag;
+}
+
+int last_user(const PpPlan *model, int stage, int param)
+{
+    int at;
+    for (int s = model->n_stage - 1; s > stage; s--) {
+        const PpParam *q = shared_param(model->stage[s], param, &at);
+        if (q && q->grad_offset >= 0)
+            return 0;
+    }
+    return 1;
+}

@@ -92,8 +92,8 @@ int64_t plan_kept_out(const Planner *p, int l, int o, int m)
                                               : plan_out(p, l, o, m);
 }
 
-/* Names of messages: each input and dx of each stage has one per microbatch, each parameter three.
- */
+/* Names of messages: each input and dx of each stage has one per microbatch, each parameter two,
+ * its value and the sum that is sent back, and one for each use. */
 static PpStatus number_wires(Planner *p)
 {
     int64_t wire = 0;
@@ -112,7 +112,8 @@ static PpStatus number_wires(Planner *p)
     p->n_wire = wire * p->m;
     for (int s = 0; s < n; s++) {
         p->wire_p[s] = p->n_wire;
-        p->n_wire += 3 * (int64_t)p->model->stage[s]->n_param;
+        for (int k = 0; k < p->model->stage[s]->n_param; k++)
+            p->n_wire += 3 + p->model->stage[s]->param[k].more;
     }
     if (p->n_wire >= p->plan->ask.tags)
         return pp_fail(PP_ERR_MODEL,

@@ -105,8 +105,52 @@ PpStatus plan_edge(Planner *p, const SchedAction *a, int l)
     return start_messages(p, receive ? DO_RECV : DO_SEND, first);
 }
 
-/* Values of transmitted parameters and their gradients, whose buffers are the parameters', not
- * instances. */
+Sum sum_of(int local, int param, int use)
+{
+    return (Sum){.contribution = -1, .local = local, .param = param, .use = use};
+}
+
+PpStatus add_own_uses(Planner *p, int l, int k)
+{
+    const PpParam *q = &p->plan->stage[l].st->param[k];
+    for (int use = q->more; use > 0; use--)
+        TRY(add_transfer(p, (Transfer){.kind = DO_ADD_OWN,
+                                       .sum_to = sum_of(l, k, use - 1),
+                                       .sum_from = sum_of(l, k, use)}));
+    return PP_OK;
+}
+
+/* One message of a parameter, whose buffer is the parameter's or a gradient, no instance. */
+static PpStatus param_message(Planner *p, int from, int to, int64_t tag, struct Fix f)
+{
+    const PpTensor *t = &p->plan->stage[f.local].st->param[f.param].t;
+    f.msg = new_message(p, from, to, 1, tag, t->bytes);
+    struct Fix *grown = realloc(p->fix, (size_t)(p->n_fix + 1) * sizeof *grown);
+    if (grown)
+        p->fix = grown;
+    if (f.msg < 0 || !grown)
+        return pp_no_memory();
+    p->fix[p->n_fix++] = f;
+    return PP_OK;
+}
+
+/* A user's sums, one by one, or one for all where no later ones come between them. */
+static PpStatus gradient_messages(Planner *p, const SchedAction *a, int k)
+{
+    int l = p->plan->local_of[a->stage];
+    const PpParam *q = &p->plan->stage[l].st->param[k];
+    int use = q->more;
+    if (last_user(p->model, a->stage, q->param)) {
+        TRY(add_own_uses(p, l, k));
+        use = 0;
+    }
+    for (; use >= 0; use--)
+        TRY(param_message(p, a->stage, a->peer, gradient_tag(p, a->stage, k, use),
+                          (struct Fix){.local = l, .param = k, .grad = 1, .use = use}));
+    return PP_OK;
+}
+
+/* Values of transmitted parameters and their gradients. */
 PpStatus plan_params(Planner *p, const SchedAction *a)
 {
     const Plan *plan = p->plan;
@@ -118,18 +162,15 @@ PpStatus plan_params(Planner *p, const SchedAction *a)
         const PpParam *q = &us->param[k];
         if (q->use != PP_TRANSMIT || q->from != owner || (!to_user && q->grad_offset < 0))
             continue;
-        struct Fix f = {.local = plan->local_of[a->stage], .param = k, .grad = !to_user};
+        struct Fix f = {.local = plan->local_of[a->stage], .param = k};
+        if (!to_user) {
+            TRY(gradient_messages(p, a, k));
+            continue;
+        }
         if (a->type == SA_SEND_P && !shared_param(p->model->stage[owner], q->param, &f.param))
             return pp_fail(PP_ERR_BUG, "stage %d does not hold '%s', which stage %d gets from it",
                            owner, q->t.name, user);
-        f.msg = new_message(p, to_user ? owner : user, to_user ? user : owner, 1,
-                            p->wire_p[user] + (to_user ? 0 : us->n_param) + k, q->t.bytes);
-        struct Fix *grown = realloc(p->fix, (size_t)(p->n_fix + 1) * sizeof *grown);
-        if (grown)
-            p->fix = grown;
-        if (f.msg < 0 || !grown)
-            return pp_no_memory();
-        p->fix[p->n_fix++] = f;
+        TRY(param_message(p, owner, user, p->wire_p[user] + k, f));
     }
     int count = plan->n_msg - first;
     TRY(start_messages(p, a->type == SA_RECV_P ? DO_RECV : DO_SEND, first));

@@ -70,6 +70,13 @@ static void carve_data(Plan *plan, char **at)
                 carve(at, tensor_bytes(&model->output[i], plan->ask.output_rows, model->rows));
 }
 
+/* Where the stage adds up one use's gradient. */
+static char *use_sum(const StagePlan *rs, int param, int use)
+{
+    const PpParam *q = &rs->st->param[param];
+    return use ? rs->grad + q->more_offset + (use - 1) * align_up(q->t.bytes) : rs->rp[param].grad;
+}
+
 /* Contributions from elsewhere; their messages, and those of what is sent back. */
 static void carve_contributions(Plan *plan, char **at)
 {
@@ -78,12 +85,13 @@ static void carve_contributions(Plan *plan, char **at)
         const PpParam *q = &plan->model->stage[c->user_stage]->param[c->user_param];
         if (c->user < 0)
             c->buf = carve(at, q->t.bytes);
-        char *mine = c->owner >= 0 ? plan->stage[c->owner].rp[c->owner_param].grad
-                                   : plan->stage[c->user].rp[c->user_param].grad;
         if (c->message >= 0)
-            plan->msg[c->message].buf = c->user < 0 ? c->buf : mine;
+            plan->msg[c->message].buf =
+                c->user < 0 ? c->buf : use_sum(&plan->stage[c->user], c->user_param, c->use);
         if (c->back >= 0)
-            plan->msg[c->back].buf = mine;
+            plan->msg[c->back].buf = c->owner >= 0
+                                         ? plan->stage[c->owner].rp[c->owner_param].grad
+                                         : plan->stage[c->user].rp[c->user_param].grad;
     }
 }
 
@@ -96,23 +104,36 @@ static void point_messages(Planner *p)
         if (p->carries[k] >= 0)
             plan->msg[k].buf = plan->slots + p->inst[p->carries[k]].offset;
     for (int i = 0; i < p->n_fix; i++) {
-        const RankParam *q = &plan->stage[p->fix[i].local].rp[p->fix[i].param];
-        plan->msg[p->fix[i].msg].buf = p->fix[i].grad ? q->grad : q->value;
+        const struct Fix *f = &p->fix[i];
+        plan->msg[f->msg].buf = f->grad ? use_sum(&plan->stage[f->local], f->param, f->use)
+                                        : plan->stage[f->local].rp[f->param].value;
     }
+}
+
+static char *sum_place(const Plan *plan, const Sum *s, const PpTensor **t)
+{
+    int stage = s->local, param = s->param, use = s->use;
+    if (s->contribution >= 0) {
+        const Contribution *c = &plan->contrib[s->contribution];
+        *t = &plan->model->stage[c->user_stage]->param[c->user_param].t;
+        if (c->user < 0)
+            return c->buf;
+        stage = c->user;
+        param = c->user_param;
+        use = c->use;
+    }
+    *t = &plan->stage[stage].st->param[param].t;
+    return use_sum(&plan->stage[stage], param, use);
 }
 
 static void point_transfers(Plan *plan)
 {
     for (int i = 0; i < plan->n_transfer; i++) {
         Transfer *t = &plan->transfer[i];
-        if (t->kind != DO_ADD && t->kind != DO_COPY)
+        if (t->kind != DO_ADD && t->kind != DO_ADD_OWN && t->kind != DO_COPY)
             continue;
-        const Contribution *c = &plan->contrib[t->contribution];
-        const RankParam *o = &plan->stage[c->owner].rp[c->owner_param];
-        char *user = c->user >= 0 ? plan->stage[c->user].rp[c->user_param].grad : c->buf;
-        t->to = t->kind == DO_ADD ? o->grad : user;
-        t->from = t->kind == DO_ADD ? user : o->grad;
-        t->t = &o->p->t;
+        t->to = sum_place(plan, &t->sum_to, &t->t);
+        t->from = sum_place(plan, &t->sum_from, &t->t);
     }
 }
 

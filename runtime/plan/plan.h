@@ -35,8 +35,15 @@ typedef struct {
     int from, to, shared; /* stages; of a shared parameter: an edge of its own */
 } Message;
 
-/* What an action does with messages and shared parameters, one thing after the other. */
-typedef enum { DO_SEND, DO_RECV, DO_FINISH, DO_ADD, DO_COPY } TransferKind;
+/* What an action does with messages and parameters' gradients, one thing after the other.
+ * ADD_OWN: of two uses in one stage; also where computations are over and the rest is not added. */
+typedef enum { DO_SEND, DO_RECV, DO_FINISH, DO_ADD, DO_ADD_OWN, DO_COPY } TransferKind;
+
+/* While planning: one use's gradient, summed over the microbatches: another rank's, in the buffer
+ * of a contribution, or (contribution -1) of a stage here. */
+typedef struct {
+    int contribution, local, param, use;
+} Sum;
 typedef struct {
     TransferKind kind;
     /* messages: SEND and RECV start them together, FINISH waits for them */
@@ -44,7 +51,7 @@ typedef struct {
     char *to; /* ADD: to += from; COPY: to = from */
     const char *from;
     const PpTensor *t;
-    int contribution; /* planning: of ADD, COPY */
+    Sum sum_to, sum_from; /* planning: of ADD, ADD_OWN, COPY */
 } Transfer;
 
 typedef struct {
@@ -67,14 +74,16 @@ typedef struct {
     int update;                /* the optimizer changes it (owner and replicas) */
 } RankParam;
 
-/* A gradient that is added to the owner's: in memory, or in a message. */
+/* A sum of a user's uses that is added to the owner's: in memory, or in a message. */
 typedef struct {
     int owner, user; /* local stages; -1: elsewhere */
     int owner_stage, user_stage;
     int owner_param, user_param; /* indices into the stages' params */
+    int use;                     /* of the user's: one alone, or from there on */
     int replicate;
-    char *buf;         /* what is added, when the user is elsewhere */
-    int message, back; /* numbers of messages: the contribution, the sum sent back; -1 */
+    char *buf; /* what is added, when the user is elsewhere */
+    /* numbers of messages: the contribution; of use 0, the sum sent back; -1 */
+    int message, back;
 } Contribution;
 
 typedef struct {

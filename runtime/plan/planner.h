@@ -24,8 +24,8 @@ typedef struct Planner {
     int64_t *wire_f, *wire_b, *wire_p, n_wire;
     int64_t *carries; /* per message: the instance it carries, -1 */
     struct Fix {
-        int msg, local, param, grad;
-    } * fix; /* messages whose buffer is a parameter or its gradient */
+        int msg, local, param, grad, use;
+    } * fix; /* messages whose buffer is a parameter or the gradient of one of its uses */
     int n_fix;
     /* Bytes of one workspace, of the running statistics of the largest recomputed stage */
     int64_t work, stats;
@@ -58,6 +58,8 @@ void plan_touch(Planner *p, int64_t id); /* the instance lives at this moment; -
 /* facts.c */
 /* The stage's copy of it, and where */
 const PpParam *shared_param(const PpStage *st, int param, int *at);
+int last_user(const PpPlan *model, int stage, int param); /* no stage after this one uses it */
+int64_t gradient_tag(const Planner *p, int stage, int param, int use); /* of a use's sum */
 
 /* walk.c */
 PpStatus plan_walk(Planner *p);
@@ -68,6 +70,9 @@ int new_message(Planner *p, int from, int to, int shared, int64_t tag, int64_t b
 PpStatus add_transfer(Planner *p, Transfer t);               /* to the op being walked */
 PpStatus plan_edge(Planner *p, const SchedAction *a, int l); /* SEND_F, RECV_F, SEND_B, RECV_B */
 PpStatus plan_params(Planner *p, const SchedAction *a);      /* SEND_P, RECV_P, SEND_GP */
+Sum sum_of(int local, int param, int use);
+/* The uses of a stage here are added to its first one */
+PpStatus add_own_uses(Planner *p, int local, int param);
 
 /* contributions.c */
 PpStatus plan_contributions(Planner *p);

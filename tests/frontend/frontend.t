@@ -32,7 +32,7 @@ check() {                                               # NAME OUT OPTION...
     ok "$name: agrees with PyTorch" agrees "$out.run"
 }
 
-for name in sequence lossmodel ownloss shifted annotated twice passthrough merged stopped detached samples contrast; do
+for name in sequence lossmodel ownloss shifted annotated twice looped passthrough merged stopped detached samples contrast; do
     cd "$cases/$name" || exit 1
     . ./case.env
     points=()
@@ -53,6 +53,22 @@ ok "frozen parameters: builds" split_build "$work/frozen" --split b:begin --free
 ok "frozen parameters: trains" train "$work/frozen" "$work/frozen.run"
 ok "frozen parameters: the others agree with PyTorch" "$compare" grads "$work/frozen.run/grads" grads.safetensors 1e-4 a.first.bias
 is "frozen parameters: these have no gradient" "$(cat "$work/frozen.run/grads"/* | grep -ac a.first.bias)" 0
+
+# The uses of one parameter, one, two and three of them in the stages: the bits of all six in one stage.
+cd "$cases/looped" || exit 1
+. ./case.env
+same() { "$compare" same "$work/looped1.run/grads" "$1/grads" && cmp "$work/looped1.run/out.npy" "$1/out.npy"; }
+check "looped: one stage" looped1
+ok "looped: the same bits in three" same "$work/looped.run"
+for schedule in gpipe zb-h1; do
+    ok "looped: $schedule on 2 ranks" train "$work/looped" "$work/looped.run2" --schedule $schedule --ranks 2
+    ok "looped: $schedule on 2 ranks, the same bits" same "$work/looped.run2"
+done
+check "looped: replicated" looped3 --split /a_1/Gemm --split /a_3/Gemm --multi-use replicate
+for ranks in 3 2 1; do
+    ok "looped: replicated, on $ranks ranks" train "$work/looped3" "$work/looped.run$ranks" --ranks $ranks
+    ok "looped: replicated, on $ranks ranks, the same bits" same "$work/looped.run$ranks"
+done
 
 cd "$cases/stopped" || exit 1
 . ./case.env

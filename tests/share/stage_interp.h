@@ -98,7 +98,9 @@ static const PpStage *interp_table(StageRun *r, const StageGen *sg)
         param[i] = (PpParam){.t = interp_tensor(r, q->name, q->dtype, &q->shape, -1),
                              .param = (int)s->param.at[i].param,
                              .offset = sg->param_at.at[i],
-                             .grad_offset = sg->grad_at.at[i]};
+                             .grad_offset = sg->grad_at.at[i],
+                             .more = (int)s->param.at[i].uses - (s->param.at[i].uses > 0),
+                             .more_offset = sg->more_at.at[i]};
     }
     t->param = param;
     t->n_param = (int)s->param.n;
@@ -118,7 +120,7 @@ static char *interp_buffer(const StageRun *r, const RunStage *s, const Func *f, 
     const Buffer *b = &f->buf.at[buf];
     switch (b->cls) {
     case BUF_PARAM: return s->block[BLOCK_PARAM].at + s->sg->param_at.at[b->index];
-    case BUF_GRAD: return s->block[BLOCK_GRAD].at + s->sg->grad_at.at[b->index];
+    case BUF_GRAD: return s->block[BLOCK_GRAD].at + cg_grad_at(s->sg, b->index);
     case BUF_STASH: return s->block[BLOCK_STASH].at + s->sg->stash_at.at[b->index];
     case BUF_SAVED: return s->block[BLOCK_SAVED].at + s->sg->saved_at.at[b->index];
     case BUF_WORK: return s->block[BLOCK_WORK].at + b->offset;

@@ -384,6 +384,31 @@ static void run_check_outputs(StageRun *r, RunStage *s)
         run_dense(r, s->sg->stage->output.at[i].value, s->out[i].at, NULL, "output");
 }
 
+/* A parameter's uses in the stage, and `later`, the sum of those in stages after it (NULL: none),
+   added from the last one on.  grad: the stage's block. */
+static char *run_add_uses(StageRun *r, const PpParam *p, const char *grad, const char *later)
+{
+    int64_t n = p->t.bytes / (int64_t)dtype_size((Dtype)p->t.dtype);
+    char *sum = arena_alloc(r->a, (size_t)p->t.bytes + 1);
+    for (int use = p->more; use >= 0; use--) {
+        const char *own =
+            grad + (use ? p->more_offset + (use - 1) * cg_align(p->t.bytes) : p->grad_offset);
+        if (use == p->more && !later) {
+            memcpy(sum, own, (size_t)p->t.bytes);
+            continue;
+        }
+        const char *from = use == p->more ? later : sum;
+        for (int64_t i = 0; i < n; i++)
+            if (p->t.dtype == PP_F32)
+                ((float *)(void *)sum)[i] =
+                    ((const float *)(const void *)own)[i] + ((const float *)(const void *)from)[i];
+            else
+                ((double *)(void *)sum)[i] = ((const double *)(const void *)own)[i] +
+                                             ((const double *)(const void *)from)[i];
+    }
+    return sum;
+}
+
 /* Gradients were `before`; the contributions were added to it. */
 static void run_check_grads(StageRun *r, RunStage *s, const char *before)
 {
@@ -405,7 +430,8 @@ static void run_check_grads(StageRun *r, RunStage *s, const char *before)
         Tensor wide = {DT_F64, p->shape, x};
         eval_node(r->a, OP_Cast, 1, &wide, &(Attr){.to = p->dtype}, 1, &sum);
         r->at[v] = sum;
-        run_dense(r, v, s->block[BLOCK_GRAD].at + at, before + at,
+        run_dense(r, v, run_add_uses(r, &s->table->param[i], s->block[BLOCK_GRAD].at, NULL),
+                  before + at,
                   arena_printf(r->a, "gradient of parameter %s:", p->name));
         r->at[v] = keep;
         r->noise = 0;
@@ -598,7 +624,7 @@ static void run_chain_forward(StageRun *r, RunBits *bits)
  */
 static void run_chain(StageRun *r, RunBits *bits)
 {
-    uint32_t users[RUN_MOST] = {0};
+    char *sum[RUN_MOST] = {0};
     *bits = (RunBits){.params = r->g->param.n, .outputs = r->g->output.n};
     running = NULL;
     run_chain_forward(r, bits);
@@ -616,11 +642,10 @@ static void run_chain(StageRun *r, RunBits *bits)
             run_function(r, s, F_BACKWARD, t->backward);
         for (int k = 0; k < t->n_param; k++) {
             uint32_t p = s->sg->stage->param.at[k].param;
-            if (p < RUN_MOST && t->param[k].grad_offset >= 0)
-                bits->param[p] = users[p]++
-                                     ? 0
-                                     : run_hash(s->block[BLOCK_GRAD].at + t->param[k].grad_offset,
-                                                t->param[k].t.bytes);
+            if (p >= RUN_MOST || t->param[k].grad_offset < 0)
+                continue;
+            sum[p] = run_add_uses(r, &t->param[k], s->block[BLOCK_GRAD].at, sum[p]);
+            bits->param[p] = run_hash(sum[p], t->param[k].t.bytes);
         }
         if (t->close)
             t->close(s->state);
