@@ -52,6 +52,8 @@ typedef struct {
                     int64_t bytes);
     void (*zero)(Device *d, int stream, void *p, int64_t bytes);
     void (*add)(Device *d, int stream, void *to, const void *from, int64_t n, int dtype);
+    /* Of float32, to the nearest of a half type, PP_BF16 or PP_F16 */
+    void (*round)(Device *d, int stream, void *to, const void *from, int64_t n, int type);
     DeviceEvent (*event)(Device *d, int timed);
     void (*event_free)(Device *d, DeviceEvent e);
     void (*record)(Device *d, int stream, DeviceEvent e);
@@ -61,6 +63,8 @@ typedef struct {
     void (*sync)(Device *d, DeviceEvent e);                         /* the host waits */
     double (*elapsed)(Device *d, DeviceEvent from, DeviceEvent to); /* seconds */
     void (*context)(Device *d, int stage, PpCtx *c);                /* fills in stream and blas */
+    /* How products of a half type are computed, for a run's first line: "by oneDNN with AMX" */
+    const char *(*half_text)(int type);
     /* What the next two are about; 0: no memory */
     int (*params)(Device *d, const DeviceParam *list, int n);
     /* Sums of squares; the order of additions is optim_cpu.c's */

@@ -72,6 +72,7 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
         .param = rs->param,
         .grad = rs->grad,
         .constants = rs->constants,
+        .half = rs->half,
         .stash = (forward ? rs->stash : rs->stash_kept)[m],
         .saved = rs->saved[m],
         .work = work,

@@ -46,6 +46,10 @@ static PpStatus transfer(Rank *r, const Transfer *t)
         if (!r->stopped)
             d->op->copy(d, d->current, t->to, t->from, t->t->bytes);
         return PP_OK;
+    case DO_ROUND:
+        if (!r->stopped)
+            half_copy(r, &r->plan.stage[t->local], t->param);
+        return PP_OK;
     }
     return PP_ERR_BUG;
 }
@@ -176,6 +180,14 @@ static PpStatus run_forked(Rank *r, const Op *op, int64_t step)
     return PP_OK;
 }
 
+void half_copy(Rank *r, const StagePlan *rs, int param)
+{
+    const RankParam *q = &rs->rp[param];
+    if (q->half)
+        r->dev.op->round(&r->dev, r->dev.current, q->half, q->value,
+                         q->p->t.bytes / st_dtype_size(q->p->t.dtype), rs->st->half_type);
+}
+
 /* Copies of transmitted parameters whose owner is a stage of this rank. */
 static void share_here(Rank *r)
 {
@@ -185,9 +197,11 @@ static void share_here(Rank *r)
             const PpParam *q = p->stage[l].rp[k].p;
             int owner = q->use == PP_TRANSMIT ? p->local_of[q->from] : -1;
             for (int j = 0; owner >= 0 && j < p->stage[owner].st->n_param; j++)
-                if (p->stage[owner].rp[j].p->param == q->param)
+                if (p->stage[owner].rp[j].p->param == q->param) {
                     r->dev.op->copy(&r->dev, r->dev.current, p->stage[l].rp[k].value,
                                     p->stage[owner].rp[j].value, q->t.bytes);
+                    half_copy(r, &p->stage[l], k);
+                }
         }
 }
 

@@ -12,6 +12,7 @@
 #include "io/log.h"
 #include "io/results.h"
 #include "io/trace.h"
+#include "optim/loss_scale.h"
 
 /* What the ranks of a process share, and ranks of different processes must agree on. */
 typedef struct {
@@ -21,6 +22,7 @@ typedef struct {
     Data data;
     Index from; /* --resume: the checkpoint; path NULL: none */
     int64_t updates; /* of the optimizer, before this run */
+    LossScale scale; /* of the first step */
     int ranks, cores;   /* of the pipeline; of this process */
     int *until;         /* --until: per rank, actions to run; NULL */
     uint64_t hash;      /* of everything ranks must agree on */
@@ -61,6 +63,7 @@ typedef struct {
     Held held;           /* until all ranks have tried where they will write */
     int threads;         /* of OpenMP */
     int live, live_most; /* microbatch-chunks alive: now, and the most there were */
+    LossScale scale;     /* of the loss, in the step that runs */
     int stopped;         /* --until: computations are over, messages still flow */
 } Rank;
 
@@ -113,6 +116,8 @@ PpStatus steps_finish(Rank *r); /* outputs, checkpoint, trace */
 /* exec.c: one step */
 void exec_begin(Rank *r); /* gradients 0, copies of parameters */
 PpStatus exec_step(Rank *r, int64_t step);
+/* A parameter rounded into its half copy, where it has one, in the current stream */
+void half_copy(Rank *r, const StagePlan *rs, int param);
 
 /* optimizer.c */
 int optim_states(const Options *o); /* state tensors per parameter */

@@ -25,6 +25,7 @@ struct HostSide {
     double *norm; /* by parameter of the model */
     char *room;   /* a tensor on its way from or to a file */
     int64_t room_bytes;
+    double sent_scale;       /* the loss scale that the device has */
     DeviceEvent *fed, end;   /* per microbatch: its rows are there; the step is over */
     unsigned char *ran;      /* per microbatch: its loss is on the way */
     int64_t laid, sent;      /* steps whose rows are in pinned memory, on the device: -1 none */
@@ -157,6 +158,16 @@ void host_close(Rank *r)
 
 /* ---- rows in ---- */
 
+/* The last of what a microbatch is fed. */
+static void feed_scale_of(Rank *r, int m)
+{
+    Device *d = &r->dev;
+    if (r->plan.scale_type)
+        d->op->copy(d, STREAM_IN, r->plan.scale + (int64_t)PP_ALIGN * m,
+                    r->feed.scale + (int64_t)PP_ALIGN * m, PP_ALIGN);
+    d->op->record(d, STREAM_IN, r->host->fed[m]);
+}
+
 static void feed_one(Rank *r, int m, const int64_t *row0)
 {
     const PpPlan *model = r->run->model;
@@ -168,10 +179,7 @@ static void feed_one(Rank *r, int m, const int64_t *row0)
             d->op->copy(d, STREAM_IN, r->plan.input[i] + at, r->feed.host[i] + at,
                         tensor_bytes(&model->input[i], rows, model->rows));
     }
-    if (r->plan.scale_type)
-        d->op->copy(d, STREAM_IN, r->plan.scale + (int64_t)PP_ALIGN * m,
-                    r->feed.scale + (int64_t)PP_ALIGN * m, PP_ALIGN);
-    d->op->record(d, STREAM_IN, r->host->fed[m]);
+    feed_scale_of(r, m);
 }
 
 /* The device has done with the last step's rows: its end has been waited for. */
@@ -183,8 +191,14 @@ void host_feed(Rank *r, int64_t step)
     if (s->laid != step)
         feed_fill(&r->feed, step);
     s->laid = step;
-    if (s->sent >= 0 && feed_stays(&r->feed, step))
+    feed_scale(&r->feed, step); /* the last step may have changed it since the rows were laid */
+    int scaled = s->sent_scale != r->feed.loss_scale;
+    s->sent_scale = r->feed.loss_scale;
+    if (s->sent >= 0 && feed_stays(&r->feed, step)) {
+        for (int m = 0; scaled && m < r->run->data.microbatches; m++)
+            feed_scale_of(r, m);
         return;
+    }
     s->sent = step;
     for (int m = 0; m < r->run->data.microbatches; m++)
         feed_one(r, m, data_rows(&r->run->data, step));

@@ -28,6 +28,8 @@ void optim_list(const Plan *p, DeviceParam *list)
                                   .grad = q->grad,
                                   .n = q->p->t.bytes / st_dtype_size(q->p->t.dtype),
                                   .dtype = q->p->t.dtype,
+                                  .half = q->half,
+                                  .half_type = p->stage[l].st->half_type,
                                   .norm = q->counts ? q->p->param : -1,
                                   .update = q->update};
             for (int j = 0; j < OPTIM_STATES; j++)

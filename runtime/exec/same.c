@@ -16,7 +16,8 @@ PpStatus run_hash(Run *run)
     if (!text)
         return pp_no_memory();
 #define VALUE(field, name, help) o->optim.field,
-    const double real[] = {OPTIM_REALS(VALUE) o->clip_norm};
+    const double real[] = {OPTIM_REALS(VALUE) o->clip_norm, o->loss_scale.scale,
+                           o->loss_scale.least};
     const int64_t whole[] = {o->mode,
                              (int)o->optimizer,
                              OPTIM_FLAGS(VALUE) run->data.microbatches,
@@ -31,6 +32,8 @@ PpStatus run_hash(Run *run)
                              o->until != NULL,
                              run->model->device,
                              o->tf32,
+                             o->loss_scale.window,
+                             o->loss_scale.hysteresis,
                              o->checkpoint != NULL,
                              o->every,
                              run->data.start.step,

@@ -9,11 +9,25 @@
 
 /* ---- the beginning ---- */
 
+/* A dynamic loss scale goes on where it was. */
+static PpStatus resume_scale(Run *run)
+{
+    const Index *x = &run->from;
+    int64_t clean, borne;
+    TRY(resume_real(x, "loss_scale", &run->scale.scale));
+    TRY(resume_number(x, "loss_scale_clean", &clean));
+    TRY(resume_number(x, "loss_scale_borne", &borne));
+    run->scale.clean = (int)clean;
+    run->scale.borne = (int)borne;
+    return PP_OK;
+}
+
 PpStatus save_resume(Run *run)
 {
     const Options *o = run->opt;
     Data *d = &run->data;
     int64_t rows;
+    run->scale = o->loss_scale;
     if (o->mode != MODE_TRAIN)
         return PP_OK;
     if (o->resume)
@@ -30,6 +44,8 @@ PpStatus save_resume(Run *run)
     TRY(resume_number(x, "epoch_row", &d->start.row));
     TRY(resume_number(x, "updates", &run->updates));
     d->start.step = x->step;
+    if (run->scale.window)
+        TRY(resume_scale(run));
     if (rows != d->rows || d->start.row > rows)
         return pp_fail(PP_ERR_MODEL,
                        "--resume %s: its data had %" PRId64 " rows, these have %" PRId64
@@ -42,6 +58,7 @@ PpStatus save_open(Rank *r)
 {
     const Options *o = r->run->opt;
     r->updates = r->run->updates;
+    r->scale = r->run->scale;
     r->saved = r->run->data.start.step;
     if (!o->checkpoint || o->mode != MODE_TRAIN || r->run->until)
         return PP_OK;
@@ -61,6 +78,11 @@ static PpStatus save(Rank *r, int64_t done)
     moment_add(&m, "epoch_row", "%" PRId64, row);
     moment_add(&m, "data_rows", "%" PRId64, d->rows);
     moment_add(&m, "updates", "%" PRId64, r->updates);
+    if (r->scale.window) {
+        moment_add(&m, "loss_scale", "%.17g", r->scale.scale);
+        moment_add(&m, "loss_scale_clean", "%d", r->scale.clean);
+        moment_add(&m, "loss_scale_borne", "%d", r->scale.borne);
+    }
     TRY(finite_parameters(r, done));
     r->saved = done;
     return saver_save(r->saver, &r->group, &m);

@@ -139,6 +139,12 @@ static PpStatus plan_memory(Rank *r)
     r->memory.live = sched_live_rank(s, ask.rank);
     r->memory.live_bound =
         sched_peak_formula(s->name, r->run->ranks, s->stages, ask.microbatches, ask.rank);
+    for (int l = 0; l < r->plan.n_stage; l++)
+        if (r->plan.stage[l].st->half_type)
+            r->memory.half_type = r->plan.stage[l].st->half_type;
+    if (r->memory.half_type)
+        snprintf(r->memory.half, sizeof r->memory.half, "%s",
+                 r->dev.op->half_text(r->memory.half_type));
     r->memory.messages = r->plan.n_msg;
     r->memory.threads = r->threads;
     r->memory.overlap = ask.overlap && !ask.on_device;
@@ -148,6 +154,16 @@ static PpStatus plan_memory(Rank *r)
     if (!r->stage || !r->library)
         return pp_no_memory();
     return list_params(r);
+}
+
+/* Of all parameters that stand here from the start; an update makes those of what it changes anew.
+ */
+static void make_half_copies(Rank *r)
+{
+    for (int l = 0; l < r->plan.n_stage; l++)
+        for (int k = 0; k < r->plan.stage[l].st->n_param; k++)
+            if (r->plan.stage[l].st->param[k].use != PP_TRANSMIT)
+                half_copy(r, &r->plan.stage[l], k);
 }
 
 PpStatus rank_open(Rank *r)
@@ -170,6 +186,7 @@ PpStatus rank_open(Rank *r)
     snprintf(own, sizeof own, "%s/params", o->folder);
     TRY(params_load(&r->plan, &r->files, own, o->params, r->run->from.path,
                     &optimizers[o->optimizer]));
+    make_half_copies(r);
     TRY(save_open(r));
     return destinations_try(&r->held, &r->plan, o, d->steps);
 }

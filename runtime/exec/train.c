@@ -19,28 +19,36 @@ static PpStatus train_norms(Rank *r, int64_t step)
 {
     const Options *o = r->run->opt;
     if (step == r->run->data.start.step && o->dump_grads)
-        TRY(group_agree(&r->group, grads_dump(&r->plan, &r->files, o->dump_grads)));
+        TRY(group_agree(&r->group,
+                        grads_dump(&r->plan, &r->files, o->dump_grads, r->scale.scale)));
     double t0 = pp_now();
     r->dev.op->norms(&r->dev, r->dev.current, r->host ? host_norms(r) : r->results.norm + 1);
     trace_around(&r->trace, step, AROUND_NORM, t0, t0);
     return PP_OK;
 }
 
-/* The norm over all ranks, clipping, the update. */
+/* The norm over all ranks, clipping, the update.  All ranks have the same sums, so all of them see
+ * the same gradients that are not finite, and none steps.  Loss and norm are those of the unscaled
+ * loss; gradients are divided by the scale where the optimizer reads them. */
 static PpStatus train_end(Rank *r, int64_t step, StepLog *log)
 {
     const Options *o = r->run->opt;
     int n = r->run->model->n_param;
-    double total = 0, t0 = pp_now();
+    double total = 0, t0 = pp_now(), unscale = 1 / r->scale.scale;
     save_tell(r);
     TRY(r->group.op->sum(&r->group, r->results.norm, n + 1 + WORDS));
     double t1 = pp_now();
     for (int i = 1; i <= n; i++)
         total += r->results.norm[i];
-    log->grad_norm = sqrt(total);
-    double scale = o->clip_norm > 0 ? o->clip_norm / (log->grad_norm + 1e-6) : 1;
-    if (isfinite(r->results.norm[0]) && isfinite(log->grad_norm))
-        optim_update(&r->dev, o, r->updates++, scale < 1 ? scale : 1);
+    r->results.norm[0] *= unscale;
+    log->grad_norm = sqrt(total) * unscale;
+    log->loss_scale = r->scale.scale;
+    int finite = isfinite(log->grad_norm) != 0;
+    double clip = o->clip_norm > 0 ? o->clip_norm / (log->grad_norm + 1e-6) : 1;
+    if (finite && isfinite(r->results.norm[0]))
+        optim_update(&r->dev, o, r->updates++, (clip < 1 ? clip : 1) * unscale);
+    log->skipped = !finite && !isnan(r->results.norm[0]) && loss_scale_may_fall(&r->scale);
+    loss_scale_step(&r->scale, !finite);
     trace_around(&r->trace, step, AROUND_UPDATE, t0, t1);
     return PP_OK;
 }
@@ -52,6 +60,7 @@ PpStatus steps_run(Rank *r)
     for (int64_t step = run->data.start.step; step < run->data.steps; step++) {
         StepLog log = {.step = step + 1};
         double start = pp_now();
+        r->feed.loss_scale = r->scale.scale;
         if (r->host)
             host_feed(r, step);
         else
@@ -74,7 +83,8 @@ PpStatus steps_run(Rank *r)
         log.loss = r->results.norm[0];
         log.seconds = pp_now() - start;
         TRY(log_step(&r->log, &log));
-        if (run->opt->mode != MODE_INFER && !(isfinite(log.loss) && isfinite(log.grad_norm)))
+        if (run->opt->mode != MODE_INFER && !log.skipped &&
+            !(isfinite(log.loss) && isfinite(log.grad_norm)))
             return finite_stop(r, &log);
         if (r->saver)
             TRY(save_step(r, step + 1));
@@ -93,7 +103,7 @@ static PpStatus finish_until(Rank *r)
     const char *dump = r->run->opt->dump_grads;
     if (r->group.rank == 0)
         until_print(r->run);
-    TRY(group_agree(&r->group, dump ? grads_dump(&r->plan, &r->files, dump) : PP_OK));
+    TRY(group_agree(&r->group, dump ? grads_dump(&r->plan, &r->files, dump, r->scale.scale) : PP_OK));
     return group_agree(&r->group, write_trace(r));
 }
 

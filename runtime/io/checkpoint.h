@@ -81,6 +81,7 @@ PpStatus resume_open(Index *x, const PpPlan *model, const Options *o);
 PpStatus resume_options(const Index *x, const Options *o);
 /* A number of its state; PP_ERR_MODEL where it is missing */
 PpStatus resume_number(const Index *x, const char *key, int64_t *value);
+PpStatus resume_real(const Index *x, const char *key, double *value); /* above 0 */
 /* Is the folder of --checkpoint one that this run may write to? */
 PpStatus resume_place(const Index *x, const Options *o);
 

@@ -14,7 +14,7 @@
 
 PpStatus feed_open(Feed *f, const Data *d, const Plan *p)
 {
-    *f = (Feed){.data = d, .plan = p, .scale = p->scale};
+    *f = (Feed){.data = d, .plan = p, .scale = p->scale, .loss_scale = 1};
     f->host = zeroed(d->model->n_input, sizeof *f->host);
     f->order = d->opt->shuffle ? zeroed(d->rows, sizeof *f->order) : NULL;
     if (!f->host || (d->opt->shuffle && !f->order))
@@ -128,6 +128,7 @@ static void fill_scale(Feed *f, const int64_t *row0)
         double scale = mean;
         if (p->loss_kind == PP_LOSS_MEAN_ROWS)
             scale = (double)(row0[m + 1] - row0[m]) / (double)batch;
+        scale *= f->loss_scale;
         char *at = f->scale + (int64_t)m * PP_ALIGN;
         float single = (float)scale;
         if (f->plan->scale_type == PP_F64)
@@ -142,20 +143,30 @@ int feed_stays(const Feed *f, int64_t step)
     return step > 0 && f->data->steps_per_pass == 1 && !f->order;
 }
 
+void feed_scale(Feed *f, int64_t step)
+{
+    if (!f->plan->scale_type || f->laid_scale == f->loss_scale)
+        return;
+    fill_scale(f, data_rows(f->data, step));
+    f->laid_scale = f->loss_scale;
+}
+
 void feed_fill(Feed *f, int64_t step)
 {
     const Data *d = f->data;
     const int64_t *row0 = data_rows(d, step);
     int64_t epoch, first;
     data_position(d, step, &epoch, &first);
-    if (f->filled && feed_stays(f, step))
-        return; /* every step sees the same rows */
+    if (f->filled && feed_stays(f, step)) { /* every step sees the same rows */
+        feed_scale(f, step);
+        return;
+    }
     if (f->order && (!f->filled || epoch != f->epoch))
         permute(f, epoch);
     f->filled = 1;
     for (int i = 0; i < d->model->n_input; i++)
         if (f->plan->has_input[i])
             fill_input(f, i, first, row0);
-    if (f->plan->scale_type)
-        fill_scale(f, row0);
+    f->laid_scale = 0; /* it depends on the rows */
+    feed_scale(f, step);
 }

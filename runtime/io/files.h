@@ -27,8 +27,9 @@ void host_upload(HostCopy *h, void *to, const void *from, int64_t bytes);
 PpStatus params_load(const Plan *p, HostCopy *h, const char *own, const char *given,
                      const char *resume, const Optimizer *optimizer);
 
-/* grads.c */
-PpStatus grads_dump(const Plan *p, HostCopy *h, const char *folder);
+/* grads.c; scale: what the loss was multiplied by, a power of two: what is written is of the loss
+ * itself */
+PpStatus grads_dump(const Plan *p, HostCopy *h, const char *folder, double scale);
 
 /* folders.c */
 PpStatus folder_make(const char *path);

@@ -11,10 +11,39 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
-static PpStatus grads_file(HostCopy *h, int rank, const StagePlan *rs, const char *path)
+/* `n` bytes of gradients divided by the scale, to `to`. */
+static void divide(void *to, const void *from, int64_t n, int dtype, double scale)
 {
+    if (dtype == PP_F64)
+        for (int64_t i = 0; i < n / 8; i++)
+            ((double *)to)[i] = ((const double *)from)[i] / scale;
+    else
+        for (int64_t i = 0; i < n / 4; i++)
+            ((float *)to)[i] = ((const float *)from)[i] / (float)scale;
+}
+
+static int write_gradient(StWriter *w, const void *from, const PpTensor *t, double scale)
+{
+    if (scale == 1) {
+        stw_write(w, from, t->bytes);
+        return 1;
+    }
+    void *some = malloc((size_t)t->bytes + 1);
+    if (some) {
+        divide(some, from, t->bytes, t->dtype, scale);
+        stw_write(w, some, t->bytes);
+    }
+    free(some);
+    return some != NULL;
+}
+
+static PpStatus grads_file(HostCopy *h, int rank, const StagePlan *rs, const char *path,
+                           double scale)
+{
+    int memory = 1;
     char err[ST_ERR], tmp[PATH_MAX];
     StWriter w;
     if (snprintf(tmp, sizeof tmp, "%s.tmp", path) >= (int)sizeof tmp)
@@ -29,15 +58,18 @@ static PpStatus grads_file(HostCopy *h, int rank, const StagePlan *rs, const cha
         return pp_fail(PP_ERR_IO, "--dump-grads: %s", err);
     for (int k = 0; k < rs->st->n_param; k++)
         if (rs->rp[k].update)
-            stw_write(&w, host_copy(h, rs->rp[k].grad, rs->rp[k].p->t.bytes), rs->rp[k].p->t.bytes);
+            memory &= write_gradient(&w, host_copy(h, rs->rp[k].grad, rs->rp[k].p->t.bytes),
+                                     &rs->rp[k].p->t, scale);
     int bad = stw_end(&w, 0, err, sizeof err);
     TRY(device_check(h->dev, rank, "copying gradients"));
+    if (!memory)
+        return pp_no_memory();
     if (bad || rename(tmp, path))
         return pp_fail(PP_ERR_IO, "--dump-grads %s: %s", path, strerror(errno));
     return PP_OK;
 }
 
-PpStatus grads_dump(const Plan *p, HostCopy *h, const char *folder)
+PpStatus grads_dump(const Plan *p, HostCopy *h, const char *folder, double scale)
 {
     char path[PATH_MAX];
     TRY(folder_make(folder));
@@ -45,7 +77,7 @@ PpStatus grads_dump(const Plan *p, HostCopy *h, const char *folder)
         if (snprintf(path, sizeof path, "%s/stage%d.safetensors", folder, p->stage[l].st->index) >=
             (int)sizeof path)
             return pp_fail(PP_ERR_IO, "%s: name too long", folder);
-        TRY(grads_file(h, p->ask.rank, &p->stage[l], path));
+        TRY(grads_file(h, p->ask.rank, &p->stage[l], path, scale));
     }
     return PP_OK;
 }

@@ -31,10 +31,11 @@ static void print_memory(int rank, const MemoryReport *m, int verbose)
     const struct {
         const char *name;
         int64_t bytes;
-    } part[] = {{"parameters", b->param},    {"gradients", b->grad},    {"optimizer", b->optimizer},
-                {"constants", b->constants}, {"activations", b->slots}, {"work", b->work},
-                {"data", b->data},           {"outputs", b->output},    {"communication", b->comm},
-                {"library", m->library},     {"snapshot", m->snapshot}};
+    } part[] = {{"parameters", b->param},    {"half copies", b->half},  {"gradients", b->grad},
+                {"optimizer", b->optimizer}, {"constants", b->constants}, {"activations", b->slots},
+                {"work", b->work},           {"data", b->data},           {"outputs", b->output},
+                {"communication", b->comm},  {"library", m->library},
+                {"snapshot", m->snapshot}};
     const char *comma = "";
     printf("rank %d memory: %" PRId64 " bytes (", rank, b->total + m->library + m->snapshot);
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
@@ -68,12 +69,29 @@ void log_resumed(const Log *l, const Index *x, int64_t done)
                done >= l->steps ? ": nothing is left to do" : "");
 }
 
+/* What products of half types become follows from the CPU, and so may some bits of them. */
+static void print_half(const MemoryReport *all, int ranks)
+{
+    int same = 1;
+    for (int k = 1; k < ranks; k++)
+        same &= all[k].half_type == all[0].half_type && !strcmp(all[k].half, all[0].half);
+    for (int k = 0; k < (same ? 1 : ranks); k++) {
+        if (!all[k].half_type)
+            continue;
+        if (!same)
+            printf("rank %d ", k);
+        printf("products of %s: %s\n", all[k].half_type == PP_BF16 ? "bf16" : "f16", all[k].half);
+    }
+}
+
 PpStatus log_memory(const Log *l, Group *g, const MemoryReport *mine)
 {
     MemoryReport *all = malloc((size_t)g->ranks * sizeof *all);
     if (!all)
         return pp_no_memory();
     PpStatus s = g->op->gather(g, mine, sizeof *all, all);
+    if (s == PP_OK && l->speaks && !l->opt->quiet)
+        print_half(all, g->ranks);
     for (int k = 0; s == PP_OK && l->speaks && !l->opt->quiet && k < g->ranks; k++)
         print_memory(k, &all[k], l->opt->verbose);
     fflush(stdout);
@@ -110,6 +128,12 @@ static void json_number(FILE *f, const char *key, double v)
         fprintf(f, ", \"%s\": \"%s\"", key, isnan(v) ? "NaN" : v > 0 ? "Infinity" : "-Infinity");
 }
 
+/* Is the loss scaled at all? */
+static int scales(const Log *l)
+{
+    return l->opt->loss_scale.window || l->opt->loss_scale.scale != 1;
+}
+
 static void progress(const Log *l, const StepLog *s, double rate)
 {
     enum { WIDTH = 30 };
@@ -117,7 +141,7 @@ static void progress(const Log *l, const StepLog *s, double rate)
     printf("\r[%.*s%*s] %" PRId64 "/%" PRId64 "  loss %.6f  grad_norm %.4g  %.0f tokens/s\033[K",
            full, "##############################", WIDTH - full, "", s->step, l->steps, s->loss,
            s->grad_norm, rate);
-    if (s->step == l->steps || !isfinite(s->loss) || !isfinite(s->grad_norm))
+    if (s->step == l->steps || !isfinite(s->loss) || (!isfinite(s->grad_norm) && !s->skipped))
         putchar('\n');
     fflush(stdout);
 }
@@ -140,6 +164,10 @@ PpStatus log_step(Log *l, const StepLog *step)
             json_number(l->json, "loss", s->loss);
         if (mode == MODE_TRAIN)
             json_number(l->json, "grad_norm", s->grad_norm);
+        if (mode == MODE_TRAIN && scales(l)) {
+            json_number(l->json, "loss_scale", s->loss_scale);
+            fprintf(l->json, ", \"skipped\": %s", s->skipped ? "true" : "false");
+        }
         json_number(l->json, "seconds", s->seconds);
         json_number(l->json, "tokens_per_second", rate);
         fputs("}\n", l->json);
@@ -157,6 +185,8 @@ PpStatus log_step(Log *l, const StepLog *step)
         printf(" loss %.6f", s->loss);
     if (mode == MODE_TRAIN)
         printf(" grad_norm %.4g", s->grad_norm);
+    if (mode == MODE_TRAIN && scales(l))
+        printf(" loss_scale %g%s", s->loss_scale, s->skipped ? " skipped" : "");
     printf(" tokens/s %.0f\n", rate);
     fflush(stdout);
     return PP_OK;

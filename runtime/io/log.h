@@ -14,6 +14,8 @@
 
 typedef struct {
     double loss, grad_norm, seconds;
+    double loss_scale; /* of the step */
+    int skipped;       /* gradients were not finite: it changed no parameter */
     int64_t step;
 } StepLog;
 
@@ -32,6 +34,8 @@ typedef struct {
     int live, live_bound;  /* microbatches: planned; closed form of the schedule, -1: none */
     int messages, threads, overlap;
     char where[80], wire[24]; /* device; "": the CPU */
+    int half_type;            /* of the parameters' half copies; 0: none */
+    char half[48];            /* how products of it are computed */
 } MemoryReport;
 
 PpStatus log_open(Log *l, const Options *o, const Group *g, int64_t steps, int64_t tokens);

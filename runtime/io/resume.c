@@ -145,6 +145,16 @@ PpStatus resume_number(const Index *x, const char *key, int64_t *value)
                : pp_fail(PP_ERR_MODEL, "--resume %s: its state has no '%s'", x->path, key);
 }
 
+PpStatus resume_real(const Index *x, const char *key, double *value)
+{
+    const char *text = index_state(x, key);
+    char *end = NULL;
+    *value = text ? strtod(text, &end) : 0;
+    return text && end != text && !*end && *value > 0
+               ? PP_OK
+               : pp_fail(PP_ERR_MODEL, "--resume %s: its state has no '%s'", x->path, key);
+}
+
 /* ---- where the run writes ---- */
 
 /* The folder that the checkpoint lies in. */

@@ -54,6 +54,8 @@ typedef struct {
 /* One parameter with its gradient and the optimizer's state of it. */
 typedef struct {
     void *value, *grad, *state[OPTIM_STATES];
+    void *half; /* its copy of type half_type, PP_BF16 or PP_F16, made again after an update */
+    int half_type;
     int64_t n;
     int dtype;
     int norm;   /* where its sum of squares goes; -1: it does not count */
@@ -80,6 +82,7 @@ void optim_help(FILE *f); /* a line each: its options with their defaults */
 void optim_cpu_add(void *to, const void *from, int64_t n, int dtype);
 double optim_cpu_sum_squares(const void *p, int64_t n, int dtype);
 void optim_cpu_update(const DeviceParam *list, int n, const DeviceUpdate *u);
+void optim_cpu_round(uint16_t *to, const float *from, int64_t n, int type); /* to a half type */
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,7 @@
  * adds in the same order.  All else is done element by element.
  */
 #include "api/pp.h"
+#include "api/pp_half.h"
 #include "optim/optim.h"
 
 #include <math.h>
@@ -28,6 +29,23 @@ void optim_cpu_add(void *to, const void *from, int64_t n, int dtype)
 #pragma omp parallel for schedule(static) if (n > 65536)
     for (int64_t i = 0; i < n; i++)
         a[i] += b[i];
+}
+
+static void round_some(uint16_t *to, const float *from, int64_t n, int type)
+{
+    if (type == PP_BF16)
+        for (int64_t i = 0; i < n; i++)
+            to[i] = pp_to_bf16(from[i]);
+    else
+        for (int64_t i = 0; i < n; i++)
+            to[i] = pp_to_f16(from[i]);
+}
+
+void optim_cpu_round(uint16_t *to, const float *from, int64_t n, int type)
+{
+#pragma omp parallel for schedule(static) if (n > 65536)
+    for (int64_t i = 0; i < n; i += BLOCK)
+        round_some(to + i, from + i, n - i < BLOCK ? n - i : BLOCK, type);
 }
 
 /* ---- norms ---- */
@@ -114,7 +132,12 @@ void optim_cpu_update(const DeviceParam *list, int n, const DeviceUpdate *u)
         if (!q->update)
             continue;
 #pragma omp parallel for schedule(static) if (blocks > 16)
-        for (int64_t b = 0; b < blocks; b++)
-            update(u, q, b * BLOCK, (b + 1) * BLOCK < q->n ? (b + 1) * BLOCK : q->n);
+        for (int64_t b = 0; b < blocks; b++) {
+            int64_t from = b * BLOCK, to = from + BLOCK < q->n ? from + BLOCK : q->n;
+            update(u, q, from, to);
+            if (q->half)
+                round_some((uint16_t *)q->half + from, (const float *)q->value + from, to - from,
+                           q->half_type);
+        }
     }
 }

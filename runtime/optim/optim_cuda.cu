@@ -7,14 +7,16 @@
  * bisection.  The norm adds in the order of optim_cpu.c: 8 lanes along a chunk, the lanes' tree,
  * chunks one after the other; a quarter of a warp has a chunk.
  */
+#include "api/pp_half.h"
 #include "device/cuda/device_cuda.h"
 
 #include <vector>
 
 struct OptimEntry {
     void *value, *grad, *state[OPTIM_STATES];
+    uint16_t *half;                                     /* its copy; NULL: none */
     int64_t n, first;                                   /* elements; its first chunk */
-    int dtype, norm;
+    int dtype, half_type, norm;
 };
 
 namespace {
@@ -96,6 +98,19 @@ __global__ void add_chunks(const OptimEntry *entry, const double *part, double *
         sum[e.norm] = total;
 }
 
+/* ---- half copies ---- */
+
+__device__ uint16_t to_half(float x, int type) {
+    return type == PP_BF16 ? pp_to_bf16(x) : pp_to_f16(x);
+}
+__device__ uint16_t to_half(double x, int type) { return to_half(static_cast<float>(x), type); }
+
+__global__ void round_all(uint16_t *to, const float *from, int64_t n, int type) {
+    int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+    for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step)
+        to[i] = to_half(from[i], type);
+}
+
 /* ---- updates: a kernel for each optimizer, for both element types ---- */
 
 /* A row of optimizers.h as a type; apply(row, ...) is its rule. */
@@ -132,7 +147,10 @@ __device__ void update_chunk(const Numbers<T> &u, const OptimEntry &e, int64_t a
         T s[OPTIM_STATES] = {};
         for (int j = 0; j < Row::states; j++)
             s[j] = state[j][i];
-        p[i] = apply(Row(), u.k, p[i], grad[i] * u.scale, s);
+        const T value = apply(Row(), u.k, p[i], grad[i] * u.scale, s);
+        p[i] = value;
+        if (e.half)
+            e.half[at + i] = to_half(value, e.half_type);
         for (int j = 0; j < Row::states; j++)
             state[j][i] = s[j];
     }
@@ -181,6 +199,14 @@ void cuda_add(cudaStream_t s, void *to, const void *from, int64_t n, int dtype) 
                   static_cast<const float *>(from), n);
 }
 
+void cuda_round(cudaStream_t s, void *to, const void *from, int64_t n, int type) {
+    if (n <= 0)
+        return;
+    PP_WORK("optimizer", n, 6 * n);
+    PP_LAUNCH(round_all, blocks_of(n), THREADS, 0, s, static_cast<uint16_t *>(to),
+              static_cast<const float *>(from), n, type);
+}
+
 /* Parameters that are updated; those whose norm counts are among them. */
 int cuda_params(Device *d, const DeviceParam *list, int n) {
     Optim &o = cuda_of(d)->optim;
@@ -189,7 +215,9 @@ int cuda_params(Device *d, const DeviceParam *list, int n) {
         const DeviceParam &q = list[i];
         if (!q.update || q.n <= 0)
             continue;
-        OptimEntry e = {q.value, q.grad, {}, q.n, o.chunks, q.dtype, q.norm};
+        OptimEntry e = {q.value, q.grad,   {},      static_cast<uint16_t *>(q.half),
+                        q.n,     o.chunks, q.dtype, q.half_type,
+                        q.norm};
         for (int j = 0; j < OPTIM_STATES; j++)
             e.state[j] = q.state[j];
         all.push_back(e);

@@ -74,6 +74,9 @@ static const Spec specs[] = {
     OPTIM_REALS(REAL)
     OPTIM_FLAGS(FLAG)
     {"clip-norm",     K_REAL | NUMBERS, AT(clip_norm),    0, "X",       "scale the gradients down to this global norm"},
+    {"loss-scale",    K_TEXT | NUMBERS, AT(loss_scale_rule), 0, "RULE|N", "multiply the loss before backward: dynamic (PyTorch's GradScaler; default where a stage computes in f16), megatron, or N, a power of two"},
+    {"loss-scale-window", K_INT | NUMBERS, AT(loss_scale_window), 1, "N", "steps in a row without overflow after which a dynamic scale doubles (default 2000; megatron 1000)"},
+    {"loss-scale-initial", K_REAL | NUMBERS, AT(loss_scale_initial), 0, "X", "a dynamic scale's first value (default 65536; megatron 2^32)"},
     {"seed",          K_SEED | NUMBERS, AT(seed),         0, "SEED",    "of Dropout (default 0)"},
     {"What is written", K_GROUP, 0, 0, NULL, NULL},
     {"checkpoint",    K_TEXT, AT(checkpoint),   0, "DIR",     "after the last step: DIR/step_N with parameters, statistics, optimizer state"},
@@ -274,6 +277,21 @@ static PpStatus check_checkpoints(const Options *o)
     return PP_OK;
 }
 
+/* Gradients of f16 vanish below 2^-24; those of float32 and bf16 have room enough. */
+static PpStatus choose_loss_scale(Options *o, const PpPlan *plan)
+{
+    const PpStage *const *stage = plan->stage       ? plan->stage
+                                  : plan->cpu_stage ? plan->cpu_stage
+                                                    : plan->cuda_stage;
+    int f16 = 0;
+    for (int s = 0; s < plan->n_stage && stage; s++)
+        f16 |= stage[s]->half_type == PP_F16;
+    if (o->mode != MODE_TRAIN)
+        return loss_scale_of(&o->loss_scale, "1", 0, 0);
+    const char *rule = o->loss_scale_rule ? o->loss_scale_rule : f16 ? "dynamic" : "1";
+    return loss_scale_of(&o->loss_scale, rule, o->loss_scale_window, o->loss_scale_initial);
+}
+
 PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
 {
     *o = (Options){.schedule = NULL,
@@ -321,6 +339,7 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     if (o->mode == MODE_EVAL && plan->loss_stage < 0)
         return pp_fail(PP_ERR_MODEL, "%s was split without a loss: there is nothing to evaluate",
                        plan->model);
+    TRY(choose_loss_scale(o, plan));
     if (!o->schedule)
         o->schedule = o->mode == MODE_TRAIN ? "1f1b" : "forward-only";
     return PP_OK;

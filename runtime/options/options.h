@@ -6,6 +6,7 @@
 
 #include "api/pp.h"
 #include "core/status.h"
+#include "optim/loss_scale.h"
 #include "optim/optim.h"
 #include "schedule/schedule.h"
 
@@ -34,6 +35,10 @@ typedef struct {
     OptimKind optimizer;
     OptimOptions optim;
     double clip_norm; /* 0: none */
+    const char *loss_scale_rule; /* NULL: what the model's type asks for */
+    int loss_scale_window;       /* 0: the rule's */
+    double loss_scale_initial;   /* 0: the rule's */
+    LossScale loss_scale;        /* before the first step; scale 1 and fixed where none is needed */
     const char *params, *dump_grads, *checkpoint, *resume, *log_json, *trace, *until;
     int64_t every; /* steps from one checkpoint to the next; 0: one after the last */
     int keep;      /* checkpoints; 0: all */

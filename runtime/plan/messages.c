@@ -105,6 +105,16 @@ PpStatus plan_edge(Planner *p, const SchedAction *a, int l)
     return start_messages(p, receive ? DO_RECV : DO_SEND, first);
 }
 
+/* What stage `us` has received from the owner is copied in half where products read it so. */
+static PpStatus round_received(Planner *p, const PpStage *us, int local, int owner)
+{
+    for (int k = 0; k < us->n_param && us->half_type; k++)
+        if (us->param[k].use == PP_TRANSMIT && us->param[k].from == owner &&
+            us->param[k].half_offset >= 0)
+            TRY(add_transfer(p, (Transfer){.kind = DO_ROUND, .local = local, .param = k}));
+    return PP_OK;
+}
+
 Sum sum_of(int local, int param, int use)
 {
     return (Sum){.contribution = -1, .local = local, .param = param, .use = use};
@@ -174,7 +184,8 @@ PpStatus plan_params(Planner *p, const SchedAction *a)
     }
     int count = plan->n_msg - first;
     TRY(start_messages(p, a->type == SA_RECV_P ? DO_RECV : DO_SEND, first));
-    return count && a->type == SA_RECV_P
-               ? add_transfer(p, (Transfer){.kind = DO_FINISH, .first = first, .count = count})
-               : PP_OK;
+    if (!count || a->type != SA_RECV_P)
+        return PP_OK;
+    TRY(add_transfer(p, (Transfer){.kind = DO_FINISH, .first = first, .count = count}));
+    return round_received(p, us, plan->local_of[user], owner);
 }

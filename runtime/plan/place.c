@@ -12,6 +12,7 @@ void plan_sizes(Planner *p)
     for (int l = 0; l < plan->n_stage; l++) {
         const PpStage *st = plan->stage[l].st;
         b->param += align_up(st->bytes_param);
+        b->half += align_up(st->bytes_half);
         b->constants += align_up(st->bytes_const);
         b->grad += plan->ask.train ? align_up(st->bytes_grad) : 0;
         if (align_up(st->bytes_work) > b->work)
@@ -42,11 +43,13 @@ static void carve_params(Plan *plan, char **at)
     for (int l = 0; l < plan->n_stage; l++) {
         StagePlan *rs = &plan->stage[l];
         rs->param = carve(at, rs->st->bytes_param);
+        rs->half = rs->st->bytes_half ? carve(at, rs->st->bytes_half) : NULL;
         rs->grad = train ? carve(at, rs->st->bytes_grad) : NULL;
         rs->constants = carve(at, rs->st->bytes_const);
         for (int k = 0; k < rs->st->n_param; k++) {
             RankParam *q = &rs->rp[k];
             q->value = rs->param + q->p->offset;
+            q->half = rs->half && q->p->half_offset >= 0 ? rs->half + q->p->half_offset : NULL;
             q->grad = train && q->p->grad_offset >= 0 ? rs->grad + q->p->grad_offset : NULL;
             for (int j = 0; j < plan->ask.states && q->update; j++)
                 q->state[j] = carve(at, q->p->t.bytes);

@@ -154,8 +154,8 @@ PpStatus plan_build(Plan *plan, const PlanRequest *ask)
     plan_sizes(p);
     PlanBytes *b = &plan->bytes;
     TRY(slots_place(p->inst, p->n_inst, plan->n_op, &b->slots, &b->slots_bound));
-    b->total = b->param + b->grad + b->optimizer + b->constants + b->slots + b->work + b->data +
-               b->output + b->comm;
+    b->total = b->param + b->half + b->grad + b->optimizer + b->constants + b->slots + b->work +
+               b->data + b->output + b->comm;
     return PP_OK;
 }
 

@@ -37,7 +37,7 @@ typedef struct {
 
 /* What an action does with messages and parameters' gradients, one thing after the other.
  * ADD_OWN: of two uses in one stage; also where computations are over and the rest is not added. */
-typedef enum { DO_SEND, DO_RECV, DO_FINISH, DO_ADD, DO_ADD_OWN, DO_COPY } TransferKind;
+typedef enum { DO_SEND, DO_RECV, DO_FINISH, DO_ADD, DO_ADD_OWN, DO_COPY, DO_ROUND } TransferKind;
 
 /* While planning: one use's gradient, summed over the microbatches: another rank's, in the buffer
  * of a contribution, or (contribution -1) of a stage here. */
@@ -52,6 +52,7 @@ typedef struct {
     const char *from;
     const PpTensor *t;
     Sum sum_to, sum_from; /* planning: of ADD, ADD_OWN, COPY */
+    int local, param; /* ROUND: this parameter of this stage, into its half copy */
 } Transfer;
 
 typedef struct {
@@ -69,6 +70,7 @@ typedef struct {
 typedef struct {
     const PpParam *p;
     char *value, *grad;
+    char *half;                /* the copy that products read, in PpStage.half_type; NULL: none */
     char *state[OPTIM_STATES]; /* as the optimizer's row names them; NULL: none */
     int counts;                /* in the gradient norm: trainable, and this stage owns it */
     int update;                /* the optimizer changes it (owner and replicas) */
@@ -88,7 +90,7 @@ typedef struct {
 
 typedef struct {
     const PpStage *st;
-    char *param, *grad, *constants;
+    char *param, *grad, *constants, *half;
     RankParam *rp;
     void **in, **out, **dy, **dx; /* [microbatch][n] */
     char **stash, **saved;        /* [microbatch] */
@@ -100,7 +102,7 @@ typedef struct {
 } StagePlan;
 
 typedef struct {
-    int64_t param, grad, optimizer, constants, slots, work, data, output, comm, total;
+    int64_t param, half, grad, optimizer, constants, slots, work, data, output, comm, total;
     int64_t slots_bound; /* activations: what no placement can go below */
 } PlanBytes;
 

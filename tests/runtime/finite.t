@@ -27,6 +27,26 @@ is "threads: the lines" "$(sed -n 's/ tokens.*//; 4p' stdout)" "step 2 loss nan 
 stops "zero bubble" "$nan" two/pipeline train "${D[@]}" --lr 1e30 --schedule zb-h1
 command -v mpirun >/dev/null && stops "processes" "$nan" mpirun -n 2 two/pipeline train "${D[@]}" --lr 1e30
 
+# Gradients that overflow because the loss is scaled: a dynamic scale falls, and until they fit no rank steps.  Steps that were skipped
+# leave nothing behind: parameters, moments and their step are those of a run without them.
+perl -e 'binmode $_ for *STDIN, *STDOUT; read STDIN, $head, 10; read STDIN, $rest, unpack("x8v", $head); print $head, $rest;
+    local $/; print pack "f<*", map { $_ * 64 } unpack "f<*", <STDIN>' <"$m/in.x.npy" >large.npy
+L=(--data x=large.npy --data "target=$m/target.npy" --optimizer adam)
+# skips NAME COMMAND...
+skips() {
+    local name=$1 steps; shift
+    rm -rf ck plain log.json
+    timeout 60 "$@" train "${L[@]}" --steps 6 --loss-scale dynamic --loss-scale-initial 170141183460469231731687303715884105728 \
+        --checkpoint ck --log-json log.json >stdout 2>stderr </dev/null
+    steps=$(perl -MJSON::PP -ne '$d = decode_json($_); print $$d{loss_scale} == 2 ** (127 - ($k += $skipped)) ? $$d{skipped} ? "s" : "-" : "?"; $skipped = $$d{skipped}' log.json)
+    ok "$name: steps are skipped until gradients fit: $steps" grep -qE '^s+--+$' <(echo "$steps")
+    is "$name: the lines" "$(grep -c 'grad_norm [a-z]* loss_scale .* skipped tokens/s' stdout)" "$(tr -cd s <<<"$steps" | wc -c)"
+    "$@" train "${L[@]}" --steps "$(tr -cd - <<<"$steps" | wc -c)" --checkpoint plain --quiet
+    ok "$name: as if they had not been" diff -r -x index.json plain/step_* ck/step_6
+}
+skips "threads" two/pipeline
+command -v mpirun >/dev/null && skips "processes" mpirun -n 2 two/pipeline
+
 stops "after the last update" "after step 1: parameter 'inp.weight' of stage 0 is not finite: no checkpoint is written" \
     two/pipeline train "${D[@]:0:4}" --steps 1 --lr 1e39
 cp -r two/params bad && poison bad '\x00\x00\x80\x7f' 1

@@ -80,6 +80,12 @@ static void add(Device *d, int stream, void *to, const void *from, int64_t n, in
     optim_cpu_add(to, from, n, dtype);
 }
 
+static void round_to(Device *d, int stream, void *to, const void *from, int64_t n, int type)
+{
+    (void)d, (void)stream;
+    optim_cpu_round(to, from, n, type);
+}
+
 /* ---- the parameters of a rank ---- */
 
 typedef struct {
@@ -167,6 +173,7 @@ const DeviceOps device_cpu = {
     .copy_to = copy_to,
     .zero = zero,
     .add = add,
+    .round = round_to,
     .event = event,
     .event_free = on_event,
     .record = on_stream,
@@ -175,6 +182,7 @@ const DeviceOps device_cpu = {
     .sync = on_event,
     .elapsed = elapsed,
     .context = context,
+    .half_text = gemm_half_text,
     .params = params,
     .norms = norms,
     .update = update,

@@ -196,6 +196,11 @@ void add_here(Device *d, int stream, void *to, const void *from, int64_t n, int 
     cuda_add(stream_of(d, stream), to, from, n, dtype);
 }
 
+void round_here(Device *d, int stream, void *to, const void *from, int64_t n, int type)
+{
+    cuda_round(stream_of(d, stream), to, from, n, type);
+}
+
 void norms_here(Device *d, int stream, double *sum)
 {
     cuda_norms(cuda_of(d), stream_of(d, stream), sum);
@@ -253,12 +258,15 @@ void context(Device *d, int stage, PpCtx *c) {
     c->blas = &s->blas;
 }
 
+const char *half_text(int) { return "by cuBLAS, summed in float32"; }
+
 }   // namespace
 
 /* The struct's fields in order: C++17 has no names here. */
 const DeviceOps device_cuda = {
     prepare,    count,        open,       close,       enter,         alloc, release,
     alloc_host, release_host, copy,       enable_peer, copy_to,       zero,  add_here,
-    event,      event_free,   record,     wait,        done,          sync,  elapsed,
-    context,    cuda_params,  norms_here, update_here, pp_cuda_error, text,
+    round_here, event,        event_free, record,      wait,          done,  sync,
+    elapsed,    context,      half_text,  cuda_params, norms_here,    update_here, pp_cuda_error,
+    text,
 };

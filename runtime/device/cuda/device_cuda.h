@@ -38,6 +38,7 @@ inline Cuda *cuda_of(const Device *d) { return static_cast<Cuda *>(d->impl); }
 
 /* optim_cuda.cu */
 void cuda_add(cudaStream_t s, void *to, const void *from, int64_t n, int dtype);
+void cuda_round(cudaStream_t s, void *to, const void *from, int64_t n, int type);
 int cuda_params(Device *d, const DeviceParam *list, int n);
 void cuda_norms(Cuda *c, cudaStream_t s, double *sum);
 void cuda_update(Cuda *c, cudaStream_t s, const DeviceUpdate *u);
