@@ -3,7 +3,7 @@ _ppsplit() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
     local options="--split --multi-use --chunk --merge --loss --loss-reduction --freeze --train --stop-gradient --bind --dtype --param --params-from --limit --output --target --params --dump --quiet --help --version"
     case ${COMP_WORDS[1]:-} in
-    schedule) options="--ranks --stages --microbatches --placement --merge --recompute --lower --unshard --defer-reduce --comms --edge --defer
+    schedule) options="--ranks --stages --microbatches --placement --merge --recompute --offload --lower --unshard --defer-reduce --comms --edge --defer
         --send-budget --csv --verify --buffers --simulate --costs --overlap --steps --grid --svg --trace --help" ;;
     merge) options="--output --help" ;;
     ops) options="" ;;

@@ -24,7 +24,7 @@ static const char *const type_name[SA_TYPES] = {
     "SEND_B",  "RECV_B",  "WAIT_SEND_F", "WAIT_SEND_B",
     "UNSHARD", "RESHARD", "REDUCE_GRAD", "WAIT_REDUCE_GRAD",
     "OFFLOAD", "FETCH",   "SEND_P",      "RECV_P",
-    "SEND_GP", "RECV_GP",
+    "SEND_GP", "RECV_GP", "WAIT_OFFLOAD",
 };
 
 const char *sched_type_name(int type)

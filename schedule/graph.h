@@ -50,6 +50,8 @@ int sched_graph_proves(const SchedGraph *g, int a, int b);
 /* ---- passes and the verifier, on a graph that the caller has ---- */
 
 int sched_wait_send_graph(Schedule *s, const SchedGraph *g, SchedError *e);
+int sched_offload_graph(Schedule *s, const SchedGraph *g, const SchedOffload *o, int *moved,
+                        SchedError *e);
 /* Waits go to where the message is known to be consumed. */
 int sched_early_waits(Schedule *s, const SchedGraph *g, SchedError *e);
 int sched_comms_graph(Schedule *s, const SchedGraph *g, SchedError *e);

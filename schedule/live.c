@@ -1,5 +1,6 @@
 /*
- * live.c - how many microbatches are alive at once, counted along the rows.
+ * live.c - how many microbatches are alive at once, counted along the rows.  One whose stash is on
+ * the host is not.
  */
 #include "rows.h"
 
@@ -7,16 +8,18 @@
  * types; stage -1: all stages. */
 static int peak(const Schedule *s, int rank, int stage, int up, int down1, int down2)
 {
+    int away = sched_has_type(s, SA_WAIT_OFFLOAD) ? SA_WAIT_OFFLOAD : SA_OFFLOAD;
     const SchedRow *row = &s->row[rank];
     int live = 0, top = 0, again = sched_has_type(s, SA_R);
     for (int i = 0; i < row->n; i++) {
         const SchedAction *a = &row->a[i];
         if (stage >= 0 && a->stage != stage)
             continue;
-        int begins = a->type == up || (up == SA_F && a->type == SA_R && a->peer == SCHED_WHOLE);
+        int begins = a->type == up || (up == SA_F && (a->type == SA_FETCH ||
+                                                      (a->type == SA_R && a->peer == SCHED_WHOLE)));
         if (begins && ++live > top)
             top = live;
-        else if (a->type == down1 || a->type == down2)
+        else if (a->type == down1 || a->type == down2 || (up == SA_F && a->type == away))
             live--;
         live -= again && a->type == SA_F && up == SA_F && sched_comes_again(row, i);
     }

@@ -121,6 +121,7 @@ static int defer_if_it_holds(Schedule *s, const SchedGraph *g, int buffers, Sche
    - SEND_P comes after the owner's UNSHARD and before anything of the user; RECV_GP of an owner
    comes before its REDUCE_GRAD; pairs on one rank have no such actions: the executor adds the
    gradients itself at REDUCE_GRAD;
+   - each OFFLOAD has one WAIT_OFFLOAD, which comes before its FETCH, and that before the backward;
    - REDUCE_GRAD and WAIT_REDUCE_GRAD of stages that share parameters (owner or replica) stand at
    the row's end: all the REDUCE_GRADs, then all the WAITs, ascending. */
 int sched_lower_for(Schedule *s, const SchedNeeds *n, SchedError *e)
@@ -141,6 +142,10 @@ int sched_lower_for(Schedule *s, const SchedNeeds *n, SchedError *e)
         st = defer_if_it_holds(s, &g, n->buffers, e);
     if (!st && n->send_budget > 0)
         st = sched_budget(s, n->send_budget, e);
+    if (!st && n->offload)
+        st = sched_offload_graph(s, &g, n->offload, NULL, e);
+    if (!st && sched_has_type(s, SA_OFFLOAD))
+        st = sched_wait_offload(s, e);
     if (!st)
         st = sched_verify_graph(s, &g, n->buffers, e);
     sched_graph_free(&g);

@@ -69,6 +69,10 @@ static void reinsert_used(Unshard *u, int i)
 static int unshard_row(Unshard *u, int r, SchedAction *list, SchedError *e)
 {
     for (int i = 0; i < u->row->n; i = sched_cell_end(u->row, i)) {
+        if (!sched_is_compute(u->row->a[i].type)) { /* a copy of a stash */
+            sched_push(u->out, u->row->a[i]);
+            continue;
+        }
         int end = sched_cell_end(u->row, i), used = 0;
         while (used < u->n && u->soon[used].next < end)
             used++;
@@ -116,7 +120,8 @@ int sched_unshard(Schedule *s, int window, SchedError *e)
             where[row->a[i].stage] = INT_MAX;
         for (int i = row->n; i-- > 0;) {
             u.next[i] = where[row->a[i].stage];
-            where[row->a[i].stage] = i;
+            if (sched_is_compute(row->a[i].type))
+                where[row->a[i].stage] = i;
         }
         for (int i = 0; i < row->n; i++) /* first uses, in the order of their positions */
             if (where[row->a[i].stage] == i)

@@ -45,6 +45,8 @@ static inline int sched_is_wait_send(int type)
     return type == SA_WAIT_SEND_F || type == SA_WAIT_SEND_B;
 }
 static inline int sched_is_param(int type) { return type >= SA_SEND_P && type <= SA_RECV_GP; }
+/* Of a stash, beside the computations. */
+static inline int sched_copies(int type) { return type == SA_OFFLOAD || type == SA_FETCH; }
 /* Sends and receives of every kind, those of parameters too. */
 static inline int sched_sends(int type)
 {
@@ -60,7 +62,8 @@ static inline int sched_has_peer(int type)
 }
 static inline int sched_has_microbatch(int type)
 {
-    return (type >= SA_F && type <= SA_WAIT_SEND_B) || type == SA_OFFLOAD || type == SA_FETCH;
+    return (type >= SA_F && type <= SA_WAIT_SEND_B) || sched_copies(type) ||
+           type == SA_WAIT_OFFLOAD;
 }
 /* The wait that belongs to a send. */
 static inline SchedAction sched_wait_of(const SchedAction *send)

@@ -30,6 +30,7 @@ enum SchedType {
     SA_UNSHARD, SA_RESHARD, SA_REDUCE_GRAD, SA_WAIT_REDUCE_GRAD, /* per stage, no microbatch */
     SA_OFFLOAD, SA_FETCH,                       /* a microbatch's stash to and from the host */
     SA_SEND_P, SA_RECV_P, SA_SEND_GP, SA_RECV_GP, /* shared parameters, once a step */
+    SA_WAIT_OFFLOAD,                            /* the slot of that stash is free again */
     SA_TYPES
 };
 // clang-format on
@@ -116,7 +117,6 @@ int sched_peak_formula(const char *name, int ranks, int stages, int microbatches
 
 /* ---- validate.c, pass_*.c: in place; edge NULL: the chain of stages ---- */
 int sched_validate(const Schedule *s, SchedError *e);
-int sched_runnable(const Schedule *s, SchedError *e); /* a run can do it: no OFFLOAD, FETCH */
 int sched_merge(Schedule *s, SchedError *e);
 int sched_unshard(Schedule *s, int window, SchedError *e);
 /* R's; parts: per [stage * microbatches + microbatch] 0 (none), SCHED_WHOLE or bits */
@@ -131,6 +131,22 @@ int sched_wait_send(Schedule *s, SchedError *e);
 int sched_budget(Schedule *s, int sends, SchedError *e);
 int sched_defer(Schedule *s, SchedError *e); /* may need buffers: verify afterwards */
 
+/* ---- pass_offload.c: stashes on the host between F and backward ---- */
+typedef struct SchedOffload {
+    double time[SA_TYPES];       /* of actions, copies of a slot too, in any unit */
+    const double *stage_time;    /* NULL, or [stage * SA_TYPES + type]; negative: time[type] */
+    double latency;              /* of a message between ranks */
+    const SchedEdge *edge;       /* NULL: the chain of stages */
+    int n_edge;
+    const unsigned char *stays;  /* NULL, or per stage: its stashes stay on the device */
+    const int *most;             /* NULL: all that fit; per rank: at most so many */
+} SchedOffload;
+/* moved: NULL, or per rank: how many have moved. */
+int sched_offload(Schedule *s, const SchedOffload *o, int *moved, SchedError *e);
+/* WAIT_OFFLOAD where the rows have none: before the second computation after the OFFLOAD, at the
+   latest before its FETCH. */
+int sched_wait_offload(Schedule *s, SchedError *e);
+
 /* ---- lower.c: rows for an executor; it says what they guarantee ---- */
 typedef struct SchedNeeds {
     const SchedEdge *edge; /* NULL: the chain of stages */
@@ -141,6 +157,7 @@ typedef struct SchedNeeds {
     int deferred_reduce, defer;
     int send_budget; /* 0: none */
     int buffers;     /* what to verify against; 0: rendezvous, the strictest */
+    const SchedOffload *offload; /* NULL: no stash leaves the device, but those of the rows */
 } SchedNeeds;
 int sched_lower_for(Schedule *s, const SchedNeeds *needs, SchedError *e);
 int sched_lower(Schedule *s, int window, SchedError *e); /* for the chain; not verified */

@@ -26,12 +26,22 @@ void sched_trace_open(FILE *f, const char *title, int ranks)
                 r, r);
 }
 
-void sched_trace_overlap_thread(FILE *f, int rank, int ranks)
+static void name_line(FILE *f, int tid, int rank, const char *what)
 {
     fprintf(f,
             ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":"
-            "\"rank %d, beside\"}}",
-            ranks + rank, rank);
+            "\"rank %d, %s\"}}",
+            tid, rank, what);
+}
+
+void sched_trace_overlap_thread(FILE *f, int rank, int ranks)
+{
+    name_line(f, ranks + rank, rank, "beside");
+}
+
+void sched_trace_copies(FILE *f, int rank, int ranks)
+{
+    name_line(f, 2 * ranks + rank, rank, "copies");
 }
 
 static void event(FILE *f, const char *name, const char *cat, int rank, const SchedAction *a,

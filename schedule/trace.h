@@ -14,6 +14,8 @@ extern "C" {
 void sched_trace_open(FILE *f, const char *title, int ranks);
 /* Names the line tid = ranks + rank: the rank's second thread. */
 void sched_trace_overlap_thread(FILE *f, int rank, int ranks);
+/* Names the line tid = 2 ranks + rank: its copies to the host and back. */
+void sched_trace_copies(FILE *f, int rank, int ranks);
 void sched_trace_event(FILE *f, int rank, const SchedAction *a, int step, double ts, double dur);
 /* What a step does beside its actions: begin, norm, update. */
 void sched_trace_around(FILE *f, int rank, const char *name, int step, double ts, double dur);

@@ -6,7 +6,8 @@
 
 #include <stdlib.h>
 
-enum { DONE_F = 1, DONE_B = 2, DONE_I = 4, DONE_W = 8, DONE_R = 16, AWAY = 32 };
+enum { DONE_F = 1, DONE_B = 2, DONE_I = 4, DONE_W = 8, DONE_R = 16, LEAVES = 32, AWAY = 64 };
+enum { WAS_AWAY = 128 };
 
 static int refuse(SchedError *e, const Schedule *s, int r, int i, const char *why)
 {
@@ -28,6 +29,10 @@ static const char *step(const SchedAction *a, unsigned char *d)
     case SA_R:
         if (!(*d & DONE_F) || (*d & (DONE_B | DONE_I)))
             return "a recompute comes between the forward and the backward";
+        if (*d & (LEAVES | AWAY))
+            return "the stash is on the host: a FETCH is missing";
+        if ((*d & WAS_AWAY) && a->peer == SCHED_WHOLE)
+            return "its stash was offloaded: there is nothing to recompute";
         if (*d & DONE_R)
             return "this recompute is in the schedule twice";
         *d |= DONE_R;
@@ -36,7 +41,7 @@ static const char *step(const SchedAction *a, unsigned char *d)
     case SA_I:
         if (!(*d & DONE_F))
             return "the backward comes before its forward";
-        if (*d & AWAY)
+        if (*d & (LEAVES | AWAY))
             return "the stash is on the host: a FETCH is missing";
         if (*d & DONE_B)
             return a->type == SA_B ? "this backward is in the schedule twice"
@@ -56,14 +61,22 @@ static const char *step(const SchedAction *a, unsigned char *d)
         *d |= DONE_W;
         return NULL;
     case SA_OFFLOAD:
-        if (!(*d & DONE_F) || (*d & (AWAY | DONE_B | DONE_W)))
-            return "there is no stash to offload";
-        *d |= AWAY;
+        if (*d != DONE_F)
+            return *d & WAS_AWAY || *d & (LEAVES | AWAY)
+                       ? "this stash is offloaded twice"
+                       : "there is no stash to offload: it is kept from F to B or I";
+        *d |= LEAVES;
         return NULL;
-    case SA_FETCH:
-        if (!(*d & AWAY))
+    case SA_WAIT_OFFLOAD:
+        if (!(*d & LEAVES))
+            return *d & (AWAY | WAS_AWAY) ? "this offload is waited for twice"
+                                          : "it waits for an offload that has not begun";
+        *d ^= LEAVES | AWAY;
+        return NULL;
+    case SA_FETCH: /* of complete rows verify.c asks for the wait too */
+        if (!(*d & (LEAVES | AWAY)))
             return "this stash is not on the host";
-        *d &= (unsigned char)~AWAY;
+        *d = (unsigned char)((*d & ~(LEAVES | AWAY)) | WAS_AWAY);
         return NULL;
     default: return NULL;
     }
@@ -114,15 +127,4 @@ int sched_validate(const Schedule *s, SchedError *e)
         st = check_done(s, done, e);
     free(done);
     return st;
-}
-
-int sched_runnable(const Schedule *s, SchedError *e)
-{
-    for (int r = 0; r < s->ranks; r++)
-        for (int i = 0; i < s->row[r].n; i++)
-            if (s->row[r].a[i].type == SA_OFFLOAD || s->row[r].a[i].type == SA_FETCH)
-                return refuse(e, s, r, i,
-                              "a run cannot move a stash to the host and back yet; ppsplit "
-                              "schedule simulates it");
-    return SCHED_OK;
 }

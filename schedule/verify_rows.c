@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 enum { SENT = 1, RECEIVED = 2, WAITED = 4 };                     /* per message */
-enum { HAS_F = 1, HAS_BACK = 2 };                                /* per (stage, microbatch) */
+enum { HAS_F = 1, HAS_BACK = 2, LEAVES = 4 };                     /* per (stage, microbatch) */
 enum { SHARDS = 1, ACTIVE = 2, REDUCED = 4, REDUCE_WAITED = 8 }; /* per stage */
 
 typedef struct {
@@ -157,11 +157,28 @@ static const char *stage_lacks(const Check *c, const SchedAction *a)
     }
 }
 
+/* validate.c has seen that the copies of a slot come in order; a slot whose copy is under way is not
+   free, and what is not whole on the host cannot come back. */
+static const char *copy_lacks(const Check *c, const SchedAction *a)
+{
+    unsigned char *d = done(c, a->stage, a->microbatch);
+    if (a->type == SA_FETCH && (*d & LEAVES))
+        return "this stash is still on its way to the host (a WAIT_OFFLOAD is missing or comes "
+               "later)";
+    if (a->type == SA_OFFLOAD)
+        *d |= LEAVES;
+    else
+        *d &= (unsigned char)~LEAVES;
+    return NULL;
+}
+
 static const char *lacks(const Check *c, const SchedAction *a)
 {
     const char *why = NULL;
     if (sched_has_peer(a->type))
         return comm_lacks(c, a);
+    if (sched_copies(a->type) || a->type == SA_WAIT_OFFLOAD)
+        return copy_lacks(c, a);
     if (!sched_is_compute(a->type))
         return stage_lacks(c, a);
     if ((c->stage[a->stage] & (SHARDS | ACTIVE)) == SHARDS)

@@ -18,8 +18,9 @@
 extern "C" {
 #endif
 
-/* From the host and from other ranks' staging; to them.  0, 1, ...: stages */
-enum { STREAM_IN = -1, STREAM_OUT = -2 };
+/* From the host and from other ranks' staging; to them; both ways for what is kept on the host.  0,
+ * 1, ...: stages */
+enum { STREAM_IN = -1, STREAM_OUT = -2, STREAM_STORE = -3 };
 
 typedef void *DeviceEvent;
 typedef struct Device Device;

@@ -39,6 +39,9 @@ static PpStatus choose(const Options *o, const PpPlan *plan, PpPlan *chosen)
 PpStatus devices_choose(const Options *o, const PpPlan *plan, PpPlan *chosen)
 {
     TRY(choose(o, plan, chosen));
+    if ((o->offload & OFFLOAD_STASH) && chosen->device == PP_CPU && !o->offload_dir)
+        return pp_fail(PP_ERR_USAGE, "--offload stash needs --offload-dir on the CPU: a folder on "
+                                     "a disk that has room for them");
     device_of(chosen->device)->ops->prepare(transport_may_be_nccl(o->transport));
     return PP_OK;
 }

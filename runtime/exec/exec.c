@@ -54,12 +54,35 @@ static PpStatus transfer(Rank *r, const Transfer *t)
     return PP_ERR_BUG;
 }
 
+/* Starts it; the op that needs it done waits (await). */
+static void copy_stash(Rank *r, const Op *op)
+{
+    const StagePlan *rs = &r->plan.stage[op->local];
+    const PpStage *st = rs->st;
+    int m = op->a.microbatch, number = (int)(op - r->plan.op), out = op->a.type == SA_OFFLOAD;
+    int64_t at = rs->stored[m];
+    if (r->stopped)
+        return;
+    store_copy(r->store, number, out, at, (out ? rs->stash : rs->stash_kept)[m], st->bytes_stash);
+    at += align_up(st->bytes_stash);
+    for (int k = 0; k < st->n_again; k++) {
+        if (op->again >> k & 1)
+            continue;
+        store_copy(r->store, number, out, at,
+                   (out ? rs->part : rs->part_kept)[(int64_t)m * st->n_again + k],
+                   st->again[k].bytes);
+        at += align_up(st->again[k].bytes);
+    }
+}
+
 /* Actions without transfers have nothing to do: UNSHARD and RESHARD, for a stage holds its
  * parameters all the time. */
 static PpStatus run_op(Rank *r, const Op *op, int64_t step)
 {
     if (op->a.type >= SA_F && op->a.type <= SA_R)
         return compute(r, op, step, r->plan.work);
+    if (op->a.type == SA_OFFLOAD || op->a.type == SA_FETCH)
+        copy_stash(r, op);
     for (int i = op->first; i < op->first + op->count; i++)
         TRY(transfer(r, &r->plan.transfer[i]));
     return PP_OK;
@@ -69,7 +92,7 @@ static PpStatus await(Rank *r, const Op *op)
 {
     for (int i = op->await_first; i < op->await_first + op->await_count; i++)
         TRY(links_finish(&r->links, r->plan.await[i], 1));
-    return PP_OK;
+    return op->copy >= 0 && !r->stopped ? store_wait(r->store, op->copy) : PP_OK;
 }
 
 /* Microbatch-chunks alive, as they really come and go. */
@@ -78,9 +101,10 @@ static void count_live(Rank *r, const Op *op)
     if (r->stopped)
         return;
     int whole = op->again == SCHED_WHOLE;
-    r->live += op->a.type == SA_F || (op->a.type == SA_R && whole);
+    r->live += op->a.type == SA_F || (op->a.type == SA_R && whole) || op->a.type == SA_FETCH;
     r->live_most = r->live > r->live_most ? r->live : r->live_most;
-    r->live -= op->a.type == SA_B || op->a.type == SA_W || (op->a.type == SA_F && whole);
+    r->live -= op->a.type == SA_B || op->a.type == SA_W || (op->a.type == SA_F && whole) ||
+               op->a.type == SA_WAIT_OFFLOAD;
 }
 
 typedef struct {
@@ -107,7 +131,7 @@ static PpStatus run_one(Rank *r, const Op *op, int64_t step, Span *span)
         device_switch(&r->dev, op->local);
     host_mark(r, step, k, 0);
     TRY(await(r, op));
-    if (op->await_count)
+    if (op->await_count || op->copy >= 0)
         t1 = stamp(span);
     host_mark(r, step, k, 1);
     TRY(run_op(r, op, step));
@@ -144,7 +168,7 @@ static PpStatus run_both(Rank *r, const Op *op, int64_t step, Span *first, Span 
     overlap_thread_start(r->overlap, run_half, &half);
     double t1 = stamp(second), t2 = t1;
     PpStatus s = await(r, &op[1]);
-    if (op[1].await_count)
+    if (op[1].await_count || op[1].copy >= 0)
         t2 = stamp(second);
     if (s == PP_OK)
         s = run_op(r, &op[1], step);
@@ -225,6 +249,20 @@ static PpStatus run(Rank *r, const Op *op, int64_t step, double *span, int both)
     return *r->dev.op->error() ? PP_ERR_IO : PP_OK;
 }
 
+/* Copies beside the computations: when they ran, not when they were started. */
+static void trace_copies(Rank *r, double *span)
+{
+    for (int k = 0; span && k < r->plan.n_op; k++) {
+        int type = r->plan.op[k].a.type;
+        if (type != SA_OFFLOAD && type != SA_FETCH)
+            continue;
+        Span at = {span + 3 * (ptrdiff_t)k, 0};
+        double begin, end;
+        store_span(r->store, k, &begin, &end);
+        span_set(&at, begin - r->trace.zero, begin - r->trace.zero, end - r->trace.zero);
+    }
+}
+
 PpStatus exec_step(Rank *r, int64_t step)
 {
     const Plan *p = &r->plan;
@@ -240,5 +278,6 @@ PpStatus exec_step(Rank *r, int64_t step)
             return failed(r, op, s);
         k += both;
     }
+    trace_copies(r, r->stopped ? NULL : span);
     return links_finish_all(&r->links);
 }

@@ -11,6 +11,7 @@
 #include "io/files.h"
 #include "io/log.h"
 #include "io/results.h"
+#include "io/store.h"
 #include "io/trace.h"
 #include "optim/loss_scale.h"
 
@@ -54,6 +55,7 @@ typedef struct {
     Saver *saver;           /* NULL: no checkpoints */
     int64_t updates, saved; /* of the optimizer; the step of the newest checkpoint */
     HostSide *host;         /* NULL on the CPU */
+    Store *store;    /* what is not on the device all the time; NULL: all is */
     OverlapThread *overlap; /* NULL: compounds run one half after the other, or in streams */
     StageRun *stage;
     /* Per stage; the first one's serves all, unless two run at the same time */
@@ -81,6 +83,11 @@ PpStatus schedule_make(Run *run); /* verified rows */
 /* recompute.c: --recompute; R's in the rows, before they are lowered */
 PpStatus recompute_insert(Run *run);
 
+/* offload.c */
+/* --offload stash: verified rows with copies in the place of the schedule; e: why not, "" where
+ * pp_fail() has said it */
+PpStatus offload_lower(Run *run, const SchedNeeds *needs, SchedError *e);
+
 /* same.c */
 PpStatus run_hash(Run *run);
 PpStatus same_everywhere(Rank *r); /* all ranks call it */
@@ -102,6 +109,8 @@ PpStatus devices_choose(const Options *o, const PpPlan *model, PpPlan *chosen);
 PpStatus devices_open(Rank *r, int overlap);
 
 /* setup.c: everything that a rank allocates */
+/* overlap: the halves of a compound may run at the same time */
+PlanRequest plan_request(const Run *run, int rank, int overlap, int64_t tags);
 PpStatus rank_open(Rank *r);
 void rank_close(Rank *r);
 

@@ -299,8 +299,13 @@ static void read_marks(Rank *r, int64_t step)
     HostSide *s = r->host;
     double *span = trace_of(&r->trace, step);
     int n = r->run->until ? 0 : r->plan.n_op; /* all of a step, or none */
-    for (int k = 0; span && s->mark && k < 3 * n; k++)
-        span[k] = r->dev.op->elapsed(&r->dev, s->zero, s->mark[k]);
+    for (int k = 0; span && s->mark && k < 3 * n; k++) {
+        int type = r->plan.op[k / 3].a.type;
+        DeviceEvent e = type == SA_OFFLOAD || type == SA_FETCH
+                            ? store_event(r->store, k / 3, k % 3 == 2)
+                            : s->mark[k];
+        span[k] = r->dev.op->elapsed(&r->dev, s->zero, e);
+    }
 }
 
 /* ---- the end of a step ---- */

@@ -27,7 +27,7 @@ static PpStatus rank_run(Rank *r, PpStatus prepared)
                    r->memory.where));
     report_links(r);
     log_resumed(&r->log, &run->from, run->data.start.step);
-    TRY(log_memory(&r->log, &r->group, &r->memory));
+    TRY(log_memory(&r->log, &r->group, run->sched, &r->memory));
     PpStatus s = steps_run(r);
     if (s != PP_OK && !pp_failure_told()) { /* in the middle of a step nobody can be asked */
         if (s != PP_ERR_PEER && pp_failure_first())

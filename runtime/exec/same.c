@@ -37,7 +37,8 @@ PpStatus run_hash(Run *run)
                              o->checkpoint != NULL,
                              o->every,
                              run->data.start.step,
-                             o->dump_grads != NULL};
+                             o->dump_grads != NULL,
+                             o->offload};
     uint64_t h = hash_bytes(HASH_START, text, n);
     h = hash_bytes(h, real, sizeof real);
     h = hash_bytes(h, whole, sizeof whole);

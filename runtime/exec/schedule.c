@@ -87,11 +87,6 @@ static PpStatus schedule_lower(Run *run)
     const PpPlan *p = run->model;
     const Options *o = run->opt;
     SchedError *e = calloc(1, sizeof *e);
-    if (e && sched_runnable(run->sched, e)) {
-        PpStatus no = refused(e, o->schedule);
-        free(e);
-        return no;
-    }
     SchedEdge *edge = calloc((size_t)p->n_stage * (size_t)p->n_stage + 1, sizeof *edge);
     SchedParam *param = calloc(2 * (size_t)p->n_stage * (size_t)p->n_stage + 1, sizeof *param);
     PpStatus s = e && edge && param ? PP_OK : pp_no_memory();
@@ -105,7 +100,11 @@ static PpStatus schedule_lower(Run *run)
         needs.n_param = shared(p, param, o->mode == MODE_TRAIN);
         for (int i = 0; i < needs.n_edge && o->mode != MODE_TRAIN; i++)
             edge[i].gradient = 0;
-        if (sched_lower_for(run->sched, &needs, e))
+        if (o->offload & OFFLOAD_STASH)
+            s = offload_lower(run, &needs, e);
+        else if (sched_lower_for(run->sched, &needs, e))
+            s = PP_ERR_MODEL;
+        if (s != PP_OK && e->text[0])
             s = refused(e, o->schedule);
     }
     free(e), free(edge), free(param);

@@ -24,26 +24,34 @@ static int set_threads(const Rank *r)
 
 /* ---- the plan and its arena ---- */
 
-static PlanRequest request(const Rank *r)
+PlanRequest plan_request(const Run *run, int rank, int overlap, int64_t tags)
 {
-    const Run *run = r->run;
     const Data *d = &run->data;
     int device = run->model->device != PP_CPU, train = run->opt->mode == MODE_TRAIN;
     return (PlanRequest){
         .model = run->model,
         .schedule = run->sched,
-        .rank = r->group.rank,
+        .rank = rank,
         .microbatches = d->microbatches,
         .row0 = d->row0,
         .train = train,
         .on_device = device,
-        .overlap =
-            train && (r->threads > 1 || device) && plan_overlaps(&run->sched->row[r->group.rank]),
+        .overlap = train && overlap,
         .states = optim_states(run->opt),
         .output_wanted = run->output_wanted,
         .output_rows = train ? d->batch : data_rows_before(d, d->steps),
-        .tags = r->group.tag_max,
+        .tags = tags,
     };
+}
+
+static PlanRequest request(const Rank *r)
+{
+    const Run *run = r->run;
+    int device = run->model->device != PP_CPU;
+    return plan_request(run, r->group.rank,
+                        (r->threads > 1 || device) &&
+                            plan_overlaps(&run->sched->row[r->group.rank]),
+                        r->group.tag_max);
 }
 
 /* A device's slots and work are written before they are read, unless --until sends what was never
@@ -126,6 +134,28 @@ static void close_stages(Rank *r)
     free(r->library);
 }
 
+static PpStatus open_store(Rank *r)
+{
+    const Plan *p = &r->plan;
+    StoreWish w = {.bytes = p->bytes.store,
+                   .copies = p->n_op,
+                   .most = 2 * p->offloaded,
+                   .rank = r->group.rank,
+                   .timed = r->run->opt->trace != NULL,
+                   .option = on_device(r) ? "--offload" : "--offload-dir",
+                   .folder = r->run->opt->offload_dir};
+    if (!p->offloaded)
+        return PP_OK;
+    if (!on_device(r) && !w.folder)
+        return pp_fail(PP_ERR_USAGE,
+                       "rank %d: the schedule has OFFLOADs: --offload-dir says in which folder the "
+                       "file for them is made",
+                       w.rank);
+    TRY(store_open(&r->store, &r->dev, on_device(r), &w));
+    r->memory.host += on_device(r) ? w.bytes : 0;
+    return PP_OK;
+}
+
 /* ---- all of it ---- */
 
 static PpStatus plan_memory(Rank *r)
@@ -146,6 +176,7 @@ static PpStatus plan_memory(Rank *r)
         snprintf(r->memory.half, sizeof r->memory.half, "%s",
                  r->dev.op->half_text(r->memory.half_type));
     r->memory.messages = r->plan.n_msg;
+    r->memory.offloaded = r->plan.offloaded;
     r->memory.threads = r->threads;
     r->memory.overlap = ask.overlap && !ask.on_device;
     TRY(allocate(r));
@@ -183,6 +214,7 @@ PpStatus rank_open(Rank *r)
     r->files = (HostCopy){.dev = &r->dev, .links = &r->links};
     if (on_device(r))
         TRY(host_open(r));
+    TRY(open_store(r));
     snprintf(own, sizeof own, "%s/params", o->folder);
     TRY(params_load(&r->plan, &r->files, own, o->params, r->run->from.path,
                     &optimizers[o->optimizer]));
@@ -197,6 +229,7 @@ void rank_close(Rank *r)
     saver_close(r->saver);
     overlap_thread_close(r->overlap);
     r->dev.op->enter(&r->dev);
+    store_close(r->store);
     host_close(r);
     close_stages(r);
     if (r->plan.arena)

@@ -84,7 +84,55 @@ static void print_half(const MemoryReport *all, int ranks)
     }
 }
 
-PpStatus log_memory(const Log *l, Group *g, const MemoryReport *mine)
+static int offloads(const SchedRow *row, int stage, int m)
+{
+    for (int i = 0; i < row->n; i++)
+        if (row->a[i].type == SA_OFFLOAD && row->a[i].stage == stage && row->a[i].microbatch == m)
+            return 1;
+    return 0;
+}
+
+/* `stage 0: 0-5 7, stage 2: 0` */
+static void print_offloaded(const Schedule *s, int rank)
+{
+    const SchedRow *row = &s->row[rank];
+    const char *comma = "";
+    for (int stage = 0; stage < s->stages; stage++) {
+        int any = 0;
+        for (int m = 0; s->rank_of[stage] == rank && m < s->microbatches; m++) {
+            int last = m;
+            if (!offloads(row, stage, m))
+                continue;
+            while (last + 1 < s->microbatches && offloads(row, stage, last + 1))
+                last++;
+            if (!any++)
+                printf("%sstage %d:", comma, stage);
+            printf(last > m ? " %d-%d" : " %d", m, last);
+            m = last;
+            comma = ", ";
+        }
+    }
+}
+
+static void print_store(const Schedule *s, const Options *o, int rank, const MemoryReport *m)
+{
+    int stages = 0;
+    for (int k = 0; k < s->stages; k++)
+        stages += s->rank_of[k] == rank;
+    if (!m->offloaded) {
+        if (o->offload & OFFLOAD_STASH)
+            printf("rank %d offload: 0 of %d stashes: there is no time for copies, or no need\n",
+                   rank, stages * s->microbatches);
+        return;
+    }
+    printf("rank %d offload: %d of %d stashes (", rank, m->offloaded, stages * s->microbatches);
+    print_offloaded(s, rank);
+    printf("), %" PRId64 " bytes out and back a step, %" PRId64 " bytes %s%s\n", m->bytes.moved,
+           m->bytes.store, m->where[0] ? "of pinned host memory" : "in ",
+           m->where[0] ? "" : o->offload_dir);
+}
+
+PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, const MemoryReport *mine)
 {
     MemoryReport *all = malloc((size_t)g->ranks * sizeof *all);
     if (!all)
@@ -92,8 +140,10 @@ PpStatus log_memory(const Log *l, Group *g, const MemoryReport *mine)
     PpStatus s = g->op->gather(g, mine, sizeof *all, all);
     if (s == PP_OK && l->speaks && !l->opt->quiet)
         print_half(all, g->ranks);
-    for (int k = 0; s == PP_OK && l->speaks && !l->opt->quiet && k < g->ranks; k++)
+    for (int k = 0; s == PP_OK && l->speaks && !l->opt->quiet && k < g->ranks; k++) {
         print_memory(k, &all[k], l->opt->verbose);
+        print_store(sched, l->opt, k, &all[k]);
+    }
     fflush(stdout);
     free(all);
     return s;

@@ -32,7 +32,7 @@ typedef struct {
     int64_t library, host; /* taken by libraries; device: pinned memory of the host */
     int64_t snapshot;      /* of a checkpoint, in memory of the host */
     int live, live_bound;  /* microbatches: planned; closed form of the schedule, -1: none */
-    int messages, threads, overlap;
+    int messages, threads, overlap, offloaded; /* offloaded: stashes a step */
     char where[80], wire[24]; /* device; "": the CPU */
     int half_type;            /* of the parameters' half copies; 0: none */
     char half[48];            /* how products of it are computed */
@@ -43,7 +43,8 @@ PpStatus log_open(Log *l, const Options *o, const Group *g, int64_t steps, int64
 void log_resumed(const Log *l, const Index *x, int64_t done);
 PpStatus log_step(Log *l, const StepLog *s);
 PpStatus log_close(Log *l);
-PpStatus log_memory(const Log *l, Group *g, const MemoryReport *mine); /* all ranks call it */
+/* All ranks call it. */
+PpStatus log_memory(const Log *l, Group *g, const Schedule *s, const MemoryReport *mine);
 /* --verbose, after the steps: microbatches that were alive at once; all ranks call it. */
 PpStatus log_live(const Log *l, Group *g, const Schedule *s, int most);
 

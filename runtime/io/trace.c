@@ -50,15 +50,18 @@ static void trace_rank(FILE *f, const Schedule *s, int rank, int n_op, int steps
                        const double *span)
 {
     /* Lines of one thread must nest: a half that ran beside the next one has a line of its own */
-    int second = 0;
+    int second = 0, copies = 0;
     static const char *const around[AROUND] = {"begin", "norm", "update"};
     for (int k = 0; k < steps; k++) {
         for (int i = 0; i < n_op; i++, span += 3) {
             const SchedAction *a = &s->row[rank].a[i];
+            int copy = a->type == SA_OFFLOAD || a->type == SA_FETCH;
             int beside = i + 1 < n_op && plan_pair(&s->row[rank], i) && span[2] > span[3],
-                line = beside ? s->ranks + rank : rank;
+                line = beside ? s->ranks + rank : copy ? 2 * s->ranks + rank : rank;
             if (beside && !second++)
                 sched_trace_overlap_thread(f, rank, s->ranks);
+            if (copy && !copies++)
+                sched_trace_copies(f, rank, s->ranks);
             if (span[1] > span[0])
                 sched_trace_wait(f, line, a, k + 1, span[0] * 1e6, (span[1] - span[0]) * 1e6);
             sched_trace_event(f, line, a, k + 1, span[1] * 1e6, (span[2] - span[1]) * 1e6);

@@ -32,6 +32,7 @@ typedef enum {
     K_PLACEMENT,
     K_DEVICE,
     K_TRANSPORT,
+    K_OFFLOAD,
     K_GROUP,
     NUMBERS = 64 /* beside one of these: it changes the numbers of a run, so checkpoints hold it */
 } Kind;
@@ -59,6 +60,11 @@ static const Spec specs[] = {
     {"transport",     K_TRANSPORT, AT(transport), 0, "NAME",  "between ranks: local (threads), mpi, nccl, or auto (default: what the machine has)"},
     {"tf32",          K_FLAG | NUMBERS, AT(tf32),         0, NULL,      "cuda: products of float32 may round their factors to TF32"},
     {"threads",       K_INT,  AT(threads),      1, "N",       "threads of a rank (default: cores / ranks of the machine)"},
+    {"Memory", K_GROUP, 0, 0, NULL, NULL},
+    {"offload",       K_OFFLOAD, AT(offload),   0, "stash",   "activations that wait for their backward spend that time in a file, or beside a GPU in host memory"},
+    {"offload-dir",   K_TEXT, AT(offload_dir),  0, "DIR",     "where that file is; it has no name and goes with the process"},
+    {"offload-time",  K_REAL, AT(offload_time), 0, "X",       "what copying all of them out takes beside all forwards: those for which there is time are copied (default 1)"},
+    {"memory",        K_BYTES, AT(memory),      1, "BYTES",   "of a rank's step: no more is offloaded than it takes to fit (default: all for which there is time); K, M, G: of 1024, its square, its cube"},
     {"Data", K_GROUP, 0, 0, NULL, NULL},
     {"data",          K_PAIR, AT(data),         0, "NAME=FILE", "an input of the model: .npy or TensorProto .pb, rows are samples (repeatable)"},
     {"output",        K_PAIR, AT(output),       0, "NAME=FILE.npy", "write an output of the model, rows in order; train: of the last step (repeatable)"},
@@ -223,6 +229,8 @@ static PpStatus choose(void *at, const char *what, const char *v, const char *(*
     return unknown(what, v, list, n);
 }
 
+static const char *offload_name(int i) { return i == 0 ? "stash" : NULL; }
+
 static PpStatus apply(Options *o, const Spec *s, const char *v)
 {
     void *at = (char *)o + s->at;
@@ -241,6 +249,12 @@ static PpStatus apply(Options *o, const Spec *s, const char *v)
                    : pp_fail(PP_ERR_USAGE, "--placement: loop or v expected, not '%s'", v);
     case K_DEVICE: return choose(at, "device", v, device_name);
     case K_TRANSPORT: return choose(at, "transport", v, transport_name);
+    case K_OFFLOAD: {
+        const char *what = NULL;
+        TRY(choose(&what, "thing to offload", v, offload_name));
+        o->offload |= OFFLOAD_STASH;
+        return PP_OK;
+    }
     case K_SEED: o->shuffle |= s->at == AT(shuffle_seed); return parse_number(s, v, at);
     case K_INT:
     case K_LONG:
@@ -249,6 +263,15 @@ static PpStatus apply(Options *o, const Spec *s, const char *v)
     case K_GROUP: break;
     }
     return PP_ERR_BUG;
+}
+
+static PpStatus check_offload(const Options *o)
+{
+    if (o->offload && o->mode != MODE_TRAIN)
+        return pp_fail(PP_ERR_USAGE, "--offload stash: only training keeps activations");
+    if (o->memory && !o->offload)
+        return pp_fail(PP_ERR_USAGE, "--memory: of what? --offload stash makes a step fit");
+    return PP_OK;
 }
 
 static void find_folder(Options *o, const char *argv0)
@@ -297,6 +320,7 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     *o = (Options){.schedule = NULL,
                    .placement = SCHED_PLACE_DEFAULT,
                    .buffers = -1,
+                   .offload_time = 1,
                    .optim = {
 #define NOT_GIVEN(field, option, about) .field = -1,
                        OPTIM_REALS(NOT_GIVEN)}};
@@ -332,6 +356,7 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     o->mode = (Mode)mode;
     TRY(check_checkpoints(o));
     TRY(optim_options(&o->optimizer, &o->optim));
+    TRY(check_offload(o));
     if (o->mode == MODE_TRAIN && plan->loss_stage < 0)
         return pp_fail(PP_ERR_MODEL,
                        "%s was split without a loss: it can infer only (ppsplit --loss ...)",

@@ -10,6 +10,8 @@
 #include "optim/optim.h"
 #include "schedule/schedule.h"
 
+/* What is not on the device all the time. */
+enum { OFFLOAD_STASH = 1 };
 typedef enum { MODE_TRAIN, MODE_EVAL, MODE_INFER } Mode;
 typedef struct {
     const char *name, *file;
@@ -25,7 +27,7 @@ typedef struct {
     int placement; /* SCHED_PLACE_* */
     int buffers, send_budget, defer;
     const char *recompute; /* NULL: never */
-    int64_t memory;        /* bytes of a rank that --recompute auto may take; 0: not given */
+    int64_t memory;        /* bytes that a rank's step may be planned with; 0: any */
     int microbatches;     /* 0: as many as the model's rows ask for */
     int64_t batch, steps; /* 0: all rows; 0: one pass (eval, infer), 1 (train) */
     NameFile *data, *output;
@@ -43,6 +45,9 @@ typedef struct {
     int64_t every; /* steps from one checkpoint to the next; 0: one after the last */
     int keep;      /* checkpoints; 0: all */
     const char *device, *transport; /* NULL: what there is */
+    int offload;                    /* OFFLOAD_* */
+    const char *offload_dir;
+    double offload_time; /* all copies one way beside all forwards */
     int tf32;
     int quiet, verbose;
     char folder[4096]; /* where the program lies: params/ is there */

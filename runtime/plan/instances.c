@@ -4,7 +4,8 @@
  * consumer's input is the producer's output.
  *
  * Of a stage and a microbatch, in this order: inputs, outputs, dy, dx, outputs once more (of a
- * recomputed forward), stash, saved, stash once more, parts of the stash, these once more.
+ * recomputed forward), stash, saved, stash once more (recomputed, or back from the store), parts of
+ * the stash, these once more.
  */
 #include "planner.h"
 
@@ -74,15 +75,19 @@ int64_t plan_part(const Planner *p, int l, int k, int m) { return plan_stash(p, 
 
 int32_t plan_again(const Planner *p, int l, int m) { return p->again[(int64_t)l * p->m + m]; }
 
+int plan_moved(const Planner *p, int l, int m) { return p->moved[(int64_t)l * p->m + m]; }
+
 int64_t plan_kept_stash(const Planner *p, int l, int m)
 {
-    return plan_stash(p, l, m) + (plan_again(p, l, m) == SCHED_WHOLE ? 2 : 0);
+    return plan_stash(p, l, m) +
+           (plan_again(p, l, m) == SCHED_WHOLE || plan_moved(p, l, m) ? 2 : 0);
 }
 
 int64_t plan_kept_part(const Planner *p, int l, int k, int m)
 {
     uint32_t again = (uint32_t)plan_again(p, l, m) >> k & 1; /* of SCHED_WHOLE: every bit */
-    return plan_part(p, l, k, m) + (again ? p->plan->stage[l].st->n_again : 0);
+    return plan_part(p, l, k, m) +
+           (again || plan_moved(p, l, m) ? p->plan->stage[l].st->n_again : 0);
 }
 
 int64_t plan_kept_out(const Planner *p, int l, int o, int m)

@@ -170,8 +170,9 @@ static PpStatus make_pointers(StagePlan *rs, int64_t m)
     rs->part = zeroed(m * st->n_again, sizeof(char *));
     rs->part_kept = zeroed(m * st->n_again, sizeof(char *));
     rs->saved = zeroed(m, sizeof(char *));
+    rs->stored = zeroed(m, sizeof *rs->stored);
     return rs->in && rs->out && rs->dy && rs->dx && rs->stash && rs->saved && rs->out_kept &&
-                   rs->stash_kept && rs->part && rs->part_kept
+                   rs->stash_kept && rs->part && rs->part_kept && rs->stored
                ? PP_OK
                : pp_no_memory();
 }
@@ -208,6 +209,7 @@ static void point_microbatch(const Planner *p, int l, int m)
         rs->part_kept[m * st->n_again + k] = slots + p->inst[plan_kept_part(p, l, k, m)].offset;
     }
     rs->saved[m] = slots + p->inst[plan_saved(p, l, m)].offset;
+    rs->stored[m] = p->away[(int64_t)l * p->m + m].offset;
 }
 
 PpStatus plan_point(Planner *p)

@@ -10,7 +10,9 @@
  *
  * A microbatch whose row has an R of the whole forward keeps nothing of it: what F writes dies with
  * F (and its sends), R writes outputs and stash again, elsewhere, and needs the inputs until then.
- * Of an R of parts this holds for these parts alone.
+ * Of an R of parts this holds for these parts alone.  One whose row has an OFFLOAD has its stash in
+ * the arena up to WAIT_OFFLOAD, then in the store, and elsewhere in the arena from FETCH on
+ * (stored.c).
  */
 #include "planner.h"
 
@@ -148,9 +150,11 @@ PpStatus plan_build(Plan *plan, const PlanRequest *ask)
     find_data(plan);
     size_data(plan);
     TRY(find_recomputed(p));
+    TRY(stored_find(p));
     TRY(instances_number(p));
     TRY(plan_contributions(p));
     TRY(plan_walk(p));
+    TRY(stored_place(p));
     plan_sizes(p);
     PlanBytes *b = &plan->bytes;
     TRY(slots_place(p->inst, p->n_inst, plan->n_op, &b->slots, &b->slots_bound));
@@ -163,6 +167,7 @@ static void planner_free(Planner *p)
 {
     if (!p)
         return;
+    free(p->moved), free(p->away), free(p->copy);
     free(p->again), free(p->inst), free(p->base), free(p->wire_f), free(p->wire_b), free(p->wire_p),
         free(p->carries), free(p->fix);
     free(p->last_send[0]), free(p->last_send[1]), free(p->next_send), free(p->held), free(p);
@@ -189,6 +194,7 @@ void plan_free(Plan *plan)
         free(rs->rp), free(rs->in), free(rs->out), free(rs->dy), free(rs->dx), free(rs->stash),
             free(rs->saved);
         free(rs->out_kept), free(rs->stash_kept), free(rs->part), free(rs->part_kept);
+        free(rs->stored);
     }
     free(plan->stage), free(plan->local_of), free(plan->op), free(plan->msg), free(plan->transfer),
         free(plan->await), free(plan->contrib);

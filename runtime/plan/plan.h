@@ -63,6 +63,7 @@ typedef struct {
     /* computations: what of the microbatch's stash an R computes again, as SchedAction.peer of an R;
        0: nothing */
     int32_t again;
+    int copy; /* the op whose copy to or from the store it waits for, -1 */
     int together;                 /* first half of a compound: runs beside the next op */
 } Op;
 
@@ -94,16 +95,20 @@ typedef struct {
     RankParam *rp;
     void **in, **out, **dy, **dx; /* [microbatch][n] */
     char **stash, **saved;        /* [microbatch] */
-    /* What the backward reads: of the forward, or of the R that computed it again */
+    /* What the backward reads: of the forward, of the R that computed it again, or what FETCH has
+     * brought back */
     void **out_kept;
     char **stash_kept;
     /* [microbatch][n_again]: parts of the stash, as F writes them, and as the backward reads them */
     char **part, **part_kept;
+    int64_t *stored; /* [microbatch]: where in the store its stash goes */
 } StagePlan;
 
 typedef struct {
     int64_t param, half, grad, optimizer, constants, slots, work, data, output, comm, total;
     int64_t slots_bound; /* activations: what no placement can go below */
+    int64_t store;       /* kept beside the device, not in total */
+    int64_t moved;       /* that go there and come back in a step */
 } PlanBytes;
 
 typedef struct {
@@ -135,6 +140,7 @@ typedef struct {
     char **output;                         /* per model output: room for all rows, on the CPU */
     unsigned char *has_input, *has_output; /* the rank needs it; makes it, and it is wanted */
     int scale_type;                        /* of loss_scale; 0: not needed here */
+    int offloaded;                         /* stashes that go to the store in a step */
 } Plan;
 
 /* plan.c */
@@ -142,6 +148,10 @@ typedef struct {
 PpStatus plan_build(Plan *p, const PlanRequest *ask);
 PpStatus plan_place(Plan *p, char *arena); /* addresses */
 void plan_free(Plan *p);                   /* not the arena */
+
+/* stored.c */
+/* What of a stash goes to the store, parts that are computed again left out */
+int64_t plan_stored_bytes(const PpStage *st, int32_t again);
 
 /* facts.c */
 int64_t stats_bytes(const PpStage *st); /* of its running statistics */

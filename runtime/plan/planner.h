@@ -18,6 +18,9 @@ typedef struct Planner {
     /* Microbatches; the op being walked; the ops that run at the same time */
     int m, at, begin, end;
     int32_t *again; /* per (local stage, microbatch): what an R computes again; 0: nothing */
+    unsigned char *moved; /* its stash goes to the store and comes back */
+    Instance *away;       /* its place there: from OFFLOAD to the backward */
+    int *copy;            /* the last OFFLOAD or FETCH of it that is not waited for, -1 */
     Instance *inst;
     int64_t n_inst, *base; /* per local stage: its first instance */
     /* Per stage: numbers of its inputs, dx, params on the wire */
@@ -48,6 +51,7 @@ int64_t plan_saved(const Planner *p, int l, int m);
 /* Part k of the stash, as F writes it */
 int64_t plan_part(const Planner *p, int l, int k, int m);
 int32_t plan_again(const Planner *p, int l, int m);
+int plan_moved(const Planner *p, int l, int m);
 /* What the backward reads: of the forward, or of R */
 int64_t plan_kept_stash(const Planner *p, int l, int m);
 int64_t plan_kept_part(const Planner *p, int l, int k, int m);
@@ -78,6 +82,12 @@ PpStatus add_own_uses(Planner *p, int local, int param);
 PpStatus plan_contributions(Planner *p);
 /* RECV_GP, REDUCE_GRAD, WAIT_REDUCE_GRAD */
 PpStatus plan_reduction(Planner *p, const SchedAction *a);
+
+/* stored.c: stashes that leave the device */
+PpStatus stored_find(Planner *p);
+void stored_op(Planner *p, Op *op);       /* OFFLOAD, WAIT_OFFLOAD, FETCH */
+void stored_reader(Planner *p, Op *op); /* the first computation after a FETCH */
+PpStatus stored_place(Planner *p);
 
 /* place.c */
 void plan_sizes(Planner *p);

@@ -37,7 +37,7 @@ static void touch_parts(Planner *p, int l, int m, int32_t parts)
     for (int o = 0; o < st->n_output; o++)
         if (st->output[o].again & parts)
             plan_touch(p, plan_out(p, l, o, m));
-    plan_touch(p, plan_stash(p, l, m));
+    plan_touch(p, plan_kept_stash(p, l, m));
     for (int k = 0; k < st->n_again; k++)
         if (parts >> k & 1)
             plan_touch(p, plan_kept_part(p, l, k, m));
@@ -126,11 +126,13 @@ static PpStatus walk_op(Planner *p, Op *op)
     const PpStage *st = l >= 0 ? plan->stage[l].st : NULL;
     op->first = plan->n_transfer;
     op->await_first = plan->n_await;
+    op->copy = -1;
     if (!st)
         return PP_OK;
     op->again = type >= SA_F && type <= SA_R ? plan_again(p, l, m) : 0;
     switch (type) {
     case SA_R:
+        stored_reader(p, op);
         if (op->again == SCHED_WHOLE)
             touch_forward(p, l, m, type);
         else if (op->again)
@@ -146,6 +148,7 @@ static PpStatus walk_op(Planner *p, Op *op)
     case SA_B:
     case SA_I:
     case SA_W:
+        stored_reader(p, op);
         if (!st->has_backward)
             break;
         touch_backward(p, l, m, type == SA_W ? 2 : 1);
@@ -153,6 +156,9 @@ static PpStatus walk_op(Planner *p, Op *op)
         for (int j = 0; j < st->n_dy && type != SA_W; j++)
             TRY(await(p, op, plan_dy(p, l, j, m)));
         break;
+    case SA_OFFLOAD:
+    case SA_WAIT_OFFLOAD:
+    case SA_FETCH: stored_op(p, op); break;
     case SA_SEND_F:
     case SA_SEND_B: {
         int64_t at = (int64_t)l * p->m + m;

@@ -27,6 +27,7 @@ typedef struct {
     const char *name, *csv, *costs, *trace, *svg, *recompute;
     int ranks, stages, microbatches, placement; /* 0 or -1: not given */
     int merge, comms, lower, defer, unshard, budget, deferred_reduce;
+    int offload; /* stashes a rank, 0: none */
     int simulate, verify, grid, steps, buffers; /* buffers -1: not given */
     double overlap;
     SchedEdge *edge;
@@ -47,6 +48,7 @@ enum {
     O_UNSHARD,
     O_BUDGET,
     O_DEFERRED,
+    O_OFFLOAD,
     O_EDGE,
     O_CSV,
     O_SIMULATE,
@@ -75,6 +77,7 @@ static const OptionName option[] = {
     [O_UNSHARD] = {"unshard", "N", 0},
     [O_BUDGET] = {"send-budget", "K", 0},
     [O_DEFERRED] = {"defer-reduce", NULL, 0},
+    [O_OFFLOAD] = {"offload", "N|all", 0},
     [O_EDGE] = {"edge", "FROM:TO", 0},
     [O_CSV] = {"csv", "FILE|-", 0},
     [O_SIMULATE] = {"simulate", NULL, 0},
@@ -113,6 +116,9 @@ static const char help_options[] =
     "      --lower              UNSHARD, REDUCE_GRAD, sends and receives, waits for sends\n"
     "      --unshard N          the look-ahead of UNSHARD in stages (default 3 with --lower)\n"
     "      --defer-reduce       the wait for a reduction comes before the next reduction\n"
+    "      --offload N|all      move N stashes of each rank to the host between F and backward, or "
+    "all that fit: those\n"
+    "                           with the longest time between, by --costs\n"
     "      --comms              sends and receives alone\n"
     "      --edge FROM:TO       stage FROM also feeds stage TO (repeatable): a skip connection\n"
     "      --defer              receives as late as possible (with --lower unless --comms is "
@@ -125,9 +131,9 @@ static const char help_options[] =
     "      --buffers K          messages an edge holds; 0, the default, is a rendezvous\n"
     "      --simulate           print makespan, span, bubble, and each rank's busy time and peak "
     "of live microbatches\n"
-    "      --costs LIST|FILE    F=1,I=1,W=1,B=2,c=0 (c: one message; 3F=2: stage 3 only), or the "
-    "trace of a run, "
-    "FILE.json\n"
+    "      --costs LIST|FILE    F=1,I=1,W=1,B=2,c=0 (c: one message; 3F=2: stage 3 only; OFFLOAD=1, "
+    "FETCH=1: a copy), "
+    "or the trace of a run, FILE.json\n"
     "      --overlap X          an OVERLAP is one action that costs max + X * (sum - max); "
     "default: its parts, one "
     "after the other\n"
@@ -217,6 +223,8 @@ static int set_option(Options *o, int id, const char *v)
     case O_UNSHARD: return parse_number(v, 1, &o->unshard);
     case O_BUDGET: return parse_number(v, 1, &o->budget);
     case O_DEFERRED: return o->deferred_reduce = 1, 0;
+    case O_OFFLOAD:
+        return strcmp(v, "all") == 0 ? (o->offload = INT_MAX, 0) : parse_number(v, 1, &o->offload);
     case O_EDGE: return parse_edge(o, v);
     case O_CSV: return o->csv = v, 0;
     case O_SIMULATE: return o->simulate = 1, 0;
@@ -371,6 +379,41 @@ static int recompute(Schedule *s, const char *what, SchedError *e)
     return st;
 }
 
+static int set_costs(const Options *o, const Schedule *s, SchedCosts *c, SchedError *e)
+{
+    sched_costs_default(c);
+    c->overlap = o->overlap;
+    c->buffers = o->buffers;
+    if (!o->costs)
+        return SCHED_OK;
+    return strchr(o->costs, '=') && access(o->costs, R_OK) != 0
+               ? sched_costs_set(c, o->costs, e)
+               : sched_costs_load(c, o->costs, s->stages, e);
+}
+
+/* By the costs that a simulation has. */
+static int offload(const Options *o, Schedule *s, const SchedGraph *g, SchedError *e)
+{
+    SchedCosts c;
+    SchedOffload how = {.stage_time = NULL};
+    int st = set_costs(o, s, &c, e), *most = malloc((size_t)s->ranks * sizeof *most);
+    if (!st && !most)
+        st = sched_nomem(e);
+    for (int r = 0; !st && r < s->ranks; r++)
+        most[r] = o->offload;
+    if (!st && s->stages > c.stages)
+        st = sched_costs_stages(&c, s->stages, e);
+    memcpy(how.time, c.time, sizeof how.time);
+    how.stage_time = c.stage_time;
+    how.latency = c.latency;
+    how.most = most;
+    if (!st)
+        st = sched_offload_graph(s, g, &how, NULL, e);
+    sched_costs_free(&c);
+    free(most);
+    return st;
+}
+
 static int run_passes(const Options *o, Schedule *s, const SchedGraph *g, SchedError *e)
 {
     int lower = o->lower || ((o->defer || o->budget) && !o->comms && !s->complete),
@@ -393,6 +436,10 @@ static int run_passes(const Options *o, Schedule *s, const SchedGraph *g, SchedE
         st = sched_defer(s, e);
     if (!st && o->budget)
         st = sched_budget(s, o->budget, e);
+    if (!st && o->offload)
+        st = offload(o, s, g, e);
+    if (!st && (lower || o->comms) && sched_has_type(s, SA_OFFLOAD))
+        st = sched_wait_offload(s, e);
     return st;
 }
 
@@ -406,6 +453,8 @@ static int run_verify(const Options *o, const Schedule *s, const SchedGraph *g, 
         if (!(c = sched_clone(s)))
             return sched_nomem(e);
         st = sched_comms_graph(c, g, e);
+        if (!st && sched_has_type(c, SA_OFFLOAD))
+            st = sched_wait_offload(c, e);
         s = c;
     }
     if (!st)
@@ -433,18 +482,6 @@ static void print_simulation(const Schedule *s, const SchedSim *sim, double arou
     printf("span_bubble %.4f\n", sim->bubble_span);
     if (around > 0) /* what the run did between the actions of two steps */
         printf("step %.10g\n", sim->makespan + around);
-}
-
-static int set_costs(const Options *o, const Schedule *s, SchedCosts *c, SchedError *e)
-{
-    sched_costs_default(c);
-    c->overlap = o->overlap;
-    c->buffers = o->buffers;
-    if (!o->costs)
-        return SCHED_OK;
-    return strchr(o->costs, '=') && access(o->costs, R_OK) != 0
-               ? sched_costs_set(c, o->costs, e)
-               : sched_costs_load(c, o->costs, s->stages, e);
 }
 
 static int draw(const Options *o, const Schedule *s, const SchedSim *sim)

@@ -18,6 +18,7 @@ void sched_costs_default(SchedCosts *c)
 {
     memset(c, 0, sizeof *c);
     c->time[SA_F] = c->time[SA_I] = c->time[SA_W] = c->time[SA_R] = 1;
+    c->time[SA_OFFLOAD] = c->time[SA_FETCH] = 1;
     c->time[SA_B] = 2;
     c->overlap = -1;
     c->buffers = -1;
@@ -30,7 +31,7 @@ void sched_costs_free(SchedCosts *c)
     c->stages = 0;
 }
 
-static int grow(SchedCosts *c, int stages, SchedError *e)
+int sched_costs_stages(SchedCosts *c, int stages, SchedError *e)
 {
     if (stages <= c->stages)
         return SCHED_OK;
@@ -105,7 +106,7 @@ static int set_one(SchedCosts *c, const char *p, size_t n, double *given, SchedE
         given[type] = v;
         return SCHED_OK;
     }
-    if ((st = grow(c, (int)stage + 1, e)))
+    if ((st = sched_costs_stages(c, (int)stage + 1, e)))
         return st;
     c->stage_time[stage * SA_TYPES + type] = v;
     return SCHED_OK;
@@ -367,7 +368,7 @@ static int average_around(SchedCosts *c, const Events *ev, double first, double 
 static int average(SchedCosts *c, const Events *ev, int stages, SchedError *e)
 {
     double first = ev->e[0].step, last = first, *sum;
-    int *count, st = grow(c, stages, e);
+    int *count, st = sched_costs_stages(c, stages, e);
     if (st)
         return st;
     size_t n = (size_t)stages * SA_TYPES;

@@ -130,16 +130,18 @@ void sched_draw_svg(const Schedule *s, const SchedSim *sim, FILE *f)
             double x = left + sim->start[r][i] * scale,
                    w = (sim->end[r][i] - sim->start[r][i]) * scale;
             char name[64];
+            int beside = sched_copies(a->type); /* a thin line below the computations */
             if (a->type == SA_IDLE || w <= 0)
                 continue;
             sched_action_text(name, sizeof name, a);
             fprintf(f,
                     "<g><title>%s %.6g - %.6g</title><rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" "
-                    "height=\"22\" "
+                    "height=\"%d\" "
                     "fill=\"%s\" stroke=\"#444\" "
                     "stroke-width=\"0.5\"/>",
-                    name, sim->start[r][i], sim->end[r][i], x, y, w, fill[colour_of(a)]);
-            if (w >= 6.0 * (double)strlen(name))
+                    name, sim->start[r][i], sim->end[r][i], x, beside ? y + 22 : y, w,
+                    beside ? 3 : 22, fill[colour_of(a)]);
+            if (!beside && w >= 6.0 * (double)strlen(name))
                 fprintf(f, "<text x=\"%.2f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>",
                         x + w / 2, y + 15, name);
             fprintf(f, "</g>\n");
@@ -156,9 +158,13 @@ void sched_draw_trace(const Schedule *s, const SchedSim *sim, FILE *f)
 {
     sched_trace_open(f, s->name, s->ranks);
     for (int r = 0; r < s->ranks; r++)
-        for (int i = 0; i < s->row[r].n; i++)
-            if (s->row[r].a[i].type != SA_IDLE)
-                sched_trace_event(f, r, &s->row[r].a[i], 0, sim->start[r][i],
-                                  sim->end[r][i] - sim->start[r][i]);
+        for (int i = 0, copies = 0; i < s->row[r].n; i++) {
+            const SchedAction *a = &s->row[r].a[i];
+            if (sched_copies(a->type) && !copies++)
+                sched_trace_copies(f, r, s->ranks);
+            if (a->type != SA_IDLE)
+                sched_trace_event(f, sched_copies(a->type) ? 2 * s->ranks + r : r, a, 0,
+                                  sim->start[r][i], sim->end[r][i] - sim->start[r][i]);
+        }
     sched_trace_close(f);
 }

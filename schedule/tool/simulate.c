@@ -3,7 +3,8 @@
  *
  * In: rows (compute only, or complete), costs.  Out: start and end of every action, makespan,
  * spans, bubbles, live microbatches. Computations are serial on a rank; a message leaves when its
- * producer (or its SEND) ends and arrives after the edge's latency. Times are a max-plus recurrence
+ * producer (or its SEND) ends and arrives after the edge's latency. Copies of stashes go beside the
+ * computations, one at a time on a rank, in the order of its row. Times are a max-plus recurrence
  * over the order graph, so the order in which ranks are advanced does not matter.
  *
  * buffers = -1: communication is non-blocking, the assumption of the published tables; 0 and k: as
@@ -20,7 +21,8 @@ typedef struct {
     const SchedCosts *c;
     const SchedGraph *g;
     SchedSim *out;
-    double *clock;             /* per rank */
+    double *clock, *engine;    /* per rank; of its copies */
+    double *copied;            /* per (stage, microbatch): end of its last copy, 0 */
     double *forward, *backward, *begun; /* per (stage, microbatch), per group: end, or -1 */
     double *arrive, *received; /* per message, or -1 */
     double *slot;              /* k buffers: per lane, times of the last k receives */
@@ -72,7 +74,8 @@ static void wake(Sim *m, int rank)
 static double ready(const Sim *m, const SchedAction *a)
 {
     const SchedGraph *g = m->g;
-    double t = m->clock[m->s->rank_of[a->stage]];
+    double t = max2(m->clock[m->s->rank_of[a->stage]],
+                    *slot_of(m->copied, m, a->stage, a->microbatch));
     int forward = a->type == SA_F, back = a->type == SA_B || a->type == SA_I;
     int first = forward ? g->in_first[a->stage] : g->out_first[a->stage];
     int last = forward ? g->in_first[a->stage + 1] : g->out_first[a->stage + 1];
@@ -167,6 +170,16 @@ static int meet(Sim *m, int r, int i, int lane)
     return 1;
 }
 
+/* Issued now, done when the copies before it are. */
+static void copy_stash(Sim *m, int r, int i)
+{
+    const SchedAction *a = &m->s->row[r].a[i];
+    double start = max2(m->clock[r], m->engine[r]), end = start + cost(m, a);
+    m->out->start[r][i] = start;
+    m->out->end[r][i] = m->engine[r] = end;
+    *slot_of(m->copied, m, a->stage, a->microbatch) = end;
+}
+
 /* A send, a receive or a wait; 0: not yet. */
 static int communicate(Sim *m, int r, int i)
 {
@@ -253,6 +266,11 @@ static int advance(Sim *m, int r)
     } else if (sched_has_peer(a->type)) {
         if (!communicate(m, r, i))
             return 0;
+    } else if (sched_copies(a->type)) {
+        copy_stash(m, r, i);
+    } else if (a->type == SA_WAIT_OFFLOAD) {
+        double end = max2(m->clock[r], *slot_of(m->copied, m, a->stage, a->microbatch));
+        set(m, r, i, end, end);
     } else if (a->type == SA_REDUCE_GRAD || a->type == SA_WAIT_REDUCE_GRAD) {
         if (!reduce(m, r, i))
             return 0;
@@ -294,6 +312,7 @@ static double peak_bytes(const Schedule *s, const SchedCosts *c, int r)
 {
     double now = 0, top = 0;
     int again = sched_has_type(s, SA_R);
+    int away = sched_has_type(s, SA_WAIT_OFFLOAD) ? SA_WAIT_OFFLOAD : SA_OFFLOAD;
     if (!c->bytes_stash)
         return 0;
     for (int i = 0; i < s->row[r].n; i++) {
@@ -305,8 +324,9 @@ static double peak_bytes(const Schedule *s, const SchedCosts *c, int r)
         case SA_F:
         case SA_FETCH: now += stash; break;
         case SA_R: now += a->peer == SCHED_WHOLE ? stash : 0; break;
-        case SA_B:
-        case SA_OFFLOAD: now -= stash; break;
+        case SA_B: now -= stash; break;
+        case SA_OFFLOAD:
+        case SA_WAIT_OFFLOAD: now -= a->type == away ? stash : 0; break;
         case SA_I: now += saved; break;
         case SA_W: now -= late + saved; break;
         default: break;
@@ -411,6 +431,8 @@ static int allocate(Sim *m, SchedError *e)
            k = m->c->buffers > 0 ? (size_t)m->c->buffers : 1;
     m->remote = calloc(lanes, 1);
     m->clock = calloc(ranks, sizeof *m->clock);
+    m->engine = calloc(ranks, sizeof *m->engine);
+    m->copied = calloc(pairs, sizeof *m->copied);
     m->cursor = calloc(ranks, sizeof *m->cursor);
     m->queue = calloc(ranks, sizeof *m->queue);
     m->queued = calloc(ranks, 1);
@@ -424,7 +446,7 @@ static int allocate(Sim *m, SchedError *e)
     m->sent = calloc(lanes, sizeof *m->sent);
     m->got = calloc(lanes, sizeof *m->got);
     m->slot = k <= SIZE_MAX / sizeof(double) / lanes ? calloc(lanes * k, sizeof *m->slot) : NULL;
-    if (!m->remote || !m->clock || !m->cursor || !m->queue || !m->queued || !m->forward ||
+    if (!m->remote || !m->clock || !m->engine || !m->copied || !m->cursor || !m->queue || !m->queued || !m->forward ||
         !m->backward || !m->begun || !m->missing || !m->arrive || !m->received || !m->number ||
         !m->sent || !m->got || !m->slot || !allocate_result(s, m->out))
         return sched_nomem(e);
@@ -463,6 +485,8 @@ int sched_simulate(const Schedule *s, const SchedCosts *c, SchedSim *out, SchedE
     if (!(st = allocate(&m, e)) && !(st = run(&m, e)))
         summarize(s, c, out);
     free(m.clock);
+    free(m.engine);
+    free(m.copied);
     free(m.forward);
     free(m.backward);
     free(m.begun);

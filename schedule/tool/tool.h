@@ -13,7 +13,8 @@ extern "C" {
 
 /* ---- costs.c: what actions take ---- */
 typedef struct SchedCosts {
-    double time[SA_TYPES];    /* sched_costs_default: F=1 I=1 W=1 B=2 R=1, the others 0 */
+    double time[SA_TYPES];    /* sched_costs_default: F=1 I=1 W=1 B=2 R=1, OFFLOAD=1
+                                 FETCH=1, the others 0 */
     double *stage_time;       /* NULL, or [stage * SA_TYPES + type]; negative: time[type] */
     int stages;               /* of stage_time and of the arrays below */
     double latency, per_byte; /* of a message between ranks */
@@ -28,6 +29,8 @@ typedef struct SchedCosts {
 } SchedCosts;
 void sched_costs_default(SchedCosts *c);
 void sched_costs_free(SchedCosts *c);
+/* Room for the costs of so many stages each; negative: as `time` says. */
+int sched_costs_stages(SchedCosts *c, int stages, SchedError *e);
 int sched_costs_set(SchedCosts *c, const char *list,
                     SchedError *e); /* `F=1,I=1,W=1,B=2,c=0`, of one stage `3F=2` */
 int sched_costs_load(SchedCosts *c, const char *path, int stages,

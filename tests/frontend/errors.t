@@ -111,6 +111,11 @@ refuse "no value" 2 $P train --data
 refuse "no number" 2 $P train "${D[@]}" --steps ten
 refuse "number too small" 2 $P train "${D[@]}" --microbatches 0
 refuse "learning rate" 2 $P train "${D[@]}" --lr nan
+refuse "unknown thing to offload" 2 $P train "${D[@]}" --offload stahs
+refuse "no folder for stashes" 2 $P train "${D[@]}" --offload stash
+refuse "a folder for stashes that is none" 3 $P train "${D[@]}" --offload stash --offload-dir nowhere --microbatches 4 --schedule gpipe
+refuse "stashes of inference" 2 $P infer --data x=x.npy --offload stash --offload-dir .
+refuse "memory of nothing" 2 $P train "${D[@]}" --memory 1000
 refuse "unknown optimizer" 2 $P train "${D[@]}" --optimizer adma
 refuse "an option of another optimizer" 2 $P train "${D[@]}" --beta1 0.8
 refuse "data without a file" 2 $P train --data x=
@@ -155,7 +160,7 @@ refuse "no such schedule file" 3 $P train "${D[@]}" --schedule nobody.csv
 refuse "schedule: a bad cell" 1 $P train "${D[@]}" --schedule cell.csv
 refuse "schedule: an action is missing" 1 $P train "${D[@]}" --schedule missing.csv
 refuse "schedule: deadlock" 1 $P train "${D[@]}" --schedule cross.csv --batch 2
-refuse "schedule: a stash to the host" 1 $P train "${D[@]}" --schedule offload.csv --batch 2
+refuse "schedule: a stash to the host" 2 $P train "${D[@]}" --schedule offload.csv --batch 2
 ok "schedule: which the tool simulates" "$ppsplit" schedule offload.csv --verify --simulate
 refuse "schedule: microbatches" 1 $P train "${D[@]}" --schedule good.csv --microbatches 4
 refuse "schedule: ranks" 1 $P train "${D[@]}" --schedule good.csv --batch 2 --ranks 1

@@ -103,6 +103,20 @@ ok "recompute: the CPU" train cpu ./program train --device cpu "${few[@]}"
 ok "recompute" train cuda ./program train "${few[@]}"
 ok "recompute: the same bits" same cpu cuda
 
+# Stashes in pinned memory between F and backward.
+use 2
+for options in "--schedule gpipe --ranks 2" "--schedule interleaved1f1b --ranks 2" "--schedule zb-h1"; do
+    many=("${data[@]}" "${steps[@]}" $options)
+    ok "offload, $options: the CPU keeps all" train cpu ./program train --device cpu "${many[@]}"
+    for how in lazy random:4; do
+        ok "offload, $options, $how" train cuda env SHIM_ORDER=$how ./program train "${many[@]}" --offload stash --offload-time 0.1
+        ok "offload, $options, $how: the same bits" same cpu cuda
+        ok "offload, $options, $how: copies" grep -q "rank . offload: .* of pinned host memory" cuda/out
+    done
+done
+offloads_traced() { ./program train "${many[@]}" --offload stash --offload-time 0.1 --trace trace.json >out && grep -q '"name":"[12]FETCH.","cat":"FETCH","ph":"X","pid":0,"tid":[0-9]*,"ts":[0-9]' trace.json; }
+ok "offload: a trace" offloads_traced
+
 use 0
 for devices in 2 3; do
     for peer in 0 1; do

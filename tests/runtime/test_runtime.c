@@ -5,6 +5,8 @@
 
 #include "base/file/index.h"
 #include "base/file/npy.h"
+#include "core/core.h"
+#include "io/store.h"
 #include "runtime_params.h"
 #include "runtime_run.h"
 
@@ -13,6 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -272,6 +276,78 @@ static void refusals(void)
     }
 }
 
+/* The file that a store has open, by its number in this process; -1: none. */
+static int store_descriptor(void)
+{
+    for (int fd = 3; fd < 64; fd++) {
+        char link[64], name[500];
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        ssize_t n = readlink(link, name, sizeof name - 1);
+        name[n > 0 ? n : 0] = 0;
+        if (strstr(name, "/.ppsplit."))
+            return fd;
+    }
+    return -1;
+}
+
+/* Bytes go to the file and come back, in order, while the caller goes on; what fails is said. */
+static void store(void)
+{
+    enum { COPIES = 40, BYTES = 3000 };
+    static char out[COPIES][BYTES], back[COPIES][BYTES];
+    Device d = {.op = &device_cpu};
+    Store *s = NULL;
+    StoreWish w = {COPIES * BYTES, 2 * COPIES, 3, 0, 0, "--offload-dir", folder};
+    int good = store_open(&s, &d, 0, &w) == PP_OK;
+    for (int k = 0; k < COPIES; k++) {
+        memset(out[k], k + 1, BYTES);
+        store_copy(s, k, 1, (int64_t)k * BYTES, out[k], BYTES);
+        store_copy(s, COPIES + k, 0, (int64_t)k * BYTES, back[k], BYTES);
+    }
+    for (int k = COPIES; k-- > 0;)
+        good &= store_wait(s, COPIES + k) == PP_OK && !memcmp(out[k], back[k], BYTES);
+    int64_t went, came;
+    store_moved(s, &went, &came);
+    ok(good && went == COPIES * BYTES && came == went, "a store: bytes out and back, in order");
+    double begin, end, first;
+    store_span(s, 0, &first, &end);
+    store_span(s, COPIES, &begin, &end);
+    ok(first > 0 && begin >= first && end >= begin, "and when");
+    fflush(stdout);
+    store_close(s);
+    pid_t child = fork();
+    if (child == 0) {
+        if (!freopen(at("err"), "w", stderr) || store_open(&s, &d, 0, &w) != PP_OK ||
+            ftruncate(store_descriptor(), BYTES))
+            _exit(1);
+        store_copy(s, 1, 0, BYTES / 2, back[0], BYTES);
+        int st = store_wait(s, 1);
+        pp_failure_print();
+        fflush(stderr);
+        _exit(st);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    ok(WEXITSTATUS(status) == PP_ERR_IO && strstr(slurp(at("err")), "reading 3000 bytes: cut short"),
+       "a file that ends too early: %.80s", slurp(at("err")));
+    child = fork();
+    if (child == 0) {
+        struct rlimit small = {BYTES, BYTES};
+        signal(SIGXFSZ, SIG_IGN);
+        if (!freopen(at("err"), "w", stderr) || setrlimit(RLIMIT_FSIZE, &small))
+            _exit(1);
+        int st = store_open(&s, &d, 0, &w);
+        pp_failure_print();
+        fflush(stderr);
+        _exit(st);
+    }
+    waitpid(child, &status, 0);
+    ok(WEXITSTATUS(status) == PP_ERR_IO &&
+           strstr(slurp(at("err")), "File too large: it takes 120000 bytes"),
+       "no room for the file: %.80s", slurp(at("err")));
+    ok(store_descriptor() < 0, "the file is gone");
+}
+
 int main(void)
 {
     char err[ST_ERR];
@@ -292,6 +368,7 @@ int main(void)
         schedules(k);
     training();
     refusals();
+    store();
     remove_folder();
     printf("1..%d\n", number);
     return failed;

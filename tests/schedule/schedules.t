@@ -130,6 +130,38 @@ ok "resnet: the same file without" run resnet resnet-ts local 2 "$work/kept.csv"
 activations() { sed -n 's/^rank 0 plan: activations \([0-9]*\) .*/\1/p' "$1/log"; }
 ok "resnet: recompute takes less memory" test "$(activations "$work/other")" -lt "$(activations "$work/first")"
 
+# ---- stashes on the host between F and backward ----
+
+moved() { awk '/^rank . offload:/ { n += $4 } END { print n + 0 }' "$1/log"; }
+away=(--offload stash --offload-dir "$work")
+ok "resnet: gpipe" run resnet resnet-ts local 1 gpipe 2 "$work/first"
+ok "resnet: gpipe, all stashes in a file" run resnet resnet-ts local 1 gpipe 2 "$work/other" "${away[@]}" --offload-time 0.1
+ok "resnet: the same bits" same "$work/first" "$work/other" ""
+ok "encdec: gpipe" run encdec encdec-ts local 1 gpipe 8 "$work/first"
+for schedule in gpipe 1f1b interleaved1f1b zbvzerobubble dualpipev gis-h; do
+    ok "encdec: $schedule, stashes in a file" run encdec encdec-ts local 2 $schedule 8 "$work/other" "${away[@]}" --offload-time 0.25 --trace "$work/trace.json"
+    ok "encdec: $schedule, stashes in a file, the same bits" same "$work/first" "$work/other" emb.weight
+    ok "encdec: $schedule, live microbatches are those planned" live "$work/other/log"
+    is "encdec: $schedule, a line of the trace for each copy" "$(events "$work/trace.json" '[0-9]*OFFLOAD[0-9]*') $(events "$work/trace.json" '[0-9]*FETCH[0-9]*')" \
+        "$(($(moved "$work/other") * 2)) $(($(moved "$work/other") * 2))"
+done
+most() { sed -n 's/^rank . memory: \([0-9]*\) bytes.*/\1/p' "$1/log" | sort -n | tail -1; }
+ok "encdec: gpipe on 2 ranks" run encdec encdec-ts local 2 gpipe 8 "$work/first"
+ok "encdec: all for which there is time" run encdec encdec-ts local 2 gpipe 8 "$work/other" "${away[@]}" --offload-time 0.25
+limit=$((($(most "$work/first") + $(most "$work/other")) / 2))
+ok "encdec: half of what that saves" run encdec encdec-ts local 2 gpipe 8 "$work/half" "${away[@]}" --offload-time 0.25 --memory $limit
+fits() { [ "$(most "$work/other")" -lt $limit ] && [ "$(most "$work/half")" -le $limit ] && [ "$(moved "$work/half")" -lt "$(moved "$work/other")" ]; }
+ok "encdec: fits, with fewer copies" fits
+ok "encdec: the same bits" same "$work/first" "$work/half" emb.weight
+least=$(sed -n 's/^rank 0 memory: \([0-9]*\) bytes.*/\1/p' "$work/other/log")
+is "encdec: the least that would do" "$(run encdec encdec-ts local 2 gpipe 8 "$work/third" "${away[@]}" --offload-time 0.25 --memory 1K 2>&1 |
+    sed "s/ with the .*//")" "pipeline: error: --memory 1024: rank 0 needs $least bytes"
+is "nothing is left in the folder" "$(ls -A "$work" | grep -c '^\.ppsplit')" 0
+"$ppsplit" schedule gpipe --ranks 2 --stages 4 --microbatches 8 --offload 3 --csv "$work/offload.csv"
+ok "encdec: rows with copies from a file" run encdec encdec-ts local 2 "$work/offload.csv" 8 "$work/other" --offload-dir "$work"
+is "encdec: so many as they say" "$(moved "$work/other")" 6
+ok "encdec: the same bits" same "$work/first" "$work/other" emb.weight
+
 # ---- PyTorch's spelling is the same schedule, in training and in inference ----
 
 # where NAME MODE SCHEDULE: which rank did which forward

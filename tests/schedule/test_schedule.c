@@ -278,6 +278,48 @@ static void pipeoffload(void)
     sched_free(s), sched_free(t);
 }
 
+/* Rows that do not say when a slot is free, and a stash that would come back before it has left. */
+static void copies(void)
+{
+    static const struct {
+        const char *rows, *want;
+    } row[] = {
+        {"0F0,0OFFLOAD0,0F1,0F2,0B1,0B2,0FETCH0,0B0",
+         "0F0,0OFFLOAD0,0F1,0WAIT_OFFLOAD0,0F2,0B1,0B2,0FETCH0,0B0"},
+        {"0F0,0OFFLOAD0,0F1,0FETCH0,0B1,0B0", "0F0,0OFFLOAD0,0F1,0WAIT_OFFLOAD0,0FETCH0,0B1,0B0"},
+        {"0F0,0OFFLOAD0,0F1,0OFFLOAD1,0WAIT_OFFLOAD1,0FETCH1,0B1,0FETCH0,0B0",
+         "0F0,0OFFLOAD0,0F1,0OFFLOAD1,0WAIT_OFFLOAD1,0FETCH1,0WAIT_OFFLOAD0,0B1,0FETCH0,0B0"},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        Schedule *s = parse(row[i].rows);
+        ok(s && !sched_wait_offload(s, &err) && rows_are(s, row[i].want), "waits for: %s",
+           row[i].rows);
+        ok(!sched_wait_offload(s, &err) && rows_are(s, row[i].want) &&
+               !sched_verify(s, NULL, 0, NULL, 0, 0, &err),
+           "they are not waited for twice");
+        sched_free(s);
+    }
+    Schedule *s = parse(row[1].rows);
+    ok(s && sched_verify(s, NULL, 0, NULL, 0, 0, &err) == SCHED_EREFUSED &&
+           strstr(err.text, "still on its way"),
+       "a stash is not fetched before all of it has left");
+    SchedOffload how = {.time = {[SA_F] = 1, [SA_B] = 2}};
+    ok(sched_offload(s, &how, NULL, &err) == SCHED_EREFUSED && strstr(err.text, "of their own"),
+       "nor are there copies of two minds");
+    sched_free(s);
+    /* A copy takes as long as two forwards.  Microbatch 0 leaves from 1 to 3 and comes back from 11
+       to 13; 1 leaves from 3 to 5 and comes back from 9 to 11; 2 leaves from 5 to 7, and could begin
+       to come back at 7 at the latest: there is no computation in between. */
+    how = (SchedOffload){.time = {[SA_F] = 1, [SA_B] = 2, [SA_OFFLOAD] = 2, [SA_FETCH] = 2}};
+    int moved = -1;
+    s = parse("0F0,0F1,0F2,0F3,0F4,0B4,0B3,0B2,0B1,0B0\n");
+    ok(s && !sched_offload(s, &how, &moved, &err) && moved == 2 &&
+           rows_are(s, "0F0,0OFFLOAD0,0F1,0F2,0OFFLOAD1,0WAIT_OFFLOAD0,0F3,0F4,0WAIT_OFFLOAD1,0B4,"
+                       "0B3,0FETCH1,0B2,0FETCH0,0B1,0B0"),
+       "copies take turns, each as late as its backward allows");
+    sched_free(s);
+}
+
 static int same_schedule(const Schedule *a, const Schedule *b)
 {
     char *x = sched_text(a, NULL), *y = sched_text(b, NULL);
@@ -437,7 +479,8 @@ static void parser(void)
     ok(s && s->ranks == 2 && s->stages == 2 && rows_are(s, "0F0,0B0,\n,1F0,1B0"),
        "either line ending, blanks, idle cells");
     sched_free(s);
-    const char *all = "0UNSHARD,0F0,0SEND_F0,0SEND_F0@2,0R0,0OFFLOAD0,0FETCH0,0RECV_B0,0RECV_B0@2,"
+    const char *all = "0UNSHARD,0F0,0SEND_F0,0SEND_F0@2,0R0,0OFFLOAD0,0WAIT_OFFLOAD0,0FETCH0,0RECV_B0,"
+                      "0RECV_B0@2,"
                       "0I0,0WAIT_SEND_F0,"
                       "0WAIT_SEND_F0@2,0W0,0RECV_GP@2,0REDUCE_GRAD,"
                       "0WAIT_REDUCE_GRAD,0RESHARD,0SEND_P@2\n1RECV_F0,1F0,1SEND_F0,1RECV_B0,1B0,"
@@ -462,6 +505,16 @@ static void parser(void)
         {"0F0,0I0,0W0,0W0", "twice"},    {"0F0,0B0,0I0,0W0", "B for this microbatch"},
         {"0F0,0I0,0I0,0W0", "twice"},    {"0F0,0B0,0R0", "recompute"},
         {"0F0,0OFFLOAD0,0B0", "FETCH"},  {"0F0,0FETCH0,0B0", "not on the host"},
+        {"0OFFLOAD0,0F0,0B0", "no stash to offload"},
+        {"0F0,0I0,0OFFLOAD0,0FETCH0,0W0", "no stash to offload"},
+        {"0F0,0OFFLOAD0,0OFFLOAD0,0FETCH0,0B0", "offloaded twice"},
+        {"0F0,0OFFLOAD0,0FETCH0,0OFFLOAD0,0FETCH0,0B0", "offloaded twice"},
+        {"0F0,0OFFLOAD0,0FETCH0,0FETCH0,0B0", "not on the host"},
+        {"0F0,0WAIT_OFFLOAD0,0B0", "has not begun"},
+        {"0F0,0OFFLOAD0,0WAIT_OFFLOAD0,0WAIT_OFFLOAD0,0FETCH0,0B0", "waited for twice"},
+        {"0F0,0OFFLOAD0,0WAIT_OFFLOAD0,0I0,0FETCH0,0W0", "FETCH is missing"},
+        {"0F0,0OFFLOAD0,0FETCH0,0R0,0B0", "nothing to recompute"},
+        {"0F0,0R0,0OFFLOAD0,0FETCH0,0B0", "no stash to offload"},
     };
     for (size_t i = 0; i < sizeof invalid / sizeof *invalid; i++) {
         s = parse(invalid[i][0]);
@@ -541,7 +594,7 @@ static void lower_for(void)
                   {"interleavedzerobubble", 4}};
     for (size_t i = 0; i < sizeof config / sizeof *config; i++)
         for (int k = 0; k < 4; k++) {
-            SchedNeeds n = {edge, 6, param, 4, k == 1 ? 2 : 0, k == 2, k == 2, k == 3 ? 3 : 0, k};
+            SchedNeeds n = {edge, 6, param, 4, k == 1 ? 2 : 0, k == 2, k == 2, k == 3 ? 3 : 0, k, NULL};
             Schedule *s;
             if (sched_generate(config[i].name, config[i].p, 4, 6, -1, &s, &err)) {
                 ok(0, "%s", err.text);
@@ -554,7 +607,7 @@ static void lower_for(void)
             if (!st) { /* printed, read and checked as a complete file */
                 char *text = sched_text(s, NULL);
                 Schedule *c = parse(text);
-                SchedNeeds only = {edge, 6, param, 4, 0, 0, 0, 0, k};
+                SchedNeeds only = {edge, 6, param, 4, 0, 0, 0, 0, k, NULL};
                 ok(c && !sched_lower_for(c, &only, &err) && rows_are(c, text), "%s: and as a file",
                    config[i].name);
                 sched_free(c);
@@ -565,7 +618,7 @@ static void lower_for(void)
     /* A complete file of another tool, for a model that shares a parameter. */
     Schedule *s = gen("1f1b", 2, 1, 1);
     sched_lower(s, 0, &err);
-    SchedNeeds n = {NULL, 0, (const SchedParam[]){{0, 1, 0, 1}}, 1, 0, 0, 0, 0, 0};
+    SchedNeeds n = {NULL, 0, (const SchedParam[]){{0, 1, 0, 1}}, 1, 0, 0, 0, 0, 0, NULL};
     ok(!sched_lower_for(s, &n, &err) &&
            rows_are(s, "0SEND_P@1,0F0,0SEND_F0,0RECV_B0,0B0,0WAIT_SEND_F0,0RECV_GP@1,0REDUCE_GRAD,"
                        "0WAIT_REDUCE_GRAD\n"
@@ -602,6 +655,7 @@ int main(void)
     aligned_forwards();
     spellings();
     pipeoffload();
+    copies();
     forwards();
     generators();
     parser();

@@ -120,6 +120,86 @@ static void gis_forms(void)
     ok(bad == 0 && n > 500, "gis: makespan and peaks over the grid of (p, v, g, m)");
 }
 
+/* A copy of every schedule with all copies for which there is time: computations begin when they did,
+   the rows verify, fewer microbatches are on the device. */
+static int offloads(const char *name, int p, int v, int m, const char *costs, int *moved, int *less)
+{
+    Schedule *s, *c;
+    SchedCosts cost;
+    SchedSim before, after;
+    SchedOffload how = {.stage_time = NULL};
+    int count[8] = {0}, good = 1;
+    sched_costs_default(&cost);
+    if (sched_generate(name, p, p * v, m, -1, &s, &err) || sched_costs_set(&cost, costs, &err) ||
+        sched_costs_stages(&cost, p * v, &err))
+        return 0;
+    memcpy(how.time, cost.time, sizeof how.time);
+    how.stage_time = cost.stage_time;
+    how.latency = cost.latency;
+    sched_drop_idle(s);
+    c = sched_clone(s);
+    good = !sched_offload(c, &how, count, &err) && !sched_simulate(s, &cost, &before, &err) &&
+           !sched_simulate(c, &cost, &after, &err);
+    for (int r = 0; good && r < p; r++) {
+        *moved += count[r];
+        *less += before.peak[r] - after.peak[r];
+        good &= after.peak[r] <= before.peak[r];
+        for (int i = 0, k = 0; i < c->row[r].n; i++) {
+            int type = c->row[r].a[i].type;
+            if (type == SA_OFFLOAD || type == SA_FETCH || type == SA_WAIT_OFFLOAD)
+                continue;
+            good &= fabs(after.start[r][i] - before.start[r][k]) < 1e-9 * after.makespan;
+            k++;
+        }
+    }
+    SchedNeeds needs = {.offload = &how};
+    if (good && (sched_lower_for(s, &needs, &err) || sched_live_rank(s, 0) != after.peak[0]))
+        good = 0;
+    sched_sim_free(&before, p), sched_sim_free(&after, p);
+    sched_costs_free(&cost);
+    sched_free(s), sched_free(c);
+    return good;
+}
+
+static void offload_all(void)
+{
+    static const char *const costs[] = {"F=1", "F=2,I=3,W=1,OFFLOAD=5,FETCH=5",
+                                        "OFFLOAD=0.1,FETCH=0.1,1F=3,0OFFLOAD=4,c=0.5",
+                                        "F=18.5,I=18.1,W=9.3,OFFLOAD=30,FETCH=25"};
+    int bad = 0, n = 0, moved = 0, less = 0;
+    for (int i = 0; sched_kind(i); i++)
+        for (int p = 1; p <= 5; p++)
+            for (int v = 1; v <= 3; v++)
+                for (int m = 1; m <= 12; m++) {
+                    Schedule *s;
+                    if (!strcmp(sched_kind(i)->name, "forward-only") ||
+                        sched_generate(sched_kind(i)->name, p, p * v, m, -1, &s, &err))
+                        continue;
+                    sched_free(s);
+                    n++;
+                    if (!offloads(sched_kind(i)->name, p, v, m, costs[n % 4], &moved, &less)) {
+                        printf("# %s %d %d %d %s: %s\n", sched_kind(i)->name, p, v, m, costs[n % 4],
+                               err.text);
+                        bad++;
+                    }
+                }
+    ok(bad == 0 && n > 500 && moved > 1000 && less > 500,
+       "stashes on the host where there is time: no computation waits (%d schedules, %d copies)", n,
+       moved);
+    /* PipeOffload: about 4 chunks are enough, however many there are of them. */
+    for (int v = 2; v <= 8; v += 2) {
+        Schedule *s;
+        SchedOffload how = {.time = {[SA_F] = 1, [SA_I] = 1, [SA_W] = 1, [SA_OFFLOAD] = 1,
+                                     [SA_FETCH] = 1}};
+        sched_generate("gis-h", 4, 4 * v, 16, -1, &s, &err);
+        int before = sched_live_rank(s, 0), st = sched_offload(s, &how, NULL, &err);
+        ok(!st && before == 2 * (v - 1) + 4 && sched_live_rank(s, 0) <= 4,
+           "gis-h with %d chunks a rank: %d alive, %d with copies", v, before,
+           sched_live_rank(s, 0));
+        sched_free(s);
+    }
+}
+
 /* The column "p=4 m=8: makespan, bubble" and the line below it. */
 static void table(void)
 {
@@ -346,6 +426,7 @@ int main(void)
 {
     closed_forms();
     gis_forms();
+    offload_all();
     table();
     published();
     by_hand();

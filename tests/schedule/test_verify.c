@@ -322,7 +322,7 @@ static void properties(void)
         int buffers = pick(4);
         Schedule *s = random_schedule(&c);
         SchedNeeds needs = {c.edge,  c.n_edge,        NULL,   0, pick(3), pick(2),
-                            pick(2), pick(3) ? 0 : 3, buffers};
+                            pick(2), pick(3) ? 0 : 3, buffers, NULL};
         if (!s || (sched_lower_for(s, &needs, &err) && needs.send_budget == 0)) {
             refused++;
             printf("# %s\n", err.text);
@@ -422,7 +422,7 @@ static void known(void)
        "without shared parameters it runs");
     ok(sched_verify(s, NULL, 0, tied, 2, 0, &err) == 1 && strstr(err.text, "part of the sum"),
        "with sums over replicas it does not: %s", err.text);
-    SchedNeeds needs = {NULL, 0, tied, 2, 0, 0, 0, 0, 0};
+    SchedNeeds needs = {NULL, 0, tied, 2, 0, 0, 0, 0, 0, NULL};
     ok(!sched_lower_for(s, &needs, &err), "sched_lower_for moves the sums to the end");
     sched_free(s);
 }

@@ -22,7 +22,10 @@ enum { MOST_STAGES = 1024 };
 
 cudaStream_t stream_of(Device *d, int stream) {
     Cuda *c = cuda_of(d);
-    return stream == STREAM_IN ? c->in : stream == STREAM_OUT ? c->out : c->stage[stream].stream;
+    return stream == STREAM_IN      ? c->in
+           : stream == STREAM_OUT   ? c->out
+           : stream == STREAM_STORE ? c->store
+                                    : c->stage[stream].stream;
 }
 
 cudaEvent_t event_of(DeviceEvent e) { return static_cast<cudaEvent_t>(e); }
@@ -88,7 +91,8 @@ int open(Device *d, const DeviceWish *w) {
     c->stages = w->stages;
     c->stage = new (std::nothrow) CudaStage[static_cast<size_t>(w->stages) + 1]();
     bool good = c->stage && PP_CUDA(cudaStreamCreateWithFlags(&c->in, cudaStreamNonBlocking)) &&
-                PP_CUDA(cudaStreamCreateWithFlags(&c->out, cudaStreamNonBlocking));
+                PP_CUDA(cudaStreamCreateWithFlags(&c->out, cudaStreamNonBlocking)) &&
+                PP_CUDA(cudaStreamCreateWithFlags(&c->store, cudaStreamNonBlocking));
     for (int l = 0; l < w->stages && good; l++)
         good = open_stage(d, &c->stage[l], w);
     return good;
@@ -118,6 +122,8 @@ void close(Device *d) {
         PP_CUDA(cudaStreamDestroy(c->in));
     if (c->out)
         PP_CUDA(cudaStreamDestroy(c->out));
+    if (c->store)
+        PP_CUDA(cudaStreamDestroy(c->store));
     optim_close(c);
     delete[] c->stage;
     delete c;

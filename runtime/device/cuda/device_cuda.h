@@ -27,7 +27,7 @@ struct Optim {
 };
 
 struct Cuda {
-    cudaStream_t in, out;
+    cudaStream_t in, out, store;
     CudaStage *stage;
     int stages;
     int64_t workspace;
