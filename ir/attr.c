@@ -1,8 +1,9 @@
 /*
  * attr.c - the attributes of each op, from the ATTRS column of ops.def: which there are, their
- * defaults, copies and text.
+ * defaults, copies, comparison and text.
  */
 #include <stddef.h>
+#include <string.h>
 
 #include "node.h"
 
@@ -141,6 +142,29 @@ Attr attr_own(Arena *a, Op op, const Attr *t)
     }
     INSIST(own.n >= 0 && (op == OP_Split || own.n <= MAX_RANK));
     return own;
+}
+
+bool attr_equal(Op op, const Attr *x, const Attr *y)
+{
+    for (const uint8_t *k = attrs_of[op]; *k; k++) {
+        const void *a = field_of(x, *k), *b = field_of(y, *k);
+        bool same;
+        if (is_array(*k)) {
+            size_t n = (size_t)length(x, *k) * sizeof(int64_t);
+            same = x->n == y->n && (n == 0 || !memcmp(array_of(x, *k), array_of(y, *k), n));
+        } else if (known[*k].kind == NUMBER) {
+            same = *(const int64_t *)a == *(const int64_t *)b;
+        } else if (known[*k].kind == REAL) {
+            same = !memcmp(a, b, sizeof(double));
+        } else if (known[*k].kind == CHOICE) {
+            same = *(const int *)a == *(const int *)b;
+        } else {
+            same = x->to == y->to;
+        }
+        if (!same)
+            return false;
+    }
+    return true;
 }
 
 /* ---- text ------------------------------------------------------------------------------------ */

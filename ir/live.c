@@ -1,6 +1,6 @@
 /*
- * live.c - which nodes lead to given values.  In: a graph, values.  Out: a mark for each node; one walk
- * against the order.
+ * live.c - which nodes lead to given values.  In: a graph, values.  Out: a mark for each node; one
+ * walk against the order.
  */
 #include "ir.h"
 

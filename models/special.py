@@ -18,6 +18,7 @@
   folded      parameters that dynamo's optimizer folded: tied, sliced, expanded, computed, looked up, joined; a padding row
   given       parameters of which folding left too little: weight normalisation, a view, a table's rows; weights.safetensors has them
   equal       equal parameters that were merged, and so was what reads them
+  recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places
   merged      is not made here: export.py's encdec-dyn, where the exporter merged equal biases and their Splits
 usage: special.py DIR [NAME...]
 """
@@ -54,6 +55,24 @@ def sequence(d):
     export(a, torch.randn(MB, 6), f"{d}/a.onnx", ["x"], ["y"]); export(b, torch.randn(MB, 6), f"{d}/b.onnx", ["x"], ["y"])
     a, b = a.double(), b.double(); y = a(b(a(x.double()))); l = F.mse_loss(y, t.double()); l.backward()
     write(d, ("mse", l.item()), grads_of(a, b), "", "a.onnx b.onnx a.onnx", y, name="y", x=x, target=t)
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bag = nn.EmbeddingBag(11, 24, mode="sum"); self.rnn = nn.LSTM(6, 3, batch_first=True, bidirectional=True); self.gru = nn.GRU(6, 6, batch_first=True)
+        self.theta = nn.Linear(24, 6); self.head = nn.Linear(24, 5)
+        self.register_buffer("base", F.affine_grid(torch.eye(2, 3)[None], (1, 1, 4, 6), align_corners=False).reshape(24, 2))
+    def forward(self, x):
+        b = self.bag(x); y, _ = self.rnn(b.reshape(-1, 4, 6)); y, _ = self.gru(y)
+        theta = self.theta(b).reshape(-1, 2, 3) * .5; grid = torch.matmul(self.base, theta[:, :, :2].transpose(1, 2)) + theta[:, :, 2].unsqueeze(1)
+        z = F.grid_sample(y.unsqueeze(1), grid.reshape(-1, 4, 6, 2), padding_mode="border", align_corners=False)
+        return self.head(z.flatten(1))
+
+def recurrent(d):
+    m = Recurrent(); x, t = torch.randint(0, 11, (ROWS, 3)), torch.randint(0, 5, (ROWS,))
+    export(m, x[:MB], f"{d}/model.onnx", ["x"], ["logits"])
+    m = m.double(); y = m(x); l = F.cross_entropy(y, t); l.backward()
+    write(d, ("cross_entropy", l.item()), grads_of(m), "rnn:begin,gru:begin", "model.onnx", y, x=x, target=t)
 
 class Quartic(nn.Module):
     def forward(self, y, target): return ((y - target) ** 4).mean() + (y - target).abs().mean()
@@ -316,6 +335,6 @@ def equal(d):
     m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
     write(d, ("mse", l.item()), grads_of(m), "b:begin", "model.onnx", y, x=x, target=t)
 
-for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, folded, given, equal):
+for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, folded, given, equal):
     if sys.argv[2:] and f.__name__ not in sys.argv[2:]: continue
     d = os.path.join(sys.argv[1], f.__name__); os.makedirs(d, exist_ok=True); f(d)

@@ -3,8 +3,8 @@
  *
  * For each model: open it (onnx/), find what its outputs need (live.c), refuse all unsupported ops
  * at once, decide the parameters (names/), bind the inputs' dimensions (inputs.c), then translate
- * node by node through the IMPORT column of ops.def.  Several models run in sequence.  Branches
- * whose condition is known are imported in place.
+ * node by node through the IMPORT column of ops.def; branches and loops are control.c's.  Several
+ * models run in sequence.
  */
 #include <fnmatch.h>
 #include <stdlib.h>
@@ -102,37 +102,7 @@ static void define_outputs(ImportState *s, const RawNode *n, const ValueId *out)
     }
 }
 
-static void import_list(ImportState *s, const RawNodes *list);
-
-static void import_if(ImportState *s, RawNode *n, const ValueId *in)
-{
-    int64_t *condition, count;
-    if (n->nin != 1 || in[0] == NONE)
-        diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1), "its condition is missing");
-    if (!g_const_ints(s->g, in[0], s->g->arena, &condition, &count) || count != 1) {
-        diag_hint("when it follows from symbolic dimensions, --bind NAME=N gives them values");
-        diag_fatal(EXIT_MODEL, raw_where(s->m, n, 0),
-                   "the condition must be known when the model is read");
-    }
-    RawNodes list = {0};
-    const char **out;
-    uint32_t nout;
-    inline_branch(s->m, n, condition[0] ? "then_branch" : "else_branch", &list, &nout, &out);
-    if (nout < n->nout)
-        diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1), "its branch has %u outputs, %u are used",
-                   nout, n->nout);
-    sort_nodes(s->m, &list);
-    scope_assign(s->m, &list);
-    import_mark_live(s->m, &list, nout, out);
-    if (s->params)
-        param_assign(s->params, &list);
-    stop_assign(s->stops, s->m, s->params, &list);
-    import_list(s, &list);
-    for (uint32_t i = 0; i < n->nout; i++)
-        if (*n->out[i])
-            import_define(s, n->out[i], *import_lookup(s, out[i], raw_where(s->m, n, -1)));
-    stop_defined(s, n);
-}
+static void import_body(ImportState *s, const RawNodes *list);
 
 static void check_count(ImportState *s, const RawNode *n, Op op)
 {
@@ -148,8 +118,14 @@ static void check_count(ImportState *s, const RawNode *n, Op op)
 
 static bool takes_sequence(const RawNode *n)
 {
-    return is_op(n, "", "SequenceAt") || is_op(n, "", "ConcatFromSequence") ||
-           is_op(n, "", "Identity");
+    static const char *const ops[] = {
+        "SequenceAt",    "SequenceInsert", "SequenceErase",      "SequenceLength",
+        "ConcatFromSequence", "Optional",  "OptionalGetElement", "OptionalHasElement",
+        "Identity"};
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        if (is_op(n, "", ops[i]))
+            return true;
+    return control_is(n);
 }
 
 static void import_node(ImportState *s, RawNode *n)
@@ -176,8 +152,9 @@ static void import_node(ImportState *s, RawNode *n)
         if (stop)
             in[i] = import_stopped(s, in[i]);
     }
-    if (is_op(n, "", "If")) {
-        import_if(s, n, in);
+    if (control_is(n)) {
+        control_import(s, n, in, import_body);
+        stop_defined(s, n);
         return;
     }
     if (is_marker(n) || stop_marker(n)) {
@@ -248,7 +225,7 @@ static void refuse_unsupported(Model *m, const RawNodes *list)
     for (uint32_t i = 0; i < list->n; i++) {
         const RawNode *n = list->at[i];
         Op op;
-        if (n->dead || importer(n, &op) || is_marker(n) || stop_marker(n) || is_op(n, "", "If"))
+        if (n->dead || importer(n, &op) || is_marker(n) || stop_marker(n) || control_is(n))
             continue;
         uint32_t *slot = strmap_at(&seen, arena_printf(m->arena, "%s\n%s", n->domain, n->op_type));
         if (*slot == NONE) {
@@ -275,6 +252,12 @@ static void refuse_unsupported(Model *m, const RawNodes *list)
     diag_hint("ppsplit ops prints what is supported");
     diag_fatal(EXIT_MODEL, WHERE_FILE(m->path), "%u operator%s not supported:%s", first.n,
                first.n == 1 ? " is" : "s are", text);
+}
+
+static void import_body(ImportState *s, const RawNodes *list)
+{
+    refuse_unsupported(s->m, list);
+    import_list(s, list);
 }
 
 /* ---- one model, several models ---- */

@@ -2,6 +2,7 @@
  * ops_sequence.c - sequences of tensors exist only at import: a raw value may be a list of values,
  * and what is taken from it is known by constant positions.
  */
+#include "frontend/onnx/onnx.h"
 #include "low.h"
 
 void import_sequence_construct(Import *im)
@@ -55,6 +56,79 @@ void import_sequence_at(Import *im)
     if (i < 0 || i >= list.n)
         low_fatal(im, 1, "position %lld of %u", (long long)at[0], list.n);
     im->out[0] = list.at[i];
+}
+
+void import_sequence_empty(Import *im)
+{
+    Ids none = {0};
+    im_set_sequence(im, 0, none);
+}
+
+/* A position of operand i, in [-n, n - 1 + past], or `dflt` where it is not given. */
+static uint32_t position(const Import *im, uint32_t i, uint32_t n, uint32_t past, uint32_t dflt)
+{
+    int64_t *at, count;
+    if (im_in(im, i) == NONE)
+        return dflt;
+    im_const_ints(im, (int)i, &at, &count);
+    int64_t k = count == 1 && at[0] < 0 ? at[0] + n : count == 1 ? at[0] : -1;
+    if (k < 0 || k >= (int64_t)n + past)
+        low_fatal(im, (int)i, "position %lld of %u", count ? (long long)at[0] : 0LL, n);
+    return (uint32_t)k;
+}
+
+void import_sequence_insert(Import *im)
+{
+    Ids list, out = {0};
+    im_sequence(im, 0, &list);
+    uint32_t at = position(im, 2, list.n, 1, list.n);
+    for (uint32_t i = 0; i < list.n; i++) {
+        if (i == at)
+            vec_push(im->arena, &out, low_need(im, 1));
+        vec_push(im->arena, &out, list.at[i]);
+    }
+    if (at == list.n)
+        vec_push(im->arena, &out, low_need(im, 1));
+    im_set_sequence(im, 0, out);
+}
+
+void import_sequence_erase(Import *im)
+{
+    Ids list, out = {0};
+    im_sequence(im, 0, &list);
+    if (list.n == 0)
+        low_fatal(im, 0, "the sequence is empty");
+    uint32_t at = position(im, 1, list.n, 0, list.n - 1);
+    for (uint32_t i = 0; i < list.n; i++)
+        if (i != at)
+            vec_push(im->arena, &out, list.at[i]);
+    im_set_sequence(im, 0, out);
+}
+
+void import_sequence_length(Import *im)
+{
+    Ids list;
+    im_sequence(im, 0, &list);
+    im->out[0] = g_scalar(im->g, DT_I64, list.n);
+}
+
+/* An optional value is there or is not when the model is read. */
+void import_optional(Import *im)
+{
+    Ids list;
+    if (im->nin == 0)
+        low_fatal(im, -1, "an optional value that is absent is not supported");
+    if (im->in[0] != NONE) {
+        im->out[0] = im->in[0];
+        return;
+    }
+    im_sequence(im, 0, &list);
+    im_set_sequence(im, 0, list);
+}
+
+void import_optional_has_element(Import *im)
+{
+    im->out[0] = g_scalar(im->g, DT_BOOL, im->nin > 0 && *im->node->in[0]);
 }
 
 void import_concat_from_sequence(Import *im)

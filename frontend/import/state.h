@@ -33,6 +33,16 @@ ValueId
 import_stopped(ImportState *s,
                ValueId v); /* the same, no gradient passes; v itself where none would anyway */
 
+/* control.c: If, Loop, Scan, SequenceMap.  in: the operands that are no sequences; body imports the
+   nodes of one, in order. */
+typedef void ImportBody(ImportState *s, const RawNodes *list);
+bool control_is(const RawNode *n);
+void control_import(ImportState *s, RawNode *n, const ValueId *in, ImportBody *body);
+
+/* reroll.c: n values of one shape, stacked along a new dim 0: computed at once where they were
+   computed alike, else NONE. */
+ValueId reroll(Graph *g, uint32_t n, const ValueId *y);
+
 /* live.c: fills RawNode.dead of a list that yields n names */
 void import_mark_live(Model *m, RawNodes *list, uint32_t n, const char *const *root);
 

@@ -1,7 +1,7 @@
 /*
- * inline.c - calls of local functions and branches become plain nodes.  In: GraphProto,
- * FunctionProtos.  Out: a flat list of RawNodes over names that are unique in the whole model,
- * attribute references resolved; then a stable topological sort.
+ * inline.c - calls of local functions and the bodies of branches and loops become plain nodes.  In:
+ * GraphProto, FunctionProtos.  Out: a flat list of RawNodes over names that are unique in the whole
+ * model, attribute references resolved; then a stable topological sort.
  *
  * A Frame is one activation: how the names of a body map to names of the model, and what its
  * attribute references are bound to.  Recursion is as deep as the call chain, which may not repeat
@@ -352,19 +352,21 @@ static const Onnx__GraphProto *graph_attribute(const RawNode *n, const char *nam
     return NULL;
 }
 
-void inline_branch(Model *m, const RawNode *n, const char *attr, RawNodes *list, uint32_t *nout,
-                   const char ***out)
+/* Initializers of a body are those of all its copies: a loop's weights are one parameter. */
+static void body_initializers(Model *m, Frame *f, const Onnx__GraphProto *g)
 {
-    const Onnx__GraphProto *g = graph_attribute(n, attr);
-    if (!g)
-        diag_fatal(EXIT_MODEL, raw_where(m, n, -1), "it has no graph attribute '%s'", attr);
-    if (g->n_input)
-        diag_fatal(EXIT_MODEL, raw_where(m, n, -1), "branch '%s' has inputs of its own", attr);
-    Frame *f = new_frame(m, n->frame, n);
-    f->scope = n->scope;
+    const char *key = arena_printf(m->arena, "%p", (const void *)g);
+    uint32_t *first = strmap_at(&m->body, key);
+    bool seen = *first != NONE;
+    if (!seen)
+        *first = m->init.n;
     for (size_t i = 0; i < g->n_initializer; i++) {
-        const char *local = text(g->initializer[i]->name),
-                   *global = arena_printf(m->arena, "%s/%s", f->prefix, local);
+        const char *local = text(g->initializer[i]->name);
+        if (seen) {
+            define(m, f, local, m->init.at[*first + i].name);
+            continue;
+        }
+        const char *global = arena_printf(m->arena, "%s/%s", f->prefix, local);
         define(m, f, local, global);
         RawTensor r;
         tensor_read(m, g->initializer[i],
@@ -373,15 +375,37 @@ void inline_branch(Model *m, const RawNode *n, const char *attr, RawNodes *list,
         *strmap_at(&m->init_index, global) = m->init.n;
         vec_push(m->arena, &m->init, r);
     }
+}
+
+static const char *define_own(Model *m, Frame *f, const char *local)
+{
+    const char *global = arena_printf(m->arena, "%s/%s", f->prefix, local);
+    define(m, f, local, global);
+    return global;
+}
+
+Body inline_body(Model *m, const RawNode *n, const char *attr)
+{
+    Body b = {0};
+    const Onnx__GraphProto *g = graph_attribute(n, attr);
+    if (!g)
+        diag_fatal(EXIT_MODEL, raw_where(m, n, -1), "it has no graph attribute '%s'", attr);
+    Frame *f = new_frame(m, n->frame, n);
+    f->scope = n->scope;
+    body_initializers(m, f, g);
+    b.nin = (uint32_t)g->n_input;
+    b.in = arena_array(m->arena, const char *, b.nin);
+    for (uint32_t i = 0; i < b.nin; i++)
+        b.in[i] = define_own(m, f, text(g->input[i]->name));
     for (size_t i = 0; i < g->n_node; i++)
         for (size_t j = 0; j < g->node[i]->n_output; j++)
-            define(m, f, text(g->node[i]->output[j]),
-                   arena_printf(m->arena, "%s/%s", f->prefix, text(g->node[i]->output[j])));
-    add_nodes(m, f, g->n_node, g->node, list);
-    *nout = (uint32_t)g->n_output;
-    *out = arena_array(m->arena, const char *, g->n_output);
-    for (size_t i = 0; i < g->n_output; i++)
-        (*out)[i] = resolve(m, f, text(g->output[i]->name));
+            define_own(m, f, text(g->node[i]->output[j]));
+    add_nodes(m, f, g->n_node, g->node, &b.node);
+    b.nout = (uint32_t)g->n_output;
+    b.out = arena_array(m->arena, const char *, b.nout);
+    for (uint32_t i = 0; i < b.nout; i++)
+        b.out[i] = resolve(m, f, text(g->output[i]->name));
+    return b;
 }
 
 static void captured_in(Model *m, const RawNode *n, const Onnx__GraphProto *g,

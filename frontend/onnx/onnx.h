@@ -107,6 +107,8 @@ struct Model {
     uint32_t inlined_nodes;                             /* against limits.nodes */
     /* inline.c: name prefixes in use, functions by key */
     StrMap prefix, function;
+    /* inline.c: body (its address as text) -> index in init of its first initializer */
+    StrMap body;
     bool from_pytorch;
 };
 
@@ -128,9 +130,10 @@ Where raw_where(const Model *m, const RawNode *n, int input);
 /* ---- inline.c -------------------------------------------------------------------------------- */
 
 void inline_model(Model *m);                            /* fills m->node */
-/* The nodes of branch attr (a graph) of node n, names made unique; out: what the branch yields. */
-void inline_branch(Model *m, const RawNode *n, const char *attr, RawNodes *list, uint32_t *nout,
-                   const char ***out);
+/* A copy of the graph that is attribute attr of node n: its nodes, the names of what it takes and
+   of what it yields; names are made unique. */
+typedef struct { RawNodes node; uint32_t nin, nout; const char **in, **out; } Body;
+Body inline_body(Model *m, const RawNode *n, const char *attr);
 /* Calls fn with every name the branches of n may take from around them. */
 void inline_captured(Model *m, const RawNode *n, void (*fn)(void *, const char *), void *to);
 /* Orders nodes topologically, stably; a cycle is fatal. */

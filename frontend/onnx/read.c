@@ -159,7 +159,7 @@ Model *model_open(Arena *a, const char *path, const Limits *lim)
     m->arena = a;
     m->path = path;
     m->limits = *lim;
-    m->prefix.arena = a;
+    m->prefix.arena = m->body.arena = a;
     map_file(m);
     wire_scan(a, path, m->at, m->size, lim, &m->wire);
     unpack(m);

@@ -192,6 +192,18 @@ static void sweep(Batch *b)
     }
 }
 
+/* Which nodes lead to the outputs or the loss: others compute nothing that anybody sees.  NULL: all,
+   of the backward or where there is neither. */
+static const bool *live_nodes(const Batch *b, const BatchNotes *notes)
+{
+    Ids root = graph_results(b->g, b->scratch);
+    if (b->from > 0 || (root.n == 0 && notes->loss == NONE))
+        return NULL;
+    if (notes->loss != NONE)
+        vec_push(b->scratch, &root, notes->loss);
+    return graph_live(b->g, b->scratch, 0, &root, 1);
+}
+
 void batch_analyse(Graph *g, ValueId from, const BatchOptions *opt, BatchNotes *notes)
 {
     Batch b = {.g = g,
@@ -224,8 +236,9 @@ void batch_analyse(Graph *g, ValueId from, const BatchOptions *opt, BatchNotes *
     bool *told = arena_array(b.scratch, bool, g->origin.n + 1);
     memset(at, 0xff, (g->value.n + 1) * sizeof *at);
     b.fate = batch_fates(&b);
+    const bool *live = live_nodes(&b, notes);
     for (NodeId n = 0; n < g->node.n; n++) {
-        if (g->node.at[n].nout == 0 || g->node.at[n].out[0] < from)
+        if (g->node.at[n].nout == 0 || g->node.at[n].out[0] < from || (live && !live[n]))
             continue;
         batch_sweep_node(&b, n);
         uint32_t origin = g->node.at[n].origin < g->origin.n ? g->node.at[n].origin : g->origin.n;

@@ -69,6 +69,7 @@ static void moves(void)
             twice = g_concat(g, 2, (ValueId[]){x, x}, 0);
     ValueId pos = g_add(g, x, p);
     vec_push(g->arena, &g->output, out);
+    vec_push(g->arena, &g->output, cut);
     analyse(g);
     ok(batch(g, x) == 0 && batch(g, p) == BATCH_NONE,
        "an input is cut along dimension 0 where that has the batch's size");
@@ -86,6 +87,10 @@ static void moves(void)
        uneven.n ? uneven.at[0] : "");
     ok(notes.output.at[0].how == MERGE_NONE && strstr(notes.output.at[0].why, "not outermost"),
        "microbatches do not meet in rows that are an inner factor");
+    g->output.n = 0;
+    vec_push(g->arena, &g->output, h);
+    analyse(g);
+    ok(uneven.n == 0, "what nobody sees forbids nothing");
 }
 
 static void products(void)
