@@ -135,6 +135,8 @@ typedef struct {
     /* what forbids chunks of unequal rows: reasons, one line each, naming the node; empty: allowed
      */
     VEC(const char *) uneven;
+    /* codegen: which values count only in a band (codegen/plan/band.c) */
+    struct Bands *bands;
     /* what mixes the samples of a microbatch (BatchNormalization in training): said in the report,
      * allowed */
     VEC(const char *) mixes;

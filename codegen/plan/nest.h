@@ -34,7 +34,23 @@ const char *lin_text(Arena *a, Lin x);                  /* "rows * 128", "512": 
 /* the same, in parentheses where a product needs them */
 const char *lin_factor(Arena *a, Lin x);
 
-enum { NEST_DIMS = 24, NEST_LANES = 16, NEST_BLOCK = 64 };
+enum { NEST_DIMS = 24, NEST_LANES = 16, NEST_BLOCK = 64, NEST_TILE = 32 };
+
+/* A band of a matrix: its elements (i, j) with below <= j - i <= above.  It is left out by square
+   tiles of NEST_TILE that have none of it (PP_TILE in pp.h). */
+typedef struct { int64_t below, above; } Band;
+/* The columns of the tiles of row i that have some: from first up to end. */
+static inline int64_t band_first(Band b, int64_t i)
+{
+    int64_t j = i / NEST_TILE * NEST_TILE + b.below;
+    return j < 0 ? 0 : j / NEST_TILE * NEST_TILE;
+}
+static inline int64_t band_end(Band b, int64_t i, int64_t columns)
+{
+    int64_t j = (i / NEST_TILE + 1) * NEST_TILE + b.above;
+    j = j < 0 ? 0 : (j + NEST_TILE - 1) / NEST_TILE * NEST_TILE;
+    return j < columns ? j : columns;
+}
 
 typedef enum { NEST_POINT, NEST_ROW, NEST_COLUMN } NestKind;
 
@@ -93,6 +109,12 @@ typedef struct {
     Stmts stmt;
     VEC(NestArg) arg;
     int passes;
+    /* The row is a line of a matrix of which only a band counts: its tiles are run over, line by
+       line along dimension `line`.  Running over the whole row is right as well where all of it
+       is there. */
+    bool banded;
+    int line;
+    Band band;
     int64_t cost;                   /* points at full rows */
     Arena *arena;
 } Nest;

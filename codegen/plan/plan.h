@@ -92,6 +92,16 @@ bool cg_iota(const Func *f, ValueId root, int64_t *first, int64_t *step);
 
 void cg_build(Func *f);
 
+/* ---- band.c: matrices that count only in a band ---------------------------------------------- */
+
+void cg_bands(Pipe *p);                                 /* once, before the first stage */
+/* v's elements outside the band are zeros; or so low that e to them is none, less a maximum */
+bool cg_band_zero(const StageGen *sg, ValueId v, Band *band);
+bool cg_band_low(const StageGen *sg, ValueId v, Band *band);
+/* nobody reads v in tiles outside the band: memory need not hold it there */
+bool cg_band_only(const StageGen *sg, ValueId v, Band *band);
+bool band_pays(Band b, int64_t m, int64_t n);           /* it leaves out enough tiles */
+
 /* ---- product.c: matrix products of the library ----------------------------------------------- */
 
 bool cg_is_product(const Func *f, const Node *n);

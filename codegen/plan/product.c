@@ -48,7 +48,8 @@ typedef struct {
 } Matrix;
 
 /* A product while its dimensions are sorted. */
-typedef struct { Matrix a, b, c; Lin m, n, k; int nb; Lin count[PRODUCT_BATCH]; } Factors;
+/* whole: its matrices stay as they are, and the batch is not folded into them. */
+typedef struct { Matrix a, b, c; Lin m, n, k; bool whole; int nb; Lin count[PRODUCT_BATCH]; } Factors;
 
 /* The last two dimensions of a view, one stride each. */
 static bool last_two(const Func *f, const Wide *w, ValueId v, Ref *r)
@@ -185,7 +186,7 @@ static void fold(const Func *f, Factors *p)
     for (int d = p->nb - 1; d >= 0; d--)
         if (lin_is(p->count[d], 1))
             drop_batch(p, d);
-    while (p->nb > 0) {
+    while (p->nb > 0 && !p->whole) {
         int d = p->nb - 1;
         Lin all;
         if (lin_is(p->b.batch[d], 0) && chained(p->a.batch[d], p->a.row, p->m) &&
@@ -234,6 +235,22 @@ static ProductSide product_side(Step *s, Arena *a, const Matrix *x, Lin ld, Valu
     return side;
 }
 
+/* Which of the three counts in a band only. */
+static ProductBand banded(const Func *f, const Node *n, Band *band)
+{
+    return cg_band_zero(f->sg, n->in[0], band)   ? BANDED_A
+           : cg_band_zero(f->sg, n->in[1], band) ? BANDED_B
+           : cg_band_only(f->sg, n->out[0], band) ? BANDED_C
+                                                  : BANDED_NONE;
+}
+
+/* The same of C' = B' A'. */
+static ProductBand turn_band(ProductBand x, Band *band)
+{
+    *band = (Band){-band->above, -band->below};
+    return x == BANDED_A ? BANDED_B : x == BANDED_B ? BANDED_A : x;
+}
+
 void cg_product(Func *f, const Node *n, Step *step)
 {
     Wide wa, wb, wc;
@@ -246,6 +263,9 @@ void cg_product(Func *f, const Node *n, Step *step)
     matrix(f, va, &wa, &p.a);
     matrix(f, vb, &wb, &p.b);
     matrix(f, n->out[0], &wc, &p.c);
+    Band band = {0, 0};
+    ProductBand which = banded(f, n, &band);
+    p.whole = which != BANDED_NONE;
     const Wide *const w[3] = {&wa, &wb, &wc};
     if (!batches(f, &p, w, n->out[0]))
         BUG("batch dimensions of a product that do not divide each other");
@@ -261,6 +281,7 @@ void cg_product(Func *f, const Node *n, Step *step)
         p.n = m;
         va = n->in[1];
         vb = n->in[0];
+        which = turn_band(which, &band);
         sc = stored(f, &p.c, p.m, p.n);
     }
     Side sa = stored(f, &p.a, p.m, p.k), sb = stored(f, &p.b, p.k, p.n);
@@ -271,6 +292,8 @@ void cg_product(Func *f, const Node *n, Step *step)
                      .adds = f->acc.at[n->out[0]],
                      .transposed_a = sa.trans,
                      .transposed_b = sb.trans,
+                     .banded = which,
+                     .band = band,
                      .m = p.m,
                      .n = p.n,
                      .k = p.k,

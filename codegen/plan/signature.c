@@ -34,6 +34,16 @@ static void put_lins(Record *b, const Lin *x, int n)
         put_lin(b, x[i]);
 }
 
+static void put_band(Record *b, int which, int line, Band band)
+{
+    put_int(b, which);
+    if (!which)
+        return;
+    put_int(b, line);
+    put_int(b, band.below);
+    put_int(b, band.above);
+}
+
 static void put_ints(Record *b, const int64_t *x, int n)
 {
     put_int(b, x != NULL);
@@ -73,6 +83,7 @@ static void put_nest(Record *b, const Step *s)
                              n->passes,        n->arg.n, n->stmt.n};
     put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
     put_lins(b, n->ext, n->nd);
+    put_band(b, n->banded, n->line, n->band);
     for (uint32_t i = 0; i < n->arg.n; i++) {
         put_int(b, (int64_t)n->arg.at[i].type);
         put_int(b, n->arg.at[i].acc);
@@ -88,6 +99,7 @@ static void put_product(Record *b, const Product *p)
     put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
     const Lin sizes[] = {p->m, p->n, p->k, p->a.ld, p->b.ld, p->c.ld};
     put_lins(b, sizes, (int)(sizeof sizes / sizeof *sizes));
+    put_band(b, (int)p->banded, 0, p->band);
     put_lins(b, p->count, p->nb);
     put_lins(b, p->a.stride, p->nb);
     put_lins(b, p->b.stride, p->nb);

@@ -308,6 +308,7 @@ StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index)
         sg->kernels[t].of.arena = sg->kernels[t].titles.arena = sg->kernels[t].text.a =
             sg->turns[t].of.arena = sg->a;
     split_outputs(sg);
+    cg_bands(p);
     sg->in_read = arena_array(sg->a, uint8_t, sg->stage->input.n + 1);
     sg->out_read = arena_array(sg->a, uint8_t, sg->stage->output.n + 1);
     sg->dy_read = arena_array(sg->a, uint8_t, dy_count(sg->stage) + 1);

@@ -102,17 +102,42 @@ static void point(Print *p, const char *lane)
             print_store(p, &n->stmt.at[i]);
 }
 
+/* A nest in a band has these at each row. */
+static const char *row_first(const Print *p)
+{
+    return p->n->banded && p->n->band.below > 1 - p->n->ext[p->n->line].c ? "first" : "0";
+}
+
+static const char *row_end(Print *p)
+{
+    return p->n->banded ? "end" : print_lin(p, p->n->ext[p->n->nd - 1]);
+}
+
+static void declare_band(Print *p)
+{
+    const Nest *n = p->n;
+    const char *line = p->dim[n->line];
+    text_line(p->t, "// the rest of the row is masked");
+    if (*row_first(p) != '0')
+        text_line(p->t, "const int64_t first = pp_band_first(%s, %" PRId64 ");", line,
+                  n->band.below);
+    text_line(p->t, "const int64_t end = pp_band_end(%s, %" PRId64 ", %s);", line, n->band.above,
+              print_lin(p, n->ext[n->nd - 1]));
+}
+
 static void lanes_innermost(Print *p, Lin ext)
 {
     int last = p->n->nd - 1;
-    const char *end = print_lin(p, ext), *whole = end;
+    const char *end = row_end(p), *whole = end;
     bool tail = ext.b != 0 || ext.c % NEST_LANES != 0;
-    if (ext.b != 0)
+    if (p->n->banded)
+        whole = tail ? "end - end % 16" : end;
+    else if (ext.b != 0)
         whole = arena_printf(p->a, "%s - %s %% 16", end, print_factor(p, ext));
     else
         whole = arena_printf(p->a, "%" PRId64, ext.c - ext.c % NEST_LANES);
     if (ext.b != 0 || ext.c >= NEST_LANES) {
-        print_open_loop(p, "int64_t", "j", "0", whole, NEST_LANES);
+        print_open_loop(p, "int64_t", "j", row_first(p), whole, NEST_LANES);
         text_line(p->t, "#pragma omp simd");
         text_line(p->t, "for (int k = 0; k < 16; k++) {");
         p->t->indent++;
@@ -152,7 +177,7 @@ static int open_row(Print *p)
     }
     p->dim[last] = "j";
     text_line(p->t, "#pragma omp simd");
-    print_open_loop(p, "int64_t", "j", "0", print_lin(p, n->ext[last]), 1);
+    print_open_loop(p, "int64_t", "j", row_first(p), row_end(p), 1);
     return n->nd - n->nouter;
 }
 
@@ -244,7 +269,7 @@ static void pass(Print *p)
         } else if (n->nouter > 0 || opened > 0 || n->kind == NEST_ROW) {
             text_line(p->t, "#pragma omp simd");
         }
-        print_open_loop(p, "int64_t", "j", "0", print_lin(p, n->ext[last]), 1);
+        print_open_loop(p, "int64_t", "j", row_first(p), row_end(p), 1);
         point(p, lane);
         print_close_block(p);
     }
@@ -300,6 +325,8 @@ static void rows_and_passes(Print *p)
                 size *= n->ext[d].c;
             text_line(p->t, "%s b%u[%" PRId64 "];", type_local(n->stmt.at[i].type), i, size);
         }
+    if (n->banded)
+        declare_band(p);
     widen_bools(p);
     for (p->pass = 0; p->pass < n->passes; p->pass++) {
         row_scalars(p, p->pass);

@@ -1,7 +1,19 @@
 /*
  * call.c - steps that are library calls: matrix products and convolutions.
  */
+#include <inttypes.h>
+
 #include "target.h"
+
+/* "PP_BAND_A, -127, 0, "; on the device all of it is computed. */
+static const char *band(const Out *o, const Product *p)
+{
+    static const char *const of[] = {"", "PP_BAND_A", "PP_BAND_B", "PP_BAND_C"};
+    if (p->banded == BANDED_NONE || o->target->device)
+        return "";
+    return arena_printf(o->a, "%s, %" PRId64 ", %" PRId64 ", ", of[p->banded], p->band.below,
+                        p->band.above);
+}
 
 void print_product(Out *o, const Step *s)
 {
@@ -11,11 +23,12 @@ void print_product(Out *o, const Step *s)
     const char *a = out_pointer(o, s, p->a.arg), *b = out_pointer(o, s, p->b.arg),
                *c = out_pointer(o, s, p->c.arg);
     const char *head = arena_printf(
-        o->a, "%s%d, %d, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s", o->target->context,
-        p->transposed_a, p->transposed_b, out_lin(o, p->m), out_lin(o, p->n), out_lin(o, p->k), one,
+        o->a, "%s%s%d, %d, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s", o->target->context,
+        band(o, p), p->transposed_a, p->transposed_b, out_lin(o, p->m), out_lin(o, p->n), out_lin(o, p->k), one,
         a, out_lin(o, p->a.ld), b, out_lin(o, p->b.ld), beta, c, out_lin(o, p->c.ld));
-    const char *function = arena_printf(o->a, "%s%s%sgemm", o->target->call, type_library(p->type),
-                                        p->result == p->type ? "" : type_library(p->result));
+    const char *function =
+        arena_printf(o->a, "%s%s%sgemm%s", o->target->call, type_library(p->type),
+                     p->result == p->type ? "" : type_library(p->result), *band(o, p) ? "_band" : "");
     if (p->nb == 0)
         text_line(&o->text, "%s(%s);", function, head);
     else

@@ -239,6 +239,34 @@ PP_HALF_PRODUCT(bsgemm, float)
 PP_HALF_PRODUCT(hsgemm, float)
 #undef PP_HALF_PRODUCT
 
+/*
+ * band.c: products in which one matrix counts only in a band, as masked attention has them: of its
+ * elements (i, j) those with below <= j - i <= above (causal: above = 0).  It is cut into tiles of
+ * PP_TILE x PP_TILE from (0, 0) on; tiles without any element of the band are left out.
+ *   PP_BAND_A, PP_BAND_B  op(A) or op(B) is zero in those tiles: they are not read
+ *   PP_BAND_C             nobody reads C there: they are not written
+ * Each tile row of op(A), or tile column of op(B) or C, is a product of its own.
+ */
+enum { PP_TILE = 32 };
+enum { PP_BAND_A = 1, PP_BAND_B, PP_BAND_C };
+/* S: of alpha and beta; T, R: of the operands and the result */
+#define PP_BAND_PRODUCT(NAME, S, T, R)                                                             \
+    void pp_##NAME##_band(int which, int64_t below, int64_t above, int ta, int tb, int64_t m,      \
+                          int64_t n, int64_t k, S alpha, const T *a, int64_t lda, const T *b,      \
+                          int64_t ldb, S beta, R *c, int64_t ldc);                                 \
+    void pp_##NAME##_band_batched(                                                                 \
+        int which, int64_t below, int64_t above, int ta, int tb, int64_t m, int64_t n, int64_t k,  \
+        S alpha, const T *a, int64_t lda, const T *b, int64_t ldb, S beta, R *c, int64_t ldc,      \
+        int rank, const int64_t *count, const int64_t *stride_a, const int64_t *stride_b,          \
+        const int64_t *stride_c);
+PP_BAND_PRODUCT(sgemm, float, float, float)
+PP_BAND_PRODUCT(dgemm, double, double, double)
+PP_BAND_PRODUCT(bgemm, float, uint16_t, uint16_t)
+PP_BAND_PRODUCT(hgemm, float, uint16_t, uint16_t)
+PP_BAND_PRODUCT(bsgemm, float, uint16_t, float)
+PP_BAND_PRODUCT(hsgemm, float, uint16_t, float)
+#undef PP_BAND_PRODUCT
+
 /* conv.c: convolutions, 1-d to 3-d, each sample by itself as a matrix product of its gathered input
    (im2col, in blocks of lines) or, for few channels, directly: bits depend neither on the rows nor
    on the threads.  All tensors dense NC[D][H]W; weights [M, C/group, k...].  open() takes the

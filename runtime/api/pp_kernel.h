@@ -82,6 +82,19 @@ PP_KERNEL_FN int64_t pp_index(int64_t i, int64_t n)
     return at;
 }
 
+/* The columns of row i that lie in tiles of the band (pp.h), of `columns`: from first up to end. */
+PP_KERNEL_FN int64_t pp_band_first(int64_t i, int64_t below)
+{
+    const int64_t j = i / PP_TILE * PP_TILE + below;
+    return j < 0 ? 0 : j / PP_TILE * PP_TILE;
+}
+PP_KERNEL_FN int64_t pp_band_end(int64_t i, int64_t above, int64_t columns)
+{
+    int64_t j = (i / PP_TILE + 1) * PP_TILE + above;
+    j = j < 0 ? 0 : (j + PP_TILE - 1) / PP_TILE * PP_TILE;
+    return j < columns ? j : columns;
+}
+
 PP_KERNEL_FN int64_t pp_pad_edge(int64_t i, int64_t n) { return i < 0 ? 0 : i >= n ? n - 1 : i; }
 PP_KERNEL_FN int64_t pp_pad_wrap(int64_t i, int64_t n) { return (i % n + n) % n; }
 PP_KERNEL_FN int64_t pp_pad_reflect(int64_t i, int64_t n)

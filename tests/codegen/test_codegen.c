@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/file/npy.h"
-#include "nets.h"
+#include "net_masks.h"
 #include "stage_run.h"
 #include "tap.h"
 
@@ -262,6 +262,7 @@ static const struct {
     {"picks", net_picks},
     {"state", net_state},
     {"blocks", net_blocks},
+    {"masks", net_masks},
     {"empty", net_empty},
 };
 
@@ -313,14 +314,15 @@ static int tests(int argc, char **argv, const char *dir, const Device *device)
                         &whole, true);
         return tap_done();
     }
-    if (argc > 1)
+    const char *only = argc > 2 && !strcmp(argv[1], "--net") ? argv[2] : NULL;
+    if (argc > 1 && !only)
         return model_main(argc, argv, dir, device);
-    for (uint32_t i = 0; i < CASES; i += RULES) {
+    for (uint32_t i = 0; i < CASES && !only; i += RULES) {
         check_rules(dir, device, i, i + RULES < CASES ? RULES : CASES - i, DT_F32);
         check_rules(dir, device, i, i + RULES < CASES ? RULES : CASES - i, DT_F64);
     }
     for (unsigned i = 0; i < sizeof nets / sizeof *nets; i++)
-        for (uint32_t cuts = 0; cuts < 3; cuts++)
+        for (uint32_t cuts = 0; cuts < 3 && (!only || !strcmp(only, nets[i].name)); cuts++)
             check_small((Small){.dir = dir,
                                 .device = device,
                                 .name = nets[i].name,
@@ -328,7 +330,7 @@ static int tests(int argc, char **argv, const char *dir, const Device *device)
                                 .seed = 1,
                                 .cuts = cuts},
                         &whole, false);
-    for (uint32_t seed = 1; seed < 3; seed++)
+    for (uint32_t seed = 1; seed < 3 && !only; seed++)
         for (uint32_t cuts = 0; cuts < (device ? 1 : 3);
              cuts += 2) /* the device's sums follow strides, which a cut changes here */
             check_small((Small){.dir = dir,
@@ -338,7 +340,7 @@ static int tests(int argc, char **argv, const char *dir, const Device *device)
                                 .seed = seed,
                                 .cuts = cuts},
                         &whole, false);
-    for (uint32_t seed = 14; seed < 20; seed++)
+    for (uint32_t seed = 14; seed < 20 && !only; seed++)
         for (uint32_t cuts = 0; cuts < 3; cuts += 2)
             check_small((Small){.dir = dir,
                                 .device = device,

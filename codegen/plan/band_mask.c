@@ -1,0 +1,158 @@
+/*
+ * band_mask.c - constants as masks.  In: a condition, or a term that is added to scores.  Out: the
+ * band j - i in which all its elements lie that let a score through.
+ */
+#include <math.h>
+
+#include "band.h"
+
+static double element(const Value *v, int64_t i)
+{
+    int64_t whole;
+    double x = cg_element(v, i, &whole);
+    return dtype_is_float(v->dtype) ? x : (double)whole;
+}
+
+static bool readable(const Value *v)
+{
+    return v->kind == V_CONST && v->data && dtype_is_computable(v->dtype);
+}
+
+bool band_pays(Band b, int64_t m, int64_t n)
+{
+    int64_t tiles = 0, live = 0;
+    for (int64_t i = 0; i < m; i += NEST_TILE) {
+        tiles += (n + NEST_TILE - 1) / NEST_TILE;
+        int64_t columns = band_end(b, i, n) - band_first(b, i);
+        live += columns > 0 ? (columns + NEST_TILE - 1) / NEST_TILE : 0;
+    }
+    return 8 * live <= 7 * tiles;
+}
+
+static Mask of_constant(const Value *v, MaskAsk ask)
+{
+    const Shape *s = &v->shape;
+    Mask k = {.constant = true, .minus_inf = true};
+    int64_t m = s->d[s->rank - 2], n = s->d[s->rank - 1], lines = shape_elements(s) / n;
+    k.band = (Band){n, -m};
+    for (int64_t l = 0; l < lines; l++) {
+        int64_t i = l % m, seen = 0;
+        for (int64_t j = 0; j < n; j++) {
+            double x = element(v, l * n + j);
+            if (ask == MASK_HIGH ? x > BAND_LOWEST : (x != 0) == (ask == MASK_TRUE)) {
+                k.band.below = j - i < k.band.below ? j - i : k.band.below;
+                k.band.above = j - i > k.band.above ? j - i : k.band.above;
+                seen++;
+            } else {
+                k.minus_inf &= x == -(double)INFINITY;
+            }
+        }
+        if (seen == 0)
+            return (Mask){0}; /* a row of which all is masked has no softmax, or an even one */
+    }
+    k.yes = band_pays(k.band, m, n);
+    return k;
+}
+
+/* The last two dimensions are the operand's. */
+static bool keeps_matrix(const Graph *g, const Node *n)
+{
+    const Shape *x = &val(g, n->in[0])->shape, *y = &val(g, n->out[0])->shape;
+    return (n->op == OP_Identity || n->op == OP_Expand || n->op == OP_Reshape) && x->rank >= 2 &&
+           y->rank >= 2 && x->d[x->rank - 1] == y->d[y->rank - 1] &&
+           x->d[x->rank - 2] == y->d[y->rank - 2];
+}
+
+static Mask find(Masks *k, ValueId v, MaskAsk ask)
+{
+    const Value *x = val(k->g, v);
+    if (x->shape.rank < 2 || shape_elements(&x->shape) == 0)
+        return (Mask){0};
+    if (readable(x))
+        return of_constant(x, ask);
+    if (x->kind != V_NODE)
+        return (Mask){0};
+    const Node *n = &k->g->node.at[x->node];
+    if (keeps_matrix(k->g, n))
+        return mask_of(k, n->in[0], ask);
+    if (n->op == OP_Not && ask != MASK_HIGH)
+        return mask_of(k, n->in[0], ask == MASK_TRUE ? MASK_FALSE : MASK_TRUE);
+    /* true where both are: within the band of either, but perhaps nowhere in a row */
+    if ((n->op == OP_And && ask == MASK_TRUE) || (n->op == OP_Or && ask == MASK_FALSE))
+        for (int i = 0; i < 2; i++) {
+            const Shape *s = &val(k->g, n->in[i])->shape;
+            Mask m = {0};
+            if (s->rank >= 2 && s->d[s->rank - 1] == x->shape.d[x->shape.rank - 1] &&
+                s->d[s->rank - 2] == x->shape.d[x->shape.rank - 2])
+                m = mask_of(k, n->in[i], ask);
+            m.constant = false;
+            if (m.yes)
+                return m;
+        }
+    return (Mask){0};
+}
+
+Mask mask_of(Masks *k, ValueId v, MaskAsk ask)
+{
+    uint64_t key = (uint64_t)v * MASK_ASKED + ask;
+    uint32_t at = idmap_get(&k->at, key);
+    if (at != NONE)
+        return k->mask.at[at];
+    Mask m = find(k, v, ask);
+    *idmap_at(k->a, &k->at, key) = k->mask.n;
+    vec_push(k->a, &k->mask, m);
+    return m;
+}
+
+static bool all_at_most(const Graph *g, ValueId v, double least, double most)
+{
+    const Value *x = val(g, v);
+    while (x->kind == V_NODE && keeps_matrix(g, &g->node.at[x->node]))
+        x = val(g, g->node.at[x->node].in[0]);
+    if (!readable(x))
+        return false;
+    for (int64_t i = 0; i < shape_elements(&x->shape); i++)
+        if (!(element(x, i) >= least && element(x, i) <= most))
+            return false;
+    return true;
+}
+
+bool mask_is_zero(const Graph *g, ValueId v) { return all_at_most(g, v, 0, 0); }
+
+bool mask_is_low(const Graph *g, ValueId v, bool *minus_inf)
+{
+    const double inf = (double)INFINITY;
+    *minus_inf = all_at_most(g, v, -inf, -inf);
+    return *minus_inf || all_at_most(g, v, -inf, BAND_LOWEST);
+}
+
+static bool moderate(const Graph *g, ValueId v, int depth)
+{
+    const double most = 0x1p100;
+    const Value *x = val(g, v);
+    if (x->kind == V_PARAM)
+        return true;
+    if (x->kind == V_CONST)
+        return all_at_most(g, v, -most, most);
+    if (x->kind != V_NODE || depth == 0)
+        return false;
+    const Node *n = &g->node.at[x->node];
+    switch (n->op) {
+    case OP_MatMul:
+    case OP_Tanh: return true;
+    case OP_Add:
+    case OP_Sub:
+    case OP_Mul:
+        return moderate(g, n->in[0], depth - 1) && moderate(g, n->in[1], depth - 1);
+    case OP_Div: return moderate(g, n->in[0], depth - 1) && val(g, n->in[1])->kind == V_CONST;
+    case OP_Neg:
+    case OP_Cast:
+    case OP_Identity:
+    case OP_Reshape:
+    case OP_Expand:
+    case OP_Transpose: return moderate(g, n->in[0], depth - 1);
+    default: return false;
+    }
+}
+
+bool mask_is_moderate(const Graph *g, ValueId v) { return moderate(g, v, 12); }
