@@ -35,7 +35,7 @@ static Band turned(Band b) { return (Band){-b.above, -b.below}; }
 static bool may_have_band(const Value *x)
 {
     int r = x->shape.rank;
-    return (x->dtype == DT_F32 || x->dtype == DT_F64) && r >= 2 && x->batch < r - 2 &&
+    return dtype_is_float(x->dtype) && r >= 2 && x->batch < r - 2 &&
            x->shape.d[r - 1] > NEST_TILE && x->shape.d[r - 2] > NEST_TILE;
 }
 

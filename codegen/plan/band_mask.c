@@ -8,9 +8,7 @@
 
 static double element(const Value *v, int64_t i)
 {
-    int64_t whole;
-    double x = cg_element(v, i, &whole);
-    return dtype_is_float(v->dtype) ? x : (double)whole;
+    return element_double(v->dtype, v->data, i);
 }
 
 static bool readable(const Value *v)

@@ -5,15 +5,16 @@
 # built LIBRARY FLAGS...: the tests with it
 built() {
     local what=$1 t; shift
-    for t in test_gemm test_gemm_half; do
+    for t in test_gemm test_gemm_half test_band; do
         if ! "${CC:-cc}" -O2 -march=native -std=gnu11 -fopenmp -ffp-contract=off $includes -o "$work/$what.$t" "$top/tests/runtime/$t.c" \
-            "$top/runtime/device/cpu/gemm.c" "$top/runtime/device/cpu/gemm_half.c" "$@" -lm 2>/dev/null; then
+            "$top/runtime/device/cpu/gemm.c" "$top/runtime/device/cpu/gemm_half.c" "$top/runtime/device/cpu/band.c" "$@" -lm 2>/dev/null; then
             skip "products by $what" "not found"
             return
         fi
     done
     ok "products by $what" "$work/$what.test_gemm"
     ok "products of half types by $what" "$work/$what.test_gemm_half"
+    ok "products within a band by $what" "$work/$what.test_band"
 }
 built oneDNN -DPP_DNNL -ldnnl
 # What a CPU without these instructions would do; where this one has them, the roads are others.

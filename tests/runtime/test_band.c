@@ -49,7 +49,7 @@ static int agrees(const Case *s, double *worst, int *same, int *threads)
     size_t na = (size_t)((s->ta ? s->k : s->m) * lda), nb = (size_t)((s->tb ? s->n : s->k) * ldb),
            nc = (size_t)(s->m * ldc);
     float *a = malloc(na * 4), *b = malloc(nb * 4), *c = malloc(nc * 4), *za = malloc(na * 4),
-          *zb = malloc(nb * 4), *zc = malloc(nc * 4), *t = malloc(nc * 4);
+          *zb = malloc(nb * 4), *zc = malloc(nc * 4), *t = malloc(4 * nc * 4);
     double *da = malloc(na * 8), *db = malloc(nb * 8), *dc = malloc(nc * 8);
     int64_t rows = s->which == PP_BAND_B ? s->k : s->m, columns = s->which == PP_BAND_A ? s->k : s->n;
     for (size_t i = 0; i < na; i++)
@@ -93,13 +93,14 @@ static int agrees(const Case *s, double *worst, int *same, int *threads)
             good &= x == x && dc[i * ldc + j] == dc[i * ldc + j];
         }
 #ifdef _OPENMP
-    const int64_t two[1] = {2}, none[1] = {0};
+    const int64_t four[1] = {4}, none[1] = {0}, apart[1] = {(int64_t)nc};
     omp_set_num_threads(3);
-    for (size_t i = 0; i < nc; i++)
+    for (size_t i = 0; i < 4 * nc; i++)
         t[i] = 7;
     pp_sgemm_band_batched(s->which, s->below, s->above, s->ta, s->tb, s->m, s->n, s->k, 0.5f, a, lda,
-                          b, ldb, 0, t, ldc, 1, two, none, none, none);
-    *threads &= memcmp(t, c, nc * 4) == 0;
+                          b, ldb, 0, t, ldc, 1, four, none, none, apart);
+    for (size_t i = 0; i < 4; i++)
+        *threads &= memcmp(t + i * nc, c, nc * 4) == 0;
     omp_set_num_threads(1);
 #endif
     (void)threads;
@@ -131,6 +132,42 @@ static int batched(void)
     return 1;
 }
 
+/* Every type, in a batch, with whole numbers: no order of addition rounds, and bits are those of the
+   whole product.  NUMBER: -2 to 2 in the type of A and B. */
+#define EXACT(NAME, BAND, BATCHED, S, T, R, ...)                                                   \
+    static int NAME##_is_exact(void)                                                               \
+    {                                                                                              \
+        enum { B = 3, M = 70, N = 65, K = 40 };                                                    \
+        static const T NUMBER[] = {__VA_ARGS__};                                                   \
+        static T a[B * M * K], b[B * K * N];                                                       \
+        static R c[B * M * N], d[B * M * N];                                                       \
+        const int64_t count[] = {B}, sa[] = {M * K}, sb[] = {K * N}, sc[] = {M * N};               \
+        int same = 1;                                                                              \
+        for (int64_t i = 0; i < B * M * K; i++)                                                    \
+            a[i] = NUMBER[live(i / K % M, i % K, -M, 0) ? (int)(2 + 2 * uniform()) : 2];           \
+        for (int64_t i = 0; i < B * K * N; i++)                                                    \
+            b[i] = NUMBER[(int)(2 + 2 * uniform())];                                               \
+        pp_##NAME##_batched(0, 0, M, N, K, (S)1, a, K, b, N, (S)0, c, N, 1, count, sa, sb, sc);    \
+        BATCHED(PP_BAND_A, -M, 0, 0, 0, M, N, K, (S)1, a, K, b, N, (S)0, d, N, 1, count, sa, sb,   \
+                sc);                                                                               \
+        same &= memcmp(c, d, sizeof c) == 0;                                                       \
+        memset(d, 0, sizeof d);                                                                    \
+        BAND(PP_BAND_A, -M, 0, 0, 0, M, N, K, (S)1, a, K, b, N, (S)0, d, N);                       \
+        return same && memcmp(c, d, sizeof *c * M * N) == 0;                                       \
+    }
+EXACT(sgemm, pp_sgemm_band, pp_sgemm_band_batched,
+      float, float, float, -2, -1, 0, 1, 2)
+EXACT(dgemm, pp_dgemm_band, pp_dgemm_band_batched,
+      double, double, double, -2, -1, 0, 1, 2)
+EXACT(bgemm, pp_bgemm_band, pp_bgemm_band_batched,
+      float, uint16_t, uint16_t, 0xc000, 0xbf80, 0, 0x3f80, 0x4000)
+EXACT(bsgemm, pp_bsgemm_band, pp_bsgemm_band_batched,
+      float, uint16_t, float, 0xc000, 0xbf80, 0, 0x3f80, 0x4000)
+EXACT(hgemm, pp_hgemm_band, pp_hgemm_band_batched,
+      float, uint16_t, uint16_t, 0xc000, 0xbc00, 0, 0x3c00, 0x4000)
+EXACT(hsgemm, pp_hsgemm_band, pp_hsgemm_band_batched,
+      float, uint16_t, float, 0xc000, 0xbc00, 0, 0x3c00, 0x4000)
+
 int main(void)
 {
     static const struct { int64_t below, above; } band[] = {
@@ -151,6 +188,9 @@ int main(void)
     printf("# worst %.3g, %s bits\n", worst, same ? "the same" : "other");
     ok(threads, "and the same bits with several threads");
     ok(batched(), "a batch over strided heads");
+    ok(sgemm_is_exact() && dgemm_is_exact() && bgemm_is_exact() && bsgemm_is_exact() &&
+           hgemm_is_exact() && hsgemm_is_exact(),
+       "every type");
     printf("1..%d\n", number);
     return failed;
 }
