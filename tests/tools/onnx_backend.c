@@ -91,28 +91,17 @@ static Tensor widened(Arena *a, const Onnx__TensorProto *p, Dtype t)
     x.data = arena_alloc(a, n * 8 + 8);
     for (size_t i = 0; i < n; i++) {
         double v = element(p, i);
-        switch (t) {
-        case DT_F32: ((float *)x.data)[i] = (float)v; break;
-        case DT_F64: ((double *)x.data)[i] = v; break;
-        case DT_I32: ((int32_t *)x.data)[i] = (int32_t)(int64_t)v; break;
-        case DT_I64: ((int64_t *)x.data)[i] = (int64_t)v; break;
-        case DT_BOOL: ((uint8_t *)x.data)[i] = v != 0; break;
-        default: exit(REFUSED);
-        }
+        if (dtype_is_float(t))
+            element_set_double(t, x.data, (int64_t)i, v);
+        else
+            element_set_int(t, x.data, (int64_t)i, t == DT_BOOL ? v != 0 : (int64_t)v);
     }
     return x;
 }
 
 static double computed(const Tensor *x, size_t i)
 {
-    switch (x->dtype) {
-    case DT_F32: return (double)((const float *)x->data)[i];
-    case DT_F64: return ((const double *)x->data)[i];
-    case DT_I32: return ((const int32_t *)x->data)[i];
-    case DT_I64: return (double)((const int64_t *)x->data)[i];
-    case DT_BOOL: return ((const uint8_t *)x->data)[i];
-    default: exit(REFUSED);
-    }
+    return element_double(x->dtype, x->data, (int64_t)i);
 }
 
 /* ---- one case ---- */
