@@ -269,8 +269,9 @@ PP_BAND_PRODUCT(hsgemm, float, uint16_t, float)
 
 /* conv.c: convolutions, 1-d to 3-d, each sample by itself as a matrix product of its gathered input
    (im2col, in blocks of lines) or, for few channels, directly: bits depend neither on the rows nor
-   on the threads.  All tensors dense NC[D][H]W; weights [M, C/group, k...].  open() takes the
-   scratch memory; NULL when there is none. */
+   on the threads.  All tensors dense NC[D][H]W; weights [M, C/group, k...].  Of dtype PP_BF16 and
+   PP_F16 sums are float32 and rounded once; dw is float32.  open() takes the scratch memory; NULL
+   when there is none. */
 typedef struct {
     int dtype, spatial;                                 /* 1, 2 or 3 */
     /* input and output channels of the (direct) convolution */

@@ -1,7 +1,8 @@
 /* Convolutions against seven nested loops in double: 1 to 3 dimensions, strides, dilations, uneven
-   padding, groups, depthwise, pointwise; forward, both gradients, float and double; and the bits
+   padding, groups, depthwise, pointwise; forward, both gradients, float, double, bf16 and f16; and the bits
    for any rows and threads. */
 #include "runtime/api/pp.h"
+#include "runtime/api/pp_half.h"
 #include "runtime/device/library.h"
 
 #include <math.h>
@@ -70,25 +71,38 @@ static void naive(int64_t y, int64_t x, int64_t w, void *arg)
     v->dw[w] += v->dy[y] * v->x[x];
 }
 
+static double value(const void *p, int64_t i, int dtype)
+{
+    switch (dtype) {
+    case PP_F64: return ((const double *)p)[i];
+    case PP_BF16: return (double)pp_from_bf16(((const uint16_t *)p)[i]);
+    case PP_F16: return (double)pp_from_f16(((const uint16_t *)p)[i]);
+    default: return (double)((const float *)p)[i];
+    }
+}
+
 static double off(const void *got, const double *want, int64_t n, int dtype)
 {
     double e = 0, scale = 1;
     for (int64_t i = 0; i < n; i++) {
         scale = fmax(scale, fabs(want[i]));
-        e = fmax(
-            e, fabs((dtype == PP_F64 ? ((const double *)got)[i] : (double)((const float *)got)[i]) -
-                    want[i]));
+        e = fmax(e, fabs(value(got, i, dtype) - want[i]));
     }
     return e / scale;
 }
 
-static void to_float(void *out, const double *in, int64_t n, int dtype)
+/* Rounds `in` too, to what the type holds. */
+static void to_type(void *out, double *in, int64_t n, int dtype)
 {
     for (int64_t i = 0; i < n; i++) {
         if (dtype == PP_F64)
             ((double *)out)[i] = in[i];
-        else
+        else if (dtype == PP_F32)
             ((float *)out)[i] = (float)in[i];
+        else
+            ((uint16_t *)out)[i] =
+                dtype == PP_BF16 ? pp_to_bf16((float)in[i]) : pp_to_f16((float)in[i]);
+        in[i] = value(out, i, dtype);
     }
 }
 
@@ -116,16 +130,20 @@ static int one(const PpConvShape *shape, int dtype, int *bits)
         w[i] = uniform();
     for (int64_t i = 0; i < ny; i++)
         dy[i] = uniform();
-    to_float(fx, x, nx, dtype), to_float(fw, w, nw, dtype), to_float(fdy, dy, ny, dtype);
+    to_type(fx, x, nx, dtype), to_type(fw, w, nw, dtype), to_type(fdy, dy, ny, dtype);
     Naive v = {x, w, dy, y, dx, dw};
     pairs(&s, ROWS, naive, &v);
     PpConv *c = pp_conv_open(&s, 1);
     pp_conv_forward(c, ROWS, fx, fw, fy);
     pp_conv_backward_data(c, ROWS, fdy, fw, fdx);
     pp_conv_backward_weight(c, ROWS, fx, fdy, fdw, 0);
+    /* of half types one rounding more, but not of the weights' gradient, which is float32 */
+    int half = dtype == PP_BF16 || dtype == PP_F16, sums = half ? PP_F32 : dtype;
     double tol = dtype == PP_F64 ? 1e-13 : 1e-5,
-           e = fmax(off(fy, y, ny, dtype), fmax(off(fdx, dx, nx, dtype), off(fdw, dw, nw, dtype)));
-    size_t size = dtype == PP_F64 ? 8 : 4;
+           e = fmax(off(fy, y, ny, dtype), off(fdx, dx, nx, dtype));
+    int good = e < (half ? (dtype == PP_BF16 ? 0x1p-8 : 0x1p-11) + tol : tol) &&
+               off(fdw, dw, nw, sums) < tol;
+    size_t size = dtype == PP_F64 ? 8 : half ? 2 : 4, size_dw = dtype == PP_F64 ? 8 : 4;
     /* fewer rows, more threads: the same bits; accumulation sample by sample equals all at once */
 #ifdef _OPENMP
     omp_set_num_threads(3);
@@ -138,7 +156,7 @@ static int one(const PpConvShape *shape, int dtype, int *bits)
     for (int64_t n = 0; n < ROWS; n++)
         pp_conv_backward_weight(c3, 1, (char *)fx + (size_t)(n * nx / ROWS) * size,
                                 (char *)fdy + (size_t)(n * ny / ROWS) * size, again, n > 0);
-    *bits &= !memcmp(again, fdw, (size_t)nw * size);
+    *bits &= !memcmp(again, fdw, (size_t)nw * size_dw);
     pp_conv_close(c3);
     pp_conv_close(c);
 #ifdef _OPENMP
@@ -146,7 +164,7 @@ static int one(const PpConvShape *shape, int dtype, int *bits)
 #endif
     free(x), free(y), free(w), free(dy), free(dx), free(dw), free(fx), free(fy), free(fw),
         free(fdy), free(fdx), free(fdw), free(again);
-    return e < tol;
+    return good;
 }
 
 /* Scratch is shared by what opens with one library; one that cannot be had is said, and nothing
@@ -197,7 +215,9 @@ int main(void)
     omp_set_num_threads(1);
 #endif
     for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)
-        ok(one(&cases[i].s, PP_F32, &bits) && one(&cases[i].s, PP_F64, &bits), cases[i].what);
+        ok(one(&cases[i].s, PP_F32, &bits) && one(&cases[i].s, PP_F64, &bits) &&
+               one(&cases[i].s, PP_BF16, &bits) && one(&cases[i].s, PP_F16, &bits),
+           cases[i].what);
     libraries(&cases[1].s);
     ok(bits, "the same bits for fewer rows, for three threads, and sample by sample");
     printf("1..%d\n", number);

@@ -4,9 +4,11 @@
  * in order).
  *
  * Each sample is computed by itself, in a fixed order, so bits depend neither on the rows of a
- * microbatch nor on the threads; threads share out samples.  Scratch memory is one block for all
+ * microbatch nor on the threads; threads share out samples.  bf16 and f16 are summed in float32; of
+ * them the weights' gradient is float32 (pp.h).  Scratch memory is one block for all
  * convolutions of a PpLibrary, as large as the largest needs.
  */
+#include "api/pp_half.h"
 #include "core/core.h"
 #include "device/library.h"
 
@@ -22,7 +24,9 @@ _Thread_local PpLibrary *pp_library;
 
 struct PpConv {
     int dtype, threads, pointwise, direct;
-    int64_t group, c, m, cg, mg, taps, in_size, out_size, lines, block, col_bytes;
+    int64_t group, c, m, cg, mg, taps, in_size, out_size, lines, block;
+    /* Scratch of a thread: gathered lines, and from room_at on sums of another type */
+    int64_t room_at, scratch_bytes;
     int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
     /* Per tap of the last dimension: outputs [lo, hi) that read inside the input */
     int64_t *lo, *hi;
@@ -49,16 +53,65 @@ static double *f64_writable(const double *p)
     return any.out;
 }
 
+static void bf16_widen(float *to, const uint16_t *from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = pp_from_bf16(from[i]);
+}
+
+static void bf16_narrow(uint16_t *to, const float *from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = pp_to_bf16(from[i]);
+}
+
+static void f16_widen(float *to, const uint16_t *from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = pp_from_f16(from[i]);
+}
+
+static void f16_narrow(uint16_t *to, const float *from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = pp_to_f16(from[i]);
+}
+
 #define T float
+#define S float
 #define NAME(x) f32_##x
 #define GEMM pp_sgemm
+#define GEMM_SUM pp_sgemm
 #include "conv_body.h"
 #undef T
+#undef S
 #undef NAME
 #undef GEMM
+#undef GEMM_SUM
 #define T double
+#define S double
 #define NAME(x) f64_##x
 #define GEMM pp_dgemm
+#define GEMM_SUM pp_dgemm
+#include "conv_body.h"
+#undef T
+#undef S
+#undef NAME
+#undef GEMM
+#undef GEMM_SUM
+#define HALF
+#define T uint16_t
+#define S float
+#define NAME(x) bf16_##x
+#define GEMM pp_bgemm
+#define GEMM_SUM pp_bsgemm
+#include "conv_body.h"
+#undef NAME
+#undef GEMM
+#undef GEMM_SUM
+#define NAME(x) f16_##x
+#define GEMM pp_hgemm
+#define GEMM_SUM pp_hsgemm
 #include "conv_body.h"
 
 /* Shape in three dimensions, sizes, and how many output lines make a block. */
@@ -96,7 +149,15 @@ static void normalise(PpConv *v, const PpConvShape *s)
         v->block = 1;
     if (v->pointwise)
         v->block = v->lines;
-    v->col_bytes = v->pointwise || v->direct ? 0 : align_up(line_bytes * v->block);
+    v->room_at = v->pointwise || v->direct ? 0 : align_up(line_bytes * v->block);
+    v->scratch_bytes = v->room_at;
+    if (s->dtype != PP_BF16 && s->dtype != PP_F16)
+        return;
+    int64_t in = v->c * v->in_size, out = v->m * v->out_size, weights = v->m * v->cg * v->taps;
+    if (v->direct)
+        v->scratch_bytes += align_up((in + out + weights) * (int64_t)sizeof(float));
+    else if (!v->pointwise)
+        v->scratch_bytes += align_up(in * (int64_t)sizeof(float));
 }
 
 /* Outputs of tap k of the last dimension that read inside the input. */
@@ -138,7 +199,7 @@ PpConv *pp_conv_open(const PpConvShape *s, int threads)
         v->lo = calloc((size_t)(2 * v->kernel[2] + 1), sizeof *v->lo);
         v->library = pp_library ? pp_library : &v->own;
     }
-    if (v && v->lo && grow_scratch(v->library, v->col_bytes * v->threads)) {
+    if (v && v->lo && grow_scratch(v->library, v->scratch_bytes * v->threads)) {
         bound_taps(v);
         return v;
     }
@@ -183,42 +244,53 @@ static int team(const PpConv *v, int64_t rows)
     return rows >= n ? n : 1;
 }
 
-#define EACH_SAMPLE(call)                                                                          \
-    do {                                                                                           \
-        int members = team(v, rows);                                                               \
-        _Pragma("omp parallel for num_threads(members) schedule(static) if (members > 1)") for (   \
-            int64_t n = 0; n < rows; n++)                                                          \
-        {                                                                                          \
-            void *col = v->library->scratch + v->col_bytes * (members > 1 ? thread_number() : 0);  \
-            call;                                                                                  \
-        }                                                                                          \
-    } while (0)
+/* The functions of an element type, of one sample each. */
+typedef void Sample(const PpConv *v, int64_t n, const void *a, const void *b, void *result,
+                    char *scratch);
+typedef struct {
+    Sample *forward, *data, *weight;
+} Functions;
+
+static const Functions *functions(const PpConv *v)
+{
+    static const Functions f32 = {f32_forward, f32_data, f32_weight},
+                           f64 = {f64_forward, f64_data, f64_weight},
+                           bf16 = {bf16_forward, bf16_data, bf16_weight},
+                           f16 = {f16_forward, f16_data, f16_weight};
+    switch (v->dtype) {
+    case PP_F64: return &f64;
+    case PP_BF16: return &bf16;
+    case PP_F16: return &f16;
+    default: return &f32;
+    }
+}
+
+static void each_sample(const PpConv *v, Sample *of, int64_t rows, const void *a, const void *b,
+                        void *result)
+{
+    int members = team(v, rows);
+#pragma omp parallel for num_threads(members) schedule(static) if (members > 1)
+    for (int64_t n = 0; n < rows; n++)
+        of(v, n, a, b, result,
+           v->library->scratch + v->scratch_bytes * (members > 1 ? thread_number() : 0));
+}
 
 void pp_conv_forward(PpConv *v, int64_t rows, const void *x, const void *w, void *y)
 {
-    if (v->dtype == PP_F64)
-        EACH_SAMPLE(f64_forward(v, n, x, w, y, col));
-    else
-        EACH_SAMPLE(f32_forward(v, n, x, w, y, col));
+    each_sample(v, functions(v)->forward, rows, x, w, y);
 }
 
 void pp_conv_backward_data(PpConv *v, int64_t rows, const void *dy, const void *w, void *dx)
 {
-    if (v->dtype == PP_F64)
-        EACH_SAMPLE(f64_data(v, n, dy, w, dx, col));
-    else
-        EACH_SAMPLE(f32_data(v, n, dy, w, dx, col));
+    each_sample(v, functions(v)->data, rows, dy, w, dx);
 }
 
+/* Samples are added in order. */
 void pp_conv_backward_weight(PpConv *v, int64_t rows, const void *x, const void *dy, void *dw,
                              int accumulate)
 {
     if (!accumulate)
         memset(dw, 0, (size_t)(v->m * v->cg * v->taps) * (v->dtype == PP_F64 ? 8 : 4));
-    for (int64_t n = 0; n < rows; n++) {
-        if (v->dtype == PP_F64)
-            f64_weight(v, n, x, dy, dw, v->library->scratch);
-        else
-            f32_weight(v, n, x, dy, dw, v->library->scratch);
-    }
+    for (int64_t n = 0; n < rows; n++)
+        functions(v)->weight(v, n, x, dy, dw, v->library->scratch);
 }

@@ -1,6 +1,7 @@
 /*
  * conv_body.h - the body of conv.c for one element type: T, NAME(x), GEMM are defined by the
- * includer.
+ * includer, and S, the type of sums, with GEMM_SUM, the product with such a result.  Where T is a
+ * half type (HALF), sums are of float and rounded once, when all that belongs to them is added.
  *
  * A sample's convolution is a matrix product over blocks of output lines: col[K][lines * width], K
  * = channels of a group x kernel taps, is gathered from the input (im2col) for as many lines as
@@ -34,8 +35,8 @@ static void NAME(gather_row)(const PpConv *v, const T *x, int64_t kd, int64_t kh
 }
 
 /* The reverse: adds one row of col back into the input's gradient. */
-static void NAME(scatter_row)(const PpConv *v, T *x, int64_t kd, int64_t kh, int64_t kw,
-                              int64_t line, int64_t lines, const T *col)
+static void NAME(scatter_row)(const PpConv *v, S *x, int64_t kd, int64_t kh, int64_t kw,
+                              int64_t line, int64_t lines, const S *col)
 {
     int64_t ow = v->out[2], lo = v->lo[kw], hi = v->hi[kw], iw0 = kw * v->dilation[2] - v->pad[2];
     for (int64_t l = line; l < line + lines; l++, col += ow) {
@@ -43,7 +44,7 @@ static void NAME(scatter_row)(const PpConv *v, T *x, int64_t kd, int64_t kh, int
         int64_t ih = l % v->out[1] * v->stride[1] + kh * v->dilation[1] - v->pad[1];
         if (id < 0 || id >= v->in[0] || ih < 0 || ih >= v->in[1])
             continue;
-        T *row = x + (id * v->in[1] + ih) * v->in[2] + iw0;
+        S *row = x + (id * v->in[1] + ih) * v->in[2] + iw0;
         for (int64_t j = lo; j < hi; j++)
             row[j * v->stride[2]] += col[j];
     }
@@ -60,7 +61,7 @@ static void NAME(gather)(const PpConv *v, const T *x, int64_t line, int64_t line
     }
 }
 
-static void NAME(scatter)(const PpConv *v, T *x, int64_t line, int64_t lines, const T *col)
+static void NAME(scatter)(const PpConv *v, S *x, int64_t line, int64_t lines, const S *col)
 {
     int64_t pb = lines * v->out[2], taps = v->taps;
     for (int64_t k = 0; k < v->cg * taps; k++) {
@@ -71,6 +72,7 @@ static void NAME(scatter)(const PpConv *v, T *x, int64_t line, int64_t lines, co
     }
 }
 
+#ifndef HALF
 /* What the walk below does at each (tap, output line) of a direct convolution. */
 enum NAME(Direct) { NAME(FORWARD), NAME(DATA), NAME(WEIGHT) };
 
@@ -134,6 +136,7 @@ static void NAME(direct_sample)(const PpConv *v, enum NAME(Direct) what, T *x, T
             NAME(direct)(v, what, x + (m / v->mg * v->cg + c) * v->in_size,
                          w + (m * v->cg + c) * v->taps, y + m * v->out_size);
 }
+#endif
 
 static void NAME(forward_sample)(const PpConv *v, const T *x, const T *w, T *y, T *col)
 {
@@ -152,25 +155,39 @@ static void NAME(forward_sample)(const PpConv *v, const T *x, const T *w, T *y, 
         }
 }
 
-static void NAME(data_sample)(const PpConv *v, const T *dy, const T *w, T *dx, T *col)
+/* room: beyond col, for sums that are not of the result's type. */
+static void NAME(data_sample)(const PpConv *v, const T *dy, const T *w, T *dx, S *col, S *room)
 {
     int64_t K = v->cg * v->taps;
+#ifdef HALF
+    S *sums = room;
+#else
+    S *sums = dx;
+    (void)room;
+#endif
     if (!v->pointwise)
-        memset(dx, 0, (size_t)(v->c * v->in_size) * sizeof(T));
+        memset(sums, 0, (size_t)(v->c * v->in_size) * sizeof(S));
     for (int64_t g = 0; g < v->group; g++)
         for (int64_t line = 0; line < v->lines; line += v->block) {
             int64_t lines = v->lines - line < v->block ? v->lines - line : v->block,
                     pb = lines * v->out[2];
-            T *xg = dx + g * v->cg * v->in_size;
-            GEMM(1, 0, K, pb, v->mg, 1, w + g * v->mg * K, K,
-                 dy + g * v->mg * v->out_size + line * v->out[2], v->out_size, 0,
-                 v->pointwise ? xg : col, pb);
-            if (!v->pointwise)
-                NAME(scatter)(v, xg, line, lines, col);
+            const T *wg = w + g * v->mg * K,
+                    *dyg = dy + g * v->mg * v->out_size + line * v->out[2];
+            if (v->pointwise) {
+                GEMM(1, 0, K, pb, v->mg, 1, wg, K, dyg, v->out_size, 0,
+                     dx + g * v->cg * v->in_size, pb);
+                continue;
+            }
+            GEMM_SUM(1, 0, K, pb, v->mg, 1, wg, K, dyg, v->out_size, 0, col, pb);
+            NAME(scatter)(v, sums + g * v->cg * v->in_size, line, lines, col);
         }
+#ifdef HALF
+    if (!v->pointwise)
+        NAME(narrow)(dx, sums, v->c * v->in_size);
+#endif
 }
 
-static void NAME(weight_sample)(const PpConv *v, const T *x, const T *dy, T *dw, T *col)
+static void NAME(weight_sample)(const PpConv *v, const T *x, const T *dy, S *dw, T *col)
 {
     int64_t K = v->cg * v->taps;
     for (int64_t g = 0; g < v->group; g++)
@@ -182,44 +199,83 @@ static void NAME(weight_sample)(const PpConv *v, const T *x, const T *dy, T *dw,
                 NAME(gather)(v, xg, line, lines, col);
                 b = col;
             }
-            GEMM(0, 1, v->mg, K, pb, 1, dy + g * v->mg * v->out_size + line * v->out[2],
-                 v->out_size, b, pb, 1, dw + g * v->mg * K, K);
+            GEMM_SUM(0, 1, v->mg, K, pb, 1, dy + g * v->mg * v->out_size + line * v->out[2],
+                     v->out_size, b, pb, 1, dw + g * v->mg * K, K);
         }
 }
 
+/* ---- one sample; scratch: col, then room for what is not of type T ---- */
+
+#ifdef HALF
+/* Groups of few channels: as float, of operands that are converted whole. */
+static void NAME(direct_half)(const PpConv *v, enum f32_Direct what, const T *x, const T *w,
+                              const T *y, T *result, float *dw, float *room)
+{
+    int64_t in = v->c * v->in_size, out = v->m * v->out_size, weights = v->m * v->cg * v->taps;
+    float *fx = room, *fy = fx + in, *fw = fy + out;
+    if (what == f32_DATA)
+        memset(fx, 0, (size_t)in * sizeof *fx);
+    else
+        NAME(widen)(fx, x, in);
+    if (what == f32_FORWARD)
+        memset(fy, 0, (size_t)out * sizeof *fy);
+    else
+        NAME(widen)(fy, y, out);
+    if (what != f32_WEIGHT)
+        NAME(widen)(fw, w, weights);
+    f32_direct_sample(v, what, fx, what == f32_WEIGHT ? dw : fw, fy);
+    if (what != f32_WEIGHT)
+        NAME(narrow)(result, what == f32_DATA ? fx : fy, what == f32_DATA ? in : out);
+}
+#endif
+
 static void NAME(forward)(const PpConv *v, int64_t n, const void *x, const void *w, void *y,
-                          void *col)
+                          char *scratch)
 {
     T *out = (T *)y + n * v->m * v->out_size;
     const T *in = (const T *)x + n * v->c * v->in_size;
     if (!v->direct) {
-        NAME(forward_sample)(v, in, w, out, col);
+        NAME(forward_sample)(v, in, w, out, (T *)(void *)scratch);
         return;
     }
+#ifdef HALF
+    NAME(direct_half)(v, f32_FORWARD, in, w, NULL, out, NULL, (S *)(void *)scratch);
+#else
     memset(out, 0, (size_t)(v->m * v->out_size) * sizeof(T));
     NAME(direct_sample)(v, NAME(FORWARD), NAME(writable)(in), NAME(writable)(w), out);
+#endif
 }
 
 static void NAME(data)(const PpConv *v, int64_t n, const void *dy, const void *w, void *dx,
-                       void *col)
+                       char *scratch)
 {
     T *out = (T *)dx + n * v->c * v->in_size;
     const T *in = (const T *)dy + n * v->m * v->out_size;
     if (!v->direct) {
-        NAME(data_sample)(v, in, w, out, col);
+        NAME(data_sample)(v, in, w, out, (S *)(void *)scratch,
+                          (S *)(void *)(scratch + v->room_at));
         return;
     }
+#ifdef HALF
+    NAME(direct_half)(v, f32_DATA, NULL, w, in, out, NULL, (S *)(void *)scratch);
+#else
     memset(out, 0, (size_t)(v->c * v->in_size) * sizeof(T));
     NAME(direct_sample)(v, NAME(DATA), out, NAME(writable)(w), NAME(writable)(in));
+#endif
 }
 
 static void NAME(weight)(const PpConv *v, int64_t n, const void *x, const void *dy, void *dw,
-                         void *col)
+                         char *scratch)
 {
     const T *in = (const T *)x + n * v->c * v->in_size,
             *out = (const T *)dy + n * v->m * v->out_size;
     if (!v->direct)
-        NAME(weight_sample)(v, in, out, dw, col);
+        NAME(weight_sample)(v, in, out, dw, (T *)(void *)scratch);
+#ifdef HALF
+    else
+        NAME(direct_half)(v, f32_WEIGHT, in, NULL, out, NULL, dw, (S *)(void *)scratch);
+#else
     else
         NAME(direct_sample)(v, NAME(WEIGHT), NAME(writable)(in), dw, NAME(writable)(out));
+#endif
 }
