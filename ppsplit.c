@@ -54,6 +54,7 @@ static void partition(State *s) { s->pipe = pipe_build(s->graph, &s->o->partitio
 static void reverse(State *s) { reverse_stages(s->pipe); }
 static void stash(State *s) { stash_minimize(s->pipe); }
 static void divide(State *s) { divide_backward(s->pipe); }
+static void again(State *s) { stash_again(s->pipe); }
 static void costs(State *s) { pipe_costs(s->pipe); }
 
 static void output(State *s)
@@ -76,6 +77,7 @@ static const struct { void (*run)(State *s); const char *dump; } passes[] = {
     {reverse, "autodiff"},      /* every stage's backward */
     {stash, "stash"},           /* what forward keeps for it, against what it computes again */
     {divide, "divide"},         /* backward divided into I (of inputs) and W (of weights) */
+    {again, NULL},              /* parts of the stash that a run may compute again instead of keep */
     {costs, NULL},              /* parameters, bytes, operations of each stage */
     {output, NULL},             /* stages lowered, fused, laid out, printed; the folder */
     {summary, NULL},

@@ -38,7 +38,8 @@ bool vjp_apply(Vjp *v);             /* false: the op has no gradient */
    (StageInput.grads) is a node of that stage's own backward, and none is listed twice.  Without a
    loss these passes change nothing. */
 void reverse_stages(Pipe *p);
-/* reverse_stages(), stash_minimize(), divide_backward(): after it the Pipe is complete */
+/* reverse_stages(), stash_minimize(), divide_backward(), stash_again(): after it the Pipe is
+ * complete */
 void autodiff(Pipe *p);
 /* gradient of one scalar over a plain node list (tests): returns d y / d wrt[i], NONE where
  * unreached. */
@@ -58,6 +59,8 @@ void stage_parts(Graph *g, Stage *s);
 /* stash.c: min-cut of what forward keeps against what backward recomputes (recompute: elementwise
  * and views only). */
 void stash_minimize(Pipe *p);
+/* again.c: what of the stash can be computed again by itself, at little cost (Stage.again) */
+void stash_again(Pipe *p);
 /* divide.c: I and W by reachability, saved values between them. */
 void divide_backward(Pipe *p);
 

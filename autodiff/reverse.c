@@ -397,6 +397,7 @@ void autodiff(Pipe *p)
     reverse_stages(p);
     stash_minimize(p);
     divide_backward(p);
+    stash_again(p);
 }
 
 void grad_nodes(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt,

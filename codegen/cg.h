@@ -43,6 +43,9 @@ typedef struct { const char *name, *note; uint32_t n; const int64_t *at; bool st
 typedef struct { const char *name, *title; VEC(OffsetRow) row; StrMap of; } OffsetSection;
 typedef struct { VEC(OffsetSection) section; } Offsets;
 
+/* A part of the stash that can be computed again by itself.  from: its number in Stage.again */
+typedef struct { uint32_t from; int64_t at, bytes; } StagePart;
+
 /* Positions in the stage's lists, by value; of parameters by parameter. */
 typedef struct {
     IdMap param, input, output, dy, stash, saved, constants;
@@ -73,6 +76,10 @@ struct StageGen {
     Ids stash, saved;
     Bytes stash_at, saved_at;
     Refs stash_layout, saved_layout;        /* their strides */
+    /* of the stash's roots: the part that can be computed again by itself, NONE: none of them.  A
+       part is a block of its own at run time; at is counted from the stash's begin. */
+    Ids stash_part;
+    VEC(StagePart) again;
     Positions position;
     int64_t bytes_stash, bytes_saved, bytes_param, bytes_grad;
     int64_t bytes_const, bytes_inlined;
@@ -88,6 +95,7 @@ struct StageGen {
     /* which stage inputs, outputs and gradients that come in B / I reads (bit 0), W (bit 1),
      * forward (bit 2) */
     uint8_t *in_read, *out_read, *dy_read;
+    uint8_t *in_again, *out_again;  /* a bit for each part whose function reads it */
     Func *func[F_COUNT];
 };
 

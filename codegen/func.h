@@ -55,7 +55,10 @@ typedef struct {
 
 typedef enum { TARGET_C, TARGET_CUDA, TARGETS } Target;
 
-typedef enum { F_FORWARD, F_INFER, F_BACKWARD, F_INPUT, F_WEIGHT, F_COUNT } FuncKind;
+/* F_AGAIN + k: part k of the stash once more */
+typedef enum {
+    F_FORWARD, F_INFER, F_BACKWARD, F_INPUT, F_WEIGHT, F_AGAIN, F_COUNT = F_AGAIN + AGAIN_MOST
+} FuncKind;
 
 /* One piece of a group's dimension k that is dimension e of a node's space, times mult. */
 typedef struct { int k, e; Lin mult; } Piece;

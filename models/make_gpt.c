@@ -5,8 +5,9 @@
  * In: sizes.  Out: model.onnx as PyTorch's TorchScript exporter names things
  * (/h.0/attn/c_attn/MatMul), pre-LayerNorm blocks, packed q k v, causal softmax attention, tanh
  * GELU, an untied head (--tied: the embedding, transposed); opset 17; weights normal(0, 0.02) from
- * a fixed generator.  --external keeps the weights in MODEL.data; --sparse makes that file a hole
- * (any size costs nothing).
+ * a fixed generator.  --dropout N: N per cent of attention's weights, of the embedding and of what
+ * each attention and MLP adds, in training mode.  --external keeps the weights in MODEL.data;
+ * --sparse makes that file a hole (any size costs nothing).
  */
 #include <stdarg.h>
 #include <getopt.h>
@@ -25,9 +26,10 @@ enum { F32 = 1, I64 = 7, BOOL = 9 };
 
 static struct {
     long vocab, dim, layers, heads, seq, rows;
+    long dropout;                                       /* per cent */
     int external, sparse, tied;
     const char *out;
-} opt = {256, 64, 4, 4, 64, 4, 0, 0, 0, "gpt.onnx"};
+} opt = {256, 64, 4, 4, 64, 4, 0, 0, 0, 0, "gpt.onnx"};
 static Buf graph;
 static FILE *data;
 static char data_name[4096];
@@ -193,6 +195,15 @@ static char *join(const char *a, const char *b, const char *c)
     return text[at];
 }
 
+/* The name of what is read on: y, or x where nothing is dropped. */
+static const char *dropout(const char *scope, const char *x, const char *y)
+{
+    if (!opt.dropout)
+        return x;
+    node(scope, "", "Dropout", y, join(x, "dropout_ratio", "training"));
+    return y;
+}
+
 static void layer_norm(const char *scope, const char *x, const char *y, const char *w,
                        const char *b)
 {
@@ -241,6 +252,8 @@ static void attention(long l, const char *x, const char *y)
     NAME(b, "Softmax");
     attr_int("axis", -1);
     node(p, "", "Softmax", b, a);
+    NAME(a, "Dropout");
+    snprintf(b, sizeof b, "%s", dropout(p, b, a));
     NAME(a, "MatMul_4");
     node(p, "_4", "MatMul", a, join(b, v, ""));
     NAME(b, "Transpose_3");
@@ -285,10 +298,11 @@ static void block(long l, const char *x, const char *y)
     snprintf(m, sizeof m, "/h.%ld/mlp_output_0", l);
     layer_norm(f("/h.%ld/ln_1", l), x, n1, f("h.%ld.ln_1.weight", l), f("h.%ld.ln_1.bias", l));
     attention(l, n1, at);
-    node(p, "", "Add", r, join(x, at, ""));
+    node(p, "", "Add", r, join(x, dropout(f("/h.%ld/drop_1", l), at, f("/h.%ld/drop_1_0", l)), ""));
     layer_norm(f("/h.%ld/ln_2", l), r, n2, f("h.%ld.ln_2.weight", l), f("h.%ld.ln_2.bias", l));
     mlp(l, n2, m);
-    node(p, "_1", "Add", y, join(r, m, ""));
+    node(p, "_1", "Add", y,
+         join(r, dropout(f("/h.%ld/drop_2", l), m, f("/h.%ld/drop_2_0", l)), ""));
 }
 
 static void parameters(void)
@@ -335,6 +349,8 @@ static void constants(void)
     ints("split_sizes", 3, (long[]){d, d, d});
     ints("head_shape", 4, (long[]){opt.rows, seq, opt.heads, d / opt.heads});
     ints("flat_shape", 3, (long[]){opt.rows, seq, d});
+    if (opt.dropout)
+        initializer("training", BOOL, 0, NULL, "\1", 1);
 }
 
 static void scalars(void)
@@ -346,6 +362,8 @@ static void scalars(void)
     scalar("gelu_b", 0.7978845608f);
     scalar("one", 1);
     scalar("half", 0.5f);
+    if (opt.dropout)
+        scalar("dropout_ratio", (float)opt.dropout / 100);
 }
 
 static void value_info(int field, const char *name, int type, int rank, const long *dim)
@@ -370,7 +388,8 @@ static void build(void)
     node("/wte", "", "Gather", "/wte/Gather_output_0", "wte.weight input_ids");
     node("/wpe", "", "Gather", "/wpe/Gather_output_0", "wpe.weight positions");
     node("", "", "Add", "/Add_output_0", "/wte/Gather_output_0 /wpe/Gather_output_0");
-    char x[64] = "/Add_output_0", y[64];
+    char x[64], y[64];
+    snprintf(x, sizeof x, "%s", dropout("/drop", "/Add_output_0", "/drop_0"));
     for (long l = 0; l < opt.layers; l++) {
         snprintf(y, sizeof y, "/h.%ld/Add_1_output_0", l);
         block(l, x, y);
@@ -407,7 +426,7 @@ int main(int argc, char **argv)
     static const struct option options[] = {
         {"vocab", 1, 0, 'v'}, {"dim", 1, 0, 'd'},  {"layers", 1, 0, 'l'},   {"heads", 1, 0, 'h'},
         {"seq", 1, 0, 's'},   {"rows", 1, 0, 'r'}, {"external", 0, 0, 'e'}, {"sparse", 0, 0, 'p'},
-        {"tied", 0, 0, 't'},  {0, 0, 0, 0}};
+        {"tied", 0, 0, 't'},  {"dropout", 1, 0, 'D'}, {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "o:", options, NULL)) != -1;)
         switch (c) {
         case 'v': opt.vocab = number(optarg); break;
@@ -419,10 +438,12 @@ int main(int argc, char **argv)
         case 'e': opt.external = 1; break;
         case 'p': opt.external = opt.sparse = 1; break;
         case 't': opt.tied = 1; break;
+        case 'D': opt.dropout = number(optarg); break;
         case 'o': opt.out = optarg; break;
         default:
-            fprintf(stderr, "usage: make_gpt [--vocab N] [--dim N] [--layers N] [--heads N] [--seq "
-                            "N] [--rows N] [--external] [--sparse] [--tied] [-o FILE]\n");
+            fprintf(stderr,
+                    "usage: make_gpt [--vocab N] [--dim N] [--layers N] [--heads N] [--seq N] "
+                    "[--rows N] [--dropout PERCENT] [--external] [--sparse] [--tied] [-o FILE]\n");
             return 2;
         }
     if (opt.dim % opt.heads) {

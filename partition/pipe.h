@@ -55,6 +55,11 @@ typedef struct {
     int64_t parameters, bytes_param, bytes_activation, bytes_stash, flops_forward, flops_backward;
 } StageCost;
 
+/* autodiff: values of the stash that can be computed again by themselves, and forward's nodes that
+ * do it, in order, from the rest of the stash, the model's inputs and parameters */
+enum { AGAIN_MOST = 8 };
+typedef struct { Ids value, node; } StageAgain;
+
 typedef struct {
     uint32_t index;
     const char *label;              /* for people: "emb, layers.0" */
@@ -77,6 +82,7 @@ typedef struct {
     /* values of forward (stage inputs included) that backward reads; params and constants are
        not listed */
     Ids stash;
+    VEC(StageAgain) again;          /* parts of it, at most AGAIN_MOST, the cheapest per byte first */
     /* what W reads and does not make: results of I, gradients that came in */
     Ids saved;
     StageCost cost;

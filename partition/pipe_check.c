@@ -171,5 +171,9 @@ void pipe_dump(const Pipe *p, FILE *f)
         dump_list("infer", &s->infer, f);
         dump_nodes(g, &s->backward, f);
         dump_values(g, "stash", &s->stash, f);
+        for (uint32_t k = 0; k < s->again.n; k++) {
+            dump_values(g, "again", &s->again.at[k].value, f);
+            dump_list("by", &s->again.at[k].node, f);
+        }
     }
 }

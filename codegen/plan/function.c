@@ -58,6 +58,8 @@ Func *cg_function(StageGen *sg, FuncKind kind)
     const Stage *s = sg->stage;
     const Ids *list[F_COUNT] = {&s->forward, &s->infer, &s->backward, &s->backward_input,
                                 &s->backward_weight};
+    for (uint32_t k = 0; k < sg->again.n; k++)
+        list[F_AGAIN + k] = &s->again.at[sg->again.at[k].from].node;
     Func *f = cg_function_new(sg, kind, sg->a, arena_within(sg->a));
     cg_lower(f, list[kind]);
     cg_place(f);

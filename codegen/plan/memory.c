@@ -206,12 +206,17 @@ void cg_memory(Func *f)
             f->buf.at[i].offset = l[owner[i]].offset;
     Stage *s = f->sg->stage;
     uint8_t bit = f->kind == F_WEIGHT ? 2 : f->kind >= F_BACKWARD ? 1 : 4;
+    bool again = f->kind >= F_AGAIN;
+    uint8_t *in = again ? f->sg->in_again : f->sg->in_read,
+            *out = again ? f->sg->out_again : f->sg->out_read;
+    if (again)
+        bit = (uint8_t)(1 << (f->kind - F_AGAIN));
     for (uint32_t i = 0; i < f->buf.n; i++) {
         const Buffer *b = &f->buf.at[i];
         if (b->used && b->cls == BUF_IN && b->index < s->input.n)
-            f->sg->in_read[b->index] |= bit;
+            in[b->index] |= bit;
         if (b->used && b->cls == BUF_OUT && b->index < s->output.n)
-            f->sg->out_read[b->index] |= bit;
+            out[b->index] |= bit;
         if (b->used && b->cls == BUF_DY)
             f->sg->dy_read[b->index] |= bit;
     }

@@ -46,8 +46,9 @@ static void sinks(Place *p)
     bool forward = f->kind == F_FORWARD || f->kind == F_INFER;
     for (uint32_t i = 0; forward && i < s->output.n; i++)
         sink_to(p, BUF_OUT, i, s->output.at[i].value, s->output.at[i].value, false);
-    for (uint32_t i = 0; f->kind == F_FORWARD && i < f->sg->stash.n; i++)
-        sink_to(p, BUF_STASH, i, f->sg->stash.at[i], f->sg->stash.at[i], false);
+    for (uint32_t i = 0; i < f->sg->stash.n; i++)
+        if (f->kind == F_FORWARD || f->sg->stash_part.at[i] + F_AGAIN == (uint32_t)f->kind)
+            sink_to(p, BUF_STASH, i, f->sg->stash.at[i], f->sg->stash.at[i], false);
     for (uint32_t i = 0; f->kind == F_FORWARD && i < s->param.n; i++)
         for (uint32_t u = 0; u < f->g->update.n; u++) {
             ValueId v = f->g->update.at[u].value;

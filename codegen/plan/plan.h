@@ -143,6 +143,11 @@ void cg_memory(Func *f);
 typedef struct { int64_t bytes; int first, last; int64_t offset; } Lifetime;
 int64_t cg_pack(Arena *a, Lifetime *l, uint32_t n);     /* greedy by size; returns the total */
 
+/* ---- again.c: parts of the stash ---- */
+
+/* total: bytes of all roots, which stand one behind the other; root_of: by value of Stage.stash */
+void cg_again(StageGen *sg, const uint32_t *root_of, int64_t total);
+
 /* ---- function.c, stage.c: all passes --------------------------------------------------------- */
 
 /* before any pass */

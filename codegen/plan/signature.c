@@ -266,6 +266,8 @@ static void put_ports(Record *b, const StageGen *sg)
         if (sg->constants.at[i].inlined)
             put(b, v->data, (size_t)shape_elements(&v->shape) * dtype_size(v->dtype));
     }
+    for (uint32_t k = 0; k < sg->again.n; k++)
+        put_int(b, sg->again.at[k].bytes);
     const int64_t bytes[] = {sg->bytes_stash, sg->bytes_saved, sg->bytes_param, sg->bytes_grad,
                              sg->bytes_const};
     put_ints(b, bytes, (int)(sizeof bytes / sizeof *bytes));

@@ -186,9 +186,10 @@ static bool shown_by_root(Func *f, const Readers *later, ValueId v)
 
 /*
  * What a later function reads of `list`, as memory: views are read through the value they show,
- * unless that is larger than all that is read of it.
+ * unless that is larger than all that is read of it.  root_of: of each, its number in `kept`; NONE:
+ * it lives on by itself.
  */
-static void choose_kept(Func *f, const Ids *read, Ids *kept, IdMap *position)
+static void choose_kept(Func *f, const Ids *read, Ids *kept, IdMap *position, uint32_t *root_of)
 {
     StageGen *sg = f->sg;
     const Stage *s = sg->stage;
@@ -218,20 +219,24 @@ static void choose_kept(Func *f, const Ids *read, Ids *kept, IdMap *position)
         if (f->kind == F_FORWARD && is_an_output(sg, f, v))
             continue;
         keep(sg, kept, position, v);
+        root_of[i] = idmap_get(position, v);
     }
 }
 
 /* What `kind` keeps of `read`, and where.  Its function is taken as far as this needs, by itself.
  */
 static int64_t lay_out_kept(StageGen *sg, FuncKind kind, const Ids *nodes, const Ids *later,
-                            const Ids *read, Ids *kept, IdMap *position, Refs *layout, Bytes *at)
+                            const Ids *read, Ids *kept, IdMap *position, Refs *layout, Bytes *at,
+                            uint32_t *root_of)
 {
     const Ids both[] = {*nodes, *later};
     Arena *a = arena_within(sg->a);
     Func *f = cg_function_new(sg, kind, a, a);
     int64_t bytes = 0;
     cg_lower(f, nodes);
-    choose_kept(f, read, kept, position);
+    for (uint32_t i = 0; i < read->n; i++)
+        root_of[i] = NONE;
+    choose_kept(f, read, kept, position, root_of);
     Readers readers = cg_readers(f, both, 2);
     for (uint32_t i = 0; i < kept->n; i++) {
         vec_push(sg->a, layout, layout_of(sg, f, kept->at[i], &readers));
@@ -245,11 +250,15 @@ static int64_t lay_out_kept(StageGen *sg, FuncKind kind, const Ids *nodes, const
 static void lay_out_stash(StageGen *sg)
 {
     const Stage *s = sg->stage;
-    sg->bytes_stash = lay_out_kept(sg, F_FORWARD, &s->forward, &s->backward, &s->stash, &sg->stash,
-                                   &sg->position.stash, &sg->stash_layout, &sg->stash_at);
+    uint32_t most = s->stash.n > s->saved.n ? s->stash.n : s->saved.n;
+    uint32_t *root_of = arena_array(sg->a, uint32_t, most + 1);
+    int64_t stash =
+        lay_out_kept(sg, F_FORWARD, &s->forward, &s->backward, &s->stash, &sg->stash,
+                     &sg->position.stash, &sg->stash_layout, &sg->stash_at, root_of);
+    cg_again(sg, root_of, stash);
     sg->bytes_saved =
         lay_out_kept(sg, F_INPUT, &s->backward_input, &s->backward_weight, &s->saved, &sg->saved,
-                     &sg->position.saved, &sg->saved_layout, &sg->saved_at);
+                     &sg->position.saved, &sg->saved_layout, &sg->saved_at, root_of);
 }
 
 /* A value that is a model output twice leaves the stage twice. */
@@ -312,6 +321,8 @@ StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index)
     sg->in_read = arena_array(sg->a, uint8_t, sg->stage->input.n + 1);
     sg->out_read = arena_array(sg->a, uint8_t, sg->stage->output.n + 1);
     sg->dy_read = arena_array(sg->a, uint8_t, dy_count(sg->stage) + 1);
+    sg->in_again = arena_array(sg->a, uint8_t, sg->stage->input.n + 1);
+    sg->out_again = arena_array(sg->a, uint8_t, sg->stage->output.n + 1);
     cg_position_stage(sg);
     lay_out_params(sg);
     lay_out_halves(sg);
@@ -321,6 +332,8 @@ StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index)
         cg_function(sg, F_INFER);
     for (int k = F_BACKWARD; k <= F_WEIGHT && cg_has_backward(sg->stage); k++)
         cg_function(sg, (FuncKind)k);
+    for (uint32_t k = 0; k < sg->again.n; k++)
+        cg_function(sg, (FuncKind)(F_AGAIN + k));
     return sg;
 }
 

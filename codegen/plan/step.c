@@ -121,7 +121,7 @@ static void nest(Func *f, const Nest *n, Step *s)
 /* Made by a backward function, not computed again from the forward. */
 bool cg_is_gradient(const Func *f, ValueId v)
 {
-    if (f->kind < F_BACKWARD || v >= f->def.n)
+    if (f->kind < F_BACKWARD || f->kind >= F_AGAIN || v >= f->def.n)
         return false;
     if (f->def.at[v] == NONE)
         return f->kind == F_WEIGHT && idmap_get(&f->sg->position.saved, v) != NONE;

@@ -14,6 +14,11 @@ static const char *const block_name[] = {
 
 const char *place_block(BufClass c) { return block_name[c]; }
 
+uint32_t place_part(const Func *f, const Buffer *b)
+{
+    return b->cls == BUF_STASH ? f->sg->stash_part.at[b->index] : NONE;
+}
+
 bool place_is_pointer(BufClass c)
 {
     return c == BUF_IN || c == BUF_OUT || c == BUF_DY || c == BUF_DX;
@@ -38,7 +43,10 @@ int64_t place_at(const Func *f, uint32_t buf)
         const StageConst *c = &sg->constants.at[cg_constant(f->sg, b->value)];
         return c->offset + (c->inlined ? sg->bytes_const : 0);
     }
-    case BUF_STASH: return sg->stash_at.at[b->index];
+    case BUF_STASH: {
+        uint32_t part = place_part(f, b);
+        return sg->stash_at.at[b->index] - (part == NONE ? 0 : sg->again.at[part].at);
+    }
     case BUF_SAVED: return sg->saved_at.at[b->index];
     case BUF_WORK: return b->offset;
     default: return b->index;
@@ -75,7 +83,13 @@ const char *place_text(Out *o, uint32_t buf)
         [BUF_SAVED] = "what backward_input keeps for backward_weight",
     };
     const Buffer *b = &o->f->buf.at[buf];
-    const char *block = block_name[b->cls];
+    const char *block = block_name[b->cls], *pointer = block, *about = title[b->cls];
+    uint32_t part = place_part(o->f, b);
+    if (part != NONE) {
+        block = "again";
+        pointer = arena_printf(o->a, "again[%u]", part);
+        about = "parts of it that can be computed again by themselves, each from its own begin";
+    }
     if (place_is_pointer(b->cls))
         return arena_printf(o->a, "c->%s[%u]", block, b->index);
     int64_t *at = arena_array(o->a, int64_t, 1);
@@ -86,7 +100,7 @@ const char *place_text(Out *o, uint32_t buf)
                            arena_printf(o->a, "workspace, %" PRId64 " bytes", o->f->bytes_work),
                            out_name(o->f, buf), at, 1, note(o, b));
     else
-        offset = offset_of(o, block, title[b->cls], name ? name : out_name(o->f, buf), at, 1,
+        offset = offset_of(o, block, about, name ? name : out_name(o->f, buf), at, 1,
                            note(o, b));
-    return arena_printf(o->a, "c->%s + %s", block, offset);
+    return arena_printf(o->a, "c->%s + %s", pointer, offset);
 }

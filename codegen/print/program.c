@@ -31,9 +31,9 @@ static void print_pointer(Out *o, uint32_t buf, Text *t)
 
 /* ---- the function ---------------------------------------------------------------------------- */
 
-static const char *const func_name[F_COUNT] = {"forward", "infer", "backward", "backward_input",
-                                               "backward_weight"};
-static const char *const func_title[F_COUNT] = {
+static const char *const func_name[] = {"forward", "infer", "backward", "backward_input",
+                                        "backward_weight"};
+static const char *const func_title[] = {
     "training forward",
     "forward for eval and inference: keeps nothing",
     "backward: B = I and W together",
@@ -41,10 +41,23 @@ static const char *const func_title[F_COUNT] = {
     "W: the gradients of the stage's parameters",
 };
 
+static const char *name_of(const StageGen *sg, FuncKind kind)
+{
+    return kind < F_AGAIN ? func_name[kind] : arena_printf(sg->a, "again%d", kind - F_AGAIN);
+}
+
+static const char *title(const StageGen *sg, FuncKind kind)
+{
+    return kind < F_AGAIN
+               ? func_title[kind]
+               : arena_printf(sg->a, "R: part %d of the stash once more, %" PRId64 " bytes",
+                              kind - F_AGAIN, sg->again.at[kind - F_AGAIN].bytes);
+}
+
 const char *cg_function_name(const StageGen *sg, FuncKind kind, Target target)
 {
     return arena_printf(sg->a, "stage%u%s_%s", sg->stage->index, target_row(target)->table,
-                        func_name[kind]);
+                        name_of(sg, kind));
 }
 
 static void print_steps(Out *o)
@@ -69,7 +82,7 @@ void cg_function_print(Func *f)
     Out o = {.f = f,
              .a = f->a,
              .target = target_row(target),
-             .name = func_name[f->kind],
+             .name = name_of(f->sg, f->kind),
              .text = {.a = f->a, .indent = 1},
              .before = {.a = f->a},
              .named = arena_array(f->a, bool, f->buf.n + 1)};
@@ -86,7 +99,8 @@ void cg_function_print(Func *f)
         text_line(&head, "(void)c;");
     f->bytes_scratch[target] = o.bytes_scratch;
     *t = (Text){.a = f->a};
-    text_add(t, "%s// %s\n", o.before.at ? o.before.at : "", func_title[f->kind]);
+    text_add(t, "%s// %s\n", o.before.at ? o.before.at : "",
+             title(f->sg, f->kind));
     if (o.bytes_scratch)
         text_add(t,
                  "// behind the workspace %" PRId64

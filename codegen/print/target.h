@@ -83,6 +83,8 @@ const char *title_of(const Out *o, const Step *s);
 
 /* place.c: where a buffer stands */
 const char *place_block(BufClass c); /* "param", "stash", "in": a member of the context */
+/* the part of the stash that it is in, NONE */
+uint32_t place_part(const Func *f, const Buffer *b);
 bool place_is_pointer(BufClass c);                      /* the context has a list of pointers */
 bool place_in_source(const Out *o, uint32_t buf);       /* a constant that stands in the file */
 /* bytes in its block; which of the pointers */

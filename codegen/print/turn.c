@@ -102,17 +102,30 @@ static void print_body(Out *o, const Repeat *r, const char *const *name, Text *t
 
 typedef struct {
     bool plain;                     /* all turns but `except` have it in the same block */
+    bool parts;                     /* all have it in a part of the stash, not in the same one */
     uint32_t except;                /* the first turn or the last one; NONE: none */
     BufClass cls;
+    uint32_t part;                  /* of the stash; NONE: of what is always kept */
 } Placing;
 
 static bool same_block(const Out *o, const RepeatField *x, uint32_t from, uint32_t to)
 {
     if (from >= to)
         return false;
-    BufClass cls = o->f->buf.at[x->buf[from]].cls;
-    for (uint32_t t = from; t < to; t++)
-        if (o->f->buf.at[x->buf[t]].cls != cls || place_in_source(o, x->buf[t]))
+    const Buffer *first = &o->f->buf.at[x->buf[from]];
+    for (uint32_t t = from; t < to; t++) {
+        const Buffer *b = &o->f->buf.at[x->buf[t]];
+        if (b->cls != first->cls || place_part(o->f, b) != place_part(o->f, first) ||
+            place_in_source(o, x->buf[t]))
+            return false;
+    }
+    return true;
+}
+
+static bool in_parts(const Out *o, const RepeatField *x, uint32_t n)
+{
+    for (uint32_t t = 0; t < n; t++)
+        if (place_part(o->f, &o->f->buf.at[x->buf[t]]) == NONE)
             return false;
     return true;
 }
@@ -125,14 +138,21 @@ static uint32_t turns_with(const Repeat *r, const RepeatField *x)
 
 static Placing placing(const Out *o, const Repeat *r, const RepeatField *x)
 {
-    uint32_t n = turns_with(r, x);
-    if (same_block(o, x, 0, n))
-        return (Placing){true, NONE, o->f->buf.at[x->buf[0]].cls};
-    if (same_block(o, x, 1, n))
-        return (Placing){true, 0, o->f->buf.at[x->buf[1]].cls};
-    if (same_block(o, x, 0, n - 1))
-        return (Placing){true, n - 1, o->f->buf.at[x->buf[0]].cls};
-    return (Placing){.plain = false};
+    uint32_t n = turns_with(r, x), one = 0;
+    Placing p = {.plain = true, .except = NONE};
+    if (!same_block(o, x, 0, n)) {
+        if (in_parts(o, x, n))
+            p.parts = true;
+        else if (same_block(o, x, 1, n))
+            one = 1, p.except = 0;
+        else if (same_block(o, x, 0, n - 1))
+            p.except = n - 1;
+        else
+            p.plain = false;
+    }
+    p.cls = o->f->buf.at[x->buf[one]].cls;
+    p.part = place_part(o->f, &o->f->buf.at[x->buf[one]]);
+    return p;
 }
 
 /* The offsets by turn: one number, the first and the step, or all of them. */
@@ -162,6 +182,18 @@ static const char *offsets(Out *o, const Repeat *r, const RepeatField *x, const 
     return arena_printf(o->a, "%s + i * %s", first, by);
 }
 
+/* The pointer by turn to a part of the stash. */
+static const char *parts_by_turn(Out *o, const Repeat *r, const RepeatField *x,
+                                 const char *section, const char *name)
+{
+    int64_t *part = arena_array(o->a, int64_t, r->turns);
+    for (uint32_t t = 0; t < turns_with(r, x); t++)
+        part[t] = place_part(o->f, &o->f->buf.at[x->buf[t]]);
+    return arena_printf(o->a, "again[%s[i]]",
+                        offset_of(o, section, "", arena_printf(o->a, "%s_part", name), part,
+                                  r->turns, "its part of the stash, by turn"));
+}
+
 static const char *field_place(Out *o, const Repeat *r, uint32_t i, const char *section,
                                const char *name)
 {
@@ -182,7 +214,10 @@ static const char *field_place(Out *o, const Repeat *r, uint32_t i, const char *
         text_line(&o->text, "%s const %s_%s[] = {%s};", type, section, name, list);
         return arena_printf(o->a, "%s_%s[i]", section, name);
     }
-    const char *offset = offsets(o, r, x, &p, section, name), *block = place_block(p.cls), *place;
+    const char *offset = offsets(o, r, x, &p, section, name), *place,
+               *block = p.parts          ? parts_by_turn(o, r, x, section, name)
+                        : p.part != NONE ? arena_printf(o->a, "again[%u]", p.part)
+                                         : place_block(p.cls);
     if (place_is_pointer(p.cls))
         place = arena_printf(o->a, "%sc->%s[%s]",
                              o->target->cplusplus ? arena_printf(o->a, "(%s)", type) : "", block,

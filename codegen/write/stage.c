@@ -73,6 +73,10 @@ void cg_stage_print(StageGen *sg, Target target, Text *t)
              sg->bytes_param, sg->bytes_grad,
              sg->bytes_const + (row->device ? sg->bytes_inlined : 0), cg_bytes_work(sg, target),
              sg->bytes_stash, sg->bytes_saved);
+    for (uint32_t i = 0; i < sg->again.n; i++)
+        text_add(t, "// %s: %" PRId64 " bytes of stash that %s can compute again\n",
+                 arena_printf(sg->a, "part %u", i), sg->again.at[i].bytes,
+                 cg_function_name(sg, (FuncKind)(F_AGAIN + i), target));
     text_add(t, "#include \"%s\"\n\n", row->header);
     print_prototypes(sg, target, t);
     if (!row->device)

@@ -70,9 +70,9 @@ static void print_inputs(const StageGen *sg, Text *t)
                                             : output_of(&p->stage.at[in->from], in->value);
         text_line(t,
                   "    {.t = %s,\n     .from = %" PRId64
-                  ", .from_output = %u, .stashed = %d, .grads = %u},",
+                  ", .from_output = %u, .stashed = %d, .grads = %u, .again = %d},",
                   value_tensor(sg, in->value), from, which, kept_until(sg->in_read[i]),
-                  in->grads.n);
+                  in->grads.n, sg->in_again[i]);
     }
     text_line(t, "};\n");
 }
@@ -86,8 +86,11 @@ static void print_outputs(const StageGen *sg, Text *t)
     for (uint32_t i = 0; i < s->output.n; i++) {
         const StageOutput *out = &s->output.at[i];
         int64_t model = out->outputs.n > 0 ? (int64_t)out->outputs.at[0] : -1;
-        text_line(t, "    {.t = %s,\n     .model_output = %" PRId64 ", .stashed = %d, .dys = %u},",
-                  value_tensor(sg, out->value), model, kept_until(sg->out_read[i]), out->dys.n);
+        text_line(t,
+                  "    {.t = %s,\n     .model_output = %" PRId64
+                  ", .stashed = %d, .dys = %u, .again = %d},",
+                  value_tensor(sg, out->value), model, kept_until(sg->out_read[i]), out->dys.n,
+                  sg->out_again[i]);
     }
     text_line(t, "};\n");
 }
@@ -303,12 +306,28 @@ static void print_functions(const StageGen *sg, Target target, Text *t)
                   function(sg, F_WEIGHT, target));
 }
 
+/* R: parts of the stash. */
+static void print_again(const StageGen *sg, Target target, Text *t)
+{
+    if (sg->again.n == 0)
+        return;
+    text_line(t, "static const PpAgain stage%u%s_again[] = {", sg->stage->index,
+              target_row(target)->table);
+    for (uint32_t k = 0; k < sg->again.n; k++)
+        text_line(t, "    {.bytes = %" PRId64 ", .flops = %" PRId64 ", .make = %s},",
+                  sg->again.at[k].bytes,
+                  flops(sg, &sg->stage->again.at[sg->again.at[k].from].node),
+                  function(sg, (FuncKind)(F_AGAIN + k), target));
+    text_line(t, "};");
+}
+
 static void print_stage(const StageGen *sg, Target target, uint32_t dys, uint32_t consts, Text *t)
 {
     const Stage *s = sg->stage;
     const TargetRow *row = target_row(target);
     uint32_t n = row->device ? sg->constants.n : consts;
     print_prototypes(sg, target, t);
+    print_again(sg, target, t);
     text_line(t, "extern const PpStage pp_stage%u%s;\nconst PpStage pp_stage%u%s = {", s->index,
               row->table, s->index, row->table);
     t->indent = 1;
@@ -331,6 +350,8 @@ static void print_stage(const StageGen *sg, Target target, uint32_t dys, uint32_
     text_line(
         t, ".flops_forward = %" PRId64 ", .flops_input = %" PRId64 ", .flops_weight = %" PRId64 ",",
         flops(sg, &s->forward), flops(sg, &s->backward_input), flops(sg, &s->backward_weight));
+    if (sg->again.n)
+        text_line(t, ".n_again = %u, .again = stage%u%s_again,", sg->again.n, s->index, row->table);
     print_functions(sg, target, t);
     t->indent = 0;
     text_line(t, "};\n");

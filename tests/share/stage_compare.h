@@ -11,9 +11,9 @@
 
 static const char *run_func_name(const Func *f)
 {
-    static const char *const name[F_COUNT] = {"forward", "infer", "backward", "backward_input",
-                                              "backward_weight"};
-    return name[f->kind];
+    static const char *const name[] = {"forward", "infer", "backward", "backward_input",
+                                       "backward_weight"};
+    return f->kind < F_AGAIN ? name[f->kind] : "again";
 }
 
 static bool run_printed(const Group *k)

@@ -50,13 +50,13 @@ static void interp_ports(StageRun *r, const StageGen *sg, PpStage *t)
         bool made = x->from != NONE && x->value != r->p->loss_scale;
         in[i] = (PpInput){interp_value(r, x->value), made ? (int)x->from : -1,
                           made ? interp_output_of(r, x->from, x->value) : 0,
-                          interp_kept(sg->in_read[i]), (int)x->grads.n, 0};
+                          interp_kept(sg->in_read[i]), (int)x->grads.n, sg->in_again[i]};
         t->n_dx += (int)x->grads.n;
     }
     for (uint32_t i = 0; i < s->output.n; i++) {
         const StageOutput *x = &s->output.at[i];
         out[i] = (PpOutput){interp_value(r, x->value), x->outputs.n ? (int)x->outputs.at[0] : -1,
-                            interp_kept(sg->out_read[i]), (int)x->dys.n, 0};
+                            interp_kept(sg->out_read[i]), (int)x->dys.n, sg->out_again[i]};
         t->n_dy += (int)x->dys.n;
     }
     t->input = in;
@@ -85,6 +85,15 @@ static void interp_dys(StageRun *r, const StageGen *sg, PpStage *t)
     t->dy = dy;
 }
 
+static void interp_again(StageRun *r, const StageGen *sg, PpStage *t)
+{
+    PpAgain *again = arena_array(r->a, PpAgain, sg->again.n + 1);
+    for (uint32_t k = 0; k < sg->again.n; k++)
+        again[k].bytes = sg->again.at[k].bytes;
+    t->again = again;
+    t->n_again = (int)sg->again.n;
+}
+
 static const PpStage *interp_table(StageRun *r, const StageGen *sg)
 {
     const Stage *s = sg->stage;
@@ -107,6 +116,7 @@ static const PpStage *interp_table(StageRun *r, const StageGen *sg)
     t->bytes_param = sg->bytes_param;
     t->bytes_grad = sg->bytes_grad;
     t->bytes_stash = sg->bytes_stash;
+    interp_again(r, sg, t);
     t->bytes_saved = sg->bytes_saved;
     t->bytes_work = cg_bytes_work(sg, TARGET_C);
     t->has_backward = cg_has_backward(s);

@@ -282,11 +282,20 @@ static ValueId run_dy_value(const StageRun *r, const PpDy *d)
     return r->p->stage.at[d->from].input.at[d->input].grads.at[d->index];
 }
 
+/* All blocks of the stash, one behind the other. */
+static int64_t run_stash_bytes(const PpStage *t)
+{
+    int64_t bytes = t->bytes_stash;
+    for (int k = 0; k < t->n_again; k++)
+        bytes += t->again[k].bytes;
+    return bytes;
+}
+
 static void run_allocate(StageRun *r, RunStage *s)
 {
     const PpStage *t = s->table;
     const int64_t bytes[BLOCKS] = {t->bytes_param, t->bytes_grad,  t->bytes_const,
-                                   t->bytes_stash, t->bytes_saved, t->bytes_work};
+                                   run_stash_bytes(t), t->bytes_saved, t->bytes_work};
     void **in = arena_array(r->a, void *, t->n_input + 1),
          **out = arena_array(r->a, void *, t->n_output + 1);
     void **dy = arena_array(r->a, void *, t->n_dy + 1),
@@ -338,6 +347,9 @@ static void run_allocate(StageRun *r, RunStage *s)
                      .stream = r->device ? r->device->stream() : NULL,
                      .blas = r->device ? r->device->blas() : NULL,
                      .state = s->state};
+    int64_t at = t->bytes_stash;
+    for (int k = 0; k < t->n_again; at += t->again[k++].bytes)
+        s->ctx.again[k] = s->ctx.stash + at;
 }
 
 static uint32_t run_steps;          /* of this function so far */
@@ -465,7 +477,7 @@ static void run_same(StageRun *r, RunStage *s, const char *x, const Block *b, co
                      int i)
 {
     if (memcmp(x, b->at, (size_t)b->bytes) != 0)
-        run_wrong(r, "stage %d: %s %d of B and of I then W differ", s->table->index, what, i);
+        run_wrong(r, "stage %d: %s %d differs from the other way", s->table->index, what, i);
 }
 
 /* What the runtime may have given away meanwhile. */
@@ -477,6 +489,27 @@ static void run_forget(RunStage *s, int after)
     for (int i = 0; i < s->table->n_output; i++)
         if (s->table->output[i].stashed < after)
             run_poison(&s->out[i]);
+}
+
+/* Each part of the stash again, alone, after the others were lost as well: the same bits. */
+static void run_again(StageRun *r, RunStage *s)
+{
+    const PpStage *t = s->table;
+    Block *stash = &s->block[BLOCK_STASH];
+    char *before = run_copy(r, stash), *after = run_copy(r, stash);
+    int64_t at = t->bytes_stash;
+    for (int k = 0; k < t->n_again; at += t->again[k++].bytes) {
+        memset(stash->at + t->bytes_stash, 0xff, (size_t)(stash->bytes - t->bytes_stash));
+        for (int i = 0; i < t->n_input; i++)
+            if (!(t->input[i].again >> k & 1) && t->input[i].from >= 0)
+                run_poison(&s->in[i]);
+        run_call(r, s, (FuncKind)(F_AGAIN + k), t->again[k].make);
+        memcpy(after + at, stash->at + at, (size_t)t->again[k].bytes);
+        for (int i = 0; i < t->n_input; i++)
+            run_put(r, &s->in[i], 0, s->sg->stage->input.at[i].value);
+    }
+    memcpy(stash->at, after, (size_t)stash->bytes);
+    run_same(r, s, before, stash, "parts of the stash, as forward made them and again,", 0);
 }
 
 static void run_backward(StageRun *r, RunStage *s)
@@ -496,6 +529,7 @@ static void run_backward(StageRun *r, RunStage *s)
     }
     for (int i = 0; i < t->n_dy; i++)
         run_put(r, &s->dy[i], 0, run_dy_value(r, &t->dy[i]));
+    run_again(r, s);
     run_forget(s, 1);
     run_reset_grad(r, s, before);
     run_call(r, s, F_BACKWARD, t->backward);
