@@ -222,7 +222,7 @@ static void linear(const char *scope, const char *x, const char *y, const char *
 
 static void attention(long l, const char *x, const char *y)
 {
-    char *s = f("/h.%ld/attn", l), p[64], q[96], k[96], v[96], out[96], a[96], b[96];
+    char *s = f("/h.%ld/attn", l), p[64], q[96], k[96], v[96], out[96], a[96], b[96], d[96];
     snprintf(p, sizeof p, "%s", s);
 #define NAME(buf, what) snprintf(buf, sizeof buf, "%s/" what "_output_0", p)
     NAME(out, "c_attn");
@@ -252,10 +252,10 @@ static void attention(long l, const char *x, const char *y)
     NAME(b, "Softmax");
     attr_int("axis", -1);
     node(p, "", "Softmax", b, a);
-    NAME(a, "Dropout");
-    snprintf(b, sizeof b, "%s", dropout(p, b, a));
+    NAME(d, "Dropout");
+    const char *weights = dropout(p, b, d);
     NAME(a, "MatMul_4");
-    node(p, "_4", "MatMul", a, join(b, v, ""));
+    node(p, "_4", "MatMul", a, join(weights, v, ""));
     NAME(b, "Transpose_3");
     attr_ints("perm", 4, (long[]){0, 2, 1, 3});
     node(p, "_3", "Transpose", b, a);
