@@ -4,6 +4,9 @@
  */
 #include "exec.h"
 
+/* A microbatch's number in the step, of whose passes the rank runs one. */
+static int in_step(const Rank *r, int m) { return r->pass * r->run->data.microbatches + m; }
+
 static void after_forward(Rank *r, int stage, int m, int64_t step)
 {
     const PpPlan *model = r->run->model;
@@ -16,9 +19,9 @@ static void after_forward(Rank *r, int stage, int m, int64_t step)
     }
     for (int o = 0; o < st->n_output; o++)
         if (st->output[o].model_output >= 0 && r->results.output[st->output[o].model_output])
-            results_take(&r->results, &st->output[o], out[o], m, step);
+            results_take(&r->results, &st->output[o], out[o], in_step(r, m), step);
     if (st->index == model->loss_stage)
-        results_loss(&r->results, out[model->loss_output], m);
+        results_loss(&r->results, out[model->loss_output], in_step(r, m));
 }
 
 static void copy(Rank *r, void *to, const void *from, int64_t bytes)
@@ -63,7 +66,7 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
     const StagePlan *rs = &r->plan.stage[op->local];
     const StageRun *own = &r->stage[op->local];
     const PpStage *st = rs->st;
-    const int64_t *row0 = data_rows(&run->data, step);
+    const int64_t *row0 = data_rows(&run->data, step) + r->pass * run->data.microbatches;
     int m = op->a.microbatch, forward = op->a.type == SA_F;
     PpCtx c = {
         .rows = row0[m + 1] - row0[m],
@@ -94,7 +97,7 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
         host_held(r, op->local);
     }
     if (c.rows == 0 || r->stopped) {
-        double *loss = &r->results.loss[m];
+        double *loss = &r->results.loss[in_step(r, m)];
         *loss = op->a.type == SA_F && !r->stopped ? 0 : *loss;
         return PP_OK;
     }

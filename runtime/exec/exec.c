@@ -75,10 +75,19 @@ static void copy_stash(Rank *r, const Op *op)
     }
 }
 
+/* What is done once the gradients of all microbatches are there: in a step's last pass. */
+static int adds_up(const SchedAction *a)
+{
+    return a->type == SA_SEND_GP || a->type == SA_RECV_GP || a->type == SA_REDUCE_GRAD ||
+           a->type == SA_WAIT_REDUCE_GRAD;
+}
+
 /* Actions without transfers have nothing to do: UNSHARD and RESHARD, for a stage holds its
  * parameters all the time. */
 static PpStatus run_op(Rank *r, const Op *op, int64_t step)
 {
+    if (r->pass + 1 < r->run->data.passes && adds_up(&op->a))
+        return PP_OK;
     if (op->a.type >= SA_F && op->a.type <= SA_R)
         return compute(r, op, step, r->plan.work);
     if (op->a.type == SA_OFFLOAD || op->a.type == SA_FETCH)
@@ -263,11 +272,11 @@ static void trace_copies(Rank *r, double *span)
     }
 }
 
-PpStatus exec_step(Rank *r, int64_t step)
+PpStatus exec_pass(Rank *r, int64_t step)
 {
     const Plan *p = &r->plan;
     /* A device's times come from its events */
-    double *span = r->host ? NULL : trace_of(&r->trace, step);
+    double *span = r->host ? NULL : trace_of(&r->trace, exec_turn(r, step));
     for (int k = 0; k < p->n_op; k++) {
         const Op *op = &p->op[k];
         if (r->run->until && k >= r->run->until[r->group.rank])

@@ -64,10 +64,17 @@ typedef struct {
     MemoryReport memory;
     Held held;           /* until all ranks have tried where they will write */
     int threads;         /* of OpenMP */
+    int pass;            /* of the step, from 0: --accumulate */
     int live, live_most; /* microbatch-chunks alive: now, and the most there were */
     LossScale scale;     /* of the loss, in the step that runs */
     int stopped;         /* --until: computations are over, messages still flow */
 } Rank;
+
+/* A pass's number in the run, for --trace. */
+static inline int64_t exec_turn(const Rank *r, int64_t step)
+{
+    return (step - r->run->data.start.step) * r->run->data.passes + r->pass;
+}
 
 static inline int on_device(const Rank *r) { return r->plan.ask.on_device; }
 
@@ -123,16 +130,19 @@ PpStatus steps_run(Rank *r);
 PpStatus steps_finish(Rank *r); /* outputs, checkpoint, trace */
 
 /* exec.c: one step */
-void exec_begin(Rank *r); /* gradients 0, copies of parameters */
-PpStatus exec_step(Rank *r, int64_t step);
+void exec_begin(Rank *r); /* of a step: gradients 0, copies of parameters */
+PpStatus exec_pass(Rank *r, int64_t step); /* the schedule once, for the microbatches of r->pass */
 /* A parameter rounded into its half copy, where it has one, in the current stream */
 void half_copy(Rank *r, const StagePlan *rs, int param);
 
 /* optimizer.c */
 int optim_states(const Options *o); /* state tensors per parameter */
 int optim_count(const Plan *p);     /* parameters of the rank's stages */
-void optim_list(const Plan *p, DeviceParam *list);
-void optim_update(Device *d, const Options *o, int64_t step, double scale);
+PpStatus optim_patterns(const Options *o, const PpPlan *model); /* each of them matches something */
+void optim_list(const Plan *p, const Options *o, DeviceParam *list);
+double optim_rate(const Options *o, int64_t step, int64_t steps); /* of a step from 0 */
+/* updates: so many there were before */
+void optim_update(Device *d, const Options *o, int64_t updates, double lr, double scale);
 
 /* compute.c */
 PpStatus compute(Rank *r, const Op *op, int64_t step, char *work);
@@ -140,7 +150,7 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work);
 /* host_side.c: a rank on a device: pinned memory, events, the end of a step */
 PpStatus host_open(Rank *r);
 void host_close(Rank *r);
-void host_feed(Rank *r, int64_t step); /* the step's rows and loss scales */
+void host_feed(Rank *r, int64_t step); /* the pass's rows and loss scales */
 /* The current stream after microbatch m's rows are there */
 void host_fed(Rank *r, int m);
 /* The current stream after the stage's last outputs are on their way */
@@ -149,7 +159,7 @@ void host_held(Rank *r, int stage);
 void host_take(Rank *r, int stage, int m, int64_t step);
 double *host_norms(Rank *r);                            /* where the device writes them */
 void host_mark(Rank *r, int64_t step, int k, int what); /* --trace: op k waits, starts, ends */
-/* Waits for the step: losses, norms and outputs are there */
+/* Waits for the pass: losses, norms and outputs are there */
 PpStatus host_settle(Rank *r, int64_t step);
 
 /* overlap_thread.c: a second thread of a rank, for the halves of OVERLAP_F_B */

@@ -43,7 +43,8 @@ static int all_finite(const void *p, int dtype, int64_t bytes)
 static void look_at_data(const Rank *r, int64_t step, Cause *t)
 {
     const Run *run = r->run;
-    const int64_t *row0 = data_rows(&run->data, step);
+    /* what is there is the last pass's */
+    const int64_t *row0 = data_rows(&run->data, step) + r->pass * run->data.microbatches;
     for (int i = run->model->n_input; i-- > 0;)
         for (int m = run->data.microbatches; m-- > 0 && r->feed.host[i];) {
             const PpTensor *in = &run->model->input[i];
@@ -51,7 +52,7 @@ static void look_at_data(const Rank *r, int64_t step, Cause *t)
                          tensor_bytes(in, row0[m + 1] - row0[m], run->model->rows)))
                 continue;
             t->input = i;
-            t->input_microbatch = m;
+            t->input_microbatch = r->pass * run->data.microbatches + m;
         }
 }
 
@@ -73,7 +74,7 @@ static Cause look(Rank *r, int64_t step)
             snprintf(t.name, sizeof t.name, "%s", q->p->t.name);
         }
     if (run->model->loss_stage >= 0 && r->plan.local_of[run->model->loss_stage] >= 0)
-        for (int m = run->data.microbatches; m-- > 0;)
+        for (int m = data_chunks(&run->data); m-- > 0;)
             if (!isfinite(r->results.loss[m]))
                 t.microbatch = m;
     return t;

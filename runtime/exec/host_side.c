@@ -28,7 +28,7 @@ struct HostSide {
     double sent_scale;       /* the loss scale that the device has */
     DeviceEvent *fed, end;   /* per microbatch: its rows are there; the step is over */
     unsigned char *ran;      /* per microbatch: its loss is on the way */
-    int64_t laid, sent;      /* steps whose rows are in pinned memory, on the device: -1 none */
+    int64_t laid, sent;      /* passes whose rows are in pinned memory, on the device: -1 none */
     DeviceEvent *mark, zero; /* --trace: three per op; where time begins */
 };
 
@@ -186,11 +186,12 @@ static void feed_one(Rank *r, int m, const int64_t *row0)
 void host_feed(Rank *r, int64_t step)
 {
     HostSide *s = r->host;
-    if (step == 0 && s->zero)
+    int64_t turn = exec_turn(r, step);
+    if (turn == 0 && s->zero)
         r->dev.op->record(&r->dev, r->dev.current, s->zero);
-    if (s->laid != step)
-        feed_fill(&r->feed, step);
-    s->laid = step;
+    if (s->laid != turn)
+        feed_fill(&r->feed, step, r->pass);
+    s->laid = turn;
     feed_scale(&r->feed, step); /* the last step may have changed it since the rows were laid */
     int scaled = s->sent_scale != r->feed.loss_scale;
     s->sent_scale = r->feed.loss_scale;
@@ -199,22 +200,25 @@ void host_feed(Rank *r, int64_t step)
             feed_scale_of(r, m);
         return;
     }
-    s->sent = step;
+    s->sent = turn;
+    const int64_t *row0 = data_rows(&r->run->data, step) + r->pass * r->run->data.microbatches;
     for (int m = 0; m < r->run->data.microbatches; m++)
-        feed_one(r, m, data_rows(&r->run->data, step));
+        feed_one(r, m, row0);
 }
 
 void host_fed(Rank *r, int m) { r->dev.op->wait(&r->dev, r->dev.current, r->host->fed[m]); }
 
-/* Rows of the next step, once this one's have left pinned memory. */
+/* Rows of the next pass, once this one's have left pinned memory. */
 static void lay_next(Rank *r, int64_t step)
 {
     HostSide *s = r->host;
-    if (step + 1 >= r->run->data.steps || feed_stays(&r->feed, step + 1))
+    int pass = (r->pass + 1) % r->run->data.passes;
+    int64_t next = pass ? step : step + 1;
+    if (next >= r->run->data.steps || feed_stays(&r->feed, next))
         return;
     r->dev.op->sync(&r->dev, s->fed[r->run->data.microbatches - 1]);
-    feed_fill(&r->feed, step + 1);
-    s->laid = step + 1;
+    feed_fill(&r->feed, next, pass);
+    s->laid = exec_turn(r, step) + 1;
 }
 
 /* ---- losses, norms, outputs: out ---- */
@@ -243,7 +247,8 @@ void host_take(Rank *r, int stage, int m, int64_t step)
             d->op->wait(d, STREAM_OUT, own->out_ready);
         }
         if (q->model_output >= 0 && s->out[q->model_output]) {
-            const int64_t *row0 = data_rows(&r->run->data, step);
+            const int64_t *row0 =
+                data_rows(&r->run->data, step) + r->pass * r->run->data.microbatches;
             d->op->copy(d, STREAM_OUT, s->out[q->model_output] + m * s->out_stride[q->model_output],
                         out[o], tensor_bytes(&q->t, row0[m + 1] - row0[m], model->rows));
         }
@@ -266,7 +271,8 @@ static void take_outputs(Rank *r, int64_t step)
 {
     const Run *run = r->run;
     HostSide *s = r->host;
-    const int64_t *row0 = data_rows(&run->data, step);
+    const int before = r->pass * run->data.microbatches;
+    const int64_t *row0 = data_rows(&run->data, step) + before;
     for (int l = 0; l < r->plan.n_stage; l++)
         for (int o = 0; o < r->plan.stage[l].st->n_output; o++) {
             const PpOutput *q = &r->plan.stage[l].st->output[o];
@@ -275,12 +281,12 @@ static void take_outputs(Rank *r, int64_t step)
             for (int m = 0; m < run->data.microbatches; m++)
                 if (row0[m + 1] > row0[m])
                     results_take(&r->results, q,
-                                 s->out[q->model_output] + m * s->out_stride[q->model_output], m,
-                                 step);
+                                 s->out[q->model_output] + m * s->out_stride[q->model_output],
+                                 before + m, step);
         }
     for (int m = 0; m < run->data.microbatches; m++) {
         if (s->ran[m])
-            results_loss(&r->results, s->loss + (int64_t)m * PP_ALIGN, m);
+            results_loss(&r->results, s->loss + (int64_t)m * PP_ALIGN, before + m);
         s->ran[m] = 0;
     }
     memcpy(r->results.norm + 1, s->norm, (size_t)run->model->n_param * sizeof(double));
@@ -290,14 +296,14 @@ static void take_outputs(Rank *r, int64_t step)
 
 void host_mark(Rank *r, int64_t step, int k, int what)
 {
-    if (r->host && r->host->mark && trace_of(&r->trace, step))
+    if (r->host && r->host->mark && trace_of(&r->trace, exec_turn(r, step)))
         r->dev.op->record(&r->dev, r->dev.current, r->host->mark[3 * k + what]);
 }
 
 static void read_marks(Rank *r, int64_t step)
 {
     HostSide *s = r->host;
-    double *span = trace_of(&r->trace, step);
+    double *span = trace_of(&r->trace, exec_turn(r, step));
     int n = r->run->until ? 0 : r->plan.n_op; /* all of a step, or none */
     for (int k = 0; span && s->mark && k < 3 * n; k++) {
         int type = r->plan.op[k / 3].a.type;

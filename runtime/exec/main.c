@@ -51,12 +51,14 @@ static PpStatus wanted_outputs(Run *run)
 static PpStatus prepare(Run *run, Options *o)
 {
     TRY(schedule_read(run, o));
+    TRY(optim_patterns(o, run->model));
     if (!run->ranks)
         run->ranks = run->model->n_stage;
     TRY(wanted_outputs(run));
     TRY(data_open(&run->data, run->model, o));
     o->batch = run->data.batch;
     o->microbatches = run->data.microbatches;
+    o->accumulate = run->data.passes;
     TRY(save_resume(run));
     TRY(schedule_make(run));
     TRY(destinations_apart(o, &run->from));

@@ -3,7 +3,39 @@
  */
 #include "exec.h"
 
+#include <fnmatch.h>
+#include <string.h>
+
 #include "base/file/safetensors.h"
+
+static int matches(const char *pattern, const char *name)
+{
+    return !strcmp(pattern, name) || !fnmatch(pattern, name, 0);
+}
+
+PpStatus optim_patterns(const Options *o, const PpPlan *model)
+{
+    for (int i = 0; i < o->n_no_decay; i++) {
+        int any = 0;
+        for (int s = 0; s < model->n_stage; s++)
+            for (int k = 0; k < model->stage[s]->n_param; k++) {
+                const PpParam *p = &model->stage[s]->param[k];
+                any |= p->trainable && matches(o->no_decay[i], p->t.name);
+            }
+        if (!any)
+            return pp_fail(PP_ERR_MODEL, "--no-decay %s: no parameter that trains is called so",
+                           o->no_decay[i]);
+    }
+    return PP_OK;
+}
+
+static int group_of(const Options *o, const char *name)
+{
+    for (int i = 0; i < o->n_no_decay; i++)
+        if (matches(o->no_decay[i], name))
+            return OPTIM_NO_DECAY;
+    return OPTIM_ALL;
+}
 
 int optim_states(const Options *o)
 {
@@ -19,7 +51,7 @@ int optim_count(const Plan *p)
 }
 
 /* The rank's parameters, once they have their places. */
-void optim_list(const Plan *p, DeviceParam *list)
+void optim_list(const Plan *p, const Options *o, DeviceParam *list)
 {
     for (int l = 0; l < p->n_stage; l++)
         for (int k = 0; k < p->stage[l].st->n_param; k++, list++) {
@@ -30,6 +62,7 @@ void optim_list(const Plan *p, DeviceParam *list)
                                   .dtype = q->p->t.dtype,
                                   .half = q->half,
                                   .half_type = p->stage[l].st->half_type,
+                                  .group = group_of(o, q->p->t.name),
                                   .norm = q->counts ? q->p->param : -1,
                                   .update = q->update};
             for (int j = 0; j < OPTIM_STATES; j++)
@@ -37,9 +70,18 @@ void optim_list(const Plan *p, DeviceParam *list)
         }
 }
 
-void optim_update(Device *d, const Options *o, int64_t step, double scale)
+double optim_rate(const Options *o, int64_t step, int64_t steps)
+{
+    return o->mode == MODE_TRAIN ? o->optim.lr * lr_factor(&o->lr, step, steps) : 0;
+}
+
+void optim_update(Device *d, const Options *o, int64_t updates, double lr, double scale)
 {
     DeviceUpdate u = {.optimizer = o->optimizer, .scale = scale};
-    optimizers[o->optimizer].numbers(&o->optim, step, u.number);
+    OptimOptions now = o->optim;
+    now.lr = lr;
+    optimizers[o->optimizer].numbers(&now, updates, u.number[OPTIM_ALL]);
+    now.weight_decay = 0;
+    optimizers[o->optimizer].numbers(&now, updates, u.number[OPTIM_NO_DECAY]);
     d->op->update(d, d->current, &u);
 }

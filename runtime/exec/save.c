@@ -83,6 +83,7 @@ static PpStatus save(Rank *r, int64_t done)
         moment_add(&m, "loss_scale_clean", "%d", r->scale.clean);
         moment_add(&m, "loss_scale_borne", "%d", r->scale.borne);
     }
+    moment_add(&m, "lr", "%.17g", optim_rate(r->run->opt, done - 1, d->steps));
     TRY(finite_parameters(r, done));
     r->saved = done;
     return saver_save(r->saver, &r->group, &m);

@@ -89,7 +89,7 @@ static PpStatus list_params(Rank *r)
     r->params = zeroed(n, sizeof *r->params);
     if (!r->params)
         return pp_no_memory();
-    optim_list(&r->plan, r->params);
+    optim_list(&r->plan, r->run->opt, r->params);
     if (!r->dev.op->params(&r->dev, r->params, n))
         return pp_fail(PP_ERR_IO, "rank %d: no memory for the optimizer: %s", r->group.rank,
                        r->dev.op->error());
@@ -207,7 +207,7 @@ PpStatus rank_open(Rank *r)
     TRY(feed_open(&r->feed, d, &r->plan));
     TRY(results_open(&r->results, d, &r->plan));
     if (o->trace)
-        TRY(trace_open(&r->trace, r->plan.n_op, d->steps));
+        TRY(trace_open(&r->trace, r->plan.n_op, (d->steps - d->start.step) * d->passes));
     if (r->memory.overlap)
         TRY(overlap_thread_open(&r->overlap, r->threads, r->group.rank));
     TRY(open_stages(r));

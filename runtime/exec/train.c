@@ -10,7 +10,7 @@ static void sum_loss(Rank *r)
 {
     const Run *run = r->run;
     if (run->model->loss_stage >= 0 && r->plan.local_of[run->model->loss_stage] >= 0)
-        for (int m = 0; m < run->data.microbatches; m++)
+        for (int m = 0; m < data_chunks(&run->data); m++)
             r->results.norm[0] += r->results.loss[m];
 }
 
@@ -23,7 +23,7 @@ static PpStatus train_norms(Rank *r, int64_t step)
                         grads_dump(&r->plan, &r->files, o->dump_grads, r->scale.scale)));
     double t0 = pp_now();
     r->dev.op->norms(&r->dev, r->dev.current, r->host ? host_norms(r) : r->results.norm + 1);
-    trace_around(&r->trace, step, AROUND_NORM, t0, t0);
+    trace_around(&r->trace, exec_turn(r, step), AROUND_NORM, t0, t0);
     return PP_OK;
 }
 
@@ -46,10 +46,39 @@ static PpStatus train_end(Rank *r, int64_t step, StepLog *log)
     int finite = isfinite(log->grad_norm) != 0;
     double clip = o->clip_norm > 0 ? o->clip_norm / (log->grad_norm + 1e-6) : 1;
     if (finite && isfinite(r->results.norm[0]))
-        optim_update(&r->dev, o, r->updates++, (clip < 1 ? clip : 1) * unscale);
+        optim_update(&r->dev, o, r->updates++, log->lr, (clip < 1 ? clip : 1) * unscale);
     log->skipped = !finite && !isnan(r->results.norm[0]) && loss_scale_may_fall(&r->scale);
     loss_scale_step(&r->scale, !finite);
-    trace_around(&r->trace, step, AROUND_UPDATE, t0, t1);
+    trace_around(&r->trace, exec_turn(r, step), AROUND_UPDATE, t0, t1);
+    return PP_OK;
+}
+
+/* All passes of a step; r->pass stays at the last one. */
+static PpStatus run_passes(Rank *r, int64_t step)
+{
+    const Run *run = r->run;
+    int last = run->data.passes - 1, train = run->opt->mode == MODE_TRAIN && !run->until;
+    for (r->pass = 0; r->pass <= last; r->pass++) {
+        double start = pp_now();
+        if (r->host)
+            host_feed(r, step);
+        else
+            feed_fill(&r->feed, step, r->pass);
+        if (r->pass == 0)
+            exec_begin(r);
+        trace_around(&r->trace, exec_turn(r, step), AROUND_BEGIN, start, start);
+        TRY(exec_pass(r, step));
+        if (r->pass == last) {
+            memset(r->results.norm, 0,
+                   (size_t)(run->model->n_param + 1 + WORDS) * sizeof *r->results.norm);
+            if (train)
+                TRY(train_norms(r, step));
+        }
+        if (r->host)
+            TRY(host_settle(r, step));
+        if (run->until || r->pass == last)
+            break;
+    }
     return PP_OK;
 }
 
@@ -58,21 +87,10 @@ PpStatus steps_run(Rank *r)
     const Run *run = r->run;
     r->trace.zero = pp_now();
     for (int64_t step = run->data.start.step; step < run->data.steps; step++) {
-        StepLog log = {.step = step + 1};
+        StepLog log = {.step = step + 1, .lr = optim_rate(run->opt, step, run->data.steps)};
         double start = pp_now();
         r->feed.loss_scale = r->scale.scale;
-        if (r->host)
-            host_feed(r, step);
-        else
-            feed_fill(&r->feed, step);
-        exec_begin(r);
-        trace_around(&r->trace, step, AROUND_BEGIN, start, start);
-        TRY(exec_step(r, step));
-        memset(r->results.norm, 0, (size_t)(run->model->n_param + 1 + WORDS) * sizeof *r->results.norm);
-        if (run->opt->mode == MODE_TRAIN && !run->until)
-            TRY(train_norms(r, step));
-        if (r->host)
-            TRY(host_settle(r, step));
+        TRY(run_passes(r, step));
         if (run->until)
             return PP_OK;
         sum_loss(r);

@@ -23,14 +23,16 @@ static PpStatus cut_rest(Data *d, int64_t rest)
                        " rows a microbatch: %s",
                        d->rows, d->batch, rest, p->rows,
                        p->uneven_why ? p->uneven_why : "its shapes are fixed");
-    d->row0_rest = malloc((size_t)(d->microbatches + 1) * sizeof *d->row0_rest);
+    d->row0_rest = malloc((size_t)(data_chunks(d) + 1) * sizeof *d->row0_rest);
     if (!d->row0_rest)
         return pp_no_memory();
-    for (int64_t i = 0; i <= d->microbatches; i++)
+    for (int64_t i = 0; i <= data_chunks(d); i++)
         d->row0_rest[i] = d->row0[i] < rest ? d->row0[i] : rest;
     d->steps_per_pass++;
     return PP_OK;
 }
+
+int data_chunks(const Data *d) { return d->passes * d->microbatches; }
 
 const int64_t *data_rows(const Data *d, int64_t step)
 {
@@ -65,8 +67,8 @@ static PpStatus check_meeting(const Data *d)
 {
     const PpPlan *p = d->model;
     const Options *o = d->opt;
-    int64_t calls = o->mode == MODE_TRAIN ? d->microbatches : d->microbatches * d->steps;
-    if (d->microbatches > 1 && p->target_why && o->mode != MODE_INFER)
+    int64_t calls = o->mode == MODE_TRAIN ? data_chunks(d) : data_chunks(d) * d->steps;
+    if (data_chunks(d) > 1 && p->target_why && o->mode != MODE_INFER)
         return pp_fail(PP_ERR_MODEL,
                        "which rows of the target belong to a microbatch is not known: %s; "
                        "--microbatches 1 runs, and ppsplit "
@@ -98,12 +100,22 @@ PpStatus data_cut(Data *d)
         return pp_fail(PP_ERR_MODEL,
                        "too few rows: a step takes %" PRId64 ", the data have %" PRId64, d->batch,
                        rows);
-    int64_t m = o->microbatches ? o->microbatches : (d->batch + p->rows - 1) / p->rows;
+    int64_t passes = o->accumulate && o->mode == MODE_TRAIN ? o->accumulate : 1;
+    int64_t m = o->microbatches ? o->microbatches
+                                : ((d->batch + p->rows - 1) / p->rows + passes - 1) / passes;
+    if (m > d->batch / passes && passes > 1)
+        return pp_fail(PP_ERR_MODEL,
+                       "--accumulate %" PRId64 " of %" PRId64 " microbatches: a step has only "
+                       "%" PRId64 " rows",
+                       passes, m, d->batch);
     if (m > d->batch)
         return pp_fail(PP_ERR_MODEL, "--microbatches %" PRId64 ": a step has only %" PRId64 " rows",
                        m, d->batch);
-    if (m > INT32_MAX / 4)
+    if (m > INT32_MAX / 4 / passes)
         return pp_fail(PP_ERR_MODEL, "%" PRId64 " microbatches are too many", m);
+    d->microbatches = (int)m;
+    d->passes = (int)passes;
+    m *= passes; /* from here on those of a step */
     int64_t most = (d->batch + m - 1) / m, least = d->batch / m;
     if (most > p->rows)
         return pp_fail(PP_ERR_MODEL,
@@ -117,7 +129,6 @@ PpStatus data_cut(Data *d)
                        " rows, but this model runs with exactly %" PRId64 ": %s",
                        d->batch, m, least, p->rows,
                        p->uneven_why ? p->uneven_why : "its shapes are fixed");
-    d->microbatches = (int)m;
     d->row0 = malloc((size_t)(m + 1) * sizeof *d->row0);
     if (!d->row0)
         return pp_no_memory();

@@ -13,9 +13,11 @@ typedef struct {
     const Options *opt;
     NpyFile *file;    /* per model input; dtype 0: not given */
     int64_t rows;     /* samples in the files */
-    int microbatches; /* of a step */
+    int microbatches; /* of a pass of the schedule */
+    int passes;       /* of a step: --accumulate */
     int64_t batch, steps, steps_per_pass;
-    int64_t *row0; /* [microbatches + 1]: first row of each microbatch in the minibatch */
+    /* [passes * microbatches + 1]: first row of each microbatch in the minibatch */
+    int64_t *row0;
     /* Eval, infer: of the last step of a pass when the rows do not divide, or NULL */
     int64_t *row0_rest;
     /* where the run begins: steps done and rows seen by those before it, and the epoch's next row */
@@ -31,6 +33,7 @@ void data_close(Data *d);
 /* cut.c */
 PpStatus data_cut(Data *d);
 const int64_t *data_rows(const Data *d, int64_t step); /* row0 of that step */
+int data_chunks(const Data *d);                        /* microbatches of a step */
 int64_t data_rows_before(const Data *d, int64_t step); /* rows of all steps before it, in a pass */
 /* The epoch of a step and its first row there */
 void data_position(const Data *d, int64_t step, int64_t *epoch, int64_t *row);

@@ -97,33 +97,38 @@ static void fill_input(Feed *f, int input, int64_t first, const int64_t *row0)
 }
 
 /* Targets of the minibatch that count, for PP_LOSS_MEAN_TARGETS. */
-static int64_t count_targets(const Feed *f, const int64_t *row0)
+static int64_t count_targets(const Feed *f, int64_t first, int64_t batch)
 {
     const Data *d = f->data;
     const PpPlan *p = d->model;
     const PpTensor *t = &p->input[p->loss_target];
-    int64_t n = 0;
-    for (int m = 0; m < d->microbatches; m++) {
-        const char *at = f->host[p->loss_target] + m * f->plan->input_stride[p->loss_target];
-        int64_t count = tensor_bytes(t, row0[m + 1] - row0[m], p->rows) / st_dtype_size(t->dtype);
-        for (int64_t i = 0; i < count; i++)
-            n += t->dtype == PP_I32 ? ((const int32_t *)(const void *)at)[i] != p->loss_ignore
-                                    : ((const int64_t *)(const void *)at)[i] != p->loss_ignore;
-    }
+    const char *data = d->file[p->loss_target].data;
+    int64_t n = 0, outer = 1, inner = 1, rows = t->batch_dim < 0 ? 1 : batch;
+    for (int i = 0; i < t->rank; i++)
+        *(i < t->batch_dim ? &outer : &inner) *= t->dim[i];
+    inner /= t->batch_dim < 0 ? 1 : p->rows;
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t r = 0; r < rows; r++) {
+            int64_t row = t->batch_dim < 0 ? 0 : f->order ? f->order[first + r] : first + r;
+            int64_t at = (o * d->rows + row) * inner;
+            for (int64_t i = at; i < at + inner; i++)
+                n += t->dtype == PP_I32
+                         ? ((const int32_t *)(const void *)data)[i] != p->loss_ignore
+                         : ((const int64_t *)(const void *)data)[i] != p->loss_ignore;
+        }
     return n;
 }
 
-static void fill_scale(Feed *f, const int64_t *row0)
+/* row0: of the pass; batch: rows of the step */
+static void fill_scale(Feed *f, const int64_t *row0, int64_t batch)
 {
     const Data *d = f->data;
     const PpPlan *p = d->model;
-    int64_t batch = row0[d->microbatches];
     double mean = 1;
     if (p->loss_kind == PP_LOSS_MEAN_ELEMENTS)
         mean = 1.0 / ((double)batch * (double)p->loss_per_row);
     else if (p->loss_kind == PP_LOSS_MEAN_TARGETS)
-        mean =
-            1.0 / (double)(p->loss_target < 0 ? batch * p->loss_per_row : count_targets(f, row0));
+        mean = 1.0 / (double)(p->loss_target < 0 ? batch * p->loss_per_row : f->targets);
     for (int m = 0; m < d->microbatches; m++) {
         double scale = mean;
         if (p->loss_kind == PP_LOSS_MEAN_ROWS)
@@ -140,21 +145,24 @@ static void fill_scale(Feed *f, const int64_t *row0)
 
 int feed_stays(const Feed *f, int64_t step)
 {
-    return step > 0 && f->data->steps_per_pass == 1 && !f->order;
+    return step > 0 && f->data->steps_per_pass == 1 && !f->order && f->data->passes == 1;
 }
 
 void feed_scale(Feed *f, int64_t step)
 {
+    const Data *d = f->data;
+    const int64_t *all = data_rows(d, step);
     if (!f->plan->scale_type || f->laid_scale == f->loss_scale)
         return;
-    fill_scale(f, data_rows(f->data, step));
+    fill_scale(f, all + (int64_t)f->pass * d->microbatches, all[data_chunks(d)]);
     f->laid_scale = f->loss_scale;
 }
 
-void feed_fill(Feed *f, int64_t step)
+void feed_fill(Feed *f, int64_t step, int pass)
 {
     const Data *d = f->data;
-    const int64_t *row0 = data_rows(d, step);
+    const PpPlan *p = d->model;
+    const int64_t *all = data_rows(d, step), *row0 = all + (int64_t)pass * d->microbatches;
     int64_t epoch, first;
     data_position(d, step, &epoch, &first);
     if (f->filled && feed_stays(f, step)) { /* every step sees the same rows */
@@ -163,10 +171,14 @@ void feed_fill(Feed *f, int64_t step)
     }
     if (f->order && (!f->filled || epoch != f->epoch))
         permute(f, epoch);
-    f->filled = 1;
-    for (int i = 0; i < d->model->n_input; i++)
+    for (int i = 0; i < p->n_input; i++)
         if (f->plan->has_input[i])
             fill_input(f, i, first, row0);
+    if (f->plan->scale_type && p->loss_kind == PP_LOSS_MEAN_TARGETS && p->loss_target >= 0 &&
+        (pass == 0 || !f->filled))
+        f->targets = count_targets(f, first, all[data_chunks(d)]);
+    f->filled = 1;
+    f->pass = pass;
     f->laid_scale = 0; /* it depends on the rows */
     feed_scale(f, step);
 }

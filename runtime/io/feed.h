@@ -16,16 +16,16 @@ typedef struct {
     char **host;
     char *scale;    /* loss_scale, PP_ALIGN bytes a microbatch */
     int64_t *order; /* --shuffle: rows of the epoch; NULL */
-    int64_t epoch;
-    int filled;
+    int64_t epoch, targets; /* targets of the step that count */
+    int filled, pass;
     double loss_scale; /* the loss is multiplied by, beside the mean; 1 at first */
     double laid_scale; /* what the numbers at `scale` were made with; 0: nothing yet */
 } Feed;
 
 PpStatus feed_open(Feed *f, const Data *d, const Plan *p);
 void feed_close(Feed *f);
-void feed_fill(Feed *f, int64_t step);       /* 0-based */
-void feed_scale(Feed *f, int64_t step);      /* of rows that are there, anew where it changed */
-int feed_stays(const Feed *f, int64_t step); /* the step sees the rows that are there */
+void feed_fill(Feed *f, int64_t step, int pass); /* both from 0 */
+void feed_scale(Feed *f, int64_t step);          /* of rows that are there, anew where it changed */
+int feed_stays(const Feed *f, int64_t step);     /* the step sees the rows that are there */
 
 #endif

@@ -214,6 +214,8 @@ PpStatus log_step(Log *l, const StepLog *step)
             json_number(l->json, "loss", s->loss);
         if (mode == MODE_TRAIN)
             json_number(l->json, "grad_norm", s->grad_norm);
+        if (mode == MODE_TRAIN)
+            json_number(l->json, "lr", s->lr);
         if (mode == MODE_TRAIN && scales(l)) {
             json_number(l->json, "loss_scale", s->loss_scale);
             fprintf(l->json, ", \"skipped\": %s", s->skipped ? "true" : "false");

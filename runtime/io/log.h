@@ -13,7 +13,7 @@
 #include <stdio.h>
 
 typedef struct {
-    double loss, grad_norm, seconds;
+    double loss, grad_norm, lr, seconds;
     double loss_scale; /* of the step */
     int skipped;       /* gradients were not finite: it changed no parameter */
     int64_t step;

@@ -15,7 +15,7 @@ PpStatus results_open(Results *r, const Data *d, const Plan *p)
     int n = d->model->n_output;
     *r = (Results){.data = d, .plan = p};
     r->output = zeroed(n, sizeof *r->output);
-    r->loss = zeroed(d->microbatches, sizeof *r->loss);
+    r->loss = zeroed(data_chunks(d), sizeof *r->loss);
     r->norm = zeroed(d->model->n_param + 1 + WORDS, sizeof *r->norm);
     if (!r->output || !r->loss || !r->norm)
         return pp_no_memory();

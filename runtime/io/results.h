@@ -15,14 +15,14 @@ typedef struct {
     const Data *data;
     const Plan *plan;
     char **output; /* per model output: room for all rows, or NULL */
-    double *loss;  /* per microbatch */
+    double *loss;  /* per microbatch of a step, of all its passes */
     double *norm;  /* [1 + parameters]: loss, then sums of squares by parameter of the model */
     double *word;  /* [WORDS], behind them */
 } Results;
 
 PpStatus results_open(Results *r, const Data *d, const Plan *p);
 void results_close(Results *r);
-/* Rows to their place */
+/* Rows to their place; m: of the step's microbatches */
 void results_take(Results *r, const PpOutput *o, const char *src, int m, int64_t step);
 void results_loss(Results *r, const void *loss, int m);
 /* --output: per model output its number there */

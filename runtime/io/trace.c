@@ -19,6 +19,8 @@ enum { MOST_STEPS = 20 };
 
 PpStatus trace_open(Trace *t, int n_op, int64_t steps)
 {
+    if (steps < 0)
+        steps = 0;
     *t = (Trace){.n_op = n_op, .steps = steps < MOST_STEPS ? (int)steps : MOST_STEPS};
     t->span = zeroed((int64_t)t->steps * (n_op + AROUND) * 3, sizeof *t->span);
     return t->span ? PP_OK : pp_no_memory();

@@ -11,7 +11,8 @@
 enum { AROUND_BEGIN, AROUND_NORM, AROUND_UPDATE, AROUND };
 
 typedef struct {
-    /* Wait, start, end per action and for AROUND, for `steps` steps; NULL: no trace */
+    /* Wait, start, end per action and for AROUND, for the run's first `steps` passes of the
+     * schedule; NULL: no trace */
     double *span;
     int n_op, steps;
     double zero;

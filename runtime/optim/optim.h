@@ -17,6 +17,9 @@ extern "C" {
 /* The most states that a row of optimizers.h has, the most numbers that a rule has. */
 enum { OPTIM_STATES = 2, OPTIM_NUMBERS = 8 };
 
+/* Groups of parameters, whose updates have numbers of their own: all, and those of --no-decay. */
+enum { OPTIM_ALL, OPTIM_NO_DECAY, OPTIM_GROUPS };
+
 /* The options of all optimizers: field, what the command line calls it, help. */
 #define OPTIM_REALS(X)                                                                             \
     X(lr, "lr", "learning rate")                                                                   \
@@ -58,6 +61,7 @@ typedef struct {
     int half_type;
     int64_t n;
     int dtype;
+    int group;
     int norm;   /* where its sum of squares goes; -1: it does not count */
     int update; /* the optimizer changes it */
 } DeviceParam;
@@ -66,7 +70,7 @@ typedef struct {
 typedef struct {
     OptimKind optimizer;
     double scale;                 /* of gradients: clipping */
-    double number[OPTIM_NUMBERS]; /* the rule's, as id_numbers() computes them */
+    double number[OPTIM_GROUPS][OPTIM_NUMBERS]; /* the rule's, as id_numbers() computes them */
 } DeviceUpdate;
 
 /* ---- optim.c ---- */

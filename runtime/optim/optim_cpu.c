@@ -101,7 +101,7 @@ double optim_cpu_sum_squares(const void *p, int64_t n, int dtype)
         T k[OPTIM_NUMBERS], scale = (T)u->scale, *p = q->value, *state[OPTIM_STATES];              \
         const T *grad = q->grad;                                                                   \
         for (int j = 0; j < OPTIM_NUMBERS; j++)                                                    \
-            k[j] = (T)u->number[j];                                                                \
+            k[j] = (T)u->number[q->group][j];                                                      \
         for (int j = 0; j < OPTIM_STATES; j++)                                                     \
             state[j] = q->state[j];                                                                \
         for (int64_t i = from; i < to; i++) {                                                      \

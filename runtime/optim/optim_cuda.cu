@@ -16,7 +16,7 @@ struct OptimEntry {
     void *value, *grad, *state[OPTIM_STATES];
     uint16_t *half;                                     /* its copy; NULL: none */
     int64_t n, first;                                   /* elements; its first chunk */
-    int dtype, half_type, norm;
+    int dtype, half_type, norm, group;
 };
 
 namespace {
@@ -128,10 +128,10 @@ __global__ void round_all(uint16_t *to, const float *from, int64_t n, int type) 
 #include "optim/per_type.h"
 
 template <class T> struct Numbers {
-    T scale, k[OPTIM_NUMBERS];
+    T scale, k[OPTIM_GROUPS][OPTIM_NUMBERS];
     explicit Numbers(const DeviceUpdate &u) : scale(T(u.scale)) {
-        for (int j = 0; j < OPTIM_NUMBERS; j++)
-            k[j] = T(u.number[j]);
+        for (int i = 0; i < OPTIM_GROUPS * OPTIM_NUMBERS; i++)
+            k[i / OPTIM_NUMBERS][i % OPTIM_NUMBERS] = T(u.number[i / OPTIM_NUMBERS][i % OPTIM_NUMBERS]);
     }
 };
 
@@ -147,7 +147,7 @@ __device__ void update_chunk(const Numbers<T> &u, const OptimEntry &e, int64_t a
         T s[OPTIM_STATES] = {};
         for (int j = 0; j < Row::states; j++)
             s[j] = state[j][i];
-        const T value = apply(Row(), u.k, p[i], grad[i] * u.scale, s);
+        const T value = apply(Row(), u.k[e.group], p[i], grad[i] * u.scale, s);
         p[i] = value;
         if (e.half)
             e.half[at + i] = to_half(value, e.half_type);
@@ -217,7 +217,7 @@ int cuda_params(Device *d, const DeviceParam *list, int n) {
             continue;
         OptimEntry e = {q.value, q.grad,   {},      static_cast<uint16_t *>(q.half),
                         q.n,     o.chunks, q.dtype, q.half_type,
-                        q.norm};
+                        q.norm, q.group};
         for (int j = 0; j < OPTIM_STATES; j++)
             e.state[j] = q.state[j];
         all.push_back(e);

@@ -33,6 +33,8 @@ typedef enum {
     K_DEVICE,
     K_TRANSPORT,
     K_OFFLOAD,
+    K_LR_SCHEDULE,
+    K_LIST, /* repeatable */
     K_GROUP,
     NUMBERS = 64 /* beside one of these: it changes the numbers of a run, so checkpoints hold it */
 } Kind;
@@ -73,12 +75,18 @@ static const Spec specs[] = {
     {"params",        K_TEXT, AT(params),       0, "DIR",     "start from the parameters in DIR, of a checkpoint for example: of the newest there"},
     {"resume",        K_TEXT, AT(resume),       0, "DIR",     "go on where the newest checkpoint in DIR was written, up to --steps in all"},
     {"Training", K_GROUP, 0, 0, NULL, NULL},
-    {"steps",         K_LONG, AT(steps),        1, "N",       "steps (default: 1 in train, one pass over the data in eval and infer)"},
+    {"steps",         K_LONG | NUMBERS, AT(steps),        1, "N",       "steps (default: 1 in train, one pass over the data in eval and infer)"},
     {"optimizer",     K_OPTIMIZER | NUMBERS, AT(optimizer), 0, "NAME",  "sgd (default) or another of those below, which say their options and defaults"},
 #define REAL(field, option, about) {option, K_REAL | NUMBERS, AT(optim.field), 0, "X", about},
 #define FLAG(field, option, about) {option, K_FLAG | NUMBERS, AT(optim.field), 0, NULL, about},
     OPTIM_REALS(REAL)
     OPTIM_FLAGS(FLAG)
+    {"lr-schedule",   K_LR_SCHEDULE | NUMBERS, AT(lr.schedule), 0, "NAME", "constant (default), linear, cosine, wsd or inverse-sqrt, over --steps"},
+    {"warmup",        K_LONG | NUMBERS, AT(lr.warmup), 0, "N", "steps in which the rate rises to --lr"},
+    {"min-lr-factor", K_REAL | NUMBERS, AT(lr.min), 0, "X",    "share of --lr that the rate does not fall below (default 0)"},
+    {"decay-ratio",   K_REAL | NUMBERS, AT(lr.decay_ratio), 0, "X", "share of the steps in which the rate falls, the last ones (default: all after the warm-up; wsd: to be given)"},
+    {"no-decay",      K_LIST | NUMBERS, AT(no_decay), 0, "PATTERN", "parameters without weight decay, '*.bias' for example (repeatable)"},
+    {"accumulate",    K_INT | NUMBERS, AT(accumulate), 1, "K", "passes of the schedule before an update: the rows of a step in K times --microbatches chunks"},
     {"clip-norm",     K_REAL | NUMBERS, AT(clip_norm),    0, "X",       "scale the gradients down to this global norm"},
     {"loss-scale",    K_TEXT | NUMBERS, AT(loss_scale_rule), 0, "RULE|N", "multiply the loss before backward: dynamic (PyTorch's GradScaler; default where a stage computes in f16), megatron, or N, a power of two"},
     {"loss-scale-window", K_INT | NUMBERS, AT(loss_scale_window), 1, "N", "steps in a row without overflow after which a dynamic scale doubles (default 2000; megatron 1000)"},
@@ -231,6 +239,16 @@ static PpStatus choose(void *at, const char *what, const char *v, const char *(*
 
 static const char *offload_name(int i) { return i == 0 ? "stash" : NULL; }
 
+static PpStatus add_pattern(Options *o, const char *v)
+{
+    const char **grown = realloc(o->no_decay, (size_t)(o->n_no_decay + 1) * sizeof *grown);
+    if (!grown)
+        return pp_no_memory();
+    o->no_decay = grown;
+    o->no_decay[o->n_no_decay++] = v;
+    return PP_OK;
+}
+
 static PpStatus apply(Options *o, const Spec *s, const char *v)
 {
     void *at = (char *)o + s->at;
@@ -255,6 +273,8 @@ static PpStatus apply(Options *o, const Spec *s, const char *v)
         o->offload |= OFFLOAD_STASH;
         return PP_OK;
     }
+    case K_LR_SCHEDULE: return choose(at, "schedule of the learning rate", v, lr_schedule_name);
+    case K_LIST: return add_pattern(o, v);
     case K_SEED: o->shuffle |= s->at == AT(shuffle_seed); return parse_number(s, v, at);
     case K_INT:
     case K_LONG:
@@ -321,6 +341,7 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
                    .placement = SCHED_PLACE_DEFAULT,
                    .buffers = -1,
                    .offload_time = 1,
+                   .lr = {.schedule = "constant", .decay_ratio = -1},
                    .optim = {
 #define NOT_GIVEN(field, option, about) .field = -1,
                        OPTIM_REALS(NOT_GIVEN)}};
@@ -357,6 +378,7 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     TRY(check_checkpoints(o));
     TRY(optim_options(&o->optimizer, &o->optim));
     TRY(check_offload(o));
+    TRY(lr_options(&o->lr));
     if (o->mode == MODE_TRAIN && plan->loss_stage < 0)
         return pp_fail(PP_ERR_MODEL,
                        "%s was split without a loss: it can infer only (ppsplit --loss ...)",
@@ -391,6 +413,19 @@ static char *whole_text(int64_t n)
     return strdup(text);
 }
 
+/* In the order in which they were given, which changes nothing but this text. */
+static char *list_text(const Options *o)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    for (int i = 0; f && i < o->n_no_decay; i++)
+        fprintf(f, "%s%s", i ? " " : "", o->no_decay[i]);
+    if (f && !o->n_no_decay)
+        fputs("none", f);
+    return f && !fclose(f) ? text : NULL;
+}
+
 static char *value_text(const Options *o, const Spec *s)
 {
     const void *at = (const char *)o + s->at;
@@ -409,6 +444,7 @@ static char *value_text(const Options *o, const Spec *s)
         memcpy(&whole, at, sizeof whole);
         return s->at == AT(shuffle_seed) && !o->shuffle ? strdup("none") : whole_text(whole);
     case K_OPTIMIZER: return strdup(optimizers[o->optimizer].name);
+    case K_LIST: return list_text(o);
     default: memcpy(&text, at, sizeof text); return strdup(text ? text : "none");
     }
 }
@@ -435,4 +471,5 @@ void options_free(Options *o)
     }
     free(o->data);
     free(o->output);
+    free(o->no_decay);
 }

@@ -7,6 +7,7 @@
 #include "api/pp.h"
 #include "core/status.h"
 #include "optim/loss_scale.h"
+#include "optim/lr.h"
 #include "optim/optim.h"
 #include "schedule/schedule.h"
 
@@ -36,11 +37,15 @@ typedef struct {
     uint64_t shuffle_seed, seed;
     OptimKind optimizer;
     OptimOptions optim;
+    LrOptions lr;     /* how the rate changes from step to step */
     double clip_norm; /* 0: none */
     const char *loss_scale_rule; /* NULL: what the model's type asks for */
     int loss_scale_window;       /* 0: the rule's */
     double loss_scale_initial;   /* 0: the rule's */
     LossScale loss_scale;        /* before the first step; scale 1 and fixed where none is needed */
+    const char **no_decay; /* patterns of parameters without weight decay */
+    int n_no_decay;
+    int accumulate; /* passes of the schedule before an update; 0: one */
     const char *params, *dump_grads, *checkpoint, *resume, *log_json, *trace, *until;
     int64_t every; /* steps from one checkpoint to the next; 0: one after the last */
     int keep;      /* checkpoints; 0: all */

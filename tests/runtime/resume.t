@@ -38,6 +38,25 @@ ok "and so does eval, of any split" eval 'two/pipeline eval "${data[@]}" --data 
     four/pipeline eval "${data[@]}" --data "target=$m/target.npy" --params straight/step_9 --quiet --log-json b.json'
 is "with the same loss" "$(losses a.json)" "$(losses b.json)"
 
+# ---- passes of the schedule that are added up; rates; groups of parameters ----
+
+S=("${T[@]:0:1}" "${data[@]}" --data "target=$m/target.npy" --batch 7 --optimizer adamw --lr 0.01 --lr-schedule cosine --warmup 2 --steps 4 --quiet)
+ok "gpipe, six microbatches" two/pipeline "${S[@]}" --microbatches 6 --schedule gpipe --checkpoint whole --dump-grads whole/grads --log-json whole.json
+ok "three passes of two" four/pipeline "${S[@]}" --accumulate 3 --microbatches 2 --checkpoint three --dump-grads three/grads --log-json three.json
+ok "the same bits of gradients" same whole/grads three/grads
+ok "and of parameters" same whole/step_4 three/step_4
+is "and losses" "$(losses three.json)" "$(losses whole.json)"
+if command -v mpirun >/dev/null; then
+    ok "six passes of one, processes" mpirun -n 2 four/pipeline "${S[@]}" --accumulate 6 --microbatches 1 --schedule zb-h1 --checkpoint six
+    ok "the same bits" same whole/step_4 six/step_4
+fi
+is "the rates" "$(perl -MJSON::PP -ne '$d = decode_json($_); print "$$d{lr} " if $$d{step}' whole.json)" "0.005 0.01 0.01 0.005 "
+ok "without decay" two/pipeline "${S[@]}" --microbatches 4 --weight-decay 0 --checkpoint no
+ok "all parameters by pattern" two/pipeline "${S[@]}" --microbatches 4 --weight-decay 0.5 --no-decay '*' --checkpoint none
+ok "the same bits" same no/step_4 none/step_4
+ok "biases by pattern" two/pipeline "${S[@]}" --microbatches 4 --weight-decay 0.5 --no-decay '*.bias' --checkpoint some
+ok "others" eval '! same no/step_4 some/step_4'
+
 # ---- a damaged one is passed over ----
 
 cp -r straight damaged

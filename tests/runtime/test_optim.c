@@ -1,6 +1,7 @@
 /* The optimizers of optimizers.h on the CPU, in both element types, against three steps of
    torch.optim (2.15, float64), and what becomes of their options. */
 #include "device/device.h"
+#include "optim/lr.h"
 #include "optim/optim.h"
 #include "tap.h"
 
@@ -107,10 +108,40 @@ static void run(OptimKind kind, const OptimOptions *o, int dtype, double scale)
         DeviceUpdate u = {.optimizer = kind, .scale = 1 / scale};
         for (int i = 0; i < BIG; i++)
             put(&grad, dtype, i, gradient[step][i % N] * scale);
-        optimizers[kind].numbers(o, step, u.number);
+        optimizers[kind].numbers(o, step, u.number[OPTIM_ALL]);
         device_cpu.update(&d, 0, &u);
     }
     device_cpu.close(&d);
+}
+
+/* TorchTitan's build_lr_schedulers, tests/unit_tests/test_lr_scheduler.py; warm-up is linear. */
+static void rates(void)
+{
+    static const struct {
+        LrOptions o;
+        int steps, n;
+        double want[11];
+    } lr[] = {
+        {{"linear", 2, 0, -1}, 10, 11, {.5, 1, 1, .875, .75, .625, .5, .375, .25, .125, 0}},
+        {{"linear", 2, 0, 0.5}, 10, 10, {.5, 1, 1, 1, 1, 1, .8, .6, .4, .2}},
+        {{"linear", 2, 0, 0}, 10, 10, {.5, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
+        {{"linear", 5, 0, 0.8}, 10, 10, {.2, .4, .6, .8, 1, 1, .8, .6, .4, .2}},
+        {{"linear", 10, 0, -1}, 5, 5, {.2, .4, .6, .8, 1}},
+        {{"linear", 2, 0.2, -1}, 10, 11, {.5, 1, 1, .9, .8, .7, .6, .5, .4, .3, .2}},
+        {{"cosine", 0, 0, -1}, 4, 5, {1, 0.85355339059327373, .5, 0.14644660940672624, 0}},
+        {{"wsd", 1, 0, 0.5}, 8, 9, {1, 1, 1, 1, 1, .5, 0.29289321881345243, 0.1339745962155614, 0}},
+        {{"inverse-sqrt", 4, 0.4, -1}, 9, 9,
+         {.25, .5, .75, 1, 0.89442719099991586, 0.81649658092772603, 0.75592894601845451,
+          0.70710678118654757, 0.66666666666666663}},
+        {{"constant", 4, 0, -1}, 2, 6, {.25, .5, .75, 1, 1, 1}},
+    };
+    for (size_t i = 0; i < sizeof lr / sizeof *lr; i++) {
+        double most = 0;
+        for (int s = 0; s < lr[i].n; s++)
+            most = fmax(most, fabs(lr_factor(&lr[i].o, s, lr[i].steps) - lr[i].want[s]));
+        ok(most < 2.3e-16, "%s, %d steps of warm-up: the rates", lr[i].o.schedule,
+           (int)lr[i].o.warmup);
+    }
 }
 
 static void steps(void)
@@ -176,6 +207,7 @@ static void options(void)
 
 int main(void)
 {
+    rates();
     steps();
     options();
     return tap_done();
