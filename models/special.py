@@ -19,6 +19,7 @@
   given       parameters of which folding left too little: weight normalisation, a view, a table's rows; weights.safetensors has them
   equal       equal parameters that were merged, and so was what reads them
   recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places
+  routed      experts that pick their rows with NonZero: two of three for each row, one more by a mask; counted.onnx: rows by a mask, then their mean
   merged      is not made here: export.py's encdec-dyn, where the exporter merged equal biases and their Splits
 usage: special.py DIR [NAME...]
 """
@@ -73,6 +74,32 @@ def recurrent(d):
     export(m, x[:MB], f"{d}/model.onnx", ["x"], ["logits"])
     m = m.double(); y = m(x); l = F.cross_entropy(y, t); l.backward()
     write(d, ("cross_entropy", l.item()), grads_of(m), "rnn:begin,gru:begin", "model.onnx", y, x=x, target=t)
+
+class Routed(nn.Module):                                # as transformers' Mixtral did
+    def __init__(self, d=4, experts=3):
+        super().__init__(); self.experts = experts
+        self.gate = nn.Linear(d, experts, bias=False); self.w1 = nn.ModuleList([nn.Linear(d, 6) for _ in range(experts)]); self.w2 = nn.ModuleList([nn.Linear(6, d) for _ in range(experts)]); self.more = nn.Linear(d, d)
+    def forward(self, x):
+        x = x.reshape(-1, 4); w = F.softmax(self.gate(x), 1); w, pick = torch.topk(w, 2, dim=-1); w = w / w.sum(-1, keepdim=True)
+        y = torch.zeros_like(x); mask = F.one_hot(pick, self.experts).permute(2, 1, 0)
+        for e in range(self.experts):
+            slot, row = torch.where(mask[e])
+            y = y.index_add(0, row, self.w2[e](F.gelu(self.w1[e](x[None, row].reshape(-1, 4)))) * w[row, slot, None])
+        row = torch.nonzero(x[:, 0] > 0)[:, 0]
+        y = y.index_add(0, row, torch.tanh(self.more(x[row])))
+        return y.reshape(-1, 3, 4)
+class Counted(nn.Module):
+    def __init__(self): super().__init__(); self.a = nn.Linear(4, 4)
+    def forward(self, x): return self.a(x[torch.nonzero(x[:, 0] > 0)[:, 0]]).mean(0) + x
+
+def routed(d):
+    x, t = torch.randn(ROWS, 3, 4), torch.randn(ROWS, 3, 4)
+    class Two(nn.Module):
+        def __init__(self): super().__init__(); self.a, self.b, self.o = Routed(), Routed(), nn.Linear(4, 4)
+        def forward(self, x): x = self.a(x) + x; return self.o(self.b(x) + x)
+    m = Two(); export(m, x[:MB], f"{d}/model.onnx", ["x"], ["y"]); export(Counted(), torch.randn(6, 4), f"{d}/counted.onnx", ["x"], ["y"])
+    m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
+    write(d, ("mse", l.item()), grads_of(m), "b:begin,o:begin", "model.onnx", y, name="y", x=x, target=t)
 
 class Quartic(nn.Module):
     def forward(self, y, target): return ((y - target) ** 4).mean() + (y - target).abs().mean()
@@ -335,6 +362,6 @@ def equal(d):
     m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
     write(d, ("mse", l.item()), grads_of(m), "b:begin", "model.onnx", y, x=x, target=t)
 
-for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, folded, given, equal):
+for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, routed, folded, given, equal):
     if sys.argv[2:] and f.__name__ not in sys.argv[2:]: continue
     d = os.path.join(sys.argv[1], f.__name__); os.makedirs(d, exist_ok=True); f(d)

@@ -190,7 +190,7 @@ static void import_node(ImportState *s, RawNode *n)
     };
     Where here = im_where(&im, -1);
     const Where *before = diag_at(&here);
-    fn(&im);
+    ragged_import(s, &im, fn);
     if (n->bias != NONE && n->nout && out[0] != NONE)
         out[0] = with_bias(s, n, out[0]);
     diag_at(before);
@@ -274,6 +274,8 @@ static void run_model(ImportState *s, Ids *out, bool last)
         const Slot *slot = import_lookup(s, name, w);
         if (slot->is_sequence)
             diag_fatal(EXIT_MODEL, w, "a sequence cannot be an output");
+        if (ragged_is(s, slot->v))
+            diag_fatal(EXIT_MODEL, w, "its size depends on the data");
         vec_push(s->g->arena, out, slot->v);
         if (last) {
             vec_push(s->g->arena, &s->g->output, slot->v);

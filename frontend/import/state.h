@@ -20,6 +20,7 @@ typedef struct ImportState {
     int stage; /* position of the file when there are several, or -1 */
     StrMap env;                                         /* name -> index into slot */
     VEC(Slot) slot;
+    struct RaggedValues *ragged; /* ragged.c; NULL: there are none */
 } ImportState;
 
 /* env.c */
@@ -38,6 +39,10 @@ import_stopped(ImportState *s,
 typedef void ImportBody(ImportState *s, const RawNodes *list);
 bool control_is(const RawNode *n);
 void control_import(ImportState *s, RawNode *n, const ValueId *in, ImportBody *body);
+
+/* ragged.c: fn(im), where sizes may depend on the data */
+void ragged_import(ImportState *s, Import *im, void (*fn)(Import *));
+bool ragged_is(const ImportState *s, ValueId v);
 
 /* reroll.c: n values of one shape, stacked along a new dim 0: computed at once where they were
    computed alike, else NONE. */

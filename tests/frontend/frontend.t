@@ -2,7 +2,7 @@
 # What one exported file cannot show: files in sequence with one named twice, a loss in a file of its own, a loss the model
 # computes, pipeline_stage annotations, a module called twice, outputs that are intermediates; cuts at nodes and values;
 # samples folded into other dimensions and back; frozen parameters; weights linked rather than copied; weights in external data; equal
-# biases that the exporter merged, their Splits too; values that send no gradient back; loops.  Against PyTorch's numbers.
+# biases that the exporter merged, their Splits too; values that send no gradient back; loops; rows that experts pick.  Against PyTorch's numbers.
 . "$(dirname "$0")/../lib.sh"
 cases=$top/models/special
 
@@ -32,7 +32,7 @@ check() {                                               # NAME OUT OPTION...
     ok "$name: agrees with PyTorch" agrees "$out.run"
 }
 
-for name in sequence lossmodel ownloss shifted annotated twice looped passthrough merged stopped detached samples contrast recurrent; do
+for name in sequence lossmodel ownloss shifted annotated twice looped passthrough merged stopped detached samples contrast recurrent routed; do
     cd "$cases/$name" || exit 1
     . ./case.env
     points=()
@@ -41,6 +41,9 @@ for name in sequence lossmodel ownloss shifted annotated twice looped passthroug
 done
 is "sequence: a stage a file" "$(grep -c call_stage "$work/sequence/pipe.txt")" 3
 is "annotated: a stage a number" "$(grep -c call_stage "$work/annotated/pipe.txt")" 3
+
+is "routed: what counts such rows is refused" "$(cd "$cases/routed" && "$ppsplit" -q --dump import counted.onnx 2>&1 | head -n 1)" \
+    "counted.onnx: node 9 '/ReduceMean' (ReduceMean): error: ReduceMean of such a value is not supported"
 
 cd "$cases/twice" || exit 1
 . ./case.env
