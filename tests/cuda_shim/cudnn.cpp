@@ -5,9 +5,10 @@
  * supported, one whose sums come in any order, one that rounds to TF32, one that asks for more
  * workspace than anyone has, one that is proposed and then refuses to run; then one that is right.
  * Whoever runs another has it reported.  What is run writes all over its workspace.  Without
- * CUDNN_FMA_MATH float32 is rounded to TF32.
+ * CUDNN_FMA_MATH float32 is rounded to TF32.  bf16 and f16 are summed in float32 or refused.
  */
 #include "cudnn.h"
+#include "../../runtime/api/pp_half.h"
 #include "shim.h"
 
 #include <cmath>
@@ -55,7 +56,28 @@ static cudnnStatus_t bad(const char *name, const char *what) {
     return CUDNN_STATUS_BAD_PARAM;
 }
 
-static size_t size_of(cudnnDataType_t t) { return t == CUDNN_DATA_DOUBLE ? 8 : 4; }
+static bool half(cudnnDataType_t t) { return t == CUDNN_DATA_HALF || t == CUDNN_DATA_BFLOAT16; }
+static size_t size_of(cudnnDataType_t t)
+{
+    return t == CUDNN_DATA_DOUBLE ? 8 : half(t) ? 2 : 4;
+}
+
+/* Elements of each type. */
+template <class T> struct Element {
+    using Bits = T;
+    static double load(T x) { return static_cast<double>(x); }
+    static T store(double x) { return static_cast<T>(x); }
+};
+struct Bf16 {
+    using Bits = uint16_t;
+    static double load(uint16_t x) { return static_cast<double>(pp_from_bf16(x)); }
+    static uint16_t store(double x) { return pp_to_bf16(static_cast<float>(x)); }
+};
+struct F16 {
+    using Bits = uint16_t;
+    static double load(uint16_t x) { return static_cast<double>(pp_from_f16(x)); }
+    static uint16_t store(double x) { return pp_to_f16(static_cast<float>(x)); }
+};
 
 static size_t bytes_of(const cudnnTensorStruct &t) {
     size_t n = size_of(t.type);
@@ -83,7 +105,8 @@ static bool fits(const cudnnTensorStruct &x, const cudnnFilterStruct &w,
 {
     const size_t n = x.dim.size();
     if (n < 4 || w.dim.size() != n || y.dim.size() != n || c.pad.size() != n - 2 ||
-        x.type != w.type || x.type != y.type || x.type != c.compute || x.dim[0] != y.dim[0] ||
+        x.type != w.type || x.type != y.type ||
+        c.compute != (half(x.type) ? CUDNN_DATA_FLOAT : x.type) || x.dim[0] != y.dim[0] ||
         x.dim[1] != w.dim[1] * c.groups || y.dim[1] != w.dim[0] || w.dim[0] % c.groups)
         return false;
     for (size_t i = 2; i < n; i++)
@@ -204,24 +227,23 @@ template <class Use> static void each_product(const Convolution &k, Use use) {
         }
 }
 
-template <class T> static void convolve(const Convolution &k) {
+template <class E> static void convolve(const Convolution &k) {
+    using T = typename E::Bits;
     const cudnnTensorStruct &r = k.kind == FORWARD ? k.y : k.kind == DATA ? k.x : k.w;
     const T *a = static_cast<const T *>(k.first), *b = static_cast<const T *>(k.second);
     T *to = static_cast<T *>(k.result);
     std::vector<double> sum(bytes_of(r) / sizeof(T), 0.0);
+    const auto read = [&](const T *p, int64_t i) { return as_read(E::load(p[i]), k); };
     each_product(k, [&](int64_t x, int64_t w, int64_t y) {
         if (k.kind == FORWARD)                          /* first, second: x, w */
-            sum[static_cast<size_t>(y)] +=
-                as_read(static_cast<double>(a[x]), k) * as_read(static_cast<double>(b[w]), k);
+            sum[static_cast<size_t>(y)] += read(a, x) * read(b, w);
         else if (k.kind == DATA)                        /* w, dy */
-            sum[static_cast<size_t>(x)] +=
-                as_read(static_cast<double>(a[w]), k) * as_read(static_cast<double>(b[y]), k);
+            sum[static_cast<size_t>(x)] += read(a, w) * read(b, y);
         else                                            /* x, dy */
-            sum[static_cast<size_t>(w)] +=
-                as_read(static_cast<double>(a[x]), k) * as_read(static_cast<double>(b[y]), k);
+            sum[static_cast<size_t>(w)] += read(a, x) * read(b, y);
     });
     for (size_t i = 0; i < sum.size(); i++)
-        to[i] = static_cast<T>(k.beta == 0 ? sum[i] : sum[i] + k.beta * static_cast<double>(to[i]));
+        to[i] = E::store(k.beta == 0 ? sum[i] : sum[i] + k.beta * E::load(to[i]));
 }
 
 static void run(const Convolution &k) {
@@ -233,10 +255,12 @@ static void run(const Convolution &k) {
         !touch(k.result, bytes_of(r), true) || !touch(k.work, k.work_bytes, true))
         return;
     memset(k.work, 0xff, k.work_bytes);
-    if (k.x.type == CUDNN_DATA_DOUBLE)
-        convolve<double>(k);
-    else
-        convolve<float>(k);
+    switch (k.x.type) {
+    case CUDNN_DATA_DOUBLE: convolve<Element<double>>(k); break;
+    case CUDNN_DATA_FLOAT: convolve<Element<float>>(k); break;
+    case CUDNN_DATA_HALF: convolve<F16>(k); break;
+    case CUDNN_DATA_BFLOAT16: convolve<Bf16>(k); break;
+    }
 }
 
 static double factor(const void *p, cudnnDataType_t t) {

@@ -33,7 +33,11 @@ void count_bytes(int64_t bytes) {
 }
 
 int64_t aligned(int64_t n) { return (n + 255) / 256 * 256; }
-int64_t size_of(int dtype) { return dtype == PP_F64 ? 8 : 4; }
+/* of an element, and of a sum */
+int64_t size_of(int dtype) {
+    return dtype == PP_F64 ? 8 : dtype == PP_BF16 || dtype == PP_F16 ? 2 : 4;
+}
+int64_t sum_size_of(int dtype) { return dtype == PP_F64 ? 8 : 4; }
 
 /* ---- tables ---- */
 
@@ -181,7 +185,7 @@ bool weight_is_tiled(const PpCudaConv &v) { return v.mg >= MANY && v.cg * v.taps
 
 int64_t scratch_bytes(const PpCudaConv &v) {
     const int64_t parts = weight_is_tiled(v) ? conv_weight_parts(v, v.rows) : 1;
-    int64_t need = parts > 1 ? parts * v.shape.m * v.cg * v.taps * size_of(v.shape.dtype) : 0;
+    int64_t need = parts > 1 ? parts * v.shape.m * v.cg * v.taps * sum_size_of(v.shape.dtype) : 0;
 #ifdef PP_WITH_CUDNN
     if (v.dnn && conv_cudnn_bytes(v.dnn) > need)
         need = conv_cudnn_bytes(v.dnn);

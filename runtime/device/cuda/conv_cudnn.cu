@@ -3,7 +3,9 @@
  * whose padding is the same on both sides; out: the algorithms cuDNN expects to be the fastest, of
  * those that give the same bits every time.
  *
- * float32 is computed as float32 unless pp_cuda_tf32 allows TF32.  The workspace is what the chosen
+ * float32 is computed as float32 unless pp_cuda_tf32 allows TF32; products of bf16 and f16 are
+ * exact, and summed in float32.  Their weights' gradient, which is float32, cuDNN's functions have
+ * only in the operands' type: our kernels make it.  The workspace is what the chosen
  * algorithms need for all rows; fewer rows (microbatches differ by one, and the last may be smaller
  * still) are computed by the same ones.
  *
@@ -68,6 +70,12 @@ bool set_tensor(cudnnTensorDescriptor_t t, const PpConvShape &s, int64_t rows, i
     return PP_DNN_TAKES(cudnn_set_tensor(t, s.dtype, rows, channels, s.spatial, extent));
 }
 
+cudnnMathType_t math_of(const PpConvShape &s) {
+    return cudnn_half(s.dtype) ? CUDNN_TENSOR_OP_MATH
+           : pp_cuda_tf32      ? CUDNN_DEFAULT_MATH
+                               : CUDNN_FMA_MATH;
+}
+
 bool set_convolution(CudnnConv *c) {
     const PpConvShape &s = c->shape;
     int filter[5] = {static_cast<int>(s.m), static_cast<int>(s.c / s.group)}, pad[3], stride[3],
@@ -82,10 +90,10 @@ bool set_convolution(CudnnConv *c) {
     return PP_DNN_TAKES(cudnnSetFilterNdDescriptor(c->w, cudnn_type(s.dtype), CUDNN_TENSOR_NCHW,
                                                    2 + n, filter)) &&
            PP_DNN_TAKES(cudnnSetConvolutionNdDescriptor(
-               c->conv, n, pad, stride, dilation, CUDNN_CROSS_CORRELATION, cudnn_type(s.dtype))) &&
+               c->conv, n, pad, stride, dilation, CUDNN_CROSS_CORRELATION,
+               cudnn_sum_type(s.dtype))) &&
            PP_DNN_TAKES(cudnnSetConvolutionGroupCount(c->conv, static_cast<int>(s.group))) &&
-           PP_DNN_TAKES(cudnnSetConvolutionMathType(c->conv, pp_cuda_tf32 ? CUDNN_DEFAULT_MATH
-                                                                          : CUDNN_FMA_MATH));
+           PP_DNN_TAKES(cudnnSetConvolutionMathType(c->conv, math_of(s)));
 }
 
 /* Factors are double for double tensors and float else. */
@@ -170,7 +178,7 @@ struct Spare {
 struct Trial {
     Spare x, w, y;
     static int64_t bytes(const PpConvShape &s, int64_t n, const int64_t *extent) {
-        n *= s.dtype == PP_F64 ? 8 : 4;
+        n *= s.dtype == PP_F64 ? 8 : cudnn_half(s.dtype) ? 2 : 4;
         for (int i = 0; i < s.spatial; i++)
             n *= extent[i];
         return n;
@@ -225,8 +233,8 @@ int64_t first_usable(const CudnnConv *c, const Choice &a, const Perf *perf, int 
                      Algorithm *algorithm, const Trial *t)
 {
     for (int i = 0; i < n; i++) {
-        const bool rounds =
-            perf[i].mathType != CUDNN_FMA_MATH && perf[i].mathType != CUDNN_DEFAULT_MATH;
+        const bool rounds = !cudnn_half(c->shape.dtype) && perf[i].mathType != CUDNN_FMA_MATH &&
+                            perf[i].mathType != CUDNN_DEFAULT_MATH;
         if (perf[i].status != CUDNN_STATUS_SUCCESS || perf[i].determinism != CUDNN_DETERMINISTIC ||
             (rounds && !pp_cuda_tf32))
             continue;
@@ -252,7 +260,8 @@ void ask(const CudnnConv *c, Choice *a, const Trial *t) {
     if (cudnnGetConvolutionBackwardDataAlgorithm_v7(c->handle, c->w, a->y, c->conv, a->x, MOST, &n,
                                                     data) == CUDNN_STATUS_SUCCESS)
         a->data_bytes = first_usable(c, *a, data, n, &a->data, t);
-    if (cudnnGetConvolutionBackwardFilterAlgorithm_v7(c->handle, a->x, a->y, c->conv, c->w, MOST,
+    if (!cudnn_half(c->shape.dtype) &&
+        cudnnGetConvolutionBackwardFilterAlgorithm_v7(c->handle, a->x, a->y, c->conv, c->w, MOST,
                                                       &n, weight) == CUDNN_STATUS_SUCCESS)
         a->weight_bytes = first_usable(c, *a, weight, n, &a->weight, t);
 }

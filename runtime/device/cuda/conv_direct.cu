@@ -11,10 +11,10 @@ namespace {
 /* a grid that fills any device many times over */
 enum { THREADS = 256, WARP = 32, BLOCKS = 132 * 64 };
 
-template <class T>
+template <class Kind, class In = typename Kind::In>
 __global__ void __launch_bounds__(THREADS)
-    gather_elements(ConvGather g, int samples, const T *__restrict__ source,
-                    const T *__restrict__ w, T *__restrict__ dest)
+    gather_elements(ConvGather g, int samples, const In *__restrict__ source,
+                    const In *__restrict__ w, In *__restrict__ dest)
 {
     const ConvClass c = g.cls[static_cast<int>(blockIdx.x) % g.classes];
     const int positions = c.count[0] * c.count[1] * c.count[2], channels = g.group * g.rows;
@@ -27,13 +27,14 @@ __global__ void __launch_bounds__(THREADS)
         const int i = static_cast<int>(e), p = i % positions, rest = i / positions,
                   channel = rest % channels;
         const ConvPlace place = conv_place(g, c, rest / channels, channel / g.rows, p);
-        const T *weights = w + channel / g.rows * g.weight_group + channel % g.rows * g.weight_row;
+        const In *weights = w + channel / g.rows * g.weight_group + channel % g.rows * g.weight_row;
         const ConvTap *tap = g.tap + c.tap;
         const int *weight = g.weight ? g.weight + c.tap : nullptr;
-        T sum = 0;
+        typename Kind::Sum sum = 0;
         for (int k = 0; k < c.taps; k++)
-            sum += conv_read(g, source, place, tap[k]) * weights[weight ? weight[k] : k];
-        dest[place.to + channel * channel_size] = sum;
+            sum += conv_read<Kind>(g, source, place, tap[k]) *
+                   Kind::load(weights[weight ? weight[k] : k]);
+        dest[place.to + channel * channel_size] = Kind::store(sum);
     }
 }
 
@@ -43,10 +44,10 @@ template <class T> __device__ __forceinline__ T warp_sum(T v) {
     return v;
 }
 
-template <class T>
+template <class Kind, class In = typename Kind::In, class T = typename Kind::Sum>
 __global__ void __launch_bounds__(THREADS)
     weight_elements(ConvGather g, int terms, int positions, int64_t dy_sample, int out_size,
-                    const T *__restrict__ x, const T *__restrict__ dy, T *__restrict__ dw,
+                    const In *__restrict__ x, const In *__restrict__ dy, T *__restrict__ dw,
                     int accumulate)
 {
     __shared__ T part[THREADS / WARP];
@@ -57,8 +58,8 @@ __global__ void __launch_bounds__(THREADS)
     T sum = 0;
     for (int i = thread; i < positions; i += THREADS) {
         const int sample = i / out_size, p = i % out_size;
-        sum += conv_read(g, x, conv_place(g, c, sample, channel / g.rows, p), tap) *
-               dy[sample * dy_sample + static_cast<int64_t>(channel) * out_size + p];
+        sum += conv_read<Kind>(g, x, conv_place(g, c, sample, channel / g.rows, p), tap) *
+               Kind::load(dy[sample * dy_sample + static_cast<int64_t>(channel) * out_size + p]);
     }
     sum = warp_sum(sum);
     if (thread % WARP == 0)
@@ -72,9 +73,9 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-template <class T>
-void gather(cudaStream_t s, const ConvGather &g, int64_t samples, const T *source, const T *w,
-            T *dest)
+template <class Kind, class In = typename Kind::In>
+void gather(cudaStream_t s, const ConvGather &g, int64_t samples, const In *source, const In *w,
+            In *dest)
 {
     const int64_t per_sample = static_cast<int64_t>(g.most) * g.rows * g.group,
                   most = conv_samples_at_once(per_sample);
@@ -83,21 +84,21 @@ void gather(cudaStream_t s, const ConvGather &g, int64_t samples, const T *sourc
                       needed = (some * per_sample + THREADS - 1) / THREADS;
         const int64_t blocks =
             (needed < BLOCKS ? needed : static_cast<int64_t>(BLOCKS)) * g.classes;
-        PP_LAUNCH(gather_elements<T>, static_cast<unsigned>(blocks), THREADS, 0, s, g,
+        PP_LAUNCH(gather_elements<Kind>, static_cast<unsigned>(blocks), THREADS, 0, s, g,
                   static_cast<int>(some), source + n * g.source_sample, w,
                   dest + n * g.dest_sample);
     }
 }
 
-template <class T>
-void weight_gradient(cudaStream_t s, const PpCudaConv &v, int64_t samples, const T *x, const T *dy,
-                     T *dw, int accumulate)
+template <class Kind, class In = typename Kind::In, class T = typename Kind::Sum>
+void weight_gradient(cudaStream_t s, const PpCudaConv &v, int64_t samples, const In *x,
+                     const In *dy, T *dw, int accumulate)
 {
     const int64_t most = conv_samples_at_once(v.out_size), dy_sample = v.shape.m * v.out_size;
     const int terms = v.cg * v.taps;
     for (int64_t n = 0; n < samples; n += most, accumulate = 1) {
         const int64_t some = samples - n < most ? samples - n : most;
-        PP_LAUNCH(weight_elements<T>, static_cast<unsigned>(v.shape.m * terms), THREADS, 0, s,
+        PP_LAUNCH(weight_elements<Kind>, static_cast<unsigned>(v.shape.m * terms), THREADS, 0, s,
                   v.forward, terms, static_cast<int>(some * v.out_size), dy_sample,
                   static_cast<int>(v.out_size), x + n * v.forward.source_sample, dy + n * dy_sample,
                   dw, accumulate);
@@ -109,21 +110,22 @@ void weight_gradient(cudaStream_t s, const PpCudaConv &v, int64_t samples, const
 void conv_direct(cudaStream_t s, int dtype, const ConvGather &g, int64_t samples,
                  const void *source, const void *w, void *dest)
 {
-    if (dtype == PP_F64)
-        gather(s, g, samples, static_cast<const double *>(source), static_cast<const double *>(w),
-               static_cast<double *>(dest));
-    else
-        gather(s, g, samples, static_cast<const float *>(source), static_cast<const float *>(w),
-               static_cast<float *>(dest));
+    conv_kind(dtype, [&](auto kind) {
+        using Kind = decltype(kind);
+        using In = typename Kind::In;
+        gather<Kind>(s, g, samples, static_cast<const In *>(source), static_cast<const In *>(w),
+                     static_cast<In *>(dest));
+    });
 }
 
 void conv_weight_direct(cudaStream_t s, const PpCudaConv &v, int64_t samples, const void *x,
                         const void *dy, void *dw, int accumulate)
 {
-    if (v.shape.dtype == PP_F64)
-        weight_gradient(s, v, samples, static_cast<const double *>(x),
-                        static_cast<const double *>(dy), static_cast<double *>(dw), accumulate);
-    else
-        weight_gradient(s, v, samples, static_cast<const float *>(x),
-                        static_cast<const float *>(dy), static_cast<float *>(dw), accumulate);
+    conv_kind(v.shape.dtype, [&](auto kind) {
+        using Kind = decltype(kind);
+        using In = typename Kind::In;
+        weight_gradient<Kind>(s, v, samples, static_cast<const In *>(x),
+                              static_cast<const In *>(dy),
+                              static_cast<typename Kind::Sum *>(dw), accumulate);
+    });
 }

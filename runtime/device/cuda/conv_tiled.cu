@@ -48,11 +48,12 @@ __device__ __forceinline__ int column_of(int x, int j)
 /* ---- forward, and the data's gradient: channels of a group by positions of a class in all samples
  * ---- */
 
-template <class T>
+template <class Kind, class In = typename Kind::In>
 __global__ void __launch_bounds__(THREADS)
     gather_tiles(ConvGather g, int samples, int row_tiles, int column_tiles,
-                 const T *__restrict__ source, const T *__restrict__ w, T *__restrict__ dest)
+                 const In *__restrict__ source, const In *__restrict__ w, In *__restrict__ dest)
 {
+    using T = typename Kind::Sum;
     alignas(16) __shared__ T a[TILE_K][TILE_M + 4];
     alignas(16) __shared__ T b[TILE_K][TILE_N + 4];
     const int thread = static_cast<int>(threadIdx.x);
@@ -75,7 +76,7 @@ __global__ void __launch_bounds__(THREADS)
     const ConvPlace place = column < columns
                                 ? conv_place(g, c, column / positions, group, column % positions)
                                 : conv_nowhere();
-    const T *weights = w + group * g.weight_group;
+    const In *weights = w + group * g.weight_group;
     T next_a[4], next_b[8], sum[4][8] = {};
     for (int k0 = -TILE_K; k0 < c.taps; k0 += TILE_K) {
         if (k0 >= 0) {
@@ -92,15 +93,16 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int row = row0 + arow + LINES * i;
-            next_a[i] = k1 + ak < c.taps && row < g.rows ? weights[row * g.weight_row + term]
-                                                         : static_cast<T>(0);
+            next_a[i] = k1 + ak < c.taps && row < g.rows
+                            ? Kind::load(weights[row * g.weight_row + term])
+                            : static_cast<T>(0);
         }
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             const int k = k1 + bk + 2 * i;
             /* whole, in one access */
             const ConvTap tap = k < c.taps ? g.tap[c.tap + k] : ConvTap{0, 0, 0, 0};
-            next_b[i] = k < c.taps ? conv_read(g, source, place, tap) : static_cast<T>(0);
+            next_b[i] = k < c.taps ? conv_read<Kind>(g, source, place, tap) : static_cast<T>(0);
         }
         if (k0 >= 0) {
             multiply<T>(a, b, thread / LINES, thread % LINES, sum);
@@ -115,12 +117,12 @@ __global__ void __launch_bounds__(THREADS)
         const int to_column = column0 + column_of(x, j);
         if (to_column >= columns)
             continue;
-        T *to = dest + conv_place(g, c, to_column / positions, group, to_column % positions).to +
+        In *to = dest + conv_place(g, c, to_column / positions, group, to_column % positions).to +
                 (static_cast<int64_t>(group) * g.rows + y) * channel;
 #pragma unroll
         for (int i = 0; i < 4; i++)
             if (y + i < g.rows)
-                to[i * channel] = sum[i][j];
+                to[i * channel] = Kind::store(sum[i][j]);
     }
 }
 
@@ -133,9 +135,9 @@ struct WeightTiles {
     int64_t dy_sample, part_size;                       /* elements */
 };
 
-template <class T>
+template <class Kind, class In = typename Kind::In, class T = typename Kind::Sum>
 __global__ void __launch_bounds__(THREADS, sizeof(T) == 4 ? RESIDENT : 1)
-    weight_tiles(WeightTiles v, int positions, const T *__restrict__ x, const T *__restrict__ dy,
+    weight_tiles(WeightTiles v, int positions, const In *__restrict__ x, const In *__restrict__ dy,
                  T *__restrict__ to, int accumulate)
 {
     alignas(16) __shared__ T a[TILE_K][TILE_M + 4];
@@ -172,17 +174,18 @@ __global__ void __launch_bounds__(THREADS, sizeof(T) == 4 ? RESIDENT : 1)
         const int at = k0 + TILE_K + k, sample = at / v.out_size, p = at % v.out_size;
         const bool inside = at < until;
         const ConvPlace place = inside ? conv_place(g, c, sample, group, p) : conv_nowhere();
-        const T *gradient =
+        const In *gradient =
             dy + sample * v.dy_sample + static_cast<int64_t>(group) * g.rows * v.out_size + p;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int row = row0 + line + LINES * i;
-            next_a[i] = inside && row < g.rows ? gradient[static_cast<int64_t>(row) * v.out_size]
-                                               : static_cast<T>(0);
+            next_a[i] = inside && row < g.rows
+                            ? Kind::load(gradient[static_cast<int64_t>(row) * v.out_size])
+                            : static_cast<T>(0);
         }
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            next_b[i] = conv_read(g, x, place, tap[line + LINES * i]);
+            next_b[i] = conv_read<Kind>(g, x, place, tap[line + LINES * i]);
         if (k0 >= from) {
             multiply<T>(a, b, thread / LINES, thread % LINES, sum);
             __syncthreads();
@@ -228,9 +231,9 @@ bool grid_fits(int64_t blocks) {
     return false;
 }
 
-template <class T>
-void gather(cudaStream_t s, const ConvGather &g, int64_t samples, const T *source, const T *w,
-            T *dest)
+template <class Kind, class In = typename Kind::In>
+void gather(cudaStream_t s, const ConvGather &g, int64_t samples, const In *source, const In *w,
+            In *dest)
 {
     const int64_t most = conv_samples_at_once(g.most);
     for (int64_t n = 0; n < samples; n += most) {
@@ -240,7 +243,7 @@ void gather(cudaStream_t s, const ConvGather &g, int64_t samples, const T *sourc
         const int64_t blocks = row_tiles * column_tiles * g.classes * g.group;
         if (blocks == 0 || !grid_fits(blocks))
             return;
-        PP_LAUNCH(gather_tiles<T>, static_cast<unsigned>(blocks), THREADS, 0, s, g,
+        PP_LAUNCH(gather_tiles<Kind>, static_cast<unsigned>(blocks), THREADS, 0, s, g,
                   static_cast<int>(some), static_cast<int>(row_tiles),
                   static_cast<int>(column_tiles), source + n * g.source_sample, w,
                   dest + n * g.dest_sample);
@@ -252,9 +255,9 @@ int64_t weight_tile_count(const PpCudaConv &v) {
            v.shape.group;
 }
 
-template <class T>
-void weight_gradient(cudaStream_t s, const PpCudaConv &v, int64_t samples, const T *x, const T *dy,
-                     T *dw, int accumulate)
+template <class Kind, class In = typename Kind::In, class T = typename Kind::Sum>
+void weight_gradient(cudaStream_t s, const PpCudaConv &v, int64_t samples, const In *x,
+                     const In *dy, T *dw, int accumulate)
 {
     const int64_t most = conv_samples_at_once(v.out_size), weights = v.shape.m * v.cg * v.taps;
     for (int64_t n = 0; n < samples; n += most, accumulate = 1) {
@@ -275,7 +278,7 @@ void weight_gradient(cudaStream_t s, const PpCudaConv &v, int64_t samples, const
         if (!grid_fits(blocks))
             return;
         T *to = t.parts > 1 ? static_cast<T *>(v.scratch->p) : dw;
-        PP_LAUNCH(weight_tiles<T>, static_cast<unsigned>(blocks), THREADS, 0, s, t,
+        PP_LAUNCH(weight_tiles<Kind>, static_cast<unsigned>(blocks), THREADS, 0, s, t,
                   static_cast<int>(positions), x + n * v.forward.source_sample,
                   dy + n * t.dy_sample, to, t.parts > 1 ? 0 : accumulate);
         if (t.parts > 1) {
@@ -293,12 +296,12 @@ void weight_gradient(cudaStream_t s, const PpCudaConv &v, int64_t samples, const
 void conv_tiled(cudaStream_t s, int dtype, const ConvGather &g, int64_t samples, const void *source,
                 const void *w, void *dest)
 {
-    if (dtype == PP_F64)
-        gather(s, g, samples, static_cast<const double *>(source), static_cast<const double *>(w),
-               static_cast<double *>(dest));
-    else
-        gather(s, g, samples, static_cast<const float *>(source), static_cast<const float *>(w),
-               static_cast<float *>(dest));
+    conv_kind(dtype, [&](auto kind) {
+        using Kind = decltype(kind);
+        using In = typename Kind::In;
+        gather<Kind>(s, g, samples, static_cast<const In *>(source), static_cast<const In *>(w),
+                     static_cast<In *>(dest));
+    });
 }
 
 int64_t conv_weight_parts(const PpCudaConv &v, int64_t samples) {
@@ -311,10 +314,11 @@ int64_t conv_weight_parts(const PpCudaConv &v, int64_t samples) {
 void conv_weight_tiled(cudaStream_t s, const PpCudaConv &v, int64_t samples, const void *x,
                        const void *dy, void *dw, int accumulate)
 {
-    if (v.shape.dtype == PP_F64)
-        weight_gradient(s, v, samples, static_cast<const double *>(x),
-                        static_cast<const double *>(dy), static_cast<double *>(dw), accumulate);
-    else
-        weight_gradient(s, v, samples, static_cast<const float *>(x),
-                        static_cast<const float *>(dy), static_cast<float *>(dw), accumulate);
+    conv_kind(v.shape.dtype, [&](auto kind) {
+        using Kind = decltype(kind);
+        using In = typename Kind::In;
+        weight_gradient<Kind>(s, v, samples, static_cast<const In *>(x),
+                              static_cast<const In *>(dy),
+                              static_cast<typename Kind::Sum *>(dw), accumulate);
+    });
 }

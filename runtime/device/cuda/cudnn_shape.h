@@ -12,6 +12,19 @@
 
 inline cudnnDataType_t cudnn_type(int dtype)
 {
+    switch (dtype) {
+    case PP_F64: return CUDNN_DATA_DOUBLE;
+    case PP_BF16: return CUDNN_DATA_BFLOAT16;
+    case PP_F16: return CUDNN_DATA_HALF;
+    default: return CUDNN_DATA_FLOAT;
+    }
+}
+
+inline bool cudnn_half(int dtype) { return dtype == PP_BF16 || dtype == PP_F16; }
+
+/* In which sums are added up. */
+inline cudnnDataType_t cudnn_sum_type(int dtype)
+{
     return dtype == PP_F64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
 }
 

@@ -12,6 +12,7 @@
  */
 #include "device/library.h"
 #include "lib.h"
+#include "runtime/api/pp_half.h"
 
 static PpConvShape shape(int64_t group, int64_t c, int64_t m, std::vector<int64_t> in,
                          std::vector<int64_t> kernel, std::vector<int64_t> stride,
@@ -60,6 +61,62 @@ static double off(const std::vector<T> &got, const std::vector<double> &want, si
     const double single = 1e-5;
 #endif
     return e / scale / (sizeof(T) == 8 ? 1e-13 : single);
+}
+
+/* bf16 and f16: sums of float32, y and dx rounded once, dw float32; the CPU's in float64 of the same
+ * operands; the same bits twice.  Adds to dw what stands there. */
+static bool of_half(const Context &x, PpConvShape s, int64_t rows, int dtype) {
+    const int64_t nx = rows * s.c * volume(s, s.in), ny = rows * s.m * volume(s, s.out),
+                  nw = s.m * s.c / s.group * volume(s, s.kernel);
+    const double unit = dtype == PP_BF16 ? 0x1p-8 : 0x1p-11;
+    const auto rounded = [&](int64_t n, std::vector<double> *value) {
+        std::vector<uint16_t> bits(static_cast<size_t>(n));
+        value->resize(static_cast<size_t>(n));
+        for (size_t i = 0; i < bits.size(); i++) {
+            const float f = static_cast<float>(uniform());
+            bits[i] = dtype == PP_BF16 ? pp_to_bf16(f) : pp_to_f16(f);
+            (*value)[i] =
+                static_cast<double>(dtype == PP_BF16 ? pp_from_bf16(bits[i]) : pp_from_f16(bits[i]));
+        }
+        return bits;
+    };
+    std::vector<double> vx, vw, vdy, y(static_cast<size_t>(ny)), dx(static_cast<size_t>(nx));
+    const std::vector<uint16_t> in = rounded(nx, &vx), w = rounded(nw, &vw), dy = rounded(ny, &vdy);
+    const std::vector<float> dw0 = numbers<float>(nw);
+    std::vector<double> dw = doubles(dw0);
+    s.dtype = PP_F64;
+    PpConv *cpu = pp_conv_open(&s, 1);
+    pp_conv_forward(cpu, rows, vx.data(), vw.data(), y.data());
+    pp_conv_backward_data(cpu, rows, vdy.data(), vw.data(), dx.data());
+    pp_conv_backward_weight(cpu, rows, vx.data(), vdy.data(), dw.data(), 1);
+    pp_conv_close(cpu);
+    s.dtype = dtype;
+    Dev<uint16_t> din(in), dw_(w), ddy(dy), out(dy), gx(in), out2(dy), gx2(in);
+    Dev<float> gw(dw0), gw2(dw0);
+    PpCudaConv *v = pp_cuda_conv_open(&s, rows);
+    need(v, "pp_cuda_conv_open");
+    for (int again = 0; again < 2; again++) {
+        pp_cuda_conv_forward(&x.c, v, rows, din.p, dw_.p, again ? out2.p : out.p);
+        pp_cuda_conv_backward_data(&x.c, v, rows, ddy.p, dw_.p, again ? gx2.p : gx.p);
+        pp_cuda_conv_backward_weight(&x.c, v, rows, din.p, ddy.p, again ? gw2.p : gw.p, 1);
+    }
+    const auto far = [&](const std::vector<uint16_t> &got, const std::vector<double> &want) {
+        double e = 0, scale = 1;
+        for (size_t i = 0; i < got.size(); i++) {
+            const float f = dtype == PP_BF16 ? pp_from_bf16(got[i]) : pp_from_f16(got[i]);
+            const double d = std::fabs(static_cast<double>(f) - want[i]);
+            scale = std::fmax(scale, std::fabs(want[i]));
+            e = d <= e ? e : d;
+        }
+        return e / scale / (unit + 3e-5);
+    };
+    const std::vector<uint16_t> got_y = out.get(x.stream), got_dx = gx.get(x.stream);
+    const std::vector<float> got_dw = gw.get(x.stream);
+    const bool good = far(got_y, y) < 1 && far(got_dx, dx) < 1 && off(got_dw, dw, dw.size()) < 1 &&
+                      out2.get(x.stream) == got_y && gx2.get(x.stream) == got_dx &&
+                      gw2.get(x.stream) == got_dw;
+    pp_cuda_conv_close(v);
+    return good && !pp_cuda_error()[0];
 }
 
 template <class T> static bool one(const Context &x, PpConvShape s, int64_t rows) {
@@ -144,10 +201,12 @@ int main() {
         Context x;
         for (const auto &c : cases) {
             const bool single = one<float>(x, c.s, c.rows), twice = one<double>(x, c.s, c.rows);
-            ok(single && twice, c.what);
-            if (!single || !twice)
-                printf("# float32 %s, float64 %s %s\n", single ? "agrees" : "differs",
-                       twice ? "agrees" : "differs", pp_cuda_error());
+            const bool bf16 = of_half(x, c.s, c.rows, PP_BF16), f16 = of_half(x, c.s, c.rows, PP_F16);
+            ok(single && twice && bf16 && f16, c.what);
+            if (!single || !twice || !bf16 || !f16)
+                printf("# float32 %s, float64 %s, bf16 %s, f16 %s %s\n",
+                       single ? "agrees" : "differs", twice ? "agrees" : "differs",
+                       bf16 ? "agrees" : "differs", f16 ? "agrees" : "differs", pp_cuda_error());
             pp_cuda_clear();
         }
         PpConvShape many = shape(1, 16, 16, {1 << 16}, {1}, {1}, {1}, {0}, {0});
