@@ -381,6 +381,14 @@ void import_swish(Import *im)
     im->out[0] = g_mul(g, x, g_unary(g, OP_Sigmoid, low_scale(g, x, im_float(im, "alpha", 1))));
 }
 
+void import_swiglu(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need_float(im, 0), y = low_need_float(im, 1);
+    ValueId gate = g_unary(g, OP_Sigmoid, low_scale(g, x, im_float(im, "alpha", 1)));
+    im->out[0] = g_mul(g, g_mul(g, x, gate), y);
+}
+
 /* ---- Softmax and its kin ---- */
 
 /*
