@@ -75,7 +75,7 @@ static int stages_named(const char *text, int stages, int microbatches, int32_t 
         long stage = *p >= '0' && *p <= '9' ? strtol(p, &end, 10) : -1;
         if (stage < 0 || (*end && *end != ','))
             return sched_fail(e, SCHED_EUSAGE, -1, -1,
-                              "--recompute %.60s: never, except-last, always, cheap or "
+                              "--recompute %.60s: never, except-last, always, cheap, auto or "
                               "numbers of stages (0,2) are expected",
                               text);
         if (stage >= stages)

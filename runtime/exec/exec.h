@@ -89,11 +89,18 @@ PpStatus schedule_make(Run *run); /* verified rows */
 
 /* recompute.c: --recompute; R's in the rows, before they are lowered */
 PpStatus recompute_insert(Run *run);
+int recompute_is_auto(const Options *o);
+
+/* recompute_auto.c: the least R's with which each rank fits --memory; e: why not, "" where pp_fail()
+ * has said it */
+PpStatus recompute_choose(Run *run, const SchedNeeds *needs, SchedError *e);
 
 /* offload.c */
 /* --offload stash: verified rows with copies in the place of the schedule; e: why not, "" where
  * pp_fail() has said it */
 PpStatus offload_lower(Run *run, const SchedNeeds *needs, SchedError *e);
+/* what a rank's planned step takes by these rows, and how many stashes leave */
+PpStatus schedule_bytes(const Run *run, const Schedule *s, int rank, int64_t *bytes, int *moved);
 
 /* same.c */
 PpStatus run_hash(Run *run);

@@ -78,8 +78,7 @@ static int lower(const Run *run, const SchedNeeds *needs, const Wish *w, Schedul
 
 /* ---- --memory ---- */
 
-/* What a rank's step takes by these rows, and how many stashes leave. */
-static PpStatus planned(const Run *run, const Schedule *s, int rank, int64_t *bytes, int *moved)
+PpStatus schedule_bytes(const Run *run, const Schedule *s, int rank, int64_t *bytes, int *moved)
 {
     Run with = *run;
     union {
@@ -117,7 +116,7 @@ static PpStatus fewest(const Run *run, const SchedNeeds *needs, Wish *w, int *lo
             int moved;
             if (high[r] - low[r] <= 1)
                 continue;
-            status = planned(run, s, r, &bytes, &moved);
+            status = schedule_bytes(run, s, r, &bytes, &moved);
             *(bytes <= run->opt->memory ? &high[r] : &low[r]) = w->most[r];
         }
         sched_free(s);
@@ -138,7 +137,7 @@ static PpStatus bounds(const Run *run, const SchedNeeds *needs, Wish *w, int *lo
         for (int r = 0; r < run->sched->ranks && status == PP_OK; r++) {
             int64_t bytes;
             int moved;
-            status = planned(run, s, r, &bytes, &moved);
+            status = schedule_bytes(run, s, r, &bytes, &moved);
             int fits = bytes <= run->opt->memory;
             if (!all) {
                 low[r] = fits ? -1 : 0;

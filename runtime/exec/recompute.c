@@ -5,6 +5,7 @@
 #include "exec.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* What of an R's parts there is to compute again in the stage; SCHED_WHOLE where it has a backward. */
 static int32_t there(const PpStage *st, int32_t parts)
@@ -12,11 +13,16 @@ static int32_t there(const PpStage *st, int32_t parts)
     return !st->has_backward ? 0 : parts < 0 ? parts : parts & ((1 << st->n_again) - 1);
 }
 
+int recompute_is_auto(const Options *o)
+{
+    return o->mode == MODE_TRAIN && o->recompute && !strcmp(o->recompute, "auto");
+}
+
 PpStatus recompute_insert(Run *run)
 {
     const PpPlan *model = run->model;
     int m = run->data.microbatches, n = model->n_stage * m;
-    if (!run->opt->recompute || run->opt->mode != MODE_TRAIN)
+    if (!run->opt->recompute || run->opt->mode != MODE_TRAIN || recompute_is_auto(run->opt))
         return PP_OK;
     SchedError *e = calloc(1, sizeof *e);
     int32_t *parts = calloc((size_t)n + 1, sizeof *parts);

@@ -100,9 +100,11 @@ static PpStatus schedule_lower(Run *run)
         needs.n_param = shared(p, param, o->mode == MODE_TRAIN);
         for (int i = 0; i < needs.n_edge && o->mode != MODE_TRAIN; i++)
             edge[i].gradient = 0;
-        if (o->offload & OFFLOAD_STASH)
+        if (recompute_is_auto(o))
+            s = recompute_choose(run, &needs, e);
+        if (s == PP_OK && (o->offload & OFFLOAD_STASH))
             s = offload_lower(run, &needs, e);
-        else if (sched_lower_for(run->sched, &needs, e))
+        else if (s == PP_OK && sched_lower_for(run->sched, &needs, e))
             s = PP_ERR_MODEL;
         if (s != PP_OK && e->text[0])
             s = refused(e, o->schedule);

@@ -177,6 +177,8 @@ static PpStatus plan_memory(Rank *r)
                  r->dev.op->half_text(r->memory.half_type));
     r->memory.messages = r->plan.n_msg;
     r->memory.offloaded = r->plan.offloaded;
+    r->memory.operations = r->plan.operations;
+    r->memory.recomputed = r->plan.recomputed;
     r->memory.threads = r->threads;
     r->memory.overlap = ask.overlap && !ask.on_device;
     TRY(allocate(r));

@@ -84,6 +84,58 @@ static void print_half(const MemoryReport *all, int ranks)
     }
 }
 
+/* What of a microbatch's stash is computed again; 0: nothing. */
+static int32_t again(const SchedRow *row, int stage, int m)
+{
+    for (int i = 0; i < row->n; i++)
+        if (row->a[i].type == SA_R && row->a[i].stage == stage && row->a[i].microbatch == m)
+            return row->a[i].peer;
+    return 0;
+}
+
+static void print_parts(int32_t parts)
+{
+    const char *sep = " parts ";
+    if (parts == SCHED_WHOLE)
+        printf(" whole");
+    for (int k = 0; k < PP_AGAIN && parts != SCHED_WHOLE; k++)
+        if (parts >> k & 1) {
+            printf("%s%d", sep, k);
+            sep = "+";
+        }
+}
+
+/* `rank 0 recomputes stage 0: 0-2 whole, 3 parts 0+2; 123456 operations a step, 3.20 % more` */
+static void print_recomputed(const Schedule *s, const Options *o, int rank, const MemoryReport *m)
+{
+    const SchedRow *row = &s->row[rank];
+    int any = 0, named = -1;
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int mb = 0; s->rank_of[stage] == rank && mb < s->microbatches; mb++) {
+            int32_t parts = again(row, stage, mb);
+            int last = mb;
+            if (!parts)
+                continue;
+            while (last + 1 < s->microbatches && again(row, stage, last + 1) == parts)
+                last++;
+            if (!any++)
+                printf("rank %d recomputes", rank);
+            else
+                putchar(',');
+            if (stage != named)
+                printf(" stage %d:", named = stage);
+            printf(last > mb ? " %d-%d" : " %d", mb, last);
+            print_parts(parts);
+            mb = last;
+        }
+    double rest = m->operations - m->recomputed;
+    if (any)
+        printf("; %.0f operations a step, %.2f %% more\n", m->recomputed,
+               rest > 0 ? 100 * m->recomputed / rest : 0);
+    else if (o->recompute && strcmp(o->recompute, "never") != 0)
+        printf("rank %d recomputes nothing\n", rank);
+}
+
 static int offloads(const SchedRow *row, int stage, int m)
 {
     for (int i = 0; i < row->n; i++)
@@ -142,6 +194,7 @@ PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, const MemoryR
         print_half(all, g->ranks);
     for (int k = 0; s == PP_OK && l->speaks && !l->opt->quiet && k < g->ranks; k++) {
         print_memory(k, &all[k], l->opt->verbose);
+        print_recomputed(sched, l->opt, k, &all[k]);
         print_store(sched, l->opt, k, &all[k]);
     }
     fflush(stdout);

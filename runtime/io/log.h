@@ -34,6 +34,7 @@ typedef struct {
     int live, live_bound;  /* microbatches: planned; closed form of the schedule, -1: none */
     int messages, threads, overlap, offloaded; /* offloaded: stashes a step */
     char where[80], wire[24]; /* device; "": the CPU */
+    double operations, recomputed; /* as in Plan */
     int half_type;            /* of the parameters' half copies; 0: none */
     char half[48];            /* how products of it are computed */
 } MemoryReport;

@@ -57,7 +57,7 @@ static const Spec specs[] = {
     {"buffers",       K_INT,  AT(buffers),      0, "K",       "verify the schedule with K messages under way per pair of ranks (default: any number)"},
     {"send-budget",   K_INT,  AT(send_budget),  1, "K",       "at most K sends of a rank under way"},
     {"defer",         K_FLAG, AT(defer),        0, NULL,      "post receives as late as possible: less memory, less overlap"},
-    {"recompute",     K_TEXT, AT(recompute),    0, "WHAT",    "computed again before a backward instead of kept: never (default), except-last (microbatch), always, cheap (what costs little per byte), or STAGE,..."},
+    {"recompute",     K_TEXT, AT(recompute),    0, "WHAT",    "computed again before a backward instead of kept: never (default), except-last (microbatch), always, cheap (what costs little per byte), STAGE,..., or auto (the least with which a rank fits --memory)"},
     {"device",        K_DEVICE | NUMBERS, AT(device), 0, "cpu|cuda", "what the stages run on (default: cuda where it was built in)"},
     {"transport",     K_TRANSPORT, AT(transport), 0, "NAME",  "between ranks: local (threads), mpi, nccl, or auto (default: what the machine has)"},
     {"tf32",          K_FLAG | NUMBERS, AT(tf32),         0, NULL,      "cuda: products of float32 may round their factors to TF32"},
@@ -66,7 +66,7 @@ static const Spec specs[] = {
     {"offload",       K_OFFLOAD, AT(offload),   0, "stash",   "activations that wait for their backward spend that time in a file, or beside a GPU in host memory"},
     {"offload-dir",   K_TEXT, AT(offload_dir),  0, "DIR",     "where that file is; it has no name and goes with the process"},
     {"offload-time",  K_REAL, AT(offload_time), 0, "X",       "what copying all of them out takes beside all forwards: those for which there is time are copied (default 1)"},
-    {"memory",        K_BYTES, AT(memory),      1, "BYTES",   "of a rank's step: no more is offloaded than it takes to fit (default: all for which there is time); K, M, G: of 1024, its square, its cube"},
+    {"memory",        K_BYTES, AT(memory),      1, "BYTES",   "of a rank's step: no more is recomputed (--recompute auto) or offloaded than it takes to fit; K, M, G: of 1024, its square, its cube"},
     {"Data", K_GROUP, 0, 0, NULL, NULL},
     {"data",          K_PAIR, AT(data),         0, "NAME=FILE", "an input of the model: .npy or TensorProto .pb, rows are samples (repeatable)"},
     {"output",        K_PAIR, AT(output),       0, "NAME=FILE.npy", "write an output of the model, rows in order; train: of the last step (repeatable)"},
@@ -289,8 +289,15 @@ static PpStatus check_offload(const Options *o)
 {
     if (o->offload && o->mode != MODE_TRAIN)
         return pp_fail(PP_ERR_USAGE, "--offload stash: only training keeps activations");
-    if (o->memory && !o->offload)
-        return pp_fail(PP_ERR_USAGE, "--memory: of what? --offload stash makes a step fit");
+    int automatic = o->recompute && !strcmp(o->recompute, "auto");
+    if (automatic && !o->memory)
+        return pp_fail(PP_ERR_USAGE, "--recompute auto: --memory BYTES says what a rank may take");
+    if (automatic && o->offload)
+        return pp_fail(PP_ERR_USAGE, "--recompute auto and --offload would both make a step fit "
+                                     "--memory: name what to recompute, or leave one away");
+    if (o->memory && !o->offload && !automatic)
+        return pp_fail(PP_ERR_USAGE, "--memory: of what? --recompute auto or --offload stash makes "
+                                     "a step fit");
     return PP_OK;
 }
 

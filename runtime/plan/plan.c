@@ -138,6 +138,32 @@ static PpStatus find_recomputed(Planner *p)
     return PP_OK;
 }
 
+static double operations(const Op *op, const PpStage *st)
+{
+    double again = 0;
+    switch (op->a.type) {
+    case SA_F: return (double)st->flops_forward;
+    case SA_I: return (double)st->flops_input;
+    case SA_W: return (double)st->flops_weight;
+    case SA_B: return (double)st->flops_input + (double)st->flops_weight;
+    case SA_R:
+        for (int k = 0; k < st->n_again; k++)
+            again += (uint32_t)op->again >> k & 1 ? (double)st->again[k].flops : 0;
+        return op->again == SCHED_WHOLE ? (double)st->flops_forward : again;
+    default: return 0;
+    }
+}
+
+static void count_operations(Plan *plan)
+{
+    for (int k = 0; k < plan->n_op; k++) {
+        const Op *op = &plan->op[k];
+        double n = op->local >= 0 ? operations(op, plan->stage[op->local].st) : 0;
+        plan->operations += n;
+        plan->recomputed += op->a.type == SA_R ? n : 0;
+    }
+}
+
 PpStatus plan_build(Plan *plan, const PlanRequest *ask)
 {
     Planner *p = plan->planner = calloc(1, sizeof *p);
@@ -154,6 +180,7 @@ PpStatus plan_build(Plan *plan, const PlanRequest *ask)
     TRY(instances_number(p));
     TRY(plan_contributions(p));
     TRY(plan_walk(p));
+    count_operations(plan);
     TRY(stored_place(p));
     plan_sizes(p);
     PlanBytes *b = &plan->bytes;

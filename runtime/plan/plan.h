@@ -141,6 +141,7 @@ typedef struct {
     unsigned char *has_input, *has_output; /* the rank needs it; makes it, and it is wanted */
     int scale_type;                        /* of loss_scale; 0: not needed here */
     int offloaded;                         /* stashes that go to the store in a step */
+    double operations, recomputed; /* floating-point, of a step at full rows; those of its R's */
 } Plan;
 
 /* plan.c */

@@ -49,9 +49,36 @@ is "gpt: what is kept" "$(activations)" "985088 751104 517120 300608 "
 run gpt 1f1b 4 --recompute cheap >/dev/null
 is "gpt: without attention's weights and their Dropout" "$(activations)" "511232 456192 369664 300608 "
 
+# ---- auto: the least that fits, and what cannot be ----
+
+chosen() { grep -E '^rank [0-9]* recomputes' log | sed 's/; \([0-9]*\) operations.*/; \1/'; }
+want=$(run gpt 1f1b 4)
+is "gpt: in 700 KiB: the same bits" "$(run gpt 1f1b 4 --recompute auto --memory 700K)" "$want"
+is "a window of some that recompute parts and some the whole" "$(chosen)" "rank 0 recomputes stage 0: 0-1 parts 1, 2 whole, 3 parts 0+1+2; 2836992
+rank 1 recomputes stage 1: 0-3 parts 0; 983040
+rank 2 recomputes stage 2: 0-3 parts 0; 983040
+rank 3 recomputes nothing"
+is "no rank takes more" "$(sed -n 's/^rank [0-9]* memory: \([0-9]*\) bytes.*/\1/p' log | awk '$1 > 700 * 1024')" ""
+run gpt 1f1b 4 --recompute auto --memory 10M >/dev/null
+is "nothing, where all fits" "$(chosen | sort -u -k3)" "rank 0 recomputes nothing"
+run gpt 1f1b 4 --recompute auto --memory 500K 2>err >/dev/null
+least=$(sed -n 's/.*--memory \([0-9]*\) is the least.*/\1/p' err)
+is "what is too little says what would do, which it does" "$(run gpt 1f1b 4 --recompute auto --memory "$least")" "$want"
+is "to the byte" "$(run gpt 1f1b 4 --recompute auto --memory $((least - 1)) 2>&1 | grep -c "is the least")" 1
+if [ -z "${SANITIZED:-}" ]; then
+    for what in "cheap" "always" "auto --memory 1900K"; do
+        LD_PRELOAD=$build/tests/tools/count_alloc.so COUNT_ALLOC=report COUNT_ALLOC_STEPS=3 gpt/pipeline train "${data[@]}" --steps 3 \
+            --schedule zb-h1 --microbatches 4 --recompute $what >log
+        is "--recompute $what: ranks take what was predicted" "$(sed -n 's/^tensors //p' report)" \
+            "$(sed -n 's/^rank [0-9]* memory: \([0-9]*\) bytes.*/\1/p' log | awk '{ n += $1 } END { printf "%.0f", n }')"
+    done
+fi
+
 refused() { gpt/pipeline train "${data[@]}" "$@" 2>&1; echo $?; }
 is "a stage that is not there" "$(refused --recompute 1,4)" "pipeline: error: --recompute 1,4: there is no stage 4, the last one is 3
 2"
-is "a word that is none" "$(refused --recompute alwys)" "pipeline: error: --recompute alwys: never, except-last, always, cheap or numbers of stages (0,2) are expected
+is "auto of how much" "$(refused --recompute auto)" "pipeline: error: --recompute auto: --memory BYTES says what a rank may take
+2"
+is "a word that is none" "$(refused --recompute alwys)" "pipeline: error: --recompute alwys: never, except-last, always, cheap, auto or numbers of stages (0,2) are expected
 2"
 plan_done
