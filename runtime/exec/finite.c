@@ -7,6 +7,8 @@
  */
 #include "exec.h"
 
+#include "api/pp_half.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -27,6 +29,10 @@ static int any_nan(const void *p, int dtype, int64_t bytes)
         found |= isnan(((const float *)p)[i]) != 0;
     for (int64_t i = 0; dtype == PP_F64 && i < bytes / 8; i++)
         found |= isnan(((const double *)p)[i]) != 0;
+    for (int64_t i = 0; (dtype == PP_BF16 || dtype == PP_F16) && i < bytes / 2; i++) {
+        uint16_t h = ((const uint16_t *)p)[i];
+        found |= isnan(dtype == PP_BF16 ? pp_from_bf16(h) : pp_from_f16(h)) != 0;
+    }
     return found;
 }
 

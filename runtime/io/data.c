@@ -23,6 +23,7 @@ static const char *dtype_text(int dtype)
     case 9: return "bool";
     case 10: return "float16";
     case 11: return "float64";
+    case 16: return "bfloat16";
     default: return "another type";
     }
 }

@@ -4,11 +4,24 @@
  */
 #include "results.h"
 
+#include "api/pp_half.h"
 #include "base/file/npy.h"
 #include "base/file/safetensors.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+static int is_half(int dtype) { return dtype == PP_BF16 || dtype == PP_F16; }
+
+static float from_half(uint16_t h, int dtype)
+{
+    return dtype == PP_BF16 ? pp_from_bf16(h) : pp_from_f16(h);
+}
+
+static uint16_t to_half(float x, int dtype)
+{
+    return dtype == PP_BF16 ? pp_to_bf16(x) : pp_to_f16(x);
+}
 
 PpStatus results_open(Results *r, const Data *d, const Plan *p)
 {
@@ -17,8 +30,17 @@ PpStatus results_open(Results *r, const Data *d, const Plan *p)
     r->output = zeroed(n, sizeof *r->output);
     r->loss = zeroed(data_chunks(d), sizeof *r->loss);
     r->norm = zeroed(d->model->n_param + 1 + WORDS, sizeof *r->norm);
-    if (!r->output || !r->loss || !r->norm)
+    r->sum = zeroed(n, sizeof *r->sum);
+    if (!r->output || !r->loss || !r->norm || !r->sum)
         return pp_no_memory();
+    for (int i = 0; i < n; i++) {
+        const PpTensor *t = &d->model->output[i];
+        if (!p->has_output[i] || t->batch_dim >= 0 || !is_half(t->dtype))
+            continue;
+        r->sum[i] = zeroed(t->bytes / 2, sizeof **r->sum);
+        if (!r->sum[i])
+            return pp_no_memory();
+    }
     r->word = r->norm + 1 + d->model->n_param;
     if (!p->ask.on_device)
         memcpy(r->output, p->output, (size_t)n * sizeof *r->output);
@@ -37,7 +59,9 @@ void results_close(Results *r)
 {
     for (int i = 0; r->output && r->plan->ask.on_device && i < r->data->model->n_output; i++)
         free(r->output[i]);
-    free(r->output), free(r->loss), free(r->norm);
+    for (int i = 0; r->sum && i < r->data->model->n_output; i++)
+        free(r->sum[i]);
+    free(r->output), free(r->loss), free(r->norm), free(r->sum);
     *r = (Results){0};
 }
 
@@ -48,9 +72,24 @@ static double scalar(const void *p, int dtype)
         memcpy(&v, p, sizeof v);
         return v;
     }
+    if (is_half(dtype)) {
+        uint16_t h;
+        memcpy(&h, p, sizeof h);
+        return (double)from_half(h, dtype);
+    }
     float f;
     memcpy(&f, p, sizeof f);
     return (double)f;
+}
+
+/* Adds what a microbatch yields, in float32, and rounds the sum so far. */
+static void add_half(float *sum, uint16_t *to, const uint16_t *from, int64_t n, int dtype,
+                     double weight)
+{
+    for (int64_t i = 0; i < n; i++) {
+        sum[i] += (float)(weight * (double)from_half(from[i], dtype));
+        to[i] = to_half(sum[i], dtype);
+    }
 }
 
 /* An output without rows: the microbatches' mean by rows, their sum, or the last of them. */
@@ -61,16 +100,25 @@ static void merge(const Results *r, const PpOutput *o, char *to, const char *src
     const PpTensor *t = &o->t;
     const int64_t *row0 = data_rows(d, step);
     int kind = d->model->output_merge ? d->model->output_merge[o->model_output] : PP_MERGE_LAST;
-    if (kind == PP_MERGE_LAST || (t->dtype != PP_F32 && t->dtype != PP_F64)) {
+    if (kind == PP_MERGE_LAST || (t->dtype != PP_F32 && t->dtype != PP_F64 && !is_half(t->dtype))) {
         memcpy(to, src, (size_t)t->bytes);
         return;
     }
-    if (m == 0 && (d->opt->mode == MODE_TRAIN || step == 0))
+    float *sum = r->sum[o->model_output];
+    if (m == 0 && (d->opt->mode == MODE_TRAIN || step == 0)) {
         memset(to, 0, (size_t)t->bytes);
+        if (sum)
+            memset(sum, 0, (size_t)t->bytes * 2);
+    }
     double weight = kind == PP_MERGE_SUM
                         ? 1
                         : (double)(row0[m + 1] - row0[m]) / (double)r->plan->ask.output_rows;
     int64_t n = t->bytes / st_dtype_size(t->dtype);
+    if (sum) {
+        add_half(sum, (uint16_t *)(void *)to, (const uint16_t *)(const void *)src, n, t->dtype,
+                 weight);
+        return;
+    }
     for (int64_t i = 0; i < n; i++)
         if (t->dtype == PP_F64)
             ((double *)(void *)to)[i] += weight * ((const double *)(const void *)src)[i];
@@ -125,8 +173,11 @@ PpStatus results_write(Results *r, const int *wanted)
         if (l >= 0 && p->stage[l].st->output[model->loss_output].model_output == i &&
             r->data->opt->mode != MODE_INFER) {
             float single = (float)r->norm[0];
+            uint16_t half = to_half(single, t.dtype);
             memcpy(r->output[i],
-                   t.dtype == PP_F64 ? (const void *)&r->norm[0] : (const void *)&single,
+                   t.dtype == PP_F64    ? (const void *)&r->norm[0]
+                   : is_half(t.dtype) ? (const void *)&half
+                                      : (const void *)&single,
                    (size_t)t.bytes);
         }
         const char *file = r->data->opt->output[wanted[i]].file;

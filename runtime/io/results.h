@@ -15,6 +15,7 @@ typedef struct {
     const Data *data;
     const Plan *plan;
     char **output; /* per model output: room for all rows, or NULL */
+    float **sum;   /* of an output of a half type without rows, before it is rounded; or NULL */
     double *loss;  /* per microbatch of a step, of all its passes */
     double *norm;  /* [1 + parameters]: loss, then sums of squares by parameter of the model */
     double *word;  /* [WORDS], behind them */

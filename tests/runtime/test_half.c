@@ -309,6 +309,77 @@ static void scaled(void)
     bears = INFINITY;
 }
 
+/* ---- data of half types ---- */
+
+/* y = the sum over rows and columns of x, a single number of a half type: what microbatches yield is
+ * added in float32. */
+static int data_type;
+
+static float read_half(uint16_t h)
+{
+    return data_type == PP_BF16 ? pp_from_bf16(h) : pp_from_f16(h);
+}
+
+static uint16_t write_half(float v) { return data_type == PP_BF16 ? pp_to_bf16(v) : pp_to_f16(v); }
+
+static void sum_rows(const PpCtx *c)
+{
+    const uint16_t *from = c->in[0];
+    float sum = 0;
+    for (int64_t i = 0; i < c->rows * D; i++)
+        sum += read_half(from[i]);
+    *(uint16_t *)c->out[0] = write_half(sum);
+}
+
+static void half_data(void)
+{
+    PpTensor in = ROW_TENSOR("x"), out = SCALAR("y");
+    static const int merge[] = {PP_MERGE_SUM};
+    uint16_t rows[N * D];
+    for (int k = 0; k < 2; k++) {
+        char err[ST_ERR], input[500], output[500];
+        data_type = k ? PP_BF16 : PP_F16;
+        in.dtype = out.dtype = data_type;
+        in.bytes = ROWS * D * 2, out.bytes = 2;
+        PpInput inputs[] = {{.t = in, .from = -1}};
+        PpOutput outputs[] = {{.t = out}};
+        PpStage stage = {.label = "sum", .n_input = 1, .n_output = 1, .input = inputs,
+                         .output = outputs, .infer = sum_rows};
+        const PpStage *stages[] = {&stage};
+        PpPlan p = {.model = "a sum", .rows = ROWS, .uneven_ok = 1, .n_stage = 1, .n_input = 1,
+                    .n_output = 1, .stage = stages, .input = &in, .output = &out,
+                    .output_merge = merge, .loss_stage = -1, .loss_output = -1, .loss_target = -1};
+        /* chunks of 12 numbers: the first sums to 256 (f16: 2048), the others to 1 or less, which a
+           sum in the type itself would never see */
+        const float large = k ? 256 : 2048;
+        double exact = 0;
+        for (int i = 0; i < N * D; i++) {
+            rows[i] = write_half(i == 0 ? large : i < 12 ? 0 : 0.0625f);
+            exact += (double)read_half(rows[i]);
+        }
+        npy_write(at("h.npy"), data_type, 2, (int64_t[]){N, D}, rows, err, sizeof err);
+        snprintf(input, sizeof input, "x=%s", at("h.npy"));
+        snprintf(output, sizeof output, "y=%s", at("hy.npy"));
+        int status = command(&p, "infer", "--data", input, "--output", output, "--batch", "22",
+                             "--microbatches", "6", NULL);
+        NpyFile f = {0};
+        uint16_t got = 0;
+        if (!npy_open(&f, at("hy.npy"), err, sizeof err) && f.bytes == 2)
+            memcpy(&got, f.data, 2);
+        ok(status == 0 && f.dtype == data_type && got == write_half((float)exact),
+           "%s: rows are read, a number is summed over microbatches and written",
+           k ? "bf16" : "f16");
+        if (status)
+            printf("# exit %d: %s", status, slurp(at("err")));
+        npy_close(&f);
+        snprintf(input, sizeof input, "x=%s", at("x.npy"));
+        status = command(&p, "infer", "--data", input, NULL);
+        ok(status == 1 && strstr(slurp(at("err")), k ? "float32, the model wants bfloat16"
+                                                      : "float32, the model wants float16"),
+           "%s: rows of float32 are refused", k ? "bf16" : "f16");
+    }
+}
+
 int main(void)
 {
     char err[ST_ERR];
@@ -326,6 +397,7 @@ int main(void)
     rules();
     copies();
     scaled();
+    half_data();
     remove_folder();
     printf("1..%d\n", number);
     return failed;
