@@ -13,7 +13,8 @@ typedef enum {
     PP_ERR_IO = 3,     /* a file, memory, another resource */
     PP_ERR_FINITE = 4, /* the loss or the gradient is not finite */
     PP_ERR_PEER = 5,   /* another rank failed; it has said why */
-    PP_ERR_BUG = 70
+    PP_ERR_BUG = 70,
+    PP_SAVED = 75 /* at a signal: the same command with --resume goes on (EX_TEMPFAIL) */
 } PpStatus;
 
 void pp_trail(const char *file, int line, const char *call, PpStatus s);

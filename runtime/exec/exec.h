@@ -53,6 +53,7 @@ typedef struct {
     Log log;
     HostCopy files;         /* tensors from and to files */
     Saver *saver;           /* NULL: no checkpoints */
+    int ends;               /* asked by a signal: not all steps run */
     int64_t updates, saved; /* of the optimizer; the step of the newest checkpoint */
     HostSide *host;         /* NULL on the CPU */
     Store *store;    /* what is not on the device all the time; NULL: all is */
@@ -177,7 +178,8 @@ void overlap_thread_start(OverlapThread *t, void (*work)(void *), void *arg);
 void overlap_thread_join(OverlapThread *t);
 
 /* finite.c */
-/* All ranks call it: says why, returns PP_ERR_FINITE */
+/* All ranks call it: says why and returns PP_ERR_FINITE, or with --on-nonfinite skip says it and
+ * lets the run go on, unless parameters or statistics are what is not finite */
 PpStatus finite_stop(Rank *r, const StepLog *s);
 PpStatus finite_parameters(Rank *r, int64_t done); /* all ranks call it, before a checkpoint */
 

@@ -100,32 +100,34 @@ static const PpParam *first_gradient(const Rank *r, int *stage)
     return NULL;
 }
 
-static PpStatus report(const Rank *r, const StepLog *s, const Cause *t)
+static void report_text(char *to, size_t n, const Rank *r, const StepLog *s, const Cause *t)
 {
     int stage, bad_loss = !isfinite(s->loss);
     const char *what = bad_loss ? "loss" : "gradient's norm";
     double number = bad_loss ? s->loss : s->grad_norm,
            value = isnan(number) ? fabs(number) : number;
-    if (t->stage >= 0)
-        return pp_fail(PP_ERR_FINITE,
-                       "step %" PRId64 ": the %s is %g: parameter '%s' of stage %d is not finite",
-                       s->step, what, value, t->name, t->stage);
-    if (t->input >= 0)
-        return pp_fail(PP_ERR_FINITE,
-                       "step %" PRId64 ": the %s is %g: input '%s' holds a NaN, in microbatch %d",
-                       s->step, what, value, r->run->model->input[t->input].name,
-                       t->input_microbatch);
     const PpParam *q = bad_loss ? NULL : first_gradient(r, &stage);
-    if (q)
-        return pp_fail(PP_ERR_FINITE,
-                       "step %" PRId64 ": the %s is %g: that of '%s' in stage %d first", s->step,
-                       what, value, q->t.name, stage);
-    if (t->microbatch >= 0)
-        return pp_fail(PP_ERR_FINITE,
-                       "step %" PRId64
-                       ": the %s is %g: microbatch %d first; the parameters are finite",
-                       s->step, what, value, t->microbatch);
-    return pp_fail(PP_ERR_FINITE, "step %" PRId64 ": the %s is %g", s->step, what, value);
+    int at = snprintf(to, n, "step %" PRId64 ": the %s is %g", s->step, what, value);
+    if (at < 0 || at >= (int)n)
+        return;
+    to += at;
+    n -= (size_t)at;
+    if (t->stage >= 0)
+        snprintf(to, n, ": parameter '%s' of stage %d is not finite", t->name, t->stage);
+    else if (t->input >= 0)
+        snprintf(to, n, ": input '%s' holds a NaN, in microbatch %d",
+                 r->run->model->input[t->input].name, t->input_microbatch);
+    else if (q)
+        snprintf(to, n, ": that of '%s' in stage %d first", q->t.name, stage);
+    else if (t->microbatch >= 0)
+        snprintf(to, n, ": microbatch %d first; the parameters are finite", t->microbatch);
+}
+
+static PpStatus report(const Rank *r, const StepLog *s, const Cause *t)
+{
+    char text[600];
+    report_text(text, sizeof text, r, s, t);
+    return pp_fail(PP_ERR_FINITE, "%s", text);
 }
 
 /* What all ranks know together. */
@@ -158,7 +160,13 @@ PpStatus finite_stop(Rank *r, const StepLog *s)
 {
     Cause t;
     TRY(look_everywhere(r, s->step - 1, &t));
-    return group_agree(&r->group, report(r, s, &t));
+    if (!s->skipped || t.stage >= 0)
+        return group_agree(&r->group, report(r, s, &t));
+    char text[600];
+    report_text(text, sizeof text, r, s, &t);
+    if (r->group.rank == 0)
+        fprintf(stderr, "pipeline: warning: %s: no update\n", text);
+    return PP_OK;
 }
 
 PpStatus finite_parameters(Rank *r, int64_t done)

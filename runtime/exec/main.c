@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #endif
 #include "exec.h"
+#include "signals.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -59,6 +60,7 @@ static PpStatus prepare(Run *run, Options *o)
     o->batch = run->data.batch;
     o->microbatches = run->data.microbatches;
     o->accumulate = run->data.passes;
+    o->steps = run->data.steps;
     TRY(save_resume(run));
     TRY(schedule_make(run));
     TRY(destinations_apart(o, &run->from));
@@ -80,6 +82,24 @@ static PpStatus start(Options *o, int argc, char **argv, const PpPlan *model, Pp
                        "started as %d processes, but built without MPI: put mpicc on PATH and run "
                        "make again, or use --ranks",
                        ranks);
+    return PP_OK;
+}
+
+/* Started as several processes that do not know of each other: each would train by itself and write
+ * over the others' files. */
+static PpStatus alone(const Options *o, int mpi, int expected, const Group *world)
+{
+    if (mpi && world->ranks == 1 && expected > 1)
+        return pp_fail(PP_ERR_USAGE,
+                       "started as %d processes, but MPI (%s) sees one: the program was built with "
+                       "another MPI than that of mpirun or srun: make again with its mpicc",
+                       expected, mpi_version());
+    int tasks = slurm_tasks();
+    if (tasks > 1 && (!mpi || world->ranks == 1) && (!o->ranks || getenv("SLURM_STEP_NUM_TASKS")))
+        return pp_fail(PP_ERR_USAGE,
+                       "Slurm has %d tasks, but there is one process: srun --mpi=pmix, or mpirun, "
+                       "starts them as ranks; --ranks N in a job of one task runs threads",
+                       tasks);
     return PP_OK;
 }
 
@@ -144,7 +164,11 @@ int pp_main(int argc, char **argv, const PpPlan *plan)
         fprintf(stderr, "pipeline: error: MPI does not start\n");
         return PP_ERR_IO;
     }
-    s = run_all(&run, &o, mpi ? &world : NULL);
+    s = alone(&o, mpi, ranks, &world);
+    if (s != PP_OK)
+        pp_failure_print();
+    else
+        s = run_all(&run, &o, mpi ? &world : NULL);
     if (mpi)
         mpi_close(&world);
     index_close(&run.from);
@@ -157,5 +181,5 @@ int pp_main(int argc, char **argv, const PpPlan *plan)
         fprintf(stderr, "pipeline: error: standard output cannot be written\n");
         s = PP_ERR_IO;
     }
-    return (int)s;
+    return s == PP_OK && signals_were_obeyed() ? PP_SAVED : (int)s;
 }

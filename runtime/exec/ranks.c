@@ -2,6 +2,7 @@
  * ranks.c - the ranks of a run, as threads of this process or as this process of several.  They
  * agree on everything before the first step, and one rank speaks when something is wrong.
  */
+#include "device/cpu/cpu.h"
 #include "exec.h"
 
 #include <pthread.h>
@@ -26,6 +27,14 @@ static PpStatus rank_run(Rank *r, PpStatus prepared)
     TRY(links_open(&r->links, &r->group, &r->dev, &r->plan, on_device(r), run->opt->transport,
                    r->memory.where));
     report_links(r);
+    const LogConfig config = {.model = run->model,
+                              .first_step = run->data.start.step,
+                              .schedule = run->sched->name,
+                              .transport = r->links.name,
+                              .mpi = r->group.processes ? mpi_version() : NULL,
+                              .blas = gemm_library(),
+                              .resumed_from = run->from.path};
+    TRY(log_config(&r->log, &r->group, &config, &r->memory));
     log_resumed(&r->log, &run->from, run->data.start.step);
     TRY(log_memory(&r->log, &r->group, run->sched, &r->memory));
     PpStatus s = steps_run(r);

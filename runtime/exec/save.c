@@ -3,6 +3,7 @@
  * begins that resumes one.
  */
 #include "exec.h"
+#include "signals.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -62,6 +63,7 @@ PpStatus save_open(Rank *r)
     r->saved = r->run->data.start.step;
     if (!o->checkpoint || o->mode != MODE_TRAIN || r->run->until)
         return PP_OK;
+    signals_take();
     return saver_open(&r->saver, &r->plan, &r->files, o);
 }
 
@@ -91,7 +93,10 @@ static PpStatus save(Rank *r, int64_t done)
 
 void save_tell(Rank *r)
 {
+    int speaks = r->saver && (r->group.processes || r->group.rank == 0);
     r->results.word[WORD_WRITTEN] = r->saver ? saver_written(r->saver) : 0;
+    r->results.word[WORD_SAVE] = speaks && signals_save();
+    r->results.word[WORD_END] = speaks && signals_end();
 }
 
 PpStatus save_step(Rank *r, int64_t done)
@@ -99,12 +104,24 @@ PpStatus save_step(Rank *r, int64_t done)
     const Options *o = r->run->opt;
     if (r->results.word[WORD_WRITTEN] >= r->group.ranks)
         TRY(saver_collect(r->saver, &r->group));
-    return o->every && done % o->every == 0 ? save(r, done) : PP_OK;
+    r->ends = r->results.word[WORD_END] > 0 && done < r->run->data.steps;
+    int asked = r->ends || r->results.word[WORD_SAVE] > 0;
+    if (asked || (o->every && done % o->every == 0))
+        TRY(save(r, done));
+    return PP_OK;
 }
 
 PpStatus save_end(Rank *r)
 {
-    if (r->saved < r->run->data.steps)
+    const Options *o = r->run->opt;
+    if (!r->ends && r->saved < r->run->data.steps)
         TRY(save(r, r->run->data.steps));
-    return saver_finish(r->saver, &r->group);
+    TRY(saver_finish(r->saver, &r->group));
+    if (!r->ends)
+        return PP_OK;
+    signals_obeyed();
+    if (r->group.rank == 0)
+        fprintf(stderr, "pipeline: ended by a signal after step %" PRId64
+                        ", which is in %s: --resume goes on from there\n", r->saved, o->checkpoint);
+    return PP_OK;
 }

@@ -47,7 +47,8 @@ static PpStatus train_end(Rank *r, int64_t step, StepLog *log)
     double clip = o->clip_norm > 0 ? o->clip_norm / (log->grad_norm + 1e-6) : 1;
     if (finite && isfinite(r->results.norm[0]))
         optim_update(&r->dev, o, r->updates++, log->lr, (clip < 1 ? clip : 1) * unscale);
-    log->skipped = !finite && !isnan(r->results.norm[0]) && loss_scale_may_fall(&r->scale);
+    log->skipped = !(finite && isfinite(r->results.norm[0])) && !strcmp(o->on_nonfinite, "skip");
+    log->skipped |= !finite && !isnan(r->results.norm[0]) && loss_scale_may_fall(&r->scale);
     loss_scale_step(&r->scale, !finite);
     trace_around(&r->trace, exec_turn(r, step), AROUND_UPDATE, t0, t1);
     return PP_OK;
@@ -101,11 +102,13 @@ PpStatus steps_run(Rank *r)
         log.loss = r->results.norm[0];
         log.seconds = pp_now() - start;
         TRY(log_step(&r->log, &log));
-        if (run->opt->mode != MODE_INFER && !log.skipped &&
-            !(isfinite(log.loss) && isfinite(log.grad_norm)))
-            return finite_stop(r, &log);
+        if (run->opt->mode != MODE_INFER && !(isfinite(log.loss) && isfinite(log.grad_norm)) &&
+            !(log.skipped && strcmp(run->opt->on_nonfinite, "skip")))
+            TRY(finite_stop(r, &log));
         if (r->saver)
             TRY(save_step(r, step + 1));
+        if (r->ends)
+            break;
     }
     return PP_OK;
 }
@@ -132,7 +135,8 @@ PpStatus steps_finish(Rank *r)
         return finish_until(r);
     if (run->data.start.step >= run->data.steps)
         return log_close(&r->log);
-    TRY(group_agree(&r->group, results_write(&r->results, run->output_wanted)));
+    if (!r->ends)
+        TRY(group_agree(&r->group, results_write(&r->results, run->output_wanted)));
     TRY(log_live(&r->log, &r->group, run->sched, r->live_most));
     if (r->saver)
         TRY(save_end(r));

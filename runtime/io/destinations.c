@@ -83,7 +83,7 @@ static const char *file_of(const Options *o, int i, const char **option)
     if (--i < o->n_output)
         return o->output[i].file;
     *option = i == o->n_output ? "--log-json" : "--trace";
-    return i == o->n_output ? o->log_json : o->trace;
+    return i != o->n_output ? o->trace : o->log_json && strcmp(o->log_json, "-") ? o->log_json : NULL;
 }
 
 PpStatus destinations_apart(const Options *o, const Index *from)
@@ -224,7 +224,7 @@ PpStatus destinations_try(Held *h, const Plan *p, const Options *o, int64_t step
         if (!stat(step, &sb) && !S_ISDIR(sb.st_mode))
             return no("--checkpoint", step, 0, ENOTDIR);
     }
-    if (p->ask.rank == 0 && o->log_json)
+    if (p->ask.rank == 0 && o->log_json && strcmp(o->log_json, "-") != 0)
         TRY(try_file(h, "--log-json", o->log_json, HEADER));
     return p->ask.rank == 0 && o->trace ? try_file(h, "--trace", o->trace, HEADER) : PP_OK;
 }

@@ -107,6 +107,8 @@ static int64_t count_targets(const Feed *f, int64_t first, int64_t batch)
     for (int i = 0; i < t->rank; i++)
         *(i < t->batch_dim ? &outer : &inner) *= t->dim[i];
     inner /= t->batch_dim < 0 ? 1 : p->rows;
+    if (!data) /* inference does without: zeros */
+        return outer * rows * inner;
     for (int64_t o = 0; o < outer; o++)
         for (int64_t r = 0; r < rows; r++) {
             int64_t row = t->batch_dim < 0 ? 0 : f->order ? f->order[first + r] : first + r;

@@ -21,7 +21,7 @@ PpStatus log_open(Log *l, const Options *o, const Group *g, int64_t steps, int64
     l->bar = o->mode == MODE_TRAIN && !g->processes && isatty(1);
     if (!l->speaks || !o->log_json)
         return PP_OK;
-    l->json = fopen(o->log_json, "w");
+    l->json = !strcmp(o->log_json, "-") ? stdout : fopen(o->log_json, "w");
     return l->json ? PP_OK : pp_fail(PP_ERR_IO, "--log-json %s: %s", o->log_json, strerror(errno));
 }
 
@@ -221,14 +221,13 @@ PpStatus log_live(const Log *l, Group *g, const Schedule *s, int most)
     return status;
 }
 
-/* 17 digits read back exactly; what is not finite, which JSON has no number for, is a string that
- * parsers of numbers know. */
+/* 17 digits read back exactly; what is not finite, which JSON has no number for, is null. */
 static void json_number(FILE *f, const char *key, double v)
 {
     if (isfinite(v))
         fprintf(f, ", \"%s\": %.17g", key, v);
     else
-        fprintf(f, ", \"%s\": \"%s\"", key, isnan(v) ? "NaN" : v > 0 ? "Infinity" : "-Infinity");
+        fprintf(f, ", \"%s\": null", key);
 }
 
 /* Is the loss scaled at all? */
@@ -236,6 +235,8 @@ static int scales(const Log *l)
 {
     return l->opt->loss_scale.window || l->opt->loss_scale.scale != 1;
 }
+
+static int skips(const Log *l) { return scales(l) || strcmp(l->opt->on_nonfinite, "skip") == 0; }
 
 static void progress(const Log *l, const StepLog *s, double rate)
 {
@@ -269,10 +270,10 @@ PpStatus log_step(Log *l, const StepLog *step)
             json_number(l->json, "grad_norm", s->grad_norm);
         if (mode == MODE_TRAIN)
             json_number(l->json, "lr", s->lr);
-        if (mode == MODE_TRAIN && scales(l)) {
+        if (mode == MODE_TRAIN && scales(l))
             json_number(l->json, "loss_scale", s->loss_scale);
+        if (mode == MODE_TRAIN && skips(l))
             fprintf(l->json, ", \"skipped\": %s", s->skipped ? "true" : "false");
-        }
         json_number(l->json, "seconds", s->seconds);
         json_number(l->json, "tokens_per_second", rate);
         fputs("}\n", l->json);
@@ -291,7 +292,9 @@ PpStatus log_step(Log *l, const StepLog *step)
     if (mode == MODE_TRAIN)
         printf(" grad_norm %.4g", s->grad_norm);
     if (mode == MODE_TRAIN && scales(l))
-        printf(" loss_scale %g%s", s->loss_scale, s->skipped ? " skipped" : "");
+        printf(" loss_scale %g", s->loss_scale);
+    if (s->skipped)
+        printf(" skipped");
     printf(" tokens/s %.0f\n", rate);
     fflush(stdout);
     return PP_OK;
@@ -301,7 +304,7 @@ PpStatus log_close(Log *l)
 {
     if (!l->json)
         return PP_OK;
-    int bad = ferror(l->json) | fclose(l->json);
+    int bad = ferror(l->json) | (l->json == stdout ? fflush(stdout) : fclose(l->json));
     l->json = NULL;
     return bad ? pp_fail(PP_ERR_IO, "--log-json %s: write error", l->opt->log_json) : PP_OK;
 }

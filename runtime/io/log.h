@@ -45,6 +45,14 @@ void log_resumed(const Log *l, const Index *x, int64_t done);
 PpStatus log_step(Log *l, const StepLog *s);
 PpStatus log_close(Log *l);
 /* All ranks call it. */
+/* What the first line of --log-json says beside the options; texts or NULL. */
+typedef struct {
+    const PpPlan *model;
+    int64_t first_step;
+    const char *schedule, *transport, *mpi, *blas, *resumed_from;
+} LogConfig;
+/* log_config.c: all ranks call it */
+PpStatus log_config(const Log *l, Group *g, const LogConfig *c, const MemoryReport *mine);
 PpStatus log_memory(const Log *l, Group *g, const Schedule *s, const MemoryReport *mine);
 /* --verbose, after the steps: microbatches that were alive at once; all ranks call it. */
 PpStatus log_live(const Log *l, Group *g, const Schedule *s, int most);

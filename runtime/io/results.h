@@ -9,7 +9,7 @@
 #include "plan/plan.h"
 
 /* What ranks tell each other at the end of a step, added over all of them. */
-typedef enum { WORD_WRITTEN, WORDS } Word;
+typedef enum { WORD_WRITTEN, WORD_SAVE, WORD_END, WORDS } Word;
 
 typedef struct {
     const Data *data;

@@ -82,6 +82,9 @@ PpStatus local_carry(Group *g, int send, int peer, int64_t tag, void *buf, int64
 /* Started by mpirun, srun or alike? rank by the environment, 0 if unknown */
 int mpi_wanted(int *rank, int *ranks);
 int mpi_built(void);
+const char *mpi_version(void); /* "Open MPI v4.1.4, ..."; "" without */
+/* Tasks that Slurm has started as one job step; 0: not Slurm, or unknown */
+int slurm_tasks(void);
 int mpi_device_pointers(void); /* may messages lie in CUDA memory? */
 PpStatus mpi_open(int *argc, char ***argv, Group *world);
 void mpi_close(Group *world);

@@ -35,8 +35,15 @@ int mpi_wanted(int *rank, int *ranks)
     return *ranks > 0 || getenv("PMIX_RANK") != NULL;
 }
 
+int slurm_tasks(void)
+{
+    const char *step = getenv("SLURM_STEP_NUM_TASKS"), *job = getenv("SLURM_NTASKS");
+    return getenv("SLURM_JOB_ID") && (step || job) ? atoi(step ? step : job) : 0;
+}
+
 #ifndef PP_MPI
 
+const char *mpi_version(void) { return ""; }
 int mpi_built(void) { return 0; }
 int mpi_device_pointers(void) { return 0; }
 
@@ -136,6 +143,15 @@ static int failed(Group *g)
 }
 
 int mpi_built(void) { return 1; }
+
+const char *mpi_version(void)
+{
+    static char text[MPI_MAX_LIBRARY_VERSION_STRING];
+    int n;
+    if (!text[0] && MPI_Get_library_version(text, &n) == MPI_SUCCESS)
+        text[strcspn(text, "\n")] = 0;
+    return text;
+}
 
 /* Open MPI says so at run time; MPICH and its kin are told by the user, in the environment, and
  * believed. */

@@ -34,6 +34,7 @@ typedef enum {
     K_TRANSPORT,
     K_OFFLOAD,
     K_LR_SCHEDULE,
+    K_NONFINITE,
     K_LIST, /* repeatable */
     K_GROUP,
     NUMBERS = 64 /* beside one of these: it changes the numbers of a run, so checkpoints hold it */
@@ -91,13 +92,14 @@ static const Spec specs[] = {
     {"loss-scale",    K_TEXT | NUMBERS, AT(loss_scale_rule), 0, "RULE|N", "multiply the loss before backward: dynamic (PyTorch's GradScaler; default where a stage computes in f16), megatron, or N, a power of two"},
     {"loss-scale-window", K_INT | NUMBERS, AT(loss_scale_window), 1, "N", "steps in a row without overflow after which a dynamic scale doubles (default 2000; megatron 1000)"},
     {"loss-scale-initial", K_REAL | NUMBERS, AT(loss_scale_initial), 0, "X", "a dynamic scale's first value (default 65536; megatron 2^32)"},
+    {"on-nonfinite",  K_NONFINITE | NUMBERS, AT(on_nonfinite), 0, "stop|skip", "a loss or gradient that is not finite: stop (default, exit 4), or skip the update"},
     {"seed",          K_SEED | NUMBERS, AT(seed),         0, "SEED",    "of Dropout (default 0)"},
     {"What is written", K_GROUP, 0, 0, NULL, NULL},
     {"checkpoint",    K_TEXT, AT(checkpoint),   0, "DIR",     "after the last step: DIR/step_N with parameters, statistics, optimizer state"},
     {"every",         K_LONG, AT(every),        1, "N",       "a checkpoint every N steps too, written while the next steps run"},
     {"keep",          K_INT,  AT(keep),         1, "K",       "only the newest K checkpoints stay (default: all)"},
     {"dump-grads",    K_TEXT, AT(dump_grads),   0, "DIR",     "after the first step: DIR/stageN.safetensors with the gradients"},
-    {"log-json",      K_TEXT, AT(log_json),     0, "FILE",    "a line of JSON a step"},
+    {"log-json",      K_TEXT, AT(log_json),     0, "FILE|-",  "a line of JSON with the configuration, then one a step; -: on standard output, instead of the lines there"},
     {"trace",         K_TEXT, AT(trace),        0, "FILE.json", "Chrome trace of the actions of every rank"},
     {"until",         K_TEXT, AT(until),        0, "ACTION",  "stop in the first step when ACTION has run (1B3: stage 1, backward of microbatch 3), print the state"},
     {"verbose",       K_FLAG, AT(verbose),      0, NULL,      "also the activations' least possible bytes, messages, threads, microbatches alive"},
@@ -239,6 +241,8 @@ static PpStatus choose(void *at, const char *what, const char *v, const char *(*
 
 static const char *offload_name(int i) { return i == 0 ? "stash" : NULL; }
 
+static const char *nonfinite_name(int i) { return i == 0 ? "stop" : i == 1 ? "skip" : NULL; }
+
 static PpStatus add_pattern(Options *o, const char *v)
 {
     const char **grown = realloc(o->no_decay, (size_t)(o->n_no_decay + 1) * sizeof *grown);
@@ -274,6 +278,7 @@ static PpStatus apply(Options *o, const Spec *s, const char *v)
         return PP_OK;
     }
     case K_LR_SCHEDULE: return choose(at, "schedule of the learning rate", v, lr_schedule_name);
+    case K_NONFINITE: return choose(at, "way on", v, nonfinite_name);
     case K_LIST: return add_pattern(o, v);
     case K_SEED: o->shuffle |= s->at == AT(shuffle_seed); return parse_number(s, v, at);
     case K_INT:
@@ -347,12 +352,15 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     *o = (Options){.schedule = NULL,
                    .placement = SCHED_PLACE_DEFAULT,
                    .buffers = -1,
+                   .on_nonfinite = "stop",
                    .offload_time = 1,
                    .lr = {.schedule = "constant", .decay_ratio = -1},
                    .optim = {
 #define NOT_GIVEN(field, option, about) .field = -1,
                        OPTIM_REALS(NOT_GIVEN)}};
     find_folder(o, argv[0]);
+    o->argc = argc;
+    o->argv = argv;
     OptionName names[N_SPECS + 1];
     for (int i = 0; i < N_SPECS; i++)
         names[i] = (OptionName){specs[i].kind == K_GROUP ? NULL : specs[i].name, specs[i].value, 0};
@@ -382,6 +390,7 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     if (mode < 0)
         return pp_fail(PP_ERR_USAGE, "what to do? train, eval or infer (--help says more)");
     o->mode = (Mode)mode;
+    o->quiet |= o->log_json && !strcmp(o->log_json, "-");
     TRY(check_checkpoints(o));
     TRY(optim_options(&o->optimizer, &o->optim));
     TRY(check_offload(o));

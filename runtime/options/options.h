@@ -56,6 +56,9 @@ typedef struct {
     int tf32;
     int quiet, verbose;
     char folder[4096]; /* where the program lies: params/ is there */
+    int argc; /* the command line */
+    char *const *argv;
+    const char *on_nonfinite; /* stop or skip */
     unsigned char given[OPTIONS_MAX]; /* by the option's number: it was on the command line */
 } Options;
 

@@ -53,7 +53,7 @@ run() {
     local to=$1; shift
     rm -rf "$to" && mkdir "$to" || return
     timeout 100 "$@" --output "y=$to/y.npy" --log-json "$to/log.json" >"$to/out" 2>"$to/err" || { cat "$to/err"; return 1; }
-    sed -i 's/, "seconds.*//' "$to/log.json"
+    sed -i '1d; s/, "seconds.*//' "$to/log.json"
 }
 train() { run "$1" "${@:2}" --dump-grads "$1/grads" --checkpoint "$1/checkpoint"; }
 same() { diff -r -x out -x err "$1" "$2"; }

@@ -17,12 +17,12 @@ stops() {
     ok "$name: no checkpoint" test ! -e ck
     ok "$name: the log is JSON" perl -MJSON::PP -ne 'decode_json($_)' log.json
 }
-numbers() { perl -MJSON::PP -ne '$d = decode_json($_); print "$$d{step} $$d{loss} $$d{grad_norm}\n"' log.json | tail -n 1; }
+numbers() { perl -MJSON::PP -ne '$d = decode_json($_); print join(" ", map { $$d{$_} // "null" } qw(step loss grad_norm)), "\n" if $$d{step}' log.json | tail -n 1; }
 poison() { printf "$2" | dd of="$1/stage$3.safetensors" bs=1 seek=$(($(stat -c %s "$1/stage$3.safetensors") - 4)) conv=notrunc status=none; }
 
 nan='step 2: the loss is nan: microbatch 0 first; the parameters are finite'
 stops "threads" "$nan" two/pipeline train "${D[@]}" --lr 1e30
-is "threads: the numbers" "$(numbers)" "2 NaN NaN"
+is "threads: the numbers" "$(numbers)" "2 null null"
 is "threads: the lines" "$(sed -n 's/ tokens.*//; 4p' stdout)" "step 2 loss nan grad_norm nan"
 stops "zero bubble" "$nan" two/pipeline train "${D[@]}" --lr 1e30 --schedule zb-h1
 command -v mpirun >/dev/null && stops "processes" "$nan" mpirun -n 2 two/pipeline train "${D[@]}" --lr 1e30
@@ -38,7 +38,7 @@ skips() {
     rm -rf ck plain log.json
     timeout 60 "$@" train "${L[@]}" --steps 6 --loss-scale dynamic --loss-scale-initial 170141183460469231731687303715884105728 \
         --checkpoint ck --log-json log.json >stdout 2>stderr </dev/null
-    steps=$(perl -MJSON::PP -ne '$d = decode_json($_); print $$d{loss_scale} == 2 ** (127 - ($k += $skipped)) ? $$d{skipped} ? "s" : "-" : "?"; $skipped = $$d{skipped}' log.json)
+    steps=$(perl -MJSON::PP -ne '$d = decode_json($_); next if $$d{config}; print $$d{loss_scale} == 2 ** (127 - ($k += $skipped)) ? $$d{skipped} ? "s" : "-" : "?"; $skipped = $$d{skipped}' log.json)
     ok "$name: steps are skipped until gradients fit: $steps" grep -qE '^s+--+$' <(echo "$steps")
     is "$name: the lines" "$(grep -c 'grad_norm [a-z]* loss_scale .* skipped tokens/s' stdout)" "$(tr -cd s <<<"$steps" | wc -c)"
     "$@" train "${L[@]}" --steps "$(tr -cd - <<<"$steps" | wc -c)" --checkpoint plain --quiet
@@ -71,5 +71,16 @@ floats ones.npy '\x00\x00\x80\x3f'
 { head -c $(($(stat -c %s ones.npy) - 4)) ones.npy; printf '\x00\x00\xc0\x7f'; } >nan.npy
 stops "data" "step 1: the loss is nan: input 'x' holds a NaN, in microbatch 0" root/pipeline train --data x=nan.npy --data target=ones.npy
 stops "a gradient" "step 1: the gradient's norm is nan: that of 'w' in stage 0 first" root/pipeline train --data x=zeros.npy --data target=ones.npy
-is "a gradient: the numbers" "$(numbers)" "1 1 NaN"
+is "a gradient: the numbers" "$(numbers)" "1 1 null"
+
+# ---- --on-nonfinite skip: the update is left out, unless what is not finite stays so ----
+
+root/pipeline train --data x=zeros.npy --data target=ones.npy --steps 2 --on-nonfinite skip --log-json log.json --checkpoint skipped >stdout 2>stderr
+is "skip: exit" $? 0
+is "skip: said" "$(cat stderr)" "pipeline: warning: step 1: the gradient's norm is nan: that of 'w' in stage 0 first: no update
+pipeline: warning: step 2: the gradient's norm is nan: that of 'w' in stage 0 first: no update"
+is "skip: no update" "$(perl -ne 'print $1 if /"updates": "(\d+)"/' skipped/step_2/index.json)" 0
+is "skip: in the log" "$(grep -c '"skipped": true' log.json)" 2
+two/pipeline train "${D[@]}" --on-nonfinite skip --params bad >stdout 2>stderr
+is "skip: a parameter that is not finite stops" "$? $(grep -c "error: $inf" stderr)" "4 1"
 plan_done

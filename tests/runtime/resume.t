@@ -94,6 +94,47 @@ ok "a slow disk" ${CC:-cc} -shared -fPIC -o slow.so slow.c
 ok "the next step does not wait for it" env LD_PRELOAD="$work/slow.so" two/pipeline "${T[@]}" --steps 40 --every 38 --checkpoint slow --log-json slow.json --ranks 1
 ok "and the bits are those of the step it was asked for" eval 'two/pipeline "${T[@]}" --steps 38 --checkpoint 38 --quiet && same slow/step_38 38/step_38'
 
+# ---- signals ----
+
+# asked SIGNAL FOLDER COMMAND...: sends it once the run has done some steps; its exit status in $s
+asked() {
+    local signal=$1 log=$2.json i; shift 2
+    "$@" --steps 1000000 --log-json "$log" >/dev/null 2>err &
+    local pid=$!
+    for ((i = 0; i < 1000; i++)); do
+        grep -q '"step": 20,' "$log" 2>/dev/null && break
+        sleep 0.02
+    done
+    kill -"$signal" $pid
+    if [ "$signal" = USR1 ]; then
+        for ((i = 0; i < 1000; i++)); do ls usr1/step_*/index.json >/dev/null 2>&1 && break; sleep 0.02; done
+        kill -INT $pid
+    fi
+    wait $pid
+    s=$?
+}
+last() { ls "$1" | sed 's/step_//' | sort -n | tail -n 1; }
+for signal in TERM USR2; do
+    asked $signal $signal two/pipeline "${T[@]}" --checkpoint $signal
+    is "SIG$signal: exit, and what is said" "$s $(cat err)" \
+        "75 pipeline: ended by a signal after step $(last $signal), which is in $signal: --resume goes on from there"
+    is "SIG$signal: one checkpoint, of the last step in the log" "$(steps $signal)" "step_$(losses $signal.json | tail -n 1 | cut -d' ' -f1) "
+done
+asked USR1 usr1 two/pipeline "${T[@]}" --checkpoint usr1
+is "SIGUSR1 saves and goes on, SIGINT ends" "$s $(ls usr1 | wc -l)" "75 2"
+if command -v mpirun >/dev/null; then
+    asked USR2 processes mpirun -n 2 two/pipeline "${T[@]}" --checkpoint processes
+    is "processes: one checkpoint of all ranks" "$(grep -c "ended by a signal" err) $(ls processes | wc -l)" "1 1"
+fi
+at=$(last TERM)
+ok "what was saved" eval 'two/pipeline "${T[@]}" --steps "$at" --checkpoint same --quiet && same "TERM/step_$at" "same/step_$at"'
+
+# ---- started as several that do not know of each other ----
+
+SLURM_JOB_ID=1 SLURM_NTASKS=4 two/pipeline "${T[@]}" >/dev/null 2>err
+is "Slurm's tasks without MPI" "$? $(cat err)" "2 pipeline: error: Slurm has 4 tasks, but there is one process: srun --mpi=pmix, or mpirun, starts them as ranks; --ranks N in a job of one task runs threads"
+ok "ranks as threads, in a job script" env SLURM_JOB_ID=1 SLURM_NTASKS=4 two/pipeline "${T[@]}" --ranks 2
+
 # ---- killed anywhere, resumed ----
 
 # cut N: the Nth call that changes a file kills the program

@@ -196,8 +196,11 @@ static int loss(const char *log, double want, double tol)
 {
     char line[4096];
     FILE *f = fopen(log, "r");
-    if (!f || !fgets(line, sizeof line, f))
-        fail(log, "no line");
+    int found = 0;
+    while (f && !found && fgets(line, sizeof line, f))
+        found = !strncmp(line, "{\"step\"", 7); /* the configuration comes before */
+    if (!found)
+        fail(log, "no line of a step");
     fclose(f);
     const char *p = strstr(line, "\"loss\":");
     double got = p ? strtod(p + 7, NULL) : (double)NAN;

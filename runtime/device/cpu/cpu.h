@@ -12,6 +12,9 @@ const char *gemm_error(void);
 /* gemm.c: before the first product and any thread; threads are the runtime's, not a library's. */
 void gemm_prepare(void);
 
+/* gemm.c: the libraries of products, "oneDNN and OpenBLAS"; "": none. */
+const char *gemm_library(void);
+
 /* gemm_half.c: how this machine multiplies matrices of that type, PP_BF16 or PP_F16, for a run's
    first lines: "by oneDNN with AMX". */
 const char *gemm_half_text(int dtype);

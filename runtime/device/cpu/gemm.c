@@ -62,6 +62,30 @@ void gemm_set_threads(int team, int n)
 #endif
 }
 
+const char *gemm_library(void)
+{
+#ifdef PP_DNNL
+#define FIRST "oneDNN"
+#define AND " and "
+#else
+#define FIRST ""
+#define AND ""
+#endif
+#if defined PP_MKL
+    return FIRST AND "MKL";
+#elif defined PP_ARMPL
+    return FIRST AND "Arm Performance Libraries";
+#elif defined PP_BLIS
+    return FIRST AND "BLIS";
+#elif defined PP_OPENBLAS
+    return FIRST AND "OpenBLAS";
+#elif defined PP_CBLAS
+    return FIRST AND "CBLAS";
+#else
+    return FIRST;
+#endif
+}
+
 /* Libraries have threads of their own, which the ranks of one machine would start once each.  Of
    MKL and of Arm's library detect.sh takes the sequential one. */
 void gemm_prepare(void)

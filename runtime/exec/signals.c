@@ -1,0 +1,45 @@
+/*
+ * signals.c - in: signals; out: what they ask for.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "signals.h"
+
+#include <signal.h>
+#include <string.h>
+
+static volatile sig_atomic_t save, end, interrupts;
+static int obeyed;
+
+static void on_signal(int number)
+{
+    if (number == SIGINT && interrupts++) {
+        signal(SIGINT, SIG_DFL);
+        raise(SIGINT);
+    }
+    *(number == SIGUSR1 ? &save : &end) = 1;
+}
+
+void signals_take(void)
+{
+    static const int number[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
+    struct sigaction a;
+    memset(&a, 0, sizeof a);
+    a.sa_handler = on_signal;
+    a.sa_flags = SA_RESTART;
+    for (unsigned i = 0; i < sizeof number / sizeof *number; i++)
+        sigaction(number[i], &a, NULL);
+}
+
+int signals_save(void)
+{
+    int asked = save;
+    save = 0;
+    return asked;
+}
+
+int signals_end(void) { return end; }
+
+void signals_obeyed(void) { __atomic_store_n(&obeyed, 1, __ATOMIC_SEQ_CST); }
+int signals_were_obeyed(void) { return __atomic_load_n(&obeyed, __ATOMIC_SEQ_CST); }
