@@ -52,6 +52,13 @@ static void autocast(State *s)
 
 static void partition(State *s) { s->pipe = pipe_build(s->graph, &s->o->partition, &s->loss); }
 static void reverse(State *s) { reverse_stages(s->pipe); }
+
+static void attention(State *s)
+{
+    if (s->o->codegen.cuda)
+        attention_fuse(s->pipe);
+}
+
 static void stash(State *s) { stash_minimize(s->pipe); }
 static void divide(State *s) { divide_backward(s->pipe); }
 static void again(State *s) { stash_again(s->pipe); }
@@ -75,6 +82,7 @@ static const struct { void (*run)(State *s); const char *dump; } passes[] = {
     {autocast, "autocast"},     /* --dtype: what computes in half precision, and the casts */
     {partition, "partition"},   /* a Pipe: nodes to stages, what crosses a cut, parameters */
     {reverse, "autodiff"},      /* every stage's backward */
+    {attention, NULL},          /* for CUDA: attention as one operation, in a Pipe of its own */
     {stash, "stash"},           /* what forward keeps for it, against what it computes again */
     {divide, "divide"},         /* backward divided into I (of inputs) and W (of weights) */
     {again, NULL},              /* parts of the stash that a run may compute again instead of keep */
@@ -89,6 +97,10 @@ static void verify(const State *s)
     graph_verify(s->graph);
     if (s->pipe)
         pipe_verify(s->pipe);
+    if (s->pipe && s->pipe->device) {
+        graph_verify(s->pipe->device->graph);
+        pipe_verify(s->pipe->device);
+    }
 }
 
 static void dump(const State *s, const char *pass)
@@ -98,6 +110,10 @@ static void dump(const State *s, const char *pass)
         pipe_dump(s->pipe, stdout);
     else
         graph_dump(s->graph, stdout);
+    if (s->pipe && s->pipe->device) {
+        printf("# after %s, of CUDA\n", pass);
+        pipe_dump(s->pipe->device, stdout);
+    }
 }
 
 static void compile(void *arg)

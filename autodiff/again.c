@@ -302,6 +302,8 @@ static void again_stage(Again *c, Stage *s)
 
 void stash_again(Pipe *p)
 {
+    if (p->device)
+        stash_again(p->device);
     Graph *g = p->graph;
     Again c = {.g = g, .a = arena_new()};
     uint32_t nv = g->value.n + 1, nn = g->node.n + 1;

@@ -39,8 +39,9 @@ bool vjp_apply(Vjp *v);             /* false: the op has no gradient */
    loss these passes change nothing. */
 void reverse_stages(Pipe *p);
 /* reverse_stages(), stash_minimize(), divide_backward(), stash_again(): after it the Pipe is
- * complete */
+   complete; autodiff_device() has attention_fuse() among them, for CodegenOptions.cuda */
 void autodiff(Pipe *p);
+void autodiff_device(Pipe *p);
 /* gradient of one scalar over a plain node list (tests): returns d y / d wrt[i], NONE where
  * unreached. */
 void grad_nodes(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt,
@@ -54,6 +55,10 @@ Uses *uses_find(Graph *g, const bool *of_params, const NodeId *list, uint32_t n)
 uint32_t uses_number(const Uses *u, ValueId v, uint32_t at);
 void uses_free(Uses *u);
 
+/* attention.c: p->device, in which every attention that lies in one stage is one operation, forward
+   and backward, for targets that have it (ops.def: FlashAttention); nothing where there is none.
+   After reverse_stages(), before stash_minimize(). */
+void attention_fuse(Pipe *p);
 /* parts.c: LogSoftmax of a stage's forward and infer lists in parts; nothing where that is done. */
 void stage_parts(Graph *g, Stage *s);
 /* stash.c: min-cut of what forward keeps against what backward recomputes (recompute: elementwise

@@ -100,6 +100,8 @@ void divide_backward(Pipe *p)
 {
     if (p->loss == NONE)
         return;
+    if (p->device)
+        divide_backward(p->device);
     Graph *g = p->graph;
     uint8_t *mark = arena_array(g->arena, uint8_t, g->node.n + 1),
             *inside = arena_array(g->arena, uint8_t, g->node.n + 1);

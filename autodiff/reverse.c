@@ -400,6 +400,15 @@ void autodiff(Pipe *p)
     stash_again(p);
 }
 
+void autodiff_device(Pipe *p)
+{
+    reverse_stages(p);
+    attention_fuse(p);
+    stash_minimize(p);
+    divide_backward(p);
+    stash_again(p);
+}
+
 void grad_nodes(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt,
                 const ValueId *wrt, ValueId *dwrt)
 {

@@ -450,6 +450,8 @@ void stash_minimize(Pipe *p)
 {
     if (p->loss == NONE)
         return;
+    if (p->device)
+        stash_minimize(p->device);
     Graph *g = p->graph;
     uint32_t origin = g->cur_origin;
     for (uint32_t i = 0; i < p->stage.n; i++)

@@ -60,6 +60,9 @@ typedef VEC(Ref *) Refs;
 
 struct StageGen {
     Pipe *pipe;
+    /* the same stage for other targets, whose tables and constants stand there too: this one has
+     * names of its own.  NULL: it is the only one */
+    const StageGen *beside;
     Graph *g;
     Stage *stage;
     Arena *a;

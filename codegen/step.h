@@ -58,10 +58,33 @@ typedef struct {
     bool adds;
 } Convolution;
 
+/* One matrix of an attention, or as many as the batch counts: the step's argument, NONE where there
+ * is none, and strides. */
+enum { ATTENTION_DIMS = 8 };
+typedef struct { uint32_t arg; Lin row, col, batch[ATTENTION_DIMS]; } AttentionSide;
+
+/* k, dk by rows of keys, as v and dv; stats: maximum and 1 / sum of each row of scores. */
+enum {
+    SIDE_Q, SIDE_K, SIDE_V, SIDE_Y, SIDE_STATS, SIDE_DY, SIDE_BIAS, SIDE_MASK, SIDE_DQ, SIDE_DK,
+    SIDE_DV, SIDES
+};
+typedef struct {
+    const AttentionAttr *attr;
+    Dtype type, bias_type;
+    bool back;
+    double ratio;                   /* 0: nothing is dropped here */
+    Lin rows, keys;
+    int64_t width, width_v;
+    int nb;
+    Lin count[ATTENTION_DIMS], random_row[ATTENTION_DIMS], random_element[ATTENTION_DIMS];
+    AttentionSide side[SIDES];
+} AttentionStep;
+
 typedef enum {
     STEP_NEST,                      /* a fused loop nest */
     STEP_PRODUCT,                   /* a matrix product of the library */
     STEP_CONVOLUTION,
+    STEP_ATTENTION,                 /* of targets that have it */
     STEP_KERNEL,                    /* an operation with a kernel of its own kind: `node` */
 } StepKind;
 
@@ -74,8 +97,9 @@ typedef struct {
     const Nest *nest;
     const Product *product;
     const Convolution *convolution;
+    const AttentionStep *attention;
     NodeId node;                    /* not of a NEST */
-    bool keyed;                     /* a Dropout: its random numbers have a key of their own */
+    bool keyed;                     /* Dropout in it: its random numbers have a key of their own */
     uint32_t key;
     uint32_t group;                 /* of the function: the nodes that it computes */
     ValueId result;                 /* the first one that is written */

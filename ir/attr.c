@@ -8,7 +8,7 @@
 #include "node.h"
 
 /* NUMBERs are int64_t, CHOICEs int; an ARRAY has n elements, and where said more. */
-typedef enum { NUMBER, CHOICE, REAL, TYPE, ARRAY, PAIRS, WHOLE_WEIGHT } Kind;
+typedef enum { NUMBER, CHOICE, REAL, TYPE, RECORD, ARRAY, PAIRS, WHOLE_WEIGHT } Kind;
 enum {
     NONE_LEFT,
     AXIS,
@@ -41,7 +41,8 @@ enum {
     LARGEST,
     SELECT_LAST,
     COUNT_INCLUDE_PAD,
-    TO
+    TO,
+    ATTENTION
 };
 enum { MOST = 6 };
 
@@ -85,6 +86,7 @@ static const struct {
     [SELECT_LAST] = {AT(select_last), CHOICE, 0, false},
     [COUNT_INCLUDE_PAD] = {AT(count_include_pad), CHOICE, 0, false},
     [TO] = {AT(to), TYPE, 0, false},
+    [ATTENTION] = {AT(attention), RECORD, 0, false},
 };
 
 static const uint8_t attrs_of[OP_COUNT][MOST + 1] = {
@@ -136,6 +138,8 @@ Attr attr_own(Arena *a, Op op, const Attr *t)
             *(double *)field(&own, *k) = *(const double *)field_of(t, *k);
         } else if (known[*k].kind == CHOICE) {
             *(int *)field(&own, *k) = *(const int *)field_of(t, *k);
+        } else if (known[*k].kind == RECORD) {
+            own.attention = t->attention;
         } else {
             own.to = t->to;
         }
@@ -177,6 +181,15 @@ static void dump_array(const char *name, const int64_t *v, int n, FILE *f)
     fputc(']', f);
 }
 
+static void dump_attention(const AttentionAttr *t, FILE *f)
+{
+    fprintf(f, " scale=%.9g fill=%.9g ratio=%.9g key=%lld", t->scale, t->fill, t->ratio,
+            (long long)t->key);
+    if (t->causal)
+        fprintf(f, " diagonal=%lld", (long long)t->diagonal);
+    fprintf(f, "%s%s", t->bias ? " bias" : "", !t->mask ? "" : t->forbids ? " forbids" : " mask");
+}
+
 void attr_dump(Op op, const Attr *t, FILE *f)
 {
     bool theirs = attrs_of[op][0] == TO && t->to == DT_NONE;    /* a product's own type */
@@ -193,6 +206,8 @@ void attr_dump(Op op, const Attr *t, FILE *f)
             fprintf(f, " %s=%.9g", known[*k].name, *(const double *)at);
         else if (known[*k].kind == CHOICE)
             fprintf(f, " %s=%d", known[*k].name, *(const int *)at);
+        else if (known[*k].kind == RECORD)
+            dump_attention(t->attention, f);
         else
             fprintf(f, " %s=%s", known[*k].name, dtype_name(t->to));
     }

@@ -21,6 +21,24 @@ typedef enum {
 } Op;
 
 /*
+ * What lies between the two products of an attention: s = scale q k + bias; where a place is not
+ * allowed, fill; y = dropout(softmax(s)) v.
+ */
+typedef struct {
+    double scale, fill, ratio;
+    /* of Dropout's random numbers */
+    int64_t key;
+    /* causal: key j is allowed for query i when j <= i + diagonal; diagonal >= 0, and e^(fill - x)
+     * is 0 for every score x */
+    bool causal;
+    int64_t diagonal;
+    /* operands behind the others: a bias; bytes that allow a place, or that forbid it */
+    bool bias, mask, forbids;
+    /* the value that softmax makes in the model: its shape, and where the rows are */
+    uint32_t like;
+} AttentionAttr;
+
+/*
  * Attributes in canonical form; ops.def names beside each op those that it has.  Whatever ONNX lets
  * one pass as an input but must be static here (axes, shapes, pads, ...) is an attribute.  Axes are
  * non-negative.  The arrays are the arena's and never written after the node is made.  Names that
@@ -59,6 +77,7 @@ typedef struct {
         int copy;
     };
     Dtype to;                                           /* Cast, Count */
+    const AttentionAttr *attention;                       /* FlashAttention, FlashAttentionGrad */
 } Attr;
 
 enum { PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP };

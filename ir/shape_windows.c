@@ -25,6 +25,29 @@ void shape_matmul(Infer *x)
     x->s[0].d[x->s[0].rank - 1] = b->d[b->rank - 1];
 }
 
+/* Nodes of theirs are made with their values, from those of the model's nodes (attention.c). */
+void shape_flash_attention(Infer *x)
+{
+    const Shape *like = &val(x->g, x->at->attention->like)->shape, *v = infer_dims(x, 2);
+    x->t[0] = infer_type(x, 0);
+    x->t[1] = DT_F32;
+    x->s[0] = x->s[1] = *like;
+    x->s[0].d[like->rank - 1] = v->d[v->rank - 1];
+    x->s[1].d[like->rank - 1] = 2;
+}
+
+void shape_flash_attention_grad(Infer *x)
+{
+    const Shape *like = &val(x->g, x->at->attention->like)->shape;
+    for (int i = 0; i < 3; i++) {
+        const Shape *s = infer_dims(x, (uint32_t)i);
+        x->t[i] = infer_type(x, (uint32_t)i);
+        x->s[i] = *like;
+        x->s[i].d[like->rank - 2] = s->d[s->rank - 2];
+        x->s[i].d[like->rank - 1] = s->d[s->rank - 1];
+    }
+}
+
 /* Positions of a window of k (dilated) over d (padded), stride apart. */
 static int64_t windows(const Infer *x, int i, int64_t d, int64_t k, bool ceil)
 {

@@ -32,6 +32,9 @@ uint32_t *split_assign(Graph *g, Arena *a, const PartitionOptions *opt, ValueId 
    too), is a scalar output of that stage (StageOutput without consumers) and its fields are copied
    into the Pipe; l NULL or l->loss NONE: inference only. Calls batch_analyse(g, 0, ...) itself. */
 Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l);
+/* twin.c: a second Pipe, whose lists and graph may be changed without the first one's; before the
+   stash is chosen. */
+Pipe *pipe_twin(const Pipe *p);
 void pipe_verify(const Pipe *p);                        /* BUG() on any broken invariant */
 void pipe_dump(const Pipe *p, FILE *f);
 

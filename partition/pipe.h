@@ -120,8 +120,11 @@ typedef struct {
     const char *text;
 } Loss;
 
-typedef struct {
+typedef struct Pipe {
     Graph *graph;
+    /* the same for targets with operations of their own (twin.c), with a graph of its own; NULL: as
+       this one */
+    struct Pipe *device;
     VEC(Stage) stage;
     VEC(Edge) edge;
     const char *model_name;         /* base name of the file */

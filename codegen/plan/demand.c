@@ -21,6 +21,8 @@ bool cg_call_reads(Func *f, const Node *n, uint32_t i)
         cg_zeros(f->g, n->in[0]))
         return true;                                    /* not read: the kernel clears */
     const Ref *r = cg_ref(f, n->in[i]);
+    if (cg_is_attention(n))
+        return !r->wide || cg_attention_fits(f, n);
     return !r->wide && cg_is_dense(r);
 }
 
@@ -30,7 +32,7 @@ bool cg_call_writes(const Func *f, const Node *n, const Ref *r)
         return true;
     if (cg_is_product(f, n))
         return cg_product_writes(f, r);
-    return cg_is_dense(r);
+    return cg_is_attention(n) || cg_is_dense(r);
 }
 
 bool cg_call_adds(const Func *f, const Node *n)
@@ -54,7 +56,7 @@ bool cg_kernel_reads(const Func *f, const Node *n, uint32_t i)
 /* A second result that nobody reads is not made. */
 bool cg_kernel_writes(const Func *f, const Node *n, uint32_t out)
 {
-    if ((n->op == OP_MaxPool && out == 1) || n->op == OP_Dropout)
+    if (((n->op == OP_MaxPool || n->op == OP_FlashAttention) && out == 1) || n->op == OP_Dropout)
         return f->needed[n->out[out]];
     return true;
 }

@@ -96,7 +96,7 @@ static void count_uses(Place *p)
         for (uint32_t j = 0; j < n->nin; j++)
             if (n->in[j] != NONE && !cg_is_view(f, f->node.at[i])) {
                 bool product = cg_is_product(f, n);
-                if (product)
+                if (product || cg_is_attention(n))
                     p->factor[n->in[j]] = true;
                 else
                     p->plain[n->in[j]] = true;

@@ -104,12 +104,23 @@ bool band_pays(Band b, int64_t m, int64_t n);           /* it leaves out enough 
 
 /* ---- product.c: matrix products of the library ----------------------------------------------- */
 
+/* The batch dimensions of `like`, cut where any operand's are: dimension d of it holds the parts of
+ * the operands that have it. */
+enum { BATCH_OPERANDS = 16 };
+typedef struct { int n; Lin count[PRODUCT_BATCH], stride[BATCH_OPERANDS][PRODUCT_BATCH]; } Batches;
+bool cg_batches(const Func *f, const Wide *const *w, int operands, ValueId like, Batches *out);
 bool cg_is_product(const Func *f, const Node *n);
 bool cg_product_takes(const Func *f, ValueId v, const Wide *w);  /* as an operand, standing there */
 bool cg_product_reads(Func *f, ValueId v);              /* as an operand, where it stands */
 bool cg_product_writes(const Func *f, const Ref *r);
 bool cg_batches_fit(Func *f, const Node *n);
 void cg_product(Func *f, const Node *n, Step *s);       /* fills in product and arguments */
+
+/* ---- attention.c: FlashAttention and its gradient --------------------------------------------- */
+
+bool cg_is_attention(const Node *n);
+bool cg_attention_fits(Func *f, const Node *n);         /* on its operands where they stand? */
+void cg_attention(Func *f, const Node *n, Step *s);
 
 /* ---- demand.c: what is not a nest, and where it finds its operands --------------------------- */
 

@@ -5,6 +5,8 @@
  * A product reads any operand of which one inner stride is 1; leading dimensions that the other
  * operand does not have are folded into the rows; what remains is a batch.
  */
+#include <string.h>
+
 #include "plan.h"
 
 /* The last two dims of an operand as the library wants them. */
@@ -77,17 +79,14 @@ static void matrix(Func *f, ValueId v, Wide *w, Matrix *x)
     x->buf = w->buf;
 }
 
-/* The batch dimensions, cut where any of the three is: dimension d of the result holds the parts of
- * operands that have it. */
-static bool batches(const Func *f, Factors *p, const Wide *const w[3], ValueId result)
+bool cg_batches(const Func *f, const Wide *const *w, int operands, ValueId like, Batches *out)
 {
-    int rank = w[2]->rank;
-    Lin count[PRODUCT_BATCH], stride[3][PRODUCT_BATCH];
-    int n = 0;
+    int rank = val(f->g, like)->shape.rank, n = 0;
+    Lin count[PRODUCT_BATCH], stride[BATCH_OPERANDS][PRODUCT_BATCH];
     for (int d = rank - 3; d >= 0; d--) {               /* from the inside out */
-        int at[3];
-        Lin left[3], step[3], rest = cg_ext(f, result, d);
-        for (int i = 0; i < 3; i++) {
+        int at[BATCH_OPERANDS];
+        Lin left[BATCH_OPERANDS], step[BATCH_OPERANDS], rest = cg_ext(f, like, d);
+        for (int i = 0; i < operands; i++) {
             int own = d - (rank - w[i]->rank);
             at[i] = own < 0 ? -1 : w[i]->first[own + 1] - 1;
             if (own >= 0 && at[i] < w[i]->first[own])
@@ -96,7 +95,7 @@ static bool batches(const Func *f, Factors *p, const Wide *const w[3], ValueId r
         }
         while (!lin_is(rest, 1)) {
             Lin piece = rest, q;
-            for (int i = 0; i < 3; i++) {
+            for (int i = 0; i < operands; i++) {
                 if (at[i] < 0)
                     continue;
                 if (lin_is(left[i], 1)) {
@@ -111,7 +110,7 @@ static bool batches(const Func *f, Factors *p, const Wide *const w[3], ValueId r
             if (n == PRODUCT_BATCH || !lin_div(rest, piece, &rest))
                 return false;
             count[n] = piece;
-            for (int i = 0; i < 3; i++) {
+            for (int i = 0; i < operands; i++) {
                 stride[i][n] = lin(0);
                 if (at[i] < 0)
                     continue;
@@ -124,13 +123,25 @@ static bool batches(const Func *f, Factors *p, const Wide *const w[3], ValueId r
             n++;
         }
     }
-    p->nb = n;
+    out->n = n;
     for (int i = 0; i < n; i++) {
-        p->count[i] = count[n - 1 - i];
-        p->a.batch[i] = stride[0][n - 1 - i];
-        p->b.batch[i] = stride[1][n - 1 - i];
-        p->c.batch[i] = stride[2][n - 1 - i];
+        out->count[i] = count[n - 1 - i];
+        for (int k = 0; k < operands; k++)
+            out->stride[k][i] = stride[k][n - 1 - i];
     }
+    return true;
+}
+
+static bool batches(const Func *f, Factors *p, const Wide *const w[3], ValueId result)
+{
+    Batches all;
+    if (!cg_batches(f, w, 3, result, &all))
+        return false;
+    p->nb = all.n;
+    memcpy(p->count, all.count, (size_t)all.n * sizeof *all.count);
+    memcpy(p->a.batch, all.stride[0], (size_t)all.n * sizeof *all.count);
+    memcpy(p->b.batch, all.stride[1], (size_t)all.n * sizeof *all.count);
+    memcpy(p->c.batch, all.stride[2], (size_t)all.n * sizeof *all.count);
     return true;
 }
 

@@ -106,6 +106,29 @@ static void put_product(Record *b, const Product *p)
     put_lins(b, p->c.stride, p->nb);
 }
 
+static void put_attention(Record *b, const AttentionStep *t)
+{
+    const AttentionAttr *at = t->attr;
+    const int64_t plain[] = {(int64_t)t->type, (int64_t)t->bias_type, t->back,     t->width,
+                             t->width_v,       t->nb,                 at->causal,  at->diagonal,
+                             at->bias,         at->mask,              at->forbids};
+    put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
+    put(b, &at->scale, sizeof at->scale);
+    put(b, &at->fill, sizeof at->fill);
+    put(b, &t->ratio, sizeof t->ratio);
+    put_lin(b, t->rows);
+    put_lin(b, t->keys);
+    put_lins(b, t->count, t->nb);
+    put_lins(b, t->random_row, t->nb);
+    put_lins(b, t->random_element, t->nb);
+    for (int i = 0; i < SIDES; i++) {
+        put_int(b, t->side[i].arg);
+        put_lin(b, t->side[i].row);
+        put_lin(b, t->side[i].col);
+        put_lins(b, t->side[i].batch, t->nb);
+    }
+}
+
 static void put_value(Record *b, const Func *f, ValueId v)
 {
     const Value *x = val(f->g, v);
@@ -172,6 +195,8 @@ static void put_step(Record *b, const Func *f, const Step *s)
         put_kernel(b, f, &f->g->node.at[s->node]);
     else if (s->kind == STEP_PRODUCT)
         put_product(b, s->product);
+    else if (s->kind == STEP_ATTENTION)
+        put_attention(b, s->attention);
     else {
         const Convolution *c = s->convolution;
         const int64_t plain[] = {(int64_t)c->op, c->shape, c->adds};

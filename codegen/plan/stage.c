@@ -290,9 +290,12 @@ static bool same_forward(const StageGen *sg)
     const Stage *s = sg->stage;
     if (sg->stash.n > 0 || s->forward.n != s->infer.n)
         return false;
-    for (uint32_t i = 0; i < s->forward.n; i++)
-        if (s->forward.at[i] != s->infer.at[i] || sg->g->node.at[s->forward.at[i]].op == OP_Phase)
+    for (uint32_t i = 0; i < s->forward.n; i++) {
+        const Node *n = &sg->g->node.at[s->forward.at[i]];
+        if (s->forward.at[i] != s->infer.at[i] || n->op == OP_Phase ||
+            (n->op == OP_FlashAttention && n->attr.attention->ratio > 0))
             return false;
+    }
     return sg->g->update.n == 0;
 }
 

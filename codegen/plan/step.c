@@ -155,6 +155,7 @@ static void call(Func *f, NodeId id, Step *s)
     s->empty = no_elements(f, n);
     s->kind = cg_is_product(f, n)    ? STEP_PRODUCT
               : cg_is_convolution(n) ? STEP_CONVOLUTION
+              : cg_is_attention(n)   ? STEP_ATTENTION
                                      : STEP_KERNEL;
     if (s->empty)
         return;
@@ -162,6 +163,8 @@ static void call(Func *f, NodeId id, Step *s)
         cg_product(f, n, s);
     else if (s->kind == STEP_CONVOLUTION)
         convolution(f, n, s);
+    else if (s->kind == STEP_ATTENTION)
+        cg_attention(f, n, s);
     else
         kernel(f, n, s);
 }

@@ -69,6 +69,7 @@ void print_step(Out *o, uint32_t i, uint32_t twin)
     case STEP_NEST: o->target->nest(o, s, comment); break;
     case STEP_PRODUCT: print_product(o, s); break;
     case STEP_CONVOLUTION: print_convolution(o, s); break;
+    case STEP_ATTENTION: o->target->attention(o, s); break;
     case STEP_KERNEL: print_kernel(o, s); break;
     }
 }

@@ -43,6 +43,8 @@ struct TargetRow {
     /* Memory that a kernel is to find filled, with the bytes of `from` or with zeros (NULL); a
      * device only. */
     const char *(*fill)(Out *o, const char *to, const char *from, const char *bytes);
+    /* NULL: a target of separate steps, whose stages have none (autodiff/attention.c) */
+    void (*attention)(Out *o, const Step *s);
     /* head: the arguments up to the batch */
     void (*batch)(Out *o, const char *function, const char *head, const Product *p);
 };
@@ -113,5 +115,7 @@ void print_repeat(Out *o, uint32_t number);             /* of Func.repeat */
 void print_product(Out *o, const Step *s);
 void print_convolution(Out *o, const Step *s);
 void print_kernel(Out *o, const Step *s);
+/* attention.c: of a device */
+void print_attention(Out *o, const Step *s);
 
 #endif

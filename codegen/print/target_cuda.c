@@ -108,4 +108,5 @@ const TargetRow target_cuda = {
     .nest = nest,
     .fill = fill,
     .batch = batch,
+    .attention = print_attention,
 };

@@ -179,19 +179,25 @@ static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight
     Text tables = {.a = a};
     for (uint32_t i = 0; i < p->stage.n; i++) {
         Arena *of_stage = arena_within(a);
-        StageGen *sg = cg_stage(of_stage, p, i);
+        StageGen *sg = cg_stage(of_stage, p, i), *device = sg;
+        if (opt->cuda && p->device) {
+            device = cg_stage(of_stage, p->device, i);
+            device->beside = opt->cpu ? sg : NULL;
+        }
         Text c = {.a = of_stage}, cu = {.a = of_stage};
         hash = cg_stage_hash(sg, hash);
+        if (device != sg)
+            hash = cg_stage_hash(device, hash);
         if (opt->cpu) {
             cg_stage_print(sg, TARGET_C, &c);
             put(a, dir, arena_printf(a, "stage%u.c", i), c.at, c.n);
         }
         if (opt->cuda) {
-            cg_stage_print(sg, TARGET_CUDA, &cu);
+            cg_stage_print(device, TARGET_CUDA, &cu);
             put(a, dir, arena_printf(a, "stage%u.cu", i), cu.at, cu.n);
         }
-        cg_tables_print(sg, opt->cpu, opt->cuda, &tables);
-        cg_params_write(sg, params, final_params, opt->link, weight);
+        cg_tables_print(opt->cpu ? sg : NULL, opt->cuda ? device : NULL, &tables);
+        cg_params_write(opt->cpu ? sg : device, opt->cuda ? device : NULL, params, final_params, opt->link, weight);
         arena_free(of_stage);
     }
     Text t = {.a = a};

@@ -21,7 +21,7 @@ static void print_open(const StageGen *sg, const TargetRow *target, Text *t)
     }
     text_line(t, "    %s **conv = %scalloc(%u, sizeof *conv);", type, cast, n);
     text_line(t, "    for (int i = 0; conv && i < %u; i++)", n);
-    text_line(t, "        conv[i] = %sconv_open(&stage%u_conv[i], %s);", target->call, stage,
+    text_line(t, "        conv[i] = %sconv_open(&%s_conv[i], %s);", target->call, cg_table_name(sg),
               target->device ? "rows[i]" : "threads");
     text_line(t, "    return conv;\n}\n");
     text_line(t, "void stage%u%s_close(void *state)\n{", stage, target->table);
@@ -43,7 +43,7 @@ static void print_prototypes(const StageGen *sg, Target target, Text *t)
     if (sg->conv.n) {
         text_line(t, "void *stage%u%s_open(int threads);\nvoid stage%u%s_close(void *state);",
                   stage, row->table, stage, row->table);
-        text_line(t, "extern const PpConvShape stage%u_conv[%u];", stage, sg->conv.n);
+        text_line(t, "extern const PpConvShape %s_conv[%u];", cg_table_name(sg), sg->conv.n);
     }
     text_line(t, row->cplusplus ? "}\n" : "");
 }

@@ -33,6 +33,12 @@ static const char *value_tensor(const StageGen *sg, ValueId v)
     return tensor(sg, x->name, x->dtype, &x->shape, x->batch);
 }
 
+const char *cg_table_name(const StageGen *sg)
+{
+    return arena_printf(sg->a, "stage%u%s", sg->stage->index,
+                        sg->beside ? target_row(TARGET_CUDA)->table : "");
+}
+
 static int kept_until(uint8_t bits) { return bits & 2 ? 2 : bits & 1 ? 1 : 0; }
 
 static uint32_t data_input(const Pipe *p, ValueId v)
@@ -60,7 +66,7 @@ static void print_inputs(const StageGen *sg, Text *t)
     const Stage *s = sg->stage;
     if (s->input.n == 0)
         return;
-    text_line(t, "static const PpInput stage%u_inputs[] = {", s->index);
+    text_line(t, "static const PpInput %s_inputs[] = {", cg_table_name(sg));
     for (uint32_t i = 0; i < s->input.n; i++) {
         const StageInput *in = &s->input.at[i];
         bool scale = in->value == p->loss_scale;
@@ -82,7 +88,7 @@ static void print_outputs(const StageGen *sg, Text *t)
     const Stage *s = sg->stage;
     if (s->output.n == 0)
         return;
-    text_line(t, "static const PpOutput stage%u_outputs[] = {", s->index);
+    text_line(t, "static const PpOutput %s_outputs[] = {", cg_table_name(sg));
     for (uint32_t i = 0; i < s->output.n; i++) {
         const StageOutput *out = &s->output.at[i];
         int64_t model = out->outputs.n > 0 ? (int64_t)out->outputs.at[0] : -1;
@@ -113,7 +119,7 @@ static uint32_t print_dys(const StageGen *sg, Text *t)
                     INSIST(k < s->output.at[o].dys.n &&
                            s->output.at[o].dys.at[k] == in->grads.at[j]);
                     if (n++ == 0)
-                        text_line(t, "static const PpDy stage%u_dys[] = {", s->index);
+                        text_line(t, "static const PpDy %s_dys[] = {", cg_table_name(sg));
                     text_line(
                         t,
                         "    {.output = %u, .from = %u, .input = %u, .index = %u, .stashed = %d},",
@@ -133,7 +139,7 @@ static void print_params(const StageGen *sg, Text *t)
     static const char *const use[] = {"PP_OWN", "PP_TRANSMIT", "PP_REPLICATE"};
     if (s->param.n == 0)
         return;
-    text_line(t, "static const PpParam stage%u_params[] = {", s->index);
+    text_line(t, "static const PpParam %s_params[] = {", cg_table_name(sg));
     for (uint32_t i = 0; i < s->param.n; i++) {
         const ParamUse *u = &s->param.at[i];
         const Param *q = &sg->g->param.at[u->param];
@@ -154,9 +160,28 @@ static void print_params(const StageGen *sg, Text *t)
     text_line(t, "};\n");
 }
 
+/* Which constant of the stage beside has the same bytes; its number of constants: none. */
+static uint32_t beside(const StageGen *sg, uint32_t i)
+{
+    uint32_t k = 0;
+    while (k < sg->beside->constants.n &&
+           (sg->beside->constants.at[k].inlined ||
+            val(sg->beside->g, sg->beside->constants.at[k].value)->data !=
+                val(sg->g, sg->constants.at[i].value)->data))
+        k++;
+    return k;
+}
+
+bool cg_const_is_beside(const StageGen *sg, uint32_t i)
+{
+    return sg->beside && beside(sg, i) < sg->beside->constants.n;
+}
+
 const char *cg_const_name(const StageGen *sg, uint32_t i)
 {
-    return arena_printf(sg->a, "%%const.%u", i);
+    if (cg_const_is_beside(sg, i))
+        return cg_const_name(sg->beside, beside(sg, i));
+    return arena_printf(sg->a, "%%const%s.%u", sg->beside ? ".cuda" : "", i);
 }
 
 void cg_short_constants(const StageGen *sg, const char *prefix, Text *t)
@@ -196,10 +221,10 @@ static uint32_t print_consts(const StageGen *sg, bool device, Text *t)
         n[sg->constants.at[i].inlined]++;
     if (n[0] + (device ? n[1] : 0) == 0)
         return n[0];
-    const char *prefix = arena_printf(sg->a, "stage%u_", sg->stage->index);
+    const char *prefix = arena_printf(sg->a, "%s_", cg_table_name(sg));
     if (device)
         cg_short_constants(sg, prefix, t);
-    text_line(t, "static const PpConst stage%u_consts[] = {", sg->stage->index);
+    text_line(t, "static const PpConst %s_consts[] = {", cg_table_name(sg));
     for (int inlined = 0; inlined <= device; inlined++)
         for (uint32_t i = 0; i < sg->constants.n; i++) {
             const StageConst *c = &sg->constants.at[i];
@@ -227,12 +252,12 @@ static const char *dims(const StageGen *sg, const int64_t *d, int n)
 /* The stages' open functions read them. */
 static void print_convs(const StageGen *sg, Text *t)
 {
-    uint32_t n = sg->conv.n, stage = sg->stage->index;
+    const char *name = cg_table_name(sg);
+    uint32_t n = sg->conv.n;
     if (n == 0)
         return;
-    text_line(t,
-              "extern const PpConvShape stage%u_conv[%u];\nconst PpConvShape stage%u_conv[%u] = {",
-              stage, n, stage, n);
+    text_line(t, "extern const PpConvShape %s_conv[%u];\nconst PpConvShape %s_conv[%u] = {", name,
+              n, name, n);
     for (uint32_t i = 0; i < n; i++) {
         const StageConv *c = &sg->conv.at[i];
         text_line(t,
@@ -269,7 +294,7 @@ static uint32_t dx_count(const Stage *s)
 
 static const char *list(const StageGen *sg, const char *name, bool any)
 {
-    return any ? arena_printf(sg->a, "stage%u_%s", sg->stage->index, name) : "NULL";
+    return any ? arena_printf(sg->a, "%s_%s", cg_table_name(sg), name) : "NULL";
 }
 
 static const char *function(const StageGen *sg, FuncKind kind, Target target)
@@ -357,21 +382,34 @@ static void print_stage(const StageGen *sg, Target target, uint32_t dys, uint32_
     text_line(t, "};\n");
 }
 
-void cg_tables_print(const StageGen *sg, bool cpu, bool cuda, Text *t)
+typedef struct { uint32_t dys, consts; } Lists;
+
+/* What a stage's PpStage points to. */
+static Lists print_lists(const StageGen *sg, bool device, Text *t)
 {
-    text_add(t, "// ---- stage %u ----\n\n", sg->stage->index);
+    Lists n;
     print_inputs(sg, t);
     print_outputs(sg, t);
-    uint32_t dys = print_dys(sg, t);
+    n.dys = print_dys(sg, t);
     print_params(sg, t);
-    uint32_t consts = print_consts(sg, cuda, t);
+    n.consts = print_consts(sg, device, t);
     print_convs(sg, t);
+    return n;
+}
+
+void cg_tables_print(const StageGen *cpu, const StageGen *cuda, Text *t)
+{
+    const StageGen *first = cpu ? cpu : cuda;
+    text_add(t, "// ---- stage %u ----\n\n", first->stage->index);
+    Lists n = print_lists(first, first == cuda, t);
     if (cpu)
-        print_stage(sg, TARGET_C, dys, consts, t);
+        print_stage(cpu, TARGET_C, n.dys, n.consts, t);
     /* the goal `pipeline` builds without CUDA */
     if (cuda) {
         text_add(t, "#ifdef PP_WITH_CUDA\n");
-        print_stage(sg, TARGET_CUDA, dys, consts, t);
+        if (cuda != first)
+            n = print_lists(cuda, true, t);
+        print_stage(cuda, TARGET_CUDA, n.dys, n.consts, t);
         text_add(t, "#endif\n\n");
     }
 }

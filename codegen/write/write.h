@@ -16,16 +16,21 @@ const char *cg_tensor(Arena *a, const Graph *g, const char *name, Dtype t, const
                       int batch);
 /* those that stand in the source */
 void cg_short_constants(const StageGen *sg, const char *prefix, Text *t);
-/* after the stage's functions */
-void cg_tables_print(const StageGen *sg, bool cpu, bool cuda, Text *t);
-const char *cg_const_name(const StageGen *sg, uint32_t i);                      /* in params/ */
+/* "stage0", "stage0_cuda": how names of its tables begin */
+const char *cg_table_name(const StageGen *sg);
+/* after the stage's functions; cpu, cuda: NULL where there is no such target, the same or one of
+   its own (StageGen.beside) */
+void cg_tables_print(const StageGen *cpu, const StageGen *cuda, Text *t);
+/* in params/; of a constant that the stage beside has as well, its name */
+const char *cg_const_name(const StageGen *sg, uint32_t i);
+bool cg_const_is_beside(const StageGen *sg, uint32_t i);
 
 /* pipeline.c */
 void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, const Text *tables, Text *t);
 
-/* params.c; dir: where to write; final_dir: where that will lie in the end, absolute; weight: where
+/* params.c; device: NULL, sg, or the stage beside it; dir: where to write; final_dir: where that will lie in the end, absolute; weight: where
  * each parameter's bytes went */
-void cg_params_write(StageGen *sg, const char *dir, const char *final_dir, bool link,
+void cg_params_write(StageGen *sg, const StageGen *device, const char *dir, const char *final_dir, bool link,
                      OnnxWeight *weight);
 
 #endif

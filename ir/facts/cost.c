@@ -55,6 +55,18 @@ static int64_t flops_matmul(const Graph *g, const Node *n)
     return times(2 * s->d[s->rank - 1], elements(g, n->out[0]));
 }
 
+/* Two products; of a gradient the scores again, and four. */
+static int64_t flops_flash_attention(const Graph *g, const Node *n)
+{
+    const Shape *p = &val(g, n->attr.attention->like)->shape;
+    const Shape *q = &val(g, n->in[0])->shape, *v = &val(g, n->in[2])->shape;
+    int64_t one = times(2, shape_elements(p)), columns = q->d[q->rank - 1],
+            columns_v = v->d[v->rank - 1];
+    if (n->op == OP_FlashAttention)
+        return times(one, columns + columns_v);
+    return times(one, 3 * columns + 2 * columns_v);
+}
+
 /* Each element of `over` meets a kernel of the weights w. */
 static int64_t convolution(const Graph *g, ValueId w, ValueId over)
 {

@@ -91,7 +91,7 @@ typedef struct {
 /* Compiles, then runs all rows and one less. */
 static void run_pipe(StageRun *r, Pipe *p, const char *dir)
 {
-    r->p = p;
+    r->p = p = r->device && p->device ? p->device : p;
     r->g = p->graph;
     r->stage = arena_array(r->a, RunStage, p->stage.n + 1);
     if (run_compile(r, r->device ? "-O0" : "-O1") != 0)
@@ -112,7 +112,7 @@ static void run_model(void *arg)
     Graph *g = import_models(r->a, 1, &j->path, &j->import);
     Loss loss = loss_append(g, &j->loss, &j->import);
     Pipe *p = pipe_build(g, &j->partition, &loss);
-    autodiff(p);
+    autodiff_device(p);
     run_pipe(r, p, j->dir);
 }
 
@@ -224,7 +224,7 @@ static void run_rules(void *arg)
     l.loss_scale = graph_input(g, "loss_scale", c->real, &(Shape){0});
     l.loss = g_mul(g, l.loss, l.loss_scale);
     Pipe *p = pipe_build(g, &opt, &l);
-    autodiff(p);
+    autodiff_device(p);
     run_pipe(&c->run, p, "/nowhere");
 }
 
@@ -256,6 +256,7 @@ static const struct {
     void (*build)(Net *);
 } nets[] = {
     {"transformer", net_transformer},
+    {"attentions", net_attentions},
     {"convolutions", net_convolution},
     {"moves", net_moves},
     {"sums", net_sums},

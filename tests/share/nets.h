@@ -148,6 +148,58 @@ static void net_transformer(Net *n)
     net_out(n, g_log_softmax(g, g_matmul(g, x, g_swap_last(g, table)), 2));
 }
 
+/* softmax(s) v, its heads side by side */
+static ValueId net_heads(Net *n, ValueId s, ValueId v)
+{
+    Graph *g = n->g;
+    ValueId y = g_matmul(g, g_softmax(g, s, 3), v);
+    Shape d = val(g, y)->shape, flat = shape_of(3, d.d[0], d.d[2], d.d[1] * d.d[3]);
+    return g_reshape(g, g_transpose(g, y, I(0, 2, 1, 3)), &flat);
+}
+
+/* What attention.c finds: groups of heads that share keys, a causal mask that adds and one that
+ * picks, a mask and a bias that are inputs, keys from elsewhere; and what it leaves: scores that
+ * somebody else reads, a bias that trains. */
+static void net_attentions(Net *n)
+{
+    enum { TIME = 5, HEADS = 4, GROUPS = 2, D = 3, WIDTH = HEADS * D, OTHER = 7 };
+    Graph *g = n->g;
+    ValueId x = net_input(n, "x", DT_F32, S(ROWS, TIME, WIDTH));
+    ValueId other = net_input(n, "other", DT_F32, S(ROWS, OTHER, WIDTH));
+    ValueId open = net_input(n, "open", DT_BOOL, S(ROWS, 1, 1, OTHER));
+    ValueId r = g_iota(g, DT_I64, 2, 0, TIME), c = g_iota(g, DT_I64, 2, 1, TIME);
+    ValueId later = g_binary(g, OP_Less, r, c);
+    ValueId q = g_transpose(g, g_reshape(g, net_linear(n, x, WIDTH, WIDTH, true),
+                                         &S(ROWS, TIME, HEADS, D)),
+                            I(0, 2, 1, 3));
+    ValueId kv = g_reshape(g, net_linear(n, x, WIDTH, 2 * GROUPS * D, false),
+                           &S(ROWS, TIME, 2 * GROUPS, D));
+    kv = g_reshape(g, g_expand(g, g_reshape(g, g_transpose(g, kv, I(0, 2, 1, 3)),
+                                            &S(ROWS, 2 * GROUPS, 1, TIME, D)),
+                               &S(ROWS, 2 * GROUPS, HEADS / GROUPS, TIME, D)),
+                   &S(ROWS, 2 * HEADS, TIME, D));
+    ValueId k = g_slice_axis(g, kv, 1, 0, HEADS), v = g_slice_axis(g, kv, 1, HEADS, HEADS);
+    ValueId low = g_where(g, later, g_scalar(g, DT_F32, -3.4e38), g_scalar(g, DT_F32, 0));
+    ValueId s = g_mul(g, g_matmul(g, q, g_swap_last(g, k)), g_scalar(g, DT_F32, 0.5));
+    x = net_cut(n, g_add(g, x, net_heads(n, g_add(g, s, low), v)));
+    /* across, with a mask that allows */
+    q = g_transpose(g, g_reshape(g, x, &S(ROWS, TIME, HEADS, D)), I(0, 2, 1, 3));
+    kv = g_transpose(g, g_reshape(g, net_linear(n, other, WIDTH, WIDTH, true),
+                                  &S(ROWS, OTHER, HEADS, D)),
+                     I(0, 2, 1, 3));
+    s = g_div(g, g_matmul(g, q, g_swap_last(g, kv)), g_scalar(g, DT_F32, 1.5));
+    s = g_where(g, open, s, g_scalar(g, DT_F32, -1e4));
+    x = net_cut(n, g_add(g, x, net_heads(n, s, kv)));
+    /* scores that are put out as well, and a bias that trains: left alone */
+    q = g_transpose(g, g_reshape(g, x, &S(ROWS, TIME, HEADS, D)), I(0, 2, 1, 3));
+    s = g_add(g, g_matmul(g, q, g_swap_last(g, q)), net_weight(n, S(HEADS, TIME, TIME)));
+    x = g_add(g, x, net_heads(n, s, q));
+    q = g_transpose(g, g_reshape(g, x, &S(ROWS, TIME, HEADS, D)), I(0, 2, 1, 3));
+    s = g_matmul(g, q, g_swap_last(g, q));
+    net_out(n, g_where(g, later, g_scalar(g, DT_F32, 0), s));
+    net_out(n, net_heads(n, g_where(g, later, g_scalar(g, DT_F32, -INFINITY), s), q));
+}
+
 static ValueId net_conv(Net *n, ValueId x, int64_t in, int64_t out, int64_t group, int64_t stride)
 {
     ValueId c[] = {x, net_weight(n, S(out, in / group, 3, 3))};
@@ -674,7 +726,7 @@ static Pipe *net_pipe(Arena *a, void (*build)(Net *), uint64_t seed, uint32_t cu
     for (uint32_t i = 1; i <= cuts && i <= n.cuts; i++)
         vec_push(a, &opt.split, arena_printf(a, "cut%u", i));
     Pipe *p = pipe_build(n.g, &opt, &l);
-    autodiff(p);
+    autodiff_device(p);
     return p;
 }
 

@@ -1,0 +1,195 @@
+/*
+ * attention.c - FlashAttention and its gradient as a step: where its matrices stand, as strides
+ * over a batch that all of them share, and where its elements are in the random numbers of a
+ * Dropout.
+ */
+#include "plan.h"
+
+bool cg_is_attention(const Node *n)
+{
+    return n->op == OP_FlashAttention || n->op == OP_FlashAttentionGrad;
+}
+
+/* The value at a side; NONE: there is none. */
+static ValueId value_at(const Node *n, int side)
+{
+    const AttentionAttr *at = n->attr.attention;
+    bool back = n->op == OP_FlashAttentionGrad;
+    uint32_t others = back ? 6 : 3;
+    switch (side) {
+    case SIDE_Q:
+    case SIDE_K:
+    case SIDE_V: return n->in[side - SIDE_Q];
+    case SIDE_Y:
+    case SIDE_STATS: return back ? n->in[3 + side - SIDE_Y] : n->out[side - SIDE_Y];
+    case SIDE_DY: return back ? n->in[5] : NONE;
+    case SIDE_BIAS: return at->bias ? n->in[others] : NONE;
+    case SIDE_MASK: return at->mask ? n->in[others + at->bias] : NONE;
+    default: return back ? n->out[side - SIDE_DQ] : NONE;
+    }
+}
+
+/* The stride of a dimension, the last but `back`; 0 where there is none, or one of 1. */
+static bool stride_of(const Wide *w, int back, Lin *stride)
+{
+    int d = w->rank - 1 - back, parts = d < 0 ? 0 : w->first[d + 1] - w->first[d];
+    *stride = parts == 1 ? w->stride[w->first[d]] : lin(0);
+    return parts <= 1;
+}
+
+/* Rows of the microbatch and elements of a row of the scores, as Dropout counts them: two operands
+ * whose strides are these numbers. */
+static bool random_places(const Func *f, ValueId like, Wide *row, Wide *element)
+{
+    const Value *v = val(f->g, like);
+    int64_t rows = f->g->batch;
+    bool batched = v->batch >= 0 && rows > 0 && v->shape.d[v->batch] % rows == 0;
+    Lin step = lin(1), many = f->sg->fixed ? lin(rows) : (Lin){0, 1};
+    *row = *element = (Wide){.rank = v->shape.rank};
+    Lin of[MAX_RANK];
+    for (int d = v->shape.rank - 1; d >= 0; d--) {
+        Lin ext = cg_ext(f, like, d);
+        of[d] = step;
+        if (batched && d == v->batch && !lin_div(ext, many, &ext))
+            return false;
+        if (!lin_mul(step, ext, &step))
+            return false;
+    }
+    for (int d = 0; d < v->shape.rank; d++) {
+        Lin ext = cg_ext(f, like, d), inner = ext;
+        row->first[d] = row->n;
+        element->first[d] = element->n;
+        if (batched && d == v->batch) {
+            if (!lin_div(ext, many, &inner))
+                return false;
+            row->ext[row->n] = element->ext[element->n] = many;
+            row->stride[row->n++] = lin(1);
+            element->stride[element->n++] = lin(0);
+        }
+        if (!lin_is(inner, 1)) {
+            row->ext[row->n] = element->ext[element->n] = inner;
+            row->stride[row->n++] = lin(0);
+            element->stride[element->n++] = of[d];
+        }
+    }
+    row->first[v->shape.rank] = row->n;
+    element->first[v->shape.rank] = element->n;
+    return true;
+}
+
+static bool chained(const Batches *b, int operands, int d)
+{
+    Lin z;
+    for (int i = 0; i < operands; i++)
+        if (!lin_mul(b->stride[i][d + 1], b->count[d + 1], &z) || !lin_eq(z, b->stride[i][d]))
+            return false;
+    return lin_mul(b->count[d], b->count[d + 1], &z);
+}
+
+/* Dimensions that are one walk through every operand become one. */
+static void fold(Batches *b, int operands)
+{
+    for (int d = b->n - 2; d >= 0; d--) {
+        if (!chained(b, operands, d))
+            continue;
+        lin_mul(b->count[d], b->count[d + 1], &b->count[d]);
+        for (int i = 0; i < operands; i++)
+            b->stride[i][d] = b->stride[i][d + 1];
+        b->n--;
+        for (int e = d + 1; e < b->n; e++) {
+            b->count[e] = b->count[e + 1];
+            for (int i = 0; i < operands; i++)
+                b->stride[i][e] = b->stride[i][e + 1];
+        }
+    }
+}
+
+/* False: no common batch, or a row or column of several strides. */
+static bool lay_out(Func *f, const Node *n, AttentionStep *t)
+{
+    const AttentionAttr *at = n->attr.attention;
+    Wide wide[SIDES + 2];
+    const Wide *operand[SIDES + 2];
+    int of[SIDES], operands = 0;
+    Batches b;
+    for (int i = 0; i < SIDES; i++) {
+        ValueId v = value_at(n, i);
+        Lin row, col;
+        of[i] = -1;
+        if (v == NONE)
+            continue;
+        if (!cg_wide(f, v, &wide[operands]) || !stride_of(&wide[operands], 1, &row) ||
+            !stride_of(&wide[operands], 0, &col))
+            return false;
+        bool turned = i == SIDE_K || i == SIDE_DK; /* of the model's product: q k */
+        t->side[i].row = turned ? col : row;
+        t->side[i].col = turned ? row : col;
+        of[i] = operands;
+        operand[operands] = &wide[operands];
+        operands++;
+    }
+    int random = operands;
+    if (t->ratio > 0) {
+        if (!random_places(f, at->like, &wide[random], &wide[random + 1]))
+            return false;
+        operand[operands] = &wide[random];
+        operand[operands + 1] = &wide[random + 1];
+        operands += 2;
+    }
+    if (!cg_batches(f, operand, operands, at->like, &b))
+        return false;
+    fold(&b, operands);
+    if (b.n > ATTENTION_DIMS)
+        return false;
+    t->nb = b.n;
+    for (int d = 0; d < b.n; d++) {
+        t->count[d] = b.count[d];
+        for (int i = 0; i < SIDES; i++)
+            t->side[i].batch[d] = of[i] < 0 ? lin(0) : b.stride[of[i]][d];
+        t->random_row[d] = t->ratio > 0 ? b.stride[random][d] : lin(0);
+        t->random_element[d] = t->ratio > 0 ? b.stride[random + 1][d] : lin(0);
+    }
+    return true;
+}
+
+static AttentionStep begin(const Func *f, const Node *n)
+{
+    const AttentionAttr *at = n->attr.attention;
+    return (AttentionStep){
+        .attr = at, .back = n->op == OP_FlashAttentionGrad, .ratio = f->training ? at->ratio : 0};
+}
+
+bool cg_attention_fits(Func *f, const Node *n)
+{
+    AttentionStep t = begin(f, n);
+    return lay_out(f, n, &t);
+}
+
+void cg_attention(Func *f, const Node *n, Step *s)
+{
+    AttentionStep *t = arena_new_of(f->a, AttentionStep);
+    const Value *q = val(f->g, n->in[0]), *v = val(f->g, n->in[2]);
+    const Shape *like = &val(f->g, n->attr.attention->like)->shape;
+    *t = begin(f, n);
+    if (!lay_out(f, n, t))
+        BUG("an attention whose operands have no batch in common");
+    t->type = q->dtype;
+    t->rows = cg_ext(f, n->attr.attention->like, like->rank - 2);
+    t->keys = cg_ext(f, n->attr.attention->like, like->rank - 1);
+    t->width = q->shape.d[q->shape.rank - 1];
+    t->width_v = v->shape.d[v->shape.rank - 1];
+    for (int i = 0; i < SIDES; i++) {
+        ValueId x = value_at(n, i);
+        t->side[i].arg = NONE;
+        if (x == NONE || (!t->back && i == SIDE_STATS && !f->needed[x]))
+            continue;
+        const Ref *r = cg_ref(f, x);
+        bool written = t->back ? i >= SIDE_DQ : i == SIDE_Y || i == SIDE_STATS;
+        t->side[i].arg = s->arg.n;
+        vec_push(f->a, &s->arg, ((StepArg){r->buf, r->off, written, ROLE_X, NULL, x}));
+    }
+    t->bias_type = t->attr->bias ? val(f->g, value_at(n, SIDE_BIAS))->dtype : DT_F32;
+    s->keyed = t->ratio > 0;
+    s->key = s->keyed ? (uint32_t)t->attr->key : 0;
+    s->attention = t;
+}

@@ -1,0 +1,102 @@
+/*
+ * attention.c - an attention as a call of the device's library (PpAttention).
+ */
+#include <inttypes.h>
+#include <math.h>
+
+#include "target.h"
+
+static const char *list(Out *o, const Lin *x, int n)
+{
+    const char *s = "";
+    for (int i = 0; i < n; i++)
+        s = arena_printf(o->a, "%s%s%s", s, i ? ", " : "", out_lin(o, x[i]));
+    return s;
+}
+
+/* "softmax(0.125 * q k' where j <= i) v" */
+static const char *formula(Out *o, const AttentionStep *t)
+{
+    const AttentionAttr *at = t->attr;
+    const char *s = "q k'";
+    if (at->scale != 1)
+        s = arena_printf(o->a, "%.9g * %s", at->scale, s);
+    if (at->bias)
+        s = arena_printf(o->a, "%s + bias", s);
+    if (at->causal && at->diagonal == 0)
+        s = arena_printf(o->a, "%s where j <= i", s);
+    else if (at->causal)
+        s = arena_printf(o->a, "%s where j <= i + %" PRId64, s, at->diagonal);
+    else if (at->mask)
+        s = arena_printf(o->a, "%s where %sallowed", s, at->forbids ? "not " : "");
+    s = arena_printf(o->a, "softmax(%s)", s);
+    if (t->ratio > 0)
+        s = arena_printf(o->a, "dropout(%s)", s);
+    return arena_printf(o->a, t->back ? "dq, dk, dv of y = %s v" : "y = %s v", s);
+}
+
+static void print_side(Out *o, const Step *s, int side, const char *name)
+{
+    const AttentionSide *x = &s->attention->side[side];
+    if (x->arg == NONE)
+        return;
+    text_line(&o->text, "    a.%s = {(void *)(%s), %s, %s, {%s}};", name, out_pointer(o, s, x->arg),
+              out_lin(o, x->row), out_lin(o, x->col), list(o, x->batch, s->attention->nb));
+}
+
+static void print_dropout(Out *o, const Step *s)
+{
+    const AttentionStep *t = s->attention;
+    const char *kept = cg_number(o->a, DT_F32, 1 / (1 - t->ratio), 0);
+    text_line(&o->text, "    a.limit = UINT64_C(%" PRIu64 "), a.kept = %s, a.key = %s;",
+              (uint64_t)(t->ratio * 4294967296.0), kept, out_key(o, s));
+    text_line(&o->text, "    a.seed = c->seed, a.step = c->step, a.row0 = c->row0;");
+    for (int d = 0; d < t->nb; d++)
+        text_line(&o->text, "    a.random_row[%d] = %s, a.random_element[%d] = %s;", d,
+                  out_lin(o, t->random_row[d]), d, out_lin(o, t->random_element[d]));
+}
+
+/* Room for a number for each row of scores, behind the workspace. */
+static void print_delta(Out *o, const AttentionStep *t)
+{
+    int64_t full = o->f->g->batch > 1 ? o->f->g->batch : 1, bytes = 4 * lin_at(t->rows, full);
+    for (int d = 0; d < t->nb; d++)
+        bytes *= lin_at(t->count[d], full);
+    if (bytes > o->bytes_scratch)
+        o->bytes_scratch = bytes;
+    text_line(&o->text, "    a.delta = (float *)(c->work + %" PRId64 ");", o->f->bytes_work);
+}
+
+void print_attention(Out *o, const Step *s)
+{
+    static const char *const name[SIDES] = {"q",    "k",       "v",  "y",  "stats", "dy",
+                                            "bias", "allowed", "dq", "dk", "dv"};
+    const AttentionStep *t = s->attention;
+    const AttentionAttr *at = t->attr;
+    Text *x = &o->text;
+    o->context = true;
+    text_line(x, "{");
+    text_line(x, "    // %s", formula(o, t));
+    text_line(x, "    PpAttention a = {};");
+    text_line(x, "    a.dtype = %s, a.bias_dtype = %s;", type_runtime(t->type),
+              type_runtime(t->bias_type));
+    text_line(x, "    a.rows = %s, a.keys = %s, a.width = %" PRId64 ", a.width_v = %" PRId64 ";",
+              out_lin(o, t->rows), out_lin(o, t->keys), t->width, t->width_v);
+    text_line(x, "    a.dims = %d;", t->nb);
+    for (int d = 0; d < t->nb; d++)
+        text_line(x, "    a.count[%d] = %s;", d, out_lin(o, t->count[d]));
+    text_line(x, "    a.scale = %s;", cg_number(o->a, DT_F32, at->scale, 0));
+    if (at->causal)
+        text_line(x, "    a.causal = true, a.diagonal = %" PRId64 ";", at->diagonal);
+    if (at->causal || at->mask)
+        text_line(x, "    a.fill = %s, a.forbids = %s;", cg_number(o->a, DT_F32, at->fill, 0),
+                  at->forbids ? "true" : "false");
+    for (int i = 0; i < SIDES; i++)
+        print_side(o, s, i, name[i]);
+    if (t->ratio > 0)
+        print_dropout(o, s);
+    if (t->back)
+        print_delta(o, t);
+    text_line(x, "    %sattention%s(c, &a);", o->target->call, t->back ? "_backward" : "");
+    text_line(x, "}");
+}
