@@ -62,7 +62,19 @@ static void attention(State *s)
 static void stash(State *s) { stash_minimize(s->pipe); }
 static void divide(State *s) { divide_backward(s->pipe); }
 static void again(State *s) { stash_again(s->pipe); }
-static void costs(State *s) { pipe_costs(s->pipe); }
+
+/* What reports say of stages is of those that run. */
+static void costs(State *s)
+{
+    Pipe *p = s->pipe;
+    pipe_costs(p);
+    if (s->o->codegen.cpu || !p->device)
+        return;
+    pipe_costs(p->device);
+    for (uint32_t i = 0; i < p->stage.n; i++)
+        p->stage.at[i].cost = p->device->stage.at[i].cost;
+}
+
 
 static void output(State *s)
 {

@@ -397,17 +397,16 @@ static Lists print_lists(const StageGen *sg, bool device, Text *t)
     return n;
 }
 
-void cg_tables_print(const StageGen *cpu, const StageGen *cuda, Text *t)
+void cg_tables_print(const StageGen *sg, bool cpu, const StageGen *cuda, Text *t)
 {
-    const StageGen *first = cpu ? cpu : cuda;
-    text_add(t, "// ---- stage %u ----\n\n", first->stage->index);
-    Lists n = print_lists(first, first == cuda, t);
+    text_add(t, "// ---- stage %u ----\n\n", sg->stage->index);
+    Lists n = print_lists(sg, sg == cuda, t);
     if (cpu)
-        print_stage(cpu, TARGET_C, n.dys, n.consts, t);
+        print_stage(sg, TARGET_C, n.dys, n.consts, t);
     /* the goal `pipeline` builds without CUDA */
     if (cuda) {
         text_add(t, "#ifdef PP_WITH_CUDA\n");
-        if (cuda != first)
+        if (cuda != sg)
             n = print_lists(cuda, true, t);
         print_stage(cuda, TARGET_CUDA, n.dys, n.consts, t);
         text_add(t, "#endif\n\n");

@@ -18,9 +18,8 @@ const char *cg_tensor(Arena *a, const Graph *g, const char *name, Dtype t, const
 void cg_short_constants(const StageGen *sg, const char *prefix, Text *t);
 /* "stage0", "stage0_cuda": how names of its tables begin */
 const char *cg_table_name(const StageGen *sg);
-/* after the stage's functions; cpu, cuda: NULL where there is no such target, the same or one of
-   its own (StageGen.beside) */
-void cg_tables_print(const StageGen *cpu, const StageGen *cuda, Text *t);
+/* after the stage's functions; cpu: sg is printed for it; cuda: NULL, sg, or the stage beside it */
+void cg_tables_print(const StageGen *sg, bool cpu, const StageGen *cuda, Text *t);
 /* in params/; of a constant that the stage beside has as well, its name */
 const char *cg_const_name(const StageGen *sg, uint32_t i);
 bool cg_const_is_beside(const StageGen *sg, uint32_t i);
