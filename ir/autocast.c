@@ -205,8 +205,8 @@ static bool reads_finer(const Cast *c, const Node *n)
     return any;
 }
 
-/* Computes in f32, and only then rounds. */
-static void rounded(Cast *c, Node n)
+/* Computes in f32, and only then rounds; a bias is half, as the weight beside it. */
+static void rounded(Cast *c, Node n, bool biased)
 {
     Graph *g = c->g;
     Value y = *val(g, n.out[0]);
@@ -217,8 +217,11 @@ static void rounded(Cast *c, Node n)
     round.out = n.out;
     n.out = arena_array(g->arena, ValueId, 1);
     n.out[0] = sum;
-    for (uint32_t i = 0; i < n.nin; i++)
+    for (uint32_t i = 0; i < n.nin; i++) {
+        if (biased && of_parameter(g, n.in[i]))
+            n.in[i] = in_type(c, n.in[i], c->half);
         n.in[i] = in_type(c, n.in[i], DT_F32);
+    }
     g->value.at[round.out[0]].dtype = c->half;
     append(c, n);
     append(c, round);
@@ -236,10 +239,9 @@ static void retype(Cast *c, Node n)
         append(c, n);
         return;
     }
-    bool of_halves = t == c->half && is_single(g, n.out[0]);
-    if (is_single(g, n.out[0]) &&
-        (adds_bias(g, &n, c->product) || (of_halves && reads_finer(c, &n)))) {
-        rounded(c, n);
+    bool single = is_single(g, n.out[0]), biased = single && adds_bias(g, &n, c->product);
+    if (biased || (single && t == c->half && reads_finer(c, &n))) {
+        rounded(c, n, biased);
         return;
     }
     if (shown(&n) != NONE && n.nout == 1 && of_parameter(g, n.in[0]) && wants_half(c, n.out[0]))

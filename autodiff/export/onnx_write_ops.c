@@ -1,7 +1,9 @@
 /*
  * onnx_write_ops.c - a core node as standard operators of opset 18.  Most keep their name, and
  * attributes that ONNX wants as inputs become initializers; ops of our own (Count, Phase, Fmod,
- * ConvWeightGrad) are expanded, and so is what opset 18 does not have yet.
+ * ConvWeightGrad) are expanded, and so is what opset 18 does not have yet.  What computes on halves
+ * is written as it is computed: of their f32 values, between Casts (which opset 18 has for all types,
+ * as it has no bf16 of convolutions and pools); what only moves elements moves halves.
  */
 #include <string.h>
 
@@ -10,6 +12,8 @@
 typedef struct { Ow *w; const Node *n; const char **in, **out; } Emit;
 
 static const Value *operand(const Emit *e, uint32_t i) { return val(e->w->g, e->n->in[i]); }
+/* In which the operator computes. */
+static Dtype type(const Emit *e, uint32_t i) { return dtype_sum(operand(e, i)->dtype); }
 static const Value *result(const Emit *e) { return val(e->w->g, e->n->out[0]); }
 
 /* An operator without attributes on two operands, into a fresh name or the one given. */
@@ -183,7 +187,7 @@ static void onnx_pad(Emit *e)
         pads[i] = t->begin[i];
         pads[t->n + i] = t->end[i];
     }
-    const char *value = ow_number(e->w, operand(e, 0)->dtype, t->value);
+    const char *value = ow_number(e->w, type(e, 0), t->value);
     OnnxNode n = ow_begin(e->w, "Pad", 3,
                           (const char *[]){e->in[0], list(e, 2 * t->n, pads), value}, 1, e->out);
     ow_string(&n, "mode", mode[t->mode]);
@@ -215,7 +219,7 @@ static void onnx_scatter_nd(Emit *e)
 /* Of bool, opset 18 has no greatest and least: through int32. */
 static void onnx_reduce(Emit *e)
 {
-    bool flags = operand(e, 0)->dtype == DT_BOOL;
+    bool flags = type(e, 0) == DT_BOOL;
     const char *x = flags ? cast(e, e->in[0], DT_I32, NULL) : e->in[0],
                *y = flags ? ow_made(e->w) : e->out[0];
     OnnxNode n = ow_begin(e->w, op_name(e->n->op), 2,
@@ -370,7 +374,7 @@ static const char *window_sum(Emit *e, const char *x, const char *out)
         if (pads[t->n + i] < 0)
             pads[t->n + i] = 0;
     }
-    const char *one = ow_number(e->w, operand(e, 0)->dtype, 1), *ones = ow_made(e->w),
+    const char *one = ow_number(e->w, type(e, 0), 1), *ones = ow_made(e->w),
                *sum = out ? out : ow_made(e->w);
     OnnxNode fill =
         ow_begin(e->w, "Expand", 2, (const char *[]){one, list(e, k.rank, k.d)}, 1, &ones);
@@ -398,10 +402,10 @@ static void onnx_average_pool(Emit *e)
             all *= (double)t->kernel[i];
         OnnxNode fill = ow_begin(
             e->w, "Expand", 2,
-            (const char *[]){ow_number(e->w, operand(e, 0)->dtype, 1), list(e, s->rank, s->d)}, 1,
+            (const char *[]){ow_number(e->w, type(e, 0), 1), list(e, s->rank, s->d)}, 1,
             &ones);
         ow_end(e->w, &fill);
-        counts = t->count_include_pad ? ow_number(e->w, operand(e, 0)->dtype, all)
+        counts = t->count_include_pad ? ow_number(e->w, type(e, 0), all)
                                       : window_sum(e, ones, NULL);
         op2(e, "Div", sum, counts, e->out[0]);
         return;
@@ -450,6 +454,12 @@ static void onnx_slice(Emit *e)
     slice(e, e->in[0], t->n, t->start, t->size, t->step, e->out[0]);
 }
 
+static bool moves(Op op)
+{
+    return op_is_view(op) || op_picks(op) || op == OP_Concat || op == OP_Where || op == OP_Cast ||
+           op == OP_Phase;
+}
+
 void ow_node(Ow *w, NodeId id)
 {
     static void (*const written[OP_COUNT])(Emit *) = {
@@ -467,5 +477,14 @@ void ow_node(Ow *w, NodeId id)
         e->in[i] = n->in[i] == NONE ? "" : ow_name(w, n->in[i]);
     for (uint32_t i = 0; i < n->nout; i++)
         e->out[i] = ow_name(w, n->out[i]);
+    bool widens = !moves(n->op);
+    for (uint32_t i = 0; i < n->nin && widens; i++)
+        if (e->in[i] && n->in[i] != NONE && dtype_is_half(operand(e, i)->dtype))
+            e->in[i] = cast(e, e->in[i], DT_F32, NULL);
+    for (uint32_t i = 0; i < n->nout && widens; i++)
+        e->out[i] = dtype_is_half(val(w->g, n->out[i])->dtype) ? ow_made(w) : e->out[i];
     written[n->op](e);
+    for (uint32_t i = 0; i < n->nout && widens; i++)
+        if (dtype_is_half(val(w->g, n->out[i])->dtype))
+            cast(e, e->out[i], val(w->g, n->out[i])->dtype, ow_name(w, n->out[i]));
 }
