@@ -148,10 +148,11 @@ void vjp_conv_weight_grad(Vjp *v)
     Graph *g = v->g;
     Attr at = vjp_node(v)->attr;
     Shape x = *vjp_shape(v, v->in[0]), e = *vjp_shape(v, v->in[1]);
+    ValueId ddw = g_cast(g, v->dy[0], val(g, v->in[0])->dtype);
     if (v->want[0])
-        v->din[0] = conv_back(g, v->in[1], v->dy[0], at, &x);
+        v->din[0] = conv_back(g, v->in[1], ddw, at, &x);
     if (v->want[1])
-        v->din[1] = conv_to(g, v->in[0], v->dy[0], at, &e);
+        v->din[1] = conv_to(g, v->in[0], ddw, at, &e);
 }
 
 /* ---- pools ----------------------------------------------------------------------------------- */

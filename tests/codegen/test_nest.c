@@ -75,11 +75,8 @@ static bool same(Dtype t, const char *x, const char *y, int64_t n)
     for (int64_t i = 0; i < n; i++) {
         if (memcmp(x + (size_t)i * size, y + (size_t)i * size, size) == 0)
             continue;
-        double u = t == DT_F32 ? (double)((const float *)(const void *)x)[i]
-                               : ((const double *)(const void *)x)[i];
-        double v = t == DT_F32 ? (double)((const float *)(const void *)y)[i]
-                               : ((const double *)(const void *)y)[i];
-        if (!dtype_is_float(t) || !isnan(u) || !isnan(v))
+        if (!dtype_is_float(t) || !isnan(element_double(t, x, i)) ||
+            !isnan(element_double(t, y, i)))
             return false;
     }
     return true;
@@ -149,8 +146,8 @@ static void check(const char *dir, const char *name, void (*build)(Net *), uint6
 {
     NestCase c = {.a = arena_new(), .dir = dir, .build = build, .seed = seed};
     int code = diag_run(run, &c);
-    ok(code == 0 && c.wrong == 0 && c.nests > 0, "%s %d: %u nests, bit for bit%s", name, (int)seed,
-       c.nests, c.first);
+    ok(code == 0 && c.wrong == 0 && c.nests > 0, "%s %d%s%s: %u nests, bit for bit%s", name,
+       (int)seed, net_half ? " in " : "", net_half ? dtype_name(net_half) : "", c.nests, c.first);
     arena_free(c.a);
 }
 
@@ -519,6 +516,13 @@ int main(void)
         check(dir, "shuffled", net_shuffled, seed);
     for (uint64_t seed = 1; seed <= 4; seed++)
         check(dir, "random", net_random, seed);
+    net_half = DT_BF16;
+    check(dir, "transformer", net_transformer, 1);
+    check(dir, "sums", net_sums, 1);
+    check(dir, "random", net_random, 5);
+    net_half = DT_F16;
+    check(dir, "transformer", net_transformer, 1);
+    check(dir, "moves", net_moves, 1);
     rmdir(dir);
     return tap_done();
 }

@@ -42,6 +42,8 @@ static void fill(Dtype t, void *p, int64_t n)
         switch (t) {
         case DT_F32: ((float *)p)[i] = (float)(2 * chance() - 1); break;
         case DT_F64: ((double *)p)[i] = 2 * chance() - 1; break;
+        case DT_F16:
+        case DT_BF16: element_set_double(t, p, i, 2 * chance() - 1); break;
         case DT_I32: ((int32_t *)p)[i] = chance() < 0.5; break;
         case DT_I64: ((int64_t *)p)[i] = chance() < 0.5; break;
         default: ((uint8_t *)p)[i] = chance() < 0.5; break;

@@ -715,6 +715,8 @@ static Loss net_loss(Net *n)
     return l;
 }
 
+static Dtype net_half;              /* what nets compute in, as with --dtype; DT_NONE: f32 */
+
 /* cuts: at how many of the named places */
 static Pipe *net_pipe(Arena *a, void (*build)(Net *), uint64_t seed, uint32_t cuts)
 {
@@ -723,6 +725,8 @@ static Pipe *net_pipe(Arena *a, void (*build)(Net *), uint64_t seed, uint32_t cu
     n.g->batch = ROWS;
     build(&n);
     Loss l = net_loss(&n);
+    if (net_half != DT_NONE)
+        graph_autocast(n.g, net_half);
     for (uint32_t i = 1; i <= cuts && i <= n.cuts; i++)
         vec_push(a, &opt.split, arena_printf(a, "cut%u", i));
     Pipe *p = pipe_build(n.g, &opt, &l);

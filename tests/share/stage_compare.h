@@ -26,6 +26,8 @@ static double run_number(Dtype t, const void *p, int64_t i)
     switch (t) {
     case DT_F32: return (double)((const float *)p)[i];
     case DT_F64: return ((const double *)p)[i];
+    case DT_F16:
+    case DT_BF16: return element_double(t, p, i);
     case DT_I32: return (double)((const int32_t *)p)[i];
     case DT_I64: return (double)((const int64_t *)p)[i];
     default: return (double)((const uint8_t *)p)[i];

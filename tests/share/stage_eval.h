@@ -17,7 +17,9 @@
 #include "runtime/api/pp_random.h"
 
 enum { GUARD = 256, SEED = 7, STEP = 3, ROW0 = 5 };
-enum { BLOCK_PARAM, BLOCK_GRAD, BLOCK_CONST, BLOCK_STASH, BLOCK_SAVED, BLOCK_WORK, BLOCKS };
+enum {
+    BLOCK_PARAM, BLOCK_GRAD, BLOCK_CONST, BLOCK_STASH, BLOCK_SAVED, BLOCK_WORK, BLOCK_HALF, BLOCKS
+};
 
 typedef struct {
     char *at;
@@ -144,9 +146,15 @@ static void run_grow(StageRun *r)
     r->n_at = r->g->value.n;
 }
 
+static void run_list(StageRun *r, const Ids *list);
+
 static Tensor run_operand(StageRun *r, ValueId v)
 {
     const Value *x = val(r->g, v);
+    const Node *n = x->kind == V_NODE ? &r->g->node.at[x->node] : NULL;
+    /* a copy of a parameter, which no function makes */
+    if (!r->at[v].data && n && n->op == OP_Cast && val(r->g, n->in[0])->kind == V_PARAM)
+        run_list(r, &(Ids){.at = &(uint32_t){x->node}, .n = 1});
     if (!r->at[v].data && x->kind == V_CONST) {
         Shape s = run_shape(r, v);
         r->at[v] = run_leading(r, x->dtype, &x->shape, x->data, &s);
@@ -174,10 +182,10 @@ static void run_dropout(StageRun *r, const Node *n, Tensor x, Tensor *out)
         bool keep = random[e % 4] >= limit;
         if (n->nout > 1)
             ((uint8_t *)out[1].data)[i] = keep;
-        if (x.dtype == DT_F32)
-            ((float *)out[0].data)[i] = keep ? ((float *)x.data)[i] * (float)(1 / (1 - ratio)) : 0;
-        else
-            ((double *)out[0].data)[i] = keep ? ((double *)x.data)[i] * (1 / (1 - ratio)) : 0;
+        element_set_double(x.dtype, out[0].data, i,
+                           keep ? element_double(x.dtype, x.data, i) *
+                                      dtype_round(x.dtype == DT_F64 ? DT_F64 : DT_F32, 1 / (1 - ratio))
+                                : 0);
     }
 }
 

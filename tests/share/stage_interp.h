@@ -108,6 +108,7 @@ static const PpStage *interp_table(StageRun *r, const StageGen *sg)
                              .param = (int)s->param.at[i].param,
                              .offset = sg->param_at.at[i],
                              .grad_offset = sg->grad_at.at[i],
+                             .half_offset = sg->half_at.at[i],
                              .more = (int)s->param.at[i].uses - (s->param.at[i].uses > 0),
                              .more_offset = sg->more_at.at[i]};
     }
@@ -118,6 +119,8 @@ static const PpStage *interp_table(StageRun *r, const StageGen *sg)
     t->bytes_stash = sg->bytes_stash;
     interp_again(r, sg, t);
     t->bytes_saved = sg->bytes_saved;
+    t->bytes_half = sg->bytes_half;
+    t->half_type = (int)sg->half_type;
     t->bytes_work = cg_bytes_work(sg, TARGET_C);
     t->has_backward = cg_has_backward(s);
     return t;
@@ -134,6 +137,7 @@ static char *interp_buffer(const StageRun *r, const RunStage *s, const Func *f, 
     case BUF_STASH: return s->block[BLOCK_STASH].at + s->sg->stash_at.at[b->index];
     case BUF_SAVED: return s->block[BLOCK_SAVED].at + s->sg->saved_at.at[b->index];
     case BUF_WORK: return s->block[BLOCK_WORK].at + b->offset;
+    case BUF_HALF: return s->block[BLOCK_HALF].at + s->sg->half_at.at[b->index];
     case BUF_IN: return s->in[b->index].at;
     case BUF_OUT: return s->out[b->index].at;
     case BUF_DY: return s->dy[b->index].at;

@@ -249,7 +249,8 @@ static void run_guards(StageRun *r, const RunStage *s, const Block *b, const cha
 
 static void run_check_guards(StageRun *r, const RunStage *s)
 {
-    static const char *const name[BLOCKS] = {"param", "grad", "const", "stash", "saved", "work"};
+    static const char *const name[BLOCKS] = {"param", "grad",  "const", "stash",
+                                             "saved", "work", "half"};
     for (uint32_t i = 0; i < BLOCKS; i++)
         run_guards(r, s, &s->block[i], name[i], 0);
     for (int i = 0; i < s->table->n_input; i++)
@@ -268,8 +269,25 @@ static void run_put(StageRun *r, Block *b, int64_t offset, ValueId v)
     memcpy(b->at + offset, t.data, (size_t)shape_elements(&t.shape) * dtype_size(t.dtype));
 }
 
+/* The copies that the runtime makes of parameters. */
+static void run_put_halves(StageRun *r, RunStage *s)
+{
+    run_poison(&s->block[BLOCK_HALF]);
+    for (int i = 0; i < s->table->n_param && s->table->half_type; i++) {
+        const PpParam *q = &s->table->param[i];
+        Tensor p = run_operand(r, r->g->param.at[s->sg->stage->param.at[i].param].value),
+               copy = {.dtype = (Dtype)s->table->half_type, .shape = p.shape};
+        if (q->half_offset < 0)
+            continue;
+        eval_node(r->a, OP_Cast, 1, &p, &(Attr){.to = copy.dtype}, 1, &copy);
+        memcpy(s->block[BLOCK_HALF].at + q->half_offset, copy.data,
+               (size_t)shape_elements(&p.shape) * dtype_size(copy.dtype));
+    }
+}
+
 static void run_put_params(StageRun *r, RunStage *s)
 {
+    run_put_halves(r, s);
     run_poison(&s->block[BLOCK_PARAM]);
     for (int i = 0; i < s->table->n_param; i++) {
         const Param *p = &r->g->param.at[s->sg->stage->param.at[i].param];
@@ -295,7 +313,8 @@ static void run_allocate(StageRun *r, RunStage *s)
 {
     const PpStage *t = s->table;
     const int64_t bytes[BLOCKS] = {t->bytes_param, t->bytes_grad,  t->bytes_const,
-                                   run_stash_bytes(t), t->bytes_saved, t->bytes_work};
+                                   run_stash_bytes(t), t->bytes_saved, t->bytes_work,
+                                   t->bytes_half};
     void **in = arena_array(r->a, void *, t->n_input + 1),
          **out = arena_array(r->a, void *, t->n_output + 1);
     void **dy = arena_array(r->a, void *, t->n_dy + 1),
@@ -337,6 +356,7 @@ static void run_allocate(StageRun *r, RunStage *s)
                      .stash = run_place(&s->block[BLOCK_STASH]),
                      .saved = run_place(&s->block[BLOCK_SAVED]),
                      .work = run_place(&s->block[BLOCK_WORK]),
+                     .half = run_place(&s->block[BLOCK_HALF]),
                      .in = in,
                      .out = out,
                      .dy = dy,

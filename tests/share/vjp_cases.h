@@ -14,7 +14,7 @@ enum { MOST = 12 };
 typedef struct {
     Graph *g;
     uint64_t seed;
-    Dtype real;                     /* f64, or f32 */
+    Dtype real;                     /* f64, f32, or a half: of f32 inputs, rounded */
     bool params;                    /* inputs of a float type are parameters */
     ValueId x[MOST];                /* inputs; those of a float type are differentiated */
     Tensor data[MOST];
@@ -56,8 +56,9 @@ static ValueId reals(T *t, Shape s, double *d)
     Tensor wide = {DT_F64, s, d}, out = {.dtype = t->real, .shape = s};
     if (t->real == DT_F64)
         return input(t, DT_F64, s, d);
-    eval_node(t->g->arena, OP_Cast, 1, &wide, &(Attr){.to = t->real}, 1, &out);
-    return input(t, t->real, s, out.data);
+    out.dtype = dtype_sum(t->real);
+    eval_node(t->g->arena, OP_Cast, 1, &wide, &(Attr){.to = out.dtype}, 1, &out);
+    return g_cast(t->g, input(t, out.dtype, s, out.data), t->real);
 }
 
 static ValueId real(T *t, Shape s, double lo, double hi)
@@ -484,8 +485,11 @@ static void make_loss(T *t)
         double *r = arena_array(g->arena, double, n);
         for (int64_t k = 0; k < n; k++)
             r[k] = 0.5 + uniform(t);
-        ValueId w = g_cast(g, graph_const(g, NULL, (Tensor){DT_F64, s, r}), t->real);
-        ValueId part = g_sum_to(g, g_mul(g, t->y.at[i], w), &(Shape){0});
+        ValueId w = g_cast(g, graph_const(g, NULL, (Tensor){DT_F64, s, r}), dtype_sum(t->real)),
+                y = dtype_is_float(val(g, t->y.at[i])->dtype)
+                        ? g_cast(g, t->y.at[i], dtype_sum(t->real))
+                        : t->y.at[i];
+        ValueId part = g_sum_to(g, g_mul(g, y, w), &(Shape){0});
         t->loss = t->loss == NONE ? part : g_add(g, t->loss, part);
     }
 }
