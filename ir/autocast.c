@@ -220,7 +220,8 @@ static void rounded(Cast *c, Node n, bool biased)
     for (uint32_t i = 0; i < n.nin; i++) {
         if (biased && of_parameter(g, n.in[i]))
             n.in[i] = in_type(c, n.in[i], c->half);
-        n.in[i] = in_type(c, n.in[i], DT_F32);
+        if (casts(c, n.in[i]))
+            n.in[i] = in_type(c, n.in[i], DT_F32);
     }
     g->value.at[round.out[0]].dtype = c->half;
     append(c, n);

@@ -151,11 +151,10 @@ static void print_params(const StageGen *sg, Text *t)
                   "= %d, .offset = %" PRId64 ", .grad_offset = %" PRId64 "%s%s},",
                   tensor(sg, q->name, q->dtype, &q->shape, -1), u->param, use[u->use],
                   u->use == USE_OWN ? s->index : u->from, q->trainable, q->stat, sg->param_at.at[i],
-                  sg->grad_at.at[i],
+                  sg->grad_at.at[i], half,
                   u->uses > 1 ? arena_printf(sg->a, ", .more = %u, .more_offset = %" PRId64,
                                              u->uses - 1, sg->more_at.at[i])
-                              : "",
-                  half);
+                              : "");
     }
     text_line(t, "};\n");
 }
@@ -366,12 +365,12 @@ static void print_stage(const StageGen *sg, Target target, uint32_t dys, uint32_
     text_line(
         t, ".bytes_param = %" PRId64 ", .bytes_grad = %" PRId64 ", .bytes_const = %" PRId64 ",",
         sg->bytes_param, sg->bytes_grad, sg->bytes_const + (row->device ? sg->bytes_inlined : 0));
-    text_line(t,
-              ".bytes_stash = %" PRId64 ", .bytes_saved = %" PRId64 ", .bytes_work = %" PRId64 ",",
-              sg->bytes_stash, sg->bytes_saved, cg_bytes_work(sg, target));
     if (sg->bytes_half > 0)
         text_line(t, ".bytes_half = %" PRId64 ", .half_type = %s,", sg->bytes_half,
                   type_runtime(sg->half_type));
+    text_line(t,
+              ".bytes_stash = %" PRId64 ", .bytes_saved = %" PRId64 ", .bytes_work = %" PRId64 ",",
+              sg->bytes_stash, sg->bytes_saved, cg_bytes_work(sg, target));
     text_line(
         t, ".flops_forward = %" PRId64 ", .flops_input = %" PRId64 ", .flops_weight = %" PRId64 ",",
         flops(sg, &s->forward), flops(sg, &s->backward_input), flops(sg, &s->backward_weight));
