@@ -193,14 +193,13 @@ static void scatter_one_hot(Low *l, const Node *n)
 
 /* ---- kernels of their own kind --------------------------------------------------------------- */
 
-/* They compute in no half: their operands become f32, and what they make is rounded; so it is with
-   convolutions, of which the library has none of halves. */
+/* They compute in no half: their operands become f32, and what they make is rounded. */
 static bool has_half(const Low *l, const Node *n)
 {
     const Graph *g = l->f->g;
-    bool own = cg_is_convolution(n) || n->op == OP_ScatterElements || n->op == OP_ScatterND ||
-               n->op == OP_CumSum || n->op == OP_TopK || n->op == OP_MaxPool ||
-               n->op == OP_AveragePool || n->op == OP_Dropout ||
+    bool own = n->op == OP_ScatterElements || n->op == OP_ScatterND || n->op == OP_CumSum ||
+               n->op == OP_TopK || n->op == OP_MaxPool || n->op == OP_AveragePool ||
+               n->op == OP_Dropout ||
                (n->op == OP_Pad && n->attr.mode != PAD_CONSTANT);
     bool any = false;
     for (uint32_t i = 0; own && i < n->nin; i++)
