@@ -27,16 +27,80 @@ bool band_pays(Band b, int64_t m, int64_t n)
     return 8 * live <= 7 * tiles;
 }
 
-static Mask of_constant(const Value *v, MaskAsk ask)
+/* The last two dimensions are the operand's. */
+static bool keeps_matrix(const Graph *g, const Node *n)
 {
+    const Shape *x = &val(g, n->in[0])->shape, *y = &val(g, n->out[0])->shape;
+    return (n->op == OP_Identity || n->op == OP_Expand || n->op == OP_Reshape) && x->rank >= 2 &&
+           y->rank >= 2 && x->d[x->rank - 1] == y->d[y->rank - 1] &&
+           x->d[x->rank - 2] == y->d[y->rank - 2];
+}
+
+/* What two cells give; the operations that make masks of positions. */
+static double combined(Op op, double a, double b)
+{
+    switch (op) {
+    case OP_Less: return a < b;
+    case OP_LessOrEqual: return a <= b;
+    case OP_Greater: return a > b;
+    case OP_GreaterOrEqual: return a >= b;
+    case OP_And: return a != 0 && b != 0;
+    case OP_Or: return a != 0 || b != 0;
+    case OP_Add: return a + b;
+    case OP_Sub: return a - b;
+    default: return (double)NAN;
+    }
+}
+
+/* Element (i, j) of a matrix that is made of constants but too large to be folded: a comparison of
+   positions, and what follows from that, `depth` nodes back at most.  NaN: not known. */
+static double cell(const Graph *g, ValueId v, int64_t i, int64_t j, int depth)
+{
+    const Value *x = val(g, v);
+    const Shape *s = &x->shape;
+    if (readable(x)) {
+        int64_t columns = s->rank > 0 ? s->d[s->rank - 1] : 1,
+                rows = s->rank > 1 ? s->d[s->rank - 2] : 1;
+        return shape_elements(s) == rows * columns
+                   ? element(x, (rows > 1 ? i : 0) * columns + (columns > 1 ? j : 0))
+                   : (double)NAN;
+    }
+    if (x->kind != V_NODE || depth == 0)
+        return (double)NAN;
+    const Node *n = &g->node.at[x->node];
+    bool same = n->op == OP_Cast || n->op == OP_Expand || n->op == OP_Identity ||
+                (n->op == OP_Reshape && keeps_matrix(g, n));
+    bool two = isfinite(combined(n->op, 0, 0));
+    if (!same && !two && n->op != OP_Not && n->op != OP_Where)
+        return (double)NAN;
+    double a = cell(g, n->in[0], i, j, depth - 1);
+    if (isnan(a) || same)
+        return a;
+    if (n->op == OP_Not)
+        return a == 0;
+    if (n->op == OP_Where)
+        return cell(g, n->in[a != 0 ? 1 : 2], i, j, depth - 1);
+    double b = cell(g, n->in[1], i, j, depth - 1);
+    return isnan(b) ? b : combined(n->op, a, b);
+}
+
+/* Of a constant, or of one matrix of cells. */
+static Mask of_elements(const Graph *g, ValueId id, MaskAsk ask)
+{
+    const Value *v = val(g, id);
     const Shape *s = &v->shape;
     Mask k = {.constant = true, .minus_inf = true};
+    bool stored = readable(v);
     int64_t m = s->d[s->rank - 2], n = s->d[s->rank - 1], lines = shape_elements(s) / n;
+    if (!stored && lines != m)
+        return (Mask){0};
     k.band = (Band){n, -m};
     for (int64_t l = 0; l < lines; l++) {
         int64_t i = l % m, seen = 0;
         for (int64_t j = 0; j < n; j++) {
-            double x = element(v, l * n + j);
+            double x = stored ? element(v, l * n + j) : cell(g, id, i, j, 16);
+            if (isnan(x))
+                return (Mask){0};
             if (ask == MASK_HIGH ? x > BAND_LOWEST : (x != 0) == (ask == MASK_TRUE)) {
                 k.band.below = j - i < k.band.below ? j - i : k.band.below;
                 k.band.above = j - i > k.band.above ? j - i : k.band.above;
@@ -52,22 +116,13 @@ static Mask of_constant(const Value *v, MaskAsk ask)
     return k;
 }
 
-/* The last two dimensions are the operand's. */
-static bool keeps_matrix(const Graph *g, const Node *n)
-{
-    const Shape *x = &val(g, n->in[0])->shape, *y = &val(g, n->out[0])->shape;
-    return (n->op == OP_Identity || n->op == OP_Expand || n->op == OP_Reshape) && x->rank >= 2 &&
-           y->rank >= 2 && x->d[x->rank - 1] == y->d[y->rank - 1] &&
-           x->d[x->rank - 2] == y->d[y->rank - 2];
-}
-
 static Mask find(Masks *k, ValueId v, MaskAsk ask)
 {
     const Value *x = val(k->g, v);
     if (x->shape.rank < 2 || shape_elements(&x->shape) == 0)
         return (Mask){0};
     if (readable(x))
-        return of_constant(x, ask);
+        return of_elements(k->g, v, ask);
     if (x->kind != V_NODE)
         return (Mask){0};
     const Node *n = &k->g->node.at[x->node];
@@ -87,7 +142,7 @@ static Mask find(Masks *k, ValueId v, MaskAsk ask)
             if (m.yes)
                 return m;
         }
-    return (Mask){0};
+    return of_elements(k->g, v, ask);
 }
 
 Mask mask_of(Masks *k, ValueId v, MaskAsk ask)
@@ -105,7 +160,7 @@ Mask mask_of(Masks *k, ValueId v, MaskAsk ask)
 static bool all_at_most(const Graph *g, ValueId v, double least, double most)
 {
     const Value *x = val(g, v);
-    while (x->kind == V_NODE && keeps_matrix(g, &g->node.at[x->node]))
+    while (x->kind == V_NODE && op_is_view(g->node.at[x->node].op))
         x = val(g, g->node.at[x->node].in[0]);
     if (!readable(x))
         return false;
