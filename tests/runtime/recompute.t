@@ -74,6 +74,24 @@ if [ -z "${SANITIZED:-}" ]; then
     done
 fi
 
+# ---- the bytes of a layer of a GPT of 22 B parameters (Korthikanti et al. 2205.05198, table 2: s 2048, b 4, h 6144, a 64) ----
+# Their 34 sbh + 5 as^2b are 16-bit numbers and masks of a byte: of float32, 66 sbh + 9 as^2b.  ppsplit keeps neither the norms' results (8 sbh)
+# nor GELU's (16 sbh), for backward makes them from the operands in passing: 42 sbh + 9 as^2b.  Recomputing attention leaves the first
+# term, recomputing all of it the layer's input, 4 sbh.
+
+"$build/models/make_gpt" --vocab 512 --dim 6144 --layers 3 --heads 64 --seq 2048 --rows 4 --dropout 10 --sparse -o large.onnx
+ok "a layer of 22 B parameters" "$ppsplit" -q large.onnx --split h.1:begin --split h.2:begin --loss cross_entropy --params link -o large
+of_stage() { sed -n "/pp_stage1 = {/,/^};/s/.*\.$1 = \([0-9]*\).*/\1/p" large/pipeline.c; }
+sbh=$((2048 * 4 * 6144)) aasb=$((64 * 2048 * 2048 * 4))
+parts=$(sed -n '/stage1_again\[\] = {/,/^};/s/.*bytes = \([0-9]*\), .flops = \([0-9]*\).*/\1 \2/p' large/pipeline.c)
+input=$(sed -n '/stage1_inputs\[\] = {/,/^};/s/.*\.bytes = \([0-9]*\)}.*/\1/p' large/pipeline.c | sort -n | tail -1)
+is "its attention can be computed again: 9 as^2b" "${parts% *}" $((9 * aasb))
+kept=$(($(of_stage bytes_stash) + input))
+ok "the rest is 42 sbh within 2 %: $kept" test $((kept * 100)) -ge $((42 * sbh * 98)) -a $((kept * 100)) -le $((42 * sbh * 102))
+is "its input is 4 sbh" "$input" $((4 * sbh))
+ok "for less than 1 % of its operations" test $((${parts#* } * 100)) -lt $(($(of_stage flops_forward) + $(of_stage flops_input) + $(of_stage flops_weight)))
+rm -rf large large.onnx large.onnx.data
+
 refused() { gpt/pipeline train "${data[@]}" "$@" 2>&1; echo $?; }
 is "a stage that is not there" "$(refused --recompute 1,4)" "pipeline: error: --recompute 1,4: there is no stage 4, the last one is 3
 2"
