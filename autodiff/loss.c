@@ -18,12 +18,13 @@ typedef struct {
     const ImportOptions *import;
 } Request;
 
-/* What the loss compares with the target: the model's first output of a float type. */
+/* What the loss compares with the target: the model's first output of a float type, as f32 where it
+   is a half. */
 static ValueId prediction(Graph *g)
 {
     for (uint32_t i = 0; i < g->output.n; i++)
         if (dtype_is_float(val(g, g->output.at[i])->dtype))
-            return g->output.at[i];
+            return g_cast(g, g->output.at[i], dtype_sum(val(g, g->output.at[i])->dtype));
     diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "no output of a float type to compute a loss of");
 }
 
@@ -157,7 +158,8 @@ static ValueId own_loss(Graph *g, ValueId x, const char *what)
     if (!dtype_is_float(v->dtype) || shape_elements(&v->shape) != 1)
         diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "%s is %s, and no float scalar", what,
                    shape_print(g->arena, v->dtype, &v->shape));
-    return g_reshape(g, x, &(Shape){0});
+    Dtype t = dtype_sum(v->dtype);
+    return g_cast(g, g_reshape(g, x, &(Shape){0}), t);
 }
 
 static ValueId output(Graph *g, Loss *l, const Request *q)

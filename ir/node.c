@@ -22,7 +22,8 @@ static void check_type(const Graph *g, const Draft *d)
     for (uint32_t i = 0; i < d->nout; i++)
         if (!dtype_is_computable(d->dtype[i])) {
             diag_hint(
-                "convert the model to float32; types computed in are f32, f64, i32, i64 and bool");
+                "convert the model to float32; types computed in are f32, f64, f16, bf16, i32, "
+                "i64 and bool");
             diag_fatal(EXIT_MODEL, graph_where(g, g->cur_origin, -1),
                        "its result has type %s, which is not computed in", dtype_name(d->dtype[i]));
         }

@@ -57,7 +57,7 @@ static const Onnx__TypeProto__Tensor *tensor_type(const Onnx__ValueInfoProto *v,
         diag_fatal(EXIT_MODEL, w, "it must be a tensor of a declared shape");
     const Onnx__TypeProto__Tensor *t = v->type->tensor_type;
     if (!dtype_is_computable((Dtype)t->elem_type)) {
-        diag_hint("types computed in are f32, f64, i32, i64 and bool");
+        diag_hint("types computed in are f32, f64, f16, bf16, i32, i64 and bool");
         diag_fatal(EXIT_MODEL, w, "its type is %s",
                    t->elem_type > 0 ? dtype_name((Dtype)t->elem_type) : "not given");
     }
