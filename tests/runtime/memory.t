@@ -66,6 +66,7 @@ snapshot() {
 received_once
 snapshot
 memory gpt-ts h.0.mlp:begin,h.1:begin,h.1.mlp:end
+memory gpt-ts h.1:begin --dtype bf16
 memory resnet-ts layer2:begin
 memory example-ts markers
 memory mobilenet-ts features.1:begin
