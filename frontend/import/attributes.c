@@ -35,6 +35,12 @@ int64_t im_padding_row(const Import *im)
     return im->training ? meta_padding_row(im->node->fx_node) : -1;
 }
 
+Dtype im_declared(const Import *im, uint32_t i)
+{
+    const Slot *s = i < im->node->nin ? import_slot(im->state, im->node, i) : NULL;
+    return s ? s->declared : DT_NONE;
+}
+
 bool im_has(const Import *im, const char *name)
 {
     return raw_attr(im->node, name) != NULL;

@@ -45,7 +45,9 @@ const Slot *import_lookup(ImportState *s, const char *name, Where w)
         init = strmap_get(&s->m->init_index, name);
         if (init == NONE)
             diag_fatal(EXIT_MODEL, w, "value '%s' is made by nothing", name);
-        import_define(s, name, (Slot){.v = constant(s, init)});
+        Dtype t = s->m->init.at[init].dtype;
+        import_define(s, name,
+                      (Slot){.v = constant(s, init), .declared = dtype_held(t) == t ? DT_NONE : t});
         at = strmap_get(&s->env, name);
     }
     return &s->slot.at[at];

@@ -87,7 +87,23 @@ static ValueId with_bias(ImportState *s, const RawNode *n, ValueId v)
     return g_add(g, v, bias);
 }
 
-static void define_outputs(ImportState *s, const RawNode *n, const ValueId *out)
+/* The file's type of result 0, where the graph holds another: said by the node, or its operand's. */
+static Dtype declared_type(ImportState *s, const RawNode *n, const Import *im, ValueId out)
+{
+    const Onnx__AttributeProto *a = is_op(n, "", "Constant") ? raw_attr(n, "value") : NULL;
+    Dtype t = im ? im->declared : DT_NONE;
+    if (a && a->t)
+        t = (Dtype)a->t->data_type;
+    else if (is_op(n, "", "Cast"))
+        t = (Dtype)raw_int(n, "to", 0);
+    else if (t == DT_NONE && n->nin && *n->in[0] && !param_is_used(n, 0))
+        t = import_slot(s, n, 0)->declared;
+    bool other = t > DT_NONE && t <= DT_LAST && dtype_held(t) != t;
+    return other && dtype_held(t) == val(s->g, out)->dtype ? t : DT_NONE;
+}
+
+/* im: NULL where the driver made them. */
+static void define_outputs(ImportState *s, const RawNode *n, const Import *im, const ValueId *out)
 {
     for (uint32_t i = 0; i < n->nout; i++) {
         if (!*n->out[i])
@@ -95,7 +111,8 @@ static void define_outputs(ImportState *s, const RawNode *n, const ValueId *out)
         if (out[i] != NONE) {
             ValueId v = n->stop_out && n->stop_out[i] ? import_stopped(s, out[i]) : out[i];
             import_name_value(s, v, n->out[i]);
-            import_define(s, n->out[i], (Slot){.v = v});
+            Dtype declared = i == 0 ? declared_type(s, n, im, v) : DT_NONE;
+            import_define(s, n->out[i], (Slot){.v = v, .declared = declared});
         } else if (strmap_get(&s->env, n->out[i]) == NONE) {
             diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1), "its output %u is not supported", i);
         }
@@ -163,7 +180,7 @@ static void import_node(ImportState *s, RawNode *n)
                        "it must have as many outputs as inputs");
         for (uint32_t i = 0; i < n->nin; i++)
             out[i] = in[i] == NONE || stop_marker(n) ? in[i] : g_unary(g, OP_Identity, in[i]);
-        define_outputs(s, n, out);
+        define_outputs(s, n, NULL, out);
         return;
     }
     if (is_op(n, "", "Identity") && n->nin == 1 && n->nout == 1 && *n->in[0] && in[0] == NONE) {
@@ -194,7 +211,7 @@ static void import_node(ImportState *s, RawNode *n)
     if (n->bias != NONE && n->nout && out[0] != NONE)
         out[0] = with_bias(s, n, out[0]);
     diag_at(before);
-    define_outputs(s, n, out);
+    define_outputs(s, n, &im, out);
     stop_defined(s, n);
 }
 

@@ -27,6 +27,9 @@ typedef struct Import {
     /* to be filled; NONE on entry; those not im_wanted() may stay NONE */
     ValueId *out;
     bool training;                                      /* a loss is asked for */
+    /* of result 0: its type in the file, where the importer knows one that is narrower than the
+       graph's; DT_NONE on entry */
+    Dtype declared;
     struct ImportState *state;                          /* the driver's */
     const struct RawNode *node;                         /* the driver's */
 } Import;
@@ -48,6 +51,9 @@ bool im_floats(const Import *im, const char *name, double **at, int *n);
 bool im_strings(const Import *im, const char *name, const char ***at, int *n);
 /* small integer and half types arrive widened */
 bool im_tensor(const Import *im, const char *name, Tensor *t);
+
+/* The type that operand i has in the file; DT_NONE: that of the graph. */
+Dtype im_declared(const Import *im, uint32_t i);
 
 /* Where to point a diagnostic: at this node, operand i (-1: none). */
 Where im_where(const Import *im, int input);

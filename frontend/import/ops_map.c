@@ -94,28 +94,32 @@ void import_mod(Import *im)
     im->out[0] = g_binary(g, fmod ? OP_Fmod : OP_Mod, x, y);
 }
 
-/* The type of operand i where it is a tensor of the file. */
-static Dtype file_type(const Import *im, uint32_t i)
+/* An integer brought into the range of a narrower type that is computed in a wider one. */
+static ValueId wrap(Graph *g, ValueId x, Dtype to)
 {
-    const Model *m = im->state->m;
-    uint32_t init = strmap_get(&m->init_index, im->node->in[i]);
-    return init == NONE ? DT_NONE : m->init.at[init].dtype;
+    double span = (double)(UINT64_C(1) << 8 * dtype_size(to));
+    bool is_signed = dtype_is_signed(to);
+    if (is_signed)
+        x = g_add(g, x, g_like(g, x, span / 2));
+    x = g_binary(g, OP_Mod, x, g_like(g, x, span));
+    return is_signed ? g_sub(g, x, g_like(g, x, span / 2)) : x;
 }
 
-/* Bits of a type that is computed in a wider one would be those of the wider one. */
-static void refuse_narrow_bits(const Import *im)
+/* The type whose bits are meant; those of u64 are not held. */
+static Dtype bits_of(const Import *im)
 {
-    for (uint32_t i = 0; i < im->nin; i++) {
-        Dtype t = file_type(im, i);
-        if (t != DT_NONE && dtype_held(t) != t)
-            low_fatal(im, (int)i, "%s of %s is not supported", im->op_type, dtype_name(t));
-    }
+    Dtype t = im_declared(im, 0);
+    if (t == DT_U64)
+        low_fatal(im, 0, "%s of %s is not supported", im->op_type, dtype_name(t));
+    return t == DT_NONE ? low_dtype(im->g, low_need(im, 0)) : t;
 }
+
+static ValueId wrapped(Graph *g, ValueId x, Dtype t) { return dtype_held(t) == t ? x : wrap(g, x, t); }
 
 void import_bitwise_not(Import *im)
 {
-    refuse_narrow_bits(im);
-    im->out[0] = g_unary(im->g, OP_BitwiseNot, low_need(im, 0));
+    Dtype t = bits_of(im);
+    im->out[0] = wrapped(im->g, g_unary(im->g, OP_BitwiseNot, low_need(im, 0)), t);
 }
 
 /* floor(x / 2^s) for 0 <= s <= 32. */
@@ -134,27 +138,26 @@ void import_bit_shift(Import *im)
 {
     Graph *g = im->g;
     ValueId x = low_need(im, 0), s = low_need(im, 1);
-    Dtype t = low_dtype(g, x);
+    Dtype t = low_dtype(g, x), bits = bits_of(im);
     const char *way = im_str(im, "direction", "");
     bool left = strcmp(way, "LEFT") == 0;
-    refuse_narrow_bits(im);
     if (!left && strcmp(way, "RIGHT") != 0)
         low_fatal(im, -1, "direction is neither LEFT nor RIGHT");
     if (t != DT_I32 && t != DT_I64)
         low_fatal(im, 0, "BitShift of %s", dtype_name(t));
     x = g_cast(g, x, DT_I64);
     s = g_cast(g, s, DT_I64);
-    ValueId zero = g_like(g, s, 0), most = g_like(g, s, t == DT_I32 ? 31 : 63),
+    ValueId zero = g_like(g, s, 0), most = g_like(g, s, 8.0 * (double)dtype_size(bits) - 1),
             half = g_like(g, s, 32);
     ValueId out =
         g_binary(g, OP_Or, g_binary(g, OP_Less, s, zero), g_binary(g, OP_Greater, s, most));
-    s = g_where(g, out, most, s);
+    s = g_where(g, out, g_like(g, s, 63), s);
     ValueId first = g_binary(g, OP_Min, s, half), second = g_sub(g, s, first),
             two = g_like(g, s, 2), y;
     if (left) {
         y = g_mul(g, g_mul(g, x, g_binary(g, OP_Pow, two, first)),
                   g_binary(g, OP_Pow, two, second));
-        y = g_where(g, out, zero, y);
+        y = g_where(g, out, zero, wrapped(g, y, bits));
     } else {
         y = shift_right(g, shift_right(g, x, first), second);
     }
@@ -176,17 +179,6 @@ void import_isinf(Import *im)
 }
 
 /* ---- casts ---- */
-
-/* An integer brought into the range of a narrower type that is computed in a wider one. */
-static ValueId wrap(Graph *g, ValueId x, Dtype to)
-{
-    double span = (double)(UINT64_C(1) << 8 * dtype_size(to));
-    bool is_signed = dtype_is_signed(to);
-    if (is_signed)
-        x = g_add(g, x, g_like(g, x, span / 2));
-    x = g_binary(g, OP_Mod, x, g_like(g, x, span));
-    return is_signed ? g_sub(g, x, g_like(g, x, span / 2)) : x;
-}
 
 static ValueId cast(const Import *im, ValueId x, int64_t to)
 {

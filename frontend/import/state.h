@@ -9,7 +9,12 @@
 #include "frontend/names/param.h"
 
 /* What a name of the model stands for. */
-typedef struct { ValueId v; bool is_sequence; Ids sequence; } Slot;
+typedef struct {
+    ValueId v;
+    bool is_sequence;
+    Ids sequence;
+    Dtype declared; /* its type in the file, where the graph holds it in another; else DT_NONE */
+} Slot;
 
 typedef struct ImportState {
     Graph *g;

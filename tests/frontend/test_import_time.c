@@ -1,6 +1,6 @@
 /*
- * test_import_time.c - the importers of sequences and of samples of images: a node unrolled or made
- * of gathers, against PyTorch's values and gradients in float64.
+ * test_import_time.c - the importers of sequences, of samples of images and of quantised numbers: a
+ * node unrolled, made of gathers or of rounding, against PyTorch's values and gradients in float64.
  */
 #include "import_one.h"
 
@@ -208,8 +208,26 @@ static void test_grid_sample_nan(void)
     arena_free(t->arena);
 }
 
+/* ---- quantised and at once dequantised: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, 0, 255) ---- */
+
+static void test_fake_quantise(void)
+{
+    T *t = begin();
+    ValueId x = input(t, S(6), V(-0.3, -0.04, 0, 0.24, 25.52, 100)), dx[2];
+    ValueId v[2] = {g_mul(t->g, x, g_like(t->g, x, 1.0000000001)), g_scalar(t->g, DT_F64, 0.1)};
+    lower(t, OP_QuantizeLinear, 13, "", 2, v, 1);
+    v[0] = t->out[0];
+    lower(t, OP_DequantizeLinear, 13, "", 2, v, 1);
+    differentiate(t, t->out[0], NONE, dx);
+    Tensor *at = evaluate(t);
+    ok(close_to(&at[t->out[0]], V(0, 0, 0, 0.2, 25.5, 25.5)), "QuantizeLinear, DequantizeLinear");
+    ok(close_to(&at[dx[0]], V(0, 1, 1, 1, 1, 0)), "their gradient goes straight through");
+    arena_free(t->arena);
+}
+
 int main(void)
 {
+    test_fake_quantise();
     test_recurrent();
     test_grid_sample();
     test_grid_sample_nan();
