@@ -87,7 +87,8 @@ static ValueId with_bias(ImportState *s, const RawNode *n, ValueId v)
     return g_add(g, v, bias);
 }
 
-/* The file's type of result 0, where the graph holds another: said by the node, or its operand's. */
+/* The file's type of result 0, where the graph holds another: said by the node, or its
+   operand's. */
 static Dtype declared_type(ImportState *s, const RawNode *n, const Import *im, ValueId out)
 {
     const Onnx__AttributeProto *a = is_op(n, "", "Constant") ? raw_attr(n, "value") : NULL;

@@ -114,7 +114,10 @@ static Dtype bits_of(const Import *im)
     return t == DT_NONE ? low_dtype(im->g, low_need(im, 0)) : t;
 }
 
-static ValueId wrapped(Graph *g, ValueId x, Dtype t) { return dtype_held(t) == t ? x : wrap(g, x, t); }
+static ValueId wrapped(Graph *g, ValueId x, Dtype t)
+{
+    return dtype_held(t) == t ? x : wrap(g, x, t);
+}
 
 void import_bitwise_not(Import *im)
 {

@@ -10,7 +10,8 @@
  * same reason: the dimension that the samples are in is outermost, so that microbatches have their
  * rows together.
  *
- * So every expert computes every row, where a program that counts would compute the few it is given.
+ * So every expert computes every row, where a program that counts would compute the few that it is
+ * given.
  */
 #include <string.h>
 

@@ -4,10 +4,15 @@
  */
 #include "import_one.h"
 
-/* ---- recurrence: three steps of one sample, torch.nn.RNN, GRU, LSTM; gates in ONNX's order ---- */
+/* ---- recurrence: three steps of a sample, torch.nn.RNN, GRU, LSTM; gates in ONNX's order ---- */
 
 // clang-format off
-static const struct { Op op; int gates; const char *attrs; double y[6], dx[6], dw[16], dr[16]; } recurrent[] = {
+static const struct {
+    Op op;
+    int gates;
+    const char *attrs;
+    double y[6], dx[6], dw[16], dr[16];
+} recurrent[] = {
     {OP_RNN, 1, "",
      {0.95993047785727403, 0.9718398109731069, 0.99726230667148985, 0.99983390933216998,
       0.97575279435091788, 0.99564012124322132},
@@ -208,7 +213,7 @@ static void test_grid_sample_nan(void)
     arena_free(t->arena);
 }
 
-/* ---- quantised and at once dequantised: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, 0, 255) ---- */
+/* ---- quantised, dequantised: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, 0, 255) ---- */
 
 static void test_fake_quantise(void)
 {
