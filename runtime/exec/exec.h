@@ -13,6 +13,7 @@
 #include "io/results.h"
 #include "io/store.h"
 #include "io/trace.h"
+#include "watchdog.h"
 #include "optim/loss_scale.h"
 
 /* What the ranks of a process share, and ranks of different processes must agree on. */
@@ -52,6 +53,7 @@ typedef struct {
     Trace trace;
     Log log;
     HostCopy files;         /* tensors from and to files */
+    Watchdog *watchdog;     /* NULL: none */
     Saver *saver;           /* NULL: no checkpoints */
     int ends;               /* asked by a signal: not all steps run */
     int64_t updates, saved; /* of the optimizer; the step of the newest checkpoint */

@@ -37,7 +37,9 @@ static PpStatus rank_run(Rank *r, PpStatus prepared)
     TRY(log_config(&r->log, &r->group, &config, &r->memory));
     log_resumed(&r->log, &run->from, run->data.start.step);
     TRY(log_memory(&r->log, &r->group, run->sched, &r->memory));
+    TRY(watchdog_open(&r->watchdog, &r->group, run->sched, run->opt->watchdog));
     PpStatus s = steps_run(r);
+    watchdog_step(r->watchdog, -1);
     if (s != PP_OK && !pp_failure_told()) { /* in the middle of a step nobody can be asked */
         if (s != PP_ERR_PEER && pp_failure_first())
             pp_failure_print();

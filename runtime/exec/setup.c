@@ -228,6 +228,7 @@ PpStatus rank_open(Rank *r)
 void rank_close(Rank *r)
 {
     log_close(&r->log);
+    watchdog_close(r->watchdog);
     saver_close(r->saver);
     overlap_thread_close(r->overlap);
     r->dev.op->enter(&r->dev);

@@ -91,6 +91,7 @@ PpStatus steps_run(Rank *r)
         StepLog log = {.step = step + 1, .lr = optim_rate(run->opt, step, run->data.steps)};
         double start = pp_now();
         r->feed.loss_scale = r->scale.scale;
+        watchdog_step(r->watchdog, step);
         TRY(run_passes(r, step));
         if (run->until)
             return PP_OK;
@@ -99,6 +100,7 @@ PpStatus steps_run(Rank *r)
             TRY(train_end(r, step, &log));
         else
             TRY(r->group.op->sum(&r->group, r->results.norm, 1));
+        watchdog_step(r->watchdog, -1);
         log.loss = r->results.norm[0];
         log.seconds = pp_now() - start;
         TRY(log_step(&r->log, &log));

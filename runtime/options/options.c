@@ -102,6 +102,7 @@ static const Spec specs[] = {
     {"log-json",      K_TEXT, AT(log_json),     0, "FILE|-",  "a line of JSON with the configuration, then one a step; -: on standard output, instead of the lines there"},
     {"trace",         K_TEXT, AT(trace),        0, "FILE.json", "Chrome trace of the actions of every rank"},
     {"until",         K_TEXT, AT(until),        0, "ACTION",  "stop in the first step when ACTION has run (1B3: stage 1, backward of microbatch 3), print the state"},
+    {"watchdog",      K_INT,  AT(watchdog),     0, "SECONDS", "of processes: end a job that has not moved on for so long, or for 20 steps, and say where (default 30; 0: never)"},
     {"verbose",       K_FLAG, AT(verbose),      0, NULL,      "also the activations' least possible bytes, messages, threads, microbatches alive"},
     {"quiet",         K_FLAG, AT(quiet),        0, NULL,      "no lines on standard output"},
 };
@@ -353,6 +354,7 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
                    .placement = SCHED_PLACE_DEFAULT,
                    .buffers = -1,
                    .on_nonfinite = "stop",
+                   .watchdog = 30,
                    .offload_time = 1,
                    .lr = {.schedule = "constant", .decay_ratio = -1},
                    .optim = {

@@ -1,0 +1,374 @@
+/*
+ * watchdog.c - in: what each process does, and what it hears of the others in datagrams; out:
+ * nothing, or the end of a job that does not move on, with the rank and action that it hangs in.
+ *
+ * A datagram may get lost: the next one says all again.  A token that rank 0 draws tells those of
+ * this job from any others.  Times are ages, so that clocks need not agree.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "watchdog.h"
+
+#include "core/core.h"
+#include "schedule/trace.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { RING = 256, MEDIAN = 31, MONITORS = 2, PERIOD_MS = 250, MEDIAN_STEPS = 20, ENDED = -1 };
+
+typedef struct {
+    int32_t op, step;
+    double waits, runs, done; /* ages in seconds; below 0: not yet */
+} Entry;
+
+typedef struct {
+    uint64_t token;
+    int32_t rank, n;        /* entries, the oldest first */
+    int32_t active, first;  /* in a step, or ENDED; it may be the run's first */
+    double quiet, median;   /* since an action began or ended; of the last steps */
+    Entry entry[RING];
+} Beat;
+
+typedef struct {
+    char host[64];
+    int port;
+    uint64_t token;
+} Address;
+
+struct Watchdog {
+    const Schedule *schedule;
+    int rank, ranks, socket;
+    double limit;
+    uint64_t token;
+    Address *address;                    /* of all ranks */
+    struct sockaddr_storage to[MONITORS];
+    socklen_t to_bytes[MONITORS];        /* 0: nobody to send to */
+    pthread_t thread;
+    int has_thread, ends;                /* atomic */
+    /* of the rank's own thread, read by the watchdog's */
+    pthread_mutex_t lock;
+    Entry ring[RING]; /* times, not ages */
+    int64_t n;        /* entries so far */
+    int active, steps;
+    double moved, step_begin, last[MEDIAN];
+    /* monitors: what was heard */
+    Beat *beat;
+    double *heard; /* when; 0: never */
+};
+
+/* ---- what the rank does ---- */
+
+void watchdog_note(Watchdog *w, int op, WatchState state)
+{
+    if (!w)
+        return;
+    double now = pp_now();
+    pthread_mutex_lock(&w->lock);
+    w->moved = now;
+    if (state == WATCH_WAITS)
+        w->ring[w->n++ % RING] = (Entry){op, w->steps, now, -1, -1};
+    else if (w->n > 0)
+        *(state == WATCH_RUNS ? &w->ring[(w->n - 1) % RING].runs
+                              : &w->ring[(w->n - 1) % RING].done) = now;
+    pthread_mutex_unlock(&w->lock);
+}
+
+void watchdog_step(Watchdog *w, int64_t step)
+{
+    if (!w)
+        return;
+    double now = pp_now();
+    pthread_mutex_lock(&w->lock);
+    if (w->active)
+        w->last[w->steps++ % MEDIAN] = now - w->step_begin;
+    w->active = step >= 0;
+    w->step_begin = w->moved = now;
+    pthread_mutex_unlock(&w->lock);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(const Watchdog *w)
+{
+    double sorted[MEDIAN];
+    int n = w->steps < MEDIAN ? w->steps : MEDIAN;
+    memcpy(sorted, w->last, sizeof sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, ascending);
+    return n ? sorted[n / 2] : 0;
+}
+
+static double age(double now, double at) { return at < 0 ? -1 : now - at; }
+
+static size_t compose(Watchdog *w, Beat *b)
+{
+    double now = pp_now();
+    pthread_mutex_lock(&w->lock);
+    *b = (Beat){.token = w->token,
+                .rank = w->rank,
+                .active = w->active,
+                .first = w->steps == 0,
+                .quiet = now - w->moved,
+                .median = median(w)};
+    for (int64_t i = w->n > RING ? w->n - RING : 0; i < w->n; i++) {
+        const Entry *e = &w->ring[i % RING];
+        b->entry[b->n++] = (Entry){e->op, e->step, age(now, e->waits), age(now, e->runs),
+                                   age(now, e->done)};
+    }
+    pthread_mutex_unlock(&w->lock);
+    return offsetof(Beat, entry) + (size_t)b->n * sizeof *b->entry;
+}
+
+/* ---- the verdict ---- */
+
+static void action_text(const Watchdog *w, int rank, char *to, size_t n)
+{
+    const Beat *b = &w->beat[rank];
+    const SchedRow *row = &w->schedule->row[rank];
+    if (!b->n || b->entry[b->n - 1].op >= row->n) {
+        snprintf(to, n, "%s", b->n ? "the end of the step" : "no action yet");
+        return;
+    }
+    const Entry *e = &b->entry[b->n - 1];
+    char text[80], microbatch[32] = "";
+    sched_action_text(text, sizeof text, &row->a[e->op]);
+    if (row->a[e->op].microbatch >= 0)
+        snprintf(microbatch, sizeof microbatch, ", microbatch %d", row->a[e->op].microbatch);
+    snprintf(to, n, "action %s of stage %d%s, which %s", text, row->a[e->op].stage, microbatch,
+             e->done >= 0   ? "is done"
+             : e->runs >= 0 ? "has begun"
+                            : "waits for a message");
+}
+
+/* All rings, in a file of the folder that the program was started in. */
+static void write_rings(const Watchdog *w, const char *path)
+{
+    double most = 0, now = pp_now();
+    FILE *f = fopen(path, "w");
+    if (!f)
+        return;
+    for (int k = 0; k < w->ranks; k++)
+        if (w->beat[k].n && w->beat[k].entry[0].waits + now - w->heard[k] > most)
+            most = w->beat[k].entry[0].waits + now - w->heard[k];
+    sched_trace_open(f, "the last actions of each rank", w->ranks);
+    for (int k = 0; k < w->ranks; k++)
+        for (int i = 0; i < w->beat[k].n; i++) {
+            const Entry *e = &w->beat[k].entry[i];
+            double shift = most - (now - w->heard[k]), waits = shift - e->waits,
+                   runs = e->runs < 0 ? shift : shift - e->runs,
+                   done = e->done < 0 ? shift : shift - e->done;
+            if (e->op >= w->schedule->row[k].n)
+                continue;
+            const SchedAction *a = &w->schedule->row[k].a[e->op];
+            if (runs > waits)
+                sched_trace_wait(f, k, a, e->step + 1, waits * 1e6, (runs - waits) * 1e6);
+            if (e->runs >= 0)
+                sched_trace_event(f, k, a, e->step + 1, runs * 1e6, (done - runs) * 1e6);
+        }
+    sched_trace_close(f);
+    fclose(f);
+}
+
+static void end_job(const Watchdog *w, int rank, double seconds, const char *what)
+{
+    static const char path[] = "watchdog.json";
+    char text[200];
+    action_text(w, rank, text, sizeof text);
+    write_rings(w, path);
+    fprintf(stderr,
+            "pipeline: error: rank %d on %s %s for %.0f s: it is in step %d, %s; the last actions "
+            "of all ranks are in %s\n",
+            rank, w->address[rank].host, what, seconds,
+            w->beat[rank].n ? w->beat[rank].entry[w->beat[rank].n - 1].step + 1 : 1, text, path);
+    fflush(stderr);
+    _exit(PP_ERR_IO); /* mpirun and srun end the others */
+}
+
+/* Of all that wait, the one that others wait for: it computes, or has been at it for longest. */
+static int slowest(const Watchdog *w)
+{
+    int found = 0;
+    double worst = -1;
+    for (int k = 0; k < w->ranks; k++) {
+        const Beat *b = &w->beat[k];
+        const Entry *e = b->n ? &b->entry[b->n - 1] : NULL;
+        double weight = b->quiet + (e && e->runs >= 0 && e->done < 0 ? 1e9 : 0);
+        if (weight > worst) {
+            worst = weight;
+            found = k;
+        }
+    }
+    return found;
+}
+
+static void judge(const Watchdog *w)
+{
+    double now = pp_now(), limit = MEDIAN_STEPS * w->beat[w->rank].median, least = 1e30;
+    limit = limit > w->limit ? limit : w->limit;
+    int all = 1;
+    for (int k = 0; k < w->ranks; k++) {
+        double silent = now - w->heard[k];
+        if (w->heard[k] && w->beat[k].active != ENDED && silent > limit)
+            end_job(w, k, silent, "has been silent");
+        all &= w->heard[k] && w->beat[k].active == 1; /* else it opens its files, or saves */
+        double quiet = w->beat[k].quiet + silent;
+        least = quiet < least ? quiet : least;
+    }
+    /* A first step may well take long: nobody knows yet how long steps are */
+    if (all && least > limit * (w->beat[w->rank].first ? 10 : 1)) {
+        int k = slowest(w);
+        end_job(w, k, w->beat[k].quiet, "has not moved on");
+    }
+}
+
+static void hear(Watchdog *w)
+{
+    static _Thread_local Beat b;
+    ssize_t n;
+    while ((n = recv(w->socket, &b, sizeof b, MSG_DONTWAIT)) > 0) {
+        size_t bytes = (size_t)n;
+        if (bytes < offsetof(Beat, entry) || b.token != w->token || b.rank < 0 ||
+            b.rank >= w->ranks || b.n < 0 || b.n > RING ||
+            bytes != offsetof(Beat, entry) + (size_t)b.n * sizeof *b.entry)
+            continue;
+        memcpy(&w->beat[b.rank], &b, bytes);
+        w->heard[b.rank] = pp_now();
+    }
+}
+
+static void tell(const Watchdog *w, const Beat *b, size_t bytes)
+{
+    for (int k = 0; k < MONITORS; k++)
+        if (w->to_bytes[k])
+            sendto(w->socket, b, bytes, MSG_DONTWAIT | MSG_NOSIGNAL,
+                   (const struct sockaddr *)&w->to[k], w->to_bytes[k]);
+}
+
+/* The job was stopped as a whole and goes on: what was heard is as old as that. */
+static void forgive(Watchdog *w, double *last)
+{
+    double now = pp_now(), gap = now - *last;
+    for (int k = 0; k < w->ranks && gap > 1; k++)
+        if (w->heard[k])
+            w->heard[k] += gap;
+    *last = now;
+}
+
+static void *thread_main(void *p)
+{
+    Watchdog *w = p;
+    static _Thread_local Beat mine;
+    double last = pp_now();
+    while (!__atomic_load_n(&w->ends, __ATOMIC_ACQUIRE)) {
+        size_t bytes = compose(w, &mine);
+        tell(w, &mine, bytes);
+        if (w->beat) {
+            forgive(w, &last);
+            memcpy(&w->beat[w->rank], &mine, bytes);
+            w->heard[w->rank] = pp_now();
+            hear(w);
+            /* rank 1 looks at rank 0 only, which looks at all others */
+            if (w->rank == 0)
+                judge(w);
+            else if (w->heard[0] && w->beat[0].active != ENDED &&
+                     pp_now() - w->heard[0] > 1.5 * w->limit + MEDIAN_STEPS * mine.median)
+                end_job(w, 0, pp_now() - w->heard[0], "has been silent");
+        }
+        usleep(PERIOD_MS * 1000);
+    }
+    size_t bytes = compose(w, &mine);
+    mine.active = ENDED;
+    for (int i = 0; i < 3; i++) /* one of them arrives */
+        tell(w, &mine, bytes);
+    return NULL;
+}
+
+/* ---- opening ---- */
+
+static int open_socket(Watchdog *w, Address *mine)
+{
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
+    socklen_t n = sizeof any;
+    w->socket = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (w->socket < 0 || bind(w->socket, (const struct sockaddr *)&any, sizeof any) ||
+        getsockname(w->socket, (struct sockaddr *)&any, &n))
+        return 0;
+    mine->port = ntohs(any.sin_port);
+    return gethostname(mine->host, sizeof mine->host - 1) == 0;
+}
+
+/* The address of a monitor; none where its name means nothing here: it then misses this rank. */
+static void find(Watchdog *w, int monitor, const Address *mine)
+{
+    const Address *a = &w->address[monitor];
+    struct addrinfo want = {.ai_family = AF_INET, .ai_socktype = SOCK_DGRAM}, *got = NULL;
+    char port[16];
+    snprintf(port, sizeof port, "%d", a->port);
+    if (getaddrinfo(strcmp(a->host, mine->host) ? a->host : "127.0.0.1", port, &want, &got))
+        return;
+    memcpy(&w->to[monitor], got->ai_addr, got->ai_addrlen);
+    w->to_bytes[monitor] = got->ai_addrlen;
+    freeaddrinfo(got);
+}
+
+PpStatus watchdog_open(Watchdog **out, Group *g, const Schedule *s, int seconds)
+{
+    if (!g->processes || g->ranks < 2 || seconds <= 0)
+        return PP_OK;
+    Watchdog *w = *out = calloc(1, sizeof *w);
+    Address mine = {{0}, 0, 0};
+    if (w)
+        w->address = zeroed(g->ranks, sizeof *w->address);
+    if (w && g->rank < MONITORS) {
+        w->beat = zeroed(g->ranks, sizeof *w->beat);
+        w->heard = zeroed(g->ranks, sizeof *w->heard);
+    }
+    int room = w && w->address && (g->rank >= MONITORS || (w->beat && w->heard));
+    TRY(group_agree(g, room ? PP_OK : pp_no_memory()));
+    w->schedule = s;
+    w->rank = g->rank;
+    w->ranks = g->ranks;
+    w->limit = seconds;
+    pthread_mutex_init(&w->lock, NULL);
+    int opened = open_socket(w, &mine) && getrandom(&mine.token, sizeof mine.token, 0) > 0;
+    TRY(group_agree(g, opened ? PP_OK
+                              : pp_fail(PP_ERR_IO, "the watchdog has no socket; --watchdog 0 runs "
+                                                   "without it")));
+    TRY(g->op->gather(g, &mine, sizeof mine, w->address));
+    w->token = w->address[0].token;
+    for (int k = 0; k < MONITORS && k < g->ranks; k++)
+        if (k != g->rank)
+            find(w, k, &mine);
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    w->has_thread = pthread_create(&w->thread, NULL, thread_main, w) == 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return w->has_thread ? PP_OK : pp_fail(PP_ERR_IO, "no thread could be started for --watchdog");
+}
+
+void watchdog_close(Watchdog *w)
+{
+    if (!w)
+        return;
+    __atomic_store_n(&w->ends, 1, __ATOMIC_RELEASE);
+    if (w->has_thread)
+        pthread_join(w->thread, NULL);
+    if (w->socket >= 0)
+        close(w->socket);
+    pthread_mutex_destroy(&w->lock);
+    free(w->address), free(w->beat), free(w->heard), free(w);
+}

@@ -1,0 +1,27 @@
+/*
+ * watchdog.h - a run of several processes that does not move on ends, and says where.
+ *
+ * Each process keeps its last actions in a ring, and a thread of it sends the ring to ranks 0 and 1
+ * four times a second.  Rank 0 (rank 1, should rank 0 be silent) ends the job when a rank has been
+ * silent, or no rank has finished an action, for longer than --watchdog seconds and 20 median steps.
+ * It names the rank and its action, and writes all rings as a Chrome trace.  MPI is not used for
+ * this: it is what the others wait in.  A process that dies is noticed by mpirun or srun.
+ */
+#ifndef PP_WATCHDOG_H
+#define PP_WATCHDOG_H
+
+#include "net/group.h"
+#include "schedule/schedule.h"
+
+typedef struct Watchdog Watchdog;
+
+/* All ranks call it; *w stays NULL where ranks are threads, or seconds is 0 */
+PpStatus watchdog_open(Watchdog **w, Group *g, const Schedule *s, int seconds);
+void watchdog_close(Watchdog *w); /* NULL: nothing, as for all of these */
+/* The op of the rank's row waits for messages, runs, is done. */
+typedef enum { WATCH_WAITS, WATCH_RUNS, WATCH_DONE } WatchState;
+void watchdog_note(Watchdog *w, int op, WatchState state);
+/* A step begins (from 0); -1: something else is done now, that may take any time */
+void watchdog_step(Watchdog *w, int64_t step);
+
+#endif
