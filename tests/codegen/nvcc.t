@@ -47,6 +47,10 @@ for dir in "$top"/models/*/ "$top"/models/special/*/; do
     folders+=("$work/$name") names+=("$name")
     [ ${#folders[@]} -lt 4 ] || flush
 done
+for type in bf16 f16; do
+    ok "gpt-ts in $type: split for CUDA" split_case "$top/models/gpt-ts" "$work/gpt-ts.$type" --target cuda --dtype $type
+    folders+=("$work/gpt-ts.$type") names+=("gpt-ts in $type")
+done
 flush
 is "for CUDA alone there is no C" "$(ls "$work"/mlp-ts/stage*.c 2>/dev/null)" ""
 plan_done
