@@ -499,7 +499,7 @@ int main(void)
 {
     char dir[] = "/tmp/test_nest.XXXXXX";
     /* of vjp_cases.h: losses of its own tests */
-    (void)make_loss, (void)net_state, (void)net_blocks;
+    (void)make_loss, (void)net_state, (void)net_blocks, (void)net_attentions;
     if (!mkdtemp(dir))
         return 1;
     order_of_rows();
