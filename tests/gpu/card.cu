@@ -2,7 +2,8 @@
  * card.cu - what the card can do: name, and its peaks in two ways.  Out: lines `name value` for
  * tests/gpu/run:
  *
- *     fp32, tf32    TFLOP/s by multiprocessors x units x clock; 0: not known for this architecture
+ *     fp32, tf32, bf16  TFLOP/s by multiprocessors x units x clock, of bfloat16 twice TF32's on all of
+ *                   them; 0: not known for this architecture
  *     gbs           GB/s by memory clock x bus width; 0: the driver does not say
  *     sgemm, tgemm  TFLOP/s measured: a product of 8192 x 8192 x 8192 by cuBLAS in float32, and in
  * TF32 copy          GB/s measured: bytes read and written by a copy of 1 GiB
@@ -118,7 +119,7 @@ int main(int argc, char **argv) {
     printf("card %s\n", p.name);
     printf("cc %d%d\ndevices %d\nmemory %.1f\n", p.major, p.minor, count,
            static_cast<double>(p.totalGlobalMem) / 1073741824.0);
-    printf("fp32 %.4g\ntf32 %.4g\n", clocks * fp32, clocks * tf32);
+    printf("fp32 %.4g\ntf32 %.4g\nbf16 %.4g\n", clocks * fp32, clocks * tf32, clocks * 2 * tf32);
     printf("gbs %.4g\n", 2e3 * attribute(cudaDevAttrMemoryClockRate) *
                              attribute(cudaDevAttrGlobalMemoryBusWidth) / 8 * 1e-9);
     products(s, argc > 1 ? atoi(argv[1]) : 8192);

@@ -49,7 +49,7 @@ compile_cu() {
     fi
 }
 
-# The card's name and peaks: into variables peak_fp32 peak_tf32 peak_gbs peak_sgemm peak_tgemm peak_copy, and as a table.
+# The card's name and peaks: into variables peak_fp32 peak_tf32 peak_bf16 peak_gbs peak_sgemm peak_tgemm peak_copy, and as a table.
 card() {
     local name value most small=()
     [ $mode = cuda ] || small=(256 8)
@@ -60,7 +60,7 @@ card() {
     # a process on a card takes half a GiB before it does anything
     most=$(awk -v m="$peak_memory" 'BEGIN { printf "%d", 1 + m }')
     [ $mode = shim ] || [ "$jobs" -le "$most" ] || jobs=$most
-    echo "$peak_card: float32 $peak_fp32 TFLOP/s (measured $peak_sgemm), TF32 $peak_tf32 (measured $peak_tgemm), memory $peak_gbs GB/s (measured $peak_copy), $peak_memory GiB"
+    echo "$peak_card: float32 $peak_fp32 TFLOP/s (measured $peak_sgemm), TF32 $peak_tf32 (measured $peak_tgemm), bfloat16 $peak_bf16, memory $peak_gbs GB/s (measured $peak_copy), $peak_memory GiB"
 }
 
 # build PROGRAM GOAL: a program of $dir; all of them share the objects of one runtime

@@ -21,11 +21,11 @@ gpt_data() {
         "$tools/make_tokens" --rows $((microbatches * gpt_rows)) --seq "$gpt_seq" --vocab "$gpt_vocab" -o "$dir/$gpt"
 }
 
-# train STAGES OPTION...: steps of the GPT; log and output into $run
+# train PROGRAM OPTION...: steps of the GPT, PROGRAM as its folder, "2" or "2.bf16"; log and output into $run
 train() {
-    local stages=$1 data=$dir/$gpt; shift
+    local folder=$1 data=$dir/$gpt; shift
     mkdir -p "$run"
-    timeout 600 "$data/$stages/$program" train --device cuda --ranks "$stages" --data "input_ids=$data/x.npy" --data "target=$data/target.npy" \
+    timeout 600 "$data/$folder/$program" train --device cuda --ranks "${folder%.*}" --data "input_ids=$data/x.npy" --data "target=$data/target.npy" \
         --batch $((microbatches * gpt_rows)) --microbatches $microbatches --schedule 1f1b --optimizer adamw --lr 1e-4 --log-json "$run/log.json" "$@" >"$run/out" 2>&1 ||
         { cat "$run/out"; return 1; }
 }
@@ -48,17 +48,25 @@ line() {
     printf '%s\t%s\n' "$1" "$2" >>"$results/times"
 }
 
+# The peak of a precision, and the program of so many stages that computes in it.
+peak_of() { case $1 in float32) echo "$peak_fp32" ;; TF32) echo "$peak_tf32" ;; *) echo "$peak_bf16" ;; esac; }
+folder_of() { [ "$2" = bfloat16 ] && echo "$1.bf16" || echo "$1"; }
+
 near() { awk -v a="$1" -v b="$2" -v by="$3" 'BEGIN { exit !(a - b <= by && b - a <= by) }'; }
 
 time_pipelines() {
-    local stages precision options run loss=''
+    local stages precision options folder run loss=''
     for stages in 1 2 4; do
-        ok "gpt, $stages stages: builds for the card" build "$gpt/$stages" "$program" || continue
-        for precision in float32 TF32; do
-            options=(); [ $precision = float32 ] || options=(--tf32)
+        for precision in float32 TF32 bfloat16; do
+            [ $mode$precision != shimbfloat16 ] || [ $stages = 1 ] || continue
+            folder=$(folder_of $stages $precision)
+            [ $precision = TF32 ] || ok "gpt, $stages stages, $precision: builds for the card" build "$gpt/$folder" "$program" || continue
+            options=(); [ $precision != TF32 ] || options=(--tf32)
             run=$results/gpt.$stages.$precision
-            ok "gpt, $stages stages, $precision: trains" train "$stages" --steps $steps "${options[@]}" || continue
-            line "ppsplit, $stages stages, $precision" "$(median_seconds "$run/log.json")" "$([ $precision = TF32 ] && echo "$peak_tf32" || echo "$peak_fp32")" "$(planned_memory "$run/out")"
+            ok "gpt, $stages stages, $precision: trains" train "$folder" --steps $steps "${options[@]}" || continue
+            line "ppsplit, $stages stages, $precision" "$(median_seconds "$run/log.json")" "$(peak_of $precision)" "$(planned_memory "$run/out")"
+            # a score of 8 bits is off by 2^-9 of itself, the loss by as much of a logit, and those of an untrained model are below 1
+            [ $precision != bfloat16 ] || ok "gpt, $stages stages, bfloat16: the loss of float32" near "$(first_loss "$run/log.json")" "$loss" 1e-2
             [ $precision = float32 ] || continue
             # untrained, all tokens are equally likely but for noise; and stages change nothing
             loss=${loss:-$(first_loss "$run/log.json")}
@@ -72,12 +80,12 @@ time_pipelines() {
 time_torch() {
     local mode_of options seconds memory name ours
     [ "$mode" = cuda ] && python3 -c 'import torch; assert torch.cuda.is_available()' >/dev/null 2>&1 || { echo "PyTorch: not here"; return; }
-    for options in "" "--compile" "--sdpa" "--compile --sdpa" "--tf32" "--tf32 --compile" "--tf32 --sdpa" "--tf32 --compile --sdpa"; do
+    for options in {,--tf32,--bf16}" "{,--compile}" "{,--sdpa}; do
         # shellcheck disable=SC2086
         IFS=$'\t' read -r name seconds memory _ < <(timeout 600 python3 "$top/tests/gpu/torch_gpt.py" $sizes --microbatches $microbatches --steps $steps $options 2>"$results/torch.err") ||
             { echo "PyTorch $options: $(tail -n 1 "$results/torch.err")"; continue; }
-        case $options in *tf32*) mode_of=TF32 ;; *) mode_of=float32 ;; esac
-        line "PyTorch $name" "$seconds" "$([ $mode_of = TF32 ] && echo "$peak_tf32" || echo "$peak_fp32")" "$memory GiB"
+        case $options in *tf32*) mode_of=TF32 ;; *bf16*) mode_of=bfloat16 ;; *) mode_of=float32 ;; esac
+        line "PyTorch $name" "$seconds" "$(peak_of $mode_of)" "$memory GiB"
         ours=$(sed -n "s/^ppsplit, 1 stages, $mode_of\t//p" "$results/times")
         [ -z "$ours" ] || awk -v t="$seconds" -v o="$ours" -v n="$name" 'BEGIN { printf "    PyTorch %s takes %.3f times as long as ppsplit unsplit\n", n, t / o }'
     done
@@ -86,8 +94,8 @@ time_torch() {
 # What one stage's kernels reach, by kind, from a profile: TFLOP/s and GB/s beside the peaks.
 kinds() {
     local precision=$1 peak=$2 options=() run=$results/gpt.profile.$1
-    [ "$precision" = float32 ] || options=(--tf32)
-    PP_PROFILE=$run.tsv CUDA_MODULE_LOADING=EAGER ok "gpt, unsplit, $precision: a profile" train 1 --steps 3 "${options[@]}" || return
+    [ "$precision" != TF32 ] || options=(--tf32)
+    PP_PROFILE=$run.tsv CUDA_MODULE_LOADING=EAGER ok "gpt, unsplit, $precision: a profile" train "$(folder_of 1 "$precision")" --steps 3 "${options[@]}" || return
     echo
     echo "kernels of the unsplit GPT, $precision: 3 steps; of the peaks $peak TFLOP/s and $peak_gbs GB/s"
     awk -F'\t' -v flops="$peak" -v gbs="$peak_gbs" '
@@ -124,5 +132,6 @@ time_all() {
     time_torch
     kinds float32 "$peak_fp32"
     kinds TF32 "$peak_tf32"
+    kinds bfloat16 "$peak_bf16"
     rm -f "$dir/$gpt"/gpt.onnx "$dir/$gpt"/gpt.onnx.data
 }

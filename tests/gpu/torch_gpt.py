@@ -1,8 +1,9 @@
 """torch_gpt.py - the GPT of models/make_gpt.c in PyTorch, timed as tests/gpu/run times ours: the same sizes, microbatches, optimizer and precision.
 
 Prints one line: mode, median seconds of a step, peak memory in GiB, the first loss.
-    python3 torch_gpt.py --vocab 50304 --dim 768 --layers 12 --heads 12 --seq 1024 --rows 4 --microbatches 8 [--tf32] [--compile] [--sdpa]
-Attention is written out, as the exported model has it; --sdpa uses PyTorch's fused one.
+    python3 torch_gpt.py --vocab 50304 --dim 768 --layers 12 --heads 12 --seq 1024 --rows 4 --microbatches 8 [--tf32 | --bf16] [--compile] [--sdpa]
+Attention is written out, as the exported model has it; --sdpa uses PyTorch's fused one.  --bf16: under torch.autocast, weights and
+moments in float32, as --dtype bf16 has it.
 """
 import argparse
 import math
@@ -61,7 +62,7 @@ def main():
     p = argparse.ArgumentParser()
     for name, value in (("vocab", 256), ("dim", 64), ("layers", 4), ("heads", 4), ("seq", 64), ("rows", 4), ("microbatches", 8), ("steps", 10)):
         p.add_argument("--" + name, type=int, default=value)
-    for name in ("tied", "tf32", "compile", "sdpa"):
+    for name in ("tied", "tf32", "bf16", "compile", "sdpa"):
         p.add_argument("--" + name, action="store_true")
     p.add_argument("--device", default="cuda")
     o = p.parse_args()
@@ -79,7 +80,8 @@ def main():
         start = time.perf_counter()
         total = torch.zeros((), device=o.device)
         for i in range(o.microbatches):
-            loss = step_model(ids[i], target[i]) / o.microbatches
+            with torch.autocast(o.device, dtype=torch.bfloat16, enabled=o.bf16):
+                loss = step_model(ids[i], target[i]) / o.microbatches
             loss.backward()
             total += loss.detach()
         optimizer.step()
@@ -87,7 +89,7 @@ def main():
         first = float(total) if first is None else first
         wait()
         times.append(time.perf_counter() - start)
-    name = ("compile" if o.compile else "eager") + (" sdpa" if o.sdpa else "") + (" tf32" if o.tf32 else "")
+    name = ("compile" if o.compile else "eager") + (" sdpa" if o.sdpa else "") + (" tf32" if o.tf32 else "") + (" bf16" if o.bf16 else "")
     memory = torch.cuda.max_memory_allocated() / 2**30 if o.device == "cuda" else 0
     print(f"{name}\t{statistics.median(times[len(times) // 3:]):.6f}\t{memory:.2f}\t{first:.4f}")
 
