@@ -38,7 +38,7 @@ median_seconds() {
 # What the ranks planned before the first step, together: they share the card.
 planned_memory() { awk '/^rank [0-9]+ memory: / { n += $4 } END { printf "%.2f GiB", n / 2^30 }' "$1"; }
 
-first_loss() { sed -n '1s/.*"loss": \([0-9.e+-]*\).*/\1/p' "$1"; }
+first_loss() { sed -n 's/.*"loss": \([0-9.e+-]*\).*/\1/p' "$1" | head -n 1; }
 
 # line NAME SECONDS PEAK [MEMORY]: a line of the table; what it says is kept for ratios
 line() {
