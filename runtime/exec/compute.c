@@ -66,7 +66,7 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
     const StagePlan *rs = &r->plan.stage[op->local];
     const StageRun *own = &r->stage[op->local];
     const PpStage *st = rs->st;
-    const int64_t *row0 = data_rows(&run->data, step) + r->pass * run->data.microbatches;
+    const int64_t *row0 = data_rows(&r->data, step) + r->pass * run->data.microbatches;
     int m = op->a.microbatch, forward = op->a.type == SA_F;
     PpCtx c = {
         .rows = row0[m + 1] - row0[m],

@@ -54,7 +54,7 @@ PpStatus devices_open(Rank *r, int overlap)
     if (n < 1)
         return pp_fail(PP_ERR_IO, "no GPU: %s (--device cpu runs without one)", op->error());
     for (int s = 0; s < run->model->n_stage; s++)
-        stages += run->sched->rank_of[s] == r->group.rank;
+        stages += run->sched->rank_of[s] == r->pipe.rank;
     DeviceWish w = {.number = device_number(op, r->group.host_rank),
                     .stages = stages,
                     .overlap = overlap,

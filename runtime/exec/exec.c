@@ -32,19 +32,19 @@ static PpStatus failed(Rank *r, const Op *op, PpStatus s)
 static PpStatus transfer(Rank *r, const Transfer *t)
 {
     Device *d = &r->dev;
+    Links *l = &r->links[t->count ? r->plan.msg[t->first].axis : AXIS_PIPE];
     switch (t->kind) {
-    case DO_SEND: return links_start(&r->links, t->first, t->count, 0);
-    case DO_RECV: return links_start(&r->links, t->first, t->count, 1);
-    case DO_FINISH: return links_finish(&r->links, t->first, t->count);
+    case DO_SEND: return links_start(l, t->first, t->count, 0);
+    case DO_RECV: return links_start(l, t->first, t->count, 1);
+    case DO_FINISH: return links_finish(l, t->first, t->count);
     case DO_ADD:
     case DO_ADD_OWN:
         if (!r->stopped || t->kind == DO_ADD_OWN)
-            d->op->add(d, d->current, t->to, t->from, t->t->bytes / st_dtype_size(t->t->dtype),
-                       t->t->dtype);
+            d->op->add(d, d->current, t->to, t->from, t->bytes / st_dtype_size(t->dtype), t->dtype);
         return PP_OK;
     case DO_COPY:
         if (!r->stopped)
-            d->op->copy(d, d->current, t->to, t->from, t->t->bytes);
+            d->op->copy(d, d->current, t->to, t->from, t->bytes);
         return PP_OK;
     case DO_ROUND:
         if (!r->stopped)
@@ -100,7 +100,7 @@ static PpStatus run_op(Rank *r, const Op *op, int64_t step)
 static PpStatus await(Rank *r, const Op *op)
 {
     for (int i = op->await_first; i < op->await_first + op->await_count; i++)
-        TRY(links_finish(&r->links, r->plan.await[i], 1));
+        TRY(links_finish(&r->links[AXIS_PIPE], r->plan.await[i], 1));
     return op->copy >= 0 && !r->stopped ? store_wait(r->store, op->copy) : PP_OK;
 }
 
@@ -259,7 +259,9 @@ static PpStatus run(Rank *r, const Op *op, int64_t step, double *span, int both)
         TRY(r->host ? run_forked(r, op, step) : run_both(r, op, step, &at, &next));
     else
         TRY(run_one(r, op, step, &at));
-    TRY(r->links.op->poll(&r->links));
+    for (int x = 0; x < AXES; x++)
+        if (r->links[x].op)
+            TRY(r->links[x].op->poll(&r->links[x]));
     return *r->dev.op->error() ? PP_ERR_IO : PP_OK;
 }
 
@@ -284,7 +286,7 @@ PpStatus exec_pass(Rank *r, int64_t step)
     double *span = r->host ? NULL : trace_of(&r->trace, exec_turn(r, step));
     for (int k = 0; k < p->n_op; k++) {
         const Op *op = &p->op[k];
-        if (r->run->until && k >= r->run->until[r->group.rank])
+        if (r->run->until && k >= r->run->until[r->pipe.rank])
             r->stopped = 1;
         int both = op->together && !r->stopped;
         PpStatus s = run(r, op, step, span ? span + 3 * k : NULL, both);
@@ -294,5 +296,8 @@ PpStatus exec_pass(Rank *r, int64_t step)
     }
     watchdog_note(r->watchdog, p->n_op, WATCH_WAITS);
     trace_copies(r, r->stopped ? NULL : span);
-    return links_finish_all(&r->links);
+    for (int x = 0; x < AXES; x++)
+        if (r->links[x].op)
+            TRY(links_finish_all(&r->links[x]));
+    return PP_OK;
 }

@@ -25,7 +25,8 @@ typedef struct {
     Index from; /* --resume: the checkpoint; path NULL: none */
     int64_t updates; /* of the optimizer, before this run */
     LossScale scale; /* of the first step */
-    int ranks, cores;   /* of the pipeline; of this process */
+    int ranks, cores;   /* of a pipeline; of this process */
+    int replicas;       /* of the pipeline: --dp */
     int *until;         /* --until: per rank, actions to run; NULL */
     uint64_t hash;      /* of everything ranks must agree on */
     int *output_wanted; /* per model output: index into opt->output, or -1 */
@@ -44,10 +45,13 @@ typedef struct {
 
 typedef struct {
     const Run *run;
-    Group group;
+    /* All ranks; its pipeline; the ranks of the same number in all replicas of the pipeline */
+    Group group, pipe, peers;
+    int replica;
+    Data data; /* run->data with the microbatches of its replica */
     Device dev;
     Plan plan;
-    Links links;
+    Links links[AXES];
     Feed feed;
     Results results;
     Trace trace;
@@ -124,6 +128,17 @@ void until_print(const Run *run);
 PpStatus devices_choose(const Options *o, const PpPlan *model, PpPlan *chosen);
 /* On the rank's thread; overlap: two stages may run at the same time */
 PpStatus devices_open(Rank *r, int overlap);
+
+/* groups.c: hubs of ranks that are threads, and the groups of any rank */
+LocalHub **hubs_new(const Run *run); /* NULL: no memory */
+void hubs_free(LocalHub **hub, const Run *run);
+void hubs_groups(Rank *r, LocalHub **hub, int number);
+PpStatus groups_open(Rank *r); /* all ranks call it */
+void groups_close(Rank *r);
+
+/* replicas.c: what replicas have to say to one another beside gradients; all ranks call these */
+PpStatus replicas_loss(Rank *r);    /* results.norm[0] becomes the sum, on replica 0 */
+PpStatus replicas_outputs(Rank *r); /* rows and sums come to replica 0 */
 
 /* setup.c: everything that a rank allocates */
 /* overlap: the halves of a compound may run at the same time */

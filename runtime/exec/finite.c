@@ -50,7 +50,7 @@ static void look_at_data(const Rank *r, int64_t step, Cause *t)
 {
     const Run *run = r->run;
     /* what is there is the last pass's */
-    const int64_t *row0 = data_rows(&run->data, step) + r->pass * run->data.microbatches;
+    const int64_t *row0 = data_rows(&r->data, step) + r->pass * run->data.microbatches;
     for (int i = run->model->n_input; i-- > 0;)
         for (int m = run->data.microbatches; m-- > 0 && r->feed.host[i];) {
             const PpTensor *in = &run->model->input[i];

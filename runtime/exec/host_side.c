@@ -201,7 +201,7 @@ void host_feed(Rank *r, int64_t step)
         return;
     }
     s->sent = turn;
-    const int64_t *row0 = data_rows(&r->run->data, step) + r->pass * r->run->data.microbatches;
+    const int64_t *row0 = data_rows(&r->data, step) + r->pass * r->run->data.microbatches;
     for (int m = 0; m < r->run->data.microbatches; m++)
         feed_one(r, m, row0);
 }
@@ -248,7 +248,7 @@ void host_take(Rank *r, int stage, int m, int64_t step)
         }
         if (q->model_output >= 0 && s->out[q->model_output]) {
             const int64_t *row0 =
-                data_rows(&r->run->data, step) + r->pass * r->run->data.microbatches;
+                data_rows(&r->data, step) + r->pass * r->run->data.microbatches;
             d->op->copy(d, STREAM_OUT, s->out[q->model_output] + m * s->out_stride[q->model_output],
                         out[o], tensor_bytes(&q->t, row0[m + 1] - row0[m], model->rows));
         }
@@ -272,7 +272,7 @@ static void take_outputs(Rank *r, int64_t step)
     const Run *run = r->run;
     HostSide *s = r->host;
     const int before = r->pass * run->data.microbatches;
-    const int64_t *row0 = data_rows(&run->data, step) + before;
+    const int64_t *row0 = data_rows(&r->data, step) + before;
     for (int l = 0; l < r->plan.n_stage; l++)
         for (int o = 0; o < r->plan.stage[l].st->n_output; o++) {
             const PpOutput *q = &r->plan.stage[l].st->output[o];
@@ -324,14 +324,14 @@ PpStatus host_settle(Rank *r, int64_t step)
         host_held(r, l);
     d->op->record(d, r->dev.current, s->end);
     lay_next(r, step);
-    PpStatus status = links_await(&r->links, s->end);
+    PpStatus status = links_await(&r->links[r->links[AXIS_PEERS].op ? AXIS_PEERS : AXIS_PIPE], s->end);
     if (*d->op->error()) /* it came later than the call that caused it */
         return pp_fail(PP_ERR_IO,
                        "rank %d, end of step %" PRId64
                        ": %s (CUDA_LAUNCH_BLOCKING=1%s finds the action)",
                        r->group.rank, step + 1, d->op->error(),
                        /* Under NCCL it never ends */
-                       r->links.op && r->links.op->alive ? ", with another --transport," : "");
+                       r->links[AXIS_PIPE].op && r->links[AXIS_PIPE].op->alive ? ", with another --transport," : "");
     TRY(status);
     read_marks(r, step);
     take_outputs(r, step);

@@ -126,11 +126,16 @@ static void keep_freed_memory(void)
 /* world: the processes of mpirun; NULL: there is this one. */
 static PpStatus run_all(Run *run, Options *o, Group *world)
 {
-    run->ranks = world ? world->ranks : o->ranks;
+    int ranks = world ? world->ranks : o->ranks;
+    run->replicas = o->dp;
+    run->ranks = ranks / o->dp;
     run->cores = count_cores(world);
     PpStatus s = PP_OK;
     if (world && o->ranks && o->ranks != world->ranks)
         s = pp_fail(PP_ERR_USAGE, "--ranks %d, but there are %d processes", o->ranks, world->ranks);
+    if (s == PP_OK && ranks % o->dp)
+        s = pp_fail(PP_ERR_USAGE, "--dp %d: %d ranks do not make so many pipelines of the same length",
+                    o->dp, ranks);
     if (s == PP_OK)
         s = transport_check(o->transport, world != NULL, run->model->device);
     if (s == PP_OK)

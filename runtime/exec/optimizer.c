@@ -63,7 +63,7 @@ void optim_list(const Plan *p, const Options *o, DeviceParam *list)
                                   .half = q->half,
                                   .half_type = p->stage[l].st->half_type,
                                   .group = group_of(o, q->p->t.name),
-                                  .norm = q->counts ? q->p->param : -1,
+                                  .norm = q->counts && !p->ask.replica ? q->p->param : -1,
                                   .update = q->update};
             for (int j = 0; j < OPTIM_STATES; j++)
                 list->state[j] = q->state[j];

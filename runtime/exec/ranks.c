@@ -10,27 +10,31 @@
 
 static void report_links(Rank *r)
 {
-    r->memory.host += r->links.pinned;
-    snprintf(r->memory.wire, sizeof r->memory.wire, "%s", r->links.name);
+    for (int x = 0; x < AXES; x++)
+        r->memory.host += r->links[x].pinned;
+    snprintf(r->memory.wire, sizeof r->memory.wire, "%s", r->links[AXIS_PIPE].name);
 }
 
 static PpStatus rank_run(Rank *r, PpStatus prepared)
 {
     TRY(group_agree(&r->group, prepared));
     TRY(group_agree(&r->group, same_everywhere(r)));
+    TRY(group_agree(&r->group, groups_open(r)));
     PpStatus ready = group_agree(&r->group, rank_open(r));
     destinations_release(&r->held);
     TRY(ready);
     const Run *run = r->run;
     TRY(group_agree(&r->group, log_open(&r->log, run->opt, &r->group, run->data.steps,
                                         data_tokens(&run->data))));
-    TRY(links_open(&r->links, &r->group, &r->dev, &r->plan, on_device(r), run->opt->transport,
-                   r->memory.where));
+    Group *along[AXES] = {&r->pipe, &r->peers};
+    for (int x = 0; x < (run->replicas > 1 ? AXES : 1); x++)
+        TRY(links_open(&r->links[x], along[x], &r->group, &r->dev, &r->plan, x, on_device(r),
+                       run->opt->transport, r->memory.where));
     report_links(r);
     const LogConfig config = {.model = run->model,
                               .first_step = run->data.start.step,
                               .schedule = run->sched->name,
-                              .transport = r->links.name,
+                              .transport = r->links[AXIS_PIPE].name,
                               .mpi = r->group.processes ? mpi_version() : NULL,
                               .blas = gemm_library(),
                               .resumed_from = run->from.path};
@@ -58,7 +62,8 @@ static PpStatus rank_run(Rank *r, PpStatus prepared)
 static void close_wire(Rank *r, PpStatus s)
 {
     r->dev.op->enter(&r->dev);
-    links_close(&r->links, s != PP_OK);
+    for (int x = 0; x < AXES; x++)
+        links_close(&r->links[x], s != PP_OK);
 }
 
 typedef struct {
@@ -78,23 +83,24 @@ static void *thread_main(void *p)
 
 PpStatus run_threads(Run *run)
 {
-    Thread *t = calloc((size_t)run->ranks, sizeof *t);
-    LocalHub *hub = local_hub_new(run->ranks, run->cores);
+    int ranks = run->ranks * run->replicas, started = 1;
+    Thread *t = calloc((size_t)ranks, sizeof *t);
+    LocalHub **hub = hubs_new(run);
     if (!t || !hub) {
         free(t);
         if (hub)
-            local_hub_free(hub);
+            hubs_free(hub, run);
         return pp_no_memory();
     }
-    int started = 1;
-    for (int k = 0; k < run->ranks; k++)
-        t[k].rank = (Rank){
-            .run = run, .group = local_group(hub, k), .dev.op = device_of(run->model->device)->ops};
-    for (; started < run->ranks; started++)
+    for (int k = 0; k < ranks; k++) {
+        t[k].rank = (Rank){.run = run, .dev.op = device_of(run->model->device)->ops};
+        hubs_groups(&t[k].rank, hub, k);
+    }
+    for (; started < ranks; started++)
         if (pthread_create(&t[started].thread, NULL, thread_main, &t[started]))
             break;
     PpStatus s = PP_OK;
-    if (started < run->ranks) {
+    if (started < ranks) {
         s = pp_fail(PP_ERR_IO, "no more than %d threads could be started", started);
         pp_failure_print();
         t[0].rank.group.op->fail(&t[0].rank.group, s);
@@ -103,14 +109,14 @@ PpStatus run_threads(Run *run)
     }
     for (int k = 1; k < started; k++)
         pthread_join(t[k].thread, NULL);
-    for (int k = 0; k < run->ranks; k++)
+    for (int k = 0; k < ranks; k++)
         if (t[k].status != PP_OK && (s == PP_OK || s == PP_ERR_PEER))
             s = t[k].status;
-    for (int k = 0; k < run->ranks; k++)
+    for (int k = 0; k < ranks; k++)
         close_wire(&t[k].rank, s);
-    for (int k = 0; k < run->ranks; k++)
+    for (int k = 0; k < ranks; k++)
         rank_close(&t[k].rank);
-    local_hub_free(hub);
+    hubs_free(hub, run);
     free(t);
     return s;
 }
@@ -121,5 +127,6 @@ PpStatus run_process(Run *run, const Group *world, PpStatus prepared)
     PpStatus s = rank_run(&r, prepared);
     close_wire(&r, s);
     rank_close(&r);
+    groups_close(&r);
     return s;
 }

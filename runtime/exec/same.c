@@ -28,6 +28,7 @@ PpStatus run_hash(Run *run)
                              (int64_t)o->shuffle_seed,
                              (int64_t)o->seed,
                              run->ranks,
+                             run->replicas,
                              o->trace != NULL,
                              o->until != NULL,
                              run->model->device,

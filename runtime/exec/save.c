@@ -55,19 +55,32 @@ PpStatus save_resume(Run *run)
     return PP_OK;
 }
 
+/* Replica 0 writes: the others have the same parameters, and its running statistics are the run's. */
+static int saves(const Rank *r)
+{
+    const Options *o = r->run->opt;
+    return o->checkpoint && o->mode == MODE_TRAIN && !r->run->until;
+}
+
 PpStatus save_open(Rank *r)
 {
     const Options *o = r->run->opt;
     r->updates = r->run->updates;
     r->scale = r->run->scale;
     r->saved = r->run->data.start.step;
-    if (!o->checkpoint || o->mode != MODE_TRAIN || r->run->until)
+    if (!saves(r))
         return PP_OK;
     signals_take();
-    return saver_open(&r->saver, &r->plan, &r->files, o);
+    return r->replica ? PP_OK : saver_open(&r->saver, &r->plan, &r->files, o);
 }
 
 /* ---- checkpoints ---- */
+
+/* What the replica that writes has found is everyone's; it has said it itself. */
+static PpStatus told(Rank *r, PpStatus s)
+{
+    return r->run->replicas > 1 ? group_agree(&r->group, s) : s;
+}
 
 static PpStatus save(Rank *r, int64_t done)
 {
@@ -88,12 +101,12 @@ static PpStatus save(Rank *r, int64_t done)
     moment_add(&m, "lr", "%.17g", optim_rate(r->run->opt, done - 1, d->steps));
     TRY(finite_parameters(r, done));
     r->saved = done;
-    return saver_save(r->saver, &r->group, &m);
+    return told(r, r->saver ? saver_save(r->saver, &r->pipe, &m) : PP_OK);
 }
 
 void save_tell(Rank *r)
 {
-    int speaks = r->saver && (r->group.processes || r->group.rank == 0);
+    int speaks = saves(r) && (r->group.processes || r->group.rank == 0);
     r->results.word[WORD_WRITTEN] = r->saver ? saver_written(r->saver) : 0;
     r->results.word[WORD_SAVE] = speaks && signals_save();
     r->results.word[WORD_END] = speaks && signals_end();
@@ -102,8 +115,10 @@ void save_tell(Rank *r)
 PpStatus save_step(Rank *r, int64_t done)
 {
     const Options *o = r->run->opt;
-    if (r->results.word[WORD_WRITTEN] >= r->group.ranks)
-        TRY(saver_collect(r->saver, &r->group));
+    if (!saves(r))
+        return PP_OK;
+    if (r->results.word[WORD_WRITTEN] >= r->pipe.ranks)
+        TRY(told(r, r->saver ? saver_collect(r->saver, &r->pipe) : PP_OK));
     r->ends = r->results.word[WORD_END] > 0 && done < r->run->data.steps;
     int asked = r->ends || r->results.word[WORD_SAVE] > 0;
     if (asked || (o->every && done % o->every == 0))
@@ -114,9 +129,11 @@ PpStatus save_step(Rank *r, int64_t done)
 PpStatus save_end(Rank *r)
 {
     const Options *o = r->run->opt;
+    if (!saves(r))
+        return PP_OK;
     if (!r->ends && r->saved < r->run->data.steps)
         TRY(save(r, r->run->data.steps));
-    TRY(saver_finish(r->saver, &r->group));
+    TRY(told(r, r->saver ? saver_finish(r->saver, &r->pipe) : PP_OK));
     if (!r->ends)
         return PP_OK;
     signals_obeyed();

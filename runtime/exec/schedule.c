@@ -94,6 +94,7 @@ static PpStatus schedule_lower(Run *run)
         SchedNeeds needs = {.edge = edge,
                             .param = param,
                             .defer = o->defer,
+                            .deferred_reduce = run->replicas > 1,
                             .send_budget = o->send_budget,
                             .buffers = o->buffers < 0 ? 1 << 20 : o->buffers};
         needs.n_edge = edges(p, edge);

@@ -32,6 +32,8 @@ PlanRequest plan_request(const Run *run, int rank, int overlap, int64_t tags)
         .model = run->model,
         .schedule = run->sched,
         .rank = rank,
+        .replicas = run->replicas,
+        .bucket = run->opt->bucket,
         .microbatches = d->microbatches,
         .row0 = d->row0,
         .train = train,
@@ -48,10 +50,10 @@ static PlanRequest request(const Rank *r)
 {
     const Run *run = r->run;
     int device = run->model->device != PP_CPU;
-    return plan_request(run, r->group.rank,
+    return plan_request(run, r->pipe.rank,
                         (r->threads > 1 || device) &&
-                            plan_overlaps(&run->sched->row[r->group.rank]),
-                        r->group.tag_max);
+                            plan_overlaps(&run->sched->row[r->pipe.rank]),
+                        r->pipe.tag_max);
 }
 
 /* A device's slots and work are written before they are read, unless --until sends what was never
@@ -161,11 +163,13 @@ static PpStatus open_store(Rank *r)
 static PpStatus plan_memory(Rank *r)
 {
     const Schedule *s = r->run->sched;
-    const PlanRequest ask = request(r);
+    PlanRequest ask = request(r);
+    ask.replica = r->replica;
+    ask.row0 = r->data.row0;
     TRY(devices_open(r, ask.overlap));
     TRY(plan_build(&r->plan, &ask));
     r->memory.bytes = r->plan.bytes;
-    r->memory.snapshot = saver_bytes(&r->plan, r->run->opt);
+    r->memory.snapshot = r->replica ? 0 : saver_bytes(&r->plan, r->run->opt);
     r->memory.live = sched_live_rank(s, ask.rank);
     r->memory.live_bound =
         sched_peak_formula(s->name, r->run->ranks, s->stages, ask.microbatches, ask.rank);
@@ -202,7 +206,7 @@ static void make_half_copies(Rank *r)
 PpStatus rank_open(Rank *r)
 {
     const Options *o = r->run->opt;
-    const Data *d = &r->run->data;
+    const Data *d = &r->data;
     char own[sizeof o->folder + 16];
     r->threads = set_threads(r);
     TRY(plan_memory(r));
@@ -213,7 +217,7 @@ PpStatus rank_open(Rank *r)
     if (r->memory.overlap)
         TRY(overlap_thread_open(&r->overlap, r->threads, r->group.rank));
     TRY(open_stages(r));
-    r->files = (HostCopy){.dev = &r->dev, .links = &r->links};
+    r->files = (HostCopy){.dev = &r->dev, .links = &r->links[AXIS_PIPE]};
     if (on_device(r))
         TRY(host_open(r));
     TRY(open_store(r));
@@ -222,7 +226,7 @@ PpStatus rank_open(Rank *r)
                     &optimizers[o->optimizer]));
     make_half_copies(r);
     TRY(save_open(r));
-    return destinations_try(&r->held, &r->plan, o, d->steps);
+    return r->replica ? PP_OK : destinations_try(&r->held, &r->plan, o, d->steps);
 }
 
 void rank_close(Rank *r)

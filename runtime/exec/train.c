@@ -20,7 +20,8 @@ static PpStatus train_norms(Rank *r, int64_t step)
     const Options *o = r->run->opt;
     if (step == r->run->data.start.step && o->dump_grads)
         TRY(group_agree(&r->group,
-                        grads_dump(&r->plan, &r->files, o->dump_grads, r->scale.scale)));
+                        r->replica ? PP_OK
+                                   : grads_dump(&r->plan, &r->files, o->dump_grads, r->scale.scale)));
     double t0 = pp_now();
     r->dev.op->norms(&r->dev, r->dev.current, r->host ? host_norms(r) : r->results.norm + 1);
     trace_around(&r->trace, exec_turn(r, step), AROUND_NORM, t0, t0);
@@ -96,6 +97,7 @@ PpStatus steps_run(Rank *r)
         if (run->until)
             return PP_OK;
         sum_loss(r);
+        TRY(replicas_loss(r));
         if (run->opt->mode == MODE_TRAIN)
             TRY(train_end(r, step, &log));
         else
@@ -107,8 +109,7 @@ PpStatus steps_run(Rank *r)
         if (run->opt->mode != MODE_INFER && !(isfinite(log.loss) && isfinite(log.grad_norm)) &&
             !(log.skipped && strcmp(run->opt->on_nonfinite, "skip")))
             TRY(finite_stop(r, &log));
-        if (r->saver)
-            TRY(save_step(r, step + 1));
+        TRY(save_step(r, step + 1));
         if (r->ends)
             break;
     }
@@ -118,7 +119,9 @@ PpStatus steps_run(Rank *r)
 static PpStatus write_trace(Rank *r)
 {
     const Run *run = r->run;
-    return trace_write(&r->trace, &r->group, run->sched, run->model->model, run->opt->trace);
+    return r->replica ? PP_OK
+                      : trace_write(&r->trace, &r->pipe, run->sched, run->model->model,
+                                    run->opt->trace);
 }
 
 static PpStatus finish_until(Rank *r)
@@ -137,11 +140,13 @@ PpStatus steps_finish(Rank *r)
         return finish_until(r);
     if (run->data.start.step >= run->data.steps)
         return log_close(&r->log);
-    if (!r->ends)
-        TRY(group_agree(&r->group, results_write(&r->results, run->output_wanted)));
+    if (!r->ends) {
+        TRY(group_agree(&r->group, replicas_outputs(r)));
+        TRY(group_agree(&r->group,
+                        r->replica ? PP_OK : results_write(&r->results, run->output_wanted)));
+    }
     TRY(log_live(&r->log, &r->group, run->sched, r->live_most));
-    if (r->saver)
-        TRY(save_end(r));
+    TRY(save_end(r));
     PpStatus s = write_trace(r), closed = log_close(&r->log);
     return group_agree(&r->group, s != PP_OK ? s : closed);
 }

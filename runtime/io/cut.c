@@ -1,7 +1,7 @@
 /*
  * cut.c - in: rows of the data; out: rows of each step and microbatch, or why the model does not
- * take them.  A step takes `batch` rows, cut as torch.tensor_split does (the first rows % M chunks
- * are one longer).  Steps go round the data; in training an epoch's left-over rows are skipped.
+ * take them.  A step takes `batch` rows, cut among replicas and then among their microbatches as
+ * torch.tensor_split does (the first rows % M chunks are one longer).  Steps go round the data; in training an epoch's left-over rows are skipped.
  */
 #include "data.h"
 
@@ -34,10 +34,24 @@ static PpStatus cut_rest(Data *d, int64_t rest)
 
 int data_chunks(const Data *d) { return d->passes * d->microbatches; }
 
+Data data_of(const Data *d, int replica)
+{
+    Data own = *d;
+    own.row0 += (int64_t)replica * data_chunks(d);
+    own.replica = replica;
+    return own;
+}
+
 const int64_t *data_rows(const Data *d, int64_t step)
 {
     int last = d->row0_rest && step % d->steps_per_pass == d->steps_per_pass - 1;
     return last ? d->row0_rest : d->row0;
+}
+
+int64_t data_step_rows(const Data *d, int64_t step)
+{
+    const int64_t *row0 = data_rows(d, step);
+    return row0 == d->row0 ? d->batch : row0[data_chunks(d)];
 }
 
 int64_t data_rows_before(const Data *d, int64_t step)
@@ -67,8 +81,9 @@ static PpStatus check_meeting(const Data *d)
 {
     const PpPlan *p = d->model;
     const Options *o = d->opt;
-    int64_t calls = o->mode == MODE_TRAIN ? data_chunks(d) : data_chunks(d) * d->steps;
-    if (data_chunks(d) > 1 && p->target_why && o->mode != MODE_INFER)
+    int64_t all = (int64_t)data_chunks(d) * o->dp,
+            calls = o->mode == MODE_TRAIN ? all : all * d->steps;
+    if (all > 1 && p->target_why && o->mode != MODE_INFER)
         return pp_fail(PP_ERR_MODEL,
                        "which rows of the target belong to a microbatch is not known: %s; "
                        "--microbatches 1 runs, and ppsplit "
@@ -101,40 +116,45 @@ PpStatus data_cut(Data *d)
                        "too few rows: a step takes %" PRId64 ", the data have %" PRId64, d->batch,
                        rows);
     int64_t passes = o->accumulate && o->mode == MODE_TRAIN ? o->accumulate : 1;
+    int64_t dp = o->dp, share = (d->batch + dp - 1) / dp, least_share = d->batch / dp;
+    const char *whose = dp > 1 ? " in a replica" : "";
     int64_t m = o->microbatches ? o->microbatches
-                                : ((d->batch + p->rows - 1) / p->rows + passes - 1) / passes;
-    if (m > d->batch / passes && passes > 1)
+                                : ((share + p->rows - 1) / p->rows + passes - 1) / passes;
+    if (m > least_share / passes && passes > 1)
         return pp_fail(PP_ERR_MODEL,
                        "--accumulate %" PRId64 " of %" PRId64 " microbatches: a step has only "
-                       "%" PRId64 " rows",
-                       passes, m, d->batch);
-    if (m > d->batch)
-        return pp_fail(PP_ERR_MODEL, "--microbatches %" PRId64 ": a step has only %" PRId64 " rows",
-                       m, d->batch);
+                       "%" PRId64 " rows%s",
+                       passes, m, least_share, whose);
+    if (m > least_share)
+        return pp_fail(PP_ERR_MODEL,
+                       "--microbatches %" PRId64 ": a step has only %" PRId64 " rows%s", m,
+                       least_share, whose);
     if (m > INT32_MAX / 4 / passes)
         return pp_fail(PP_ERR_MODEL, "%" PRId64 " microbatches are too many", m);
     d->microbatches = (int)m;
     d->passes = (int)passes;
-    m *= passes; /* from here on those of a step */
-    int64_t most = (d->batch + m - 1) / m, least = d->batch / m;
+    m *= passes; /* from here on those of a step, in each replica */
+    int64_t most = (share + m - 1) / m, least = least_share / m;
     if (most > p->rows)
         return pp_fail(PP_ERR_MODEL,
                        "%" PRId64 " rows in %" PRId64 " microbatches make %" PRId64
                        " rows each, the model's shapes are those of %" PRId64
                        ": give --microbatches %" PRId64 " or more",
-                       d->batch, m, most, p->rows, (d->batch + p->rows - 1) / p->rows);
+                       share, m, most, p->rows, (share + p->rows - 1) / p->rows);
     if (least != p->rows && !p->uneven_ok)
         return pp_fail(PP_ERR_MODEL,
                        "%" PRId64 " rows in %" PRId64 " microbatches make microbatches of %" PRId64
                        " rows, but this model runs with exactly %" PRId64 ": %s",
-                       d->batch, m, least, p->rows,
+                       least_share, m, least, p->rows,
                        p->uneven_why ? p->uneven_why : "its shapes are fixed");
-    d->row0 = malloc((size_t)(m + 1) * sizeof *d->row0);
+    d->row0 = malloc((size_t)(dp * m + 1) * sizeof *d->row0);
     if (!d->row0)
         return pp_no_memory();
     d->row0[0] = 0;
-    for (int64_t i = 0; i < m; i++)
-        d->row0[i + 1] = d->row0[i] + least + (i < d->batch % m);
+    for (int64_t i = 0; i < dp * m; i++) {
+        int64_t rows_here = d->batch / dp + (i / m < d->batch % dp);
+        d->row0[i + 1] = d->row0[i] + rows_here / m + (i % m < rows_here % m);
+    }
     d->steps_per_pass = rows / d->batch;
     if (o->mode != MODE_TRAIN && rows % d->batch)
         TRY(cut_rest(d, rows % d->batch));

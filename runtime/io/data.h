@@ -13,10 +13,12 @@ typedef struct {
     const Options *opt;
     NpyFile *file;    /* per model input; dtype 0: not given */
     int64_t rows;     /* samples in the files */
-    int microbatches; /* of a pass of the schedule */
+    int microbatches; /* of a pass of the schedule, in each replica */
     int passes;       /* of a step: --accumulate */
+    int replica;
     int64_t batch, steps, steps_per_pass;
-    /* [passes * microbatches + 1]: first row of each microbatch in the minibatch */
+    /* [passes * microbatches + 1]: first row of each microbatch in the minibatch; of the first
+     * replica, and the others' behind it: where one ends the next one begins */
     int64_t *row0;
     /* Eval, infer: of the last step of a pass when the rows do not divide, or NULL */
     int64_t *row0_rest;
@@ -32,8 +34,10 @@ void data_close(Data *d);
 
 /* cut.c */
 PpStatus data_cut(Data *d);
+Data data_of(const Data *d, int replica); /* its microbatches; d keeps the memory */
 const int64_t *data_rows(const Data *d, int64_t step); /* row0 of that step */
-int data_chunks(const Data *d);                        /* microbatches of a step */
+int data_chunks(const Data *d);                        /* microbatches of a step, in a replica */
+int64_t data_step_rows(const Data *d, int64_t step);   /* of all replicas */
 int64_t data_rows_before(const Data *d, int64_t step); /* rows of all steps before it, in a pass */
 /* The epoch of a step and its first row there */
 void data_position(const Data *d, int64_t step, int64_t *epoch, int64_t *row);

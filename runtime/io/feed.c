@@ -156,7 +156,7 @@ void feed_scale(Feed *f, int64_t step)
     const int64_t *all = data_rows(d, step);
     if (!f->plan->scale_type || f->laid_scale == f->loss_scale)
         return;
-    fill_scale(f, all + (int64_t)f->pass * d->microbatches, all[data_chunks(d)]);
+    fill_scale(f, all + (int64_t)f->pass * d->microbatches, data_step_rows(d, step));
     f->laid_scale = f->loss_scale;
 }
 
@@ -178,7 +178,7 @@ void feed_fill(Feed *f, int64_t step, int pass)
             fill_input(f, i, first, row0);
     if (f->plan->scale_type && p->loss_kind == PP_LOSS_MEAN_TARGETS && p->loss_target >= 0 &&
         (pass == 0 || !f->filled))
-        f->targets = count_targets(f, first, all[data_chunks(d)]);
+        f->targets = count_targets(f, first, data_step_rows(d, step));
     f->filled = 1;
     f->pass = pass;
     f->laid_scale = 0; /* it depends on the rows */

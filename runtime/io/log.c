@@ -194,6 +194,8 @@ PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, const MemoryR
         print_half(all, g->ranks);
     for (int k = 0; s == PP_OK && l->speaks && !l->opt->quiet && k < g->ranks; k++) {
         print_memory(k, &all[k], l->opt->verbose);
+        if (k >= sched->ranks) /* another replica's: as the first one's */
+            continue;
         print_recomputed(sched, l->opt, k, &all[k]);
         print_store(sched, l->opt, k, &all[k]);
     }
@@ -211,7 +213,8 @@ PpStatus log_live(const Log *l, Group *g, const Schedule *s, int most)
         return pp_no_memory();
     PpStatus status = g->op->gather(g, &mine, sizeof mine, all);
     for (int k = 0; status == PP_OK && l->speaks && k < g->ranks; k++) {
-        int bound = sched_peak_formula(s->name, s->ranks, s->stages, s->microbatches, k);
+        int bound = sched_peak_formula(s->name, s->ranks, s->stages, s->microbatches,
+                                       k % s->ranks);
         printf("rank %d live microbatches: %" PRId64 " at most", k, all[k]);
         if (bound >= 0)
             printf(", the schedule's closed form is %d", bound);

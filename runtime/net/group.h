@@ -1,7 +1,8 @@
 /*
- * group.h - a group of processes or threads, the ranks of one pipeline, and how they talk:
- * nonblocking messages into planned buffers, and small collectives.  A rank is one number in each
- * group that it belongs to; everything that concerns a group takes it as an argument.
+ * group.h - a group of processes or threads and how they talk: nonblocking messages into planned
+ * buffers, and small collectives.  A rank is one number in each group that it belongs to: the whole
+ * run, its pipeline, and the ranks of the same number in all replicas of the pipeline; everything
+ * that concerns a group takes it as an argument.
  *
  * A message is named by (peer, tag); messages of one name arrive in the order in which they were
  * sent.  A send's buffer is the transport's until wait() returns for it; so is a receive's.
@@ -56,6 +57,7 @@ struct Group {
     int processes;  /* its ranks are processes; else threads of this one */
     int host_ranks; /* ranks on this machine */
     int host_rank;  /* this one's number among them */
+    int first, stride; /* member i is number first + i * stride of the whole run */
     int64_t tag_max;
     void *impl; /* its communicator */
 };
@@ -72,6 +74,8 @@ PpStatus group_recv(Group *g, int peer, void *buf, int64_t bytes);
 /* group_local.c: ranks are threads of this process. */
 typedef struct LocalHub LocalHub;
 LocalHub *local_hub_new(int ranks, int cores);
+/* A group of the same threads: who fails in one of the two has failed in both */
+void local_hub_tie(LocalHub *h, LocalHub *other);
 void local_hub_free(LocalHub *h);
 Group local_group(LocalHub *h, int rank);
 /* As send and recv, but the rank that posts second calls carry(send, recv) instead of copying. */
@@ -88,5 +92,8 @@ int slurm_tasks(void);
 int mpi_device_pointers(void); /* may messages lie in CUDA memory? */
 PpStatus mpi_open(int *argc, char ***argv, Group *world);
 void mpi_close(Group *world);
+/* Those that call it with the same color, in their order; all of the group call it */
+PpStatus mpi_part(const Group *g, int color, Group *part);
+void mpi_part_close(Group *part);
 
 #endif

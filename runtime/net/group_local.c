@@ -32,6 +32,7 @@ struct LocalHub {
     int ranks, spins;
     Box *box;
     int failed; /* atomic */
+    LocalHub *next; /* of those tied together, in a circle */
     /* the collectives: a sense-reversing barrier around a shared table */
     pthread_mutex_t lock;
     pthread_cond_t turn;
@@ -48,6 +49,7 @@ LocalHub *local_hub_new(int ranks, int cores)
     if (!h)
         return NULL;
     h->ranks = ranks;
+    h->next = h;
     h->spins = ranks <= cores ? SPINS : 0;
     h->box = calloc((size_t)ranks, sizeof *h->box);
     h->part = calloc((size_t)ranks, sizeof *h->part);
@@ -65,6 +67,13 @@ LocalHub *local_hub_new(int ranks, int cores)
         pthread_cond_init(&h->box[r].wake, NULL);
     }
     return h;
+}
+
+void local_hub_tie(LocalHub *h, LocalHub *other)
+{
+    LocalHub *next = h->next;
+    h->next = other->next;
+    other->next = next;
 }
 
 void local_hub_free(LocalHub *h)
@@ -254,10 +263,8 @@ static PpStatus local_sum(Group *g, double *v, int n)
     return barrier(h);
 }
 
-static void local_fail(Group *g, PpStatus why)
+static void hub_fail(LocalHub *h)
 {
-    LocalHub *h = g->impl;
-    (void)why;
     __atomic_store_n(&h->failed, 1, __ATOMIC_SEQ_CST);
     for (int r = 0; r < h->ranks; r++) {
         pthread_mutex_lock(&h->box[r].sleep_lock);
@@ -267,6 +274,16 @@ static void local_fail(Group *g, PpStatus why)
     pthread_mutex_lock(&h->lock);
     pthread_cond_broadcast(&h->turn);
     pthread_mutex_unlock(&h->lock);
+}
+
+static void local_fail(Group *g, PpStatus why)
+{
+    LocalHub *first = g->impl, *h = first;
+    (void)why;
+    do {
+        hub_fail(h);
+        h = h->next;
+    } while (h != first);
 }
 
 Group local_group(LocalHub *h, int rank)
@@ -280,6 +297,7 @@ Group local_group(LocalHub *h, int rank)
                    .ranks = h->ranks,
                    .host_ranks = h->ranks,
                    .host_rank = rank,
+                   .stride = 1,
                    .tag_max = INT64_MAX,
                    .impl = h};
 }

@@ -1,6 +1,6 @@
 /*
- * links.h - how tensors travel between the ranks of a group: the plan's messages, each with its
- * state, over one wire.
+ * links.h - how tensors travel between the ranks of a group: the plan's messages along one axis,
+ * each with its state, over one wire.
  *
  * Buffers are the device's.  All is in the order of the device's current stream: a message that is
  * posted comes after what was enqueued before, and what is enqueued after links_finish() comes
@@ -34,6 +34,8 @@ typedef struct {
 
 struct Links {
     Group *group;
+    Group *world; /* all ranks of the run: who shares a device with whom */
+    int axis;     /* of the plan's messages, those along it */
     Device *dev;
     const Plan *plan;
     Link *link; /* per message of the plan */
@@ -42,6 +44,12 @@ struct Links {
     void *state;      /* the wire's */
     int64_t pinned;   /* bytes of the host that the wire took */
 };
+
+/* Of the plan's messages, is this one's way along these links? */
+static inline int links_carry(const Links *l, int message)
+{
+    return l->plan->msg[message].axis == l->axis;
+}
 
 /* links.c */
 /* Messages of one action together */
@@ -55,7 +63,7 @@ PpStatus links_await(Links *l, DeviceEvent e);
 
 /* wires.c: chooses one by --transport (NULL: auto) and by where ranks and devices are; all ranks
  * call it. */
-PpStatus links_open(Links *l, Group *g, Device *d, const Plan *p, int on_device,
-                    const char *transport, const char *device);
+PpStatus links_open(Links *l, Group *g, Group *world, Device *d, const Plan *p, int axis,
+                    int on_device, const char *transport, const char *device);
 
 #endif

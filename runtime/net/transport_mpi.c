@@ -13,6 +13,8 @@
 #endif
 #include "group.h"
 
+#include "core/core.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,6 +56,14 @@ PpStatus mpi_open(int *argc, char ***argv, Group *world)
 }
 
 void mpi_close(Group *world) { (void)world; }
+
+PpStatus mpi_part(const Group *g, int color, Group *part)
+{
+    (void)g, (void)color, (void)part;
+    return PP_ERR_BUG;
+}
+
+void mpi_part_close(Group *part) { (void)part; }
 
 #else
 
@@ -133,7 +143,11 @@ static PpStatus gather(Group *g, const void *mine, int64_t bytes, void *all)
         MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, of(g)->comm));
 }
 
-static void fail(Group *g, PpStatus why) { MPI_Abort(of(g)->comm, (int)why); }
+static void fail(Group *g, PpStatus why)
+{
+    (void)g;
+    MPI_Abort(MPI_COMM_WORLD, (int)why);
+}
 
 /* The others of a job that is aborted are ended from outside. */
 static int failed(Group *g)
@@ -190,12 +204,34 @@ PpStatus mpi_open(int *argc, char ***argv, Group *world)
     MpiGroup *m = calloc(1, sizeof *m);
     if (!m)
         return PP_ERR_IO;
-    *world = (Group){.op = &ops, .processes = 1, .impl = m};
+    *world = (Group){.op = &ops, .processes = 1, .stride = 1, .impl = m};
     m->comm = MPI_COMM_WORLD;
     TRY(checked(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level)));
     TRY(checked(MPI_Type_contiguous(BLOCK, MPI_BYTE, &m->block)));
     TRY(checked(MPI_Type_commit(&m->block)));
     return describe(world);
+}
+
+PpStatus mpi_part(const Group *g, int color, Group *part)
+{
+    MpiGroup *m = calloc(1, sizeof *m);
+    if (!m)
+        return pp_no_memory();
+    *part = *g;
+    part->impl = m;
+    m->block = of(g)->block;
+    TRY(checked(MPI_Comm_split(of(g)->comm, color, g->rank, &m->comm)));
+    TRY(checked(MPI_Comm_rank(m->comm, &part->rank)));
+    return checked(MPI_Comm_size(m->comm, &part->ranks));
+}
+
+void mpi_part_close(Group *part)
+{
+    MpiGroup *m = part->impl;
+    if (m)
+        MPI_Comm_free(&m->comm);
+    free(m);
+    part->impl = NULL;
 }
 
 void mpi_close(Group *world)

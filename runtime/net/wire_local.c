@@ -35,13 +35,17 @@ static PpStatus open_local(Links *l)
         return pp_no_memory();
     l->state = side;
     for (int k = 0; k < l->plan->n_msg; k++) {
+        if (!links_carry(l, k))
+            continue;
         side[k] = (Side){.dev = l->dev,
                          .ready = l->dev->op->event(l->dev, 0),
                          .done = l->dev->op->event(l->dev, 0)};
         l->link[k].wire = &side[k];
-        l->dev->op->enable_peer(l->dev, device_number(l->dev->op, l->plan->msg[k].peer));
+        l->dev->op->enable_peer(l->dev, device_number(l->dev->op,
+                                                     l->group->first +
+                                                         l->plan->msg[k].peer * l->group->stride));
     }
-    return device_check(l->dev, l->group->rank, "events of its messages");
+    return device_check(l->dev, l->world->rank, "events of its messages");
 }
 
 static void close_local(Links *l, int broken)
@@ -49,6 +53,8 @@ static void close_local(Links *l, int broken)
     Side *side = l->state;
     (void)broken;
     for (int k = 0; side && k < l->plan->n_msg; k++) {
+        if (!links_carry(l, k))
+            continue;
         l->dev->op->event_free(l->dev, side[k].ready);
         l->dev->op->event_free(l->dev, side[k].done);
     }

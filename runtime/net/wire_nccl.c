@@ -1,6 +1,6 @@
 /*
  * wire_nccl.c - tensors between devices by NCCL: one communicator of two for every directed edge of
- * stages, each with a stream of its own on either side; what is posted together is one group.
+ * stages, or of replicas, each with a stream of its own on either side; what is posted together is one group.
  * Nothing passes through the host.
  *
  * A communicator is a FIFO: its messages must be received in the order in which they are sent.
@@ -39,6 +39,12 @@ typedef struct {
     Stamp *stamp; /* per message */
 } Nccl;
 
+/* What the ends of its edges are. */
+static const char *axis_word(const Links *l)
+{
+    return l->axis == AXIS_PIPE ? "stage" : "replica";
+}
+
 /* ---- edges ---- */
 
 static int by_name(const void *a, const void *b)
@@ -59,13 +65,13 @@ static void find_edges(Links *l, Nccl *c)
 {
     for (int k = 0; k < l->plan->n_msg; k++) {
         const Message *m = &l->plan->msg[k];
-        int known = 0;
+        int known = !links_carry(l, k);
         for (int i = 0; i < c->n && !known; i++)
             known = c->edge[i].from == m->from && c->edge[i].to == m->to &&
                     c->edge[i].shared == m->shared;
         if (!known)
             c->edge[c->n++] = (Edge){
-                m->from, m->to, m->shared, m->peer, l->plan->local_of[m->from] >= 0, k, NULL};
+                m->from, m->to, m->shared, m->peer, m->sent, k, NULL};
     }
     qsort(c->edge, (size_t)c->n, sizeof *c->edge, by_name);
 }
@@ -79,7 +85,8 @@ static uint64_t order_of(const Plan *p, const Edge *e)
     for (const Transfer *t = p->transfer; t < p->transfer + p->n_transfer; t++)
         for (int k = t->first; k < t->first + t->count && t->kind != DO_FINISH; k++) {
             const Message *m = &p->msg[k];
-            if (m->from == e->from && m->to == e->to && m->shared == e->shared)
+            if (m->axis == p->msg[e->first].axis && m->from == e->from && m->to == e->to &&
+                m->shared == e->shared)
                 hash = hash_value(hash_value(hash, (uint64_t)m->tag), (uint64_t)m->bytes);
         }
     return hash;
@@ -101,10 +108,10 @@ static PpStatus same_order(Links *l, const Nccl *c)
         TRY(tell(l, e, &theirs, sizeof theirs));
         if (theirs != mine)
             s = pp_fail(PP_ERR_MODEL,
-                        "--transport nccl: messages from stage %d to stage %d are not received in "
+                        "--transport nccl: messages from %s %d to %d are not received in "
                         "the order in which they are "
                         "sent: use another transport for this schedule",
-                        e->from, e->to);
+                        axis_word(l), e->from, e->to);
     }
     return s;
 }
@@ -132,14 +139,14 @@ static PpStatus join(Links *l, const Nccl *c, Edge *e, int blocks)
     int made = !e->send || op->id(id);
     TRY(tell(l, e, id, sizeof id));
     if (!made || !id[0]) /* an id of zeros: the other side could make none */
-        return pp_fail(PP_ERR_IO, "rank %d, an id for the edge from stage %d to stage %d: %s",
-                       l->group->rank, e->from, e->to,
+        return pp_fail(PP_ERR_IO, "rank %d, an id for the edge from %s %d to %d: %s",
+                       l->world->rank, axis_word(l), e->from, e->to,
                        *l->dev->op->error() ? l->dev->op->error() : "the other side made none");
     e->comm = op->join(l->dev, id, e->send ? 0 : 1, blocks);
     if (!e->comm)
         return pp_fail(PP_ERR_IO,
-                       "rank %d, a communicator for the edge from stage %d to stage %d: %s",
-                       l->group->rank, e->from, e->to, l->dev->op->error());
+                       "rank %d, a communicator for the edge from %s %d to %d: %s",
+                       l->world->rank, axis_word(l), e->from, e->to, l->dev->op->error());
     const Message *m = &l->plan->msg[e->first];
     const Stamp *at = &c->stamp[e->first];
     if (m->bytes && !m->shared) /* parameters have their values, other buffers none yet */
@@ -150,7 +157,7 @@ static PpStatus join(Links *l, const Nccl *c, Edge *e, int blocks)
         op->post(e->comm, e->send, m->buf, 1);
     op->record(e->comm, at->done);
     l->dev->op->sync(l->dev, at->done);
-    return device_check(l->dev, l->group->rank, "connecting by NCCL");
+    return device_check(l->dev, l->world->rank, "connecting by NCCL");
 }
 
 static PpStatus open_nccl(Links *l)
@@ -167,10 +174,12 @@ static PpStatus open_nccl(Links *l)
     int blocks = 1;
     TRY(group_agree(l->group, share_blocks(l, c, &blocks)));
     for (int k = 0; k < l->plan->n_msg; k++) {
+        if (!links_carry(l, k))
+            continue;
         c->stamp[k] = (Stamp){l->dev->op->event(l->dev, 0), l->dev->op->event(l->dev, 0)};
         l->link[k].wire = edge_of(c, &l->plan->msg[k]);
     }
-    TRY(group_agree(l->group, device_check(l->dev, l->group->rank, "events of its messages")));
+    TRY(group_agree(l->group, device_check(l->dev, l->world->rank, "events of its messages")));
     for (int i = 0; i < c->n; i++)
         if ((s = join(l, c, &c->edge[i], blocks)) == PP_ERR_PEER) {
             return s;
@@ -194,6 +203,8 @@ static void close_nccl(Links *l, int broken)
         if (c->edge[i].comm)
             device_nccl()->leave(c->edge[i].comm, broken);
     for (int k = 0; c->stamp && k < l->plan->n_msg; k++) {
+        if (!links_carry(l, k))
+            continue;
         l->dev->op->event_free(l->dev, c->stamp[k].ready);
         l->dev->op->event_free(l->dev, c->stamp[k].done);
     }

@@ -97,7 +97,7 @@ static PpStatus plan_rooms(Links *l, Staging *g)
         lifetimes(l->plan, birth, death);
     for (int shared = 1; shared >= 0; shared--) /* the others are numbered as their ops come */
         for (int k = 0; k < l->plan->n_msg && s == PP_OK; k++)
-            if (l->plan->msg[k].shared == shared)
+            if (links_carry(l, k) && l->plan->msg[k].shared == shared)
                 g->msg[k].room = take_room(g, l->plan->msg[k].bytes, birth[k], death[k]);
     free(birth), free(death);
     TRY(s);
@@ -107,7 +107,7 @@ static PpStatus plan_rooms(Links *l, Staging *g)
     g->pinned = bytes ? l->dev->op->alloc_host(l->dev, bytes) : NULL;
     l->pinned += bytes;
     if (bytes && !g->pinned)
-        return pp_fail(PP_ERR_IO, "rank %d, pinned memory for messages: %s", l->group->rank,
+        return pp_fail(PP_ERR_IO, "rank %d, pinned memory for messages: %s", l->world->rank,
                        l->dev->op->error());
     char *at = g->pinned;
     for (int i = 0; i < g->n_room; i++) {
@@ -128,6 +128,8 @@ static PpStatus open_staged(Links *l)
     if (!g->msg || !g->open)
         return pp_no_memory();
     for (int k = 0; k < l->plan->n_msg; k++) {
+        if (!links_carry(l, k))
+            continue;
         g->msg[k] = (Staged){.room = -1,
                              .ready = l->dev->op->event(l->dev, 0),
                              .over = l->dev->op->event(l->dev, 0)};
@@ -135,7 +137,7 @@ static PpStatus open_staged(Links *l)
     }
     if (!mpi_device_pointers())
         TRY(plan_rooms(l, g));
-    return device_check(l->dev, l->group->rank, "events of its messages");
+    return device_check(l->dev, l->world->rank, "events of its messages");
 }
 
 static void close_staged(Links *l, int broken)
@@ -145,6 +147,8 @@ static void close_staged(Links *l, int broken)
     if (!g)
         return;
     for (int k = 0; g->msg && k < l->plan->n_msg; k++) {
+        if (!links_carry(l, k))
+            continue;
         l->dev->op->event_free(l->dev, g->msg[k].ready);
         l->dev->op->event_free(l->dev, g->msg[k].over);
     }

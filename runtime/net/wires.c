@@ -117,13 +117,13 @@ static PpStatus devices_apart(Group *g, const char *device, int wanted, int *apa
 
 /* ---- the choice ---- */
 
-static PpStatus choose(Group *g, int on_device, const char *transport, const char *device,
+static PpStatus choose(const Group *g, Group *world, int on_device, const char *transport, const char *device,
                        const WireRow **row)
 {
     Transport t = transport_of(transport);
     int nccl = on_device && (t == NCCL || (t == AUTO && g->processes && device_nccl())), apart = 0;
     if (nccl)
-        TRY(devices_apart(g, device, t == NCCL, &apart));
+        TRY(devices_apart(world, device, t == NCCL, &apart));
     for (*row = wires; *row < wires + N_WIRES; ++*row)
         if ((*row)->on_device == on_device &&
             ((*row)->processes < 0 || (*row)->processes == g->processes) &&
@@ -132,14 +132,15 @@ static PpStatus choose(Group *g, int on_device, const char *transport, const cha
     return PP_ERR_BUG;
 }
 
-PpStatus links_open(Links *l, Group *g, Device *d, const Plan *p, int on_device,
-                    const char *transport, const char *device)
+PpStatus links_open(Links *l, Group *g, Group *world, Device *d, const Plan *p, int axis,
+                    int on_device, const char *transport, const char *device)
 {
     const WireRow *row = wires;
-    *l = (Links){.group = g, .dev = d, .plan = p, .link = zeroed(p->n_msg, sizeof *l->link)};
-    PpStatus s = choose(g, on_device && g->ranks > 1, transport, device, &row);
-    TRY(group_agree(g, s == PP_OK && !l->link ? pp_no_memory() : s));
+    *l = (Links){.group = g, .world = world, .axis = axis, .dev = d, .plan = p};
+    l->link = zeroed(p->n_msg, sizeof *l->link);
+    PpStatus s = choose(g, world, on_device && g->ranks > 1, transport, device, &row);
+    TRY(group_agree(world, s == PP_OK && !l->link ? pp_no_memory() : s));
     l->op = row->op;
     l->name = row->name;
-    return group_agree(g, l->op->open(l));
+    return group_agree(world, l->op->open(l));
 }

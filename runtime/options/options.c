@@ -51,7 +51,9 @@ typedef struct {
 // clang-format off
 static const Spec specs[] = {
     {"Ranks and schedule", K_GROUP, 0, 0, NULL, NULL},
-    {"ranks",         K_INT,  AT(ranks),        1, "N",       "threads of this process that act as ranks (default: one per stage; under mpirun: its processes)"},
+    {"ranks",         K_INT,  AT(ranks),        1, "N",       "threads of this process that act as ranks, of all replicas together (default: one per stage; under mpirun: its processes)"},
+    {"dp",            K_INT | NUMBERS,  AT(dp), 1, "N",       "train: replicas of the pipeline, each with its share of a step's rows (default 1)"},
+    {"bucket",        K_BYTES, AT(bucket),      1, "BYTES",   "of gradients that replicas sum at a time (default 4M): four at most are under way, for which there is room"},
     {"schedule",      K_TEXT, AT(schedule),     0, "NAME|FILE.csv", "one of those below (default 1f1b), or rows of actions"},
     {"placement",     K_PLACEMENT, AT(placement), 0, "loop|v", "how stages go to ranks (default: the schedule's own)"},
     {"microbatches",  K_INT | NUMBERS,  AT(microbatches), 1, "M",       "chunks of a step (default: rows of a step / rows of the model's shapes)"},
@@ -357,6 +359,8 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
                    .watchdog = 30,
                    .offload_time = 1,
                    .lr = {.schedule = "constant", .decay_ratio = -1},
+                   .dp = 1,
+                   .bucket = 4 << 20,
                    .optim = {
 #define NOT_GIVEN(field, option, about) .field = -1,
                        OPTIM_REALS(NOT_GIVEN)}};
@@ -397,6 +401,8 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     TRY(optim_options(&o->optimizer, &o->optim));
     TRY(check_offload(o));
     TRY(lr_options(&o->lr));
+    if (o->dp > 1 && (o->mode != MODE_TRAIN || o->until))
+        return pp_fail(PP_ERR_USAGE, "--dp %d: replicas are for train, and whole steps", o->dp);
     if (o->mode == MODE_TRAIN && plan->loss_stage < 0)
         return pp_fail(PP_ERR_MODEL,
                        "%s was split without a loss: it can infer only (ppsplit --loss ...)",

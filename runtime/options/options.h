@@ -22,7 +22,9 @@ enum { OPTIONS_MAX = 128 };
 
 typedef struct {
     Mode mode;
-    int ranks;   /* 0: one per stage */
+    int ranks;   /* 0: one per stage of each replica */
+    int dp;      /* replicas of the pipeline */
+    int64_t bucket; /* bytes of gradients that replicas sum at a time */
     int threads; /* of a rank; 0: cores / ranks of the machine */
     const char *schedule;
     int placement; /* SCHED_PLACE_* */

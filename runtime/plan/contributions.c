@@ -95,11 +95,18 @@ static PpStatus one(Planner *p, TransferKind kind, int message)
     return add_transfer(p, (Transfer){.kind = kind, .first = message, .count = 1});
 }
 
-static Sum of_user(int contribution) { return (Sum){.contribution = contribution}; }
-
-static PpStatus add(Planner *p, Sum to, Sum from)
+static Spot of_user(int contribution)
 {
-    return add_transfer(p, (Transfer){.kind = DO_ADD, .sum_to = to, .sum_from = from});
+    return (Spot){.kind = SPOT_CONTRIBUTION, .contribution = contribution};
+}
+
+static PpStatus put(Planner *p, TransferKind kind, const PpTensor *t, Spot to, Spot from)
+{
+    return add_transfer(p, (Transfer){.kind = kind,
+                                      .to_spot = to,
+                                      .from_spot = from,
+                                      .bytes = t->bytes,
+                                      .dtype = t->dtype});
 }
 
 /* Those of the stage's parameters that others use too, from the last use on; to each its own uses
@@ -110,6 +117,7 @@ static PpStatus add_to_owner(Planner *p, int stage, int replicate)
     int l = plan->local_of[stage];
     const PpStage *st = plan->stage[l].st;
     for (int k = 0; k < st->n_param; k++) {
+        const PpTensor *t = &st->param[k].t;
         int last = -1;
         if (st->param[k].grad_offset < 0 || (st->param[k].use == PP_REPLICATE) != replicate)
             continue;
@@ -120,11 +128,11 @@ static PpStatus add_to_owner(Planner *p, int stage, int replicate)
             if (c->user < 0)
                 TRY(one(p, DO_FINISH, c->message));
             if (last >= 0)
-                TRY(add(p, of_user(i), of_user(last)));
+                TRY(put(p, DO_ADD, t, of_user(i), of_user(last)));
             last = i;
         }
         if (last >= 0)
-            TRY(add(p, sum_of(l, k, st->param[k].more), of_user(last)));
+            TRY(put(p, DO_ADD, t, spot_use(l, k, st->param[k].more), of_user(last)));
         if (st->param[k].use == PP_OWN || st->param[k].from == stage)
             TRY(add_own_uses(p, l, k));
     }
@@ -155,7 +163,8 @@ static PpStatus reduce_begin(Planner *p, int stage)
         if (c->replicate && c->owner_stage == stage && c->user < 0)
             TRY(one(p, DO_RECV, c->message));
     }
-    return send_copies(p, stage);
+    TRY(send_copies(p, stage));
+    return replicas_begin(p, p->plan->local_of[stage], 0);
 }
 
 /* As owner first: add everything, then hand the sums back; as user then: the sum replaces the own
@@ -164,14 +173,15 @@ static PpStatus reduce_end(Planner *p, int stage)
 {
     const Plan *plan = p->plan;
     TRY(add_to_owner(p, stage, 1));
+    TRY(replicas_begin(p, plan->local_of[stage], 1));
+    TRY(replicas_end(p, plan->local_of[stage]));
     for (int i = 0; i < plan->n_contrib; i++) {
         const Contribution *c = &plan->contrib[i];
         if (!c->replicate || c->owner_stage != stage || c->owner < 0 || c->use > 0)
             continue;
         if (c->user >= 0)
-            TRY(add_transfer(p, (Transfer){.kind = DO_COPY,
-                                           .sum_to = sum_of(c->user, c->user_param, 0),
-                                           .sum_from = sum_of(c->owner, c->owner_param, 0)}));
+            TRY(put(p, DO_COPY, &plan->stage[c->owner].st->param[c->owner_param].t,
+                    spot_use(c->user, c->user_param, 0), spot_use(c->owner, c->owner_param, 0)));
         else
             TRY(one(p, DO_SEND, c->back));
     }

@@ -7,11 +7,9 @@
 
 #include <stdlib.h>
 
-/* Of an edge of stages, one of which is here; shared: it carries a parameter. */
-int new_message(Planner *p, int from, int to, int shared, int64_t tag, int64_t bytes)
+static int push_message(Planner *p, Message m)
 {
     Plan *plan = p->plan;
-    int peer = plan->ask.schedule->rank_of[plan->local_of[from] >= 0 ? to : from];
     if (plan->n_msg == plan->cap_msg) {
         int cap = plan->cap_msg ? 2 * plan->cap_msg : 256;
         Message *grown = realloc(plan->msg, (size_t)cap * sizeof *grown);
@@ -25,9 +23,46 @@ int new_message(Planner *p, int from, int to, int shared, int64_t tag, int64_t b
         plan->cap_msg = cap;
     }
     p->carries[plan->n_msg] = -1;
-    plan->msg[plan->n_msg] = (Message){
-        .bytes = bytes, .tag = tag, .peer = peer, .from = from, .to = to, .shared = shared};
+    plan->msg[plan->n_msg] = m;
     return plan->n_msg++;
+}
+
+/* Of an edge of stages, one of which is here; shared: it carries a parameter. */
+int new_message(Planner *p, int from, int to, int shared, int64_t tag, int64_t bytes)
+{
+    const Plan *plan = p->plan;
+    int sent = plan->local_of[from] >= 0;
+    return push_message(p, (Message){.bytes = bytes,
+                                     .tag = tag,
+                                     .peer = plan->ask.schedule->rank_of[sent ? to : from],
+                                     .sent = sent,
+                                     .from = from,
+                                     .to = to,
+                                     .shared = shared});
+}
+
+/* Of this replica and another one. */
+int new_peer_message(Planner *p, int peer, int sent, int64_t tag, int64_t bytes)
+{
+    int own = p->plan->ask.replica;
+    return push_message(p, (Message){.bytes = bytes,
+                                     .tag = tag,
+                                     .peer = peer,
+                                     .sent = sent,
+                                     .axis = AXIS_PEERS,
+                                     .from = sent ? own : peer,
+                                     .to = sent ? peer : own,
+                                     .shared = 1});
+}
+
+PpStatus fix_message(Planner *p, int msg, Spot at)
+{
+    struct Fix *grown = realloc(p->fix, (size_t)(p->n_fix + 1) * sizeof *grown);
+    if (!grown)
+        return pp_no_memory();
+    p->fix = grown;
+    p->fix[p->n_fix++] = (struct Fix){msg, at};
+    return PP_OK;
 }
 
 PpStatus add_transfer(Planner *p, Transfer t)
@@ -115,9 +150,9 @@ static PpStatus round_received(Planner *p, const PpStage *us, int local, int own
     return PP_OK;
 }
 
-Sum sum_of(int local, int param, int use)
+Spot spot_use(int local, int param, int use)
 {
-    return (Sum){.contribution = -1, .local = local, .param = param, .use = use};
+    return (Spot){.kind = SPOT_USE, .local = local, .param = param, .use = use};
 }
 
 PpStatus add_own_uses(Planner *p, int l, int k)
@@ -125,23 +160,19 @@ PpStatus add_own_uses(Planner *p, int l, int k)
     const PpParam *q = &p->plan->stage[l].st->param[k];
     for (int use = q->more; use > 0; use--)
         TRY(add_transfer(p, (Transfer){.kind = DO_ADD_OWN,
-                                       .sum_to = sum_of(l, k, use - 1),
-                                       .sum_from = sum_of(l, k, use)}));
+                                       .to_spot = spot_use(l, k, use - 1),
+                                       .from_spot = spot_use(l, k, use),
+                                       .bytes = q->t.bytes,
+                                       .dtype = q->t.dtype}));
     return PP_OK;
 }
 
 /* One message of a parameter, whose buffer is the parameter's or a gradient, no instance. */
-static PpStatus param_message(Planner *p, int from, int to, int64_t tag, struct Fix f)
+static PpStatus param_message(Planner *p, int from, int to, int64_t tag, Spot at)
 {
-    const PpTensor *t = &p->plan->stage[f.local].st->param[f.param].t;
-    f.msg = new_message(p, from, to, 1, tag, t->bytes);
-    struct Fix *grown = realloc(p->fix, (size_t)(p->n_fix + 1) * sizeof *grown);
-    if (grown)
-        p->fix = grown;
-    if (f.msg < 0 || !grown)
-        return pp_no_memory();
-    p->fix[p->n_fix++] = f;
-    return PP_OK;
+    int msg = new_message(p, from, to, 1, tag,
+                          p->plan->stage[at.local].st->param[at.param].t.bytes);
+    return msg < 0 ? pp_no_memory() : fix_message(p, msg, at);
 }
 
 /* A user's sums, one by one, or one for all where no later ones come between them. */
@@ -156,7 +187,7 @@ static PpStatus gradient_messages(Planner *p, const SchedAction *a, int k)
     }
     for (; use >= 0; use--)
         TRY(param_message(p, a->stage, a->peer, gradient_tag(p, a->stage, k, use),
-                          (struct Fix){.local = l, .param = k, .grad = 1, .use = use}));
+                          spot_use(l, k, use)));
     return PP_OK;
 }
 
@@ -172,7 +203,7 @@ PpStatus plan_params(Planner *p, const SchedAction *a)
         const PpParam *q = &us->param[k];
         if (q->use != PP_TRANSMIT || q->from != owner || (!to_user && q->grad_offset < 0))
             continue;
-        struct Fix f = {.local = plan->local_of[a->stage], .param = k};
+        Spot f = {.kind = SPOT_VALUE, .local = plan->local_of[a->stage], .param = k};
         if (!to_user) {
             TRY(gradient_messages(p, a, k));
             continue;

@@ -100,6 +100,21 @@ static void carve_contributions(Plan *plan, char **at)
 
 /* ---- buffers of messages, operands of additions and copies ---- */
 
+static char *spot_place(const Plan *plan, const Spot *s)
+{
+    const Contribution *c = s->kind == SPOT_CONTRIBUTION ? &plan->contrib[s->contribution] : NULL;
+    const StagePlan *rs = &plan->stage[s->local];
+    switch (s->kind) {
+    case SPOT_VALUE: return rs->rp[s->param].value;
+    case SPOT_USE: return use_sum(rs, s->param, s->use);
+    case SPOT_CONTRIBUTION:
+        return c->user < 0 ? c->buf : use_sum(&plan->stage[c->user], c->user_param, c->use);
+    case SPOT_GRADIENT: return rs->grad + s->offset;
+    case SPOT_REDUCTION: return plan->reduction + s->offset;
+    }
+    return NULL;
+}
+
 static void point_messages(Planner *p)
 {
     Plan *plan = p->plan;
@@ -107,26 +122,8 @@ static void point_messages(Planner *p)
         if (p->carries[k] >= 0)
             plan->msg[k].buf = plan->slots + p->inst[p->carries[k]].offset;
     for (int i = 0; i < p->n_fix; i++) {
-        const struct Fix *f = &p->fix[i];
-        plan->msg[f->msg].buf = f->grad ? use_sum(&plan->stage[f->local], f->param, f->use)
-                                        : plan->stage[f->local].rp[f->param].value;
+        plan->msg[p->fix[i].msg].buf = spot_place(plan, &p->fix[i].at);
     }
-}
-
-static char *sum_place(const Plan *plan, const Sum *s, const PpTensor **t)
-{
-    int stage = s->local, param = s->param, use = s->use;
-    if (s->contribution >= 0) {
-        const Contribution *c = &plan->contrib[s->contribution];
-        *t = &plan->model->stage[c->user_stage]->param[c->user_param].t;
-        if (c->user < 0)
-            return c->buf;
-        stage = c->user;
-        param = c->user_param;
-        use = c->use;
-    }
-    *t = &plan->stage[stage].st->param[param].t;
-    return use_sum(&plan->stage[stage], param, use);
 }
 
 static void point_transfers(Plan *plan)
@@ -135,8 +132,8 @@ static void point_transfers(Plan *plan)
         Transfer *t = &plan->transfer[i];
         if (t->kind != DO_ADD && t->kind != DO_ADD_OWN && t->kind != DO_COPY)
             continue;
-        t->to = sum_place(plan, &t->sum_to, &t->t);
-        t->from = sum_place(plan, &t->sum_from, &t->t);
+        t->to = spot_place(plan, &t->to_spot);
+        t->from = spot_place(plan, &t->from_spot);
     }
 }
 
@@ -151,6 +148,7 @@ void plan_carve(Planner *p, char *arena)
     plan->stat_copy = carve(&at, p->stats);
     carve_data(plan, &at);
     carve_contributions(plan, &at);
+    plan->reduction = carve(&at, p->bytes_reduction);
     point_messages(p);
     point_transfers(plan);
 }

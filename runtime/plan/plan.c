@@ -179,6 +179,7 @@ PpStatus plan_build(Plan *plan, const PlanRequest *ask)
     TRY(stored_find(p));
     TRY(instances_number(p));
     TRY(plan_contributions(p));
+    TRY(replicas_plan(p));
     TRY(plan_walk(p));
     count_operations(plan);
     TRY(stored_place(p));
@@ -197,6 +198,9 @@ static void planner_free(Planner *p)
     free(p->moved), free(p->away), free(p->copy);
     free(p->again), free(p->inst), free(p->base), free(p->wire_f), free(p->wire_b), free(p->wire_p),
         free(p->carries), free(p->fix);
+    for (int l = 0; p->reduction && l < p->plan->n_stage; l++)
+        free(p->reduction[l].bucket);
+    free(p->reduction);
     free(p->last_send[0]), free(p->last_send[1]), free(p->next_send), free(p->held), free(p);
 }
 

@@ -17,6 +17,8 @@ typedef struct {
     const PpPlan *model;
     const Schedule *schedule;
     int rank, microbatches;
+    int replica, replicas; /* of the pipeline */
+    int64_t bucket;        /* bytes of gradients that they sum at a time */
     const int64_t *row0; /* [microbatches + 1]: first row of each */
     int train;
     int on_device;            /* outputs are copied to the host while the device computes on */
@@ -27,32 +29,41 @@ typedef struct {
     int64_t tags;             /* names that messages may have */
 } PlanRequest;
 
+/* Ranks of one pipeline; ranks of the same number in all replicas of it. */
+enum { AXIS_PIPE, AXIS_PEERS, AXES };
+
 /* A tensor that another rank sends or gets once a step. */
 typedef struct {
     void *buf;
     int64_t bytes, tag;
-    int peer;
-    int from, to, shared; /* stages; of a shared parameter: an edge of its own */
+    int peer, sent; /* its number along the axis; it gets it from here */
+    int axis;
+    /* stages, or replicas; of a shared parameter: an edge of its own */
+    int from, to, shared;
 } Message;
 
 /* What an action does with messages and parameters' gradients, one thing after the other.
  * ADD_OWN: of two uses in one stage; also where computations are over and the rest is not added. */
 typedef enum { DO_SEND, DO_RECV, DO_FINISH, DO_ADD, DO_ADD_OWN, DO_COPY, DO_ROUND } TransferKind;
 
-/* While planning: one use's gradient, summed over the microbatches: another rank's, in the buffer
- * of a contribution, or (contribution -1) of a stage here. */
+/* While planning, a place in the arena: a parameter of a stage here, a use's gradient of it, summed
+ * over the microbatches; a contribution; bytes of a stage's gradients; room for those of other
+ * replicas. */
 typedef struct {
-    int contribution, local, param, use;
-} Sum;
+    enum { SPOT_VALUE, SPOT_USE, SPOT_CONTRIBUTION, SPOT_GRADIENT, SPOT_REDUCTION } kind;
+    int local, param, use, contribution;
+    int64_t offset;
+} Spot;
 typedef struct {
     TransferKind kind;
     /* messages: SEND and RECV start them together, FINISH waits for them */
     int first, count;
     char *to; /* ADD: to += from; COPY: to = from */
     const char *from;
-    const PpTensor *t;
-    Sum sum_to, sum_from; /* planning: of ADD, ADD_OWN, COPY */
     int local, param; /* ROUND: this parameter of this stage, into its half copy */
+    int64_t bytes;
+    int dtype;
+    Spot to_spot, from_spot; /* planning: of ADD, ADD_OWN, COPY */
 } Transfer;
 
 typedef struct {
@@ -73,7 +84,8 @@ typedef struct {
     char *value, *grad;
     char *half;                /* the copy that products read, in PpStage.half_type; NULL: none */
     char *state[OPTIM_STATES]; /* as the optimizer's row names them; NULL: none */
-    int counts;                /* in the gradient norm: trainable, and this stage owns it */
+    /* trainable, and this stage owns it: in the gradient's norm, and in sums over replicas */
+    int counts;
     int update;                /* the optimizer changes it (owner and replicas) */
 } RankParam;
 
@@ -131,6 +143,7 @@ typedef struct {
     struct Planner *planner; /* between plan_build() and plan_place() */
     /* places in the arena, once there is one */
     char *arena, *slots, *work, *work_overlap; /* work_overlap: of the thread that runs beside */
+    char *reduction;                           /* what comes of other replicas' gradients */
     char *stat_copy;                           /* running statistics, kept while an R runs */
     /* Per model input: first microbatch's place; NULL: not needed here */
     char **input;

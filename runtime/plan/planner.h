@@ -27,9 +27,12 @@ typedef struct Planner {
     int64_t *wire_f, *wire_b, *wire_p, n_wire;
     int64_t *carries; /* per message: the instance it carries, -1 */
     struct Fix {
-        int msg, local, param, grad, use;
-    } * fix; /* messages whose buffer is a parameter or the gradient of one of its uses */
+        int msg;
+        Spot at;
+    } * fix; /* messages whose buffer is no instance */
     int n_fix;
+    struct Reduction *reduction; /* per local stage */
+    int64_t bytes_reduction, peer_tag;
     /* Bytes of one workspace, of the running statistics of the largest recomputed stage */
     int64_t work, stats;
     /* Per (local stage, microbatch): the last SEND_F, SEND_B op; then a chain */
@@ -68,13 +71,33 @@ int64_t gradient_tag(const Planner *p, int stage, int param, int use); /* of a u
 /* walk.c */
 PpStatus plan_walk(Planner *p);
 
+/* replicas.c: sums over replicas */
+typedef struct {
+    int64_t offset, bytes; /* among the stage's gradients */
+    int dtype;
+    int first, count; /* its messages under way */
+} Bucket;
+typedef struct Reduction {
+    Bucket *bucket;
+    int n, rooms; /* buckets; of them under way at the same time */
+    int64_t room; /* bytes for what comes of one */
+    int64_t at;   /* where the rooms are */
+    int late;     /* all of it while the stage waits */
+} Reduction;
+PpStatus replicas_plan(Planner *p);
+/* waits: of WAIT_REDUCE_GRAD, not of REDUCE_GRAD */
+PpStatus replicas_begin(Planner *p, int local, int waits);
+PpStatus replicas_end(Planner *p, int local);
+
 /* messages.c */
 /* -1: no memory */
 int new_message(Planner *p, int from, int to, int shared, int64_t tag, int64_t bytes);
+int new_peer_message(Planner *p, int peer, int sent, int64_t tag, int64_t bytes);
+PpStatus fix_message(Planner *p, int msg, Spot at);
 PpStatus add_transfer(Planner *p, Transfer t);               /* to the op being walked */
 PpStatus plan_edge(Planner *p, const SchedAction *a, int l); /* SEND_F, RECV_F, SEND_B, RECV_B */
 PpStatus plan_params(Planner *p, const SchedAction *a);      /* SEND_P, RECV_P, SEND_GP */
-Sum sum_of(int local, int param, int use);
+Spot spot_use(int local, int param, int use);
 /* The uses of a stage here are added to its first one */
 PpStatus add_own_uses(Planner *p, int local, int param);
 

@@ -145,6 +145,124 @@ static void schedules(int which)
     }
 }
 
+/* ---- replicas ---- */
+
+/* Gradients of a run over these rows alone, of a loss that is a sum. */
+static int group_gradients(const PpPlan *p, int from, int end, float g[4][D])
+{
+    static const char *const names[] = {"a", "w", "b", "c"};
+    static const int home[] = {0, 0, 1, 2};
+    int64_t x_shape[] = {end - from, D}, t_shape[] = {D, end - from};
+    float part[N * D];
+    char err[ST_ERR], data_x[500], data_t[500], microbatches[20];
+    for (int d = 0; d < D; d++)
+        memcpy(part + d * (end - from), target + d * N + from, (size_t)(end - from) * sizeof *part);
+    if (npy_write(at("px.npy"), PP_F32, 2, x_shape, x + from * D, err, sizeof err) ||
+        npy_write(at("pt.npy"), PP_F32, 2, t_shape, part, err, sizeof err))
+        return 0;
+    snprintf(data_x, sizeof data_x, "x=%s", at("px.npy"));
+    snprintf(data_t, sizeof data_t, "target=%s", at("pt.npy"));
+    snprintf(microbatches, sizeof microbatches, "%d", end - from > 8 ? 3 : 2);
+    int good = command(p, "train", "--data", data_x, "--data", data_t, "--ranks", "1", "--params",
+                       at("params"), "--microbatches", microbatches, "--dump-grads", at("grads"),
+                       "--lr", "0", NULL) == 0;
+    for (int j = 0; j < p->n_stage && good; j++) {
+        StFile f = {0};
+        const float *got = tensor(&f, at("grads"), home[j], names[j]);
+        good = got != NULL;
+        if (good)
+            memcpy(g[j], got, sizeof g[j]);
+        st_close(&f);
+    }
+    return good;
+}
+
+/* dp replicas have the bits of as many runs whose gradients are added in order; the rows do not
+ * divide evenly. */
+static void replicas(int which, const char *dp, const char *const *ranks, const char *const *how)
+{
+    static const char *const names[] = {"a", "w", "b", "c"};
+    static const int home[] = {0, 0, 1, 2};
+    PpPlan p = plans[which];
+    int d = atoi(dp), good = 1;
+    float sum[4][D], part[4][D];
+    char data_x[500], data_t[500], out[500];
+    p.loss_kind = PP_LOSS_SUM;
+    write_params(&p, at("params"), par);
+    for (int k = 0, from = 0; k < d && good; k++) {
+        int end = from + N / d + (k < N % d);
+        good = group_gradients(&p, from, end, part);
+        for (int i = 0; i < p.n_stage * D; i++)
+            sum[i / D][i % D] = k ? sum[i / D][i % D] + part[i / D][i % D] : part[i / D][i % D];
+        from = end;
+    }
+    ok(good, "%s groups, %d stages, %s: one after the other", dp, p.n_stage,
+       which % 2 ? "replicate" : "transmit");
+    snprintf(data_x, sizeof data_x, "x=%s", at("x.npy"));
+    snprintf(data_t, sizeof data_t, "target=%s", at("t.npy"));
+    snprintf(out, sizeof out, "y=%s", at("y.npy"));
+    for (int i = 0; ranks[i]; i++) {
+        int s = command(&p, "train", "--data", data_x, "--data", data_t, "--ranks", ranks[i],
+                        "--dp", dp, "--schedule", how[i], "--params", at("params"), "--dump-grads",
+                        at("grads"), "--lr", "0", "--output", out, NULL);
+        good = s == 0;
+        for (int j = 0; j < p.n_stage && good; j++) {
+            StFile f = {0};
+            const float *got = tensor(&f, at("grads"), home[j], names[j]);
+            good = got && !memcmp(got, sum[j], sizeof sum[j]);
+            st_close(&f);
+            const float *copy = j == 1 ? tensor(&f, at("grads"), p.n_stage - 1, "w") : NULL;
+            good &= !copy || !memcmp(copy, sum[1], sizeof sum[1]);
+            if (j == 1)
+                st_close(&f);
+        }
+        double g[4][D], y[N * D], pd[4][D];
+        for (int k = 0; k < 4 * D; k++)
+            pd[k / D][k % D] = (double)par[k / D][k % D];
+        reference(p.n_stage, g, y, pd);
+        NpyFile f = {0};
+        char err[ST_ERR];
+        good &= !npy_open(&f, at("y.npy"), err, sizeof err) && f.dim[0] == N &&
+                near_all((const float *)(const void *)f.data, y, N * D);
+        npy_close(&f);
+        ok(good, "%s replicas, %s, %s ranks: their bits, and all rows in order", dp, how[i],
+           ranks[i]);
+        if (!good)
+            printf("# exit %d: %s", s, slurp(at("err")));
+    }
+}
+
+/* The mean over the whole minibatch, whatever a replica's share of it. */
+static void replicated_training(void)
+{
+    const PpPlan *p = &plans[0];
+    char data_x[500], data_t[500];
+    double loss[3], norm[3];
+    snprintf(data_x, sizeof data_x, "x=%s", at("x.npy"));
+    snprintf(data_t, sizeof data_t, "target=%s", at("t.npy"));
+    write_params(p, at("params"), par);
+    static const char *const dp[] = {"1", "3"}, *const ranks[] = {"3", "9"};
+    for (int i = 0; i < 2; i++) {
+        int s = command(p, "train", "--data", data_x, "--data", data_t, "--params", at("params"),
+                        "--optimizer", "adamw", "--lr", "0.02", "--steps", "5", "--ranks", ranks[i],
+                        "--dp", dp[i], "--log-json", at("log"), "--checkpoint", at(dp[i]), NULL);
+        const char *last = strstr(slurp(at("log")), "\"step\": 5");
+        loss[i] = s == 0 && last ? field(last, "\"loss\"") : (double)NAN;
+        norm[i] = s == 0 && last ? field(last, "\"grad_norm\"") : (double)NAN;
+    }
+    ok(fabs(loss[0] - loss[1]) < 1e-5 * loss[0] && fabs(norm[0] - norm[1]) < 1e-4 * norm[0],
+       "five steps of 3 replicas: loss %.6f, of one %.6f", loss[1], loss[0]);
+    int s = command(p, "train", "--data", data_x, "--data", data_t, "--dp", "2", "--ranks", "3",
+                    NULL);
+    ok(s == 2 && strstr(slurp(at("err")), "3 ranks do not make"), "ranks that dp does not divide");
+    s = command(p, "infer", "--data", data_x, "--dp", "2", NULL);
+    ok(s == 2, "replicas are for training");
+    s = command(p, "train", "--data", data_x, "--data", data_t, "--dp", "4", "--microbatches", "6",
+                NULL);
+    ok(s == 1 && strstr(slurp(at("err")), "only 5 rows in a replica"),
+       "more microbatches than a replica has rows");
+}
+
 static void training(void)
 {
     const PpPlan *p = &plans[1];
@@ -366,6 +484,16 @@ int main(void)
     npy_write(at("i.npy"), PP_I64, 2, (int64_t[]){N, D}, ints, err, sizeof err);
     for (int k = 0; k < 4; k++)
         schedules(k);
+    static const char *const ranks[] = {"6", "6", "2", "6", NULL},
+                      *const how[] = {"gpipe", "1f1b", "gpipe", "zb-h1", NULL},
+                      *const ranks3[] = {"9", "3", NULL}, *const how3[] = {"1f1b", "gpipe", NULL},
+                      *const ranks4[] = {"4", "8", NULL},
+                      *const how4[] = {"zbvzerobubble", "1f1b", NULL};
+    replicas(0, "2", ranks, how);
+    replicas(1, "2", ranks, how);
+    replicas(1, "3", ranks3, how3);
+    replicas(3, "2", ranks4, how4);
+    replicated_training();
     training();
     refusals();
     store();

@@ -94,6 +94,26 @@ is "activations go once a microbatch" "$(events "$work/trace.json" '0SEND_F[0-9]
 ok "unet: traced" run unet unet-ts local 2 zbvzerobubble 4 "$work/other" --trace "$work/trace.json"
 is "unet: stage 1 hands over to stage 2 on its rank without a message" "$(events "$work/trace.json" '1SEND_F[0-9]')" 0
 
+# ---- replicas of the pipeline: the same bits whatever the schedule, ranks, transport and buckets ----
+
+ok "example: two replicas on a rank each" run example example-ts local 2 gpipe 3 "$work/first" --dp 2
+for how in "6 1f1b" "4 zb-h1"; do
+    ok "example: two replicas, $how" run example example-ts local $how 3 "$work/other" --dp 2 --bucket 128
+    ok "example: two replicas, $how, the same bits" same "$work/first" "$work/other"
+done
+ok "example, replicated: two replicas" run replicated example-ts local 6 1f1b 3 "$work/other" --dp 2
+ok "example, replicated: two replicas, the same bits" same "$work/first" "$work/other"
+ok "encdec: three replicas, uneven" run encdec encdec-ts local 3 gpipe 2 "$work/first" --dp 3
+ok "encdec: three replicas, interleaved" run encdec encdec-ts local 6 interleaved1f1b 2 "$work/other" --dp 3
+ok "encdec: three replicas, interleaved, the same bits" same "$work/first" "$work/other"
+if command -v mpirun >/dev/null; then
+    ok "encdec: three replicas over mpi" run encdec encdec-ts mpi 6 1f1b 2 "$work/other" --dp 3 --bucket 1000
+    ok "encdec: three replicas over mpi, the same bits" same "$work/first" "$work/other"
+fi
+ok "resnet: two replicas" run resnet resnet-ts local 4 1f1b 1 "$work/first" --dp 2
+ok "resnet: two replicas, one rank each, replica 0's statistics" run resnet resnet-ts local 2 gpipe 1 "$work/other" --dp 2
+ok "resnet: two replicas, the same bits" same "$work/first" "$work/other"
+
 # ---- the halves of OVERLAP_F_B on two threads ----
 
 ok "encdec: dualpipev, one thread a rank" run encdec encdec-ts local 2 dualpipev 8 "$work/first" --threads 1
