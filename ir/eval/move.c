@@ -237,20 +237,44 @@ static void combine(Tensor *to, int64_t i, const Tensor *from, int64_t k, int mo
     }
 }
 
+/* Where a scatter's result is put together: of halves that are combined in double, rounded once. */
+static Tensor scattered(Eval *e)
+{
+    Tensor to = {DT_F64, e->out[0].shape, NULL};
+    int64_t n = shape_elements(&to.shape);
+    if (!dtype_is_half(e->out[0].dtype) || e->at->reduction == SCATTER_NONE) {
+        eval_copy(e);
+        return e->out[0];
+    }
+    to.data = eval_scratch(e, (size_t)n, sizeof(double));
+    for (int64_t i = 0; i < n; i++)
+        eval_set_double(&to, i, eval_double_at(&e->in[0], i));
+    return to;
+}
+
+static void keep_scattered(Eval *e, const Tensor *from)
+{
+    int64_t n = shape_elements(&from->shape);
+    for (int64_t i = 0; from->data != e->out[0].data && i < n; i++)
+        eval_set_double(&e->out[0], i, eval_double_at(from, i));
+}
+
 void eval_scatter_elements(Eval *e)
 {
     const Shape *data = &e->in[0].shape, *s = &e->in[1].shape;
     const int64_t *at = eval_ints(e, &e->in[1]);
     int64_t stride[MAX_RANK], index[MAX_RANK] = {0}, i = 0;
-    eval_copy(e);
+    Tensor to = scattered(e);
+    keep_scattered(e, &to);
     if (shape_elements(s) == 0)
         return;
     eval_strides(data, stride);
     do {
-        combine(&e->out[0], along_axis(data, stride, e->at->axis, index, at[i]), &e->in[2], i,
+        combine(&to, along_axis(data, stride, e->at->axis, index, at[i]), &e->in[2], i,
                 e->at->reduction);
         i++;
     } while (eval_next(s, index));
+    keep_scattered(e, &to);
 }
 
 void eval_scatter_nd(Eval *e)
@@ -259,13 +283,14 @@ void eval_scatter_nd(Eval *e)
     const int64_t *index = eval_ints(e, &e->in[1]);
     int64_t stride[MAX_RANK], depth = s->d[s->rank - 1], tuples = shape_elements(s) / depth,
                               block = 1;
-    eval_copy(e);
+    Tensor to = scattered(e);
     eval_strides(data, stride);
     for (int i = (int)depth; i < data->rank; i++)
         block *= data->d[i];
     for (int64_t i = 0; i < tuples; i++) {
         int64_t at = tuple_offset(data, stride, 0, depth, index + i * depth);
         for (int64_t k = 0; k < block; k++)
-            combine(&e->out[0], at + k, &e->in[2], i * block + k, e->at->reduction);
+            combine(&to, at + k, &e->in[2], i * block + k, e->at->reduction);
     }
+    keep_scattered(e, &to);
 }

@@ -360,6 +360,19 @@ static void test_types(void)
        "f16, its limits and its subnormals");
     Tensor brain = cast(doubles(3, (double[]){1.00390625 + 0x1p-9, 3.4e38, -1}), DT_BF16);
     ok(has_doubles(brain, 3, (double[]){1.0078125, (double)INFINITY, -1}), "bf16");
+    enum { ONES = 300 };                                /* one by one in bf16 they stop at 256 */
+    double one[ONES];
+    for (int i = 0; i < ONES; i++)
+        one[i] = 1;
+    Tensor zero = cast(doubles(1, (double[]){0}), DT_BF16),
+           ones = cast(doubles(ONES, one), DT_BF16), nowhere = tensor(DT_I64, S(ONES));
+    ok(has_doubles(run(OP_ScatterElements, IN(zero, nowhere, ones),
+                       (Attr){.reduction = SCATTER_ADD}, 0),
+                   1, (double[]){ONES}),
+       "a scatter of halves is rounded once");
+    ok(has_doubles(run(OP_ReduceSum, IN(ones), (Attr){.n = 1, .axes = I(0)}, 0), 1,
+                   (double[]){ONES}),
+       "so is a sum of halves");
     Tensor a = ints(S(2, 1), I(1, INT64_MAX)), b = ints(S(3), I(0, 1, 2));
     ok(has_ints(run(OP_Add, IN(a, b), (Attr){0}, 0), 6,
                 I(1, 2, 3, INT64_MAX, INT64_MIN, INT64_MIN + 1)),
