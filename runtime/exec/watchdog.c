@@ -137,7 +137,7 @@ static size_t compose(Watchdog *w, Beat *b)
 static void action_text(const Watchdog *w, int rank, char *to, size_t n)
 {
     const Beat *b = &w->beat[rank];
-    const SchedRow *row = &w->schedule->row[rank];
+    const SchedRow *row = &w->schedule->row[rank % w->schedule->ranks];
     if (!b->n || b->entry[b->n - 1].op >= row->n) {
         snprintf(to, n, "%s", b->n ? "the end of the step" : "no action yet");
         return;
@@ -170,9 +170,10 @@ static void write_rings(const Watchdog *w, const char *path)
             double shift = most - (now - w->heard[k]), waits = shift - e->waits,
                    runs = e->runs < 0 ? shift : shift - e->runs,
                    done = e->done < 0 ? shift : shift - e->done;
-            if (e->op >= w->schedule->row[k].n)
+            const SchedRow *row = &w->schedule->row[k % w->schedule->ranks];
+            if (e->op >= row->n)
                 continue;
-            const SchedAction *a = &w->schedule->row[k].a[e->op];
+            const SchedAction *a = &row->a[e->op];
             if (runs > waits)
                 sched_trace_wait(f, k, a, e->step + 1, waits * 1e6, (runs - waits) * 1e6);
             if (e->runs >= 0)
