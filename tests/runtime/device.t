@@ -56,7 +56,7 @@ run() {
     sed -i '1d; s/, "seconds.*//' "$to/log.json"
 }
 train() { run "$1" "${@:2}" --dump-grads "$1/grads" --checkpoint "$1/checkpoint"; }
-same() { diff -r -x out -x err "$1" "$2"; }
+same() { diff -r -x out -x err -I '"device":' -I '"index_sha256":' "$1" "$2"; }
 
 # ---- the same bits ----
 
@@ -152,6 +152,18 @@ done
 ./program train "${data[@]}" "${steps[@]}" --trace trace.json >out 2>err
 ok "--trace: the device's own times" perl -MJSON::PP -e 'local $/; open F, "trace.json"; my @e = grep { $_->{ph} eq "X" } @{decode_json(<F>)->{traceEvents}};
     exit !(@e > 100 && !grep { $_->{dur} < 0 || $_->{ts} < 0 } @e)'
+
+# ---- replicas: sums over them go by the same wires, in the same order ----
+
+for plan in 0 1; do
+    use $plan
+    options=("${data[@]}" --microbatches 3 --steps 2 --schedule 1f1b --optimizer adamw --dp 2 --ranks 6)
+    ok "plan $plan, two replicas: the CPU" train cpu ./program train --device cpu "${options[@]}"
+    ok "plan $plan, two replicas, local" train cuda env SHIM_ORDER=random:1 ./program train "${options[@]}"
+    ok "plan $plan, two replicas, local: the same bits" same cpu cuda
+    ok "plan $plan, two replicas, nccl" train cuda env SHIM_DEVICES=6 SHIM_ORDER=random:2 ./program train --transport nccl "${options[@]}"
+    ok "plan $plan, two replicas, nccl: the same bits" same cpu cuda
+done
 
 # ---- generated stages: uneven microbatches of parameters used twice, statistics under recompute ----
 
