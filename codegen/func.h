@@ -109,7 +109,7 @@ typedef struct {
     VEC(NodeId) after;              /* extra order: node after[2i+1] comes after node after[2i] */
     struct Fuse *fuse;              /* while groups grow */
     bool *needed;                   /* by root value: read from memory by others than its group */
-    int64_t bytes_work;
+    int64_t bytes_work, bytes_live; /* live: the most that is alive at one step */
     /* behind the workspace, for kernels that hand results to the next one: known once printed */
     int64_t bytes_scratch[TARGETS];
     VEC(Step) step;

@@ -2,33 +2,54 @@
  * memory.c - the workspace of a function.  In: groups in order.  Out: an offset for every buffer
  * that dies with the call.
  *
- * Lifetimes are intervals of steps; offsets by greedy-by-size: the largest first, each at the
- * lowest place that no buffer alive at the same time takes.  A nest's result takes the place of an
- * operand that dies there when both are walked the same way and no later pass reads the operand;
- * when the result has a place outside the workspace the operand is made there.
+ * Lifetimes are intervals of steps; offsets by greedy-by-size (Pisarchyk and Lee, 2001.03288): the
+ * largest first, each at the lowest place that no buffer alive at the same time takes; where that is
+ * more than the most that is alive at one step, also by size times lifetime and by first step, each
+ * followed by a climb.  A nest's result takes the place of an operand that dies there when both are
+ * walked the same way and no later pass reads the operand; when the result has a place outside the
+ * workspace the operand is made there.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "plan.h"
 
-int64_t cg_pack(Arena *a, Lifetime *l, uint32_t n)
+/* ---- packing --------------------------------------------------------------------------------- */
+
+enum { CLIMB = 60, PACK_WORK = 4000000 };               /* rounds; steps of all of them */
+
+typedef struct { const Lifetime *l; uint32_t number; } Packed;
+
+/* By size, then by first step, then by number. */
+static int by_size(const void *a, const void *b)
 {
-    uint32_t *order = arena_array(a, uint32_t, n + 1), *placed = arena_array(a, uint32_t, n + 1),
-             np = 0;
+    const Packed *x = a, *y = b;
+    if (x->l->bytes != y->l->bytes)
+        return x->l->bytes > y->l->bytes ? -1 : 1;
+    return x->l->first != y->l->first ? (x->l->first < y->l->first ? -1 : 1)
+                                      : (x->number > y->number) - (x->number < y->number);
+}
+
+static int by_area(const void *a, const void *b)
+{
+    const Packed *x = a, *y = b;
+    double p = (double)x->l->bytes * (x->l->last - x->l->first + 1),
+           q = (double)y->l->bytes * (y->l->last - y->l->first + 1);
+    return p != q ? (p > q ? -1 : 1) : by_size(a, b);
+}
+
+static int by_first(const void *a, const void *b)
+{
+    const Packed *x = a, *y = b;
+    return x->l->first != y->l->first ? (x->l->first < y->l->first ? -1 : 1) : by_size(a, b);
+}
+
+/* Each at the lowest place where nothing alive at the same time stands; returns the total. */
+static int64_t place_in_order(Lifetime *l, const Packed *order, uint32_t n, uint32_t *placed)
+{
     int64_t total = 0;
-    /* by size, then by first step, then by number */
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t j = i;
-        for (; j > 0; j--) {
-            const Lifetime *x = &l[order[j - 1]], *y = &l[i];
-            if (x->bytes > y->bytes || (x->bytes == y->bytes && x->first <= y->first))
-                break;
-            order[j] = order[j - 1];
-        }
-        order[j] = i;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        Lifetime *x = &l[order[i]];
+    for (uint32_t np = 0; np < n; np++) {
+        Lifetime *x = &l[order[np].number];
         int64_t at = 0;
         uint32_t j = 0;
         for (; j < np; j++) {                           /* placed[] is sorted by offset */
@@ -43,13 +64,63 @@ int64_t cg_pack(Arena *a, Lifetime *l, uint32_t n)
         x->offset = at;
         for (j = np; j > 0 && l[placed[j - 1]].offset > at; j--)
             placed[j] = placed[j - 1];
-        placed[j] = order[i];
-        np++;
+        placed[j] = order[np].number;
         if (at + x->bytes > total)
             total = at + x->bytes;
     }
     return total;
 }
+
+/* The first one that reaches the end goes half the way to the front. */
+static void promote(const Lifetime *l, Packed *order, int64_t total)
+{
+    uint32_t k = 0;
+    while (l[order[k].number].offset + l[order[k].number].bytes < total)
+        k++;
+    Packed it = order[k];
+    for (uint32_t to = k / 2; k > to; k--)
+        order[k] = order[k - 1];
+    order[k] = it;
+}
+
+int64_t cg_live(const Lifetime *l, uint32_t n)
+{
+    int64_t most = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t now = 0;
+        for (uint32_t j = 0; j < n; j++)
+            now += l[j].first <= l[i].first && l[j].last >= l[i].first ? l[j].bytes : 0;
+        most = now > most ? now : most;
+    }
+    return most;
+}
+
+int64_t cg_pack(Arena *a, Lifetime *l, uint32_t n)
+{
+    static int (*const orders[])(const void *, const void *) = {by_size, by_area, by_first};
+    Packed *order = arena_array(a, Packed, n + 1);
+    uint32_t *placed = arena_array(a, uint32_t, n + 1);
+    int64_t *best = arena_array(a, int64_t, n + 1), least = INT64_MAX, bound = cg_live(l, n);
+    int64_t rounds = n ? PACK_WORK / ((int64_t)n * n) : 0;
+    rounds = rounds > CLIMB ? CLIMB : rounds;
+    for (uint32_t k = 0; n > 0 && k < sizeof orders / sizeof *orders && least > bound; k++) {
+        for (uint32_t i = 0; i < n; i++)
+            order[i] = (Packed){&l[i], i};
+        qsort(order, n, sizeof *order, orders[k]);
+        for (int64_t r = 0; r <= rounds && least > bound; r++) {
+            int64_t total = place_in_order(l, order, n, placed);
+            for (uint32_t i = 0; total < least && i < n; i++)
+                best[i] = l[i].offset;
+            least = total < least ? total : least;
+            promote(l, order, total);
+        }
+    }
+    for (uint32_t i = 0; i < n; i++)
+        l[i].offset = best[i];
+    return n ? least : 0;
+}
+
+/* ---- lifetimes ------------------------------------------------------------------------------- */
 
 static void touch(Func *f, uint32_t buf, int step, bool write)
 {
@@ -201,6 +272,7 @@ void cg_memory(Func *f)
         n++;
     }
     f->bytes_work = cg_pack(f->scratch, l, n);
+    f->bytes_live = cg_live(l, n);
     for (uint32_t i = 0; i < f->buf.n; i++)
         if (owner[i] != NONE)
             f->buf.at[i].offset = l[owner[i]].offset;

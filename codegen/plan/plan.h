@@ -152,7 +152,9 @@ const char *role_known(
 
 void cg_memory(Func *f);
 typedef struct { int64_t bytes; int first, last; int64_t offset; } Lifetime;
-int64_t cg_pack(Arena *a, Lifetime *l, uint32_t n);     /* greedy by size; returns the total */
+int64_t cg_pack(Arena *a, Lifetime *l, uint32_t n);     /* sets offsets; returns the total */
+/* the most that is alive at one step: no total is less */
+int64_t cg_live(const Lifetime *l, uint32_t n);
 
 /* ---- again.c: parts of the stash ---- */
 

@@ -73,6 +73,15 @@ if [ -z "${SANITIZED:-}" ]; then
     done
 fi
 
+# Of what no placement of activations could go below, at most a twentieth more.
+for what in never cheap always "auto --memory 1900K"; do
+    for schedule in "1f1b 4" "zb-h1 4" "interleaved1f1b 2"; do
+        run gpt $schedule --recompute $what --verbose >/dev/null
+        is "$schedule, --recompute $what: activations at most 1.05 of their bound" \
+            "$(sed -n 's/^rank [0-9]* plan: activations \([0-9]*\) bytes, no placement needs less than \([0-9]*\);.*/\1 \2/p' log | awk '$1 > 1.05 * $2')" ""
+    done
+done
+
 # ---- the bytes of a layer of a GPT of 22 B parameters (Korthikanti et al. 2205.05198, table 2: s 2048, b 4, h 6144, a 64) ----
 # Their 34 sbh + 5 as^2b are 16-bit numbers and masks of a byte: of float32, 66 sbh + 9 as^2b.  ppsplit keeps neither the norms' results (8 sbh)
 # nor GELU's (16 sbh), for backward makes them from the operands in passing: 42 sbh + 9 as^2b.  Recomputing attention leaves the first

@@ -22,6 +22,10 @@
 static void run_check_order(StageRun *r, const Func *f)
 {
     bool *written = arena_array(r->a, bool, f->buf.n + 1);
+    if (f->bytes_work * 20 > f->bytes_live * 21)
+        run_wrong(r, "stage %u %s: a workspace of %lld bytes for %lld alive at once",
+                  f->sg->stage->index, run_func_name(f), (long long)f->bytes_work,
+                  (long long)f->bytes_live);
     for (uint32_t o = 0; o < f->order.n; o++) {
         const Nest *n = f->group.at[f->order.at[o]].nest;
         const Node *call = &f->g->node.at[f->group.at[f->order.at[o]].member.at[0].node];
