@@ -15,13 +15,23 @@
 
 typedef void ImportFn(Import *);
 
-static const struct { ImportFn *fn; uint32_t lo, hi; } rows[OP_COUNT] = {
+typedef struct { const char *name; ImportFn *fn; uint32_t lo, hi; } Row;
+
+static const Row rows[OP_COUNT] = {
 #define IMPORT(f) import_##f
 #define NOIMPORT NULL
-#define OP(name, lo, hi, since, import, ...) [OP_##name] = {import, lo, hi},
-#define COMPOSITE(name, lo, hi, since, f) [OP_##name] = {import_##f, lo, hi},
+#define OP(name, lo, hi, since, import, ...) [OP_##name] = {#name, import, lo, hi},
+#define COMPOSITE(name, lo, hi, since, f) [OP_##name] = {#name, import_##f, lo, hi},
 #include "ir/ops.def"
 };
+
+static const Row foreign[] = {
+#define OP(...)
+#define FOREIGN(name, lo, hi, f) {#name, import_##f, lo, hi},
+#include "ir/ops.def"
+};
+enum { N_FOREIGN = sizeof foreign / sizeof *foreign };
+
 
 /* ---- nodes ---- */
 
@@ -49,10 +59,16 @@ static void stop_defined(ImportState *s, const RawNode *n)
     }
 }
 
-static ImportFn *importer(const RawNode *n, Op *op)
+/* The row of the node's operator, NULL: it is not supported; op: OP_NONE for a foreign one. */
+static const Row *row_of(const RawNode *n, Op *op)
 {
     *op = *n->domain ? OP_NONE : op_find(n->op_type);
-    return *op == OP_NONE ? NULL : rows[*op].fn;
+    if (*op != OP_NONE)
+        return rows[*op].fn ? &rows[*op] : NULL;
+    for (int i = 0; i < N_FOREIGN && !strcmp(n->domain, "com.microsoft"); i++)
+        if (!strcmp(n->op_type, foreign[i].name))
+            return &foreign[i];
+    return NULL;
 }
 
 static void begin_origin(ImportState *s, const RawNode *n)
@@ -122,12 +138,12 @@ static void define_outputs(ImportState *s, const RawNode *n, const Import *im, c
 
 static void import_body(ImportState *s, const RawNodes *list);
 
-static void check_count(ImportState *s, const RawNode *n, Op op)
+static void check_count(ImportState *s, const RawNode *n, const Row *row)
 {
-    if (n->nin > rows[op].hi)
+    if (n->nin > row->hi)
         diag_fatal(EXIT_MODEL, raw_where(s->m, n, -1), "it has %u inputs, at most %u are possible",
-                   n->nin, rows[op].hi);
-    for (uint32_t i = 0; i < rows[op].lo; i++)
+                   n->nin, row->hi);
+    for (uint32_t i = 0; i < row->lo; i++)
         if (i >= n->nin || !*n->in[i])
             diag_fatal(EXIT_MODEL, raw_where(s->m, n, (int)i), "this input is missing");
     if (n->opset == 0)
@@ -190,8 +206,8 @@ static void import_node(ImportState *s, RawNode *n)
         return;
     }
     Op op;
-    ImportFn *fn = importer(n, &op);
-    check_count(s, n, op);
+    const Row *row = row_of(n, &op);
+    check_count(s, n, row);
     Import im = {
         .g = g,
         .arena = g->arena,
@@ -208,7 +224,7 @@ static void import_node(ImportState *s, RawNode *n)
     };
     Where here = im_where(&im, -1);
     const Where *before = diag_at(&here);
-    ragged_import(s, &im, fn);
+    ragged_import(s, &im, row->fn);
     if (n->bias != NONE && n->nout && out[0] != NONE)
         out[0] = with_bias(s, n, out[0]);
     diag_at(before);
@@ -243,7 +259,7 @@ static void refuse_unsupported(Model *m, const RawNodes *list)
     for (uint32_t i = 0; i < list->n; i++) {
         const RawNode *n = list->at[i];
         Op op;
-        if (n->dead || importer(n, &op) || is_marker(n) || stop_marker(n) || control_is(n))
+        if (n->dead || row_of(n, &op) || is_marker(n) || stop_marker(n) || control_is(n))
             continue;
         uint32_t *slot = strmap_at(&seen, arena_printf(m->arena, "%s\n%s", n->domain, n->op_type));
         if (*slot == NONE) {

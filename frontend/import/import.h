@@ -71,6 +71,7 @@ void im_set_sequence(Import *im, uint32_t out, Ids list);
 /* The importers: every IMPORT(f) of the table is void import_f(Import *). */
 #define OP(name, lo, hi, since, import, ...) import
 #define COMPOSITE(name, lo, hi, since, f) void import_##f(Import *im);
+#define FOREIGN(name, lo, hi, f) void import_##f(Import *im);
 #define IMPORT(f) void import_##f(Import *im);
 #define NOIMPORT
 #include "ir/ops.def"
