@@ -152,8 +152,10 @@ static Tensor run_operand(StageRun *r, ValueId v)
 {
     const Value *x = val(r->g, v);
     const Node *n = x->kind == V_NODE ? &r->g->node.at[x->node] : NULL;
-    /* a copy of a parameter, which no function makes */
-    if (!r->at[v].data && n && n->op == OP_Cast && val(r->g, n->in[0])->kind == V_PARAM)
+    ValueKind of = n ? val(r->g, n->in[0])->kind : V_INPUT;
+    /* a copy of a parameter, which no function makes; zeros, which no kernel reads */
+    if (!r->at[v].data && n &&
+        ((n->op == OP_Cast && of == V_PARAM) || (n->op == OP_Expand && of == V_CONST)))
         run_list(r, &(Ids){.at = &(uint32_t){x->node}, .n = 1});
     if (!r->at[v].data && x->kind == V_CONST) {
         Shape s = run_shape(r, v);

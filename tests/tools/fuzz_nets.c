@@ -10,7 +10,7 @@
  * stage files as ONNX, beside the evaluator's numbers, for fuzz/onnxruntime_check.py
  *
  *   fuzz_nets [--compiled | --device | --onnx DIR] [--from SEED] [--count N] [--seconds S] [--batch
- * N] [--keep DIR] [FILE.net]...
+ * N] [--keep DIR] [--dtype bf16|f16] [FILE.net]...
  *
  * FUZZ_LOUD prints every difference and what is refused, FUZZ_DUMP the graphs.
  *
@@ -45,6 +45,7 @@ static struct {
     const char *dir, *keep, *onnx;
     uint32_t batch;
     bool replays;
+    Dtype half;                     /* graphs of f32 compute in it; DT_NONE: in f32 */
 } mode;
 
 /* ---- a recipe's graph ------------------------------------------------------------------------ */
@@ -105,6 +106,8 @@ static Pipe *build(Arena *a, const Recipe *r, bool wide, bool cuts)
     if (g->output.n == 0)
         diag_fatal(EXIT_MODEL, WHERE_NONE, "no output");
     Loss l = r->loss ? half_squares(&f) : (Loss){.loss = NONE};
+    if (mode.half != DT_NONE && !wide)
+        graph_autocast(g, mode.half);
     Pipe *p = pipe_build(g, &opt, &l);
     autodiff(p);
     graph_verify(g);
@@ -298,7 +301,7 @@ static Job job(const Recipe *recipe, bool wide, bool cuts, uint32_t number, Repo
                        .least = wide ? 1e-2 : 1e-4,
                        .dir = mode.dir,
                        .device = mode.device,
-                       .tolerance = 1e-3,
+                       .tolerance = mode.half != DT_NONE && !wide ? 4e-2 : 1e-3,
                        .seed = 1,
                        .verbose = getenv("FUZZ_LOUD") != NULL};
     return j;
@@ -687,6 +690,7 @@ static const struct option long_options[] = {
     {"seconds", required_argument, NULL, 's'},
     {"batch", required_argument, NULL, 'b'},
     {"keep", required_argument, NULL, 'k'},
+    {"dtype", required_argument, NULL, 't'},
     {NULL, 0, NULL, 0},
 };
 
@@ -708,6 +712,7 @@ int main(int argc, char **argv)
         case 's': seconds = atof(optarg), count = UINT64_MAX / 2; break;
         case 'b': mode.batch = (uint32_t)atoi(optarg); break;
         case 'k': mode.keep = optarg; break;
+        case 't': mode.half = strcmp(optarg, "f16") == 0 ? DT_F16 : DT_BF16; break;
         default: return 2;
         }
     if (!mkdtemp(dir))

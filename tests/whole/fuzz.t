@@ -7,5 +7,6 @@ cd "$top" || exit 1
 ok "nets that failed once, interpreted" "$build/tests/tools/fuzz_nets" tests/nets/*.net
 ok "nets that failed once, compiled" "$build/tests/tools/fuzz_nets" --compiled tests/nets/*.net
 ok "1,200 random graphs, differentiated numerically and interpreted" "$build/tests/tools/fuzz_nets" --from 1 --count 1200
+ok "150 random graphs in bf16, interpreted" "$build/tests/tools/fuzz_nets" --dtype bf16 --from 1 --count 150
 ok "50 random graphs, compiled" "$build/tests/tools/fuzz_nets" --compiled --batch 25 --from 1 --count 50
 plan_done
