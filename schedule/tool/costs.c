@@ -27,7 +27,8 @@ void sched_costs_default(SchedCosts *c)
 void sched_costs_free(SchedCosts *c)
 {
     free(c->stage_time);
-    c->stage_time = NULL;
+    free(c->stage_reduction);
+    c->stage_time = c->stage_reduction = NULL;
     c->stages = 0;
 }
 
@@ -43,6 +44,12 @@ int sched_costs_stages(SchedCosts *c, int stages, SchedError *e)
     for (size_t i = (size_t)c->stages * SA_TYPES; i < (size_t)stages * SA_TYPES; i++)
         p[i] = -1;
     c->stage_time = p;
+    double *q = realloc(c->stage_reduction, (size_t)stages * sizeof *q);
+    if (!q)
+        return sched_nomem(e);
+    for (int i = c->stages; i < stages; i++)
+        q[i] = -1;
+    c->stage_reduction = q;
     c->stages = stages;
     return SCHED_OK;
 }
@@ -97,10 +104,20 @@ static int set_one(SchedCosts *c, const char *p, size_t n, double *given, SchedE
         c->latency = v;
         return SCHED_OK;
     }
+    if (key_end - key == 2 && !memcmp(key, "AR", 2) && stage <= 1 << 20) {
+        if (stage < 0) {
+            c->reduction = v;
+            return SCHED_OK;
+        }
+        if ((st = sched_costs_stages(c, (int)stage + 1, e)))
+            return st;
+        c->stage_reduction[stage] = v;
+        return SCHED_OK;
+    }
     if (!(type = type_of(key, (size_t)(key_end - key))) || stage > 1 << 20)
         return sched_fail(
             e, SCHED_EUSAGE, -1, -1,
-            "'%.*s' has no cost; F, I, W, B, R, another action, or c (one message) do",
+            "'%.*s' has no cost; F, I, W, B, R, another action, AR (sum over replicas), or c (one message) do",
             (int)(eq - p < 60 ? eq - p : 60), p);
     if (stage < 0) {
         given[type] = v;

@@ -22,6 +22,7 @@ typedef struct {
     const SchedGraph *g;
     SchedSim *out;
     double *clock, *engine;    /* per rank; of its copies */
+    double *network, *summed;  /* sums over replicas: per rank the last one's end, per stage its own */
     double *copied;            /* per (stage, microbatch): end of its last copy, 0 */
     double *forward, *backward, *begun; /* per (stage, microbatch), per group: end, or -1 */
     double *arrive, *received; /* per message, or -1 */
@@ -40,6 +41,13 @@ static double cost(const Sim *m, const SchedAction *a)
     double t =
         c->stage_time && a->stage < c->stages ? c->stage_time[a->stage * SA_TYPES + a->type] : -1;
     return t >= 0 ? t : c->time[a->type];
+}
+
+static double reduction(const Sim *m, int stage)
+{
+    const SchedCosts *c = m->c;
+    double t = c->stage_reduction && stage < c->stages ? c->stage_reduction[stage] : -1;
+    return t >= 0 ? t : c->reduction;
 }
 
 static double *slot_of(double *list, const Sim *m, int stage, int mb)
@@ -226,7 +234,7 @@ static int reduce(Sim *m, int r, int i)
     if (a->type == SA_WAIT_REDUCE_GRAD) {
         if (m->missing[group] > 0)
             return 0;
-        start = max2(start, m->begun[group]);
+        start = max2(max2(start, m->begun[group]), m->summed[a->stage]);
     }
     for (int k = 0; a->type == SA_REDUCE_GRAD && k < m->g->n_param; k++) {
         int lane = 2 * (m->g->n + k) + 1;
@@ -239,6 +247,9 @@ static int reduce(Sim *m, int r, int i)
     }
     set(m, r, i, start, start + cost(m, a));
     if (a->type == SA_REDUCE_GRAD) {
+        m->network[r] =
+            max2(m->network[r], start + cost(m, a)) + reduction(m, a->stage);
+        m->summed[a->stage] = m->network[r];
         m->begun[group] = max2(m->begun[group], start + cost(m, a));
         if (--m->missing[group] == 0)
             for (int k = group; k < m->s->stages; k++)
@@ -432,6 +443,8 @@ static int allocate(Sim *m, SchedError *e)
     m->remote = calloc(lanes, 1);
     m->clock = calloc(ranks, sizeof *m->clock);
     m->engine = calloc(ranks, sizeof *m->engine);
+    m->network = calloc(ranks, sizeof *m->network);
+    m->summed = calloc((size_t)s->stages, sizeof *m->summed);
     m->copied = calloc(pairs, sizeof *m->copied);
     m->cursor = calloc(ranks, sizeof *m->cursor);
     m->queue = calloc(ranks, sizeof *m->queue);
@@ -446,7 +459,7 @@ static int allocate(Sim *m, SchedError *e)
     m->sent = calloc(lanes, sizeof *m->sent);
     m->got = calloc(lanes, sizeof *m->got);
     m->slot = k <= SIZE_MAX / sizeof(double) / lanes ? calloc(lanes * k, sizeof *m->slot) : NULL;
-    if (!m->remote || !m->clock || !m->engine || !m->copied || !m->cursor || !m->queue || !m->queued || !m->forward ||
+    if (!m->network || !m->summed || !m->remote || !m->clock || !m->engine || !m->copied || !m->cursor || !m->queue || !m->queued || !m->forward ||
         !m->backward || !m->begun || !m->missing || !m->arrive || !m->received || !m->number ||
         !m->sent || !m->got || !m->slot || !allocate_result(s, m->out))
         return sched_nomem(e);
@@ -489,7 +502,7 @@ int sched_simulate(const Schedule *s, const SchedCosts *c, SchedSim *out, SchedE
     free(m.copied);
     free(m.forward);
     free(m.backward);
-    free(m.begun);
+    free(m.begun), free(m.network), free(m.summed);
     free(m.arrive);
     free(m.received);
     free(m.slot);

@@ -17,6 +17,10 @@ typedef struct SchedCosts {
                                  FETCH=1, the others 0 */
     double *stage_time;       /* NULL, or [stage * SA_TYPES + type]; negative: time[type] */
     int stages;               /* of stage_time and of the arrays below */
+    /* The sum of a stage's gradients over replicas (AR): it begins when REDUCE_GRAD has run, one
+       after the other on a rank, and only its wait waits for it.  Per stage, or NULL; negative: the
+       number before */
+    double reduction, *stage_reduction;
     double latency, per_byte; /* of a message between ranks */
     const SchedEdge *edge;    /* with their bytes; NULL: the chain of stages, without bytes */
     int n_edge;

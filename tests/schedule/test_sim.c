@@ -31,6 +31,40 @@ static int simulate(const char *name, int p, int v, int m, const char *costs, do
     return !st;
 }
 
+/* Sums over replicas, each stage's beside the computations of those before it: 1F1B ends later by the
+ * longest that does not hide, max_j max(0, AR_j - j (B + W + c)). */
+static void reductions(void)
+{
+    enum { P = 4, M = 8 };
+    static const double ar[][P] = {
+        {0, 0, 0, 0}, {1, 1, 1, 1}, {0, 3, 0, 0}, {0, 0, 0, 9}, {2, 4.5, 3, 20}, {0, 2, 4, 6}};
+    int bad = 0;
+    for (unsigned i = 0; i < sizeof ar / sizeof *ar; i++)
+        for (int c = 0; c < 2; c++) {
+            SchedSim with, without;
+            char costs[200], none[40];
+            double late = 0;
+            snprintf(none, sizeof none, "B=2,c=%d", c);
+            snprintf(costs, sizeof costs, "%s,0AR=%g,1AR=%g,2AR=%g,3AR=%g", none, ar[i][0],
+                     ar[i][1], ar[i][2], ar[i][3]);
+            for (int j = 0; j < P; j++)
+                late = fmax(late, ar[i][j] - j * (2 + c));
+            if (!simulate("1f1b", P, 1, M, costs, -1, 1, &with) ||
+                !simulate("1f1b", P, 1, M, none, -1, 1, &without)) {
+                bad++;
+                continue;
+            }
+            if (fabs(with.makespan - without.makespan - late) > 1e-9) {
+                printf("# c=%d, AR of %g %g %g %g: exposed %g, not %g\n", c, ar[i][0], ar[i][1],
+                       ar[i][2], ar[i][3], with.makespan - without.makespan, late);
+                bad++;
+            }
+            sched_sim_free(&with, P);
+            sched_sim_free(&without, P);
+        }
+    ok(bad == 0, "sums over replicas: what 1F1B does not hide of them");
+}
+
 static int at_most(int a, int b) { return a < b ? a : b; }
 
 /* The closed forms over a grid; each with compute-only rows and with lowered ones. */
@@ -424,6 +458,7 @@ static void trace(void)
 
 int main(void)
 {
+    reductions();
     closed_forms();
     gis_forms();
     offload_all();
