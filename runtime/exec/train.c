@@ -87,6 +87,8 @@ static PpStatus run_passes(Rank *r, int64_t step)
 PpStatus steps_run(Rank *r)
 {
     const Run *run = r->run;
+    double mean = 0; /* of the loss, weighted by rows: eval */
+    int64_t rows = 0;
     r->trace.zero = pp_now();
     for (int64_t step = run->data.start.step; step < run->data.steps; step++) {
         StepLog log = {.step = step + 1, .lr = optim_rate(run->opt, step, run->data.steps)};
@@ -106,6 +108,9 @@ PpStatus steps_run(Rank *r)
         log.loss = r->results.norm[0];
         log.seconds = pp_now() - start;
         TRY(log_step(&r->log, &log));
+        int64_t now = data_rows(&run->data, step)[data_chunks(&run->data)];
+        mean += log.loss * (double)now;
+        rows += now;
         if (run->opt->mode != MODE_INFER && !(isfinite(log.loss) && isfinite(log.grad_norm)) &&
             !(log.skipped && strcmp(run->opt->on_nonfinite, "skip")))
             TRY(finite_stop(r, &log));
@@ -113,6 +118,8 @@ PpStatus steps_run(Rank *r)
         if (r->ends)
             break;
     }
+    if (run->opt->mode == MODE_EVAL && rows > 0)
+        return log_mean(&r->log, mean / (double)rows, rows);
     return PP_OK;
 }
 

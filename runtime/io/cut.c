@@ -158,7 +158,10 @@ PpStatus data_cut(Data *d)
     d->steps_per_pass = rows / d->batch;
     if (o->mode != MODE_TRAIN && rows % d->batch)
         TRY(cut_rest(d, rows % d->batch));
-    d->steps = o->steps ? o->steps : o->mode == MODE_TRAIN ? 1 : d->steps_per_pass;
+    if (__builtin_mul_overflow(o->epochs, d->steps_per_pass, &d->steps))
+        return pp_fail(PP_ERR_USAGE, "--epochs %" PRId64 ": too many", o->epochs);
+    if (!d->steps)
+        d->steps = o->steps ? o->steps : o->mode == MODE_TRAIN ? 1 : d->steps_per_pass;
     return check_meeting(d);
 }
 

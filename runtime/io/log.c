@@ -303,6 +303,22 @@ PpStatus log_step(Log *l, const StepLog *step)
     return PP_OK;
 }
 
+PpStatus log_mean(const Log *l, double loss, int64_t rows)
+{
+    if (!l->speaks)
+        return PP_OK;
+    if (l->json) {
+        fprintf(l->json, "{\"rows\": %" PRId64, rows);
+        json_number(l->json, "mean_loss", loss);
+        fputs("}\n", l->json);
+        if (fflush(l->json))
+            return pp_fail(PP_ERR_IO, "--log-json %s: %s", l->opt->log_json, strerror(errno));
+    }
+    if (!l->opt->quiet)
+        printf("mean loss %.6f over %" PRId64 " rows\n", loss, rows);
+    return PP_OK;
+}
+
 PpStatus log_close(Log *l)
 {
     if (!l->json)

@@ -43,6 +43,7 @@ PpStatus log_open(Log *l, const Options *o, const Group *g, int64_t steps, int64
 /* What the run goes on from; nothing where x->path is NULL. */
 void log_resumed(const Log *l, const Index *x, int64_t done);
 PpStatus log_step(Log *l, const StepLog *s);
+PpStatus log_mean(const Log *l, double loss, int64_t rows); /* eval: over all of them */
 PpStatus log_close(Log *l);
 /* All ranks call it. */
 /* What the first line of --log-json says beside the options; texts or NULL. */

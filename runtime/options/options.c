@@ -79,6 +79,7 @@ static const Spec specs[] = {
     {"resume",        K_TEXT, AT(resume),       0, "DIR",     "go on where the newest checkpoint in DIR was written, up to --steps in all"},
     {"Training", K_GROUP, 0, 0, NULL, NULL},
     {"steps",         K_LONG | NUMBERS, AT(steps),        1, "N",       "steps (default: 1 in train, one pass over the data in eval and infer)"},
+    {"epochs",        K_LONG, AT(epochs),       1, "N",       "as many steps as N passes over the data have, instead of --steps"},
     {"optimizer",     K_OPTIMIZER | NUMBERS, AT(optimizer), 0, "NAME",  "sgd (default) or another of those below, which say their options and defaults"},
 #define REAL(field, option, about) {option, K_REAL | NUMBERS, AT(optim.field), 0, "X", about},
 #define FLAG(field, option, about) {option, K_FLAG | NUMBERS, AT(optim.field), 0, NULL, about},
@@ -398,6 +399,8 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     o->mode = (Mode)mode;
     o->quiet |= o->log_json && !strcmp(o->log_json, "-");
     TRY(check_checkpoints(o));
+    if (o->epochs && o->steps)
+        return pp_fail(PP_ERR_USAGE, "--epochs and --steps both say how many steps there are");
     TRY(optim_options(&o->optimizer, &o->optim));
     TRY(check_offload(o));
     TRY(lr_options(&o->lr));

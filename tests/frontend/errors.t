@@ -198,6 +198,7 @@ R "resume: another model" 1 odd/pipeline train --data x=odd3.npy --data target=o
 R "resume: an older checkpoint, into its folder" 1 $P train "${D[@]}" --steps 3 --resume more/step_1 --checkpoint more
 R "resume with parameters" 2 $P train "${D[@]}" --resume ck --params two/params
 R "resume in eval" 2 $P eval "${D[@]}" --resume ck
+R "epochs and steps" 2 $P train "${D[@]}" --epochs 2 --steps 5
 R "every without checkpoint" 2 $P train "${D[@]}" --every 5
 R "gradients over a checkpoint that is read" 1 $P train "${D[@]}" --params ck/step_2 --dump-grads ck/step_2
 R "output over data" 1 $P train "${D[@]}" --output logits=./x.npy

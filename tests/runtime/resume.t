@@ -38,6 +38,13 @@ ok "and so does eval, of any split" eval 'two/pipeline eval "${data[@]}" --data 
     four/pipeline eval "${data[@]}" --data "target=$m/target.npy" --params straight/step_9 --quiet --log-json b.json'
 is "with the same loss" "$(losses a.json)" "$(losses b.json)"
 
+# ---- epochs ----
+
+ok "two epochs of two steps" two/pipeline "${T[@]:0:1}" "${data[@]}" --data "target=$m/target.npy" --batch 3 --microbatches 3 --epochs 2 --quiet --checkpoint epochs
+is "two epochs of two steps: where it is" "$(steps epochs)$(perl -ne 'print " $1" if /"(?:rows|epoch|epoch_row)": "(\d+)"/' epochs/step_4/index.json)" "step_4  12 2 0"
+is "eval ends with the mean over all rows" "$(two/pipeline eval "${data[@]}" --data "target=$m/target.npy" --batch 6 --log-json mean.json |
+    perl -ne '$n++, $sum += $1 * ($n > 1 ? 2 : 6) if /^step \d+ loss (\S+)/; printf "%d", abs($sum / 8 - $1) < 2e-6 && $2 == 8 if /^mean loss (\S+) over (\d+) rows/')" 1
+
 # ---- passes of the schedule that are added up; rates; groups of parameters ----
 
 S=("${T[@]:0:1}" "${data[@]}" --data "target=$m/target.npy" --batch 7 --optimizer adamw --lr 0.01 --lr-schedule cosine --warmup 2 --steps 4 --quiet)
