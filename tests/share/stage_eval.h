@@ -184,10 +184,9 @@ static void run_dropout(StageRun *r, const Node *n, Tensor x, Tensor *out)
         bool keep = random[e % 4] >= limit;
         if (n->nout > 1)
             ((uint8_t *)out[1].data)[i] = keep;
+        double scale = dtype_round(dtype_sum(x.dtype), 1 / (1 - ratio));
         element_set_double(x.dtype, out[0].data, i,
-                           keep ? element_double(x.dtype, x.data, i) *
-                                      dtype_round(x.dtype == DT_F64 ? DT_F64 : DT_F32, 1 / (1 - ratio))
-                                : 0);
+                           keep ? element_double(x.dtype, x.data, i) * scale : 0);
     }
 }
 
