@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-/* ---- threads: hub[0] is the run's, then one for each replica, one for each rank of a pipeline -- */
+/* ---- threads: hub[0] is the run's, then one for each replica, then for each rank of one ---- */
 
 static int hubs_many(const Run *run)
 {

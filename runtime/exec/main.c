@@ -134,8 +134,9 @@ static PpStatus run_all(Run *run, Options *o, Group *world)
     if (world && o->ranks && o->ranks != world->ranks)
         s = pp_fail(PP_ERR_USAGE, "--ranks %d, but there are %d processes", o->ranks, world->ranks);
     if (s == PP_OK && ranks % o->dp)
-        s = pp_fail(PP_ERR_USAGE, "--dp %d: %d ranks do not make so many pipelines of the same length",
-                    o->dp, ranks);
+        s = pp_fail(PP_ERR_USAGE,
+                    "--dp %d: %d ranks do not make so many pipelines of the same length", o->dp,
+                    ranks);
     if (s == PP_OK)
         s = transport_check(o->transport, world != NULL, run->model->device);
     if (s == PP_OK)

@@ -22,7 +22,7 @@ typedef struct {
     const SchedGraph *g;
     SchedSim *out;
     double *clock, *engine;    /* per rank; of its copies */
-    double *network, *summed;  /* sums over replicas: per rank the last one's end, per stage its own */
+    double *network, *summed; /* sums over replicas: per rank the last one's end, per stage its */
     double *copied;            /* per (stage, microbatch): end of its last copy, 0 */
     double *forward, *backward, *begun; /* per (stage, microbatch), per group: end, or -1 */
     double *arrive, *received; /* per message, or -1 */

@@ -31,8 +31,8 @@ static int simulate(const char *name, int p, int v, int m, const char *costs, do
     return !st;
 }
 
-/* Sums over replicas, each stage's beside the computations of those before it: 1F1B ends later by the
- * longest that does not hide, max_j max(0, AR_j - j (B + W + c)). */
+/* Sums over replicas, each stage's beside the computations of those before it: 1F1B ends later by
+ * the longest that does not hide, max_j max(0, AR_j - j (B + W + c)). */
 static void reductions(void)
 {
     enum { P = 4, M = 8 };
