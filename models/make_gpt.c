@@ -7,8 +7,12 @@
  * GELU, an untied head (--tied: the embedding, transposed); opset 17; weights normal(0, 0.02) from
  * a fixed generator.  --dropout N: N per cent of attention's weights, of the embedding and of what
  * each attention and MLP adds, in training mode.  --external keeps the weights in MODEL.data;
- * --sparse makes that file a hole (any size costs nothing).
+ * --sparse makes that file a hole (any size costs nothing); --vectors: but for biases and the like,
+ * so that such a model trains.
  */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include <stdarg.h>
 #include <getopt.h>
 #include <math.h>
@@ -27,9 +31,9 @@ enum { F32 = 1, I64 = 7, BOOL = 9 };
 static struct {
     long vocab, dim, layers, heads, seq, rows;
     long dropout;                                       /* per cent */
-    int external, sparse, tied;
+    int external, sparse, vectors, tied;
     const char *out;
-} opt = {256, 64, 4, 4, 64, 4, 0, 0, 0, 0, "gpt.onnx"};
+} opt = {256, 64, 4, 4, 64, 4, 0, 0, 0, 0, 0, "gpt.onnx"};
 static Buf graph;
 static FILE *data;
 static char data_name[4096];
@@ -73,7 +77,8 @@ static void initializer(const char *name, int type, int rank, const long *dim, c
         snprintf(text, sizeof text, "%zu", bytes);
         external_entry(&t, "length", text);
         put_int(&t, 14, 1);
-        if (payload && fwrite(payload, 1, bytes, data) != bytes)
+        if (payload && (fseeko(data, (off_t)data_at, SEEK_SET) ||
+                        fwrite(payload, 1, bytes, data) != bytes))
             exit(3);
         data_at += bytes;
     } else
@@ -86,7 +91,9 @@ static void weight(const char *name, int rank, long d0, long d1, double std, dou
     long dim[2] = {d0, d1};
     size_t n = (size_t)d0 * (size_t)(rank == 2 ? d1 : 1);
     float *w = NULL;
-    if (!opt.sparse) {
+    if (opt.vectors && rank == 1 && std <= 0)
+        std = 0.02;
+    if (!opt.sparse || (opt.vectors && rank == 1)) {
         w = malloc(n * sizeof *w);
         if (!w)
             exit(3);
@@ -426,7 +433,7 @@ int main(int argc, char **argv)
     static const struct option options[] = {
         {"vocab", 1, 0, 'v'}, {"dim", 1, 0, 'd'},  {"layers", 1, 0, 'l'},   {"heads", 1, 0, 'h'},
         {"seq", 1, 0, 's'},   {"rows", 1, 0, 'r'}, {"external", 0, 0, 'e'}, {"sparse", 0, 0, 'p'},
-        {"tied", 0, 0, 't'},  {"dropout", 1, 0, 'D'}, {0, 0, 0, 0}};
+        {"vectors", 0, 0, 'x'}, {"tied", 0, 0, 't'},  {"dropout", 1, 0, 'D'}, {0, 0, 0, 0}};
     for (int c; (c = getopt_long(argc, argv, "o:", options, NULL)) != -1;)
         switch (c) {
         case 'v': opt.vocab = number(optarg); break;
@@ -437,13 +444,14 @@ int main(int argc, char **argv)
         case 'r': opt.rows = number(optarg); break;
         case 'e': opt.external = 1; break;
         case 'p': opt.external = opt.sparse = 1; break;
+        case 'x': opt.external = opt.sparse = opt.vectors = 1; break;
         case 't': opt.tied = 1; break;
         case 'D': opt.dropout = number(optarg); break;
         case 'o': opt.out = optarg; break;
         default:
             fprintf(stderr,
                     "usage: make_gpt [--vocab N] [--dim N] [--layers N] [--heads N] [--seq N] "
-                    "[--rows N] [--dropout PERCENT] [--external] [--sparse] [--tied] [-o FILE]\n");
+                    "[--rows N] [--dropout PERCENT] [--external] [--sparse] [--vectors] [--tied] [-o FILE]\n");
             return 2;
         }
     if (opt.dim % opt.heads) {

@@ -88,7 +88,9 @@ static int lower_compute(Schedule *s, const SchedGraph *g, const SchedNeeds *n, 
 static int lower_complete(Schedule *s, const SchedGraph *g, const SchedNeeds *n, SchedError *e)
 {
     int st = SCHED_OK;
-    if (!s->infer && !sched_has_type(s, SA_REDUCE_GRAD))
+    if (n->window > 0 && !sched_has_type(s, SA_UNSHARD))
+        st = sched_unshard(s, n->window, e);
+    if (!st && !s->infer && !sched_has_type(s, SA_REDUCE_GRAD))
         st = sched_reduce_grad(s, n->deferred_reduce, e);
     if (!st && g->n_param && !sched_has_type(s, SA_SEND_P))
         st = add_params(s, g, e);

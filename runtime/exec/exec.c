@@ -82,12 +82,13 @@ static int adds_up(const SchedAction *a)
            a->type == SA_WAIT_REDUCE_GRAD;
 }
 
-/* Actions without transfers have nothing to do: UNSHARD and RESHARD, for a stage holds its
- * parameters all the time. */
+/* UNSHARD and RESHARD have nothing to do where a stage holds its parameters all the time. */
 static PpStatus run_op(Rank *r, const Op *op, int64_t step)
 {
     if (r->pass + 1 < r->run->data.passes && adds_up(&op->a))
         return PP_OK;
+    if (op->shard || op->a.type == SA_UNSHARD || op->a.type == SA_RESHARD)
+        shards_op(r, op);
     if (op->a.type >= SA_F && op->a.type <= SA_R)
         return compute(r, op, step, r->plan.work);
     if (op->a.type == SA_OFFLOAD || op->a.type == SA_FETCH)
@@ -166,6 +167,7 @@ static void run_half(void *p)
 {
     Half *h = p;
     h->starts = stamp(&h->span);
+    shards_op(h->r, h->op);
     h->status = compute(h->r, h->op, h->step, h->r->plan.work_overlap);
     h->ends = stamp(&h->span);
 }
@@ -239,6 +241,8 @@ static void share_here(Rank *r)
                     r->dev.op->copy(&r->dev, r->dev.current, p->stage[l].rp[k].value,
                                     p->stage[owner].rp[j].value, q->t.bytes);
                     half_copy(r, &p->stage[l], k);
+                    mapped_drop(&r->mapped, p->stage[l].rp[k].value, q->t.bytes);
+                    mapped_drop(&r->mapped, p->stage[owner].rp[j].value, q->t.bytes);
                 }
         }
 }
@@ -246,7 +250,7 @@ static void share_here(Rank *r)
 void exec_begin(Rank *r)
 {
     for (int l = 0; l < r->plan.n_stage; l++)
-        if (r->plan.stage[l].grad)
+        if (r->plan.stage[l].grad && !r->mapped.base) /* else before the first backward */
             r->dev.op->zero(&r->dev, r->dev.current, r->plan.stage[l].grad,
                             r->plan.stage[l].st->bytes_grad);
     share_here(r);

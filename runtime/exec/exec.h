@@ -10,6 +10,7 @@
 #include "io/feed.h"
 #include "io/files.h"
 #include "io/log.h"
+#include "io/mapped.h"
 #include "io/results.h"
 #include "io/store.h"
 #include "io/trace.h"
@@ -63,11 +64,14 @@ typedef struct {
     int64_t updates, saved; /* of the optimizer; the step of the newest checkpoint */
     HostSide *host;         /* NULL on the CPU */
     Store *store;    /* what is not on the device all the time; NULL: all is */
+    Mapped mapped;   /* --offload params: parameters, gradients, optimizer state */
+    ShardCount shards; /* of it */
     OverlapThread *overlap; /* NULL: compounds run one half after the other, or in streams */
     StageRun *stage;
     /* Per stage; the first one's serves all, unless two run at the same time */
     PpLibrary *library;
     DeviceParam *params;
+    int n_params;
     MemoryReport memory;
     Held held;           /* until all ranks have tried where they will write */
     int threads;         /* of OpenMP */
@@ -167,7 +171,12 @@ PpStatus optim_patterns(const Options *o, const PpPlan *model); /* each of them 
 void optim_list(const Plan *p, const Options *o, DeviceParam *list);
 double optim_rate(const Options *o, int64_t step, int64_t steps); /* of a step from 0 */
 /* updates: so many there were before */
-void optim_update(Device *d, const Options *o, int64_t updates, double lr, double scale);
+void optim_update(Rank *r, int64_t updates, double lr, double scale);
+
+/* shards.c: --offload params; ops: UNSHARD, RESHARD, and computations before they run */
+void shards_op(Rank *r, const Op *op);
+void shards_norms(Rank *r, double *sum); /* as the device's norms() and update() */
+void shards_update(Rank *r, const DeviceUpdate *u);
 
 /* compute.c */
 PpStatus compute(Rank *r, const Op *op, int64_t step, char *work);

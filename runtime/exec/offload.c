@@ -89,7 +89,7 @@ PpStatus schedule_bytes(const Run *run, const Schedule *s, int rank, int64_t *by
     PlanRequest ask = plan_request(&with, rank, plan_overlaps(&s->row[rank]), INT64_MAX);
     Plan p = {0};
     PpStatus status = plan_build(&p, &ask);
-    *bytes = p.bytes.total;
+    *bytes = p.bytes.total + p.bytes.resident;
     *moved = p.offloaded;
     plan_free(&p);
     return status;

@@ -75,13 +75,18 @@ double optim_rate(const Options *o, int64_t step, int64_t steps)
     return o->mode == MODE_TRAIN ? o->optim.lr * lr_factor(&o->lr, step, steps) : 0;
 }
 
-void optim_update(Device *d, const Options *o, int64_t updates, double lr, double scale)
+void optim_update(Rank *r, int64_t updates, double lr, double scale)
 {
+    Device *d = &r->dev;
+    const Options *o = r->run->opt;
     DeviceUpdate u = {.optimizer = o->optimizer, .scale = scale};
     OptimOptions now = o->optim;
     now.lr = lr;
     optimizers[o->optimizer].numbers(&now, updates, u.number[OPTIM_ALL]);
     now.weight_decay = 0;
     optimizers[o->optimizer].numbers(&now, updates, u.number[OPTIM_NO_DECAY]);
-    d->op->update(d, d->current, &u);
+    if (r->mapped.base)
+        shards_update(r, &u);
+    else
+        d->op->update(d, d->current, &u);
 }

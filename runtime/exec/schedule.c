@@ -96,6 +96,7 @@ static PpStatus schedule_lower(Run *run)
                             .defer = o->defer,
                             .deferred_reduce = run->replicas > 1,
                             .send_budget = o->send_budget,
+                            .window = o->offload & OFFLOAD_PARAMS ? o->unshard : 0,
                             .buffers = o->buffers < 0 ? 1 << 20 : o->buffers};
         needs.n_edge = edges(p, edge);
         needs.n_param = shared(p, param, o->mode == MODE_TRAIN);

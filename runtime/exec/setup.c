@@ -43,6 +43,7 @@ PlanRequest plan_request(const Run *run, int rank, int overlap, int64_t tags)
         .output_wanted = run->output_wanted,
         .output_rows = train ? d->batch : data_rows_before(d, d->steps),
         .tags = tags,
+        .page = run->opt->offload & OFFLOAD_PARAMS ? MAPPED_ALIGN : 0,
     };
 }
 
@@ -79,7 +80,10 @@ static PpStatus allocate(Rank *r)
         return pp_fail(PP_ERR_IO, "rank %d: no memory for %" PRId64 " bytes of tensors%s%s",
                        r->group.rank, bytes, on_device(r) ? " on the device: " : "",
                        r->dev.op->error());
-    TRY(plan_place(p, arena));
+    if (p->ask.page)
+        TRY(mapped_open(&r->mapped, p->bytes.mapped, r->group.rank, "--offload-dir",
+                        r->run->opt->offload_dir));
+    TRY(plan_place(p, arena, r->mapped.base));
     if (arena)
         clear_arena(r);
     return PP_OK;
@@ -87,7 +91,7 @@ static PpStatus allocate(Rank *r)
 
 static PpStatus list_params(Rank *r)
 {
-    int n = optim_count(&r->plan);
+    int n = r->n_params = optim_count(&r->plan);
     r->params = zeroed(n, sizeof *r->params);
     if (!r->params)
         return pp_no_memory();
@@ -217,7 +221,8 @@ PpStatus rank_open(Rank *r)
     if (r->memory.overlap)
         TRY(overlap_thread_open(&r->overlap, r->threads, r->group.rank));
     TRY(open_stages(r));
-    r->files = (HostCopy){.dev = &r->dev, .links = &r->links[AXIS_PIPE]};
+    r->files = (HostCopy){
+        .dev = &r->dev, .links = &r->links[AXIS_PIPE], .mapped = &r->mapped};
     if (on_device(r))
         TRY(host_open(r));
     TRY(open_store(r));
@@ -241,6 +246,7 @@ void rank_close(Rank *r)
     close_stages(r);
     if (r->plan.arena)
         r->dev.op->release(&r->dev, r->plan.arena);
+    mapped_close(&r->mapped);
     trace_close(&r->trace);
     results_close(&r->results);
     feed_close(&r->feed);

@@ -23,7 +23,10 @@ static PpStatus train_norms(Rank *r, int64_t step)
                         r->replica ? PP_OK
                                    : grads_dump(&r->plan, &r->files, o->dump_grads, r->scale.scale)));
     double t0 = pp_now();
-    r->dev.op->norms(&r->dev, r->dev.current, r->host ? host_norms(r) : r->results.norm + 1);
+    if (r->mapped.base)
+        shards_norms(r, r->results.norm + 1);
+    else
+        r->dev.op->norms(&r->dev, r->dev.current, r->host ? host_norms(r) : r->results.norm + 1);
     trace_around(&r->trace, exec_turn(r, step), AROUND_NORM, t0, t0);
     return PP_OK;
 }
@@ -47,7 +50,7 @@ static PpStatus train_end(Rank *r, int64_t step, StepLog *log)
     int finite = isfinite(log->grad_norm) != 0;
     double clip = o->clip_norm > 0 ? o->clip_norm / (log->grad_norm + 1e-6) : 1;
     if (finite && isfinite(r->results.norm[0]))
-        optim_update(&r->dev, o, r->updates++, log->lr, (clip < 1 ? clip : 1) * unscale);
+        optim_update(r, r->updates++, log->lr, (clip < 1 ? clip : 1) * unscale);
     log->skipped = !(finite && isfinite(r->results.norm[0])) && !strcmp(o->on_nonfinite, "skip");
     log->skipped |= !finite && !isnan(r->results.norm[0]) && loss_scale_may_fall(&r->scale);
     loss_scale_step(&r->scale, !finite);
@@ -153,6 +156,7 @@ PpStatus steps_finish(Rank *r)
                         r->replica ? PP_OK : results_write(&r->results, run->output_wanted)));
     }
     TRY(log_live(&r->log, &r->group, run->sched, r->live_most));
+    TRY(log_shards(&r->log, &r->group, &r->shards));
     TRY(save_end(r));
     PpStatus s = write_trace(r), closed = log_close(&r->log);
     return group_agree(&r->group, s != PP_OK ? s : closed);

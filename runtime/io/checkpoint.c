@@ -101,7 +101,7 @@ static int each(const Plan *p, Saver *s, const Optimizer *optimizer)
 int64_t saver_bytes(const Plan *p, const Options *o)
 {
     int64_t sum = 0;
-    if (!o->checkpoint || !o->every || o->mode != MODE_TRAIN)
+    if (!o->checkpoint || !o->every || o->mode != MODE_TRAIN || (o->offload & OFFLOAD_PARAMS))
         return 0;
     for (int l = 0; l < p->n_stage; l++)
         for (int k = 0; k < p->stage[l].st->n_param; k++) {

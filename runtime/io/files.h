@@ -5,6 +5,7 @@
 #define PP_FILES_H
 
 #include "base/file/index.h"
+#include "io/mapped.h"
 #include "net/links.h"
 #include "options/options.h"
 
@@ -14,11 +15,16 @@ typedef struct {
     Links *links;
     char *room; /* pinned, as large as any of them; NULL: they are on the host */
     DeviceEvent done;
+    Mapped *mapped; /* that they may be in: one at a time is in memory */
+    const void *last;
+    int64_t last_bytes;
 } HostCopy;
 
 /* host_copy.c */
 /* A tensor's bytes on the host, until the next call */
 const void *host_copy(HostCopy *h, const void *p, int64_t bytes);
+/* What has been read or written here last leaves memory. */
+void host_drop(HostCopy *h);
 /* Before the first step */
 void host_upload(HostCopy *h, void *to, const void *from, int64_t bytes);
 

@@ -5,11 +5,22 @@
 
 #include <string.h>
 
+void host_drop(HostCopy *h)
+{
+    if (h->mapped && h->last)
+        mapped_drop(h->mapped, h->last, h->last_bytes);
+    h->last = NULL;
+}
+
 const void *host_copy(HostCopy *h, const void *p, int64_t bytes)
 {
     Device *d = h->dev;
-    if (!h->room)
+    if (!h->room) {
+        host_drop(h);
+        h->last = p;
+        h->last_bytes = bytes;
         return p;
+    }
     d->op->copy(d, d->current, h->room, p, bytes);
     d->op->record(d, d->current, h->done);
     if (links_await(h->links, h->done) != PP_OK)

@@ -31,15 +31,17 @@ static void print_memory(int rank, const MemoryReport *m, int verbose)
     const struct {
         const char *name;
         int64_t bytes;
-    } part[] = {{"parameters", b->param},    {"half copies", b->half},  {"gradients", b->grad},
+    } part[] = {{"in memory of parameters", b->resident},
+                {"parameters", b->param},    {"half copies", b->half},  {"gradients", b->grad},
                 {"optimizer", b->optimizer}, {"constants", b->constants}, {"activations", b->slots},
                 {"work", b->work},           {"data", b->data},           {"outputs", b->output},
                 {"communication", b->comm},  {"library", m->library},
                 {"snapshot", m->snapshot}};
     const char *comma = "";
-    printf("rank %d memory: %" PRId64 " bytes (", rank, b->total + m->library + m->snapshot);
+    printf("rank %d memory: %" PRId64 " bytes (", rank,
+           b->total + b->resident + m->library + m->snapshot);
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
-        if (part[i].bytes) {
+        if (part[i].bytes && !(b->mapped && i > 0 && i < 5)) { /* which are in a file */
             printf("%s%s %" PRId64, comma, part[i].name, part[i].bytes);
             comma = ", ";
         }
@@ -166,6 +168,19 @@ static void print_offloaded(const Schedule *s, int rank)
     }
 }
 
+static void print_mapped(const Options *o, int rank, const PlanBytes *b)
+{
+    if (!(o->offload & OFFLOAD_PARAMS))
+        return;
+    printf("rank %d offload: parameters, gradients and optimizer state are %" PRId64
+           " bytes in %s, at most %" PRId64 " of them in memory; %" PRId64 " bytes in and %" PRId64
+           " out a step",
+           rank, b->mapped, o->offload_dir, b->resident, b->shards_in, b->shards_out);
+    if (b->update_in)
+        printf(", %" PRId64 " in and %" PRId64 " out for the update", b->update_in, b->update_out);
+    putchar('\n');
+}
+
 static void print_store(const Schedule *s, const Options *o, int rank, const MemoryReport *m)
 {
     int stages = 0;
@@ -198,6 +213,7 @@ PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, const MemoryR
             continue;
         print_recomputed(sched, l->opt, k, &all[k]);
         print_store(sched, l->opt, k, &all[k]);
+        print_mapped(l->opt, k, &all[k].bytes);
     }
     fflush(stdout);
     free(all);
@@ -220,6 +236,23 @@ PpStatus log_live(const Log *l, Group *g, const Schedule *s, int most)
             printf(", the schedule's closed form is %d", bound);
         putchar('\n');
     }
+    free(all);
+    return status;
+}
+
+PpStatus log_shards(const Log *l, Group *g, const ShardCount *mine)
+{
+    if (!l->opt->verbose || !(l->opt->offload & OFFLOAD_PARAMS))
+        return PP_OK;
+    ShardCount *all = malloc((size_t)g->ranks * sizeof *all);
+    if (!all)
+        return pp_no_memory();
+    PpStatus status = g->op->gather(g, mine, sizeof *mine, all);
+    for (int k = 0; status == PP_OK && l->speaks && k < g->ranks; k++)
+        printf("rank %d offload: %" PRId64 " bytes came and %" PRId64 " went with actions, %" PRId64
+               " and %" PRId64 " with updates, %" PRId64 " were in memory at most\n",
+               k, all[k].came, all[k].went, all[k].update_came, all[k].update_went,
+               all[k].resident);
     free(all);
     return status;
 }

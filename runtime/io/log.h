@@ -58,4 +58,11 @@ PpStatus log_memory(const Log *l, Group *g, const Schedule *s, const MemoryRepor
 /* --verbose, after the steps: microbatches that were alive at once; all ranks call it. */
 PpStatus log_live(const Log *l, Group *g, const Schedule *s, int most);
 
+/* --offload params, --verbose: what came to memory and went in all steps, and the most that was
+ * there at once (-1: not known); all ranks call it. */
+typedef struct {
+    int64_t came, went, update_came, update_went, resident;
+} ShardCount;
+PpStatus log_shards(const Log *l, Group *g, const ShardCount *mine);
+
 #endif

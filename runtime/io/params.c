@@ -143,8 +143,11 @@ static PpStatus load(const Source *s, const char *name, const PpTensor *want, ch
 static PpStatus place(HostCopy *h, const Source *s, const char *name, const PpTensor *want,
                       char *to)
 {
-    if (!h->room)
-        return load(s, name, want, to);
+    if (!h->room) {
+        PpStatus loaded = load(s, name, want, to);
+        mapped_drop(h->mapped, to, want->bytes);
+        return loaded;
+    }
     char *room = malloc((size_t)want->bytes + 1);
     PpStatus status = room ? load(s, name, want, room) : pp_no_memory();
     if (status == PP_OK)

@@ -10,16 +10,13 @@
 #endif
 #include "store.h"
 
-#include "core/core.h"
+#include "mapped.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 typedef struct {
@@ -47,45 +44,6 @@ struct StoreFile {
     int error;          /* of the first copy that failed: errno, or -1 when it was cut short */
     Piece failed;
 };
-
-/* ---- the file ---- */
-
-static PpStatus no(const StoreFile *f, int error)
-{
-    const StoreWish *w = &f->wish;
-    return pp_fail(PP_ERR_IO, "rank %d: %s %s: %s%s%" PRId64 " bytes", w->rank, w->option,
-                   w->folder, strerror(error),
-                   error == ENOSPC || error == EFBIG || error == EDQUOT ? ": it takes " : ", for ",
-                   w->bytes);
-}
-
-/* Room for all of it, or why there is none; where the file system cannot say, its free space. */
-static int take_room(int fd, int64_t bytes)
-{
-    struct statvfs disk;
-    int e;
-    do
-        e = bytes > 0 && fallocate(fd, 0, 0, bytes) ? errno : 0;
-    while (e == EINTR);
-    if (e != EOPNOTSUPP && e != ENOSYS)
-        return e;
-    if (!fstatvfs(fd, &disk) && (double)disk.f_bavail * (double)disk.f_frsize < (double)bytes)
-        return ENOSPC;
-    return ftruncate(fd, bytes) ? errno : 0;
-}
-
-static PpStatus make_file(StoreFile *f)
-{
-    char name[PATH_MAX];
-    if (snprintf(name, sizeof name, "%s/.ppsplit.XXXXXX", f->wish.folder) >= (int)sizeof name)
-        return no(f, ENAMETOOLONG);
-    f->fd = mkostemp(name, O_CLOEXEC);
-    if (f->fd < 0)
-        return no(f, errno);
-    unlink(name);
-    int e = take_room(f->fd, f->wish.bytes);
-    return e ? no(f, e) : PP_OK;
-}
 
 /* ---- the thread ---- */
 
@@ -162,7 +120,7 @@ PpStatus store_file_open(StoreFile **to, const StoreWish *w)
     f->progress = zeroed(w->copies, sizeof *f->progress);
     if (!f->piece || !f->progress)
         return pp_no_memory();
-    TRY(make_file(f));
+    TRY(scratch_open(&f->fd, w->bytes, w->rank, w->option, w->folder));
     if (pthread_create(&f->thread, NULL, file_main, f))
         return pp_fail(PP_ERR_IO, "rank %d: no thread for %s", w->rank, w->option);
     f->started = 1;

@@ -66,8 +66,9 @@ static const Spec specs[] = {
     {"tf32",          K_FLAG | NUMBERS, AT(tf32),         0, NULL,      "cuda: products of float32 may round their factors to TF32"},
     {"threads",       K_INT,  AT(threads),      1, "N",       "threads of a rank (default: cores / ranks of the machine)"},
     {"Memory", K_GROUP, 0, 0, NULL, NULL},
-    {"offload",       K_OFFLOAD, AT(offload),   0, "stash",   "activations that wait for their backward spend that time in a file, or beside a GPU in host memory"},
-    {"offload-dir",   K_TEXT, AT(offload_dir),  0, "DIR",     "where that file is; it has no name and goes with the process"},
+    {"offload",       K_OFFLOAD, AT(offload),   0, "stash|params", "what is not in memory all the time (repeatable): activations that wait for their backward, in a file, or beside a GPU in host memory; parameters with gradients and optimizer state, in a file, a few stages at a time in memory"},
+    {"offload-dir",   K_TEXT, AT(offload_dir),  0, "DIR",     "where such files are; they have no name and go with the process"},
+    {"unshard",       K_INT,  AT(unshard),      1, "N",       "offload params: stages of a rank that are in memory or on their way there (default 2)"},
     {"offload-time",  K_REAL, AT(offload_time), 0, "X",       "what copying all of them out takes beside all forwards: those for which there is time are copied (default 1)"},
     {"memory",        K_BYTES, AT(memory),      1, "BYTES",   "of a rank's step: no more is recomputed (--recompute auto) or offloaded than it takes to fit; K, M, G: of 1024, its square, its cube"},
     {"Data", K_GROUP, 0, 0, NULL, NULL},
@@ -243,7 +244,11 @@ static PpStatus choose(void *at, const char *what, const char *v, const char *(*
     return unknown(what, v, list, n);
 }
 
-static const char *offload_name(int i) { return i == 0 ? "stash" : NULL; }
+static const char *offload_name(int i)
+{
+    static const char *const name[] = {"stash", "params"};
+    return i < 2 ? name[i] : NULL;
+}
 
 static const char *nonfinite_name(int i) { return i == 0 ? "stop" : i == 1 ? "skip" : NULL; }
 
@@ -276,9 +281,9 @@ static PpStatus apply(Options *o, const Spec *s, const char *v)
     case K_DEVICE: return choose(at, "device", v, device_name);
     case K_TRANSPORT: return choose(at, "transport", v, transport_name);
     case K_OFFLOAD: {
-        const char *what = NULL;
+        const char *what = "";
         TRY(choose(&what, "thing to offload", v, offload_name));
-        o->offload |= OFFLOAD_STASH;
+        o->offload |= *what == 's' ? OFFLOAD_STASH : OFFLOAD_PARAMS;
         return PP_OK;
     }
     case K_LR_SCHEDULE: return choose(at, "schedule of the learning rate", v, lr_schedule_name);
@@ -296,15 +301,18 @@ static PpStatus apply(Options *o, const Spec *s, const char *v)
 
 static PpStatus check_offload(const Options *o)
 {
-    if (o->offload && o->mode != MODE_TRAIN)
+    if ((o->offload & OFFLOAD_STASH) && o->mode != MODE_TRAIN)
         return pp_fail(PP_ERR_USAGE, "--offload stash: only training keeps activations");
+    if ((o->offload & OFFLOAD_PARAMS) && o->dp > 1)
+        return pp_fail(PP_ERR_USAGE, "--offload params: of one replica only, so far, not of --dp %d",
+                       o->dp);
     int automatic = o->recompute && !strcmp(o->recompute, "auto");
     if (automatic && !o->memory)
         return pp_fail(PP_ERR_USAGE, "--recompute auto: --memory BYTES says what a rank may take");
     if (automatic && o->offload)
         return pp_fail(PP_ERR_USAGE, "--recompute auto and --offload would both make a step fit "
                                      "--memory: name what to recompute, or leave one away");
-    if (o->memory && !o->offload && !automatic)
+    if (o->memory && !(o->offload & OFFLOAD_STASH) && !automatic)
         return pp_fail(PP_ERR_USAGE, "--memory: of what? --recompute auto or --offload stash makes "
                                      "a step fit");
     return PP_OK;
@@ -362,6 +370,7 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
                    .lr = {.schedule = "constant", .decay_ratio = -1},
                    .dp = 1,
                    .bucket = 4 << 20,
+                   .unshard = 2,
                    .optim = {
 #define NOT_GIVEN(field, option, about) .field = -1,
                        OPTIM_REALS(NOT_GIVEN)}};

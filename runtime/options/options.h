@@ -12,7 +12,7 @@
 #include "schedule/schedule.h"
 
 /* What is not on the device all the time. */
-enum { OFFLOAD_STASH = 1 };
+enum { OFFLOAD_STASH = 1, OFFLOAD_PARAMS = 2 };
 typedef enum { MODE_TRAIN, MODE_EVAL, MODE_INFER } Mode;
 typedef struct {
     const char *name, *file;
@@ -54,6 +54,7 @@ typedef struct {
     const char *device, *transport; /* NULL: what there is */
     int offload;                    /* OFFLOAD_* */
     const char *offload_dir;
+    int unshard;         /* --offload params: stages in memory, and on their way */
     double offload_time; /* all copies one way beside all forwards */
     int tf32;
     int quiet, verbose;

@@ -45,14 +45,23 @@ static void carve_params(Plan *plan, char **at)
         rs->param = carve(at, rs->st->bytes_param);
         rs->half = rs->st->bytes_half ? carve(at, rs->st->bytes_half) : NULL;
         rs->grad = train ? carve(at, rs->st->bytes_grad) : NULL;
+        for (int k = 0; k < rs->st->n_param; k++)
+            for (int j = 0; j < plan->ask.states && rs->rp[k].update; j++)
+                rs->rp[k].state[j] = carve(at, rs->rp[k].p->t.bytes);
+    }
+}
+
+/* Within the blocks of their stages. */
+static void point_params(Plan *plan, char **at)
+{
+    for (int l = 0; l < plan->n_stage; l++) {
+        StagePlan *rs = &plan->stage[l];
         rs->constants = carve(at, rs->st->bytes_const);
         for (int k = 0; k < rs->st->n_param; k++) {
             RankParam *q = &rs->rp[k];
             q->value = rs->param + q->p->offset;
             q->half = rs->half && q->p->half_offset >= 0 ? rs->half + q->p->half_offset : NULL;
-            q->grad = train && q->p->grad_offset >= 0 ? rs->grad + q->p->grad_offset : NULL;
-            for (int j = 0; j < plan->ask.states && q->update; j++)
-                q->state[j] = carve(at, q->p->t.bytes);
+            q->grad = rs->grad && q->p->grad_offset >= 0 ? rs->grad + q->p->grad_offset : NULL;
         }
     }
 }
@@ -137,11 +146,15 @@ static void point_transfers(Plan *plan)
     }
 }
 
-void plan_carve(Planner *p, char *arena)
+void plan_carve(Planner *p, char *arena, char *mapped)
 {
     Plan *plan = p->plan;
     char *at = arena;
-    carve_params(plan, &at);
+    if (mapped)
+        sharded_carve(plan, mapped);
+    else
+        carve_params(plan, &at);
+    point_params(plan, &at);
     plan->slots = carve(&at, plan->bytes.slots);
     plan->work = carve(&at, p->work);
     plan->work_overlap = plan->ask.overlap ? carve(&at, p->work) : NULL;

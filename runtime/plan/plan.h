@@ -27,6 +27,8 @@ typedef struct {
     const int *output_wanted; /* per model output: >= 0 it is to be kept */
     int64_t output_rows;      /* so many rows of it */
     int64_t tags;             /* names that messages may have */
+    int64_t page;             /* parameters, gradients and optimizer state are in a mapped file, each
+                                 block at a multiple of it; 0: in the arena */
 } PlanRequest;
 
 /* Ranks of one pipeline; ranks of the same number in all replicas of it. */
@@ -66,6 +68,10 @@ typedef struct {
     Spot to_spot, from_spot; /* planning: of ADD, ADD_OWN, COPY */
 } Transfer;
 
+/* What comes with an UNSHARD and goes with a RESHARD beside the parameters.  FRESH: the gradients do
+ * not come, they begin with zeros.  STATS: running statistics go, a forward has moved them. */
+enum { SHARD_GRADS = 1, SHARD_FRESH = 2, SHARD_STATS = 4 };
+
 typedef struct {
     SchedAction a;
     int local;                    /* its stage among the rank's own; -1: none */
@@ -74,6 +80,7 @@ typedef struct {
     /* computations: what of the microbatch's stash an R computes again, as SchedAction.peer of an R;
        0: nothing */
     int32_t again;
+    int shard; /* SHARD_*; of the stage's first backward: FRESH */
     int copy; /* the op whose copy to or from the store it waits for, -1 */
     int together;                 /* first half of a compound: runs beside the next op */
 } Op;
@@ -121,6 +128,10 @@ typedef struct {
     int64_t slots_bound; /* activations: what no placement can go below */
     int64_t store;       /* kept beside the device, not in total */
     int64_t moved;       /* that go there and come back in a step */
+    /* ask.page: param, half, grad and optimizer are not in total but in a file of `mapped` bytes, of
+     * which `resident` are in memory at once; what comes in and goes out in a step's actions, and
+     * then for norms and update */
+    int64_t mapped, resident, shards_in, shards_out, update_in, update_out;
 } PlanBytes;
 
 typedef struct {
@@ -160,7 +171,7 @@ typedef struct {
 /* plan.c */
 /* Everything but addresses; bytes.total is the arena's */
 PpStatus plan_build(Plan *p, const PlanRequest *ask);
-PpStatus plan_place(Plan *p, char *arena); /* addresses */
+PpStatus plan_place(Plan *p, char *arena, char *mapped); /* addresses; mapped: the file's, or NULL */
 void plan_free(Plan *p);                   /* not the arena */
 
 /* stored.c */

@@ -394,6 +394,58 @@ static void refusals(void)
     }
 }
 
+/* Parameters in a file: bytes per step by hand.  Four stages with 128, 64, 64 and 64 bytes of
+   parameters and as many of gradients on one rank, 6 microbatches, one stage in memory at a time.
+
+   LoopedBFS: F of each stage, then B of each; the last one stays in between.  Parameters come 2 S - 1
+   times, gradients go once and never come.
+
+   1F1B: all stages for each microbatch.  The last stage stays from F to B (6 times it comes), the
+   first from B to the next F (7 times), the others come for F and for B.  Gradients go after each of
+   6 backwards and come before 5 of them. */
+static void shards(void)
+{
+    static const struct {
+        const char *schedule, *window;
+        long in, out;
+    } run[] = {
+        {"loopedbfs", "1", 2 * 320 - 64, 320},
+        {"1f1b", "1", 7 * 128 + 6 * 64 + 2 * 12 * 64 + 5 * 320, 6 * 320},
+        {"1f1b", "4", 320, 320},
+        {"forward", "1", 6 * 320, 0},
+    };
+    enum { STEPS = 3 };
+    char data_x[500], data_t[500];
+    const PpPlan *p = &plans[2];
+    snprintf(data_x, sizeof data_x, "x=%s", at("x.npy"));
+    snprintf(data_t, sizeof data_t, "target=%s", at("t.npy"));
+    write_params(p, at("params"), par);
+    for (unsigned k = 0; k < sizeof run / sizeof *run; k++) {
+        long in = 0, out = 0, came = 0, went = 0, all, most, there;
+        int eval = !strcmp(run[k].schedule, "forward"),
+            s = command(p, eval ? "eval" : "train", "--data", data_x, "--data", data_t, "--ranks",
+                        "1", "--params", at("params"), "--microbatches", "6", "--steps", "3",
+                        "--batch", eval ? "6" : "22", "--offload", "params", "--offload-dir",
+                        folder, "--unshard", run[k].window, "--verbose", "--schedule",
+                        eval ? "gpipe" : run[k].schedule, NULL);
+        const char *text = slurp(at("out")), *plan = strstr(text, "rank 0 offload: parameters"),
+                   *count = plan ? strstr(plan + 10, "rank 0 offload: ") : NULL;
+        int good = s == 0 && count &&
+                   sscanf(strstr(plan, " are ") + 5, "%ld", &all) == 1 &&
+                   sscanf(strstr(plan, "at most ") + 8, "%ld of them in memory; %ld bytes in and %ld",
+                          &most, &in, &out) == 3 &&
+                   sscanf(count, "rank 0 offload: %ld bytes came and %ld went", &came, &went) == 2 &&
+                   sscanf(strstr(count, "updates, ") + 9, "%ld", &there) == 1;
+        ok(good && in == run[k].in && out == run[k].out,
+           "%s, %s in memory: %ld bytes in and %ld out a step", run[k].schedule, run[k].window, in,
+           out);
+        ok(good && came == STEPS * in && went == STEPS * out && there <= most && most <= all,
+           "so many have come and gone; %ld of %ld were there at once", there, most);
+        if (!good)
+            printf("# exit %d: %s%s\n", s, text, slurp(at("err")));
+    }
+}
+
 /* The file that a store has open, by its number in this process; -1: none. */
 static int store_descriptor(void)
 {
@@ -497,6 +549,7 @@ int main(void)
     training();
     refusals();
     store();
+    shards();
     remove_folder();
     printf("1..%d\n", number);
     return failed;

@@ -164,7 +164,12 @@ for schedule in gpipe 1f1b interleaved1f1b zbvzerobubble dualpipev gis-h; do
     ok "encdec: $schedule, live microbatches are those planned" live "$work/other/log"
     is "encdec: $schedule, a line of the trace for each copy" "$(events "$work/trace.json" '[0-9]*OFFLOAD[0-9]*') $(events "$work/trace.json" '[0-9]*FETCH[0-9]*')" \
         "$(($(moved "$work/other") * 2)) $(($(moved "$work/other") * 2))"
+    ok "encdec: $schedule, parameters in a file too" run encdec encdec-ts local 2 $schedule 8 "$work/other" "${away[@]}" --offload params --unshard $((2 + ${#schedule} % 2))
+    ok "encdec: $schedule, parameters in a file too, the same bits" same "$work/first" "$work/other" emb.weight
 done
+ok "resnet: gpipe on 2 ranks" run resnet resnet-ts local 2 gpipe 2 "$work/half"
+ok "resnet: gpipe on 2 ranks, running statistics in a file" run resnet resnet-ts local 2 gpipe 2 "$work/other" --offload params --offload-dir "$work" --unshard 1
+ok "resnet: the same bits" same "$work/half" "$work/other" ""
 most() { sed -n 's/^rank . memory: \([0-9]*\) bytes.*/\1/p' "$1/log" | sort -n | tail -1; }
 ok "encdec: gpipe on 2 ranks" run encdec encdec-ts local 2 gpipe 8 "$work/first"
 ok "encdec: all for which there is time" run encdec encdec-ts local 2 gpipe 8 "$work/other" "${away[@]}" --offload-time 0.25

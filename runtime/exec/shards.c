@@ -1,0 +1,114 @@
+/*
+ * shards.c - --offload params: stages whose parameters are in memory only while they are used.  In:
+ * UNSHARD, RESHARD and what the plan says of them (plan/sharded.c); at the end of a step the
+ * optimizer's list.  Out: the mapped file's pages asked for and given back; bytes counted.
+ *
+ * Nothing is copied here, and nothing computed otherwise: the functions that see the parameters are
+ * those of a run that holds them all the time, over the same list in the same order.
+ */
+#include "exec.h"
+
+static int64_t values_bytes(const StagePlan *rs)
+{
+    return align_up(rs->st->bytes_param) + align_up(rs->st->bytes_half);
+}
+
+static void look(Rank *r)
+{
+    if (!r->run->opt->verbose)
+        return;
+    int64_t now = mapped_resident(&r->mapped);
+    r->shards.resident = now > r->shards.resident ? now : r->shards.resident;
+}
+
+void shards_op(Rank *r, const Op *op)
+{
+    const StagePlan *rs = &r->plan.stage[op->local];
+    int grads = op->shard & SHARD_GRADS, fresh = (op->shard & SHARD_FRESH) && r->pass == 0;
+    if (!r->mapped.base || r->stopped)
+        return;
+    if (op->a.type == SA_UNSHARD) {
+        mapped_need(&r->mapped, rs->param, values_bytes(rs));
+        r->shards.came += values_bytes(rs);
+        if (grads && !fresh) {
+            mapped_need(&r->mapped, rs->grad, rs->st->bytes_grad);
+            r->shards.came += rs->st->bytes_grad;
+        }
+        return;
+    }
+    if (op->a.type != SA_RESHARD) { /* the stage's first backward */
+        if (fresh)
+            r->dev.op->zero(&r->dev, r->dev.current, rs->grad, rs->st->bytes_grad);
+        return;
+    }
+    look(r);
+    mapped_drop(&r->mapped, rs->param, values_bytes(rs));
+    if (op->shard & SHARD_STATS)
+        r->shards.went += stats_bytes(rs->st);
+    if (grads) {
+        mapped_drop(&r->mapped, rs->grad, rs->st->bytes_grad);
+        r->shards.went += rs->st->bytes_grad;
+    }
+}
+
+/* The next parameter that `wanted` says, from i on. */
+static int next_of(const Rank *r, int i, int norms)
+{
+    int n = r->n_params;
+    while (i < n && !(norms ? r->params[i].norm >= 0 : r->params[i].update))
+        i++;
+    return i;
+}
+
+static int64_t bytes_of(const DeviceParam *q) { return q->n * (q->dtype == PP_F64 ? 8 : 4); }
+
+void shards_norms(Rank *r, double *sum)
+{
+    int n = r->n_params;
+    for (int i = 0; i < n; i++) /* of shared parameters, which were added to their owner's */
+        if (r->params[i].norm < 0)
+            mapped_drop(&r->mapped, r->params[i].grad, bytes_of(&r->params[i]));
+    for (int i = next_of(r, 0, 1), next; i < n; i = next) {
+        const DeviceParam *q = &r->params[i];
+        next = next_of(r, i + 1, 1);
+        if (next < n)
+            mapped_need(&r->mapped, r->params[next].grad, bytes_of(&r->params[next]));
+        sum[q->norm] = optim_cpu_sum_squares(q->grad, q->n, q->dtype);
+        mapped_drop(&r->mapped, q->grad, bytes_of(q));
+        r->shards.update_came += bytes_of(q);
+    }
+}
+
+static void need_all(Rank *r, const DeviceParam *q)
+{
+    mapped_need(&r->mapped, q->value, bytes_of(q));
+    mapped_need(&r->mapped, q->grad, bytes_of(q));
+    for (int j = 0; j < r->plan.ask.states; j++)
+        mapped_need(&r->mapped, q->state[j], bytes_of(q));
+}
+
+static void drop_all(Rank *r, const DeviceParam *q)
+{
+    int64_t bytes = bytes_of(q);
+    mapped_drop(&r->mapped, q->value, bytes);
+    mapped_drop(&r->mapped, q->grad, bytes);
+    if (q->half)
+        mapped_drop(&r->mapped, q->half, bytes / 2);
+    for (int j = 0; j < r->plan.ask.states; j++)
+        mapped_drop(&r->mapped, q->state[j], bytes);
+    r->shards.update_came += (2 + r->plan.ask.states) * bytes;
+    r->shards.update_went += (1 + r->plan.ask.states) * bytes;
+}
+
+void shards_update(Rank *r, const DeviceUpdate *u)
+{
+    int n = r->n_params;
+    for (int i = next_of(r, 0, 0), next; i < n; i = next) {
+        next = next_of(r, i + 1, 0);
+        if (next < n)
+            need_all(r, &r->params[next]);
+        optim_cpu_update(&r->params[i], 1, u);
+        look(r);
+        drop_all(r, &r->params[i]);
+    }
+}

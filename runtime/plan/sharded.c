@@ -1,0 +1,165 @@
+/*
+ * sharded.c - --offload params: parameters, gradients and optimizer state live in a mapped file, and
+ * those of a stage are in memory between its UNSHARD and its RESHARD.  In: the row.  Out: where each
+ * block lies in the file, what comes and goes with each action, the most that is in memory at once.
+ *
+ * Parameters come with every UNSHARD.  Gradients come where a backward follows, but for the first
+ * one of the step, which begins with zeros, and go with the RESHARD behind it; running statistics
+ * go too.  After the row the optimizer walks over the parameters, one in memory and the next one on
+ * its way.
+ */
+#include "planner.h"
+
+static int64_t round_up(const Plan *plan, int64_t bytes)
+{
+    int64_t page = plan->ask.page;
+    return (bytes + page - 1) / page * page;
+}
+
+static int is_backward(int type) { return type == SA_B || type == SA_I || type == SA_W; }
+
+static int64_t values_bytes(const PpStage *st)
+{
+    return align_up(st->bytes_param) + align_up(st->bytes_half);
+}
+
+/* ---- what comes and goes with the actions ---- */
+
+static int backward_before(const Plan *plan, int stage, int end)
+{
+    for (int k = 0; k < end; k++)
+        if (plan->op[k].a.stage == stage && is_backward(plan->op[k].a.type))
+            return 1;
+    return 0;
+}
+
+/* Of an UNSHARD up to its RESHARD: does the type, or a backward (-1), come in between? */
+static int comes(const Plan *plan, int from, int type)
+{
+    int stage = plan->op[from].a.stage;
+    for (int k = from + 1; k < plan->n_op; k++) {
+        const SchedAction *a = &plan->op[k].a;
+        if (a->stage != stage)
+            continue;
+        if (a->type == SA_RESHARD)
+            return 0;
+        if (type < 0 ? is_backward(a->type) : a->type == type)
+            return 1;
+    }
+    return 0;
+}
+
+static void mark_interval(Plan *plan, int from)
+{
+    Op *in = &plan->op[from];
+    const PpStage *st = plan->stage[in->local].st;
+    int back = comes(plan, from, -1), grads = back && plan->ask.train;
+    int fresh = grads && !backward_before(plan, in->a.stage, from);
+    int stats = plan->ask.train && stats_bytes(st) > 0 && comes(plan, from, SA_F);
+    in->shard = (grads ? SHARD_GRADS : 0) | (fresh ? SHARD_FRESH : 0) | (stats ? SHARD_STATS : 0);
+    plan->bytes.shards_in += values_bytes(st) + (grads && !fresh ? st->bytes_grad : 0);
+    plan->bytes.shards_out += grads ? st->bytes_grad : 0;
+    plan->bytes.shards_out += stats ? stats_bytes(st) : 0;
+    for (int k = from + 1; k < plan->n_op; k++)
+        if (plan->op[k].a.stage == in->a.stage && plan->op[k].a.type == SA_RESHARD) {
+            plan->op[k].shard = in->shard;
+            break;
+        }
+}
+
+static void mark(Plan *plan)
+{
+    for (int k = 0; k < plan->n_op; k++) {
+        Op *op = &plan->op[k];
+        if (op->a.type == SA_UNSHARD)
+            mark_interval(plan, k);
+        if (is_backward(op->a.type) && plan->ask.train && !backward_before(plan, op->a.stage, k))
+            op->shard = SHARD_FRESH;
+    }
+}
+
+/* ---- how much of it is in memory ---- */
+
+/* A parameter with its gradient and state. */
+static int64_t param_bytes(const Plan *plan, const RankParam *q)
+{
+    return round_up(plan, q->p->t.bytes) +
+           (q->update ? (1 + plan->ask.states) * round_up(plan, q->p->t.bytes) : 0);
+}
+
+static int64_t most_of_row(const Plan *plan)
+{
+    int64_t now = 0, most = 0;
+    for (int k = 0; k < plan->n_op; k++) {
+        const Op *op = &plan->op[k];
+        if (op->a.type != SA_UNSHARD && op->a.type != SA_RESHARD)
+            continue;
+        const PpStage *st = plan->stage[op->local].st;
+        int64_t bytes = round_up(plan, values_bytes(st)) +
+                        (op->shard & SHARD_GRADS ? round_up(plan, st->bytes_grad) : 0);
+        now += op->a.type == SA_UNSHARD ? bytes : -bytes;
+        most = now > most ? now : most;
+    }
+    return most;
+}
+
+/* One and the next. */
+static int64_t most_of_update(Plan *plan)
+{
+    int64_t most = 0, before = 0;
+    for (int l = 0; l < plan->n_stage; l++)
+        for (int k = 0; k < plan->stage[l].st->n_param; k++) {
+            const RankParam *q = &plan->stage[l].rp[k];
+            if (!q->update)
+                continue;
+            int64_t bytes = param_bytes(plan, q), whole = q->p->t.bytes;
+            most = before + bytes > most ? before + bytes : most;
+            before = bytes;
+            plan->bytes.update_in += (2 + plan->ask.states) * whole + (q->counts ? whole : 0);
+            plan->bytes.update_out += (1 + plan->ask.states) * whole;
+        }
+    return most;
+}
+
+void sharded_sizes(Planner *p)
+{
+    Plan *plan = p->plan;
+    PlanBytes *b = &plan->bytes;
+    if (!plan->ask.page)
+        return;
+    for (int l = 0; l < plan->n_stage; l++) {
+        const PpStage *st = plan->stage[l].st;
+        b->mapped += round_up(plan, values_bytes(st)) +
+                     (plan->ask.train ? round_up(plan, st->bytes_grad) : 0);
+        for (int k = 0; k < st->n_param; k++)
+            if (plan->stage[l].rp[k].update)
+                b->mapped += plan->ask.states * round_up(plan, st->param[k].t.bytes);
+    }
+    mark(plan);
+    int64_t update = plan->ask.train ? most_of_update(plan) : 0, row = most_of_row(plan);
+    b->resident = row > update ? row : update;
+    b->resident = b->resident < b->mapped ? b->resident : b->mapped;
+}
+
+/* ---- places ---- */
+
+static char *carve(const Plan *plan, char **at, int64_t bytes)
+{
+    char *p = *at;
+    *at += round_up(plan, bytes);
+    return p;
+}
+
+void sharded_carve(Plan *plan, char *at)
+{
+    int train = plan->ask.train;
+    for (int l = 0; l < plan->n_stage; l++) {
+        StagePlan *rs = &plan->stage[l];
+        rs->param = carve(plan, &at, values_bytes(rs->st));
+        rs->half = rs->st->bytes_half ? rs->param + align_up(rs->st->bytes_param) : NULL;
+        rs->grad = train ? carve(plan, &at, rs->st->bytes_grad) : NULL;
+        for (int k = 0; k < rs->st->n_param; k++)
+            for (int j = 0; j < plan->ask.states && rs->rp[k].update; j++)
+                rs->rp[k].state[j] = carve(plan, &at, rs->rp[k].p->t.bytes);
+    }
+}
