@@ -5,7 +5,7 @@
 . "$(dirname "$0")/../lib.sh"
 cd "$work" || exit 1
 
-losses() { sed 's/.*"loss": \([^,]*\),.*/\1/' "$1"; }
+losses() { sed -n '/"step"/s/.*"loss": \([^,]*\),.*/\1/p' "$1"; }
 same_losses() { diff <(losses "$1") <(losses "$2"); }
 differ() { ! cmp -s "$1" "$2" || { echo "$1 and $2 are the same: training changed nothing"; return 1; }; }
 
