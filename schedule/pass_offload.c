@@ -90,7 +90,7 @@ static double needs(const Offload *x, const SchedAction *a)
     return t;
 }
 
-/* 0: it waits for another rank.  Of a cell of several, what one needs does not come of the other. */
+/* 0: it waits for another rank.  Of a cell of several, what one needs is not made by the other. */
 static int time_cell(Offload *x, int r, int k)
 {
     Cell *c = &x->cell[r][k];
@@ -158,7 +158,7 @@ static int longer(const void *a, const void *b)
     return x->forward != y->forward ? x->forward - y->forward : x->stage - y->stage;
 }
 
-/* Those that may move, the longest gap first.  What an R makes again as a whole is not kept anyway. */
+/* Those that may move, the longest gap first.  What an R makes again as a whole is not kept. */
 static int find_pairs(const Offload *x, int r, Pair *pair)
 {
     const SchedRow *row = &x->s->row[r];

@@ -157,8 +157,8 @@ static const char *stage_lacks(const Check *c, const SchedAction *a)
     }
 }
 
-/* validate.c has seen that the copies of a slot come in order; a slot whose copy is under way is not
-   free, and what is not whole on the host cannot come back. */
+/* validate.c has seen that the copies of a slot come in order; a slot whose copy is under way is
+   not free, and what is not whole on the host cannot come back. */
 static const char *copy_lacks(const Check *c, const SchedAction *a)
 {
     unsigned char *d = done(c, a->stage, a->microbatch);

@@ -5,7 +5,8 @@
  *
  * The pass (schedule/pass_offload.c) wants times.  Those of computations go by their operations, if
  * the tables have them, those of copies by their bytes; --offload-time says what all copies one way
- * take beside all forwards.  Under --memory each rank moves the fewest that let its planned step fit.
+ * take beside all forwards.  Under --memory each rank moves the fewest that let its planned step
+ * fit.
  */
 #include "exec.h"
 

@@ -27,8 +27,9 @@ typedef struct {
     const int *output_wanted; /* per model output: >= 0 it is to be kept */
     int64_t output_rows;      /* so many rows of it */
     int64_t tags;             /* names that messages may have */
-    int64_t page;             /* parameters, gradients and optimizer state are in a mapped file, each
-                                 block at a multiple of it; 0: in the arena */
+    /* Parameters, gradients and optimizer state are in a mapped file, each block at a multiple of it;
+     * 0: in the arena */
+    int64_t page;
 } PlanRequest;
 
 /* Ranks of one pipeline; ranks of the same number in all replicas of it. */
@@ -68,8 +69,8 @@ typedef struct {
     Spot to_spot, from_spot; /* planning: of ADD, ADD_OWN, COPY */
 } Transfer;
 
-/* What comes with an UNSHARD and goes with a RESHARD beside the parameters.  FRESH: the gradients do
- * not come, they begin with zeros.  STATS: running statistics go, a forward has moved them. */
+/* What comes with an UNSHARD and goes with a RESHARD beside the parameters.  FRESH: the gradients
+ * do not come, they begin with zeros.  STATS: running statistics go, a forward has moved them. */
 enum { SHARD_GRADS = 1, SHARD_FRESH = 2, SHARD_STATS = 4 };
 
 typedef struct {
@@ -171,7 +172,8 @@ typedef struct {
 /* plan.c */
 /* Everything but addresses; bytes.total is the arena's */
 PpStatus plan_build(Plan *p, const PlanRequest *ask);
-PpStatus plan_place(Plan *p, char *arena, char *mapped); /* addresses; mapped: the file's, or NULL */
+/* Addresses; mapped: the file's, or NULL */
+PpStatus plan_place(Plan *p, char *arena, char *mapped);
 void plan_free(Plan *p);                   /* not the arena */
 
 /* stored.c */
