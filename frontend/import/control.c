@@ -211,14 +211,22 @@ static void next_trip(const Control *c, Trip *t, Slot condition)
     t->alive = t->alive == NONE ? more : g_binary(g, OP_And, t->alive, more);
 }
 
-static void check_bound(const Control *c, const Trip *t, int64_t trip)
+/* Before another trip is imported: a loop without a bound ends early, one with it fits the limit.
+ */
+static void check_trips(const Control *c, const Trip *t, int64_t trip)
 {
-    if (trip < c->s->m->limits.nodes)
-        return;
-    diag_hint("a loop that ends on the data needs a bound on its trips; --limit=nodes=N raises the "
-              "limit");
-    FATAL(c, 0, "it runs more than %u times%s", c->s->m->limits.nodes,
-          t->alive == NONE ? "" : ", or until the data end it");
+    enum { MOST_UNBOUNDED = 10000 };
+    const Onnx__AttributeProto *a = raw_attr(c->n, "body");
+    double each = a && a->g ? (double)a->g->n_node : 0, limit = (double)c->s->m->limits.nodes;
+    if (t->trips == INT64_MAX && trip == MOST_UNBOUNDED) {
+        diag_hint("a loop that ends on the data needs a number of trips as a bound");
+        FATAL(c, 0, "it runs %d times and has no bound", MOST_UNBOUNDED);
+    }
+    if (t->trips != INT64_MAX && trip == 0 && t->alive == NONE && each * (double)t->trips > limit) {
+        diag_hint("--limit=nodes=N raises the limit");
+        FATAL(c, 0, "%lld trips of %.0f nodes are more than %.0f", (long long)t->trips, each,
+              limit);
+    }
 }
 
 static void import_loop(const Control *c)
@@ -234,7 +242,7 @@ static void import_loop(const Control *c)
     uint32_t scans = c->n->nout > carried ? c->n->nout - carried : 0;
     Ids *list = arena_array(g->arena, Ids, scans + 1);
     for (int64_t trip = 0; trip < t.trips && t.goes; trip++) {
-        check_bound(c, &t, trip);
+        check_trips(c, &t, trip);
         Slots in = {0};
         Slot number = {.v = g_scalar(g, DT_I64, (double)trip)},
              alive = {.v = t.alive == NONE ? g_scalar(g, DT_BOOL, 1) : t.alive};

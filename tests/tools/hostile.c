@@ -69,7 +69,7 @@ static void info(Buf *g, int field, const char *name, int type, int rank, const 
     put_message(g, field, &v);
 }
 
-/* inputs and outputs: space-separated; extra: attributes already encoded (may be NULL) */
+/* inputs and outputs: space-separated, - for an absent one; extra: attributes already encoded (may be NULL) */
 static void node_named(Buf *g, const char *name, const char *op, const char *in, const char *out,
                        Buf *extra, const char *domain)
 {
@@ -79,7 +79,7 @@ static void node_named(Buf *g, const char *name, const char *op, const char *in,
         char text[256];
         snprintf(text, sizeof text, "%s", lists[f]);
         for (char *s = strtok(text, " "); s; s = strtok(NULL, " "))
-            put_string(&n, f + 1, s);
+            put_string(&n, f + 1, strcmp(s, "-") ? s : "");
     }
     put_string(&n, 3, name);
     put_string(&n, 4, op);
@@ -463,6 +463,38 @@ static void op_cases(void)
 
 /* ---- not hostile at all: models with a property that errors.t and finite.t need ---- */
 
+/* A Loop whose body goes on for ever. */
+static Buf endless_body(void)
+{
+    Buf body = {0}, a = {0}, list = {0};
+    put_string(&body, 2, "body");
+    info(&body, 11, "i", 7, 0, NULL, NULL);
+    info(&body, 11, "go", 9, 0, NULL, NULL);
+    info(&body, 11, "v", F32, 2, d23, NULL);
+    node(&body, "Identity", "go", "on", NULL);
+    node(&body, "Relu", "v", "next", NULL);
+    info(&body, 12, "on", 9, 0, NULL, NULL);
+    info(&body, 12, "next", F32, 2, d23, NULL);
+    put_string(&a, 1, "body");
+    put_message(&a, 6, &body);
+    put_int(&a, 20, 5);
+    put_message(&list, 5, &a);
+    return list;
+}
+
+static void loop_cases(void)
+{
+    M m = plain();
+    Buf body = endless_body();
+    node(&m.graph, "Loop", "- - x", "y", &body);
+    model_save(&m, "endless-loop");
+    m = plain();
+    ints(&m.graph, "trips", 1, (int64_t[]){1000000000000});
+    body = endless_body();
+    node(&m.graph, "Loop", "trips - x", "y", &body);
+    model_save(&m, "loop-bomb");
+}
+
 static void odd_cases(void)
 {
     M m = plain();
@@ -497,5 +529,6 @@ int main(int argc, char **argv)
     tensor_cases();
     external_cases();
     op_cases();
+    loop_cases();
     return 0;
 }
