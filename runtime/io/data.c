@@ -41,12 +41,23 @@ static void shape_text(char *out, size_t n, int rank, const int64_t *dim, int ba
         snprintf(out + at, n - at, "]");
 }
 
-static PpStatus check_shape(Data *d, const PpTensor *t, const NpyFile *f, const char *file,
-                            const char **rows_of)
+/* What a row of each input is: pieces that lie apart where its batch dimension is not the first. */
+static void lay_out(const PpPlan *p, int input, DataInput *in)
+{
+    const PpTensor *t = &p->input[input];
+    in->outer = in->inner = 1;
+    for (int i = 0; i < t->rank; i++)
+        *(i < t->batch_dim ? &in->outer : &in->inner) *= t->dim[i];
+    if (t->batch_dim >= 0)
+        in->inner /= p->rows;
+}
+
+static PpStatus check_shape(const Data *d, const PpTensor *t, DataFile *file)
 {
     char want[400], have[400];
-    int64_t rows = -1;
+    const NpyFile *f = &file->npy;
     int bad = f->rank != t->rank;
+    file->rows = 1;
     for (int i = 0; i < t->rank && !bad; i++) {
         if (i != t->batch_dim) {
             bad = f->dim[i] != t->dim[i];
@@ -55,54 +66,75 @@ static PpStatus check_shape(Data *d, const PpTensor *t, const NpyFile *f, const 
         /* Several entries of the dimension may make one row */
         int64_t k = t->dim[i] / d->model->rows;
         bad = f->dim[i] % k != 0;
-        rows = f->dim[i] / k;
+        file->rows = f->dim[i] / k;
     }
-    if (bad) {
-        shape_text(want, sizeof want, t->rank, t->dim, t->batch_dim);
-        shape_text(have, sizeof have, f->rank, f->dim, -1);
-        return pp_fail(PP_ERR_MODEL, "--data %s=%s: shape %s, the model wants %s", t->name, file,
-                       have, want);
-    }
-    if (rows < 0)
+    if (!bad)
         return PP_OK;
-    if (!*rows_of) {
-        *rows_of = t->name;
-        d->rows = rows;
-    } else if (rows != d->rows) {
-        return pp_fail(PP_ERR_MODEL, "--data %s=%s has %" PRId64 " rows, but %s has %" PRId64,
-                       t->name, file, rows, *rows_of, d->rows);
+    shape_text(want, sizeof want, t->rank, t->dim, t->batch_dim);
+    shape_text(have, sizeof have, f->rank, f->dim, -1);
+    return pp_fail(PP_ERR_MODEL, "--data %s=%s: shape %s, the model wants %s", t->name, file->path,
+                   have, want);
+}
+
+static PpStatus find_input(const PpPlan *p, const char *option, const char *name, int *at)
+{
+    const char **names = calloc((size_t)p->n_input + 1, sizeof *names);
+    *at = -1;
+    for (int i = 0; i < p->n_input && names; i++) {
+        names[i] = p->input[i].name;
+        if (!strcmp(names[i], name))
+            *at = i;
     }
+    const char *meant = names ? nearest_name(name, names, (size_t)p->n_input) : NULL;
+    free(names);
+    if (*at >= 0)
+        return PP_OK;
+    return meant ? pp_fail(PP_ERR_MODEL, "--%s %s: the model has no such input; did you mean '%s'?",
+                           option, name, meant)
+                 : pp_fail(PP_ERR_MODEL, "--%s %s: the model has no such input; --help lists them",
+                           option, name);
+}
+
+/* One more file behind those that are there: it is the input's even if opening it fails. */
+static PpStatus add_file(DataInput *in, const char *path, DataFile **added)
+{
+    DataFile *grown = realloc(in->file, (size_t)(in->n + 1) * sizeof *grown);
+    if (!grown)
+        return pp_no_memory();
+    in->file = grown;
+    *added = &grown[in->n++];
+    **added = (DataFile){.path = path, .first = in->rows};
     return PP_OK;
 }
 
-static PpStatus open_one(Data *d, const NameFile *nf, const char **rows_of)
+static PpStatus count_rows(DataInput *in, const DataFile *f, const char *name)
 {
-    const PpPlan *p = d->model;
+    return __builtin_add_overflow(in->rows, f->rows, &in->rows)
+               ? pp_fail(PP_ERR_MODEL, "--data %s=%s: too many rows", name, f->path)
+               : PP_OK;
+}
+
+static PpStatus open_one(Data *d, const NameFile *nf)
+{
     char err[600];
-    const char **names = calloc((size_t)p->n_input + 1, sizeof *names);
-    int at = -1;
-    for (int i = 0; i < p->n_input && names; i++) {
-        names[i] = p->input[i].name;
-        if (!strcmp(names[i], nf->name))
-            at = i;
-    }
-    const char *meant = names ? nearest_name(nf->name, names, (size_t)p->n_input) : NULL;
-    free(names);
-    if (at < 0)
-        return meant
-                   ? pp_fail(PP_ERR_MODEL,
-                             "--data %s: the model has no such input; did you mean '%s'?", nf->name,
-                             meant)
-                   : pp_fail(PP_ERR_MODEL,
-                             "--data %s: the model has no such input; --help lists them", nf->name);
-    const PpTensor *t = &p->input[at];
-    NpyFile *f = &d->file[at];
-    if (npy_open(f, nf->file, err, sizeof err))
+    int at;
+    DataFile *f = NULL;
+    TRY(find_input(d->model, "data", nf->name, &at));
+    const PpTensor *t = &d->model->input[at];
+    DataInput *in = &d->input[at];
+    if (in->n && t->batch_dim < 0)
+        return pp_fail(PP_ERR_MODEL,
+                       "--data %s=%s: a second file, but this input has no rows that could follow "
+                       "those of %s",
+                       nf->name, nf->file, in->file[0].path);
+    TRY(add_file(in, nf->file, &f));
+    if (npy_open(&f->npy, nf->file, err, sizeof err))
         return pp_fail(PP_ERR_IO, "--data %s: %s", nf->name, err);
-    if (f->dtype != t->dtype)
+    if (f->npy.dtype != t->dtype)
         return pp_fail(PP_ERR_MODEL, "--data %s=%s: %s, the model wants %s", nf->name, nf->file,
-                       dtype_text(f->dtype), dtype_text(t->dtype));
-    return check_shape(d, t, f, nf->file, rows_of);
+                       dtype_text(f->npy.dtype), dtype_text(t->dtype));
+    TRY(check_shape(d, t, f));
+    return count_rows(in, f, nf->name);
 }
 
 static int optional(const Data *d, int input)
@@ -110,51 +142,87 @@ static int optional(const Data *d, int input)
     return d->opt->mode == MODE_INFER && input == d->model->loss_target;
 }
 
+/* Inputs with a batch dimension have the same number of rows in all. */
+static PpStatus check_rows(Data *d, int *have_rows)
+{
+    const PpPlan *p = d->model;
+    int of = -1;
+    for (int i = 0; i < p->n_input; i++) {
+        const DataInput *in = &d->input[i];
+        if (!in->n && !optional(d, i))
+            return pp_fail(PP_ERR_MODEL, "input '%s' is missing: --data %s=FILE.npy",
+                           p->input[i].name, p->input[i].name);
+        if (!in->n || p->input[i].batch_dim < 0)
+            continue;
+        if (of >= 0 && in->rows != d->rows)
+            return in->n == 1 ? pp_fail(PP_ERR_MODEL,
+                                        "--data %s=%s has %" PRId64 " rows, but %s has %" PRId64,
+                                        p->input[i].name, in->file[0].path, in->rows,
+                                        p->input[of].name, d->rows)
+                              : pp_fail(PP_ERR_MODEL,
+                                        "--data %s: its %d files have %" PRId64
+                                        " rows, but %s has %" PRId64,
+                                        p->input[i].name, in->n, in->rows, p->input[of].name,
+                                        d->rows);
+        of = i;
+        d->rows = in->rows;
+    }
+    *have_rows = of >= 0;
+    return PP_OK;
+}
+
 /* A class that the model does not have would be read beyond the end of its row. */
 static PpStatus check_classes(const Data *d)
 {
     const PpPlan *p = d->model;
-    const NpyFile *f = p->loss_target < 0 ? NULL : &d->file[p->loss_target];
-    if (!f || !p->loss_classes || (f->dtype != PP_I64 && f->dtype != PP_I32))
+    if (p->loss_target < 0 || !p->loss_classes)
         return PP_OK;
-    int64_t n = f->bytes / st_dtype_size(f->dtype);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t c = f->dtype == PP_I64 ? ((const int64_t *)(const void *)f->data)[i]
-                                       : ((const int32_t *)(const void *)f->data)[i];
-        if (c != p->loss_ignore && (c < 0 || c >= p->loss_classes))
-            return pp_fail(PP_ERR_MODEL,
-                           "--data %s: element %" PRId64 " is class %" PRId64
-                           ", the model has classes 0 to %" PRId64 " (%" PRId64 " is ignored)",
-                           p->input[p->loss_target].name, i, c, p->loss_classes - 1,
-                           p->loss_ignore);
+    const PpTensor *t = &p->input[p->loss_target];
+    const DataInput *in = &d->input[p->loss_target];
+    if (t->dtype != PP_I64 && t->dtype != PP_I32)
+        return PP_OK;
+    for (int k = 0; k < in->n; k++) {
+        const NpyFile *f = &in->file[k].npy;
+        int64_t size = st_dtype_size(f->dtype), n = f->bytes / size;
+        for (int64_t i = 0; i < n; i++) {
+            int64_t c = data_integer(f->data + i * size, f->dtype);
+            if (c != p->loss_ignore && (c < 0 || c >= p->loss_classes))
+                return pp_fail(PP_ERR_MODEL,
+                               "--data %s%s%s: element %" PRId64 " is class %" PRId64
+                               ", the model has classes 0 to %" PRId64 " (%" PRId64 " is ignored)",
+                               t->name, in->n > 1 ? "=" : "", in->n > 1 ? in->file[k].path : "", i,
+                               c, p->loss_classes - 1, p->loss_ignore);
+        }
     }
     return PP_OK;
 }
 
 PpStatus data_open(Data *d, const PpPlan *p, const Options *o)
 {
-    const char *rows_of = NULL;
+    int have_rows = 0;
     *d = (Data){.model = p, .opt = o};
-    d->file = calloc((size_t)p->n_input + 1, sizeof *d->file);
-    if (!d->file)
+    d->input = calloc((size_t)p->n_input + 1, sizeof *d->input);
+    if (!d->input)
         return pp_no_memory();
-    for (int i = 0; i < o->n_data; i++)
-        TRY(open_one(d, &o->data[i], &rows_of));
     for (int i = 0; i < p->n_input; i++)
-        if (!d->file[i].dtype && !optional(d, i))
-            return pp_fail(PP_ERR_MODEL, "input '%s' is missing: --data %s=FILE.npy",
-                           p->input[i].name, p->input[i].name);
+        lay_out(p, i, &d->input[i]);
+    for (int i = 0; i < o->n_data; i++)
+        TRY(open_one(d, &o->data[i]));
+    TRY(check_rows(d, &have_rows));
     TRY(check_classes(d));
-    if (!rows_of)
+    if (!have_rows)
         d->rows = o->batch ? o->batch : p->rows * (o->microbatches ? o->microbatches : 1);
     return data_cut(d);
 }
 
 void data_close(Data *d)
 {
-    for (int i = 0; d->file && i < d->model->n_input; i++)
-        npy_close(&d->file[i]);
-    free(d->file);
+    for (int i = 0; d->input && i < d->model->n_input; i++) {
+        for (int k = 0; k < d->input[i].n; k++)
+            npy_close(&d->input[i].file[k].npy);
+        free(d->input[i].file);
+    }
+    free(d->input);
     free(d->row0);
     free(d->row0_rest);
 }

@@ -8,10 +8,25 @@
 #include "base/file/npy.h"
 #include "options/options.h"
 
+/* A file of an input: rows `first` to `first + rows` of the data. */
+typedef struct {
+    NpyFile npy;
+    const char *path;
+    int64_t first, rows;
+} DataFile;
+
+/* What a model input is read from: files whose rows follow one another.  A row lies in `outer`
+ * pieces of `inner` elements; an input without a batch dimension is one row. */
+typedef struct {
+    DataFile *file;
+    int n; /* 0: not given */
+    int64_t rows, outer, inner;
+} DataInput;
+
 typedef struct {
     const PpPlan *model;
     const Options *opt;
-    NpyFile *file;    /* per model input; dtype 0: not given */
+    DataInput *input; /* per model input */
     int64_t rows;     /* samples in the files */
     int microbatches; /* of a pass of the schedule, in each replica */
     int passes;       /* of a step: --accumulate */
@@ -31,6 +46,16 @@ typedef struct {
 /* data.c */
 PpStatus data_open(Data *d, const PpPlan *model, const Options *o);
 void data_close(Data *d);
+
+/* rows.c */
+/* Piece o (below `outer`) of a row in its file, elements of the input's type, any alignment. */
+const char *data_piece(const Data *d, int input, int64_t row, int64_t o);
+/* Rows first to first + rows to dst, as a tensor of so many; order: which row stands for each, NULL:
+ * itself */
+void data_read(const Data *d, int input, const int64_t *order, int64_t first, int64_t rows,
+               char *dst);
+/* An integer of that type, at any alignment */
+int64_t data_integer(const char *at, int dtype);
 
 /* cut.c */
 PpStatus data_cut(Data *d);

@@ -56,44 +56,18 @@ static void permute(Feed *f, int64_t epoch)
     f->epoch = epoch;
 }
 
-/* One row of a tensor whose batch dimension is not the first lies in `outer` pieces of `inner`
- * bytes. */
-static void copy_rows(const PpTensor *t, int64_t plan_rows, const char *src, int64_t src_rows,
-                      char *dst, int64_t dst_rows, const int64_t *order, int64_t first)
-{
-    int64_t outer = 1, inner = st_dtype_size(t->dtype);
-    for (int d = 0; d < t->batch_dim; d++)
-        outer *= t->dim[d];
-    for (int d = t->batch_dim + 1; d < t->rank; d++)
-        inner *= t->dim[d];
-    inner *= t->dim[t->batch_dim] / plan_rows;
-    for (int64_t o = 0; o < outer; o++) {
-        const char *from = src + o * src_rows * inner;
-        char *to = dst + o * dst_rows * inner;
-        if (!order) {
-            memcpy(to, from + first * inner, (size_t)(dst_rows * inner));
-            continue;
-        }
-        for (int64_t i = 0; i < dst_rows; i++)
-            memcpy(to + i * inner, from + order[first + i] * inner, (size_t)inner);
-    }
-}
-
 static void fill_input(Feed *f, int input, int64_t first, const int64_t *row0)
 {
     const Data *d = f->data;
-    const PpTensor *t = &d->model->input[input];
-    const NpyFile *npy = &d->file[input];
-    if (!npy->dtype)
+    if (!d->input[input].n)
         return; /* a target that inference does without: zeros */
-    if (t->batch_dim < 0) {
-        memcpy(f->host[input], npy->data, (size_t)npy->bytes);
+    if (d->model->input[input].batch_dim < 0) {
+        data_read(d, input, NULL, 0, 1, f->host[input]);
         return;
     }
     for (int m = 0; m < d->microbatches; m++)
-        copy_rows(t, d->model->rows, npy->data, d->rows,
-                  f->host[input] + m * f->plan->input_stride[input], row0[m + 1] - row0[m],
-                  f->order, first + row0[m]);
+        data_read(d, input, f->order, first + row0[m], row0[m + 1] - row0[m],
+                  f->host[input] + m * f->plan->input_stride[input]);
 }
 
 /* Targets of the minibatch that count, for PP_LOSS_MEAN_TARGETS. */
@@ -102,21 +76,16 @@ static int64_t count_targets(const Feed *f, int64_t first, int64_t batch)
     const Data *d = f->data;
     const PpPlan *p = d->model;
     const PpTensor *t = &p->input[p->loss_target];
-    const char *data = d->file[p->loss_target].data;
-    int64_t n = 0, outer = 1, inner = 1, rows = t->batch_dim < 0 ? 1 : batch;
-    for (int i = 0; i < t->rank; i++)
-        *(i < t->batch_dim ? &outer : &inner) *= t->dim[i];
-    inner /= t->batch_dim < 0 ? 1 : p->rows;
-    if (!data) /* inference does without: zeros */
-        return outer * rows * inner;
-    for (int64_t o = 0; o < outer; o++)
+    const DataInput *in = &d->input[p->loss_target];
+    int64_t n = 0, rows = t->batch_dim < 0 ? 1 : batch, size = st_dtype_size(t->dtype);
+    if (!in->n) /* inference does without: zeros */
+        return in->outer * rows * in->inner;
+    for (int64_t o = 0; o < in->outer; o++)
         for (int64_t r = 0; r < rows; r++) {
             int64_t row = t->batch_dim < 0 ? 0 : f->order ? f->order[first + r] : first + r;
-            int64_t at = (o * d->rows + row) * inner;
-            for (int64_t i = at; i < at + inner; i++)
-                n += t->dtype == PP_I32
-                         ? ((const int32_t *)(const void *)data)[i] != p->loss_ignore
-                         : ((const int64_t *)(const void *)data)[i] != p->loss_ignore;
+            const char *at = data_piece(d, p->loss_target, row, o);
+            for (int64_t i = 0; i < in->inner; i++)
+                n += data_integer(at + i * size, t->dtype) != p->loss_ignore;
         }
     return n;
 }

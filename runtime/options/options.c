@@ -72,7 +72,7 @@ static const Spec specs[] = {
     {"offload-time",  K_REAL, AT(offload_time), 0, "X",       "what copying all of them out takes beside all forwards: those for which there is time are copied (default 1)"},
     {"memory",        K_BYTES, AT(memory),      1, "BYTES",   "of a rank's step: no more is recomputed (--recompute auto) or offloaded than it takes to fit; K, M, G: of 1024, its square, its cube"},
     {"Data", K_GROUP, 0, 0, NULL, NULL},
-    {"data",          K_PAIR, AT(data),         0, "NAME=FILE", "an input of the model: .npy or TensorProto .pb, rows are samples (repeatable)"},
+    {"data",          K_PAIR, AT(data),         0, "NAME=FILE", "an input of the model: .npy or TensorProto .pb, rows are samples; the rows of several files of an input follow one another (repeatable)"},
     {"output",        K_PAIR, AT(output),       0, "NAME=FILE.npy", "write an output of the model, rows in order; train: of the last step (repeatable)"},
     {"batch",         K_LONG | NUMBERS, AT(batch),        1, "ROWS",    "rows of a step (default: all; train skips what is left over at the end of an epoch)"},
     {"shuffle",       K_SEED | NUMBERS, AT(shuffle_seed), 0, "SEED",    "another order of the rows in each epoch"},
@@ -222,7 +222,7 @@ static PpStatus parse_pair(const Spec *s, const char *v, NameFile **list, int *n
     *list = grown;
     grown[*n].name = strndup(v, (size_t)(eq - v));
     grown[*n].file = eq + 1;
-    for (int i = 0; i < *n; i++)
+    for (int i = 0; i < *n && s->at != AT(data); i++) /* an input's files follow one another */
         if (!strcmp(grown[i].name, grown[*n].name))
             return pp_fail(PP_ERR_USAGE, "--%s %s is given twice", s->name, grown[i].name);
     ++*n;

@@ -119,7 +119,7 @@ refuse "memory of nothing" 2 $P train "${D[@]}" --memory 1000
 refuse "unknown optimizer" 2 $P train "${D[@]}" --optimizer adma
 refuse "an option of another optimizer" 2 $P train "${D[@]}" --beta1 0.8
 refuse "data without a file" 2 $P train --data x=
-refuse "data twice" 2 $P train --data x=x.npy --data x=target.npy
+refuse "a second file of another shape" 1 $P train --data x=x.npy --data x=wide.npy
 refuse "trains without a loss" 1 infer/pipeline train --data x=x.npy
 refuse "unknown output" 1 $P train "${D[@]}" --output logit=y.npy
 
