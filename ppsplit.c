@@ -43,9 +43,26 @@ static void import(State *s)
 
 static void loss(State *s) { s->loss = loss_append(s->graph, &s->o->loss, &s->o->import); }
 
+/* A model whose parameters are of a half type computes in that one. */
+static void check_half(const Graph *g, Dtype asked)
+{
+    for (NodeId i = 0; i < g->node.n; i++) {
+        const Node *n = &g->node.at[i];
+        if (n->op != OP_Cast || val(g, n->in[0])->kind != V_PARAM || n->attr.to == asked ||
+            !dtype_is_half(n->attr.to))
+            continue;
+        diag_hint("leave out --dtype; or export the model in float32");
+        diag_fatal(EXIT_MODEL, graph_where(g, n->origin, -1),
+                   "--dtype %s: the model reads parameter '%s' in %s", dtype_name(asked),
+                   val(g, n->in[0])->name, dtype_name(n->attr.to));
+    }
+}
+
 /* Half precision, where it is asked for. */
 static void autocast(State *s)
 {
+    if (s->o->dtype != DT_NONE)
+        check_half(s->graph, s->o->dtype);
     if (s->o->dtype != DT_NONE && s->o->dtype != DT_F32)
         graph_autocast(s->graph, s->o->dtype);
 }

@@ -21,6 +21,8 @@
   recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places
   routed      experts that pick their rows with NonZero: two of three for each row, one more by a mask; counted.onnx: rows by a mask, then their mean
   merged      is not made here: export.py's encdec-dyn, where the exporter merged equal biases and their Splits
+  half        parameters, a buffer and running statistics in float16 (f16.onnx) and bfloat16 (bf16.onnx, its data in another file), a tied embedding, a
+              Linear used twice, MatMul with a transposed weight; gradients of PyTorch's own half model
 usage: special.py DIR [NAME...]
 """
 import copy, os, re, sys
@@ -271,6 +273,26 @@ def contrast(d):
     for k, v in zip(("mean", "sum", "most", "fixed"), others): np.save(f"{d}/out.{k}.npy", v.detach().float().numpy())
     write(d, ("mse", l.item()), grads_of(m), "b:begin", "model.onnx", p, name="p", x=x, y=y, target=t)
 
+class Half(nn.Module):
+    def __init__(self, d=8):
+        super().__init__(); self.emb, self.a, self.b, self.norm = nn.Embedding(11, d), nn.Linear(d, d), nn.Linear(d, d, bias=False), nn.LayerNorm(d)
+        self.bn = nn.BatchNorm1d(d); self.register_buffer("offset", torch.randn(d)); self.gain = nn.Parameter(torch.rand(d) + .5)
+    def forward(self, x):
+        x = self.emb(x) + self.offset
+        x = torch.tanh(self.a(x)) * self.gain + x
+        x = torch.tanh(self.bn(torch.tanh(self.a(x)) + self.b(x)))
+        return self.norm(x) @ self.emb.weight.t()
+
+def half(d):
+    x, target = torch.randint(0, 11, (ROWS,)), torch.randint(0, 11, (ROWS,)); single = Half()
+    np.save(f"{d}/in.x.npy", x.numpy()); np.save(f"{d}/target.npy", target.numpy())
+    for name, t in ("f16", torch.float16), ("bf16", torch.bfloat16):
+        m = copy.deepcopy(single).to(t); export(copy.deepcopy(m), (x,), f"{d}/{name}.onnx", ["x"], ["logits"])
+        y = m(x); F.cross_entropy(y.float(), target).backward(); np.save(f"{d}/{name}.npy", y.detach().float().numpy())
+        save_file({k: v.float().contiguous() for k, v in grads_of(m).items()}, f"{d}/{name}.safetensors")
+        if name == "bf16" and os.path.exists(f"{d}/bf16.data"): os.remove(f"{d}/bf16.data")
+        if name == "bf16": onnx.save(onnx.load(f"{d}/bf16.onnx"), f"{d}/bf16.onnx", save_as_external_data=True, location="bf16.data", size_threshold=0)
+
 def export_folded(model, args, path, inputs):
     """By dynamo with its optimizer on; of the metadata what ppsplit reads, without the paths of this machine."""
     torch.onnx.export(model, args, path, input_names=inputs, output_names=["logits"], dynamo=True, optimize=True, external_data=False, verbose=False)
@@ -362,6 +384,6 @@ def equal(d):
     m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
     write(d, ("mse", l.item()), grads_of(m), "b:begin", "model.onnx", y, x=x, target=t)
 
-for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, routed, folded, given, equal):
+for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, routed, folded, given, equal, half):
     if sys.argv[2:] and f.__name__ not in sys.argv[2:]: continue
     d = os.path.join(sys.argv[1], f.__name__); os.makedirs(d, exist_ok=True); f(d)

@@ -27,9 +27,9 @@
 
 static const uint64_t inline_limit = UINT64_C(1800) << 20;      /* protobuf ends at 2 GiB */
 
-/* Bytes of a file to be; of a matrix whose dims are to be exchanged also its rows and columns as
- * they are, else 0. */
-typedef struct { const void *at; size_t n, rows, columns; } Piece;
+/* n bytes of a file to be; of a matrix whose dims are to be exchanged also its rows and columns as
+ * they are, else 0; the half type that f32 are rounded to, or DT_NONE. */
+typedef struct { const void *at; size_t n, rows, columns; Dtype half; } Piece;
 typedef struct { VEC(Piece) piece; uint64_t n; } Pieces;
 
 typedef struct { const char *temporary, *path; } Written;
@@ -141,12 +141,15 @@ static Piece slot_bytes(Merge *m, const Slot *s)
         want.d[0] = s->shape.d[1];
         want.d[1] = s->shape.d[0];
     }
-    if (t->dtype != (int)s->dtype || t->rank != want.rank ||
+    Dtype half = dtype_is_half((Dtype)s->dtype) && t->dtype == DT_F32 ? (Dtype)s->dtype : DT_NONE;
+    if ((t->dtype != (int)s->dtype && half == DT_NONE) || t->rank != want.rank ||
         memcmp(t->dim, want.d, (size_t)want.rank * sizeof want.d[0]) ||
         (s->transposed && want.rank != 2))
         diag_fatal(EXIT_MODEL, WHERE_FILE(m->checkpoint),
                    "parameter '%s' has another type or shape than the model's", s->parameter);
-    Piece p = {.at = bytes, .n = (size_t)t->bytes};
+    Piece p = {.at = bytes, .n = (size_t)t->bytes, .half = half};
+    if (half != DT_NONE)
+        p.n = p.n / dtype_size(DT_F32) * dtype_size(half);
     if (s->transposed && t->bytes > 0) {
         p.rows = (size_t)want.d[0];
         p.columns = (size_t)want.d[1];
@@ -232,15 +235,40 @@ static uint64_t parameter_bytes(const Merge *m)
 
 /* ---- files: all of them, or none ---- */
 
+/* f32 as the piece's half type, to nearest even. */
+static bool write_rounded(FILE *f, const Piece *p)
+{
+    enum { BLOCK = 4096 };
+    uint16_t block[BLOCK];
+    const float *from = p->at;
+    for (size_t i = 0, n = p->n / sizeof *block; i < n; i += BLOCK) {
+        size_t some = n - i < BLOCK ? n - i : BLOCK;
+        for (size_t k = 0; k < some; k++)
+            element_copy(p->half, block, DT_F32, from + i, (int64_t)k);
+        if (fwrite(block, sizeof *block, some, f) != some)
+            return false;
+    }
+    return true;
+}
+
+static bool write_plain(FILE *f, const Piece *p)
+{
+    if (p->half != DT_NONE)
+        return write_rounded(f, p);
+    return p->n == 0 || fwrite(p->at, 1, p->n, f) == p->n;
+}
+
 static bool write_transposed(Merge *m, FILE *f, const Piece *p)
 {
-    size_t size = p->n / (p->rows * p->columns);
+    size_t size = p->half != DT_NONE ? dtype_size(DT_F32) : p->n / (p->rows * p->columns);
     const char *from = p->at;
     char *line = arena_calloc(m->arena, p->rows, size);
     for (size_t j = 0; j < p->columns; j++) {
         for (size_t i = 0; i < p->rows; i++)
             memcpy(line + i * size, from + (i * p->columns + j) * size, size);
-        if (fwrite(line, size, p->rows, f) != p->rows)
+        Piece row = {.at = line, .half = p->half};
+        row.n = p->n / p->columns;
+        if (!write_plain(f, &row))
             return false;
     }
     return true;
@@ -250,7 +278,7 @@ static bool write_pieces(Merge *m, FILE *f, const Pieces *pieces)
 {
     for (uint32_t i = 0; i < pieces->piece.n; i++) {
         const Piece *p = &pieces->piece.at[i];
-        if (p->rows ? !write_transposed(m, f, p) : p->n && fwrite(p->at, 1, p->n, f) != p->n)
+        if (p->rows ? !write_transposed(m, f, p) : !write_plain(f, p))
             return false;
     }
     return fflush(f) == 0 && fsync(fileno(f)) == 0;

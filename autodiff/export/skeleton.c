@@ -28,6 +28,8 @@ typedef struct {
     Arena *arena;
     /* per parameter: its initializer's name in the skeleton; NULL: of another file */
     const char **name;
+    /* per parameter: its type in the skeleton, which is the file's */
+    Dtype *type;
     /* per top-level node: the raw node whose operands change, or NULL */
     RawNode **edit;
     uint32_t n_edit;
@@ -42,6 +44,34 @@ static void mark_named(void *arg, const char *name)
     uint32_t init = strmap_get(&s->m->init_index, name);
     if (init != NONE)
         s->named[init] = true;
+}
+
+/* init: what is made of the parameter, or NONE. */
+static void use_parameter(Skeleton *s, uint32_t p, uint32_t init)
+{
+    const Param *q = &s->g->param.at[p];
+    uint32_t own = q->initializer ? strmap_get(&s->m->init_index, q->initializer) : NONE;
+    s->name[p] = "";
+    own = own != NONE ? own : init;
+    if (own != NONE && q->dtype == DT_F32 && s->type[p] == DT_NONE)
+        s->type[p] = s->m->init.at[own].half;
+}
+
+static Dtype type_of(const Skeleton *s, uint32_t p)
+{
+    return s->type[p] != DT_NONE ? s->type[p] : s->g->param.at[p].dtype;
+}
+
+/* Is the operand the parameter itself, as the new file holds it? */
+static bool is_parameter(const Skeleton *s, const RawNode *n, uint32_t k)
+{
+    bool transposed;
+    const Recipe *r = n->made[k];
+    if (!recipe_is_plain(r, &transposed))
+        return false;
+    uint32_t p = r->at[0].param;
+    return transposed == s->g->param.at[p].transposed &&
+           recipe_type(s->m, n, k, type_of(s, p)) == type_of(s, p);
 }
 
 static void find_uses(Skeleton *s)
@@ -60,14 +90,15 @@ static void find_uses(Skeleton *s)
             const Recipe *made = n->made ? n->made[k] : NULL;
             for (uint32_t t = 0; made && t < made->n; t++)
                 if (made->at[t].op == OP_NONE && made->at[t].param != NONE)
-                    s->name[made->at[t].param] = "";
+                    use_parameter(s, made->at[t].param, init);
             if (init != NONE && made)
                 s->made[init] = true;
             else if (init != NONE && !n->dead)
                 s->kept[init] = true;
         }
-        if (n->bias != NONE)
-            s->name[n->bias] = "";
+        if (n->bias != NONE) /* of the weight's type */
+            use_parameter(s, n->bias,
+                          n->nin > 1 ? strmap_get(&s->m->init_index, n->in[1]) : NONE);
     }
 }
 
@@ -108,10 +139,8 @@ static void find_edits(Skeleton *s)
         RawNode *n = s->m->node.at[i];
         bool changed = n->bias != NONE || n->renamed;
         for (uint32_t k = 0; n->made && k < n->nin; k++) {
-            bool transposed;
             const Recipe *made = n->made[k];
-            changed |= made && (!recipe_is_plain(made, &transposed) ||
-                                transposed != s->g->param.at[made->at[0].param].transposed ||
+            changed |= made && (!is_parameter(s, n, k) ||
                                 strcmp(n->in[k], s->name[made->at[0].param]));
         }
         if (!changed || n->copy_of)
@@ -134,7 +163,7 @@ static void put_parameter(PbMessage *graph, const Skeleton *s, uint32_t p)
     PbMessage t = {.a = graph->a};
     for (int i = 0; i < q->shape.rank; i++)
         pb_put_int(&t, TENSOR_DIMS, q->shape.d[q->transposed ? 1 - i : i]);
-    pb_put_int(&t, TENSOR_TYPE, q->dtype);
+    pb_put_int(&t, TENSOR_TYPE, type_of(s, p));
     pb_put_string(&t, TENSOR_NAME, s->name[p]);
     onnx_put_entry(&t, SKELETON_PARAMETER, q->name);
     if (q->transposed)
@@ -168,10 +197,11 @@ static const char *put_ints(Nodes *to, int n, const int64_t *v)
 {
     const char *name = arena_printf(to->s->arena, "%s.%u", to->stem, to->made++);
     put_constant(to->graph,
-                 &(RawTensor){name,
-                              DT_I64,
-                              shape_of(1, (int64_t)n),
-                              {.at = (const uint8_t *)v, .length = (size_t)n * sizeof *v}});
+                 &(RawTensor){
+                     .name = name,
+                     .dtype = DT_I64,
+                     .shape = shape_of(1, (int64_t)n),
+                     .bytes = {.at = (const uint8_t *)v, .length = (size_t)n * sizeof *v}});
     return name;
 }
 
@@ -217,6 +247,8 @@ static const char *put_term(Nodes *to, const Term *t, const char *const *value)
     pb_put_string(&node, NODE_OP, op_name(t->op));
     if (t->op == OP_Transpose)
         put_attribute(&node, "perm", at->n, at->perm, 0);
+    if (t->op == OP_Cast)
+        put_attribute(&node, "to", 0, NULL, at->to);
     if (t->op == OP_Concat || t->op == OP_Gather)
         put_attribute(&node, "axis", 0, NULL, at->axis);
     pb_put_message(to->graph, 1, &node);
@@ -228,8 +260,18 @@ static const char *put_constant_term(Nodes *to, const Tensor *t)
     const char *name = arena_printf(to->s->arena, "%s.%u", to->stem, to->made++);
     size_t bytes = (size_t)shape_elements(&t->shape) * dtype_size(t->dtype);
     put_constant(to->graph,
-                 &(RawTensor){name, t->dtype, t->shape, {.at = t->data, .length = bytes}});
+                 &(RawTensor){.name = name,
+                              .dtype = t->dtype,
+                              .shape = t->shape,
+                              .bytes = {.at = t->data, .length = bytes}});
     return name;
+}
+
+/* The same in another type; itself where that is the one it has. */
+static const char *put_cast(Nodes *to, const char *value, Dtype from, Dtype type)
+{
+    Term t = {.op = OP_Cast, .nin = 1, .param = NONE, .attr = {.to = type}};
+    return from == type ? value : put_term(to, &t, &value);
 }
 
 static const Term swap = {
@@ -240,28 +282,30 @@ static const Term swap = {
 static const char *put_operand(PbMessage *graph, const Skeleton *s, const RawNode *n, uint32_t k)
 {
     const Recipe *r = n->made ? n->made[k] : NULL;
-    bool transposed;
     if (!r)
         return n->in[k];
-    if (recipe_is_plain(r, &transposed) && transposed == s->g->param.at[r->at[0].param].transposed)
+    if (is_parameter(s, n, k))
         return s->name[r->at[0].param];
     const char **value = arena_array(s->arena, const char *, r->n);
     /* numbered by its parameter */
     const char *copy = n->copy_of ? strrchr(n->out[0], '@') : NULL;
     Nodes to = {s, graph, arena_printf(s->arena, "ppsplit.%u.%u%s", n->index, k, copy ? copy : ""),
                 0};
+    Dtype type = DT_NONE;                               /* that the terms compute in */
     for (uint32_t i = 0; i < r->n; i++) {
         const Term *t = &r->at[i];
+        if (t->op == OP_NONE && t->param != NONE)
+            type = recipe_is_view(r) ? type_of(s, t->param) : s->g->param.at[t->param].dtype;
         if (t->op != OP_NONE)
             value[i] = put_term(&to, t, value);
         else if (t->param == NONE)
             value[i] = put_constant_term(&to, &t->value);
         else
-            value[i] = s->name[t->param];
+            value[i] = put_cast(&to, s->name[t->param], type_of(s, t->param), type);
         if (t->op == OP_NONE && t->param != NONE && s->g->param.at[t->param].transposed)
             value[i] = put_term(&to, &swap, &value[i]);
     }
-    return value[r->n - 1];
+    return put_cast(&to, value[r->n - 1], type, recipe_type(s->m, n, k, type));
 }
 
 /* ---- nodes and the graph ---- */
@@ -315,17 +359,19 @@ static PbMessage put_graph(const Skeleton *s, PbSpan body)
         else if (f.number != GRAPH_INITIALIZER)
             copy_field(&g, &f);
     }
-    bool *is_parameter = arena_array(s->arena, bool, s->m->init.n);
+    bool *is_trained = arena_array(s->arena, bool, s->m->init.n);
     for (uint32_t p = 0; p < s->g->param.n; p++)
         if (s->name[p]) {
             put_parameter(&g, s, p);
             uint32_t init = strmap_get(&s->m->init_index, s->name[p]);
             if (init != NONE)
-                is_parameter[init] = true;
+                is_trained[init] = true;
         }
     for (uint32_t i = 0; i < s->m->init.n; i++)
-        if (!is_parameter[i] && (s->kept[i] || s->named[i] || !s->made[i]))
-            put_constant(&g, &s->m->init.at[i]);
+        if (!is_trained[i] && (s->kept[i] || s->named[i] || !s->made[i])) {
+            RawTensor t = tensor_in_file(&s->m->init.at[i]);
+            put_constant(&g, &t);
+        }
     return g;
 }
 
@@ -334,6 +380,7 @@ void skeleton_write(const Graph *g, Model *m, FILE *f)
     Arena *arena = arena_new();
     Skeleton s = {.m = m, .g = g, .arena = arena};
     s.name = arena_array(arena, const char *, g->param.n);
+    s.type = arena_array(arena, Dtype, g->param.n);
     s.kept = arena_array(arena, bool, m->init.n);
     s.made = arena_array(arena, bool, m->init.n);
     s.named = arena_array(arena, bool, m->init.n);

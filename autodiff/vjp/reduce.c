@@ -33,9 +33,9 @@ void vjp_reduce_mean(Vjp *v)
     ValueId d;
     if (rows) {
         ValueId in[1] = {v->in[0]};
-        ValueId count =
-            graph_node(g, OP_Count, 1, in, (Attr){.n = at.n, .axes = at.axes, .to = x.dtype});
-        d = g_mul(g, v->dy[0], g_unary(g, OP_Reciprocal, count));
+        Attr of = {.n = at.n, .axes = at.axes, .to = dtype_sum(x.dtype)};
+        ValueId share = g_unary(g, OP_Reciprocal, graph_node(g, OP_Count, 1, in, of));
+        d = g_mul(g, v->dy[0], g_cast(g, share, val(g, v->dy[0])->dtype));
     } else {
         d = vjp_scale(g, v->dy[0], 1 / n);
     }

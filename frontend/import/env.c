@@ -31,10 +31,10 @@ void import_name_value(ImportState *s, ValueId v, const char *name)
 
 static ValueId constant(ImportState *s, uint32_t init)
 {
-    const RawTensor *t = &s->m->init.at[init];
+    RawTensor t = tensor_in_file(&s->m->init.at[init]);
     Tensor data =
-        tensor_widen(s->g->arena, t, (Where){s->m->path, "initializer", init, t->name, NULL, -1});
-    const char *name = strmap_get(&s->g->by_name, t->name) == NONE ? t->name : NULL;
+        tensor_widen(s->g->arena, &t, (Where){s->m->path, "initializer", init, t.name, NULL, -1});
+    const char *name = strmap_get(&s->g->by_name, t.name) == NONE ? t.name : NULL;
     return graph_const(s->g, name, data);
 }
 
@@ -45,7 +45,7 @@ const Slot *import_lookup(ImportState *s, const char *name, Where w)
         init = strmap_get(&s->m->init_index, name);
         if (init == NONE)
             diag_fatal(EXIT_MODEL, w, "value '%s' is made by nothing", name);
-        Dtype t = s->m->init.at[init].dtype;
+        Dtype t = tensor_file_type(&s->m->init.at[init]);
         import_define(s, name,
                       (Slot){.v = constant(s, init), .declared = dtype_held(t) == t ? DT_NONE : t});
         at = strmap_get(&s->env, name);

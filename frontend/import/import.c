@@ -91,7 +91,7 @@ static void begin_origin(ImportState *s, const RawNode *n)
 static ValueId with_bias(ImportState *s, const RawNode *n, ValueId v)
 {
     Graph *g = s->g;
-    ValueId bias = g->param.at[n->bias].value;
+    ValueId bias = g_cast(g, g->param.at[n->bias].value, val(g, v)->dtype);
     int rank = val(g, v)->shape.rank;
     if (!strncmp(n->op_type, "Conv", 4) && rank > 2) {
         Shape to = {.rank = rank - 1};
@@ -162,6 +162,27 @@ static bool takes_sequence(const RawNode *n)
     return control_is(n);
 }
 
+/* Parameters are f32 (or f64), and cast where the file's are of a half type: a view's at the
+ * parameter itself, so that the runtime keeps the copy. */
+static ValueId made_of_params(ImportState *s, const RawNode *n, uint32_t input)
+{
+    Graph *g = s->g;
+    const Recipe *r = n->made[input];
+    Dtype t = recipe_type(s->m, n, input, DT_NONE);
+    if (!dtype_is_half(t))
+        return recipe_build(g, r, NULL);
+    if (!recipe_is_view(r))
+        return g_cast(g, recipe_build(g, r, NULL), t);
+    for (uint32_t p = s->half.n; p < g->param.n; p++)
+        vec_push(g->arena, &s->half, g->param.at[p].value);
+    for (uint32_t i = 0; i < r->n; i++) {
+        uint32_t p = r->at[i].op == OP_NONE ? r->at[i].param : NONE;
+        if (p != NONE && val(g, s->half.at[p])->dtype != t)
+            s->half.at[p] = g_cast(g, g->param.at[p].value, t);
+    }
+    return recipe_build(g, r, s->half.at);
+}
+
 static void import_node(ImportState *s, RawNode *n)
 {
     Graph *g = s->g;
@@ -173,7 +194,7 @@ static void import_node(ImportState *s, RawNode *n)
     for (uint32_t i = 0; i < n->nin; i++) {
         bool stop = n->stop_in && n->stop_in[i];
         if (param_is_used(n, i)) {
-            in[i] = recipe_build(g, n->made[i], NULL);
+            in[i] = made_of_params(s, n, i);
             if (stop)
                 in[i] = import_stopped(s, in[i]);
             continue;

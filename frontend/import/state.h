@@ -25,6 +25,7 @@ typedef struct ImportState {
     int stage; /* position of the file when there are several, or -1 */
     StrMap env;                                         /* name -> index into slot */
     VEC(Slot) slot;
+    VEC(ValueId) half;           /* by parameter: its copy of a half type, or the parameter */
     struct RaggedValues *ragged; /* ragged.c; NULL: there are none */
 } ImportState;
 

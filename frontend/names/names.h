@@ -68,6 +68,9 @@ void recipe_slice(Arena *a, Recipe *r, int rank, const int64_t *start, const int
 void recipe_gather(Arena *a, Recipe *r, int64_t n, const int64_t *index);      /* along dim 0 */
 /* the parameter itself, transposed or not */
 bool recipe_is_plain(const Recipe *r, bool *transposed);
+bool recipe_is_view(const Recipe *r);                   /* a parameter, only viewed otherwise */
+/* The file's type of operand `input`, made of parameters; param where it has no such initializer */
+Dtype recipe_type(const Model *m, const RawNode *n, uint32_t input, Dtype param);
 /* the parameter when there is only one, else NONE */
 uint32_t recipe_only_param(const Recipe *r);
 /* param NULL: those of g */

@@ -62,9 +62,8 @@ uint32_t param_new(Params *p, const char *name, uint32_t init, bool transposed, 
     const RawTensor *t = &p->m->init.at[init];
     Where w = {p->m->path, "parameter", NONE, name, NULL, -1};
     if (t->dtype != DT_F32 && t->dtype != DT_F64) {
-        diag_hint("export the model in float32%s%s", dtype_is_half(t->dtype) ? "; --dtype " : "",
-                  dtype_is_half(t->dtype) ? dtype_name(t->dtype) : "");
-        diag_fatal(EXIT_MODEL, w, "its type is %s; parameters must be f32 or f64",
+        diag_hint("export the model in float32");
+        diag_fatal(EXIT_MODEL, w, "its type is %s; parameters must be f32, f64, f16 or bf16",
                    dtype_name(t->dtype));
     }
     Param x = {.name = name,

@@ -227,6 +227,8 @@ Params *param_begin(Model *m, Graph *g, const ImportOptions *opt, uint32_t file)
                   .by_name.arena = m->arena,
                   .noted.arena = m->arena,
                   .copies.arena = m->arena};
+    for (uint32_t i = 0; i < m->init.n; i++)
+        tensor_single(m->arena, &m->init.at[i]);
     const char *text = metadata_get(m->graph->n_metadata_props, m->graph->metadata_props,
                                     "pkg.torch.export.ExportedProgram.graph_signature");
     p->has_signature = text && meta_signature(m->arena, text, &p->sig);

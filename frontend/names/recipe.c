@@ -105,6 +105,24 @@ bool recipe_is_plain(const Recipe *r, bool *transposed)
     return r->at[0].op == OP_NONE && r->at[0].param != NONE && (r->n == 1 || *transposed);
 }
 
+bool recipe_is_view(const Recipe *r)
+{
+    bool is = true;
+    for (uint32_t i = 0; i < r->n; i++) {
+        const Term *t = &r->at[i];
+        is &= t->op == OP_NONE ? t->param != NONE : op_is_view(t->op) && t->nin == 1;
+    }
+    return is;
+}
+
+/* The type of the operand that it makes is its initializer's, or of one that the file does not
+ * have, its parameter's. */
+Dtype recipe_type(const Model *m, const RawNode *n, uint32_t input, Dtype param)
+{
+    uint32_t init = strmap_get(&m->init_index, n->in[input]);
+    return init != NONE ? tensor_file_type(&m->init.at[init]) : param;
+}
+
 uint32_t recipe_only_param(const Recipe *r)
 {
     uint32_t param = NONE;

@@ -44,12 +44,15 @@ Payload external_bytes(struct Model *m, const Onnx__TensorProto *t, uint64_t exp
 
 /* ---- read.c: model_open() of frontend.h fills these ------------------------------------------ */
 
-/* A tensor of the file; dtype as the file has it, bytes little-endian and dense. */
+/* A tensor of the file; dtype as the file has it, bytes little-endian and dense.  Of an initializer
+ * of a half type param.c makes the same numbers in f32, of which parameters are made. */
 typedef struct {
     const char *name;
     Dtype dtype;
     Shape shape;
     Payload bytes;
+    Dtype half;                                         /* the file's type, or DT_NONE: dtype */
+    Payload half_bytes;                                 /* as the file has them */
 } RawTensor;
 
 struct Frame;
@@ -115,6 +118,10 @@ struct Model {
 /* ---- tensor.c -------------------------------------------------------------------------------- */
 
 void tensor_read(Model *m, const Onnx__TensorProto *t, Where w, RawTensor *out);
+/* An initializer of a half type becomes the same numbers in f32; others stay. */
+void tensor_single(Arena *a, RawTensor *t);
+RawTensor tensor_in_file(const RawTensor *t);           /* as it was before */
+Dtype tensor_file_type(const RawTensor *t);
 /* Dense elements of a computable type: small integers, halves and bools are widened; fatal for what
  * cannot be. */
 Tensor tensor_widen(Arena *a, const RawTensor *t, Where w);

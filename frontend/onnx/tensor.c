@@ -93,6 +93,36 @@ void tensor_read(Model *m, const Onnx__TensorProto *t, Where w, RawTensor *out)
                    shape_print(m->arena, out->dtype, &out->shape), (long long)bytes);
 }
 
+void tensor_single(Arena *a, RawTensor *t)
+{
+    if (!dtype_is_half(t->dtype))
+        return;
+    size_t n = (size_t)shape_elements(&t->shape);
+    float *single = arena_array(a, float, n ? n : 1);
+    for (size_t i = 0; i < n; i++)
+        element_copy(DT_F32, single, t->dtype, t->bytes.at, (int64_t)i);
+    t->half = t->dtype;
+    t->half_bytes = t->bytes;
+    t->dtype = DT_F32;
+    t->bytes = (Payload){.at = (const uint8_t *)single,
+                         .length = n * sizeof *single,
+                         .file = t->bytes.file,
+                         .converted = true};
+}
+
+RawTensor tensor_in_file(const RawTensor *t)
+{
+    RawTensor file = *t;
+    if (t->half != DT_NONE) {
+        file.dtype = t->half;
+        file.bytes = t->half_bytes;
+        file.half = DT_NONE;
+    }
+    return file;
+}
+
+Dtype tensor_file_type(const RawTensor *t) { return t->half != DT_NONE ? t->half : t->dtype; }
+
 Tensor tensor_widen(Arena *a, const RawTensor *t, Where w)
 {
     Tensor out = {.dtype = dtype_held(t->dtype), .shape = t->shape};

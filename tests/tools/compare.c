@@ -92,6 +92,18 @@ static const StTensor *find(const Folder *d, const char *name)
     return NULL;
 }
 
+/* f16 with 10 bits of fraction, bf16 with 7; of numbers only. */
+static double half_at(const char *data, int64_t i, int fraction)
+{
+    uint16_t h;
+    memcpy(&h, data + i * 2, 2);
+    int exponent = (h & 0x7fff) >> fraction, bias = (1 << (14 - fraction)) - 1;
+    int bits = h & ((1 << fraction) - 1);
+    double x = ldexp(exponent ? bits + (1 << fraction) : bits,
+                     (exponent ? exponent : 1) - bias - fraction);
+    return h >> 15 ? -x : x;
+}
+
 static double at(const char *data, int dtype, int64_t i)
 {
     union { float f; double d; int32_t i; int64_t l; } u;
@@ -101,6 +113,8 @@ static double at(const char *data, int dtype, int64_t i)
     case 6: memcpy(&u.i, data + i * 4, 4); return u.i;
     case 7: memcpy(&u.l, data + i * 8, 8); return (double)u.l;
     case 9: return data[i];
+    case 10: return half_at(data, i, 10);
+    case 16: return half_at(data, i, 7);
     default: fail("tensor", "dtype that no test uses"); return 0;
     }
 }

@@ -27,5 +27,31 @@ check_half() {
 }
 check_half bf16 5e-2 blocks.1:begin
 check_half f16 1e-2 blocks.1:begin
+
+# A model of a half type trains in it, with master weights in float32, and is merged back in its own type; its data may be in another
+# file, a parameter tied, used twice, transposed, frozen, a running statistic.  PyTorch's numbers are of its own half model.
+own=$top/models/special/half
+own_run() { "$1/pipeline" "$2" --data "x=$own/in.x.npy" --microbatches 1 --output "logits=$3" "${@:4}"; }
+own_types() { "$ppsplit" -q "$1" --dump import | grep -v '^# '; }
+check_own() {
+    local type=$1 tolerance=$2 out=$work/own.$1 again=$work/again.$1 run=$work/run.$1
+    mkdir -p "$run"
+    ok "own $type: splits and builds" split_model "$own/$type.onnx" "$out" b:begin --loss cross_entropy --freeze offset
+    ok "own $type: trains" own_run "$out" train "$run/out.npy" --data "target=$own/target.npy" --ranks 2 --steps 1 --optimizer sgd --lr 0.1 \
+        --loss-scale 1 --dump-grads "$run/grads" --checkpoint "$run/ck"
+    ok "own $type: outputs are PyTorch's" "$compare" npy "$run/out.npy" "$own/$type.npy" "$tolerance"
+    ok "own $type: gradients are PyTorch's" "$compare" grads "$run/grads" "$own/$type.safetensors" "$tolerance"
+    ok "own $type: merges" "$ppsplit" merge "$out" "$run/ck" -o "$run/trained.onnx"
+    is "own $type: the same names and types" "$(own_types "$run/trained.onnx")" "$(own_types "$own/$type.onnx")"
+    ok "own $type: the merged model splits, linked" split_model "$run/trained.onnx" "$again" none --params link
+    ok "own $type: the pipeline infers" own_run "$out" infer "$run/a.npy" --ranks 2 --params "$run/ck"
+    ok "own $type: the merged model infers" own_run "$again" infer "$run/b.npy" --ranks 1
+    ok "own $type: the same bits" cmp "$run/a.npy" "$run/b.npy"
+    is "own $type: another type is refused" "$("$ppsplit" -q "$own/$type.onnx" --dtype f32 -o "$run/no" 2>&1 | sed 's/.*error: //')" \
+        "--dtype f32: the model reads parameter 'emb.weight' in $type
+hint: leave out --dtype; or export the model in float32"
+}
+check_own f16 3e-3
+check_own bf16 3e-2
 is "what crosses the cut is half" "$(grep -c '<edge .*dtype="bf16".*kind="activation"' "$work/bf16.split/pipe.xml")" 1
 plan_done
