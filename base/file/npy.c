@@ -312,7 +312,12 @@ static const char *pb_parse(NpyFile *f)
     return NULL;
 }
 
-int npy_open(NpyFile *f, const char *path, char *err, size_t nerr)
+static int is_npy(const NpyFile *f)
+{
+    return f->map_bytes >= 10 && !memcmp(f->map, "\x93NUMPY", 6);
+}
+
+static int map_file(NpyFile *f, const char *path, char *err, size_t nerr)
 {
     memset(f, 0, sizeof *f);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -331,9 +336,31 @@ int npy_open(NpyFile *f, const char *path, char *err, size_t nerr)
         f->map = NULL;
         return fail(f, path, strerror(e), err, nerr);
     }
-    int npy = f->map_bytes >= 10 && !memcmp(f->map, "\x93NUMPY", 6);
-    const char *bad = npy ? npy_parse(f) : pb_parse(f);
+    return 0;
+}
+
+int npy_open(NpyFile *f, const char *path, char *err, size_t nerr)
+{
+    if (map_file(f, path, err, nerr))
+        return -1;
+    const char *bad = is_npy(f) ? npy_parse(f) : pb_parse(f);
     return bad ? fail(f, path, bad, err, nerr) : 0;
+}
+
+int npy_open_raw(NpyFile *f, const char *path, int dtype, char *err, size_t nerr)
+{
+    if (map_file(f, path, err, nerr))
+        return -1;
+    if (is_npy(f))
+        return fail(f, path, "a .npy file, which says its type itself", err, nerr);
+    if (f->map_bytes % (size_t)dtype_size(dtype))
+        return fail(f, path, "not a whole number of elements of this type", err, nerr);
+    f->dtype = dtype;
+    f->rank = 1;
+    f->bytes = (int64_t)f->map_bytes;
+    f->dim[0] = f->bytes / dtype_size(dtype);
+    f->data = f->map;
+    return 0;
 }
 
 void npy_close(NpyFile *f)

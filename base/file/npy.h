@@ -23,6 +23,8 @@ typedef struct {
 
 /* by content: .npy magic, else TensorProto */
 int npy_open(NpyFile *f, const char *path, char *err, size_t nerr);
+/* A file of numbers of that type and nothing else, as a tensor of rank 1 */
+int npy_open_raw(NpyFile *f, const char *path, int dtype, char *err, size_t nerr);
 void npy_close(NpyFile *f);
 /* Writes path.tmp and renames it. */
 int npy_write(const char *path, int dtype, int rank, const int64_t *dim, const void *data,

@@ -4,29 +4,12 @@
  */
 #include "data.h"
 
-#include "base/cli/nearest.h"
 #include "base/file/safetensors.h"
 #include "core/core.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char *dtype_text(int dtype)
-{
-    switch (dtype) {
-    case 1: return "float32";
-    case 2: return "uint8";
-    case 3: return "int8";
-    case 6: return "int32";
-    case 7: return "int64";
-    case 9: return "bool";
-    case 10: return "float16";
-    case 11: return "float64";
-    case 16: return "bfloat16";
-    default: return "another type";
-    }
-}
 
 static void shape_text(char *out, size_t n, int rank, const int64_t *dim, int batch_dim)
 {
@@ -76,50 +59,12 @@ static PpStatus check_shape(const Data *d, const PpTensor *t, DataFile *file)
                    have, want);
 }
 
-static PpStatus find_input(const PpPlan *p, const char *option, const char *name, int *at)
-{
-    const char **names = calloc((size_t)p->n_input + 1, sizeof *names);
-    *at = -1;
-    for (int i = 0; i < p->n_input && names; i++) {
-        names[i] = p->input[i].name;
-        if (!strcmp(names[i], name))
-            *at = i;
-    }
-    const char *meant = names ? nearest_name(name, names, (size_t)p->n_input) : NULL;
-    free(names);
-    if (*at >= 0)
-        return PP_OK;
-    return meant ? pp_fail(PP_ERR_MODEL, "--%s %s: the model has no such input; did you mean '%s'?",
-                           option, name, meant)
-                 : pp_fail(PP_ERR_MODEL, "--%s %s: the model has no such input; --help lists them",
-                           option, name);
-}
-
-/* One more file behind those that are there: it is the input's even if opening it fails. */
-static PpStatus add_file(DataInput *in, const char *path, DataFile **added)
-{
-    DataFile *grown = realloc(in->file, (size_t)(in->n + 1) * sizeof *grown);
-    if (!grown)
-        return pp_no_memory();
-    in->file = grown;
-    *added = &grown[in->n++];
-    **added = (DataFile){.path = path, .first = in->rows};
-    return PP_OK;
-}
-
-static PpStatus count_rows(DataInput *in, const DataFile *f, const char *name)
-{
-    return __builtin_add_overflow(in->rows, f->rows, &in->rows)
-               ? pp_fail(PP_ERR_MODEL, "--data %s=%s: too many rows", name, f->path)
-               : PP_OK;
-}
-
 static PpStatus open_one(Data *d, const NameFile *nf)
 {
     char err[600];
     int at;
     DataFile *f = NULL;
-    TRY(find_input(d->model, "data", nf->name, &at));
+    TRY(data_find(d->model, "data", nf->name, &at));
     const PpTensor *t = &d->model->input[at];
     DataInput *in = &d->input[at];
     if (in->n && t->batch_dim < 0)
@@ -127,14 +72,14 @@ static PpStatus open_one(Data *d, const NameFile *nf)
                        "--data %s=%s: a second file, but this input has no rows that could follow "
                        "those of %s",
                        nf->name, nf->file, in->file[0].path);
-    TRY(add_file(in, nf->file, &f));
+    TRY(data_add(in, nf->file, &f));
     if (npy_open(&f->npy, nf->file, err, sizeof err))
         return pp_fail(PP_ERR_IO, "--data %s: %s", nf->name, err);
     if (f->npy.dtype != t->dtype)
         return pp_fail(PP_ERR_MODEL, "--data %s=%s: %s, the model wants %s", nf->name, nf->file,
-                       dtype_text(f->npy.dtype), dtype_text(t->dtype));
+                       data_dtype_text(f->npy.dtype), data_dtype_text(t->dtype));
     TRY(check_shape(d, t, f));
-    return count_rows(in, f, nf->name);
+    return data_count(in, f, nf->name);
 }
 
 static int optional(const Data *d, int input)
@@ -149,21 +94,22 @@ static PpStatus check_rows(Data *d, int *have_rows)
     int of = -1;
     for (int i = 0; i < p->n_input; i++) {
         const DataInput *in = &d->input[i];
+        const char *option = in->tokens ? "tokens" : "data";
         if (!in->n && !optional(d, i))
             return pp_fail(PP_ERR_MODEL, "input '%s' is missing: --data %s=FILE.npy",
                            p->input[i].name, p->input[i].name);
         if (!in->n || p->input[i].batch_dim < 0)
             continue;
         if (of >= 0 && in->rows != d->rows)
-            return in->n == 1 ? pp_fail(PP_ERR_MODEL,
-                                        "--data %s=%s has %" PRId64 " rows, but %s has %" PRId64,
-                                        p->input[i].name, in->file[0].path, in->rows,
-                                        p->input[of].name, d->rows)
-                              : pp_fail(PP_ERR_MODEL,
-                                        "--data %s: its %d files have %" PRId64
-                                        " rows, but %s has %" PRId64,
-                                        p->input[i].name, in->n, in->rows, p->input[of].name,
-                                        d->rows);
+            return in->n == 1
+                       ? pp_fail(PP_ERR_MODEL,
+                                 "--%s %s=%s has %" PRId64 " rows, but %s has %" PRId64, option,
+                                 p->input[i].name, in->file[0].path, in->rows, p->input[of].name,
+                                 d->rows)
+                       : pp_fail(PP_ERR_MODEL,
+                                 "--%s %s: its %d files have %" PRId64 " rows, but %s has %" PRId64,
+                                 option, p->input[i].name, in->n, in->rows, p->input[of].name,
+                                 d->rows);
         of = i;
         d->rows = in->rows;
     }
@@ -183,15 +129,18 @@ static PpStatus check_classes(const Data *d)
         return PP_OK;
     for (int k = 0; k < in->n; k++) {
         const NpyFile *f = &in->file[k].npy;
-        int64_t size = st_dtype_size(f->dtype), n = f->bytes / size;
-        for (int64_t i = 0; i < n; i++) {
+        int64_t size = st_dtype_size(f->dtype), from = in->shift,
+                end =
+                    in->tokens ? from + in->file[k].rows * in->outer * in->inner : f->bytes / size;
+        for (int64_t i = from; i < end; i++) {
             int64_t c = data_integer(f->data + i * size, f->dtype);
             if (c != p->loss_ignore && (c < 0 || c >= p->loss_classes))
                 return pp_fail(PP_ERR_MODEL,
-                               "--data %s%s%s: element %" PRId64 " is class %" PRId64
+                               "--%s %s%s%s: element %" PRId64 " is class %" PRId64
                                ", the model has classes 0 to %" PRId64 " (%" PRId64 " is ignored)",
-                               t->name, in->n > 1 ? "=" : "", in->n > 1 ? in->file[k].path : "", i,
-                               c, p->loss_classes - 1, p->loss_ignore);
+                               in->tokens ? "tokens" : "data", t->name, in->n > 1 ? "=" : "",
+                               in->n > 1 ? in->file[k].path : "", i, c, p->loss_classes - 1,
+                               p->loss_ignore);
         }
     }
     return PP_OK;
@@ -208,6 +157,7 @@ PpStatus data_open(Data *d, const PpPlan *p, const Options *o)
         lay_out(p, i, &d->input[i]);
     for (int i = 0; i < o->n_data; i++)
         TRY(open_one(d, &o->data[i]));
+    TRY(tokens_open(d));
     TRY(check_rows(d, &have_rows));
     TRY(check_classes(d));
     if (!have_rows)

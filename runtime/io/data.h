@@ -8,6 +8,8 @@
 #include "base/file/npy.h"
 #include "options/options.h"
 
+enum { TOKEN_U16 = 4 }; /* TensorProto.DataType's, beside PP_I32 and PP_I64 */
+
 /* A file of an input: rows `first` to `first + rows` of the data. */
 typedef struct {
     NpyFile npy;
@@ -21,6 +23,9 @@ typedef struct {
     DataFile *file;
     int n; /* 0: not given */
     int64_t rows, outer, inner;
+    /* The files are of rank 1 and hold integers of any width; row r of one begins at its element
+     * r * outer * inner + shift. */
+    int tokens, shift;
 } DataInput;
 
 typedef struct {
@@ -47,15 +52,26 @@ typedef struct {
 PpStatus data_open(Data *d, const PpPlan *model, const Options *o);
 void data_close(Data *d);
 
+/* input.c */
+/* --OPTION NAME: its number, or what is wrong with it */
+PpStatus data_find(const PpPlan *p, const char *option, const char *name, int *input);
+/* One more file of the input, which counts as its even if it cannot be opened. */
+PpStatus data_add(DataInput *in, const char *path, DataFile **added);
+PpStatus data_count(DataInput *in, const DataFile *f, const char *name); /* its rows */
+const char *data_dtype_text(int dtype);
+
 /* rows.c */
-/* Piece o (below `outer`) of a row in its file, elements of the input's type, any alignment. */
-const char *data_piece(const Data *d, int input, int64_t row, int64_t o);
+/* Piece o (below `outer`) of a row in its file, elements of *dtype, any alignment. */
+const char *data_piece(const Data *d, int input, int64_t row, int64_t o, int *dtype);
 /* Rows first to first + rows to dst, as a tensor of so many; order: which row stands for each, NULL:
  * itself */
 void data_read(const Data *d, int input, const int64_t *order, int64_t first, int64_t rows,
                char *dst);
-/* An integer of that type, at any alignment */
+/* An integer at any alignment, of PP_I32, PP_I64 or TOKEN_U16 */
 int64_t data_integer(const char *at, int dtype);
+
+/* tokens.c: --tokens, once --data are open */
+PpStatus tokens_open(Data *d);
 
 /* cut.c */
 PpStatus data_cut(Data *d);

@@ -77,15 +77,17 @@ static int64_t count_targets(const Feed *f, int64_t first, int64_t batch)
     const PpPlan *p = d->model;
     const PpTensor *t = &p->input[p->loss_target];
     const DataInput *in = &d->input[p->loss_target];
-    int64_t n = 0, rows = t->batch_dim < 0 ? 1 : batch, size = st_dtype_size(t->dtype);
+    int64_t n = 0, rows = t->batch_dim < 0 ? 1 : batch;
+    int dtype;
     if (!in->n) /* inference does without: zeros */
         return in->outer * rows * in->inner;
     for (int64_t o = 0; o < in->outer; o++)
         for (int64_t r = 0; r < rows; r++) {
             int64_t row = t->batch_dim < 0 ? 0 : f->order ? f->order[first + r] : first + r;
-            const char *at = data_piece(d, p->loss_target, row, o);
+            const char *at = data_piece(d, p->loss_target, row, o, &dtype);
+            int64_t size = st_dtype_size(dtype);
             for (int64_t i = 0; i < in->inner; i++)
-                n += data_integer(at + i * size, t->dtype) != p->loss_ignore;
+                n += data_integer(at + i * size, dtype) != p->loss_ignore;
         }
     return n;
 }

@@ -24,40 +24,58 @@ static const DataFile *file_of(const DataInput *in, int64_t row)
 
 static const char *piece_in(const DataInput *in, const DataFile *f, int64_t row, int64_t o)
 {
-    int64_t at = (o * f->rows + row - f->first) * in->inner;
+    int64_t at = in->tokens ? ((row - f->first) * in->outer + o) * in->inner + in->shift
+                            : (o * f->rows + row - f->first) * in->inner;
     return f->npy.data + at * st_dtype_size(f->npy.dtype);
 }
 
-const char *data_piece(const Data *d, int input, int64_t row, int64_t o)
+const char *data_piece(const Data *d, int input, int64_t row, int64_t o, int *dtype)
 {
     const DataInput *in = &d->input[input];
-    return piece_in(in, file_of(in, row), row, o);
+    const DataFile *f = file_of(in, row);
+    *dtype = f->npy.dtype;
+    return piece_in(in, f, row, o);
+}
+
+/* n elements, integers where the types differ */
+static void copy(char *dst, int dst_type, const char *src, int src_type, int64_t n)
+{
+    int64_t size = st_dtype_size(dst_type), step = st_dtype_size(src_type);
+    if (dst_type == src_type) {
+        memcpy(dst, src, (size_t)(n * size));
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) { /* little-endian: the low bytes come first */
+        int64_t v = data_integer(src + i * step, src_type);
+        memcpy(dst + i * size, &v, (size_t)size);
+    }
 }
 
 void data_read(const Data *d, int input, const int64_t *order, int64_t first, int64_t rows,
                char *dst)
 {
     const DataInput *in = &d->input[input];
-    int64_t bytes = in->inner * st_dtype_size(d->model->input[input].dtype);
+    int dtype = d->model->input[input].dtype, apart = order || (in->tokens && in->outer > 1);
+    int64_t bytes = in->inner * st_dtype_size(dtype);
     for (int64_t o = 0; o < in->outer; o++)
         for (int64_t i = 0, run; i < rows; i += run) {
             int64_t row = order ? order[first + i] : first + i;
             const DataFile *f = file_of(in, row);
-            int64_t left = f->first + f->rows - row; /* these follow one another */
-            run = order ? 1 : left < rows - i ? left : rows - i;
-            memcpy(dst, piece_in(in, f, row, o), (size_t)(run * bytes));
+            int64_t left = f->first + f->rows - row;
+            run = apart ? 1 : left < rows - i ? left : rows - i; /* these follow one another */
+            copy(dst, dtype, piece_in(in, f, row, o), f->npy.dtype, run * in->inner);
             dst += run * bytes;
         }
 }
 
 int64_t data_integer(const char *at, int dtype)
 {
+    uint16_t token;
     int32_t narrow;
     int64_t wide;
-    if (dtype == PP_I32) {
-        memcpy(&narrow, at, sizeof narrow);
-        return narrow;
+    switch (st_dtype_size(dtype)) {
+    case 2: memcpy(&token, at, sizeof token); return token;
+    case 4: memcpy(&narrow, at, sizeof narrow); return narrow;
+    default: memcpy(&wide, at, sizeof wide); return wide;
     }
-    memcpy(&wide, at, sizeof wide);
-    return wide;
 }

@@ -73,6 +73,8 @@ static const Spec specs[] = {
     {"memory",        K_BYTES, AT(memory),      1, "BYTES",   "of a rank's step: no more is recomputed (--recompute auto) or offloaded than it takes to fit; K, M, G: of 1024, its square, its cube"},
     {"Data", K_GROUP, 0, 0, NULL, NULL},
     {"data",          K_PAIR, AT(data),         0, "NAME=FILE", "an input of the model: .npy or TensorProto .pb, rows are samples; the rows of several files of an input follow one another (repeatable)"},
+    {"tokens",        K_PAIR, AT(tokens),       0, "NAME=FILE", "an integer input of the model, cut from a text of tokens: .npy of rank 1; its windows are the rows, and the target is the same one token later (repeatable)"},
+    {"dtype-of",      K_PAIR, AT(dtype_of),     0, "NAME=u16|i32|i64", "the files of --tokens NAME hold numbers of this type and nothing else (repeatable)"},
     {"output",        K_PAIR, AT(output),       0, "NAME=FILE.npy", "write an output of the model, rows in order; train: of the last step (repeatable)"},
     {"batch",         K_LONG | NUMBERS, AT(batch),        1, "ROWS",    "rows of a step (default: all; train skips what is left over at the end of an epoch)"},
     {"shuffle",       K_SEED | NUMBERS, AT(shuffle_seed), 0, "SEED",    "another order of the rows in each epoch"},
@@ -215,14 +217,15 @@ static PpStatus parse_pair(const Spec *s, const char *v, NameFile **list, int *n
 {
     const char *eq = strchr(v, '=');
     if (!eq || eq == v || !eq[1])
-        return pp_fail(PP_ERR_USAGE, "--%s %s: NAME=FILE expected", s->name, v);
+        return pp_fail(PP_ERR_USAGE, "--%s %s: %s expected", s->name, v, s->value);
     NameFile *grown = realloc(*list, (size_t)(*n + 1) * sizeof *grown);
     if (!grown)
         return pp_fail(PP_ERR_IO, "out of memory");
     *list = grown;
     grown[*n].name = strndup(v, (size_t)(eq - v));
     grown[*n].file = eq + 1;
-    for (int i = 0; i < *n && s->at != AT(data); i++) /* an input's files follow one another */
+    int files = s->at == AT(data) || s->at == AT(tokens); /* an input's follow one another */
+    for (int i = 0; i < *n && !files; i++)
         if (!strcmp(grown[i].name, grown[*n].name))
             return pp_fail(PP_ERR_USAGE, "--%s %s is given twice", s->name, grown[i].name);
     ++*n;
@@ -269,8 +272,10 @@ static PpStatus apply(Options *o, const Spec *s, const char *v)
     case K_TEXT: memcpy(at, &v, sizeof v); return PP_OK;
     case K_FLAG: *(int *)at = 1; return PP_OK;
     case K_PAIR:
-        return s->at == AT(data) ? parse_pair(s, v, &o->data, &o->n_data)
-                                 : parse_pair(s, v, &o->output, &o->n_output);
+        return s->at == AT(data)     ? parse_pair(s, v, &o->data, &o->n_data)
+               : s->at == AT(tokens)   ? parse_pair(s, v, &o->tokens, &o->n_tokens)
+               : s->at == AT(dtype_of) ? parse_pair(s, v, &o->dtype_of, &o->n_dtype_of)
+                                       : parse_pair(s, v, &o->output, &o->n_output);
     case K_OPTIMIZER:
         return optim_find(v, &o->optimizer) ? PP_OK : unknown_optimizer(v);
     case K_PLACEMENT:
@@ -496,16 +501,23 @@ int options_next_number(const Options *o, int *i, NumberOption *n)
     return 1;
 }
 
-void options_free(Options *o)
+static void free_pairs(NameFile *list, int n)
 {
-    for (int i = 0; i < o->n_data + o->n_output; i++) {
+    for (int i = 0; i < n; i++) {
         union {
             const char *in;
             void *out;
-        } any = {i < o->n_data ? o->data[i].name : o->output[i - o->n_data].name};
+        } any = {list[i].name};
         free(any.out);
     }
-    free(o->data);
-    free(o->output);
+    free(list);
+}
+
+void options_free(Options *o)
+{
+    free_pairs(o->data, o->n_data);
+    free_pairs(o->output, o->n_output);
+    free_pairs(o->tokens, o->n_tokens);
+    free_pairs(o->dtype_of, o->n_dtype_of);
     free(o->no_decay);
 }

@@ -33,8 +33,9 @@ typedef struct {
     int64_t memory;        /* bytes that a rank's step may be planned with; 0: any */
     int microbatches;     /* 0: as many as the model's rows ask for */
     int64_t batch, steps; /* 0: all rows; 0: one pass (eval, infer), 1 (train) */
-    NameFile *data, *output;
-    int n_data, n_output;
+    NameFile *data, *output, *tokens;
+    NameFile *dtype_of; /* of files of tokens without a header: u16, i32, i64 in place of a file */
+    int n_data, n_output, n_tokens, n_dtype_of;
     int shuffle;
     uint64_t shuffle_seed, seed;
     OptimKind optimizer;

@@ -1,5 +1,6 @@
-/* What --data reads: rows of several files that follow one another are those of one file, in any
-   order of the rows, whatever dimension they lie in. */
+/* What --data and --tokens read: rows of several files that follow one another are those of one
+   file, in any order of the rows, whatever dimension they lie in; windows of tokens are those that
+   a loop cuts. */
 #include "runtime_plan.h"
 
 #include "base/file/npy.h"
@@ -72,11 +73,11 @@ static void several_files(void)
         double loss = field(slurp(at("log")), "\"loss\"");
         size_t n = rows_of("y.npy", want, sizeof want);
         int t = command(p, "train", "--data", data("x", "x0.npy"), "--data",
-                        data("target", "t0.npy"), "--data", data("x", "x1.npy"), "--data", data("x", "x2.npy"), "--data",
-                        data("target", "t1.npy"), "--params", at("params"), "--steps", "5",
-                        "--microbatches", how[k % 2][0], "--schedule", how[k % 2][1], "--batch",
-                        how[k % 2][2], "--lr", "0.01", "--output", data("y", "y.npy"), "--log-json",
-                        at("log"), shuffle, NULL);
+                        data("target", "t0.npy"), "--data", data("x", "x1.npy"), "--data",
+                        data("x", "x2.npy"), "--data", data("target", "t1.npy"), "--params",
+                        at("params"), "--steps", "5", "--microbatches", how[k % 2][0], "--schedule",
+                        how[k % 2][1], "--batch", how[k % 2][2], "--lr", "0.01", "--output",
+                        data("y", "y.npy"), "--log-json", at("log"), shuffle, NULL);
         ok(s == 0 && t == 0 && isfinite(loss) && loss == field(slurp(at("log")), "\"loss\"") && n &&
                rows_of("y.npy", got, sizeof got) == n && !memcmp(want, got, n),
            "several files: the bits of one, batches of %s%s", how[k % 2][2],
@@ -111,6 +112,181 @@ static void refused_files(void)
                     "--data", data("target", "t0.npy"), NULL));
 }
 
+/* ---- tokens ---- */
+
+/* One stage that puts out what it is fed: ids [rows, S], the second time with rows last, and their
+   target; its loss is the sum of the target. */
+enum { S = 5, WINDOWS = 2 };
+#define IDS(NAME, TYPE, SIZE)                                                                      \
+    {                                                                                              \
+        .name = NAME, .dtype = TYPE, .rank = 2, .dim = {WINDOWS, S}, .bytes = WINDOWS * S * SIZE   \
+    }
+#define TURNED                                                                                     \
+    {                                                                                              \
+        .name = "turned", .dtype = PP_I32, .rank = 2, .dim = {S, WINDOWS}, .batch_dim = 1,         \
+        .bytes = WINDOWS * S * 4                                                                   \
+    }
+
+static void echo(const PpCtx *c)
+{
+    const int32_t *follows = c->in[2];
+    float loss = 0;
+    memcpy(c->out[0], c->in[0], (size_t)c->rows * S * 8);
+    memcpy(c->out[1], c->in[1], (size_t)c->rows * S * 4);
+    memcpy(c->out[2], follows, (size_t)c->rows * S * 4);
+    for (int i = 0; i < c->rows * S; i++)
+        loss += (float)follows[i];
+    memcpy(c->out[3], &loss, sizeof loss);
+}
+
+static const PpTensor echo_inputs[] = {IDS("ids", PP_I64, 8), TURNED, IDS("target", PP_I32, 4)};
+static const PpTensor echo_outputs[] = {IDS("seen", PP_I64, 8), TURNED, IDS("next", PP_I32, 4)};
+static const PpInput echo_in[] = {{IDS("ids", PP_I64, 8), -1, 0, 0, 0, 0},
+                                  {TURNED, -1, 1, 0, 0, 0},
+                                  {IDS("target", PP_I32, 4), -1, 2, 0, 0, 0}};
+static const PpOutput echo_out[] = {{IDS("seen", PP_I64, 8), 0, 0, 0, 0},
+                                    {TURNED, 1, 0, 0, 0},
+                                    {IDS("next", PP_I32, 4), 2, 0, 0, 0},
+                                    {SCALAR("loss"), -1, 0, 0, 0}};
+static const PpStage echo_stage = {.label = "echo",
+                                   .n_input = 3,
+                                   .n_output = 4,
+                                   .input = echo_in,
+                                   .output = echo_out,
+                                   .forward = echo,
+                                   .infer = echo};
+static const PpStage *const echo_stages[] = {&echo_stage};
+static const PpPlan echo_plan = {.model = "echo",
+                                 .rows = WINDOWS,
+                                 .uneven_ok = 1,
+                                 .n_stage = 1,
+                                 .n_input = 3,
+                                 .n_output = 3,
+                                 .stage = echo_stages,
+                                 .input = echo_inputs,
+                                 .output = echo_outputs,
+                                 .loss_output = 3,
+                                 .loss_kind = PP_LOSS_SUM,
+                                 .loss_target = 2,
+                                 .loss_classes = 1000,
+                                 .loss_ignore = -100};
+
+enum { FIRST = 4 * S + 3, SECOND_FILE = 2 * S + 1, TEXT_ROWS = 4 + 2 };
+static uint16_t text[FIRST + SECOND_FILE];
+
+/* The text as elements of `size` bytes, in two files, with or without a header. */
+static void write_text(int dtype, int size, int raw)
+{
+    char wide[sizeof text * 4];
+    for (int i = 0; i < FIRST + SECOND_FILE; i++) {
+        int64_t v = text[i];
+        memcpy(wide + i * size, &v, (size_t)size);
+    }
+    for (int k = 0; k < 2; k++) {
+        const char *name = k ? "b.tokens" : "a.tokens", *from = wide + (k ? FIRST * size : 0);
+        int64_t n = k ? SECOND_FILE : FIRST;
+        FILE *f = raw ? fopen(at(name), "wb") : NULL;
+        if (!raw)
+            write_npy(name, dtype, 1, &n, from);
+        else if (!f || fwrite(from, (size_t)size, (size_t)n, f) != (size_t)n)
+            printf("# cannot write %s\n", name);
+        if (f)
+            fclose(f);
+    }
+}
+
+static int windows_are_right(void)
+{
+    int64_t seen[TEXT_ROWS * S];
+    int32_t turned[TEXT_ROWS * S], next[TEXT_ROWS * S];
+    int good = rows_of("seen.npy", (char *)seen, sizeof seen) == sizeof seen &&
+               rows_of("turned.npy", (char *)turned, sizeof turned) == sizeof turned &&
+               rows_of("next.npy", (char *)next, sizeof next) == sizeof next;
+    for (int r = 0; r < TEXT_ROWS && good; r++)
+        for (int i = 0; i < S; i++) {
+            const uint16_t *from = text + (r < 4 ? r * S : FIRST + (r - 4) * S) + i;
+            good &= seen[r * S + i] == from[0] && next[r * S + i] == from[1] &&
+                    turned[i * TEXT_ROWS + r] == from[0];
+        }
+    return good;
+}
+
+static void windows(void)
+{
+    static const struct {
+        const char *type;
+        int dtype, size, raw;
+    } file[] = {{"u16", 4, 2, 0}, {"i32", PP_I32, 4, 0}, {"i64", PP_I64, 8, 0},
+                {"u16", 4, 2, 1}, {"i32", PP_I32, 4, 1}, {"i64", PP_I64, 8, 1}};
+    char type[40], turned[TEXT_ROWS * S * 4];
+    for (int i = 0; i < FIRST + SECOND_FILE; i++)
+        text[i] = (uint16_t)(i * 37 % 1000);
+    for (int r = 0; r < TEXT_ROWS; r++)
+        for (int i = 0; i < S; i++) {
+            int32_t v = text[(r < 4 ? r * S : FIRST + (r - 4) * S) + i];
+            memcpy(turned + (i * TEXT_ROWS + r) * 4, &v, 4);
+        }
+    write_npy("turned_in.npy", PP_I32, 2, (int64_t[]){S, TEXT_ROWS}, turned);
+    for (unsigned k = 0; k < sizeof file / sizeof *file; k++) {
+        write_text(file[k].dtype, file[k].size, file[k].raw);
+        snprintf(type, sizeof type, "--dtype-of=ids=%s", file[k].type);
+        int s = command(&echo_plan, "eval", "--tokens", data("ids", "a.tokens"), "--tokens",
+                        data("ids", "b.tokens"), "--data", data("turned", "turned_in.npy"),
+                        "--output", data("seen", "seen.npy"), "--output",
+                        data("turned", "turned.npy"), "--output", data("next", "next.npy"),
+                        "--batch", k % 2 ? "4" : "6", file[k].raw ? type : "--quiet", NULL);
+        ok(s == 0 && windows_are_right(), "windows of %s tokens%s", file[k].type,
+           file[k].raw ? " without a header" : "");
+        if (s)
+            printf("# %d %s", s, slurp(at("err")));
+    }
+    int s = command(&echo_plan, "infer", "--tokens", data("ids", "a.tokens"), "--tokens",
+                    data("turned", "a.tokens"), "--dtype-of", "ids=i64", "--dtype-of", "turned=i64",
+                    "--output", data("turned", "turned.npy"), NULL);
+    int32_t got[4 * S], good = rows_of("turned.npy", (char *)got, sizeof got) == sizeof got;
+    for (int i = 0; i < 4 * S; i++)
+        good &= got[i] == text[i % 4 * S + i / 4];
+    ok(s == 0 && good, "windows along the second dimension; infer needs no target");
+}
+
+static void refused_tokens(void)
+{
+    const PpPlan *p = &echo_plan;
+    int64_t few[S] = {0}, many[S + 1] = {0};
+    many[3] = 1000;
+    write_npy("few.npy", PP_I64, 1, (int64_t[]){S}, few);
+    write_npy("many.npy", PP_I64, 1, (int64_t[]){S + 1}, many);
+    write_npy("one.npy", PP_I32, 2, (int64_t[]){S, 1}, (int32_t[S]){0});
+    write_npy("flat.npy", PP_I64, 2, (int64_t[]){1, S}, few);
+    const char *ids = "ids";
+#define EVAL(...) command(p, "eval", __VA_ARGS__, NULL)
+#define TURNED_ROWS "--data", data("turned", "turned_in.npy")
+    refused("too few tokens", 1, "5 tokens, a row and its target take 6",
+            EVAL("--tokens", data(ids, "few.npy")));
+    refused("tokens in two dimensions", 1, "rank 2, tokens are a file of rank 1",
+            EVAL("--tokens", data(ids, "flat.npy")));
+    refused("tokens without a header and type", 3, "--dtype-of says",
+            EVAL("--tokens", data(ids, "a.tokens")));
+    refused("a .npy said to be without a header", 3, "a .npy file, which says its type itself",
+            EVAL("--tokens", data(ids, "many.npy"), "--dtype-of", "ids=u16"));
+    refused("a type that is none", 2, "u16, i32 or i64 expected",
+            EVAL("--tokens", data(ids, "many.npy"), "--dtype-of", "ids=u8"));
+    refused("a type of nothing", 2, "there is no --tokens turned=FILE",
+            EVAL("--tokens", data(ids, "many.npy"), "--dtype-of", "turned=u16"));
+    refused("tokens as the target", 1, "this is the target",
+            EVAL("--tokens", data("target", "many.npy")));
+    refused("tokens of an input with --data", 2, "its rows are given by --data",
+            EVAL(TURNED_ROWS, "--tokens", data("turned", "many.npy")));
+    refused("two inputs that a target could follow", 1, "which one does the target follow?",
+            EVAL("--tokens", data(ids, "many.npy"), "--tokens", data("turned", "many.npy")));
+    refused("a token that is no class", 1,
+            "element 3 is class 1000, the model has classes 0 to 999",
+            command(p, "eval", "--tokens", data(ids, "many.npy"), "--data",
+                    data("turned", "one.npy"), NULL));
+    refused("tokens for numbers", 1, "the model wants float32 of rank 2",
+            command(&plans[0], "eval", "--tokens", data("x", "many.npy"), NULL));
+}
+
 int main(void)
 {
     make_folder();
@@ -124,6 +300,8 @@ int main(void)
         }
     several_files();
     refused_files();
+    windows();
+    refused_tokens();
     remove_folder();
     printf("1..%d\n", number);
     return failed;

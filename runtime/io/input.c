@@ -1,0 +1,65 @@
+/*
+ * input.c - in: a name on the command line and a file; out: the model's input of that name, one more
+ * file of it, the rows so far.
+ */
+#include "data.h"
+
+#include "base/cli/nearest.h"
+#include "core/core.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *data_dtype_text(int dtype)
+{
+    switch (dtype) {
+    case 1: return "float32";
+    case 2: return "uint8";
+    case 3: return "int8";
+    case 4: return "uint16";
+    case 6: return "int32";
+    case 7: return "int64";
+    case 9: return "bool";
+    case 10: return "float16";
+    case 11: return "float64";
+    case 16: return "bfloat16";
+    default: return "another type";
+    }
+}
+
+PpStatus data_find(const PpPlan *p, const char *option, const char *name, int *at)
+{
+    const char **names = calloc((size_t)p->n_input + 1, sizeof *names);
+    *at = -1;
+    for (int i = 0; i < p->n_input && names; i++) {
+        names[i] = p->input[i].name;
+        if (!strcmp(names[i], name))
+            *at = i;
+    }
+    const char *meant = names ? nearest_name(name, names, (size_t)p->n_input) : NULL;
+    free(names);
+    if (*at >= 0)
+        return PP_OK;
+    return meant ? pp_fail(PP_ERR_MODEL, "--%s %s: the model has no such input; did you mean '%s'?",
+                           option, name, meant)
+                 : pp_fail(PP_ERR_MODEL, "--%s %s: the model has no such input; --help lists them",
+                           option, name);
+}
+
+PpStatus data_add(DataInput *in, const char *path, DataFile **added)
+{
+    DataFile *grown = realloc(in->file, (size_t)(in->n + 1) * sizeof *grown);
+    if (!grown)
+        return pp_no_memory();
+    in->file = grown;
+    *added = &grown[in->n++];
+    **added = (DataFile){.path = path, .first = in->rows};
+    return PP_OK;
+}
+
+PpStatus data_count(DataInput *in, const DataFile *f, const char *name)
+{
+    return __builtin_add_overflow(in->rows, f->rows, &in->rows)
+               ? pp_fail(PP_ERR_MODEL, "%s=%s: too many rows", name, f->path)
+               : PP_OK;
+}

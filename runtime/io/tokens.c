@@ -1,0 +1,164 @@
+/*
+ * tokens.c - in: --tokens NAME=FILE, a text as numbers, and --dtype-of NAME=TYPE where the file has
+ * no header; out: rows of the input NAME, and of the loss's target.
+ *
+ * With S elements in a row of the input and n tokens in a file, row r is the tokens from r S to
+ * r S + S - 1, and the target's row the tokens from r S + 1 to r S + S: (n - 1) / S rows, rounded
+ * down.  The next file begins a new row.
+ */
+#include "data.h"
+
+#include "base/file/safetensors.h"
+#include "core/core.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+static int is_integer(int dtype) { return dtype == PP_I32 || dtype == PP_I64; }
+
+/* The type of files without a header; 0: not given */
+static PpStatus raw_type(const Options *o, const char *name, int *dtype)
+{
+    *dtype = 0;
+    for (int i = 0; i < o->n_dtype_of; i++) {
+        const char *type = o->dtype_of[i].file;
+        if (strcmp(o->dtype_of[i].name, name) != 0)
+            continue;
+        *dtype = !strcmp(type, "u16")   ? TOKEN_U16
+                 : !strcmp(type, "i32") ? PP_I32
+                 : !strcmp(type, "i64") ? PP_I64
+                                        : 0;
+        if (!*dtype)
+            return pp_fail(PP_ERR_USAGE, "--dtype-of %s: u16, i32 or i64 expected, not '%s'", name,
+                           type);
+    }
+    return PP_OK;
+}
+
+static PpStatus check_options(const Data *d)
+{
+    const Options *o = d->opt;
+    for (int i = 0; i < o->n_dtype_of; i++) {
+        int used = 0;
+        for (int k = 0; k < o->n_tokens; k++)
+            used |= !strcmp(o->dtype_of[i].name, o->tokens[k].name);
+        if (!used)
+            return pp_fail(PP_ERR_USAGE, "--dtype-of %s: there is no --tokens %s=FILE",
+                           o->dtype_of[i].name, o->dtype_of[i].name);
+    }
+    return PP_OK;
+}
+
+/* A token that the input's type does not hold */
+static PpStatus check_width(const PpTensor *t, const DataFile *f)
+{
+    if (f->npy.dtype != PP_I64 || t->dtype != PP_I32)
+        return PP_OK;
+    for (int64_t i = 0; i < f->npy.dim[0]; i++) {
+        int64_t v = data_integer(f->npy.data + i * 8, PP_I64);
+        if (v < INT32_MIN || v > INT32_MAX)
+            return pp_fail(PP_ERR_MODEL,
+                           "--tokens %s=%s: element %" PRId64 " is %" PRId64
+                           ", the model's input is int32",
+                           t->name, f->path, i, v);
+    }
+    return PP_OK;
+}
+
+static PpStatus open_file(const Data *d, int input, const char *path, int shift, int raw)
+{
+    const PpTensor *t = &d->model->input[input];
+    DataInput *in = &d->input[input];
+    DataFile *f = NULL;
+    char err[600];
+    in->tokens = 1;
+    in->shift = shift;
+    TRY(data_add(in, path, &f));
+    NpyFile *npy = &f->npy;
+    if (raw ? npy_open_raw(npy, path, raw, err, sizeof err) : npy_open(npy, path, err, sizeof err))
+        return pp_fail(PP_ERR_IO, "--tokens %s: %s%s", t->name, err,
+                       raw || access(path, R_OK)
+                           ? ""
+                           : "; --dtype-of says what a file of numbers alone holds");
+    if (npy->rank != 1)
+        return pp_fail(PP_ERR_MODEL, "--tokens %s=%s: rank %d, tokens are a file of rank 1",
+                       t->name, path, npy->rank);
+    if (npy->dtype != TOKEN_U16 && !is_integer(npy->dtype))
+        return pp_fail(PP_ERR_MODEL, "--tokens %s=%s: %s, tokens are uint16, int32 or int64",
+                       t->name, path, data_dtype_text(npy->dtype));
+    int64_t row = in->outer * in->inner;
+    f->rows = npy->dim[0] ? (npy->dim[0] - 1) / row : 0;
+    if (!f->rows)
+        return pp_fail(PP_ERR_MODEL,
+                       "--tokens %s=%s: %" PRId64 " tokens, a row and its target take %" PRId64,
+                       t->name, path, npy->dim[0], row + 1);
+    TRY(check_width(t, f));
+    return data_count(in, f, t->name);
+}
+
+/* The input's own rows: integers, [rows, S], [rows * S] or [S, rows] */
+static PpStatus check_input(const Data *d, int input)
+{
+    const PpTensor *t = &d->model->input[input];
+    if (!is_integer(t->dtype) || t->rank > 2 || t->batch_dim < 0 || !d->input[input].inner)
+        return pp_fail(PP_ERR_MODEL,
+                       "--tokens %s: the model wants %s of rank %d%s; tokens make rows of an int32 "
+                       "or int64 input, [rows, length]",
+                       t->name, data_dtype_text(t->dtype), t->rank,
+                       t->batch_dim < 0 ? ", without rows" : "");
+    if (input == d->model->loss_target)
+        return pp_fail(PP_ERR_MODEL,
+                       "--tokens %s: this is the target, which follows from --tokens of an input, "
+                       "or is given by --data",
+                       t->name);
+    return PP_OK;
+}
+
+/* The target of the input that is made of tokens, unless --data gives one. */
+static PpStatus open_target(const Data *d, int input)
+{
+    const PpPlan *p = d->model;
+    int target = p->loss_target, raw;
+    if (target < 0 || d->input[target].n || d->opt->mode == MODE_INFER)
+        return PP_OK;
+    const PpTensor *t = &p->input[target];
+    const DataInput *in = &d->input[input], *to = &d->input[target];
+    if (!is_integer(t->dtype) || t->batch_dim < 0 || in->outer * in->inner != to->outer * to->inner)
+        return pp_fail(PP_ERR_MODEL,
+                       "--tokens %s: rows of %" PRId64
+                       " tokens are no targets of this model, which "
+                       "wants %s, %" PRId64 " a row: --data %s=FILE.npy",
+                       p->input[input].name, in->outer * in->inner, data_dtype_text(t->dtype),
+                       to->outer * to->inner, t->name);
+    TRY(raw_type(d->opt, p->input[input].name, &raw));
+    for (int k = 0; k < in->n; k++)
+        TRY(open_file(d, target, in->file[k].path, 1, raw));
+    return PP_OK;
+}
+
+PpStatus tokens_open(Data *d)
+{
+    const PpPlan *p = d->model;
+    const Options *o = d->opt;
+    int only = -1;
+    TRY(check_options(d));
+    for (int i = 0; i < o->n_tokens; i++) {
+        int at, raw;
+        TRY(data_find(p, "tokens", o->tokens[i].name, &at));
+        TRY(check_input(d, at));
+        if (d->input[at].n && !d->input[at].tokens)
+            return pp_fail(PP_ERR_USAGE, "--tokens %s: its rows are given by --data",
+                           o->tokens[i].name);
+        if (only >= 0 && at != only && p->loss_target >= 0 && !d->input[p->loss_target].n &&
+            o->mode != MODE_INFER)
+            return pp_fail(
+                PP_ERR_MODEL,
+                "--tokens %s and %s: which one does the target follow? --data %s=FILE.npy",
+                p->input[only].name, p->input[at].name, p->input[p->loss_target].name);
+        only = at;
+        TRY(raw_type(o, o->tokens[i].name, &raw));
+        TRY(open_file(d, at, o->tokens[i].file, 0, raw));
+    }
+    return only < 0 ? PP_OK : open_target(d, only);
+}
