@@ -31,7 +31,7 @@ check_half f16 1e-2 blocks.1:begin
 # A model of a half type trains in it, with master weights in float32, and is merged back in its own type; its data may be in another
 # file, a parameter tied, used twice, transposed, frozen, a running statistic.  PyTorch's numbers are of its own half model.
 own=$top/models/special/half
-own_run() { "$1/pipeline" "$2" --data "x=$own/in.x.npy" --microbatches 1 --output "logits=$3" "${@:4}"; }
+own_run() { "$1/pipeline" "$2" --data "x=$own/in.x.npy" --microbatches "${own_chunks:-1}" --output "logits=$3" "${@:4}"; }
 own_types() { "$ppsplit" -q "$1" --dump import | grep -v '^# '; }
 check_own() {
     local type=$1 tolerance=$2 out=$work/own.$1 again=$work/again.$1 run=$work/run.$1
@@ -43,10 +43,15 @@ check_own() {
     ok "own $type: gradients are PyTorch's" "$compare" grads "$run/grads" "$own/$type.safetensors" "$tolerance"
     ok "own $type: merges" "$ppsplit" merge "$out" "$run/ck" -o "$run/trained.onnx"
     is "own $type: the same names and types" "$(own_types "$run/trained.onnx")" "$(own_types "$own/$type.onnx")"
-    ok "own $type: the merged model splits, linked" split_model "$run/trained.onnx" "$again" none --params link
+    ok "own $type: the merged model in one stage, linked" split_model "$run/trained.onnx" "$again" none --params link \
+        --loss cross_entropy --freeze offset
     ok "own $type: the pipeline infers" own_run "$out" infer "$run/a.npy" --ranks 2 --params "$run/ck"
     ok "own $type: the merged model infers" own_run "$again" infer "$run/b.npy" --ranks 1
     ok "own $type: the same bits" cmp "$run/a.npy" "$run/b.npy"
+    local own_chunks=3 more=(--data "target=$own/target.npy" --steps 1 --optimizer sgd --lr 0 --loss-scale 1 --quiet)
+    ok "own $type: the pipeline trains on" own_run "$out" train "$run/a.npy" --ranks 2 --params "$run/ck" "${more[@]}" --dump-grads "$run/a"
+    ok "own $type: the merged model trains on" own_run "$again" train "$run/b.npy" --ranks 1 "${more[@]}" --dump-grads "$run/b"
+    ok "own $type: the same bits of gradients" "$compare" same "$run/a" "$run/b"
     is "own $type: another type is refused" "$("$ppsplit" -q "$own/$type.onnx" --dtype f32 -o "$run/no" 2>&1 | sed 's/.*error: //')" \
         "--dtype f32: the model reads parameter 'emb.weight' in $type
 hint: leave out --dtype; or export the model in float32"
