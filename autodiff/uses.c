@@ -14,7 +14,7 @@
 
 /* A value made of parameters: of several (param MANY), or of a box of one.  plain: its elements lie
  * as they do in the box. */
-enum { MANY = UINT32_MAX - 1 };
+#define MANY (UINT32_MAX - 1)
 typedef struct {
     uint32_t param;
     bool plain;

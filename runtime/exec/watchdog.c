@@ -222,9 +222,9 @@ static void judge(const Watchdog *w)
     int all = 1;
     for (int k = 0; k < w->ranks; k++) {
         double silent = now - w->heard[k];
-        if (w->heard[k] && w->beat[k].active != ENDED && silent > limit)
+        if (w->heard[k] > 0 && w->beat[k].active != ENDED && silent > limit)
             end_job(w, k, silent, "has been silent");
-        all &= w->heard[k] && w->beat[k].active == 1; /* else it opens its files, or saves */
+        all &= w->heard[k] > 0 && w->beat[k].active == 1; /* else it opens its files, or saves */
         double quiet = w->beat[k].quiet + silent;
         least = quiet < least ? quiet : least;
     }
@@ -263,7 +263,7 @@ static void forgive(Watchdog *w, double *last)
 {
     double now = pp_now(), gap = now - *last;
     for (int k = 0; k < w->ranks && gap > 1; k++)
-        if (w->heard[k])
+        if (w->heard[k] > 0)
             w->heard[k] += gap;
     *last = now;
 }
@@ -284,7 +284,7 @@ static void *thread_main(void *p)
             /* rank 1 looks at rank 0 only, which looks at all others */
             if (w->rank == 0)
                 judge(w);
-            else if (w->heard[0] && w->beat[0].active != ENDED &&
+            else if (w->heard[0] > 0 && w->beat[0].active != ENDED &&
                      pp_now() - w->heard[0] > 1.5 * w->limit + MEDIAN_STEPS * mine.median)
                 end_job(w, 0, pp_now() - w->heard[0], "has been silent");
         }

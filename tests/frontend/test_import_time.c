@@ -207,7 +207,7 @@ static void test_grid_sample(void)
 static void test_grid_sample_nan(void)
 {
     T *t = begin();
-    ValueId in[2] = {wave(t, S(1, 1, 3, 4), 0.1, 1), input(t, S(1, 1, 1, 2), V(NAN, 0.5))};
+    ValueId in[2] = {wave(t, S(1, 1, 3, 4), 0.1, 1), input(t, S(1, 1, 1, 2), V((double)NAN, 0.5))};
     lower(t, OP_GridSample, 20, "mode=nearest", 2, in, 1);
     ok(close_to(&evaluate(t)[t->out[0]], V(0)), "GridSample: NaN is outside");
     arena_free(t->arena);

@@ -266,7 +266,7 @@ for call in ncclSend:9 ncclRecv:12 ncclGroupEnd:6 launch:20; do
     said "nccl, $call" "$at[a-zA-Z_]+: un(handled system error|specified launch failure)" '3|97' \
         env SHIM_DEVICES=3 SHIM_FAIL=$call "${train0[@]}" --transport nccl
 done
-said "nccl, no communicator" 'rank [0-2], a communicator for the edge from stage . to stage .: ncclCommInitRankConfig: unhandled system error' 3 \
+said "nccl, no communicator" 'rank [0-2], a communicator for the edge from stage . to .: ncclCommInitRankConfig: unhandled system error' 3 \
     env SHIM_DEVICES=3 SHIM_FAIL=ncclCommInitRankConfig:2 "${train0[@]}" --transport nccl
 said "nccl, the other side" 'rank [0-2], end of step 1: ncclCommGetAsyncError: unhandled system error' '3|97' \
     env SHIM_DEVICES=3 SHIM_FAIL=ncclCommGetAsyncError:3 "${train0[@]}" --transport nccl

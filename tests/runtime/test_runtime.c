@@ -421,7 +421,7 @@ static void shards(void)
     snprintf(data_t, sizeof data_t, "target=%s", at("t.npy"));
     write_params(p, at("params"), par);
     for (unsigned k = 0; k < sizeof run / sizeof *run; k++) {
-        long in = 0, out = 0, came = 0, went = 0, all, most, there;
+        long in = 0, out = 0, came = 0, went = 0, all = 0, most = 0, there = 0;
         int eval = !strcmp(run[k].schedule, "forward"),
             s = command(p, eval ? "eval" : "train", "--data", data_x, "--data", data_t, "--ranks",
                         "1", "--params", at("params"), "--microbatches", "6", "--steps", "3",
@@ -491,10 +491,10 @@ static void store(void)
             ftruncate(store_descriptor(), BYTES))
             _exit(1);
         store_copy(s, 1, 0, BYTES / 2, back[0], BYTES);
-        int st = store_wait(s, 1);
+        PpStatus st = store_wait(s, 1);
         pp_failure_print();
         fflush(stderr);
-        _exit(st);
+        _exit((int)st);
     }
     int status = 0;
     waitpid(child, &status, 0);
@@ -506,10 +506,10 @@ static void store(void)
         signal(SIGXFSZ, SIG_IGN);
         if (!freopen(at("err"), "w", stderr) || setrlimit(RLIMIT_FSIZE, &small))
             _exit(1);
-        int st = store_open(&s, &d, 0, &w);
+        PpStatus st = store_open(&s, &d, 0, &w);
         pp_failure_print();
         fflush(stderr);
-        _exit(st);
+        _exit((int)st);
     }
     waitpid(child, &status, 0);
     ok(WEXITSTATUS(status) == PP_ERR_IO &&

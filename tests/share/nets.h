@@ -197,7 +197,7 @@ static void net_attentions(Net *n)
     q = g_transpose(g, g_reshape(g, x, &S(ROWS, TIME, HEADS, D)), I(0, 2, 1, 3));
     s = g_matmul(g, q, g_swap_last(g, q));
     net_out(n, g_where(g, later, g_scalar(g, DT_F32, 0), s));
-    net_out(n, net_heads(n, g_where(g, later, g_scalar(g, DT_F32, -INFINITY), s), q));
+    net_out(n, net_heads(n, g_where(g, later, g_scalar(g, DT_F32, -(double)INFINITY), s), q));
 }
 
 static ValueId net_conv(Net *n, ValueId x, int64_t in, int64_t out, int64_t group, int64_t stride)
