@@ -123,10 +123,13 @@ void eval_flash_attention(Eval *e)
         }
 }
 
-/* What query r adds: g = dy v', delta = sum(p g), ds = p (g - delta) */
+/* What query r adds: g = dy v', delta = sum(dy y), which is sum(p g) but for the rounding of y,
+ * ds = p (g - delta) (Dao 2023, arXiv 2307.08691) */
 static void add_query(Query *q, int64_t z, int64_t r, double *dq, double *dk, double *dv, double *g)
 {
     double delta = 0;
+    for (int64_t c = 0; c < q->width_v; c++)
+        delta += element(q, 5, z, r, c) * element(q, 3, z, r, c);
     for (int64_t j = 0; j < q->keys; j++) {
         g[j] = 0;
         for (int64_t c = 0; c < q->width_v; c++) {
@@ -134,7 +137,6 @@ static void add_query(Query *q, int64_t z, int64_t r, double *dq, double *dk, do
             g[j] += dy * element(q, 2, z, j, c);
             dv[(z * q->keys + j) * q->width_v + c] += q->p[j] * dy;
         }
-        delta += q->p[j] * g[j];
     }
     for (int64_t j = 0; j < q->keys; j++) {
         double ds = masked(q, z, r, j) ? 0 : q->p[j] * (g[j] - delta) * q->t->scale;

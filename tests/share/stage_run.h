@@ -646,6 +646,7 @@ static void run_rows(StageRun *r)
 enum { RUN_MOST = 256 };
 typedef struct {
     uint32_t params, outputs;
+    uint32_t attentions; /* that are one operation: where a cut divides one, bits are other ones */
     uint64_t param[RUN_MOST], output[RUN_MOST];
 } RunBits; /* 0: not known */
 
@@ -686,6 +687,11 @@ static void run_chain(StageRun *r, RunBits *bits)
     char *sum[RUN_MOST] = {0};
     *bits = (RunBits){.params = r->g->param.n, .outputs = r->g->output.n};
     running = NULL;
+    for (uint32_t i = 0; i < r->p->stage.n; i++) {
+        const Ids *list = &r->stage[i].sg->stage->forward;
+        for (uint32_t k = 0; k < list->n; k++)
+            bits->attentions += r->g->node.at[list->at[k]].op == OP_FlashAttention;
+    }
     run_chain_forward(r, bits);
     for (uint32_t i = r->p->stage.n; i-- > 0;) {
         RunStage *s = &r->stage[i];
@@ -715,6 +721,8 @@ static void run_chain(StageRun *r, RunBits *bits)
 static uint32_t run_same_bits(StageRun *r, const RunBits *x, const RunBits *y)
 {
     uint32_t known = 0;
+    if (x->attentions != y->attentions)
+        return 0;
     for (uint32_t i = 0; i < x->params && i < RUN_MOST; i++) {
         known += x->param[i] && y->param[i];
         if (x->param[i] && y->param[i] && x->param[i] != y->param[i])
