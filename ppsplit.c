@@ -114,7 +114,8 @@ static const struct { void (*run)(State *s); const char *dump; } passes[] = {
     {attention, NULL},          /* for CUDA: attention as one operation, in a Pipe of its own */
     {stash, "stash"},           /* what forward keeps for it, against what it computes again */
     {divide, "divide"},         /* backward divided into I (of inputs) and W (of weights) */
-    {again, NULL},              /* parts of the stash that a run may compute again instead of keep */
+    /* parts of the stash that a run may compute again instead of keep */
+    {again, NULL},
     {costs, NULL},              /* parameters, bytes, operations of each stage */
     {output, NULL},             /* stages lowered, fused, laid out, printed; the folder */
     {summary, NULL},
@@ -206,7 +207,8 @@ static const char usage[] =
     "The model:\n"
     "      --bind=NAME=N           the size of a symbolic dimension, for one microbatch "
     "(repeatable)\n"
-    "      --dtype=f32|bf16|f16    what products compute in; parameters and sums stay f32 (default: "
+    "      --dtype=f32|bf16|f16    what products compute in; parameters and sums stay f32 "
+    "(default: "
     "the model's)\n"
     "      --param=NAME=FILE       a parameter that the export folded away: .npy or .safetensors "
     "(repeatable)\n"
@@ -220,7 +222,8 @@ static const char usage[] =
     "(repeatable; default cpu)\n"
     "      --params=copy|link      write the weights beside the program, or refer to the model's "
     "files\n"
-    "      --dump=PASS             print the graph after import, loss, autocast, partition, autodiff, stash, "
+    "      --dump=PASS             print the graph after import, loss, autocast, partition, "
+    "autodiff, stash, "
     "divide, or all\n"
     "  -q, --quiet                 no report on standard output\n"
     "      --help                  this text\n"

@@ -7,17 +7,16 @@
  *     static void split(void *arg)
  *     {
  *         struct My *my = arg;
- *         Graph *g = import_models(my->arena, 1, &my->path, &my->import);      // frontend/frontend.h
- *         Loss loss = loss_append(g, &my->loss, &my->import);                  // autodiff/autodiff.h
- *         Pipe *p = pipe_build(g, &my->partition, &loss);                      // partition/partition.h
- *         autodiff(p);
- *         pipe_costs(p);
- *         codegen_write(p, &my->codegen);                                      // codegen/codegen.h
+ *         Graph *g = import_models(my->arena, 1, &my->path, &my->import);      //
+ * frontend/frontend.h Loss loss = loss_append(g, &my->loss, &my->import);                  //
+ * autodiff/autodiff.h Pipe *p = pipe_build(g, &my->partition, &loss);                      //
+ * partition/partition.h autodiff(p); pipe_costs(p); codegen_write(p, &my->codegen); //
+ * codegen/codegen.h
  *     }
  *     ...
- *     struct My my = {.arena = arena_new(), .path = "model.onnx", .import.limits = limits_default()};
- *     int status = diag_run(split, &my);                                       // base/base.h
- *     arena_free(my.arena);
+ *     struct My my = {.arena = arena_new(), .path = "model.onnx", .import.limits =
+ * limits_default()}; int status = diag_run(split, &my);                                       //
+ * base/base.h arena_free(my.arena);
  *
  * Options that are all zero are the command's defaults, but for ImportOptions.limits and one target
  * in CodegenOptions.

@@ -5,10 +5,10 @@
  * Each use adds up its own gradient over the microbatches, in memory of its own; at the end of a
  * step the sums are added, the last one first (plan/contributions.c).  So the gradient has the same
  * bits wherever the cuts fall between the uses.  No cut divides one node of the model's file, so
- * what that has become (the turns of a recurrent layer) is one use, added up as it comes.  Uses that
- * read no element in common (the parts of a packed weight, the rows of a table of positions) may
- * share their memory, for what the others add to an element is zero: neighbours among a parameter's
- * uses that read disjoint boxes of it have one number.
+ * what that has become (the turns of a recurrent layer) is one use, added up as it comes.  Uses
+ * that read no element in common (the parts of a packed weight, the rows of a table of positions)
+ * may share their memory, for what the others add to an element is zero: neighbours among a
+ * parameter's uses that read disjoint boxes of it have one number.
  */
 #include "vjp/vjp.h"
 

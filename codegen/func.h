@@ -1,6 +1,6 @@
 /*
- * func.h - one function of a stage while it is planned: where values stand in memory, and the groups
- * of nodes that become one kernel.
+ * func.h - one function of a stage while it is planned: where values stand in memory, and the
+ * groups of nodes that become one kernel.
  */
 #ifndef PPSPLIT_FUNC_H
 #define PPSPLIT_FUNC_H

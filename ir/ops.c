@@ -8,7 +8,16 @@
 typedef enum { CODE_MAP, CODE_KERNEL, CODE_VIEW, CODE_LOWERED, CODE_COMPOSITE } CodeKind;
 typedef enum { GRADIENT_YES, GRADIENT_NO, GRADIENT_LOWERED } Gradient;
 enum {
-    PURE = 1, FOLDS = 2, CHEAP = 4, ALONE = 8, IS_VIEW = 16, QUICK = 32, SHORT = 64, LONG = 128, REDUCES = 256, PICKS = 512,
+    PURE = 1,
+    FOLDS = 2,
+    CHEAP = 4,
+    ALONE = 8,
+    IS_VIEW = 16,
+    QUICK = 32,
+    SHORT = 64,
+    LONG = 128,
+    REDUCES = 256,
+    PICKS = 512,
     EXACT = 1024
 };
 
@@ -38,7 +47,8 @@ static const Row rows[OP_COUNT] = {
            onnx, flags, code)                                                                      \
     [OP_##name] = {#name, lo, hi, since, nin, nout, flags, cast, G_##grad, C_##code},
 #define COMPOSITE(name, lo, hi, since, f)                                                          \
-    [OP_##name] = {#name, lo, hi, since, 0, 0, 0, CAST_widest, GRADIENT_LOWERED, CODE_COMPOSITE, NULL},
+    [OP_##name] = {#name,          lo,  hi, since, 0, 0, 0, CAST_widest, GRADIENT_LOWERED,         \
+                   CODE_COMPOSITE, NULL},
 #include "ops.def"
 };
 

@@ -451,7 +451,8 @@ int main(int argc, char **argv)
         default:
             fprintf(stderr,
                     "usage: make_gpt [--vocab N] [--dim N] [--layers N] [--heads N] [--seq N] "
-                    "[--rows N] [--dropout PERCENT] [--external] [--sparse] [--vectors] [--tied] [-o FILE]\n");
+                    "[--rows N] [--dropout PERCENT] [--external] [--sparse] [--vectors] [--tied] "
+                    "[-o FILE]\n");
             return 2;
         }
     if (opt.dim % opt.heads) {

@@ -82,7 +82,8 @@ typedef struct {
     /* values of forward (stage inputs included) that backward reads; params and constants are
        not listed */
     Ids stash;
-    VEC(StageAgain) again;          /* parts of it, at most AGAIN_MOST, the cheapest per byte first */
+    /* parts of it, at most AGAIN_MOST, the cheapest per byte first */
+    VEC(StageAgain) again;
     /* what W reads and does not make: results of I, gradients that came in */
     Ids saved;
     StageCost cost;

@@ -10,8 +10,8 @@
  * computations begin and end follows from the rows and their dependencies, as in the simulator.  A
  * pair gets the earliest free time of the engine
  * after its F and the latest one before its backward; a copy is issued after the last computation
- * that ends before its time.  As no copy is then issued in another order or later than planned, none
- * ends later, and no backward waits for one.  A pair that does not fit so stays on the device.
+ * that ends before its time.  As no copy is then issued in another order or later than planned,
+ * none ends later, and no backward waits for one.  A pair that does not fit so stays on the device.
  */
 #include "graph.h"
 

@@ -2,8 +2,8 @@
  * onnx_write_ops.c - a core node as standard operators of opset 18.  Most keep their name, and
  * attributes that ONNX wants as inputs become initializers; ops of our own (Count, Phase, Fmod,
  * ConvWeightGrad) are expanded, and so is what opset 18 does not have yet.  What computes on halves
- * is written as it is computed: of their f32 values, between Casts (which opset 18 has for all types,
- * as it has no bf16 of convolutions and pools); what only moves elements moves halves.
+ * is written as it is computed: of their f32 values, between Casts (which opset 18 has for all
+ * types, as it has no bf16 of convolutions and pools); what only moves elements moves halves.
  */
 #include <string.h>
 

@@ -433,8 +433,9 @@ const void *index_bytes(Index *x, const IndexTensor *t, char *err, size_t nerr)
     for (int i = 0; i < t->n_piece; i++)
         if (!has_digest(x->file[t->piece[i].file].map + t->piece[i].offset, t->piece[i].bytes,
                         t->piece[i].sha256)) {
-            snprintf(err, nerr, "%s/%s: damaged: the bytes of '%s' do not have the index's checksum",
-                     x->path, x->file[t->piece[i].file].name, t->name);
+            snprintf(err, nerr,
+                     "%s/%s: damaged: the bytes of '%s' do not have the index's checksum", x->path,
+                     x->file[t->piece[i].file].name, t->name);
             return NULL;
         }
     if (t->n_piece == 1)

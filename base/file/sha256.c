@@ -42,8 +42,9 @@ static void blocks_plain(uint32_t *state, const unsigned char *p, size_t blocks)
         /* a to h stay where they are and change their roles from round to round */
         for (int i = 0; i < 64; i += 8)
             for (int j = 0; j < 8; j++) {
-                uint32_t a = s[-j & 7], b = s[(1 - j) & 7], c = s[(2 - j) & 7], *d = &s[(3 - j) & 7],
-                         e = s[(4 - j) & 7], f = s[(5 - j) & 7], g = s[(6 - j) & 7], *h = &s[(7 - j) & 7];
+                uint32_t a = s[-j & 7], b = s[(1 - j) & 7], c = s[(2 - j) & 7],
+                         *d = &s[(3 - j) & 7], e = s[(4 - j) & 7], f = s[(5 - j) & 7],
+                         g = s[(6 - j) & 7], *h = &s[(7 - j) & 7];
                 uint32_t t = *h + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & f) ^ (~e & g)) +
                              k[i + j] + w[i + j];
                 *d += t;
@@ -86,7 +87,8 @@ blocks_x86(uint32_t *state, const unsigned char *p, size_t blocks)
             cdgh = _mm_sha256rnds2_epu32(cdgh, abef, x);
             abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(x, 0x0e));
             /* words 4 (i + 4) to 4 (i + 4) + 3 of the message's schedule, in the place of 4 i */
-            const __m128i *next = &w[(i + 1) & 3], *third = &w[(i + 2) & 3], *last = &w[(i + 3) & 3];
+            const __m128i *next = &w[(i + 1) & 3], *third = &w[(i + 2) & 3],
+                          *last = &w[(i + 3) & 3];
             w[i & 3] = _mm_sha256msg2_epu32(
                 _mm_add_epi32(_mm_sha256msg1_epu32(w[i & 3], *next),
                               _mm_alignr_epi8(*last, *third, 4)),

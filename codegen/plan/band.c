@@ -5,14 +5,14 @@
  *
  * It begins with a constant mask: Where(mask, s, -inf), or s + mask with -inf or finfo.min, as
  * exporters write causal attention and sliding windows.  What a softmax makes of that is zero
- * outside, and so is what is multiplied by it; sums leave zeros out.  The scores themselves, and the
- * gradient of the softmax's result, are read only where they are masked or meet such zeros: outside
- * they are not even computed, and memory keeps what it held.
+ * outside, and so is what is multiplied by it; sums leave zeros out.  The scores themselves, and
+ * the gradient of the softmax's result, are read only where they are masked or meet such zeros:
+ * outside they are not even computed, and memory keeps what it held.
  *
- * Operations, constants and shapes alone decide, over the lists of all stages: bits do not depend on
- * the cut.  What is left out of a sum are zeros times numbers.  Where such a number is a NaN or
- * infinite, hidden by the mask, its tile's rows get the NaN and the others do not; the rows that may
- * see it get it in any case, and with them the loss.
+ * Operations, constants and shapes alone decide, over the lists of all stages: bits do not depend
+ * on the cut.  What is left out of a sum are zeros times numbers.  Where such a number is a NaN or
+ * infinite, hidden by the mask, its tile's rows get the NaN and the others do not; the rows that
+ * may see it get it in any case, and with them the loss.
  */
 #include "band.h"
 
@@ -79,8 +79,9 @@ static Rest sum(struct Bands *b, const Node *n)
     for (int i = 0; i < (n->op == OP_Sub ? 1 : 2); i++) {
         ValueId x = n->in[i], y = n->in[1 - i];
         Rest k = known(b, x, v);
-        if (k.is == OUT_MINUS_INF || (k.is == OUT_LOW && (mask_is_moderate(b->g, y) ||
-                                                          (n->op == OP_Sub && less_maximum(b->g, n)))))
+        if (k.is == OUT_MINUS_INF ||
+            (k.is == OUT_LOW &&
+             (mask_is_moderate(b->g, y) || (n->op == OP_Sub && less_maximum(b->g, n)))))
             return k;
         Mask m = n->op == OP_Add && same_matrix(b->g, y, v) ? mask_of(&b->masks, y, MASK_HIGH)
                                                             : (Mask){0};

@@ -3,11 +3,11 @@
  * that dies with the call.
  *
  * Lifetimes are intervals of steps; offsets by greedy-by-size (Pisarchyk and Lee, 2001.03288): the
- * largest first, each at the lowest place that no buffer alive at the same time takes; where that is
- * more than the most that is alive at one step, also by size times lifetime and by first step, each
- * followed by a climb.  A nest's result takes the place of an operand that dies there when both are
- * walked the same way and no later pass reads the operand; when the result has a place outside the
- * workspace the operand is made there.
+ * largest first, each at the lowest place that no buffer alive at the same time takes; where that
+ * is more than the most that is alive at one step, also by size times lifetime and by first step,
+ * each followed by a climb.  A nest's result takes the place of an operand that dies there when
+ * both are walked the same way and no later pass reads the operand; when the result has a place
+ * outside the workspace the operand is made there.
  */
 #include <stdlib.h>
 #include <string.h>

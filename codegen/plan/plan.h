@@ -116,7 +116,7 @@ bool cg_product_writes(const Func *f, const Ref *r);
 bool cg_batches_fit(Func *f, const Node *n);
 void cg_product(Func *f, const Node *n, Step *s);       /* fills in product and arguments */
 
-/* ---- attention.c: FlashAttention and its gradient --------------------------------------------- */
+/* ---- attention.c: FlashAttention and its gradient -------------------------------------------- */
 
 bool cg_is_attention(const Node *n);
 bool cg_attention_fits(Func *f, const Node *n);         /* on its operands where they stand? */

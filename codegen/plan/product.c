@@ -51,7 +51,13 @@ typedef struct {
 
 /* A product while its dimensions are sorted. */
 /* whole: its matrices stay as they are, and the batch is not folded into them. */
-typedef struct { Matrix a, b, c; Lin m, n, k; bool whole; int nb; Lin count[PRODUCT_BATCH]; } Factors;
+typedef struct {
+    Matrix a, b, c;
+    Lin m, n, k;
+    bool whole;
+    int nb;
+    Lin count[PRODUCT_BATCH];
+} Factors;
 
 /* The last two dimensions of a view, one stride each. */
 static bool last_two(const Func *f, const Wide *w, ValueId v, Ref *r)

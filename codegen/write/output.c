@@ -197,7 +197,8 @@ static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight
             put(a, dir, arena_printf(a, "stage%u.cu", i), cu.at, cu.n);
         }
         cg_tables_print(opt->cpu ? sg : device, opt->cpu, opt->cuda ? device : NULL, &tables);
-        cg_params_write(opt->cpu ? sg : device, opt->cuda ? device : NULL, params, final_params, opt->link, weight);
+        cg_params_write(opt->cpu ? sg : device, opt->cuda ? device : NULL, params, final_params,
+                        opt->link, weight);
         arena_free(of_stage);
     }
     Text t = {.a = a};

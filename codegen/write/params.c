@@ -45,7 +45,8 @@ static int64_t bytes_of(const Shape *s, Dtype t)
     return shape_elements(s) * (int64_t)dtype_size(t);
 }
 
-/* The constants that do not stand in the source: the stage's, and those that the device's alone has. */
+/* The constants that do not stand in the source: the stage's, and those that the device's alone
+ * has. */
 typedef struct { const Value *v; const char *name; } Kept;
 typedef VEC(Kept) Kepts;
 

@@ -27,9 +27,9 @@ bool cg_const_is_beside(const StageGen *sg, uint32_t i);
 /* pipeline.c */
 void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, const Text *tables, Text *t);
 
-/* params.c; device: NULL, sg, or the stage beside it; dir: where to write; final_dir: where that will lie in the end, absolute; weight: where
- * each parameter's bytes went */
-void cg_params_write(StageGen *sg, const StageGen *device, const char *dir, const char *final_dir, bool link,
-                     OnnxWeight *weight);
+/* params.c; device: NULL, sg, or the stage beside it; dir: where to write; final_dir: where that
+ * will lie in the end, absolute; weight: where each parameter's bytes went */
+void cg_params_write(StageGen *sg, const StageGen *device, const char *dir, const char *final_dir,
+                     bool link, OnnxWeight *weight);
 
 #endif

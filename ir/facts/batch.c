@@ -192,8 +192,8 @@ static void sweep(Batch *b)
     }
 }
 
-/* Which nodes lead to the outputs or the loss: others compute nothing that anybody sees.  NULL: all,
-   of the backward or where there is neither. */
+/* Which nodes lead to the outputs or the loss: others compute nothing that anybody sees.  NULL:
+   all, of the backward or where there is neither. */
 static const bool *live_nodes(const Batch *b, const BatchNotes *notes)
 {
     Ids root = graph_results(b->g, b->scratch);

@@ -84,8 +84,8 @@ typedef struct {
     int64_t more_offset;
 } PpParam;
 
-/* A constant that functions read through PpCtx.constants.  data: its elements as written in the source,
-   NULL: too long for that and kept in params/stageN.safetensors under this name. */
+/* A constant that functions read through PpCtx.constants.  data: its elements as written in the
+   source, NULL: too long for that and kept in params/stageN.safetensors under this name. */
 typedef struct { PpTensor t; int64_t offset; /* in PpCtx.constants */ const void *data; } PpConst;
 
 struct PpCtx;

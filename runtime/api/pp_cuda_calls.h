@@ -89,7 +89,7 @@ bool pp_cuda_pool_forward(const PpCtx *c, const PpPoolShape *s, int64_t planes, 
 /* attention_cuda.cu: y = dropout(softmax(scale q k' + bias, where allowed)) v for many matrices at
    once, and its gradients, without the scores in memory; the same bits every time. */
 enum { PP_ATTENTION_DIMS = 8, PP_ATTENTION_WIDTH = 256 };
-/* Row r, column c of matrix (i0, i1, ..): at + r row + c col + sum of batch[d] i_d, in elements.  at
+/* Row r, column c of matrix (i0, i1, ..): at + r row + c col + sum of batch[d] i_d, in elements. at
    NULL: none. */
 typedef struct {
     void *at;
@@ -105,7 +105,8 @@ typedef struct {
     int64_t count[PP_ATTENTION_DIMS];
     float scale;
     /* what a masked score is: one of a key beyond row + diagonal (causal), or one that `allowed`
-       does not allow, or forbids; a causal fill is so low that e^(fill - x) is 0, and diagonal >= 0 */
+       does not allow, or forbids; a causal fill is so low that e^(fill - x) is 0, and diagonal >= 0
+     */
     float fill;
     bool causal, forbids;
     int64_t diagonal;

@@ -1,7 +1,7 @@
 /*
  * pp_half.h - 16-bit floating-point numbers, bfloat16 and binary16, for C and for CUDA C: their
- * bits to float, exactly; float to their bits, to the nearest, of two equally near the even one; and a
- * float rounded to what such bits can say.
+ * bits to float, exactly; float to their bits, to the nearest, of two equally near the even one;
+ * and a float rounded to what such bits can say.
  *
  * A NaN stays one: its sign and upper bits, made quiet, never an infinity.  What is too large
  * becomes an infinity, what is small a subnormal number (of binary16: a multiple of 2^-24).  All

@@ -102,8 +102,8 @@ PpStatus schedule_make(Run *run); /* verified rows */
 PpStatus recompute_insert(Run *run);
 int recompute_is_auto(const Options *o);
 
-/* recompute_auto.c: the least R's with which each rank fits --memory; e: why not, "" where pp_fail()
- * has said it */
+/* recompute_auto.c: the least R's with which each rank fits --memory; e: why not, "" where
+ * pp_fail() has said it */
 PpStatus recompute_choose(Run *run, const SchedNeeds *needs, SchedError *e);
 
 /* offload.c */

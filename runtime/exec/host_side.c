@@ -324,14 +324,16 @@ PpStatus host_settle(Rank *r, int64_t step)
         host_held(r, l);
     d->op->record(d, r->dev.current, s->end);
     lay_next(r, step);
-    PpStatus status = links_await(&r->links[r->links[AXIS_PEERS].op ? AXIS_PEERS : AXIS_PIPE], s->end);
+    PpStatus status =
+        links_await(&r->links[r->links[AXIS_PEERS].op ? AXIS_PEERS : AXIS_PIPE], s->end);
     if (*d->op->error()) /* it came later than the call that caused it */
-        return pp_fail(PP_ERR_IO,
-                       "rank %d, end of step %" PRId64
-                       ": %s (CUDA_LAUNCH_BLOCKING=1%s finds the action)",
-                       r->group.rank, step + 1, d->op->error(),
-                       /* Under NCCL it never ends */
-                       r->links[AXIS_PIPE].op && r->links[AXIS_PIPE].op->alive ? ", with another --transport," : "");
+        return pp_fail(
+            PP_ERR_IO,
+            "rank %d, end of step %" PRId64 ": %s (CUDA_LAUNCH_BLOCKING=1%s finds the action)",
+            r->group.rank, step + 1, d->op->error(),
+            /* Under NCCL it never ends */
+            r->links[AXIS_PIPE].op && r->links[AXIS_PIPE].op->alive ? ", with another --transport,"
+                                                                    : "");
     TRY(status);
     read_marks(r, step);
     take_outputs(r, step);

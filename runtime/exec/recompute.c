@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What of an R's parts there is to compute again in the stage; SCHED_WHOLE where it has a backward. */
+/* What of an R's parts there is to compute again in the stage; SCHED_WHOLE where it has a backward.
+ */
 static int32_t there(const PpStage *st, int32_t parts)
 {
     return !st->has_backward ? 0 : parts < 0 ? parts : parts & ((1 << st->n_again) - 1);

@@ -55,7 +55,8 @@ PpStatus save_resume(Run *run)
     return PP_OK;
 }
 
-/* Replica 0 writes: the others have the same parameters, and its running statistics are the run's. */
+/* Replica 0 writes: the others have the same parameters, and its running statistics are the run's.
+ */
 static int saves(const Rank *r)
 {
     const Options *o = r->run->opt;

@@ -19,9 +19,9 @@ static PpStatus train_norms(Rank *r, int64_t step)
 {
     const Options *o = r->run->opt;
     if (step == r->run->data.start.step && o->dump_grads)
-        TRY(group_agree(&r->group,
-                        r->replica ? PP_OK
-                                   : grads_dump(&r->plan, &r->files, o->dump_grads, r->scale.scale)));
+        TRY(group_agree(
+            &r->group,
+            r->replica ? PP_OK : grads_dump(&r->plan, &r->files, o->dump_grads, r->scale.scale)));
     double t0 = pp_now();
     if (r->mapped.base)
         shards_norms(r, r->results.norm + 1);
@@ -139,7 +139,8 @@ static PpStatus finish_until(Rank *r)
     const char *dump = r->run->opt->dump_grads;
     if (r->group.rank == 0)
         until_print(r->run);
-    TRY(group_agree(&r->group, dump ? grads_dump(&r->plan, &r->files, dump, r->scale.scale) : PP_OK));
+    TRY(group_agree(&r->group,
+                    dump ? grads_dump(&r->plan, &r->files, dump, r->scale.scale) : PP_OK));
     return group_agree(&r->group, write_trace(r));
 }
 

@@ -1,7 +1,8 @@
 /*
  * cut.c - in: rows of the data; out: rows of each step and microbatch, or why the model does not
  * take them.  A step takes `batch` rows, cut among replicas and then among their microbatches as
- * torch.tensor_split does (the first rows % M chunks are one longer).  Steps go round the data; in training an epoch's left-over rows are skipped.
+ * torch.tensor_split does (the first rows % M chunks are one longer).  Steps go round the data; in
+ * training an epoch's left-over rows are skipped.
  */
 #include "data.h"
 

@@ -42,7 +42,8 @@ typedef struct {
     int64_t *row0;
     /* Eval, infer: of the last step of a pass when the rows do not divide, or NULL */
     int64_t *row0_rest;
-    /* where the run begins: steps done and rows seen by those before it, and the epoch's next row */
+    /* where the run begins: steps done and rows seen by those before it, and the epoch's next row
+     */
     struct {
         int64_t step, rows, epoch, row;
     } start;
@@ -63,8 +64,8 @@ const char *data_dtype_text(int dtype);
 /* rows.c */
 /* Piece o (below `outer`) of a row in its file, elements of *dtype, any alignment. */
 const char *data_piece(const Data *d, int input, int64_t row, int64_t o, int *dtype);
-/* Rows first to first + rows to dst, as a tensor of so many; order: which row stands for each, NULL:
- * itself */
+/* Rows first to first + rows to dst, as a tensor of so many; order: which row stands for each,
+ * NULL: itself */
 void data_read(const Data *d, int input, const int64_t *order, int64_t first, int64_t rows,
                char *dst);
 /* An integer at any alignment, of PP_I32, PP_I64 or TOKEN_U16 */

@@ -86,7 +86,9 @@ static const char *file_of(const Options *o, int i, const char **option)
     if (--i < o->n_output)
         return o->output[i].file;
     *option = i == o->n_output ? "--log-json" : "--trace";
-    return i != o->n_output ? o->trace : o->log_json && strcmp(o->log_json, "-") ? o->log_json : NULL;
+    return i != o->n_output                          ? o->trace
+           : o->log_json && strcmp(o->log_json, "-") ? o->log_json
+                                                     : NULL;
 }
 
 PpStatus destinations_apart(const Options *o, const Index *from)

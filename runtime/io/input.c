@@ -1,6 +1,6 @@
 /*
- * input.c - in: a name on the command line and a file; out: the model's input of that name, one more
- * file of it, the rows so far.
+ * input.c - in: a name on the command line and a file; out: the model's input of that name, one
+ * more file of it, the rows so far.
  */
 #include "data.h"
 

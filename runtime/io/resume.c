@@ -184,7 +184,8 @@ PpStatus resume_place(const Index *x, const Options *o)
         parent(from, sizeof from, x->path);
     if (!x->path || !same_folder(from, o->checkpoint))
         return pp_fail(PP_ERR_MODEL,
-                       "--checkpoint %s: it holds step_%" PRId64 " of another run: --resume %s goes "
+                       "--checkpoint %s: it holds step_%" PRId64
+                       " of another run: --resume %s goes "
                        "on from there, or name another folder",
                        o->checkpoint, last, o->checkpoint);
     /* Damaged ones may be newer: they are replaced */
@@ -195,10 +196,10 @@ PpStatus resume_place(const Index *x, const Options *o)
         return PP_OK;
     last = newest.step;
     index_close(&newest);
-    return last <= x->step
-               ? PP_OK
-               : pp_fail(PP_ERR_MODEL,
-                         "--checkpoint %s: it holds step_%" PRId64 ", newer than the one to resume: "
-                         "name another folder",
-                         o->checkpoint, last);
+    return last <= x->step ? PP_OK
+                           : pp_fail(PP_ERR_MODEL,
+                                     "--checkpoint %s: it holds step_%" PRId64
+                                     ", newer than the one to resume: "
+                                     "name another folder",
+                                     o->checkpoint, last);
 }

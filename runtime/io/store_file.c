@@ -1,6 +1,6 @@
 /*
- * store_file.c - the store of a rank on the CPU: a file without a name, and a thread that writes and
- * reads it while the rank computes.
+ * store_file.c - the store of a rank on the CPU: a file without a name, and a thread that writes
+ * and reads it while the rank computes.
  *
  * In: copies, in order.  Out: the same bytes in memory again.  A write or read that fails, or is
  * short, ends the run with what the system said; copies after it are not tried.

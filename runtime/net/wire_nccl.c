@@ -1,7 +1,7 @@
 /*
  * wire_nccl.c - tensors between devices by NCCL: one communicator of two for every directed edge of
- * stages, or of replicas, each with a stream of its own on either side; what is posted together is one group.
- * Nothing passes through the host.
+ * stages, or of replicas, each with a stream of its own on either side; what is posted together is
+ * one group. Nothing passes through the host.
  *
  * A communicator is a FIFO: its messages must be received in the order in which they are sent.
  * Schedules keep that order on every edge (schedule.h); the two sides compare their plans' once

@@ -117,8 +117,8 @@ static PpStatus devices_apart(Group *g, const char *device, int wanted, int *apa
 
 /* ---- the choice ---- */
 
-static PpStatus choose(const Group *g, Group *world, int on_device, const char *transport, const char *device,
-                       const WireRow **row)
+static PpStatus choose(const Group *g, Group *world, int on_device, const char *transport,
+                       const char *device, const WireRow **row)
 {
     Transport t = transport_of(transport);
     int nccl = on_device && (t == NCCL || (t == AUTO && g->processes && device_nccl())), apart = 0;

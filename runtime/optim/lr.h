@@ -5,8 +5,8 @@
  *     s < W: (s + 1) / W
  *     then 1, up to the decay over the last D steps, q from 1 / D to 1 in these:
  *     min + (1 - min) f(q)    linear: 1 - q    cosine: (1 + cos(pi q)) / 2    wsd: 1 - sqrt(q)
- * D is all that warm-up leaves, or --decay-ratio of N (Hu et al., 2404.06395: warm-up, stable, decay).
- * inverse-sqrt: max(min, sqrt(W / (s + 1))), Vaswani et al., 1706.03762, without an end.
+ * D is all that warm-up leaves, or --decay-ratio of N (Hu et al., 2404.06395: warm-up, stable,
+ * decay). inverse-sqrt: max(min, sqrt(W / (s + 1))), Vaswani et al., 1706.03762, without an end.
  */
 #ifndef PP_OPTIM_LR_H
 #define PP_OPTIM_LR_H

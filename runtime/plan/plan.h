@@ -27,8 +27,8 @@ typedef struct {
     const int *output_wanted; /* per model output: >= 0 it is to be kept */
     int64_t output_rows;      /* so many rows of it */
     int64_t tags;             /* names that messages may have */
-    /* Parameters, gradients and optimizer state are in a mapped file, each block at a multiple of it;
-     * 0: in the arena */
+    /* Parameters, gradients and optimizer state are in a mapped file, each block at a multiple of
+     * it; 0: in the arena */
     int64_t page;
 } PlanRequest;
 
@@ -78,8 +78,8 @@ typedef struct {
     int local;                    /* its stage among the rank's own; -1: none */
     int first, count;             /* in Plan.transfer: what it does beside computing */
     int await_first, await_count; /* in Plan.await: messages it needs before */
-    /* computations: what of the microbatch's stash an R computes again, as SchedAction.peer of an R;
-       0: nothing */
+    /* computations: what of the microbatch's stash an R computes again, as SchedAction.peer of an
+       R; 0: nothing */
     int32_t again;
     int shard; /* SHARD_*; of the stage's first backward: FRESH */
     int copy; /* the op whose copy to or from the store it waits for, -1 */
@@ -119,7 +119,8 @@ typedef struct {
      * brought back */
     void **out_kept;
     char **stash_kept;
-    /* [microbatch][n_again]: parts of the stash, as F writes them, and as the backward reads them */
+    /* [microbatch][n_again]: parts of the stash, as F writes them, and as the backward reads them
+     */
     char **part, **part_kept;
     int64_t *stored; /* [microbatch]: where in the store its stash goes */
 } StagePlan;
@@ -129,9 +130,9 @@ typedef struct {
     int64_t slots_bound; /* activations: what no placement can go below */
     int64_t store;       /* kept beside the device, not in total */
     int64_t moved;       /* that go there and come back in a step */
-    /* ask.page: param, half, grad and optimizer are not in total but in a file of `mapped` bytes, of
-     * which `resident` are in memory at once; what comes in and goes out in a step's actions, and
-     * then for norms and update */
+    /* ask.page: param, half, grad and optimizer are not in total but in a file of `mapped` bytes,
+     * of which `resident` are in memory at once; what comes in and goes out in a step's actions,
+     * and then for norms and update */
     int64_t mapped, resident, shards_in, shards_out, update_in, update_out;
 } PlanBytes;
 

@@ -1,7 +1,8 @@
 /*
- * sharded.c - --offload params: parameters, gradients and optimizer state live in a mapped file, and
- * those of a stage are in memory between its UNSHARD and its RESHARD.  In: the row.  Out: where each
- * block lies in the file, what comes and goes with each action, the most that is in memory at once.
+ * sharded.c - --offload params: parameters, gradients and optimizer state live in a mapped file,
+ * and those of a stage are in memory between its UNSHARD and its RESHARD.  In: the row.  Out: where
+ * each block lies in the file, what comes and goes with each action, the most that is in memory at
+ * once.
  *
  * Parameters come with every UNSHARD.  Gradients come where a backward follows, but for the first
  * one of the step, which begins with zeros, and go with the RESHARD behind it; running statistics

@@ -3,8 +3,9 @@
  * and FETCH of the row, in the order that the verifier has proven.  Out: which op waits for which
  * copy; places in the store, of which several stashes use one, one after the other.
  *
- * In the arena such a stash is two instances: from F until its copy has left, and from the beginning
- * of its copy back until its last reader.  Its parts go with it, but for those that an R makes again.
+ * In the arena such a stash is two instances: from F until its copy has left, and from the
+ * beginning of its copy back until its last reader.  Its parts go with it, but for those that an R
+ * makes again.
  */
 #include "planner.h"
 

@@ -115,10 +115,10 @@ static int set_one(SchedCosts *c, const char *p, size_t n, double *given, SchedE
         return SCHED_OK;
     }
     if (!(type = type_of(key, (size_t)(key_end - key))) || stage > 1 << 20)
-        return sched_fail(
-            e, SCHED_EUSAGE, -1, -1,
-            "'%.*s' has no cost; F, I, W, B, R, another action, AR (sum over replicas), or c (one message) do",
-            (int)(eq - p < 60 ? eq - p : 60), p);
+        return sched_fail(e, SCHED_EUSAGE, -1, -1,
+                          "'%.*s' has no cost; F, I, W, B, R, another action, AR (sum over "
+                          "replicas), or c (one message) do",
+                          (int)(eq - p < 60 ? eq - p : 60), p);
     if (stage < 0) {
         given[type] = v;
         return SCHED_OK;

@@ -459,9 +459,10 @@ static int allocate(Sim *m, SchedError *e)
     m->sent = calloc(lanes, sizeof *m->sent);
     m->got = calloc(lanes, sizeof *m->got);
     m->slot = k <= SIZE_MAX / sizeof(double) / lanes ? calloc(lanes * k, sizeof *m->slot) : NULL;
-    if (!m->network || !m->summed || !m->remote || !m->clock || !m->engine || !m->copied || !m->cursor || !m->queue || !m->queued || !m->forward ||
-        !m->backward || !m->begun || !m->missing || !m->arrive || !m->received || !m->number ||
-        !m->sent || !m->got || !m->slot || !allocate_result(s, m->out))
+    if (!m->network || !m->summed || !m->remote || !m->clock || !m->engine || !m->copied ||
+        !m->cursor || !m->queue || !m->queued || !m->forward || !m->backward || !m->begun ||
+        !m->missing || !m->arrive || !m->received || !m->number || !m->sent || !m->got ||
+        !m->slot || !allocate_result(s, m->out))
         return sched_nomem(e);
     for (int lane = 0; lane + 1 < (int)lanes; lane++) {
         int k2 = lane / 2 - m->g->n;

@@ -1,7 +1,7 @@
 /*
  * sgemm.c [bf16] - the peak of one core: GFLOP/s of the runtime's own pp_sgemm, or pp_bgemm, at n =
- * 1024, best of several calls. The benchmark divides by it, so both are measured on the same machine in the same
- * run.
+ * 1024, best of several calls. The benchmark divides by it, so both are measured on the same
+ * machine in the same run.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -52,10 +52,16 @@ static ValueId keep(Net *n, ValueId x)
 {
     return g_where(n->g, bools(n, causal), x, fill(n, -(double)INFINITY));
 }
-static ValueId hide(Net *n, ValueId x) { return g_where(n->g, bools(n, later), fill(n, lowest), x); }
+static ValueId hide(Net *n, ValueId x)
+{
+    return g_where(n->g, bools(n, later), fill(n, lowest), x);
+}
 static ValueId slide(Net *n, ValueId x) { return g_add(n->g, x, terms(n, window, (float)lowest)); }
 static ValueId add(Net *n, ValueId x) { return g_add(n->g, x, terms(n, causal, -INFINITY)); }
-static ValueId from_prefix(Net *n, ValueId x) { return g_add(n->g, x, terms(n, prefix, -INFINITY)); }
+static ValueId from_prefix(Net *n, ValueId x)
+{
+    return g_add(n->g, x, terms(n, prefix, -INFINITY));
+}
 static ValueId with_padding(Net *n, ValueId x)
 {
     ValueId both[] = {bools(n, causal), unpadded(n)};
@@ -68,7 +74,10 @@ static ValueId evenly_padded(Net *n, ValueId x)
     return g_where(n->g, graph_node(n->g, OP_And, 2, both, (Attr){0}), x, fill(n, lowest));
 }
 static ValueId soft(Net *n, ValueId x) { return g_where(n->g, bools(n, causal), x, fill(n, -1e4)); }
-static ValueId empty_row(Net *n, ValueId x) { return g_add(n->g, x, terms(n, hidden_row, -INFINITY)); }
+static ValueId empty_row(Net *n, ValueId x)
+{
+    return g_add(n->g, x, terms(n, hidden_row, -INFINITY));
+}
 static ValueId none(Net *n, ValueId x)
 {
     (void)n;

@@ -51,7 +51,8 @@ static int agrees(const Case *s, double *worst, int *same, int *threads)
     float *a = malloc(na * 4), *b = malloc(nb * 4), *c = malloc(nc * 4), *za = malloc(na * 4),
           *zb = malloc(nb * 4), *zc = malloc(nc * 4), *t = malloc(4 * nc * 4);
     double *da = malloc(na * 8), *db = malloc(nb * 8), *dc = malloc(nc * 8);
-    int64_t rows = s->which == PP_BAND_B ? s->k : s->m, columns = s->which == PP_BAND_A ? s->k : s->n;
+    int64_t rows = s->which == PP_BAND_B ? s->k : s->m,
+            columns = s->which == PP_BAND_A ? s->k : s->n;
     for (size_t i = 0; i < na; i++)
         a[i] = za[i] = (float)uniform();
     for (size_t i = 0; i < nb; i++)
@@ -75,8 +76,8 @@ static int agrees(const Case *s, double *worst, int *same, int *threads)
     for (size_t i = 0; i < nc; i++)
         dc[i] = 7;
     pp_sgemm(s->ta, s->tb, s->m, s->n, s->k, 0.5f, za, lda, zb, ldb, 0, zc, ldc);
-    pp_sgemm_band(s->which, s->below, s->above, s->ta, s->tb, s->m, s->n, s->k, 0.5f, a, lda, b, ldb,
-                  0, c, ldc);
+    pp_sgemm_band(s->which, s->below, s->above, s->ta, s->tb, s->m, s->n, s->k, 0.5f, a, lda, b,
+                  ldb, 0, c, ldc);
     pp_dgemm_band(s->which, s->below, s->above, s->ta, s->tb, s->m, s->n, s->k, 0.5, da, lda, db,
                   ldb, 0, dc, ldc);
     int good = 1;
@@ -97,8 +98,8 @@ static int agrees(const Case *s, double *worst, int *same, int *threads)
     omp_set_num_threads(3);
     for (size_t i = 0; i < 4 * nc; i++)
         t[i] = 7;
-    pp_sgemm_band_batched(s->which, s->below, s->above, s->ta, s->tb, s->m, s->n, s->k, 0.5f, a, lda,
-                          b, ldb, 0, t, ldc, 1, four, none, none, apart);
+    pp_sgemm_band_batched(s->which, s->below, s->above, s->ta, s->tb, s->m, s->n, s->k, 0.5f, a,
+                          lda, b, ldb, 0, t, ldc, 1, four, none, none, apart);
     for (size_t i = 0; i < 4; i++)
         *threads &= memcmp(t + i * nc, c, nc * 4) == 0;
     omp_set_num_threads(1);
@@ -132,8 +133,8 @@ static int batched(void)
     return 1;
 }
 
-/* Every type, in a batch, with whole numbers: no order of addition rounds, and bits are those of the
-   whole product.  NUMBER: -2 to 2 in the type of A and B. */
+/* Every type, in a batch, with whole numbers: no order of addition rounds, and bits are those of
+   the whole product.  NUMBER: -2 to 2 in the type of A and B. */
 #define EXACT(NAME, BAND, BATCHED, S, T, R, ...)                                                   \
     static int NAME##_is_exact(void)                                                               \
     {                                                                                              \

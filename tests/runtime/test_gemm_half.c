@@ -1,6 +1,6 @@
-/* Products of bf16 and f16 against sums in double, with the bound that float32 sums and one rounding
-   have; NaN and infinities; and the bits: any leading dimension, place in a batch and number of
-   threads give the same. */
+/* Products of bf16 and f16 against sums in double, with the bound that float32 sums and one
+   rounding have; NaN and infinities; and the bits: any leading dimension, place in a batch and
+   number of threads give the same. */
 #include "runtime/api/pp.h"
 #include "runtime/api/pp_half.h"
 #include "runtime/device/cpu/cpu.h"

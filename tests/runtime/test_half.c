@@ -195,7 +195,8 @@ static void copies(void)
             long bytes = 0, want = k / 2 ? 128 : 256;
             if (memory)
                 bytes = strtol(memory + 14, NULL, 10);
-            ok(s == 0 && bytes == want, "%s, %s ranks, %s: copies are up to date, %ld bytes of rank 0",
+            ok(s == 0 && bytes == want,
+               "%s, %s ranks, %s: copies are up to date, %ld bytes of rank 0",
                type ? "bf16" : "f16", run[k / 2][0], k % 2 ? "replicate" : "transmit", bytes);
             if (s)
                 printf("# exit %d: %s", s, slurp(at("err")));
@@ -233,7 +234,8 @@ static void resumed(const PpPlan *p)
             continue;
         const char *line = strstr(slurp(at("log")), "{\"step\": 7,"),
                    *end = line ? strstr(line, ", \"seconds\"") : NULL;
-        snprintf(last[k / 2], sizeof last[0], "%.*s", end ? (int)(end - line) : 0, line ? line : "");
+        snprintf(last[k / 2], sizeof last[0], "%.*s", end ? (int)(end - line) : 0,
+                 line ? line : "");
     }
     snprintf(whole, sizeof whole, "%s/step_7", at("whole"));
     snprintf(parts, sizeof parts, "%s/step_7", at("parts"));
@@ -311,8 +313,8 @@ static void scaled(void)
 
 /* ---- data of half types ---- */
 
-/* y = the sum over rows and columns of x, a single number of a half type: what microbatches yield is
- * added in float32. */
+/* y = the sum over rows and columns of x, a single number of a half type: what microbatches yield
+ * is added in float32. */
 static int data_type;
 
 static float read_half(uint16_t h)

@@ -252,8 +252,9 @@ static void pipeoffload(void)
     } want[] = {
         {"gis", "1 2 3 4 1 2 3 4 _ _ _ 1 1 5 2 2 6 3 3 7 4 4 8 1 1 5 2 2 6 3 3 7 4 4 8 5 5 _ 6 6 _ "
                 "7 7 _ 8 8 5 5 6 6 7 7 8 8 "},
-        {"gis-h", "1 2 _ _ 1 2 3 4 _ _ _ 1 1 _ 3 2 2 4 1 1 5 2 2 6 3 3 5 4 4 6 3 3 7 4 4 8 5 5 7 6 6 "
-                  "8 5 5 6 6 _ 7 7 _ 8 8 7 7 8 8 "},
+        {"gis-h",
+         "1 2 _ _ 1 2 3 4 _ _ _ 1 1 _ 3 2 2 4 1 1 5 2 2 6 3 3 5 4 4 6 3 3 7 4 4 8 5 5 7 6 6 "
+         "8 5 5 6 6 _ 7 7 _ 8 8 7 7 8 8 "},
     };
     for (size_t i = 0; i < 2; i++) {
         Schedule *s = gen(want[i].name, 4, 2, 8);
@@ -272,7 +273,8 @@ static void pipeoffload(void)
     t = gen("gis-h", 4, 2, 8);
     char *a = sched_text(s, NULL), *b = sched_text(t, NULL);
     ok(a && b && !strcmp(a, b), "gis:2 on 4 ranks is gis-h");
-    ok(!sched_find("gis:") && !sched_find("gis:0") && !sched_find("gis:2x") && !sched_find("1f1b:2"),
+    ok(!sched_find("gis:") && !sched_find("gis:0") && !sched_find("gis:2x") &&
+           !sched_find("1f1b:2"),
        "no other name has a group");
     free(a), free(b);
     sched_free(s), sched_free(t);
@@ -308,8 +310,8 @@ static void copies(void)
        "nor are there copies of two minds");
     sched_free(s);
     /* A copy takes as long as two forwards.  Microbatch 0 leaves from 1 to 3 and comes back from 11
-       to 13; 1 leaves from 3 to 5 and comes back from 9 to 11; 2 leaves from 5 to 7, and could begin
-       to come back at 7 at the latest: there is no computation in between. */
+       to 13; 1 leaves from 3 to 5 and comes back from 9 to 11; 2 leaves from 5 to 7, and could
+       begin to come back at 7 at the latest: there is no computation in between. */
     how = (SchedOffload){.time = {[SA_F] = 1, [SA_B] = 2, [SA_OFFLOAD] = 2, [SA_FETCH] = 2}};
     int moved = -1;
     s = parse("0F0,0F1,0F2,0F3,0F4,0B4,0B3,0B2,0B1,0B0\n");
@@ -479,14 +481,15 @@ static void parser(void)
     ok(s && s->ranks == 2 && s->stages == 2 && rows_are(s, "0F0,0B0,\n,1F0,1B0"),
        "either line ending, blanks, idle cells");
     sched_free(s);
-    const char *all = "0UNSHARD,0F0,0SEND_F0,0SEND_F0@2,0R0,0OFFLOAD0,0WAIT_OFFLOAD0,0FETCH0,0RECV_B0,"
-                      "0RECV_B0@2,"
-                      "0I0,0WAIT_SEND_F0,"
-                      "0WAIT_SEND_F0@2,0W0,0RECV_GP@2,0REDUCE_GRAD,"
-                      "0WAIT_REDUCE_GRAD,0RESHARD,0SEND_P@2\n1RECV_F0,1F0,1SEND_F0,1RECV_B0,1B0,"
-                      "1SEND_B0,1WAIT_SEND_"
-                      "B0\n2RECV_P@0,2RECV_F0,2RECV_F0@0,(2F0;2B0)"
-                      "OVERLAP_F_B,2SEND_B0,2SEND_B0@0,2SEND_GP@0";
+    const char *all =
+        "0UNSHARD,0F0,0SEND_F0,0SEND_F0@2,0R0,0OFFLOAD0,0WAIT_OFFLOAD0,0FETCH0,0RECV_B0,"
+        "0RECV_B0@2,"
+        "0I0,0WAIT_SEND_F0,"
+        "0WAIT_SEND_F0@2,0W0,0RECV_GP@2,0REDUCE_GRAD,"
+        "0WAIT_REDUCE_GRAD,0RESHARD,0SEND_P@2\n1RECV_F0,1F0,1SEND_F0,1RECV_B0,1B0,"
+        "1SEND_B0,1WAIT_SEND_"
+        "B0\n2RECV_P@0,2RECV_F0,2RECV_F0@0,(2F0;2B0)"
+        "OVERLAP_F_B,2SEND_B0,2SEND_B0@0,2SEND_GP@0";
     s = parse(all);
     ok(s && s->complete && rows_are(s, all), "every action, printed as read");
     sched_free(s);
@@ -594,7 +597,8 @@ static void lower_for(void)
                   {"interleavedzerobubble", 4}};
     for (size_t i = 0; i < sizeof config / sizeof *config; i++)
         for (int k = 0; k < 4; k++) {
-            SchedNeeds n = {edge, 6, param, 4, k == 1 ? 2 : 0, k == 2, k == 2, k == 3 ? 3 : 0, k, NULL};
+            SchedNeeds n = {edge,   6,      param,          4, k == 1 ? 2 : 0,
+                            k == 2, k == 2, k == 3 ? 3 : 0, k, NULL};
             Schedule *s;
             if (sched_generate(config[i].name, config[i].p, 4, 6, -1, &s, &err)) {
                 ok(0, "%s", err.text);

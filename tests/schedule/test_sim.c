@@ -154,8 +154,8 @@ static void gis_forms(void)
     ok(bad == 0 && n > 500, "gis: makespan and peaks over the grid of (p, v, g, m)");
 }
 
-/* A copy of every schedule with all copies for which there is time: computations begin when they did,
-   the rows verify, fewer microbatches are on the device. */
+/* A copy of every schedule with all copies for which there is time: computations begin when they
+   did, the rows verify, fewer microbatches are on the device. */
 static int offloads(const char *name, int p, int v, int m, const char *costs, int *moved, int *less)
 {
     Schedule *s, *c;

@@ -1,6 +1,6 @@
 /*
- * import_one.h - one ONNX node made in memory, lowered by its importer, evaluated and differentiated
- * in float64: what the tests of importers share.
+ * import_one.h - one ONNX node made in memory, lowered by its importer, evaluated and
+ * differentiated in float64: what the tests of importers share.
  */
 #ifndef PPSPLIT_TESTS_IMPORT_ONE_H
 #define PPSPLIT_TESTS_IMPORT_ONE_H

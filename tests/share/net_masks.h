@@ -32,7 +32,8 @@ static ValueId mask_constant(Net *n, int kind)
         term[i] = seen ? 0 : kind == MASK_BIAS ? -INFINITY : -3.40282347e38f;
     }
     return graph_const(n->g, NULL,
-                       (Tensor){whole ? DT_BOOL : DT_F32, S(1, 1, MASK_TIME, MASK_TIME), whole ? (void *)byte : term});
+                       (Tensor){whole ? DT_BOOL : DT_F32, S(1, 1, MASK_TIME, MASK_TIME),
+                                whole ? (void *)byte : term});
 }
 
 static ValueId mask_scores(Net *n, int kind, ValueId score)
@@ -57,8 +58,9 @@ static void net_masks(Net *n)
     for (int kind = 0; kind < MASKS; kind++) {
         ValueId head[3];
         for (int i = 0; i < 3; i++)
-            head[i] = g_transpose(g, g_reshape(g, net_linear(n, x, W, W, i == 2), &S(ROWS, L, H, W / H)),
-                                  i == 1 ? I(0, 2, 3, 1) : I(0, 2, 1, 3));
+            head[i] =
+                g_transpose(g, g_reshape(g, net_linear(n, x, W, W, i == 2), &S(ROWS, L, H, W / H)),
+                            i == 1 ? I(0, 2, 3, 1) : I(0, 2, 1, 3));
         ValueId score = g_mul(g, g_matmul(g, head[0], head[1]), g_scalar(g, DT_F32, 1.5));
         if (kind == MASK_FILL)
             score = net_cut(n, score);

@@ -144,7 +144,8 @@ static bool run_tie(StageRun *r, ValueId v, int depth)
     return false;
 }
 
-_Static_assert((int)NEST_TILE == (int)PP_TILE, "bands are cut alike by the compiler and the runtime");
+_Static_assert((int)NEST_TILE == (int)PP_TILE,
+               "bands are cut alike by the compiler and the runtime");
 
 /* Element i of a matrix that C code leaves out, as nobody reads it. */
 static bool run_left_out(const StageRun *r, ValueId v, const Shape *s, int64_t i)

@@ -8,8 +8,8 @@
  *                                              A folder for REF.safetensors: another run's
  * gradients compare npy FILE REF [TOL]                 one tensor compare loss LOG.json VALUE [TOL]
  * the loss of the first line of a --log-json file compare same DIR DIR        all
- * tensors of all .safetensors, bit by bit.  Prints the worst difference; exit 0 equal, 1 different, 2
- * usage or unreadable.
+ * tensors of all .safetensors, bit by bit.  Prints the worst difference; exit 0 equal, 1 different,
+ * 2 usage or unreadable.
  */
 #include <dirent.h>
 #include <math.h>

@@ -69,7 +69,8 @@ static void info(Buf *g, int field, const char *name, int type, int rank, const 
     put_message(g, field, &v);
 }
 
-/* inputs and outputs: space-separated, - for an absent one; extra: attributes already encoded (may be NULL) */
+/* inputs and outputs: space-separated, - for an absent one; extra: attributes already encoded (may
+ * be NULL) */
 static void node_named(Buf *g, const char *name, const char *op, const char *in, const char *out,
                        Buf *extra, const char *domain)
 {

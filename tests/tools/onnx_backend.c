@@ -246,7 +246,8 @@ static double floor_of(const Onnx__TensorProto *want, size_t n)
     for (size_t i = 0; i < n; i++)
         if (isfinite(element(want, i)) && fabs(element(want, i)) > largest)
             largest = fabs(element(want, i));
-    return want->data_type == DT_F32 || want->data_type == DT_F64 ? 1e-7 * fmin(largest, 1e3) : 1e-7;
+    return want->data_type == DT_F32 || want->data_type == DT_F64 ? 1e-7 * fmin(largest, 1e3)
+                                                                  : 1e-7;
 }
 
 static bool agree(const Onnx__TensorProto *want, const Tensor *got)

@@ -2,9 +2,10 @@
  * band.c - products in which one matrix counts only in a band (pp.h), as products of its tile rows
  * or columns, in every element type.
  *
- * A tile row of op(A) meets the rows of op(B) from `first` up to `end`: the rest are zeros.  In op(B)
- * and C tile columns have the band's rows, which are those of the band with its sides exchanged.
- * The cuts follow from m, n, k and the band alone, and so do the bits; threads divide the batch.
+ * A tile row of op(A) meets the rows of op(B) from `first` up to `end`: the rest are zeros.  In
+ * op(B) and C tile columns have the band's rows, which are those of the band with its sides
+ * exchanged. The cuts follow from m, n, k and the band alone, and so do the bits; threads divide
+ * the batch.
  */
 #include "api/pp.h"
 
