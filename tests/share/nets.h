@@ -160,7 +160,7 @@ static ValueId net_heads(Net *n, ValueId s, ValueId v)
 /* What attention.c finds: groups of heads that share keys, a causal mask that adds and one that
  * picks, a mask and a bias that are inputs, keys from elsewhere; and what it leaves: scores that
  * somebody else reads, a bias that trains. */
-static void net_attentions(Net *n)
+__attribute__((unused)) static void net_attentions(Net *n)
 {
     enum { TIME = 5, HEADS = 4, GROUPS = 2, D = 3, WIDTH = HEADS * D, OTHER = 7 };
     Graph *g = n->g;
