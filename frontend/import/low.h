@@ -41,6 +41,9 @@ ValueId low_not_zero(Graph *g, ValueId x);  /* 1 where x is 0: a divisor */
 ValueId low_square(Graph *g, ValueId x);
 ValueId low_scale(Graph *g, ValueId x, double k); /* x * k; x itself when k is 1 */
 /* ops_map.c: activations, no gradient at the bounds of a clamp */
+/* lo, hi: NONE: none */
+ValueId low_clip(Graph *g, ValueId x, ValueId lo, ValueId hi);
+ValueId low_gelu(Graph *g, ValueId x, bool by_tanh);
 ValueId low_hard_sigmoid(Graph *g, ValueId x, double alpha, double beta);
 ValueId low_leaky_relu(Graph *g, ValueId x, double alpha);
 ValueId low_thresholded_relu(Graph *g, ValueId x, double alpha);

@@ -230,15 +230,20 @@ static ValueId bound(const Import *im, uint32_t i, const char *name)
 }
 
 /* First the lower bound, then the upper, which so wins where they cross. */
-void import_clip(Import *im)
+ValueId low_clip(Graph *g, ValueId x, ValueId lo, ValueId hi)
 {
-    Graph *g = im->g;
-    ValueId x = low_need(im, 0), lo = bound(im, 1, "min"), hi = bound(im, 2, "max");
     if (lo != NONE)
         x = g_where(g, g_binary(g, OP_LessOrEqual, x, lo), lo, x);
     if (hi != NONE)
         x = g_where(g, g_binary(g, OP_GreaterOrEqual, x, hi), hi, x);
-    im->out[0] = x;
+    return x;
+}
+
+void import_clip(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need(im, 0), lo = bound(im, 1, "min"), hi = bound(im, 2, "max");
+    im->out[0] = low_clip(g, x, lo, hi);
 }
 
 /* min(max(a x + b, 0), 1), no gradient at the bounds. */
@@ -339,20 +344,25 @@ void import_celu(Import *im)
 
 /* ---- smooth activations ---- */
 
-void import_gelu(Import *im)
+ValueId low_gelu(Graph *g, ValueId x, bool by_tanh)
 {
-    Graph *g = im->g;
-    ValueId x = low_need_float(im, 0), one = g_like(g, x, 1), inner;
-    const char *how = im_str(im, "approximate", "none");
-    if (strcmp(how, "none") == 0) {
-        inner = g_unary(g, OP_Erf, low_scale(g, x, 0.70710678118654752440));
-    } else if (strcmp(how, "tanh") == 0) {
+    ValueId inner;
+    if (by_tanh) {
         ValueId cube = low_scale(g, g_mul(g, low_square(g, x), x), 0.044715);
         inner = g_unary(g, OP_Tanh, low_scale(g, g_add(g, x, cube), 0.79788456080286535588));
     } else {
-        low_fatal(im, -1, "attribute 'approximate' is neither 'none' nor 'tanh'");
+        inner = g_unary(g, OP_Erf, low_scale(g, x, 0.70710678118654752440));
     }
-    im->out[0] = g_mul(g, low_scale(g, x, 0.5), g_add(g, one, inner));
+    return g_mul(g, low_scale(g, x, 0.5), g_add(g, g_like(g, x, 1), inner));
+}
+
+void import_gelu(Import *im)
+{
+    ValueId x = low_need_float(im, 0);
+    const char *how = im_str(im, "approximate", "none");
+    if (strcmp(how, "none") && strcmp(how, "tanh"))
+        low_fatal(im, -1, "attribute 'approximate' is neither 'none' nor 'tanh'");
+    im->out[0] = low_gelu(im->g, x, !strcmp(how, "tanh"));
 }
 
 void import_mish(Import *im)

@@ -30,25 +30,13 @@ static ValueId biased(const Import *im, ValueId x, uint32_t i)
     return im_in(im, i) == NONE ? x : g_add(im->g, x, im->in[i]);
 }
 
-static ValueId gelu(Graph *g, ValueId x, bool by_tanh)
-{
-    ValueId inner;
-    if (by_tanh) {
-        ValueId cube = low_scale(g, g_mul(g, low_square(g, x), x), 0.044715);
-        inner = g_unary(g, OP_Tanh, low_scale(g, g_add(g, x, cube), 0.79788456080286535588));
-    } else {
-        inner = g_unary(g, OP_Erf, low_scale(g, x, 0.70710678118654752440));
-    }
-    return g_mul(g, low_scale(g, x, 0.5), g_add(g, g_like(g, x, 1), inner));
-}
-
 void import_bias_gelu(Import *im)
 {
-    im->out[0] = gelu(im->g, biased(im, low_need_float(im, 0), 1), false);
+    im->out[0] = low_gelu(im->g, biased(im, low_need_float(im, 0), 1), false);
 }
 void import_fast_gelu(Import *im)
 {
-    im->out[0] = gelu(im->g, biased(im, low_need_float(im, 0), 1), true);
+    im->out[0] = low_gelu(im->g, biased(im, low_need_float(im, 0), 1), true);
 }
 
 void import_quick_gelu(Import *im)
@@ -275,15 +263,17 @@ void import_ms_rotary_embedding(Import *im)
     import_rotary_embedding(&rotary);
 }
 
-/* query, key, value without a cache, causal; the keys and values of this call are what is cached.
+/* query, key, value without a cache, causal, so that the lengths of samples change nothing that is
+   not padding; the keys and values of this call are what is cached.
  */
 void import_group_query_attention(Import *im)
 {
     Heads h = heads_of(im);
     ValueId q = low_need_float(im, 0), k = low_need(im, 1), v = low_need(im, 2);
     refuse_operands(im, 3, 4, "a cache of keys and values");
-    if (im_int(im, "do_rotary", 0) || im_int(im, "local_window_size", -1) > 0)
-        low_fatal(im, -1, "GroupQueryAttention with rotation or a window is not supported");
+    if (im_int(im, "do_rotary", 0) || im_int(im, "local_window_size", -1) > 0 ||
+        im_int(im, "smooth_softmax", 0) > 0)
+        low_fatal(im, -1, "GroupQueryAttention with rotation, a window or a smooth softmax");
     q = apart(im, q, h.heads), k = apart(im, k, h.kv_heads), v = apart(im, v, h.kv_heads);
     h.causal = true;
     im->out[0] = attend(&h, q, k, v);

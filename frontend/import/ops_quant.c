@@ -96,60 +96,62 @@ void import_quantize_linear(Import *im)
     im->out[0] = g_cast(g, quantised(g, x, scale, lined_up(im, 2, &s), r), DT_I32);
 }
 
-/* The float that QuantizeLinear rounded: its Cast to whole numbers, over Min, Max, [Add,] Round,
- * Div. */
-static bool was_quantised(const Graph *g, ValueId v, ValueId *q, ValueId *x, Range *r)
+/* What QuantizeLinear made: x / scale, rounded and moved by the zero point (raw), then clamped (q).
+ */
+typedef struct {
+    ValueId x, scale, raw, q;
+    Range range;
+} Quantised;
+
+static const Node *made_by(const Graph *g, ValueId v, Op op)
 {
-    static const Op chain[] = {OP_Cast, OP_Min, OP_Max};
-    double end[3] = {0};
-    for (int i = 0; i < 3; i++) {
-        if (val(g, v)->kind != V_NODE || g->node.at[val(g, v)->node].op != chain[i])
-            return false;
-        const Node *n = &g->node.at[val(g, v)->node];
-        if (i && !g_const_double(g, n->in[1], &end[i]))
-            return false;
-        v = n->in[0];
-        *q = i == 0 ? v : *q;
-    }
-    *r = (Range){end[2], end[1]};
     const Node *n = val(g, v)->kind == V_NODE ? &g->node.at[val(g, v)->node] : NULL;
-    if (n && n->op == OP_Add)
-        n = val(g, n->in[0])->kind == V_NODE ? &g->node.at[val(g, n->in[0])->node] : NULL;
-    if (!n || n->op != OP_Round || val(g, n->in[0])->kind != V_NODE)
-        return false;
-    n = &g->node.at[val(g, n->in[0])->node];
-    if (n->op != OP_Div)
-        return false;
-    *x = n->in[0];
-    return dtype_is_float(low_dtype(g, *x));
+    return n && n->op == op ? n : NULL;
 }
 
-/* Exactly 0, with the gradient of x where q is within the range: what is straight through. */
-static ValueId straight(Graph *g, ValueId x, ValueId scale, ValueId zero, Range r)
+/* Is v Cast(Min(Max([Add](Round(Div(x, scale)))))) to whole numbers? */
+static bool was_quantised(const Graph *g, ValueId v, Quantised *out)
 {
-    ValueId q = g_unary(g, OP_Round, g_div(g, x, scale)), none = g_like(g, x, 0);
-    if (zero != NONE)
-        q = g_add(g, q, g_cast(g, zero, low_dtype(g, x)));
-    ValueId inside = g_binary(g, OP_And, g_binary(g, OP_GreaterOrEqual, q, g_like(g, q, r.least)),
-                              g_binary(g, OP_LessOrEqual, q, g_like(g, q, r.most)));
-    return g_where(g, inside, g_sub(g, x, g_unary(g, OP_StopGradient, x)), none);
+    const Node *cast = made_by(g, v, OP_Cast), *min = cast ? made_by(g, cast->in[0], OP_Min) : NULL,
+               *max = min ? made_by(g, min->in[0], OP_Max) : NULL;
+    if (!max || !g_const_double(g, min->in[1], &out->range.most) ||
+        !g_const_double(g, max->in[1], &out->range.least))
+        return false;
+    const Node *moved = made_by(g, max->in[0], OP_Add),
+               *round = made_by(g, moved ? moved->in[0] : max->in[0], OP_Round),
+               *div = round ? made_by(g, round->in[0], OP_Div) : NULL;
+    if (!div || !dtype_is_float(low_dtype(g, div->in[0])))
+        return false;
+    out->x = div->in[0], out->scale = div->in[1], out->raw = max->in[0], out->q = cast->in[0];
+    return true;
+}
+
+/* Exactly 0, with the gradient of x where it was in range, times what the scales differ by. */
+static ValueId straight(Graph *g, const Quantised *n, ValueId scale)
+{
+    ValueId inside = g_binary(
+        g, OP_And, g_binary(g, OP_GreaterOrEqual, n->raw, g_like(g, n->raw, n->range.least)),
+        g_binary(g, OP_LessOrEqual, n->raw, g_like(g, n->raw, n->range.most)));
+    ValueId zero =
+        g_mul(g, g_sub(g, n->x, g_unary(g, OP_StopGradient, n->x)), g_div(g, scale, n->scale));
+    return g_where(g, inside, zero, g_like(g, n->x, 0));
 }
 
 void import_dequantize_linear(Import *im)
 {
     Graph *g = im->g;
-    ValueId v = low_need(im, 0), q = v, x = v;
+    ValueId v = low_need(im, 0);
     Shape s = low_shape(g, v);
     Dtype t = low_dtype(g, low_need_float(im, 1));
-    Range r;
+    Quantised n = {0};
     ValueId scale = stopped(g, lined_up(im, 1, &s)), zero = lined_up(im, 2, &s);
-    bool fake = im->training && was_quantised(g, v, &q, &x, &r) && low_dtype(g, x) == t &&
-                (val(g, x)->kind == V_NODE || val(g, x)->kind == V_PARAM);
-    ValueId y = fake ? g_unary(g, OP_StopGradient, q) : g_cast(g, v, t);
+    bool fake = im->training && was_quantised(g, v, &n) && low_dtype(g, n.x) == t &&
+                val(g, n.x)->kind != V_CONST && val(g, n.x)->kind != V_INPUT;
+    ValueId y = fake ? g_unary(g, OP_StopGradient, n.q) : g_cast(g, v, t);
     if (zero != NONE)
         y = g_sub(g, y, g_cast(g, zero, t));
     y = g_mul(g, y, scale);
-    im->out[0] = fake ? g_add(g, y, straight(g, x, scale, zero, r)) : y;
+    im->out[0] = fake ? g_add(g, y, straight(g, &n, scale)) : y;
 }
 
 /* The scale that takes x's range, with 0 in it, to 0 .. 255. */

@@ -141,12 +141,8 @@ static ValueId activate(const Layer *l, int which, const char *name, ValueId x)
     double b =
         activations[kind].takes > 1 && at_beta < n_beta ? beta[at_beta] : activations[kind].beta;
     Graph *g = l->g;
-    if (l->clip > 0) {
-        x = g_where(g, g_binary(g, OP_LessOrEqual, x, g_like(g, x, -l->clip)),
-                    g_like(g, x, -l->clip), x);
-        x = g_where(g, g_binary(g, OP_GreaterOrEqual, x, g_like(g, x, l->clip)),
-                    g_like(g, x, l->clip), x);
-    }
+    if (l->clip > 0)
+        x = low_clip(g, x, g_like(g, x, -l->clip), g_like(g, x, l->clip));
     return activations[kind].fn(g, x, a, b);
 }
 

@@ -18,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum { HEADER = 256 }; /* of an .npy file; of a tensor in a safetensors file, about */
@@ -120,36 +119,16 @@ static PpStatus no(const char *option, const char *path, int64_t bytes, int erro
     return pp_fail(PP_ERR_IO, "%s %s: %s", option, path, strerror(error));
 }
 
-static int allocate(int fd, int64_t bytes)
-{
-    struct statvfs disk;
-    int e;
-    do
-        e = bytes > 0 && fallocate(fd, 0, 0, bytes) ? errno : 0;
-    while (e == EINTR);
-    if (e != EOPNOTSUPP && e != ENOSYS)
-        return e;
-    return !fstatvfs(fd, &disk) && (double)disk.f_bavail * (double)disk.f_frsize < (double)bytes
-               ? ENOSPC
-               : 0;
-}
-
 static PpStatus try_room(Held *h, const char *option, const char *path, const char *folder,
                          int64_t bytes)
 {
-    char name[PATH_MAX];
-    if (snprintf(name, sizeof name, "%s/.ppsplit.XXXXXX", folder) >= (int)sizeof name)
-        return no(option, path, bytes, ENAMETOOLONG);
-    int *grown = realloc(h->fd, (size_t)(h->n + 1) * sizeof *grown);
+    int *grown = realloc(h->fd, (size_t)(h->n + 1) * sizeof *grown), fd;
     if (!grown)
         return pp_no_memory();
     h->fd = grown;
-    int fd = mkostemp(name, O_CLOEXEC);
-    if (fd < 0)
-        return no(option, path, bytes, errno);
-    unlink(name);
-    h->fd[h->n++] = fd;
-    int e = allocate(fd, bytes);
+    int e = scratch_file(&fd, bytes, folder);
+    if (fd >= 0)
+        h->fd[h->n++] = fd;
     return e ? no(option, path, bytes, e) : PP_OK;
 }
 

@@ -32,6 +32,8 @@ void mapped_drop(const Mapped *m, const void *p, int64_t bytes);
 int64_t mapped_resident(const Mapped *m);
 
 /* scratch.c */
+/* An open file without a name and room for so many bytes; gives errno, *fd -1 or to be closed */
+int scratch_file(int *fd, int64_t bytes, const char *folder);
 /* A file without a name, of that size, with its room: its descriptor in *fd; -1 after a failure. */
 PpStatus scratch_open(int *fd, int64_t bytes, int rank, const char *option, const char *folder);
 

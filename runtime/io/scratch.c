@@ -33,7 +33,7 @@ static int take_room(int fd, int64_t bytes)
     return ftruncate(fd, bytes) ? errno : 0;
 }
 
-static int make_file(int *fd, int64_t bytes, const char *folder)
+int scratch_file(int *fd, int64_t bytes, const char *folder)
 {
     char name[PATH_MAX];
     *fd = -1;
@@ -48,7 +48,7 @@ static int make_file(int *fd, int64_t bytes, const char *folder)
 
 PpStatus scratch_open(int *fd, int64_t bytes, int rank, const char *option, const char *folder)
 {
-    int e = make_file(fd, bytes, folder);
+    int e = scratch_file(fd, bytes, folder);
     if (!e)
         return PP_OK;
     if (*fd >= 0)

@@ -230,8 +230,25 @@ static void test_fake_quantise(void)
     arena_free(t->arena);
 }
 
+/* Another scale on the way back: the gradient is what the value moves by. */
+static void test_two_scales(void)
+{
+    T *t = begin();
+    ValueId x = input(t, S(3), V(-0.3, 0.24, 100)), dx;
+    ValueId v[2] = {g_mul(t->g, x, g_like(t->g, x, 1.0000000001)), g_scalar(t->g, DT_F64, 0.1)};
+    lower(t, OP_QuantizeLinear, 13, "", 2, v, 1);
+    v[0] = t->out[0], v[1] = g_scalar(t->g, DT_F64, 0.3);
+    lower(t, OP_DequantizeLinear, 13, "", 2, v, 1);
+    differentiate(t, t->out[0], NONE, &dx);
+    Tensor *at = evaluate(t);
+    ok(close_to(&at[t->out[0]], V(0, 0.6, 76.5)) && close_to(&at[dx], V(0, 3, 0)),
+       "DequantizeLinear by another scale");
+    arena_free(t->arena);
+}
+
 int main(void)
 {
+    test_two_scales();
     test_fake_quantise();
     test_recurrent();
     test_grid_sample();

@@ -2,6 +2,8 @@
    where the band's tiles are, nothing read or written elsewhere; causal masks, windows, bands off
    the diagonal, and sides that are no multiple of a tile. */
 #include "runtime/api/pp.h"
+#include "tests/share/tap.h"
+#include "tests/share/uniform.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,20 +12,6 @@
 #ifdef _OPENMP
 #include <omp.h>
 #endif
-
-static int number, failed;
-static void ok(int good, const char *what)
-{
-    printf("%sok %d - %s\n", good ? "" : "not ", ++number, what);
-    failed |= !good;
-}
-
-static uint32_t state = 1;
-static double uniform(void)
-{
-    state = state * 1664525u + 1013904223u;
-    return (double)(state >> 8) / 8388608.0 - 1.0;
-}
 
 /* Has the tile of (i, j) an element of the band?  By trying all of them. */
 static int live(int64_t i, int64_t j, int64_t below, int64_t above)
@@ -54,9 +42,9 @@ static int agrees(const Case *s, double *worst, int *same, int *threads)
     int64_t rows = s->which == PP_BAND_B ? s->k : s->m,
             columns = s->which == PP_BAND_A ? s->k : s->n;
     for (size_t i = 0; i < na; i++)
-        a[i] = za[i] = (float)uniform();
+        a[i] = za[i] = uniform();
     for (size_t i = 0; i < nb; i++)
-        b[i] = zb[i] = (float)uniform();
+        b[i] = zb[i] = uniform();
     for (size_t i = 0; i < nc; i++)
         c[i] = zc[i] = 7;
     for (int64_t i = 0; i < rows; i++)
@@ -115,7 +103,7 @@ static int batched(void)
     enum { B = 2, H = 3, S = 70, D = 4 };
     static float x[B * S * H * D], y[B * H * S * S];
     for (int i = 0; i < B * S * H * D; i++)
-        x[i] = (float)uniform();
+        x[i] = uniform();
     const int64_t count[2] = {B, H}, sx[2] = {S * H * D, D}, sy[2] = {H * S * S, S * S};
     pp_sgemm_band_batched(PP_BAND_C, 1 - S, 0, 0, 1, S, S, D, 1, x, H * D, x, H * D, 0, y, S, 2,
                           count, sx, sx, sy);
@@ -192,6 +180,5 @@ int main(void)
     ok(sgemm_is_exact() && dgemm_is_exact() && bgemm_is_exact() && bsgemm_is_exact() &&
            hgemm_is_exact() && hsgemm_is_exact(),
        "every type");
-    printf("1..%d\n", number);
-    return failed;
+    return tap_done();
 }

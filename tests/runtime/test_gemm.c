@@ -2,6 +2,8 @@
    leading dimension, any slice of rows, any number of threads give the same. */
 #include "runtime/api/pp.h"
 #include "runtime/device/cpu/cpu.h"
+#include "tests/share/tap.h"
+#include "tests/share/uniform.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,20 +12,6 @@
 #ifdef _OPENMP
 #include <omp.h>
 #endif
-
-static int number, failed;
-static void ok(int good, const char *what)
-{
-    printf("%sok %d - %s\n", good ? "" : "not ", ++number, what);
-    failed |= !good;
-}
-
-static uint32_t state = 1;
-static float uniform(void)
-{
-    state = state * 1664525u + 1013904223u;
-    return (float)(state >> 8) / 8388608.0f - 1.0f;
-}
 
 static int one(int ta, int tb, int64_t m, int64_t n, int64_t k, int pad, double *worst, int *bits)
 {
@@ -161,6 +149,5 @@ int main(void)
             apart &= any_distance(t & 1, t >> 1, deep[i][0], deep[i][1], deep[i][2]);
     ok(apart, "the same bits however far apart the rows stand");
     ok(batched(), "a batch over strided heads");
-    printf("1..%d\n", number);
-    return failed;
+    return tap_done();
 }

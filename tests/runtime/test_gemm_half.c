@@ -4,6 +4,8 @@
 #include "runtime/api/pp.h"
 #include "runtime/api/pp_half.h"
 #include "runtime/device/cpu/cpu.h"
+#include "tests/share/tap.h"
+#include "tests/share/uniform.h"
 
 #include <float.h>
 #include <math.h>
@@ -13,20 +15,6 @@
 #ifdef _OPENMP
 #include <omp.h>
 #endif
-
-static int number, failed;
-static void ok(int good, const char *what)
-{
-    printf("%sok %d - %s\n", good ? "" : "not ", ++number, what);
-    failed |= !good;
-}
-
-static uint32_t state = 1;
-static float uniform(void)
-{
-    state = state * 1664525u + 1013904223u;
-    return (float)(state >> 8) / 8388608.0f - 1.0f;
-}
 
 /* ---- the four functions as one ---- */
 
@@ -305,6 +293,5 @@ int main(void)
     ok(all_bits(), "the same bits for other leading dimensions and 1 to 4 threads");
     ok(batched(), "a batch over strided heads: the bits of its products one by one");
     ok(!*gemm_error(), "no product was refused");
-    printf("1..%d\n", number);
-    return failed;
+    return tap_done();
 }
