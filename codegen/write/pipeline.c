@@ -80,6 +80,63 @@ static int64_t loss_output(const Pipe *p)
     return -1;
 }
 
+/* The number of an input in the plan, where loss_scale has none. */
+static uint32_t input_number(const Pipe *p, ValueId v)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; p->graph->input.at[i] != v; i++)
+        n += p->graph->input.at[i] != p->loss_scale;
+    return n;
+}
+
+static void print_index(const Pipe *p, const IndexBound *b, const char *table, Text *t)
+{
+    text_line(t,
+              "    {%u, %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
+              ", %d, %" PRId64 ", %s, %" PRId64 "},",
+              input_number(p, b->input), b->first, b->step, b->count, b->least, b->most,
+              b->replaced, b->other, table, b->rows);
+}
+
+/* What integer inputs may hold: rows of the tables that they choose from, classes of the loss. */
+static uint32_t print_indices(const Pipe *p, Text *t)
+{
+    const Graph *g = p->graph;
+    Ids nodes = {0};
+    for (uint32_t i = 0; i < p->stage.n; i++) {
+        const Stage *s = &p->stage.at[i];
+        for (uint32_t k = 0; k < s->forward.n + s->infer.n; k++)
+            vec_push(g->arena, &nodes,
+                     k < s->forward.n ? s->forward.at[k] : s->infer.at[k - s->forward.n]);
+    }
+    IndexBounds all = index_bounds(g, g->arena, &nodes);
+    bool classes = p->loss_classes && p->target != NONE;
+    if (all.n + classes == 0)
+        return 0;
+    text_line(t, "// what elements of an input's rows may be: input, first, step, count, least, most,");
+    text_line(t, "// or this other one, of which table, its rows");
+    text_line(t, "static const PpIndex indices[] = {");
+    for (uint32_t i = 0; i < all.n; i++) {
+        const Value *of = val(g, all.at[i].table);
+        const char *name = of->kind == V_PARAM ? g->param.at[of->param].name : of->name;
+        print_index(p, &all.at[i], cg_string(g->arena, name), t);
+    }
+    const Value *target = classes ? val(g, p->target) : NULL;
+    if (classes)
+        print_index(p,
+                    &(IndexBound){.input = p->target,
+                                  .step = 1,
+                                  .count = shape_elements(&target->shape) /
+                                           (target->batch >= 0 ? g->batch : 1),
+                                  .most = p->loss_classes - 1,
+                                  .replaced = true,
+                                  .other = p->loss_ignore,
+                                  .rows = p->loss_classes},
+                    "NULL", t);
+    text_line(t, "};\n");
+    return all.n + classes;
+}
+
 /* The stages of one device. */
 static void print_stages(const Pipe *p, const char *name, const char *suffix, Text *t)
 {
@@ -112,6 +169,7 @@ void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, const Text *
     text_add(t, "\n");
     uint32_t inputs = print_inputs(p, t);
     bool meets = !print_outputs(p, t);
+    uint32_t indices = print_indices(p, t);
     const char *why = p->uneven.n ? cg_string(g->arena, p->uneven.at[0]) : "NULL";
     uint32_t params = g->param.n;
     text_line(t, "const PpPlan pp_plan = {");
@@ -135,8 +193,8 @@ void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, const Text *
               ", .loss_kind = %s, .loss_per_row = %" PRId64 ", .loss_ignore = %" PRId64 ",",
               loss < 0 ? (int64_t)-1 : (int64_t)p->stage.n - 1, loss,
               kind[p->loss == NONE ? 0 : p->scale], p->loss_per_row, p->loss_ignore);
-    text_line(t, ".loss_target = %" PRId64 ", .loss_classes = %" PRId64 ", .device = %s,",
-              target_index(p), p->loss_classes, cpu ? "PP_CPU" : "PP_CUDA");
+    text_line(t, ".loss_target = %" PRId64 ", .n_index = %u, .index = %s, .device = %s,",
+              target_index(p), indices, indices ? "indices" : "NULL", cpu ? "PP_CPU" : "PP_CUDA");
     t->indent = 0;
     text_line(t, "};\n");
     text_line(t,

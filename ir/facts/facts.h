@@ -36,6 +36,23 @@ typedef struct {
 } BatchNotes;
 void batch_analyse(Graph *g, ValueId from, const BatchOptions *opt, BatchNotes *notes);
 
+/* index.c: what elements of a model input may be, because they choose a row of a table.  Of each of
+   its rows these are first, first + step, ...: `count` of them, in all of the row's elements one
+   after the other. */
+typedef struct {
+    ValueId input;
+    int64_t first, step, count;
+    int64_t least, most;            /* rows that are counted from the end included */
+    /* such an element chooses nothing: the model puts another in its place */
+    bool replaced;
+    int64_t other;
+    ValueId table;
+    int64_t rows;                   /* of the table */
+} IndexBound;
+typedef VEC(IndexBound) IndexBounds;
+/* nodes: those of the forward, in order, once batch_analyse() has run */
+IndexBounds index_bounds(const Graph *g, Arena *a, const Ids *nodes);
+
 /* cost.c: a multiply-add counts as two operations, an elementwise one as one per element, what
  * moves data as none. */
 int64_t cost_flops(const Graph *g, NodeId n);

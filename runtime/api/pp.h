@@ -166,6 +166,20 @@ typedef struct PpStage {
 enum { PP_MERGE_LAST, PP_MERGE_SUM, PP_MERGE_MEAN, PP_MERGE_NONE };
 enum { PP_LOSS_NONE, PP_LOSS_SUM, PP_LOSS_MEAN_ELEMENTS, PP_LOSS_MEAN_TARGETS, PP_LOSS_MEAN_ROWS };
 
+/* What elements of an input may be, because they choose a row of a table, or name a class.  Of each
+   row of the input these are first, first + step, ...: `count` of them, a row's elements taken one
+   after the other. */
+typedef struct {
+    int input;                                          /* index into PpPlan.input */
+    int64_t first, step, count;
+    int64_t least, most;
+    /* 1: or this one, which chooses none */
+    int has_other;
+    int64_t other;
+    const char *table;                                  /* NULL: the classes of the loss */
+    int64_t rows;                                       /* of the table, or classes */
+} PpIndex;
+
 enum { PP_CPU, PP_CUDA };
 
 typedef struct PpPlan {
@@ -194,8 +208,9 @@ typedef struct PpPlan {
     int loss_kind;
     int64_t loss_per_row, loss_ignore;
     int loss_target;                                    /* index into input, or -1 */
-    /* the target holds classes below it, or loss_ignore; 0: no classes */
-    int64_t loss_classes;
+    /* what is checked of integer inputs before the first step */
+    int n_index;
+    const PpIndex *index;
     /* PP_CPU or PP_CUDA: set by main with `stage` */
     int device;
 } PpPlan;

@@ -48,8 +48,8 @@ static PpStatus wanted_outputs(Run *run)
     return s;
 }
 
-/* Everything that needs no other rank. */
-static PpStatus prepare(Run *run, Options *o)
+/* Everything that needs no other rank; world: as of run_all(). */
+static PpStatus prepare(Run *run, Options *o, const Group *world)
 {
     TRY(schedule_read(run, o));
     TRY(optim_patterns(o, run->model));
@@ -57,6 +57,7 @@ static PpStatus prepare(Run *run, Options *o)
         run->ranks = run->model->n_stage;
     TRY(wanted_outputs(run));
     TRY(data_open(&run->data, run->model, o));
+    TRY(data_check(&run->data, world ? world->rank : 0, world ? world->ranks : 1));
     o->batch = run->data.batch;
     o->microbatches = run->data.microbatches;
     o->accumulate = run->data.passes;
@@ -140,7 +141,7 @@ static PpStatus run_all(Run *run, Options *o, Group *world)
     if (s == PP_OK)
         s = transport_check(o->transport, world != NULL, run->model->device);
     if (s == PP_OK)
-        s = prepare(run, o);
+        s = prepare(run, o, world);
     if (world)
         return run_process(run, world, s);
     if (s == PP_OK)

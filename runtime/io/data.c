@@ -4,7 +4,6 @@
  */
 #include "data.h"
 
-#include "base/file/safetensors.h"
 #include "core/core.h"
 
 #include <inttypes.h>
@@ -117,35 +116,6 @@ static PpStatus check_rows(Data *d, int *have_rows)
     return PP_OK;
 }
 
-/* A class that the model does not have would be read beyond the end of its row. */
-static PpStatus check_classes(const Data *d)
-{
-    const PpPlan *p = d->model;
-    if (p->loss_target < 0 || !p->loss_classes)
-        return PP_OK;
-    const PpTensor *t = &p->input[p->loss_target];
-    const DataInput *in = &d->input[p->loss_target];
-    if (t->dtype != PP_I64 && t->dtype != PP_I32)
-        return PP_OK;
-    for (int k = 0; k < in->n; k++) {
-        const NpyFile *f = &in->file[k].npy;
-        int64_t size = st_dtype_size(f->dtype), from = in->shift,
-                end =
-                    in->tokens ? from + in->file[k].rows * in->outer * in->inner : f->bytes / size;
-        for (int64_t i = from; i < end; i++) {
-            int64_t c = data_integer(f->data + i * size, f->dtype);
-            if (c != p->loss_ignore && (c < 0 || c >= p->loss_classes))
-                return pp_fail(PP_ERR_MODEL,
-                               "--%s %s%s%s: element %" PRId64 " is class %" PRId64
-                               ", the model has classes 0 to %" PRId64 " (%" PRId64 " is ignored)",
-                               in->tokens ? "tokens" : "data", t->name, in->n > 1 ? "=" : "",
-                               in->n > 1 ? in->file[k].path : "", i, c, p->loss_classes - 1,
-                               p->loss_ignore);
-        }
-    }
-    return PP_OK;
-}
-
 PpStatus data_open(Data *d, const PpPlan *p, const Options *o)
 {
     int have_rows = 0;
@@ -159,7 +129,6 @@ PpStatus data_open(Data *d, const PpPlan *p, const Options *o)
         TRY(open_one(d, &o->data[i]));
     TRY(tokens_open(d));
     TRY(check_rows(d, &have_rows));
-    TRY(check_classes(d));
     if (!have_rows)
         d->rows = o->batch ? o->batch : p->rows * (o->microbatches ? o->microbatches : 1);
     return data_cut(d);

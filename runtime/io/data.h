@@ -71,6 +71,10 @@ void data_read(const Data *d, int input, const int64_t *order, int64_t first, in
 /* An integer at any alignment, of PP_I32, PP_I64 or TOKEN_U16 */
 int64_t data_integer(const char *at, int dtype);
 
+/* indices.c: integers that choose rows of tables, in all of the files; process `part` of `parts` looks
+ * at its share of their rows */
+PpStatus data_check(const Data *d, int part, int parts);
+
 /* tokens.c: --tokens, once --data are open */
 PpStatus tokens_open(Data *d);
 

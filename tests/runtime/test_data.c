@@ -156,6 +156,7 @@ static const PpStage echo_stage = {.label = "echo",
                                    .forward = echo,
                                    .infer = echo};
 static const PpStage *const echo_stages[] = {&echo_stage};
+static const PpIndex classes = {2, 0, 1, S, 0, 999, 1, -100, NULL, 1000};
 static const PpPlan echo_plan = {.model = "echo",
                                  .rows = WINDOWS,
                                  .uneven_ok = 1,
@@ -168,8 +169,9 @@ static const PpPlan echo_plan = {.model = "echo",
                                  .loss_output = 3,
                                  .loss_kind = PP_LOSS_SUM,
                                  .loss_target = 2,
-                                 .loss_classes = 1000,
-                                 .loss_ignore = -100};
+                                 .loss_ignore = -100,
+                                 .n_index = 1,
+                                 .index = &classes};
 
 enum { FIRST = 4 * S + 3, SECOND_FILE = 2 * S + 1, TEXT_ROWS = 4 + 2 };
 static uint16_t text[FIRST + SECOND_FILE];
@@ -280,11 +282,72 @@ static void refused_tokens(void)
     refused("two inputs that a target could follow", 1, "which one does the target follow?",
             EVAL("--tokens", data(ids, "many.npy"), "--tokens", data("turned", "many.npy")));
     refused("a token that is no class", 1,
-            "element 3 is class 1000, the model has classes 0 to 999",
+            "row 0, position 2 (token 3 of the file) is class 1000, the model has 1000 classes: 0 to "
+            "999, or -100, which is ignored",
             command(p, "eval", "--tokens", data(ids, "many.npy"), "--data",
                     data("turned", "one.npy"), NULL));
     refused("tokens for numbers", 1, "the model wants float32 of rank 2",
             command(&plans[0], "eval", "--tokens", data("x", "many.npy"), NULL));
+}
+
+/* ---- integers that choose rows of a table ---- */
+
+/* One wrong element of many rows, in the second of two files; with ids [rows, S], places 1 and 3 of
+   a row choose from a table; turned [S, rows] as a whole from another. */
+static void refused_rows(void)
+{
+    enum { MANY = 3000 };
+    static int64_t ids[MANY * S], many[MANY * S];
+    static int32_t turned[S * MANY];
+    static const PpIndex bound[] = {{0, 1, 2, 2, -50, 49, 0, 0, "wte.weight", 50},
+                                    {1, 0, 1, S, 1, 20, 1, -1, "wpe.weight", 20}};
+    PpPlan p = echo_plan;
+    p.n_index = 2;
+    p.index = bound;
+    for (int i = 0; i < MANY * S; i++) {
+        ids[i] = i % S % 2 ? i * 7 % 100 - 50 : 1000000;
+        turned[i] = i % 9 ? i % 20 + 1 : -1;
+    }
+    static const struct {
+        int at, input;
+        int32_t value;
+        const char *says;
+    } wrong[] = {
+        {-1, 0, 0, NULL},
+        {2999 * S + 3, 0, 50,
+         "b.npy: row 2999, position 3 is 50, which chooses a row of 'wte.weight', and that has 50: "
+         "-50 to 49 may stand there"},
+        {1, 0, -51, "b.npy: row 0, position 1 is -51, which"},
+        {1234 * S + 1, 0, 1 << 30, "b.npy: row 1234, position 1 is 1073741824, which"},
+        {4 * MANY + 2997, 1, 0,
+         "b.npy: row 2997, position 4 is 0, which chooses a row of 'wpe.weight', and that has 20: "
+         "1 to 20, or -1 may stand there"},
+        {2, 1, 21, "b.npy: row 2, position 0 is 21, which"},
+    };
+    for (unsigned k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        int at = wrong[k].at;
+        write_npy("a.npy", PP_I64, 2, (int64_t[]){MANY, S}, ids);
+        write_npy("c.npy", PP_I32, 2, (int64_t[]){S, MANY}, turned);
+        memcpy(many, ids, sizeof many);
+        if (at >= 0 && wrong[k].input == 0)
+            many[at] = wrong[k].value;
+        int32_t was = at < 0 ? 0 : turned[at];
+        if (at >= 0 && wrong[k].input == 1)
+            turned[at] = wrong[k].value;
+        write_npy("b.npy", wrong[k].input ? PP_I32 : PP_I64, 2,
+                  wrong[k].input ? (int64_t[]){S, MANY} : (int64_t[]){MANY, S},
+                  wrong[k].input ? (void *)turned : many);
+        turned[at < 0 ? 0 : at] = at < 0 ? turned[0] : was;
+        int s = command(&p, "infer", "--data", data("ids", "a.npy"), "--data",
+                        data("ids", wrong[k].input ? "a.npy" : "b.npy"), "--data",
+                        data("turned", "c.npy"), "--data",
+                        data("turned", wrong[k].input ? "b.npy" : "c.npy"), "--batch", "2",
+                        "--steps", "1", "--quiet", NULL);
+        if (wrong[k].says)
+            refused("an index beyond its table", 1, wrong[k].says, s);
+        else
+            ok(s == 0, "indices of all rows of their tables, from both ends, and what is replaced");
+    }
 }
 
 int main(void)
@@ -302,6 +365,7 @@ int main(void)
     refused_files();
     windows();
     refused_tokens();
+    refused_rows();
     remove_folder();
     printf("1..%d\n", number);
     return failed;

@@ -250,5 +250,5 @@ ok "the same outputs" cmp "$work/whole.npy" "$work/parts.npy"
 
 head -c -8 "$top/models/mlp-ts/target.npy" >"$work/bad.npy"; printf '\012\0\0\0\0\0\0\0' >>"$work/bad.npy"
 is "class 10 of 10 is refused" "$("$work/mlp/pipeline" train --data x="$top/models/mlp-ts/in.x.npy" --data target="$work/bad.npy" 2>&1)" \
-    "pipeline: error: --data target: element 13 is class 10, the model has classes 0 to 9 (-100 is ignored)"
+    "pipeline: error: --data target=$work/bad.npy: row 13 is class 10, the model has 10 classes: 0 to 9, or -100, which is ignored"
 plan_done

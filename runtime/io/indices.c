@@ -1,0 +1,189 @@
+/*
+ * indices.c - in: the files of integer inputs, and what their elements may be (PpPlan.index); out:
+ * PP_OK, or the first element that would choose a row that its table does not have, which a gather
+ * would read from beyond its end.
+ *
+ * All rows are looked at before the first step, however many steps there are: mapped files are read
+ * from one end to the other, once for each bound, by all processes together.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "data.h"
+
+#include "base/file/safetensors.h"
+#include "core/core.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { BLOCK = 4096 }; /* elements that are judged together */
+
+/* The first of n elements, `stride` bytes from one to the next, that is neither from least to most
+ * nor the other one; -1: none. */
+#define FIRST_WRONG(T, MIN, MAX)                                                                   \
+    static inline int64_t wrong_in_##T(const char *at, int64_t n, int64_t stride,                  \
+                                       const PpIndex *b)                                           \
+    {                                                                                              \
+        int none = b->least > (MAX) || b->most < (MIN);                                            \
+        T least = none ? (MAX) : b->least < (MIN) ? (MIN) : (T)b->least;                           \
+        T most = none ? (MIN) : b->most > (MAX) ? (MAX) : (T)b->most;                              \
+        int has = b->has_other && b->other >= (MIN) && b->other <= (MAX);                          \
+        T other = has ? (T)b->other : least; /* which is not wrong */                              \
+        if (none && !has)                                                                          \
+            return n > 0 ? 0 : -1;                                                                 \
+        for (int64_t from = 0, end; from < n; from = end) {                                        \
+            T wrong = 0;                                                                           \
+            end = from + BLOCK < n ? from + BLOCK : n;                                             \
+            for (int64_t i = from; i < end; i++) {                                                 \
+                T v;                                                                               \
+                memcpy(&v, at + i * stride, sizeof v);                                             \
+                wrong |= (T)(((v < least) | (v > most)) & (v != other));                           \
+            }                                                                                      \
+            for (int64_t i = from; wrong && i < end; i++) {                                        \
+                T v;                                                                               \
+                memcpy(&v, at + i * stride, sizeof v);                                             \
+                if ((v < least || v > most) && v != other)                                         \
+                    return i;                                                                      \
+            }                                                                                      \
+        }                                                                                          \
+        return -1;                                                                                 \
+    }                                                                                              \
+    static int64_t first_wrong_##T(const char *at, int64_t n, int64_t stride, const PpIndex *b)    \
+    {                                                                                              \
+        return stride == (int64_t)sizeof(T) ? wrong_in_##T(at, n, (int64_t)sizeof(T), b)           \
+                                            : wrong_in_##T(at, n, stride, b);                      \
+    }
+FIRST_WRONG(uint16_t, 0, UINT16_MAX)
+FIRST_WRONG(int32_t, INT32_MIN, INT32_MAX)
+FIRST_WRONG(int64_t, INT64_MIN, INT64_MAX)
+
+static int64_t first_wrong(const char *at, int dtype, int64_t n, int64_t step, const PpIndex *b)
+{
+    switch (st_dtype_size(dtype)) {
+    case 2: return first_wrong_uint16_t(at, n, step * 2, b);
+    case 4: return first_wrong_int32_t(at, n, step * 4, b);
+    default: return first_wrong_int64_t(at, n, step * 8, b);
+    }
+}
+
+/* ---- what is said ---- */
+
+/* Where an element of a row lies: its number, or its indices where a row has several dimensions. */
+static void place_text(char *to, size_t n, const PpPlan *p, const PpTensor *t, int64_t element)
+{
+    int64_t dim[PP_MAX_RANK], index[PP_MAX_RANK];
+    int rank = 0;
+    size_t at = 0;
+    for (int i = 0; i < t->rank; i++) {
+        dim[rank] = i == t->batch_dim ? t->dim[i] / p->rows : t->dim[i];
+        rank += i != t->batch_dim || dim[rank] > 1;
+    }
+    for (int i = rank; i-- > 0; element /= dim[i])
+        index[i] = element % dim[i];
+    to[0] = 0;
+    for (int i = 0; i < rank && at < n; i++)
+        at += (size_t)snprintf(to + at, n - at, "%s%" PRId64, i ? ", " : rank > 1 ? "[" : "",
+                               index[i]);
+    if (rank > 1 && at < n)
+        snprintf(to + at, n - at, "]");
+}
+
+static PpStatus refuse(const Data *d, const PpIndex *b, const DataFile *f, int64_t row,
+                       int64_t element)
+{
+    const PpTensor *t = &d->model->input[b->input];
+    const DataInput *in = &d->input[b->input];
+    char place[200], where[280] = "", token[60] = "", may[400], other[80] = "";
+    int dtype;
+    const char *at = data_piece(d, b->input, f->first + row, element / in->inner, &dtype);
+    int64_t value = data_integer(at + element % in->inner * st_dtype_size(dtype), dtype);
+    place_text(place, sizeof place, d->model, t, element);
+    if (place[0])
+        snprintf(where, sizeof where, ", position %s", place);
+    if (in->tokens)
+        snprintf(token, sizeof token, " (token %" PRId64 " of the file)",
+                 row * in->outer * in->inner + element + in->shift);
+    if (b->has_other)
+        snprintf(other, sizeof other, ", or %" PRId64 "%s", b->other,
+                 b->table ? "" : ", which is ignored");
+    snprintf(may, sizeof may, "%" PRId64 " to %" PRId64 "%s", b->least, b->most, other);
+    if (!b->table)
+        return pp_fail(PP_ERR_MODEL,
+                       "--%s %s=%s: row %" PRId64 "%s%s is class %" PRId64
+                       ", the model has %" PRId64 " classes: %s",
+                       in->tokens ? "tokens" : "data", t->name, f->path, row, where, token, value,
+                       b->rows, may);
+    return pp_fail(PP_ERR_MODEL,
+                   "--%s %s=%s: row %" PRId64 "%s%s is %" PRId64
+                   ", which chooses a row of '%s', and that has %" PRId64 ": %s may stand there",
+                   in->tokens ? "tokens" : "data", t->name, f->path, row, where, token, value,
+                   b->table, b->rows, may);
+}
+
+/* ---- what is read ---- */
+
+/* Pieces of a row that are bounded one by one: what of the progression lies in each. */
+static PpStatus check_row(const Data *d, const PpIndex *b, const DataFile *f, int64_t row)
+{
+    const DataInput *in = &d->input[b->input];
+    for (int64_t k = 0, run; k < b->count; k += run) {
+        int dtype;
+        int64_t element = b->first + k * b->step, o = element / in->inner, i = element % in->inner;
+        run = (in->inner - i + b->step - 1) / b->step;
+        run = run < b->count - k ? run : b->count - k;
+        const char *at = data_piece(d, b->input, f->first + row, o, &dtype);
+        int64_t bad = first_wrong(at + i * st_dtype_size(dtype), dtype, run, b->step, b);
+        if (bad >= 0)
+            return refuse(d, b, f, row, element + bad * b->step);
+    }
+    return PP_OK;
+}
+
+/* Rows whose elements are all bounded lie behind one another. */
+static PpStatus check_rows(const Data *d, const PpIndex *b, const DataFile *f, int64_t from,
+                           int64_t end)
+{
+    const DataInput *in = &d->input[b->input];
+    int64_t pieces = in->tokens ? 1 : in->outer, length = in->outer * in->inner / pieces;
+    for (int64_t o = 0; o < pieces && from < end; o++) {
+        int dtype;
+        const char *at = data_piece(d, b->input, f->first + from, o, &dtype);
+        int64_t bad = first_wrong(at, dtype, (end - from) * length, 1, b);
+        if (bad >= 0)
+            return refuse(d, b, f, from + bad / length, o * length + bad % length);
+    }
+    return PP_OK;
+}
+
+static PpStatus check_file(const Data *d, const PpIndex *b, const DataFile *f, int part, int parts)
+{
+    const DataInput *in = &d->input[b->input];
+    int64_t each = f->rows / parts, rest = f->rows % parts, from = part * each,
+            end = from + each;
+    from += part < rest ? part : rest;
+    end += part < rest ? part + 1 : rest;
+    if (b->step == 1 && b->count == in->outer * in->inner)
+        return check_rows(d, b, f, from, end);
+    for (int64_t row = from; row < end; row++)
+        TRY(check_row(d, b, f, row));
+    return PP_OK;
+}
+
+PpStatus data_check(const Data *d, int part, int parts)
+{
+    for (int k = 0; k < d->model->n_index; k++) {
+        const PpIndex *b = &d->model->index[k];
+        const DataInput *in = &d->input[b->input];
+        for (int i = 0; i < in->n && in->inner && in->outer; i++) {
+            const NpyFile *npy = &in->file[i].npy;
+            madvise(npy->map, npy->map_bytes, MADV_SEQUENTIAL);
+            PpStatus s = check_file(d, b, &in->file[i], part, parts);
+            madvise(npy->map, npy->map_bytes, MADV_NORMAL);
+            TRY(s);
+        }
+    }
+    return PP_OK;
+}
