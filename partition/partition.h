@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 typedef struct {
-    VEC(const char *) split;        /* "PATH:begin", "PATH:end", a node or a value name */
+    VEC(const char *) split;        /* points: points.c says what they are */
     VEC(const char *)
     multi_use; /* "transmit", "replicate", "NAME=transmit" ... in order, the last one that fits wins
                 */

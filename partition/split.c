@@ -9,11 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "partition.h"
+#include "points.h"
 
 typedef struct {
     NodeId at;
     const char *text;
+    bool of_pattern; /* goes where it would leave the first or the last stage empty */
 } Cut;
 typedef struct {
     NodeId first, last;
@@ -25,6 +26,7 @@ typedef struct {
     Arena *a;
     bool *data; /* by value id: depends on a data input */
     bool *live; /* by node id: something reads what it makes, in the end */
+    bool of_pattern; /* the point that is being resolved */
     VEC(Cut) cut;
 } Split;
 
@@ -56,7 +58,7 @@ static void find_live(Split *s, ValueId loss)
 
 static void add_cut(Split *s, NodeId at, const char *text)
 {
-    Cut c = {at, text};
+    Cut c = {at, text, s->of_pattern};
     vec_push(s->a, &s->cut, c);
 }
 
@@ -526,15 +528,31 @@ static int by_position(const void *x, const void *y)
     return a->at != b->at ? (a->at < b->at ? -1 : 1) : strcmp(a->text, b->text);
 }
 
+/* Is anything computed in stage k? */
+static bool is_stage(const Split *s, uint32_t k)
+{
+    const Graph *g = s->g;
+    NodeId from = k ? s->cut.at[k - 1].at : 0, to = k < s->cut.n ? s->cut.at[k].at : g->node.n;
+    for (NodeId n = from; n < to && n < g->node.n; n++)
+        if (s->live[n] && is_data_node(s, n))
+            return true;
+    return false;
+}
+
+/* 'h.*:begin' of a model that begins with h.0, ':end' of one that ends with the last. */
+static void drop_outermost(Split *s)
+{
+    if (s->cut.n > 0 && s->cut.at[0].of_pattern && !is_stage(s, 0))
+        memmove(s->cut.at, s->cut.at + 1, --s->cut.n * sizeof *s->cut.at);
+    if (s->cut.n > 0 && s->cut.at[s->cut.n - 1].of_pattern && !is_stage(s, s->cut.n))
+        s->cut.n--;
+}
+
 static void check_empty(const Split *s)
 {
     const Graph *g = s->g;
     for (uint32_t k = 0; k <= s->cut.n; k++) {
-        NodeId from = k ? s->cut.at[k - 1].at : 0, to = k < s->cut.n ? s->cut.at[k].at : g->node.n;
-        bool any = false;
-        for (NodeId n = from; n < to && n < g->node.n; n++)
-            any |= s->live[n] && is_data_node(s, n);
-        if (any)
+        if (is_stage(s, k))
             continue;
         if (k == 0)
             diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
@@ -575,8 +593,14 @@ uint32_t *split_assign(Graph *g, Arena *a, const PartitionOptions *opt, ValueId 
     Split s = {.g = g, .a = g->arena};
     find_data(&s);
     find_live(&s, loss);
+    SplitPoints point = {0};
     for (uint32_t i = 0; opt && i < opt->split.n; i++)
-        cut_option(&s, opt->split.at[i]);
+        split_points(g, s.a, opt->split.at[i], &point);
+    for (uint32_t i = 0; i < point.n; i++) {
+        s.of_pattern = point.at[i].of_pattern;
+        cut_option(&s, point.at[i].text);
+    }
+    s.of_pattern = false;
     cut_markers(&s);
     cut_annotations(&s);
     if (s.cut.n > 1)
@@ -584,9 +608,11 @@ uint32_t *split_assign(Graph *g, Arena *a, const PartitionOptions *opt, ValueId 
     uint32_t kept = 0;
     for (uint32_t i = 0; i < s.cut.n; i++) /* the same point given twice is one point */
         if (kept == 0 || s.cut.at[i].at != s.cut.at[kept - 1].at ||
-            strcmp(s.cut.at[i].text, s.cut.at[kept - 1].text) != 0)
+            !(s.cut.at[i].of_pattern || s.cut.at[kept - 1].of_pattern ||
+              strcmp(s.cut.at[i].text, s.cut.at[kept - 1].text) == 0))
             s.cut.at[kept++] = s.cut.at[i];
     s.cut.n = kept;
+    drop_outermost(&s);
     if (s.cut.n > 0)
         check_empty(&s);
     uint32_t *stage_of = arena_array(a, uint32_t, g->node.n + 1), stage = 0;
