@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #endif
 #include "npy.h"
+#include "kind.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -343,6 +344,12 @@ int npy_open(NpyFile *f, const char *path, char *err, size_t nerr)
 {
     if (map_file(f, path, err, nerr))
         return -1;
+    const FileKind *kind = is_npy(f) ? NULL : file_kind(f->map, f->map_bytes);
+    if (kind) {
+        char what[256];
+        snprintf(what, sizeof what, "is %s: %s", kind->is, kind->as_array);
+        return fail(f, path, what, err, nerr);
+    }
     const char *bad = is_npy(f) ? npy_parse(f) : pb_parse(f);
     return bad ? fail(f, path, bad, err, nerr) : 0;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/file/hash.h"
+#include "base/file/kind.h"
 #include "base/protobuf.h"
 #include "onnx.h"
 
@@ -39,11 +40,28 @@ typedef struct {
 
 static _Noreturn void broken(const Walk *w, uint64_t offset, const char *why)
 {
-    const char *text = (const char *)w->at;
-    if (w->size > 24 && !memcmp(text, "version https://git-lfs", 23))
-        diag_hint("this is a Git LFS pointer, not the model: run git lfs pull");
+    const FileKind *kind = file_kind(w->at, w->size);
+    if (kind) {
+        diag_hint("%s", kind->as_model);
+        diag_fatal(EXIT_MODEL, WHERE_FILE(w->file), "not an ONNX model: it is %s", kind->is);
+    }
     diag_fatal(EXIT_MODEL, WHERE_FILE(w->file), "not a valid ONNX file: byte %llu: %s",
                (unsigned long long)offset, why);
+}
+
+/* A field of the file itself, a known one, has more bytes than the file has left: of a graph that
+ * may be so long, the end is missing. */
+static _Noreturn void cut_short(const Walk *w, uint64_t offset, uint64_t length)
+{
+    if (length <= w->lim->file_bytes && !file_kind(w->at, w->size)) {
+        diag_hint("copy or download it again");
+        diag_fatal(EXIT_MODEL, WHERE_FILE(w->file),
+                   "the file is cut short: the field at byte %llu has %llu bytes, the file has %llu "
+                   "more",
+                   (unsigned long long)offset, (unsigned long long)length,
+                   (unsigned long long)(w->size - w->pos));
+    }
+    broken(w, offset, "a length reaches past the end of its message");
 }
 
 /* A varint of at most max bytes, ending before the message does. */
@@ -167,6 +185,8 @@ static void bytes_field(Walk *w, const ProtobufCFieldDescriptor *f, uint32_t id,
 {
     Level *l = &w->level[w->depth];
     uint64_t length = varint(w, 10);
+    if (length > l->end - w->pos && w->depth == 0 && f)
+        cut_short(w, offset, length);
     if (length > l->end - w->pos)
         broken(w, offset, "a length reaches past the end of its message");
     if (f && is_run(l->type, id)) {
