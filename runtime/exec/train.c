@@ -14,14 +14,23 @@ static void sum_loss(Rank *r)
             r->results.norm[0] += r->results.loss[m];
 }
 
+static PpStatus dump_grads(Rank *r, const char *folder)
+{
+    PpStatus mine = PP_OK;
+    if (!r->replica)
+        mine = grads_write(&r->plan, &r->files, folder, r->scale.scale);
+    PpStatus all = group_agree(&r->group, mine);
+    if (!r->replica)
+        mine = grads_settle(&r->plan, folder, all);
+    return all != PP_OK ? all : group_agree(&r->group, mine);
+}
+
 /* After the actions: the rank's own parts of the gradients' norm. */
 static PpStatus train_norms(Rank *r, int64_t step)
 {
     const Options *o = r->run->opt;
     if (step == r->run->data.start.step && o->dump_grads)
-        TRY(group_agree(
-            &r->group,
-            r->replica ? PP_OK : grads_dump(&r->plan, &r->files, o->dump_grads, r->scale.scale)));
+        TRY(dump_grads(r, o->dump_grads));
     double t0 = pp_now();
     if (r->mapped.base)
         shards_norms(r, r->results.norm + 1);
@@ -139,8 +148,8 @@ static PpStatus finish_until(Rank *r)
     const char *dump = r->run->opt->dump_grads;
     if (r->group.rank == 0)
         until_print(r->run);
-    TRY(group_agree(&r->group,
-                    dump ? grads_dump(&r->plan, &r->files, dump, r->scale.scale) : PP_OK));
+    if (dump)
+        TRY(dump_grads(r, dump));
     return group_agree(&r->group, write_trace(r));
 }
 

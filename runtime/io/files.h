@@ -35,7 +35,9 @@ PpStatus params_load(const Plan *p, HostCopy *h, const char *own, const char *gi
 
 /* grads.c; scale: what the loss was multiplied by, a power of two: what is written is of the loss
  * itself */
-PpStatus grads_dump(const Plan *p, HostCopy *h, const char *folder, double scale);
+PpStatus grads_write(const Plan *p, HostCopy *h, const char *folder, double scale);
+/* When all ranks have written theirs: they get their names, or, after a failure, go. */
+PpStatus grads_settle(const Plan *p, const char *folder, PpStatus written);
 
 /* folders.c */
 PpStatus folder_make(const char *path);

@@ -1,6 +1,7 @@
 /*
  * grads.c - --dump-grads: the gradients of the first step, a file for each stage of the rank, under
- * the model's parameter names.  A file appears whole or not at all.
+ * the model's parameter names.  The files of all ranks appear whole or not at all: they are written
+ * under other names, which they lose when all ranks have written theirs.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -13,6 +14,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* `n` bytes of gradients divided by the scale, to `to`. */
 static void divide(void *to, const void *from, int64_t n, int dtype, double scale)
@@ -40,14 +42,21 @@ static int write_gradient(StWriter *w, const void *from, const PpTensor *t, doub
     return some != NULL;
 }
 
-static PpStatus grads_file(HostCopy *h, int rank, const StagePlan *rs, const char *path,
+/* tmp: the name until all ranks have written theirs */
+static PpStatus name_of(char *path, size_t n, const char *folder, const StagePlan *rs,
+                        const char *tmp)
+{
+    return snprintf(path, n, "%s/stage%d.safetensors%s", folder, rs->st->index, tmp) < (int)n
+               ? PP_OK
+               : pp_fail(PP_ERR_IO, "%s: name too long", folder);
+}
+
+static PpStatus grads_file(HostCopy *h, int rank, const StagePlan *rs, const char *tmp,
                            double scale)
 {
     int memory = 1;
-    char err[ST_ERR], tmp[PATH_MAX];
+    char err[ST_ERR];
     StWriter w;
-    if (snprintf(tmp, sizeof tmp, "%s.tmp", path) >= (int)sizeof tmp)
-        return pp_fail(PP_ERR_IO, "%s: name too long", path);
     stw_init(&w);
     stw_meta(&w, "format", "pt");
     for (int k = 0; k < rs->st->n_param; k++)
@@ -64,20 +73,33 @@ static PpStatus grads_file(HostCopy *h, int rank, const StagePlan *rs, const cha
     TRY(device_check(h->dev, rank, "copying gradients"));
     if (!memory)
         return pp_no_memory();
-    if (bad || rename(tmp, path))
-        return pp_fail(PP_ERR_IO, "--dump-grads %s: %s", path, strerror(errno));
+    return bad ? pp_fail(PP_ERR_IO, "--dump-grads %s: %s", tmp, err) : PP_OK;
+}
+
+PpStatus grads_write(const Plan *p, HostCopy *h, const char *folder, double scale)
+{
+    char tmp[PATH_MAX];
+    TRY(folder_make(folder));
+    for (int l = 0; l < p->n_stage; l++) {
+        TRY(name_of(tmp, sizeof tmp, folder, &p->stage[l], ".tmp"));
+        TRY(grads_file(h, p->ask.rank, &p->stage[l], tmp, scale));
+    }
     return PP_OK;
 }
 
-PpStatus grads_dump(const Plan *p, HostCopy *h, const char *folder, double scale)
+PpStatus grads_settle(const Plan *p, const char *folder, PpStatus written)
 {
-    char path[PATH_MAX];
-    TRY(folder_make(folder));
+    char tmp[PATH_MAX], path[PATH_MAX];
     for (int l = 0; l < p->n_stage; l++) {
-        if (snprintf(path, sizeof path, "%s/stage%d.safetensors", folder, p->stage[l].st->index) >=
-            (int)sizeof path)
-            return pp_fail(PP_ERR_IO, "%s: name too long", folder);
-        TRY(grads_file(h, p->ask.rank, &p->stage[l], path, scale));
+        if (name_of(tmp, sizeof tmp, folder, &p->stage[l], ".tmp") ||
+            name_of(path, sizeof path, folder, &p->stage[l], ""))
+            return PP_ERR_IO;
+        if (written != PP_OK)
+            unlink(tmp);
+        else if (rename(tmp, path))
+            return pp_fail(PP_ERR_IO, "--dump-grads %s: %s", path, strerror(errno));
     }
+    if (written != PP_OK)
+        rmdir(folder);                                  /* where nothing is in it */
     return PP_OK;
 }
