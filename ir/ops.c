@@ -49,6 +49,9 @@ static const Row rows[OP_COUNT] = {
 #define COMPOSITE(name, lo, hi, since, f)                                                          \
     [OP_##name] = {#name,          lo,  hi, since, 0, 0, 0, CAST_widest, GRADIENT_LOWERED,         \
                    CODE_COMPOSITE, NULL},
+#define CONSTANTS(name, lo, hi, since, f)                                                          \
+    [OP_##name] = {#name,          lo,  hi, since, 0, 0, 0, CAST_widest, GRADIENT_NO,              \
+                   CODE_COMPOSITE, NULL},
 #include "ops.def"
 };
 
