@@ -4,7 +4,7 @@ CFLAGS   ?= -O2 -g
 BUILD    ?= build
 PREFIX   ?= /usr/local
 DESTDIR  ?=
-VERSION  := $(shell sed -n 's/.*PPSPLIT_VERSION "\(.*\)"/\1/p' ppsplit.h)
+VERSION  := $(shell sed -n 's/.*PPSPLIT_VERSION "\(.*\)"/\1/p' base/cli/version.h)
 V        ?= 0
 Q        := $(if $(filter 1,$(V)),,@)
 say       = $(if $(findstring s,$(firstword -$(MAKEFLAGS))),,@echo "  $(1)	$(2)")
@@ -38,7 +38,7 @@ $(BUILD)/libppsplit.a: $(OBJ)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcsD $@ $^
 
-$(BUILD)/embed.o: codegen/write/embed.sh codegen/write/pipeline.mk $(RUNTIME) ppsplit.h
+$(BUILD)/embed.o: codegen/write/embed.sh codegen/write/pipeline.mk $(RUNTIME)
 	@mkdir -p $(@D)
 	$(call say,EMBED,$@)
 	$(Q)codegen/write/embed.sh $(VERSION) codegen/write/pipeline.mk $(RUNTIME) > $(BUILD)/embed.c
@@ -131,6 +131,15 @@ check: all tools $(CHECKED) layers
 
 # ---- other goals ----
 
+# What clangd and other editors' servers read: the command of each source of the compiler and the runtime, as make would run it.
+compile_commands.json: $(BUILD)/onnx.pb-c.h Makefile
+	$(call say,WRITE,$@)
+	$(Q){ echo '['; sep=; for f in ppsplit.c $(COMPILER) $(filter %.c,$(filter-out $(COMPILER),$(RUNTIME))); do \
+	    case $$f in runtime/*) more='-fwrapv -Iruntime' ;; *) more= ;; esac; \
+	    printf '%s{"directory": "%s", "file": "%s", "command": "%s"}' "$$sep" '$(CURDIR)' "$$f" \
+	        '$(CC) $(filter-out -MMD -MP,$(BASE)) '"$$more"' $(WARN) -c '"$$f"; sep=",$$(printf '\nx')"; sep=$${sep%x}; \
+	  done; echo; echo ']'; } >$@.tmp && mv $@.tmp $@
+
 bench: all tools
 	$(Q)BUILD=$(BUILD) tests/bench/compile
 	$(Q)BUILD=$(BUILD) tests/bench/run
@@ -200,25 +209,30 @@ uninstall:
 	rm -rf $(DESTDIR)$(PREFIX)/include/ppsplit
 
 clean:
-	rm -rf $(BUILD)
+	rm -rf $(BUILD) compile_commands.json
 
 # A variable's value, for scripts.
 print-%:
 	@echo '$($*)'
 
 help:
-	@echo "all         the compiler, build/ppsplit (BUILD=DIR elsewhere; CI=1: warnings are errors; V=1: commands are shown)"
-	@echo "tools       what tests and the demo need besides"
-	@echo "check       all tests; tests/README.md says how to run one"
-	@echo "bench       schedules and predictions beside measured times"
-	@echo "demo        a small GPT trained over 4 ranks, merged and proven"
-	@echo "fuzz-nets   random graphs in every way there is to compute them: FROM=SEED COUNT=N"
-	@echo "layers      includes against the order of the rooms"
-	@echo "lint        cppcheck, and functions that nobody calls"
-	@echo "sanitize    check under AddressSanitizer and UBSan; clang: built by it; coverage: lines that tests reach"
-	@echo "format      clang-format over all sources"
-	@echo "install     PREFIX=DIR DESTDIR=DIR ARCH=CPU: the command, the library, the runtime; uninstall"
-	@echo "clean       removes build/"
+	@echo "all                     the compiler, build/ppsplit (BUILD=DIR elsewhere; CI=1: warnings are errors; V=1: commands are shown)"
+	@echo "tools                   what tests and the demo need besides"
+	@echo "check                   all tests; tests/README.md says how to run one"
+	@echo "bench                   times of compiling and training, schedules and predictions beside measured times"
+	@echo "demo                    a small GPT trained over 4 ranks, merged and proven"
+	@echo "fuzz-nets               random graphs in every way there is to compute them: FROM=SEED COUNT=N"
+	@echo "layers                  includes against the order of the rooms"
+	@echo "lint                    cppcheck, and functions that nobody calls"
+	@echo "sanitize                check under AddressSanitizer and UBSan"
+	@echo "clang                   the compiler and the tools, built by clang"
+	@echo "coverage                check, and the lines that it reaches"
+	@echo "format                  clang-format over all sources"
+	@echo "compile_commands.json   how each source is compiled, for editors"
+	@echo "install                 the command, the library, the runtime, manual, completions: PREFIX=DIR DESTDIR=DIR ARCH=CPU"
+	@echo "uninstall               removes what install has put there: PREFIX=DIR DESTDIR=DIR"
+	@echo "clean                   removes build/"
+	@echo "print-NAME              the value of a variable of the Makefile"
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 

@@ -24,6 +24,7 @@ typedef struct {
     Dtype dtype;                    /* --dtype; DT_NONE: as the model */
     const char *dump;
     bool quiet;
+    bool ls;                        /* the command is ls */
 } Options;
 
 /* ---- the compiler ---- */
@@ -169,6 +170,9 @@ static void list_modules(void *arg)
 
 /* ---- the command line ---- */
 
+/* The end of every --help. */
+static const char report[] = "\n" PPSPLIT_REPORT;
+
 static const char usage[] =
     "Usage: ppsplit [OPTION]... MODEL.onnx... -o DIR    split, differentiate, generate\n"
     "  or:  ppsplit ls [OPTION]... MODEL.onnx           the module tree: where one can split\n"
@@ -176,10 +180,13 @@ static const char usage[] =
     "schedule\n"
     "  or:  ppsplit merge OUT CHECKPOINT -o M.onnx      put trained weights back into the model\n"
     "  or:  ppsplit ops                                 what is supported\n"
+    "  or:  ppsplit help [COMMAND]                      how a command is used\n"
     "Make a pipeline-parallel program of a traced ONNX model.\n"
     "\n"
     "Where to cut:\n"
-    "      --split=PATH:begin|end  cut before or after a module; also a node's or a value's name "
+    "      --split=PATH:begin|end  cut before or after a module; also a node's or a value's name; "
+    "several\n"
+    "                              with commas; 'h.*:begin' before each module that matches "
     "(repeatable)\n"
     "      --multi-use=[NAME=]transmit|replicate\n"
     "                              parameters used in several stages: sent from the first, or a "
@@ -226,8 +233,8 @@ static const char usage[] =
     "autodiff, stash, "
     "divide, or all\n"
     "  -q, --quiet                 no report on standard output\n"
-    "      --help                  this text\n"
-    "      --version               the version\n"
+    "  -h, --help                  this text; `ppsplit help COMMAND' that of a command\n"
+    "      --version               the version and the licence\n"
     "\n"
     "Examples:\n"
     "  ppsplit model.onnx --split layers.1:begin --loss cross_entropy -o out && make -C out\n"
@@ -258,6 +265,25 @@ enum {
     OPT_VERSION
 };
 
+static const char ls_usage[] =
+    "Usage: ppsplit ls [OPTION]... MODEL.onnx...\n"
+    "The tree of modules with parameters, operations and activations: where one can split.\n"
+    "\n"
+    "It takes the options of `ppsplit --help' that say how the model is read: --bind, --chunk,\n"
+    "--param, --params-from, --limit.  Nothing is written.\n"
+    "\n"
+    "Examples:\n"
+    "  ppsplit ls model.onnx\n"
+    "  ppsplit ls gpt2.onnx --bind batch=4\n";
+
+static const char ops_usage[] =
+    "Usage: ppsplit ops\n"
+    "The table of operators: a line each, with the first opset, what it is (map: elementwise; view:\n"
+    "costs nothing; composite: becomes others), whether it has a gradient, and its code.\n"
+    "\n"
+    "Example:\n"
+    "  ppsplit ops | grep Norm\n";
+
 static const OptionName options[] = {
     [OPT_SPLIT] = {"split", "PATH:begin|end", 0},
     [OPT_MULTI] = {"multi-use", "[NAME=]transmit|replicate", 0},
@@ -278,7 +304,7 @@ static const OptionName options[] = {
     [OPT_PARAMS] = {"params", "copy|link", 0},
     [OPT_DUMP] = {"dump", "PASS", 0},
     [OPT_QUIET] = {"quiet", NULL, 'q'},
-    [OPT_HELP] = {"help", NULL, 0},
+    [OPT_HELP] = {"help", NULL, 'h'},
     [OPT_VERSION] = {"version", NULL, 0},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
@@ -378,8 +404,8 @@ static void read_option(Options *o, int option, const char *arg)
     case OPT_PARAMS: o->codegen.link = ONE_OF("params", arg, "copy", "link") == 1; break;
     case OPT_DUMP: o->dump = dump_of(arg); break;
     case OPT_QUIET: o->quiet = true; break;
-    case OPT_HELP: fputs(usage, stdout); exit(0);
-    case OPT_VERSION: puts("ppsplit " PPSPLIT_VERSION); exit(0);
+    case OPT_HELP: printf("%s%s", o->ls ? ls_usage : usage, report); exit(0);
+    case OPT_VERSION: fputs("ppsplit " PPSPLIT_VERSION "\n" PPSPLIT_LICENCE, stdout); exit(0);
     default: break;
     }
 }
@@ -403,10 +429,10 @@ static void read_command_line(Options *o, int argc, char **argv)
 
 static int compile_main(int argc, char **argv, bool ls)
 {
-    Options o = {.arena = arena_new()};
+    Options o = {.arena = arena_new(), .ls = ls};
     read_command_line(&o, argc, argv);
     if (o.model.n == 0)
-        bad_usage("ppsplit", "missing operand: a MODEL.onnx");
+        bad_usage(ls ? "ppsplit ls" : "ppsplit", "missing operand: a MODEL.onnx");
     if (!ls && !o.codegen.dir && !o.dump)
         bad_usage("ppsplit", "missing option: -o DIR, the folder to write");
     int code = diag_run(ls ? list_modules : compile, &o);
@@ -442,7 +468,7 @@ static void merge(void *arg)
 
 static int merge_main(int argc, char **argv)
 {
-    static const OptionName table[] = {{"output", "M.onnx", 'o'}, {"help", NULL, 0}};
+    static const OptionName table[] = {{"output", "M.onnx", 'o'}, {"help", NULL, 'h'}};
     MergeOptions o = {0};
     OptionReader r = option_reader(argc, argv, table, 2);
     for (int k; (k = option_next(&r)) != OPTION_END;)
@@ -451,7 +477,7 @@ static int merge_main(int argc, char **argv)
         else if (k == 0)
             o.target = r.value;
         else if (k == 1)
-            return fputs(merge_usage, stdout), 0;
+            return printf("%s%s", merge_usage, report), 0;
         else if (o.checkpoint)
             bad_usage("ppsplit merge", "unexpected operand '%s'", r.value);
         else
@@ -466,10 +492,17 @@ static int merge_main(int argc, char **argv)
     return code;
 }
 
-static int ops_main(int argc)
+static int ops_main(int argc, char **argv)
 {
-    if (argc > 1)
-        bad_usage("ppsplit", "'ops' takes no operands");
+    static const OptionName table[] = {{"help", NULL, 'h'}};
+    OptionReader r = option_reader(argc, argv, table, 1);
+    for (int k; (k = option_next(&r)) != OPTION_END;)
+        if (k == OPTION_WRONG)
+            bad_usage("ppsplit ops", "%s", r.wrong);
+        else if (k == OPTION_OPERAND)
+            bad_usage("ppsplit ops", "unexpected operand '%s'", r.value);
+        else
+            return printf("%s%s", ops_usage, report), 0;
     ops_print(stdout);
     return 0;
 }
@@ -486,9 +519,14 @@ static int finish(int code)
 
 int main(int argc, char **argv)
 {
+    char help[] = "--help", *asked[] = {argv[0], argc > 2 ? argv[2] : help, help, NULL};
+    if (argc > 1 && !strcmp(argv[1], "help")) {         /* help [COMMAND] */
+        argc = argc > 2 ? 3 : 2;
+        argv = asked;
+    }
     const char *word = argc > 1 ? argv[1] : "";
     if (!strcmp(word, "ops"))
-        return finish(ops_main(argc - 1));
+        return finish(ops_main(argc - 1, argv + 1));
     if (!strcmp(word, "schedule"))
         return finish(schedule_main(argc - 1, argv + 1));
     if (!strcmp(word, "merge"))

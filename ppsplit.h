@@ -37,10 +37,9 @@
 #ifndef PPSPLIT_H
 #define PPSPLIT_H
 
-#define PPSPLIT_VERSION "0.1"
-
 #include "autodiff/autodiff.h"
 #include "base/base.h"
+#include "base/cli/version.h"
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "ir/facts/facts.h"

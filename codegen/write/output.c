@@ -90,6 +90,7 @@ static void write_readme(const Pipe *p, const CodegenOptions *opt, const char *d
     text_add(&t,
              "Rows of the files are samples; a microbatch has at most %" PRId64
              ".  Without mpirun the ranks are threads of one process.\n"
+             "On fewer cores than ranks: mpirun --oversubscribe -n %u, or --ranks %u without mpirun.\n"
              "%s --help tells the rest.\n\n"
              "    pipe.txt pipe.xml pipe.dot pipe.html   what was split, and where\n"
              "    %-38s the program; runtime/ is what it links\n"
@@ -97,7 +98,7 @@ static void write_readme(const Pipe *p, const CodegenOptions *opt, const char *d
              "    params/                                the weights, by their names in the model\n"
              "    model.skeleton                         the model without them: ppsplit merge "
              "puts trained ones back\n",
-             g->batch > 0 ? g->batch : 1, made,
+             g->batch > 0 ? g->batch : 1, p->stage.n, p->stage.n, made,
              !opt->cuda ? "stageN.c pipeline.c"
              : opt->cpu ? "stageN.c stageN.cu pipeline.c"
                         : "stageN.cu pipeline.c");
@@ -303,6 +304,29 @@ static void remove_stale(Arena *a, const char *dir, const char *name, void *arg)
         unlink(arena_printf(a, "%s/%s", dir, name));
 }
 
+/* The folders that dir is to lie in, where they are not there yet: how many are new. */
+static int make_parents(Arena *a, const char *dir)
+{
+    int made = 0;
+    for (const char *slash = strchr(dir + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        const char *parent = arena_strndup(a, dir, (size_t)(slash - dir));
+        if (mkdir(parent, 0777) == 0)
+            made++;
+        else if (errno != EEXIST)
+            io_error(parent);
+    }
+    return made;
+}
+
+static void remove_parents(Arena *a, const char *dir, int made)
+{
+    char *parent = arena_strdup(a, dir);
+    while (made-- > 0) {
+        *strrchr(parent, '/') = '\0';
+        rmdir(parent);
+    }
+}
+
 static bool is_empty(const char *dir)
 {
     DIR *d = opendir(dir);
@@ -355,8 +379,13 @@ void codegen_write(Pipe *p, const CodegenOptions *opt)
         }
     }
     char *temp = arena_printf(a, "%s.XXXXXX", dir);
-    if (!mkdtemp(temp))
+    int made = make_parents(a, dir);
+    if (!mkdtemp(temp)) {
+        int error = errno;
+        remove_parents(a, dir, made);
+        errno = error;
         io_error(dir);
+    }
     mode_t mask = umask(0);
     umask(mask);
     chmod(temp, 0777 & ~mask);
@@ -364,6 +393,7 @@ void codegen_write(Pipe *p, const CodegenOptions *opt)
     int code = diag_run(run, &job);
     if (code != 0) {
         remove_tree(a, temp);
+        remove_parents(a, dir, made);
         diag_raise(code);
     }
 }

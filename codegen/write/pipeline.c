@@ -6,6 +6,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/cli/version.h"
+#include "base/file/hash.h"
 #include "write.h"
 
 static uint32_t print_inputs(Pipe *p, Text *t)
@@ -146,18 +148,17 @@ static void print_stages(const Pipe *p, const char *name, const char *suffix, Te
     text_add(t, "};\n");
 }
 
-void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, const Text *tables, Text *t)
+void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, const Text *tables, Text *out)
 {
     static const char *const kind[] = {"PP_LOSS_NONE", "PP_LOSS_SUM", "PP_LOSS_MEAN_ELEMENTS",
                                        "PP_LOSS_MEAN_TARGETS", "PP_LOSS_MEAN_ROWS"};
     const Graph *g = p->graph;
+    Text body = {.a = g->arena}, *t = &body;
     int64_t loss = loss_output(p);
     if (p->loss != NONE && loss < 0)
         BUG("the last stage does not put out the loss");
-    text_add(t,
-             "// pipeline.c - the program: its stages, inputs and outputs.  Written by "
-             "ppsplit.\n\n%s#include \"pp.h\"\n\n%s",
-             cuda ? "#include <math.h>\n\n" : "", tables->at ? tables->at : "");
+    text_add(t, "%s#include \"pp.h\"\n\n%s", cuda ? "#include <math.h>\n\n" : "",
+             tables->at ? tables->at : "");
     if (cpu)
         print_stages(p, "cpu_stages", "", t);
     /* the goal `pipeline` builds without CUDA */
@@ -195,8 +196,14 @@ void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, const Text *
               kind[p->loss == NONE ? 0 : p->scale], p->loss_per_row, p->loss_ignore);
     text_line(t, ".loss_target = %" PRId64 ", .n_index = %u, .index = %s, .device = %s,",
               target_index(p), indices, indices ? "indices" : "NULL", cpu ? "PP_CPU" : "PP_CUDA");
+    uint64_t written = hash_bytes(hash, body.at, body.n);
+    text_line(t, ".written = 0x%016" PRIx64 "u,", written);
     t->indent = 0;
     text_line(t, "};\n");
     text_line(t,
               "int main(int argc, char **argv)\n{\n    return pp_main(argc, argv, &pp_plan);\n}");
+    text_add(out,
+             "// pipeline.c - the program: its stages, inputs and outputs.  Written by ppsplit.\n"
+             PPSPLIT_WRITTEN "0x%016" PRIx64 "\n\n%s",
+             written, body.at);
 }

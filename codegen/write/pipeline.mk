@@ -1,4 +1,4 @@
-# Builds the pipeline: make, make -j2, make CC=clang, make ARCH=x86-64-v3.
+# Builds the pipeline: make, make -j2, make CC=clang, make ARCH=x86-64-v3; make help lists the goals.
 #   make pipeline                  on the CPU
 #   make pipeline-cuda             on NVIDIA GPUs, through nvcc; CUDA_ARCH="80 90" for cards that are not in this machine
 #   make pipeline-shim SHIM=DIR    the same CUDA on the CPU, checked: DIR is tests/cuda_shim of ppsplit; CHECK=0: fast, and less checked
@@ -46,7 +46,7 @@ LIBS     = -fopenmp -lpthread $(PRODUCT_LIBS) -lm
 
 # ---- what there is ----
 
-ifneq ($(filter-out clean,$(GOALS)),)
+ifneq ($(filter-out clean help,$(GOALS)),)
 WIDE     := $(if $(ARCH),$(shell $(CC) $(MARCH) -mprefer-vector-width=512 -Werror -x c -S -o /dev/null /dev/null 2>/dev/null && \
               echo -mprefer-vector-width=512))
 # DETECTED=FILE: what an earlier run has found, in the same circumstances
@@ -123,7 +123,7 @@ endif
 # flags DIR,NAME,TEXT: the name of the file, which then holds the text
 flags    = $(1)/flags/$(2)$(shell mkdir -p $(1)/flags; printf '%s\n' '$(subst ','\'',$(3))' >$(1)/flags/$(2).$$$$; \
              if cmp -s $(1)/flags/$(2).$$$$ $(1)/flags/$(2); then rm $(1)/flags/$(2).$$$$; else mv $(1)/flags/$(2).$$$$ $(1)/flags/$(2); fi)
-ifneq ($(filter-out clean,$(GOALS)),)
+ifneq ($(filter-out clean help,$(GOALS)),)
 CC_STAGE   := $(call flags,build,cc,$(CC) $(FLAGS) $(COMPILER_ID))
 CC_LINK    := $(call flags,build,link,$(LINK) $(LIBS) $(INSTALLED))
 CC_OWN     := $(call flags,$(RUNTIME_BUILD),cc,$(CC) $(FLAGS) $(COMPILER_ID))
@@ -152,7 +152,9 @@ pipeline-cuda: $(CUDAOBJ) $(CC_LINK) $(NVCC_LINK)
 	$(Q)$(LINK) -o $@ $(CUDAOBJ) $(LIBS) $(CUDA_LIBS)
 
 ifneq ($(filter pipeline-shim,$(GOALS)),)
-ifeq ($(wildcard $(SHIM)/shim.mk),)
+# A relative DIR is meant from where make was called, which with -C is not here.
+override SHIM := $(patsubst %/shim.mk,%,$(firstword $(wildcard $(SHIM)/shim.mk $(if $(filter /%,$(SHIM)),,$(PWD)/$(SHIM)/shim.mk))))
+ifeq ($(SHIM),)
 $(error SHIM=DIR says where the CUDA shim is: tests/cuda_shim of ppsplit)
 endif
 O       ?= build/shim
@@ -221,4 +223,11 @@ install-runtime: build/libppruntime.a
 
 clean:
 	rm -rf build pipeline pipeline-cuda pipeline-shim
-.PHONY: clean install-runtime
+
+help:
+	@echo "pipeline         the program for the CPU: make, make -j4; ARCH=CPU BLAS=NAME MPICC=COMPILER say for what and with what"
+	@echo "pipeline-cuda    the program for NVIDIA GPUs, with nvcc; CUDA_ARCH=\"80 90\" for cards that are not in this machine"
+	@echo "pipeline-shim    its CUDA on the CPU, checked: SHIM=DIR is tests/cuda_shim of ppsplit"
+	@echo "install-runtime  the runtime as a library for other programs: PREFIX=DIR"
+	@echo "clean            removes what was built"
+.PHONY: clean install-runtime help

@@ -213,6 +213,9 @@ typedef struct PpPlan {
     const PpIndex *index;
     /* PP_CPU or PP_CUDA: set by main with `stage` */
     int device;
+    /* of all of pipeline.c, which says it in its second line: a program that was built of another
+     * one is told; 0: not known */
+    uint64_t written;
 } PpPlan;
 
 /* Defined by the generated pipeline.c. */

@@ -27,6 +27,7 @@ typedef struct {
     int64_t updates; /* of the optimizer, before this run */
     LossScale scale; /* of the first step */
     int ranks, cores;   /* of a pipeline; of this process */
+    int64_t process_bytes; /* resident before anything was planned; 0: not known */
     int replicas;       /* of the pipeline: --dp */
     int *until;         /* --until: per rank, actions to run; NULL */
     uint64_t hash;      /* of everything ranks must agree on */
@@ -115,6 +116,8 @@ PpStatus schedule_bytes(const Run *run, const Schedule *s, int rank, int64_t *by
 
 /* same.c */
 PpStatus run_hash(Run *run);
+/* current.c: refuses where the folder's pipeline.c is another one than the program was built of */
+PpStatus program_current(const PpPlan *model, const char *folder);
 PpStatus same_everywhere(Rank *r); /* all ranks call it */
 
 /* save.c: when checkpoints are written, and where a run begins that resumes one */

@@ -76,6 +76,7 @@ static PpStatus start(Options *o, int argc, char **argv, const PpPlan *model, Pp
 {
     int rank, ranks, mpi = mpi_wanted(&rank, &ranks);
     TRY(options_parse(o, argc, argv, model));
+    TRY(program_current(model, o->folder));
     TRY(devices_choose(o, model, chosen));
     o->device = device_of(chosen->device)->name;
     if (mpi && !mpi_built() && ranks > 1)
@@ -114,6 +115,17 @@ static int count_cores(const Group *world)
     return world && n < (int)online ? n * world->host_ranks : n;
 }
 
+/* What this process has in memory: of Linux' /proc; 0: not known. */
+static int64_t resident_bytes(void)
+{
+    long long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    int known = f && fscanf(f, "%*s %lld", &pages) == 1;
+    if (f)
+        fclose(f);
+    return known ? (int64_t)pages * sysconf(_SC_PAGESIZE) : 0;
+}
+
 /* Libraries take scratch memory in each product: it stays with the process instead of coming from
    the kernel, page by page, each time. */
 static void keep_freed_memory(void)
@@ -131,6 +143,7 @@ static PpStatus run_all(Run *run, Options *o, Group *world)
     run->replicas = o->dp;
     run->ranks = ranks / o->dp;
     run->cores = count_cores(world);
+    run->process_bytes = resident_bytes();
     PpStatus s = PP_OK;
     if (world && o->ranks && o->ranks != world->ranks)
         s = pp_fail(PP_ERR_USAGE, "--ranks %d, but there are %d processes", o->ranks, world->ranks);

@@ -173,6 +173,7 @@ static PpStatus plan_memory(Rank *r)
     TRY(devices_open(r, ask.overlap));
     TRY(plan_build(&r->plan, &ask));
     r->memory.bytes = r->plan.bytes;
+    r->memory.process = r->run->process_bytes;
     r->memory.snapshot = r->replica ? 0 : saver_bytes(&r->plan, r->run->opt);
     r->memory.live = sched_live_rank(s, ask.rank);
     r->memory.live_bound =

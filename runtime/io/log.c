@@ -60,6 +60,23 @@ static void print_memory(int rank, const MemoryReport *m, int verbose)
            m->overlap ? ", halves of OVERLAP_F_B beside each other" : "");
 }
 
+/* Planned buffers are not all that a process has: the program itself, MPI, libraries. */
+static void print_process(const MemoryReport *all, const Group *g)
+{
+    int64_t least = all[0].process, most = least;
+    for (int k = 1; g->processes && k < g->ranks; k++) {
+        least = all[k].process < least ? all[k].process : least;
+        most = all[k].process > most ? all[k].process : most;
+    }
+    if (!least)
+        return;
+    printf("process memory: %" PRId64, least);
+    if (most > least)
+        printf(" to %" PRId64, most);
+    printf(" bytes%s beside these planned buffers (program, libraries)\n",
+           g->processes ? " of each rank" : "");
+}
+
 void log_resumed(const Log *l, const Index *x, int64_t done)
 {
     if (!l->speaks || !x->path)
@@ -215,6 +232,8 @@ PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, const MemoryR
         print_store(sched, l->opt, k, &all[k]);
         print_mapped(l->opt, k, &all[k].bytes);
     }
+    if (s == PP_OK && l->speaks && !l->opt->quiet)
+        print_process(all, g);
     fflush(stdout);
     free(all);
     return s;
@@ -274,6 +293,19 @@ static int scales(const Log *l)
 
 static int skips(const Log *l) { return scales(l) || strcmp(l->opt->on_nonfinite, "skip") == 0; }
 
+/* Tokens a second over the last steps.  The first one, in which libraries start, counts until there
+ * is another. */
+static double mean_rate(Log *l, double seconds)
+{
+    double sum = 0;
+    int64_t at = l->timed > 0 ? l->timed - 1 : 0, n = at + 1 < LOG_RATE ? at + 1 : LOG_RATE;
+    l->timed++;
+    l->last[at % LOG_RATE] = seconds;
+    for (int64_t i = 0; i < n; i++)
+        sum += l->last[i];
+    return sum > 0 ? (double)(n * l->tokens) / sum : 0;
+}
+
 static void progress(const Log *l, const StepLog *s, double rate)
 {
     enum { WIDTH = 30 };
@@ -316,6 +348,7 @@ PpStatus log_step(Log *l, const StepLog *step)
         if (fflush(l->json))
             return pp_fail(PP_ERR_IO, "--log-json %s: %s", l->opt->log_json, strerror(errno));
     }
+    rate = mean_rate(l, s->seconds);
     if (l->opt->quiet)
         return PP_OK;
     if (l->bar) {

@@ -19,10 +19,14 @@ typedef struct {
     int64_t step;
 } StepLog;
 
+enum { LOG_RATE = 20 }; /* steps over which the lines' tokens/s is a mean */
+
 typedef struct {
     const Options *opt;
     int speaks, bar; /* rank 0; a progress bar, on a terminal */
     int64_t steps, tokens;
+    double last[LOG_RATE]; /* seconds of the last steps; the second step takes the first's place */
+    int64_t timed;         /* steps so far */
     FILE *json;
 } Log;
 
@@ -31,6 +35,7 @@ typedef struct {
     PlanBytes bytes;
     int64_t library, host; /* taken by libraries; device: pinned memory of the host */
     int64_t snapshot;      /* of a checkpoint, in memory of the host */
+    int64_t process;       /* what the process has beside all that; 0: not known */
     int live, live_bound;  /* microbatches: planned; closed form of the schedule, -1: none */
     int messages, threads, overlap, offloaded; /* offloaded: stashes a step */
     char where[80], wire[24]; /* device; "": the CPU */

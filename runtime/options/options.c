@@ -9,6 +9,7 @@
 
 #include "base/cli/nearest.h"
 #include "base/cli/options.h"
+#include "base/cli/version.h"
 #include "core/core.h"
 #include "device/device.h"
 #include "net/wires.h"
@@ -37,7 +38,8 @@ typedef enum {
     K_NONFINITE,
     K_LIST, /* repeatable */
     K_GROUP,
-    NUMBERS = 64 /* beside one of these: it changes the numbers of a run, so checkpoints hold it */
+    NUMBERS = 64, /* beside one of these: it changes the numbers of a run, so checkpoints hold it */
+    TRAINS = 128  /* it means nothing to eval and infer, which refuse it */
 } Kind;
 typedef struct {
     const char *name;
@@ -53,14 +55,14 @@ static const Spec specs[] = {
     {"Ranks and schedule", K_GROUP, 0, 0, NULL, NULL},
     {"ranks",         K_INT,  AT(ranks),        1, "N",       "threads of this process that act as ranks, of all replicas together (default: one per stage; under mpirun: its processes)"},
     {"dp",            K_INT | NUMBERS,  AT(dp), 1, "N",       "train: replicas of the pipeline, each with its share of a step's rows (default 1)"},
-    {"bucket",        K_BYTES, AT(bucket),      1, "BYTES",   "of gradients that replicas sum at a time (default 4M): four at most are under way, for which there is room"},
+    {"bucket",        K_BYTES | TRAINS, AT(bucket),      1, "BYTES",   "of gradients that replicas sum at a time (default 4M): four at most are under way, for which there is room"},
     {"schedule",      K_TEXT, AT(schedule),     0, "NAME|FILE.csv", "one of those below (default 1f1b), or rows of actions"},
     {"placement",     K_PLACEMENT, AT(placement), 0, "loop|v", "how stages go to ranks (default: the schedule's own)"},
     {"microbatches",  K_INT | NUMBERS,  AT(microbatches), 1, "M",       "chunks of a step (default: rows of a step / rows of the model's shapes)"},
     {"buffers",       K_INT,  AT(buffers),      0, "K",       "verify the schedule with K messages under way per pair of ranks (default: any number)"},
     {"send-budget",   K_INT,  AT(send_budget),  1, "K",       "at most K sends of a rank under way"},
     {"defer",         K_FLAG, AT(defer),        0, NULL,      "post receives as late as possible: less memory, less overlap"},
-    {"recompute",     K_TEXT, AT(recompute),    0, "WHAT",    "computed again before a backward instead of kept: never (default), except-last (microbatch), always, cheap (what costs little per byte), STAGE,..., or auto (the least with which a rank fits --memory)"},
+    {"recompute",     K_TEXT | TRAINS, AT(recompute),    0, "WHAT",    "computed again before a backward instead of kept: never (default), except-last (microbatch), always, cheap (what costs little per byte), STAGE,..., or auto (the least with which a rank fits --memory)"},
     {"device",        K_DEVICE | NUMBERS, AT(device), 0, "cpu|cuda", "what the stages run on (default: cuda where it was built in)"},
     {"transport",     K_TRANSPORT, AT(transport), 0, "NAME",  "between ranks: local (threads), mpi, nccl, or auto (default: what the machine has)"},
     {"tf32",          K_FLAG | NUMBERS, AT(tf32),         0, NULL,      "cuda: products of float32 may round their factors to TF32"},
@@ -69,7 +71,7 @@ static const Spec specs[] = {
     {"offload",       K_OFFLOAD, AT(offload),   0, "stash|params", "what is not in memory all the time (repeatable): activations that wait for their backward, in a file, or beside a GPU in host memory; parameters with gradients and optimizer state, in a file, a few stages at a time in memory"},
     {"offload-dir",   K_TEXT, AT(offload_dir),  0, "DIR",     "where such files are; they have no name and go with the process"},
     {"unshard",       K_INT,  AT(unshard),      1, "N",       "offload params: stages of a rank that are in memory or on their way there (default 2)"},
-    {"offload-time",  K_REAL, AT(offload_time), 0, "X",       "what copying all of them out takes beside all forwards: those for which there is time are copied (default 1)"},
+    {"offload-time",  K_REAL | TRAINS, AT(offload_time), 0, "X",       "what copying all of them out takes beside all forwards: those for which there is time are copied (default 1)"},
     {"memory",        K_BYTES, AT(memory),      1, "BYTES",   "of a rank's step: no more is recomputed (--recompute auto) or offloaded than it takes to fit; K, M, G: of 1024, its square, its cube"},
     {"Data", K_GROUP, 0, 0, NULL, NULL},
     {"data",          K_PAIR, AT(data),         0, "NAME=FILE", "an input of the model: .npy or TensorProto .pb, rows are samples; the rows of several files of an input follow one another (repeatable)"},
@@ -83,28 +85,28 @@ static const Spec specs[] = {
     {"Training", K_GROUP, 0, 0, NULL, NULL},
     {"steps",         K_LONG | NUMBERS, AT(steps),        1, "N",       "steps (default: 1 in train, one pass over the data in eval and infer)"},
     {"epochs",        K_LONG, AT(epochs),       1, "N",       "as many steps as N passes over the data have, instead of --steps"},
-    {"optimizer",     K_OPTIMIZER | NUMBERS, AT(optimizer), 0, "NAME",  "sgd (default) or another of those below, which say their options and defaults"},
-#define REAL(field, option, about) {option, K_REAL | NUMBERS, AT(optim.field), 0, "X", about},
-#define FLAG(field, option, about) {option, K_FLAG | NUMBERS, AT(optim.field), 0, NULL, about},
+    {"optimizer",     K_OPTIMIZER | NUMBERS | TRAINS, AT(optimizer), 0, "NAME",  "sgd (default) or another of those below, which say their options and defaults"},
+#define REAL(field, option, about) {option, K_REAL | NUMBERS | TRAINS, AT(optim.field), 0, "X", about},
+#define FLAG(field, option, about) {option, K_FLAG | NUMBERS | TRAINS, AT(optim.field), 0, NULL, about},
     OPTIM_REALS(REAL)
     OPTIM_FLAGS(FLAG)
-    {"lr-schedule",   K_LR_SCHEDULE | NUMBERS, AT(lr.schedule), 0, "NAME", "constant (default), linear, cosine, wsd or inverse-sqrt, over --steps"},
-    {"warmup",        K_LONG | NUMBERS, AT(lr.warmup), 0, "N", "steps in which the rate rises to --lr"},
-    {"min-lr-factor", K_REAL | NUMBERS, AT(lr.min), 0, "X",    "share of --lr that the rate does not fall below (default 0)"},
-    {"decay-ratio",   K_REAL | NUMBERS, AT(lr.decay_ratio), 0, "X", "share of the steps in which the rate falls, the last ones (default: all after the warm-up; wsd: to be given)"},
-    {"no-decay",      K_LIST | NUMBERS, AT(no_decay), 0, "PATTERN", "parameters without weight decay, '*.bias' for example (repeatable)"},
+    {"lr-schedule",   K_LR_SCHEDULE | NUMBERS | TRAINS, AT(lr.schedule), 0, "NAME", "constant (default), linear, cosine, wsd or inverse-sqrt, over --steps"},
+    {"warmup",        K_LONG | NUMBERS | TRAINS, AT(lr.warmup), 0, "N", "steps in which the rate rises to --lr"},
+    {"min-lr-factor", K_REAL | NUMBERS | TRAINS, AT(lr.min), 0, "X",    "share of --lr that the rate does not fall below (default 0)"},
+    {"decay-ratio",   K_REAL | NUMBERS | TRAINS, AT(lr.decay_ratio), 0, "X", "share of the steps in which the rate falls, the last ones (default: all after the warm-up; wsd: to be given)"},
+    {"no-decay",      K_LIST | NUMBERS | TRAINS, AT(no_decay), 0, "PATTERN", "parameters without weight decay, '*.bias' for example (repeatable)"},
     {"accumulate",    K_INT | NUMBERS, AT(accumulate), 1, "K", "passes of the schedule before an update: the rows of a step in K times --microbatches chunks"},
-    {"clip-norm",     K_REAL | NUMBERS, AT(clip_norm),    0, "X",       "scale the gradients down to this global norm"},
-    {"loss-scale",    K_TEXT | NUMBERS, AT(loss_scale_rule), 0, "RULE|N", "multiply the loss before backward: dynamic (PyTorch's GradScaler; default where a stage computes in f16), megatron, or N, a power of two"},
-    {"loss-scale-window", K_INT | NUMBERS, AT(loss_scale_window), 1, "N", "steps in a row without overflow after which a dynamic scale doubles (default 2000; megatron 1000)"},
-    {"loss-scale-initial", K_REAL | NUMBERS, AT(loss_scale_initial), 0, "X", "a dynamic scale's first value (default 65536; megatron 2^32)"},
+    {"clip-norm",     K_REAL | NUMBERS | TRAINS, AT(clip_norm),    0, "X",       "scale the gradients down to this global norm"},
+    {"loss-scale",    K_TEXT | NUMBERS | TRAINS, AT(loss_scale_rule), 0, "RULE|N", "multiply the loss before backward: dynamic (PyTorch's GradScaler; default where a stage computes in f16), megatron, or N, a power of two"},
+    {"loss-scale-window", K_INT | NUMBERS | TRAINS, AT(loss_scale_window), 1, "N", "steps in a row without overflow after which a dynamic scale doubles (default 2000; megatron 1000)"},
+    {"loss-scale-initial", K_REAL | NUMBERS | TRAINS, AT(loss_scale_initial), 0, "X", "a dynamic scale's first value (default 65536; megatron 2^32)"},
     {"on-nonfinite",  K_NONFINITE | NUMBERS, AT(on_nonfinite), 0, "stop|skip", "a loss or gradient that is not finite: stop (default, exit 4), or skip the update"},
     {"seed",          K_SEED | NUMBERS, AT(seed),         0, "SEED",    "of Dropout (default 0)"},
     {"What is written", K_GROUP, 0, 0, NULL, NULL},
-    {"checkpoint",    K_TEXT, AT(checkpoint),   0, "DIR",     "after the last step: DIR/step_N with parameters, statistics, optimizer state"},
-    {"every",         K_LONG, AT(every),        1, "N",       "a checkpoint every N steps too, written while the next steps run"},
-    {"keep",          K_INT,  AT(keep),         1, "K",       "only the newest K checkpoints stay (default: all)"},
-    {"dump-grads",    K_TEXT, AT(dump_grads),   0, "DIR",     "after the first step: DIR/stageN.safetensors with the gradients"},
+    {"checkpoint",    K_TEXT | TRAINS, AT(checkpoint),   0, "DIR",     "after the last step: DIR/step_N with parameters, statistics, optimizer state"},
+    {"every",         K_LONG | TRAINS, AT(every),        1, "N",       "a checkpoint every N steps too, written while the next steps run"},
+    {"keep",          K_INT | TRAINS,  AT(keep),         1, "K",       "only the newest K checkpoints stay (default: all)"},
+    {"dump-grads",    K_TEXT | TRAINS, AT(dump_grads),   0, "DIR",     "after the first step: DIR/stageN.safetensors with the gradients"},
     {"log-json",      K_TEXT, AT(log_json),     0, "FILE|-",  "a line of JSON with the configuration, then one a step; -: on standard output, instead of the lines there"},
     {"trace",         K_TEXT, AT(trace),        0, "FILE.json", "Chrome trace of the actions of every rank"},
     {"until",         K_TEXT, AT(until),        0, "ACTION",  "stop in the first step when ACTION has run (1B3: stage 1, backward of microbatch 3), print the state"},
@@ -137,7 +139,7 @@ static PpStatus unknown_optimizer(const char *word)
 
 static void help(const PpPlan *plan)
 {
-    printf("usage: pipeline train|eval|infer [options]\n\n%s in %d stages.\n  inputs: ",
+    printf("usage: pipeline train|eval|infer [options]; --help, --version\n\n%s in %d stages.\n  inputs: ",
            plan->model, plan->n_stage);
     for (int i = 0; i < plan->n_input; i++)
         printf("%s%s", i ? ", " : "", plan->input[i].name);
@@ -163,12 +165,16 @@ static void help(const PpPlan *plan)
     printf("\nExamples\n"
            "  pipeline train --data %s=x.npy --data target=y.npy --schedule 1f1b --microbatches 8 "
            "--steps 100\n"
-           "  mpirun -n %d pipeline infer --data %s=x.npy --output %s=y.npy\n",
+           "  mpirun -n %d pipeline infer --data %s=x.npy --output %s=y.npy\n"
+           "Names of options may be cut short where one is meant.  On fewer cores than ranks:\n"
+           "mpirun --oversubscribe -n %d pipeline ..., or pipeline ... --ranks %d, without mpirun.\n"
+           "\n" PPSPLIT_REPORT,
            plan->n_input ? plan->input[0].name : "x", plan->n_stage,
-           plan->n_input ? plan->input[0].name : "x", plan->n_output ? plan->output[0].name : "y");
+           plan->n_input ? plan->input[0].name : "x", plan->n_output ? plan->output[0].name : "y",
+           plan->n_stage, plan->n_stage);
 }
 
-static int kind_of(const Spec *s) { return s->kind & ~NUMBERS; }
+static int kind_of(const Spec *s) { return s->kind & ~(NUMBERS | TRAINS); }
 
 static PpStatus parse_number(const Spec *s, const char *v, void *at)
 {
@@ -336,6 +342,15 @@ static void find_folder(Options *o, const char *argv0)
         strcpy(o->folder, ".");
 }
 
+static PpStatus check_mode(const Options *o)
+{
+    for (int i = 0; i < N_SPECS && o->mode != MODE_TRAIN; i++)
+        if (o->given[i] && (specs[i].kind & TRAINS))
+            return pp_fail(PP_ERR_USAGE, "--%s is for train: %s changes no parameter",
+                           specs[i].name, modes[o->mode]);
+    return PP_OK;
+}
+
 static PpStatus check_checkpoints(const Options *o)
 {
     if ((o->every || o->keep) && !o->checkpoint)
@@ -382,17 +397,23 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     find_folder(o, argv[0]);
     o->argc = argc;
     o->argv = argv;
-    OptionName names[N_SPECS + 1];
+    OptionName names[N_SPECS + 2];
     for (int i = 0; i < N_SPECS; i++)
         names[i] = (OptionName){specs[i].kind == K_GROUP ? NULL : specs[i].name, specs[i].value, 0};
     names[N_SPECS] = (OptionName){"help", NULL, 'h'};
-    OptionReader r = option_reader(argc, argv, names, N_SPECS + 1);
+    names[N_SPECS + 1] = (OptionName){"version", NULL, 0};
+    OptionReader r = option_reader(argc, argv, names, N_SPECS + 2);
     int mode = -1;
     for (int k; (k = option_next(&r)) != OPTION_END;) {
         if (k == OPTION_WRONG)
             return pp_fail(PP_ERR_USAGE, "%s", r.wrong);
-        if (k == N_SPECS) {
+        if (k == N_SPECS || (mode < 0 && k == OPTION_OPERAND && !strcmp(r.value, "help"))) {
             help(plan);
+            exit(0);
+        }
+        if (k == N_SPECS + 1) {
+            printf("%s, a program made by ppsplit " PPSPLIT_VERSION "\n" PPSPLIT_LICENCE,
+                   plan->model);
             exit(0);
         }
         if (k >= 0) {
@@ -413,6 +434,7 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     o->mode = (Mode)mode;
     o->quiet |= o->log_json && !strcmp(o->log_json, "-");
     TRY(check_checkpoints(o));
+    TRY(check_mode(o));
     if (o->epochs && o->steps)
         return pp_fail(PP_ERR_USAGE, "--epochs and --steps both say how many steps there are");
     TRY(optim_options(&o->optimizer, &o->optim));

@@ -12,6 +12,7 @@
 #include "tool.h"
 #include "base/cli/nearest.h"
 #include "base/cli/options.h"
+#include "base/cli/version.h"
 #include "schedule/graph.h"
 
 #include <errno.h>
@@ -156,6 +157,7 @@ static void help(void)
     for (int i = 0; sched_kind(i); i++)
         printf("  %-22s  %s\n", sched_kind(i)->name, sched_kind(i)->about);
     fputs(help_options, stdout);
+    fputs("\n" PPSPLIT_REPORT, stdout);
 }
 
 static int usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -531,6 +533,15 @@ static int run_simulation(const Options *o, Schedule *s, const SchedGraph *g, Sc
     return st;
 }
 
+/* What is wrong with --costs is said whether or not anything asks for them. */
+static int check_costs(const Options *o, const Schedule *s, SchedError *e)
+{
+    SchedCosts c;
+    int st = set_costs(o, s, &c, e);
+    sched_costs_free(&c);
+    return st;
+}
+
 static int run(const Options *o, Schedule *s, SchedError *e)
 {
     SchedGraph g;
@@ -539,6 +550,10 @@ static int run(const Options *o, Schedule *s, SchedError *e)
         asked = o->csv || o->simulate || o->verify || o->grid || o->svg || o->trace || o->steps;
     if (st)
         return fail(e);
+    if ((st = check_costs(o, s, e))) {
+        st = fail(e);
+        goto done;
+    }
     for (int i = 0; s->infer && i < g.n; i++)
         g.edge[i].gradient = 0;
     if ((st = run_passes(o, s, &g, e)) || (o->verify && (st = run_verify(o, s, &g, e)))) {

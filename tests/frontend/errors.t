@@ -18,6 +18,9 @@ npy() {
     { printf "\\x93NUMPY\\x01\\x00\\x$(printf %x $((n % 256)))\\x$(printf %x $((n / 256)))"; printf '%s\n' "$head"; head -c "$4" /dev/zero; } >"$1"
 }
 
+# zip FILE NAME: the beginning of an archive whose first file is NAME
+zip() { { printf 'PK\x03\x04%22s' ''; printf "\\x$(printf %x ${#2})\\x00\\x00\\x00%s" "$2"; head -c 200 /dev/zero; } >"$1"; }
+
 wanted() { awk -v name="$1: " 'index($0, name) == 1' "$expected"; }
 
 # refuse NAME CODE COMMAND...: the command ends with CODE, says one thing, and leaves nothing behind.
@@ -121,6 +124,10 @@ refuse "an option of another optimizer" 2 $P train "${D[@]}" --beta1 0.8
 refuse "data without a file" 2 $P train --data x=
 refuse "a second file of another shape" 1 $P train --data x=x.npy --data x=wide.npy
 refuse "trains without a loss" 1 infer/pipeline train --data x=x.npy
+refuse "a checkpoint of eval" 2 $P eval "${D[@]}" --checkpoint ck
+refuse "an optimizer of infer" 2 $P infer --data x=x.npy --optimizer adam
+cp -r two stale && "$ppsplit" -q "$m/model.onnx" --split layers.0:begin --loss cross_entropy -o stale
+refuse "another split without make" 1 stale/pipeline train "${D[@]}"
 refuse "unknown output" 1 $P train "${D[@]}" --output logit=y.npy
 
 # ---- data ----
@@ -140,6 +147,12 @@ refuse "no such file" 3 $P train --data x=nobody.npy --data target=target.npy
 refuse "a folder as data" 3 $P train --data x=folder --data target=target.npy
 for f in short huge negative big objects fortran header text; do
     refuse "npy: $f" 3 $P train --data x=$f.npy --data target=target.npy
+done
+zip x.npz arr_0.npy
+zip weights.pt archive/data.pkl
+printf '\x80\x02\x8a\x0al\xfc\x9c\x46\xf9' >old.pt
+for f in x.npz weights.pt old.pt; do
+    refuse "no array: $f" 3 $P train --data x=$f --data target=target.npy
 done
 refuse "pb: short" 3 $P train --data x=short.pb --data target=target.npy
 
@@ -212,6 +225,8 @@ mkdir taken && : >taken/step_1
 R "checkpoint: a file in its place" 3 $P train "${D[@]}" --checkpoint taken
 R "checkpoint: full" 3 small_disk $P train "${D[@]}" --checkpoint new/ck
 R "gradients: full" 3 small_disk $P train "${D[@]}" --dump-grads grads
+mkdir -p taking/stage1.safetensors.tmp
+refuse "gradients: one cannot be written" 3 $P train "${D[@]}" --dump-grads taking
 npy many.npy '<i8' '200, 4' 6400
 R "output: full" 3 small_disk $P infer --data x=many.npy --output logits=y.npy
 if command -v mpirun >/dev/null; then
@@ -253,6 +268,15 @@ S "ppsplit: ambiguous path" 2 "$G" --split mlp:begin --loss cross_entropy -o out
 S "ppsplit: empty first stage" 2 "$M" --split emb:begin --loss cross_entropy -o out
 S "ppsplit: empty last stage" 2 "$M" --split lm:end -o out
 S "ppsplit: the same cut twice" 2 "$M" --split layers.0:end --split layers.1:begin --loss cross_entropy -o out
+S "ppsplit: a pattern that matches nothing" 2 "$M" --split 'layer.*:begin' --loss cross_entropy -o out
+S "ppsplit: an empty point" 2 "$M" --split layers.0:end,,lm:begin --loss cross_entropy -o out
+S "ppsplit: one of a list is unknown" 2 "$M" --split layers.1:begin,ml:begin --loss cross_entropy -o out
+head -c 1500 "$M" >cut.onnx
+for f in x.npz weights.pt old.pt x.npy two/params/stage0.safetensors cut.onnx; do
+    S "ppsplit: no model: $f" 1 $f -o out
+done
+refuse "ppsplit: a table of what" 2 "$ppsplit" ops Add
+refuse "ppsplit: a cost that is none" 2 "$ppsplit" schedule gpipe --ranks 2 --microbatches 2 --costs X=1
 S "ppsplit: unknown loss" 2 "$M" --loss cross_entrpy -o out
 S "ppsplit: loss of no output" 2 "$M" --loss output:los -o out
 S "ppsplit: loss model is missing" 3 "$M" --loss model:nobody.onnx -o out
@@ -266,6 +290,7 @@ S "ppsplit: output folder not ours" 3 "$M" -o theirs
 refuse "ppsplit: report to a full disk" 3 full "$ppsplit" ls "$M"
 refuse "ppsplit: table to a full disk" 3 full "$ppsplit" ops
 refuse "ppsplit: the files on a full disk" 3 small_disk "$ppsplit" -q "$G" --loss cross_entropy -o out
+refuse "ppsplit: the files on a full disk, in folders that are not there" 3 small_disk "$ppsplit" -q "$G" --loss cross_entropy -o a/b/out
 refuse "ppsplit: the files on a full disk, over an earlier output" 3 small_disk "$ppsplit" -q "$G" --loss cross_entropy -o ours
 ok "an earlier output stays as it was" diff -r two ours
 is "a folder that is not ours stays as it was" "$(ls theirs) $(cat theirs/thesis.tex)" "thesis.tex precious"

@@ -13,9 +13,9 @@ is "what is installed, beside headers" "$(cd root && find . -type f ! -path './u
 ./usr/share/bash-completion/completions/ppsplit
 ./usr/share/man/man1/ppsplit.1"
 ok "the installed compiler works" root/usr/bin/ppsplit -q "$top/models/doc-ts/model.onnx" --split layers.1:begin --loss cross_entropy -o out
-is "pkg-config reads its file" "$(PKG_CONFIG_PATH=root/usr/lib/pkgconfig pkg-config --modversion ppsplit)" "$("$ppsplit" --version | cut -d' ' -f2)"
+is "pkg-config reads its file" "$(PKG_CONFIG_PATH=root/usr/lib/pkgconfig pkg-config --modversion ppsplit)" "$("$ppsplit" --version | sed -n 's/^ppsplit //p')"
 is "and that of the runtime, whose headers are all there" "$(PKG_CONFIG_PATH=root/usr/lib/pkgconfig pkg-config --modversion ppsplit-runtime)$(
-    cd root/usr/include/ppsplit/runtime && find . -name '*.h' | sort)" "$("$ppsplit" --version | cut -d' ' -f2)$(cd out/runtime && find . -name '*.h' | sort)"
+    cd root/usr/include/ppsplit/runtime && find . -name '*.h' | sort)" "$("$ppsplit" --version | sed -n 's/^ppsplit //p')$(cd out/runtime && find . -name '*.h' | sort)"
 
 # What is compiled, and the line that says whose the runtime is; the ppsplit in PATH is the installed one.
 built() {

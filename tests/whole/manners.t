@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# What a newcomer tries first works as it does elsewhere: help and versions everywhere, folders that are made, lists and patterns of split
+# points, names of options cut short, paths from where one stands, a table that says what is so.
+. "$(dirname "$0")/../lib.sh"
+cd "$work" || exit 1
+m=$top/models/doc-ts
+D=(--data x="$m/in.x.npy" --data target="$m/target.npy")
+
+# ---- help and version ----
+
+first() { "$@" 2>&1 | head -n 1; }
+usage=$(first "$ppsplit" --help)
+for how in -h help "ls -h" "ls --help" "help ls" "ops --help" "ops -h" "help ops" "merge -h" "help merge" "schedule -h" "help schedule"; do
+    command=${how/help/} command=${command%% -*} command=${command# }
+    case $command in -h | "") want=$usage ;; *) want="Usage: ppsplit $command" ;; esac
+    ok "ppsplit $how" eval '"$ppsplit" $how >said && case $(head -n 1 said) in "$want"*) ;; *) false ;; esac && grep -q "^Report mistakes" said'
+done
+version=$(make -s -C "$top" print-VERSION)
+ok "$m" split_model "$m/model.onnx" out layers.1:begin --loss cross_entropy
+is "ppsplit --version" "$("$ppsplit" --version)" "ppsplit $version
+$(sed -n 's/^Copyright/Copyright/p' "$top/LICENSE" | head -n 1)
+License: MIT. What ppsplit writes, and the runtime in it, is yours without conditions.
+There is no warranty."
+is "pipeline --version" "$(out/pipeline --version | tail -n +2)" "$("$ppsplit" --version | tail -n +2)"
+is "pipeline --version: the model and the version" "$(first out/pipeline --version)" "model.onnx, a program made by ppsplit $version"
+for how in -h --help help; do is "pipeline $how" "$(first out/pipeline $how)" "usage: pipeline train|eval|infer [options]; --help, --version"; done
+ok "its help says what to do on few cores" eval 'out/pipeline --help | grep -e "--oversubscribe -n 2" | grep -e "--ranks 2"'
+ok "so does the README of an output" eval 'grep -e "--oversubscribe -n 2" out/README | grep -e "--ranks 2"'
+is "one version in all that is written" "$(awk "/^VERSION / { print \$3 }" out/Makefile) $(sed -n 's/^.TH.*"ppsplit \(.*\)" .*/\1/p' "$top/docs/ppsplit.1")" "$version $version"
+
+# ---- make ----
+
+# Goals of the Makefile that are not files, against those that help names, each in a line.
+goals() { sed -n 's/^\.PHONY: //p' "$1" | tr ' ' '\n' | grep -v '^help$'; }
+named() { make -s "$@" help | awk '{ print $1 }' | grep -v -e '^print-NAME$' -e '^compile_commands.json$' -e '^pipeline'; }
+is "make help: a line for each goal" "$(named -C "$top" | sort)" "$(goals "$top/Makefile" | sort)"
+is "make -C out help: a line for each goal" "$(named -C out | sort)" "$(goals out/Makefile | sort)"
+ok "compile_commands.json" eval 'make -s -C "$top" BUILD="$build" CC="$cc" compile_commands.json'
+ok "is JSON, and its first command compiles" eval 'perl -MJSON::PP -e "local \$/; print decode_json(<>)->[0]{command}" "$top/compile_commands.json" >command &&
+    (cd "$top" && sh -c "$(sed "s/ -O2 -g / -O0 /" "$work/command") -o $work/one.o") && test -s one.o'
+"$ppsplit" -q "$m/model.onnx" --split layers.1:begin --loss cross_entropy --target cuda -o cuda
+ok "SHIM= is meant from where make is called" eval '(cd "$top" && make -n -C "$work/cuda" pipeline-shim SHIM=tests/cuda_shim DETECTED="$build/tests/first/build/detected.mk")'
+ok "or absolute" make -n -C cuda pipeline-shim SHIM="$top/tests/cuda_shim" DETECTED="$build/tests/first/build/detected.mk"
+ok "and refused where there is none" eval '! make -n -C cuda pipeline-shim SHIM=cuda_shim DETECTED="$build/tests/first/build/detected.mk"'
+
+# ---- where outputs go ----
+
+ok "-o makes the folders that it lies in" eval '"$ppsplit" -q "$m/model.onnx" --split layers.1:begin --loss cross_entropy -o a/b/out && diff -r -x build -x pipeline out a/b/out'
+"$ppsplit" -q "$m/model.onnx" --split layers.1:begin --loss cross_entropy -o out
+ok "an output that is written again as it was needs no make" out/pipeline train "${D[@]}" --quiet
+"$ppsplit" -q "$m/model.onnx" --split layers.1:begin --loss cross_entropy --loss-reduction sum -o out
+ok "one of another loss does" eval '! out/pipeline train "${D[@]}" 2>said && grep -q "make -C" said && make_pipeline out && out/pipeline train "${D[@]}" --quiet'
+
+# ---- split points ----
+
+G=$top/models/gpt-ts/model.onnx
+same_split() {
+    local name=$1 points=$2; shift 2
+    "$ppsplit" -q "$G" --split "$points" --loss cross_entropy -o listed && "$ppsplit" -q "$G" "$@" --loss cross_entropy -o single
+    ok "$name" diff -r listed single
+}
+same_split "points with commas" h.0.mlp:begin,h.1:begin --split h.0.mlp:begin --split h.1:begin
+same_split "a pattern" 'h.*:begin' --split h.0:begin --split h.1:begin
+same_split "a pattern in the middle" 'h.*.mlp:begin' --split h.0.mlp:begin --split h.1.mlp:begin
+same_split "a class, a list and a point that a pattern has too" 'h.[01]:begin,h.1:begin,.l*_f:begin' --split h.0:begin --split h.1:begin --split ln_f:begin
+same_split "what would leave the first stage empty is left out" 'w?e:begin,h.1:begin' --split h.1:begin
+
+# ---- running ----
+
+ok "names of options cut short" out/pipeline train "${D[@]}" --ste 2 --sche gpipe --optim adamw --weight=0.1 --qui
+out/pipeline train "${D[@]}" --steps 30 --log-json log.json >lines
+# The mean over the last 20 steps, of which the first is none as soon as there is a second.
+want=$(perl -MJSON::PP -ne '$d = decode_json($_); next if $$d{config}; $tokens = $$d{seconds} * $$d{tokens_per_second};
+    if (++$n == 2) { @last = () } push @last, $$d{seconds}; shift @last if @last > 20;
+    $sum = 0; $sum += $_ for @last; printf "%.0f\n", $tokens * @last / $sum' log.json)
+is "tokens/s is the mean of the last steps" "$(sed -n 's/^step.*tokens.s //p' lines)" "$want"
+ok "the process is named beside the planned buffers" eval 'grep -E "^process memory: [0-9]{6,9} bytes beside these planned buffers" lines'
+
+# ---- the table of operations, and what the README says of it ----
+
+"$ppsplit" ops >ops
+is "whole numbers and shapes have no gradient" "$(awk '$1 ~ /^(NonZero|Shape|Constant|ArgMax|Hardmax|Range)$/ { print $1, $4 }' ops | sort | tr '\n' ' ')" \
+    "ArgMax no Constant no Hardmax no NonZero no Range no Shape no "
+is "what becomes others has that of the others" "$(awk '$1 ~ /^(LSTM|Gemm|LayerNormalization)$/ { print $4, $5 }' ops | sort -u)" "via lowering"
+says=$(grep -o 'about [0-9]* operators, [0-9]* of them differentiable' "$top/README.md" | tr -cd '0-9 ')
+is "the README counts as the table does, to the nearest ten" "$(awk 'NR > 1 { n++ } NR > 1 && $4 != "no" { d++ }
+    END { printf "%d %d", int((n + 5) / 10) * 10, int((d + 5) / 10) * 10 }' ops)" "$(echo $says)"
+plan_done
