@@ -23,13 +23,14 @@ static const TypeText text[DT_LAST + 1] = {
 #define WHOLE(text) NULL
 #define HALF(text) text
 #define BFLOAT(text) text
+#define MINI WHOLE
 #define REAL WHOLE
 #define SIGNED WHOLE
 #define UNSIGNED WHOLE
 #define FLAG WHOLE
 #define OPAQUE WHOLE
 #define ROW(name, half, ...) [DT_##name] = {__VA_ARGS__, half, "PP_" #name},
-#define DTYPE(name, number, text, bytes, kind, stored, field, held, safetensors, npy, code)        \
+#define DTYPE(name, number, text, bits, kind, stored, field, held, safetensors, npy, code)        \
     ROW(name, kind(text), code)
 #include "base/file/dtype.def"
 };

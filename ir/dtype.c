@@ -5,24 +5,37 @@
 
 #include "ir.h"
 
-enum { REAL = 1, HALF, BFLOAT, SIGNED, UNSIGNED, FLAG, OPAQUE };
+enum { REAL = 1, HALF, BFLOAT, MINI, SIGNED, UNSIGNED, FLAG, OPAQUE };
 
 static const struct {
     const char *name;
-    size_t size;
+    int bits;
     int kind;
     uint32_t field;
     Dtype held;
 } types[DT_LAST + 1] = {
-#define DTYPE(name, number, text, bytes, kind, stored, field, held, safetensors, npy, code) \
-    [DT_##name] = {text, bytes, kind, field, DT_##held},
+#define DTYPE(name, number, text, bits, kind, stored, field, held, safetensors, npy, code) \
+    [DT_##name] = {text, bits, kind, field, DT_##held},
 #include "base/file/dtype.def"
 #undef DTYPE
 };
 
 static bool has_row(Dtype t) { return t <= DT_LAST && types[t].name; }
 
-size_t dtype_size(Dtype t) { return has_row(t) ? types[t].size : 0; }
+int dtype_bits(Dtype t) { return has_row(t) ? types[t].bits : 0; }
+
+size_t dtype_size(Dtype t) { return (size_t)dtype_bits(t) / 8; }
+
+/* OCP 8-bit Floating Point and Microscaling Formats (MX) 1.0; FNUZ: Noune et al., 2206.02915 */
+const MiniFormat *dtype_mini(Dtype t)
+{
+    static const MiniFormat formats[DT_LAST + 1] = {
+        [DT_F8E4M3FN] = {3, 7, 448, MINI_NAN},   [DT_F8E4M3FNUZ] = {3, 8, 240, MINI_UNSIGNED_ZERO},
+        [DT_F8E5M2] = {2, 15, 57344, MINI_IEEE}, [DT_F8E5M2FNUZ] = {2, 16, 57344, MINI_UNSIGNED_ZERO},
+        [DT_F4E2M1] = {1, 1, 6, MINI_FINITE},    [DT_F8E8M0] = {0, 127, 0x1p127, MINI_SCALE},
+    };
+    return t <= DT_LAST && formats[t].most > 0 ? &formats[t] : NULL;
+}
 
 const char *dtype_name(Dtype t)
 {

@@ -34,17 +34,36 @@ static uint64_t to_uint64(double v)
 
 NORETURN static void no_number(Dtype t) { BUG("an element of type %s", dtype_name(t)); }
 
+static double mini_double(const MiniFormat *f, Dtype t, uint8_t code)
+{
+    int width = dtype_bits(t), sign = f->kind == MINI_SCALE ? 0 : code >> (width - 1),
+        rest = code & ((1 << (width - (f->kind != MINI_SCALE))) - 1);
+    int exponent = rest >> f->fraction, digits = rest & ((1 << f->fraction) - 1),
+        top = (1 << (width - 1 - f->fraction)) - 1;
+    if (f->kind == MINI_SCALE)
+        return code == 0xff ? (double)NAN : ldexp(1, code - f->bias);
+    if (f->kind == MINI_IEEE && exponent == top)
+        return digits ? (double)NAN : sign ? -(double)INFINITY : (double)INFINITY;
+    if ((f->kind == MINI_NAN && rest == (1 << (width - 1)) - 1) ||
+        (f->kind == MINI_UNSIGNED_ZERO && sign && rest == 0))
+        return (double)NAN;
+    int one = exponent ? 1 << f->fraction : 0;
+    double x = ldexp(one + digits, (exponent ? exponent : 1) - f->bias - f->fraction);
+    return sign ? -x : x;
+}
+
 double element_double(Dtype t, const void *data, int64_t i)
 {
     switch (t) {
 #define GET_REAL(T) LOAD(T); return (double)x;
 #define GET_HALF(T) LOAD(T); return half_to_double(x);
 #define GET_BFLOAT(T) LOAD(T); return bfloat_to_double(x);
+#define GET_MINI(T) LOAD(T); return mini_double(dtype_mini(t), t, x);
 #define GET_SIGNED(T) LOAD(T); return (double)x;
 #define GET_UNSIGNED(T) LOAD(T); return (double)x;
 #define GET_FLAG(T) LOAD(T); return x ? 1 : 0;
 #define GET_OPAQUE(T) no_number(t);
-#define DTYPE(name, number, text, bytes, kind, stored, ...) case DT_##name: { GET_##kind(stored) }
+#define DTYPE(name, number, text, bits, kind, stored, ...) case DT_##name: { GET_##kind(stored) }
 #include "base/file/dtype.def"
 #undef DTYPE
     default: no_number(t);
@@ -57,11 +76,12 @@ Wide element_wide(Dtype t, const void *data, int64_t i)
 #define WHOLE_REAL(T) return to_int64(element_double(t, data, i));
 #define WHOLE_HALF(T) return to_int64(element_double(t, data, i));
 #define WHOLE_BFLOAT(T) return to_int64(element_double(t, data, i));
+#define WHOLE_MINI(T) return to_int64(element_double(t, data, i));
 #define WHOLE_SIGNED(T) LOAD(T); return x;
 #define WHOLE_UNSIGNED(T) LOAD(T); return x;
 #define WHOLE_FLAG(T) LOAD(T); return x != 0;
 #define WHOLE_OPAQUE(T) no_number(t);
-#define DTYPE(name, number, text, bytes, kind, stored, ...) case DT_##name: { WHOLE_##kind(stored) }
+#define DTYPE(name, number, text, bits, kind, stored, ...) case DT_##name: { WHOLE_##kind(stored) }
 #include "base/file/dtype.def"
 #undef DTYPE
     default: no_number(t);
@@ -74,11 +94,12 @@ void element_set_wide(Dtype t, void *data, int64_t i, Wide v)
 #define PUT_REAL(T) STORE(T, v); return;                /* one rounding, not through double */
 #define PUT_HALF(T) STORE(T, half_of_double((double)v)); return;
 #define PUT_BFLOAT(T) STORE(T, bfloat_of_double((double)v)); return;
+#define PUT_MINI(T) no_number(t);                      /* held as f32 */
 #define PUT_SIGNED(T) STORE(T, v); return;
 #define PUT_UNSIGNED(T) STORE(T, v); return;
 #define PUT_FLAG(T) STORE(T, v != 0); return;
 #define PUT_OPAQUE(T) no_number(t);
-#define DTYPE(name, number, text, bytes, kind, stored, ...) case DT_##name: { PUT_##kind(stored) }
+#define DTYPE(name, number, text, bits, kind, stored, ...) case DT_##name: { PUT_##kind(stored) }
 #include "base/file/dtype.def"
 #undef DTYPE
     default: no_number(t);
@@ -91,11 +112,12 @@ void element_set_double(Dtype t, void *data, int64_t i, double v)
 #define ROUND_REAL(T) STORE(T, v); return;
 #define ROUND_HALF(T) STORE(T, half_of_double(v)); return;
 #define ROUND_BFLOAT(T) STORE(T, bfloat_of_double(v)); return;
+#define ROUND_MINI(T) no_number(t);
 #define ROUND_SIGNED(T) STORE(T, sizeof(T) == 4 ? to_int32(v) : to_int64(v)); return;
 #define ROUND_UNSIGNED(T) STORE(T, sizeof(T) == 8 ? to_uint64(v) : (uint64_t)to_int64(v)); return;
 #define ROUND_FLAG(T) STORE(T, v < 0 || v > 0 || isnan(v)); return;
 #define ROUND_OPAQUE(T) no_number(t);
-#define DTYPE(name, number, text, bytes, kind, stored, ...) case DT_##name: { ROUND_##kind(stored) }
+#define DTYPE(name, number, text, bits, kind, stored, ...) case DT_##name: { ROUND_##kind(stored) }
 #include "base/file/dtype.def"
 #undef DTYPE
     default: no_number(t);
@@ -111,7 +133,7 @@ int64_t element_int(Dtype t, const void *data, int64_t i)
 
 void element_copy(Dtype to, void *out, Dtype from, const void *in, int64_t i)
 {
-    if (dtype_is_float(from))
+    if (dtype_is_float(from) || dtype_mini(from))
         element_set_double(to, out, i, element_double(from, in, i));
     else
         element_set_wide(to, out, i, element_wide(from, in, i));

@@ -118,8 +118,8 @@ void ops_print(FILE *f)
             fprintf(f, "%s%s\n", how[r->kind], r->kind == CODE_LOWERED ? r->text : "");
     }
 #define OP(...)
-#define FOREIGN(name, lo, hi, fn)                                                          \
-    fprintf(f, "%-26s %-6s %-10s %-14s %s\n", "com.microsoft." #name, "1", "composite",     \
+#define FOREIGN(domain, name, lo, hi, fn)                                                  \
+    fprintf(f, "%-26s %-6s %-10s %-14s %s\n", domain "." #name, "1", "composite",           \
             "via lowering", "lowered at import");
 #include "ir/ops.def"
 }

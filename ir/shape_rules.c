@@ -61,6 +61,15 @@ void shape_where(Infer *x)
     infer_broadcast_all(x);
 }
 
+void shape_bit_cast(Infer *x)
+{
+    Dtype t = infer_type(x, 0);
+    infer_need(x, 0, t == DT_F32 || t == DT_F64 || t == DT_I32 || t == DT_I64,
+               "of f32, f64, i32 or i64");
+    x->t[0] = t == DT_F32 ? DT_I32 : t == DT_I32 ? DT_F32 : t == DT_F64 ? DT_I64 : DT_F64;
+    x->s[0] = *infer_dims(x, 0);
+}
+
 void shape_cast(Infer *x)
 {
     if (dtype_size(x->at->to) == 0 || x->at->to == DT_C64 || x->at->to == DT_C128 ||

@@ -16,15 +16,34 @@ typedef enum {
 #define DTYPE(name, number, ...) DT_##name = number,
 #include "base/file/dtype.def"
 #undef DTYPE
-    DT_LAST = 26 /* the greatest that ONNX has; some have no row */
+    DT_LAST = 26 /* the greatest that ONNX has */
 } Dtype;
 
 enum { MAX_RANK = 16 };
 typedef struct { int rank; int64_t d[MAX_RANK]; } Shape;
 
+/*
+ * A float of 8 bits or fewer: a sign (MINI_SCALE has none), an exponent, `fraction` bits.  All its
+ * numbers are numbers of f32, which stands for it in the graph.
+ */
+typedef struct {
+    int fraction, bias;
+    double most; /* the largest finite one */
+    enum {
+        MINI_IEEE = 1,                                  /* infinities and NaN, as in f32 */
+        MINI_NAN,                                       /* no infinity; all bits but the sign: NaN */
+        MINI_UNSIGNED_ZERO,                             /* the sign alone: NaN */
+        MINI_FINITE,                                    /* neither */
+        MINI_SCALE                                      /* powers of two; all bits: NaN */
+    } kind;
+} MiniFormat;
+
 /* dtype.c */
-/* bytes of an element; 0 for strings and types without a row */
+/* bytes of an element; 0 for strings and for those that share a byte */
 size_t dtype_size(Dtype t);
+int dtype_bits(Dtype t);                                /* of an element; 0 for strings */
+/* of a float of 8 bits or fewer; NULL: another type */
+const MiniFormat *dtype_mini(Dtype t);
 const char *dtype_name(Dtype t);                        /* "f32", "i64", "bool", ... */
 /* the repeated field of TensorProto with such elements; 0: none */
 uint32_t dtype_onnx_field(Dtype t);

@@ -13,7 +13,7 @@
 #include "onnx_fields.h"
 #include "onnx_write.h"
 
-enum { IR_VERSION = 8, OPSET = 18 };
+enum { IR_VERSION = 8, OPSET = 18, NEWER_IR_VERSION = 13 };     /* that of opset 26 */
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
@@ -135,9 +135,9 @@ static void finish(Ow *w, const char *name, const OnnxWeight *at, FILE *f)
     size_t length = w->node.n + graph_name.n + w->init.n + w->input.n + w->output.n;
     for (uint32_t i = 0; i < w->param.n; i++)
         length += weight[i].head.n + weight[i].bytes;
-    pb_put_int(&model, MODEL_IR, IR_VERSION);
+    pb_put_int(&model, MODEL_IR, w->opset > OPSET ? NEWER_IR_VERSION : IR_VERSION);
     pb_put_string(&model, MODEL_PRODUCER, "ppsplit");
-    pb_put_int(&opset, OPSET_VERSION, OPSET);
+    pb_put_int(&opset, OPSET_VERSION, w->opset > OPSET ? w->opset : OPSET);
     pb_put_message(&model, MODEL_OPSET, &opset);
     pb_put_key(&model, MODEL_GRAPH, PB_BYTES);
     pb_put_varint(&model, length);

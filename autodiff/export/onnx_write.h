@@ -20,6 +20,7 @@ typedef struct {
     const char **alias;             /* by value id: another name than its own, in this file */
     StrMap param_name;              /* names that parameters take in every file */
     uint32_t made, nodes;           /* numbers for made-up names */
+    int opset;                      /* that a node needs, where that is newer than others do */
 } Ow;
 
 /* onnx_node.c */

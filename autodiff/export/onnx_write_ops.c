@@ -431,6 +431,15 @@ static void onnx_dropout(Emit *e)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
+/* Of opset 26, which the file then is of. */
+static void onnx_bit_cast(Emit *e)
+{
+    OnnxNode n = same(e, "BitCast");
+    ow_int(&n, "to", result(e)->dtype);
+    ow_end(e->w, &n);
+    e->w->opset = 26;
+}
+
 static void onnx_cast(Emit *e) { cast(e, e->in[0], e->n->attr.to, e->out[0]); }
 
 /* Stages are written as the model has them, before a target's own operations. */

@@ -23,8 +23,8 @@ static const struct {
     const char *descr; /* NULL: the format has no such type */
     int dtype, size;
 } kinds[] = {
-#define DTYPE(name, number, text, bytes, kind, stored, field, held, safetensors, npy, code)        \
-    {npy, number, bytes},
+#define DTYPE(name, number, text, bits, kind, stored, field, held, safetensors, npy, code)        \
+    {npy, number, bits / 8},
 #include "dtype.def"
 #undef DTYPE
 };

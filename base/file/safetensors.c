@@ -30,8 +30,8 @@ static const struct {
     const char *name; /* NULL: the format has no such type */
     int dtype, size;
 } dtypes[] = {
-#define DTYPE(name, number, text, bytes, kind, stored, field, held, safetensors, npy, code)        \
-    {safetensors, number, bytes},
+#define DTYPE(name, number, text, bits, kind, stored, field, held, safetensors, npy, code)        \
+    {safetensors, number, bits / 8},
 #include "dtype.def"
 #undef DTYPE
 };

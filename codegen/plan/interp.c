@@ -68,6 +68,11 @@ static Num call(const Expr *e, const char *name, size_t n, Num a, Num b)
     bool is_real = dtype_is_float(e->t);
     if (n == 5 && strncmp(name, "isinf", 5) == 0)
         return integer(isinf(as_real(a)) != 0);
+    if (n == 7 && strncmp(name, "bitcast", 7) == 0)
+        return e->t == DT_F32   ? integer(pp_bitcastf((float)as_real(a)))
+               : e->t == DT_F64 ? integer(pp_bitcast(as_real(a)))
+               : e->t == DT_I32 ? real((double)pp_bitcasti((int32_t)a.i))
+                                : real(pp_bitcastl(a.i));
     for (size_t k = 0; k < sizeof unary / sizeof *unary; k++)
         if (strlen(unary[k].name) == n && strncmp(name, unary[k].name, n) == 0) {
             if (e->t == DT_F32)

@@ -37,7 +37,8 @@ int64_t im_padding_row(const Import *im)
 
 Dtype im_declared(const Import *im, uint32_t i)
 {
-    const Slot *s = i < im->node->nin ? import_slot(im->state, im->node, i) : NULL;
+    bool value = i < im->node->nin && !param_is_used(im->node, i);
+    const Slot *s = value ? import_slot(im->state, im->node, i) : NULL;
     return s ? s->declared : DT_NONE;
 }
 

@@ -16,7 +16,7 @@ typedef VEC(Slot) Slots;
 
 typedef struct {
     ImportState *s;
-    RawNode *n;
+    const RawNode *n;
     ImportBody *body;
     Slot *in;
     uint32_t origin; /* of the node, for what is made beside bodies */
@@ -418,6 +418,19 @@ static int control_number(const RawNode *n)
     while (i < N_CONTROLS && (*n->domain || strcmp(n->op_type, controls[i].op)))
         i++;
     return i;
+}
+
+ValueId im_graph(const Import *im, const char *name, ValueId x)
+{
+    ImportState *s = im->state;
+    uint32_t origin = s->g->cur_origin;
+    Control c = {.s = s, .n = im->node, .body = s->body, .origin = origin};
+    Slots in = {0};
+    vec_push(im->arena, &in, ((Slot){.v = x}));
+    Slots out = run_body(&c, name, &in);
+    if (out.n != 1 || out.at[0].is_sequence)
+        FATAL(&c, -1, "graph '%s' must yield one tensor", name);
+    return out.at[0].v;
 }
 
 bool control_is(const RawNode *n) { return control_number(n) < N_CONTROLS; }

@@ -15,19 +15,19 @@
 
 typedef void ImportFn(Import *);
 
-typedef struct { const char *name; ImportFn *fn; uint32_t lo, hi; } Row;
+typedef struct { const char *name; ImportFn *fn; uint32_t lo, hi; const char *domain; } Row;
 
 static const Row rows[OP_COUNT] = {
 #define IMPORT(f) import_##f
 #define NOIMPORT NULL
-#define OP(name, lo, hi, since, import, ...) [OP_##name] = {#name, import, lo, hi},
-#define COMPOSITE(name, lo, hi, since, f) [OP_##name] = {#name, import_##f, lo, hi},
+#define OP(name, lo, hi, since, import, ...) [OP_##name] = {#name, import, lo, hi, ""},
+#define COMPOSITE(name, lo, hi, since, f) [OP_##name] = {#name, import_##f, lo, hi, ""},
 #include "ir/ops.def"
 };
 
 static const Row foreign[] = {
 #define OP(...)
-#define FOREIGN(name, lo, hi, f) {#name, import_##f, lo, hi},
+#define FOREIGN(domain, name, lo, hi, f) {#name, import_##f, lo, hi, domain},
 #include "ir/ops.def"
 };
 enum { N_FOREIGN = sizeof foreign / sizeof *foreign };
@@ -65,8 +65,8 @@ static const Row *row_of(const RawNode *n, Op *op)
     *op = *n->domain ? OP_NONE : op_find(n->op_type);
     if (*op != OP_NONE)
         return rows[*op].fn ? &rows[*op] : NULL;
-    for (int i = 0; i < N_FOREIGN && !strcmp(n->domain, "com.microsoft"); i++)
-        if (!strcmp(n->op_type, foreign[i].name))
+    for (int i = 0; i < N_FOREIGN; i++)
+        if (is_op(n, foreign[i].domain, foreign[i].name))
             return &foreign[i];
     return NULL;
 }
@@ -107,12 +107,11 @@ static ValueId with_bias(ImportState *s, const RawNode *n, ValueId v)
    operand's. */
 static Dtype declared_type(ImportState *s, const RawNode *n, const Import *im, ValueId out)
 {
-    const Onnx__AttributeProto *a = is_op(n, "", "Constant") ? raw_attr(n, "value") : NULL;
+    bool constant = is_op(n, "", "Constant") || is_op(n, "", "ConstantOfShape");
+    const Onnx__AttributeProto *a = constant ? raw_attr(n, "value") : NULL;
     Dtype t = im ? im->declared : DT_NONE;
     if (a && a->t)
         t = (Dtype)a->t->data_type;
-    else if (is_op(n, "", "Cast"))
-        t = (Dtype)raw_int(n, "to", 0);
     else if (t == DT_NONE && n->nin && *n->in[0] && !param_is_used(n, 0))
         t = import_slot(s, n, 0)->declared;
     bool other = t > DT_NONE && t <= DT_LAST && dtype_held(t) != t;
@@ -135,8 +134,6 @@ static void define_outputs(ImportState *s, const RawNode *n, const Import *im, c
         }
     }
 }
-
-static void import_body(ImportState *s, const RawNodes *list);
 
 static void check_count(ImportState *s, const RawNode *n, const Row *row)
 {
@@ -183,9 +180,12 @@ static ValueId made_of_params(ImportState *s, const RawNode *n, uint32_t input)
     return recipe_build(g, r, s->half.at);
 }
 
+static void import_body(ImportState *s, const RawNodes *list);
+
 static void import_node(ImportState *s, RawNode *n)
 {
     Graph *g = s->g;
+    s->body = import_body;
     begin_origin(s, n);
     ValueId *in = arena_array(g->arena, ValueId, n->nin),
             *out = arena_array(g->arena, ValueId, n->nout);
@@ -246,6 +246,8 @@ static void import_node(ImportState *s, RawNode *n)
     Where here = im_where(&im, -1);
     const Where *before = diag_at(&here);
     ragged_import(s, &im, row->fn);
+    if (op != OP_NONE)
+        low_wrap_result(&im);
     if (n->bias != NONE && n->nout && out[0] != NONE)
         out[0] = with_bias(s, n, out[0]);
     diag_at(before);

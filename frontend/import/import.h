@@ -55,6 +55,10 @@ bool im_tensor(const Import *im, const char *name, Tensor *t);
 /* The type that operand i has in the file; DT_NONE: that of the graph. */
 Dtype im_declared(const Import *im, uint32_t i);
 
+/* ops_type.c: result 0 of arithmetic on whole numbers that are held in a wider type, modulo 2^n; and
+   im->declared, where the result is not of operand 0's type. */
+void low_wrap_result(Import *im);
+
 /* Where to point a diagnostic: at this node, operand i (-1: none). */
 Where im_where(const Import *im, int input);
 
@@ -64,6 +68,9 @@ void im_const_ints(const Import *im, int input, int64_t **at, int64_t *n);
 /* The value of a constant scalar operand; dflt when absent; fatal when not constant. */
 double im_const_double(const Import *im, int input, double dflt);
 
+/* Imports the graph of an attribute in place, its one input being x; gives its one output. */
+ValueId im_graph(const Import *im, const char *name, ValueId x);
+
 /* Sequences: a raw value may be a list of values.  im_sequence is fatal when operand i is none. */
 void im_sequence(const Import *im, int input, Ids *list);
 void im_set_sequence(Import *im, uint32_t out, Ids list);
@@ -71,7 +78,7 @@ void im_set_sequence(Import *im, uint32_t out, Ids list);
 /* The importers: every IMPORT(f) of the table is void import_f(Import *). */
 #define OP(name, lo, hi, since, import, ...) import
 #define COMPOSITE(name, lo, hi, since, f) void import_##f(Import *im);
-#define FOREIGN(name, lo, hi, f) void import_##f(Import *im);
+#define FOREIGN(domain, name, lo, hi, f) void import_##f(Import *im);
 #define IMPORT(f) void import_##f(Import *im);
 #define NOIMPORT
 #include "ir/ops.def"

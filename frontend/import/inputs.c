@@ -56,8 +56,8 @@ static const Onnx__TypeProto__Tensor *tensor_type(const Onnx__ValueInfoProto *v,
         !v->type->tensor_type->shape)
         diag_fatal(EXIT_MODEL, w, "it must be a tensor of a declared shape");
     const Onnx__TypeProto__Tensor *t = v->type->tensor_type;
-    if (!dtype_is_computable((Dtype)t->elem_type)) {
-        diag_hint("types computed in are f32, f64, f16, bf16, i32, i64 and bool");
+    if (dtype_held((Dtype)t->elem_type) == DT_NONE) {
+        diag_hint("strings and complex numbers are not supported");
         diag_fatal(EXIT_MODEL, w, "its type is %s",
                    t->elem_type > 0 ? dtype_name((Dtype)t->elem_type) : "not given");
     }
@@ -71,7 +71,7 @@ static const Onnx__TypeProto__Tensor *tensor_type(const Onnx__ValueInfoProto *v,
 static void check_fed(ImportState *s, const Onnx__TypeProto__Tensor *t, ValueId v, Where w)
 {
     const Value *x = val(s->g, v);
-    bool same = x->dtype == (Dtype)t->elem_type && (size_t)x->shape.rank == t->shape->n_dim;
+    bool same = x->dtype == dtype_held((Dtype)t->elem_type) && (size_t)x->shape.rank == t->shape->n_dim;
     for (int i = 0; same && i < x->shape.rank; i++) {
         const Onnx__TensorShapeProto__Dimension *d = t->shape->dim[i];
         if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
@@ -126,7 +126,7 @@ static ValueId make_target(ImportState *s, const Ids *fed, const Onnx__TypeProto
             diag_fatal(EXIT_MODEL, w, "dimension %d has no value", i);
     }
     shape_elements(&shape);
-    return graph_input(s->g, "target", (Dtype)t->elem_type, &shape);
+    return graph_input(s->g, "target", dtype_held((Dtype)t->elem_type), &shape);
 }
 
 void import_bind_inputs(ImportState *s, Ids *fed, Symbols *all)
@@ -153,6 +153,7 @@ void import_bind_inputs(ImportState *s, Ids *fed, Symbols *all)
             continue;
         }
         Shape shape = {.rank = (int)t->shape->n_dim};
+        Dtype type = (Dtype)t->elem_type;
         bool known = true;
         for (int d = 0; d < shape.rank; d++) {
             shape.d[d] = dimension(s, t->shape->dim[d], v->name, d, all, &unbound);
@@ -165,7 +166,8 @@ void import_bind_inputs(ImportState *s, Ids *fed, Symbols *all)
         while (strmap_get(&s->g->by_name, name) != NONE)
             name = arena_printf(s->g->arena, "%s@", name);
         import_define(s, v->name,
-                      (Slot){.v = graph_input(s->g, name, (Dtype)t->elem_type, &shape)});
+                      (Slot){.v = graph_input(s->g, name, dtype_held(type), &shape),
+                             .declared = dtype_held(type) == type ? DT_NONE : type});
     }
     if (unbound.name.n == 0)
         return;

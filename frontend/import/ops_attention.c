@@ -206,6 +206,40 @@ void import_attention(Import *im)
     im->out[0] = a.flat ? merge_heads(g, y) : y;
 }
 
+/* ---- FlexAttention (ai.onnx.preview) ---- */
+
+/* What a graph of the node makes of x, which has its shape and type. */
+static ValueId modified(const Import *im, const char *graph, ValueId x)
+{
+    if (!im_has(im, graph))
+        return x;
+    ValueId y = im_graph(im, graph, x);
+    Shape s = low_shape(im->g, x), t = low_shape(im->g, y);
+    if (!shape_equal(&s, &t) || low_dtype(im->g, x) != low_dtype(im->g, y))
+        low_fatal(im, -1, "%s makes %s of %s", graph, shape_print(im->arena, low_dtype(im->g, y), &t),
+                  shape_print(im->arena, low_dtype(im->g, x), &s));
+    return y;
+}
+
+void import_flex_attention(Import *im)
+{
+    Graph *g = im->g;
+    Attention a = {.im = im, .keep = NONE};
+    low_need_rank(im, 0, 4, 4);
+    take_operands(&a);
+    Dtype t = low_dtype(g, a.q), single = t == DT_F64 ? DT_F64 : DT_F32,
+          precise = (Dtype)im_int(im, "softmax_precision", single);
+    if (!dtype_is_float(precise))
+        low_fatal(im, -1, "softmax_precision %d is no type of floats", (int)precise);
+    double scale = im_float(im, "scale", 1 / sqrt((double)low_max(low_shape(g, a.q).d[3], 1)));
+    ValueId k = repeat_heads(g, a.k, a.heads / a.kv_heads),
+            v = repeat_heads(g, a.v, a.heads / a.kv_heads);
+    ValueId scores = g_cast(g, low_scale(g, g_matmul(g, a.q, g_swap_last(g, k)), scale), precise);
+    scores = modified(im, "score_mod", scores);
+    ValueId p = modified(im, "prob_mod", g_softmax(g, scores, 3));
+    im->out[0] = g_matmul(g, g_cast(g, p, t), v);
+}
+
 /* ---- RotaryEmbedding ---- */
 
 /* cos or sin as [B or 1, 1, S, d / 2], gathered by position where positions are given. */

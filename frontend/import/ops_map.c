@@ -1,5 +1,5 @@
 /*
- * ops_map.c - elementwise ONNX ops to core maps: arithmetic, comparison, activations, casts.
+ * ops_map.c - elementwise ONNX ops to core maps: arithmetic, comparison, activations.
  * The lowerings are chosen for their gradients: what an untaken branch of Where computes must stay
  * finite, and values at the kinks follow PyTorch (a clamp passes no gradient at its bounds).
  */
@@ -94,79 +94,6 @@ void import_mod(Import *im)
     im->out[0] = g_binary(g, fmod ? OP_Fmod : OP_Mod, x, y);
 }
 
-/* An integer brought into the range of a narrower type that is computed in a wider one. */
-static ValueId wrap(Graph *g, ValueId x, Dtype to)
-{
-    double span = (double)(UINT64_C(1) << 8 * dtype_size(to));
-    bool is_signed = dtype_is_signed(to);
-    if (is_signed)
-        x = g_add(g, x, g_like(g, x, span / 2));
-    x = g_binary(g, OP_Mod, x, g_like(g, x, span));
-    return is_signed ? g_sub(g, x, g_like(g, x, span / 2)) : x;
-}
-
-/* The type whose bits are meant; those of u64 are not held. */
-static Dtype bits_of(const Import *im)
-{
-    Dtype t = im_declared(im, 0);
-    if (t == DT_U64)
-        low_fatal(im, 0, "%s of %s is not supported", im->op_type, dtype_name(t));
-    return t == DT_NONE ? low_dtype(im->g, low_need(im, 0)) : t;
-}
-
-static ValueId wrapped(Graph *g, ValueId x, Dtype t)
-{
-    return dtype_held(t) == t ? x : wrap(g, x, t);
-}
-
-void import_bitwise_not(Import *im)
-{
-    Dtype t = bits_of(im);
-    im->out[0] = wrapped(im->g, g_unary(im->g, OP_BitwiseNot, low_need(im, 0)), t);
-}
-
-/* floor(x / 2^s) for 0 <= s <= 32. */
-static ValueId shift_right(Graph *g, ValueId x, ValueId s)
-{
-    ValueId p = g_binary(g, OP_Pow, g_like(g, s, 2), s);
-    return g_div(g, g_sub(g, x, g_binary(g, OP_Mod, x, p)), p);
-}
-
-/*
- * Shifts are products and quotients with powers of two, in two steps so that no power overflows. By
- * other than 0 to width - 1 places only the sign is left of a shift to the right, and 0 of one to
- * the left.
- */
-void import_bit_shift(Import *im)
-{
-    Graph *g = im->g;
-    ValueId x = low_need(im, 0), s = low_need(im, 1);
-    Dtype t = low_dtype(g, x), bits = bits_of(im);
-    const char *way = im_str(im, "direction", "");
-    bool left = strcmp(way, "LEFT") == 0;
-    if (!left && strcmp(way, "RIGHT") != 0)
-        low_fatal(im, -1, "direction is neither LEFT nor RIGHT");
-    if (t != DT_I32 && t != DT_I64)
-        low_fatal(im, 0, "BitShift of %s", dtype_name(t));
-    x = g_cast(g, x, DT_I64);
-    s = g_cast(g, s, DT_I64);
-    ValueId zero = g_like(g, s, 0), most = g_like(g, s, 8.0 * (double)dtype_size(bits) - 1),
-            half = g_like(g, s, 32);
-    ValueId out =
-        g_binary(g, OP_Or, g_binary(g, OP_Less, s, zero), g_binary(g, OP_Greater, s, most));
-    s = g_where(g, out, g_like(g, s, 63), s);
-    ValueId first = g_binary(g, OP_Min, s, half), second = g_sub(g, s, first),
-            two = g_like(g, s, 2), y;
-    if (left) {
-        y = g_mul(g, g_mul(g, x, g_binary(g, OP_Pow, two, first)),
-                  g_binary(g, OP_Pow, two, second));
-        y = g_where(g, out, zero, wrapped(g, y, bits));
-    } else {
-        y = shift_right(g, shift_right(g, x, first), second);
-    }
-    im->out[0] = g_cast(g, y, t);
-}
-
 void import_isinf(Import *im)
 {
     Graph *g = im->g;
@@ -179,33 +106,6 @@ void import_isinf(Import *im)
             g_binary(g, OP_Equal, x, g_like(g, x, pos ? (double)INFINITY : -(double)INFINITY));
     else
         im->out[0] = g_binary(g, OP_And, g_unary(g, OP_IsNaN, x), g_scalar(g, DT_BOOL, 0));
-}
-
-/* ---- casts ---- */
-
-static ValueId cast(const Import *im, ValueId x, int64_t to)
-{
-    Graph *g = im->g;
-    if (to <= DT_NONE || to > DT_LAST)
-        low_fatal(im, -1, "type %lld is unknown", (long long)to);
-    Dtype t = (Dtype)to, wide = dtype_held(t), from = low_dtype(g, x);
-    if (wide == DT_NONE)
-        low_fatal(im, -1, "a cast to %s is not supported", dtype_name(t));
-    ValueId y = g_cast(g, x, wide);
-    bool narrow = wide != t && !dtype_is_float(t) && dtype_size(t) < sizeof(int32_t);
-    return narrow && from != DT_BOOL ? wrap(g, y, t) : y;
-}
-
-void import_cast(Import *im)
-{
-    if (!im_has(im, "to"))
-        low_fatal(im, -1, "attribute 'to' is missing");
-    im->out[0] = cast(im, low_need(im, 0), im_int(im, "to", 0));
-}
-
-void import_cast_like(Import *im)
-{
-    im->out[0] = g_cast(im->g, low_need(im, 0), low_dtype(im->g, low_need(im, 1)));
 }
 
 void import_identity(Import *im) { im->out[0] = low_need(im, 0); }

@@ -25,6 +25,10 @@ static Range range_of(const Import *im, Dtype t)
     case DT_I8: return (Range){-128, 127};
     case DT_U16: return (Range){0, 65535};
     case DT_I16: return (Range){-32768, 32767};
+    case DT_U4: return (Range){0, 15};
+    case DT_I4: return (Range){-8, 7};
+    case DT_U2: return (Range){0, 3};
+    case DT_I2: return (Range){-2, 1};
     default: low_fatal(im, -1, "quantisation to %s is not supported", dtype_name(t));
     }
 }
@@ -32,9 +36,19 @@ static Range range_of(const Import *im, Dtype t)
 /* The type of a zero point, u8 where there is none. */
 static Dtype grid_type(const Import *im, uint32_t zero)
 {
-    Dtype t =
-        im_in(im, zero) == NONE ? (Dtype)im_int(im, "output_dtype", DT_U8) : im_declared(im, zero);
-    return t == DT_NONE ? DT_U8 : t;
+    int64_t t = im_int(im, "output_dtype", DT_NONE);
+    if (im_in(im, zero) != NONE)
+        t = im_declared(im, zero);
+    return t == DT_NONE ? DT_U8 : (Dtype)t;
+}
+
+/* A float type that an attribute names; otherwise where it names none. */
+static Dtype float_type(const Import *im, const char *name, Dtype otherwise)
+{
+    int64_t t = im_int(im, name, DT_NONE);
+    if (t != DT_NONE && (t > DT_LAST || !dtype_is_float((Dtype)t)))
+        low_fatal(im, -1, "%s %lld is no type of floats that are computed with", name, (long long)t);
+    return t == DT_NONE ? otherwise : (Dtype)t;
 }
 
 /* Operand i lined up with x: a scalar, a vector along the axis, or blocks of it. */
@@ -73,6 +87,17 @@ static ValueId stopped(Graph *g, ValueId v)
     return k == V_NODE || k == V_PARAM ? g_unary(g, OP_StopGradient, v) : v;
 }
 
+/* x / scale + zero as the nearest float of 8 bits or fewer; as PyTorch's fake quantisation, no
+ * gradient passes where it is clamped. */
+static ValueId rounded_float(const Import *im, ValueId x, ValueId scale, ValueId zero, Dtype to)
+{
+    Graph *g = im->g;
+    ValueId q = g_div(g, x, scale);
+    if (zero != NONE)
+        q = g_add(g, q, g_cast(g, zero, low_dtype(g, x)));
+    return low_to_mini(im, q, to, im_int(im, "saturate", 1) != 0, true);
+}
+
 /* round(x / scale) + zero within the range, as floats. */
 static ValueId quantised(Graph *g, ValueId x, ValueId scale, ValueId zero, Range r)
 {
@@ -90,10 +115,14 @@ void import_quantize_linear(Import *im)
     Graph *g = im->g;
     ValueId x = low_need_float(im, 0);
     Shape s = low_shape(g, x);
+    Dtype t = float_type(im, "precision", low_dtype(g, low_need_float(im, 1)));
+    ValueId scale = stopped(g, g_cast(g, lined_up(im, 1, &s), t)), zero = lined_up(im, 2, &s);
     im->declared = grid_type(im, 2);
-    Range r = range_of(im, im->declared);
-    ValueId scale = stopped(g, g_cast(g, lined_up(im, 1, &s), low_dtype(g, x)));
-    im->out[0] = g_cast(g, quantised(g, x, scale, lined_up(im, 2, &s), r), DT_I32);
+    x = g_cast(g, x, t);
+    if (dtype_mini(im->declared))
+        im->out[0] = rounded_float(im, x, scale, zero, im->declared);
+    else
+        im->out[0] = g_cast(g, quantised(g, x, scale, zero, range_of(im, im->declared)), DT_I32);
 }
 
 /* What QuantizeLinear made: x / scale, rounded and moved by the zero point (raw), then clamped (q).
@@ -142,15 +171,16 @@ void import_dequantize_linear(Import *im)
     Graph *g = im->g;
     ValueId v = low_need(im, 0);
     Shape s = low_shape(g, v);
-    Dtype t = low_dtype(g, low_need_float(im, 1));
+    Dtype t = float_type(im, "output_dtype", low_dtype(g, low_need_float(im, 1)));
     Quantised n = {0};
-    ValueId scale = stopped(g, lined_up(im, 1, &s)), zero = lined_up(im, 2, &s);
+    ValueId scale = stopped(g, g_cast(g, lined_up(im, 1, &s), t)), zero = lined_up(im, 2, &s);
     bool fake = im->training && was_quantised(g, v, &n) && low_dtype(g, n.x) == t &&
                 val(g, n.x)->kind != V_CONST && val(g, n.x)->kind != V_INPUT;
     ValueId y = fake ? g_unary(g, OP_StopGradient, n.q) : g_cast(g, v, t);
     if (zero != NONE)
         y = g_sub(g, y, g_cast(g, zero, t));
     y = g_mul(g, y, scale);
+    im->declared = t;
     im->out[0] = fake ? g_add(g, y, straight(g, &n, scale)) : y;
 }
 

@@ -27,6 +27,7 @@ typedef struct ImportState {
     VEC(Slot) slot;
     VEC(ValueId) half;           /* by parameter: its copy of a half type, or the parameter */
     struct RaggedValues *ragged; /* ragged.c; NULL: there are none */
+    void (*body)(struct ImportState *s, const RawNodes *list); /* import.c: its nodes, in order */
 } ImportState;
 
 /* env.c */

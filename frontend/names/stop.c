@@ -335,7 +335,7 @@ static void recover(Detach *d, const RawNodes *list)
 static int same_bytes(const Param *q, const RawTensor *t)
 {
     const uint8_t *x = q->bytes.at, *y = t->bytes.at;
-    size_t size = dtype_size(t->dtype), n = t->bytes.length / size, rows = 0;
+    size_t size = dtype_size(q->dtype), n = q->bytes.length / size, rows = 0;
     if (!x || !y || q->dtype != t->dtype || q->bytes.length != t->bytes.length ||
         !memcmp(x, x + size, (n - 1) * size))
         return 0;                                       /* all elements equal: that says nothing */

@@ -66,12 +66,14 @@ void tensor_read(Model *m, const Onnx__TensorProto *t, Where w, RawTensor *out)
     if (t->segment)
         diag_fatal(EXIT_MODEL, w, "segmented tensors are not supported");
     out->dtype = (Dtype)t->data_type;
-    size_t size = dtype_size(out->dtype);
+    int bits = dtype_bits(out->dtype);
+    size_t size = bits < 8 ? 1 : dtype_size(out->dtype);
     int64_t bytes;
-    if (size == 0) /* strings, sub-byte types: an error only where they are used */
+    if (bits == 0) /* strings: an error only where they are used */
         return;
-    if (__builtin_mul_overflow(elements, (int64_t)size, &bytes))
+    if (__builtin_mul_overflow(elements, (int64_t)bits, &bytes) || bytes > INT64_MAX - 7)
         diag_fatal(EXIT_MODEL, w, "the tensor's size overflows");
+    bytes = (bytes + 7) / 8;
     if (t->data_location == 1) {
         out->bytes = external_bytes(m, t, (uint64_t)bytes, w);
         return;
@@ -84,7 +86,7 @@ void tensor_read(Model *m, const Onnx__TensorProto *t, Where w, RawTensor *out)
         if (t->n_float_data + t->n_int32_data + t->n_int64_data + t->n_double_data +
             t->n_uint64_data)
             diag_fatal(EXIT_MODEL, w, "the tensor holds its data twice");
-        out->bytes = lifted(m, run, size, (uint64_t)elements, w);
+        out->bytes = lifted(m, run, size, (uint64_t)bytes / size, w);
     } else {
         out->bytes = typed_array(m, t, out->dtype, size);
     }
@@ -123,6 +125,19 @@ RawTensor tensor_in_file(const RawTensor *t)
 
 Dtype tensor_file_type(const RawTensor *t) { return t->half != DT_NONE ? t->half : t->dtype; }
 
+/* Elements that share bytes, the first in the lowest bits, each in a byte of its own. */
+static const uint8_t *unpacked(Arena *a, const RawTensor *t, int64_t n)
+{
+    int bits = dtype_bits(t->dtype), spare = 8 - bits;
+    bool is_signed = dtype_is_signed(t->dtype);
+    uint8_t *out = arena_alloc(a, (size_t)n + 1);
+    for (int64_t i = 0; i < n; i++) {
+        uint8_t at = t->bytes.at[i * bits / 8], high = (uint8_t)(at << (spare - i * bits % 8));
+        out[i] = is_signed ? (uint8_t)((int8_t)high >> spare) : (uint8_t)(high >> spare);
+    }
+    return out;
+}
+
 Tensor tensor_widen(Arena *a, const RawTensor *t, Where w)
 {
     Tensor out = {.dtype = dtype_held(t->dtype), .shape = t->shape};
@@ -140,8 +155,9 @@ Tensor tensor_widen(Arena *a, const RawTensor *t, Where w)
         }
         return out;
     }
+    const uint8_t *from = dtype_bits(t->dtype) < 8 ? unpacked(a, t, n) : t->bytes.at;
     out.data = arena_calloc(a, n ? (size_t)n : 1, size);
     for (int64_t i = 0; i < n; i++)
-        element_copy(out.dtype, out.data, t->dtype, t->bytes.at, i);
+        element_copy(out.dtype, out.data, t->dtype, from, i);
     return out;
 }

@@ -91,6 +91,7 @@ static Wide pow_w(Wide x, Wide y)
 #define pp_ceil(x) ceil(x)
 #define pp_round(x) rint(x)
 #define pp_isinf(x) (isinf(x) != 0)
+#define pp_bitcast(x) (x) /* never: eval_bit_cast */
 #define pp_pow(x, y) pow(x, y)
 #define pp_mod(x, y) mod_d(x, y)
 #define pp_fmod(x, y) fmod(x, y)
@@ -265,6 +266,13 @@ void eval_map(Eval *e)
         run_doubles(e, &p);
     else
         run_wides(e, &p);
+}
+
+void eval_bit_cast(Eval *e)
+{
+    size_t n = (size_t)shape_elements(&e->in[0].shape) * dtype_size(e->in[0].dtype);
+    if (n)
+        memcpy(e->out[0].data, e->in[0].data, n);
 }
 
 /* Truncates towards zero, wraps between integers, and is != 0 for bool. */

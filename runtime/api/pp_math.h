@@ -70,6 +70,12 @@ PP_FN float pp_float_of(int32_t i) { float x; memcpy(&x, &i, sizeof x); return x
 PP_FN int64_t pp_bits_d(double x) { int64_t i; memcpy(&i, &x, sizeof i); return i; }
 PP_FN double pp_double_of(int64_t i) { double x; memcpy(&x, &i, sizeof x); return x; }
 
+/* BitCast: the suffix is the operand's */
+PP_FN int32_t pp_bitcastf(float x) { return pp_bits_f(x); }
+PP_FN int64_t pp_bitcast(double x) { return pp_bits_d(x); }
+PP_FN float pp_bitcasti(int32_t x) { return pp_float_of(x); }
+PP_FN double pp_bitcastl(int64_t x) { return pp_double_of(x); }
+
 /* ---- simple ones ---- */
 
 PP_FN float pp_absf(float x) { return fabsf(x); }

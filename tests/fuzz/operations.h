@@ -32,6 +32,7 @@ static const struct {
     {"ends", 4, do_ends},
     {"masked_softmax", 4, do_masked_softmax},
     {"integers", 2, do_integers},
+    {"bits", 1, do_bits},
     {"reshape", 6, do_reshape},
     {"squeeze", 2, do_squeeze},
     {"transpose", 7, do_transpose},

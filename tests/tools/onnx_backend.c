@@ -47,7 +47,48 @@ static double half(uint16_t h, int exponent_bits)
     return h >> 15 ? -x : x;
 }
 
+/* A float of so many bits, exponent and fraction, from its code: OCP's tables, by enumeration. */
+static double mini(int type, unsigned code)
+{
+    static const struct { int type, bits, fraction, bias; } formats[] = {
+        {17, 8, 3, 7}, {18, 8, 3, 8}, {19, 8, 2, 15}, {20, 8, 2, 16}, {23, 4, 1, 1},
+    };
+    if (type == 24)
+        return code == 255 ? (double)NAN : ldexp(1, (int)code - 127);
+    if ((type == 17 && (code & 127) == 127) || ((type == 18 || type == 20) && code == 128) ||
+        (type == 19 && (code & 127) > 124))
+        return (double)NAN;
+    if (type == 19 && (code & 127) == 124)
+        return code & 128 ? -(double)INFINITY : (double)INFINITY;
+    for (size_t k = 0; k < sizeof formats / sizeof *formats; k++) {
+        if (formats[k].type != type)
+            continue;
+        int f = formats[k].fraction, top = formats[k].bits - 1, e = (int)(code & ((1u << top) - 1)) >> f,
+            digits = (int)code & ((1 << f) - 1);
+        double x = ldexp(digits + (e ? 1 << f : 0), (e ? e : 1) - formats[k].bias - f);
+        return code >> top ? -x : x;
+    }
+    exit(REFUSED);
+}
+
+/* Element i of those that share bytes. */
+static double shared(const uint8_t *raw, int bits, size_t i, bool is_signed)
+{
+    int code = raw[i * (size_t)bits / 8] >> (i * (size_t)bits % 8) & ((1 << bits) - 1);
+    return is_signed && code >> (bits - 1) ? code - (1 << bits) : code;
+}
+
 /* Element i of n; integers beyond 2^53 lose their last bits, which no case minds. */
+static const uint8_t *bytes_of(const Onnx__TensorProto *t)
+{
+    if (t->has_raw_data)
+        return t->raw_data.data;
+    uint8_t *bytes = malloc(t->n_int32_data + 1);
+    for (size_t i = 0; i < t->n_int32_data; i++)
+        bytes[i] = (uint8_t)t->int32_data[i];
+    return bytes;
+}
+
 static double element(const Onnx__TensorProto *t, size_t i)
 {
     const uint8_t *raw = t->has_raw_data ? t->raw_data.data : NULL;
@@ -68,7 +109,12 @@ static double element(const Onnx__TensorProto *t, size_t i)
         return half(raw ? ((const uint16_t *)(const void *)raw)[i] : (uint16_t)t->int32_data[i], 5);
     case DT_BF16:
         return half(raw ? ((const uint16_t *)(const void *)raw)[i] : (uint16_t)t->int32_data[i], 8);
-    default: exit(REFUSED);
+    case DT_U4:
+    case DT_I4: return shared(bytes_of(t), 4, i, t->data_type == DT_I4);
+    case DT_U2:
+    case DT_I2: return shared(bytes_of(t), 2, i, t->data_type == DT_I2);
+    case DT_F4E2M1: return mini(t->data_type, (unsigned)shared(bytes_of(t), 4, i, false));
+    default: return mini(t->data_type, bytes_of(t)[i]);
     }
 #undef RAW
 }
