@@ -193,20 +193,35 @@ $(BUILD)/installed/Makefile: $(BUILD)/ppsplit
 	$(Q)$(BUILD)/ppsplit -q models/doc-ts/model.onnx -o $(@D)
 	@touch $@
 
-install: all $(BUILD)/installed/Makefile
+# The command with its manual and completions, and the compiler as a library.
+SHARE    := $(PREFIX)/share
+DOCS     := README.md CHANGELOG.md LICENSE $(wildcard docs/*.md docs/*.svg docs/*.png)
+install-compiler: all
 	install -Dm755 $(BUILD)/ppsplit $(DESTDIR)$(PREFIX)/bin/ppsplit
 	install -Dm644 docs/ppsplit.1 $(DESTDIR)$(PREFIX)/share/man/man1/ppsplit.1
-	install -Dm644 docs/ppsplit.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ppsplit
+	for f in $(DOCS); do install -Dm644 $$f $(DESTDIR)$(SHARE)/doc/ppsplit/$$f || exit; done
+	install -Dm644 docs/completions/complete.sh $(DESTDIR)$(SHARE)/ppsplit/complete.sh
+	install -d $(addprefix $(DESTDIR)$(SHARE)/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
+	sed 's|@PREFIX@|$(PREFIX)|' docs/completions/ppsplit.bash > $(DESTDIR)$(SHARE)/bash-completion/completions/ppsplit
+	sed 's|@PREFIX@|$(PREFIX)|' docs/completions/_ppsplit > $(DESTDIR)$(SHARE)/zsh/site-functions/_ppsplit
+	sed 's|@PREFIX@|$(PREFIX)|' docs/completions/ppsplit.fish > $(DESTDIR)$(SHARE)/fish/vendor_completions.d/ppsplit.fish
+	for p in pipeline pipeline-cuda; do \
+	    ln -sf ppsplit $(DESTDIR)$(SHARE)/bash-completion/completions/$$p && \
+	    ln -sf ppsplit.fish $(DESTDIR)$(SHARE)/fish/vendor_completions.d/$$p.fish || exit; done
 	install -Dm644 $(BUILD)/libppsplit.a $(DESTDIR)$(PREFIX)/lib/libppsplit.a
 	for h in $(PUBLIC); do install -Dm644 $$h $(DESTDIR)$(PREFIX)/include/ppsplit/$$h || exit; done
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|; s|@PKGS@|$(PKGS)|' docs/ppsplit.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/ppsplit.pc
+
+# And the runtime, which outputs then link: for this machine's CPU, or ARCH=.
+install: install-compiler $(BUILD)/installed/Makefile
 	$(MAKE) -C $(BUILD)/installed install-runtime PREFIX=$(PREFIX) DESTDIR=$(abspath $(or $(DESTDIR),/))
 
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/ppsplit share/man/man1/ppsplit.1 share/bash-completion/completions/ppsplit \
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/ppsplit share/man/man1/ppsplit.1 share/zsh/site-functions/_ppsplit \
+	    $(foreach p,ppsplit pipeline pipeline-cuda,share/bash-completion/completions/$(p) share/fish/vendor_completions.d/$(p).fish) \
 	    lib/libppsplit.a lib/pkgconfig/ppsplit.pc lib/libppruntime.a lib/pkgconfig/ppsplit-runtime.pc)
-	rm -rf $(DESTDIR)$(PREFIX)/include/ppsplit
+	rm -rf $(addprefix $(DESTDIR)$(PREFIX)/,include/ppsplit share/ppsplit share/doc/ppsplit)
 
 clean:
 	rm -rf $(BUILD) compile_commands.json
@@ -230,10 +245,11 @@ help:
 	@echo "format                  clang-format over all sources"
 	@echo "compile_commands.json   how each source is compiled, for editors"
 	@echo "install                 the command, the library, the runtime, manual, completions: PREFIX=DIR DESTDIR=DIR ARCH=CPU"
+	@echo "install-compiler        the same without the runtime: every output then compiles its own"
 	@echo "uninstall               removes what install has put there: PREFIX=DIR DESTDIR=DIR"
 	@echo "clean                   removes build/"
 	@echo "print-NAME              the value of a variable of the Makefile"
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
-.PHONY: all tools check bench demo fuzz-nets layers sanitize clang coverage format lint install uninstall clean help
+.PHONY: all tools check bench demo fuzz-nets layers sanitize clang coverage format lint install install-compiler uninstall clean help

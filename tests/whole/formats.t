@@ -60,10 +60,35 @@ main=$("$ppsplit" --help | options)
 all=$({ "$ppsplit" --help; "$ppsplit" schedule --help; gpt-ts/pipeline --help; } | options)
 page=$(sed 's/\\-/-/g; s/\\f.//g' "$top/docs/ppsplit.1" | options)
 is "the man page names every option, and no other" "$page" "$all"
-. "$top/docs/ppsplit.bash"
-complete_after() { COMP_WORDS=("$@" --); COMP_CWORD=$#; _ppsplit; printf '%s\n' "${COMPREPLY[@]}" | sort -u; }
-is "completion: every option" "$(complete_after ppsplit model.onnx)" "$main"
-is "completion: every option of schedule" "$(complete_after ppsplit schedule gpipe)" "$("$ppsplit" schedule --help | options)"
+# Completions: words at a prompt, as bash, zsh and fish find them.
+export PPSPLIT_COMPLETE=$top/docs/completions/complete.sh
+words() { sh "$PPSPLIT_COMPLETE" "$@" | sort -u; }
+begun() { words "$@" | grep -e "^${!#}" | tr '\n' ' '; }
+is "completion: every option" "$(words "$ppsplit" model.onnx --)" "$main"
+is "completion: every option of schedule" "$(words "$ppsplit" schedule gpipe --)" "$("$ppsplit" schedule --help | options)"
+is "completion: every option of the program" "$(words gpt-ts/pipeline train --)" "$(gpt-ts/pipeline --help | options)"
+is "completion: commands" "$(begun "$ppsplit" '')$(begun gpt-ts/pipeline '')" "FILES $(
+    "$ppsplit" --help | sed -n 's/^  or:  ppsplit \([a-z]*\) .*/\1/p' | sort | tr '\n' ' ')eval help infer train "
+is "completion: split points of the model" "$(begun "$ppsplit" "$m/model.onnx" --split h.1.m)" "$("$ppsplit" ls "$m/model.onnx" |
+    awk '$NF ~ /^h\.1\.m/ { print $NF ":begin\n" $NF ":end" }' | sort | tr '\n' ' ')"
+is "completion: schedules" "$(begun "$ppsplit" schedule zb)$(begun gpt-ts/pipeline train --schedule zb)" "zb-h1 zb-h2 zbvzerobubble zb-h1 zb-h2 zbvzerobubble "
+is "completion: inputs, outputs, optimizers, losses" \
+    "$(begun gpt-ts/pipeline train --data '')$(begun gpt-ts/pipeline infer --output '')$(begun gpt-ts/pipeline train --optimizer ad)$(begun "$ppsplit" m.onnx --loss n)" \
+    "input_ids= target= logits= adam adamw nll "
+. "$top/docs/completions/ppsplit.bash"
+bash_words() { COMP_LINE=$1; COMP_POINT=${#1}; _ppsplit; printf '%s ' "${COMPREPLY[@]}"; }
+is "completion: bash, whose words end at = and :" "$(bash_words "$ppsplit $m/model.onnx --split h.1.attn.proj:")$(bash_words "$ppsplit m.onnx --loss=cr")" "begin end cross_entropy "
+if command -v zsh >/dev/null; then
+    is "completion: zsh" "$(cd "$top/docs/completions" && zsh -fc 'compadd() { shift; [[ $1 != -S ]] && print -rl -- ${(P)1} }; compset() { : }; _files() { print files }
+        words=($1 schedule "") CURRENT=3; . ./_ppsplit' - "$ppsplit" 2>&1 | grep -c -e zb-h1 -e files)" 2
+else
+    skip "completion: zsh" "zsh is not installed"
+fi
+if command -v fish >/dev/null; then
+    is "completion: fish" "$(cd "$build" && PATH=$build:$PATH fish -N -c ". $top/docs/completions/ppsplit.fish; complete -C 'ppsplit schedule zb'" | cut -f1 | sort | tr '\n' ' ')" "zb-h1 zb-h2 zbvzerobubble "
+else
+    skip "completion: fish" "fish is not installed"
+fi
 is "the version" "$("$ppsplit" --version | head -n 1)" "ppsplit $(make -s -C "$top" print-VERSION)"
 is "the table of operations has a row for each that the README counts" \
     "$("$ppsplit" ops | awk 'NR > 1 && $4 != "no" { d++ } END { print (NR - 1 > 145), (d > 100) }')" "1 1"

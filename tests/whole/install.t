@@ -5,13 +5,19 @@
 cd "$work" || exit 1
 
 ok "installs" make -s -C "$top" BUILD="$build" CC="$cc" DESTDIR="$work/root" PREFIX=/usr install CFLAGS=-O0
-is "what is installed, beside headers" "$(cd root && find . -type f ! -path './usr/include/*' | sort)" "./usr/bin/ppsplit
+is "what is installed, beside headers and documents" "$(cd root && find . ! -type d ! -path './usr/include/*' ! -path './usr/share/doc/*' | sort)" "./usr/bin/ppsplit
 ./usr/lib/libppruntime.a
 ./usr/lib/libppsplit.a
 ./usr/lib/pkgconfig/ppsplit-runtime.pc
 ./usr/lib/pkgconfig/ppsplit.pc
-./usr/share/bash-completion/completions/ppsplit
-./usr/share/man/man1/ppsplit.1"
+$(for p in pipeline pipeline-cuda ppsplit; do echo "./usr/share/bash-completion/completions/$p"; done)
+$(for p in pipeline pipeline-cuda ppsplit; do echo "./usr/share/fish/vendor_completions.d/$p.fish"; done | sort)
+./usr/share/man/man1/ppsplit.1
+./usr/share/ppsplit/complete.sh
+./usr/share/zsh/site-functions/_ppsplit"
+is "the documents, which name no file that is not there" "$(cd root/usr/share/doc/ppsplit && grep -oh '](\(docs/\)\?[a-z-]*\.[a-z]*)' README.md docs/*.md | tr -d ']()' | sort -u |
+    while read -r f; do [ -e "$f" ] || [ -e "docs/$f" ] || echo "$f"; done)" ""
+ok "completions know where their words come from" eval '! grep -r @PREFIX@ root/usr/share && grep -rq /usr/share/ppsplit/complete.sh root/usr/share/zsh'
 ok "the installed compiler works" root/usr/bin/ppsplit -q "$top/models/doc-ts/model.onnx" --split layers.1:begin --loss cross_entropy -o out
 is "pkg-config reads its file" "$(PKG_CONFIG_PATH=root/usr/lib/pkgconfig pkg-config --modversion ppsplit)" "$("$ppsplit" --version | sed -n 's/^ppsplit //p')"
 is "and that of the runtime, whose headers are all there" "$(PKG_CONFIG_PATH=root/usr/lib/pkgconfig pkg-config --modversion ppsplit-runtime)$(
@@ -36,7 +42,7 @@ is "changed sources are compiled" "$(built -j2)" " 3 $(find out/runtime -name '*
 ok "and run" out/pipeline infer --data x="$top/models/doc-ts/in.x.npy"
 is "and never linked with another's" "$(built PPSPLIT_RUNTIME="$work/root/usr" | tail -n 1)" "PPSPLIT_RUNTIME=root/usr: the runtime there has other sources."
 ok "uninstalls" make -s -C "$top" BUILD="$build" DESTDIR="$work/root" PREFIX=/usr uninstall
-is "nothing is left" "$(find root -type f)" ""
+is "nothing is left" "$(find root ! -type d)" ""
 
 mkdir -p tree/tests && cp -r "$top"/{Makefile,ppsplit.h,base,ir,frontend,partition,autodiff,codegen,schedule,runtime} tree && cp "$top"/tests/{layers,circles} tree/tests
 ok "no file includes from above" make -s -C tree layers
