@@ -115,7 +115,8 @@ static uint32_t print_indices(const Pipe *p, Text *t)
     bool classes = p->loss_classes && p->target != NONE;
     if (all.n + classes == 0)
         return 0;
-    text_line(t, "// what elements of an input's rows may be: input, first, step, count, least, most,");
+    text_line(
+        t, "// what elements of an input's rows may be: input, first, step, count, least, most,");
     text_line(t, "// or this other one, of which table, its rows");
     text_line(t, "static const PpIndex indices[] = {");
     for (uint32_t i = 0; i < all.n; i++) {

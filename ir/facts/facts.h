@@ -42,12 +42,12 @@ void batch_analyse(Graph *g, ValueId from, const BatchOptions *opt, BatchNotes *
 typedef struct {
     ValueId input;
     int64_t first, step, count;
-    int64_t least, most;            /* rows that are counted from the end included */
+    int64_t least, most; /* rows that are counted from the end included */
     /* such an element chooses nothing: the model puts another in its place */
     bool replaced;
     int64_t other;
     ValueId table;
-    int64_t rows;                   /* of the table */
+    int64_t rows; /* of the table */
 } IndexBound;
 typedef VEC(IndexBound) IndexBounds;
 /* nodes: those of the forward, in order, once batch_analyse() has run */

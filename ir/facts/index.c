@@ -5,7 +5,8 @@
  * followed element by element from the inputs to the indices of Gather and Scatter: where they are
  * moved the evaluator moves the elements' places instead; a constant may be added, and elements
  * that equal a constant may be replaced by another (an ignored target).  What is computed in any
- * other way is not known, and nothing is said of it: what is refused for a bound is certainly wrong.
+ * other way is not known, and nothing is said of it: what is refused for a bound is certainly
+ * wrong.
  */
 #include <stdlib.h>
 
@@ -76,7 +77,8 @@ static Tensor places(Follow *f, const Node *n, uint32_t i, int64_t first)
 /* The first `moved` operands are moved, the others say how. */
 static void move(Follow *f, const Node *n, uint32_t moved)
 {
-    Tensor *in = arena_array(f->arena, Tensor, n->nin), *out = arena_array(f->arena, Tensor, n->nout);
+    Tensor *in = arena_array(f->arena, Tensor, n->nin),
+           *out = arena_array(f->arena, Tensor, n->nout);
     Known *from = arena_array(f->arena, Known, moved);
     int64_t *begin = arena_array(f->arena, int64_t, moved + 1), *how;
     if (elements_of(f, n->out[0]) > MOST_ELEMENTS)
@@ -184,10 +186,10 @@ static void compute(Follow *f, const Node *n)
             return;
     Element *to = arena_array(f->arena, Element, count);
     for (int64_t i = 0; i < count; i++)
-        to[i] = n->op == OP_Equal   ? equal(in[0][i], in[1][i])
-                : n->op == OP_Where ? replace(in[0][i], in[first == IS ? 1 : 2][i],
-                                              in[first == IS ? 2 : 1][i])
-                                    : sum(in[0][i], in[1][i], n->op == OP_Add ? 1 : -1);
+        to[i] = n->op == OP_Equal ? equal(in[0][i], in[1][i])
+                : n->op == OP_Where
+                    ? replace(in[0][i], in[first == IS ? 1 : 2][i], in[first == IS ? 2 : 1][i])
+                    : sum(in[0][i], in[1][i], n->op == OP_Add ? 1 : -1);
     f->known[v] = (Known){to, n->op == OP_Equal ? IS : NUMBER};
 }
 
@@ -235,9 +237,8 @@ static Use find(const Follow *f, int64_t of)
     for (int d = v->batch >= 0 ? v->batch : 0; d < v->shape.rank; d++)
         inner *= v->shape.d[d];
     int64_t piece = inner / rows;
-    return (Use){.input = i,
-                 .element = at / inner * piece + at % inner % piece,
-                 .row = at % inner / piece};
+    return (Use){
+        .input = i, .element = at / inner * piece + at % inner % piece, .row = at % inner / piece};
 }
 
 /* Is it used in the same way in every row of the microbatch?  What is used in some of them only is

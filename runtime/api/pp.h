@@ -170,14 +170,14 @@ enum { PP_LOSS_NONE, PP_LOSS_SUM, PP_LOSS_MEAN_ELEMENTS, PP_LOSS_MEAN_TARGETS, P
    row of the input these are first, first + step, ...: `count` of them, a row's elements taken one
    after the other. */
 typedef struct {
-    int input;                                          /* index into PpPlan.input */
+    int input; /* index into PpPlan.input */
     int64_t first, step, count;
     int64_t least, most;
     /* 1: or this one, which chooses none */
     int has_other;
     int64_t other;
-    const char *table;                                  /* NULL: the classes of the loss */
-    int64_t rows;                                       /* of the table, or classes */
+    const char *table; /* NULL: the classes of the loss */
+    int64_t rows;      /* of the table, or classes */
 } PpIndex;
 
 enum { PP_CPU, PP_CUDA };

@@ -140,14 +140,14 @@ static PpStatus run_one(Rank *r, const Op *op, int64_t step, Span *span)
     if (r->host && op->local >= 0)
         device_switch(&r->dev, op->local);
     host_mark(r, step, k, 0);
-    watchdog_note(r->watchdog, k, WATCH_WAITS);
+    watchdog_note(r->watchdog, r->watched + k, WATCH_WAITS);
     TRY(await(r, op));
-    watchdog_note(r->watchdog, k, WATCH_RUNS);
+    watchdog_note(r->watchdog, r->watched + k, WATCH_RUNS);
     if (op->await_count || op->copy >= 0)
         t1 = stamp(span);
     host_mark(r, step, k, 1);
     TRY(run_op(r, op, step));
-    watchdog_note(r->watchdog, k, WATCH_DONE);
+    watchdog_note(r->watchdog, r->watched + k, WATCH_DONE);
     host_mark(r, step, k, 2);
     span_set(span, t0, t1, stamp(span));
     count_live(r, op);
@@ -178,9 +178,9 @@ static PpStatus run_both(Rank *r, const Op *op, int64_t step, Span *first, Span 
 {
     Half half = {r, &op[0], step, PP_OK, 0, 0, *first};
     double t0 = stamp(first);
-    watchdog_note(r->watchdog, (int)(op - r->plan.op), WATCH_WAITS);
+    watchdog_note(r->watchdog, r->watched + (int)(op - r->plan.op), WATCH_WAITS);
     TRY(await(r, &op[0]));
-    watchdog_note(r->watchdog, (int)(op - r->plan.op), WATCH_RUNS);
+    watchdog_note(r->watchdog, r->watched + (int)(op - r->plan.op), WATCH_RUNS);
     overlap_thread_start(r->overlap, run_half, &half);
     double t1 = stamp(second), t2 = t1;
     PpStatus s = await(r, &op[1]);
@@ -298,7 +298,7 @@ PpStatus exec_pass(Rank *r, int64_t step)
             return failed(r, op, s);
         k += both;
     }
-    watchdog_note(r->watchdog, p->n_op, WATCH_WAITS);
+    watchdog_note(r->watchdog, r->watched + p->n_op, WATCH_WAITS);
     trace_copies(r, r->stopped ? NULL : span);
     for (int x = 0; x < AXES; x++)
         if (r->links[x].op)

@@ -18,7 +18,7 @@
 #include "optim/loss_scale.h"
 
 /* What the ranks of a process share, and ranks of different processes must agree on. */
-typedef struct {
+typedef struct Run {
     const Options *opt;
     const PpPlan *model;
     Schedule *sched;
@@ -32,6 +32,7 @@ typedef struct {
     int *until;         /* --until: per rank, actions to run; NULL */
     uint64_t hash;      /* of everything ranks must agree on */
     int *output_wanted; /* per model output: index into opt->output, or -1 */
+    struct Run *evaluation; /* --eval-data; NULL: none */
 } Run;
 
 typedef struct HostSide HostSide;
@@ -45,7 +46,7 @@ typedef struct {
     DeviceEvent out_ready, out_done;
 } StageRun;
 
-typedef struct {
+typedef struct Rank {
     const Run *run;
     /* All ranks; its pipeline; the ranks of the same number in all replicas of the pipeline */
     Group group, pipe, peers;
@@ -60,6 +61,9 @@ typedef struct {
     Log log;
     HostCopy files;         /* tensors from and to files */
     Watchdog *watchdog;     /* NULL: none */
+    int watched;            /* the number that its first op has there */
+    struct Rank *evaluation; /* of run->evaluation; NULL: none */
+    char *room; /* of an evaluation: its arena, NULL where that lies in the training's */
     Saver *saver;           /* NULL: no checkpoints */
     int ends;               /* asked by a signal: not all steps run */
     int64_t updates, saved; /* of the optimizer; the step of the newest checkpoint */
@@ -160,6 +164,16 @@ PpStatus run_process(Run *run, const Group *world, PpStatus prepared);
 /* train.c */
 PpStatus steps_run(Rank *r);
 PpStatus steps_finish(Rank *r); /* outputs, checkpoint, trace */
+
+/* evaluate.c: --eval-data; without it all of these do nothing */
+/* Needs no other rank: run->evaluation, once run->sched is there; part, parts: as of data_check()
+ */
+PpStatus evaluation_prepare(Run *run, int part, int parts);
+void evaluation_free(Run *run);
+PpStatus evaluation_open(Rank *r);                /* after rank_open() */
+PpStatus evaluation_links(Rank *r);               /* all ranks call it, after the training's */
+void evaluation_close_links(Rank *r, int broken); /* with the training's */
+void evaluation_close(Rank *r);                   /* before rank_close() */
 
 /* exec.c: one step */
 void exec_begin(Rank *r); /* of a step: gradients 0, copies of parameters */

@@ -64,6 +64,7 @@ static PpStatus prepare(Run *run, Options *o, const Group *world)
     o->steps = run->data.steps;
     TRY(save_resume(run));
     TRY(schedule_make(run));
+    TRY(evaluation_prepare(run, world ? world->rank : 0, world ? world->ranks : 1));
     TRY(destinations_apart(o, &run->from));
     if (o->until)
         TRY(until_plan(run));
@@ -192,6 +193,7 @@ int pp_main(int argc, char **argv, const PpPlan *plan)
     if (mpi)
         mpi_close(&world);
     index_close(&run.from);
+    evaluation_free(&run);
     data_close(&run.data);
     sched_free(run.sched);
     free(run.output_wanted);

@@ -23,6 +23,7 @@ static PpStatus rank_run(Rank *r, PpStatus prepared)
     PpStatus ready = group_agree(&r->group, rank_open(r));
     destinations_release(&r->held);
     TRY(ready);
+    TRY(group_agree(&r->group, evaluation_open(r)));
     const Run *run = r->run;
     TRY(group_agree(&r->group, log_open(&r->log, run->opt, &r->group, run->data.steps,
                                         data_tokens(&run->data))));
@@ -31,6 +32,7 @@ static PpStatus rank_run(Rank *r, PpStatus prepared)
         TRY(links_open(&r->links[x], along[x], &r->group, &r->dev, &r->plan, x, on_device(r),
                        run->opt->transport, r->memory.where));
     report_links(r);
+    TRY(evaluation_links(r));
     const LogConfig config = {.model = run->model,
                               .first_step = run->data.start.step,
                               .schedule = run->sched->name,
@@ -41,7 +43,8 @@ static PpStatus rank_run(Rank *r, PpStatus prepared)
     TRY(log_config(&r->log, &r->group, &config, &r->memory));
     log_resumed(&r->log, &run->from, run->data.start.step);
     TRY(log_memory(&r->log, &r->group, run->sched, &r->memory));
-    TRY(watchdog_open(&r->watchdog, &r->group, run->sched, run->opt->watchdog));
+    TRY(watchdog_open(&r->watchdog, &r->group, run->sched,
+                      run->evaluation ? run->evaluation->sched : NULL, run->opt->watchdog));
     PpStatus s = steps_run(r);
     watchdog_step(r->watchdog, -1);
     if (s != PP_OK && !pp_failure_told()) { /* in the middle of a step nobody can be asked */
@@ -54,6 +57,13 @@ static PpStatus rank_run(Rank *r, PpStatus prepared)
     return steps_finish(r);
 }
 
+static void close_all(Rank *r)
+{
+    r->dev.op->enter(&r->dev);
+    evaluation_close(r);
+    rank_close(r);
+}
+
 /* ---- ranks as threads ---- */
 
 /* On each rank's own thread when all is well, for both sides may have to take part; else all wires
@@ -64,6 +74,7 @@ static void close_wire(Rank *r, PpStatus s)
     r->dev.op->enter(&r->dev);
     for (int x = 0; x < AXES; x++)
         links_close(&r->links[x], s != PP_OK);
+    evaluation_close_links(r, s != PP_OK);
 }
 
 typedef struct {
@@ -115,7 +126,7 @@ PpStatus run_threads(Run *run)
     for (int k = 0; k < ranks; k++)
         close_wire(&t[k].rank, s);
     for (int k = 0; k < ranks; k++)
-        rank_close(&t[k].rank);
+        close_all(&t[k].rank);
     hubs_free(hub, run);
     free(t);
     return s;
@@ -126,7 +137,7 @@ PpStatus run_process(Run *run, const Group *world, PpStatus prepared)
     Rank r = {.run = run, .group = *world, .dev.op = device_of(run->model->device)->ops};
     PpStatus s = rank_run(&r, prepared);
     close_wire(&r, s);
-    rank_close(&r);
+    close_all(&r);
     groups_close(&r);
     return s;
 }

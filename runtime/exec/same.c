@@ -39,7 +39,10 @@ PpStatus run_hash(Run *run)
                              o->every,
                              run->data.start.step,
                              o->dump_grads != NULL,
-                             o->offload};
+                             o->offload,
+                             o->eval_every,
+                             run->evaluation ? run->evaluation->data.rows : 0,
+                             run->evaluation ? run->evaluation->data.microbatches : 0};
     uint64_t h = hash_bytes(HASH_START, text, n);
     h = hash_bytes(h, real, sizeof real);
     h = hash_bytes(h, whole, sizeof whole);

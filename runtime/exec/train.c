@@ -96,42 +96,94 @@ static PpStatus run_passes(Rank *r, int64_t step)
     return PP_OK;
 }
 
+/* The mean over steps of other numbers of rows. */
+typedef struct {
+    double sum;
+    int64_t rows;
+} MeanLoss;
+
+static void mean_add(MeanLoss *m, const Rank *r, int64_t step)
+{
+    int64_t rows = data_step_rows(&r->run->data, step);
+    m->sum += r->results.norm[0] * (double)rows;
+    m->rows += rows;
+}
+
+/* A step that only evaluates: results.norm[0] is its loss, on all ranks. */
+static PpStatus step_loss(Rank *r, int64_t step)
+{
+    TRY(run_passes(r, step));
+    sum_loss(r);
+    TRY(replicas_loss(r));
+    return r->group.op->sum(&r->group, r->results.norm, 1);
+}
+
+/* ---- --eval-data ---- */
+
+static int is_due(const Rank *r, int64_t done)
+{
+    int64_t every = r->run->opt->eval_every;
+    return done == r->run->data.steps || (every && done % every == 0);
+}
+
+/* All of its rows, between two steps of the training. */
+static PpStatus evaluate(Rank *r, int64_t done)
+{
+    Rank *e = r->evaluation;
+    double start = pp_now();
+    if (!e || !is_due(r, done))
+        return PP_OK;
+    MeanLoss mean = {0, 0};
+    e->dev.current = r->dev.current;
+    e->watchdog = r->watchdog;
+    e->watched = r->plan.n_op + 1;
+    for (int64_t step = 0; step < e->run->data.steps; step++) {
+        watchdog_step(r->watchdog, done - 1);
+        TRY(step_loss(e, step));
+        watchdog_step(r->watchdog, -1);
+        mean_add(&mean, e, step);
+    }
+    r->dev.current = e->dev.current;
+    return log_evaluation(&r->log, done, mean.sum / (double)mean.rows, mean.rows, pp_now() - start);
+}
+
 PpStatus steps_run(Rank *r)
 {
     const Run *run = r->run;
-    double mean = 0; /* of the loss, weighted by rows: eval */
-    int64_t rows = 0;
+    MeanLoss mean = {0, 0}; /* eval */
     r->trace.zero = pp_now();
     for (int64_t step = run->data.start.step; step < run->data.steps; step++) {
         StepLog log = {.step = step + 1, .lr = optim_rate(run->opt, step, run->data.steps)};
         double start = pp_now();
         r->feed.loss_scale = r->scale.scale;
         watchdog_step(r->watchdog, step);
-        TRY(run_passes(r, step));
-        if (run->until)
-            return PP_OK;
-        sum_loss(r);
-        TRY(replicas_loss(r));
-        if (run->opt->mode == MODE_TRAIN)
+        if (run->opt->mode == MODE_TRAIN) {
+            TRY(run_passes(r, step));
+            if (run->until)
+                return PP_OK;
+            sum_loss(r);
+            TRY(replicas_loss(r));
             TRY(train_end(r, step, &log));
-        else
-            TRY(r->group.op->sum(&r->group, r->results.norm, 1));
+        } else {
+            TRY(step_loss(r, step));
+            if (run->until)
+                return PP_OK;
+        }
         watchdog_step(r->watchdog, -1);
         log.loss = r->results.norm[0];
         log.seconds = pp_now() - start;
         TRY(log_step(&r->log, &log));
-        int64_t now = data_rows(&run->data, step)[data_chunks(&run->data)];
-        mean += log.loss * (double)now;
-        rows += now;
+        mean_add(&mean, r, step);
         if (run->opt->mode != MODE_INFER && !(isfinite(log.loss) && isfinite(log.grad_norm)) &&
             !(log.skipped && strcmp(run->opt->on_nonfinite, "skip")))
             TRY(finite_stop(r, &log));
         TRY(save_step(r, step + 1));
+        TRY(evaluate(r, step + 1));
         if (r->ends)
             break;
     }
-    if (run->opt->mode == MODE_EVAL && rows > 0)
-        return log_mean(&r->log, mean / (double)rows, rows);
+    if (run->opt->mode == MODE_EVAL && mean.rows > 0)
+        return log_mean(&r->log, mean.sum / (double)mean.rows, mean.rows);
     return PP_OK;
 }
 

@@ -46,7 +46,7 @@ typedef struct {
 } Address;
 
 struct Watchdog {
-    const Schedule *schedule;
+    const Schedule *schedule, *evaluation;
     int rank, ranks, socket;
     double limit;
     uint64_t token;
@@ -60,6 +60,7 @@ struct Watchdog {
     Entry ring[RING]; /* times, not ages */
     int64_t n;        /* entries so far */
     int active, steps;
+    int32_t step; /* that runs, or ran last */
     double moved, step_begin, last[MEDIAN];
     /* monitors: what was heard */
     Beat *beat;
@@ -76,7 +77,7 @@ void watchdog_note(Watchdog *w, int op, WatchState state)
     pthread_mutex_lock(&w->lock);
     w->moved = now;
     if (state == WATCH_WAITS)
-        w->ring[w->n++ % RING] = (Entry){op, w->steps, now, -1, -1};
+        w->ring[w->n++ % RING] = (Entry){op, w->step, now, -1, -1};
     else if (w->n > 0)
         *(state == WATCH_RUNS ? &w->ring[(w->n - 1) % RING].runs
                               : &w->ring[(w->n - 1) % RING].done) = now;
@@ -92,6 +93,7 @@ void watchdog_step(Watchdog *w, int64_t step)
     if (w->active)
         w->last[w->steps++ % MEDIAN] = now - w->step_begin;
     w->active = step >= 0;
+    w->step = step >= 0 ? (int32_t)step : w->step;
     w->step_begin = w->moved = now;
     pthread_mutex_unlock(&w->lock);
 }
@@ -134,20 +136,34 @@ static size_t compose(Watchdog *w, Beat *b)
 
 /* ---- the verdict ---- */
 
+/* The action of an entry, of the training or of the evaluation; NULL: the end of a step. */
+static const SchedAction *action_of(const Watchdog *w, int rank, int32_t op)
+{
+    const SchedRow *row = &w->schedule->row[rank % w->schedule->ranks];
+    if (op > row->n && w->evaluation) {
+        op -= row->n + 1;
+        row = &w->evaluation->row[rank % w->schedule->ranks];
+    }
+    return op < row->n ? &row->a[op] : NULL;
+}
+
 static void action_text(const Watchdog *w, int rank, char *to, size_t n)
 {
     const Beat *b = &w->beat[rank];
-    const SchedRow *row = &w->schedule->row[rank % w->schedule->ranks];
-    if (!b->n || b->entry[b->n - 1].op >= row->n) {
+    const SchedAction *a = b->n ? action_of(w, rank, b->entry[b->n - 1].op) : NULL;
+    if (!a) {
         snprintf(to, n, "%s", b->n ? "the end of the step" : "no action yet");
         return;
     }
     const Entry *e = &b->entry[b->n - 1];
     char text[80], microbatch[32] = "";
-    sched_action_text(text, sizeof text, &row->a[e->op]);
-    if (row->a[e->op].microbatch >= 0)
-        snprintf(microbatch, sizeof microbatch, ", microbatch %d", row->a[e->op].microbatch);
-    snprintf(to, n, "action %s of stage %d%s, which %s", text, row->a[e->op].stage, microbatch,
+    sched_action_text(text, sizeof text, a);
+    if (a->microbatch >= 0)
+        snprintf(microbatch, sizeof microbatch, ", microbatch %d", a->microbatch);
+    snprintf(to, n, "%saction %s of stage %d%s, which %s",
+             e->op > w->schedule->row[rank % w->schedule->ranks].n ? "the evaluation after it, "
+                                                                   : "",
+             text, a->stage, microbatch,
              e->done >= 0   ? "is done"
              : e->runs >= 0 ? "has begun"
                             : "waits for a message");
@@ -170,10 +186,9 @@ static void write_rings(const Watchdog *w, const char *path)
             double shift = most - (now - w->heard[k]), waits = shift - e->waits,
                    runs = e->runs < 0 ? shift : shift - e->runs,
                    done = e->done < 0 ? shift : shift - e->done;
-            const SchedRow *row = &w->schedule->row[k % w->schedule->ranks];
-            if (e->op >= row->n)
+            const SchedAction *a = action_of(w, k, e->op);
+            if (!a)
                 continue;
-            const SchedAction *a = &row->a[e->op];
             if (runs > waits)
                 sched_trace_wait(f, k, a, e->step + 1, waits * 1e6, (runs - waits) * 1e6);
             if (e->runs >= 0)
@@ -325,7 +340,8 @@ static void find(Watchdog *w, int monitor, const Address *mine)
     freeaddrinfo(got);
 }
 
-PpStatus watchdog_open(Watchdog **out, Group *g, const Schedule *s, int seconds)
+PpStatus watchdog_open(Watchdog **out, Group *g, const Schedule *s, const Schedule *evaluation,
+                       int seconds)
 {
     if (!g->processes || g->ranks < 2 || seconds <= 0)
         return PP_OK;
@@ -340,6 +356,7 @@ PpStatus watchdog_open(Watchdog **out, Group *g, const Schedule *s, int seconds)
     int room = w && w->address && (g->rank >= MONITORS || (w->beat && w->heard));
     TRY(group_agree(g, room ? PP_OK : pp_no_memory()));
     w->schedule = s;
+    w->evaluation = evaluation;
     w->rank = g->rank;
     w->ranks = g->ranks;
     w->limit = seconds;

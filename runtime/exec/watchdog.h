@@ -15,10 +15,13 @@
 
 typedef struct Watchdog Watchdog;
 
-/* All ranks call it; *w stays NULL where ranks are threads, or seconds is 0 */
-PpStatus watchdog_open(Watchdog **w, Group *g, const Schedule *s, int seconds);
+/* All ranks call it; evaluation: NULL where there is none; *w stays NULL where ranks are threads,
+ * or seconds is 0 */
+PpStatus watchdog_open(Watchdog **w, Group *g, const Schedule *s, const Schedule *evaluation,
+                       int seconds);
 void watchdog_close(Watchdog *w); /* NULL: nothing, as for all of these */
-/* The op of the rank's row waits for messages, runs, is done. */
+/* The op of the rank's row waits for messages, runs, is done; one past the last: the end of a step.
+ * Those of the evaluation's row, if there is one, are numbered behind that. */
 typedef enum { WATCH_WAITS, WATCH_RUNS, WATCH_DONE } WatchState;
 void watchdog_note(Watchdog *w, int op, WatchState state);
 /* A step begins (from 0); -1: something else is done now, that may take any time */

@@ -2,7 +2,8 @@
  * cut.c - in: rows of the data; out: rows of each step and microbatch, or why the model does not
  * take them.  A step takes `batch` rows, cut among replicas and then among their microbatches as
  * torch.tensor_split does (the first rows % M chunks are one longer).  Steps go round the data; in
- * training an epoch's left-over rows are skipped.
+ * training an epoch's left-over rows are skipped; else the last step takes them, fewer than
+ * `batch`.
  */
 #include "data.h"
 
@@ -112,6 +113,8 @@ PpStatus data_cut(Data *d)
     const Options *o = d->opt;
     int64_t rows = d->rows;
     d->batch = o->batch ? o->batch : rows;
+    if (o->mode != MODE_TRAIN && d->batch > rows)
+        d->batch = rows; /* one step, which is the rest */
     if (d->batch > rows || rows == 0)
         return pp_fail(PP_ERR_MODEL,
                        "too few rows: a step takes %" PRId64 ", the data have %" PRId64, d->batch,

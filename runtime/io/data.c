@@ -54,8 +54,8 @@ static PpStatus check_shape(const Data *d, const PpTensor *t, DataFile *file)
         return PP_OK;
     shape_text(want, sizeof want, t->rank, t->dim, t->batch_dim);
     shape_text(have, sizeof have, f->rank, f->dim, -1);
-    return pp_fail(PP_ERR_MODEL, "--data %s=%s: shape %s, the model wants %s", t->name, file->path,
-                   have, want);
+    return pp_fail(PP_ERR_MODEL, "--%s %s=%s: shape %s, the model wants %s", data_option(d, 0),
+                   t->name, file->path, have, want);
 }
 
 static PpStatus open_one(Data *d, const NameFile *nf)
@@ -63,20 +63,21 @@ static PpStatus open_one(Data *d, const NameFile *nf)
     char err[600];
     int at;
     DataFile *f = NULL;
-    TRY(data_find(d->model, "data", nf->name, &at));
+    TRY(data_find(d->model, data_option(d, 0), nf->name, &at));
     const PpTensor *t = &d->model->input[at];
     DataInput *in = &d->input[at];
     if (in->n && t->batch_dim < 0)
         return pp_fail(PP_ERR_MODEL,
-                       "--data %s=%s: a second file, but this input has no rows that could follow "
+                       "--%s %s=%s: a second file, but this input has no rows that could follow "
                        "those of %s",
-                       nf->name, nf->file, in->file[0].path);
+                       data_option(d, 0), nf->name, nf->file, in->file[0].path);
     TRY(data_add(in, nf->file, &f));
     if (npy_open(&f->npy, nf->file, err, sizeof err))
-        return pp_fail(PP_ERR_IO, "--data %s: %s", nf->name, err);
+        return pp_fail(PP_ERR_IO, "--%s %s: %s", data_option(d, 0), nf->name, err);
     if (f->npy.dtype != t->dtype)
-        return pp_fail(PP_ERR_MODEL, "--data %s=%s: %s, the model wants %s", nf->name, nf->file,
-                       data_dtype_text(f->npy.dtype), data_dtype_text(t->dtype));
+        return pp_fail(PP_ERR_MODEL, "--%s %s=%s: %s, the model wants %s", data_option(d, 0),
+                       nf->name, nf->file, data_dtype_text(f->npy.dtype),
+                       data_dtype_text(t->dtype));
     TRY(check_shape(d, t, f));
     return data_count(in, f, nf->name);
 }
@@ -93,10 +94,10 @@ static PpStatus check_rows(Data *d, int *have_rows)
     int of = -1;
     for (int i = 0; i < p->n_input; i++) {
         const DataInput *in = &d->input[i];
-        const char *option = in->tokens ? "tokens" : "data";
+        const char *option = data_option(d, in->tokens);
         if (!in->n && !optional(d, i))
-            return pp_fail(PP_ERR_MODEL, "input '%s' is missing: --data %s=FILE.npy",
-                           p->input[i].name, p->input[i].name);
+            return pp_fail(PP_ERR_MODEL, "input '%s' is missing: --%s %s=FILE.npy",
+                           p->input[i].name, data_option(d, 0), p->input[i].name);
         if (!in->n || p->input[i].batch_dim < 0)
             continue;
         if (of >= 0 && in->rows != d->rows)

@@ -54,6 +54,8 @@ PpStatus data_open(Data *d, const PpPlan *model, const Options *o);
 void data_close(Data *d);
 
 /* input.c */
+/* The option that names the input's files: of tokens, or not */
+const char *data_option(const Data *d, int tokens);
 /* --OPTION NAME: its number, or what is wrong with it */
 PpStatus data_find(const PpPlan *p, const char *option, const char *name, int *input);
 /* One more file of the input, which counts as its even if it cannot be opened. */
@@ -71,8 +73,8 @@ void data_read(const Data *d, int input, const int64_t *order, int64_t first, in
 /* An integer at any alignment, of PP_I32, PP_I64 or TOKEN_U16 */
 int64_t data_integer(const char *at, int dtype);
 
-/* indices.c: integers that choose rows of tables, in all of the files; process `part` of `parts` looks
- * at its share of their rows */
+/* indices.c: integers that choose rows of tables, in all of the files; process `part` of `parts`
+ * looks at its share of their rows */
 PpStatus data_check(const Data *d, int part, int parts);
 
 /* tokens.c: --tokens, once --data are open */

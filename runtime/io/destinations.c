@@ -80,6 +80,12 @@ static const char *file_of(const Options *o, int i, const char **option)
     if (i < o->n_tokens)
         return o->tokens[i].file;
     i -= o->n_tokens;
+    if (i < o->n_eval_data)
+        return o->eval_data[i].file;
+    i -= o->n_eval_data;
+    if (i < o->n_eval_tokens)
+        return o->eval_tokens[i].file;
+    i -= o->n_eval_tokens;
     if (i == 0)
         return strchr(o->schedule, '.') || strchr(o->schedule, '/') ? o->schedule : NULL;
     if (--i < o->n_output)
@@ -92,7 +98,8 @@ static const char *file_of(const Options *o, int i, const char **option)
 
 PpStatus destinations_apart(const Options *o, const Index *from)
 {
-    int n_read = o->n_data + o->n_tokens + 1, n = n_read + o->n_output + 2;
+    int n_read = o->n_data + o->n_tokens + o->n_eval_data + o->n_eval_tokens + 1,
+        n = n_read + o->n_output + 2;
     const char *option, *other;
     for (int i = n_read; i < n; i++)
         for (int k = 0; k < i; k++) {

@@ -85,7 +85,10 @@ static void place_text(char *to, size_t n, const PpPlan *p, const PpTensor *t, i
         index[i] = element % dim[i];
     to[0] = 0;
     for (int i = 0; i < rank && at < n; i++)
-        at += (size_t)snprintf(to + at, n - at, "%s%" PRId64, i ? ", " : rank > 1 ? "[" : "",
+        at += (size_t)snprintf(to + at, n - at, "%s%" PRId64,
+                               i          ? ", "
+                               : rank > 1 ? "["
+                                          : "",
                                index[i]);
     if (rank > 1 && at < n)
         snprintf(to + at, n - at, "]");
@@ -114,13 +117,13 @@ static PpStatus refuse(const Data *d, const PpIndex *b, const DataFile *f, int64
         return pp_fail(PP_ERR_MODEL,
                        "--%s %s=%s: row %" PRId64 "%s%s is class %" PRId64
                        ", the model has %" PRId64 " classes: %s",
-                       in->tokens ? "tokens" : "data", t->name, f->path, row, where, token, value,
+                       data_option(d, in->tokens), t->name, f->path, row, where, token, value,
                        b->rows, may);
     return pp_fail(PP_ERR_MODEL,
                    "--%s %s=%s: row %" PRId64 "%s%s is %" PRId64
                    ", which chooses a row of '%s', and that has %" PRId64 ": %s may stand there",
-                   in->tokens ? "tokens" : "data", t->name, f->path, row, where, token, value,
-                   b->table, b->rows, may);
+                   data_option(d, in->tokens), t->name, f->path, row, where, token, value, b->table,
+                   b->rows, may);
 }
 
 /* ---- what is read ---- */
@@ -161,8 +164,7 @@ static PpStatus check_rows(const Data *d, const PpIndex *b, const DataFile *f, i
 static PpStatus check_file(const Data *d, const PpIndex *b, const DataFile *f, int part, int parts)
 {
     const DataInput *in = &d->input[b->input];
-    int64_t each = f->rows / parts, rest = f->rows % parts, from = part * each,
-            end = from + each;
+    int64_t each = f->rows / parts, rest = f->rows % parts, from = part * each, end = from + each;
     from += part < rest ? part : rest;
     end += part < rest ? part + 1 : rest;
     if (b->step == 1 && b->count == in->outer * in->inner)

@@ -27,6 +27,12 @@ const char *data_dtype_text(int dtype)
     }
 }
 
+const char *data_option(const Data *d, int tokens)
+{
+    static const char *const name[2][2] = {{"data", "tokens"}, {"eval-data", "eval-tokens"}};
+    return name[d->opt->evaluates][tokens];
+}
+
 PpStatus data_find(const PpPlan *p, const char *option, const char *name, int *at)
 {
     const char **names = calloc((size_t)p->n_input + 1, sizeof *names);

@@ -32,14 +32,22 @@ static void print_memory(int rank, const MemoryReport *m, int verbose)
         const char *name;
         int64_t bytes;
     } part[] = {{"in memory of parameters", b->resident},
-                {"parameters", b->param},    {"half copies", b->half},  {"gradients", b->grad},
-                {"optimizer", b->optimizer}, {"constants", b->constants}, {"activations", b->slots},
-                {"work", b->work},           {"data", b->data},           {"outputs", b->output},
-                {"communication", b->comm},  {"library", m->library},
-                {"snapshot", m->snapshot}};
+                {"parameters", b->param},
+                {"half copies", b->half},
+                {"gradients", b->grad},
+                {"optimizer", b->optimizer},
+                {"constants", b->constants},
+                {"activations", b->slots},
+                {"work", b->work},
+                {"data", b->data},
+                {"outputs", b->output},
+                {"communication", b->comm},
+                {"library", m->library},
+                {"snapshot", m->snapshot},
+                {"evaluation", m->evaluation}};
     const char *comma = "";
     printf("rank %d memory: %" PRId64 " bytes (", rank,
-           b->total + b->resident + m->library + m->snapshot);
+           b->total + b->resident + m->library + m->snapshot + m->evaluation);
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
         if (part[i].bytes && !(b->mapped && i > 0 && i < 5)) { /* which are in a file */
             printf("%s%s %" PRId64, comma, part[i].name, part[i].bytes);
@@ -382,6 +390,31 @@ PpStatus log_mean(const Log *l, double loss, int64_t rows)
     }
     if (!l->opt->quiet)
         printf("mean loss %.6f over %" PRId64 " rows\n", loss, rows);
+    return PP_OK;
+}
+
+PpStatus log_evaluation(const Log *l, int64_t done, double loss, int64_t rows, double seconds)
+{
+    if (!l->speaks)
+        return PP_OK;
+    if (isnan(loss))
+        loss = fabs(loss);
+    if (l->json) {
+        /* Only lines of steps have a "step" */
+        fputs(isfinite(loss) ? "{\"eval_loss\": " : "{\"eval_loss\": null", l->json);
+        if (isfinite(loss))
+            fprintf(l->json, "%.17g", loss);
+        fprintf(l->json, ", \"eval_step\": %" PRId64 ", \"rows\": %" PRId64, done, rows);
+        json_number(l->json, "seconds", seconds);
+        fputs("}\n", l->json);
+        if (fflush(l->json))
+            return pp_fail(PP_ERR_IO, "--log-json %s: %s", l->opt->log_json, strerror(errno));
+    }
+    if (l->opt->quiet)
+        return PP_OK;
+    printf("%sstep %" PRId64 " eval_loss %.6f rows %" PRId64 "\n", l->bar ? "\r\033[K" : "", done,
+           loss, rows);
+    fflush(stdout);
     return PP_OK;
 }
 

@@ -36,6 +36,7 @@ typedef struct {
     int64_t library, host; /* taken by libraries; device: pinned memory of the host */
     int64_t snapshot;      /* of a checkpoint, in memory of the host */
     int64_t process;       /* what the process has beside all that; 0: not known */
+    int64_t evaluation;    /* --eval-data: what it takes beside the training's activations */
     int live, live_bound;  /* microbatches: planned; closed form of the schedule, -1: none */
     int messages, threads, overlap, offloaded; /* offloaded: stashes a step */
     char where[80], wire[24]; /* device; "": the CPU */
@@ -49,6 +50,8 @@ PpStatus log_open(Log *l, const Options *o, const Group *g, int64_t steps, int64
 void log_resumed(const Log *l, const Index *x, int64_t done);
 PpStatus log_step(Log *l, const StepLog *s);
 PpStatus log_mean(const Log *l, double loss, int64_t rows); /* eval: over all of them */
+/* --eval-data, after so many steps */
+PpStatus log_evaluation(const Log *l, int64_t done, double loss, int64_t rows, double seconds);
 PpStatus log_close(Log *l);
 /* All ranks call it. */
 /* What the first line of --log-json says beside the options; texts or NULL. */

@@ -39,10 +39,12 @@ static PpStatus raw_type(const Options *o, const char *name, int *dtype)
 static PpStatus check_options(const Data *d)
 {
     const Options *o = d->opt;
-    for (int i = 0; i < o->n_dtype_of; i++) {
+    for (int i = 0; i < o->n_dtype_of && !o->evaluates; i++) {
         int used = 0;
         for (int k = 0; k < o->n_tokens; k++)
             used |= !strcmp(o->dtype_of[i].name, o->tokens[k].name);
+        for (int k = 0; k < o->n_eval_tokens; k++)
+            used |= !strcmp(o->dtype_of[i].name, o->eval_tokens[k].name);
         if (!used)
             return pp_fail(PP_ERR_USAGE, "--dtype-of %s: there is no --tokens %s=FILE",
                            o->dtype_of[i].name, o->dtype_of[i].name);
@@ -51,7 +53,7 @@ static PpStatus check_options(const Data *d)
 }
 
 /* A token that the input's type does not hold */
-static PpStatus check_width(const PpTensor *t, const DataFile *f)
+static PpStatus check_width(const Data *d, const PpTensor *t, const DataFile *f)
 {
     if (f->npy.dtype != PP_I64 || t->dtype != PP_I32)
         return PP_OK;
@@ -59,9 +61,9 @@ static PpStatus check_width(const PpTensor *t, const DataFile *f)
         int64_t v = data_integer(f->npy.data + i * 8, PP_I64);
         if (v < INT32_MIN || v > INT32_MAX)
             return pp_fail(PP_ERR_MODEL,
-                           "--tokens %s=%s: element %" PRId64 " is %" PRId64
+                           "--%s %s=%s: element %" PRId64 " is %" PRId64
                            ", the model's input is int32",
-                           t->name, f->path, i, v);
+                           data_option(d, 1), t->name, f->path, i, v);
     }
     return PP_OK;
 }
@@ -77,23 +79,23 @@ static PpStatus open_file(const Data *d, int input, const char *path, int shift,
     TRY(data_add(in, path, &f));
     NpyFile *npy = &f->npy;
     if (raw ? npy_open_raw(npy, path, raw, err, sizeof err) : npy_open(npy, path, err, sizeof err))
-        return pp_fail(PP_ERR_IO, "--tokens %s: %s%s", t->name, err,
+        return pp_fail(PP_ERR_IO, "--%s %s: %s%s", data_option(d, 1), t->name, err,
                        raw || access(path, R_OK)
                            ? ""
                            : "; --dtype-of says what a file of numbers alone holds");
     if (npy->rank != 1)
-        return pp_fail(PP_ERR_MODEL, "--tokens %s=%s: rank %d, tokens are a file of rank 1",
-                       t->name, path, npy->rank);
+        return pp_fail(PP_ERR_MODEL, "--%s %s=%s: rank %d, tokens are a file of rank 1",
+                       data_option(d, 1), t->name, path, npy->rank);
     if (npy->dtype != TOKEN_U16 && !is_integer(npy->dtype))
-        return pp_fail(PP_ERR_MODEL, "--tokens %s=%s: %s, tokens are uint16, int32 or int64",
-                       t->name, path, data_dtype_text(npy->dtype));
+        return pp_fail(PP_ERR_MODEL, "--%s %s=%s: %s, tokens are uint16, int32 or int64",
+                       data_option(d, 1), t->name, path, data_dtype_text(npy->dtype));
     int64_t row = in->outer * in->inner;
     f->rows = npy->dim[0] ? (npy->dim[0] - 1) / row : 0;
     if (!f->rows)
         return pp_fail(PP_ERR_MODEL,
-                       "--tokens %s=%s: %" PRId64 " tokens, a row and its target take %" PRId64,
-                       t->name, path, npy->dim[0], row + 1);
-    TRY(check_width(t, f));
+                       "--%s %s=%s: %" PRId64 " tokens, a row and its target take %" PRId64,
+                       data_option(d, 1), t->name, path, npy->dim[0], row + 1);
+    TRY(check_width(d, t, f));
     return data_count(in, f, t->name);
 }
 
@@ -103,15 +105,15 @@ static PpStatus check_input(const Data *d, int input)
     const PpTensor *t = &d->model->input[input];
     if (!is_integer(t->dtype) || t->rank > 2 || t->batch_dim < 0 || !d->input[input].inner)
         return pp_fail(PP_ERR_MODEL,
-                       "--tokens %s: the model wants %s of rank %d%s; tokens make rows of an int32 "
+                       "--%s %s: the model wants %s of rank %d%s; tokens make rows of an int32 "
                        "or int64 input, [rows, length]",
-                       t->name, data_dtype_text(t->dtype), t->rank,
+                       data_option(d, 1), t->name, data_dtype_text(t->dtype), t->rank,
                        t->batch_dim < 0 ? ", without rows" : "");
     if (input == d->model->loss_target)
         return pp_fail(PP_ERR_MODEL,
-                       "--tokens %s: this is the target, which follows from --tokens of an input, "
-                       "or is given by --data",
-                       t->name);
+                       "--%s %s: this is the target, which follows from --tokens of an input, "
+                       "or is given by --%s",
+                       data_option(d, 1), t->name, data_option(d, 0));
     return PP_OK;
 }
 
@@ -126,11 +128,11 @@ static PpStatus open_target(const Data *d, int input)
     const DataInput *in = &d->input[input], *to = &d->input[target];
     if (!is_integer(t->dtype) || t->batch_dim < 0 || in->outer * in->inner != to->outer * to->inner)
         return pp_fail(PP_ERR_MODEL,
-                       "--tokens %s: rows of %" PRId64
-                       " tokens are no targets of this model, which "
-                       "wants %s, %" PRId64 " a row: --data %s=FILE.npy",
-                       p->input[input].name, in->outer * in->inner, data_dtype_text(t->dtype),
-                       to->outer * to->inner, t->name);
+                       "--%s %s: rows of %" PRId64 " tokens are no targets of this model, which "
+                       "wants %s, %" PRId64 " a row: --%s %s=FILE.npy",
+                       data_option(d, 1), p->input[input].name, in->outer * in->inner,
+                       data_dtype_text(t->dtype), to->outer * to->inner, data_option(d, 0),
+                       t->name);
     TRY(raw_type(d->opt, p->input[input].name, &raw));
     for (int k = 0; k < in->n; k++)
         TRY(open_file(d, target, in->file[k].path, 1, raw));
@@ -145,17 +147,17 @@ PpStatus tokens_open(Data *d)
     TRY(check_options(d));
     for (int i = 0; i < o->n_tokens; i++) {
         int at, raw;
-        TRY(data_find(p, "tokens", o->tokens[i].name, &at));
+        TRY(data_find(p, data_option(d, 1), o->tokens[i].name, &at));
         TRY(check_input(d, at));
         if (d->input[at].n && !d->input[at].tokens)
-            return pp_fail(PP_ERR_USAGE, "--tokens %s: its rows are given by --data",
-                           o->tokens[i].name);
+            return pp_fail(PP_ERR_USAGE, "--%s %s: its rows are given by --%s", data_option(d, 1),
+                           o->tokens[i].name, data_option(d, 0));
         if (only >= 0 && at != only && p->loss_target >= 0 && !d->input[p->loss_target].n &&
             o->mode != MODE_INFER)
-            return pp_fail(
-                PP_ERR_MODEL,
-                "--tokens %s and %s: which one does the target follow? --data %s=FILE.npy",
-                p->input[only].name, p->input[at].name, p->input[p->loss_target].name);
+            return pp_fail(PP_ERR_MODEL,
+                           "--%s %s and %s: which one does the target follow? --%s %s=FILE.npy",
+                           data_option(d, 1), p->input[only].name, p->input[at].name,
+                           data_option(d, 0), p->input[p->loss_target].name);
         only = at;
         TRY(raw_type(o, o->tokens[i].name, &raw));
         TRY(open_file(d, at, o->tokens[i].file, 0, raw));

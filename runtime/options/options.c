@@ -77,6 +77,9 @@ static const Spec specs[] = {
     {"data",          K_PAIR, AT(data),         0, "NAME=FILE", "an input of the model: .npy or TensorProto .pb, rows are samples; the rows of several files of an input follow one another (repeatable)"},
     {"tokens",        K_PAIR, AT(tokens),       0, "NAME=FILE", "an integer input of the model, cut from a text of tokens: .npy of rank 1; its windows are the rows, and the target is the same one token later (repeatable)"},
     {"dtype-of",      K_PAIR, AT(dtype_of),     0, "NAME=u16|i32|i64", "the files of --tokens NAME hold numbers of this type and nothing else (repeatable)"},
+    {"eval-data",     K_PAIR, AT(eval_data),    0, "NAME=FILE", "train: an input of other rows, whose loss is computed without training on them, as eval does (repeatable)"},
+    {"eval-tokens",   K_PAIR, AT(eval_tokens),  0, "NAME=FILE", "the same, cut from a text of tokens (repeatable)"},
+    {"eval-every",    K_LONG, AT(eval_every),   1, "N",       "their loss after every N steps too (default: after the last one)"},
     {"output",        K_PAIR, AT(output),       0, "NAME=FILE.npy", "write an output of the model, rows in order; train: of the last step (repeatable)"},
     {"batch",         K_LONG | NUMBERS, AT(batch),        1, "ROWS",    "rows of a step (default: all; train skips what is left over at the end of an epoch)"},
     {"shuffle",       K_SEED | NUMBERS, AT(shuffle_seed), 0, "SEED",    "another order of the rows in each epoch"},
@@ -230,7 +233,8 @@ static PpStatus parse_pair(const Spec *s, const char *v, NameFile **list, int *n
     *list = grown;
     grown[*n].name = strndup(v, (size_t)(eq - v));
     grown[*n].file = eq + 1;
-    int files = s->at == AT(data) || s->at == AT(tokens); /* an input's follow one another */
+    int files = s->at == AT(data) || s->at == AT(tokens) || s->at == AT(eval_data) ||
+                s->at == AT(eval_tokens); /* an input's follow one another */
     for (int i = 0; i < *n && !files; i++)
         if (!strcmp(grown[i].name, grown[*n].name))
             return pp_fail(PP_ERR_USAGE, "--%s %s is given twice", s->name, grown[i].name);
@@ -278,10 +282,12 @@ static PpStatus apply(Options *o, const Spec *s, const char *v)
     case K_TEXT: memcpy(at, &v, sizeof v); return PP_OK;
     case K_FLAG: *(int *)at = 1; return PP_OK;
     case K_PAIR:
-        return s->at == AT(data)     ? parse_pair(s, v, &o->data, &o->n_data)
-               : s->at == AT(tokens)   ? parse_pair(s, v, &o->tokens, &o->n_tokens)
-               : s->at == AT(dtype_of) ? parse_pair(s, v, &o->dtype_of, &o->n_dtype_of)
-                                       : parse_pair(s, v, &o->output, &o->n_output);
+        return s->at == AT(data)          ? parse_pair(s, v, &o->data, &o->n_data)
+               : s->at == AT(tokens)      ? parse_pair(s, v, &o->tokens, &o->n_tokens)
+               : s->at == AT(dtype_of)    ? parse_pair(s, v, &o->dtype_of, &o->n_dtype_of)
+               : s->at == AT(eval_data)   ? parse_pair(s, v, &o->eval_data, &o->n_eval_data)
+               : s->at == AT(eval_tokens) ? parse_pair(s, v, &o->eval_tokens, &o->n_eval_tokens)
+                                          : parse_pair(s, v, &o->output, &o->n_output);
     case K_OPTIMIZER:
         return optim_find(v, &o->optimizer) ? PP_OK : unknown_optimizer(v);
     case K_PLACEMENT:
@@ -326,6 +332,23 @@ static PpStatus check_offload(const Options *o)
     if (o->memory && !(o->offload & OFFLOAD_STASH) && !automatic)
         return pp_fail(PP_ERR_USAGE, "--memory: of what? --recompute auto or --offload stash makes "
                                      "a step fit");
+    return PP_OK;
+}
+
+static PpStatus check_evaluation(const Options *o)
+{
+    int any = o->n_eval_data + o->n_eval_tokens;
+    if (any && o->mode != MODE_TRAIN)
+        return pp_fail(PP_ERR_USAGE, "--eval-%s is for train; here the rows are those of --%s",
+                       o->n_eval_data ? "data" : "tokens", o->n_eval_data ? "data" : "tokens");
+    if (o->eval_every && !any)
+        return pp_fail(PP_ERR_USAGE, "--eval-every: of the rows of --eval-data, which is missing");
+    if (any && o->dp > 1)
+        return pp_fail(PP_ERR_USAGE, "--eval-data: of one replica only, so far, not of --dp %d",
+                       o->dp);
+    if (any && (o->offload & OFFLOAD_PARAMS))
+        return pp_fail(PP_ERR_USAGE, "--eval-data: not with --offload params, so far: eval "
+                                     "--params takes a checkpoint");
     return PP_OK;
 }
 
@@ -439,6 +462,7 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
         return pp_fail(PP_ERR_USAGE, "--epochs and --steps both say how many steps there are");
     TRY(optim_options(&o->optimizer, &o->optim));
     TRY(check_offload(o));
+    TRY(check_evaluation(o));
     TRY(lr_options(&o->lr));
     if (o->dp > 1 && (o->mode != MODE_TRAIN || o->until))
         return pp_fail(PP_ERR_USAGE, "--dp %d: replicas are for train, and whole steps", o->dp);
@@ -541,5 +565,7 @@ void options_free(Options *o)
     free_pairs(o->output, o->n_output);
     free_pairs(o->tokens, o->n_tokens);
     free_pairs(o->dtype_of, o->n_dtype_of);
+    free_pairs(o->eval_data, o->n_eval_data);
+    free_pairs(o->eval_tokens, o->n_eval_tokens);
     free(o->no_decay);
 }

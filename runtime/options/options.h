@@ -36,6 +36,10 @@ typedef struct {
     NameFile *data, *output, *tokens;
     NameFile *dtype_of; /* of files of tokens without a header: u16, i32, i64 in place of a file */
     int n_data, n_output, n_tokens, n_dtype_of;
+    NameFile *eval_data, *eval_tokens; /* of evaluation passes in a training */
+    int n_eval_data, n_eval_tokens;
+    int64_t eval_every; /* steps from one to the next; 0: one after the last */
+    int evaluates;      /* these options are those of such passes: exec/evaluate.c */
     int shuffle;
     uint64_t shuffle_seed, seed;
     OptimKind optimizer;

@@ -11,9 +11,9 @@ void plan_sizes(Planner *p)
     PlanBytes *b = &plan->bytes;
     for (int l = 0; l < plan->n_stage; l++) {
         const PpStage *st = plan->stage[l].st;
-        b->param += align_up(st->bytes_param);
-        b->half += align_up(st->bytes_half);
-        b->constants += align_up(st->bytes_const);
+        b->param += plan->ask.lender ? 0 : align_up(st->bytes_param);
+        b->half += plan->ask.lender ? 0 : align_up(st->bytes_half);
+        b->constants += plan->ask.lender ? 0 : align_up(st->bytes_const);
         b->grad += plan->ask.train ? align_up(st->bytes_grad) : 0;
         if (align_up(st->bytes_work) > b->work)
             b->work = align_up(st->bytes_work);
@@ -51,12 +51,24 @@ static void carve_params(Plan *plan, char **at)
     }
 }
 
+static void borrow_params(Plan *plan)
+{
+    for (int l = 0; l < plan->n_stage; l++) {
+        const StagePlan *from = &plan->ask.lender->stage[l];
+        StagePlan *rs = &plan->stage[l];
+        rs->param = from->param;
+        rs->half = from->half;
+        rs->constants = from->constants;
+    }
+}
+
 /* Within the blocks of their stages. */
 static void point_params(Plan *plan, char **at)
 {
     for (int l = 0; l < plan->n_stage; l++) {
         StagePlan *rs = &plan->stage[l];
-        rs->constants = carve(at, rs->st->bytes_const);
+        if (!plan->ask.lender)
+            rs->constants = carve(at, rs->st->bytes_const);
         for (int k = 0; k < rs->st->n_param; k++) {
             RankParam *q = &rs->rp[k];
             q->value = rs->param + q->p->offset;
@@ -152,6 +164,8 @@ void plan_carve(Planner *p, char *arena, char *mapped)
     char *at = arena;
     if (mapped)
         sharded_carve(plan, mapped);
+    else if (plan->ask.lender)
+        borrow_params(plan);
     else
         carve_params(plan, &at);
     point_params(plan, &at);

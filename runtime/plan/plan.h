@@ -30,6 +30,9 @@ typedef struct {
     /* Parameters, gradients and optimizer state are in a mapped file, each block at a multiple of
      * it; 0: in the arena */
     int64_t page;
+    /* Parameters, their half copies and constants are that plan's, of the same rank, which has its
+     * places; NULL: its own */
+    const struct Plan *lender;
 } PlanRequest;
 
 /* Ranks of one pipeline; ranks of the same number in all replicas of it. */
@@ -136,7 +139,7 @@ typedef struct {
     int64_t mapped, resident, shards_in, shards_out, update_in, update_out;
 } PlanBytes;
 
-typedef struct {
+typedef struct Plan {
     PlanRequest ask;
     const PpPlan *model;
     StagePlan *stage;

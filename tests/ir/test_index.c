@@ -1,6 +1,7 @@
 /*
  * test_index.c - what elements of an input may be because they choose rows of tables: each way that
- * a whole number takes from an input to a Gather, on graphs small enough to know the answer by hand.
+ * a whole number takes from an input to a Gather, on graphs small enough to know the answer by
+ * hand.
  */
 #include "ir/facts/facts.h"
 #include "tap.h"
@@ -62,8 +63,7 @@ static void plain(void)
        "an embedding: all elements, once; the table is the parameter");
     g_gather(g, g_cast(g, table("small", 7), DT_F16), x, 0);
     analyse();
-    ok(bounds.n == 2 && is(1, 0, 1, S, -7, 6) &&
-           val(g, bounds.at[1].table)->kind == V_PARAM,
+    ok(bounds.n == 2 && is(1, 0, 1, S, -7, 6) && val(g, bounds.at[1].table)->kind == V_PARAM,
        "a smaller table too; rounded, it is still the parameter");
 }
 

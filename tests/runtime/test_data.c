@@ -281,11 +281,12 @@ static void refused_tokens(void)
             EVAL(TURNED_ROWS, "--tokens", data("turned", "many.npy")));
     refused("two inputs that a target could follow", 1, "which one does the target follow?",
             EVAL("--tokens", data(ids, "many.npy"), "--tokens", data("turned", "many.npy")));
-    refused("a token that is no class", 1,
-            "row 0, position 2 (token 3 of the file) is class 1000, the model has 1000 classes: 0 to "
-            "999, or -100, which is ignored",
-            command(p, "eval", "--tokens", data(ids, "many.npy"), "--data",
-                    data("turned", "one.npy"), NULL));
+    refused(
+        "a token that is no class", 1,
+        "row 0, position 2 (token 3 of the file) is class 1000, the model has 1000 classes: 0 to "
+        "999, or -100, which is ignored",
+        command(p, "eval", "--tokens", data(ids, "many.npy"), "--data", data("turned", "one.npy"),
+                NULL));
     refused("tokens for numbers", 1, "the model wants float32 of rank 2",
             command(&plans[0], "eval", "--tokens", data("x", "many.npy"), NULL));
 }

@@ -1,0 +1,200 @@
+/*
+ * evaluate.c - --eval-data: the loss of other rows while a model trains.  In: the training's rank
+ * between two of its steps.  Out: the mean over all of these rows, to the bit what `eval --data
+ * ... --batch` of the same numbers says of a checkpoint of that moment.
+ *
+ * An evaluation is a run of its own with the mode, data and forward-only schedule of `eval`, on the
+ * same ranks and with the same parameters, which its plan borrows.  It lies where the training has
+ * its activations, which nobody needs between two steps; only what does not fit there is taken
+ * beside it.
+ */
+#include "exec.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- before the ranks start ---- */
+
+static Options options_of(const Options *o)
+{
+    Options e = *o;
+    e.mode = MODE_EVAL;
+    e.evaluates = 1;
+    e.data = o->eval_data;
+    e.n_data = o->n_eval_data;
+    e.tokens = o->eval_tokens;
+    e.n_tokens = o->n_eval_tokens;
+    e.n_output = 0;
+    e.steps = e.epochs = 0;
+    e.microbatches = e.accumulate = 0;
+    e.shuffle = 0;
+    e.recompute = e.trace = e.until = e.checkpoint = NULL;
+    e.memory = 0;
+    e.offload = 0;
+    e.loss_scale = (LossScale){.scale = 1};
+    return e;
+}
+
+/* Forwards of all microbatches, the stages of a rank in order: for any placement of them. */
+static PpStatus forwards(Run *e, const Schedule *train)
+{
+    char *text = NULL;
+    size_t n = 0;
+    SchedError *err = calloc(1, sizeof *err);
+    FILE *f = open_memstream(&text, &n);
+    for (int r = 0; f && r < train->ranks; r++, fputc('\n', f)) {
+        const char *comma = "";
+        for (int m = 0; m < e->data.microbatches; m++)
+            for (int s = 0; s < train->stages; s++)
+                if (train->rank_of[s] == r) {
+                    fprintf(f, "%s%dF%d", comma, s, m);
+                    comma = ",";
+                }
+    }
+    PpStatus status = err && f && !fclose(f) ? PP_OK : pp_no_memory();
+    if (status == PP_OK && sched_parse(text, n, "evaluation", &e->sched, err))
+        status = pp_fail(PP_ERR_BUG, "%s", err->text);
+    if (status == PP_OK)
+        e->sched->infer = 1;
+    free(text), free(err);
+    return status;
+}
+
+/* Stages stand where they stand in the training, for their parameters do. */
+static PpStatus make_schedule(Run *e, const Schedule *train)
+{
+    size_t bytes = (size_t)train->stages * sizeof *train->rank_of;
+    if (sched_find(e->opt->schedule)) {
+        TRY(schedule_make(e));
+        if (!memcmp(e->sched->rank_of, train->rank_of, bytes))
+            return PP_OK;
+        sched_free(e->sched);
+        e->sched = NULL;
+    }
+    TRY(forwards(e, train));
+    return schedule_make(e);
+}
+
+PpStatus evaluation_prepare(Run *run, int part, int parts)
+{
+    const Options *o = run->opt;
+    if (!o->n_eval_data && !o->n_eval_tokens)
+        return PP_OK;
+    Run *e = run->evaluation = calloc(1, sizeof *e);
+    Options *own = calloc(1, sizeof *own);
+    if (!e || !own) {
+        free(own);
+        return pp_no_memory();
+    }
+    *own = options_of(o);
+    *e = (Run){.opt = own,
+               .model = run->model,
+               .ranks = run->ranks,
+               .cores = run->cores,
+               .replicas = run->replicas,
+               .output_wanted = zeroed(run->model->n_output, sizeof *e->output_wanted)};
+    if (!e->output_wanted)
+        return pp_no_memory();
+    for (int i = 0; i < run->model->n_output; i++)
+        e->output_wanted[i] = -1;
+    TRY(data_open(&e->data, e->model, own));
+    TRY(data_check(&e->data, part, parts));
+    return make_schedule(e, run->sched);
+}
+
+void evaluation_free(Run *run)
+{
+    Run *e = run->evaluation;
+    if (!e)
+        return;
+    union {
+        const Options *in;
+        void *out;
+    } own = {e->opt};
+    data_close(&e->data);
+    sched_free(e->sched);
+    free(e->output_wanted), free(own.out), free(e);
+    run->evaluation = NULL;
+}
+
+/* ---- a rank's ---- */
+
+static PpStatus place(Rank *r, Rank *e)
+{
+    PlanRequest ask = plan_request(e->run, r->pipe.rank, 0, r->pipe.tag_max);
+    ask.replica = r->replica;
+    ask.row0 = e->data.row0;
+    ask.lender = &r->plan;
+    TRY(plan_build(&e->plan, &ask));
+    int64_t bytes = e->plan.bytes.total;
+    if (bytes <= r->plan.bytes.slots)
+        return plan_place(&e->plan, r->plan.slots, NULL);
+    e->room = r->dev.op->alloc(&r->dev, bytes);
+    if (!e->room)
+        return pp_fail(PP_ERR_IO, "rank %d: no memory for %lld bytes of --eval-data", r->group.rank,
+                       (long long)bytes);
+    r->memory.evaluation = bytes;
+    return plan_place(&e->plan, e->room, NULL);
+}
+
+PpStatus evaluation_open(Rank *r)
+{
+    const Run *run = r->run->evaluation;
+    if (!run)
+        return PP_OK;
+    Rank *e = r->evaluation = calloc(1, sizeof *e);
+    if (!e)
+        return pp_no_memory();
+    *e = (Rank){.run = run,
+                .group = r->group,
+                .pipe = r->pipe,
+                .peers = r->peers,
+                .replica = r->replica,
+                .data = data_of(&run->data, r->replica),
+                .dev = r->dev,
+                .threads = r->threads,
+                .scale = {.scale = 1}};
+    TRY(place(r, e));
+    TRY(feed_open(&e->feed, &e->data, &e->plan));
+    TRY(results_open(&e->results, &e->data, &e->plan));
+    e->stage = zeroed(e->plan.n_stage, sizeof *e->stage);
+    if (!e->stage)
+        return pp_no_memory();
+    for (int l = 0; l < e->plan.n_stage; l++)
+        e->stage[l].state = r->stage[l].state;
+    if (on_device(r))
+        TRY(host_open(e));
+    r->memory.host += e->memory.host;
+    return PP_OK;
+}
+
+PpStatus evaluation_links(Rank *r)
+{
+    Rank *e = r->evaluation;
+    if (!e)
+        return PP_OK;
+    return links_open(&e->links[AXIS_PIPE], &e->pipe, &e->group, &e->dev, &e->plan, AXIS_PIPE,
+                      on_device(r), r->run->opt->transport, r->memory.where);
+}
+
+void evaluation_close_links(Rank *r, int broken)
+{
+    if (r->evaluation)
+        links_close(&r->evaluation->links[AXIS_PIPE], broken);
+}
+
+void evaluation_close(Rank *r)
+{
+    Rank *e = r->evaluation;
+    if (!e)
+        return;
+    host_close(e);
+    if (e->room)
+        r->dev.op->release(&r->dev, e->room);
+    results_close(&e->results);
+    feed_close(&e->feed);
+    plan_free(&e->plan);
+    free(e->stage), free(e);
+    r->evaluation = NULL;
+}

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# The loss of other rows while a model trains is, to the bit, what `eval` says of a checkpoint of that step; on any ranks, under any
+# schedule, and nothing of the training is changed by it.
+. "$(dirname "$0")/../lib.sh"
+cd "$work" || exit 1
+m=$top/models/gpt-ts
+ok "four stages" split_model "$m/model.onnx" four h.0.mlp:begin,h.1:begin,h.1.mlp:end --loss cross_entropy || exit 1
+ok "statistics, in two stages" split_case "$top/models/resnet-ts" "$work/bn" && make_pipeline bn || exit 1
+losses() { perl -MJSON::PP -ne '$d = decode_json($_); print "$$d{eval_step} $$d{eval_loss} $$d{rows}\n" if $$d{eval_step}' "$1"; }
+mean() { perl -MJSON::PP -ne '$d = decode_json($_); printf "%d %s %d\n", $ENV{AT}, $$d{mean_loss}, $$d{rows} if defined $$d{mean_loss}' "$1"; }
+
+# evals OUT CHECKPOINTS STEPS OPTION...: the lines that a training should have written
+evals() {
+    local out=$1 folder=$2 steps=$3 s; shift 3
+    for s in $steps; do
+        "$out/pipeline" eval "$@" --params "$folder/step_$s" --quiet --log-json eval.json || return
+        AT=$s mean eval.json
+    done
+}
+
+# ---- a text of tokens; eight rows of training, five windows of another text ----
+
+case_data "$m"
+perl -e 'print pack("v*", map { $_ * 7 % 48 } 0..80)' >text.bin
+T=(train "${data[@]}" --data "target=$m/target.npy" --batch 4 --microbatches 4 --optimizer adamw --lr 0.01 --shuffle 3 --steps 5 --quiet)
+E=(--eval-tokens input_ids=text.bin --dtype-of input_ids=u16 --eval-every 2)
+ok "trains and evaluates" four/pipeline "${T[@]}" "${E[@]}" --checkpoint seen --every 2 --log-json seen.json
+ok "trains" four/pipeline "${T[@]}" --checkpoint alone --every 2
+ok "nothing of the training is changed" "$compare" same seen/step_5 alone/step_5
+want=$(evals four alone "2 4 5" --tokens input_ids=text.bin --dtype-of input_ids=u16 --batch 4)
+is "what eval says of checkpoints: every second step, and the last" "$(losses seen.json)" "$want"
+is "three lines" "$(wc -l <<<"$want")" 3
+for how in "--ranks 2 --schedule interleaved1f1b" "--ranks 2 --schedule zbvzerobubble" "--ranks 3 --schedule gpipe" "--ranks 1 --schedule odd.csv"; do
+    printf '%s\n' 0F0,1F0,2F0,3F0,3B0,2B0,1B0,0B0,0F1,1F1,2F1,3F1,3B1,2B1,1B1,0B1,0F2,1F2,2F2,3F2,3B2,2B2,1B2,0B2,0F3,1F3,2F3,3F3,3B3,2B3,1B3,0B3 >odd.csv
+    ok "$how" four/pipeline "${T[@]}" "${E[@]}" $how --log-json how.json
+    is "$how: the same bits" "$(losses how.json)" "$want"
+done
+# stages 0 and 3 on one rank, 1 and 2 on the other, as no generator places them with these rows
+perl -e 'print join(",", map { ("0F$_") } 0..3), ",", join(",", map { ("3F$_", "3B$_") } 0..3), ",", join(",", map { "0B$_" } 0..3), "\n",
+    join(",", map { ("1F$_", "2F$_") } 0..3), ",", join(",", map { ("2B$_", "1B$_") } 0..3), "\n"' >apart.csv
+ok "a placement of one's own" four/pipeline "${T[@]}" "${E[@]}" --schedule apart.csv --log-json how.json
+is "a placement of one's own: the same bits" "$(losses how.json)" "$want"
+if command -v mpirun >/dev/null; then
+    ok "processes" mpirun -n 4 four/pipeline "${T[@]}" "${E[@]}" --schedule zb-h1 --log-json how.json
+    is "processes: the same bits" "$(losses how.json)" "$want"
+fi
+
+# ---- running statistics are read and not changed; rows that do not divide, fewer than a step's ----
+
+r=$top/models/resnet-ts
+B=(train --data "x=$r/in.x.npy" --data "target=$r/target.npy" --lr 0.1 --steps 3 --quiet)
+ok "statistics" bn/pipeline "${B[@]}" --eval-data "x=$r/in.x.npy" --eval-data "target=$r/target.npy" --eval-every 1 --checkpoint with --every 1 --log-json with.json
+ok "without" bn/pipeline "${B[@]}" --checkpoint without --every 1
+ok "statistics are those of the training" "$compare" same with/step_3 without/step_3
+is "and eval's are read" "$(losses with.json)" "$(evals bn without "1 2 3" --data "x=$r/in.x.npy" --data "target=$r/target.npy")"
+
+# ---- refused ----
+
+says() { local name=$1 status=$2 want=$3; shift 3; "$@" >/dev/null 2>err; is "$name" "$? $(cat err)" "$status pipeline: error: $want"; }
+says "not all inputs" 1 "input 'target' is missing: --eval-data target=FILE.npy" four/pipeline "${T[@]}" --eval-data "input_ids=$m/in.input_ids.npy"
+says "a token that is none" 1 "--eval-tokens input_ids=bad.bin: row 0, position 1 (token 1 of the file) is 99, which chooses a row of 'wte.weight', and that has 48: -48 to 47 may stand there" \
+    eval 'perl -e "print pack(q(v*), 0, 99, (1) x 40)" >bad.bin; four/pipeline "${T[@]}" --eval-tokens input_ids=bad.bin --dtype-of input_ids=u16'
+says "without rows" 2 "--eval-every: of the rows of --eval-data, which is missing" four/pipeline "${T[@]}" --eval-every 2
+says "eval has its own" 2 "--eval-data is for train; here the rows are those of --data" four/pipeline eval "${data[@]}" --eval-data "input_ids=$m/in.input_ids.npy"
+plan_done
