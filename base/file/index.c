@@ -426,28 +426,42 @@ const IndexTensor *index_find(const Index *x, const char *name)
                : NULL;
 }
 
+static const char *piece_bytes(const Index *x, const IndexTensor *t, int i, char *err, size_t nerr)
+{
+    const IndexPiece *q = &t->piece[i];
+    const char *at = x->file[q->file].map + q->offset;
+    if (has_digest(at, q->bytes, q->sha256))
+        return at;
+    snprintf(err, nerr, "%s/%s: damaged: the bytes of '%s' do not have the index's checksum",
+             x->path, x->file[q->file].name, t->name);
+    return NULL;
+}
+
+int index_copy(const Index *x, const IndexTensor *t, int64_t first, int64_t bytes, void *to,
+               char *err, size_t nerr)
+{
+    int64_t at = 0, last = first + bytes;
+    for (int i = 0; i < t->n_piece; at += t->piece[i++].bytes) {
+        int64_t end = at + t->piece[i].bytes, from = at > first ? at : first,
+                stop = end < last ? end : last;
+        const char *piece = from < stop ? piece_bytes(x, t, i, err, nerr) : NULL;
+        if (from >= stop)
+            continue;
+        if (!piece)
+            return -1;
+        memcpy((char *)to + (from - first), piece + (from - at), (size_t)(stop - from));
+    }
+    return 0;
+}
+
 const void *index_bytes(Index *x, const IndexTensor *t, char *err, size_t nerr)
 {
     IndexTensor *own = &x->tensor[t - x->tensor];
-    int64_t at = 0;
-    for (int i = 0; i < t->n_piece; i++)
-        if (!has_digest(x->file[t->piece[i].file].map + t->piece[i].offset, t->piece[i].bytes,
-                        t->piece[i].sha256)) {
-            snprintf(err, nerr,
-                     "%s/%s: damaged: the bytes of '%s' do not have the index's checksum", x->path,
-                     x->file[t->piece[i].file].name, t->name);
-            return NULL;
-        }
     if (t->n_piece == 1)
-        return x->file[t->piece[0].file].map + t->piece[0].offset;
+        return piece_bytes(x, t, 0, err, nerr);
     if (!own->whole && !(own->whole = malloc((size_t)t->bytes + 1))) {
         snprintf(err, nerr, "%s: out of memory", x->path);
         return NULL;
     }
-    for (int i = 0; i < t->n_piece; i++) {
-        memcpy(own->whole + at, x->file[t->piece[i].file].map + t->piece[i].offset,
-               (size_t)t->piece[i].bytes);
-        at += t->piece[i].bytes;
-    }
-    return own->whole;
+    return index_copy(x, t, 0, t->bytes, own->whole, err, nerr) ? NULL : own->whole;
 }

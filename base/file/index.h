@@ -74,6 +74,9 @@ const char *index_option(const Index *x, const char *key); /* likewise */
 const IndexTensor *index_find(const Index *x, const char *name);
 /* Its bytes, which have their checksums; they stay as long as x. Not from two threads at once. */
 const void *index_bytes(Index *x, const IndexTensor *t, char *err, size_t nerr);
+/* Bytes first to first + bytes of it to `to`; of its pieces those are read that hold any of them. */
+int index_copy(const Index *x, const IndexTensor *t, int64_t first, int64_t bytes, void *to,
+               char *err, size_t nerr);
 
 /* index_steps.c: folders of checkpoints */
 /* Is there an index.json? */

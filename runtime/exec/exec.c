@@ -283,6 +283,13 @@ static void trace_copies(Rank *r, double *span)
     }
 }
 
+PpStatus exec_gather(Rank *r)
+{
+    for (int i = r->plan.gather; i < r->plan.gather + r->plan.n_gather; i++)
+        TRY(transfer(r, &r->plan.transfer[i]));
+    return PP_OK;
+}
+
 PpStatus exec_pass(Rank *r, int64_t step)
 {
     const Plan *p = &r->plan;

@@ -149,6 +149,7 @@ void groups_close(Rank *r);
 
 /* replicas.c: what replicas have to say to one another beside gradients; all ranks call these */
 PpStatus replicas_loss(Rank *r);    /* results.norm[0] becomes the sum, on replica 0 */
+PpStatus replicas_norms(Rank *r);   /* divided: results.norm, of blocks of all replicas */
 PpStatus replicas_outputs(Rank *r); /* rows and sums come to replica 0 */
 
 /* setup.c: everything that a rank allocates */
@@ -176,6 +177,7 @@ void evaluation_close_links(Rank *r, int broken); /* with the training's */
 void evaluation_close(Rank *r);                   /* before rank_close() */
 
 /* exec.c: one step */
+PpStatus exec_gather(Rank *r); /* divided: after the update, all parameters on all replicas */
 void exec_begin(Rank *r); /* of a step: gradients 0, copies of parameters */
 PpStatus exec_pass(Rank *r, int64_t step); /* the schedule once, for the microbatches of r->pass */
 /* A parameter rounded into its half copy, where it has one, in the current stream */
@@ -183,7 +185,7 @@ void half_copy(Rank *r, const StagePlan *rs, int param);
 
 /* optimizer.c */
 int optim_states(const Options *o); /* state tensors per parameter */
-int optim_count(const Plan *p);     /* parameters of the rank's stages */
+int optim_count(const Plan *p);     /* pieces of parameters, and those that have none */
 PpStatus optim_patterns(const Options *o, const PpPlan *model); /* each of them matches something */
 void optim_list(const Plan *p, const Options *o, DeviceParam *list);
 double optim_rate(const Options *o, int64_t step, int64_t steps); /* of a step from 0 */

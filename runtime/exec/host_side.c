@@ -22,7 +22,7 @@ struct HostSide {
     char **out;   /* per model output: first microbatch's place, NULL: not wanted here */
     int64_t *out_stride;
     char *loss;   /* PP_ALIGN bytes a microbatch */
-    double *norm; /* by parameter of the model */
+    double *norm; /* by parameter of the model, or by block of the rank's */
     char *room;   /* a tensor on its way from or to a file */
     int64_t room_bytes;
     double sent_scale;       /* the loss scale that the device has */
@@ -39,6 +39,11 @@ static char *part(char *block, int64_t *at, int64_t bytes)
     char *p = block ? block + *at : NULL;
     *at += align_up(bytes);
     return p;
+}
+
+static int64_t norms(const Rank *r)
+{
+    return r->plan.n_block ? r->plan.n_block : r->run->model->n_param;
 }
 
 /* Offsets first, with block NULL, for the bytes; then the places. */
@@ -62,7 +67,7 @@ static int64_t lay_out(Rank *r, char *block)
             s->out[i] = part(block, &at, s->out_stride[i] * run->data.microbatches);
     }
     s->loss = part(block, &at, (int64_t)PP_ALIGN * run->data.microbatches);
-    s->norm = (double *)(void *)part(block, &at, (int64_t)sizeof(double) * model->n_param);
+    s->norm = (double *)(void *)part(block, &at, (int64_t)sizeof(double) * norms(r));
     s->room = part(block, &at, s->room_bytes);
     return at;
 }
@@ -263,7 +268,7 @@ void host_take(Rank *r, int stage, int m, int64_t step)
 
 double *host_norms(Rank *r)
 {
-    memset(r->host->norm, 0, (size_t)r->run->model->n_param * sizeof(double));
+    memset(r->host->norm, 0, (size_t)norms(r) * sizeof(double));
     return r->host->norm;
 }
 
@@ -289,7 +294,8 @@ static void take_outputs(Rank *r, int64_t step)
             results_loss(&r->results, s->loss + (int64_t)m * PP_ALIGN, before + m);
         s->ran[m] = 0;
     }
-    memcpy(r->results.norm + 1, s->norm, (size_t)run->model->n_param * sizeof(double));
+    memcpy(r->plan.n_block ? r->results.square : r->results.norm + 1, s->norm,
+           (size_t)norms(r) * sizeof(double));
 }
 
 /* ---- --trace: the device's own times ---- */

@@ -88,11 +88,17 @@ PpStatus schedule_bytes(const Run *run, const Schedule *s, int rank, int64_t *by
     } rows = {s};
     with.sched = rows.out;
     PlanRequest ask = plan_request(&with, rank, plan_overlaps(&s->row[rank]), INT64_MAX);
-    Plan p = {0};
-    PpStatus status = plan_build(&p, &ask);
-    *bytes = p.bytes.total + p.bytes.resident;
-    *moved = p.offloaded;
-    plan_free(&p);
+    PpStatus status = PP_OK;
+    *bytes = 0;
+    /* Divided, replicas differ by a few blocks of parameters; the rows are those of all */
+    for (; ask.replica < (ask.divided ? ask.replicas : 1) && status == PP_OK; ask.replica++) {
+        Plan p = {0};
+        status = plan_build(&p, &ask);
+        int64_t all = p.bytes.total + p.bytes.resident;
+        *bytes = all > *bytes ? all : *bytes;
+        *moved = p.offloaded;
+        plan_free(&p);
+    }
     return status;
 }
 

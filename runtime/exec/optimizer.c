@@ -44,29 +44,57 @@ int optim_states(const Options *o)
 
 int optim_count(const Plan *p)
 {
-    int n = 0;
+    int n = p->n_piece;
     for (int l = 0; l < p->n_stage; l++)
-        n += p->stage[l].st->n_param;
+        for (int k = 0; k < p->stage[l].st->n_param; k++)
+            n += !p->stage[l].rp[k].n_piece;
     return n;
+}
+
+/* All of a parameter that the optimizer leaves as it is. */
+static DeviceParam whole(const StagePlan *rs, const RankParam *q)
+{
+    return (DeviceParam){.value = q->value,
+                         .grad = q->grad,
+                         .n = q->p->t.bytes / st_dtype_size(q->p->t.dtype),
+                         .dtype = q->p->t.dtype,
+                         .half = q->half,
+                         .half_type = rs->st->half_type,
+                         .norm = -1};
+}
+
+static DeviceParam of_piece(const Plan *p, const Options *o, const Piece *piece)
+{
+    const StagePlan *rs = &p->stage[piece->local];
+    const RankParam *q = &rs->rp[piece->param];
+    const int64_t size = st_dtype_size(q->p->t.dtype), at = piece->first / size;
+    DeviceParam own = whole(rs, q);
+    own.value = q->value + piece->first;
+    own.grad = q->grad + piece->first;
+    own.half = q->half ? q->half + 2 * at : NULL;
+    own.n = piece->bytes / size;
+    own.group = group_of(o, q->p->t.name);
+    own.update = 1;
+    own.apart = q->block >= 0;
+    if (own.apart)
+        own.norm = q->block + at / OPTIM_BLOCK;
+    else if (q->counts && !p->ask.replica)
+        own.norm = q->p->param;
+    for (int j = 0; j < OPTIM_STATES; j++)
+        own.state[j] = piece->state[j];
+    return own;
 }
 
 /* The rank's parameters, once they have their places. */
 void optim_list(const Plan *p, const Options *o, DeviceParam *list)
 {
     for (int l = 0; l < p->n_stage; l++)
-        for (int k = 0; k < p->stage[l].st->n_param; k++, list++) {
+        for (int k = 0; k < p->stage[l].st->n_param; k++) {
             const RankParam *q = &p->stage[l].rp[k];
-            *list = (DeviceParam){.value = q->value,
-                                  .grad = q->grad,
-                                  .n = q->p->t.bytes / st_dtype_size(q->p->t.dtype),
-                                  .dtype = q->p->t.dtype,
-                                  .half = q->half,
-                                  .half_type = p->stage[l].st->half_type,
-                                  .group = group_of(o, q->p->t.name),
-                                  .norm = q->counts && !p->ask.replica ? q->p->param : -1,
-                                  .update = q->update};
-            for (int j = 0; j < OPTIM_STATES; j++)
-                list->state[j] = q->state[j];
+            if (!q->n_piece)
+                *list++ = whole(&p->stage[l], q);
+            for (int i = q->piece; i < q->piece + q->n_piece; i++)
+                *list++ = of_piece(p, o, &p->piece[i]);
         }
 }
 

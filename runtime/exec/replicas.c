@@ -26,6 +26,24 @@ PpStatus replicas_loss(Rank *r)
     return s;
 }
 
+/* Each has the sums of squares of its own blocks; they are added as those of one rank. */
+PpStatus replicas_norms(Rank *r)
+{
+    const Plan *p = &r->plan;
+    const double *square = r->results.square;
+    if (!p->n_block)
+        return PP_OK;
+    TRY(r->peers.op->sum(&r->peers, r->results.square, (int)p->n_block));
+    for (int l = 0; l < p->n_stage && r->replica == 0; l++)
+        for (int k = 0; k < p->stage[l].st->n_param; k++) {
+            const RankParam *q = &p->stage[l].rp[k];
+            int64_t bytes = OPTIM_BLOCK * st_dtype_size(q->p->t.dtype);
+            for (int64_t b = 0; q->block >= 0 && b * bytes < q->p->t.bytes; b++)
+                r->results.norm[1 + q->p->param] += square[q->block + b];
+        }
+    return PP_OK;
+}
+
 /* What replica k has of an output joins what is there: its rows, or a sum; of an output that is the
  * last microbatch's it is all. */
 static void join(const Rank *r, int output, char *to, const char *from, int k)

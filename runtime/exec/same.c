@@ -40,6 +40,8 @@ PpStatus run_hash(Run *run)
                              run->data.start.step,
                              o->dump_grads != NULL,
                              o->offload,
+                             o->bucket,
+                             o->shard_optimizer,
                              o->eval_every,
                              run->evaluation ? run->evaluation->data.rows : 0,
                              run->evaluation ? run->evaluation->data.microbatches : 0};

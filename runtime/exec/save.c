@@ -56,7 +56,11 @@ PpStatus save_resume(Run *run)
 }
 
 /* Replica 0 writes: the others have the same parameters, and its running statistics are the run's.
- */
+ * Where the optimizer is divided all do. */
+static int writes(const Rank *r) { return r->replica == 0 || r->plan.ask.divided; }
+
+static Group *writers(Rank *r) { return r->plan.ask.divided ? &r->group : &r->pipe; }
+
 static int saves(const Rank *r)
 {
     const Options *o = r->run->opt;
@@ -72,7 +76,7 @@ PpStatus save_open(Rank *r)
     if (!saves(r))
         return PP_OK;
     signals_take();
-    return r->replica ? PP_OK : saver_open(&r->saver, &r->plan, &r->files, o);
+    return writes(r) ? saver_open(&r->saver, &r->plan, &r->files, o) : PP_OK;
 }
 
 /* ---- checkpoints ---- */
@@ -102,7 +106,7 @@ static PpStatus save(Rank *r, int64_t done)
     moment_add(&m, "lr", "%.17g", optim_rate(r->run->opt, done - 1, d->steps));
     TRY(finite_parameters(r, done));
     r->saved = done;
-    return told(r, r->saver ? saver_save(r->saver, &r->pipe, &m) : PP_OK);
+    return told(r, r->saver ? saver_save(r->saver, writers(r), &m) : PP_OK);
 }
 
 void save_tell(Rank *r)
@@ -118,8 +122,8 @@ PpStatus save_step(Rank *r, int64_t done)
     const Options *o = r->run->opt;
     if (!saves(r))
         return PP_OK;
-    if (r->results.word[WORD_WRITTEN] >= r->pipe.ranks)
-        TRY(told(r, r->saver ? saver_collect(r->saver, &r->pipe) : PP_OK));
+    if (r->results.word[WORD_WRITTEN] >= writers(r)->ranks)
+        TRY(told(r, r->saver ? saver_collect(r->saver, writers(r)) : PP_OK));
     r->ends = r->results.word[WORD_END] > 0 && done < r->run->data.steps;
     int asked = r->ends || r->results.word[WORD_SAVE] > 0;
     if (asked || (o->every && done % o->every == 0))
@@ -134,7 +138,7 @@ PpStatus save_end(Rank *r)
         return PP_OK;
     if (!r->ends && r->saved < r->run->data.steps)
         TRY(save(r, r->run->data.steps));
-    TRY(told(r, r->saver ? saver_finish(r->saver, &r->pipe) : PP_OK));
+    TRY(told(r, r->saver ? saver_finish(r->saver, writers(r)) : PP_OK));
     if (!r->ends)
         return PP_OK;
     signals_obeyed();

@@ -34,6 +34,8 @@ PlanRequest plan_request(const Run *run, int rank, int overlap, int64_t tags)
         .rank = rank,
         .replicas = run->replicas,
         .bucket = run->opt->bucket,
+        .divided = train && run->opt->shard_optimizer && run->replicas > 1,
+        .whole_grads = run->opt->dump_grads != NULL,
         .microbatches = d->microbatches,
         .row0 = d->row0,
         .train = train,
@@ -174,7 +176,7 @@ static PpStatus plan_memory(Rank *r)
     TRY(plan_build(&r->plan, &ask));
     r->memory.bytes = r->plan.bytes;
     r->memory.process = r->run->process_bytes;
-    r->memory.snapshot = r->replica ? 0 : saver_bytes(&r->plan, r->run->opt);
+    r->memory.snapshot = saver_bytes(&r->plan, r->run->opt);
     r->memory.live = sched_live_rank(s, ask.rank);
     r->memory.live_bound =
         sched_peak_formula(s->name, r->run->ranks, s->stages, ask.microbatches, ask.rank);
@@ -232,7 +234,7 @@ PpStatus rank_open(Rank *r)
                     &optimizers[o->optimizer]));
     make_half_copies(r);
     TRY(save_open(r));
-    return r->replica ? PP_OK : destinations_try(&r->held, &r->plan, o, d->steps);
+    return destinations_try(&r->held, &r->plan, o, d->steps);
 }
 
 void rank_close(Rank *r)

@@ -32,10 +32,11 @@ static PpStatus train_norms(Rank *r, int64_t step)
     if (step == r->run->data.start.step && o->dump_grads)
         TRY(dump_grads(r, o->dump_grads));
     double t0 = pp_now();
+    double *sum = r->plan.n_block ? r->results.square : r->results.norm + 1;
     if (r->mapped.base)
-        shards_norms(r, r->results.norm + 1);
+        shards_norms(r, sum);
     else
-        r->dev.op->norms(&r->dev, r->dev.current, r->host ? host_norms(r) : r->results.norm + 1);
+        r->dev.op->norms(&r->dev, r->dev.current, r->host ? host_norms(r) : sum);
     trace_around(&r->trace, exec_turn(r, step), AROUND_NORM, t0, t0);
     return PP_OK;
 }
@@ -58,8 +59,10 @@ static PpStatus train_end(Rank *r, int64_t step, StepLog *log)
     log->loss_scale = r->scale.scale;
     int finite = isfinite(log->grad_norm) != 0;
     double clip = o->clip_norm > 0 ? o->clip_norm / (log->grad_norm + 1e-6) : 1;
-    if (finite && isfinite(r->results.norm[0]))
+    if (finite && isfinite(r->results.norm[0])) {
         optim_update(r, r->updates++, log->lr, (clip < 1 ? clip : 1) * unscale);
+        TRY(exec_gather(r));
+    }
     log->skipped = !(finite && isfinite(r->results.norm[0])) && !strcmp(o->on_nonfinite, "skip");
     log->skipped |= !finite && !isnan(r->results.norm[0]) && loss_scale_may_fall(&r->scale);
     loss_scale_step(&r->scale, !finite);
@@ -85,6 +88,7 @@ static PpStatus run_passes(Rank *r, int64_t step)
         if (r->pass == last) {
             memset(r->results.norm, 0,
                    (size_t)(run->model->n_param + 1 + WORDS) * sizeof *r->results.norm);
+            memset(r->results.square, 0, (size_t)r->plan.n_block * sizeof *r->results.square);
             if (train)
                 TRY(train_norms(r, step));
         }
@@ -163,6 +167,7 @@ PpStatus steps_run(Rank *r)
                 return PP_OK;
             sum_loss(r);
             TRY(replicas_loss(r));
+            TRY(replicas_norms(r));
             TRY(train_end(r, step, &log));
         } else {
             TRY(step_loss(r, step));

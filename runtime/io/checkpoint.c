@@ -1,7 +1,8 @@
 /*
  * checkpoint.c - a rank's part of a checkpoint: its file rankR.safetensors with parameters, running
  * statistics and optimizer state under the model's names, each tensor in the file of one rank only,
- * whatever the split.
+ * whatever the split.  With --shard-optimizer every replica writes what it updates: pieces of
+ * parameters with their state.
  *
  * With --every the tensors are copied to a snapshot between two steps, and a thread writes it while
  * the next steps run; without, and at the end, the run waits.  The thread does no communication:
@@ -25,8 +26,9 @@
 typedef struct {
     char *name;
     const PpTensor *t;
-    const char *at;   /* in the arena */
-    int64_t snapshot; /* in the snapshot */
+    int64_t first, bytes; /* a piece of it */
+    const char *at;       /* in the arena */
+    int64_t snapshot;     /* in the snapshot */
     unsigned char sha256[SHA256_BYTES];
 } Saved;
 
@@ -75,69 +77,119 @@ static int writes(const RankParam *q, const PpStage *st)
     return q->p->use == PP_OWN || (q->p->use == PP_REPLICATE && q->p->from == st->index);
 }
 
-/* Calls with (number, name or NULL for a parameter's own) for each tensor. */
-static int each(const Plan *p, Saver *s, const Optimizer *optimizer)
+typedef struct {
+    const Plan *plan;
+    const Optimizer *optimizer;
+    Saved *saved; /* NULL: they are counted */
+    int n;
+    int64_t bytes;
+} List;
+
+/* piece: NULL: all of the parameter; state: -1: the parameter itself */
+static void add(List *l, const RankParam *q, const Piece *piece, int state)
 {
-    int n = 0;
+    Saved one = {.t = &q->p->t,
+                 .first = piece ? piece->first : 0,
+                 .bytes = piece ? piece->bytes : q->p->t.bytes,
+                 .snapshot = l->bytes};
+    one.at = state >= 0 ? piece->state[state] : q->value ? q->value + one.first : NULL;
+    l->bytes += align_up(one.bytes);
+    if (l->saved) {
+        const Optimizer *o = l->optimizer;
+        if (asprintf(&one.name, "%s%s%s%s", state < 0 ? "" : "optimizer/",
+                     state < 0 ? "" : o->state[state], state < 0 ? "" : "/", q->p->t.name) < 0)
+            one.name = NULL;
+        l->saved[l->n] = one;
+    }
+    l->n++;
+}
+
+/* What this rank writes; states behind the parameters.  What no optimizer changes is replica
+ * 0's. */
+static void list_all(List *l)
+{
+    const Plan *p = l->plan;
     for (int state = -1; state < p->ask.states; state++)
-        for (int l = 0; l < p->n_stage; l++)
-            for (int k = 0; k < p->stage[l].st->n_param; k++) {
-                const RankParam *q = &p->stage[l].rp[k];
-                if (!writes(q, p->stage[l].st) || (state >= 0 && !q->update))
+        for (int s = 0; s < p->n_stage; s++)
+            for (int k = 0; k < p->stage[s].st->n_param; k++) {
+                const RankParam *q = &p->stage[s].rp[k];
+                if (!writes(q, p->stage[s].st) || (p->ask.replica && !p->ask.divided))
                     continue;
-                if (s) {
-                    Saved *at = &s->saved[n];
-                    *at = (Saved){.t = &q->p->t, .at = state < 0 ? q->value : q->state[state]};
-                    if (asprintf(&at->name, "%s%s%s%s", state < 0 ? "" : "optimizer/",
-                                 state < 0 ? "" : optimizer->state[state], state < 0 ? "" : "/",
-                                 q->p->t.name) < 0)
-                        at->name = NULL;
-                }
-                n++;
+                if (state < 0 && !p->ask.replica && (!q->update || !q->p->t.bytes))
+                    add(l, q, NULL, state);
+                for (int i = q->piece; i < q->piece + q->n_piece; i++)
+                    add(l, q, &p->piece[i], state);
             }
-    return n;
+}
+
+int64_t saver_file_bytes(const Plan *p, int *tensors)
+{
+    List l = {.plan = p};
+    list_all(&l);
+    *tensors = l.n;
+    return l.bytes;
 }
 
 int64_t saver_bytes(const Plan *p, const Options *o)
 {
-    int64_t sum = 0;
+    int n;
     if (!o->checkpoint || !o->every || o->mode != MODE_TRAIN || (o->offload & OFFLOAD_PARAMS))
         return 0;
-    for (int l = 0; l < p->n_stage; l++)
-        for (int k = 0; k < p->stage[l].st->n_param; k++) {
-            const RankParam *q = &p->stage[l].rp[k];
-            if (writes(q, p->stage[l].st))
-                sum += align_up(q->p->t.bytes) * (1 + (q->update ? p->ask.states : 0));
-        }
-    return sum;
+    return saver_file_bytes(p, &n);
 }
 
 /* ---- the file ---- */
+
+static void file_name(const Saver *s, char *to, size_t n)
+{
+    const PlanRequest *ask = &s->plan->ask;
+    snprintf(to, n, "rank%d.safetensors", ask->replica * ask->schedule->ranks + ask->rank);
+}
+
+/* A piece is a row of elements, named by those it has: `w[4096:8192]`. */
+static int declare(StWriter *w, const Saved *t)
+{
+    char *name;
+    int64_t size = st_dtype_size(t->t->dtype), n = t->bytes / size, first = t->first / size;
+    if (t->bytes == t->t->bytes) {
+        stw_declare(w, t->name, t->t->dtype, t->t->rank, t->t->dim);
+        return 1;
+    }
+    if (asprintf(&name, "%s[%lld:%lld]", t->name, (long long)first, (long long)(first + n)) < 0)
+        return 0;
+    stw_declare(w, name, t->t->dtype, 1, &n);
+    free(name);
+    return 1;
+}
 
 static PpStatus write_file(Saver *s)
 {
     char path[PATH_MAX], err[ST_ERR];
     StWriter w;
+    int memory = 1;
     TRY(checkpoint_folder(path, sizeof path - 40, s->opt, s->publication.moment.step, ".tmp"));
-    snprintf(path + strlen(path), 40, "/rank%d.safetensors", s->plan->ask.rank);
+    strcat(path, "/");
+    file_name(s, path + strlen(path), 39);
     stw_init(&w);
     stw_meta(&w, "format", "pt");
     for (int i = 0; i < s->n; i++)
-        stw_declare(&w, s->saved[i].name, s->saved[i].t->dtype, s->saved[i].t->rank,
-                    s->saved[i].t->dim);
+        memory &= declare(&w, &s->saved[i]);
     if (stw_begin(&w, path, err, sizeof err))
         return pp_fail(PP_ERR_IO, "--checkpoint: %s", err);
     s->header = w.header;
     s->bytes = w.header + w.total;
     memcpy(s->header_sha256, w.header_sha256, SHA256_BYTES);
-    for (int i = 0; i < s->n && !w.failed; i++) {
+    for (int i = 0; i < s->n && memory && !w.failed; i++) {
         Saved *t = &s->saved[i];
         const void *bytes = s->snapshot ? s->snapshot + t->snapshot
-                                        : host_copy(s->files, t->at, t->t->bytes);
-        sha256_of(bytes, (size_t)t->t->bytes, t->sha256);
-        stw_write(&w, bytes, t->t->bytes);
+                                        : host_copy(s->files, t->at, t->bytes);
+        sha256_of(bytes, (size_t)t->bytes, t->sha256);
+        stw_write(&w, bytes, t->bytes);
     }
-    if (stw_end(&w, 1, err, sizeof err))
+    int bad = stw_end(&w, memory, err, sizeof err);
+    if (!memory)
+        return pp_no_memory();
+    if (bad)
         return pp_fail(PP_ERR_IO, "--checkpoint %s: %s", path, err);
     return s->snapshot
                ? PP_OK
@@ -225,18 +277,16 @@ PpStatus saver_open(Saver **out, const Plan *p, HostCopy *h, const Options *o)
     s->publication = (Publication){.model = p->model, .opt = o};
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->turn, NULL);
-    s->n = each(p, NULL, NULL);
-    s->saved = zeroed(s->n, sizeof *s->saved);
+    int64_t bytes = saver_bytes(p, o);
+    saver_file_bytes(p, &s->n);
+    List l = {.plan = p, .optimizer = &optimizers[o->optimizer]};
+    l.saved = s->saved = zeroed(s->n, sizeof *s->saved);
     if (!s->saved)
         return pp_no_memory();
-    each(p, s, &optimizers[o->optimizer]);
-    int64_t at = 0, bytes = saver_bytes(p, o);
-    for (int i = 0; i < s->n; i++) {
+    list_all(&l);
+    for (int i = 0; i < s->n; i++)
         if (!s->saved[i].name)
             return pp_no_memory();
-        s->saved[i].snapshot = at;
-        at += align_up(s->saved[i].t->bytes);
-    }
     if (!o->every)
         return PP_OK;
     if (bytes > 0 && !(s->snapshot = h->dev->op->alloc_host(h->dev, bytes)))
@@ -280,21 +330,22 @@ static char *records(const Saver *s, int64_t *bytes)
 {
     char *text = NULL, name[40];
     size_t n = 0;
+    int64_t offset = 0;
     FILE *f = open_memstream(&text, &n);
     if (!f)
         return NULL;
     for (int i = -1; i < s->n && s->n > 0; i++) {
         const Saved *t = &s->saved[i < 0 ? 0 : i];
         Record r = {.is_file = i < 0};
-        snprintf(name, sizeof name, "rank%d.safetensors", s->plan->ask.rank);
+        file_name(s, name, sizeof name);
         const char *called = i < 0 ? name : t->name;
         r.name = (int)strlen(called) + 1;
         memcpy(r.sha256, i < 0 ? s->header_sha256 : t->sha256, SHA256_BYTES);
-        r.bytes = i < 0 ? s->bytes : t->t->bytes;
-        r.offset = s->header;
+        r.bytes = i < 0 ? s->bytes : t->bytes;
+        r.offset = s->header + (i < 0 ? 0 : offset);
         if (i >= 0) {
-            for (int k = 0; k < i; k++)
-                r.offset += s->saved[k].t->bytes;
+            offset += t->bytes;
+            r.first = t->first;
             r.dtype = t->t->dtype;
             r.rank = t->t->rank;
             memcpy(r.dim, t->t->dim, sizeof r.dim);
@@ -365,8 +416,8 @@ PpStatus saver_save(Saver *s, Group *g, const Moment *m)
     TRY(group_agree(g, g->rank == 0 ? checkpoint_prepare(s->opt, m->step) : PP_OK));
     for (int i = 0; s->snapshot && i < s->n; i++) {
         const Saved *t = &s->saved[i];
-        memcpy(s->snapshot + t->snapshot, host_copy(s->files, t->at, t->t->bytes),
-               (size_t)t->t->bytes);
+        memcpy(s->snapshot + t->snapshot, host_copy(s->files, t->at, t->bytes),
+               (size_t)t->bytes);
     }
     TRY(group_agree(g, device_check(s->files->dev, s->plan->ask.rank, "copying parameters")));
     s->publication.moment = *m;

@@ -31,6 +31,8 @@ __attribute__((format(printf, 3, 4))) void moment_add(Moment *m, const char *key
 
 typedef struct Saver Saver;
 
+/* Of the tensors in this rank's file, and how many they are */
+int64_t saver_file_bytes(const Plan *p, int *tensors);
 /* Of the room for a snapshot; 0: none, writing holds up the run */
 int64_t saver_bytes(const Plan *p, const Options *o);
 /* None of these is NULL. */

@@ -9,7 +9,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "files.h"
+#include "checkpoint.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -184,37 +184,42 @@ static PpStatus try_folder(Held *h, const char *option, const char *path, int64_
 
 /* ---- what this rank writes ---- */
 
-static int64_t state_bytes(const Plan *p, int gradients)
+static int64_t gradient_bytes(const Plan *p)
 {
     int64_t sum = HEADER;
     for (int l = 0; l < p->n_stage; l++)
-        for (int k = 0; k < p->stage[l].st->n_param; k++) {
-            const RankParam *q = &p->stage[l].rp[k];
-            int n = gradients ? q->update
-                              : (q->p->use != PP_TRANSMIT) + (q->update ? p->ask.states : 0);
-            sum += n * (q->p->t.bytes + HEADER);
-        }
+        for (int k = 0; k < p->stage[l].st->n_param; k++)
+            if (p->stage[l].rp[k].update)
+                sum += p->stage[l].rp[k].p->t.bytes + HEADER;
     return sum;
+}
+
+static PpStatus try_checkpoint(Held *h, const Plan *p, const Options *o, int64_t steps)
+{
+    char step[PATH_MAX];
+    struct stat sb;
+    int tensors;
+    int64_t bytes = saver_file_bytes(p, &tensors);
+    if (o->mode != MODE_TRAIN || !o->checkpoint || o->until || (p->ask.replica && !tensors))
+        return PP_OK;
+    TRY(try_folder(h, "--checkpoint", o->checkpoint, bytes + HEADER * (1 + (int64_t)tensors)));
+    snprintf(step, sizeof step, "%s/step_%" PRId64, o->checkpoint, steps);
+    return !stat(step, &sb) && !S_ISDIR(sb.st_mode) ? no("--checkpoint", step, 0, ENOTDIR) : PP_OK;
 }
 
 PpStatus destinations_try(Held *h, const Plan *p, const Options *o, int64_t steps)
 {
     const PpPlan *model = p->model;
+    if (p->ask.replica) /* what else is written the first one writes */
+        return try_checkpoint(h, p, o, steps);
     for (int i = 0; i < model->n_output; i++)
         if (p->has_output[i])
             TRY(try_file(h, "--output", o->output[p->ask.output_wanted[i]].file,
                          HEADER +
                              tensor_bytes(&model->output[i], p->ask.output_rows, model->rows)));
     if (o->mode == MODE_TRAIN && o->dump_grads)
-        TRY(try_folder(h, "--dump-grads", o->dump_grads, state_bytes(p, 1)));
-    if (o->mode == MODE_TRAIN && o->checkpoint && !o->until) {
-        char step[PATH_MAX];
-        struct stat sb;
-        TRY(try_folder(h, "--checkpoint", o->checkpoint, state_bytes(p, 0)));
-        snprintf(step, sizeof step, "%s/step_%" PRId64, o->checkpoint, steps);
-        if (!stat(step, &sb) && !S_ISDIR(sb.st_mode))
-            return no("--checkpoint", step, 0, ENOTDIR);
-    }
+        TRY(try_folder(h, "--dump-grads", o->dump_grads, gradient_bytes(p)));
+    TRY(try_checkpoint(h, p, o, steps));
     if (p->ask.rank == 0 && o->log_json && strcmp(o->log_json, "-") != 0)
         TRY(try_file(h, "--log-json", o->log_json, HEADER));
     return p->ask.rank == 0 && o->trace ? try_file(h, "--trace", o->trace, HEADER) : PP_OK;

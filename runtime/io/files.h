@@ -51,7 +51,8 @@ typedef struct {
 } Held;
 /* Nothing is written over what is read; resume_place() sees to --checkpoint */
 PpStatus destinations_apart(const Options *o, const Index *from);
-/* The places of what this rank writes are there and have room. */
+/* The places of what this rank writes are there and have room; of replicas but the first that is
+ * a part of checkpoints at most. */
 PpStatus destinations_try(Held *h, const Plan *p, const Options *o, int64_t steps);
 void destinations_release(Held *h); /* when all ranks have tried */
 

@@ -224,6 +224,18 @@ static void print_store(const Schedule *s, const Options *o, int rank, const Mem
            m->where[0] ? "" : o->offload_dir);
 }
 
+/* Bytes a parameter: itself, its gradient, its state. */
+static void print_divided(const Options *o, int rank, const PlanBytes *b)
+{
+    double n = (double)b->elements, held = 2 * (double)b->trained;
+    if (!o->shard_optimizer || !b->elements)
+        return;
+    printf("rank %d updates %" PRId64 " bytes of parameters: optimizer state %" PRId64
+           " bytes, of a replica alone %" PRId64 "; %.2f bytes a parameter instead of %.2f\n",
+           rank, b->updated, b->optimizer, b->optimizer_whole, (held + (double)b->optimizer) / n,
+           (held + (double)b->optimizer_whole) / n);
+}
+
 PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, const MemoryReport *mine)
 {
     MemoryReport *all = malloc((size_t)g->ranks * sizeof *all);
@@ -234,6 +246,7 @@ PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, const MemoryR
         print_half(all, g->ranks);
     for (int k = 0; s == PP_OK && l->speaks && !l->opt->quiet && k < g->ranks; k++) {
         print_memory(k, &all[k], l->opt->verbose);
+        print_divided(l->opt, k, &all[k].bytes);
         if (k >= sched->ranks) /* another replica's: as the first one's */
             continue;
         print_recomputed(sched, l->opt, k, &all[k]);

@@ -107,26 +107,35 @@ static int same_tensor(const PpTensor *want, int dtype, int rank, const int64_t 
     return same;
 }
 
-/* The tensor `name` of a checkpoint, of the dtype and shape of `want`. */
-static PpStatus load_indexed(Index *x, const char *name, const PpTensor *want, char *to)
+/* A tensor to be loaded, of the dtype and shape of `want`, or a piece of it. */
+typedef struct {
+    const char *name;
+    const PpTensor *want;
+    int64_t first, bytes;
+} Wanted;
+
+static Wanted all_of(const PpTensor *t) { return (Wanted){t->name, t, 0, t->bytes}; }
+
+static PpStatus load_indexed(const Index *x, const Wanted *w, char *to)
 {
     char err[INDEX_ERR];
-    const IndexTensor *t = index_find(x, name);
+    const IndexTensor *t = index_find(x, w->name);
     if (!t)
-        return pp_fail(PP_ERR_MODEL, "%s: no tensor '%s'", x->path, name);
-    if (!same_tensor(want, t->dtype, t->rank, t->dim) || t->bytes != want->bytes)
-        return another(x->path, name);
-    const void *bytes = index_bytes(x, t, err, sizeof err);
-    if (!bytes)
-        return pp_fail(PP_ERR_MODEL, "%s", err);
-    memcpy(to, bytes, (size_t)t->bytes);
-    return PP_OK;
+        return pp_fail(PP_ERR_MODEL, "%s: no tensor '%s'", x->path, w->name);
+    if (!same_tensor(w->want, t->dtype, t->rank, t->dim) || t->bytes != w->want->bytes)
+        return another(x->path, w->name);
+    return index_copy(x, t, w->first, w->bytes, to, err, sizeof err)
+               ? pp_fail(PP_ERR_MODEL, "%s", err)
+               : PP_OK;
 }
 
-static PpStatus load(const Source *s, const char *name, const PpTensor *want, char *to)
+/* Of a stage's file all of a tensor is wanted. */
+static PpStatus load(const Source *s, const Wanted *w, char *to)
 {
+    const char *name = w->name;
+    const PpTensor *want = w->want;
     if (s->index)
-        return load_indexed(s->index, name, want, to);
+        return load_indexed(s->index, w, to);
     const StTensor *t = st_find(&s->f, name);
     if (!t)
         return pp_fail(PP_ERR_MODEL, "%s: no tensor '%s'", s->path, name);
@@ -140,32 +149,30 @@ static PpStatus load(const Source *s, const char *name, const PpTensor *want, ch
 }
 
 /* A tensor to its place, through the host where that is on a device. */
-static PpStatus place(HostCopy *h, const Source *s, const char *name, const PpTensor *want,
-                      char *to)
+static PpStatus place(HostCopy *h, const Source *s, Wanted w, char *to)
 {
     if (!h->room) {
-        PpStatus loaded = load(s, name, want, to);
-        mapped_drop(h->mapped, to, want->bytes);
+        PpStatus loaded = load(s, &w, to);
+        mapped_drop(h->mapped, to, w.bytes);
         return loaded;
     }
-    char *room = malloc((size_t)want->bytes + 1);
-    PpStatus status = room ? load(s, name, want, room) : pp_no_memory();
+    char *room = malloc((size_t)w.bytes + 1);
+    PpStatus status = room ? load(s, &w, room) : pp_no_memory();
     if (status == PP_OK)
-        host_upload(h, to, room, want->bytes);
+        host_upload(h, to, room, w.bytes);
     free(room);
     return status;
 }
 
-/* Of one parameter. */
-static PpStatus load_states(HostCopy *h, const Source *s, const RankParam *q,
+static PpStatus load_states(HostCopy *h, const Source *s, const PpTensor *t, const Piece *piece,
                             const Optimizer *optimizer)
 {
     char name[4096];
-    for (int j = 0; j < optimizer->states && q->update; j++) {
-        if (snprintf(name, sizeof name, "optimizer/%s/%s", optimizer->state[j], q->p->t.name) >=
+    for (int j = 0; j < optimizer->states; j++) {
+        if (snprintf(name, sizeof name, "optimizer/%s/%s", optimizer->state[j], t->name) >=
             (int)sizeof name)
             return pp_fail(PP_ERR_IO, "parameter name too long for a checkpoint");
-        TRY(place(h, s, name, &q->p->t, q->state[j]));
+        TRY(place(h, s, (Wanted){name, t, piece->first, piece->bytes}, piece->state[j]));
     }
     return PP_OK;
 }
@@ -176,15 +183,17 @@ typedef struct {
     const Optimizer *states; /* those of this one too; NULL: none */
 } From;
 
-static PpStatus load_params(HostCopy *h, const StagePlan *rs, const Source *s, const From *from)
+static PpStatus load_params(HostCopy *h, const Plan *plan, const StagePlan *rs, const Source *s,
+                            const From *from)
 {
     for (int k = 0; k < rs->st->n_param; k++) {
         const PpParam *p = &rs->st->param[k];
+        const RankParam *q = &rs->rp[k];
         if (p->use == PP_TRANSMIT)
             continue;
-        TRY(place(h, s, p->t.name, &p->t, rs->param + p->offset));
-        if (from->states)
-            TRY(load_states(h, s, &rs->rp[k], from->states));
+        TRY(place(h, s, all_of(&p->t), rs->param + p->offset));
+        for (int i = q->piece; i < q->piece + q->n_piece && from->states; i++)
+            TRY(load_states(h, s, &p->t, &plan->piece[i], from->states));
     }
     return PP_OK;
 }
@@ -197,12 +206,12 @@ static PpStatus load_constants(HostCopy *h, const StagePlan *rs, const Source *s
         if (c->data)
             host_upload(h, rs->constants + c->offset, c->data, c->t.bytes);
         else
-            TRY(place(h, s, c->t.name, &c->t, rs->constants + c->offset));
+            TRY(place(h, s, all_of(&c->t), rs->constants + c->offset));
     }
     return PP_OK;
 }
 
-static PpStatus load_stage(HostCopy *h, const StagePlan *rs, const From *from)
+static PpStatus load_stage(HostCopy *h, const Plan *plan, const StagePlan *rs, const From *from)
 {
     const PpStage *st = rs->st;
     Source s = {.index = from->index};
@@ -215,7 +224,7 @@ static PpStatus load_stage(HostCopy *h, const StagePlan *rs, const From *from)
     if (!from->index && (wanted || (constants && !elsewhere)))
         status = open_source(&s, from->given ? from->given : from->own, st->index);
     if (status == PP_OK)
-        status = load_params(h, rs, &s, from);
+        status = load_params(h, plan, rs, &s, from);
     if (elsewhere && status == PP_OK) {
         close_source(&s);
         s.index = NULL;
@@ -249,7 +258,7 @@ PpStatus params_load(const Plan *p, HostCopy *h, const char *own, const char *gi
                  .states = resume ? optimizer : NULL};
     PpStatus status = open_given(&x, &from);
     for (int l = 0; l < p->n_stage && status == PP_OK; l++)
-        status = load_stage(h, &p->stage[l], &from);
+        status = load_stage(h, p, &p->stage[l], &from);
     index_close(&x);
     return status == PP_OK ? device_check(h->dev, p->ask.rank, "loading its parameters") : status;
 }

@@ -30,8 +30,9 @@ PpStatus results_open(Results *r, const Data *d, const Plan *p)
     r->output = zeroed(n, sizeof *r->output);
     r->loss = zeroed(data_chunks(d), sizeof *r->loss);
     r->norm = zeroed(d->model->n_param + 1 + WORDS, sizeof *r->norm);
+    r->square = zeroed(p->n_block, sizeof *r->square);
     r->sum = zeroed(n, sizeof *r->sum);
-    if (!r->output || !r->loss || !r->norm || !r->sum)
+    if (!r->output || !r->loss || !r->norm || !r->square || !r->sum)
         return pp_no_memory();
     for (int i = 0; i < n; i++) {
         const PpTensor *t = &d->model->output[i];
@@ -61,7 +62,7 @@ void results_close(Results *r)
         free(r->output[i]);
     for (int i = 0; r->sum && i < r->data->model->n_output; i++)
         free(r->sum[i]);
-    free(r->output), free(r->loss), free(r->norm), free(r->sum);
+    free(r->output), free(r->loss), free(r->norm), free(r->square), free(r->sum);
     *r = (Results){0};
 }
 

@@ -19,6 +19,7 @@ typedef struct {
     double *loss;  /* per microbatch of a step, of all its passes */
     double *norm;  /* [1 + parameters]: loss, then sums of squares by parameter of the model */
     double *word;  /* [WORDS], behind them */
+    double *square; /* --shard-optimizer: [blocks] sums of squares of the rank's gradients */
 } Results;
 
 PpStatus results_open(Results *r, const Data *d, const Plan *p);

@@ -214,20 +214,23 @@ static void close_nccl(Links *l, int broken)
 
 /* ---- messages ---- */
 
-/* All of one edge: those of an action are. */
+static Edge *edge_at(const Links *l, int message) { return l->link[message].wire; }
+
+/* Those of a stage are of one edge, those of replicas one edge after the other. */
 static PpStatus post_nccl(Links *l, int first, int count, int receive)
 {
     const NcclOps *op = device_nccl();
     const Nccl *c = l->state;
-    const Edge *e = l->link[first].wire;
     l->dev->op->record(l->dev, l->dev->current, c->stamp[first].ready);
-    op->after(e->comm, c->stamp[first].ready);
+    for (int k = first; k < first + count; k++)
+        if (k == first || edge_at(l, k) != edge_at(l, k - 1))
+            op->after(edge_at(l, k)->comm, c->stamp[first].ready);
     op->begin();
     for (int k = first; k < first + count; k++)
-        op->post(e->comm, !receive, l->plan->msg[k].buf, l->plan->msg[k].bytes);
+        op->post(edge_at(l, k)->comm, !receive, l->plan->msg[k].buf, l->plan->msg[k].bytes);
     op->end();
     for (int k = first; k < first + count; k++)
-        op->record(e->comm, c->stamp[k].done);
+        op->record(edge_at(l, k)->comm, c->stamp[k].done);
     return PP_OK;
 }
 

@@ -14,8 +14,9 @@
 extern "C" {
 #endif
 
-/* The most states that a row of optimizers.h has, the most numbers that a rule has. */
-enum { OPTIM_STATES = 2, OPTIM_NUMBERS = 8 };
+/* The most states that a row of optimizers.h has, the most numbers that a rule has; elements whose
+ * squares are added by themselves before a norm adds these sums, one after the other. */
+enum { OPTIM_STATES = 2, OPTIM_NUMBERS = 8, OPTIM_BLOCK = 4096 };
 
 /* Groups of parameters, whose updates have numbers of their own: all, and those of --no-decay. */
 enum { OPTIM_ALL, OPTIM_NO_DECAY, OPTIM_GROUPS };
@@ -54,7 +55,8 @@ typedef struct {
     void (*numbers)(const OptimOptions *o, int64_t step, double *number);
 } Optimizer;
 
-/* One parameter with its gradient and the optimizer's state of it. */
+/* One parameter, or a piece of one that begins at a block, with its gradient and the optimizer's
+ * state of it. */
 typedef struct {
     void *value, *grad, *state[OPTIM_STATES];
     void *half; /* its copy of type half_type, PP_BF16 or PP_F16, made again after an update */
@@ -62,7 +64,8 @@ typedef struct {
     int64_t n;
     int dtype;
     int group;
-    int norm;   /* where its sum of squares goes; -1: it does not count */
+    int64_t norm; /* where its sum of squares goes; -1: it does not count */
+    int apart;    /* the sums of its blocks go there, one beside the other */
     int update; /* the optimizer changes it */
 } DeviceParam;
 
@@ -85,6 +88,8 @@ void optim_help(FILE *f); /* a line each: its options with their defaults */
 /* ---- optim_cpu.c; the order of additions of a norm is the same on all devices ---- */
 void optim_cpu_add(void *to, const void *from, int64_t n, int dtype);
 double optim_cpu_sum_squares(const void *p, int64_t n, int dtype);
+/* Of each block, the last one perhaps shorter */
+void optim_cpu_block_squares(const void *p, int64_t n, int dtype, double *sum);
 void optim_cpu_update(const DeviceParam *list, int n, const DeviceUpdate *u);
 void optim_cpu_round(uint16_t *to, const float *from, int64_t n, int type); /* to a half type */
 

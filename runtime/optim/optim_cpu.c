@@ -12,7 +12,7 @@
 
 #include <math.h>
 
-enum { BLOCK = 4096, LANES = 8, TEAM = 64 };
+enum { BLOCK = OPTIM_BLOCK, LANES = 8, TEAM = 64 };
 
 void optim_cpu_add(void *to, const void *from, int64_t n, int dtype)
 {
@@ -74,19 +74,25 @@ static double block_f64(const double *x, int64_t n)
     return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
+void optim_cpu_block_squares(const void *p, int64_t n, int dtype, double *sum)
+{
+    int64_t count = (n + BLOCK - 1) / BLOCK;
+#pragma omp parallel for schedule(static) if (count > 8)
+    for (int64_t b = 0; b < count; b++) {
+        int64_t at = b * BLOCK, len = n - at < BLOCK ? n - at : BLOCK;
+        sum[b] = dtype == PP_F64 ? block_f64((const double *)p + at, len)
+                                 : block_f32((const float *)p + at, len);
+    }
+}
+
 double optim_cpu_sum_squares(const void *p, int64_t n, int dtype)
 {
     double total = 0, part[TEAM];
-    for (int64_t first = 0; first < n; first += (int64_t)TEAM * BLOCK) {
-        int64_t left = n - first, blocks = (left + BLOCK - 1) / BLOCK;
-        int count = (int)(blocks < TEAM ? blocks : TEAM);
-#pragma omp parallel for schedule(static) if (count > 8)
-        for (int b = 0; b < count; b++) {
-            int64_t at = first + (int64_t)b * BLOCK, len = n - at < BLOCK ? n - at : BLOCK;
-            part[b] = dtype == PP_F64 ? block_f64((const double *)p + at, len)
-                                      : block_f32((const float *)p + at, len);
-        }
-        for (int b = 0; b < count; b++)
+    for (int64_t at = 0; at < n; at += (int64_t)TEAM * BLOCK) {
+        int64_t most = (int64_t)TEAM * BLOCK, some = n - at < most ? n - at : most;
+        const char *from = (const char *)p + at * (dtype == PP_F64 ? 8 : 4);
+        optim_cpu_block_squares(from, some, dtype, part);
+        for (int64_t b = 0; b * BLOCK < some; b++)
             total += part[b];
     }
     return total;

@@ -16,12 +16,13 @@ struct OptimEntry {
     void *value, *grad, *state[OPTIM_STATES];
     uint16_t *half;                                     /* its copy; NULL: none */
     int64_t n, first;                                   /* elements; its first chunk */
-    int dtype, half_type, norm, group;
+    int64_t norm;
+    int dtype, half_type, apart, group;
 };
 
 namespace {
 
-constexpr int CHUNK = 4096, LANES = 8, THREADS = 256, PER_BLOCK = THREADS / LANES;
+constexpr int CHUNK = OPTIM_BLOCK, LANES = 8, THREADS = 256, PER_BLOCK = THREADS / LANES;
 
 /* ---- finding a chunk's parameter ---- */
 
@@ -84,6 +85,10 @@ __global__ void add_chunks(const OptimEntry *entry, const double *part, double *
     if (e.norm < 0)
         return;
     int64_t n = (e.n + CHUNK - 1) / CHUNK;
+    for (int64_t i = threadIdx.x; e.apart && i < n; i += THREADS)
+        sum[e.norm + i] = part[e.first + i];
+    if (e.apart)
+        return;
     for (int64_t first = 0; first < n; first += THREADS) {
         int count = static_cast<int>(n - first < THREADS ? n - first : THREADS),
             mine = static_cast<int>(threadIdx.x);
@@ -215,14 +220,15 @@ int cuda_params(Device *d, const DeviceParam *list, int n) {
         const DeviceParam &q = list[i];
         if (!q.update || q.n <= 0)
             continue;
-        OptimEntry e = {q.value, q.grad,   {},      static_cast<uint16_t *>(q.half),
-                        q.n,     o.chunks, q.dtype, q.half_type,
-                        q.norm, q.group};
+        OptimEntry e = {q.value, q.grad, {},      static_cast<uint16_t *>(q.half),
+                        q.n,     o.chunks, q.norm, q.dtype,
+                        q.half_type, q.apart, q.group};
         for (int j = 0; j < OPTIM_STATES; j++)
             e.state[j] = q.state[j];
         all.push_back(e);
-        o.chunks += (q.n + CHUNK - 1) / CHUNK;
-        o.sums = q.norm >= o.sums ? q.norm + 1 : o.sums;
+        const int64_t chunks = (q.n + CHUNK - 1) / CHUNK, end = q.norm + (q.apart ? chunks : 1);
+        o.chunks += chunks;
+        o.sums = q.norm >= 0 && end > o.sums ? end : o.sums;
     }
     o.n = static_cast<int>(all.size());
     if (o.n == 0)

@@ -25,6 +25,7 @@ typedef struct {
     int ranks;   /* 0: one per stage of each replica */
     int dp;      /* replicas of the pipeline */
     int64_t bucket; /* bytes of gradients that replicas sum at a time */
+    int shard_optimizer; /* each replica updates its share of the parameters */
     int threads; /* of a rank; 0: cores / ranks of the machine */
     const char *schedule;
     int placement; /* SCHED_PLACE_* */

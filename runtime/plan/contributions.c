@@ -164,7 +164,7 @@ static PpStatus reduce_begin(Planner *p, int stage)
             TRY(one(p, DO_RECV, c->message));
     }
     TRY(send_copies(p, stage));
-    return replicas_begin(p, p->plan->local_of[stage], 0);
+    return replicas_begin(p, p->plan->local_of[stage]);
 }
 
 /* As owner first: add everything, then hand the sums back; as user then: the sum replaces the own
@@ -172,9 +172,9 @@ static PpStatus reduce_begin(Planner *p, int stage)
 static PpStatus reduce_end(Planner *p, int stage)
 {
     const Plan *plan = p->plan;
+    TRY(replicas_wait(p, plan->local_of[stage]));
     TRY(add_to_owner(p, stage, 1));
-    TRY(replicas_begin(p, plan->local_of[stage], 1));
-    TRY(replicas_end(p, plan->local_of[stage]));
+    TRY(replicas_late(p, plan->local_of[stage]));
     for (int i = 0; i < plan->n_contrib; i++) {
         const Contribution *c = &plan->contrib[i];
         if (!c->replicate || c->owner_stage != stage || c->owner < 0 || c->use > 0)

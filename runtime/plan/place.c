@@ -45,10 +45,10 @@ static void carve_params(Plan *plan, char **at)
         rs->param = carve(at, rs->st->bytes_param);
         rs->half = rs->st->bytes_half ? carve(at, rs->st->bytes_half) : NULL;
         rs->grad = train ? carve(at, rs->st->bytes_grad) : NULL;
-        for (int k = 0; k < rs->st->n_param; k++)
-            for (int j = 0; j < plan->ask.states && rs->rp[k].update; j++)
-                rs->rp[k].state[j] = carve(at, rs->rp[k].p->t.bytes);
     }
+    for (Piece *q = plan->piece; q < plan->piece + plan->n_piece; q++)
+        for (int j = 0; j < plan->ask.states; j++)
+            q->state[j] = carve(at, q->bytes);
 }
 
 static void borrow_params(Plan *plan)
@@ -130,6 +130,7 @@ static char *spot_place(const Plan *plan, const Spot *s)
     case SPOT_USE: return use_sum(rs, s->param, s->use);
     case SPOT_CONTRIBUTION:
         return c->user < 0 ? c->buf : use_sum(&plan->stage[c->user], c->user_param, c->use);
+    case SPOT_PARAMETERS: return rs->param + s->offset;
     case SPOT_GRADIENT: return rs->grad + s->offset;
     case SPOT_REDUCTION: return plan->reduction + s->offset;
     }

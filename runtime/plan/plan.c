@@ -33,8 +33,6 @@ static PpStatus rank_params(Plan *plan, StagePlan *rs)
         q->p = pp;
         q->update = trains && pp->use != PP_TRANSMIT;
         q->counts = q->update && (pp->use == PP_OWN || pp->from == st->index);
-        if (q->update)
-            plan->bytes.optimizer += plan->ask.states * align_up(pp->t.bytes);
     }
     return PP_OK;
 }
@@ -179,8 +177,11 @@ PpStatus plan_build(Plan *plan, const PlanRequest *ask)
     TRY(stored_find(p));
     TRY(instances_number(p));
     TRY(plan_contributions(p));
+    TRY(buckets_plan(p));
     TRY(replicas_plan(p));
     TRY(plan_walk(p));
+    TRY(replicas_gather(p));
+    TRY(replicas_check(p));
     count_operations(plan);
     TRY(stored_place(p));
     plan_sizes(p);
@@ -231,7 +232,7 @@ void plan_free(Plan *plan)
         free(rs->stored);
     }
     free(plan->stage), free(plan->local_of), free(plan->op), free(plan->msg), free(plan->transfer),
-        free(plan->await), free(plan->contrib);
+        free(plan->await), free(plan->contrib), free(plan->piece);
     free(plan->input), free(plan->has_input), free(plan->input_stride), free(plan->output),
         free(plan->has_output);
 }

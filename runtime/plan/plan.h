@@ -19,6 +19,8 @@ typedef struct {
     int rank, microbatches;
     int replica, replicas; /* of the pipeline */
     int64_t bucket;        /* bytes of gradients that they sum at a time */
+    int divided;     /* each of them updates its share of the parameters: --shard-optimizer */
+    int whole_grads; /* divided: sums go to all replicas all the same, for --dump-grads */
     const int64_t *row0; /* [microbatches + 1]: first row of each */
     int train;
     int on_device;            /* outputs are copied to the host while the device computes on */
@@ -53,10 +55,17 @@ typedef struct {
 typedef enum { DO_SEND, DO_RECV, DO_FINISH, DO_ADD, DO_ADD_OWN, DO_COPY, DO_ROUND } TransferKind;
 
 /* While planning, a place in the arena: a parameter of a stage here, a use's gradient of it, summed
- * over the microbatches; a contribution; bytes of a stage's gradients; room for those of other
- * replicas. */
+ * over the microbatches; a contribution; bytes of a stage's parameters or gradients; room for
+ * gradients of other replicas. */
 typedef struct {
-    enum { SPOT_VALUE, SPOT_USE, SPOT_CONTRIBUTION, SPOT_GRADIENT, SPOT_REDUCTION } kind;
+    enum {
+        SPOT_VALUE,
+        SPOT_USE,
+        SPOT_CONTRIBUTION,
+        SPOT_PARAMETERS,
+        SPOT_GRADIENT,
+        SPOT_REDUCTION
+    } kind;
     int local, param, use, contribution;
     int64_t offset;
 } Spot;
@@ -89,16 +98,25 @@ typedef struct {
     int together;                 /* first half of a compound: runs beside the next op */
 } Op;
 
-/* One parameter of one stage on this rank, with its optimizer state. */
+/* One parameter of one stage on this rank. */
 typedef struct {
     const PpParam *p;
     char *value, *grad;
-    char *half;                /* the copy that products read, in PpStage.half_type; NULL: none */
-    char *state[OPTIM_STATES]; /* as the optimizer's row names them; NULL: none */
+    char *half; /* the copy that products read, in PpStage.half_type; NULL: none */
     /* trainable, and this stage owns it: in the gradient's norm, and in sums over replicas */
     int counts;
-    int update;                /* the optimizer changes it (owner and replicas) */
+    int update;         /* the optimizer changes it (owner and replicas) */
+    int piece, n_piece; /* what of it this rank's optimizer changes, in Plan.piece */
+    int64_t block;      /* divided: the first of its norm's blocks among the rank's; -1: none */
 } RankParam;
+
+/* What of a parameter this rank's optimizer changes, with its state: all of it, or of a share.
+ * It begins at a block of the norm (OPTIM_BLOCK) and ends at one or with the parameter. */
+typedef struct {
+    int local, param;
+    int64_t first, bytes;      /* bytes of the parameter before it; its own */
+    char *state[OPTIM_STATES]; /* as the optimizer's row names them; NULL: none */
+} Piece;
 
 /* A sum of a user's uses that is added to the owner's: in memory, or in a message. */
 typedef struct {
@@ -130,6 +148,9 @@ typedef struct {
 
 typedef struct {
     int64_t param, half, grad, optimizer, constants, slots, work, data, output, comm, total;
+    /* optimizer: what it would be of a replica alone; of the parameters that it changes the bytes,
+     * of all replicas and of this one, and the elements of all */
+    int64_t optimizer_whole, trained, updated, elements;
     int64_t slots_bound; /* activations: what no placement can go below */
     int64_t store;       /* kept beside the device, not in total */
     int64_t moved;       /* that go there and come back in a step */
@@ -155,6 +176,12 @@ typedef struct Plan {
     int n_await;
     Contribution *contrib;
     int n_contrib;
+    Piece *piece; /* by stage, parameter, place in it */
+    int n_piece;
+    /* divided: transfers after the update, by which all replicas get all parameters; blocks of the
+     * norms of the rank's parameters */
+    int gather, n_gather;
+    int64_t n_block;
     PlanBytes bytes;
     struct Planner *planner; /* between plan_build() and plan_place() */
     /* places in the arena, once there is one */

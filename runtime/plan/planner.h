@@ -71,23 +71,37 @@ int64_t gradient_tag(const Planner *p, int stage, int param, int use); /* of a u
 /* walk.c */
 PpStatus plan_walk(Planner *p);
 
-/* replicas.c: sums over replicas */
+/* buckets.c: what replicas divide among them */
 typedef struct {
     int64_t offset, bytes; /* among the stage's gradients */
     int dtype;
+    int param, end; /* the stage's parameters that it is of */
+    int turn;       /* replica k has share (k + turn) % replicas */
     int first, count; /* its messages under way */
 } Bucket;
 typedef struct Reduction {
     Bucket *bucket;
-    int n, rooms; /* buckets; of them under way at the same time */
+    /* Buckets of parameters of this stage alone, which are summed from REDUCE_GRAD on, end at
+     * `early`; of replicated ones that it owns, whose sum over stages comes first, at `summed`; and
+     * divided, of those that another stage owns, at n */
+    int early, summed, n;
+    int rooms;    /* buckets under way at the same time */
     int64_t room; /* bytes for what comes of one */
     int64_t at;   /* where the rooms are */
-    int late;     /* all of it while the stage waits */
 } Reduction;
+PpStatus buckets_plan(Planner *p); /* and the pieces */
+/* Of a bucket of a local stage, bytes from its beginning: where replica k's share begins, and how
+ * long it is */
+int64_t bucket_share(const Planner *p, int local, const Bucket *b, int k, int64_t *bytes);
+
+/* replicas.c: sums over replicas */
 PpStatus replicas_plan(Planner *p);
-/* waits: of WAIT_REDUCE_GRAD, not of REDUCE_GRAD */
-PpStatus replicas_begin(Planner *p, int local, int waits);
-PpStatus replicas_end(Planner *p, int local);
+PpStatus replicas_gather(Planner *p); /* after the walk */
+PpStatus replicas_check(const Planner *p); /* then: are there names for all messages */
+/* Of REDUCE_GRAD; of WAIT_REDUCE_GRAD, before and after the sums over stages */
+PpStatus replicas_begin(Planner *p, int local);
+PpStatus replicas_wait(Planner *p, int local);
+PpStatus replicas_late(Planner *p, int local);
 
 /* messages.c */
 /* -1: no memory */

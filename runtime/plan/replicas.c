@@ -1,93 +1,49 @@
 /*
  * replicas.c - gradients are summed over the replicas of the pipeline.  In: a stage whose gradients
- * are whole in this replica.  Out: messages between the ranks of the same number in all replicas,
- * and what the stage's reducing actions do with them.
+ * are whole in this replica, in buckets with a share for each (buckets.c).  Out: messages between
+ * the ranks of the same number in all replicas, what the stage's reducing actions do with them, and
+ * what comes in between.
  *
- * The gradients of a stage are cut into buckets, and each bucket into a share for every replica.  A
- * replica gets its share from all others, adds them in the order of replicas, its own among them,
- * and sends the sum to all: 2 (d-1)/d of the bytes travel, and no bit depends on when what arrives.
+ * A replica gets its share of a bucket from all others, adds them in the order of replicas, its own
+ * among them, and sends the sum to all: 2 (d-1)/d of the bytes travel, and no bit depends on when
+ * what arrives.  Divided, it keeps the sum, updates its share of the parameters with it, and sends
+ * these: as many bytes.
+ *
  * REDUCE_GRAD starts the first buckets, as many as there is room for what others send;
- * WAIT_REDUCE_GRAD takes them in turn.  Where copies of a parameter lie in several stages, their
- * sum is known only while the owner waits: there all of it happens then, before the sum goes back
- * to the copies, so that both groups are summed in one go.
+ * WAIT_REDUCE_GRAD takes them in turn, adds each up and starts the next one.  Where copies of a
+ * parameter lie in several stages, their sum is known only while the owner waits: then it is summed
+ * over replicas too, before it goes back to the copies, so that both groups are summed in one go.
  *
  * All replicas run the same rows and so come to these actions in the same order: a rank waits only
  * for what its peers started before they waited for anything later.
  */
 #include "planner.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 /* How many buckets are under way */
 enum { ROOMS = 4 };
 
-/* Where replica k's share of so many bytes begins; of as many as there are: the end. */
-static int64_t share(const Plan *plan, int64_t bytes, int k)
+static int64_t own_bytes(const Planner *p, int l, const Bucket *b)
 {
-    int d = plan->ask.replicas;
-    int64_t units = align_up(bytes) / PP_ALIGN, at = (units * k + d - 1) / d * PP_ALIGN;
-    return at < bytes ? at : bytes;
-}
-
-static int64_t share_bytes(const Plan *plan, const Bucket *b, int k)
-{
-    return share(plan, b->bytes, k + 1) - share(plan, b->bytes, k);
-}
-
-/* ---- buckets ---- */
-
-static PpStatus cut(Reduction *r, int64_t most, int64_t offset, int64_t bytes, int dtype)
-{
-    for (int64_t at = 0; at < bytes; at += most) {
-        Bucket *grown = realloc(r->bucket, (size_t)(r->n + 1) * sizeof *grown);
-        if (!grown)
-            return pp_no_memory();
-        r->bucket = grown;
-        r->bucket[r->n++] = (Bucket){.offset = offset + at,
-                                     .bytes = bytes - at < most ? bytes - at : most,
-                                     .dtype = dtype};
-    }
-    return PP_OK;
-}
-
-/* Runs of gradients of one type that this stage owns. */
-static PpStatus find_buckets(const StagePlan *rs, int64_t most, Reduction *r)
-{
-    int64_t from = 0, end = 0;
-    int dtype = 0;
-    for (int k = 0; k < rs->st->n_param; k++) {
-        const PpParam *q = rs->rp[k].p;
-        if (!rs->rp[k].counts)
-            continue;
-        if (q->grad_offset != end || q->t.dtype != dtype) {
-            TRY(cut(r, most, from, end - from, dtype));
-            from = q->grad_offset;
-        }
-        end = q->grad_offset + align_up(q->t.bytes);
-        dtype = q->t.dtype;
-    }
-    return cut(r, most, from, end - from, dtype);
+    int64_t bytes;
+    bucket_share(p, l, b, p->plan->ask.replica, &bytes);
+    return bytes;
 }
 
 PpStatus replicas_plan(Planner *p)
 {
     Plan *plan = p->plan;
-    int d = plan->ask.replicas, own = plan->ask.replica;
-    p->reduction = zeroed(plan->n_stage, sizeof *p->reduction);
-    if (!p->reduction)
-        return pp_no_memory();
-    for (int l = 0; l < plan->n_stage && d > 1 && plan->ask.train; l++) {
+    for (int l = 0; l < plan->n_stage; l++) {
         Reduction *r = &p->reduction[l];
-        TRY(find_buckets(&plan->stage[l], align_up(plan->ask.bucket), r));
-        r->rooms = r->n < ROOMS ? r->n : ROOMS;
-        for (int i = 0; i < r->n; i++) {
-            int64_t bytes = (d - 1) * align_up(share_bytes(plan, &r->bucket[i], own));
+        for (int i = 0; i < r->summed; i++) {
+            int64_t bytes = (plan->ask.replicas - 1) * align_up(own_bytes(p, l, &r->bucket[i]));
             r->room = bytes > r->room ? bytes : r->room;
         }
+        r->rooms = r->summed < ROOMS ? r->summed : ROOMS;
         r->at = p->bytes_reduction;
         p->bytes_reduction += r->rooms * r->room;
-        for (int k = 0; k < plan->stage[l].st->n_param; k++)
-            r->late |= plan->stage[l].st->param[k].use == PP_REPLICATE;
     }
     plan->bytes.comm += p->bytes_reduction;
     return PP_OK;
@@ -112,9 +68,17 @@ static Spot in_room(const Planner *p, int l, int bucket, int k)
 {
     const Reduction *r = &p->reduction[l];
     int own = p->plan->ask.replica;
-    int64_t bytes = align_up(share_bytes(p->plan, &r->bucket[bucket], own));
     return (Spot){.kind = SPOT_REDUCTION,
-                  .offset = r->at + bucket % r->rooms * r->room + (k - (k > own)) * bytes};
+                  .offset = r->at + bucket % r->rooms * r->room +
+                            (k - (k > own)) * align_up(own_bytes(p, l, &r->bucket[bucket]))};
+}
+
+/* The messages since there were `first`. */
+static PpStatus transfer_all(Planner *p, TransferKind kind, int first)
+{
+    int count = p->plan->n_msg - first;
+    return count ? add_transfer(p, (Transfer){.kind = kind, .first = first, .count = count})
+                 : PP_OK;
 }
 
 /* Shares of this bucket between this replica and all others: what travels is the receiver's share
@@ -125,38 +89,42 @@ static PpStatus exchange(Planner *p, int l, int bucket, int sums, int sent)
     const Bucket *b = &p->reduction[l].bucket[bucket];
     int own = plan->ask.replica, first = plan->n_msg;
     for (int k = 0; k < plan->ask.replicas; k++) {
-        int whose = sent == sums ? own : k;
-        int64_t bytes = share_bytes(plan, b, whose);
+        int64_t bytes, at = bucket_share(p, l, b, sent == sums ? own : k, &bytes);
         if (k == own || !bytes)
             continue;
-        Spot at = !sums && !sent ? in_room(p, l, bucket, k)
-                                 : in_gradient(l, b->offset + share(plan, b->bytes, whose));
-        TRY(message(p, l, k, sent, bytes, at));
+        TRY(message(p, l, k, sent, bytes,
+                    !sums && !sent ? in_room(p, l, bucket, k) : in_gradient(l, b->offset + at)));
     }
-    int count = plan->n_msg - first;
-    return count ? add_transfer(p, (Transfer){.kind = sent ? DO_SEND : DO_RECV,
-                                              .first = first,
-                                              .count = count})
-                 : PP_OK;
+    return transfer_all(p, sent ? DO_SEND : DO_RECV, first);
 }
 
-static PpStatus start(Planner *p, int l, int bucket)
+static PpStatus both_ways(Planner *p, int l, int bucket, int sums)
 {
     Bucket *b = &p->reduction[l].bucket[bucket];
     b->first = p->plan->n_msg;
-    TRY(exchange(p, l, bucket, 0, 0));
-    TRY(exchange(p, l, bucket, 0, 1));
+    TRY(exchange(p, l, bucket, sums, 0));
+    TRY(exchange(p, l, bucket, sums, 1));
     b->count = p->plan->n_msg - b->first;
     p->peer_tag++;
     return PP_OK;
 }
 
-static PpStatus add(Planner *p, const Bucket *b, Spot to, Spot from)
+static PpStatus finish(Planner *p, const Bucket *b)
+{
+    return b->count ? add_transfer(p, (Transfer){.kind = DO_FINISH,
+                                                 .first = b->first,
+                                                 .count = b->count})
+                    : PP_OK;
+}
+
+/* ---- sums ---- */
+
+static PpStatus add(Planner *p, int l, const Bucket *b, Spot to, Spot from)
 {
     return add_transfer(p, (Transfer){.kind = DO_ADD,
                                       .to_spot = to,
                                       .from_spot = from,
-                                      .bytes = share_bytes(p->plan, b, p->plan->ask.replica),
+                                      .bytes = own_bytes(p, l, b),
                                       .dtype = b->dtype});
 }
 
@@ -166,57 +134,137 @@ static PpStatus add_up(Planner *p, int l, int bucket)
     const Plan *plan = p->plan;
     const Bucket *b = &p->reduction[l].bucket[bucket];
     int own = plan->ask.replica;
-    Spot mine = in_gradient(l, b->offset + share(plan, b->bytes, own));
-    if (!share_bytes(plan, b, own))
+    int64_t bytes, at = bucket_share(p, l, b, own, &bytes);
+    Spot mine = in_gradient(l, b->offset + at);
+    if (!bytes)
         return PP_OK;
     for (int k = 1; k < own; k++)
-        TRY(add(p, b, in_room(p, l, bucket, 0), in_room(p, l, bucket, k)));
+        TRY(add(p, l, b, in_room(p, l, bucket, 0), in_room(p, l, bucket, k)));
     if (own)
-        TRY(add(p, b, mine, in_room(p, l, bucket, 0)));
+        TRY(add(p, l, b, mine, in_room(p, l, bucket, 0)));
     for (int k = own + 1; k < plan->ask.replicas; k++)
-        TRY(add(p, b, mine, in_room(p, l, bucket, k)));
+        TRY(add(p, l, b, mine, in_room(p, l, bucket, k)));
     return PP_OK;
-}
-
-static PpStatus finish(Planner *p, int first, int count)
-{
-    return count ? add_transfer(p, (Transfer){.kind = DO_FINISH, .first = first, .count = count})
-                 : PP_OK;
 }
 
 /* The shares sent are dead when the sums of others come there. */
 static PpStatus take(Planner *p, int l, int bucket)
 {
     Bucket *b = &p->reduction[l].bucket[bucket];
-    TRY(finish(p, b->first, b->count));
+    TRY(finish(p, b));
     TRY(add_up(p, l, bucket));
-    b->first = p->plan->n_msg;
-    TRY(exchange(p, l, bucket, 1, 0));
-    TRY(exchange(p, l, bucket, 1, 1));
-    b->count = p->plan->n_msg - b->first;
-    p->peer_tag++;
-    return PP_OK;
+    b->count = 0;
+    return p->plan->ask.divided && !p->plan->ask.whole_grads ? PP_OK : both_ways(p, l, bucket, 1);
+}
+
+/* Of the buckets up to `end`: this one is taken, the one that comes to its room is started. */
+static PpStatus take_turn(Planner *p, int l, int bucket, int end)
+{
+    int next = bucket + p->reduction[l].rooms;
+    TRY(take(p, l, bucket));
+    return next < end ? both_ways(p, l, next, 0) : PP_OK;
 }
 
 /* ---- the two actions ---- */
 
-PpStatus replicas_begin(Planner *p, int l, int waits)
+PpStatus replicas_begin(Planner *p, int l)
 {
     Reduction *r = &p->reduction[l];
-    for (int i = 0; i < r->rooms && r->late == waits; i++)
-        TRY(start(p, l, i));
+    for (int i = 0; i < r->rooms && i < r->early; i++)
+        TRY(both_ways(p, l, i, 0));
     return PP_OK;
 }
 
-PpStatus replicas_end(Planner *p, int l)
+/* What is left of the turns when the stage waits. */
+PpStatus replicas_wait(Planner *p, int l)
 {
     Reduction *r = &p->reduction[l];
-    for (int i = 0; i < r->n; i++) {
-        TRY(take(p, l, i));
-        if (i + r->rooms < r->n)
-            TRY(start(p, l, i + r->rooms));
-    }
-    for (int i = 0; i < r->n; i++)
-        TRY(finish(p, r->bucket[i].first, r->bucket[i].count));
+    for (int i = 0; i < r->early; i++)
+        TRY(take_turn(p, l, i, r->early));
+    for (int i = 0; i < r->early; i++)
+        TRY(finish(p, &r->bucket[i]));
     return PP_OK;
+}
+
+PpStatus replicas_late(Planner *p, int l)
+{
+    Reduction *r = &p->reduction[l];
+    for (int i = r->early; i < r->summed && i < r->early + r->rooms; i++)
+        TRY(both_ways(p, l, i, 0));
+    for (int i = r->early; i < r->summed; i++)
+        TRY(take_turn(p, l, i, r->summed));
+    for (int i = r->early; i < r->summed; i++)
+        TRY(finish(p, &r->bucket[i]));
+    return PP_OK;
+}
+
+/* ---- divided: the parameters, after the update ---- */
+
+/* Runs of a share that lie beside one another among the parameters as among the gradients. */
+static PpStatus exchange_values(Planner *p, int l, const Bucket *b, int peer, int sent)
+{
+    const PpParam *q = p->plan->stage[l].st->param;
+    int64_t bytes, from = b->offset + bucket_share(p, l, b, sent ? p->plan->ask.replica : peer,
+                                                   &bytes);
+    int64_t to = from + bytes;
+    for (int k = b->param, end; k < b->end && from < to; k = end) {
+        int64_t stop = q[k].grad_offset + align_up(q[k].t.bytes);
+        end = k + 1;
+        if (stop <= from)
+            continue;
+        for (; end < b->end && stop < to &&
+               q[end].offset - q[end].grad_offset == q[k].offset - q[k].grad_offset;
+             end++)
+            stop = q[end].grad_offset + align_up(q[end].t.bytes);
+        stop = stop < to ? stop : to;
+        TRY(message(p, l, peer, sent, stop - from,
+                    (Spot){.kind = SPOT_PARAMETERS,
+                           .offset = q[k].offset + from - q[k].grad_offset}));
+        from = stop;
+    }
+    return PP_OK;
+}
+
+static PpStatus gather_stage(Planner *p, int l)
+{
+    const Reduction *r = &p->reduction[l];
+    for (int sent = 0; sent < 2; sent++) {
+        int first = p->plan->n_msg;
+        for (int k = 0; k < p->plan->ask.replicas; k++)
+            for (int i = 0; i < r->n && k != p->plan->ask.replica; i++)
+                TRY(exchange_values(p, l, &r->bucket[i], k, sent));
+        TRY(transfer_all(p, sent ? DO_SEND : DO_RECV, first));
+    }
+    p->peer_tag++;
+    return PP_OK;
+}
+
+PpStatus replicas_gather(Planner *p)
+{
+    Plan *plan = p->plan;
+    int first = plan->n_msg;
+    plan->gather = plan->n_transfer;
+    if (!plan->ask.divided)
+        return PP_OK;
+    for (int l = 0; l < plan->n_stage; l++)
+        TRY(gather_stage(p, l));
+    TRY(transfer_all(p, DO_FINISH, first));
+    for (int l = 0; l < plan->n_stage; l++)
+        for (int k = 0; k < plan->stage[l].st->n_param; k++)
+            if (plan->stage[l].rp[k].update && plan->stage[l].st->param[k].half_offset >= 0 &&
+                plan->stage[l].st->half_type)
+                TRY(add_transfer(p, (Transfer){.kind = DO_ROUND, .local = l, .param = k}));
+    plan->n_gather = plan->n_transfer - plan->gather;
+    return PP_OK;
+}
+
+PpStatus replicas_check(const Planner *p)
+{
+    return p->peer_tag < p->plan->ask.tags
+               ? PP_OK
+               : pp_fail(PP_ERR_MODEL,
+                         "--bucket %" PRId64 ": %" PRId64 " messages between two replicas in a "
+                         "step are more than the transport has names for (%" PRId64
+                         "): take larger buckets",
+                         p->plan->ask.bucket, p->peer_tag, p->plan->ask.tags);
 }

@@ -159,8 +159,8 @@ void sharded_carve(Plan *plan, char *at)
         rs->param = carve(plan, &at, values_bytes(rs->st));
         rs->half = rs->st->bytes_half ? rs->param + align_up(rs->st->bytes_param) : NULL;
         rs->grad = train ? carve(plan, &at, rs->st->bytes_grad) : NULL;
-        for (int k = 0; k < rs->st->n_param; k++)
-            for (int j = 0; j < plan->ask.states && rs->rp[k].update; j++)
-                rs->rp[k].state[j] = carve(plan, &at, rs->rp[k].p->t.bytes);
     }
+    for (Piece *q = plan->piece; q < plan->piece + plan->n_piece; q++)
+        for (int j = 0; j < plan->ask.states; j++)
+            q->state[j] = carve(plan, &at, q->bytes);
 }

@@ -31,8 +31,13 @@ fi
 
 made=(SHIM="$top/tests/cuda_shim" O="$build/cuda_shim" CXX="$cxx" SHIMFLAGS='-O1 -g0' RUNTIME="$runtime" RUNTIME_BUILD="$build/tests/objects"
     CFLAGS="${PIPELINE_CFLAGS:--O1}" LDFLAGS="${PIPELINE_CFLAGS:-}")
+# build_program [COLUMNS]
 build_program() {
-    cp "$top/codegen/write/pipeline.mk" Makefile && cp "$top/tests/runtime/device_plan.cu" stage0.cu && cp "$top/tests/runtime/device_plan.c" pipeline.c || return
+    local name
+    cp "$top/codegen/write/pipeline.mk" Makefile || return
+    for name in stage0.cu pipeline.c; do
+        { [ $# = 0 ] || echo "#define COLUMNS $1"; cat "$top/tests/runtime/device_plan.${name##*.}"; } >$name || return
+    done
     make -s pipeline-shim "${made[@]}" CPPFLAGS="-I$top -I$top/tests/share" && mv pipeline-shim program
 }
 ok "builds" build_program
@@ -41,11 +46,12 @@ mpi=
 ! command -v mpicc >/dev/null || ! command -v mpirun >/dev/null || mpi=1
 export OMP_NUM_THREADS=1 SHIM_LINES=0
 
-# use PLAN: that pipeline's parameters beside the program, its data in $data.  0: w is transmitted, 1: replicated, three stages; 2 and 3: four.
+# use PLAN [NAME]: that pipeline's parameters beside the program, its data in $data.  0: w is transmitted, 1: replicated, three stages; 2 and 3: four.
 use() {
     export PLAN=$1
-    mkdir -p "data$1" && ./program write "data$1" && rm -rf params && cp -r "data$1/params" . || return
-    data=(--data "x=data$1/x.npy" --data "target=data$1/target.npy")
+    local to=data${2-}$1
+    mkdir -p "$to" && ./program write "$to" && rm -rf params && cp -r "$to/params" . || return
+    data=(--data "x=$to/x.npy" --data "target=$to/target.npy")
 }
 
 # run TO COMMAND...: outputs, gradients, checkpoint and log into the folder TO.
@@ -57,6 +63,8 @@ run() {
 }
 train() { run "$1" "${@:2}" --dump-grads "$1/grads" --checkpoint "$1/checkpoint"; }
 same() { diff -r -x out -x err -I '"device":' -I '"index_sha256":' "$1" "$2"; }
+# alike A B: the same, written in other pieces
+alike() { diff -r -x out -x err -x checkpoint "$1" "$2" && "$compare" same "$1/checkpoint/step_1" "$2/checkpoint/step_1"; }
 
 # ---- the same bits ----
 
@@ -164,6 +172,21 @@ for plan in 0 1; do
     ok "plan $plan, two replicas, nccl" train cuda env SHIM_DEVICES=6 SHIM_ORDER=random:2 ./program train --transport nccl "${options[@]}"
     ok "plan $plan, two replicas, nccl: the same bits" same cpu cuda
 done
+
+# Parameters of several blocks of the norm, which three replicas divide: each updates what it adds up, and all of it is sent after the update.
+cp program narrow
+ok "wide: builds" build_program 4200
+use 1 wide
+for options in "--dp 2 --optimizer adamw --clip-norm 0.01" "--dp 3 --optimizer momentum --clip-norm 0.01 --bucket 20K"; do
+    d=${options:5:1}
+    many=("${data[@]}" --microbatches 3 --schedule 1f1b --ranks $((3 * d)) $options)
+    ok "$options: the CPU, undivided" train cpu ./program train --device cpu "${many[@]}"
+    ok "$options: divided, local" train cuda ./program train "${many[@]}" --shard-optimizer
+    ok "$options: divided, local: the same bits" alike cpu cuda
+    ok "$options: divided, nccl" train cuda env SHIM_DEVICES=$((3 * d)) SHIM_ORDER=random:2 ./program train --transport nccl "${many[@]}" --shard-optimizer
+    ok "$options: divided, nccl: the same bits" alike cpu cuda
+done
+mv narrow program
 
 # ---- generated stages: uneven microbatches of parameters used twice, statistics under recompute ----
 

@@ -38,9 +38,12 @@ static void write_all(const PpPlan *p, const char *dir)
                               {1.125f, 0.375f, -0.875f},
                               {0.25f, -1.5f, 0.625f}};
     static const int64_t x_shape[] = {ALL, D}, target_shape[] = {D, ALL};
-    float x[ALL * D], target[D * ALL];
+    static float x[ALL * D], target[D * ALL];
     char err[ST_ERR], path[500];
     uint32_t seed = 1;
+    for (int i = 3; i < D; i++)
+        for (int k = 0; k < 4; k++)
+            par[k][i] = par[k][i % 3];
     for (int i = 0; i < ALL * D; i++) {
         x[i] = (float)((seed = seed * 1664525u + 1013904223u) >> 8) / (1 << 23) - 1;
         target[i] = (float)((seed = seed * 1664525u + 1013904223u) >> 8) / (1 << 23) - 1;

@@ -1,11 +1,14 @@
-/* The functions of runtime_plan.h on a device: one thread per column walks the rows, so that
+/* The functions of runtime_plan.h on a device: one thread walks the rows of a column, so that
    additions come in the same order and the numbers are the CPU's to the bit where products and sums
    are not contracted. */
 #include "runtime/api/pp_cuda_calls.h"
 
 namespace {
 
-constexpr int D = 3, ROWS = 4;
+#ifndef COLUMNS
+#define COLUMNS 3
+#endif
+constexpr int D = COLUMNS, ROWS = 4, THREADS = D < 256 ? D : 256, ONE = (D + 15) / 16 * 16;
 
 struct Args {
     const float *in[4], *dy[2], *param;
@@ -31,47 +34,49 @@ Args args_of(const PpCtx *c, int in, int out, int dy, int dx) {
     return a;
 }
 
-#define COLUMN(i) for (int64_t i = threadIdx.x; i < p.rows * D; i += D)
+#define COLUMN(d, i)                                                                               \
+    for (int64_t d = threadIdx.x; d < D; d += THREADS)                                             \
+        for (int64_t i = d; i < p.rows * D; i += D)
 
 __global__ void first_forward(Args p) {
-    const float a = p.param[threadIdx.x], w = p.param[16 + threadIdx.x];
-    COLUMN(i) {
+    COLUMN(d, i) {
+        const float a = p.param[d], w = p.param[ONE + d];
         p.out[0][i] = p.in[0][i] * a * w;
         p.out[1][i] = p.in[0][i] + a;
     }
 }
 
 __global__ void first_input(Args p) {
-    COLUMN(i) {
+    COLUMN(d, i) {
         p.saved[i] = p.dy[0][i];
         p.saved[ROWS * D + i] = p.dy[1][i];
     }
 }
 
 __global__ void first_weight(Args p, const float *dh, const float *ds) {
-    const float a = p.param[threadIdx.x], w = p.param[16 + threadIdx.x];
-    COLUMN(i) {
-        p.grad[threadIdx.x] += dh[i] * p.in[0][i] * w + ds[i];
-        p.grad[16 + threadIdx.x] += dh[i] * p.in[0][i] * a;
+    COLUMN(d, i) {
+        const float a = p.param[d], w = p.param[ONE + d];
+        p.grad[d] += dh[i] * p.in[0][i] * w + ds[i];
+        p.grad[ONE + d] += dh[i] * p.in[0][i] * a;
     }
 }
 
 __global__ void middle_forward(Args p, bool keep) {
-    COLUMN(i) {
-        p.out[0][i] = p.in[0][i] * p.in[0][i] * p.param[threadIdx.x];
+    COLUMN(d, i) {
+        p.out[0][i] = p.in[0][i] * p.in[0][i] * p.param[d];
         if (keep)
             p.stash[i] = p.in[0][i] * p.in[0][i];
     }
 }
 
 __global__ void middle_input(Args p) {
-    COLUMN(i)
-        p.dx[0][i] = p.dy[0][i] * 2 * p.in[0][i] * p.param[threadIdx.x];
+    COLUMN(d, i)
+        p.dx[0][i] = p.dy[0][i] * 2 * p.in[0][i] * p.param[d];
 }
 
 __global__ void middle_weight(Args p) {
-    COLUMN(i)
-        p.grad[threadIdx.x] += p.dy[0][i] * p.stash[i];
+    COLUMN(d, i)
+        p.grad[d] += p.dy[0][i] * p.stash[i];
 }
 
 /* One thread: the loss is one sum. */
@@ -86,9 +91,9 @@ __global__ void last_forward(Args p) {
 }
 
 __global__ void last_input(Args p, bool keep) {
-    COLUMN(i) {
+    COLUMN(d, i) {
         float e = 2 * (p.out[0][i] - p.in[2][i % D * p.rows + i / D]) * *p.in[3];
-        p.dx[0][i] = e * p.param[threadIdx.x];
+        p.dx[0][i] = e * p.param[d];
         p.dx[1][i] = e;
         if (keep)
             p.saved[i] = e;
@@ -96,10 +101,10 @@ __global__ void last_input(Args p, bool keep) {
 }
 
 __global__ void last_weight(Args p, bool saved) {
-    COLUMN(i) {
+    COLUMN(d, i) {
         float e =
             saved ? p.saved[i] : 2 * (p.out[0][i] - p.in[2][i % D * p.rows + i / D]) * *p.in[3];
-        p.grad[threadIdx.x] += e * p.in[0][i];
+        p.grad[d] += e * p.in[0][i];
     }
 }
 
@@ -110,35 +115,35 @@ cudaStream_t stream_of(const PpCtx *c) { return static_cast<cudaStream_t>(c->str
 extern "C" {
 void first_forward_cuda(const PpCtx *c)
 {
-    PP_LAUNCH(first_forward, 1, D, 0, stream_of(c), args_of(c, 1, 2, 0, 0));
+    PP_LAUNCH(first_forward, 1, THREADS, 0, stream_of(c), args_of(c, 1, 2, 0, 0));
 }
 void first_input_cuda(const PpCtx *c)
 {
-    PP_LAUNCH(first_input, 1, D, 0, stream_of(c), args_of(c, 1, 0, 2, 0));
+    PP_LAUNCH(first_input, 1, THREADS, 0, stream_of(c), args_of(c, 1, 0, 2, 0));
 }
 void first_weight_cuda(const PpCtx *c) {
     Args a = args_of(c, 1, 0, 0, 0);
-    PP_LAUNCH(first_weight, 1, D, 0, stream_of(c), a, a.saved, a.saved + ROWS * D);
+    PP_LAUNCH(first_weight, 1, THREADS, 0, stream_of(c), a, a.saved, a.saved + ROWS * D);
 }
 void first_backward_cuda(const PpCtx *c) {
     Args a = args_of(c, 1, 0, 2, 0);
-    PP_LAUNCH(first_weight, 1, D, 0, stream_of(c), a, a.dy[0], a.dy[1]);
+    PP_LAUNCH(first_weight, 1, THREADS, 0, stream_of(c), a, a.dy[0], a.dy[1]);
 }
 void second_forward_cuda(const PpCtx *c)
 {
-    PP_LAUNCH(middle_forward, 1, D, 0, stream_of(c), args_of(c, 1, 1, 0, 0), true);
+    PP_LAUNCH(middle_forward, 1, THREADS, 0, stream_of(c), args_of(c, 1, 1, 0, 0), true);
 }
 void second_infer_cuda(const PpCtx *c)
 {
-    PP_LAUNCH(middle_forward, 1, D, 0, stream_of(c), args_of(c, 1, 1, 0, 0), false);
+    PP_LAUNCH(middle_forward, 1, THREADS, 0, stream_of(c), args_of(c, 1, 1, 0, 0), false);
 }
 void second_input_cuda(const PpCtx *c)
 {
-    PP_LAUNCH(middle_input, 1, D, 0, stream_of(c), args_of(c, 1, 0, 1, 1));
+    PP_LAUNCH(middle_input, 1, THREADS, 0, stream_of(c), args_of(c, 1, 0, 1, 1));
 }
 void second_weight_cuda(const PpCtx *c)
 {
-    PP_LAUNCH(middle_weight, 1, D, 0, stream_of(c), args_of(c, 1, 0, 1, 0));
+    PP_LAUNCH(middle_weight, 1, THREADS, 0, stream_of(c), args_of(c, 1, 0, 1, 0));
 }
 void second_backward_cuda(const PpCtx *c) {
     second_input_cuda(c);
@@ -150,15 +155,15 @@ void last_forward_cuda(const PpCtx *c)
 }
 void last_input_cuda(const PpCtx *c)
 {
-    PP_LAUNCH(last_input, 1, D, 0, stream_of(c), args_of(c, 4, 1, 0, 2), true);
+    PP_LAUNCH(last_input, 1, THREADS, 0, stream_of(c), args_of(c, 4, 1, 0, 2), true);
 }
 void last_weight_cuda(const PpCtx *c)
 {
-    PP_LAUNCH(last_weight, 1, D, 0, stream_of(c), args_of(c, 4, 1, 0, 0), true);
+    PP_LAUNCH(last_weight, 1, THREADS, 0, stream_of(c), args_of(c, 4, 1, 0, 0), true);
 }
 void last_backward_cuda(const PpCtx *c) {
     Args a = args_of(c, 4, 1, 0, 2);
-    PP_LAUNCH(last_input, 1, D, 0, stream_of(c), a, false);
-    PP_LAUNCH(last_weight, 1, D, 0, stream_of(c), a, false);
+    PP_LAUNCH(last_input, 1, THREADS, 0, stream_of(c), a, false);
+    PP_LAUNCH(last_weight, 1, THREADS, 0, stream_of(c), a, false);
 }
 }

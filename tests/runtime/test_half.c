@@ -205,6 +205,23 @@ static void copies(void)
         }
 }
 
+/* Of parameters that another replica has updated. */
+static void divided_copies(void)
+{
+    for (int k = 0; k < 2; k++) {
+        PpPlan p = half_plan(k, PP_BF16);
+        write_params(&p, at("params"), par);
+        int s = command_line(&p,
+                             "train --data x=%s --data target=%s --params %s --optimizer adamw "
+                             "--lr 0.02 --loss-scale 1 --steps 4 --dp 2 --shard-optimizer",
+                             at("x.npy"), at("t.npy"), at("params"));
+        ok(s == 0, "replicas that divide the optimizer, %s: copies are up to date",
+           k ? "replicate" : "transmit");
+        if (s)
+            printf("# exit %d: %s", s, slurp(at("err")));
+    }
+}
+
 /* ---- scaled runs ---- */
 
 static int count(const char *text, const char *what)
@@ -398,6 +415,7 @@ int main(void)
     npy_write(at("t.npy"), PP_F32, 2, (int64_t[]){D, N}, target, err, sizeof err);
     rules();
     copies();
+    divided_copies();
     scaled();
     half_data();
     remove_folder();

@@ -12,12 +12,15 @@
 
 #include "runtime/api/pp.h"
 
-enum { D = 3, ROWS = 4 };
+#ifndef COLUMNS
+#define COLUMNS 3
+#endif
+enum { D = COLUMNS, ROWS = 4, ONE = (D * 4 + 63) / 64 * 64 }; /* ONE: bytes of a vector's room */
 
 static void first_forward(const PpCtx *c)
 {
     const float *x = c->in[0], *a = (const float *)(void *)c->param,
-                *w = (const float *)(void *)(c->param + 64);
+                *w = (const float *)(void *)(c->param + ONE);
     float *h = c->out[0], *s = c->out[1];
     for (int64_t i = 0; i < c->rows * D; i++) {
         h[i] = x[i] * a[i % D] * w[i % D];
@@ -39,8 +42,8 @@ static void first_input(const PpCtx *c)
 static void first_weight_from(const PpCtx *c, const float *dh, const float *ds)
 {
     const float *x = c->in[0], *a = (const float *)(void *)c->param,
-                *w = (const float *)(void *)(c->param + 64);
-    float *da = (float *)(void *)c->grad, *dw = (float *)(void *)(c->grad + 64);
+                *w = (const float *)(void *)(c->param + ONE);
+    float *da = (float *)(void *)c->grad, *dw = (float *)(void *)(c->grad + ONE);
     for (int64_t i = 0; i < c->rows * D; i++) {
         da[i % D] += dh[i] * x[i] * w[i % D] + ds[i];
         dw[i % D] += dh[i] * x[i] * a[i % D];
@@ -153,7 +156,7 @@ static const PpTensor plan_outputs[] = {ROW_TENSOR("y")};
 
 static const PpInput first_in[] = {{ROW_TENSOR("x"), -1, 0, 2, 0, 0}};
 static const PpOutput first_out[] = {{ROW_TENSOR("h0"), -1, 0, 1, 0}, {ROW_TENSOR("s0"), -1, 0, 1, 0}};
-static const PpParam first_param[] = {{VECTOR("a"), 0, PP_OWN, 0, 1, 0, 0, 0, -1, 0, 0}, {VECTOR("w"), 1, PP_OWN, 0, 1, 0, 64, 64, -1, 0, 0}};
+static const PpParam first_param[] = {{VECTOR("a"), 0, PP_OWN, 0, 1, 0, 0, 0, -1, 0, 0}, {VECTOR("w"), 1, PP_OWN, 0, 1, 0, ONE, ONE, -1, 0, 0}};
 static const PpInput second_in[] = {{ROW_TENSOR("h0"), 0, 0, 1, 1, 0}};
 static const PpOutput second_out[] = {{ROW_TENSOR("h1"), -1, 0, 1, 0}};
 static const PpParam second_param[] = {{VECTOR("b"), 2, PP_OWN, 1, 1, 0, 0, 0, -1, 0, 0}};
@@ -166,7 +169,7 @@ static const PpInput last_in_3[] = LAST_TABLES(2, 0), last_in_4[] = LAST_TABLES(
 static const PpOutput last_out[] = {{ROW_TENSOR("y"), 0, 1, 0, 0}, {SCALAR("loss"), -1, 0, 0, 0}};
 static const PpParam last_transmit[] = {{VECTOR("w"), 1, PP_TRANSMIT, 0, 1, 0, 0, 0, -1, 0, 0}};
 static const PpParam last_replicate[] = {{VECTOR("w"), 1, PP_REPLICATE, 0, 1, 0, 0, 0, -1, 0, 0}};
-static const PpParam first_replicate[] = {{VECTOR("a"), 0, PP_OWN, 0, 1, 0, 0, 0, -1, 0, 0}, {VECTOR("w"), 1, PP_REPLICATE, 0, 1, 0, 64, 64, -1, 0, 0}};
+static const PpParam first_replicate[] = {{VECTOR("a"), 0, PP_OWN, 0, 1, 0, 0, 0, -1, 0, 0}, {VECTOR("w"), 1, PP_REPLICATE, 0, 1, 0, ONE, ONE, -1, 0, 0}};
 static const PpDy first_dy_3[] = {{0, 1, 0, 0, 1}, {1, 2, 1, 0, 1}}, first_dy_4[] = {{0, 1, 0, 0, 1}, {1, 3, 1, 0, 1}};
 static const PpDy second_dy[] = {{0, 2, 0, 0, 2}};
 static const PpInput third_in[] = {{ROW_TENSOR("h1"), 1, 0, 1, 1, 0}};
@@ -175,13 +178,13 @@ static const PpParam third_param[] = {{VECTOR("c"), 3, PP_OWN, 2, 1, 0, 0, 0, -1
 static const PpDy third_dy[] = {{0, 3, 0, 0, 2}};
 
 #define FIRST(DY, PARAM) {.index = 0, .label = "first", .n_input = 1, .n_output = 2, .n_dy = 2, .n_param = 2, .input = first_in, .output = first_out, \
-    .dy = DY, .param = PARAM, .bytes_param = 128, .bytes_grad = 128, .bytes_saved = 2 * ROWS * D * 4, .has_backward = 1, .forward = first_forward, \
+    .dy = DY, .param = PARAM, .bytes_param = 2 * ONE, .bytes_grad = 2 * ONE, .bytes_saved = 2 * ROWS * D * 4, .has_backward = 1, .forward = first_forward, \
     .infer = first_forward, .backward = first_backward, .backward_input = first_input, .backward_weight = first_weight}
 #define SECOND(I, IN, OUT, DY, PARAM) {.index = I, .label = "middle", .n_input = 1, .n_output = 1, .n_dy = 1, .n_dx = 1, .n_param = 1, .input = IN, .output = OUT, \
-    .dy = DY, .param = PARAM, .bytes_param = 64, .bytes_grad = 64, .bytes_stash = ROWS * D * 4, .has_backward = 1, .forward = second_forward, \
+    .dy = DY, .param = PARAM, .bytes_param = ONE, .bytes_grad = ONE, .bytes_stash = ROWS * D * 4, .has_backward = 1, .forward = second_forward, \
     .infer = second_infer, .backward = second_backward, .backward_input = second_input, .backward_weight = second_weight}
 #define LAST_STAGE(I, IN, PARAM) {.index = I, .label = "last", .n_input = 4, .n_output = 2, .n_dx = 2, .n_param = 1, .input = IN, .output = last_out, \
-    .param = PARAM, .bytes_param = 64, .bytes_grad = 64, .bytes_saved = ROWS * D * 4, .bytes_work = 64, .has_backward = 1, .forward = last_forward, \
+    .param = PARAM, .bytes_param = ONE, .bytes_grad = ONE, .bytes_saved = ROWS * D * 4, .bytes_work = 64, .has_backward = 1, .forward = last_forward, \
     .infer = last_forward, .backward = last_backward, .backward_input = last_input, .backward_weight = last_weight}
 
 static const PpStage t0_3 = FIRST(first_dy_3, first_param), t1_3 = SECOND(1, second_in, second_out, second_dy, second_param), t2_3 = LAST_STAGE(2, last_in_3, last_transmit);

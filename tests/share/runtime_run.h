@@ -42,21 +42,8 @@ static const char *at(const char *name)
 }
 
 /* Runs the command in a child (a failure may end it), its words in OUT and ERR; its exit status. */
-static int command(const PpPlan *p, ...)
+static int run_words(const PpPlan *p, int n, char **argv)
 {
-    char *argv[64] = {0};
-    int n = 0;
-    static char words[64][500];
-    va_list ap;
-    va_start(ap, p);
-    const char *fixed[] = {"pipeline"};
-    for (unsigned i = 0; i < 1; i++)
-        snprintf(words[n++], sizeof words[0], "%s", fixed[i]);
-    for (const char *s; (s = va_arg(ap, const char *)) != NULL;)
-        snprintf(words[n++], sizeof words[0], "%s", s);
-    va_end(ap);
-    for (int i = 0; i < n; i++)
-        argv[i] = words[i];
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
@@ -72,6 +59,38 @@ static int command(const PpPlan *p, ...)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+static inline int command(const PpPlan *p, ...)
+{
+    static char words[64][500], *argv[65];
+    int n = 0;
+    va_list ap;
+    va_start(ap, p);
+    snprintf(words[n++], sizeof words[0], "pipeline");
+    for (const char *s; (s = va_arg(ap, const char *)) != NULL;)
+        snprintf(words[n++], sizeof words[0], "%s", s);
+    va_end(ap);
+    for (int i = 0; i <= n; i++)
+        argv[i] = i < n ? words[i] : NULL;
+    return run_words(p, n, argv);
+}
+
+/* The same of a line whose words have no spaces. */
+__attribute__((format(printf, 2, 3))) static inline int command_line(const PpPlan *p,
+                                                                     const char *fmt, ...)
+{
+    static char line[8000], *argv[65];
+    int n = 0;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    argv[n++] = (char[]){"pipeline"};
+    for (char *w = strtok(line, " "); w && n < 64; w = strtok(NULL, " "))
+        argv[n++] = w;
+    argv[n] = NULL;
+    return run_words(p, n, argv);
+}
+
 static char *slurp(const char *path)
 {
     static char text[20000];
@@ -83,7 +102,7 @@ static char *slurp(const char *path)
     return text;
 }
 
-static double field(const char *json, const char *key)
+static inline double field(const char *json, const char *key)
 {
     const char *p = strstr(json, key);
     return p ? strtod(p + strlen(key) + 2, NULL) : (double)NAN;

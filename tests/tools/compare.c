@@ -8,7 +8,7 @@
  *                                              A folder for REF.safetensors: another run's
  * gradients compare npy FILE REF [TOL]                 one tensor compare loss LOG.json VALUE [TOL]
  * the loss of the first line of a --log-json file compare same DIR DIR        all
- * tensors of all .safetensors, bit by bit.  Prints the worst difference; exit 0 equal, 1 different,
+ * tensors of all .safetensors, or of a checkpoint's index, bit by bit.  Prints the worst difference; exit 0 equal, 1 different,
  * 2 usage or unreadable.
  */
 #include <dirent.h>
@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file/index.h"
 #include "base/file/npy.h"
 #include "base/file/safetensors.h"
 
@@ -33,9 +34,42 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+/* The tensors of a checkpoint, whose pieces may be in several files, as those of one. */
+static void open_checkpoint(Folder *d, const char *path)
+{
+    static Index open[2];
+    static int n;
+    char err[INDEX_ERR];
+    Index *x = &open[n++];
+    if (index_open(x, path, err, sizeof err))
+        fail(path, err);
+    StFile *f = &d->file[0];
+    d->n = 1;
+    *f = (StFile){.tensor = calloc((size_t)x->n_tensor + 1, sizeof *f->tensor),
+                  .by_name = calloc((size_t)x->n_tensor + 1, sizeof *f->by_name),
+                  .n = x->n_tensor};
+    for (int i = 0; i < f->n; i++) {
+        const IndexTensor *t = &x->tensor[i];
+        StTensor *to = &f->tensor[i];
+        to->name = t->name;
+        to->dtype = t->dtype;
+        to->rank = t->rank;
+        memcpy(to->dim, t->dim, sizeof to->dim);
+        to->bytes = t->bytes;
+        to->data = index_bytes(x, t, err, sizeof err);
+        f->by_name[i] = i;
+        if (!to->data)
+            fail(path, err);
+    }
+}
+
 static void open_folder(Folder *d, const char *path)
 {
     char err[ST_ERR], name[4096], *names[MAX_FILES];
+    if (index_there(path)) {
+        open_checkpoint(d, path);
+        return;
+    }
     DIR *dir = opendir(path);
     if (!dir)
         fail(path, "cannot be opened");

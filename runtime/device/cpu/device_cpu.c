@@ -111,10 +111,13 @@ static void norms(Device *d, int stream, double *sum)
 {
     const Params *p = d->impl;
     (void)stream;
-    for (int i = 0; i < p->n; i++)
-        if (p->list[i].norm >= 0)
-            sum[p->list[i].norm] =
-                optim_cpu_sum_squares(p->list[i].grad, p->list[i].n, p->list[i].dtype);
+    for (int i = 0; i < p->n; i++) {
+        const DeviceParam *q = &p->list[i];
+        if (q->norm >= 0 && q->apart)
+            optim_cpu_block_squares(q->grad, q->n, q->dtype, sum + q->norm);
+        else if (q->norm >= 0)
+            sum[q->norm] = optim_cpu_sum_squares(q->grad, q->n, q->dtype);
+    }
 }
 
 static void update(Device *d, int stream, const DeviceUpdate *u)

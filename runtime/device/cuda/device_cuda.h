@@ -22,7 +22,8 @@ struct Optim {
     /* sums of squares: by block of 4,096 elements, by parameter of the model */
     double *part, *sum;
     int64_t parts, chunks;
-    int n, sums;
+    int64_t sums;
+    int n;
     void *memory;
 };
 

@@ -1,0 +1,236 @@
+/*
+ * buckets.c - what replicas divide among them.  In: the generated tables, the number of replicas.
+ * Out: a stage's gradients in buckets, which are summed one by one; the share of each replica in
+ * each bucket, which it adds up; with --shard-optimizer (ZeRO stage 1, 1910.02054) also updates:
+ * the pieces of parameters that this rank's optimizer changes and has the state of.
+ *
+ * Buckets and shares begin and end at blocks of a parameter's norm, so that every sum of squares is
+ * one replica's and the norm is added up in the order of one that has it all.  Shares differ by
+ * less than two blocks; which replica has which changes from bucket to bucket, for many are small.
+ * A replicated parameter is in buckets of its own: they follow from it alone, so all of its stages
+ * divide it alike.
+ */
+#include "planner.h"
+
+#include <stdlib.h>
+
+/* ---- blocks ---- */
+
+static int64_t block_bytes(const PpParam *q)
+{
+    return OPTIM_BLOCK * (q->t.dtype == PP_F64 ? 8 : 4);
+}
+
+/* The first block at or after a byte of the stage's gradients, of the parameters [k, end) that
+ * follow one another there; or their end. */
+static int64_t next_block(const PpStage *st, int k, int end, int64_t at)
+{
+    int64_t stop = at;
+    for (; k < end; k++) {
+        const PpParam *q = &st->param[k];
+        int64_t first = q->grad_offset, block = block_bytes(q);
+        stop = first + align_up(q->t.bytes);
+        if (at >= stop)
+            continue;
+        if (at <= first)
+            return first;
+        int64_t next = first + (at - first + block - 1) / block * block;
+        return next < first + q->t.bytes ? next : stop;
+    }
+    return stop;
+}
+
+int64_t bucket_share(const Planner *p, int local, const Bucket *b, int k, int64_t *bytes)
+{
+    const PpStage *st = p->plan->stage[local].st;
+    int64_t d = p->plan->ask.replicas, edge[2];
+    for (int i = 0; i < 2; i++) {
+        int64_t n = (k + b->turn) % d + i;
+        edge[i] = n == d ? b->bytes
+                         : next_block(st, b->param, b->end, b->offset + b->bytes / d * n) -
+                               b->offset;
+    }
+    *bytes = edge[1] - edge[0];
+    return edge[0];
+}
+
+/* ---- buckets ---- */
+
+static PpStatus push_bucket(Reduction *r, Bucket b)
+{
+    Bucket *grown = realloc(r->bucket, (size_t)(r->n + 1) * sizeof *grown);
+    if (!grown)
+        return pp_no_memory();
+    r->bucket = grown;
+    r->bucket[r->n++] = b;
+    return PP_OK;
+}
+
+/* The parameters [k, end) in buckets of about so many bytes. */
+static PpStatus cut(const PpStage *st, int k, int end, int64_t most, Reduction *r)
+{
+    const PpParam *q = st->param;
+    int64_t at = q[k].grad_offset, stop = q[end - 1].grad_offset + align_up(q[end - 1].t.bytes);
+    int turn = q[k].param;
+    while (at < stop) {
+        int64_t next = next_block(st, k, end, at + most);
+        int last = k + 1;
+        while (last < end && q[last].grad_offset < next)
+            last++;
+        TRY(push_bucket(r, (Bucket){.offset = at,
+                                    .bytes = next - at,
+                                    .dtype = q[k].t.dtype,
+                                    .param = k,
+                                    .end = last,
+                                    .turn = turn++}));
+        k = q[last - 1].grad_offset + align_up(q[last - 1].t.bytes) > next ? last - 1 : last;
+        at = next;
+    }
+    return PP_OK;
+}
+
+/* Do the gradients of parameter k come right behind those of the one before it, and are both of
+ * this stage alone? */
+static int follows(const StagePlan *rs, int k)
+{
+    const PpParam *q = &rs->st->param[k], *before = q - 1;
+    return rs->rp[k].update && q->use == PP_OWN && q->t.bytes && before->t.dtype == q->t.dtype &&
+           before->grad_offset + align_up(before->t.bytes) == q->grad_offset;
+}
+
+typedef enum { OWN, OWN_COPY, COPY, NONE } Kind;
+
+static Kind kind_of(const RankParam *q)
+{
+    return !q->update || !q->p->t.bytes ? NONE
+           : q->p->use == PP_OWN      ? OWN
+           : q->counts                ? OWN_COPY
+                                      : COPY;
+}
+
+static PpStatus find_of_kind(const Plan *plan, const StagePlan *rs, Kind kind, Reduction *r)
+{
+    for (int k = 0, end; k < rs->st->n_param; k = end) {
+        end = k + 1;
+        if (kind_of(&rs->rp[k]) != kind)
+            continue;
+        while (end < rs->st->n_param && kind == OWN && follows(rs, end))
+            end++;
+        TRY(cut(rs->st, k, end, align_up(plan->ask.bucket), r));
+    }
+    return PP_OK;
+}
+
+static PpStatus find_buckets(const Plan *plan, const StagePlan *rs, Reduction *r)
+{
+    TRY(find_of_kind(plan, rs, OWN, r));
+    r->early = r->n;
+    TRY(find_of_kind(plan, rs, OWN_COPY, r));
+    r->summed = r->n;
+    return plan->ask.divided ? find_of_kind(plan, rs, COPY, r) : PP_OK;
+}
+
+/* ---- pieces ---- */
+
+static PpStatus push_piece(Plan *plan, Piece piece)
+{
+    Piece *grown = realloc(plan->piece, (size_t)(plan->n_piece + 1) * sizeof *grown);
+    if (!grown)
+        return pp_no_memory();
+    plan->piece = grown;
+    plan->piece[plan->n_piece++] = piece;
+    plan->bytes.updated += piece.bytes;
+    plan->bytes.optimizer += plan->ask.states * align_up(piece.bytes);
+    return PP_OK;
+}
+
+static PpStatus pieces_of_share(Planner *p, int l, const Bucket *b)
+{
+    Plan *plan = p->plan;
+    int64_t bytes, from = b->offset + bucket_share(p, l, b, plan->ask.replica, &bytes);
+    int64_t to = from + bytes;
+    for (int k = b->param; k < b->end; k++) {
+        const PpParam *q = &plan->stage[l].st->param[k];
+        int64_t first = from > q->grad_offset ? from - q->grad_offset : 0,
+                end = to - q->grad_offset < q->t.bytes ? to - q->grad_offset : q->t.bytes;
+        if (first < end)
+            TRY(push_piece(plan,
+                           (Piece){.local = l, .param = k, .first = first, .bytes = end - first}));
+    }
+    return PP_OK;
+}
+
+static PpStatus whole_pieces(Plan *plan, int l)
+{
+    const StagePlan *rs = &plan->stage[l];
+    for (int k = 0; k < rs->st->n_param; k++)
+        if (rs->rp[k].update && rs->rp[k].p->t.bytes)
+            TRY(push_piece(plan,
+                           (Piece){.local = l, .param = k, .bytes = rs->rp[k].p->t.bytes}));
+    return PP_OK;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const Piece *x = a, *y = b;
+    return x->local != y->local   ? x->local - y->local
+           : x->param != y->param ? x->param - y->param
+                                  : (x->first > y->first) - (x->first < y->first);
+}
+
+static void sort_pieces(Plan *plan)
+{
+    if (plan->n_piece)
+        qsort(plan->piece, (size_t)plan->n_piece, sizeof *plan->piece, by_place);
+    for (int i = plan->n_piece; i-- > 0;) {
+        RankParam *q = &plan->stage[plan->piece[i].local].rp[plan->piece[i].param];
+        q->piece = i;
+        q->n_piece++;
+    }
+}
+
+static void number_blocks(Plan *plan, StagePlan *rs)
+{
+    for (int k = 0; k < rs->st->n_param; k++) {
+        RankParam *q = &rs->rp[k];
+        q->block = -1;
+        if (!plan->ask.divided || !q->counts)
+            continue;
+        q->block = plan->n_block;
+        plan->n_block += (q->p->t.bytes + block_bytes(q->p) - 1) / block_bytes(q->p);
+    }
+}
+
+static void count_whole(Plan *plan, const StagePlan *rs)
+{
+    for (int k = 0; k < rs->st->n_param; k++) {
+        const PpTensor *t = &rs->st->param[k].t;
+        if (!rs->rp[k].update)
+            continue;
+        plan->bytes.optimizer_whole += plan->ask.states * align_up(t->bytes);
+        plan->bytes.trained += t->bytes;
+        plan->bytes.elements += t->bytes / (t->dtype == PP_F64 ? 8 : 4);
+    }
+}
+
+PpStatus buckets_plan(Planner *p)
+{
+    Plan *plan = p->plan;
+    p->reduction = zeroed(plan->n_stage, sizeof *p->reduction);
+    if (!p->reduction)
+        return pp_no_memory();
+    for (int l = 0; l < plan->n_stage; l++) {
+        StagePlan *rs = &plan->stage[l];
+        Reduction *r = &p->reduction[l];
+        if (plan->ask.replicas > 1 && plan->ask.train)
+            TRY(find_buckets(plan, rs, r));
+        number_blocks(plan, rs);
+        for (int i = 0; i < r->n && plan->ask.divided; i++)
+            TRY(pieces_of_share(p, l, &r->bucket[i]));
+        if (!plan->ask.divided)
+            TRY(whole_pieces(plan, l));
+        count_whole(plan, rs);
+    }
+    sort_pieces(plan);
+    return PP_OK;
+}

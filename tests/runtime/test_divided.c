@@ -1,0 +1,188 @@
+/* --shard-optimizer: replicas that each update their share of the parameters end in the bits of
+   replicas that update all, with every optimizer, clipped, replicated parameters too; in as many
+   bytes as promised; their checkpoints are one another's. */
+#define COLUMNS 9000 /* three blocks of a parameter's norm */
+#include "runtime_plan.h"
+
+#include "base/file/index.h"
+#include "runtime_params.h"
+#include "runtime_run.h"
+
+#include <unistd.h>
+
+enum { N = 22 };
+static float x[N * D], target[D * N], par[4][D];
+
+/* The same tensors, the same bytes, in whatever pieces. */
+static int same_checkpoints(const char *a, const char *b)
+{
+    Index p = {0}, q = {0};
+    char err[INDEX_ERR] = "";
+    int same = !index_open(&p, a, err, sizeof err) && !index_open(&q, b, err, sizeof err) &&
+               p.n_tensor == q.n_tensor && p.n_tensor > 0;
+    for (int i = 0; same && i < p.n_tensor; i++) {
+        const IndexTensor *s = &p.tensor[i], *t = &q.tensor[i];
+        const void *u = index_bytes(&p, s, err, sizeof err),
+                   *v = index_bytes(&q, t, err, sizeof err);
+        same = u && v && !strcmp(s->name, t->name) && s->bytes == t->bytes &&
+               !memcmp(u, v, (size_t)s->bytes);
+    }
+    if (!same)
+        printf("# %s, %s: %s\n", a, b, err);
+    index_close(&p);
+    index_close(&q);
+    return same;
+}
+
+/* Trains up to a step into the folder `to`; the loss and norm of the last step, as text. */
+static const char *train(const PpPlan *p, int steps, const char *to, const char *how)
+{
+    static char numbers[2][200];
+    static int k;
+    char *last = numbers[k = !k], want[40];
+    int s = command_line(p, "train --data x=%s --data target=%s --log-json %s --checkpoint %s "
+                            "--steps %d %s", at("x.npy"), at("t.npy"), at("log"), at(to), steps,
+                         how);
+    snprintf(want, sizeof want, "\"step\": %d,", steps);
+    const char *line = strstr(slurp(at("log")), want);
+    last[0] = 0;
+    if (line)
+        snprintf(last, sizeof numbers[0], "%.*s",
+                 (int)(strstr(line, "\"seconds\"") - line), line);
+    if (s)
+        printf("# exit %d: %s", s, slurp(at("err")));
+    return last;
+}
+
+static void forget(const char *folder_in)
+{
+    char line[500];
+    snprintf(line, sizeof line, "rm -rf %s", at(folder_in));
+    if (system(line))
+        printf("# left behind: %s\n", folder_in);
+}
+
+/* Divided or not: the bits of parameters, states, loss and norm; of gradients too. */
+static void same_bits(int which, const char *how)
+{
+    char whole[600], divided[700];
+    write_params(&plans[which], at("params"), par);
+    snprintf(whole, sizeof whole, "%s --lr 0.02 --params %s", how, at("params"));
+    snprintf(divided, sizeof divided, "%s --shard-optimizer --dump-grads %s", whole, at("g2"));
+    snprintf(whole + strlen(whole), 200, " --dump-grads %s", at("g1"));
+    const char *a = train(&plans[which], 3, "whole", whole),
+               *b = train(&plans[which], 3, "divided", divided);
+    ok(a[0] && !strcmp(a, b) && same_checkpoints(at("whole/step_3"), at("divided/step_3")),
+       "plan %d, %s: the bits of one optimizer", which, how);
+    for (int s = 0; s < plans[which].n_stage; s++) {
+        char one[60], other[60], err[ST_ERR];
+        StFile f = {0}, g = {0};
+        snprintf(one, sizeof one, "g1/stage%d.safetensors", s);
+        snprintf(other, sizeof other, "g2/stage%d.safetensors", s);
+        int same = !st_open(&f, at(one), err, sizeof err) &&
+                   !st_open(&g, at(other), err, sizeof err);
+        for (int i = 0; same && i < f.n; i++) {
+            const StTensor *t = st_find(&g, f.tensor[i].name);
+            same = t && !memcmp(t->data, f.tensor[i].data, (size_t)t->bytes);
+        }
+        if (!same)
+            ok(0, "plan %d, %s: gradients of stage %d", which, how, s);
+        st_close(&f);
+        st_close(&g);
+    }
+    forget("whole"), forget("divided");
+}
+
+/* Every byte of state is one replica's; each has its share of parameters but for two blocks. */
+static void memory(void)
+{
+    enum { REPLICAS = 3, RANKS = 3, OWN = 2 }; /* the last stage's parameter is another's */
+    const long vector = D * 4, block = 4096 * 4;
+    write_params(&plans[0], at("params"), par);
+    char how[600];
+    snprintf(how, sizeof how, "--dp 3 --optimizer adam --shard-optimizer --params %s",
+             at("params"));
+    train(&plans[0], 1, "whole", how);
+    long sum[OWN] = {0}, good = 1;
+    const char *text = slurp(at("out"));
+    for (int i = 0; i < REPLICAS * OWN; i++) {
+        int k = i / OWN * RANKS + i % OWN;
+        long updated = 0, state = 0, alone = 0, planned = 0, all = (k % RANKS ? 1 : 2) * vector;
+        double each = 0;
+        char want[40];
+        snprintf(want, sizeof want, "rank %d updates ", k);
+        const char *line = strstr(text, want), *head;
+        good &= line && sscanf(line + strlen(want),
+                               "%ld bytes of parameters: optimizer state %ld bytes, of a replica "
+                               "alone %ld; %lf bytes a parameter",
+                               &updated, &state, &alone, &each) == 4;
+        snprintf(want, sizeof want, "rank %d memory: ", k);
+        head = strstr(text, want);
+        head = head ? strstr(head, ", optimizer ") : NULL;
+        good &= head && sscanf(head, ", optimizer %ld", &planned) == 1 && planned == state;
+        good &= state >= 2 * updated && state < 2 * updated + 6 * 64 && alone >= 2 * all &&
+                labs(updated - all / REPLICAS) < 2 * block &&
+                fabs(each - 8 - 4 * (double)state / (double)all) < 0.005;
+        sum[k % RANKS] += updated;
+    }
+    ok(good && sum[0] == 2 * vector && sum[1] == vector,
+       "8 bytes a parameter and 8 / 3: the plan's bytes");
+    forget("whole");
+}
+
+/* Checkpoints do not say who wrote them. */
+static void resumed(void)
+{
+    const PpPlan *p = &plans[1];
+    char begin[2][600], from[2][600];
+    static const char how[] = "--dp 2 --optimizer adamw --lr 0.02 --clip-norm 0.5";
+    write_params(p, at("params"), par);
+    for (int i = 0; i < 2; i++) {
+        snprintf(begin[i], sizeof begin[i], "%s --params %s%s", how, at("params"),
+                 i ? " --shard-optimizer --every 1 --keep 1" : "");
+        snprintf(from[i], sizeof from[i], "%s --resume %s", how, at(i ? "b" : "a"));
+    }
+    train(p, 6, "straight", begin[0]);
+    train(p, 2, "a", begin[1]);
+    ok(access(at("a/step_2/rank4.safetensors"), F_OK) == 0, "every rank with a share has written");
+    strcat(from[0], " --schedule zb-h1");
+    train(p, 4, "b", from[0]);
+    ok(access(at("b/step_4/rank4.safetensors"), F_OK) != 0, "replica 0 alone has written");
+    strcat(from[1], " --shard-optimizer --schedule gpipe --ranks 4 --bucket 20K");
+    train(p, 6, "c", from[1]);
+    ok(same_checkpoints(at("straight/step_6"), at("c/step_6")),
+       "divided, whole, divided: the bits of a run that was not interrupted");
+    int s = command_line(p, "train --data x=%s --data target=%s --resume %s --steps 6 --optimizer "
+                            "adamw --lr 0.02 --clip-norm 0.5", at("x.npy"), at("t.npy"), at("b"));
+    ok(s == 1 && strstr(slurp(at("err")), "it was written with --dp 2, which is 1 here"),
+       "another number of replicas groups the sums otherwise: refused, and named");
+    s = command_line(p, "eval --data x=%s --data target=%s --params %s", at("x.npy"), at("t.npy"),
+                     at("a"));
+    ok(s == 0, "its parameters, from pieces");
+}
+
+int main(void)
+{
+    char err[ST_ERR];
+    make_folder();
+    uint32_t state = 7;
+    float *all[] = {x, target, par[0]};
+    int count[] = {N * D, N * D, 4 * D};
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < count[k]; i++) {
+            state = state * 1664525u + 1013904223u;
+            all[k][i] = (float)(state >> 8) / 16777216.0f + 0.25f;
+        }
+    npy_write(at("x.npy"), PP_F32, 2, (int64_t[]){N, D}, x, err, sizeof err);
+    npy_write(at("t.npy"), PP_F32, 2, (int64_t[]){D, N}, target, err, sizeof err);
+    same_bits(0, "--dp 2 --optimizer adamw --clip-norm 0.5 --no-decay w");
+    same_bits(1, "--dp 3 --optimizer adamw --clip-norm 0.5 --schedule zb-h1 --bucket 20K");
+    same_bits(1, "--dp 2 --optimizer momentum --ranks 4 --schedule gpipe --bucket 1");
+    same_bits(2, "--dp 2 --optimizer sgd --ranks 4 --schedule interleaved1f1b");
+    same_bits(3, "--dp 5 --optimizer adam --ranks 10 --schedule zbvzerobubble");
+    memory();
+    resumed();
+    remove_folder();
+    printf("1..%d\n", number);
+    return failed;
+}
