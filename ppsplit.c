@@ -19,6 +19,7 @@ typedef struct {
     VEC(const char *) model;
     ImportOptions import;
     PartitionOptions partition;
+    AutoText automatic;
     LossOptions loss;
     CodegenOptions codegen;
     Dtype dtype;                    /* --dtype; DT_NONE: as the model */
@@ -39,6 +40,7 @@ typedef struct {
 
 static void import(State *s)
 {
+    auto_given(&s->o->partition.automatic, &s->o->automatic, s->o->arena);
     s->graph = import_models(s->o->arena, s->o->model.n, s->o->model.at, &s->o->import);
 }
 
@@ -102,8 +104,11 @@ static void output(State *s)
 
 static void summary(State *s)
 {
-    if (!s->o->quiet)
-        report_summary(s->pipe, stdout);
+    if (s->o->quiet)
+        return;
+    report_summary(s->pipe, stdout);
+    if (s->pipe->automatic)
+        auto_report(s->pipe->automatic, stdout);
 }
 
 static const struct { void (*run)(State *s); const char *dump; } passes[] = {
@@ -188,6 +193,19 @@ static const char usage[] =
     "several\n"
     "                              with commas; 'h.*:begin' before each module that matches "
     "(repeatable)\n"
+    "      --stages=N              cut into N stages, by what a model of costs says; --split points "
+    "stay\n"
+    "      --microbatches=M        for the shortest step of M microbatches; else the slowest stage "
+    "counts\n"
+    "      --schedule=NAME         whose memory --memory limits (default 1f1b), --ranks=P of it "
+    "(default N)\n"
+    "      --memory=BYTES          that a rank may take for parameters, optimizer and stash (k, M, "
+    "G, T: times 1024)\n"
+    "      --rates=LIST|FILE       what a rank does in a second: products=90e9,link=1e9 (ppsplit(1) "
+    "has all)\n"
+    "      --costs=TRACE           seconds of a run (its --trace) instead, of a program cut by "
+    "--costs-split\n"
+    "      --costs-split=POINT     as --split, of that program (repeatable)\n"
     "      --multi-use=[NAME=]transmit|replicate\n"
     "                              parameters used in several stages: sent from the first, or a "
     "copy in each\n"
@@ -243,6 +261,14 @@ static const char usage[] =
 
 enum {
     OPT_SPLIT,
+    OPT_STAGES,
+    OPT_MICROBATCHES,
+    OPT_SCHEDULE,
+    OPT_RANKS,
+    OPT_MEMORY,
+    OPT_RATES,
+    OPT_COSTS,
+    OPT_COSTS_SPLIT,
     OPT_MULTI,
     OPT_CHUNK,
     OPT_MERGE,
@@ -286,6 +312,14 @@ static const char ops_usage[] =
 
 static const OptionName options[] = {
     [OPT_SPLIT] = {"split", "PATH:begin|end", 0},
+    [OPT_STAGES] = {"stages", "N", 0},
+    [OPT_MICROBATCHES] = {"microbatches", "M", 0},
+    [OPT_SCHEDULE] = {"schedule", "NAME", 0},
+    [OPT_RANKS] = {"ranks", "P", 0},
+    [OPT_MEMORY] = {"memory", "BYTES", 0},
+    [OPT_RATES] = {"rates", "LIST|FILE", 0},
+    [OPT_COSTS] = {"costs", "TRACE", 0},
+    [OPT_COSTS_SPLIT] = {"costs-split", "POINT", 0},
     [OPT_MULTI] = {"multi-use", "[NAME=]transmit|replicate", 0},
     [OPT_CHUNK] = {"chunk", "INPUT=DIM|replicate", 0},
     [OPT_MERGE] = {"merge", "OUTPUT=DIM|sum|mean", 0},
@@ -374,6 +408,16 @@ static void read_option(Options *o, int option, const char *arg)
 {
     switch (option) {
     case OPT_SPLIT: vec_push(o->arena, &o->partition.split, arg); break;
+    case OPT_STAGES: o->automatic.stages = arg; break;
+    case OPT_MICROBATCHES: o->automatic.microbatches = arg; break;
+    case OPT_SCHEDULE: o->automatic.schedule = arg; break;
+    case OPT_RANKS: o->automatic.ranks = arg; break;
+    case OPT_MEMORY: o->automatic.memory = arg; break;
+    case OPT_RATES: vec_push(o->arena, &o->automatic.rates, arg); break;
+    case OPT_COSTS: o->automatic.costs = arg; break;
+    case OPT_COSTS_SPLIT:
+        vec_push(o->arena, &o->partition.automatic.measured_split, arg);
+        break;
     case OPT_MULTI: vec_push(o->arena, &o->partition.multi_use, arg); break;
     case OPT_CHUNK:
         vec_push(o->arena, &o->partition.batch.chunk, arg);

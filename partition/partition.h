@@ -10,6 +10,7 @@
 #ifndef PPSPLIT_PARTITION_H
 #define PPSPLIT_PARTITION_H
 
+#include "auto/auto.h"
 #include "pipe.h"
 
 #ifdef __cplusplus
@@ -22,11 +23,13 @@ typedef struct {
     multi_use; /* "transmit", "replicate", "NAME=transmit" ... in order, the last one that fits wins
                 */
     BatchOptions batch;
+    AutoOptions automatic;
 } PartitionOptions;
 
-/* split.c: resolves split points; stage_of[node id].  loss: NONE without. */
+/* split.c: resolves split points; stage_of[node id].  loss: NONE without.  automatic: what --stages
+   chose, NULL where it is not asked for. */
 uint32_t *split_assign(Graph *g, Arena *a, const PartitionOptions *opt, ValueId loss,
-                       uint32_t *stages);
+                       uint32_t *stages, AutoCut **automatic);
 
 /* pipe.c: assigns stages and builds the Pipe. The loss falls into the last stage (its input target
    too), is a scalar output of that stage (StageOutput without consumers) and its fields are copied

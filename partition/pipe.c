@@ -527,7 +527,7 @@ Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l)
         vec_push(b.a, &p->mixes, notes.mixes.at[i]);
     choose_merges(p, opt, &notes);
 
-    b.home = split_assign(g, b.a, opt, l ? l->loss : NONE, &b.stages);
+    b.home = split_assign(g, b.a, opt, l ? l->loss : NONE, &b.stages, &p->automatic);
     b.nodes = g->node.n;
     b.values = g->value.n;
     b.list = arena_array(b.a, PlacedList, b.stages);

@@ -147,6 +147,8 @@ typedef struct Pipe {
     VEC(const char *) uneven;
     /* codegen: which values count only in a band (codegen/plan/band.c) */
     struct Bands *bands;
+    /* partition/auto/: what --stages chose; NULL: not asked for */
+    struct AutoCut *automatic;
     /* what mixes the samples of a microbatch (BatchNormalization in training): said in the report,
      * allowed */
     VEC(const char *) mixes;

@@ -587,41 +587,171 @@ static void place_pure(const Split *s, uint32_t *stage_of)
     }
 }
 
+/* A stage for every node, by the cuts so far. */
+static uint32_t *stages_of(Split *s, Arena *a)
+{
+    const Graph *g = s->g;
+    if (s->cut.n > 1)
+        qsort(s->cut.at, s->cut.n, sizeof *s->cut.at, by_position);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < s->cut.n; i++) /* the same point given twice is one point */
+        if (kept == 0 || s->cut.at[i].at != s->cut.at[kept - 1].at ||
+            !(s->cut.at[i].of_pattern || s->cut.at[kept - 1].of_pattern ||
+              strcmp(s->cut.at[i].text, s->cut.at[kept - 1].text) == 0))
+            s->cut.at[kept++] = s->cut.at[i];
+    s->cut.n = kept;
+    drop_outermost(s);
+    if (s->cut.n > 0)
+        check_empty(s);
+    uint32_t *stage_of = arena_array(a, uint32_t, g->node.n + 1), stage = 0;
+    for (NodeId n = 0; n < g->node.n; n++) {
+        while (stage < s->cut.n && s->cut.at[stage].at <= n)
+            stage++;
+        stage_of[n] = stage;
+    }
+    place_pure(s, stage_of);
+    return stage_of;
+}
+
+/* All points of a --split option. */
+static void cut_points(Split *s, const char *text)
+{
+    SplitPoints point = {0};
+    split_points(s->g, s->a, text, &point);
+    for (uint32_t i = 0; i < point.n; i++) {
+        s->of_pattern = point.at[i].of_pattern;
+        cut_option(s, point.at[i].text);
+    }
+    s->of_pattern = false;
+}
+
+/* ---- --stages --------------------------------------------------------------------------------- */
+
+/* The first of the nodes that count from n on; g->node.n: none. */
+static NodeId next_counted(const Split *s, NodeId n)
+{
+    while (n < s->g->node.n && !(s->live[n] && is_data_node(s, n)))
+        n++;
+    return n;
+}
+
+/* Does a name say just what it is, where a split point may be written? */
+static bool is_plain(const char *name)
+{
+    size_t n = name ? strlen(name) : 0;
+    return n > 0 && !strchr(name, '%') && !(n > 6 && strcmp(name + n - 6, ":begin") == 0) &&
+           !(n > 4 && strcmp(name + n - 4, ":end") == 0);
+}
+
+/*
+ * By node: the name before which, or after whose making, a cut has this node as the first of a
+ * stage; NULL: no name says so, as inside of what one node of the file became.
+ */
+static const char **point_names(const Split *s)
+{
+    const Graph *g = s->g;
+    const char **name = arena_array(s->a, const char *, g->node.n + 1);
+    StrMap origin = {.arena = s->a};
+    bool *begun = arena_array(s->a, bool, g->origin.n + 1);
+    for (uint32_t o = g->origin.n; o-- > 1;)
+        if (g->origin.at[o].name)
+            *strmap_at(&origin, g->origin.at[o].name) = o;
+    NodeId before = NONE;
+    for (NodeId n = 0, from = 0; (n = next_counted(s, from)) < g->node.n; from = n + 1) {
+        for (NodeId q = from; q <= n; q++) {            /* all the same as a cut */
+            uint32_t o = g->node.at[q].origin;
+            if (!is_data_node(s, q) || o == 0 || o >= g->origin.n || begun[o])
+                continue;
+            begun[o] = true;
+            if (is_plain(g->origin.at[o].name) && strmap_get(&origin, g->origin.at[o].name) == o)
+                name[n] = g->origin.at[o].name;
+        }
+        const Node *b = before == NONE ? NULL : &g->node.at[before];
+        for (uint32_t i = 0; b && i < b->nout && !name[n]; i++) {
+            const char *v = val(g, b->out[i])->name;
+            if (b->origin && b->origin != g->node.at[n].origin && is_plain(v) &&
+                strmap_get(&origin, v) == NONE)
+                name[n] = v;
+        }
+        before = n;
+    }
+    return name;
+}
+
+/* The largest module that begins at node n, as a split point; NULL: none. */
+static const char *module_point(const Split *s, NodeId n, NodeId before)
+{
+    const Graph *g = s->g;
+    const char *scope = node_scope(g, n);
+    for (size_t at = 0; scope[at];) {
+        at += strcspn(scope + at + (at > 0), ".") + (at > 0);
+        const char *module = arena_strndup(s->a, scope, at);
+        if (under(node_scope(g, before), module) || strpbrk(module, ",*?["))
+            continue;
+        Ids nodes = nodes_under(s, module);
+        Spans spans = call_spans(s, &nodes);
+        bool alone = true;
+        for (NodeId m = 0; m < g->node.n && alone; m++) {
+            size_t length = match_path(node_scope(g, m), module);
+            alone = length == 0 || (length == at && under(node_scope(g, m), module));
+        }
+        if (spans.n == 1 && next_counted(s, spans.at[0].first) == n)
+            return arena_printf(s->a, "%s%s:begin", alone ? "" : ".", module);
+    }
+    return NULL;
+}
+
+/* Adds the cuts that --stages asks for to those there are. */
+static AutoCut *cut_automatically(Split *s, const PartitionOptions *opt, ValueId loss, Arena *a)
+{
+    const Graph *g = s->g;
+    Split run = *s;                                     /* as a run was split that was measured */
+    run.cut.n = run.cut.cap = 0;
+    for (uint32_t i = 0; i < opt->automatic.measured_split.n; i++)
+        cut_points(&run, opt->automatic.measured_split.at[i]);
+    uint32_t *measured = NULL;
+    if (opt->automatic.measured) {
+        measured = stages_of(&run, s->a);
+        if (run.cut.n + 1 != opt->automatic.measured_stages) {
+            diag_hint("--costs-split POINT, as often as there were --split POINT");
+            diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
+                       "--costs is of a run of %u stages, and --costs-split makes %u",
+                       opt->automatic.measured_stages, run.cut.n + 1);
+        }
+    }
+    bool *begins = arena_array(s->a, bool, g->node.n + 1);
+    for (uint32_t i = 0; i < s->cut.n; i++)
+        begins[next_counted(s, s->cut.at[i].at)] = true;
+    AutoPlaces places = {point_names(s), begins, measured};
+    AutoCut *c = auto_cut(g, loss, &opt->automatic, &places, a);
+    for (uint32_t i = 0; i < opt->split.n; i++)
+        vec_push(a, &c->split, opt->split.at[i]);
+    for (uint32_t i = 0; i < c->first.n; i++) {
+        NodeId n = c->first.at[i], before = n;
+        if (begins[n])
+            continue;
+        while (!(s->live[--before] && is_data_node(s, before))) {}
+        const char *module = module_point(s, n, before);
+        vec_push(a, &c->split, module ? module : places.name[n]);
+        cut_points(s, c->split.at[c->split.n - 1]);
+        INSIST(next_counted(s, s->cut.at[s->cut.n - 1].at) == n);
+    }
+    return c;
+}
+
 uint32_t *split_assign(Graph *g, Arena *a, const PartitionOptions *opt, ValueId loss,
-                       uint32_t *stages)
+                       uint32_t *stages, AutoCut **automatic)
 {
     Split s = {.g = g, .a = g->arena};
     find_data(&s);
     find_live(&s, loss);
-    SplitPoints point = {0};
     for (uint32_t i = 0; opt && i < opt->split.n; i++)
-        split_points(g, s.a, opt->split.at[i], &point);
-    for (uint32_t i = 0; i < point.n; i++) {
-        s.of_pattern = point.at[i].of_pattern;
-        cut_option(&s, point.at[i].text);
-    }
-    s.of_pattern = false;
+        cut_points(&s, opt->split.at[i]);
     cut_markers(&s);
     cut_annotations(&s);
-    if (s.cut.n > 1)
-        qsort(s.cut.at, s.cut.n, sizeof *s.cut.at, by_position);
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < s.cut.n; i++) /* the same point given twice is one point */
-        if (kept == 0 || s.cut.at[i].at != s.cut.at[kept - 1].at ||
-            !(s.cut.at[i].of_pattern || s.cut.at[kept - 1].of_pattern ||
-              strcmp(s.cut.at[i].text, s.cut.at[kept - 1].text) == 0))
-            s.cut.at[kept++] = s.cut.at[i];
-    s.cut.n = kept;
-    drop_outermost(&s);
-    if (s.cut.n > 0)
-        check_empty(&s);
-    uint32_t *stage_of = arena_array(a, uint32_t, g->node.n + 1), stage = 0;
-    for (NodeId n = 0; n < g->node.n; n++) {
-        while (stage < s.cut.n && s.cut.at[stage].at <= n)
-            stage++;
-        stage_of[n] = stage;
-    }
-    place_pure(&s, stage_of);
+    if (opt && opt->automatic.stages > 0)
+        *automatic = cut_automatically(&s, opt, loss, a);
+    uint32_t *stage_of = stages_of(&s, a);
     *stages = s.cut.n + 1;
     return stage_of;
 }

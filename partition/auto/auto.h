@@ -1,0 +1,122 @@
+/*
+ * auto.h - what a model costs, node by node, before it is cut: seconds of F, I and W, bytes of
+ * stash, parameters and messages; and `--stages N`, which cuts by that.
+ *
+ * The cost model is for everybody who has to compare cuts:
+ *
+ *     AutoModel *m = auto_model(graph, loss, &rates, microbatches, arena);
+ *     CutProblem p = {.stages = 4, .link = rates_link(&rates), .in_order = true};
+ *     StageCut best = cut_solve(&m->cut, &p, arena);           // or cut_measure() of one that is given
+ *     best.stage[s].forward, .input, .weight, .link       // seconds of F, I, W, messages
+ *     best.stage[s].stash, .params, .received, .memory    // bytes
+ *     cut_messages(&m->cut, best.stage_of, arena)         // what crosses, by pair of stages
+ *
+ * Same graph and rates, same numbers: nothing is timed here.
+ */
+#ifndef PPSPLIT_AUTO_H
+#define PPSPLIT_AUTO_H
+
+#include "cut.h"
+#include "ir/facts/facts.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- rates.c: what a rank does in a second ---- */
+
+/* name, builtin, what */
+#define RATES(X)                                                                              \
+    X(products, 100e9, "FLOP/s of matrix products in float32")                                \
+    X(products64, 50e9, "of those in float64")                                                \
+    X(products16, 100e9, "of those in 16 bits")                                               \
+    X(convolutions, 60e9, "FLOP/s of convolutions")                                           \
+    X(quick, 1.5e9, "elements/s of additions, comparisons and the like")                      \
+    X(slow, 0.8e9, "elements/s of divisions and roots")                                       \
+    X(functions, 0.3e9, "elements/s of exponentials, logarithms, random numbers")             \
+    X(moves, 8e9, "bytes/s that are gathered, padded, joined")                                \
+    X(steps, 1e6, "steps of generated code begun in a second")                                \
+    X(messages, 50e3, "messages begun in a second")                                           \
+    X(link, 4e9, "bytes/s of a message")
+
+typedef struct {
+#define RATE(name, builtin, what) double name;
+    RATES(RATE)
+#undef RATE
+} Rates;
+
+Rates rates_builtin(void);
+/* `products=90e9,link=1e9`, or a file of such, a line each, # to the end of a line being remarks;
+   fatal where a name or number is none. */
+void rates_set(Rates *r, const char *list, Arena *a);
+CutLink rates_link(const Rates *r);
+
+/* ---- model.c: a Graph as a CutGraph ---- */
+
+typedef struct AutoModel {
+    CutGraph cut;                   /* node i is the graph's node[i]; ascending */
+    NodeId *node;
+    uint32_t *of;                   /* by the graph's node: its number in cut; NONE: made from
+                                       parameters alone, or read by nothing */
+} AutoModel;
+
+/* The graph with its loss (NONE: without), as it is before it is cut, batch_analyse() done.
+   microbatches: what is sent once a step costs each of them so much less; 0: sent for each. */
+AutoModel *auto_model(const Graph *g, ValueId loss, const Rates *r, uint32_t microbatches,
+                      Arena *a);
+/* Seconds that a run took for F, I and W of a stage; negative: not known. */
+typedef struct { double forward, input, weight; } StageTimes;
+/* Scales the nodes' seconds to a run's: those of stage_of (by the graph's nodes), each node by its
+   share of the model's. */
+void auto_measured(AutoModel *m, const uint32_t *stage_of, uint32_t stages, const StageTimes *t);
+
+/* ---- automatic.c: --stages ---- */
+
+typedef struct {
+    uint32_t stages;                /* 0: only where it is said */
+    /* as in CutProblem; live and rank_of are of the schedule that is asked for */
+    uint32_t microbatches;
+    int64_t memory;
+    const uint32_t *live, *rank_of;
+    Rates rates;
+    /* of a run: its split points, and what its stages took; NULL: as modelled */
+    const StageTimes *measured;
+    uint32_t measured_stages;
+    VEC(const char *) measured_split;
+} AutoOptions;
+
+/* given.c: options as they were written; NULL: not there.  Fatal where they mean nothing. */
+typedef struct {
+    const char *stages, *microbatches, *schedule, *ranks, *memory, *costs;
+    VEC(const char *) rates;
+} AutoText;
+void auto_given(AutoOptions *o, const AutoText *t, Arena *a);
+
+/* Where a cut may be, and what it is called; by the graph's node, before which it is. */
+typedef struct {
+    const char **name;              /* NULL: nowhere */
+    const bool *begins;             /* a stage begins here anyway */
+    const uint32_t *measured;       /* stages of AutoOptions.measured */
+} AutoPlaces;
+
+/* What --stages found: stage_of by cut node; the bound is over all cuts, in any order. */
+typedef struct AutoCut {
+    StageCut cut;
+    AutoModel *model;
+    const AutoOptions *options;
+    double bound, gap;              /* seconds; gap: what the cut is above it, as a part */
+    Ids first;                      /* of each stage but the first: the graph's node */
+    VEC(const char *) split;        /* split points that say the same: given ones, then chosen */
+} AutoCut;
+
+/* The cut; fatal where there is none. */
+AutoCut *auto_cut(const Graph *g, ValueId loss, const AutoOptions *o, const AutoPlaces *places,
+                  Arena *a);
+
+/* auto_report.c: a few lines */
+void auto_report(const AutoCut *c, FILE *f);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,134 @@
+/*
+ * automatic.c - `--stages N`: the cost model, what may be cut, the cut, and its names.
+ *
+ * Stages are runs of the graph's nodes in its order, as every split point makes them: the order of
+ * a gradient's additions is the graph's, so no cut changes a bit.  The bound is over all cuts that
+ * keep it, in any order of the rest: the gap says what a better order could gain.
+ */
+#include "auto.h"
+
+/* Where no stage may begin, a node is with the one before. */
+static void add_places(const AutoModel *m, CutGraph *g, const AutoPlaces *places, bool *begins,
+                       Arena *a)
+{
+    for (uint32_t i = 1; i < g->nodes; i++) {
+        NodeId n = m->node[i];
+        begins[i] = places->begins[n];
+        if (places->name[n] || begins[i])
+            continue;
+        CutPair pair = {i - 1, i};
+        vec_push(a, &g->together, pair);
+    }
+}
+
+static void in_turn(CutGraph *g, Arena *a, uint32_t one, uint32_t next)
+{
+    CutPair p = {one, next};
+    if (one < next)
+        vec_push(a, &g->before, p);
+}
+
+/*
+ * The graph for the bound: any order that adds up gradients as the model's does, so what reads a
+ * value or a parameter keeps its turn.  What is sent for nothing is made again where it is read
+ * (masks): its time is left out, and it is with the first that reads it.
+ */
+static CutGraph in_any_order(const CutGraph *from, Arena *a)
+{
+    CutGraph g = *from;
+    uint32_t *reader = arena_array(a, uint32_t, g.nodes + 1); /* the first, + 1 */
+    bool *sent = arena_array(a, bool, g.nodes + 1);
+    g.node = arena_array(a, CutNode, g.nodes + 1);
+    for (uint32_t n = 0; n < g.nodes; n++)
+        g.node[n] = from->node[n];
+    g.before.cap = g.before.n;                          /* what is added moves them */
+    g.together.cap = g.together.n;
+    for (uint32_t v = 0; v < g.value.n; v++) {
+        const CutValue *x = &g.value.at[v];
+        uint32_t first = x->read.n ? x->read.at[0].node + 1 : 0;
+        if (x->kept > 0 && x->bytes == 0)
+            continue;
+        sent[x->from] |= x->bytes > 0;
+        if (first && (!reader[x->from] || first < reader[x->from]))
+            reader[x->from] = first;
+        for (uint32_t i = 1; i < x->read.n && x->back > 0; i++)
+            in_turn(&g, a, x->read.at[i - 1].node, x->read.at[i].node);
+    }
+    for (uint32_t k = 0; k < g.param.n; k++)
+        for (uint32_t i = 1; i < g.param.at[k].read.n && g.param.at[k].back > 0; i++)
+            in_turn(&g, a, g.param.at[k].read.at[i - 1], g.param.at[k].read.at[i]);
+    for (uint32_t n = 0; n < g.nodes; n++)
+        if (reader[n] && !sent[n]) {
+            CutPair pair = {n, reader[n] - 1};
+            g.node[n] = (CutNode){0};
+            vec_push(a, &g.together, pair);
+        }
+    return g;
+}
+
+static uint32_t number_of(const CutGraph *g, const bool *begins)
+{
+    uint32_t n = 1;
+    for (uint32_t i = 0; i < g->nodes; i++)
+        n += begins[i];
+    return n;
+}
+
+static _Noreturn void refuse(const Graph *g, const CutGraph *cut, CutProblem p, const char *why,
+                             Arena *a)
+{
+    if (p.memory) {
+        int64_t most = 0;
+        p.memory = 0;
+        StageCut c = cut_solve(cut, &p, a);
+        for (uint32_t s = 0; c.stage_of && s < p.stages; s++)
+            most = c.stage[s].memory > most ? c.stage[s].memory : most;
+        if (c.stage_of)
+            diag_note("without a limit the best cut has a stage of %lld bytes: parameters, their "
+                      "gradients, two optimizer states, and the stash of the microbatches it holds",
+                      (long long)most);
+        diag_hint("more stages, more memory, a schedule that holds fewer microbatches");
+    }
+    diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "--stages %u: %s", p.stages, why);
+}
+
+AutoCut *auto_cut(const Graph *g, ValueId loss, const AutoOptions *o, const AutoPlaces *places,
+                  Arena *a)
+{
+    AutoCut *out = arena_new_of(a, AutoCut);
+    AutoModel *m = auto_model(g, loss, &o->rates, o->microbatches, a);
+    CutGraph cut = m->cut;
+    bool *begins = arena_array(a, bool, cut.nodes + 1);
+    out->model = m;
+    out->options = o;
+    if (o->measured)
+        auto_measured(m, places->measured, o->measured_stages, o->measured);
+    cut.together.cap = cut.together.n;                  /* what is added moves it */
+    add_places(m, &cut, places, begins, a);
+    CutProblem p = {.stages = o->stages,
+                    .link = rates_link(&o->rates),
+                    .microbatches = o->microbatches,
+                    .memory = o->memory,
+                    .live = o->live,
+                    .rank_of = o->rank_of,
+                    .in_order = true,
+                    .begins = begins};
+    if (number_of(&cut, begins) > o->stages) {
+        diag_hint("leave out --stages, or ask for more");
+        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
+                   "--stages %u: split points that are given make %u", o->stages,
+                   number_of(&cut, begins));
+    }
+    out->cut = cut_solve(&cut, &p, a);
+    if (!out->cut.stage_of)
+        refuse(g, &cut, p, out->cut.why, a);
+    bool exact;
+    double is = p.microbatches ? out->cut.step : out->cut.slowest;
+    CutGraph any = in_any_order(&m->cut, a);
+    out->bound = cut_bound(&any, &p, &out->cut, a, &exact);
+    out->gap = out->bound > 0 && is > out->bound ? is / out->bound - 1 : 0;
+    for (uint32_t i = 1; i < cut.nodes; i++)
+        if (out->cut.stage_of[i] != out->cut.stage_of[i - 1])
+            vec_push(a, &out->first, m->node[i]);
+    return out;
+}

@@ -1,0 +1,123 @@
+/*
+ * cut.h - a directed acyclic graph of costed nodes, cut into stages: what a cut costs, and a good
+ * cut.  Knows no model: partition/auto/auto.h makes such a graph of one.
+ *
+ * Nodes are numbered in a topological order.  A cut gives each node a stage such that no value and
+ * no CutPair of `before` goes back, and no stage is empty.  Units: seconds of one microbatch,
+ * bytes.  The same graph and problem give the same cut on every machine.
+ */
+#ifndef PPSPLIT_AUTO_CUT_H
+#define PPSPLIT_AUTO_CUT_H
+
+#include "base/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* forward: F; backward: input is I (gradients of what the stage was sent), weight is W. */
+typedef struct { double forward, input, weight; } CutNode;
+
+/* keeps: backward needs the value where this node is, so the stage's stash holds it */
+typedef struct { uint32_t node; bool keeps; } CutRead;
+
+/* What a node makes and others read.  A stage that reads it from an earlier one is sent it once. */
+typedef struct {
+    uint32_t from;
+    int64_t bytes;                  /* sent forward, for each microbatch; 0: made again there */
+    int64_t back;                   /* its gradient, sent back; 0: none */
+    int64_t kept;                   /* of the stash, in each stage with a read that keeps it */
+    VEC(CutRead) read;
+} CutValue;
+
+/* A parameter, or another thing that each stage with a reader holds all the time. */
+typedef struct {
+    int64_t held;                   /* by every stage that reads it */
+    int64_t owned;                  /* by the first of them, beside that (the optimizer's state) */
+    double sent, back; /* bytes to each further stage and back, of a step, for each microbatch */
+    Ids read;                       /* nodes, ascending */
+} CutParam;
+
+typedef struct { uint32_t a, b; } CutPair;
+
+typedef struct {
+    uint32_t nodes;
+    CutNode *node;
+    VEC(CutValue) value;
+    VEC(CutParam) param;
+    VEC(CutPair) before;            /* a's stage is not after b's: an order to be kept */
+    VEC(CutPair) together;          /* in one stage */
+} CutGraph;
+
+/* Seconds of a message to the stage that reads a value (for each such stage) and to the one that
+ * makes it (once, whoever reads it).  Gradients go the other way, at the same price to the same
+ * stages. */
+typedef struct { double in_message, in_byte, out_message, out_byte; } CutLink;
+
+enum { CUT_IDEALS = 20000 };
+
+typedef struct {
+    uint32_t stages;
+    CutLink link;
+    /* the objective: 0: the slowest stage; m: the step, sum(t) + (m - 1) max(t), as in Alpa
+     * (Zheng et al., OSDI 2022).  Where two are equal, the sum decides */
+    uint32_t microbatches;
+    /* bytes that a rank may have; 0: any.  live[stage]: how many microbatches' stash a stage holds
+     * at once; rank_of[stage].  NULL: 1, and a rank a stage */
+    int64_t memory;
+    const uint32_t *live, *rank_of;
+    /* stages are runs of nodes in the order of their numbers: else any cut */
+    bool in_order;
+    /* in order: a stage begins at this node; NULL: nowhere in particular */
+    const bool *begins;
+    /* more ideals (sets of nodes that hold all that theirs read) are not counted; 0: CUT_IDEALS */
+    uint32_t ideals;
+} CutProblem;
+
+typedef struct {
+    double forward, input, weight;  /* seconds of a microbatch */
+    double link;                    /* messages */
+    int64_t stash;                  /* bytes of a microbatch */
+    int64_t params;                 /* held and owned */
+    int64_t sent, received;         /* activations of a microbatch, once for each stage that reads */
+    int64_t memory;                 /* params + live * stash */
+} CutStage;
+
+typedef struct {
+    uint32_t stages;
+    uint32_t *stage_of;             /* by node; NULL: none was found */
+    CutStage *stage;
+    double slowest, sum;            /* of the stages' F + I + W + link */
+    double step;                    /* sum + (m - 1) slowest */
+    /* no cut of the graph does better than this, of the objective; exact: this one is the best */
+    double bound;
+    bool exact;
+    uint32_t ideals;                /* how many there are; 0: more than were counted */
+    const char *why;                /* stage_of NULL: the reason */
+} StageCut;
+
+/* What a cut costs: fills all but bound, exact and ideals. */
+void cut_measure(const CutGraph *g, const CutProblem *p, const uint32_t *stage_of, Arena *a,
+                 StageCut *c);
+
+/* What stage `from` sends to stage `to`, of a microbatch; back: the gradients of it. */
+typedef struct { uint32_t from, to, values; int64_t bytes, back; } CutMessage;
+typedef VEC(CutMessage) CutMessages;
+CutMessages cut_messages(const CutGraph *g, const uint32_t *stage_of, uint32_t stages, Arena *a);
+
+/*
+ * Nodes that must be together become one.  Then, while there are at most p->ideals, dynamic
+ * programming over the ideals, which is exact (Tarnawski et al., NeurIPS 2020); else over prefixes
+ * of topological orders, the best of several, and single nodes moved across the boundaries.  In
+ * order there are as many ideals as nodes, so it is always exact.
+ */
+StageCut cut_solve(const CutGraph *g, const CutProblem *p, Arena *a);
+
+/* What no cut in any order does better than, of the objective, knowing that some cut does as well
+   as `known`: *exact where one does reach it.  Quicker than to solve that. */
+double cut_bound(const CutGraph *g, const CutProblem *p, const StageCut *known, Arena *a, bool *exact);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,114 @@
+/*
+ * given.c - what the command line says for --stages, as numbers: the schedule's microbatches in
+ * flight, a run's seconds.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "auto.h"
+#include "schedule/tool/tool.h"
+
+static uint32_t given_number(const char *option, const char *text, uint32_t most)
+{
+    char *end;
+    errno = 0;
+    unsigned long long n = strtoull(text, &end, 10);
+    if (end == text || *end || *text == '-' || errno || n < 1 || n > most)
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "--%s wants a whole number from 1 to %u, not '%s'",
+                   option, most, text);
+    return (uint32_t)n;
+}
+
+static int64_t given_bytes(const char *option, const char *text)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    double n = strtod(text, &end);
+    const char *unit = *end ? strchr(units, *end == 'k' ? 'K' : *end) : NULL;
+    for (const char *u = units; unit && u <= unit; u++)
+        n *= 1024;
+    end += unit != NULL;
+    if (end == text || *end || !(n >= 1) || n > 1e18)
+        diag_fatal(EXIT_USAGE, WHERE_NONE,
+                   "--%s wants a number of bytes, with K, M, G or T: times 1024, not '%s'", option,
+                   text);
+    return (int64_t)n;
+}
+
+/* Of how many microbatches each stage holds the stash, and where it is, under a schedule. */
+static void under_schedule(AutoOptions *o, const AutoText *t, Arena *a)
+{
+    const char *name = t->schedule ? t->schedule : "1f1b";
+    uint32_t ranks = t->ranks ? given_number("ranks", t->ranks, o->stages) : o->stages;
+    Schedule *s;
+    SchedError e;
+    if (sched_generate(name, (int)ranks, (int)o->stages, (int)o->microbatches,
+                       SCHED_PLACE_DEFAULT, &s, &e))
+        diag_fatal(e.status, WHERE_NONE, "--schedule %s: %s", name, e.text);
+    uint32_t *live = arena_array(a, uint32_t, o->stages),
+             *rank_of = arena_array(a, uint32_t, o->stages);
+    for (uint32_t i = 0; i < o->stages; i++) {
+        live[i] = (uint32_t)sched_live(s, (int)i);
+        rank_of[i] = (uint32_t)s->rank_of[i];
+    }
+    sched_free(s);
+    o->live = live;
+    o->rank_of = rank_of;
+}
+
+/* A run's trace. */
+static void of_run(AutoOptions *o, const char *path, Arena *a)
+{
+    enum { STAGES = 4096 };
+    SchedCosts c;
+    SchedError e;
+    sched_costs_default(&c);
+    if (sched_costs_load(&c, path, STAGES, &e)) {
+        sched_costs_free(&c);
+        diag_fatal(e.status, WHERE_NONE, "--costs: %s", e.text);
+    }
+    StageTimes *t = arena_array(a, StageTimes, STAGES);
+    for (int s = 0; s < STAGES; s++) {
+        const double *us = c.stage_time + (size_t)s * SA_TYPES;
+        t[s] = (StageTimes){us[SA_F] / 1e6, us[SA_I] / 1e6, us[SA_W] / 1e6};
+        if (us[SA_F] >= 0)
+            o->measured_stages = (uint32_t)s + 1;
+    }
+    sched_costs_free(&c);
+    o->measured = t;
+}
+
+void auto_given(AutoOptions *o, const AutoText *t, Arena *a)
+{
+    const char *alone = t->memory ? "memory" : t->schedule ? "schedule" : t->ranks ? "ranks"
+                        : t->costs ? "costs" : t->microbatches ? "microbatches"
+                        : o->measured_split.n ? "costs-split" : NULL;
+    o->rates = rates_builtin();
+    for (uint32_t i = 0; i < t->rates.n; i++)
+        rates_set(&o->rates, t->rates.at[i], a);
+    if (!t->stages) {
+        if (alone || t->rates.n)
+            diag_fatal(EXIT_USAGE, WHERE_NONE, "--%s is of --stages N", alone ? alone : "rates");
+        return;
+    }
+    o->stages = given_number("stages", t->stages, 4096);
+    if (t->microbatches)
+        o->microbatches = given_number("microbatches", t->microbatches, 1 << 16);
+    if ((t->schedule || t->ranks) && !t->memory)
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "--%s says whose memory --memory limits: give that too",
+                   t->schedule ? "schedule" : "ranks");
+    if (t->memory) {
+        o->memory = given_bytes("memory", t->memory);
+        if (!t->microbatches)
+            diag_fatal(EXIT_USAGE, WHERE_NONE,
+                       "--memory wants --microbatches M: of how many a stage holds the stash "
+                       "depends on it");
+        under_schedule(o, t, a);
+    }
+    if (o->measured_split.n > 0 && !t->costs)
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "--costs-split says how the program of --costs was cut: "
+                                           "give that too");
+    if (t->costs)
+        of_run(o, t->costs, a);
+}

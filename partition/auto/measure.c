@@ -1,0 +1,117 @@
+/*
+ * measure.c - what a given cut costs, stage by stage, straight from the definition.
+ */
+#include "cut.h"
+
+static double message(double fixed, double byte, int64_t bytes)
+{
+    return bytes > 0 ? fixed + byte * (double)bytes : 0;
+}
+
+static void add_value(const CutProblem *p, const uint32_t *stage_of,
+                      const CutValue *v, uint32_t *seen, uint32_t mark, CutStage *stage)
+{
+    const CutLink *l = &p->link;
+    uint32_t from = stage_of[v->from];
+    bool sent = false;
+    for (uint32_t i = 0; i < v->read.n; i++) {
+        uint32_t to = stage_of[v->read.at[i].node];
+        if (to == from || seen[to] == mark)
+            continue;
+        seen[to] = mark;
+        stage[to].link += message(l->in_message, l->in_byte, v->bytes) +
+                          message(l->in_message, l->in_byte, v->back);
+        stage[to].received += v->bytes;
+        stage[from].sent += v->bytes;
+        sent = true;
+    }
+    if (sent)
+        stage[from].link += message(l->out_message, l->out_byte, v->bytes) +
+                            message(l->out_message, l->out_byte, v->back);
+}
+
+static void add_kept(const uint32_t *stage_of, const CutValue *v, uint32_t *seen, uint32_t mark,
+                     CutStage *stage)
+{
+    for (uint32_t i = 0; i < v->read.n; i++) {
+        uint32_t at = stage_of[v->read.at[i].node];
+        if (!v->read.at[i].keeps || seen[at] == mark)
+            continue;
+        seen[at] = mark;
+        stage[at].stash += v->kept;
+    }
+}
+
+static void add_param(const CutProblem *p, const uint32_t *stage_of, const CutParam *x,
+                      uint32_t *seen, uint32_t mark, CutStage *stage)
+{
+    uint32_t owner = NONE;
+    for (uint32_t i = 0; i < x->read.n; i++)
+        owner = stage_of[x->read.at[i]] < owner ? stage_of[x->read.at[i]] : owner;
+    for (uint32_t i = 0; i < x->read.n; i++) {
+        uint32_t at = stage_of[x->read.at[i]];
+        if (seen[at] == mark)
+            continue;
+        seen[at] = mark;
+        stage[at].params += x->held + (at == owner ? x->owned : 0);
+        if (at != owner)
+            stage[at].link += (p->link.in_byte + p->link.out_byte) * (x->sent + x->back);
+    }
+}
+
+void cut_measure(const CutGraph *g, const CutProblem *p, const uint32_t *stage_of, Arena *a,
+                 StageCut *c)
+{
+    *c = (StageCut){.stages = p->stages};
+    c->stage = arena_array(a, CutStage, p->stages);
+    c->stage_of = arena_array(a, uint32_t, g->nodes + 1);
+    uint32_t *seen = arena_array(a, uint32_t, p->stages + 1), mark = 0;
+    for (uint32_t n = 0; n < g->nodes; n++) {
+        CutStage *s = &c->stage[c->stage_of[n] = stage_of[n]];
+        s->forward += g->node[n].forward;
+        s->input += g->node[n].input;
+        s->weight += g->node[n].weight;
+    }
+    for (uint32_t v = 0; v < g->value.n; v++) {
+        add_value(p, stage_of, &g->value.at[v], seen, ++mark, c->stage);
+        add_kept(stage_of, &g->value.at[v], seen, ++mark, c->stage);
+    }
+    for (uint32_t i = 0; i < g->param.n; i++)
+        add_param(p, stage_of, &g->param.at[i], seen, ++mark, c->stage);
+    for (uint32_t s = 0; s < p->stages; s++) {
+        CutStage *x = &c->stage[s];
+        double t = x->forward + x->input + x->weight + x->link;
+        c->slowest = t > c->slowest ? t : c->slowest;
+        c->sum += t;
+        x->memory = x->params + (p->live ? p->live[s] : 1) * x->stash;
+    }
+    c->step = c->sum + (p->microbatches > 1 ? p->microbatches - 1 : 0) * c->slowest;
+}
+
+CutMessages cut_messages(const CutGraph *g, const uint32_t *stage_of, uint32_t stages, Arena *a)
+{
+    CutMessages list = {0};
+    uint32_t *seen = arena_array(a, uint32_t, stages + 1);
+    IdMap at = {0};
+    for (uint32_t v = 0; v < g->value.n; v++) {
+        const CutValue *x = &g->value.at[v];
+        uint32_t from = stage_of[x->from];
+        for (uint32_t i = 0; i < x->read.n && x->bytes + x->back > 0; i++) {
+            uint32_t to = stage_of[x->read.at[i].node];
+            if (to == from || seen[to] == v + 1)
+                continue;
+            seen[to] = v + 1;
+            uint32_t *slot = idmap_at(a, &at, (uint64_t)from << 32 | to);
+            if (*slot == NONE) {
+                CutMessage m = {.from = from, .to = to};
+                *slot = list.n;
+                vec_push(a, &list, m);
+            }
+            CutMessage *m = &list.at[*slot];
+            m->values++;
+            m->bytes += x->bytes;
+            m->back += x->back;
+        }
+    }
+    return list;
+}

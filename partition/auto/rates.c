@@ -1,0 +1,96 @@
+/*
+ * rates.c - what a rank does in a second: a built-in table, and how it is changed.
+ *
+ * The built-in ones are of one core with AVX-512, measured with generated programs under OpenBLAS
+ * and oneDNN; what counts for a cut is how they compare with one another.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "auto.h"
+
+static const struct { const char *name; size_t at; double builtin; } rates[] = {
+#define RATE(name, builtin, what) {#name, offsetof(Rates, name), builtin},
+    RATES(RATE)
+#undef RATE
+};
+enum { N_RATES = sizeof rates / sizeof *rates };
+
+static double *rate_of(Rates *r, int i) { return (double *)(void *)((char *)r + rates[i].at); }
+
+Rates rates_builtin(void)
+{
+    Rates r;
+    for (int i = 0; i < N_RATES; i++)
+        *rate_of(&r, i) = rates[i].builtin;
+    return r;
+}
+
+/* One `NAME=VALUE`, n bytes. */
+static void set_one(Rates *r, const char *text, size_t n, Arena *a)
+{
+    const char *one = arena_strndup(a, text, n), *eq = strchr(one, '=');
+    const char *name = arena_strndup(a, one, eq ? (size_t)(eq - one) : n), *names[N_RATES];
+    char *end = NULL;
+    double v = eq ? strtod(eq + 1, &end) : 0;
+    if (!eq || end == eq + 1 || *end || !(v > 0) || v > 1e300)
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "--rates wants NAME=NUMBER, the number above 0, not '%s'",
+                   diag_escape(a, one));
+    for (int i = 0; i < N_RATES; i++) {
+        names[i] = rates[i].name;
+        if (strcmp(names[i], name) == 0) {
+            *rate_of(r, i) = v;
+            return;
+        }
+    }
+    const char *near = nearest_name(name, names, N_RATES);
+    if (near)
+        diag_hint("did you mean '%s'?", near);
+    diag_fatal(EXIT_USAGE, WHERE_NONE, "--rates: there is no rate '%s'", diag_escape(a, name));
+}
+
+/* Items between commas and ends of lines, without spaces and remarks. */
+static void set_text(Rates *r, const char *text, Arena *a)
+{
+    while (*text) {
+        size_t n = strcspn(text, ",\n#"), from = strspn(text, " \t\r"), to = n;
+        while (to > from && strchr(" \t\r", text[to - 1]))
+            to--;
+        if (to > from)
+            set_one(r, text + from, to - from, a);
+        text += n;
+        if (*text == '#')
+            text += strcspn(text, "\n");
+        text += *text != '\0';
+    }
+}
+
+void rates_set(Rates *r, const char *list, Arena *a)
+{
+    if (strchr(list, '=')) {
+        set_text(r, list, a);
+        return;
+    }
+    enum { MOST = 1 << 16 };
+    FILE *f = fopen(list, "r");
+    char *text = arena_alloc(a, MOST + 1);
+    if (!f) {
+        diag_hint("a list is like products=90e9,link=1e9");
+        diag_fatal(EXIT_IO, WHERE_FILE(list), "--rates: no such file, and no list of rates");
+    }
+    size_t n = fread(text, 1, MOST, f);
+    bool whole = !ferror(f) && feof(f) && strlen(text) == n;
+    fclose(f);
+    if (!whole)
+        diag_fatal(EXIT_IO, WHERE_FILE(list), "--rates: no file of rates");
+    set_text(r, text, a);
+}
+
+CutLink rates_link(const Rates *r)
+{
+    /* both ends of a message wait for it: a half each */
+    CutLink l = {.in_message = .5 / r->messages, .in_byte = .5 / r->link};
+    l.out_message = l.in_message;
+    l.out_byte = l.in_byte;
+    return l;
+}

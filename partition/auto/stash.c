@@ -1,0 +1,114 @@
+/*
+ * stash.c - which values a stage must keep for its backward, before there is one.
+ *
+ * A product keeps the other operand, a nonlinear function its result, a division what it divides
+ * by.  What is cheap to make again from something no larger is not kept, but that is: the min-cut
+ * of autodiff/stash.c, told in a walk.
+ */
+#include <string.h>
+
+#include "model.h"
+
+typedef struct {
+    Model *m;
+    uint32_t *at;                   /* by value: its number in the CutGraph as a thing kept */
+} Stash;
+
+/* Does v come for nothing: constants, parameters, masks? */
+static bool is_there(const Model *m, ValueId v) { return !m->data[v] || m->pure[v]; }
+
+/* What is kept so that v can be had in backward. */
+static ValueId kept_for(const Model *m, ValueId v)
+{
+    const Graph *g = m->g;
+    while (val(g, v)->kind == V_NODE) {
+        const Node *x = &g->node.at[val(g, v)->node];
+        ValueId from = NONE;
+        uint32_t others = 0;
+        if (!op_is_cheap(x->op) && !op_is_view(x->op))
+            break;
+        for (uint32_t i = 0; i < x->nin; i++)
+            if (!is_there(m, x->in[i]) && x->in[i] != from) {
+                others++;
+                from = x->in[i];
+            }
+        if (others != 1 || value_bytes(g, from) > value_bytes(g, v))
+            break;
+        v = from;
+    }
+    return v;
+}
+
+static void keep(Stash *s, ValueId v, NodeId reader)
+{
+    Model *m = s->m;
+    v = kept_for(m, v);
+    const Value *x = val(m->g, v);
+    uint32_t by = m->out->of[reader],
+             from = x->kind == V_NODE ? m->out->of[x->node] : NONE;
+    if (is_there(m, v))
+        return;
+    if (s->at[v] == NONE || from == NONE) {             /* an input is each reader's own */
+        CutValue c = {.from = from == NONE ? by : from, .kept = value_bytes(m->g, v)};
+        s->at[v] = m->out->cut.value.n;
+        vec_push(m->a, &m->out->cut.value, c);
+    }
+    CutValue *c = &m->out->cut.value.at[s->at[v]];
+    CutRead r = {by, true};
+    if (c->read.n == 0 || c->read.at[c->read.n - 1].node != by)
+        vec_push(m->a, &c->read, r);
+}
+
+/* Of a product of two: each is kept for the other's gradient. */
+static void keep_others(Stash *s, NodeId n)
+{
+    const Node *x = &s->m->g->node.at[n];
+    for (uint32_t i = 0; i < x->nin; i++)
+        for (uint32_t k = 0; k < x->nin; k++)
+            if (k != i && s->m->grad[x->in[k]])
+                keep(s, x->in[i], n);
+}
+
+static bool is_linear(Op op)
+{
+    return op == OP_Add || op == OP_Sub || op == OP_Neg || op == OP_Cast || op == OP_ReduceSum ||
+           op == OP_ReduceMean || op == OP_Concat || op == OP_Pad || op == OP_CumSum ||
+           op == OP_AveragePool || op == OP_Phase || op_is_view(op);
+}
+
+static void keep_of(Stash *s, NodeId n)
+{
+    const Node *x = &s->m->g->node.at[n];
+    if (is_linear(x->op))
+        return;
+    if (is_product(x->op) || x->op == OP_Mul) {
+        keep_others(s, n);
+    } else if (x->nout == 2) {                          /* a mask, or indices */
+        keep(s, x->out[1], n);
+    } else if (x->op == OP_Gather || x->op == OP_GatherElements || x->op == OP_GatherND) {
+        keep(s, x->in[1], n);
+    } else if (op_is_map(x->op) && x->nin > 1) {
+        for (uint32_t i = 0; i < x->nin; i++)
+            keep(s, x->in[i], n);
+    } else {
+        keep(s, x->out[0], n);
+    }
+}
+
+void add_stash(Model *m)
+{
+    const Graph *g = m->g;
+    Stash s = {.m = m, .at = arena_array(m->a, uint32_t, g->value.n + 1)};
+    memset(s.at, 0xff, g->value.n * sizeof *s.at);
+    for (NodeId n = 0; n < g->node.n; n++) {
+        const Node *x = &g->node.at[n];
+        bool asked = false;
+        for (uint32_t i = 0; i < x->nin && m->out->of[n] != NONE; i++)
+            asked |= m->grad[x->in[i]];
+        for (uint32_t i = 0; i < x->nout && asked; i++)
+            if (m->grad[x->out[i]]) {
+                keep_of(&s, n);
+                break;
+            }
+    }
+}
