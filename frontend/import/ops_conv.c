@@ -211,8 +211,11 @@ void import_pool(Import *im)
     attr.kernel = w.kernel;
     attr.ceil_mode = im_int(im, "ceil_mode", 0) != 0;
     attr.count_include_pad = im_int(im, "count_include_pad", 0) != 0;
+    Dtype t = low_dtype(g, x);
+    if (t == DT_I32 && im->op == OP_MaxPool)                                    /* held: exact in f64 */
+        x = g_cast(g, x, DT_F64);
     ValueId y = graph_node(g, im->op, 1, &x, attr);
-    im->out[0] = y;
+    im->out[0] = g_cast(g, y, t);
     if (im->nout < 2 || im->op != OP_MaxPool)
         return;
     im->out[1] = graph_out(g, y, 1);

@@ -5,6 +5,8 @@
  */
 #include "low.h"
 
+#include <math.h>
+
 /* Which axes a Reduce* node names; n = 0: none (the op then works on single elements). */
 static int64_t *reduce_axes(const Import *im, int rank, int *n)
 {
@@ -20,8 +22,23 @@ static int64_t *reduce_axes(const Import *im, int rank, int *n)
     return all;
 }
 
+/* The maximum and minimum of no elements: what any other number replaces. */
+static ValueId of_nothing(Graph *g, Op op, ValueId x, int n, const int64_t *axes)
+{
+    Shape s = low_shape(g, x);
+    for (int i = 0; i < n; i++)
+        s.d[axes[i]] = 1;
+    double least = dtype_is_float(low_dtype(g, x)) ? -(double)INFINITY : 0,
+           most = dtype_is_float(low_dtype(g, x)) ? (double)INFINITY : 1;
+    return g_full(g, low_dtype(g, x), &s, op == OP_ReduceMax ? least : most);
+}
+
 static ValueId reduce(Graph *g, Op op, ValueId x, int n, const int64_t *axes)
 {
+    Dtype t = low_dtype(g, x);
+    for (int i = 0; i < n && (op == OP_ReduceMax || op == OP_ReduceMin); i++)
+        if (low_shape(g, x).d[axes[i]] == 0 && (dtype_is_float(t) || t == DT_BOOL))
+            return of_nothing(g, op, x, n, axes);
     return n == 0 ? x : g_reduce(g, op, x, n, axes);
 }
 
@@ -43,7 +60,8 @@ void import_reduce(Import *im)
             count *= s.d[axes[i]];
         y = g_div(g, reduce(g, OP_ReduceSum, x, n, axes), g_like(g, x, (double)low_max(count, 1)));
     } else if (t == DT_BOOL) {
-        y = g_cast(g, reduce(g, im->op, g_cast(g, x, DT_I32), n, axes), DT_BOOL);
+        bool empty = shape_elements(&s) == 0;
+        y = g_cast(g, reduce(g, im->op, empty ? x : g_cast(g, x, DT_I32), n, axes), DT_BOOL);
     } else {
         y = reduce(g, im->op, x, n, axes);
     }

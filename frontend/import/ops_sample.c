@@ -1,6 +1,6 @@
 /*
- * ops_sample.c - sampling of images at computed places: GridSample and AffineGrid.  In: the ONNX
- * nodes, 2-d and 3-d, all modes.  Out: gathers of the neighbours, weighted.
+ * ops_sample.c - sampling of images at computed places: GridSample, AffineGrid, DeformConv.  In: the
+ * ONNX nodes, 2-d and 3-d, all modes.  Out: gathers of the neighbours, weighted.
  *
  * Numbers are PyTorch's (aten/src/ATen/native/GridSampler.h): a place that the padding moves to a
  * border has no gradient, one that is reflected has it reversed.  An index is brought into the
@@ -242,6 +242,118 @@ void import_grid_sample(Import *im)
     for (int d = 0; d < s.spatial; d++)
         at[d] = place(&s, places, d);
     im->out[0] = g_reshape(g, mode(&s, at), &y);
+}
+
+/* ---- DeformConv (Dai et al., 1703.06211; Zhu et al., 1811.11168) ---- */
+
+typedef struct {
+    Shape x, w, y;
+    int64_t offset_groups, taps, places; /* of the kernel, of the result */
+    int64_t *stride, *dilation, *pad;
+} Deform;
+
+/* A list attribute of n numbers from `least`, or all dflt. */
+static int64_t *numbers(const Import *im, const char *name, int n, int64_t dflt, int64_t least)
+{
+    int64_t *at, *out = arena_array(im->arena, int64_t, n + 1);
+    int count = 0;
+    bool given = im_ints(im, name, &at, &count) && count > 0;
+    for (int i = 0; i < n; i++) {
+        out[i] = given && count == n ? at[i] : dflt;
+        if ((given && count != n) || out[i] < least || out[i] > INT32_MAX)
+            low_fatal(im, -1, "%s: %d numbers from %lld are needed", name, n, (long long)least);
+    }
+    return out;
+}
+
+static void expect_shape(const Import *im, uint32_t i, const Shape *want)
+{
+    Shape s = low_shape(im->g, low_need(im, i));
+    if (!shape_equal(&s, want))
+        low_fatal(im, (int)i, "%s: %s is needed",
+                  shape_print(im->arena, low_dtype(im->g, im->in[i]), &s),
+                  shape_print(im->arena, low_dtype(im->g, im->in[i]), want));
+}
+
+static Deform take_deform(const Import *im, int64_t groups)
+{
+    Deform f = {.x = low_need_rank(im, 0, 3, 2 + SPATIAL), .taps = 1, .places = 1};
+    int n = f.x.rank - 2;
+    f.w = low_need_rank(im, 1, f.x.rank, f.x.rank);
+    f.stride = numbers(im, "strides", n, 1, 1), f.dilation = numbers(im, "dilations", n, 1, 1);
+    f.pad = numbers(im, "pads", 2 * n, 0, 0);
+    f.offset_groups = im_int(im, "offset_group", 1);
+    f.y = (Shape){f.x.rank, {f.x.d[0], f.w.d[0]}};
+    if (groups < 1 || f.w.d[0] % groups || f.w.d[1] * groups != f.x.d[1] || f.offset_groups < 1 ||
+        f.x.d[1] % f.offset_groups)
+        low_fatal(im, 1, "%lld channels, a weight of %lld x %lld, %lld groups, %lld of offsets",
+                  (long long)f.x.d[1], (long long)f.w.d[0], (long long)f.w.d[1], (long long)groups,
+                  (long long)f.offset_groups);
+    for (int d = 0; d < n; d++) {
+        int64_t reach = (f.w.d[2 + d] - 1) * f.dilation[d] + 1,
+                padded = f.x.d[2 + d] + f.pad[d] + f.pad[n + d];
+        if (f.w.d[2 + d] < 1 || f.x.d[2 + d] < 1 || padded < reach)
+            low_fatal(im, 1, "a kernel of %lld over %lld elements", (long long)f.w.d[2 + d],
+                      (long long)f.x.d[2 + d]);
+        f.y.d[2 + d] = (padded - reach) / f.stride[d] + 1;
+        f.taps *= f.w.d[2 + d], f.places *= f.y.d[2 + d];
+    }
+    return f;
+}
+
+/* Where tap k of place p lies in dim d without an offset: [1, 1, taps * places]. */
+static ValueId regular_places(const Import *im, const Deform *f, int d)
+{
+    int n = f->x.rank - 2;
+    double *at = arena_array(im->arena, double, f->taps * f->places + 1);
+    for (int64_t i = 0; i < f->taps * f->places; i++) {
+        int64_t tap = i / f->places, place = i % f->places;
+        for (int e = n - 1; e > d; e--)
+            tap /= f->w.d[2 + e], place /= f->y.d[2 + e];
+        tap %= f->w.d[2 + d], place %= f->y.d[2 + d];
+        at[i] = (double)(place * f->stride[d] - f->pad[d] + tap * f->dilation[d]);
+    }
+    return low_const_doubles(im->g, low_dtype(im->g, im->in[0]),
+                             shape_of(3, 1, 1, f->taps * f->places), at);
+}
+
+/* The image at each tap's place, moved by its offset and weighted by its mask, as columns, which
+   the weight is multiplied with. */
+void import_deform_conv(Import *im)
+{
+    Graph *g = im->g;
+    Dtype t = low_dtype(g, low_need_float(im, 0));
+    int64_t groups = im_int(im, "group", 1);
+    Deform f = take_deform(im, groups);
+    int n = f.x.rank - 2;
+    int64_t rows = f.x.d[0] * f.offset_groups, each = f.x.d[1] / f.offset_groups, elements = 1;
+    Shape offset = f.y, mask = f.y;
+    offset.d[1] = f.offset_groups * f.taps * n, mask.d[1] = f.offset_groups * f.taps;
+    expect_shape(im, 2, &offset);
+    Sampler s = {.im = im, .g = g, .spatial = n, .padding = ZEROS};
+    for (int d = 0; d < n; d++)
+        s.size[d] = f.x.d[2 + d], elements *= f.x.d[2 + d];
+    Shape flat = shape_of(3, rows, each, elements), line = shape_of(3, rows, 1, f.taps * f.places);
+    s.index = shape_of(3, rows, each, f.taps * f.places);
+    s.image = g_reshape(g, im->in[0], &flat);
+    Shape apart = shape_of(4, rows, f.taps, n, f.places);
+    ValueId moved = g_reshape(g, g_cast(g, im->in[2], t), &apart), at[SPATIAL];
+    for (int d = 0; d < n; d++)
+        at[d] = g_add(g, g_reshape(g, g_slice_axis(g, moved, 2, d, 1), &line),
+                      regular_places(im, &f, d));
+    ValueId taken = linear(&s, at);
+    if (im_in(im, 4) != NONE) {
+        expect_shape(im, 4, &mask);
+        taken = g_mul(g, taken, g_reshape(g, g_cast(g, im->in[4], t), &line));
+    }
+    int64_t depth = f.x.d[1] / groups * f.taps;
+    Shape columns = shape_of(4, f.x.d[0], groups, depth, f.places),
+          filters = shape_of(4, 1, groups, f.w.d[0] / groups, depth);
+    ValueId y = g_matmul(g, g_reshape(g, im->in[1], &filters), g_reshape(g, taken, &columns));
+    y = g_reshape(g, y, &f.y);
+    if (im_in(im, 3) != NONE)
+        y = g_add(g, y, low_channels(im, 3, f.w.d[0], f.y.rank));
+    im->out[0] = y;
 }
 
 /* ---- AffineGrid ---- */

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "autodiff/autodiff.h"
-#include "frontend/import/import.h"
+#include "frontend/import/state.h"
 #include "frontend/names/param.h"
 #include "tap.h"
 
@@ -94,7 +94,14 @@ static void lower(T *t, Op op, int opset, const char *attrs, uint32_t nin, const
                    .nin = nin,
                    .nout = nout};
     const char *names[OUTPUTS] = {"y0", "y1", "y2", "y3", "y4", "y5", "y6", "y7"};
-    raw.in = raw.out = names;
+    Model model = {.path = "test"};
+    ImportState state = {.g = t->g, .m = &model, .env.arena = t->arena};
+    raw.out = names;
+    raw.in = arena_array(t->arena, const char *, nin + 1);
+    for (uint32_t i = 0; i < nin; i++) {
+        raw.in[i] = in[i] == NONE ? "" : arena_printf(t->arena, "in%u", i);
+        import_define(&state, raw.in[i], (Slot){.v = in[i]});
+    }
     raw.attr = arena_array(t->arena, Onnx__AttributeProto *, strlen(attrs) + 1);
     char *save, *list = arena_strdup(t->arena, attrs);
     for (char *word = strtok_r(list, " ", &save); word; word = strtok_r(NULL, " ", &save))
@@ -111,6 +118,7 @@ static void lower(T *t, Op op, int opset, const char *attrs, uint32_t nin, const
                  .in = in,
                  .out = t->out,
                  .training = true,
+                 .state = &state,
                  .node = &raw};
     fn[op](&im);
 }
