@@ -4,13 +4,15 @@
 # ONNX Runtime 1.31 computes.  A case may be refused, never wrong.
 . "$(dirname "$0")/../lib.sh"
 cases=/usr/share/libonnx-testdata/data
-floor=980                                               # of 1072: the others need strings, optional values, optimizers ...
+floor=1005                                              # of 1071: the others need strings, optional values ...
 
 run() { "$build/tests/tools/onnx_backend" "$@" > "$work/out" 2>/dev/null; tail -n 1 "$work/out"; }
 none() { ! grep "^$1 " "$work/out"; }
 
 if [ -d $cases ]; then
-    read -r _ passed _ < <(run $cases/{node,simple,pytorch-operator,pytorch-converted}/*)
+    # test_adam_multiple lacks the epsilon that its numbers are of; in 1.23 it has it
+    shopt -s extglob
+    read -r _ passed _ < <(run $cases/{node,simple,pytorch-operator,pytorch-converted}/!(test_adam_multiple))
     ok "$passed cases pass, at least $floor" [ "$passed" -ge $floor ]
     ok "none is wrong" none wrong
     ok "none crashes" none crashed
