@@ -157,6 +157,25 @@ fuzz-nets: $(BUILD)/tests/tools/fuzz_nets
 	$(Q)$< --compiled --keep tests/nets --batch 25 --from $(FROM) --count $$(( $(COUNT) / 10 ))
 	$(Q)! command -v $(CXX) >/dev/null || $< --device --keep tests/nets --batch 10 --from $(FROM) --count $$(( $(COUNT) / 1000 ))
 
+# Bytes that others wrote, to all that reads them, under sanitizers: with libFuzzer where clang has it, else with mutations of our own.
+# TARGETS="import csv" (default: all) for SECONDS_EACH; then graphs drawn at random through the compiler, under the same sanitizers.
+SECONDS_EACH ?= 60
+FUZZ     := $(BUILD)/fuzz
+SANE     := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+FUZZ_CC  := $(if $(shell echo 'int LLVMFuzzerTestOneInput(const char *p, long n) { return p && n > 1 << 30; }' | \
+              clang -x c - -fsanitize=fuzzer -o /dev/null 2>/dev/null && echo yes),clang)
+fuzz: all tools
+	$(Q)$(MAKE) -s BUILD=$(FUZZ) CC=$(or $(FUZZ_CC),$(CC)) CFLAGS='$(SANE)$(if $(FUZZ_CC), -fsanitize=fuzzer-no-link)' $(FUZZ)/$(if $(FUZZ_CC),fuzz_bytes,drive) $(FUZZ)/tests/tools/fuzz_nets
+	$(Q)SECONDS_EACH=$(SECONDS_EACH) tests/fuzz/run $(abspath $(BUILD)) $(abspath $(FUZZ)) $(TARGETS)
+	$(Q)$(FUZZ)/tests/tools/fuzz_nets --from $(FROM) --seconds $(SECONDS_EACH)
+FUZZED    = $(CC) $(BASE) -Itests -Itests/share $(WARN) -o $@ $(filter %.c,$^) $(BUILD)/libppsplit.a $(LDFLAGS) $(LDLIBS)
+$(BUILD)/fuzz_bytes: tests/fuzz/fuzz_bytes.c $(BUILD)/libppsplit.a
+	$(call say,CC,$<)
+	$(Q)$(FUZZED) -fsanitize=fuzzer
+$(BUILD)/drive: tests/fuzz/drive.c tests/fuzz/fuzz_bytes.c $(BUILD)/libppsplit.a
+	$(call say,CC,$<)
+	$(Q)$(FUZZED)
+
 # No file may include from a room above its own: base < ir < frontend < partition < autodiff < codegen, and base < schedule < runtime.
 layers:
 	$(Q)tests/layers $(call sources,$(ROOMS),c) $(call sources,$(ROOMS),h) $(call sources,runtime,cu)
@@ -237,6 +256,7 @@ help:
 	@echo "bench                   times of compiling and training, schedules and predictions beside measured times"
 	@echo "demo                    a small GPT trained over 4 ranks, merged and proven"
 	@echo "fuzz-nets               random graphs in every way there is to compute them: FROM=SEED COUNT=N"
+	@echo "fuzz                    mutated files to all readers and the compiler, under sanitizers: SECONDS_EACH=60 TARGETS=\"import csv\""
 	@echo "layers                  includes against the order of the rooms"
 	@echo "lint                    cppcheck, and functions that nobody calls"
 	@echo "sanitize                check under AddressSanitizer and UBSan"
@@ -252,4 +272,4 @@ help:
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
-.PHONY: all tools check bench demo fuzz-nets layers sanitize clang coverage format lint install install-compiler uninstall clean help
+.PHONY: all tools check bench demo fuzz fuzz-nets layers sanitize clang coverage format lint install install-compiler uninstall clean help

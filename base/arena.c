@@ -5,13 +5,15 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "escape.h"
 #include "file/hash.h"
 
 typedef struct Block { struct Block *next; size_t size, used; } Block;
+typedef struct Mapping { struct Mapping *next; void *at; size_t n; } Mapping;
 /* next: within the same outer one */
-struct Arena { Block *head; Arena *outer, *inner, *next; };
+struct Arena { Block *head; Mapping *mapping; Arena *outer, *inner, *next; };
 
 enum { ALIGN = 16, FIRST_BLOCK = 64 << 10, LAST_BLOCK = 8 << 20 };
 
@@ -51,11 +53,24 @@ void arena_free(Arena *a)
             at = &(*at)->next;
         *at = a->next;
     }
+    for (Mapping *m = a->mapping; m; m = m->next)
+        munmap(m->at, m->n);
     for (Block *b = a->head, *next; b; b = next) {
         next = b->next;
         free(b);
     }
     free(a);
+}
+
+const void *arena_map(Arena *a, int fd, size_t n)
+{
+    Mapping *m = arena_new_of(a, Mapping);
+    void *p = mmap(NULL, n, PROT_READ, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    *m = (Mapping){a->mapping, p, n};
+    a->mapping = m;
+    return p;
 }
 
 static Block *block_new(Arena *a, size_t n)

@@ -41,6 +41,8 @@ void *arena_calloc(Arena *a, size_t n, size_t size);    /* n * size checked for 
 char *arena_strdup(Arena *a, const char *s);
 char *arena_strndup(Arena *a, const char *s, size_t n);
 char *arena_printf(Arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* the first n bytes of a file, for reading, until the arena is given up; NULL: errno says why */
+const void *arena_map(Arena *a, int fd, size_t n);
 void *arena_grow_(Arena *a, void *at, uint32_t *cap, size_t size);
 void *arena_move_(Arena *a, const void *at, size_t bytes, size_t n, size_t size);
 

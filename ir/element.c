@@ -10,8 +10,7 @@
 
 /* ---- real numbers as whole ones ---- */
 
-/* As x86 converts: what no 64 bits hold becomes the smallest number. */
-static int64_t to_int64(double v)
+int64_t element_int64(double v)
 {
     return v >= -0x1p63 && v < 0x1p63 ? (int64_t)v : INT64_MIN;
 }
@@ -23,7 +22,7 @@ static int32_t to_int32(double v)
 
 static uint64_t to_uint64(double v)
 {
-    return v >= 0x1p63 && v < 0x1p64 ? (uint64_t)v : (uint64_t)to_int64(v);
+    return v >= 0x1p63 && v < 0x1p64 ? (uint64_t)v : (uint64_t)element_int64(v);
 }
 
 /* ---- elements ---- */
@@ -73,10 +72,10 @@ double element_double(Dtype t, const void *data, int64_t i)
 Wide element_wide(Dtype t, const void *data, int64_t i)
 {
     switch (t) {
-#define WHOLE_REAL(T) return to_int64(element_double(t, data, i));
-#define WHOLE_HALF(T) return to_int64(element_double(t, data, i));
-#define WHOLE_BFLOAT(T) return to_int64(element_double(t, data, i));
-#define WHOLE_MINI(T) return to_int64(element_double(t, data, i));
+#define WHOLE_REAL(T) return element_int64(element_double(t, data, i));
+#define WHOLE_HALF(T) return element_int64(element_double(t, data, i));
+#define WHOLE_BFLOAT(T) return element_int64(element_double(t, data, i));
+#define WHOLE_MINI(T) return element_int64(element_double(t, data, i));
 #define WHOLE_SIGNED(T) LOAD(T); return x;
 #define WHOLE_UNSIGNED(T) LOAD(T); return x;
 #define WHOLE_FLAG(T) LOAD(T); return x != 0;
@@ -113,8 +112,8 @@ void element_set_double(Dtype t, void *data, int64_t i, double v)
 #define ROUND_HALF(T) STORE(T, half_of_double(v)); return;
 #define ROUND_BFLOAT(T) STORE(T, bfloat_of_double(v)); return;
 #define ROUND_MINI(T) no_number(t);
-#define ROUND_SIGNED(T) STORE(T, sizeof(T) == 4 ? to_int32(v) : to_int64(v)); return;
-#define ROUND_UNSIGNED(T) STORE(T, sizeof(T) == 8 ? to_uint64(v) : (uint64_t)to_int64(v)); return;
+#define ROUND_SIGNED(T) STORE(T, sizeof(T) == 4 ? to_int32(v) : element_int64(v)); return;
+#define ROUND_UNSIGNED(T) STORE(T, sizeof(T) == 8 ? to_uint64(v) : (uint64_t)element_int64(v)); return;
 #define ROUND_FLAG(T) STORE(T, v < 0 || v > 0 || isnan(v)); return;
 #define ROUND_OPAQUE(T) no_number(t);
 #define DTYPE(name, number, text, bits, kind, stored, ...) case DT_##name: { ROUND_##kind(stored) }

@@ -69,6 +69,8 @@ typedef struct { Dtype dtype; Shape shape; void *data; } Tensor;
 /* element.c: element i of an array in memory, of any type with numbers and at any alignment.  Real
    numbers become whole ones by dropping the fraction, and what 64 bits cannot hold becomes the
    least; halves are rounded to nearest even. */
+/* a real number as a whole one, as x86 converts: what no 64 bits hold becomes the smallest */
+int64_t element_int64(double v);
 double element_double(Dtype t, const void *data, int64_t i);
 int64_t element_int(Dtype t, const void *data, int64_t i);
 void element_set_double(Dtype t, void *data, int64_t i, double v);

@@ -739,6 +739,19 @@ static AutoCut *cut_automatically(Split *s, const PartitionOptions *opt, ValueId
     return c;
 }
 
+/* Its gradient begins in the last stage: what a model computes after its loss cannot stand alone. */
+static void check_loss(const Split *s, ValueId loss, const uint32_t *stage_of)
+{
+    const Value *v = loss == NONE ? NULL : val(s->g, loss);
+    if (!v || v->kind != V_NODE || stage_of[v->node] == s->cut.n)
+        return;
+    diag_hint("split before the loss");
+    diag_fatal(EXIT_USAGE, WHERE_FILE(s->g->file),
+               "the loss would be in stage %u of %u, it must be in the last: nothing of it is "
+               "computed after %s",
+               stage_of[v->node], s->cut.n + 1, s->cut.at[s->cut.n - 1].text);
+}
+
 uint32_t *split_assign(Graph *g, Arena *a, const PartitionOptions *opt, ValueId loss,
                        uint32_t *stages, AutoCut **automatic)
 {
@@ -752,6 +765,7 @@ uint32_t *split_assign(Graph *g, Arena *a, const PartitionOptions *opt, ValueId 
     if (opt && opt->automatic.stages > 0)
         *automatic = cut_automatically(&s, opt, loss, a);
     uint32_t *stage_of = stages_of(&s, a);
+    check_loss(&s, loss, stage_of);
     *stages = s.cut.n + 1;
     return stage_of;
 }

@@ -304,9 +304,11 @@ static int finish(Schedule *s, const char *origin, SchedError *e)
 {
     int64_t forwards = 0;
     int top_stage = -1, top_mb = -1, backward = 0;
-    for (int r = 0; r < s->ranks; r++)
+    for (int r = 0; r < s->ranks; r++) {
+        int actions = 0;
         for (int i = 0; i < s->row[r].n; i++) {
             const SchedAction *a = &s->row[r].a[i];
+            actions += a->type != SA_IDLE;
             if (a->stage > top_stage)
                 top_stage = a->stage;
             if (a->microbatch > top_mb)
@@ -315,6 +317,10 @@ static int finish(Schedule *s, const char *origin, SchedError *e)
             backward |= a->type == SA_B || a->type == SA_I || a->type == SA_W;
             s->complete |= sched_is_send(a->type) || sched_is_recv(a->type);
         }
+        if (!actions)
+            return sched_fail(e, SCHED_EREFUSED, r, 0, "%s: row %d (rank %d) has no action", origin,
+                              r, r);
+    }
     if (forwards == 0)
         return sched_fail(e, SCHED_EREFUSED, -1, -1, "%s: there is no forward in this schedule",
                           origin);

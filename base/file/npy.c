@@ -21,10 +21,10 @@
 
 static const struct {
     const char *descr; /* NULL: the format has no such type */
-    int dtype, size;
+    int dtype, size, field; /* field: of a TensorProto, with its elements */
 } kinds[] = {
 #define DTYPE(name, number, text, bits, kind, stored, field, held, safetensors, npy, code)        \
-    {npy, number, bits / 8},
+    {npy, number, bits / 8, field},
 #include "dtype.def"
 #undef DTYPE
 };
@@ -35,6 +35,14 @@ static int64_t dtype_size(int dtype)
     for (int i = 0; i < N_KINDS; i++)
         if (kinds[i].descr && kinds[i].dtype == dtype)
             return kinds[i].size;
+    return 0;
+}
+
+static int field_of(int dtype)
+{
+    for (int i = 0; i < N_KINDS; i++)
+        if (kinds[i].dtype == dtype)
+            return kinds[i].field;
     return 0;
 }
 
@@ -284,6 +292,8 @@ static const char *pb_pass(NpyFile *f, Bytes *out, int pass)
                 return "raw_data of a TensorProto does not fit its shape";
         } else if (pass == 1 &&
                    (field == 4 || field == 5 || field == 7 || field == 10 || field == 11)) {
+            if (field != field_of(f->dtype))
+                return "a TensorProto whose data are of another type than it says";
             if (repeated(body, field, f->dtype, out))
                 return "bad data in a TensorProto";
         } else if (field == 13 || field == 14) {
@@ -360,6 +370,8 @@ int npy_open_raw(NpyFile *f, const char *path, int dtype, char *err, size_t nerr
         return -1;
     if (is_npy(f))
         return fail(f, path, "a .npy file, which says its type itself", err, nerr);
+    if (!dtype_size(dtype))
+        return fail(f, path, "no type of which a file of numbers can be", err, nerr);
     if (f->map_bytes % (size_t)dtype_size(dtype))
         return fail(f, path, "not a whole number of elements of this type", err, nerr);
     f->dtype = dtype;

@@ -318,7 +318,7 @@ static uint32_t pad(Build *b, const Node *n)
               .nguard = guards,
               .guard = guard,
               .k = n->attr.value,
-              .ki = (int64_t)n->attr.value,
+              .ki = element_int64(n->attr.value),
               .base = off};
     double x;
     int64_t whole;

@@ -102,12 +102,29 @@ static const Recipe *with_other(Arena *a, const Recipe *r, uint32_t from, uint32
     return r ? out : NULL;
 }
 
+enum { REACH = 6, MOST = 16 };                          /* nodes in a row; operands of one */
+
+/* Is other_value() of it a value? */
+static bool is_computed_of(Fx *x, const char *name, const char *scope, uint32_t from, int depth)
+{
+    const RawNode *n = depth > 0 && *name ? maker(x, name) : NULL;
+    bool depends = false;
+    if (!n || strcmp(n->scope, scope) || n->nin > MOST)
+        return false;
+    for (uint32_t k = 0; k < n->nin && !depends; k++) {
+        const Recipe *r = n->made ? n->made[k] : NULL;
+        for (uint32_t t = 0; r && t < r->n; t++)
+            depends |= r->at[t].op == OP_NONE && r->at[t].param == from;
+        depends |= !r && is_computed_of(x, n->in[k], scope, from, depth - 1);
+    }
+    return depends;
+}
+
 /* The value computed of parameter `to` instead of `from`: copies of the nodes between; NULL: it
  * does not depend on that one. */
 static const char *other_value(Fx *x, const char *name, const char *scope, uint32_t from,
                                uint32_t to, int depth)
 {
-    enum { MOST = 16 };
     Arena *a = x->a;
     const RawNode *n = depth > 0 && *name ? maker(x, name) : NULL;
     const char *key = arena_printf(a, "%s@%u", name, to), *in[MOST];
@@ -158,16 +175,31 @@ static uint32_t make_equal(Fx *x, uint32_t entry, uint32_t id)
     return p->sig_param[entry];
 }
 
-static void separate(Fx *x, const Merged *m, uint32_t entry)
+/* Does the reader's operand say which nodes to copy?  A file's metadata may say what its nodes do
+ * not. */
+static bool can_separate(Fx *x, const Merged *m)
 {
-    enum { DEPTH = 6 };
-    uint32_t id =
-        x->p->sig_param[entry] == NONE ? make_equal(x, entry, m->id) : x->p->sig_param[entry];
     const char *name = m->reader->in[m->input];
     const RawNode *up = maker(x, name);
-    const char *other = up ? other_value(x, name, up->scope, m->id, id, DEPTH) : NULL;
-    const char **in = arena_array(x->a, const char *, m->reader->nin);
+    return up && is_computed_of(x, name, up->scope, m->id, REACH);
+}
+
+/* What the reader's operand is to be: the same, computed of the parameter of this entry. */
+static const char *separate(Fx *x, const Merged *m, uint32_t entry)
+{
+    const char *name = m->reader->in[m->input];
+    const RawNode *up = maker(x, name);
+    INSIST(up);
+    uint32_t id =
+        x->p->sig_param[entry] == NONE ? make_equal(x, entry, m->id) : x->p->sig_param[entry];
+    const char *other = other_value(x, name, up->scope, m->id, id, REACH);
     INSIST(other);
+    return other;
+}
+
+static void redirect(Fx *x, const Merged *m, const char *other)
+{
+    const char **in = arena_array(x->a, const char *, m->reader->nin);
     for (uint32_t k = 0; k < m->reader->nin; k++)
         in[k] = k == m->input ? other : m->reader->in[k];
     m->reader->in = in;
@@ -250,14 +282,21 @@ static void take_apart(Fx *x, const Ids *lost, const MergedList *m, uint32_t id)
 {
     Params *p = x->p;
     Names name = names_of(x->a, m, id);
-    for (uint32_t i = 0; i < m->n && (lost->n == 1 || lost->n == name.n); i++) {
+    bool can = lost->n == 1 || lost->n == name.n;
+    for (uint32_t i = 0; i < m->n && can; i++)
+        can = m->at[i].id != id || can_separate(x, &m->at[i]);
+    const char **other = arena_array(x->a, const char *, m->n + 1);
+    for (uint32_t i = 0; i < m->n && can; i++) {
         uint32_t k = 0;
         if (m->at[i].id != id)
             continue;
         while (strcmp(name.at[k], m->at[i].named))
             k++;
-        separate(x, &m->at[i], lost->at[lost->n == 1 ? 0 : k]);
+        other[i] = separate(x, &m->at[i], lost->at[lost->n == 1 ? 0 : k]);
     }
+    for (uint32_t i = 0; i < m->n; i++)                 /* a reader may lie before another one */
+        if (other[i])
+            redirect(x, &m->at[i], other[i]);
     for (uint32_t i = 0; i < lost->n; i++) {
         const char *target = p->sig.entry[lost->at[i]].target, *kept = p->g->param.at[id].name;
         if (p->sig_param[lost->at[i]] != NONE)

@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -98,14 +97,13 @@ static const ExternalFile *file_of(Model *m, const char *location, Where w)
     ExternalFile f = {.location = location, .size = (uint64_t)st.st_size};
     f.path = arena_printf(m->arena, "%s%s", e->folder_name, location);
     if (f.size) {
-        void *p = mmap(NULL, (size_t)f.size, PROT_READ, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
-        if (p == MAP_FAILED) {
+        f.at = arena_map(m->arena, fd, (size_t)f.size);
+        if (!f.at) {
             int error = errno;
             close(fd);
             diag_fatal(EXIT_IO, w, "external data '%s': cannot map %llu bytes: %s", location,
                        (unsigned long long)f.size, strerror(error));
         }
-        f.at = p;
     }
     close(fd);
     vec_push(m->arena, &e->file, f);

@@ -48,12 +48,11 @@ static void map_file(Model *m)
         diag_fatal(EXIT_MODEL, WHERE_FILE(m->path), "the file has %zu bytes, the limit is %llu",
                    m->size, (unsigned long long)m->limits.file_bytes);
     }
-    void *p = mmap(NULL, m->size, PROT_READ, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+    m->at = arena_map(m->arena, fd, m->size);
     int error = errno;
     close(fd);
-    if (p == MAP_FAILED)
+    if (!m->at)
         diag_fatal(EXIT_IO, WHERE_FILE(m->path), "cannot map: %s", strerror(error));
-    m->at = p;
     const char *slash = strrchr(m->path, '/');
     m->external.folder_name =
         slash ? arena_strndup(m->arena, m->path, (size_t)(slash - m->path) + 1) : "";

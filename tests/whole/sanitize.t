@@ -25,6 +25,16 @@ for dir in "$top"/models/*/; do
 done
 ok "hostile files" env LIMIT_NS=20000000000 "$top/tests/frontend/hostile.t"
 
+# Bytes that others wrote, mutated (tests/fuzz), as many as fit into seconds, the same in every run; `make fuzz` goes on from there.
+ok "the fuzzer's driver builds" make -s -C "$top" BUILD="$build/asan" CFLAGS="$flags" "$build/asan/drive"
+ok "its first inputs" "$top/tests/fuzz/seeds" "$build/ppsplit" "$build/tests/tools/hostile" "$work/seeds"
+for target in wire import compile csv costs index safetensors npy json; do
+    count=3000
+    [ $target = compile ] && count=1500
+    ok "$target: $count executions" env FUZZ_TARGET=$target "$build/asan/drive" --count $count --keep "$build" "$work/seeds/$target"
+done
+rm -r "$work/seeds"
+
 # runs NAME CASE CFLAGS [MAKE ARGUMENT...]: a program of four stages trains two steps with everything switched on.
 runs() {
     local kind=$1 dir=$top/models/$2 flags=$3 data p points=(); shift 3
