@@ -339,6 +339,15 @@ static PbSpan open_skeleton(uint32_t i, const char *path)
     return (PbSpan){at, at + st.st_size, false};
 }
 
+/* An output that is being replaced, or was when ppsplit was ended (codegen/write/folder.c). */
+static void refuse_half(Merge *m)
+{
+    if (access(arena_printf(m->arena, "%s/.next", m->out), F_OK) != 0)
+        return;
+    diag_hint("make -C %s completes it", m->out);
+    diag_fatal(EXIT_IO, WHERE_FILE(m->out), "is half replaced by another output");
+}
+
 /* One model: false when there is no skeleton of that number. */
 static bool merge_model(Merge *m, uint32_t i)
 {
@@ -368,6 +377,7 @@ static bool merge_model(Merge *m, uint32_t i)
 static void merge(void *arg)
 {
     Merge *m = arg;
+    refuse_half(m);
     for (uint32_t i = 0; merge_model(m, i); i++)
         ;
     rename_files(m);

@@ -2,41 +2,18 @@
  * output.c - the output folder.  In: the Pipe.  Out: reports, stages as ONNX and as C, parameters,
  * the runtime's sources, a Makefile and a README.
  *
- * Everything is written into a new folder beside the wanted one, which then takes its name; an
- * output of an earlier run is replaced file by file, each by rename, so that no file is ever seen
- * half written.  Whatever fails leaves nothing behind.
+ * Everything is written into a new folder beside the wanted one, which then takes its place
+ * (folder.c).  Whatever fails leaves nothing behind.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/file/hash.h"
 #include "write.h"
 #include "output.h"
-
-static _Noreturn void io_error(const char *path)
-{
-    diag_fatal(EXIT_IO, WHERE_FILE(path), "cannot write: %s", strerror(errno));
-}
-
-static void make_dir(const char *path)
-{
-    if (mkdir(path, 0777) != 0 && errno != EEXIST)
-        io_error(path);
-}
-
-/* The folders of a file below dir. */
-static void make_folders(Arena *a, const char *dir, const char *name)
-{
-    make_dir(dir);
-    for (const char *slash = strchr(name, '/'); slash; slash = strchr(slash + 1, '/'))
-        make_dir(arena_printf(a, "%s/%.*s", dir, (int)(slash - name), name));
-}
 
 /* ---- one file -------------------------------------------------------------------------------- */
 
@@ -45,7 +22,7 @@ static FILE *create(Arena *a, const char *dir, const char *name)
     const char *path = arena_printf(a, "%s/%s", dir, name);
     FILE *f = fopen(path, "w");
     if (!f)
-        io_error(path);
+        write_error(path);
     return f;
 }
 
@@ -53,14 +30,14 @@ static void finish(Arena *a, FILE *f, const char *dir, const char *name)
 {
     bool bad = ferror(f) != 0;
     if (fclose(f) != 0 || bad)
-        io_error(arena_printf(a, "%s/%s", dir, name));
+        write_error(arena_printf(a, "%s/%s", dir, name));
 }
 
 static void put(Arena *a, const char *dir, const char *name, const char *data, size_t n)
 {
     FILE *f = create(a, dir, name);
     if (n > 0 && fwrite(data, 1, n, f) != n)
-        io_error(arena_printf(a, "%s/%s", dir, name));
+        write_error(arena_printf(a, "%s/%s", dir, name));
     finish(a, f, dir, name);
 }
 
@@ -210,7 +187,7 @@ static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight
 static void fill(Pipe *p, const CodegenOptions *opt, const char *dir, const char *final_dir)
 {
     Arena *a = p->graph->arena;
-    make_dir(arena_printf(a, "%s/params", dir));
+    folder_make(a, dir, "params/");
     write_reports(p, dir);
     OnnxWeight *weight = arena_array(a, OnnxWeight, p->graph->param.n + 1);
     write_program(p, opt, weight, dir, final_dir);
@@ -220,123 +197,13 @@ static void fill(Pipe *p, const CodegenOptions *opt, const char *dir, const char
         bool makefile = strcmp(embed_file[i].name, "pipeline.mk") == 0;
         const char *name =
             makefile ? "Makefile" : arena_printf(a, "runtime/%s", embed_file[i].name);
-        make_folders(a, dir, name);
+        folder_make(a, dir, name);
         put(a, dir, name, (const char *)embed_file[i].data, embed_file[i].size);
     }
     write_readme(p, opt, dir);
 }
 
 /* ---- whole or not at all --------------------------------------------------------------------- */
-
-typedef void EachFile(Arena *a, const char *dir, const char *name, void *arg);
-
-/* What is written under a folder, names relative to it: its files, those of params/, and runtime/
-   with all its folders; a folder comes after what is in it. */
-static void each_file(Arena *a, const char *dir, const char *sub, EachFile *fn, void *arg)
-{
-    DIR *d = opendir(arena_printf(a, "%s/%s", dir, sub));
-    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
-        const char *name = arena_printf(a, "%s%s", sub, e->d_name);
-        struct stat sb;
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
-            lstat(arena_printf(a, "%s/%s", dir, name), &sb) != 0)
-            continue;
-        if (S_ISDIR(sb.st_mode) &&
-            (*sub || strcmp(name, "params") == 0 || strcmp(name, "runtime") == 0))
-            each_file(a, dir, arena_printf(a, "%s/", name), fn, arg);
-        fn(a, dir, name, arg);
-    }
-    if (d)
-        closedir(d);
-}
-
-static void remove_one(Arena *a, const char *dir, const char *name, void *arg)
-{
-    (void)arg;
-    remove(arena_printf(a, "%s/%s", dir, name));
-}
-
-static void remove_tree(Arena *a, const char *dir)
-{
-    each_file(a, dir, "", remove_one, NULL);
-    rmdir(dir);
-}
-
-static bool same_bytes(const char *one, const char *other)
-{
-    FILE *f = fopen(one, "r"), *g = fopen(other, "r");
-    bool same = f && g;
-    for (int c = 0; same && c != EOF;)
-        same = (c = getc(f)) == getc(g);
-    if (f)
-        fclose(f);
-    if (g)
-        fclose(g);
-    return same;
-}
-
-/* A file whose bytes are there already stays, with its time: what was built of it is not built
- * again. */
-static void move_one(Arena *a, const char *dir, const char *name, void *arg)
-{
-    struct stat sb;
-    const char *from = arena_printf(a, "%s/%s", dir, name),
-               *to = arena_printf(a, "%s/%s", (const char *)arg, name);
-    if (stat(from, &sb) == 0 && S_ISDIR(sb.st_mode))
-        return;
-    make_folders(a, (const char *)arg, name);
-    if (same_bytes(from, to))
-        unlink(from);
-    else if (rename(from, to) != 0)
-        io_error(to);
-}
-
-/* Stage files of an earlier run with more stages, its parameters in the other form, sources of
- * another runtime. */
-static void remove_stale(Arena *a, const char *dir, const char *name, void *arg)
-{
-    const char *base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name,
-               *ending = strrchr(base, '.');
-    bool stage = strncmp(base, "stage", 5) == 0 && base[5] >= '0' && base[5] <= '9';
-    bool source = strncmp(name, "runtime/", 8) == 0 && ending &&
-                  (!strcmp(ending, ".c") || !strcmp(ending, ".cu") || !strcmp(ending, ".h"));
-    if ((stage || source) && access(arena_printf(a, "%s/%s", (const char *)arg, name), F_OK) != 0)
-        unlink(arena_printf(a, "%s/%s", dir, name));
-}
-
-/* The folders that dir is to lie in, where they are not there yet: how many are new. */
-static int make_parents(Arena *a, const char *dir)
-{
-    int made = 0;
-    for (const char *slash = strchr(dir + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        const char *parent = arena_strndup(a, dir, (size_t)(slash - dir));
-        if (mkdir(parent, 0777) == 0)
-            made++;
-        else if (errno != EEXIST)
-            io_error(parent);
-    }
-    return made;
-}
-
-static void remove_parents(Arena *a, const char *dir, int made)
-{
-    char *parent = arena_strdup(a, dir);
-    while (made-- > 0) {
-        *strrchr(parent, '/') = '\0';
-        rmdir(parent);
-    }
-}
-
-static bool is_empty(const char *dir)
-{
-    DIR *d = opendir(dir);
-    int n = 0;
-    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
-        n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
-    if (d)
-        closedir(d);
-    return n == 0;
-}
 
 typedef struct { Pipe *p; const CodegenOptions *opt; const char *dir, *temp; } Job;
 
@@ -349,17 +216,9 @@ static void run(void *arg)
     const char *final_dir =
         slash ? arena_printf(a, "%.*s/%s", (int)(slash - real), real, name ? name + 1 : j->dir)
               : j->dir;
-    fill(j->p, j->opt, j->temp, final_dir);
     free(real);
-    struct stat sb;
-    if (stat(j->dir, &sb) != 0 || is_empty(j->dir)) {
-        if (rename(j->temp, j->dir) != 0)
-            io_error(j->dir);
-        return;
-    }
-    each_file(a, j->dir, "", remove_stale, (void *)(uintptr_t)j->temp);
-    each_file(a, j->temp, "", move_one, (void *)(uintptr_t)j->dir);
-    remove_tree(a, j->temp);
+    fill(j->p, j->opt, j->temp, final_dir);
+    folder_take(a, j->temp, j->dir);
 }
 
 void codegen_write(Pipe *p, const CodegenOptions *opt)
@@ -369,22 +228,14 @@ void codegen_write(Pipe *p, const CodegenOptions *opt)
     while (n > 1 && opt->dir[n - 1] == '/')
         n--;
     const char *dir = arena_strndup(a, opt->dir, n);
-    struct stat sb;
-    if (stat(dir, &sb) == 0) {
-        if (!S_ISDIR(sb.st_mode))
-            diag_fatal(EXIT_IO, WHERE_FILE(dir), "is no folder");
-        if (!is_empty(dir) && access(arena_printf(a, "%s/pipe.xml", dir), F_OK) != 0) {
-            diag_hint("choose another folder with -o, or remove this one");
-            diag_fatal(EXIT_IO, WHERE_FILE(dir), "is not empty and was not written by ppsplit");
-        }
-    }
+    folder_check(a, dir);
     char *temp = arena_printf(a, "%s.XXXXXX", dir);
-    int made = make_parents(a, dir);
+    int made = folder_parents(a, dir);
     if (!mkdtemp(temp)) {
         int error = errno;
-        remove_parents(a, dir, made);
+        folder_remove_parents(dir, made);
         errno = error;
-        io_error(dir);
+        write_error(dir);
     }
     mode_t mask = umask(0);
     umask(mask);
@@ -392,8 +243,8 @@ void codegen_write(Pipe *p, const CodegenOptions *opt)
     Job job = {p, opt, dir, temp};
     int code = diag_run(run, &job);
     if (code != 0) {
-        remove_tree(a, temp);
-        remove_parents(a, dir, made);
+        folder_remove(temp);
+        folder_remove_parents(dir, made);
         diag_raise(code);
     }
 }

@@ -11,6 +11,15 @@
 #        a cblas.h, or none; by default oneDNN and OpenBLAS, each where it is.
 # PPSPLIT_RUNTIME   auto: an installed runtime, if it has the same sources, libraries and flags; own: compiled here; or the PREFIX
 #        of an installed one, whatever its flags and its ARCH.
+
+# ppsplit was ended while this folder took a new output's place: what is new lies in .next, what is to go in .next/.stale.
+ifneq ($(wildcard .next),)
+SETTLED := $(shell { { [ ! -e .next/.stale ] || while read -r f; do rm -f "$$f" || exit; done <.next/.stale; } && rm -f .next/.stale && \
+    (cd .next && find . -type f) | while read -r f; do \
+        mkdir -p "$${f%/*}" && { cmp -s ".next/$$f" "$$f" || mv -f ".next/$$f" "$$f"; } || exit; done; } >&2 && rm -rf .next && echo yes)
+$(error $(if $(SETTLED),this folder was half replaced when ppsplit was ended; now it is the new output: make again,cannot complete what is in .next))
+endif
+
 CC        ?= cc
 CXX       ?= g++
 NVCC      ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc) nvcc)

@@ -32,4 +32,19 @@ void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, const Text *
 void cg_params_write(StageGen *sg, const StageGen *device, const char *dir, const char *final_dir,
                      bool link, OnnxWeight *weight);
 
+/* folder.c: the output folder as a whole */
+NORETURN void write_error(const char *path);            /* what errno says of it */
+/* the folders of a file below dir; dir itself */
+void folder_make(Arena *a, const char *dir, const char *name);
+/* The folders that dir is to lie in, where they are not there yet: how many are new. */
+int folder_parents(Arena *a, const char *dir);
+void folder_remove_parents(const char *dir, int made);
+/* One that may be written: not there, empty, or ours; if its replacement was cut short before, that
+   is completed. */
+void folder_check(Arena *a, const char *dir);
+/* temp, complete and beside dir, takes its place. */
+void folder_take(Arena *a, const char *temp, const char *dir);
+/* One that is ours: its files, params/, runtime/. */
+void folder_remove(const char *dir);
+
 #endif

@@ -28,7 +28,7 @@ void host_drop(HostCopy *h);
 /* Before the first step */
 void host_upload(HostCopy *h, void *to, const void *from, int64_t bytes);
 
-/* params.c: own: the folder beside the program; given: --params or NULL; resume: a checkpoint, of
+/* params.c: own: the folder params beside the program; given: --params or NULL; resume: a checkpoint, of
  * which the optimizer's state is loaded too, or NULL. */
 PpStatus params_load(const Plan *p, HostCopy *h, const char *own, const char *given,
                      const char *resume, const Optimizer *optimizer);

@@ -79,6 +79,8 @@ static PpStatus read_linked(const Source *s, const StTensor *t, char *to)
     int64_t at = 0;
     while (room && at < t->bytes) {
         ssize_t n = pread(fd, room + at, (size_t)(t->bytes - at), t->offset + at);
+        if (n < 0 && errno == EINTR)
+            continue;
         if (n <= 0)
             break;
         at += n;
@@ -249,6 +251,19 @@ static PpStatus open_given(Index *x, From *from)
     return bad ? pp_fail(PP_ERR_MODEL, "%s", err) : PP_OK;
 }
 
+/* The output whose program this is may be about to be another: some files of each are none. */
+static PpStatus refuse_half(const char *own)
+{
+    char next[PATH_MAX + 16];
+    snprintf(next, sizeof next, "%s/../.next", own);
+    if (access(next, F_OK) != 0)
+        return PP_OK;
+    return pp_fail(PP_ERR_IO,
+                   "%.*s: half replaced by another output: make, there, completes that one and "
+                   "builds it",
+                   (int)(strlen(own) - strlen("/params")), own);
+}
+
 PpStatus params_load(const Plan *p, HostCopy *h, const char *own, const char *given,
                      const char *resume, const Optimizer *optimizer)
 {
@@ -256,6 +271,7 @@ PpStatus params_load(const Plan *p, HostCopy *h, const char *own, const char *gi
     From from = {.own = own,
                  .given = resume ? resume : given,
                  .states = resume ? optimizer : NULL};
+    TRY(refuse_half(own));
     PpStatus status = open_given(&x, &from);
     for (int l = 0; l < p->n_stage && status == PP_OK; l++)
         status = load_stage(h, p, &p->stage[l], &from);

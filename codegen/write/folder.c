@@ -1,0 +1,240 @@
+/*
+ * folder.c - how an output folder takes the place of an earlier one.  In: a new folder, complete;
+ * the wanted one.  Out: the wanted one, new; what others have put there stays.
+ *
+ * One that is not there yet, or is empty, appears by a rename.  Another is replaced in two steps:
+ * the new one becomes FOLDER/.next by a rename, and from then on the output is the new one; then
+ * its files go where they belong, each by a rename, in any order and as often as need be.  Ended in
+ * between, whoever comes next goes on from there: ppsplit itself, or the folder's Makefile; merge
+ * and the program refuse it until then.  So at any moment it is the old output or the new one, and
+ * never some files of each.  .next/.stale lists what of the old one has no place in the new.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "write.h"
+
+static const char next[] = ".next", stale[] = ".stale";
+
+void write_error(const char *path)
+{
+    diag_fatal(EXIT_IO, WHERE_FILE(path), "cannot write: %s", strerror(errno));
+}
+
+static void make_dir(const char *path)
+{
+    if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        write_error(path);
+}
+
+void folder_make(Arena *a, const char *dir, const char *name)
+{
+    make_dir(dir);
+    for (const char *slash = strchr(name, '/'); slash; slash = strchr(slash + 1, '/'))
+        make_dir(arena_printf(a, "%s/%.*s", dir, (int)(slash - name), name));
+}
+
+int folder_parents(Arena *a, const char *dir)
+{
+    int made = 0;
+    for (const char *slash = strchr(dir + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        const char *parent = arena_strndup(a, dir, (size_t)(slash - dir));
+        if (mkdir(parent, 0777) == 0)
+            made++;
+        else if (errno != EEXIST)
+            write_error(parent);
+    }
+    return made;
+}
+
+void folder_remove_parents(const char *dir, int made)
+{
+    char parent[PATH_MAX];
+    snprintf(parent, sizeof parent, "%s", dir);
+    while (made-- > 0) {
+        *strrchr(parent, '/') = '\0';
+        rmdir(parent);
+    }
+}
+
+/* ---- walks ----------------------------------------------------------------------------------- */
+
+typedef void EachFile(Arena *a, const char *dir, const char *name, void *arg);
+
+static bool is_folder(const char *path)
+{
+    struct stat sb;
+    return lstat(path, &sb) == 0 && S_ISDIR(sb.st_mode);
+}
+
+/* What ppsplit writes under a folder, names relative to it: its files, those of params/, and
+   runtime/ with all its folders; a folder comes after what is in it. */
+static void each_file(Arena *a, const char *dir, const char *sub, EachFile *fn, void *arg)
+{
+    DIR *d = opendir(arena_printf(a, "%s/%s", dir, sub));
+    VEC(const char *) name = {0};
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            vec_push(a, &name, arena_printf(a, "%s%s", sub, e->d_name));
+    if (d)
+        closedir(d);
+    for (uint32_t i = 0; i < name.n; i++) {
+        if ((*sub || !strcmp(name.at[i], "params") || !strcmp(name.at[i], "runtime")) &&
+            is_folder(arena_printf(a, "%s/%s", dir, name.at[i])))
+            each_file(a, dir, arena_printf(a, "%s/", name.at[i]), fn, arg);
+        fn(a, dir, name.at[i], arg);
+    }
+}
+
+static void remove_one(Arena *a, const char *dir, const char *name, void *arg)
+{
+    (void)arg;
+    remove(arena_printf(a, "%s/%s", dir, name));
+}
+
+static void remove_all(void *arg)
+{
+    Arena *a = arena_new();
+    each_file(a, arg, "", remove_one, NULL);
+    arena_free(a);
+}
+
+void folder_remove(const char *dir)
+{
+    diag_run(remove_all, (void *)(uintptr_t)dir);
+    rmdir(dir);
+}
+
+/* ---- the files of .next to their places ------------------------------------------------------ */
+
+static bool same_bytes(const char *one, const char *other)
+{
+    FILE *f = fopen(one, "r"), *g = fopen(other, "r");
+    bool same = f && g;
+    for (int c = 0; same && c != EOF;)
+        same = (c = getc(f)) == getc(g) && !ferror(f) && !ferror(g);
+    if (f)
+        fclose(f);
+    if (g)
+        fclose(g);
+    return same;
+}
+
+/* A file whose bytes are there already stays, with its time: what was built of it is not built
+ * again. */
+static void move_one(Arena *a, const char *from_dir, const char *name, void *arg)
+{
+    const char *from = arena_printf(a, "%s/%s", from_dir, name),
+               *to = arena_printf(a, "%s/%s", (const char *)arg, name);
+    if (!strcmp(name, stale) || is_folder(from))
+        return;
+    folder_make(a, arg, name);
+    if (same_bytes(from, to) ? unlink(from) : rename(from, to))
+        write_error(to);
+}
+
+static void remove_listed(Arena *a, const char *dir, const char *list)
+{
+    FILE *f = fopen(list, "r");
+    char name[512];
+    while (f && fgets(name, sizeof name, f)) {
+        name[strcspn(name, "\n")] = 0;
+        const char *path = arena_printf(a, "%s/%s", dir, name);
+        if (unlink(path) != 0 && errno != ENOENT) {
+            fclose(f);
+            write_error(path);
+        }
+    }
+    if (f)
+        fclose(f);
+}
+
+/* Complete, or with an error that says so; to be called again then. */
+static void settle(Arena *a, const char *dir)
+{
+    const char *from = arena_printf(a, "%s/%s", dir, next);
+    if (!is_folder(from))
+        return;
+    remove_listed(a, dir, arena_printf(a, "%s/%s", from, stale));
+    each_file(a, from, "", move_one, (void *)(uintptr_t)dir);
+    folder_remove(from);
+    if (is_folder(from))
+        write_error(from);
+}
+
+/* ---- a new one ------------------------------------------------------------------------------- */
+
+typedef struct { const char *new; FILE *list; } Stale;
+
+/* Stage files of an earlier run with more stages, its parameters in the other form, sources of
+ * another runtime. */
+static void list_stale(Arena *a, const char *dir, const char *name, void *arg)
+{
+    const Stale *s = arg;
+    const char *base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name,
+               *ending = strrchr(base, '.');
+    bool stage = strncmp(base, "stage", 5) == 0 && base[5] >= '0' && base[5] <= '9';
+    bool source = strncmp(name, "runtime/", 8) == 0 && ending &&
+                  (!strcmp(ending, ".c") || !strcmp(ending, ".cu") || !strcmp(ending, ".h"));
+    if ((stage || source) && !strchr(name, '\n') && strlen(name) < 500 &&
+        !is_folder(arena_printf(a, "%s/%s", dir, name)) &&
+        access(arena_printf(a, "%s/%s", s->new, name), F_OK) != 0)
+        fprintf(s->list, "%s\n", name);
+}
+
+static void write_stale(Arena *a, const char *dir, const char *temp)
+{
+    const char *path = arena_printf(a, "%s/%s", temp, stale);
+    Stale s = {temp, fopen(path, "w")};
+    if (!s.list)
+        write_error(path);
+    each_file(a, dir, "", list_stale, &s);
+    bool bad = ferror(s.list) != 0;
+    if (fclose(s.list) != 0 || bad)
+        write_error(path);
+}
+
+static bool is_empty(const char *dir)
+{
+    DIR *d = opendir(dir);
+    int n = 0;
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
+        n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    if (d)
+        closedir(d);
+    return n == 0;
+}
+
+void folder_check(Arena *a, const char *dir)
+{
+    struct stat sb;
+    if (stat(dir, &sb) != 0)
+        return;
+    if (!S_ISDIR(sb.st_mode))
+        diag_fatal(EXIT_IO, WHERE_FILE(dir), "is no folder");
+    settle(a, dir);
+    if (!is_empty(dir) && access(arena_printf(a, "%s/pipe.xml", dir), F_OK) != 0) {
+        diag_hint("choose another folder with -o, or remove this one");
+        diag_fatal(EXIT_IO, WHERE_FILE(dir), "is not empty and was not written by ppsplit");
+    }
+}
+
+void folder_take(Arena *a, const char *temp, const char *dir)
+{
+    struct stat sb;
+    if (stat(dir, &sb) != 0 || is_empty(dir)) {
+        if (rename(temp, dir) != 0)
+            write_error(dir);
+        return;
+    }
+    write_stale(a, dir, temp);
+    const char *to = arena_printf(a, "%s/%s", dir, next);
+    if (rename(temp, to) != 0)
+        write_error(to);
+    settle(a, dir);
+}
