@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What is written is what others read: the report against its schema, graphs, logs and traces by parsers that are not ours; the
-# man page and the completion name every option; the README's commands run.
+# man page and the completions name every option.
 . "$(dirname "$0")/../lib.sh"
 cd "$work" || exit 1
 
@@ -95,25 +95,4 @@ is "the table of operations has a row for each that the README counts" \
 if command -v man >/dev/null; then
     is "the man page is clean" "$(LC_ALL=C.UTF-8 MANWIDTH=120 man --warnings -l "$top/docs/ppsplit.1" 2>&1 >/dev/null)" ""
 fi
-
-# ---- the README's commands, with a model and paths of ours in place of the reader's ----
-
-readme() {
-    sed -n "/$1/,\$p" "$top/README.md" | sed -n '/^    /,/^[^ ]/p' | sed '/^[^ ]/,$d; /^$/d' |
-        grep -E '^    (ppsplit|make|mpirun)' |
-        sed -E 's/layers\.[0-9]+:/h.1:/; s/--data x=/--data input_ids=/; s/--steps [0-9]+/--steps 4/; s/--batch 32 --microbatches 8/--batch 8/; s/--microbatches 8/--microbatches 4/'
-}
-export PATH=$build:$PATH RUNTIME=$runtime RUNTIME_BUILD=$build/tests/objects CFLAGS=${PIPELINE_CFLAGS:--O1} LDFLAGS=${PIPELINE_CFLAGS:-}
-cp "$m/model.onnx" .
-cp "$m/in.input_ids.npy" x.npy
-cp "$m/target.npy" y.npy
-for part in '^# ppsplit' '^## Your own model'; do
-    rm -rf out
-    readme "$part" >commands
-    is "README, $part: commands are found" "$(grep -c . commands)" 4
-    while read -r command; do
-        command -v mpirun >/dev/null || command=${command#mpirun -n 2 }
-        ok "README: $command" bash -c "$command"
-    done <commands
-done
 plan_done

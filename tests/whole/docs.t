@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Every command that README.md, docs/*.md and the man page show.  Of a document's blocks
+#     ```sh       are run, one after the other, in a folder of the document's own, with two steps where more are shown
+#     ```text     whose first line is `$ COMMAND' are run too, and print what is shown (UPDATE=1 rewrites it)
+#     ```console  need what is not here (a cluster, a GPU, PyTorch): options of our commands exist
+# and no command stands in an indented block.  In the folder are a model, h.0 and h.1, its data x.npy and y.npy, and text.bin.
+. "$(dirname "$0")/../lib.sh"
+cd "$work" || exit 1
+export PATH=$build:$PATH RUNTIME=$runtime RUNTIME_BUILD=$build/tests/objects CFLAGS=${PIPELINE_CFLAGS:--O1} LDFLAGS=${PIPELINE_CFLAGS:-} COLUMNS=120
+export DETECTED=$build/tests/first/build/detected.mk CC=$cc
+
+# A .npy of k times the rows of another.
+times() { { printf '\223NUMPY\001\000\166\000%-117s\n' "{'descr': '<i8', 'fortran_order': False, 'shape': ($((8 * $2)), 16), }"; for _ in $(seq "$2"); do tail -c 1024 "$1"; done; }; }
+mkdir given
+m=$top/models/gpt-ts
+cp "$m/model.onnx" given
+times "$m/in.input_ids.npy" 8 >given/x.npy
+times "$m/target.npy" 8 >given/y.npy
+perl -e 'print pack("S<", ($_ * 7) % 48) for 0 .. 2000' >given/text.bin
+
+# The man page's examples as a document.
+page() { printf '```sh\n'; sed -n '/^\.EX/,/^\.EE/p' "$top/docs/ppsplit.1" | sed '/^\.E[XE]/d; s/\\-/-/g; s/\\(aq/'"'"'/g'; printf '```\n'; }
+
+# blocks DOCUMENT: each block to a file LINE.KIND
+blocks() {
+    awk '/^ *```/ { if (out) { close(out); out = "" } else { kind = $0; sub(/^ *```/, "", kind); out = sprintf("%05d.%s", NR, kind == "" ? "none" : kind); printf "" >out } next }
+        out { print >out } !out && /^    +(\$ )?(ppsplit|make|mpirun|out\/|\.\/bootstrap) / { print FILENAME ":" NR ": " $0 >"indented" }' "$1"
+}
+
+# known FILE: options behind our commands that they do not have
+known() {
+    local line word program= list=
+    while IFS= read -r line; do
+        case $line in " "*) ;; *) program= ;; esac
+        for word in ${line%%#*}; do
+            case $word in
+            '&&' | '|' | ';') program= ;;
+            ppsplit) program=ppsplit list=$commands ;;
+            */pipeline* | pipeline) program=pipeline list=$run ;;
+            --[a-z]*) [ -z "$program" ] || grep -qx -e "${word%%=*}" <<<"$list" || echo "$program has no $word" ;;
+            esac
+        done
+    done <"$1"
+}
+options() { grep -o -e '--[a-z][a-z-]*[0-9]*' | sort -u; }
+commands=$({ ppsplit --help; ppsplit help | sed -n 's/^  or:  ppsplit \([a-z]*\) .*/\1/p' | while read -r c; do ppsplit "$c" --help 2>/dev/null; done; } | options)
+run=$("$build/tests/first/pipeline" --help | options)
+
+# compare FILE DOCUMENT LINE: the commands behind `$ ' print the lines that follow each
+compare() {
+    local line command= got=
+    while IFS= read -r line; do
+        case $line in '$ '*) echo "$line"; eval "${line#\$ }" 2>&1 ;; esac
+    done <"$1" | sed 's/ *$//' >got
+    if [ -n "${UPDATE:-}" ]; then
+        { head -n "$3" "$2"; cat got; tail -n +$(($3 + 1 + $(wc -l <"$1"))) "$2"; } >updated && cp updated "$2"
+    else
+        diff got <(sed 's/ *$//' "$1")
+    fi
+}
+
+documents=("$top/README.md" "$top"/docs/*.md)
+page >ppsplit.1.md
+for document in "${documents[@]}" "$work/ppsplit.1.md"; do
+    name=$(basename "$document")
+    cp -r given "in.$name" && cd "in.$name" && mkdir blocks && (cd blocks && blocks "$document")
+    is "$name: commands stand in blocks that are tested" "$(cat blocks/indented 2>/dev/null)" ""
+    for block in $(ls -r blocks/*.text 2>/dev/null); do            # from the end: UPDATE moves what follows
+        line=$(basename "$block") line=$((10#${line%%.*}))
+        [[ $(head -c 2 "$block") != '$ ' ]] || ok "$name, line $line: $(head -n 1 "$block")" compare "$block" "$document" "$line"
+    done
+    for block in blocks/[0-9]*; do
+        line=$(basename "$block") line=$((10#${line%%.*}))
+        case $block in
+        *.sh)
+            sed -E 's/--steps [0-9]+/--steps 2/' "$block" >command
+            command -v mpirun >/dev/null || sed -i -E 's/mpirun (--oversubscribe )?-n [0-9]+ //' command
+            ok "$name, line $line: $(head -n 1 "$block")" bash -e command
+            ok "$name, line $line: its options" eval '! known "$block" | grep .' ;;
+        *.console) ok "$name, line $line: options of $(head -n 1 "$block")" eval '! known "$block" | grep .' ;;
+        esac
+    done
+    cd "$work" || exit 1
+done
+plan_done
