@@ -23,6 +23,8 @@ typedef struct {
     LossOptions loss;
     CodegenOptions codegen;
     Dtype dtype;                    /* --dtype; DT_NONE: as the model */
+    /* --rows, --loss-over minibatch=ROWS; 0: as the model */
+    int64_t rows, minibatch;
     const char *dump;
     bool quiet;
     bool ls;                        /* the command is ls */
@@ -42,6 +44,42 @@ static void import(State *s)
 {
     auto_given(&s->o->partition.automatic, &s->o->automatic, s->o->arena);
     s->graph = import_models(s->o->arena, s->o->model.n, s->o->model.at, &s->o->import);
+}
+
+/* The model's shapes become those of the rows that were asked for: a microbatch's, or, where the
+ * loss is one over a minibatch, for now that's. */
+static void rows(State *s)
+{
+    Graph *g = s->graph;
+    Options *o = s->o;
+    int64_t own = g->batch > 0 ? g->batch : 1;
+    if (!o->rows)
+        o->rows = own;
+    if (!o->minibatch)
+        o->minibatch = own;
+    int64_t wanted = o->loss.whole ? o->minibatch : o->rows;
+    if (o->loss.whole && o->rows > o->minibatch)
+        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
+                   "--loss-over minibatch: a minibatch of %lld rows is less than a microbatch of "
+                   "%lld",
+                   (long long)o->minibatch, (long long)o->rows);
+    if (wanted == own)
+        return;
+    BatchNotes notes = {.target = NONE, .loss = NONE};
+    batch_analyse(g, 0, &o->partition.batch, &notes);
+    if (notes.uneven.n > 0) {
+        diag_note("%s", notes.uneven.at[0]);
+        diag_hint("export the model for %lld rows, or --bind its dimension", (long long)wanted);
+        diag_fatal(EXIT_MODEL, WHERE_FILE(g->file),
+                   "the model computes with exactly %lld rows, not with %lld", (long long)own,
+                   (long long)wanted);
+    }
+    Ids list = {0}, root = graph_results(g, g->arena);
+    const bool *live = graph_live(g, g->arena, 0, &root, 1);
+    for (NodeId n = 0; n < g->node.n; n++)
+        if (live[n])
+            vec_push(g->arena, &list, n);
+    graph_resize(g, wanted, &list);
 }
 
 static void loss(State *s) { s->loss = loss_append(s->graph, &s->o->loss, &s->o->import); }
@@ -73,6 +111,8 @@ static void autocast(State *s)
 static void partition(State *s) { s->pipe = pipe_build(s->graph, &s->o->partition, &s->loss); }
 static void reverse(State *s) { reverse_stages(s->pipe); }
 
+static void whole(State *s) { pipe_whole(s->pipe, s->o->rows); }
+
 static void attention(State *s)
 {
     if (s->o->codegen.cuda)
@@ -88,11 +128,16 @@ static void costs(State *s)
 {
     Pipe *p = s->pipe;
     pipe_costs(p);
+    if (p->whole) {
+        pipe_costs(p->whole);
+        p->stage.at[p->stage.n - 1].cost = p->whole->stage.at[p->stage.n - 1].cost;
+    }
     if (s->o->codegen.cpu || !p->device)
         return;
     pipe_costs(p->device);
     for (uint32_t i = 0; i < p->stage.n; i++)
-        p->stage.at[i].cost = p->device->stage.at[i].cost;
+        if (!p->stage.at[i].elsewhere)
+            p->stage.at[i].cost = p->device->stage.at[i].cost;
 }
 
 
@@ -113,10 +158,12 @@ static void summary(State *s)
 
 static const struct { void (*run)(State *s); const char *dump; } passes[] = {
     {import, "import"},         /* files to a Graph of core operations, shaped, folded, named */
+    {rows, NULL},               /* --rows: shapes of another number of rows */
     {loss, "loss"},             /* the loss is appended, with its inputs target and loss_scale */
     {autocast, "autocast"},     /* --dtype: what computes in half precision, and the casts */
     {partition, "partition"},   /* a Pipe: nodes to stages, what crosses a cut, parameters */
     {reverse, "autodiff"},      /* every stage's backward */
+    {whole, NULL},              /* --loss-over minibatch: the loss in the shapes of all its rows */
     {attention, NULL},          /* for CUDA: attention as one operation, in a Pipe of its own */
     {stash, "stash"},           /* what forward keeps for it, against what it computes again */
     {divide, "divide"},         /* backward divided into I (of inputs) and W (of weights) */
@@ -133,10 +180,12 @@ static void verify(const State *s)
     graph_verify(s->graph);
     if (s->pipe)
         pipe_verify(s->pipe);
-    if (s->pipe && s->pipe->device) {
-        graph_verify(s->pipe->device->graph);
-        pipe_verify(s->pipe->device);
-    }
+    Pipe *const others[] = {s->pipe ? s->pipe->device : NULL, s->pipe ? s->pipe->whole : NULL};
+    for (int i = 0; i < 2; i++)
+        if (others[i]) {
+            graph_verify(others[i]->graph);
+            pipe_verify(others[i]);
+        }
 }
 
 static void dump(const State *s, const char *pass)
@@ -149,6 +198,10 @@ static void dump(const State *s, const char *pass)
     if (s->pipe && s->pipe->device) {
         printf("# after %s, of CUDA\n", pass);
         pipe_dump(s->pipe->device, stdout);
+    }
+    if (s->pipe && s->pipe->whole) {
+        printf("# after %s, of the loss over a minibatch\n", pass);
+        pipe_dump(s->pipe->whole, stdout);
     }
 }
 
@@ -223,15 +276,21 @@ static const char usage[] =
     "                              adds an input `target'; without a loss the program only infers\n"
     "      --loss-reduction=mean|sum\n"
     "                              over the whole minibatch (default mean)\n"
+    "      --loss-over=microbatch|minibatch[=ROWS]\n"
+    "                              minibatch: computed once, when the outputs of all microbatches "
+    "are there; of so\n"
+    "                              many rows (default: the model's)\n"
     "      --freeze=PATTERN        parameters that do not train (repeatable)\n"
     "      --train=PATTERN         parameters that do, after --freeze (repeatable)\n"
     "      --stop-gradient=NAME    a value, or the results of a node, that send no gradient back "
     "(detach);\n"
     "                              the file's names, * and ? allowed (repeatable)\n"
-    "\n"
+    "\n";
+static const char usage_more[] =
     "The model:\n"
     "      --bind=NAME=N           the size of a symbolic dimension, for one microbatch "
     "(repeatable)\n"
+    "      --rows=N                rows of a microbatch, where they are not to be the model's\n"
     "      --dtype=f32|bf16|f16    what products compute in; parameters and sums stay f32 "
     "(default: "
     "the model's)\n"
@@ -274,10 +333,12 @@ enum {
     OPT_MERGE,
     OPT_LOSS,
     OPT_REDUCTION,
+    OPT_LOSS_OVER,
     OPT_FREEZE,
     OPT_TRAIN,
     OPT_STOP,
     OPT_BIND,
+    OPT_ROWS,
     OPT_DTYPE,
     OPT_PARAM,
     OPT_PARAMS_FROM,
@@ -325,10 +386,12 @@ static const OptionName options[] = {
     [OPT_MERGE] = {"merge", "OUTPUT=DIM|sum|mean", 0},
     [OPT_LOSS] = {"loss", "LOSS", 0},
     [OPT_REDUCTION] = {"loss-reduction", "mean|sum", 0},
+    [OPT_LOSS_OVER] = {"loss-over", "microbatch|minibatch[=ROWS]", 0},
     [OPT_FREEZE] = {"freeze", "PATTERN", 0},
     [OPT_TRAIN] = {"train", "PATTERN", 0},
     [OPT_STOP] = {"stop-gradient", "NAME", 0},
     [OPT_BIND] = {"bind", "NAME=N", 0},
+    [OPT_ROWS] = {"rows", "N", 0},
     [OPT_DTYPE] = {"dtype", "f32|bf16|f16", 0},
     [OPT_PARAM] = {"param", "NAME=FILE", 0},
     [OPT_PARAMS_FROM] = {"params-from", "FILE.safetensors", 0},
@@ -394,6 +457,30 @@ static void set_limit(Limits *l, const char *arg)
     }
 }
 
+static int64_t row_count(const char *option, const char *arg)
+{
+    enum { MOST = 1 << 30 };
+    char *end;
+    errno = 0;
+    long long n = strtoll(arg, &end, 10);
+    if (end == arg || *end || errno || n < 1 || n > MOST)
+        bad_usage("ppsplit", "--%s: '%s' is no number of rows", option, arg);
+    return n;
+}
+
+static void set_loss_over(Options *o, const char *arg)
+{
+    const char *eq = strchr(arg, '=');
+    char word[16];
+    snprintf(word, sizeof word, "%.*s", eq ? (int)(eq - arg) : (int)sizeof word - 1, arg);
+    o->loss.whole = ONE_OF("loss-over", word, "microbatch", "minibatch") == 1;
+    o->minibatch = 0;
+    if (eq && !o->loss.whole)
+        bad_usage("ppsplit", "--loss-over microbatch: --rows says how many rows it has");
+    if (eq)
+        o->minibatch = row_count("loss-over minibatch", eq + 1);
+}
+
 static const char *dump_of(const char *arg)
 {
     const char *names[N_PASSES + 1] = {"all"};
@@ -429,10 +516,12 @@ static void read_option(Options *o, int option, const char *arg)
         o->import.training = true;
         break;
     case OPT_REDUCTION: o->loss.sum = ONE_OF("loss-reduction", arg, "mean", "sum") == 1; break;
+    case OPT_LOSS_OVER: set_loss_over(o, arg); break;
     case OPT_FREEZE: vec_push(o->arena, &o->import.freeze, arg); break;
     case OPT_TRAIN: vec_push(o->arena, &o->import.train, arg); break;
     case OPT_STOP: vec_push(o->arena, &o->import.stop, arg); break;
     case OPT_BIND: vec_push(o->arena, &o->import.bind, arg); break;
+    case OPT_ROWS: o->rows = row_count("rows", arg); break;
     case OPT_DTYPE: {
         static const Dtype types[] = {DT_F32, DT_BF16, DT_F16};
         o->dtype = types[ONE_OF("dtype", arg, "f32", "bf16", "f16")];
@@ -448,7 +537,9 @@ static void read_option(Options *o, int option, const char *arg)
     case OPT_PARAMS: o->codegen.link = ONE_OF("params", arg, "copy", "link") == 1; break;
     case OPT_DUMP: o->dump = dump_of(arg); break;
     case OPT_QUIET: o->quiet = true; break;
-    case OPT_HELP: printf("%s%s", o->ls ? ls_usage : usage, report); exit(0);
+    case OPT_HELP:
+        printf("%s%s%s", o->ls ? ls_usage : usage, o->ls ? "" : usage_more, report);
+        exit(0);
     case OPT_VERSION: fputs("ppsplit " PPSPLIT_VERSION "\n" PPSPLIT_LICENCE, stdout); exit(0);
     default: break;
     }
@@ -479,6 +570,8 @@ static int compile_main(int argc, char **argv, bool ls)
         bad_usage(ls ? "ppsplit ls" : "ppsplit", "missing operand: a MODEL.onnx");
     if (!ls && !o.codegen.dir && !o.dump)
         bad_usage("ppsplit", "missing option: -o DIR, the folder to write");
+    if (o.loss.whole && !o.loss.loss)
+        bad_usage("ppsplit", "--loss-over minibatch without --loss");
     int code = diag_run(ls ? list_modules : compile, &o);
     arena_free(o.arena);
     return code;

@@ -304,6 +304,8 @@ void stash_again(Pipe *p)
 {
     if (p->device)
         stash_again(p->device);
+    if (p->whole)
+        stash_again(p->whole);
     Graph *g = p->graph;
     Again c = {.g = g, .a = arena_new()};
     uint32_t nv = g->value.n + 1, nn = g->node.n + 1;

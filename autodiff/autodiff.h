@@ -14,6 +14,7 @@ extern "C" {
 typedef struct {
     const char *loss;               /* as on the command line, NULL: inference only */
     bool sum;                       /* --loss-reduction sum */
+    bool whole;                     /* --loss-over minibatch */
 } LossOptions;
 
 /* loss.c: appends the loss to the graph (before partition): inputs target and loss_scale, the

@@ -102,6 +102,8 @@ void divide_backward(Pipe *p)
         return;
     if (p->device)
         divide_backward(p->device);
+    if (p->whole)
+        divide_backward(p->whole);
     Graph *g = p->graph;
     uint8_t *mark = arena_array(g->arena, uint8_t, g->node.n + 1),
             *inside = arena_array(g->arena, uint8_t, g->node.n + 1);

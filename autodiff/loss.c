@@ -253,11 +253,14 @@ Loss loss_append(Graph *g, const LossOptions *opt, const ImportOptions *import)
     uint32_t before = g->cur_origin;
     g->cur_origin = g->origin.n - 1;
     l.text = opt->loss;
+    l.whole = opt->whole;
+    l.first = g->node.n;
     l.scale = opt->sum ? LOSS_SUM : losses[row].scale;
     ValueId sum = losses[row].build(g, &l, &q);
     g->cur_origin = g->origin.n - 1;
     l.loss_scale = make_scale(g, val(g, sum)->dtype);
     l.loss = g_mul(g, sum, l.loss_scale);
+    l.last = losses[row].build == output ? l.first : g->node.n;
     if (strmap_get(&g->by_name, "loss") == NONE)
         graph_rename(g, l.loss, "loss");
     g->cur_origin = before;

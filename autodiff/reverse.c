@@ -355,14 +355,33 @@ static void mark_edges(Pipe *p)
     }
 }
 
-/* The new values learn their batch dimension; a reason why backward cannot take fewer rows joins
- * forward's. */
-static void find_batch(Pipe *p, ValueId first)
+/* A loss over the whole minibatch mixes rows, but what it sends back has those of what came in. */
+static const int *rows_of_loss(const Pipe *p)
 {
-    BatchNotes notes = {.target = NONE, .loss = NONE};
+    const Graph *g = p->graph;
+    const Stage *s = &p->stage.at[p->stage.n - 1];
+    if (!p->loss_whole)
+        return NULL;
+    int *at = arena_array(g->arena, int, g->value.n + 1);
+    for (ValueId v = 0; v < g->value.n; v++)
+        at[v] = BATCH_NONE;
+    for (uint32_t i = 0; i < s->input.n; i++)
+        for (uint32_t k = 0; k < s->input.at[i].grads.n; k++)
+            at[s->input.at[i].grads.at[k]] = val(g, s->input.at[i].value)->batch;
+    return at;
+}
+
+/* The new values learn their batch dimension; a reason why backward cannot take fewer rows joins
+ * forward's.  after_loss: the first node that is not of the last stage's backward. */
+static void find_batch(Pipe *p, ValueId first, NodeId after_loss)
+{
+    BatchNotes notes = {.target = NONE, .loss = NONE, .known = rows_of_loss(p)};
     batch_analyse(p->graph, first, NULL, &notes);
     for (uint32_t i = 0; i < notes.uneven.n; i++)
-        vec_push(p->graph->arena, &p->uneven, notes.uneven.at[i]);
+        if (p->loss_whole && notes.uneven_at.at[i] < after_loss)
+            vec_push(p->graph->arena, &p->uneven_loss, notes.uneven.at[i]);
+        else
+            vec_push(p->graph->arena, &p->uneven, notes.uneven.at[i]);
 }
 
 /* From here on a stopped value is a value: what follows need not know. */
@@ -385,11 +404,14 @@ void reverse_stages(Pipe *p)
             w.active[g->param.at[i].value] = true;
     for (uint32_t s = 0; s < p->stage.n; s++)
         activity(&w, p->stage.at[s].forward.at, p->stage.at[s].forward.n);
-    for (uint32_t s = p->stage.n; s-- > 0;)
+    NodeId after_loss = 0;
+    for (uint32_t s = p->stage.n; s-- > 0;) {
         stage_backward(&w, p, &p->stage.at[s]);
+        after_loss = s + 1 == p->stage.n ? g->node.n : after_loss;
+    }
     drop_stops(g);
     mark_edges(p);
-    find_batch(p, w.n);
+    find_batch(p, w.n, after_loss);
 }
 
 void autodiff(Pipe *p)

@@ -452,6 +452,8 @@ void stash_minimize(Pipe *p)
         return;
     if (p->device)
         stash_minimize(p->device);
+    if (p->whole)
+        stash_minimize(p->whole);
     Graph *g = p->graph;
     uint32_t origin = g->cur_origin;
     for (uint32_t i = 0; i < p->stage.n; i++)

@@ -63,6 +63,8 @@ struct StageGen {
     /* the same stage for other targets, whose tables and constants stand there too: this one has
      * names of its own.  NULL: it is the only one */
     const StageGen *beside;
+    /* of a loss over the whole minibatch: the Pipe of a microbatch's shapes; else NULL */
+    const Pipe *microbatches;
     Graph *g;
     Stage *stage;
     Arena *a;

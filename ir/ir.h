@@ -51,6 +51,8 @@ void graph_dump(const Graph *g, FILE *f);               /* one line a node, stab
  * are the others.
  */
 ValueId graph_node(Graph *g, Op op, uint32_t nin, const ValueId *in, Attr attr);
+/* shape.c: what its rule makes of a node's operands as they are now; type and shape of each result */
+void graph_shapes(Graph *g, NodeId n, Dtype *type, Shape *shape);
 /* attr.c: of those that the op has */
 bool attr_equal(Op op, const Attr *x, const Attr *y);
 

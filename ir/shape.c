@@ -30,3 +30,12 @@ void shape_infer(Graph *g, Op op, uint32_t nin, const ValueId *in, const Attr *a
                        shape_print(g->arena, dtype[i], &shape[i]));
     }
 }
+
+void graph_shapes(Graph *g, NodeId n, Dtype *type, Shape *shape)
+{
+    const Node *x = &g->node.at[n];
+    uint32_t origin = g->cur_origin;
+    g->cur_origin = x->origin;
+    shape_infer(g, x->op, x->nin, x->in, &x->attr, x->nout, type, shape);
+    g->cur_origin = origin;
+}

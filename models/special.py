@@ -23,6 +23,8 @@
   merged      is not made here: export.py's encdec-dyn, where the exporter merged equal biases and their Splits
   half        parameters, a buffer and running statistics in float16 (f16.onnx) and bfloat16 (bf16.onnx, its data in another file), a tied embedding, a
               Linear used twice, MatMul with a transposed weight; gradients of PyTorch's own half model
+  clip        two towers, a loss over every image and every text of the minibatch: for any rows (model.onnx), for all of them (static.onnx), and
+              in a file of its own (pairs.onnx, contrast.onnx: second_loss, pairs.safetensors)
 usage: special.py DIR [NAME...]
 """
 import copy, os, re, sys
@@ -36,12 +38,12 @@ ROWS, MB = 8, 2
 def export(model, args, path, inputs, outputs):
     torch.onnx.export(model, args, path, input_names=inputs, output_names=outputs, opset_version=17, dynamo=False, do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING)
 
-def write(d, loss, grads, splits, files, out=None, extra="", name="logits", mb=MB, second="", **data):
+def write(d, loss, grads, splits, files, out=None, extra="", name="logits", mb=MB, second="", schedules="", **data):
     for k, v in data.items(): np.save(f"{d}/{'target' if k == 'target' else 'in.' + k}.npy", v.numpy())
     save_file({k: v.float().contiguous() for k, v in grads.items()}, f"{d}/grads.safetensors")
     if out is not None: np.save(f"{d}/out.npy", out.detach().float().numpy())
     kind, value = loss
-    open(f"{d}/case.env", "w").write(f"files='{files}'\nloss='{kind}'\nloss_value='{value!r}'\nrows='{ROWS}'\nmb='{mb}'\nsplits='{splits}'\nmodel_output='{name}'\nextra='{extra}'\n" + (f"second_loss='{second}'\n" if second else ""))
+    open(f"{d}/case.env", "w").write(f"files='{files}'\nloss='{kind}'\nloss_value='{value!r}'\nrows='{ROWS}'\nmb='{mb}'\nsplits='{splits}'\nmodel_output='{name}'\nextra='{extra}'\n" + (f"second_loss='{second}'\n" if second else "") + (f"schedules='{schedules}'\n" if schedules else ""))
     print(d, value)
 
 def grads_of(*models): return {k: p.grad for m in models for k, p in m.named_parameters() if p.grad is not None}
@@ -384,6 +386,37 @@ def equal(d):
     m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
     write(d, ("mse", l.item()), grads_of(m), "b:begin", "model.onnx", y, x=x, target=t)
 
-for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, routed, folded, given, equal, half):
+class Clip(nn.Module):                                  # two towers; one of the text's layers is shared with the image's
+    def __init__(self, d=6):
+        super().__init__()
+        self.image = nn.Sequential(nn.Linear(10, 12), nn.GELU(), nn.Linear(12, d)); self.text = nn.Embedding(17, 12); self.mixed = nn.Linear(12, d)
+        self.logit_scale = nn.Parameter(torch.tensor(1.5))
+    def towers(self, image, text):
+        a, b = self.image(image), self.mixed(torch.tanh(self.text(text)).mean(1))
+        return a / a.norm(dim=1, keepdim=True), b / b.norm(dim=1, keepdim=True)
+    def forward(self, image, text):
+        a, b = self.towers(image, text); similarity = (a @ b.t()) * self.logit_scale.exp(); own = torch.arange(similarity.shape[0])
+        return (F.cross_entropy(similarity, own) + F.cross_entropy(similarity.t(), own)) / 2, similarity
+class Pairs(nn.Module):
+    def __init__(self, clip): super().__init__(); self.clip = clip
+    def forward(self, image, text): return torch.stack(self.clip.towers(image, text), 1)
+class Contrast2(nn.Module):                             # the same loss, at a fixed temperature, of [rows, 2, d]
+    def forward(self, both):
+        similarity = 4.5 * both[:, 0] @ both[:, 1].t(); own = torch.arange(similarity.shape[0])
+        return (F.cross_entropy(similarity, own) + F.cross_entropy(similarity.t(), own)) / 2
+
+def clip(d):
+    m, image, text = Clip(), torch.randn(ROWS, 10), torch.randint(0, 17, (ROWS, 5)); x = (image, text); rows = torch.export.Dim("rows", min=2, max=64)
+    torch.onnx.export(m, x, f"{d}/model.onnx", input_names=["image", "text"], output_names=["loss", "similarity"], dynamo=True, optimize=False, external_data=False,
+                      dynamic_shapes={"image": {0: rows}, "text": {0: rows}})
+    torch.onnx.export(m, x, f"{d}/static.onnx", input_names=["image", "text"], output_names=["loss", "similarity"], dynamo=True, optimize=False, external_data=False)
+    export(Pairs(m), (image[:MB], text[:MB]), f"{d}/pairs.onnx", ["image", "text"], ["both"])
+    torch.onnx.export(Contrast2(), (torch.randn(4, 2, 6),), f"{d}/contrast.onnx", input_names=["both"], output_names=["loss"], dynamo=True, optimize=False, external_data=False,
+                      dynamic_shapes={"both": {0: rows}})
+    m = m.double(); l2 = Contrast2()(Pairs(m)(image.double(), text)); l2.backward(); save_file({"clip." + k: v.float().contiguous() for k, v in grads_of(m).items()}, f"{d}/pairs.safetensors")
+    m.zero_grad(); l, y = m(image.double(), text); l.backward()
+    write(d, ("output:loss", l.item()), grads_of(m), "mixed:begin", "model.onnx", y, name="similarity", second=repr(l2.item()), extra=f"--bind rows={ROWS} --rows {MB} --loss-over minibatch", schedules="gpipe", image=image, text=text)
+
+for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, routed, folded, given, equal, half, clip):
     if sys.argv[2:] and f.__name__ not in sys.argv[2:]: continue
     d = os.path.join(sys.argv[1], f.__name__); os.makedirs(d, exist_ok=True); f(d)

@@ -35,6 +35,15 @@ uint32_t *split_assign(Graph *g, Arena *a, const PartitionOptions *opt, ValueId 
    too), is a scalar output of that stage (StageOutput without consumers) and its fields are copied
    into the Pipe; l NULL or l->loss NONE: inference only. Calls batch_analyse(g, 0, ...) itself. */
 Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l);
+/* loss_part.c: --loss-over minibatch.  By node: does it belong to the loss over the whole
+   minibatch?  Says what the rows of a microbatch cannot be gathered for. */
+bool *loss_part(Graph *g, const Loss *l, const BatchNotes *notes);
+/* whole.c: fills p->whole, after which the other stages have the shapes of `rows` rows a
+   microbatch.  After reverse_stages(), before the stash is chosen; nothing where loss_whole is not
+   set. */
+void pipe_whole(Pipe *p, int64_t rows);
+/* stage t with its programs, which may stand in p->whole */
+const Stage *pipe_programs(const Pipe *p, uint32_t t);
 /* twin.c: a second Pipe, whose lists and graph may be changed without the first one's; before the
    stash is chosen. */
 Pipe *pipe_twin(const Pipe *p);

@@ -467,8 +467,9 @@ static void warn_apart(const Pipe *p)
 }
 
 /* How microbatches meet in each output: as the analysis found; in the loss as the loss is reduced;
- * as the user says. */
-static void choose_merges(Pipe *p, const PartitionOptions *opt, const BatchNotes *notes)
+ * as the user says.  part: what is computed once for all of them, NULL: nothing. */
+static void choose_merges(Pipe *p, const PartitionOptions *opt, const BatchNotes *notes,
+                          const bool *part)
 {
     const Graph *g = p->graph;
     const char *loss =
@@ -477,11 +478,13 @@ static void choose_merges(Pipe *p, const PartitionOptions *opt, const BatchNotes
         vec_push(g->arena, &p->merge, notes->output.at[i]);
         if (loss && strcmp(g->output_name.at[i], loss) == 0)
             p->merge.at[i] = (OutputMeeting){p->scale == LOSS_SUM ? MERGE_SUM : MERGE_MEAN, NULL};
+        if (part && part[val(g, g->output.at[i])->node])
+            p->merge.at[i] = (OutputMeeting){MERGE_LAST, NULL};
     }
     for (uint32_t i = 0; opt && i < opt->batch.merge.n; i++)
         merge_option(p, opt->batch.merge.at[i]);
     warn_apart(p);
-    if (notes->loss_why && !notes->target_why) {
+    if (notes->loss_why && !notes->target_why && !part) {
         diag_note("%s", notes->loss_why);
         diag_hint("to train that, let one microbatch be the whole batch: export it, or --bind its "
                   "dimension, so");
@@ -496,6 +499,25 @@ static void choose_merges(Pipe *p, const PartitionOptions *opt, const BatchNotes
         diag_warn(WHERE_FILE(g->file), "which rows of the target belong to a microbatch is not "
                                        "known: only a single microbatch trains");
     }
+}
+
+/* The loss over the whole minibatch is a stage of its own, behind those that the user cuts. */
+static void loss_stage(Build *b, const bool *part)
+{
+    const Graph *g = b->g;
+    bool *any = arena_array(b->a, bool, b->stages + 1);
+    for (NodeId n = 0; n < g->node.n; n++) {
+        if (part[n])
+            b->home[n] = b->stages;
+        any[b->home[n]] = true;
+    }
+    for (uint32_t t = 0; t < b->stages; t++)
+        if (!any[t])
+            diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
+                       "stage %u would be empty: all that is computed there belongs to the loss "
+                       "over the minibatch",
+                       t);
+    b->stages++;
 }
 
 Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l)
@@ -521,13 +543,21 @@ Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l)
         drop_training(g);
     BatchNotes notes = {.target = p->target, .loss = p->loss};
     batch_analyse(g, 0, &opt->batch, &notes);
+    p->loss_whole = b.training && l->whole;
+    const bool *part = p->loss_whole ? loss_part(g, l, &notes) : NULL;
     for (uint32_t i = 0; i < notes.uneven.n; i++)
-        vec_push(b.a, &p->uneven, notes.uneven.at[i]);
+        if (part && part[notes.uneven_at.at[i]])
+            vec_push(b.a, &p->uneven_loss, notes.uneven.at[i]);
+        else
+            vec_push(b.a, &p->uneven, notes.uneven.at[i]);
     for (uint32_t i = 0; i < notes.mixes.n; i++)
-        vec_push(b.a, &p->mixes, notes.mixes.at[i]);
-    choose_merges(p, opt, &notes);
+        if (!part || !part[notes.mixes_at.at[i]])
+            vec_push(b.a, &p->mixes, notes.mixes.at[i]);
+    choose_merges(p, opt, &notes, part);
 
     b.home = split_assign(g, b.a, opt, l ? l->loss : NONE, &b.stages, &p->automatic);
+    if (part)
+        loss_stage(&b, part);
     b.nodes = g->node.n;
     b.values = g->value.n;
     b.list = arena_array(b.a, PlacedList, b.stages);
@@ -550,6 +580,8 @@ Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l)
         program(&b, s, 1, read, &s->infer);
     }
     label_stages(p);
+    if (p->loss_whole)
+        p->stage.at[p->stage.n - 1].label = "loss";
     add_edges(&b);
     return p;
 }

@@ -87,6 +87,8 @@ typedef struct {
     /* what W reads and does not make: results of I, gradients that came in */
     Ids saved;
     StageCost cost;
+    /* its programs are those of the same stage in another Pipe (Pipe.whole), the lists here empty */
+    bool elsewhere;
 } Stage;
 
 typedef enum { EDGE_ACTIVATION, EDGE_PARAMETER, EDGE_CONSTANT } EdgeKind;
@@ -119,6 +121,10 @@ typedef struct {
     /* classes: the target holds numbers below it, or ignore; 0: no classes */
     int64_t per_row, ignore, classes;
     const char *text;
+    /* --loss-over minibatch: computed once, over all microbatches' rows.  Its nodes are first ..
+       last - 1, or, where the model computes it itself (first == last), what loss_part() finds */
+    bool whole;
+    NodeId first, last;
 } Loss;
 
 typedef struct Pipe {
@@ -140,6 +146,13 @@ typedef struct Pipe {
     /* per output of the model, how microbatches meet: its rows one after the other, or, without
      * rows, as said */
     VEC(OutputMeeting) merge;
+    /* --loss-over minibatch: the last stage is the loss over all rows of a minibatch, and this Pipe
+       has its programs, with as many rows; the lists of its other stages are empty.  NULL: each
+       microbatch has a loss of its own */
+    struct Pipe *whole;
+    bool loss_whole;
+    /* then: why a minibatch may not have fewer rows than the shapes of `whole`; empty: it may */
+    VEC(const char *) uneven_loss;
     /* several microbatches have no target each: the reason, or NULL */
     const char *target_why;
     /* what forbids chunks of unequal rows: reasons, one line each, naming the node; empty: allowed

@@ -71,6 +71,7 @@ Pipe *pipe_twin(const Pipe *from)
     Arena *a = from->graph->arena;
     Pipe *p = arena_new_of(a, Pipe);
     *p = *from;
+    p->whole = NULL;
     p->graph = graph_twin(from->graph);
     OWN(a, p->stage);
     for (uint32_t i = 0; i < p->stage.n; i++)

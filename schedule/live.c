@@ -13,7 +13,7 @@ static int peak(const Schedule *s, int rank, int stage, int up, int down1, int d
     int live = 0, top = 0, again = sched_has_type(s, SA_R);
     for (int i = 0; i < row->n; i++) {
         const SchedAction *a = &row->a[i];
-        if (stage >= 0 && a->stage != stage)
+        if ((stage >= 0 && a->stage != stage) || (s->minibatch && a->stage == s->stages - 1))
             continue;
         int begins = a->type == up || (up == SA_F && (a->type == SA_FETCH ||
                                                       (a->type == SA_R && a->peer == SCHED_WHOLE)));

@@ -72,6 +72,7 @@ Schedule *sched_clone(const Schedule *s)
         return NULL;
     c->infer = s->infer;
     c->complete = s->complete;
+    c->minibatch = s->minibatch;
     memcpy(c->rank_of, s->rank_of, (size_t)s->stages * sizeof *s->rank_of);
     for (int r = 0; r < s->ranks; r++) {
         int n = s->row[r].n;

@@ -65,6 +65,8 @@ typedef struct Schedule {
     int *rank_of;  /* stage -> rank */
     int infer;     /* forwards only */
     int complete;  /* communication is in the rows (read so, or inserted) */
+    /* the last stage is a loss over the whole minibatch: it keeps nothing of a microbatch */
+    int minibatch;
 } Schedule;
 
 enum { SCHED_OK, SCHED_EREFUSED = 1, SCHED_EUSAGE = 2, SCHED_ERESOURCE = 3 };
@@ -124,6 +126,8 @@ int sched_recompute(Schedule *s, const int32_t *parts, SchedError *e);
 /* fills parts from `never|except-last|always|cheap|STAGE,...` */
 int sched_recompute_parse(const char *text, int stages, int microbatches, int32_t *parts,
                           SchedError *e);
+/* One more stage: a loss over the whole minibatch, which needs all F's before the first B */
+int sched_minibatch(Schedule *s, SchedError *e);
 int sched_reduce_grad(Schedule *s, int deferred, SchedError *e);
 int sched_comms(Schedule *s, const SchedEdge *edge, int n_edge, const SchedParam *param,
                 int n_param, SchedError *e);

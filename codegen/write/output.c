@@ -109,6 +109,10 @@ static void write_reports(Pipe *p, const char *dir)
     finish(a, f, dir, "pipe.xsd");
 }
 
+/* The Pipe that has the stage's programs: those of the loss over a whole minibatch have other
+ * shapes. */
+static Pipe *stage_of(Pipe *p, uint32_t i) { return p->stage.at[i].elsewhere ? p->whole : p; }
+
 /* After the parameters, whose bytes they may refer to. */
 static void write_stage_models(Pipe *p, const OnnxWeight *weight, const char *dir)
 {
@@ -117,12 +121,12 @@ static void write_stage_models(Pipe *p, const OnnxWeight *weight, const char *di
         const char *name = arena_printf(a, "stage%u.onnx", i),
                    *back = arena_printf(a, "stage%u.backward.onnx", i);
         FILE *f = create(a, dir, name);
-        onnx_write_forward(p, i, weight, f);
+        onnx_write_forward(stage_of(p, i), i, weight, f);
         finish(a, f, dir, name);
-        if (p->stage.at[i].backward.n == 0)
+        if (stage_of(p, i)->stage.at[i].backward.n == 0)
             continue;
         f = create(a, dir, back);
-        onnx_write_backward(p, i, weight, f);
+        onnx_write_backward(stage_of(p, i), i, weight, f);
         finish(a, f, dir, back);
     }
 }
@@ -157,8 +161,10 @@ static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight
     Text tables = {.a = a};
     for (uint32_t i = 0; i < p->stage.n; i++) {
         Arena *of_stage = arena_within(a);
-        StageGen *sg = cg_stage(of_stage, p, i), *device = sg;
-        if (opt->cuda && p->device) {
+        Pipe *of = stage_of(p, i);
+        StageGen *sg = cg_stage(of_stage, of, i), *device = sg;
+        sg->microbatches = of != p ? p : NULL;
+        if (opt->cuda && p->device && of == p) {
             device = cg_stage(of_stage, p->device, i);
             device->beside = opt->cpu ? sg : NULL;
         }

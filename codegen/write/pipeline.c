@@ -100,8 +100,7 @@ static void print_index(const Pipe *p, const IndexBound *b, const char *table, T
               b->replaced, b->other, table, b->rows);
 }
 
-/* What integer inputs may hold: rows of the tables that they choose from, classes of the loss. */
-static uint32_t print_indices(const Pipe *p, Text *t)
+static IndexBounds bounds_of(const Pipe *p)
 {
     const Graph *g = p->graph;
     Ids nodes = {0};
@@ -111,7 +110,18 @@ static uint32_t print_indices(const Pipe *p, Text *t)
             vec_push(g->arena, &nodes,
                      k < s->forward.n ? s->forward.at[k] : s->infer.at[k - s->forward.n]);
     }
-    IndexBounds all = index_bounds(g, g->arena, &nodes);
+    return index_bounds(g, g->arena, &nodes);
+}
+
+/* What integer inputs may hold: rows of the tables that they choose from, classes of the loss. */
+static uint32_t print_indices(const Pipe *p, Text *t)
+{
+    const Graph *g = p->graph;
+    IndexBounds all = bounds_of(p), whole = {0};
+    if (p->whole)
+        whole = bounds_of(p->whole);
+    for (uint32_t i = 0; i < whole.n; i++)
+        vec_push(g->arena, &all, whole.at[i]);
     bool classes = p->loss_classes && p->target != NONE;
     if (all.n + classes == 0)
         return 0;
@@ -195,6 +205,9 @@ void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, const Text *
               ", .loss_kind = %s, .loss_per_row = %" PRId64 ", .loss_ignore = %" PRId64 ",",
               loss < 0 ? (int64_t)-1 : (int64_t)p->stage.n - 1, loss,
               kind[p->loss == NONE ? 0 : p->scale], p->loss_per_row, p->loss_ignore);
+    if (p->whole)
+        text_line(t, ".minibatch_rows = %" PRId64 ", .minibatch_why = %s,", p->whole->graph->batch,
+                  p->uneven_loss.n ? cg_string(g->arena, p->uneven_loss.at[0]) : "NULL");
     text_line(t, ".loss_target = %" PRId64 ", .n_index = %u, .index = %s, .device = %s,",
               target_index(p), indices, indices ? "indices" : "NULL", cpu ? "PP_CPU" : "PP_CUDA");
     uint64_t written = hash_bytes(hash, body.at, body.n);

@@ -64,15 +64,17 @@ void cg_stage_print(StageGen *sg, Target target, Text *t)
     cg_stage_functions(sg, target);
     text_add(t,
              "// stage%u.%s - stage %u of %u: %s\n// Written by ppsplit from the model's graph.  "
-             "rows: the samples of this microbatch, at most %" PRId64 ".\n//\n",
+             "rows: the samples of this %s, at most %" PRId64 ".\n//\n",
              s->index, row->ending, s->index, sg->pipe->stage.n,
-             cg_comment(sg->a, s->label ? s->label : ""), sg->g->batch);
+             cg_comment(sg->a, s->label ? s->label : ""), sg->microbatches ? "step" : "microbatch",
+             sg->g->batch);
     text_add(t,
              "// bytes: parameters %" PRId64 ", gradients %" PRId64 ", constants %" PRId64
-             ", workspace %" PRId64 "; for each microbatch stash %" PRId64 ", saved %" PRId64 "\n",
+             ", workspace %" PRId64 "; %s stash %" PRId64 ", saved %" PRId64 "\n",
              sg->bytes_param, sg->bytes_grad,
              sg->bytes_const + (row->device ? sg->bytes_inlined : 0), cg_bytes_work(sg, target),
-             sg->bytes_stash, sg->bytes_saved);
+             sg->microbatches ? "once a step" : "for each microbatch", sg->bytes_stash,
+             sg->bytes_saved);
     for (uint32_t i = 0; i < sg->again.n; i++)
         text_add(t, "// %s: %" PRId64 " bytes of stash that %s can compute again\n",
                  arena_printf(sg->a, "part %u", i), sg->again.at[i].bytes,

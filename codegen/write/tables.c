@@ -27,10 +27,15 @@ static const char *tensor(const StageGen *sg, const char *name, Dtype t, const S
     return cg_tensor(sg->a, sg->g, name, t, s, batch);
 }
 
+static const char *graph_tensor(Arena *a, const Graph *g, ValueId v)
+{
+    const Value *x = val(g, v);
+    return cg_tensor(a, g, x->name, x->dtype, &x->shape, x->batch);
+}
+
 static const char *value_tensor(const StageGen *sg, ValueId v)
 {
-    const Value *x = val(sg->g, v);
-    return tensor(sg, x->name, x->dtype, &x->shape, x->batch);
+    return graph_tensor(sg->a, sg->g, v);
 }
 
 const char *cg_table_name(const StageGen *sg)
@@ -60,13 +65,15 @@ static uint32_t output_of(const Stage *s, ValueId v)
     BUG("stage %u does not put out value %u", s->index, v);
 }
 
-static void print_inputs(const StageGen *sg, Text *t)
+/* rows: NULL, or the Pipe whose shapes they are given in, those of a microbatch, of which nothing
+   is kept. */
+static void print_inputs(const StageGen *sg, const Pipe *rows, Text *t)
 {
     const Pipe *p = sg->pipe;
     const Stage *s = sg->stage;
     if (s->input.n == 0)
         return;
-    text_line(t, "static const PpInput %s_inputs[] = {", cg_table_name(sg));
+    text_line(t, "static const PpInput %s_%s[] = {", cg_table_name(sg), rows ? "rows" : "inputs");
     for (uint32_t i = 0; i < s->input.n; i++) {
         const StageInput *in = &s->input.at[i];
         bool scale = in->value == p->loss_scale;
@@ -77,8 +84,8 @@ static void print_inputs(const StageGen *sg, Text *t)
         text_line(t,
                   "    {.t = %s,\n     .from = %" PRId64
                   ", .from_output = %u, .stashed = %d, .grads = %u, .again = %d},",
-                  value_tensor(sg, in->value), from, which, kept_until(sg->in_read[i]),
-                  in->grads.n, sg->in_again[i]);
+                  graph_tensor(sg->a, (rows ? rows : p)->graph, in->value), from, which,
+                  rows ? 0 : kept_until(sg->in_read[i]), in->grads.n, rows ? 0 : sg->in_again[i]);
     }
     text_line(t, "};\n");
 }
@@ -345,22 +352,23 @@ static void print_again(const StageGen *sg, Target target, Text *t)
     text_line(t, "};");
 }
 
-static void print_stage(const StageGen *sg, Target target, uint32_t dys, uint32_t consts, Text *t)
+typedef struct { uint32_t dys, consts; } Lists;
+
+/* inputs: the name of their list.  Of a loss over the whole minibatch a microbatch keeps nothing,
+ * and the stage as it runs once a step stands in a table of its own. */
+static void print_fields(const StageGen *sg, Target target, Lists lists, const char *inputs,
+                         bool gathers, Text *t)
 {
     const Stage *s = sg->stage;
     const TargetRow *row = target_row(target);
-    uint32_t n = row->device ? sg->constants.n : consts;
-    print_prototypes(sg, target, t);
-    print_again(sg, target, t);
-    text_line(t, "extern const PpStage pp_stage%u%s;\nconst PpStage pp_stage%u%s = {", s->index,
-              row->table, s->index, row->table);
+    uint32_t n = row->device ? sg->constants.n : lists.consts, dys = lists.dys;
     t->indent = 1;
     text_line(t, ".index = %u, .label = %s,", s->index, cg_string(sg->a, s->label ? s->label : ""));
     text_line(
         t, ".n_input = %u, .n_output = %u, .n_dy = %u, .n_dx = %u, .n_param = %u, .n_const = %u,",
         s->input.n, s->output.n, dys, dx_count(s), s->param.n, n);
     text_line(t, ".input = %s, .output = %s, .dy = %s, .param = %s, .constants = %s,",
-              list(sg, "inputs", s->input.n), list(sg, "outputs", s->output.n),
+              list(sg, inputs, s->input.n), list(sg, "outputs", s->output.n),
               list(sg, "dys", dys), list(sg, "params", s->param.n), list(sg, "consts", n));
     text_line(
         t, ".bytes_param = %" PRId64 ", .bytes_grad = %" PRId64 ", .bytes_const = %" PRId64 ",",
@@ -370,24 +378,46 @@ static void print_stage(const StageGen *sg, Target target, uint32_t dys, uint32_
                   type_runtime(sg->half_type));
     text_line(t,
               ".bytes_stash = %" PRId64 ", .bytes_saved = %" PRId64 ", .bytes_work = %" PRId64 ",",
-              sg->bytes_stash, sg->bytes_saved, cg_bytes_work(sg, target));
+              gathers ? 0 : sg->bytes_stash, gathers ? 0 : sg->bytes_saved,
+              cg_bytes_work(sg, target));
     text_line(
         t, ".flops_forward = %" PRId64 ", .flops_input = %" PRId64 ", .flops_weight = %" PRId64 ",",
         flops(sg, &s->forward), flops(sg, &s->backward_input), flops(sg, &s->backward_weight));
-    if (sg->again.n)
+    if (sg->again.n && !gathers)
         text_line(t, ".n_again = %u, .again = stage%u%s_again,", sg->again.n, s->index, row->table);
+    if (gathers)
+        text_line(t, ".minibatch = &stage%u%s_minibatch,", s->index, row->table);
     print_functions(sg, target, t);
     t->indent = 0;
     text_line(t, "};\n");
 }
 
-typedef struct { uint32_t dys, consts; } Lists;
+static void print_stage(const StageGen *sg, Target target, Lists lists, Text *t)
+{
+    uint32_t index = sg->stage->index;
+    const char *table = target_row(target)->table;
+    print_prototypes(sg, target, t);
+    print_again(sg, target, t);
+    if (sg->microbatches) {
+        text_line(t, "// as it runs: once a step, over the rows of all microbatches");
+        text_line(t, "static const PpStage stage%u%s_minibatch = {", index, table);
+        print_fields(sg, target, lists, "inputs", false, t);
+        text_line(t, "// as schedules see it: F brings a microbatch's rows, B takes those of the "
+                     "gradients");
+    }
+    text_line(t, "extern const PpStage pp_stage%u%s;\nconst PpStage pp_stage%u%s = {", index, table,
+              index, table);
+    print_fields(sg, target, lists, sg->microbatches ? "rows" : "inputs", sg->microbatches != NULL,
+                 t);
+}
 
 /* What a stage's PpStage points to. */
 static Lists print_lists(const StageGen *sg, bool device, Text *t)
 {
     Lists n;
-    print_inputs(sg, t);
+    print_inputs(sg, NULL, t);
+    if (sg->microbatches)
+        print_inputs(sg, sg->microbatches, t);
     print_outputs(sg, t);
     n.dys = print_dys(sg, t);
     print_params(sg, t);
@@ -401,13 +431,13 @@ void cg_tables_print(const StageGen *sg, bool cpu, const StageGen *cuda, Text *t
     text_add(t, "// ---- stage %u ----\n\n", sg->stage->index);
     Lists n = print_lists(sg, sg == cuda, t);
     if (cpu)
-        print_stage(sg, TARGET_C, n.dys, n.consts, t);
+        print_stage(sg, TARGET_C, n, t);
     /* the goal `pipeline` builds without CUDA */
     if (cuda) {
         text_add(t, "#ifdef PP_WITH_CUDA\n");
         if (cuda != sg)
             n = print_lists(cuda, true, t);
-        print_stage(cuda, TARGET_CUDA, n.dys, n.consts, t);
+        print_stage(cuda, TARGET_CUDA, n, t);
         text_add(t, "#endif\n\n");
     }
 }

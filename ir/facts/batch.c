@@ -154,7 +154,7 @@ static const char *mixed_text(const Batch *b, NodeId from, NodeId id)
  * What sums over the batch and then goes back into single samples mixes them; a sum that only ends
  * in the loss does not.  at[v]: the node that mixed what v holds.
  */
-static void find_mixes(Batch *b, NodeId id, NodeId *at, bool *said, Reasons *mixes)
+static void find_mixes(Batch *b, NodeId id, NodeId *at, bool *said, BatchNotes *notes)
 {
     Graph *g = b->g;
     const Node *n = &g->node.at[id];
@@ -174,7 +174,8 @@ static void find_mixes(Batch *b, NodeId id, NodeId *at, bool *said, Reasons *mix
             at[n->out[i]] = from;
     } else if (!said[origin]) {
         said[origin] = true;
-        vec_push(g->arena, mixes, mixed_text(b, from, id));
+        vec_push(g->arena, &notes->mixes, mixed_text(b, from, id));
+        vec_push(g->arena, &notes->mixes_at, id);
     }
 }
 
@@ -212,6 +213,7 @@ void batch_analyse(Graph *g, ValueId from, const BatchOptions *opt, BatchNotes *
                .rows = g->batch > 0 ? g->batch : 1,
                .values = g->value.n};
     b.target = notes && from == 0 ? notes->target : NONE;
+    b.known = notes ? notes->known : NULL;
     b.labels = arena_array(b.scratch, bool, b.values + 1);
     b.said = arena_array(b.scratch, int, b.values + 1);
     b.row = arena_array(b.scratch, int64_t, b.values + 1);
@@ -246,12 +248,16 @@ void batch_analyse(Graph *g, ValueId from, const BatchOptions *opt, BatchNotes *
             told[origin] = true;
             const char *text = arena_printf(g->arena, "%s: %s", batch_node_text(g, n), b.why);
             vec_push(g->arena, &notes->uneven, text);
+            vec_push(g->arena, &notes->uneven_at, n);
         }
         if (from == 0) {
-            find_mixes(&b, n, at, said, &notes->mixes);
+            find_mixes(&b, n, at, said, notes);
             batch_fate(&b, n, notes);
         }
     }
     if (from == 0)
         batch_meet(&b, notes);
+    notes->outer = arena_array(g->arena, int64_t, g->value.n + 1);
+    for (ValueId v = 0; v < g->value.n; v++)
+        notes->outer[v] = batch_outer(&b, v);
 }

@@ -43,6 +43,7 @@ typedef struct {
     bool *labels;    /* made of the target and constants */
     int64_t *row;    /* the one row that a value with no batch dimension depends on, or -1 */
     int *said;       /* --merge: the dimension of an output's rows where it is not found */
+    const int *known; /* BatchNotes */
     Fate *fate;
     /* of the graph, and for each Reshape which place it puts the row in, where there are several */
     NodeId nodes;

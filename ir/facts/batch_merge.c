@@ -271,6 +271,7 @@ void batch_meet(Batch *b, BatchNotes *notes)
             const char *text = arena_printf(g->arena, "output '%s': %s",
                                             diag_escape(g->arena, val(g, v)->name), m.why);
             vec_push(g->arena, &notes->uneven, text);
+            vec_push(g->arena, &notes->uneven_at, val(g, v)->node);
             g->value.at[v].batch = BATCH_MIXED;
         } else if (m.how == MERGE_NONE && !m.why) {
             m.why = "it grows with the rows";

@@ -382,6 +382,10 @@ bool batch_sweep_node(Batch *b, NodeId id)
             is = b->said[n->out[i]];
             b->cur = 1;
         }
+        if (is < 0 && b->known && n->out[i] < b->values && b->known[n->out[i]] != BATCH_NONE) {
+            is = b->known[n->out[i]];
+            b->cur = 1;
+        }
         int64_t outer = is >= 0 ? b->cur : 1, row = is >= 0 ? -1 : batch_row(b, n, i);
         if (n->out[i] < b->values && b->row[n->out[i]] != row) {
             b->row[n->out[i]] = row;

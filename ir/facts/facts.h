@@ -29,7 +29,12 @@ typedef struct {
 typedef VEC(const char *) Reasons;
 typedef struct {
     ValueId target, loss;           /* in: the loss and its target, or NONE */
+    /* in: by value, the dimension that is known to hold the rows, or BATCH_NONE; NULL: none is */
+    const int *known;
     Reasons uneven, mixes;          /* as in Pipe */
+    Ids uneven_at, mixes_at;        /* of each, the node */
+    /* by value: what stands outside the rows in the dimension that holds them */
+    int64_t *outer;
     VEC(OutputMeeting) output;      /* per output of the graph */
     /* loss_why: where samples meet so that microbatches have another loss than the minibatch */
     const char *target_why, *loss_why;
@@ -52,6 +57,10 @@ typedef struct {
 typedef VEC(IndexBound) IndexBounds;
 /* nodes: those of the forward, in order, once batch_analyse() has run */
 IndexBounds index_bounds(const Graph *g, Arena *a, const Ids *nodes);
+
+/* resize.c: the graph as exported for so many rows.  list: its nodes that count; they take any number
+   of rows.  What cannot be resized all the same is a diagnostic. */
+void graph_resize(Graph *g, int64_t rows, const Ids *list);
 
 /* cost.c: a multiply-add counts as two operations, an elementwise one as one per element, what
  * moves data as none. */

@@ -190,7 +190,7 @@ static void call_backward(Build *b, uint32_t t)
 {
     const Stage *s = &b->p->stage.at[t];
     bool last = makes_loss(b, t);
-    if (s->backward.n == 0)
+    if (pipe_programs(b->p, t)->backward.n == 0)
         return;
     Names grads = {0};
     if (last) {

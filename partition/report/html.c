@@ -68,7 +68,7 @@ static void put_stages(const Pipe *p, Arena *a, FILE *f)
                 "class=n>%s<td "
                 "class=n>%s<td class=n>%s"
                 "<td class=n>%s<td><span class=bar style=\"width: %dpx\"></span></tr>\n",
-                t, html(a, s->label ? s->label : ""), s->forward.n, count_text(a, c->parameters),
+                t, html(a, s->label ? s->label : ""), pipe_programs(p, t)->forward.n, count_text(a, c->parameters),
                 bytes_text(a, c->bytes_param), count_text(a, c->flops_forward),
                 count_text(a, c->flops_backward), bytes_text(a, c->bytes_activation),
                 bytes_text(a, c->bytes_stash),

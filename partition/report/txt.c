@@ -48,6 +48,10 @@ void report_pipe_txt(const Pipe *p, FILE *f)
     fprintf(f, "# %s: %u stage%s, %s%s\n", diag_escape(a, p->model_name), p->stage.n,
             p->stage.n == 1 ? "" : "s", p->loss == NONE ? "no loss" : "loss ",
             p->loss == NONE || !p->loss_text ? "" : diag_escape(a, p->loss_text));
+    if (p->whole)
+        fprintf(f, "# stage %u is the loss over all rows of a minibatch, %s%lld, once a step\n",
+                p->stage.n - 1, p->uneven_loss.n ? "exactly " : "at most ",
+                (long long)p->whole->graph->batch);
     for (uint32_t i = 0; i < p->uneven.n; i++)
         fprintf(f, "# microbatches must have equal rows: %s\n", p->uneven.at[i]);
     for (uint32_t i = 0; i < p->mixes.n; i++)
@@ -122,6 +126,9 @@ void report_summary(const Pipe *p, FILE *f)
             fprintf(f, "input %s\n", value_text(g, a, g->input.at[i]));
     for (uint32_t i = 0; i < g->output.n; i++)
         fprintf(f, "output %s\n", output_text(g, a, i));
+    if (p->whole)
+        fprintf(f, "stage %u: once a step, over all rows of a minibatch, %s%lld\n", p->stage.n - 1,
+                p->uneven_loss.n ? "exactly " : "at most ", (long long)p->whole->graph->batch);
     summary_notes("microbatches must have equal rows", p->uneven.at, p->uneven.n, f);
     summary_notes("note", p->mixes.at, p->mixes.n, f);
     arena_free(a);

@@ -72,7 +72,7 @@ static void put_stage(Xml *x, xmlNodePtr pipe, const Stage *s)
 {
     xmlNodePtr stage = child(pipe, "stage");
     attr_int(x, stage, "index", s->index);
-    attr_int(x, stage, "nodes", s->forward.n);
+    attr_int(x, stage, "nodes", pipe_programs(x->p, s->index)->forward.n);
     attr_int(x, stage, "parameters", s->cost.parameters);
     attr_int(x, stage, "bytes_param", s->cost.bytes_param);
     attr_int(x, stage, "bytes_stash", s->cost.bytes_stash);
@@ -175,6 +175,8 @@ void report_pipe_xml(const Pipe *p, FILE *f)
     attr(&x, pipe, "model", p->model_name);
     attr_int(&x, pipe, "stages", p->stage.n);
     attr(&x, pipe, "loss", p->loss != NONE && p->loss_text ? p->loss_text : "none");
+    if (p->whole)
+        attr_int(&x, pipe, "minibatch_rows", p->whole->graph->batch);
     for (uint32_t t = 0; t < p->stage.n; t++)
         put_stage(&x, pipe, &p->stage.at[t]);
     put_edges(&x, pipe);
@@ -322,6 +324,8 @@ static const char *const schema[] = {
     "    <xs:attribute name=\"model\" type=\"xs:string\" use=\"required\"/>",
     "    <xs:attribute name=\"stages\" type=\"count\" use=\"required\"/>",
     "    <xs:attribute name=\"loss\" type=\"xs:string\" use=\"required\"/>",
+    "    <!-- the last stage is the loss over all rows of a minibatch, of so many -->",
+    "    <xs:attribute name=\"minibatch_rows\" type=\"xs:positiveInteger\"/>",
     "  </xs:complexType></xs:element>",
     "</xs:schema>",
 };

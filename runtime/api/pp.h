@@ -160,6 +160,10 @@ typedef struct PpStage {
     void (*backward)(const PpCtx *c);                   /* B */
     void (*backward_input)(const PpCtx *c);             /* I */
     void (*backward_weight)(const PpCtx *c);            /* W */
+    /* --loss-over minibatch: the last stage as it runs, once a step over all rows.  This table then
+       says what F and B of a microbatch bring and take: rows of inputs, and of their gradients.
+       NULL: each microbatch is computed by itself */
+    const struct PpStage *minibatch;
 } PpStage;
 
 /* mean: weighted by rows; none: only a single one may run */
@@ -206,6 +210,10 @@ typedef struct PpPlan {
     /* which output of which stage is the scalar loss; -1: none */
     int loss_stage, loss_output;
     int loss_kind;
+    /* --loss-over minibatch, else 0: rows of PpStage.minibatch of the last stage.  minibatch_why:
+       why it runs with exactly so many; NULL: with fewer too */
+    int64_t minibatch_rows;
+    const char *minibatch_why;
     int64_t loss_per_row, loss_ignore;
     int loss_target;                                    /* index into input, or -1 */
     /* what is checked of integer inputs before the first step */

@@ -4,26 +4,6 @@
  */
 #include "exec.h"
 
-/* A microbatch's number in the step, of whose passes the rank runs one. */
-static int in_step(const Rank *r, int m) { return r->pass * r->run->data.microbatches + m; }
-
-static void after_forward(Rank *r, int stage, int m, int64_t step)
-{
-    const PpPlan *model = r->run->model;
-    const StagePlan *rs = &r->plan.stage[stage];
-    const PpStage *st = rs->st;
-    void *const *out = rs->out + (int64_t)m * st->n_output;
-    if (r->host) {
-        host_take(r, stage, m, step);
-        return;
-    }
-    for (int o = 0; o < st->n_output; o++)
-        if (st->output[o].model_output >= 0 && r->results.output[st->output[o].model_output])
-            results_take(&r->results, &st->output[o], out[o], in_step(r, m), step);
-    if (st->index == model->loss_stage)
-        results_loss(&r->results, out[model->loss_output], in_step(r, m));
-}
-
 static void copy(Rank *r, void *to, const void *from, int64_t bytes)
 {
     r->dev.op->copy(&r->dev, r->dev.current, to, from, bytes);
@@ -68,6 +48,8 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
     const PpStage *st = rs->st;
     const int64_t *row0 = data_rows(&r->data, step) + r->pass * run->data.microbatches;
     int m = op->a.microbatch, forward = op->a.type == SA_F;
+    if (st->minibatch)
+        return minibatch_compute(r, op, step, work);
     PpCtx c = {
         .rows = row0[m + 1] - row0[m],
         .stage = st->index,
@@ -97,7 +79,7 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
         host_held(r, op->local);
     }
     if (c.rows == 0 || r->stopped) {
-        double *loss = &r->results.loss[in_step(r, m)];
+        double *loss = &r->results.loss[exec_in_step(r, m)];
         *loss = op->a.type == SA_F && !r->stopped ? 0 : *loss;
         return PP_OK;
     }
@@ -108,7 +90,7 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
         break;
     case SA_F:
         (run->opt->mode == MODE_TRAIN ? st->forward : st->infer)(&c);
-        after_forward(r, op->local, m, step);
+        forward_done(r, op->local, m, step);
         break;
     case SA_B:
         if (st->has_backward)

@@ -55,8 +55,10 @@ static PpStatus forwards(Run *e, const Schedule *train)
     PpStatus status = err && f && !fclose(f) ? PP_OK : pp_no_memory();
     if (status == PP_OK && sched_parse(text, n, "evaluation", &e->sched, err))
         status = pp_fail(PP_ERR_BUG, "%s", err->text);
-    if (status == PP_OK)
+    if (status == PP_OK) {
         e->sched->infer = 1;
+        e->sched->minibatch = train->minibatch;
+    }
     free(text), free(err);
     return status;
 }

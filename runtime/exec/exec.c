@@ -108,7 +108,7 @@ static PpStatus await(Rank *r, const Op *op)
 /* Microbatch-chunks alive, as they really come and go. */
 static void count_live(Rank *r, const Op *op)
 {
-    if (r->stopped)
+    if (r->stopped || (op->local >= 0 && r->plan.stage[op->local].st->minibatch))
         return;
     int whole = op->again == SCHED_WHOLE;
     r->live += op->a.type == SA_F || (op->a.type == SA_R && whole) || op->a.type == SA_FETCH;
@@ -293,6 +293,7 @@ PpStatus exec_gather(Rank *r)
 PpStatus exec_pass(Rank *r, int64_t step)
 {
     const Plan *p = &r->plan;
+    r->gathered = r->taken = 0;
     /* A device's times come from its events */
     double *span = r->host ? NULL : trace_of(&r->trace, exec_turn(r, step));
     for (int k = 0; k < p->n_op; k++) {

@@ -83,6 +83,7 @@ typedef struct Rank {
     int pass;            /* of the step, from 0: --accumulate */
     int live, live_most; /* microbatch-chunks alive: now, and the most there were */
     LossScale scale;     /* of the loss, in the step that runs */
+    int gathered, taken; /* microbatches that came to a loss over all of them, and that left it */
     int stopped;         /* --until: computations are over, messages still flow */
 } Rank;
 
@@ -90,6 +91,12 @@ typedef struct Rank {
 static inline int64_t exec_turn(const Rank *r, int64_t step)
 {
     return (step - r->run->data.start.step) * r->run->data.passes + r->pass;
+}
+
+/* A microbatch's number in the step, of whose passes the rank runs one. */
+static inline int exec_in_step(const Rank *r, int m)
+{
+    return r->pass * r->run->data.microbatches + m;
 }
 
 static inline int on_device(const Rank *r) { return r->plan.ask.on_device; }
@@ -199,6 +206,12 @@ void shards_update(Rank *r, const DeviceUpdate *u);
 
 /* compute.c */
 PpStatus compute(Rank *r, const Op *op, int64_t step, char *work);
+
+/* forward_done.c: outputs and loss of the pass's microbatch m to the host */
+void forward_done(Rank *r, int stage, int m, int64_t step);
+
+/* minibatch.c: F and B of a loss over the whole minibatch */
+PpStatus minibatch_compute(Rank *r, const Op *op, int64_t step, char *work);
 
 /* host_side.c: a rank on a device: pinned memory, events, the end of a step */
 PpStatus host_open(Rank *r);

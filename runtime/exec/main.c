@@ -54,7 +54,7 @@ static PpStatus prepare(Run *run, Options *o, const Group *world)
     TRY(schedule_read(run, o));
     TRY(optim_patterns(o, run->model));
     if (!run->ranks)
-        run->ranks = run->model->n_stage;
+        run->ranks = schedule_stages(run->model);
     TRY(wanted_outputs(run));
     TRY(data_open(&run->data, run->model, o));
     TRY(data_check(&run->data, world ? world->rank : 0, world ? world->ranks : 1));

@@ -11,7 +11,7 @@
  */
 static int32_t there(const PpStage *st, int32_t parts)
 {
-    return !st->has_backward ? 0 : parts < 0 ? parts : parts & ((1 << st->n_again) - 1);
+    return !st->has_backward || st->minibatch ? 0 : parts < 0 ? parts : parts & ((1 << st->n_again) - 1);
 }
 
 int recompute_is_auto(const Options *o)
@@ -29,7 +29,7 @@ PpStatus recompute_insert(Run *run)
     int32_t *parts = calloc((size_t)n + 1, sizeof *parts);
     PpStatus s = e && parts ? PP_OK : pp_no_memory();
     int no = s != PP_OK ||
-             sched_recompute_parse(run->opt->recompute, model->n_stage, m, parts, e);
+             sched_recompute_parse(run->opt->recompute, schedule_stages(model), m, parts, e);
     for (int i = 0; i < n && !no; i++)
         parts[i] = there(model->stage[i / m], parts[i]);
     if (!no)

@@ -87,9 +87,10 @@ static void find_levels(const PpStage *st, Window *w)
 {
     Level all[(1 << PP_AGAIN) + 1];
     int n = 0, kept = 0, subsets = 1 << st->n_again;
-    for (int32_t p = 1; st->has_backward && p < subsets; p++)
+    int backward = st->has_backward && !st->minibatch;
+    for (int32_t p = 1; backward && p < subsets; p++)
         all[n++] = some(st, p);
-    if (st->has_backward)
+    if (backward)
         all[n++] = whole(st);
     qsort(all, (size_t)n, sizeof *all, by_freed);
     for (int i = 0; i < n; i++)

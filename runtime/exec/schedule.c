@@ -131,9 +131,9 @@ PpStatus schedule_read(Run *run, Options *o)
     free(e);
     TRY(s);
     const Schedule *f = run->sched;
-    if (f->stages != run->model->n_stage)
+    if (f->stages != schedule_stages(run->model))
         return pp_fail(PP_ERR_MODEL, "%s is a schedule of %d stages, the model has %d", o->schedule,
-                       f->stages, run->model->n_stage);
+                       f->stages, schedule_stages(run->model));
     if (o->microbatches && o->microbatches != f->microbatches)
         return pp_fail(PP_ERR_MODEL,
                        "%s is a schedule of %d microbatches, not of --microbatches %d", o->schedule,
@@ -149,10 +149,23 @@ PpStatus schedule_read(Run *run, Options *o)
     return PP_OK;
 }
 
+/* The loss over the whole minibatch, which schedules do not know. */
+static PpStatus add_minibatch(Run *run)
+{
+    if (!run->model->minibatch_rows || run->sched->minibatch)
+        return PP_OK;
+    SchedError *e = calloc(1, sizeof *e);
+    PpStatus s = e ? PP_OK : pp_no_memory();
+    if (e && sched_minibatch(run->sched, e))
+        s = refused(e, run->opt->schedule);
+    free(e);
+    return s;
+}
+
 PpStatus schedule_make(Run *run)
 {
     const Options *o = run->opt;
-    int stages = run->model->n_stage;
+    int stages = schedule_stages(run->model);
     if (run->ranks > stages)
         return pp_fail(PP_ERR_MODEL, "%d ranks are more than the model's %d stages", run->ranks,
                        stages);
@@ -170,6 +183,7 @@ PpStatus schedule_make(Run *run)
         free(e);
         TRY(s);
     }
+    TRY(add_minibatch(run));
     TRY(recompute_insert(run));
     return schedule_lower(run);
 }

@@ -179,7 +179,8 @@ static PpStatus plan_memory(Rank *r)
     r->memory.snapshot = saver_bytes(&r->plan, r->run->opt);
     r->memory.live = sched_live_rank(s, ask.rank);
     r->memory.live_bound =
-        sched_peak_formula(s->name, r->run->ranks, s->stages, ask.microbatches, ask.rank);
+        sched_peak_formula(s->name, r->run->ranks, schedule_stages(ask.model), ask.microbatches,
+                           ask.rank);
     for (int l = 0; l < r->plan.n_stage; l++)
         if (r->plan.stage[l].st->half_type)
             r->memory.half_type = r->plan.stage[l].st->half_type;

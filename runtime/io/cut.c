@@ -106,6 +106,45 @@ static PpStatus check_meeting(const Data *d)
     return PP_OK;
 }
 
+/* Is the loss's stage asked for more than the loss? */
+static int makes_output(const PpPlan *p, const Options *o)
+{
+    const PpStage *st = p->stage[p->n_stage - 1];
+    int any = 0;
+    for (int i = 0; i < st->n_output; i++)
+        for (int k = 0; k < o->n_output && st->output[i].model_output >= 0; k++)
+            any |= !strcmp(o->output[k].name, p->output[st->output[i].model_output].name);
+    return any;
+}
+
+/* A loss over the whole minibatch is computed by one rank, in one pass, of at most so many rows. */
+static PpStatus check_minibatch(const Data *d, int64_t rows)
+{
+    const PpPlan *p = d->model;
+    const Options *o = d->opt;
+    if (!p->minibatch_rows || (o->mode == MODE_INFER && !makes_output(p, o)))
+        return PP_OK;
+    if (o->dp > 1)
+        return pp_fail(PP_ERR_USAGE,
+                       "--dp %d: the loss is one over the whole minibatch, which replicas would "
+                       "divide: more ranks and microbatches make it larger",
+                       o->dp);
+    if (d->passes > 1)
+        return pp_fail(PP_ERR_USAGE,
+                       "--accumulate %d: the loss is one over the whole minibatch, which passes "
+                       "would divide: --microbatches %d in one pass is the same minibatch",
+                       d->passes, d->passes * d->microbatches);
+    if (rows > p->minibatch_rows || (rows < p->minibatch_rows && p->minibatch_why))
+        return pp_fail(PP_ERR_MODEL,
+                       "a step has %" PRId64 " rows, but the loss over the minibatch is made for "
+                       "%s%" PRId64 "%s%s: --batch %" PRId64
+                       ", or ppsplit --loss-over minibatch=%" PRId64,
+                       rows, p->minibatch_why ? "exactly " : "", p->minibatch_rows,
+                       p->minibatch_why ? ": " : "", p->minibatch_why ? p->minibatch_why : "",
+                       p->minibatch_rows, rows);
+    return PP_OK;
+}
+
 /* Rows of each microbatch, and whether the model takes them. */
 PpStatus data_cut(Data *d)
 {
@@ -162,6 +201,14 @@ PpStatus data_cut(Data *d)
     d->steps_per_pass = rows / d->batch;
     if (o->mode != MODE_TRAIN && rows % d->batch)
         TRY(cut_rest(d, rows % d->batch));
+    TRY(check_minibatch(d, d->batch));
+    if (d->row0_rest)
+        TRY(check_minibatch(d, rows % d->batch));
+    if (p->minibatch_rows && o->mode != MODE_TRAIN && d->steps_per_pass > 1 && makes_output(p, o))
+        return pp_fail(PP_ERR_MODEL,
+                       "--output: what is made of a whole minibatch cannot be put together from "
+                       "%" PRId64 " steps: --batch %" PRId64 ", or leave it out",
+                       d->steps_per_pass, rows);
     if (__builtin_mul_overflow(o->epochs, d->steps_per_pass, &d->steps))
         return pp_fail(PP_ERR_USAGE, "--epochs %" PRId64 ": too many", o->epochs);
     if (!d->steps)

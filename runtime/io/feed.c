@@ -104,7 +104,7 @@ static void fill_scale(Feed *f, const int64_t *row0, int64_t batch)
         mean = 1.0 / (double)(p->loss_target < 0 ? batch * p->loss_per_row : f->targets);
     for (int m = 0; m < d->microbatches; m++) {
         double scale = mean;
-        if (p->loss_kind == PP_LOSS_MEAN_ROWS)
+        if (p->loss_kind == PP_LOSS_MEAN_ROWS && !p->minibatch_rows)
             scale = (double)(row0[m + 1] - row0[m]) / (double)batch;
         scale *= f->loss_scale;
         char *at = f->scale + (int64_t)m * PP_ALIGN;

@@ -57,7 +57,7 @@ static const Spec specs[] = {
     {"dp",            K_INT | NUMBERS,  AT(dp), 1, "N",       "train: replicas of the pipeline, each with its share of a step's rows (default 1)"},
     {"bucket",        K_BYTES | TRAINS, AT(bucket),      1, "BYTES",   "of gradients that replicas sum at a time (default 4M): four at most are under way, for which there is room"},
     {"shard-optimizer", K_FLAG | TRAINS, AT(shard_optimizer), 0, NULL, "each replica holds the optimizer's state of its share of the parameters and updates these; all get them then: the same bits in less memory"},
-    {"schedule",      K_TEXT, AT(schedule),     0, "NAME|FILE.csv", "one of those below (default 1f1b), or rows of actions"},
+    {"schedule",      K_TEXT, AT(schedule),     0, "NAME|FILE.csv", "one of those below (default 1f1b; gpipe with a loss over the minibatch), or rows of actions"},
     {"placement",     K_PLACEMENT, AT(placement), 0, "loop|v", "how stages go to ranks (default: the schedule's own)"},
     {"microbatches",  K_INT | NUMBERS,  AT(microbatches), 1, "M",       "chunks of a step (default: rows of a step / rows of the model's shapes)"},
     {"buffers",       K_INT,  AT(buffers),      0, "K",       "verify the schedule with K messages under way per pair of ranks (default: any number)"},
@@ -476,7 +476,9 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
                        plan->model);
     TRY(choose_loss_scale(o, plan));
     if (!o->schedule)
-        o->schedule = o->mode == MODE_TRAIN ? "1f1b" : "forward-only";
+        o->schedule = o->mode != MODE_TRAIN     ? "forward-only"
+                      : plan->minibatch_rows ? "gpipe"
+                                                : "1f1b";
     return PP_OK;
 }
 

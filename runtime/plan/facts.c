@@ -11,6 +11,8 @@ int64_t stats_bytes(const PpStage *st)
     return n;
 }
 
+int schedule_stages(const PpPlan *model) { return model->n_stage - (model->minibatch_rows > 0); }
+
 static int first_half(const SchedRow *row, int i)
 {
     int part = row->a[i].overlap & SCHED_PART, last = row->a[i].overlap & SCHED_LAST;

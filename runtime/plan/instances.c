@@ -128,20 +128,21 @@ static PpStatus number_wires(Planner *p)
     return PP_OK;
 }
 
-/* Bytes of one microbatch's instances, in the order of their numbers. */
+/* Bytes of one microbatch's instances, in the order of their numbers.  What is computed once for all
+ * of them has no outputs of one. */
 static void set_bytes(const PpStage *st, Instance *at)
 {
     for (int i = 0; i < st->n_input; i++)
         at++->bytes = st->input[i].t.bytes;
     for (int o = 0; o < st->n_output; o++)
-        at++->bytes = st->output[o].t.bytes;
+        at++->bytes = st->minibatch ? 0 : st->output[o].t.bytes;
     for (int j = 0; j < st->n_dy; j++)
         at++->bytes = st->output[st->dy[j].output].t.bytes;
     for (int i = 0; i < st->n_input; i++)
         for (int g = 0; g < st->input[i].grads; g++)
             at++->bytes = st->input[i].t.bytes;
     for (int o = 0; o < st->n_output; o++)
-        at++->bytes = st->output[o].t.bytes;
+        at++->bytes = st->minibatch ? 0 : st->output[o].t.bytes;
     at++->bytes = st->bytes_stash;
     at++->bytes = st->bytes_saved;
     at++->bytes = st->bytes_stash;
@@ -158,7 +159,7 @@ PpStatus instances_number(Planner *p)
         return pp_no_memory();
     for (int l = 0; l < plan->n_stage; l++) {
         p->base[l] = n;
-        n += p->m * per_microbatch(plan->stage[l].st);
+        n += p->m * per_microbatch(plan->stage[l].st) + (plan->stage[l].st->minibatch != NULL);
     }
     TRY(number_wires(p));
     p->n_inst = n;
@@ -172,6 +173,12 @@ PpStatus instances_number(Planner *p)
             set_bytes(plan->stage[l].st,
                       p->inst + p->base[l] + m * per_microbatch(plan->stage[l].st));
     return PP_OK;
+}
+
+int64_t plan_whole(const Planner *p, int l)
+{
+    const PpStage *st = p->plan->stage[l].st;
+    return st->minibatch ? p->base[l] + p->m * per_microbatch(st) : -1;
 }
 
 void plan_touch(Planner *p, int64_t id)

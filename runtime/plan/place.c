@@ -245,6 +245,7 @@ PpStatus plan_point(Planner *p)
         TRY(make_pointers(&plan->stage[l], p->m));
         for (int m = 0; m < p->m; m++)
             point_microbatch(p, l, m);
+        TRY(gathered_point(p, l));
     }
     return PP_OK;
 }

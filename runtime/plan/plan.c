@@ -156,7 +156,8 @@ static void count_operations(Plan *plan)
 {
     for (int k = 0; k < plan->n_op; k++) {
         const Op *op = &plan->op[k];
-        double n = op->local >= 0 ? operations(op, plan->stage[op->local].st) : 0;
+        const PpStage *st = op->local >= 0 ? plan->stage[op->local].st : NULL;
+        double n = st ? operations(op, st) / (st->minibatch ? plan->ask.microbatches : 1) : 0;
         plan->operations += n;
         plan->recomputed += op->a.type == SA_R ? n : 0;
     }
@@ -229,6 +230,9 @@ void plan_free(Plan *plan)
         free(rs->rp), free(rs->in), free(rs->out), free(rs->dy), free(rs->dx), free(rs->stash),
             free(rs->saved);
         free(rs->out_kept), free(rs->stash_kept), free(rs->part), free(rs->part_kept);
+        if (rs->whole)
+            free(rs->whole->in), free(rs->whole->out), free(rs->whole->dx);
+        free(rs->whole);
         free(rs->stored);
     }
     free(plan->stage), free(plan->local_of), free(plan->op), free(plan->msg), free(plan->transfer),

@@ -144,7 +144,14 @@ typedef struct {
      */
     char **part, **part_kept;
     int64_t *stored; /* [microbatch]: where in the store its stash goes */
+    struct Gathered *whole; /* PpStage.minibatch: what it runs on once a step; else NULL */
 } StagePlan;
+
+/* A loss over the whole minibatch as it runs: tensors of all rows of a step. */
+typedef struct Gathered {
+    void **in, **out, **dx;
+    char *stash, *part[PP_AGAIN];
+} Gathered;
 
 typedef struct {
     int64_t param, half, grad, optimizer, constants, slots, work, data, output, comm, total;
@@ -212,6 +219,8 @@ void plan_free(Plan *p);                   /* not the arena */
 int64_t plan_stored_bytes(const PpStage *st, int32_t again);
 
 /* facts.c */
+/* Those that schedules know: without the loss over the whole minibatch */
+int schedule_stages(const PpPlan *model);
 int64_t stats_bytes(const PpStage *st); /* of its running statistics */
 int plan_overlaps(const SchedRow *row); /* has it compounds whose halves may run at the same time */
 int plan_pair(const SchedRow *row, int i); /* do the actions i and i + 1 make one, of two stages */

@@ -60,6 +60,8 @@ int64_t plan_kept_stash(const Planner *p, int l, int m);
 int64_t plan_kept_part(const Planner *p, int l, int k, int m);
 int64_t plan_kept_out(const Planner *p, int l, int o, int m);
 int plan_dx_number(const PpStage *st, int input, int index);
+/* The rows of all microbatches for a loss over them, one instance; -1: no such stage */
+int64_t plan_whole(const Planner *p, int l);
 void plan_touch(Planner *p, int64_t id); /* the instance lives at this moment; -1: none */
 
 /* facts.c */
@@ -67,6 +69,10 @@ void plan_touch(Planner *p, int64_t id); /* the instance lives at this moment; -
 const PpParam *shared_param(const PpStage *st, int param, int *at);
 int last_user(const PpPlan *model, int stage, int param); /* no stage after this one uses it */
 int64_t gradient_tag(const Planner *p, int stage, int param, int use); /* of a use's sum */
+
+/* gathered.c: that instance */
+void gathered_walk(Planner *p, int l, int m, int type); /* F, B */
+PpStatus gathered_point(Planner *p, int l);
 
 /* walk.c */
 PpStatus plan_walk(Planner *p);

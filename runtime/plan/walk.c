@@ -72,6 +72,8 @@ static void touch_gradients(Planner *p, int l, int m, int type)
 static void touch_held(Planner *p, int l)
 {
     const PpStage *st = p->plan->stage[l].st;
+    if (p->held[l] >= 0)
+        plan_touch(p, plan_whole(p, l));
     for (int o = 0; o < st->n_output && p->held[l] >= 0; o++)
         if (plan_host_takes(p->plan, st, o))
             plan_touch(p, plan_out(p, l, o, p->held[l]));
@@ -139,7 +141,10 @@ static PpStatus walk_op(Planner *p, Op *op)
             touch_parts(p, l, m, op->again);
         break;
     case SA_F:
-        touch_forward(p, l, m, type);
+        if (st->minibatch)
+            gathered_walk(p, l, m, type);
+        else
+            touch_forward(p, l, m, type);
         touch_held(p, l);
         p->held[l] = plan->ask.on_device ? m : -1;
         for (int i = 0; i < st->n_input; i++)
@@ -151,6 +156,10 @@ static PpStatus walk_op(Planner *p, Op *op)
         stored_reader(p, op);
         if (!st->has_backward)
             break;
+        if (st->minibatch) {
+            gathered_walk(p, l, m, type);
+            break;
+        }
         touch_backward(p, l, m, type == SA_W ? 2 : 1);
         touch_gradients(p, l, m, type);
         for (int j = 0; j < st->n_dy && type != SA_W; j++)

@@ -1,0 +1,116 @@
+/*
+ * loss_part.c - --loss-over minibatch: which nodes are the loss over all rows of a minibatch.
+ *
+ * In: the graph with its loss, and where the rows are.  Out: the nodes that are computed once, when
+ * the outputs of all microbatches are there.  Of a loss that ppsplit appended they are known.  Of
+ * one that the model computes (output:NAME) they are the tail of the graph in which no value has
+ * rows any more: what it reads has them, so that the microbatches' follow one another.  In CLIP the
+ * tail begins with the product that compares every image with every text.
+ */
+#include <string.h>
+
+#include "partition.h"
+
+/* Values that are not the same in all microbatches. */
+static bool *varying(const Graph *g, const bool *live)
+{
+    bool *is = arena_array(g->arena, bool, g->value.n + 1);
+    for (uint32_t i = 0; i < g->input.n; i++)
+        is[g->input.at[i]] = val(g, g->input.at[i])->batch != BATCH_NONE;
+    for (NodeId n = 0; n < g->node.n; n++) {
+        const Node *x = &g->node.at[n];
+        bool any = false;
+        for (uint32_t i = 0; i < x->nin && live[n]; i++)
+            any |= is[x->in[i]];
+        for (uint32_t i = 0; i < x->nout; i++)
+            is[x->out[i]] = any;
+    }
+    return is;
+}
+
+static bool has_rows(const Graph *g, const Node *n)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < n->nout; i++)
+        any |= val(g, n->out[i])->batch >= 0;
+    return any;
+}
+
+/* From the last node to the first: no rows, and nothing before reads it. */
+static void find_tail(const Graph *g, const bool *live, const bool *varies, bool *part)
+{
+    bool *read_before = arena_array(g->arena, bool, g->value.n + 1);
+    for (uint32_t i = 0; i < g->update.n; i++)
+        read_before[g->update.at[i].value] = true;
+    for (NodeId n = g->node.n; n-- > 0;) {
+        const Node *x = &g->node.at[n];
+        part[n] = live[n] && varies[x->out[0]] && !has_rows(g, x);
+        for (uint32_t i = 0; i < x->nout; i++)
+            part[n] &= !read_before[x->out[i]];
+        for (uint32_t i = 0; i < x->nin && live[n] && !part[n]; i++)
+            read_before[x->in[i]] = true;
+    }
+}
+
+static _Noreturn void refuse(const Graph *g, ValueId v, const char *what)
+{
+    const Value *x = val(g, v);
+    uint32_t origin = x->kind == V_NODE ? g->node.at[x->node].origin : g->origin.n;
+    diag_hint("a loss over rows that the model does not keep apart: let the model put out what has "
+              "rows, and give the rest as --loss model:FILE.onnx");
+    diag_fatal(EXIT_MODEL, origin < g->origin.n ? graph_where(g, origin, -1) : WHERE_FILE(g->file),
+               "--loss-over minibatch: the loss reads %s, which %s", diag_escape(g->arena, x->name),
+               what);
+}
+
+/* What comes in is gathered from the microbatches row by row, or is the same in all of them. */
+static void check_gathered(const Graph *g, const BatchNotes *notes, const bool *varies,
+                           const bool *part)
+{
+    for (NodeId n = 0; n < g->node.n; n++)
+        for (uint32_t i = 0; i < g->node.at[n].nin && part[n]; i++) {
+            ValueId v = g->node.at[n].in[i];
+            const Value *x = val(g, v);
+            if (!varies[v] || (x->kind == V_NODE && part[x->node]))
+                continue;
+            if (x->batch < 0)
+                refuse(g, v, "is of all rows of a microbatch: those of several cannot be put "
+                             "together");
+            if (notes->outer[v] != 1)
+                refuse(g, v, "has its rows not outermost in their dimension");
+        }
+}
+
+/* A model's own loss: what lets rows influence each other before the tail does so among the rows of
+   a microbatch only.  Of BatchNormalization that is known and meant. */
+static void check_mixes(const Graph *g, const BatchNotes *notes, const bool *part)
+{
+    for (uint32_t i = 0; i < notes->mixes_at.n; i++) {
+        NodeId n = notes->mixes_at.at[i];
+        const Origin *o = &g->origin.at[g->node.at[n].origin];
+        if (part[n] || (o->type && strcmp(o->type, "BatchNormalization") == 0))
+            continue;
+        diag_note("%s", notes->mixes.at[i]);
+        diag_hint("let the model put out what comes before, and give the rest as --loss "
+                  "model:FILE.onnx");
+        diag_fatal(EXIT_MODEL, graph_where(g, g->node.at[n].origin, -1),
+                   "--loss-over minibatch: after this the model has a row for each sample again, "
+                   "so it is no part of the loss over the minibatch");
+    }
+}
+
+bool *loss_part(Graph *g, const Loss *l, const BatchNotes *notes)
+{
+    bool *part = arena_array(g->arena, bool, g->node.n + 1);
+    Ids root = graph_results(g, g->arena);
+    vec_push(g->arena, &root, l->loss);
+    const bool *live = graph_live(g, g->arena, 0, &root, 1), *varies = varying(g, live);
+    if (l->first == l->last) {
+        find_tail(g, live, varies, part);
+        check_mixes(g, notes, part);
+    }
+    for (NodeId n = l->first; n < l->last; n++)
+        part[n] = live[n];
+    check_gathered(g, notes, varies, part);
+    return part;
+}

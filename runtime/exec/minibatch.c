@@ -1,0 +1,130 @@
+/*
+ * minibatch.c - a loss over the whole minibatch (ppsplit --loss-over minibatch): the last stage
+ * runs once a step.
+ *
+ * F of a microbatch copies its rows into tensors of all rows, and the last of them computes the
+ * loss; the first B computes the gradients of these tensors, and each copies its microbatch's rows
+ * out of them.  The rows lie as in one tensor of the whole minibatch, whatever the microbatches
+ * were and in whatever order they came: the bits do not depend on it.
+ */
+#include "exec.h"
+
+#include "base/file/safetensors.h"
+
+/* Between a microbatch's tensor and the minibatch's, whose rows may lie in another dimension than
+ * the first. */
+typedef struct {
+    const PpTensor *t; /* the minibatch's */
+    int64_t capacity, all, first, rows; /* rows of t, of this step, of the microbatch */
+} Rows;
+
+static void copy_rows(Rank *r, const Rows *w, char *whole, char *one, int gather)
+{
+    const PpTensor *t = w->t;
+    int64_t outer = 1, inner = t->bytes;
+    if (t->batch_dim >= 0) {
+        for (int i = 0; i < t->batch_dim; i++)
+            outer *= t->dim[i];
+        inner = t->bytes / outer / w->capacity * w->rows;
+    }
+    for (int64_t k = 0; k < outer; k++) {
+        int64_t each = t->batch_dim < 0 ? 0 : t->bytes / outer / w->capacity;
+        char *at = whole + (k * w->all + w->first) * each, *beside = one + k * inner;
+        if (inner > 0)
+            r->dev.op->copy(&r->dev, r->dev.current, gather ? at : beside, gather ? beside : at,
+                            inner);
+    }
+}
+
+static PpCtx context(Rank *r, const Op *op, int64_t step, int64_t rows, char *work)
+{
+    const StagePlan *rs = &r->plan.stage[op->local];
+    const StageRun *own = &r->stage[op->local];
+    const Gathered *g = rs->whole;
+    PpCtx c = {
+        .rows = rows,
+        .stage = rs->st->index,
+        .param = rs->param,
+        .grad = rs->grad,
+        .constants = rs->constants,
+        .half = rs->half,
+        .stash = g->stash,
+        .work = work,
+        .in = g->in,
+        .out = g->out,
+        .dx = g->dx,
+        .seed = r->run->opt->seed,
+        .step = (uint64_t)step,
+        .stream = own->handles.stream,
+        .blas = own->handles.blas,
+        .state = own->state,
+    };
+    for (int k = 0; k < rs->st->minibatch->n_again; k++)
+        c.again[k] = g->part[k];
+    return c;
+}
+
+/* A step that only infers has no rows for it, unless what it puts out is asked for. */
+static int wanted(const Rank *r, const PpStage *st)
+{
+    int any = r->run->opt->mode != MODE_INFER;
+    for (int o = 0; o < st->n_output; o++)
+        any |= st->output[o].model_output >= 0 && r->plan.has_output[st->output[o].model_output];
+    return any;
+}
+
+static void bring(Rank *r, const Op *op, const Rows *step_rows)
+{
+    const StagePlan *rs = &r->plan.stage[op->local];
+    Rows w = *step_rows;
+    for (int i = 0; i < rs->st->n_input; i++) {
+        w.t = &rs->st->minibatch->input[i].t;
+        copy_rows(r, &w, rs->whole->in[i],
+                  rs->in[(int64_t)op->a.microbatch * rs->st->n_input + i], 1);
+    }
+}
+
+/* What has no rows gets its gradient with the first microbatch that is taken, zeros after it. */
+static void take(Rank *r, const Op *op, const Rows *step_rows, int is_first)
+{
+    const StagePlan *rs = &r->plan.stage[op->local];
+    const PpStage *st = rs->st->minibatch;
+    void *const *dx = rs->dx + (int64_t)op->a.microbatch * st->n_dx;
+    Rows w = *step_rows;
+    for (int i = 0, k = 0; i < st->n_input; i++)
+        for (int g = 0; g < st->input[i].grads; g++, k++) {
+            w.t = &st->input[i].t;
+            if (w.t->batch_dim >= 0 || is_first)
+                copy_rows(r, &w, rs->whole->dx[k], dx[k], 0);
+            else
+                r->dev.op->zero(&r->dev, r->dev.current, dx[k], w.t->bytes);
+        }
+}
+
+PpStatus minibatch_compute(Rank *r, const Op *op, int64_t step, char *work)
+{
+    const Run *run = r->run;
+    const PpStage *st = r->plan.stage[op->local].st->minibatch;
+    const int64_t *row0 = data_rows(&r->data, step);
+    int m = op->a.microbatch, last = run->data.microbatches - 1;
+    Rows rows = {NULL, run->model->minibatch_rows, row0[last + 1], row0[m], row0[m + 1] - row0[m]};
+    PpCtx c = context(r, op, step, rows.all, work);
+    if (r->host && op->a.type == SA_F) {
+        host_fed(r, m);
+        host_held(r, op->local);
+    }
+    if (r->stopped || !wanted(r, st))
+        return PP_OK;
+    if (op->a.type == SA_F) {
+        bring(r, op, &rows);
+        if (r->gathered++ < last)
+            return PP_OK;
+        (run->opt->mode == MODE_TRAIN ? st->forward : st->infer)(&c);
+        forward_done(r, op->local, last, step);
+    } else if (op->a.type == SA_B && st->has_backward) {
+        if (r->taken == 0)
+            st->backward(&c);
+        take(r, op, &rows, r->taken++ == 0);
+    }
+    return PP_OK;
+}

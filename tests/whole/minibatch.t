@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# --loss-over minibatch: one loss over the rows of all microbatches.  CLIP, whose loss compares every image with every text, has PyTorch's
+# numbers, whether it is exported for any number of rows, for all of them, or has its loss in a file of its own; the bits are the same under
+# every split, schedule that keeps the order of microbatches, number of ranks and transport; sums over rows are what they are without.
+. "$(dirname "$0")/../lib.sh"
+cd "$top/models/special/clip" || exit 1
+. ./case.env
+
+# run OUT ARGUMENT...: one step into $work/OUT.run
+run() {
+    local out=$work/$1 cmd=() data; shift
+    case_data .
+    [ "${1-}" != mpi ] || { cmd=(mpirun -n "$2"); shift 2; }
+    rm -rf "$out.run"
+    mkdir -p "$out.run"
+    "${cmd[@]}" "$out/pipeline" train "${data[@]}" --steps 1 --optimizer sgd --lr 0 --dump-grads "$out.run/grads" --log-json "$out.run/log.json" "$@"
+}
+agrees() { "$compare" grads "$work/$1.run/grads" "${2:-grads.safetensors}" && "$compare" loss "$work/$1.run/log.json" "${3:-$loss_value}"; }
+same() { "$compare" same "$first" "$work/$1.run/grads"; }
+said() { "$@" 2>&1 >/dev/null | sed 's/^.*error: //'; }
+
+ok "two stages" split_model model.onnx "$work/two" mixed:begin --loss "$loss" $extra
+ok "train" run two --microbatches 4 --output "similarity=$work/similarity.npy"
+ok "PyTorch's loss and gradients" agrees two
+ok "and what is made of all rows" "$compare" npy "$work/similarity.npy" out.npy
+mv "$work/two.run/grads" "$work/first" && first=$work/first
+ok "uneven microbatches" split_model static.onnx "$work/three" text:begin,mixed:begin --loss "$loss" --loss-over minibatch --rows 3
+ok "of a model exported for all rows: three ranks" run three --microbatches 4
+ok "the first run's bits" same three
+ok "the first two stages on one rank each, recomputed, stashes in a file" run three --microbatches 4 --recompute always --offload stash --offload-dir "$work"
+ok "the first run's bits" same three
+if command -v mpirun >/dev/null; then
+    ok "two processes" run two mpi 2 --microbatches 4
+    ok "the first run's bits" same two
+fi
+ok "a loss in a file" split_model pairs.onnx "$work/pairs" none --loss model:contrast.onnx --loss-over minibatch=8
+ok "in the order of LoopedBFS" run pairs --schedule loopedbfs
+ok "PyTorch's loss and gradients" agrees pairs pairs.safetensors "$second_loss"
+
+is "1F1B does not do it" "$(said run two --schedule 1f1b)" "1f1b: rank 1, cell 1: 1B0 comes before 1F1 in cell 2, but the loss is one over the whole \
+minibatch: it needs every microbatch's forward before the first backward, as gpipe and loopedbfs have it"
+is "nor replicas" "$(said run two --dp 2 --ranks 4)" "--dp 2: the loss is one over the whole minibatch, which replicas would divide: more ranks and \
+microbatches make it larger"
+is "nor passes" "$(said run two --accumulate 2 --microbatches 2)" "--accumulate 2: the loss is one over the whole minibatch, which passes would divide: \
+--microbatches 4 in one pass is the same minibatch"
+said run two --batch 6 >"$work/said"
+ok "nor other rows" grep -q '^a step has 6 rows, but the loss over the minibatch is made for exactly 8: .*--loss-over minibatch=6$' "$work/said"
+is "rows that the model does not keep apart" "$(said "$ppsplit" -q ../contrast/model.onnx --loss output:mean --loss-over minibatch=8 -o "$work/none" | head -n 1)" \
+    "the model computes with exactly 2 rows, not with 8"
+is "no loss" "$("$ppsplit" --loss-over minibatch pairs.onnx -o "$work/none" 2>&1 | head -n 1)" "ppsplit: --loss-over minibatch without --loss"
+
+# A sum over rows is the same number either way.
+cd "$top/models/mlp-dyn" || exit 1
+. ./case.env
+for loss in cross_entropy mse l1 bce_with_logits; do
+    ok "$loss: over the microbatch" split_model model.onnx "$work/each" blocks.1:begin --loss $loss
+    ok "$loss: over the minibatch" split_model model.onnx "$work/whole" blocks.1:begin --loss $loss --loss-over minibatch=14
+    target=target.npy
+    [ $loss = cross_entropy ] || target=out.npy         # any numbers of the output's shape
+    ok "$loss: one" run each --microbatches 4 --data "target=$target" --ranks 2
+    ok "$loss: the other" run whole --microbatches 4 --data "target=$target" --ranks 2
+    ok "$loss: the same gradients" "$compare" grads "$work/whole.run/grads" "$work/each.run/grads" 1e-6
+    [ $loss != cross_entropy ] || ok "PyTorch's" agrees whole
+done
+plan_done
