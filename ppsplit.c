@@ -153,7 +153,7 @@ static void summary(State *s)
         return;
     report_summary(s->pipe, stdout);
     if (s->pipe->automatic)
-        auto_report(s->pipe->automatic, stdout);
+        report_automatic(s->pipe->automatic, stdout);
 }
 
 static const struct { void (*run)(State *s); const char *dump; } passes[] = {

@@ -70,6 +70,7 @@ void report_pipe_dot(const Pipe *p, FILE *f);
 void report_pipe_html(const Pipe *p, FILE *f);
 void report_ls(Graph *g, FILE *f);                      /* the module tree */
 void report_summary(const Pipe *p, FILE *f);            /* what ppsplit prints after a split */
+void report_automatic(const AutoCut *c, FILE *f);       /* and after --stages */
 
 #ifdef __cplusplus
 }

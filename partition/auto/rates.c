@@ -26,11 +26,22 @@ Rates rates_builtin(void)
     return r;
 }
 
-/* One `NAME=VALUE`, n bytes. */
-static void set_one(Rates *r, const char *text, size_t n, Arena *a)
+/* The text without the spaces around it. */
+static const char *trimmed(Arena *a, const char *text, size_t n)
 {
-    const char *one = arena_strndup(a, text, n), *eq = strchr(one, '=');
-    const char *name = arena_strndup(a, one, eq ? (size_t)(eq - one) : n), *names[N_RATES];
+    static const char space[] = " \t\r";
+    for (; n > 0 && strchr(space, *text); n--)
+        text++;
+    while (n > 0 && strchr(space, text[n - 1]))
+        n--;
+    return arena_strndup(a, text, n);
+}
+
+/* One `NAME=VALUE`. */
+static void set_one(Rates *r, const char *one, Arena *a)
+{
+    const char *eq = strchr(one, '='), *names[N_RATES];
+    const char *name = trimmed(a, one, eq ? (size_t)(eq - one) : strlen(one));
     char *end = NULL;
     double v = eq ? strtod(eq + 1, &end) : 0;
     if (!eq || end == eq + 1 || *end || !(v > 0) || v > 1e300)
@@ -53,11 +64,10 @@ static void set_one(Rates *r, const char *text, size_t n, Arena *a)
 static void set_text(Rates *r, const char *text, Arena *a)
 {
     while (*text) {
-        size_t n = strcspn(text, ",\n#"), from = strspn(text, " \t\r"), to = n;
-        while (to > from && strchr(" \t\r", text[to - 1]))
-            to--;
-        if (to > from)
-            set_one(r, text + from, to - from, a);
+        size_t n = strcspn(text, ",\n#");
+        const char *one = trimmed(a, text, n);
+        if (*one)
+            set_one(r, one, a);
         text += n;
         if (*text == '#')
             text += strcspn(text, "\n");

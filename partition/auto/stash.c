@@ -2,8 +2,8 @@
  * stash.c - which values a stage must keep for its backward, before there is one.
  *
  * A product keeps the other operand, a nonlinear function its result, a division what it divides
- * by.  What is cheap to make again from something no larger is not kept, but that is: the min-cut
- * of autodiff/stash.c, told in a walk.
+ * by.  What is cheap to make again from less is not kept, but that is: one look at a time, node
+ * after node, at what the min-cut of autodiff/stash.c weighs as a whole.
  */
 #include <string.h>
 
@@ -12,42 +12,45 @@
 typedef struct {
     Model *m;
     uint32_t *at;                   /* by value: its number in the CutGraph as a thing kept */
+    Ids leaf;
 } Stash;
 
 /* Does v come for nothing: constants, parameters, masks? */
 static bool is_there(const Model *m, ValueId v) { return !m->data[v] || m->pure[v]; }
 
-/* What is kept so that v can be had in backward. */
-static ValueId kept_for(const Model *m, ValueId v)
+static bool is_again(const Node *x) { return op_is_cheap(x->op) || op_is_view(x->op); }
+
+/*
+ * Bytes that must be kept so that v can be had in backward, beside those that are kept anyway; adds
+ * to leaf[] what backward reads.  looks: so many values more are looked at.
+ */
+static int64_t leaves_of(const Stash *s, ValueId v, uint32_t *looks, Ids *leaf)
 {
-    const Graph *g = m->g;
-    while (val(g, v)->kind == V_NODE) {
-        const Node *x = &g->node.at[val(g, v)->node];
-        ValueId from = NONE;
-        uint32_t others = 0;
-        if (!op_is_cheap(x->op) && !op_is_view(x->op))
-            break;
-        for (uint32_t i = 0; i < x->nin; i++)
-            if (!is_there(m, x->in[i]) && x->in[i] != from) {
-                others++;
-                from = x->in[i];
-            }
-        if (others != 1 || value_bytes(g, from) > value_bytes(g, v))
-            break;
-        v = from;
+    const Model *m = s->m;
+    const Value *x = val(m->g, v);
+    uint32_t before = leaf->n;
+    if (is_there(m, v))
+        return 0;
+    int64_t bytes = s->at[v] == NONE ? value_bytes(m->g, v) : 0, sum = 0;
+    const Node *by = x->kind == V_NODE ? &m->g->node.at[x->node] : NULL;
+    if (bytes > 0 && by && is_again(by) && *looks > 0) {
+        uint32_t reads = by->op == OP_Phase ? 1 : by->nin;
+        --*looks;
+        for (uint32_t i = 0; i < reads && sum <= bytes; i++)
+            sum += leaves_of(s, by->in[i], looks, leaf);
+        if (sum < bytes || (sum == bytes && op_is_view(by->op)))
+            return sum;
     }
-    return v;
+    leaf->n = before;
+    vec_push(m->a, leaf, v);
+    return bytes;
 }
 
-static void keep(Stash *s, ValueId v, NodeId reader)
+static void keep_leaf(Stash *s, ValueId v, uint32_t by)
 {
     Model *m = s->m;
-    v = kept_for(m, v);
     const Value *x = val(m->g, v);
-    uint32_t by = m->out->of[reader],
-             from = x->kind == V_NODE ? m->out->of[x->node] : NONE;
-    if (is_there(m, v))
-        return;
+    uint32_t from = x->kind == V_NODE ? m->out->of[x->node] : NONE;
     if (s->at[v] == NONE || from == NONE) {             /* an input is each reader's own */
         CutValue c = {.from = from == NONE ? by : from, .kept = value_bytes(m->g, v)};
         s->at[v] = m->out->cut.value.n;
@@ -57,6 +60,16 @@ static void keep(Stash *s, ValueId v, NodeId reader)
     CutRead r = {by, true};
     if (c->read.n == 0 || c->read.at[c->read.n - 1].node != by)
         vec_push(m->a, &c->read, r);
+}
+
+static void keep(Stash *s, ValueId v, NodeId reader)
+{
+    enum { LOOKS = 64 };
+    uint32_t looks = LOOKS;
+    s->leaf.n = 0;
+    leaves_of(s, v, &looks, &s->leaf);
+    for (uint32_t i = 0; i < s->leaf.n; i++)
+        keep_leaf(s, s->leaf.at[i], s->m->out->of[reader]);
 }
 
 /* Of a product of two: each is kept for the other's gradient. */

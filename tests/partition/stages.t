@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# --stages N: what it cuts trains to the bits of the model that is not cut, with tied parameters, skips and running statistics;
+# what it prints says the same cut; what it is asked for and cannot do is refused.
+. "$(dirname "$0")/../lib.sh"
+
+# cut MODEL OUT [OPTION...]: $said is what it says
+cut() {
+    shared='' folded='' bind=''
+    . "$top/models/$1/case.env"
+    said=$("$ppsplit" "$top/models/$1/model.onnx" --loss "$loss" "${@:3}" -o "$2" 2>&1)
+}
+options_said() { sed -n 's/^the same cut://p' <<<"$said"; }
+
+# train MODEL OUT STAGES RUN [OPTION...]: a step in two microbatches or more
+train() {
+    shared='' folded='' bind=''
+    . "$top/models/$1/case.env"
+    case_data "$top/models/$1"
+    mkdir -p "$4"
+    "$2/pipeline" train "${data[@]}" --data "target=$top/models/$1/target.npy" --microbatches $(((rows + mb - 1) / mb)) --ranks "$3" \
+        --steps 1 --optimizer sgd --lr 0 --dump-grads "$4/grads" --output "logits=$4/out.npy" "${@:5}"
+}
+same_bits() { "$compare" same "$1/grads" "$2/grads" && cmp "$1/out.npy" "$2/out.npy"; }
+
+for model in gpt-ts unet-ts resnet-ts; do
+    cut $model "$work/$model.1"
+    ok "$model as it is" make_pipeline "$work/$model.1"
+    ok "trains" train $model "$work/$model.1" 1 "$work/$model.1.run"
+    for n in 2 4; do
+        [ $model = gpt-ts ] || [ $n = 4 ] || continue
+        cut $model "$work/$model.$n" --stages $n
+        ok "$model --stages $n" make_pipeline "$work/$model.$n"
+        ok "trains" train $model "$work/$model.$n" $n "$work/$model.$n.run" --trace "$work/$model.$n.json"
+        ok "to the same bits" same_bits "$work/$model.1.run" "$work/$model.$n.run"
+        rm -rf "$work/$model.$n.said"
+        eval "cut $model $work/$model.$n.said $(options_said)"
+        rm -rf "$work/$model.$n/build" "$work/$model.$n/pipeline"
+        ok "the cut that it names is the same" diff -r "$work/$model.$n" "$work/$model.$n.said"
+    done
+done
+
+# The cut of a run's own seconds; the trace that was written above is of two stages.
+cut gpt-ts "$work/again" --stages 2
+points=$(options_said)
+eval "cut gpt-ts $work/again --stages 3 --costs $work/gpt-ts.2.json ${points//--split/--costs-split}"
+ok "by a run's costs" grep -q "by measured costs" <<<"$said"
+cut gpt-ts "$work/again" --stages 3 --costs "$work/gpt-ts.2.json" --costs-split h.0.mlp:begin --costs-split h.1:begin
+ok "of as many stages as are said" grep -q "is of a run of 2 stages, and --costs-split makes 3" <<<"$said"
+
+# Points that are given stay.
+cut gpt-ts "$work/again" --stages 3 --split h.1:begin
+ok "two given points and one found" grep -q "^the same cut: --split h.1:begin --split " <<<"$said"
+cut gpt-ts "$work/again" --stages 2 --split h.0.mlp:begin --split h.1:begin
+ok "more are given than asked for" grep -q "split points that are given make 3" <<<"$said"
+
+# The same cut for another rate is another, and a step is not a slowest stage.
+cut gpt-ts "$work/again" --stages 3 --microbatches 4 --rates "products=1e9, link=1e12" --rates messages=1e9
+ok "of a step" grep -q "^step of 4 microbatches .* by modelled costs; no cut is below" <<<"$said"
+printf '# of a slow wire\nlnk = 1e3\n' >"$work/bad"
+printf 'link = 1e3 # of a slow wire\n\nproducts=1e9\n' >"$work/rates"
+cut gpt-ts "$work/again" --stages 2 --rates "$work/bad"
+ok "a file of rates with a mistake" grep -q "did you mean 'link'?" <<<"$said"
+cut gpt-ts "$work/again" --stages 2 --rates "$work/rates"
+ok "a file of rates" grep -q "^slowest stage .* s by" <<<"$said"
+
+# Memory: a limit moves the cut, or is refused; all of a schedule's microbatches count.
+memory() { cut gpt-ts "$work/again" --stages 4 --microbatches 8 --memory "$@"; awk '/^cost/ { on = 1; next } !/^[0-9]/ { on = 0 } on { print $(NF - 1) $NF }' <<<"$said"; }
+most() { numfmt --from=iec-i --suffix=B --to=none "$@" 2>/dev/null | tr -d B | sort -n | tail -n 1; }
+is "with enough" "$(memory 1G | wc -l)" 4
+ok "a limit is kept" test "$(most $(memory 150K))" -le $((150 * 1024))
+memory 20K >/dev/null
+ok "what fits nowhere is refused" grep -q "no cut found fits in the memory" <<<"$said"
+ok "with what the best would take" grep -q "note: without a limit the best cut has a stage of [0-9]* bytes" <<<"$said"
+is "gpipe holds them all" "$(("$(most $(memory 1G --schedule gpipe))" > $(most $(memory 1G))))" 1
+
+refused() { ok "$1" grep -qF -- "$2" <<<"$said"; }
+cut gpt-ts "$work/again" --stages 0; refused "no stages" "--stages wants a whole number from 1 to 4096, not '0'"
+cut gpt-ts "$work/again" --stages 100000; refused "too many to say" "--stages wants a whole number"
+cut gpt-ts "$work/again" --stages 4000; refused "too many for the model" "--stages 4000: there are fewer places to cut"
+cut gpt-ts "$work/again" --stages 2 --memory 1G; refused "memory without microbatches" "--memory wants --microbatches M"
+cut gpt-ts "$work/again" --stages 2 --memory lots --microbatches 2; refused "no bytes" "--memory wants a number of bytes"
+cut gpt-ts "$work/again" --memory 1G; refused "of --stages only" "--memory is of --stages N"
+cut gpt-ts "$work/again" --stages 2 --schedule gpipe; refused "a schedule for nothing" "--schedule says whose memory --memory limits"
+cut gpt-ts "$work/again" --stages 2 --rates product=1; refused "a rate that is none" "did you mean 'products'?"
+cut gpt-ts "$work/again" --stages 2 --rates products=0; refused "a rate of nothing" "--rates wants NAME=NUMBER"
+cut gpt-ts "$work/again" --stages 2 --costs "$work/none.json"; refused "no trace" "none.json"
+plan_done
