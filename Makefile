@@ -149,6 +149,11 @@ bench: all tools
 demo: all tools
 	$(Q)BUILD=$(BUILD) models/demo
 
+# The table of operators; CASES: of what tests/frontend/onnx_cases.py has written, the counts too.
+operators: $(BUILD)/ppsplit $(BUILD)/tests/tools/onnx_backend
+	$(Q)test -z "$(CASES)" || tests/operators $< --count $(BUILD)/tests/tools/onnx_backend $(CASES)
+	$(Q)tests/operators $< > docs/operators.md
+
 # Random graphs in every way there is to compute them, from seed FROM on: what fails is reduced and kept in tests/nets.
 FROM     ?= 1000000
 COUNT    ?= 100000
@@ -257,6 +262,7 @@ help:
 	@echo "demo                    a small GPT trained over 4 ranks, merged and proven"
 	@echo "fuzz-nets               random graphs in every way there is to compute them: FROM=SEED COUNT=N"
 	@echo "fuzz                    mutated files to all readers and the compiler, under sanitizers: SECONDS_EACH=60 TARGETS=\"import csv\""
+	@echo "operators               docs/operators.md; CASES=DIR: counts of ONNX's cases there (tests/frontend/onnx_cases.py)"
 	@echo "layers                  includes against the order of the rooms"
 	@echo "lint                    cppcheck, and functions that nobody calls"
 	@echo "sanitize                check under AddressSanitizer and UBSan"
@@ -272,4 +278,4 @@ help:
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
-.PHONY: all tools check bench demo fuzz fuzz-nets layers sanitize clang coverage format lint install install-compiler uninstall clean help
+.PHONY: all tools check bench demo operators fuzz fuzz-nets layers sanitize clang coverage format lint install install-compiler uninstall clean help

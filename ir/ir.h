@@ -108,6 +108,8 @@ bool op_takes(Op op, uint32_t nin);                     /* so many operands in i
 uint32_t op_results(Op op, const Attr *attr);
 bool op_differentiable(Op op);
 void ops_print(FILE *f);                                /* ppsplit ops */
+/* why an operator of the specification is refused; NULL: it is not, or there is none such */
+const char *op_refused(const char *domain, const char *name);
 
 #ifdef __cplusplus
 }

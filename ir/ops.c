@@ -121,5 +121,26 @@ void ops_print(FILE *f)
 #define FOREIGN(domain, name, lo, hi, fn)                                                  \
     fprintf(f, "%-26s %-6s %-10s %-14s %s\n", domain "." #name, "1", "composite",           \
             "via lowering", "lowered at import");
+#define CONTROL(name, since)                                                               \
+    fprintf(f, "%-26s %-6d %-10s %-14s %s\n", #name, since, "control", "via its body",     \
+            "bodies in place, unrolled");
 #include "ir/ops.def"
+#define OP(...)
+#define REFUSED(domain, name, why)                                                         \
+    fprintf(f, "%-26s %-6s %-10s %-14s %s\n", *domain ? domain "." #name : #name, "-",      \
+            "refused", "no", why);
+#include "ir/ops.def"
+}
+
+const char *op_refused(const char *domain, const char *name)
+{
+    static const struct { const char *domain, *name, *why; } refused[] = {
+#define OP(...)
+#define REFUSED(domain, name, why) {domain, #name, why},
+#include "ir/ops.def"
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (!strcmp(refused[i].name, name) && !strcmp(refused[i].domain, domain))
+            return refused[i].why;
+    return NULL;
 }

@@ -297,12 +297,13 @@ static void refuse_unsupported(Model *m, const RawNodes *list)
     const char *text = "";
     for (uint32_t i = 0; i < first.n && i < SHOWN; i++) {
         const RawNode *n = list->at[first.at[i]];
-        const char *near = nearest_op(n);
-        text = arena_printf(m->arena, "%s\n  %u x %s%s%.64s, first in node %u '%.64s'%s%s%s", text,
+        const char *why = op_refused(n->domain, n->op_type), *near = why ? NULL : nearest_op(n);
+        text = arena_printf(m->arena, "%s\n  %u x %s%s%.64s, first in node %u '%.64s'%s%s%s%s%s", text,
                             count.at[i], diag_escape(m->arena, n->domain), *n->domain ? "." : "",
                             diag_escape(m->arena, n->op_type), n->index,
                             diag_escape(m->arena, n->name), near ? " (did you mean " : "",
-                            near ? near : "", near ? "?)" : "");
+                            near ? near : "", near ? "?)" : "", why ? ": " : "",
+                            why ? why : "");
     }
     if (first.n > SHOWN)
         text = arena_printf(m->arena, "%s\n  and %u more", text, first.n - SHOWN);

@@ -22,4 +22,8 @@ fi
 
 tar -xzf "$top/tests/frontend/onnx_new.tar.gz" -C "$work"
 is "newer cases" "$(run "$work"/test_*)" "passed $(ls -d "$work"/test_* | wc -l) wrong 0 refused 0 crashed 0"
+
+is "docs/operators.md is what 'make operators' writes" "$("$top/tests/operators" "$ppsplit" | cmp - "$top/docs/operators.md" 2>&1)" ""
+is "the table has every operator of ONNX" "$(cut -d' ' -f1 "$top/docs/operators.counts" |
+    grep -vxF "$("$ppsplit" ops | awk '{ print $1 }')")" ""
 plan_done
