@@ -540,7 +540,7 @@ static void read_option(Options *o, int option, const char *arg)
     case OPT_HELP:
         printf("%s%s%s", o->ls ? ls_usage : usage, o->ls ? "" : usage_more, report);
         exit(0);
-    case OPT_VERSION: fputs("ppsplit " PPSPLIT_VERSION "\n" PPSPLIT_LICENCE, stdout); exit(0);
+    case OPT_VERSION: version_print("ppsplit", stdout); exit(0);
     default: break;
     }
 }

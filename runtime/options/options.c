@@ -436,8 +436,8 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
             exit(0);
         }
         if (k == N_SPECS + 1) {
-            printf("%s, a program made by ppsplit " PPSPLIT_VERSION "\n" PPSPLIT_LICENCE,
-                   plan->model);
+            printf("%s, a program made by ", plan->model);
+            version_print("ppsplit", stdout);
             exit(0);
         }
         if (k >= 0) {
