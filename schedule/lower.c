@@ -10,9 +10,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The reductions of stages that share parameters go to the row's end: a sum over replicas needs a
-   rank that may itself wait for this one, and an owner's gradient is whole only when the last
-   user's has come. */
+/* Actions [from, end) of a row go behind those after them. */
+static void rotate(SchedRow *row, int from, int end)
+{
+    int last = row->n;
+    for (int i = from; i < end; i++)
+        sched_push(row, row->a[i]);
+    if (row->n == last + end - from) {
+        memmove(row->a + from, row->a + end, (size_t)(row->n - end) * sizeof *row->a);
+        row->n = last;
+    }
+}
+
+/* The reductions of stages that share parameters go to the row's end, before the waits that are
+   there: a sum over copies needs a rank that may itself wait for this one, and an owner's gradient
+   is whole only when the last user's has come. */
 static int reduce_shared_last(Schedule *s, const SchedGraph *g, SchedError *e)
 {
     for (int r = 0; r < s->ranks; r++) {
@@ -28,9 +40,13 @@ static int reduce_shared_last(Schedule *s, const SchedGraph *g, SchedError *e)
         row->n = n;
         if (n == before)
             continue;
+        int waits = n;
+        while (waits > 0 && row->a[waits - 1].type == SA_WAIT_REDUCE_GRAD)
+            waits--;
         for (int k = 0; k < s->stages; k++)
             if (g->shared[k] && s->rank_of[k] == r)
                 sched_push(row, sched_act(SA_REDUCE_GRAD, k, -1));
+        rotate(row, waits, n);
         for (int k = 0; k < s->stages; k++)
             if (g->shared[k] && s->rank_of[k] == r)
                 sched_push(row, sched_act(SA_WAIT_REDUCE_GRAD, k, -1));

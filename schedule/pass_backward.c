@@ -29,9 +29,16 @@ int sched_merge(Schedule *s, SchedError *e)
     return SCHED_OK;
 }
 
+/* The waits of all REDUCE_GRADs of the row, in their order. */
+static void wait_at_end(SchedRow *row)
+{
+    for (int i = 0, n = row->n; i < n; i++)
+        if (row->a[i].type == SA_REDUCE_GRAD)
+            sched_push(row, sched_act(SA_WAIT_REDUCE_GRAD, row->a[i].stage, -1));
+}
+
 /* REDUCE_GRAD and its wait after the action that completes a stage's last gradient; deferred, the
-   wait comes before the rank's next REDUCE_GRAD or at the end, so that one reduction at most is
-   under way. */
+   waits come at the row's end. */
 int sched_reduce_grad(Schedule *s, int deferred, SchedError *e)
 {
     SchedRow *rows = calloc((size_t)s->ranks, sizeof *rows);
@@ -43,7 +50,6 @@ int sched_reduce_grad(Schedule *s, int deferred, SchedError *e)
     }
     for (int r = 0; r < s->ranks; r++) {
         const SchedRow *row = &s->row[r];
-        int pending = -1;
         for (int i = 0; i < row->n;) {
             int end = sched_cell_end(row, i), begin = i;
             for (; i < end; i++)
@@ -54,17 +60,13 @@ int sched_reduce_grad(Schedule *s, int deferred, SchedError *e)
                 if ((row->a[k].type != SA_B && row->a[k].type != SA_W) ||
                     ++count[stage] != s->microbatches)
                     continue;
-                if (deferred && pending >= 0)
-                    sched_push(&rows[r], sched_act(SA_WAIT_REDUCE_GRAD, pending, -1));
                 sched_push(&rows[r], sched_act(SA_REDUCE_GRAD, stage, -1));
-                if (deferred)
-                    pending = stage;
-                else
+                if (!deferred)
                     sched_push(&rows[r], sched_act(SA_WAIT_REDUCE_GRAD, stage, -1));
             }
         }
-        if (pending >= 0)
-            sched_push(&rows[r], sched_act(SA_WAIT_REDUCE_GRAD, pending, -1));
+        if (deferred)
+            wait_at_end(&rows[r]);
     }
     free(count);
     sched_swap_rows(s, rows);

@@ -44,6 +44,11 @@ void sched_trace_copies(FILE *f, int rank, int ranks)
     name_line(f, 2 * ranks + rank, rank, "copies");
 }
 
+void sched_trace_sums(FILE *f, int rank, int ranks)
+{
+    name_line(f, 3 * ranks + rank, rank, "sums over replicas");
+}
+
 static void event(FILE *f, const char *name, const char *cat, int rank, const SchedAction *a,
                   const char *what, int step, double ts, double dur)
 {
@@ -64,6 +69,14 @@ void sched_trace_event(FILE *f, int rank, const SchedAction *a, int step, double
     char name[64];
     sched_action_text(name, sizeof name, a);
     event(f, name, sched_type_name(a->type), rank, a, NULL, step, ts, dur);
+}
+
+void sched_trace_sum(FILE *f, int tid, int stage, int step, double ts, double dur)
+{
+    SchedAction a = {.stage = stage, .microbatch = -1};
+    char name[32];
+    snprintf(name, sizeof name, "%dAR", stage);
+    event(f, name, "AR", tid, &a, NULL, step, ts, dur);
 }
 
 void sched_trace_around(FILE *f, int rank, const char *name, int step, double ts, double dur)

@@ -17,6 +17,10 @@ void sched_trace_overlap_thread(FILE *f, int rank, int ranks);
 /* Names the line tid = 2 ranks + rank: its copies to the host and back. */
 void sched_trace_copies(FILE *f, int rank, int ranks);
 void sched_trace_event(FILE *f, int rank, const SchedAction *a, int step, double ts, double dur);
+/* Names the line tid = 3 ranks + rank: its sums over replicas. */
+void sched_trace_sums(FILE *f, int rank, int ranks);
+/* Of a stage: `2AR` */
+void sched_trace_sum(FILE *f, int tid, int stage, int step, double ts, double dur);
 /* What a step does beside its actions: begin, norm, update. */
 void sched_trace_around(FILE *f, int rank, const char *name, int step, double ts, double dur);
 /* Waiting for a. */

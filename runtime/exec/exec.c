@@ -82,10 +82,75 @@ static int adds_up(const SchedAction *a)
            a->type == SA_WAIT_REDUCE_GRAD;
 }
 
+static int last_pass(const Rank *r) { return r->pass + 1 == r->run->data.passes; }
+
+/* ---- sums over replicas (plan/replicas.c) ---- */
+
+static void begin_sums(Rank *r, int local)
+{
+    StageRun *own = &r->stage[local];
+    own->summing = 1;
+    own->turns = 0;
+    own->began = pp_now();
+}
+
+/* Sums of a rank follow one another: one's time begins where that of the one before it ends. */
+static void end_sums(Rank *r, int local, int64_t step)
+{
+    StageRun *own = &r->stage[local];
+    double now = pp_now();
+    own->summing = 0;
+    if (!r->host) /* a device's turns are only enqueued here */
+        trace_sums(&r->trace, exec_turn(r, step), r->plan.stage[local].st->index, own->began, now);
+    for (int l = 0; l < r->plan.n_stage; l++)
+        if (r->stage[l].summing)
+            r->stage[l].began = now;
+}
+
+static PpStatus take_turn(Rank *r, int local, int64_t step)
+{
+    const StagePlan *rs = &r->plan.stage[local];
+    const int *turn = &r->plan.turn[rs->turn + r->stage[local].turns++];
+    for (int i = turn[0]; i < turn[1]; i++)
+        TRY(transfer(r, &r->plan.transfer[i]));
+    if (r->stage[local].turns == rs->n_turn)
+        end_sums(r, local, step);
+    return PP_OK;
+}
+
+/* Is all there that the stage's next turn waits for? */
+static PpStatus may_take(Rank *r, int local, int *may)
+{
+    const int *turn = &r->plan.turn[r->plan.stage[local].turn + r->stage[local].turns];
+    *may = 1;
+    for (int i = turn[0]; i < turn[1] && *may; i++) {
+        const Transfer *t = &r->plan.transfer[i];
+        if (t->kind != DO_FINISH)
+            break;
+        TRY(links_over(&r->links[AXIS_PEERS], t->first, t->count, may));
+    }
+    return PP_OK;
+}
+
+/* Between two actions.  Under --until what has run follows from the rows alone. */
+static PpStatus take_turns(Rank *r, int64_t step)
+{
+    for (int l = 0; l < r->plan.n_stage && !r->run->until; l++)
+        for (int may = 1; r->stage[l].summing && may;) {
+            TRY(may_take(r, l, &may));
+            if (may)
+                TRY(take_turn(r, l, step));
+        }
+    return PP_OK;
+}
+
+/* ---- actions ---- */
+
 /* UNSHARD and RESHARD have nothing to do where a stage holds its parameters all the time. */
 static PpStatus run_op(Rank *r, const Op *op, int64_t step)
 {
-    if (r->pass + 1 < r->run->data.passes && adds_up(&op->a))
+    int from = op->first;
+    if (!last_pass(r) && adds_up(&op->a))
         return PP_OK;
     if (op->shard || op->a.type == SA_UNSHARD || op->a.type == SA_RESHARD)
         shards_op(r, op);
@@ -93,13 +158,31 @@ static PpStatus run_op(Rank *r, const Op *op, int64_t step)
         return compute(r, op, step, r->plan.work);
     if (op->a.type == SA_OFFLOAD || op->a.type == SA_FETCH)
         copy_stash(r, op);
-    for (int i = op->first; i < op->first + op->count; i++)
+    const StagePlan *rs = op->local >= 0 ? &r->plan.stage[op->local] : NULL;
+    if (op->a.type == SA_WAIT_REDUCE_GRAD && rs->n_turn) /* await() has taken them */
+        from = r->plan.turn[rs->turn + rs->n_turn];
+    for (int i = from; i < op->first + op->count; i++)
         TRY(transfer(r, &r->plan.transfer[i]));
+    if (op->a.type == SA_REDUCE_GRAD && rs->n_turn)
+        begin_sums(r, op->local);
     return PP_OK;
 }
 
-static PpStatus await(Rank *r, const Op *op)
+static int waits_for_sums(const Rank *r, const Op *op)
 {
+    return op->a.type == SA_WAIT_REDUCE_GRAD && last_pass(r) && r->stage[op->local].summing;
+}
+
+/* Does it wait for anything? */
+static int waits(const Rank *r, const Op *op)
+{
+    return op->await_count || op->copy >= 0 || waits_for_sums(r, op);
+}
+
+static PpStatus await(Rank *r, const Op *op, int64_t step)
+{
+    while (waits_for_sums(r, op))
+        TRY(take_turn(r, op->local, step));
     for (int i = op->await_first; i < op->await_first + op->await_count; i++)
         TRY(links_finish(&r->links[AXIS_PIPE], r->plan.await[i], 1));
     return op->copy >= 0 && !r->stopped ? store_wait(r->store, op->copy) : PP_OK;
@@ -137,13 +220,14 @@ static PpStatus run_one(Rank *r, const Op *op, int64_t step, Span *span)
 {
     int k = (int)(op - r->plan.op);
     double t0 = stamp(span), t1 = t0;
+    int waited = waits(r, op);
     if (r->host && op->local >= 0)
         device_switch(&r->dev, op->local);
     host_mark(r, step, k, 0);
     watchdog_note(r->watchdog, r->watched + k, WATCH_WAITS);
-    TRY(await(r, op));
+    TRY(await(r, op, step));
     watchdog_note(r->watchdog, r->watched + k, WATCH_RUNS);
-    if (op->await_count || op->copy >= 0)
+    if (waited)
         t1 = stamp(span);
     host_mark(r, step, k, 1);
     TRY(run_op(r, op, step));
@@ -179,12 +263,12 @@ static PpStatus run_both(Rank *r, const Op *op, int64_t step, Span *first, Span 
     Half half = {r, &op[0], step, PP_OK, 0, 0, *first};
     double t0 = stamp(first);
     watchdog_note(r->watchdog, r->watched + (int)(op - r->plan.op), WATCH_WAITS);
-    TRY(await(r, &op[0]));
+    TRY(await(r, &op[0], step));
     watchdog_note(r->watchdog, r->watched + (int)(op - r->plan.op), WATCH_RUNS);
     overlap_thread_start(r->overlap, run_half, &half);
     double t1 = stamp(second), t2 = t1;
-    PpStatus s = await(r, &op[1]);
-    if (op[1].await_count || op[1].copy >= 0)
+    PpStatus s = await(r, &op[1], step);
+    if (waits(r, &op[1]))
         t2 = stamp(second);
     if (s == PP_OK)
         s = run_op(r, &op[1], step);
@@ -207,7 +291,7 @@ static PpStatus run_forked(Rank *r, const Op *op, int64_t step)
     for (int half = 0; half < 2; half++) {
         r->dev.current = op[half].local;
         host_mark(r, step, k + half, 0);
-        PpStatus s = await(r, &op[half]);
+        PpStatus s = await(r, &op[half], step);
         host_mark(r, step, k + half, 1);
         if (s == PP_OK)
             s = compute(r, &op[half], step, half ? r->plan.work : r->plan.work_overlap);
@@ -266,6 +350,7 @@ static PpStatus run(Rank *r, const Op *op, int64_t step, double *span, int both)
     for (int x = 0; x < AXES; x++)
         if (r->links[x].op)
             TRY(r->links[x].op->poll(&r->links[x]));
+    TRY(take_turns(r, step));
     return *r->dev.op->error() ? PP_ERR_IO : PP_OK;
 }
 

@@ -44,6 +44,8 @@ typedef struct {
     void *state;   /* what its open() returned */
     /* device: outputs of a microbatch may be copied to the host; have been */
     DeviceEvent out_ready, out_done;
+    int summing, turns; /* its sums over replicas are under way; turns that are taken */
+    double began;       /* --trace: when */
 } StageRun;
 
 typedef struct Rank {

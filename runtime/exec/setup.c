@@ -221,7 +221,8 @@ PpStatus rank_open(Rank *r)
     TRY(feed_open(&r->feed, d, &r->plan));
     TRY(results_open(&r->results, d, &r->plan));
     if (o->trace)
-        TRY(trace_open(&r->trace, r->plan.n_op, (d->steps - d->start.step) * d->passes));
+        TRY(trace_open(&r->trace, r->plan.n_op, r->run->model->n_stage,
+                       (d->steps - d->start.step) * d->passes));
     if (r->memory.overlap)
         TRY(overlap_thread_open(&r->overlap, r->threads, r->group.rank));
     TRY(open_stages(r));

@@ -17,12 +17,14 @@
 
 enum { MOST_STEPS = 20 };
 
-PpStatus trace_open(Trace *t, int n_op, int64_t steps)
+PpStatus trace_open(Trace *t, int n_op, int stages, int64_t steps)
 {
     if (steps < 0)
         steps = 0;
-    *t = (Trace){.n_op = n_op, .steps = steps < MOST_STEPS ? (int)steps : MOST_STEPS};
-    t->span = zeroed((int64_t)t->steps * (n_op + AROUND) * 3, sizeof *t->span);
+    *t = (Trace){.n_op = n_op,
+                 .stages = stages,
+                 .steps = steps < MOST_STEPS ? (int)steps : MOST_STEPS};
+    t->span = zeroed((int64_t)t->steps * (n_op + AROUND + stages) * 3, sizeof *t->span);
     return t->span ? PP_OK : pp_no_memory();
 }
 
@@ -34,7 +36,7 @@ void trace_close(Trace *t)
 
 double *trace_of(const Trace *t, int64_t step)
 {
-    return t->span && step < t->steps ? t->span + step * (t->n_op + AROUND) * 3 : NULL;
+    return t->span && step < t->steps ? t->span + step * (t->n_op + AROUND + t->stages) * 3 : NULL;
 }
 
 void trace_around(const Trace *t, int64_t step, int what, double waits, double starts)
@@ -48,11 +50,21 @@ void trace_around(const Trace *t, int64_t step, int what, double waits, double s
     at[2] = pp_now() - t->zero;
 }
 
+void trace_sums(const Trace *t, int64_t step, int stage, double begin, double end)
+{
+    double *at = trace_of(t, step);
+    if (!at)
+        return;
+    at += 3 * (t->n_op + AROUND + stage);
+    at[1] = begin - t->zero;
+    at[2] = end - t->zero;
+}
+
 static void trace_rank(FILE *f, const Schedule *s, int rank, int n_op, int steps,
                        const double *span)
 {
     /* Lines of one thread must nest: a half that ran beside the next one has a line of its own */
-    int second = 0, copies = 0;
+    int second = 0, copies = 0, sums = 0;
     static const char *const around[AROUND] = {"begin", "norm", "update"};
     for (int k = 0; k < steps; k++) {
         for (int i = 0; i < n_op; i++, span += 3) {
@@ -72,22 +84,30 @@ static void trace_rank(FILE *f, const Schedule *s, int rank, int n_op, int steps
             if (span[2] > span[1])
                 sched_trace_around(f, rank, around[i], k + 1, span[1] * 1e6,
                                    (span[2] - span[1]) * 1e6);
+        for (int i = 0; i < s->stages; i++, span += 3) {
+            if (span[2] <= span[1])
+                continue;
+            if (!sums++)
+                sched_trace_sums(f, rank, s->ranks);
+            sched_trace_sum(f, 3 * s->ranks + rank, i, k + 1, span[1] * 1e6,
+                            (span[2] - span[1]) * 1e6);
+        }
     }
 }
 
-static int64_t span_bytes(int steps, int n_op)
+static int64_t span_bytes(const Schedule *s, int steps, int n_op)
 {
-    return (int64_t)steps * (n_op + AROUND) * 3 * (int64_t)sizeof(double);
+    return (int64_t)steps * (n_op + AROUND + s->stages) * 3 * (int64_t)sizeof(double);
 }
 
 /* Of rank k, on rank 0. */
 static PpStatus gather_rank(FILE *f, Group *g, const Schedule *s, int k, int steps)
 {
     int n = s->row[k].n;
-    double *span = malloc((size_t)span_bytes(steps, n) + 64);
+    double *span = malloc((size_t)span_bytes(s, steps, n) + 64);
     if (!span)
         return pp_no_memory();
-    PpStatus status = group_recv(g, k, span, span_bytes(steps, n));
+    PpStatus status = group_recv(g, k, span, span_bytes(s, steps, n));
     if (f && status == PP_OK)
         trace_rank(f, s, k, n, steps, span);
     free(span);
@@ -100,7 +120,7 @@ PpStatus trace_write(const Trace *t, Group *g, const Schedule *s, const char *ti
     if (!t->span || !t->steps)
         return PP_OK;
     if (g->rank != 0)
-        return group_send(g, 0, t->span, span_bytes(t->steps, t->n_op));
+        return group_send(g, 0, t->span, span_bytes(s, t->steps, t->n_op));
     FILE *f = fopen(path, "w");
     if (f) {
         sched_trace_open(f, title, g->ranks);

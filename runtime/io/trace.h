@@ -11,19 +11,21 @@
 enum { AROUND_BEGIN, AROUND_NORM, AROUND_UPDATE, AROUND };
 
 typedef struct {
-    /* Wait, start, end per action and for AROUND, for the run's first `steps` passes of the
-     * schedule; NULL: no trace */
+    /* Wait, start, end per action, for AROUND, and of the sums over replicas of each stage, for the
+     * run's first `steps` passes of the schedule; NULL: no trace */
     double *span;
-    int n_op, steps;
+    int n_op, stages, steps;
     double zero;
 } Trace;
 
-PpStatus trace_open(Trace *t, int n_op, int64_t steps);
+PpStatus trace_open(Trace *t, int n_op, int stages, int64_t steps); /* stages: of the model */
 void trace_close(Trace *t);
 /* Its numbers, or NULL */
 double *trace_of(const Trace *t, int64_t step);
 /* Until now */
 void trace_around(const Trace *t, int64_t step, int what, double waits, double starts);
+/* The sums of a stage, both by pp_now() */
+void trace_sums(const Trace *t, int64_t step, int stage, double begin, double end);
 /* All ranks call it; rank 0 writes. */
 PpStatus trace_write(const Trace *t, Group *g, const Schedule *s, const char *title,
                      const char *path);

@@ -27,6 +27,18 @@ PpStatus links_finish(Links *l, int first, int count)
     return PP_OK;
 }
 
+PpStatus links_over(Links *l, int first, int count, int *over)
+{
+    *over = l->op->test != NULL;
+    for (int k = first; k < first + count && *over; k++) {
+        if (!l->link[k].pending)
+            continue;
+        TRY(l->op->test(l, k, over));
+        l->link[k].pending = !*over;
+    }
+    return PP_OK;
+}
+
 PpStatus links_finish_all(Links *l) { return links_finish(l, 0, l->plan->n_msg); }
 
 void links_close(Links *l, int broken)

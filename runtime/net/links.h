@@ -20,6 +20,9 @@ typedef struct {
     void (*close)(Links *l, int broken);
     PpStatus (*post)(Links *l, int first, int count, int receive); /* of Plan.msg */
     PpStatus (*finish)(Links *l, int message);
+    /* Has it arrived, or left?  Then neither this nor finish() again.  NULL: the host cannot know
+     */
+    PpStatus (*test)(Links *l, int message, int *done);
     PpStatus (*poll)(Links *l);
     /* NULL, or 0 when what was enqueued may never end, another rank having failed */
     int (*alive)(Links *l);
@@ -56,6 +59,8 @@ static inline int links_carry(const Links *l, int message)
 PpStatus links_start(Links *l, int first, int count, int receive);
 PpStatus links_finish(Links *l, int first, int count);
 PpStatus links_finish_all(Links *l);
+/* Are all of them over, as far as the host can know?  It does not wait. */
+PpStatus links_over(Links *l, int first, int count, int *over);
 void links_close(Links *l, int broken);
 /* The host waits for an event in a way that ends when another rank has failed and the event may
  * never come. */

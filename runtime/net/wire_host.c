@@ -28,10 +28,16 @@ static PpStatus finish_host(Links *l, int message)
     return l->group->op->wait(l->group, &l->link[message].req);
 }
 
+static PpStatus test_host(Links *l, int message, int *done)
+{
+    return l->group->op->test(l->group, &l->link[message].req, done);
+}
+
 static PpStatus poll_host(Links *l)
 {
     l->group->op->poll(l->group);
     return PP_OK;
 }
 
-const WireOps wire_host = {open_host, close_host, post_host, finish_host, poll_host, NULL};
+const WireOps wire_host = {open_host, close_host, post_host, finish_host,
+                           test_host, poll_host,  NULL};

@@ -92,4 +92,5 @@ static PpStatus poll_local(Links *l)
     return PP_OK;
 }
 
-const WireOps wire_local = {open_local, close_local, post_local, finish_local, poll_local, NULL};
+const WireOps wire_local = {open_local, close_local, post_local, finish_local,
+                            NULL,       poll_local,  NULL};

@@ -254,4 +254,5 @@ static int alive_nccl(Links *l)
     return 1;
 }
 
-const WireOps wire_nccl = {open_nccl, close_nccl, post_nccl, finish_nccl, poll_nccl, alive_nccl};
+const WireOps wire_nccl = {open_nccl, close_nccl, post_nccl, finish_nccl,
+                           NULL,      poll_nccl,  alive_nccl};

@@ -236,7 +236,7 @@ void plan_free(Plan *plan)
         free(rs->stored);
     }
     free(plan->stage), free(plan->local_of), free(plan->op), free(plan->msg), free(plan->transfer),
-        free(plan->await), free(plan->contrib), free(plan->piece);
+        free(plan->await), free(plan->contrib), free(plan->piece), free(plan->turn);
     free(plan->input), free(plan->has_input), free(plan->input_stride), free(plan->output),
         free(plan->has_output);
 }

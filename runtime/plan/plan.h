@@ -145,6 +145,10 @@ typedef struct {
     char **part, **part_kept;
     int64_t *stored; /* [microbatch]: where in the store its stash goes */
     struct Gathered *whole; /* PpStage.minibatch: what it runs on once a step; else NULL */
+    /* Its sums over replicas: turns of its WAIT_REDUCE_GRAD's transfers, which may be taken sooner;
+     * turn k is [Plan.turn[turn + k], Plan.turn[turn + k + 1]) of Plan.transfer, and begins with
+     * what it waits for */
+    int turn, n_turn;
 } StagePlan;
 
 /* A loss over the whole minibatch as it runs: tensors of all rows of a step. */
@@ -183,6 +187,7 @@ typedef struct Plan {
     int n_await;
     Contribution *contrib;
     int n_contrib;
+    int *turn, n_turn; /* as StagePlan says */
     Piece *piece; /* by stage, parameter, place in it */
     int n_piece;
     /* divided: transfers after the update, by which all replicas get all parameters; blocks of the

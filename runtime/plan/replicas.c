@@ -9,8 +9,9 @@
  * what arrives.  Divided, it keeps the sum, updates its share of the parameters with it, and sends
  * these: as many bytes.
  *
- * REDUCE_GRAD starts the first buckets, as many as there is room for what others send;
- * WAIT_REDUCE_GRAD takes them in turn, adds each up and starts the next one.  Where copies of a
+ * REDUCE_GRAD starts the first buckets, as many as there is room for what others send.  Then they
+ * are taken in turn: one is added up and the next one started.  A turn is taken after any action by
+ * which what it needs has arrived, or else while WAIT_REDUCE_GRAD waits.  Where copies of a
  * parameter lie in several stages, their sum is known only while the owner waits: then it is summed
  * over replicas too, before it goes back to the copies, so that both groups are summed in one go.
  *
@@ -175,15 +176,34 @@ PpStatus replicas_begin(Planner *p, int l)
     return PP_OK;
 }
 
-/* What is left of the turns when the stage waits. */
+/* What comes now is another turn, or behind the last one. */
+static PpStatus mark_turn(Plan *plan)
+{
+    int *grown = realloc(plan->turn, (size_t)(plan->n_turn + 1) * sizeof *grown);
+    if (!grown)
+        return pp_no_memory();
+    plan->turn = grown;
+    plan->turn[plan->n_turn++] = plan->n_transfer;
+    return PP_OK;
+}
+
+/* In the last turn the sums of others are there. */
 PpStatus replicas_wait(Planner *p, int l)
 {
     Reduction *r = &p->reduction[l];
-    for (int i = 0; i < r->early; i++)
+    StagePlan *rs = &p->plan->stage[l];
+    if (!r->early)
+        return PP_OK;
+    rs->turn = p->plan->n_turn;
+    for (int i = 0; i < r->early; i++) {
+        TRY(mark_turn(p->plan));
         TRY(take_turn(p, l, i, r->early));
+    }
+    TRY(mark_turn(p->plan));
     for (int i = 0; i < r->early; i++)
         TRY(finish(p, &r->bucket[i]));
-    return PP_OK;
+    rs->n_turn = p->plan->n_turn - rs->turn;
+    return mark_turn(p->plan);
 }
 
 PpStatus replicas_late(Planner *p, int l)

@@ -116,7 +116,7 @@ static const char help_options[] =
     "                           (parts of the stash; cost: R), or numbers of stages, 0,2\n"
     "      --lower              UNSHARD, REDUCE_GRAD, sends and receives, waits for sends\n"
     "      --unshard N          the look-ahead of UNSHARD in stages (default 3 with --lower)\n"
-    "      --defer-reduce       the wait for a reduction comes before the next reduction\n"
+    "      --defer-reduce       the waits for reductions come at the row's end\n"
     "      --offload N|all      move N stashes of each rank to the host between F and backward, or "
     "all that fit: those\n"
     "                           with the longest time between, by --costs\n"

@@ -159,14 +159,14 @@ typedef struct {
     int depth;
 } Json;
 typedef struct {
-    int stage, type; /* type 0: beside the actions, stage is the rank */
+    int stage, type; /* type 0: beside the actions, stage is the rank; REDUCTION: the stage's */
     double step, dur;
 } Event;
 typedef struct {
     char name[96], cat[16], ph[8];
     double dur, step, tid;
 } Fields;
-enum { MAX_DEPTH = 64, MAX_RANKS = 1 << 16 };
+enum { MAX_DEPTH = 64, MAX_RANKS = 1 << 16, REDUCTION = SA_TYPES };
 
 static void space(Json *j)
 {
@@ -314,13 +314,24 @@ typedef struct {
     size_t n, cap;
 } Events;
 
+/* `2AR`: the stage; -1: it is no such name. */
+static int reduction_of(const char *name)
+{
+    char *end = NULL;
+    long stage = *name >= '0' && *name <= '9' ? strtol(name, &end, 10) : -1;
+    return stage >= 0 && stage < 1 << 20 && !strcmp(end, "AR") ? (int)stage : -1;
+}
+
 static int add_event(void *ctx, const Fields *f)
 {
     Events *ev = ctx;
     SchedAction a;
-    int around = strcmp(f->cat, "step") == 0;
-    if ((f->ph[0] && strcmp(f->ph, "X") != 0) || (!around && !sched_action_parse(f->name, &a)))
+    int around = strcmp(f->cat, "step") == 0, sums = reduction_of(f->name);
+    if ((f->ph[0] && strcmp(f->ph, "X") != 0) ||
+        (!around && sums < 0 && !sched_action_parse(f->name, &a)))
         return 1; /* waits, titles: not an action */
+    if (sums >= 0)
+        a = (SchedAction){.stage = sums, .type = REDUCTION};
     if (around) {
         if (!(f->tid >= 0 && f->tid < MAX_RANKS))
             return 1;
@@ -388,9 +399,9 @@ static int average(SchedCosts *c, const Events *ev, int stages, SchedError *e)
     int *count, st = sched_costs_stages(c, stages, e);
     if (st)
         return st;
-    size_t n = (size_t)stages * SA_TYPES;
-    sum = calloc(n, sizeof *sum);
-    count = calloc(n, sizeof *count);
+    size_t n = (size_t)stages * SA_TYPES, all = n + (size_t)stages; /* sums behind the actions */
+    sum = calloc(all, sizeof *sum);
+    count = calloc(all, sizeof *count);
     if (!sum || !count) {
         free(sum);
         free(count);
@@ -401,7 +412,8 @@ static int average(SchedCosts *c, const Events *ev, int stages, SchedError *e)
         last = ev->e[i].step > last ? ev->e[i].step : last;
     }
     for (size_t i = 0; i < ev->n; i++) {
-        size_t at = (size_t)ev->e[i].stage * SA_TYPES + (size_t)ev->e[i].type;
+        size_t stage = (size_t)ev->e[i].stage, type = (size_t)ev->e[i].type;
+        size_t at = type == REDUCTION ? n + stage : stage * SA_TYPES + type;
         if (ev->e[i].type == SA_IDLE || ev->e[i].stage >= stages ||
             (last > first && ev->e[i].step <= first))
             continue;
@@ -410,6 +422,8 @@ static int average(SchedCosts *c, const Events *ev, int stages, SchedError *e)
     }
     for (size_t i = 0; i < n; i++)
         c->stage_time[i] = count[i] ? sum[i] / count[i] : -1;
+    for (size_t i = n; i < all; i++)
+        c->stage_reduction[i - n] = count[i] ? sum[i] / count[i] : 0;
     for (int s = 0; s < stages; s++)
         complete(&c->stage_time[(size_t)s * SA_TYPES]);
     free(sum);

@@ -540,9 +540,9 @@ static void passes(void)
     sched_free(s);
     s = gen("loopedbfs", 1, 3, 1);
     ok(!sched_reduce_grad(s, 1, &err) &&
-           rows_are(s, "0F0,1F0,2F0,2B0,2REDUCE_GRAD,1B0,2WAIT_REDUCE_GRAD,1REDUCE_GRAD,"
-                       "0B0,1WAIT_REDUCE_GRAD,0REDUCE_GRAD,0WAIT_REDUCE_GRAD"),
-       "reduce_grad deferred: one at a time");
+           rows_are(s, "0F0,1F0,2F0,2B0,2REDUCE_GRAD,1B0,1REDUCE_GRAD,0B0,0REDUCE_GRAD,"
+                       "2WAIT_REDUCE_GRAD,1WAIT_REDUCE_GRAD,0WAIT_REDUCE_GRAD"),
+       "reduce_grad deferred: waits at the end");
     sched_free(s);
     s = gen("loopedbfs", 1, 3, 1);
     ok(!sched_unshard(s, 2, &err) && rows_are(s, "0UNSHARD,1UNSHARD,0F0,0RESHARD,2UNSHARD,1F0,2F0,"

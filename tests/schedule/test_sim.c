@@ -405,19 +405,21 @@ static void trace(void)
     SchedCosts c;
     SchedSim a, b;
     sched_costs_default(&c);
-    ok(!sched_costs_set(&c, "F=3,1F=5,W=2.5,I=4,0SEND_F=1", &err), "costs of single stages");
+    ok(!sched_costs_set(&c, "F=3,1F=5,W=2.5,I=4,0SEND_F=1,1AR=40", &err), "costs of single stages");
     sched_generate("zb-h1", 3, 3, 5, -1, &s, &err);
     sched_lower(s, 3, &err);
     failed = sched_simulate(s, &c, &a, &err);
     ok(!failed, "simulated");
     sched_trace_open(f, "a \"title\"\n", 3);
-    for (int step = 0; step < 3; step++) /* the first step is slow and must not count */
+    for (int step = 0; step < 3; step++) { /* the first step is slow and must not count */
+        sched_trace_sum(f, 9, 1, step, 0, step ? 40 : 70);
         for (int r = 0; r < 3; r++)
             for (int i = 0; i < s->row[r].n; i++) {
                 sched_trace_event(f, r, &s->row[r].a[i], step, a.start[r][i],
                                   (a.end[r][i] - a.start[r][i]) * (step ? 1 : 7));
                 sched_trace_wait(f, r, &s->row[r].a[i], step, a.start[r][i], 99);
             }
+    }
     sched_trace_close(f);
     fclose(f);
     sched_costs_free(&c);
@@ -427,8 +429,9 @@ static void trace(void)
     failed = sched_simulate(s, &c, &b, &err);
     ok(!failed && b.makespan == a.makespan && b.span == a.span, "and predicts %g, was %g",
        b.makespan, a.makespan);
-    ok(c.stage_time[SA_TYPES + SA_F] == 5 && c.stage_time[SA_B] == 6.5,
-       "per stage; B follows from I and W");
+    ok(c.stage_time[SA_TYPES + SA_F] == 5 && c.stage_time[SA_B] == 6.5 &&
+           c.stage_reduction[1] == 40 && c.stage_reduction[0] == 0,
+       "per stage; B follows from I and W; sums over replicas");
     sched_costs_free(&c);
     sched_sim_free(&a, 3);
     sched_sim_free(&b, 3);
