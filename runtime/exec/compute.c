@@ -51,7 +51,7 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
     if (st->minibatch)
         return minibatch_compute(r, op, step, work);
     PpCtx c = {
-        .rows = row0[m + 1] - row0[m],
+        .rows = row0[m + 1] > row0[m] ? data_computed(&r->data, step, exec_in_step(r, m)) : 0,
         .stage = st->index,
         .microbatch = m,
         .param = rs->param,
@@ -67,7 +67,7 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
         .dx = rs->dx + (int64_t)m * st->n_dx,
         .seed = run->opt->seed,
         .step = (uint64_t)step,
-        .row0 = (uint64_t)row0[m],
+        .row0 = (uint64_t)(row0[m] - data_before(&r->data, step, exec_in_step(r, m))),
         .stream = own->handles.stream,
         .blas = own->handles.blas,
         .state = own->state,

@@ -50,12 +50,12 @@ static void look_at_data(const Rank *r, int64_t step, Cause *t)
 {
     const Run *run = r->run;
     /* what is there is the last pass's */
-    const int64_t *row0 = data_rows(&r->data, step) + r->pass * run->data.microbatches;
     for (int i = run->model->n_input; i-- > 0;)
         for (int m = run->data.microbatches; m-- > 0 && r->feed.host[i];) {
             const PpTensor *in = &run->model->input[i];
             if (!any_nan(r->feed.host[i] + m * r->plan.input_stride[i], in->dtype,
-                         tensor_bytes(in, row0[m + 1] - row0[m], run->model->rows)))
+                         tensor_bytes(in, data_computed(&r->data, step, exec_in_step(r, m)),
+                                      run->model->rows)))
                 continue;
             t->input = i;
             t->input_microbatch = r->pass * run->data.microbatches + m;

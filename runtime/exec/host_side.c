@@ -173,11 +173,10 @@ static void feed_scale_of(Rank *r, int m)
     d->op->record(d, STREAM_IN, r->host->fed[m]);
 }
 
-static void feed_one(Rank *r, int m, const int64_t *row0)
+static void feed_one(Rank *r, int m, int64_t rows)
 {
     const PpPlan *model = r->run->model;
     Device *d = &r->dev;
-    int64_t rows = row0[m + 1] - row0[m];
     for (int i = 0; i < model->n_input; i++) {
         int64_t at = m * r->plan.input_stride[i];
         if (r->plan.has_input[i] && (r->plan.input_stride[i] || m == 0))
@@ -206,9 +205,8 @@ void host_feed(Rank *r, int64_t step)
         return;
     }
     s->sent = turn;
-    const int64_t *row0 = data_rows(&r->data, step) + r->pass * r->run->data.microbatches;
     for (int m = 0; m < r->run->data.microbatches; m++)
-        feed_one(r, m, row0);
+        feed_one(r, m, data_computed(&r->data, step, exec_in_step(r, m)));
 }
 
 void host_fed(Rank *r, int m) { r->dev.op->wait(&r->dev, r->dev.current, r->host->fed[m]); }
@@ -251,12 +249,11 @@ void host_take(Rank *r, int stage, int m, int64_t step)
             d->op->record(d, r->dev.current, own->out_ready);
             d->op->wait(d, STREAM_OUT, own->out_ready);
         }
-        if (q->model_output >= 0 && s->out[q->model_output]) {
-            const int64_t *row0 =
-                data_rows(&r->data, step) + r->pass * r->run->data.microbatches;
+        if (q->model_output >= 0 && s->out[q->model_output])
             d->op->copy(d, STREAM_OUT, s->out[q->model_output] + m * s->out_stride[q->model_output],
-                        out[o], tensor_bytes(&q->t, row0[m + 1] - row0[m], model->rows));
-        }
+                        out[o],
+                        tensor_bytes(&q->t, data_computed(&r->data, step, exec_in_step(r, m)),
+                                     model->rows));
         if (st->index == model->loss_stage && o == model->loss_output) {
             d->op->copy(d, STREAM_OUT, s->loss + (int64_t)m * PP_ALIGN, out[o], q->t.bytes);
             s->ran[m] = 1;

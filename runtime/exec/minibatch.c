@@ -16,23 +16,23 @@
 typedef struct {
     const PpTensor *t; /* the minibatch's */
     int64_t capacity, all, first, rows; /* rows of t, of this step, of the microbatch */
+    int64_t there, before; /* rows of its tensor, and of these before its own */
 } Rows;
 
 static void copy_rows(Rank *r, const Rows *w, char *whole, char *one, int gather)
 {
     const PpTensor *t = w->t;
-    int64_t outer = 1, inner = t->bytes;
+    int64_t outer = 1, each = 0, bytes = t->bytes;
     if (t->batch_dim >= 0) {
         for (int i = 0; i < t->batch_dim; i++)
             outer *= t->dim[i];
-        inner = t->bytes / outer / w->capacity * w->rows;
+        each = t->bytes / outer / w->capacity;
+        bytes = each * w->rows;
     }
-    for (int64_t k = 0; k < outer; k++) {
-        int64_t each = t->batch_dim < 0 ? 0 : t->bytes / outer / w->capacity;
-        char *at = whole + (k * w->all + w->first) * each, *beside = one + k * inner;
-        if (inner > 0)
-            r->dev.op->copy(&r->dev, r->dev.current, gather ? at : beside, gather ? beside : at,
-                            inner);
+    for (int64_t k = 0; k < outer && bytes > 0; k++) {
+        char *at = whole + (k * w->all + w->first) * each,
+             *beside = one + (k * w->there + w->before) * each;
+        r->dev.op->copy(&r->dev, r->dev.current, gather ? at : beside, gather ? beside : at, bytes);
     }
 }
 
@@ -94,6 +94,9 @@ static void take(Rank *r, const Op *op, const Rows *step_rows, int is_first)
     for (int i = 0, k = 0; i < st->n_input; i++)
         for (int g = 0; g < st->input[i].grads; g++, k++) {
             w.t = &st->input[i].t;
+            if (w.t->batch_dim >= 0 && w.there > w.rows) /* rows of others have none here */
+                r->dev.op->zero(&r->dev, r->dev.current, dx[k],
+                                w.t->bytes / w.capacity * w.there);
             if (w.t->batch_dim >= 0 || is_first)
                 copy_rows(r, &w, rs->whole->dx[k], dx[k], 0);
             else
@@ -107,7 +110,13 @@ PpStatus minibatch_compute(Rank *r, const Op *op, int64_t step, char *work)
     const PpStage *st = r->plan.stage[op->local].st->minibatch;
     const int64_t *row0 = data_rows(&r->data, step);
     int m = op->a.microbatch, last = run->data.microbatches - 1;
-    Rows rows = {NULL, run->model->minibatch_rows, row0[last + 1], row0[m], row0[m + 1] - row0[m]};
+    Rows rows = {NULL,
+                 run->model->minibatch_rows,
+                 row0[last + 1],
+                 row0[m],
+                 row0[m + 1] - row0[m],
+                 data_computed(&r->data, step, m),
+                 data_before(&r->data, step, m)};
     PpCtx c = context(r, op, step, rows.all, work);
     if (r->host && op->a.type == SA_F) {
         host_fed(r, m);

@@ -38,6 +38,7 @@ PlanRequest plan_request(const Run *run, int rank, int overlap, int64_t tags)
         .whole_grads = run->opt->dump_grads != NULL,
         .microbatches = d->microbatches,
         .row0 = d->row0,
+        .masked = run->opt->mask,
         .train = train,
         .on_device = device,
         .overlap = train && overlap,

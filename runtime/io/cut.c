@@ -50,6 +50,17 @@ const int64_t *data_rows(const Data *d, int64_t step)
     return last ? d->row0_rest : d->row0;
 }
 
+int64_t data_computed(const Data *d, int64_t step, int m)
+{
+    const int64_t *row0 = data_rows(d, step);
+    return d->opt->mask ? row0[data_chunks(d)] : row0[m + 1] - row0[m];
+}
+
+int64_t data_before(const Data *d, int64_t step, int m)
+{
+    return d->opt->mask ? data_rows(d, step)[m] : 0;
+}
+
 int64_t data_step_rows(const Data *d, int64_t step)
 {
     const int64_t *row0 = data_rows(d, step);
@@ -145,6 +156,48 @@ static PpStatus check_minibatch(const Data *d, int64_t rows)
     return PP_OK;
 }
 
+/* Is a target of loss_ignore one that adds nothing? */
+static int ignores(const PpPlan *p)
+{
+    int any = 0;
+    for (int k = 0; k < p->n_index; k++)
+        any |= p->index[k].input == p->loss_target && !p->index[k].table &&
+               p->index[k].has_other && p->index[k].other == p->loss_ignore;
+    return any;
+}
+
+/* Masked microbatches: rows of others are in what it computes, so must count nowhere. */
+static PpStatus check_masked(const Data *d)
+{
+    const PpPlan *p = d->model;
+    const Options *o = d->opt;
+    if (!o->mask)
+        return PP_OK;
+    if (o->dp > 1 || d->passes > 1)
+        return pp_fail(PP_ERR_USAGE,
+                       "--debug-mask-minibatches is for one pipeline and one pass of the schedule, "
+                       "not for --dp and --accumulate");
+    if (d->batch > p->rows)
+        return pp_fail(PP_ERR_MODEL,
+                       "--debug-mask-minibatches: each microbatch is all %" PRId64
+                       " rows of the step, the model's shapes are those of %" PRId64
+                       ": ppsplit --rows %" PRId64,
+                       d->batch, p->rows, d->batch);
+    if (o->mode != MODE_INFER && !p->minibatch_rows && !ignores(p))
+        return pp_fail(PP_ERR_MODEL,
+                       "--debug-mask-minibatches: rows of other microbatches would count in this "
+                       "loss: ppsplit --loss-over minibatch computes it of each one's own rows");
+    for (int k = 0; k < o->n_output; k++)
+        for (int i = 0; i < p->n_output; i++)
+            if (!strcmp(o->output[k].name, p->output[i].name) && p->output[i].batch_dim < 0 &&
+                p->output_merge[i] != PP_MERGE_LAST && d->microbatches > 1)
+                return pp_fail(PP_ERR_MODEL,
+                               "--debug-mask-minibatches: --output %s is a sum or mean over rows, "
+                               "in which those of other microbatches would count",
+                               p->output[i].name);
+    return PP_OK;
+}
+
 /* Rows of each microbatch, and whether the model takes them. */
 PpStatus data_cut(Data *d)
 {
@@ -177,7 +230,9 @@ PpStatus data_cut(Data *d)
     d->microbatches = (int)m;
     d->passes = (int)passes;
     m *= passes; /* from here on those of a step, in each replica */
-    int64_t most = (share + m - 1) / m, least = least_share / m;
+    int64_t most = o->mask ? d->batch : (share + m - 1) / m,
+            least = o->mask ? d->batch : least_share / m;
+    TRY(check_masked(d));
     if (most > p->rows)
         return pp_fail(PP_ERR_MODEL,
                        "%" PRId64 " rows in %" PRId64 " microbatches make %" PRId64

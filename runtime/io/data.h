@@ -84,6 +84,10 @@ PpStatus tokens_open(Data *d);
 PpStatus data_cut(Data *d);
 Data data_of(const Data *d, int replica); /* its microbatches; d keeps the memory */
 const int64_t *data_rows(const Data *d, int64_t step); /* row0 of that step */
+/* Rows that microbatch m of a replica computes with, from its own first one on or, masked, from the
+ * step's */
+int64_t data_computed(const Data *d, int64_t step, int m);
+int64_t data_before(const Data *d, int64_t step, int m); /* of them, before its own */
 int data_chunks(const Data *d);                        /* microbatches of a step, in a replica */
 int64_t data_step_rows(const Data *d, int64_t step);   /* of all replicas */
 int64_t data_rows_before(const Data *d, int64_t step); /* rows of all steps before it, in a pass */

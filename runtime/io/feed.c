@@ -56,6 +56,37 @@ static void permute(Feed *f, int64_t epoch)
     f->epoch = epoch;
 }
 
+/* Class targets that count nowhere; else zeros. */
+static void mask_elements(const Feed *f, int input, char *at, int64_t n)
+{
+    const PpPlan *p = f->data->model;
+    int dtype = p->input[input].dtype;
+    int64_t size = st_dtype_size(dtype);
+    if (input != p->loss_target || (dtype != PP_I64 && dtype != PP_I32)) {
+        memset(at, 0, (size_t)(n * size));
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) /* little-endian: the low bytes come first */
+        memcpy(at + i * size, &p->loss_ignore, (size_t)size);
+}
+
+/* --debug-mask-minibatches: all rows, and then not those of other microbatches. */
+static void fill_masked(Feed *f, int input, int64_t first, const int64_t *row0)
+{
+    const Data *d = f->data;
+    const DataInput *in = &d->input[input];
+    int64_t all = row0[d->microbatches], inner = in->inner;
+    int64_t bytes = inner * st_dtype_size(d->model->input[input].dtype);
+    for (int m = 0; m < d->microbatches; m++) {
+        char *to = f->host[input] + m * f->plan->input_stride[input];
+        data_read(d, input, f->order, first, all, to);
+        for (int64_t o = 0; o < in->outer; o++, to += all * bytes) {
+            mask_elements(f, input, to, row0[m] * inner);
+            mask_elements(f, input, to + row0[m + 1] * bytes, (all - row0[m + 1]) * inner);
+        }
+    }
+}
+
 static void fill_input(Feed *f, int input, int64_t first, const int64_t *row0)
 {
     const Data *d = f->data;
@@ -63,6 +94,10 @@ static void fill_input(Feed *f, int input, int64_t first, const int64_t *row0)
         return; /* a target that inference does without: zeros */
     if (d->model->input[input].batch_dim < 0) {
         data_read(d, input, NULL, 0, 1, f->host[input]);
+        return;
+    }
+    if (d->opt->mask) {
+        fill_masked(f, input, first, row0);
         return;
     }
     for (int m = 0; m < d->microbatches; m++)

@@ -141,6 +141,7 @@ void results_take(Results *r, const PpOutput *o, const char *src, int m, int64_t
         return;
     }
     int64_t outer = 1, inner = st_dtype_size(t->dtype), rows = row0[m + 1] - row0[m];
+    int64_t there = data_computed(d, step, m), before = data_before(d, step, m);
     int64_t first = row0[m] + (d->opt->mode == MODE_TRAIN ? 0 : data_rows_before(d, step));
     for (int i = 0; i < t->batch_dim; i++)
         outer *= t->dim[i];
@@ -148,8 +149,8 @@ void results_take(Results *r, const PpOutput *o, const char *src, int m, int64_t
         inner *= t->dim[i];
     inner *= t->dim[t->batch_dim] / d->model->rows;
     for (int64_t k = 0; k < outer; k++)
-        memcpy(to + (k * r->plan->ask.output_rows + first) * inner, src + k * rows * inner,
-               (size_t)(rows * inner));
+        memcpy(to + (k * r->plan->ask.output_rows + first) * inner,
+               src + (k * there + before) * inner, (size_t)(rows * inner));
 }
 
 void results_loss(Results *r, const void *loss, int m)

@@ -115,6 +115,7 @@ static const Spec specs[] = {
     {"trace",         K_TEXT, AT(trace),        0, "FILE.json", "Chrome trace of the actions of every rank"},
     {"until",         K_TEXT, AT(until),        0, "ACTION",  "stop in the first step when ACTION has run (1B3: stage 1, backward of microbatch 3), print the state"},
     {"watchdog",      K_INT,  AT(watchdog),     0, "SECONDS", "of processes: end a job that has not moved on for so long, or for 20 steps, and say where (default 30; 0: never)"},
+    {"debug-mask-minibatches", K_FLAG, AT(mask), 0, NULL,    "a microbatch is all rows of the step, zeros where they are another's: the same numbers, for models that keep rows apart"},
     {"verbose",       K_FLAG, AT(verbose),      0, NULL,      "also the activations' least possible bytes, messages, threads, microbatches alive"},
     {"quiet",         K_FLAG, AT(quiet),        0, NULL,      "no lines on standard output"},
 };

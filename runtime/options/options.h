@@ -41,6 +41,7 @@ typedef struct {
     int n_eval_data, n_eval_tokens;
     int64_t eval_every; /* steps from one to the next; 0: one after the last */
     int evaluates;      /* these options are those of such passes: exec/evaluate.c */
+    int mask; /* --debug-mask-minibatches */
     int shuffle;
     uint64_t shuffle_seed, seed;
     OptimKind optimizer;

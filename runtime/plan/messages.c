@@ -92,10 +92,12 @@ static PpStatus start_messages(Planner *p, TransferKind kind, int first)
 static PpStatus tensor_message(Planner *p, const PpTensor *t, int own_stage, int peer_stage,
                                int64_t wire, int m, int64_t id, int receive)
 {
-    const int64_t *row0 = p->plan->ask.row0;
+    const PlanRequest *ask = &p->plan->ask;
+    const int64_t *row0 = ask->row0;
+    int64_t rows = ask->masked ? row0[p->m] - row0[0] : row0[m + 1] - row0[m];
     int from = receive ? peer_stage : own_stage, to = receive ? own_stage : peer_stage;
     int k = new_message(p, from, to, 0, wire * p->m + m,
-                        tensor_bytes(t, row0[m + 1] - row0[m], p->model->rows));
+                        tensor_bytes(t, rows, p->model->rows));
     if (k < 0)
         return pp_no_memory();
     p->carries[k] = id;

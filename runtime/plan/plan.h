@@ -22,6 +22,7 @@ typedef struct {
     int divided;     /* each of them updates its share of the parameters: --shard-optimizer */
     int whole_grads; /* divided: sums go to all replicas all the same, for --dump-grads */
     const int64_t *row0; /* [microbatches + 1]: first row of each */
+    int masked;          /* --debug-mask-minibatches: each computes with all of these rows */
     int train;
     int on_device;            /* outputs are copied to the host while the device computes on */
     int overlap;              /* the halves of a compound run at the same time */

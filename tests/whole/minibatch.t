@@ -2,6 +2,7 @@
 # --loss-over minibatch: one loss over the rows of all microbatches.  CLIP, whose loss compares every image with every text, has PyTorch's
 # numbers, whether it is exported for any number of rows, for all of them, or has its loss in a file of its own; the bits are the same under
 # every split, schedule that keeps the order of microbatches, number of ranks and transport; sums over rows are what they are without.
+# --debug-mask-minibatches: each microbatch is the whole minibatch with the others' rows masked, and the numbers are PyTorch's all the same.
 . "$(dirname "$0")/../lib.sh"
 cd "$top/models/special/clip" || exit 1
 . ./case.env
@@ -24,7 +25,7 @@ ok "train" run two --microbatches 4 --output "similarity=$work/similarity.npy"
 ok "PyTorch's loss and gradients" agrees two
 ok "and what is made of all rows" "$compare" npy "$work/similarity.npy" out.npy
 mv "$work/two.run/grads" "$work/first" && first=$work/first
-ok "uneven microbatches" split_model static.onnx "$work/three" text:begin,mixed:begin --loss "$loss" --loss-over minibatch --rows 3
+ok "uneven microbatches" split_model static.onnx "$work/three" text:begin,mixed:begin --loss "$loss" --loss-over minibatch
 ok "of a model exported for all rows: three ranks" run three --microbatches 4
 ok "the first run's bits" same three
 ok "the first two stages on one rank each, recomputed, stashes in a file" run three --microbatches 4 --recompute always --offload stash --offload-dir "$work"
@@ -33,6 +34,8 @@ if command -v mpirun >/dev/null; then
     ok "two processes" run two mpi 2 --microbatches 4
     ok "the first run's bits" same two
 fi
+ok "masked" run three --microbatches 3 --debug-mask-minibatches
+ok "PyTorch's loss and gradients" agrees three
 ok "a loss in a file" split_model pairs.onnx "$work/pairs" none --loss model:contrast.onnx --loss-over minibatch=8
 ok "in the order of LoopedBFS" run pairs --schedule loopedbfs
 ok "PyTorch's loss and gradients" agrees pairs pairs.safetensors "$second_loss"
@@ -52,14 +55,23 @@ is "no loss" "$("$ppsplit" --loss-over minibatch pairs.onnx -o "$work/none" 2>&1
 # A sum over rows is the same number either way.
 cd "$top/models/mlp-dyn" || exit 1
 . ./case.env
+{ head -c 128 out.npy; tail -c 280 out.npy; tail -c +129 out.npy | head -c 280; } >"$work/other.npy"        # rows 7 .. 13, then 0 .. 6
 for loss in cross_entropy mse l1 bce_with_logits; do
-    ok "$loss: over the microbatch" split_model model.onnx "$work/each" blocks.1:begin --loss $loss
+    ok "$loss: over the microbatch" split_model model.onnx "$work/each" blocks.1:begin --loss $loss --rows 14
     ok "$loss: over the minibatch" split_model model.onnx "$work/whole" blocks.1:begin --loss $loss --loss-over minibatch=14
     target=target.npy
-    [ $loss = cross_entropy ] || target=out.npy         # any numbers of the output's shape
+    [ $loss = cross_entropy ] || target=$work/other.npy         # any numbers of the output's shape
     ok "$loss: one" run each --microbatches 4 --data "target=$target" --ranks 2
     ok "$loss: the other" run whole --microbatches 4 --data "target=$target" --ranks 2
     ok "$loss: the same gradients" "$compare" grads "$work/whole.run/grads" "$work/each.run/grads" 1e-6
-    [ $loss != cross_entropy ] || ok "PyTorch's" agrees whole
+    [ $loss = cross_entropy ] || continue
+    ok "PyTorch's" agrees whole
+    ok "masked" run each --microbatches 4 --data target=target.npy --ranks 2 --debug-mask-minibatches --output "logits=$work/out.npy"
+    ok "PyTorch's loss and gradients" agrees each
+    ok "and outputs" "$compare" npy "$work/out.npy" out.npy
 done
+is "masked rows would count in such a loss" "$(said run each --microbatches 4 --data target=out.npy --debug-mask-minibatches)" \
+    "--debug-mask-minibatches: rows of other microbatches would count in this loss: ppsplit --loss-over minibatch computes it of each one's own rows"
+is "nor are there that many" "$(said run whole --microbatches 4 --data target=out.npy --debug-mask-minibatches)" \
+    "--debug-mask-minibatches: each microbatch is all 14 rows of the step, the model's shapes are those of 4: ppsplit --rows 14"
 plan_done
