@@ -24,7 +24,7 @@ void sched_gen_one(SchedGen *g, int r, int type, int stage, int microbatch);
 void sched_gen_all(SchedGen *g, int r, int type, int microbatch);
 void sched_gen_idle(SchedGen *g, int r, int n);
 
-/* ---- generate.c, generate_interleaved.c, generate_zb.c: rows; a refusal in g->e ---- */
+/* ---- generate.c, generate_interleaved.c, generate_zb.c, generate_v.c; refusals in g->e ---- */
 int sched_gen_gpipe(SchedGen *g);
 int sched_gen_1f1b(SchedGen *g);
 int sched_gen_looped_bfs(SchedGen *g);
@@ -36,6 +36,9 @@ int sched_gen_zbv(SchedGen *g);
 int sched_gen_dualpipev(SchedGen *g);
 int sched_gen_zbh1(SchedGen *g);
 int sched_gen_zbh2(SchedGen *g);
+int sched_gen_vhalf(SchedGen *g);
+int sched_gen_vmin(SchedGen *g);
+int sched_gen_1f1bv(SchedGen *g);
 
 /* The most microbatch-chunks alive on rank r of p, with v stages a rank and m microbatches in
    rounds of k. */
@@ -48,5 +51,8 @@ int sched_peak_zbv(int p, int v, int m, int k, int r);
 int sched_peak_dualpipev(int p, int v, int m, int k, int r);
 int sched_peak_zbh1(int p, int v, int m, int k, int r);
 int sched_peak_zbh2(int p, int v, int m, int k, int r);
+int sched_peak_vhalf(int p, int v, int m, int k, int r);
+int sched_peak_vmin(int p, int v, int m, int k, int r);
+int sched_peak_1f1bv(int p, int v, int m, int k, int r);
 
 #endif

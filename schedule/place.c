@@ -7,6 +7,8 @@
  */
 #include "generate.h"
 
+#include <string.h>
+
 static int rank_of(int placement, int p, int S, int stage)
 {
     int at = stage % p, q = S / p, larger = S % p;
@@ -50,3 +52,15 @@ void sched_gen_all(SchedGen *g, int r, int type, int microbatch)
     for (int i = 0; i < v; i++)
         sched_gen_one(g, r, type, sched_gen_stage(g, r, type == SA_F ? i : v - 1 - i), microbatch);
 }
+
+static const char *const placement[] = {"loop", "v", "block"};
+
+int sched_placement(const char *name)
+{
+    for (int i = 0; i < 3; i++)
+        if (strcmp(name, placement[i]) == 0)
+            return i;
+    return SCHED_PLACE_DEFAULT;
+}
+
+const char *sched_placement_name(int p) { return p >= 0 && p < 3 ? placement[p] : "own"; }

@@ -44,6 +44,14 @@ static const SchedKind kinds[] = {
      sched_peak_zbh1,           "1f1b, gradients of weights fill the gaps: a third as idle"},
     {"zb-h2",                 NULL,                    BLOCK, 0, 0, 0, NONE,  sched_gen_zbh2,
      sched_peak_zbh2,           "zb-h1 with twice its memory and hardly any idle time"},
+    {"zb-v",                  NULL,                    V,     2, 0, 0, NONE,  sched_gen_zbv,
+     sched_peak_zbv,            "zbvzerobubble by its paper's name: 1f1b's memory"},
+    {"v-half",                NULL,                    V,     2, 0, 0, NONE,  sched_gen_vhalf,
+     sched_peak_vhalf,          "the V family with half of that: half as idle as 1f1b"},
+    {"v-min",                 NULL,                    V,     2, 0, 0, NONE,  sched_gen_vmin,
+     sched_peak_vmin,           "the V family with a third of it: two thirds as idle"},
+    {"1f1b-v",                NULL,                    V,     2, 0, 0, NONE,  sched_gen_1f1bv,
+     sched_peak_1f1bv,          "the V with undivided backwards: two thirds of 1f1b's memory"},
     {"gis",                   NULL,                    LOOP,  0, 0, 0, GROUP, sched_gen_gis,
      sched_peak_gis,            "interleaved1f1b with less memory; gis:G has rounds of G"},
     {"gis-h",                 NULL,                    LOOP,  0, 0, 0, HALF,  sched_gen_gis,
@@ -111,14 +119,14 @@ const SchedKind *sched_find(const char *name)
 static int unknown_name(const char *name, SchedError *e)
 {
     char list[400] = "";
-    const char *names[N_KINDS];
+    const char *names[N_KINDS + 1];
     size_t n = 0;
-    for (int i = 0; i < N_KINDS; i++) {
-        names[i] = kinds[i].name;
+    for (int i = 0; i <= N_KINDS; i++) {
+        names[i] = i < N_KINDS ? kinds[i].name : "auto"; /* auto.c chooses among them */
         n += (size_t)snprintf(list + n, n < sizeof list ? sizeof list - n : 0, "%s%s",
-                              i ? ", " : "", kinds[i].name);
+                              i ? ", " : "", names[i]);
     }
-    const char *near = nearest_name(name, names, N_KINDS);
+    const char *near = nearest_name(name, names, N_KINDS + 1);
     return sched_fail(e, SCHED_EUSAGE, -1, -1, "no schedule is called '%.60s'%s%s%s (there are %s)",
                       name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "",
                       list);

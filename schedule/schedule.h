@@ -4,8 +4,9 @@
  * A Schedule is one row of actions per rank.  It comes from a CSV file (sched_load) or a generator
  * (sched_generate) and holds computations only at first; passes insert communication, parameter
  * residency and gradient reductions until the rows are complete, and the verifier proves that they
- * run to the end.  sched_lower_for() does all of it for an executor.  Simulator and drawings are in
- * tool/tool.h; docs/schedules.md describes the text form.
+ * run to the end.  sched_lower_for() does all of it for an executor.  The simulator is in
+ * simulate.h, the choice among all in auto.h, drawings are in tool/tool.h; docs/schedules.md
+ * describes the text form.
  *
  * C11 or C++, and libc.  No globals, no exit: a function that can fail returns 0 or a SCHED_E*
  * status and fills the SchedError.  Memory belongs to the Schedule; sched_free() releases it.
@@ -114,6 +115,8 @@ const SchedKind *sched_kind(int i);            /* row i of the registry, NULL pa
 const SchedKind *sched_find(const char *name); /* any spelling, any case; NULL: none is called so */
 int sched_generate(const char *name, int ranks, int stages, int microbatches, int placement,
                    Schedule **out, SchedError *e);
+int sched_placement(const char *name); /* DEFAULT: none is called so */
+const char *sched_placement_name(int placement);
 /* The most microbatch-chunks alive on a rank; -1: no closed form. */
 int sched_peak_formula(const char *name, int ranks, int stages, int microbatches, int rank);
 

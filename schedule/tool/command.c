@@ -13,6 +13,7 @@
 #include "base/cli/nearest.h"
 #include "base/cli/options.h"
 #include "base/cli/version.h"
+#include "schedule/auto.h"
 #include "schedule/graph.h"
 
 #include <errno.h>
@@ -28,7 +29,8 @@ typedef struct {
     const char *name, *csv, *costs, *trace, *svg, *recompute;
     int ranks, stages, microbatches, placement; /* 0 or -1: not given */
     int merge, comms, lower, defer, unshard, budget, deferred_reduce;
-    int offload; /* stashes a rank, 0: none */
+    int offload;      /* stashes a rank, 0: none */
+    int chunks, span; /* auto: microbatch-chunks alive, 0: any number; by the longest span */
     int simulate, verify, grid, steps, buffers; /* buffers -1: not given */
     double overlap;
     SchedEdge *edge;
@@ -41,6 +43,8 @@ enum {
     O_STAGES,
     O_MICROBATCHES,
     O_PLACEMENT,
+    O_CHUNKS,
+    O_OBJECTIVE,
     O_MERGE,
     O_RECOMPUTE,
     O_COMMS,
@@ -69,7 +73,9 @@ static const OptionName option[] = {
     [O_RANKS] = {"ranks", "P", 0},
     [O_STAGES] = {"stages", "S", 0},
     [O_MICROBATCHES] = {"microbatches", "M", 0},
-    [O_PLACEMENT] = {"placement", "loop|v", 0},
+    [O_PLACEMENT] = {"placement", "loop|v|block", 0},
+    [O_CHUNKS] = {"memory-chunks", "K", 0},
+    [O_OBJECTIVE] = {"objective", "makespan|span", 0},
     [O_MERGE] = {"merge", NULL, 0},
     [O_RECOMPUTE] = {"recompute", "WHAT", 0},
     [O_COMMS] = {"comms", NULL, 0},
@@ -106,8 +112,10 @@ static const char help_options[] =
     "      --ranks P            processes of the pipeline\n"
     "      --stages S           stages in all; default: one a rank, two where the schedule is a V\n"
     "      --microbatches M     microbatches of a step\n"
-    "      --placement loop|v   stage s on rank s mod P, or there and back; default: the "
-    "schedule's own\n"
+    "      --placement loop|v|block  stage s on rank s mod P; there and back; neighbours together; "
+    "default: the schedule's own\n"
+    "      --memory-chunks K    auto: at most K microbatch-chunks alive on a rank\n"
+    "      --objective WHAT     auto: by makespan (default), or by the longest span of a rank\n"
     "\n"
     "Passes, in this order; without any the rows hold computations only:\n"
     "      --merge              adjacent I and W become B\n"
@@ -156,6 +164,7 @@ static void help(void)
     fputs(help_text, stdout);
     for (int i = 0; sched_kind(i); i++)
         printf("  %-22s  %s\n", sched_kind(i)->name, sched_kind(i)->about);
+    printf("  %-22s  %s\n", "auto", "the best of these and of schedules made for --costs");
     fputs(help_options, stdout);
     fputs("\n" PPSPLIT_REPORT, stdout);
 }
@@ -214,10 +223,14 @@ static int set_option(Options *o, int id, const char *v)
     case O_STAGES: return parse_number(v, 1, &o->stages);
     case O_MICROBATCHES: return parse_number(v, 1, &o->microbatches);
     case O_PLACEMENT:
-        if (strcmp(v, "loop") != 0 && strcmp(v, "v") != 0)
-            return usage("'%.60s' is no placement; it is loop or v", v);
-        o->placement = *v == 'v' ? SCHED_PLACE_V : SCHED_PLACE_LOOP;
-        return 0;
+        o->placement = sched_placement(v);
+        return o->placement >= 0 ? 0 : usage("'%.60s' is no placement; it is loop, v or block", v);
+    case O_CHUNKS: return parse_number(v, 1, &o->chunks);
+    case O_OBJECTIVE:
+        o->span = strcmp(v, "span") == 0;
+        return o->span || strcmp(v, "makespan") == 0
+                   ? 0
+                   : usage("'%.60s' is no objective; it is makespan or span", v);
     case O_MERGE: return o->merge = 1, 0;
     case O_RECOMPUTE: return o->recompute = v, 0;
     case O_COMMS: return o->comms = 1, 0;
@@ -319,12 +332,85 @@ static int is_file(const char *name)
 {
     struct stat st;
     size_t n = strlen(name);
-    return !sched_find(name) && ((n >= 4 && strcmp(name + n - 4, ".csv") == 0) ||
-                                 strchr(name, '/') || stat(name, &st) == 0);
+    return !sched_find(name) && strcasecmp(name, "auto") != 0 &&
+           ((n >= 4 && strcmp(name + n - 4, ".csv") == 0) || strchr(name, '/') ||
+            stat(name, &st) == 0);
+}
+
+static int set_costs(const Options *o, int stages, SchedCosts *c, SchedError *e)
+{
+    sched_costs_default(c);
+    c->overlap = o->overlap;
+    c->buffers = o->buffers;
+    if (!o->costs)
+        return SCHED_OK;
+    return strchr(o->costs, '=') && access(o->costs, R_OK) != 0
+               ? sched_costs_set(c, o->costs, e)
+               : sched_costs_load(c, o->costs, stages, e);
+}
+
+/* What was compared, one line each, beside the rows. */
+static void print_comparison(const SchedAuto *a, const SchedAutoReport *r)
+{
+    const SchedTried *best = &r->tried[r->chosen];
+    fprintf(stderr, "%d schedules compared by %s:\n", r->n, a->span ? "span" : "makespan");
+    for (int i = 0; i < r->n; i++) {
+        const SchedTried *t = &r->tried[i];
+        fprintf(stderr, "  %-22s %-5s makespan %.10g span %.10g peak %d%s%s%s\n", t->name,
+                sched_placement_name(t->placement), t->makespan, t->span, t->peak,
+                t->why[0] ? ": left out, " : "", t->why, t == best ? "  <- chosen" : "");
+    }
+}
+
+/* The chain and the skips of --edge, into *edge; to be freed. */
+static int edges_of(const Options *o, int stages, SchedEdge **edge, int *n_edge, SchedError *e)
+{
+    int n = stages - 1;
+    *edge = malloc(((size_t)n + (size_t)o->n_edge + 1) * sizeof **edge);
+    if (!*edge)
+        return sched_nomem(e);
+    for (int i = 0; i < n; i++)
+        (*edge)[i] = (SchedEdge){i, i + 1, 1, 0, 0};
+    if (o->n_edge)
+        memcpy(*edge + n, o->edge, (size_t)o->n_edge * sizeof **edge);
+    *n_edge = n + o->n_edge;
+    return SCHED_OK;
+}
+
+static int choose(const Options *o, Schedule **out, SchedError *e)
+{
+    SchedCosts c;
+    SchedEdge *edge;
+    SchedAutoReport report;
+    if (!o->ranks || !o->microbatches)
+        return sched_fail(e, SCHED_EUSAGE, -1, -1, "auto needs --ranks and --microbatches");
+    int stages = o->stages ? o->stages : o->ranks, st = set_costs(o, stages, &c, e);
+    SchedAuto a = {.ranks = o->ranks,
+                   .stages = stages,
+                   .microbatches = o->microbatches,
+                   .placement = o->placement,
+                   .costs = &c,
+                   .chunks = o->chunks,
+                   .span = o->span,
+                   .work = SCHED_AUTO_WORK};
+    c.buffers = -1; /* rows of computations */
+    if (!st && !(st = edges_of(o, stages, &edge, &c.n_edge, e))) {
+        c.edge = edge;
+        if (!(st = sched_auto(&a, out, &report, e)))
+            print_comparison(&a, &report);
+        free(edge);
+    }
+    sched_costs_free(&c);
+    return st;
 }
 
 static int generate(const Options *o, Schedule **out, SchedError *e)
 {
+    if (strcasecmp(o->name, "auto") == 0)
+        return choose(o, out, e);
+    if (o->chunks || o->span)
+        return sched_fail(e, SCHED_EUSAGE, -1, -1,
+                          "--memory-chunks and --objective are for auto, which chooses");
     const SchedKind *k = sched_find(o->name);
     if (k && (!o->ranks || !o->microbatches))
         return sched_fail(e, SCHED_EUSAGE, -1, -1, "%s needs --ranks and --microbatches", k->name);
@@ -351,17 +437,14 @@ static int load(const Options *o, Schedule **out, SchedError *e)
 /* The chain and the skips of --edge. */
 static int make_graph(const Options *o, const Schedule *s, SchedGraph *g, SchedError *e)
 {
-    int n = s->stages - 1, st;
+    int n, st;
     if (!o->n_edge)
         return s->complete ? sched_graph_of(g, s, NULL, 0, e)
                            : sched_graph(g, s->stages, NULL, 0, NULL, 0, e);
-    SchedEdge *edge = malloc(((size_t)n + (size_t)o->n_edge) * sizeof *edge);
-    if (!edge)
-        return sched_nomem(e);
-    for (int i = 0; i < n; i++)
-        edge[i] = (SchedEdge){i, i + 1, 1, 0, 0};
-    memcpy(edge + n, o->edge, (size_t)o->n_edge * sizeof *edge);
-    st = sched_graph(g, s->stages, edge, n + o->n_edge, NULL, 0, e);
+    SchedEdge *edge;
+    if ((st = edges_of(o, s->stages, &edge, &n, e)))
+        return st;
+    st = sched_graph(g, s->stages, edge, n, NULL, 0, e);
     free(edge);
     return st;
 }
@@ -382,24 +465,12 @@ static int recompute(Schedule *s, const char *what, SchedError *e)
     return st;
 }
 
-static int set_costs(const Options *o, const Schedule *s, SchedCosts *c, SchedError *e)
-{
-    sched_costs_default(c);
-    c->overlap = o->overlap;
-    c->buffers = o->buffers;
-    if (!o->costs)
-        return SCHED_OK;
-    return strchr(o->costs, '=') && access(o->costs, R_OK) != 0
-               ? sched_costs_set(c, o->costs, e)
-               : sched_costs_load(c, o->costs, s->stages, e);
-}
-
 /* By the costs that a simulation has. */
 static int offload(const Options *o, Schedule *s, const SchedGraph *g, SchedError *e)
 {
     SchedCosts c;
     SchedOffload how = {.stage_time = NULL};
-    int st = set_costs(o, s, &c, e), *most = malloc((size_t)s->ranks * sizeof *most);
+    int st = set_costs(o, s->stages, &c, e), *most = malloc((size_t)s->ranks * sizeof *most);
     if (!st && !most)
         st = sched_nomem(e);
     for (int r = 0; !st && r < s->ranks; r++)
@@ -516,7 +587,7 @@ static int run_simulation(const Options *o, Schedule *s, const SchedGraph *g, Sc
 {
     SchedCosts c;
     SchedSim sim;
-    int st = set_costs(o, s, &c, e);
+    int st = set_costs(o, s->stages, &c, e);
     if (!st && o->buffers >= 0 && !s->complete)
         st = sched_comms_graph(s, g, e);
     c.edge = g->edge;

@@ -33,7 +33,7 @@ rank 0 busy 27.5 peak 2"
 is "auto needs a program" "$(status s 1f1b --ranks 2 --microbatches 2 --recompute auto)" 2
 is "lock-steps" "$(s gpipe --ranks 4 --microbatches 8 --comms --steps)" "steps 66"
 
-for name in gpipe 1f1b interleaved1f1b loopedbfs interleavedzerobubble zb-h1 zb-h2 gis gis-h gis:1 forward-only; do
+for name in gpipe 1f1b interleaved1f1b loopedbfs interleavedzerobubble zb-h1 zb-h2 gis gis-h gis:1 forward-only zb-v v-half v-min 1f1b-v; do
     ok "$name: 4 stages on 2 ranks verify" s $name --ranks 2 --stages 4 --microbatches 6 --lower --verify
     s $name --ranks 2 --stages 4 --microbatches 6 --lower --csv $name.csv
     is "$name: reads its own file" "$(s $name.csv)" "$(cat $name.csv)"
@@ -41,12 +41,20 @@ for name in gpipe 1f1b interleaved1f1b loopedbfs interleavedzerobubble zb-h1 zb-
     is "$name: and with the other line ending" "$(s crlf.csv --csv -)" "$(cat $name.csv)"
 done
 ok "dualpipev verifies, deferred" s dualpipev --ranks 4 --microbatches 10 --lower --defer --verify
+ok "auto is verified" s auto --ranks 4 --stages 8 --microbatches 8 --placement v --memory-chunks 6 --verify --csv auto.csv
+is "auto says what it compared, and keeps to the memory" "$(s auto --ranks 4 --stages 8 --microbatches 8 --placement v --memory-chunks 6 2>&1 >again.csv | sed -n '1p;/zbv/s/.*: //p;$p' | sed 's/  *makespan [0-9].*//')
+$(cmp auto.csv again.csv && echo the same)" "9 schedules compared by makespan:
+left out, 8 chunks alive
+  made                   v
+the same"
+is "auto without room" "$(status s auto --ranks 3 --stages 7 --microbatches 5 --memory-chunks 1) $(cat err)" "1 ppsplit schedule: error: no schedule of 7 stages on 3 ranks fits the memory: the one that takes least, 1f1b, does not: 9 chunks alive"
+is "a limit is for auto" "$(status s 1f1b --ranks 2 --microbatches 2 --memory-chunks 3)" 2
 ok "a send budget" s interleaved1f1b --ranks 4 --stages 8 --microbatches 8 --send-budget 2 --verify --buffers 1
 
 # ---- names: the registry's, in help, documentation and completion; PyTorch's are the same schedules ----
 
 names=$(s --help | sed -n '/^A NAME is/,/^A file/s/^  \([a-z0-9-]*\)  .*/\1/p')
-is "twelve schedules" "$(echo "$names" | wc -l)" 12
+is "sixteen schedules and auto" "$(echo "$names" | wc -l)" 17
 is "docs/schedules.md has a row for each" "$(sed -n 's/^| \([a-z0-9-]*\) | [A-Za-z0-9]* *| .*/\1/p' "$top/docs/schedules.md" | sort)" "$(echo "$names" | sort)"
 complete_name() { (. "$top/docs/ppsplit.bash"; COMP_WORDS=(ppsplit schedule "$1") COMP_CWORD=2; cd "$(mktemp -d -p "$work")" && _ppsplit; printf '%s\n' "${COMPREPLY[@]}"); }
 is "completion knows each" "$(complete_name '')" "$names"

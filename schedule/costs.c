@@ -6,8 +6,8 @@
  * actions, durations in microseconds, and what its ranks did before and after them. Out:
  * SchedCosts.  What is not measured follows from what is: B = I + W, and I = W = B / 2.
  */
-#include "schedule/rows.h"
-#include "tool.h"
+#include "rows.h"
+#include "simulate.h"
 
 #include <errno.h>
 #include <limits.h>

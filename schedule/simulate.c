@@ -10,8 +10,8 @@
  * buffers = -1: communication is non-blocking, the assumption of the published tables; 0 and k: as
  * the verifier has it.
  */
-#include "schedule/graph.h"
-#include "tool.h"
+#include "graph.h"
+#include "simulate.h"
 
 #include <stdlib.h>
 #include <string.h>
