@@ -608,7 +608,7 @@ static int run_simulation(const Options *o, Schedule *s, const SchedGraph *g, Sc
 static int check_costs(const Options *o, const Schedule *s, SchedError *e)
 {
     SchedCosts c;
-    int st = set_costs(o, s, &c, e);
+    int st = set_costs(o, s->stages, &c, e);
     sched_costs_free(&c);
     return st;
 }

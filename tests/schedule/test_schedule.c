@@ -362,7 +362,7 @@ static void spellings(void)
     Schedule *s;
     ok(sched_generate("Interleaved1F1C", 4, 8, 8, -1, &s, &err) == SCHED_EUSAGE &&
            strstr(err.text, "did you mean 'interleaved1f1b'? (there are gpipe, 1f1b,") &&
-           strstr(err.text, "forward-only)") && !strchr(err.text, '\n'),
+           strstr(err.text, "forward-only, auto)") && !strchr(err.text, '\n'),
        "an unknown name: the nearest, and all there are");
 }
 

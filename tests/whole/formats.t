@@ -85,7 +85,7 @@ else
     skip "completion: zsh" "zsh is not installed"
 fi
 if command -v fish >/dev/null; then
-    is "completion: fish" "$(cd "$build" && PATH=$build:$PATH fish -N -c ". $top/docs/completions/ppsplit.fish; complete -C 'ppsplit schedule zb'" | cut -f1 | sort | tr '\n' ' ')" "zb-h1 zb-h2 zbvzerobubble "
+    is "completion: fish" "$(cd "$build" && PATH=$build:$PATH fish -N -c ". $top/docs/completions/ppsplit.fish; complete -C 'ppsplit schedule zb'" | cut -f1 | sort | tr '\n' ' ')" "zb-h1 zb-h2 zb-v zbvzerobubble "
 else
     skip "completion: fish" "fish is not installed"
 fi
