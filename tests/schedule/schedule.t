@@ -56,7 +56,7 @@ ok "a send budget" s interleaved1f1b --ranks 4 --stages 8 --microbatches 8 --sen
 names=$(s --help | sed -n '/^A NAME is/,/^A file/s/^  \([a-z0-9-]*\)  .*/\1/p')
 is "sixteen schedules and auto" "$(echo "$names" | wc -l)" 17
 is "docs/schedules.md has a row for each" "$(sed -n 's/^| \([a-z0-9-]*\) | [A-Za-z0-9]* *| .*/\1/p' "$top/docs/schedules.md" | sort)" "$(echo "$names" | sort)"
-is "completion knows each" "$("$top/docs/completions/complete.sh" "$ppsplit" schedule '' | grep -v FILES)" "$names"
+is "completion knows each" "$(sh "$top/docs/completions/complete.sh" "$ppsplit" schedule '' | grep -v FILES)" "$names"
 for name in $names; do ok "the man page has $name" grep -q -F -- "${name//-/\\-}" "$top/docs/ppsplit.1"; done
 is "a group too small" "$(status s gis:1 --ranks 4 --stages 8 --microbatches 4) $(cat err)" "1 ppsplit schedule: error: gis:1: with 4 ranks a round has 2 to 4 microbatches"
 is "unequal rounds" "$(status s gis --ranks 4 --stages 8 --microbatches 9) $(cat err)" "1 ppsplit schedule: error: gis with 4 ranks has rounds of 4 microbatches: 9 is not a multiple of 4 (gis:G has rounds of G)"
