@@ -68,7 +68,8 @@ static void write_readme(const Pipe *p, const CodegenOptions *opt, const char *d
              "Rows of the files are samples; a microbatch has at most %" PRId64
              ".  Without mpirun the ranks are threads of one process.\n"
              "On fewer cores than ranks: mpirun --oversubscribe -n %u, or --ranks %u without mpirun.\n"
-             "%s --help tells the rest.\n\n"
+             "%s --help tells the rest.  All that is here is yours, without conditions; there is no "
+             "warranty.\n\n"
              "    pipe.txt pipe.xml pipe.dot pipe.html   what was split, and where\n"
              "    %-38s the program; runtime/ is what it links\n"
              "    stageN.onnx stageN.backward.onnx       the same stages for any ONNX runtime\n"

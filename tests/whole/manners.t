@@ -86,7 +86,7 @@ ok "the process is named beside the planned buffers" eval 'grep -E "^process mem
 is "whole numbers and shapes have no gradient" "$(awk '$1 ~ /^(NonZero|Shape|Constant|ArgMax|Hardmax|Range)$/ { print $1, $4 }' ops | sort | tr '\n' ' ')" \
     "ArgMax no Constant no Hardmax no NonZero no Range no Shape no "
 is "what becomes others has that of the others" "$(awk '$1 ~ /^(LSTM|Gemm|LayerNormalization)$/ { print $4, $5 }' ops | sort -u)" "via lowering"
-says=$(grep -o 'about [0-9]* operators, [0-9]* of them differentiable' "$top/README.md" | tr -cd '0-9 ')
-is "the README counts as the table does, to about ten" "$(awk -v says="$says" 'NR > 1 { n++ } NR > 1 && $4 != "no" { d++ }
-    END { split(says, s, " "); print n - s[1] <= 10 && s[1] - n <= 10, d - s[2] <= 10 && s[2] - d <= 10 }' ops)" "1 1"
+says=$(grep -o 'more than [0-9]* operators, more than [0-9]* of them differentiable' "$top/README.md" | tr -cd '0-9 ')
+is "there are as many as the README says" "$(awk -v says="$says" 'NR > 1 { n++ } NR > 1 && $4 != "no" { d++ }
+    END { split(says, s, " "); print n > s[1], d > s[2], s[1] > 100 }' ops)" "1 1 1"
 plan_done
