@@ -16,14 +16,14 @@ static void forward_again(Rank *r, const StagePlan *rs, const PpCtx *c)
     char *kept = r->plan.stat_copy;
     for (int k = 0; k < rs->st->n_param; k++)
         if (rs->st->param[k].stat) {
-            copy(r, kept, rs->rp[k].value, rs->st->param[k].t.bytes);
+            copy(r, kept, c->param + rs->st->param[k].offset, rs->st->param[k].t.bytes);
             kept += align_up(rs->st->param[k].t.bytes);
         }
     rs->st->forward(c);
     kept = r->plan.stat_copy;
     for (int k = 0; k < rs->st->n_param; k++)
         if (rs->st->param[k].stat) {
-            copy(r, rs->rp[k].value, kept, rs->st->param[k].t.bytes);
+            copy(r, c->param + rs->st->param[k].offset, kept, rs->st->param[k].t.bytes);
             kept += align_up(rs->st->param[k].t.bytes);
         }
 }
@@ -46,6 +46,7 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
     const StagePlan *rs = &r->plan.stage[op->local];
     const StageRun *own = &r->stage[op->local];
     const PpStage *st = rs->st;
+    const ParamBlock here = home_block(r, op->local);
     const int64_t *row0 = data_rows(&r->data, step) + r->pass * run->data.microbatches;
     int m = op->a.microbatch, forward = op->a.type == SA_F;
     if (st->minibatch)
@@ -54,10 +55,10 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
         .rows = row0[m + 1] > row0[m] ? data_computed(&r->data, step, exec_in_step(r, m)) : 0,
         .stage = st->index,
         .microbatch = m,
-        .param = rs->param,
-        .grad = rs->grad,
+        .param = here.param,
+        .grad = here.grad,
         .constants = rs->constants,
-        .half = rs->half,
+        .half = here.half,
         .stash = (forward ? rs->stash : rs->stash_kept)[m],
         .saved = rs->saved[m],
         .work = work,

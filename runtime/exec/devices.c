@@ -39,8 +39,6 @@ static PpStatus choose(const Options *o, const PpPlan *plan, PpPlan *chosen)
 PpStatus devices_choose(const Options *o, const PpPlan *plan, PpPlan *chosen)
 {
     TRY(choose(o, plan, chosen));
-    if ((o->offload & OFFLOAD_PARAMS) && chosen->device != PP_CPU)
-        return pp_fail(PP_ERR_USAGE, "--offload params runs on the CPU only, so far: --device cpu");
     if (o->offload && chosen->device == PP_CPU && !o->offload_dir)
         return pp_fail(PP_ERR_USAGE,
                        "--offload %s needs --offload-dir on the CPU: a folder on a disk that has "

@@ -152,9 +152,12 @@ static PpStatus run_op(Rank *r, const Op *op, int64_t step)
     int from = op->first;
     if (!last_pass(r) && adds_up(&op->a))
         return PP_OK;
-    if (op->shard || op->a.type == SA_UNSHARD || op->a.type == SA_RESHARD)
+    int computes = op->a.type >= SA_F && op->a.type <= SA_R;
+    if (op->shard || op->a.type == SA_UNSHARD || op->a.type == SA_RESHARD || (r->home && computes))
         shards_op(r, op);
-    if (op->a.type >= SA_F && op->a.type <= SA_R)
+    else if (op->count && adds_up(&op->a) && op->a.type != SA_RECV_GP)
+        home_settle(r, op);
+    if (computes)
         return compute(r, op, step, r->plan.work);
     if (op->a.type == SA_OFFLOAD || op->a.type == SA_FETCH)
         copy_stash(r, op);
@@ -293,6 +296,7 @@ static PpStatus run_forked(Rank *r, const Op *op, int64_t step)
         host_mark(r, step, k + half, 0);
         PpStatus s = await(r, &op[half], step);
         host_mark(r, step, k + half, 1);
+        shards_op(r, &op[half]);
         if (s == PP_OK)
             s = compute(r, &op[half], step, half ? r->plan.work : r->plan.work_overlap);
         if (s != PP_OK || *r->dev.op->error())
@@ -334,7 +338,7 @@ static void share_here(Rank *r)
 void exec_begin(Rank *r)
 {
     for (int l = 0; l < r->plan.n_stage; l++)
-        if (r->plan.stage[l].grad && !r->mapped.base) /* else before the first backward */
+        if (r->plan.stage[l].grad && !r->plan.ask.page) /* else before the first backward */
             r->dev.op->zero(&r->dev, r->dev.current, r->plan.stage[l].grad,
                             r->plan.stage[l].st->bytes_grad);
     share_here(r);
@@ -391,6 +395,7 @@ PpStatus exec_pass(Rank *r, int64_t step)
             return failed(r, op, s);
         k += both;
     }
+    home_settle(r, p->op + p->n_op);
     watchdog_note(r->watchdog, r->watched + p->n_op, WATCH_WAITS);
     trace_copies(r, r->stopped ? NULL : span);
     for (int x = 0; x < AXES; x++)

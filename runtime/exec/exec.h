@@ -46,6 +46,11 @@ typedef struct {
     DeviceEvent out_ready, out_done;
     int summing, turns; /* its sums over replicas are under way; turns that are taken */
     double began;       /* --trace: when */
+    /* --offload params of a device: the stage's block while it is there; it is on its way there, its
+     * gradients on their way back; they have changed since they came */
+    char *window;
+    int coming, going, changed;
+    const Op *late; /* an UNSHARD whose copy waits for the stage's next computation */
 } StageRun;
 
 typedef struct Rank {
@@ -72,7 +77,8 @@ typedef struct Rank {
     HostSide *host;         /* NULL on the CPU */
     Store *store;    /* what is not on the device all the time; NULL: all is */
     Mapped mapped;   /* --offload params: parameters, gradients, optimizer state */
-    ShardCount shards; /* of it */
+    Store *home;       /* the same beside a device */
+    ShardCount shards; /* of either */
     OverlapThread *overlap; /* NULL: compounds run one half after the other, or in streams */
     StageRun *stage;
     /* Per stage; the first one's serves all, unless two run at the same time */
@@ -200,6 +206,17 @@ void optim_list(const Plan *p, const Options *o, DeviceParam *list);
 double optim_rate(const Options *o, int64_t step, int64_t steps); /* of a step from 0 */
 /* updates: so many there were before */
 void optim_update(Rank *r, int64_t updates, double lr, double scale);
+
+/* home.c: --offload params beside a device; op: as of shards_op(), all computations */
+PpStatus home_open(Rank *r);
+void home_op(Rank *r, const Op *op);
+/* Before this op the gradients that are complete are at home */
+void home_settle(Rank *r, const Op *op);
+/* Where a stage's functions see its parameters, their half copies, its gradients */
+typedef struct {
+    char *param, *half, *grad;
+} ParamBlock;
+ParamBlock home_block(const Rank *r, int local);
 
 /* shards.c: --offload params; ops: UNSHARD, RESHARD, and computations before they run */
 void shards_op(Rank *r, const Op *op);

@@ -46,7 +46,7 @@ PlanRequest plan_request(const Run *run, int rank, int overlap, int64_t tags)
         .output_wanted = run->output_wanted,
         .output_rows = train ? d->batch : data_rows_before(d, d->steps),
         .tags = tags,
-        .page = run->opt->offload & OFFLOAD_PARAMS ? MAPPED_ALIGN : 0,
+        .page = !(run->opt->offload & OFFLOAD_PARAMS) ? 0 : device ? PP_ALIGN : MAPPED_ALIGN,
     };
 }
 
@@ -83,10 +83,12 @@ static PpStatus allocate(Rank *r)
         return pp_fail(PP_ERR_IO, "rank %d: no memory for %" PRId64 " bytes of tensors%s%s",
                        r->group.rank, bytes, on_device(r) ? " on the device: " : "",
                        r->dev.op->error());
-    if (p->ask.page)
+    if (p->ask.page && on_device(r))
+        TRY(home_open(r));
+    else if (p->ask.page)
         TRY(mapped_open(&r->mapped, p->bytes.mapped, r->group.rank, "--offload-dir",
                         r->run->opt->offload_dir));
-    TRY(plan_place(p, arena, r->mapped.base));
+    TRY(plan_place(p, arena, r->home ? store_memory(r->home) : r->mapped.base));
     if (arena)
         clear_arena(r);
     return PP_OK;
@@ -153,6 +155,7 @@ static PpStatus open_store(Rank *r)
                    .timed = r->run->opt->trace != NULL,
                    .option = on_device(r) ? "--offload" : "--offload-dir",
                    .folder = r->run->opt->offload_dir};
+    r->memory.host += r->home ? p->bytes.mapped : 0;
     if (!p->offloaded)
         return PP_OK;
     if (!on_device(r) && !w.folder)
@@ -248,6 +251,7 @@ void rank_close(Rank *r)
     overlap_thread_close(r->overlap);
     r->dev.op->enter(&r->dev);
     store_close(r->store);
+    store_close(r->home);
     host_close(r);
     close_stages(r);
     if (r->plan.arena)

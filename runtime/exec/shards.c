@@ -8,11 +8,6 @@
  */
 #include "exec.h"
 
-static int64_t values_bytes(const StagePlan *rs)
-{
-    return align_up(rs->st->bytes_param) + align_up(rs->st->bytes_half);
-}
-
 static void look(Rank *r)
 {
     if (!r->run->opt->verbose)
@@ -25,11 +20,15 @@ void shards_op(Rank *r, const Op *op)
 {
     const StagePlan *rs = &r->plan.stage[op->local];
     int grads = op->shard & SHARD_GRADS, fresh = (op->shard & SHARD_FRESH) && r->pass == 0;
+    if (r->home) {
+        home_op(r, op);
+        return;
+    }
     if (!r->mapped.base || r->stopped)
         return;
     if (op->a.type == SA_UNSHARD) {
-        mapped_need(&r->mapped, rs->param, values_bytes(rs));
-        r->shards.came += values_bytes(rs);
+        mapped_need(&r->mapped, rs->param, values_bytes(rs->st));
+        r->shards.came += values_bytes(rs->st);
         if (grads && !fresh) {
             mapped_need(&r->mapped, rs->grad, rs->st->bytes_grad);
             r->shards.came += rs->st->bytes_grad;
@@ -42,7 +41,7 @@ void shards_op(Rank *r, const Op *op)
         return;
     }
     look(r);
-    mapped_drop(&r->mapped, rs->param, values_bytes(rs));
+    mapped_drop(&r->mapped, rs->param, values_bytes(rs->st));
     if (op->shard & SHARD_STATS)
         r->shards.went += stats_bytes(rs->st);
     if (grads) {

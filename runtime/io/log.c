@@ -31,7 +31,7 @@ static void print_memory(int rank, const MemoryReport *m, int verbose)
     const struct {
         const char *name;
         int64_t bytes;
-    } part[] = {{"in memory of parameters", b->resident},
+    } part[] = {{"in memory of parameters", b->resident + b->window},
                 {"parameters", b->param},
                 {"half copies", b->half},
                 {"gradients", b->grad},
@@ -198,9 +198,10 @@ static void print_mapped(const Options *o, int rank, const PlanBytes *b)
     if (!(o->offload & OFFLOAD_PARAMS))
         return;
     printf("rank %d offload: parameters, gradients and optimizer state are %" PRId64
-           " bytes in %s, at most %" PRId64 " of them in memory; %" PRId64 " bytes in and %" PRId64
+           " bytes in %s, at most %" PRId64 " of them %s; %" PRId64 " bytes in and %" PRId64
            " out a step",
-           rank, b->mapped, o->offload_dir, b->resident, b->shards_in, b->shards_out);
+           rank, b->mapped, b->resident ? o->offload_dir : "host memory", b->resident + b->window,
+           b->resident ? "in memory" : "on the device", b->shards_in, b->shards_out);
     if (b->update_in)
         printf(", %" PRId64 " in and %" PRId64 " out for the update", b->update_in, b->update_out);
     putchar('\n');

@@ -66,6 +66,8 @@ void store_close(Store *s)
     free(s->done), free(s->begun), free(s->open), free(s);
 }
 
+char *store_memory(const Store *s) { return s->pinned; }
+
 /* After the current stream, before whoever waits for `done`. */
 static void pinned_copy(Store *s, int number, void *to, const void *from, int64_t bytes)
 {

@@ -69,7 +69,7 @@ static const Spec specs[] = {
     {"tf32",          K_FLAG | NUMBERS, AT(tf32),         0, NULL,      "cuda: products of float32 may round their factors to TF32"},
     {"threads",       K_INT,  AT(threads),      1, "N",       "threads of a rank (default: cores / ranks of the machine)"},
     {"Memory", K_GROUP, 0, 0, NULL, NULL},
-    {"offload",       K_OFFLOAD, AT(offload),   0, "stash|params", "what is not in memory all the time (repeatable): activations that wait for their backward, in a file, or beside a GPU in host memory; parameters with gradients and optimizer state, in a file, a few stages at a time in memory"},
+    {"offload",       K_OFFLOAD, AT(offload),   0, "stash|params", "what is not in memory all the time (repeatable): activations that wait for their backward, in a file, or beside a GPU in host memory; parameters with gradients and optimizer state, there too, a few stages at a time in memory"},
     {"offload-dir",   K_TEXT, AT(offload_dir),  0, "DIR",     "where such files are; they have no name and go with the process"},
     {"unshard",       K_INT,  AT(unshard),      1, "N",       "offload params: stages of a rank that are in memory or on their way there (default 2)"},
     {"offload-time",  K_REAL | TRAINS, AT(offload_time), 0, "X",       "what copying all of them out takes beside all forwards: those for which there is time are copied (default 1)"},

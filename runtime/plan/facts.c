@@ -13,6 +13,11 @@ int64_t stats_bytes(const PpStage *st)
 
 int schedule_stages(const PpPlan *model) { return model->n_stage - (model->minibatch_rows > 0); }
 
+int64_t values_bytes(const PpStage *st)
+{
+    return align_up(st->bytes_param) + align_up(st->bytes_half);
+}
+
 static int first_half(const SchedRow *row, int i)
 {
     int part = row->a[i].overlap & SCHED_PART, last = row->a[i].overlap & SCHED_LAST;

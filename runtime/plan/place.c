@@ -159,16 +159,17 @@ static void point_transfers(Plan *plan)
     }
 }
 
-void plan_carve(Planner *p, char *arena, char *mapped)
+void plan_carve(Planner *p, char *arena, char *elsewhere)
 {
     Plan *plan = p->plan;
     char *at = arena;
-    if (mapped)
-        sharded_carve(plan, mapped);
+    if (elsewhere)
+        sharded_carve(plan, elsewhere);
     else if (plan->ask.lender)
         borrow_params(plan);
     else
         carve_params(plan, &at);
+    plan->window = carve(&at, plan->bytes.window);
     point_params(plan, &at);
     plan->slots = carve(&at, plan->bytes.slots);
     plan->work = carve(&at, p->work);

@@ -186,13 +186,13 @@ PpStatus plan_build(Plan *plan, const PlanRequest *ask)
     count_operations(plan);
     TRY(stored_place(p));
     plan_sizes(p);
-    sharded_sizes(p);
+    TRY(sharded_sizes(p));
     PlanBytes *b = &plan->bytes;
     TRY(slots_place(p->inst, p->n_inst, plan->n_op, &b->slots, &b->slots_bound));
     b->total = b->param + b->half + b->grad + b->optimizer + b->constants + b->slots + b->work +
                b->data + b->output + b->comm;
     if (ask->page)
-        b->total -= b->param + b->half + b->grad + b->optimizer;
+        b->total += b->window - (b->param + b->half + b->grad + b->optimizer);
     return PP_OK;
 }
 
@@ -209,12 +209,12 @@ static void planner_free(Planner *p)
     free(p->last_send[0]), free(p->last_send[1]), free(p->next_send), free(p->held), free(p);
 }
 
-PpStatus plan_place(Plan *plan, char *arena, char *mapped)
+PpStatus plan_place(Plan *plan, char *arena, char *elsewhere)
 {
     plan->arena = arena;
     PpStatus s = PP_OK;
     if (arena) {
-        plan_carve(plan->planner, arena, mapped);
+        plan_carve(plan->planner, arena, elsewhere);
         s = plan_point(plan->planner);
     }
     planner_free(plan->planner);

@@ -30,8 +30,8 @@ typedef struct {
     const int *output_wanted; /* per model output: >= 0 it is to be kept */
     int64_t output_rows;      /* so many rows of it */
     int64_t tags;             /* names that messages may have */
-    /* Parameters, gradients and optimizer state are in a mapped file, each block at a multiple of
-     * it; 0: in the arena */
+    /* Parameters, gradients and optimizer state are elsewhere (sharded.c), each block at a multiple
+     * of it; 0: in the arena */
     int64_t page;
     /* Parameters, their half copies and constants are that plan's, of the same rank, which has its
      * places; NULL: its own */
@@ -95,6 +95,7 @@ typedef struct {
        R; 0: nothing */
     int32_t again;
     int shard; /* SHARD_*; of the stage's first backward: FRESH */
+    int64_t window; /* UNSHARD of a device: where in Plan.window the block is until RESHARD */
     int copy; /* the op whose copy to or from the store it waits for, -1 */
     int together;                 /* first half of a compound: runs beside the next op */
 } Op;
@@ -167,9 +168,10 @@ typedef struct {
     int64_t store;       /* kept beside the device, not in total */
     int64_t moved;       /* that go there and come back in a step */
     /* ask.page: param, half, grad and optimizer are not in total but in a file of `mapped` bytes,
-     * of which `resident` are in memory at once; what comes in and goes out in a step's actions,
-     * and then for norms and update */
-    int64_t mapped, resident, shards_in, shards_out, update_in, update_out;
+     * of which `resident` are in memory at once, or in host memory beside a device, whose arena has
+     * a window onto them; what comes in and goes out in a step's actions, and then for norms and
+     * update */
+    int64_t mapped, resident, window, shards_in, shards_out, update_in, update_out;
 } PlanBytes;
 
 typedef struct Plan {
@@ -199,6 +201,7 @@ typedef struct Plan {
     struct Planner *planner; /* between plan_build() and plan_place() */
     /* places in the arena, once there is one */
     char *arena, *slots, *work, *work_overlap; /* work_overlap: of the thread that runs beside */
+    char *window; /* device, ask.page: what is here of the stages' parameters and gradients */
     char *reduction;                           /* what comes of other replicas' gradients */
     char *stat_copy;                           /* running statistics, kept while an R runs */
     /* Per model input: first microbatch's place; NULL: not needed here */
@@ -216,8 +219,8 @@ typedef struct Plan {
 /* plan.c */
 /* Everything but addresses; bytes.total is the arena's */
 PpStatus plan_build(Plan *p, const PlanRequest *ask);
-/* Addresses; mapped: the file's, or NULL */
-PpStatus plan_place(Plan *p, char *arena, char *mapped);
+/* Addresses; elsewhere: of the file or host memory of ask.page, or NULL */
+PpStatus plan_place(Plan *p, char *arena, char *elsewhere);
 void plan_free(Plan *p);                   /* not the arena */
 
 /* stored.c */
@@ -227,7 +230,8 @@ int64_t plan_stored_bytes(const PpStage *st, int32_t again);
 /* facts.c */
 /* Those that schedules know: without the loss over the whole minibatch */
 int schedule_stages(const PpPlan *model);
-int64_t stats_bytes(const PpStage *st); /* of its running statistics */
+int64_t stats_bytes(const PpStage *st);  /* of its running statistics */
+int64_t values_bytes(const PpStage *st); /* of its parameters and their half copies, as they lie */
 int plan_overlaps(const SchedRow *row); /* has it compounds whose halves may run at the same time */
 int plan_pair(const SchedRow *row, int i); /* do the actions i and i + 1 make one, of two stages */
 /* Does the host want it of every microbatch */

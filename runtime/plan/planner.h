@@ -132,13 +132,13 @@ void stored_op(Planner *p, Op *op);       /* OFFLOAD, WAIT_OFFLOAD, FETCH */
 void stored_reader(Planner *p, Op *op); /* the first computation after a FETCH */
 PpStatus stored_place(Planner *p);
 
-/* sharded.c: parameters that leave memory; nothing where ask.page is 0 */
-void sharded_sizes(Planner *p);
+/* sharded.c: parameters that are elsewhere; nothing where ask.page is 0 */
+PpStatus sharded_sizes(Planner *p);
 void sharded_carve(Plan *plan, char *at);
 
 /* place.c */
 void plan_sizes(Planner *p);
-void plan_carve(Planner *p, char *arena, char *mapped);
+void plan_carve(Planner *p, char *arena, char *elsewhere);
 PpStatus plan_point(Planner *p);
 
 /* slots.c; bound: what no placement can go below */

@@ -1,15 +1,17 @@
 /*
- * sharded.c - --offload params: parameters, gradients and optimizer state live in a mapped file,
- * and those of a stage are in memory between its UNSHARD and its RESHARD.  In: the row.  Out: where
- * each block lies in the file, what comes and goes with each action, the most that is in memory at
- * once.
+ * sharded.c - --offload params: parameters, gradients and optimizer state live in a mapped file, or
+ * in host memory beside a device, and those of a stage are in memory, or in the device's window,
+ * between its UNSHARD and its RESHARD.  In: the row.  Out: where each block lies in the file and in
+ * the window, what comes and goes with each action, the most that is in memory at once.
  *
  * Parameters come with every UNSHARD.  Gradients come where a backward follows, but for the first
  * one of the step, which begins with zeros, and go with the RESHARD behind it; running statistics
  * go too.  After the row the optimizer walks over the parameters, one in memory and the next one on
- * its way.
+ * its way; a device reads and writes them where they are.
  */
 #include "planner.h"
+
+#include <stdlib.h>
 
 static int64_t round_up(const Plan *plan, int64_t bytes)
 {
@@ -18,11 +20,6 @@ static int64_t round_up(const Plan *plan, int64_t bytes)
 }
 
 static int is_backward(int type) { return type == SA_B || type == SA_I || type == SA_W; }
-
-static int64_t values_bytes(const PpStage *st)
-{
-    return align_up(st->bytes_param) + align_up(st->bytes_half);
-}
 
 /* ---- what comes and goes with the actions ---- */
 
@@ -122,12 +119,50 @@ static int64_t most_of_update(Plan *plan)
     return most;
 }
 
-void sharded_sizes(Planner *p)
+/* ---- the window of a device ---- */
+
+static int resharded_at(const Plan *plan, int from)
+{
+    int k = from + 1;
+    while (k < plan->n_op - 1 &&
+           !(plan->op[k].a.type == SA_RESHARD && plan->op[k].a.stage == plan->op[from].a.stage))
+        k++;
+    return k;
+}
+
+/* Each time that a stage comes its block has a place of its own. */
+static PpStatus place_window(Plan *plan)
+{
+    int64_t n = 0, bound;
+    Instance *block = zeroed(plan->n_op, sizeof *block);
+    if (!block)
+        return pp_no_memory();
+    for (int k = 0; k < plan->n_op; k++) {
+        const Op *op = &plan->op[k];
+        if (op->a.type != SA_UNSHARD)
+            continue;
+        const PpStage *st = plan->stage[op->local].st;
+        block[n++] =
+            (Instance){.bytes = values_bytes(st) +
+                                (op->shard & SHARD_GRADS ? align_up(st->bytes_grad) : 0),
+                       .birth = k,
+                       .death = resharded_at(plan, k),
+                       .msg = -1};
+    }
+    PpStatus s = slots_place(block, n, plan->n_op, &plan->bytes.window, &bound);
+    for (int k = 0, i = 0; k < plan->n_op; k++)
+        if (plan->op[k].a.type == SA_UNSHARD)
+            plan->op[k].window = block[i++].offset;
+    free(block);
+    return s;
+}
+
+PpStatus sharded_sizes(Planner *p)
 {
     Plan *plan = p->plan;
     PlanBytes *b = &plan->bytes;
     if (!plan->ask.page)
-        return;
+        return PP_OK;
     for (int l = 0; l < plan->n_stage; l++) {
         const PpStage *st = plan->stage[l].st;
         b->mapped += round_up(plan, values_bytes(st)) +
@@ -138,8 +173,11 @@ void sharded_sizes(Planner *p)
     }
     mark(plan);
     int64_t update = plan->ask.train ? most_of_update(plan) : 0, row = most_of_row(plan);
+    if (plan->ask.on_device)
+        return place_window(plan);
     b->resident = row > update ? row : update;
     b->resident = b->resident < b->mapped ? b->resident : b->mapped;
+    return PP_OK;
 }
 
 /* ---- places ---- */

@@ -122,6 +122,28 @@ for options in "--schedule gpipe --ranks 2" "--schedule interleaved1f1b --ranks 
         ok "offload, $options, $how: copies" grep -q "rank . offload: .* of pinned host memory" cuda/out
     done
 done
+# Parameters, gradients and optimizer state in pinned memory, two stages or one on the device.
+moved_as_planned() {
+    awk '/^rank . offload: parameters/ { match($0, /; [0-9]+ bytes in and [0-9]+/); split(substr($0, RSTART), w, " "); in_[$2] = w[2]; out[$2] = w[6] }
+         /bytes came/ { n++; bad += $4 != steps * in_[$2] || $8 != steps * out[$2] } END { exit bad || !n }' steps=3 "$1/out"
+}
+while read -r plan options; do
+    use $plan
+    many=("${data[@]}" "${steps[@]}" $options --optimizer adamw --clip-norm 1)
+    ok "offload params, plan $plan, $options: the CPU keeps all" train cpu ./program train --device cpu "${many[@]}"
+    for how in lazy random:4; do
+        ok "offload params, plan $plan, $options, $how" train cuda env SHIM_DEVICES=2 SHIM_ORDER=$how ./program train "${many[@]}" --offload params --unshard $((2 - plan % 2)) --verbose
+        ok "offload params, plan $plan, $options, $how: the same bits" same cpu cuda
+        ok "offload params, plan $plan, $options, $how: what moves was planned" moved_as_planned cuda
+    done
+done <<'END'
+0 --schedule 1f1b --ranks 2
+1 --schedule gpipe --ranks 1
+2 --schedule interleaved1f1b --ranks 2
+2 --schedule zb-h1 --ranks 4
+3 --schedule loopedbfs --ranks 2
+END
+ok "offload params: a checkpoint of a run without goes on" train cuda ./program train "${many[@]}" --offload params --params cpu/checkpoint/step_3
 offloads_traced() { ./program train "${many[@]}" --offload stash --offload-time 0.1 --trace trace.json >out && grep -q '"name":"[12]FETCH.","cat":"FETCH","ph":"X","pid":0,"tid":[0-9]*,"ts":[0-9]' trace.json; }
 ok "offload: a trace" offloads_traced
 

@@ -176,9 +176,15 @@ void enable_peer(Device *d, int number) {
         pp_cuda_ok(e, "cudaDeviceEnablePeerAccess", __FILE__, __LINE__);
 }
 
+/* Pinned memory is no device's. */
+bool is_pinned(const void *p) {
+    cudaPointerAttributes a = {};
+    return PP_CUDA(cudaPointerGetAttributes(&a, p)) && a.type == cudaMemoryTypeHost;
+}
+
 /* Between GPUs without peer access the driver goes through the host. */
 void copy_to(Device *d, int stream, Device *other, void *to, const void *from, int64_t bytes) {
-    if (other->number == d->number) {
+    if (other->number == d->number || is_pinned(to) || is_pinned(from)) {
         copy(d, stream, to, from, bytes);
         return;
     }

@@ -1,0 +1,153 @@
+/*
+ * home.c - --offload params beside a device.  In: UNSHARD, RESHARD and what the plan says of them
+ * (plan/sharded.c).  Out: copies of a stage's block between its home, pinned host memory, and the
+ * device's window; where the stage's functions see it.
+ *
+ * Copies run in the stream STREAM_STORE, in the order of the row: what comes into a place of the
+ * window comes after what has gone from there.  A computation waits for its stage's block, which
+ * comes only then if another stage's parameter was still on its way home; whoever needs a gradient
+ * at home waits for those that are on their way back.  Kernels may read and write pinned memory:
+ * sums of shared parameters' gradients, half copies, the norm and the update run over what is at
+ * home, the device streams it once there and back, and the bits are those of a run whose parameters
+ * are on the device.
+ */
+#include "exec.h"
+
+#include <string.h>
+
+/* A number of the store per stage and direction. */
+static int number(const Rank *r, int local, int out)
+{
+    return local + (out ? r->plan.n_stage : 0);
+}
+
+static void copy(Rank *r, int local, int out, char *home, char *here, int64_t bytes)
+{
+    if (bytes <= 0)
+        return;
+    store_copy(r->home, number(r, local, out), out, home - store_memory(r->home), here, bytes);
+    *(out ? &r->stage[local].going : &r->stage[local].coming) = 1;
+    *(out ? &r->shards.went : &r->shards.came) += bytes;
+}
+
+PpStatus home_open(Rank *r)
+{
+    StoreWish w = {.bytes = r->plan.bytes.mapped,
+                   .copies = 2 * r->plan.n_stage,
+                   .rank = r->group.rank,
+                   .option = "--offload params"};
+    TRY(store_open(&r->home, &r->dev, 1, &w));
+    memset(store_memory(r->home), 0, (size_t)w.bytes);
+    return PP_OK;
+}
+
+ParamBlock home_block(const Rank *r, int local)
+{
+    const StagePlan *rs = &r->plan.stage[local];
+    char *at = r->stage[local].window;
+    if (!at)
+        return (ParamBlock){rs->param, rs->half, rs->grad};
+    return (ParamBlock){at, rs->half ? at + align_up(rs->st->bytes_param) : NULL,
+                        at + values_bytes(rs->st)};
+}
+
+/* A parameter of another stage comes home between this UNSHARD and the stage's next computation. */
+static int is_awaited(const Rank *r, const Op *op)
+{
+    for (const Op *k = op + 1; k < r->plan.op + r->plan.n_op; k++)
+        if (k->a.stage == op->a.stage && k->a.type == SA_RECV_P)
+            return 1;
+        else if (k->a.stage == op->a.stage && k->a.type <= SA_R)
+            return 0;
+    return 0;
+}
+
+static void bring(Rank *r, const Op *op)
+{
+    const StagePlan *rs = &r->plan.stage[op->local];
+    char *at = r->plan.window + op->window;
+    int fresh = (op->shard & SHARD_FRESH) && r->pass == 0;
+    r->stage[op->local].late = NULL;
+    r->stage[op->local].window = at;
+    copy(r, op->local, 0, rs->param, at, values_bytes(rs->st));
+    if ((op->shard & SHARD_GRADS) && !fresh)
+        copy(r, op->local, 0, rs->grad, at + values_bytes(rs->st), rs->st->bytes_grad);
+}
+
+static int is_backward(const Op *op)
+{
+    return op->a.type == SA_B || op->a.type == SA_I || op->a.type == SA_W;
+}
+
+static void return_gradients(Rank *r, int local)
+{
+    StageRun *own = &r->stage[local];
+    const StagePlan *rs = &r->plan.stage[local];
+    if (own->changed)
+        copy(r, local, 1, rs->grad, home_block(r, local).grad, rs->st->bytes_grad);
+    own->changed = 0;
+}
+
+static void send_home(Rank *r, const Op *op)
+{
+    StageRun *own = &r->stage[op->local];
+    const StagePlan *rs = &r->plan.stage[op->local];
+    own->late = NULL;
+    if (!own->window)
+        return;
+    for (int k = 0; k < rs->st->n_param && (op->shard & SHARD_STATS); k++)
+        if (rs->st->param[k].stat)
+            copy(r, op->local, 1, rs->rp[k].value, own->window + rs->st->param[k].offset,
+                 rs->st->param[k].t.bytes);
+    return_gradients(r, op->local);
+    own->window = NULL;
+}
+
+static void wait_for(Rank *r, int local, int out)
+{
+    int *open = out ? &r->stage[local].going : &r->stage[local].coming;
+    if (*open)
+        store_wait(r->home, number(r, local, out));
+    *open = 0;
+}
+
+static void before_computing(Rank *r, const Op *op)
+{
+    if (r->stage[op->local].late)
+        bring(r, r->stage[op->local].late);
+    wait_for(r, op->local, 0);
+    if ((op->shard & SHARD_FRESH) && r->pass == 0)
+        r->dev.op->zero(&r->dev, r->dev.current, home_block(r, op->local).grad,
+                        r->plan.stage[op->local].st->bytes_grad);
+    r->stage[op->local].changed |= is_backward(op) && r->stage[op->local].window;
+}
+
+/* Has the stage a backward from this op on?  Then nobody reads its gradients yet. */
+static int goes_on(const Rank *r, int local, const Op *op)
+{
+    for (; op < r->plan.op + r->plan.n_op; op++)
+        if (op->local == local && is_backward(op))
+            return 1;
+    return 0;
+}
+
+void home_settle(Rank *r, const Op *op)
+{
+    for (int l = 0; r->home && l < r->plan.n_stage; l++) {
+        if (r->stage[l].changed && !goes_on(r, l, op))
+            return_gradients(r, l);
+        wait_for(r, l, 1);
+    }
+}
+
+void home_op(Rank *r, const Op *op)
+{
+    if (op->a.type == SA_RESHARD)
+        send_home(r, op);
+    else if (!r->stopped && op->a.type == SA_UNSHARD && is_awaited(r, op))
+        r->stage[op->local].late = op;
+    else if (!r->stopped && op->a.type == SA_UNSHARD)
+        bring(r, op);
+    else if (!r->stopped)
+        before_computing(r, op);
+}
