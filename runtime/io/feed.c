@@ -20,11 +20,12 @@ PpStatus feed_open(Feed *f, const Data *d, const Plan *p)
     if (!f->host || (d->opt->shuffle && !f->order))
         return pp_no_memory();
     memcpy(f->host, p->input, (size_t)d->model->n_input * sizeof *f->host);
-    return PP_OK;
+    return d->steps_per_pass > 1 ? ahead_open(&f->ahead, d, p->has_input, d->batch) : PP_OK;
 }
 
 void feed_close(Feed *f)
 {
+    ahead_close(f->ahead);
     free(f->host);
     free(f->order);
     *f = (Feed){0};
@@ -166,6 +167,22 @@ void feed_scale(Feed *f, int64_t step)
     f->laid_scale = f->loss_scale;
 }
 
+/* The replica's rows of the step, as far as their order is known: not those of the next epoch. */
+static void read_ahead(Feed *f, int64_t step)
+{
+    const Data *d = f->data;
+    const int64_t *row0 = data_rows(d, step);
+    int64_t epoch, first, n = row0[data_chunks(d)] - row0[0];
+    data_position(d, step, &epoch, &first);
+    int64_t *row =
+        step < d->steps && !(f->order && epoch != f->epoch) ? ahead_rows(f->ahead, n) : NULL;
+    if (!row)
+        return;
+    for (int64_t k = 0; k < n; k++)
+        row[k] = f->order ? f->order[first + row0[0] + k] : first + row0[0] + k;
+    ahead_start(f->ahead);
+}
+
 void feed_fill(Feed *f, int64_t step, int pass)
 {
     const Data *d = f->data;
@@ -189,4 +206,6 @@ void feed_fill(Feed *f, int64_t step, int pass)
     f->pass = pass;
     f->laid_scale = 0; /* it depends on the rows */
     feed_scale(f, step);
+    if (pass == 0)
+        read_ahead(f, step + 1);
 }
