@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/cli/options.h"
+#include "base/file/hash.h"
 
 typedef struct {
     Arena *arena;
@@ -140,9 +141,49 @@ static void costs(State *s)
             p->stage.at[i].cost = p->device->stage.at[i].cost;
 }
 
+/* ---- what of the options changes numbers: checkpoints hold it ---- */
+
+static void note(Options *o, const char *option, const char *value)
+{
+    vec_push(o->arena, &o->codegen.made, ((MadeWith){option, value}));
+}
+
+static void note_list(Options *o, const char *option, uint32_t n, const char *const *word)
+{
+    const char *all = n ? word[0] : "none";
+    for (uint32_t i = 1; i < n; i++)
+        all = arena_printf(o->arena, "%s %s", all, word[i]);
+    note(o, option, all);
+}
+
+/* A loss in a file is its content, wherever that lies. */
+static const char *loss_text(const Options *o)
+{
+    const char *loss = o->loss.loss ? o->loss.loss : "none";
+    char block[4096];
+    uint64_t hash = HASH_START;
+    FILE *f = strncmp(loss, "model:", 6) ? NULL : fopen(loss + 6, "r");
+    if (!f)
+        return loss;
+    for (size_t n; (n = fread(block, 1, sizeof block, f)) > 0;)
+        hash = hash_bytes(hash, block, n);
+    fclose(f);
+    return arena_printf(o->arena, "model:%016llx", (unsigned long long)hash);
+}
+
+static void note_options(Options *o)
+{
+    note(o, "loss", loss_text(o));
+    note(o, "loss-reduction", o->loss.sum ? "sum" : "mean");
+    note(o, "dtype", o->dtype == DT_NONE || o->dtype == DT_F32 ? "none" : dtype_name(o->dtype));
+    note_list(o, "freeze", o->import.freeze.n, o->import.freeze.at);
+    note_list(o, "train", o->import.train.n, o->import.train.at);
+    note_list(o, "stop-gradient", o->import.stop.n, o->import.stop.at);
+}
 
 static void output(State *s)
 {
+    note_options(s->o);
     if (s->o->codegen.dir)
         codegen_write(s->pipe, &s->o->codegen);
 }

@@ -11,10 +11,16 @@
 extern "C" {
 #endif
 
+/* An option of ppsplit that changes the numbers of the program, with its value as text. */
+typedef struct {
+    const char *option, *value;
+} MadeWith;
+
 typedef struct {
     const char *dir;                /* -o */
     bool cpu, cuda;                 /* targets */
     bool link;                      /* --params link */
+    VEC(MadeWith) made;
 } CodegenOptions;
 
 /* write/output.c: writes the whole output folder, opt->dir, or nothing (a temporary folder beside

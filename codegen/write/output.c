@@ -187,7 +187,7 @@ static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight
         arena_free(of_stage);
     }
     Text t = {.a = a};
-    cg_pipeline_print(p, hash, opt->cpu, opt->cuda, &tables, &t);
+    cg_pipeline_print(p, opt, hash, &tables, &t);
     put(a, dir, "pipeline.c", t.at, t.n);
 }
 

@@ -159,8 +159,44 @@ static void print_stages(const Pipe *p, const char *name, const char *suffix, Te
     text_add(t, "};\n");
 }
 
-void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, const Text *tables, Text *out)
+/* The inputs as they are for any number of rows: what --bind and --chunk have made of them. */
+static const char *inputs_text(const Pipe *p)
 {
+    const Graph *g = p->graph;
+    int64_t batch = g->batch > 0 ? g->batch : 1;
+    const char *all = "";
+    for (uint32_t i = 0; i < g->input.n; i++) {
+        const Value *v = val(g, g->input.at[i]);
+        Shape row = v->shape;
+        if (g->input.at[i] == p->loss_scale || g->input.at[i] == p->target)
+            continue;
+        if (v->batch >= 0)
+            row.d[v->batch] /= batch;
+        all = arena_printf(g->arena, "%s%s%s %s", all, *all ? ", " : "", v->name,
+                           shape_print(g->arena, v->dtype, &row));
+        if (v->batch >= 0)
+            all = arena_printf(g->arena, "%s a row, along %d", all, v->batch);
+    }
+    return all;
+}
+
+/* What of ppsplit's options changes the numbers of a run. */
+static void print_made(const Pipe *p, const CodegenOptions *opt, Text *t)
+{
+    Arena *a = p->graph->arena;
+    text_line(t, "// what changes numbers, as ppsplit was told");
+    text_line(t, "static const PpMade made[] = {");
+    for (uint32_t i = 0; i < opt->made.n; i++)
+        text_line(t, "    {%s, %s},", cg_string(a, opt->made.at[i].option),
+                  cg_string(a, opt->made.at[i].value));
+    text_line(t, "    {\"bind\", %s},", cg_string(a, inputs_text(p)));
+    text_line(t, "};\n");
+}
+
+void cg_pipeline_print(Pipe *p, const CodegenOptions *opt, uint64_t hash, const Text *tables,
+                       Text *out)
+{
+    bool cpu = opt->cpu, cuda = opt->cuda;
     static const char *const kind[] = {"PP_LOSS_NONE", "PP_LOSS_SUM", "PP_LOSS_MEAN_ELEMENTS",
                                        "PP_LOSS_MEAN_TARGETS", "PP_LOSS_MEAN_ROWS"};
     const Graph *g = p->graph;
@@ -182,6 +218,7 @@ void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, const Text *
     uint32_t inputs = print_inputs(p, t);
     bool meets = !print_outputs(p, t);
     uint32_t indices = print_indices(p, t);
+    print_made(p, opt, t);
     const char *why = p->uneven.n ? cg_string(g->arena, p->uneven.at[0]) : "NULL";
     uint32_t params = g->param.n;
     text_line(t, "const PpPlan pp_plan = {");
@@ -210,6 +247,7 @@ void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, const Text *
                   p->uneven_loss.n ? cg_string(g->arena, p->uneven_loss.at[0]) : "NULL");
     text_line(t, ".loss_target = %" PRId64 ", .n_index = %u, .index = %s, .device = %s,",
               target_index(p), indices, indices ? "indices" : "NULL", cpu ? "PP_CPU" : "PP_CUDA");
+    text_line(t, ".n_made = %u, .made = made,", opt->made.n + 1);
     uint64_t written = hash_bytes(hash, body.at, body.n);
     text_line(t, ".written = 0x%016" PRIx64 "u,", written);
     t->indent = 0;

@@ -25,7 +25,8 @@ const char *cg_const_name(const StageGen *sg, uint32_t i);
 bool cg_const_is_beside(const StageGen *sg, uint32_t i);
 
 /* pipeline.c */
-void cg_pipeline_print(Pipe *p, uint64_t hash, bool cpu, bool cuda, const Text *tables, Text *t);
+void cg_pipeline_print(Pipe *p, const CodegenOptions *opt, uint64_t hash, const Text *tables,
+                       Text *t);
 
 /* params.c; device: NULL, sg, or the stage beside it; dir: where to write; final_dir: where that
  * will lie in the end, absolute; weight: where each parameter's bytes went */

@@ -184,6 +184,13 @@ typedef struct {
     int64_t rows;      /* of the table, or classes */
 } PpIndex;
 
+/* An option of ppsplit that changes the numbers of a run, whatever the split, and what it was: a
+   run is resumed by a program that was made with the same.  Of `bind`, the inputs' shapes that
+   follow. */
+typedef struct {
+    const char *option, *value;
+} PpMade;
+
 enum { PP_CPU, PP_CUDA };
 
 typedef struct PpPlan {
@@ -219,6 +226,8 @@ typedef struct PpPlan {
     /* what is checked of integer inputs before the first step */
     int n_index;
     const PpIndex *index;
+    int n_made;
+    const PpMade *made;
     /* PP_CPU or PP_CUDA: set by main with `stage` */
     int device;
     /* of all of pipeline.c, which says it in its second line: a program that was built of another

@@ -15,24 +15,24 @@ static int matches(const char *pattern, const char *name)
 
 PpStatus optim_patterns(const Options *o, const PpPlan *model)
 {
-    for (int i = 0; i < o->n_no_decay; i++) {
+    for (int i = 0; i < o->no_decay.n; i++) {
         int any = 0;
         for (int s = 0; s < model->n_stage; s++)
             for (int k = 0; k < model->stage[s]->n_param; k++) {
                 const PpParam *p = &model->stage[s]->param[k];
-                any |= p->trainable && matches(o->no_decay[i], p->t.name);
+                any |= p->trainable && matches(o->no_decay.at[i], p->t.name);
             }
         if (!any)
             return pp_fail(PP_ERR_MODEL, "--no-decay %s: no parameter that trains is called so",
-                           o->no_decay[i]);
+                           o->no_decay.at[i]);
     }
     return PP_OK;
 }
 
 static int group_of(const Options *o, const char *name)
 {
-    for (int i = 0; i < o->n_no_decay; i++)
-        if (matches(o->no_decay[i], name))
+    for (int i = 0; i < o->no_decay.n; i++)
+        if (matches(o->no_decay.at[i], name))
             return OPTIM_NO_DECAY;
     return OPTIM_ALL;
 }

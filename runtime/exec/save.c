@@ -38,7 +38,7 @@ PpStatus save_resume(Run *run)
     if (!run->from.path)
         return PP_OK;
     const Index *x = &run->from;
-    TRY(resume_options(x, o));
+    TRY(resume_options(x, run->model, o));
     TRY(resume_number(x, "data_rows", &rows));
     TRY(resume_number(x, "rows", &d->start.rows));
     TRY(resume_number(x, "epoch", &d->start.epoch));

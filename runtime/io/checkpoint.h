@@ -79,8 +79,9 @@ PpStatus checkpoint_prepare(const Options *o, int64_t step);
 /* The newest checkpoint in --resume DIR: x->path is NULL where there is none and DIR is that of
  * --checkpoint too, which is how a run is begun that may be started again. */
 PpStatus resume_open(Index *x, const PpPlan *model, const Options *o);
-/* Options that change numbers are those of the checkpoint, or given on the command line. */
-PpStatus resume_options(const Index *x, const Options *o);
+/* Options that change numbers are those of the checkpoint, or given on the command line; of
+ * ppsplit, too, or accepted by --accept. */
+PpStatus resume_options(const Index *x, const PpPlan *p, const Options *o);
 /* A number of its state; PP_ERR_MODEL where it is missing */
 PpStatus resume_number(const Index *x, const char *key, int64_t *value);
 PpStatus resume_real(const Index *x, const char *key, double *value); /* above 0 */

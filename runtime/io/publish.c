@@ -171,7 +171,8 @@ static void put_tensors(FILE *f, const Entry *e, int n)
     fputs(open ? "]}\n  }" : "\n  }", f);
 }
 
-static PpStatus put_options(FILE *f, const Options *o)
+/* Of the run, and of ppsplit's as "made.NAME". */
+static PpStatus put_options(FILE *f, const PpPlan *model, const Options *o)
 {
     NumberOption n;
     const char *comma = "";
@@ -184,6 +185,10 @@ static PpStatus put_options(FILE *f, const Options *o)
         fputs(": ", f);
         json_write_string(f, n.value);
         free(n.value);
+    }
+    for (int i = 0; i < model->n_made; i++, comma = ",") {
+        fprintf(f, "%s\n    \"made.%s\": ", comma, model->made[i].option);
+        json_write_string(f, model->made[i].value);
     }
     fputs("\n  }", f);
     return PP_OK;
@@ -203,7 +208,7 @@ static PpStatus put_index(FILE *f, const Publication *p)
         fprintf(f, "%s\n    \"%s\": \"%s\"", i ? "," : "", p->moment.fact[i].key,
                 p->moment.fact[i].value);
     fputs("\n  }", f);
-    PpStatus s = put_options(f, p->opt);
+    PpStatus s = put_options(f, p->model, p->opt);
     put_files(f, e, n);
     qsort(e, (size_t)n, sizeof *e, by_name);
     put_tensors(f, e, n);

@@ -123,9 +123,29 @@ static PpStatus same_option(const Index *x, const NumberOption *n)
                    x->path, n->name, was, n->value, n->name);
 }
 
-PpStatus resume_options(const Index *x, const Options *o)
+/* What ppsplit was told cannot be given again here: another value has to be accepted by name. */
+static PpStatus same_program(const Index *x, const PpPlan *p, const Options *o)
+{
+    for (int i = 0; i < p->n_made; i++) {
+        char key[80];
+        int accepted = 0;
+        snprintf(key, sizeof key, "made.%s", p->made[i].option);
+        const char *was = index_option(x, key), *is = p->made[i].value;
+        for (int k = 0; k < o->accept.n; k++)
+            accepted |= !strcmp(o->accept.at[k], p->made[i].option);
+        if (was && strcmp(was, is) != 0 && !accepted)
+            return pp_fail(PP_ERR_MODEL,
+                           "--resume %s: ppsplit made its program with --%s: %s, and this one "
+                           "with: %s; make this one like it, or give --accept %s to go on as it is",
+                           x->path, p->made[i].option, was, is, p->made[i].option);
+    }
+    return PP_OK;
+}
+
+PpStatus resume_options(const Index *x, const PpPlan *p, const Options *o)
 {
     NumberOption n;
+    TRY(same_program(x, p, o));
     for (int i = 0; options_next_number(o, &i, &n);) {
         PpStatus s = n.value ? same_option(x, &n) : pp_no_memory();
         free(n.value);

@@ -86,6 +86,7 @@ static const Spec specs[] = {
     {"shuffle",       K_SEED | NUMBERS, AT(shuffle_seed), 0, "SEED",    "another order of the rows in each epoch"},
     {"params",        K_TEXT, AT(params),       0, "DIR",     "start from the parameters in DIR, of a checkpoint for example: of the newest there"},
     {"resume",        K_TEXT, AT(resume),       0, "DIR",     "go on where the newest checkpoint in DIR was written, up to --steps in all"},
+    {"accept",        K_LIST, AT(accept),       0, "NAME",    "resume although ppsplit was given another --NAME when the checkpoint was written (loss, dtype, bind, ...; repeatable)"},
     {"Training", K_GROUP, 0, 0, NULL, NULL},
     {"steps",         K_LONG | NUMBERS, AT(steps),        1, "N",       "steps (default: 1 in train, one pass over the data in eval and infer)"},
     {"epochs",        K_LONG, AT(epochs),       1, "N",       "as many steps as N passes over the data have, instead of --steps"},
@@ -267,13 +268,13 @@ static const char *offload_name(int i)
 
 static const char *nonfinite_name(int i) { return i == 0 ? "stop" : i == 1 ? "skip" : NULL; }
 
-static PpStatus add_pattern(Options *o, const char *v)
+static PpStatus add_word(Words *w, const char *v)
 {
-    const char **grown = realloc(o->no_decay, (size_t)(o->n_no_decay + 1) * sizeof *grown);
+    const char **grown = realloc(w->at, (size_t)(w->n + 1) * sizeof *grown);
     if (!grown)
         return pp_no_memory();
-    o->no_decay = grown;
-    o->no_decay[o->n_no_decay++] = v;
+    w->at = grown;
+    w->at[w->n++] = v;
     return PP_OK;
 }
 
@@ -307,7 +308,7 @@ static PpStatus apply(Options *o, const Spec *s, const char *v)
     }
     case K_LR_SCHEDULE: return choose(at, "schedule of the learning rate", v, lr_schedule_name);
     case K_NONFINITE: return choose(at, "way on", v, nonfinite_name);
-    case K_LIST: return add_pattern(o, v);
+    case K_LIST: return add_word(at, v);
     case K_SEED: o->shuffle |= s->at == AT(shuffle_seed); return parse_number(s, v, at);
     case K_INT:
     case K_LONG:
@@ -316,6 +317,29 @@ static PpStatus apply(Options *o, const Spec *s, const char *v)
     case K_GROUP: break;
     }
     return PP_ERR_BUG;
+}
+
+/* What may be accepted is what the program was made with. */
+static PpStatus check_accepted(const Options *o, const PpPlan *plan)
+{
+    for (int k = 0; k < o->accept.n; k++) {
+        const char *names[16];
+        int n = 0, known = 0;
+        for (; n < plan->n_made && n < 16; n++) {
+            names[n] = plan->made[n].option;
+            known |= !strcmp(names[n], o->accept.at[k]);
+        }
+        if (!known)
+            return unknown("option of ppsplit to accept", o->accept.at[k], names, n);
+    }
+    return PP_OK;
+}
+
+/* --epochs says how many steps there are: they are given. */
+static void epochs_give_steps(Options *o)
+{
+    for (int i = 0; i < N_SPECS && o->epochs; i++)
+        o->given[i] |= specs[i].kind != K_GROUP && specs[i].at == AT(steps);
 }
 
 static PpStatus check_offload(const Options *o)
@@ -384,6 +408,9 @@ static PpStatus check_checkpoints(const Options *o)
     if (o->resume && o->mode != MODE_TRAIN)
         return pp_fail(PP_ERR_USAGE, "--resume is for train; --params %s takes its parameters",
                        o->resume);
+    if (o->accept.n && !o->resume)
+        return pp_fail(PP_ERR_USAGE, "--accept %s: of the checkpoint of --resume, which is missing",
+                       o->accept.at[0]);
     if (o->resume && o->params)
         return pp_fail(PP_ERR_USAGE, "--params and --resume both say where parameters come from");
     return PP_OK;
@@ -459,6 +486,8 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     o->mode = (Mode)mode;
     o->quiet |= o->log_json && !strcmp(o->log_json, "-");
     TRY(check_checkpoints(o));
+    TRY(check_accepted(o, plan));
+    epochs_give_steps(o);
     TRY(check_mode(o));
     if (o->epochs && o->steps)
         return pp_fail(PP_ERR_USAGE, "--epochs and --steps both say how many steps there are");
@@ -510,9 +539,9 @@ static char *list_text(const Options *o)
     char *text = NULL;
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
-    for (int i = 0; f && i < o->n_no_decay; i++)
-        fprintf(f, "%s%s", i ? " " : "", o->no_decay[i]);
-    if (f && !o->n_no_decay)
+    for (int i = 0; f && i < o->no_decay.n; i++)
+        fprintf(f, "%s%s", i ? " " : "", o->no_decay.at[i]);
+    if (f && !o->no_decay.n)
         fputs("none", f);
     return f && !fclose(f) ? text : NULL;
 }
@@ -571,5 +600,6 @@ void options_free(Options *o)
     free_pairs(o->dtype_of, o->n_dtype_of);
     free_pairs(o->eval_data, o->n_eval_data);
     free_pairs(o->eval_tokens, o->n_eval_tokens);
-    free(o->no_decay);
+    free(o->no_decay.at);
+    free(o->accept.at);
 }

@@ -18,6 +18,11 @@ typedef struct {
     const char *name, *file;
 } NameFile;
 
+typedef struct {
+    const char **at;
+    int n;
+} Words;
+
 enum { OPTIONS_MAX = 128 };
 
 typedef struct {
@@ -52,8 +57,8 @@ typedef struct {
     int loss_scale_window;       /* 0: the rule's */
     double loss_scale_initial;   /* 0: the rule's */
     LossScale loss_scale;        /* before the first step; scale 1 and fixed where none is needed */
-    const char **no_decay; /* patterns of parameters without weight decay */
-    int n_no_decay;
+    Words no_decay;              /* patterns of parameters without weight decay */
+    Words accept;   /* options of ppsplit that may differ from those of the checkpoint to resume */
     int accumulate; /* passes of the schedule before an update; 0: one */
     const char *params, *dump_grads, *checkpoint, *resume, *log_json, *trace, *until;
     int64_t every; /* steps from one checkpoint to the next; 0: one after the last */

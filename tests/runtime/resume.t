@@ -38,6 +38,20 @@ ok "and so does eval, of any split" eval 'two/pipeline eval "${data[@]}" --data 
     four/pipeline eval "${data[@]}" --data "target=$m/target.npy" --params straight/step_9 --quiet --log-json b.json'
 is "with the same loss" "$(losses a.json)" "$(losses b.json)"
 
+# ---- what ppsplit was told ----
+
+ok "a sum, which was a mean" split_model "$m/model.onnx" sum h.1:begin --loss cross_entropy --loss-reduction sum --freeze 'wpe.*' || exit 1
+sum/pipeline "${T[@]}" --resume parts --checkpoint sums --steps 10 2>err
+is "made otherwise: refused" "$? $(cat err)" "1 pipeline: error: --resume parts/step_9: ppsplit made its program with --loss-reduction: mean, and this one with: sum; \
+make this one like it, or give --accept loss-reduction to go on as it is"
+sum/pipeline "${T[@]}" --resume parts --checkpoint sums --steps 10 --accept loss-reduction 2>err
+is "one of two accepted" "$? $(grep -c 'with --freeze: none, and this one with: wpe' err)" "1 1"
+ok "both" sum/pipeline "${T[@]}" --resume parts --checkpoint sums --steps 10 --accept loss-reduction --accept freeze
+two/pipeline "${T[@]}" --resume parts --checkpoint x --steps 10 --accept los 2>err
+is "nothing of the kind" "$? $(grep -c "did you mean 'loss'" err)" "2 1"
+bound() { "$ppsplit" -q "$top/models/gpt-tsdyn/model.onnx" --bind "batch=$1" -o "bound$1" && grep '{"bind", ' "bound$1/pipeline.c"; }
+is "rows of a microbatch are no difference" "$(bound 2)" "$(bound 3)"
+
 # ---- epochs ----
 
 ok "two epochs of two steps" two/pipeline "${T[@]:0:1}" "${data[@]}" --data "target=$m/target.npy" --batch 3 --microbatches 3 --epochs 2 --quiet --checkpoint epochs
