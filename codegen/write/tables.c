@@ -352,7 +352,7 @@ static void print_again(const StageGen *sg, Target target, Text *t)
     text_line(t, "};");
 }
 
-typedef struct { uint32_t dys, consts; } Lists;
+typedef struct { uint32_t dys, consts, kept; } Lists;
 
 /* inputs: the name of their list.  Of a loss over the whole minibatch a microbatch keeps nothing,
  * and the stage as it runs once a step stands in a table of its own. */
@@ -387,6 +387,8 @@ static void print_fields(const StageGen *sg, Target target, Lists lists, const c
         text_line(t, ".n_again = %u, .again = stage%u%s_again,", sg->again.n, s->index, row->table);
     if (gathers)
         text_line(t, ".minibatch = &stage%u%s_minibatch,", s->index, row->table);
+    if (lists.kept)
+        text_line(t, ".n_kept = %u, .kept = stage%u%s_kept,", lists.kept, s->index, row->table);
     print_functions(sg, target, t);
     t->indent = 0;
     text_line(t, "};\n");
@@ -398,6 +400,8 @@ static void print_stage(const StageGen *sg, Target target, Lists lists, Text *t)
     const char *table = target_row(target)->table;
     print_prototypes(sg, target, t);
     print_again(sg, target, t);
+    lists.kept =
+        sg->microbatches || sg->pipe->loss == NONE ? 0 : cg_kept_print(sg, table, t);
     if (sg->microbatches) {
         text_line(t, "// as it runs: once a step, over the rows of all microbatches");
         text_line(t, "static const PpStage stage%u%s_minibatch = {", index, table);
@@ -414,7 +418,7 @@ static void print_stage(const StageGen *sg, Target target, Lists lists, Text *t)
 /* What a stage's PpStage points to. */
 static Lists print_lists(const StageGen *sg, bool device, Text *t)
 {
-    Lists n;
+    Lists n = {0};
     print_inputs(sg, NULL, t);
     if (sg->microbatches)
         print_inputs(sg, sg->microbatches, t);

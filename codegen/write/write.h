@@ -24,6 +24,9 @@ void cg_tables_print(const StageGen *sg, bool cpu, const StageGen *cuda, Text *t
 const char *cg_const_name(const StageGen *sg, uint32_t i);
 bool cg_const_is_beside(const StageGen *sg, uint32_t i);
 
+/* kept.c: stageN<table>_kept, and how many there are; none: nothing is printed */
+uint32_t cg_kept_print(const StageGen *sg, const char *table, Text *t);
+
 /* pipeline.c */
 void cg_pipeline_print(Pipe *p, const CodegenOptions *opt, uint64_t hash, const Text *tables,
                        Text *t);

@@ -100,6 +100,16 @@ typedef struct {
     void (*make)(const struct PpCtx *c);
 } PpAgain;
 
+/* A value of a float type that forward leaves in memory, in the model's order: with a number that
+   is not finite the first of them is looked for.  part: in PpCtx.again[part], -1: in PpCtx.stash;
+   output: it is PpCtx.out[output], -1: it is not.  offset, bytes: in stash or part, padding
+   included. */
+typedef struct {
+    const char *name; /* 'NAME', or of which node it is a part */
+    int dtype, part, output;
+    int64_t offset, bytes;
+} PpKept;
+
 /* Everything one action on one microbatch reads and writes. All pointers are set by the runtime
    before the call; buffers hold `rows` rows (contiguous, the batch dimension of each tensor
    scaled), capacity is that of full rows. */
@@ -151,6 +161,8 @@ typedef struct PpStage {
     /* R: the parts of the stash that can be computed again one by one; bytes_stash is the rest */
     int n_again;
     const PpAgain *again;
+    int n_kept;
+    const PpKept *kept;
     int has_backward;
     /* convolutions with their scratch, once, on the rank's thread; NULL: none */
     void *(*open)(int threads);

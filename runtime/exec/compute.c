@@ -84,6 +84,9 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
         *loss = op->a.type == SA_F && !r->stopped ? 0 : *loss;
         return PP_OK;
     }
+    int looks = r->seek.on && op->a.type == SA_F && exec_in_step(r, m) == r->seek.microbatch;
+    if (looks)
+        seek_begin(r, st, &c);
     switch (op->a.type) {
     case SA_R:
         if (st->has_backward)
@@ -91,6 +94,8 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
         break;
     case SA_F:
         (run->opt->mode == MODE_TRAIN ? st->forward : st->infer)(&c);
+        if (looks)
+            seek_end(r, st, &c);
         forward_done(r, op->local, m, step);
         break;
     case SA_B:

@@ -53,6 +53,18 @@ typedef struct {
     const Op *late; /* an UNSHARD whose copy waits for the stage's next computation */
 } StageRun;
 
+/* A value of a stage, by its number in PpStage.kept; stage -1: none. */
+typedef struct {
+    int stage, kept;
+} Seen;
+
+/* seek.c: in a step that runs once more, which microbatch of it is looked at, and what was found
+ * first on this rank; then what holds minus infinity first. */
+typedef struct {
+    int on, microbatch;
+    Seen seen[2];
+} Seek;
+
 typedef struct Rank {
     const Run *run;
     /* All ranks; its pipeline; the ranks of the same number in all replicas of the pipeline */
@@ -92,6 +104,7 @@ typedef struct Rank {
     int live, live_most; /* microbatch-chunks alive: now, and the most there were */
     LossScale scale;     /* of the loss, in the step that runs */
     int gathered, taken; /* microbatches that came to a loss over all of them, and that left it */
+    Seek seek;           /* on: the step runs once more */
     int stopped;         /* --until: computations are over, messages still flow */
 } Rank;
 
@@ -232,6 +245,10 @@ void forward_done(Rank *r, int stage, int m, int64_t step);
 /* minibatch.c: F and B of a loss over the whole minibatch */
 PpStatus minibatch_compute(Rank *r, const Op *op, int64_t step, char *work);
 
+/* seek.c: around a forward of the microbatch that is looked at */
+void seek_begin(Rank *r, const PpStage *st, const PpCtx *c);
+void seek_end(Rank *r, const PpStage *st, const PpCtx *c);
+
 /* host_side.c: a rank on a device: pinned memory, events, the end of a step */
 PpStatus host_open(Rank *r);
 void host_close(Rank *r);
@@ -242,6 +259,7 @@ void host_fed(Rank *r, int m);
 void host_held(Rank *r, int stage);
 /* Outputs and loss of a microbatch, to the host */
 void host_take(Rank *r, int stage, int m, int64_t step);
+int64_t host_room(const Rank *r); /* bytes that go through files.room at once; the CPU: any */
 double *host_norms(Rank *r);                            /* where the device writes them */
 void host_mark(Rank *r, int64_t step, int k, int what); /* --trace: op k waits, starts, ends */
 /* Waits for the pass: losses, norms and outputs are there */
@@ -254,7 +272,10 @@ void overlap_thread_close(OverlapThread *t);
 void overlap_thread_start(OverlapThread *t, void (*work)(void *), void *arg);
 void overlap_thread_join(OverlapThread *t);
 
-/* finite.c */
+/* finite.c: after a step whose loss or gradient is not finite */
+/* All ranks call it: should the step run once more, to find the first value that is not finite?
+ * Then r->seek is on, and *again 1, on all ranks. */
+PpStatus finite_again(Rank *r, const StepLog *s, int *again);
 /* All ranks call it: says why and returns PP_ERR_FINITE, or with --on-nonfinite skip says it and
  * lets the run go on, unless parameters or statistics are what is not finite */
 PpStatus finite_stop(Rank *r, const StepLog *s);

@@ -20,6 +20,7 @@
 typedef struct {
     int stage, microbatch, input, input_microbatch; /* -1: none */
     char name[200];
+    Seen seen[2]; /* as in Seek */
 } Cause;
 
 static int any_nan(const void *p, int dtype, int64_t bytes)
@@ -66,6 +67,7 @@ static Cause look(Rank *r, int64_t step)
 {
     const Run *run = r->run;
     Cause t = {.stage = -1, .microbatch = -1, .input = -1};
+    memcpy(t.seen, r->seek.seen, sizeof t.seen);
     look_at_data(r, step, &t);
     for (int l = 0; l < r->plan.n_stage; l++)
         for (int k = 0; k < r->plan.stage[l].st->n_param; k++) {
@@ -100,6 +102,12 @@ static const PpParam *first_gradient(const Rank *r, int *stage)
     return NULL;
 }
 
+/* NULL: the step did not run once more, or forward left nothing */
+static const Seen *first_seen(const Cause *t)
+{
+    return t->seen[0].stage >= 0 ? &t->seen[0] : t->seen[1].stage >= 0 ? &t->seen[1] : NULL;
+}
+
 static void report_text(char *to, size_t n, const Rank *r, const StepLog *s, const Cause *t)
 {
     int stage, bad_loss = !isfinite(s->loss);
@@ -119,6 +127,11 @@ static void report_text(char *to, size_t n, const Rank *r, const StepLog *s, con
                  r->run->model->input[t->input].name, t->input_microbatch);
     else if (q)
         snprintf(to, n, ": that of '%s' in stage %d first", q->t.name, stage);
+    else if (t->microbatch >= 0 && r->seek.on && first_seen(t))
+        snprintf(to, n, ": in microbatch %d %s, in stage %d, is the first value not to be finite",
+                 t->microbatch,
+                 r->run->model->stage[first_seen(t)->stage]->kept[first_seen(t)->kept].name,
+                 first_seen(t)->stage);
     else if (t->microbatch >= 0)
         snprintf(to, n, ": microbatch %d first; the parameters are finite", t->microbatch);
 }
@@ -136,7 +149,7 @@ static PpStatus look_everywhere(Rank *r, int64_t step, Cause *found)
     Cause mine = look(r, step), *all = malloc((size_t)r->group.ranks * sizeof *all);
     PpStatus status = all ? device_check(&r->dev, r->group.rank, "looking for what is not finite")
                           : pp_no_memory();
-    *found = (Cause){.stage = -1, .microbatch = -1, .input = -1};
+    *found = (Cause){.stage = -1, .microbatch = -1, .input = -1, .seen = {{-1, -1}, {-1, -1}}};
     status = group_agree(&r->group, status);
     if (status == PP_OK)
         status = r->group.op->gather(&r->group, &mine, sizeof mine, all);
@@ -147,6 +160,10 @@ static PpStatus look_everywhere(Rank *r, int64_t step, Cause *found)
         }
         if (all[k].microbatch >= 0)
             found->microbatch = all[k].microbatch;
+        for (int i = 0; i < 2; i++)
+            if (all[k].seen[i].stage >= 0 &&
+                (found->seen[i].stage < 0 || all[k].seen[i].stage < found->seen[i].stage))
+                found->seen[i] = all[k].seen[i];
         if (all[k].input >= 0 && (found->input < 0 || all[k].input < found->input)) {
             found->input = all[k].input;
             found->input_microbatch = all[k].input_microbatch;
@@ -154,6 +171,17 @@ static PpStatus look_everywhere(Rank *r, int64_t step, Cause *found)
     }
     free(all);
     return status;
+}
+
+PpStatus finite_again(Rank *r, const StepLog *s, int *again)
+{
+    Cause t;
+    r->seek = (Seek){.seen = {{-1, -1}, {-1, -1}}};
+    TRY(look_everywhere(r, s->step - 1, &t));
+    *again = r->seek.on = !isfinite(s->loss) && !s->skipped && r->run->opt->mode == MODE_TRAIN &&
+                          t.stage < 0 && t.input < 0 && t.microbatch >= 0;
+    r->seek.microbatch = t.microbatch;
+    return PP_OK;
 }
 
 PpStatus finite_stop(Rank *r, const StepLog *s)

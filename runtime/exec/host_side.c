@@ -263,6 +263,11 @@ void host_take(Rank *r, int stage, int m, int64_t step)
         d->op->record(d, STREAM_OUT, own->out_done);
 }
 
+int64_t host_room(const Rank *r)
+{
+    return r->host && r->host->room_bytes ? r->host->room_bytes : INT64_MAX;
+}
+
 double *host_norms(Rank *r)
 {
     memset(r->host->norm, 0, (size_t)norms(r) * sizeof(double));

@@ -151,6 +151,19 @@ static PpStatus evaluate(Rank *r, int64_t done)
     return log_evaluation(&r->log, done, mean.sum / (double)mean.rows, mean.rows, pp_now() - start);
 }
 
+/* The step has changed no parameter: once more, it takes the same way, and is looked at. */
+static PpStatus not_finite(Rank *r, int64_t step, const StepLog *log)
+{
+    int again = 0;
+    TRY(finite_again(r, log, &again));
+    if (again) {
+        watchdog_step(r->watchdog, step);
+        TRY(run_passes(r, step));
+        watchdog_step(r->watchdog, -1);
+    }
+    return finite_stop(r, log);
+}
+
 PpStatus steps_run(Rank *r)
 {
     const Run *run = r->run;
@@ -181,7 +194,7 @@ PpStatus steps_run(Rank *r)
         mean_add(&mean, r, step);
         if (run->opt->mode != MODE_INFER && !(isfinite(log.loss) && isfinite(log.grad_norm)) &&
             !(log.skipped && strcmp(run->opt->on_nonfinite, "skip")))
-            TRY(finite_stop(r, &log));
+            TRY(not_finite(r, step, &log));
         TRY(save_step(r, step + 1));
         TRY(evaluate(r, step + 1));
         if (r->ends)
