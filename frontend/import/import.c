@@ -320,6 +320,18 @@ static void import_body(ImportState *s, const RawNodes *list)
 
 /* ---- one model, several models ---- */
 
+static void add_output(ImportState *s, ValueId v, const char *name, Where w, Ids *out, bool last)
+{
+    if (ragged_is(s, v))
+        diag_fatal(EXIT_MODEL, w, "its size depends on the data");
+    vec_push(s->g->arena, out, v);
+    if (last) {
+        vec_push(s->g->arena, &s->g->output, v);
+        vec_push(s->g->arena, &s->g->output_name, name);
+    }
+}
+
+/* A sequence is several outputs: NAME.0, NAME.1, ... */
 static void run_model(ImportState *s, Ids *out, bool last)
 {
     Model *m = s->m;
@@ -330,15 +342,17 @@ static void run_model(ImportState *s, Ids *out, bool last)
         const char *name = m->graph->output[i]->name ? m->graph->output[i]->name : "";
         Where w = {m->path, "output", (uint32_t)i, name, NULL, -1};
         const Slot *slot = import_lookup(s, name, w);
-        if (slot->is_sequence)
-            diag_fatal(EXIT_MODEL, w, "a sequence cannot be an output");
-        if (ragged_is(s, slot->v))
-            diag_fatal(EXIT_MODEL, w, "its size depends on the data");
-        vec_push(s->g->arena, out, slot->v);
-        if (last) {
-            vec_push(s->g->arena, &s->g->output, slot->v);
-            vec_push(s->g->arena, &s->g->output_name, name);
+        if (!slot->is_sequence) {
+            add_output(s, slot->v, name, w, out, last);
+            continue;
         }
+        if (!last)
+            diag_fatal(EXIT_MODEL, w, "a sequence is passed by no model to the next");
+        if (slot->sequence.n == 0)
+            diag_fatal(EXIT_MODEL, w, "a sequence without elements");
+        const Ids list = slot->sequence;
+        for (uint32_t k = 0; k < list.n; k++)
+            add_output(s, list.at[k], arena_printf(s->g->arena, "%s.%u", name, k), w, out, last);
     }
     s->g->cur_origin = 0;
 }

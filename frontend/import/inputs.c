@@ -16,19 +16,25 @@ static bool option_for(const char *option, const char *name, const char **value)
     return true;
 }
 
-static int64_t bound(const ImportOptions *opt, const char *name)
+/* least: the smallest value that it may have */
+static int64_t bound_from(const ImportOptions *opt, const char *name, int64_t least)
 {
     const char *value;
     for (uint32_t i = 0; i < opt->bind.n; i++)
         if (option_for(opt->bind.at[i], name, &value)) {
             char *end;
             long long n = strtoll(value, &end, 10);
-            if (*end || end == value || n < 1 || n > INT32_MAX)
-                diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: the value must be a number from 1",
-                           opt->bind.at[i]);
+            if (*end || end == value || n < least || n > INT32_MAX)
+                diag_fatal(EXIT_USAGE, WHERE_NONE, "--bind %s: the value must be a number from %lld",
+                           opt->bind.at[i], (long long)least);
             return n;
         }
     return -1;
+}
+
+static int64_t bound(const ImportOptions *opt, const char *name)
+{
+    return bound_from(opt, name, 1);
 }
 
 /* Dimension i of an input: its value, or what --bind says; -1 when unbound, which is remembered. */
@@ -50,12 +56,28 @@ static int64_t dimension(ImportState *s, const Onnx__TensorShapeProto__Dimension
     return n;
 }
 
+/* What an optional value is when it is there. */
+static const Onnx__TypeProto *present(const Onnx__TypeProto *t)
+{
+    return t && t->value_case == ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE ? t->optional_type->elem_type
+                                                                        : t;
+}
+
+static bool is_sequence(const Onnx__TypeProto *t)
+{
+    return t && t->value_case == ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE;
+}
+
+/* The tensors' type, of a tensor or of a sequence of them. */
 static const Onnx__TypeProto__Tensor *tensor_type(const Onnx__ValueInfoProto *v, Where w)
 {
-    if (!v->type || v->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ||
-        !v->type->tensor_type->shape)
+    const Onnx__TypeProto *type = present(v->type);
+    if (is_sequence(type))
+        type = type->sequence_type->elem_type;
+    if (!type || type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ||
+        !type->tensor_type->shape)
         diag_fatal(EXIT_MODEL, w, "it must be a tensor of a declared shape");
-    const Onnx__TypeProto__Tensor *t = v->type->tensor_type;
+    const Onnx__TypeProto__Tensor *t = type->tensor_type;
     if (dtype_held((Dtype)t->elem_type) == DT_NONE) {
         diag_hint("strings and complex numbers are not supported");
         diag_fatal(EXIT_MODEL, w, "its type is %s",
@@ -129,6 +151,73 @@ static ValueId make_target(ImportState *s, const Ids *fed, const Onnx__TypeProto
     return graph_input(s->g, "target", dtype_held((Dtype)t->elem_type), &shape);
 }
 
+/* An input of the graph, where all its dimensions have values. */
+static bool make_input(ImportState *s, const Onnx__TypeProto__Tensor *t, const char *input,
+                       Symbols *all, Symbols *unbound, Slot *slot)
+{
+    Shape shape = {.rank = (int)t->shape->n_dim};
+    Dtype type = (Dtype)t->elem_type;
+    bool known = true;
+    for (int d = 0; d < shape.rank; d++) {
+        shape.d[d] = dimension(s, t->shape->dim[d], input, d, all, unbound);
+        known = known && shape.d[d] >= 0;
+    }
+    if (!known)
+        return false;
+    shape_elements(&shape);
+    const char *name = input;
+    while (strmap_get(&s->g->by_name, name) != NONE)
+        name = arena_printf(s->g->arena, "%s@", name);
+    *slot = (Slot){.v = graph_input(s->g, name, dtype_held(type), &shape),
+                   .declared = dtype_held(type) == type ? DT_NONE : type};
+    return true;
+}
+
+static void ask_for(ImportState *s, const char *name, Symbols *all, Symbols *unbound)
+{
+    if (*strmap_at(&all->seen, name) != NONE)
+        return;
+    *strmap_at(&all->seen, name) = 1;
+    vec_push(s->g->arena, &all->name, name);
+    if (unbound)
+        vec_push(s->g->arena, &unbound->name, name);
+}
+
+/* NAME, a sequence of --bind NAME=N tensors, is inputs NAME.0, NAME.1, ..., whose dimensions may
+ * differ: --bind NAME.0.1=40. */
+static void make_sequence(ImportState *s, const Onnx__ValueInfoProto *v,
+                          const Onnx__TypeProto__Tensor *t, Symbols *all, Symbols *unbound)
+{
+    Arena *a = s->g->arena;
+    int64_t n = bound_from(s->opt, v->name, 0);
+    Slot list = {.v = NONE, .is_sequence = true};
+    ask_for(s, v->name, all, n < 0 ? unbound : NULL);
+    for (int64_t k = 0; k < n; k++) {
+        const char *name = arena_printf(a, "%s.%lld", v->name, (long long)k);
+        Onnx__TypeProto__Tensor one = *t;
+        Onnx__TensorShapeProto shape = *t->shape;
+        Onnx__TensorShapeProto__Dimension *dim =
+            arena_array(a, Onnx__TensorShapeProto__Dimension, shape.n_dim + 1);
+        shape.dim = arena_array(a, Onnx__TensorShapeProto__Dimension *, shape.n_dim + 1);
+        one.shape = &shape;
+        for (size_t d = 0; d < shape.n_dim; d++) {
+            const char *own = arena_printf(a, "%s.%zu", name, d);
+            int64_t size = bound(s->opt, own);
+            dim[d] = *t->shape->dim[d], shape.dim[d] = &dim[d];
+            if (size < 0 ||
+                dim[d].value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE)
+                continue;
+            ask_for(s, own, all, NULL);
+            dim[d].value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
+            dim[d].dim_value = size;
+        }
+        Slot slot;
+        if (make_input(s, &one, name, all, unbound, &slot))
+            vec_push(a, &list.sequence, slot.v);
+    }
+    import_define(s, v->name, list);
+}
+
 void import_bind_inputs(ImportState *s, Ids *fed, Symbols *all)
 {
     Symbols unbound = {0};
@@ -140,6 +229,8 @@ void import_bind_inputs(ImportState *s, Ids *fed, Symbols *all)
             continue;
         const Onnx__TypeProto__Tensor *t = tensor_type(v, w);
         bool stop = stop_named(s->stops, v->name);
+        if (fed && is_sequence(present(v->type)))
+            diag_fatal(EXIT_MODEL, w, "a sequence is passed by no model to the next");
         if (fed) {
             if (position >= fed->n)
                 diag_fatal(EXIT_MODEL, w, "the model before has only %u outputs", fed->n);
@@ -152,22 +243,13 @@ void import_bind_inputs(ImportState *s, Ids *fed, Symbols *all)
             import_define(s, v->name, (Slot){.v = stop ? import_stopped(s, from) : from});
             continue;
         }
-        Shape shape = {.rank = (int)t->shape->n_dim};
-        Dtype type = (Dtype)t->elem_type;
-        bool known = true;
-        for (int d = 0; d < shape.rank; d++) {
-            shape.d[d] = dimension(s, t->shape->dim[d], v->name, d, all, &unbound);
-            known = known && shape.d[d] >= 0;
-        }
-        if (!known)
+        if (is_sequence(present(v->type))) {
+            make_sequence(s, v, t, all, &unbound);
             continue;
-        shape_elements(&shape);
-        const char *name = v->name;
-        while (strmap_get(&s->g->by_name, name) != NONE)
-            name = arena_printf(s->g->arena, "%s@", name);
-        import_define(s, v->name,
-                      (Slot){.v = graph_input(s->g, name, dtype_held(type), &shape),
-                             .declared = dtype_held(type) == type ? DT_NONE : type});
+        }
+        Slot slot;
+        if (make_input(s, t, v->name, all, &unbound, &slot))
+            import_define(s, v->name, slot);
     }
     if (unbound.name.n == 0)
         return;

@@ -2,7 +2,8 @@
  * onnx_backend.c - runs ONNX's backend test cases (folders with model.onnx,
  * test_data_set_0/input_N.pb, output_N.pb) through the importers and the evaluator.  Usage:
  * onnx_backend [-v] CASE...; prints the cases that fail and, last, passed N wrong N refused N
- * crashed N Operands that must be static (shapes, axes) arrive as run-time inputs in these cases,
+ * crashed N A sequence of tensors is bound to its length and shapes (--bind NAME=N NAME.0.1=5).
+ * Operands that must be static (shapes, axes) arrive as run-time inputs in these cases,
  * so a case is tried with none, then the integer ones, then all but the first, then all of its
  * inputs made initializers.  Each try is a process.
  */
@@ -157,6 +158,7 @@ typedef struct {
     const char *folder;
     Onnx__ModelProto *model;
     Onnx__TensorProto **input; /* by position; NULL: no tensor */
+    VEC(Onnx__TensorProto *) element; /* of sequences: NAME.0, ... */
     size_t inputs;
     const char *path; /* where the model as it is tried goes */
     Graph *graph;
@@ -172,10 +174,85 @@ static Onnx__TensorProto *read_tensor(const char *folder, const char *what, size
     snprintf(path, sizeof path, "%s/test_data_set_0/%s_%zu.pb", folder, what, i);
     uint8_t *at = slurp(path, &n);
     Onnx__TensorProto *t = at ? onnx__tensor_proto__unpack(NULL, n, at) : NULL;
-    if (t && t->data_type == DT_U16 && info->type && info->type->tensor_type &&
+    if (t && t->data_type == DT_U16 && info->type &&
+        info->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE &&
         info->type->tensor_type->elem_type == DT_BF16)
         t->data_type = DT_BF16;
     return t;
+}
+
+static const Onnx__TypeProto *present(const Onnx__TypeProto *t)
+{
+    return t && t->value_case == ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE ? t->optional_type->elem_type
+                                                                        : t;
+}
+
+static bool is_sequence(const Onnx__ValueInfoProto *v)
+{
+    const Onnx__TypeProto *t = present(v->type);
+    return t && t->value_case == ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE;
+}
+
+typedef VEC(Onnx__TensorProto *) Tensors;
+
+/* The tensors of a SequenceProto, or the one of an OptionalProto: field 3.  bare: where it is a
+ * TensorProto instead, none. */
+static Tensors read_sequence(const Case *c, const char *what, size_t i, const char *name, bool bare)
+{
+    char path[4096];
+    size_t n;
+    Tensors list = {0};
+    snprintf(path, sizeof path, "%s/test_data_set_0/%s_%zu.pb", c->folder, what, i);
+    uint8_t *at = slurp(path, &n);
+    for (size_t p = 0; at && p < n;) {
+        uint8_t key = at[p++];
+        uint64_t length = 0;
+        for (int shift = 0;; shift += 7) {
+            length |= (uint64_t)(at[p] & 127) << shift;
+            if (!(at[p++] & 128))
+                break;
+        }
+        if (key == (2 << 3) && length == 0)
+            exit(REFUSED);                              /* an optional value that is absent */
+        if ((key & 7) == 0)
+            continue;
+        if ((key & 7) != 2 || length > n - p)
+            exit(REFUSED);
+        if (key >> 3 == 3) {
+            Onnx__TensorProto *t = onnx__tensor_proto__unpack(NULL, length, at + p);
+            if (!t)
+                exit(REFUSED);
+            t->name = arena_printf(c->arena, "%s.%u", name, list.n);
+            vec_push(c->arena, &list, t);
+        } else if (key >> 3 > 3) {
+            if (!bare)
+                exit(REFUSED);                          /* of something else than tensors */
+            break;
+        }
+        p += length;
+    }
+    return list;
+}
+
+static void bind_sequence(Case *c, size_t i)
+{
+    const char *name = c->model->graph->input[i]->name;
+    Tensors list = read_sequence(c, "input", i, name, false);
+    vec_push(c->arena, &c->options.bind, arena_printf(c->arena, "%s=%u", name, list.n));
+    const Onnx__TypeProto *whole = present(c->model->graph->input[i]->type),
+                          *type = whole ? whole->sequence_type->elem_type : NULL;
+    const Onnx__TensorShapeProto *shape =
+        type && type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ? type->tensor_type->shape
+                                                                        : NULL;
+    for (uint32_t k = 0; k < list.n; k++) {
+        vec_push(c->arena, &c->element, list.at[k]);
+        for (size_t d = 0; d < list.at[k]->n_dims; d++)
+            if (shape && d < shape->n_dim &&
+                shape->dim[d]->value_case != ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE)
+                vec_push(c->arena, &c->options.bind,
+                         arena_printf(c->arena, "%s.%zu=%lld", list.at[k]->name, d,
+                                      (long long)list.at[k]->dims[d]));
+    }
 }
 
 static void read_case(Case *c)
@@ -196,9 +273,18 @@ static void read_case(Case *c)
     c->inputs = g->n_input;
     c->input = arena_array(c->arena, Onnx__TensorProto *, g->n_input + 1);
     for (size_t i = 0; i < g->n_input; i++) {
-        if (!g->input[i]->type || !g->input[i]->type->tensor_type)
+        if (is_sequence(g->input[i])) {
+            bind_sequence(c, i);
+            continue;
+        }
+        const Onnx__TypeProto *type = present(g->input[i]->type);
+        if (!type || type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE)
             exit(REFUSED);
         c->input[i] = read_tensor(c->folder, "input", i, g->input[i]);
+        if (type != g->input[i]->type) {
+            Tensors one = read_sequence(c, "input", i, g->input[i]->name, true);
+            c->input[i] = one.n ? one.at[0] : c->input[i];
+        }
     }
 }
 
@@ -273,13 +359,16 @@ static void fill(const Case *c, Tensor *at)
             at[v] = param_tensor(c, &g->param.at[x->param]);
         }
     }
-    for (size_t i = 0; i < c->inputs; i++) {
-        ValueId v = strmap_get(&g->by_name, c->model->graph->input[i]->name);
+    for (size_t i = 0; i < c->inputs + c->element.n; i++) {
+        const Onnx__TensorProto *t =
+            i < c->inputs ? c->input[i] : c->element.at[i - c->inputs];
+        const char *name = i < c->inputs ? c->model->graph->input[i]->name : t->name;
+        ValueId v = strmap_get(&g->by_name, name);
         if (v == NONE || val(g, v)->kind != V_INPUT)
             continue;
-        if (!c->input[i])
+        if (!t)
             exit(REFUSED);
-        at[v] = widened(c->arena, c->input[i], val(g, v)->dtype);
+        at[v] = widened(c->arena, t, val(g, v)->dtype);
         if (!shape_equal(&at[v].shape, &val(g, v)->shape))
             exit(REFUSED);
     }
@@ -316,6 +405,32 @@ static bool agree(const Onnx__TensorProto *want, const Tensor *got)
     return true;
 }
 
+/* What the case wants, sequences one after the other; n: how many, up to the first that is not
+ * there. */
+static Onnx__TensorProto **wanted(const Case *c, uint32_t *n, bool *all)
+{
+    *all = false;
+    const Onnx__GraphProto *g = c->model->graph;
+    Tensors list = {0};
+    for (size_t i = 0; i < g->n_output; i++) {
+        if (is_sequence(g->output[i])) {
+            Tensors s = read_sequence(c, "output", i, g->output[i]->name, false);
+            for (uint32_t k = 0; k < s.n; k++)
+                vec_push(c->arena, &list, s.at[k]);
+            continue;
+        }
+        Onnx__TensorProto *t = read_tensor(c->folder, "output", i, g->output[i]);
+        if (!t) {
+            *n = list.n;
+            return list.at;
+        }
+        vec_push(c->arena, &list, t);
+    }
+    *all = true;
+    *n = list.n;
+    return list.at;
+}
+
 static int try_case(Case *c)
 {
     if (diag_run(import_case, c) != 0)
@@ -328,14 +443,15 @@ static int try_case(Case *c)
         list[n] = n;
     fill(c, at);
     eval_nodes(g, c->arena, list, g->node.n, at);
-    for (uint32_t i = 0; i < g->output.n; i++) {
-        Onnx__TensorProto *want = read_tensor(c->folder, "output", i, c->model->graph->output[i]);
-        if (!want)
-            return i == 0 ? REFUSED : PASSED;
-        if (!agree(want, &at[g->output.at[i]]))
+    uint32_t n;
+    bool all;
+    Onnx__TensorProto **want = wanted(c, &n, &all);
+    if (n > g->output.n || (all && n < g->output.n))
+        return WRONG;
+    for (uint32_t i = 0; i < n; i++)
+        if (!agree(want[i], &at[g->output.at[i]]))
             return WRONG;
-    }
-    return PASSED;
+    return n ? PASSED : REFUSED;
 }
 
 static int run_case(const char *folder, const char *path, bool loud)
