@@ -32,7 +32,10 @@ static PpStatus failed(Rank *r, const Op *op, PpStatus s)
 static PpStatus transfer(Rank *r, const Transfer *t)
 {
     Device *d = &r->dev;
-    Links *l = &r->links[t->count ? r->plan.msg[t->first].axis : AXIS_PIPE];
+    int axis = t->count ? r->plan.msg[t->first].axis : AXIS_PIPE;
+    Links *l = &r->links[axis];
+    if (r->stopped && axis == AXIS_PEERS && t->kind != DO_FINISH)
+        return PP_OK; /* the same rank of every replica stops here */
     switch (t->kind) {
     case DO_SEND: return links_start(l, t->first, t->count, 0);
     case DO_RECV: return links_start(l, t->first, t->count, 1);

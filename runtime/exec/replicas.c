@@ -44,31 +44,50 @@ PpStatus replicas_norms(Rank *r)
     return PP_OK;
 }
 
+/* Rows of the step that replica k has had: [row[0], row[1]) of the data, of a training step. */
+static void rows_of(const Data *all, int64_t step, int k, int64_t row[2])
+{
+    const Data d = data_of(all, k);
+    const int64_t *row0 = data_rows(&d, step);
+    int64_t before = all->opt->mode == MODE_TRAIN ? 0 : data_rows_before(all, step);
+    row[0] = before + row0[0];
+    row[1] = before + row0[data_chunks(all)];
+}
+
+/* The rows that replica k has of an output, to their places. */
+static void join_rows(const Rank *r, const PpTensor *t, char *to, const char *from, int k)
+{
+    const Data *d = &r->run->data;
+    int64_t outer = 1, inner = st_dtype_size(t->dtype), rows = r->plan.ask.output_rows, row[2];
+    for (int i = 0; i < t->batch_dim; i++)
+        outer *= t->dim[i];
+    for (int i = t->batch_dim + 1; i < t->rank; i++)
+        inner *= t->dim[i];
+    inner *= t->dim[t->batch_dim] / r->run->model->rows;
+    int64_t first = d->opt->mode == MODE_TRAIN ? d->steps - 1 : 0;
+    for (int64_t step = first; step < d->steps; step++) {
+        rows_of(d, step, k, row);
+        for (int64_t o = 0; o < outer; o++)
+            memcpy(to + (o * rows + row[0]) * inner, from + (o * rows + row[0]) * inner,
+                   (size_t)((row[1] - row[0]) * inner));
+    }
+}
+
 /* What replica k has of an output joins what is there: its rows, or a sum; of an output that is the
- * last microbatch's it is all. */
+ * last microbatch's it is all, if it had one in the last step. */
 static void join(const Rank *r, int output, char *to, const char *from, int k)
 {
     const PpPlan *model = r->run->model;
     const PpTensor *t = &model->output[output];
-    const int64_t m = data_chunks(&r->run->data), *row0 = r->run->data.row0 + k * m;
-    int64_t size = st_dtype_size(t->dtype), n = t->bytes / size;
-    if (t->batch_dim >= 0) {
-        int64_t outer = 1, inner = size, rows = r->plan.ask.output_rows;
-        for (int i = 0; i < t->batch_dim; i++)
-            outer *= t->dim[i];
-        for (int i = t->batch_dim + 1; i < t->rank; i++)
-            inner *= t->dim[i];
-        inner *= t->dim[t->batch_dim] / model->rows;
-        for (int64_t o = 0; o < outer; o++)
-            memcpy(to + (o * rows + row0[0]) * inner, from + (o * rows + row0[0]) * inner,
-                   (size_t)((row0[m] - row0[0]) * inner));
-        return;
-    }
     int kind = model->output_merge ? model->output_merge[output] : PP_MERGE_LAST;
-    if (kind == PP_MERGE_LAST || (t->dtype != PP_F32 && t->dtype != PP_F64))
+    int64_t row[2];
+    rows_of(&r->run->data, r->run->data.steps - 1, k, row);
+    if (t->batch_dim >= 0)
+        join_rows(r, t, to, from, k);
+    else if (kind != PP_MERGE_LAST && (t->dtype == PP_F32 || t->dtype == PP_F64))
+        optim_cpu_add(to, from, t->bytes / st_dtype_size(t->dtype), t->dtype);
+    else if (row[1] > row[0])
         memcpy(to, from, (size_t)t->bytes);
-    else
-        optim_cpu_add(to, from, n, t->dtype);
 }
 
 PpStatus replicas_outputs(Rank *r)

@@ -204,7 +204,10 @@ static void print_sends(const Run *run, int rank)
 void until_print(const Run *run)
 {
     const Schedule *s = run->sched;
-    printf("stopped after %s\n", run->opt->until);
+    printf("stopped after %s", run->opt->until);
+    if (run->replicas > 1)
+        printf(", each of %d replicas alike", run->replicas);
+    putchar('\n');
     for (int k = 0; k < s->ranks; k++) {
         const SchedRow *row = &s->row[k];
         char next[80] = "nothing";

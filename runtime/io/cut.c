@@ -25,10 +25,11 @@ static PpStatus cut_rest(Data *d, int64_t rest)
                        " rows a microbatch: %s",
                        d->rows, d->batch, rest, p->rows,
                        p->uneven_why ? p->uneven_why : "its shapes are fixed");
-    d->row0_rest = malloc((size_t)(data_chunks(d) + 1) * sizeof *d->row0_rest);
+    int64_t chunks = (int64_t)data_chunks(d) * d->opt->dp;
+    d->row0_rest = malloc((size_t)(chunks + 1) * sizeof *d->row0_rest);
     if (!d->row0_rest)
         return pp_no_memory();
-    for (int64_t i = 0; i <= data_chunks(d); i++)
+    for (int64_t i = 0; i <= chunks; i++)
         d->row0_rest[i] = d->row0[i] < rest ? d->row0[i] : rest;
     d->steps_per_pass++;
     return PP_OK;
@@ -40,6 +41,8 @@ Data data_of(const Data *d, int replica)
 {
     Data own = *d;
     own.row0 += (int64_t)replica * data_chunks(d);
+    if (own.row0_rest)
+        own.row0_rest += (int64_t)replica * data_chunks(d);
     own.replica = replica;
     return own;
 }
@@ -63,8 +66,7 @@ int64_t data_before(const Data *d, int64_t step, int m)
 
 int64_t data_step_rows(const Data *d, int64_t step)
 {
-    const int64_t *row0 = data_rows(d, step);
-    return row0 == d->row0 ? d->batch : row0[data_chunks(d)];
+    return data_rows(d, step) == d->row0 ? d->batch : d->rows % d->batch;
 }
 
 int64_t data_rows_before(const Data *d, int64_t step)

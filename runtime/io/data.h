@@ -40,7 +40,7 @@ typedef struct {
     /* [passes * microbatches + 1]: first row of each microbatch in the minibatch; of the first
      * replica, and the others' behind it: where one ends the next one begins */
     int64_t *row0;
-    /* Eval, infer: of the last step of a pass when the rows do not divide, or NULL */
+    /* Eval, infer: the same of the last step of a pass when the rows do not divide, or NULL */
     int64_t *row0_rest;
     /* where the run begins: steps done and rows seen by those before it, and the epoch's next row
      */

@@ -54,7 +54,7 @@ typedef struct {
 static const Spec specs[] = {
     {"Ranks and schedule", K_GROUP, 0, 0, NULL, NULL},
     {"ranks",         K_INT,  AT(ranks),        1, "N",       "threads of this process that act as ranks, of all replicas together (default: one per stage; under mpirun: its processes)"},
-    {"dp",            K_INT | NUMBERS,  AT(dp), 1, "N",       "train: replicas of the pipeline, each with its share of a step's rows (default 1)"},
+    {"dp",            K_INT | NUMBERS,  AT(dp), 1, "N",       "replicas of the pipeline, each with its share of a step's rows (default 1)"},
     {"bucket",        K_BYTES | TRAINS, AT(bucket),      1, "BYTES",   "of gradients that replicas sum at a time (default 4M): four at most are under way, for which there is room"},
     {"shard-optimizer", K_FLAG | TRAINS, AT(shard_optimizer), 0, NULL, "each replica holds the optimizer's state of its share of the parameters and updates these; all get them then: the same bits in less memory"},
     {"schedule",      K_TEXT, AT(schedule),     0, "NAME|FILE.csv", "one of those below (default 1f1b; gpipe with a loss over the minibatch), or rows of actions"},
@@ -369,9 +369,6 @@ static PpStatus check_evaluation(const Options *o)
                        o->n_eval_data ? "data" : "tokens", o->n_eval_data ? "data" : "tokens");
     if (o->eval_every && !any)
         return pp_fail(PP_ERR_USAGE, "--eval-every: of the rows of --eval-data, which is missing");
-    if (any && o->dp > 1)
-        return pp_fail(PP_ERR_USAGE, "--eval-data: of one replica only, so far, not of --dp %d",
-                       o->dp);
     if (any && (o->offload & OFFLOAD_PARAMS))
         return pp_fail(PP_ERR_USAGE, "--eval-data: not with --offload params, so far: eval "
                                      "--params takes a checkpoint");
@@ -495,8 +492,6 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     TRY(check_offload(o));
     TRY(check_evaluation(o));
     TRY(lr_options(&o->lr));
-    if (o->dp > 1 && (o->mode != MODE_TRAIN || o->until))
-        return pp_fail(PP_ERR_USAGE, "--dp %d: replicas are for train, and whole steps", o->dp);
     if (o->mode == MODE_TRAIN && plan->loss_stage < 0)
         return pp_fail(PP_ERR_MODEL,
                        "%s was split without a loss: it can infer only (ppsplit --loss ...)",

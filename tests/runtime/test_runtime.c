@@ -255,12 +255,103 @@ static void replicated_training(void)
     int s = command(p, "train", "--data", data_x, "--data", data_t, "--dp", "2", "--ranks", "3",
                     NULL);
     ok(s == 2 && strstr(slurp(at("err")), "3 ranks do not make"), "ranks that dp does not divide");
-    s = command(p, "infer", "--data", data_x, "--dp", "2", NULL);
-    ok(s == 2, "replicas are for training");
     s = command(p, "train", "--data", data_x, "--data", data_t, "--dp", "4", "--microbatches", "6",
                 NULL);
     ok(s == 1 && strstr(slurp(at("err")), "only 5 rows in a replica"),
        "more microbatches than a replica has rows");
+}
+
+static int same_file(const char *a, const char *b)
+{
+    char one[400], other[400];
+    NpyFile f = {0}, g = {0};
+    char err[ST_ERR];
+    snprintf(one, sizeof one, "%s", at(a));
+    snprintf(other, sizeof other, "%s", at(b));
+    int same = !npy_open(&f, one, err, sizeof err) && !npy_open(&g, other, err, sizeof err) &&
+               f.bytes == g.bytes && !memcmp(f.data, g.data, (size_t)f.bytes);
+    npy_close(&f);
+    npy_close(&g);
+    return same;
+}
+
+/* Rows divided in steps of 8, 8 and 6: of the last one the last replica has fewer. */
+static void replicated_inference(void)
+{
+    const PpPlan *p = &plans[1];
+    double loss[2] = {0, 0};
+    int s = 0;
+    write_params(p, at("params"), par);
+    for (int i = 0; i < 2; i++) {
+        const char *dp = i ? "--dp 3 --ranks 9 --microbatches 2" : "--dp 1 --microbatches 4";
+        s |= command_line(p, "infer --data x=%s --params %s --batch 8 --output y=%s %s",
+                          at("x.npy"), at("params"), at(i ? "y3.npy" : "y1.npy"), dp);
+        s |= command_line(p, "eval --data x=%s --data target=%s --params %s --batch 8 %s",
+                          at("x.npy"), at("t.npy"), at("params"), dp);
+        const char *mean = strstr(slurp(at("out")), "mean loss ");
+        loss[i] = mean && strstr(mean, "over 22 rows") ? strtod(mean + 10, NULL) : (double)NAN;
+    }
+    ok(s == 0 && same_file("y1.npy", "y3.npy"), "infer, three replicas: all rows in order");
+    ok(s == 0 && fabs(loss[0] - loss[1]) < 2e-6, "eval: the mean over all rows, %.6f", loss[1]);
+    if (s)
+        printf("# %s", slurp(at("err")));
+}
+
+/* Between steps, as a checkpoint's is. */
+static void replicated_evaluation(void)
+{
+    const PpPlan *p = &plans[1];
+    double loss[2] = {0, 1};
+    write_params(p, at("params"), par);
+    int s = command_line(p, "train --data x=%s --data target=%s --eval-data x=%s --eval-data "
+                            "target=%s --params %s --batch 14 --steps 2 --lr 0.01 --dp 2 "
+                            "--checkpoint %s --log-json %s", at("x.npy"), at("t.npy"), at("x.npy"),
+                         at("t.npy"), at("params"), at("dp"), at("log"));
+    const char *line = strstr(slurp(at("log")), "{\"eval_loss\"");
+    loss[0] = line ? field(line, "\"eval_loss\"") : (double)NAN;
+    s |= command_line(p, "eval --data x=%s --data target=%s --params %s --batch 14 --dp 2 "
+                         "--log-json %s", at("x.npy"), at("t.npy"), at("dp"), at("log"));
+    line = strstr(slurp(at("log")), "\"mean_loss\"");
+    loss[1] = line ? field(line, "\"mean_loss\"") : (double)NAN;
+    ok(s == 0 && loss[0] == loss[1], "two replicas, --eval-data: %.17g", loss[0]);
+    if (s || loss[0] != loss[1])
+        printf("# %.17g %s", loss[1], slurp(at("err")));
+}
+
+/* Replicas stop at the same action: replica 0's gradients are those of its rows alone. */
+static void replicated_until(void)
+{
+    PpPlan p = plans[0];
+    char err[ST_ERR];
+    float some[D * N];
+    static const char *const action[] = {"1B1", "0B2", "0REDUCE_GRAD", "2WAIT_REDUCE_GRAD"};
+    p.loss_kind = PP_LOSS_SUM;
+    write_params(&p, at("params"), par);
+    for (int d = 0; d < D; d++)
+        memcpy(some + d * N / 2, target + d * N, N / 2 * sizeof *some);
+    npy_write(at("px.npy"), PP_F32, 2, (int64_t[]){N / 2, D}, x, err, sizeof err);
+    npy_write(at("pt.npy"), PP_F32, 2, (int64_t[]){D, N / 2}, some, err, sizeof err);
+    for (int k = 0; k < 4; k++) {
+        int s = command_line(&p, "train --data x=%s --data target=%s --params %s --microbatches 3 "
+                                 "--until %s --dump-grads %s", at("px.npy"), at("pt.npy"),
+                             at("params"), k == 3 ? "0WAIT_REDUCE_GRAD" : action[k], at("one"));
+        s |= command_line(&p, "train --data x=%s --data target=%s --params %s --microbatches 3 "
+                              "--until %s --dump-grads %s --dp 2", at("x.npy"), at("t.npy"),
+                          at("params"), action[k], at("two"));
+        int good = s == 0 && strstr(slurp(at("out")), "each of 2 replicas alike");
+        for (int j = 0; j < 3 && good && k < 3; j++) {
+            static const char *const names[] = {"a", "b"};
+            StFile f = {0}, g = {0};
+            const float *a = j < 2 ? tensor(&f, at("one"), j, names[j]) : NULL,
+                        *b = j < 2 ? tensor(&g, at("two"), j, names[j]) : NULL;
+            good = j == 2 || (a && b && !memcmp(a, b, D * sizeof *a));
+            st_close(&f);
+            st_close(&g);
+        }
+        ok(good, "two replicas until %s", action[k]);
+        if (!good)
+            printf("# exit %d: %s%s", s, slurp(at("err")), slurp(at("out")));
+    }
 }
 
 static void training(void)
@@ -546,6 +637,9 @@ int main(void)
     replicas(1, "3", ranks3, how3);
     replicas(3, "2", ranks4, how4);
     replicated_training();
+    replicated_inference();
+    replicated_evaluation();
+    replicated_until();
     training();
     refusals();
     store();
