@@ -70,6 +70,7 @@ for document in "${documents[@]}" "$work/ppsplit.1.md"; do
         [[ $(head -c 2 "$block") != '$ ' ]] || ok "$name, line $line: $(head -n 1 "$block")" compare "$block" "$document" "$line"
     done
     for block in blocks/[0-9]*; do
+        [ -e "$block" ] || continue
         line=$(basename "$block") line=$((10#${line%%.*}))
         case $block in
         *.sh)

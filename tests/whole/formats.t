@@ -71,7 +71,8 @@ is "completion: commands" "$(begun "$ppsplit" '')$(begun gpt-ts/pipeline '')" "F
     "$ppsplit" --help | sed -n 's/^  or:  ppsplit \([a-z]*\) .*/\1/p' | sort | tr '\n' ' ')eval help infer train "
 is "completion: split points of the model" "$(begun "$ppsplit" "$m/model.onnx" --split h.1.m)" "$("$ppsplit" ls "$m/model.onnx" |
     awk '$NF ~ /^h\.1\.m/ { print $NF ":begin\n" $NF ":end" }' | sort | tr '\n' ' ')"
-is "completion: schedules" "$(begun "$ppsplit" schedule zb)$(begun gpt-ts/pipeline train --schedule zb)" "zb-h1 zb-h2 zbvzerobubble zb-h1 zb-h2 zbvzerobubble "
+is "completion: schedules" "$(begun "$ppsplit" schedule zb)" "$("$ppsplit" schedule --help | awk '/^  zb/ { print $1 }' | sort | tr '\n' ' ')"
+is "completion: schedules of the program" "$(begun gpt-ts/pipeline train --schedule zb)" "$(begun "$ppsplit" schedule zb)"
 is "completion: inputs, outputs, optimizers, losses" \
     "$(begun gpt-ts/pipeline train --data '')$(begun gpt-ts/pipeline infer --output '')$(begun gpt-ts/pipeline train --optimizer ad)$(begun "$ppsplit" m.onnx --loss n)" \
     "input_ids= target= logits= adam adamw nll "
