@@ -14,7 +14,7 @@ WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wd
 ifdef CI
 WARN     += -Werror
 endif
-PKGS     := libprotobuf-c libxml-2.0
+PKGS     := libprotobuf-c
 CPPFLAGS += -D_GNU_SOURCE -I. -I$(BUILD) $(shell pkg-config --cflags $(PKGS))
 LDLIBS   += $(shell pkg-config --libs $(PKGS)) -lm
 BASE     := -std=c11 -ffp-contract=off $(CFLAGS) $(CPPFLAGS) -MMD -MP
@@ -72,7 +72,7 @@ $(BUILD)/onnx.pb-c.o: $(BUILD)/onnx.pb-c.h
 # ---- tests: tests/ROOM/test_NAME.c are TAP programs linked with the compiler and the runtime, tests/ROOM/NAME.t TAP scripts ----
 
 UNIT     := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/*/test_*.c))
-TOOLS    := $(BUILD)/tests/tools/compare $(BUILD)/tests/tools/fuzz_nets $(BUILD)/tests/tools/hostile $(BUILD)/tests/tools/rename $(BUILD)/tests/tools/onnx_backend $(BUILD)/tests/tools/count_alloc.so $(BUILD)/tests/faults/inject $(BUILD)/models/make_gpt $(BUILD)/models/make_tokens
+TOOLS    := $(BUILD)/tests/tools/compare $(BUILD)/tests/tools/fuzz_nets $(BUILD)/tests/tools/hostile $(BUILD)/tests/tools/rename $(BUILD)/tests/tools/onnx_backend $(BUILD)/tests/tools/count_alloc.so $(BUILD)/tests/faults/inject $(BUILD)/tests/faults/fail_alloc.so $(BUILD)/models/make_gpt $(BUILD)/models/make_tokens
 LONG     := tests/whole/shim.t tests/whole/models.t tests/codegen/codegen_cuda.t tests/codegen/compilers.t tests/runtime/test_cuda_lib.t tests/runtime/device.t
 SCRIPTS  := $(LONG) $(filter-out $(LONG),$(sort $(wildcard tests/*/*.t)))     # two at a time: the long ones are not left for the end
 
@@ -81,7 +81,11 @@ $(BUILD)/tests/%: tests/%.c $(BUILD)/libppsplit.a $(BUILD)/libppruntime.a
 	$(call say,CC,$<)
 	$(Q)$(CC) $(BASE) -Iruntime -Itests -Itests/share -fwrapv $(WARN) -o $@ $< $(BUILD)/libppsplit.a $(BUILD)/libppruntime.a $(LDFLAGS) $(LDLIBS) -lpthread
 
-$(BUILD)/tests/tools/count_alloc.so: tests/tools/count_alloc.c
+# The report is checked against its schema.
+$(BUILD)/tests/partition/test_partition: CPPFLAGS += $(shell pkg-config --cflags libxml-2.0)
+$(BUILD)/tests/partition/test_partition: LDLIBS += $(shell pkg-config --libs libxml-2.0)
+
+$(BUILD)/tests/%.so: tests/%.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -O1 $(WARN) -fPIC -shared -o $@ $< -ldl
@@ -173,6 +177,14 @@ fuzz: all tools
 	$(Q)$(MAKE) -s BUILD=$(FUZZ) CC=$(or $(FUZZ_CC),$(CC)) CFLAGS='$(SANE)$(if $(FUZZ_CC), -fsanitize=fuzzer-no-link)' $(FUZZ)/$(if $(FUZZ_CC),fuzz_bytes,drive) $(FUZZ)/tests/tools/fuzz_nets
 	$(Q)SECONDS_EACH=$(SECONDS_EACH) tests/fuzz/run $(abspath $(BUILD)) $(abspath $(FUZZ)) $(TARGETS)
 	$(Q)$(FUZZ)/tests/tools/fuzz_nets --from $(FROM) --seconds $(SECONDS_EACH)
+
+# Everything that may fail does, once: 1,000 system calls, every allocation of ten models, processes that are killed.
+faults: all tools $(BUILD)/tests/objects/made
+	$(Q)BUILD=$(BUILD) COUNT=600 tests/faults/outputs.t
+	$(Q)BUILD=$(BUILD) COUNT=450 KILLS=100 tests/faults/checkpoints.t
+	$(Q)BUILD=$(BUILD) COUNT=1000000 MODELS=10 tests/faults/allocations.t
+	$(Q)BUILD=$(BUILD) ALL=1 tests/faults/threads.t
+
 FUZZED    = $(CC) $(BASE) -Itests -Itests/share $(WARN) -o $@ $(filter %.c,$^) $(BUILD)/libppsplit.a $(LDFLAGS) $(LDLIBS)
 $(BUILD)/fuzz_bytes: tests/fuzz/fuzz_bytes.c $(BUILD)/libppsplit.a
 	$(call say,CC,$<)
@@ -262,6 +274,7 @@ help:
 	@echo "demo                    a small GPT trained over 4 ranks, merged and proven"
 	@echo "fuzz-nets               random graphs in every way there is to compute them: FROM=SEED COUNT=N"
 	@echo "fuzz                    mutated files to all readers and the compiler, under sanitizers: SECONDS_EACH=60 TARGETS=\"import csv\""
+	@echo "faults                  system calls and allocations that fail, processes that are killed, threads under TSan"
 	@echo "operators               docs/operators.md; CASES=DIR: counts of ONNX's cases there (tests/frontend/onnx_cases.py)"
 	@echo "layers                  includes against the order of the rooms"
 	@echo "lint                    cppcheck, and functions that nobody calls"
@@ -278,4 +291,4 @@ help:
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
-.PHONY: all tools check bench demo operators fuzz fuzz-nets layers sanitize clang coverage format lint install install-compiler uninstall clean help
+.PHONY: all tools check bench demo operators fuzz faults fuzz-nets layers sanitize clang coverage format lint install install-compiler uninstall clean help

@@ -307,7 +307,7 @@ void stash_again(Pipe *p)
     if (p->whole)
         stash_again(p->whole);
     Graph *g = p->graph;
-    Again c = {.g = g, .a = arena_new()};
+    Again c = {.g = g, .a = arena_within(g->arena)};
     uint32_t nv = g->value.n + 1, nn = g->node.n + 1;
     c.kept = arena_array(c.a, bool, nv);
     c.there = arena_array(c.a, bool, nv);

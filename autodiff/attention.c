@@ -571,7 +571,7 @@ typedef VEC(Found) Founds;
 
 static void find(const Pipe *p, const Stage *s, Founds *found)
 {
-    Arena *a = arena_new();
+    Arena *a = arena_within(p->graph->arena);
     Search x = search(a, p, s);
     for (uint32_t i = 0; i < s->forward.n; i++) {
         Found f;

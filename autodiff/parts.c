@@ -55,7 +55,7 @@ static void spread(Graph *g, Ids *list, const Parts *parts)
 void stage_parts(Graph *g, Stage *s)
 {
     const Ids *list[2] = {&s->forward, &s->infer};
-    Arena *a = arena_new();
+    Arena *a = arena_within(g->arena);
     Parts *parts = NULL;
     uint32_t origin = g->cur_origin, n = g->node.n;
     for (int k = 0; k < 2; k++)

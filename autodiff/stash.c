@@ -460,7 +460,7 @@ void stash_minimize(Pipe *p)
         if (p->stage.at[i].backward.n > 0)
             stage_parts(g, &p->stage.at[i]);
     uint32_t nv = g->value.n + 1, nn = g->node.n + 1;
-    Cut c = {.g = g, .a = arena_new()};
+    Cut c = {.g = g, .a = arena_within(g->arena)};
     c.index = arena_array(c.a, uint32_t, nv);
     c.clone = arena_array(c.a, ValueId, nv);
     c.kept = arena_array(c.a, bool, nv);

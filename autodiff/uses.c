@@ -201,7 +201,7 @@ static uint32_t *find_first(const Uses *u, const NodeId *list, uint32_t n)
 
 Uses *uses_find(Graph *g, const bool *of_params, const NodeId *list, uint32_t n)
 {
-    Arena *a = arena_new();
+    Arena *a = arena_within(g->arena);
     Uses *u = arena_new_of(a, Uses);
     *u = (Uses){.g = g, .a = a, .of_params = of_params};
     u->at = arena_array(a, uint32_t, g->value.n + 1);

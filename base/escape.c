@@ -16,6 +16,9 @@ static size_t utf8_length(const unsigned char *s)
     for (size_t i = 1; i < n; i++)
         if ((s[i] & 0xc0) != 0x80)
             return 0;
+    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xf0 && s[1] < 0x90) ||  /* longer than need be */
+        (s[0] == 0xed && s[1] >= 0xa0) || (s[0] == 0xf4 && s[1] >= 0x90))  /* no characters */
+        return 0;
     if (n == 2 && s[0] == 0xc2 && s[1] < 0xa0)                     /* C1 control characters */
         return 0;
     return n;

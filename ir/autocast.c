@@ -287,7 +287,7 @@ static bool *outputs(const Cast *c)
 
 void graph_autocast(Graph *g, Dtype half)
 {
-    Cast c = {.g = g, .a = arena_new(), .half = half, .n = g->value.n};
+    Cast c = {.g = g, .a = arena_within(g->arena), .half = half, .n = g->value.n};
     INSIST(dtype_is_half(half));
     uint32_t origin = g->cur_origin, nodes = g->node.n;
     Dtype *was = arena_array(c.a, Dtype, c.n + 1);

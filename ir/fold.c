@@ -69,7 +69,7 @@ ValueId fold(Graph *g, const Draft *d)
     }
     if (!worth_folding(g, d))
         return NONE;
-    Arena *scratch = views || d->nin > FEW || d->nout > FEW ? arena_new() : NULL;
+    Arena *scratch = views || d->nin > FEW || d->nout > FEW ? arena_within(g->arena) : NULL;
     Tensor *in = d->nin <= FEW ? few_in : arena_array(scratch, Tensor, d->nin);
     Tensor *out = d->nout <= FEW ? few_out : arena_array(scratch, Tensor, d->nout);
     for (uint32_t i = 0; i < d->nin; i++)

@@ -94,7 +94,7 @@ static const char *label(Labels *l, const Stage *s, bool any)
 
 void label_stages(Pipe *p)
 {
-    Labels l = {.p = p, .a = arena_new()};
+    Labels l = {.p = p, .a = arena_within(p->graph->arena)};
     l.stage_of.arena = l.a;
     for (uint32_t t = 0; t < p->stage.n; t++)
         for (uint32_t k = 0; k < p->stage.at[t].nodes.n; k++) {

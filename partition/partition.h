@@ -64,7 +64,7 @@ void pipe_costs(Pipe *p);
 /* reports: each writes one file into an open stream */
 /* PiPPy's text form, forward and backward */
 void report_pipe_txt(const Pipe *p, FILE *f);
-void report_pipe_xml(const Pipe *p, FILE *f);           /* libxml2; schema pipe.xsd */
+void report_pipe_xml(const Pipe *p, FILE *f);           /* schema pipe.xsd */
 void report_pipe_xsd(FILE *f);
 void report_pipe_dot(const Pipe *p, FILE *f);
 void report_pipe_html(const Pipe *p, FILE *f);

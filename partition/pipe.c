@@ -60,7 +60,7 @@ static const char *product_key(Arena *a, const Node *n)
  */
 static void merge_products(Graph *g, ValueId *loss)
 {
-    Arena *a = arena_new();
+    Arena *a = arena_within(g->arena);
     StrMap seen = {.arena = a};
     ValueId *is = arena_array(a, ValueId, g->value.n + 1);
     for (ValueId v = 0; v < g->value.n; v++)

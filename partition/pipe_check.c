@@ -71,7 +71,7 @@ static void check_inputs(Check *c, const Stage *s)
 void pipe_verify(const Pipe *p)
 {
     const Graph *g = p->graph;
-    Arena *scratch = arena_new();
+    Arena *scratch = arena_within(g->arena);
     Check c = {.p = p, .g = g, .ready = arena_array(scratch, uint32_t, g->value.n + 1)};
     bool trains = p->loss != NONE;
     NodeId last = 0;

@@ -163,7 +163,7 @@ static void add_output(Ow *w, bool *listed, ValueId v)
 
 void onnx_write_forward(const Pipe *p, uint32_t stage, const OnnxWeight *weight, FILE *f)
 {
-    Arena *a = arena_new();
+    Arena *a = arena_within(p->graph->arena);
     Ow w = begin(p, a);
     const Stage *s = &p->stage.at[stage];
     bool *listed = arena_array(a, bool, w.g->value.n + 1);
@@ -229,7 +229,7 @@ static void add_gradient(Ow *w, const Ids *grads, ValueId of)
 
 void onnx_write_backward(const Pipe *p, uint32_t stage, const OnnxWeight *weight, FILE *f)
 {
-    Arena *a = arena_new();
+    Arena *a = arena_within(p->graph->arena);
     Ow w = begin(p, a);
     const Stage *s = &p->stage.at[stage];
     for (uint32_t i = 0; i < s->stash.n; i++)

@@ -377,7 +377,7 @@ static PbMessage put_graph(const Skeleton *s, PbSpan body)
 
 void skeleton_write(const Graph *g, Model *m, FILE *f)
 {
-    Arena *arena = arena_new();
+    Arena *arena = arena_within(g->arena);
     Skeleton s = {.m = m, .g = g, .arena = arena};
     s.name = arena_array(arena, const char *, g->param.n);
     s.type = arena_array(arena, Dtype, g->param.n);

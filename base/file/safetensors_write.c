@@ -8,6 +8,7 @@
 #include "safetensors.h"
 
 #include "json.h"
+#include "memory.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -95,17 +96,19 @@ static void write_header(StWriter *w, FILE *f)
 
 int stw_begin(StWriter *w, const char *path, char *err, size_t nerr)
 {
-    char *text = NULL;
-    size_t n = 0;
-    FILE *m = w->failed ? NULL : open_memstream(&text, &n);
+    Memory header;
+    FILE *m = w->failed ? NULL : memory_open(&header);
     if (!m) {
         stw_abandon(w);
         return fail(err, nerr, path, "out of memory");
     }
     write_header(w, m);
-    while ((ftell(m) + 8) % 64) /* the data start at a multiple of 64 bytes */
-        putc(' ', m);
-    int bad = ferror(m) | fclose(m);
+    /* the data start at a multiple of 64 bytes */
+    if (!fflush(m) && (header.n + 8) % 64)
+        fprintf(m, "%*s", (int)(64 - (header.n + 8) % 64), "");
+    int bad = memory_close(m, &header);
+    const size_t n = header.n;
+    char *text = header.at;
     unsigned char length[8];
     for (int i = 0; i < 8; i++)
         length[i] = (unsigned char)((uint64_t)n >> (8 * i));

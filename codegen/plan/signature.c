@@ -300,7 +300,7 @@ static void put_ports(Record *b, const StageGen *sg)
 
 uint64_t cg_stage_hash(const StageGen *sg, uint64_t h)
 {
-    Record b = {.a = arena_new()};
+    Record b = {.a = arena_within(sg->a)};
     put_ports(&b, sg);
     h = hash_record(h, &b);
     for (int k = 0; k < F_COUNT; k++)

@@ -93,7 +93,7 @@ static void write_copy(StageGen *sg, const Kepts *constants, const char *dir, On
             weight[s->param.at[i].param] =
                 (OnnxWeight){arena_printf(sg->g->arena, "params/stage%u.safetensors", s->index),
                              (int64_t)ftello(w.f)};
-        Arena *scratch = arena_new();
+        Arena *scratch = arena_within(sg->a);
         stw_write(&w, dense(scratch, p, bytes), bytes);
         arena_free(scratch);
         read += bytes;
@@ -169,7 +169,7 @@ static void write_link(StageGen *sg, const Kepts *constants, const char *dir, co
         if (!stored_here(&s->param.at[i]))
             continue;
         if (p->bytes.at == NULL || p->bytes.converted || !p->bytes.file) {
-            Arena *scratch = arena_new();
+            Arena *scratch = arena_within(sg->a);
             beside(&l, p->name, p->dtype, &p->shape,
                    dense(scratch, p, bytes_of(&p->shape, p->dtype)), bin_name);
             arena_free(scratch);

@@ -74,7 +74,7 @@ void eval_nodes(const Graph *g, Arena *a, const NodeId *list, uint32_t n, Tensor
     bool wide = is_wide(g, at);
     for (uint32_t k = 0; k < n; k++) {
         const Node *x = &g->node.at[list[k]];
-        Arena *scratch = arena_new();
+        Arena *scratch = arena_within(g->arena);
         Tensor *in = arena_array(scratch, Tensor, x->nin),
                *out = arena_array(scratch, Tensor, x->nout);
         for (uint32_t i = 0; i < x->nin; i++)

@@ -42,7 +42,7 @@ static void put_ends(const Pipe *p, Arena *a, FILE *f)
 void report_pipe_dot(const Pipe *p, FILE *f)
 {
     const Graph *g = p->graph;
-    Arena *a = arena_new();
+    Arena *a = arena_within(p->graph->arena);
     fprintf(f, "digraph pipe {\n    rankdir=LR;\n    label=\"%s\";\n    node [shape=box];\n",
             dot_string(a, p->model_name));
     for (uint32_t i = 0; i < g->input.n; i++)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file/memory.h"
 #include "report.h"
 
 static const char *html(Arena *a, const char *s)
@@ -146,16 +147,15 @@ static void put_params(const Pipe *p, Arena *a, FILE *f)
 
 static void put_pipe(const Pipe *p, Arena *a, FILE *f)
 {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *m = open_memstream(&text, &size);
-    if (!m)
+    Memory text;
+    FILE *m = memory_open(&text);
+    if (m)
+        report_pipe_txt(p, m);
+    if (memory_close(m, &text))
         diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
-    report_pipe_txt(p, m);
-    fclose(m);
     fputs("<h2>The pipe</h2>\n<pre>", f);
     /* by lines: escaping would show the line ends */
-    for (char *at = text, *end; at && *at; at = end) {
+    for (char *at = text.at, *end; at && *at; at = end) {
         end = strchr(at, '\n');
         if (end)
             *end++ = '\0';
@@ -164,12 +164,12 @@ static void put_pipe(const Pipe *p, Arena *a, FILE *f)
         fprintf(f, "%s\n", html(a, at));
     }
     fputs("</pre>\n", f);
-    free(text);
+    free(text.at);
 }
 
 void report_pipe_html(const Pipe *p, FILE *f)
 {
-    Arena *a = arena_new();
+    Arena *a = arena_within(p->graph->arena);
     const char *model = html(a, p->model_name);
     fprintf(
         f,

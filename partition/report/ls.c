@@ -117,7 +117,7 @@ static void print_module(const Tree *t, const Module *m, FILE *f)
 
 void report_ls(Graph *g, FILE *f)
 {
-    Tree t = {.g = g, .a = arena_new()};
+    Tree t = {.g = g, .a = arena_within(g->arena)};
     t.by_path.arena = t.a;
     Module model = {
         .path = "", .parent = NONE, .first_child = NONE, .last_child = NONE, .next = NONE};

@@ -43,7 +43,7 @@ static void print_call(Arena *a, const Call *c, FILE *f)
 
 void report_pipe_txt(const Pipe *p, FILE *f)
 {
-    Arena *a = arena_new();
+    Arena *a = arena_within(p->graph->arena);
     Calls c = calls_of(p, a);
     fprintf(f, "# %s: %u stage%s, %s%s\n", diag_escape(a, p->model_name), p->stage.n,
             p->stage.n == 1 ? "" : "s", p->loss == NONE ? "no loss" : "loss ",
@@ -110,7 +110,7 @@ static void summary_notes(const char *what, const char *const *text, uint32_t n,
 void report_summary(const Pipe *p, FILE *f)
 {
     const Graph *g = p->graph;
-    Arena *a = arena_new();
+    Arena *a = arena_within(p->graph->arena);
     fprintf(f, "%s: %u stage%s, %s%s\n", diag_escape(a, p->model_name), p->stage.n,
             p->stage.n == 1 ? "" : "s", p->loss == NONE ? "no loss" : "loss ",
             p->loss == NONE || !p->loss_text ? "" : diag_escape(a, p->loss_text));

@@ -1,16 +1,18 @@
 /*
- * xml.c - pipe.xml through libxml2, and its schema pipe.xsd.
+ * xml.c - pipe.xml and its schema pipe.xsd.
  *
  * In: a Pipe.  Out: one element per stage with what enters, leaves and is owned; per edge its
  * bytes; the replicated sets; the calls of pipe.txt.  Shapes are dimensions between commas ("" for
  * a scalar); batch_dim is the dimension that holds the rows, -1 when there is none, -2 when the
  * rows are mixed into several.
  */
-#include <libxml/tree.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "report.h"
+
+/* An element: its attributes as they will stand in the file, and the elements in it. */
+typedef struct Element Element;
+struct Element { const char *name; VEC(const char *) attribute; VEC(Element *) child; };
 
 typedef struct {
     const Pipe *p;
@@ -18,37 +20,53 @@ typedef struct {
     Arena *a;
 } Xml;
 
-/* Names are shown printable; what XML 1.0 forbids besides (noncharacters, bad UTF-8) is replaced.
- */
-static const xmlChar *text(Xml *x, const char *s)
+static Element *element(Xml *x, const char *name)
 {
-    unsigned char *t = (unsigned char *)arena_strdup(x->a, diag_escape(x->a, s));
-    for (unsigned char *p = t; *p; p++)
-        if (p[0] == 0xef && p[1] == 0xbf && p[2] >= 0xbe)
-            memset(p, '?', 3);
-    if (!xmlCheckUTF8(t))
-        for (unsigned char *p = t; *p; p++)
-            if (*p >= 0x80)
-                *p = '?';
-    return t;
+    Element *e = arena_new_of(x->a, Element);
+    e->name = name;
+    return e;
 }
 
-static void attr(Xml *x, xmlNodePtr n, const char *name, const char *value)
+/* What stands for these characters in a value; NULL: they do themselves. */
+static const char *entity(const char *p)
 {
-    if (!xmlNewProp(n, (const xmlChar *)name, text(x, value)))
-        diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
+    switch (*p) {
+    case '&': return "&amp;";
+    case '<': return "&lt;";
+    case '>': return "&gt;";
+    case '"': return "&quot;";
+    default: return NULL;
+    }
 }
 
-static void attr_int(Xml *x, xmlNodePtr n, const char *name, int64_t value)
+/* Names are shown printable; what XML 1.0 forbids besides (noncharacters) is replaced. */
+static void attr(Xml *x, Element *n, const char *name, const char *value)
+{
+    const char *from = diag_escape(x->a, value);
+    char *to = arena_alloc(x->a, strlen(name) + 6 * strlen(from) + 5), *at = to;
+    at += sprintf(at, " %s=\"", name);
+    for (const char *p = from; *p; p++) {
+        bool character = strncmp(p, "\xef\xbf\xbe", 3) && strncmp(p, "\xef\xbf\xbf", 3);
+        const char *e = character ? entity(p) : "???";
+        if (e)
+            at = stpcpy(at, e);
+        else
+            *at++ = *p;
+        p += character ? 0 : 2;
+    }
+    strcpy(at, "\"");
+    vec_push(x->a, &n->attribute, to);
+}
+
+static void attr_int(Xml *x, Element *n, const char *name, int64_t value)
 {
     attr(x, n, name, arena_printf(x->a, "%lld", (long long)value));
 }
 
-static xmlNodePtr child(xmlNodePtr parent, const char *name)
+static Element *child(Xml *x, Element *parent, const char *name)
 {
-    xmlNodePtr n = xmlNewChild(parent, NULL, (const xmlChar *)name, NULL);
-    if (!n)
-        diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
+    Element *n = element(x, name);
+    vec_push(x->a, &parent->child, n);
     return n;
 }
 
@@ -60,7 +78,7 @@ static const char *dims(Arena *a, const Shape *s)
     return t;
 }
 
-static void put_value(Xml *x, xmlNodePtr n, const char *key, ValueId v)
+static void put_value(Xml *x, Element *n, const char *key, ValueId v)
 {
     const Value *is = val(x->g, v);
     attr(x, n, key, param_or_value_name(x->g, v));
@@ -68,9 +86,9 @@ static void put_value(Xml *x, xmlNodePtr n, const char *key, ValueId v)
     attr(x, n, "shape", dims(x->a, &is->shape));
 }
 
-static void put_stage(Xml *x, xmlNodePtr pipe, const Stage *s)
+static void put_stage(Xml *x, Element *pipe, const Stage *s)
 {
-    xmlNodePtr stage = child(pipe, "stage");
+    Element *stage = child(x, pipe, "stage");
     attr_int(x, stage, "index", s->index);
     attr_int(x, stage, "nodes", pipe_programs(x->p, s->index)->forward.n);
     attr_int(x, stage, "parameters", s->cost.parameters);
@@ -80,29 +98,29 @@ static void put_stage(Xml *x, xmlNodePtr pipe, const Stage *s)
     for (uint32_t i = 0; i < s->input.n; i++) {
         if (s->input.at[i].value == x->p->loss_scale)
             continue;
-        xmlNodePtr n = child(stage, "input");
+        Element *n = child(x, stage, "input");
         put_value(x, n, "name", s->input.at[i].value);
         attr_int(x, n, "batch_dim", val(x->g, s->input.at[i].value)->batch);
     }
     for (uint32_t i = 0; i < s->output.n; i++) {
-        xmlNodePtr n = child(stage, "output");
+        Element *n = child(x, stage, "output");
         put_value(x, n, "name", s->output.at[i].value);
         attr_int(x, n, "batch_dim", val(x->g, s->output.at[i].value)->batch);
     }
     for (uint32_t i = 0; i < s->param.n; i++) {
         const ParamUse *u = &s->param.at[i];
-        xmlNodePtr n = child(stage, "parameter");
+        Element *n = child(x, stage, "parameter");
         put_value(x, n, "name", x->g->param.at[u->param].value);
         attr(x, n, "use", use_name(u->use));
         attr_int(x, n, "from", u->from);
     }
 }
 
-static void put_edges(Xml *x, xmlNodePtr pipe)
+static void put_edges(Xml *x, Element *pipe)
 {
     for (uint32_t i = 0; i < x->p->edge.n; i++) {
         const Edge *e = &x->p->edge.at[i];
-        xmlNodePtr n = child(pipe, "edge");
+        Element *n = child(x, pipe, "edge");
         attr_int(x, n, "from", e->from);
         attr_int(x, n, "to", e->to);
         put_value(x, n, "value", e->value);
@@ -112,19 +130,19 @@ static void put_edges(Xml *x, xmlNodePtr pipe)
     }
 }
 
-static void put_replicated(Xml *x, xmlNodePtr pipe)
+static void put_replicated(Xml *x, Element *pipe)
 {
-    xmlNodePtr all = child(pipe, "replicated");
+    Element *all = child(x, pipe, "replicated");
     for (uint32_t k = 0; k < x->g->param.n; k++) {
-        xmlNodePtr set = NULL;
+        Element *set = NULL;
         for (uint32_t t = 0; t < x->p->stage.n; t++) {
             const Stage *s = &x->p->stage.at[t];
             for (uint32_t i = 0; i < s->param.n; i++) {
                 if (s->param.at[i].param != k || s->param.at[i].use != USE_REPLICATE)
                     continue;
                 if (!set)
-                    set = child(all, "set");
-                xmlNodePtr n = child(set, "copy");
+                    set = child(x, all, "set");
+                Element *n = child(x, set, "copy");
                 attr_int(x, n, "stage", t);
                 attr(x, n, "name", x->g->param.at[k].name);
             }
@@ -132,11 +150,11 @@ static void put_replicated(Xml *x, xmlNodePtr pipe)
     }
 }
 
-static void put_call(Xml *x, xmlNodePtr parent, const Call *c)
+static void put_call(Xml *x, Element *parent, const Call *c)
 {
-    static const char *const element[] = {"placeholder",    "call_stage", "getitem", "loss",
-                                          "stage_backward", "add",        "output"};
-    xmlNodePtr n = child(parent, element[c->kind]);
+    static const char *const kind[] = {"placeholder",    "call_stage", "getitem", "loss",
+                                       "stage_backward", "add",        "output"};
+    Element *n = child(x, parent, kind[c->kind]);
     attr(x, n, "name", c->name);
     if (c->kind == CALL_STAGE || c->kind == CALL_BACKWARD)
         attr_int(x, n, "stage", c->stage);
@@ -153,10 +171,10 @@ static void put_call(Xml *x, xmlNodePtr parent, const Call *c)
     }
 }
 
-static void put_calls(Xml *x, xmlNodePtr pipe)
+static void put_calls(Xml *x, Element *pipe)
 {
     Calls c = calls_of(x->p, x->a);
-    xmlNodePtr forward = child(pipe, "forward"), backward = child(pipe, "backward");
+    Element *forward = child(x, pipe, "forward"), *backward = child(x, pipe, "backward");
     for (uint32_t i = 0; i < c.forward.n; i++)
         put_call(x, forward, &c.forward.at[i]);
     put_call(x, forward, &c.output);
@@ -164,14 +182,22 @@ static void put_calls(Xml *x, xmlNodePtr pipe)
         put_call(x, backward, &c.backward.at[i]);
 }
 
+static void put_element(const Element *e, int depth, FILE *f)
+{
+    fprintf(f, "%*s<%s", 2 * depth, "", e->name);
+    for (uint32_t i = 0; i < e->attribute.n; i++)
+        fputs(e->attribute.at[i], f);
+    fputs(e->child.n ? ">\n" : "/>\n", f);
+    for (uint32_t i = 0; i < e->child.n; i++)
+        put_element(e->child.at[i], depth + 1, f);
+    if (e->child.n)
+        fprintf(f, "%*s</%s>\n", 2 * depth, "", e->name);
+}
+
 void report_pipe_xml(const Pipe *p, FILE *f)
 {
-    Xml x = {p, p->graph, arena_new()};
-    xmlDocPtr doc = xmlNewDoc((const xmlChar *)"1.0");
-    xmlNodePtr pipe = doc ? xmlNewDocNode(doc, NULL, (const xmlChar *)"pipe", NULL) : NULL;
-    if (!pipe)
-        diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
-    xmlDocSetRootElement(doc, pipe);
+    Xml x = {p, p->graph, arena_within(p->graph->arena)};
+    Element *pipe = element(&x, "pipe");
     attr(&x, pipe, "model", p->model_name);
     attr_int(&x, pipe, "stages", p->stage.n);
     attr(&x, pipe, "loss", p->loss != NONE && p->loss_text ? p->loss_text : "none");
@@ -182,14 +208,8 @@ void report_pipe_xml(const Pipe *p, FILE *f)
     put_edges(&x, pipe);
     put_replicated(&x, pipe);
     put_calls(&x, pipe);
-    xmlChar *bytes = NULL;
-    int n = 0;
-    xmlDocDumpFormatMemoryEnc(doc, &bytes, &n, "UTF-8", 1);
-    if (!bytes)
-        diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
-    fwrite(bytes, 1, (size_t)n, f);
-    xmlFree(bytes);
-    xmlFreeDoc(doc);
+    fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n", f);
+    put_element(pipe, 0, f);
     arena_free(x.a);
 }
 

@@ -10,6 +10,8 @@
  */
 #include "exec.h"
 
+#include "base/file/memory.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,10 +41,9 @@ static Options options_of(const Options *o)
 /* Forwards of all microbatches, the stages of a rank in order: for any placement of them. */
 static PpStatus forwards(Run *e, const Schedule *train)
 {
-    char *text = NULL;
-    size_t n = 0;
+    Memory text;
     SchedError *err = calloc(1, sizeof *err);
-    FILE *f = open_memstream(&text, &n);
+    FILE *f = memory_open(&text);
     for (int r = 0; f && r < train->ranks; r++, fputc('\n', f)) {
         const char *comma = "";
         for (int m = 0; m < e->data.microbatches; m++)
@@ -52,14 +53,14 @@ static PpStatus forwards(Run *e, const Schedule *train)
                     comma = ",";
                 }
     }
-    PpStatus status = err && f && !fclose(f) ? PP_OK : pp_no_memory();
-    if (status == PP_OK && sched_parse(text, n, "evaluation", &e->sched, err))
+    PpStatus status = !memory_close(f, &text) && err ? PP_OK : pp_no_memory();
+    if (status == PP_OK && sched_parse(text.at, text.n, "evaluation", &e->sched, err))
         status = pp_fail(PP_ERR_BUG, "%s", err->text);
     if (status == PP_OK) {
         e->sched->infer = 1;
         e->sched->minibatch = train->minibatch;
     }
-    free(text), free(err);
+    free(text.at), free(err);
     return status;
 }
 

@@ -13,6 +13,7 @@
 #endif
 #include "checkpoint.h"
 
+#include "base/file/memory.h"
 #include "base/file/safetensors.h"
 
 #include <errno.h>
@@ -328,10 +329,10 @@ int saver_written(const Saver *s)
 /* This rank's records, for rank 0. */
 static char *records(const Saver *s, int64_t *bytes)
 {
-    char *text = NULL, name[40];
-    size_t n = 0;
+    char name[40];
     int64_t offset = 0;
-    FILE *f = open_memstream(&text, &n);
+    Memory text;
+    FILE *f = memory_open(&text);
     if (!f)
         return NULL;
     for (int i = -1; i < s->n && s->n > 0; i++) {
@@ -353,11 +354,9 @@ static char *records(const Saver *s, int64_t *bytes)
         fwrite(&r, sizeof r, 1, f);
         fwrite(called, 1, (size_t)r.name, f);
     }
-    int bad = ferror(f) | fclose(f);
-    *bytes = (int64_t)n;
-    if (bad)
-        free(text);
-    return bad ? NULL : text;
+    int bad = memory_close(f, &text);
+    *bytes = (int64_t)text.n;
+    return bad ? NULL : text.at;
 }
 
 /* All ranks' records, one after the other, on rank 0. */

@@ -9,6 +9,7 @@
 #include "checkpoint.h"
 
 #include "base/file/json.h"
+#include "base/file/memory.h"
 #include "base/file/safetensors.h"
 
 #include <dirent.h>
@@ -218,25 +219,25 @@ static PpStatus put_index(FILE *f, const Publication *p)
 
 static PpStatus write_index(const Publication *p, const char *folder)
 {
-    char path[PATH_MAX + 16], *text = NULL, sha[SHA256_TEXT];
+    char path[PATH_MAX + 16], sha[SHA256_TEXT];
     unsigned char digest[SHA256_BYTES];
-    size_t n = 0;
+    Memory text;
     snprintf(path, sizeof path, "%s/index.json", folder);
-    FILE *m = open_memstream(&text, &n);
+    FILE *m = memory_open(&text);
     PpStatus s = m ? put_index(m, p) : pp_no_memory();
-    if (m && fclose(m) && s == PP_OK)
+    if (memory_close(m, &text) && s == PP_OK)
         s = pp_no_memory();
     FILE *f = s == PP_OK ? fopen(path, "w") : NULL;
     if (f) {
-        sha256_of(text, n, digest);
+        sha256_of(text.at, text.n, digest);
         sha256_text(digest, sha);
-        fwrite(text, 1, n, f);
+        fwrite(text.at, 1, text.n, f);
         fprintf(f, ",\n  \"index_sha256\": \"%s\"\n}\n", sha);
     }
     int bad = s == PP_OK && (!f || fflush(f) || fsync(fileno(f)));
     if (f)
         bad |= fclose(f) != 0;
-    free(text);
+    free(text.at);
     return s != PP_OK ? s : bad ? failed(path) : PP_OK;
 }
 

@@ -10,6 +10,7 @@
 #include "base/cli/nearest.h"
 #include "base/cli/options.h"
 #include "base/cli/version.h"
+#include "base/file/memory.h"
 #include "core/core.h"
 #include "device/device.h"
 #include "net/wires.h"
@@ -531,14 +532,13 @@ static char *whole_text(int64_t n)
 /* In the order in which they were given, which changes nothing but this text. */
 static char *list_text(const Options *o)
 {
-    char *text = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
+    Memory text;
+    FILE *f = memory_open(&text);
     for (int i = 0; f && i < o->no_decay.n; i++)
         fprintf(f, "%s%s", i ? " " : "", o->no_decay.at[i]);
     if (f && !o->no_decay.n)
         fputs("none", f);
-    return f && !fclose(f) ? text : NULL;
+    return memory_close(f, &text) ? NULL : text.at;
 }
 
 static char *value_text(const Options *o, const Spec *s)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # An output folder is the old one or the new one, whatever goes wrong: every system call of ppsplit that changes a file, or is to read one, fails
 # (EIO, ENOSPC, EDQUOT, EINTR), does half of its work or is the last one (SIGKILL), while a new folder is written and while one is
-# replaced.  COUNT faults (30 here, 600 in `make faults`), spread over all calls.
+# replaced.  COUNT faults (20 here, 600 in `make faults`), spread over all calls.
 . "$(dirname "$0")/lib.sh"
-count=${COUNT:-30}
+count=${COUNT:-20}
 m=$top/models/mlp-ts/model.onnx
 old=(-q "$m" --split blocks.1:begin --split blocks.2:begin --loss cross_entropy)
 new=(-q "$m" --split blocks.1:begin --loss mse)
