@@ -82,7 +82,7 @@ $(BUILD)/tests/%: tests/%.c $(BUILD)/libppsplit.a $(BUILD)/libppruntime.a
 	$(Q)$(CC) $(BASE) -Iruntime -Itests -Itests/share -fwrapv $(WARN) -o $@ $< $(BUILD)/libppsplit.a $(BUILD)/libppruntime.a $(LDFLAGS) $(LDLIBS) -lpthread
 
 # The report is checked against its schema.
-$(BUILD)/tests/partition/test_partition: CPPFLAGS += $(shell pkg-config --cflags libxml-2.0)
+$(BUILD)/tests/partition/test_partition: BASE += $(shell pkg-config --cflags libxml-2.0)
 $(BUILD)/tests/partition/test_partition: LDLIBS += $(shell pkg-config --libs libxml-2.0)
 
 $(BUILD)/tests/%.so: tests/%.c
@@ -183,7 +183,7 @@ faults: all tools $(BUILD)/tests/objects/made
 	$(Q)BUILD=$(BUILD) COUNT=600 tests/faults/outputs.t
 	$(Q)BUILD=$(BUILD) COUNT=450 KILLS=100 tests/faults/checkpoints.t
 	$(Q)BUILD=$(BUILD) COUNT=1000000 MODELS=10 tests/faults/allocations.t
-	$(Q)BUILD=$(BUILD) ALL=1 tests/faults/threads.t
+	$(Q)BUILD=$(BUILD) tests/faults/threads
 
 FUZZED    = $(CC) $(BASE) -Itests -Itests/share $(WARN) -o $@ $(filter %.c,$^) $(BUILD)/libppsplit.a $(LDFLAGS) $(LDLIBS)
 $(BUILD)/fuzz_bytes: tests/fuzz/fuzz_bytes.c $(BUILD)/libppsplit.a

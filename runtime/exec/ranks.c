@@ -15,7 +15,7 @@ static void report_links(Rank *r)
     snprintf(r->memory.wire, sizeof r->memory.wire, "%s", r->links[AXIS_PIPE].name);
 }
 
-static PpStatus rank_run(Rank *r, PpStatus prepared)
+static PpStatus prepare_and_run(Rank *r, PpStatus prepared)
 {
     TRY(group_agree(&r->group, prepared));
     TRY(group_agree(&r->group, same_everywhere(r)));
@@ -47,14 +47,21 @@ static PpStatus rank_run(Rank *r, PpStatus prepared)
                       run->evaluation ? run->evaluation->sched : NULL, run->opt->watchdog));
     PpStatus s = steps_run(r);
     watchdog_step(r->watchdog, -1);
-    if (s != PP_OK && !pp_failure_told()) { /* in the middle of a step nobody can be asked */
-        if (s != PP_ERR_PEER && pp_failure_first())
-            pp_failure_print();
-        r->group.op->fail(&r->group, s);
-        return s;
-    }
     TRY(s);
     return steps_finish(r);
+}
+
+/* A failure that ranks have not agreed on, as in the middle of a step, where nobody can be asked,
+ * is said by who met it and ends the others, who may be waiting for this one. */
+static PpStatus rank_run(Rank *r, PpStatus prepared)
+{
+    PpStatus s = prepare_and_run(r, prepared);
+    if (s == PP_OK || pp_failure_told())
+        return s;
+    if (s != PP_ERR_PEER && pp_failure_first())
+        pp_failure_print();
+    r->group.op->fail(&r->group, s);
+    return s;
 }
 
 static void close_all(Rank *r)
@@ -101,7 +108,9 @@ PpStatus run_threads(Run *run)
         free(t);
         if (hub)
             hubs_free(hub, run);
-        return pp_no_memory();
+        PpStatus s = pp_no_memory();
+        pp_failure_print();
+        return s;
     }
     for (int k = 0; k < ranks; k++) {
         t[k].rank = (Rank){.run = run, .dev.op = device_of(run->model->device)->ops};

@@ -27,7 +27,9 @@ goes_on() {
 }
 old_or_new() { [ ! -e "$1" ] || cmp -s "$1" "$2" || { echo "exit $s, and $1 is neither absent nor new: $(cat said)"; return 1; }; }
 
-trains=(two/pipeline "${D[@]}" --steps 5 --every 1 --keep 2 --checkpoint ck --output logits=y.npy --log-json log.json)
+program=(two/pipeline "${D[@]}" --steps 5 --every 1 --keep 2 --checkpoint ck --output logits=y.npy --log-json log.json)
+trains=(timeout 60 "${program[@]}")
+allocating() { timeout 60 env FAIL_ALLOC="$1" FAIL_ALLOC_SAID="$work/said" LD_PRELOAD="$build/tests/faults/fail_alloc.so" "${program[@]}" --ranks 2; }
 trained() {
     rm -rf ck y.npy* log.json
     "$fault" --at "$1" --fault "$2" --said said -- "${trains[@]}" --ranks "$3" >stdout 2>err
@@ -36,7 +38,7 @@ trained() {
 }
 starved() {
     rm -rf ck y.npy* log.json
-    FAIL_ALLOC=$1 FAIL_ALLOC_SAID=$work/said LD_PRELOAD=$build/tests/faults/fail_alloc.so "${trains[@]}" --ranks "$2" >stdout 2>err
+    allocating "$1" >stdout 2>err
     s=$?
     ended ENOMEM && old_or_new y.npy straight.npy && goes_on
 }
@@ -72,12 +74,12 @@ for ((i = 0; i < each; i++)); do
 done
 summed "system calls of a merge"
 
-rm -rf ck; FAIL_ALLOC=0 FAIL_ALLOC_SAID=$work/said LD_PRELOAD=$build/tests/faults/fail_alloc.so "${trains[@]}" --ranks 2 >stdout
+rm -rf ck; allocating 0 >stdout
 n=$(cat said) || exit 1
 each=$((count * 2 / 9))
 for ((i = 0; i < each; i++)); do
     at=$((1 + i * n / each))
-    tried "allocation $at of $n" starved $at 2
+    tried "allocation $at of $n" starved $at
 done
 summed "$n allocations of a training"
 
