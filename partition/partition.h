@@ -26,10 +26,9 @@ typedef struct {
     AutoOptions automatic;
 } PartitionOptions;
 
-/* split.c: resolves split points; stage_of[node id].  loss: NONE without.  automatic: what --stages
-   chose, NULL where it is not asked for. */
-uint32_t *split_assign(Graph *g, Arena *a, const PartitionOptions *opt, ValueId loss,
-                       uint32_t *stages, AutoCut **automatic);
+/* split.c: resolves split points of p's graph with its loss; stage_of[node id]; fills p->split and
+   p->automatic. */
+uint32_t *split_assign(Pipe *p, Arena *a, const PartitionOptions *opt, uint32_t *stages);
 
 /* pipe.c: assigns stages and builds the Pipe. The loss falls into the last stage (its input target
    too), is a scalar output of that stage (StageOutput without consumers) and its fields are copied

@@ -555,7 +555,7 @@ Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l)
             vec_push(b.a, &p->mixes, notes.mixes.at[i]);
     choose_merges(p, opt, &notes, part);
 
-    b.home = split_assign(g, b.a, opt, l ? l->loss : NONE, &b.stages, &p->automatic);
+    b.home = split_assign(p, b.a, opt, &b.stages);
     if (part)
         loss_stage(&b, part);
     b.nodes = g->node.n;

@@ -160,6 +160,8 @@ typedef struct Pipe {
     VEC(const char *) uneven;
     /* codegen: which values count only in a band (codegen/plan/band.c) */
     struct Bands *bands;
+    /* split points that say the cut, one for each that the model does not say itself */
+    VEC(const char *) split;
     /* partition/auto/: what --stages chose; NULL: not asked for */
     struct AutoCut *automatic;
     /* what mixes the samples of a microbatch (BatchNormalization in training): said in the report,

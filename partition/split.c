@@ -15,6 +15,7 @@ typedef struct {
     NodeId at;
     const char *text;
     bool of_pattern; /* goes where it would leave the first or the last stage empty */
+    bool of_model;   /* a marker or an annotation says so */
 } Cut;
 typedef struct {
     NodeId first, last;
@@ -58,7 +59,7 @@ static void find_live(Split *s, ValueId loss)
 
 static void add_cut(Split *s, NodeId at, const char *text)
 {
-    Cut c = {at, text, s->of_pattern};
+    Cut c = {at, text, s->of_pattern, false};
     vec_push(s->a, &s->cut, c);
 }
 
@@ -520,6 +521,16 @@ static void cut_annotations(Split *s)
     }
 }
 
+/* Both. */
+static void cut_model(Split *s)
+{
+    uint32_t before = s->cut.n;
+    cut_markers(s);
+    cut_annotations(s);
+    for (uint32_t i = before; i < s->cut.n; i++)
+        s->cut.at[i].of_model = true;
+}
+
 /* ---- the stages ------------------------------------------------------------------------------ */
 
 static int by_position(const void *x, const void *y)
@@ -701,6 +712,15 @@ static const char *module_point(const Split *s, NodeId n, NodeId before)
     return NULL;
 }
 
+/* What says that a stage begins at node n, however it was said; NULL: no name does. */
+static const char *point_at(const Split *s, const char *const *name, NodeId n)
+{
+    NodeId before = n;
+    while (before > 0 && !(s->live[--before] && is_data_node(s, before))) {}
+    const char *module = module_point(s, n, before);
+    return module ? module : name[n];
+}
+
 /* Adds the cuts that --stages asks for to those there are. */
 static AutoCut *cut_automatically(Split *s, const PartitionOptions *opt, ValueId loss, Arena *a)
 {
@@ -709,6 +729,7 @@ static AutoCut *cut_automatically(Split *s, const PartitionOptions *opt, ValueId
     run.cut.n = run.cut.cap = 0;
     for (uint32_t i = 0; i < opt->automatic.measured_split.n; i++)
         cut_points(&run, opt->automatic.measured_split.at[i]);
+    cut_model(&run);
     uint32_t *measured = NULL;
     if (opt->automatic.measured) {
         measured = stages_of(&run, s->a);
@@ -727,12 +748,10 @@ static AutoCut *cut_automatically(Split *s, const PartitionOptions *opt, ValueId
     for (uint32_t i = 0; i < opt->split.n; i++)
         vec_push(a, &c->split, opt->split.at[i]);
     for (uint32_t i = 0; i < c->first.n; i++) {
-        NodeId n = c->first.at[i], before = n;
+        NodeId n = c->first.at[i];
         if (begins[n])
             continue;
-        while (!(s->live[--before] && is_data_node(s, before))) {}
-        const char *module = module_point(s, n, before);
-        vec_push(a, &c->split, module ? module : places.name[n]);
+        vec_push(a, &c->split, point_at(s, places.name, n));
         cut_points(s, c->split.at[c->split.n - 1]);
         INSIST(next_counted(s, s->cut.at[s->cut.n - 1].at) == n);
     }
@@ -752,20 +771,35 @@ static void check_loss(const Split *s, ValueId loss, const uint32_t *stage_of)
                stage_of[v->node], s->cut.n + 1, s->cut.at[s->cut.n - 1].text);
 }
 
-uint32_t *split_assign(Graph *g, Arena *a, const PartitionOptions *opt, ValueId loss,
-                       uint32_t *stages, AutoCut **automatic)
+/* The options that say the same for a model that says the rest itself; none where a name lacks. */
+static void name_cuts(const Split *s, Pipe *p)
 {
-    Split s = {.g = g, .a = g->arena};
+    const char **name = s->cut.n > 0 ? point_names(s) : NULL;
+    for (uint32_t i = 0; i < s->cut.n; i++) {
+        NodeId n = next_counted(s, s->cut.at[i].at);
+        const char *point = s->cut.at[i].of_model ? NULL : point_at(s, name, n);
+        if (point)
+            vec_push(s->g->arena, &p->split, point);
+        else if (!s->cut.at[i].of_model) {
+            p->split.n = 0;
+            return;
+        }
+    }
+}
+
+uint32_t *split_assign(Pipe *p, Arena *a, const PartitionOptions *opt, uint32_t *stages)
+{
+    Split s = {.g = p->graph, .a = p->graph->arena};
     find_data(&s);
-    find_live(&s, loss);
+    find_live(&s, p->loss);
     for (uint32_t i = 0; opt && i < opt->split.n; i++)
         cut_points(&s, opt->split.at[i]);
-    cut_markers(&s);
-    cut_annotations(&s);
+    cut_model(&s);
     if (opt && opt->automatic.stages > 0)
-        *automatic = cut_automatically(&s, opt, loss, a);
+        p->automatic = cut_automatically(&s, opt, p->loss, a);
     uint32_t *stage_of = stages_of(&s, a);
-    check_loss(&s, loss, stage_of);
+    check_loss(&s, p->loss, stage_of);
+    name_cuts(&s, p);
     *stages = s.cut.n + 1;
     return stage_of;
 }

@@ -3,7 +3,8 @@
  *
  * In: open, any number of events, close; times in microseconds.  Out: on a FILE complete events
  * ("ph":"X"), `name` the action's text, `cat` its type, pid 0, tid the rank, args
- * {"step":N,"stage":S,"microbatch":M}.  Time that a rank waits is an event of its own named "wait",
+ * {"step":N,"stage":S,"microbatch":M}; of a run a metadata event "split", args {"points":[...]}: how
+ * its model was cut.  Time that a rank waits is an event of its own named "wait",
  * cat "wait", so that the duration of an action is the action's alone.
  */
 #ifndef _GNU_SOURCE
@@ -24,6 +25,16 @@ void sched_trace_open(FILE *f, const char *title, int ranks)
                 ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":"
                 "\"rank %d\"}}",
                 r, r);
+}
+
+void sched_trace_split(FILE *f, const char *const *point, int n)
+{
+    fputs(",\n{\"name\":\"split\",\"ph\":\"M\",\"pid\":0,\"tid\":0,\"args\":{\"points\":[", f);
+    for (int i = 0; i < n; i++) {
+        fputs(i ? "," : "", f);
+        json_write_string(f, point[i]);
+    }
+    fputs("]}}", f);
 }
 
 static void name_line(FILE *f, int tid, int rank, const char *what)

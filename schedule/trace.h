@@ -12,6 +12,8 @@ extern "C" {
 #endif
 
 void sched_trace_open(FILE *f, const char *title, int ranks);
+/* How the model was cut: --split points. */
+void sched_trace_split(FILE *f, const char *const *point, int n);
 /* Names the line tid = ranks + rank: the rank's second thread. */
 void sched_trace_overlap_thread(FILE *f, int rank, int ranks);
 /* Names the line tid = 2 ranks + rank: its copies to the host and back. */

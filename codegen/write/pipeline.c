@@ -221,11 +221,19 @@ void cg_pipeline_print(Pipe *p, const CodegenOptions *opt, uint64_t hash, const 
     print_made(p, opt, t);
     const char *why = p->uneven.n ? cg_string(g->arena, p->uneven.at[0]) : "NULL";
     uint32_t params = g->param.n;
+    if (p->split.n > 0)
+        text_line(t, "static const char *const split_points[] = {");
+    for (uint32_t i = 0; i < p->split.n; i++)
+        text_line(t, "    %s,", cg_string(g->arena, p->split.at[i]));
+    if (p->split.n > 0)
+        text_line(t, "};\n");
     text_line(t, "const PpPlan pp_plan = {");
     t->indent = 1;
     text_line(t, ".model = %s,", cg_string(g->arena, p->model_name ? p->model_name : ""));
     text_line(t, ".hash = 0x%016" PRIx64 "u, .model_hash = 0x%016" PRIx64 "u,", hash,
               g->model_hash);
+    if (p->split.n > 0)
+        text_line(t, ".n_split = %u, .split = split_points,", p->split.n);
     text_line(t, ".rows = %" PRId64 ", .uneven_ok = %d, .uneven_why = %s,",
               g->batch > 0 ? g->batch : 1, p->uneven.n == 0, why);
     text_line(t, ".n_stage = %u, .n_input = %u, .n_output = %u, .n_param = %u,", p->stage.n, inputs,

@@ -7,9 +7,9 @@
  */
 #include "auto.h"
 
-/* Where no stage may begin, a node is with the one before. */
-static void add_places(const AutoModel *m, CutGraph *g, const AutoPlaces *places, bool *begins,
-                       Arena *a)
+/* Where no stage may begin, a node is with the one before; and the loss is in the last stage. */
+static void add_places(const AutoModel *m, CutGraph *g, NodeId loss, const AutoPlaces *places,
+                       bool *begins, Arena *a)
 {
     for (uint32_t i = 1; i < g->nodes; i++) {
         NodeId n = m->node[i];
@@ -19,6 +19,10 @@ static void add_places(const AutoModel *m, CutGraph *g, const AutoPlaces *places
         CutPair pair = {i - 1, i};
         vec_push(a, &g->together, pair);
     }
+    if (loss == NONE || m->of[loss] == NONE)
+        return;
+    CutPair rest = {m->of[loss], g->nodes - 1};
+    vec_push(a, &g->together, rest);
 }
 
 static void in_turn(CutGraph *g, Arena *a, uint32_t one, uint32_t next)
@@ -104,7 +108,8 @@ AutoCut *auto_cut(const Graph *g, ValueId loss, const AutoOptions *o, const Auto
     if (o->measured)
         auto_measured(m, places->measured, o->measured_stages, o->measured);
     cut.together.cap = cut.together.n;                  /* what is added moves it */
-    add_places(m, &cut, places, begins, a);
+    const Value *l = loss == NONE ? NULL : val(g, loss);
+    add_places(m, &cut, l && l->kind == V_NODE ? l->node : NONE, places, begins, a);
     CutProblem p = {.stages = o->stages,
                     .link = rates_link(&o->rates),
                     .microbatches = o->microbatches,

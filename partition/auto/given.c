@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "auto.h"
+#include "base/file/json.h"
 #include "schedule/tool/tool.h"
 
 static uint32_t given_number(const char *option, const char *text, uint32_t most)
@@ -57,6 +58,33 @@ static void under_schedule(AutoOptions *o, const AutoText *t, Arena *a)
     o->rank_of = rank_of;
 }
 
+/* What the trace says of how its program was cut. */
+static void split_of_run(AutoOptions *o, const char *path, Arena *a)
+{
+    static const char event[] = "{\"name\":\"split\",\"ph\":\"M\"", list[] = "\"points\":[";
+    FILE *f = fopen(path, "r");
+    char *line = NULL, err[256] = "";
+    size_t cap = 0;
+    for (ssize_t n; f && (n = getline(&line, &cap, f)) > 0;) {
+        char *at = strncmp(line, event, strlen(event)) ? NULL : strstr(line, list);
+        if (!at)
+            continue;
+        at += strlen(list);
+        Json j = {.p = at, .start = line, .end = line + n, .err = err, .nerr = sizeof err};
+        do {
+            char *point = json_text(&j);
+            if (!point)
+                break;
+            vec_push(a, &o->measured_split, arena_strdup(a, point));
+            free(point);
+        } while (json_char(&j, ','));
+        break;
+    }
+    free(line);
+    if (f)
+        fclose(f);
+}
+
 /* A run's trace. */
 static void of_run(AutoOptions *o, const char *path, Arena *a)
 {
@@ -77,6 +105,8 @@ static void of_run(AutoOptions *o, const char *path, Arena *a)
     }
     sched_costs_free(&c);
     o->measured = t;
+    if (o->measured_split.n == 0)
+        split_of_run(o, path, a);
 }
 
 void auto_given(AutoOptions *o, const AutoText *t, Arena *a)

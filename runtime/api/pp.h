@@ -214,6 +214,9 @@ typedef struct PpPlan {
     int uneven_ok;                                      /* microbatches with fewer rows may run */
     const char *uneven_why;                             /* when not: the reason */
     int n_stage, n_input, n_output, n_param;
+    /* how it was cut, as --split has it, where the model does not say so itself */
+    int n_split;
+    const char *const *split;
     /* of the device that runs: main sets it to one of the next two */
     const PpStage *const *stage;
     const PpStage *const *cpu_stage, *const *cuda_stage;        /* NULL: not in this program */

@@ -209,8 +209,7 @@ static PpStatus write_trace(Rank *r)
 {
     const Run *run = r->run;
     return r->replica ? PP_OK
-                      : trace_write(&r->trace, &r->pipe, run->sched, run->model->model,
-                                    run->opt->trace);
+                      : trace_write(&r->trace, &r->pipe, run->sched, run->model, run->opt->trace);
 }
 
 static PpStatus finish_until(Rank *r)

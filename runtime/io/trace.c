@@ -114,7 +114,7 @@ static PpStatus gather_rank(FILE *f, Group *g, const Schedule *s, int k, int ste
     return status;
 }
 
-PpStatus trace_write(const Trace *t, Group *g, const Schedule *s, const char *title,
+PpStatus trace_write(const Trace *t, Group *g, const Schedule *s, const PpPlan *plan,
                      const char *path)
 {
     if (!t->span || !t->steps)
@@ -123,7 +123,9 @@ PpStatus trace_write(const Trace *t, Group *g, const Schedule *s, const char *ti
         return group_send(g, 0, t->span, span_bytes(s, t->steps, t->n_op));
     FILE *f = fopen(path, "w");
     if (f) {
-        sched_trace_open(f, title, g->ranks);
+        sched_trace_open(f, plan->model, g->ranks);
+        if (plan->n_split > 0)
+            sched_trace_split(f, plan->split, plan->n_split);
         trace_rank(f, s, 0, t->n_op, t->steps, t->span);
     }
     PpStatus status = PP_OK;

@@ -4,6 +4,7 @@
 #ifndef PP_TRACE_H
 #define PP_TRACE_H
 
+#include "api/pp.h"
 #include "net/group.h"
 #include "schedule/schedule.h"
 
@@ -27,7 +28,7 @@ void trace_around(const Trace *t, int64_t step, int what, double waits, double s
 /* The sums of a stage, both by pp_now() */
 void trace_sums(const Trace *t, int64_t step, int stage, double begin, double end);
 /* All ranks call it; rank 0 writes. */
-PpStatus trace_write(const Trace *t, Group *g, const Schedule *s, const char *title,
+PpStatus trace_write(const Trace *t, Group *g, const Schedule *s, const PpPlan *plan,
                      const char *path);
 
 #endif

@@ -44,6 +44,9 @@ cut gpt-ts "$work/again" --stages 2
 points=$(options_said)
 eval "cut gpt-ts $work/again --stages 3 --costs $work/gpt-ts.2.json ${points//--split/--costs-split}"
 ok "by a run's costs" grep -q "by measured costs" <<<"$said"
+same=$said
+cut gpt-ts "$work/again" --stages 3 --costs "$work/gpt-ts.2.json"
+is "which says itself how it was cut" "$said" "$same"
 cut gpt-ts "$work/again" --stages 3 --costs "$work/gpt-ts.2.json" --costs-split h.0.mlp:begin --costs-split h.1:begin
 ok "of as many stages as are said" grep -q "is of a run of 2 stages, and --costs-split makes 3" <<<"$said"
 
@@ -52,6 +55,11 @@ cut gpt-ts "$work/again" --stages 3 --split h.1:begin
 ok "two given points and one found" grep -q "^the same cut: --split h.1:begin --split " <<<"$said"
 cut gpt-ts "$work/again" --stages 2 --split h.0.mlp:begin --split h.1:begin
 ok "more are given than asked for" grep -q "split points that are given make 3" <<<"$said"
+
+cut example-ts "$work/again" --stages 4
+ok "markers stay, and are not said again" grep -qx "the same cut: --split [^ ]*" <<<"$said"
+cut example-ts "$work/again" --stages 2
+ok "more markers than asked for" grep -q "split points that are given make 3" <<<"$said"
 
 # The same cut for another rate is another, and a step is not a slowest stage.
 cut gpt-ts "$work/again" --stages 3 --microbatches 4 --rates "products=1e9, link=1e12" --rates messages=1e9

@@ -339,8 +339,54 @@ static void pipedream(void)
         }
 }
 
+/* ---- large ones ---- */
+
+/* Blocks of a few branches that meet again, with skips; wide: branches of many nodes. */
+static CutGraph blocks(Arena *a, uint32_t n, uint32_t branches, uint32_t length)
+{
+    CutGraph g = {.nodes = n, .node = arena_array(a, CutNode, n)};
+    uint32_t block = branches * length + 1;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t in = i % block, branch = in == 0 ? 0 : (in - 1) % branches;
+        g.node[i] = (CutNode){1e-3 * (1 + below(9)), 1e-3 * (1 + below(9)), 1e-3 * below(9)};
+        CutValue v = {.from = i, .bytes = 1000 + below(9000), .kept = below(10000)};
+        v.back = v.bytes;
+        if (in == 0) {
+            for (uint32_t b = 0; b < branches && i + 1 + b < n; b++)
+                vec_push(a, &v.read, ((CutRead){i + 1 + b, true}));
+            if (i + block < n)
+                vec_push(a, &v.read, ((CutRead){i + block, false}));
+        } else {
+            uint32_t to = in + branches < block ? i + branches : i - in + block;
+            if (to < n)
+                vec_push(a, &v.read, ((CutRead){to, branch % 2}));
+        }
+        if (v.read.n > 0)
+            vec_push(a, &g.value, v);
+    }
+    return g;
+}
+
+static void large(const char *what, uint32_t n, uint32_t branches, uint32_t length, bool in_order)
+{
+    Arena *a = arena_new();
+    state = 42;
+    CutGraph g = blocks(a, n, branches, length);
+    CutProblem p = {.stages = 8, .microbatches = 32, .link = {0, 1e-7, 0, 1e-7}};
+    p.in_order = in_order;
+    double start = now();
+    StageCut c = cut_solve(&g, &p, a);
+    ok(c.stage_of && c.step <= 1.06 * c.bound, "%u nodes, %s: at most 6%% above the best", n, what);
+    printf("# step %.4f, bound %.4f, %s, %u ideals, %.2f s\n", c.step, c.bound,
+           c.exact ? "exact" : "not exact", c.ideals, now() - start);
+    arena_free(a);
+}
+
 int main(void)
 {
+    large("a chain of branches, in order", 10000, 3, 4, true);
+    large("a chain of branches", 10000, 3, 1, false);
+    large("more ideals than are counted", 10000, 4, 60, false);
     against_all_cuts();
     placements();
     pipedream();
