@@ -25,6 +25,8 @@
 #include <unistd.h>
 
 enum { RING = 256, MEDIAN = 31, MONITORS = 2, PERIOD_MS = 250, MEDIAN_STEPS = 20, ENDED = -1 };
+/* rank 1 ends the job for rank 0 so many seconds after rank 0 would have ended it for another */
+enum { SECOND = 2 };
 
 typedef struct {
     int32_t op, step;
@@ -230,10 +232,16 @@ static int slowest(const Watchdog *w)
     return found;
 }
 
+/* For so long a rank may be silent. */
+static double patience(const Watchdog *w, const Beat *mine)
+{
+    double steps = MEDIAN_STEPS * mine->median;
+    return steps > w->limit ? steps : w->limit;
+}
+
 static void judge(const Watchdog *w)
 {
-    double now = pp_now(), limit = MEDIAN_STEPS * w->beat[w->rank].median, least = 1e30;
-    limit = limit > w->limit ? limit : w->limit;
+    double now = pp_now(), limit = patience(w, &w->beat[w->rank]), least = 1e30;
     int all = 1;
     for (int k = 0; k < w->ranks; k++) {
         double silent = now - w->heard[k];
@@ -300,7 +308,7 @@ static void *thread_main(void *p)
             if (w->rank == 0)
                 judge(w);
             else if (w->heard[0] > 0 && w->beat[0].active != ENDED &&
-                     pp_now() - w->heard[0] > 1.5 * w->limit + MEDIAN_STEPS * mine.median)
+                     pp_now() - w->heard[0] > patience(w, &mine) + SECOND)
                 end_job(w, 0, pp_now() - w->heard[0], "has been silent");
         }
         usleep(PERIOD_MS * 1000);
