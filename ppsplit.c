@@ -689,7 +689,7 @@ static int ops_main(int argc, char **argv)
 static int finish(int code)
 {
     if (fflush(stdout) || ferror(stdout)) {
-        fprintf(stderr, "ppsplit: standard output: %s\n", strerror(errno));
+        fprintf(stderr, "ppsplit: error: standard output: %s\n", strerror(errno));
         return code ? code : EXIT_IO;
     }
     return code;
