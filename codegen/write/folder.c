@@ -171,6 +171,14 @@ static void settle(Arena *a, const char *dir)
 
 typedef struct { const char *new; FILE *list; } Stale;
 
+/* stageN_weight.c, stageN_weight.cu: the user's. */
+static bool is_own_weight(const char *base)
+{
+    const char *end = base + strlen("stage");
+    end += strspn(end, "0123456789");
+    return !strcmp(end, "_weight.c") || !strcmp(end, "_weight.cu");
+}
+
 /* Stage files of an earlier run with more stages, its parameters in the other form, sources of
  * another runtime. */
 static void list_stale(Arena *a, const char *dir, const char *name, void *arg)
@@ -178,7 +186,8 @@ static void list_stale(Arena *a, const char *dir, const char *name, void *arg)
     const Stale *s = arg;
     const char *base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name,
                *ending = strrchr(base, '.');
-    bool stage = strncmp(base, "stage", 5) == 0 && base[5] >= '0' && base[5] <= '9';
+    bool stage = strncmp(base, "stage", 5) == 0 && base[5] >= '0' && base[5] <= '9' &&
+                 !is_own_weight(base);
     bool source = strncmp(name, "runtime/", 8) == 0 && ending &&
                   (!strcmp(ending, ".c") || !strcmp(ending, ".cu") || !strcmp(ending, ".h"));
     if ((stage || source) && !strchr(name, '\n') && strlen(name) < 500 &&

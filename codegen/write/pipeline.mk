@@ -106,13 +106,19 @@ endif
 
 # ---- programs ----
 
-STAGES  := $(patsubst %.c,build/%.o,$(wildcard stage*.c))
+# stageN_weight.c, stageN_weight.cu: weight gradients of your own, which stageN.c and stageN.cu include.
+WEIGHTS := $(wildcard stage*_weight.c stage*_weight.cu)
+$(foreach w,$(WEIGHTS),$(if $(shell grep -l '^.include "$w"' $(subst _weight,,$w) 2>/dev/null),,\
+    $(error $w: $(subst _weight,,$w) is not there or has no gradients of parameters)))
+own_weight        = $(if $(filter $*_weight.$(1),$(WEIGHTS)),-DOWN_WEIGHT)
+sources_of_stages = $(filter-out $(WEIGHTS),$(wildcard stage*.$(1)))
+STAGES  := $(patsubst %.c,build/%.o,$(call sources_of_stages,c))
 OWN     := $(patsubst $(RUNTIME)/%.c,$(RUNTIME_BUILD)/%.o,$(call sources,c))
 # An installed runtime has been compiled for its ARCH, the stages for theirs: both are looked at when the program starts.
 SHARED  := $(if $(INSTALLED),build/machine.o $(INSTALLED),$(OWN))
 OBJ     := $(STAGES) build/pipeline.o $(SHARED)
 # device KIND: the objects of the .cu files, made for it
-device   = $(patsubst %.cu,build/%.$(1).o,$(wildcard stage*.cu)) $(patsubst $(RUNTIME)/%.cu,$(RUNTIME_BUILD)/%.$(1).o,$(call sources,cu))
+device   = $(patsubst %.cu,build/%.$(1).o,$(call sources_of_stages,cu)) $(patsubst $(RUNTIME)/%.cu,$(RUNTIME_BUILD)/%.$(1).o,$(call sources,cu))
 CUDAOBJ := $(STAGES) build/pipeline.device.o $(call device,cuda) $(SHARED)
 LINK     = $(MPI_CC) $(LDFLAGS)
 
@@ -143,6 +149,11 @@ ifneq ($(filter pipeline-cuda,$(GOALS)),)
 NVCC_STAGE := $(call flags,build,cuda,$(NVCC) $(CUFLAGS))
 NVCC_OWN   := $(call flags,$(RUNTIME_BUILD),cuda,$(NVCC) $(CUFLAGS))
 NVCC_LINK  := $(call flags,build,cuda-link,$(CUDA_LIBS))
+endif
+
+# Files that come and go are in the list, files that change are newer than what includes them.
+ifneq ($(filter-out clean help,$(GOALS)),)
+WEIGHTS_LIST := $(call flags,build,weights,$(WEIGHTS))
 endif
 
 # made KIND,COMMAND: the recipe of an object
@@ -178,8 +189,8 @@ pipeline-shim: $(SHIMOBJ) $(O)/libshim.a $(CC_LINK)
 	@$(SAY) "  LD      $@"
 	$(Q)$(LINK) -o $@ $(SHIMOBJ) $(O)/libshim.a $(INSTALLED) $(LIBS) -lstdc++
 
-build/%.$(TAG).o: %.cu $(HEADERS) $(SHIM_STAGE)
-	$(call made,SHIM,$(SHIMCC))
+build/%.$(TAG).o: %.cu $(HEADERS) $(SHIM_STAGE) $(WEIGHTS) $(WEIGHTS_LIST)
+	$(call made,SHIM,$(SHIMCC) $(call own_weight,cu))
 $(RUNTIME_BUILD)/%.$(TAG).o: $(RUNTIME)/%.cu $(HEADERS)
 	$(call made,SHIM,$(SHIMCC))
 endif
@@ -198,10 +209,10 @@ build/machine.o: $(RUNTIME)/exec/machine.c $(HEADERS) $(CC_STAGE)
 	$(call made,CC,$(CC) $(FLAGS) -Dpp_machine_check=pp_machine_check_stages)
 build/pipeline.device.o: pipeline.c $(HEADERS) $(CC_STAGE)
 	$(call made,CC,$(CC) $(FLAGS) -DPP_WITH_CUDA)
-build/%.cuda.o: %.cu $(HEADERS) $(NVCC_STAGE)
-	$(call made,NVCC,$(NVCC) $(CUFLAGS))
-build/%.o: %.c $(HEADERS) $(CC_STAGE)
-	$(call made,CC,$(CC) $(FLAGS))
+build/%.cuda.o: %.cu $(HEADERS) $(NVCC_STAGE) $(WEIGHTS) $(WEIGHTS_LIST)
+	$(call made,NVCC,$(NVCC) $(CUFLAGS) $(call own_weight,cu))
+build/%.o: %.c $(HEADERS) $(CC_STAGE) $(WEIGHTS) $(WEIGHTS_LIST)
+	$(call made,CC,$(CC) $(FLAGS) $(call own_weight,c))
 
 # ---- the runtime for other programs ----
 

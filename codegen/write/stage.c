@@ -4,6 +4,7 @@
  */
 #include <inttypes.h>
 
+#include "base/file/hash.h"
 #include "write.h"
 
 /* The library primitives of the stage, made once. */
@@ -40,12 +41,37 @@ static void print_prototypes(const StageGen *sg, Target target, Text *t)
     for (int i = 0; i < F_COUNT; i++)
         if (sg->func[i] && cg_function_like(sg, (FuncKind)i) == (FuncKind)i)
             text_line(t, "void %s(const PpCtx *c);", cg_function_name(sg, (FuncKind)i, target));
+    if (cg_own_weight(sg))
+        text_line(t, "extern void (*const stage%u%s_own_weight)(const PpCtx *c);", stage,
+                  row->table);
     if (sg->conv.n) {
         text_line(t, "void *stage%u%s_open(int threads);\nvoid stage%u%s_close(void *state);",
                   stage, row->table, stage, row->table);
         text_line(t, "extern const PpConvShape %s_conv[%u];", cg_table_name(sg), sg->conv.n);
     }
     text_line(t, row->cplusplus ? "}\n" : "");
+}
+
+/* The place of a user's own weight gradient, which sees all that the file defines. */
+static void print_own_weight(const StageGen *sg, const TargetRow *row, Target target, Text *t)
+{
+    uint32_t n = sg->stage->index;
+    const char *table = row->table;
+    text_add(t,
+             "// ---- a weight gradient of your own ----\n\n"
+             "// stage%u_weight.%s beside this file: its stage%u%s_weight() takes the place of "
+             "%s()\n",
+             n, row->ending, n, table, cg_function_name(sg, cg_function_like(sg, F_WEIGHT), target));
+    text_add(t, "#ifdef OWN_WEIGHT // make says so where the file is\n");
+    text_add(t, "#define STAGE_HASH 0x%016" PRIx64 "u // of this stage: another one has another\n",
+             cg_stage_hash(sg, HASH_START));
+    text_add(t, "%svoid stage%u%s_weight(const PpCtx *c);\n", row->cplusplus ? "extern \"C\" " : "",
+             n, table);
+    text_add(t, "#include \"stage%u_weight.%s\"\n", n, row->ending);
+    text_add(t, "void (*const stage%u%s_own_weight)(const PpCtx *c) = stage%u%s_weight;\n", n,
+             table, n, table);
+    text_add(t, "#else\nvoid (*const stage%u%s_own_weight)(const PpCtx *c) = NULL;\n#endif\n", n,
+             table);
 }
 
 void cg_stage_functions(StageGen *sg, Target target)
@@ -91,4 +117,6 @@ void cg_stage_print(StageGen *sg, Target target, Text *t)
             text_add(t, "%s", sg->func[i]->body[target].at);
     if (sg->conv.n)
         print_open(sg, row, t);
+    if (cg_own_weight(sg))
+        print_own_weight(sg, row, target, t);
 }

@@ -316,6 +316,9 @@ static void print_prototypes(const StageGen *sg, Target target, Text *t)
     for (int k = 0; k < F_COUNT; k++)
         if (sg->func[k] && cg_function_like(sg, (FuncKind)k) == (FuncKind)k)
             text_line(t, "void %s(const PpCtx *c);", cg_function_name(sg, (FuncKind)k, target));
+    if (cg_own_weight(sg))
+        text_line(t, "extern void (*const stage%u%s_own_weight)(const PpCtx *c);",
+                  sg->stage->index, target_row(target)->table);
     if (sg->conv.n)
         text_line(t, "void *stage%u%s_open(int threads);\nvoid stage%u%s_close(void *state);",
                   sg->stage->index, target_row(target)->table, sg->stage->index,
@@ -335,6 +338,17 @@ static void print_functions(const StageGen *sg, Target target, Text *t)
         text_line(t, ".backward = %s, .backward_input = %s, .backward_weight = %s,",
                   function(sg, F_BACKWARD, target), function(sg, F_INPUT, target),
                   function(sg, F_WEIGHT, target));
+    if (cg_own_weight(sg))
+        text_line(t, ".own_weight = &stage%u%s_own_weight,", i, suffix);
+}
+
+/* A loss over the whole minibatch has no weight gradient of a microbatch. */
+bool cg_own_weight(const StageGen *sg)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < sg->stage->param.n; i++)
+        any |= sg->stage->param.at[i].grads.n > 0;
+    return any && sg->func[F_WEIGHT] && !sg->microbatches;
 }
 
 /* R: parts of the stash. */

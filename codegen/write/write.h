@@ -16,6 +16,8 @@ const char *cg_tensor(Arena *a, const Graph *g, const char *name, Dtype t, const
                       int batch);
 /* those that stand in the source */
 void cg_short_constants(const StageGen *sg, const char *prefix, Text *t);
+/* May the user's own function make its weight gradients? */
+bool cg_own_weight(const StageGen *sg);
 /* "stage0", "stage0_cuda": how names of its tables begin */
 const char *cg_table_name(const StageGen *sg);
 /* after the stage's functions; cpu: sg is printed for it; cuda: NULL, sg, or the stage beside it */

@@ -172,6 +172,10 @@ typedef struct PpStage {
     void (*backward)(const PpCtx *c);                   /* B */
     void (*backward_input)(const PpCtx *c);             /* I */
     void (*backward_weight)(const PpCtx *c);            /* W */
+    /* What stageN_weight.c beside the stage puts in the place of backward_weight; it holds NULL
+       without that file.  B is then backward_input and it, one after the other.  NULL: the stage
+       has no gradients of parameters */
+    void (*const *own_weight)(const PpCtx *c);
     /* --loss-over minibatch: the last stage as it runs, once a step over all rows.  This table then
        says what F and B of a microbatch bring and take: rows of inputs, and of their gradients.
        NULL: each microbatch is computed by itself */

@@ -40,6 +40,17 @@ static void recompute(Rank *r, const StagePlan *rs, int32_t parts, const PpCtx *
             rs->st->again[k].make(c);
 }
 
+/* B: in one, but where a user's own function is its second half. */
+static void backward(const PpStage *st, const PpCtx *c)
+{
+    if (!plan_own_weight(st)) {
+        st->backward(c);
+        return;
+    }
+    st->backward_input(c);
+    (*st->own_weight)(c);
+}
+
 PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
 {
     const Run *run = r->run;
@@ -100,7 +111,7 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
         break;
     case SA_B:
         if (st->has_backward)
-            st->backward(&c);
+            backward(st, &c);
         break;
     case SA_I:
         if (st->has_backward)
@@ -108,7 +119,7 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
         break;
     case SA_W:
         if (st->has_backward)
-            st->backward_weight(&c);
+            (plan_own_weight(st) ? *st->own_weight : st->backward_weight)(&c);
         break;
     default: return PP_ERR_BUG;
     }

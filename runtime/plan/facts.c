@@ -18,6 +18,8 @@ int64_t values_bytes(const PpStage *st)
     return align_up(st->bytes_param) + align_up(st->bytes_half);
 }
 
+int plan_own_weight(const PpStage *st) { return st->own_weight && *st->own_weight; }
+
 static int first_half(const SchedRow *row, int i)
 {
     int part = row->a[i].overlap & SCHED_PART, last = row->a[i].overlap & SCHED_LAST;

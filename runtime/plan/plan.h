@@ -232,6 +232,8 @@ int64_t plan_stored_bytes(const PpStage *st, int32_t again);
 int schedule_stages(const PpPlan *model);
 int64_t stats_bytes(const PpStage *st);  /* of its running statistics */
 int64_t values_bytes(const PpStage *st); /* of its parameters and their half copies, as they lie */
+/* Is W of the stage a user's own function? */
+int plan_own_weight(const PpStage *st);
 int plan_overlaps(const SchedRow *row); /* has it compounds whose halves may run at the same time */
 int plan_pair(const SchedRow *row, int i); /* do the actions i and i + 1 make one, of two stages */
 /* Does the host want it of every microbatch */

@@ -63,7 +63,7 @@ static void touch_gradients(Planner *p, int l, int m, int type)
             plan_touch(p, plan_dy(p, l, j, m));
     for (int k = 0; k < st->n_dx && type != SA_W; k++)
         plan_touch(p, plan_dx(p, l, k, m));
-    if (type != SA_B)
+    if (type != SA_B || plan_own_weight(st))
         plan_touch(p, plan_saved(p, l, m));
 }
 

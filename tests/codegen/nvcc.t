@@ -7,7 +7,7 @@ nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 [ -x "$nvcc" ] || { skip "nvcc" "no nvcc"; plan_done; exit; }
 
 # What a stage's file defines or reads for pipeline.c: other names in each, because C linkage knows no namespaces.
-defined=(stage#_conv stage#_cuda_{forward,infer,backward,backward_input,backward_weight,again{0..7},open,close})
+defined=(stage#_conv stage#_cuda_{forward,infer,backward,backward_input,backward_weight,again{0..7},open,close,own_weight})
 
 # unit FILE DIR...: a source file that includes the stages of these folders
 unit() {
