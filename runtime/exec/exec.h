@@ -31,6 +31,7 @@ typedef struct Run {
     int replicas;       /* of the pipeline: --dp */
     int *until;         /* --until: per rank, actions to run; NULL */
     uint64_t hash;      /* of everything ranks must agree on */
+    char chosen[400];   /* --schedule auto: what it chose and why; "" */
     int *output_wanted; /* per model output: index into opt->output, or -1 */
     struct Run *evaluation; /* --eval-data; NULL: none */
 } Run;
@@ -130,6 +131,11 @@ void pp_machine_check(void);
 /* A file says itself how many ranks and microbatches there are */
 PpStatus schedule_read(Run *run, Options *o);
 PpStatus schedule_make(Run *run); /* verified rows */
+int schedule_is_auto(const Options *o);
+
+/* schedule_auto.c: --schedule auto; rows of computations.  e: why not, "" where pp_fail() has said
+ * it */
+PpStatus schedule_choose(Run *run, const SchedNeeds *needs, SchedError *e);
 
 /* recompute.c: --recompute; R's in the rows, before they are lowered */
 PpStatus recompute_insert(Run *run);

@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 static PpStatus refused(const SchedError *e, const char *what)
@@ -102,7 +103,11 @@ static PpStatus schedule_lower(Run *run)
         needs.n_param = shared(p, param, o->mode == MODE_TRAIN);
         for (int i = 0; i < needs.n_edge && o->mode != MODE_TRAIN; i++)
             edge[i].gradient = 0;
-        if (recompute_is_auto(o))
+        if (!run->sched)
+            s = schedule_choose(run, &needs, e);
+        if (s == PP_OK)
+            s = recompute_insert(run);
+        if (s == PP_OK && recompute_is_auto(o))
             s = recompute_choose(run, &needs, e);
         if (s == PP_OK && (o->offload & OFFLOAD_STASH))
             s = offload_lower(run, &needs, e);
@@ -115,10 +120,12 @@ static PpStatus schedule_lower(Run *run)
     return s;
 }
 
+int schedule_is_auto(const Options *o) { return !strcasecmp(o->schedule, "auto"); }
+
 /* A file says itself how many microbatches there are; a generator is told. */
 PpStatus schedule_read(Run *run, Options *o)
 {
-    if (sched_find(o->schedule))
+    if (sched_find(o->schedule) || schedule_is_auto(o))
         return PP_OK;
     SchedError *e = calloc(1, sizeof *e);
     PpStatus s = e ? PP_OK : pp_no_memory();
@@ -169,11 +176,16 @@ PpStatus schedule_make(Run *run)
     if (run->ranks > stages)
         return pp_fail(PP_ERR_MODEL, "%d ranks are more than the model's %d stages", run->ranks,
                        stages);
-    if (!run->sched) {
+    int chooses = o->mode == MODE_TRAIN && schedule_is_auto(o);
+    if (chooses && run->model->minibatch_rows)
+        return pp_fail(PP_ERR_USAGE, "--schedule auto: a loss over the whole minibatch needs all "
+                                     "forwards first; --schedule gpipe, the default, is that");
+    if (!run->sched && !chooses) {
         SchedError *e = calloc(1, sizeof *e);
         const char *name = o->mode == MODE_TRAIN ? o->schedule : "forward-only";
         int place = o->placement;
-        if (o->mode != MODE_TRAIN && place == SCHED_PLACE_DEFAULT && stages % run->ranks == 0)
+        if (o->mode != MODE_TRAIN && place == SCHED_PLACE_DEFAULT && stages % run->ranks == 0 &&
+            !schedule_is_auto(o))
             /* Parameters lie where they lay in training */
             place = sched_find(o->schedule)->placement;
         PpStatus s = e ? PP_OK : pp_no_memory();
@@ -183,7 +195,7 @@ PpStatus schedule_make(Run *run)
         free(e);
         TRY(s);
     }
-    TRY(add_minibatch(run));
-    TRY(recompute_insert(run));
+    if (run->sched)
+        TRY(add_minibatch(run));
     return schedule_lower(run);
 }

@@ -85,6 +85,12 @@ static void print_process(const MemoryReport *all, const Group *g)
            g->processes ? " of each rank" : "");
 }
 
+void log_chosen(const Log *l, const char *text)
+{
+    if (l->speaks && !l->opt->quiet && text[0])
+        printf("%s\n", text);
+}
+
 void log_resumed(const Log *l, const Index *x, int64_t done)
 {
     if (!l->speaks || !x->path)

@@ -46,6 +46,8 @@ typedef struct {
 } MemoryReport;
 
 PpStatus log_open(Log *l, const Options *o, const Group *g, int64_t steps, int64_t tokens);
+/* --schedule auto: what was chosen; nothing where the text is empty. */
+void log_chosen(const Log *l, const char *text);
 /* What the run goes on from; nothing where x->path is NULL. */
 void log_resumed(const Log *l, const Index *x, int64_t done);
 PpStatus log_step(Log *l, const StepLog *s);

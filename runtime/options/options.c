@@ -19,6 +19,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 typedef enum {
@@ -58,7 +59,8 @@ static const Spec specs[] = {
     {"dp",            K_INT | NUMBERS,  AT(dp), 1, "N",       "replicas of the pipeline, each with its share of a step's rows (default 1)"},
     {"bucket",        K_BYTES | TRAINS, AT(bucket),      1, "BYTES",   "of gradients that replicas sum at a time (default 4M): four at most are under way, for which there is room"},
     {"shard-optimizer", K_FLAG | TRAINS, AT(shard_optimizer), 0, NULL, "each replica holds the optimizer's state of its share of the parameters and updates these; all get them then: the same bits in less memory"},
-    {"schedule",      K_TEXT, AT(schedule),     0, "NAME|FILE.csv", "one of those below (default 1f1b; gpipe with a loss over the minibatch), or rows of actions"},
+    {"schedule",      K_TEXT, AT(schedule),     0, "NAME|FILE.csv", "one of those below (default 1f1b; gpipe with a loss over the minibatch), auto, which chooses, or rows of actions"},
+    {"costs",         K_TEXT, AT(costs),        0, "FILE.json", "schedule auto: by the times of a run's --trace (default: by the operations of the stages)"},
     {"placement",     K_PLACEMENT, AT(placement), 0, "loop|v", "how stages go to ranks (default: the schedule's own)"},
     {"microbatches",  K_INT | NUMBERS,  AT(microbatches), 1, "M",       "chunks of a step (default: rows of a step / rows of the model's shapes)"},
     {"buffers",       K_INT,  AT(buffers),      0, "K",       "verify the schedule with K messages under way per pair of ranks (default: any number)"},
@@ -74,7 +76,7 @@ static const Spec specs[] = {
     {"offload-dir",   K_TEXT, AT(offload_dir),  0, "DIR",     "where such files are; they have no name and go with the process"},
     {"unshard",       K_INT,  AT(unshard),      1, "N",       "offload params: stages of a rank that are in memory or on their way there (default 2)"},
     {"offload-time",  K_REAL | TRAINS, AT(offload_time), 0, "X",       "what copying all of them out takes beside all forwards: those for which there is time are copied (default 1)"},
-    {"memory",        K_BYTES, AT(memory),      1, "BYTES",   "of a rank's step: no more is recomputed (--recompute auto) or offloaded than it takes to fit; K, M, G: of 1024, its square, its cube"},
+    {"memory",        K_BYTES, AT(memory),      1, "BYTES",   "of a rank's step: no more is recomputed (--recompute auto) or offloaded than it takes to fit, --schedule auto chooses among what fits; K, M, G: of 1024, its square, its cube"},
     {"Data", K_GROUP, 0, 0, NULL, NULL},
     {"data",          K_PAIR, AT(data),         0, "NAME=FILE", "an input of the model: .npy or TensorProto .pb, rows are samples; the rows of several files of an input follow one another (repeatable)"},
     {"tokens",        K_PAIR, AT(tokens),       0, "NAME=FILE", "an integer input of the model, cut from a text of tokens: .npy of rank 1; its windows are the rows, and the target is the same one token later (repeatable)"},
@@ -167,6 +169,7 @@ static void help(const PpPlan *plan)
     printf("\nSchedules, or PyTorch's names of them\n");
     for (int i = 0; sched_kind(i); i++)
         printf("  %-28s %s\n", sched_kind(i)->name, sched_kind(i)->about);
+    printf("  %-28s %s\n", "auto", "the best of these and of schedules made for the stages' costs");
     printf("\nOptimizers, with their options and defaults\n");
     optim_help(stdout);
     printf("\nExamples\n"
@@ -356,9 +359,12 @@ static PpStatus check_offload(const Options *o)
     if (automatic && o->offload)
         return pp_fail(PP_ERR_USAGE, "--recompute auto and --offload would both make a step fit "
                                      "--memory: name what to recompute, or leave one away");
-    if (o->memory && !(o->offload & OFFLOAD_STASH) && !automatic)
-        return pp_fail(PP_ERR_USAGE, "--memory: of what? --recompute auto or --offload stash makes "
-                                     "a step fit");
+    int chooses = o->schedule && !strcasecmp(o->schedule, "auto");
+    if (o->memory && !(o->offload & OFFLOAD_STASH) && !automatic && !chooses)
+        return pp_fail(PP_ERR_USAGE, "--memory: of what? --recompute auto, --offload stash or "
+                                     "--schedule auto makes a step fit");
+    if (o->costs && !chooses)
+        return pp_fail(PP_ERR_USAGE, "--costs: for what? --schedule auto chooses by them");
     return PP_OK;
 }
 

@@ -33,6 +33,7 @@ typedef struct {
     int shard_optimizer; /* each replica updates its share of the parameters */
     int threads; /* of a rank; 0: cores / ranks of the machine */
     const char *schedule;
+    const char *costs; /* --schedule auto: a trace with the times of actions; NULL: operations */
     int placement; /* SCHED_PLACE_* */
     int buffers, send_budget, defer;
     const char *recompute; /* NULL: never */

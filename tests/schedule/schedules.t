@@ -55,7 +55,7 @@ every() {
             case $schedule in
             gis*) [ $((stages % ranks)) -eq 0 ] && [ $((m % ((ranks + 1) / 2))) -eq 0 ] || continue ;;
             interleaved*|loopedbfs) [ $((stages % ranks)) -eq 0 ] || continue ;;
-            zbv*|dualpipev) [ "$stages" -eq $((2 * ranks)) ] || continue ;;
+            zbv*|dualpipev|v-*|1f1b-v) [ "$stages" -eq $((2 * ranks)) ] || continue ;;
             esac
             [ $schedule != dualpipev ] || [ "$m" -ge $((2 * ranks)) ] || continue
             ok "$name: $schedule on $ranks ranks" run "$name" "$case" local "$ranks" $schedule "$m" "$work/other"
@@ -78,9 +78,17 @@ schedules="1f1b zb-h1 interleavedzerobubble" every replicated example-ts 5 3 2 3
 ok "encdec: builds" prepare encdec-ts encdec --split encoder.1:begin --split decoder.0:begin --split decoder.1:begin
 every encdec encdec-ts 8 4 2 4
 ok "unet: builds" prepare unet-ts unet --split d2:begin --split mid:begin --split u1:begin
-schedules="interleaved1f1b dualpipev zbvzerobubble" every unet unet-ts 4 4 2
+schedules="interleaved1f1b dualpipev zbvzerobubble v-half auto" every unet unet-ts 4 4 2
 ok "mlp: builds" prepare mlp-ts mlp --split blocks.1:begin --split blocks.2:begin --split head:begin
-schedules="1f1b zb-h2 zbvzerobubble" every mlp mlp-ts 4 4 2
+schedules="1f1b zb-h2 zbvzerobubble 1f1b-v auto" every mlp mlp-ts 4 4 2
+ok "mlp: auto says what it chose" grep -q '^schedule auto: [a-z0-9-]* ([a-z]*), the shortest of [0-9]* by their operations: ' "$work/other/log"
+ok "mlp: auto on 4 processes, within memory" run mlp mlp-ts mpi 4 auto 4 "$work/other" --memory 90K
+ok "mlp: the same bits" same "$work/first" "$work/other"
+ok "mlp: traced" run mlp mlp-ts local 4 1f1b 4 "$work/other" --trace "$work/mlp.json"
+ok "mlp: auto by its times" run mlp mlp-ts local 4 auto 4 "$work/other" --costs "$work/mlp.json"
+ok "mlp: the same bits by its times" same "$work/first" "$work/other"
+is "mlp: auto without memory" "$(run mlp mlp-ts local 4 auto 4 "$work/other" --memory 10K 2>&1; echo $?)" "pipeline: error: auto: no schedule of 4 stages on 4 ranks fits the memory: the one that takes least, gpipe, does not: rank 0 takes 89472 bytes
+1"
 ok "resnet: builds" prepare resnet-ts resnet --split layer1:begin --split layer2:begin --split fc:begin
 schedules="1f1b interleaved1f1b zb-h1 zbvzerobubble" every resnet resnet-ts 2 4 2
 

@@ -1,0 +1,157 @@
+/*
+ * schedule_auto.c - --schedule auto.  In: what stages cost, by their operations or by a trace
+ * (--costs); --memory; out: rows of computations, and a line that says why these.
+ *
+ * Every rank chooses by itself from the same numbers, and run_hash() compares the rows.  Operations
+ * say nothing of messages: those then take no time.  With --memory a schedule competes if each
+ * rank's planned step fits; with --recompute auto or --offload stash these make it fit afterwards.
+ */
+#include "exec.h"
+
+#include "schedule/auto.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    Run *run;
+    const SchedNeeds *needs;
+    int64_t memory; /* 0: any */
+    SchedError *e;
+} Chooser;
+
+static int64_t limit_of(const Options *o)
+{
+    return recompute_is_auto(o) || (o->offload & OFFLOAD_STASH) ? 0 : o->memory;
+}
+
+static int by_operations(const PpPlan *p, SchedCosts *c)
+{
+    double all = 0;
+    for (int s = 0; s < p->n_stage; s++)
+        all += (double)p->stage[s]->flops_forward;
+    for (int s = 0; s < p->n_stage; s++) {
+        const PpStage *st = p->stage[s];
+        double *t = c->stage_time + (ptrdiff_t)s * SA_TYPES;
+        t[SA_F] = t[SA_R] = all > 0 ? (double)st->flops_forward : 1;
+        t[SA_I] = all > 0 ? (double)st->flops_input : 1;
+        t[SA_W] = all > 0 ? (double)st->flops_weight : 1;
+        t[SA_B] = t[SA_I] + t[SA_W];
+    }
+    return all > 0;
+}
+
+/* Does the planned step of each rank fit? */
+static int allow(void *of, const Schedule *s, char *why, size_t size)
+{
+    Chooser *c = of;
+    Run with = *c->run;
+    with.sched = sched_clone(s);
+    PpStatus st = with.sched ? recompute_insert(&with) : pp_no_memory();
+    if (st == PP_OK && sched_lower_for(with.sched, c->needs, c->e)) {
+        snprintf(why, size, "%.100s", c->e->text);
+        st = PP_ERR_MODEL;
+    }
+    for (int r = 0; r < s->ranks && st == PP_OK && !why[0]; r++) {
+        int64_t bytes;
+        int moved;
+        st = schedule_bytes(&with, with.sched, r, &bytes, &moved);
+        if (st == PP_OK && bytes > c->memory)
+            snprintf(why, size, "rank %d takes %lld bytes", r, (long long)bytes);
+    }
+    if (st != PP_OK && !why[0])
+        snprintf(why, size, "its memory cannot be planned");
+    sched_free(with.sched);
+    return !why[0];
+}
+
+/* Under --memory schedules are also made with no more alive than in the best one that fits. */
+static int choose(const SchedAuto *a, Schedule **out, SchedAutoReport *report, SchedError *e)
+{
+    int st = sched_auto(a, out, report, e);
+    if (st || !a->allow)
+        return st;
+    SchedAuto less = *a;
+    SchedAutoReport *again = calloc(1, sizeof *again);
+    Schedule *other = NULL;
+    less.chunks = report->tried[report->chosen].peak;
+    if (again && !sched_auto(&less, &other, again, e) &&
+        again->tried[again->chosen].makespan <
+            report->tried[report->chosen].makespan * (1 - 1e-9)) {
+        Schedule *swap = *out;
+        *out = other;
+        other = swap;
+        *report = *again;
+    }
+    sched_free(other);
+    free(again);
+    return SCHED_OK;
+}
+
+/* The name, how many there were, and the best of those that take longer. */
+static void explain(Run *run, const SchedAutoReport *r, int known)
+{
+    const Options *o = run->opt;
+    const SchedTried *best = &r->tried[r->chosen], *next = NULL;
+    char *text = run->chosen;
+    size_t size = sizeof run->chosen, n = 0;
+    int left_out = 0;
+    for (int i = 0; i < r->n; i++) {
+        const SchedTried *t = &r->tried[i];
+        left_out += t->why[0] != 0;
+        if (!t->why[0] && t->makespan > best->makespan * (1 + 1e-9) &&
+            (!next || t->makespan < next->makespan))
+            next = t;
+    }
+    n += (size_t)snprintf(text, size, "schedule auto: %s (%s), the shortest of %d by ",
+                          best->name, sched_placement_name(best->placement), r->n - left_out);
+    n += (size_t)snprintf(text + n, n < size ? size - n : 0, "%s%.120s: %.6g %s",
+                          o->costs ? "the times in "
+                          : known  ? "their operations"
+                                   : "their actions",
+                          o->costs ? o->costs : "", best->makespan,
+                          o->costs ? "us"
+                          : known  ? "operations one after the other"
+                                   : "actions");
+    if (next && n < size)
+        n += (size_t)snprintf(text + n, size - n, "; next %s: %.6g (%+.1f %%)", next->name,
+                              next->makespan, 100 * (next->makespan / best->makespan - 1));
+    if (left_out && n < size)
+        snprintf(text + n, size - n, "; %d do not fit --memory", left_out);
+}
+
+PpStatus schedule_choose(Run *run, const SchedNeeds *needs, SchedError *e)
+{
+    const Options *o = run->opt;
+    Chooser c = {run, needs, limit_of(o), e};
+    SchedCosts costs;
+    SchedAutoReport *report = zeroed(1, sizeof *report);
+    int stages = run->model->n_stage, known = 0;
+    e->text[0] = 0;
+    sched_costs_default(&costs);
+    int st = !report    ? SCHED_ERESOURCE
+             : o->costs ? sched_costs_load(&costs, o->costs, stages, e)
+                        : sched_costs_stages(&costs, stages, e);
+    if (!st && !o->costs)
+        known = by_operations(run->model, &costs);
+    costs.edge = needs->edge;
+    costs.n_edge = needs->n_edge;
+    SchedAuto a = {.ranks = run->ranks,
+                   .stages = stages,
+                   .microbatches = run->data.microbatches,
+                   .placement = o->placement,
+                   .costs = &costs,
+                   .work = SCHED_AUTO_WORK,
+                   .param = needs->param,
+                   .n_param = needs->n_param,
+                   .buffers = needs->buffers,
+                   .allow = c.memory ? allow : NULL,
+                   .of = &c};
+    if (!st)
+        st = choose(&a, &run->sched, report, e);
+    if (!st)
+        explain(run, report, known), e->text[0] = 0;
+    sched_costs_free(&costs);
+    free(report);
+    return st == SCHED_OK ? PP_OK : st == SCHED_ERESOURCE ? PP_ERR_IO : PP_ERR_MODEL;
+}
