@@ -87,8 +87,7 @@ ok "mlp: the same bits" same "$work/first" "$work/other"
 ok "mlp: traced" run mlp mlp-ts local 4 1f1b 4 "$work/other" --trace "$work/mlp.json"
 ok "mlp: auto by its times" run mlp mlp-ts local 4 auto 4 "$work/other" --costs "$work/mlp.json"
 ok "mlp: the same bits by its times" same "$work/first" "$work/other"
-is "mlp: auto without memory" "$(run mlp mlp-ts local 4 auto 4 "$work/other" --memory 10K 2>&1; echo $?)" "pipeline: error: auto: no schedule of 4 stages on 4 ranks fits the memory: the one that takes least, gpipe, does not: rank 0 takes 89472 bytes
-1"
+is "mlp: auto without memory" "$(run mlp mlp-ts local 4 auto 4 "$work/other" --memory 10K 2>&1 | sed 's/[0-9]* bytes/N bytes/')" "pipeline: error: auto: no schedule of 4 stages on 4 ranks fits the memory: the one that takes least, gpipe, does not: rank 0 takes N bytes"
 ok "resnet: builds" prepare resnet-ts resnet --split layer1:begin --split layer2:begin --split fc:begin
 schedules="1f1b interleaved1f1b zb-h1 zbvzerobubble" every resnet resnet-ts 2 4 2
 
