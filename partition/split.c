@@ -636,7 +636,7 @@ static void cut_points(Split *s, const char *text)
     s->of_pattern = false;
 }
 
-/* ---- --stages --------------------------------------------------------------------------------- */
+/* ---- --stages -------------------------------------------------------------------------------- */
 
 /* The first of the nodes that count from n on; g->node.n: none. */
 static NodeId next_counted(const Split *s, NodeId n)

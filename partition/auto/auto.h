@@ -6,10 +6,10 @@
  *
  *     AutoModel *m = auto_model(graph, loss, &rates, microbatches, arena);
  *     CutProblem p = {.stages = 4, .link = rates_link(&rates), .in_order = true};
- *     StageCut best = cut_solve(&m->cut, &p, arena);           // or cut_measure() of one that is given
+ *     StageCut best = cut_solve(&m->cut, &p, arena);      // or cut_measure() of a given one
  *     best.stage[s].forward, .input, .weight, .link       // seconds of F, I, W, messages
  *     best.stage[s].stash, .params, .received, .memory    // bytes
- *     cut_messages(&m->cut, best.stage_of, arena)         // what crosses, by pair of stages
+ *     cut_messages(&m->cut, best.stage_of, 4, arena)      // what crosses, by pair of stages
  *
  * Same graph and rates, same numbers: nothing is timed here.
  */
@@ -26,17 +26,17 @@ extern "C" {
 /* ---- rates.c: what a rank does in a second ---- */
 
 /* name, builtin, what */
-#define RATES(X)                                                                              \
-    X(products, 170e9, "FLOP/s of matrix products in float32")                                \
-    X(products64, 80e9, "of those in float64")                                                \
-    X(products16, 170e9, "of those in 16 bits")                                               \
-    X(convolutions, 90e9, "FLOP/s of convolutions")                                           \
-    X(quick, 10e9, "elements/s of additions, comparisons and the like")                      \
-    X(slow, 5e9, "elements/s of divisions and roots")                                       \
-    X(functions, 3e9, "elements/s of exponentials, logarithms, random numbers")             \
-    X(moves, 8e9, "bytes/s that are gathered, padded, joined")                                \
-    X(steps, 1e6, "steps of generated code begun in a second")                                \
-    X(messages, 50e3, "messages begun in a second")                                           \
+#define RATES(X)                                                                                   \
+    X(products, 170e9, "FLOP/s of matrix products in float32")                                     \
+    X(products64, 80e9, "of those in float64")                                                     \
+    X(products16, 170e9, "of those in 16 bits")                                                    \
+    X(convolutions, 90e9, "FLOP/s of convolutions")                                                \
+    X(quick, 10e9, "elements/s of additions, comparisons and the like")                            \
+    X(slow, 5e9, "elements/s of divisions and roots")                                              \
+    X(functions, 3e9, "elements/s of exponentials, logarithms, random numbers")                    \
+    X(moves, 8e9, "bytes/s that are gathered, padded, joined")                                     \
+    X(steps, 1e6, "steps of generated code begun in a second")                                     \
+    X(messages, 50e3, "messages begun in a second")                                                \
     X(link, 4e9, "bytes/s of a message")
 
 typedef struct {
@@ -54,10 +54,10 @@ CutLink rates_link(const Rates *r);
 /* ---- model.c: a Graph as a CutGraph ---- */
 
 typedef struct AutoModel {
-    CutGraph cut;                   /* node i is the graph's node[i]; ascending */
+    CutGraph cut; /* node i is the graph's node[i]; ascending */
     NodeId *node;
-    uint32_t *of;                   /* by the graph's node: its number in cut; NONE: made from
-                                       parameters alone, or read by nothing */
+    uint32_t *of; /* by the graph's node: its number in cut; NONE: made from
+                     parameters alone, or read by nothing */
 } AutoModel;
 
 /* The graph with its loss (NONE: without), as it is before it is cut, batch_analyse() done.
@@ -65,7 +65,9 @@ typedef struct AutoModel {
 AutoModel *auto_model(const Graph *g, ValueId loss, const Rates *r, uint32_t microbatches,
                       Arena *a);
 /* Seconds that a run took for F, I and W of a stage; negative: not known. */
-typedef struct { double forward, input, weight; } StageTimes;
+typedef struct {
+    double forward, input, weight;
+} StageTimes;
 /* Scales the nodes' seconds to a run's: those of stage_of (by the graph's nodes), each node by its
    share of the model's. */
 void auto_measured(AutoModel *m, const uint32_t *stage_of, uint32_t stages, const StageTimes *t);
@@ -73,7 +75,7 @@ void auto_measured(AutoModel *m, const uint32_t *stage_of, uint32_t stages, cons
 /* ---- automatic.c: --stages ---- */
 
 typedef struct {
-    uint32_t stages;                /* 0: only where it is said */
+    uint32_t stages; /* 0: only where it is said */
     /* as in CutProblem; live and rank_of are of the schedule that is asked for */
     uint32_t microbatches;
     int64_t memory;
@@ -94,9 +96,9 @@ void auto_given(AutoOptions *o, const AutoText *t, Arena *a);
 
 /* Where a cut may be, and what it is called; by the graph's node, before which it is. */
 typedef struct {
-    const char **name;              /* NULL: nowhere */
-    const bool *begins;             /* a stage begins here anyway */
-    const uint32_t *measured;       /* stages of AutoOptions.measured */
+    const char **name;        /* NULL: nowhere */
+    const bool *begins;       /* a stage begins here anyway */
+    const uint32_t *measured; /* stages of AutoOptions.measured */
 } AutoPlaces;
 
 /* What --stages found: stage_of by cut node; the bound is over all cuts, in any order. */
@@ -104,9 +106,9 @@ typedef struct AutoCut {
     StageCut cut;
     AutoModel *model;
     const AutoOptions *options;
-    double bound, gap;              /* seconds; gap: what the cut is above it, as a part */
-    Ids first;                      /* of each stage but the first: the graph's node */
-    VEC(const char *) split;        /* split points that say the same: given ones, then chosen */
+    double bound, gap;       /* seconds; gap: what the cut is above it, as a part */
+    Ids first;               /* of each stage but the first: the graph's node */
+    VEC(const char *) split; /* split points that say the same: given ones, then chosen */
 } AutoCut;
 
 /* The cut; fatal where there is none. */

@@ -45,7 +45,7 @@ static CutGraph in_any_order(const CutGraph *from, Arena *a)
     g.node = arena_array(a, CutNode, g.nodes + 1);
     for (uint32_t n = 0; n < g.nodes; n++)
         g.node[n] = from->node[n];
-    g.before.cap = g.before.n;                          /* what is added moves them */
+    g.before.cap = g.before.n; /* what is added moves them */
     g.together.cap = g.together.n;
     for (uint32_t v = 0; v < g.value.n; v++) {
         const CutValue *x = &g.value.at[v];
@@ -107,7 +107,7 @@ AutoCut *auto_cut(const Graph *g, ValueId loss, const AutoOptions *o, const Auto
     out->options = o;
     if (o->measured)
         auto_measured(m, places->measured, o->measured_stages, o->measured);
-    cut.together.cap = cut.together.n;                  /* what is added moves it */
+    cut.together.cap = cut.together.n; /* what is added moves it */
     const Value *l = loss == NONE ? NULL : val(g, loss);
     add_places(m, &cut, l && l->kind == V_NODE ? l->node : NONE, places, begins, a);
     CutProblem p = {.stages = o->stages,

@@ -8,7 +8,7 @@
  */
 #include "dag.h"
 
-enum { MANY = 4 };                  /* groups for each stage */
+enum { MANY = 4 }; /* groups for each stage */
 
 /* Whether x's read of v ends v's message to other stages. */
 static bool only_reader(const Dag *d, uint32_t v) { return d->value[v].readers == 1; }
@@ -30,7 +30,9 @@ static bool own_params(const Dag *d, const Group *x)
     return true;
 }
 
-typedef struct { Ticks in, out, sole_out, new_in; } Messages;
+typedef struct {
+    Ticks in, out, sole_out, new_in;
+} Messages;
 
 /* Of what x makes; and of what it reads: new_in without what y reads as well. */
 static Messages made_by(const Dag *d, const Group *x)

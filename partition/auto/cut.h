@@ -16,43 +16,52 @@ extern "C" {
 #endif
 
 /* forward: F; backward: input is I (gradients of what the stage was sent), weight is W. */
-typedef struct { double forward, input, weight; } CutNode;
+typedef struct {
+    double forward, input, weight;
+} CutNode;
 
 /* keeps: backward needs the value where this node is, so the stage's stash holds it */
-typedef struct { uint32_t node; bool keeps; } CutRead;
+typedef struct {
+    uint32_t node;
+    bool keeps;
+} CutRead;
 
 /* What a node makes and others read.  A stage that reads it from an earlier one is sent it once. */
 typedef struct {
     uint32_t from;
-    int64_t bytes;                  /* sent forward, for each microbatch; 0: made again there */
-    int64_t back;                   /* its gradient, sent back; 0: none */
-    int64_t kept;                   /* of the stash, in each stage with a read that keeps it */
+    int64_t bytes; /* sent forward, for each microbatch; 0: made again there */
+    int64_t back;  /* its gradient, sent back; 0: none */
+    int64_t kept;  /* of the stash, in each stage with a read that keeps it */
     VEC(CutRead) read;
 } CutValue;
 
 /* A parameter, or another thing that each stage with a reader holds all the time. */
 typedef struct {
-    int64_t held;                   /* by every stage that reads it */
-    int64_t owned;                  /* by the first of them, beside that (the optimizer's state) */
+    int64_t held;      /* by every stage that reads it */
+    int64_t owned;     /* by the first of them, beside that (the optimizer's state) */
     double sent, back; /* bytes to each further stage and back, of a step, for each microbatch */
-    Ids read;                       /* nodes, ascending */
+    Ids read;          /* nodes, ascending */
 } CutParam;
 
-typedef struct { uint32_t a, b; } CutPair;
+typedef struct {
+    uint32_t a, b;
+} CutPair;
 
 typedef struct {
     uint32_t nodes;
     CutNode *node;
     VEC(CutValue) value;
     VEC(CutParam) param;
-    VEC(CutPair) before;            /* a's stage is not after b's: an order to be kept */
-    VEC(CutPair) together;          /* in one stage */
+    VEC(CutPair) before;   /* a's stage is not after b's: an order to be kept */
+    VEC(CutPair) together; /* in one stage */
 } CutGraph;
 
 /* Seconds of a message to the stage that reads a value (for each such stage) and to the one that
  * makes it (once, whoever reads it).  Gradients go the other way, at the same price to the same
  * stages. */
-typedef struct { double in_message, in_byte, out_message, out_byte; } CutLink;
+typedef struct {
+    double in_message, in_byte, out_message, out_byte;
+} CutLink;
 
 enum { CUT_IDEALS = 20000 };
 
@@ -75,25 +84,25 @@ typedef struct {
 } CutProblem;
 
 typedef struct {
-    double forward, input, weight;  /* seconds of a microbatch */
-    double link;                    /* messages */
-    int64_t stash;                  /* bytes of a microbatch */
-    int64_t params;                 /* held and owned */
-    int64_t sent, received;         /* activations of a microbatch, once for each stage that reads */
-    int64_t memory;                 /* params + live * stash */
+    double forward, input, weight; /* seconds of a microbatch */
+    double link;                   /* messages */
+    int64_t stash;                 /* bytes of a microbatch */
+    int64_t params;                /* held and owned */
+    int64_t sent, received;        /* activations of a microbatch, once for each stage that reads */
+    int64_t memory;                /* params + live * stash */
 } CutStage;
 
 typedef struct {
     uint32_t stages;
-    uint32_t *stage_of;             /* by node; NULL: none was found */
+    uint32_t *stage_of; /* by node; NULL: none was found */
     CutStage *stage;
-    double slowest, sum;            /* of the stages' F + I + W + link */
-    double step;                    /* sum + (m - 1) slowest */
+    double slowest, sum; /* of the stages' F + I + W + link */
+    double step;         /* sum + (m - 1) slowest */
     /* no cut of the graph does better than this, of the objective; exact: this one is the best */
     double bound;
     bool exact;
-    uint32_t ideals;                /* how many there are; 0: more than were counted */
-    const char *why;                /* stage_of NULL: the reason */
+    uint32_t ideals; /* how many there are; 0: more than were counted */
+    const char *why; /* stage_of NULL: the reason */
 } StageCut;
 
 /* What a cut costs: fills all but bound, exact and ideals. */
@@ -101,7 +110,10 @@ void cut_measure(const CutGraph *g, const CutProblem *p, const uint32_t *stage_o
                  StageCut *c);
 
 /* What stage `from` sends to stage `to`, of a microbatch; back: the gradients of it. */
-typedef struct { uint32_t from, to, values; int64_t bytes, back; } CutMessage;
+typedef struct {
+    uint32_t from, to, values;
+    int64_t bytes, back;
+} CutMessage;
 typedef VEC(CutMessage) CutMessages;
 CutMessages cut_messages(const CutGraph *g, const uint32_t *stage_of, uint32_t stages, Arena *a);
 
@@ -115,7 +127,8 @@ StageCut cut_solve(const CutGraph *g, const CutProblem *p, Arena *a);
 
 /* What no cut in any order does better than, of the objective, knowing that some cut does as well
    as `known`: *exact where one does reach it.  Quicker than to solve that. */
-double cut_bound(const CutGraph *g, const CutProblem *p, const StageCut *known, Arena *a, bool *exact);
+double cut_bound(const CutGraph *g, const CutProblem *p, const StageCut *known, Arena *a,
+                 bool *exact);
 
 #ifdef __cplusplus
 }

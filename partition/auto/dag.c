@@ -12,7 +12,7 @@
 
 #include "dag.h"
 
-/* ---- which nodes are one ---------------------------------------------------------------------- */
+/* ---- which nodes are one --------------------------------------------------------------------- */
 
 static void join(uint32_t *until, uint32_t a, uint32_t b)
 {
@@ -124,7 +124,7 @@ static uint32_t group_components(const CutGraph *g, Arena *a, uint32_t *group_of
     return groups;
 }
 
-/* ---- a heap of numbers, the least first ------------------------------------------------------- */
+/* ---- a heap of numbers, the least first ------------------------------------------------------ */
 
 static void heap_push(uint32_t *heap, uint32_t *n, uint32_t x)
 {
@@ -160,7 +160,7 @@ static void sort_components(const CutGraph *g, Arena *a, uint32_t *group_of, uin
              *number = arena_array(a, uint32_t, groups + 1),
              *heap = arena_array(a, uint32_t, groups + 1), held = 0, done = 0;
     memset(head, 0xff, groups * sizeof *head);
-    for (uint32_t n = g->nodes; n-- > 0;) {             /* head: the first node of each */
+    for (uint32_t n = g->nodes; n-- > 0;) { /* head: the first node of each */
         next[n] = head[group_of[n]];
         head[group_of[n]] = n;
         for (uint32_t i = e.first[n]; i < e.first[n + 1]; i++)
@@ -184,7 +184,7 @@ static void sort_components(const CutGraph *g, Arena *a, uint32_t *group_of, uin
         group_of[n] = number[group_of[n]];
 }
 
-/* ---- the groups ------------------------------------------------------------------------------- */
+/* ---- the groups ------------------------------------------------------------------------------ */
 
 static double in_seconds(const CutLink *l, const CutValue *v)
 {
@@ -219,7 +219,10 @@ static double tick_of(const CutGraph *g, const CutLink *l)
     return sum > 0 ? ldexp(sum, -TICK_BITS) : 1;
 }
 
-static bool last_is(const Ids *list, uint32_t x) { return list->n > 0 && list->at[list->n - 1] == x; }
+static bool last_is(const Ids *list, uint32_t x)
+{
+    return list->n > 0 && list->at[list->n - 1] == x;
+}
 
 static void add_once(Arena *a, Ids *list, uint32_t x)
 {
@@ -267,7 +270,7 @@ static void add_edges(Dag *d)
             vec_push(d->a, &d->group[to].before, from);
     }
     uint32_t *seen = arena_array(d->a, uint32_t, d->n + 1);
-    for (uint32_t k = 0; k < d->n; k++) {               /* each once */
+    for (uint32_t k = 0; k < d->n; k++) { /* each once */
         Ids *before = &d->group[k].before;
         uint32_t kept = 0;
         for (uint32_t i = 0; i < before->n; i++)

@@ -9,29 +9,31 @@
 #include "cut.h"
 
 typedef int64_t Ticks;
-enum { TICK_BITS = 46 };            /* of all times together: 2^46 ticks */
+enum { TICK_BITS = 46 }; /* of all times together: 2^46 ticks */
 #define TICKS_MOST INT64_MAX
-#define TICKS_CAP ((Ticks)1 << 50)  /* above all that a stage can take */
+#define TICKS_CAP ((Ticks)1 << 50) /* above all that a stage can take */
 enum { STAGES_MOST = 4096 };
 
-typedef struct { uint32_t value, keeps; } GroupRead;    /* keeps: so many of its nodes */
+typedef struct {
+    uint32_t value, keeps;
+} GroupRead; /* keeps: so many of its nodes */
 typedef struct {
     Ticks time;
-    bool begins;                    /* it must be the first of a stage */
-    Ids made;                       /* values that are read */
-    VEC(GroupRead) read;            /* each value once, its own among them */
+    bool begins;         /* it must be the first of a stage */
+    Ids made;            /* values that are read */
+    VEC(GroupRead) read; /* each value once, its own among them */
     Ids param;
-    Ids before, after;              /* groups, each once */
+    Ids before, after; /* groups, each once */
 } Group;
 
 typedef struct {
-    uint32_t from, readers;         /* groups, the maker not counted */
+    uint32_t from, readers; /* groups, the maker not counted */
     Ticks in, out;
     int64_t kept;
 } DagValue;
 
 typedef struct {
-    Ids read;                       /* groups, each once */
+    Ids read; /* groups, each once */
     Ticks in;
     int64_t held, owned;
 } DagParam;
@@ -41,14 +43,14 @@ typedef struct {
     const CutGraph *g;
     const CutProblem *p;
     uint32_t n, values, params;
-    uint32_t *group_of;             /* by node */
-    Group *group;                   /* in a topological order */
+    uint32_t *group_of; /* by node */
+    Group *group;       /* in a topological order */
     DagValue *value;
     DagParam *param;
-    double tick;                    /* seconds */
-    Ticks total, largest;           /* times of all groups, of one */
-    uint32_t least_live;            /* of the stages */
-    const int64_t *most;            /* per stage: bytes it may have; NULL: any */
+    double tick;          /* seconds */
+    Ticks total, largest; /* times of all groups, of one */
+    uint32_t least_live;  /* of the stages */
+    const int64_t *most;  /* per stage: bytes it may have; NULL: any */
 } Dag;
 
 /* dag.c */
@@ -62,10 +64,10 @@ typedef struct Load {
     const Dag *d;
     Ticks time, link;
     int64_t params, stash;
-    uint32_t *readers, *keepers;    /* by value: in the set */
+    uint32_t *readers, *keepers; /* by value: in the set */
     bool *made;
-    uint32_t *param;                /* by parameter: readers in the set */
-    bool *owned;                    /* by parameter: it was the first stage to read it */
+    uint32_t *param; /* by parameter: readers in the set */
+    bool *owned;     /* by parameter: it was the first stage to read it */
     /* is the group in an earlier stage? */
     bool (*earlier)(const void *where, uint32_t group);
     const void *where;
@@ -87,18 +89,20 @@ bool load_fits(const Load *l, uint32_t stage);
 
 /* lattice.c: ideals, the empty one first, a smaller one before a larger one, the whole graph last;
    cover: one group more */
-typedef struct { uint32_t group, ideal; } Cover;
+typedef struct {
+    uint32_t group, ideal;
+} Cover;
 typedef struct {
     const Dag *d;
-    uint32_t n;                     /* ideals */
-    Ticks *time;                    /* of the groups in it */
+    uint32_t n;  /* ideals */
+    Ticks *time; /* of the groups in it */
     uint32_t *size;
-    uint32_t *first;                /* n + 1: covers of ideal i are cover[first[i]..first[i + 1]) */
+    uint32_t *first; /* n + 1: covers of ideal i are cover[first[i]..first[i + 1]) */
     Cover *cover;
-    const uint32_t *place;          /* of an order: by group, its place; NULL: bits */
+    const uint32_t *place; /* of an order: by group, its place; NULL: bits */
     uint32_t words;
-    uint64_t *bits;                 /* by ideal */
-    uint64_t most_steps;            /* that a search may take; 0: any number */
+    uint64_t *bits;      /* by ideal */
+    uint64_t most_steps; /* that a search may take; 0: any number */
 } Lattice;
 /* The prefixes of an order of the groups. */
 Lattice lattice_chain(const Dag *d, const uint32_t *order, Arena *a);
@@ -107,10 +111,10 @@ bool lattice_all(const Dag *d, uint32_t most, Arena *a, Lattice *l);
 
 /* search.c: dynamic programming over the chains of a lattice */
 typedef struct {
-    uint32_t *stage_of;             /* by group; NULL: none */
+    uint32_t *stage_of; /* by group; NULL: none */
     Ticks slowest, sum;
-    bool fits;                      /* every stage in its memory */
-    bool given_up;                  /* by a search, after too many steps: nothing is known */
+    bool fits;     /* every stage in its memory */
+    bool given_up; /* by a search, after too many steps: nothing is known */
 } Found;
 /* The cut with the least slowest stage, of these the least sum; no stage above cap. */
 Found search_slowest(const Lattice *l, Ticks cap, Arena *a);

@@ -44,8 +44,8 @@ static void under_schedule(AutoOptions *o, const AutoText *t, Arena *a)
     uint32_t ranks = t->ranks ? given_number("ranks", t->ranks, o->stages) : o->stages;
     Schedule *s;
     SchedError e;
-    if (sched_generate(name, (int)ranks, (int)o->stages, (int)o->microbatches,
-                       SCHED_PLACE_DEFAULT, &s, &e))
+    if (sched_generate(name, (int)ranks, (int)o->stages, (int)o->microbatches, SCHED_PLACE_DEFAULT,
+                       &s, &e))
         diag_fatal(e.status, WHERE_NONE, "--schedule %s: %s", name, e.text);
     uint32_t *live = arena_array(a, uint32_t, o->stages),
              *rank_of = arena_array(a, uint32_t, o->stages);
@@ -111,9 +111,13 @@ static void of_run(AutoOptions *o, const char *path, Arena *a)
 
 void auto_given(AutoOptions *o, const AutoText *t, Arena *a)
 {
-    const char *alone = t->memory ? "memory" : t->schedule ? "schedule" : t->ranks ? "ranks"
-                        : t->costs ? "costs" : t->microbatches ? "microbatches"
-                        : o->measured_split.n ? "costs-split" : NULL;
+    const char *alone = t->memory             ? "memory"
+                        : t->schedule         ? "schedule"
+                        : t->ranks            ? "ranks"
+                        : t->costs            ? "costs"
+                        : t->microbatches     ? "microbatches"
+                        : o->measured_split.n ? "costs-split"
+                                              : NULL;
     o->rates = rates_builtin();
     for (uint32_t i = 0; i < t->rates.n; i++)
         rates_set(&o->rates, t->rates.at[i], a);
@@ -137,8 +141,9 @@ void auto_given(AutoOptions *o, const AutoText *t, Arena *a)
         under_schedule(o, t, a);
     }
     if (o->measured_split.n > 0 && !t->costs)
-        diag_fatal(EXIT_USAGE, WHERE_NONE, "--costs-split says how the program of --costs was cut: "
-                                           "give that too");
+        diag_fatal(EXIT_USAGE, WHERE_NONE,
+                   "--costs-split says how the program of --costs was cut: "
+                   "give that too");
     if (t->costs)
         of_run(o, t->costs, a);
 }

@@ -32,9 +32,9 @@ typedef struct {
     Lattice l;
     Arena *a;
     VEC(Cover) cover;
-    uint64_t *key;                  /* by group */
-    uint64_t *hash;                 /* by ideal */
-    uint32_t *slot, slots;          /* ideal + 1 */
+    uint64_t *key;         /* by group */
+    uint64_t *hash;        /* by ideal */
+    uint32_t *slot, slots; /* ideal + 1 */
     uint32_t most;
 } Ideals;
 
@@ -105,7 +105,7 @@ static void next_groups(Ideals *s, uint32_t i, uint32_t parent, uint32_t last, I
 
 bool lattice_all(const Dag *d, uint32_t most, Arena *a, Lattice *out)
 {
-    enum { COVERS = 1 << 22 };      /* of all: wide graphs have too many ideals anyway */
+    enum { COVERS = 1 << 22 }; /* of all: wide graphs have too many ideals anyway */
     Ideals s = {.a = a, .most = most};
     Lattice *l = &s.l;
     l->d = d;
@@ -116,11 +116,13 @@ bool lattice_all(const Dag *d, uint32_t most, Arena *a, Lattice *out)
     l->first = arena_array(a, uint32_t, most + 2);
     s.hash = arena_array(a, uint64_t, most + 1);
     s.key = arena_array(a, uint64_t, d->n + 1);
-    for (s.slots = 64; s.slots < 2 * most; s.slots *= 2) {}
+    for (s.slots = 64; s.slots < 2 * most; s.slots *= 2) {
+    }
     s.slot = arena_array(a, uint32_t, s.slots);
     for (uint32_t k = 0; k < d->n; k++)
         s.key[k] = scatter(k);
-    uint32_t *parent = arena_array(a, uint32_t, most + 1), *last = arena_array(a, uint32_t, most + 1);
+    uint32_t *parent = arena_array(a, uint32_t, most + 1),
+             *last = arena_array(a, uint32_t, most + 1);
     Ids next = {0};
     l->n = 1;
     s.slot[0] = 1;

@@ -8,8 +8,8 @@ static double message(double fixed, double byte, int64_t bytes)
     return bytes > 0 ? fixed + byte * (double)bytes : 0;
 }
 
-static void add_value(const CutProblem *p, const uint32_t *stage_of,
-                      const CutValue *v, uint32_t *seen, uint32_t mark, CutStage *stage)
+static void add_value(const CutProblem *p, const uint32_t *stage_of, const CutValue *v,
+                      uint32_t *seen, uint32_t mark, CutStage *stage)
 {
     const CutLink *l = &p->link;
     uint32_t from = stage_of[v->from];

@@ -11,7 +11,7 @@
 
 #include "model.h"
 
-/* ---- what depends on what --------------------------------------------------------------------- */
+/* ---- what depends on what -------------------------------------------------------------------- */
 
 static void find_flows(Model *m, ValueId loss)
 {
@@ -43,13 +43,13 @@ static void find_flows(Model *m, ValueId loss)
         for (uint32_t i = 0; i < x->nout; i++) {
             m->data[x->out[i]] = data;
             m->pure[x->out[i]] = pure;
-            m->grad[x->out[i]] = grad && op_differentiable(x->op) &&
-                                 dtype_is_float(val(g, x->out[i])->dtype);
+            m->grad[x->out[i]] =
+                grad && op_differentiable(x->op) && dtype_is_float(val(g, x->out[i])->dtype);
         }
     }
     if (loss == NONE)
         return;
-    bool *asked = arena_array(m->a, bool, g->value.n + 1);  /* a gradient comes back to it */
+    bool *asked = arena_array(m->a, bool, g->value.n + 1); /* a gradient comes back to it */
     asked[loss] = true;
     for (NodeId n = g->node.n; n-- > 0;) {
         const Node *x = &g->node.at[n];
@@ -63,15 +63,16 @@ static void find_flows(Model *m, ValueId loss)
         m->grad[v] &= asked[v];
 }
 
-/* ---- seconds ---------------------------------------------------------------------------------- */
+/* ---- seconds --------------------------------------------------------------------------------- */
 
 static double product_rate(const Model *m, const Node *x)
 {
     Dtype t = val(m->g, x->in[0])->dtype;
     if (x->op != OP_MatMul)
         return m->r->convolutions;
-    return dtype_is_half(t) ? m->r->products16
-                            : dtype_size(t) == 8 ? m->r->products64 : m->r->products;
+    return dtype_is_half(t)     ? m->r->products16
+           : dtype_size(t) == 8 ? m->r->products64
+                                : m->r->products;
 }
 
 /* Elements that one pass over the operands and results meets. */
@@ -134,15 +135,14 @@ static double gradient_seconds(const Model *m, NodeId n, uint32_t operand)
         return 0;
     if (is_product(x->op))
         return forward_seconds(m, n);
-    if (op_is_map(x->op)) {                             /* a few quick ones, and the sum of rows */
+    if (op_is_map(x->op)) { /* a few quick ones, and the sum of rows */
         double passes = x->nin == 1 && !op_is_quick(x->op) ? 3 : 1;
-        double reduced = (double)shape_elements(&val(g, x->in[operand])->shape) <
-                         elements_of(g, x);
+        double reduced = (double)shape_elements(&val(g, x->in[operand])->shape) < elements_of(g, x);
         return elements_of(g, x) * (passes + reduced) / m->r->quick;
     }
     if (is_softmax(x->op))
         return elements_of(g, x) * 4 / m->r->quick;
-    if (op_picks(x->op))                                /* added where it came from */
+    if (op_picks(x->op)) /* added where it came from */
         return 2 * result_bytes(g, x) / m->r->moves;
     if (op_reduces(x->op) || x->op == OP_Dropout)
         return elements_of(g, x) / m->r->quick;
@@ -162,7 +162,7 @@ static CutNode seconds_of(const Model *m, NodeId n)
     return c;
 }
 
-/* ---- values and parameters -------------------------------------------------------------------- */
+/* ---- values and parameters ------------------------------------------------------------------- */
 
 /* What is sent where v is read elsewhere: a view or a cast of something smaller is made there. */
 static int64_t sent_bytes(const Model *m, ValueId v)
@@ -233,7 +233,7 @@ static void add_reader(Model *m, ValueId v, uint32_t reader, uint32_t *seen, Ids
 
 static void add_params(Model *m, uint32_t microbatches)
 {
-    enum { STATES = 2 };            /* of the optimizer: Adam's */
+    enum { STATES = 2 }; /* of the optimizer: Adam's */
     const Graph *g = m->g;
     double part = 1.0 / (microbatches ? microbatches : 1);
     for (uint32_t i = 0; i < g->param.n; i++) {
@@ -268,8 +268,7 @@ static void add_statistics(Model *m)
     }
 }
 
-AutoModel *auto_model(const Graph *g, ValueId loss, const Rates *r, uint32_t microbatches,
-                      Arena *a)
+AutoModel *auto_model(const Graph *g, ValueId loss, const Rates *r, uint32_t microbatches, Arena *a)
 {
     AutoModel *out = arena_new_of(a, AutoModel);
     Model m = {.g = g, .a = a, .r = r, .out = out};
@@ -293,7 +292,7 @@ AutoModel *auto_model(const Graph *g, ValueId loss, const Rates *r, uint32_t mic
     return out;
 }
 
-/* ---- what a run took -------------------------------------------------------------------------- */
+/* ---- what a run took ------------------------------------------------------------------------- */
 
 static double scale(double measured, double modelled)
 {

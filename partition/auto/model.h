@@ -12,7 +12,7 @@ typedef struct {
     Arena *a;
     const Rates *r;
     AutoModel *out;
-    bool *live;                     /* by node: something reads what it makes, in the end */
+    bool *live; /* by node: something reads what it makes, in the end */
     /* by value: it depends on data; it is made of constants, frozen parameters and whole numbers
        alone; of parameters and constants alone; a gradient comes back to it */
     bool *data, *pure, *of_params, *grad;

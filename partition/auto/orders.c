@@ -6,9 +6,12 @@
 
 #include "dag.h"
 
-/* ---- what a cut costs ------------------------------------------------------------------------- */
+/* ---- what a cut costs ------------------------------------------------------------------------ */
 
-typedef struct { const uint32_t *stage_of; uint32_t stage; } Part;
+typedef struct {
+    const uint32_t *stage_of;
+    uint32_t stage;
+} Part;
 
 static bool is_earlier(const void *where, uint32_t group)
 {
@@ -45,11 +48,11 @@ void found_measure(const Dag *d, Found *f)
     arena_free(scratch);
 }
 
-/* ---- orders ----------------------------------------------------------------------------------- */
+/* ---- orders ---------------------------------------------------------------------------------- */
 
 static uint32_t random_below(uint64_t *state, uint32_t n)
 {
-    *state ^= *state << 13;                             /* Marsaglia's xorshift */
+    *state ^= *state << 13; /* Marsaglia's xorshift */
     *state ^= *state >> 7;
     *state ^= *state << 17;
     return (uint32_t)((*state >> 11) % n);
@@ -106,15 +109,15 @@ uint32_t *order_number(const Dag *d, const uint32_t *stage_of, uint32_t number, 
     return order;
 }
 
-/* ---- a first cut ------------------------------------------------------------------------------ */
+/* ---- a first cut ----------------------------------------------------------------------------- */
 
 typedef struct {
     const Dag *d;
     const uint32_t *order;
-    uint32_t *end;                  /* of stage s: order[end[s]..end[s + 1]) */
+    uint32_t *end; /* of stage s: order[end[s]..end[s + 1]) */
     Load load;
-    uint32_t *stage_of;             /* of groups in the stages before the two: 0, else 1 */
-    Ticks *left, *right;            /* of the two stages beside a boundary, by its place */
+    uint32_t *stage_of;  /* of groups in the stages before the two: 0, else 1 */
+    Ticks *left, *right; /* of the two stages beside a boundary, by its place */
     bool *fits;
 } Prefixes;
 
@@ -127,7 +130,7 @@ static void equal_shares(Prefixes *x)
         Ticks share = x->d->total / k * s;
         while (at < n && (at < s || done + x->d->group[x->order[at]].time / 2 < share))
             done += x->d->group[x->order[at++]].time;
-        while (at > n - (k - s))                        /* a group for each of the others */
+        while (at > n - (k - s)) /* a group for each of the others */
             done -= x->d->group[x->order[--at]].time;
         if (at <= x->end[s - 1])
             done += x->d->group[x->order[at++]].time;
@@ -157,8 +160,8 @@ static bool place_boundary(Prefixes *x, uint32_t s)
     for (uint32_t at = low + 1; at < high; at++) {
         Ticks is = x->left[at] > x->right[at] ? x->left[at] : x->right[at],
               old = x->left[best] > x->right[best] ? x->left[best] : x->right[best];
-        bool better = is < old || (is == old && x->left[at] + x->right[at] <
-                                                    x->left[best] + x->right[best]);
+        bool better =
+            is < old || (is == old && x->left[at] + x->right[at] < x->left[best] + x->right[best]);
         if (x->fits[at] > x->fits[best] || (x->fits[at] == x->fits[best] && better))
             best = at;
     }
@@ -192,7 +195,7 @@ Found order_first(const Dag *d, const uint32_t *order, Arena *a)
     return f;
 }
 
-/* ---- single groups across boundaries ---------------------------------------------------------- */
+/* ---- single groups across boundaries --------------------------------------------------------- */
 
 typedef struct {
     const Dag *d;

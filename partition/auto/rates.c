@@ -9,7 +9,11 @@
 
 #include "auto.h"
 
-static const struct { const char *name; size_t at; double builtin; } rates[] = {
+static const struct {
+    const char *name;
+    size_t at;
+    double builtin;
+} rates[] = {
 #define RATE(name, builtin, what) {#name, offsetof(Rates, name), builtin},
     RATES(RATE)
 #undef RATE
@@ -45,8 +49,8 @@ static void set_one(Rates *r, const char *one, Arena *a)
     char *end = NULL;
     double v = eq ? strtod(eq + 1, &end) : 0;
     if (!eq || end == eq + 1 || *end || !(v > 0) || v > 1e300)
-        diag_fatal(EXIT_USAGE, WHERE_NONE, "--rates wants NAME=NUMBER, the number above 0, not '%s'",
-                   diag_escape(a, one));
+        diag_fatal(EXIT_USAGE, WHERE_NONE,
+                   "--rates wants NAME=NUMBER, the number above 0, not '%s'", diag_escape(a, one));
     for (int i = 0; i < N_RATES; i++) {
         names[i] = rates[i].name;
         if (strcmp(names[i], name) == 0) {

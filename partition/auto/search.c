@@ -11,20 +11,22 @@
 
 #include "dag.h"
 
-typedef struct { uint32_t ideal, cover, group; } Frame;
+typedef struct {
+    uint32_t ideal, cover, group;
+} Frame;
 
 typedef struct {
     const Lattice *l;
     const Dag *d;
     uint32_t k;
-    Ticks cap;                      /* at most TICKS_CAP, so that products stay in range */
-    uint64_t steps, most;           /* ideals looked at; 0: any number */
-    bool sum;                       /* values are sums; else the largest */
-    Ticks *best;                    /* [layer * n + ideal] */
-    uint32_t *from;                 /* the ideal before */
-    uint32_t base;                  /* the ideal that is being extended */
+    Ticks cap;            /* at most TICKS_CAP, so that products stay in range */
+    uint64_t steps, most; /* ideals looked at; 0: any number */
+    bool sum;             /* values are sums; else the largest */
+    Ticks *best;          /* [layer * n + ideal] */
+    uint32_t *from;       /* the ideal before */
+    uint32_t base;        /* the ideal that is being extended */
     Load load;
-    uint32_t *visited;              /* by ideal: base + 1 */
+    uint32_t *visited; /* by ideal: base + 1 */
     Frame *stack;
 } Search;
 
@@ -120,7 +122,7 @@ static Found backtrack(const Search *s, Arena *a)
     for (uint32_t j = s->k; j > 0; j--)
         end[j - 1] = s->from[j * n + end[j]];
     for (uint32_t g = 0; g < s->d->n; g++)
-        for (uint32_t j = s->k; j-- > 0;) {             /* the first stage whose end holds it */
+        for (uint32_t j = s->k; j-- > 0;) { /* the first stage whose end holds it */
             bool in = l->place ? l->place[g] < end[j + 1]
                                : l->bits[(size_t)end[j + 1] * l->words + g / 64] >> (g % 64) & 1;
             if (!in)

@@ -47,9 +47,8 @@ static bool sweep(Solve *s, const Lattice *l, Ticks least)
     double others = s->d->p->microbatches - 1;
     Ticks cap = TICKS_CAP;
     for (int i = 0; i < CAPS; i++) {
-        double pays = others > 0
-                          ? (value_of(s, &s->best) - (double)s->d->total) / others
-                          : (double)TICKS_CAP;
+        double pays =
+            others > 0 ? (value_of(s, &s->best) - (double)s->d->total) / others : (double)TICKS_CAP;
         if ((double)cap > pays)
             cap = (Ticks)pays;
         if (cap <= least)
@@ -137,7 +136,7 @@ static void solve_in_order(Solve *s)
     s->exact = search_all(s, &l);
 }
 
-/* ---- memory ----------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static uint32_t rank_of(const CutProblem *p, uint32_t stage)
 {
@@ -229,7 +228,7 @@ static Dag *contracted(const CutGraph *g, const CutProblem *p, bool limited, Are
 
 StageCut cut_solve(const CutGraph *g, const CutProblem *p, Arena *a)
 {
-    enum { PARTS = 8 };             /* steps from all memory to an equal share */
+    enum { PARTS = 8 }; /* steps from all memory to an equal share */
     StageCut c = {.stages = p->stages};
     if (p->stages == 0 || p->stages > STAGES_MOST)
         return c.why = "there are 1 to 4096 stages", c;
@@ -245,7 +244,7 @@ StageCut cut_solve(const CutGraph *g, const CutProblem *p, Arena *a)
         (p->in_order ? solve_in_order : solve_any)(&s);
         double bound = c.bound;
         c = finish(&s);
-        if (i > 0) {                /* less memory than there is: what holds of it is no bound */
+        if (i > 0) { /* less memory than there is: what holds of it is no bound */
             c.bound = bound;
             c.exact = false;
         }
@@ -258,12 +257,13 @@ StageCut cut_solve(const CutGraph *g, const CutProblem *p, Arena *a)
     return c;
 }
 
-double cut_bound(const CutGraph *g, const CutProblem *in, const StageCut *known, Arena *a, bool *exact)
+double cut_bound(const CutGraph *g, const CutProblem *in, const StageCut *known, Arena *a,
+                 bool *exact)
 {
     static const uint64_t FEW = 4000000;
     CutProblem p = *in;
     p.in_order = false;
-    p.memory = 0;                   /* a bound without it is one with it */
+    p.memory = 0; /* a bound without it is one with it */
     Solve s = {.d = contracted(g, &p, false, a), .a = a};
     double least = least_of(&s), is = p.microbatches ? known->step : known->slowest;
     Lattice l;

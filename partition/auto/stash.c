@@ -11,7 +11,7 @@
 
 typedef struct {
     Model *m;
-    uint32_t *at;                   /* by value: its number in the CutGraph as a thing kept */
+    uint32_t *at; /* by value: its number in the CutGraph as a thing kept */
     Ids leaf;
 } Stash;
 
@@ -51,7 +51,7 @@ static void keep_leaf(Stash *s, ValueId v, uint32_t by)
     Model *m = s->m;
     const Value *x = val(m->g, v);
     uint32_t from = x->kind == V_NODE ? m->out->of[x->node] : NONE;
-    if (s->at[v] == NONE || from == NONE) {             /* an input is each reader's own */
+    if (s->at[v] == NONE || from == NONE) { /* an input is each reader's own */
         CutValue c = {.from = from == NONE ? by : from, .kept = value_bytes(m->g, v)};
         s->at[v] = m->out->cut.value.n;
         vec_push(m->a, &m->out->cut.value, c);
@@ -96,7 +96,7 @@ static void keep_of(Stash *s, NodeId n)
         return;
     if (is_product(x->op) || x->op == OP_Mul) {
         keep_others(s, n);
-    } else if (x->nout == 2) {                          /* a mask, or indices */
+    } else if (x->nout == 2) { /* a mask, or indices */
         keep(s, x->out[1], n);
     } else if (x->op == OP_Gather || x->op == OP_GatherElements || x->op == OP_GatherND) {
         keep(s, x->in[1], n);

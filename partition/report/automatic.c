@@ -58,9 +58,9 @@ void report_automatic(const AutoCut *c, FILE *f)
                             : "slowest stage",
             time_text(a, o->microbatches ? c->cut.step : c->cut.slowest),
             o->measured ? "measured" : "modelled", time_text(a, c->bound), 100 * c->gap);
-    fputs("the same cut:", f);
+    fputs(c->split.n > 0 ? "the same cut:" : "", f);
     for (uint32_t i = 0; i < c->split.n; i++)
         fprintf(f, " --split %s", word(a, diag_escape(a, c->split.at[i])));
-    putc('\n', f);
+    fputs(c->split.n > 0 ? "\n" : "", f);
     arena_free(a);
 }
