@@ -73,45 +73,70 @@ static void join_rows(const Rank *r, const PpTensor *t, char *to, const char *fr
     }
 }
 
+static int merge_kind(const PpPlan *model, int output)
+{
+    return model->output_merge ? model->output_merge[output] : PP_MERGE_LAST;
+}
+
+/* What of an output replicas send: its sum before it was rounded, where that is of a half type. */
+static char *sent(const Rank *r, int output, int *dtype, int64_t *bytes)
+{
+    const PpTensor *t = &r->run->model->output[output];
+    float *sum = r->results.sum[output];
+    *dtype = t->dtype;
+    *bytes = tensor_bytes(t, r->plan.ask.output_rows, r->run->model->rows);
+    if (!sum || !r->results.output[output] || merge_kind(r->run->model, output) == PP_MERGE_LAST)
+        return r->results.output[output];
+    *bytes = *bytes / 2 * (int64_t)sizeof *sum;
+    *dtype = PP_F32;
+    return (char *)sum;
+}
+
 /* What replica k has of an output joins what is there: its rows, or a sum; of an output that is the
  * last microbatch's it is all, if it had one in the last step. */
-static void join(const Rank *r, int output, char *to, const char *from, int k)
+static void join(const Rank *r, int output, const char *from, int k)
 {
-    const PpPlan *model = r->run->model;
-    const PpTensor *t = &model->output[output];
-    int kind = model->output_merge ? model->output_merge[output] : PP_MERGE_LAST;
-    int64_t row[2];
+    const PpTensor *t = &r->run->model->output[output];
+    int dtype, kind = merge_kind(r->run->model, output);
+    int64_t row[2], bytes;
+    char *to = sent(r, output, &dtype, &bytes);
     rows_of(&r->run->data, r->run->data.steps - 1, k, row);
     if (t->batch_dim >= 0)
         join_rows(r, t, to, from, k);
-    else if (kind != PP_MERGE_LAST && (t->dtype == PP_F32 || t->dtype == PP_F64))
-        optim_cpu_add(to, from, t->bytes / st_dtype_size(t->dtype), t->dtype);
+    else if (kind != PP_MERGE_LAST && (dtype == PP_F32 || dtype == PP_F64))
+        optim_cpu_add(to, from, bytes / st_dtype_size(dtype), dtype);
     else if (row[1] > row[0])
-        memcpy(to, from, (size_t)t->bytes);
+        memcpy(to, from, (size_t)bytes);
+}
+
+/* On replica 0. */
+static PpStatus join_all(Rank *r, int output)
+{
+    const PpTensor *t = &r->run->model->output[output];
+    int dtype;
+    int64_t bytes;
+    char *own = sent(r, output, &dtype, &bytes), *other = malloc((size_t)bytes + PP_ALIGN);
+    PpStatus s = other ? PP_OK : pp_no_memory();
+    for (int k = 1; k < r->run->replicas && s == PP_OK; k++) {
+        s = group_recv(&r->peers, k, other, bytes);
+        if (s == PP_OK)
+            join(r, output, other, k);
+    }
+    free(other);
+    if (own != r->results.output[output])
+        optim_cpu_round((uint16_t *)(void *)r->results.output[output],
+                        (const float *)(const void *)own, bytes / (int64_t)sizeof(float), t->dtype);
+    return s;
 }
 
 PpStatus replicas_outputs(Rank *r)
 {
-    const PpPlan *model = r->run->model;
-    PpStatus s = PP_OK;
-    for (int i = 0; i < model->n_output && r->run->replicas > 1; i++) {
-        char *own = r->results.output[i], *other = NULL;
-        if (!own)
-            continue;
-        int64_t bytes = tensor_bytes(&model->output[i], r->plan.ask.output_rows, model->rows);
-        if (r->replica > 0) {
-            TRY(group_send(&r->peers, 0, own, bytes));
-            continue;
-        }
-        if (!(other = malloc((size_t)bytes + PP_ALIGN)))
-            return pp_no_memory();
-        for (int k = 1; k < r->run->replicas && s == PP_OK; k++) {
-            s = group_recv(&r->peers, k, other, bytes);
-            if (s == PP_OK)
-                join(r, i, own, other, k);
-        }
-        free(other);
-        TRY(s);
+    for (int i = 0; i < r->run->model->n_output && r->run->replicas > 1; i++) {
+        int dtype;
+        int64_t bytes;
+        const char *own = sent(r, i, &dtype, &bytes);
+        if (own)
+            TRY(r->replica ? group_send(&r->peers, 0, own, bytes) : join_all(r, i));
     }
     return PP_OK;
 }

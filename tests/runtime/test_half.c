@@ -379,18 +379,22 @@ static void half_data(void)
         npy_write(at("h.npy"), data_type, 2, (int64_t[]){N, D}, rows, err, sizeof err);
         snprintf(input, sizeof input, "x=%s", at("h.npy"));
         snprintf(output, sizeof output, "y=%s", at("hy.npy"));
-        int status = command(&p, "infer", "--data", input, "--output", output, "--batch", "22",
-                             "--microbatches", "6", NULL);
-        NpyFile f = {0};
-        uint16_t got = 0;
-        if (!npy_open(&f, at("hy.npy"), err, sizeof err) && f.bytes == 2)
-            memcpy(&got, f.data, 2);
-        ok(status == 0 && f.dtype == data_type && got == write_half((float)exact),
-           "%s: rows are read, a number is summed over microbatches and written",
-           k ? "bf16" : "f16");
-        if (status)
-            printf("# exit %d: %s", status, slurp(at("err")));
-        npy_close(&f);
+        int status;
+        for (int dp = 1; dp < 3; dp++) {
+            status = command(&p, "infer", "--data", input, "--output", output, "--batch", "22",
+                             "--microbatches", dp == 1 ? "6" : "3", "--dp", dp == 1 ? "1" : "2",
+                             NULL);
+            NpyFile f = {0};
+            uint16_t got = 0;
+            if (!npy_open(&f, at("hy.npy"), err, sizeof err) && f.bytes == 2)
+                memcpy(&got, f.data, 2);
+            ok(status == 0 && f.dtype == data_type && got == write_half((float)exact),
+               "%s, %d replicas: rows are read, a number is summed over microbatches and written",
+               k ? "bf16" : "f16", dp);
+            if (status)
+                printf("# exit %d: %s", status, slurp(at("err")));
+            npy_close(&f);
+        }
         snprintf(input, sizeof input, "x=%s", at("x.npy"));
         status = command(&p, "infer", "--data", input, NULL);
         ok(status == 1 && strstr(slurp(at("err")), k ? "float32, the model wants bfloat16"
