@@ -395,8 +395,10 @@ static void drop_stops(Graph *g)
 void reverse_stages(Pipe *p)
 {
     Graph *g = p->graph;
-    if (p->loss == NONE || p->stage.n == 0)
+    if (p->loss == NONE || p->stage.n == 0) {
+        drop_stops(g);
         return;
+    }
     Walk w = walk_new(g);
     w.of_params = made_of_params(g, g->arena);
     for (uint32_t i = 0; i < g->param.n; i++)

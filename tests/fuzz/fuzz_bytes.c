@@ -108,7 +108,8 @@ static void print_stages(Pipe *p, Input *in)
         if (p->stage.at[i].backward.n)
             onnx_write_backward(p, i, weight, nowhere);
     }
-    cg_pipeline_print(p, 0, true, true, &tables, &t);
+    const CodegenOptions both = {.cpu = true, .cuda = true};
+    cg_pipeline_print(p, &both, 0, &tables, &t);
     for (uint32_t i = 0; i < p->graph->param.n; i++) {
         const Param *q = &p->graph->param.at[i];
         size_t n = param_size(q);
