@@ -240,10 +240,10 @@ static void change_keys(Search *x, SynthPolicy *p)
     const SynthTask *t = x->t;
     uint32_t m = (uint32_t)x->m, S = (uint32_t)t->stages, which = draw(x, 3);
     double *key = which == 0 ? p->key_f : which == 1 ? p->key_i : p->key_w;
-    double by = ((int)draw(x, 25) - 12) * t->period / 6;
+    double by = ((int)draw(x, 13) - 6) * t->period / 6;
     uint32_t low = draw(x, S), high = draw(x, 2) ? low + 1 : low + 1 + draw(x, S - low);
     uint32_t from = 0, to = m;
-    switch (draw(x, 4)) {
+    switch (draw(x, 8)) {
     case 0: to = 1 + draw(x, m); break;
     case 1: from = draw(x, m); break;
     case 2:
