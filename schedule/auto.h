@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-enum { SCHED_AUTO_WORK = 6 << 20, SCHED_AUTO_TRIED = 64 };
+enum { SCHED_AUTO_WORK = 4 << 20, SCHED_AUTO_TRIED = 64 };
 
 typedef struct SchedAuto {
     int ranks, stages, microbatches;

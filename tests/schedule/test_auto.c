@@ -43,7 +43,7 @@ static double chosen(const Case *k, char *name)
                    .span = 1,
                    .placement = k->v == 2 ? SCHED_PLACE_V : SCHED_PLACE_DEFAULT,
                    .memory = limit,
-                   .work = SCHED_AUTO_WORK / 2};
+                   .work = 3 << 20};
     if (sched_auto(&a, &s, &report, &err)) {
         printf("# %s\n", err.text);
     } else {
