@@ -1,0 +1,143 @@
+/*
+ * split_auto.c - --stages among the other split points: where a cut may be and what it is called;
+ * the split points that say the same as the cuts there are.
+ */
+#include <string.h>
+
+#include "split_int.h"
+
+/* The first of the nodes that count from n on; g->node.n: none. */
+static NodeId next_counted(const Split *s, NodeId n)
+{
+    while (n < s->g->node.n && !(s->live[n] && split_on_data(s, n)))
+        n++;
+    return n;
+}
+
+/* Does a name say just what it is, where a split point may be written? */
+static bool is_plain(const char *name)
+{
+    size_t n = name ? strlen(name) : 0;
+    return n > 0 && !strchr(name, '%') && !(n > 6 && strcmp(name + n - 6, ":begin") == 0) &&
+           !(n > 4 && strcmp(name + n - 4, ":end") == 0);
+}
+
+/*
+ * By node: the name before which, or after whose making, a cut has this node as the first of a
+ * stage; NULL: no name says so, as inside of what one node of the file became.
+ */
+static const char **point_names(const Split *s)
+{
+    const Graph *g = s->g;
+    const char **name = arena_array(s->a, const char *, g->node.n + 1);
+    StrMap origin = {.arena = s->a};
+    bool *begun = arena_array(s->a, bool, g->origin.n + 1);
+    for (uint32_t o = g->origin.n; o-- > 1;)
+        if (g->origin.at[o].name)
+            *strmap_at(&origin, g->origin.at[o].name) = o;
+    NodeId before = NONE;
+    for (NodeId n = 0, from = 0; (n = next_counted(s, from)) < g->node.n; from = n + 1) {
+        for (NodeId q = from; q <= n; q++) {            /* all the same as a cut */
+            uint32_t o = g->node.at[q].origin;
+            if (!split_on_data(s, q) || o == 0 || o >= g->origin.n || begun[o])
+                continue;
+            begun[o] = true;
+            if (is_plain(g->origin.at[o].name) && strmap_get(&origin, g->origin.at[o].name) == o)
+                name[n] = g->origin.at[o].name;
+        }
+        const Node *b = before == NONE ? NULL : &g->node.at[before];
+        for (uint32_t i = 0; b && i < b->nout && !name[n]; i++) {
+            const char *v = val(g, b->out[i])->name;
+            if (b->origin && b->origin != g->node.at[n].origin && is_plain(v) &&
+                strmap_get(&origin, v) == NONE)
+                name[n] = v;
+        }
+        before = n;
+    }
+    return name;
+}
+
+/* The largest module that begins at node n, as a split point; NULL: none. */
+static const char *module_point(const Split *s, NodeId n, NodeId before)
+{
+    const Graph *g = s->g;
+    const char *scope = split_scope(g, n);
+    for (size_t at = 0; scope[at];) {
+        at += strcspn(scope + at + (at > 0), ".") + (at > 0);
+        const char *module = arena_strndup(s->a, scope, at);
+        if (split_under(split_scope(g, before), module) || strpbrk(module, ",*?["))
+            continue;
+        Ids nodes = split_nodes_under(s, module);
+        Spans spans = split_calls(s, &nodes);
+        bool alone = true;
+        for (NodeId m = 0; m < g->node.n && alone; m++) {
+            size_t length = split_match(split_scope(g, m), module);
+            alone = length == 0 || (length == at && split_under(split_scope(g, m), module));
+        }
+        if (spans.n == 1 && next_counted(s, spans.at[0].first) == n)
+            return arena_printf(s->a, "%s%s:begin", alone ? "" : ".", module);
+    }
+    return NULL;
+}
+
+/* What says that a stage begins at node n, however it was said; NULL: no name does. */
+static const char *point_at(const Split *s, const char *const *name, NodeId n)
+{
+    NodeId before = n;
+    while (before > 0 && !(s->live[--before] && split_on_data(s, before))) {}
+    const char *module = module_point(s, n, before);
+    return module ? module : name[n];
+}
+
+/* Adds the cuts that --stages asks for to those there are. */
+AutoCut *split_automatically(Split *s, const PartitionOptions *opt, ValueId loss, Arena *a)
+{
+    const Graph *g = s->g;
+    Split run = *s;                                     /* as a run was split that was measured */
+    run.cut.n = run.cut.cap = 0;
+    for (uint32_t i = 0; i < opt->automatic.measured_split.n; i++)
+        split_cut_points(&run, opt->automatic.measured_split.at[i]);
+    split_cut_model(&run);
+    uint32_t *measured = NULL;
+    if (opt->automatic.measured) {
+        measured = split_stages(&run, s->a);
+        if (run.cut.n + 1 != opt->automatic.measured_stages) {
+            diag_hint("--costs-split POINT, as often as there were --split POINT");
+            diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
+                       "--costs is of a run of %u stages, and --costs-split makes %u",
+                       opt->automatic.measured_stages, run.cut.n + 1);
+        }
+    }
+    bool *begins = arena_array(s->a, bool, g->node.n + 1);
+    for (uint32_t i = 0; i < s->cut.n; i++)
+        begins[next_counted(s, s->cut.at[i].at)] = true;
+    AutoPlaces places = {point_names(s), begins, measured};
+    AutoCut *c = auto_cut(g, loss, &opt->automatic, &places, a);
+    for (uint32_t i = 0; i < opt->split.n; i++)
+        vec_push(a, &c->split, opt->split.at[i]);
+    for (uint32_t i = 0; i < c->first.n; i++) {
+        NodeId n = c->first.at[i];
+        if (begins[n])
+            continue;
+        vec_push(a, &c->split, point_at(s, places.name, n));
+        split_cut_points(s, c->split.at[c->split.n - 1]);
+        INSIST(next_counted(s, s->cut.at[s->cut.n - 1].at) == n);
+    }
+    return c;
+}
+
+/* The options that say the same for a model that says the rest itself; none where a name lacks. */
+void split_name_cuts(const Split *s, Pipe *p)
+{
+    const char **name = s->cut.n > 0 ? point_names(s) : NULL;
+    for (uint32_t i = 0; i < s->cut.n; i++) {
+        NodeId n = next_counted(s, s->cut.at[i].at);
+        const char *point = s->cut.at[i].of_model ? NULL : point_at(s, name, n);
+        if (point)
+            vec_push(s->g->arena, &p->split, point);
+        else if (!s->cut.at[i].of_model) {
+            p->split.n = 0;
+            return;
+        }
+    }
+}

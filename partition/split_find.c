@@ -1,0 +1,255 @@
+/*
+ * split_find.c - from a path to the nodes of a module: by the scopes that an exporter left, or by
+ * the parameters that a module uses.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "split_int.h"
+
+/* ---- paths ----------------------------------------------------------------------------------- */
+
+/*
+ * The length of the shortest prefix of scope that ends in the path, matched by whole components; 0:
+ * none. A path that begins with a dot matches at the top only.
+ */
+size_t split_match(const char *scope, const char *path)
+{
+    bool top = path[0] == '.';
+    size_t n = strlen(path += top);
+    if (n == 0)
+        return 0;
+    for (const char *at = scope; at && *at;) {
+        if (strncmp(at, path, n) == 0 && (at[n] == '.' || at[n] == '\0'))
+            return (size_t)(at - scope) + n;
+        at = top ? NULL : strchr(at, '.');
+        if (at)
+            at++;
+    }
+    return 0;
+}
+
+bool split_under(const char *scope, const char *module)
+{
+    size_t n = strlen(module);
+    return n == 0 || (strncmp(scope, module, n) == 0 && (scope[n] == '.' || scope[n] == '\0'));
+}
+
+const char *split_scope(const Graph *g, NodeId n)
+{
+    uint32_t o = g->node.at[n].origin;
+    const char *scope = o < g->origin.n ? g->origin.at[o].scope : NULL;
+    return scope ? scope : "";
+}
+
+static uint32_t node_call(const Graph *g, NodeId n)
+{
+    uint32_t o = g->node.at[n].origin;
+    return o < g->origin.n ? g->origin.at[o].call : 0;
+}
+
+static _Noreturn void ambiguous(const Split *s, const char *text, const Ids *which,
+                                const char *const *name)
+{
+    for (uint32_t i = 0; i < which->n && i < 8; i++)
+        diag_note("it matches '%s'", name[which->at[i]]);
+    if (which->n > 8)
+        diag_note("and %u more", which->n - 8);
+    diag_hint("give more of the path; a leading dot means the top of the model");
+    diag_fatal(EXIT_USAGE, WHERE_FILE(s->g->file), "split point '%s' is ambiguous", text);
+}
+
+/*
+ * The one module among n names (scopes, parameter names) that path matches, as a full path; NULL:
+ * none.
+ */
+static const char *find_module(const Split *s, const char *path, const char *text,
+                               const char *const *names, uint32_t n)
+{
+    StrMap seen = {.arena = s->a};
+    Ids which = {0};
+    const char **module = arena_array(s->a, const char *, n + 1);
+    for (uint32_t i = 0; i < n; i++) {
+        size_t length = names[i] ? split_match(names[i], path) : 0;
+        if (length == 0)
+            continue;
+        module[i] = arena_strndup(s->a, names[i], length);
+        uint32_t *slot = strmap_at(&seen, module[i]);
+        if (*slot == NONE) {
+            *slot = i;
+            vec_push(s->a, &which, i);
+        }
+    }
+    if (which.n > 1)
+        ambiguous(s, text, &which, module);
+    return which.n == 1 ? module[which.at[0]] : NULL;
+}
+
+static bool same_place(const Graph *g, NodeId m, NodeId n)
+{
+    return g->node.at[m].op == g->node.at[n].op &&
+           strcmp(split_scope(g, m), split_scope(g, n)) == 0;
+}
+
+/* Does a node of another module stand between two nodes? */
+static bool interrupted(const Split *s, NodeId from, NodeId to)
+{
+    for (NodeId n = from + 1; n < to; n++)
+        if (split_on_data(s, n) && s->live[n])
+            return true;
+    return false;
+}
+
+/* Where no call is numbered (dynamo's exports): the same nodes over and over with others in between
+ * are calls. */
+static Spans repeated_spans(const Split *s, const Ids *nodes)
+{
+    Spans spans = {0};
+    for (uint32_t p = 1; p < nodes->n; p++) {
+        bool repeats = nodes->n % p == 0;
+        for (uint32_t i = p; i < nodes->n && repeats; i++)
+            repeats = same_place(s->g, nodes->at[i], nodes->at[i - p]) &&
+                      (i % p != 0 || interrupted(s, nodes->at[i - 1], nodes->at[i]));
+        for (uint32_t i = 0; i < nodes->n && repeats; i += p) {
+            Span span = {nodes->at[i], nodes->at[i + p - 1]};
+            vec_push(s->a, &spans, span);
+        }
+        if (repeats)
+            break;
+    }
+    return spans;
+}
+
+/*
+ * Nodes of a module as one span per call.  Origin.call numbers calls of the module itself or of one
+ * inside it: a new call of the module begins where the number grows, the first node is the first
+ * call's first node again, and about as many nodes follow.
+ */
+Spans split_calls(const Split *s, const Ids *nodes)
+{
+    const Graph *g = s->g;
+    Spans spans = {0};
+    uint32_t highest = node_call(g, nodes->at[0]), first = 0, per_call = 0;
+    for (uint32_t i = 0; i < nodes->n; i++)
+        per_call += node_call(g, nodes->at[i]) == highest;
+    for (uint32_t i = 0; i < nodes->n; i++) {
+        NodeId n = nodes->at[i];
+        uint32_t call = node_call(g, n), count = 0;
+        if (i > 0 && call > highest && same_place(g, n, nodes->at[first]))
+            for (uint32_t j = i; j < nodes->n; j++)
+                count += node_call(g, nodes->at[j]) == call;
+        if (i == 0 || 2 * count > per_call) {
+            Span span = {n, n};
+            vec_push(s->a, &spans, span);
+            highest = call;
+        }
+        spans.at[spans.n - 1].last = n;
+    }
+    Spans repeated = {0};
+    if (spans.n == 1)
+        repeated = repeated_spans(s, nodes);
+    return repeated.n > 1 ? repeated : spans;
+}
+
+/* The nodes of a scope: those that depend on data, or all when none does. */
+Ids split_nodes_under(const Split *s, const char *module)
+{
+    const Graph *g = s->g;
+    Ids with = {0}, all = {0};
+    for (NodeId n = 0; n < g->node.n; n++)
+        if (split_under(split_scope(g, n), module) && split_scope(g, n)[0]) {
+            vec_push(s->a, &all, n);
+            if (split_on_data(s, n) && s->live[n])
+                vec_push(s->a, &with, n);
+        }
+    return with.n > 0 ? with : all;
+}
+
+/* ---- modules without a scope: by the parameters they use ------------------------------------- */
+
+/* Data nodes that read value v, or a view of it. */
+static Ids consumers_of(const Split *s, const bool *from)
+{
+    const Graph *g = s->g;
+    bool *reach = arena_array(s->a, bool, g->value.n + 1);
+    memcpy(reach, from, g->value.n * sizeof *reach);
+    Ids out = {0};
+    for (NodeId n = 0; n < g->node.n; n++) {
+        const Node *x = &g->node.at[n];
+        bool reads = false;
+        for (uint32_t i = 0; i < x->nin; i++)
+            reads |= x->in[i] != NONE && reach[x->in[i]];
+        if (!reads || !s->live[n])
+            continue;
+        if (split_on_data(s, n))
+            vec_push(s->a, &out, n);
+        else
+            for (uint32_t i = 0; i < x->nout; i++)
+                reach[x->out[i]] = true;
+    }
+    return out;
+}
+
+static char *common_scope(const Split *s, const Ids *nodes)
+{
+    char *common = arena_strdup(s->a, split_scope(s->g, nodes->at[0]));
+    for (uint32_t i = 1; i < nodes->n; i++)
+        while (!split_under(split_scope(s->g, nodes->at[i]), common)) {
+            char *dot = strrchr(common, '.');
+            *(dot ? dot : common) = '\0';
+        }
+    return common;
+}
+
+/*
+ * The deepest scope common to the nodes that consume the module's parameters; when that scope uses
+ * other parameters too it is a larger module, and the consumers alone are what we know of this one.
+ */
+static bool spans_by_param(const Split *s, const char *path, const char *text, Spans *spans)
+{
+    const Graph *g = s->g;
+    const char **names = arena_array(s->a, const char *, g->param.n + 1);
+    for (uint32_t i = 0; i < g->param.n; i++)
+        names[i] = g->param.at[i].name;
+    const char *module = find_module(s, path, text, names, g->param.n);
+    if (!module)
+        return false;
+    bool *own = arena_array(s->a, bool, g->value.n + 1),
+         *other = arena_array(s->a, bool, g->value.n + 1);
+    for (uint32_t i = 0; i < g->param.n; i++)
+        (split_under(names[i], module) ? own : other)[g->param.at[i].value] = true;
+    Ids users = consumers_of(s, own);
+    if (users.n == 0)
+        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
+                   "split point '%s': no node uses the parameters of '%s'", text, module);
+    const char *scope = common_scope(s, &users);
+    Ids strangers = consumers_of(s, other);
+    bool larger = scope[0] == '\0';
+    for (uint32_t i = 0; i < strangers.n; i++)
+        larger |= split_under(split_scope(g, strangers.at[i]), scope);
+    if (larger) {
+        Span span = {users.at[0], users.at[users.n - 1]};
+        vec_push(s->a, spans, span);
+        return true;
+    }
+    Ids nodes = split_nodes_under(s, scope);
+    *spans = split_calls(s, &nodes);
+    return true;
+}
+
+/* ---- both ways ------------------------------------------------------------------------------- */
+
+bool split_find(Split *s, const char *path, const char *text, Spans *spans)
+{
+    const Graph *g = s->g;
+    const char **scopes = arena_array(s->a, const char *, g->origin.n + 1);
+    for (NodeId n = 0; n < g->node.n; n++)
+        if (g->node.at[n].origin < g->origin.n)
+            scopes[g->node.at[n].origin] = split_scope(g, n);
+    const char *module = find_module(s, path, text, scopes, g->origin.n);
+    if (!module)
+        return spans_by_param(s, path, text, spans);
+    Ids nodes = split_nodes_under(s, module);
+    *spans = split_calls(s, &nodes);
+    return true;
+}

@@ -1,0 +1,202 @@
+/*
+ * split_point.c - from a --split option to cuts: points of a list or pattern (points.c), each a
+ * module's begin or end, a node or a value.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "split_int.h"
+
+void split_cut(Split *s, NodeId at, const char *text)
+{
+    Cut c = {at, text, s->of_pattern, false};
+    vec_push(s->a, &s->cut, c);
+}
+
+/* ---- nodes and values ------------------------------------------------------------------------ */
+
+/* The core nodes of one ONNX node; false when none is left (folded away, or an identity). */
+static bool origin_span(const Split *s, uint32_t origin, Span *span)
+{
+    const Graph *g = s->g;
+    for (int pass = 0; pass < 2; pass++) {
+        bool found = false;
+        for (NodeId n = 0; n < g->node.n; n++)
+            if (g->node.at[n].origin == origin && (pass == 1 || split_on_data(s, n))) {
+                if (!found)
+                    span->first = n;
+                span->last = n;
+                found = true;
+            }
+        if (found)
+            return true;
+    }
+    return false;
+}
+
+/* The first node after everything that ONNX node made: where the next stage begins when a cut
+ * follows it. */
+NodeId split_after(const Split *s, uint32_t origin)
+{
+    const Graph *g = s->g;
+    NodeId last = NONE;
+    for (NodeId n = 0; n < g->node.n; n++) {
+        uint32_t o = g->node.at[n].origin;
+        if (o > origin && split_on_data(s, n))
+            return n;
+        if (o > 0)
+            last = n;
+    }
+    return last == NONE ? 0 : last + 1;
+}
+
+static uint32_t find_origin(const Graph *g, const char *name)
+{
+    for (uint32_t o = 1; o < g->origin.n; o++)
+        if (g->origin.at[o].name && strcmp(g->origin.at[o].name, name) == 0)
+            return o;
+    return NONE;
+}
+
+/* Before or after the node of the file that makes v: a cut divides none. */
+static NodeId beside_value(const Graph *g, ValueId v, char side)
+{
+    NodeId n = val(g, v)->node;
+    uint32_t o = g->node.at[n].origin;
+    while (o && side == 'b' && n > 0 && g->node.at[n - 1].origin == o)
+        n--;
+    while (o && side != 'b' && n + 1 < g->node.n && g->node.at[n + 1].origin == o)
+        n++;
+    return n + (side != 'b');
+}
+
+/* A node's or a value's name. side: 'b' before, 'e' after, 0: before a node, after a value's
+ * producer. */
+static bool cut_name(Split *s, const char *name, char side, const char *text)
+{
+    const Graph *g = s->g;
+    const char *shown = arena_printf(s->a, "'%s'", text);
+    uint32_t o = find_origin(g, name);
+    if (o != NONE) {
+        Span span;
+        bool there = origin_span(s, o, &span);
+        if (side == 'e')
+            split_cut(s, there ? span.last + 1 : split_after(s, o), shown);
+        else
+            split_cut(s, there ? span.first : split_after(s, o), shown);
+        return true;
+    }
+    ValueId v = strmap_get(&g->by_name, name);
+    if (v == NONE)
+        return false;
+    if (val(g, v)->kind != V_NODE) {
+        static const char *const kind[] = {"an input", "a parameter", "a constant"};
+        diag_hint("cut at a value that a node makes; 'ppsplit ls' shows the modules");
+        diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
+                   "split point '%s' is %s of the model: there is nothing before it", text,
+                   kind[val(g, v)->kind]);
+    }
+    split_cut(s, beside_value(g, v, side), shown);
+    return true;
+}
+
+/* ---- one --split option ---------------------------------------------------------------------- */
+
+static uint32_t components(const char *path)
+{
+    uint32_t n = 1;
+    for (; *path; path++)
+        n += *path == '.';
+    return n;
+}
+
+/* Every run of as many components as the path has, of every name: what the user may have meant. */
+static const char *nearest_path(const Split *s, const char *path, const char *const *names,
+                                uint32_t n)
+{
+    enum { MANY = 20000 };
+    StrMap seen = {.arena = s->a};
+    VEC(const char *) runs = {0};
+    uint32_t want = components(path);
+    for (uint32_t i = 0; i < n && runs.n < MANY; i++)
+        for (const char *at = names[i]; at && *at; at = strchr(at, '.'), at = at ? at + 1 : NULL) {
+            const char *end = at;
+            for (uint32_t k = 0; k < want && end; k++)
+                end = strchr(end + (k > 0), '.');
+            char *run = end ? arena_strndup(s->a, at, (size_t)(end - at)) : arena_strdup(s->a, at);
+            uint32_t *slot = strmap_at(&seen, run);
+            if (*slot == NONE && components(run) == want) {
+                *slot = runs.n;
+                vec_push(s->a, &runs, run);
+            }
+        }
+    return nearest_name(path, runs.at, runs.n);
+}
+
+static _Noreturn void unknown(Split *s, const char *path, const char *suffix, const char *text)
+{
+    const Graph *g = s->g;
+    VEC(const char *) names = {0}, exact = {0};
+    for (uint32_t o = 0; o < g->origin.n; o++) {
+        if (g->origin.at[o].scope && *g->origin.at[o].scope)
+            vec_push(s->a, &names, g->origin.at[o].scope);
+        if (g->origin.at[o].name && *g->origin.at[o].name)
+            vec_push(s->a, &exact, g->origin.at[o].name);
+    }
+    for (uint32_t i = 0; i < g->param.n; i++)
+        vec_push(s->a, &names, g->param.at[i].name);
+    const char *near = nearest_path(s, path, names.at, names.n);
+    if (near)
+        diag_hint("did you mean '%s%s'?", near, *suffix ? suffix : ":begin");
+    else if ((near = nearest_name(path, exact.at, exact.n < 20000 ? exact.n : 20000)))
+        diag_hint("did you mean node '%s'?", near);
+    diag_hint("'ppsplit ls MODEL.onnx' shows where one can split");
+    diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
+               "split point '%s': no module, node or value has that name", text);
+}
+
+static void cut_option(Split *s, const char *text)
+{
+    size_t n = strlen(text);
+    char side = 0;
+    const char *suffix = "";
+    if (n > 6 && strcmp(text + n - 6, ":begin") == 0) {
+        side = 'b';
+        suffix = ":begin";
+    } else if (n > 4 && strcmp(text + n - 4, ":end") == 0) {
+        side = 'e';
+        suffix = ":end";
+    }
+    char *path = arena_strndup(s->a, text, n - strlen(suffix));
+    const char *shown = arena_printf(s->a, "'%s'", text);
+    Spans spans = {0};
+    if (side == 0) {
+        if (cut_name(s, path, 0, text))
+            return;
+        if (split_find(s, path, text, &spans)) {
+            diag_hint("write '%s:begin' or '%s:end'", path, path);
+            diag_fatal(EXIT_USAGE, WHERE_FILE(s->g->file),
+                       "split point '%s' is a module: cut before or after it?", text);
+        }
+        unknown(s, path, suffix, text);
+    }
+    if (!split_find(s, path, text, &spans)) {
+        if (cut_name(s, path, side, text))
+            return;
+        unknown(s, path, suffix, text);
+    }
+    for (uint32_t i = 0; i < spans.n; i++)
+        split_cut(s, side == 'b' ? spans.at[i].first : spans.at[i].last + 1, shown);
+}
+
+/* All points of a --split option. */
+void split_cut_points(Split *s, const char *text)
+{
+    SplitPoints point = {0};
+    split_points(s->g, s->a, text, &point);
+    for (uint32_t i = 0; i < point.n; i++) {
+        s->of_pattern = point.at[i].of_pattern;
+        cut_option(s, point.at[i].text);
+    }
+    s->of_pattern = false;
+}
