@@ -2,8 +2,9 @@
  * schedule_auto.c - --schedule auto.  In: what stages cost, by their operations or by a trace
  * (--costs); --memory; out: rows of computations, and a line that says why these.
  *
- * Every rank chooses by itself from the same numbers, and run_hash() compares the rows.  Operations
- * say nothing of messages: those then take no time.  With --memory a schedule competes if each
+ * Every rank chooses by itself from the same numbers, and run_hash() compares the rows.  What
+ * operations, actions and messages take without a trace is that of a usual core or device: of a
+ * small stage the actions count, of a large one its operations.  With --memory a schedule competes if each
  * rank's planned step fits; with --recompute auto or --offload stash these make it fit afterwards.
  */
 #include "exec.h"
@@ -25,20 +26,36 @@ static int64_t limit_of(const Options *o)
     return recompute_is_auto(o) || (o->offload & OFFLOAD_STASH) ? 0 : o->memory;
 }
 
+/* In a second, and the seconds of an action or message beside what it computes or carries.  The
+ * CPU's: products of one core of the machine that partition/auto/rates.c is about. */
+typedef struct {
+    double operations, action, bytes, message;
+} Usual;
+static const Usual usual_cpu = {170e9, 10e-6, 4e9, 20e-6}, usual_device = {20e12, 50e-6, 20e9, 20e-6};
+
+/* A B is one action, I and W are two. */
 static int by_operations(const PpPlan *p, SchedCosts *c)
 {
+    const Usual *u = p->device == PP_CPU ? &usual_cpu : &usual_device;
     double all = 0;
     for (int s = 0; s < p->n_stage; s++)
         all += (double)p->stage[s]->flops_forward;
     for (int s = 0; s < p->n_stage; s++) {
         const PpStage *st = p->stage[s];
         double *t = c->stage_time + (ptrdiff_t)s * SA_TYPES;
-        t[SA_F] = t[SA_R] = all > 0 ? (double)st->flops_forward : 1;
-        t[SA_I] = all > 0 ? (double)st->flops_input : 1;
-        t[SA_W] = all > 0 ? (double)st->flops_weight : 1;
-        t[SA_B] = t[SA_I] + t[SA_W];
+        t[SA_F] = t[SA_R] = (double)st->flops_forward / u->operations + u->action;
+        t[SA_I] = (double)st->flops_input / u->operations + u->action;
+        t[SA_W] = (double)st->flops_weight / u->operations + u->action;
+        t[SA_B] = t[SA_I] + t[SA_W] - u->action;
     }
-    return all > 0;
+    if (all > 0) {
+        c->latency = u->message;
+        c->per_byte = 1 / u->bytes;
+        return 1;
+    }
+    for (int k = 0; k < p->n_stage * SA_TYPES; k++)
+        c->stage_time[k] = -1;
+    return 0;
 }
 
 /* Does the planned step of each rank fit? */
@@ -109,13 +126,12 @@ static void explain(Run *run, const SchedAutoReport *r, int known)
                           o->costs ? "the times in "
                           : known  ? "their operations"
                                    : "their actions",
-                          o->costs ? o->costs : "", best->makespan,
-                          o->costs ? "us"
-                          : known  ? "operations one after the other"
-                                   : "actions");
+                          o->costs ? o->costs : "", known ? 1e6 * best->makespan : best->makespan,
+                          o->costs || known ? "us" : "actions");
     if (next && n < size)
         n += (size_t)snprintf(text + n, size - n, "; next %s: %.6g (%+.1f %%)", next->name,
-                              next->makespan, 100 * (next->makespan / best->makespan - 1));
+                              known ? 1e6 * next->makespan : next->makespan,
+                              100 * (next->makespan / best->makespan - 1));
     if (left_out && n < size)
         snprintf(text + n, size - n, "; %d do not fit --memory", left_out);
 }
