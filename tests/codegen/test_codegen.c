@@ -329,7 +329,8 @@ static int tests(int argc, char **argv, const char *dir, const Device *device)
         return model_main(argc, argv, dir, device);
     for (uint32_t i = 0; i < CASES && !only; i += RULES) {
         check_rules(dir, device, i, i + RULES < CASES ? RULES : CASES - i, DT_F32);
-        check_rules(dir, device, i, i + RULES < CASES ? RULES : CASES - i, DT_F64);
+        if (!device || i / RULES % 3 == 0) /* its float64 is the same text but for the type */
+            check_rules(dir, device, i, i + RULES < CASES ? RULES : CASES - i, DT_F64);
         if (!device)
             check_rules(dir, device, i, i + RULES < CASES ? RULES : CASES - i, DT_BF16);
     }
@@ -343,7 +344,8 @@ static int tests(int argc, char **argv, const char *dir, const Device *device)
                             .half = i < 2 ? DT_BF16 : DT_F16},
                     &whole, false);
     for (unsigned i = 0; i < sizeof nets / sizeof *nets; i++)
-        for (uint32_t cuts = 0; cuts < 3 && (!only || !strcmp(only, nets[i].name)); cuts++)
+        for (uint32_t cuts = 0; cuts < 3 && (!only || !strcmp(only, nets[i].name));
+             cuts += device ? 2 : 1)
             check_small((Small){.dir = dir,
                                 .device = device,
                                 .name = nets[i].name,
