@@ -14,7 +14,7 @@ start() {
     timeout 120 mpirun -n 2 bash -c 'echo $$ >pid$OMPI_COMM_WORLD_RANK; exec "$@"' - two/pipeline "${D[@]}" --steps "$1" >out 2>err &
     job=$!
     for ((i = 0; i < 1000; i++)); do grep -q '"step": 20,' log.json 2>/dev/null && break; sleep 0.02; done
-    sleep 0.6                                           # until each has told of itself
+    sleep 1.2                                           # until each has told of itself
     pid0=$(cat pid0) pid1=$(cat pid1)
 }
 said() { grep -c "pipeline: error: rank $1 on .* has been silent for [0-9]* s: it is in step [0-9]*, .*; the last actions of all ranks are in watchdog.json" err; }
