@@ -71,6 +71,15 @@ void report_ls(Graph *g, FILE *f);                      /* the module tree */
 void report_summary(const Pipe *p, FILE *f);            /* what ppsplit prints after a split */
 void report_automatic(const AutoCut *c, FILE *f);       /* and after --stages */
 
+/* A program and its runs as one page, of files that they wrote. */
+typedef struct {
+    Arena *arena;
+    const char *out, *target;                           /* the output folder; the page */
+    const char *svg; /* NULL, or a folder for the figures, made where it is not there */
+    VEC(const char *) run;                              /* of --log-json and --trace, in any order */
+} ReportOptions;
+void report_page(void *options);                        /* const ReportOptions *, for diag_run() */
+
 #ifdef __cplusplus
 }
 #endif

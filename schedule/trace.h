@@ -1,6 +1,6 @@
 /*
  * trace.h - the Chrome trace, of a simulation and of a run alike: open, any number of events,
- * close.  Times are microseconds.
+ * close; and reading one.  Times are microseconds.
  */
 #ifndef PP_SCHEDULE_TRACE_H
 #define PP_SCHEDULE_TRACE_H
@@ -28,6 +28,17 @@ void sched_trace_around(FILE *f, int rank, const char *name, int step, double ts
 /* Waiting for a. */
 void sched_trace_wait(FILE *f, int rank, const SchedAction *a, int step, double ts, double dur);
 void sched_trace_close(FILE *f);
+
+/* ---- trace_read.c ---- */
+typedef struct SchedEvent {
+    char name[96], cat[16], ph[8];
+    char of[96];           /* "name" of its args: of a line, a title */
+    double ts, dur;        /* microseconds; dur -1: none */
+    double step, tid;
+} SchedEvent;
+/* each: 0 ends it, as memory that is missing does.  A status. */
+int sched_trace_read(const char *path, int (*each)(void *, const SchedEvent *), void *ctx,
+                     SchedError *e);
 
 #ifdef __cplusplus
 }

@@ -8,7 +8,7 @@
 #include "base/file/memory.h"
 #include "report.h"
 
-static const char *html(Arena *a, const char *s)
+const char *html_text(Arena *a, const char *s)
 {
     const char *t = diag_escape(a, s);
     char *out = arena_alloc(a, 6 * strlen(t) + 1), *at = out;
@@ -69,7 +69,7 @@ static void put_stages(const Pipe *p, Arena *a, FILE *f)
                 "class=n>%s<td "
                 "class=n>%s<td class=n>%s"
                 "<td class=n>%s<td><span class=bar style=\"width: %dpx\"></span></tr>\n",
-                t, html(a, s->label ? s->label : ""), pipe_programs(p, t)->forward.n, count_text(a, c->parameters),
+                t, html_text(a, s->label ? s->label : ""), pipe_programs(p, t)->forward.n, count_text(a, c->parameters),
                 bytes_text(a, c->bytes_param), count_text(a, c->flops_forward),
                 count_text(a, c->flops_backward), bytes_text(a, c->bytes_activation),
                 bytes_text(a, c->bytes_stash),
@@ -89,7 +89,7 @@ static void put_edges(const Pipe *p, Arena *a, FILE *f)
         const Value *v = val(g, e->value);
         fprintf(f,
                 "<tr><td>%u<td>%u<td><code>%s</code><td>%s<td>%s<td class=n>%s<td>%s<td>%s</tr>\n",
-                e->from, e->to, html(a, param_or_value_name(g, e->value)),
+                e->from, e->to, html_text(a, param_or_value_name(g, e->value)),
                 shape_print(a, v->dtype, &v->shape),
                 batch_text(a, v->kind == V_PARAM ? BATCH_NONE : v->batch), bytes_text(a, e->bytes),
                 edge_kind(e->kind), e->gradient ? "yes" : "no");
@@ -110,7 +110,7 @@ static void put_ends(const Pipe *p, Arena *a, FILE *f)
             in || i - g->input.n >= g->output_name.n ? v->name : g->output_name.at[i - g->input.n];
         if (id != p->loss_scale)
             fprintf(f, "<tr><td>%s<td><code>%s</code><td>%s<td>%s</tr>\n", in ? "input" : "output",
-                    html(a, name), shape_print(a, v->dtype, &v->shape), batch_text(a, v->batch));
+                    html_text(a, name), shape_print(a, v->dtype, &v->shape), batch_text(a, v->batch));
     }
     fputs("</table>\n", f);
     if (p->uneven.n + p->mixes.n == 0) {
@@ -119,9 +119,9 @@ static void put_ends(const Pipe *p, Arena *a, FILE *f)
     }
     fputs("<ul>\n", f);
     for (uint32_t i = 0; i < p->uneven.n; i++)
-        fprintf(f, "<li>Microbatches must have equal rows: %s</li>\n", html(a, p->uneven.at[i]));
+        fprintf(f, "<li>Microbatches must have equal rows: %s</li>\n", html_text(a, p->uneven.at[i]));
     for (uint32_t i = 0; i < p->mixes.n; i++)
-        fprintf(f, "<li>%s</li>\n", html(a, p->mixes.at[i]));
+        fprintf(f, "<li>%s</li>\n", html_text(a, p->mixes.at[i]));
     fputs("</ul>\n", f);
 }
 
@@ -136,7 +136,7 @@ static void put_params(const Pipe *p, Arena *a, FILE *f)
             const ParamUse *u = &p->stage.at[t].param.at[i];
             const Param *q = &g->param.at[u->param];
             fprintf(f, "<tr><td>%u<td><code>%s</code><td>%s<td class=n>%s<td>%s", t,
-                    html(a, q->name), shape_print(a, q->dtype, &q->shape),
+                    html_text(a, q->name), shape_print(a, q->dtype, &q->shape),
                     bytes_text(a, value_bytes(g, q->value)), use_name(u->use));
             if (u->use == USE_TRANSMIT)
                 fprintf(f, " from stage %u", u->from);
@@ -161,7 +161,7 @@ static void put_pipe(const Pipe *p, Arena *a, FILE *f)
             *end++ = '\0';
         else
             end = at + strlen(at);
-        fprintf(f, "%s\n", html(a, at));
+        fprintf(f, "%s\n", html_text(a, at));
     }
     fputs("</pre>\n", f);
     free(text.at);
@@ -170,14 +170,14 @@ static void put_pipe(const Pipe *p, Arena *a, FILE *f)
 void report_pipe_html(const Pipe *p, FILE *f)
 {
     Arena *a = arena_within(p->graph->arena);
-    const char *model = html(a, p->model_name);
+    const char *model = html_text(a, p->model_name);
     fprintf(
         f,
         "<!DOCTYPE html>\n<html lang=en>\n<meta charset=utf-8>\n<title>%s: %u stages</title>\n%s",
         model, p->stage.n, head);
     fprintf(f, "<h1>%s</h1>\n<p>%u stage%s, %s%s</p>\n", model, p->stage.n,
             p->stage.n == 1 ? "" : "s", p->loss == NONE ? "no loss" : "loss ",
-            p->loss == NONE || !p->loss_text ? "" : html(a, p->loss_text));
+            p->loss == NONE || !p->loss_text ? "" : html_text(a, p->loss_text));
     put_stages(p, a, f);
     put_edges(p, a, f);
     put_ends(p, a, f);

@@ -43,6 +43,7 @@ const char *value_text(const Graph *g, Arena *a,
 const char *output_text(const Graph *g, Arena *a, uint32_t i);
 const char *count_text(Arena *a, int64_t n);                 /* "12.3 M" */
 const char *bytes_text(Arena *a, int64_t n);                 /* "1.50 MiB" */
+const char *html_text(Arena *a, const char *s);              /* html.c: printable and escaped */
 const char *edge_kind(EdgeKind k);
 const char *use_name(Use u);
 /* a parameter's own name, else the value's */

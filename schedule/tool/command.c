@@ -101,6 +101,7 @@ static const OptionName option[] = {
 
 static const char help_text[] =
     "Usage: ppsplit schedule NAME|FILE.csv --ranks P --stages S --microbatches M [OPTION]...\n"
+    "       ppsplit schedule TRACE.json --svg FILE\n"
     "Generate a pipeline schedule, or read one, and lower, verify, simulate or draw it.\n"
     "\n"
     "A NAME is one of these, in any case, or PyTorch's name of one or of its class:\n";
@@ -149,7 +150,8 @@ static const char help_options[] =
     "after the other\n"
     "      --steps              print the length of a lock-step run\n"
     "      --grid               draw it on the terminal\n"
-    "      --svg FILE           draw it as SVG\n"
+    "      --svg FILE           draw it as SVG; of TRACE.json, a run's --trace, the step of median "
+    "length\n"
     "      --trace FILE.json    write the simulation as a Chrome trace\n"
     "      --help               this text\n"
     "\n"
@@ -558,6 +560,13 @@ static void print_simulation(const Schedule *s, const SchedSim *sim, double arou
         printf("step %.10g\n", sim->makespan + around);
 }
 
+/* The trace of a run, by its name. */
+static int is_trace(const char *name)
+{
+    size_t n = strlen(name);
+    return n > 5 && strcmp(name + n - 5, ".json") == 0;
+}
+
 static int draw(const Options *o, const Schedule *s, const SchedSim *sim)
 {
     Output out;
@@ -569,7 +578,10 @@ static int draw(const Options *o, const Schedule *s, const SchedSim *sim)
     if (o->svg) {
         if ((st = output_open(&out, o->svg)))
             return st;
-        sched_draw_svg(s, sim, out.f);
+        if (is_trace(o->name)) /* microseconds, the whole on one screen */
+            sched_draw_svg_in(s, sim, sim->makespan, 1200, s->name, out.f);
+        else
+            sched_draw_svg(s, sim, out.f);
         if ((st = output_close(&out)))
             return st;
     }
@@ -580,6 +592,26 @@ static int draw(const Options *o, const Schedule *s, const SchedSim *sim)
         return output_close(&out);
     }
     return SCHED_OK;
+}
+
+/* One step of a run, as it was. */
+static int draw_measured(const Options *o, SchedError *e)
+{
+    SchedMeasured m;
+    if (o->ranks || o->stages || o->microbatches || o->placement != SCHED_PLACE_DEFAULT ||
+        o->merge || o->recompute || o->comms || o->lower || o->defer || o->unshard || o->budget ||
+        o->deferred_reduce || o->offload || o->n_edge || o->csv || o->costs || o->overlap >= 0 ||
+        o->steps || o->verify || o->buffers >= 0 || o->simulate || o->trace || o->chunks || o->span)
+        return usage("%s is a run's trace: it can be drawn, by --svg and --grid, nothing else",
+                     o->name);
+    if (!o->svg && !o->grid)
+        return usage("%s is a run's trace: --svg FILE or --grid draws it", o->name);
+    int st = sched_measured(o->name, &m, e);
+    if (st)
+        return fail(e);
+    st = draw(o, m.s, &m.sim);
+    sched_measured_free(&m);
+    return st;
 }
 
 /* Simulates if anything needs it.  With buffers the messages must be in the rows. */
@@ -659,7 +691,9 @@ int schedule_main(int argc, char **argv)
     Schedule *s = NULL;
     SchedError *e = calloc(1, sizeof *e);
     int st = e ? parse_options(&o, argc, argv) : SCHED_ERESOURCE;
-    if (!st)
+    if (!st && is_trace(o.name))
+        st = draw_measured(&o, e);
+    else if (!st)
         st = (is_file(o.name) ? load(&o, &s, e) : generate(&o, &s, e)) ? fail(e) : run(&o, s, e);
     sched_free(s);
     free(o.edge);

@@ -108,50 +108,73 @@ void sched_draw_grid(const Schedule *s, const SchedSim *sim, FILE *f, int column
 
 /* ---- SVG ---- */
 
-void sched_draw_svg(const Schedule *s, const SchedSim *sim, FILE *f)
+enum { LANE = 26, LEFT = 60, MARGIN = 10 };
+
+static void svg_action(FILE *f, const SchedAction *a, double start, double end, double scale,
+                       double y, double unit)
 {
     static const char *const fill[] = {"#bbbbbb", "#6fa8dc", "#93c47d",
                                        "#76c7c0", "#f6b26b", "#c27ba0"};
-    double least = shortest(s, sim), scale = least > 0 ? 28 / least : 1, lane = 26, left = 60;
-    if (sim->makespan * scale > 20000)
-        scale = 20000 / sim->makespan;
+    double x = LEFT + start * scale, w = (end - start) * scale;
+    char name[64];
+    int beside = sched_copies(a->type); /* a thin line below the computations */
+    if (a->type == SA_IDLE || w <= 0)
+        return;
+    sched_action_text(name, sizeof name, a);
     fprintf(f,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
-            "font-family=\"sans-serif\" "
-            "font-size=\"10\">\n",
-            left + sim->makespan * scale + 10, lane * s->ranks + 30);
-    fprintf(f, "<title>%s, %d ranks, %d stages, %d microbatches</title>\n", s->name, s->ranks,
-            s->stages, s->microbatches);
+            "<g><title>%s %.6g - %.6g%s</title><rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" "
+            "height=\"%d\" "
+            "fill=\"%s\" stroke=\"#444\" "
+            "stroke-width=\"0.5\"/>",
+            name, start / unit, end / unit, unit > 1 ? " ms" : "", x, beside ? y + 22 : y, w,
+            beside ? 3 : 22, fill[colour_of(a)]);
+    if (!beside && w >= 6.0 * (double)strlen(name) + 2)
+        fprintf(f, "<text x=\"%.2f\" y=\"%.1f\" text-anchor=\"middle\" fill=\"#111\">%s</text>",
+                x + w / 2, y + 15, name);
+    fprintf(f, "</g>\n");
+}
+
+/* Idle time is what stays of a lane's ground, which ends with the schedule. */
+static void svg(const Schedule *s, const SchedSim *sim, double scale, double width, double unit,
+                const char *what, FILE *f)
+{
+    int height = LANE * s->ranks + 30;
+    fprintf(f,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%d\" "
+            "viewBox=\"0 0 %.0f %d\" role=\"img\" font-family=\"sans-serif\" "
+            "font-size=\"10\" fill=\"currentColor\">\n<title>%s, %d ranks, %d stages, %d "
+            "microbatches</title>\n",
+            width, height, width, height, what, s->ranks, s->stages, s->microbatches);
     for (int r = 0; r < s->ranks; r++) {
-        double y = 5 + lane * r;
-        fprintf(f, "<text x=\"4\" y=\"%.1f\">rank %d</text>\n", y + 15, r);
-        for (int i = 0; i < s->row[r].n; i++) {
-            const SchedAction *a = &s->row[r].a[i];
-            double x = left + sim->start[r][i] * scale,
-                   w = (sim->end[r][i] - sim->start[r][i]) * scale;
-            char name[64];
-            int beside = sched_copies(a->type); /* a thin line below the computations */
-            if (a->type == SA_IDLE || w <= 0)
-                continue;
-            sched_action_text(name, sizeof name, a);
-            fprintf(f,
-                    "<g><title>%s %.6g - %.6g</title><rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" "
-                    "height=\"%d\" "
-                    "fill=\"%s\" stroke=\"#444\" "
-                    "stroke-width=\"0.5\"/>",
-                    name, sim->start[r][i], sim->end[r][i], x, beside ? y + 22 : y, w,
-                    beside ? 3 : 22, fill[colour_of(a)]);
-            if (!beside && w >= 6.0 * (double)strlen(name))
-                fprintf(f, "<text x=\"%.2f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>",
-                        x + w / 2, y + 15, name);
-            fprintf(f, "</g>\n");
-        }
+        double y = 5 + LANE * r, idle = sim->makespan - sim->busy[r];
+        fprintf(f,
+                "<text x=\"4\" y=\"%.1f\">rank %d</text><g><title>rank %d idle %.6g%s of %.6g"
+                "</title><rect x=\"%d\" y=\"%.1f\" width=\"%.2f\" height=\"22\" fill=\"#888\" "
+                "fill-opacity=\"0.18\"/></g>\n",
+                y + 15, r, r, idle / unit, unit > 1 ? " ms" : "", sim->makespan / unit, LEFT, y,
+                sim->makespan * scale);
+        for (int i = 0; i < s->row[r].n; i++)
+            svg_action(f, &s->row[r].a[i], sim->start[r][i], sim->end[r][i], scale, y, unit);
     }
     fprintf(f,
-            "<text x=\"%.0f\" y=\"%.1f\">0</text><text x=\"%.1f\" y=\"%.1f\" "
-            "text-anchor=\"end\">%.10g</text>\n</svg>\n",
-            left, lane * s->ranks + 22, left + sim->makespan * scale, lane * s->ranks + 22,
-            sim->makespan);
+            "<text x=\"%d\" y=\"%d\">0</text><text x=\"%.1f\" y=\"%d\" "
+            "text-anchor=\"end\">%.*g%s</text>\n</svg>\n",
+            LEFT, height - 8, fmax(LEFT + sim->makespan * scale, LEFT + 90), height - 8,
+            unit > 1 ? 5 : 10, sim->makespan / unit, unit > 1 ? " ms" : "");
+}
+
+void sched_draw_svg(const Schedule *s, const SchedSim *sim, FILE *f)
+{
+    double least = shortest(s, sim), scale = least > 0 ? 28 / least : 1;
+    if (sim->makespan * scale > 20000)
+        scale = 20000 / sim->makespan;
+    svg(s, sim, scale, LEFT + sim->makespan * scale + MARGIN, 1, s->name, f);
+}
+
+void sched_draw_svg_in(const Schedule *s, const SchedSim *sim, double whole, double width,
+                       const char *what, FILE *f)
+{
+    svg(s, sim, whole > 0 ? (width - LEFT - MARGIN) / whole : 1, width, 1000, what, f);
 }
 
 void sched_draw_trace(const Schedule *s, const SchedSim *sim, FILE *f)

@@ -19,7 +19,24 @@ int64_t sched_steps(const Schedule *s, SchedError *e);
 void sched_draw_grid(const Schedule *s, const SchedSim *sim, FILE *f,
                      int columns); /* on a terminal */
 void sched_draw_svg(const Schedule *s, const SchedSim *sim, FILE *f);
+/* Of a fixed width in pixels, in which `whole` units of time have room; times are microseconds and
+ * shown as milliseconds; what: the title, escaped by the caller */
+void sched_draw_svg_in(const Schedule *s, const SchedSim *sim, double whole, double width,
+                       const char *what, FILE *f);
 void sched_draw_trace(const Schedule *s, const SchedSim *sim, FILE *f);
+
+/* ---- measured.c: one step of a run, from its trace ---- */
+typedef struct SchedMeasured {
+    Schedule *s;           /* rows as they ran; ranks of the first replica */
+    SchedSim sim;          /* microseconds; peak, rank_span and span are not known: 0 */
+    int step, steps;       /* which one it is, of how many in the trace */
+} SchedMeasured;
+/* A status; m is to be given up by sched_measured_free(), after an error too. */
+int sched_measured(const char *path, SchedMeasured *m, SchedError *e);
+void sched_measured_free(SchedMeasured *m);
+/* The same rows simulated, by the means of the trace's steps; out: sched_sim_free() */
+int sched_measured_simulate(const SchedMeasured *m, const char *path, SchedSim *out,
+                            SchedError *e);
 
 /* ---- command.c: `ppsplit schedule ...`; the exit status ---- */
 int schedule_main(int argc, char **argv);

@@ -1,0 +1,316 @@
+/*
+ * page_read.c - what the page is made of: pipe.xml, logs of --log-json.
+ *
+ * In: files.  Out: their numbers.  Both are read as bytes of others: of pipe.xml the elements and
+ * attributes that report_pipe_xml() writes, of a log JSON values of any shape, of which the
+ * numbers of steps are kept.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file/json.h"
+#include "page.h"
+
+typedef struct { const char *p, *end, *start, *path; Arena *a; } Reader;
+
+static Reader reader(Arena *a, const char *path)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY);
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        int error = errno;
+        if (fd >= 0)
+            close(fd);
+        diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", strerror(error));
+    }
+    const char *text = "";
+    if (S_ISREG(st.st_mode) && st.st_size > 0)
+        text = arena_map(a, fd, (size_t)st.st_size);
+    close(fd);
+    if (!S_ISREG(st.st_mode))
+        diag_fatal(EXIT_IO, WHERE_FILE(path), "this is no file");
+    if (!text)
+        diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", strerror(errno));
+    return (Reader){text, text + st.st_size, text, path, a};
+}
+
+/* ---- pipe.xml ---- */
+
+enum { MOST_ATTRIBUTES = 16 };
+typedef struct {
+    const char *name;
+    uint32_t n;
+    const char *key[MOST_ATTRIBUTES], *value[MOST_ATTRIBUTES];
+} Tag;
+
+NORETURN static void not_ours(const Reader *r)
+{
+    diag_hint("pipe.xml stands in the folder that ppsplit wrote with -o");
+    diag_fatal(EXIT_MODEL, WHERE_FILE(r->path), "not a pipe.xml of ppsplit (byte %zu)",
+               (size_t)(r->p - r->start));
+}
+
+static const char *until(Reader *r, const char *stop)
+{
+    const char *from = r->p;
+    while (r->p < r->end && *r->p && !strchr(stop, *r->p))
+        r->p++;
+    if (r->p == r->end || !*r->p)
+        not_ours(r);
+    return arena_strndup(r->a, from, (size_t)(r->p - from));
+}
+
+static const char *unescape(Arena *a, const char *s)
+{
+    static const struct { const char *name; char c; } entity[] = {
+        {"&amp;", '&'}, {"&lt;", '<'}, {"&gt;", '>'}, {"&quot;", '"'}};
+    char *out = arena_alloc(a, strlen(s) + 1), *at = out;
+    while (*s) {
+        size_t k = 0, n = sizeof entity / sizeof *entity;
+        while (k < n && strncmp(s, entity[k].name, strlen(entity[k].name)))
+            k++;
+        *at++ = k < n ? entity[k].c : *s;
+        s += k < n ? strlen(entity[k].name) : 1;
+    }
+    return out;
+}
+
+/* The next opening tag. */
+static bool next_tag(Reader *r, Tag *t)
+{
+    do {
+        while (r->p < r->end && *r->p != '<')
+            r->p++;
+        if (r->p == r->end)
+            return false;
+        r->p++;
+    } while (r->p < r->end && strchr("/?!", *r->p));
+    t->name = until(r, " />");
+    t->n = 0;
+    for (;;) {
+        while (r->p < r->end && strchr(" \n/?", *r->p) && *r->p)
+            r->p++;
+        if (r->p < r->end && *r->p == '>')
+            return true;
+        const char *key = until(r, "=>");
+        if (*r->p != '=' || ++r->p == r->end || *r->p++ != '"' || t->n == MOST_ATTRIBUTES)
+            not_ours(r);
+        t->key[t->n] = key;
+        t->value[t->n++] = unescape(r->a, until(r, "\""));
+        r->p++;
+    }
+}
+
+static const char *text(const Reader *r, const Tag *t, const char *key)
+{
+    for (uint32_t i = 0; i < t->n; i++)
+        if (!strcmp(t->key[i], key))
+            return t->value[i];
+    not_ours(r);
+}
+
+static int64_t count(const Reader *r, const Tag *t, const char *key)
+{
+    char *end;
+    const char *s = text(r, t, key);
+    errno = 0;
+    long long v = strtoll(s, &end, 10);
+    if (errno || !*s || *end || v < 0)
+        not_ours(r);
+    return v;
+}
+
+PagePipe page_pipe(Arena *a, const char *path)
+{
+    Reader r = reader(a, path);
+    PagePipe p = {.model = NULL};
+    int64_t stages = 0;
+    for (Tag t; next_tag(&r, &t);) {
+        if (!strcmp(t.name, "pipe")) {
+            p.model = text(&r, &t, "model");
+            p.loss = "";
+            for (uint32_t i = 0; i < t.n; i++)
+                if (!strcmp(t.key[i], "loss"))
+                    p.loss = t.value[i];
+            stages = count(&r, &t, "stages");
+        } else if (!strcmp(t.name, "stage")) {
+            if (count(&r, &t, "index") != p.stage.n)
+                not_ours(&r);
+            PageStage s = {count(&r, &t, "nodes"), count(&r, &t, "parameters"),
+                           count(&r, &t, "bytes_param"), count(&r, &t, "bytes_stash"),
+                           count(&r, &t, "flops")};
+            vec_push(a, &p.stage, s);
+        } else if (!strcmp(t.name, "edge")) {
+            int64_t from = count(&r, &t, "from"), to = count(&r, &t, "to");
+            if (from >= p.stage.n || to >= p.stage.n)
+                not_ours(&r);
+            PageEdge e = {(uint32_t)from, (uint32_t)to, text(&r, &t, "value"),
+                          text(&r, &t, "kind"), text(&r, &t, "shape"), count(&r, &t, "bytes")};
+            vec_push(a, &p.edge, e);
+        }
+    }
+    if (!p.model || !p.stage.n || p.stage.n != stages)
+        not_ours(&r);
+    return p;
+}
+
+/* ---- logs ---- */
+
+bool page_is_trace(const char *path)
+{
+    char head[256];
+    FILE *f = fopen(path, "rb");
+    size_t n = f ? fread(head, 1, sizeof head, f) : 0;
+    bool bad = !f || ferror(f);
+    int error = errno;
+    if (f)
+        fclose(f);
+    if (bad)
+        diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", strerror(error));
+    return memmem(head, n, "\"traceEvents\"", 13) != NULL;
+}
+
+enum { MOST_DEPTH = 32 };
+
+static bool skip(Json *j, int depth);
+
+static bool number(Json *j, double *v)
+{
+    char buf[64];
+    size_t n = 0;
+    json_space(j);
+    while (j->p < j->end && n + 1 < sizeof buf && *j->p && strchr("+-.eE0123456789", *j->p))
+        buf[n++] = *j->p++;
+    buf[n] = 0;
+    char *end;
+    *v = strtod(buf, &end);
+    return n > 0 && !*end;
+}
+
+static bool word(Json *j, const char *w)
+{
+    size_t n = strlen(w);
+    if ((size_t)(j->end - j->p) < n || memcmp(j->p, w, n))
+        return false;
+    j->p += n;
+    return true;
+}
+
+static bool skip_text(Json *j)
+{
+    char *t = json_text(j);
+    free(t);
+    return t != NULL;
+}
+
+/* The members of an object or array. */
+static bool skip_members(Json *j, char close, int depth)
+{
+    if (json_char(j, close))
+        return true;
+    do {
+        if (close == '}' && (!skip_text(j) || !json_char(j, ':')))
+            return false;
+        if (!skip(j, depth))
+            return false;
+    } while (json_char(j, ','));
+    return json_char(j, close);
+}
+
+static bool skip(Json *j, int depth)
+{
+    double v;
+    json_space(j);
+    if (j->p == j->end || depth >= MOST_DEPTH)
+        return false;
+    if (*j->p == '"')
+        return skip_text(j);
+    if (json_char(j, '{'))
+        return skip_members(j, '}', depth + 1);
+    if (json_char(j, '['))
+        return skip_members(j, ']', depth + 1);
+    return word(j, "true") || word(j, "false") || word(j, "null") || number(j, &v);
+}
+
+/* The configuration's schedule. */
+static bool config(Json *j, Arena *a, PageLog *log)
+{
+    if (!json_char(j, '{'))
+        return false;
+    do {
+        char *key = json_text(j);
+        bool is = key && !strcmp(key, "schedule"), ok = key && json_char(j, ':');
+        free(key);
+        json_space(j);
+        if (ok && is && j->p < j->end && *j->p == '"') {
+            char *s = json_text(j);
+            ok = s != NULL;
+            log->schedule = s ? arena_strdup(a, s) : NULL;
+            free(s);
+        } else if (ok) {
+            ok = skip(j, 1);
+        }
+        if (!ok)
+            return false;
+    } while (json_char(j, ','));
+    return json_char(j, '}');
+}
+
+/* One line; true: it was JSON. */
+static bool line(Json *j, Arena *a, PageLog *log)
+{
+    static const char *const column[LOG_COLUMNS] = {
+        [LOG_LOSS] = "loss", [LOG_NORM] = "grad_norm", [LOG_TOKENS] = "tokens_per_second",
+        [LOG_LR] = "lr", [LOG_SECONDS] = "seconds"};
+    PageStep s = {NAN, {NAN, NAN, NAN, NAN, NAN}};
+    if (!json_char(j, '{'))
+        return false;
+    do {
+        char *key = json_text(j);
+        double *to = key && !strcmp(key, "step") ? &s.step : NULL;
+        bool is_config = key && !strcmp(key, "config"), ok = key && json_char(j, ':');
+        for (int k = 0; key && k < LOG_COLUMNS; k++)
+            to = !strcmp(key, column[k]) ? &s.value[k] : to;
+        free(key);
+        json_space(j);
+        if (ok && to && !word(j, "null"))
+            ok = number(j, to);
+        else if (ok && !to)
+            ok = is_config ? config(j, a, log) : skip(j, 0);
+        if (!ok)
+            return false;
+    } while (json_char(j, ','));
+    if (!json_char(j, '}'))
+        return false;
+    json_space(j);
+    if (isfinite(s.step))
+        vec_push(a, &log->step, s);
+    return j->p == j->end;
+}
+
+PageLog page_log(Arena *a, const char *path)
+{
+    Reader r = reader(a, path);
+    PageLog log = {.path = path};
+    for (uint32_t n = 1; r.p < r.end; n++) {
+        char err[256] = "";
+        const char *end = memchr(r.p, '\n', (size_t)(r.end - r.p));
+        end = end ? end : r.end;
+        Json j = {.p = r.p, .start = r.p, .end = end, .err = err, .nerr = sizeof err};
+        if (end > r.p && !line(&j, a, &log)) {
+            diag_hint("logs are written by --log-json FILE, traces by --trace FILE");
+            diag_fatal(EXIT_MODEL, WHERE_FILE(path),
+                       "line %u is no line of a log (byte %zu of it), and the file is no trace", n,
+                       (size_t)(j.p - r.p));
+        }
+        r.p = end < r.end ? end + 1 : end;
+    }
+    if (!log.step.n)
+        diag_fatal(EXIT_MODEL, WHERE_FILE(path), "the log has no step");
+    return log;
+}

@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# `ppsplit report`: its page and figures are well-formed and self-contained, show the numbers they were given, no text stands on
+# another, and what is wrong with its input is said in one diagnostic, nothing written.
+. "$(dirname "$0")/../lib.sh"
+cd "$work" || exit 1
+report() { "$ppsplit" report "$@"; }
+# refused STATUS TEXT ARGUMENT...: that status, one error, of that text, no page
+refused() {
+    local want=$1 text=$2 got
+    shift 2
+    rm -f page.html
+    report "$@" -o page.html >out.txt 2>err.txt
+    got=$?
+    is "refused: $text" "$got $(grep -c 'error:' err.txt) $(grep -c -F -- "$text" err.txt) $(ls page.html* 2>/dev/null)" "$want 1 1 "
+}
+well_formed() {
+    if command -v xmllint >/dev/null; then ok "$1" xmllint --noout --nonet "${@:2}"; else skip "$1" "no xmllint"; fi
+}
+# Texts of a figure, with a box of 0.6 em a character, against one another.
+overlaps() {
+    perl -e '
+        for my $file (@ARGV) {
+            open my $f, "<", $file or die; local $/; my $svg = <$f>; my @box;
+            my ($em) = $svg =~ /font-size="(\d+)"/;
+            while ($svg =~ m{<text x="([\d.]+)" y="([\d.]+)"([^>]*)>([^<]*)</text>}g) {
+                my ($x, $y, $how, $text) = ($1, $2, $3, $4);
+                $text =~ s/&[a-z]+;/./g;
+                my $w = 0.55 * $em * length $text;
+                $x -= $how =~ /middle/ ? $w / 2 : $how =~ /end/ ? $w : 0;
+                for (@box) {
+                    my ($a, $b, $c, $d, $e) = @$_;
+                    print "$file: $text on $e\n" if $x < $c && $a < $x + $w && $y - 0.8 * $em < $d && $b < $y;
+                }
+                push @box, [$x, $y - 0.8 * $em, $x + $w, $y, $text];
+            }
+        }' "$@"
+}
+shows() { for text in "${@:2}"; do grep -q -F -- "$text" "$1" || { echo "$1: no '$text'"; return 1; }; done; }
+
+"$ppsplit" -q "$top/models/doc-ts/model.onnx" --split layers.1:begin --loss cross_entropy -o out
+
+# ---- a folder alone ----
+
+ok "of a folder" report out -o page.html
+well_formed "is well-formed" page.html
+ok "parameters, operations and stash of both stages, what crosses (pipe.xml's numbers)" \
+    shows page.html 'model.onnx: 2 stages' '>42</td>' '>168</td>' '>24</td>' '>546</td>' '160 B' '312 B' '/layers.0/lin/Add_output_0' '96 B'
+ok "and what is missing is named" shows page.html '--trace FILE.json' '--log-json FILE'
+
+# ---- times that are known: 1F1B, F = 1, B = 2, of 4 microbatches on 2 ranks takes 3 (4 + 2 - 1), idle are 3 of 15 ----
+
+"$ppsplit" schedule 1f1b --ranks 2 --microbatches 4 --costs F=1000,B=2000 --trace trace.json
+printf '%s\n' '{"config": {"schedule": "1f1b", "places": [{"rank": 0}]}}' \
+    '{"step": 1, "loss": 3.5, "grad_norm": 1.5, "lr": 0.25, "skipped": false, "seconds": 0.5, "tokens_per_second": 100}' \
+    '{"eval_loss": 2, "eval_step": 1, "rows": 8, "seconds": 1}' \
+    '{"step": 2, "loss": 2.75, "grad_norm": null, "lr": 0.125, "seconds": 0.25, "tokens_per_second": 200.5}' >log.json
+ok "of a folder, a trace and a log, with its figures" report out trace.json log.json --svg figures -o page.html
+well_formed "are well-formed" page.html figures/*.svg
+is "the figures" "$(ls figures | tr '\n' ' ')" \
+    "gradient-norm.svg learning-rate.svg loss.svg microbatches.svg schedule-measured.svg schedule-simulated.svg stages.svg stash.svg throughput.svg "
+ok "the step, simulated and measured; idle time; milliseconds of the stages" shows page.html 'took in the trace: 15 ms' 'of 1: 15 ms' '>20.0 %<' '>1</td>' '>2</td>'
+is "each action is in both drawings, idle time in each lane" \
+    "$(grep -c '<rect' figures/schedule-measured.svg) $(grep -c '<rect' figures/schedule-simulated.svg) $(grep -c 'idle 3 ms of 15<' figures/schedule-measured.svg)" "18 18 2"
+ok "on one scale" eval 'diff <(grep -o "<rect.*" figures/schedule-measured.svg) <(grep -o "<rect.*" figures/schedule-simulated.svg)'
+ok "the log's numbers" shows page.html 'last step 2.75.' 'last step 200.5.' 'last step 0.125.'
+ok "the axes' ends" shows figures/loss.svg '>3.5<' '>2.75<' '>step<'
+ok "the stash at most: rank 0 keeps two microbatches, rank 1 one" shows figures/stash.svg 'rank 0: 320 B at most' 'rank 1: 312 B at most'
+is "no text on another" "$(overlaps figures/*.svg)" ""
+is "nothing is fetched, nothing is run" "$(grep -i -E -o '<script|<link|@import|url\(|src=|href=|[a-z]+://[^"]*' page.html | sort -u)" "http://www.w3.org/1999/xhtml
+http://www.w3.org/2000/svg"
+report out trace.json log.json -o again.html
+ok "same input, same bytes" cmp page.html again.html
+ok "a measured step by ppsplit schedule" eval '"$ppsplit" schedule trace.json --svg run.svg && shows run.svg "15 ms" "idle 3 ms of 15"'
+is "which only draws" "$("$ppsplit" schedule trace.json --simulate 2>err.txt; echo $?)" 2
+
+# ---- a run ----
+
+if [ -x "$build/tests/first/pipeline" ]; then
+    "$build/tests/first/pipeline" train --ranks 2 --data x="$top/models/doc-ts/in.x.npy" --data target="$top/models/doc-ts/target.npy" \
+        --schedule zb-h1 --microbatches 4 --steps 5 --trace run.json --log-json run.log --quiet >/dev/null
+    ok "of a run" report "$build/tests/first" run.json run.log --svg of-run -o page.html
+    well_formed "is well-formed" page.html
+    is "every computation is drawn" "$(grep -o '<title>[01][FIW][0-3] ' of-run/schedule-measured.svg | sort -u | wc -l)" 24
+    is "no text on another" "$(overlaps of-run/*.svg)" ""
+fi
+
+# ---- names, and what is wrong ----
+
+cp -r out hostile
+sed -i 's|value="/layers.0|value="\&lt;script\&gt;\&amp;\&quot;|; s|model="model.onnx"|model="\&lt;b\&gt;.onnx"|' hostile/pipe.xml
+report hostile -o page.html
+well_formed "names with marks" page.html
+is "are escaped" "$(grep -c -e '<script' -e '<b>[.]onnx' page.html) $(grep -c '&lt;script&gt;&amp;&quot;' page.html)" "0 1"
+
+refused 3 "nowhere/pipe.xml" nowhere
+refused 3 "none.json" out none.json
+mkdir cut && head -c 700 out/pipe.xml >cut/pipe.xml
+refused 1 "not a pipe.xml of ppsplit" cut
+echo '{"step": 1, "loss": }' >bad.json
+refused 1 "line 1 is no line of a log" out bad.json
+head -c 400 trace.json >half.json
+refused 1 "not a JSON file" out half.json
+"$ppsplit" schedule 1f1b --ranks 4 --microbatches 4 --trace other.json
+refused 1 "the trace is of a program of 4 stages" out other.json
+is "a full disk" "$(report out -o /dev/full 2>err.txt; echo $?) $(grep -c error: err.txt)" "3 1"
+plan_done
