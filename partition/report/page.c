@@ -21,8 +21,8 @@ typedef struct {
     const char *path;
     SchedMeasured m;
     SchedSim sim;
-    SchedCosts costs;          /* means of the trace */
-    const char *why;           /* NULL, or why nothing is simulated */
+    SchedCosts costs; /* means of the trace */
+    const char *why;  /* NULL, or why nothing is simulated */
 } Run;
 
 typedef struct {
@@ -104,13 +104,14 @@ static void read_trace(Page *p, const char *path)
     Run r = {.path = path};
     if (sched_measured(path, &r.m, &p->e))
         diag_fatal(p->e.status == SCHED_ERESOURCE ? EXIT_IO : EXIT_MODEL, WHERE_NONE, "%s",
-                   strstr(p->e.text, path) ? p->e.text : arena_printf(p->a, "%s: %s", path, p->e.text));
+                   strstr(p->e.text, path) ? p->e.text
+                                           : arena_printf(p->a, "%s: %s", path, p->e.text));
     vec_push(p->a, &p->run, r);
     Run *at = &p->run.at[p->run.n - 1];
     if (at->m.s->stages != (int)p->pipe.stage.n)
         diag_fatal(EXIT_MODEL, WHERE_FILE(path),
-                   "the trace is of a program of %d stages, %s has %u: it is another's", at->m.s->stages,
-                   p->o->out, p->pipe.stage.n);
+                   "the trace is of a program of %d stages, %s has %u: it is another's",
+                   at->m.s->stages, p->o->out, p->pipe.stage.n);
     sched_costs_default(&at->costs);
     if (sched_costs_load(&at->costs, path, at->m.s->stages, &p->e) ||
         sched_measured_simulate(&at->m, path, &at->sim, &p->e))
@@ -151,7 +152,8 @@ static void put_idle(Page *p, const Run *r)
         for (int s = 0; s < r->m.s->stages; s++)
             if (r->m.s->rank_of[s] == k)
                 stages = arena_printf(p->a, "%s%s%d", stages, *stages ? ", " : "", s);
-        fprintf(p->f, "<tr><td>%d</td><td>%s</td><td class=\"n\">%.4g</td><td class=\"n\">%.1f %%</td>",
+        fprintf(p->f,
+                "<tr><td>%d</td><td>%s</td><td class=\"n\">%.4g</td><td class=\"n\">%.1f %%</td>",
                 k, stages, r->m.sim.busy[k] / 1000,
                 r->m.sim.makespan > 0 ? 100 * (1 - r->m.sim.busy[k] / r->m.sim.makespan) : 0);
         if (r->why)
@@ -171,16 +173,17 @@ static void put_schedules(Page *p)
               p->f);
         return;
     }
-    fputs("<p>A line for each rank, time from left to right. <span class=\"key\" "
-          "style=\"background:#6fa8dc\">F</span> forward, <span class=\"key\" "
-          "style=\"background:#93c47d\">B</span> backward, <span class=\"key\" "
-          "style=\"background:#76c7c0\">I</span> its half for the inputs' gradients, <span "
-          "class=\"key\" style=\"background:#f6b26b\">W</span> its half for the parameters', <span "
-          "class=\"key\" style=\"background:#c27ba0\">R</span> a forward computed again, <span "
-          "class=\"key\" style=\"background:#bbb\">messages</span> and what else is no computation; "
-          "the pale ground is idle. 2F3: stage 2, forward of microbatch 3. The tables count as "
-          "idle all that is no computation, messages too.</p>\n",
-          p->f);
+    fputs(
+        "<p>A line for each rank, time from left to right. <span class=\"key\" "
+        "style=\"background:#6fa8dc\">F</span> forward, <span class=\"key\" "
+        "style=\"background:#93c47d\">B</span> backward, <span class=\"key\" "
+        "style=\"background:#76c7c0\">I</span> its half for the inputs' gradients, <span "
+        "class=\"key\" style=\"background:#f6b26b\">W</span> its half for the parameters', <span "
+        "class=\"key\" style=\"background:#c27ba0\">R</span> a forward computed again, <span "
+        "class=\"key\" style=\"background:#bbb\">messages</span> and what else is no computation; "
+        "the pale ground is idle. 2F3: stage 2, forward of microbatch 3. The tables count as "
+        "idle all that is no computation, messages too.</p>\n",
+        p->f);
     for (uint32_t k = 0; k < p->run.n; k++) {
         Run *r = &p->run.at[k];
         double whole = r->why ? r->m.sim.makespan : fmax(r->m.sim.makespan, r->sim.makespan);
@@ -195,12 +198,12 @@ static void put_schedules(Page *p)
                                                 "mean time that it took in the trace: %.5g ms.",
                                                 r->sim.makespan / 1000),
                                    schedule_svg(p, r->m.s, &r->sim, whole, "as simulated")});
-        put_figure(p, (Figure){numbered(p, "schedule-measured", k), "As measured",
-                               arena_printf(p->a,
-                                            "Step %d, the one of median length of %d: %.5g ms%s.",
-                                            r->m.step, r->m.steps, r->m.sim.makespan / 1000,
-                                            r->why ? "" : ", on the same scale"),
-                               schedule_svg(p, r->m.s, &r->m.sim, whole, "as measured")});
+        put_figure(
+            p, (Figure){numbered(p, "schedule-measured", k), "As measured",
+                        arena_printf(p->a, "Step %d, the one of median length of %d: %.5g ms%s.",
+                                     r->m.step, r->m.steps, r->m.sim.makespan / 1000,
+                                     r->why ? "" : ", on the same scale"),
+                        schedule_svg(p, r->m.s, &r->m.sim, whole, "as measured")});
         put_idle(p, r);
     }
 }
@@ -245,13 +248,15 @@ static void put_balance(Page *p)
             most[c] = fmax(most[c], column(p, s, c));
     fputs("<h2>Balance of the stages</h2>\n<p>Per microbatch; a pipeline is as fast as its slowest "
           "stage. Stash: what forward keeps for backward.</p>\n<table><tr><th>stage</th><th "
-          "class=\"n\">parameters</th><th></th><th class=\"n\">forward, operations (FLOPs)</th><th></th><th "
+          "class=\"n\">parameters</th><th></th><th class=\"n\">forward, operations "
+          "(FLOPs)</th><th></th><th "
           "class=\"n\">stash</th><th></th>",
           p->f);
     if (p->run.n)
-        fputs("<th class=\"n\">forward, measured ms</th><th></th><th class=\"n\">backward, measured "
-              "ms</th><th></th>",
-              p->f);
+        fputs(
+            "<th class=\"n\">forward, measured ms</th><th></th><th class=\"n\">backward, measured "
+            "ms</th><th></th>",
+            p->f);
     fputs("</tr>\n", p->f);
     for (uint32_t s = 0; s < p->pipe.stage.n; s++) {
         const PageStage *x = &p->pipe.stage.at[s];
@@ -291,8 +296,9 @@ static void put_curve(Page *p, int column, const char *name, const char *title, 
     const PageLog *l = &p->log.at[0];
     double last = l->step.at[l->step.n - 1].value[column];
     put_figure(p, (Figure){name, title,
-                           isfinite(last) ? arena_printf(p->a, "%s In the last step %.6g.", caption, last)
-                                          : caption,
+                           isfinite(last)
+                               ? arena_printf(p->a, "%s In the last step %.6g.", caption, last)
+                               : caption,
                            draw_curves(p->a, p->log.n, c, "step", unit, false)});
 }
 
@@ -300,7 +306,8 @@ static void put_training(Page *p)
 {
     fputs("<h2>Training</h2>\n", p->f);
     if (!p->log.n) {
-        fputs("<p>No log was given: a run writes one with <code>--log-json FILE</code>.</p>\n", p->f);
+        fputs("<p>No log was given: a run writes one with <code>--log-json FILE</code>.</p>\n",
+              p->f);
         return;
     }
     put_curve(p, LOG_LOSS, "loss", "Loss", "loss", "Over the whole minibatch of each step.");
@@ -319,8 +326,8 @@ static Curve stash_of(const Page *p, const Run *r, int rank)
 {
     const SchedRow *row = &r->m.s->row[rank];
     uint32_t n = 0;
-    Curve c = {arena_printf(p->a, "rank %d", rank), 0,
-               arena_array(p->a, double, row->n + 2), arena_array(p->a, double, row->n + 2)};
+    Curve c = {arena_printf(p->a, "rank %d", rank), 0, arena_array(p->a, double, row->n + 2),
+               arena_array(p->a, double, row->n + 2)};
     double now = 0;
     c.value[n] = 0;
     c.at[n++] = 0;
@@ -357,12 +364,41 @@ static void put_memory(Page *p)
             c[i].label = arena_printf(p->a, "%s: %s at most", c[i].label,
                                       bytes_text(p->a, (int64_t)(1024 * most)));
         }
-        put_figure(p, (Figure){numbered(p, "stash", k), "Stash over the step",
-                               n < (uint32_t)r->m.s->ranks
-                                   ? "What ranks 0 to 15 keep of forwards whose backward has not run yet."
-                                   : "What each rank keeps of forwards whose backward has not run "
-                                     "yet; parameters, gradients and optimizer come on top.",
-                               draw_curves(p->a, n, c, "ms of the step", "KiB", true)});
+        put_figure(
+            p, (Figure){numbered(p, "stash", k), "Stash over the step",
+                        n < (uint32_t)r->m.s->ranks
+                            ? "What ranks 0 to 15 keep of forwards whose backward has not run yet."
+                            : "What each rank keeps of forwards whose backward has not run "
+                              "yet; parameters, gradients and optimizer come on top.",
+                        draw_curves(p->a, n, c, "ms of the step", "KiB", true)});
+    }
+}
+
+/* What each rank of a run was planned to take. */
+static void put_planned(Page *p)
+{
+    for (uint32_t k = 0; k < p->log.n; k++) {
+        const PageLog *l = &p->log.at[k];
+        double most = 0;
+        for (uint32_t r = 0; r < l->place.n; r++)
+            most = fmax(most, l->place.at[r].memory);
+        if (!(most > 0 && most < 1e18))
+            continue;
+        fprintf(p->f,
+                "<p>Planned for a step of <code>%s</code>, and never exceeded: no memory is "
+                "allocated while it runs.</p>\n<table><tr><th>rank</th><th "
+                "class=\"n\">memory</th><th></th><th class=\"n\">of it activations</th></tr>\n",
+                html_text(p->a, l->path));
+        for (uint32_t r = 0; r < l->place.n; r++) {
+            const PagePlace *x = &l->place.at[r];
+            if (!(x->memory >= 0 && x->activations >= 0 && x->activations <= x->memory))
+                continue;
+            fprintf(p->f, "<tr><td>%u</td>", r);
+            bar(p, bytes_text(p->a, (int64_t)x->memory), x->memory, most);
+            fprintf(p->f, "<td class=\"n\">%s</td></tr>\n",
+                    bytes_text(p->a, (int64_t)x->activations));
+        }
+        fputs("</table>\n", p->f);
     }
 }
 
@@ -371,10 +407,10 @@ static double made(Page *p, const Run *r, const SchedKind *kind, int microbatche
 {
     Schedule *s;
     SchedSim sim;
-    double v = NAN;
-    if (sched_generate(kind->name, r->m.s->ranks, r->m.s->stages, microbatches,
-                       SCHED_PLACE_DEFAULT, &s, &p->e))
-        return NAN;
+    double v = (double)NAN;
+    if (sched_generate(kind->name, r->m.s->ranks, r->m.s->stages, microbatches, SCHED_PLACE_DEFAULT,
+                       &s, &p->e))
+        return (double)NAN;
     if (!sched_simulate(s, &r->costs, &sim, &p->e)) {
         v = sim.makespan / microbatches / 1000;
         sched_sim_free(&sim, s->ranks);
@@ -419,11 +455,12 @@ static void put_microbatches(Page *p)
 static void put_stages(Page *p)
 {
     fputs("<h2>The stages, and what crosses</h2>\n", p->f);
-    put_figure(p, (Figure){"stages", "Stages",
-                           "From top to bottom as data flow forwards. Beside the lines: bytes of one "
-                           "microbatch, and of how many values. At the right what skips stages, and "
-                           "broken lines: parameters that several stages use.",
-                           draw_stages(p->a, &p->pipe)});
+    put_figure(p,
+               (Figure){"stages", "Stages",
+                        "From top to bottom as data flow forwards. Beside the lines: bytes of one "
+                        "microbatch, and of how many values. At the right what skips stages, and "
+                        "broken lines: parameters that several stages use.",
+                        draw_stages(p->a, &p->pipe)});
     if (!p->pipe.edge.n)
         return;
     fputs("<table><tr><th>from</th><th>to</th><th>value</th><th>shape</th><th "
@@ -454,8 +491,8 @@ static void put_page(Page *p)
     put_schedules(p);
     put_balance(p);
     put_training(p);
-    if (p->run.n)
-        fputs("<h2>Memory, and other schedules</h2>\n", p->f);
+    fputs(p->run.n + p->log.n ? "<h2>Memory, and other schedules</h2>\n" : "", p->f);
+    put_planned(p);
     put_memory(p);
     put_microbatches(p);
     put_stages(p);

@@ -10,8 +10,14 @@
 
 /* ---- page_read.c: pipe.xml, a run's log ---- */
 
-typedef struct { int64_t nodes, parameters, bytes_param, bytes_stash, flops; } PageStage;
-typedef struct { uint32_t from, to; const char *value, *kind, *shape; int64_t bytes; } PageEdge;
+typedef struct {
+    int64_t nodes, parameters, bytes_param, bytes_stash, flops;
+} PageStage;
+typedef struct {
+    uint32_t from, to;
+    const char *value, *kind, *shape;
+    int64_t bytes;
+} PageEdge;
 typedef struct {
     const char *model, *loss; /* loss "": none */
     VEC(PageStage) stage;
@@ -22,9 +28,16 @@ PagePipe page_pipe(Arena *a, const char *path);
 
 /* What a line a step says; NAN where it does not.  In the log's units. */
 enum { LOG_LOSS, LOG_NORM, LOG_TOKENS, LOG_LR, LOG_SECONDS, LOG_COLUMNS };
-typedef struct { double step, value[LOG_COLUMNS]; } PageStep;
+typedef struct {
+    double step, value[LOG_COLUMNS];
+} PageStep;
+/* Bytes that were planned for a rank's step, and of these for activations; -1: not said */
+typedef struct {
+    double memory, activations;
+} PagePlace;
 typedef struct {
     const char *path, *schedule; /* schedule NULL: the log does not say */
+    VEC(PagePlace) place;        /* as the log has them: by rank */
     VEC(PageStep) step;
 } PageLog;
 /* A --log-json; EXIT_MODEL where a line is none. */
@@ -33,9 +46,13 @@ bool page_is_trace(const char *path); /* by its first bytes; EXIT_IO: cannot be 
 
 /* ---- page_draw.c: figures, each an SVG by itself ---- */
 
-typedef struct { const char *label; uint32_t n; double *at, *value; } Curve; /* NAN: a gap */
 typedef struct {
-    const char *name;    /* of its file, without ending */
+    const char *label;
+    uint32_t n;
+    double *at, *value;
+} Curve; /* NAN: a gap */
+typedef struct {
+    const char *name;            /* of its file, without ending */
     const char *title, *caption; /* XHTML */
     const char *svg;
 } Figure;

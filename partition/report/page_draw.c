@@ -1,5 +1,6 @@
 /*
- * page_draw.c - figures of the page that are no schedules: curves, and the stages with what crosses.
+ * page_draw.c - figures of the page that are no schedules: curves, and the stages with what
+ * crosses.
  *
  * In: numbers.  Out: SVG that stands by itself, drawn in the colour of the text around it, so that
  * it shows on light ground and on dark.  No text is placed where another can be: each label has a
@@ -12,8 +13,8 @@
 #include "base/file/memory.h"
 #include "page.h"
 
-static const char *const colour[] = {"#4477aa", "#ee6677", "#228833", "#aa8800", "#66a5c8",
-                                     "#aa3377"};
+static const char *const colour[] = {"#4477aa", "#ee6677", "#228833",
+                                     "#aa8800", "#66a5c8", "#aa3377"};
 enum { COLOURS = sizeof colour / sizeof *colour };
 
 static const char *finish(Arena *a, FILE *f, Memory *m)
@@ -42,11 +43,13 @@ static FILE *begin(Memory *m, double width, double height, const char *title)
 
 enum { WIDTH = 520, PLOT = 180, LEFT = 78, RIGHT = 12, TOP = 24, ROW = 15, MOST_POINTS = 1000 };
 
-typedef struct { double least, most; } Range;
+typedef struct {
+    double least, most;
+} Range;
 
 static Range range(uint32_t n, const Curve *c, bool values)
 {
-    Range r = {INFINITY, -INFINITY};
+    Range r = {HUGE_VAL, -HUGE_VAL};
     for (uint32_t k = 0; k < n; k++)
         for (uint32_t i = 0; i < c[k].n; i++) {
             double v = values ? c[k].value[i] : c[k].at[i];
@@ -82,10 +85,8 @@ static void polyline(FILE *f, const Curve *c, uint32_t k, Range x, Range y, bool
         double px = LEFT + (c->at[i] - x.least) * dx,
                py = dy > 0 ? TOP + PLOT - (c->value[i] - y.least) * dy : TOP + PLOT / 2.0;
         if (!open)
-            fprintf(f,
-                    "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"1.6\"%s points=\"",
-                    colour[k % COLOURS],
-                    dash(k));
+            fprintf(f, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"1.6\"%s points=\"",
+                    colour[k % COLOURS], dash(k));
         else if (steps)
             fprintf(f, "%.1f,%.1f ", px, before);
         fprintf(f, "%.1f,%.1f ", px, py);
@@ -132,9 +133,8 @@ const char *draw_curves(Arena *a, uint32_t n, const Curve *curve, const char *x,
         fprintf(f,
                 "<path d=\"M%d %.0fh30\" stroke=\"%s\" stroke-width=\"1.6\"%s/><text x=\"%d\" "
                 "y=\"%.0f\">%s</text>\n",
-                LEFT, at - 4, colour[k % COLOURS],
-                dash(k),
-                LEFT + 38, at, html_text(a, curve[k].label));
+                LEFT, at - 4, colour[k % COLOURS], dash(k), LEFT + 38, at,
+                html_text(a, curve[k].label));
     }
     fputs("</svg>\n", f);
     return finish(a, f, &m);
@@ -145,7 +145,11 @@ const char *draw_curves(Arena *a, uint32_t n, const Curve *curve, const char *x,
 enum { BOX_X = 10, BOX_W = 250, BOX_H = 44, PITCH = 88, COLUMN = 118 };
 
 /* All that goes from one stage to another, by kind. */
-typedef struct { uint32_t from, to, n, column; int64_t bytes; bool parameter; } Bundle;
+typedef struct {
+    uint32_t from, to, n, column;
+    int64_t bytes;
+    bool parameter;
+} Bundle;
 typedef VEC(Bundle) Bundles;
 
 static Bundles bundles(Arena *a, const PagePipe *p)
@@ -156,8 +160,8 @@ static Bundles bundles(Arena *a, const PagePipe *p)
         bool parameter = !strcmp(e->kind, "parameter");
         uint32_t k = 0, from = e->from < e->to ? e->from : e->to,
                  to = e->from < e->to ? e->to : e->from;
-        while (k < b.n && (b.at[k].from != from || b.at[k].to != to ||
-                           b.at[k].parameter != parameter))
+        while (k < b.n &&
+               (b.at[k].from != from || b.at[k].to != to || b.at[k].parameter != parameter))
             k++;
         if (k == b.n)
             vec_push(a, &b, ((Bundle){.from = from, .to = to, .parameter = parameter}));
@@ -193,15 +197,14 @@ const char *draw_stages(Arena *a, const PagePipe *p)
     Memory m;
     Bundles b = bundles(a, p);
     uint32_t columns = place(&b);
-    double right = BOX_X + BOX_W,
-           width = right + 30 + (columns ? columns * COLUMN : 10);
+    double right = BOX_X + BOX_W, width = right + 30 + (columns ? columns * COLUMN : 10);
     FILE *f = begin(&m, width, 20.0 + PITCH * (p->stage.n - 1) + BOX_H, "stages, and what crosses");
     for (uint32_t i = 0; i < b.n; i++) {
         const Bundle *x = &b.at[i];
         double from = 10 + PITCH * (double)x->from, to = 10 + PITCH * (double)x->to,
                at = right + 24 + COLUMN * x->column;
-        const char *text = arena_printf(a, "%s, %u value%s", bytes_text(a, x->bytes), x->n,
-                                        x->n == 1 ? "" : "s");
+        const char *text =
+            arena_printf(a, "%s, %u value%s", bytes_text(a, x->bytes), x->n, x->n == 1 ? "" : "s");
         if (beside(x))
             fprintf(f,
                     "<path d=\"M%.0f %.0fH%.0fV%.0fH%.0f\" fill=\"none\" "

@@ -16,7 +16,10 @@
 #include "base/file/json.h"
 #include "page.h"
 
-typedef struct { const char *p, *end, *start, *path; Arena *a; } Reader;
+typedef struct {
+    const char *p, *end, *start, *path;
+    Arena *a;
+} Reader;
 
 static Reader reader(Arena *a, const char *path)
 {
@@ -67,8 +70,10 @@ static const char *until(Reader *r, const char *stop)
 
 static const char *unescape(Arena *a, const char *s)
 {
-    static const struct { const char *name; char c; } entity[] = {
-        {"&amp;", '&'}, {"&lt;", '<'}, {"&gt;", '>'}, {"&quot;", '"'}};
+    static const struct {
+        const char *name;
+        char c;
+    } entity[] = {{"&amp;", '&'}, {"&lt;", '<'}, {"&gt;", '>'}, {"&quot;", '"'}};
     char *out = arena_alloc(a, strlen(s) + 1), *at = out;
     while (*s) {
         size_t k = 0, n = sizeof entity / sizeof *entity;
@@ -149,7 +154,7 @@ PagePipe page_pipe(Arena *a, const char *path)
             int64_t from = count(&r, &t, "from"), to = count(&r, &t, "to");
             if (from >= p.stage.n || to >= p.stage.n)
                 not_ours(&r);
-            PageEdge e = {(uint32_t)from, (uint32_t)to, text(&r, &t, "value"),
+            PageEdge e = {(uint32_t)from,       (uint32_t)to,          text(&r, &t, "value"),
                           text(&r, &t, "kind"), text(&r, &t, "shape"), count(&r, &t, "bytes")};
             vec_push(a, &p.edge, e);
         }
@@ -237,14 +242,49 @@ static bool skip(Json *j, int depth)
     return word(j, "true") || word(j, "false") || word(j, "null") || number(j, &v);
 }
 
-/* The configuration's schedule. */
+/* A rank of the configuration. */
+static bool place(Json *j, Arena *a, PageLog *log)
+{
+    PagePlace x = {-1, -1};
+    if (!json_char(j, '{'))
+        return false;
+    do {
+        char *key = json_text(j);
+        bool ok = key && json_char(j, ':');
+        double *to = !key                          ? NULL
+                     : !strcmp(key, "memory")      ? &x.memory
+                     : !strcmp(key, "activations") ? &x.activations
+                                                   : NULL;
+        free(key);
+        if (!ok || !(to ? number(j, to) : skip(j, 2)))
+            return false;
+    } while (json_char(j, ','));
+    vec_push(a, &log->place, x);
+    return json_char(j, '}');
+}
+
+static bool places(Json *j, Arena *a, PageLog *log)
+{
+    if (!json_char(j, '['))
+        return false;
+    if (json_char(j, ']'))
+        return true;
+    do {
+        if (!place(j, a, log))
+            return false;
+    } while (json_char(j, ','));
+    return json_char(j, ']');
+}
+
+/* The configuration's schedule and ranks. */
 static bool config(Json *j, Arena *a, PageLog *log)
 {
     if (!json_char(j, '{'))
         return false;
     do {
         char *key = json_text(j);
-        bool is = key && !strcmp(key, "schedule"), ok = key && json_char(j, ':');
+        bool is = key && !strcmp(key, "schedule"), ranks = key && !strcmp(key, "places"),
+             ok = key && json_char(j, ':');
         free(key);
         json_space(j);
         if (ok && is && j->p < j->end && *j->p == '"') {
@@ -253,7 +293,7 @@ static bool config(Json *j, Arena *a, PageLog *log)
             log->schedule = s ? arena_strdup(a, s) : NULL;
             free(s);
         } else if (ok) {
-            ok = skip(j, 1);
+            ok = ranks ? places(j, a, log) : skip(j, 1);
         }
         if (!ok)
             return false;
@@ -264,10 +304,13 @@ static bool config(Json *j, Arena *a, PageLog *log)
 /* One line; true: it was JSON. */
 static bool line(Json *j, Arena *a, PageLog *log)
 {
-    static const char *const column[LOG_COLUMNS] = {
-        [LOG_LOSS] = "loss", [LOG_NORM] = "grad_norm", [LOG_TOKENS] = "tokens_per_second",
-        [LOG_LR] = "lr", [LOG_SECONDS] = "seconds"};
-    PageStep s = {NAN, {NAN, NAN, NAN, NAN, NAN}};
+    static const char *const column[LOG_COLUMNS] = {[LOG_LOSS] = "loss",
+                                                    [LOG_NORM] = "grad_norm",
+                                                    [LOG_TOKENS] = "tokens_per_second",
+                                                    [LOG_LR] = "lr",
+                                                    [LOG_SECONDS] = "seconds"};
+    const double none = (double)NAN;
+    PageStep s = {none, {none, none, none, none, none}};
     if (!json_char(j, '{'))
         return false;
     do {

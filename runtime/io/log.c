@@ -25,6 +25,11 @@ PpStatus log_open(Log *l, const Options *o, const Group *g, int64_t steps, int64
     return l->json ? PP_OK : pp_fail(PP_ERR_IO, "--log-json %s: %s", o->log_json, strerror(errno));
 }
 
+int64_t memory_total(const MemoryReport *m)
+{
+    return m->bytes.total + m->bytes.resident + m->library + m->snapshot + m->evaluation;
+}
+
 static void print_memory(int rank, const MemoryReport *m, int verbose)
 {
     const PlanBytes *b = &m->bytes;
@@ -46,8 +51,7 @@ static void print_memory(int rank, const MemoryReport *m, int verbose)
                 {"snapshot", m->snapshot},
                 {"evaluation", m->evaluation}};
     const char *comma = "";
-    printf("rank %d memory: %" PRId64 " bytes (", rank,
-           b->total + b->resident + m->library + m->snapshot + m->evaluation);
+    printf("rank %d memory: %" PRId64 " bytes (", rank, memory_total(m));
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
         if (part[i].bytes && !(b->mapped && i > 0 && i < 5)) { /* which are in a file */
             printf("%s%s %" PRId64, comma, part[i].name, part[i].bytes);

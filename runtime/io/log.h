@@ -44,6 +44,7 @@ typedef struct {
     int half_type;            /* of the parameters' half copies; 0: none */
     char half[48];            /* how products of it are computed */
 } MemoryReport;
+int64_t memory_total(const MemoryReport *m); /* what a rank takes for a step */
 
 PpStatus log_open(Log *l, const Options *o, const Group *g, int64_t steps, int64_t tokens);
 /* --schedule auto: what was chosen; nothing where the text is empty. */

@@ -19,6 +19,7 @@
 typedef struct {
     char host[64], cpus[96], where[80];
     int threads;
+    int64_t memory, activations; /* planned for a step, bytes */
 } Place;
 
 /* The CPUs that this thread may run on, as taskset says them: 0-3,8. */
@@ -60,6 +61,8 @@ static void put_places(FILE *f, const Place *p, int n)
         put(f, "cpus", p[k].cpus);
         fprintf(f, ", \"threads\": %d", p[k].threads);
         put(f, "device", p[k].where);
+        fprintf(f, ", \"memory\": %" PRId64 ", \"activations\": %" PRId64, p[k].memory,
+                p[k].activations);
         putc('}', f);
     }
     putc(']', f);
@@ -116,7 +119,9 @@ static PpStatus put_line(const Log *l, const LogConfig *c, const Place *place, i
 
 PpStatus log_config(const Log *l, Group *g, const LogConfig *c, const MemoryReport *mine)
 {
-    Place here = {.threads = mine->threads};
+    Place here = {.threads = mine->threads,
+                  .memory = memory_total(mine),
+                  .activations = mine->bytes.slots};
     gethostname(here.host, sizeof here.host - 1);
     cpus_text(here.cpus, sizeof here.cpus);
     snprintf(here.where, sizeof here.where, "%s", mine->where);

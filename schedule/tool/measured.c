@@ -232,8 +232,7 @@ void sched_measured_free(SchedMeasured *m)
 }
 
 /* The same rows, by the means of all steps of the trace. */
-int sched_measured_simulate(const SchedMeasured *m, const char *path, SchedSim *out,
-                            SchedError *e)
+int sched_measured_simulate(const SchedMeasured *m, const char *path, SchedSim *out, SchedError *e)
 {
     SchedCosts c;
     SchedGraph g;

@@ -50,7 +50,7 @@ ok "and what is missing is named" shows page.html '--trace FILE.json' '--log-jso
 # ---- times that are known: 1F1B, F = 1, B = 2, of 4 microbatches on 2 ranks takes 3 (4 + 2 - 1), idle are 3 of 15 ----
 
 "$ppsplit" schedule 1f1b --ranks 2 --microbatches 4 --costs F=1000,B=2000 --trace trace.json
-printf '%s\n' '{"config": {"schedule": "1f1b", "places": [{"rank": 0}]}}' \
+printf '%s\n' '{"config": {"schedule": "1f1b", "places": [{"rank": 0, "memory": 2048, "activations": 1024}, {"rank": 1, "memory": 1024, "activations": 512}]}}' \
     '{"step": 1, "loss": 3.5, "grad_norm": 1.5, "lr": 0.25, "skipped": false, "seconds": 0.5, "tokens_per_second": 100}' \
     '{"eval_loss": 2, "eval_step": 1, "rows": 8, "seconds": 1}' \
     '{"step": 2, "loss": 2.75, "grad_norm": null, "lr": 0.125, "seconds": 0.25, "tokens_per_second": 200.5}' >log.json
@@ -63,6 +63,7 @@ is "each action is in both drawings, idle time in each lane" \
     "$(grep -c '<rect' figures/schedule-measured.svg) $(grep -c '<rect' figures/schedule-simulated.svg) $(grep -c 'idle 3 ms of 15<' figures/schedule-measured.svg)" "18 18 2"
 ok "on one scale" eval 'diff <(grep -o "<rect.*" figures/schedule-measured.svg) <(grep -o "<rect.*" figures/schedule-simulated.svg)'
 ok "the log's numbers" shows page.html 'last step 2.75.' 'last step 200.5.' 'last step 0.125.'
+ok "planned memory" shows page.html '>2 KiB</td>' '>512 B</td>'
 ok "the axes' ends" shows figures/loss.svg '>3.5<' '>2.75<' '>step<'
 ok "the stash at most: rank 0 keeps two microbatches, rank 1 one" shows figures/stash.svg 'rank 0: 320 B at most' 'rank 1: 312 B at most'
 is "no text on another" "$(overlaps figures/*.svg)" ""
@@ -77,9 +78,10 @@ is "which only draws" "$("$ppsplit" schedule trace.json --simulate 2>err.txt; ec
 
 if [ -x "$build/tests/first/pipeline" ]; then
     "$build/tests/first/pipeline" train --ranks 2 --data x="$top/models/doc-ts/in.x.npy" --data target="$top/models/doc-ts/target.npy" \
-        --schedule zb-h1 --microbatches 4 --steps 5 --trace run.json --log-json run.log --quiet >/dev/null
+        --schedule zb-h1 --microbatches 4 --steps 5 --trace run.json --log-json run.log >run.txt
     ok "of a run" report "$build/tests/first" run.json run.log --svg of-run -o page.html
     well_formed "is well-formed" page.html
+    is "memory, as the run says it" "$(grep -o '"memory": [0-9]*' run.log | grep -o '[0-9]*')" "$(sed -n 's/^rank [01] memory: \([0-9]*\) .*/\1/p' run.txt)"
     is "every computation is drawn" "$(grep -o '<title>[01][FIW][0-3] ' of-run/schedule-measured.svg | sort -u | wc -l)" 24
     is "no text on another" "$(overlaps of-run/*.svg)" ""
 fi
