@@ -247,7 +247,8 @@ static void put_balance(Page *p)
         for (int c = 0; c < columns; c++)
             most[c] = fmax(most[c], column(p, s, c));
     fputs("<h2>Balance of the stages</h2>\n<p>Per microbatch; a pipeline is as fast as its slowest "
-          "stage. Stash: what forward keeps for backward.</p>\n<table><tr><th>stage</th><th "
+          "stage. Stash: what forward keeps for "
+          "backward.</p>\n<table><tr><th>stage</th><th>modules</th><th "
           "class=\"n\">parameters</th><th></th><th class=\"n\">forward, operations "
           "(FLOPs)</th><th></th><th "
           "class=\"n\">stash</th><th></th>",
@@ -262,7 +263,7 @@ static void put_balance(Page *p)
         const PageStage *x = &p->pipe.stage.at[s];
         const char *text[COLUMNS] = {count_text(p->a, x->parameters), count_text(p->a, x->flops),
                                      bytes_text(p->a, x->bytes_stash)};
-        fprintf(p->f, "<tr><td>%u</td>", s);
+        fprintf(p->f, "<tr><td>%u</td><td><code>%s</code></td>", s, html_text(p->a, x->modules));
         for (int c = 0; c < columns; c++)
             bar(p, c < C_F ? text[c] : arena_printf(p->a, "%.4g", column(p, s, c)), column(p, s, c),
                 most[c]);

@@ -10,7 +10,9 @@
 
 /* ---- page_read.c: pipe.xml, a run's log ---- */
 
+/* modules: those that lie in it whole, "": none */
 typedef struct {
+    const char *modules;
     int64_t nodes, parameters, bytes_param, bytes_stash, flops;
 } PageStage;
 typedef struct {

@@ -142,7 +142,7 @@ const char *draw_curves(Arena *a, uint32_t n, const Curve *curve, const char *x,
 
 /* ---- stages ---- */
 
-enum { BOX_X = 10, BOX_W = 250, BOX_H = 44, PITCH = 88, COLUMN = 118 };
+enum { BOX_X = 10, BOX_W = 300, BOX_H = 44, PITCH = 88, COLUMN = 118 };
 
 /* All that goes from one stage to another, by kind. */
 typedef struct {
@@ -192,6 +192,17 @@ static uint32_t place(Bundles *b)
     return columns;
 }
 
+/* What has room in a box. */
+static const char *shortened(Arena *a, const char *s)
+{
+    size_t n = 34;
+    if (strlen(s) <= n)
+        return s;
+    while (n && ((unsigned char)s[n] & 0xc0) == 0x80) /* within a character */
+        n--;
+    return arena_printf(a, "%.*s...", (int)n, s);
+}
+
 const char *draw_stages(Arena *a, const PagePipe *p)
 {
     Memory m;
@@ -225,12 +236,12 @@ const char *draw_stages(Arena *a, const PagePipe *p)
         double y = 10 + PITCH * (double)i;
         fprintf(f,
                 "<rect x=\"%d\" y=\"%.0f\" width=\"%d\" height=\"%d\" rx=\"5\" fill=\"%s\" "
-                "fill-opacity=\"0.35\" stroke=\"%s\"/>\n<text x=\"%d\" y=\"%.0f\" "
-                "font-weight=\"bold\">stage %u</text><text x=\"%d\" y=\"%.0f\">%s parameters, %s "
-                "operations</text>\n",
+                "fill-opacity=\"0.35\" stroke=\"%s\"/>\n<text x=\"%d\" y=\"%.0f\">"
+                "<tspan font-weight=\"bold\">stage %u</tspan> %s</text><text x=\"%d\" "
+                "y=\"%.0f\">%s parameters, %s operations</text>\n",
                 BOX_X, y, BOX_W, BOX_H, colour[i % COLOURS], colour[i % COLOURS], BOX_X + 10,
-                y + 18, i, BOX_X + 10, y + 34, count_text(a, p->stage.at[i].parameters),
-                count_text(a, p->stage.at[i].flops));
+                y + 18, i, html_text(a, shortened(a, p->stage.at[i].modules)), BOX_X + 10, y + 34,
+                count_text(a, p->stage.at[i].parameters), count_text(a, p->stage.at[i].flops));
     }
     fputs("</svg>\n", f);
     return finish(a, f, &m);

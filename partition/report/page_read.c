@@ -119,6 +119,15 @@ static const char *text(const Reader *r, const Tag *t, const char *key)
     not_ours(r);
 }
 
+/* "" where it is not there. */
+static const char *text_or_none(const Tag *t, const char *key)
+{
+    for (uint32_t i = 0; i < t->n; i++)
+        if (!strcmp(t->key[i], key))
+            return t->value[i];
+    return "";
+}
+
 static int64_t count(const Reader *r, const Tag *t, const char *key)
 {
     char *end;
@@ -138,17 +147,14 @@ PagePipe page_pipe(Arena *a, const char *path)
     for (Tag t; next_tag(&r, &t);) {
         if (!strcmp(t.name, "pipe")) {
             p.model = text(&r, &t, "model");
-            p.loss = "";
-            for (uint32_t i = 0; i < t.n; i++)
-                if (!strcmp(t.key[i], "loss"))
-                    p.loss = t.value[i];
+            p.loss = text_or_none(&t, "loss");
             stages = count(&r, &t, "stages");
         } else if (!strcmp(t.name, "stage")) {
             if (count(&r, &t, "index") != p.stage.n)
                 not_ours(&r);
-            PageStage s = {count(&r, &t, "nodes"), count(&r, &t, "parameters"),
-                           count(&r, &t, "bytes_param"), count(&r, &t, "bytes_stash"),
-                           count(&r, &t, "flops")};
+            PageStage s = {text_or_none(&t, "modules"),  count(&r, &t, "nodes"),
+                           count(&r, &t, "parameters"),  count(&r, &t, "bytes_param"),
+                           count(&r, &t, "bytes_stash"), count(&r, &t, "flops")};
             vec_push(a, &p.stage, s);
         } else if (!strcmp(t.name, "edge")) {
             int64_t from = count(&r, &t, "from"), to = count(&r, &t, "to");

@@ -90,6 +90,8 @@ static void put_stage(Xml *x, Element *pipe, const Stage *s)
 {
     Element *stage = child(x, pipe, "stage");
     attr_int(x, stage, "index", s->index);
+    if (s->label)
+        attr(x, stage, "modules", s->label);
     attr_int(x, stage, "nodes", pipe_programs(x->p, s->index)->forward.n);
     attr_int(x, stage, "parameters", s->cost.parameters);
     attr_int(x, stage, "bytes_param", s->cost.bytes_param);
@@ -274,6 +276,7 @@ static const char *const schema[] = {
     "    <xs:attribute name=\"nodes\" type=\"count\" use=\"required\"/>",
     "    <xs:attribute name=\"parameters\" type=\"count\" use=\"required\"/>",
     "    <xs:attribute name=\"bytes_param\" type=\"count\" use=\"required\"/>",
+    "    <xs:attribute name=\"modules\" type=\"xs:string\"/>",
     "    <xs:attribute name=\"bytes_stash\" type=\"count\" use=\"required\"/>",
     "    <xs:attribute name=\"flops\" type=\"count\" use=\"required\"/>",
     "  </xs:complexType>",
