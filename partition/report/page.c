@@ -335,7 +335,7 @@ static Curve stash_of(const Page *p, const Run *r, int rank)
     for (int i = 0; i < row->n; i++) {
         const SchedAction *a = &row->a[i];
         double bytes = a->stage < 0 ? 0 : (double)p->pipe.stage.at[a->stage].bytes_stash;
-        int gone = a->type == SA_B || a->type == SA_W;
+        int gone = a->type == SA_B;
         if (a->type != SA_F && !gone)
             continue;
         now += gone ? -bytes : bytes;
@@ -355,7 +355,8 @@ static void put_memory(Page *p)
         const Run *r = &p->run.at[k];
         uint32_t n = r->m.s->ranks < MOST ? (uint32_t)r->m.s->ranks : MOST;
         Curve *c = arena_array(p->a, Curve, n);
-        if (r->m.s->infer || sched_has_type(r->m.s, SA_R) || sched_has_type(r->m.s, SA_OFFLOAD))
+        if (r->m.s->infer || sched_has_type(r->m.s, SA_R) || sched_has_type(r->m.s, SA_OFFLOAD) ||
+            sched_has_type(r->m.s, SA_W))
             continue; /* what is kept then is not the whole stash */
         for (uint32_t i = 0; i < n; i++) {
             double most = 0;
