@@ -69,10 +69,10 @@ static void put_stages(const Pipe *p, Arena *a, FILE *f)
                 "class=n>%s<td "
                 "class=n>%s<td class=n>%s"
                 "<td class=n>%s<td><span class=bar style=\"width: %dpx\"></span></tr>\n",
-                t, html_text(a, s->label ? s->label : ""), pipe_programs(p, t)->forward.n, count_text(a, c->parameters),
-                bytes_text(a, c->bytes_param), count_text(a, c->flops_forward),
-                count_text(a, c->flops_backward), bytes_text(a, c->bytes_activation),
-                bytes_text(a, c->bytes_stash),
+                t, html_text(a, s->label ? s->label : ""), pipe_programs(p, t)->forward.n,
+                count_text(a, c->parameters), bytes_text(a, c->bytes_param),
+                count_text(a, c->flops_forward), count_text(a, c->flops_backward),
+                bytes_text(a, c->bytes_activation), bytes_text(a, c->bytes_stash),
                 (int)(120.0 * (double)c->flops_forward / (double)most));
     }
     fputs("</table>\n", f);
@@ -110,7 +110,8 @@ static void put_ends(const Pipe *p, Arena *a, FILE *f)
             in || i - g->input.n >= g->output_name.n ? v->name : g->output_name.at[i - g->input.n];
         if (id != p->loss_scale)
             fprintf(f, "<tr><td>%s<td><code>%s</code><td>%s<td>%s</tr>\n", in ? "input" : "output",
-                    html_text(a, name), shape_print(a, v->dtype, &v->shape), batch_text(a, v->batch));
+                    html_text(a, name), shape_print(a, v->dtype, &v->shape),
+                    batch_text(a, v->batch));
     }
     fputs("</table>\n", f);
     if (p->uneven.n + p->mixes.n == 0) {
@@ -119,7 +120,8 @@ static void put_ends(const Pipe *p, Arena *a, FILE *f)
     }
     fputs("<ul>\n", f);
     for (uint32_t i = 0; i < p->uneven.n; i++)
-        fprintf(f, "<li>Microbatches must have equal rows: %s</li>\n", html_text(a, p->uneven.at[i]));
+        fprintf(f, "<li>Microbatches must have equal rows: %s</li>\n",
+                html_text(a, p->uneven.at[i]));
     for (uint32_t i = 0; i < p->mixes.n; i++)
         fprintf(f, "<li>%s</li>\n", html_text(a, p->mixes.at[i]));
     fputs("</ul>\n", f);
