@@ -185,14 +185,16 @@ static ValueId do_masked_softmax(Fuzz *f, ValueId x, ValueId y)
     return g_softmax(g, g_add(g, x, g_where(g, keep, number(f, 0), low)), axis);
 }
 
-/* x times the power of two below |x|, by its bits: constant in between */
+/* x times the power of two below |x|, in steps of 1/64, by its bits: constant in between.  The steps
+   make them the same however x was rounded. */
 static ValueId do_bits(Fuzz *f, ValueId x, ValueId y)
 {
     Graph *g = f->g;
     (void)y;
     if (f->real != DT_F32 && f->real != DT_F64)
         return x;
-    ValueId bits = g_unary(g, OP_BitCast, bounded(f, x));
+    ValueId step = g_unary(g, OP_Round, scaled(f, bounded(f, x), 64));
+    ValueId bits = g_unary(g, OP_BitCast, scaled(f, step, 1.0 / 64));
     double mask = f->real == DT_F32 ? (double)0x7f800000 : 0x7ffp52;
     bits = g_binary(g, OP_BitwiseAnd, bits, g_like(g, bits, mask));
     return g_mul(g, x, g_unary(g, OP_BitCast, bits));

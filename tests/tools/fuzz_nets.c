@@ -423,7 +423,9 @@ static const char *next_defined(Arena *a, const char **text)
             continue;
         const char *first = arena_strndup(a, p, line), *q = strstr(first, bounds);
         skip = q ? (size_t)(q - first) + sizeof bounds - 1 : 0;
-        end = skip + strcspn(first + skip, "([=;");
+        if ((q = strstr(first, "(*const "))) /* a pointer to a function */
+            skip = (size_t)(q - first) + 8;
+        end = skip + strcspn(first + skip, "()[=;");
         while (end > 0 && first[end - 1] == ' ')
             end--;
         size_t begin = end;
