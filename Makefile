@@ -74,7 +74,8 @@ $(BUILD)/onnx.pb-c.o: $(BUILD)/onnx.pb-c.h
 UNIT     := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/*/test_*.c))
 UNIT     := $(filter-out $(if $(shell pkg-config --exists libxml-2.0 && echo yes),,%/test_partition),$(UNIT))
 TOOLS    := $(BUILD)/tests/tools/compare $(BUILD)/tests/tools/fuzz_nets $(BUILD)/tests/tools/hostile $(BUILD)/tests/tools/rename $(BUILD)/tests/tools/onnx_backend $(BUILD)/tests/tools/count_alloc.so $(BUILD)/tests/faults/inject $(BUILD)/tests/faults/fail_alloc.so $(BUILD)/models/make_gpt $(BUILD)/models/make_tokens
-LONG     := tests/whole/shim.t tests/whole/models.t tests/codegen/codegen_cuda.t tests/codegen/compilers.t tests/runtime/test_cuda_lib.t tests/runtime/device.t
+LONG     := tests/whole/shim.t tests/whole/models.t tests/codegen/codegen_cuda.t tests/codegen/compilers.t tests/runtime/test_cuda_lib.t tests/runtime/device.t \
+            tests/whole/gpu.t tests/whole/sanitize.t tests/schedule/schedules.t
 SCRIPTS  := $(LONG) $(filter-out $(LONG),$(sort $(wildcard tests/*/*.t)))     # two at a time: the long ones are not left for the end
 
 $(BUILD)/tests/%: tests/%.c $(BUILD)/libppsplit.a $(BUILD)/libppruntime.a
