@@ -41,13 +41,14 @@ static PpCtx context(Rank *r, const Op *op, int64_t step, int64_t rows, char *wo
     const StagePlan *rs = &r->plan.stage[op->local];
     const StageRun *own = &r->stage[op->local];
     const Gathered *g = rs->whole;
+    const ParamBlock here = home_block(r, op->local);
     PpCtx c = {
         .rows = rows,
         .stage = rs->st->index,
-        .param = rs->param,
-        .grad = rs->grad,
+        .param = here.param,
+        .grad = here.grad,
         .constants = rs->constants,
-        .half = rs->half,
+        .half = here.half,
         .stash = g->stash,
         .work = work,
         .in = g->in,

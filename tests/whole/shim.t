@@ -16,7 +16,7 @@ build_shim() {
         RUNTIME_BUILD="$build/tests/objects" CFLAGS="${PIPELINE_CFLAGS:--O1}" LDFLAGS="${PIPELINE_CFLAGS:-}"
 }
 
-# run NAME DEVICE SCHEDULE RANKS: one step into $work/NAME.run
+# run NAME DEVICE SCHEDULE RANKS [OPTION...]: one step into $work/NAME.run
 run() {
     local out=$work/$1 data
     case_data "$dir"
@@ -24,7 +24,7 @@ run() {
     rm -rf "$out.run.$2"
     mkdir -p "$out.run.$2"
     (cd "$dir" && SHIM_LINES=0 "$out/pipeline-shim" train "${data[@]}" --device "$2" --schedule "$3" --ranks "$4" --microbatches $(((rows + mb - 1) / mb)) \
-        --steps 1 --optimizer sgd --lr 0 --dump-grads "$out.run.$2/grads" --log-json "$out.run.$2/log.json" --output "$model_output=$out.run.$2/out.npy")
+        --steps 1 --optimizer sgd --lr 0 --dump-grads "$out.run.$2/grads" --log-json "$out.run.$2/log.json" --output "$model_output=$out.run.$2/out.npy" "${@:5}")
 }
 
 agrees() {
@@ -46,6 +46,10 @@ check() {
         ok "$name: $schedule: runs clean" run "$name" cuda $schedule "$stages"
         ok "$name: $schedule: PyTorch's and the CPU's numbers" agrees "$name"
     done
+    if [ "$name" = clip ]; then                         # the loss over all rows has a parameter of its own
+        ok "$name: parameters in host memory: runs clean" run "$name" cuda gpipe "$stages" --offload params --unshard 1
+        ok "$name: parameters in host memory: PyTorch's and the CPU's numbers" agrees "$name"
+    fi
     rm -rf "$work/$name"*
 }
 
