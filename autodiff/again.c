@@ -40,17 +40,9 @@ typedef struct {
     double limit;                   /* operations per byte */
 } Again;
 
-static double bytes_made(const Graph *g, const Node *n)
-{
-    double sum = 0;
-    for (uint32_t i = 0; i < n->nout; i++)
-        sum += (double)value_bytes(g, n->out[i]);
-    return sum;
-}
-
 static double bytes_moved(const Graph *g, const Node *n)
 {
-    double sum = bytes_made(g, n);
+    double sum = (double)node_bytes(g, n);
     for (uint32_t i = 0; i < n->nin; i++)
         sum += n->in[i] == NONE ? 0 : (double)value_bytes(g, n->in[i]);
     return sum;
@@ -64,7 +56,8 @@ static void find_limit(Again *c)
     double work = 0, weighted = 0;
     for (uint32_t i = 0; i < c->s->forward.n; i++) {
         const Node *n = &c->g->node.at[c->s->forward.at[i]];
-        double flops = (double)cost_flops(c->g, c->s->forward.at[i]), bytes = bytes_made(c->g, n);
+        double flops = (double)cost_flops(c->g, c->s->forward.at[i]),
+               bytes = (double)node_bytes(c->g, n);
         work += flops;
         weighted += bytes > 0 ? flops * flops / bytes : 0;
     }
@@ -100,7 +93,8 @@ static void find_there(Again *c)
     for (uint32_t i = 0; i < s->forward.n; i++) {
         const Node *n = &c->g->node.at[s->forward.at[i]];
         double flops = (double)cost_flops(c->g, s->forward.at[i]);
-        bool made = (flops <= c->limit * bytes_made(c->g, n) || flops <= bytes_moved(c->g, n)) &&
+        bool made = (flops <= c->limit * (double)node_bytes(c->g, n) ||
+                     flops <= bytes_moved(c->g, n)) &&
                     !reads_changed(c, n);
         for (uint32_t j = 0; made && j < operands(n); j++)
             made = is_there(c, n->in[j]);

@@ -19,6 +19,14 @@ int64_t value_bytes(const Graph *g, ValueId v)
     return times(shape_elements(&x->shape), (int64_t)dtype_size(x->dtype));
 }
 
+int64_t node_bytes(const Graph *g, const Node *n)
+{
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < n->nout; i++)
+        sum += value_bytes(g, n->out[i]);
+    return sum;
+}
+
 static int64_t elements(const Graph *g, ValueId v) { return shape_elements(&val(g, v)->shape); }
 
 /* Elements of a kernel [a, b, spatial...] behind its first dimension. */

@@ -66,6 +66,7 @@ void graph_resize(Graph *g, int64_t rows, const Ids *list);
  * moves data as none. */
 int64_t cost_flops(const Graph *g, NodeId n);
 int64_t value_bytes(const Graph *g, ValueId v);
+int64_t node_bytes(const Graph *g, const Node *n); /* of what it makes */
 
 #ifdef __cplusplus
 }

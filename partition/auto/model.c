@@ -90,14 +90,6 @@ static double elements_of(const Graph *g, const Node *x)
     return most;
 }
 
-static double result_bytes(const Graph *g, const Node *x)
-{
-    double sum = 0;
-    for (uint32_t i = 0; i < x->nout; i++)
-        sum += (double)value_bytes(g, x->out[i]);
-    return sum;
-}
-
 static double pass(const Model *m, const Node *x)
 {
     if (op_is_quick(x->op))
@@ -122,7 +114,7 @@ static double forward_seconds(const Model *m, NodeId n)
         return elements_of(g, x) * (1 / m->r->functions + 3 / m->r->quick);
     if (x->op == OP_Dropout)
         return elements_of(g, x) / m->r->functions;
-    double work = flops / m->r->quick, moved = result_bytes(g, x) / m->r->moves;
+    double work = flops / m->r->quick, moved = (double)node_bytes(g, x) / m->r->moves;
     return (op_stands_alone(x->op) ? 1 / m->r->steps : 0) + (work > moved ? work : moved);
 }
 
@@ -143,7 +135,7 @@ static double gradient_seconds(const Model *m, NodeId n, uint32_t operand)
     if (is_softmax(x->op))
         return elements_of(g, x) * 4 / m->r->quick;
     if (op_picks(x->op)) /* added where it came from */
-        return 2 * result_bytes(g, x) / m->r->moves;
+        return 2 * (double)node_bytes(g, x) / m->r->moves;
     if (op_reduces(x->op) || x->op == OP_Dropout)
         return elements_of(g, x) / m->r->quick;
     return forward_seconds(m, n);

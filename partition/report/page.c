@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file/memory.h"
 #include "page.h"
 #include "schedule/rows.h"
 
@@ -79,24 +78,6 @@ static void put_file(Arena *a, const char *path, const char *text, size_t n)
     }
 }
 
-/* Starts a text in memory; taken() ends it. */
-static FILE *text_open(Memory *m)
-{
-    FILE *f = memory_open(m);
-    if (!f)
-        diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
-    return f;
-}
-
-static const char *taken(Arena *a, FILE *f, Memory *m)
-{
-    if (memory_close(f, m))
-        diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
-    const char *out = arena_strndup(a, m->at, m->n);
-    free(m->at);
-    return out;
-}
-
 /* ---- reading ---- */
 
 static void read_trace(Page *p, const char *path)
@@ -137,9 +118,9 @@ static const char *schedule_svg(Page *p, const Schedule *s, const SchedSim *sim,
                                 const char *what)
 {
     Memory m;
-    FILE *f = text_open(&m);
+    FILE *f = page_open(&m);
     sched_draw_svg_in(s, sim, whole, 1000, what, f);
-    return taken(p->a, f, &m);
+    return page_text(p->a, f, &m);
 }
 
 static void put_idle(Page *p, const Run *r)
@@ -520,9 +501,9 @@ static void make_page(Page *p)
             read_trace(p, o->run.at[i]);
         else
             vec_push(p->a, &p->log, page_log(p->a, o->run.at[i]));
-    p->f = text_open(&m);
+    p->f = page_open(&m);
     put_page(p);
-    const char *text = taken(p->a, p->f, &m);
+    const char *text = page_text(p->a, p->f, &m);
     if (o->svg)
         put_figures(p);
     put_file(p->a, o->target, text, strlen(text));

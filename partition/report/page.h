@@ -5,6 +5,7 @@
 #ifndef PPSPLIT_REPORT_PAGE_H
 #define PPSPLIT_REPORT_PAGE_H
 
+#include "base/file/memory.h"
 #include "report.h"
 #include "schedule/tool/tool.h"
 
@@ -47,6 +48,10 @@ PageLog page_log(Arena *a, const char *path);
 bool page_is_trace(const char *path); /* by its first bytes; EXIT_IO: cannot be read */
 
 /* ---- page_draw.c: figures, each an SVG by itself ---- */
+
+/* A text in memory, from its begin to its end */
+FILE *page_open(Memory *m);
+const char *page_text(Arena *a, FILE *f, Memory *m);
 
 typedef struct {
     const char *label;

@@ -10,14 +10,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file/memory.h"
 #include "page.h"
 
 static const char *const colour[] = {"#4477aa", "#ee6677", "#228833",
                                      "#aa8800", "#66a5c8", "#aa3377"};
 enum { COLOURS = sizeof colour / sizeof *colour };
 
-static const char *finish(Arena *a, FILE *f, Memory *m)
+FILE *page_open(Memory *m)
+{
+    FILE *f = memory_open(m);
+    if (!f)
+        diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
+    return f;
+}
+
+const char *page_text(Arena *a, FILE *f, Memory *m)
 {
     if (memory_close(f, m))
         diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
@@ -28,9 +35,7 @@ static const char *finish(Arena *a, FILE *f, Memory *m)
 
 static FILE *begin(Memory *m, double width, double height, const char *title)
 {
-    FILE *f = memory_open(m);
-    if (!f)
-        diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
+    FILE *f = page_open(m);
     fprintf(f,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
             "viewBox=\"0 0 %.0f %.0f\" role=\"img\" font-family=\"sans-serif\" font-size=\"11\" "
@@ -137,7 +142,7 @@ const char *draw_curves(Arena *a, uint32_t n, const Curve *curve, const char *x,
                 html_text(a, curve[k].label));
     }
     fputs("</svg>\n", f);
-    return finish(a, f, &m);
+    return page_text(a, f, &m);
 }
 
 /* ---- stages ---- */
@@ -244,5 +249,5 @@ const char *draw_stages(Arena *a, const PagePipe *p)
                 count_text(a, p->stage.at[i].parameters), count_text(a, p->stage.at[i].flops));
     }
     fputs("</svg>\n", f);
-    return finish(a, f, &m);
+    return page_text(a, f, &m);
 }

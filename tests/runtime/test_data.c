@@ -354,14 +354,7 @@ static void refused_rows(void)
 int main(void)
 {
     make_folder();
-    uint32_t state = 7;
-    float *all[] = {x, target, par[0]};
-    int count[] = {N * D, N * D, 4 * D};
-    for (int k = 0; k < 3; k++)
-        for (int i = 0; i < count[k]; i++) {
-            state = state * 1664525u + 1013904223u;
-            all[k][i] = (float)(state >> 8) / 16777216.0f + 0.25f;
-        }
+    fill(x, N * D, 7), fill(target, N * D, 8), fill(par[0], 4 * D, 9);
     several_files();
     refused_files();
     windows();

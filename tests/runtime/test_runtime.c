@@ -613,14 +613,7 @@ int main(void)
 {
     char err[ST_ERR];
     make_folder();
-    uint32_t state = 7;
-    float *all[] = {x, target, par[0]};
-    int count[] = {N * D, N * D, 4 * D};
-    for (int k = 0; k < 3; k++)
-        for (int i = 0; i < count[k]; i++) {
-            state = state * 1664525u + 1013904223u;
-            all[k][i] = (float)(state >> 8) / 16777216.0f + 0.25f;
-        }
+    fill(x, N * D, 7), fill(target, N * D, 8), fill(par[0], 4 * D, 9);
     int64_t ints[N * D] = {0};
     npy_write(at("x.npy"), PP_F32, 2, (int64_t[]){N, D}, x, err, sizeof err);
     npy_write(at("t.npy"), PP_F32, 2, (int64_t[]){D, N}, target, err, sizeof err);

@@ -31,4 +31,13 @@ static void write_params(const PpPlan *p, const char *dir, float (*par)[D])
     }
 }
 
+/* Numbers of [0.25, 1.25), others for another seed. */
+__attribute__((unused)) static void fill(float *to, int n, uint32_t seed)
+{
+    for (int i = 0; i < n; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        to[i] = (float)(seed >> 8) / 16777216.0f + 0.25f;
+    }
+}
+
 #endif
