@@ -26,7 +26,7 @@ sources   = $(sort $(foreach r,$(1),$(wildcard $(r)/*.$(2) $(r)/*/*.$(2) $(r)/*/
 COMPILER := $(call sources,$(filter-out runtime,$(ROOMS)),c)
 OBJ      := $(COMPILER:%.c=$(BUILD)/%.o) $(BUILD)/onnx.pb-c.o $(BUILD)/embed.o
 # The runtime's sources, the rooms it stands on and the output's Makefile travel inside the compiler, as a table that output.c writes into out/.
-RUNTIME  := $(foreach e,c h def cu sh,$(call sources,runtime,$(e)) $(wildcard schedule/*.$(e) base/file/*.$(e) base/cli/*.$(e)))
+RUNTIME  := $(foreach e,c h def cu sh,$(call sources,runtime,$(e)) $(filter-out schedule/tool/%,$(call sources,schedule,$(e))) $(wildcard base/file/*.$(e) base/cli/*.$(e)))
 
 all: $(BUILD)/ppsplit
 

@@ -1,6 +1,6 @@
 /*
  * rows.c - schedules in memory: making, copying and freeing them, appending actions to rows,
- * finding things in them; and how a function of this folder says what is wrong.
+ * finding things in them; and how a function of schedule/ says what is wrong.
  */
 #include "rows.h"
 

@@ -1,5 +1,5 @@
 /*
- * rows.h - what the files of this folder use to look at actions and to build rows.
+ * rows.h - what all of schedule/ uses to look at actions and to build rows.
  */
 #ifndef PP_SCHEDULE_ROWS_H
 #define PP_SCHEDULE_ROWS_H

@@ -101,7 +101,7 @@ int sched_action_text(char *buf, size_t size, const SchedAction *a); /* `0SEND_F
 int sched_action_parse(const char *text, SchedAction *a); /* 1: the text is one simple action */
 const char *sched_type_name(int type);
 
-/* ---- registry.c: the generators by name; a row's fields are explained there ---- */
+/* ---- generate/registry.c: the generators by name; a row's fields are explained there ---- */
 enum { SCHED_PLACE_DEFAULT = -1, SCHED_PLACE_LOOP, SCHED_PLACE_V, SCHED_PLACE_BLOCK };
 struct SchedGen;
 typedef struct SchedKind {
@@ -120,7 +120,7 @@ const char *sched_placement_name(int placement);
 /* The most microbatch-chunks alive on a rank; -1: no closed form. */
 int sched_peak_formula(const char *name, int ranks, int stages, int microbatches, int rank);
 
-/* ---- validate.c, pass_*.c: in place; edge NULL: the chain of stages ---- */
+/* ---- verify/validate.c and pass/: in place; edge NULL: the chain of stages ---- */
 int sched_validate(const Schedule *s, SchedError *e);
 int sched_merge(Schedule *s, SchedError *e);
 int sched_unshard(Schedule *s, int window, SchedError *e);
@@ -138,7 +138,7 @@ int sched_wait_send(Schedule *s, SchedError *e);
 int sched_budget(Schedule *s, int sends, SchedError *e);
 int sched_defer(Schedule *s, SchedError *e); /* may need buffers: verify afterwards */
 
-/* ---- pass_offload.c: stashes on the host between F and backward ---- */
+/* ---- pass/offload.c: stashes on the host between F and backward ---- */
 typedef struct SchedOffload {
     double time[SA_TYPES];       /* of actions, copies of a slot too, in any unit */
     const double *stage_time;    /* NULL, or [stage * SA_TYPES + type]; negative: time[type] */
@@ -154,7 +154,7 @@ int sched_offload(Schedule *s, const SchedOffload *o, int *moved, SchedError *e)
    latest before its FETCH. */
 int sched_wait_offload(Schedule *s, SchedError *e);
 
-/* ---- lower.c: rows for an executor; it says what they guarantee ---- */
+/* ---- pass/lower.c: rows for an executor; it says what they guarantee ---- */
 typedef struct SchedNeeds {
     const SchedEdge *edge; /* NULL: the chain of stages */
     int n_edge;
@@ -169,7 +169,7 @@ typedef struct SchedNeeds {
 int sched_lower_for(Schedule *s, const SchedNeeds *needs, SchedError *e);
 int sched_lower(Schedule *s, int window, SchedError *e); /* for the chain; not verified */
 
-/* ---- verify.c: do the rows run to their end; edge NULL: the edges they use ---- */
+/* ---- verify/verify.c: do the rows run to their end; edge NULL: the edges they use ---- */
 int sched_verify(const Schedule *s, const SchedEdge *edge, int n_edge, const SchedParam *param,
                  int n_param, int buffers, SchedError *e);
 

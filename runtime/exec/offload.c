@@ -3,7 +3,7 @@
  * --offload-time, --memory; the generated tables; a schedule of computations.  Out: the verified
  * rows, with their copies.
  *
- * The pass (schedule/pass_offload.c) wants times.  Those of computations go by their operations, if
+ * The pass (schedule/pass/offload.c) wants times.  Those of computations go by their operations, if
  * the tables have them, those of copies by their bytes; --offload-time says what all copies one way
  * take beside all forwards.  Under --memory each rank moves the fewest that let its planned step
  * fit.

@@ -9,7 +9,7 @@
  */
 #include "exec.h"
 
-#include "schedule/auto.h"
+#include "schedule/synth/auto.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -11,7 +11,7 @@
 #include "watchdog.h"
 
 #include "core/core.h"
-#include "schedule/trace.h"
+#include "schedule/simulate/trace.h"
 
 #include <netdb.h>
 #include <netinet/in.h>

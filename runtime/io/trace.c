@@ -9,7 +9,7 @@
 
 #include "core/core.h"
 #include "plan/plan.h"
-#include "schedule/trace.h"
+#include "schedule/simulate/trace.h"
 
 #include <errno.h>
 #include <stdlib.h>

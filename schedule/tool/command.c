@@ -13,7 +13,7 @@
 #include "base/cli/nearest.h"
 #include "base/cli/options.h"
 #include "base/cli/version.h"
-#include "schedule/auto.h"
+#include "schedule/synth/auto.h"
 #include "schedule/graph.h"
 
 #include <errno.h>

@@ -9,7 +9,7 @@
 #define _GNU_SOURCE
 #endif
 #include "schedule/rows.h"
-#include "schedule/trace.h"
+#include "schedule/simulate/trace.h"
 #include "tool.h"
 
 #include <math.h>

@@ -8,7 +8,7 @@
  */
 #include "schedule/graph.h"
 #include "schedule/rows.h"
-#include "schedule/trace.h"
+#include "schedule/simulate/trace.h"
 #include "tool.h"
 
 #include <limits.h>

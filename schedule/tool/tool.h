@@ -5,7 +5,7 @@
 #ifndef PP_SCHEDULE_TOOL_H
 #define PP_SCHEDULE_TOOL_H
 
-#include "schedule/simulate.h"
+#include "schedule/simulate/simulate.h"
 
 #ifdef __cplusplus
 extern "C" {

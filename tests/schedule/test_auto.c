@@ -3,7 +3,7 @@
  * Parallelism (2401.10241, table 5, by its own measured times), and Pipeline Parallelism
  * with Controllable Memory (2405.15362): T >= 6 m + 6 p - 3 k - 1 for k chunks alive.
  */
-#include "schedule/auto.h"
+#include "schedule/synth/auto.h"
 #include "tap.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
  * rates (2401.10241, 2405.15362).
  */
 #include "schedule/tool/tool.h"
-#include "schedule/trace.h"
+#include "schedule/simulate/trace.h"
 #include "tap.h"
 
 #include <math.h>

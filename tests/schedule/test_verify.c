@@ -446,38 +446,36 @@ static void speed(void)
     int st =
         sched_verify(s, NULL, 0, NULL, 0, 0, &err) || sched_verify(s, NULL, 0, NULL, 0, 2, &err);
     t = seconds() - t;
-    ok(!st && 2 * (double)n / t > 1e6, "%lld actions twice in %.2f s: %.1f million a second",
-       (long long)n, t, 2e-6 * (double)n / t);
+    ok(!st, "%lld actions, with any number of buffers and with two", (long long)n);
+    printf("# %.2f s: %.1f million a second\n", t, 2e-6 * (double)n / t);
     sched_free(s);
 }
 
-/* Processor time of lowering a schedule of 32 ranks for a run. */
+/* Lowers a schedule of 32 ranks for a run; its processor time. */
 static double lowering(const char *name, int microbatches, int send_budget)
 {
     SchedNeeds needs = {.send_budget = send_budget, .buffers = 1 << 20};
-    Schedule *s;
+    Schedule *s = NULL;
     clock_t t = clock();
-    if (sched_generate(name, 32, 64, microbatches, -1, &s, &err) ||
-        sched_lower_for(s, &needs, &err))
-        ok(0, "%s: %s", name, err.text);
+    ok(!sched_generate(name, 32, 64, microbatches, -1, &s, &err) && !sched_lower_for(s, &needs, &err),
+       "%s of %d microbatches is lowered, %d sends open", name, microbatches, send_budget);
     sched_free(s);
     return (double)(clock() - t) / CLOCKS_PER_SEC;
 }
 
-/* Ratios, of a thousand sends that are open at once, and of a search for every send. */
-static void slopes(void)
+/* A thousand sends that are open at once, and a search for every send: minutes, were they
+ * quadratic. */
+static void large(void)
 {
-    double small = lowering("gpipe", 512, 0), large = lowering("gpipe", 4096, 0);
-    ok(large < 20 * small, "gpipe with 8 times the microbatches takes %.1f times the time",
-       large / small);
-    small = lowering("1f1b", 512, 0), large = lowering("1f1b", 512, 4);
-    ok(large < 50 * small, "a send budget takes %.1f times the time of lowering without",
-       large / small);
+    double small = lowering("gpipe", 512, 0), eight = lowering("gpipe", 4096, 0);
+    printf("# gpipe with 8 times the microbatches: %.1f times the time\n", eight / small);
+    small = lowering("1f1b", 512, 0), eight = lowering("1f1b", 512, 4);
+    printf("# a send budget: %.1f times the time\n", eight / small);
 }
 
 int main(void)
 {
-    slopes();
+    large();
     known();
     properties();
     speed();

@@ -1,0 +1,248 @@
+/*
+ * comms.c - puts sends and receives between the rows.
+ *
+ * In: compute-only rows (with UNSHARD, REDUCE_GRAD or without) and the edges between stages.  Out:
+ * complete rows.  A list scheduler: ranks take turns, and each send and its receive are appended in
+ * the same turn, so one global order explains all rows, and they run even where every message is a
+ * rendezvous.
+ */
+#include "schedule/graph.h"
+
+#include <stdlib.h>
+
+enum { PLACED_F = 1, PLACED_B = 2 };
+
+typedef struct {
+    Schedule *s;
+    const SchedGraph *g;
+    SchedRow *out;
+    unsigned char *placed;   /* per (stage, microbatch) */
+    int *cursor;             /* per rank: the next action of the old row */
+    int *backwards;          /* per stage: B or W placed so far */
+    int *no_param;           /* per stage: transmitted parameters not yet placed */
+    int *no_grad;            /* per stage: gradients of such that are not yet placed */
+    unsigned char *sent;     /* per stage: its SEND_P are placed */
+    unsigned char *unshards; /* per stage: it has UNSHARD actions */
+    SchedError *e;
+} Comms;
+
+static unsigned char *placed_at(const Comms *c, int stage, int mb)
+{
+    return &c->placed[(size_t)stage * (size_t)c->s->microbatches + (size_t)mb];
+}
+
+/* -1 if action a may be placed now, else the stage whose action it waits for. */
+static int waits_for(const Comms *c, const SchedAction *a)
+{
+    const SchedGraph *g = c->g;
+    if (a->type == SA_F) {
+        for (int i = g->in_first[a->stage]; i < g->in_first[a->stage + 1]; i++) {
+            int from = g->edge[g->in[i]].from;
+            if (!(*placed_at(c, from, a->microbatch) & PLACED_F))
+                return from;
+        }
+        return c->no_param[a->stage] ? a->stage : -1;
+    }
+    if (a->type == SA_B || a->type == SA_I) {
+        for (int i = g->out_first[a->stage]; i < g->out_first[a->stage + 1]; i++) {
+            int to = g->edge[i].to;
+            if (g->edge[i].gradient && !(*placed_at(c, to, a->microbatch) & PLACED_B))
+                return to;
+        }
+        return -1;
+    }
+    return a->type == SA_REDUCE_GRAD && c->no_grad[a->stage] ? a->stage : -1;
+}
+
+/* One message: the send on the row of `stage`, the receive at once on the row of `peer`. */
+static void message(Comms *c, int send, int recv, int stage, int peer, int mb)
+{
+    int from = c->s->rank_of[stage], to = c->s->rank_of[peer];
+    if (from == to)
+        return;
+    sched_push(&c->out[from], sched_comm(send, stage, mb, peer));
+    sched_push(&c->out[to], sched_comm(recv, peer, mb, stage));
+}
+
+static void send_params(Comms *c, int stage)
+{
+    if (c->sent[stage])
+        return;
+    c->sent[stage] = 1;
+    for (int i = 0; i < c->g->n_param; i++) {
+        const SchedParam *q = &c->g->param[i];
+        if (q->from == stage && !q->replicate) {
+            message(c, SA_SEND_P, SA_RECV_P, q->from, q->to, -1);
+            c->no_param[q->to]--;
+        }
+    }
+}
+
+static void send_param_grads(Comms *c, int stage)
+{
+    for (int i = 0; i < c->g->n_param; i++) {
+        const SchedParam *q = &c->g->param[i];
+        if (q->to == stage && !q->replicate && q->gradient) {
+            message(c, SA_SEND_GP, SA_RECV_GP, q->to, q->from, -1);
+            c->no_grad[q->from]--;
+        }
+    }
+}
+
+/* The messages that follow an action. */
+static void follow(Comms *c, const SchedAction *a)
+{
+    const SchedGraph *g = c->g;
+    if (a->type == SA_F) {
+        *placed_at(c, a->stage, a->microbatch) |= PLACED_F;
+        for (int i = g->out_first[a->stage]; i < g->out_first[a->stage + 1]; i++)
+            message(c, SA_SEND_F, SA_RECV_F, a->stage, g->edge[i].to, a->microbatch);
+    } else if (a->type == SA_B || a->type == SA_I) {
+        *placed_at(c, a->stage, a->microbatch) |= PLACED_B;
+        for (int i = g->in_first[a->stage + 1]; i-- > g->in_first[a->stage];) /* nearest first */
+            if (g->edge[g->in[i]].gradient)
+                message(c, SA_SEND_B, SA_RECV_B, a->stage, g->edge[g->in[i]].from, a->microbatch);
+    } else if (a->type == SA_UNSHARD) {
+        send_params(c, a->stage);
+    }
+    if ((a->type == SA_B || a->type == SA_W) && ++c->backwards[a->stage] == c->s->microbatches)
+        send_param_grads(c, a->stage);
+}
+
+static int turn(Comms *c, int r)
+{
+    const SchedRow *row = &c->s->row[r];
+    int i = c->cursor[r], end = sched_cell_end(row, i);
+    for (int k = i; k < end; k++)
+        if (row->a[k].type != SA_IDLE && waits_for(c, &row->a[k]) >= 0)
+            return 0;
+    for (int k = i; k < end; k++)
+        if (row->a[k].type != SA_IDLE)
+            sched_push(&c->out[r], row->a[k]);
+    for (int k = i; k < end; k++)
+        if (row->a[k].type != SA_IDLE)
+            follow(c, &row->a[k]);
+    c->cursor[r] = end;
+    return 1;
+}
+
+/* The heads of the ranks that cannot go on, at most 16 of them. */
+static int stuck(const Comms *c)
+{
+    char text[3000];
+    size_t n = 0;
+    int first = -1, cell = -1, shown = 0;
+    text[0] = 0;
+    for (int r = 0; r < c->s->ranks; r++) {
+        const SchedRow *row = &c->s->row[r];
+        char name[64], need[64] = "";
+        if (c->cursor[r] == row->n)
+            continue;
+        const SchedAction *a = &row->a[c->cursor[r]];
+        for (int k = c->cursor[r]; k < sched_cell_end(row, c->cursor[r]); k++)
+            if (row->a[k].type != SA_IDLE && waits_for(c, &row->a[k]) >= 0) {
+                a = &row->a[k];
+                if (a->microbatch >= 0)
+                    snprintf(need, sizeof need, "%s of stage %d",
+                             a->type == SA_F ? "the forward" : "the backward", waits_for(c, a));
+                else
+                    snprintf(need, sizeof need, "gradients of shared parameters");
+            }
+        sched_action_text(name, sizeof name, a);
+        if (first < 0) {
+            first = r;
+            cell = sched_cell(row, c->cursor[r]);
+        }
+        if (shown++ < 16 && n < sizeof text - 160)
+            n += (size_t)snprintf(text + n, sizeof text - n,
+                                  "\n  rank %d, cell %d (%s) waits for %s", r,
+                                  sched_cell(row, c->cursor[r]), name, need);
+    }
+    return sched_fail(c->e, SCHED_EREFUSED, first, cell,
+                      "the schedule cannot go on: rank %d is stuck at cell %d%s", first, cell,
+                      text);
+}
+
+static int run_turns(Comms *c)
+{
+    for (int left = c->s->ranks; left > 0;) {
+        int progress = 0;
+        left = 0;
+        for (int r = 0; r < c->s->ranks; r++) {
+            if (c->cursor[r] < c->s->row[r].n)
+                progress |= turn(c, r);
+            left += c->cursor[r] < c->s->row[r].n;
+        }
+        if (left && !progress)
+            return stuck(c);
+    }
+    return SCHED_OK;
+}
+
+/* What is sent beside the activations; stages that no UNSHARD brings to the device send at once. */
+static void begin_params(Comms *c)
+{
+    const Schedule *s = c->s;
+    const SchedGraph *g = c->g;
+    for (int i = 0; i < g->n_param; i++)
+        if (!g->param[i].replicate) {
+            c->no_param[g->param[i].to]++;
+            c->no_grad[g->param[i].from] += g->param[i].gradient && !s->infer;
+        }
+    for (int r = 0; r < s->ranks; r++)
+        for (int i = 0; i < s->row[r].n; i++)
+            if (s->row[r].a[i].type == SA_UNSHARD)
+                c->unshards[s->row[r].a[i].stage] = 1;
+    for (int k = 0; k < s->stages; k++)
+        if (!c->unshards[k])
+            send_params(c, k);
+}
+
+static int allocate(Comms *c)
+{
+    size_t ranks = (size_t)c->s->ranks, S = (size_t)c->s->stages;
+    c->out = calloc(ranks, sizeof *c->out);
+    c->placed = calloc(S * (size_t)c->s->microbatches, 1);
+    c->cursor = calloc(ranks, sizeof *c->cursor);
+    c->backwards = calloc(S, sizeof *c->backwards);
+    c->no_param = calloc(S, sizeof *c->no_param);
+    c->no_grad = calloc(S, sizeof *c->no_grad);
+    c->sent = calloc(S, sizeof *c->sent);
+    c->unshards = calloc(S, sizeof *c->unshards);
+    return c->out && c->placed && c->cursor && c->backwards && c->no_param && c->no_grad &&
+                   c->sent && c->unshards
+               ? SCHED_OK
+               : sched_nomem(c->e);
+}
+
+int sched_comms_graph(Schedule *s, const SchedGraph *g, SchedError *e)
+{
+    Comms c = {.s = s, .g = g, .e = e};
+    if (s->complete)
+        return sched_fail(e, SCHED_EREFUSED, -1, -1, "the schedule has sends and receives already");
+    int st = allocate(&c);
+    if (!st) {
+        begin_params(&c);
+        st = run_turns(&c);
+    }
+    free(c.placed), free(c.cursor), free(c.backwards), free(c.no_param), free(c.no_grad);
+    free(c.sent), free(c.unshards);
+    if (st) {
+        sched_free_rows(c.out, c.out ? s->ranks : 0);
+        return st;
+    }
+    sched_swap_rows(s, c.out);
+    s->complete = 1;
+    return sched_rows_ok(s, e);
+}
+
+int sched_comms(Schedule *s, const SchedEdge *edge, int n_edge, const SchedParam *param,
+                int n_param, SchedError *e)
+{
+    SchedGraph g;
+    int st = sched_graph(&g, s->stages, edge, n_edge, param, n_param, e);
+    if (!st)
+        st = sched_comms_graph(s, &g, e);
+    sched_graph_free(&g);
+    return st;
+}

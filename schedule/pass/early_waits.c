@@ -1,0 +1,252 @@
+/*
+ * early_waits.c - a pass after wait_send: every wait goes to the first place where it costs
+ * nothing, so that the sent tensor's memory is free again early.
+ *
+ * In: complete rows.  Out: the same rows, each WAIT_SEND right after the first computation whose
+ * past holds the computation that consumed the message on the other rank; waits of which none holds
+ * it stay at the end. Happened-before is kept with vector clocks (Fidge 1988, Mattern 1989): per
+ * rank, how far each other rank is known to be; a message carries its sender's clock, and the
+ * computation that consumes it merges the clock into its rank's.
+ */
+#include "schedule/graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Beyond so many the waits stay where they are: only memory is lost. */
+enum { MOST_CLOCKS = 1 << 26 };
+
+/* A send that is not waited for yet: its index in the old row, and the index in the peer's row of
+   the computation that consumes the message. */
+typedef struct {
+    int at, consumed;
+} Sent;
+
+/* Those of a rank to one peer: a heap, what is consumed first on top. */
+typedef struct {
+    int n, cap;
+    Sent *a;
+} Sends;
+
+typedef struct {
+    Schedule *s;
+    const SchedGraph *g;
+    SchedRow *out;
+    int *position[2]; /* per (stage, microbatch): index of F, of B or I, in its row */
+    int *clock;       /* [rank][rank] */
+    int *carried;     /* [message][rank] */
+    unsigned char *sent;
+    int *cursor;
+    Sends *to;   /* [rank][peer] */
+    int *closed; /* indices of sends, while their waits are placed */
+    int lost;    /* out of memory */
+} Early;
+
+static size_t pair(const Early *e, int stage, int mb)
+{
+    return (size_t)stage * (size_t)e->s->microbatches + (size_t)mb;
+}
+
+static int *clock_of(const Early *e, int rank)
+{
+    return &e->clock[(size_t)rank * (size_t)e->s->ranks];
+}
+
+static int *carried(const Early *e, int64_t message)
+{
+    return &e->carried[(size_t)message * (size_t)e->s->ranks];
+}
+
+static void merge(const Early *e, int *into, const int *from)
+{
+    for (int k = 0; k < e->s->ranks; k++)
+        into[k] = from[k] > into[k] ? from[k] : into[k];
+}
+
+/* Messages that a computation consumes: 0 if one of them is not sent yet; `take` merges their
+ * clocks. */
+static int consume(const Early *e, int r, const SchedAction *a, int take)
+{
+    const SchedGraph *g = e->g;
+    int forward = a->type == SA_F, back = a->type == SA_B || a->type == SA_I;
+    int first = forward ? g->in_first[a->stage] : g->out_first[a->stage];
+    int last = forward ? g->in_first[a->stage + 1] : g->out_first[a->stage + 1];
+    for (int k = first; (forward || back) && k < last; k++) {
+        int edge = forward ? g->in[k] : k, other = forward ? g->edge[edge].from : g->edge[edge].to;
+        if (e->s->rank_of[other] == r || (back && !g->edge[edge].gradient))
+            continue;
+        int64_t m = sched_graph_message(g, e->s->microbatches, 2 * edge + back, a->microbatch);
+        if (!e->sent[m])
+            return 0;
+        if (take)
+            merge(e, clock_of(e, r), carried(e, m));
+    }
+    return 1;
+}
+
+static Sends *sends_to(const Early *e, int r, int peer)
+{
+    return &e->to[(size_t)r * (size_t)e->s->ranks + (size_t)peer];
+}
+
+static int heap_push(Sends *h, Sent x)
+{
+    if (h->n == h->cap) {
+        int cap = h->cap * 2 + 16;
+        Sent *p = realloc(h->a, (size_t)cap * sizeof *p);
+        if (!p)
+            return 0;
+        h->a = p;
+        h->cap = cap;
+    }
+    int i = h->n++;
+    for (; i > 0 && h->a[(i - 1) / 2].consumed > x.consumed; i = (i - 1) / 2)
+        h->a[i] = h->a[(i - 1) / 2];
+    h->a[i] = x;
+    return 1;
+}
+
+/* Takes the first one away. */
+static void heap_pop(Sends *h)
+{
+    Sent last = h->a[--h->n];
+    int i = 0;
+    for (int child; (child = 2 * i + 1) < h->n; i = child) {
+        child += child + 1 < h->n && h->a[child + 1].consumed < h->a[child].consumed;
+        if (h->a[child].consumed >= last.consumed)
+            break;
+        h->a[i] = h->a[child];
+    }
+    h->a[i] = last;
+}
+
+static int ascending(const void *x, const void *y)
+{
+    const int *a = x, *b = y;
+    return (*a > *b) - (*a < *b);
+}
+
+/* Waits for the sends that rank r now knows to be consumed, or for all; in the sends' order. */
+static void close_sends(Early *e, int r, int all)
+{
+    int n = 0;
+    for (int peer = 0; peer < e->s->ranks; peer++) {
+        Sends *h = sends_to(e, r, peer);
+        while (h->n > 0 && (all || clock_of(e, r)[peer] > h->a[0].consumed)) {
+            e->closed[n++] = h->a[0].at;
+            heap_pop(h);
+        }
+    }
+    if (n > 1)
+        qsort(e->closed, (size_t)n, sizeof *e->closed, ascending);
+    for (int k = 0; k < n; k++)
+        sched_push(&e->out[r], sched_wait_of(&e->s->row[r].a[e->closed[k]]));
+}
+
+static void send(Early *e, int r, int at)
+{
+    const SchedAction *a = &e->s->row[r].a[at];
+    int lane = sched_graph_lane(e->g, a), to = e->s->rank_of[a->peer];
+    if (lane < 0)
+        return;
+    int64_t m = sched_graph_message(e->g, e->s->microbatches, lane, a->microbatch);
+    memcpy(carried(e, m), clock_of(e, r), (size_t)e->s->ranks * sizeof(int));
+    e->sent[m] = 1;
+    Sends *h = sends_to(e, r, to);
+    int consumed = e->position[a->type == SA_SEND_B][pair(e, a->peer, a->microbatch)];
+    e->lost |= !heap_push(h, (Sent){at, consumed});
+}
+
+/* One cell of a row; 0: it needs a message that is not sent yet. */
+static int step(Early *e, int r)
+{
+    const SchedRow *row = &e->s->row[r];
+    int i = e->cursor[r], end = sched_cell_end(row, i), computed = 0;
+    for (int k = i; k < end; k++)
+        if (!consume(e, r, &row->a[k], 0))
+            return 0;
+    for (int k = i; k < end; k++) {
+        const SchedAction *a = &row->a[k];
+        consume(e, r, a, 1);
+        clock_of(e, r)[r] = k + 1;
+        if (!sched_is_wait_send(a->type))
+            sched_push(&e->out[r], *a);
+        if (sched_is_send(a->type))
+            send(e, r, k);
+        computed |= sched_is_compute(a->type);
+    }
+    if (computed)
+        close_sends(e, r, 0);
+    e->cursor[r] = end;
+    return 1;
+}
+
+/* 0: the rows do not run to their end, which the verifier will say better. */
+static int run(Early *e)
+{
+    for (int progress = 1; progress;) {
+        progress = 0;
+        for (int r = 0; r < e->s->ranks; r++)
+            while (e->cursor[r] < e->s->row[r].n && step(e, r))
+                progress = 1;
+    }
+    for (int r = 0; r < e->s->ranks; r++) {
+        if (e->cursor[r] < e->s->row[r].n)
+            return 0;
+        close_sends(e, r, 1);
+    }
+    return 1;
+}
+
+static int allocate(Early *e)
+{
+    const Schedule *s = e->s;
+    size_t ranks = (size_t)s->ranks, pairs = (size_t)s->stages * (size_t)s->microbatches,
+           messages = sched_graph_messages(e->g, s->microbatches);
+    e->out = calloc(ranks, sizeof *e->out);
+    e->position[0] = calloc(pairs, sizeof(int));
+    e->position[1] = calloc(pairs, sizeof(int));
+    e->clock = calloc(ranks * ranks, sizeof *e->clock);
+    e->carried = calloc(messages * ranks, sizeof *e->carried);
+    e->sent = calloc(messages, 1);
+    e->cursor = calloc(ranks, sizeof *e->cursor);
+    e->to = calloc(ranks * ranks, sizeof *e->to);
+    if (!e->out || !e->position[0] || !e->position[1] || !e->clock || !e->carried || !e->sent ||
+        !e->cursor || !e->to)
+        return 0;
+    int most = 0;
+    for (int r = 0; r < s->ranks; r++) {
+        most = s->row[r].n > most ? s->row[r].n : most;
+        for (int i = 0; i < s->row[r].n; i++) {
+            const SchedAction *a = &s->row[r].a[i];
+            if (a->type == SA_F || a->type == SA_B || a->type == SA_I)
+                e->position[a->type != SA_F][pair(e, a->stage, a->microbatch)] = i;
+        }
+    }
+    e->closed = malloc(((size_t)most + 1) * sizeof *e->closed);
+    return e->closed != NULL;
+}
+
+static void release(Early *e)
+{
+    for (size_t k = 0; e->to && k < (size_t)e->s->ranks * (size_t)e->s->ranks; k++)
+        free(e->to[k].a);
+    free(e->position[0]), free(e->position[1]), free(e->clock), free(e->carried), free(e->sent);
+    free(e->cursor), free(e->to), free(e->closed);
+}
+
+int sched_early_waits(Schedule *s, const SchedGraph *g, SchedError *error)
+{
+    Early e = {.s = s, .g = g};
+    if (sched_graph_messages(g, s->microbatches) * (size_t)s->ranks > MOST_CLOCKS)
+        return SCHED_OK;
+    int ok = allocate(&e), done = ok && run(&e);
+    ok = ok && !e.lost;
+    release(&e);
+    if (ok && done) {
+        sched_swap_rows(s, e.out);
+        return sched_rows_ok(s, error);
+    }
+    sched_free_rows(e.out, e.out ? s->ranks : 0);
+    return ok ? SCHED_OK : sched_nomem(error);
+}

@@ -1,0 +1,522 @@
+/*
+ * simulate.c - the simulator: when does every action begin and end?
+ *
+ * In: rows (compute only, or complete), costs.  Out: start and end of every action, makespan,
+ * spans, bubbles, live microbatches. Computations are serial on a rank; a message leaves when its
+ * producer (or its SEND) ends and arrives after the edge's latency. Copies of stashes go beside the
+ * computations, one at a time on a rank, in the order of its row. Times are a max-plus recurrence
+ * over the order graph, so the order in which ranks are advanced does not matter.
+ *
+ * buffers = -1: communication is non-blocking, the assumption of the published tables; 0 and k: as
+ * the verifier has it.
+ */
+#include "schedule/graph.h"
+#include "simulate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    const Schedule *s;
+    const SchedCosts *c;
+    const SchedGraph *g;
+    SchedSim *out;
+    double *clock, *engine;    /* per rank; of its copies */
+    double *network, *summed; /* sums over replicas: per rank the last one's end, per stage its */
+    double *copied;            /* per (stage, microbatch): end of its last copy, 0 */
+    double *forward, *backward, *begun; /* per (stage, microbatch), per group: end, or -1 */
+    double *arrive, *received; /* per message, or -1 */
+    double *slot;              /* k buffers: per lane, times of the last k receives */
+    unsigned char *remote;     /* per lane: between ranks */
+    int *sent, *got, *number;  /* per lane: counts; per message: its number */
+    int *cursor, *queue, *missing, head, waiting;
+    unsigned char *queued;
+} Sim;
+
+static double max2(double a, double b) { return a > b ? a : b; }
+
+static double cost(const Sim *m, const SchedAction *a)
+{
+    const SchedCosts *c = m->c;
+    double t =
+        c->stage_time && a->stage < c->stages ? c->stage_time[a->stage * SA_TYPES + a->type] : -1;
+    return t >= 0 ? t : c->time[a->type];
+}
+
+static double reduction(const Sim *m, int stage)
+{
+    const SchedCosts *c = m->c;
+    double t = c->stage_reduction && stage < c->stages ? c->stage_reduction[stage] : -1;
+    return t >= 0 ? t : c->reduction;
+}
+
+static double *slot_of(double *list, const Sim *m, int stage, int mb)
+{
+    return &list[(size_t)stage * (size_t)m->s->microbatches + (size_t)mb];
+}
+
+/* From the end of the producer, or of the SEND, to the arrival. */
+static double latency(const Sim *m, int lane)
+{
+    const SchedGraph *g = m->g;
+    if (lane >= 2 * g->n)
+        return m->c->latency;
+    const SchedEdge *edge = &g->edge[lane / 2];
+    return m->c->latency + m->c->per_byte * (lane % 2 ? edge->bytes_b : edge->bytes_f);
+}
+
+static int64_t message(const Sim *m, int lane, int mb)
+{
+    return sched_graph_message(m->g, m->s->microbatches, lane, mb);
+}
+
+static void wake(Sim *m, int rank)
+{
+    if (m->queued[rank])
+        return;
+    m->queued[rank] = 1;
+    m->queue[(m->head + m->waiting++) % m->s->ranks] = rank;
+}
+
+/* The time at which everything that a computation needs is there; -1: not known yet. */
+static double ready(const Sim *m, const SchedAction *a)
+{
+    const SchedGraph *g = m->g;
+    double t = max2(m->clock[m->s->rank_of[a->stage]],
+                    *slot_of(m->copied, m, a->stage, a->microbatch));
+    int forward = a->type == SA_F, back = a->type == SA_B || a->type == SA_I;
+    int first = forward ? g->in_first[a->stage] : g->out_first[a->stage];
+    int last = forward ? g->in_first[a->stage + 1] : g->out_first[a->stage + 1];
+    for (int k = first; (forward || back) && k < last; k++) {
+        int edge = forward ? g->in[k] : k, other = forward ? g->edge[edge].from : g->edge[edge].to,
+            lane = 2 * edge + back;
+        double at;
+        if (back && !g->edge[edge].gradient)
+            continue;
+        if (m->remote[lane] && m->s->complete) {
+            at = m->arrive[message(m, lane, a->microbatch)];
+        } else {
+            at = *slot_of(forward ? m->forward : m->backward, m, other, a->microbatch);
+            if (at >= 0 && m->remote[lane])
+                at += latency(m, lane);
+        }
+        if (at < 0)
+            return -1;
+        t = max2(t, at);
+    }
+    for (int k = 0; forward && m->s->complete && k < g->n_param; k++)
+        if (g->param[k].to == a->stage && !g->param[k].replicate && m->remote[2 * (g->n + k)]) {
+            double at = m->arrive[message(m, 2 * (g->n + k), 0)];
+            if (at < 0)
+                return -1;
+            t = max2(t, at);
+        }
+    return t;
+}
+
+/* Ranks that may have waited for this computation. */
+static void computed(Sim *m, const SchedAction *a, double end)
+{
+    const SchedGraph *g = m->g;
+    if (a->type == SA_F) {
+        *slot_of(m->forward, m, a->stage, a->microbatch) = end;
+        for (int k = g->out_first[a->stage]; k < g->out_first[a->stage + 1]; k++)
+            wake(m, m->s->rank_of[g->edge[k].to]);
+    } else if (a->type == SA_B || a->type == SA_I) {
+        *slot_of(m->backward, m, a->stage, a->microbatch) = end;
+        for (int k = g->in_first[a->stage]; k < g->in_first[a->stage + 1]; k++)
+            wake(m, m->s->rank_of[g->edge[g->in[k]].from]);
+    }
+}
+
+static void set(Sim *m, int r, int i, double start, double end)
+{
+    m->out->start[r][i] = start;
+    m->out->end[r][i] = end;
+    m->clock[r] = max2(m->clock[r], end);
+}
+
+/* A compound whose halves overlap: both begin when both can, and end together. */
+static int compound(Sim *m, int r, int i, int end)
+{
+    const SchedAction *a = m->s->row[r].a;
+    double at = m->clock[r], sum = 0, most = 0;
+    for (int k = i; k < end; k++) {
+        double t = ready(m, &a[k]);
+        if (t < 0)
+            return 0;
+        at = max2(at, t);
+        sum += cost(m, &a[k]);
+        most = max2(most, cost(m, &a[k]));
+    }
+    sum = most + m->c->overlap * (sum - most);
+    for (int k = i; k < end; k++)
+        set(m, r, k, at, at + sum);
+    for (int k = i; k < end; k++)
+        computed(m, &a[k], at + sum);
+    m->cursor[r] = end;
+    return 1;
+}
+
+static int meet(Sim *m, int r, int i, int lane)
+{
+    const SchedAction *a = &m->s->row[r].a[i], *b;
+    int q = m->s->rank_of[a->peer], j = m->cursor[q];
+    if (j >= m->s->row[q].n)
+        return 0;
+    b = &m->s->row[q].a[j];
+    if ((sched_sends(a->type) ? !sched_receives(b->type) : !sched_sends(b->type)) ||
+        b->microbatch != a->microbatch || sched_graph_lane(m->g, b) != lane)
+        return 0;
+    double start = max2(m->clock[r], m->clock[q]);
+    double end = start + latency(m, lane) + max2(cost(m, a), cost(m, b));
+    set(m, r, i, start, end);
+    set(m, q, j, start, end);
+    m->arrive[message(m, lane, a->microbatch)] = end;
+    m->cursor[q]++;
+    wake(m, q);
+    return 1;
+}
+
+/* Issued now, done when the copies before it are. */
+static void copy_stash(Sim *m, int r, int i)
+{
+    const SchedAction *a = &m->s->row[r].a[i];
+    double start = max2(m->clock[r], m->engine[r]), end = start + cost(m, a);
+    m->out->start[r][i] = start;
+    m->out->end[r][i] = m->engine[r] = end;
+    *slot_of(m->copied, m, a->stage, a->microbatch) = end;
+}
+
+/* A send, a receive or a wait; 0: not yet. */
+static int communicate(Sim *m, int r, int i)
+{
+    const SchedAction *a = &m->s->row[r].a[i];
+    int lane = sched_graph_lane(m->g, a), k = m->c->buffers;
+    int64_t x = lane < 0 ? -1 : message(m, lane, a->microbatch);
+    double start = m->clock[r];
+    if (x < 0 || !m->remote[lane] || (k == 0 && sched_is_wait_send(a->type))) {
+        set(m, r, i, start, start);
+        return 1;
+    }
+    if (k == 0)
+        return meet(m, r, i, lane);
+    if (sched_sends(a->type)) {
+        if (k > 0 && m->sent[lane] >= k) {
+            if (m->got[lane] <= m->sent[lane] - k)
+                return 0;
+            start = max2(start, m->slot[(size_t)lane * (size_t)k + (size_t)(m->sent[lane] % k)]);
+        }
+        m->number[x] = m->sent[lane]++;
+        m->arrive[x] = start + cost(m, a) + latency(m, lane);
+        wake(m, m->s->rank_of[a->peer]);
+    } else if (k > 0 && sched_receives(a->type)) {
+        if (m->arrive[x] < 0 || m->number[x] != m->got[lane])
+            return 0;
+        start = max2(start, m->arrive[x]);
+        m->slot[(size_t)lane * (size_t)k + (size_t)(m->got[lane]++ % k)] = m->received[x] =
+            start + cost(m, a);
+        wake(m, m->s->rank_of[a->peer]);
+    } else if (k > 0) {
+        if (m->received[x] < 0)
+            return 0;
+        start = max2(start, m->received[x]);
+    }
+    set(m, r, i, start, start + cost(m, a));
+    return 1;
+}
+
+static int reduce(Sim *m, int r, int i)
+{
+    const SchedAction *a = &m->s->row[r].a[i];
+    int group = m->g->group[a->stage];
+    double start = m->clock[r];
+    if (a->type == SA_WAIT_REDUCE_GRAD) {
+        if (m->missing[group] > 0)
+            return 0;
+        start = max2(max2(start, m->begun[group]), m->summed[a->stage]);
+    }
+    for (int k = 0; a->type == SA_REDUCE_GRAD && k < m->g->n_param; k++) {
+        int lane = 2 * (m->g->n + k) + 1;
+        if (m->g->param[k].from != a->stage || m->g->param[k].replicate ||
+            !m->g->param[k].gradient || !m->remote[lane])
+            continue;
+        if (m->arrive[message(m, lane, 0)] < 0)
+            return 0;
+        start = max2(start, m->arrive[message(m, lane, 0)]);
+    }
+    set(m, r, i, start, start + cost(m, a));
+    if (a->type == SA_REDUCE_GRAD) {
+        m->network[r] =
+            max2(m->network[r], start + cost(m, a)) + reduction(m, a->stage);
+        m->summed[a->stage] = m->network[r];
+        m->begun[group] = max2(m->begun[group], start + cost(m, a));
+        if (--m->missing[group] == 0)
+            for (int k = group; k < m->s->stages; k++)
+                if (m->g->group[k] == group)
+                    wake(m, m->s->rank_of[k]);
+    }
+    return 1;
+}
+
+static int advance(Sim *m, int r)
+{
+    const SchedRow *row = &m->s->row[r];
+    int i = m->cursor[r];
+    const SchedAction *a = &row->a[i];
+    if ((a->overlap & SCHED_PART) && m->c->overlap >= 0)
+        return compound(m, r, i, sched_cell_end(row, i));
+    if (a->type == SA_IDLE) {
+        set(m, r, i, m->clock[r], m->clock[r]);
+    } else if (sched_is_compute(a->type)) {
+        double start = ready(m, a), end = start + cost(m, a);
+        if (start < 0)
+            return 0;
+        set(m, r, i, start, end);
+        computed(m, a, end);
+    } else if (sched_has_peer(a->type)) {
+        if (!communicate(m, r, i))
+            return 0;
+    } else if (sched_copies(a->type)) {
+        copy_stash(m, r, i);
+    } else if (a->type == SA_WAIT_OFFLOAD) {
+        double end = max2(m->clock[r], *slot_of(m->copied, m, a->stage, a->microbatch));
+        set(m, r, i, end, end);
+    } else if (a->type == SA_REDUCE_GRAD || a->type == SA_WAIT_REDUCE_GRAD) {
+        if (!reduce(m, r, i))
+            return 0;
+    } else {
+        set(m, r, i, m->clock[r], m->clock[r] + cost(m, a));
+    }
+    m->cursor[r]++;
+    return 1;
+}
+
+static int run(Sim *m, SchedError *e)
+{
+    for (int r = 0; r < m->s->ranks; r++)
+        wake(m, r);
+    while (m->waiting > 0) {
+        int r = m->queue[m->head];
+        m->head = (m->head + 1) % m->s->ranks;
+        m->waiting--;
+        m->queued[r] = 0;
+        while (m->cursor[r] < m->s->row[r].n && advance(m, r))
+            ;
+    }
+    for (int r = 0; r < m->s->ranks; r++)
+        if (m->cursor[r] < m->s->row[r].n) {
+            char text[64];
+            int cell = sched_cell(&m->s->row[r], m->cursor[r]);
+            sched_action_text(text, sizeof text, &m->s->row[r].a[m->cursor[r]]);
+            return sched_fail(e, SCHED_EREFUSED, r, cell,
+                              "rank %d, cell %d (%s): this action can never begin", r, cell, text);
+        }
+    return SCHED_OK;
+}
+
+/* ---- Results ---- */
+
+static double bytes_of(const double *list, int stage) { return list ? list[stage] : 0; }
+
+static double peak_bytes(const Schedule *s, const SchedCosts *c, int r)
+{
+    double now = 0, top = 0;
+    int again = sched_has_type(s, SA_R);
+    int away = sched_has_type(s, SA_WAIT_OFFLOAD) ? SA_WAIT_OFFLOAD : SA_OFFLOAD;
+    if (!c->bytes_stash)
+        return 0;
+    for (int i = 0; i < s->row[r].n; i++) {
+        const SchedAction *a = &s->row[r].a[i];
+        double stash = a->stage >= 0 ? bytes_of(c->bytes_stash, a->stage) : 0,
+               late = stash > 0 ? bytes_of(c->bytes_late, a->stage) : 0;
+        double saved = a->stage >= 0 ? bytes_of(c->bytes_saved, a->stage) : 0;
+        switch (a->type) {
+        case SA_F:
+        case SA_FETCH: now += stash; break;
+        case SA_R: now += a->peer == SCHED_WHOLE ? stash : 0; break;
+        case SA_B: now -= stash; break;
+        case SA_OFFLOAD:
+        case SA_WAIT_OFFLOAD: now -= a->type == away ? stash : 0; break;
+        case SA_I: now += saved; break;
+        case SA_W: now -= late + saved; break;
+        default: break;
+        }
+        top = max2(top, now);
+        if (a->type == SA_I)
+            now -= stash - late;
+        if (again && a->type == SA_F && sched_comes_again(&s->row[r], i))
+            now -= stash;
+    }
+    return top;
+}
+
+static void summarize(const Schedule *s, const SchedCosts *c, SchedSim *o)
+{
+    double busy = 0, widest_busy = 0;
+    for (int r = 0; r < s->ranks; r++) {
+        double first = -1, last = 0;
+        for (int i = 0; i < s->row[r].n; i++) {
+            const SchedAction *a = &s->row[r].a[i];
+            int whole = (a->overlap & SCHED_PART) && c->overlap >= 0,
+                begins = !whole || i == 0 || o->start[r][i] > o->start[r][i - 1];
+            if (!sched_is_compute(a->type))
+                continue;
+            if (first < 0 && a->type == SA_F)
+                first = o->start[r][i];
+            last = max2(last, o->end[r][i]);
+            if (begins)
+                o->busy[r] += o->end[r][i] - o->start[r][i];
+        }
+        for (int i = 0; i < s->row[r].n; i++)
+            o->makespan = max2(o->makespan, o->end[r][i]);
+        o->rank_span[r] = last - max2(first, 0);
+        if (o->rank_span[r] > o->span) {
+            o->span = o->rank_span[r];
+            widest_busy = o->busy[r];
+        }
+        busy += o->busy[r];
+        o->peak[r] = sched_live_rank(s, r);
+        o->peak_bytes[r] = peak_bytes(s, c, r);
+    }
+    o->bubble = o->makespan > 0 ? 1 - busy / ((double)s->ranks * o->makespan) : 0;
+    o->bubble_span = o->span > 0 ? 1 - widest_busy / o->span : 0;
+    if (o->bubble < 0)
+        o->bubble = 0;
+    if (o->bubble_span < 0)
+        o->bubble_span = 0;
+}
+
+static int allocate_result(const Schedule *s, SchedSim *o)
+{
+    size_t n = (size_t)s->ranks;
+    memset(o, 0, sizeof *o);
+    o->busy = calloc(n, sizeof *o->busy);
+    o->rank_span = calloc(n, sizeof *o->rank_span);
+    o->peak = calloc(n, sizeof *o->peak);
+    o->peak_bytes = calloc(n, sizeof *o->peak_bytes);
+    o->start = calloc(n, sizeof *o->start);
+    o->end = calloc(n, sizeof *o->end);
+    if (!o->busy || !o->rank_span || !o->peak || !o->peak_bytes || !o->start || !o->end)
+        return 0;
+    for (int r = 0; r < s->ranks; r++) {
+        o->start[r] = calloc((size_t)s->row[r].n + 1, sizeof(double));
+        o->end[r] = calloc((size_t)s->row[r].n + 1, sizeof(double));
+        if (!o->start[r] || !o->end[r])
+            return 0;
+    }
+    return 1;
+}
+
+void sched_sim_free(SchedSim *o, int ranks)
+{
+    for (int r = 0; r < ranks; r++) {
+        if (o->start)
+            free(o->start[r]);
+        if (o->end)
+            free(o->end[r]);
+    }
+    free(o->start);
+    free(o->end);
+    free(o->busy);
+    free(o->rank_span);
+    free(o->peak);
+    free(o->peak_bytes);
+    memset(o, 0, sizeof *o);
+}
+
+static double *minus_ones(size_t n)
+{
+    double *p = malloc((n + 1) * sizeof *p);
+    for (size_t i = 0; p && i <= n; i++)
+        p[i] = -1;
+    return p;
+}
+
+static int allocate(Sim *m, SchedError *e)
+{
+    const Schedule *s = m->s;
+    size_t ranks = (size_t)s->ranks, pairs = (size_t)s->stages * (size_t)s->microbatches,
+           lanes = (size_t)sched_graph_lanes(m->g) + 1;
+    size_t n = sched_graph_messages(m->g, s->microbatches),
+           k = m->c->buffers > 0 ? (size_t)m->c->buffers : 1;
+    m->remote = calloc(lanes, 1);
+    m->clock = calloc(ranks, sizeof *m->clock);
+    m->engine = calloc(ranks, sizeof *m->engine);
+    m->network = calloc(ranks, sizeof *m->network);
+    m->summed = calloc((size_t)s->stages, sizeof *m->summed);
+    m->copied = calloc(pairs, sizeof *m->copied);
+    m->cursor = calloc(ranks, sizeof *m->cursor);
+    m->queue = calloc(ranks, sizeof *m->queue);
+    m->queued = calloc(ranks, 1);
+    m->forward = minus_ones(pairs);
+    m->backward = minus_ones(pairs);
+    m->begun = minus_ones((size_t)s->stages);
+    m->missing = calloc((size_t)s->stages, sizeof *m->missing);
+    m->arrive = minus_ones(s->complete ? n : 0);
+    m->received = minus_ones(s->complete ? n : 0);
+    m->number = calloc(s->complete ? n : 1, sizeof *m->number);
+    m->sent = calloc(lanes, sizeof *m->sent);
+    m->got = calloc(lanes, sizeof *m->got);
+    m->slot = k <= SIZE_MAX / sizeof(double) / lanes ? calloc(lanes * k, sizeof *m->slot) : NULL;
+    if (!m->network || !m->summed || !m->remote || !m->clock || !m->engine || !m->copied ||
+        !m->cursor || !m->queue || !m->queued || !m->forward || !m->backward || !m->begun ||
+        !m->missing || !m->arrive || !m->received || !m->number || !m->sent || !m->got ||
+        !m->slot || !allocate_result(s, m->out))
+        return sched_nomem(e);
+    for (int lane = 0; lane + 1 < (int)lanes; lane++) {
+        int k2 = lane / 2 - m->g->n;
+        int from = k2 < 0 ? m->g->edge[lane / 2].from : m->g->param[k2].from,
+            to = k2 < 0 ? m->g->edge[lane / 2].to : m->g->param[k2].to;
+        m->remote[lane] = s->rank_of[from] != s->rank_of[to];
+    }
+    for (int r = 0; r < s->ranks; r++)
+        for (int i = 0; i < s->row[r].n; i++)
+            if (s->row[r].a[i].type == SA_REDUCE_GRAD)
+                m->missing[m->g->group[s->row[r].a[i].stage]]++;
+    return SCHED_OK;
+}
+
+int sched_simulate(const Schedule *s, const SchedCosts *c, SchedSim *out, SchedError *e)
+{
+    SchedGraph g;
+    Sim m = {0};
+    int st;
+    memset(out, 0, sizeof *out);
+    if (c->buffers >= 0 && !s->complete && s->ranks > 1)
+        return sched_fail(e, SCHED_EUSAGE, -1, -1,
+                          "a simulation with buffers needs the sends and receives in the rows");
+    st = s->complete && !c->edge ? sched_graph_of(&g, s, NULL, 0, e)
+                                 : sched_graph(&g, s->stages, c->edge, c->n_edge, NULL, 0, e);
+    if (st)
+        return st;
+    for (int i = 0; s->infer && i < g.n; i++)
+        g.edge[i].gradient = 0;
+    m.s = s;
+    m.c = c;
+    m.g = &g;
+    m.out = out;
+    if (!(st = allocate(&m, e)) && !(st = run(&m, e)))
+        summarize(s, c, out);
+    free(m.clock);
+    free(m.engine);
+    free(m.copied);
+    free(m.forward);
+    free(m.backward);
+    free(m.begun), free(m.network), free(m.summed);
+    free(m.arrive);
+    free(m.received);
+    free(m.slot);
+    free(m.remote);
+    free(m.sent);
+    free(m.got);
+    free(m.number);
+    free(m.cursor);
+    free(m.queue);
+    free(m.missing);
+    free(m.queued);
+    sched_graph_free(&g);
+    if (st)
+        sched_sim_free(out, s->ranks);
+    return st;
+}

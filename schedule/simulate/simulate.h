@@ -1,0 +1,58 @@
+/*
+ * simulate.h - when does every action of a schedule begin and end, and what does each take?
+ */
+#ifndef PP_SCHEDULE_SIMULATE_H
+#define PP_SCHEDULE_SIMULATE_H
+
+#include "schedule/schedule.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- costs.c: what actions take ---- */
+typedef struct SchedCosts {
+    double time[SA_TYPES];    /* sched_costs_default: F=1 I=1 W=1 B=2 R=1, OFFLOAD=1
+                                 FETCH=1, the others 0 */
+    double *stage_time;       /* NULL, or [stage * SA_TYPES + type]; negative: time[type] */
+    int stages;               /* of stage_time and of the arrays below */
+    /* The sum of a stage's gradients over replicas (AR): it begins when REDUCE_GRAD has run, one
+       after the other on a rank, and only its wait waits for it.  Per stage, or NULL; negative: the
+       number before */
+    double reduction, *stage_reduction;
+    double latency, per_byte; /* of a message between ranks */
+    const SchedEdge *edge;    /* with their bytes; NULL: the chain of stages, without bytes */
+    int n_edge;
+    double *bytes_stash, *bytes_saved; /* NULL, or per stage: held from F to I or B, from I to W */
+    double *bytes_late;                /* NULL, or per stage: what of the stash is held until W */
+    double overlap; /* a compound begins and ends as one and costs max + overlap * (sum - max);
+                       negative (default): its parts run one after the other */
+    double around;  /* of a run's trace: what a step took beside its actions, slowest rank */
+    int buffers;    /* -1: sends never wait (default); 0: rendezvous; k: as the verifier */
+} SchedCosts;
+void sched_costs_default(SchedCosts *c);
+void sched_costs_free(SchedCosts *c);
+/* Room for the costs of so many stages each; negative: as `time` says. */
+int sched_costs_stages(SchedCosts *c, int stages, SchedError *e);
+int sched_costs_set(SchedCosts *c, const char *list,
+                    SchedError *e); /* `F=1,I=1,W=1,B=2,c=0`, of one stage `3F=2` */
+int sched_costs_load(SchedCosts *c, const char *path, int stages,
+                     SchedError *e); /* a run's Chrome trace */
+
+/* ---- simulate.c: when does every action begin and end ---- */
+typedef struct SchedSim {
+    double makespan, span; /* end of the last action; the longest time from a rank's first F to its
+                              last action */
+    double bubble, bubble_span; /* 1 - busy / (ranks * makespan); the papers' rate, by span */
+    double *busy, *rank_span;   /* per rank */
+    int *peak;                  /* per rank: live microbatch-chunks */
+    double *peak_bytes;
+    double **start, **end; /* per rank, per action */
+} SchedSim;
+int sched_simulate(const Schedule *s, const SchedCosts *c, SchedSim *out, SchedError *e);
+void sched_sim_free(SchedSim *sim, int ranks);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

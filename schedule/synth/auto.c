@@ -1,0 +1,270 @@
+/*
+ * auto.c - the comparison: every generator that takes these ranks, stages and microbatches, and for
+ * each placement the schedules that a search makes to measure, with the backward divided and
+ * undivided.
+ *
+ * In: sizes, costs, a limit of memory.  Out: the rows with the smallest makespan (or span) that fit
+ * and are verified; of equals the first.  All are scored by the same simulator.
+ */
+#include "auto.h"
+
+#include "schedule/generate/generate.h"
+#include "synth.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    const SchedAuto *a;
+    SchedGraph g;
+    SchedAutoReport *report;
+    Schedule *best;
+    SchedError *e;
+    Schedule *seed[SCHED_AUTO_TRIED]; /* the generators' */
+    int n_seed;
+} Auto;
+
+static double value(const SchedAuto *a, const SchedTried *t)
+{
+    return a->span ? t->span : t->makespan;
+}
+
+static double cost(const SchedCosts *c, int stage, int type)
+{
+    double t = c->stage_time && stage < c->stages ? c->stage_time[stage * SA_TYPES + type] : -1;
+    return t >= 0 ? t : c->time[type];
+}
+
+/* ---- one candidate ---- */
+
+static void measure(const Auto *x, const Schedule *s, SchedTried *t)
+{
+    SchedSim sim;
+    const SchedAuto *a = x->a;
+    if (sched_simulate(s, a->costs, &sim, x->e)) {
+        snprintf(t->why, sizeof t->why, "%.100s", x->e->text);
+        return;
+    }
+    t->makespan = sim.makespan;
+    t->span = sim.span;
+    for (int r = 0; r < s->ranks; r++) {
+        t->peak = sim.peak[r] > t->peak ? sim.peak[r] : t->peak;
+        if (a->memory && sim.peak_bytes[r] > a->memory[r] * (1 + 1e-12) && !t->why[0])
+            snprintf(t->why, sizeof t->why, "rank %d holds %.4g bytes of activations", r,
+                     sim.peak_bytes[r]);
+    }
+    if (a->chunks && t->peak > a->chunks)
+        snprintf(t->why, sizeof t->why, "%d chunks alive", t->peak);
+    sched_sim_free(&sim, s->ranks);
+    if (!t->why[0] && a->allow)
+        a->allow(a->of, s, t->why, sizeof t->why);
+}
+
+static int verified(const Auto *x, const Schedule *s, SchedTried *t)
+{
+    Schedule *c = sched_clone(s);
+    SchedNeeds needs = {.edge = x->g.edge,
+                        .n_edge = x->g.n,
+                        .param = x->a->param,
+                        .n_param = x->a->n_param,
+                        .buffers = x->a->buffers};
+    int st = c ? sched_lower_for(c, &needs, x->e) : sched_nomem(x->e);
+    if (st)
+        snprintf(t->why, sizeof t->why, "not verified: %.90s", x->e->text);
+    sched_free(c);
+    return !st;
+}
+
+/* Takes the schedule; only one that is better than the best so far needs a proof. */
+static void compete(Auto *x, Schedule *s, int placement)
+{
+    SchedAutoReport *r = x->report;
+    if (r->n == SCHED_AUTO_TRIED) {
+        sched_free(s);
+        return;
+    }
+    SchedTried *t = &r->tried[r->n++];
+    memset(t, 0, sizeof *t);
+    snprintf(t->name, sizeof t->name, "%s", s->name);
+    t->placement = placement;
+    measure(x, s, t);
+    if (!t->why[0] &&
+        (!x->best || value(x->a, t) < value(x->a, &r->tried[r->chosen]) * (1 - 1e-9)) &&
+        verified(x, s, t)) {
+        sched_free(x->best);
+        x->best = sched_clone(s);
+        r->chosen = r->n - 1;
+    }
+    x->seed[x->n_seed++] = s;
+}
+
+/* ---- the generators ---- */
+
+static int placements(const Auto *x, const SchedKind *k, int *list)
+{
+    int n = 0, only = x->a->placement;
+    if (only == SCHED_PLACE_DEFAULT || only == k->placement || x->a->ranks == x->a->stages)
+        list[n++] = k->placement;
+    for (int p = SCHED_PLACE_LOOP; p <= SCHED_PLACE_V && k->movable; p++)
+        if (p != k->placement && x->a->ranks < x->a->stages &&
+            (only == SCHED_PLACE_DEFAULT || only == p))
+            list[n++] = p;
+    return n;
+}
+
+static void generators(Auto *x)
+{
+    const SchedAuto *a = x->a;
+    for (int i = 0; sched_kind(i); i++) {
+        int list[4], n = placements(x, sched_kind(i), list);
+        for (int k = 0; k < n && strcmp(sched_kind(i)->name, "forward-only"); k++) {
+            Schedule *s;
+            if (sched_generate(sched_kind(i)->name, a->ranks, a->stages, a->microbatches, list[k],
+                               &s, x->e))
+                continue; /* not of these sizes */
+            sched_drop_idle(s);
+            compete(x, s, list[k]);
+        }
+    }
+}
+
+/* ---- made to measure ---- */
+
+static void costs_of(const Auto *x, SynthTask *t)
+{
+    const SchedCosts *c = x->a->costs;
+    for (int s = 0; s < t->stages; s++) {
+        t->f[s] = cost(c, s, SA_F);
+        t->i[s] = cost(c, s, SA_I);
+        t->w[s] = cost(c, s, SA_W);
+        t->b[s] = cost(c, s, SA_B);
+        t->stash[s] = x->a->memory ? c->bytes_stash[s] : 1;
+        t->late[s] = !x->a->memory ? 1 : c->bytes_late ? c->bytes_late[s] : 0;
+        t->saved[s] = x->a->memory && c->bytes_saved ? c->bytes_saved[s] : 0;
+    }
+    for (int k = 0; k < x->g.n; k++) {
+        const SchedEdge *edge = &x->g.edge[k];
+        if (t->rank_of[edge->from] == t->rank_of[edge->to])
+            continue;
+        t->away_f[k] = c->latency + c->per_byte * edge->bytes_f;
+        t->away_b[k] = c->latency + c->per_byte * edge->bytes_b;
+    }
+}
+
+static void limits_of(const Auto *x, SynthTask *t)
+{
+    for (int r = 0; r < t->ranks; r++)
+        t->limit[r] = x->a->memory ? x->a->memory[r] : x->a->chunks ? x->a->chunks : HUGE_VAL;
+}
+
+static int made(Auto *x, SynthTask *t, int placement, int whole)
+{
+    SynthScore score;
+    Schedule *s = sched_new(whole ? "made" : "made-zb", t->ranks, t->stages, t->microbatches);
+    if (!s)
+        return sched_nomem(x->e);
+    memcpy(s->rank_of, t->rank_of, (size_t)t->stages * sizeof *s->rank_of);
+    const Schedule *seed[SCHED_AUTO_TRIED];
+    int n = 0;
+    for (int i = 0; i < x->n_seed; i++)
+        if (!memcmp(x->seed[i]->rank_of, t->rank_of, (size_t)t->stages * sizeof(int)))
+            seed[n++] = x->seed[i];
+    if (!synth_search(t, x->a->span, whole, x->a->work / (whole ? 4 : 1), seed, n, &score,
+                      s->row)) {
+        sched_free(s);
+        return SCHED_OK; /* nothing fits */
+    }
+    int st = sched_rows_ok(s, x->e);
+    if (st)
+        sched_free(s);
+    else
+        compete(x, s, placement);
+    return st;
+}
+
+static int place(Auto *x, int placement)
+{
+    const SchedAuto *a = x->a;
+    Schedule *where = sched_new("", a->ranks, a->stages, a->microbatches);
+    int *chunks = calloc((size_t)a->ranks, sizeof *chunks), st = SCHED_OK;
+    SchedGen g = {where, a->ranks, a->microbatches, a->microbatches, placement, chunks, x->e};
+    SynthTask t;
+    if (!where || !chunks) {
+        sched_free(where);
+        free(chunks);
+        return sched_nomem(x->e);
+    }
+    sched_gen_place(&g);
+    if (synth_task(&t, &x->g, a->ranks, a->microbatches, where->rank_of)) {
+        costs_of(x, &t);
+        limits_of(x, &t);
+        synth_task_ready(&t);
+        for (int whole = 0; whole < 2 && !st; whole++)
+            st = made(x, &t, placement, whole);
+    } else {
+        st = sched_nomem(x->e);
+    }
+    synth_task_free(&t);
+    sched_free(where);
+    free(chunks);
+    return st;
+}
+
+static int all_made(Auto *x)
+{
+    const SchedAuto *a = x->a;
+    int st = SCHED_OK;
+    for (int p = SCHED_PLACE_LOOP; p <= SCHED_PLACE_BLOCK && !st; p++) {
+        int same = a->ranks == a->stages; /* all placements are */
+        if ((same && p != SCHED_PLACE_LOOP) || (!same && a->placement >= 0 && a->placement != p) ||
+            (p != SCHED_PLACE_BLOCK && a->stages % a->ranks))
+            continue;
+        st = place(x, p);
+    }
+    return st;
+}
+
+static int nothing(const Auto *x)
+{
+    const SchedAutoReport *r = x->report;
+    int least = -1;
+    for (int i = 0; i < r->n; i++)
+        if (r->tried[i].peak > 0 && (least < 0 || r->tried[i].peak < r->tried[least].peak))
+            least = i;
+    return sched_fail(x->e, SCHED_EREFUSED, -1, -1,
+                      "no schedule of %d stages on %d ranks fits the memory%s%s%s%s", x->a->stages,
+                      x->a->ranks, least < 0 ? "" : ": the one that takes least, ",
+                      least < 0 ? "" : r->tried[least].name,
+                      least < 0 ? "" : ", does not: ", least < 0 ? "" : r->tried[least].why);
+}
+
+int sched_auto(const SchedAuto *a, Schedule **out, SchedAutoReport *report, SchedError *e)
+{
+    Auto x = {.a = a, .report = report, .e = e};
+    *out = NULL;
+    memset(report, 0, sizeof *report);
+    report->chosen = -1;
+    if (a->stages < a->ranks)
+        return sched_fail(e, SCHED_EREFUSED, -1, -1,
+                          "%d stages are too few for %d ranks: each rank needs one", a->stages,
+                          a->ranks);
+    if (a->memory && !a->costs->bytes_stash)
+        return sched_fail(e, SCHED_EUSAGE, -1, -1, "a limit of bytes needs the stages' bytes");
+    int st =
+        sched_graph(&x.g, a->stages, a->costs->edge, a->costs->n_edge, a->param, a->n_param, e);
+    if (st)
+        return st;
+    generators(&x);
+    st = all_made(&x);
+    if (!st && !x.best)
+        st = nothing(&x);
+    for (int i = 0; i < x.n_seed; i++)
+        sched_free(x.seed[i]);
+    sched_graph_free(&x.g);
+    if (st)
+        sched_free(x.best);
+    else
+        *out = x.best;
+    return st;
+}
