@@ -457,7 +457,8 @@ static double lowering(const char *name, int microbatches, int send_budget)
     SchedNeeds needs = {.send_budget = send_budget, .buffers = 1 << 20};
     Schedule *s = NULL;
     clock_t t = clock();
-    ok(!sched_generate(name, 32, 64, microbatches, -1, &s, &err) && !sched_lower_for(s, &needs, &err),
+    ok(!sched_generate(name, 32, 64, microbatches, -1, &s, &err) &&
+           !sched_lower_for(s, &needs, &err),
        "%s of %d microbatches is lowered, %d sends open", name, microbatches, send_budget);
     sched_free(s);
     return (double)(clock() - t) / CLOCKS_PER_SEC;
