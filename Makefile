@@ -24,13 +24,14 @@ BASE     := -std=c11 -ffp-contract=off $(CFLAGS) $(CPPFLAGS) -MMD -MP
 ROOMS    := base ir frontend partition autodiff codegen schedule runtime
 sources   = $(sort $(foreach r,$(1),$(wildcard $(r)/*.$(2) $(r)/*/*.$(2) $(r)/*/*/*.$(2))))
 COMPILER := $(call sources,$(filter-out runtime,$(ROOMS)),c)
+COMMAND  := ppsplit.c $(sort $(wildcard command/*.c))
 OBJ      := $(COMPILER:%.c=$(BUILD)/%.o) $(BUILD)/onnx.pb-c.o $(BUILD)/embed.o
 # The runtime's sources, the rooms it stands on and the output's Makefile travel inside the compiler, as a table that output.c writes into out/.
 RUNTIME  := $(foreach e,c h def cu sh,$(call sources,runtime,$(e)) $(filter-out schedule/tool/%,$(call sources,schedule,$(e))) $(wildcard base/file/*.$(e) base/cli/*.$(e)))
 
 all: $(BUILD)/ppsplit
 
-$(BUILD)/ppsplit: $(BUILD)/ppsplit.o $(BUILD)/libppsplit.a
+$(BUILD)/ppsplit: $(COMMAND:%.c=$(BUILD)/%.o) $(BUILD)/libppsplit.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
@@ -140,7 +141,7 @@ check: all tools $(CHECKED) layers
 # What clangd and other editors' servers read: the command of each source of the compiler and the runtime, as make would run it.
 compile_commands.json: $(BUILD)/onnx.pb-c.h Makefile
 	$(call say,WRITE,$@)
-	$(Q){ echo '['; sep=; for f in ppsplit.c $(COMPILER) $(filter %.c,$(filter-out $(COMPILER),$(RUNTIME))); do \
+	$(Q){ echo '['; sep=; for f in $(COMMAND) $(COMPILER) $(filter %.c,$(filter-out $(COMPILER),$(RUNTIME))); do \
 	    case $$f in runtime/*) more='-fwrapv -Iruntime' ;; *) more= ;; esac; \
 	    printf '%s{"directory": "%s", "file": "%s", "command": "%s"}' "$$sep" '$(CURDIR)' "$$f" \
 	        '$(CC) $(filter-out -MMD -MP,$(BASE)) '"$$more"' $(WARN) -c '"$$f"; sep=",$$(printf '\nx')"; sep=$${sep%x}; \
@@ -197,7 +198,7 @@ $(BUILD)/drive: tests/fuzz/drive.c tests/fuzz/fuzz_bytes.c $(BUILD)/libppsplit.a
 
 # No file may include from a room above its own: base < ir < frontend < partition < autodiff < codegen, and base < schedule < runtime.
 layers:
-	$(Q)tests/layers $(call sources,$(ROOMS),c) $(call sources,$(ROOMS),h) $(call sources,runtime,cu)
+	$(Q)tests/layers $(call sources,$(ROOMS) command,c) $(call sources,$(ROOMS) command,h) $(call sources,runtime,cu)
 	$(Q)tests/circles $(wildcard $(OBJ))
 	$(Q)tests/circles $(wildcard $(patsubst %.c,$(BUILD)/runtime.o/%.o,$(filter %.c,$(RUNTIME))))
 
@@ -214,7 +215,7 @@ coverage:
 	$(Q)cd $(BUILD)/coverage && gcov -n $$(find . -name '*.gcda') 2>/dev/null | grep -A1 "^File '\(base\|ir\|frontend\|partition\|autodiff\|codegen\|schedule\|runtime\)" || true
 
 format:
-	$(Q)clang-format -i $(wildcard *.c) $(call sources,$(ROOMS) tests,[ch])
+	$(Q)clang-format -i $(wildcard *.c) $(call sources,$(ROOMS) command tests,[ch])
 
 # What a linter says, where there is one, without what it misreads (hexadecimal numbers, lists on the stack), and functions that nobody calls.
 MISREAD  := uninitvar uninitStructMember autoVariables compareBoolExpressionWithInt internalAstError zerodivcond incorrectLogicOperator ctunullpointer

@@ -7,16 +7,21 @@
  *     static void split(void *arg)
  *     {
  *         struct My *my = arg;
- *         Graph *g = import_models(my->arena, 1, &my->path, &my->import);      //
- * frontend/frontend.h Loss loss = loss_append(g, &my->loss, &my->import);                  //
- * autodiff/autodiff.h Pipe *p = pipe_build(g, &my->partition, &loss);                      //
- * partition/partition.h autodiff(p); pipe_costs(p); codegen_write(p, &my->codegen); //
- * codegen/codegen.h
+ *         Graph *g = import_models(my->arena, 1, &my->path, &my->import);
+ *         Loss loss = loss_append(g, &my->loss, &my->import);
+ *         Pipe *p = pipe_build(g, &my->partition, &loss);
+ *         autodiff(p);
+ *         pipe_costs(p);
+ *         codegen_write(p, &my->codegen);
  *     }
  *     ...
- *     struct My my = {.arena = arena_new(), .path = "model.onnx", .import.limits =
- * limits_default()}; int status = diag_run(split, &my);                                       //
- * base/base.h arena_free(my.arena);
+ *     struct My my = {.arena = arena_new(), .path = "model.onnx"};
+ *     my.import.limits = limits_default();
+ *     int status = diag_run(split, &my);
+ *     arena_free(my.arena);
+ *
+ * in this order: frontend/frontend.h, autodiff/autodiff.h, partition/partition.h, autodiff/ again,
+ * codegen/codegen.h; diag_run() is in base/base.h.
  *
  * Options that are all zero are the command's defaults, but for ImportOptions.limits and one target
  * in CodegenOptions.

@@ -9,276 +9,22 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "tool.h"
+#include "options.h"
 #include "base/cli/nearest.h"
-#include "base/cli/options.h"
-#include "base/cli/version.h"
 #include "schedule/synth/auto.h"
 #include "schedule/graph.h"
 
 #include <errno.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-typedef struct {
-    const char *name, *csv, *costs, *trace, *svg, *recompute;
-    int ranks, stages, microbatches, placement; /* 0 or -1: not given */
-    int merge, comms, lower, defer, unshard, budget, deferred_reduce;
-    int offload;      /* stashes a rank, 0: none */
-    int chunks, span; /* auto: microbatch-chunks alive, 0: any number; by the longest span */
-    int simulate, verify, grid, steps, buffers; /* buffers -1: not given */
-    double overlap;
-    SchedEdge *edge;
-    int n_edge;
-} Options;
-
-enum {
-    O_HELP,
-    O_RANKS,
-    O_STAGES,
-    O_MICROBATCHES,
-    O_PLACEMENT,
-    O_CHUNKS,
-    O_OBJECTIVE,
-    O_MERGE,
-    O_RECOMPUTE,
-    O_COMMS,
-    O_LOWER,
-    O_DEFER,
-    O_UNSHARD,
-    O_BUDGET,
-    O_DEFERRED,
-    O_OFFLOAD,
-    O_EDGE,
-    O_CSV,
-    O_SIMULATE,
-    O_COSTS,
-    O_OVERLAP,
-    O_STEPS,
-    O_VERIFY,
-    O_BUFFERS,
-    O_TRACE,
-    O_SVG,
-    O_GRID
-};
-
-// clang-format off
-static const OptionName option[] = {
-    [O_HELP] = {"help", NULL, 'h'},
-    [O_RANKS] = {"ranks", "P", 0},
-    [O_STAGES] = {"stages", "S", 0},
-    [O_MICROBATCHES] = {"microbatches", "M", 0},
-    [O_PLACEMENT] = {"placement", "loop|v|block", 0},
-    [O_CHUNKS] = {"memory-chunks", "K", 0},
-    [O_OBJECTIVE] = {"objective", "makespan|span", 0},
-    [O_MERGE] = {"merge", NULL, 0},
-    [O_RECOMPUTE] = {"recompute", "WHAT", 0},
-    [O_COMMS] = {"comms", NULL, 0},
-    [O_LOWER] = {"lower", NULL, 0},
-    [O_DEFER] = {"defer", NULL, 0},
-    [O_UNSHARD] = {"unshard", "N", 0},
-    [O_BUDGET] = {"send-budget", "K", 0},
-    [O_DEFERRED] = {"defer-reduce", NULL, 0},
-    [O_OFFLOAD] = {"offload", "N|all", 0},
-    [O_EDGE] = {"edge", "FROM:TO", 0},
-    [O_CSV] = {"csv", "FILE|-", 0},
-    [O_SIMULATE] = {"simulate", NULL, 0},
-    [O_COSTS] = {"costs", "LIST|FILE", 0},
-    [O_OVERLAP] = {"overlap", "X", 0},
-    [O_STEPS] = {"steps", NULL, 0},
-    [O_VERIFY] = {"verify", NULL, 0},
-    [O_BUFFERS] = {"buffers", "K", 0},
-    [O_TRACE] = {"trace", "FILE.json", 0},
-    [O_SVG] = {"svg", "FILE", 0},
-    [O_GRID] = {"grid", NULL, 0},
-};
-// clang-format on
-
-static const char help_text[] =
-    "Usage: ppsplit schedule NAME|FILE.csv --ranks P --stages S --microbatches M [OPTION]...\n"
-    "       ppsplit schedule TRACE.json --svg FILE\n"
-    "Generate a pipeline schedule, or read one, and lower, verify, simulate or draw it.\n"
-    "\n"
-    "A NAME is one of these, in any case, or PyTorch's name of one or of its class:\n";
-
-static const char help_options[] =
-    "A file brings its own ranks, stages, microbatches and placement; PyTorch's CSV files do.\n"
-    "\n"
-    "The schedule:\n"
-    "      --ranks P            processes of the pipeline\n"
-    "      --stages S           stages in all; default: one a rank, two where the schedule is a V\n"
-    "      --microbatches M     microbatches of a step\n"
-    "      --placement loop|v|block  stage s on rank s mod P; there and back; neighbours together; "
-    "default: the schedule's own\n"
-    "      --memory-chunks K    auto: at most K microbatch-chunks alive on a rank\n"
-    "      --objective WHAT     auto: by makespan (default), or by the longest span of a rank\n"
-    "\n"
-    "Passes, in this order; without any the rows hold computations only:\n"
-    "      --merge              adjacent I and W become B\n"
-    "      --recompute WHAT     R before backwards: never, except-last (all microbatches but the "
-    "last), always, cheap\n"
-    "                           (parts of the stash; cost: R), or numbers of stages, 0,2\n"
-    "      --lower              UNSHARD, REDUCE_GRAD, sends and receives, waits for sends\n"
-    "      --unshard N          the look-ahead of UNSHARD in stages (default 3 with --lower)\n"
-    "      --defer-reduce       the waits for reductions come at the row's end\n"
-    "      --offload N|all      move N stashes of each rank to the host between F and backward, or "
-    "all that fit: those\n"
-    "                           with the longest time between, by --costs\n"
-    "      --comms              sends and receives alone\n"
-    "      --edge FROM:TO       stage FROM also feeds stage TO (repeatable): a skip connection\n"
-    "      --defer              receives as late as possible (with --lower unless --comms is "
-    "given)\n"
-    "      --send-budget K      at most K sends of a rank are under way\n"
-    "\n"
-    "What to do with it; without any the rows go to stdout:\n"
-    "      --csv FILE|-         write the rows\n"
-    "      --verify             prove that it runs to the end, or say why it does not\n"
-    "      --buffers K          messages an edge holds; 0, the default, is a rendezvous\n"
-    "      --simulate           print makespan, span, bubble, and each rank's busy time and peak "
-    "of live microbatches\n"
-    "      --costs LIST|FILE    F=1,I=1,W=1,B=2,c=0 (c: one message; 3F=2: stage 3 only; "
-    "OFFLOAD=1, "
-    "FETCH=1: a copy), "
-    "or the trace of a run, FILE.json\n"
-    "      --overlap X          an OVERLAP is one action that costs max + X * (sum - max); "
-    "default: its parts, one "
-    "after the other\n"
-    "      --steps              print the length of a lock-step run\n"
-    "      --grid               draw it on the terminal\n"
-    "      --svg FILE           draw it as SVG; of TRACE.json, a run's --trace, the step of median "
-    "length\n"
-    "      --trace FILE.json    write the simulation as a Chrome trace\n"
-    "      --help               this text\n"
-    "\n"
-    "Exit status: 0 ok, 1 the schedule is refused, 2 usage, 3 input, output or memory.\n"
-    "\n"
-    "Examples:\n"
-    "  ppsplit schedule 1f1b --ranks 4 --microbatches 8 --simulate --grid\n"
-    "  ppsplit schedule zbvzerobubble --ranks 4 --microbatches 8 --lower --csv zbv.csv --verify\n";
-
-static void help(void)
-{
-    fputs(help_text, stdout);
-    for (int i = 0; sched_kind(i); i++)
-        printf("  %-22s  %s\n", sched_kind(i)->name, sched_kind(i)->about);
-    printf("  %-22s  %s\n", "auto", "the best of these and of schedules made for --costs");
-    fputs(help_options, stdout);
-    fputs("\n" PPSPLIT_REPORT, stdout);
-}
-
-static int usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-static int usage(const char *fmt, ...)
-{
-    va_list ap;
-    fprintf(stderr, "ppsplit schedule: error: ");
-    va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
-    va_end(ap);
-    fprintf(stderr, "\nTry 'ppsplit schedule --help'.\n");
-    return SCHED_EUSAGE;
-}
-
 static int fail(const SchedError *e)
 {
     fprintf(stderr, "ppsplit schedule: error: %s\n", e->text);
     return e->status;
-}
-
-static int parse_number(const char *text, int least, int *out)
-{
-    char *end;
-    errno = 0;
-    long v = strtol(text, &end, 10);
-    if (errno || end == text || *end || v < least || v > SCHED_MAX_CELLS)
-        return usage("'%.60s' is not a number that fits here", text);
-    *out = (int)v;
-    return 0;
-}
-
-static int parse_edge(Options *o, const char *text)
-{
-    char *end;
-    long from = strtol(text, &end, 10), to = -1;
-    if (*end == ':')
-        to = strtol(end + 1, &end, 10);
-    if (*end || from < 0 || to <= from || to > SCHED_MAX_CELLS)
-        return usage(
-            "'%.60s' is no edge; an edge is like 0:2, from an earlier stage to a later one", text);
-    SchedEdge *p = realloc(o->edge, ((size_t)o->n_edge + 1) * sizeof *p);
-    if (!p)
-        return SCHED_ERESOURCE;
-    o->edge = p;
-    o->edge[o->n_edge++] = (SchedEdge){(int)from, (int)to, 1, 0, 0};
-    return 0;
-}
-
-static int set_option(Options *o, int id, const char *v)
-{
-    char *end;
-    switch (id) {
-    case O_RANKS: return parse_number(v, 1, &o->ranks);
-    case O_STAGES: return parse_number(v, 1, &o->stages);
-    case O_MICROBATCHES: return parse_number(v, 1, &o->microbatches);
-    case O_PLACEMENT:
-        o->placement = sched_placement(v);
-        return o->placement >= 0 ? 0 : usage("'%.60s' is no placement; it is loop, v or block", v);
-    case O_CHUNKS: return parse_number(v, 1, &o->chunks);
-    case O_OBJECTIVE:
-        o->span = strcmp(v, "span") == 0;
-        return o->span || strcmp(v, "makespan") == 0
-                   ? 0
-                   : usage("'%.60s' is no objective; it is makespan or span", v);
-    case O_MERGE: return o->merge = 1, 0;
-    case O_RECOMPUTE: return o->recompute = v, 0;
-    case O_COMMS: return o->comms = 1, 0;
-    case O_LOWER: return o->lower = 1, 0;
-    case O_DEFER: return o->defer = 1, 0;
-    case O_UNSHARD: return parse_number(v, 1, &o->unshard);
-    case O_BUDGET: return parse_number(v, 1, &o->budget);
-    case O_DEFERRED: return o->deferred_reduce = 1, 0;
-    case O_OFFLOAD:
-        return strcmp(v, "all") == 0 ? (o->offload = INT_MAX, 0) : parse_number(v, 1, &o->offload);
-    case O_EDGE: return parse_edge(o, v);
-    case O_CSV: return o->csv = v, 0;
-    case O_SIMULATE: return o->simulate = 1, 0;
-    case O_COSTS: return o->costs = v, 0;
-    case O_OVERLAP:
-        o->overlap = strtod(v, &end);
-        return *end || end == v || !(o->overlap >= 0 && o->overlap <= 1)
-                   ? usage("'%.60s' is no overlap; it is a number from 0 to 1", v)
-                   : 0;
-    case O_STEPS: return o->steps = 1, 0;
-    case O_VERIFY: return o->verify = 1, 0;
-    case O_BUFFERS: return parse_number(v, 0, &o->buffers);
-    case O_TRACE: return o->trace = v, 0;
-    case O_SVG: return o->svg = v, 0;
-    case O_GRID: return o->grid = 1, 0;
-    default: return 0;
-    }
-}
-
-/* 0 ok, -1 help was printed, else the exit status. */
-static int parse_options(Options *o, int argc, char **argv)
-{
-    OptionReader r = option_reader(argc, argv, option, sizeof option / sizeof *option);
-    for (int k, st; (k = option_next(&r)) != OPTION_END;) {
-        if (k == OPTION_WRONG)
-            return usage("%s", r.wrong);
-        if (k == O_HELP)
-            return help(), -1;
-        if (k == OPTION_OPERAND && o->name)
-            return usage("one schedule at a time: '%.60s' is too much", r.value);
-        if (k == OPTION_OPERAND)
-            o->name = r.value;
-        else if ((st = set_option(o, k, r.value)))
-            return st;
-    }
-    return o->name ? 0 : usage("%s", "a schedule's name or file is missing");
 }
 
 /* ---- Files: whole or not at all ---- */
@@ -339,7 +85,7 @@ static int is_file(const char *name)
             stat(name, &st) == 0);
 }
 
-static int set_costs(const Options *o, int stages, SchedCosts *c, SchedError *e)
+static int set_costs(const SchedOptions *o, int stages, SchedCosts *c, SchedError *e)
 {
     sched_costs_default(c);
     c->overlap = o->overlap;
@@ -365,7 +111,7 @@ static void print_comparison(const SchedAuto *a, const SchedAutoReport *r)
 }
 
 /* The chain and the skips of --edge, into *edge; to be freed. */
-static int edges_of(const Options *o, int stages, SchedEdge **edge, int *n_edge, SchedError *e)
+static int edges_of(const SchedOptions *o, int stages, SchedEdge **edge, int *n_edge, SchedError *e)
 {
     int n = stages - 1;
     *edge = malloc(((size_t)n + (size_t)o->n_edge + 1) * sizeof **edge);
@@ -379,7 +125,7 @@ static int edges_of(const Options *o, int stages, SchedEdge **edge, int *n_edge,
     return SCHED_OK;
 }
 
-static int choose(const Options *o, Schedule **out, SchedError *e)
+static int choose(const SchedOptions *o, Schedule **out, SchedError *e)
 {
     SchedCosts c;
     SchedEdge *edge;
@@ -406,7 +152,7 @@ static int choose(const Options *o, Schedule **out, SchedError *e)
     return st;
 }
 
-static int generate(const Options *o, Schedule **out, SchedError *e)
+static int generate(const SchedOptions *o, Schedule **out, SchedError *e)
 {
     if (strcasecmp(o->name, "auto") == 0)
         return choose(o, out, e);
@@ -420,7 +166,7 @@ static int generate(const Options *o, Schedule **out, SchedError *e)
     return sched_generate(o->name, o->ranks, stages, o->microbatches, o->placement, out, e);
 }
 
-static int load(const Options *o, Schedule **out, SchedError *e)
+static int load(const SchedOptions *o, Schedule **out, SchedError *e)
 {
     int status = sched_load(o->name, out, e);
     if (!status &&
@@ -437,7 +183,7 @@ static int load(const Options *o, Schedule **out, SchedError *e)
 }
 
 /* The chain and the skips of --edge. */
-static int make_graph(const Options *o, const Schedule *s, SchedGraph *g, SchedError *e)
+static int make_graph(const SchedOptions *o, const Schedule *s, SchedGraph *g, SchedError *e)
 {
     int n, st;
     if (!o->n_edge)
@@ -468,7 +214,7 @@ static int recompute(Schedule *s, const char *what, SchedError *e)
 }
 
 /* By the costs that a simulation has. */
-static int offload(const Options *o, Schedule *s, const SchedGraph *g, SchedError *e)
+static int offload(const SchedOptions *o, Schedule *s, const SchedGraph *g, SchedError *e)
 {
     SchedCosts c;
     SchedOffload how = {.stage_time = NULL};
@@ -490,7 +236,7 @@ static int offload(const Options *o, Schedule *s, const SchedGraph *g, SchedErro
     return st;
 }
 
-static int run_passes(const Options *o, Schedule *s, const SchedGraph *g, SchedError *e)
+static int run_passes(const SchedOptions *o, Schedule *s, const SchedGraph *g, SchedError *e)
 {
     int lower = o->lower || ((o->defer || o->budget) && !o->comms && !s->complete),
         st = sched_validate(s, e);
@@ -520,7 +266,7 @@ static int run_passes(const Options *o, Schedule *s, const SchedGraph *g, SchedE
 }
 
 /* Verification needs the messages: a compute-only schedule gets them in a copy. */
-static int run_verify(const Options *o, const Schedule *s, const SchedGraph *g, SchedError *e)
+static int run_verify(const SchedOptions *o, const Schedule *s, const SchedGraph *g, SchedError *e)
 {
     Schedule *c = NULL;
     int st = SCHED_OK, k = o->buffers > 0 ? o->buffers : 0;
@@ -567,7 +313,7 @@ static int is_trace(const char *name)
     return n > 5 && strcmp(name + n - 5, ".json") == 0;
 }
 
-static int draw(const Options *o, const Schedule *s, const SchedSim *sim)
+static int draw(const SchedOptions *o, const Schedule *s, const SchedSim *sim)
 {
     Output out;
     int st;
@@ -595,17 +341,17 @@ static int draw(const Options *o, const Schedule *s, const SchedSim *sim)
 }
 
 /* One step of a run, as it was. */
-static int draw_measured(const Options *o, SchedError *e)
+static int draw_measured(const SchedOptions *o, SchedError *e)
 {
     SchedMeasured m;
     if (o->ranks || o->stages || o->microbatches || o->placement != SCHED_PLACE_DEFAULT ||
         o->merge || o->recompute || o->comms || o->lower || o->defer || o->unshard || o->budget ||
         o->deferred_reduce || o->offload || o->n_edge || o->csv || o->costs || o->overlap >= 0 ||
         o->steps || o->verify || o->buffers >= 0 || o->simulate || o->trace || o->chunks || o->span)
-        return usage("%s is a run's trace: it can be drawn, by --svg and --grid, nothing else",
-                     o->name);
+        return sched_usage(
+            "%s is a run's trace: it can be drawn, by --svg and --grid, nothing else", o->name);
     if (!o->svg && !o->grid)
-        return usage("%s is a run's trace: --svg FILE or --grid draws it", o->name);
+        return sched_usage("%s is a run's trace: --svg FILE or --grid draws it", o->name);
     int st = sched_measured(o->name, &m, e);
     if (st)
         return fail(e);
@@ -615,7 +361,7 @@ static int draw_measured(const Options *o, SchedError *e)
 }
 
 /* Simulates if anything needs it.  With buffers the messages must be in the rows. */
-static int run_simulation(const Options *o, Schedule *s, const SchedGraph *g, SchedError *e)
+static int run_simulation(const SchedOptions *o, Schedule *s, const SchedGraph *g, SchedError *e)
 {
     SchedCosts c;
     SchedSim sim;
@@ -637,7 +383,7 @@ static int run_simulation(const Options *o, Schedule *s, const SchedGraph *g, Sc
 }
 
 /* What is wrong with --costs is said whether or not anything asks for them. */
-static int check_costs(const Options *o, const Schedule *s, SchedError *e)
+static int check_costs(const SchedOptions *o, const Schedule *s, SchedError *e)
 {
     SchedCosts c;
     int st = set_costs(o, s->stages, &c, e);
@@ -645,7 +391,7 @@ static int check_costs(const Options *o, const Schedule *s, SchedError *e)
     return st;
 }
 
-static int run(const Options *o, Schedule *s, SchedError *e)
+static int run(const SchedOptions *o, Schedule *s, SchedError *e)
 {
     SchedGraph g;
     Output out;
@@ -687,10 +433,10 @@ done:
 
 int schedule_main(int argc, char **argv)
 {
-    Options o = {.placement = SCHED_PLACE_DEFAULT, .buffers = -1, .overlap = -1};
+    SchedOptions o = {.placement = SCHED_PLACE_DEFAULT, .buffers = -1, .overlap = -1};
     Schedule *s = NULL;
     SchedError *e = calloc(1, sizeof *e);
-    int st = e ? parse_options(&o, argc, argv) : SCHED_ERESOURCE;
+    int st = e ? sched_options(&o, argc, argv) : SCHED_ERESOURCE;
     if (!st && is_trace(o.name))
         st = draw_measured(&o, e);
     else if (!st)

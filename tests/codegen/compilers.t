@@ -15,7 +15,7 @@ clean() {                                               # clean FLAGS FILE...: a
 for room in base ir frontend partition autodiff codegen schedule; do
     ok "clang: $room" clean "$flags" $(find $room -name '*.c')
 done
-ok "clang: the command, tests and models" clean "$flags -Iruntime -Itests -Itests/share" ppsplit.c tests/*/*.c models/*.c
+ok "clang: the command, tests and models" clean "$flags -Iruntime -Itests -Itests/share" ppsplit.c command/*.c tests/*/*.c models/*.c
 ok "clang: runtime" clean "$flags -Iruntime -Wno-unknown-pragmas" $(find runtime -name '*.c')
 ok "clang: runtime with all libraries" clean "-std=gnu11 -fsyntax-only -Werror -Wall -Wextra -fopenmp -DPP_DNNL -DPP_CBLAS -DPP_OPENBLAS -I. -Iruntime" $(find runtime -name '*.c')
 

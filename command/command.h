@@ -1,0 +1,53 @@
+/*
+ * command.h - the command line of ppsplit: its options and what its smaller commands do.
+ *
+ * ppsplit.c has main() and the passes.  None of this is in libppsplit: it may print usage and end
+ * the process.
+ */
+#ifndef PPSPLIT_COMMAND_H
+#define PPSPLIT_COMMAND_H
+
+#include "ppsplit.h"
+
+/* ---- options.c: `ppsplit` and `ppsplit ls` ---- */
+
+typedef struct {
+    Arena *arena;
+    VEC(const char *) model;
+    ImportOptions import;
+    PartitionOptions partition;
+    AutoText automatic;
+    LossOptions loss;
+    CodegenOptions codegen;
+    Dtype dtype;                    /* --dtype; DT_NONE: as the model */
+    /* --rows, --loss-over minibatch=ROWS; 0: as the model */
+    int64_t rows, minibatch;
+    const char *dump;
+    bool quiet;
+    bool ls;                        /* the command is ls */
+} Options;
+
+/* What is wrong ends the process with EXIT_USAGE, --help and --version with 0. */
+void read_command_line(Options *o, int argc, char **argv);
+
+/* ---- usage.c ---- */
+
+extern const char report_to[];      /* the end of every --help */
+
+/* "ppsplit: SUB: ...", where help is, EXIT_USAGE.  command: of which one, "ppsplit" or "ppsplit
+   merge". */
+NORETURN void bad_usage(const char *command, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+/* The number of word among n words; none of them: the valid ones, EXIT_USAGE. */
+uint32_t one_of(const char *option, const char *word, const char *const *words, uint32_t n);
+#define ONE_OF(option, word, ...)                                                   \
+    one_of(option, word, (const char *const[]){__VA_ARGS__},                        \
+           sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
+
+/* ---- merge.c, report.c, ops.c: argv[0] is the command's name; the exit status ---- */
+
+int merge_main(int argc, char **argv);
+int report_main(int argc, char **argv);
+int ops_main(int argc, char **argv);
+
+#endif

@@ -1,0 +1,291 @@
+/*
+ * options.c - the command line of `ppsplit MODEL.onnx` and `ppsplit ls`: help, and options into
+ * what the passes are given.
+ */
+#include "command.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cli/options.h"
+
+static const char usage[] =
+    "Usage: ppsplit [OPTION]... MODEL.onnx... -o DIR    split, differentiate, generate\n"
+    "  or:  ppsplit ls [OPTION]... MODEL.onnx           the module tree: where one can split\n"
+    "  or:  ppsplit schedule NAME|FILE.csv [OPTION]...  generate, verify, simulate, draw a "
+    "schedule\n"
+    "  or:  ppsplit report OUT [LOG|TRACE]... -o FILE   pictures of a program and its runs: a page\n"
+    "  or:  ppsplit merge OUT CHECKPOINT -o M.onnx      put trained weights back into the model\n"
+    "  or:  ppsplit ops                                 what is supported\n"
+    "  or:  ppsplit help [COMMAND]                      how a command is used\n"
+    "Make a pipeline-parallel program of a traced ONNX model.\n"
+    "\n"
+    "Where to cut:\n"
+    "      --split=PATH:begin|end  cut before or after a module; also a node's or a value's name; "
+    "several\n"
+    "                              with commas; 'h.*:begin' before each module that matches "
+    "(repeatable)\n"
+    "      --stages=N              cut into N stages, by what a model of costs says; --split points "
+    "stay\n"
+    "      --microbatches=M        for the shortest step of M microbatches; else the slowest stage "
+    "counts\n"
+    "      --schedule=NAME         whose memory --memory limits (default 1f1b), --ranks=P of it "
+    "(default N)\n"
+    "      --memory=BYTES          that a rank may take for parameters, optimizer and stash (k, M, "
+    "G, T: times 1024)\n"
+    "      --rates=LIST|FILE       what a rank does in a second: products=90e9,link=1e9 (ppsplit(1) "
+    "has all)\n"
+    "      --costs=TRACE           seconds of a run (its --trace) instead, of a program cut by "
+    "--costs-split\n"
+    "      --costs-split=POINT     as --split, of that program (repeatable)\n"
+    "      --multi-use=[NAME=]transmit|replicate\n"
+    "                              parameters used in several stages: sent from the first, or a "
+    "copy in each\n"
+    "      --chunk=INPUT=DIM|replicate\n"
+    "                              the batch dimension of an input (default: 0 where it fits), or "
+    "none\n"
+    "      --merge=OUTPUT=DIM|sum|mean\n"
+    "                              how the microbatches' results meet in one (default: its rows "
+    "one after the other,\n"
+    "                              without rows their mean)\n"
+    "\n"
+    "Training:\n"
+    "      "
+    "--loss=mse|l1|cross_entropy[:AXIS]|nll[:AXIS]|bce_with_logits|output:NAME|model:FILE.onnx\n"
+    "                              adds an input `target'; without a loss the program only infers\n"
+    "      --loss-reduction=mean|sum\n"
+    "                              over the whole minibatch (default mean)\n"
+    "      --loss-over=microbatch|minibatch[=ROWS]\n"
+    "                              minibatch: computed once, when the outputs of all microbatches "
+    "are there; of so\n"
+    "                              many rows (default: the model's)\n"
+    "      --freeze=PATTERN        parameters that do not train (repeatable)\n"
+    "      --train=PATTERN         parameters that do, after --freeze (repeatable)\n"
+    "      --stop-gradient=NAME    a value, or the results of a node, that send no gradient back "
+    "(detach);\n"
+    "                              the file's names, * and ? allowed (repeatable)\n"
+    "\n";
+static const char usage_more[] =
+    "The model:\n"
+    "      --bind=NAME=N           the size of a symbolic dimension, for one microbatch "
+    "(repeatable)\n"
+    "      --rows=N                rows of a microbatch, where they are not to be the model's\n"
+    "      --dtype=f32|bf16|f16    what products compute in; parameters and sums stay f32 "
+    "(default: "
+    "the model's)\n"
+    "      --param=NAME=FILE       a parameter that the export folded away: .npy or .safetensors "
+    "(repeatable)\n"
+    "      --params-from=FILE.safetensors\n"
+    "                              the same, for all that it names\n"
+    "      --limit=WHAT=N          raise a limit: bytes, messages, depth, nodes, unpacked\n"
+    "\n"
+    "Output:\n"
+    "  -o, --output=DIR            the folder to write\n"
+    "      --target=cpu|cuda       what the stages run on: stageN.c, stageN.cu, or both "
+    "(repeatable; default cpu)\n"
+    "      --params=copy|link      write the weights beside the program, or refer to the model's "
+    "files\n"
+    "      --dump=PASS             print the graph after import, loss, autocast, partition, "
+    "autodiff, stash, "
+    "divide, or all\n"
+    "  -q, --quiet                 no report on standard output\n"
+    "  -h, --help                  this text; `ppsplit help COMMAND' that of a command\n"
+    "      --version               the version and the licence\n"
+    "\n"
+    "Examples:\n"
+    "  ppsplit model.onnx --split layers.1:begin --loss cross_entropy -o out && make -C out\n"
+    "  ppsplit gpt2.onnx --bind batch=4 --split h.3:begin --split h.6:begin --loss cross_entropy "
+    "-o out\n";
+
+enum {
+    OPT_SPLIT,
+    OPT_STAGES,
+    OPT_MICROBATCHES,
+    OPT_SCHEDULE,
+    OPT_RANKS,
+    OPT_MEMORY,
+    OPT_RATES,
+    OPT_COSTS,
+    OPT_COSTS_SPLIT,
+    OPT_MULTI,
+    OPT_CHUNK,
+    OPT_MERGE,
+    OPT_LOSS,
+    OPT_REDUCTION,
+    OPT_LOSS_OVER,
+    OPT_FREEZE,
+    OPT_TRAIN,
+    OPT_STOP,
+    OPT_BIND,
+    OPT_ROWS,
+    OPT_DTYPE,
+    OPT_PARAM,
+    OPT_PARAMS_FROM,
+    OPT_LIMIT,
+    OPT_OUTPUT,
+    OPT_TARGET,
+    OPT_PARAMS,
+    OPT_DUMP,
+    OPT_QUIET,
+    OPT_HELP,
+    OPT_VERSION
+};
+
+static const char ls_usage[] =
+    "Usage: ppsplit ls [OPTION]... MODEL.onnx...\n"
+    "The tree of modules with parameters, operations and activations: where one can split.\n"
+    "\n"
+    "It takes the options of `ppsplit --help' that say how the model is read: --bind, --chunk,\n"
+    "--param, --params-from, --limit.  Nothing is written.\n"
+    "\n"
+    "Examples:\n"
+    "  ppsplit ls model.onnx\n"
+    "  ppsplit ls gpt2.onnx --bind batch=4\n";
+
+static const OptionName options[] = {
+    [OPT_SPLIT] = {"split", "PATH:begin|end", 0},
+    [OPT_STAGES] = {"stages", "N", 0},
+    [OPT_MICROBATCHES] = {"microbatches", "M", 0},
+    [OPT_SCHEDULE] = {"schedule", "NAME", 0},
+    [OPT_RANKS] = {"ranks", "P", 0},
+    [OPT_MEMORY] = {"memory", "BYTES", 0},
+    [OPT_RATES] = {"rates", "LIST|FILE", 0},
+    [OPT_COSTS] = {"costs", "TRACE", 0},
+    [OPT_COSTS_SPLIT] = {"costs-split", "POINT", 0},
+    [OPT_MULTI] = {"multi-use", "[NAME=]transmit|replicate", 0},
+    [OPT_CHUNK] = {"chunk", "INPUT=DIM|replicate", 0},
+    [OPT_MERGE] = {"merge", "OUTPUT=DIM|sum|mean", 0},
+    [OPT_LOSS] = {"loss", "LOSS", 0},
+    [OPT_REDUCTION] = {"loss-reduction", "mean|sum", 0},
+    [OPT_LOSS_OVER] = {"loss-over", "microbatch|minibatch[=ROWS]", 0},
+    [OPT_FREEZE] = {"freeze", "PATTERN", 0},
+    [OPT_TRAIN] = {"train", "PATTERN", 0},
+    [OPT_STOP] = {"stop-gradient", "NAME", 0},
+    [OPT_BIND] = {"bind", "NAME=N", 0},
+    [OPT_ROWS] = {"rows", "N", 0},
+    [OPT_DTYPE] = {"dtype", "f32|bf16|f16", 0},
+    [OPT_PARAM] = {"param", "NAME=FILE", 0},
+    [OPT_PARAMS_FROM] = {"params-from", "FILE.safetensors", 0},
+    [OPT_LIMIT] = {"limit", "WHAT=N", 0},
+    [OPT_OUTPUT] = {"output", "DIR", 'o'},
+    [OPT_TARGET] = {"target", "cpu|cuda", 0},
+    [OPT_PARAMS] = {"params", "copy|link", 0},
+    [OPT_DUMP] = {"dump", "PASS", 0},
+    [OPT_QUIET] = {"quiet", NULL, 'q'},
+    [OPT_HELP] = {"help", NULL, 'h'},
+    [OPT_VERSION] = {"version", NULL, 0},
+};
+enum { N_OPTIONS = sizeof options / sizeof *options };
+
+static void set_limit(Limits *l, const char *arg)
+{
+    const char *eq = strchr(arg, '=');
+    char *end = NULL;
+    errno = 0;
+    unsigned long long n = eq ? strtoull(eq + 1, &end, 10) : 0;
+    if (!eq || end == eq + 1 || *end || errno)
+        bad_usage("ppsplit", "--limit wants WHAT=N, not '%s'", arg);
+    char word[16];
+    snprintf(word, sizeof word, "%.*s", (int)(eq - arg), arg);
+    switch (ONE_OF("limit", word, "bytes", "messages", "depth", "nodes", "unpacked")) {
+    case 0: l->file_bytes = n; break;
+    case 1: l->messages = n; break;
+    case 2: l->depth = (uint32_t)n; break;
+    case 3: l->nodes = (uint32_t)n; break;
+    default: l->unpacked_bytes = n; break;
+    }
+}
+
+static int64_t row_count(const char *option, const char *arg)
+{
+    enum { MOST = 1 << 30 };
+    char *end;
+    errno = 0;
+    long long n = strtoll(arg, &end, 10);
+    if (end == arg || *end || errno || n < 1 || n > MOST)
+        bad_usage("ppsplit", "--%s: '%s' is no number of rows", option, arg);
+    return n;
+}
+
+static void set_loss_over(Options *o, const char *arg)
+{
+    const char *eq = strchr(arg, '=');
+    char word[16];
+    snprintf(word, sizeof word, "%.*s", eq ? (int)(eq - arg) : (int)sizeof word - 1, arg);
+    o->loss.whole = ONE_OF("loss-over", word, "microbatch", "minibatch") == 1;
+    o->minibatch = 0;
+    if (eq && !o->loss.whole)
+        bad_usage("ppsplit", "--loss-over microbatch: --rows says how many rows it has");
+    if (eq)
+        o->minibatch = row_count("loss-over minibatch", eq + 1);
+}
+
+static void read_option(Options *o, int option, const char *arg)
+{
+    switch (option) {
+    case OPT_SPLIT: vec_push(o->arena, &o->partition.split, arg); break;
+    case OPT_STAGES: o->automatic.stages = arg; break;
+    case OPT_MICROBATCHES: o->automatic.microbatches = arg; break;
+    case OPT_SCHEDULE: o->automatic.schedule = arg; break;
+    case OPT_RANKS: o->automatic.ranks = arg; break;
+    case OPT_MEMORY: o->automatic.memory = arg; break;
+    case OPT_RATES: vec_push(o->arena, &o->automatic.rates, arg); break;
+    case OPT_COSTS: o->automatic.costs = arg; break;
+    case OPT_COSTS_SPLIT:
+        vec_push(o->arena, &o->partition.automatic.measured_split, arg);
+        break;
+    case OPT_MULTI: vec_push(o->arena, &o->partition.multi_use, arg); break;
+    case OPT_CHUNK:
+        vec_push(o->arena, &o->partition.batch.chunk, arg);
+        vec_push(o->arena, &o->import.chunk, arg);
+        break;
+    case OPT_MERGE: vec_push(o->arena, &o->partition.batch.merge, arg); break;
+    case OPT_LOSS:
+        o->loss.loss = arg;
+        o->import.training = true;
+        break;
+    case OPT_REDUCTION: o->loss.sum = ONE_OF("loss-reduction", arg, "mean", "sum") == 1; break;
+    case OPT_LOSS_OVER: set_loss_over(o, arg); break;
+    case OPT_FREEZE: vec_push(o->arena, &o->import.freeze, arg); break;
+    case OPT_TRAIN: vec_push(o->arena, &o->import.train, arg); break;
+    case OPT_STOP: vec_push(o->arena, &o->import.stop, arg); break;
+    case OPT_BIND: vec_push(o->arena, &o->import.bind, arg); break;
+    case OPT_ROWS: o->rows = row_count("rows", arg); break;
+    case OPT_DTYPE: {
+        static const Dtype types[] = {DT_F32, DT_BF16, DT_F16};
+        o->dtype = types[ONE_OF("dtype", arg, "f32", "bf16", "f16")];
+        break;
+    }
+    case OPT_PARAM: vec_push(o->arena, &o->import.given, arg); break;
+    case OPT_PARAMS_FROM: vec_push(o->arena, &o->import.params_from, arg); break;
+    case OPT_LIMIT: set_limit(&o->import.limits, arg); break;
+    case OPT_OUTPUT: o->codegen.dir = arg; break;
+    case OPT_TARGET:
+        *(ONE_OF("target", arg, "cpu", "cuda") == 0 ? &o->codegen.cpu : &o->codegen.cuda) = true;
+        break;
+    case OPT_PARAMS: o->codegen.link = ONE_OF("params", arg, "copy", "link") == 1; break;
+    case OPT_DUMP: o->dump = arg; break;
+    case OPT_QUIET: o->quiet = true; break;
+    case OPT_HELP:
+        printf("%s%s%s", o->ls ? ls_usage : usage, o->ls ? "" : usage_more, report_to);
+        exit(0);
+    case OPT_VERSION: version_print("ppsplit", stdout); exit(0);
+    default: break;
+    }
+}
+
+void read_command_line(Options *o, int argc, char **argv)
+{
+    o->import.limits = limits_default();
+    OptionReader r = option_reader(argc, argv, options, N_OPTIONS);
+    for (int k; (k = option_next(&r)) != OPTION_END;)
+        if (k == OPTION_WRONG)
+            bad_usage("ppsplit", "%s", r.wrong);
+        else if (k == OPTION_OPERAND)
+            vec_push(o->arena, &o->model, r.value);
+        else
+            read_option(o, k, r.value);
+    if (!o->codegen.cuda)
+        o->codegen.cpu = true;
+}

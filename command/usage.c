@@ -1,0 +1,32 @@
+/* usage.c - a command line that is wrong: what is, and where help is. */
+#include "command.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char report_to[] = "\n" PPSPLIT_REPORT;
+
+void bad_usage(const char *command, const char *fmt, ...)
+{
+    const char *sub = strchr(command, ' ');
+    va_list ap;
+    fprintf(stderr, "ppsplit: %s%s", sub ? sub + 1 : "", sub ? ": " : "");
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "\nTry '%s --help' for more information.\n", command);
+    exit(EXIT_USAGE);
+}
+
+uint32_t one_of(const char *option, const char *word, const char *const *words, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (!strcmp(word, words[i]))
+            return i;
+    fprintf(stderr, "ppsplit: invalid argument '%s' for '--%s'\nValid arguments are:", word,
+            option);
+    for (uint32_t i = 0; i < n; i++)
+        fprintf(stderr, " %s", words[i]);
+    fprintf(stderr, "\nTry 'ppsplit --help' for more information.\n");
+    exit(EXIT_USAGE);
+}

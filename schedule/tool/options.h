@@ -1,0 +1,27 @@
+/*
+ * options.h - the command line of `ppsplit schedule`.
+ */
+#ifndef PP_SCHEDULE_OPTIONS_H
+#define PP_SCHEDULE_OPTIONS_H
+
+#include "tool.h"
+
+typedef struct SchedOptions {
+    const char *name, *csv, *costs, *trace, *svg, *recompute;
+    int ranks, stages, microbatches, placement; /* 0 or -1: not given */
+    int merge, comms, lower, defer, unshard, budget, deferred_reduce;
+    int offload;      /* stashes a rank, 0: none */
+    int chunks, span; /* auto: microbatch-chunks alive, 0: any number; by the longest span */
+    int simulate, verify, grid, steps, buffers; /* buffers -1: not given */
+    double overlap;
+    SchedEdge *edge;
+    int n_edge;
+} SchedOptions;
+
+/* 0 ok, -1 help was printed, else the exit status, said. */
+int sched_options(SchedOptions *o, int argc, char **argv);
+
+/* Says what is wrong with it and where help is; SCHED_EUSAGE. */
+int sched_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+#endif
