@@ -9,9 +9,9 @@ static void copy(Rank *r, void *to, const void *from, int64_t bytes)
     r->dev.op->copy(&r->dev, r->dev.current, to, from, bytes);
 }
 
-/* A forward once more, for the backward that comes: nothing leaves it, and running statistics have
- * moved already. */
-static void forward_again(Rank *r, const StagePlan *rs, const PpCtx *c)
+/* A forward that leaves running statistics as they are: once more, for the backward that comes, they
+ * have moved already; of a replica's later groups, they are those of the first one. */
+static void forward_aside(Rank *r, const StagePlan *rs, const PpCtx *c)
 {
     char *kept = r->plan.stat_copy;
     for (int k = 0; k < rs->st->n_param; k++)
@@ -32,7 +32,7 @@ static void forward_again(Rank *r, const StagePlan *rs, const PpCtx *c)
 static void recompute(Rank *r, const StagePlan *rs, int32_t parts, const PpCtx *c)
 {
     if (parts == SCHED_WHOLE) {
-        forward_again(r, rs, c);
+        forward_aside(r, rs, c);
         return;
     }
     for (int k = 0; k < rs->st->n_again; k++)
@@ -58,7 +58,7 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
     const StageRun *own = &r->stage[op->local];
     const PpStage *st = rs->st;
     const ParamBlock here = home_block(r, op->local);
-    const int64_t *row0 = data_rows(&r->data, step) + r->pass * run->data.microbatches;
+    const int64_t *row0 = data_pass(&r->data, step, r->pass);
     int m = op->a.microbatch, forward = op->a.type == SA_F;
     if (st->minibatch)
         return minibatch_compute(r, op, step, work);
@@ -104,7 +104,10 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
             recompute(r, rs, op->again, &c);
         break;
     case SA_F:
-        (run->opt->mode == MODE_TRAIN ? st->forward : st->infer)(&c);
+        if (exec_round(r) > 0)
+            forward_aside(r, rs, &c);
+        else
+            (run->opt->mode == MODE_TRAIN ? st->forward : st->infer)(&c);
         if (looks)
             seek_end(r, st, &c);
         forward_done(r, op->local, m, step);

@@ -29,7 +29,7 @@ static Options options_of(const Options *o)
     e.n_tokens = o->n_eval_tokens;
     e.n_output = 0;
     e.steps = e.epochs = 0;
-    e.microbatches = e.accumulate = 0;
+    e.microbatches = e.accumulate = e.groups = 0;
     e.shuffle = 0;
     e.recompute = e.trace = e.until = e.checkpoint = NULL;
     e.memory = 0;
@@ -127,7 +127,7 @@ static PpStatus place(Rank *r, Rank *e)
 {
     PlanRequest ask = plan_request(e->run, r->pipe.rank, 0, r->pipe.tag_max);
     ask.replica = r->replica;
-    ask.row0 = e->data.row0;
+    ask.row0 = data_pass(&e->data, 0, 0);
     ask.lender = &r->plan;
     TRY(plan_build(&e->plan, &ask));
     int64_t bytes = e->plan.bytes.total;

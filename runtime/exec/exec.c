@@ -28,6 +28,16 @@ static PpStatus failed(Rank *r, const Op *op, PpStatus s)
                    op->a.stage, microbatch, *why ? ": " : "", why);
 }
 
+/* Is it for this round of the step? */
+static int in_round(const Rank *r, const Transfer *t)
+{
+    int round = exec_round(r), last = round == data_rounds(&r->run->data) - 1;
+    return t->rounds == ROUND_LATER      ? round > 0
+           : t->rounds == ROUND_LAST     ? last
+           : t->rounds == ROUND_NOT_LAST ? !last
+                                           : 1;
+}
+
 /* Once computations are over messages still flow, so that nobody is left waiting. */
 static PpStatus transfer(Rank *r, const Transfer *t)
 {
@@ -36,6 +46,8 @@ static PpStatus transfer(Rank *r, const Transfer *t)
     Links *l = &r->links[axis];
     if (r->stopped && axis == AXIS_PEERS && t->kind != DO_FINISH)
         return PP_OK; /* the same rank of every replica stops here */
+    if (!in_round(r, t))
+        return PP_OK;
     switch (t->kind) {
     case DO_SEND: return links_start(l, t->first, t->count, 0);
     case DO_RECV: return links_start(l, t->first, t->count, 1);
@@ -78,14 +90,14 @@ static void copy_stash(Rank *r, const Op *op)
     }
 }
 
-/* What is done once the gradients of all microbatches are there: in a step's last pass. */
+/* What is done once the gradients of all microbatches are there: in the last pass of a group. */
 static int adds_up(const SchedAction *a)
 {
     return a->type == SA_SEND_GP || a->type == SA_RECV_GP || a->type == SA_REDUCE_GRAD ||
            a->type == SA_WAIT_REDUCE_GRAD;
 }
 
-static int last_pass(const Rank *r) { return r->pass + 1 == r->run->data.passes; }
+static int last_pass(const Rank *r) { return (r->pass + 1) % r->run->data.passes == 0; }
 
 /* ---- sums over replicas (plan/replicas.c) ---- */
 
@@ -130,7 +142,8 @@ static PpStatus may_take(Rank *r, int local, int *may)
         const Transfer *t = &r->plan.transfer[i];
         if (t->kind != DO_FINISH)
             break;
-        TRY(links_over(&r->links[AXIS_PEERS], t->first, t->count, may));
+        if (in_round(r, t))
+            TRY(links_over(&r->links[AXIS_PEERS], t->first, t->count, may));
     }
     return PP_OK;
 }
@@ -344,7 +357,8 @@ void exec_begin(Rank *r)
         if (r->plan.stage[l].grad && !r->plan.ask.page) /* else before the first backward */
             r->dev.op->zero(&r->dev, r->dev.current, r->plan.stage[l].grad,
                             r->plan.stage[l].st->bytes_grad);
-    share_here(r);
+    if (r->pass == 0)
+        share_here(r);
 }
 
 static PpStatus run(Rank *r, const Op *op, int64_t step, double *span, int both)

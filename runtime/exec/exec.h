@@ -101,7 +101,7 @@ typedef struct Rank {
     MemoryReport memory;
     Held held;           /* until all ranks have tried where they will write */
     int threads;         /* of OpenMP */
-    int pass;            /* of the step, from 0: --accumulate */
+    int pass; /* of the step, from 0: --accumulate, for each of its groups */
     int live, live_most; /* microbatch-chunks alive: now, and the most there were */
     LossScale scale;     /* of the loss, in the step that runs */
     int gathered, taken; /* microbatches that came to a loss over all of them, and that left it */
@@ -112,8 +112,11 @@ typedef struct Rank {
 /* A pass's number in the run, for --trace. */
 static inline int64_t exec_turn(const Rank *r, int64_t step)
 {
-    return (step - r->run->data.start.step) * r->run->data.passes + r->pass;
+    return (step - r->run->data.start.step) * data_passes(&r->run->data) + r->pass;
 }
+
+/* Of the replica's groups of a step the one that runs, from 0 (--groups). */
+static inline int exec_round(const Rank *r) { return r->pass / r->run->data.passes; }
 
 /* A microbatch's number in the step, of whose passes the rank runs one. */
 static inline int exec_in_step(const Rank *r, int m)
@@ -159,7 +162,10 @@ PpStatus program_current(const PpPlan *model, const char *folder);
 PpStatus same_everywhere(Rank *r); /* all ranks call it */
 
 /* save.c: when checkpoints are written, and where a run begins that resumes one */
-PpStatus save_resume(Run *run);                /* needs no other rank */
+/* These two need no other rank: the checkpoint, and what of it says how data are cut; then, with the
+ * data, where the run begins */
+PpStatus save_find(Run *run, Options *o);
+PpStatus save_resume(Run *run);
 PpStatus save_open(Rank *r);
 void save_tell(Rank *r);                       /* before the sum that ends a step */
 PpStatus save_step(Rank *r, int64_t done);     /* all ranks call it, after that sum */
@@ -182,7 +188,8 @@ PpStatus groups_open(Rank *r); /* all ranks call it */
 void groups_close(Rank *r);
 
 /* replicas.c: what replicas have to say to one another beside gradients; all ranks call these */
-PpStatus replicas_loss(Rank *r);    /* results.norm[0] becomes the sum, on replica 0 */
+/* results.norm[0] becomes the sum over all groups, on replica 0 */
+PpStatus replicas_loss(Rank *r);
 PpStatus replicas_norms(Rank *r);   /* divided: results.norm, of blocks of all replicas */
 PpStatus replicas_outputs(Rank *r); /* rows and sums come to replica 0 */
 
@@ -212,7 +219,8 @@ void evaluation_close(Rank *r);                   /* before rank_close() */
 
 /* exec.c: one step */
 PpStatus exec_gather(Rank *r); /* divided: after the update, all parameters on all replicas */
-void exec_begin(Rank *r); /* of a step: gradients 0, copies of parameters */
+/* Of a group: gradients 0; of a step's first one: copies of parameters */
+void exec_begin(Rank *r);
 PpStatus exec_pass(Rank *r, int64_t step); /* the schedule once, for the microbatches of r->pass */
 /* A parameter rounded into its half copy, where it has one, in the current stream */
 void half_copy(Rank *r, const StagePlan *rs, int param);

@@ -215,7 +215,7 @@ void host_fed(Rank *r, int m) { r->dev.op->wait(&r->dev, r->dev.current, r->host
 static void lay_next(Rank *r, int64_t step)
 {
     HostSide *s = r->host;
-    int pass = (r->pass + 1) % r->run->data.passes;
+    int pass = (r->pass + 1) % data_passes(&r->run->data);
     int64_t next = pass ? step : step + 1;
     if (next >= r->run->data.steps || feed_stays(&r->feed, next))
         return;
@@ -279,7 +279,7 @@ static void take_outputs(Rank *r, int64_t step)
     const Run *run = r->run;
     HostSide *s = r->host;
     const int before = r->pass * run->data.microbatches;
-    const int64_t *row0 = data_rows(&r->data, step) + before;
+    const int64_t *row0 = data_pass(&r->data, step, r->pass);
     for (int l = 0; l < r->plan.n_stage; l++)
         for (int o = 0; o < r->plan.stage[l].st->n_output; o++) {
             const PpOutput *q = &r->plan.stage[l].st->output[o];

@@ -56,11 +56,13 @@ static PpStatus prepare(Run *run, Options *o, const Group *world)
     if (!run->ranks)
         run->ranks = schedule_stages(run->model);
     TRY(wanted_outputs(run));
+    TRY(save_find(run, o));
     TRY(data_open(&run->data, run->model, o));
     TRY(data_check(&run->data, world ? world->rank : 0, world ? world->ranks : 1));
     o->batch = run->data.batch;
     o->microbatches = run->data.microbatches;
     o->accumulate = run->data.passes;
+    o->groups = run->data.groups;
     o->steps = run->data.steps;
     TRY(save_resume(run));
     TRY(schedule_make(run));

@@ -109,7 +109,7 @@ PpStatus minibatch_compute(Rank *r, const Op *op, int64_t step, char *work)
 {
     const Run *run = r->run;
     const PpStage *st = r->plan.stage[op->local].st->minibatch;
-    const int64_t *row0 = data_rows(&r->data, step);
+    const int64_t *row0 = data_pass(&r->data, step, 0);
     int m = op->a.microbatch, last = run->data.microbatches - 1;
     Rows rows = {NULL,
                  run->model->minibatch_rows,

@@ -10,18 +10,33 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of one of the replica's groups, where the loss is computed. */
+static double group_loss(const Rank *r, int round)
+{
+    const PpPlan *model = r->run->model;
+    int each = data_chunks(&r->data) / data_rounds(&r->data);
+    double sum = 0;
+    if (model->loss_stage >= 0 && r->plan.local_of[model->loss_stage] >= 0)
+        for (int m = round * each; m < (round + 1) * each; m++)
+            sum += r->results.loss[m];
+    return sum;
+}
+
 PpStatus replicas_loss(Rank *r)
 {
-    int n = r->run->replicas;
-    double *loss = &r->results.norm[0], *all;
-    if (n == 1)
-        return PP_OK;
-    if (!(all = calloc((size_t)n, sizeof *all)))
-        return pp_no_memory();
-    PpStatus s = r->peers.op->gather(&r->peers, loss, sizeof *loss, all);
+    int n = r->run->replicas, rounds = data_rounds(&r->data);
+    double *loss = &r->results.norm[0], *all = calloc((size_t)(n + 1) * (size_t)rounds, sizeof *all),
+           *own = all + (ptrdiff_t)n * rounds;
+    PpStatus s = all ? PP_OK : pp_no_memory();
+    for (int j = 0; s == PP_OK && j < rounds; j++)
+        own[j] = group_loss(r, j);
+    if (s == PP_OK && n > 1)
+        s = r->peers.op->gather(&r->peers, own, rounds * (int64_t)sizeof *own, all);
+    else if (s == PP_OK)
+        memcpy(all, own, (size_t)rounds * sizeof *own);
     *loss = 0;
-    for (int k = 0; k < n && r->replica == 0; k++)
-        *loss += all[k];
+    for (int group = 0; s == PP_OK && group < n * rounds && r->replica == 0; group++)
+        *loss += all[group % n * rounds + group / n];
     free(all);
     return s;
 }
@@ -44,14 +59,15 @@ PpStatus replicas_norms(Rank *r)
     return PP_OK;
 }
 
-/* Rows of the step that replica k has had: [row[0], row[1]) of the data, of a training step. */
-static void rows_of(const Data *all, int64_t step, int k, int64_t row[2])
+/* Rows of the step that replica k has had in a round: [row[0], row[1]) of the data, of a training
+ * step. */
+static void rows_of(const Data *all, int64_t step, int k, int round, int64_t row[2])
 {
     const Data d = data_of(all, k);
-    const int64_t *row0 = data_rows(&d, step);
     int64_t before = all->opt->mode == MODE_TRAIN ? 0 : data_rows_before(all, step);
-    row[0] = before + row0[0];
-    row[1] = before + row0[data_chunks(all)];
+    data_round(&d, step, round, row);
+    row[0] += before;
+    row[1] += before;
 }
 
 /* The rows that replica k has of an output, to their places. */
@@ -65,12 +81,13 @@ static void join_rows(const Rank *r, const PpTensor *t, char *to, const char *fr
         inner *= t->dim[i];
     inner *= t->dim[t->batch_dim] / r->run->model->rows;
     int64_t first = d->opt->mode == MODE_TRAIN ? d->steps - 1 : 0;
-    for (int64_t step = first; step < d->steps; step++) {
-        rows_of(d, step, k, row);
-        for (int64_t o = 0; o < outer; o++)
-            memcpy(to + (o * rows + row[0]) * inner, from + (o * rows + row[0]) * inner,
-                   (size_t)((row[1] - row[0]) * inner));
-    }
+    for (int64_t step = first; step < d->steps; step++)
+        for (int round = 0; round < data_rounds(d); round++) {
+            rows_of(d, step, k, round, row);
+            for (int64_t o = 0; o < outer; o++)
+                memcpy(to + (o * rows + row[0]) * inner, from + (o * rows + row[0]) * inner,
+                       (size_t)((row[1] - row[0]) * inner));
+        }
 }
 
 static int merge_kind(const PpPlan *model, int output)
@@ -100,7 +117,7 @@ static void join(const Rank *r, int output, const char *from, int k)
     int dtype, kind = merge_kind(r->run->model, output);
     int64_t row[2], bytes;
     char *to = sent(r, output, &dtype, &bytes);
-    rows_of(&r->run->data, r->run->data.steps - 1, k, row);
+    rows_of(&r->run->data, r->run->data.steps - 1, k, 0, row);
     if (t->batch_dim >= 0)
         join_rows(r, t, to, from, k);
     else if (kind != PP_MERGE_LAST && (dtype == PP_F32 || dtype == PP_F64))

@@ -29,6 +29,7 @@ PpStatus run_hash(Run *run)
                              (int64_t)o->seed,
                              run->ranks,
                              run->replicas,
+                             run->data.groups,
                              o->trace != NULL,
                              o->until != NULL,
                              run->model->device,

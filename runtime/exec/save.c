@@ -23,21 +23,26 @@ static PpStatus resume_scale(Run *run)
     return PP_OK;
 }
 
-PpStatus save_resume(Run *run)
+PpStatus save_find(Run *run, Options *o)
 {
-    const Options *o = run->opt;
-    Data *d = &run->data;
-    int64_t rows;
-    run->scale = o->loss_scale;
     if (o->mode != MODE_TRAIN)
         return PP_OK;
     if (o->resume)
         TRY(resume_open(&run->from, run->model, o));
     if (o->checkpoint)
         TRY(resume_place(&run->from, o));
-    if (!run->from.path)
-        return PP_OK;
+    return run->from.path && !o->groups ? resume_groups(&run->from, o) : PP_OK;
+}
+
+PpStatus save_resume(Run *run)
+{
+    const Options *o = run->opt;
     const Index *x = &run->from;
+    Data *d = &run->data;
+    int64_t rows;
+    run->scale = o->loss_scale;
+    if (!x->path)
+        return PP_OK;
     TRY(resume_options(x, run->model, o));
     TRY(resume_number(x, "data_rows", &rows));
     TRY(resume_number(x, "rows", &d->start.rows));

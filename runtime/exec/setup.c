@@ -37,7 +37,8 @@ PlanRequest plan_request(const Run *run, int rank, int overlap, int64_t tags)
         .divided = train && run->opt->shard_optimizer && run->replicas > 1,
         .whole_grads = run->opt->dump_grads != NULL,
         .microbatches = d->microbatches,
-        .row0 = d->row0,
+        .rounds = data_rounds(d),
+        .row0 = data_pass(d, 0, 0),
         .masked = run->opt->mask,
         .train = train,
         .on_device = device,
@@ -175,7 +176,7 @@ static PpStatus plan_memory(Rank *r)
     const Schedule *s = r->run->sched;
     PlanRequest ask = request(r);
     ask.replica = r->replica;
-    ask.row0 = r->data.row0;
+    ask.row0 = data_pass(&r->data, 0, 0);
     TRY(devices_open(r, ask.overlap));
     TRY(plan_build(&r->plan, &ask));
     r->memory.bytes = r->plan.bytes;
@@ -226,7 +227,7 @@ PpStatus rank_open(Rank *r)
     TRY(results_open(&r->results, d, &r->plan));
     if (o->trace)
         TRY(trace_open(&r->trace, r->plan.n_op, r->run->model->n_stage,
-                       (d->steps - d->start.step) * d->passes));
+                       (d->steps - d->start.step) * data_passes(d)));
     if (r->memory.overlap)
         TRY(overlap_thread_open(&r->overlap, r->threads, r->group.rank));
     TRY(open_stages(r));

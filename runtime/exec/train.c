@@ -6,14 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-static void sum_loss(Rank *r)
-{
-    const Run *run = r->run;
-    if (run->model->loss_stage >= 0 && r->plan.local_of[run->model->loss_stage] >= 0)
-        for (int m = 0; m < data_chunks(&run->data); m++)
-            r->results.norm[0] += r->results.loss[m];
-}
-
 static PpStatus dump_grads(Rank *r, const char *folder)
 {
     PpStatus mine = PP_OK;
@@ -70,18 +62,19 @@ static PpStatus train_end(Rank *r, int64_t step, StepLog *log)
     return PP_OK;
 }
 
-/* All passes of a step; r->pass stays at the last one. */
+/* All passes of a step, those of a replica's groups one after the other; r->pass stays at the last
+ * one. */
 static PpStatus run_passes(Rank *r, int64_t step)
 {
     const Run *run = r->run;
-    int last = run->data.passes - 1, train = run->opt->mode == MODE_TRAIN && !run->until;
+    int last = data_passes(&run->data) - 1, train = run->opt->mode == MODE_TRAIN && !run->until;
     for (r->pass = 0; r->pass <= last; r->pass++) {
         double start = pp_now();
         if (r->host)
             host_feed(r, step);
         else
             feed_fill(&r->feed, step, r->pass);
-        if (r->pass == 0)
+        if (r->pass % run->data.passes == 0)
             exec_begin(r);
         trace_around(&r->trace, exec_turn(r, step), AROUND_BEGIN, start, start);
         TRY(exec_pass(r, step));
@@ -117,7 +110,6 @@ static void mean_add(MeanLoss *m, const Rank *r, int64_t step)
 static PpStatus step_loss(Rank *r, int64_t step)
 {
     TRY(run_passes(r, step));
-    sum_loss(r);
     TRY(replicas_loss(r));
     return r->group.op->sum(&r->group, r->results.norm, 1);
 }
@@ -178,7 +170,6 @@ PpStatus steps_run(Rank *r)
             TRY(run_passes(r, step));
             if (run->until)
                 return PP_OK;
-            sum_loss(r);
             TRY(replicas_loss(r));
             TRY(replicas_norms(r));
             TRY(train_end(r, step, &log));

@@ -82,6 +82,8 @@ PpStatus resume_open(Index *x, const PpPlan *model, const Options *o);
 /* Options that change numbers are those of the checkpoint, or given on the command line; of
  * ppsplit, too, or accepted by --accept. */
 PpStatus resume_options(const Index *x, const PpPlan *p, const Options *o);
+/* --groups as it was written: o->groups, which --dp has to divide. */
+PpStatus resume_groups(const Index *x, Options *o);
 /* A number of its state; PP_ERR_MODEL where it is missing */
 PpStatus resume_number(const Index *x, const char *key, int64_t *value);
 PpStatus resume_real(const Index *x, const char *key, double *value); /* above 0 */

@@ -1,7 +1,8 @@
 /*
  * cut.c - in: rows of the data; out: rows of each step and microbatch, or why the model does not
- * take them.  A step takes `batch` rows, cut among replicas and then among their microbatches as
- * torch.tensor_split does (the first rows % M chunks are one longer).  Steps go round the data; in
+ * take them.  A step takes `batch` rows, cut among groups and then among their microbatches as
+ * torch.tensor_split does (the first rows % M chunks are one longer).  Replicas take the groups in
+ * turn: with as many groups as replicas each has one.  Steps go round the data; in
  * training an epoch's left-over rows are skipped; else the last step takes them, fewer than
  * `batch`.
  */
@@ -25,7 +26,7 @@ static PpStatus cut_rest(Data *d, int64_t rest)
                        " rows a microbatch: %s",
                        d->rows, d->batch, rest, p->rows,
                        p->uneven_why ? p->uneven_why : "its shapes are fixed");
-    int64_t chunks = (int64_t)data_chunks(d) * d->opt->dp;
+    int64_t chunks = (int64_t)data_chunks(d) * d->replicas;
     d->row0_rest = malloc((size_t)(chunks + 1) * sizeof *d->row0_rest);
     if (!d->row0_rest)
         return pp_no_memory();
@@ -35,38 +36,58 @@ static PpStatus cut_rest(Data *d, int64_t rest)
     return PP_OK;
 }
 
-int data_chunks(const Data *d) { return d->passes * d->microbatches; }
+int data_rounds(const Data *d) { return d->groups / d->replicas; }
+
+int data_passes(const Data *d) { return data_rounds(d) * d->passes; }
+
+int data_chunks(const Data *d) { return data_passes(d) * d->microbatches; }
 
 Data data_of(const Data *d, int replica)
 {
     Data own = *d;
-    own.row0 += (int64_t)replica * data_chunks(d);
-    if (own.row0_rest)
-        own.row0_rest += (int64_t)replica * data_chunks(d);
     own.replica = replica;
     return own;
 }
 
-const int64_t *data_rows(const Data *d, int64_t step)
+/* row0 of that step */
+static const int64_t *rows_of(const Data *d, int64_t step)
 {
     int last = d->row0_rest && step % d->steps_per_pass == d->steps_per_pass - 1;
     return last ? d->row0_rest : d->row0;
 }
 
+const int64_t *data_chunk(const Data *d, int64_t step, int m)
+{
+    int64_t each = (int64_t)d->passes * d->microbatches, round = m / each;
+    return rows_of(d, step) + (round * d->replicas + d->replica) * each + m % each;
+}
+
+const int64_t *data_pass(const Data *d, int64_t step, int pass)
+{
+    return data_chunk(d, step, pass * d->microbatches);
+}
+
+void data_round(const Data *d, int64_t step, int round, int64_t row[2])
+{
+    const int64_t *row0 = data_pass(d, step, round * d->passes);
+    row[0] = row0[0];
+    row[1] = row0[(int64_t)d->passes * d->microbatches];
+}
+
 int64_t data_computed(const Data *d, int64_t step, int m)
 {
-    const int64_t *row0 = data_rows(d, step);
-    return d->opt->mask ? row0[data_chunks(d)] : row0[m + 1] - row0[m];
+    const int64_t *row0 = data_chunk(d, step, m);
+    return d->opt->mask ? rows_of(d, step)[data_chunks(d)] : row0[1] - row0[0];
 }
 
 int64_t data_before(const Data *d, int64_t step, int m)
 {
-    return d->opt->mask ? data_rows(d, step)[m] : 0;
+    return d->opt->mask ? *data_chunk(d, step, m) : 0;
 }
 
 int64_t data_step_rows(const Data *d, int64_t step)
 {
-    return data_rows(d, step) == d->row0 ? d->batch : d->rows % d->batch;
+    return rows_of(d, step) == d->row0 ? d->batch : d->rows % d->batch;
 }
 
 int64_t data_rows_before(const Data *d, int64_t step)
@@ -96,7 +117,7 @@ static PpStatus check_meeting(const Data *d)
 {
     const PpPlan *p = d->model;
     const Options *o = d->opt;
-    int64_t all = (int64_t)data_chunks(d) * o->dp,
+    int64_t all = (int64_t)data_chunks(d) * d->replicas,
             calls = o->mode == MODE_TRAIN ? all : all * d->steps;
     if (all > 1 && p->target_why && o->mode != MODE_INFER)
         return pp_fail(PP_ERR_MODEL,
@@ -116,6 +137,14 @@ static PpStatus check_meeting(const Data *d)
                                "make one microbatch of the batch: export the model for it, or "
                                "ppsplit --bind its dimension",
                                p->output[i].name, calls, p->output_why[i], p->output[i].name);
+    for (int i = 0; i < p->n_output && p->output_merge && data_rounds(d) > 1; i++)
+        for (int k = 0; k < o->n_output; k++)
+            if (p->output[i].batch_dim < 0 && p->output_merge[i] != PP_MERGE_LAST &&
+                !strcmp(o->output[k].name, p->output[i].name))
+                return pp_fail(PP_ERR_USAGE,
+                               "--output %s: it is a sum or mean over rows, which replicas of "
+                               "several groups would add up in another order: --dp %d has its bits",
+                               p->output[i].name, d->groups);
     return PP_OK;
 }
 
@@ -137,11 +166,12 @@ static PpStatus check_minibatch(const Data *d, int64_t rows)
     const Options *o = d->opt;
     if (!p->minibatch_rows || (o->mode == MODE_INFER && !makes_output(p, o)))
         return PP_OK;
-    if (o->dp > 1)
+    if (d->groups > 1)
         return pp_fail(PP_ERR_USAGE,
-                       "--dp %d: the loss is one over the whole minibatch, which replicas would "
-                       "divide: more ranks and microbatches make it larger",
-                       o->dp);
+                       "--%s %d: the loss is one over the whole minibatch, which %s would divide: "
+                       "more ranks and microbatches make it larger",
+                       d->replicas > 1 ? "dp" : "groups", d->replicas > 1 ? d->replicas : d->groups,
+                       d->replicas > 1 ? "replicas" : "groups");
     if (d->passes > 1)
         return pp_fail(PP_ERR_USAGE,
                        "--accumulate %d: the loss is one over the whole minibatch, which passes "
@@ -175,10 +205,10 @@ static PpStatus check_masked(const Data *d)
     const Options *o = d->opt;
     if (!o->mask)
         return PP_OK;
-    if (o->dp > 1 || d->passes > 1)
+    if (d->groups > 1 || d->passes > 1)
         return pp_fail(PP_ERR_USAGE,
                        "--debug-mask-minibatches is for one pipeline and one pass of the schedule, "
-                       "not for --dp and --accumulate");
+                       "not for --dp, --groups and --accumulate");
     if (d->batch > p->rows)
         return pp_fail(PP_ERR_MODEL,
                        "--debug-mask-minibatches: each microbatch is all %" PRId64
@@ -200,12 +230,32 @@ static PpStatus check_masked(const Data *d)
     return PP_OK;
 }
 
+/* As many groups as replicas, unless it says more. */
+static PpStatus find_groups(Data *d)
+{
+    const Options *o = d->opt;
+    d->replicas = o->dp;
+    d->groups = o->groups && o->mode == MODE_TRAIN ? o->groups : o->dp;
+    if (d->groups % d->replicas)
+        return pp_fail(PP_ERR_USAGE,
+                       "--dp %d replicas cannot divide --groups %d evenly among them: the number "
+                       "of groups is a multiple of that of replicas",
+                       o->dp, d->groups);
+    if ((o->offload & OFFLOAD_PARAMS) && d->groups > d->replicas)
+        return pp_fail(PP_ERR_USAGE,
+                       "--offload params: of one group of rows in a step, so far, not of --groups "
+                       "%d",
+                       d->groups);
+    return PP_OK;
+}
+
 /* Rows of each microbatch, and whether the model takes them. */
 PpStatus data_cut(Data *d)
 {
     const PpPlan *p = d->model;
     const Options *o = d->opt;
     int64_t rows = d->rows;
+    TRY(find_groups(d));
     d->batch = o->batch ? o->batch : rows;
     if (o->mode != MODE_TRAIN && d->batch > rows)
         d->batch = rows; /* one step, which is the rest */
@@ -214,8 +264,11 @@ PpStatus data_cut(Data *d)
                        "too few rows: a step takes %" PRId64 ", the data have %" PRId64, d->batch,
                        rows);
     int64_t passes = o->accumulate && o->mode == MODE_TRAIN ? o->accumulate : 1;
-    int64_t dp = o->dp, share = (d->batch + dp - 1) / dp, least_share = d->batch / dp;
-    const char *whose = dp > 1 ? " in a replica" : "";
+    int64_t groups = d->groups, share = (d->batch + groups - 1) / groups,
+            least_share = d->batch / groups;
+    const char *whose = groups == 1             ? ""
+                        : groups == d->replicas ? " in a replica"
+                                                  : " in a group";
     int64_t m = o->microbatches ? o->microbatches
                                 : ((share + p->rows - 1) / p->rows + passes - 1) / passes;
     if (m > least_share / passes && passes > 1)
@@ -231,7 +284,7 @@ PpStatus data_cut(Data *d)
         return pp_fail(PP_ERR_MODEL, "%" PRId64 " microbatches are too many", m);
     d->microbatches = (int)m;
     d->passes = (int)passes;
-    m *= passes; /* from here on those of a step, in each replica */
+    m *= passes; /* from here on those of a step, in each group */
     int64_t most = o->mask ? d->batch : (share + m - 1) / m,
             least = o->mask ? d->batch : least_share / m;
     TRY(check_masked(d));
@@ -247,12 +300,12 @@ PpStatus data_cut(Data *d)
                        " rows, but this model runs with exactly %" PRId64 ": %s",
                        least_share, m, least, p->rows,
                        p->uneven_why ? p->uneven_why : "its shapes are fixed");
-    d->row0 = malloc((size_t)(dp * m + 1) * sizeof *d->row0);
+    d->row0 = malloc((size_t)(groups * m + 1) * sizeof *d->row0);
     if (!d->row0)
         return pp_no_memory();
     d->row0[0] = 0;
-    for (int64_t i = 0; i < dp * m; i++) {
-        int64_t rows_here = d->batch / dp + (i / m < d->batch % dp);
+    for (int64_t i = 0; i < groups * m; i++) {
+        int64_t rows_here = d->batch / groups + (i / m < d->batch % groups);
         d->row0[i + 1] = d->row0[i] + rows_here / m + (i % m < rows_here % m);
     }
     d->steps_per_pass = rows / d->batch;

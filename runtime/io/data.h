@@ -34,11 +34,13 @@ typedef struct {
     DataInput *input; /* per model input */
     int64_t rows;     /* samples in the files */
     int microbatches; /* of a pass of the schedule, in each replica */
-    int passes;       /* of a step: --accumulate */
-    int replica;
+    int passes;       /* of a group: --accumulate */
+    /* Rows of a step are divided among so many groups (--groups), whose gradients are added in
+     * order; replica k has the groups k, k + replicas, ..., one after the other. */
+    int groups, replicas, replica;
     int64_t batch, steps, steps_per_pass;
-    /* [passes * microbatches + 1]: first row of each microbatch in the minibatch; of the first
-     * replica, and the others' behind it: where one ends the next one begins */
+    /* [groups * passes * microbatches + 1]: first row of each microbatch in the minibatch, group
+     * after group: where one ends the next one begins */
     int64_t *row0;
     /* Eval, infer: the same of the last step of a pass when the rows do not divide, or NULL */
     int64_t *row0_rest;
@@ -83,9 +85,16 @@ PpStatus tokens_open(Data *d);
 /* cut.c */
 PpStatus data_cut(Data *d);
 Data data_of(const Data *d, int replica); /* its microbatches; d keeps the memory */
-const int64_t *data_rows(const Data *d, int64_t step); /* row0 of that step */
-/* Rows that microbatch m of a replica computes with, from its own first one on or, masked, from the
- * step's */
+int data_rounds(const Data *d); /* groups of a replica in a step */
+int data_passes(const Data *d); /* of the schedule in a step: of all of them */
+/* First row of each microbatch of a pass, and where the last one ends */
+const int64_t *data_pass(const Data *d, int64_t step, int pass);
+/* Rows [row[0], row[1]) of a step that this replica has in a round */
+void data_round(const Data *d, int64_t step, int round, int64_t row[2]);
+/* Of microbatch m of a replica's step, from 0 over all its passes: its rows are from here to the
+ * next number */
+const int64_t *data_chunk(const Data *d, int64_t step, int m);
+/* Rows that it computes with, from its own first one on or, masked, from the step's */
 int64_t data_computed(const Data *d, int64_t step, int m);
 int64_t data_before(const Data *d, int64_t step, int m); /* of them, before its own */
 int data_chunks(const Data *d);                        /* microbatches of a step, in a replica */

@@ -154,16 +154,15 @@ static void fill_scale(Feed *f, const int64_t *row0, int64_t batch)
 
 int feed_stays(const Feed *f, int64_t step)
 {
-    return step > 0 && f->data->steps_per_pass == 1 && !f->order && f->data->passes == 1;
+    return step > 0 && f->data->steps_per_pass == 1 && !f->order && data_passes(f->data) == 1;
 }
 
 void feed_scale(Feed *f, int64_t step)
 {
     const Data *d = f->data;
-    const int64_t *all = data_rows(d, step);
     if (!f->plan->scale_type || f->laid_scale == f->loss_scale)
         return;
-    fill_scale(f, all + (int64_t)f->pass * d->microbatches, data_step_rows(d, step));
+    fill_scale(f, data_pass(d, step, f->pass), data_step_rows(d, step));
     f->laid_scale = f->loss_scale;
 }
 
@@ -171,15 +170,21 @@ void feed_scale(Feed *f, int64_t step)
 static void read_ahead(Feed *f, int64_t step)
 {
     const Data *d = f->data;
-    const int64_t *row0 = data_rows(d, step);
-    int64_t epoch, first, n = row0[data_chunks(d)] - row0[0];
+    int64_t epoch, first, part[2], n = 0, k = 0;
+    for (int round = 0; round < data_rounds(d); round++) {
+        data_round(d, step, round, part);
+        n += part[1] - part[0];
+    }
     data_position(d, step, &epoch, &first);
     int64_t *row =
         step < d->steps && !(f->order && epoch != f->epoch) ? ahead_rows(f->ahead, n) : NULL;
     if (!row)
         return;
-    for (int64_t k = 0; k < n; k++)
-        row[k] = f->order ? f->order[first + row0[0] + k] : first + row0[0] + k;
+    for (int round = 0; round < data_rounds(d); round++) {
+        data_round(d, step, round, part);
+        for (int64_t i = first + part[0]; i < first + part[1]; i++)
+            row[k++] = f->order ? f->order[i] : i;
+    }
     ahead_start(f->ahead);
 }
 
@@ -187,7 +192,7 @@ void feed_fill(Feed *f, int64_t step, int pass)
 {
     const Data *d = f->data;
     const PpPlan *p = d->model;
-    const int64_t *all = data_rows(d, step), *row0 = all + (int64_t)pass * d->microbatches;
+    const int64_t *row0 = data_pass(d, step, pass);
     int64_t epoch, first;
     data_position(d, step, &epoch, &first);
     if (f->filled && feed_stays(f, step)) { /* every step sees the same rows */

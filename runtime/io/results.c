@@ -99,7 +99,7 @@ static void merge(const Results *r, const PpOutput *o, char *to, const char *src
 {
     const Data *d = r->data;
     const PpTensor *t = &o->t;
-    const int64_t *row0 = data_rows(d, step);
+    const int64_t *row0 = data_chunk(d, step, m);
     int kind = d->model->output_merge ? d->model->output_merge[o->model_output] : PP_MERGE_LAST;
     if (kind == PP_MERGE_LAST || (t->dtype != PP_F32 && t->dtype != PP_F64 && !is_half(t->dtype))) {
         memcpy(to, src, (size_t)t->bytes);
@@ -113,7 +113,7 @@ static void merge(const Results *r, const PpOutput *o, char *to, const char *src
     }
     double weight = kind == PP_MERGE_SUM
                         ? 1
-                        : (double)(row0[m + 1] - row0[m]) / (double)r->plan->ask.output_rows;
+                        : (double)(row0[1] - row0[0]) / (double)r->plan->ask.output_rows;
     int64_t n = t->bytes / st_dtype_size(t->dtype);
     if (sum) {
         add_half(sum, (uint16_t *)(void *)to, (const uint16_t *)(const void *)src, n, t->dtype,
@@ -134,15 +134,15 @@ void results_take(Results *r, const PpOutput *o, const char *src, int m, int64_t
 {
     const Data *d = r->data;
     const PpTensor *t = &o->t;
-    const int64_t *row0 = data_rows(d, step);
+    const int64_t *row0 = data_chunk(d, step, m);
     char *to = r->output[o->model_output];
     if (t->batch_dim < 0) {
         merge(r, o, to, src, m, step);
         return;
     }
-    int64_t outer = 1, inner = st_dtype_size(t->dtype), rows = row0[m + 1] - row0[m];
+    int64_t outer = 1, inner = st_dtype_size(t->dtype), rows = row0[1] - row0[0];
     int64_t there = data_computed(d, step, m), before = data_before(d, step, m);
-    int64_t first = row0[m] + (d->opt->mode == MODE_TRAIN ? 0 : data_rows_before(d, step));
+    int64_t first = row0[0] + (d->opt->mode == MODE_TRAIN ? 0 : data_rows_before(d, step));
     for (int i = 0; i < t->batch_dim; i++)
         outer *= t->dim[i];
     for (int i = t->batch_dim + 1; i < t->rank; i++)

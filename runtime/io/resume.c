@@ -154,6 +154,26 @@ PpStatus resume_options(const Index *x, const PpPlan *p, const Options *o)
     return PP_OK;
 }
 
+/* Older ones have as many groups as replicas. */
+PpStatus resume_groups(const Index *x, Options *o)
+{
+    const char *text = index_option(x, "groups");
+    char *end = NULL;
+    text = text ? text : index_option(x, "dp");
+    long n = text ? strtol(text, &end, 10) : 1;
+    if (text && (end == text || *end || n < 1 || n > INT_MAX))
+        return pp_fail(PP_ERR_MODEL, "--resume %s: it was written with --groups %s, which is no "
+                       "number of groups", x->path, text);
+    if (n % o->dp)
+        return pp_fail(PP_ERR_MODEL,
+                       "--resume %s: its gradients are sums over %ld group%s of rows, which --dp "
+                       "%d cannot divide evenly: another --dp, or --groups, to go on with other "
+                       "sums",
+                       x->path, n, n == 1 ? "" : "s", o->dp);
+    o->groups = (int)n;
+    return PP_OK;
+}
+
 PpStatus resume_number(const Index *x, const char *key, int64_t *value)
 {
     const char *text = index_state(x, key);

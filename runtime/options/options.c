@@ -56,7 +56,8 @@ typedef struct {
 static const Spec specs[] = {
     {"Ranks and schedule", K_GROUP, 0, 0, NULL, NULL},
     {"ranks",         K_INT,  AT(ranks),        1, "N",       "threads of this process that act as ranks, of all replicas together (default: one per stage; under mpirun: its processes)"},
-    {"dp",            K_INT | NUMBERS,  AT(dp), 1, "N",       "replicas of the pipeline, each with its share of a step's rows (default 1)"},
+    {"dp",            K_INT,  AT(dp),           1, "N",       "replicas of the pipeline, each with its share of a step's rows (default 1)"},
+    {"groups",        K_INT | NUMBERS | TRAINS, AT(groups), 1, "D",   "into which a step's rows are cut, with --microbatches each: the sums of their gradients are added in their order, by --dp replicas, each with the same number of groups (default: one each, or as in the checkpoint to resume): the bits of --dp D"},
     {"bucket",        K_BYTES | TRAINS, AT(bucket),      1, "BYTES",   "of gradients that replicas sum at a time (default 4M): four at most are under way, for which there is room"},
     {"shard-optimizer", K_FLAG | TRAINS, AT(shard_optimizer), 0, NULL, "each replica holds the optimizer's state of its share of the parameters and updates these; all get them then: the same bits in less memory"},
     {"schedule",      K_TEXT, AT(schedule),     0, "NAME|FILE.csv", "one of those below (default 1f1b; gpipe with a loss over the minibatch), auto, which chooses, or rows of actions"},

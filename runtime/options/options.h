@@ -29,6 +29,7 @@ typedef struct {
     Mode mode;
     int ranks;   /* 0: one per stage of each replica */
     int dp;      /* replicas of the pipeline */
+    int groups;  /* of a step's rows, for the sums of gradients; 0: dp, or the checkpoint's */
     int64_t bucket; /* bytes of gradients that replicas sum at a time */
     int shard_optimizer; /* each replica updates its share of the parameters */
     int threads; /* of a rank; 0: cores / ranks of the machine */

@@ -1,5 +1,6 @@
 /*
- * buckets.c - what replicas divide among them.  In: the generated tables, the number of replicas.
+ * buckets.c - what replicas divide among them.  In: the generated tables, the number of replicas
+ * (one, where it adds up several groups).
  * Out: a stage's gradients in buckets, which are summed one by one; the share of each replica in
  * each bucket, which it adds up; with --shard-optimizer (ZeRO stage 1, 1910.02054) also updates:
  * the pieces of parameters that this rank's optimizer changes and has the state of.
@@ -222,7 +223,7 @@ PpStatus buckets_plan(Planner *p)
     for (int l = 0; l < plan->n_stage; l++) {
         StagePlan *rs = &plan->stage[l];
         Reduction *r = &p->reduction[l];
-        if (plan->ask.replicas > 1 && plan->ask.train)
+        if ((plan->ask.replicas > 1 || plan->ask.rounds > 1) && plan->ask.train)
             TRY(find_buckets(plan, rs, r));
         number_blocks(plan, rs);
         for (int i = 0; i < r->n && plan->ask.divided; i++)

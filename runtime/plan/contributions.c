@@ -167,14 +167,10 @@ static PpStatus reduce_begin(Planner *p, int stage)
     return replicas_begin(p, p->plan->local_of[stage]);
 }
 
-/* As owner first: add everything, then hand the sums back; as user then: the sum replaces the own
- * gradient. */
-static PpStatus reduce_end(Planner *p, int stage)
+/* As owner: the sums over all groups go back. */
+static PpStatus hand_back(Planner *p, int stage)
 {
     const Plan *plan = p->plan;
-    TRY(replicas_wait(p, plan->local_of[stage]));
-    TRY(add_to_owner(p, stage, 1));
-    TRY(replicas_late(p, plan->local_of[stage]));
     for (int i = 0; i < plan->n_contrib; i++) {
         const Contribution *c = &plan->contrib[i];
         if (!c->replicate || c->owner_stage != stage || c->owner < 0 || c->use > 0)
@@ -185,17 +181,38 @@ static PpStatus reduce_end(Planner *p, int stage)
         else
             TRY(one(p, DO_SEND, c->back));
     }
-    for (int i = 0; i < plan->n_contrib; i++) {
+    return PP_OK;
+}
+
+/* As user: the sum replaces the own gradient. */
+static PpStatus take_back(Planner *p, const Contribution *c)
+{
+    if (c->use > 0)
+        return PP_OK;
+    TRY(one(p, DO_RECV, c->back));
+    return one(p, DO_FINISH, c->back);
+}
+
+/* As owner first: add everything, then hand the sums back. */
+static PpStatus reduce_end(Planner *p, int stage)
+{
+    const Plan *plan = p->plan;
+    TRY(replicas_wait(p, plan->local_of[stage]));
+    TRY(add_to_owner(p, stage, 1));
+    TRY(replicas_late(p, plan->local_of[stage]));
+    p->rounds = ROUND_LAST;
+    PpStatus s = hand_back(p, stage);
+    p->rounds = ROUND_ANY;
+    for (int i = 0; i < plan->n_contrib && s == PP_OK; i++) {
         const Contribution *c = &plan->contrib[i];
         if (!c->replicate || c->user_stage != stage || c->owner >= 0)
             continue;
         TRY(one(p, DO_FINISH, c->message)); /* it is sent from the buffer that the sum comes to */
-        if (c->use > 0)
-            continue;
-        TRY(one(p, DO_RECV, c->back));
-        TRY(one(p, DO_FINISH, c->back));
+        p->rounds = ROUND_LAST;
+        s = take_back(p, c);
+        p->rounds = ROUND_ANY;
     }
-    return PP_OK;
+    return s;
 }
 
 static PpStatus receive_gradients(Planner *p, const SchedAction *a)

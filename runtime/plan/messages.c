@@ -76,6 +76,7 @@ PpStatus add_transfer(Planner *p, Transfer t)
         plan->transfer = grown;
         plan->cap_transfer = cap;
     }
+    t.rounds = p->rounds;
     plan->transfer[plan->n_transfer++] = t;
     return PP_OK;
 }

@@ -21,10 +21,13 @@ void plan_sizes(Planner *p)
     p->work = b->work;
     if (plan->ask.overlap)
         b->work += p->work;
-    for (int k = 0; k < plan->n_op; k++)
-        if (plan->op[k].a.type == SA_R && plan->op[k].again == SCHED_WHOLE &&
-            stats_bytes(plan->stage[plan->op[k].local].st) > p->stats)
-            p->stats = stats_bytes(plan->stage[plan->op[k].local].st);
+    for (int k = 0; k < plan->n_op; k++) {
+        const Op *op = &plan->op[k];
+        int aside = (op->a.type == SA_R && op->again == SCHED_WHOLE) ||
+                    (op->a.type == SA_F && plan->ask.rounds > 1);
+        if (aside && stats_bytes(plan->stage[op->local].st) > p->stats)
+            p->stats = stats_bytes(plan->stage[op->local].st);
+    }
     b->work += p->stats;
 }
 
@@ -133,6 +136,7 @@ static char *spot_place(const Plan *plan, const Spot *s)
     case SPOT_PARAMETERS: return rs->param + s->offset;
     case SPOT_GRADIENT: return rs->grad + s->offset;
     case SPOT_REDUCTION: return plan->reduction + s->offset;
+    case SPOT_SUM: return plan->sums + s->offset;
     }
     return NULL;
 }
@@ -178,6 +182,7 @@ void plan_carve(Planner *p, char *arena, char *elsewhere)
     carve_data(plan, &at);
     carve_contributions(plan, &at);
     plan->reduction = carve(&at, p->bytes_reduction);
+    plan->sums = carve(&at, p->bytes_sums);
     point_messages(p);
     point_transfers(plan);
 }

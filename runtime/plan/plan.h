@@ -18,6 +18,9 @@ typedef struct {
     const Schedule *schedule;
     int rank, microbatches;
     int replica, replicas; /* of the pipeline */
+    /* Groups of microbatches of which each replica runs so many in a step, one after the other;
+     * gradients are summed over all groups in their order.  0: one */
+    int rounds;
     int64_t bucket;        /* bytes of gradients that they sum at a time */
     int divided;     /* each of them updates its share of the parameters: --shard-optimizer */
     int whole_grads; /* divided: sums go to all replicas all the same, for --dump-grads */
@@ -54,10 +57,11 @@ typedef struct {
 /* What an action does with messages and parameters' gradients, one thing after the other.
  * ADD_OWN: of two uses in one stage; also where computations are over and the rest is not added. */
 typedef enum { DO_SEND, DO_RECV, DO_FINISH, DO_ADD, DO_ADD_OWN, DO_COPY, DO_ROUND } TransferKind;
+typedef enum { ROUND_ANY, ROUND_LATER, ROUND_NOT_LAST, ROUND_LAST } RoundKind;
 
 /* While planning, a place in the arena: a parameter of a stage here, a use's gradient of it, summed
  * over the microbatches; a contribution; bytes of a stage's parameters or gradients; room for
- * gradients of other replicas. */
+ * gradients of other replicas; sums over earlier groups. */
 typedef struct {
     enum {
         SPOT_VALUE,
@@ -65,7 +69,8 @@ typedef struct {
         SPOT_CONTRIBUTION,
         SPOT_PARAMETERS,
         SPOT_GRADIENT,
-        SPOT_REDUCTION
+        SPOT_REDUCTION,
+        SPOT_SUM
     } kind;
     int local, param, use, contribution;
     int64_t offset;
@@ -79,6 +84,7 @@ typedef struct {
     int local, param; /* ROUND: this parameter of this stage, into its half copy */
     int64_t bytes;
     int dtype;
+    RoundKind rounds; /* in which of a step's */
     Spot to_spot, from_spot; /* planning: of ADD, ADD_OWN, COPY */
 } Transfer;
 
@@ -203,6 +209,7 @@ typedef struct Plan {
     char *arena, *slots, *work, *work_overlap; /* work_overlap: of the thread that runs beside */
     char *window; /* device, ask.page: what is here of the stages' parameters and gradients */
     char *reduction;                           /* what comes of other replicas' gradients */
+    char *sums;                                /* gradients of earlier groups */
     char *stat_copy;                           /* running statistics, kept while an R runs */
     /* Per model input: first microbatch's place; NULL: not needed here */
     char **input;

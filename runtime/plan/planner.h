@@ -32,7 +32,8 @@ typedef struct Planner {
     } * fix; /* messages whose buffer is no instance */
     int n_fix;
     struct Reduction *reduction; /* per local stage */
-    int64_t bytes_reduction, peer_tag;
+    int64_t bytes_reduction, bytes_sums, peer_tag;
+    RoundKind rounds; /* of the transfers that are added */
     /* Bytes of one workspace, of the running statistics of the largest recomputed stage */
     int64_t work, stats;
     /* Per (local stage, microbatch): the last SEND_F, SEND_B op; then a chain */
@@ -84,6 +85,7 @@ typedef struct {
     int param, end; /* the stage's parameters that it is of */
     int turn;       /* replica k has share (k + turn) % replicas */
     int first, count; /* its messages under way */
+    int64_t sum; /* ask.rounds: where the sum of this replica's share over earlier groups is */
 } Bucket;
 typedef struct Reduction {
     Bucket *bucket;
@@ -100,7 +102,7 @@ PpStatus buckets_plan(Planner *p); /* and the pieces */
  * long it is */
 int64_t bucket_share(const Planner *p, int local, const Bucket *b, int k, int64_t *bytes);
 
-/* replicas.c: sums over replicas */
+/* replicas.c: sums over replicas, and over the groups of a step that they run one after another */
 PpStatus replicas_plan(Planner *p);
 PpStatus replicas_gather(Planner *p); /* after the walk */
 PpStatus replicas_check(const Planner *p); /* then: are there names for all messages */

@@ -15,6 +15,11 @@
  * parameter lie in several stages, their sum is known only while the owner waits: then it is summed
  * over replicas too, before it goes back to the copies, so that both groups are summed in one go.
  *
+ * A step may have more groups of microbatches than replicas (--groups): replica k runs the groups k,
+ * k + d, ..., one after the other, so that a round of them is d groups in order.  The sum over the
+ * rounds before begins that of a round: a replica keeps it, of its share alone, until the last
+ * round, in which sums travel.
+ *
  * All replicas run the same rows and so come to these actions in the same order: a rank waits only
  * for what its peers started before they waited for anything later.
  */
@@ -39,14 +44,18 @@ PpStatus replicas_plan(Planner *p)
     for (int l = 0; l < plan->n_stage; l++) {
         Reduction *r = &p->reduction[l];
         for (int i = 0; i < r->summed; i++) {
-            int64_t bytes = (plan->ask.replicas - 1) * align_up(own_bytes(p, l, &r->bucket[i]));
+            int64_t own = align_up(own_bytes(p, l, &r->bucket[i])),
+                    bytes = (plan->ask.replicas - 1) * own;
             r->room = bytes > r->room ? bytes : r->room;
+            r->bucket[i].sum = p->bytes_sums;
+            p->bytes_sums += plan->ask.rounds > 1 ? own : 0;
         }
         r->rooms = r->summed < ROOMS ? r->summed : ROOMS;
         r->at = p->bytes_reduction;
         p->bytes_reduction += r->rooms * r->room;
     }
     plan->bytes.comm += p->bytes_reduction;
+    plan->bytes.grad += p->bytes_sums;
     return PP_OK;
 }
 
@@ -129,7 +138,23 @@ static PpStatus add(Planner *p, int l, const Bucket *b, Spot to, Spot from)
                                       .dtype = b->dtype});
 }
 
-/* ((0 + 1) + 2) + ..: this replica's own are where the sum comes to. */
+/* To or from the sum over the rounds before. */
+static PpStatus with_sum(Planner *p, int l, const Bucket *b, TransferKind kind, Spot at)
+{
+    Spot sum = {.kind = SPOT_SUM, .offset = b->sum};
+    if (p->plan->ask.rounds <= 1)
+        return PP_OK;
+    p->rounds = kind == DO_ADD ? ROUND_LATER : ROUND_NOT_LAST;
+    PpStatus s = add_transfer(p, (Transfer){.kind = kind,
+                                            .to_spot = kind == DO_ADD ? at : sum,
+                                            .from_spot = kind == DO_ADD ? sum : at,
+                                            .bytes = own_bytes(p, l, b),
+                                            .dtype = b->dtype});
+    p->rounds = ROUND_ANY;
+    return s;
+}
+
+/* (((sum + 0) + 1) + 2) + ..: this replica's own are where the sum comes to. */
 static PpStatus add_up(Planner *p, int l, int bucket)
 {
     const Plan *plan = p->plan;
@@ -139,13 +164,14 @@ static PpStatus add_up(Planner *p, int l, int bucket)
     Spot mine = in_gradient(l, b->offset + at);
     if (!bytes)
         return PP_OK;
+    TRY(with_sum(p, l, b, DO_ADD, own ? in_room(p, l, bucket, 0) : mine));
     for (int k = 1; k < own; k++)
         TRY(add(p, l, b, in_room(p, l, bucket, 0), in_room(p, l, bucket, k)));
     if (own)
         TRY(add(p, l, b, mine, in_room(p, l, bucket, 0)));
     for (int k = own + 1; k < plan->ask.replicas; k++)
         TRY(add(p, l, b, mine, in_room(p, l, bucket, k)));
-    return PP_OK;
+    return with_sum(p, l, b, DO_COPY, mine);
 }
 
 /* The shares sent are dead when the sums of others come there. */
@@ -155,7 +181,23 @@ static PpStatus take(Planner *p, int l, int bucket)
     TRY(finish(p, b));
     TRY(add_up(p, l, bucket));
     b->count = 0;
-    return p->plan->ask.divided && !p->plan->ask.whole_grads ? PP_OK : both_ways(p, l, bucket, 1);
+    if (p->plan->ask.divided && !p->plan->ask.whole_grads)
+        return PP_OK;
+    p->rounds = ROUND_LAST;
+    PpStatus s = both_ways(p, l, bucket, 1);
+    p->rounds = ROUND_ANY;
+    return s;
+}
+
+/* Their sums are there. */
+static PpStatus finish_sums(Planner *p, int l, int first, int end)
+{
+    PpStatus s = PP_OK;
+    p->rounds = ROUND_LAST;
+    for (int i = first; i < end && s == PP_OK; i++)
+        s = finish(p, &p->reduction[l].bucket[i]);
+    p->rounds = ROUND_ANY;
+    return s;
 }
 
 /* Of the buckets up to `end`: this one is taken, the one that comes to its room is started. */
@@ -200,8 +242,7 @@ PpStatus replicas_wait(Planner *p, int l)
         TRY(take_turn(p, l, i, r->early));
     }
     TRY(mark_turn(p->plan));
-    for (int i = 0; i < r->early; i++)
-        TRY(finish(p, &r->bucket[i]));
+    TRY(finish_sums(p, l, 0, r->early));
     rs->n_turn = p->plan->n_turn - rs->turn;
     return mark_turn(p->plan);
 }
@@ -213,9 +254,7 @@ PpStatus replicas_late(Planner *p, int l)
         TRY(both_ways(p, l, i, 0));
     for (int i = r->early; i < r->summed; i++)
         TRY(take_turn(p, l, i, r->summed));
-    for (int i = r->early; i < r->summed; i++)
-        TRY(finish(p, &r->bucket[i]));
-    return PP_OK;
+    return finish_sums(p, l, r->early, r->summed);
 }
 
 /* ---- divided: the parameters, after the update ---- */

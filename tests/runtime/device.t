@@ -199,7 +199,7 @@ done
 cp program narrow
 ok "wide: builds" build_program 4200
 use 1 wide
-for options in "--dp 2 --optimizer adamw --clip-norm 0.01" "--dp 3 --optimizer momentum --clip-norm 0.01 --bucket 20K"; do
+for options in "--dp 2 --optimizer adamw --clip-norm 0.01" "--dp 3 --groups 6 --optimizer momentum --clip-norm 0.01 --bucket 20K"; do
     d=${options:5:1}
     many=("${data[@]}" --microbatches 3 --schedule 1f1b --ranks $((3 * d)) $options)
     ok "$options: the CPU, undivided" train cpu ./program train --device cpu "${many[@]}"

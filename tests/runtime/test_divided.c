@@ -130,6 +130,26 @@ static void memory(void)
     forget("whole");
 }
 
+/* Any number of replicas that divides the groups has the bits of as many as there are groups: of
+ * parameters, states, loss and norm, rows that do not divide evenly, uses in several stages. */
+static void groups(int which, const char *how, const char *const *other)
+{
+    char line[700];
+    write_params(&plans[which], at("params"), par);
+    snprintf(line, sizeof line, "%s --dp 4 --lr 0.02 --params %s", how, at("params"));
+    const char *a = train(&plans[which], 3, "whole", line);
+    ok(a[0] != 0, "plan %d, %s: four replicas", which, how);
+    for (int i = 0; other[i]; i++) {
+        snprintf(line, sizeof line, "%s --groups 4 %s --lr 0.02 --params %s", how, other[i],
+                 at("params"));
+        const char *b = train(&plans[which], 3, "grouped", line);
+        ok(!strcmp(a, b) && same_checkpoints(at("whole/step_3"), at("grouped/step_3")),
+           "plan %d, %s, %s: their bits", which, how, other[i]);
+        forget("grouped");
+    }
+    forget("whole");
+}
+
 /* Checkpoints do not say who wrote them. */
 static void resumed(void)
 {
@@ -152,10 +172,16 @@ static void resumed(void)
     train(p, 6, "c", from[1]);
     ok(same_checkpoints(at("straight/step_6"), at("c/step_6")),
        "divided, whole, divided: the bits of a run that was not interrupted");
+    snprintf(begin[0], sizeof begin[0], "--optimizer adamw --lr 0.02 --clip-norm 0.5 --resume %s",
+             at("b"));
+    train(p, 6, "d", begin[0]);
+    ok(same_checkpoints(at("straight/step_6"), at("d/step_6")),
+       "two replicas, then one that runs their groups one after the other: the same bits");
     int s = command_line(p, "train --data x=%s --data target=%s --resume %s --steps 6 --optimizer "
-                            "adamw --lr 0.02 --clip-norm 0.5", at("x.npy"), at("t.npy"), at("b"));
-    ok(s == 1 && strstr(slurp(at("err")), "it was written with --dp 2, which is 1 here"),
-       "another number of replicas groups the sums otherwise: refused, and named");
+                            "adamw --lr 0.02 --clip-norm 0.5 --dp 3", at("x.npy"), at("t.npy"),
+                         at("b"));
+    ok(s == 1 && strstr(slurp(at("err")), "sums over 2 groups of rows, which --dp 3 cannot divide"),
+       "a number of replicas that cannot have these groups: refused, and named");
     s = command_line(p, "eval --data x=%s --data target=%s --params %s", at("x.npy"), at("t.npy"),
                      at("a"));
     ok(s == 0, "its parameters, from pieces");
@@ -173,6 +199,13 @@ int main(void)
     same_bits(1, "--dp 2 --optimizer momentum --ranks 4 --schedule gpipe --bucket 1");
     same_bits(2, "--dp 2 --optimizer sgd --ranks 4 --schedule interleaved1f1b");
     same_bits(3, "--dp 5 --optimizer adam --ranks 10 --schedule zbvzerobubble");
+    groups(0, "--optimizer adamw --microbatches 2 --accumulate 2 --clip-norm 0.5",
+           (const char *const[]){"--schedule gpipe", "--dp 2 --shard-optimizer --bucket 20K", NULL});
+    groups(1, "--optimizer adam --microbatches 3",
+           (const char *const[]){"--ranks 1", "--dp 2 --schedule zb-h1 --bucket 1 --ranks 4", NULL});
+    groups(3, "--optimizer momentum --microbatches 2",
+           (const char *const[]){"--schedule interleaved1f1b --ranks 2 --bucket 20K",
+                                 "--dp 2 --shard-optimizer --ranks 8 --schedule 1f1b", NULL});
     memory();
     resumed();
     remove_folder();
