@@ -133,7 +133,8 @@ static const uint8_t *unpacked(Arena *a, const RawTensor *t, int64_t n)
     uint8_t *out = arena_alloc(a, (size_t)n + 1);
     for (int64_t i = 0; i < n; i++) {
         uint8_t at = t->bytes.at[i * bits / 8], high = (uint8_t)(at << (spare - i * bits % 8));
-        out[i] = is_signed ? (uint8_t)((int8_t)high >> spare) : (uint8_t)(high >> spare);
+        int shifted = is_signed ? (int8_t)high >> spare : high >> spare;
+        out[i] = (uint8_t)shifted;
     }
     return out;
 }
