@@ -231,13 +231,16 @@ static int tensors_field(Json *j, void *what, const char *key, Index *x)
 static int top_field(Json *j, void *what, const char *key, Index *x)
 {
     (void)what;
-    Texts state = {&x->state, &x->n_state}, option = {&x->option, &x->n_option};
+    Texts state = {&x->state, &x->n_state}, option = {&x->option, &x->n_option},
+          data = {&x->data, &x->n_data};
     if (!strcmp(key, "step"))
         return json_int(j, &x->step);
     if (!strcmp(key, "state"))
         return object(j, text_field, &state, x);
     if (!strcmp(key, "options"))
         return object(j, text_field, &option, x);
+    if (!strcmp(key, "data"))
+        return object(j, text_field, &data, x);
     if (!strcmp(key, "files"))
         return object(j, files_field, NULL, x);
     if (!strcmp(key, "tensors"))
@@ -383,6 +386,7 @@ void index_close(Index *x)
 {
     free_texts(x->state, x->n_state);
     free_texts(x->option, x->n_option);
+    free_texts(x->data, x->n_data);
     for (int i = 0; i < x->n_tensor; i++) {
         free(x->tensor[i].name);
         free(x->tensor[i].piece);
@@ -412,6 +416,11 @@ const char *index_state(const Index *x, const char *key)
 const char *index_option(const Index *x, const char *key)
 {
     return value_of(x->option, x->n_option, key);
+}
+
+const char *index_data(const Index *x, const char *key)
+{
+    return value_of(x->data, x->n_data, key);
 }
 
 static int named(const void *key, const void *tensor)

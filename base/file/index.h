@@ -6,6 +6,7 @@
  *     {"format": "ppsplit checkpoint 2", "model": "m.onnx", "model_hash": "...", "step": 500,
  *      "state":   {"rows": "16000", ...},        where the run was; texts, as all that follows
  *      "options": {"batch": "32", ...},          options of the run that change its numbers
+ *      "data":    {"x 1": "...", ...},           of each file of its inputs a SHA-256
  *      "files":   {"rank0.safetensors": {"bytes": 4096, "header": 320, "sha256": "..."}, ...},
  *      "tensors": {"w": {"dtype": "F32", "shape": [3, 4],
  *                        "pieces": [{"file": "rank0.safetensors", "offset": 320, "bytes": 48,
@@ -58,8 +59,8 @@ typedef struct {
     char *model;
     uint64_t model_hash;
     int64_t step;
-    IndexText *state, *option;
-    int n_state, n_option;
+    IndexText *state, *option, *data;
+    int n_state, n_option, n_data;
     IndexFile *file;
     int n_file;
     IndexTensor *tensor; /* in the order of their names */
@@ -71,6 +72,7 @@ int index_open(Index *x, const char *folder, char *err, size_t nerr);
 void index_close(Index *x);
 const char *index_state(const Index *x, const char *key);  /* NULL: it has none */
 const char *index_option(const Index *x, const char *key); /* likewise */
+const char *index_data(const Index *x, const char *key);   /* likewise */
 const IndexTensor *index_find(const Index *x, const char *name);
 /* Its bytes, which have their checksums; they stay as long as x. Not from two threads at once. */
 const void *index_bytes(Index *x, const IndexTensor *t, char *err, size_t nerr);

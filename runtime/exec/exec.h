@@ -163,9 +163,9 @@ PpStatus same_everywhere(Rank *r); /* all ranks call it */
 
 /* save.c: when checkpoints are written, and where a run begins that resumes one */
 /* These two need no other rank: the checkpoint, and what of it says how data are cut; then, with the
- * data, where the run begins */
+ * data, where the run begins; first: of the ranks, whose the digests of the data are */
 PpStatus save_find(Run *run, Options *o);
-PpStatus save_resume(Run *run);
+PpStatus save_resume(Run *run, int first);
 PpStatus save_open(Rank *r);
 void save_tell(Rank *r);                       /* before the sum that ends a step */
 PpStatus save_step(Rank *r, int64_t done);     /* all ranks call it, after that sum */

@@ -64,7 +64,7 @@ static PpStatus prepare(Run *run, Options *o, const Group *world)
     o->accumulate = run->data.passes;
     o->groups = run->data.groups;
     o->steps = run->data.steps;
-    TRY(save_resume(run));
+    TRY(save_resume(run, !world || world->rank == 0));
     TRY(schedule_make(run));
     TRY(evaluation_prepare(run, world ? world->rank : 0, world ? world->ranks : 1));
     TRY(destinations_apart(o, &run->from));

@@ -34,13 +34,15 @@ PpStatus save_find(Run *run, Options *o)
     return run->from.path && !o->groups ? resume_groups(&run->from, o) : PP_OK;
 }
 
-PpStatus save_resume(Run *run)
+PpStatus save_resume(Run *run, int first)
 {
     const Options *o = run->opt;
     const Index *x = &run->from;
     Data *d = &run->data;
     int64_t rows;
     run->scale = o->loss_scale;
+    if (first && o->mode == MODE_TRAIN && (o->checkpoint || x->path))
+        data_digest(d);
     if (!x->path)
         return PP_OK;
     TRY(resume_options(x, run->model, o));
@@ -57,7 +59,7 @@ PpStatus save_resume(Run *run)
                        "--resume %s: its data had %" PRId64 " rows, these have %" PRId64
                        ": --params begins anew with its parameters",
                        x->path, rows, d->rows);
-    return PP_OK;
+    return first ? resume_data(x, d) : PP_OK;
 }
 
 /* Replica 0 writes: the others have the same parameters, and its running statistics are the run's.
@@ -74,14 +76,13 @@ static int saves(const Rank *r)
 
 PpStatus save_open(Rank *r)
 {
-    const Options *o = r->run->opt;
     r->updates = r->run->updates;
     r->scale = r->run->scale;
     r->saved = r->run->data.start.step;
     if (!saves(r))
         return PP_OK;
     signals_take();
-    return writes(r) ? saver_open(&r->saver, &r->plan, &r->files, o) : PP_OK;
+    return writes(r) ? saver_open(&r->saver, &r->plan, &r->files, &r->run->data) : PP_OK;
 }
 
 /* ---- checkpoints ---- */

@@ -267,15 +267,16 @@ static int start_thread(Saver *s)
 
 /* ---- the rank's own thread ---- */
 
-PpStatus saver_open(Saver **out, const Plan *p, HostCopy *h, const Options *o)
+PpStatus saver_open(Saver **out, const Plan *p, HostCopy *h, const Data *d)
 {
+    const Options *o = d->opt;
     Saver *s = *out = calloc(1, sizeof *s);
     if (!s)
         return pp_no_memory();
     s->plan = p;
     s->opt = o;
     s->files = h;
-    s->publication = (Publication){.model = p->model, .opt = o};
+    s->publication = (Publication){.model = p->model, .opt = o, .data = d};
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->turn, NULL);
     int64_t bytes = saver_bytes(p, o);

@@ -10,6 +10,7 @@
 #ifndef PP_CHECKPOINT_H
 #define PP_CHECKPOINT_H
 
+#include "io/data.h"
 #include "io/files.h"
 
 /* ---- where a run is ---- */
@@ -36,7 +37,7 @@ int64_t saver_file_bytes(const Plan *p, int *tensors);
 /* Of the room for a snapshot; 0: none, writing holds up the run */
 int64_t saver_bytes(const Plan *p, const Options *o);
 /* None of these is NULL. */
-PpStatus saver_open(Saver **s, const Plan *p, HostCopy *h, const Options *o);
+PpStatus saver_open(Saver **s, const Plan *p, HostCopy *h, const Data *d);
 void saver_close(Saver *s); /* NULL: nothing; what is not published is lost */
 /* All ranks call the next three. */
 /* A checkpoint of this moment; the one before is finished first. */
@@ -62,6 +63,7 @@ typedef struct {
 typedef struct {
     const PpPlan *model;
     const Options *opt;
+    const Data *data;
     Moment moment;
     char *record; /* of all ranks, in order of ranks */
     int64_t bytes;
@@ -84,6 +86,8 @@ PpStatus resume_open(Index *x, const PpPlan *model, const Options *o);
 PpStatus resume_options(const Index *x, const PpPlan *p, const Options *o);
 /* --groups as it was written: o->groups, which --dp has to divide. */
 PpStatus resume_groups(const Index *x, Options *o);
+/* digest.c: the data are those it was trained with, as far as their digests say; rank 0 of all */
+PpStatus resume_data(const Index *x, const Data *d);
 /* A number of its state; PP_ERR_MODEL where it is missing */
 PpStatus resume_number(const Index *x, const char *key, int64_t *value);
 PpStatus resume_real(const Index *x, const char *key, double *value); /* above 0 */

@@ -6,6 +6,7 @@
 #define PP_DATA_H
 
 #include "base/file/npy.h"
+#include "base/file/sha256.h"
 #include "options/options.h"
 
 enum { TOKEN_U16 = 4 }; /* TensorProto.DataType's, beside PP_I32 and PP_I64 */
@@ -15,6 +16,7 @@ typedef struct {
     NpyFile npy;
     const char *path;
     int64_t first, rows;
+    char sha256[SHA256_TEXT]; /* digest.c; "" before */
 } DataFile;
 
 /* What a model input is read from: files whose rows follow one another.  A row lies in `outer`
@@ -78,6 +80,11 @@ int64_t data_integer(const char *at, int dtype);
 /* indices.c: integers that choose rows of tables, in all of the files; process `part` of `parts`
  * looks at its share of their rows */
 PpStatus data_check(const Data *d, int part, int parts);
+
+/* digest.c: what the files hold, for checkpoints */
+void data_digest(Data *d);
+/* What a checkpoint calls the digest of this file of the input; 0: it has none, as past the last */
+int data_digest_key(const Data *d, int input, int file, char *key, size_t n);
 
 /* tokens.c: --tokens, once --data are open */
 PpStatus tokens_open(Data *d);

@@ -195,6 +195,21 @@ static PpStatus put_options(FILE *f, const PpPlan *model, const Options *o)
     return PP_OK;
 }
 
+/* Of the files that the run is trained on. */
+static void put_data(FILE *f, const Data *d)
+{
+    const char *comma = "";
+    char key[1000];
+    fputs(",\n  \"data\": {", f);
+    for (int i = 0; i < d->model->n_input; i++)
+        for (int k = 0; data_digest_key(d, i, k, key, sizeof key); k++, comma = ",") {
+            fprintf(f, "%s\n    ", comma);
+            json_write_string(f, key);
+            fprintf(f, ": \"%s\"", d->input[i].file[k].sha256);
+        }
+    fputs("\n  }", f);
+}
+
 static PpStatus put_index(FILE *f, const Publication *p)
 {
     int n;
@@ -210,6 +225,7 @@ static PpStatus put_index(FILE *f, const Publication *p)
                 p->moment.fact[i].value);
     fputs("\n  }", f);
     PpStatus s = put_options(f, p->model, p->opt);
+    put_data(f, p->data);
     put_files(f, e, n);
     qsort(e, (size_t)n, sizeof *e, by_name);
     put_tensors(f, e, n);

@@ -90,7 +90,7 @@ static const Spec specs[] = {
     {"shuffle",       K_SEED | NUMBERS, AT(shuffle_seed), 0, "SEED",    "another order of the rows in each epoch"},
     {"params",        K_TEXT, AT(params),       0, "DIR",     "start from the parameters in DIR, of a checkpoint for example: of the newest there"},
     {"resume",        K_TEXT, AT(resume),       0, "DIR",     "go on where the newest checkpoint in DIR was written, up to --steps in all"},
-    {"accept",        K_LIST, AT(accept),       0, "NAME",    "resume although ppsplit was given another --NAME when the checkpoint was written (loss, dtype, bind, ...; repeatable)"},
+    {"accept",        K_LIST, AT(accept),       0, "NAME",    "resume although ppsplit was given another --NAME when the checkpoint was written (loss, dtype, bind, ...), or with other data (data; repeatable)"},
     {"Training", K_GROUP, 0, 0, NULL, NULL},
     {"steps",         K_LONG | NUMBERS, AT(steps),        1, "N",       "steps (default: 1 in train, one pass over the data in eval and infer)"},
     {"epochs",        K_LONG, AT(epochs),       1, "N",       "as many steps as N passes over the data have, instead of --steps"},
@@ -324,18 +324,19 @@ static PpStatus apply(Options *o, const Spec *s, const char *v)
     return PP_ERR_BUG;
 }
 
-/* What may be accepted is what the program was made with. */
+/* What may be accepted is what the program was made with, and other data. */
 static PpStatus check_accepted(const Options *o, const PpPlan *plan)
 {
     for (int k = 0; k < o->accept.n; k++) {
         const char *names[16];
-        int n = 0, known = 0;
-        for (; n < plan->n_made && n < 16; n++) {
-            names[n] = plan->made[n].option;
+        int n = 1, known = !strcmp("data", o->accept.at[k]);
+        names[0] = "data";
+        for (; n <= plan->n_made && n < 16; n++) {
+            names[n] = plan->made[n - 1].option;
             known |= !strcmp(names[n], o->accept.at[k]);
         }
         if (!known)
-            return unknown("option of ppsplit to accept", o->accept.at[k], names, n);
+            return unknown("option to accept", o->accept.at[k], names, n);
     }
     return PP_OK;
 }

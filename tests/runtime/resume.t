@@ -9,7 +9,8 @@ ok "two stages" split_model "$m/model.onnx" two h.1:begin --loss cross_entropy |
 ok "four stages" split_model "$m/model.onnx" four h.0.mlp:begin,h.1:begin,h.1.mlp:end --loss cross_entropy || exit 1
 case_data "$m"
 # rows of two epochs meet in no step, and an epoch is no whole number of them
-T=(train "${data[@]}" --data "target=$m/target.npy" --batch 6 --microbatches 3 --shuffle 7 --optimizer adamw --lr 0.01 --clip-norm 1)
+R=(--batch 6 --microbatches 3 --shuffle 7 --optimizer adamw --lr 0.01 --clip-norm 1)
+T=(train "${data[@]}" --data "target=$m/target.npy" "${R[@]}")
 same() { "$compare" same "$1" "$2"; }
 steps() { ls "$1" | tr '\n' ' '; }
 
@@ -49,6 +50,20 @@ is "one of two accepted" "$? $(grep -c 'with --freeze: none, and this one with: 
 ok "both" sum/pipeline "${T[@]}" --resume parts --checkpoint sums --steps 10 --accept loss-reduction --accept freeze
 two/pipeline "${T[@]}" --resume parts --checkpoint x --steps 10 --accept los 2>err
 is "nothing of the kind" "$? $(grep -c "did you mean 'loss'" err)" "2 1"
+
+# ---- the rows ----
+
+mkdir other
+for f in "$m"/in.*.npy "$m/target.npy"; do cp "$f" other; done
+cp other/target.npy edited.npy
+perl -e 'open F, "+<", "edited.npy"; seek F, -8, 2; read F, $x, 1; seek F, -8, 2; print F chr(ord($x) ^ 1)'
+moved=()
+for f in "$m"/in.*.npy; do f=${f##*/in.}; moved+=(--data "${f%.npy}=other/in.$f"); done
+ok "the same rows elsewhere" two/pipeline train "${moved[@]}" --data target=other/target.npy "${R[@]}" --resume parts --checkpoint x1 --steps 10
+two/pipeline train "${moved[@]}" --data target=edited.npy "${R[@]}" --resume parts --checkpoint x2 --steps 10 2>err
+is "one number is another: refused" "$? $(cat err)" "1 pipeline: error: --resume parts/step_9: --data target=edited.npy is not what it was trained with, whose type, shape or \
+numbers were others: give the same rows in the same order, or --accept data to go on with these"
+ok "accepted" two/pipeline train "${moved[@]}" --data target=edited.npy "${R[@]}" --resume parts --checkpoint x3 --steps 10 --accept data
 bound() { "$ppsplit" -q "$top/models/gpt-tsdyn/model.onnx" --bind "batch=$1" -o "bound$1" && grep '{"bind", ' "bound$1/pipeline.c"; }
 is "rows of a microbatch are no difference" "$(bound 2)" "$(bound 3)"
 
