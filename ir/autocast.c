@@ -233,7 +233,8 @@ static void retype(Cast *c, Node n)
     Graph *g = c->g;
     Dtype t = computes_in(c, &n);
     g->cur_origin = n.origin;
-    if (n.op == OP_Cast || n.op == OP_Count) { /* their types are what they say */
+    /* their types are what they say */
+    if (n.op == OP_Cast || n.op == OP_Count || n.op == OP_Random) {
         bool idle = n.op == OP_Cast && val(g, n.in[0])->dtype == n.attr.to;
         n.op = idle ? OP_Identity : n.op;
         n.attr = idle ? (Attr){0} : n.attr;

@@ -95,8 +95,8 @@ typedef struct Graph {
     int64_t batch;
     uint32_t cur_origin;                                /* given to nodes that builders make */
     uint32_t made_names;
-    /* Dropout nodes so far: their key in the generator */
-    int dropout_count;
+    /* nodes so far that draw random numbers: their key in the generator */
+    int draw_count;
     /* stash_minimize ran: the stages' lists give the order, ids no longer do */
     bool scheduled;
     uint64_t model_hash;                                /* of the file's bytes of structure */

@@ -51,13 +51,15 @@ typedef struct {
     union {
         int64_t axis;
         int64_t batch_dims;                             /* GatherND */
-        int64_t key;                                    /* Dropout: of its random numbers */
+        int64_t key;                                    /* Dropout, Random: of its numbers */
     };
     union {
         int64_t k;                                      /* TopK: how many */
         int64_t ceil_mode;                              /* pools: the output's size is rounded up */
         /* Gather: the row that gets no gradient, from 1; 0: none */
         int64_t padding_row;
+        /* Random: the model's own seed plus 1; 0: the run's */
+        int64_t seed;
         /* a copy of codegen's: fused with nothing */
         int64_t alone;
     };

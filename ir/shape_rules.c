@@ -385,7 +385,7 @@ void shape_count(Infer *x)
     x->s[0] = (Shape){0};
 }
 
-/* ---- Dropout ---- */
+/* ---- random numbers ---- */
 
 void shape_dropout(Infer *x)
 {
@@ -395,4 +395,11 @@ void shape_dropout(Infer *x)
     x->t[0] = infer_type(x, 0);
     x->t[1] = DT_BOOL;
     x->s[0] = x->s[1] = *infer_dims(x, 0);
+}
+
+void shape_random(Infer *x)
+{
+    INSIST(x->at->to == DT_F32 || x->at->to == DT_F64);
+    x->t[0] = x->at->to;
+    x->s[0] = *infer_dims(x, 0);
 }

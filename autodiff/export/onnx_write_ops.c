@@ -429,6 +429,13 @@ static void onnx_dropout(Emit *e)
     ow_end(e->w, &n);
 }
 
+static void onnx_random(Emit *e)
+{
+    OnnxNode n = same(e, "RandomUniformLike");
+    ow_int(&n, "dtype", result(e)->dtype);
+    ow_end(e->w, &n);
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
 /* Of opset 26, which the file then is of. */

@@ -20,6 +20,8 @@ bool cg_call_reads(Func *f, const Node *n, uint32_t i)
     if ((n->op == OP_ScatterElements || n->op == OP_ScatterND) && i == 0 &&
         cg_zeros(f->g, n->in[0]))
         return true;                                    /* not read: the kernel clears */
+    if (n->op == OP_Random)
+        return true;                                    /* a shape alone */
     const Ref *r = cg_ref(f, n->in[i]);
     if (cg_is_attention(n))
         return !r->wide || cg_attention_fits(f, n);
@@ -50,6 +52,8 @@ bool cg_call_adds(const Func *f, const Node *n)
 bool cg_kernel_reads(const Func *f, const Node *n, uint32_t i)
 {
     bool scatter = n->op == OP_ScatterElements || n->op == OP_ScatterND;
+    if (n->op == OP_Random)
+        return false;
     return !(scatter && i == 0 && (f->acc.at[n->out[0]] || cg_zeros(f->g, n->in[0])));
 }
 

@@ -142,8 +142,9 @@ static void put_node(Record *b, const Func *f, const Node *n)
 {
     const Attr *at = &n->attr;
     bool window = n->op == OP_MaxPool || n->op == OP_AveragePool;
+    bool keyed = n->op == OP_Dropout || n->op == OP_Random;
     const int64_t plain[] = {
-        (int64_t)n->op,  at->n,  at->group, n->op == OP_Dropout ? 0 : at->axis, at->k, at->mode,
+        (int64_t)n->op,  at->n,  at->group, keyed ? 0 : at->axis, at->k, at->mode,
         (int64_t)at->to, n->nin, n->nout};
     put_ints(b, plain, (int)(sizeof plain / sizeof *plain));
     put(b, &at->value, sizeof at->value);

@@ -74,7 +74,7 @@ static void kernel_arg(Func *f, Step *s, ValueId v, bool written)
 
 static void kernel(Func *f, const Node *n, Step *s)
 {
-    s->keyed = n->op == OP_Dropout;
+    s->keyed = n->op == OP_Dropout || n->op == OP_Random;
     s->key = s->keyed ? (uint32_t)n->attr.key : 0;
     for (uint32_t i = 0; i < n->nin; i++)
         if (n->in[i] != NONE && cg_kernel_reads(f, n, i))

@@ -1,6 +1,6 @@
 /*
  * kernels.c - the few operations that are neither nests nor library calls: cumulative sums, TopK,
- * pools, Dropout, paddings by reflection, products of integers; pools: pool.c, scatters: scatter.c.
+ * random numbers, paddings by reflection, products of integers; pools: pool.c, scatters: scatter.c.
  * Each prints a small function of its own shapes over row-major tensors, shared by all nodes whose
  * text is the same: in C loops, in CUDA C the same body with the outer loops taken by the threads
  * of a grid.
@@ -91,24 +91,96 @@ static void topk(Kernel *k)
 
 /* ---- the rest -------------------------------------------------------------------------------- */
 
-/* Philox keyed by seed and step; the counter is (row of the minibatch, element in the row, the
-   node's key), so that the same numbers come out whatever the chunks, the split and the schedule.
+/*
+ * Philox keyed by seed and step; the counter is (row of the minibatch, element in the row, the
+ * node's key), so that the same numbers come out whatever the chunks, the split and the schedule.
+ * What holds no rows is drawn once for the minibatch: its row is 0.
  */
-static void dropout(Kernel *k)
+typedef struct {
+    bool batched;           /* else one draw for the whole minibatch */
+    /* elements outside the rows, rows, elements of a row inside, of a row, of all rows inside */
+    Lin outer, rows, inner, line, all;
+} Draw;
+
+/* Of numbers for each element of value x. */
+static Draw draw_of(Kernel *k, ValueId x)
 {
-    const Node *n = k->n;
-    ValueId x = n->in[0];
     const Value *v = val(k->f->g, x);
     bool batched =
         v->batch >= 0 && k->f->g->batch > 0 && v->shape.d[v->batch] % k->f->g->batch == 0;
     int b = batched ? v->batch : 0;
-    Lin outer = batched ? kernel_span(k, x, 0, b) : lin(1), rows = lin(1),
-        inner = kernel_span(k, x, b, v->shape.rank);
+    Draw d = {.batched = batched,
+              .outer = batched ? kernel_span(k, x, 0, b) : lin(1),
+              .rows = lin(1),
+              .inner = kernel_span(k, x, b, v->shape.rank)};
     if (batched) {
-        rows = k->f->sg->fixed ? lin(k->f->g->batch) : (Lin){0, 1};
-        if (!lin_div(inner, rows, &inner))
+        d.rows = k->f->sg->fixed ? lin(k->f->g->batch) : (Lin){0, 1};
+        if (!lin_div(d.inner, d.rows, &d.inner))
             BUG("rows that do not divide a batch");
     }
+    if (!lin_mul(d.outer, d.inner, &d.line) || !lin_mul(d.rows, d.inner, &d.all) || d.line.b != 0)
+        BUG("a size that is not affine in the rows");
+    return d;
+}
+
+/* The model's own seed, else the run's. */
+static void draw_params(Kernel *k, const Draw *d, int64_t seed)
+{
+    k->params = arena_printf(k->a, "%s, uint64_t seed, uint64_t step%s, uint32_t key", k->params,
+                             d->batched ? ", uint64_t row0" : "");
+    k->o->context = true;
+    k->args = arena_printf(
+        k->a, "%s, %s, c->step%s, %s", k->args,
+        seed ? arena_printf(k->a, "UINT64_C(%" PRId64 ")", seed - 1) : "c->seed",
+        d->batched ? ", c->row0" : "", out_key(k->o, k->s));
+}
+
+/* Rows r, and of each its elements e .. e + many - 1, which share one call of the generator. */
+static void draw_loops(Kernel *k, const Draw *d, int many)
+{
+    if (k->device) {
+        kernel_parallel(k, 2, (const char *const[]){"r", "quad"},
+                        (const Lin[]){d->rows, lin((d->line.c + many - 1) / many)}, true);
+        line("const %s e = %d * quad;", k->index, many);
+    } else {
+        kernel_parallel(k, 1, (const char *const[]){"r"}, &d->rows, true);
+        line("for (int64_t e = 0; e < %s; e += %d) {", kernel_lin(k, d->line), many);
+        kernel_open(k);
+    }
+}
+
+static void draw_numbers(Kernel *k, const Draw *d, int many)
+{
+    line("uint32_t random[4];");
+    line("pp_philox(seed, step, %s, (uint64_t)e / %d, key, random);",
+         d->batched ? "row0 + (uint64_t)r" : "(uint64_t)r", many);
+}
+
+/* Element q of the row is element `at` of the value. */
+static void draw_elements(Kernel *k, const Draw *d, int many)
+{
+    line("for (%s q = e; q < e + %d && q < %s; q++) {", k->index, many, kernel_lin(k, d->line));
+    kernel_open(k);
+    if (lin_is(d->outer, 1))
+        line("const %s at = r * %s + q;", k->index, kernel_factor(k, d->inner));
+    else
+        line("const %s at = q / %s * %s + r * %s + q %% %s;", k->index, kernel_factor(k, d->inner),
+             kernel_factor(k, d->all), kernel_factor(k, d->inner), kernel_factor(k, d->inner));
+}
+
+static void draw_close(Kernel *k)
+{
+    kernel_close(k);
+    if (!k->device)
+        kernel_close(k);
+    kernel_close_parallel(k);
+}
+
+static void dropout(Kernel *k)
+{
+    const Node *n = k->n;
+    ValueId x = n->in[0];
+    Draw d = draw_of(k, x);
     bool y = kernel_wants(k, 0), mask = kernel_wants(k, 1);
     kernel_param(k, x, "x", false);
     if (y)
@@ -117,51 +189,44 @@ static void dropout(Kernel *k)
         kernel_param(k, n->out[1], "mask", true);
     double ratio = n->attr.ratio;
     uint64_t limit = ratio >= 1 ? UINT64_C(0x100000000) : (uint64_t)(ratio * 4294967296.0);
-    if (limit > 0) {
-        k->params = arena_printf(
-            k->a, "%s, uint64_t seed, uint64_t step, uint64_t row0, uint32_t key", k->params);
-        k->o->context = true;
-        k->args =
-            arena_printf(k->a, "%s, c->seed, c->step, c->row0, %s", k->args, out_key(k->o, k->s));
-    }
+    if (limit > 0)
+        draw_params(k, &d, 0);
     double scale = ratio < 1 ? 1 / (1 - ratio) : 0;
-    Lin line_length, all;
-    if (!lin_mul(outer, inner, &line_length) || !lin_mul(rows, inner, &all) || line_length.b != 0)
-        BUG("a size that is not affine in the rows");
-    if (k->device) {
-        kernel_parallel(k, 2, (const char *const[]){"r", "quad"},
-                        (const Lin[]){rows, lin((line_length.c + 3) / 4)}, true);
-        line("const %s e = 4 * quad;", k->index);
-    } else {
-        kernel_parallel(k, 1, (const char *const[]){"r"}, &rows, true);
-        line("for (int64_t e = 0; e < %s; e += 4) {", kernel_lin(k, line_length));
-        kernel_open(k);
-    }
-    if (limit > 0) {
-        line("uint32_t random[4];");
-        line("pp_philox(seed, step, row0 + (uint64_t)r, (uint64_t)e / 4, key, random);");
-    }
-    line("for (%s q = e; q < e + 4 && q < %s; q++) {", k->index, kernel_lin(k, line_length));
-    kernel_open(k);
-    if (lin_is(outer, 1))
-        line("const %s at = r * %s + q;", k->index, kernel_factor(k, inner));
-    else
-        line("const %s at = q / %s * %s + r * %s + q %% %s;", k->index, kernel_factor(k, inner),
-             kernel_factor(k, all), kernel_factor(k, inner), kernel_factor(k, inner));
+    draw_loops(k, &d, 4);
+    if (limit > 0)
+        draw_numbers(k, &d, 4);
+    draw_elements(k, &d, 4);
     if (limit > 0)
         line("const int keep = random[q - e] >= UINT64_C(%" PRIu64 ");", limit);
     else
         line("const int keep = 1;");
     if (y)
-        line("y[at] = keep ? x[at] * %s : 0;", cg_number(k->a, v->dtype, scale, 0));
+        line("y[at] = keep ? x[at] * %s : 0;",
+             cg_number(k->a, val(k->f->g, x)->dtype, scale, 0));
     else
         line("(void)x;");
     if (mask)
         line("mask[at] = (uint8_t)keep;");
-    kernel_close(k);
-    if (!k->device)
-        kernel_close(k);
-    kernel_close_parallel(k);
+    draw_close(k);
+}
+
+/* Uniform in (0, 1): the odd multiples of 2^-24, of 2^-53 in float64 (pp_random.h). */
+static void uniform(Kernel *k)
+{
+    ValueId y = k->n->out[0];
+    bool wide = val(k->f->g, y)->dtype == DT_F64;
+    int many = wide ? 2 : 4;
+    Draw d = draw_of(k, y);
+    kernel_param(k, y, "y", true);
+    draw_params(k, &d, k->n->attr.seed);
+    draw_loops(k, &d, many);
+    draw_numbers(k, &d, many);
+    draw_elements(k, &d, many);
+    if (wide)
+        line("y[at] = pp_uniform(random[2 * (q - e)], random[2 * (q - e) + 1]);");
+    else
+        line("y[at] = pp_uniformf(random[q - e]);");
+    draw_close(k);
 }
 
 static void pad(Kernel *k)
@@ -324,6 +389,7 @@ void print_kernel(Out *o, const Step *s)
     case OP_MaxPool: kernel_pool(k, true); break;
     case OP_AveragePool: kernel_pool(k, false); break;
     case OP_Dropout: dropout(k); break;
+    case OP_Random: uniform(k); break;
     case OP_Pad: pad(k); break;
     case OP_MatMul: matmul(k); break;
     default: BUG("no code for %s", op_name(n->op));

@@ -333,7 +333,7 @@ void import_dropout(Import *im)
             im->out[1] = g_cast(g, g_unary(g, OP_Not, all_true(g, x, DT_BOOL)), mask_type);
         return;
     }
-    ValueId y = graph_node(g, OP_Dropout, 1, &x, (Attr){.ratio = ratio, .key = g->dropout_count++});
+    ValueId y = graph_node(g, OP_Dropout, 1, &x, (Attr){.ratio = ratio, .key = g->draw_count++});
     ValueId in[2] = {y, x};
     if (im_wanted(im, 1))
         im->out[1] = g_cast(g, graph_out(g, y, 1), mask_type);

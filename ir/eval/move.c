@@ -45,6 +45,13 @@ void eval_copy(Eval *e)
         memset(e->out[1].data, 1, (size_t)shape_elements(&e->out[1].shape));
 }
 
+/* The mean of what is drawn. */
+void eval_random(Eval *e)
+{
+    for (int64_t i = 0; i < shape_elements(&e->out[0].shape); i++)
+        element_set_double(e->out[0].dtype, e->out[0].data, i, 0.5);
+}
+
 void eval_transpose(Eval *e)
 {
     int64_t dense[MAX_RANK], stride[MAX_RANK];

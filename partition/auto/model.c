@@ -112,7 +112,7 @@ static double forward_seconds(const Model *m, NodeId n)
         return elements_of(g, x) * pass(m, x);
     if (is_softmax(x->op))
         return elements_of(g, x) * (1 / m->r->functions + 3 / m->r->quick);
-    if (x->op == OP_Dropout)
+    if (x->op == OP_Dropout || x->op == OP_Random)
         return elements_of(g, x) / m->r->functions;
     double work = flops / m->r->quick, moved = (double)node_bytes(g, x) / m->r->moves;
     return (op_stands_alone(x->op) ? 1 / m->r->steps : 0) + (work > moved ? work : moved);

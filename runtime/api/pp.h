@@ -134,7 +134,7 @@ typedef struct PpCtx {
     void *const *dy;                                    /* PpStage.dy order */
     /* gradients to send back: inputs in order, each one's grads in order */
     void *const *dx;
-    /* for Dropout: Philox key and counter; row0: first row of the microbatch in the minibatch */
+    /* for random numbers: Philox key and counter; row0: first row of the microbatch in the minibatch */
     uint64_t seed, step, row0;
     /* device handles: cudaStream_t, PpBlas; NULL on the CPU */
     void *stream, *blas;

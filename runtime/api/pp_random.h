@@ -1,5 +1,5 @@
 /*
- * pp_random.h - random numbers for Dropout: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel
+ * pp_random.h - random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel
  * random numbers: as easy as 1, 2, 3", 2011).  A number is a function of (seed, step, row of the
  * minibatch, element, node) alone, so recomputing, resuming, and any split or schedule draw the
  * same ones.  Plain C and CUDA C.
@@ -36,6 +36,17 @@ PP_RANDOM_FN void pp_philox(uint64_t seed, uint64_t step, uint64_t row, uint64_t
     out[1] = c1;
     out[2] = c2;
     out[3] = c3;
+}
+
+/* In (0, 1), the odd multiples of 2^-24 and of 2^-53: never 0 or 1, so that logarithms are finite. */
+PP_RANDOM_FN float pp_uniformf(uint32_t bits)
+{
+    return (float)(bits >> 9 << 1 | 1) * 0x1p-24f;
+}
+
+PP_RANDOM_FN double pp_uniform(uint32_t high, uint32_t low)
+{
+    return (double)(((uint64_t)high << 32 | low) >> 12 << 1 | 1) * 0x1p-53;
 }
 
 #endif

@@ -110,7 +110,7 @@ static const Spec specs[] = {
     {"loss-scale-window", K_INT | NUMBERS | TRAINS, AT(loss_scale_window), 1, "N", "steps in a row without overflow after which a dynamic scale doubles (default 2000; megatron 1000)"},
     {"loss-scale-initial", K_REAL | NUMBERS | TRAINS, AT(loss_scale_initial), 0, "X", "a dynamic scale's first value (default 65536; megatron 2^32)"},
     {"on-nonfinite",  K_NONFINITE | NUMBERS, AT(on_nonfinite), 0, "stop|skip", "a loss or gradient that is not finite: stop (default, exit 4), or skip the update"},
-    {"seed",          K_SEED | NUMBERS, AT(seed),         0, "SEED",    "of Dropout (default 0)"},
+    {"seed",          K_SEED | NUMBERS, AT(seed),         0, "SEED",    "of random numbers (default 0)"},
     {"What is written", K_GROUP, 0, 0, NULL, NULL},
     {"checkpoint",    K_TEXT | TRAINS, AT(checkpoint),   0, "DIR",     "after the last step: DIR/step_N with parameters, statistics, optimizer state"},
     {"every",         K_LONG | TRAINS, AT(every),        1, "N",       "a checkpoint every N steps too, written while the next steps run"},

@@ -447,8 +447,39 @@ static void test_cast_to_mini(void)
     arena_free(t->arena);
 }
 
+/* The evaluator draws 0.5 everywhere; tests/runtime/test_math.c has the numbers' distribution, the
+ * random graphs of fuzz_nets what programs draw. */
+static void test_random(void)
+{
+    T *t = begin();
+    ValueId x = input(t, S(3), V(0.25, 0.5, 0.75)),
+            logits = input(t, S(3, 2), V(0, 0.1, 2, -1, -HUGE_VAL, 3));
+    lower(t, OP_RandomUniformLike, 22, "low=-3.0f high=1.0f", 1, &x, 1);
+    ValueId u = t->out[0];
+    lower(t, OP_RandomNormalLike, 22, "mean=2.0f scale=3.0f", 1, &x, 1);
+    ValueId z = t->out[0];
+    lower(t, OP_Bernoulli, 22, "seed=1.0f", 1, &x, 1);
+    ValueId b = t->out[0];
+    lower(t, OP_RandomNormal, 22, "shape=[3] dtype=11i seed=1.0f", 0, NULL, 1);
+    ValueId n = t->out[0];
+    lower(t, OP_RandomUniform, 22, "shape=[2,3] dtype=10i", 0, NULL, 1);
+    Shape s = val(t->g, t->out[0])->shape;
+    ok(s.rank == 2 && s.d[1] == 3 && val(t->g, t->out[0])->dtype == DT_F16, "RandomUniform");
+    lower(t, OP_Multinomial, 22, "sample_size=2i dtype=7i", 1, &logits, 1);
+    ValueId m = g_cast(t->g, t->out[0], DT_F64);
+    Tensor *at = evaluate(t);
+    double normal = sqrt(-2 * log(0.5)) * cos(acos(-1.0));
+    ok(close_to(&at[u], V(-1, -1, -1)), "RandomUniformLike");
+    ok(close_to(&at[z], V(2 + 3 * normal, 2 + 3 * normal, 2 + 3 * normal)), "RandomNormalLike");
+    ok(close_to(&at[b], V(0, 0, 1)), "Bernoulli");
+    ok(close_to(&at[n], V(normal, normal, normal)), "RandomNormal");
+    ok(close_to(&at[m], V(1, 1, 0, 0, 1, 1)), "Multinomial");
+    arena_free(t->arena);
+}
+
 int main(void)
 {
+    test_random();
     test_cast_to_mini();
     test_linear_attention();
     test_causal_conv();

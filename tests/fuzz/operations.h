@@ -62,6 +62,7 @@ static const struct {
     {"conv_transpose", 2, do_conv_transpose},
     {"pool", 2, do_pool},
     {"dropout", 1, do_dropout},
+    {"random", 1, do_random},
     {"phase", 1, do_phase},
 };
 

@@ -295,11 +295,21 @@ static ValueId do_pool(Fuzz *f, ValueId x, ValueId y)
     return op1(f, most ? OP_MaxPool : OP_AveragePool, x, a);
 }
 
+/* Numbers of x's shape, added to it; some by a seed of the node's own. */
+static ValueId do_random(Fuzz *f, ValueId x, ValueId y)
+{
+    (void)y;
+    Attr at = {.to = dtype_sum(val(f->g, x)->dtype),
+               .key = f->g->draw_count++,
+               .seed = chance(f, 25) ? 12 : 0};
+    return g_add(f->g, x, g_cast(f->g, op1(f, OP_Random, x, at), val(f->g, x)->dtype));
+}
+
 static ValueId do_dropout(Fuzz *f, ValueId x, ValueId y)
 {
     (void)y;
     double ratio = chance(f, 50) ? 0.25 : 0.5;
-    return op1(f, OP_Dropout, x, (Attr){.ratio = ratio, .key = f->g->dropout_count++});
+    return op1(f, OP_Dropout, x, (Attr){.ratio = ratio, .key = f->g->draw_count++});
 }
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/half.h"
 #include "runtime/api/pp_half.h"
 #include "runtime/api/pp_math.h"
+#include "runtime/api/pp_random.h"
 #include "tap.h"
 
 /* Error in units of the last place of the float nearest to the exact result. */
@@ -147,8 +148,39 @@ static void check_ties(void)
     ok(wrong == 0, "ties go to even, too large is infinite, a NaN stays one");
 }
 
+/* Philox with a counter and a key of 0 and of ones (Random123's own vectors), and the moments of
+ * uniform numbers and of normal ones made of them. */
+static void check_random(void)
+{
+    enum { N = 1 << 20 };
+    uint32_t r[4];
+    pp_philox(0, 0, 0, 0, 0, r);
+    ok(r[0] == 0x6627e8d5 && r[1] == 0xe169c58d && r[2] == 0xbc57ac4c && r[3] == 0x9b00dbd8,
+       "philox");
+    ok(pp_uniformf(0) == 0x1p-24f && pp_uniformf(UINT32_MAX) == 1 - 0x1p-24f &&
+           pp_uniform(0, 0) == 0x1p-53 && pp_uniform(UINT32_MAX, UINT32_MAX) == 1 - 0x1p-53,
+       "numbers are within (0, 1)");
+    double u[4] = {0}, z[4] = {0};
+    for (uint64_t i = 0; i < N / 4; i++) {
+        pp_philox(3, 1, 0, i, 5, r);
+        for (int k = 0; k < 4; k++) {
+            double x = (double)pp_uniformf(r[k]) - 0.5;
+            double n = sqrt(-2 * log(x + 0.5)) *
+                       cos(6.283185307179586 * pp_uniform(r[(k + 1) % 4], r[(k + 2) % 4]));
+            for (int p = 0; p < 4; p++)
+                u[p] += pow(x, p + 1) / N, z[p] += pow(n, p + 1) / N;
+        }
+    }
+    /* five deviations of each mean */
+    ok(fabs(u[0]) < 1.5e-3 && fabs(u[1] - 1.0 / 12) < 4e-4 && fabs(u[3] - 1.0 / 80) < 1e-4,
+       "moments of uniform numbers");
+    ok(fabs(z[0]) < 5e-3 && fabs(z[1] - 1) < 7e-3 && fabs(z[2]) < 2e-2 && fabs(z[3] - 3) < 5e-2,
+       "moments of normal numbers");
+}
+
 int main(void)
 {
+    check_random();
     check_all_halves();
     check_to_halves();
     check_ties();

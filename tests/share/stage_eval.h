@@ -166,27 +166,55 @@ static Tensor run_operand(StageRun *r, ValueId v)
     return r->at[v];
 }
 
+/* Random takes a shape alone: nothing need be there. */
+static Tensor run_argument(StageRun *r, const Node *n, uint32_t i)
+{
+    if (n->op == OP_Random)
+        return (Tensor){val(r->g, n->in[i])->dtype, run_shape(r, n->in[i]), NULL};
+    return run_operand(r, n->in[i]);
+}
+
+/* Element i of value v, as generated code counts them: its row, and its place e in the row. */
+typedef struct { uint64_t row; int64_t e; } Place;
+static Place place_of(const StageRun *r, const Value *v, const Shape *s, int64_t i)
+{
+    int b = v->batch >= 0 ? v->batch : 0;
+    int64_t outer = 1, rows = v->batch >= 0 ? r->rows : 1;
+    for (int d = 0; d < b; d++)
+        outer *= s->d[d];
+    int64_t inner = shape_elements(s) / (outer * rows);
+    return (Place){(v->batch >= 0 ? ROW0 : 0) + (uint64_t)(i / inner % rows),
+                   i / (rows * inner) * inner + i % inner};
+}
+
 /* As generated code draws it: philox by row, four elements at a time. */
 static void run_dropout(StageRun *r, const Node *n, Tensor x, Tensor *out)
 {
-    const Value *v = val(r->g, n->in[0]);
-    int b = v->batch >= 0 ? v->batch : 0;
-    int64_t outer = 1, rows = v->batch >= 0 ? r->rows : 1, all = shape_elements(&x.shape);
-    double ratio = n->attr.ratio;
+    double ratio = n->attr.ratio, scale = dtype_round(dtype_sum(x.dtype), 1 / (1 - ratio));
     uint64_t limit = ratio >= 1 ? UINT64_C(0x100000000) : (uint64_t)(ratio * 4294967296.0);
-    for (int d = 0; d < b; d++)
-        outer *= x.shape.d[d];
-    int64_t inner = all / (outer * rows);
-    for (int64_t i = 0; i < all; i++) {
-        int64_t o = i / (rows * inner), row = i / inner % rows, e = o * inner + i % inner;
+    for (int64_t i = 0; i < shape_elements(&x.shape); i++) {
+        Place at = place_of(r, val(r->g, n->in[0]), &x.shape, i);
         uint32_t random[4];
-        pp_philox(SEED, STEP, ROW0 + (uint64_t)row, (uint64_t)e / 4, (uint32_t)n->attr.key, random);
-        bool keep = random[e % 4] >= limit;
+        pp_philox(SEED, STEP, at.row, (uint64_t)at.e / 4, (uint32_t)n->attr.key, random);
+        bool keep = random[at.e % 4] >= limit;
         if (n->nout > 1)
             ((uint8_t *)out[1].data)[i] = keep;
-        double scale = dtype_round(dtype_sum(x.dtype), 1 / (1 - ratio));
         element_set_double(x.dtype, out[0].data, i,
                            keep ? element_double(x.dtype, x.data, i) * scale : 0);
+    }
+}
+
+static void run_random(StageRun *r, const Node *n, Tensor y)
+{
+    uint64_t seed = n->attr.seed ? (uint64_t)n->attr.seed - 1 : SEED;
+    int64_t many = y.dtype == DT_F64 ? 2 : 4;
+    for (int64_t i = 0; i < shape_elements(&y.shape); i++) {
+        Place at = place_of(r, val(r->g, n->out[0]), &y.shape, i);
+        uint32_t x[4];
+        pp_philox(seed, STEP, at.row, (uint64_t)(at.e / many), (uint32_t)n->attr.key, x);
+        int64_t k = at.e % many;
+        double u = many == 2 ? pp_uniform(x[2 * k], x[2 * k + 1]) : (double)pp_uniformf(x[k]);
+        element_set_double(y.dtype, y.data, i, u);
     }
 }
 
@@ -210,6 +238,8 @@ static void run_apply(StageRun *r, const Node *n, Tensor *in, Tensor *out)
             out[i].data = arena_alloc(r->a, 8);
     if (n->op == OP_Dropout && n->attr.ratio > 0)
         run_dropout(r, n, in[0], out);
+    if (n->op == OP_Random)
+        run_random(r, n, out[0]);
 }
 
 static void run_node(StageRun *r, NodeId id)
@@ -228,7 +258,7 @@ static void run_node(StageRun *r, NodeId id)
     }
     for (uint32_t i = 0; i < n->nin; i++)
         if (n->in[i] != NONE)
-            in[i] = run_operand(r, n->in[i]);
+            in[i] = run_argument(r, n, i);
     run_apply(r, n, in, out);
     for (uint32_t i = 0; i < n->nout; i++)
         r->at[n->out[i]] = out[i];

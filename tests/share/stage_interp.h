@@ -215,7 +215,7 @@ static void interp_call(StageRun *r, const RunStage *s, Func *f, const Node *n)
         if (n->in[i] != NONE && cg_kernel_reads(f, n, i))
             in[i] = interp_read(r, s, f, n->in[i]);
         else if (n->in[i] != NONE)
-            in[i] = run_operand(r, n->in[i]); /* zeros, or what updates are added to as it stands */
+            in[i] = run_argument(r, n, i); /* zeros, or what updates are added to as it stands */
     run_apply(r, n, in, out);
     for (uint32_t i = 0; i < n->nout; i++)
         if (cg_kernel_writes(f, n, i))

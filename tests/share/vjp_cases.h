@@ -382,6 +382,14 @@ static void pool(T *t)
                             .ceil_mode = 1}));
     }
 }
+/* the evaluator draws 0.5 */
+static void noise(T *t)
+{
+    ValueId x = real(t, S(4, 3), -1, 1);
+    Attr at = {.to = t->real == DT_F64 ? DT_F64 : DT_F32, .key = 3};
+    ValueId u = graph_node(t->g, OP_Random, 1, &x, at);
+    out(t, g_mul(t->g, x, g_cast(t->g, u, val(t->g, x)->dtype)));
+}
 static void dropout(T *t) { out(t, node1(t, real(t, S(4), -1, 1), (Attr){.ratio = 0})); }
 static void phase(T *t)
 {
@@ -471,6 +479,7 @@ static const Case cases[] = {
     {OP_MaxPool, pool, 0, 0, "overlaps, pads, ceil"},
     {OP_AveragePool, pool, 0, 0, "overlaps, pads, ceil"},
     {OP_Dropout, dropout, 0, 0, "ratio 0"},
+    {OP_Random, noise, 0, 0, "factors of x"},
     {OP_Phase, phase, 0, 0, "training takes operand 0"},
 };
 

@@ -483,7 +483,10 @@ static int run_case(const char *folder, const char *path, bool loud)
 static bool random_case(const char *folder)
 {
     static const char *const names[] = {"training_dropout", "training_dropout_default",
-                                        "training_dropout_mask", "training_dropout_default_mask"};
+                                        "training_dropout_mask", "training_dropout_default_mask",
+                                        "bernoulli", "bernoulli_double", "bernoulli_seed",
+                                        "bernoulli_expanded", "bernoulli_double_expanded",
+                                        "bernoulli_seed_expanded"};
     const char *name = strstr(folder, "/test_");
     for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
         if (strcmp(name + 6, names[i]) == 0)
