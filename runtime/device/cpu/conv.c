@@ -10,6 +10,7 @@
  */
 #include "api/pp_half.h"
 #include "core/core.h"
+#include "device/cpu/conv.h"
 #include "device/library.h"
 
 #include <stdlib.h>
@@ -21,37 +22,6 @@
 enum { COL_BYTES = 512 << 10, DIRECT_CHANNELS = 4 };
 
 _Thread_local PpLibrary *pp_library;
-
-struct PpConv {
-    int dtype, threads, pointwise, direct;
-    int64_t group, c, m, cg, mg, taps, in_size, out_size, lines, block;
-    /* Scratch of a thread: gathered lines, and from room_at on sums of another type */
-    int64_t room_at, scratch_bytes;
-    int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
-    /* Per tap of the last dimension: outputs [lo, hi) that read inside the input */
-    int64_t *lo, *hi;
-    PpLibrary *library, own; /* own: opened without one */
-};
-
-/* The walk of a direct convolution has one signature for its three uses; each writes only its own
- * result. */
-static float *f32_writable(const float *p)
-{
-    union {
-        const float *in;
-        float *out;
-    } any = {p};
-    return any.out;
-}
-
-static double *f64_writable(const double *p)
-{
-    union {
-        const double *in;
-        double *out;
-    } any = {p};
-    return any.out;
-}
 
 static void bf16_widen(float *to, const uint16_t *from, int64_t n)
 {
@@ -140,7 +110,8 @@ static void normalise(PpConv *v, const PpConvShape *s)
         v->pointwise &=
             v->kernel[i] == 1 && v->stride[i] == 1 && v->pad[i] == 0 && v->in[i] == v->out[i];
     }
-    v->direct = v->cg <= DIRECT_CHANNELS && v->mg <= DIRECT_CHANNELS && v->group > 1;
+    v->direct = v->cg <= DIRECT_CHANNELS && v->mg <= DIRECT_CHANNELS && v->group > 1 &&
+                v->in_size > 0 && v->out_size > 0;
     v->lines = v->out[0] * v->out[1];
     int64_t line_bytes = v->cg * v->taps * v->out[2] * (s->dtype == PP_F64 ? 8 : 4);
     v->block =
@@ -149,7 +120,11 @@ static void normalise(PpConv *v, const PpConvShape *s)
         v->block = 1;
     if (v->pointwise)
         v->block = v->lines;
-    v->room_at = v->pointwise || v->direct ? 0 : align_up(line_bytes * v->block);
+    v->room_at = v->pointwise ? 0 : align_up(line_bytes * v->block);
+    if (v->direct) {
+        measure_planes(v);
+        v->room_at = align_up(v->planes.room * (s->dtype == PP_F64 ? 8 : 4));
+    }
     v->scratch_bytes = v->room_at;
     if (s->dtype != PP_BF16 && s->dtype != PP_F16)
         return;
@@ -199,7 +174,8 @@ PpConv *pp_conv_open(const PpConvShape *s, int threads)
         v->lo = calloc((size_t)(2 * v->kernel[2] + 1), sizeof *v->lo);
         v->library = pp_library ? pp_library : &v->own;
     }
-    if (v && v->lo && grow_scratch(v->library, v->scratch_bytes * v->threads)) {
+    if (v && v->lo && (!v->direct || list_taps(v)) &&
+        grow_scratch(v->library, v->scratch_bytes * v->threads)) {
         bound_taps(v);
         return v;
     }
@@ -214,6 +190,7 @@ void pp_conv_close(PpConv *v)
     if (!v)
         return;
     pp_library_close(&v->own);
+    free(v->planes.at);
     free(v->lo);
     free(v);
 }

@@ -5,8 +5,8 @@
  *
  * A sample's convolution is a matrix product over blocks of output lines: col[K][lines * width], K
  * = channels of a group x kernel taps, is gathered from the input (im2col) for as many lines as
- * stay in the second-level cache. Groups of few channels (depthwise) go without a product, tap by
- * tap along the lines.
+ * stay in the second-level cache. Groups of few channels (depthwise) go without a product:
+ * conv_direct.h.
  */
 
 /* One row of col: tap (kd, kh, kw) of one channel, for output lines [line, line + lines). */
@@ -73,69 +73,7 @@ static void NAME(scatter)(const PpConv *v, S *x, int64_t line, int64_t lines, co
 }
 
 #ifndef HALF
-/* What the walk below does at each (tap, output line) of a direct convolution. */
-enum NAME(Direct) { NAME(FORWARD), NAME(DATA), NAME(WEIGHT) };
-
-static T NAME(dot)(int64_t n, const T *a, int64_t step, const T *b)
-{
-    T s[16] = {0};
-    int64_t j = 0;
-    for (; j + 16 <= n; j += 16)
-        for (int k = 0; k < 16; k++)
-            s[k] += a[(j + k) * step] * b[j + k];
-    for (int k = 0; j < n; j++, k++)
-        s[k] += a[j * step] * b[j];
-    for (int half = 8; half; half /= 2)
-        for (int k = 0; k < half; k++)
-            s[k] += s[k + half];
-    return s[0];
-}
-
-/* One output channel and one input channel, tap by tap. */
-static void NAME(direct)(const PpConv *v, enum NAME(Direct) what, T *x, T *w, T *y)
-{
-    int64_t ow = v->out[2], step = v->stride[2];
-    for (int64_t t = 0; t < v->taps; t++) {
-        int64_t kd = t / (v->kernel[1] * v->kernel[2]), kh = t / v->kernel[2] % v->kernel[1],
-                kw = t % v->kernel[2];
-        int64_t lo = v->lo[kw], n = v->hi[kw] - lo,
-                iw0 = kw * v->dilation[2] - v->pad[2] + lo * step;
-        T tap = w[t], sum = 0;
-        for (int64_t l = 0; l < v->out[0] * v->out[1] && n > 0; l++) {
-            int64_t id = l / v->out[1] * v->stride[0] + kd * v->dilation[0] - v->pad[0];
-            int64_t ih = l % v->out[1] * v->stride[1] + kh * v->dilation[1] - v->pad[1];
-            if (id < 0 || id >= v->in[0] || ih < 0 || ih >= v->in[1])
-                continue;
-            T *row = x + (id * v->in[1] + ih) * v->in[2] + iw0, *out = y + l * ow + lo;
-            if (what == NAME(WEIGHT))
-                sum += NAME(dot)(n, row, step, out);
-            else if (what == NAME(FORWARD) && step == 1)
-                for (int64_t j = 0; j < n; j++)
-                    out[j] += tap * row[j];
-            else if (what == NAME(FORWARD))
-                for (int64_t j = 0; j < n; j++)
-                    out[j] += tap * row[j * step];
-            else if (step == 1)
-                for (int64_t j = 0; j < n; j++)
-                    row[j] += tap * out[j];
-            else
-                for (int64_t j = 0; j < n; j++)
-                    row[j * step] += tap * out[j];
-        }
-        if (what == NAME(WEIGHT))
-            w[t] += sum;
-    }
-}
-
-/* All channel pairs of all groups of one sample; the destination has been cleared (or is
- * accumulated into). */
-static void NAME(direct_sample)(const PpConv *v, enum NAME(Direct) what, T *x, T *w, T *y)
-{
-    for (int64_t m = 0; m < v->m; m++)
-        for (int64_t c = 0; c < v->cg; c++)
-            NAME(direct)(v, what, x + (m / v->mg * v->cg + c) * v->in_size,
-                         w + (m * v->cg + c) * v->taps, y + m * v->out_size);
-}
+#include "device/cpu/conv_direct.h"
 #endif
 
 static void NAME(forward_sample)(const PpConv *v, const T *x, const T *w, T *y, T *col)
@@ -207,25 +145,28 @@ static void NAME(weight_sample)(const PpConv *v, const T *x, const T *dy, S *dw,
 /* ---- one sample; scratch: col, then room for what is not of type T ---- */
 
 #ifdef HALF
-/* Groups of few channels: as float, of operands that are converted whole. */
-static void NAME(direct_half)(const PpConv *v, enum f32_Direct what, const T *x, const T *w,
-                              const T *y, T *result, float *dw, float *room)
+/* Groups of few channels: as float, of operands that are converted whole.  What is NULL is made. */
+static void NAME(direct_half)(const PpConv *v, const T *x, const T *w, const T *y, T *result,
+                              float *dw, char *scratch)
 {
     int64_t in = v->c * v->in_size, out = v->m * v->out_size, weights = v->m * v->cg * v->taps;
-    float *fx = room, *fy = fx + in, *fw = fy + out;
-    if (what == f32_DATA)
-        memset(fx, 0, (size_t)in * sizeof *fx);
-    else
+    float *planes = (float *)(void *)scratch, *fx = (float *)(void *)(scratch + v->room_at),
+          *fy = fx + in, *fw = fy + out;
+    if (x)
         NAME(widen)(fx, x, in);
-    if (what == f32_FORWARD)
-        memset(fy, 0, (size_t)out * sizeof *fy);
-    else
+    if (y)
         NAME(widen)(fy, y, out);
-    if (what != f32_WEIGHT)
+    if (w)
         NAME(widen)(fw, w, weights);
-    f32_direct_sample(v, what, fx, what == f32_WEIGHT ? dw : fw, fy);
-    if (what != f32_WEIGHT)
-        NAME(narrow)(result, what == f32_DATA ? fx : fy, what == f32_DATA ? in : out);
+    if (!w) {
+        f32_direct_weight(v, fx, fy, dw, planes);
+    } else if (!y) {
+        f32_direct_forward(v, fx, fw, fy, planes);
+        NAME(narrow)(result, fy, out);
+    } else {
+        f32_direct_data(v, fy, fw, fx, planes);
+        NAME(narrow)(result, fx, in);
+    }
 }
 #endif
 
@@ -239,10 +180,9 @@ static void NAME(forward)(const PpConv *v, int64_t n, const void *x, const void 
         return;
     }
 #ifdef HALF
-    NAME(direct_half)(v, f32_FORWARD, in, w, NULL, out, NULL, (S *)(void *)scratch);
+    NAME(direct_half)(v, in, w, NULL, out, NULL, scratch);
 #else
-    memset(out, 0, (size_t)(v->m * v->out_size) * sizeof(T));
-    NAME(direct_sample)(v, NAME(FORWARD), NAME(writable)(in), NAME(writable)(w), out);
+    NAME(direct_forward)(v, in, w, out, (T *)(void *)scratch);
 #endif
 }
 
@@ -257,10 +197,9 @@ static void NAME(data)(const PpConv *v, int64_t n, const void *dy, const void *w
         return;
     }
 #ifdef HALF
-    NAME(direct_half)(v, f32_DATA, NULL, w, in, out, NULL, (S *)(void *)scratch);
+    NAME(direct_half)(v, NULL, w, in, out, NULL, scratch);
 #else
-    memset(out, 0, (size_t)(v->c * v->in_size) * sizeof(T));
-    NAME(direct_sample)(v, NAME(DATA), out, NAME(writable)(w), NAME(writable)(in));
+    NAME(direct_data)(v, in, w, out, (T *)(void *)scratch);
 #endif
 }
 
@@ -273,9 +212,9 @@ static void NAME(weight)(const PpConv *v, int64_t n, const void *x, const void *
         NAME(weight_sample)(v, in, out, dw, (T *)(void *)scratch);
 #ifdef HALF
     else
-        NAME(direct_half)(v, f32_WEIGHT, in, NULL, out, NULL, dw, (S *)(void *)scratch);
+        NAME(direct_half)(v, in, NULL, out, NULL, dw, scratch);
 #else
     else
-        NAME(direct_sample)(v, NAME(WEIGHT), NAME(writable)(in), dw, NAME(writable)(out));
+        NAME(direct_weight)(v, in, out, dw, (T *)(void *)scratch);
 #endif
 }

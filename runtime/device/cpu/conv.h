@@ -1,0 +1,131 @@
+/*
+ * conv.h - an opened convolution, as conv.c and the bodies of its element types see it: the shape
+ * in three dimensions, and where a channel stands when it is spread into planes (conv_direct.h).
+ */
+#ifndef PP_CONV_H
+#define PP_CONV_H
+
+#include "device/library.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+
+enum { DIRECT_LANES = 16, DIRECT_BLOCK = 4 * DIRECT_LANES };
+
+/* A channel in planes, one for each phase of the strides: element p of a padded line lies in phase
+ * p mod stride, at p / stride.  Sizes in elements. */
+typedef struct {
+    int64_t phases, ext[3], plane;  /* a plane's dimensions, and how many elements it has */
+    int64_t pitch;                  /* from one to the next: blocks may read behind it */
+    int64_t run;                    /* from a channel's first output to its last */
+    int64_t margin, wide;           /* zeros before a run that is read backwards, and all of it */
+    int64_t room;                   /* scratch of a sample */
+    int covers;                     /* every element of the input has a place in the planes */
+    /* at: by channel of a group and tap, where the input of output 0 stands.  For the gradient of
+     * the data, by phase: first[q] taps come before; term and back: output channel and tap, and
+     * where its dy of input 0 stands */
+    int64_t *at, *first, *term, *back;
+} Direct;
+
+struct PpConv {
+    int dtype, threads, pointwise, direct;
+    int64_t group, c, m, cg, mg, taps, in_size, out_size, lines, block;
+    /* Scratch of a thread: gathered lines or planes, and from room_at on sums of another type */
+    int64_t room_at, scratch_bytes;
+    int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
+    /* Per tap of the last dimension: outputs [lo, hi) that read inside the input */
+    int64_t *lo, *hi;
+    Direct planes;
+    PpLibrary *library, own; /* own: opened without one */
+};
+
+/* The lines of phase q that lie in the input: indices of its plane, [first, end) a dimension;
+ * start: where index 0 is in the input. */
+typedef struct { int64_t first[3], end[3], start[3]; } PhaseLines;
+
+static inline PhaseLines phase_lines(const PpConv *v, int64_t q)
+{
+    PhaseLines l;
+    for (int i = 2; i >= 0; i--) {
+        int64_t s = v->stride[i], start = q % s - v->pad[i], end = (v->in[i] - start + s - 1) / s;
+        q /= s;
+        l.start[i] = start;
+        l.first[i] = start >= 0 ? 0 : (-start + s - 1) / s;
+        l.end[i] = end < v->planes.ext[i] ? end : v->planes.ext[i];
+        if (l.end[i] < l.first[i])
+            l.end[i] = l.first[i];
+    }
+    return l;
+}
+
+static inline int64_t plane_at(const Direct *d, int64_t i, int64_t j, int64_t k)
+{
+    return (i * d->ext[1] + j) * d->ext[2] + k;
+}
+
+static inline int64_t channel_at(const PpConv *v, const PhaseLines *l, int64_t i, int64_t j,
+                                 int64_t k)
+{
+    return ((i * v->stride[0] + l->start[0]) * v->in[1] + j * v->stride[1] + l->start[1]) *
+               v->in[2] +
+           k * v->stride[2] + l->start[2];
+}
+
+static inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+/* Sizes of the planes. */
+static void measure_planes(PpConv *v)
+{
+    Direct *d = &v->planes;
+    d->phases = d->covers = 1;
+    for (int i = 0; i < 3; i++) {
+        d->phases *= v->stride[i];
+        d->ext[i] = v->out[i] + (v->kernel[i] - 1) * v->dilation[i] / v->stride[i];
+        d->covers &= v->pad[i] >= 0 && d->ext[i] * v->stride[i] >= v->in[i] + v->pad[i];
+    }
+    d->plane = d->ext[0] * d->ext[1] * d->ext[2];
+    d->run = plane_at(d, v->out[0] - 1, v->out[1] - 1, v->out[2] - 1) + 1;
+    d->pitch = round_up(d->plane, DIRECT_BLOCK) + DIRECT_BLOCK;
+    d->margin = round_up(d->plane - d->run, DIRECT_LANES);
+    d->wide = d->margin + d->pitch;
+    int64_t planes = (v->cg * d->phases + 1) * d->pitch,
+            runs = v->mg * d->wide + d->pitch + v->mg * v->taps;
+    d->room = planes > runs ? planes : runs;
+}
+
+/* Where each tap reads; 0: no memory. */
+static int list_taps(PpConv *v)
+{
+    Direct *d = &v->planes;
+    int64_t back = 0, n[2] = {v->cg * v->taps, v->mg * v->taps};
+    d->at = calloc((size_t)(n[0] + 2 * n[1] + d->phases + 1), sizeof *d->at);
+    if (!d->at)
+        return 0;
+    d->back = d->at + n[0];
+    d->term = d->back + n[1];
+    d->first = d->term + n[1];
+    for (int64_t i = 0; i < n[0]; i++) {
+        int64_t rest = i % v->taps, q = 0, z[3], phase = 1;
+        for (int k = 2; k >= 0; k--) {
+            int64_t p = rest % v->kernel[k] * v->dilation[k];
+            rest /= v->kernel[k];
+            z[k] = p / v->stride[k];
+            q += p % v->stride[k] * phase;
+            phase *= v->stride[k];
+        }
+        d->at[i] = (i / v->taps * d->phases + q) * d->pitch + plane_at(d, z[0], z[1], z[2]);
+    }
+    for (int64_t q = 0; q < d->phases; q++) {
+        d->first[q] = back / v->mg;
+        for (int64_t m = 0; m < v->mg; m++)
+            for (int64_t t = 0; t < v->taps; t++)
+                if (d->at[t] / d->pitch == q) {
+                    d->term[back] = m * v->taps + t;
+                    d->back[back++] = m * d->wide + d->margin - d->at[t] % d->pitch;
+                }
+    }
+    d->first[d->phases] = back / v->mg;
+    return 1;
+}
+
+#endif
