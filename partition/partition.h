@@ -26,6 +26,14 @@ typedef struct {
     AutoOptions automatic;
 } PartitionOptions;
 
+/* split_search.c: one graph, which pipe_prepare() has seen, cut again and again, to compare. */
+typedef struct SplitSearch SplitSearch;
+typedef VEC(const char *) SplitTexts;
+SplitSearch *split_search(Graph *g, ValueId loss, const PartitionOptions *opt, Arena *a);
+const AutoSearch *split_search_cuts(const SplitSearch *s);
+/* options that say the cut, but what the model says itself */
+SplitTexts split_search_points(SplitSearch *s, const StageCut *c);
+
 /* split.c: resolves split points of p's graph with its loss; stage_of[node id]; fills p->split and
    p->automatic. */
 uint32_t *split_assign(Pipe *p, Arena *a, const PartitionOptions *opt, uint32_t *stages);
@@ -34,6 +42,9 @@ uint32_t *split_assign(Pipe *p, Arena *a, const PartitionOptions *opt, uint32_t 
    too), is a scalar output of that stage (StageOutput without consumers) and its fields are copied
    into the Pipe; l NULL or l->loss NONE: inference only. Calls batch_analyse(g, 0, ...) itself. */
 Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l);
+/* What it does before it cuts: of the graph, of *loss, which may be another value then, and what
+   batch_analyse() says. */
+void pipe_prepare(Graph *g, const PartitionOptions *opt, ValueId *loss, BatchNotes *notes);
 /* loss_part.c: --loss-over minibatch.  By node: does it belong to the loss over the whole
    minibatch?  Says what the rows of a microbatch cannot be gathered for. */
 bool *loss_part(Graph *g, const Loss *l, const BatchNotes *notes);

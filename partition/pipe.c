@@ -520,6 +520,16 @@ static void loss_stage(Build *b, const bool *part)
     b->stages++;
 }
 
+void pipe_prepare(Graph *g, const PartitionOptions *opt, ValueId *loss, BatchNotes *notes)
+{
+    name_outputs(g);
+    merge_products(g, loss);
+    if (*loss == NONE)
+        drop_training(g);
+    notes->loss = *loss;
+    batch_analyse(g, 0, &opt->batch, notes);
+}
+
 Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l)
 {
     Pipe *p = arena_new_of(g->arena, Pipe);
@@ -537,12 +547,8 @@ Pipe *pipe_build(Graph *g, const PartitionOptions *opt, const Loss *l)
         p->loss_classes = l->classes;
         p->loss_text = l->text;
     }
-    name_outputs(g);
-    merge_products(g, &p->loss);
-    if (!b.training)
-        drop_training(g);
-    BatchNotes notes = {.target = p->target, .loss = p->loss};
-    batch_analyse(g, 0, &opt->batch, &notes);
+    BatchNotes notes = {.target = p->target};
+    pipe_prepare(g, opt, &p->loss, &notes);
     p->loss_whole = b.training && l->whole;
     const bool *part = p->loss_whole ? loss_part(g, l, &notes) : NULL;
     for (uint32_t i = 0; i < notes.uneven.n; i++)

@@ -49,14 +49,20 @@ static void check_loss(const Split *s, ValueId loss, const uint32_t *stage_of)
                stage_of[v->node], s->cut.n + 1, s->cut.at[s->cut.n - 1].text);
 }
 
-uint32_t *split_assign(Pipe *p, Arena *a, const PartitionOptions *opt, uint32_t *stages)
+Split split_open(Graph *g, ValueId loss, const PartitionOptions *opt)
 {
-    Split s = {.g = p->graph, .a = p->graph->arena};
+    Split s = {.g = g, .a = g->arena};
     find_data(&s);
-    find_live(&s, p->loss);
+    find_live(&s, loss);
     for (uint32_t i = 0; opt && i < opt->split.n; i++)
         split_cut_points(&s, opt->split.at[i]);
     split_cut_model(&s);
+    return s;
+}
+
+uint32_t *split_assign(Pipe *p, Arena *a, const PartitionOptions *opt, uint32_t *stages)
+{
+    Split s = split_open(p->graph, p->loss, opt);
     if (opt && opt->automatic.stages > 0)
         p->automatic = split_automatically(&s, opt, p->loss, a);
     uint32_t *stage_of = split_stages(&s, a);

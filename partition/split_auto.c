@@ -80,8 +80,7 @@ static const char *module_point(const Split *s, NodeId n, NodeId before)
     return NULL;
 }
 
-/* What says that a stage begins at node n, however it was said; NULL: no name does. */
-static const char *point_at(const Split *s, const char *const *name, NodeId n)
+const char *split_point_at(const Split *s, const char *const *name, NodeId n)
 {
     NodeId before = n;
     while (before > 0 && !(s->live[--before] && split_on_data(s, before))) {}
@@ -89,37 +88,48 @@ static const char *point_at(const Split *s, const char *const *name, NodeId n)
     return module ? module : name[n];
 }
 
+/* The stages of a run that was measured; NULL: there is none. */
+static uint32_t *measured_stages(const Split *s, const PartitionOptions *opt)
+{
+    Split run = *s;
+    run.cut.n = run.cut.cap = 0;
+    if (!opt->automatic.measured)
+        return NULL;
+    for (uint32_t i = 0; i < opt->automatic.measured_split.n; i++)
+        split_cut_points(&run, opt->automatic.measured_split.at[i]);
+    split_cut_model(&run);
+    uint32_t *measured = split_stages(&run, s->a);
+    if (run.cut.n + 1 != opt->automatic.measured_stages) {
+        diag_hint("--costs-split POINT, as often as there were --split POINT");
+        diag_fatal(EXIT_USAGE, WHERE_FILE(s->g->file),
+                   "--costs is of a run of %u stages, and --costs-split makes %u",
+                   opt->automatic.measured_stages, run.cut.n + 1);
+    }
+    return measured;
+}
+
+AutoPlaces split_places(Split *s, const PartitionOptions *opt)
+{
+    bool *begins = arena_array(s->a, bool, s->g->node.n + 1);
+    uint32_t *measured = measured_stages(s, opt);
+    for (uint32_t i = 0; i < s->cut.n; i++)
+        begins[next_counted(s, s->cut.at[i].at)] = true;
+    return (AutoPlaces){point_names(s), begins, measured};
+}
+
 /* Adds the cuts that --stages asks for to those there are. */
 AutoCut *split_automatically(Split *s, const PartitionOptions *opt, ValueId loss, Arena *a)
 {
     const Graph *g = s->g;
-    Split run = *s;                                     /* as a run was split that was measured */
-    run.cut.n = run.cut.cap = 0;
-    for (uint32_t i = 0; i < opt->automatic.measured_split.n; i++)
-        split_cut_points(&run, opt->automatic.measured_split.at[i]);
-    split_cut_model(&run);
-    uint32_t *measured = NULL;
-    if (opt->automatic.measured) {
-        measured = split_stages(&run, s->a);
-        if (run.cut.n + 1 != opt->automatic.measured_stages) {
-            diag_hint("--costs-split POINT, as often as there were --split POINT");
-            diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
-                       "--costs is of a run of %u stages, and --costs-split makes %u",
-                       opt->automatic.measured_stages, run.cut.n + 1);
-        }
-    }
-    bool *begins = arena_array(s->a, bool, g->node.n + 1);
-    for (uint32_t i = 0; i < s->cut.n; i++)
-        begins[next_counted(s, s->cut.at[i].at)] = true;
-    AutoPlaces places = {point_names(s), begins, measured};
+    AutoPlaces places = split_places(s, opt);
     AutoCut *c = auto_cut(g, loss, &opt->automatic, &places, a);
     for (uint32_t i = 0; i < opt->split.n; i++)
         vec_push(a, &c->split, opt->split.at[i]);
     for (uint32_t i = 0; i < c->first.n; i++) {
         NodeId n = c->first.at[i];
-        if (begins[n])
+        if (places.begins[n])
             continue;
-        vec_push(a, &c->split, point_at(s, places.name, n));
+        vec_push(a, &c->split, split_point_at(s, places.name, n));
         split_cut_points(s, c->split.at[c->split.n - 1]);
         INSIST(next_counted(s, s->cut.at[s->cut.n - 1].at) == n);
     }
@@ -132,7 +142,7 @@ void split_name_cuts(const Split *s, Pipe *p)
     const char **name = s->cut.n > 0 ? point_names(s) : NULL;
     for (uint32_t i = 0; i < s->cut.n; i++) {
         NodeId n = next_counted(s, s->cut.at[i].at);
-        const char *point = s->cut.at[i].of_model ? NULL : point_at(s, name, n);
+        const char *point = s->cut.at[i].of_model ? NULL : split_point_at(s, name, n);
         if (point)
             vec_push(s->g->arena, &p->split, point);
         else if (!s->cut.at[i].of_model) {

@@ -1,5 +1,5 @@
 /* split_int.h - what the files share that make stages of split points: split.c, split_stages.c,
-   split_auto.c, split_point.c, split_find.c; each calls those after it. */
+   split_search.c, split_auto.c, split_point.c, split_find.c; each calls those after it. */
 #ifndef PPSPLIT_SPLIT_INT_H
 #define PPSPLIT_SPLIT_INT_H
 
@@ -30,6 +30,10 @@ static inline bool split_on_data(const Split *s, NodeId n)
     return s->data[s->g->node.at[n].out[0]];
 }
 
+/* ---- split.c ---- */
+/* The cuts that options and model say */
+Split split_open(Graph *g, ValueId loss, const PartitionOptions *opt);
+
 /* ---- split_stages.c ---- */
 /* The cuts of markers and annotations */
 void split_cut_model(Split *s);
@@ -55,6 +59,10 @@ void split_cut_points(Split *s, const char *text); /* all points of an option */
 NodeId split_after(const Split *s, uint32_t origin);
 
 /* ---- split_auto.c: --stages ---- */
+/* Where a cut may be, where one is anyway, and what a measured run's stages were. */
+AutoPlaces split_places(Split *s, const PartitionOptions *opt);
+/* What says that a stage begins at node n, however it was said; NULL: no name does. */
+const char *split_point_at(const Split *s, const char *const *name, NodeId n);
 /* Adds the cuts that --stages asks for to those there are. */
 AutoCut *split_automatically(Split *s, const PartitionOptions *opt, ValueId loss, Arena *a);
 /* The options that say the same for a model that says the rest itself; none where a name lacks. */

@@ -35,6 +35,8 @@ extern "C" {
     X(slow, 5e9, "elements/s of divisions and roots")                                              \
     X(functions, 3e9, "elements/s of exponentials, logarithms, random numbers")                    \
     X(moves, 8e9, "bytes/s that are gathered, padded, joined")                                     \
+    X(updates, 6e9, "bytes/s that the optimizer reads and writes")                                 \
+    X(actions, 100e3, "actions of a schedule begun in a second")                                   \
     X(steps, 1e6, "steps of generated code begun in a second")                                     \
     X(messages, 50e3, "messages begun in a second")                                                \
     X(link, 4e9, "bytes/s of a message")
@@ -49,6 +51,8 @@ Rates rates_builtin(void);
 /* `products=90e9,link=1e9`, or a file of such, a line each, # to the end of a line being remarks;
    fatal where a name or number is none. */
 void rates_set(Rates *r, const char *list, Arena *a);
+double *rates_find(Rates *r, const char *name);            /* NULL: none is called so */
+const char *rates_name(int i, const char **what);          /* number i; NULL: past the last */
 CutLink rates_link(const Rates *r);
 
 /* ---- model.c: a Graph as a CutGraph ---- */
@@ -84,6 +88,7 @@ typedef struct {
     /* of a run: its split points, and what its stages took; NULL: as modelled */
     const StageTimes *measured;
     uint32_t measured_stages;
+    double measured_around; /* seconds of its step beside its actions, slowest rank */
     VEC(const char *) measured_split;
 } AutoOptions;
 
@@ -93,6 +98,12 @@ typedef struct {
     VEC(const char *) rates;
 } AutoText;
 void auto_given(AutoOptions *o, const AutoText *t, Arena *a);
+/* What a run's trace says: measured and the like. */
+void auto_of_run(AutoOptions *o, const char *path, Arena *a);
+/* The numbers of options; fatal. */
+uint32_t given_number(const char *option, const char *text, uint32_t most);
+int64_t given_bytes(const char *option, const char *text);
+bool bytes_of_text(const char *text, int64_t *bytes); /* "16G"; false: it is none */
 
 /* Where a cut may be, and what it is called; by the graph's node, before which it is. */
 typedef struct {
@@ -110,6 +121,25 @@ typedef struct AutoCut {
     Ids first;               /* of each stage but the first: the graph's node */
     VEC(const char *) split; /* split points that say the same: given ones, then chosen */
 } AutoCut;
+
+/* One graph whose cuts are compared: in order, at places that have names.  least: stages that split
+   points make which are given. */
+typedef struct {
+    AutoModel *model;
+    const AutoOptions *options; /* its rates, and its run */
+    CutGraph cut;
+    bool *begins;
+    uint32_t least;
+} AutoSearch;
+AutoSearch *auto_search(const Graph *g, ValueId loss, const AutoOptions *o,
+                        const AutoPlaces *places, Arena *a);
+/* As in CutProblem; the best cut, its stage_of NULL where there is none. */
+typedef struct {
+    uint32_t stages, microbatches;
+    int64_t memory;
+    const uint32_t *live, *rank_of;
+} AutoAsked;
+StageCut auto_solve(const AutoSearch *s, const AutoAsked *x, Arena *a);
 
 /* The cut; fatal where there is none. */
 AutoCut *auto_cut(const Graph *g, ValueId loss, const AutoOptions *o, const AutoPlaces *places,

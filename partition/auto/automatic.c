@@ -70,70 +70,87 @@ static CutGraph in_any_order(const CutGraph *from, Arena *a)
     return g;
 }
 
-static uint32_t number_of(const CutGraph *g, const bool *begins)
+static _Noreturn void refuse(const Graph *g, const AutoSearch *s, const char *why, Arena *a)
 {
-    uint32_t n = 1;
-    for (uint32_t i = 0; i < g->nodes; i++)
-        n += begins[i];
-    return n;
-}
-
-static _Noreturn void refuse(const Graph *g, const CutGraph *cut, CutProblem p, const char *why,
-                             Arena *a)
-{
-    if (p.memory) {
+    const AutoOptions *o = s->options;
+    if (o->memory) {
         int64_t most = 0;
-        p.memory = 0;
-        StageCut c = cut_solve(cut, &p, a);
-        for (uint32_t s = 0; c.stage_of && s < p.stages; s++)
-            most = c.stage[s].memory > most ? c.stage[s].memory : most;
+        StageCut c = auto_solve(s, &(AutoAsked){.stages = o->stages}, a);
+        for (uint32_t i = 0; c.stage_of && i < o->stages; i++) {
+            const CutStage *x = &c.stage[i];
+            int64_t bytes = x->params + (o->live ? o->live[i] : 1) * x->stash;
+            most = bytes > most ? bytes : most;
+        }
         if (c.stage_of)
             diag_note("without a limit the best cut has a stage of %lld bytes: parameters, their "
                       "gradients, two optimizer states, and the stash of the microbatches it holds",
                       (long long)most);
         diag_hint("more stages, more memory, a schedule that holds fewer microbatches");
     }
-    diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "--stages %u: %s", p.stages, why);
+    diag_fatal(EXIT_MODEL, WHERE_FILE(g->file), "--stages %u: %s", o->stages, why);
+}
+
+AutoSearch *auto_search(const Graph *g, ValueId loss, const AutoOptions *o,
+                        const AutoPlaces *places, Arena *a)
+{
+    AutoSearch *s = arena_new_of(a, AutoSearch);
+    s->options = o;
+    s->model = auto_model(g, loss, &o->rates, o->microbatches, a);
+    s->cut = s->model->cut;
+    s->begins = arena_array(a, bool, s->cut.nodes + 1);
+    if (o->measured)
+        auto_measured(s->model, places->measured, o->measured_stages, o->measured);
+    s->cut.together.cap = s->cut.together.n; /* what is added moves it */
+    const Value *l = loss == NONE ? NULL : val(g, loss);
+    add_places(s->model, &s->cut, l && l->kind == V_NODE ? l->node : NONE, places, s->begins, a);
+    s->least = 1;
+    for (uint32_t i = 0; i < s->cut.nodes; i++)
+        s->least += s->begins[i];
+    return s;
+}
+
+static CutProblem problem(const AutoSearch *s, const AutoAsked *x)
+{
+    return (CutProblem){.stages = x->stages,
+                        .link = rates_link(&s->options->rates),
+                        .microbatches = x->microbatches,
+                        .memory = x->memory,
+                        .live = x->live,
+                        .rank_of = x->rank_of,
+                        .in_order = true,
+                        .begins = s->begins};
+}
+
+StageCut auto_solve(const AutoSearch *s, const AutoAsked *x, Arena *a)
+{
+    CutProblem p = problem(s, x);
+    return cut_solve(&s->cut, &p, a);
 }
 
 AutoCut *auto_cut(const Graph *g, ValueId loss, const AutoOptions *o, const AutoPlaces *places,
                   Arena *a)
 {
     AutoCut *out = arena_new_of(a, AutoCut);
-    AutoModel *m = auto_model(g, loss, &o->rates, o->microbatches, a);
-    CutGraph cut = m->cut;
-    bool *begins = arena_array(a, bool, cut.nodes + 1);
-    out->model = m;
+    AutoSearch *s = auto_search(g, loss, o, places, a);
+    AutoAsked asked = {o->stages, o->microbatches, o->memory, o->live, o->rank_of};
+    out->model = s->model;
     out->options = o;
-    if (o->measured)
-        auto_measured(m, places->measured, o->measured_stages, o->measured);
-    cut.together.cap = cut.together.n; /* what is added moves it */
-    const Value *l = loss == NONE ? NULL : val(g, loss);
-    add_places(m, &cut, l && l->kind == V_NODE ? l->node : NONE, places, begins, a);
-    CutProblem p = {.stages = o->stages,
-                    .link = rates_link(&o->rates),
-                    .microbatches = o->microbatches,
-                    .memory = o->memory,
-                    .live = o->live,
-                    .rank_of = o->rank_of,
-                    .in_order = true,
-                    .begins = begins};
-    if (number_of(&cut, begins) > o->stages) {
+    if (s->least > o->stages) {
         diag_hint("leave out --stages, or ask for more");
         diag_fatal(EXIT_USAGE, WHERE_FILE(g->file),
-                   "--stages %u: split points that are given make %u", o->stages,
-                   number_of(&cut, begins));
+                   "--stages %u: split points that are given make %u", o->stages, s->least);
     }
-    out->cut = cut_solve(&cut, &p, a);
+    out->cut = auto_solve(s, &asked, a);
     if (!out->cut.stage_of)
-        refuse(g, &cut, p, out->cut.why, a);
+        refuse(g, s, out->cut.why, a);
     bool exact;
+    CutProblem p = problem(s, &asked);
     double is = p.microbatches ? out->cut.step : out->cut.slowest;
-    CutGraph any = in_any_order(&m->cut, a);
+    CutGraph any = in_any_order(&s->model->cut, a);
     out->bound = cut_bound(&any, &p, &out->cut, a, &exact);
     out->gap = out->bound > 0 && is > out->bound ? is / out->bound - 1 : 0;
-    for (uint32_t i = 1; i < cut.nodes; i++)
+    for (uint32_t i = 1; i < s->cut.nodes; i++)
         if (out->cut.stage_of[i] != out->cut.stage_of[i - 1])
-            vec_push(a, &out->first, m->node[i]);
+            vec_push(a, &out->first, s->model->node[i]);
     return out;
 }

@@ -10,7 +10,7 @@
 #include "base/file/json.h"
 #include "schedule/tool/tool.h"
 
-static uint32_t given_number(const char *option, const char *text, uint32_t most)
+uint32_t given_number(const char *option, const char *text, uint32_t most)
 {
     char *end;
     errno = 0;
@@ -21,7 +21,7 @@ static uint32_t given_number(const char *option, const char *text, uint32_t most
     return (uint32_t)n;
 }
 
-static int64_t given_bytes(const char *option, const char *text)
+bool bytes_of_text(const char *text, int64_t *bytes)
 {
     static const char units[] = "KMGT";
     char *end;
@@ -31,10 +31,19 @@ static int64_t given_bytes(const char *option, const char *text)
         n *= 1024;
     end += unit != NULL;
     if (end == text || *end || !(n >= 1) || n > 1e18)
+        return false;
+    *bytes = (int64_t)n;
+    return true;
+}
+
+int64_t given_bytes(const char *option, const char *text)
+{
+    int64_t bytes;
+    if (!bytes_of_text(text, &bytes))
         diag_fatal(EXIT_USAGE, WHERE_NONE,
                    "--%s wants a number of bytes, with K, M, G or T: times 1024, not '%s'", option,
                    text);
-    return (int64_t)n;
+    return bytes;
 }
 
 /* Of how many microbatches each stage holds the stash, and where it is, under a schedule. */
@@ -86,7 +95,7 @@ static void split_of_run(AutoOptions *o, const char *path, Arena *a)
 }
 
 /* A run's trace. */
-static void of_run(AutoOptions *o, const char *path, Arena *a)
+void auto_of_run(AutoOptions *o, const char *path, Arena *a)
 {
     enum { STAGES = 4096 };
     SchedCosts c;
@@ -103,6 +112,7 @@ static void of_run(AutoOptions *o, const char *path, Arena *a)
         if (us[SA_F] >= 0)
             o->measured_stages = (uint32_t)s + 1;
     }
+    o->measured_around = c.around / 1e6;
     sched_costs_free(&c);
     o->measured = t;
     if (o->measured_split.n == 0)
@@ -145,5 +155,5 @@ void auto_given(AutoOptions *o, const AutoText *t, Arena *a)
                    "--costs-split says how the program of --costs was cut: "
                    "give that too");
     if (t->costs)
-        of_run(o, t->costs, a);
+        auto_of_run(o, t->costs, a);
 }

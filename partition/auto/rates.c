@@ -11,11 +11,11 @@
 #include "auto.h"
 
 static const struct {
-    const char *name;
+    const char *name, *what;
     size_t at;
     double builtin;
 } rates[] = {
-#define RATE(name, builtin, what) {#name, offsetof(Rates, name), builtin},
+#define RATE(name, builtin, what) {#name, what, offsetof(Rates, name), builtin},
     RATES(RATE)
 #undef RATE
 };
@@ -29,6 +29,20 @@ Rates rates_builtin(void)
     for (int i = 0; i < N_RATES; i++)
         *rate_of(&r, i) = rates[i].builtin;
     return r;
+}
+
+const char *rates_name(int i, const char **what)
+{
+    *what = i < N_RATES ? rates[i].what : NULL;
+    return i < N_RATES ? rates[i].name : NULL;
+}
+
+double *rates_find(Rates *r, const char *name)
+{
+    for (int i = 0; i < N_RATES; i++)
+        if (strcmp(rates[i].name, name) == 0)
+            return rate_of(r, i);
+    return NULL;
 }
 
 /* The text without the spaces around it. */
@@ -52,13 +66,13 @@ static void set_one(Rates *r, const char *one, Arena *a)
     if (!eq || end == eq + 1 || *end || !(v > 0) || v > 1e300)
         diag_fatal(EXIT_USAGE, WHERE_NONE,
                    "--rates wants NAME=NUMBER, the number above 0, not '%s'", diag_escape(a, one));
-    for (int i = 0; i < N_RATES; i++) {
-        names[i] = rates[i].name;
-        if (strcmp(names[i], name) == 0) {
-            *rate_of(r, i) = v;
-            return;
-        }
+    double *rate = rates_find(r, name);
+    if (rate) {
+        *rate = v;
+        return;
     }
+    for (int i = 0; i < N_RATES; i++)
+        names[i] = rates[i].name;
     const char *near = nearest_name(name, names, N_RATES);
     if (near)
         diag_hint("did you mean '%s'?", near);

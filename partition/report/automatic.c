@@ -2,35 +2,7 @@
  * automatic.c - what `--stages` found, for people: what the stages cost by the model, how far that
  * is from the best, and the options that say the same.
  */
-#include <string.h>
-
 #include "report.h"
-
-/* Three digits, in the unit that fits. */
-static const char *time_text(Arena *a, double s)
-{
-    static const char *const unit[] = {"s", "ms", "us"};
-    int u = s >= 1 || s <= 0 ? 0 : s >= 1e-3 ? 1 : 2;
-    for (int i = 0; i < u; i++)
-        s *= 1e3;
-    return arena_printf(a, s < 99.95 ? "%.3g %s" : "%.0f %s", s, unit[u]);
-}
-
-/* For a shell: as it is, or in single quotes. */
-static const char *word(Arena *a, const char *s)
-{
-    static const char plain[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:-+@%,=";
-    const char *text = "'";
-    if (*s && strspn(s, plain) == strlen(s))
-        return s;
-    for (size_t n; *s; s += n) {
-        n = strcspn(s, "'");
-        text = arena_printf(a, "%s%.*s%s", text, (int)n, s, s[n] ? "'\\''" : "");
-        n += s[n] != '\0';
-    }
-    return arena_printf(a, "%s'", text);
-}
 
 static void stages(const AutoCut *c, Arena *a, FILE *f)
 {
@@ -60,7 +32,7 @@ void report_automatic(const AutoCut *c, FILE *f)
             o->measured ? "measured" : "modelled", time_text(a, c->bound), 100 * c->gap);
     fputs(c->split.n > 0 ? "the same cut:" : "", f);
     for (uint32_t i = 0; i < c->split.n; i++)
-        fprintf(f, " --split %s", word(a, diag_escape(a, c->split.at[i])));
+        fprintf(f, " --split %s", shell_word(a, diag_escape(a, c->split.at[i])));
     fputs(c->split.n > 0 ? "\n" : "", f);
     arena_free(a);
 }

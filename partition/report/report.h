@@ -1,6 +1,6 @@
 /*
  * report.h - what the reports share: the Pipe as a list of calls, and how values are written.
- * Private to report_*.c.
+ * For those who report, here and in planner/.
  */
 #ifndef PPSPLIT_REPORT_INT_H
 #define PPSPLIT_REPORT_INT_H
@@ -43,6 +43,8 @@ const char *value_text(const Graph *g, Arena *a,
 const char *output_text(const Graph *g, Arena *a, uint32_t i);
 const char *count_text(Arena *a, int64_t n);                 /* "12.3 M" */
 const char *bytes_text(Arena *a, int64_t n);                 /* "1.50 MiB" */
+const char *time_text(Arena *a, double seconds);             /* "1.5 ms": three digits */
+const char *shell_word(Arena *a, const char *s);             /* as it is, or in quotes */
 const char *html_text(Arena *a, const char *s);              /* html.c: printable and escaped */
 const char *edge_kind(EdgeKind k);
 const char *use_name(Use u);

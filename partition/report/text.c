@@ -80,3 +80,29 @@ const char *join_names(Arena *a, const Names *names, const char *before, const c
     }
     return text;
 }
+
+/* Three digits, in the unit that fits. */
+const char *time_text(Arena *a, double s)
+{
+    static const char *const unit[] = {"s", "ms", "us"};
+    int u = s >= 1 || s <= 0 ? 0 : s >= 1e-3 ? 1 : 2;
+    for (int i = 0; i < u; i++)
+        s *= 1e3;
+    return arena_printf(a, s < 99.95 ? "%.3g %s" : "%.0f %s", s, unit[u]);
+}
+
+/* For a shell: as it is, or in single quotes. */
+const char *shell_word(Arena *a, const char *s)
+{
+    static const char plain[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:-+@%,=";
+    const char *text = "'";
+    if (*s && strspn(s, plain) == strlen(s))
+        return s;
+    for (size_t n; *s; s += n) {
+        n = strcspn(s, "'");
+        text = arena_printf(a, "%s%.*s%s", text, (int)n, s, s[n] ? "'\\''" : "");
+        n += s[n] != '\0';
+    }
+    return arena_printf(a, "%s'", text);
+}

@@ -21,51 +21,6 @@ static PpStatus refused(const SchedError *e, const char *what)
                    "%s%s%s", named ? "" : what, named ? "" : ": ", e->text);
 }
 
-/* Edges and shared parameters as the schedule's passes want them. */
-static int edges(const PpPlan *p, SchedEdge *edge)
-{
-    int n = 0;
-    for (int s = 0; s < p->n_stage; s++)
-        for (int from = 0; from < s; from++) {
-            SchedEdge e = {.from = from, .to = s};
-            int any = 0;
-            for (int i = 0; i < p->stage[s]->n_input; i++) {
-                const PpInput *in = &p->stage[s]->input[i];
-                if (in->from != from)
-                    continue;
-                any = 1;
-                e.bytes_f += (double)in->t.bytes;
-                e.bytes_b += (double)in->t.bytes * in->grads;
-                e.gradient |= in->grads > 0;
-            }
-            if (any)
-                edge[n++] = e;
-        }
-    return n;
-}
-
-static int shared(const PpPlan *p, SchedParam *list, int train)
-{
-    int n = 0;
-    for (int s = 0; s < p->n_stage; s++)
-        for (int from = 0; from < p->n_stage; from++)
-            for (int replicate = 0; replicate < 2; replicate++) {
-                SchedParam e = {.from = from, .to = s, .replicate = replicate};
-                int any = 0;
-                for (int k = 0; k < p->stage[s]->n_param; k++) {
-                    const PpParam *q = &p->stage[s]->param[k];
-                    if (q->from != from || from == s ||
-                        q->use != (replicate ? PP_REPLICATE : PP_TRANSMIT))
-                        continue;
-                    any = 1;
-                    e.gradient |= train && q->grad_offset >= 0;
-                }
-                if (any && (!replicate || e.gradient))
-                    list[n++] = e;
-            }
-    return n;
-}
-
 /* Inference runs the forwards of a row only. */
 static void forwards_only(Schedule *s)
 {
@@ -99,8 +54,8 @@ static PpStatus schedule_lower(Run *run)
                             .send_budget = o->send_budget,
                             .window = o->offload & OFFLOAD_PARAMS ? o->unshard : 0,
                             .buffers = o->buffers < 0 ? 1 << 20 : o->buffers};
-        needs.n_edge = edges(p, edge);
-        needs.n_param = shared(p, param, o->mode == MODE_TRAIN);
+        needs.n_edge = plan_edges(p, edge);
+        needs.n_param = plan_shared(p, param, o->mode == MODE_TRAIN);
         for (int i = 0; i < needs.n_edge && o->mode != MODE_TRAIN; i++)
             edge[i].gradient = 0;
         if (!run->sched)

@@ -81,3 +81,47 @@ int last_user(const PpPlan *model, int stage, int param)
     }
     return 1;
 }
+
+int plan_edges(const PpPlan *p, SchedEdge *edge)
+{
+    int n = 0;
+    for (int s = 0; s < p->n_stage; s++)
+        for (int from = 0; from < s; from++) {
+            SchedEdge e = {.from = from, .to = s};
+            int any = 0;
+            for (int i = 0; i < p->stage[s]->n_input; i++) {
+                const PpInput *in = &p->stage[s]->input[i];
+                if (in->from != from)
+                    continue;
+                any = 1;
+                e.bytes_f += (double)in->t.bytes;
+                e.bytes_b += (double)in->t.bytes * in->grads;
+                e.gradient |= in->grads > 0;
+            }
+            if (any)
+                edge[n++] = e;
+        }
+    return n;
+}
+
+int plan_shared(const PpPlan *p, SchedParam *list, int train)
+{
+    int n = 0;
+    for (int s = 0; s < p->n_stage; s++)
+        for (int from = 0; from < p->n_stage; from++)
+            for (int replicate = 0; replicate < 2; replicate++) {
+                SchedParam e = {.from = from, .to = s, .replicate = replicate};
+                int any = 0;
+                for (int k = 0; k < p->stage[s]->n_param; k++) {
+                    const PpParam *q = &p->stage[s]->param[k];
+                    if (q->from != from || from == s ||
+                        q->use != (replicate ? PP_REPLICATE : PP_TRANSMIT))
+                        continue;
+                    any = 1;
+                    e.gradient |= train && q->grad_offset >= 0;
+                }
+                if (any && (!replicate || e.gradient))
+                    list[n++] = e;
+            }
+    return n;
+}

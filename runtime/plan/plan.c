@@ -188,7 +188,12 @@ PpStatus plan_build(Plan *plan, const PlanRequest *ask)
     plan_sizes(p);
     TRY(sharded_sizes(p));
     PlanBytes *b = &plan->bytes;
-    TRY(slots_place(p->inst, p->n_inst, plan->n_op, &b->slots, &b->slots_bound));
+    if (ask->unplaced) {
+        TRY(slots_bound(p->inst, p->n_inst, plan->n_op, &b->slots_bound));
+        b->slots = b->slots_bound;
+    } else {
+        TRY(slots_place(p->inst, p->n_inst, plan->n_op, &b->slots, &b->slots_bound));
+    }
     b->total = b->param + b->half + b->grad + b->optimizer + b->constants + b->slots + b->work +
                b->data + b->output + b->comm;
     if (ask->page)

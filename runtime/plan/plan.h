@@ -36,6 +36,7 @@ typedef struct {
     /* Parameters, gradients and optimizer state are elsewhere (sharded.c), each block at a multiple
      * of it; 0: in the arena */
     int64_t page;
+    int unplaced; /* activations are counted, as slots_bound, and have no places: for who compares */
     /* Parameters, their half copies and constants are that plan's, of the same rank, which has its
      * places; NULL: its own */
     const struct Plan *lender;
@@ -237,6 +238,10 @@ int64_t plan_stored_bytes(const PpStage *st, int32_t again);
 /* facts.c */
 /* Those that schedules know: without the loss over the whole minibatch */
 int schedule_stages(const PpPlan *model);
+/* Edges and shared parameters as the schedule's passes want them, how many; room: stages squared,
+ * and twice that */
+int plan_edges(const PpPlan *model, SchedEdge *edge);
+int plan_shared(const PpPlan *model, SchedParam *list, int train);
 int64_t stats_bytes(const PpStage *st);  /* of its running statistics */
 int64_t values_bytes(const PpStage *st); /* of its parameters and their half copies, as they lie */
 /* Is W of the stage a user's own function? */

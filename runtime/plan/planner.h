@@ -144,6 +144,7 @@ void plan_carve(Planner *p, char *arena, char *elsewhere);
 PpStatus plan_point(Planner *p);
 
 /* slots.c; bound: what no placement can go below */
+PpStatus slots_bound(const Instance *inst, int64_t n_inst, int n_op, int64_t *bound);
 PpStatus slots_place(Instance *inst, int64_t n_inst, int n_op, int64_t *bytes, int64_t *bound);
 
 #endif

@@ -239,7 +239,7 @@ static PpStatus greedy(Instance *inst, int64_t n_inst, int64_t bound, int64_t *b
 }
 
 /* The most bytes alive at one action. */
-static PpStatus lower_bound(const Instance *inst, int64_t n_inst, int n_op, int64_t *bound)
+PpStatus slots_bound(const Instance *inst, int64_t n_inst, int n_op, int64_t *bound)
 {
     int64_t *change = zeroed(n_op + 2, sizeof *change), now = 0;
     if (!change)
@@ -263,7 +263,7 @@ PpStatus slots_place(Instance *inst, int64_t n_inst, int n_op, int64_t *bytes, i
     int64_t n = 0;
     for (int64_t i = 0; i < n_inst; i++)
         n += inst[i].birth >= 0 && inst[i].bytes > 0;
-    TRY(lower_bound(inst, n_inst, n_op, bound));
+    TRY(slots_bound(inst, n_inst, n_op, bound));
     return n <= GREEDY_MOST ? greedy(inst, n_inst, *bound, bytes)
                             : free_lists(inst, n_inst, n_op, bytes);
 }

@@ -256,7 +256,7 @@ int sched_auto(const SchedAuto *a, Schedule **out, SchedAutoReport *report, Sche
     if (st)
         return st;
     generators(&x);
-    st = all_made(&x);
+    st = a->work > 0 ? all_made(&x) : SCHED_OK;
     if (!st && !x.best)
         st = nothing(&x);
     for (int i = 0; i < x.n_seed; i++)

@@ -21,7 +21,8 @@ typedef struct SchedAuto {
                                 them; 0: any number */
     const double *memory;    /* NULL, or per rank: most bytes alive, as SchedSim.peak_bytes */
     int span;                /* by the longest span of a rank, not by makespan */
-    int64_t work;            /* actions that the search of one kind may look at: SCHED_AUTO_WORK */
+    int64_t work;            /* actions that the search of one kind may look at: SCHED_AUTO_WORK;
+                                0: generators only */
     const SchedParam *param; /* for the verifier */
     int n_param, buffers;    /* 0: a rendezvous */
     /* NULL, or: may it run? 0: no, and why; for limits that a simulation does not know */
