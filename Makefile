@@ -21,9 +21,11 @@ BASE     := -std=c11 -ffp-contract=off $(CFLAGS) $(CPPFLAGS) -MMD -MP
 
 # ---- the compiler: every .c of its folders, and what it shares with the runtime ----
 
-ROOMS    := base ir frontend partition autodiff codegen schedule runtime
+ROOMS    := base ir frontend partition autodiff codegen schedule runtime planner
 sources   = $(sort $(foreach r,$(1),$(wildcard $(r)/*.$(2) $(r)/*/*.$(2) $(r)/*/*/*.$(2))))
-COMPILER := $(call sources,$(filter-out runtime,$(ROOMS)),c)
+# What plans a rank's memory is the runtime's; planner/ asks it.
+PLANS    := $(wildcard runtime/plan/*.c runtime/core/*.c) runtime/optim/registry.c
+COMPILER := $(call sources,$(filter-out runtime,$(ROOMS)),c) $(PLANS)
 COMMAND  := ppsplit.c $(sort $(wildcard command/*.c))
 OBJ      := $(COMPILER:%.c=$(BUILD)/%.o) $(BUILD)/onnx.pb-c.o $(BUILD)/embed.o
 # The runtime's sources, the rooms it stands on and the output's Makefile travel inside the compiler, as a table that output.c writes into out/.
@@ -56,6 +58,8 @@ $(BUILD)/runtime.o/%.o: %.c
 	$(call say,CC,$<)
 	$(Q)$(CC) $(BASE) $(WARN) -c -o $@ $<
 
+$(PLANS:%.c=$(BUILD)/%.o): BASE += -fwrapv
+$(PLANS:%.c=$(BUILD)/%.o) $(patsubst %.c,$(BUILD)/%.o,$(wildcard planner/*.c)): BASE += -Iruntime
 $(BUILD)/%.o: %.c | $(BUILD)/onnx.pb-c.h
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
@@ -142,7 +146,7 @@ check: all tools $(CHECKED) layers
 compile_commands.json: $(BUILD)/onnx.pb-c.h Makefile
 	$(call say,WRITE,$@)
 	$(Q){ echo '['; sep=; for f in $(COMMAND) $(COMPILER) $(filter %.c,$(filter-out $(COMPILER),$(RUNTIME))); do \
-	    case $$f in runtime/*) more='-fwrapv -Iruntime' ;; *) more= ;; esac; \
+	    case $$f in runtime/*) more='-fwrapv -Iruntime' ;; planner/*) more=-Iruntime ;; *) more= ;; esac; \
 	    printf '%s{"directory": "%s", "file": "%s", "command": "%s"}' "$$sep" '$(CURDIR)' "$$f" \
 	        '$(CC) $(filter-out -MMD -MP,$(BASE)) '"$$more"' $(WARN) -c '"$$f"; sep=",$$(printf '\nx')"; sep=$${sep%x}; \
 	  done; echo; echo ']'; } >$@.tmp && mv $@.tmp $@
@@ -196,7 +200,8 @@ $(BUILD)/drive: tests/fuzz/drive.c tests/fuzz/fuzz_bytes.c $(BUILD)/libppsplit.a
 	$(call say,CC,$<)
 	$(Q)$(FUZZED)
 
-# No file may include from a room above its own: base < ir < frontend < partition < autodiff < codegen, and base < schedule < runtime.
+# No file may include from a room above its own: base < ir < frontend < partition < autodiff < codegen, and base < schedule < runtime;
+# planner/ stands on both.
 layers:
 	$(Q)tests/layers $(call sources,$(ROOMS) command,c) $(call sources,$(ROOMS) command,h) $(call sources,runtime,cu)
 	$(Q)tests/circles $(wildcard $(OBJ))
@@ -220,7 +225,7 @@ format:
 # What a linter says, where there is one, without what it misreads (hexadecimal numbers, lists on the stack), and functions that nobody calls.
 MISREAD  := uninitvar uninitStructMember autoVariables compareBoolExpressionWithInt internalAstError zerodivcond incorrectLogicOperator ctunullpointer
 lint:
-	$(Q)! command -v cppcheck >/dev/null || cppcheck --quiet --std=c11 --enable=warning,portability $(addprefix --suppress=,$(MISREAD)) -I. -I$(BUILD) $(COMPILER)
+	$(Q)! command -v cppcheck >/dev/null || cppcheck --quiet --std=c11 --enable=warning,portability $(addprefix --suppress=,$(MISREAD)) -I. -I$(BUILD) $(filter-out $(PLANS),$(COMPILER))
 	$(Q)$(MAKE) -s BUILD=$(BUILD)/lint CFLAGS='-O0 -ffunction-sections' $(BUILD)/lint/ppsplit $(BUILD)/lint/libppruntime.a
 	$(Q)CC='$(CC)' tests/dead $(BUILD)/lint
 

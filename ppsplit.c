@@ -249,6 +249,62 @@ static void list_modules(void *arg)
     report_ls(s.graph, stdout);
 }
 
+/* ---- plan: the compiler as planner/ asks for it ---- */
+
+static int64_t plan_rows(void *of)
+{
+    Options *o = of;
+    State s = {.o = o};
+    import(&s);
+    return o->rows ? o->rows : s.graph->batch > 0 ? s.graph->batch : 1;
+}
+
+/* The passes before the cut, with these rows, in this arena. */
+static State plan_read(const Options *o, int64_t wanted, const SplitTexts *split, Arena *a)
+{
+    State s = {.o = arena_new_of(a, Options)};
+    *s.o = *o;
+    s.o->arena = a;
+    s.o->rows = wanted;
+    if (split) {
+        s.o->partition.split.n = s.o->partition.split.cap = 0;
+        for (uint32_t i = 0; i < split->n; i++)
+            vec_push(a, &s.o->partition.split, split->at[i]);
+    }
+    import(&s);
+    rows(&s);
+    loss(&s);
+    autocast(&s);
+    return s;
+}
+
+static Graph *plan_graph(void *of, int64_t wanted, Loss *made, Arena *a)
+{
+    State s = plan_read(of, wanted, NULL, a);
+    *made = s.loss;
+    return s.graph;
+}
+
+static Pipe *plan_pipe(void *of, int64_t wanted, const SplitTexts *split, Arena *a)
+{
+    State s = plan_read(of, wanted, split, a);
+    partition(&s);
+    reverse(&s);
+    attention(&s);
+    stash(&s);
+    divide(&s);
+    again(&s);
+    return s.pipe;
+}
+
+static void plan(void *arg)
+{
+    Options *o = arg;
+    PlanOptions p = plan_options(o);
+    p.model = (PlanModel){o, plan_rows, plan_graph, plan_pipe};
+    plan_search(&p);
+}
+
 /* --dump names a pass, or all. */
 static void check_dump(const char *word)
 {
@@ -262,28 +318,34 @@ static void check_dump(const char *word)
 
 /* ---- the commands ---- */
 
-static int compile_main(int argc, char **argv, bool ls)
+static int compile_main(int argc, char **argv, Command command)
 {
-    Options o = {.arena = arena_new(), .ls = ls};
+    static void (*const run[])(void *) = {compile, list_modules, plan};
+    static const char *const name[] = {"ppsplit", "ppsplit ls", "ppsplit plan"};
+    Options o = {.arena = arena_new(), .command = command};
     read_command_line(&o, argc, argv);
     if (o.dump)
         check_dump(o.dump);
     if (o.model.n == 0)
-        bad_usage(ls ? "ppsplit ls" : "ppsplit", "missing operand: a MODEL.onnx");
-    if (!ls && !o.codegen.dir && !o.dump)
+        bad_usage(name[command], "missing operand: a MODEL.onnx");
+    if (command == COMMAND_SPLIT && !o.codegen.dir && !o.dump)
         bad_usage("ppsplit", "missing option: -o DIR, the folder to write");
     if (o.loss.whole && !o.loss.loss)
         bad_usage("ppsplit", "--loss-over minibatch without --loss");
-    int code = diag_run(ls ? list_modules : compile, &o);
+    if (command == COMMAND_PLAN)
+        plan_check(&o);
+    int code = diag_run(run[command], &o);
     arena_free(o.arena);
     return code;
 }
 
-static int split_main(int argc, char **argv) { return compile_main(argc, argv, false); }
-static int ls_main(int argc, char **argv) { return compile_main(argc, argv, true); }
+static int split_main(int argc, char **argv) { return compile_main(argc, argv, COMMAND_SPLIT); }
+static int ls_main(int argc, char **argv) { return compile_main(argc, argv, COMMAND_LS); }
+static int plan_main(int argc, char **argv) { return compile_main(argc, argv, COMMAND_PLAN); }
 
 static const struct { const char *name; int (*run)(int argc, char **argv); } commands[] = {
     {"ls", ls_main},
+    {"plan", plan_main},
     {"schedule", schedule_main},
     {"report", report_main},
     {"merge", merge_main},

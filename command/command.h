@@ -7,9 +7,12 @@
 #ifndef PPSPLIT_COMMAND_H
 #define PPSPLIT_COMMAND_H
 
+#include "planner/planner.h"
 #include "ppsplit.h"
 
-/* ---- options.c: `ppsplit` and `ppsplit ls` ---- */
+/* ---- options.c: `ppsplit`, `ppsplit ls` and `ppsplit plan` ---- */
+
+typedef enum { COMMAND_SPLIT, COMMAND_LS, COMMAND_PLAN } Command;
 
 typedef struct {
     Arena *arena;
@@ -24,11 +27,22 @@ typedef struct {
     int64_t rows, minibatch;
     const char *dump;
     bool quiet;
-    bool ls;                        /* the command is ls */
+    Command command;
+    /* of plan: as they were written */
+    const char *machine, *batch, *dp, *optimizer, *recompute, *csv;
+    const char *words;              /* model and options of the command that makes a program */
 } Options;
 
 /* What is wrong ends the process with EXIT_USAGE, --help and --version with 0. */
 void read_command_line(Options *o, int argc, char **argv);
+
+/* ---- plan.c ---- */
+
+extern const char plan_usage[];
+/* What plan cannot do without ends the process with EXIT_USAGE. */
+void plan_check(const Options *o);
+/* All but the model; o->automatic is then as for a split without --stages. */
+PlanOptions plan_options(Options *o);
 
 /* ---- usage.c ---- */
 

@@ -1,5 +1,5 @@
 /*
- * options.c - the command line of `ppsplit MODEL.onnx` and `ppsplit ls`: help, and options into
+ * options.c - the command line of `ppsplit MODEL.onnx`, `ppsplit ls` and `ppsplit plan`: help, and options into
  * what the passes are given.
  */
 #include "command.h"
@@ -9,10 +9,12 @@
 #include <string.h>
 
 #include "base/cli/options.h"
+#include "partition/report/report.h"
 
 static const char usage[] =
     "Usage: ppsplit [OPTION]... MODEL.onnx... -o DIR    split, differentiate, generate\n"
     "  or:  ppsplit ls [OPTION]... MODEL.onnx           the module tree: where one can split\n"
+    "  or:  ppsplit plan [OPTION]... MODEL.onnx         the best way to train it on a machine\n"
     "  or:  ppsplit schedule NAME|FILE.csv [OPTION]...  generate, verify, simulate, draw a "
     "schedule\n"
     "  or:  ppsplit report OUT [LOG|TRACE]... -o FILE   pictures of a program and its runs: a page\n"
@@ -129,7 +131,14 @@ enum {
     OPT_DUMP,
     OPT_QUIET,
     OPT_HELP,
-    OPT_VERSION
+    OPT_VERSION,
+    /* of plan alone */
+    OPT_MACHINE,
+    OPT_BATCH,
+    OPT_DP,
+    OPT_OPTIMIZER,
+    OPT_RECOMPUTE,
+    OPT_CSV
 };
 
 static const char ls_usage[] =
@@ -175,6 +184,12 @@ static const OptionName options[] = {
     [OPT_QUIET] = {"quiet", NULL, 'q'},
     [OPT_HELP] = {"help", NULL, 'h'},
     [OPT_VERSION] = {"version", NULL, 0},
+    [OPT_MACHINE] = {"machine", "FILE", 0},
+    [OPT_BATCH] = {"batch", "ROWS", 0},
+    [OPT_DP] = {"dp", "N", 0},
+    [OPT_OPTIMIZER] = {"optimizer", "NAME", 0},
+    [OPT_RECOMPUTE] = {"recompute", "never|cheap|always", 0},
+    [OPT_CSV] = {"csv", "FILE", 0},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
@@ -219,6 +234,11 @@ static void set_loss_over(Options *o, const char *arg)
         bad_usage("ppsplit", "--loss-over microbatch: --rows says how many rows it has");
     if (eq)
         o->minibatch = row_count("loss-over minibatch", eq + 1);
+}
+
+static const char *usage_of(Command c)
+{
+    return c == COMMAND_LS ? ls_usage : c == COMMAND_PLAN ? plan_usage : usage;
 }
 
 static void read_option(Options *o, int option, const char *arg)
@@ -268,24 +288,72 @@ static void read_option(Options *o, int option, const char *arg)
     case OPT_DUMP: o->dump = arg; break;
     case OPT_QUIET: o->quiet = true; break;
     case OPT_HELP:
-        printf("%s%s%s", o->ls ? ls_usage : usage, o->ls ? "" : usage_more, report_to);
+        printf("%s%s%s", usage_of(o->command), o->command == COMMAND_SPLIT ? usage_more : "",
+               report_to);
         exit(0);
     case OPT_VERSION: version_print("ppsplit", stdout); exit(0);
+    case OPT_MACHINE: o->machine = arg; break;
+    case OPT_BATCH: o->batch = arg; break;
+    case OPT_DP: o->dp = arg; break;
+    case OPT_OPTIMIZER: o->optimizer = arg; break;
+    case OPT_RECOMPUTE:
+        ONE_OF("recompute", arg, "never", "cheap", "always");
+        o->recompute = arg;
+        break;
+    case OPT_CSV: o->csv = arg; break;
     default: break;
     }
+}
+
+/* Does it say what a plan decides, or plan itself? */
+static bool is_planned(int option)
+{
+    switch (option) {
+    case OPT_SPLIT:
+    case OPT_STAGES:
+    case OPT_MICROBATCHES:
+    case OPT_SCHEDULE:
+    case OPT_RANKS:
+    case OPT_MEMORY:
+    case OPT_RATES:
+    case OPT_COSTS:
+    case OPT_COSTS_SPLIT:
+    case OPT_ROWS:
+    case OPT_OUTPUT:
+    case OPT_DUMP: return true;
+    default: return option >= OPT_MACHINE;
+    }
+}
+
+/* For the command that makes a plan's program. */
+static void note_word(Options *o, int option, const char *arg)
+{
+    const char *more;
+    if (option == OPTION_OPERAND)
+        more = shell_word(o->arena, arg);
+    else if (is_planned(option))
+        return;
+    else
+        more = arena_printf(o->arena, "--%s%s%s", options[option].name, arg ? " " : "",
+                            arg ? shell_word(o->arena, arg) : "");
+    o->words = o->words ? arena_printf(o->arena, "%s %s", o->words, more) : more;
 }
 
 void read_command_line(Options *o, int argc, char **argv)
 {
     o->import.limits = limits_default();
-    OptionReader r = option_reader(argc, argv, options, N_OPTIONS);
-    for (int k; (k = option_next(&r)) != OPTION_END;)
+    bool plans = o->command == COMMAND_PLAN;
+    OptionReader r = option_reader(argc, argv, options, plans ? N_OPTIONS : OPT_MACHINE);
+    for (int k; (k = option_next(&r)) != OPTION_END;) {
         if (k == OPTION_WRONG)
-            bad_usage("ppsplit", "%s", r.wrong);
-        else if (k == OPTION_OPERAND)
+            bad_usage(plans ? "ppsplit plan" : "ppsplit", "%s", r.wrong);
+        if (k == OPTION_OPERAND)
             vec_push(o->arena, &o->model, r.value);
         else
             read_option(o, k, r.value);
+        if (plans)
+            note_word(o, k, r.value);
+    }
     if (!o->codegen.cuda)
         o->codegen.cpu = true;
 }

@@ -51,13 +51,13 @@ case $typed in
     exit ;;
 esac
 if [ -z "$first" ]; then
-    if [ -n "$is_pipeline" ]; then printf '%s\n' train eval infer help; else commands; echo FILES; fi
+    if [ -n "$is_pipeline" ]; then printf '%s\n' train eval infer measure help; else commands; echo FILES; fi
     exit
 fi
 case $previous in
 help) commands ;;
 schedule) ask | schedules; echo FILES ;;
---schedule) ask | schedules; echo FILES ;;
+--schedule) if [ "$command" = plan ]; then "$program" schedule --help | schedules; else ask | schedules; fi; echo FILES ;;
 --optimizer) ask | optimizers ;;
 --split) points ;;
 --data | --tokens | --dtype-of) ask | tensors inputs ;;

@@ -155,6 +155,9 @@ PpStatus offload_lower(Run *run, const SchedNeeds *needs, SchedError *e);
 /* what a rank's planned step takes by these rows, and how many stashes leave */
 PpStatus schedule_bytes(const Run *run, const Schedule *s, int rank, int64_t *bytes, int *moved);
 
+/* measure.c: `pipeline measure`; world: the processes of mpirun; NULL: ranks are threads */
+PpStatus measure_machine(const Options *o, const PpPlan *model, Group *world, int cores);
+
 /* same.c */
 PpStatus run_hash(Run *run);
 /* current.c: refuses where the folder's pipeline.c is another one than the program was built of */

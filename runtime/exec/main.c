@@ -188,9 +188,11 @@ int pp_main(int argc, char **argv, const PpPlan *plan)
         return PP_ERR_IO;
     }
     s = alone(&o, mpi, ranks, &world);
+    if (s == PP_OK && o.mode == MODE_MEASURE)
+        s = measure_machine(&o, &chosen, mpi ? &world : NULL, count_cores(mpi ? &world : NULL));
     if (s != PP_OK)
         pp_failure_print();
-    else
+    else if (o.mode != MODE_MEASURE)
         s = run_all(&run, &o, mpi ? &world : NULL);
     if (mpi)
         mpi_close(&world);

@@ -127,7 +127,8 @@ static const Spec specs[] = {
 // clang-format on
 enum { N_SPECS = sizeof specs / sizeof *specs };
 static_assert((int)N_SPECS <= (int)OPTIONS_MAX, "Options.given is too short");
-static const char *const modes[] = {"train", "eval", "infer"};
+static const char *const modes[] = {"train", "eval", "infer", "measure"};
+enum { N_MODES = sizeof modes / sizeof *modes };
 
 static PpStatus unknown(const char *what, const char *word, const char *const *list, int n)
 {
@@ -149,7 +150,7 @@ static PpStatus unknown_optimizer(const char *word)
 
 static void help(const PpPlan *plan)
 {
-    printf("usage: pipeline train|eval|infer [options]; --help, --version\n\n%s in %d stages.\n  inputs: ",
+    printf("usage: pipeline train|eval|infer|measure [options]; --help, --version\n\n%s in %d stages.\n  inputs: ",
            plan->model, plan->n_stage);
     for (int i = 0; i < plan->n_input; i++)
         printf("%s%s", i ? ", " : "", plan->input[i].name);
@@ -177,6 +178,8 @@ static void help(const PpPlan *plan)
            "  pipeline train --data %s=x.npy --data target=y.npy --schedule 1f1b --microbatches 8 "
            "--steps 100\n"
            "  mpirun -n %d pipeline infer --data %s=x.npy --output %s=y.npy\n"
+           "  mpirun -n 8 pipeline measure >machine      what a rank does in a second, for `ppsplit "
+           "plan'\n"
            "Names of options may be cut short where one is meant.  On fewer cores than ranks:\n"
            "mpirun --oversubscribe -n %d pipeline ..., or pipeline ... --ranks %d, without mpirun.\n"
            "\n" PPSPLIT_REPORT,
@@ -403,6 +406,11 @@ static PpStatus check_mode(const Options *o)
         if (o->given[i] && (specs[i].kind & TRAINS))
             return pp_fail(PP_ERR_USAGE, "--%s is for train: %s changes no parameter",
                            specs[i].name, modes[o->mode]);
+    for (int i = 0; i < N_SPECS && o->mode == MODE_MEASURE; i++)
+        if (o->given[i] && specs[i].at != AT(ranks) && specs[i].at != AT(threads) &&
+            specs[i].at != AT(device))
+            return pp_fail(PP_ERR_USAGE, "--%s is not for measure: --ranks and --threads are",
+                           specs[i].name);
     return PP_OK;
 }
 
@@ -481,14 +489,14 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
         }
         if (mode >= 0)
             return pp_fail(PP_ERR_USAGE, "unexpected operand '%s'", r.value);
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < N_MODES; i++)
             if (!strcmp(r.value, modes[i]))
                 mode = i;
         if (mode < 0)
-            return unknown("command", r.value, modes, 3);
+            return unknown("command", r.value, modes, N_MODES);
     }
     if (mode < 0)
-        return pp_fail(PP_ERR_USAGE, "what to do? train, eval or infer (--help says more)");
+        return pp_fail(PP_ERR_USAGE, "what to do? train, eval, infer or measure (--help says more)");
     o->mode = (Mode)mode;
     o->quiet |= o->log_json && !strcmp(o->log_json, "-");
     TRY(check_checkpoints(o));

@@ -13,7 +13,7 @@
 
 /* What is not on the device all the time. */
 enum { OFFLOAD_STASH = 1, OFFLOAD_PARAMS = 2 };
-typedef enum { MODE_TRAIN, MODE_EVAL, MODE_INFER } Mode;
+typedef enum { MODE_TRAIN, MODE_EVAL, MODE_INFER, MODE_MEASURE } Mode;
 typedef struct {
     const char *name, *file;
 } NameFile;

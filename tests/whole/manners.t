@@ -23,7 +23,7 @@ License: MIT. What ppsplit writes, and the runtime in it, is yours without condi
 There is no warranty."
 is "pipeline --version" "$(out/pipeline --version | tail -n +2)" "$("$ppsplit" --version | tail -n +2)"
 is "pipeline --version: the model and the version" "$(first out/pipeline --version)" "model.onnx, a program made by ppsplit $version"
-for how in -h --help help; do is "pipeline $how" "$(first out/pipeline $how)" "usage: pipeline train|eval|infer [options]; --help, --version"; done
+for how in -h --help help; do is "pipeline $how" "$(first out/pipeline $how)" "usage: pipeline train|eval|infer|measure [options]; --help, --version"; done
 ok "its help says what to do on few cores" eval 'out/pipeline --help | grep -e "--oversubscribe -n 2" | grep -e "--ranks 2"'
 ok "so does the README of an output" eval 'grep -e "--oversubscribe -n 2" out/README | grep -e "--ranks 2"'
 is "one version in all that is written" "$(awk "/^VERSION / { print \$3 }" out/Makefile) $(sed -n 's/^.TH.*"ppsplit \(.*\)" .*/\1/p' "$top/docs/ppsplit.1")" "$version $version"

@@ -1,0 +1,96 @@
+/*
+ * plan.c - the command line of `ppsplit plan`: what it says beside that of a split.
+ */
+#include "command.h"
+
+const char plan_usage[] =
+    "Usage: ppsplit plan [OPTION]... --loss=LOSS --batch=ROWS --optimizer=NAME MODEL.onnx\n"
+    "Compare cuts, stages a rank, replicas, microbatches, schedules and what is computed again,\n"
+    "for a machine: print the ten ways with the shortest steps, and the commands of the first.\n"
+    "\n"
+    "The machine:\n"
+    "      --machine=FILE          what it is: lines like `ranks = 8', `memory = 16G',\n"
+    "                              `products = 170e9', `link = 4e9', `latency = 20e-6', and the\n"
+    "                              other rates of --rates; `pipeline measure' writes one\n"
+    "      --ranks=N               processes, of all replicas together\n"
+    "      --memory=BYTES          that each may take (k, M, G, T: times 1024; default: any)\n"
+    "      --rates=LIST|FILE       rates, over the file's\n"
+    "      --costs=TRACE           seconds of a run (its --trace) instead, of a program cut by\n"
+    "                              --costs-split=POINT, where the trace does not say so itself\n"
+    "\n"
+    "The training:\n"
+    "      --batch=ROWS            of a step, of all replicas\n"
+    "      --optimizer=NAME        whose states take memory, as for the program's --optimizer\n"
+    "\n"
+    "Only some ways:\n"
+    "      --stages=N, --microbatches=M, --dp=N, --schedule=NAME, --split=POINT (repeatable)\n"
+    "      --recompute=never|cheap|always\n"
+    "\n"
+    "      --csv=FILE              schedules made to measure compete too; the first one's\n"
+    "                              rows are written here where no name says them\n"
+    "  -o, --output=DIR            the folder in the commands (default out); nothing is written\n"
+    "\n"
+    "Options of `ppsplit --help' that say how the model is read (--bind, --chunk, --dtype,\n"
+    "--loss, --freeze, --target, ...) stand in the command that is printed.\n"
+    "\n"
+    "Example:\n"
+    "  ppsplit plan model.onnx --loss cross_entropy --ranks 8 --memory 16G --batch 256 --optimizer "
+    "adamw\n";
+
+void plan_check(const Options *o)
+{
+    static const char command[] = "ppsplit plan";
+    if (!o->loss.loss)
+        bad_usage(command, "missing option: --loss=LOSS; a plan is one of training");
+    if (!o->batch)
+        bad_usage(command, "missing option: --batch=ROWS, of a step");
+    if (!o->optimizer)
+        bad_usage(command, "missing option: --optimizer=NAME, whose states take memory");
+    if (o->loss.whole)
+        bad_usage(command, "--loss-over minibatch has one schedule, gpipe; --stages cuts for it");
+    if (o->dump)
+        bad_usage(command, "--dump is of a split; the command that is printed makes one");
+}
+
+static int number(const char *option, const char *text)
+{
+    return text ? (int)given_number(option, text, 1 << 20) : 0;
+}
+
+PlanOptions plan_options(Options *o)
+{
+    AutoOptions *automatic = &o->partition.automatic;
+    const AutoText t = o->automatic;
+    Machine m = {.rates = rates_builtin()};
+    if (o->machine)
+        m = machine_read(o->machine, o->arena);
+    automatic->rates = m.rates;
+    for (uint32_t i = 0; i < t.rates.n; i++)
+        rates_set(&automatic->rates, t.rates.at[i], o->arena);
+    if (automatic->measured_split.n > 0 && !t.costs)
+        diag_fatal(EXIT_USAGE, WHERE_NONE,
+                   "--costs-split says how the program of --costs was cut: give that too");
+    if (t.costs)
+        auto_of_run(automatic, t.costs, o->arena);
+    PlanOptions p = {.arena = o->arena,
+                     .partition = &o->partition,
+                     .ranks = t.ranks ? number("ranks", t.ranks) : m.ranks,
+                     .memory = t.memory ? given_bytes("memory", t.memory) : m.memory,
+                     .batch = number("batch", o->batch),
+                     .optimizer = o->optimizer,
+                     .device = o->codegen.cuda && !o->codegen.cpu,
+                     .stages = number("stages", t.stages),
+                     .microbatches = number("microbatches", t.microbatches),
+                     .dp = number("dp", o->dp),
+                     .schedule = t.schedule,
+                     .recompute = o->recompute,
+                     .csv = o->csv,
+                     .words = o->words,
+                     .out = o->codegen.dir ? o->codegen.dir : "out"};
+    if (!p.ranks) {
+        diag_hint("--ranks N, or a line `ranks = N' in the file of --machine");
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "on how many ranks?");
+    }
+    o->automatic = (AutoText){0};
+    return p;
+}

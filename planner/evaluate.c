@@ -1,0 +1,350 @@
+/*
+ * evaluate.c - one way to train: what its actions take, its best schedule, its bytes.
+ *
+ * In: a cut, rows of a microbatch, ranks, replicas, microbatches, what is computed again.  Out: the
+ * schedule with the shortest step among those whose ranks fit, found by schedule/auto.c; then its
+ * rows as they would run, with R, messages and sums over replicas, simulated once more.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "schedule/synth/auto.h"
+#include "search.h"
+
+/* A candidate while it is looked at. */
+typedef struct {
+    Search *x;
+    Candidate *c;
+    Arena *a;
+    Program *program;
+    StageCut cut;    /* seconds of the stages */
+    Crossing cross;
+    SchedCosts costs;
+    SchedNeeds needs;
+    MemoryAsked memory;
+    int64_t *of_rank;
+    SchedError *e;
+} Trial;
+
+const char *again_name(Again a)
+{
+    static const char *const name[AGAINS] = {"never", "cheap", "always"};
+    return name[a];
+}
+
+/* ---- seconds --------------------------------------------------------------------------------- */
+
+/* What is measured has it in it already. */
+static double beginning(const Search *x)
+{
+    const AutoOptions *o = &x->o->partition->automatic;
+    return o->measured ? 0 : 1 / o->rates.actions;
+}
+
+static StageCut measured(const Candidate *c, Arena *a)
+{
+    StageCut cut;
+    CutProblem p = {.stages = c->cut->stages, .link = rates_link(&c->size->cuts->options->rates)};
+    cut_measure(&c->size->cuts->model->cut, &p, c->cut->stage_of, a, &cut);
+    return cut;
+}
+
+/* R of parts: what they compute, or what they write. */
+static double cheap_seconds(const Rates *r, const PpStage *st)
+{
+    double sum = 0;
+    for (int k = 0; k < st->n_again; k++) {
+        double work = (double)st->again[k].flops / r->functions,
+               moved = (double)st->again[k].bytes / r->moves;
+        sum += work > moved ? work : moved;
+    }
+    return sum;
+}
+
+/* Seconds of an R of stage s; 0: there is none. */
+static double again_seconds(const Candidate *c, const Rates *r, const PpStage *st,
+                            const CutStage *s, double begin)
+{
+    if (c->again == AGAIN_NEVER || !st->has_backward)
+        return 0;
+    if (c->again == AGAIN_ALWAYS)
+        return s->forward + begin;
+    return st->n_again > 0 ? cheap_seconds(r, st) + begin : 0;
+}
+
+/* Sums over replicas, as runtime/plan/replicas.c does them: all but a share go and come. */
+static double reduction_seconds(const Candidate *c, const Rates *r, const PpStage *st)
+{
+    double part = (double)(c->replicas - 1) / c->replicas, times = c->divided ? 1 : 2;
+    return times * (part * (double)st->bytes_grad / r->link + (c->replicas - 1) / r->messages);
+}
+
+/* folded: an R is a part of the backward before which it stands. */
+static int fill_costs(Trial *t, bool folded)
+{
+    const AutoOptions *o = &t->x->o->partition->automatic;
+    const Rates *r = &o->rates;
+    double begin = beginning(t->x);
+    int stages = (int)t->c->cut->stages;
+    sched_costs_free(&t->costs);
+    sched_costs_default(&t->costs);
+    if (sched_costs_stages(&t->costs, stages, t->e))
+        return 0;
+    for (int s = 0; s < stages; s++) {
+        const CutStage *at = &t->cut.stage[s];
+        const PpStage *st = t->program->plan.stage[s];
+        double *time = t->costs.stage_time + (size_t)s * SA_TYPES;
+        double again = again_seconds(t->c, r, st, at, begin), before = folded ? again : 0;
+        time[SA_F] = at->forward + begin;
+        time[SA_I] = before + at->input + begin;
+        time[SA_W] = at->weight + begin;
+        time[SA_B] = before + at->input + at->weight + begin;
+        time[SA_R] = again;
+        t->costs.stage_reduction[s] = t->c->replicas > 1 ? reduction_seconds(t->c, r, st) : 0;
+    }
+    t->costs.latency = 1 / r->messages;
+    t->costs.per_byte = 1 / r->link;
+    t->costs.edge = t->cross.edge;
+    t->costs.n_edge = t->cross.n_edge;
+    return 1;
+}
+
+/* The end of a step: the update, and with a divided optimizer what comes of the others.  Of a run's
+   costs: what it took there, whatever its ranks. */
+static double end_seconds(const Trial *t, const Schedule *s)
+{
+    const AutoOptions *o = &t->x->o->partition->automatic;
+    int64_t gathered, bytes = memory_updated(&t->memory, s, &gathered);
+    double update = o->measured_around > 0 ? o->measured_around
+                                           : (double)bytes / o->rates.updates;
+    return update + (double)gathered / o->rates.link;
+}
+
+double candidate_bound(const Search *x, const Candidate *c)
+{
+    Arena *a = arena_new();
+    StageCut cut = measured(c, a);
+    const Rates *r = &x->o->partition->automatic.rates;
+    double begin = beginning(x), all = 0, before = 0, most = 0;
+    for (uint32_t s = 0; s < cut.stages; s++) {
+        const CutStage *at = &cut.stage[s];
+        double work = at->forward + at->input + at->weight + 2 * begin +
+                      again_seconds(c, r, &c->cut->program->stage[s], at, begin);
+        all += work;
+        double path = before + c->microbatches * work;
+        most = path > most ? path : most;
+        before += at->forward + begin;
+    }
+    arena_free(a);
+    double even = c->microbatches * all / c->ranks;
+    return even > most ? even : most;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+/* As the runtime lowers them; NULL: they cannot be, e says why. */
+static Schedule *lowered(Trial *t, const Schedule *s)
+{
+    Schedule *rows = sched_clone(s);
+    size_t n = (size_t)s->stages * (size_t)s->microbatches;
+    int32_t *parts = calloc(n + 1, sizeof *parts);
+    int bad = !rows || !parts;
+    for (size_t i = 0; i < n && !bad && t->c->again != AGAIN_NEVER; i++) {
+        const PpStage *st = t->program->plan.stage[i / (size_t)s->microbatches];
+        parts[i] = !st->has_backward                ? 0
+                   : t->c->again == AGAIN_ALWAYS ? SCHED_WHOLE
+                                                    : (1 << st->n_again) - 1;
+    }
+    bad = bad || (t->c->again != AGAIN_NEVER && sched_recompute(rows, parts, t->e)) ||
+          sched_lower_for(rows, &t->needs, t->e);
+    free(parts);
+    if (!bad)
+        return rows;
+    sched_free(rows);
+    return NULL;
+}
+
+static void remember_least(Trial *t, const Schedule *s, int64_t bytes)
+{
+    Search *x = t->x;
+    const Candidate *c = t->c;
+    if (x->least && bytes >= x->least)
+        return;
+    x->least = bytes;
+    snprintf(x->what, sizeof x->what,
+             "%u stages on %d ranks, %d microbatches of %lld rows, %s, --recompute %s%s",
+             c->cut->stages, c->ranks, c->microbatches, (long long)c->size->rows, s->name,
+             again_name(c->again), c->divided ? ", --shard-optimizer" : "");
+}
+
+/* For sched_auto(): do all ranks fit? */
+static int allow(void *of, const Schedule *s, char *why, size_t size)
+{
+    Trial *t = of;
+    Schedule *rows = lowered(t, s);
+    int64_t bytes = rows ? memory_of(&t->memory, rows, t->of_rank) : -1;
+    if (bytes < 0)
+        snprintf(why, size, "%.100s", rows ? "its memory cannot be planned" : t->e->text);
+    else
+        remember_least(t, s, bytes);
+    if (bytes > t->x->o->memory) {
+        snprintf(why, size, "a rank takes %lld bytes", (long long)bytes);
+        t->c->full = true;
+    }
+    sched_free(rows);
+    return !why[0];
+}
+
+/* The only one that is asked for. */
+static Schedule *given(Trial *t)
+{
+    const Candidate *c = t->c;
+    Schedule *s = NULL;
+    char why[120] = "";
+    if (sched_generate(t->x->o->schedule, c->ranks, (int)c->cut->stages, c->microbatches,
+                       SCHED_PLACE_DEFAULT, &s, t->e))
+        return NULL;
+    sched_drop_idle(s);
+    if (t->x->o->memory > 0 && !allow(t, s, why, sizeof why)) {
+        sched_free(s);
+        return NULL;
+    }
+    t->c->placement = SCHED_PLACE_DEFAULT;
+    return s;
+}
+
+static Schedule *chosen(Trial *t)
+{
+    const Candidate *c = t->c;
+    SchedAutoReport *report = calloc(1, sizeof *report);
+    Schedule *s = NULL;
+    SchedAuto ask = {.ranks = c->ranks,
+                     .stages = (int)c->cut->stages,
+                     .microbatches = c->microbatches,
+                     .placement = SCHED_PLACE_DEFAULT,
+                     .costs = &t->costs,
+                     .work = t->x->o->csv ? SCHED_AUTO_WORK / 8 : 0,
+                     .param = t->cross.param,
+                     .n_param = t->cross.n_param,
+                     .buffers = t->needs.buffers,
+                     .allow = t->x->o->memory > 0 ? allow : NULL,
+                     .of = t};
+    if (report && !sched_auto(&ask, &s, report, t->e)) {
+        t->c->placement = report->tried[report->chosen].placement;
+    }
+    free(report);
+    return s;
+}
+
+/* ---- the trial ------------------------------------------------------------------------------- */
+
+static double crossing_bytes(const Trial *t, const Schedule *s)
+{
+    const Candidate *c = t->c;
+    double sum = 0, grads = 0;
+    for (int k = 0; k < t->cross.n_edge; k++) {
+        const SchedEdge *edge = &t->cross.edge[k];
+        if (s->rank_of[edge->from] != s->rank_of[edge->to])
+            sum += c->microbatches * (edge->bytes_f + edge->bytes_b);
+    }
+    for (int i = 0; i < s->stages; i++) {
+        const PpStage *st = t->program->plan.stage[i];
+        grads += (double)st->bytes_grad;
+        for (int k = 0; k < st->n_param; k++) {
+            const PpParam *q = &st->param[k];
+            if (q->use != PP_OWN && s->rank_of[q->from] != s->rank_of[i])
+                sum += (double)q->t.bytes * (1 + (q->grad_offset >= 0));
+        }
+    }
+    return c->replicas * sum + 2 * (c->replicas - 1) * grads;
+}
+
+static void measure(Trial *t, Schedule *s)
+{
+    Candidate *c = t->c;
+    SchedSim sim;
+    Schedule *rows = fill_costs(t, false) ? lowered(t, s) : NULL;
+    if (rows && !sched_simulate(rows, &t->costs, &sim, t->e)) {
+        c->step = sim.makespan + end_seconds(t, rows);
+        c->bubble = sim.bubble;
+        c->memory = memory_of(&t->memory, rows, t->of_rank);
+        c->traffic = crossing_bytes(t, rows);
+        c->fits = c->memory >= 0;
+        c->rows = s;
+        snprintf(c->schedule, sizeof c->schedule, "%s", s->name);
+        sched_sim_free(&sim, rows->ranks);
+    }
+    sched_free(rows);
+    if (!c->fits)
+        sched_free(s);
+}
+
+static bool open_trial(Trial *t)
+{
+    const Search *x = t->x;
+    const Candidate *c = t->c;
+    t->e = calloc(1, sizeof *t->e);
+    t->program = program_resized(c->cut->program, c->size->rows, t->a);
+    t->cut = measured(c, t->a);
+    t->cross = crossing_of(&t->program->plan, t->a);
+    t->of_rank = arena_array(t->a, int64_t, c->ranks + 1);
+    t->needs = (SchedNeeds){.edge = t->cross.edge,
+                            .n_edge = t->cross.n_edge,
+                            .param = t->cross.param,
+                            .n_param = t->cross.n_param,
+                            .deferred_reduce = c->replicas > 1,
+                            .buffers = 1 << 20};
+    t->memory = (MemoryAsked){.model = &t->program->plan,
+                              .microbatches = c->microbatches,
+                              .replicas = c->replicas,
+                              .rows = x->o->batch / c->replicas,
+                              .states = x->states,
+                              .divided = c->divided};
+    return t->e && fill_costs(t, true);
+}
+
+static void close_trial(Trial *t)
+{
+    sched_costs_free(&t->costs);
+    free(t->e);
+    arena_free(t->a);
+}
+
+void candidate_evaluate(Search *x, Candidate *c)
+{
+    Trial t = {.x = x, .c = c, .a = arena_new()};
+    c->evaluated = true;
+    x->tried++;
+    if (open_trial(&t)) {
+        Schedule *s = x->o->schedule ? given(&t) : chosen(&t);
+        if (s)
+            measure(&t, s);
+    }
+    close_trial(&t);
+}
+
+const int64_t *candidate_exact(Search *x, Candidate *c)
+{
+    Trial t = {.x = x, .c = c, .a = arena_new()};
+    int64_t *of_rank = arena_array(x->a, int64_t, c->ranks + 1);
+    bool fits = open_trial(&t);
+    if (fits) {
+        Arena *a = arena_within(t.a);
+        t.program = program_of(x->o->model.pipe(x->o->model.of, c->size->rows, &c->cut->points, a),
+                               x->o->device, t.a);
+        arena_free(a);
+        t.cross = crossing_of(&t.program->plan, t.a);
+        t.needs.edge = t.cross.edge;
+        t.needs.param = t.cross.param;
+        t.memory.model = &t.program->plan;
+        t.memory.placed = true;
+        Schedule *rows = lowered(&t, c->rows);
+        c->memory = rows ? memory_of(&t.memory, rows, of_rank) : -1;
+        fits = c->memory >= 0 && (x->o->memory == 0 || c->memory <= x->o->memory);
+        if (c->memory >= 0 && !fits)
+            remember_least(&t, rows, c->memory);
+        sched_free(rows);
+    }
+    close_trial(&t);
+    return fits ? of_rank : NULL;
+}

@@ -1,0 +1,128 @@
+/*
+ * machine.c - what a machine is, in a small file:
+ *
+ *     ranks = 8               # processes, all replicas together
+ *     memory = 16G            # that each may take
+ *     products = 170e9        # and any other rate, as --rates has them
+ *     latency = 20e-6         # seconds of a message: messages = 50e3 in other words
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cli/nearest.h"
+#include "planner.h"
+
+typedef struct {
+    const char *path;
+    uint32_t line;
+    Machine *m;
+    StrMap seen;
+    Arena *a;
+} Reader;
+
+static NORETURN void wrong(const Reader *r, const char *what)
+{
+    diag_fatal(EXIT_USAGE, WHERE_FILE(r->path), "line %u: %s", r->line, what);
+}
+
+static const char *trimmed(Arena *a, const char *text, size_t n)
+{
+    static const char space[] = " \t\r";
+    for (; n > 0 && strchr(space, *text); n--)
+        text++;
+    while (n > 0 && strchr(space, text[n - 1]))
+        n--;
+    return arena_strndup(a, text, n);
+}
+
+static double number(const Reader *r, const char *name, const char *text)
+{
+    char *end;
+    double v = strtod(text, &end);
+    if (end == text || *end || !(v > 0) || v > 1e300)
+        wrong(r, arena_printf(r->a, "'%s' wants a number above 0, not '%s'", name,
+                              diag_escape(r->a, text)));
+    return v;
+}
+
+static NORETURN void unknown(const Reader *r, const char *name)
+{
+    enum { MOST = 64 };
+    const char *names[MOST] = {"ranks", "memory", "latency"}, *what;
+    size_t n = 3;
+    for (int i = 0; rates_name(i, &what); i++)
+        names[n++] = rates_name(i, &what);
+    const char *near = nearest_name(name, names, n);
+    if (near)
+        diag_hint("did you mean '%s'?", near);
+    wrong(r, arena_printf(r->a, "there is no '%s' in a machine", diag_escape(r->a, name)));
+}
+
+/* Messages and latency are one number. */
+static void once(Reader *r, const char *name)
+{
+    const char *key = !strcmp(name, "latency") ? "messages" : name;
+    uint32_t *at = strmap_at(&r->seen, key);
+    if (*at != NONE)
+        wrong(r, arena_printf(r->a, "'%s' is said for the second time, after line %u", name, *at));
+    *at = r->line;
+}
+
+static void read_one(Reader *r, const char *name, const char *text)
+{
+    double *rate = rates_find(&r->m->rates, name);
+    if (!rate && strcmp(name, "ranks") && strcmp(name, "memory") && strcmp(name, "latency"))
+        unknown(r, name);
+    once(r, name);
+    if (rate) {
+        *rate = number(r, name, text);
+    } else if (!strcmp(name, "latency")) {
+        *rates_find(&r->m->rates, "messages") = 1 / number(r, name, text);
+    } else if (!strcmp(name, "memory")) {
+        if (!bytes_of_text(text, &r->m->memory))
+            wrong(r, arena_printf(r->a,
+                                  "'memory' wants a number of bytes, with K, M, G or T, not '%s'",
+                                  diag_escape(r->a, text)));
+    } else {
+        enum { MOST = 1 << 16 };
+        double n = number(r, name, text);
+        if (n > MOST || n != (double)(int)n)
+            wrong(r, "'ranks' wants a whole number up to 65536");
+        r->m->ranks = (int)n;
+    }
+}
+
+static void read_line(Reader *r, const char *line, size_t n)
+{
+    const char *one = trimmed(r->a, line, n), *eq = strchr(one, '=');
+    if (!*one)
+        return;
+    if (!eq || eq == one || !eq[1])
+        wrong(r, arena_printf(r->a, "NAME = NUMBER is expected, not '%s'", diag_escape(r->a, one)));
+    read_one(r, trimmed(r->a, one, (size_t)(eq - one)), trimmed(r->a, eq + 1, strlen(eq + 1)));
+}
+
+Machine machine_read(const char *path, Arena *a)
+{
+    enum { MOST = 1 << 16 };
+    Machine m = {.rates = rates_builtin()};
+    Reader r = {.path = path, .m = &m, .seen = {.arena = a}, .a = a};
+    FILE *f = fopen(path, "r");
+    char *text = arena_alloc(a, MOST + 1);
+    if (!f) {
+        diag_hint("`pipeline measure' of any program writes one for the machine that it runs on");
+        diag_fatal(EXIT_IO, WHERE_FILE(path), "--machine: no such file");
+    }
+    size_t n = fread(text, 1, MOST, f);
+    bool whole = !ferror(f) && feof(f) && strlen(text) == n;
+    fclose(f);
+    if (!whole)
+        diag_fatal(EXIT_IO, WHERE_FILE(path), "--machine: this is no file of text");
+    for (const char *at = text; *at;) {
+        size_t length = strcspn(at, "\n");
+        r.line++;
+        read_line(&r, at, strcspn(at, "\n#"));
+        at += length + (at[length] == '\n');
+    }
+    return m;
+}

@@ -1,0 +1,73 @@
+/*
+ * planner.h - `ppsplit plan`: of all ways to train a model on a machine the ones with the shortest
+ * step that fit its memory.
+ *
+ * The room knows both halves of the house.  What an action takes, where a cut may be and the best
+ * cut into so many stages are partition/auto/'s; schedules and their times schedule/'s; and what a
+ * rank takes of memory is planned by the runtime's own planner (runtime/plan/), from the tables
+ * that codegen would print, so the bytes are those of the lines before a run's first step.
+ *
+ *     stages x stages a rank x replicas x microbatches x schedule x recompute x shared optimizer
+ *
+ * Same model, machine and options, same plans; nothing is timed here.
+ */
+#ifndef PPSPLIT_PLANNER_H
+#define PPSPLIT_PLANNER_H
+
+#include "partition/partition.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- machine.c: a file of lines NAME = NUMBER ---- */
+
+typedef struct {
+    int ranks;      /* 0: not said */
+    int64_t memory; /* bytes that each has; 0: not said */
+    Rates rates;    /* built in, where it does not say others */
+} Machine;
+/* Fatal, with the line, where it is no such file: unknown names, numbers that are none, names said
+   twice. */
+Machine machine_read(const char *path, Arena *a);
+
+/* ---- search.c ---- */
+
+/* The compiler, up to what is asked for. */
+typedef struct {
+    void *of;
+    /* rows of a microbatch as the model has it */
+    int64_t (*rows)(void *of);
+    /* the graph with its loss, of microbatches of so many rows, not yet cut; in that arena */
+    Graph *(*graph)(void *of, int64_t rows, Loss *loss, Arena *a);
+    /* cut at these points and differentiated, what the program is printed of */
+    Pipe *(*pipe)(void *of, int64_t rows, const SplitTexts *split, Arena *a);
+} PlanModel;
+
+typedef struct {
+    Arena *arena;
+    PlanModel model;
+    const PartitionOptions *partition; /* points that are given, rates, a run's costs */
+    int ranks;                         /* in all replicas */
+    int64_t memory;                    /* bytes that a rank may take; 0: any */
+    int64_t batch;                     /* rows of a step */
+    const char *optimizer;
+    bool device; /* CUDA only */
+    /* only these; 0 and NULL: any */
+    int stages, microbatches, dp;
+    const char *schedule, *recompute;
+    /* schedules that are made for the model's costs too: the best plan's is written here; NULL:
+       none are made */
+    const char *csv;
+    /* for the commands: the model and options that say how it is read, as the shell wants them;
+       the output folder */
+    const char *words, *out;
+} PlanOptions;
+
+/* Prints the best plans and the commands of the best one; fatal where there is none. */
+void plan_search(void *options); /* const PlanOptions *, for diag_run() */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

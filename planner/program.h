@@ -1,0 +1,23 @@
+/*
+ * program.h - a Pipe's program as the runtime sees it, in memory: the tables that
+ * codegen/write/tables.c prints, without names, data and functions.
+ */
+#ifndef PPSPLIT_PLANNER_PROGRAM_H
+#define PPSPLIT_PLANNER_PROGRAM_H
+
+#include "base/base.h"
+#include "runtime/api/pp.h"
+
+typedef struct {
+    PpPlan plan;
+    PpStage *stage;
+    bool convolutions; /* whose scratch memory is known when a run opens them */
+} Program;
+
+struct Pipe;
+/* device: as CUDA computes it */
+Program *program_of(struct Pipe *p, bool device, Arena *a);
+/* The same for microbatches of so many rows: what has rows is that much larger, workspaces too. */
+Program *program_resized(const Program *p, int64_t rows, Arena *a);
+
+#endif

@@ -1,0 +1,322 @@
+/*
+ * search.c - all ways to train, the shortest first.
+ *
+ * A way is a cut into S stages, P ranks for them, replicas of these, M microbatches of some rows,
+ * and what is computed again.  Cuts are made once for each S; rows change what they cost, not where
+ * they are.  Each way has a bound below its step: the work of the busiest rank, or that of the
+ * slowest stage behind what comes before it.  They are looked at in the order of their bounds until
+ * the next bound is above the last of the best ones.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/report/report.h"
+#include "runtime/optim/optim.h"
+#include "search.h"
+
+enum { CHUNKS = 4, MOST_STAGES = 1024, MOST_CELLS = 1 << 15 };
+
+/* ---- the model at other rows ----------------------------------------------------------------- */
+
+typedef struct {
+    const Search *x;
+    int64_t rows;
+    SplitSearch *found;
+} Reading;
+
+static void read_rows(void *arg)
+{
+    Reading *r = arg;
+    const PlanOptions *o = r->x->o;
+    Loss loss;
+    Graph *g = o->model.graph(o->model.of, r->rows, &loss, r->x->a);
+    BatchNotes notes = {.target = loss.target};
+    pipe_prepare(g, o->partition, &loss.loss, &notes);
+    r->found = split_search(g, loss.loss, o->partition, r->x->a);
+}
+
+/* NULL: the model cannot have so many rows. */
+static const Sized *size_of(Search *x, int64_t rows)
+{
+    for (uint32_t i = 0; i < x->size.n; i++)
+        if (x->size.at[i]->rows == rows)
+            return x->size.at[i]->cuts ? x->size.at[i] : NULL;
+    Sized *s = arena_new_of(x->a, Sized);
+    Reading r = {.x = x, .rows = rows};
+    FILE *quiet = fopen("/dev/null", "w"), *before = diag_to(quiet);
+    int code = diag_run(read_rows, &r);
+    diag_to(before);
+    if (quiet)
+        fclose(quiet);
+    if (code == EXIT_BUG)
+        diag_raise(code);
+    s->rows = rows;
+    s->cuts = code == 0 ? split_search_cuts(r.found) : NULL;
+    if (s->cuts && s->cuts->cut.nodes != split_search_cuts(x->own)->cut.nodes)
+        s->cuts = NULL;
+    vec_push(x->a, &x->size, s);
+    return s->cuts ? s : NULL;
+}
+
+/* ---- cuts ------------------------------------------------------------------------------------ */
+
+static const Cut *new_cut(Search *x, const StageCut *found)
+{
+    const PlanOptions *o = x->o;
+    Cut *c = arena_new_of(x->a, Cut);
+    Arena *scratch = arena_new();
+    c->stages = found->stages;
+    c->stage_of = found->stage_of;
+    c->points = split_search_points(x->own, found);
+    c->program = program_of(o->model.pipe(o->model.of, x->own_rows, &c->points, scratch), o->device,
+                            x->a);
+    arena_free(scratch);
+    vec_push(x->a, &x->cut, c);
+    return c;
+}
+
+/* NULL: there is none. */
+static const Cut *cut_of(Search *x, uint32_t stages)
+{
+    for (uint32_t i = 0; i < x->cut.n; i++)
+        if (x->cut.at[i]->stages == stages)
+            return x->cut.at[i];
+    const AutoSearch *s = split_search_cuts(x->own);
+    if (stages < s->least || stages > s->cut.nodes || stages > MOST_STAGES)
+        return NULL;
+    StageCut found = auto_solve(s, &(AutoAsked){.stages = stages}, x->a);
+    return found.stage_of ? new_cut(x, &found) : NULL;
+}
+
+/* Where the fastest cut does not fit: one whose stages' own bytes do, as 1f1b holds them. */
+static const Cut *tight_cut(Search *x, const Candidate *c, double part)
+{
+    Schedule *s;
+    SchedError *e = calloc(1, sizeof *e);
+    uint32_t stages = c->cut->stages, *live = arena_array(x->a, uint32_t, stages),
+             *rank_of = arena_array(x->a, uint32_t, stages);
+    const Cut *cut = NULL;
+    if (e && !sched_generate("1f1b", c->ranks, (int)stages, c->microbatches, SCHED_PLACE_DEFAULT,
+                             &s, e)) {
+        for (uint32_t i = 0; i < stages; i++) {
+            live[i] = (uint32_t)sched_live(s, (int)i);
+            rank_of[i] = (uint32_t)s->rank_of[i];
+        }
+        sched_free(s);
+        StageCut found = auto_solve(c->size->cuts,
+                                    &(AutoAsked){.stages = stages,
+                                                 .memory = (int64_t)((double)x->o->memory * part),
+                                                 .live = live,
+                                                 .rank_of = rank_of},
+                                    x->a);
+        cut = found.stage_of ? new_cut(x, &found) : NULL;
+    }
+    free(e);
+    return cut;
+}
+
+/* ---- candidates ------------------------------------------------------------------------------ */
+
+static bool has_parts(const Cut *c)
+{
+    for (int s = 0; s < c->program->plan.n_stage; s++)
+        if (c->program->stage[s].n_again > 0)
+            return true;
+    return false;
+}
+
+static void add(Search *x, Candidate c)
+{
+    const char *only = x->o->recompute;
+    for (int a = 0; a < AGAINS; a++)
+        for (int divided = 0; divided <= (c.replicas > 1 && x->states > 0); divided++) {
+            c.again = (Again)a;
+            c.divided = divided;
+            if (only ? strcmp(only, again_name(c.again)) != 0
+                     : a == AGAIN_CHEAP ? !has_parts(c.cut) || x->o->memory == 0
+                                        : a > 0 && x->o->memory == 0)
+                continue;
+            c.bound = candidate_bound(x, &c);
+            vec_push(x->a, &x->list, c);
+        }
+}
+
+static void add_microbatches(Search *x, const Cut *cut, int ranks, int replicas)
+{
+    int64_t rows = x->o->batch / replicas;
+    for (int64_t m = 1; m <= rows; m++) {
+        if (rows % m || (x->o->microbatches && m != x->o->microbatches) ||
+            m * cut->stages > MOST_CELLS)
+            continue;
+        const Sized *size = size_of(x, rows / m);
+        if (size)
+            add(x, (Candidate){.cut = cut,
+                               .size = size,
+                               .ranks = ranks,
+                               .replicas = replicas,
+                               .microbatches = (int)m});
+    }
+}
+
+static void add_stages(Search *x, int ranks, int replicas)
+{
+    const PlanOptions *o = x->o;
+    if (o->stages) {
+        const Cut *c = o->stages >= ranks ? cut_of(x, (uint32_t)o->stages) : NULL;
+        if (c)
+            add_microbatches(x, c, ranks, replicas);
+        return;
+    }
+    for (int v = 1; v <= (ranks == 1 ? 1 : CHUNKS); v++) {
+        const Cut *c = cut_of(x, (uint32_t)(ranks * v));
+        if (c)
+            add_microbatches(x, c, ranks, replicas);
+    }
+}
+
+static int by_bound(const void *a, const void *b)
+{
+    const Candidate *x = a, *y = b;
+    if (x->bound != y->bound)
+        return x->bound < y->bound ? -1 : 1;
+    if (x->again != y->again)
+        return x->again < y->again ? -1 : 1;
+    if (x->replicas != y->replicas)
+        return x->replicas < y->replicas ? -1 : 1;
+    if (x->cut->stages != y->cut->stages)
+        return x->cut->stages < y->cut->stages ? -1 : 1;
+    return x->divided - y->divided;
+}
+
+/* ---- the best -------------------------------------------------------------------------------- */
+
+static double worst(const Search *x)
+{
+    return x->n_best < PLANS_KEPT ? 1e300 : x->list.at[x->best[x->n_best - 1]].step;
+}
+
+static void keep(Search *x, uint32_t i)
+{
+    const Candidate *c = &x->list.at[i];
+    if (!c->fits || c->step >= worst(x))
+        return;
+    uint32_t at = x->n_best < PLANS_KEPT ? x->n_best++ : PLANS_KEPT - 1;
+    for (; at > 0 && x->list.at[x->best[at - 1]].step > c->step; at--)
+        x->best[at] = x->best[at - 1];
+    x->best[at] = i;
+}
+
+/* What is computed again is of use where something else does not fit. */
+static bool is_of_use(const Search *x, uint32_t i)
+{
+    const Candidate *c = &x->list.at[i];
+    for (uint32_t k = 0; k < i && c->again > 0 && !x->o->recompute; k++) {
+        const Candidate *b = &x->list.at[k];
+        if (b->cut == c->cut && b->size == c->size && b->replicas == c->replicas &&
+            b->again + 1 == c->again && b->divided == c->divided && b->evaluated)
+            return b->full;
+    }
+    return true;
+}
+
+static void look(Search *x, uint32_t from)
+{
+    for (uint32_t i = from; i < x->list.n && x->list.at[i].bound < worst(x); i++) {
+        if (is_of_use(x, i))
+            candidate_evaluate(x, &x->list.at[i]);
+        keep(x, i);
+    }
+}
+
+/* Once more with cuts for the memory, where none of so many stages fits. */
+static void look_tighter(Search *x)
+{
+    static const double part[] = {0.95, 0.8};
+    uint32_t n = x->list.n, before = x->n_best;
+    for (int k = 0; k < 2 && x->n_best == before; k++) {
+        uint32_t from = x->list.n;
+        for (uint32_t i = 0; i < n; i++) {
+            Candidate c = x->list.at[i];
+            bool first = c.again == AGAIN_NEVER && !c.divided && c.full;
+            for (uint32_t j = 0; j < i && first; j++)
+                first = x->list.at[j].cut->stages != c.cut->stages || x->list.at[j].again ||
+                        x->list.at[j].divided || x->list.at[j].ranks != c.ranks;
+            const Cut *cut = first ? tight_cut(x, &c, part[k]) : NULL;
+            if (cut)
+                add_microbatches(x, cut, c.ranks, c.replicas);
+        }
+        qsort(x->list.at + from, x->list.n - from, sizeof *x->list.at, by_bound);
+        look(x, from);
+    }
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static _Noreturn void nothing(const Search *x)
+{
+    const PlanOptions *o = x->o;
+    if (x->list.n == 0) {
+        diag_hint("--batch that divides by the replicas, --bind of what fixes the model's rows, "
+                  "other --stages, --microbatches or --dp");
+        diag_fatal(EXIT_MODEL, WHERE_NONE,
+                   "there is no way to train %lld rows a step on %d ranks as it is asked for",
+                   (long long)o->batch, o->ranks);
+    }
+    if (x->least) {
+        Arena *a = arena_new();
+        const char *bytes = bytes_text(a, x->least);
+        diag_note("the least is %lld bytes (%s): %s", (long long)x->least, bytes, x->what);
+        diag_hint("more memory or ranks; --offload stash or params of the run needs less");
+    }
+    diag_fatal(EXIT_MODEL, WHERE_NONE, "no plan fits into %lld bytes a rank",
+               (long long)o->memory);
+}
+
+static int states_of(const char *optimizer)
+{
+    OptimKind kind;
+    return optim_find(optimizer, &kind) ? optimizers[kind].states : -1;
+}
+
+static void check(const PlanOptions *o)
+{
+    char names[400] = "";
+    for (int i = 0, n = 0; i < OPTIMIZERS && n < (int)sizeof names; i++)
+        n += snprintf(names + n, sizeof names - (size_t)n, "%s%s", i ? ", " : "",
+                      optimizers[i].name);
+    if (states_of(o->optimizer) < 0)
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "--optimizer: '%s' is none; there are %s", o->optimizer,
+                   names);
+    if (o->schedule && !sched_find(o->schedule))
+        diag_fatal(EXIT_USAGE, WHERE_NONE,
+                   "--schedule: '%s' is none of those that `ppsplit schedule --help' has",
+                   o->schedule);
+    if (o->dp && o->ranks % o->dp)
+        diag_fatal(EXIT_USAGE, WHERE_NONE, "--dp: %d replicas do not divide %d ranks", o->dp,
+                   o->ranks);
+}
+
+void plan_search(void *options)
+{
+    const PlanOptions *o = options;
+    Search x = {.o = o, .a = o->arena, .states = states_of(o->optimizer)};
+    check(o);
+    x.own_rows = o->model.rows(o->model.of);
+    Reading own = {.x = &x, .rows = x.own_rows};
+    read_rows(&own);
+    x.own = own.found;
+    for (int replicas = 1; replicas <= o->ranks; replicas++)
+        if (o->ranks % replicas == 0 && o->batch % replicas == 0 &&
+            (!o->dp || replicas == o->dp))
+            add_stages(&x, o->ranks / replicas, replicas);
+    if (x.list.n > 0)
+        qsort(x.list.at, x.list.n, sizeof *x.list.at, by_bound);
+    look(&x, 0);
+    if (o->memory && x.n_best == 0)
+        look_tighter(&x);
+    if (x.n_best == 0)
+        nothing(&x);
+    plans_tell(&x);
+    for (uint32_t i = 0; i < x.list.n; i++)
+        sched_free(x.list.at[i].rows);
+}

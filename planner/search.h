@@ -1,0 +1,76 @@
+/*
+ * search.h - what the files of planner/ share while plans are compared.
+ */
+#ifndef PPSPLIT_PLANNER_SEARCH_H
+#define PPSPLIT_PLANNER_SEARCH_H
+
+#include "memory.h"
+#include "planner.h"
+
+enum { PLANS = 10, PLANS_KEPT = 16 };
+
+/* What is computed again before a backward. */
+typedef enum { AGAIN_NEVER, AGAIN_CHEAP, AGAIN_ALWAYS, AGAINS } Again;
+
+/* The model as microbatches of so many rows cost it. */
+typedef struct {
+    int64_t rows;
+    const AutoSearch *cuts;
+} Sized;
+
+/* The best cut into so many stages; its program at the model's own rows. */
+typedef struct {
+    uint32_t stages;
+    const uint32_t *stage_of; /* by cut node */
+    SplitTexts points;
+    const Program *program;
+} Cut;
+
+typedef struct {
+    const Cut *cut;
+    const Sized *size;
+    int ranks, replicas, microbatches; /* ranks: of one replica */
+    Again again;
+    bool divided;  /* --shard-optimizer */
+    double bound;  /* seconds that no schedule takes less than */
+    bool evaluated, fits, full; /* full: some schedule does not fit */
+    /* of the best schedule */
+    char schedule[40];
+    int placement;
+    Schedule *rows;
+    double step, bubble; /* seconds; idle part of the ranks */
+    int64_t memory;      /* bytes of the rank that takes most */
+    double traffic;      /* bytes between ranks, of a step */
+} Candidate;
+
+typedef VEC(Candidate) Candidates;
+
+typedef struct {
+    const PlanOptions *o;
+    Arena *a;
+    SplitSearch *own; /* at the model's own rows */
+    int64_t own_rows;
+    VEC(Sized *) size;
+    VEC(Cut *) cut;
+    Candidates list;
+    uint32_t best[PLANS_KEPT], n_best; /* by step */
+    int64_t least;                     /* bytes of what took least, of all that was tried */
+    char what[200];                    /* which that is */
+    int states;
+    uint32_t tried;
+} Search;
+
+/* ---- evaluate.c: one candidate ---- */
+/* The least that it can take; program: at its rows. */
+double candidate_bound(const Search *x, const Candidate *c);
+/* Its best schedule that fits; fits, step and the rest */
+void candidate_evaluate(Search *x, Candidate *c);
+/* Its bytes once more, of the program as it would be compiled: each rank's, or NULL where it does
+   not fit after all. */
+const int64_t *candidate_exact(Search *x, Candidate *c);
+const char *again_name(Again a);
+
+/* ---- tell.c ---- */
+void plans_tell(Search *x);
+
+#endif

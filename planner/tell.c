@@ -1,0 +1,123 @@
+/*
+ * tell.c - the best plans as a table, and the commands of the best one.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/report/report.h"
+#include "search.h"
+
+static const char *how(const Candidate *c, Arena *a)
+{
+    return arena_printf(a, "%s%s%s%s", c->schedule,
+                        c->again ? " --recompute " : "", c->again ? again_name(c->again) : "",
+                        c->divided ? " --shard-optimizer" : "");
+}
+
+static void table(const Search *x, const uint32_t *list, uint32_t n, Arena *a)
+{
+    printf("   %-9s %7s %11s %11s %9s %9s %9s  %s\n", "step", "bubble", "memory", "traffic",
+           "replicas", "ranks", "stages", "microbatches  schedule");
+    for (uint32_t i = 0; i < n; i++) {
+        const Candidate *c = &x->list.at[list[i]];
+        printf("%-2u %-9s %6.1f%% %11s %11s %9d %9d %9u  %-13s %s\n", i + 1, time_text(a, c->step),
+               100 * c->bubble, bytes_text(a, c->memory), bytes_text(a, (int64_t)c->traffic),
+               c->replicas, c->ranks, c->cut->stages,
+               arena_printf(a, "%d x %lld", c->microbatches, (long long)c->size->rows), how(c, a));
+    }
+}
+
+/* A schedule that no name says. */
+static void write_rows(const Search *x, const Candidate *c)
+{
+    const char *path = x->o->csv;
+    FILE *f = fopen(path, "w");
+    bool bad = !f;
+    if (f) {
+        sched_write(c->rows, f);
+        bad = ferror(f) != 0;
+        bad |= fclose(f) != 0;
+    }
+    if (bad)
+        diag_fatal(EXIT_IO, WHERE_FILE(path), "--csv: %s", strerror(errno));
+}
+
+static void commands(const Search *x, const Candidate *c, Arena *a)
+{
+    const PlanOptions *o = x->o;
+    const char *out = shell_word(a, o->out), *data = "", *place = "";
+    const char *schedule = c->schedule, *program = o->device ? "pipeline-cuda" : "pipeline";
+    bool made = !sched_find(c->schedule);
+    printf("ppsplit %s --rows %lld", o->words, (long long)c->size->rows);
+    for (uint32_t i = 0; i < c->cut->points.n; i++)
+        printf(" --split %s", shell_word(a, c->cut->points.at[i]));
+    printf(" -o %s\nmake -C %s%s\n", out, out, o->device ? " pipeline-cuda" : "");
+    Loss loss;
+    Graph *g = o->model.graph(o->model.of, c->size->rows, &loss, a);
+    for (uint32_t i = 0; i < g->input.n; i++) {
+        const char *name = val(g, g->input.at[i])->name;
+        if (g->input.at[i] != loss.loss_scale)
+            data = arena_printf(a, "%s --data %s", data,
+                                shell_word(a, arena_printf(a, "%s=%s.npy", name, name)));
+    }
+    if (made) {
+        write_rows(x, c);
+        schedule = shell_word(a, o->csv);
+    } else if (c->placement != SCHED_PLACE_DEFAULT &&
+               c->placement != sched_find(c->schedule)->placement) {
+        place = arena_printf(a, " --placement %s", sched_placement_name(c->placement));
+    }
+    printf("mpirun -n %d %s/%s train%s --batch %lld --microbatches %d --schedule %s%s", o->ranks,
+           out, program, data, (long long)o->batch, c->microbatches, schedule, place);
+    if (c->replicas > 1)
+        printf(" --dp %d%s", c->replicas, c->divided ? " --shard-optimizer" : "");
+    if (c->again)
+        printf(" --recompute %s", again_name(c->again));
+    printf(" --optimizer %s --steps 100\n", o->optimizer);
+}
+
+/* Those that fit as they would be compiled; of the first all ranks' bytes. */
+static uint32_t exact(Search *x, uint32_t *list, const int64_t **first)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < x->n_best && n < PLANS; i++) {
+        Candidate *c = &x->list.at[x->best[i]];
+        bool near = x->o->memory > 0 && (double)c->memory > 0.8 * (double)x->o->memory;
+        const int64_t *of_rank = n == 0 || near ? candidate_exact(x, c) : NULL;
+        if ((n == 0 || near) && !of_rank)
+            continue;
+        if (n == 0)
+            *first = of_rank;
+        list[n++] = x->best[i];
+    }
+    return n;
+}
+
+void plans_tell(Search *x)
+{
+    Arena *a = x->a;
+    const PlanOptions *o = x->o;
+    uint32_t list[PLANS], n;
+    const int64_t *of_rank = NULL;
+    n = exact(x, list, &of_rank);
+    if (n == 0) {
+        diag_note("the least is %lld bytes: %s", (long long)x->least, x->what);
+        diag_fatal(EXIT_MODEL, WHERE_NONE, "no plan fits into %lld bytes a rank",
+                   (long long)o->memory);
+    }
+    printf("%u ways to train %lld rows a step on %d ranks, %u looked at; by %s costs%s\n",
+           x->list.n, (long long)o->batch, o->ranks, x->tried,
+           o->partition->automatic.measured ? "measured" : "modelled",
+           o->memory ? arena_printf(a, ", %s a rank", bytes_text(a, o->memory))
+                     : ", memory is not limited");
+    table(x, list, n, a);
+    const Candidate *best = &x->list.at[list[0]];
+    printf("bytes of ranks of the first:");
+    for (int r = 0; r < best->ranks; r++)
+        printf(" %lld", (long long)of_rank[r]);
+    printf("%s\n\n", best->cut->program->convolutions
+                           ? " and the scratch memory of convolutions, known when a run opens them"
+                           : "");
+    commands(x, best, a);
+}

@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# ppsplit plan: the best of all ways where all can be looked at; what it says of memory is what the program plans; its commands run;
+# files of machines that are none are refused, with their line.
+. "$(dirname "$0")/../lib.sh"
+cd "$work" || exit 1
+model=$top/models/gpt-ts
+plan() { "$ppsplit" plan "$model/model.onnx" --loss cross_entropy --optimizer adamw "$@" 2>&1; }
+# Microseconds and schedule of the first one
+first() { awk '$1 == 1 && / x / { t = $2 * ($3 == "us" ? 1 : $3 == "ms" ? 1000 : 1000000); print t }'; }
+schedules=$("$ppsplit" schedule --help | awk '/^  [a-z0-9-]+  +[a-z0-9]/ { print $1 }' | grep -vx -e auto -e forward-only -e ppsplit)
+
+# ---- all there is, one by one ----
+
+# all STAGES [OPTION...]: the shortest step of every microbatches and schedule
+all() {
+    local m s t best=
+    for m in 1 2 4; do
+        for s in $schedules; do
+            t=$(plan --ranks 2 --dp 1 --batch 4 --stages "$1" --microbatches $m --schedule "$s" "${@:2}" | first)
+            [ -z "$t" ] || best=$(printf '%s\n' $best "$t" | sort -g | head -n 1)
+        done
+    done
+    echo "$best"
+}
+is "no schedule and number of microbatches has a shorter step" "$(plan --ranks 2 --dp 1 --batch 4 --stages 4 | first)" "$(all 4)"
+is "nor one in less memory" "$(plan --ranks 2 --dp 1 --batch 4 --stages 4 --memory 150k --recompute always | first)" \
+    "$(all 4 --memory 150k --recompute always)"
+each=$(for s in 2 4 6 8; do plan --ranks 2 --dp 1 --batch 4 --stages $s | first; done | sort -g | head -n 1)
+is "no number of stages has" "$(plan --ranks 2 --dp 1 --batch 4 | first)" "$each"
+each=$(for d in 1 2 4; do plan --ranks 4 --dp $d --batch 8 | first; done | sort -g | head -n 1)
+is "nor of replicas" "$(plan --ranks 4 --batch 8 | first)" "$each"
+
+# ---- memory ----
+
+# run_plan NAME OPTION...: its commands, with threads for processes and one step; $planned, $taken: bytes of the ranks
+run_plan() {
+    local name=$1 said make run; shift
+    said=$(plan "$@" -o "$name") || return
+    planned=$(sed -n 's/^bytes of ranks of the first: //p' <<<"$said")
+    make=$(sed -n 's/^ppsplit //p' <<<"$said")
+    run=$(sed -n 's/^mpirun -n \([0-9]*\) \(.*\) --steps 100$/\2 --ranks \1 --steps 1/p' <<<"$said")
+    eval "'$ppsplit' -q $make" && make_pipeline "$name" || return
+    eval "$run" >log 2>&1 || { cat log; return 1; }
+    taken=$(sed -n 's/^rank [0-9]* memory: \([0-9]*\) .*/\1/p' log | xargs)
+}
+cp "$model/in.input_ids.npy" input_ids.npy              # 8 rows
+cp "$model/target.npy" target.npy
+
+run_plan cut --ranks 2 --dp 1 --batch 8 --stages 2 --microbatches 4 --schedule 1f1b
+ok "the commands run" [ $? = 0 ]
+is "and ranks take what the plan says" "$taken" "$planned"
+run_plan cut --ranks 4 --dp 2 --batch 8 --stages 2 --microbatches 4 --recompute always --memory 400k --csv cut.csv
+ok "also where all that is asked of a run is asked" [ $? = 0 ]
+is "to the byte, of the replica that takes most" "$(tr ' ' '\n' <<<"$taken" | awk '$1 > m { m = $1 } END { print m }')" \
+    "$(tr ' ' '\n' <<<"$planned" | awk '$1 > m { m = $1 } END { print m }')"
+
+said=$(plan --ranks 2 --dp 1 --batch 4 --memory 80k)
+ok "nothing fits" grep -q "no plan fits into 81920 bytes a rank" <<<"$said"
+least=$(sed -n 's/^note: the least is \([0-9]*\) bytes.*/\1/p' <<<"$said")
+ok "and what is said to be the least does" grep -q "^1 " <(plan --ranks 2 --dp 1 --batch 4 --memory $((least + least / 20)))
+ok "by which ranks are within it" awk -v most=$((least + least / 20)) '/^bytes of ranks/ { for (i = 7; i <= NF; i++) if ($i > most) exit 1; seen = 1 } END { exit !seen }' \
+    <(plan --ranks 2 --dp 1 --batch 4 --memory $((least + least / 20)))
+
+# ---- machines ----
+
+cut/pipeline measure --ranks 2 >measured 2>&1 || true
+machine() { printf "$1" >machine; plan --batch 4 --machine machine; }
+ok "a machine that was measured" grep -q "on 2 ranks, .* a rank" <(plan --batch 4 --machine measured)
+ok "one that is written" grep -q "on 2 ranks, .* 16 GiB a rank" <(machine 'ranks=2 # two\n\n  memory = 16G\nproducts = 90e9\nlatency=1e-5\n')
+ok "options win" grep -q "on 1 ranks, .* 1 GiB a rank" <(printf 'ranks=2\nmemory=1k\n' >machine; plan --batch 4 --machine machine --ranks 1 --memory 1G)
+refused() { is "$1" "$(machine "$2" | head -n 1)" "machine: error: line $3"; }
+refused "an unknown name" 'ranks = 2\nproduct = 1e9\n' "2: there is no 'product' in a machine"
+ok "with what is near" grep -q "did you mean 'products'" <(machine 'product = 1e9\n')
+refused "a number that is none" 'products = fast\n' "1: 'products' wants a number above 0, not 'fast'"
+refused "nothing" 'link = 0\n' "1: 'link' wants a number above 0, not '0'"
+refused "half a processor" 'ranks = 1.5\n' "1: 'ranks' wants a whole number up to 65536"
+refused "memory that is none" 'ranks=2\nmemory = lots\n' "2: 'memory' wants a number of bytes, with K, M, G or T, not 'lots'"
+refused "a name that is said twice" 'link=1e9\nlink=2e9\n' "2: 'link' is said for the second time, after line 1"
+refused "or in other words" 'messages=1e4\nlatency=1e-4\n' "2: 'latency' is said for the second time, after line 1"
+refused "no number" 'ranks\n' "1: NAME = NUMBER is expected, not 'ranks'"
+is "no file" "$(plan --batch 4 --machine nowhere | head -n 1)" "nowhere: error: --machine: no such file"
+is "no ranks" "$(plan --batch 4 | head -n 1)" "ppsplit: error: on how many ranks?"
+
+# ---- what is asked for ----
+
+is "another optimizer" "$("$ppsplit" plan "$model/model.onnx" --loss cross_entropy --optimizer lion --batch 4 --ranks 2 2>&1)" \
+    "ppsplit: error: --optimizer: 'lion' is none; there are sgd, momentum, adam, adamw"
+is "replicas that do not divide the ranks" "$(plan --ranks 3 --dp 2 --batch 4 2>&1)" "ppsplit: error: --dp: 2 replicas do not divide 3 ranks"
+ok "more ranks than can be" grep -q "there is no way to train 4 rows a step on 2 ranks as it is asked for" <(plan --ranks 2 --batch 4 --dp 1 --microbatches 3)
+is "no loss" "$("$ppsplit" plan "$model/model.onnx" --batch 4 --ranks 2 2>&1 | head -n 1)" "ppsplit: plan: missing option: --loss=LOSS; a plan is one of training"
+plan_done
