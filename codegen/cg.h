@@ -43,6 +43,11 @@ typedef struct { const char *name, *note; uint32_t n; const int64_t *at; bool st
 typedef struct { const char *name, *title; VEC(OffsetRow) row; StrMap of; } OffsetSection;
 typedef struct { VEC(OffsetSection) section; } Offsets;
 
+/* Nodes that become one MatMulBias: a product, the Add of a bias, a Cast to half or the Add again;
+   bias: as the library reads it. */
+typedef struct { NodeId product, add, last; ValueId bias; } Chain;
+typedef VEC(Chain) Chains;
+
 /* A part of the stash that can be computed again by itself.  from: its number in Stage.again */
 typedef struct { uint32_t from; int64_t at, bytes; } StagePart;
 
@@ -95,6 +100,9 @@ struct StageGen {
     VEC(int64_t) half_at;           /* of the copy in half_type; -1: none */
     int64_t bytes_half;
     Dtype half_type;                /* DT_NONE: no copies */
+    /* on a device: products whose bias the library adds, and by node which; see plan/bias.c */
+    Chains chain;
+    IdMap chain_of;
     IdMap lowered;                  /* by original node: index into lowered_list */
     VEC(Ids) lowered_list;
     /* which stage inputs, outputs and gradients that come in B / I reads (bit 0), W (bit 1),

@@ -35,11 +35,13 @@ typedef struct { uint32_t arg; Lin ld, stride[PRODUCT_BATCH]; } ProductSide;
 
 typedef enum { BANDED_NONE, BANDED_A, BANDED_B, BANDED_C } ProductBand;
 
-/* C = op(A) op(B), or C += op(A) op(B), row-major, over a batch. */
+/* C = op(A) op(B), C += op(A) op(B), or C = op(A) op(B) + a row of biases, row-major, over a
+ * batch. */
 typedef struct {
     Dtype type;                     /* of A and B */
     Dtype result;                   /* of C: theirs, or f32 where they are halves */
-    bool adds, transposed_a, transposed_b;
+    bool adds, biased, transposed_a, transposed_b;
+    uint32_t bias;                  /* biased: the step's argument */
     /* Which of op(A), op(B), C counts in a band only: outside it op(A) or op(B) is zero, or C is
        read by nobody. */
     ProductBand banded;

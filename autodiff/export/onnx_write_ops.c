@@ -450,7 +450,7 @@ static void onnx_bit_cast(Emit *e)
 static void onnx_cast(Emit *e) { cast(e, e->in[0], e->n->attr.to, e->out[0]); }
 
 /* Stages are written as the model has them, before a target's own operations. */
-static void onnx_flash_attention(Emit *e) { BUG("%s in a model", op_name(e->n->op)); }
+static void onnx_device_only(Emit *e) { BUG("%s in a model", op_name(e->n->op)); }
 
 /* What a stage does in training. */
 static void onnx_phase(Emit *e) { op2(e, "Identity", e->in[0], NULL, e->out[0]); }

@@ -14,7 +14,7 @@ bool cg_call_reads(Func *f, const Node *n, uint32_t i)
 {
     if (n->op == OP_Concat)
         return true;
-    if (cg_is_product(f, n))
+    if (cg_is_factor(f, n, i))
         return cg_product_reads(f, n->in[i]) &&
                (!cg_ref(f, n->in[i])->wide || cg_batches_fit(f, n));
     if ((n->op == OP_ScatterElements || n->op == OP_ScatterND) && i == 0 &&
@@ -33,7 +33,7 @@ bool cg_call_writes(const Func *f, const Node *n, const Ref *r)
     if (n->op == OP_Concat)
         return true;
     if (cg_is_product(f, n))
-        return cg_product_writes(f, r);
+        return cg_product_writes(f, n, r);
     return cg_is_attention(n) || cg_is_dense(r);
 }
 

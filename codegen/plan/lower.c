@@ -1,7 +1,7 @@
 /*
  * lower.c - just before fusion: operations whose code is that of others.  In: a stage's list of
  * core nodes.  Out: the list with Softmax, ReduceMean, ArgMax/ArgMin and one-hot scatters written
- * as elementwise operations and reductions.  The values keep their ids, so what other lists say of
+ * as elementwise operations and reductions, and chains (bias.c) as one product.  The values keep their ids, so what other lists say of
  * them stays true.
  */
 #include "plan.h"
@@ -288,6 +288,18 @@ void cg_track(Func *f)
         f->def.at[v] = f->group_of.at[v] = NONE;
 }
 
+/* The last node of a chain is all of it. */
+static void product_and_bias(Low *l, const Chain *c, NodeId id)
+{
+    if (id != c->last)
+        return;
+    const Graph *g = l->f->g;
+    const Node product = g->node.at[c->product];
+    l->origin = product.origin;
+    make(l, OP_MatMulBias, product.in[0], product.in[1], c->bias, DT_NONE, NULL, 0, (Attr){0},
+         g->node.at[c->last].out[0]);
+}
+
 void cg_lower(Func *f, const Ids *list)
 {
     StageGen *sg = f->sg;
@@ -299,7 +311,10 @@ void cg_lower(Func *f, const Ids *list)
         /* once per node: every function gets the same values */
         if (*lowered == NONE) {
             Low l = {.f = f};
-            if (!lower_node(&l, id))
+            uint32_t chain = idmap_get(&sg->chain_of, id);
+            if (chain != NONE)
+                product_and_bias(&l, &sg->chain.at[chain], id);
+            else if (!lower_node(&l, id))
                 vec_push(sg->a, &l.list, id);
             vec_push(sg->a, &sg->lowered_list, l.list);
             *lowered = sg->lowered_list.n - 1;

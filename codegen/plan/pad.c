@@ -54,7 +54,7 @@ static bool reads(Offer *r, NodeId id, ValueId v, const Wide *at)
                 return false;
         return true;
     }
-    if (cg_is_product(r->f, n)) {
+    if (cg_is_product(r->f, n) && (v == n->in[0] || v == n->in[1])) {
         r->product = true;
         return cg_product_takes(r->f, v, at);
     }

@@ -95,7 +95,7 @@ static void count_uses(Place *p)
                 p->uses[n->in[j]]++;
         for (uint32_t j = 0; j < n->nin; j++)
             if (n->in[j] != NONE && !cg_is_view(f, f->node.at[i])) {
-                bool product = cg_is_product(f, n);
+                bool product = cg_is_factor(f, n, j);
                 if (product || cg_is_attention(n))
                     p->factor[n->in[j]] = true;
                 else

@@ -54,6 +54,11 @@ void cg_track(Func *f);                                 /* per-value arrays foll
 /* a constant of zero bytes, through Expand and Reshape */
 bool cg_zeros(const Graph *g, ValueId v);
 
+/* ---- bias.c: products whose bias the library adds -------------------------------------------- */
+
+void cg_chains(StageGen *sg);                           /* fills sg->chain */
+bool cg_has_chains(const StageGen *sg);                 /* would it find any? */
+
 /* ---- place.c: where values live; copies that are needed -------------------------------------- */
 
 void cg_place(Func *f);
@@ -110,9 +115,10 @@ enum { BATCH_OPERANDS = 16 };
 typedef struct { int n; Lin count[PRODUCT_BATCH], stride[BATCH_OPERANDS][PRODUCT_BATCH]; } Batches;
 bool cg_batches(const Func *f, const Wide *const *w, int operands, ValueId like, Batches *out);
 bool cg_is_product(const Func *f, const Node *n);
+bool cg_is_factor(const Func *f, const Node *n, uint32_t i);     /* operand i of a product: not its bias */
 bool cg_product_takes(const Func *f, ValueId v, const Wide *w);  /* as an operand, standing there */
 bool cg_product_reads(Func *f, ValueId v);              /* as an operand, where it stands */
-bool cg_product_writes(const Func *f, const Ref *r);
+bool cg_product_writes(const Func *f, const Node *n, const Ref *r);
 bool cg_batches_fit(Func *f, const Node *n);
 void cg_product(Func *f, const Node *n, Step *s);       /* fills in product and arguments */
 
@@ -171,7 +177,10 @@ FuncKind cg_function_like(const StageGen *sg, FuncKind kind);
 uint32_t cg_constant(StageGen *sg, ValueId v);          /* its number */
 /* made by a backward function, not computed again from the forward */
 bool cg_is_gradient(const Func *f, ValueId v);
-StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index);  /* all functions, not yet printed */
+/* All functions, not yet printed; device: for a target whose library of products adds biases. */
+StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, bool device);
+/* For such a target; sg, the same stage for the others, where it would be no other. */
+StageGen *cg_stage_device(Arena *a, Pipe *p, uint32_t index, StageGen *sg);
 bool cg_has_backward(const Stage *s);
 /* signature.c: of what the stage computes, where, and what it exchanges */
 uint64_t cg_stage_hash(const StageGen *sg, uint64_t h);

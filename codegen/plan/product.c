@@ -281,7 +281,8 @@ void cg_product(Func *f, const Node *n, Step *step)
     matrix(f, vb, &wb, &p.b);
     matrix(f, n->out[0], &wc, &p.c);
     Band band = {0, 0};
-    ProductBand which = banded(f, n, &band);
+    bool biased = n->op == OP_MatMulBias;
+    ProductBand which = biased ? BANDED_NONE : banded(f, n, &band);
     p.whole = which != BANDED_NONE;
     const Wide *const w[3] = {&wa, &wb, &wc};
     if (!batches(f, &p, w, n->out[0]))
@@ -302,11 +303,12 @@ void cg_product(Func *f, const Node *n, Step *step)
         sc = stored(f, &p.c, p.m, p.n);
     }
     Side sa = stored(f, &p.a, p.m, p.k), sb = stored(f, &p.b, p.k, p.n);
-    INSIST(sa.ok && sb.ok && sc.ok && !sc.trans);
+    INSIST(sa.ok && sb.ok && sc.ok && !sc.trans && (!biased || vb == n->in[1]));
     Product *out = arena_new_of(f->a, Product);
     *out = (Product){.type = val(f->g, n->in[0])->dtype,
                      .result = val(f->g, n->out[0])->dtype,
                      .adds = f->acc.at[n->out[0]],
+                     .biased = biased,
                      .transposed_a = sa.trans,
                      .transposed_b = sb.trans,
                      .banded = which,
@@ -320,6 +322,11 @@ void cg_product(Func *f, const Node *n, Step *step)
     out->a = product_side(step, f->a, &p.a, sa.ld, va, false, p.nb);
     out->b = product_side(step, f->a, &p.b, sb.ld, vb, false, p.nb);
     out->c = product_side(step, f->a, &p.c, sc.ld, n->out[0], true, p.nb);
+    if (biased) {
+        const Ref *r = cg_ref(f, n->in[2]);
+        out->bias = step->arg.n;
+        vec_push(f->a, &step->arg, ((StepArg){r->buf, r->off, false, ROLE_X, NULL, n->in[2]}));
+    }
     step->product = out;
 }
 
@@ -327,7 +334,13 @@ void cg_product(Func *f, const Node *n, Step *step)
 
 bool cg_is_product(const Func *f, const Node *n)
 {
-    return n->op == OP_MatMul && library_type(val(f->g, n->in[0])->dtype);
+    return n->op == OP_MatMulBias ||
+           (n->op == OP_MatMul && library_type(val(f->g, n->in[0])->dtype));
+}
+
+bool cg_is_factor(const Func *f, const Node *n, uint32_t i)
+{
+    return i < 2 && cg_is_product(f, n);
 }
 
 bool cg_product_takes(const Func *f, ValueId v, const Wide *w)
@@ -352,11 +365,12 @@ bool cg_batches_fit(Func *f, const Node *n)
            cg_wide(f, n->out[0], &w[2]) && batches(f, &p, all, n->out[0]);
 }
 
-/* May its result stand there? */
-bool cg_product_writes(const Func *f, const Ref *r)
+/* May its result stand there?  With a bias only as rows: the library has one for each column. */
+bool cg_product_writes(const Func *f, const Node *n, const Ref *r)
 {
     Ref two = {.rank = 2,
                .ext = {r->ext[r->rank - 2], r->ext[r->rank - 1]},
                .stride = {r->stride[r->rank - 2], r->stride[r->rank - 1]}};
-    return side(f, &two).ok;
+    Side s = side(f, &two);
+    return s.ok && (n->op != OP_MatMulBias || !s.trans);
 }

@@ -307,7 +307,7 @@ static uint32_t dy_count(const Stage *s)
     return n;
 }
 
-StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index)
+StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, bool device)
 {
     StageGen *sg = arena_new_of(a, StageGen);
     sg->pipe = p;
@@ -329,6 +329,8 @@ StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index)
     cg_position_stage(sg);
     lay_out_params(sg);
     lay_out_halves(sg);
+    if (device)
+        cg_chains(sg);
     lay_out_stash(sg);
     cg_function(sg, F_FORWARD);
     if (!same_forward(sg))
@@ -338,6 +340,11 @@ StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index)
     for (uint32_t k = 0; k < sg->again.n; k++)
         cg_function(sg, (FuncKind)(F_AGAIN + k));
     return sg;
+}
+
+StageGen *cg_stage_device(Arena *a, Pipe *p, uint32_t index, StageGen *sg)
+{
+    return p != sg->pipe || cg_has_chains(sg) ? cg_stage(a, p, index, true) : sg;
 }
 
 int64_t cg_bytes_work(const StageGen *sg, Target target)

@@ -15,21 +15,31 @@ static const char *band(const Out *o, const Product *p)
                         p->band.above);
 }
 
+/* gemm(.., m, n, k, alpha, a, lda, b, ldb, beta, c, ldc), or gemm_bias(.., m, n, k, a, lda, b, ldb,
+   bias, c, ldc) */
 void print_product(Out *o, const Step *s)
 {
     const Product *p = s->product;
     o->context |= *o->target->context != 0;
-    const char *one = cg_number(o->a, p->type, 1, 0), *beta = cg_number(o->a, p->type, p->adds, 0);
     const char *a = out_pointer(o, s, p->a.arg), *b = out_pointer(o, s, p->b.arg),
                *c = out_pointer(o, s, p->c.arg);
+    const char *alpha = "", *before = "", *kind = "";
+    if (p->biased) {
+        before = arena_printf(o->a, "%s, ", out_pointer(o, s, p->bias));
+        kind = "_bias";
+    } else {
+        alpha = arena_printf(o->a, "%s, ", cg_number(o->a, p->type, 1, 0));
+        before = arena_printf(o->a, "%s, ", cg_number(o->a, p->type, p->adds, 0));
+        kind = *band(o, p) ? "_band" : "";
+    }
     const char *head =
-        arena_printf(o->a, "%s%s%d, %d, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s",
-                     o->target->context, band(o, p), p->transposed_a, p->transposed_b,
-                     out_lin(o, p->m), out_lin(o, p->n), out_lin(o, p->k), one, a,
-                     out_lin(o, p->a.ld), b, out_lin(o, p->b.ld), beta, c, out_lin(o, p->c.ld));
-    const char *function = arena_printf(
-        o->a, "%s%s%sgemm%s", o->target->call, type_library(p->type),
-        p->result == p->type ? "" : type_library(p->result), *band(o, p) ? "_band" : "");
+        arena_printf(o->a, "%s%s%d, %d, %s, %s, %s, %s%s, %s, %s, %s, %s%s, %s", o->target->context,
+                     band(o, p), p->transposed_a, p->transposed_b, out_lin(o, p->m),
+                     out_lin(o, p->n), out_lin(o, p->k), alpha, a, out_lin(o, p->a.ld), b,
+                     out_lin(o, p->b.ld), before, c, out_lin(o, p->c.ld));
+    const char *function =
+        arena_printf(o->a, "%s%s%sgemm%s", o->target->call, type_library(p->type),
+                     p->result == p->type ? "" : type_library(p->result), kind);
     if (p->nb == 0)
         text_line(&o->text, "%s(%s);", function, head);
     else

@@ -27,6 +27,7 @@ static int telling(Op op)
     case OP_Conv:
     case OP_ConvTranspose:
     case OP_MatMul:
+    case OP_MatMulBias:
     case OP_Gemm: return 2; /* of the library: a nest has only its bias */
     case OP_Gather: case OP_ReduceSum: case OP_ReduceMax: case OP_Exp: case OP_Log: return 3;
     default: return op_is_view(op) ? 1 : op_is_map(op) ? 3 : 4;

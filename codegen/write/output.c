@@ -163,12 +163,12 @@ static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight
     for (uint32_t i = 0; i < p->stage.n; i++) {
         Arena *of_stage = arena_within(a);
         Pipe *of = stage_of(p, i);
-        StageGen *sg = cg_stage(of_stage, of, i), *device = sg;
-        sg->microbatches = of != p ? p : NULL;
-        if (opt->cuda && p->device && of == p) {
-            device = cg_stage(of_stage, p->device, i);
+        StageGen *sg = cg_stage(of_stage, of, i, false), *device = sg;
+        if (opt->cuda)
+            device = cg_stage_device(of_stage, of == p && p->device ? p->device : of, i, sg);
+        if (device != sg)
             device->beside = opt->cpu ? sg : NULL;
-        }
+        sg->microbatches = device->microbatches = of != p ? p : NULL;
         Text c = {.a = of_stage}, cu = {.a = of_stage};
         hash = cg_stage_hash(sg, hash);
         if (device != sg)

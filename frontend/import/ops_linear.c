@@ -39,8 +39,11 @@ void import_gemm(Import *im)
     if (sa.d[1] != sb.d[0])
         low_fatal(im, 1, "inner dimensions differ: %lld and %lld", (long long)sa.d[1],
                   (long long)sb.d[0]);
-    ValueId y = scaled(g, g_matmul(g, a, b), alpha);
-    if (c != NONE && beta != 0) {
+    /* one node is rounded once: halves are added up, and c is added, in f32 */
+    Dtype t = low_dtype(g, a);
+    bool adds = c != NONE && beta != 0, wide = dtype_is_half(t) && (adds || alpha != 1);
+    ValueId y = scaled(g, wide ? g_matmul_wide(g, a, b) : g_matmul(g, a, b), alpha);
+    if (adds) {
         Shape sc = low_shape(g, c);
         bool ok = sc.rank <= 2;
         for (int d = 0; ok && d < sc.rank; d++) {
@@ -50,9 +53,9 @@ void import_gemm(Import *im)
         if (!ok)
             low_fatal(im, 2, "%s does not broadcast to the product",
                       shape_print(im->arena, low_dtype(g, c), &sc));
-        y = g_add(g, y, scaled(g, c, beta));
+        y = g_add(g, y, scaled(g, wide ? g_cast(g, c, DT_F32) : c, beta));
     }
-    im->out[0] = y;
+    im->out[0] = wide ? g_cast(g, y, t) : y;
 }
 
 /* ---- Einsum ---- */

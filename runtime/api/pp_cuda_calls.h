@@ -18,6 +18,10 @@ constexpr int64_t PP_BLAS_LIST = 4096,
 struct PpBlas {
     cublasHandle_t handle;
     void *list;
+    /* the handle's own, also lent to products with a bias, which come in the order of its stream */
+    void *workspace;
+    int64_t bytes_workspace;
+    struct PpBiased *biased;                            /* what is known of them; bias_cuda.cu */
 };
 
 /* blas_cuda.cu: as pp_sgemm and its kin in pp.h, row-major; cuBLAS through PpCtx.blas.  A batch is
@@ -54,6 +58,23 @@ PP_HALF_PRODUCT(hgemm, uint16_t)
 PP_HALF_PRODUCT(bsgemm, float)
 PP_HALF_PRODUCT(hsgemm, float)
 #undef PP_HALF_PRODUCT
+
+/* bias_cuda.cu: C = op(A) op(B) + a bias for each column, n of them, added in float32 before the one
+ * rounding to C's type; by cuBLASLt.  pp_cuda_forget_products: before a PpBlas goes. */
+#define PP_BIAS_PRODUCT(NAME, T)                                                                   \
+    void pp_cuda_##NAME##_bias(const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k,    \
+                               const T *a, int64_t lda, const T *b, int64_t ldb, const T *bias,    \
+                               T *out, int64_t ldc);                                               \
+    void pp_cuda_##NAME##_bias_batched(                                                            \
+        const PpCtx *c, int ta, int tb, int64_t m, int64_t n, int64_t k, const T *a, int64_t lda,  \
+        const T *b, int64_t ldb, const T *bias, T *out, int64_t ldc, int rank,                     \
+        const int64_t *count, const int64_t *stride_a, const int64_t *stride_b,                    \
+        const int64_t *stride_c);
+PP_BIAS_PRODUCT(sgemm, float)
+PP_BIAS_PRODUCT(bgemm, uint16_t)
+PP_BIAS_PRODUCT(hgemm, uint16_t)
+#undef PP_BIAS_PRODUCT
+void pp_cuda_forget_products(PpBlas *blas);
 
 /* conv_cuda.cu: as pp_conv_* in pp.h; cuDNN where it was present at build (PP_WITH_CUDNN), else
    direct kernels.  open() runs on the rank's thread once; bytes: device memory that open takes, an

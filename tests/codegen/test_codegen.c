@@ -266,6 +266,7 @@ static const struct {
 } nets[] = {
     {"transformer", net_transformer},
     {"attentions", net_attentions},
+    {"biases", net_biases},
     {"convolutions", net_convolution},
     {"moves", net_moves},
     {"sums", net_sums},
@@ -334,7 +335,19 @@ static int tests(int argc, char **argv, const char *dir, const Device *device)
         if (!device)
             check_rules(dir, device, i, i + RULES < CASES ? RULES : CASES - i, DT_BF16);
     }
-    for (uint32_t i = 0; i < 3; i++)
+    for (uint32_t cuts = 0; cuts < 3 && (!only || !strcmp(only, "biases")); cuts += device ? 2 : 1) {
+        check_small((Small){.dir = dir,
+                            .device = device,
+                            .name = "biases in bf16",
+                            .build = net_biases,
+                            .seed = 1,
+                            .cuts = cuts,
+                            .half = DT_BF16},
+                    &whole, false);
+        ok(cuts || whole.biases == (device ? NET_BIASES : 0), "%u biases by the library, uncut",
+           whole.biases);
+    }
+    for (uint32_t i = 0; i < 3 && !only; i++)
         check_small((Small){.dir = dir,
                             .device = device,
                             .name = i < 2 ? "transformer in bf16" : "transformer in f16",

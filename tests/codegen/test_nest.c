@@ -122,7 +122,7 @@ static void run(void *arg)
     INSIST(out);
     fprintf(out, "#include \"pp_kernel.h\"\n\n");
     for (uint32_t s = 0; s < p->stage.n; s++) {
-        StageGen *sg = cg_stage(p->graph->arena, p, s);
+        StageGen *sg = cg_stage(p->graph->arena, p, s, false);
         for (int k = 0; k < F_COUNT; k++)
             for (uint32_t i = 0; sg->func[k] && i < sg->func[k]->group.n; i++) {
                 One o = {sg->func[k]->group.at[i].nest, sg->func[k], all.n};

@@ -190,7 +190,7 @@ static void write_all(void *arg)
     Pipe *p = net_pipe(c->a, c->build, c->seed, 0);
     fprintf(c->code, "#include \"nest_device.h\"\n\n");
     for (uint32_t s = 0; s < p->stage.n; s++) {
-        StageGen *sg = cg_stage(p->graph->arena, p, s);
+        StageGen *sg = cg_stage(p->graph->arena, p, s, true);
         for (int f = 0; f < F_COUNT; f++)
             for (uint32_t i = 0; sg->func[f] && i < sg->func[f]->group.n; i++) {
                 const Nest *n = sg->func[f]->group.at[i].nest;

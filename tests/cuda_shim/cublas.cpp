@@ -9,7 +9,9 @@
  */
 #include "cublas_v2.h"
 #include "../../runtime/api/pp.h"
+#include "../../runtime/api/pp_half.h"
 #include "shim.h"
+#include "shim_blas.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -85,6 +87,7 @@ template <class In, class Out = In, class Factor = In> struct Gemm {
     Out *const *list_c;
     /* tensor cores may take 16 bytes at a time */
     bool fast;
+    const Out *bias;                                    /* of each row, or null */
 };
 
 /* A column-major matrix: every column in device memory? */
@@ -233,6 +236,33 @@ template <class In, class Out, class Factor> static void run(Gemm<In, Out, Facto
     }
 }
 
+static float wide(float x) { return x; }
+static float wide(Bf16 x) { return pp_from_bf16(x.bits); }
+static float wide(F16 x) { return pp_from_f16(x.bits); }
+static void put(float *to, float x) { *to = x; }
+static void put(Bf16 *to, float x) { to->bits = pp_to_bf16(x); }
+static void put(F16 *to, float x) { to->bits = pp_to_f16(x); }
+
+/* Sums of float32, a bias for each row, one rounding. */
+template <class T> static void run_with_bias(const Gemm<T, T, float> &g)
+{
+    if (!matrix(g.bias, false, g.m, 1, g.m, false) || !apart(g))
+        return;
+    std::vector<float> sum(static_cast<size_t>(g.m) * static_cast<size_t>(g.n));
+    for (int i = 0; i < g.count; i++) {
+        const T *a, *b;
+        T *d;
+        product_of(g, i, &a, &b, &d);
+        if (!matrix(a, g.ta, g.m, g.k, g.lda, false) || !matrix(b, g.tb, g.k, g.n, g.ldb, false) ||
+            !matrix(d, false, g.m, g.n, g.ldc, true))
+            return;
+        product(g.tb, g.ta, g.n, g.m, g.k, 1.0f, b, g.ldb, a, g.lda, 0.0f, sum.data(), g.m);
+        for (int64_t j = 0; j < g.n; j++)
+            for (int64_t r = 0; r < g.m; r++)
+                put(d + j * g.ldc + r, sum[static_cast<size_t>(j * g.m + r)] + wide(g.bias[r]));
+    }
+}
+
 static int at_least_1(int n) { return n > 1 ? n : 1; }
 
 static cublasStatus_t status(cudaError_t e) {
@@ -275,6 +305,40 @@ static cublasStatus_t gemm(const char *name, cublasHandle_t h, const Factor *alp
         return true;
     });
     return status(sticky);
+}
+
+template <class T>
+static cublasStatus_t biased(const char *name, CUstream_st *s, const BiasProduct &p)
+{
+    Gemm<T, T, float> g = {};
+    g.ta = p.ta, g.tb = p.tb, g.m = p.m, g.n = p.n, g.k = p.k;
+    g.alpha = 1;
+    g.lda = p.lda, g.ldb = p.ldb, g.ldc = p.ldd, g.count = p.count;
+    g.stride_a = p.stride_a, g.stride_b = p.stride_b, g.stride_c = p.stride_d;
+    g.a = static_cast<const T *>(p.a);
+    g.b = static_cast<const T *>(p.b);
+    g.c = static_cast<T *>(p.d);
+    g.bias = static_cast<const T *>(p.bias);
+    enqueue(s, name, [g, name, s](Driver &) {
+        shadow_op(name, s);
+        run_with_bias(g);
+        return true;
+    });
+    return status(sticky);
+}
+
+cublasStatus_t product_with_bias(const char *name, cublasHandle_t h, cudaStream_t stream,
+                                 const BiasProduct &p)
+{
+    if (enter(name) != cudaSuccess)
+        return CUBLAS_STATUS_EXECUTION_FAILED;
+    Lock lock(machine);
+    CUstream_st *s = handles().count(h) ? stream_of(stream) : nullptr;
+    if (!s || h->stream != stream)
+        return CUBLAS_STATUS_EXECUTION_FAILED;
+    return p.type == CUDA_R_32F    ? biased<float>(name, s, p)
+           : p.type == CUDA_R_16BF ? biased<Bf16>(name, s, p)
+                                   : biased<F16>(name, s, p);
 }
 
 template <class T>

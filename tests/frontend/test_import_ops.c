@@ -477,9 +477,27 @@ static void test_random(void)
     arena_free(t->arena);
 }
 
+/* bf16 has 8 bits: 1 + 2^-8 is 1 when it is rounded before 2^-9 is added, and after it 1 + 2^-7, as
+ * in torch.addmm. */
+static void test_gemm_of_halves(void)
+{
+    T *t = begin();
+    ValueId in[3];
+    const double a[] = {1, 1, -1, -1}, b[] = {1, 0x1p-8}, c[] = {0x1p-9};
+    in[0] = g_cast(t->g, input(t, S(2, 2), a), DT_BF16);
+    in[1] = g_cast(t->g, input(t, S(2, 1), b), DT_BF16);
+    in[2] = g_cast(t->g, input(t, S(1), c), DT_BF16);
+    lower(t, OP_Gemm, 13, "", 3, in, 1);
+    ValueId y = g_cast(t->g, t->out[0], DT_F64);
+    bool half = val(t->g, t->out[0])->dtype == DT_BF16;
+    ok(half && close_to(&evaluate(t)[y], V(1 + 0x1p-7, -1)), "Gemm of halves is rounded once");
+    arena_free(t->arena);
+}
+
 int main(void)
 {
     test_random();
+    test_gemm_of_halves();
     test_cast_to_mini();
     test_linear_attention();
     test_causal_conv();

@@ -63,7 +63,7 @@ compare_library() {
         ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -O2 -fwrapv -ffp-contract=off -Wno-unknown-pragmas -I"$top" -I"$top/runtime" -c -o "$tools/$f.o" "$top/runtime/device/cpu/$f.c" || return
         objects+=("$tools/$f.o")
     done
-    for f in attention_cuda blas_cuda conv_cuda conv_tiled conv_direct conv_cudnn pool_cuda; do
+    for f in attention_cuda bias_cuda blas_cuda conv_cuda conv_tiled conv_direct conv_cudnn pool_cuda; do
         objects+=("$top/runtime/device/cuda/$f.cu")
     done
     for f in attention products convolutions pools; do

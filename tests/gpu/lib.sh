@@ -45,7 +45,7 @@ compile_cu() {
     if [ $mode = shim ]; then
         "${CXX:-g++}" -o "$tools/$name" "${objects[@]}" "$tools/shim/libshim.a" $([ "$name" = card ] && echo "$tools/gemm.o $tools/gemm_half.o") -lpthread -lm
     else
-        "$nvcc" "$arch_flag" -o "$tools/$name" "${objects[@]}" -lcublas ${cudnn:+-lcudnn}
+        "$nvcc" "$arch_flag" -o "$tools/$name" "${objects[@]}" -lcublasLt -lcublas ${cudnn:+-lcudnn}
     fi
 }
 

@@ -148,6 +148,25 @@ static void net_transformer(Net *n)
     net_out(n, g_log_softmax(g, g_matmul(g, x, g_swap_last(g, table)), 2));
 }
 
+/* Products to which a row of biases is added, which a device's library does: one that the first cut
+ * divides, one from the left, one behind the second cut; and what the library does not: a bias for
+ * each row, a sum that is read as well, a product of one column. */
+enum { NET_BIASES = 3 };
+__attribute__((unused)) static void net_biases(Net *n)
+{
+    enum { TIME = 4, WIDTH = 8 };
+    Graph *g = n->g;
+    ValueId x = net_input(n, "x", DT_F32, S(ROWS, TIME, WIDTH));
+    ValueId y = net_cut(n, g_matmul(g, x, net_weight(n, S(WIDTH, 12))));
+    y = g_unary(g, OP_Relu, g_add(g, y, net_weight(n, S(12))));
+    y = g_add(g, net_weight(n, S(1, WIDTH)), g_matmul(g, y, net_weight(n, S(12, WIDTH))));
+    y = g_add(g, g_matmul(g, y, net_weight(n, S(WIDTH, WIDTH))), net_weight(n, S(TIME, 1)));
+    ValueId sum = g_matmul(g, net_cut(n, y), net_weight(n, S(WIDTH, WIDTH)));
+    net_out(n, g_mul(g, sum, g_add(g, sum, net_weight(n, S(WIDTH)))));
+    net_out(n, net_linear(n, y, WIDTH, 1, false));
+    net_out(n, net_linear(n, y, WIDTH, 7, true));
+}
+
 /* softmax(s) v, its heads side by side */
 static ValueId net_heads(Net *n, ValueId s, ValueId v)
 {

@@ -49,6 +49,7 @@ void *device_blas(void) {
     if (!blas.handle && PP_BLAS(cublasCreate(&blas.handle))) {
         PP_BLAS(cublasSetStream(blas.handle, static_cast<cudaStream_t>(device_stream())));
         blas.list = device_alloc(PP_BLAS_LIST_BYTES);
+        blas.workspace = device_alloc(blas.bytes_workspace = 1 << 16);
     }
     return &blas;
 }
@@ -59,6 +60,7 @@ void device_release(void) {
     for (void *p : all)
         PP_CUDA(cudaFree(p));
     all.clear();
+    pp_cuda_forget_products(&blas);
     if (blas.handle)
         PP_BLAS(cublasDestroy(blas.handle));
     if (stream)

@@ -255,7 +255,7 @@ static void run_plan(StageRun *r)
     r->interpret = run_interpret;
     for (uint32_t i = 0; i < r->p->stage.n; i++) {
         RunStage *s = &r->stage[i];
-        s->sg = cg_stage(r->p->graph->arena, r->p, i);
+        s->sg = cg_stage(r->p->graph->arena, r->p, i, false);
         for (int k = 0; k < F_COUNT; k++)
             if (s->sg->func[k])
                 run_check_order(r, s->sg->func[k]);

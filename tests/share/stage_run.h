@@ -98,7 +98,7 @@ static const char *run_write(StageRun *r, uint32_t i, const char *prefix)
     Target target = r->device ? TARGET_CUDA : TARGET_C;
     RunStage *s = &r->stage[i];
     Text t = {.a = r->a};
-    s->sg = cg_stage(r->p->graph->arena, r->p, i);
+    s->sg = cg_stage(r->p->graph->arena, r->p, i, r->device != NULL);
     s->sg->probe = "pp_step(0);";
     s->sg->probe_end = "pp_step(1);";
     for (int k = 0; k < F_COUNT; k++)
@@ -646,6 +646,7 @@ static void run_rows(StageRun *r)
 enum { RUN_MOST = 256 };
 typedef struct {
     uint32_t params, outputs;
+    uint32_t biases;     /* that the device's library adds to a product */
     uint32_t attentions; /* that are one operation: where a cut divides one, bits are other ones */
     uint64_t param[RUN_MOST], output[RUN_MOST];
 } RunBits; /* 0: not known */
@@ -689,6 +690,7 @@ static void run_chain(StageRun *r, RunBits *bits)
     running = NULL;
     for (uint32_t i = 0; i < r->p->stage.n; i++) {
         const Ids *list = &r->stage[i].sg->stage->forward;
+        bits->biases += r->stage[i].sg->chain.n;
         for (uint32_t k = 0; k < list->n; k++)
             bits->attentions += r->g->node.at[list->at[k]].op == OP_FlashAttention;
     }

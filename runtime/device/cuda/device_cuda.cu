@@ -66,6 +66,8 @@ bool open_stage(Device *d, CudaStage *s, const DeviceWish *w) {
     }
     const CudaStage *with = s->list ? s : c->stage;
     s->blas.list = with->list;
+    s->blas.workspace = with->workspace;
+    s->blas.bytes_workspace = c->workspace;
     cublasHandle_t *h = &s->blas.handle;
     return PP_BLAS(cublasCreate(h)) && PP_BLAS(cublasSetStream(*h, s->stream)) &&
            PP_BLAS(cublasSetWorkspace(*h, with->workspace, static_cast<size_t>(c->workspace))) &&
@@ -109,6 +111,7 @@ void close(Device *d) {
         return;
     for (int l = 0; l < c->stages; l++) {
         CudaStage *s = &c->stage[l];
+        pp_cuda_forget_products(&s->blas);
         if (s->blas.handle)
             PP_BLAS(cublasDestroy(s->blas.handle));
         if (s->stream)

@@ -73,20 +73,25 @@ struct Context {
     cudaStream_t stream = nullptr;
     PpBlas blas = {};
     void *own = nullptr;
+    static constexpr size_t WORKSPACE = 1 << 16;
     explicit Context(const Context *shared = nullptr) {
         need(PP_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)) &&
                  PP_BLAS(cublasCreate(&blas.handle)) &&
                  PP_BLAS(cublasSetStream(blas.handle, stream)) &&
                  PP_BLAS(cublasSetMathMode(blas.handle, CUBLAS_PEDANTIC_MATH)) &&
+                 PP_CUDA(cudaMalloc(&blas.workspace, WORKSPACE)) &&
                  (shared || PP_CUDA(cudaMalloc(&own, static_cast<size_t>(PP_BLAS_LIST_BYTES)))),
              "a device");
+        blas.bytes_workspace = WORKSPACE;
         blas.list = shared ? shared->own : own;
         c.stream = stream;
         c.blas = &blas;
     }
     ~Context() {
+        pp_cuda_forget_products(&blas);
         cublasDestroy(blas.handle);
         cudaStreamDestroy(stream);
+        cudaFree(blas.workspace);
         cudaFree(own);
     }
     Context(const Context &) = delete;

@@ -2,7 +2,8 @@
  * products.cu - pp_cuda_sgemm, pp_cuda_dgemm and their batched forms against the CPU's (gemm.c,
  * which test_gemm.c checks): sizes, transposes, leading dimensions, alpha, beta, empty sums,
  * batches over views, batches that no stride describes and that are one call all the same, two
- * calls and two streams that share a list of pointers; and what cannot be is said.
+ * calls and two streams that share a list of pointers; products with a bias; and what cannot be is
+ * said.
  *
  * Tolerance: both add k products of numbers in [-1, 1] in float32, in orders of their own: 2 (1 +
  * sqrt(k)) rounding errors of 2^-24 times the largest partial sum, about sqrt(k): 1e-6 (1 +
@@ -340,6 +341,122 @@ static void halves(const Context &x) {
     }
 }
 
+/* ---- with a bias ---- */
+
+/* Operands, results and the float32 sums of the CPU. */
+template <class T> struct Biased {
+    std::vector<T> a, b, bias, c;
+    std::vector<float> sum;
+};
+
+static void narrow(const HalfCase &, float *to, float x) { *to = x; }
+static void narrow(const HalfCase &t, uint16_t *to, float x) { *to = t.narrow(static_cast<double>(x)); }
+
+template <class T> static std::vector<T> drawn(const HalfCase &t, int64_t n)
+{
+    if constexpr (sizeof(T) == 2)
+        return t.numbers(n);
+    else
+        return numbers<T>(n);
+}
+
+/* A layout as of half_one(); results beyond n columns and between products must stay. */
+template <class T>
+static double bias_one(const Context &x, const HalfCase &t, int ta, int tb, int64_t n, int64_t k,
+                       const Strides &s, int64_t pad)
+{
+    const int64_t m = 5, lda = (ta ? m : k) + pad, ldb = (tb ? k : n) + pad, ldc = n + pad;
+    const int rank = static_cast<int>(s.count.size());
+    Biased<T> w = {drawn<T>(t, 4000), drawn<T>(t, 4000), drawn<T>(t, n), drawn<T>(t, 900), {}};
+    w.sum = numbers<float>(900);
+    Dev<T> da(w.a), db(w.b), dbias(w.bias), dc(w.c);
+    const auto run = [&](auto one, auto batched, auto gpu_one, auto gpu_batched) {
+        if (rank) {
+            batched(ta, tb, m, n, k, 1.0f, w.a.data(), lda, w.b.data(), ldb, 0.0f, w.sum.data(), ldc,
+                    rank, s.count.data(), s.a.data(), s.b.data(), s.c.data());
+            gpu_batched(&x.c, ta, tb, m, n, k, da.p, lda, db.p, ldb, dbias.p, dc.p, ldc, rank,
+                        s.count.data(), s.a.data(), s.b.data(), s.c.data());
+        } else {
+            one(ta, tb, m, n, k, 1.0f, w.a.data(), lda, w.b.data(), ldb, 0.0f, w.sum.data(), ldc);
+            gpu_one(&x.c, ta, tb, m, n, k, da.p, lda, db.p, ldb, dbias.p, dc.p, ldc);
+        }
+    };
+    if constexpr (sizeof(T) == 4)
+        run(pp_sgemm, pp_sgemm_batched, pp_cuda_sgemm_bias, pp_cuda_sgemm_bias_batched);
+    else if (t.bf16)
+        run(pp_bsgemm, pp_bsgemm_batched, pp_cuda_bgemm_bias, pp_cuda_bgemm_bias_batched);
+    else
+        run(pp_hsgemm, pp_hsgemm_batched, pp_cuda_hgemm_bias, pp_cuda_hgemm_bias_batched);
+    int64_t all = 1;
+    for (const int64_t count : s.count)
+        all *= count;
+    for (int64_t z = 0; z < all; z++) {
+        int64_t at = 0, left = z;
+        for (int d = rank - 1; d >= 0; d--) {
+            at += left % s.count[static_cast<size_t>(d)] * s.c[static_cast<size_t>(d)];
+            left /= s.count[static_cast<size_t>(d)];
+        }
+        for (int64_t i = 0; i < m; i++)
+            for (int64_t j = 0; j < n; j++) {
+                const size_t e = static_cast<size_t>(at + i * ldc + j);
+                narrow(t, &w.c[e],
+                       w.sum[e] + static_cast<float>(t.value(w.bias[static_cast<size_t>(j)])));
+            }
+    }
+    return half_off(t, dc.get(x.stream), w.c, k);
+}
+
+/* 1 + 2^-p and a bias of 2^-(p+1), p bits below the last of the type: rounded twice it is 1. */
+static void rounded_once(const Context &x, const HalfCase &t, const std::string &type)
+{
+    const double unit = t.unit();
+    const std::vector<uint16_t> a(16, t.narrow(1)), bias(8, t.narrow(unit / 2));
+    std::vector<uint16_t> b(16, t.narrow(1));
+    for (size_t j = 8; j < 16; j++)
+        b[j] = t.narrow(unit);
+    Dev<uint16_t> da(a), db(b), dbias(bias), dc(std::vector<uint16_t>(64));
+    (t.bf16 ? pp_cuda_bgemm_bias : pp_cuda_hgemm_bias)(&x.c, 0, 0, 8, 8, 2, da.p, 2, db.p, 8,
+                                                       dbias.p, dc.p, 8);
+    ok(dc.get(x.stream) == std::vector<uint16_t>(64, t.narrow(1 + 2 * unit)),
+       type + ": product and bias are rounded together, once");
+}
+
+/* The shim has no algorithm for odd columns and paddings. */
+static void biases(const Context &x) {
+    static const Strides layouts[] = {{{}, {}, {}, {}},
+                                      {{7}, {40}, {0}, {64}},
+                                      {{2, 3}, {400, 48}, {96, 0}, {192, 64}},
+                                      {{2, 3}, {401, 47}, {93, 0}, {192, 64}}};
+    for (int kind = 0; kind < 3; kind++) {
+        const HalfCase type = {kind == 1, kind == 0};
+        double worst = 0;
+        for (int i = 0; i < 4 * 4 * 3; i++) {
+            const int64_t k = i / 16 == 0 ? 0 : i / 16 == 1 ? 7 : 16, n = i % 5 == 1 ? 7 : 8;
+            const Strides &s = layouts[i / 4 % 4];
+            worst = std::fmax(worst, kind == 0 ? bias_one<float>(x, type, i & 1, i >> 1 & 1, n, k, s,
+                                                                 i % 3 * 2)
+                                               : bias_one<uint16_t>(x, type, i & 1, i >> 1 & 1, n, k,
+                                                                    s, i % 3 * 2));
+        }
+        const std::string name = kind == 0 ? "float32" : type.bf16 ? "bf16" : "f16";
+        ok(worst < 1 && !pp_cuda_error()[0],
+           name + " with a bias: by the library and without, alone, in strides, empty sums");
+        if (kind)
+            rounded_once(x, type, name);
+    }
+    const int64_t n = 3 * PP_BLAS_LIST_BYTES / 8 + 1;   /* wider than the room for sums */
+    const HalfCase bf16 = {true, false};
+    const std::vector<uint16_t> a = bf16.numbers(2), b = bf16.numbers(n), bias = bf16.numbers(n);
+    std::vector<uint16_t> c(static_cast<size_t>(2 * n));
+    Dev<uint16_t> da(a), db(b), dbias(bias), dc(c);
+    for (size_t i = 0; i < c.size(); i++)
+        c[i] = bf16.narrow(bf16.value(a[i / static_cast<size_t>(n)]) *
+                               bf16.value(b[i % static_cast<size_t>(n)]) +
+                           bf16.value(bias[i % static_cast<size_t>(n)]));
+    pp_cuda_bgemm_bias(&x.c, 0, 0, 2, n, 1, da.p, 1, db.p, n, dbias.p, dc.p, n);
+    ok(half_off(bf16, dc.get(x.stream), c, 1) < 1, "bf16 with a bias: in pieces");
+}
+
 /* The shim ends a program whose list has other pointers than at multiples of 16 while TF32 is
  * allowed. */
 static void tf32(const Context &x) {
@@ -362,6 +479,7 @@ int main() {
         lists<double>(x, "float64");
         tf32(x);
         halves(x);
+        biases(x);
         pp_cuda_sgemm(&x.c, 0, 0, static_cast<int64_t>(1) << 31, 1, 1, 1, nullptr, 1, nullptr, 1, 0,
                       nullptr, 1);
         ok(strstr(pp_cuda_error(), "2147483648") != nullptr, "a size beyond cuBLAS is said");

@@ -1,0 +1,372 @@
+/*
+ * bias_cuda.cu - matrix products with a bias for each column: C = op(A) op(B) + bias, in the order
+ * of the stream of PpCtx.blas.  In: row-major operands with any leading dimension, as blas_cuda.cu
+ * takes them.
+ *
+ * cuBLASLt adds the bias where the sums are still in registers (its epilogue): what is rounded and
+ * written is the result alone.  A row-major C is its column-major transpose, whose rows are C's
+ * columns, and one bias for each row is what the epilogue adds.  Sums are float32, also where a
+ * product's depth is divided among blocks (its reduction scheme), and rounded once.
+ *
+ * The library is asked once for an algorithm for a shape, at the alignment that pointers and strides
+ * have (a result's also as its bias has it); the answer is kept.  Where it has none, the product goes to cuBLAS as any other and a kernel
+ * adds the bias, of 16-bit types through float32 sums in the room of the list of pointers, as many
+ * rows at a time as fit there: the same numbers, slower.
+ */
+#include "api/pp_cuda_calls.h"
+#include "api/pp_half.h"
+
+#include <cublasLt.h>
+#include <new>
+
+namespace
+{
+
+/* cuBLAS's name of the type of operands, bias and result. */
+template <cudaDataType_t Type> struct Half {
+    using T = uint16_t;
+    static constexpr cudaDataType_t type = Type;
+};
+struct Single {
+    using T = float;
+    static constexpr cudaDataType_t type = CUDA_R_32F;
+};
+
+template <class Kind> struct Product {
+    using T = typename Kind::T;
+    int ta, tb;
+    int64_t m, n, k;
+    const T *a;
+    int64_t lda;
+    const T *b;
+    int64_t ldb;
+    const T *bias;
+    T *c;
+    int64_t ldc;
+};
+
+/* From one product of a batch to the next. */
+struct Step {
+    int64_t count, a, b, c;
+};
+
+/* ---- algorithms ---- */
+
+/* All that the library's choice may depend on. */
+struct Shape {
+    int64_t m, n, k, lda, ldb, ldc, count, step_a, step_b, step_c;
+    int ta, tb, type, compute;
+    unsigned align_a, align_b, align_c;
+};
+
+bool same(const Shape &x, const Shape &y)
+{
+    return x.m == y.m && x.n == y.n && x.k == y.k && x.lda == y.lda && x.ldb == y.ldb &&
+           x.ldc == y.ldc && x.count == y.count && x.step_a == y.step_a && x.step_b == y.step_b &&
+           x.step_c == y.step_c && x.ta == y.ta && x.tb == y.tb && x.type == y.type &&
+           x.compute == y.compute && x.align_a == y.align_a && x.align_b == y.align_b &&
+           x.align_c == y.align_c;
+}
+
+struct Known {
+    Shape shape;
+    bool has;                                           /* an algorithm */
+    cublasLtMatmulAlgo_t algorithm;
+};
+
+}   // namespace
+
+/* A stage's shapes are few: those of its layers, twice where microbatches differ by a row. */
+struct PpBiased {
+    static constexpr int MOST = 64;
+    Known known[MOST];
+    int n, oldest;
+};
+
+namespace
+{
+
+/* What one call is given, beside numbers: on the stack, made anew each time. */
+struct Call {
+    cublasLtMatmulDescOpaque_t what;
+    cublasLtMatrixLayoutOpaque_t a, b, c;
+};
+
+bool layout(cublasLtMatrixLayoutOpaque_t *to, cudaDataType_t type, int64_t rows, int64_t columns,
+            int64_t ld, int64_t count, int64_t step)
+{
+    const int32_t many = static_cast<int32_t>(count);
+    if (!PP_BLAS(cublasLtMatrixLayoutInit(to, type, static_cast<uint64_t>(rows),
+                                          static_cast<uint64_t>(columns), ld)))
+        return false;
+    return count == 1 ||
+           (PP_BLAS(cublasLtMatrixLayoutSetAttribute(to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &many,
+                                                     sizeof many)) &&
+            PP_BLAS(cublasLtMatrixLayoutSetAttribute(
+                to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof step)));
+}
+
+bool set(cublasLtMatmulDescOpaque_t *to, cublasLtMatmulDescAttributes_t what, const void *value,
+         size_t size)
+{
+    return PP_BLAS(cublasLtMatmulDescSetAttribute(to, what, value, size));
+}
+
+/* Column-major: the operands change places. */
+bool describe(Call *call, const Shape &s, const void *bias)
+{
+    const cudaDataType_t type = static_cast<cudaDataType_t>(s.type);
+    const int32_t first = s.tb ? CUBLAS_OP_T : CUBLAS_OP_N,
+                  second = s.ta ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    return PP_BLAS(cublasLtMatmulDescInit(
+               &call->what, static_cast<cublasComputeType_t>(s.compute), CUDA_R_32F)) &&
+           set(&call->what, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first) &&
+           set(&call->what, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second) &&
+           set(&call->what, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) &&
+           set(&call->what, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias) &&
+           layout(&call->a, type, s.tb ? s.k : s.n, s.tb ? s.n : s.k, s.ldb, s.count, s.step_b) &&
+           layout(&call->b, type, s.ta ? s.m : s.k, s.ta ? s.k : s.m, s.lda, s.count, s.step_a) &&
+           layout(&call->c, type, s.n, s.m, s.ldc, s.count, s.step_c);
+}
+
+bool prefer(cublasLtMatmulPreferenceOpaque_t *to, cublasLtMatmulPreferenceAttributes_t what,
+            const void *value, size_t size)
+{
+    return PP_BLAS(cublasLtMatmulPreferenceSetAttribute(to, what, value, size));
+}
+
+/* The library's first choice; has: it has one. */
+bool choose(const PpBlas *blas, Call *call, Known *k)
+{
+    const uint64_t room = static_cast<uint64_t>(blas->bytes_workspace);
+    const uint32_t sums = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const Shape &s = k->shape;
+    cublasLtMatmulPreferenceOpaque_t wish;
+    cublasLtMatmulHeuristicResult_t found = {};
+    int n = 0;
+    if (!PP_BLAS(cublasLtMatmulPreferenceInit(&wish)) ||
+        !prefer(&wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof room) ||
+        !prefer(&wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &sums, sizeof sums) ||
+        !prefer(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &s.align_b, sizeof s.align_b) ||
+        !prefer(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &s.align_a, sizeof s.align_a) ||
+        !prefer(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &s.align_c, sizeof s.align_c) ||
+        !prefer(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &s.align_c, sizeof s.align_c))
+        return false;
+    const cublasStatus_t e = cublasLtMatmulAlgoGetHeuristic(
+        reinterpret_cast<cublasLtHandle_t>(blas->handle), &call->what, &call->a, &call->b, &call->c,
+        &call->c, &wish, 1, &found, &n);
+    if (e != CUBLAS_STATUS_NOT_SUPPORTED && !PP_BLAS(e))
+        return false;
+    k->has = e == CUBLAS_STATUS_SUCCESS && n > 0 && found.state == CUBLAS_STATUS_SUCCESS;
+    k->algorithm = found.algo;
+    return true;
+}
+
+/* What is known of the shape, asked for if it is new; NULL: something failed. */
+const Known *known_of(PpBlas *blas, Call *call, const Shape &s)
+{
+    if (!blas->biased)
+        blas->biased = new (std::nothrow) PpBiased();
+    PpBiased *all = blas->biased;
+    if (!all) {
+        pp_cuda_note("gemm", "out of memory", __FILE__, __LINE__);
+        return nullptr;
+    }
+    for (int i = 0; i < all->n; i++)
+        if (same(all->known[i].shape, s))
+            return &all->known[i];
+    Known *k = &all->known[all->n < PpBiased::MOST ? all->n : all->oldest];
+    k->shape = s;
+    if (!choose(blas, call, k))
+        return nullptr;
+    if (all->n < PpBiased::MOST)
+        all->n++;
+    else
+        all->oldest = (all->oldest + 1) % PpBiased::MOST;
+    return k;
+}
+
+/* ---- without an algorithm ---- */
+
+__device__ inline float wide(Single, float x) { return x; }
+__device__ inline float wide(Half<CUDA_R_16BF>, uint16_t x) { return pp_from_bf16(x); }
+__device__ inline float wide(Half<CUDA_R_16F>, uint16_t x) { return pp_from_f16(x); }
+__device__ inline void put(Single, float *to, float x) { *to = x; }
+__device__ inline void put(Half<CUDA_R_16BF>, uint16_t *to, float x) { *to = pp_to_bf16(x); }
+__device__ inline void put(Half<CUDA_R_16F>, uint16_t *to, float x) { *to = pp_to_f16(x); }
+
+/* c[i][j] = sum[i][j] + bias[j]; sums may stand where the results do */
+template <class Kind, class T = typename Kind::T>
+__global__ void add_bias(const float *sum, int64_t ld, const T *bias, T *c, int64_t ldc, int64_t m,
+                         int64_t n)
+{
+    const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+    for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < m * n;
+         i += step) {
+        const int64_t row = i / n, column = i % n;
+        put(Kind(), c + row * ldc + column, sum[row * ld + column] + wide(Kind(), bias[column]));
+    }
+}
+
+template <class Kind>
+void launch_bias(const PpCtx *ctx, const float *sum, int64_t ld, const Product<Kind> &p)
+{
+    constexpr int64_t BLOCK = 256, MOST = 1024;
+    const int64_t blocks = (p.m * p.n + BLOCK - 1) / BLOCK;
+    PP_WORK("elementwise", p.m * p.n, p.m * p.n * (sizeof(float) + sizeof(*p.c)));
+    PP_LAUNCH(add_bias<Kind>, static_cast<unsigned>(blocks < MOST ? blocks : MOST),
+              static_cast<unsigned>(BLOCK), 0, static_cast<cudaStream_t>(ctx->stream), sum, ld,
+              p.bias, p.c, p.ldc, p.m, p.n);
+}
+
+void sums(const PpCtx *ctx, const Product<Half<CUDA_R_16BF>> &p, float *to, int64_t ld)
+{
+    pp_cuda_bsgemm(ctx, p.ta, p.tb, p.m, p.n, p.k, 1, p.a, p.lda, p.b, p.ldb, 0, to, ld);
+}
+void sums(const PpCtx *ctx, const Product<Half<CUDA_R_16F>> &p, float *to, int64_t ld)
+{
+    pp_cuda_hsgemm(ctx, p.ta, p.tb, p.m, p.n, p.k, 1, p.a, p.lda, p.b, p.ldb, 0, to, ld);
+}
+
+void apart(const PpCtx *ctx, const Product<Single> &p)
+{
+    pp_cuda_sgemm(ctx, p.ta, p.tb, p.m, p.n, p.k, 1, p.a, p.lda, p.b, p.ldb, 0, p.c, p.ldc);
+    launch_bias(ctx, p.c, p.ldc, p);
+}
+
+/* In pieces whose sums the list's room holds. */
+template <cudaDataType_t Type> void apart(const PpCtx *ctx, const Product<Half<Type>> &p)
+{
+    constexpr int64_t ROOM = PP_BLAS_LIST_BYTES / static_cast<int64_t>(sizeof(float));
+    float *sum = static_cast<float *>(static_cast<PpBlas *>(ctx->blas)->list);
+    const int64_t columns = p.n < ROOM ? p.n : ROOM, rows = ROOM / columns;
+    for (int64_t i = 0; i < p.m; i += rows)
+        for (int64_t j = 0; j < p.n; j += columns) {
+            Product<Half<Type>> piece = p;
+            piece.m = p.m - i < rows ? p.m - i : rows;
+            piece.n = p.n - j < columns ? p.n - j : columns;
+            piece.a += p.ta ? i : i * p.lda;
+            piece.b += p.tb ? j * p.ldb : j;
+            piece.bias += j;
+            piece.c += i * p.ldc + j;
+            sums(ctx, piece, sum, columns);
+            launch_bias(ctx, sum, columns, piece);
+        }
+}
+
+/* ---- products ---- */
+
+/* The largest power of two, 256 at most, that divides where all of it begins. */
+template <class T> unsigned alignment(const T *p, int64_t ld, int64_t step)
+{
+    const uintptr_t bits = reinterpret_cast<uintptr_t>(p) |
+                           static_cast<uintptr_t>(ld | step) * sizeof(T) | 256;
+    return static_cast<unsigned>(bits & (~bits + 1));
+}
+
+unsigned least(unsigned x, unsigned y) { return x < y ? x : y; }
+
+/* Products that one stride tells apart. */
+template <class Kind> void run(const PpCtx *ctx, const Product<Kind> &p, const Step &by)
+{
+    PpBlas *blas = static_cast<PpBlas *>(ctx->blas);
+    cublasMath_t mode = CUBLAS_DEFAULT_MATH;
+    if (!PP_BLAS(cublasGetMathMode(blas->handle, &mode)))
+        return;
+    const bool tf32 = Kind::type == CUDA_R_32F &&
+                      (mode & CUBLAS_TF32_TENSOR_OP_MATH) == CUBLAS_TF32_TENSOR_OP_MATH;
+    const Shape s = {p.m, p.n, p.k, p.lda, p.ldb, p.ldc, by.count, by.a, by.b, by.c, p.ta, p.tb,
+                     Kind::type, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                     alignment(p.a, p.lda, by.a), alignment(p.b, p.ldb, by.b),
+                     least(alignment(p.c, p.ldc, by.c), alignment(p.bias, 0, 0))};
+    Call call;
+    const Known *k = nullptr;
+    if (p.k > 0) {
+        k = describe(&call, s, p.bias) ? known_of(blas, &call, s) : nullptr;
+        if (!k)
+            return;
+    }
+    if (!k || !k->has) {
+        for (int64_t i = 0; i < by.count; i++) {
+            Product<Kind> one = p;
+            one.a += i * by.a;
+            one.b += i * by.b;
+            one.c += i * by.c;
+            apart(ctx, one);
+        }
+        return;
+    }
+    const float one = 1, zero = 0;
+    const double count = static_cast<double>(by.count), mn = static_cast<double>(p.m * p.n),
+                 depth = static_cast<double>(p.k);
+    PP_WORK("product", count * (2 * depth + 1) * mn,
+            count * ((static_cast<double>(p.m) + static_cast<double>(p.n)) * depth + mn) *
+                sizeof(*p.c));
+    PP_TIMED("cublas gemm bias", static_cast<cudaStream_t>(ctx->stream));
+    PP_BLAS(cublasLtMatmul(reinterpret_cast<cublasLtHandle_t>(blas->handle), &call.what, &one, p.b,
+                           &call.a, p.a, &call.b, &zero, p.c, &call.c, p.c, &call.c, &k->algorithm,
+                           blas->workspace, static_cast<size_t>(blas->bytes_workspace),
+                           static_cast<cudaStream_t>(ctx->stream)));
+}
+
+/* A matrix of one row has no distance between rows: the row's length is a valid one. */
+int64_t leading(int64_t rows, int64_t columns, int64_t ld)
+{
+    return rows <= 1 && ld < columns ? columns : ld;
+}
+
+/* The last dimension at once, the others one after the other. */
+template <class Kind>
+void run_all(const PpCtx *ctx, Product<Kind> p, int rank, const int64_t *count, const int64_t *sa,
+             const int64_t *sb, const int64_t *sc)
+{
+    int64_t outer = 1;
+    for (int d = 0; d + 1 < rank; d++)
+        outer *= count[d];
+    const Step by = rank ? Step{count[rank - 1], sa[rank - 1], sb[rank - 1], sc[rank - 1]}
+                         : Step{1, 0, 0, 0};
+    if (p.m <= 0 || p.n <= 0 || outer * by.count <= 0)
+        return;
+    p.lda = p.ta ? leading(p.k, p.m, p.lda) : leading(p.m, p.k, p.lda);
+    p.ldb = p.tb ? leading(p.n, p.k, p.ldb) : leading(p.k, p.n, p.ldb);
+    p.ldc = leading(p.m, p.n, p.ldc);
+    for (int64_t i = 0; i < outer; i++) {
+        Product<Kind> mine = p;
+        for (int64_t d = rank - 2, left = i; d >= 0; left /= count[d--]) {
+            mine.a += left % count[d] * sa[d];
+            mine.b += left % count[d] * sb[d];
+            mine.c += left % count[d] * sc[d];
+        }
+        run(ctx, mine, by);
+    }
+}
+
+}   // namespace
+
+void pp_cuda_forget_products(PpBlas *blas)
+{
+    delete blas->biased;
+    blas->biased = nullptr;
+}
+
+#define BIAS_PRODUCT(NAME, KIND, T)                                                                \
+    void pp_cuda_##NAME##_bias(const PpCtx *ctx, int ta, int tb, int64_t m, int64_t n, int64_t k,  \
+                               const T *a, int64_t lda, const T *b, int64_t ldb, const T *bias,    \
+                               T *c, int64_t ldc)                                                  \
+    {                                                                                              \
+        run_all(ctx, Product<KIND>{ta, tb, m, n, k, a, lda, b, ldb, bias, c, ldc}, 0, nullptr,     \
+                nullptr, nullptr, nullptr);                                                        \
+    }                                                                                              \
+    void pp_cuda_##NAME##_bias_batched(                                                            \
+        const PpCtx *ctx, int ta, int tb, int64_t m, int64_t n, int64_t k, const T *a,             \
+        int64_t lda, const T *b, int64_t ldb, const T *bias, T *c, int64_t ldc, int rank,          \
+        const int64_t *count, const int64_t *stride_a, const int64_t *stride_b,                    \
+        const int64_t *stride_c)                                                                   \
+    {                                                                                              \
+        run_all(ctx, Product<KIND>{ta, tb, m, n, k, a, lda, b, ldb, bias, c, ldc}, rank, count,    \
+                stride_a, stride_b, stride_c);                                                     \
+    }
+BIAS_PRODUCT(sgemm, Single, float)
+BIAS_PRODUCT(bgemm, Half<CUDA_R_16BF>, uint16_t)
+BIAS_PRODUCT(hgemm, Half<CUDA_R_16F>, uint16_t)
