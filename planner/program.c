@@ -187,7 +187,7 @@ Program *program_of(Pipe *model, bool device, Arena *a)
     out->stage = arena_array(a, PpStage, p->stage.n + 1);
     for (uint32_t i = 0; i < p->stage.n; i++) {
         Arena *scratch = arena_within(a);
-        const StageGen *sg = cg_stage(scratch, p, i, false);
+        const StageGen *sg = cg_stage(scratch, p, i, device);
         stage(sg, device, &out->stage[i], a);
         out->convolutions |= sg->conv.n > 0;
         arena_free(scratch);
