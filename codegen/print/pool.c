@@ -17,20 +17,22 @@ static const char *linear(Kernel *k, const char *head, const char *const *name, 
     return s;
 }
 
-/* The loops over channels, outputs and the window; inside, each pool_in[i] is a position of the
- * operand. */
-static void pool_loops(Kernel *k, const char *const *out, const char *const *in)
+/* The loop over dimension i of the window: inside, `in` is a position of the operand. */
+static void pool_tap(Kernel *k, int i, const char *out, const char *in)
 {
     const Attr *at = &k->n->attr;
-    const Shape *x = &val(k->f->g, k->n->in[0])->shape;
-    for (int i = 0; i < at->n; i++) {
-        line("for (%s k%d = 0; k%d < %" PRId64 "; k%d++) {", k->index, i, i, at->kernel[i], i);
-        kernel_open(k);
-        line("const %s %s = %s * %" PRId64 " - %" PRId64 " + k%d * %" PRId64 ";", k->index, in[i],
-             out[i], at->stride[i], at->pad[i], i, at->dilation[i]);
-        line("if (%s < 0 || %s >= %" PRId64 ")", in[i], in[i], x->d[i + 2]);
-        line("    continue;");
-    }
+    line("for (%s k%d = 0; k%d < %" PRId64 "; k%d++) {", k->index, i, i, at->kernel[i], i);
+    kernel_open(k);
+    line("const %s %s = %s * %" PRId64 " - %" PRId64 " + k%d * %" PRId64 ";", k->index, in, out,
+         at->stride[i], at->pad[i], i, at->dilation[i]);
+    line("if (%s < 0 || %s >= %" PRId64 ")", in, in, val(k->f->g, k->n->in[0])->shape.d[i + 2]);
+    line("    continue;");
+}
+
+static void pool_loops(Kernel *k, const char *const *out, const char *const *in)
+{
+    for (int i = 0; i < k->n->attr.n; i++)
+        pool_tap(k, i, out[i], in[i]);
 }
 
 static const char *numbers(Kernel *k, const int64_t *d)
@@ -65,6 +67,49 @@ static void library_pool(Kernel *k, bool max)
                            out_arg(k->o, k->s, x), out_arg(k->o, k->s, y));
 }
 
+/* Which outputs of a line the tap k_i of its dimension has inside the operand: [lo, hi). */
+static void line_span(Kernel *k, int i, int64_t in, int64_t out)
+{
+    const Attr *at = &k->n->attr;
+    const char *behind = arena_printf(k->a, "%" PRId64 " - k%d * %" PRId64, at->pad[i], i,
+                                      at->dilation[i]);
+    line("const %s lo = pp_between(0, (%s + %" PRId64 ") / %" PRId64 ", %" PRId64 ");", k->index,
+         behind, at->stride[i] - 1, at->stride[i], out);
+    line("const %s hi = pp_between(lo, (%s + %" PRId64 ") / %" PRId64 ", %" PRId64 ");", k->index,
+         behind, in + at->stride[i] - 1, at->stride[i], out);
+}
+
+/* The maximum of each window of a line, tap by tap along the line: nothing is asked inside. */
+static void max_lines(Kernel *k, const char *const *out, const char *const *in)
+{
+    const Attr *at = &k->n->attr;
+    const Shape *xs = &val(k->f->g, k->n->in[0])->shape, *ys = &val(k->f->g, k->n->out[0])->shape;
+    Dtype t = val(k->f->g, k->n->in[0])->dtype;
+    int last = at->n - 1;
+    int64_t width = xs->d[last + 2], wide = ys->d[last + 2];
+    const char *ct = cg_ctype(t), *to = linear(k, "c", out, ys->d + 2, last), *from = "0";
+    for (int i = 0; i < last; i++)
+        from = i == 0 ? in[0]
+                      : arena_printf(k->a, "(%s) * %" PRId64 " + %s", from, xs->d[i + 2], in[i]);
+    line("%s *to = y + (%s) * %" PRId64 ";", ct, to, wide);
+    line("for (%s j = 0; j < %" PRId64 "; j++)", k->index, wide);
+    line("    to[j] = %s;", type_lowest(t));
+    for (int i = 0; i < last; i++)
+        pool_tap(k, i, out[i], in[i]);
+    line("for (%s k%d = 0; k%d < %" PRId64 "; k%d++) {", k->index, last, last, at->kernel[last],
+         last);
+    kernel_open(k);
+    line_span(k, last, width, wide);
+    line("const %s tap = (%s) * %" PRId64 " + k%d * %" PRId64 " - %" PRId64 ";", k->index, from,
+         width, last, at->dilation[last], at->pad[last]);
+    line("#pragma omp simd");
+    line("for (%s j = lo; j < hi; j++)", k->index);
+    line("    to[j] = pp_max%s(to[j], from[tap + j * %" PRId64 "]);", type_suffix(t),
+         at->stride[last]);
+    for (int i = 0; i <= last; i++)
+        kernel_close(k);
+}
+
 void kernel_pool(Kernel *k, bool max)
 {
     const Node *n = k->n;
@@ -92,8 +137,16 @@ void kernel_pool(Kernel *k, bool max)
     }
     kernel_parallel(k, k->device ? at->n + 1 : 1, each, many, true);
     line("const %s *from = x + c * %" PRId64 ";", ct, plane);
-    for (int i = 0; i < at->n && !k->device; i++)
+    bool lines = max && !index && !k->device;
+    for (int i = 0; i < at->n - lines && !k->device; i++)
         kernel_loop(k, out[i], many[i + 1]);
+    if (lines) {
+        max_lines(k, out, in);
+        for (int i = 0; i < at->n - 1; i++)
+            kernel_close(k);
+        kernel_close_parallel(k);
+        return;
+    }
     const char *to = linear(k, "c", out, ys->d + 2, at->n),
                *src = linear(k, "0", in, xs->d + 2, at->n);
     src = in[0];

@@ -52,6 +52,11 @@ PP_FOLD(minl, int64_t, pp_minl(a, b))
 #undef PP_FOLD
 #endif
 
+PP_KERNEL_FN int64_t pp_between(int64_t low, int64_t n, int64_t high)
+{
+    return n < low ? low : n < high ? n : high;
+}
+
 /* An index of the data that no tensor has: nothing sensible can be computed.  On the device the
    kernel ends with a message, and every later call of CUDA with an error. */
 #ifdef __CUDACC__

@@ -135,14 +135,17 @@ static void NAME(spread)(const PpConv *v, const T *x, T *planes)
 {
     const Direct *d = &v->planes;
     for (int64_t q = 0; q < d->phases; q++) {
-        PhaseLines l = phase_lines(v, q);
-        if (d->first[q] == d->first[q + 1])
+        const PhaseLines l = phase_lines(v, q);
+        int64_t n = l.end[2] - l.first[2], step = v->stride[2], wide = d->ext[2],
+                width = v->stride[1] * v->in[2];
+        if (d->first[q] == d->first[q + 1] || n <= 0)
             continue;
-        for (int64_t i = l.first[0]; i < l.end[0]; i++)
-            for (int64_t j = l.first[1]; j < l.end[1]; j++)
-                NAME(every)(planes + q * d->pitch + plane_at(d, i, j, l.first[2]),
-                            x + channel_at(v, &l, i, j, l.first[2]), l.end[2] - l.first[2],
-                            v->stride[2]);
+        for (int64_t i = l.first[0]; i < l.end[0]; i++) {
+            T *to = planes + q * d->pitch + plane_at(d, i, l.first[1], l.first[2]);
+            const T *from = x + channel_at(v, &l, i, l.first[1], l.first[2]);
+            for (int64_t j = l.first[1]; j < l.end[1]; j++, to += wide, from += width)
+                NAME(every)(to, from, n, step);
+        }
     }
 }
 
@@ -151,42 +154,51 @@ static void NAME(sum_phase)(const PpConv *v, int64_t q, int64_t taps, const T *i
                             const int64_t *at, const T *w, T *plane, T *x)
 {
     const Direct *d = &v->planes;
-    PhaseLines l = phase_lines(v, q);
-    int64_t n = l.end[2] - l.first[2];
+    const PhaseLines l = phase_lines(v, q);
+    int64_t n = l.end[2] - l.first[2], step = v->stride[2], wide = d->ext[2],
+            width = v->stride[1] * v->in[2];
     if (n < DIRECT_LANES)
         NAME(sum_taps)(d->plane, taps, in, at, w, plane);
-    for (int64_t i = l.first[0]; i < l.end[0] && n > 0; i++)
-        for (int64_t j = l.first[1]; j < l.end[1]; j++) {
-            int64_t from = plane_at(d, i, j, l.first[2]);
-            T *to = x + channel_at(v, &l, i, j, l.first[2]);
-            if (n >= DIRECT_LANES)
-                NAME(sum_line)(n, taps, in + from, at, w, v->stride[2] == 1 ? to : plane);
-            if (n < DIRECT_LANES || v->stride[2] > 1)
-                NAME(apart)(to, n < DIRECT_LANES ? plane + from : plane, n, v->stride[2]);
-        }
+    for (int64_t i = l.first[0]; i < l.end[0] && n > 0; i++) {
+        int64_t from = plane_at(d, i, l.first[1], l.first[2]);
+        T *to = x + channel_at(v, &l, i, l.first[1], l.first[2]);
+        for (int64_t j = l.first[1]; j < l.end[1]; j++, from += wide, to += width)
+            if (n < DIRECT_LANES) {
+                NAME(apart)(to, plane + from, n, step);
+            } else if (step == 1) {
+                NAME(sum_line)(n, taps, in + from, at, w, to);
+            } else {
+                NAME(sum_line)(n, taps, in + from, at, w, plane);
+                NAME(apart)(to, plane, n, step);
+            }
+    }
 }
 
-/* A channel of the output, dense and as a run. */
+/* A channel of the output as a run. */
 static void NAME(to_run)(const PpConv *v, const T *y, T *run)
 {
-    for (int64_t l = 0; l < v->lines; l++)
-        NAME(copy)(run + plane_at(&v->planes, l / v->out[1], l % v->out[1], 0), y + l * v->out[2],
-                   v->out[2]);
+    const int64_t n = v->out[2], wide = v->planes.ext[2];
+    for (int64_t i = 0; i < v->out[0]; i++) {
+        T *to = run + plane_at(&v->planes, i, 0, 0);
+        for (int64_t j = 0; j < v->out[1]; j++, to += wide, y += n)
+            NAME(copy)(to, y, n);
+    }
 }
 
 /* The sum of all taps for a channel of the output; run: room for it. */
 static void NAME(sum_channel)(const PpConv *v, const T *planes, const T *w, T *run, T *y)
 {
     const Direct *d = &v->planes;
-    int64_t taps = v->cg * v->taps, n = v->out[2];
+    const int64_t taps = v->cg * v->taps, n = v->out[2], wide = d->ext[2], *at = d->at;
     if (n < DIRECT_LANES)
-        NAME(sum_taps)(d->run, taps, planes, d->at, w, run);
-    for (int64_t l = 0; l < v->lines; l++) {
-        int64_t from = plane_at(d, l / v->out[1], l % v->out[1], 0);
-        if (n < DIRECT_LANES)
-            NAME(copy)(y + l * n, run + from, n);
-        else
-            NAME(sum_line)(n, taps, planes + from, d->at, w, y + l * n);
+        NAME(sum_taps)(d->run, taps, planes, at, w, run);
+    for (int64_t i = 0; i < v->out[0]; i++) {
+        int64_t from = plane_at(d, i, 0, 0);
+        for (int64_t j = 0; j < v->out[1]; j++, from += wide, y += n)
+            if (n < DIRECT_LANES)
+                NAME(copy)(y, run + from, n);
+            else
+                NAME(sum_line)(n, taps, planes + from, at, w, y);
     }
 }
 
