@@ -83,11 +83,14 @@ void report_summary(const Pipe *p, FILE *f);            /* what ppsplit prints a
 void report_automatic(const AutoCut *c, FILE *f);       /* and after --stages */
 
 /* A program and its runs as one page, of files that they wrote. */
+typedef enum { LAYOUT_BEST, LAYOUT_DOT, LAYOUT_OWN } ReportLayout;
 typedef struct {
     Arena *arena;
     const char *out, *target;                           /* the output folder; the page */
     const char *svg; /* NULL, or a folder for the figures, made where it is not there */
     VEC(const char *) run;                              /* of --log-json and --trace, in any order */
+    /* who places the modules: graphviz's dot, this program, or the one with fewer crossing lines */
+    ReportLayout layout;
 } ReportOptions;
 void report_page(void *options);                        /* const ReportOptions *, for diag_run() */
 

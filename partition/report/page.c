@@ -13,45 +13,53 @@
 #include <unistd.h>
 
 #include "page.h"
-#include "schedule/rows.h"
-
-/* A trace, its step and the same rows simulated. */
-typedef struct {
-    const char *path;
-    SchedMeasured m;
-    SchedSim sim;
-    SchedCosts costs; /* means of the trace */
-    const char *why;  /* NULL, or why nothing is simulated */
-} Run;
-
-typedef struct {
-    Arena *a;
-    const ReportOptions *o;
-    PagePipe pipe;
-    VEC(Run) run;
-    VEC(PageLog) log;
-    SchedError e;
-    FILE *f;
-    Figures figure;
-} Page;
 
 static const char *const style =
-    "<style>\n"
     ":root { color-scheme: light dark }\n"
-    "body { font: 15px/1.5 system-ui, sans-serif; max-width: 66em; margin: 2em auto; padding: 0 "
-    "1em; color: #222; background: #fff }\n"
-    "table { border-collapse: collapse; margin: 1em 0 }\n"
-    "th, td { padding: .2em .8em; border-bottom: 1px solid #ccc; text-align: left }\n"
-    "td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }\n"
-    "figure { margin: 1em 0; overflow-x: auto; break-inside: avoid }\n"
-    "svg { max-width: 100%; height: auto }\n"
-    ".bar { background: #4477aa; height: .7em; display: inline-block; print-color-adjust: exact }\n"
-    ".key { padding: 0 .5em; color: #111; print-color-adjust: exact }\n"
-    "@media (prefers-color-scheme: dark) { body { color: #ddd; background: #1a1a1a } th, td { "
-    "border-color: #444 } }\n"
-    "@media print { @page { size: A4; margin: 14mm } body { margin: 0; padding: 0; font-size: "
-    "10pt; color: #000; background: #fff } h2 { break-after: avoid } tr { break-inside: avoid } }\n"
-    "</style>\n";
+    "body { font: 15px/1.55 system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif; "
+    "max-width: 1040px; margin: 0 auto 4em; padding: 0 20px; color: #1d222b; background: #fff; "
+    "font-variant-numeric: tabular-nums }\n"
+    "h1 { font-size: 1.9em; line-height: 1.2; margin: 1.3em 0 .2em; overflow-wrap: anywhere }\n"
+    "h2 { font-size: 1.3em; margin: 2.4em 0 .4em; padding-top: .7em; border-top: 1px solid #d3d9e1 "
+    "}\n"
+    "h3 { font-size: 1em; margin: 1.6em 0 .2em }\n"
+    "p { max-width: 46em; margin: .5em 0 }\n"
+    "code { font: .9em ui-monospace, 'DejaVu Sans Mono', monospace; overflow-wrap: anywhere }\n"
+    "dl.facts { display: flex; flex-wrap: wrap; gap: .9em 2em; margin: 1.4em 0 }\n"
+    "dt { font-size: .82em; color: #586273 }\n"
+    "dd { margin: 0; font-size: 1.2em; font-weight: 600 }\n"
+    ".scroll { overflow-x: auto }\n"
+    "table { border-collapse: collapse; margin: .8em 0; font-size: .92em }\n"
+    "th, td { padding: .28em .9em .28em 0; border-bottom: 1px solid #d3d9e1; text-align: left; "
+    "vertical-align: top }\n"
+    "th { font-weight: 600; color: #586273 }\n"
+    "td.n, th.n { text-align: right }\n"
+    "figure { margin: 1.2em 0; break-inside: avoid }\n"
+    "figure > div { overflow-x: auto }\n"
+    "figcaption { margin-bottom: .5em; max-width: 46em }\n"
+    "figure svg { max-width: 100%; height: auto; display: block }\n"
+    "@media screen and (min-width: 900px) { figure.beside { display: grid; grid-template-columns: "
+    "minmax(0, max-content) minmax(220px, 1fr); column-gap: 28px } .beside figcaption { order: 2 } "
+    "}\n"
+    ".pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), "
+    "1fr)); "
+    "column-gap: 36px; align-items: start }\n"
+    ".key { padding: 0 .5em; color: #111; border-radius: 2px }\n"
+    ".key, svg { print-color-adjust: exact; -webkit-print-color-adjust: exact }\n"
+    "@media screen and (prefers-color-scheme: dark) {\n"
+    "body { color: #e3e7ed; background: #14181e }\n"
+    "h2, th, td { border-color: #363d48 } dt, th { color: #a4aebd }\n"
+    "}\n"
+    "@media print {\n"
+    "@page { size: A4; margin: 13mm }\n"
+    ":root { color-scheme: light }\n"
+    "body { margin: 0; padding: 0; max-width: none; font-size: 9.5pt; color: #1d222b; background: "
+    "#fff }\n"
+    "h1 { margin-top: 0 } h2, h3, figcaption { break-after: avoid } tr, dl { break-inside: avoid "
+    "}\n"
+    "figure svg { max-height: 235mm; width: auto }\n"
+    ".pair { grid-template-columns: 1fr 1fr; column-gap: 6mm }\n"
+    "}\n";
 
 /* ---- files ---- */
 
@@ -99,104 +107,32 @@ static void read_trace(Page *p, const char *path)
         at->why = arena_strdup(p->a, p->e.text);
 }
 
-/* ---- figures ---- */
+/* ---- the model ---- */
 
-static void put_figure(Page *p, Figure x)
+static void put_model(Page *p)
 {
-    fprintf(p->f, "<figure>\n<figcaption><b>%s.</b> %s</figcaption>\n%s</figure>\n", x.title,
-            x.caption, x.svg);
-    vec_push(p->a, &p->figure, x);
-}
-
-/* Of the k-th of several; "" for the first. */
-static const char *numbered(Page *p, const char *name, uint32_t k)
-{
-    return k ? arena_printf(p->a, "%s-%u", name, k + 1) : name;
-}
-
-static const char *schedule_svg(Page *p, const Schedule *s, const SchedSim *sim, double whole,
-                                const char *what)
-{
-    Memory m;
-    FILE *f = page_open(&m);
-    sched_draw_svg_in(s, sim, whole, 1000, what, f);
-    return page_text(p->a, f, &m);
-}
-
-static void put_idle(Page *p, const Run *r)
-{
-    fputs("<table><tr><th>rank</th><th>stages</th><th class=\"n\">computing, ms</th><th "
-          "class=\"n\">idle, measured</th><th class=\"n\">idle, simulated</th></tr>\n",
-          p->f);
-    for (int k = 0; k < r->m.s->ranks; k++) {
-        const char *stages = "";
-        for (int s = 0; s < r->m.s->stages; s++)
-            if (r->m.s->rank_of[s] == k)
-                stages = arena_printf(p->a, "%s%s%d", stages, *stages ? ", " : "", s);
-        fprintf(p->f,
-                "<tr><td>%d</td><td>%s</td><td class=\"n\">%.4g</td><td class=\"n\">%.1f %%</td>",
-                k, stages, r->m.sim.busy[k] / 1000,
-                r->m.sim.makespan > 0 ? 100 * (1 - r->m.sim.busy[k] / r->m.sim.makespan) : 0);
-        if (r->why)
-            fputs("<td class=\"n\">-</td></tr>\n", p->f);
-        else
-            fprintf(p->f, "<td class=\"n\">%.1f %%</td></tr>\n",
-                    r->sim.makespan > 0 ? 100 * (1 - r->sim.busy[k] / r->sim.makespan) : 0);
-    }
-    fputs("</table>\n", p->f);
-}
-
-static void put_schedules(Page *p)
-{
-    fputs("<h2>Where the time of a step goes</h2>\n", p->f);
-    if (!p->run.n) {
-        fputs("<p>No trace was given: a run writes one with <code>--trace FILE.json</code>.</p>\n",
-              p->f);
-        return;
-    }
-    fputs(
-        "<p>A line for each rank, time from left to right. <span class=\"key\" "
-        "style=\"background:#6fa8dc\">F</span> forward, <span class=\"key\" "
-        "style=\"background:#93c47d\">B</span> backward, <span class=\"key\" "
-        "style=\"background:#76c7c0\">I</span> its half for the inputs' gradients, <span "
-        "class=\"key\" style=\"background:#f6b26b\">W</span> its half for the parameters', <span "
-        "class=\"key\" style=\"background:#c27ba0\">R</span> a forward computed again, <span "
-        "class=\"key\" style=\"background:#bbb\">messages</span> and what else is no computation; "
-        "the pale ground is idle. 2F3: stage 2, forward of microbatch 3. The tables count as "
-        "idle all that is no computation, messages too.</p>\n",
-        p->f);
-    for (uint32_t k = 0; k < p->run.n; k++) {
-        Run *r = &p->run.at[k];
-        double whole = r->why ? r->m.sim.makespan : fmax(r->m.sim.makespan, r->sim.makespan);
-        if (p->run.n > 1)
-            fprintf(p->f, "<h3><code>%s</code></h3>\n", html_text(p->a, r->path));
-        if (r->why)
-            fprintf(p->f, "<p>Nothing is simulated: %s.</p>\n", html_text(p->a, r->why));
-        else
-            put_figure(p, (Figure){numbered(p, "schedule-simulated", k), "As simulated",
-                                   arena_printf(p->a,
-                                                "The same actions in the same order, each of the "
-                                                "mean time that it took in the trace: %.5g ms.",
-                                                r->sim.makespan / 1000),
-                                   schedule_svg(p, r->m.s, &r->sim, whole, "as simulated")});
-        put_figure(
-            p, (Figure){numbered(p, "schedule-measured", k), "As measured",
-                        arena_printf(p->a, "Step %d, the one of median length of %d: %.5g ms%s.",
-                                     r->m.step, r->m.steps, r->m.sim.makespan / 1000,
-                                     r->why ? "" : ", on the same scale"),
-                        schedule_svg(p, r->m.s, &r->m.sim, whole, "as measured")});
-        put_idle(p, r);
-    }
+    const char *svg = draw_modules(p->a, &p->pipe, p->o);
+    fputs("<h2 id=\"model\">The model in stages</h2>\n", p->f);
+    if (svg)
+        put_figure_in(
+            p,
+            (Figure){"modules", "Modules",
+                     "Data flow from top to bottom, a band for each stage. In a box: a "
+                     "module, its parameters, the operations of its forward; round ones "
+                     "are single operations, inputs and outputs. What crosses into a "
+                     "stage passes a label: bytes of a microbatch, or of a step where "
+                     "stages share a parameter (broken lines). Gradients go the same ways "
+                     "back.",
+                     svg},
+            " class=\"beside\"");
+    else
+        fprintf(p->f, "<p>%s</p>\n",
+                p->pipe.module.n ? "The modules are too many to be drawn, or go in circles."
+                                 : "pipe.xml has no modules: the folder is of an older ppsplit. "
+                                   "Split again, and they are drawn here.");
 }
 
 /* ---- the balance of stages ---- */
-
-static void bar(Page *p, const char *text, double v, double most)
-{
-    fprintf(p->f,
-            "<td class=\"n\">%s</td><td><span class=\"bar\" style=\"width: %.0fpx\"></span></td>",
-            text, most > 0 && v > 0 ? 70 * v / most : 0);
-}
 
 static double stage_ms(const Run *r, uint32_t stage, int type)
 {
@@ -206,7 +142,21 @@ static double stage_ms(const Run *r, uint32_t stage, int type)
     return t < 0 ? 0 : t / 1000;
 }
 
-enum { C_PARAMETERS, C_FLOPS, C_STASH, C_F, C_B, COLUMNS };
+static const char *ms_text(Arena *a, double v) { return arena_printf(a, "%.3g ms", v); }
+
+/* What a stage sends on, both ways where a gradient comes back, is not its own balance: only what
+ * leaves it forwards. */
+static int64_t sent(const PagePipe *p, uint32_t stage)
+{
+    int64_t n = 0;
+    for (uint32_t i = 0; i < p->edge.n; i++)
+        if (p->edge.at[i].from == stage && !strcmp(p->edge.at[i].kind, "activation") &&
+            __builtin_add_overflow(n, p->edge.at[i].bytes, &n))
+            return INT64_MAX;
+    return n;
+}
+
+enum { C_PARAMETERS, C_FLOPS, C_STASH, C_SENT, C_F, C_B, COLUMNS };
 
 static double column(const Page *p, uint32_t stage, int c)
 {
@@ -215,44 +165,48 @@ static double column(const Page *p, uint32_t stage, int c)
     case C_PARAMETERS: return (double)s->parameters;
     case C_FLOPS: return (double)s->flops;
     case C_STASH: return (double)s->bytes_stash;
+    case C_SENT: return (double)sent(&p->pipe, stage);
     case C_F: return stage_ms(&p->run.at[0], stage, SA_F);
     default: return stage_ms(&p->run.at[0], stage, SA_B);
     }
 }
 
+static const char *column_text(const Page *p, double v, int c)
+{
+    int64_t whole = v < 9e18 ? (int64_t)v : INT64_MAX;
+    return c == C_F || c == C_B          ? ms_text(p->a, v)
+           : c == C_STASH || c == C_SENT ? bytes_text(p->a, whole)
+                                         : count_text(p->a, whole);
+}
+
 static void put_balance(Page *p)
 {
+    static const char *const name[COLUMNS] = {
+        "parameters", "forward operations", "stash",
+        "sends",      "forward, measured",  "backward, measured"};
     int columns = p->run.n ? COLUMNS : C_F;
-    double most[COLUMNS] = {0};
-    for (uint32_t s = 0; s < p->pipe.stage.n; s++)
-        for (int c = 0; c < columns; c++)
-            most[c] = fmax(most[c], column(p, s, c));
-    fputs("<h2>Balance of the stages</h2>\n<p>Per microbatch; a pipeline is as fast as its slowest "
-          "stage. Stash: what forward keeps for "
-          "backward.</p>\n<table><tr><th>stage</th><th>modules</th><th "
-          "class=\"n\">parameters</th><th></th><th class=\"n\">forward, operations "
-          "(FLOPs)</th><th></th><th "
-          "class=\"n\">stash</th><th></th>",
-          p->f);
-    if (p->run.n)
-        fputs(
-            "<th class=\"n\">forward, measured ms</th><th></th><th class=\"n\">backward, measured "
-            "ms</th><th></th>",
-            p->f);
-    fputs("</tr>\n", p->f);
-    for (uint32_t s = 0; s < p->pipe.stage.n; s++) {
-        const PageStage *x = &p->pipe.stage.at[s];
-        const char *text[COLUMNS] = {count_text(p->a, x->parameters), count_text(p->a, x->flops),
-                                     bytes_text(p->a, x->bytes_stash)};
-        fprintf(p->f, "<tr><td>%u</td><td><code>%s</code></td>", s, html_text(p->a, x->modules));
-        for (int c = 0; c < columns; c++)
-            bar(p, c < C_F ? text[c] : arena_printf(p->a, "%.4g", column(p, s, c)), column(p, s, c),
-                most[c]);
-        fputs("</tr>\n", p->f);
+    Quantity q[COLUMNS];
+    uint32_t stages = p->pipe.stage.n;
+    for (int c = 0; c < columns; c++) {
+        double *v = arena_array(p->a, double, stages);
+        const char **text = arena_array(p->a, const char *, stages);
+        for (uint32_t t = 0; t < stages; t++) {
+            v[t] = column(p, t, c);
+            text[t] = column_text(p, v[t], c);
+        }
+        q[c] = (Quantity){name[c], v, text};
     }
-    fputs("</table>\n", p->f);
-    if (p->run.n > 1)
-        fprintf(p->f, "<p>Measured: <code>%s</code>.</p>\n", html_text(p->a, p->run.at[0].path));
+    const char *of = p->run.n > 1 ? arena_printf(p->a, " Measured: <code>%s</code>.",
+                                                 html_text(p->a, p->run.at[0].path))
+                                  : "";
+    fputs("<h2 id=\"balance\">Balance of the stages</h2>\n", p->f);
+    put_figure(p, (Figure){"balance", "Stage by stage",
+                           arena_printf(p->a,
+                                        "Per microbatch. A pipeline is as fast as its slowest "
+                                        "stage: below each quantity, the most over the mean; 1.00 "
+                                        "is even. Stash: what forward keeps for backward.%s",
+                                        of),
+                           draw_balance(p->a, &p->pipe, (uint32_t)columns, q)});
 }
 
 /* ---- training ---- */
@@ -281,17 +235,18 @@ static void put_curve(Page *p, int column, const char *name, const char *title, 
                            isfinite(last)
                                ? arena_printf(p->a, "%s In the last step %.6g.", caption, last)
                                : caption,
-                           draw_curves(p->a, p->log.n, c, "step", unit, false)});
+                           draw_curves(p->a, p->log.n, c, &(Axes){.x = "step", .y = unit})});
 }
 
 static void put_training(Page *p)
 {
-    fputs("<h2>Training</h2>\n", p->f);
+    fputs("<h2 id=\"training\">Training</h2>\n", p->f);
     if (!p->log.n) {
         fputs("<p>No log was given: a run writes one with <code>--log-json FILE</code>.</p>\n",
               p->f);
         return;
     }
+    fputs("<div class=\"pair\">\n", p->f);
     put_curve(p, LOG_LOSS, "loss", "Loss", "loss", "Over the whole minibatch of each step.");
     put_curve(p, LOG_NORM, "gradient-norm", "Gradient norm", "gradient norm",
               "The Euclidean norm of all parameters' gradients, before any clipping.");
@@ -299,154 +254,17 @@ static void put_training(Page *p)
               "The first steps are slower: libraries start, pages are touched.");
     put_curve(p, LOG_LR, "learning-rate", "Learning rate", "learning rate",
               "What the schedule of the learning rate gave each step.");
+    fputs("</div>\n", p->f);
 }
 
-/* ---- memory and microbatches ---- */
+/* ---- what crosses, value by value ---- */
 
-/* Bytes of stash on rank r while the step runs. */
-static Curve stash_of(const Page *p, const Run *r, int rank)
+static void put_crossings(Page *p)
 {
-    const SchedRow *row = &r->m.s->row[rank];
-    uint32_t n = 0;
-    Curve c = {arena_printf(p->a, "rank %d", rank), 0, arena_array(p->a, double, row->n + 2),
-               arena_array(p->a, double, row->n + 2)};
-    double now = 0;
-    c.value[n] = 0;
-    c.at[n++] = 0;
-    for (int i = 0; i < row->n; i++) {
-        const SchedAction *a = &row->a[i];
-        double bytes = a->stage < 0 ? 0 : (double)p->pipe.stage.at[a->stage].bytes_stash;
-        int gone = a->type == SA_B;
-        if (a->type != SA_F && !gone)
-            continue;
-        now += gone ? -bytes : bytes;
-        c.at[n] = (gone ? r->m.sim.end[rank][i] : r->m.sim.start[rank][i]) / 1000;
-        c.value[n++] = now / 1024;
-    }
-    c.at[n] = r->m.sim.makespan / 1000;
-    c.value[n++] = now / 1024;
-    c.n = n;
-    return c;
-}
-
-static void put_memory(Page *p)
-{
-    enum { MOST = 16 };
-    for (uint32_t k = 0; k < p->run.n; k++) {
-        const Run *r = &p->run.at[k];
-        uint32_t n = r->m.s->ranks < MOST ? (uint32_t)r->m.s->ranks : MOST;
-        Curve *c = arena_array(p->a, Curve, n);
-        if (r->m.s->infer || sched_has_type(r->m.s, SA_R) || sched_has_type(r->m.s, SA_OFFLOAD) ||
-            sched_has_type(r->m.s, SA_W))
-            continue; /* what is kept then is not the whole stash */
-        for (uint32_t i = 0; i < n; i++) {
-            double most = 0;
-            c[i] = stash_of(p, r, (int)i);
-            for (uint32_t j = 0; j < c[i].n; j++)
-                most = fmax(most, c[i].value[j]);
-            c[i].label = arena_printf(p->a, "%s: %s at most", c[i].label,
-                                      bytes_text(p->a, (int64_t)(1024 * most)));
-        }
-        put_figure(
-            p, (Figure){numbered(p, "stash", k), "Stash over the step",
-                        n < (uint32_t)r->m.s->ranks
-                            ? "What ranks 0 to 15 keep of forwards whose backward has not run yet."
-                            : "What each rank keeps of forwards whose backward has not run "
-                              "yet; parameters, gradients and optimizer come on top.",
-                        draw_curves(p->a, n, c, "ms of the step", "KiB", true)});
-    }
-}
-
-/* What each rank of a run was planned to take. */
-static void put_planned(Page *p)
-{
-    for (uint32_t k = 0; k < p->log.n; k++) {
-        const PageLog *l = &p->log.at[k];
-        double most = 0;
-        for (uint32_t r = 0; r < l->place.n; r++)
-            most = fmax(most, l->place.at[r].memory);
-        if (!(most > 0 && most < 1e18))
-            continue;
-        fprintf(p->f,
-                "<p>Planned for a step of <code>%s</code>, and never exceeded: no memory is "
-                "allocated while it runs.</p>\n<table><tr><th>rank</th><th "
-                "class=\"n\">memory</th><th></th><th class=\"n\">of it activations</th></tr>\n",
-                html_text(p->a, l->path));
-        for (uint32_t r = 0; r < l->place.n; r++) {
-            const PagePlace *x = &l->place.at[r];
-            if (!(x->memory >= 0 && x->activations >= 0 && x->activations <= x->memory))
-                continue;
-            fprintf(p->f, "<tr><td>%u</td>", r);
-            bar(p, bytes_text(p->a, (int64_t)x->memory), x->memory, most);
-            fprintf(p->f, "<td class=\"n\">%s</td></tr>\n",
-                    bytes_text(p->a, (int64_t)x->activations));
-        }
-        fputs("</table>\n", p->f);
-    }
-}
-
-/* Milliseconds a microbatch of a schedule by the trace's times; NAN: there is none. */
-static double made(Page *p, const Run *r, const SchedKind *kind, int microbatches)
-{
-    Schedule *s;
-    SchedSim sim;
-    double v = (double)NAN;
-    if (sched_generate(kind->name, r->m.s->ranks, r->m.s->stages, microbatches, SCHED_PLACE_DEFAULT,
-                       &s, &p->e))
-        return (double)NAN;
-    if (!sched_simulate(s, &r->costs, &sim, &p->e)) {
-        v = sim.makespan / microbatches / 1000;
-        sched_sim_free(&sim, s->ranks);
-    }
-    sched_free(s);
-    return v;
-}
-
-static void put_microbatches(Page *p)
-{
-    enum { POINTS = 5, MOST_CELLS = 1 << 13 };
-    VEC(Curve) curve = {0};
-    const Run *r = p->run.n ? &p->run.at[0] : NULL;
-    if (!r || r->why || r->m.s->infer)
-        return;
-    for (int i = 0; sched_kind(i); i++) {
-        Curve c = {sched_kind(i)->name, 0, arena_array(p->a, double, POINTS),
-                   arena_array(p->a, double, POINTS)};
-        bool any = false;
-        if (!strcmp(c.label, "forward-only"))
-            continue;
-        for (int m = r->m.s->ranks; c.n < POINTS && m <= MOST_CELLS / r->m.s->stages; m *= 2) {
-            c.at[c.n] = m;
-            c.value[c.n] = made(p, r, sched_kind(i), m);
-            any |= isfinite(c.value[c.n++]) != 0;
-        }
-        if (any)
-            vec_push(p->a, &curve, c);
-    }
-    if (curve.n)
-        put_figure(p, (Figure){"microbatches", "Schedules and microbatches",
-                               "Simulated time of a step, divided by its microbatches, under each "
-                               "schedule that these stages and ranks allow; microbatches as large "
-                               "as the trace's, messages for nothing. The more microbatches, the "
-                               "less of a step is idle; memory is not looked at.",
-                               draw_curves(p->a, curve.n, curve.at, "microbatches of a step",
-                                           "ms a microbatch", false)});
-}
-
-/* ---- the page ---- */
-
-static void put_stages(Page *p)
-{
-    fputs("<h2>The stages, and what crosses</h2>\n", p->f);
-    put_figure(p,
-               (Figure){"stages", "Stages",
-                        "From top to bottom as data flow forwards. Beside the lines: bytes of one "
-                        "microbatch, and of how many values. At the right what skips stages, and "
-                        "broken lines: parameters that several stages use.",
-                        draw_stages(p->a, &p->pipe)});
     if (!p->pipe.edge.n)
         return;
-    fputs("<table><tr><th>from</th><th>to</th><th>value</th><th>shape</th><th "
+    fputs("<h2 id=\"crosses\">What crosses, value by value</h2>\n<div class=\"scroll\">\n<table>"
+          "<tr><th>from</th><th>to</th><th>value</th><th>shape</th><th "
           "class=\"n\">bytes</th><th>kind</th></tr>\n",
           p->f);
     for (uint32_t i = 0; i < p->pipe.edge.n; i++) {
@@ -457,7 +275,52 @@ static void put_stages(Page *p)
                 e->from, e->to, html_text(p->a, e->value), html_text(p->a, e->shape),
                 bytes_text(p->a, e->bytes), html_text(p->a, e->kind));
     }
-    fputs("</table>\n", p->f);
+    fputs("</table>\n</div>\n", p->f);
+}
+
+/* ---- the page ---- */
+
+static void put_fact(Page *p, const char *name, const char *value)
+{
+    fprintf(p->f, "<div><dt>%s</dt><dd>%s</dd></div>\n", name, value);
+}
+
+static int64_t plus(int64_t a, int64_t b)
+{
+    return __builtin_add_overflow(a, b, &a) ? INT64_MAX : a;
+}
+
+static void put_facts(Page *p)
+{
+    int64_t parameters = 0, flops = 0, crosses = 0;
+    for (uint32_t t = 0; t < p->pipe.stage.n; t++) {
+        parameters = plus(parameters, p->pipe.stage.at[t].parameters);
+        flops = plus(flops, p->pipe.stage.at[t].flops);
+        crosses = plus(crosses, sent(&p->pipe, t));
+    }
+    fputs("<dl class=\"facts\">\n", p->f);
+    put_fact(p, "stages", arena_printf(p->a, "%u", p->pipe.stage.n));
+    put_fact(p, "parameters", count_text(p->a, parameters));
+    put_fact(p, "operations, forward", count_text(p->a, flops));
+    put_fact(p, "crosses, forward", bytes_text(p->a, crosses));
+    if (p->run.n) {
+        const SchedMeasured *m = &p->run.at[0].m;
+        put_fact(p, "ranks, microbatches",
+                 arena_printf(p->a, "%d, %d", m->s->ranks, m->s->microbatches));
+        put_fact(p, "step, measured", ms_text(p->a, m->sim.makespan / 1000));
+        put_fact(p, "idle in it", arena_printf(p->a, "%.1f %%", 100 * m->sim.bubble));
+    }
+    if (p->log.n) {
+        const PageLog *l = &p->log.at[0];
+        const PageStep *last = &l->step.at[l->step.n - 1];
+        if (isfinite(last->value[LOG_LOSS]))
+            put_fact(p, arena_printf(p->a, "loss, step %.0f", last->step),
+                     arena_printf(p->a, "%.4g", last->value[LOG_LOSS]));
+        if (isfinite(last->value[LOG_TOKENS]))
+            put_fact(p, "tokens a second",
+                     count_text(p->a, (int64_t)fmin(fmax(last->value[LOG_TOKENS], 0), 1e18)));
+    }
+    fputs("</dl>\n", p->f);
 }
 
 static void put_page(Page *p)
@@ -465,20 +328,23 @@ static void put_page(Page *p)
     const char *model = html_text(p->a, p->pipe.model);
     fprintf(p->f,
             "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\">\n<head>"
-            "<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" content=\"width=device-width\"/>\n"
-            "<title>%s: %u stages</title>\n%s</head>\n<body>\n<h1>%s</h1>\n<p>%u stage%s, %s%s. "
+            "<meta charset=\"utf-8\"/>\n<meta name=\"viewport\" "
+            "content=\"width=device-width, initial-scale=1\"/>\n"
+            "<title>%s: %u stages</title>\n<style>\n%s%s</style>\n</head>\n<body>\n<h1>%s</h1>\n"
+            "<p>%u stage%s, %s%s. "
             "The model is cut into stages, which ranks (processes) compute one after the other; "
             "the rows of a step are cut into microbatches, so that all ranks work at once.</p>\n",
-            model, p->pipe.stage.n, style, model, p->pipe.stage.n, p->pipe.stage.n == 1 ? "" : "s",
-            *p->pipe.loss ? "loss " : "no loss", html_text(p->a, p->pipe.loss));
-    put_schedules(p);
+            model, p->pipe.stage.n, style, page_colours, model, p->pipe.stage.n,
+            p->pipe.stage.n == 1 ? "" : "s", *p->pipe.loss ? "loss " : "no loss",
+            html_text(p->a, p->pipe.loss));
+    put_facts(p);
+    put_model(p);
     put_balance(p);
-    put_training(p);
-    fputs(p->run.n + p->log.n ? "<h2>Memory, and other schedules</h2>\n" : "", p->f);
-    put_planned(p);
+    put_schedules(p);
     put_memory(p);
     put_microbatches(p);
-    put_stages(p);
+    put_training(p);
+    put_crossings(p);
     fputs("</body>\n</html>\n", p->f);
 }
 
@@ -486,15 +352,17 @@ static void put_figures(const Page *p)
 {
     if (mkdir(p->o->svg, 0777) != 0 && errno != EEXIST)
         diag_fatal(EXIT_IO, WHERE_FILE(p->o->svg), "%s", strerror(errno));
-    for (uint32_t i = 0; i < p->figure.n; i++)
-        put_file(p->a, arena_printf(p->a, "%s/%s.svg", p->o->svg, p->figure.at[i].name),
-                 p->figure.at[i].svg, strlen(p->figure.at[i].svg));
+    for (uint32_t i = 0; i < p->figure.n; i++) {
+        const char *svg = svg_file(p->a, p->figure.at[i].svg);
+        put_file(p->a, arena_printf(p->a, "%s/%s.svg", p->o->svg, p->figure.at[i].name), svg,
+                 strlen(svg));
+    }
 }
 
 static void make_page(Page *p)
 {
     const ReportOptions *o = p->o;
-    Memory m;
+    Memory *m;
     p->pipe = page_pipe(p->a, arena_printf(p->a, "%s/pipe.xml", o->out));
     for (uint32_t i = 0; i < o->run.n; i++)
         if (page_is_trace(o->run.at[i]))
@@ -503,7 +371,7 @@ static void make_page(Page *p)
             vec_push(p->a, &p->log, page_log(p->a, o->run.at[i]));
     p->f = page_open(&m);
     put_page(p);
-    const char *text = page_text(p->a, p->f, &m);
+    const char *text = page_text(p->a, p->f, m);
     if (o->svg)
         put_figures(p);
     put_file(p->a, o->target, text, strlen(text));

@@ -1,10 +1,8 @@
 /*
- * page_draw.c - figures of the page that are no schedules: curves, and the stages with what
- * crosses.
+ * page_draw.c - figures of numbers: curves, memory of ranks over a step, bars of stages.
  *
- * In: numbers.  Out: SVG that stands by itself, drawn in the colour of the text around it, so that
- * it shows on light ground and on dark.  No text is placed where another can be: each label has a
- * row, or a column, of its own.
+ * In: numbers.  Out: SVG by itself.  No text is placed where another can be: each label has a row,
+ * or a column, of its own, as wide as page_svg.c says that it is.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -12,242 +10,314 @@
 
 #include "page.h"
 
-static const char *const colour[] = {"#4477aa", "#ee6677", "#228833",
-                                     "#aa8800", "#66a5c8", "#aa3377"};
-enum { COLOURS = sizeof colour / sizeof *colour };
+enum { SMALL = 11, ROW = 16, MOST_POINTS = 1000, TICKS = 5 };
 
-FILE *page_open(Memory *m)
+/* ---- axes ---- */
+
+typedef struct {
+    double least, most, step; /* of what is shown, and from mark to mark */
+} Range;
+
+/* 1, 2 or 5 times a power of ten, so that there are TICKS marks or fewer. */
+static double round_step(double span)
 {
-    FILE *f = memory_open(m);
-    if (!f)
-        diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
-    return f;
+    double ten = pow(10, floor(log10(span / TICKS)));
+    static const double times[] = {1, 2, 5, 10};
+    for (int k = 0; k < 3; k++)
+        if (span / (times[k] * ten) <= TICKS)
+            return times[k] * ten;
+    return 10 * ten;
 }
 
-const char *page_text(Arena *a, FILE *f, Memory *m)
+/* A little more than the numbers, so that it ends at marks. */
+static Range marked(double least, double most)
 {
-    if (memory_close(f, m))
-        diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
-    const char *out = arena_strndup(a, m->at, m->n);
-    free(m->at);
-    return out;
+    double span = most - least;
+    if (!(span > 0))
+        span = fabs(most) > 0 ? fabs(most) : 1;
+    Range r = {least, most, round_step(span)};
+    r.least = floor(least / r.step + 1e-9) * r.step;
+    r.most = ceil(most / r.step - 1e-9) * r.step;
+    if (r.most <= r.least)
+        r.most = r.least + r.step;
+    return r;
 }
 
-static FILE *begin(Memory *m, double width, double height, const char *title)
+static const char *mark_text(Arena *a, double v, double step)
 {
-    FILE *f = page_open(m);
-    fprintf(f,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
-            "viewBox=\"0 0 %.0f %.0f\" role=\"img\" font-family=\"sans-serif\" font-size=\"11\" "
-            "fill=\"currentColor\">\n<title>%s</title>\n",
-            width, height, width, height, title);
-    return f;
+    double size = fmax(fabs(v), step);
+    if (size >= 1e6 || size < 1e-4)
+        return arena_printf(a, "%.3g", fabs(v) < step / 2 ? 0 : v);
+    int digits = step < 1 ? (int)ceil(-log10(step) - 1e-9) : 0;
+    return arena_printf(a, "%.*f", digits, fabs(v) < step / 2 ? 0 : v);
 }
 
 /* ---- curves ---- */
 
-enum { WIDTH = 520, PLOT = 180, LEFT = 78, RIGHT = 12, TOP = 24, ROW = 15, MOST_POINTS = 1000 };
+enum { WIDTH = 480, PLOT = 190, LEFT = 62, RIGHT = 14, TOP = 30 };
 
 typedef struct {
-    double least, most;
-} Range;
+    const Axes *axes;
+    Range x, y;
+    double left, to_right; /* logarithms, where x doubles */
+} Scale;
 
-static Range range(uint32_t n, const Curve *c, bool values)
+static double at_x(const Scale *s, double x)
 {
-    Range r = {HUGE_VAL, -HUGE_VAL};
+    double v = s->axes->doubling ? log2(x) : x;
+    return LEFT + (v - s->left) * s->to_right;
+}
+
+static double at_y(const Scale *s, double y)
+{
+    return TOP + PLOT * (s->y.most - y) / (s->y.most - s->y.least);
+}
+
+static bool find_scale(Scale *s, uint32_t n, const Curve *c)
+{
+    double x[2] = {HUGE_VAL, -HUGE_VAL}, y[2] = {HUGE_VAL, -HUGE_VAL};
     for (uint32_t k = 0; k < n; k++)
-        for (uint32_t i = 0; i < c[k].n; i++) {
-            double v = values ? c[k].value[i] : c[k].at[i];
-            if (!isfinite(v) || !isfinite(c[k].value[i]))
-                continue;
-            r.least = v < r.least ? v : r.least;
-            r.most = v > r.most ? v : r.most;
-        }
-    return r;
+        for (uint32_t i = 0; i < c[k].n; i++)
+            if (isfinite(c[k].at[i]) && isfinite(c[k].value[i]) &&
+                (!s->axes->doubling || c[k].at[i] > 0)) {
+                x[0] = fmin(x[0], c[k].at[i]);
+                x[1] = fmax(x[1], c[k].at[i]);
+                y[0] = fmin(y[0], c[k].value[i]);
+                y[1] = fmax(y[1], c[k].value[i]);
+            }
+    if (!(y[0] <= y[1]) || y[1] - y[0] > 1e300)
+        return false;
+    s->y = marked(s->axes->from_zero ? fmin(0, y[0]) : y[0], y[1]);
+    double span = x[1] > x[0] ? x[1] - x[0] : 1;
+    s->x = (Range){x[0], x[0] + span, round_step(span)};
+    double right = s->axes->doubling ? log2(s->x.most) : s->x.most;
+    s->left = s->axes->doubling ? log2(s->x.least) : s->x.least;
+    s->to_right = (WIDTH - LEFT - RIGHT) / (right - s->left);
+    return true;
+}
+
+static void draw_grid(Arena *a, const Scale *s, FILE *f)
+{
+    fputs("<g class=\"rule\" stroke=\"currentColor\">", f);
+    int marks = (int)lround((s->y.most - s->y.least) / s->y.step);
+    for (int k = 0; k <= marks; k++)
+        fprintf(f, "<path d=\"M%d %.1fH%d\"/>", LEFT, at_y(s, s->y.least + k * s->y.step),
+                WIDTH - RIGHT);
+    fputs("</g>\n<g class=\"soft\" fill=\"currentColor\" font-size=\"11\">\n", f);
+    for (int k = 0; k <= marks; k++)
+        fprintf(f, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", LEFT - 7,
+                at_y(s, s->y.least + k * s->y.step) + 4,
+                mark_text(a, s->y.least + k * s->y.step, s->y.step));
+    double from = s->axes->doubling ? s->x.least : ceil(s->x.least / s->x.step - 1e-9) * s->x.step;
+    double end = -HUGE_VAL; /* of the last text */
+    for (double v = from; v <= s->x.most * (1 + 1e-12);
+         v = s->axes->doubling ? 2 * v : v + s->x.step) {
+        const char *text = mark_text(a, v, s->x.step < 1 ? s->x.step : 1);
+        double wide = text_width(text, SMALL), x = at_x(s, v);
+        if (x - wide / 2 < end || x + wide / 2 > WIDTH)
+            continue;
+        fprintf(f, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", x,
+                TOP + PLOT + ROW, text);
+        end = x + wide / 2 + 8;
+    }
+    fputs("</g>\n", f);
 }
 
 /* Beyond the colours. */
 static const char *dash(uint32_t k)
 {
-    return k < COLOURS       ? ""
-           : k < 2 * COLOURS ? " stroke-dasharray=\"6 3\""
-                             : " stroke-dasharray=\"2 3\"";
+    return k < PAGE_COLOURS       ? ""
+           : k < 2 * PAGE_COLOURS ? " stroke-dasharray=\"6 3\""
+                                  : " stroke-dasharray=\"2 3\"";
 }
 
 /* Of many points every k-th, and the last. */
-static void polyline(FILE *f, const Curve *c, uint32_t k, Range x, Range y, bool steps)
+static void draw_curve(const Scale *s, const Curve *c, uint32_t k, FILE *f)
 {
     uint32_t by = c->n > MOST_POINTS ? (c->n + MOST_POINTS - 1) / MOST_POINTS : 1;
     bool open = false;
-    double dx = x.most > x.least ? (WIDTH - LEFT - RIGHT) / (x.most - x.least) : 0,
-           dy = y.most > y.least ? PLOT / (y.most - y.least) : 0, before = 0;
+    double before = 0;
+    fprintf(f,
+            "<g class=\"c%u\" stroke=\"currentColor\" stroke-width=\"1.8\" fill=\"none\"%s "
+            "stroke-linejoin=\"round\">",
+            k % PAGE_COLOURS, dash(k));
     for (uint32_t i = 0; i < c->n; i = i + by < c->n || i == c->n - 1 ? i + by : c->n - 1) {
         if (!isfinite(c->value[i]) || !isfinite(c->at[i])) {
-            fputs(open ? "\"/>\n" : "", f);
+            fputs(open ? "\"/>" : "", f);
             open = false;
             continue;
         }
-        double px = LEFT + (c->at[i] - x.least) * dx,
-               py = dy > 0 ? TOP + PLOT - (c->value[i] - y.least) * dy : TOP + PLOT / 2.0;
+        double x = at_x(s, c->at[i]), y = at_y(s, c->value[i]);
         if (!open)
-            fprintf(f, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"1.6\"%s points=\"",
-                    colour[k % COLOURS], dash(k));
-        else if (steps)
-            fprintf(f, "%.1f,%.1f ", px, before);
-        fprintf(f, "%.1f,%.1f ", px, py);
+            fputs("<polyline points=\"", f);
+        else if (s->axes->steps)
+            fprintf(f, "%.1f,%.1f ", x, before);
+        fprintf(f, "%.1f,%.1f ", x, y);
         open = true;
-        before = py;
+        before = y;
     }
-    fputs(open ? "\"/>\n" : "", f);
+    fputs(open ? "\"/>" : "", f);
+    fputs("</g>\n", f);
 }
 
-const char *draw_curves(Arena *a, uint32_t n, const Curve *curve, const char *x, const char *y,
-                        bool steps)
+/* In as many columns as have room; how many rows. f NULL: only that. */
+static uint32_t draw_names(Arena *a, uint32_t n, const Curve *c, double top, FILE *f)
 {
-    Memory m;
-    Range rx = range(n, curve, false), ry = range(n, curve, true);
-    bool empty = !(ry.least <= ry.most);
-    double base = TOP + PLOT, height = base + 2 * ROW + 8 + (n > 1 ? ROW * (int)n : 0);
-    FILE *f = begin(&m, WIDTH, height, html_text(a, arena_printf(a, "%s by %s", y, x)));
-    fprintf(f, "<text x=\"4\" y=\"14\">%s</text>\n", html_text(a, y));
-    fprintf(f,
-            "<path d=\"M%d %dV%.0fH%d\" fill=\"none\" stroke=\"currentColor\" "
-            "stroke-opacity=\"0.6\"/>\n",
-            LEFT, TOP, base, WIDTH - RIGHT);
-    if (empty) {
-        fprintf(f, "<text x=\"%d\" y=\"%d\">no number</text>\n", LEFT + 20, TOP + PLOT / 2);
+    double wide = 0;
+    for (uint32_t k = 0; k < n; k++)
+        wide = fmax(wide, text_width(c[k].label, SMALL) + 52);
+    uint32_t columns = wide > 0 ? (uint32_t)((WIDTH - 8) / wide) : 1, rows;
+    columns = columns < 1 ? 1 : columns;
+    rows = (n + columns - 1) / columns;
+    for (uint32_t k = 0; k < n && f; k++) {
+        double x = 8 + wide * (k / rows), y = top + ROW * (k % rows);
+        fprintf(f,
+                "<g class=\"c%u\" stroke=\"currentColor\" stroke-width=\"2\"%s><path d=\"M%.0f "
+                "%.0fh26\"/></g><text x=\"%.0f\" y=\"%.0f\" font-size=\"%d\">%s</text>\n",
+                k % PAGE_COLOURS, dash(k), x, y - 4, x + 32, y, SMALL,
+                html_text(a, text_shortened(a, c[k].label, SMALL, WIDTH - 50)));
+    }
+    return rows;
+}
+
+const char *draw_curves(Arena *a, uint32_t n, const Curve *curve, const Axes *axes)
+{
+    Memory *m;
+    Scale s = {.axes = axes};
+    bool any = find_scale(&s, n, curve);
+    double base = TOP + PLOT, names = base + 2.0 * ROW + 22;
+    uint32_t rows = n > 1 ? draw_names(a, n, curve, 0, NULL) : 0;
+    FILE *f = svg_open(&m, WIDTH, rows ? names + ROW * (double)rows - 8 : base + 2.0 * ROW + 8,
+                       html_text(a, arena_printf(a, "%s by %s", axes->y, axes->x)));
+    fprintf(f, "<text x=\"4\" y=\"15\" font-weight=\"bold\">%s</text>\n", html_text(a, axes->y));
+    if (any) {
+        draw_grid(a, &s, f);
+        for (uint32_t k = 0; k < n; k++)
+            draw_curve(&s, &curve[k], k, f);
     } else {
-        double end[2] = {ry.most, ry.least};
-        for (int k = ry.most > ry.least ? 0 : 1; k < 2; k++) {
-            double at = ry.most > ry.least ? (k ? base : TOP + 4) : TOP + PLOT / 2.0;
-            fprintf(f, "<text x=\"%d\" y=\"%.0f\" text-anchor=\"end\">%.5g</text>\n", LEFT - 6, at,
-                    end[k]);
-        }
-        fprintf(f,
-                "<text x=\"%d\" y=\"%.0f\">%.5g</text>\n<text x=\"%d\" y=\"%.0f\" "
-                "text-anchor=\"end\">%.5g</text>\n",
-                LEFT, base + ROW, rx.least, WIDTH - RIGHT, base + ROW, rx.most);
+        fprintf(f, "<text x=\"%d\" y=\"%d\">no number</text>\n", LEFT + 20, TOP + PLOT / 2);
     }
-    fprintf(f, "<text x=\"%d\" y=\"%.0f\" text-anchor=\"middle\">%s</text>\n",
-            (LEFT + WIDTH - RIGHT) / 2, base + ROW, html_text(a, x));
-    for (uint32_t k = 0; k < n; k++) {
-        polyline(f, &curve[k], k, rx, ry, steps);
-        if (n == 1)
+    fprintf(f,
+            "<g class=\"soft\" fill=\"currentColor\"><text x=\"%d\" y=\"%.0f\" "
+            "text-anchor=\"middle\" font-size=\"%d\">%s</text></g>\n",
+            (LEFT + WIDTH - RIGHT) / 2, base + 2 * ROW, SMALL, html_text(a, axes->x));
+    if (rows)
+        draw_names(a, n, curve, names, f);
+    return svg_text(a, f, m);
+}
+
+/* ---- memory of ranks ---- */
+
+enum { LANES = 1000, LANE = 62, LANE_GAP = 12, LANE_LEFT = 62, LANE_RIGHT = 150 };
+
+static void draw_lane(Arena *a, const Lane *l, uint32_t rank, double top, double whole, double most,
+                      FILE *f)
+{
+    double wide = LANES - LANE_LEFT - LANE_RIGHT, peak = 0, base = top + LANE;
+    bool planned = l->planned > 0;
+    fprintf(f,
+            "<g class=\"rule\" stroke=\"currentColor\"><path d=\"M%d %.1fh%.1f\"/></g>\n<g "
+            "class=\"c0\" fill=\"currentColor\" stroke=\"currentColor\"><path "
+            "fill-opacity=\"0.25\" stroke-width=\"1.2\" d=\"M%d %.1f",
+            LANE_LEFT, base, wide, LANE_LEFT, base);
+    for (uint32_t i = 0; i < l->n; i++) {
+        fprintf(f, "H%.1fV%.1f", LANE_LEFT + wide * fmin(fmax(l->at[i] / whole, 0), 1),
+                base - LANE * l->bytes[i] / most);
+        peak = fmax(peak, l->bytes[i]);
+    }
+    fprintf(f, "H%.1fV%.1fz\"/></g>\n", LANE_LEFT + wide, base);
+    if (planned)
+        fprintf(f,
+                "<g class=\"c1\" stroke=\"currentColor\" stroke-width=\"1.4\" "
+                "stroke-dasharray=\"6 3\"><path d=\"M%d %.1fh%.1f\"/></g>\n",
+                LANE_LEFT, base - LANE * l->planned / most, wide);
+    fprintf(f, "<text x=\"4\" y=\"%.1f\" font-weight=\"bold\">rank %u</text>\n",
+            top + LANE / 2.0 + 4, rank);
+    fprintf(f, "<text x=\"%.0f\" y=\"%.1f\" font-size=\"%d\">in use %s at most</text>\n",
+            LANE_LEFT + wide + 8, top + LANE / 2.0 + 14, SMALL, bytes_text(a, (int64_t)peak));
+    if (planned)
+        fprintf(f, "<text x=\"%.0f\" y=\"%.1f\" font-size=\"%d\">planned %s</text>\n",
+                LANE_LEFT + wide + 8, top + LANE / 2.0 - 4, SMALL,
+                bytes_text(a, (int64_t)l->planned));
+}
+
+const char *draw_lanes(Arena *a, uint32_t n, const Lane *lane, double whole, const char *x)
+{
+    Memory *m;
+    double most = 1, base = 8 + n * (double)(LANE + LANE_GAP);
+    for (uint32_t r = 0; r < n; r++) {
+        most = fmax(most, lane[r].planned);
+        for (uint32_t i = 0; i < lane[r].n; i++)
+            most = fmax(most, lane[r].bytes[i]);
+    }
+    FILE *f = svg_open(&m, LANES, base + 2 * ROW, "memory of each rank over the step");
+    for (uint32_t r = 0; r < n; r++)
+        draw_lane(a, &lane[r], r, 8 + r * (double)(LANE + LANE_GAP), whole, most, f);
+    double step = round_step(whole), wide = LANES - LANE_LEFT - LANE_RIGHT;
+    fputs("<g class=\"soft\" fill=\"currentColor\" font-size=\"11\">\n", f);
+    for (int k = 0; k * step <= whole * (1 + 1e-9); k++)
+        fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
+                LANE_LEFT + wide * k * step / whole, base + 8, mark_text(a, k * step, step));
+    fprintf(f, "<text x=\"%.1f\" y=\"%.1f\">%s</text></g>\n", LANE_LEFT + wide + 24, base + 8,
+            html_text(a, x));
+    return svg_text(a, f, m);
+}
+
+/* ---- the balance of stages ---- */
+
+enum { BAR_ROW = 36, BAR_LEFT = 170, BAR_TOP = 40, TEXT_ROOM = 66, PANEL_GAP = 18 };
+
+static void draw_panel(const Quantity *q, uint32_t stages, double x, double bar, FILE *f)
+{
+    double most = 0, sum = 0;
+    uint32_t n = 0;
+    for (uint32_t t = 0; t < stages; t++)
+        if (isfinite(q->value[t])) {
+            most = fmax(most, q->value[t]);
+            sum += q->value[t];
+            n++;
+        }
+    fprintf(f, "<text x=\"%.1f\" y=\"16\" font-weight=\"bold\" font-size=\"%d\">%s</text>\n", x,
+            SMALL, q->name);
+    for (uint32_t t = 0; t < stages; t++) {
+        double y = BAR_TOP + BAR_ROW * t, wide = most > 0 ? bar * q->value[t] / most : 0;
+        if (!isfinite(q->value[t]))
             continue;
-        double at = base + 2 * ROW + 8 + ROW * k;
-        fprintf(f,
-                "<path d=\"M%d %.0fh30\" stroke=\"%s\" stroke-width=\"1.6\"%s/><text x=\"%d\" "
-                "y=\"%.0f\">%s</text>\n",
-                LEFT, at - 4, colour[k % COLOURS], dash(k), LEFT + 38, at,
-                html_text(a, curve[k].label));
-    }
-    fputs("</svg>\n", f);
-    return page_text(a, f, &m);
-}
-
-/* ---- stages ---- */
-
-enum { BOX_X = 10, BOX_W = 300, BOX_H = 44, PITCH = 88, COLUMN = 118 };
-
-/* All that goes from one stage to another, by kind. */
-typedef struct {
-    uint32_t from, to, n, column;
-    int64_t bytes;
-    bool parameter;
-} Bundle;
-typedef VEC(Bundle) Bundles;
-
-static Bundles bundles(Arena *a, const PagePipe *p)
-{
-    Bundles b = {0};
-    for (uint32_t i = 0; i < p->edge.n; i++) {
-        const PageEdge *e = &p->edge.at[i];
-        bool parameter = !strcmp(e->kind, "parameter");
-        uint32_t k = 0, from = e->from < e->to ? e->from : e->to,
-                 to = e->from < e->to ? e->to : e->from;
-        while (k < b.n &&
-               (b.at[k].from != from || b.at[k].to != to || b.at[k].parameter != parameter))
-            k++;
-        if (k == b.n)
-            vec_push(a, &b, ((Bundle){.from = from, .to = to, .parameter = parameter}));
-        b.at[k].n++;
-        b.at[k].bytes += e->bytes;
-    }
-    return b;
-}
-
-static bool beside(const Bundle *b) { return b->to - b->from > 1 || b->parameter; }
-
-/* The first column in which nothing else is between these stages; how many there are. */
-static uint32_t place(Bundles *b)
-{
-    uint32_t columns = 0;
-    for (uint32_t i = 0; i < b->n; i++) {
-        Bundle *x = &b->at[i];
-        for (uint32_t k = 0; beside(x) && k < i; k++) {
-            const Bundle *y = &b->at[k];
-            if (beside(y) && y->column == x->column && x->from < y->to && y->from < x->to) {
-                x->column++;
-                k = UINT32_MAX; /* all again */
-            }
-        }
-        if (beside(x) && x->column >= columns)
-            columns = x->column + 1;
-    }
-    return columns;
-}
-
-/* What has room in a box. */
-static const char *shortened(Arena *a, const char *s)
-{
-    size_t n = 34;
-    if (strlen(s) <= n)
-        return s;
-    while (n && ((unsigned char)s[n] & 0xc0) == 0x80) /* within a character */
-        n--;
-    return arena_printf(a, "%.*s...", (int)n, s);
-}
-
-const char *draw_stages(Arena *a, const PagePipe *p)
-{
-    Memory m;
-    Bundles b = bundles(a, p);
-    uint32_t columns = place(&b);
-    double right = BOX_X + BOX_W, width = right + 30 + (columns ? columns * COLUMN : 10);
-    FILE *f = begin(&m, width, 20.0 + PITCH * (p->stage.n - 1) + BOX_H, "stages, and what crosses");
-    for (uint32_t i = 0; i < b.n; i++) {
-        const Bundle *x = &b.at[i];
-        double from = 10 + PITCH * (double)x->from, to = 10 + PITCH * (double)x->to,
-               at = right + 24 + COLUMN * x->column;
-        const char *text =
-            arena_printf(a, "%s, %u value%s", bytes_text(a, x->bytes), x->n, x->n == 1 ? "" : "s");
-        if (beside(x))
+        if (wide > 0)
             fprintf(f,
-                    "<path d=\"M%.0f %.0fH%.0fV%.0fH%.0f\" fill=\"none\" "
-                    "stroke=\"currentColor\"%s/>\n<text x=\"%.0f\" y=\"%.0f\">%s</text><text "
-                    "x=\"%.0f\" y=\"%.0f\">%s</text>\n",
-                    right, from + BOX_H - 8, at, to + 8, right,
-                    x->parameter ? " stroke-dasharray=\"5 3\"" : "", at + 4,
-                    (from + to + BOX_H) / 2 - 4, bytes_text(a, x->bytes), at + 4,
-                    (from + to + BOX_H) / 2 + 10,
-                    x->parameter ? "parameters" : arena_printf(a, "skips, %u", x->n));
-        else
-            fprintf(f,
-                    "<path d=\"M%d %.0fV%.0f\" stroke=\"currentColor\" stroke-width=\"2\"/>\n<text "
-                    "x=\"%d\" y=\"%.0f\">%s</text>\n",
-                    BOX_X + 40, from + BOX_H, to, BOX_X + 50, (from + BOX_H + to) / 2 + 4, text);
+                    "<g class=\"c%u\" fill=\"currentColor\"><rect x=\"%.1f\" y=\"%.1f\" "
+                    "width=\"%.1f\" height=\"16\" rx=\"2\" fill-opacity=\"0.85\"/></g>",
+                    t % PAGE_COLOURS, x, y, fmax(wide, 1));
+        fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"%d\">%s</text>\n",
+                x + (wide > 0 ? fmax(wide, 1) + 5 : 0), y + 12.5, SMALL, q->text[t]);
     }
-    for (uint32_t i = 0; i < p->stage.n; i++) {
-        double y = 10 + PITCH * (double)i;
+    if (sum > 0)
         fprintf(f,
-                "<rect x=\"%d\" y=\"%.0f\" width=\"%d\" height=\"%d\" rx=\"5\" fill=\"%s\" "
-                "fill-opacity=\"0.35\" stroke=\"%s\"/>\n<text x=\"%d\" y=\"%.0f\">"
-                "<tspan font-weight=\"bold\">stage %u</tspan> %s</text><text x=\"%d\" "
-                "y=\"%.0f\">%s parameters, %s operations</text>\n",
-                BOX_X, y, BOX_W, BOX_H, colour[i % COLOURS], colour[i % COLOURS], BOX_X + 10,
-                y + 18, i, html_text(a, shortened(a, p->stage.at[i].modules)), BOX_X + 10, y + 34,
-                count_text(a, p->stage.at[i].parameters), count_text(a, p->stage.at[i].flops));
+                "<g class=\"soft\" fill=\"currentColor\"><text x=\"%.1f\" y=\"%.1f\" "
+                "font-size=\"%d\">%.2f</text></g>\n",
+                x, BAR_TOP + BAR_ROW * (double)stages + 10, SMALL, most / (sum / n));
+}
+
+const char *draw_balance(Arena *a, const PagePipe *p, uint32_t n, const Quantity *quantity)
+{
+    enum { WHOLE = 1000 };
+    Memory *m;
+    double panel = (WHOLE - BAR_LEFT) / (double)n, base = BAR_TOP + BAR_ROW * (double)p->stage.n;
+    FILE *f = svg_open(&m, WHOLE, base + 22, "balance of the stages");
+    for (uint32_t t = 0; t < p->stage.n; t++) {
+        double y = BAR_TOP + BAR_ROW * (double)t;
+        fprintf(f,
+                "<text x=\"4\" y=\"%.1f\" font-weight=\"bold\">stage %u</text><g class=\"soft\" "
+                "fill=\"currentColor\"><text x=\"4\" y=\"%.1f\" font-size=\"%d\">%s</text></g>\n",
+                y + 9, t, y + 23, SMALL,
+                html_text(a, text_shortened(a, p->stage.at[t].modules, SMALL, BAR_LEFT - 20)));
     }
-    fputs("</svg>\n", f);
-    return page_text(a, f, &m);
+    fprintf(f,
+            "<g class=\"soft\" fill=\"currentColor\"><text x=\"4\" y=\"%.1f\" "
+            "font-size=\"%d\">most over mean</text></g>\n",
+            base + 10, SMALL);
+    for (uint32_t k = 0; k < n; k++)
+        draw_panel(&quantity[k], p->stage.n, BAR_LEFT + panel * k, panel - TEXT_ROOM - PANEL_GAP,
+                   f);
+    return svg_text(a, f, m);
 }

@@ -139,6 +139,35 @@ static int64_t count(const Reader *r, const Tag *t, const char *key)
     return v;
 }
 
+static void read_module(const Reader *r, const Tag *t, PagePipe *p)
+{
+    const char *kind = text(r, t, "kind");
+    int64_t stage = count(r, t, "stage");
+    if (stage >= p->stage.n || count(r, t, "index") != p->module.n)
+        not_ours(r);
+    PageModule m = {!strcmp(kind, "module")       ? PAGE_MODULE
+                    : !strcmp(kind, "operations") ? PAGE_OPERATIONS
+                                                  : PAGE_END,
+                    text(r, t, "name"),
+                    (uint32_t)stage,
+                    count(r, t, "nodes"),
+                    count(r, t, "parameters"),
+                    count(r, t, "flops")};
+    vec_push(r->a, &p->module, m);
+}
+
+static void read_flow(const Reader *r, const Tag *t, PagePipe *p)
+{
+    int64_t from = count(r, t, "from"), to = count(r, t, "to");
+    if (from >= p->module.n || to >= p->module.n || from == to ||
+        p->module.at[from].stage > p->module.at[to].stage)
+        not_ours(r);
+    PageFlow e = {
+        (uint32_t)from,        (uint32_t)to,         strcmp(text(r, t, "kind"), "activation") != 0,
+        count(r, t, "values"), count(r, t, "bytes"), text_or_none(t, "value")};
+    vec_push(r->a, &p->flow, e);
+}
+
 PagePipe page_pipe(Arena *a, const char *path)
 {
     Reader r = reader(a, path);
@@ -156,6 +185,10 @@ PagePipe page_pipe(Arena *a, const char *path)
                            count(&r, &t, "parameters"),  count(&r, &t, "bytes_param"),
                            count(&r, &t, "bytes_stash"), count(&r, &t, "flops")};
             vec_push(a, &p.stage, s);
+        } else if (!strcmp(t.name, "module")) {
+            read_module(&r, &t, &p);
+        } else if (!strcmp(t.name, "flow")) {
+            read_flow(&r, &t, &p);
         } else if (!strcmp(t.name, "edge")) {
             int64_t from = count(&r, &t, "from"), to = count(&r, &t, "to");
             if (from >= p.stage.n || to >= p.stage.n)

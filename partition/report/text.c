@@ -11,6 +11,12 @@ const char *edge_kind(EdgeKind k)
     return name[k];
 }
 
+const char *box_kind(BoxKind k)
+{
+    static const char *const name[] = {"module", "operations", "input", "output"};
+    return name[k];
+}
+
 const char *use_name(Use u)
 {
     static const char *const name[] = {"own", "transmit", "replicate"};

@@ -12,7 +12,11 @@
 
 /* An element: its attributes as they will stand in the file, and the elements in it. */
 typedef struct Element Element;
-struct Element { const char *name; VEC(const char *) attribute; VEC(Element *) child; };
+struct Element {
+    const char *name;
+    VEC(const char *) attribute;
+    VEC(Element *) child;
+};
 
 typedef struct {
     const Pipe *p;
@@ -152,6 +156,34 @@ static void put_replicated(Xml *x, Element *pipe)
     }
 }
 
+static void put_modules(Xml *x, Element *pipe)
+{
+    ModuleGraph m = module_graph(x->p, x->a);
+    Element *all = child(x, pipe, "modules");
+    for (uint32_t i = 0; i < m.box.n; i++) {
+        const ModuleBox *b = &m.box.at[i];
+        Element *n = child(x, all, "module");
+        attr_int(x, n, "index", i);
+        attr_int(x, n, "stage", b->stage);
+        attr(x, n, "kind", box_kind(b->kind));
+        attr(x, n, "name", b->name);
+        attr_int(x, n, "nodes", b->nodes);
+        attr_int(x, n, "parameters", b->parameters);
+        attr_int(x, n, "flops", b->flops);
+    }
+    for (uint32_t i = 0; i < m.flow.n; i++) {
+        const ModuleFlow *e = &m.flow.at[i];
+        Element *n = child(x, all, "flow");
+        attr_int(x, n, "from", e->from);
+        attr_int(x, n, "to", e->to);
+        attr(x, n, "kind", edge_kind(e->kind));
+        attr_int(x, n, "values", e->values);
+        attr_int(x, n, "bytes", e->bytes);
+        if (e->name)
+            attr(x, n, "value", e->name);
+    }
+}
+
 static void put_call(Xml *x, Element *parent, const Call *c)
 {
     static const char *const kind[] = {"placeholder",    "call_stage", "getitem", "loss",
@@ -209,6 +241,7 @@ void report_pipe_xml(const Pipe *p, FILE *f)
         put_stage(&x, pipe, &p->stage.at[t]);
     put_edges(&x, pipe);
     put_replicated(&x, pipe);
+    put_modules(&x, pipe);
     put_calls(&x, pipe);
     fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n", f);
     put_element(pipe, 0, f);
@@ -227,6 +260,8 @@ static const char *const schema[] = {
     "commas, empty for a",
     "    scalar. batch_dim: the dimension that holds the rows; -1: none; -2: the rows are mixed "
     "into several.",
+    "    A value that several modules of another stage read counts in the flow to the first of "
+    "them.",
     "    from of a parameter: the stage that owns it, or the first that holds a copy. Names in "
     "forward and backward",
     "    refer to calls before them; lists are separated by spaces; None: no gradient.",
@@ -290,6 +325,27 @@ static const char *const schema[] = {
     "    <xs:attribute name=\"kind\" type=\"kind\" use=\"required\"/>",
     "    <xs:attribute name=\"gradient\" type=\"yesno\" use=\"required\"/>",
     "  </xs:complexType>",
+    "  <xs:simpleType name=\"box\"><xs:restriction base=\"xs:string\">",
+    "    <xs:enumeration value=\"module\"/><xs:enumeration value=\"operations\"/>",
+    "    <xs:enumeration value=\"input\"/><xs:enumeration value=\"output\"/>",
+    "  </xs:restriction></xs:simpleType>",
+    "  <xs:complexType name=\"module\">",
+    "    <xs:attribute name=\"index\" type=\"count\" use=\"required\"/>",
+    "    <xs:attribute name=\"stage\" type=\"count\" use=\"required\"/>",
+    "    <xs:attribute name=\"kind\" type=\"box\" use=\"required\"/>",
+    "    <xs:attribute name=\"name\" type=\"xs:string\" use=\"required\"/>",
+    "    <xs:attribute name=\"nodes\" type=\"count\" use=\"required\"/>",
+    "    <xs:attribute name=\"parameters\" type=\"count\" use=\"required\"/>",
+    "    <xs:attribute name=\"flops\" type=\"count\" use=\"required\"/>",
+    "  </xs:complexType>",
+    "  <xs:complexType name=\"flow\">",
+    "    <xs:attribute name=\"from\" type=\"count\" use=\"required\"/>",
+    "    <xs:attribute name=\"to\" type=\"count\" use=\"required\"/>",
+    "    <xs:attribute name=\"kind\" type=\"kind\" use=\"required\"/>",
+    "    <xs:attribute name=\"values\" type=\"count\" use=\"required\"/>",
+    "    <xs:attribute name=\"bytes\" type=\"count\" use=\"required\"/>",
+    "    <xs:attribute name=\"value\" type=\"xs:string\"/>",
+    "  </xs:complexType>",
     "  <xs:complexType name=\"set\">",
     "    <xs:sequence>",
     "      <xs:element name=\"copy\" maxOccurs=\"unbounded\"><xs:complexType>",
@@ -328,6 +384,14 @@ static const char *const schema[] = {
     "      <xs:element name=\"edge\" type=\"edge\" minOccurs=\"0\" maxOccurs=\"unbounded\"/>",
     "      <xs:element name=\"replicated\"><xs:complexType><xs:sequence>",
     "        <xs:element name=\"set\" type=\"set\" minOccurs=\"0\" maxOccurs=\"unbounded\"/>",
+    "      </xs:sequence></xs:complexType></xs:element>",
+    "      <!-- modules as far as a page has room: each box lies in one stage, and no flow leads "
+    "back -->",
+    "      <xs:element name=\"modules\"><xs:complexType><xs:sequence>",
+    "        <xs:element name=\"module\" type=\"module\" minOccurs=\"0\" "
+    "maxOccurs=\"unbounded\"/>",
+    "        <xs:element name=\"flow\" type=\"flow\" minOccurs=\"0\" "
+    "maxOccurs=\"unbounded\"/>",
     "      </xs:sequence></xs:complexType></xs:element>",
     "      <xs:element name=\"forward\"><xs:complexType><xs:choice minOccurs=\"0\" "
     "maxOccurs=\"unbounded\">",

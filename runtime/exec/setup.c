@@ -226,8 +226,7 @@ PpStatus rank_open(Rank *r)
     TRY(feed_open(&r->feed, d, &r->plan));
     TRY(results_open(&r->results, d, &r->plan));
     if (o->trace)
-        TRY(trace_open(&r->trace, r->plan.n_op, r->run->model->n_stage,
-                       (d->steps - d->start.step) * data_passes(d)));
+        TRY(trace_open(&r->trace, &r->plan, (d->steps - d->start.step) * data_passes(d)));
     if (r->memory.overlap)
         TRY(overlap_thread_open(&r->overlap, r->threads, r->group.rank));
     TRY(open_stages(r));

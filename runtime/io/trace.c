@@ -17,21 +17,29 @@
 
 enum { MOST_STEPS = 20 };
 
-PpStatus trace_open(Trace *t, int n_op, int stages, int64_t steps)
+PpStatus trace_open(Trace *t, const Plan *plan, int64_t steps)
 {
+    int n_op = plan->n_op, stages = plan->model->n_stage;
     if (steps < 0)
         steps = 0;
     *t = (Trace){.n_op = n_op,
                  .stages = stages,
                  .steps = steps < MOST_STEPS ? (int)steps : MOST_STEPS};
-    t->span = zeroed((int64_t)t->steps * (n_op + AROUND + stages) * 3, sizeof *t->span);
-    return t->span ? PP_OK : pp_no_memory();
+    t->bytes = zeroed(n_op + 2 + (int64_t)t->steps * (n_op + AROUND + stages) * 3,
+                      sizeof *t->bytes);
+    if (!t->bytes)
+        return pp_no_memory();
+    for (int k = 0; k <= n_op; k++)
+        t->bytes[k] = (double)plan->live[k];
+    t->bytes[n_op + 1] = (double)plan->bytes.total;
+    t->span = t->bytes + n_op + 2;
+    return PP_OK;
 }
 
 void trace_close(Trace *t)
 {
-    free(t->span);
-    t->span = NULL;
+    free(t->bytes);
+    t->bytes = t->span = NULL;
 }
 
 double *trace_of(const Trace *t, int64_t step)
@@ -61,8 +69,10 @@ void trace_sums(const Trace *t, int64_t step, int stage, double begin, double en
 }
 
 static void trace_rank(FILE *f, const Schedule *s, int rank, int n_op, int steps,
-                       const double *span)
+                       const double *bytes)
 {
+    const double *span = bytes + n_op + 2;
+    sched_trace_memory(f, rank, bytes[n_op + 1], bytes[n_op]);
     /* Lines of one thread must nest: a half that ran beside the next one has a line of its own */
     int second = 0, copies = 0, sums = 0;
     static const char *const around[AROUND] = {"begin", "norm", "update"};
@@ -78,7 +88,8 @@ static void trace_rank(FILE *f, const Schedule *s, int rank, int n_op, int steps
                 sched_trace_copies(f, rank, s->ranks);
             if (span[1] > span[0])
                 sched_trace_wait(f, line, a, k + 1, span[0] * 1e6, (span[1] - span[0]) * 1e6);
-            sched_trace_event(f, line, a, k + 1, span[1] * 1e6, (span[2] - span[1]) * 1e6);
+            sched_trace_event(f, line, a, k + 1, span[1] * 1e6, (span[2] - span[1]) * 1e6,
+                              bytes[i]);
         }
         for (int i = 0; i < AROUND; i++, span += 3)
             if (span[2] > span[1])
@@ -95,22 +106,23 @@ static void trace_rank(FILE *f, const Schedule *s, int rank, int n_op, int steps
     }
 }
 
-static int64_t span_bytes(const Schedule *s, int steps, int n_op)
+/* Of all that a rank's Trace holds. */
+static int64_t trace_bytes(const Schedule *s, int steps, int n_op)
 {
-    return (int64_t)steps * (n_op + AROUND + s->stages) * 3 * (int64_t)sizeof(double);
+    return (n_op + 2 + (int64_t)steps * (n_op + AROUND + s->stages) * 3) * (int64_t)sizeof(double);
 }
 
 /* Of rank k, on rank 0. */
 static PpStatus gather_rank(FILE *f, Group *g, const Schedule *s, int k, int steps)
 {
     int n = s->row[k].n;
-    double *span = malloc((size_t)span_bytes(s, steps, n) + 64);
-    if (!span)
+    double *bytes = malloc((size_t)trace_bytes(s, steps, n) + 64);
+    if (!bytes)
         return pp_no_memory();
-    PpStatus status = group_recv(g, k, span, span_bytes(s, steps, n));
+    PpStatus status = group_recv(g, k, bytes, trace_bytes(s, steps, n));
     if (f && status == PP_OK)
-        trace_rank(f, s, k, n, steps, span);
-    free(span);
+        trace_rank(f, s, k, n, steps, bytes);
+    free(bytes);
     return status;
 }
 
@@ -120,13 +132,13 @@ PpStatus trace_write(const Trace *t, Group *g, const Schedule *s, const PpPlan *
     if (!t->span || !t->steps)
         return PP_OK;
     if (g->rank != 0)
-        return group_send(g, 0, t->span, span_bytes(s, t->steps, t->n_op));
+        return group_send(g, 0, t->bytes, trace_bytes(s, t->steps, t->n_op));
     FILE *f = fopen(path, "w");
     if (f) {
         sched_trace_open(f, plan->model, g->ranks);
         if (plan->n_split > 0)
             sched_trace_split(f, plan->split, plan->n_split);
-        trace_rank(f, s, 0, t->n_op, t->steps, t->span);
+        trace_rank(f, s, 0, t->n_op, t->steps, t->bytes);
     }
     PpStatus status = PP_OK;
     for (int k = 1; k < g->ranks && status == PP_OK; k++)

@@ -6,12 +6,15 @@
 
 #include "api/pp.h"
 #include "net/group.h"
+#include "plan/plan.h"
 #include "schedule/schedule.h"
 
 /* What a step does beside its actions, traced behind them. */
 enum { AROUND_BEGIN, AROUND_NORM, AROUND_UPDATE, AROUND };
 
 typedef struct {
+    /* Bytes in use while each action runs, between steps, and those that were planned */
+    double *bytes;
     /* Wait, start, end per action, for AROUND, and of the sums over replicas of each stage, for the
      * run's first `steps` passes of the schedule; NULL: no trace */
     double *span;
@@ -19,7 +22,7 @@ typedef struct {
     double zero;
 } Trace;
 
-PpStatus trace_open(Trace *t, int n_op, int stages, int64_t steps); /* stages: of the model */
+PpStatus trace_open(Trace *t, const Plan *plan, int64_t steps);
 void trace_close(Trace *t);
 /* Its numbers, or NULL */
 double *trace_of(const Trace *t, int64_t step);

@@ -81,13 +81,14 @@ static PpStatus make_tables(Plan *plan, const SchedRow *row)
     plan->local_of = zeroed(model->n_stage, sizeof *plan->local_of);
     plan->stage = zeroed(model->n_stage, sizeof *plan->stage);
     plan->op = zeroed(row->n, sizeof *plan->op);
+    plan->live = zeroed(row->n + 1, sizeof *plan->live);
     plan->input = zeroed(model->n_input, sizeof *plan->input);
     plan->has_input = zeroed(model->n_input, 1);
     plan->input_stride = zeroed(model->n_input, sizeof *plan->input_stride);
     plan->output = zeroed(model->n_output, sizeof *plan->output);
     plan->has_output = zeroed(model->n_output, 1);
-    return plan->local_of && plan->stage && plan->op && plan->input && plan->has_input &&
-                   plan->input_stride && plan->output && plan->has_output
+    return plan->local_of && plan->stage && plan->op && plan->live && plan->input &&
+                   plan->has_input && plan->input_stride && plan->output && plan->has_output
                ? PP_OK
                : pp_no_memory();
 }
@@ -189,15 +190,17 @@ PpStatus plan_build(Plan *plan, const PlanRequest *ask)
     TRY(sharded_sizes(p));
     PlanBytes *b = &plan->bytes;
     if (ask->unplaced) {
-        TRY(slots_bound(p->inst, p->n_inst, plan->n_op, &b->slots_bound));
+        TRY(slots_bound(p->inst, p->n_inst, plan->n_op, &b->slots_bound, plan->live));
         b->slots = b->slots_bound;
     } else {
-        TRY(slots_place(p->inst, p->n_inst, plan->n_op, &b->slots, &b->slots_bound));
+        TRY(slots_place(p->inst, p->n_inst, plan->n_op, &b->slots, &b->slots_bound, plan->live));
     }
     b->total = b->param + b->half + b->grad + b->optimizer + b->constants + b->slots + b->work +
                b->data + b->output + b->comm;
     if (ask->page)
         b->total += b->window - (b->param + b->half + b->grad + b->optimizer);
+    for (int k = 0; k <= plan->n_op; k++)
+        plan->live[k] += b->total - b->slots - b->window;
     return PP_OK;
 }
 
@@ -240,8 +243,8 @@ void plan_free(Plan *plan)
         free(rs->whole);
         free(rs->stored);
     }
-    free(plan->stage), free(plan->local_of), free(plan->op), free(plan->msg), free(plan->transfer),
-        free(plan->await), free(plan->contrib), free(plan->piece), free(plan->turn);
+    free(plan->stage), free(plan->local_of), free(plan->op), free(plan->live), free(plan->msg),
+        free(plan->transfer), free(plan->await), free(plan->contrib), free(plan->piece), free(plan->turn);
     free(plan->input), free(plan->has_input), free(plan->input_stride), free(plan->output),
         free(plan->has_output);
 }

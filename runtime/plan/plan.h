@@ -189,6 +189,8 @@ typedef struct Plan {
     int *local_of; /* per stage: index here, or -1 */
     Op *op;
     int n_op;
+    /* [n_op + 1]: bytes of the arena that hold something while it runs; last: between steps */
+    int64_t *live;
     Message *msg;
     int n_msg, cap_msg;
     Transfer *transfer;

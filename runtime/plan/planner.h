@@ -143,8 +143,11 @@ void plan_sizes(Planner *p);
 void plan_carve(Planner *p, char *arena, char *elsewhere);
 PpStatus plan_point(Planner *p);
 
-/* slots.c; bound: what no placement can go below */
-PpStatus slots_bound(const Instance *inst, int64_t n_inst, int n_op, int64_t *bound);
-PpStatus slots_place(Instance *inst, int64_t n_inst, int n_op, int64_t *bytes, int64_t *bound);
+/* slots.c; bound: what no placement can go below; live [n_op]: to which the bytes alive at each
+ * action are added, or NULL */
+PpStatus slots_bound(const Instance *inst, int64_t n_inst, int n_op, int64_t *bound,
+                     int64_t *live);
+PpStatus slots_place(Instance *inst, int64_t n_inst, int n_op, int64_t *bytes, int64_t *bound,
+                     int64_t *live);
 
 #endif

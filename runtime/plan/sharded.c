@@ -149,7 +149,7 @@ static PpStatus place_window(Plan *plan)
                        .death = resharded_at(plan, k),
                        .msg = -1};
     }
-    PpStatus s = slots_place(block, n, plan->n_op, &plan->bytes.window, &bound);
+    PpStatus s = slots_place(block, n, plan->n_op, &plan->bytes.window, &bound, plan->live);
     for (int k = 0, i = 0; k < plan->n_op; k++)
         if (plan->op[k].a.type == SA_UNSHARD)
             plan->op[k].window = block[i++].offset;

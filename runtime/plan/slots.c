@@ -238,8 +238,9 @@ static PpStatus greedy(Instance *inst, int64_t n_inst, int64_t bound, int64_t *b
     return s;
 }
 
-/* The most bytes alive at one action. */
-PpStatus slots_bound(const Instance *inst, int64_t n_inst, int n_op, int64_t *bound)
+/* The most bytes alive at one action; live: at each. */
+PpStatus slots_bound(const Instance *inst, int64_t n_inst, int n_op, int64_t *bound,
+                     int64_t *live)
 {
     int64_t *change = zeroed(n_op + 2, sizeof *change), now = 0;
     if (!change)
@@ -253,17 +254,20 @@ PpStatus slots_bound(const Instance *inst, int64_t n_inst, int n_op, int64_t *bo
     for (int k = 0; k <= n_op; k++) {
         now += change[k];
         *bound = now > *bound ? now : *bound;
+        if (live && k < n_op)
+            live[k] += now;
     }
     free(change);
     return PP_OK;
 }
 
-PpStatus slots_place(Instance *inst, int64_t n_inst, int n_op, int64_t *bytes, int64_t *bound)
+PpStatus slots_place(Instance *inst, int64_t n_inst, int n_op, int64_t *bytes, int64_t *bound,
+                     int64_t *live)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < n_inst; i++)
         n += inst[i].birth >= 0 && inst[i].bytes > 0;
-    TRY(slots_bound(inst, n_inst, n_op, bound));
+    TRY(slots_bound(inst, n_inst, n_op, bound, live));
     return n <= GREEDY_MOST ? greedy(inst, n_inst, *bound, bytes)
                             : free_lists(inst, n_inst, n_op, bytes);
 }

@@ -79,5 +79,5 @@ PpStatus stored_place(Planner *p)
 {
     int64_t bound;
     return slots_place(p->away, (int64_t)p->plan->n_stage * p->m, p->plan->n_op,
-                       &p->plan->bytes.store, &bound);
+                       &p->plan->bytes.store, &bound, NULL);
 }

@@ -3,9 +3,11 @@
  *
  * In: open, any number of events, close; times in microseconds.  Out: on a FILE complete events
  * ("ph":"X"), `name` the action's text, `cat` its type, pid 0, tid the rank, args
- * {"step":N,"stage":S,"microbatch":M}; of a run a metadata event "split", args {"points":[...]}: how
- * its model was cut.  Time that a rank waits is an event of its own named "wait",
- * cat "wait", so that the duration of an action is the action's alone.
+ * {"step":N,"stage":S,"microbatch":M}.  Of a run also metadata events: "split", args
+ * {"points":[...]}: how its model was cut; for each rank "memory planned" and "memory always", args
+ * {"bytes":N}: what its step takes at most, and what is in use between steps; and in args of each
+ * action "bytes": what is in use while it runs.  Time that a rank waits is an event of its own named
+ * "wait", cat "wait", so that the duration of an action is the action's alone.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -61,7 +63,7 @@ void sched_trace_sums(FILE *f, int rank, int ranks)
 }
 
 static void event(FILE *f, const char *name, const char *cat, int rank, const SchedAction *a,
-                  const char *what, int step, double ts, double dur)
+                  const char *what, int step, double ts, double dur, double bytes)
 {
     fprintf(f,
             ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,"
@@ -70,16 +72,33 @@ static void event(FILE *f, const char *name, const char *cat, int rank, const Sc
             name, cat, rank, ts, dur, step, a->stage);
     if (a->microbatch >= 0)
         fprintf(f, ",\"microbatch\":%d", a->microbatch);
+    if (bytes >= 0)
+        fprintf(f, ",\"bytes\":%.0f", bytes);
     if (what)
         fprintf(f, ",\"for\":\"%s\"", what);
     fprintf(f, "}}");
 }
 
-void sched_trace_event(FILE *f, int rank, const SchedAction *a, int step, double ts, double dur)
+static void memory(FILE *f, int rank, const char *which, double bytes)
+{
+    fprintf(f,
+            ",\n{\"name\":\"memory %s\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{"
+            "\"bytes\":%.0f}}",
+            which, rank, bytes);
+}
+
+void sched_trace_memory(FILE *f, int rank, double planned, double always)
+{
+    memory(f, rank, "planned", planned);
+    memory(f, rank, "always", always);
+}
+
+void sched_trace_event(FILE *f, int rank, const SchedAction *a, int step, double ts, double dur,
+                       double bytes)
 {
     char name[64];
     sched_action_text(name, sizeof name, a);
-    event(f, name, sched_type_name(a->type), rank, a, NULL, step, ts, dur);
+    event(f, name, sched_type_name(a->type), rank, a, NULL, step, ts, dur, bytes);
 }
 
 void sched_trace_sum(FILE *f, int tid, int stage, int step, double ts, double dur)
@@ -87,7 +106,7 @@ void sched_trace_sum(FILE *f, int tid, int stage, int step, double ts, double du
     SchedAction a = {.stage = stage, .microbatch = -1};
     char name[32];
     snprintf(name, sizeof name, "%dAR", stage);
-    event(f, name, "AR", tid, &a, NULL, step, ts, dur);
+    event(f, name, "AR", tid, &a, NULL, step, ts, dur, -1);
 }
 
 void sched_trace_around(FILE *f, int rank, const char *name, int step, double ts, double dur)
@@ -103,7 +122,7 @@ void sched_trace_wait(FILE *f, int rank, const SchedAction *a, int step, double 
 {
     char name[64];
     sched_action_text(name, sizeof name, a);
-    event(f, "wait", "wait", rank, a, name, step, ts, dur);
+    event(f, "wait", "wait", rank, a, name, step, ts, dur, -1);
 }
 
 void sched_trace_close(FILE *f) { fprintf(f, "\n]}\n"); }

@@ -18,7 +18,12 @@ void sched_trace_split(FILE *f, const char *const *point, int n);
 void sched_trace_overlap_thread(FILE *f, int rank, int ranks);
 /* Names the line tid = 2 ranks + rank: its copies to the host and back. */
 void sched_trace_copies(FILE *f, int rank, int ranks);
-void sched_trace_event(FILE *f, int rank, const SchedAction *a, int step, double ts, double dur);
+/* bytes: of the rank's memory, in use while it runs; -1: not said */
+void sched_trace_event(FILE *f, int rank, const SchedAction *a, int step, double ts, double dur,
+                       double bytes);
+/* Bytes that the rank's step was planned to take, never more are in use; and those in use between
+ * steps */
+void sched_trace_memory(FILE *f, int rank, double planned, double always);
 /* Names the line tid = 3 ranks + rank: its sums over replicas. */
 void sched_trace_sums(FILE *f, int rank, int ranks);
 /* Of a stage: `2AR` */
@@ -35,6 +40,7 @@ typedef struct SchedEvent {
     char of[96];           /* "name" of its args: of a line, a title */
     double ts, dur;        /* microseconds; dur -1: none */
     double step, tid;
+    double bytes;          /* of its args; -1: none */
 } SchedEvent;
 /* each: 0 ends it, as memory that is missing does.  A status. */
 int sched_trace_read(const char *path, int (*each)(void *, const SchedEvent *), void *ctx,

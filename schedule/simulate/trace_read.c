@@ -84,7 +84,7 @@ static int value(Json *j, int (*each)(void *, const SchedEvent *), void *ctx)
     if (*j->p == '"')
         return string(j, skip, sizeof skip);
     if (*j->p == '{') {
-        SchedEvent f = {.dur = -1};
+        SchedEvent f = {.dur = -1, .bytes = -1};
         j->depth++;
         int ok = object(j, &f, each, ctx);
         j->depth--;
@@ -115,13 +115,14 @@ static int value(Json *j, int (*each)(void *, const SchedEvent *), void *ctx)
 
 static int args(Json *j, SchedEvent *f, int (*each)(void *, const SchedEvent *), void *ctx)
 {
-    SchedEvent inner = {.dur = -1};
+    SchedEvent inner = {.dur = -1, .bytes = -1};
     space(j);
     if (j->p == j->end || *j->p != '{')
         return value(j, each, ctx);
     if (!object(j, &inner, NULL, ctx))
         return 0;
     f->step = inner.step;
+    f->bytes = inner.bytes;
     memcpy(f->of, inner.name, sizeof f->of);
     return 1;
 }
@@ -152,6 +153,8 @@ static int object(Json *j, SchedEvent *f, int (*each)(void *, const SchedEvent *
             ok = number(j, &f->dur);
         else if (strcmp(key, "step") == 0)
             ok = number(j, &f->step);
+        else if (strcmp(key, "bytes") == 0 && j->p < j->end && strchr("0123456789", *j->p))
+            ok = number(j, &f->bytes);
         else
             ok = strcmp(key, "args") == 0 ? args(j, f, each, ctx) : value(j, each, ctx);
         if (!ok)

@@ -187,7 +187,7 @@ void sched_draw_trace(const Schedule *s, const SchedSim *sim, FILE *f)
                 sched_trace_copies(f, r, s->ranks);
             if (a->type != SA_IDLE)
                 sched_trace_event(f, sched_copies(a->type) ? 2 * s->ranks + r : r, a, 0,
-                                  sim->start[r][i], sim->end[r][i] - sim->start[r][i]);
+                                  sim->start[r][i], sim->end[r][i] - sim->start[r][i], -1);
         }
     sched_trace_close(f);
 }

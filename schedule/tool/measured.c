@@ -19,7 +19,7 @@
 typedef struct {
     SchedAction a;
     int step, line;
-    double start, end;
+    double start, end, bytes;
 } Event;
 
 typedef struct {
@@ -31,9 +31,26 @@ typedef struct {
     Event *at;
     size_t n, cap;
     int ranks, lines, nomem;
+    double *memory; /* two per rank, of `plans` ranks: planned, always; -1: not said */
+    int plans;
 } Events;
 
 enum { MOST_RANKS = 1 << 16 };
+
+static int add_memory(Events *ev, int rank, int which, double bytes)
+{
+    if (rank >= ev->plans) {
+        double *p = realloc(ev->memory, 2 * (size_t)(rank + 1) * sizeof *p);
+        if (!p)
+            return ev->nomem = 1, 0;
+        for (int k = 2 * ev->plans; k < 2 * (rank + 1); k++)
+            p[k] = -1;
+        ev->memory = p;
+        ev->plans = rank + 1;
+    }
+    ev->memory[2 * rank + which] = bytes;
+    return 1;
+}
 
 static int add_event(void *ctx, const SchedEvent *f)
 {
@@ -44,6 +61,10 @@ static int add_event(void *ctx, const SchedEvent *f)
         if (!strcmp(f->name, "thread_name") && sscanf(f->of, "rank %d%n", &rank, &end) == 1 &&
             end && !f->of[end] && rank >= ev->ranks && rank < MOST_RANKS)
             ev->ranks = rank + 1;
+        int always = !strcmp(f->name, "memory always");
+        if ((always || !strcmp(f->name, "memory planned")) && f->bytes >= 0 && f->tid >= 0 &&
+            f->tid < MOST_RANKS)
+            return add_memory(ev, (int)f->tid, always, f->bytes);
         return 1;
     }
     if ((f->ph[0] && strcmp(f->ph, "X") != 0) || !sched_action_parse(f->name, &a) ||
@@ -60,7 +81,7 @@ static int add_event(void *ctx, const SchedEvent *f)
     }
     int line = (int)f->tid;
     ev->lines = line >= ev->lines ? line + 1 : ev->lines;
-    ev->at[ev->n++] = (Event){a, (int)f->step, line, f->ts, f->ts + f->dur};
+    ev->at[ev->n++] = (Event){a, (int)f->step, line, f->ts, f->ts + f->dur, f->bytes};
     return 1;
 }
 
@@ -158,7 +179,11 @@ static int fill(const Events *ev, const Step *step, SchedMeasured *m, SchedError
     sim->peak_bytes = calloc(ranks, sizeof *sim->peak_bytes);
     sim->start = calloc(ranks, sizeof *sim->start);
     sim->end = calloc(ranks, sizeof *sim->end);
-    if (!sim->busy || !sim->rank_span || !sim->peak || !sim->peak_bytes || !sim->start || !sim->end)
+    m->bytes = calloc(ranks, sizeof *m->bytes);
+    m->planned = calloc(ranks, sizeof *m->planned);
+    m->always = calloc(ranks, sizeof *m->always);
+    if (!m->bytes || !m->planned || !m->always || !sim->busy || !sim->rank_span || !sim->peak ||
+        !sim->peak_bytes || !sim->start || !sim->end)
         return sched_nomem(e);
     for (int pass = 0; pass < 2; pass++) {
         for (int r = 0; r < s->ranks && pass; r++) {
@@ -166,7 +191,10 @@ static int fill(const Events *ev, const Step *step, SchedMeasured *m, SchedError
             s->row[r].n = 0;
             sim->start[r] = calloc(n, sizeof **sim->start);
             sim->end[r] = calloc(n, sizeof **sim->end);
-            if (!sim->start[r] || !sim->end[r])
+            m->bytes[r] = calloc(n, sizeof **m->bytes);
+            m->planned[r] = r < ev->plans ? ev->memory[2 * r] : -1;
+            m->always[r] = r < ev->plans ? ev->memory[2 * r + 1] : -1;
+            if (!sim->start[r] || !sim->end[r] || !m->bytes[r])
                 return sched_nomem(e);
         }
         for (size_t i = 0; i < ev->n; i++) {
@@ -177,6 +205,7 @@ static int fill(const Events *ev, const Step *step, SchedMeasured *m, SchedError
             if (pass) {
                 sim->start[r][s->row[r].n] = v->start - step->start;
                 sim->end[r][s->row[r].n] = v->end - step->start;
+                m->bytes[r][s->row[r].n] = v->bytes;
                 sim->busy[r] += sched_is_compute(v->a.type) ? v->end - v->start : 0;
                 sim->makespan = fmax(sim->makespan, v->end - step->start);
                 s->row[r].a[s->row[r].n++] = v->a;
@@ -218,6 +247,7 @@ int sched_measured(const char *path, SchedMeasured *m, SchedError *e)
         st = fill(&ev, &step, m, e);
     m->step = step.step;
     free(ev.at);
+    free(ev.memory);
     if (st)
         sched_measured_free(m);
     return st;
@@ -225,6 +255,13 @@ int sched_measured(const char *path, SchedMeasured *m, SchedError *e)
 
 void sched_measured_free(SchedMeasured *m)
 {
+    for (int r = 0; m->s && m->bytes && r < m->s->ranks; r++)
+        free(m->bytes[r]);
+    free(m->bytes);
+    free(m->planned);
+    free(m->always);
+    m->bytes = NULL;
+    m->planned = m->always = NULL;
     if (m->s)
         sched_sim_free(&m->sim, m->s->ranks);
     sched_free(m->s);

@@ -30,6 +30,9 @@ typedef struct SchedMeasured {
     Schedule *s;           /* rows as they ran; ranks of the first replica */
     SchedSim sim;          /* microseconds; peak, rank_span and span are not known: 0 */
     int step, steps;       /* which one it is, of how many in the trace */
+    /* per rank: bytes in use while each action runs, planned for the step, and in use between
+     * steps; -1: not said */
+    double **bytes, *planned, *always;
 } SchedMeasured;
 /* A status; m is to be given up by sched_measured_free(), after an error too. */
 int sched_measured(const char *path, SchedMeasured *m, SchedError *e);

@@ -416,7 +416,7 @@ static void trace(void)
         for (int r = 0; r < 3; r++)
             for (int i = 0; i < s->row[r].n; i++) {
                 sched_trace_event(f, r, &s->row[r].a[i], step, a.start[r][i],
-                                  (a.end[r][i] - a.start[r][i]) * (step ? 1 : 7));
+                                  (a.end[r][i] - a.start[r][i]) * (step ? 1 : 7), -1);
                 sched_trace_wait(f, r, &s->row[r].a[i], step, a.start[r][i], 99);
             }
     }
