@@ -9,6 +9,7 @@ ppsplit=${PPSPLIT:-$build/ppsplit}
 compare=$build/tests/tools/compare
 runtime=$build/tests/first/runtime                     # as outputs have it
 includes="-I$top -I$top/runtime -I$top/runtime/api"    # of a source that is compiled where it stands
+nvcc_quick="-Xcicc -O0 -Xptxas -O0"                    # whether it compiles, without a warning: what it then does is not run here
 work=$(mktemp -d "${TMPDIR:-/tmp}/ppsplit-test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_vader_single_copy_mechanism=none

@@ -30,7 +30,7 @@ for_80=(-gencode arch=compute_80,code=sm_80)
 for_90=(-gencode 'arch=compute_90,code=[sm_90,compute_90]')
 cards=("${for_80[@]}" "${for_90[@]}")
 compiles() {
-    "$nvcc" -std=c++17 $includes "${cards[@]}" --threads 2 --Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror -c "$1" -o "$work/unit.o"
+    "$nvcc" -std=c++17 $nvcc_quick $includes "${cards[@]}" --threads 2 --Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror -c "$1" -o "$work/unit.o"
 }
 
 folders=() names=()

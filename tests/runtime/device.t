@@ -15,7 +15,7 @@ if [ -x "$nvcc" ]; then
     for f in runtime/device/cuda/device_cuda runtime/optim/optim_cuda runtime/net/transport_nccl tests/runtime/device_plan; do
         arch=(-gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]')
         grep -q __global__ "$top/$f.cu" || arch=(-arch=sm_80)
-        is "nvcc: $f.cu" "$("$nvcc" -std=c++17 $nccl "${arch[@]}" --threads 2 \
+        is "nvcc: $f.cu" "$("$nvcc" -std=c++17 $nvcc_quick $nccl "${arch[@]}" --threads 2 \
             --Werror all-warnings -Xcompiler -Wall,-Wextra $includes -I"$top/tests/share" -c "$top/$f.cu" -o nvcc.o 2>&1)" ""
     done
 else

@@ -56,7 +56,7 @@ fi
 
 # nvcc FILE FLAG...: what it says
 compile_nvcc() {
-    "$nvcc" -std=c++17 -gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]' --Werror all-warnings $includes \
+    "$nvcc" -std=c++17 $nvcc_quick -gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]' --Werror all-warnings $includes \
         -Xcompiler -Wall,-Wextra "${@:2}" -c "$1" -o "$work/nvcc.o" 2>&1
 }
 if [ -x "$nvcc" ]; then
