@@ -41,6 +41,7 @@ static const char *const style =
     "@media screen and (min-width: 900px) { figure.beside { display: grid; grid-template-columns: "
     "minmax(0, max-content) minmax(220px, 1fr); column-gap: 28px } .beside figcaption { order: 2 } "
     "}\n"
+    "@media screen and (max-width: 700px) { figure svg { max-width: none } }\n"
     ".pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), "
     "1fr)); "
     "column-gap: 36px; align-items: start }\n"
@@ -58,6 +59,7 @@ static const char *const style =
     "h1 { margin-top: 0 } h2, h3, figcaption { break-after: avoid } tr, dl { break-inside: avoid "
     "}\n"
     "figure svg { max-height: 235mm; width: auto }\n"
+    ".short svg { max-height: 160mm }\n"
     ".pair { grid-template-columns: 1fr 1fr; column-gap: 6mm }\n"
     "}\n";
 
@@ -111,7 +113,9 @@ static void read_trace(Page *p, const char *path)
 
 static void put_model(Page *p)
 {
-    const char *svg = draw_modules(p->a, &p->pipe, p->o);
+    enum { SHORT = 800 };
+    double height = 0;
+    const char *svg = draw_modules(p->a, &p->pipe, p->o, &height);
     fputs("<h2 id=\"model\">The model in stages</h2>\n", p->f);
     if (svg)
         put_figure_in(
@@ -124,7 +128,7 @@ static void put_model(Page *p)
                      "stages share a parameter (broken lines). Gradients go the same ways "
                      "back.",
                      svg},
-            " class=\"beside\"");
+            height < SHORT ? " class=\"beside short\"" : " class=\"beside\"");
     else
         fprintf(p->f, "<p>%s</p>\n",
                 p->pipe.module.n ? "The modules are too many to be drawn, or go in circles."

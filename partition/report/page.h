@@ -81,8 +81,9 @@ const char *text_shortened(Arena *a, const char *s, double size, double width);
 
 /* ---- page_modules.c ---- */
 
-/* NULL: there are no modules, too many, or they go in circles. */
-const char *draw_modules(Arena *outer, const PagePipe *p, const ReportOptions *o);
+/* height: of the drawing, in pixels.  NULL: there are no modules, too many, or they go in circles.
+ */
+const char *draw_modules(Arena *outer, const PagePipe *p, const ReportOptions *o, double *height);
 
 /* ---- page_draw.c: figures of numbers, each an SVG by itself ---- */
 
