@@ -107,6 +107,7 @@ static void begin_sums(Rank *r, int local)
     own->summing = 1;
     own->turns = 0;
     own->began = pp_now();
+    own->beside = 0;
 }
 
 /* Sums of a rank follow one another: one's time begins where that of the one before it ends. */
@@ -116,18 +117,22 @@ static void end_sums(Rank *r, int local, int64_t step)
     double now = pp_now();
     own->summing = 0;
     if (!r->host) /* a device's turns are only enqueued here */
-        trace_sums(&r->trace, exec_turn(r, step), r->plan.stage[local].st->index, own->began, now);
+        trace_sums(&r->trace, exec_turn(r, step), r->plan.stage[local].st->index, own->began, now,
+                   own->beside);
     for (int l = 0; l < r->plan.n_stage; l++)
         if (r->stage[l].summing)
             r->stage[l].began = now;
 }
 
-static PpStatus take_turn(Rank *r, int local, int64_t step)
+/* between: actions, whose rank's time it takes. */
+static PpStatus take_turn(Rank *r, int local, int64_t step, int between)
 {
+    double start = pp_now();
     const StagePlan *rs = &r->plan.stage[local];
     const int *turn = &r->plan.turn[rs->turn + r->stage[local].turns++];
     for (int i = turn[0]; i < turn[1]; i++)
         TRY(transfer(r, &r->plan.transfer[i]));
+    r->stage[local].beside += between ? pp_now() - start : 0;
     if (r->stage[local].turns == rs->n_turn)
         end_sums(r, local, step);
     return PP_OK;
@@ -155,7 +160,7 @@ static PpStatus take_turns(Rank *r, int64_t step)
         for (int may = 1; r->stage[l].summing && may;) {
             TRY(may_take(r, l, &may));
             if (may)
-                TRY(take_turn(r, l, step));
+                TRY(take_turn(r, l, step, 1));
         }
     return PP_OK;
 }
@@ -201,7 +206,7 @@ static int waits(const Rank *r, const Op *op)
 static PpStatus await(Rank *r, const Op *op, int64_t step)
 {
     while (waits_for_sums(r, op))
-        TRY(take_turn(r, op->local, step));
+        TRY(take_turn(r, op->local, step, 0));
     for (int i = op->await_first; i < op->await_first + op->await_count; i++)
         TRY(links_finish(&r->links[AXIS_PIPE], r->plan.await[i], 1));
     return op->copy >= 0 && !r->stopped ? store_wait(r->store, op->copy) : PP_OK;

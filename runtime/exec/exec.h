@@ -46,7 +46,8 @@ typedef struct {
     /* device: outputs of a microbatch may be copied to the host; have been */
     DeviceEvent out_ready, out_done;
     int summing, turns; /* its sums over replicas are under way; turns that are taken */
-    double began;       /* --trace: when */
+    /* --trace: when; seconds of them that were taken between actions */
+    double began, beside;
     /* --offload params of a device: the stage's block while it is there; it is on its way there, its
      * gradients on their way back; they have changed since they came */
     char *window;

@@ -58,12 +58,13 @@ void trace_around(const Trace *t, int64_t step, int what, double waits, double s
     at[2] = pp_now() - t->zero;
 }
 
-void trace_sums(const Trace *t, int64_t step, int stage, double begin, double end)
+void trace_sums(const Trace *t, int64_t step, int stage, double begin, double end, double beside)
 {
     double *at = trace_of(t, step);
     if (!at)
         return;
     at += 3 * (t->n_op + AROUND + stage);
+    at[0] = beside;
     at[1] = begin - t->zero;
     at[2] = end - t->zero;
 }
@@ -101,7 +102,7 @@ static void trace_rank(FILE *f, const Schedule *s, int rank, int n_op, int steps
             if (!sums++)
                 sched_trace_sums(f, rank, s->ranks);
             sched_trace_sum(f, 3 * s->ranks + rank, i, k + 1, span[1] * 1e6,
-                            (span[2] - span[1]) * 1e6);
+                            (span[2] - span[1]) * 1e6, span[0] * 1e6);
         }
     }
 }

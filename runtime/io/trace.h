@@ -28,8 +28,9 @@ void trace_close(Trace *t);
 double *trace_of(const Trace *t, int64_t step);
 /* Until now */
 void trace_around(const Trace *t, int64_t step, int what, double waits, double starts);
-/* The sums of a stage, both by pp_now() */
-void trace_sums(const Trace *t, int64_t step, int stage, double begin, double end);
+/* The sums of a stage, both by pp_now(); beside: seconds of them that the rank itself was at them,
+ * between its actions */
+void trace_sums(const Trace *t, int64_t step, int stage, double begin, double end, double beside);
 /* All ranks call it; rank 0 writes. */
 PpStatus trace_write(const Trace *t, Group *g, const Schedule *s, const PpPlan *plan,
                      const char *path);

@@ -28,7 +28,8 @@ void sched_costs_free(SchedCosts *c)
 {
     free(c->stage_time);
     free(c->stage_reduction);
-    c->stage_time = c->stage_reduction = NULL;
+    free(c->stage_beside);
+    c->stage_time = c->stage_reduction = c->stage_beside = NULL;
     c->stages = 0;
 }
 
@@ -50,6 +51,12 @@ int sched_costs_stages(SchedCosts *c, int stages, SchedError *e)
     for (int i = c->stages; i < stages; i++)
         q[i] = -1;
     c->stage_reduction = q;
+    double *b = realloc(c->stage_beside, (size_t)stages * sizeof *b);
+    if (!b)
+        return sched_nomem(e);
+    for (int i = c->stages; i < stages; i++)
+        b[i] = 0;
+    c->stage_beside = b;
     c->stages = stages;
     return SCHED_OK;
 }
@@ -156,7 +163,7 @@ int sched_costs_set(SchedCosts *c, const char *list, SchedError *e)
 
 typedef struct {
     int stage, type; /* type 0: beside the actions, stage is the rank; REDUCTION: the stage's */
-    double step, dur;
+    double step, dur, beside;
 } Event;
 enum { MAX_RANKS = 1 << 16, REDUCTION = SA_TYPES };
 
@@ -196,7 +203,7 @@ static int add_event(void *ctx, const SchedEvent *f)
         ev->e = p;
         ev->cap = cap;
     }
-    ev->e[ev->n++] = (Event){a.stage, a.type, f->step, f->dur};
+    ev->e[ev->n++] = (Event){a.stage, a.type, f->step, f->dur, f->beside};
     return 1;
 }
 
@@ -223,8 +230,9 @@ static int average(SchedCosts *c, const Events *ev, int stages, SchedError *e)
     int *count, st = sched_costs_stages(c, stages, e);
     if (st)
         return st;
-    size_t n = (size_t)stages * SA_TYPES, all = n + (size_t)stages; /* sums behind the actions */
-    sum = calloc(all, sizeof *sum);
+    /* behind the actions: sums, and what of them is beside */
+    size_t n = (size_t)stages * SA_TYPES, all = n + (size_t)stages;
+    sum = calloc(all + (size_t)stages, sizeof *sum);
     count = calloc(all, sizeof *count);
     if (!sum || !count) {
         free(sum);
@@ -242,12 +250,15 @@ static int average(SchedCosts *c, const Events *ev, int stages, SchedError *e)
             (last > first && ev->e[i].step <= first))
             continue;
         sum[at] += ev->e[i].dur;
+        sum[all + stage] += type == REDUCTION ? ev->e[i].beside : 0;
         count[at]++;
     }
     for (size_t i = 0; i < n; i++)
         c->stage_time[i] = count[i] ? sum[i] / count[i] : -1;
-    for (size_t i = n; i < all; i++)
+    for (size_t i = n; i < all; i++) {
         c->stage_reduction[i - n] = count[i] ? sum[i] / count[i] : 0;
+        c->stage_beside[i - n] = count[i] ? sum[i + (size_t)stages] / count[i] : 0;
+    }
     for (int s = 0; s < stages; s++)
         complete(&c->stage_time[(size_t)s * SA_TYPES]);
     free(sum);

@@ -5,7 +5,9 @@
  * spans, bubbles, live microbatches. Computations are serial on a rank; a message leaves when its
  * producer (or its SEND) ends and arrives after the edge's latency. Copies of stashes go beside the
  * computations, one at a time on a rank, in the order of its row. Times are a max-plus recurrence
- * over the order graph, so the order in which ranks are advanced does not matter.
+ * over the order graph, so the order in which ranks are advanced does not matter.  Sums over replicas
+ * go beside the computations, one at a time on a rank; what of them is the rank's own time makes the
+ * computations longer, evenly while the sum lasts.
  *
  * buffers = -1: communication is non-blocking, the assumption of the published tables; 0 and k: as
  * the verifier has it.
@@ -22,7 +24,8 @@ typedef struct {
     const SchedGraph *g;
     SchedSim *out;
     double *clock, *engine;    /* per rank; of its copies */
-    double *network, *summed; /* sums over replicas: per rank the last one's end, per stage its */
+    /* sums over replicas: per rank the last one's end, per stage its own and, or -1, its begin */
+    double *network, *summed, *summing;
     double *copied;            /* per (stage, microbatch): end of its last copy, 0 */
     double *forward, *backward, *begun; /* per (stage, microbatch), per group: end, or -1 */
     double *arrive, *received; /* per message, or -1 */
@@ -32,6 +35,9 @@ typedef struct {
     int *cursor, *queue, *missing, head, waiting;
     unsigned char *queued;
 } Sim;
+
+/* Of its time that a rank has for computations while a sum lasts */
+#define LEAST_SHARE 0.05
 
 static double max2(double a, double b) { return a > b ? a : b; }
 
@@ -48,6 +54,29 @@ static double reduction(const Sim *m, int stage)
     const SchedCosts *c = m->c;
     double t = c->stage_reduction && stage < c->stages ? c->stage_reduction[stage] : -1;
     return t >= 0 ? t : c->reduction;
+}
+
+/* When a computation ends that begins at t, for what its rank's sums take of it. */
+static double computed_at(const Sim *m, const SchedAction *a, double t)
+{
+    double left = cost(m, a);
+    const int rank = m->s->rank_of[a->stage];
+    for (;;) {
+        int next = -1; /* the sum under way, or the next one */
+        for (int s = 0; m->c->stage_beside && s < m->s->stages && s < m->c->stages; s++)
+            if (m->s->rank_of[s] == rank && m->summing[s] >= 0 && m->summed[s] > t &&
+                (next < 0 || m->summing[s] < m->summing[next]))
+                next = s;
+        if (next < 0 || m->summing[next] >= t + left)
+            return t + left;
+        double begin = max2(t, m->summing[next]), lasts = m->summed[next] - m->summing[next],
+               share = max2(1 - m->c->stage_beside[next] / lasts, LEAST_SHARE);
+        left -= begin - t;
+        if (begin + left / share <= m->summed[next])
+            return begin + left / share;
+        left -= (m->summed[next] - begin) * share;
+        t = m->summed[next];
+    }
 }
 
 static double *slot_of(double *list, const Sim *m, int stage, int mb)
@@ -247,8 +276,8 @@ static int reduce(Sim *m, int r, int i)
     }
     set(m, r, i, start, start + cost(m, a));
     if (a->type == SA_REDUCE_GRAD) {
-        m->network[r] =
-            max2(m->network[r], start + cost(m, a)) + reduction(m, a->stage);
+        m->summing[a->stage] = max2(m->network[r], start + cost(m, a));
+        m->network[r] = m->summing[a->stage] + reduction(m, a->stage);
         m->summed[a->stage] = m->network[r];
         m->begun[group] = max2(m->begun[group], start + cost(m, a));
         if (--m->missing[group] == 0)
@@ -269,7 +298,7 @@ static int advance(Sim *m, int r)
     if (a->type == SA_IDLE) {
         set(m, r, i, m->clock[r], m->clock[r]);
     } else if (sched_is_compute(a->type)) {
-        double start = ready(m, a), end = start + cost(m, a);
+        double start = ready(m, a), end = start < 0 ? start : computed_at(m, a, start);
         if (start < 0)
             return 0;
         set(m, r, i, start, end);
@@ -445,6 +474,7 @@ static int allocate(Sim *m, SchedError *e)
     m->engine = calloc(ranks, sizeof *m->engine);
     m->network = calloc(ranks, sizeof *m->network);
     m->summed = calloc((size_t)s->stages, sizeof *m->summed);
+    m->summing = minus_ones((size_t)s->stages);
     m->copied = calloc(pairs, sizeof *m->copied);
     m->cursor = calloc(ranks, sizeof *m->cursor);
     m->queue = calloc(ranks, sizeof *m->queue);
@@ -459,7 +489,7 @@ static int allocate(Sim *m, SchedError *e)
     m->sent = calloc(lanes, sizeof *m->sent);
     m->got = calloc(lanes, sizeof *m->got);
     m->slot = k <= SIZE_MAX / sizeof(double) / lanes ? calloc(lanes * k, sizeof *m->slot) : NULL;
-    if (!m->network || !m->summed || !m->remote || !m->clock || !m->engine || !m->copied ||
+    if (!m->network || !m->summed || !m->summing || !m->remote || !m->clock || !m->engine || !m->copied ||
         !m->cursor || !m->queue || !m->queued || !m->forward || !m->backward || !m->begun ||
         !m->missing || !m->arrive || !m->received || !m->number || !m->sent || !m->got ||
         !m->slot || !allocate_result(s, m->out))
@@ -503,7 +533,7 @@ int sched_simulate(const Schedule *s, const SchedCosts *c, SchedSim *out, SchedE
     free(m.copied);
     free(m.forward);
     free(m.backward);
-    free(m.begun), free(m.network), free(m.summed);
+    free(m.begun), free(m.network), free(m.summed), free(m.summing);
     free(m.arrive);
     free(m.received);
     free(m.slot);

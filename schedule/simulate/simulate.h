@@ -20,6 +20,9 @@ typedef struct SchedCosts {
        after the other on a rank, and only its wait waits for it.  Per stage, or NULL; negative: the
        number before */
     double reduction, *stage_reduction;
+    /* NULL, or per stage: what of it is the rank's own time, taken from the computations that it
+       runs beside; so these take longer while it lasts */
+    double *stage_beside;
     double latency, per_byte; /* of a message between ranks */
     const SchedEdge *edge;    /* with their bytes; NULL: the chain of stages, without bytes */
     int n_edge;

@@ -63,7 +63,7 @@ void sched_trace_sums(FILE *f, int rank, int ranks)
 }
 
 static void event(FILE *f, const char *name, const char *cat, int rank, const SchedAction *a,
-                  const char *what, int step, double ts, double dur, double bytes)
+                  const char *what, int step, double ts, double dur, double bytes, double beside)
 {
     fprintf(f,
             ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,"
@@ -76,6 +76,8 @@ static void event(FILE *f, const char *name, const char *cat, int rank, const Sc
         fprintf(f, ",\"bytes\":%.0f", bytes);
     if (what)
         fprintf(f, ",\"for\":\"%s\"", what);
+    if (beside > 0)
+        fprintf(f, ",\"beside\":%.3f", beside);
     fprintf(f, "}}");
 }
 
@@ -98,15 +100,15 @@ void sched_trace_event(FILE *f, int rank, const SchedAction *a, int step, double
 {
     char name[64];
     sched_action_text(name, sizeof name, a);
-    event(f, name, sched_type_name(a->type), rank, a, NULL, step, ts, dur, bytes);
+    event(f, name, sched_type_name(a->type), rank, a, NULL, step, ts, dur, bytes, 0);
 }
 
-void sched_trace_sum(FILE *f, int tid, int stage, int step, double ts, double dur)
+void sched_trace_sum(FILE *f, int tid, int stage, int step, double ts, double dur, double beside)
 {
     SchedAction a = {.stage = stage, .microbatch = -1};
     char name[32];
     snprintf(name, sizeof name, "%dAR", stage);
-    event(f, name, "AR", tid, &a, NULL, step, ts, dur, -1);
+    event(f, name, "AR", tid, &a, NULL, step, ts, dur, -1, beside);
 }
 
 void sched_trace_around(FILE *f, int rank, const char *name, int step, double ts, double dur)
@@ -122,7 +124,7 @@ void sched_trace_wait(FILE *f, int rank, const SchedAction *a, int step, double 
 {
     char name[64];
     sched_action_text(name, sizeof name, a);
-    event(f, "wait", "wait", rank, a, name, step, ts, dur, -1);
+    event(f, "wait", "wait", rank, a, name, step, ts, dur, -1, 0);
 }
 
 void sched_trace_close(FILE *f) { fprintf(f, "\n]}\n"); }

@@ -26,8 +26,8 @@ void sched_trace_event(FILE *f, int rank, const SchedAction *a, int step, double
 void sched_trace_memory(FILE *f, int rank, double planned, double always);
 /* Names the line tid = 3 ranks + rank: its sums over replicas. */
 void sched_trace_sums(FILE *f, int rank, int ranks);
-/* Of a stage: `2AR` */
-void sched_trace_sum(FILE *f, int tid, int stage, int step, double ts, double dur);
+/* Of a stage: `2AR`; beside: what of it was the rank's own time, between its actions */
+void sched_trace_sum(FILE *f, int tid, int stage, int step, double ts, double dur, double beside);
 /* What a step does beside its actions: begin, norm, update. */
 void sched_trace_around(FILE *f, int rank, const char *name, int step, double ts, double dur);
 /* Waiting for a. */
@@ -41,6 +41,7 @@ typedef struct SchedEvent {
     double ts, dur;        /* microseconds; dur -1: none */
     double step, tid;
     double bytes;          /* of its args; -1: none */
+    double beside;         /* of its args, of a sum over replicas; 0: none */
 } SchedEvent;
 /* each: 0 ends it, as memory that is missing does.  A status. */
 int sched_trace_read(const char *path, int (*each)(void *, const SchedEvent *), void *ctx,

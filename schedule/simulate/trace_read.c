@@ -123,6 +123,7 @@ static int args(Json *j, SchedEvent *f, int (*each)(void *, const SchedEvent *),
         return 0;
     f->step = inner.step;
     f->bytes = inner.bytes;
+    f->beside = inner.beside;
     memcpy(f->of, inner.name, sizeof f->of);
     return 1;
 }
@@ -155,6 +156,8 @@ static int object(Json *j, SchedEvent *f, int (*each)(void *, const SchedEvent *
             ok = number(j, &f->step);
         else if (strcmp(key, "bytes") == 0 && j->p < j->end && strchr("0123456789", *j->p))
             ok = number(j, &f->bytes);
+        else if (strcmp(key, "beside") == 0 && j->p < j->end && strchr("0123456789", *j->p))
+            ok = number(j, &f->beside);
         else
             ok = strcmp(key, "args") == 0 ? args(j, f, each, ctx) : value(j, each, ctx);
         if (!ok)

@@ -65,6 +65,33 @@ static void reductions(void)
     ok(bad == 0, "sums over replicas: what 1F1B does not hide of them");
 }
 
+/* A rank that gives half of its time to a sum of 2 computes 1 of the 2 of stage 0's backward
+ * meanwhile; and of a longer sum, all of it. */
+static void beside(void)
+{
+    static const double ar[] = {2, 2, 6}, own[] = {0, 1, 3}, want[] = {6, 7, 10};
+    int bad = 0;
+    for (int i = 0; i < 3; i++) {
+        Schedule *s = NULL;
+        SchedCosts c;
+        SchedSim sim;
+        sched_costs_default(&c);
+        if (sched_generate("gpipe", 1, 2, 1, -1, &s, &err) || sched_reduce_grad(s, 1, &err) ||
+            sched_costs_stages(&c, 2, &err)) {
+            bad++;
+            continue;
+        }
+        c.stage_reduction[1] = ar[i];
+        c.stage_beside[1] = own[i];
+        if (sched_simulate(s, &c, &sim, &err) || fabs(sim.makespan - want[i]) > 1e-9)
+            printf("# AR %g, of it %g: %g, not %g\n", ar[i], own[i], sim.makespan, want[i]), bad++;
+        sched_sim_free(&sim, 1);
+        sched_costs_free(&c);
+        sched_free(s);
+    }
+    ok(bad == 0, "sums over replicas take their part of the rank's time");
+}
+
 static int at_most(int a, int b) { return a < b ? a : b; }
 
 /* The closed forms over a grid; each with compute-only rows and with lowered ones. */
@@ -412,7 +439,7 @@ static void trace(void)
     ok(!failed, "simulated");
     sched_trace_open(f, "a \"title\"\n", 3);
     for (int step = 0; step < 3; step++) { /* the first step is slow and must not count */
-        sched_trace_sum(f, 9, 1, step, 0, step ? 40 : 70);
+        sched_trace_sum(f, 9, 1, step, 0, step ? 40 : 70, step ? 0.5 : 3);
         for (int r = 0; r < 3; r++)
             for (int i = 0; i < s->row[r].n; i++) {
                 sched_trace_event(f, r, &s->row[r].a[i], step, a.start[r][i],
@@ -430,7 +457,7 @@ static void trace(void)
     ok(!failed && b.makespan == a.makespan && b.span == a.span, "and predicts %g, was %g",
        b.makespan, a.makespan);
     ok(c.stage_time[SA_TYPES + SA_F] == 5 && c.stage_time[SA_B] == 6.5 &&
-           c.stage_reduction[1] == 40 && c.stage_reduction[0] == 0,
+           c.stage_reduction[1] == 40 && c.stage_reduction[0] == 0 && c.stage_beside[1] == 0.5,
        "per stage; B follows from I and W; sums over replicas");
     sched_costs_free(&c);
     sched_sim_free(&a, 3);
@@ -462,6 +489,7 @@ static void trace(void)
 int main(void)
 {
     reductions();
+    beside();
     closed_forms();
     gis_forms();
     offload_all();
