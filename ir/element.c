@@ -27,9 +27,11 @@ static uint64_t to_uint64(double v)
 
 /* ---- elements ---- */
 
-/* By value and in place: memcpy, as bytes mapped from a file stand at any address. */
-#define LOAD(T) T x; memcpy(&x, (const uint8_t *)data + (size_t)i * sizeof x, sizeof x)
-#define STORE(T, v) T x = (T)(v); memcpy((uint8_t *)data + (size_t)i * sizeof x, &x, sizeof x)
+/* By value and in place: memcpy, as bytes mapped from a file stand at any address.  i may be below
+ * 0: a view runs backwards from where it begins. */
+#define AT(bytes) ((ptrdiff_t)i * (ptrdiff_t)(bytes))
+#define LOAD(T) T x; memcpy(&x, (const uint8_t *)data + AT(sizeof x), sizeof x)
+#define STORE(T, v) T x = (T)(v); memcpy((uint8_t *)data + AT(sizeof x), &x, sizeof x)
 
 NORETURN static void no_number(Dtype t) { BUG("an element of type %s", dtype_name(t)); }
 
