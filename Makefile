@@ -174,23 +174,25 @@ fuzz-nets: $(BUILD)/tests/tools/fuzz_nets
 	$(Q)! command -v $(CXX) >/dev/null || $< --device --keep tests/nets --batch 10 --from $(FROM) --count $$(( $(COUNT) / 1000 ))
 
 # Bytes that others wrote, to all that reads them, under sanitizers: with libFuzzer where clang has it, else with mutations of our own.
-# TARGETS="import csv" (default: all) for SECONDS_EACH; then graphs drawn at random through the compiler, under the same sanitizers.
-SECONDS_EACH ?= 60
+# TARGETS="import csv" (default: all), then graphs drawn at random through the compiler, under the same sanitizers: in all FUZZ_SECONDS.
+FUZZ_SECONDS ?= 600
 FUZZ     := $(BUILD)/fuzz
 SANE     := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 FUZZ_CC  := $(if $(shell echo 'int LLVMFuzzerTestOneInput(const char *p, long n) { return p && n > 1 << 30; }' | \
               clang -x c - -fsanitize=fuzzer -o /dev/null 2>/dev/null && echo yes),clang)
 fuzz: all tools
 	$(Q)$(MAKE) -s BUILD=$(FUZZ) CC=$(or $(FUZZ_CC),$(CC)) CFLAGS='$(SANE)$(if $(FUZZ_CC), -fsanitize=fuzzer-no-link)' $(FUZZ)/$(if $(FUZZ_CC),fuzz_bytes,drive) $(FUZZ)/tests/tools/fuzz_nets
-	$(Q)SECONDS_EACH=$(SECONDS_EACH) tests/fuzz/run $(abspath $(BUILD)) $(abspath $(FUZZ)) $(TARGETS)
-	$(Q)$(FUZZ)/tests/tools/fuzz_nets --from $(FROM) --seconds $(SECONDS_EACH)
+	$(Q)FROM=$(FROM) FUZZ_SECONDS=$(FUZZ_SECONDS) tests/fuzz/run $(abspath $(BUILD)) $(abspath $(FUZZ)) $(TARGETS)
 
-# Everything that may fail does, once: 1,000 system calls, every allocation of ten models, processes that are killed.
+# Everything that may fail does, once: 1,000 system calls, every allocation of ten models, processes that are killed, and ranks as threads under
+# ThreadSanitizer; in about FAULTS_SECONDS, of what takes longer an even part (FAULTS_SECONDS= : all of it, for hours).
+FAULTS_SECONDS ?= 600
+LASTS = BUILD=$(BUILD) SECONDS_MOST=$(if $(FAULTS_SECONDS),$$(( $(FAULTS_SECONDS) * $(1) / 10 )))
 faults: all tools $(BUILD)/tests/objects/made
-	$(Q)BUILD=$(BUILD) COUNT=600 tests/faults/outputs.t
-	$(Q)BUILD=$(BUILD) COUNT=450 KILLS=100 tests/faults/checkpoints.t
-	$(Q)BUILD=$(BUILD) COUNT=1000000 MODELS=10 tests/faults/allocations.t
-	$(Q)BUILD=$(BUILD) tests/faults/threads
+	$(Q)$(call LASTS,2) COUNT=600 tests/faults/outputs.t
+	$(Q)$(call LASTS,3) COUNT=450 KILLS=100 tests/faults/checkpoints.t
+	$(Q)$(call LASTS,4) COUNT=1000000 MODELS=10 tests/faults/allocations.t
+	$(Q)$(call LASTS,1) tests/faults/threads
 
 FUZZED    = $(CC) $(BASE) -Itests -Itests/share $(WARN) -o $@ $(filter %.c,$^) $(BUILD)/libppsplit.a $(LDFLAGS) $(LDLIBS)
 $(BUILD)/fuzz_bytes: tests/fuzz/fuzz_bytes.c $(BUILD)/libppsplit.a
@@ -281,8 +283,8 @@ help:
 	@echo "bench                   times of compiling and training, schedules and predictions beside measured times"
 	@echo "demo                    a small GPT trained over 4 ranks, merged and proven"
 	@echo "fuzz-nets               random graphs in every way there is to compute them: FROM=SEED COUNT=N"
-	@echo "fuzz                    mutated files to all readers and the compiler, under sanitizers: SECONDS_EACH=60 TARGETS=\"import csv\""
-	@echo "faults                  system calls and allocations that fail, processes that are killed, threads under TSan"
+	@echo "fuzz                    mutated files to all readers and the compiler, under sanitizers: FUZZ_SECONDS=600 TARGETS=\"import csv\""
+	@echo "faults                  system calls and allocations that fail, processes that are killed, threads under TSan: FAULTS_SECONDS=600"
 	@echo "operators               docs/operators.md; CASES=DIR: counts of ONNX's cases there (tests/frontend/onnx_cases.py)"
 	@echo "layers                  includes against the order of the rooms"
 	@echo "lint                    cppcheck, and functions that nobody calls"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Every allocation of ppsplit fails once: it ends with exit 3 and one diagnostic, or does without, and then what it has written is what it writes
-# otherwise; nothing else is left.  MODELS models (1 here, 10 in `make faults`), of each at most COUNT allocations (40 here, all there), evenly.
+# otherwise; nothing else is left.  MODELS models (1 here, 10 in `make faults`), of each at most COUNT allocations (40 here, all there), evenly, and
+# as many as SECONDS_MOST allows, of which each model has its part.
 . "$(dirname "$0")/lib.sh"
 models=(mlp-ts gpt-dyn doc-ts resnet-ts unet-ts gpt-ts example-ts mobilenet-ts encdec-ts vit-dyn)
 count=${COUNT:-40}
@@ -28,7 +29,8 @@ compiled() {
     [ -z "$(ls -d out.* 2>/dev/null)" ] || { echo "exit $s, and left behind: $(ls -d out.*)"; return 1; }
 }
 
-for name in "${models[@]:0:${MODELS:-1}}"; do
+left=${MODELS:-1}
+for name in "${models[@]:0:$left}"; do
     dir=$top/models/$name points=()
     bind=''
     . "$dir/case.env"
@@ -39,10 +41,12 @@ for name in "${models[@]:0:${MODELS:-1}}"; do
     failing 0 "$ppsplit" "${command[@]}" -o out
     n=$(cat said) || exit 1
     each=$((n < count ? n : count))
-    for ((i = 0; i < each; i++)); do
-        at=$((1 + i * n / each))
+    share 1 $left
+    for at in $(spread $n $each); do
+        over && break
         tried "$name, allocation $at of $n" compiled $at "${command[@]}"
     done
     summed "$name, $n allocations"
+    left=$((left - 1))
 done
 plan_done

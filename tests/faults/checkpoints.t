@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A folder of checkpoints can be gone on from, whatever goes wrong with a run that writes it, and the run then ends in the bits of one that was not
 # interrupted: system calls that fail or do half, allocations that fail, SIGKILL at any call and at any time.  What a run or a merge was to
-# write besides is the old file or the new one.  COUNT faults (18 here, 450 in `make faults`), KILLS at any time (3 here, 100 there).
+# write besides is the old file or the new one.  COUNT faults (18 here, 450 in `make faults`), KILLS at any time (3 here, 100 there), as many as
+# SECONDS_MOST allows.
 . "$(dirname "$0")/lib.sh"
 count=${COUNT:-18} kills=${KILLS:-3}
 dir=$top/models/mlp-ts
@@ -59,17 +60,21 @@ ok "merges of two steps" eval '"$ppsplit" merge two straight -o new.onnx && "$pp
 
 for ranks in 1 2; do
     rm -rf ck && n=$(calls "${trains[@]}" --ranks $ranks) || { cat err; exit 1; }
-    each=$((count / 3))
-    for ((i = 0; i < each; i++)); do
-        at=$((1 + i * n / each)) kind=${kinds[(i + ranks) % 7]}
+    each=$((count / 3)) i=$ranks
+    share 1 $((6 - ranks))
+    for at in $(spread $n $each); do
+        over && break
+        kind=${kinds[i++ % 7]}
         tried "training, $ranks ranks, call $at of $n, $kind" trained $at $kind $ranks
     done
     summed "system calls of a training of $ranks ranks"
 done
 n=$(calls "$ppsplit" merge two straight -o t.onnx)
-each=$((count / 9))
-for ((i = 0; i < each; i++)); do
-    at=$((1 + i * n / each)) kind=${kinds[i % 7]}
+each=$((count / 9)) i=0
+share 1 3
+for at in $(spread $n $each); do
+    over && break
+    kind=${kinds[i++ % 7]}
     tried "merge, call $at of $n, $kind" merged $at $kind
 done
 summed "system calls of a merge"
@@ -77,8 +82,9 @@ summed "system calls of a merge"
 rm -rf ck; allocating 0 >stdout
 n=$(cat said) || exit 1
 each=$((count * 2 / 9))
-for ((i = 0; i < each; i++)); do
-    at=$((1 + i * n / each))
+share 1 2
+for at in $(spread $n $each); do
+    over && break
     tried "allocation $at of $n" starved $at
 done
 summed "$n allocations of a training"
@@ -89,7 +95,9 @@ long=(two/pipeline "${D[@]}" --quiet --every 2 --keep 3 --resume killed --checkp
 steps=$((kills * 40))
 ok "a longer one, not interrupted" two/pipeline "${D[@]}" --quiet --steps $steps --checkpoint longer
 done=0
+share 4 5
 for ((i = 0; i < 20 * kills && done < kills; i++)); do
+    over && break
     { timeout -s KILL "0.$(printf %03d $((10 + RANDOM % 120)))" "${long[@]}" $steps --ranks $((1 + i % 2)) >/dev/null 2>err; s=$?; } 2>/dev/null
     [ $s -eq 0 ] && break
     [ $s -eq 137 ] || { cat err; break; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # An output folder is the old one or the new one, whatever goes wrong: every system call of ppsplit that changes a file, or is to read one, fails
 # (EIO, ENOSPC, EDQUOT, EINTR), does half of its work or is the last one (SIGKILL), while a new folder is written and while one is
-# replaced.  COUNT faults (20 here, 600 in `make faults`), spread over all calls.
+# replaced.  COUNT faults (20 here, 600 in `make faults`), spread over all calls, as many as SECONDS_MOST allows.
 . "$(dirname "$0")/lib.sh"
 count=${COUNT:-20}
 m=$top/models/mlp-ts/model.onnx
@@ -55,30 +55,36 @@ mkdir old/build && echo mine >old/build/mine              # what others put ther
 cp -r plain new && cp -r old/build new
 
 n=$(calls write "$ppsplit" "${new[@]}" -o out) || exit 1
-each=$((count * 3 / 10))
-for ((i = 0; i < each; i++)); do
+each=$((count * 3 / 10)) i=0
+share 3 10
+for at in $(spread $n $each); do
+    over && break
     rm -rf out*
-    at=$((1 + i * n / each)) kind=${kinds[i % 7]}
+    kind=${kinds[i++ % 7]}
     tried "a new folder, call $at of $n, $kind" written $at $kind
 done
 summed "a new folder: it or nothing"
 
 rm -rf out* && cp -r old out
 all=$(calls write "$ppsplit" "${new[@]}" -o out)
-each=$((count * 6 / 10))
-for ((i = 0; i < each; i++)); do
+each=$((count * 6 / 10)) i=0
+share 6 7
+for at in $(spread $all $each); do
+    over && break
     rm -rf out* && cp -r old out
     # most of them where files find their places
-    at=$((i % 4 ? n + 1 + i * (all - n) / each : 1 + i * n / each)) kind=${kinds[i % 7]}
+    at=$((i % 4 ? n + 1 + (at - 1) * (all - n) / all : 1 + (at - 1) * n / all)) kind=${kinds[i++ % 7]}
     tried "a replaced folder, call $at of $all, $kind" replaced $at $kind
 done
 summed "a replaced folder: old or new"
 
 reads=$(rm -rf out* && calls read "$ppsplit" "${new[@]}" -o out)
-each=$((count / 10))
-for ((i = 0; i < each; i++)); do
+each=$((count / 10)) i=0
+share 1 1
+for at in $(spread $reads $each); do
+    over && break
     rm -rf out*
-    at=$((1 + i * reads / each)) kind=${kinds[i % 7]}
+    kind=${kinds[i++ % 7]}
     tried "a file read, call $at of $reads, $kind" unread $at $kind
 done
 summed "what is read: a new folder or nothing"
