@@ -37,12 +37,14 @@ PpStatus data_find(const PpPlan *p, const char *option, const char *name, int *a
 {
     const char **names = calloc((size_t)p->n_input + 1, sizeof *names);
     *at = -1;
-    for (int i = 0; i < p->n_input && names; i++) {
+    if (!names)
+        return pp_no_memory();
+    for (int i = 0; i < p->n_input; i++) {
         names[i] = p->input[i].name;
         if (!strcmp(names[i], name))
             *at = i;
     }
-    const char *meant = names ? nearest_name(name, names, (size_t)p->n_input) : NULL;
+    const char *meant = nearest_name(name, names, (size_t)p->n_input);
     free(names);
     if (*at >= 0)
         return PP_OK;

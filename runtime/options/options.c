@@ -243,6 +243,8 @@ static PpStatus parse_pair(const Spec *s, const char *v, NameFile **list, int *n
         return pp_fail(PP_ERR_IO, "out of memory");
     *list = grown;
     grown[*n].name = strndup(v, (size_t)(eq - v));
+    if (!grown[*n].name)
+        return pp_no_memory();
     grown[*n].file = eq + 1;
     int files = s->at == AT(data) || s->at == AT(tokens) || s->at == AT(eval_data) ||
                 s->at == AT(eval_tokens); /* an input's follow one another */
