@@ -126,5 +126,8 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
         break;
     default: return PP_ERR_BUG;
     }
+    if (r->seek.on && r->seek.microbatch < 0 && st->has_backward &&
+        (op->a.type == SA_B || op->a.type == SA_I || op->a.type == SA_W))
+        seek_backward(r, op, &c, row0[m]);
     return PP_OK;
 }

@@ -362,6 +362,8 @@ void exec_begin(Rank *r)
         if (r->plan.stage[l].grad && !r->plan.ask.page) /* else before the first backward */
             r->dev.op->zero(&r->dev, r->dev.current, r->plan.stage[l].grad,
                             r->plan.stage[l].st->bytes_grad);
+    for (int l = 0; l < r->plan.n_stage; l++)
+        r->stage[l].bad = 0;
     if (r->pass == 0)
         share_here(r);
 }

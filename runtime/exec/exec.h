@@ -46,6 +46,7 @@ typedef struct {
     /* device: outputs of a microbatch may be copied to the host; have been */
     DeviceEvent out_ready, out_done;
     int summing, turns; /* its sums over replicas are under way; turns that are taken */
+    int bad; /* Seek: a gradient of its parameters is not finite, or was made of such */
     /* --trace: when; seconds of them that were taken between actions */
     double began, beside;
     /* --offload params of a device: the stage's block while it is there; it is on its way there, its
@@ -60,11 +61,23 @@ typedef struct {
     int stage, kept;
 } Seen;
 
+/* A gradient that is the first not to be finite: what its backward was given is.  Of the stage's
+ * parameter, or -1 and of this gradient that it sends back; stage -1: none. */
+typedef struct {
+    int64_t row; /* of the step, the microbatch's first */
+    int stage, replica, microbatch, param, dx;
+} BadGradient;
+
 /* seek.c: in a step that runs once more, which microbatch of it is looked at, and what was found
- * first on this rank; then what holds minus infinity first. */
+ * first on this rank; then what holds minus infinity first.  Or, microbatch -1, all backwards are
+ * looked at. */
 typedef struct {
     int on, microbatch;
     Seen seen[2];
+    BadGradient gradient;
+    /* of all ranks' norms, before it runs once more; param NULL: all are finite */
+    const PpParam *param;
+    int stage;
 } Seek;
 
 typedef struct Rank {
@@ -266,6 +279,8 @@ PpStatus minibatch_compute(Rank *r, const Op *op, int64_t step, char *work);
 /* seek.c: around a forward of the microbatch that is looked at */
 void seek_begin(Rank *r, const PpStage *st, const PpCtx *c);
 void seek_end(Rank *r, const PpStage *st, const PpCtx *c);
+/* After a B, I or W, where backwards are looked at; row: the microbatch's first in the step */
+void seek_backward(Rank *r, const Op *op, const PpCtx *c, int64_t row);
 
 /* host_side.c: a rank on a device: pinned memory, events, the end of a step */
 PpStatus host_open(Rank *r);

@@ -2,8 +2,8 @@
  * finite.c - a run whose loss or gradient is not finite ends: no update, no checkpoint.  In: the
  * step's numbers, the same on every rank.  Out: PP_OK, or a failure that all ranks share and that
  * says where it comes from, as far as what is still in memory shows: a parameter that is not
- * finite; a NaN in the data; the gradient that was the first in the order of the backward; the
- * microbatch.
+ * finite; a NaN in the data; the microbatch and the value or gradient that was the first, for which
+ * the step runs once more.
  */
 #include "exec.h"
 
@@ -21,6 +21,7 @@ typedef struct {
     int stage, microbatch, input, input_microbatch; /* -1: none */
     char name[200];
     Seen seen[2]; /* as in Seek */
+    BadGradient gradient;
 } Cause;
 
 static int any_nan(const void *p, int dtype, int64_t bytes)
@@ -68,6 +69,7 @@ static Cause look(Rank *r, int64_t step)
     const Run *run = r->run;
     Cause t = {.stage = -1, .microbatch = -1, .input = -1};
     memcpy(t.seen, r->seek.seen, sizeof t.seen);
+    t.gradient = r->seek.gradient;
     look_at_data(r, step, &t);
     for (int l = 0; l < r->plan.n_stage; l++)
         for (int k = 0; k < r->plan.stage[l].st->n_param; k++) {
@@ -108,13 +110,26 @@ static const Seen *first_seen(const Cause *t)
     return t->seen[0].stage >= 0 ? &t->seen[0] : t->seen[1].stage >= 0 ? &t->seen[1] : NULL;
 }
 
+static const char *gradient_name(const PpStage *st, const BadGradient *b)
+{
+    int input = 0;
+    if (b->param >= 0)
+        return st->param[b->param].t.name;
+    for (int dx = b->dx; dx >= st->input[input].grads; input++)
+        dx -= st->input[input].grads;
+    return st->input[input].t.name;
+}
+
 static void report_text(char *to, size_t n, const Rank *r, const StepLog *s, const Cause *t)
 {
-    int stage, bad_loss = !isfinite(s->loss);
+    int bad_loss = !isfinite(s->loss);
     const char *what = bad_loss ? "loss" : "gradient's norm";
     double number = bad_loss ? s->loss : s->grad_norm,
            value = isnan(number) ? fabs(number) : number;
-    const PpParam *q = bad_loss ? NULL : first_gradient(r, &stage);
+    const PpParam *q = bad_loss ? NULL : r->seek.param;
+    char replica[40] = "";
+    if (r->run->replicas > 1)
+        snprintf(replica, sizeof replica, " of replica %d", t->gradient.replica);
     int at = snprintf(to, n, "step %" PRId64 ": the %s is %g", s->step, what, value);
     if (at < 0 || at >= (int)n)
         return;
@@ -125,8 +140,14 @@ static void report_text(char *to, size_t n, const Rank *r, const StepLog *s, con
     else if (t->input >= 0)
         snprintf(to, n, ": input '%s' holds a NaN, in microbatch %d",
                  r->run->model->input[t->input].name, t->input_microbatch);
+    else if (q && t->gradient.stage >= 0)
+        snprintf(to, n,
+                 ": in microbatch %d%s that of '%s', in stage %d, is the first not to be finite",
+                 t->gradient.microbatch, replica,
+                 gradient_name(r->run->model->stage[t->gradient.stage], &t->gradient),
+                 t->gradient.stage);
     else if (q)
-        snprintf(to, n, ": that of '%s' in stage %d first", q->t.name, stage);
+        snprintf(to, n, ": that of '%s' in stage %d first", q->t.name, r->seek.stage);
     else if (t->microbatch >= 0 && r->seek.on && first_seen(t))
         snprintf(to, n, ": in microbatch %d %s, in stage %d, is the first value not to be finite",
                  t->microbatch,
@@ -149,7 +170,11 @@ static PpStatus look_everywhere(Rank *r, int64_t step, Cause *found)
     Cause mine = look(r, step), *all = malloc((size_t)r->group.ranks * sizeof *all);
     PpStatus status = all ? device_check(&r->dev, r->group.rank, "looking for what is not finite")
                           : pp_no_memory();
-    *found = (Cause){.stage = -1, .microbatch = -1, .input = -1, .seen = {{-1, -1}, {-1, -1}}};
+    *found = (Cause){.stage = -1,
+                     .microbatch = -1,
+                     .input = -1,
+                     .seen = {{-1, -1}, {-1, -1}},
+                     .gradient.stage = -1};
     status = group_agree(&r->group, status);
     if (status == PP_OK)
         status = r->group.op->gather(&r->group, &mine, sizeof mine, all);
@@ -164,6 +189,10 @@ static PpStatus look_everywhere(Rank *r, int64_t step, Cause *found)
             if (all[k].seen[i].stage >= 0 &&
                 (found->seen[i].stage < 0 || all[k].seen[i].stage < found->seen[i].stage))
                 found->seen[i] = all[k].seen[i];
+        const BadGradient *b = &all[k].gradient, *f = &found->gradient;
+        if (b->stage >= 0 && (f->stage < 0 || b->row < f->row ||
+                              (b->row == f->row && b->stage > f->stage)))
+            found->gradient = *b;
         if (all[k].input >= 0 && (found->input < 0 || all[k].input < found->input)) {
             found->input = all[k].input;
             found->input_microbatch = all[k].input_microbatch;
@@ -176,11 +205,13 @@ static PpStatus look_everywhere(Rank *r, int64_t step, Cause *found)
 PpStatus finite_again(Rank *r, const StepLog *s, int *again)
 {
     Cause t;
-    r->seek = (Seek){.seen = {{-1, -1}, {-1, -1}}};
+    int gradient = isfinite(s->loss) != 0;
+    r->seek = (Seek){.seen = {{-1, -1}, {-1, -1}}, .gradient.stage = -1};
+    r->seek.param = first_gradient(r, &r->seek.stage);
     TRY(look_everywhere(r, s->step - 1, &t));
-    *again = r->seek.on = !isfinite(s->loss) && !s->skipped && r->run->opt->mode == MODE_TRAIN &&
-                          t.stage < 0 && t.input < 0 && t.microbatch >= 0;
-    r->seek.microbatch = t.microbatch;
+    *again = r->seek.on = !s->skipped && r->run->opt->mode == MODE_TRAIN && t.stage < 0 &&
+                          t.input < 0 && (gradient || t.microbatch >= 0);
+    r->seek.microbatch = gradient ? -1 : t.microbatch;
     return PP_OK;
 }
 

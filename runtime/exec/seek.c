@@ -7,6 +7,10 @@
  *
  * Minus infinity alone may well be meant, as a mask of attention: values that have nothing else are
  * named only if there is no other.
+ *
+ * Of a gradient the step runs once more too, and all backwards are looked at: the first that was
+ * given finite gradients and leaves another, the first in the order of rows and then from the last
+ * stage on, has made it.
  */
 #include "exec.h"
 
@@ -75,4 +79,74 @@ void seek_end(Rank *r, const PpStage *st, const PpCtx *c)
                 *s = (Seen){st->index, k};
         }
     }
+}
+
+/* ---- gradients ---- */
+
+static int is_bad(Rank *r, const void *at, int dtype, int64_t bytes)
+{
+    return bytes > 0 && look_through(r, at, dtype, bytes) != 0;
+}
+
+static int64_t bytes_here(const Rank *r, const PpTensor *t, const PpCtx *c)
+{
+    return tensor_bytes(t, c->rows, r->run->model->rows);
+}
+
+/* The parameter whose gradient is not finite, of all of its uses; -1: none */
+static int bad_param(Rank *r, const PpStage *st, const PpCtx *c)
+{
+    for (int k = 0; k < st->n_param; k++) {
+        const PpParam *q = &st->param[k];
+        if (q->grad_offset < 0)
+            continue;
+        int bad = is_bad(r, c->grad + q->grad_offset, q->t.dtype, q->t.bytes);
+        for (int use = 0; use < q->more; use++)
+            bad |= is_bad(r, c->grad + q->more_offset + use * align_up(q->t.bytes), q->t.dtype,
+                          q->t.bytes);
+        if (bad)
+            return k;
+    }
+    return -1;
+}
+
+/* The gradient that is sent back and is not finite; -1: none */
+static int bad_dx(Rank *r, const PpStage *st, const PpCtx *c)
+{
+    for (int i = 0, k = 0; i < st->n_input; i++)
+        for (int g = 0; g < st->input[i].grads; g++, k++)
+            if (is_bad(r, c->dx[k], st->input[i].t.dtype, bytes_here(r, &st->input[i].t, c)))
+                return k;
+    return -1;
+}
+
+static int bad_dy(Rank *r, const PpStage *st, const PpCtx *c)
+{
+    for (int j = 0; j < st->n_dy; j++) {
+        const PpTensor *t = &st->output[st->dy[j].output].t;
+        if (is_bad(r, c->dy[j], t->dtype, bytes_here(r, t, c)))
+            return 1;
+    }
+    return 0;
+}
+
+/* What a W was given may be gone: its I has looked at it.  A parameter's sum stays bad: it is looked
+ * at until then. */
+void seek_backward(Rank *r, const Op *op, const PpCtx *c, int64_t row)
+{
+    StageRun *own = &r->stage[op->local];
+    BadGradient *b = &r->seek.gradient;
+    const PpStage *st = r->plan.stage[op->local].st;
+    int type = op->a.type;
+    if (type != SA_W && bad_dy(r, st, c)) {
+        own->bad = 1;
+        return;
+    }
+    int dx = type == SA_W ? -1 : bad_dx(r, st, c),
+        param = type == SA_I || own->bad ? -1 : bad_param(r, st, c);
+    own->bad |= param >= 0;
+    if ((dx >= 0 || param >= 0) &&
+        (b->stage < 0 || row < b->row || (row == b->row && st->index > b->stage)))
+        *b = (BadGradient){
+            row, st->index, r->replica, exec_in_step(r, c->microbatch), param, dx};
 }

@@ -72,8 +72,18 @@ floats zeros.npy '\x00\x00\x00\x00'
 floats ones.npy '\x00\x00\x80\x3f'
 { head -c $(($(stat -c %s ones.npy) - 4)) ones.npy; printf '\x00\x00\xc0\x7f'; } >nan.npy
 stops "data" "step 1: the loss is nan: input 'x' holds a NaN, in microbatch 0" root/pipeline train --data x=nan.npy --data target=ones.npy
-stops "a gradient" "step 1: the gradient's norm is nan: that of 'w' in stage 0 first" root/pipeline train --data x=zeros.npy --data target=ones.npy
+stops "a gradient" "step 1: the gradient's norm is nan: in microbatch 0 that of 'w', in stage 0, is the first not to be finite" root/pipeline train --data x=zeros.npy --data target=ones.npy
 is "a gradient: the numbers" "$(numbers)" "1 1 null"
+# of rows that are large in microbatch 1 alone, under a scale that does not fall
+perl -e 'binmode $_ for *STDIN, *STDOUT; read STDIN, $head, 10; read STDIN, $rest, unpack("x8v", $head); print $head, $rest;
+    local $/; my @x = unpack "f<*", <STDIN>; print pack "f<*", map { $x[$_] * ($_ < @x / 2 ? 1e-3 : 64) } 0 .. $#x' <"$m/in.x.npy" >half.npy
+overflows() {                                           # MICROBATCH OPTION...
+    stops "a scale too large, ${*:2}" "step 1: the gradient's norm is inf: in microbatch $1 that of 'head.weight', in stage 1, is the first not to be finite" \
+        two/pipeline train --data x=half.npy --data "target=$m/target.npy" --steps 1 --optimizer sgd --loss-scale 21267647932558653966460912964485513216 "${@:2}"
+}
+overflows 3 --microbatches 4 --schedule gpipe
+overflows 3 --microbatches 4 --schedule zb-h1 --ranks 1
+overflows "1 of replica 1" --dp 2 --ranks 4 --microbatches 2
 
 # ---- --on-nonfinite skip: the update is left out, unless what is not finite stays so ----
 
