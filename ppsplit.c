@@ -23,10 +23,15 @@ typedef struct {
     Pipe *pipe;
 } State;
 
+static void read_model(State *s)
+{
+    s->graph = import_models(s->o->arena, s->o->model.n, s->o->model.at, &s->o->import);
+}
+
 static void import(State *s)
 {
     auto_given(&s->o->partition.automatic, &s->o->automatic, s->o->arena);
-    s->graph = import_models(s->o->arena, s->o->model.n, s->o->model.at, &s->o->import);
+    read_model(s);
 }
 
 /* The model's shapes become those of the rows that were asked for: a microbatch's, or, where the
@@ -255,7 +260,7 @@ static int64_t plan_rows(void *of)
 {
     Options *o = of;
     State s = {.o = o};
-    import(&s);
+    read_model(&s);
     return o->rows ? o->rows : s.graph->batch > 0 ? s.graph->batch : 1;
 }
 
@@ -271,7 +276,7 @@ static State plan_read(const Options *o, int64_t wanted, const SplitTexts *split
         for (uint32_t i = 0; i < split->n; i++)
             vec_push(a, &s.o->partition.split, split->at[i]);
     }
-    import(&s);
+    read_model(&s);
     rows(&s);
     loss(&s);
     autocast(&s);

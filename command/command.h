@@ -41,7 +41,7 @@ void read_command_line(Options *o, int argc, char **argv);
 extern const char plan_usage[];
 /* What plan cannot do without ends the process with EXIT_USAGE. */
 void plan_check(const Options *o);
-/* All but the model; o->automatic is then as for a split without --stages. */
+/* All but the model. */
 PlanOptions plan_options(Options *o);
 
 /* ---- usage.c ---- */

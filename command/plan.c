@@ -91,6 +91,5 @@ PlanOptions plan_options(Options *o)
         diag_hint("--ranks N, or a line `ranks = N' in the file of --machine");
         diag_fatal(EXIT_USAGE, WHERE_NONE, "on how many ranks?");
     }
-    o->automatic = (AutoText){0};
     return p;
 }

@@ -20,6 +20,7 @@ enum { CHUNKS = 4, MOST_STAGES = 1024, MOST_CELLS = 1 << 15 };
 
 typedef struct {
     const Search *x;
+    const PartitionOptions *partition;
     int64_t rows;
     SplitSearch *found;
 } Reading;
@@ -31,8 +32,17 @@ static void read_rows(void *arg)
     Loss loss;
     Graph *g = o->model.graph(o->model.of, r->rows, &loss, r->x->a);
     BatchNotes notes = {.target = loss.target};
-    pipe_prepare(g, o->partition, &loss.loss, &notes);
-    r->found = split_search(g, loss.loss, o->partition, r->x->a);
+    pipe_prepare(g, r->partition, &loss.loss, &notes);
+    r->found = split_search(g, loss.loss, r->partition, r->x->a);
+}
+
+/* A run's seconds are those of microbatches with the model's own rows: others are as the model of
+   costs differs from there. */
+static void as_measured(const Search *x, const Sized *s)
+{
+    if (x->modelled)
+        auto_scaled(s->cuts->model, split_search_cuts(x->modelled)->model,
+                    split_search_cuts(x->own)->model);
 }
 
 /* NULL: the model cannot have so many rows. */
@@ -42,7 +52,7 @@ static const Sized *size_of(Search *x, int64_t rows)
         if (x->size.at[i]->rows == rows)
             return x->size.at[i]->cuts ? x->size.at[i] : NULL;
     Sized *s = arena_new_of(x->a, Sized);
-    Reading r = {.x = x, .rows = rows};
+    Reading r = {.x = x, .partition = x->unmeasured, .rows = rows};
     FILE *quiet = fopen("/dev/null", "w"), *before = diag_to(quiet);
     int code = diag_run(read_rows, &r);
     diag_to(before);
@@ -54,11 +64,31 @@ static const Sized *size_of(Search *x, int64_t rows)
     s->cuts = code == 0 ? split_search_cuts(r.found) : NULL;
     if (s->cuts && s->cuts->cut.nodes != split_search_cuts(x->own)->cut.nodes)
         s->cuts = NULL;
+    if (s->cuts)
+        as_measured(x, s);
     vec_push(x->a, &x->size, s);
     return s->cuts ? s : NULL;
 }
 
 /* ---- cuts ------------------------------------------------------------------------------------ */
+
+/* The model as it is, and where a run was measured, as it is without. */
+static void open_own(Search *x)
+{
+    const PartitionOptions *given = x->o->partition;
+    PartitionOptions *plain = arena_new_of(x->a, PartitionOptions);
+    Reading own = {.x = x, .partition = given, .rows = x->own_rows};
+    *plain = *given;
+    plain->automatic.measured = NULL;
+    x->unmeasured = plain;
+    read_rows(&own);
+    x->own = own.found;
+    if (!given->automatic.measured)
+        return;
+    own.partition = plain;
+    read_rows(&own);
+    x->modelled = own.found;
+}
 
 static const Cut *new_cut(Search *x, const StageCut *found)
 {
@@ -302,9 +332,7 @@ void plan_search(void *options)
     Search x = {.o = o, .a = o->arena, .states = states_of(o->optimizer)};
     check(o);
     x.own_rows = o->model.rows(o->model.of);
-    Reading own = {.x = &x, .rows = x.own_rows};
-    read_rows(&own);
-    x.own = own.found;
+    open_own(&x);
     for (int replicas = 1; replicas <= o->ranks; replicas++)
         if (o->ranks % replicas == 0 && o->batch % replicas == 0 &&
             (!o->dp || replicas == o->dp))

@@ -49,6 +49,9 @@ typedef struct {
     const PlanOptions *o;
     Arena *a;
     SplitSearch *own; /* at the model's own rows */
+    /* there too, without a run's costs; NULL: there is no run */
+    SplitSearch *modelled;
+    const PartitionOptions *unmeasured;
     int64_t own_rows;
     VEC(Sized *) size;
     VEC(Cut *) cut;

@@ -76,6 +76,10 @@ typedef struct {
    share of the model's. */
 void auto_measured(AutoModel *m, const uint32_t *stage_of, uint32_t stages, const StageTimes *t);
 
+/* Scales the nodes' seconds as `to`'s differ from `from`'s, of the same nodes: the model with other
+   rows, as a run of these has shown it. */
+void auto_scaled(AutoModel *m, const AutoModel *from, const AutoModel *to);
+
 /* ---- automatic.c: --stages ---- */
 
 typedef struct {

@@ -309,3 +309,13 @@ void auto_measured(AutoModel *m, const uint32_t *stage_of, uint32_t stages, cons
     }
     arena_free(scratch);
 }
+
+void auto_scaled(AutoModel *m, const AutoModel *from, const AutoModel *to)
+{
+    for (uint32_t i = 0; i < m->cut.nodes; i++) {
+        const CutNode *a = &from->cut.node[i], *b = &to->cut.node[i];
+        m->cut.node[i].forward *= scale(b->forward, a->forward);
+        m->cut.node[i].input *= scale(b->input, a->input);
+        m->cut.node[i].weight *= scale(b->weight, a->weight);
+    }
+}

@@ -81,6 +81,28 @@ refused "no number" 'ranks\n' "1: NAME = NUMBER is expected, not 'ranks'"
 is "no file" "$(plan --batch 4 --machine nowhere | head -n 1)" "nowhere: error: --machine: no such file"
 is "no ranks" "$(plan --batch 4 | head -n 1)" "ppsplit: error: on how many ranks?"
 
+# ---- costs ----
+
+one() { plan --ranks 2 --dp 1 --batch 8 --stages 2 --schedule 1f1b --rows 1 --split "$point" --microbatches "${M:-8}" "$@"; }
+slower() { awk -v a="$(one | first)" -v b="$(one "$@" | first)" 'BEGIN { exit !(a > 0 && b > 2 * a) }'; }
+point=$(sed -n '/split_points\[\]/,/};/s/^ *"\(.*\)",$/\1/p' cut/pipeline.c)
+printf 'ranks = 2\nfunctions = 1e7\n' >machine
+ok "a machine's rates count" slower --machine machine
+ok "those of the command line too" slower --rates messages=1e2
+ok "over the machine's" eval '! slower --machine machine --rates functions=3e9'
+# Of two stages F takes 1 ms and B 2: (8 + 2 - 1) times 3 ms
+{ echo '{"traceEvents":['
+  for s in 0 1; do for k in F:1000 B:2000; do for i in 0 1 2 3 4 5 6 7; do
+      printf '{"name":"%s%s%s","cat":"%s","ph":"X","pid":0,"tid":%s,"ts":0,"dur":%s,"args":{"step":1}},\n' $s ${k%:*} $i ${k%:*} $s ${k#*:}
+  done; done; done
+  echo '{"name":"split","ph":"M","pid":0,"args":{"points":["'"$point"'"]}}]}'
+} >trace.json
+said=$(one --costs trace.json --rates messages=1e12,link=1e15,updates=1e15)
+ok "a run's times" grep -q "by measured costs" <<<"$said"
+is "are what a step is simulated with" "$(first <<<"$said")" 27000
+half=$(M=4 one --costs trace.json --rates messages=1e12,link=1e15,updates=1e15,steps=1e12 | first)
+ok "of fewer rows; more take more" awk -v t="$half" 'BEGIN { exit !(t > 5 * 4000 && t < 5 * 6100) }'
+
 # ---- what is asked for ----
 
 is "another optimizer" "$("$ppsplit" plan "$model/model.onnx" --loss cross_entropy --optimizer lion --batch 4 --ranks 2 2>&1)" \
