@@ -157,7 +157,8 @@ static Piece slot_bytes(Merge *m, const Slot *s)
     return p;
 }
 
-static void add_trained(Merge *m, Pieces *graph, const Slot *s)
+/* As field `number` of what `graph` becomes. */
+static void add_trained(Merge *m, Pieces *graph, uint32_t number, const Slot *s)
 {
     Piece bytes = slot_bytes(m, s);
     PbMessage tensor = {.a = m->arena}, head = {.a = m->arena};
@@ -175,7 +176,7 @@ static void add_trained(Merge *m, Pieces *graph, const Slot *s)
         pb_put_key(&tensor, TENSOR_RAW, PB_BYTES); /* the last: its bytes are the next piece */
         pb_put_varint(&tensor, bytes.n);
     }
-    pb_put_key(&head, GRAPH_INITIALIZER, PB_BYTES);
+    pb_put_key(&head, number, PB_BYTES);
     pb_put_varint(&head, tensor.n + (m->data_name ? 0 : bytes.n));
     add_message(m, graph, &head);
     add_message(m, graph, &tensor);
@@ -190,35 +191,49 @@ static void check_read(const PbSpan *s, const char *path)
                    "damaged: this is not the file that ppsplit wrote");
 }
 
-static Pieces merge_graph(Merge *m, PbSpan body, const char *path)
+static void add_pieces(Merge *m, Pieces *to, uint32_t number, const Pieces *part)
 {
-    Pieces graph = {0};
+    PbMessage head = {.a = m->arena};
+    pb_put_key(&head, number, PB_BYTES);
+    pb_put_varint(&head, part->n);
+    add_message(m, to, &head);
+    for (uint32_t i = 0; i < part->piece.n; i++)
+        add(m, to, part->piece.at[i]);
+}
+
+/* The message with the tensors that stand where `at` leads, fields within fields, ending in 0. */
+static Pieces merge_part(Merge *m, PbSpan body, const uint32_t *at, const char *path)
+{
+    Pieces out = {0};
     for (PbField f; pb_next(&body, &f);) {
-        Slot s = f.number == GRAPH_INITIALIZER ? read_slot(m, f.body) : (Slot){0};
-        if (s.parameter)
-            add_trained(m, &graph, &s);
-        else
-            add(m, &graph, (Piece){.at = f.start, .n = (size_t)(f.end - f.start)});
+        bool here = f.number == at[0], tensor = here && !at[1];
+        Slot s = tensor ? read_slot(m, f.body) : (Slot){0};
+        if (s.parameter) {
+            add_trained(m, &out, f.number, &s);
+        } else if (here && !tensor) {
+            Pieces part = merge_part(m, f.body, at + 1, path);
+            add_pieces(m, &out, f.number, &part);
+        } else {
+            add(m, &out, (Piece){.at = f.start, .n = (size_t)(f.end - f.start)});
+        }
     }
     check_read(&body, path);
-    return graph;
+    return out;
 }
 
 static Pieces merge_skeleton(Merge *m, PbSpan body, const char *path)
 {
+    static const uint32_t initializer[] = {GRAPH_INITIALIZER, 0},
+                          constant[] = {FUNCTION_NODE, NODE_ATTRIBUTE, ATTR_T, 0};
     Pieces model = {0};
     for (PbField f; pb_next(&body, &f);) {
-        if (f.number != MODEL_GRAPH) {
+        bool graph = f.number == MODEL_GRAPH;
+        if (!graph && f.number != MODEL_FUNCTION) {
             add(m, &model, (Piece){.at = f.start, .n = (size_t)(f.end - f.start)});
             continue;
         }
-        Pieces graph = merge_graph(m, f.body, path);
-        PbMessage head = {.a = m->arena};
-        pb_put_key(&head, MODEL_GRAPH, PB_BYTES);
-        pb_put_varint(&head, graph.n);
-        add_message(m, &model, &head);
-        for (uint32_t i = 0; i < graph.piece.n; i++)
-            add(m, &model, graph.piece.at[i]);
+        Pieces part = merge_part(m, f.body, graph ? initializer : constant, path);
+        add_pieces(m, &model, f.number, &part);
     }
     check_read(&body, path);
     return model;

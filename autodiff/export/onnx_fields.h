@@ -6,12 +6,14 @@
 #include "base/protobuf.h"
 
 enum { MODEL_IR = 1, MODEL_PRODUCER = 2, MODEL_GRAPH = 7, MODEL_OPSET = 8, OPSET_VERSION = 2 };
+enum { MODEL_FUNCTION = 25, FUNCTION_NODE = 7 };
 enum { GRAPH_NODE = 1, GRAPH_NAME = 2, GRAPH_INITIALIZER = 5, GRAPH_INPUT = 11, GRAPH_OUTPUT = 12 };
 enum { NODE_INPUT = 1, NODE_OUTPUT = 2, NODE_NAME = 3, NODE_OP = 4, NODE_ATTRIBUTE = 5 };
 enum {
     ATTR_NAME = 1,
     ATTR_I = 3,
     ATTR_S = 4,
+    ATTR_T = 5,
     ATTR_INTS = 8,
     ATTR_TYPE = 20,
     TYPE_INT = 2,

@@ -157,10 +157,10 @@ static void find_edits(Skeleton *s)
 
 /* ---- writing ---- */
 
-static void put_parameter(PbMessage *graph, const Skeleton *s, uint32_t p)
+static PbMessage parameter_tensor(const Skeleton *s, uint32_t p)
 {
     const Param *q = &s->g->param.at[p];
-    PbMessage t = {.a = graph->a};
+    PbMessage t = {.a = s->arena};
     for (int i = 0; i < q->shape.rank; i++)
         pb_put_int(&t, TENSOR_DIMS, q->shape.d[q->transposed ? 1 - i : i]);
     pb_put_int(&t, TENSOR_TYPE, type_of(s, p));
@@ -169,7 +169,7 @@ static void put_parameter(PbMessage *graph, const Skeleton *s, uint32_t p)
     if (q->transposed)
         onnx_put_entry(&t, SKELETON_TRANSPOSED, "1");
     pb_put_int(&t, TENSOR_LOCATION, LOCATION_EXTERNAL);
-    pb_put_message(graph, GRAPH_INITIALIZER, &t);
+    return t;
 }
 
 /* An initializer that is no parameter: its bytes inline, wherever they were. */
@@ -362,17 +362,75 @@ static PbMessage put_graph(const Skeleton *s, PbSpan body)
     bool *is_trained = arena_array(s->arena, bool, s->m->init.n);
     for (uint32_t p = 0; p < s->g->param.n; p++)
         if (s->name[p]) {
-            put_parameter(&g, s, p);
             uint32_t init = strmap_get(&s->m->init_index, s->name[p]);
             if (init != NONE)
                 is_trained[init] = true;
+            if (init != NONE && s->m->init.at[init].function)
+                continue;                               /* put_function() */
+            PbMessage t = parameter_tensor(s, p);
+            pb_put_message(&g, GRAPH_INITIALIZER, &t);
         }
     for (uint32_t i = 0; i < s->m->init.n; i++)
-        if (!is_trained[i] && (s->kept[i] || s->named[i] || !s->made[i])) {
+        if (!is_trained[i] && !s->m->init.at[i].function &&
+            (s->kept[i] || s->named[i] || !s->made[i])) {
             RawTensor t = tensor_in_file(&s->m->init.at[i]);
             put_constant(&g, &t);
         }
     return g;
+}
+
+/* ---- local functions: their Constants that are parameters ---- */
+
+/* A Constant's node, or its attribute: the tensor replaced. */
+static PbMessage put_lifted(const Skeleton *s, PbSpan body, uint32_t p, int depth)
+{
+    PbMessage out = {.a = s->arena};
+    for (PbField f; pb_next(&body, &f);) {
+        if (f.number != (depth ? ATTR_T : NODE_ATTRIBUTE)) {
+            copy_field(&out, &f);
+            continue;
+        }
+        PbMessage inner = depth ? parameter_tensor(s, p) : put_lifted(s, f.body, p, 1);
+        pb_put_message(&out, f.number, &inner);
+    }
+    return out;
+}
+
+/* The parameter that node `node` of function `function` holds, or NONE. */
+static uint32_t held_by(const Skeleton *s, uint32_t function, uint32_t node)
+{
+    for (uint32_t p = 0; p < s->g->param.n; p++) {
+        uint32_t i = s->name[p] ? strmap_get(&s->m->init_index, s->name[p]) : NONE;
+        if (i != NONE && s->m->init.at[i].function == function &&
+            s->m->init.at[i].function_node == node)
+            return p;
+    }
+    return NONE;
+}
+
+static PbMessage put_function(const Skeleton *s, PbSpan body, uint32_t function)
+{
+    PbMessage out = {.a = s->arena};
+    uint32_t node = 0;
+    for (PbField f; pb_next(&body, &f);) {
+        uint32_t p = f.number == FUNCTION_NODE ? held_by(s, function, node++) : NONE;
+        if (p == NONE) {
+            copy_field(&out, &f);
+            continue;
+        }
+        PbMessage constant = put_lifted(s, f.body, p, 0);
+        pb_put_message(&out, FUNCTION_NODE, &constant);
+    }
+    return out;
+}
+
+static void write_message(FILE *f, Arena *a, uint32_t number, const PbMessage *body)
+{
+    PbMessage head = {.a = a};
+    pb_put_key(&head, number, PB_BYTES);
+    pb_put_varint(&head, body->n);
+    fwrite(head.at, 1, head.n, f);
+    fwrite(body->at, 1, body->n, f);
 }
 
 void skeleton_write(const Graph *g, Model *m, FILE *f)
@@ -388,16 +446,15 @@ void skeleton_write(const Graph *g, Model *m, FILE *f)
     choose_names(&s);
     find_edits(&s);
     PbSpan body = {m->at, m->at + m->size, false};
+    uint32_t function = 0;
     for (PbField w; pb_next(&body, &w);) {
-        if (w.number != MODEL_GRAPH) {
+        if (w.number != MODEL_GRAPH && w.number != MODEL_FUNCTION) {
             fwrite(w.start, 1, (size_t)(w.end - w.start), f);
             continue;
         }
-        PbMessage graph = put_graph(&s, w.body), head = {.a = arena};
-        pb_put_key(&head, w.number, PB_BYTES);
-        pb_put_varint(&head, graph.n);
-        fwrite(head.at, 1, head.n, f);
-        fwrite(graph.at, 1, graph.n, f);
+        PbMessage part = w.number == MODEL_GRAPH ? put_graph(&s, w.body)
+                                                 : put_function(&s, w.body, ++function);
+        write_message(f, arena, w.number, &part);
     }
     arena_free(arena);
 }

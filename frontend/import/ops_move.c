@@ -371,6 +371,20 @@ void import_gather(Import *im)
     im->out[0] = g_reshape(g, low_take(g, x, axis, n, idx), &out);
 }
 
+/* Gather along the last axis, which classifiers' labels are picked by. */
+void import_array_feature_extractor(Import *im)
+{
+    Graph *g = im->g;
+    Shape s = low_shape(g, low_need(im, 0)), n = low_shape(g, low_need(im, 1));
+    need_index(im, 1);
+    if (s.rank == 0)
+        low_fatal(im, 0, "ArrayFeatureExtractor of a number");
+    Shape pick = shape_of(1, shape_elements(&n)), matrix = shape_of(2, (int64_t)1, pick.d[0]);
+    ValueId in[2] = {im->in[0], g_reshape(g, im->in[1], &pick)};
+    ValueId y = graph_node(g, OP_Gather, 2, in, (Attr){.axis = s.rank - 1});
+    im->out[0] = s.rank == 1 ? g_reshape(g, y, &matrix) : y;
+}
+
 /* GatherElements. */
 void import_axis(Import *im)
 {

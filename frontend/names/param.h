@@ -34,6 +34,8 @@ typedef struct Params {
     /* parameters of which a use is not understood; of which folding left a trace */
     VEC(const char *) partial, inferred;
     uint32_t frozen_batchnorms;                         /* BatchNormalizations in evaluation form */
+    /* param_foreign.c: products of one column; what the readers of a value say of it */
+    StrMap narrow, read_as;
 } Params;
 
 enum { ROLE_ANY, ROLE_WEIGHT, ROLE_BIAS, ROLE_MEAN, ROLE_VAR };
@@ -83,6 +85,10 @@ bool param_is_buffer(const Params *p, const char *name);
 
 void param_pieces(Params *p, const RawNodes *list);     /* param_pieces.c; after param_place */
 void param_constants(Params *p, const RawNodes *list);  /* param_const.c; after all others */
+/* param_foreign.c: models that are not PyTorch's; begin before, note after all others */
+void param_foreign_begin(Params *p, const RawNodes *list);
+bool param_foreign(const Params *p, const RawNode *n, uint32_t input, const RawTensor *t);
+void param_foreign_note(Params *p, const RawNodes *list);
 /* param_fx.c; what its files share: param_fx.h */
 void param_from_signature(Params *p, RawNodes *list);
 

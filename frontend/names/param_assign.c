@@ -28,7 +28,7 @@ static bool is_parameter_name(const char *name)
     static const char *const end[] = {
         "weight",    "bias",           "kernel",           "gamma",    "beta",   "embeddings",
         "embedding", "ReadVariableOp", "ReadVariableOp:0", "kernel:0", "bias:0", "gamma:0",
-        "beta:0",    "embeddings:0"};
+        "beta:0",    "embeddings:0",   "ReadVariableOp/resource:0"};
     for (size_t i = 0; i < sizeof end / sizeof *end; i++)
         if (ends_with(name, end[i]))
             return !param_is_made_up(name);
@@ -40,7 +40,7 @@ static bool is_training_norm(const RawNode *n)
     return n->opset >= 14 ? raw_int(n, "training_mode", 0) != 0 : n->nout > 1 && *n->out[1];
 }
 
-/* Biases and scales of models built by hand or by other frameworks stand in plain Add and Mul. */
+/* Biases and scales of models built by hand stand in plain Add and Mul. */
 static bool is_affine(const RawNode *n, const RawTensor *t)
 {
     return (!strcmp(n->op_type, "Add") || !strcmp(n->op_type, "Mul")) && t->shape.rank >= 1
@@ -61,9 +61,12 @@ static bool is_param(const Params *p, const RawNode *n, uint32_t input, const Ra
         return false;
     bool strict = role != ROLE_ANY &&
                   (t->shape.rank >= 2 || role == ROLE_BIAS || strcmp(n->op_type, "MatMul"));
+    if (!p->m->from_pytorch && param_foreign(p, n, input, t))
+        return true;
     if (param_is_made_up(name))
         return strict;
-    return p->m->from_pytorch || is_parameter_name(name) || strict || is_affine(n, t);
+    return p->m->from_pytorch || is_parameter_name(name) || strict ||
+           (!p->m->from_tensorflow && is_affine(n, t));
 }
 
 static bool same_transposed(const Param *e, const RawTensor *t)
@@ -108,9 +111,10 @@ static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32
     const RawTensor *t = &p->m->init.at[init];
     int role = param_place_role(p, n, input);
     bool stat = role == ROLE_MEAN || role == ROLE_VAR;
-    const char *name =
-        param_is_made_up(t->name) && role != ROLE_ANY ? recovered_name(p, n, input) : NULL;
-    bool made_up = param_is_made_up(t->name);
+    /* TorchScript's names stay when another tool has rewritten the file */
+    bool named = p->m->from_pytorch || strstr(t->name, "::");
+    bool made_up = named && param_is_made_up(t->name);
+    const char *name = made_up && role != ROLE_ANY ? recovered_name(p, n, input) : NULL;
     *flip = made_up && !strcmp(n->op_type, "MatMul") && t->shape.rank == 2;
     uint32_t tie = *flip ? tied_to(p, t) : NONE;
     if (tie != NONE)
@@ -189,6 +193,7 @@ static void from_names(Params *p, const RawNodes *list)
     StrMap flipped = {.arena = p->m->arena};
     Readers readers = {0};
     find_readers(p, list, &readers);
+    param_foreign_begin(p, list);
     for (uint32_t i = 0; i < list->n; i++) {
         RawNode *n = list->at[i];
         for (uint32_t j = 0; !n->dead && !is_unshared(p, n) && j < n->nin; j++) {
@@ -212,6 +217,7 @@ static void from_names(Params *p, const RawNodes *list)
         if (!list->at[i]->dead && is_unshared(p, list->at[i]))
             unshare(p, &readers, list->at[i]);
     param_constants(p, list);
+    param_foreign_note(p, list);
 }
 
 /* ---- the whole ---- */
@@ -332,9 +338,11 @@ void param_report(const Params *p)
         diag_warn(w, "%u parameter%s will not train, the export folded %s away: %s", lost.n,
                   lost.n == 1 ? "" : "s", lost.n == 1 ? "it" : "them", join(a, lost.at, lost.n));
     } else if (p->constant.n) {
-        diag_hint("exporting with do_constant_folding=False, or --train NAME, makes parameters of "
-                  "them where they are any");
-        diag_warn(w, "constants that folding made do not train: %s",
+        diag_hint(p->m->from_pytorch ? "exporting with do_constant_folding=False, or --train NAME, "
+                                       "makes parameters of them where they are any"
+                                     : "--train NAME makes parameters of them where they are any");
+        diag_warn(w, "constants %sdo not train: %s",
+                  p->m->from_pytorch ? "that folding made " : "",
                   join(a, p->constant.at, p->constant.n));
     } else {
         diag_warn(w, "%u BatchNormalization node%s in evaluation form", p->frozen_batchnorms,

@@ -6,8 +6,9 @@
  *   torch.onnx, TorchScript   /model/layers.0/mlp/mlp.0/MatMul      components between slashes, the
  * last is the op; one that starts with its parent and a dot extends it torch.onnx, dynamo ['',
  * 'blocks.2', 'blocks.2.mlp', 'linear_8']   the last entry but one tf2onnx
- * StatefulPartitionedCall/model/dense/MatMul     the head is dropped local functions           the
- * call's scope, corrected by the initializers it takes
+ * StatefulPartitionedCall/model/dense/MatMul     the head is dropped; dense_1 is a layer of its own
+ * local functions           the call's scope, corrected by the initializers it takes; jax2onnx: the
+ * call's name, and what stands beside calls is in no module
  *
  * Nodes without a scope take their producer's, else their consumer's; Constants their consumer's.
  */
@@ -240,6 +241,20 @@ static void from_consumers(Model *m, RawNodes *list)
     }
 }
 
+/* Where calls of functions alone name modules, the nodes beside them are the model's own. */
+static void beside_calls(const Model *m, RawNodes *list)
+{
+    bool called = false;
+    for (uint32_t i = 0; i < list->n; i++) {
+        called |= list->at[i]->call_scope != NULL;
+        if (m->from_pytorch || (list->at[i]->scope && !list->at[i]->inlined))
+            return;
+    }
+    for (uint32_t i = 0; called && i < list->n; i++)
+        if (!list->at[i]->inlined && strcmp(list->at[i]->op_type, "Constant"))
+            list->at[i]->scope = "";
+}
+
 void scope_assign(Model *m, RawNodes *list)
 {
     for (uint32_t i = 0; i < list->n; i++) {
@@ -248,7 +263,9 @@ void scope_assign(Model *m, RawNodes *list)
         n->scope = n->call_scope ? n->call_scope
                                  : scope_own(m->arena, n->name, value, n->name_scopes, &n->call);
     }
-    merge_calls(m, list);
+    beside_calls(m, list);
+    if (!m->from_tensorflow)
+        merge_calls(m, list);
     from_producers(m, list);
     from_consumers(m, list);
     for (uint32_t i = 0; i < list->n; i++)

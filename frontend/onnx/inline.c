@@ -273,6 +273,9 @@ static void inline_call(Model *m, Frame *outer, const RawNode *site, const Onnx_
                           ? site->call_scope
                           : scope_own(m->arena, site->name, NULL, site->name_scopes, &call);
     f->scope = scope_of_call(m, own, site->nin, site->in);
+    if (!f->scope && !m->from_pytorch && *site->name)
+        f->scope = outer->scope ? arena_printf(m->arena, "%s.%s", outer->scope, site->name)
+                                : site->name;
     for (size_t i = 0; i < fn->n_input; i++)
         define(m, f, text(fn->input[i]), i < site->nin ? site->in[i] : "");
     for (size_t i = 0; i < site->nout; i++) {
@@ -286,9 +289,57 @@ static void inline_call(Model *m, Frame *outer, const RawNode *site, const Onnx_
     add_nodes(m, f, fn->n_node, fn->node, list);
 }
 
+/* The numbers of a function's Constant that may be a weight, as jax2onnx writes them; or NULL. */
+static const Onnx__TensorProto *weights_of(const Model *m, const Frame *f, const Onnx__NodeProto *p)
+{
+    bool constant = !strcmp(text(p->op_type), "Constant") && is_standard(text(p->domain)) &&
+                    p->n_output == 1 && p->n_attribute == 1;
+    if (!f->function || m->from_pytorch || !constant || !p->attribute[0]->t)
+        return NULL;
+    const Onnx__TensorProto *t = p->attribute[0]->t;
+    bool many = false;
+    for (size_t i = 0; i < t->n_dims; i++)
+        many |= t->dims[i] > 1;
+    /* what the call names is no local value */
+    bool own = strmap_get(&f->map, text(p->output[0])) == NONE;
+    return many && own && dtype_is_float((Dtype)t->data_type) ? t : NULL;
+}
+
+/* A function's Constant becomes an initializer, one for all calls of the function. */
+static void lift(Model *m, Frame *f, const Onnx__NodeProto *p, const Onnx__TensorProto *t,
+                 uint32_t index)
+{
+    const char *local = text(p->output[0]);
+    uint32_t *known = strmap_at(&m->body, arena_printf(m->arena, "%p", (const void *)t));
+    if (*known != NONE) {
+        define(m, f, local, m->init.at[*known].name);
+        return;
+    }
+    const char *global = resolve(m, f, local);
+    uint32_t *slot = strmap_at(&m->init_index, global);
+    Where w = {m->path, "constant", index, global, NULL, -1};
+    if (*slot != NONE)
+        diag_fatal(EXIT_MODEL, w, "two initializers have this name");
+    *known = *slot = m->init.n;
+    RawTensor r;
+    tensor_read(m, t, w, &r);
+    r.name = global;
+    while (m->proto->functions[r.function] != f->function)
+        r.function++;
+    r.function++;
+    r.function_node = index;
+    define(m, f, local, global);
+    vec_push(m->arena, &m->init, r);
+}
+
 static void add_nodes(Model *m, Frame *f, size_t n, Onnx__NodeProto **node, RawNodes *list)
 {
     for (size_t i = 0; i < n; i++) {
+        const Onnx__TensorProto *weights = weights_of(m, f, node[i]);
+        if (weights) {
+            lift(m, f, node[i], weights, (uint32_t)i);
+            continue;
+        }
         RawNode *raw = raw_node(m, f, node[i], (uint32_t)i);
         const Onnx__FunctionProto *fn = m->proto->n_functions ? find_function(m, node[i]) : NULL;
         if (fn)

@@ -52,6 +52,8 @@ typedef struct {
     Shape shape;
     Payload bytes;
     Dtype half;                                         /* the file's type, or DT_NONE: dtype */
+    /* a Constant of a local function: which function, counted from 1, and which of its nodes */
+    uint32_t function, function_node;
     Payload half_bytes;                                 /* as the file has them */
 } RawTensor;
 
@@ -110,9 +112,10 @@ struct Model {
     uint32_t inlined_nodes;                             /* against limits.nodes */
     /* inline.c: name prefixes in use, functions by key */
     StrMap prefix, function;
-    /* inline.c: body (its address as text) -> index in init of its first initializer */
+    /* inline.c: body, or Constant of a function (its address as text) -> index in init of its
+     * first initializer */
     StrMap body;
-    bool from_pytorch;
+    bool from_pytorch, from_tensorflow;
 };
 
 /* ---- tensor.c -------------------------------------------------------------------------------- */

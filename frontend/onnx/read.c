@@ -76,6 +76,7 @@ static void unpack(Model *m)
                    m->graph->n_sparse_initializer);
     const char *by = m->proto->producer_name;
     m->from_pytorch = by && !strcmp(by, "pytorch");
+    m->from_tensorflow = by && !strcmp(by, "tf2onnx");
 }
 
 static void check_opsets(const Model *m)

@@ -3,7 +3,8 @@
  *
  * In: a graph.  Out: a line per module in graph order, its figures including those of the modules
  * inside it. A parameter counts for the module of the first node that reads it; FLOPs and bytes are
- * those of one microbatch.
+ * those of one microbatch.  A file without modules has nodes: those that read parameters stand in
+ * their place, each with what follows up to the next.
  */
 #include <string.h>
 
@@ -23,6 +24,9 @@ typedef struct {
     Arena *a;
     StrMap by_path;
     VEC(Module) module; /* 0: the model itself */
+    bool flat;          /* no node is in a module */
+    uint32_t last;      /* flat: the newest module */
+    StrMap node;        /* flat: names of nodes that are modules */
 } Tree;
 
 static uint32_t module_at(Tree *t, const char *scope)
@@ -68,18 +72,63 @@ static bool *live_nodes(const Tree *t)
     return graph_live(t->g, t->a, 0, &root, 1);
 }
 
+static bool is_flat(const Graph *g, const bool *live)
+{
+    for (NodeId n = 0; n < g->node.n; n++) {
+        uint32_t o = g->node.at[n].origin;
+        if (live[n] && o < g->origin.n && g->origin.at[o].scope && *g->origin.at[o].scope)
+            return false;
+    }
+    return true;
+}
+
+static bool reads_parameter(const Graph *g, const Node *x)
+{
+    for (uint32_t i = 0; i < x->nin; i++) {
+        const Value *v = val(g, x->in[i]);
+        if (v->kind == V_PARAM && !g->param.at[v->param].stat)
+            return true;
+    }
+    return false;
+}
+
+/* The module of a node of a file that names none. */
+static uint32_t module_of_node(Tree *t, const Node *x)
+{
+    const Graph *g = t->g;
+    const char *name = x->origin < g->origin.n ? g->origin.at[x->origin].name : NULL;
+    if (!name || !*name || !reads_parameter(g, x))
+        return t->last;
+    uint32_t *slot = strmap_at(&t->node, name);
+    if (*slot != NONE)
+        return t->last = *slot;
+    Module m = {.path = name, .first_child = NONE, .last_child = NONE, .next = NONE, .depth = 1};
+    Module *model = &t->module.at[0];
+    uint32_t at = t->module.n;
+    if (model->last_child == NONE)
+        model->first_child = at;
+    else
+        t->module.at[model->last_child].next = at;
+    model->last_child = at;
+    vec_push(t->a, &t->module, m);
+    *slot = at;
+    return t->last = at;
+}
+
 /* Figures of each module's own nodes. */
 static void count(Tree *t)
 {
     const Graph *g = t->g;
     const bool *live = live_nodes(t);
+    t->flat = is_flat(g, live);
     bool *counted = arena_array(t->a, bool, g->param.n + 1);
     for (NodeId n = 0; n < g->node.n; n++) {
         const Node *x = &g->node.at[n];
         if (!live[n])
             continue;
         const char *scope = x->origin < g->origin.n ? g->origin.at[x->origin].scope : NULL;
-        uint32_t at = module_at(t, scope ? scope : "");     /* may move them */
+        /* may move them */
+        uint32_t at = t->flat ? module_of_node(t, x) : module_at(t, scope ? scope : "");
         Module *m = &t->module.at[at];
         m->nodes++;
         m->flops = plus(m->flops, cost_flops(g, n));
@@ -118,13 +167,14 @@ static void print_module(const Tree *t, const Module *m, FILE *f)
 void report_ls(Graph *g, FILE *f)
 {
     Tree t = {.g = g, .a = arena_within(g->arena)};
-    t.by_path.arena = t.a;
+    t.by_path.arena = t.node.arena = t.a;
     Module model = {
         .path = "", .parent = NONE, .first_child = NONE, .last_child = NONE, .next = NONE};
     vec_push(t.a, &t.module, model);
     count(&t);
     add_up(&t);
-    fprintf(f, "%11s %11s %12s %7s  %s\n", "parameters", "FLOPs", "activations", "nodes", "module");
+    fprintf(f, "%11s %11s %12s %7s  %s\n", "parameters", "FLOPs", "activations", "nodes",
+            t.flat && t.module.n > 1 ? "node, with those up to the next" : "module");
     for (uint32_t i = 0; i != NONE;) { /* depth first, without recursion */
         const Module *m = &t.module.at[i];
         print_module(&t, m, f);

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Models of TensorFlow, Keras, JAX and scikit-learn, as their exporters write them: what they compute is what their framework does, gradients are
+# central differences of the file, each weight of the framework's trains, and modules, layers and functions are split points.  models/exporters.py made them.
+. "$(dirname "$0")/../lib.sh"
+cases=$top/models/exporters
+
+train() {
+    local out=$1 dir=$2 f data=(); shift 2
+    case_data "$dir"
+    mkdir -p "$out/run"
+    "$out/pipeline" train "${data[@]}" --data "target=$dir/target.npy" --microbatches $((rows / mb)) --steps 1 --lr 0 --dump-grads "$out/run/grads" \
+        --log-json "$out/run/log.json" --output "$model_output=$out/run/out.npy" "$@"
+}
+agrees() { "$compare" grads "$1/run/grads" "$2/grads.safetensors" && "$compare" npy "$1/run/out.npy" "$2/out.npy" && "$compare" loss "$1/run/log.json" "$loss_value"; }
+parameters() { sed -n 's/.*<parameter name="\([^"]*\)".*/\1/p' "$1/pipe.xml" | sort -u; }
+given() { head -c 100000 "$1/grads.safetensors" | grep -aoE '"[^"]+":\{"dtype"' | sed 's/^"//; s/":{"dtype"$//' | sort -u; }
+
+for dir in "$cases"/*; do
+    name=${dir##*/}
+    . "$dir/case.env"
+    ok "$name: splits" split_case "$dir" "$work/$name"
+    is "$name: what trains are the framework's weights" "$(parameters "$work/$name")" "$(given "$dir")"
+    ok "$name: builds" make_pipeline "$work/$name"
+    ok "$name: trains" train "$work/$name" "$dir"
+    ok "$name: agrees with its framework, and with differences" agrees "$work/$name" "$dir"
+    is "$name: a stage for each point" "$(grep -c call_stage "$work/$name/pipe.txt")" "$(($(wc -w <<<"${splits//,/ }") + 1))"
+done
+
+# Weights that stand in local functions go back into them.
+dir=$cases/jax-blocks
+. "$dir/case.env"
+case_data "$dir"
+ok "functions: trains" "$work/jax-blocks/pipeline" train "${data[@]}" --data "target=$dir/target.npy" --steps 2 --lr 0.1 --quiet --checkpoint "$work/ck"
+ok "functions: merges" "$ppsplit" merge "$work/jax-blocks" "$work/ck" -o "$work/trained.onnx"
+is "functions: the same modules" "$("$ppsplit" ls "$work/trained.onnx")" "$("$ppsplit" ls "$dir/model.onnx")"
+ok "functions: the merged model splits elsewhere" split_model "$work/trained.onnx" "$work/merged" Block_2:end --loss "$loss"
+"$work/jax-blocks/pipeline" infer "${data[@]}" --quiet --params "$work/ck/step_2" --output "$model_output=$work/a.npy"
+"$work/merged/pipeline" infer "${data[@]}" --quiet --output "$model_output=$work/b.npy"
+ok "functions: the same bits" cmp "$work/a.npy" "$work/b.npy"
+
+# What trains of a file that says nothing, and what does not, is said.
+is "a file without modules: nodes are where one can split" "$("$ppsplit" ls "$cases/skl-classifier/model.onnx" --bind X.0=2 | awk '$1 ~ /^[0-9]/ { print $NF }' | tr '\n' ' ')" \
+    "(model) MatMul Add MatMul1 Add1 MatMul2 Add2 "
+plan_done
