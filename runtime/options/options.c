@@ -5,53 +5,17 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "options/options.h"
+#include "options/spec.h"
 
-#include "base/cli/nearest.h"
 #include "base/cli/options.h"
 #include "base/cli/version.h"
-#include "base/file/memory.h"
 #include "core/core.h"
-#include "device/device.h"
-#include "net/wires.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
 
-typedef enum {
-    K_TEXT,
-    K_INT,
-    K_LONG,
-    K_BYTES,
-    K_SEED,
-    K_REAL,
-    K_PAIR,
-    K_FLAG,
-    K_OPTIMIZER,
-    K_PLACEMENT,
-    K_DEVICE,
-    K_TRANSPORT,
-    K_OFFLOAD,
-    K_LR_SCHEDULE,
-    K_NONFINITE,
-    K_LIST, /* repeatable */
-    K_GROUP,
-    NUMBERS = 64, /* beside one of these: it changes the numbers of a run, so checkpoints hold it */
-    TRAINS = 128  /* it means nothing to eval and infer, which refuse it */
-} Kind;
-typedef struct {
-    const char *name;
-    int kind;
-    size_t at; /* in Options */
-    double min;
-    const char *value, *help;
-} Spec;
-
-#define AT(field) offsetof(Options, field)
 // clang-format off
 static const Spec specs[] = {
     {"Ranks and schedule", K_GROUP, 0, 0, NULL, NULL},
@@ -130,24 +94,6 @@ static_assert((int)N_SPECS <= (int)OPTIONS_MAX, "Options.given is too short");
 static const char *const modes[] = {"train", "eval", "infer", "measure"};
 enum { N_MODES = sizeof modes / sizeof *modes };
 
-static PpStatus unknown(const char *what, const char *word, const char *const *list, int n)
-{
-    const char *meant = nearest_name(word, list, (size_t)n);
-    char all[400] = "";
-    for (int i = 0, at = 0; i < n && at < (int)sizeof all; i++)
-        at += snprintf(all + at, sizeof all - (size_t)at, "%s%s", i ? ", " : "", list[i]);
-    return pp_fail(PP_ERR_USAGE, "unknown %s '%s'%s%s%s (there are %s)", what, word,
-                   meant ? "; did you mean '" : "", meant ? meant : "", meant ? "'?" : "", all);
-}
-
-static PpStatus unknown_optimizer(const char *word)
-{
-    const char *names[OPTIMIZERS];
-    for (int i = 0; i < OPTIMIZERS; i++)
-        names[i] = optimizers[i].name;
-    return unknown("optimizer", word, names, OPTIMIZERS);
-}
-
 static void help(const PpPlan *plan)
 {
     printf("usage: pipeline train|eval|infer|measure [options]; --help, --version\n\n%s in %d stages.\n  inputs: ",
@@ -188,147 +134,6 @@ static void help(const PpPlan *plan)
            plan->n_stage, plan->n_stage);
 }
 
-static int kind_of(const Spec *s) { return s->kind & ~(NUMBERS | TRAINS); }
-
-static PpStatus parse_number(const Spec *s, const char *v, void *at)
-{
-    char *end;
-    errno = 0;
-    if (kind_of(s) == K_REAL) {
-        double x = strtod(v, &end);
-        if (!*v || *end || errno || !(x >= s->min) || x > 1e300)
-            return pp_fail(PP_ERR_USAGE, "--%s: '%s' is not a number from %g up", s->name, v,
-                           s->min);
-        memcpy(at, &x, sizeof x);
-        return PP_OK;
-    }
-    int64_t n = strtoll(v, &end, 10), max = kind_of(s) == K_INT ? INT32_MAX : INT64_MAX;
-    if (!*v || *end || errno || n < (int64_t)s->min || n > max)
-        return pp_fail(PP_ERR_USAGE, "--%s: '%s' is not a whole number from %g up", s->name, v,
-                       s->min);
-    if (kind_of(s) == K_INT) {
-        int small = (int)n;
-        memcpy(at, &small, sizeof small);
-    } else {
-        memcpy(at, &n, sizeof n);
-    }
-    return PP_OK;
-}
-
-/* A number and perhaps K, M or G. */
-static PpStatus parse_bytes(const Spec *s, const char *v, void *at)
-{
-    static const char unit[] = "KMG";
-    char *end;
-    errno = 0;
-    int64_t n = strtoll(v, &end, 10), times = 1;
-    const char *u = *end ? strchr(unit, *end) : NULL;
-    for (int i = 0; u && i <= (int)(u - unit); i++)
-        times *= 1024;
-    if (end == v || (*end && (!u || end[1])) || errno || n < 1 || n > INT64_MAX / times)
-        return pp_fail(PP_ERR_USAGE, "--%s: '%s' is not a number of bytes, as 800M or 24G", s->name,
-                       v);
-    n *= times;
-    memcpy(at, &n, sizeof n);
-    return PP_OK;
-}
-
-static PpStatus parse_pair(const Spec *s, const char *v, NameFile **list, int *n)
-{
-    const char *eq = strchr(v, '=');
-    if (!eq || eq == v || !eq[1])
-        return pp_fail(PP_ERR_USAGE, "--%s %s: %s expected", s->name, v, s->value);
-    NameFile *grown = realloc(*list, (size_t)(*n + 1) * sizeof *grown);
-    if (!grown)
-        return pp_fail(PP_ERR_IO, "out of memory");
-    *list = grown;
-    grown[*n].name = strndup(v, (size_t)(eq - v));
-    if (!grown[*n].name)
-        return pp_no_memory();
-    grown[*n].file = eq + 1;
-    int files = s->at == AT(data) || s->at == AT(tokens) || s->at == AT(eval_data) ||
-                s->at == AT(eval_tokens); /* an input's follow one another */
-    for (int i = 0; i < *n && !files; i++)
-        if (!strcmp(grown[i].name, grown[*n].name))
-            return pp_fail(PP_ERR_USAGE, "--%s %s is given twice", s->name, grown[i].name);
-    ++*n;
-    return PP_OK;
-}
-
-/* name(i): the names that the option takes, NULL past the end. */
-static PpStatus choose(void *at, const char *what, const char *v, const char *(*name)(int))
-{
-    const char *list[16];
-    int n = 0;
-    for (const char *s; n < 16 && (s = name(n)) != NULL; n++) {
-        list[n] = s;
-        if (strcmp(v, s) != 0)
-            continue;
-        memcpy(at, &s, sizeof s);
-        return PP_OK;
-    }
-    return unknown(what, v, list, n);
-}
-
-static const char *offload_name(int i)
-{
-    static const char *const name[] = {"stash", "params"};
-    return i < 2 ? name[i] : NULL;
-}
-
-static const char *nonfinite_name(int i) { return i == 0 ? "stop" : i == 1 ? "skip" : NULL; }
-
-static PpStatus add_word(Words *w, const char *v)
-{
-    const char **grown = realloc(w->at, (size_t)(w->n + 1) * sizeof *grown);
-    if (!grown)
-        return pp_no_memory();
-    w->at = grown;
-    w->at[w->n++] = v;
-    return PP_OK;
-}
-
-static PpStatus apply(Options *o, const Spec *s, const char *v)
-{
-    void *at = (char *)o + s->at;
-    switch (kind_of(s)) {
-    case K_TEXT: memcpy(at, &v, sizeof v); return PP_OK;
-    case K_FLAG: *(int *)at = 1; return PP_OK;
-    case K_PAIR:
-        return s->at == AT(data)          ? parse_pair(s, v, &o->data, &o->n_data)
-               : s->at == AT(tokens)      ? parse_pair(s, v, &o->tokens, &o->n_tokens)
-               : s->at == AT(dtype_of)    ? parse_pair(s, v, &o->dtype_of, &o->n_dtype_of)
-               : s->at == AT(eval_data)   ? parse_pair(s, v, &o->eval_data, &o->n_eval_data)
-               : s->at == AT(eval_tokens) ? parse_pair(s, v, &o->eval_tokens, &o->n_eval_tokens)
-                                          : parse_pair(s, v, &o->output, &o->n_output);
-    case K_OPTIMIZER:
-        return optim_find(v, &o->optimizer) ? PP_OK : unknown_optimizer(v);
-    case K_PLACEMENT:
-        o->placement = !strcmp(v, "v") ? SCHED_PLACE_V : SCHED_PLACE_LOOP;
-        return !strcmp(v, "v") || !strcmp(v, "loop")
-                   ? PP_OK
-                   : pp_fail(PP_ERR_USAGE, "--placement: loop or v expected, not '%s'", v);
-    case K_DEVICE: return choose(at, "device", v, device_name);
-    case K_TRANSPORT: return choose(at, "transport", v, transport_name);
-    case K_OFFLOAD: {
-        const char *what = "";
-        TRY(choose(&what, "thing to offload", v, offload_name));
-        o->offload |= *what == 's' ? OFFLOAD_STASH : OFFLOAD_PARAMS;
-        return PP_OK;
-    }
-    case K_LR_SCHEDULE: return choose(at, "schedule of the learning rate", v, lr_schedule_name);
-    case K_NONFINITE: return choose(at, "way on", v, nonfinite_name);
-    case K_LIST: return add_word(at, v);
-    case K_SEED: o->shuffle |= s->at == AT(shuffle_seed); return parse_number(s, v, at);
-    case K_INT:
-    case K_LONG:
-    case K_REAL: return parse_number(s, v, at);
-    case K_BYTES: return parse_bytes(s, v, at);
-    case K_GROUP: break;
-    }
-    return PP_ERR_BUG;
-}
-
 /* What may be accepted is what the program was made with, and other data. */
 static PpStatus check_accepted(const Options *o, const PpPlan *plan)
 {
@@ -341,7 +146,7 @@ static PpStatus check_accepted(const Options *o, const PpPlan *plan)
             known |= !strcmp(names[n], o->accept.at[k]);
         }
         if (!known)
-            return unknown("option to accept", o->accept.at[k], names, n);
+            return option_unknown("option to accept", o->accept.at[k], names, n);
     }
     return PP_OK;
 }
@@ -485,7 +290,7 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
             exit(0);
         }
         if (k >= 0) {
-            TRY(apply(o, &specs[k], r.value));
+            TRY(option_apply(o, &specs[k], r.value));
             o->given[k] = 1;
             continue;
         }
@@ -495,7 +300,7 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
             if (!strcmp(r.value, modes[i]))
                 mode = i;
         if (mode < 0)
-            return unknown("command", r.value, modes, N_MODES);
+            return option_unknown("command", r.value, modes, N_MODES);
     }
     if (mode < 0)
         return pp_fail(PP_ERR_USAGE, "what to do? train, eval, infer or measure (--help says more)");
@@ -526,69 +331,13 @@ PpStatus options_parse(Options *o, int argc, char **argv, const PpPlan *plan)
     return PP_OK;
 }
 
-/* ---- the options that change numbers, as text ---- */
-
-/* The fewest digits that read back as x. */
-static char *real_text(double x)
-{
-    char text[40];
-    for (int digits = 6; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, x);
-        if (strtod(text, NULL) == x)
-            break;
-    }
-    return strdup(text);
-}
-
-static char *whole_text(int64_t n)
-{
-    char text[40];
-    snprintf(text, sizeof text, "%" PRId64, n);
-    return strdup(text);
-}
-
-/* In the order in which they were given, which changes nothing but this text. */
-static char *list_text(const Options *o)
-{
-    Memory text;
-    FILE *f = memory_open(&text);
-    for (int i = 0; f && i < o->no_decay.n; i++)
-        fprintf(f, "%s%s", i ? " " : "", o->no_decay.at[i]);
-    if (f && !o->no_decay.n)
-        fputs("none", f);
-    return memory_close(f, &text) ? NULL : text.at;
-}
-
-static char *value_text(const Options *o, const Spec *s)
-{
-    const void *at = (const char *)o + s->at;
-    int64_t whole;
-    int small;
-    double real;
-    const char *text;
-    switch (kind_of(s)) {
-    case K_REAL:
-        memcpy(&real, at, sizeof real);
-        return real < 0 ? strdup("none") : real_text(real);
-    case K_INT: memcpy(&small, at, sizeof small); return whole_text(small);
-    case K_FLAG: memcpy(&small, at, sizeof small); return strdup(small > 0 ? "yes" : "none");
-    case K_LONG: memcpy(&whole, at, sizeof whole); return whole_text(whole);
-    case K_SEED:
-        memcpy(&whole, at, sizeof whole);
-        return s->at == AT(shuffle_seed) && !o->shuffle ? strdup("none") : whole_text(whole);
-    case K_OPTIMIZER: return strdup(optimizers[o->optimizer].name);
-    case K_LIST: return list_text(o);
-    default: memcpy(&text, at, sizeof text); return strdup(text ? text : "none");
-    }
-}
-
 int options_next_number(const Options *o, int *i, NumberOption *n)
 {
     while (*i < N_SPECS && !(specs[*i].kind & NUMBERS))
         ++*i;
     if (*i == N_SPECS)
         return 0;
-    *n = (NumberOption){specs[*i].name, o->given[*i], value_text(o, &specs[*i])};
+    *n = (NumberOption){specs[*i].name, o->given[*i], option_text(o, &specs[*i])};
     ++*i;
     return 1;
 }

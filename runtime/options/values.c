@@ -1,0 +1,231 @@
+/*
+ * values.c - in: the text of an option's value; out: the value in Options, or one line that says what
+ * is wrong and what was meant.  And back: values as the command line takes them.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "options/spec.h"
+
+#include "base/cli/nearest.h"
+#include "base/file/memory.h"
+#include "device/device.h"
+#include "net/wires.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+PpStatus option_unknown(const char *what, const char *word, const char *const *list, int n)
+{
+    const char *meant = nearest_name(word, list, (size_t)n);
+    char all[400] = "";
+    for (int i = 0, at = 0; i < n && at < (int)sizeof all; i++)
+        at += snprintf(all + at, sizeof all - (size_t)at, "%s%s", i ? ", " : "", list[i]);
+    return pp_fail(PP_ERR_USAGE, "unknown %s '%s'%s%s%s (there are %s)", what, word,
+                   meant ? "; did you mean '" : "", meant ? meant : "", meant ? "'?" : "", all);
+}
+
+static PpStatus unknown_optimizer(const char *word)
+{
+    const char *names[OPTIMIZERS];
+    for (int i = 0; i < OPTIMIZERS; i++)
+        names[i] = optimizers[i].name;
+    return option_unknown("optimizer", word, names, OPTIMIZERS);
+}
+
+static PpStatus parse_number(const Spec *s, const char *v, void *at)
+{
+    char *end;
+    errno = 0;
+    if (kind_of(s) == K_REAL) {
+        double x = strtod(v, &end);
+        if (!*v || *end || errno || !(x >= s->min) || x > 1e300)
+            return pp_fail(PP_ERR_USAGE, "--%s: '%s' is not a number from %g up", s->name, v,
+                           s->min);
+        memcpy(at, &x, sizeof x);
+        return PP_OK;
+    }
+    int64_t n = strtoll(v, &end, 10), max = kind_of(s) == K_INT ? INT32_MAX : INT64_MAX;
+    if (!*v || *end || errno || n < (int64_t)s->min || n > max)
+        return pp_fail(PP_ERR_USAGE, "--%s: '%s' is not a whole number from %g up", s->name, v,
+                       s->min);
+    if (kind_of(s) == K_INT) {
+        int small = (int)n;
+        memcpy(at, &small, sizeof small);
+    } else {
+        memcpy(at, &n, sizeof n);
+    }
+    return PP_OK;
+}
+
+/* A number and perhaps K, M or G. */
+static PpStatus parse_bytes(const Spec *s, const char *v, void *at)
+{
+    static const char unit[] = "KMG";
+    char *end;
+    errno = 0;
+    int64_t n = strtoll(v, &end, 10), times = 1;
+    const char *u = *end ? strchr(unit, *end) : NULL;
+    for (int i = 0; u && i <= (int)(u - unit); i++)
+        times *= 1024;
+    if (end == v || (*end && (!u || end[1])) || errno || n < 1 || n > INT64_MAX / times)
+        return pp_fail(PP_ERR_USAGE, "--%s: '%s' is not a number of bytes, as 800M or 24G", s->name,
+                       v);
+    n *= times;
+    memcpy(at, &n, sizeof n);
+    return PP_OK;
+}
+
+static PpStatus parse_pair(const Spec *s, const char *v, NameFile **list, int *n)
+{
+    const char *eq = strchr(v, '=');
+    if (!eq || eq == v || !eq[1])
+        return pp_fail(PP_ERR_USAGE, "--%s %s: %s expected", s->name, v, s->value);
+    NameFile *grown = realloc(*list, (size_t)(*n + 1) * sizeof *grown);
+    if (!grown)
+        return pp_fail(PP_ERR_IO, "out of memory");
+    *list = grown;
+    grown[*n].name = strndup(v, (size_t)(eq - v));
+    if (!grown[*n].name)
+        return pp_no_memory();
+    grown[*n].file = eq + 1;
+    int files = s->at == AT(data) || s->at == AT(tokens) || s->at == AT(eval_data) ||
+                s->at == AT(eval_tokens); /* an input's follow one another */
+    for (int i = 0; i < *n && !files; i++)
+        if (!strcmp(grown[i].name, grown[*n].name))
+            return pp_fail(PP_ERR_USAGE, "--%s %s is given twice", s->name, grown[i].name);
+    ++*n;
+    return PP_OK;
+}
+
+/* name(i): the names that the option takes, NULL past the end. */
+static PpStatus choose(void *at, const char *what, const char *v, const char *(*name)(int))
+{
+    const char *list[16];
+    int n = 0;
+    for (const char *s; n < 16 && (s = name(n)) != NULL; n++) {
+        list[n] = s;
+        if (strcmp(v, s) != 0)
+            continue;
+        memcpy(at, &s, sizeof s);
+        return PP_OK;
+    }
+    return option_unknown(what, v, list, n);
+}
+
+static const char *offload_name(int i)
+{
+    static const char *const name[] = {"stash", "params"};
+    return i < 2 ? name[i] : NULL;
+}
+
+static const char *nonfinite_name(int i) { return i == 0 ? "stop" : i == 1 ? "skip" : NULL; }
+
+static PpStatus add_word(Words *w, const char *v)
+{
+    const char **grown = realloc(w->at, (size_t)(w->n + 1) * sizeof *grown);
+    if (!grown)
+        return pp_no_memory();
+    w->at = grown;
+    w->at[w->n++] = v;
+    return PP_OK;
+}
+
+PpStatus option_apply(Options *o, const Spec *s, const char *v)
+{
+    void *at = (char *)o + s->at;
+    switch (kind_of(s)) {
+    case K_TEXT: memcpy(at, &v, sizeof v); return PP_OK;
+    case K_FLAG: *(int *)at = 1; return PP_OK;
+    case K_PAIR:
+        return s->at == AT(data)          ? parse_pair(s, v, &o->data, &o->n_data)
+               : s->at == AT(tokens)      ? parse_pair(s, v, &o->tokens, &o->n_tokens)
+               : s->at == AT(dtype_of)    ? parse_pair(s, v, &o->dtype_of, &o->n_dtype_of)
+               : s->at == AT(eval_data)   ? parse_pair(s, v, &o->eval_data, &o->n_eval_data)
+               : s->at == AT(eval_tokens) ? parse_pair(s, v, &o->eval_tokens, &o->n_eval_tokens)
+                                          : parse_pair(s, v, &o->output, &o->n_output);
+    case K_OPTIMIZER:
+        return optim_find(v, &o->optimizer) ? PP_OK : unknown_optimizer(v);
+    case K_PLACEMENT:
+        o->placement = !strcmp(v, "v") ? SCHED_PLACE_V : SCHED_PLACE_LOOP;
+        return !strcmp(v, "v") || !strcmp(v, "loop")
+                   ? PP_OK
+                   : pp_fail(PP_ERR_USAGE, "--placement: loop or v expected, not '%s'", v);
+    case K_DEVICE: return choose(at, "device", v, device_name);
+    case K_TRANSPORT: return choose(at, "transport", v, transport_name);
+    case K_OFFLOAD: {
+        const char *what = "";
+        TRY(choose(&what, "thing to offload", v, offload_name));
+        o->offload |= *what == 's' ? OFFLOAD_STASH : OFFLOAD_PARAMS;
+        return PP_OK;
+    }
+    case K_LR_SCHEDULE: return choose(at, "schedule of the learning rate", v, lr_schedule_name);
+    case K_NONFINITE: return choose(at, "way on", v, nonfinite_name);
+    case K_LIST: return add_word(at, v);
+    case K_SEED: o->shuffle |= s->at == AT(shuffle_seed); return parse_number(s, v, at);
+    case K_INT:
+    case K_LONG:
+    case K_REAL: return parse_number(s, v, at);
+    case K_BYTES: return parse_bytes(s, v, at);
+    case K_GROUP: break;
+    }
+    return PP_ERR_BUG;
+}
+
+/* ---- values as text ---- */
+
+/* The fewest digits that read back as x. */
+static char *real_text(double x)
+{
+    char text[40];
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, x);
+        if (strtod(text, NULL) == x)
+            break;
+    }
+    return strdup(text);
+}
+
+static char *whole_text(int64_t n)
+{
+    char text[40];
+    snprintf(text, sizeof text, "%" PRId64, n);
+    return strdup(text);
+}
+
+/* In the order in which they were given, which changes nothing but this text. */
+static char *list_text(const Options *o)
+{
+    Memory text;
+    FILE *f = memory_open(&text);
+    for (int i = 0; f && i < o->no_decay.n; i++)
+        fprintf(f, "%s%s", i ? " " : "", o->no_decay.at[i]);
+    if (f && !o->no_decay.n)
+        fputs("none", f);
+    return memory_close(f, &text) ? NULL : text.at;
+}
+
+char *option_text(const Options *o, const Spec *s)
+{
+    const void *at = (const char *)o + s->at;
+    int64_t whole;
+    int small;
+    double real;
+    const char *text;
+    switch (kind_of(s)) {
+    case K_REAL:
+        memcpy(&real, at, sizeof real);
+        return real < 0 ? strdup("none") : real_text(real);
+    case K_INT: memcpy(&small, at, sizeof small); return whole_text(small);
+    case K_FLAG: memcpy(&small, at, sizeof small); return strdup(small > 0 ? "yes" : "none");
+    case K_LONG: memcpy(&whole, at, sizeof whole); return whole_text(whole);
+    case K_SEED:
+        memcpy(&whole, at, sizeof whole);
+        return s->at == AT(shuffle_seed) && !o->shuffle ? strdup("none") : whole_text(whole);
+    case K_OPTIMIZER: return strdup(optimizers[o->optimizer].name);
+    case K_LIST: return list_text(o);
+    default: memcpy(&text, at, sizeof text); return strdup(text ? text : "none");
+    }
+}
