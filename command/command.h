@@ -40,7 +40,7 @@ void read_command_line(Options *o, int argc, char **argv);
 
 extern const char plan_usage[];
 /* What plan cannot do without ends the process with EXIT_USAGE. */
-void plan_check(const Options *o);
+void plan_check(Options *o);
 /* All but the model. */
 PlanOptions plan_options(Options *o);
 

@@ -4,7 +4,7 @@
 #include "command.h"
 
 const char plan_usage[] =
-    "Usage: ppsplit plan [OPTION]... --loss=LOSS --batch=ROWS --optimizer=NAME MODEL.onnx\n"
+    "Usage: ppsplit plan [OPTION]... --ranks=N --batch=ROWS MODEL.onnx\n"
     "Compare cuts, stages a rank, replicas, microbatches, schedules and what is computed again,\n"
     "for a machine: print the ten ways with the shortest steps, and the commands of the first.\n"
     "\n"
@@ -20,7 +20,8 @@ const char plan_usage[] =
     "\n"
     "The training:\n"
     "      --batch=ROWS            of a step, of all replicas\n"
-    "      --optimizer=NAME        whose states take memory, as for the program's --optimizer\n"
+    "      --loss=LOSS             as for a split (default mse, which is said)\n"
+    "      --optimizer=NAME        whose states take memory, as for the program (default sgd)\n"
     "\n"
     "Only some ways:\n"
     "      --stages=N, --microbatches=M, --dp=N, --schedule=NAME, --split=POINT (repeatable)\n"
@@ -31,21 +32,27 @@ const char plan_usage[] =
     "  -o, --output=DIR            the folder in the commands (default out); nothing is written\n"
     "\n"
     "Options of `ppsplit --help' that say how the model is read (--bind, --chunk, --dtype,\n"
-    "--loss, --freeze, --target, ...) stand in the command that is printed.\n"
+    "--freeze, --target, ...) stand in the command that is printed.\n"
     "\n"
     "Example:\n"
     "  ppsplit plan model.onnx --loss cross_entropy --ranks 8 --memory 16G --batch 256 --optimizer "
     "adamw\n";
 
-void plan_check(const Options *o)
+void plan_check(Options *o)
 {
     static const char command[] = "ppsplit plan";
-    if (!o->loss.loss)
-        bad_usage(command, "missing option: --loss=LOSS; a plan is one of training");
     if (!o->batch)
         bad_usage(command, "missing option: --batch=ROWS, of a step");
     if (!o->optimizer)
-        bad_usage(command, "missing option: --optimizer=NAME, whose states take memory");
+        o->optimizer = "sgd";
+    if (!o->loss.loss) {
+        static const char any[] = "mse";
+        fprintf(stderr, "ppsplit: note: no --loss is given: a plan is one of training, this one "
+                        "with %s, which its command names: put yours there\n", any);
+        o->loss.loss = any;
+        o->import.training = true;
+        o->words = arena_printf(o->arena, "%s --loss %s", o->words, any);
+    }
     if (o->loss.whole)
         bad_usage(command, "--loss-over minibatch has one schedule, gpipe; --stages cuts for it");
     if (o->dump)

@@ -109,5 +109,8 @@ is "another optimizer" "$("$ppsplit" plan "$model/model.onnx" --loss cross_entro
     "ppsplit: error: --optimizer: 'lion' is none; there are sgd, momentum, adam, adamw"
 is "replicas that do not divide the ranks" "$(plan --ranks 3 --dp 2 --batch 4 2>&1)" "ppsplit: error: --dp: 2 replicas do not divide 3 ranks"
 ok "more ranks than can be" grep -q "there is no way to train 4 rows a step on 2 ranks as it is asked for" <(plan --ranks 2 --batch 4 --dp 1 --microbatches 3)
-is "no loss" "$("$ppsplit" plan "$model/model.onnx" --batch 4 --ranks 2 2>&1 | head -n 1)" "ppsplit: plan: missing option: --loss=LOSS; a plan is one of training"
+is "no loss, no optimizer" "$("$ppsplit" plan "$model/model.onnx" --batch 4 --ranks 2 2>&1 | sed -n '1p;/^ppsplit .*--rows/s/ --rows.*//p;s/.*\(--optimizer [a-z]*\).*/\1/p')" \
+    "ppsplit: note: no --loss is given: a plan is one of training, this one with mse, which its command names: put yours there
+ppsplit $model/model.onnx --loss mse
+--optimizer sgd"
 plan_done
