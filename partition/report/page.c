@@ -92,7 +92,7 @@ static void put_file(Arena *a, const char *path, const char *text, size_t n)
 
 static void read_trace(Page *p, const char *path)
 {
-    Run r = {.path = path};
+    Run r = {.path = path, .why = "it is not read whole"};
     if (sched_measured(path, &r.m, &p->e))
         diag_fatal(p->e.status == SCHED_ERESOURCE ? EXIT_IO : EXIT_MODEL, WHERE_NONE, "%s",
                    strstr(p->e.text, path) ? p->e.text
@@ -107,6 +107,8 @@ static void read_trace(Page *p, const char *path)
     if (sched_costs_load(&at->costs, path, at->m.s->stages, &p->e) ||
         sched_measured_simulate(&at->m, path, &at->sim, &p->e))
         at->why = arena_strdup(p->a, p->e.text);
+    else
+        at->why = NULL;
 }
 
 /* ---- the model ---- */
@@ -363,19 +365,21 @@ static void put_figures(const Page *p)
     }
 }
 
-static void make_page(Page *p)
+static void make_page(void *page)
 {
+    Page *p = page;
     const ReportOptions *o = p->o;
-    Memory *m;
     p->pipe = page_pipe(p->a, arena_printf(p->a, "%s/pipe.xml", o->out));
     for (uint32_t i = 0; i < o->run.n; i++)
         if (page_is_trace(o->run.at[i]))
             read_trace(p, o->run.at[i]);
         else
             vec_push(p->a, &p->log, page_log(p->a, o->run.at[i]));
-    p->f = page_open(&m);
+    p->f = page_open(&p->text);
     put_page(p);
-    const char *text = page_text(p->a, p->f, m);
+    FILE *f = p->f;
+    p->f = NULL;
+    const char *text = page_text(p->a, f, p->text);
     if (o->svg)
         put_figures(p);
     put_file(p->a, o->target, text, strlen(text));
@@ -387,7 +391,7 @@ void report_page(void *options)
     Page *p = arena_new_of(o->arena, Page);
     p->a = o->arena;
     p->o = o;
-    make_page(p);
+    int code = diag_run(make_page, p);
     for (uint32_t i = 0; i < p->run.n; i++) {
         Run *r = &p->run.at[i];
         if (!r->why)
@@ -395,4 +399,11 @@ void report_page(void *options)
         sched_costs_free(&r->costs);
         sched_measured_free(&r->m);
     }
+    if (p->f) { /* a diagnostic has left it */
+        memory_close(p->f, p->text);
+        free(p->text->at);
+        free(p->text);
+    }
+    if (code)
+        diag_raise(code);
 }

@@ -141,7 +141,8 @@ typedef struct {
     VEC(Run) run;
     VEC(PageLog) log;
     SchedError e;
-    FILE *f;
+    FILE *f; /* the page, while it is written, into text */
+    Memory *text;
     Figures figure;
 } Page;
 /* page_svg.c; class: an attribute, or "" */

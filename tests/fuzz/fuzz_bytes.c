@@ -367,6 +367,31 @@ static void fuzz_json(const uint8_t *data, size_t n)
     }
 }
 
+/* ---- `ppsplit report`: pipe.xml, or, beside a good one, a log or a trace ---- */
+
+static const char pipe_xml[] =
+    "<pipe model=\"m\" stages=\"2\" loss=\"mse\"><stage index=\"0\" nodes=\"1\" parameters=\"1\" "
+    "bytes_param=\"4\" bytes_stash=\"8\" flops=\"2\"/><stage index=\"1\" nodes=\"1\" parameters=\"1\" "
+    "bytes_param=\"4\" bytes_stash=\"8\" flops=\"2\"/></pipe>";
+
+static void fuzz_report(const uint8_t *data, size_t n)
+{
+    char path[128];
+    bool pipe = n && data[0] == '<';
+    ReportOptions o = {.arena = arena_new(), .out = folder, .target = "/dev/null",
+                       .layout = LAYOUT_OWN};
+    snprintf(path, sizeof path, "%s/pipe.xml", folder);
+    if (pipe) {
+        put_file(path, data, n);
+    } else {
+        put_file(path, (const uint8_t *)pipe_xml, sizeof pipe_xml - 1);
+        put_file(file, data, n);
+        vec_push(o.arena, &o.run, file);
+    }
+    diag_run(report_page, &o);
+    arena_free(o.arena);
+}
+
 /* ---- what is called ---- */
 
 static const FuzzTarget targets[] = {
@@ -375,6 +400,7 @@ static const FuzzTarget targets[] = {
     {"costs", fuzz_costs, false},    {"index", fuzz_index, false},
     {"safetensors", fuzz_safetensors, false},
     {"npy", fuzz_npy, false},        {"json", fuzz_json, false},
+    {"report", fuzz_report, false},
 };
 static const FuzzTarget *target;
 
@@ -382,6 +408,8 @@ static void clean(void)
 {
     char path[128];
     snprintf(path, sizeof path, "%s/rank0.safetensors", folder);
+    remove(path);
+    snprintf(path, sizeof path, "%s/pipe.xml", folder);
     remove(path);
     remove(file);
     remove(index_file);
