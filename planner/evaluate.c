@@ -79,6 +79,19 @@ static double reduction_seconds(const Candidate *c, const Rates *r, const PpStag
     return times * (part * (double)st->bytes_grad / r->link + (c->replicas - 1) / r->messages);
 }
 
+/* Of messages: what rates say, or a run, whose sends and receives are actions with times of their
+   own.  folded: the rows hold computations only. */
+static void message_costs(const AutoOptions *o, bool folded, SchedCosts *c)
+{
+    const double *mean = o->measured ? o->measured_action : NULL;
+    c->latency = mean ? 0 : 1 / o->rates.messages;
+    c->per_byte = mean ? 0 : 1 / o->rates.link;
+    for (int k = SA_SEND_F; mean && k < SA_TYPES; k++)
+        c->time[k] = folded ? 0 : mean[k];
+    if (mean && folded)
+        c->latency = mean[SA_SEND_F] + mean[SA_RECV_F];
+}
+
 /* folded: an R is a part of the backward before which it stands. */
 static int fill_costs(Trial *t, bool folded)
 {
@@ -102,8 +115,7 @@ static int fill_costs(Trial *t, bool folded)
         time[SA_R] = again;
         t->costs.stage_reduction[s] = t->c->replicas > 1 ? reduction_seconds(t->c, r, st) : 0;
     }
-    t->costs.latency = 1 / r->messages;
-    t->costs.per_byte = 1 / r->link;
+    message_costs(o, folded, &t->costs);
     t->costs.edge = t->cross.edge;
     t->costs.n_edge = t->cross.n_edge;
     return 1;

@@ -93,6 +93,7 @@ typedef struct {
     const StageTimes *measured;
     uint32_t measured_stages;
     double measured_around; /* seconds of its step beside its actions, slowest rank */
+    const double *measured_action; /* by SchedType: means over stages; 0 where there is none */
     VEC(const char *) measured_split;
 } AutoOptions;
 

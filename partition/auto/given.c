@@ -94,6 +94,22 @@ static void split_of_run(AutoOptions *o, const char *path, Arena *a)
         fclose(f);
 }
 
+/* By type of action, the mean over the stages that have it: what messages take. */
+static const double *mean_actions(const SchedCosts *c, int stages, Arena *a)
+{
+    double *mean = arena_array(a, double, SA_TYPES);
+    for (int type = 0; type < SA_TYPES; type++) {
+        int n = 0;
+        for (int s = 0; s < stages; s++) {
+            double us = c->stage_time[(size_t)s * SA_TYPES + (size_t)type];
+            mean[type] += us >= 0 ? us / 1e6 : 0;
+            n += us >= 0;
+        }
+        mean[type] /= n ? n : 1;
+    }
+    return mean;
+}
+
 /* A run's trace. */
 void auto_of_run(AutoOptions *o, const char *path, Arena *a)
 {
@@ -113,6 +129,7 @@ void auto_of_run(AutoOptions *o, const char *path, Arena *a)
             o->measured_stages = (uint32_t)s + 1;
     }
     o->measured_around = c.around / 1e6;
+    o->measured_action = mean_actions(&c, (int)o->measured_stages, a);
     sched_costs_free(&c);
     o->measured = t;
     if (o->measured_split.n == 0)
