@@ -15,45 +15,61 @@
 typedef T NAME(Vec)
     __attribute__((vector_size(DIRECT_LANES * sizeof(T)), aligned(sizeof(T)), may_alias));
 
-/* out[j] = sum over i of w[i] in[at[i] + j], for whole blocks of j */
+/* out[j] = sum over i of w[i] in[at[i] + j] for four vectors, of which these are the places */
+static inline void NAME(sum_four)(int64_t taps, const T *in, const int64_t *at, const T *w, T *out,
+                                  int64_t b, int64_t c, int64_t d)
+{
+    typedef NAME(Vec) Vec;
+    Vec s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+    for (int64_t i = 0; i < taps; i++) {
+        const T *x = in + at[i], tap = w[i];
+        s0 += tap * *(const Vec *)(const void *)x;
+        s1 += tap * *(const Vec *)(const void *)(x + b);
+        s2 += tap * *(const Vec *)(const void *)(x + c);
+        s3 += tap * *(const Vec *)(const void *)(x + d);
+    }
+    *(Vec *)(void *)out = s0;
+    *(Vec *)(void *)(out + b) = s1;
+    *(Vec *)(void *)(out + c) = s2;
+    *(Vec *)(void *)(out + d) = s3;
+}
+
+/* For whole blocks of j. */
 static void NAME(sum_taps)(int64_t n, int64_t taps, const T *in, const int64_t *at, const T *w,
                            T *out)
 {
-    typedef NAME(Vec) Vec;
-    for (int64_t j = 0; j < n; j += DIRECT_BLOCK) {
-        Vec s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
-        for (int64_t i = 0; i < taps; i++) {
-            const Vec *x = (const Vec *)(const void *)(in + at[i] + j);
-            const T tap = w[i];
-            s0 += tap * x[0];
-            s1 += tap * x[1];
-            s2 += tap * x[2];
-            s3 += tap * x[3];
-        }
-        Vec *y = (Vec *)(void *)(out + j);
-        y[0] = s0;
-        y[1] = s1;
-        y[2] = s2;
-        y[3] = s3;
-    }
+    for (int64_t j = 0; j < n; j += DIRECT_BLOCK)
+        NAME(sum_four)(taps, in + j, at, w, out + j, DIRECT_LANES, 2 * DIRECT_LANES,
+                       3 * DIRECT_LANES);
 }
 
-/* The same for a line that is written where it belongs, of DIRECT_LANES elements or more: the last
- * vector begins early enough to end with it. */
+/* For a line that is written where it belongs, of DIRECT_LANES elements or more: the last vector
+ * begins early enough to end with it, and so may those before it. */
 static void NAME(sum_line)(int64_t n, int64_t taps, const T *in, const int64_t *at, const T *w,
                            T *out)
 {
     typedef NAME(Vec) Vec;
-    int64_t blocks = n / DIRECT_BLOCK * DIRECT_BLOCK;
+    int64_t blocks = n / DIRECT_BLOCK * DIRECT_BLOCK, last = n - blocks - DIRECT_LANES;
     NAME(sum_taps)(blocks, taps, in, at, w, out);
-    for (int64_t j = blocks; j < n; j += DIRECT_LANES) {
-        Vec s = {0};
-        if (j > n - DIRECT_LANES)
-            j = n - DIRECT_LANES;
-        for (int64_t i = 0; i < taps; i++)
-            s += w[i] * *(const Vec *)(const void *)(in + at[i] + j);
-        *(Vec *)(void *)(out + j) = s;
+    if (last == -DIRECT_LANES)
+        return;
+    in += blocks;
+    out += blocks;
+    if (last > DIRECT_LANES) {
+        NAME(sum_four)(taps, in, at, w, out, DIRECT_LANES,
+                       last < 2 * DIRECT_LANES ? last : 2 * DIRECT_LANES, last);
+        return;
     }
+    Vec s0 = {0}, s1 = {0};
+    /* a short rest begins in the block before */
+    int64_t first = last < 0 ? last : 0;
+    for (int64_t i = 0; i < taps; i++) {
+        const T *x = in + at[i], tap = w[i];
+        s0 += tap * *(const Vec *)(const void *)(x + first);
+        s1 += tap * *(const Vec *)(const void *)(x + last);
+    }
+    *(Vec *)(void *)(out + first) = s0;
+    *(Vec *)(void *)(out + last) = s1;
 }
 
 static T NAME(fold)(const NAME(Vec) *v)
