@@ -39,7 +39,7 @@ static double number(const Reader *r, const char *name, const char *text)
 {
     char *end;
     double v = strtod(text, &end);
-    if (end == text || *end || !(v > 0) || v > 1e300)
+    if (end == text || *end || !(v >= 1e-300) || v > 1e300)
         wrong(r, arena_printf(r->a, "'%s' wants a number above 0, not '%s'", name,
                               diag_escape(r->a, text)));
     return v;

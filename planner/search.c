@@ -258,24 +258,36 @@ static void look(Search *x, uint32_t from)
     }
 }
 
-/* Once more with cuts for the memory, where none of so many stages fits. */
+/* Candidates with cuts for so much memory, of all stages and ranks of which some schedule did not
+   fit; how many. */
+static uint32_t add_tight(Search *x, uint32_t n, double part)
+{
+    uint32_t from = x->list.n;
+    for (uint32_t i = 0; i < n; i++) {
+        Candidate c = x->list.at[i];
+        bool first = c.full;
+        for (uint32_t j = 0; j < i && first; j++)
+            first = !x->list.at[j].full || x->list.at[j].cut->stages != c.cut->stages ||
+                    x->list.at[j].ranks != c.ranks;
+        const Cut *cut = first ? tight_cut(x, &c, part) : NULL;
+        if (cut)
+            add_microbatches(x, cut, c.ranks, c.replicas);
+    }
+    if (x->list.n > from)
+        qsort(x->list.at + from, x->list.n - from, sizeof *x->list.at, by_bound);
+    return x->list.n - from;
+}
+
+/* Once more with cuts for the memory, where none fits; and if none does then, with those for a
+   little more, to say what would. */
 static void look_tighter(Search *x)
 {
-    static const double part[] = {0.95, 0.8};
-    uint32_t n = x->list.n, before = x->n_best;
-    for (int k = 0; k < 2 && x->n_best == before; k++) {
+    static const double part[] = {0.95, 0.8, 1.05, 1.15, 1.3, 1.5, 1.8, 2.5, 4};
+    enum { FIT = 2, PARTS = sizeof part / sizeof *part };
+    uint32_t n = x->list.n, added = 0;
+    for (int k = 0; k < PARTS && x->n_best == 0 && (k < FIT || !added); k++) {
         uint32_t from = x->list.n;
-        for (uint32_t i = 0; i < n; i++) {
-            Candidate c = x->list.at[i];
-            bool first = c.again == AGAIN_NEVER && !c.divided && c.full;
-            for (uint32_t j = 0; j < i && first; j++)
-                first = x->list.at[j].cut->stages != c.cut->stages || x->list.at[j].again ||
-                        x->list.at[j].divided || x->list.at[j].ranks != c.ranks;
-            const Cut *cut = first ? tight_cut(x, &c, part[k]) : NULL;
-            if (cut)
-                add_microbatches(x, cut, c.ranks, c.replicas);
-        }
-        qsort(x->list.at + from, x->list.n - from, sizeof *x->list.at, by_bound);
+        added = add_tight(x, n, part[k]);
         look(x, from);
     }
 }

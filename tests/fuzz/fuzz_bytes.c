@@ -16,6 +16,7 @@
 #include "frontend/onnx/onnx.h"
 #include "fuzz/fuzz_bytes.h"
 #include "fuzz/proto_mutate.h"
+#include "planner/planner.h"
 #include "ppsplit.h"
 
 #include <fcntl.h>
@@ -253,6 +254,24 @@ static void fuzz_costs(const uint8_t *data, size_t n)
     sched_action_parse(list, &a);
 }
 
+/* ---- machines, for plans ---- */
+
+static void read_machine(void *arena)
+{
+    Machine m = machine_read(file, arena);
+    INSIST(m.ranks >= 0 && m.memory >= 0 && m.rates.products > 0 && m.rates.messages > 0);
+}
+
+static void fuzz_machine(const uint8_t *data, size_t n)
+{
+    Arena *a = arena_new();
+    put_file(file, data, n);
+    int code = diag_run(read_machine, a);
+    if (code == EXIT_BUG)
+        abort();
+    arena_free(a);
+}
+
 /* ---- files of tensors ---- */
 
 static void fuzz_safetensors(const uint8_t *data, size_t n)
@@ -400,7 +419,7 @@ static const FuzzTarget targets[] = {
     {"costs", fuzz_costs, false},    {"index", fuzz_index, false},
     {"safetensors", fuzz_safetensors, false},
     {"npy", fuzz_npy, false},        {"json", fuzz_json, false},
-    {"report", fuzz_report, false},
+    {"report", fuzz_report, false},  {"machine", fuzz_machine, false},
 };
 static const FuzzTarget *target;
 

@@ -61,6 +61,20 @@ ok "and what is said to be the least does" grep -q "^1 " <(plan --ranks 2 --dp 1
 ok "by which ranks are within it" awk -v most=$((least + least / 20)) '/^bytes of ranks/ { for (i = 7; i <= NF; i++) if ($i > most) exit 1; seen = 1 } END { exit !seen }' \
     <(plan --ranks 2 --dp 1 --batch 4 --memory $((least + least / 20)))
 
+# The fastest cut does not fit, another one does.
+"$build/models/make_gpt" --rows 1 --seq 16 --vocab 2048 --dim 64 --layers 4 --heads 4 -o tied.onnx
+tied() { "$ppsplit" plan tied.onnx --loss cross_entropy --ranks 2 --dp 1 --stages 2 --batch 8 --optimizer adam --microbatches 8 --schedule 1f1b --recompute never "$@" 2>&1; }
+most() { sed -n 's/^bytes of ranks of the first: //p' | tr ' ' '\n' | sort -n | tail -n 1; }
+fast=$(tied)
+limit=$(($(most <<<"$fast") * 9 / 10))
+less=$(tied --memory $limit)
+ok "with less memory the cut is another one" [ "$(grep -o -e '--split [^ ]*' <<<"$less")" != "$(grep -o -e '--split [^ ]*' <<<"$fast")" ]
+ok "that fits" [ "$(most <<<"$less")" -le "$limit" ]
+limit=$(($(most <<<"$fast") * 7 / 10))
+least=$(tied --memory $limit | sed -n 's/^note: the least is \([0-9]*\) bytes.*/\1/p')
+ok "the least is of such a cut, too" [ "$least" -lt "$(($(most <<<"$fast") * 95 / 100))" ]
+ok "and fits" grep -q "^1 " <(tied --memory $((least + least / 20)))
+
 # ---- machines ----
 
 cut/pipeline measure --ranks 2 >measured 2>&1 || true

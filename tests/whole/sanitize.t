@@ -28,7 +28,7 @@ ok "hostile files" env LIMIT_NS=20000000000 "$top/tests/frontend/hostile.t"
 # Bytes that others wrote, mutated (tests/fuzz), as many as fit into seconds, the same in every run; `make fuzz` goes on from there.
 ok "the fuzzer's driver builds" make -s -C "$top" BUILD="$build/asan" CFLAGS="$flags" "$build/asan/drive"
 ok "its first inputs" "$top/tests/fuzz/seeds" "$build/ppsplit" "$build/tests/tools/hostile" "$work/seeds"
-for target in wire import compile csv costs index safetensors npy json report; do
+for target in wire import compile csv costs index safetensors npy json report machine; do
     count=3000
     [ $target = compile ] && count=1500
     ok "$target: $count executions" env FUZZ_TARGET=$target "$build/asan/drive" --count $count --keep "$build" "$work/seeds/$target"
