@@ -6,7 +6,7 @@
  * An evaluation is a run of its own with the mode, data and forward-only schedule of `eval`, on the
  * same ranks and with the same parameters, which its plan borrows.  It lies where the training has
  * its activations, which nobody needs between two steps; only what does not fit there is taken
- * beside it.
+ * beside it.  Parameters that are elsewhere (--offload params) come and go as in a training.
  */
 #include "exec.h"
 
@@ -33,7 +33,7 @@ static Options options_of(const Options *o)
     e.shuffle = 0;
     e.recompute = e.trace = e.until = e.checkpoint = NULL;
     e.memory = 0;
-    e.offload = 0;
+    e.offload &= OFFLOAD_PARAMS;
     e.loss_scale = (LossScale){.scale = 1};
     return e;
 }
@@ -130,7 +130,8 @@ static PpStatus place(Rank *r, Rank *e)
     ask.row0 = data_pass(&e->data, 0, 0);
     ask.lender = &r->plan;
     TRY(plan_build(&e->plan, &ask));
-    int64_t bytes = e->plan.bytes.total;
+    int64_t bytes = e->plan.bytes.total, *resident = &r->memory.bytes.resident;
+    *resident = e->plan.bytes.resident > *resident ? e->plan.bytes.resident : *resident;
     if (bytes <= r->plan.bytes.slots)
         return plan_place(&e->plan, r->plan.slots, NULL);
     e->room = r->dev.op->alloc(&r->dev, bytes);
@@ -157,6 +158,8 @@ PpStatus evaluation_open(Rank *r)
                 .data = data_of(&run->data, r->replica),
                 .dev = r->dev,
                 .threads = r->threads,
+                .mapped = r->mapped,
+                .home = r->home,
                 .scale = {.scale = 1}};
     TRY(place(r, e));
     TRY(feed_open(&e->feed, &e->data, &e->plan));
@@ -192,6 +195,8 @@ void evaluation_close(Rank *r)
     Rank *e = r->evaluation;
     if (!e)
         return;
+    if (r->home)
+        store_follow(r->home, &r->dev);
     host_close(e);
     if (e->room)
         r->dev.op->release(&r->dev, e->room);

@@ -131,6 +131,8 @@ static PpStatus evaluate(Rank *r, int64_t done)
         return PP_OK;
     MeanLoss mean = {0, 0};
     e->dev.current = r->dev.current;
+    if (r->home)
+        store_follow(r->home, &e->dev);
     e->watchdog = r->watchdog;
     e->watched = r->plan.n_op + 1;
     for (int64_t step = 0; step < e->run->data.steps; step++) {
@@ -140,6 +142,10 @@ static PpStatus evaluate(Rank *r, int64_t done)
         mean_add(&mean, e, step);
     }
     r->dev.current = e->dev.current;
+    if (r->home)
+        store_follow(r->home, &r->dev);
+    if (e->shards.resident > r->shards.resident)
+        r->shards.resident = e->shards.resident;
     return log_evaluation(&r->log, done, mean.sum / (double)mean.rows, mean.rows, pp_now() - start);
 }
 

@@ -66,6 +66,8 @@ void store_close(Store *s)
     free(s->done), free(s->begun), free(s->open), free(s);
 }
 
+void store_follow(Store *s, Device *d) { s->dev = d; }
+
 char *store_memory(const Store *s) { return s->pinned; }
 
 /* After the current stream, before whoever waits for `done`. */

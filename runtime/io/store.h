@@ -25,6 +25,8 @@ typedef struct {
  * disk is found here. */
 PpStatus store_open(Store **to, Device *d, int on_device, const StoreWish *w);
 void store_close(Store *s); /* NULL is fine; copies under way are finished */
+/* Whose current stream copies follow from now on: the same device's */
+void store_follow(Store *s, Device *d);
 char *store_memory(const Store *s); /* the pinned memory; NULL: a file */
 
 /* After all work so far of the device's current stream.  The bytes stay as they are, and are not

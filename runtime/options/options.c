@@ -188,9 +188,6 @@ static PpStatus check_evaluation(const Options *o)
                        o->n_eval_data ? "data" : "tokens", o->n_eval_data ? "data" : "tokens");
     if (o->eval_every && !any)
         return pp_fail(PP_ERR_USAGE, "--eval-every: of the rows of --eval-data, which is missing");
-    if (any && (o->offload & OFFLOAD_PARAMS))
-        return pp_fail(PP_ERR_USAGE, "--eval-data: not with --offload params, so far: eval "
-                                     "--params takes a checkpoint");
     return PP_OK;
 }
 

@@ -129,7 +129,7 @@ moved_as_planned() {
 }
 while read -r plan options; do
     use $plan
-    many=("${data[@]}" "${steps[@]}" $options --optimizer adamw --clip-norm 1)
+    many=("${data[@]}" "${data[@]/#--data/--eval-data}" --eval-every 2 "${steps[@]}" $options --optimizer adamw --clip-norm 1)
     ok "offload params, plan $plan, $options: the CPU keeps all" train cpu ./program train --device cpu "${many[@]}"
     for how in lazy random:4; do
         ok "offload params, plan $plan, $options, $how" train cuda env SHIM_DEVICES=2 SHIM_ORDER=$how ./program train "${many[@]}" --offload params --unshard $((2 - plan % 2)) --verbose
