@@ -208,58 +208,65 @@ const char *draw_curves(Arena *a, uint32_t n, const Curve *curve, const Axes *ax
 
 /* ---- memory of ranks ---- */
 
-enum { LANES = 1000, LANE = 62, LANE_GAP = 12, LANE_LEFT = 62, LANE_RIGHT = 150 };
+/* LANE_LEFT and LANE_RIGHT as draw.c has them: the same moments stand below one another. */
+enum { LANES = 1000, LANE = 58, LANE_GAP = 28, LANE_LEFT = 60, LANE_RIGHT = 10 };
 
 static void draw_lane(Arena *a, const Lane *l, uint32_t rank, double top, double whole, double most,
                       FILE *f)
 {
-    double wide = LANES - LANE_LEFT - LANE_RIGHT, peak = 0, base = top + LANE;
+    double wide = LANES - LANE_LEFT - LANE_RIGHT, peak = 0, base = top + LANE, x = LANE_LEFT;
     bool planned = l->planned > 0;
     fprintf(f,
-            "<g class=\"rule\" stroke=\"currentColor\"><path d=\"M%d %.1fh%.1f\"/></g>\n<g "
-            "class=\"c0\" fill=\"currentColor\" stroke=\"currentColor\"><path "
+            "<g class=\"c0\" fill=\"currentColor\" stroke=\"currentColor\"><path "
             "fill-opacity=\"0.25\" stroke-width=\"1.2\" d=\"M%d %.1f",
-            LANE_LEFT, base, wide, LANE_LEFT, base);
+            LANE_LEFT, base);
     for (uint32_t i = 0; i < l->n; i++) {
-        fprintf(f, "H%.1fV%.1f", LANE_LEFT + wide * fmin(fmax(l->at[i] / whole, 0), 1),
-                base - LANE * l->bytes[i] / most);
+        x = LANE_LEFT + wide * fmin(fmax(l->at[i] / whole, 0), 1);
+        fprintf(f, "H%.1fV%.1f", x, base - LANE * l->bytes[i] / most);
         peak = fmax(peak, l->bytes[i]);
     }
-    fprintf(f, "H%.1fV%.1fz\"/></g>\n", LANE_LEFT + wide, base);
+    fprintf(f, "V%.1fz\"/></g>\n", base);
     if (planned)
         fprintf(f,
                 "<g class=\"c1\" stroke=\"currentColor\" stroke-width=\"1.4\" "
-                "stroke-dasharray=\"6 3\"><path d=\"M%d %.1fh%.1f\"/></g>\n",
-                LANE_LEFT, base - LANE * l->planned / most, wide);
-    fprintf(f, "<text x=\"4\" y=\"%.1f\" font-weight=\"bold\">rank %u</text>\n",
-            top + LANE / 2.0 + 4, rank);
-    fprintf(f, "<text x=\"%.0f\" y=\"%.1f\" font-size=\"%d\">in use %s at most</text>\n",
-            LANE_LEFT + wide + 8, top + LANE / 2.0 + 14, SMALL, bytes_text(a, (int64_t)peak));
-    if (planned)
-        fprintf(f, "<text x=\"%.0f\" y=\"%.1f\" font-size=\"%d\">planned %s</text>\n",
-                LANE_LEFT + wide + 8, top + LANE / 2.0 - 4, SMALL,
-                bytes_text(a, (int64_t)l->planned));
+                "stroke-dasharray=\"6 3\"><path d=\"M%d %.1fH%.1f\"/></g>\n",
+                LANE_LEFT, base - LANE * l->planned / most, x);
+    fprintf(f,
+            "<text x=\"4\" y=\"%.1f\" font-weight=\"bold\">rank %u</text>\n<text x=\"%d\" "
+            "y=\"%.1f\" font-size=\"%d\">%sin use %s at most</text>\n",
+            base - 4, rank, LANE_LEFT, top - 7, SMALL,
+            planned ? arena_printf(a, "planned %s, ", bytes_text(a, (int64_t)l->planned)) : "",
+            bytes_text(a, (int64_t)peak));
 }
 
 const char *draw_lanes(Arena *a, uint32_t n, const Lane *lane, double whole, const char *x)
 {
     Memory *m;
-    double most = 1, base = 8 + n * (double)(LANE + LANE_GAP);
+    double most = 1, base = n * (double)(LANE + LANE_GAP), wide = LANES - LANE_LEFT - LANE_RIGHT;
     for (uint32_t r = 0; r < n; r++) {
         most = fmax(most, lane[r].planned);
         for (uint32_t i = 0; i < lane[r].n; i++)
             most = fmax(most, lane[r].bytes[i]);
     }
-    FILE *f = svg_open(&m, LANES, base + 2 * ROW, "memory of each rank over the step");
-    for (uint32_t r = 0; r < n; r++)
-        draw_lane(a, &lane[r], r, 8 + r * (double)(LANE + LANE_GAP), whole, most, f);
-    double step = round_step(whole), wide = LANES - LANE_LEFT - LANE_RIGHT;
+    FILE *f = svg_open(&m, LANES, base + 2 * ROW + 6, "memory of each rank over the step");
+    double step = round_step(whole);
     fputs("<g class=\"soft\" fill=\"currentColor\" font-size=\"11\">\n", f);
+    for (int k = 0; k * step <= whole * (1 + 1e-9); k++) {
+        double at = LANE_LEFT + wide * k * step / whole;
+        const char *text = mark_text(a, k * step, step);
+        if (at + text_width(text, SMALL) / 2 < LANES)
+            fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n", at,
+                    base + ROW, text);
+    }
+    fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text></g>\n",
+            LANE_LEFT + wide / 2, base + 2 * ROW, html_text(a, x));
+    fputs("<g class=\"rule\" stroke=\"currentColor\">", f);
     for (int k = 0; k * step <= whole * (1 + 1e-9); k++)
-        fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
-                LANE_LEFT + wide * k * step / whole, base + 8, mark_text(a, k * step, step));
-    fprintf(f, "<text x=\"%.1f\" y=\"%.1f\">%s</text></g>\n", LANE_LEFT + wide + 24, base + 8,
-            html_text(a, x));
+        fprintf(f, "<path d=\"M%.1f %d.5V%.1f\"/>", LANE_LEFT + wide * k * step / whole, LANE_GAP,
+                base);
+    fputs("</g>\n", f);
+    for (uint32_t r = 0; r < n; r++)
+        draw_lane(a, &lane[r], r, LANE_GAP + r * (double)(LANE + LANE_GAP), whole, most, f);
     return svg_text(a, f, m);
 }
 

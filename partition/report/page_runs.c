@@ -21,6 +21,12 @@ static const char *schedule_svg(Page *p, const Schedule *s, const SchedSim *sim,
     return page_text(p->a, f, m);
 }
 
+/* What the width of a run's drawings is: of the step as measured, or as simulated. */
+static double whole_of(const Run *r)
+{
+    return r->why ? r->m.sim.makespan : fmax(r->m.sim.makespan, r->sim.makespan);
+}
+
 static void put_idle(Page *p, const Run *r)
 {
     fputs("<table><tr><th>rank</th><th>stages</th><th class=\"n\">computing, ms</th><th "
@@ -65,7 +71,7 @@ void put_schedules(Page *p)
         p->f);
     for (uint32_t k = 0; k < p->run.n; k++) {
         Run *r = &p->run.at[k];
-        double whole = r->why ? r->m.sim.makespan : fmax(r->m.sim.makespan, r->sim.makespan);
+        double whole = whole_of(r);
         if (p->run.n > 1)
             fprintf(p->f, "<h3><code>%s</code></h3>\n", html_text(p->a, r->path));
         if (r->why)
@@ -147,8 +153,7 @@ static void put_lanes(Page *p, uint32_t k)
         return; /* what is kept then is not the whole stash */
     for (uint32_t i = 0; i < n; i++)
         lane[i] = whole ? memory_of(p, r, (int)i) : stash_of(p, r, (int)i);
-    const char *svg =
-        draw_lanes(p->a, n, lane, fmax(r->m.sim.makespan / 1000, 1e-9), "ms of the step");
+    const char *svg = draw_lanes(p->a, n, lane, fmax(whole_of(r) / 1000, 1e-9), "ms of the step");
     const char *more = n < (uint32_t)s->ranks ? " Ranks 0 to 15 are shown." : "";
     if (whole)
         put_figure(p, (Figure){numbered(p, "memory", k), "Memory over the step",
