@@ -44,7 +44,7 @@ is "and never linked with another's" "$(built PPSPLIT_RUNTIME="$work/root/usr" |
 ok "uninstalls" make -s -C "$top" BUILD="$build" DESTDIR="$work/root" PREFIX=/usr uninstall
 is "nothing is left" "$(find root ! -type d)" ""
 
-mkdir -p tree/tests && cp -r "$top"/{Makefile,ppsplit.h,command,base,ir,frontend,partition,autodiff,codegen,schedule,runtime} tree && cp "$top"/tests/{layers,circles} tree/tests
+mkdir -p tree/tests && cp -r "$top"/{Makefile,ppsplit.h,command,base,ir,frontend,partition,autodiff,codegen,schedule,runtime,planner} tree && cp "$top"/tests/{layers,circles} tree/tests
 ok "no file includes from above" make -s -C tree layers
 # broken FILE INCLUDED: does such a line go unseen
 broken() {
@@ -58,6 +58,7 @@ is "a room above" "$(broken base/arena.c codegen/codegen.h)" "base/arena.c: upwa
 is "the compiler, of the runtime" "$(broken schedule/graph.c ir/ir.h)" "schedule/graph.c: schedule includes ir/ir.h"
 is "what is not shipped" "$(broken runtime/exec/exec.c schedule/tool/tool.h)" "runtime/exec/exec.c: includes schedule/tool/tool.h: schedule/tool/ is not shipped"
 is "the runtime, of the compiler" "$(broken ir/graph.c runtime/plan/plan.h)" "ir/graph.c: the compiler includes runtime/plan/plan.h"
+is "plans, of what runs" "$(broken planner/memory.c runtime/exec/exec.h)" "planner/memory.c: the compiler includes runtime/exec/exec.h"
 is "a room above, in the runtime" "$(broken runtime/net/links.c io/feed.h)" "runtime/net/links.c: upward include of io/feed.h"
 is "a circle" "$(broken ir/ir.h ir/facts/facts.h)" "ir/facts/facts.h: includes ir/ir.h in a circle"
 
