@@ -35,6 +35,9 @@ typedef struct { uint32_t arg; Lin ld, stride[PRODUCT_BATCH]; } ProductSide;
 
 typedef enum { BANDED_NONE, BANDED_A, BANDED_B, BANDED_C } ProductBand;
 
+/* Of which side only the first places are there: as many as the mask says. */
+typedef enum { PACKED_NONE, PACKED_M, PACKED_N, PACKED_K } ProductPacked;
+
 /* C = op(A) op(B), C += op(A) op(B), or C = op(A) op(B) + a row of biases, row-major, over a
  * batch. */
 typedef struct {
@@ -46,6 +49,8 @@ typedef struct {
        read by nobody. */
     ProductBand banded;
     Band band;
+    ProductPacked packed;
+    uint32_t mask;                  /* the step's argument, of a packed one */
     Lin m, n, k;
     ProductSide a, b, c;
     int nb;

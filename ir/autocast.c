@@ -160,6 +160,11 @@ static bool wants_half(const Cast *c, ValueId v)
     return all && is_single(g, v);
 }
 
+static bool is_matmul(const Node *n)
+{
+    return n->op == OP_MatMul || n->op == OP_PackedMatMul;
+}
+
 static void find_products(Cast *c)
 {
     const Graph *g = c->g;
@@ -174,9 +179,9 @@ static void find_products(Cast *c)
     for (NodeId i = 0; i < g->node.n; i++) {
         const Node *n = &g->node.at[i];
         bool is_output = false;
-        for (uint32_t k = 0; n->op == OP_MatMul && k < g->output.n; k++)
+        for (uint32_t k = 0; is_matmul(n) && k < g->output.n; k++)
             is_output |= below_views(g, g->output.at[k]) == n->out[0];
-        if (n->op == OP_MatMul && !is_output)
+        if (is_matmul(n) && !is_output)
             c->biased[n->out[0]] = c->product[n->out[0]] && awaits_bias(c, n->out[0]);
     }
 }
@@ -251,7 +256,7 @@ static void retype(Cast *c, Node n)
     for (uint32_t i = 0; i < n.nin; i++)
         if (casts(c, n.in[i]))
             n.in[i] = in_type(c, n.in[i], t);
-    bool wide = n.op == OP_MatMul && c->biased[n.out[0]];
+    bool wide = is_matmul(&n) && c->biased[n.out[0]];
     if (wide)
         n.attr.to = DT_F32;
     for (uint32_t i = 0; i < n.nout; i++)

@@ -403,3 +403,14 @@ void shape_random(Infer *x)
     x->t[0] = x->at->to;
     x->s[0] = *infer_dims(x, 0);
 }
+
+/* Pack, Unpack */
+void shape_pack(Infer *x)
+{
+    const Shape *mask = infer_dims(x, 1);
+    int axis = infer_axis(x, x->at->axis, infer_dims(x, 0)->rank);
+    INSIST(mask->rank == 1 && mask->d[0] == infer_dims(x, 0)->d[axis] &&
+           infer_type(x, 1) == DT_BOOL);
+    x->t[0] = infer_type(x, 0);
+    x->s[0] = *infer_dims(x, 0);
+}

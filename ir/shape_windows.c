@@ -7,11 +7,10 @@
 
 /* ---- products ---- */
 
-void shape_matmul(Infer *x)
+static void product(Infer *x)
 {
     const Shape *a = infer_dims(x, 0), *b = infer_dims(x, 1);
     INSIST(a->rank >= 2 && b->rank >= 2);
-    infer_same_types(x, 0);
     int64_t inner = a->d[a->rank - 1];
     if (inner != b->d[b->rank - 2])
         infer_refuse(x, 1, "inner dimensions differ: %lld and %lld", infer_number(inner),
@@ -23,6 +22,21 @@ void shape_matmul(Infer *x)
     infer_broadcast(x, b, 2, &x->s[0]);
     x->s[0].d[x->s[0].rank - 2] = a->d[a->rank - 2];
     x->s[0].d[x->s[0].rank - 1] = b->d[b->rank - 1];
+}
+
+void shape_matmul(Infer *x)
+{
+    infer_same_types(x, 0);
+    product(x);
+}
+
+void shape_packed_matmul(Infer *x)
+{
+    const Shape *a = infer_dims(x, 0), *mask = infer_dims(x, 2);
+    INSIST(a->rank == 2 && infer_dims(x, 1)->rank == 2 && mask->rank == 1);
+    INSIST(mask->d[0] == a->d[x->at->axis] && infer_type(x, 2) == DT_BOOL);
+    INSIST(infer_type(x, 0) == infer_type(x, 1));
+    product(x);
 }
 
 /* Nodes of theirs are made with their values, from those of the model's nodes (attention.c). */

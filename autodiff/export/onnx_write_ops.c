@@ -429,6 +429,87 @@ static void onnx_dropout(Emit *e)
     ow_end(e->w, &n);
 }
 
+/* [n], true in the first places of [n]: as many as the mask is true in */
+static const char *packed_places(Emit *e, const char *mask)
+{
+    const char *m = cast(e, mask, DT_I64, NULL), *zero = ow_number(e->w, DT_I64, 0),
+               *shape = op2(e, "Shape", mask, NULL, NULL),
+               *n = reshape(e, shape, &(Shape){0}, NULL), *places = ow_made(e->w),
+               *sum = ow_made(e->w);
+    OnnxNode range = ow_begin(e->w, "Range", 3,
+                              (const char *[]){zero, n, ow_number(e->w, DT_I64, 1)}, 1, &places);
+    ow_end(e->w, &range);
+    OnnxNode all = ow_begin(e->w, "ReduceSum", 1, &m, 1, &sum);
+    ow_int(&all, "keepdims", 0);
+    ow_end(e->w, &all);
+    return op2(e, "Less", places, sum, NULL);
+}
+
+/* [n] against dim `axis` of `rank` */
+static const char *along_axis(Emit *e, const char *v, int axis, int rank)
+{
+    Shape s = {.rank = rank};
+    for (int d = 0; d < rank; d++)
+        s.d[d] = d == axis ? -1 : 1;
+    return reshape(e, v, &s, NULL);
+}
+
+static void where_else_zero(Emit *e, const char *there, const char *x, Dtype t, const char *out)
+{
+    OnnxNode n =
+        ow_begin(e->w, "Where", 3, (const char *[]){there, x, ow_number(e->w, t, 0)}, 1, &out);
+    ow_end(e->w, &n);
+}
+
+/* Places that are there come first in a stable order: TopK of n - i where the mask is, else -i. */
+static void onnx_pack(Emit *e)
+{
+    const Value *x = val(e->w->g, e->n->in[0]);
+    int axis = (int)e->n->attr.axis, rank = x->shape.rank;
+    bool packs = e->n->op == OP_Pack;
+    const char *m = cast(e, e->in[1], DT_I64, NULL), *zero = ow_number(e->w, DT_I64, 0),
+               *size = reshape(e, op2(e, "Shape", e->in[1], NULL, NULL), &(Shape){0}, NULL),
+               *places = ow_made(e->w), *sum = ow_made(e->w), *out = ow_made(e->w);
+    OnnxNode range = ow_begin(e->w, "Range", 3,
+                              (const char *[]){zero, size, ow_number(e->w, DT_I64, 1)}, 1, &places);
+    ow_end(e->w, &range);
+    const char *index;
+    if (packs) {
+        const char *key = op2(e, "Sub", op2(e, "Mul", m, size, NULL), places, NULL),
+                   *top[2] = {ow_made(e->w), ow_made(e->w)},
+                   *k = op2(e, "Shape", e->in[1], NULL, NULL);
+        OnnxNode sort = ow_begin(e->w, "TopK", 2, (const char *[]){key, k}, 2, top);
+        ow_end(e->w, &sort);
+        index = top[1];
+    } else {
+        OnnxNode count = ow_begin(e->w, "CumSum", 2, (const char *[]){m, zero}, 1, &sum);
+        ow_end(e->w, &count);
+        index = op2(e, "Max", op2(e, "Sub", sum, ow_number(e->w, DT_I64, 1), NULL), zero, NULL);
+    }
+    OnnxNode gather = ow_begin(e->w, "Gather", 2, (const char *[]){e->in[0], index}, 1, &out);
+    ow_int(&gather, "axis", axis);
+    ow_end(e->w, &gather);
+    const char *there = packs ? packed_places(e, e->in[1]) : e->in[1];
+    where_else_zero(e, along_axis(e, there, axis, rank), out, x->dtype, e->out[0]);
+}
+
+static void onnx_packed_matmul(Emit *e)
+{
+    Dtype t = val(e->w->g, e->n->in[0])->dtype, to = result(e)->dtype;
+    const char *there = packed_places(e, e->in[2]), *x = e->in[0], *y = e->in[1];
+    bool depth = e->n->attr.axis == 1;
+    if (depth) {
+        const char *kept = ow_made(e->w);
+        where_else_zero(e, along_axis(e, there, 1, 2), x, t, kept);
+        x = kept;
+    }
+    if (t != to)
+        x = cast(e, x, to, NULL), y = cast(e, y, to, NULL);
+    const char *z = op2(e, "MatMul", x, y, depth ? e->out[0] : NULL);
+    if (!depth)
+        where_else_zero(e, along_axis(e, there, 0, 2), z, to, e->out[0]);
+}
+
 static void onnx_random(Emit *e)
 {
     OnnxNode n = same(e, "RandomUniformLike");

@@ -71,6 +71,30 @@ void vjp_matmul(Vjp *v)
     }
 }
 
+static ValueId packed(Graph *g, ValueId x, ValueId y, ValueId mask, int axis, bool wide)
+{
+    ValueId in[3] = {x, y, mask};
+    bool half = wide && dtype_is_half(val(g, x)->dtype);
+    return graph_node(g, OP_PackedMatMul, 3, in,
+                      (Attr){.axis = axis, .to = half ? DT_F32 : DT_NONE});
+}
+
+/* z = x y of the rows that are there: dx = dz y^T of these, dy = x^T dz over them.  Over a packed
+   depth, which only gradients have: that of the rows of one factor is a product of rows. */
+void vjp_packed_matmul(Vjp *v)
+{
+    Graph *g = v->g;
+    ValueId x = v->in[0], y = v->in[1], mask = v->in[2],
+            dz = g_cast(g, v->dy[0], val(g, x)->dtype);
+    bool depth = vjp_node(v)->attr.axis == 1;
+    if (v->want[0])
+        v->din[0] = depth ? g_swap_last(g, packed(g, y, g_swap_last(g, dz), mask, 0, v->wide[0]))
+                          : packed(g, dz, g_swap_last(g, y), mask, 0, v->wide[0]);
+    if (v->want[1])
+        v->din[1] = depth ? packed(g, g_swap_last(g, x), dz, mask, 0, v->wide[1])
+                          : packed(g, g_swap_last(g, x), dz, mask, 1, v->wide[1]);
+}
+
 /* ---- convolutions ---------------------------------------------------------------------------- */
 
 static const int64_t *spatial(Graph *g, const Shape *s)

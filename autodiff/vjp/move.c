@@ -426,3 +426,20 @@ void vjp_scatter_nd(Vjp *v)
 {
     scatter(v, (Sc){.g = v->g, .scatter = OP_ScatterND, .gather = OP_GatherND, .index = v->in[1]});
 }
+
+static ValueId packing(Graph *g, Op op, ValueId x, ValueId mask, int64_t axis)
+{
+    ValueId in[2] = {x, mask};
+    return graph_node(g, op, 2, in, (Attr){.axis = axis});
+}
+
+/* Each is the transpose of the other. */
+void vjp_pack(Vjp *v)
+{
+    v->din[0] = packing(v->g, OP_Unpack, v->dy[0], v->in[1], vjp_node(v)->attr.axis);
+}
+
+void vjp_unpack(Vjp *v)
+{
+    v->din[0] = packing(v->g, OP_Pack, v->dy[0], v->in[1], vjp_node(v)->attr.axis);
+}

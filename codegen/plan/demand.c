@@ -41,7 +41,8 @@ bool cg_call_adds(const Func *f, const Node *n)
 {
     switch (n->op) {
     /* a half is rounded before it is added */
-    case OP_MatMul: return cg_is_product(f, n) && !dtype_is_half(val(f->g, n->out[0])->dtype);
+    case OP_MatMul:
+    case OP_PackedMatMul: return cg_is_product(f, n) && !dtype_is_half(val(f->g, n->out[0])->dtype);
     case OP_ConvWeightGrad: return true;
     case OP_ScatterElements:
     case OP_ScatterND: return n->attr.reduction == SCATTER_ADD && cg_zeros(f->g, n->in[0]);

@@ -54,7 +54,10 @@ static bool reads(Offer *r, NodeId id, ValueId v, const Wide *at)
                 return false;
         return true;
     }
-    if (cg_is_product(r->f, n) && (v == n->in[0] || v == n->in[1])) {
+    bool factor = false;
+    for (uint32_t i = 0; i < n->nin; i++)
+        factor |= n->in[i] == v && cg_is_factor(r->f, n, i);
+    if (factor) {
         r->product = true;
         return cg_product_takes(r->f, v, at);
     }

@@ -128,7 +128,8 @@ static bool may_turn(const Place *p, const Node *n, ValueId v)
     const Shape *s = &val(p->f->g, v)->shape;
     if (p->product_reads[v])
         return false;
-    return n->op != OP_MatMul || (s->d[s->rank - 1] >= THIN && s->d[s->rank - 2] >= THIN);
+    bool product = n->op == OP_MatMul || n->op == OP_PackedMatMul;
+    return !product || (s->d[s->rank - 1] >= THIN && s->d[s->rank - 2] >= THIN);
 }
 
 /* May the value's elements stand there?  If so, its root's home is settled. */

@@ -115,7 +115,8 @@ enum { BATCH_OPERANDS = 16 };
 typedef struct { int n; Lin count[PRODUCT_BATCH], stride[BATCH_OPERANDS][PRODUCT_BATCH]; } Batches;
 bool cg_batches(const Func *f, const Wide *const *w, int operands, ValueId like, Batches *out);
 bool cg_is_product(const Func *f, const Node *n);
-bool cg_is_factor(const Func *f, const Node *n, uint32_t i);     /* operand i of a product: not its bias */
+/* ... and operand i is one of its matrices: not its bias, nor the mask of a packed one */
+bool cg_is_factor(const Func *f, const Node *n, uint32_t i);
 bool cg_product_takes(const Func *f, ValueId v, const Wide *w);  /* as an operand, standing there */
 bool cg_product_reads(Func *f, ValueId v);              /* as an operand, where it stands */
 bool cg_product_writes(const Func *f, const Node *n, const Ref *r);

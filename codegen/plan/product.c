@@ -289,7 +289,8 @@ void cg_product(Func *f, const Node *n, Step *step)
         BUG("batch dimensions of a product that do not divide each other");
     fold(f, &p);
     Side sc = stored(f, &p.c, p.m, p.n);
-    if (sc.trans) {                                     /* C' = B' A' */
+    bool turned_round = sc.trans;
+    if (turned_round) {                                 /* C' = B' A' */
         Matrix a = p.a;
         Lin m = p.m;
         p.a = turned(p.b);
@@ -322,6 +323,12 @@ void cg_product(Func *f, const Node *n, Step *step)
     out->a = product_side(step, f->a, &p.a, sa.ld, va, false, p.nb);
     out->b = product_side(step, f->a, &p.b, sb.ld, vb, false, p.nb);
     out->c = product_side(step, f->a, &p.c, sc.ld, n->out[0], true, p.nb);
+    if (n->op == OP_PackedMatMul) {
+        const Ref *r = cg_ref(f, n->in[2]);
+        out->packed = n->attr.axis == 1 ? PACKED_K : turned_round ? PACKED_N : PACKED_M;
+        out->mask = step->arg.n;
+        vec_push(f->a, &step->arg, ((StepArg){r->buf, r->off, false, ROLE_X, NULL, n->in[2]}));
+    }
     if (biased) {
         const Ref *r = cg_ref(f, n->in[2]);
         out->bias = step->arg.n;
@@ -334,8 +341,8 @@ void cg_product(Func *f, const Node *n, Step *step)
 
 bool cg_is_product(const Func *f, const Node *n)
 {
-    return n->op == OP_MatMulBias ||
-           (n->op == OP_MatMul && library_type(val(f->g, n->in[0])->dtype));
+    return n->op == OP_MatMulBias || ((n->op == OP_MatMul || n->op == OP_PackedMatMul) &&
+                                      library_type(val(f->g, n->in[0])->dtype));
 }
 
 bool cg_is_factor(const Func *f, const Node *n, uint32_t i)

@@ -305,6 +305,29 @@ static int64_t weight(const Nest *n)
     return w * n->cost;
 }
 
+/* A row that is not there is cleared. */
+static void leave_out(Print *p)
+{
+    const Nest *n = p->n;
+    const Stmt *there = print_absent(n);
+    if (!there)
+        return;
+    text_line(p->t, "if (!%s[%s]) {", print_arg(p, there->arg),
+              print_affine(p, there->base, there->stride));
+    p->t->indent++;
+    for (uint32_t i = 0; i < n->stmt.n; i++) {
+        const Stmt *s = &n->stmt.at[i];
+        if (s->kind != S_STORE || s->acc)
+            continue;
+        int opened = n->stmt.at[s->in[0]].row || n->nd == n->nouter ? 0 : open_row(p);
+        text_line(p->t, "%s[%s] = 0;", print_arg(p, s->arg), print_affine(p, s->base, s->stride));
+        while (opened-- > 0)
+            print_close_block(p);
+    }
+    text_line(p->t, "continue;");
+    print_close_block(p);
+}
+
 static void rows_and_passes(Print *p)
 {
     const Nest *n = p->n;
@@ -318,6 +341,7 @@ static void rows_and_passes(Print *p)
         p->dim[d] = n->nouter == 1 ? "i" : arena_printf(p->a, "i%d", d);
         print_open_loop(p, "int64_t", p->dim[d], "0", print_lin(p, n->ext[d]), 1);
     }
+    leave_out(p);
     for (uint32_t i = 0; i < n->stmt.n; i++)
         if (n->stmt.at[i].keep || own(p)->widened[i] || own(p)->narrowed[i]) {
             int64_t size = 1;

@@ -15,12 +15,38 @@ static const char *band(const Out *o, const Product *p)
                         p->band.above);
 }
 
+/* Rows that the data choose: how many there are, then the product of these.  The device computes
+   all of them, for its library takes sizes from the host: those that are not there are zeros. */
+static void open_packed(Out *o, const Step *s, const Product *p)
+{
+    Lin side = p->packed == PACKED_M ? p->m : p->packed == PACKED_N ? p->n : p->k;
+    text_line(&o->text, "{");
+    o->text.indent++;
+    text_line(&o->text, "const int64_t count = pp_count(%s, %s);", out_pointer(o, s, p->mask),
+              out_lin(o, side));
+}
+
+static void close_packed(Out *o, const Product *p, const char *c)
+{
+    const char *size = arena_printf(o->a, "%zu", dtype_size(p->result)), *ld = out_lin(o, p->c.ld);
+    if (p->packed == PACKED_M && !p->adds)
+        text_line(&o->text, "pp_clear(%s, %s, count, %s, 0, %s, %s);", c, ld, out_lin(o, p->m),
+                  out_lin(o, p->n), size);
+    if (p->packed == PACKED_N && !p->adds)
+        text_line(&o->text, "pp_clear(%s, %s, 0, %s, count, %s, %s);", c, ld, out_lin(o, p->m),
+                  out_lin(o, p->n), size);
+    o->text.indent--;
+    text_line(&o->text, "}");
+}
+
 /* gemm(.., m, n, k, alpha, a, lda, b, ldb, beta, c, ldc), or gemm_bias(.., m, n, k, a, lda, b, ldb,
    bias, c, ldc) */
 void print_product(Out *o, const Step *s)
 {
     const Product *p = s->product;
     o->context |= *o->target->context != 0;
+    bool packed = p->packed != PACKED_NONE && !o->target->device;
+    const char *m = out_lin(o, p->m), *n = out_lin(o, p->n), *k = out_lin(o, p->k);
     const char *a = out_pointer(o, s, p->a.arg), *b = out_pointer(o, s, p->b.arg),
                *c = out_pointer(o, s, p->c.arg);
     const char *alpha = "", *before = "", *kind = "";
@@ -34,16 +60,22 @@ void print_product(Out *o, const Step *s)
     }
     const char *head =
         arena_printf(o->a, "%s%s%d, %d, %s, %s, %s, %s%s, %s, %s, %s, %s%s, %s", o->target->context,
-                     band(o, p), p->transposed_a, p->transposed_b, out_lin(o, p->m),
-                     out_lin(o, p->n), out_lin(o, p->k), alpha, a, out_lin(o, p->a.ld), b,
+                     band(o, p), p->transposed_a, p->transposed_b,
+                     packed && p->packed == PACKED_M ? "count" : m,
+                     packed && p->packed == PACKED_N ? "count" : n,
+                     packed && p->packed == PACKED_K ? "count" : k, alpha, a, out_lin(o, p->a.ld), b,
                      out_lin(o, p->b.ld), before, c, out_lin(o, p->c.ld));
     const char *function =
         arena_printf(o->a, "%s%s%sgemm%s", o->target->call, type_library(p->type),
                      p->result == p->type ? "" : type_library(p->result), kind);
+    if (packed)
+        open_packed(o, s, p);
     if (p->nb == 0)
         text_line(&o->text, "%s(%s);", function, head);
     else
         o->target->batch(o, function, head, p);
+    if (packed)
+        close_packed(o, p, c);
 }
 
 void print_convolution(Out *o, const Step *s)

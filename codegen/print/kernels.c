@@ -259,6 +259,70 @@ static void pad(Kernel *k)
     kernel_close_parallel(k);
 }
 
+/*
+ * Pack, Unpack: places x inner elements, `outer` times.  Each place of the packed side is counted
+ * by one thread of the device, on the CPU in one run over the mask.
+ */
+static void pack(Kernel *k)
+{
+    const Node *n = k->n;
+    ValueId x = n->in[0], y = n->out[0];
+    int axis = (int)n->attr.axis, rank = val(k->f->g, x)->shape.rank;
+    Lin inner = kernel_span(k, x, axis + 1, rank), len = kernel_ext(k, x, axis),
+        outer = kernel_span(k, x, 0, axis);
+    bool packs = n->op == OP_Pack;
+    kernel_param(k, x, "x", false);
+    kernel_param(k, n->in[1], "mask", false);
+    kernel_param(k, y, "y", true);
+    const char *from = packs ? "i" : "place", *to = packs ? "place" : "i";
+    if (!k->device) {
+        kernel_loop(k, "o", outer);
+        line("const %s *from = x + o * %s * %s;", cg_ctype(val(k->f->g, x)->dtype),
+             kernel_factor(k, len), kernel_factor(k, inner));
+        line("%s *to = y + o * %s * %s;", cg_ctype(val(k->f->g, y)->dtype), kernel_factor(k, len),
+             kernel_factor(k, inner));
+        line("const size_t row = (size_t)(%s) * sizeof *to;", kernel_lin(k, inner));
+        line("int64_t place = 0;");
+        kernel_loop(k, "i", len);
+        line("if (mask[i]) {");
+        kernel_open(k);
+        line("memcpy(to + %s * %s, from + %s * %s, row);", to, kernel_factor(k, inner), from,
+             kernel_factor(k, inner));
+        line("place++;");
+        kernel_close(k);
+        if (!packs) {
+            line("else");
+            line("    memset(to + i * %s, 0, row);", kernel_factor(k, inner));
+        }
+        kernel_close(k);
+        if (packs) {
+            line("for (; place < %s; place++)", kernel_lin(k, len));
+            line("    memset(to + place * %s, 0, row);", kernel_factor(k, inner));
+        }
+        kernel_close(k);
+        return;
+    }
+    kernel_parallel(k, 3, (const char *const[]){"o", "i", "e"}, (const Lin[]){outer, len, inner},
+                    true);
+    line("%s place = 0;", k->index);
+    if (packs) {                                        /* the i-th place that is there */
+        line("%s at = -1;", k->index);
+        line("for (%s p = 0; p < %s && at < 0; p++)", k->index, kernel_lin(k, len));
+        line("    if (mask[p] && place++ == i)");
+        line("        at = p;");
+        line("y[(o * %s + i) * %s + e] = at < 0 ? 0 : x[(o * %s + at) * %s + e];",
+             kernel_factor(k, len), kernel_factor(k, inner), kernel_factor(k, len),
+             kernel_factor(k, inner));
+    } else {
+        line("for (%s p = 0; p < i; p++)", k->index);
+        line("    place += mask[p] != 0;");
+        line("y[(o * %s + i) * %s + e] = mask[i] ? x[(o * %s + place) * %s + e] : 0;",
+             kernel_factor(k, len), kernel_factor(k, inner), kernel_factor(k, len),
+             kernel_factor(k, inner));
+    }
+    kernel_close_parallel(k);
+}
+
 /* Integers: no library, three loops. */
 static void matmul(Kernel *k)
 {
@@ -391,6 +455,8 @@ void print_kernel(Out *o, const Step *s)
     case OP_Dropout: dropout(k); break;
     case OP_Random: uniform(k); break;
     case OP_Pad: pad(k); break;
+    case OP_Pack:
+    case OP_Unpack: pack(k); break;
     case OP_MatMul: matmul(k); break;
     default: BUG("no code for %s", op_name(n->op));
     }

@@ -61,6 +61,9 @@ void print_open_loop(Print *p, const char *type, const char *index, const char *
                      const char *to, int step);
 void print_close_block(Print *p);
 
+/* absent.c: the load that says whether a row is there, where all stores are zero in others; NULL */
+const Stmt *print_absent(const Nest *n);
+
 /* c.c: the body of a C function with the nest's arguments. */
 void nest_print_c(Arena *a, const Nest *n, const char *const *arg_name, PrintUses *uses, Text *t);
 

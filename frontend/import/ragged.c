@@ -3,15 +3,14 @@
  * the model is read, and what is computed with it: how the layers of a mixture of experts pick each
  * expert's rows.  Out: operations of static shape.
  *
- * Such a value has the size that it can at most have: all places are there, those that NonZero
- * would leave out beside the others, with a mask that tells them apart.  Where each element of a
- * result comes of one of the operands' that is harmless; a scatter leaves out what the mask does,
- * and anything that would count or mix them is refused.  The order of the places is free for the
- * same reason: the dimension that the samples are in is outermost, so that microbatches have their
- * rows together.
- *
- * So every expert computes every row, where a program that counts would compute the few that it is
- * given.
+ * Such a value has the size that it can at most have.  Indices have all places, those that NonZero
+ * would leave out beside the others, with a mask that tells them apart; they are constants, and the
+ * order of the places is free: the dimension that the samples are in is outermost, so that
+ * microbatches have their rows together.  What is taken from the data by them is packed (Pack): the
+ * places that are there first, zeros behind.  Products of it (PackedMatMul) take the places that
+ * are there; what else is computed of it is kept zero behind them (Where), which loop nests leave
+ * out.  A scatter unpacks it and leaves out what the mask does, and anything that would count or
+ * mix places is refused.  So an expert costs by the rows that it gets.
  */
 #include <string.h>
 
@@ -23,10 +22,12 @@ enum { COUNT = -1 };
 typedef struct {
     ValueId mask;
     int dim;
+    bool packed;
 } Ragged;
 
 typedef struct RaggedValues {
     IdMap of;
+    IdMap packed; /* by mask: itself, packed */
     VEC(Ragged) at;
 } RaggedValues; /* by ValueId */
 
@@ -38,14 +39,19 @@ static const Ragged *find(const ImportState *s, ValueId v)
     return i == NONE ? NULL : &s->ragged->at.at[i];
 }
 
-static void mark(ImportState *s, ValueId v, ValueId mask, int dim)
+static void mark_as(ImportState *s, ValueId v, ValueId mask, int dim, bool packed)
 {
     if (!s->ragged)
         s->ragged = arena_new_of(s->g->arena, RaggedValues);
     if (v == NONE)
         return;
     *idmap_at(s->g->arena, &s->ragged->of, v) = s->ragged->at.n;
-    vec_push(s->g->arena, &s->ragged->at, ((Ragged){mask, dim}));
+    vec_push(s->g->arena, &s->ragged->at, ((Ragged){mask, dim, packed}));
+}
+
+static void mark(ImportState *s, ValueId v, ValueId mask, int dim)
+{
+    mark_as(s, v, mask, dim, false);
 }
 
 bool ragged_is(const ImportState *s, ValueId v) { return find(s, v) != NULL; }
@@ -57,6 +63,53 @@ static _Noreturn void refuse(const Import *im, int input, const char *why)
     diag_hint("the size of its operand depends on the data: it may be picked from, computed with "
               "element by element and scattered");
     low_fatal(im, input, "%s%s", im->op_type, why);
+}
+
+/* ---- packed values ---- */
+
+static ValueId packing(Graph *g, Op op, ValueId x, ValueId mask, int dim)
+{
+    ValueId in[2] = {x, mask};
+    return graph_node(g, op, 2, in, (Attr){.axis = dim});
+}
+
+/* [n] along dim of `rank`: which places of a packed value are there. */
+static ValueId there(const ImportState *st, ValueId mask, int dim, int rank)
+{
+    Graph *g = st->g;
+    Shape s = {.rank = rank};
+    uint32_t *packed = idmap_at(g->arena, &st->ragged->packed, mask);
+    if (*packed == NONE)
+        *packed = packing(g, OP_Pack, mask, mask, 0);
+    for (int d = 0; d < rank; d++)
+        s.d[d] = d == dim ? low_shape(g, mask).d[0] : 1;
+    return g_reshape(g, *packed, &s);
+}
+
+/* x where its places are there, else a number. */
+static ValueId only_there(const ImportState *st, const Ragged *r, ValueId x, double otherwise)
+{
+    Graph *g = st->g;
+    ValueId is = there(st, r->mask, r->dim, low_shape(g, x).rank);
+    return g_where(g, is, x, g_like(g, x, otherwise));
+}
+
+/* A result of such a size: known ones keep their places, others are packed from now on.  kept: its
+ * places behind those that are there are zeros. */
+static void settle(ImportState *s, Import *im, uint32_t out, Ragged r, bool kept)
+{
+    Graph *g = im->g;
+    ValueId v = im->out[out];
+    if (v == NONE)
+        return;
+    if (val(g, v)->kind != V_CONST && !r.packed) {
+        v = packing(g, OP_Pack, v, r.mask, r.dim);
+        r.packed = true;
+    } else if (r.packed && !kept && dtype_is_float(low_dtype(g, v))) {
+        v = only_there(s, &r, v, 0);
+    }
+    im->out[out] = v;
+    mark_as(s, v, r.mask, r.dim, r.packed);
 }
 
 /* ---- NonZero ---- */
@@ -136,6 +189,34 @@ static ValueId any_mask(const ImportState *s, const Import *im)
     return r->mask;
 }
 
+/* Of what is not finite at 0, neither are the zeros behind the places that are there: ones. */
+static bool is_singular(Op op)
+{
+    return op == OP_Div || op == OP_Reciprocal || op == OP_Log || op == OP_Sqrt || op == OP_Pow;
+}
+
+/* Where one operand is packed, all are. */
+static ValueId *packed_operands(ImportState *s, const Import *im, Ragged *was)
+{
+    ValueId *in = arena_array(im->arena, ValueId, im->nin + 1);
+    for (uint32_t i = 0; i < im->nin; i++) {
+        const Ragged *r = find(s, im->in[i]);
+        was->packed |= r && r->packed;
+    }
+    for (uint32_t i = 0; i < im->nin; i++) {
+        const Ragged *r = find(s, im->in[i]);
+        in[i] = im->in[i];
+        if (!r || !was->packed)
+            continue;
+        if (!r->packed)
+            in[i] = packing(im->g, OP_Pack, in[i], r->mask, r->dim);
+        if (is_singular(im->op) && (im->op != OP_Div || i == 1) &&
+            dtype_is_float(low_dtype(im->g, in[i])))
+            in[i] = only_there(s, r, in[i], 1);
+    }
+    return in;
+}
+
 /* Operands broadcast: dims are counted from behind. */
 static void each(ImportState *s, Import *im, Importer *fn)
 {
@@ -161,9 +242,12 @@ static void each(ImportState *s, Import *im, Importer *fn)
         if (x.rank >= behind && x.d[x.rank - behind] != 1)
             refuse(im, (int)i, " of such a value and one of known size");
     }
-    ValueId mask = first->mask;
-    fn(im);
-    mark(s, im->out[0], mask, low_shape(im->g, im->out[0]).rank - behind);
+    Ragged was = *first;
+    Import own = *im;
+    own.in = packed_operands(s, im, &was);
+    fn(&own);
+    was.dim = low_shape(im->g, im->out[0]).rank - behind;
+    settle(s, im, 0, was, false);
 }
 
 static void expanded(ImportState *s, Import *im, Importer *fn)
@@ -174,7 +258,8 @@ static void expanded(ImportState *s, Import *im, Importer *fn)
     Ragged was = *r;
     int behind = low_shape(im->g, im->in[0]).rank - was.dim;
     fn(im);
-    mark(s, im->out[0], was.mask, low_shape(im->g, im->out[0]).rank - behind);
+    was.dim = low_shape(im->g, im->out[0]).rank - behind;
+    settle(s, im, 0, was, true);
 }
 
 /* The same elements in other dims: the dim is where as many elements are before it. */
@@ -192,7 +277,8 @@ static void moved(ImportState *s, Import *im, Importer *fn)
     Shape y = low_shape(im->g, im->out[0]);
     for (int d = 0; d < y.rank; prefix *= y.d[d++])
         if (prefix == before && y.d[d] == n) {
-            mark(s, im->out[0], was.mask, d);
+            was.dim = d;
+            settle(s, im, 0, was, true);
             return;
         }
     refuse(im, 0, " of such a size, which it merges with another");
@@ -209,7 +295,8 @@ static void transposed(ImportState *s, Import *im, Importer *fn)
             if (perm[d] == was.dim)
                 to = d;
     fn(im);
-    mark(s, im->out[0], was.mask, to);
+    was.dim = to;
+    settle(s, im, 0, was, true);
 }
 
 /* Along another axis: all results keep the dim. */
@@ -229,8 +316,9 @@ static void beside(ImportState *s, Import *im, Importer *fn)
         if (find(s, im->in[i]))
             refuse(im, (int)i, " of such a value");
     fn(im);
+    bool kept = im->op == OP_Identity || im->op == OP_Split;
     for (uint32_t i = 0; i < im->nout; i++)
-        mark(s, im->out[i], was.mask, was.dim);
+        settle(s, im, i, was, kept);
 }
 
 /* Rows of a table by such an index; or of such a value by a known one. */
@@ -246,26 +334,60 @@ static void gathered(ImportState *s, Import *im, Importer *fn)
     }
     if (!data == !index || (index && index->dim == COUNT) || (data && data->dim == axis))
         refuse(im, data ? 0 : 1, " along such a dim");
-    const Ragged was = *(data ? data : index);
+    Ragged was = *(data ? data : index);
     int dim = index            ? axis + was.dim
               : was.dim < axis ? was.dim
                                : was.dim + low_shape(im->g, im->in[1]).rank - 1;
     fn(im);
-    mark(s, im->out[0], was.mask, dim);
+    was.dim = dim;
+    settle(s, im, 0, was, data != NULL);
+}
+
+/* x w of the rows of x that are there, [1 .., n, k] by [k, m]. */
+static ValueId packed_product(Graph *g, ValueId x, ValueId w, ValueId mask)
+{
+    Shape s = low_shape(g, x), two = {2, {s.d[s.rank - 2], s.d[s.rank - 1]}};
+    ValueId in[3] = {g_reshape(g, x, &two), w, mask};
+    ValueId y = graph_node(g, OP_PackedMatMul, 3, in, (Attr){.axis = 0});
+    s.d[s.rank - 1] = low_shape(g, y).d[1];
+    return g_reshape(g, y, &s);
+}
+
+/* alpha x w + beta c */
+static void packed_gemm(const Import *im, ValueId mask)
+{
+    Graph *g = im->g;
+    ValueId w = im->in[1], c = im_in(im, 2);
+    if (im->op == OP_Gemm && im_int(im, "transB", 0))
+        w = g_swap_last(g, w);
+    ValueId y = packed_product(g, im->in[0], w, mask);
+    if (im->op == OP_Gemm) {
+        y = low_scale(g, y, im_float(im, "alpha", 1));
+        if (c != NONE && im_float(im, "beta", 1) != 0)
+            y = g_add(g, y, low_scale(g, c, im_float(im, "beta", 1)));
+    }
+    im->out[0] = y;
 }
 
 /* Rows of the left operand. */
 static void multiplied(ImportState *s, Import *im, Importer *fn)
 {
     const Ragged *r = find(s, im->in[0]);
-    Shape x = low_shape(im->g, im->in[0]);
+    Shape x = low_shape(im->g, im->in[0]), w = low_shape(im->g, im->in[1]);
     if (!r || find(s, im->in[1]) || r->dim == x.rank - 1 ||
         (im->op == OP_Gemm && im_int(im, "transA", 0)))
         refuse(im, r ? 0 : 1, " over such a dim");
     Ragged was = *r;
-    fn(im);
+    bool rows = was.packed && w.rank == 2 && dtype_is_float(low_dtype(im->g, im->in[0])) &&
+                low_dtype(im->g, im->in[0]) == low_dtype(im->g, im->in[1]) &&
+                was.dim == x.rank - 2 && shape_elements(&x) == x.d[was.dim] * x.d[x.rank - 1];
+    if (rows)
+        packed_gemm(im, was.mask);
+    else
+        fn(im);
     Shape y = low_shape(im->g, im->out[0]);
-    mark(s, im->out[0], was.mask, was.dim + y.rank - x.rank);
+    was.dim += y.rank - x.rank;
+    settle(s, im, 0, was, rows && im->op == OP_MatMul);
 }
 
 /* ---- counts ---- */
@@ -379,7 +501,14 @@ static void scattered(ImportState *s, Import *im, Importer *fn)
         updates->dim || x.rank < 1 || x.rank >= MAX_RANK ||
         (!nd && low_axis(im, im_int(im, "axis", 0), x.rank) != 0) || (nd && is.rank != 2))
         refuse(im, 1, " but along the first dim, of indices and updates of one such size,");
-    ValueId mask = index->mask;
+    ValueId mask = index->mask, unpacked[3] = {im->in[0], im->in[1], im->in[2]};
+    Import places = *im;
+    if (index->packed)
+        unpacked[1] = packing(g, OP_Unpack, im->in[1], mask, 0);
+    if (updates->packed)
+        unpacked[2] = packing(g, OP_Unpack, im->in[2], mask, 0);
+    places.in = unpacked;
+    im = &places;
     const char *how = im_str(im, "reduction", "none");
     bool whole_rows = !nd && low_shape(g, im->in[2]).rank > 0;
     for (int d = 1; d < x.rank && whole_rows; d++)

@@ -64,6 +64,23 @@ void eval_matmul(Eval *e)
         eval_store_wides(&e->out[0], w);
 }
 
+void eval_packed_matmul(Eval *e)
+{
+    const Shape *a = &e->in[0].shape, *r = &e->out[0].shape;
+    int64_t m = r->d[0], n = r->d[1], k = a->d[1], count = 0;
+    for (int64_t i = 0; i < e->in[2].shape.d[0]; i++)
+        count += ((const uint8_t *)e->in[2].data)[i] != 0;
+    double *z = eval_scratch(e, (size_t)(m * n), sizeof *z);
+    const double *x = eval_doubles(e, &e->in[0]), *y = eval_doubles(e, &e->in[1]);
+    for (int64_t i = 0; i < m * n; i++) {
+        double sum = 0;
+        for (int64_t p = 0; p < (e->at->axis == 1 ? count : k); p++)
+            sum += x[i / n * k + p] * y[p * n + i % n];
+        z[i] = e->at->axis == 0 && i / n >= count ? 0 : sum;
+    }
+    eval_store_doubles(&e->out[0], z);
+}
+
 /* ---- windows: one to three spatial dimensions, always treated as three ---- */
 
 typedef struct {

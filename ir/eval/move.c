@@ -52,6 +52,28 @@ void eval_random(Eval *e)
         element_set_double(e->out[0].dtype, e->out[0].data, i, 0.5);
 }
 
+/* Pack, Unpack: the out is zeros. */
+void eval_pack(Eval *e)
+{
+    const Shape *s = &e->in[0].shape;
+    int axis = (int)e->at->axis;
+    int64_t inner = 1, n = s->d[axis], all = shape_elements(s), place = 0;
+    size_t size = element(e);
+    for (int d = axis + 1; d < s->rank; d++)
+        inner *= s->d[d];
+    for (int64_t i = 0; i < n; i++) {
+        if (!((const uint8_t *)e->in[1].data)[i])
+            continue;
+        for (int64_t o = 0; o < all; o += n * inner)
+            for (int64_t k = 0; k < inner; k++)
+                if (e->op == OP_Pack)
+                    move(&e->out[0], o + place * inner + k, &e->in[0], o + i * inner + k, size);
+                else
+                    move(&e->out[0], o + i * inner + k, &e->in[0], o + place * inner + k, size);
+        place++;
+    }
+}
+
 void eval_transpose(Eval *e)
 {
     int64_t dense[MAX_RANK], stride[MAX_RANK];

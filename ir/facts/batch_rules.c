@@ -270,6 +270,19 @@ int rule_transpose(Batch *b, Node *n)
     BUG("Transpose without dimension %d", dim);
 }
 
+/* Which of the rows' places are packed together is the data's; all of them are the rows'. */
+int rule_pack(Batch *b, Node *n)
+{
+    int axis = (int)n->attr.axis, dim = val(b->g, n->in[0])->batch;
+    if (dim == BATCH_NONE && b->rows > 1 && !batch_demand(b, &n->in[0], axis))
+        return batch_fail(b, "an operand has the batch's size but is fixed in the model");
+    if (dim != BATCH_NONE && dim != axis && b->rows > 1)
+        return batch_crossed(b, "it takes from every sample what every sample names");
+    if (b->rows > 1 && !batch_demand(b, &n->in[1], 0))
+        return batch_fail(b, "an operand has the batch's size but is fixed in the model");
+    return axis;
+}
+
 /* How many elements there are is the same in every microbatch, up to its number of rows. */
 int rule_count(Batch *b, Node *n) { return (void)b, (void)n, BATCH_NONE; }
 

@@ -68,7 +68,7 @@ static void find_flows(Model *m, ValueId loss)
 static double product_rate(const Model *m, const Node *x)
 {
     Dtype t = val(m->g, x->in[0])->dtype;
-    if (x->op != OP_MatMul)
+    if (x->op != OP_MatMul && x->op != OP_PackedMatMul)
         return m->r->convolutions;
     return dtype_is_half(t)     ? m->r->products16
            : dtype_size(t) == 8 ? m->r->products64

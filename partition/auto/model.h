@@ -20,7 +20,7 @@ typedef struct {
 
 static inline bool is_product(Op op)
 {
-    return op == OP_MatMul || op == OP_Conv || op == OP_ConvTranspose;
+    return op == OP_MatMul || op == OP_PackedMatMul || op == OP_Conv || op == OP_ConvTranspose;
 }
 
 /* stash.c: what each node's gradients need, as values that cost no message */

@@ -57,6 +57,24 @@ PP_KERNEL_FN int64_t pp_between(int64_t low, int64_t n, int64_t high)
     return n < low ? low : n < high ? n : high;
 }
 
+/* How many are true. */
+PP_KERNEL_FN int64_t pp_count(const uint8_t *mask, int64_t n)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++)
+        count += mask[i] != 0;
+    return count;
+}
+#ifndef __CUDACC__
+/* Zeros in rows r0 .. r1, columns c0 .. c1 of a matrix of elements of `size` bytes. */
+PP_KERNEL_FN void pp_clear(void *at, int64_t ld, int64_t r0, int64_t r1, int64_t c0, int64_t c1,
+                           size_t size)
+{
+    for (int64_t r = r0; r < r1 && c1 > c0; r++)
+        memset((char *)at + (size_t)(r * ld + c0) * size, 0, (size_t)(c1 - c0) * size);
+}
+#endif
+
 /* An index of the data that no tensor has: nothing sensible can be computed.  On the device the
    kernel ends with a message, and every later call of CUDA with an error. */
 #ifdef __CUDACC__

@@ -382,6 +382,40 @@ static void pool(T *t)
                             .ceil_mode = 1}));
     }
 }
+/* Rows that the data choose: the third is not there, nor the last. */
+static ValueId chosen(T *t)
+{
+    uint8_t *mask = arena_array(t->g->arena, uint8_t, 6);
+    memcpy(mask, (const uint8_t[]){1, 1, 0, 1, 1, 0}, 6);
+    return input(t, DT_BOOL, S(6), mask);
+}
+static void packing(T *t)
+{
+    ValueId mask = chosen(t), in[2] = {real(t, S(2, 6, 3), -1, 1), mask};
+    ValueId y = graph_node(t->g, t->op, 2, in, (Attr){.axis = 1});
+    in[0] = real(t, S(6, 3), -1, 1);
+    out(t, y);
+    out(t, graph_node(t->g, t->op, 2, in, (Attr){.axis = 0}));
+}
+/* an expert: what its rows give, where they came from; and a product over a packed depth */
+static void packed_matmul(T *t)
+{
+    Graph *g = t->g;
+    ValueId mask = chosen(t), x[2] = {real(t, S(6, 5), -1, 1), mask}, live[2] = {mask, mask};
+    ValueId in[3] = {graph_node(g, OP_Pack, 2, x, (Attr){0}), real(t, S(5, 20), -1, 1), mask};
+    ValueId there = g_reshape(g, graph_node(g, OP_Pack, 2, live, (Attr){0}), &S(6, 1)),
+            z = graph_node(g, OP_PackedMatMul, 3, in, (Attr){0});
+    ValueId y = g_mul(g, z, g_unary(g, OP_Sigmoid, z));
+    in[0] = g_where(g, there, y, g_like(g, y, 0));
+    in[1] = real(t, S(20, 4), -1, 1);
+    x[0] = graph_node(g, OP_PackedMatMul, 3, in, (Attr){0});
+    out(t, graph_node(g, OP_Unpack, 2, x, (Attr){0}));
+    x[0] = real(t, S(3, 6), -1, 1);
+    in[0] = graph_node(g, OP_Pack, 2, x, (Attr){.axis = 1});
+    x[0] = real(t, S(6, 4), -1, 1);
+    in[1] = graph_node(g, OP_Pack, 2, x, (Attr){0});
+    out(t, graph_node(g, OP_PackedMatMul, 3, in, (Attr){.axis = 1}));
+}
 /* the evaluator draws 0.5 */
 static void noise(T *t)
 {
@@ -479,6 +513,9 @@ static const Case cases[] = {
     {OP_MaxPool, pool, 0, 0, "overlaps, pads, ceil"},
     {OP_AveragePool, pool, 0, 0, "overlaps, pads, ceil"},
     {OP_Dropout, dropout, 0, 0, "ratio 0"},
+    {OP_Pack, packing, 0, 0, "along two axes"},
+    {OP_Unpack, packing, 0, 0, "along two axes"},
+    {OP_PackedMatMul, packed_matmul, 0, 0, "an expert, a packed depth"},
     {OP_Random, noise, 0, 0, "factors of x"},
     {OP_Phase, phase, 0, 0, "training takes operand 0"},
 };
