@@ -17,6 +17,7 @@
   contrast    logits of every sample with every other one, and outputs that add up over microbatches, or do not: out.NAME.npy
   folded      parameters that dynamo's optimizer folded: tied, sliced, expanded, computed, looked up, joined; a padding row
   given       parameters of which folding left too little: weight normalisation, a view, a table's rows; weights.safetensors has them
+  packed      what nothing can be told of: an operator's W, R and B packed of a GRU's matrices, a standardised convolution
   equal       equal parameters that were merged, and so was what reads them
   recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places
   routed      experts that pick their rows with NonZero: two of three for each row, one more by a mask; counted.onnx: rows by a mask, then their mean
@@ -376,6 +377,14 @@ def given(d):
     m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
     write(d, ("mse", l.item()), grads_of(m), "c:begin", "model.onnx", y, extra="--params-from weights.safetensors --param flat=flat.npy", x=x, target=t)
 
+class Standard(nn.Conv2d):                              # weight standardisation, as in BiT
+    def forward(self, x): w = F.batch_norm(self.weight.reshape(1, self.out_channels, -1), None, None, training=True, momentum=0.).reshape_as(self.weight); return F.conv2d(x, w)
+class Packed(nn.Module):
+    def __init__(self): super().__init__(); self.conv, self.rnn, self.o = Standard(2, 3, 1, bias=False), nn.GRU(3, 2, batch_first=True), nn.Linear(2, 2)
+    def forward(self, x): return self.o(self.rnn(self.conv(x).flatten(2).transpose(1, 2))[0])
+
+def packed(d): export_folded(Packed(), (torch.randn(MB, 2, 2, 2),), f"{d}/model.onnx", ["x"])
+
 class Equal(nn.Module):
     def __init__(self, d=4): super().__init__(); self.a, self.b, self.o = Mix(d, True), Mix(d, True), nn.Linear(d, 3)
     def forward(self, x): return self.o(self.b(self.a(x)))
@@ -417,6 +426,6 @@ def clip(d):
     m.zero_grad(); l, y = m(image.double(), text); l.backward()
     write(d, ("output:loss", l.item()), grads_of(m), "mixed:begin", "model.onnx", y, name="similarity", second=repr(l2.item()), extra=f"--bind rows={ROWS} --rows {MB} --loss-over minibatch", schedules="gpipe", image=image, text=text)
 
-for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, routed, folded, given, equal, half, clip):
+for f in (sequence, lossmodel, ownloss, shifted, annotated, twice, looped, passthrough, stopped, detached, samples, contrast, recurrent, routed, folded, given, packed, equal, half, clip):
     if sys.argv[2:] and f.__name__ not in sys.argv[2:]: continue
     d = os.path.join(sys.argv[1], f.__name__); os.makedirs(d, exist_ok=True); f(d)

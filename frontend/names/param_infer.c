@@ -259,6 +259,9 @@ static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor 
     bool viewed = is_one_of(t->fx, views) || said(text, "view") || said(text, "reshape") ||
                   said(text, "flatten");
     int added = added_dims(text);
+    /* a kernel is viewed for what is done to it: weight standardisation */
+    if (viewed && u->input == 1 && strstr(u->node->op_type, "Conv") == u->node->op_type)
+        return false;
     if (!text->n && repeated) {
         viewed = gap(x, "view", u->order) > 0 || gap(x, "reshape", u->order) > 0;
         added = (int)gap(x, "unsqueeze", u->order);

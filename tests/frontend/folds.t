@@ -55,6 +55,7 @@ said() { "$ppsplit" -q "$cases/$1/model.onnx" --loss mse -o said.out "${@:2}" 2>
 is "folded: what was recovered is named" "$(said folded)" "folded/model.onnx: warning: 8 parameters were recovered from what the export folded them into: dense.weight [4,11], token [1,1,8], step [3,8], packed [16,8], logit_scale [], gamma [8], window.relative_position_bias_table [15,2], state.A_log [8]"
 is "given: what cannot be recovered is named" "$(said given)" "given/model.onnx: warning: 6 parameters will not train, the export folded them away: flat, a.parametrizations.weight.original0, a.parametrizations.weight.original1, c.parametrizations.weight.original0, c.parametrizations.weight.original1, place.weight"
 is "given: nothing is left to say with all of them" "$(said given --params-from weights.safetensors --param flat=flat.npy)" ""
+is "packed: neither is taken for another" "$(said packed)" "packed/model.onnx: warning: 5 parameters will not train, the export folded them away: conv.weight, rnn.weight_ih_l0, rnn.weight_hh_l0, rnn.bias_ih_l0, rnn.bias_hh_l0"
 is "equal: what was merged is named" "$(said equal)" "equal/model.onnx: warning: 2 parameters were recovered from what the export folded them into: a.mix_value (equal to a.mix_key), b.mix_value (equal to b.mix_key)"
 is "a parameter of no such name" "$(said given --param flet=flat.npy | tail -n 1)" "given/model.onnx: error: --param flet: the model declares no such parameter"
 is "no file" "$(said given --param flat | tail -n 1)" "ppsplit: error: --param wants NAME=FILE.npy or NAME=FILE.safetensors, not 'flat'"
