@@ -207,6 +207,7 @@ void groups_close(Rank *r);
 /* replicas.c: what replicas have to say to one another beside gradients; all ranks call these */
 /* results.norm[0] becomes the sum over all groups, on replica 0 */
 PpStatus replicas_loss(Rank *r);
+PpStatus replicas_statistics(Rank *r); /* all have replica 0's running statistics */
 PpStatus replicas_norms(Rank *r);   /* divided: results.norm, of blocks of all replicas */
 PpStatus replicas_outputs(Rank *r); /* rows and sums come to replica 0 */
 

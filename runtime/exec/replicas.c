@@ -41,6 +41,35 @@ PpStatus replicas_loss(Rank *r)
     return s;
 }
 
+static PpStatus share_statistic(Rank *r, const RankParam *q)
+{
+    int64_t bytes = q->p->t.bytes;
+    PpStatus s = PP_OK;
+    if (r->replica == 0) {
+        const void *own = host_copy(&r->files, q->value, bytes);
+        for (int k = 1; k < r->run->replicas && s == PP_OK; k++)
+            s = group_send(&r->peers, k, own, bytes);
+        return s;
+    }
+    void *theirs = malloc((size_t)bytes + 1);
+    if (!theirs)
+        return pp_no_memory();
+    s = group_recv(&r->peers, 0, theirs, bytes);
+    if (s == PP_OK)
+        host_upload(&r->files, q->value, theirs, bytes);
+    free(theirs);
+    return s;
+}
+
+PpStatus replicas_statistics(Rank *r)
+{
+    for (int l = 0; l < r->plan.n_stage && r->run->replicas > 1; l++)
+        for (int k = 0; k < r->plan.stage[l].st->n_param; k++)
+            if (r->plan.stage[l].st->param[k].stat)
+                TRY(share_statistic(r, &r->plan.stage[l].rp[k]));
+    return PP_OK;
+}
+
 /* Each has the sums of squares of its own blocks; they are added as those of one rank. */
 PpStatus replicas_norms(Rank *r)
 {

@@ -130,6 +130,7 @@ static PpStatus evaluate(Rank *r, int64_t done)
     if (!e || !is_due(r, done))
         return PP_OK;
     MeanLoss mean = {0, 0};
+    TRY(replicas_statistics(r));
     e->dev.current = r->dev.current;
     if (r->home)
         store_follow(r->home, &e->dev);

@@ -60,6 +60,9 @@ ok "statistics" bn/pipeline "${B[@]}" --eval-data "x=$r/in.x.npy" --eval-data "t
 ok "without" bn/pipeline "${B[@]}" --checkpoint without --every 1
 ok "statistics are those of the training" "$compare" same with/step_3 without/step_3
 is "and eval's are read" "$(losses with.json)" "$(evals bn without "1 2 3" --data "x=$r/in.x.npy" --data "target=$r/target.npy")"
+ok "replicas, whose statistics are the first one's" bn/pipeline "${B[@]}" --dp 2 --ranks 4 --eval-data "x=$r/in.x.npy" --eval-data "target=$r/target.npy" --eval-every 1 \
+    --checkpoint replicas --every 1 --log-json with.json
+is "which all of them read" "$(losses with.json)" "$(evals bn replicas "1 2 3" --data "x=$r/in.x.npy" --data "target=$r/target.npy" --dp 2 --ranks 4)"
 
 # ---- refused ----
 
