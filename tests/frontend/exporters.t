@@ -38,6 +38,18 @@ ok "functions: the merged model splits elsewhere" split_model "$work/trained.onn
 "$work/merged/pipeline" infer "${data[@]}" --quiet --output "$model_output=$work/b.npy"
 ok "functions: the same bits" cmp "$work/a.npy" "$work/b.npy"
 
+# A file of more than 2 GB with its weights inside it, most of it a hole: Gather(big, i), MatMul with w.
+head=$(tr -d ' \n' <<'END'
+CAhCBAoAEBE6sbG0+AgKGAoDYmlnCgFpEgFlGgNlbWIiBkdhdGhlcgoVCgFlCgF3EgF5GgJtbSIGTWF0TXVsEgFnKjsIBAgDEAFCAXdKMAAAgD8AAIA/AACA
+PwAAgD8AAIA/AACAPwAAgD8AAIA/AACAPwAAgD8AAIA/AACAP1oPCgFpEgoKCAgHEgQKAggCYhMKAXkSDgoMCAESCAoCCAIKAggDKpSwtPgICICjw0cIBBAB
+QgNiaWdKgLC0+Ag=
+END
+)
+base64 -d <<<"$head" > "$work/large.onnx" && truncate -s 2400000191 "$work/large.onnx"
+is "2.4 GB in one message" "$("$ppsplit" ls "$work/large.onnx" | awk '{ print $1, $2, $NF }' | sed -n '2,4p')" "600 M (model)
+600 M emb
+12 48 mm"
+
 # What trains of a file that says nothing, and what does not, is said.
 is "a file without modules: nodes are where one can split" "$("$ppsplit" ls "$cases/skl-classifier/model.onnx" --bind X.0=2 | awk '$1 ~ /^[0-9]/ { print $NF }' | tr '\n' ' ')" \
     "(model) MatMul Add MatMul1 Add1 MatMul2 Add2 "
