@@ -102,15 +102,18 @@ void graph_rename(Graph *g, ValueId v, const char *name)
     x->name = arena_strdup(g->arena, name);
 }
 
-/* Outputs of a node have consecutive ids, and so have the constants of a folded one. */
+/* Outputs of a node have consecutive ids, and so have the constants of a folded one.  A node with
+ * one output may have become its operand (a Split into one part): any value. */
 ValueId graph_out(const Graph *g, ValueId first, uint32_t i)
 {
     const Value *v = val(g, first);
+    if (i == 0)
+        return first;
     if (v->kind == V_NODE) {
         INSIST(v->out == 0 && i < g->node.at[v->node].nout);
         return g->node.at[v->node].out[i];
     }
-    INSIST(i == 0 || (v->kind == V_CONST && first + i < g->value.n));
+    INSIST(v->kind == V_CONST && first + i < g->value.n);
     return first + i;
 }
 
