@@ -79,8 +79,9 @@ static PpStatus allocate(Rank *r)
 {
     Plan *p = &r->plan;
     int64_t bytes = p->bytes.total;
-    char *arena = bytes ? r->dev.op->alloc(&r->dev, bytes) : NULL;
-    if (bytes && !arena)
+    /* a stage whose nodes all run in others has none, and buffers of no bytes still have places */
+    char *arena = r->dev.op->alloc(&r->dev, bytes ? bytes : 1);
+    if (!arena)
         return pp_fail(PP_ERR_IO, "rank %d: no memory for %" PRId64 " bytes of tensors%s%s",
                        r->group.rank, bytes, on_device(r) ? " on the device: " : "",
                        r->dev.op->error());
@@ -90,8 +91,7 @@ static PpStatus allocate(Rank *r)
         TRY(mapped_open(&r->mapped, p->bytes.mapped, r->group.rank, "--offload-dir",
                         r->run->opt->offload_dir));
     TRY(plan_place(p, arena, r->home ? store_memory(r->home) : r->mapped.base));
-    if (arena)
-        clear_arena(r);
+    clear_arena(r);
     return PP_OK;
 }
 

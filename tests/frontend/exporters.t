@@ -38,6 +38,14 @@ ok "functions: the merged model splits elsewhere" split_model "$work/trained.onn
 "$work/merged/pipeline" infer "${data[@]}" --quiet --output "$model_output=$work/b.npy"
 ok "functions: the same bits" cmp "$work/a.npy" "$work/b.npy"
 
+# A cut that leaves a stage without anything: what stands before it is integers' arithmetic, which the other stages do themselves.
+dir=$cases/keras-transformer
+. "$dir/case.env"
+points=gpt_1/embed_1/GatherV2
+ok "a stage that does nothing: builds" split_model "$dir/model.onnx" "$work/nothing" $points --loss "$loss" --bind "$bind"
+ok "a stage that does nothing: trains" train "$work/nothing" "$dir"
+ok "a stage that does nothing: agrees" agrees "$work/nothing" "$dir"
+
 # A file of more than 2 GB with its weights inside it, most of it a hole: Gather(big, i), MatMul with w.
 head=$(tr -d ' \n' <<'END'
 CAhCBAoAEBE6sbG0+AgKGAoDYmlnCgFpEgFlGgNlbWIiBkdhdGhlcgoVCgFlCgF3EgF5GgJtbSIGTWF0TXVsEgFnKjsIBAgDEAFCAXdKMAAAgD8AAIA/AACA
