@@ -414,7 +414,7 @@ static const char *next_defined(Arena *a, const char **text)
 {
     static const char *const begins[] = {"static ", "void ", "const Pp", "} "};
     for (const char *p = *text; p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL) {
-        static const char bounds[] = "__launch_bounds__(";
+        static const char bounds[] = "__launch_bounds__";
         size_t line = strcspn(p, "\n"), skip = 0, end;
         bool defines = false;
         for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
@@ -422,7 +422,7 @@ static const char *next_defined(Arena *a, const char **text)
         if (!defines)
             continue;
         const char *first = arena_strndup(a, p, line), *q = strstr(first, bounds);
-        skip = q ? (size_t)(q - first) + sizeof bounds - 1 : 0;
+        skip = q ? (size_t)(q - first) + strcspn(q, ")") + 1 : 0;
         if ((q = strstr(first, "(*const "))) /* a pointer to a function */
             skip = (size_t)(q - first) + 8;
         end = skip + strcspn(first + skip, "()[=;");
