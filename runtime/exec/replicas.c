@@ -25,20 +25,17 @@ static double group_loss(const Rank *r, int round)
 PpStatus replicas_loss(Rank *r)
 {
     int n = r->run->replicas, rounds = data_rounds(&r->data);
-    double *loss = &r->results.norm[0], *all = calloc((size_t)(n + 1) * (size_t)rounds, sizeof *all),
-           *own = all + (ptrdiff_t)n * rounds;
-    PpStatus s = all ? PP_OK : pp_no_memory();
-    for (int j = 0; s == PP_OK && j < rounds; j++)
+    double *loss = &r->results.norm[0], *all = r->results.share, *own = all + (ptrdiff_t)n * rounds;
+    for (int j = 0; j < rounds; j++)
         own[j] = group_loss(r, j);
-    if (s == PP_OK && n > 1)
-        s = r->peers.op->gather(&r->peers, own, rounds * (int64_t)sizeof *own, all);
-    else if (s == PP_OK)
-        memcpy(all, own, (size_t)rounds * sizeof *own);
+    if (n == 1)
+        all = own;
+    else
+        TRY(r->peers.op->gather(&r->peers, own, rounds * (int64_t)sizeof *own, all));
     *loss = 0;
-    for (int group = 0; s == PP_OK && group < n * rounds && r->replica == 0; group++)
+    for (int group = 0; group < n * rounds && r->replica == 0; group++)
         *loss += all[group % n * rounds + group / n];
-    free(all);
-    return s;
+    return PP_OK;
 }
 
 static PpStatus share_statistic(Rank *r, const RankParam *q)

@@ -29,10 +29,11 @@ PpStatus results_open(Results *r, const Data *d, const Plan *p)
     *r = (Results){.data = d, .plan = p};
     r->output = zeroed(n, sizeof *r->output);
     r->loss = zeroed(data_chunks(d), sizeof *r->loss);
+    r->share = zeroed((int64_t)(d->replicas + 1) * data_rounds(d), sizeof *r->share);
     r->norm = zeroed(d->model->n_param + 1 + WORDS, sizeof *r->norm);
     r->square = zeroed(p->n_block, sizeof *r->square);
     r->sum = zeroed(n, sizeof *r->sum);
-    if (!r->output || !r->loss || !r->norm || !r->square || !r->sum)
+    if (!r->output || !r->loss || !r->share || !r->norm || !r->square || !r->sum)
         return pp_no_memory();
     for (int i = 0; i < n; i++) {
         const PpTensor *t = &d->model->output[i];
@@ -62,7 +63,7 @@ void results_close(Results *r)
         free(r->output[i]);
     for (int i = 0; r->sum && i < r->data->model->n_output; i++)
         free(r->sum[i]);
-    free(r->output), free(r->loss), free(r->norm), free(r->square), free(r->sum);
+    free(r->output), free(r->loss), free(r->share), free(r->norm), free(r->square), free(r->sum);
     *r = (Results){0};
 }
 
