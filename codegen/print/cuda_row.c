@@ -96,6 +96,25 @@ static void keep_more(Cuda *c, const Row *r)
     }
 }
 
+/* What is kept and read by no later pass, since what would have read it there is kept too, is not. */
+static void keep_less(Cuda *c)
+{
+    Nest *n = c->own;
+    bool *read = arena_array(c->p.a, bool, n->stmt.n + 1);
+    for (int p = 1; p < n->passes; p++) {
+        nest_marks(n, p, c->p.in_pass);
+        for (uint32_t i = 0; i < n->stmt.n; i++) {
+            const Stmt *s = &n->stmt.at[i];
+            for (uint32_t j = 0; c->p.in_pass[i] && j < s->nin; j++)
+                read[s->in[j]] |= n->stmt.at[s->in[j]].pass < p;
+            for (uint32_t j = 0; c->p.in_pass[i] && j < s->nindex; j++)
+                read[s->index[j].in] |= n->stmt.at[s->index[j].in].pass < p;
+        }
+    }
+    for (uint32_t i = 0; i < n->stmt.n; i++)
+        n->stmt.at[i].keep &= read[i];
+}
+
 static bool keeps_any(const Nest *n)
 {
     for (uint32_t i = 0; i < n->stmt.n; i++)
@@ -150,6 +169,7 @@ static void choose(Row *r)
     if (r->length.b != 0)
         return;
     keep_more(c, r);
+    keep_less(c);
     int64_t chunks = up(length, at_once(r));
     if (keeps_any(n) || chunks == 1)
         c->chunks = (int)chunks;
