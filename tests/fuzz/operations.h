@@ -57,6 +57,7 @@ static const struct {
     {"topk", 2, do_topk},
     {"linear", 5, do_linear},
     {"matmul", 5, do_matmul},
+    {"packed", 2, do_packed},
     {"attention", 3, do_attention},
     {"conv", 3, do_conv},
     {"conv_transpose", 2, do_conv_transpose},

@@ -188,6 +188,26 @@ static ValueId do_matmul(Fuzz *f, ValueId x, ValueId y)
     return shape_elements(&u) <= MOST_ELEMENTS ? z : x;
 }
 
+/* An expert: the rows that data choose are packed, go through a product and back to their places. */
+static ValueId do_packed(Fuzz *f, ValueId x, ValueId y)
+{
+    Graph *g = f->g;
+    Shape s = shape(f, x);
+    (void)y;
+    if (s.rank < 2)
+        return x;
+    Shape rows = S(s.d[0], 1);
+    for (int d = 1; d < s.rank; d++)
+        rows.d[1] *= s.d[d];
+    ValueId mask = g_binary(g, OP_Less, int_input(f, S(s.d[0]), 3), g_scalar(g, DT_I64, 2)),
+            w = weight(f, S(rows.d[1], 1 + below(f, 6)));
+    x = op2(f, OP_Pack, g_reshape(g, bounded(f, x), &rows), mask, (Attr){.axis = 0});
+    x = op3(f, OP_PackedMatMul, x, w, mask, (Attr){.axis = 0});
+    if (chance(f, 50))
+        x = g_mul(g, x, g_unary(g, OP_Sigmoid, x));
+    return op2(f, OP_Unpack, x, mask, (Attr){.axis = 0});
+}
+
 /* Attention over a line of x: products, softmax over a last axis, a product. */
 static ValueId do_attention(Fuzz *f, ValueId x, ValueId y)
 {
