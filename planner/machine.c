@@ -25,16 +25,6 @@ static NORETURN void wrong(const Reader *r, const char *what)
     diag_fatal(EXIT_USAGE, WHERE_FILE(r->path), "line %u: %s", r->line, what);
 }
 
-static const char *trimmed(Arena *a, const char *text, size_t n)
-{
-    static const char space[] = " \t\r";
-    for (; n > 0 && strchr(space, *text); n--)
-        text++;
-    while (n > 0 && strchr(space, text[n - 1]))
-        n--;
-    return arena_strndup(a, text, n);
-}
-
 static double number(const Reader *r, const char *name, const char *text)
 {
     char *end;
@@ -94,30 +84,23 @@ static void read_one(Reader *r, const char *name, const char *text)
 
 static void read_line(Reader *r, const char *line, size_t n)
 {
-    const char *one = trimmed(r->a, line, n), *eq = strchr(one, '=');
+    const char *one = rates_word(r->a, line, n), *eq = strchr(one, '=');
     if (!*one)
         return;
     if (!eq || eq == one || !eq[1])
         wrong(r, arena_printf(r->a, "NAME = NUMBER is expected, not '%s'", diag_escape(r->a, one)));
-    read_one(r, trimmed(r->a, one, (size_t)(eq - one)), trimmed(r->a, eq + 1, strlen(eq + 1)));
+    read_one(r, rates_word(r->a, one, (size_t)(eq - one)), rates_word(r->a, eq + 1, strlen(eq + 1)));
 }
 
 Machine machine_read(const char *path, Arena *a)
 {
-    enum { MOST = 1 << 16 };
     Machine m = {.rates = rates_builtin()};
     Reader r = {.path = path, .m = &m, .seen = {.arena = a}, .a = a};
-    FILE *f = fopen(path, "r");
-    char *text = arena_alloc(a, MOST + 1);
-    if (!f) {
+    const char *text = rates_file(path, a);
+    if (!text) {
         diag_hint("`pipeline measure' of any program writes one for the machine that it runs on");
         diag_fatal(EXIT_IO, WHERE_FILE(path), "--machine: no such file");
     }
-    size_t n = fread(text, 1, MOST, f);
-    bool whole = !ferror(f) && feof(f) && strlen(text) == n;
-    fclose(f);
-    if (!whole)
-        diag_fatal(EXIT_IO, WHERE_FILE(path), "--machine: this is no file of text");
     for (const char *at = text; *at;) {
         size_t length = strcspn(at, "\n");
         r.line++;

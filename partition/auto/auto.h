@@ -55,6 +55,11 @@ double *rates_find(Rates *r, const char *name);            /* NULL: none is call
 const char *rates_name(int i, const char **what);          /* number i; NULL: past the last */
 CutLink rates_link(const Rates *r);
 
+/* ---- rates_file.c ---- */
+const char *rates_word(Arena *a, const char *text, size_t n); /* without the spaces around it */
+/* The whole text; NULL: there is no such file.  What is no text, or too long, is fatal. */
+const char *rates_file(const char *path, Arena *a);
+
 /* ---- model.c: a Graph as a CutGraph ---- */
 
 typedef struct AutoModel {

@@ -45,22 +45,11 @@ double *rates_find(Rates *r, const char *name)
     return NULL;
 }
 
-/* The text without the spaces around it. */
-static const char *trimmed(Arena *a, const char *text, size_t n)
-{
-    static const char space[] = " \t\r";
-    for (; n > 0 && strchr(space, *text); n--)
-        text++;
-    while (n > 0 && strchr(space, text[n - 1]))
-        n--;
-    return arena_strndup(a, text, n);
-}
-
 /* One `NAME=VALUE`. */
 static void set_one(Rates *r, const char *one, Arena *a)
 {
     const char *eq = strchr(one, '='), *names[N_RATES];
-    const char *name = trimmed(a, one, eq ? (size_t)(eq - one) : strlen(one));
+    const char *name = rates_word(a, one, eq ? (size_t)(eq - one) : strlen(one));
     char *end = NULL;
     double v = eq ? strtod(eq + 1, &end) : 0;
     if (!eq || end == eq + 1 || *end || !(v > 0) || v > 1e300)
@@ -84,7 +73,7 @@ static void set_text(Rates *r, const char *text, Arena *a)
 {
     while (*text) {
         size_t n = strcspn(text, ",\n#");
-        const char *one = trimmed(a, text, n);
+        const char *one = rates_word(a, text, n);
         if (*one)
             set_one(r, one, a);
         text += n;
@@ -100,18 +89,11 @@ void rates_set(Rates *r, const char *list, Arena *a)
         set_text(r, list, a);
         return;
     }
-    enum { MOST = 1 << 16 };
-    FILE *f = fopen(list, "r");
-    char *text = arena_alloc(a, MOST + 1);
-    if (!f) {
+    const char *text = rates_file(list, a);
+    if (!text) {
         diag_hint("a list is like products=90e9,link=1e9");
         diag_fatal(EXIT_IO, WHERE_FILE(list), "--rates: no such file, and no list of rates");
     }
-    size_t n = fread(text, 1, MOST, f);
-    bool whole = !ferror(f) && feof(f) && strlen(text) == n;
-    fclose(f);
-    if (!whole)
-        diag_fatal(EXIT_IO, WHERE_FILE(list), "--rates: no file of rates");
     set_text(r, text, a);
 }
 

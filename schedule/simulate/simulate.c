@@ -416,7 +416,7 @@ static void summarize(const Schedule *s, const SchedCosts *c, SchedSim *o)
         o->bubble_span = 0;
 }
 
-static int allocate_result(const Schedule *s, SchedSim *o)
+int sched_sim_open(const Schedule *s, SchedSim *o)
 {
     size_t n = (size_t)s->ranks;
     memset(o, 0, sizeof *o);
@@ -492,7 +492,7 @@ static int allocate(Sim *m, SchedError *e)
     if (!m->network || !m->summed || !m->summing || !m->remote || !m->clock || !m->engine || !m->copied ||
         !m->cursor || !m->queue || !m->queued || !m->forward || !m->backward || !m->begun ||
         !m->missing || !m->arrive || !m->received || !m->number || !m->sent || !m->got ||
-        !m->slot || !allocate_result(s, m->out))
+        !m->slot || !sched_sim_open(s, m->out))
         return sched_nomem(e);
     for (int lane = 0; lane + 1 < (int)lanes; lane++) {
         int k2 = lane / 2 - m->g->n;

@@ -53,6 +53,8 @@ typedef struct SchedSim {
     double **start, **end; /* per rank, per action */
 } SchedSim;
 int sched_simulate(const Schedule *s, const SchedCosts *c, SchedSim *out, SchedError *e);
+/* Zeros for the ranks and cells of s; 0: no memory */
+int sched_sim_open(const Schedule *s, SchedSim *sim);
 void sched_sim_free(SchedSim *sim, int ranks);
 
 #ifdef __cplusplus

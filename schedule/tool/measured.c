@@ -173,28 +173,21 @@ static int fill(const Events *ev, const Step *step, SchedMeasured *m, SchedError
     Schedule *s = m->s;
     SchedSim *sim = &m->sim;
     size_t ranks = (size_t)s->ranks;
-    sim->busy = calloc(ranks, sizeof *sim->busy);
-    sim->rank_span = calloc(ranks, sizeof *sim->rank_span);
-    sim->peak = calloc(ranks, sizeof *sim->peak);
-    sim->peak_bytes = calloc(ranks, sizeof *sim->peak_bytes);
-    sim->start = calloc(ranks, sizeof *sim->start);
-    sim->end = calloc(ranks, sizeof *sim->end);
     m->bytes = calloc(ranks, sizeof *m->bytes);
     m->planned = calloc(ranks, sizeof *m->planned);
     m->always = calloc(ranks, sizeof *m->always);
-    if (!m->bytes || !m->planned || !m->always || !sim->busy || !sim->rank_span || !sim->peak ||
-        !sim->peak_bytes || !sim->start || !sim->end)
+    if (!m->bytes || !m->planned || !m->always)
         return sched_nomem(e);
     for (int pass = 0; pass < 2; pass++) {
+        if (pass && !sched_sim_open(s, sim))
+            return sched_nomem(e);
         for (int r = 0; r < s->ranks && pass; r++) {
             size_t n = (size_t)s->row[r].n + 1;
             s->row[r].n = 0;
-            sim->start[r] = calloc(n, sizeof **sim->start);
-            sim->end[r] = calloc(n, sizeof **sim->end);
             m->bytes[r] = calloc(n, sizeof **m->bytes);
             m->planned[r] = r < ev->plans ? ev->memory[2 * r] : -1;
             m->always[r] = r < ev->plans ? ev->memory[2 * r + 1] : -1;
-            if (!sim->start[r] || !sim->end[r] || !m->bytes[r])
+            if (!m->bytes[r])
                 return sched_nomem(e);
         }
         for (size_t i = 0; i < ev->n; i++) {
