@@ -53,6 +53,12 @@ PP_FN uint16_t pp_pack_bf16(float x) { return (uint16_t)((uint32_t)pp_bits_f(x) 
 
 /* ---- binary16: 5 bits of exponent, 10 of fraction ---- */
 
+/* yes ? a : b, by a mask: of several such in a row compilers make jumps, and then no vectors. */
+PP_FN uint32_t pp_pick(int yes, uint32_t a, uint32_t b)
+{
+    return b ^ ((a ^ b) & (0u - (uint32_t)yes));
+}
+
 PP_FN float pp_from_f16(uint16_t h)
 {
 #ifdef __CUDA_ARCH__
@@ -64,11 +70,12 @@ PP_FN float pp_from_f16(uint16_t h)
     const uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
     /* the exponent's bias from 15 to 127; the largest becomes float's; NaN is made quiet */
     const uint32_t normal = all + (112u << 23);
-    const uint32_t top = all + (224u << 23) + ((all & 0x007fffffu) != 0 ? 0x400000u & ~all : 0u);
+    const uint32_t quiet = pp_pick((all & 0x007fffffu) != 0, 0x400000u & ~all, 0u);
+    const uint32_t top = all + (224u << 23) + quiet;
     /* a subnormal one: (1 + fraction) 2^-14 - 2^-14 */
     const float small = pp_float_of((int32_t)(all + (113u << 23))) - 6.103515625e-05f;
-    const uint32_t low = exponent == 0 ? (uint32_t)pp_bits_f(small) : normal;
-    return pp_float_of((int32_t)((exponent == 0x0f800000u ? top : low) | sign));
+    const uint32_t low = pp_pick(exponent == 0, (uint32_t)pp_bits_f(small), normal);
+    return pp_float_of((int32_t)(pp_pick(exponent == 0x0f800000u, top, low) | sign));
 #endif
 }
 
@@ -77,12 +84,12 @@ PP_FN float pp_round_f16(float x)
     const uint32_t u = (uint32_t)pp_bits_f(x), sign = u & 0x80000000u, v = u ^ sign;
     /* rounded at bit 13; 65520 and more is infinite */
     const uint32_t nearest = (v + 0xfffu + (v >> 13 & 1u)) & 0xffffe000u;
-    const uint32_t normal = nearest >= 0x47800000u ? 0x7f800000u : nearest;
+    const uint32_t normal = pp_pick(nearest >= 0x47800000u, 0x7f800000u, nearest);
     /* below 2^-14: beside 1/2, multiples of 2^-24 are all there are */
     const float small = (pp_float_of((int32_t)v) + 0.5f) - 0.5f;
-    const uint32_t finite = v < 0x38800000u ? (uint32_t)pp_bits_f(small) : normal;
+    const uint32_t finite = pp_pick(v < 0x38800000u, (uint32_t)pp_bits_f(small), normal);
     const uint32_t quiet = (v | 0x400000u) & 0xffffe000u;
-    return pp_float_of((int32_t)((v > 0x7f800000u ? quiet : finite) | sign));
+    return pp_float_of((int32_t)(pp_pick(v > 0x7f800000u, quiet, finite) | sign));
 }
 
 PP_FN uint16_t pp_to_f16(float x)
@@ -95,10 +102,10 @@ PP_FN uint16_t pp_to_f16(float x)
     const uint32_t u = (uint32_t)pp_bits_f(x), sign = u & 0x80000000u, v = u ^ sign;
     const uint32_t normal = (v + 0xfffu + (v >> 13 & 1u) - (112u << 23)) >> 13;
     const uint32_t small = (uint32_t)pp_bits_f(pp_float_of((int32_t)v) + 0.5f) - 0x3f000000u;
-    const uint32_t low = v < 0x38800000u ? small : normal;
-    const uint32_t finite = v >= 0x477ff000u ? 0x7c00u : low;
+    const uint32_t low = pp_pick(v < 0x38800000u, small, normal);
+    const uint32_t finite = pp_pick(v >= 0x477ff000u, 0x7c00u, low);
     const uint32_t quiet = 0x7e00u | (v >> 13 & 0x3ffu);
-    return (uint16_t)((v > 0x7f800000u ? quiet : finite) | sign >> 16);
+    return (uint16_t)(pp_pick(v > 0x7f800000u, quiet, finite) | sign >> 16);
 #endif
 }
 

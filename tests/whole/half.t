@@ -59,4 +59,26 @@ hint: leave out --dtype; or export the model in float32"
 check_own f16 3e-3
 check_own bf16 3e-2
 is "what crosses the cut is half" "$(grep -c '<edge .*dtype="bf16".*kind="activation"' "$work/bf16.split/pipe.xml")" 1
+
+# A loop over the roundings of a half type becomes vectors, as own kernels need: gcc says which loops did.
+cat >"$work/loop.c" <<'END'
+#include "pp_half.h"
+#define LOOP(type)                                                                                 \
+    void in_##type(long n, const uint16_t *x, uint16_t *y)                                         \
+    {                                                                                              \
+        _Pragma("omp simd") for (long j = 0; j < n; j++)                                           \
+        {                                                                                          \
+            const float a = pp_from_##type(x[j]), b = pp_round_##type(a * a);                      \
+            y[j] = pp_pack_##type(pp_round_##type(pp_tanhf(b) + a));                               \
+        }                                                                                          \
+    }
+LOOP(bf16)
+LOOP(f16)
+END
+if [ "$(uname -m)" = x86_64 ] && "${CC:-cc}" --version | grep -q "Free Software"; then
+    is "loops over half types become vectors" "$("${CC:-cc}" -std=gnu11 -O3 -march=x86-64-v3 -ffp-contract=off -fno-math-errno -fno-trapping-math \
+        -fopenmp -I"$top/runtime/api" -fopt-info-vec-optimized -c -o "$work/loop.o" "$work/loop.c" 2>&1 | grep -c '32 byte vectors')" 2
+else
+    skip "loops over half types become vectors" "gcc says so, of x86-64"
+fi
 plan_done
