@@ -141,7 +141,7 @@ double candidate_bound(const Search *x, const Candidate *c)
     for (uint32_t s = 0; s < cut.stages; s++) {
         const CutStage *at = &cut.stage[s];
         double work = at->forward + at->input + at->weight + 2 * begin +
-                      again_seconds(c, r, &c->cut->program->stage[s], at, begin);
+                      again_seconds(c, r, c->cut->program->plan.stage[s], at, begin);
         all += work;
         double path = before + c->microbatches * work;
         most = path > most ? path : most;

@@ -1,6 +1,6 @@
 /*
- * program.h - a Pipe's program as the runtime sees it, in memory: the tables that
- * codegen/write/tables.c prints, without names, data and functions.
+ * program.h - a Pipe's program as the runtime sees it: the tables of codegen/tables.h, never
+ * printed.
  */
 #ifndef PPSPLIT_PLANNER_PROGRAM_H
 #define PPSPLIT_PLANNER_PROGRAM_H
@@ -10,7 +10,6 @@
 
 typedef struct {
     PpPlan plan;
-    PpStage *stage;
     bool convolutions; /* whose scratch memory is known when a run opens them */
 } Program;
 

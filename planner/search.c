@@ -150,7 +150,7 @@ static const Cut *tight_cut(Search *x, const Candidate *c, double part)
 static bool has_parts(const Cut *c)
 {
     for (int s = 0; s < c->program->plan.n_stage; s++)
-        if (c->program->stage[s].n_again > 0)
+        if (c->program->plan.stage[s]->n_again > 0)
             return true;
     return false;
 }

@@ -5,29 +5,20 @@
 #define PPSPLIT_WRITE_H
 
 #include "codegen/print/target.h"
+#include "codegen/tables.h"
 
 /* stage.c */
 void cg_stage_functions(StageGen *sg, Target target);   /* prints them */
 void cg_stage_print(StageGen *sg, Target target, Text *t);      /* stageN.c, stageN.cu */
 
 /* tables.c */
-/* a PpTensor */
-const char *cg_tensor(Arena *a, const Graph *g, const char *name, Dtype t, const Shape *s,
-                      int batch);
+const char *cg_tensor_text(Arena *a, const PpTensor *t);
 /* those that stand in the source */
 void cg_short_constants(const StageGen *sg, const char *prefix, Text *t);
-/* May the user's own function make its weight gradients? */
-bool cg_own_weight(const StageGen *sg);
 /* "stage0", "stage0_cuda": how names of its tables begin */
 const char *cg_table_name(const StageGen *sg);
 /* after the stage's functions; cpu: sg is printed for it; cuda: NULL, sg, or the stage beside it */
 void cg_tables_print(const StageGen *sg, bool cpu, const StageGen *cuda, Text *t);
-/* in params/; of a constant that the stage beside has as well, its name */
-const char *cg_const_name(const StageGen *sg, uint32_t i);
-bool cg_const_is_beside(const StageGen *sg, uint32_t i);
-
-/* kept.c: stageN<table>_kept, and how many there are; none: nothing is printed */
-uint32_t cg_kept_print(const StageGen *sg, const char *table, Text *t);
 
 /* pipeline.c */
 void cg_pipeline_print(Pipe *p, const CodegenOptions *opt, uint64_t hash, const Text *tables,

@@ -1,0 +1,276 @@
+/*
+ * table.c - what a stage says of itself to the runtime.  In: the stage with its blocks laid out and
+ * its functions through all passes.  Out: its PpStage and all it points to.
+ */
+#include <string.h>
+
+#include "codegen/tables.h"
+#include "plan.h"
+
+static PpTensor tensor(const Graph *g, const char *name, Dtype type, const Shape *s, int batch,
+                       Arena *a)
+{
+    if (batch >= 0 && (batch >= s->rank || g->batch <= 0 || s->d[batch] % g->batch != 0))
+        batch = -1;
+    PpTensor t = {.name = arena_strdup(a, name),
+                  .dtype = (int)type,
+                  .rank = s->rank,
+                  .batch_dim = batch < 0 ? -1 : batch,
+                  .bytes = shape_elements(s) * (int64_t)dtype_size(type)};
+    INSIST(s->rank <= PP_MAX_RANK);
+    for (int i = 0; i < s->rank; i++)
+        t.dim[i] = s->d[i];
+    return t;
+}
+
+PpTensor cg_tensor(const Graph *g, ValueId v, const char *name, Arena *a)
+{
+    const Value *x = val(g, v);
+    return tensor(g, name ? name : x->name, x->dtype, &x->shape, x->batch, a);
+}
+
+static int kept_until(uint8_t bits) { return bits & 2 ? 2 : bits & 1 ? 1 : 0; }
+
+static int data_input(const Pipe *p, ValueId v)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < p->graph->input.n; i++) {
+        if (p->graph->input.at[i] == v)
+            return n;
+        n += p->graph->input.at[i] != p->loss_scale;
+    }
+    BUG("stage input '%s' is no model input", val(p->graph, v)->name);
+}
+
+static int output_of(const Stage *s, ValueId v)
+{
+    for (uint32_t i = 0; i < s->output.n; i++)
+        if (s->output.at[i].value == v)
+            return (int)i;
+    BUG("stage %u does not put out value %u", s->index, v);
+}
+
+/* rows: NULL, or the Pipe whose shapes they are given in, those of a microbatch, of which nothing
+   is kept. */
+static const PpInput *inputs(const StageGen *sg, const Pipe *rows, Arena *a)
+{
+    const Pipe *p = sg->pipe;
+    const Stage *s = sg->stage;
+    const Graph *g = (rows ? rows : p)->graph;
+    PpInput *list = arena_array(a, PpInput, s->input.n + 1);
+    for (uint32_t i = 0; i < s->input.n; i++) {
+        const StageInput *in = &s->input.at[i];
+        bool scale = in->value == p->loss_scale, data = in->from == NONE;
+        list[i] = (PpInput){.t = cg_tensor(g, in->value, NULL, a),
+                            .from = scale ? -2 : data ? -1 : (int)in->from,
+                            .from_output = scale  ? 0
+                                           : data ? data_input(p, in->value)
+                                                  : output_of(&p->stage.at[in->from], in->value),
+                            .stashed = rows ? 0 : kept_until(sg->in_read[i]),
+                            .grads = (int)in->grads.n,
+                            .again = rows ? 0 : sg->in_again[i]};
+    }
+    return list;
+}
+
+static const PpOutput *outputs(const StageGen *sg, Arena *a)
+{
+    const Stage *s = sg->stage;
+    PpOutput *list = arena_array(a, PpOutput, s->output.n + 1);
+    for (uint32_t i = 0; i < s->output.n; i++) {
+        const StageOutput *out = &s->output.at[i];
+        list[i] = (PpOutput){.t = cg_tensor(sg->g, out->value, NULL, a),
+                             .model_output = out->outputs.n > 0 ? (int)out->outputs.at[0] : -1,
+                             .stashed = kept_until(sg->out_read[i]),
+                             .dys = (int)out->dys.n,
+                             .again = sg->out_again[i]};
+    }
+    return list;
+}
+
+/* Consumers by descending stage, each one's contributions in its order: as autodiff filled
+ * StageOutput.dys. */
+static const PpDy *gradients(const StageGen *sg, Arena *a, int *n)
+{
+    const Pipe *p = sg->pipe;
+    const Stage *s = sg->stage;
+    uint32_t all = 0;
+    for (uint32_t o = 0; o < s->output.n; o++)
+        all += s->output.at[o].dys.n;
+    PpDy *list = arena_array(a, PpDy, all + 1);
+    *n = 0;
+    for (uint32_t o = 0; o < s->output.n; o++) {
+        const StageOutput *out = &s->output.at[o];
+        uint32_t k = 0;
+        for (uint32_t c = p->stage.n; out->dys.n > 0 && c-- > s->index + 1;)
+            for (uint32_t i = 0; i < p->stage.at[c].input.n; i++) {
+                const StageInput *in = &p->stage.at[c].input.at[i];
+                bool ours = in->value == out->value && in->from == s->index;
+                for (uint32_t j = 0; ours && j < in->grads.n; j++, k++) {
+                    INSIST(k < out->dys.n && out->dys.at[k] == in->grads.at[j]);
+                    list[*n] = (PpDy){.output = (int)o,
+                                      .from = (int)c,
+                                      .input = (int)i,
+                                      .index = (int)j,
+                                      .stashed = kept_until(sg->dy_read[*n])};
+                    ++*n;
+                }
+            }
+        INSIST(k == out->dys.n);
+    }
+    return list;
+}
+
+static const PpParam *params(const StageGen *sg, Arena *a)
+{
+    static const int use[] = {PP_OWN, PP_TRANSMIT, PP_REPLICATE};
+    const Stage *s = sg->stage;
+    PpParam *list = arena_array(a, PpParam, s->param.n + 1);
+    for (uint32_t i = 0; i < s->param.n; i++) {
+        const ParamUse *u = &s->param.at[i];
+        const Param *q = &sg->g->param.at[u->param];
+        list[i] = (PpParam){.t = tensor(sg->g, q->name, q->dtype, &q->shape, -1, a),
+                            .param = (int)u->param,
+                            .use = use[u->use],
+                            .from = (int)(u->use == USE_OWN ? s->index : u->from),
+                            .trainable = q->trainable,
+                            .stat = q->stat,
+                            .offset = sg->param_at.at[i],
+                            .grad_offset = sg->grad_at.at[i],
+                            .half_offset = sg->bytes_half > 0 ? sg->half_at.at[i] : 0,
+                            .more = u->uses > 1 ? (int)u->uses - 1 : 0,
+                            .more_offset = u->uses > 1 ? sg->more_at.at[i] : 0};
+    }
+    return list;
+}
+
+/* ---- constants ------------------------------------------------------------------------------- */
+
+/* Which constant of the stage beside has the same bytes; its number of constants: none. */
+static uint32_t beside(const StageGen *sg, uint32_t i)
+{
+    uint32_t k = 0;
+    while (k < sg->beside->constants.n &&
+           (sg->beside->constants.at[k].inlined ||
+            val(sg->beside->g, sg->beside->constants.at[k].value)->data !=
+                val(sg->g, sg->constants.at[i].value)->data))
+        k++;
+    return k;
+}
+
+bool cg_const_is_beside(const StageGen *sg, uint32_t i)
+{
+    return sg->beside && beside(sg, i) < sg->beside->constants.n;
+}
+
+const char *cg_const_name(const StageGen *sg, uint32_t i)
+{
+    if (cg_const_is_beside(sg, i))
+        return cg_const_name(sg->beside, beside(sg, i));
+    return arena_printf(sg->a, "%%const%s.%u", sg->beside ? ".cuda" : "", i);
+}
+
+Ids cg_table_constants(const StageGen *sg, bool device, Arena *a)
+{
+    Ids order = {0};
+    for (int inlined = 0; inlined <= device; inlined++)
+        for (uint32_t i = 0; i < sg->constants.n; i++)
+            if (sg->constants.at[i].inlined == inlined)
+                vec_push(a, &order, i);
+    return order;
+}
+
+static const PpConst *constants(const StageGen *sg, const Ids *order, Arena *a)
+{
+    PpConst *list = arena_array(a, PpConst, order->n + 1);
+    for (uint32_t k = 0; k < order->n; k++) {
+        const StageConst *c = &sg->constants.at[order->at[k]];
+        const Value *v = val(sg->g, c->value);
+        const char *name = cg_const_name(sg, order->at[k]);
+        list[k] = (PpConst){.t = tensor(sg->g, name, v->dtype, &v->shape, -1, a),
+                            .offset = c->offset + (c->inlined ? sg->bytes_const : 0)};
+    }
+    return list;
+}
+
+/* ---- the stage ------------------------------------------------------------------------------- */
+
+static int64_t flops(const Graph *g, const Ids *list)
+{
+    int64_t n = 0;
+    for (uint32_t i = 0; i < list->n; i++)
+        n += cost_flops(g, list->at[i]);
+    return n;
+}
+
+/* R: parts of the stash. */
+static const PpAgain *parts(const StageGen *sg, Arena *a)
+{
+    PpAgain *list = arena_array(a, PpAgain, sg->again.n + 1);
+    for (uint32_t k = 0; k < sg->again.n; k++)
+        list[k] = (PpAgain){.bytes = sg->again.at[k].bytes,
+                            .flops = flops(sg->g, &sg->stage->again.at[sg->again.at[k].from].node)};
+    return list;
+}
+
+/* A loss over the whole minibatch has no weight gradient of a microbatch. */
+bool cg_own_weight(const StageGen *sg)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < sg->stage->param.n; i++)
+        any |= sg->stage->param.at[i].grads.n > 0;
+    return any && sg->func[F_WEIGHT] && !sg->microbatches;
+}
+
+/* Of a loss over the whole minibatch: F brings a microbatch's rows, B takes those of the gradients,
+   nothing of it is kept. */
+static const PpStage *of_microbatches(const StageGen *sg, const PpStage *whole, Arena *a)
+{
+    PpStage *st = arena_new_of(a, PpStage);
+    *st = *whole;
+    st->input = inputs(sg, sg->microbatches, a);
+    st->bytes_stash = st->bytes_saved = 0;
+    st->n_again = 0;
+    st->again = NULL;
+    st->minibatch = whole;
+    return st;
+}
+
+const PpStage *cg_stage_table(const StageGen *sg, Target target, Arena *a)
+{
+    const Stage *s = sg->stage;
+    bool device = target != TARGET_C;
+    Ids order = cg_table_constants(sg, device, a);
+    PpStage *st = arena_new_of(a, PpStage);
+    *st = (PpStage){.index = (int)s->index,
+                    .label = arena_strdup(a, s->label ? s->label : ""),
+                    .n_input = (int)s->input.n,
+                    .n_output = (int)s->output.n,
+                    .n_param = (int)s->param.n,
+                    .n_const = (int)order.n,
+                    .input = inputs(sg, NULL, a),
+                    .output = outputs(sg, a),
+                    .param = params(sg, a),
+                    .constants = constants(sg, &order, a),
+                    .bytes_param = sg->bytes_param,
+                    .bytes_grad = sg->bytes_grad,
+                    .bytes_const = sg->bytes_const + (device ? sg->bytes_inlined : 0),
+                    .bytes_half = sg->bytes_half,
+                    .half_type = sg->bytes_half > 0 ? (int)sg->half_type : 0,
+                    .bytes_stash = sg->bytes_stash,
+                    .bytes_saved = sg->bytes_saved,
+                    .bytes_work = cg_bytes_work(sg, target),
+                    .flops_forward = flops(sg->g, &s->forward),
+                    .flops_input = flops(sg->g, &s->backward_input),
+                    .flops_weight = flops(sg->g, &s->backward_weight),
+                    .n_again = (int)sg->again.n,
+                    .again = parts(sg, a),
+                    .has_backward = cg_has_backward(s)};
+    for (uint32_t i = 0; i < s->input.n; i++)
+        st->n_dx += (int)s->input.at[i].grads.n;
+    st->dy = gradients(sg, a, &st->n_dy);
+    if (sg->microbatches)
+        return of_microbatches(sg, st, a);
+    st->kept = cg_kept(sg, a, &st->n_kept);
+    return st;
+}

@@ -1,0 +1,40 @@
+/*
+ * tables.h - what a program says of itself to the runtime: the tables of runtime/api/pp.h, filled in
+ * memory.  write/ prints them as pipeline.c; planner/ plans with them before anything is printed.
+ *
+ * All but what has only a name, in the printed program: functions are NULL, and of constants that
+ * stand in the source `data' is.  Texts and lists lie in the arena that is given.
+ */
+#ifndef PPSPLIT_TABLES_H
+#define PPSPLIT_TABLES_H
+
+#include "codegen/cg.h"
+#include "runtime/api/pp.h"
+
+/* ---- plan/table.c ---------------------------------------------------------------------------- */
+
+/* As schedules see it; of a loss over the whole minibatch `minibatch' is the stage as it runs. */
+const PpStage *cg_stage_table(const StageGen *sg, Target target, Arena *a);
+/* name: NULL: the value's */
+PpTensor cg_tensor(const Graph *g, ValueId v, const char *name, Arena *a);
+/* The constants in their order, as numbers in StageGen.constants: those in params/, then, for a
+   device, which reads all in its memory, those that stand in the source. */
+Ids cg_table_constants(const StageGen *sg, bool device, Arena *a);
+/* A constant in params/; what the stage beside has as well has its name there. */
+const char *cg_const_name(const StageGen *sg, uint32_t i);
+bool cg_const_is_beside(const StageGen *sg, uint32_t i);
+/* May the user's own function make the stage's weight gradients? */
+bool cg_own_weight(const StageGen *sg);
+
+/* ---- plan/kept.c ----------------------------------------------------------------------------- */
+
+/* PpStage.kept, and how many there are */
+const PpKept *cg_kept(const StageGen *sg, Arena *a, int *n);
+
+/* ---- plan/program.c -------------------------------------------------------------------------- */
+
+/* Of the Pipe: all but its stages, the device, and what is known when it is written (hash, made,
+   written). */
+PpPlan cg_program_table(const Pipe *p, Arena *a);
+
+#endif
