@@ -51,6 +51,8 @@ static struct {
     unsigned queued;
 } b;
 
+uintptr_t stacks_from;
+size_t stacks_bytes;
 static char *stacks;
 static Fiber fibers[THREADS + 1];
 static Fiber *idle[THREADS + 1], *current;
@@ -69,25 +71,19 @@ static void fresh_fibers(void) {
 }
 
 static void make_fibers(void) {
-    size_t bytes = static_cast<size_t>(THREADS + 1) * (STACK + GUARD);
-    void *p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+    stacks_bytes = static_cast<size_t>(THREADS + 1) * (STACK + GUARD);
+    void *p = mmap(nullptr, stacks_bytes, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) {
         report("stacks", "no memory for the stacks of a block");
         give_up();
     }
     stacks = static_cast<char *>(p);
+    stacks_from = reinterpret_cast<uintptr_t>(p);
     for (int i = 0; i <= THREADS; i++)
         mprotect(stacks + static_cast<size_t>(i) * (STACK + GUARD), GUARD, PROT_NONE);
     fresh_fibers();
 }
-
-bool in_fiber_stack(uintptr_t a) {
-    return stacks && a - reinterpret_cast<uintptr_t>(stacks) <
-                         static_cast<size_t>(THREADS + 1) * (STACK + GUARD);
-}
-
-bool in_kernel(const void *frame) { return in_fiber_stack(reinterpret_cast<uintptr_t>(frame)); }
 
 static void set_thread(unsigned t) {
     running.thread = t;

@@ -34,7 +34,6 @@ static int numbers;
 static bool opened, inside;
 static size_t used[64];
 
-bool in_device_memory(uintptr_t a) { return arena && a - arena < ARENA_BYTES; }
 static bool in_pinned_memory(uintptr_t a)
 {
     return arena && a - (arena + ARENA_BYTES) < PINNED_BYTES;

@@ -64,7 +64,6 @@ struct Allocation {
 /* the one that holds p, or the nearest within a megabyte, living or freed; or null */
 const Allocation *allocation_near(const void *p);
 std::string describe(const void *p); /* "12 bytes past the end of allocation 3 (4096 bytes)" */
-bool in_device_memory(uintptr_t a);
 void memory_open(void);                                 /* device memory can be touched ... */
 /* ... and no longer: host code that does so is caught */
 void memory_close(void);
@@ -74,6 +73,7 @@ void prepare_thread(void);
 /* all device memory lies in [arena, arena + ARENA_BYTES) */
 extern uintptr_t arena;
 constexpr size_t ARENA_BYTES = size_t(16) << 30;
+inline bool in_device_memory(uintptr_t a) { return arena && a - arena < ARENA_BYTES; }
 
 /* ---- stream.cpp ---- */
 
@@ -125,8 +125,13 @@ void report_stream_leaks(void);
 
 void run_grid(const std::string &name, dim3 grid, dim3 block, size_t shared, const ShimBody &body);
 /* is this the stack of a kernel's thread? */
-bool in_kernel(const void *frame);
-bool in_fiber_stack(uintptr_t a);
+/* the stacks of a block's threads, which lie side by side: none before the first launch */
+extern uintptr_t stacks_from;
+extern size_t stacks_bytes;
+inline bool in_fiber_stack(uintptr_t a) { return a - stacks_from < stacks_bytes; }
+inline bool in_kernel(const void *frame) {
+    return in_fiber_stack(reinterpret_cast<uintptr_t>(frame));
+}
 std::string where(void); /* "kernel k block (0,0,0) thread (1,0,0)" */
 /* from a kernel's thread: the launch ends here */
 [[noreturn]] void kill_kernel(cudaError_t why);
