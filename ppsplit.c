@@ -181,7 +181,7 @@ static void summary(State *s)
         return;
     report_summary(s->pipe, stdout);
     if (s->pipe->automatic)
-        report_automatic(s->pipe->automatic, stdout);
+        report_automatic(s->pipe->automatic, s->o->arena, stdout);
 }
 
 static const struct { void (*run)(State *s); const char *dump; } passes[] = {
@@ -323,14 +323,26 @@ static void check_dump(const char *word)
 
 /* ---- the commands ---- */
 
+typedef struct { Options *o; int argc; char **argv; } CommandLine;
+
+static void read_options(void *arg)
+{
+    CommandLine *c = arg;
+    read_command_line(c->o, c->argc, c->argv);
+    if (c->o->dump)
+        check_dump(c->o->dump);
+}
+
 static int compile_main(int argc, char **argv, Command command)
 {
     static void (*const run[])(void *) = {compile, list_modules, plan};
     static const char *const name[] = {"ppsplit", "ppsplit ls", "ppsplit plan"};
     Options o = {.arena = arena_new(), .command = command};
-    read_command_line(&o, argc, argv);
-    if (o.dump)
-        check_dump(o.dump);
+    int code = diag_run(read_options, &(CommandLine){&o, argc, argv});
+    if (code) {
+        arena_free(o.arena);
+        return code;
+    }
     if (o.model.n == 0)
         bad_usage(name[command], "missing operand: a MODEL.onnx");
     if (command == COMMAND_SPLIT && !o.codegen.dir && !o.dump)
@@ -339,7 +351,7 @@ static int compile_main(int argc, char **argv, Command command)
         bad_usage("ppsplit", "--loss-over minibatch without --loss");
     if (command == COMMAND_PLAN)
         plan_check(&o);
-    int code = diag_run(run[command], &o);
+    code = diag_run(run[command], &o);
     arena_free(o.arena);
     return code;
 }

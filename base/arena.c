@@ -11,9 +11,9 @@
 #include "file/hash.h"
 
 typedef struct Block { struct Block *next; size_t size, used; } Block;
-typedef struct Mapping { struct Mapping *next; void *at; size_t n; } Mapping;
+typedef struct Held { struct Held *next; void (*release)(void *); void *at; } Held;
 /* next: within the same outer one */
-struct Arena { Block *head; Mapping *mapping; Arena *outer, *inner, *next; };
+struct Arena { Block *head; Held *held, *unused; Arena *outer, *inner, *next; };
 
 enum { ALIGN = 16, FIRST_BLOCK = 64 << 10, LAST_BLOCK = 8 << 20 };
 
@@ -53,8 +53,8 @@ void arena_free(Arena *a)
             at = &(*at)->next;
         *at = a->next;
     }
-    for (Mapping *m = a->mapping; m; m = m->next)
-        munmap(m->at, m->n);
+    for (Held *h = a->held; h; h = h->next)
+        h->release(h->at);
     for (Block *b = a->head, *next; b; b = next) {
         next = b->next;
         free(b);
@@ -62,14 +62,65 @@ void arena_free(Arena *a)
     free(a);
 }
 
+/* ---- what is released with it ---- */
+
+void arena_hold(Arena *a, void (*release)(void *), void *at)
+{
+    Held *h = a->unused;
+    if (h)
+        a->unused = h->next;
+    else
+        h = arena_new_of(a, Held);
+    *h = (Held){a->held, release, at};
+    a->held = h;
+}
+
+void arena_drop(Arena *a, void *at)
+{
+    Held **h = &a->held;
+    while ((*h)->at != at)
+        h = &(*h)->next;
+    Held *found = *h;
+    *h = found->next;
+    found->next = a->unused;
+    a->unused = found;
+}
+
+static void close_file(void *f) { fclose(f); }
+
+FILE *arena_fopen(Arena *a, const char *path, const char *mode)
+{
+    if (!a->unused) /* or, with the file open, there might be no memory for it */
+        a->unused = arena_new_of(a, Held);
+    FILE *f = fopen(path, mode);
+    if (f)
+        arena_hold(a, close_file, f);
+    return f;
+}
+
+int arena_fclose(Arena *a, FILE *f)
+{
+    arena_drop(a, f);
+    return fclose(f);
+}
+
+typedef struct { void *at; size_t n; } Mapping;
+
+static void unmap(void *mapping)
+{
+    const Mapping *m = mapping;
+    if (m->at)
+        munmap(m->at, m->n);
+}
+
 const void *arena_map(Arena *a, int fd, size_t n)
 {
     Mapping *m = arena_new_of(a, Mapping);
+    arena_hold(a, unmap, m);
     void *p = mmap(NULL, n, PROT_READ, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
     if (p == MAP_FAILED)
         return NULL;
-    *m = (Mapping){a->mapping, p, n};
-    a->mapping = m;
+    *m = (Mapping){p, n};
     return p;
 }
 

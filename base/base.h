@@ -41,6 +41,13 @@ void *arena_calloc(Arena *a, size_t n, size_t size);    /* n * size checked for 
 char *arena_strdup(Arena *a, const char *s);
 char *arena_strndup(Arena *a, const char *s, size_t n);
 char *arena_printf(Arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* What a call that does not come back would leave open: release(at) is called when the arena is
+ * given up, unless arena_drop() was before. */
+void arena_hold(Arena *a, void (*release)(void *at), void *at);
+void arena_drop(Arena *a, void *at);
+/* a file, closed with the arena at the latest; NULL: errno says why */
+FILE *arena_fopen(Arena *a, const char *path, const char *mode);
+int arena_fclose(Arena *a, FILE *f);
 /* the first n bytes of a file, for reading, until the arena is given up; NULL: errno says why */
 const void *arena_map(Arena *a, int fd, size_t n);
 void *arena_grow_(Arena *a, void *at, uint32_t *cap, size_t size);

@@ -80,7 +80,7 @@ void report_pipe_dot(const Pipe *p, FILE *f);
 void report_pipe_html(const Pipe *p, FILE *f);
 void report_ls(Graph *g, FILE *f);                      /* the module tree */
 void report_summary(const Pipe *p, FILE *f);            /* what ppsplit prints after a split */
-void report_automatic(const AutoCut *c, FILE *f);       /* and after --stages */
+void report_automatic(const AutoCut *c, Arena *a, FILE *f); /* and after --stages */
 
 /* A program and its runs as one page, of files that they wrote. */
 typedef enum { LAYOUT_BEST, LAYOUT_DOT, LAYOUT_OWN } ReportLayout;

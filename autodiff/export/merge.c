@@ -303,13 +303,13 @@ static bool write_pieces(Merge *m, FILE *f, const Pieces *pieces)
 static void write_file(Merge *m, const char *path, const Pieces *pieces)
 {
     Written w = {arena_printf(m->arena, "%s.tmp", path), path};
-    FILE *f = fopen(w.temporary, "wbe");
+    FILE *f = arena_fopen(m->arena, w.temporary, "wbe");
     if (!f)
         io_error(path, "cannot write");
     vec_push(m->arena, &m->file, w);
     bool good = write_pieces(m, f, pieces);
     int error = errno; /* of what failed first: closing may fail too, and differently */
-    if (fclose(f) && good) {
+    if (arena_fclose(m->arena, f) && good) {
         good = false;
         error = errno;
     }

@@ -72,17 +72,26 @@ static bool is_folder(const char *path)
     return lstat(path, &sb) == 0 && S_ISDIR(sb.st_mode);
 }
 
+static void close_folder(void *at)
+{
+    DIR **d = at;
+    if (*d)
+        closedir(*d);
+}
+
 /* What ppsplit writes under a folder, names relative to it: its files, those of params/, and
    runtime/ with all its folders; a folder comes after what is in it. */
 static void each_file(Arena *a, const char *dir, const char *sub, EachFile *fn, void *arg)
 {
-    DIR *d = opendir(arena_printf(a, "%s/%s", dir, sub));
+    DIR **d = arena_new_of(a, DIR *);
+    arena_hold(a, close_folder, d);
+    *d = opendir(arena_printf(a, "%s/%s", dir, sub));
     VEC(const char *) name = {0};
-    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
+    for (struct dirent *e; *d && (e = readdir(*d)) != NULL;)
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
             vec_push(a, &name, arena_printf(a, "%s%s", sub, e->d_name));
-    if (d)
-        closedir(d);
+    arena_drop(a, d);
+    close_folder(d);
     for (uint32_t i = 0; i < name.n; i++) {
         if ((*sub || !strcmp(name.at[i], "params") || !strcmp(name.at[i], "runtime")) &&
             is_folder(arena_printf(a, "%s/%s", dir, name.at[i])))
@@ -97,16 +106,20 @@ static void remove_one(Arena *a, const char *dir, const char *name, void *arg)
     remove(arena_printf(a, "%s/%s", dir, name));
 }
 
+typedef struct { const char *dir; Arena *a; } Removed;
+
 static void remove_all(void *arg)
 {
-    Arena *a = arena_new();
-    each_file(a, arg, "", remove_one, NULL);
-    arena_free(a);
+    Removed *r = arg;
+    r->a = arena_new();
+    each_file(r->a, r->dir, "", remove_one, NULL);
 }
 
 void folder_remove(const char *dir)
 {
-    diag_run(remove_all, (void *)(uintptr_t)dir);
+    Removed r = {.dir = dir};
+    diag_run(remove_all, &r);
+    arena_free(r.a);
     rmdir(dir);
 }
 
@@ -140,18 +153,16 @@ static void move_one(Arena *a, const char *from_dir, const char *name, void *arg
 
 static void remove_listed(Arena *a, const char *dir, const char *list)
 {
-    FILE *f = fopen(list, "r");
+    FILE *f = arena_fopen(a, list, "r");
     char name[512];
     while (f && fgets(name, sizeof name, f)) {
         name[strcspn(name, "\n")] = 0;
         const char *path = arena_printf(a, "%s/%s", dir, name);
-        if (unlink(path) != 0 && errno != ENOENT) {
-            fclose(f);
+        if (unlink(path) != 0 && errno != ENOENT)
             write_error(path);
-        }
     }
     if (f)
-        fclose(f);
+        arena_fclose(a, f);
 }
 
 /* Complete, or with an error that says so; to be called again then. */
@@ -199,12 +210,12 @@ static void list_stale(Arena *a, const char *dir, const char *name, void *arg)
 static void write_stale(Arena *a, const char *dir, const char *temp)
 {
     const char *path = arena_printf(a, "%s/%s", temp, stale);
-    Stale s = {temp, fopen(path, "w")};
+    Stale s = {temp, arena_fopen(a, path, "w")};
     if (!s.list)
         write_error(path);
     each_file(a, dir, "", list_stale, &s);
     bool bad = ferror(s.list) != 0;
-    if (fclose(s.list) != 0 || bad)
+    if (arena_fclose(a, s.list) != 0 || bad)
         write_error(path);
 }
 

@@ -20,7 +20,7 @@
 static FILE *create(Arena *a, const char *dir, const char *name)
 {
     const char *path = arena_printf(a, "%s/%s", dir, name);
-    FILE *f = fopen(path, "w");
+    FILE *f = arena_fopen(a, path, "w");
     if (!f)
         write_error(path);
     return f;
@@ -29,7 +29,7 @@ static FILE *create(Arena *a, const char *dir, const char *name)
 static void finish(Arena *a, FILE *f, const char *dir, const char *name)
 {
     bool bad = ferror(f) != 0;
-    if (fclose(f) != 0 || bad)
+    if (arena_fclose(a, f) != 0 || bad)
         write_error(arena_printf(a, "%s/%s", dir, name));
 }
 

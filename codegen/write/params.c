@@ -63,6 +63,8 @@ static Kepts kept_constants(StageGen *sg, const StageGen *device)
     return k;
 }
 
+static void abandon(void *w) { stw_abandon(w); }
+
 static void write_copy(StageGen *sg, const Kepts *constants, const char *dir, OnnxWeight *weight)
 {
     /* after so many bytes the mapped pages are given back */
@@ -71,18 +73,19 @@ static void write_copy(StageGen *sg, const Kepts *constants, const char *dir, On
     char err[ST_ERR];
     const Stage *s = sg->stage;
     const char *path = arena_printf(sg->a, "%s/stage%u.safetensors", dir, s->index);
-    StWriter w;
-    stw_init(&w);
+    StWriter *w = arena_new_of(sg->a, StWriter);
+    stw_init(w);
+    arena_hold(sg->a, abandon, w);
     for (uint32_t i = 0; i < s->param.n; i++) {
         const Param *p = &sg->g->param.at[s->param.at[i].param];
         if (stored_here(&s->param.at[i]))
-            stw_declare(&w, p->name, (int)p->dtype, p->shape.rank, p->shape.d);
+            stw_declare(w, p->name, (int)p->dtype, p->shape.rank, p->shape.d);
     }
     for (uint32_t i = 0; i < constants->n; i++) {
         const Value *v = constants->at[i].v;
-        stw_declare(&w, constants->at[i].name, (int)v->dtype, v->shape.rank, v->shape.d);
+        stw_declare(w, constants->at[i].name, (int)v->dtype, v->shape.rank, v->shape.d);
     }
-    if (stw_begin(&w, path, err, sizeof err))
+    if (stw_begin(w, path, err, sizeof err))
         diag_fatal(EXIT_IO, WHERE_NONE, "%s", err);
     for (uint32_t i = 0; i < s->param.n; i++) {
         const Param *p = &sg->g->param.at[s->param.at[i].param];
@@ -92,9 +95,9 @@ static void write_copy(StageGen *sg, const Kepts *constants, const char *dir, On
         if (!weight[s->param.at[i].param].file)
             weight[s->param.at[i].param] =
                 (OnnxWeight){arena_printf(sg->g->arena, "params/stage%u.safetensors", s->index),
-                             (int64_t)ftello(w.f)};
+                             (int64_t)ftello(w->f)};
         Arena *scratch = arena_within(sg->a);
-        stw_write(&w, dense(scratch, p, bytes), bytes);
+        stw_write(w, dense(scratch, p, bytes), bytes);
         arena_free(scratch);
         read += bytes;
         if (read >= FILES_REST) {
@@ -104,9 +107,10 @@ static void write_copy(StageGen *sg, const Kepts *constants, const char *dir, On
     }
     for (uint32_t i = 0; i < constants->n; i++) {
         const Value *v = constants->at[i].v;
-        stw_write(&w, v->data, bytes_of(&v->shape, v->dtype));
+        stw_write(w, v->data, bytes_of(&v->shape, v->dtype));
     }
-    if (stw_end(&w, 0, err, sizeof err))
+    arena_drop(sg->a, w);
+    if (stw_end(w, 0, err, sizeof err))
         diag_fatal(EXIT_IO, WHERE_NONE, "%s", err);
 }
 
@@ -160,7 +164,9 @@ static void write_link(StageGen *sg, const Kepts *constants, const char *dir, co
     const char *index = arena_printf(sg->a, "%s/stage%u.link.json", dir, s->index);
     const char *bin = arena_printf(sg->a, "%s/stage%u.bin", dir, s->index),
                *bin_name = arena_printf(sg->a, "stage%u.bin", s->index);
-    Link l = {.index = fopen(index, "w"), .bin = fopen(bin, "w"), .first = true};
+    Link l = {.index = arena_fopen(sg->a, index, "w"),
+              .bin = arena_fopen(sg->a, bin, "w"),
+              .first = true};
     if (!l.index || !l.bin)
         diag_fatal(EXIT_IO, WHERE_FILE(index), "cannot write: %s", strerror(errno));
     fprintf(l.index, "{");
@@ -187,8 +193,8 @@ static void write_link(StageGen *sg, const Kepts *constants, const char *dir, co
     }
     fprintf(l.index, "\n}\n");
     bool bad = ferror(l.index) || ferror(l.bin);
-    bad |= fclose(l.index) != 0;
-    bad |= fclose(l.bin) != 0;
+    bad |= arena_fclose(sg->a, l.index) != 0;
+    bad |= arena_fclose(sg->a, l.bin) != 0;
     if (bad)
         diag_fatal(EXIT_IO, WHERE_FILE(index), "cannot write: %s", strerror(errno));
 }

@@ -45,28 +45,35 @@ static RawTensor *read_tensor(Arena *a, const char *path, int dtype, int rank, c
     return r;
 }
 
+static void close_npy(void *f) { npy_close(f); }
+static void close_st(void *f) { st_close(f); }
+
 static RawTensor *from_npy(Arena *a, const char *path, Dtype t)
 {
-    NpyFile f;
+    NpyFile *f = arena_new_of(a, NpyFile);
     char err[256];
-    if (npy_open(&f, path, err, sizeof err))
+    arena_hold(a, close_npy, f);
+    if (npy_open(f, path, err, sizeof err))
         diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", err);
-    RawTensor *r = read_tensor(a, path, f.dtype, f.rank, f.dim, f.data, (size_t)f.bytes, t);
-    npy_close(&f);
+    RawTensor *r = read_tensor(a, path, f->dtype, f->rank, f->dim, f->data, (size_t)f->bytes, t);
+    arena_drop(a, f);
+    npy_close(f);
     return r;
 }
 
 /* NULL when the file has no tensor of this name. */
 static RawTensor *from_safetensors(Arena *a, const char *path, const char *name, Dtype t)
 {
-    StFile f;
+    StFile *f = arena_new_of(a, StFile);
     char err[ST_ERR];
-    if (st_open(&f, path, err, sizeof err))
+    arena_hold(a, close_st, f);
+    if (st_open(f, path, err, sizeof err))
         diag_fatal(EXIT_IO, WHERE_FILE(path), "%s", err);
-    const StTensor *s = st_find(&f, name);
+    const StTensor *s = st_find(f, name);
     RawTensor *r =
         s ? read_tensor(a, path, s->dtype, s->rank, s->dim, s->data, (size_t)s->bytes, t) : NULL;
-    st_close(&f);
+    arena_drop(a, f);
+    st_close(f);
     return r;
 }
 

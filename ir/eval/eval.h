@@ -16,6 +16,7 @@ typedef struct {
     const Tensor *in;
     const Attr *at;
     Tensor *out;                                        /* data already allocated, zeroed */
+    Arena *arena;
     Arena *scratch;                                     /* made when the small buffer is used up */
     size_t used;
     union { char byte[4096]; Wide align; } small;       /* shape arithmetic never needs more */

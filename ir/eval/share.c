@@ -20,7 +20,7 @@ void *eval_scratch(Eval *e, size_t n, size_t size)
         return p;
     }
     if (!e->scratch)
-        e->scratch = arena_new();
+        e->scratch = arena_within(e->arena);
     return arena_alloc(e->scratch, bytes);
 }
 

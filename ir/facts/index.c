@@ -320,7 +320,7 @@ static void choose(Follow *f, const Node *n, int64_t axis, int64_t depth)
     int64_t all = elements_of(f, n->in[1]), k = 0;
     if (!index.at || index.meaning != NUMBER || depth < 1)
         return;
-    Arena *scratch = arena_new();
+    Arena *scratch = arena_within(f->arena);
     Use *u = arena_array(scratch, Use, all);
     for (int64_t i = 0; i < all; i++) {
         const Element *e = &index.at[i];

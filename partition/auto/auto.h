@@ -79,7 +79,8 @@ typedef struct {
 } StageTimes;
 /* Scales the nodes' seconds to a run's: those of stage_of (by the graph's nodes), each node by its
    share of the model's. */
-void auto_measured(AutoModel *m, const uint32_t *stage_of, uint32_t stages, const StageTimes *t);
+void auto_measured(AutoModel *m, const uint32_t *stage_of, uint32_t stages, const StageTimes *t,
+                   Arena *a);
 
 /* Scales the nodes' seconds as `to`'s differ from `from`'s, of the same nodes: the model with other
    rows, as a run of these has shown it. */

@@ -123,7 +123,7 @@ Found search_sum(const Lattice *l, Ticks cap, Arena *a);
 
 /* orders.c */
 /* Fills the rest of f from stage_of. */
-void found_measure(const Dag *d, Found *f);
+void found_measure(const Dag *d, Found *f, Arena *a);
 /* A topological order, one of many: 0 is the groups' own.  With stage_of one in which the stages of
    that cut come one after the other. */
 uint32_t *order_number(const Dag *d, const uint32_t *stage_of, uint32_t number, Arena *a);

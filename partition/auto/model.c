@@ -291,9 +291,10 @@ static double scale(double measured, double modelled)
     return measured >= 0 && modelled > 0 ? measured / modelled : 1;
 }
 
-void auto_measured(AutoModel *m, const uint32_t *stage_of, uint32_t stages, const StageTimes *t)
+void auto_measured(AutoModel *m, const uint32_t *stage_of, uint32_t stages, const StageTimes *t,
+                   Arena *a)
 {
-    Arena *scratch = arena_new();
+    Arena *scratch = arena_within(a);
     StageTimes *sum = arena_array(scratch, StageTimes, stages);
     for (uint32_t i = 0; i < m->cut.nodes; i++) {
         StageTimes *s = &sum[stage_of[m->node[i]]];

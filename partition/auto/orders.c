@@ -33,9 +33,9 @@ static Load *loads_of(const Dag *d, const uint32_t *stage_of, Part *where, Arena
     return load;
 }
 
-void found_measure(const Dag *d, Found *f)
+void found_measure(const Dag *d, Found *f, Arena *a)
 {
-    Arena *scratch = arena_new();
+    Arena *scratch = arena_within(a);
     Load *load = loads_of(d, f->stage_of, arena_array(scratch, Part, d->p->stages), scratch);
     f->slowest = f->sum = 0;
     f->fits = true;
@@ -83,7 +83,7 @@ uint32_t *order_number(const Dag *d, const uint32_t *stage_of, uint32_t number, 
             order[g] = g;
         return order;
     }
-    Arena *scratch = arena_new();
+    Arena *scratch = arena_within(a);
     uint32_t *waits = arena_array(scratch, uint32_t, d->n + 1),
              stages = stage_of ? d->p->stages : 1;
     Ids *ready = arena_array(scratch, Ids, stages);
@@ -174,7 +174,7 @@ Found order_first(const Dag *d, const uint32_t *order, Arena *a)
     enum { ROUNDS = 12 };
     uint32_t k = d->p->stages;
     Found f = {.stage_of = arena_array(a, uint32_t, d->n + 1)};
-    Arena *scratch = arena_new();
+    Arena *scratch = arena_within(a);
     Prefixes x = {.d = d, .order = order, .load = load_new(d, scratch)};
     x.end = arena_array(scratch, uint32_t, k + 1);
     x.left = arena_array(scratch, Ticks, d->n + 1);
@@ -191,7 +191,7 @@ Found order_first(const Dag *d, const uint32_t *order, Arena *a)
         for (uint32_t at = x.end[s]; at < x.end[s + 1]; at++)
             f.stage_of[order[at]] = s;
     arena_free(scratch);
-    found_measure(d, &f);
+    found_measure(d, &f, a);
     return f;
 }
 
@@ -246,7 +246,7 @@ static bool try_move(Moves *m, uint32_t g, uint32_t to)
 void order_moves(const Dag *d, Found *f, Arena *a)
 {
     enum { ROUNDS = 30 };
-    Arena *scratch = arena_new();
+    Arena *scratch = arena_within(a);
     uint32_t k = d->p->stages;
     Moves m = {.d = d, .stage_of = arena_array(a, uint32_t, d->n + 1)};
     m.size = arena_array(scratch, uint32_t, k);
@@ -266,7 +266,7 @@ void order_moves(const Dag *d, Found *f, Arena *a)
         }
     }
     Found is = {.stage_of = m.stage_of};
-    found_measure(d, &is);
+    found_measure(d, &is, a);
     bool better = is.slowest < f->slowest || (is.slowest == f->slowest && is.sum < f->sum);
     if (is.fits > f->fits || (is.fits == f->fits && better))
         *f = is;

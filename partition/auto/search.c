@@ -129,7 +129,7 @@ static Found backtrack(const Search *s, Arena *a)
                 break;
             f.stage_of[g] = j;
         }
-    found_measure(s->d, &f);
+    found_measure(s->d, &f, a);
     return f;
 }
 
@@ -141,7 +141,7 @@ static Found search(const Lattice *l, Ticks cap, bool sum, Arena *a)
     const size_t n = l->n, cells = (s.k + 1) * n;
     if (d->n < s.k)
         return (Found){.stage_of = NULL};
-    Arena *scratch = arena_new();
+    Arena *scratch = arena_within(a);
     s.best = arena_array(scratch, Ticks, cells);
     s.from = arena_array(scratch, uint32_t, cells);
     s.visited = arena_array(scratch, uint32_t, n);

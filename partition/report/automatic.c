@@ -20,10 +20,10 @@ static void stages(const AutoCut *c, Arena *a, FILE *f)
     }
 }
 
-void report_automatic(const AutoCut *c, FILE *f)
+void report_automatic(const AutoCut *c, Arena *outer, FILE *f)
 {
     const AutoOptions *o = c->options;
-    Arena *a = arena_new();
+    Arena *a = arena_within(outer);
     stages(c, a, f);
     fprintf(f, "%s %s by %s costs; no cut is below %s: at most %.2f%% above the best\n",
             o->microbatches ? arena_printf(a, "step of %u microbatches", o->microbatches)

@@ -147,17 +147,30 @@ static void put_params(const Pipe *p, Arena *a, FILE *f)
     fputs("</table>\n", f);
 }
 
+typedef struct { FILE *f; Memory text; } PipeText;
+
+static void release(void *at)
+{
+    PipeText *t = at;
+    if (t->f)
+        memory_close(t->f, &t->text);
+    free(t->text.at);
+}
+
 static void put_pipe(const Pipe *p, Arena *a, FILE *f)
 {
-    Memory text;
-    FILE *m = memory_open(&text);
-    if (m)
-        report_pipe_txt(p, m);
-    if (memory_close(m, &text))
+    PipeText *t = arena_new_of(a, PipeText);
+    arena_hold(a, release, t);
+    t->f = memory_open(&t->text);
+    if (t->f)
+        report_pipe_txt(p, t->f);
+    int bad = memory_close(t->f, &t->text);
+    t->f = NULL;
+    if (bad)
         diag_fatal(EXIT_IO, WHERE_NONE, "out of memory");
     fputs("<h2>The pipe</h2>\n<pre>", f);
     /* by lines: escaping would show the line ends */
-    for (char *at = text.at, *end; at && *at; at = end) {
+    for (char *at = t->text.at, *end; at && *at; at = end) {
         end = strchr(at, '\n');
         if (end)
             *end++ = '\0';
@@ -166,7 +179,8 @@ static void put_pipe(const Pipe *p, Arena *a, FILE *f)
         fprintf(f, "%s\n", html_text(a, at));
     }
     fputs("</pre>\n", f);
-    free(text.at);
+    arena_drop(a, t);
+    release(t);
 }
 
 void report_pipe_html(const Pipe *p, FILE *f)
