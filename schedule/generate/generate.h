@@ -10,7 +10,7 @@
 typedef struct SchedGen {
     Schedule *s;
     int p, m;      /* ranks, microbatches */
-    int round;     /* microbatches of a round; m where there are no rounds */
+    int round;     /* microbatches of a round; m where there are no rounds; v:K's K */
     int placement; /* SCHED_PLACE_* */
     int *chunks;   /* per rank: its number of stages */
     SchedError *e;
@@ -38,6 +38,7 @@ int sched_gen_zbh1(SchedGen *g);
 int sched_gen_zbh2(SchedGen *g);
 int sched_gen_vhalf(SchedGen *g);
 int sched_gen_vmin(SchedGen *g);
+int sched_gen_v(SchedGen *g);
 int sched_gen_1f1bv(SchedGen *g);
 
 /* The most microbatch-chunks alive on rank r of p, with v stages a rank and m microbatches in
@@ -53,6 +54,7 @@ int sched_peak_zbh1(int p, int v, int m, int k, int r);
 int sched_peak_zbh2(int p, int v, int m, int k, int r);
 int sched_peak_vhalf(int p, int v, int m, int k, int r);
 int sched_peak_vmin(int p, int v, int m, int k, int r);
+int sched_peak_v(int p, int v, int m, int k, int r); /* k: what v:K says */
 int sched_peak_1f1bv(int p, int v, int m, int k, int r);
 
 #endif

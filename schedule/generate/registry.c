@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum { LOOP = SCHED_PLACE_LOOP, V = SCHED_PLACE_V, BLOCK = SCHED_PLACE_BLOCK };
-enum { NONE, EQUAL, GROUP, HALF };
+enum { NONE, EQUAL, GROUP, HALF, CHUNKS };
 
 /* name       in lower case: what messages, options and Schedule.name say
    pytorch    torch.distributed.pipelining's name, whose class is Schedule<name>; NULL: it has none
@@ -19,7 +19,7 @@ enum { NONE, EQUAL, GROUP, HALF };
    movable    another placement than its own may be asked for
    least      microbatches per rank that it needs
    rounds     of microbatches: none; max(1, m / p) equal ones; of a group that NAME:G gives, else p,
-              or of half of p
+              or of half of p; or it has none, and NAME:K gives the most chunks alive, else 2 p
    peak       closed form of the memory, NULL: none
    about      one line for help */
 // clang-format off
@@ -50,6 +50,8 @@ static const SchedKind kinds[] = {
      sched_peak_vhalf,          "the V family with half of that: half as idle as 1f1b"},
     {"v-min",                 NULL,                    V,     2, 0, 0, NONE,  sched_gen_vmin,
      sched_peak_vmin,           "the V family with a third of it: two thirds as idle"},
+    {"v",                     NULL,                    V,     2, 0, 0, CHUNKS, sched_gen_v,
+     sched_peak_v,              "the V family with any memory: v:K has at most K chunks alive"},
     {"1f1b-v",                NULL,                    V,     2, 0, 0, NONE,  sched_gen_1f1bv,
      sched_peak_1f1bv,          "the V with undivided backwards: two thirds of 1f1b's memory"},
     {"gis",                   NULL,                    LOOP,  0, 0, 0, GROUP, sched_gen_gis,
@@ -73,7 +75,7 @@ static int same_word(const char *a, const char *b)
     return *a == *b;
 }
 
-/* The group of `gis:3`, -1 where there is none; what stands before it is the kind's name. */
+/* The number of `gis:3` and `v:9`, -1 where there is none; what stands before it is the kind's name. */
 static int given_group(const char *name)
 {
     const char *colon = strchr(name, ':');
@@ -82,10 +84,12 @@ static int given_group(const char *name)
     return colon && end > colon + 1 && !*end && g > 0 && g < SCHED_MAX_CELLS ? (int)g : -1;
 }
 
-/* Microbatches of a round. */
+/* Microbatches of a round, or chunks. */
 static int round_of(const SchedKind *k, const char *name, int p, int m)
 {
     int g = given_group(name);
+    if (k->rounds == CHUNKS)
+        return g < 0 ? 2 * p : g;
     if (k->rounds == NONE || k->rounds == EQUAL)
         return k->rounds == NONE || m < p ? m : m / (m / p);
     if (g < 0)
@@ -101,7 +105,7 @@ const SchedKind *sched_find(const char *name)
         memcpy(before, name, (size_t)(colon - name));
         before[colon - name] = 0;
         const SchedKind *k = sched_find(before);
-        return k && k->rounds == GROUP ? k : NULL;
+        return k && (k->rounds == GROUP || k->rounds == CHUNKS) ? k : NULL;
     }
     static const char prefix[] = "schedule"; /* of PyTorch's classes */
     size_t n = 0;

@@ -113,15 +113,36 @@ static int placements(const Auto *x, const SchedKind *k, int *list)
     return n;
 }
 
+/* Microbatch-chunks that fit on every rank, 0: there is no limit. */
+static int chunks_that_fit(const SchedAuto *a)
+{
+    double most = a->chunks, stash = 0;
+    for (int s = 0; a->memory && s < a->stages; s++)
+        stash = fmax(stash, a->costs->bytes_stash[s]);
+    for (int r = 0; stash > 0 && r < a->ranks; r++)
+        if (most == 0 || a->memory[r] / stash < most)
+            most = a->memory[r] / stash;
+    return (int)fmin(most, SCHED_MAX_CELLS);
+}
+
 static void generators(Auto *x)
 {
     const SchedAuto *a = x->a;
+    int chunks = chunks_that_fit(a);
     for (int i = 0; sched_kind(i); i++) {
         int list[4], n = placements(x, sched_kind(i), list);
-        for (int k = 0; k < n && strcmp(sched_kind(i)->name, "forward-only"); k++) {
+        char name[40];
+        snprintf(name, sizeof name, "%s", sched_kind(i)->name);
+        if (!strcmp(name, "forward-only"))
+            continue;
+        if (!strcmp(name, "v")) { /* as much as there is room for; with more it is zb-v's */
+            if (chunks < 1 || chunks >= 2 * a->ranks)
+                continue;
+            snprintf(name, sizeof name, "v:%d", chunks);
+        }
+        for (int k = 0; k < n; k++) {
             Schedule *s;
-            if (sched_generate(sched_kind(i)->name, a->ranks, a->stages, a->microbatches, list[k],
-                               &s, x->e))
+            if (sched_generate(name, a->ranks, a->stages, a->microbatches, list[k], &s, x->e))
                 continue; /* not of these sizes */
             sched_drop_idle(s);
             compete(x, s, list[k]);

@@ -1,12 +1,12 @@
 /*
  * v_shape.c - the V family of Pipeline Parallelism with Controllable Memory (Qi et al.,
- * 2405.15362): two chunks a rank, placed as a V, and a limit of microbatch-chunks alive.
+ * 2405.15362) by name: two chunks a rank, placed as a V, and a limit of microbatch-chunks alive.
  *
- * In: ranks, microbatches, the limit of a name.  Out: rows for F = I = W.  Each is what the list
- * scheduler (synth.c) makes of the paper's pattern of one microbatch, repeated every six actions:
- * when it comes to rank i on its way there (F of the first chunk), back (F of the second), there
- * again (I of the second) and back (I of the first).  For other costs there is `auto`, which
- * searches.
+ * In: ranks, microbatches, the limit of a name.  Out: rows for F = I = W.  Those with a divided
+ * backward are v_block.c's.  1f1b-v is what the list scheduler (synth.c) makes of the paper's
+ * pattern of one microbatch, repeated every six actions: when it comes to rank i on its way there
+ * (F of the first chunk), back (F of the second), there again (B of the second) and back (B of the
+ * first).  For other costs there is `auto`, which searches.
  */
 #include "synth.h"
 
@@ -39,8 +39,8 @@ static void keys(const SynthTask *t, const VPattern *v, SynthPolicy *p, int late
         }
 }
 
-/* Every way to follow a pattern, with later turns of its backward: of the shortest, the rows. */
-enum { WAYS = 12, TURNS = 16 };
+/* Every way to follow a pattern, with later turns of its backward. */
+enum { WAYS = 12, TURNS = 16, KEPT = 24, FEW = 3 };
 
 static void follow(const SynthTask *t, const VPattern *patterns, int number, SynthPolicy *p)
 {
@@ -53,35 +53,62 @@ static void follow(const SynthTask *t, const VPattern *patterns, int number, Syn
     keys(t, &v, p, late == 0 ? 0 : late == 1 ? t->ranks : t->ranks / 2 + 1);
 }
 
-static int shortest(SchedGen *g, const SynthTask *t, const VPattern *v, int patterns, int whole)
+typedef struct {
+    int way[KEPT], n;
+    SynthScore score[KEPT];
+} Kept;
+
+static void keep(Kept *list, int way, const SynthScore *s)
+{
+    int at = list->n;
+    while (at > 0 && (s->span < list->score[at - 1].span ||
+                      (s->span == list->score[at - 1].span && s->sum < list->score[at - 1].sum)))
+        at--;
+    if (at == KEPT)
+        return;
+    list->n += list->n < KEPT;
+    for (int i = list->n - 1; i > at; i--)
+        list->way[i] = list->way[i - 1], list->score[i] = list->score[i - 1];
+    list->way[at] = way;
+    list->score[at] = *s;
+}
+
+static void scan(const SynthTask *t, const VPattern *v, int way, SynthPolicy *p, Kept *list)
+{
+    SynthScore s;
+    follow(t, v, way, p);
+    if (synth_run(t, p, &s, NULL))
+        keep(list, way, &s);
+}
+
+/* The rows of the shortest: all ways with few microbatches, and the best of these with all. */
+static int shortest(SchedGen *g, SynthTask *t, const VPattern *v, int patterns)
 {
     size_t n = (size_t)t->stages * (size_t)t->microbatches;
-    double *key = malloc(3 * n * sizeof *key), bound = t->period * t->microbatches;
-    int *cap = calloc((size_t)t->stages, sizeof *cap), best = -1, good = key && cap;
-    SynthPolicy p = {
-        .key_f = key, .key_i = key + n, .key_w = key + 2 * n, .cap = cap, .whole = whole};
-    SynthScore least = {HUGE_VAL, HUGE_VAL, HUGE_VAL}, s;
-    for (int k = 0; good && k < WAYS * TURNS * patterns && least.span > bound; k++) {
-        follow(t, v, k, &p);
-        if (synth_run(t, &p, &s, NULL) &&
-            (s.span < least.span || (s.span == least.span && s.sum < least.sum))) {
-            least = s;
-            best = k;
-        }
-    }
-    if (best >= 0) {
-        follow(t, v, best, &p);
+    double *key = malloc(3 * n * sizeof *key);
+    int *cap = calloc((size_t)t->stages, sizeof *cap), m = t->microbatches, good = key && cap;
+    SynthPolicy p = {.key_f = key, .key_i = key + n, .key_w = key + 2 * n, .cap = cap, .whole = 1};
+    Kept few = {.n = 0}, all = {.n = 0};
+    SynthScore s;
+    t->microbatches = m < FEW * t->ranks ? m : FEW * t->ranks;
+    for (int way = 0; good && way < WAYS * TURNS * patterns; way++)
+        scan(t, v, way, &p, &few);
+    t->microbatches = m;
+    for (int i = 0; good && i < few.n; i++)
+        scan(t, v, few.way[i], &p, &all);
+    if (all.n > 0) {
+        follow(t, v, all.way[0], &p);
         good = synth_run(t, &p, &s, g->s->row);
     }
     free(key);
     free(cap);
     return !good       ? sched_nomem(g->e)
-           : best >= 0 ? SCHED_OK
+           : all.n > 0 ? SCHED_OK
                        : sched_fail(g->e, SCHED_EREFUSED, -1, -1,
                                     "no schedule of the V family fits its memory");
 }
 
-static int generate(SchedGen *g, int chunks, const VPattern *v, int patterns, int whole)
+static int undivided(SchedGen *g, int chunks, const VPattern *v, int patterns)
 {
     SchedGraph graph;
     SynthTask t;
@@ -96,7 +123,7 @@ static int generate(SchedGen *g, int chunks, const VPattern *v, int patterns, in
         for (int r = 0; r < t.ranks; r++)
             t.limit[r] = chunks;
         synth_task_ready(&t);
-        st = shortest(g, &t, v, patterns, whole);
+        st = shortest(g, &t, v, patterns);
     } else {
         st = sched_nomem(g->e);
     }
@@ -105,19 +132,22 @@ static int generate(SchedGen *g, int chunks, const VPattern *v, int patterns, in
     return st;
 }
 
-int sched_gen_vhalf(SchedGen *g)
+/* F = I = W, the backward divided */
+static int divided(SchedGen *g, int chunks)
 {
-    int p = g->p, d = p % 2 ? 0 : 3;
-    const VPattern v[] = {{2, 2 * p - 1, 3 * p + d - 1, 2, 5 * p + d - 1}, {1, p, 2 * p, 1, 3 * p}};
-    return generate(g, sched_peak_vhalf(p, 2, g->m, 0, 0), v, 2, 0);
+    return synth_v(g->p, g->m, chunks, SYNTH_V_WORK, g->s->row)
+               ? SCHED_OK
+               : sched_fail(g->e, SCHED_EREFUSED, -1, -1,
+                            "no schedule of the V family on %d ranks is found with at most %d "
+                            "microbatch-chunks alive",
+                            g->p, chunks);
 }
 
-int sched_gen_vmin(SchedGen *g)
-{
-    int p = g->p, d = p % 3 ? 0 : 2;
-    const VPattern v[] = {{1, p, 2 * p + d, 1, 3 * p + d}, {1, p, 2 * p, 1, 3 * p}};
-    return generate(g, sched_peak_vmin(p, 2, g->m, 0, 0), v, 2, 0);
-}
+int sched_gen_vhalf(SchedGen *g) { return divided(g, sched_peak_vhalf(g->p, 2, g->m, 0, 0)); }
+
+int sched_gen_vmin(SchedGen *g) { return divided(g, sched_peak_vmin(g->p, 2, g->m, 0, 0)); }
+
+int sched_gen_v(SchedGen *g) { return divided(g, g->round); }
 
 int sched_gen_1f1bv(SchedGen *g)
 {
@@ -126,7 +156,13 @@ int sched_gen_1f1bv(SchedGen *g)
                           {2, 2 * p, 3 * p, 2, 5 * p},
                           {1, p, 2 * p + d, 3, 5 * p + d},
                           {1, p, 2 * p, 1, 3 * p}};
-    return generate(g, sched_peak_1f1bv(p, 2, g->m, 0, 0), v, 4, 1);
+    return undivided(g, sched_peak_1f1bv(p, 2, g->m, 0, 0), v, 4);
+}
+
+int sched_peak_v(int p, int v, int m, int k, int r)
+{
+    (void)p, (void)v, (void)m, (void)r;
+    return k;
 }
 
 int sched_peak_vhalf(int p, int v, int m, int k, int r)

@@ -33,7 +33,7 @@ rank 0 busy 27.5 peak 2"
 is "auto needs a program" "$(status s 1f1b --ranks 2 --microbatches 2 --recompute auto)" 2
 is "lock-steps" "$(s gpipe --ranks 4 --microbatches 8 --comms --steps)" "steps 66"
 
-for name in gpipe 1f1b interleaved1f1b loopedbfs interleavedzerobubble zb-h1 zb-h2 gis gis-h gis:1 forward-only zb-v v-half v-min 1f1b-v; do
+for name in gpipe 1f1b interleaved1f1b loopedbfs interleavedzerobubble zb-h1 zb-h2 gis gis-h gis:1 forward-only zb-v v-half v-min v v:3 1f1b-v; do
     ok "$name: 4 stages on 2 ranks verify" s $name --ranks 2 --stages 4 --microbatches 6 --lower --verify
     s $name --ranks 2 --stages 4 --microbatches 6 --lower --csv $name.csv
     is "$name: reads its own file" "$(s $name.csv)" "$(cat $name.csv)"
@@ -43,7 +43,7 @@ done
 ok "dualpipev verifies, deferred" s dualpipev --ranks 4 --microbatches 10 --lower --defer --verify
 ok "auto is verified" s auto --ranks 4 --stages 8 --microbatches 8 --placement v --memory-chunks 6 --verify --csv auto.csv
 is "auto says what it compared, and keeps to the memory" "$(s auto --ranks 4 --stages 8 --microbatches 8 --placement v --memory-chunks 6 2>&1 >again.csv | sed -n '1p;/zbv/s/.*: //p;$p' | sed 's/  *makespan [0-9].*//')
-$(cmp auto.csv again.csv && echo the same)" "9 schedules compared by makespan:
+$(cmp auto.csv again.csv && echo the same)" "10 schedules compared by makespan:
 left out, 8 chunks alive
   made                   v
 the same"
@@ -54,7 +54,7 @@ ok "a send budget" s interleaved1f1b --ranks 4 --stages 8 --microbatches 8 --sen
 # ---- names: the registry's, in help, documentation and completion; PyTorch's are the same schedules ----
 
 names=$(s --help | sed -n '/^A NAME is/,/^A file/s/^  \([a-z0-9-]*\)  .*/\1/p')
-is "sixteen schedules and auto" "$(echo "$names" | wc -l)" 17
+is "seventeen schedules and auto" "$(echo "$names" | wc -l)" 18
 is "docs/schedules.md has a row for each" "$(sed -n 's/^| \([a-z0-9-]*\) | [A-Za-z0-9]* *| .*/\1/p' "$top/docs/schedules.md" | sort)" "$(echo "$names" | sort)"
 is "completion knows each" "$(sh "$top/docs/completions/complete.sh" "$ppsplit" schedule '' | grep -v FILES)" "$names"
 for name in $names; do ok "the man page has $name" grep -q -F -- "${name//-/\\-}" "$top/docs/ppsplit.1"; done
