@@ -138,6 +138,7 @@ enum {
     OPT_DP,
     OPT_OPTIMIZER,
     OPT_RECOMPUTE,
+    OPT_OFFLOAD,
     OPT_CSV
 };
 
@@ -188,7 +189,8 @@ static const OptionName options[] = {
     [OPT_BATCH] = {"batch", "ROWS", 0},
     [OPT_DP] = {"dp", "N", 0},
     [OPT_OPTIMIZER] = {"optimizer", "NAME", 0},
-    [OPT_RECOMPUTE] = {"recompute", "never|cheap|always", 0},
+    [OPT_RECOMPUTE] = {"recompute", "never|cheap|except-last|always", 0},
+    [OPT_OFFLOAD] = {"offload", "never|stash", 0},
     [OPT_CSV] = {"csv", "FILE", 0},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
@@ -297,8 +299,12 @@ static void read_option(Options *o, int option, const char *arg)
     case OPT_DP: o->dp = arg; break;
     case OPT_OPTIMIZER: o->optimizer = arg; break;
     case OPT_RECOMPUTE:
-        ONE_OF("recompute", arg, "never", "cheap", "always");
+        ONE_OF("recompute", arg, "never", "cheap", "except-last", "always");
         o->recompute = arg;
+        break;
+    case OPT_OFFLOAD:
+        ONE_OF("offload", arg, "never", "stash");
+        o->offload = arg;
         break;
     case OPT_CSV: o->csv = arg; break;
     default: break;

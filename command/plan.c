@@ -25,7 +25,7 @@ const char plan_usage[] =
     "\n"
     "Only some ways:\n"
     "      --stages=N, --microbatches=M, --dp=N, --schedule=NAME, --split=POINT (repeatable)\n"
-    "      --recompute=never|cheap|always\n"
+    "      --recompute=never|cheap|except-last|always, --offload=never|stash\n"
     "\n"
     "      --csv=FILE              schedules made to measure compete too; the first one's\n"
     "                              rows are written here where no name says them\n"
@@ -91,6 +91,7 @@ PlanOptions plan_options(Options *o)
                      .dp = number("dp", o->dp),
                      .schedule = t.schedule,
                      .recompute = o->recompute,
+                     .offload = o->offload,
                      .csv = o->csv,
                      .words = o->words,
                      .out = o->codegen.dir ? o->codegen.dir : "out"};

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "schedule/rows.h"
 #include "schedule/synth/auto.h"
 #include "search.h"
 
@@ -28,7 +29,7 @@ typedef struct {
 
 const char *again_name(Again a)
 {
-    static const char *const name[AGAINS] = {"never", "cheap", "always"};
+    static const char *const name[AGAINS] = {"never", "cheap", "except-last", "always"};
     return name[a];
 }
 
@@ -67,7 +68,7 @@ static double again_seconds(const Candidate *c, const Rates *r, const PpStage *s
 {
     if (c->again == AGAIN_NEVER || !st->has_backward)
         return 0;
-    if (c->again == AGAIN_ALWAYS)
+    if (c->again != AGAIN_CHEAP)
         return s->forward + begin;
     return st->n_again > 0 ? cheap_seconds(r, st) + begin : 0;
 }
@@ -113,6 +114,8 @@ static int fill_costs(Trial *t, bool folded)
         time[SA_W] = at->weight + begin;
         time[SA_B] = before + at->input + at->weight + begin;
         time[SA_R] = again;
+        time[SA_OFFLOAD] = time[SA_FETCH] =
+            t->c->offload ? (double)memory_stored(st) / r->offload : 0;
         t->costs.stage_reduction[s] = t->c->replicas > 1 ? reduction_seconds(t->c, r, st) : 0;
     }
     message_costs(o, folded, &t->costs);
@@ -138,21 +141,53 @@ double candidate_bound(const Search *x, const Candidate *c)
     StageCut cut = measured(c, a);
     const Rates *r = &x->o->partition->automatic.rates;
     double begin = beginning(x), all = 0, before = 0, most = 0;
+    int agains = c->microbatches - (c->again == AGAIN_EXCEPT_LAST);
     for (uint32_t s = 0; s < cut.stages; s++) {
         const CutStage *at = &cut.stage[s];
-        double work = at->forward + at->input + at->weight + 2 * begin +
-                      again_seconds(c, r, c->cut->program->plan.stage[s], at, begin);
+        double work = c->microbatches * (at->forward + at->input + at->weight + 2 * begin) +
+                      agains * again_seconds(c, r, c->cut->program->plan.stage[s], at, begin);
         all += work;
-        double path = before + c->microbatches * work;
+        double path = before + work;
         most = path > most ? path : most;
         before += at->forward + begin;
     }
     arena_free(a);
-    double even = c->microbatches * all / c->ranks;
+    double even = all / c->ranks;
     return even > most ? even : most;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
+
+const char *offload_time(const Search *x, const Candidate *c, Arena *a)
+{
+    double bytes = 0, forward = 0;
+    StageCut cut = measured(c, a);
+    for (uint32_t s = 0; s < cut.stages; s++) {
+        const PpStage *st = c->cut->program->plan.stage[s];
+        bytes += (double)memory_stored(st) * (double)c->size->rows / (double)x->own_rows;
+        forward += cut.stage[s].forward;
+    }
+    return arena_printf(a, "%.3g", bytes / x->o->partition->automatic.rates.offload / forward);
+}
+
+/* Rows with copies: the fewest with which ranks fit; where none do, as many as there is time for. */
+static Schedule *offloaded(Trial *t, const Schedule *s)
+{
+    double time = strtod(offload_time(t->x, t->c, t->a), NULL);
+    int64_t memory = t->x->o->memory;
+    Schedule *rows = memory_offload(&t->memory, s, &t->needs, time, memory, t->e);
+    return rows || !memory ? rows : memory_offload(&t->memory, s, &t->needs, time, 0, t->e);
+}
+
+/* What of a microbatch's stash is computed again. */
+static int32_t again_parts(const Candidate *c, const PpStage *st, int microbatch)
+{
+    if (!st->has_backward || c->again == AGAIN_NEVER)
+        return 0;
+    if (c->again == AGAIN_CHEAP)
+        return (1 << st->n_again) - 1;
+    return c->again == AGAIN_EXCEPT_LAST && microbatch == c->microbatches - 1 ? 0 : SCHED_WHOLE;
+}
 
 /* As the runtime lowers them; NULL: they cannot be, e says why. */
 static Schedule *lowered(Trial *t, const Schedule *s)
@@ -161,15 +196,17 @@ static Schedule *lowered(Trial *t, const Schedule *s)
     size_t n = (size_t)s->stages * (size_t)s->microbatches;
     int32_t *parts = calloc(n + 1, sizeof *parts);
     int bad = !rows || !parts;
-    for (size_t i = 0; i < n && !bad && t->c->again != AGAIN_NEVER; i++) {
-        const PpStage *st = t->program->plan.stage[i / (size_t)s->microbatches];
-        parts[i] = !st->has_backward                ? 0
-                   : t->c->again == AGAIN_ALWAYS ? SCHED_WHOLE
-                                                    : (1 << st->n_again) - 1;
-    }
-    bad = bad || (t->c->again != AGAIN_NEVER && sched_recompute(rows, parts, t->e)) ||
-          sched_lower_for(rows, &t->needs, t->e);
+    for (size_t i = 0; i < n && !bad; i++)
+        parts[i] = again_parts(t->c, t->program->plan.stage[i / (size_t)s->microbatches],
+                               (int)(i % (size_t)s->microbatches));
+    bad = bad || (t->c->again != AGAIN_NEVER && sched_recompute(rows, parts, t->e));
     free(parts);
+    if (!bad && t->c->offload) {
+        Schedule *with = offloaded(t, rows);
+        sched_free(rows);
+        return with;
+    }
+    bad = bad || sched_lower_for(rows, &t->needs, t->e);
     if (!bad)
         return rows;
     sched_free(rows);
@@ -184,9 +221,10 @@ static void remember_least(Trial *t, const Schedule *s, int64_t bytes)
         return;
     x->least = bytes;
     snprintf(x->what, sizeof x->what,
-             "%u stages on %d ranks, %d microbatches of %lld rows, %s, --recompute %s%s",
+             "%u stages on %d ranks, %d microbatches of %lld rows, %s, --recompute %s%s%s",
              c->cut->stages, c->ranks, c->microbatches, (long long)c->size->rows, s->name,
-             again_name(c->again), c->divided ? ", --shard-optimizer" : "");
+             again_name(c->again), c->offload ? ", --offload stash" : "",
+             c->divided ? ", --shard-optimizer" : "");
 }
 
 /* For sched_auto(): do all ranks fit? */
@@ -276,7 +314,9 @@ static void measure(Trial *t, Schedule *s)
     Candidate *c = t->c;
     SchedSim sim;
     Schedule *rows = fill_costs(t, false) ? lowered(t, s) : NULL;
-    if (rows && !sched_simulate(rows, &t->costs, &sim, t->e)) {
+    /* it would be the plan without a store once more */
+    bool idle = rows && c->offload && !t->x->o->offload && !sched_has_type(rows, SA_OFFLOAD);
+    if (rows && !idle && !sched_simulate(rows, &t->costs, &sim, t->e)) {
         c->step = sim.makespan + end_seconds(t, rows);
         c->bubble = sim.bubble;
         c->memory = memory_of(&t->memory, rows, t->of_rank);

@@ -9,21 +9,22 @@
 
 enum { BUCKET = 4 << 20 }; /* --bucket's default */
 
-static int64_t plan_bytes(const PlanRequest *ask)
+static int64_t plan_bytes(const PlanRequest *ask, int *moved)
 {
     Plan p = {0};
     PpStatus s = plan_build(&p, ask);
     int64_t bytes = s == PP_OK ? p.bytes.total + p.bytes.resident : -1;
+    *moved = p.offloaded;
     plan_free(&p);
     return bytes;
 }
 
 /* Divided, replicas differ by a few blocks of parameters. */
-static int64_t rank_bytes(PlanRequest *ask)
+static int64_t replicas_bytes(PlanRequest *ask, int *moved)
 {
     int64_t most = 0;
     for (ask->replica = 0; ask->replica < (ask->divided ? ask->replicas : 1); ask->replica++) {
-        int64_t bytes = plan_bytes(ask);
+        int64_t bytes = plan_bytes(ask, moved);
         if (bytes < 0)
             return bytes;
         most = bytes > most ? bytes : most;
@@ -31,18 +32,18 @@ static int64_t rank_bytes(PlanRequest *ask)
     return most;
 }
 
-int64_t memory_of(const MemoryAsked *x, const Schedule *s, int64_t *of_rank)
+int64_t memory_rank(const MemoryAsked *x, const Schedule *s, int rank, int *moved)
 {
-    int64_t *row0 = calloc((size_t)x->microbatches + 1, sizeof *row0), most = -1;
+    int64_t *row0 = calloc((size_t)x->microbatches + 1, sizeof *row0), bytes = -1;
     int *wanted = calloc((size_t)x->model->n_output + 1, sizeof *wanted);
     for (int i = 0; row0 && i <= x->microbatches; i++)
         row0[i] = x->rows * i / x->microbatches;
     for (int i = 0; wanted && i < x->model->n_output; i++)
         wanted[i] = -1;
-    for (int r = 0; row0 && wanted && r < s->ranks; r++) {
+    if (row0 && wanted) {
         PlanRequest ask = {.model = x->model,
                            .schedule = s,
-                           .rank = r,
+                           .rank = rank,
                            .microbatches = x->microbatches,
                            .replicas = x->replicas,
                            .bucket = BUCKET,
@@ -50,23 +51,53 @@ int64_t memory_of(const MemoryAsked *x, const Schedule *s, int64_t *of_rank)
                            .row0 = row0,
                            .train = 1,
                            .on_device = x->model->device != PP_CPU,
-                           .overlap = plan_overlaps(&s->row[r]),
+                           .overlap = plan_overlaps(&s->row[rank]),
                            .states = x->states,
                            .output_wanted = wanted,
                            .output_rows = x->rows,
                            .tags = INT64_MAX,
                            .unplaced = !x->placed};
-        of_rank[r] = rank_bytes(&ask);
-        if (of_rank[r] < 0) {
-            most = -1;
-            break;
-        }
-        most = of_rank[r] > most ? of_rank[r] : most;
+        bytes = replicas_bytes(&ask, moved);
     }
     free(row0);
     free(wanted);
+    return bytes;
+}
+
+int64_t memory_of(const MemoryAsked *x, const Schedule *s, int64_t *of_rank)
+{
+    int64_t most = -1;
+    int moved;
+    for (int r = 0; r < s->ranks; r++) {
+        of_rank[r] = memory_rank(x, s, r, &moved);
+        if (of_rank[r] < 0)
+            return -1;
+        most = of_rank[r] > most ? of_rank[r] : most;
+    }
     return most;
 }
+
+static PpStatus rank_bytes(void *of, const Schedule *s, int rank, int64_t *bytes, int *moved)
+{
+    *bytes = memory_rank(of, s, rank, moved);
+    return *bytes < 0 ? PP_ERR_MODEL : PP_OK;
+}
+
+Schedule *memory_offload(MemoryAsked *x, const Schedule *s, const SchedNeeds *needs, double time,
+                         int64_t memory, SchedError *e)
+{
+    OffloadRequest ask = {.model = x->model,
+                          .schedule = s,
+                          .needs = needs,
+                          .time = time,
+                          .memory = memory,
+                          .bytes = rank_bytes,
+                          .of = x};
+    Schedule *rows = NULL;
+    return plan_offload(&ask, &rows, e) == PP_OK ? rows : NULL;
+}
+
+int64_t memory_stored(const PpStage *st) { return plan_stored_bytes(st, 0); }
 
 /* A parameter is read and written, its gradient read for the norm, read, and zeroed before the next
    step, each state read and written. */

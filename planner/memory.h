@@ -20,6 +20,14 @@ typedef struct {
 /* Bytes of each rank that such a step takes, lowered rows; the largest of them, negative where it
    cannot be planned: pp_failure_text() says why. */
 int64_t memory_of(const MemoryAsked *x, const Schedule *s, int64_t *of_rank);
+/* Of one; moved: how many of its stashes go to the store */
+int64_t memory_rank(const MemoryAsked *x, const Schedule *s, int rank, int *moved);
+/* Lowered rows of such computations with copies, as a run with --offload stash, --offload-time and
+   --memory has them (0: all for which there is time); NULL: there are none. */
+Schedule *memory_offload(MemoryAsked *x, const Schedule *s, const SchedNeeds *needs, double time,
+                         int64_t memory, SchedError *e);
+/* Bytes of a stash that go to the store */
+int64_t memory_stored(const PpStage *st);
 /* Bytes that a rank's optimizer reads and writes in a step, the most of all; what the last replica
    gets of the others with --shard-optimizer. */
 int64_t memory_updated(const MemoryAsked *x, const Schedule *s, int64_t *gathered);

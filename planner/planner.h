@@ -7,7 +7,8 @@
  * rank takes of memory is planned by the runtime's own planner (runtime/plan/), from the tables
  * that codegen would print, so the bytes are those of the lines before a run's first step.
  *
- *     stages x stages a rank x replicas x microbatches x schedule x recompute x shared optimizer
+ *     stages x stages a rank x replicas x microbatches x schedule x recompute x offload
+ *     x shared optimizer
  *
  * Same model, machine and options, same plans; nothing is timed here.
  */
@@ -55,7 +56,7 @@ typedef struct {
     bool device; /* CUDA only */
     /* only these; 0 and NULL: any */
     int stages, microbatches, dp;
-    const char *schedule, *recompute;
+    const char *schedule, *recompute, *offload;
     /* schedules that are made for the model's costs too: the best plan's is written here; NULL:
        none are made */
     const char *csv;

@@ -155,20 +155,34 @@ static bool has_parts(const Cut *c)
     return false;
 }
 
+/* Of what is only of use where memory binds, or is asked for. */
+static bool is_tried(const Search *x, const Candidate *c)
+{
+    const PlanOptions *o = x->o;
+    bool again = o->recompute ? strcmp(o->recompute, again_name(c->again)) == 0
+                              : c->again == AGAIN_NEVER ||
+                                    (o->memory > 0 &&
+                                     (c->again != AGAIN_CHEAP || has_parts(c->cut)) &&
+                                     (c->again != AGAIN_EXCEPT_LAST || c->microbatches > 1));
+    if (o->offload)
+        return again && c->offload == (strcmp(o->offload, "stash") == 0);
+    return again && (!c->offload || (o->memory > 0 && c->again <= AGAIN_CHEAP &&
+                                     o->partition->automatic.rates.offload > 0));
+}
+
 static void add(Search *x, Candidate c)
 {
-    const char *only = x->o->recompute;
     for (int a = 0; a < AGAINS; a++)
-        for (int divided = 0; divided <= (c.replicas > 1 && x->states > 0); divided++) {
-            c.again = (Again)a;
-            c.divided = divided;
-            if (only ? strcmp(only, again_name(c.again)) != 0
-                     : a == AGAIN_CHEAP ? !has_parts(c.cut) || x->o->memory == 0
-                                        : a > 0 && x->o->memory == 0)
-                continue;
-            c.bound = candidate_bound(x, &c);
-            vec_push(x->a, &x->list, c);
-        }
+        for (int offload = 0; offload < 2; offload++)
+            for (int divided = 0; divided <= (c.replicas > 1 && x->states > 0); divided++) {
+                c.again = (Again)a;
+                c.offload = offload;
+                c.divided = divided;
+                if (!is_tried(x, &c))
+                    continue;
+                c.bound = candidate_bound(x, &c);
+                vec_push(x->a, &x->list, c);
+            }
 }
 
 static void add_microbatches(Search *x, const Cut *cut, int ranks, int replicas)
@@ -211,6 +225,8 @@ static int by_bound(const void *a, const void *b)
         return x->bound < y->bound ? -1 : 1;
     if (x->again != y->again)
         return x->again < y->again ? -1 : 1;
+    if (x->offload != y->offload)
+        return x->offload - y->offload;
     if (x->replicas != y->replicas)
         return x->replicas < y->replicas ? -1 : 1;
     if (x->cut->stages != y->cut->stages)
@@ -236,15 +252,16 @@ static void keep(Search *x, uint32_t i)
     x->best[at] = i;
 }
 
-/* What is computed again is of use where something else does not fit. */
+/* What is computed again, or waits in a store, is of use where less of it does not fit. */
 static bool is_of_use(const Search *x, uint32_t i)
 {
     const Candidate *c = &x->list.at[i];
-    for (uint32_t k = 0; k < i && c->again > 0 && !x->o->recompute; k++) {
+    for (uint32_t k = 0; k < i; k++) {
         const Candidate *b = &x->list.at[k];
         if (b->cut == c->cut && b->size == c->size && b->replicas == c->replicas &&
-            b->again + 1 == c->again && b->divided == c->divided && b->evaluated)
-            return b->full;
+            b->divided == c->divided && b->again <= c->again && b->offload <= c->offload &&
+            b->evaluated && !b->full)
+            return false;
     }
     return true;
 }
@@ -308,7 +325,10 @@ static _Noreturn void nothing(const Search *x)
         Arena *a = arena_new();
         const char *bytes = bytes_text(a, x->least);
         diag_note("the least is %lld bytes (%s): %s", (long long)x->least, bytes, x->what);
-        diag_hint("more memory or ranks; --offload stash or params of the run needs less");
+        diag_hint(o->partition->automatic.rates.offload > 0
+                      ? "more memory or ranks; --offload params of the run needs less"
+                      : "more memory or ranks; a line `offload = BYTES/S' in the machine's file has "
+                        "stashes wait in a store; --offload params of the run needs less");
     }
     diag_fatal(EXIT_MODEL, WHERE_NONE, "no plan fits into %lld bytes a rank",
                (long long)o->memory);
@@ -333,6 +353,12 @@ static void check(const PlanOptions *o)
         diag_fatal(EXIT_USAGE, WHERE_NONE,
                    "--schedule: '%s' is none of those that `ppsplit schedule --help' has",
                    o->schedule);
+    if (o->offload && !strcmp(o->offload, "stash") && o->partition->automatic.rates.offload <= 0) {
+        diag_hint("`pipeline measure --offload-dir DIR' measures it; or a line `offload = BYTES/S' "
+                  "in the file of --machine");
+        diag_fatal(EXIT_USAGE, WHERE_NONE,
+                   "--offload stash: how fast is the store? the machine does not say `offload'");
+    }
     if (o->dp && o->ranks % o->dp)
         diag_fatal(EXIT_USAGE, WHERE_NONE, "--dp: %d replicas do not divide %d ranks", o->dp,
                    o->ranks);

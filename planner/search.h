@@ -10,7 +10,7 @@
 enum { PLANS = 10, PLANS_KEPT = 16 };
 
 /* What is computed again before a backward. */
-typedef enum { AGAIN_NEVER, AGAIN_CHEAP, AGAIN_ALWAYS, AGAINS } Again;
+typedef enum { AGAIN_NEVER, AGAIN_CHEAP, AGAIN_EXCEPT_LAST, AGAIN_ALWAYS, AGAINS } Again;
 
 /* The model as microbatches of so many rows cost it. */
 typedef struct {
@@ -31,6 +31,7 @@ typedef struct {
     const Sized *size;
     int ranks, replicas, microbatches; /* ranks: of one replica */
     Again again;
+    bool offload;  /* --offload stash: as many stashes wait in a store as memory asks for */
     bool divided;  /* --shard-optimizer */
     double bound;  /* seconds that no schedule takes less than */
     bool evaluated, fits, full; /* full: some schedule does not fit */
@@ -72,6 +73,8 @@ void candidate_evaluate(Search *x, Candidate *c);
    not fit after all. */
 const int64_t *candidate_exact(Search *x, Candidate *c);
 const char *again_name(Again a);
+/* --offload-time: seconds of all copies one way beside those of all forwards, as it is printed */
+const char *offload_time(const Search *x, const Candidate *c, Arena *a);
 
 /* ---- tell.c ---- */
 void plans_tell(Search *x);

@@ -10,8 +10,8 @@
 
 static const char *how(const Candidate *c, Arena *a)
 {
-    return arena_printf(a, "%s%s%s%s", c->schedule,
-                        c->again ? " --recompute " : "", c->again ? again_name(c->again) : "",
+    return arena_printf(a, "%s%s%s%s%s", c->schedule, c->again ? " --recompute " : "",
+                        c->again ? again_name(c->again) : "", c->offload ? " --offload stash" : "",
                         c->divided ? " --shard-optimizer" : "");
 }
 
@@ -74,6 +74,12 @@ static void commands(const Search *x, const Candidate *c, Arena *a)
         printf(" --dp %d%s", c->replicas, c->divided ? " --shard-optimizer" : "");
     if (c->again)
         printf(" --recompute %s", again_name(c->again));
+    if (c->offload) {
+        printf(" --offload stash%s --offload-time %s", o->device ? "" : " --offload-dir .",
+               offload_time(x, c, a));
+        if (o->memory > 0)
+            printf(" --memory %lld", (long long)o->memory);
+    }
     printf(" --optimizer %s --steps 100\n", o->optimizer);
 }
 

@@ -39,7 +39,8 @@ extern "C" {
     X(actions, 100e3, "actions of a schedule begun in a second")                                   \
     X(steps, 1e6, "steps of generated code begun in a second")                                     \
     X(messages, 50e3, "messages begun in a second")                                                \
-    X(link, 4e9, "bytes/s of a message")
+    X(link, 4e9, "bytes/s of a message")                                                           \
+    X(offload, 0, "bytes/s of a stash on its way to --offload-dir or back; 0: not known")
 
 typedef struct {
 #define RATE(name, builtin, what) double name;

@@ -3,7 +3,8 @@
  * `ppsplit plan --machine` reads.
  *
  * All ranks measure at the same time, as they would compute: products by the library that the
- * program was built with, loops as generated code has them, then messages between neighbours.
+ * program was built with, loops as generated code has them, then messages between neighbours, and
+ * with --offload-dir what a store there writes and reads.
  * Of several tries of a rank the median counts, of the ranks the mean.
  */
 #ifndef _GNU_SOURCE
@@ -15,12 +16,15 @@
 #include "api/pp_math.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/gemm.h"
+#include "io/mapped.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -34,7 +38,8 @@ enum {
     ROW = 256,          /* elements of a row that is moved */
     IMAGE = 32, CHANNELS = 64,
     ROUNDS = 200,       /* short messages */
-    LONG = 4 << 20      /* bytes of a long one */
+    LONG = 4 << 20,     /* bytes of a long one */
+    STORED = 8          /* of a store: so many of these */
 };
 
 typedef struct {
@@ -125,7 +130,8 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 typedef struct {
     Group group;
     int threads;
-    double rate[KINDS], latency, link;
+    double rate[KINDS], latency, link, store;
+    const char *folder; /* of the store; NULL: none */
     PpStatus status;
     pthread_t thread;
 } Measurer;
@@ -234,6 +240,30 @@ static PpStatus messages(Measurer *m, char *buf)
     return PP_OK;
 }
 
+/* As stashes come and go: a file that is written, and read. */
+static PpStatus store(Measurer *m, char *buf)
+{
+    int fd;
+    double took[TRIES];
+    TRY(scratch_open(&fd, (int64_t)STORED * LONG, m->group.rank, "--offload-dir", m->folder));
+    PpStatus s = PP_OK;
+    for (int i = 0; i < TRIES && s == PP_OK; i++) {
+        double begin = pp_now();
+        for (int k = 0; k < 2 * STORED && s == PP_OK; k++) {
+            int64_t at = (int64_t)(k % STORED) * LONG;
+            ssize_t n = k < STORED ? pwrite(fd, buf, LONG, at) : pread(fd, buf, LONG, at);
+            if (n != LONG)
+                s = pp_fail(PP_ERR_IO, "--offload-dir %s: %s", m->folder,
+                            n < 0 ? strerror(errno) : "cut short");
+        }
+        took[i] = pp_now() - begin;
+    }
+    close(fd);
+    qsort(took, TRIES, sizeof *took, by_value);
+    m->store = 2.0 * STORED * LONG / took[TRIES / 2];
+    return s;
+}
+
 static PpStatus measure(Measurer *m)
 {
     Room r = {0};
@@ -251,17 +281,21 @@ static PpStatus measure(Measurer *m)
     }
     if (s == PP_OK)
         s = messages(m, (char *)r.a);
-    double all[KINDS + 3];
+    if (m->folder)
+        s = group_agree(&m->group, s == PP_OK ? store(m, (char *)r.a) : s);
+    double all[KINDS + 4];
     memcpy(all, m->rate, sizeof m->rate);
     all[KINDS] = m->latency;
     all[KINDS + 1] = m->link;
     all[KINDS + 2] = m->link > 0;
+    all[KINDS + 3] = m->store;
     if (s == PP_OK)
-        s = m->group.op->sum(&m->group, all, KINDS + 3);
+        s = m->group.op->sum(&m->group, all, KINDS + 4);
     for (int k = 0; k < KINDS; k++)
         m->rate[k] = all[k] / m->group.ranks;
     m->latency = all[KINDS + 2] > 0 ? all[KINDS] / all[KINDS + 2] : 0;
     m->link = all[KINDS + 2] > 0 ? all[KINDS + 1] / all[KINDS + 2] : 0;
+    m->store = all[KINDS + 3] / m->group.ranks;
     room_close(&r);
     return s;
 }
@@ -299,6 +333,8 @@ static void print_machine(const Measurer *m)
                m->latency, m->link);
     else
         printf("# one rank sends nothing: latency and link are not measured\n");
+    if (m->folder)
+        printf("offload = %.4g    # bytes/s of a file in --offload-dir\n", m->store);
 }
 
 static void *measurer_main(void *p)
@@ -310,7 +346,7 @@ static void *measurer_main(void *p)
     return NULL;
 }
 
-static PpStatus measure_threads(int ranks, int cores, int threads)
+static PpStatus measure_threads(const Options *o, int ranks, int cores, int threads)
 {
     Measurer *m = calloc((size_t)ranks, sizeof *m);
     LocalHub *hub = local_hub_new(ranks, ranks <= cores ? ranks : 0);
@@ -319,6 +355,7 @@ static PpStatus measure_threads(int ranks, int cores, int threads)
     for (int k = 0; k < ranks && s == PP_OK; k++) {
         m[k].group = local_group(hub, k);
         m[k].threads = threads;
+        m[k].folder = o->offload_dir;
     }
     for (; started < ranks && s == PP_OK; started++)
         if (pthread_create(&m[started].thread, NULL, measurer_main, &m[started])) {
@@ -348,8 +385,8 @@ PpStatus measure_machine(const Options *o, const PpPlan *model, Group *world, in
     if (model->device != PP_CPU)
         return pp_fail(PP_ERR_USAGE, "measure is of the CPU: --device cpu");
     if (!world)
-        return measure_threads(ranks, cores, threads);
-    Measurer m = {.group = *world, .threads = threads};
+        return measure_threads(o, ranks, cores, threads);
+    Measurer m = {.group = *world, .threads = threads, .folder = o->offload_dir};
     TRY(group_agree(world, measure(&m)));
     if (world->rank == 0)
         print_machine(&m);

@@ -1,83 +1,8 @@
 /*
- * offload.c - which stashes leave the device between F and backward.  In: --offload stash,
- * --offload-time, --memory; the generated tables; a schedule of computations.  Out: the verified
- * rows, with their copies.
- *
- * The pass (schedule/pass/offload.c) wants times.  Those of computations go by their operations, if
- * the tables have them, those of copies by their bytes; --offload-time says what all copies one way
- * take beside all forwards.  Under --memory each rank moves the fewest that let its planned step
- * fit.
+ * offload.c - in: --offload stash, a schedule of computations; out: the verified rows with their
+ * copies, planned (plan/offload.c) with what a rank of this run takes.
  */
 #include "exec.h"
-
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
-typedef struct {
-    double *time;         /* [stage][SA_TYPES] */
-    unsigned char *stays; /* per stage */
-    int *most;            /* per rank */
-    SchedOffload how;
-} Wish;
-
-static void stage_times(const Run *run, const Wish *w)
-{
-    const PpPlan *p = run->model;
-    double flops = 0, bytes = 0;
-    int known = 1;
-    for (int s = 0; s < p->n_stage; s++) {
-        known &= p->stage[s]->flops_forward > 0;
-        flops += (double)p->stage[s]->flops_forward;
-        bytes += (double)plan_stored_bytes(p->stage[s], 0);
-    }
-    for (int s = 0; s < p->n_stage; s++) {
-        const PpStage *st = p->stage[s];
-        double *t = w->time + (ptrdiff_t)s * SA_TYPES;
-        t[SA_F] = t[SA_R] = known ? (double)st->flops_forward : 1;
-        t[SA_I] = known ? (double)st->flops_input : 1;
-        t[SA_W] = known ? (double)st->flops_weight : 1;
-        t[SA_B] = t[SA_I] + t[SA_W];
-        t[SA_OFFLOAD] = t[SA_FETCH] = (double)plan_stored_bytes(st, 0) / (bytes > 0 ? bytes : 1) *
-                                      (known ? flops : p->n_stage) * run->opt->offload_time;
-        w->stays[s] = plan_stored_bytes(st, 0) == 0;
-    }
-}
-
-static PpStatus wish_open(const Run *run, const SchedNeeds *needs, Wish *w)
-{
-    int stages = run->model->n_stage;
-    *w = (Wish){.time = zeroed((int64_t)stages * SA_TYPES, sizeof *w->time),
-                .stays = zeroed(stages, 1),
-                .most = zeroed(run->sched->ranks, sizeof *w->most)};
-    if (!w->time || !w->stays || !w->most)
-        return pp_no_memory();
-    stage_times(run, w);
-    w->how = (SchedOffload){.stage_time = w->time,
-                            .edge = needs->edge,
-                            .n_edge = needs->n_edge,
-                            .stays = w->stays,
-                            .most = w->most};
-    for (int r = 0; r < run->sched->ranks; r++)
-        w->most[r] = INT32_MAX;
-    return PP_OK;
-}
-
-static void wish_close(Wish *w) { free(w->time), free(w->stays), free(w->most); }
-
-/* The rows with at most so many stashes of each rank on the host; e: why not. */
-static int lower(const Run *run, const SchedNeeds *needs, const Wish *w, Schedule **out,
-                 SchedError *e)
-{
-    SchedNeeds with = *needs;
-    with.offload = &w->how;
-    Schedule *s = *out = sched_clone(run->sched);
-    if (!s)
-        return e->status = SCHED_ERESOURCE;
-    return sched_lower_for(s, &with, e);
-}
-
-/* ---- --memory ---- */
 
 PpStatus schedule_bytes(const Run *run, const Schedule *s, int rank, int64_t *bytes, int *moved)
 {
@@ -102,95 +27,23 @@ PpStatus schedule_bytes(const Run *run, const Schedule *s, int rank, int64_t *by
     return status;
 }
 
-/* Halves, for all ranks together, the range in which the fewest lies: low does not fit, high does.
- */
-static PpStatus fewest(const Run *run, const SchedNeeds *needs, Wish *w, int *low, int *high,
-                       SchedError *e)
+static PpStatus bytes_of(void *of, const Schedule *s, int rank, int64_t *bytes, int *moved)
 {
-    int ranks = run->sched->ranks;
-    for (int open = 1; open;) {
-        Schedule *s = NULL;
-        open = 0;
-        for (int r = 0; r < ranks; r++) {
-            w->most[r] = high[r] - low[r] > 1 ? low[r] + (high[r] - low[r]) / 2 : high[r];
-            open |= high[r] - low[r] > 1;
-        }
-        if (!open)
-            break;
-        PpStatus status = lower(run, needs, w, &s, e) ? PP_ERR_MODEL : PP_OK;
-        for (int r = 0; r < ranks && status == PP_OK; r++) {
-            int64_t bytes;
-            int moved;
-            if (high[r] - low[r] <= 1)
-                continue;
-            status = schedule_bytes(run, s, r, &bytes, &moved);
-            *(bytes <= run->opt->memory ? &high[r] : &low[r]) = w->most[r];
-        }
-        sched_free(s);
-        TRY(status);
-    }
-    return PP_OK;
-}
-
-/* All that fit the schedule's times must do; none may do already. */
-static PpStatus bounds(const Run *run, const SchedNeeds *needs, Wish *w, int *low, int *high,
-                       SchedError *e)
-{
-    for (int all = 0; all < 2; all++) {
-        Schedule *s = NULL;
-        for (int r = 0; r < run->sched->ranks; r++)
-            w->most[r] = all ? INT32_MAX : 0;
-        PpStatus status = lower(run, needs, w, &s, e) ? PP_ERR_MODEL : PP_OK;
-        for (int r = 0; r < run->sched->ranks && status == PP_OK; r++) {
-            int64_t bytes;
-            int moved;
-            status = schedule_bytes(run, s, r, &bytes, &moved);
-            int fits = bytes <= run->opt->memory;
-            if (!all) {
-                low[r] = fits ? -1 : 0;
-            } else {
-                high[r] = low[r] < 0 ? 0 : moved;
-                if (status == PP_OK && !fits && low[r] == 0)
-                    status = pp_fail(PP_ERR_MODEL,
-                                     "--memory %" PRId64 ": rank %d needs %" PRId64
-                                     " bytes with the %d stashes on the host for which there is "
-                                     "time (--offload-time %g)",
-                                     run->opt->memory, r, bytes, moved, run->opt->offload_time);
-            }
-        }
-        sched_free(s);
-        TRY(status);
-    }
-    return PP_OK;
-}
-
-static PpStatus within_memory(const Run *run, const SchedNeeds *needs, Wish *w, SchedError *e)
-{
-    int ranks = run->sched->ranks, *low = zeroed(ranks, sizeof *low),
-        *high = zeroed(ranks, sizeof *high);
-    PpStatus s = low && high ? bounds(run, needs, w, low, high, e) : pp_no_memory();
-    if (s == PP_OK)
-        s = fewest(run, needs, w, low, high, e);
-    free(low), free(high);
-    return s;
+    return schedule_bytes(of, s, rank, bytes, moved);
 }
 
 PpStatus offload_lower(Run *run, const SchedNeeds *needs, SchedError *e)
 {
-    Wish w;
-    Schedule *s = NULL;
-    e->text[0] = 0;
-    PpStatus status = wish_open(run, needs, &w);
-    if (status == PP_OK && run->opt->memory)
-        status = within_memory(run, needs, &w, e);
-    if (status == PP_OK && lower(run, needs, &w, &s, e))
-        status = PP_ERR_MODEL;
-    wish_close(&w);
-    if (status == PP_OK) {
-        sched_free(run->sched);
-        run->sched = s;
-        return PP_OK;
-    }
-    sched_free(s);
-    return status;
+    OffloadRequest ask = {.model = run->model,
+                          .schedule = run->sched,
+                          .needs = needs,
+                          .time = run->opt->offload_time,
+                          .memory = run->opt->memory,
+                          .bytes = bytes_of,
+                          .of = run};
+    Schedule *rows;
+    TRY(plan_offload(&ask, &rows, e));
+    sched_free(run->sched);
+    run->sched = rows;
+    return PP_OK;
 }

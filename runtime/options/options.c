@@ -212,8 +212,9 @@ static PpStatus check_mode(const Options *o)
                            specs[i].name, modes[o->mode]);
     for (int i = 0; i < N_SPECS && o->mode == MODE_MEASURE; i++)
         if (o->given[i] && specs[i].at != AT(ranks) && specs[i].at != AT(threads) &&
-            specs[i].at != AT(device))
-            return pp_fail(PP_ERR_USAGE, "--%s is not for measure: --ranks and --threads are",
+            specs[i].at != AT(device) && specs[i].at != AT(offload_dir))
+            return pp_fail(PP_ERR_USAGE,
+                           "--%s is not for measure: --ranks, --threads and --offload-dir are",
                            specs[i].name);
     return PP_OK;
 }

@@ -237,6 +237,20 @@ void plan_free(Plan *p);                   /* not the arena */
 /* What of a stash goes to the store, parts that are computed again left out */
 int64_t plan_stored_bytes(const PpStage *st, int32_t again);
 
+/* offload.c */
+typedef struct {
+    const PpPlan *model;
+    const Schedule *schedule; /* computations, R's among them */
+    const SchedNeeds *needs;
+    double time;              /* --offload-time */
+    int64_t memory;           /* --memory; 0: all for which there is time */
+    /* Of a rank with such rows: its bytes, and how many of its stashes go to the store */
+    PpStatus (*bytes)(void *of, const Schedule *s, int rank, int64_t *bytes, int *moved);
+    void *of;
+} OffloadRequest;
+/* Verified rows with copies; e: why not, "" where pp_failure_text() says it */
+PpStatus plan_offload(const OffloadRequest *x, Schedule **out, SchedError *e);
+
 /* facts.c */
 /* Those that schedules know: without the loss over the whole minibatch */
 int schedule_stages(const PpPlan *model);

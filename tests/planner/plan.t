@@ -32,9 +32,9 @@ is "nor of replicas" "$(plan --ranks 4 --batch 8 | first)" "$each"
 
 # ---- memory ----
 
-# run_plan NAME OPTION...: its commands, with threads for processes and one step; $planned, $taken: bytes of the ranks
+# run_plan NAME OPTION...: its commands, with threads for processes and one step; $run: the last of them; $planned, $taken: bytes of the ranks
 run_plan() {
-    local name=$1 said make run; shift
+    local name=$1 said make; shift
     said=$(plan "$@" -o "$name") || return
     planned=$(sed -n 's/^bytes of ranks of the first: //p' <<<"$said")
     make=$(sed -n 's/^ppsplit //p' <<<"$said")
@@ -53,6 +53,14 @@ run_plan cut --ranks 4 --dp 2 --batch 8 --stages 2 --microbatches 4 --recompute 
 ok "also where all that is asked of a run is asked" [ $? = 0 ]
 is "to the byte, of the replica that takes most" "$(tr ' ' '\n' <<<"$taken" | awk '$1 > m { m = $1 } END { print m }')" \
     "$(tr ' ' '\n' <<<"$planned" | awk '$1 > m { m = $1 } END { print m }')"
+
+run_plan cut --ranks 2 --dp 1 --batch 8 --stages 2 --microbatches 8 --schedule gpipe --recompute never --memory 190k --rates offload=1e9
+ok "stashes wait in a store where the machine says how fast it is" [ $? = 0 ]
+ok "and are needed to fit" eval 'grep -q " --offload stash " <<<"$run" && ! "$ppsplit" plan "$model/model.onnx" --loss cross_entropy --optimizer adamw --ranks 2 --dp 1 --batch 8 --stages 2 \
+    --microbatches 8 --schedule gpipe --recompute never --memory 190k'
+is "to the byte" "$taken" "$planned"
+run_plan cut --ranks 2 --dp 1 --batch 8 --stages 2 --microbatches 8 --schedule gpipe --recompute except-last
+is "all but the last microbatch again" "$taken" "$planned"
 
 said=$(plan --ranks 2 --dp 1 --batch 4 --memory 80k)
 ok "nothing fits" grep -q "no plan fits into 81920 bytes a rank" <<<"$said"
@@ -77,7 +85,8 @@ ok "and fits" grep -q "^1 " <(tied --memory $((least + least / 20)))
 
 # ---- machines ----
 
-cut/pipeline measure --ranks 2 >measured 2>&1 || true
+cut/pipeline measure --ranks 2 --offload-dir . >measured 2>&1 || true
+ok "a store is measured" grep -q "^offload = [0-9]" measured
 machine() { printf "$1" >machine; plan --batch 4 --machine machine; }
 ok "a machine that was measured" grep -q "on 2 ranks, .* a rank" <(plan --batch 4 --machine measured)
 ok "one that is written" grep -q "on 2 ranks, .* 16 GiB a rank" <(machine 'ranks=2 # two\n\n  memory = 16G\nproducts = 90e9\nlatency=1e-5\n')
