@@ -6,11 +6,11 @@
 
 schedules="gpipe 1f1b interleaved1f1b loopedbfs interleavedzerobubble zbvzerobubble dualpipev zb-h1 zb-h2 gis-h"
 
-# prepare CASE NAME OPTIONS...: splits and builds, the runtime once for all
+# prepare CASE NAME OPTIONS...: splits and builds
 prepare() {
     local case=$top/models/$1 name=$2; shift 2
     . "$case/case.env"
-    "$ppsplit" -q "$case/model.onnx" --loss "$loss" "$@" -o "$work/$name" && make -s -C "$work/$name" pipeline CFLAGS=-O1 RUNTIME_BUILD="$work/runtime"
+    "$ppsplit" -q "$case/model.onnx" --loss "$loss" "$@" -o "$work/$name" && make_pipeline "$work/$name"
 }
 
 # data CASE: --data options
