@@ -106,6 +106,13 @@ static void to_type(void *out, double *in, int64_t n, int dtype)
     }
 }
 
+/* conv_winograd.c: its tiles are taken over the samples of a call. */
+static int shares_blocks(const PpConvShape *s)
+{
+    return s->dtype == PP_F32 && s->spatial == 2 && s->c / s->group >= 16 &&
+           s->m / s->group >= 16 && s->kernel[0] == 3 && s->kernel[1] == 3 && s->stride[0] == 1;
+}
+
 static int one(const PpConvShape *shape, int dtype, int *bits)
 {
     enum { ROWS = 5 };
@@ -144,19 +151,24 @@ static int one(const PpConvShape *shape, int dtype, int *bits)
     int good = e < (half ? (dtype == PP_BF16 ? 0x1p-8 : 0x1p-11) + tol : tol) &&
                off(fdw, dw, nw, sums) < tol;
     size_t size = dtype == PP_F64 ? 8 : half ? 2 : 4, size_dw = dtype == PP_F64 ? 8 : 4;
-    /* fewer rows, more threads: the same bits; accumulation sample by sample equals all at once */
+    /* more threads: the same bits; and for fewer rows, and accumulated sample by sample, where
+     * samples do not share a block */
 #ifdef _OPENMP
     omp_set_num_threads(3);
 #endif
     PpConv *c3 = pp_conv_open(&s, 3);
-    pp_conv_forward(c3, ROWS - 1, fx, fw, again);
-    *bits &= !memcmp(again, fy, (size_t)(ny / ROWS * (ROWS - 1)) * size);
-    pp_conv_backward_data(c3, ROWS - 1, fdy, fw, again);
-    *bits &= !memcmp(again, fdx, (size_t)(nx / ROWS * (ROWS - 1)) * size);
+    int rows = shares_blocks(&s) ? ROWS : ROWS - 1;
+    pp_conv_forward(c3, rows, fx, fw, again);
+    *bits &= !memcmp(again, fy, (size_t)(ny / ROWS * rows) * size);
+    pp_conv_backward_data(c3, rows, fdy, fw, again);
+    *bits &= !memcmp(again, fdx, (size_t)(nx / ROWS * rows) * size);
+    pp_conv_backward_weight(c3, ROWS, fx, fdy, again, 0);
+    *bits &= !memcmp(again, fdw, (size_t)nw * size_dw);
     for (int64_t n = 0; n < ROWS; n++)
         pp_conv_backward_weight(c3, 1, (char *)fx + (size_t)(n * nx / ROWS) * size,
                                 (char *)fdy + (size_t)(n * ny / ROWS) * size, again, n > 0);
-    *bits &= !memcmp(again, fdw, (size_t)nw * size_dw);
+    good &= off(again, dw, nw, sums) < tol;
+    *bits &= shares_blocks(&s) || !memcmp(again, fdw, (size_t)nw * size_dw);
     pp_conv_close(c3);
     pp_conv_close(c);
 #ifdef _OPENMP
@@ -211,6 +223,9 @@ int main(void)
         {"2-d patches of 8",    {.spatial = 2, .group = 1, .c = 3, .m = 32, .in = {32, 32}, .kernel = {8, 8}, .stride = {8, 8}, .dilation = {1, 1}}},
         {"2-d wide padding",    {.spatial = 2, .group = 1, .c = 2, .m = 3, .in = {2, 2}, .kernel = {3, 3}, .stride = {1, 1}, .dilation = {3, 3}, .pad_begin = {5, 5}, .pad_end = {5, 5}}},
         {"2-d large",           {.spatial = 2, .group = 1, .c = 32, .m = 32, .in = {40, 40}, .kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}, .pad_begin = {1, 1}, .pad_end = {1, 1}}},
+        {"2-d 3x3 minimal, odd sides", {.spatial = 2, .group = 1, .c = 17, .m = 35, .in = {13, 11}, .kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}, .pad_begin = {1, 1}, .pad_end = {1, 1}}},
+        {"2-d 3x3 minimal, wide, groups, no padding", {.spatial = 2, .group = 2, .c = 40, .m = 32, .in = {6, 75}, .kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}}},
+        {"2-d 3x3 minimal, uneven padding", {.spatial = 2, .group = 1, .c = 70, .m = 16, .in = {9, 36}, .kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}, .pad_begin = {2, 0}, .pad_end = {0, 2}}},
         {"3-d",                 {.spatial = 3, .group = 1, .c = 3, .m = 4, .in = {6, 7, 9}, .kernel = {3, 2, 3}, .stride = {1, 2, 1}, .dilation = {2, 1, 1}, .pad_begin = {1, 0, 1}, .pad_end = {2, 1, 1}}},
     };
     // clang-format on

@@ -4,9 +4,10 @@
  * in order).
  *
  * Each sample is computed by itself, in a fixed order, so bits depend neither on the rows of a
- * microbatch nor on the threads; threads share out samples.  bf16 and f16 are summed in float32; of
- * them the weights' gradient is float32 (pp.h).  Scratch memory is one block for all
- * convolutions of a PpLibrary, as large as the largest needs.
+ * microbatch nor on the threads; threads share out samples.  What conv_winograd.c takes is computed
+ * over the samples of a call, and threads share out its channels and products.  bf16 and f16 are
+ * summed in float32; of them the weights' gradient is float32 (pp.h).  Scratch memory is one block
+ * for all convolutions of a PpLibrary, as large as the largest needs.
  */
 #include "api/pp_half.h"
 #include "core/core.h"
@@ -126,6 +127,11 @@ static void normalise(PpConv *v, const PpConvShape *s)
         v->room_at = align_up(v->planes.room * (s->dtype == PP_F64 ? 8 : 4));
     }
     v->scratch_bytes = v->room_at;
+    v->winograd = winograd_fits(v);
+    if (v->winograd) {
+        v->scratch_bytes = winograd_bytes(v);
+        return;
+    }
     if (s->dtype != PP_BF16 && s->dtype != PP_F16)
         return;
     int64_t in = v->c * v->in_size, out = v->m * v->out_size, weights = v->m * v->cg * v->taps;
@@ -175,7 +181,7 @@ PpConv *pp_conv_open(const PpConvShape *s, int threads)
         v->library = pp_library ? pp_library : &v->own;
     }
     if (v && v->lo && (!v->direct || list_taps(v)) &&
-        grow_scratch(v->library, v->scratch_bytes * v->threads)) {
+        grow_scratch(v->library, v->scratch_bytes * (v->winograd ? 1 : v->threads))) {
         bound_taps(v);
         return v;
     }
@@ -254,20 +260,28 @@ static void each_sample(const PpConv *v, Sample *of, int64_t rows, const void *a
 
 void pp_conv_forward(PpConv *v, int64_t rows, const void *x, const void *w, void *y)
 {
-    each_sample(v, functions(v)->forward, rows, x, w, y);
+    if (v->winograd)
+        winograd_image(v, 0, rows, x, w, y, (float *)(void *)v->library->scratch);
+    else
+        each_sample(v, functions(v)->forward, rows, x, w, y);
 }
 
 void pp_conv_backward_data(PpConv *v, int64_t rows, const void *dy, const void *w, void *dx)
 {
-    each_sample(v, functions(v)->data, rows, dy, w, dx);
+    if (v->winograd)
+        winograd_image(v, 1, rows, dy, w, dx, (float *)(void *)v->library->scratch);
+    else
+        each_sample(v, functions(v)->data, rows, dy, w, dx);
 }
 
-/* Samples are added in order. */
+/* Samples are added in order, or those of a call first. */
 void pp_conv_backward_weight(PpConv *v, int64_t rows, const void *x, const void *dy, void *dw,
                              int accumulate)
 {
     if (!accumulate)
         memset(dw, 0, (size_t)(v->m * v->cg * v->taps) * (v->dtype == PP_F64 ? 8 : 4));
-    for (int64_t n = 0; n < rows; n++)
+    if (v->winograd)
+        winograd_weight(v, rows, x, dy, dw, (float *)(void *)v->library->scratch);
+    for (int64_t n = 0; n < rows && !v->winograd; n++)
         functions(v)->weight(v, n, x, dy, dw, v->library->scratch);
 }

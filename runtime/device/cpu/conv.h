@@ -28,7 +28,7 @@ typedef struct {
 } Direct;
 
 struct PpConv {
-    int dtype, threads, pointwise, direct;
+    int dtype, threads, pointwise, direct, winograd;
     int64_t group, c, m, cg, mg, taps, in_size, out_size, lines, block;
     /* Scratch of a thread: gathered lines or planes, and from room_at on sums of another type */
     int64_t room_at, scratch_bytes;
@@ -74,7 +74,7 @@ static inline int64_t channel_at(const PpConv *v, const PhaseLines *l, int64_t i
 static inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 /* Sizes of the planes. */
-static void measure_planes(PpConv *v)
+static inline void measure_planes(PpConv *v)
 {
     Direct *d = &v->planes;
     d->phases = d->covers = 1;
@@ -94,7 +94,7 @@ static void measure_planes(PpConv *v)
 }
 
 /* Where each tap reads; 0: no memory. */
-static int list_taps(PpConv *v)
+static inline int list_taps(PpConv *v)
 {
     Direct *d = &v->planes;
     int64_t back = 0, n[2] = {v->cg * v->taps, v->mg * v->taps};
@@ -127,5 +127,14 @@ static int list_taps(PpConv *v)
     d->first[d->phases] = back / v->mg;
     return 1;
 }
+
+/* conv_winograd.c: scratch is for the convolution, not for each thread.  data: the gradient of the
+ * data, x = dy and y = dx.  The weights' gradient is added to dw. */
+int winograd_fits(const PpConv *v);
+int64_t winograd_bytes(const PpConv *v);
+void winograd_image(const PpConv *v, int data, int64_t rows, const float *x, const float *w,
+                    float *y, float *scratch);
+void winograd_weight(const PpConv *v, int64_t rows, const float *x, const float *dy, float *dw,
+                     float *scratch);
 
 #endif
