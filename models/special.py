@@ -20,7 +20,9 @@
   packed      what nothing can be told of: an operator's W, R and B packed of a GRU's matrices, a standardised convolution
   equal       equal parameters that were merged, and so was what reads them
   recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places
-  routed      experts that pick their rows with NonZero: two of three for each row, one more by a mask; counted.onnx: rows by a mask, then their mean
+  routed      experts that pick their rows with NonZero: two of three for each row, one more by a mask; the loop over the experts that are hit, of which the
+              example hits three of five, and the same over a list of modules; lacking.onnx: that list, where the example hit two of three;
+              counted.onnx: rows by a mask, then their mean
   merged      is not made here: export.py's encdec-dyn, where the exporter merged equal biases and their Splits
   half        parameters, a buffer and running statistics in float16 (f16.onnx) and bfloat16 (bf16.onnx, its data in another file), a tied embedding, a
               Linear used twice, MatMul with a transposed weight; gradients of PyTorch's own half model
@@ -93,6 +95,25 @@ class Routed(nn.Module):                                # as transformers' Mixtr
         row = torch.nonzero(x[:, 0] > 0)[:, 0]
         y = y.index_add(0, row, torch.tanh(self.more(x[row])))
         return y.reshape(-1, 3, 4)
+class Hit(nn.Module):                                   # as transformers 5's do: a trip for each expert that the example hits
+    def __init__(self, d=4, experts=5):
+        super().__init__(); self.experts = experts; self.gate, self.other = nn.Linear(d, experts, bias=False), nn.Linear(d, 3, bias=False)
+        self.up, self.down = nn.Parameter(torch.randn(experts, 12, d) / 2), nn.Parameter(torch.randn(experts, d, 6) / 2); self.more = nn.ModuleList([nn.Linear(d, d) for _ in range(3)])
+    def forward(self, x):
+        x = x.reshape(-1, 4); w, pick = torch.topk(F.softmax(self.gate(x), 1), 2, dim=-1); y = torch.zeros_like(x)
+        with torch.no_grad(): mask = F.one_hot(pick, self.experts + 1).permute(2, 1, 0); hit = torch.greater(mask.sum(dim=(-1, -2)), 0).nonzero()
+        self.hits = [int(e) for e in hit]
+        for e in hit:
+            e = e[0]
+            if e == self.experts: continue
+            slot, row = torch.where(mask[e]); a, b = F.linear(x[row], self.up[e]).chunk(2, dim=-1)
+            y.index_add_(0, row, F.linear(F.silu(a) * b, self.down[e]) * w[row, slot, None])
+        w, pick = torch.topk(F.softmax(self.other(x), 1), 1, dim=-1)
+        mask = F.one_hot(pick, 3).permute(2, 1, 0); hit = torch.greater(mask.sum(dim=(-1, -2)), 0).nonzero(); self.more_hits = [int(e) for e in hit]
+        for e in hit:
+            slot, row = torch.where(mask[e].squeeze(0)) if mask[e].dim() > 2 else torch.where(mask[e])
+            y.index_add_(0, row, torch.tanh(self.more[int(e)](x[row])) * w[row, slot, None])
+        return y.reshape(-1, 3, 4)
 class Counted(nn.Module):
     def __init__(self): super().__init__(); self.a = nn.Linear(4, 4)
     def forward(self, x): return self.a(x[torch.nonzero(x[:, 0] > 0)[:, 0]]).mean(0) + x
@@ -100,10 +121,17 @@ class Counted(nn.Module):
 def routed(d):
     x, t = torch.randn(ROWS, 3, 4), torch.randn(ROWS, 3, 4)
     class Two(nn.Module):
-        def __init__(self): super().__init__(); self.a, self.b, self.o = Routed(), Routed(), nn.Linear(4, 4)
+        def __init__(self): super().__init__(); self.a, self.b, self.o = Routed(), Hit(), nn.Linear(4, 4)
         def forward(self, x): x = self.a(x) + x; return self.o(self.b(x) + x)
-    m = Two(); export(m, x[:MB], f"{d}/model.onnx", ["x"], ["y"]); export(Counted(), torch.randn(6, 4), f"{d}/counted.onnx", ["x"], ["y"])
-    m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
+    def example(m, hit, first, second):                 # that hits so many experts
+        while True:
+            x = torch.randn(MB, 3, 4); m(x)
+            if len(hit.hits) == first and len(hit.more_hits) == second: return x
+    m, lacking = Two(), Hit(); export(lacking, example(lacking, lacking, 3, 2), f"{d}/lacking.onnx", ["x"], ["y"]); export(m, example(m, m.b, 3, 3), f"{d}/model.onnx", ["x"], ["y"]); export(Counted(), torch.randn(6, 4), f"{d}/counted.onnx", ["x"], ["y"])
+    m = m.double(); hits = []
+    for i in range(0, ROWS, MB): m(x[i:i + MB].double()); hits.append((len(m.b.hits), len(m.b.more_hits)))
+    print("experts hit by the microbatches", hits); assert len(set(hits)) > 1 and max(hits)[0] > 3
+    y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
     write(d, ("mse", l.item()), grads_of(m), "b:begin,o:begin", "model.onnx", y, name="y", x=x, target=t)
 
 class Quartic(nn.Module):

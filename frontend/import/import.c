@@ -186,6 +186,7 @@ static void import_node(ImportState *s, RawNode *n)
 {
     Graph *g = s->g;
     s->body = import_body;
+    s->node = import_node;
     begin_origin(s, n);
     ValueId *in = arena_array(g->arena, ValueId, n->nin),
             *out = arena_array(g->arena, ValueId, n->nout);
@@ -257,9 +258,12 @@ static void import_node(ImportState *s, RawNode *n)
 
 static void import_list(ImportState *s, const RawNodes *list)
 {
+    const RawNodes *around = s->list;
+    s->list = list;
     for (uint32_t i = 0; i < list->n; i++)
-        if (!list->at[i]->dead)
+        if (!list->at[i]->dead && !trips_take(s, list->at[i]))
             import_node(s, list->at[i]);
+    s->list = around;
 }
 
 /* ---- what is needed, what is not supported ---- */

@@ -15,46 +15,12 @@
 #include <string.h>
 
 #include "low.h"
-#include "state.h"
-
-/* dim: of the value, or COUNT: a number that was computed of its size. */
-enum { COUNT = -1 };
-typedef struct {
-    ValueId mask;
-    int dim;
-    bool packed;
-} Ragged;
-
-typedef struct RaggedValues {
-    IdMap of;
-    IdMap packed; /* by mask: itself, packed */
-    VEC(Ragged) at;
-} RaggedValues; /* by ValueId */
-
-/* ---- what is known of values ---- */
-
-static const Ragged *find(const ImportState *s, ValueId v)
-{
-    uint32_t i = s->ragged && v != NONE ? idmap_get(&s->ragged->of, v) : NONE;
-    return i == NONE ? NULL : &s->ragged->at.at[i];
-}
-
-static void mark_as(ImportState *s, ValueId v, ValueId mask, int dim, bool packed)
-{
-    if (!s->ragged)
-        s->ragged = arena_new_of(s->g->arena, RaggedValues);
-    if (v == NONE)
-        return;
-    *idmap_at(s->g->arena, &s->ragged->of, v) = s->ragged->at.n;
-    vec_push(s->g->arena, &s->ragged->at, ((Ragged){mask, dim, packed}));
-}
+#include "ragged.h"
 
 static void mark(ImportState *s, ValueId v, ValueId mask, int dim)
 {
-    mark_as(s, v, mask, dim, false);
+    ragged_mark(s, v, (Ragged){mask, dim, .size = ANY});
 }
-
-bool ragged_is(const ImportState *s, ValueId v) { return find(s, v) != NULL; }
 
 static int64_t bound(const Import *im, const Ragged *r) { return low_shape(im->g, r->mask).d[0]; }
 
@@ -74,11 +40,11 @@ static ValueId packing(Graph *g, Op op, ValueId x, ValueId mask, int dim)
 }
 
 /* [n] along dim of `rank`: which places of a packed value are there. */
-static ValueId there(const ImportState *st, ValueId mask, int dim, int rank)
+static ValueId there(ImportState *st, ValueId mask, int dim, int rank)
 {
     Graph *g = st->g;
     Shape s = {.rank = rank};
-    uint32_t *packed = idmap_at(g->arena, &st->ragged->packed, mask);
+    uint32_t *packed = ragged_packed(st, mask);
     if (*packed == NONE)
         *packed = packing(g, OP_Pack, mask, mask, 0);
     for (int d = 0; d < rank; d++)
@@ -87,7 +53,7 @@ static ValueId there(const ImportState *st, ValueId mask, int dim, int rank)
 }
 
 /* x where its places are there, else a number. */
-static ValueId only_there(const ImportState *st, const Ragged *r, ValueId x, double otherwise)
+static ValueId only_there(ImportState *st, const Ragged *r, ValueId x, double otherwise)
 {
     Graph *g = st->g;
     ValueId is = there(st, r->mask, r->dim, low_shape(g, x).rank);
@@ -109,7 +75,7 @@ static void settle(ImportState *s, Import *im, uint32_t out, Ragged r, bool kept
         v = only_there(s, &r, v, 0);
     }
     im->out[out] = v;
-    mark_as(s, v, r.mask, r.dim, r.packed);
+    ragged_mark(s, v, r);
 }
 
 /* ---- NonZero ---- */
@@ -164,7 +130,7 @@ typedef void Rule(ImportState *s, Import *im, Importer *fn);
 static const Ragged *first_ragged(const ImportState *s, const Import *im)
 {
     for (uint32_t i = 0; i < im->nin; i++) {
-        const Ragged *r = find(s, im->in[i]);
+        const Ragged *r = ragged_find(s, im->in[i]);
         if (r && r->dim != COUNT)
             return r;
     }
@@ -174,7 +140,7 @@ static const Ragged *first_ragged(const ImportState *s, const Import *im)
 /* The operand 0, which must be such a value or a count of one. */
 static Ragged operand(const ImportState *s, const Import *im)
 {
-    const Ragged *r = find(s, im->in[0]);
+    const Ragged *r = ragged_find(s, im->in[0]);
     if (!r)
         refuse(im, -1, " with such a value as another operand than its first");
     return *r;
@@ -184,7 +150,7 @@ static ValueId any_mask(const ImportState *s, const Import *im)
 {
     const Ragged *r = NULL;
     for (uint32_t i = 0; i < im->nin && !r; i++)
-        r = find(s, im->in[i]);
+        r = ragged_find(s, im->in[i]);
     INSIST(r);
     return r->mask;
 }
@@ -200,11 +166,11 @@ static ValueId *packed_operands(ImportState *s, const Import *im, Ragged *was)
 {
     ValueId *in = arena_array(im->arena, ValueId, im->nin + 1);
     for (uint32_t i = 0; i < im->nin; i++) {
-        const Ragged *r = find(s, im->in[i]);
+        const Ragged *r = ragged_find(s, im->in[i]);
         was->packed |= r && r->packed;
     }
     for (uint32_t i = 0; i < im->nin; i++) {
-        const Ragged *r = find(s, im->in[i]);
+        const Ragged *r = ragged_find(s, im->in[i]);
         in[i] = im->in[i];
         if (!r || !was->packed)
             continue;
@@ -225,7 +191,7 @@ static void each(ImportState *s, Import *im, Importer *fn)
     if (!first)
         refuse(im, -1, " of such a size");
     for (uint32_t i = 0; i < im->nin; i++) {
-        const Ragged *r = find(s, im->in[i]);
+        const Ragged *r = ragged_find(s, im->in[i]);
         if (r && r->dim == COUNT)
             refuse(im, (int)i, " of such a size as a number");
         if (r) {
@@ -236,7 +202,7 @@ static void each(ImportState *s, Import *im, Importer *fn)
         }
     }
     for (uint32_t i = 0; i < im->nin; i++) {
-        if (im->in[i] == NONE || find(s, im->in[i]))
+        if (im->in[i] == NONE || ragged_find(s, im->in[i]))
             continue;
         Shape x = low_shape(im->g, im->in[i]);
         if (x.rank >= behind && x.d[x.rank - behind] != 1)
@@ -252,7 +218,7 @@ static void each(ImportState *s, Import *im, Importer *fn)
 
 static void expanded(ImportState *s, Import *im, Importer *fn)
 {
-    const Ragged *r = find(s, im->in[0]);
+    const Ragged *r = ragged_find(s, im->in[0]);
     if (!r)
         refuse(im, 1, " to such a size");
     Ragged was = *r;
@@ -265,7 +231,7 @@ static void expanded(ImportState *s, Import *im, Importer *fn)
 /* The same elements in other dims: the dim is where as many elements are before it. */
 static void moved(ImportState *s, Import *im, Importer *fn)
 {
-    const Ragged *r = find(s, im->in[0]);
+    const Ragged *r = ragged_find(s, im->in[0]);
     if (!r || r->dim == COUNT)
         refuse(im, 0, " to such a size");
     Ragged was = *r;
@@ -309,11 +275,15 @@ static void beside(ImportState *s, Import *im, Importer *fn)
                        ? -1
                        : 0;
     int axis = low_axis(im, im_int(im, "axis", dflt), x.rank);
+    if (im->op == OP_Split && axis == was.dim && val(im->g, im->in[0])->kind == V_CONST) {
+        trips_split(s, im, axis, was.mask);
+        return;
+    }
     bool normalises = im->op == OP_LayerNormalization || im->op == OP_RMSNormalization;
     if (normalises ? axis <= was.dim : axis == was.dim)
         refuse(im, 0, " along such a dim");
     for (uint32_t i = 1; i < im->nin; i++)
-        if (find(s, im->in[i]))
+        if (ragged_find(s, im->in[i]))
             refuse(im, (int)i, " of such a value");
     fn(im);
     bool kept = im->op == OP_Identity || im->op == OP_Split;
@@ -321,15 +291,40 @@ static void beside(ImportState *s, Import *im, Importer *fn)
         settle(s, im, i, was, kept);
 }
 
+/* Along other axes. */
+static void sliced(ImportState *s, Import *im, Importer *fn)
+{
+    Ragged was = operand(s, im);
+    Shape x = low_shape(im->g, im->in[0]);
+    int64_t *axes = NULL, n = 0, *starts, count;
+    for (uint32_t i = 1; i < im->nin; i++)
+        if (ragged_find(s, im->in[i]))
+            refuse(im, (int)i, " to such a size");
+    bool listed = low_ints_either(im, "axes", 3, &axes, &n);
+    if (!listed && low_ints_either(im, "starts", 1, &starts, &count))
+        n = count;
+    for (int64_t i = 0; i < n; i++)
+        if ((listed ? low_axis(im, axes[i], x.rank) : (int)i) == was.dim)
+            refuse(im, 0, " along such a dim");
+    fn(im);
+    settle(s, im, 0, was, true);
+}
+
 /* Rows of a table by such an index; or of such a value by a known one. */
 static void gathered(ImportState *s, Import *im, Importer *fn)
 {
-    const Ragged *data = find(s, im->in[0]), *index = find(s, im->in[1]);
+    const Ragged *data = ragged_find(s, im->in[0]), *index = ragged_find(s, im->in[1]);
     int axis = low_axis(im, im_int(im, "axis", 0), low_shape(im->g, im->in[0]).rank);
     if (data && data->dim == COUNT) {
-        ValueId mask = data->mask;
+        Ragged was = *data;
+        int64_t *at, n, all = low_shape(im->g, im->in[0]).d[0];
+        bool other =
+            was.size != ANY && !index && g_const_ints(im->g, im->in[1], im->arena, &at, &n);
+        for (int64_t i = 0; other && i < n; i++)
+            other = (at[i] < 0 ? at[i] + all : at[i]) != was.size;
         fn(im);
-        mark(s, im->out[0], mask, COUNT);
+        if (!other)
+            mark(s, im->out[0], was.mask, COUNT);
         return;
     }
     if (!data == !index || (index && index->dim == COUNT) || (data && data->dim == axis))
@@ -372,9 +367,9 @@ static void packed_gemm(const Import *im, ValueId mask)
 /* Rows of the left operand. */
 static void multiplied(ImportState *s, Import *im, Importer *fn)
 {
-    const Ragged *r = find(s, im->in[0]);
+    const Ragged *r = ragged_find(s, im->in[0]);
     Shape x = low_shape(im->g, im->in[0]), w = low_shape(im->g, im->in[1]);
-    if (!r || find(s, im->in[1]) || r->dim == x.rank - 1 ||
+    if (!r || ragged_find(s, im->in[1]) || r->dim == x.rank - 1 ||
         (im->op == OP_Gemm && im_int(im, "transA", 0)))
         refuse(im, r ? 0 : 1, " over such a dim");
     Ragged was = *r;
@@ -394,9 +389,11 @@ static void multiplied(ImportState *s, Import *im, Importer *fn)
 
 static void measured(ImportState *s, Import *im, Importer *fn)
 {
-    ValueId mask = operand(s, im).mask;
+    Ragged was = operand(s, im);
     fn(im);
-    mark(s, im->out[0], mask, COUNT);
+    bool whole = im->op == OP_Shape && !im_has(im, "start") && !im_has(im, "end");
+    ragged_mark(s, im->out[0],
+                (Ragged){was.mask, COUNT, .size = whole && was.dim != COUNT ? was.dim : ANY});
 }
 
 static void counted(ImportState *s, Import *im, Importer *fn)
@@ -494,11 +491,11 @@ static ValueId row_by_row(const Import *im, ValueId mask, int64_t times, bool su
 static void scattered(ImportState *s, Import *im, Importer *fn)
 {
     Graph *g = im->g;
-    const Ragged *index = find(s, im->in[1]), *updates = find(s, im->in[2]);
+    const Ragged *index = ragged_find(s, im->in[1]), *updates = ragged_find(s, im->in[2]);
     Shape x = low_shape(g, im->in[0]), is = low_shape(g, im->in[1]);
     bool nd = im->op == OP_ScatterND;
-    if (find(s, im->in[0]) || !index || !updates || index->mask != updates->mask || index->dim ||
-        updates->dim || x.rank < 1 || x.rank >= MAX_RANK ||
+    if (ragged_find(s, im->in[0]) || !index || !updates || index->mask != updates->mask ||
+        index->dim || updates->dim || x.rank < 1 || x.rank >= MAX_RANK ||
         (!nd && low_axis(im, im_int(im, "axis", 0), x.rank) != 0) || (nd && is.rank != 2))
         refuse(im, 1, " but along the first dim, of indices and updates of one such size,");
     ValueId mask = index->mask, unpacked[3] = {im->in[0], im->in[1], im->in[2]};
@@ -573,8 +570,8 @@ static Rule *rule_of(const Import *im, bool count)
     case OP_Div:
     case OP_Equal:
     case OP_Where:
-    case OP_Concat:
-    case OP_Slice: return counted;
+    case OP_Concat: return counted;
+    case OP_Slice: return count ? counted : sliced;
     case OP_Gelu:
     case OP_Mish:
     case OP_Swish:
@@ -592,7 +589,7 @@ void ragged_import(ImportState *s, Import *im, void (*fn)(Import *))
 {
     bool any = false, values = false;
     for (uint32_t i = 0; i < im->nin; i++) {
-        const Ragged *r = find(s, im->in[i]);
+        const Ragged *r = ragged_find(s, im->in[i]);
         any = any || r;
         values = values || (r && r->dim != COUNT);
     }

@@ -26,8 +26,11 @@ typedef struct ImportState {
     StrMap env;                                         /* name -> index into slot */
     VEC(Slot) slot;
     VEC(ValueId) half;           /* by parameter: its copy of a half type, or the parameter */
-    struct RaggedValues *ragged; /* ragged.c; NULL: there are none */
+    struct RaggedValues *ragged; /* ragged_values.c; NULL: there are none */
     void (*body)(struct ImportState *s, const RawNodes *list); /* import.c: its nodes, in order */
+    void (*node)(struct ImportState *s, RawNode *n);           /* import.c: one of them */
+    const RawNodes *list;                                      /* that is being imported */
+    struct Trips *trips; /* trips.c: loops whose nodes have begun; NULL: none */
 } ImportState;
 
 /* env.c */
@@ -50,6 +53,11 @@ void control_import(ImportState *s, RawNode *n, const ValueId *in, ImportBody *b
 /* ragged.c: fn(im), where sizes may depend on the data */
 void ragged_import(ImportState *s, Import *im, void (*fn)(Import *));
 bool ragged_is(const ImportState *s, ValueId v);
+
+/* trips.c: a Split of the places that NonZero found, along their axis; is a node of a trip of such
+   a loop?  With its last one the loop is imported */
+void trips_split(ImportState *s, Import *im, int axis, ValueId hit);
+bool trips_take(ImportState *s, const RawNode *n);
 
 /* reroll.c: n values of one shape, stacked along a new dim 0: computed at once where they were
    computed alike, else NONE. */
