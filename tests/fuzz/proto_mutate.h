@@ -128,7 +128,7 @@ static void proto_bytes(ProtoTree *t, ProtoField *p)
 /* A name of the model's for another: what reads and what makes is joined differently. */
 static void proto_value(ProtoTree *t, ProtoField *p)
 {
-    bool text = p->type && p->type->type == PROTOBUF_C_TYPE_STRING;
+    bool text = p->kind == PB_BYTES && p->type && p->type->type == PROTOBUF_C_TYPE_STRING;
     if (p->kind == PB_VARINT) {
         p->value = proto_number(t, p->value);
     } else if (text && proto_random(t, 4)) {
