@@ -71,6 +71,13 @@ is "rows of a microbatch are no difference" "$(bound 2)" "$(bound 3)"
 
 ok "two epochs of two steps" two/pipeline "${T[@]:0:1}" "${data[@]}" --data "target=$m/target.npy" --batch 3 --microbatches 3 --epochs 2 --quiet --checkpoint epochs
 is "two epochs of two steps: where it is" "$(steps epochs)$(perl -ne 'print " $1" if /"(?:rows|epoch|epoch_row)": "(\d+)"/' epochs/step_4/index.json)" "step_4  12 2 0"
+for ((k = 1; k <= 6; k++)); do
+    two/pipeline train "${data[@]}" --data "target=$m/target.npy" --batch 4 --microbatches 2 --shuffle 5 --lr 0 --steps $k --quiet \
+        --resume rows --checkpoint rows --log-json rows.$k.json || break
+done
+is "each row once an epoch, in an order of its own, however often the run is begun" "$(cat rows.?.json | losses - | awk '{ sum += $2 }
+    NR % 2 == 0 { printf "%.4f ", sum / 2; sum = 0 } !seen[$2]++ { n++ } END { print (n > 3) }')" \
+    "$(two/pipeline eval "${data[@]}" --data "target=$m/target.npy" --batch 8 --log-json - --quiet | losses - | awk '{ for (i = 0; i < 3; i++) printf "%.4f ", $2; print 1 }')"
 is "eval ends with the mean over all rows" "$(two/pipeline eval "${data[@]}" --data "target=$m/target.npy" --batch 6 --log-json mean.json |
     perl -ne '$n++, $sum += $1 * ($n > 1 ? 2 : 6) if /^step \d+ loss (\S+)/; printf "%d", abs($sum / 8 - $1) < 2e-6 && $2 == 8 if /^mean loss (\S+) over (\d+) rows/')" 1
 
