@@ -495,6 +495,18 @@ static const Hot hots[] = {
 };
 // clang-format on
 
+/* Operands and results along an outer dimension: tiles, whole and with a rest. */
+static void net_turned(Net *n)
+{
+    Graph *g = n->g;
+    ValueId t = net_input(n, "turned", DT_F32, S(ROWS, 48, 70)), u = g_transpose(g, t, I(0, 2, 1));
+    net_out(n, g_mul(g, g_unary(g, OP_Tanh, u), net_weight(n, S(70, 1))));
+    net_out(n, g_mul(g, g_transpose(g, t, I(2, 0, 1)), net_weight(n, S(48))));
+    ValueId x = net_input(n, "whole", DT_F32, S(ROWS, 32, 48)),
+            y = g_unary(g, OP_Tanh, net_input(n, "plain", DT_F32, S(ROWS, 48, 32)));
+    net_out(n, g_add(g, g_transpose(g, x, I(0, 2, 1)), y));
+}
+
 int main(void)
 {
     char dir[] = "/tmp/test_nest.XXXXXX";
@@ -512,6 +524,7 @@ int main(void)
     check(dir, "sums", net_sums, 1);
     check(dir, "picks", net_picks, 1);
     check(dir, "empty", net_empty, 1);
+    check(dir, "turned", net_turned, 1);
     for (uint64_t seed = 1; seed <= 6; seed++)
         check(dir, "shuffled", net_shuffled, seed);
     for (uint64_t seed = 1; seed <= 4; seed++)
