@@ -17,7 +17,8 @@
   contrast    logits of every sample with every other one, and outputs that add up over microbatches, or do not: out.NAME.npy
   folded      parameters that dynamo's optimizer folded: tied, sliced, expanded, computed, looked up, joined; a padding row
   given       parameters of which folding left too little: weight normalisation, a view, a table's rows; weights.safetensors has them
-  packed      what nothing can be told of: an operator's W, R and B packed of a GRU's matrices, a standardised convolution
+  packed      an operator's W, R and B packed of a GRU's and an LSTM's matrices; what nothing can be told of: a standardised
+              convolution, a normalised weight, a number computed of a bias
   equal       equal parameters that were merged, and so was what reads them
   recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places
   routed      experts that pick their rows with NonZero: two of three for each row, one more by a mask; the loop over the experts that are hit, of which the
@@ -408,10 +409,21 @@ def given(d):
 class Standard(nn.Conv2d):                              # weight standardisation, as in BiT
     def forward(self, x): w = F.batch_norm(self.weight.reshape(1, self.out_channels, -1), None, None, training=True, momentum=0.).reshape_as(self.weight); return F.conv2d(x, w)
 class Packed(nn.Module):
-    def __init__(self): super().__init__(); self.conv, self.rnn, self.o = Standard(2, 3, 1, bias=False), nn.GRU(3, 2, batch_first=True), nn.Linear(2, 2)
-    def forward(self, x): return self.o(self.rnn(self.conv(x).flatten(2).transpose(1, 2))[0])
+    def __init__(self):
+        super().__init__(); self.conv, self.o = Standard(2, 3, 1, bias=False), nn.Linear(2, 2)
+        self.rnn, self.lstm = nn.GRU(3, 2, batch_first=True, bidirectional=True), nn.LSTM(4, 2, batch_first=True)
+        self.proto = nn.Parameter(torch.randn(2, 2))
+    def forward(self, x):
+        y = self.o(self.lstm(self.rnn(self.conv(x).flatten(2).transpose(1, 2))[0])[0])
+        y = y @ F.normalize(self.proto, dim=-1).t()
+        return y + self.o.bias.pow(2).sum()
 
-def packed(d): export_folded(Packed(), (torch.randn(MB, 2, 2, 2),), f"{d}/model.onnx", ["x"])
+def packed(d):
+    m, x, t = Packed(), torch.randn(ROWS, 2, 2, 2), torch.randn(ROWS, 4, 2)
+    export_folded(m, (x[:MB],), f"{d}/model.onnx", ["x"])
+    m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
+    grads = {k: g for k, g in grads_of(m).items() if k != "o.bias"}      # one of whose uses is lost
+    write(d, ("mse", l.item()), grads, "lstm:begin", "model.onnx", y, x=x, target=t)
 
 class Equal(nn.Module):
     def __init__(self, d=4): super().__init__(); self.a, self.b, self.o = Mix(d, True), Mix(d, True), nn.Linear(d, 3)

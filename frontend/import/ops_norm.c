@@ -289,7 +289,7 @@ void import_batch_normalization(Import *im)
     if (trains && im->training) {
         ValueId in[2] = {train_form(im, x, s.rank, s.d[1], eps, momentum), eval};
         im->out[0] = narrow(im, graph_node(g, OP_Phase, 2, in, (Attr){0}));
-    } else if (trains) {
+    } else {                            /* statistics that nothing moves, if a file names them */
         for (uint32_t i = 1; i < im->nout && i < 5; i++)
             im->out[i] = im->in[i % 2 ? 3 : 4];
     }

@@ -281,6 +281,8 @@ static uint32_t source_of(Fx *x, const Trace *t, int *evidence)
         const char *target = p->sig.entry[e].target, *leaf = leaf_of(target);
         Distance d = is_unread(x, e) ? distance(target, n->scope) : FAR;
         bool read = d != FAR && reads(n, target);
+        if (read && text_wraps(x->a, text_last(n->stack), path_from(target, n->scope)))
+            return *evidence = 0, NONE;
         bool is[SAID + 1] = {[SAID] = read && says(x, n, target, t->fx),
                              [READ] = read,
                              [NAMED] = d == OWN && text_names(n->stack, leaf),
@@ -580,13 +582,23 @@ static bool is_explained(const Fx *x, const Traces *all, const RawNode *n, uint3
     return false;
 }
 
+/* A number that an fx node computed, rather than one that the source has. */
+static bool is_computed(const Trace *t)
+{
+    static const char *const base[] = {"scalar_tensor", "lift_fresh", "detach", "full", NULL};
+    for (int i = 0; base[i]; i++)
+        if (!strncmp(t->fx, base[i], strlen(base[i])))
+            return false;
+    return !param_is_made_up(t->fx);
+}
+
 /* What is still open and may have been made of a known parameter: its reader's line reads that, and
  * no argument there does. */
 static void note_open(Fx *x, const Traces *all, const Trace *t)
 {
     const Params *p = x->p;
     const RawNode *n = t->use->node;
-    if (shape_elements(&t->tensor->shape) < 2 || is_table(t->tensor))
+    if (is_table(t->tensor) || (shape_elements(&t->tensor->shape) < 2 && !is_computed(t)))
         return;
     for (uint32_t e = 0; e < p->sig.n; e++)
         if (p->sig_param[e] != NONE && p->sig.entry[e].kind == SIG_PARAMETER &&

@@ -169,18 +169,6 @@ static void match_own_name(Fx *x, Group *g, Use *u)
     }
 }
 
-/* A recurrent layer, of whose matrices the exporter packs an operator's W, R and B, its gates in
- * another order: no operand is one of its arguments. */
-static bool is_packed(const FxNode *fx)
-{
-    static const char *const target[] = {"aten.lstm.", "aten.gru.", "aten.rnn_tanh.",
-                                         "aten.rnn_relu."};
-    for (size_t i = 0; i < sizeof target / sizeof *target; i++)
-        if (!strncmp(fx->target, target[i], strlen(target[i])))
-            return true;
-    return false;
-}
-
 void param_from_signature(Params *p, RawNodes *list)
 {
     Arena *a = p->m->arena;
@@ -193,8 +181,8 @@ void param_from_signature(Params *p, RawNodes *list)
     collect(&x, list);
     for (uint32_t i = 0; i < x.group.n; i++) {
         match_names(&x, &x.group.at[i]);
-        if (is_packed(&x.group.at[i].fx))
-            continue;
+        if (fx_is_recurrent(&x.group.at[i].fx))
+            continue;                                   /* no operand is one of its arguments */
         match_roles(&x, &x.group.at[i]);
         match_order(&x, &x.group.at[i]);
     }
@@ -211,6 +199,7 @@ void param_from_signature(Params *p, RawNodes *list)
         }
     }
     fx_make(&x);
+    fx_unpack(&x);
     fx_fold(&x);
     fx_restore(&x);
 }

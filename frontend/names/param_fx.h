@@ -69,6 +69,10 @@ void fx_restore(Fx *x);
 bool fx_is_shared(const Fx *x, const Use *u);
 void fx_separate(Fx *x, const Use *u);
 
+/* ---- param_recurrent.c ---- */
+bool fx_is_recurrent(const FxNode *fx);
+void fx_unpack(Fx *x);                                  /* the matrices of recurrent layers */
+
 /* ---- param_tie.c ---- */
 /* Is the tensor made of the parameter's own bytes (transposed, reshaped, cut, expanded, gathered)?
  * Or NULL. */
@@ -96,6 +100,7 @@ bool text_reads(const char *stack, const char *path);   /* ".path" */
 bool text_names(const char *stack, const char *leaf);
 uint32_t text_place(const char *line, const char *leaf);
 uint32_t text_calls(Arena *a, const char *stack, const char *leaf, TextCall *call, uint32_t most);
+bool text_wraps(Arena *a, const char *line, const char *path);
 bool text_applies(const char *stack, const char *function, const char *leaf);
 /* n slices "path[a:b]" of numbers that follow each other, from the first index to the last. */
 bool text_slices(Arena *a, const char *stack, const char *path, const int64_t *size, uint32_t n);

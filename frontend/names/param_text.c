@@ -151,6 +151,34 @@ bool text_applies(const char *stack, const char *function, const char *leaf)
     return false;
 }
 
+/* Is the attribute an argument of a function, of whose result something is asked further, and that
+ * function none that only moves: "normalize(self.w, dim=-1).t()"?  Then what is asked is asked of
+ * another value. */
+bool text_wraps(Arena *a, const char *line, const char *path)
+{
+    static const char *const moves[] = {"unsqueeze", "squeeze", "expand",     "view", "reshape",
+                                        "flatten",   "t",       "transpose",  "exp",  "permute",
+                                        "clone",     "to",      "contiguous", NULL};
+    size_t end = line ? strcspn(line, "\n") : 0;
+    for (const char *p = line; p && (p = next_read(p, path)) && (size_t)(p - line) < end;) {
+        const char *q = p - strlen(path);
+        while (q > line && (is_word(q[-1]) || q[-1] == '.'))
+            q--;
+        if (q == line || q[-1] != '(' || *p == '.' || *p == '[')
+            continue;
+        const char *name = --q, *behind = q;
+        while (name > line && is_word(name[-1]))
+            name--;
+        bool moved = name == q; /* brackets alone */
+        for (int i = 0; moves[i]; i++)
+            moved |= strlen(moves[i]) == (size_t)(q - name) &&
+                     !strncmp(name, moves[i], (size_t)(q - name));
+        if (!moved && bracket(a, &behind) && *behind == '.')
+            return true;
+    }
+    return false;
+}
+
 static bool read_bound(const char **p, int64_t absent, int64_t *v)
 {
     char *end;

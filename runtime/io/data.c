@@ -4,6 +4,7 @@
  */
 #include "data.h"
 
+#include "base/file/safetensors.h"
 #include "core/core.h"
 
 #include <inttypes.h>
@@ -58,6 +59,12 @@ static PpStatus check_shape(const Data *d, const PpTensor *t, DataFile *file)
                    t->name, file->path, have, want);
 }
 
+/* Every integer of the file's type is one of the input's. */
+static int widens(int from, int to)
+{
+    return data_is_integer(from) && data_is_integer(to) && st_dtype_size(from) < st_dtype_size(to);
+}
+
 static PpStatus open_one(Data *d, const NameFile *nf)
 {
     char err[600];
@@ -74,7 +81,7 @@ static PpStatus open_one(Data *d, const NameFile *nf)
     TRY(data_add(in, nf->file, &f));
     if (npy_open(&f->npy, nf->file, err, sizeof err))
         return pp_fail(PP_ERR_IO, "--%s %s: %s", data_option(d, 0), nf->name, err);
-    if (f->npy.dtype != t->dtype)
+    if (f->npy.dtype != t->dtype && !widens(f->npy.dtype, t->dtype))
         return pp_fail(PP_ERR_MODEL, "--%s %s=%s: %s, the model wants %s", data_option(d, 0),
                        nf->name, nf->file, data_dtype_text(f->npy.dtype),
                        data_dtype_text(t->dtype));

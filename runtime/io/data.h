@@ -9,7 +9,8 @@
 #include "base/file/sha256.h"
 #include "options/options.h"
 
-enum { TOKEN_U16 = 4 }; /* TensorProto.DataType's, beside PP_I32 and PP_I64 */
+/* TensorProto.DataType's, beside PP_I32 and PP_I64: integers that files may hold */
+enum { DATA_U8 = 2, DATA_I8 = 3, TOKEN_U16 = 4, DATA_I16 = 5 };
 
 /* A file of an input: rows `first` to `first + rows` of the data. */
 typedef struct {
@@ -74,7 +75,8 @@ const char *data_piece(const Data *d, int input, int64_t row, int64_t o, int *dt
  * NULL: itself */
 void data_read(const Data *d, int input, const int64_t *order, int64_t first, int64_t rows,
                char *dst);
-/* An integer at any alignment, of PP_I32, PP_I64 or TOKEN_U16 */
+int data_is_integer(int dtype); /* one of these: */
+/* An integer at any alignment, of PP_I32, PP_I64 or those above */
 int64_t data_integer(const char *at, int dtype);
 
 /* indices.c: integers that choose rows of tables, in all of the files; process `part` of `parts`

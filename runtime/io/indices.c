@@ -56,15 +56,21 @@ enum { BLOCK = 4096 }; /* elements that are judged together */
         return stride == (int64_t)sizeof(T) ? wrong_in_##T(at, n, (int64_t)sizeof(T), b)           \
                                             : wrong_in_##T(at, n, stride, b);                      \
     }
+FIRST_WRONG(uint8_t, 0, UINT8_MAX)
+FIRST_WRONG(int8_t, INT8_MIN, INT8_MAX)
 FIRST_WRONG(uint16_t, 0, UINT16_MAX)
+FIRST_WRONG(int16_t, INT16_MIN, INT16_MAX)
 FIRST_WRONG(int32_t, INT32_MIN, INT32_MAX)
 FIRST_WRONG(int64_t, INT64_MIN, INT64_MAX)
 
 static int64_t first_wrong(const char *at, int dtype, int64_t n, int64_t step, const PpIndex *b)
 {
-    switch (st_dtype_size(dtype)) {
-    case 2: return first_wrong_uint16_t(at, n, step * 2, b);
-    case 4: return first_wrong_int32_t(at, n, step * 4, b);
+    switch (dtype) {
+    case DATA_U8: return first_wrong_uint8_t(at, n, step, b);
+    case DATA_I8: return first_wrong_int8_t(at, n, step, b);
+    case TOKEN_U16: return first_wrong_uint16_t(at, n, step * 2, b);
+    case DATA_I16: return first_wrong_int16_t(at, n, step * 2, b);
+    case PP_I32: return first_wrong_int32_t(at, n, step * 4, b);
     default: return first_wrong_int64_t(at, n, step * 8, b);
     }
 }

@@ -68,13 +68,21 @@ void data_read(const Data *d, int input, const int64_t *order, int64_t first, in
         }
 }
 
+int data_is_integer(int dtype)
+{
+    return dtype == DATA_U8 || dtype == DATA_I8 || dtype == TOKEN_U16 || dtype == DATA_I16 ||
+           dtype == PP_I32 || dtype == PP_I64;
+}
+
 int64_t data_integer(const char *at, int dtype)
 {
+    uint8_t byte;
     uint16_t token;
     int32_t narrow;
     int64_t wide;
     switch (st_dtype_size(dtype)) {
-    case 2: memcpy(&token, at, sizeof token); return token;
+    case 1: memcpy(&byte, at, sizeof byte); return dtype == DATA_I8 ? (int8_t)byte : byte;
+    case 2: memcpy(&token, at, sizeof token); return dtype == DATA_I16 ? (int16_t)token : token;
     case 4: memcpy(&narrow, at, sizeof narrow); return narrow;
     default: memcpy(&wide, at, sizeof wide); return wide;
     }

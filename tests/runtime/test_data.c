@@ -251,6 +251,36 @@ static void windows(void)
     ok(s == 0 && good, "windows along the second dimension; infer needs no target");
 }
 
+/* Files of narrower integers than the model's. */
+static void narrow(void)
+{
+    static const struct {
+        int dtype, size, sign;
+    } file[] = {{2, 1, 0}, {3, 1, 1}, {4, 2, 0}, {5, 2, 1}, {PP_I32, 4, 1}};
+    enum { COUNT = 4 * S };
+    for (unsigned k = 0; k < sizeof file / sizeof *file; k++) {
+        char ids[COUNT * 4], turned[COUNT * 4];
+        int64_t seen[COUNT];
+        int32_t back[COUNT], good = 1;
+        int size = file[k].size < 4 ? file[k].size : 2, type = file[k].size < 4 ? file[k].dtype : 5;
+        for (int i = 0; i < COUNT; i++) { /* little-endian: the low bytes come first */
+            int v = i * 41 % 100 - file[k].sign * 50;
+            memcpy(ids + i * file[k].size, &v, (size_t)file[k].size);
+            memcpy(turned + i * size, &v, (size_t)size);
+        }
+        write_npy("ids.npy", file[k].dtype, 2, (int64_t[]){4, S}, ids);
+        write_npy("turned_in.npy", type, 2, (int64_t[]){S, 4}, turned);
+        int s = command(&echo_plan, "infer", "--data", data("ids", "ids.npy"), "--data",
+                        data("turned", "turned_in.npy"), "--output", data("seen", "seen.npy"),
+                        "--output", data("turned", "turned.npy"), "--quiet", NULL);
+        good = s == 0 && rows_of("seen.npy", (char *)seen, sizeof seen) == sizeof seen &&
+               rows_of("turned.npy", (char *)back, sizeof back) == sizeof back;
+        for (int i = 0; i < COUNT && good; i++)
+            good = seen[i] == i * 41 % 100 - file[k].sign * 50 && back[i] == seen[i];
+        ok(good, "rows of narrower integers, type %d", file[k].dtype);
+    }
+}
+
 static void refused_tokens(void)
 {
     const PpPlan *p = &echo_plan;
@@ -299,6 +329,7 @@ static void refused_rows(void)
 {
     enum { MANY = 3000 };
     static int64_t ids[MANY * S], many[MANY * S];
+    static int8_t bytes[MANY * S];
     static int32_t turned[S * MANY];
     static const PpIndex bound[] = {{0, 1, 2, 2, -50, 49, 0, 0, "wte.weight", 50},
                                     {1, 0, 1, S, 1, 20, 1, -1, "wpe.weight", 20}};
@@ -349,6 +380,12 @@ static void refused_rows(void)
         else
             ok(s == 0, "indices of all rows of their tables, from both ends, and what is replaced");
     }
+    for (int i = 0; i < MANY * S; i++)
+        bytes[i] = (int8_t)(ids[i] + (i == 1 ? -51 - ids[i] : 0));
+    write_npy("d.npy", 3, 2, (int64_t[]){MANY, S}, bytes);
+    refused("an index of a narrower type", 1, "d.npy: row 0, position 1 is -51, which",
+            command(&p, "infer", "--data", data("ids", "d.npy"), "--data", data("turned", "c.npy"),
+                    "--batch", "2", "--steps", "1", "--quiet", NULL));
 }
 
 int main(void)
@@ -358,6 +395,7 @@ int main(void)
     several_files();
     refused_files();
     windows();
+    narrow();
     refused_tokens();
     refused_rows();
     remove_folder();
