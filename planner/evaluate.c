@@ -110,8 +110,9 @@ static int fill_costs(Trial *t, bool folded)
         double *time = t->costs.stage_time + (size_t)s * SA_TYPES;
         double again = again_seconds(t->c, r, st, at, begin), before = folded ? again : 0;
         time[SA_F] = at->forward + begin;
-        time[SA_I] = before + at->input + begin;
-        time[SA_W] = at->weight + begin;
+        double shared = o->measured ? 0 : (double)st->bytes_saved / r->moves; /* left by I for W */
+        time[SA_I] = before + at->input + begin + shared;
+        time[SA_W] = at->weight + begin + shared;
         time[SA_B] = before + at->input + at->weight + begin;
         time[SA_R] = again;
         time[SA_OFFLOAD] = time[SA_FETCH] =

@@ -25,7 +25,7 @@ static const Spec specs[] = {
     {"bucket",        K_BYTES | TRAINS, AT(bucket),      1, "BYTES",   "of gradients that replicas sum at a time (default 4M): four at most are under way, for which there is room"},
     {"shard-optimizer", K_FLAG | TRAINS, AT(shard_optimizer), 0, NULL, "each replica holds the optimizer's state of its share of the parameters and updates these; all get them then: the same bits in less memory"},
     {"schedule",      K_TEXT, AT(schedule),     0, "NAME|FILE.csv", "one of those below (default 1f1b; gpipe with a loss over the minibatch), auto, which chooses, or rows of actions"},
-    {"costs",         K_TEXT, AT(costs),        0, "FILE.json", "schedule auto: by the times of a run's --trace (default: by the operations of the stages)"},
+    {"costs",         K_TEXT, AT(costs),        0, "FILE.json", "schedule auto: by the times of a run's --trace, or of several, FILE,FILE (default: by the operations of the stages)"},
     {"placement",     K_PLACEMENT, AT(placement), 0, "loop|v", "how stages go to ranks (default: the schedule's own)"},
     {"microbatches",  K_INT | NUMBERS,  AT(microbatches), 1, "M",       "chunks of a step (default: rows of a step / rows of the model's shapes)"},
     {"buffers",       K_INT,  AT(buffers),      0, "K",       "verify the schedule with K messages under way per pair of ranks (default: any number)"},

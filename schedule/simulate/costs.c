@@ -2,9 +2,11 @@
  * costs.c - the costs a simulation uses: unit costs, a list on the command line, or a run's own
  * Chrome trace.
  *
- * In: `F=1,I=1,W=1,B=2,c=0` (of one stage: `3F=2`), or a JSON file of complete events named like
- * actions, durations in microseconds, and what its ranks did before and after them. Out:
- * SchedCosts.  What is not measured follows from what is: B = I + W, and I = W = B / 2.
+ * In: `F=1,I=1,W=1,B=2,c=0` (of one stage: `3F=2`), or JSON files of complete events named like
+ * actions, durations in microseconds, and what their ranks did before and after them. Out:
+ * SchedCosts.  What is not measured follows from what is: B = I + W, and I = W = B / 2.  In truth
+ * I and W take longer than B, for what they share goes through memory, so two files know more than
+ * one: a run's with whole backwards and a run's with divided ones.
  */
 #include "schedule/rows.h"
 #include "simulate.h"
@@ -13,6 +15,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 void sched_costs_default(SchedCosts *c)
 {
@@ -170,6 +173,7 @@ enum { MAX_RANKS = 1 << 16, REDUCTION = SA_TYPES };
 typedef struct {
     Event *e;
     size_t n, cap;
+    int files;
 } Events;
 
 /* `2AR`: the stage; -1: it is no such name. */
@@ -210,7 +214,8 @@ static int add_event(void *ctx, const SchedEvent *f)
 /* The mean of a step's begin, norm and update, of the rank that takes longest. */
 static int average_around(SchedCosts *c, const Events *ev, double first, double last, SchedError *e)
 {
-    double *sum = calloc(MAX_RANKS, sizeof *sum), steps = last > first ? last - first : 1;
+    double *sum = calloc(MAX_RANKS, sizeof *sum);
+    double steps = ev->files * (last > first ? last - first : 1);
     if (!sum)
         return sched_nomem(e);
     for (size_t i = 0; i < ev->n; i++)
@@ -266,15 +271,35 @@ static int average(SchedCosts *c, const Events *ev, int stages, SchedError *e)
     return average_around(c, ev, first, last, e);
 }
 
-int sched_costs_load(SchedCosts *c, const char *path, int stages, SchedError *e)
+/* Of one file, whose name has n letters. */
+static int load_events(const char *name, size_t n, Events *ev, SchedError *e)
 {
-    Events ev = {NULL, 0, 0};
-    int st = sched_trace_read(path, add_event, &ev, e);
-    if (!st && ev.n == 0)
+    size_t before = ev->n;
+    char *path = malloc(n + 1);
+    if (!path)
+        return sched_nomem(e);
+    memcpy(path, name, n);
+    path[n] = 0;
+    int st = sched_trace_read(path, add_event, ev, e);
+    if (!st && ev->n == before)
         st = sched_fail(
             e, SCHED_EREFUSED, -1, -1,
             "%s: no event is named like an action (0F0, 1SEND_F2, ..) and has a duration", path);
-    else if (!st)
+    ev->files++;
+    free(path);
+    return st;
+}
+
+int sched_costs_load(SchedCosts *c, const char *path, int stages, SchedError *e)
+{
+    Events ev = {.e = NULL};
+    int st = SCHED_OK, list = access(path, F_OK) != 0 && strchr(path, ',');
+    for (const char *at = path; !st && at;) {
+        size_t n = list ? strcspn(at, ",") : strlen(at);
+        st = load_events(at, n, &ev, e);
+        at = at[n] ? at + n + 1 : NULL;
+    }
+    if (!st)
         st = average(c, &ev, stages, e);
     free(ev.e);
     return st;

@@ -40,7 +40,7 @@ int sched_costs_stages(SchedCosts *c, int stages, SchedError *e);
 int sched_costs_set(SchedCosts *c, const char *list,
                     SchedError *e); /* `F=1,I=1,W=1,B=2,c=0`, of one stage `3F=2` */
 int sched_costs_load(SchedCosts *c, const char *path, int stages,
-                     SchedError *e); /* a run's Chrome trace */
+                     SchedError *e); /* a run's Chrome trace, or those of several: FILE,FILE */
 
 /* ---- simulate.c: when does every action begin and end ---- */
 typedef struct SchedSim {

@@ -4,7 +4,8 @@
  * undivided.
  *
  * In: sizes, costs, a limit of memory.  Out: the rows with the smallest makespan (or span) that fit
- * and are verified; of equals the first.  All are scored by the same simulator.
+ * and are verified; of equals the one with the least alive, then the first.  All are scored by the
+ * same simulator.
  */
 #include "auto.h"
 
@@ -76,6 +77,16 @@ static int verified(const Auto *x, const Schedule *s, SchedTried *t)
     return !st;
 }
 
+/* Is it shorter than the best so far, or as short with less alive? */
+static int shorter(const Auto *x, const SchedTried *t)
+{
+    if (!x->best)
+        return 1;
+    const SchedTried *best = &x->report->tried[x->report->chosen];
+    double by = value(x->a, t) / value(x->a, best) - 1;
+    return by < -1e-9 || (by <= 1e-9 && t->peak < best->peak);
+}
+
 /* Takes the schedule; only one that is better than the best so far needs a proof. */
 static void compete(Auto *x, Schedule *s, int placement)
 {
@@ -89,9 +100,7 @@ static void compete(Auto *x, Schedule *s, int placement)
     snprintf(t->name, sizeof t->name, "%s", s->name);
     t->placement = placement;
     measure(x, s, t);
-    if (!t->why[0] &&
-        (!x->best || value(x->a, t) < value(x->a, &r->tried[r->chosen]) * (1 - 1e-9)) &&
-        verified(x, s, t)) {
+    if (!t->why[0] && shorter(x, t) && verified(x, s, t)) {
         sched_free(x->best);
         x->best = sched_clone(s);
         r->chosen = r->n - 1;

@@ -119,7 +119,7 @@ static const char help_options[] =
     "      --costs LIST|FILE    F=1,I=1,W=1,B=2,c=0 (c: one message; 3F=2: stage 3 only; "
     "OFFLOAD=1, "
     "FETCH=1: a copy), "
-    "or the trace of a run, FILE.json\n"
+    "or the trace of a run, FILE.json, or of several, FILE,FILE\n"
     "      --overlap X          an OVERLAP is one action that costs max + X * (sum - max); "
     "default: its parts, one "
     "after the other\n"

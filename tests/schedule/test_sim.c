@@ -459,6 +459,16 @@ static void trace(void)
     ok(c.stage_time[SA_TYPES + SA_F] == 5 && c.stage_time[SA_B] == 6.5 &&
            c.stage_reduction[1] == 40 && c.stage_reduction[0] == 0 && c.stage_beside[1] == 0.5,
        "per stage; B follows from I and W; sums over replicas");
+    char twice[2 * sizeof path + 2], half[sizeof path + 2];
+    snprintf(twice, sizeof twice, "%s,%s", path, path);
+    snprintf(half, sizeof half, "%s,", path);
+    SchedCosts both;
+    sched_costs_default(&both);
+    ok(!sched_costs_load(&both, twice, 3, &err) && both.around == c.around &&
+           !memcmp(both.stage_time, c.stage_time, 3 * SA_TYPES * sizeof(double)) &&
+           sched_costs_load(&both, half, 3, &err) != 0,
+       "of several runs the means, and each must be there");
+    sched_costs_free(&both);
     sched_costs_free(&c);
     sched_sim_free(&a, 3);
     sched_sim_free(&b, 3);
