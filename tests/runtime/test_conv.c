@@ -106,9 +106,11 @@ static void to_type(void *out, double *in, int64_t n, int dtype)
     }
 }
 
-/* conv_winograd.c: its tiles are taken over the samples of a call. */
+/* Whose products are over the samples of a call: conv_merged.h and conv_winograd.c. */
 static int shares_blocks(const PpConvShape *s)
 {
+    if (s->dtype == PP_F32 && s->c >= 180)
+        return 1;
     return s->dtype == PP_F32 && s->spatial == 2 && s->c / s->group >= 16 &&
            s->m / s->group >= 16 && s->kernel[0] == 3 && s->kernel[1] == 3 && s->stride[0] == 1;
 }
@@ -226,6 +228,8 @@ int main(void)
         {"2-d 3x3 minimal, odd sides", {.spatial = 2, .group = 1, .c = 17, .m = 35, .in = {13, 11}, .kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}, .pad_begin = {1, 1}, .pad_end = {1, 1}}},
         {"2-d 3x3 minimal, wide, groups, no padding", {.spatial = 2, .group = 2, .c = 40, .m = 32, .in = {6, 75}, .kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}}},
         {"2-d 3x3 minimal, uneven padding", {.spatial = 2, .group = 1, .c = 70, .m = 16, .in = {9, 36}, .kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}, .pad_begin = {2, 0}, .pad_end = {0, 2}}},
+        {"2-d 1x1 small image, large weights", {.spatial = 2, .group = 1, .c = 184, .m = 180, .in = {6, 7}, .kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}}},
+        {"2-d 3x3 small image, large weights", {.spatial = 2, .group = 2, .c = 180, .m = 90, .in = {11, 9}, .kernel = {3, 3}, .stride = {2, 2}, .dilation = {1, 1}, .pad_begin = {1, 0}, .pad_end = {0, 1}}},
         {"3-d",                 {.spatial = 3, .group = 1, .c = 3, .m = 4, .in = {6, 7, 9}, .kernel = {3, 2, 3}, .stride = {1, 2, 1}, .dilation = {2, 1, 1}, .pad_begin = {1, 0, 1}, .pad_end = {2, 1, 1}}},
     };
     // clang-format on

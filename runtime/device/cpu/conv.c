@@ -4,8 +4,8 @@
  * in order).
  *
  * Each sample is computed by itself, in a fixed order, so bits depend neither on the rows of a
- * microbatch nor on the threads; threads share out samples.  What conv_winograd.c takes is computed
- * over the samples of a call, and threads share out its channels and products.  bf16 and f16 are
+ * microbatch nor on the threads; threads share out samples.  What conv_winograd.c and conv_merged.h
+ * take is computed over the samples of a call.  bf16 and f16 are
  * summed in float32; of them the weights' gradient is float32 (pp.h).  Scratch memory is one block
  * for all convolutions of a PpLibrary, as large as the largest needs.
  */
@@ -54,6 +54,7 @@ static void f16_narrow(uint16_t *to, const float *from, int64_t n)
 #define GEMM pp_sgemm
 #define GEMM_SUM pp_sgemm
 #include "conv_body.h"
+#include "conv_merged.h"
 #undef T
 #undef S
 #undef NAME
@@ -127,11 +128,15 @@ static void normalise(PpConv *v, const PpConvShape *s)
         v->room_at = align_up(v->planes.room * (s->dtype == PP_F64 ? 8 : 4));
     }
     v->scratch_bytes = v->room_at;
+    v->merged = 1;
     v->winograd = winograd_fits(v);
     if (v->winograd) {
         v->scratch_bytes = winograd_bytes(v);
         return;
     }
+    v->merged = merged_samples(v);
+    if (v->merged > 1)
+        v->scratch_bytes = merged_bytes(v);
     if (s->dtype != PP_BF16 && s->dtype != PP_F16)
         return;
     int64_t in = v->c * v->in_size, out = v->m * v->out_size, weights = v->m * v->cg * v->taps;
@@ -227,6 +232,18 @@ static int team(const PpConv *v, int64_t rows)
     return rows >= n ? n : 1;
 }
 
+/* Turns of several samples are shared out in the same way. */
+static void each_turn(const PpConv *v, int64_t rows, int data, const float *a, const float *w,
+                      float *result)
+{
+    int members = team(v, (rows + v->merged - 1) / v->merged);
+#pragma omp parallel for num_threads(members) schedule(static) if (members > 1)
+    for (int64_t n = 0; n < rows; n += v->merged)
+        (data ? merged_data : merged_forward)(
+            v, n, rows, a, w, result,
+            v->library->scratch + v->scratch_bytes * (members > 1 ? thread_number() : 0));
+}
+
 /* The functions of an element type, of one sample each. */
 typedef void Sample(const PpConv *v, int64_t n, const void *a, const void *b, void *result,
                     char *scratch);
@@ -262,6 +279,8 @@ void pp_conv_forward(PpConv *v, int64_t rows, const void *x, const void *w, void
 {
     if (v->winograd)
         winograd_image(v, 0, rows, x, w, y, (float *)(void *)v->library->scratch);
+    else if (v->merged > 1)
+        each_turn(v, rows, 0, x, w, y);
     else
         each_sample(v, functions(v)->forward, rows, x, w, y);
 }
@@ -270,6 +289,8 @@ void pp_conv_backward_data(PpConv *v, int64_t rows, const void *dy, const void *
 {
     if (v->winograd)
         winograd_image(v, 1, rows, dy, w, dx, (float *)(void *)v->library->scratch);
+    else if (v->merged > 1)
+        each_turn(v, rows, 1, dy, w, dx);
     else
         each_sample(v, functions(v)->data, rows, dy, w, dx);
 }
@@ -282,6 +303,8 @@ void pp_conv_backward_weight(PpConv *v, int64_t rows, const void *x, const void 
         memset(dw, 0, (size_t)(v->m * v->cg * v->taps) * (v->dtype == PP_F64 ? 8 : 4));
     if (v->winograd)
         winograd_weight(v, rows, x, dy, dw, (float *)(void *)v->library->scratch);
-    for (int64_t n = 0; n < rows && !v->winograd; n++)
+    else if (v->merged > 1)
+        merged_weight(v, rows, x, dy, dw, v->library->scratch);
+    for (int64_t n = 0; n < rows && !v->winograd && v->merged == 1; n++)
         functions(v)->weight(v, n, x, dy, dw, v->library->scratch);
 }

@@ -30,6 +30,7 @@ typedef struct {
 struct PpConv {
     int dtype, threads, pointwise, direct, winograd;
     int64_t group, c, m, cg, mg, taps, in_size, out_size, lines, block;
+    int64_t merged; /* samples in a product (conv_merged.h); 1: each by itself */
     /* Scratch of a thread: gathered lines or planes, and from room_at on sums of another type */
     int64_t room_at, scratch_bytes;
     int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];

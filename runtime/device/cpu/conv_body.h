@@ -50,9 +50,11 @@ static void NAME(scatter_row)(const PpConv *v, S *x, int64_t kd, int64_t kh, int
     }
 }
 
-static void NAME(gather)(const PpConv *v, const T *x, int64_t line, int64_t lines, T *col)
+/* pb: from a row of col to the next */
+static void NAME(gather)(const PpConv *v, const T *x, int64_t line, int64_t lines, int64_t pb,
+                         T *col)
 {
-    int64_t pb = lines * v->out[2], taps = v->taps;
+    int64_t taps = v->taps;
     for (int64_t k = 0; k < v->cg * taps; k++) {
         int64_t t = k % taps;
         NAME(gather_row)(v, x + k / taps * v->in_size, t / (v->kernel[1] * v->kernel[2]),
@@ -61,9 +63,10 @@ static void NAME(gather)(const PpConv *v, const T *x, int64_t line, int64_t line
     }
 }
 
-static void NAME(scatter)(const PpConv *v, S *x, int64_t line, int64_t lines, const S *col)
+static void NAME(scatter)(const PpConv *v, S *x, int64_t line, int64_t lines, int64_t pb,
+                          const S *col)
 {
-    int64_t pb = lines * v->out[2], taps = v->taps;
+    int64_t taps = v->taps;
     for (int64_t k = 0; k < v->cg * taps; k++) {
         int64_t t = k % taps;
         NAME(scatter_row)(v, x + k / taps * v->in_size, t / (v->kernel[1] * v->kernel[2]),
@@ -85,7 +88,7 @@ static void NAME(forward_sample)(const PpConv *v, const T *x, const T *w, T *y, 
                     pb = lines * v->out[2];
             const T *xg = x + g * v->cg * v->in_size, *b = xg;
             if (!v->pointwise) {
-                NAME(gather)(v, xg, line, lines, col);
+                NAME(gather)(v, xg, line, lines, pb, col);
                 b = col;
             }
             GEMM(0, 0, v->mg, pb, K, 1, w + g * v->mg * K, K, b, pb, 0,
@@ -117,7 +120,7 @@ static void NAME(data_sample)(const PpConv *v, const T *dy, const T *w, T *dx, S
                 continue;
             }
             GEMM_SUM(1, 0, K, pb, v->mg, 1, wg, K, dyg, v->out_size, 0, col, pb);
-            NAME(scatter)(v, sums + g * v->cg * v->in_size, line, lines, col);
+            NAME(scatter)(v, sums + g * v->cg * v->in_size, line, lines, pb, col);
         }
 #ifdef HALF
     if (!v->pointwise)
@@ -134,7 +137,7 @@ static void NAME(weight_sample)(const PpConv *v, const T *x, const T *dy, S *dw,
                     pb = lines * v->out[2];
             const T *xg = x + g * v->cg * v->in_size, *b = xg;
             if (!v->pointwise) {
-                NAME(gather)(v, xg, line, lines, col);
+                NAME(gather)(v, xg, line, lines, pb, col);
                 b = col;
             }
             GEMM_SUM(0, 1, v->mg, K, pb, 1, dy + g * v->mg * v->out_size + line * v->out[2],

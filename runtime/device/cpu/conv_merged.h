@@ -1,0 +1,119 @@
+/*
+ * conv_merged.h - convolutions of small images and large weights, float32: several samples beside
+ * each other in a product, for which one is too narrow (seen with 49 outputs, 512 to 2,048
+ * channels: 0.7 of the time).  Included by conv.c behind the body for floats.
+ *
+ * Both sides of the product are gathered, v->merged samples to a turn, with `pitch` columns:
+ *   col[channels of a group x taps][samples x outputs]     image[channels of a group][the same]
+ * Turns follow from the shape and the rows of the call; threads share them out, or, of the weights'
+ * gradient, which adds them in order, what gemm.c shares out.
+ */
+
+enum { MERGED_OUTPUTS = 256, MERGED_BELOW = 100, MERGED_WEIGHTS = 1 << 15 };
+
+static int64_t merged_samples(const PpConv *v)
+{
+    int fits = v->dtype == PP_F32 && !v->direct && !v->winograd && v->out_size > 0 &&
+               v->out_size < MERGED_BELOW && v->mg * v->cg * v->taps >= MERGED_WEIGHTS;
+    return fits ? MERGED_OUTPUTS / v->out_size : 1;
+}
+
+static int64_t merged_bytes(const PpConv *v)
+{
+    return align_up(v->merged * v->out_size * (v->cg * v->taps + v->mg) * (int64_t)sizeof(float));
+}
+
+/* Between an image and its columns, for a group; to_columns: or back. */
+static void merged_image(const PpConv *v, int64_t channels, int64_t samples, int64_t stride,
+                         int64_t size, int64_t pitch, float *x, float *columns, int to_columns)
+{
+    for (int64_t c = 0; c < channels; c++)
+        for (int64_t n = 0; n < samples; n++) {
+            float *at = x + n * stride + c * size, *column = columns + c * pitch + n * v->out_size;
+            if (to_columns)
+                f32_copy(column, at, size);
+            else
+                f32_copy(at, column, size);
+        }
+}
+
+/* The samples of a turn and its operands for group g: inputs and outputs of its first sample. */
+typedef struct {
+    int64_t samples, columns, pitch;
+    float *x, *y, *col, *image;
+} Turn;
+
+static Turn merged_turn(const PpConv *v, int64_t first, int64_t rows, int64_t g, const float *x,
+                        const float *y, char *scratch)
+{
+    int64_t samples = rows - first < v->merged ? rows - first : v->merged,
+            pitch = v->merged * v->out_size;
+    float *col = (float *)(void *)scratch;
+    return (Turn){samples,
+                  samples * v->out_size,
+                  pitch,
+                  (float *)(uintptr_t)x + (first * v->c + g * v->cg) * v->in_size,
+                  (float *)(uintptr_t)y + (first * v->m + g * v->mg) * v->out_size,
+                  col,
+                  col + v->cg * v->taps * pitch};
+}
+
+static void merged_gather(const PpConv *v, const Turn *t)
+{
+    if (v->pointwise)
+        merged_image(v, v->cg, t->samples, v->c * v->in_size, v->in_size, t->pitch, t->x, t->col,
+                     1);
+    for (int64_t n = 0; n < t->samples && !v->pointwise; n++)
+        f32_gather(v, t->x + n * v->c * v->in_size, 0, v->lines, t->pitch,
+                   t->col + n * v->out_size);
+}
+
+static void merged_forward(const PpConv *v, int64_t first, int64_t rows, const float *x,
+                           const float *w, float *y, char *scratch)
+{
+    int64_t K = v->cg * v->taps;
+    for (int64_t g = 0; g < v->group; g++) {
+        Turn t = merged_turn(v, first, rows, g, x, y, scratch);
+        merged_gather(v, &t);
+        pp_sgemm(0, 0, v->mg, t.columns, K, 1, w + g * v->mg * K, K, t.col, t.pitch, 0, t.image,
+                 t.pitch);
+        merged_image(v, v->mg, t.samples, v->m * v->out_size, v->out_size, t.pitch, t.y, t.image,
+                     0);
+    }
+}
+
+static void merged_data(const PpConv *v, int64_t first, int64_t rows, const float *dy,
+                        const float *w, float *dx, char *scratch)
+{
+    int64_t K = v->cg * v->taps;
+    for (int64_t g = 0; g < v->group; g++) {
+        Turn t = merged_turn(v, first, rows, g, dx, dy, scratch);
+        merged_image(v, v->mg, t.samples, v->m * v->out_size, v->out_size, t.pitch, t.y, t.image,
+                     1);
+        pp_sgemm(1, 0, K, t.columns, v->mg, 1, w + g * v->mg * K, K, t.image, t.pitch, 0, t.col,
+                 t.pitch);
+        if (v->pointwise)
+            merged_image(v, v->cg, t.samples, v->c * v->in_size, v->in_size, t.pitch, t.x, t.col,
+                         0);
+        for (int64_t n = 0; n < t.samples && !v->pointwise; n++) {
+            float *to = t.x + n * v->c * v->in_size;
+            memset(to, 0, (size_t)(v->cg * v->in_size) * sizeof *to);
+            f32_scatter(v, to, 0, v->lines, t.pitch, t.col + n * v->out_size);
+        }
+    }
+}
+
+static void merged_weight(const PpConv *v, int64_t rows, const float *x, const float *dy, float *dw,
+                          char *scratch)
+{
+    int64_t K = v->cg * v->taps;
+    for (int64_t first = 0; first < rows; first += v->merged)
+        for (int64_t g = 0; g < v->group; g++) {
+            Turn t = merged_turn(v, first, rows, g, x, dy, scratch);
+            merged_gather(v, &t);
+            merged_image(v, v->mg, t.samples, v->m * v->out_size, v->out_size, t.pitch, t.y,
+                         t.image, 1);
+            pp_sgemm(0, 1, v->mg, K, t.columns, 1, t.image, t.pitch, t.col, t.pitch, 1,
+                     dw + g * v->mg * K, K);
+        }
+}
