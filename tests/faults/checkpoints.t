@@ -92,17 +92,25 @@ summed "$n allocations of a training"
 # ---- killed at any time ----
 
 long=(two/pipeline "${D[@]}" --quiet --every 2 --keep 3 --resume killed --checkpoint killed --steps)
-steps=$((kills * 40))
+steps=$((kills * 60))
+mkfifo never
 ok "a longer one, not interrupted" two/pipeline "${D[@]}" --quiet --steps $steps --checkpoint longer
+# at a random step after the one it has gone on from, as its log says, and at any moment of that
+stepped() { [ -s killed.json ] && mapfile -t lines <killed.json && [ ${#lines[@]} -gt "$1" ]; }
 done=0
+: >reached
 share 4 5
-for ((i = 0; i < 20 * kills && done < kills; i++)); do
-    over && break
-    { timeout -s KILL "0.$(printf %03d $((10 + RANDOM % 120)))" "${long[@]}" $steps --ranks $((1 + i % 2)) >/dev/null 2>err; s=$?; } 2>/dev/null
-    [ $s -eq 0 ] && break
+while [ $done -lt $kills ] && ! over; do
+    rm -f killed.json
+    "${long[@]}" $steps --ranks $((1 + done % 2)) --log-json killed.json >/dev/null 2>err &
+    pid=$! at=$((1 + RANDOM % 30))
+    until stepped $at || ! kill -0 $pid 2>/dev/null; do read -r -t 0.00$((RANDOM % 10)) <>never; done
+    kill -KILL $pid 2>/dev/null
+    { wait $pid; s=$?; } 2>/dev/null
     [ $s -eq 137 ] || { cat err; break; }
     done=$((done + 1))
+    ls killed | sort -V | tail -n 1 >>reached
 done
-ok "killed $done times: the last one goes on" "${long[@]}" $steps
+ok "killed $done times, after $(sort -u reached | grep -c step_) different checkpoints: the last one goes on" "${long[@]}" $steps
 ok "the same bits" same "killed/step_$steps" "longer/step_$steps"
 plan_done
