@@ -78,8 +78,9 @@ struct StageGen {
     Target target;                  /* of what is being printed */
     KernelList kernels[TARGETS], turns[TARGETS];        /* turns: functions of repeated sequences */
     Offsets offsets[TARGETS];
-    /* a statement before each step and at the end of each function, for tests; NULL: none */
+    /* a statement before each step and at the end of each function: --profile, tests; NULL: none */
     const char *probe, *probe_end;
+    bool profiled;                  /* --profile: the probe of the CPU's program is a timer */
     VEC(StageConv) conv;
     Signatures signatures;
     /* stash and saved: roots with their offsets */

@@ -20,6 +20,7 @@ typedef struct {
     const char *dir;                /* -o */
     bool cpu, cuda;                 /* targets */
     bool link;                      /* --params link */
+    bool profile;                   /* steps are timed; of the CPU's program */
     VEC(MadeWith) made;
 } CodegenOptions;
 

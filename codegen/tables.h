@@ -31,6 +31,11 @@ bool cg_own_weight(const StageGen *sg);
 /* PpStage.kept, and how many there are */
 const PpKept *cg_kept(const StageGen *sg, Arena *a, int *n);
 
+/* ---- plan/steps_table.c ---------------------------------------------------------------------- */
+
+/* PpStage.steps */
+const PpSteps *cg_steps_table(const StageGen *sg, Arena *a);
+
 /* ---- plan/program.c -------------------------------------------------------------------------- */
 
 /* Of the Pipe: all but its stages, the device, and what is known when it is written (hash, made,

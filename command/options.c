@@ -88,6 +88,9 @@ static const char usage_more[] =
     "(repeatable; default cpu)\n"
     "      --params=copy|link      write the weights beside the program, or refer to the model's "
     "files\n"
+    "      --profile               time each step of the CPU's program: its --trace has the model's "
+    "nodes,\n"
+    "                              for --costs\n"
     "      --dump=PASS             print the graph after import, loss, autocast, partition, "
     "autodiff, stash, "
     "divide, or all\n"
@@ -128,6 +131,7 @@ enum {
     OPT_OUTPUT,
     OPT_TARGET,
     OPT_PARAMS,
+    OPT_PROFILE,
     OPT_DUMP,
     OPT_QUIET,
     OPT_HELP,
@@ -181,6 +185,7 @@ static const OptionName options[] = {
     [OPT_OUTPUT] = {"output", "DIR", 'o'},
     [OPT_TARGET] = {"target", "cpu|cuda", 0},
     [OPT_PARAMS] = {"params", "copy|link", 0},
+    [OPT_PROFILE] = {"profile", NULL, 0},
     [OPT_DUMP] = {"dump", "PASS", 0},
     [OPT_QUIET] = {"quiet", NULL, 'q'},
     [OPT_HELP] = {"help", NULL, 'h'},
@@ -287,6 +292,7 @@ static void read_option(Options *o, int option, const char *arg)
         *(ONE_OF("target", arg, "cpu", "cuda") == 0 ? &o->codegen.cpu : &o->codegen.cuda) = true;
         break;
     case OPT_PARAMS: o->codegen.link = ONE_OF("params", arg, "copy", "link") == 1; break;
+    case OPT_PROFILE: o->codegen.profile = true; break;
     case OPT_DUMP: o->dump = arg; break;
     case OPT_QUIET: o->quiet = true; break;
     case OPT_HELP:
@@ -362,4 +368,6 @@ void read_command_line(Options *o, int argc, char **argv)
     }
     if (!o->codegen.cuda)
         o->codegen.cpu = true;
+    if (o->codegen.profile && !o->codegen.cpu)
+        bad_usage("ppsplit", "--profile times the steps of the CPU's program: --target cpu");
 }

@@ -18,6 +18,13 @@ Graph *graph_new(Arena *a, const char *file)
     return g;
 }
 
+const char *graph_origin_name(const Graph *g, uint32_t origin, Arena *a)
+{
+    const Origin *o = &g->origin.at[origin];
+    const char *type = o->type ? o->type : "";
+    return o->name && *o->name ? o->name : arena_printf(a, "%s#%u", type, o->index);
+}
+
 Where graph_where(const Graph *g, uint32_t origin, int input)
 {
     Where w = {.file = g->file, .index = NONE, .input = -1};

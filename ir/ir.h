@@ -30,6 +30,8 @@ void graph_rename(Graph *g, ValueId v, const char *name);
 /* i-th output of first's node */
 ValueId graph_out(const Graph *g, ValueId first, uint32_t i);
 Where graph_where(const Graph *g, uint32_t origin, int input);
+/* The ONNX node's name; without one its type and its number: "MatMul#12" */
+const char *graph_origin_name(const Graph *g, uint32_t origin, Arena *a);
 void graph_verify(const Graph *g);                      /* BUG() on any broken invariant */
 /* users[v] = node ids that read v, in order; index by value id. Arena array of g->value.n lists. */
 Ids *graph_users(const Graph *g, Arena *scratch);

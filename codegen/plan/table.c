@@ -272,5 +272,7 @@ const PpStage *cg_stage_table(const StageGen *sg, Target target, Arena *a)
     if (sg->microbatches)
         return of_microbatches(sg, st, a);
     st->kept = cg_kept(sg, a, &st->n_kept);
+    if (sg->profiled && !device)
+        st->steps = cg_steps_table(sg, a);
     return st;
 }

@@ -174,7 +174,10 @@ static void write_program(Pipe *p, const CodegenOptions *opt, OnnxWeight *weight
         if (device != sg)
             hash = cg_stage_hash(device, hash);
         if (opt->cpu) {
+            sg->profiled = opt->profile;
+            sg->probe = sg->probe_end = opt->profile ? "pp_time_step();" : NULL;
             cg_stage_print(sg, TARGET_C, &c);
+            sg->probe = sg->probe_end = NULL;
             put(a, dir, arena_printf(a, "stage%u.c", i), c.at, c.n);
         }
         if (opt->cuda) {

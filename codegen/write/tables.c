@@ -250,6 +250,28 @@ static void print_kept(const StageGen *sg, Target target, const PpStage *st, Tex
     text_line(t, "};");
 }
 
+/* --profile */
+static void print_step_lists(const StageGen *sg, const PpStage *st, Text *t)
+{
+    if (!st->steps)
+        return;
+    for (int k = 0; k < PP_TIMED; k++) {
+        if (st->steps[k].n == 0)
+            continue;
+        text_line(t, "static const PpStep stage%d_steps%d[] = {", st->index, k);
+        for (int i = 0; i < st->steps[k].n; i++)
+            text_line(t, "    {'%c', %s},", st->steps[k].step[i].part,
+                      cg_string(sg->a, st->steps[k].step[i].nodes));
+        text_line(t, "};");
+    }
+    text_line(t, "// what pp_time_step() times: steps of forward, backward, its I and its W");
+    text_line(t, "static const PpSteps stage%d_steps[PP_TIMED] = {", st->index);
+    for (int k = 0; k < PP_TIMED; k++)
+        text_line(t, "    {%d, %s},", st->steps[k].n,
+                  st->steps[k].n ? arena_printf(sg->a, "stage%d_steps%d", st->index, k) : "NULL");
+    text_line(t, "};");
+}
+
 /* inputs: the name of their list */
 static void print_fields(const StageGen *sg, Target target, const PpStage *st, const char *inputs,
                          Text *t)
@@ -282,6 +304,8 @@ static void print_fields(const StageGen *sg, Target target, const PpStage *st, c
         text_line(t, ".minibatch = &stage%d%s_minibatch,", st->index, table);
     if (st->n_kept)
         text_line(t, ".n_kept = %d, .kept = stage%d%s_kept,", st->n_kept, st->index, table);
+    if (st->steps)
+        text_line(t, ".steps = stage%d_steps,", st->index);
     print_functions(sg, target, t);
     t->indent = 0;
     text_line(t, "};\n");
@@ -293,6 +317,7 @@ static void print_stage(const StageGen *sg, Target target, const PpStage *st, Te
     print_prototypes(sg, target, t);
     print_again(sg, target, st->minibatch ? st->minibatch : st, t);
     print_kept(sg, target, st, t);
+    print_step_lists(sg, st, t);
     if (st->minibatch) {
         text_line(t, "// as it runs: once a step, over the rows of all microbatches");
         text_line(t, "static const PpStage stage%d%s_minibatch = {", st->index, table);

@@ -78,10 +78,22 @@ AutoModel *auto_model(const Graph *g, ValueId loss, const Rates *r, uint32_t mic
 typedef struct {
     double forward, input, weight;
 } StageTimes;
+/* Seconds that a step of a stage's code took, of a call: the nodes of the file that it is of, by
+   their names (graph_origin_name).  part: 'F', 'I', 'W'; 'B': I and W in one. */
+typedef struct {
+    uint32_t stage;
+    int part;
+    double seconds;
+    VEC(const char *) node;
+} StepTime;
+typedef VEC(StepTime) StepTimes;
+
+/* ---- measured.c: nodes as a run has shown them ---- */
+
 /* Scales the nodes' seconds to a run's: those of stage_of (by the graph's nodes), each node by its
-   share of the model's. */
-void auto_measured(AutoModel *m, const uint32_t *stage_of, uint32_t stages, const StageTimes *t,
-                   Arena *a);
+   share of what the stage's steps took, where they were timed, else of the model's. */
+void auto_measured(AutoModel *m, const Graph *g, const uint32_t *stage_of, uint32_t stages,
+                   const StageTimes *t, const StepTimes *steps, Arena *a);
 
 /* Scales the nodes' seconds as `to`'s differ from `from`'s, of the same nodes: the model with other
    rows, as a run of these has shown it. */
@@ -99,6 +111,7 @@ typedef struct {
     /* of a run: its split points, and what its stages took; NULL: as modelled */
     const StageTimes *measured;
     uint32_t measured_stages;
+    StepTimes measured_steps; /* of a program that was made with --profile */
     double measured_around; /* seconds of its step beside its actions, slowest rank */
     const double *measured_action; /* by SchedType: means over stages; 0 where there is none */
     VEC(const char *) measured_split;

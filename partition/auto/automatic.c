@@ -99,7 +99,8 @@ AutoSearch *auto_search(const Graph *g, ValueId loss, const AutoOptions *o,
     s->cut = s->model->cut;
     s->begins = arena_array(a, bool, s->cut.nodes + 1);
     if (o->measured)
-        auto_measured(s->model, places->measured, o->measured_stages, o->measured, a);
+        auto_measured(s->model, g, places->measured, o->measured_stages, o->measured,
+                      &o->measured_steps, a);
     s->cut.together.cap = s->cut.together.n; /* what is added moves it */
     const Value *l = loss == NONE ? NULL : val(g, loss);
     add_places(s->model, &s->cut, l && l->kind == V_NODE ? l->node : NONE, places, s->begins, a);

@@ -94,6 +94,50 @@ static void split_of_run(AutoOptions *o, const char *path, Arena *a)
         fclose(f);
 }
 
+/* `"a","b"]' */
+static void read_nodes(StepTime *t, char *at, const char *end, Arena *a)
+{
+    char err[256] = "";
+    Json j = {.p = at, .start = at, .end = end, .err = err, .nerr = sizeof err};
+    do {
+        char *name = json_text(&j);
+        if (!name)
+            return;
+        vec_push(a, &t->node, arena_strdup(a, name));
+        free(name);
+    } while (json_char(&j, ','));
+}
+
+static double number_behind(const char *line, const char *key)
+{
+    const char *at = strstr(line, key);
+    return at ? strtod(at + strlen(key), NULL) : -1;
+}
+
+/* The steps of the stages' functions, of a program that was made with --profile. */
+static void steps_of_run(AutoOptions *o, const char *path, Arena *a)
+{
+    static const char event[] = "{\"name\":\"kernel\"", part[] = "\"part\":\"",
+                      list[] = "\"nodes\":[";
+    FILE *f = fopen(path, "r");
+    char *line = NULL;
+    size_t cap = 0;
+    for (ssize_t n; f && (n = getline(&line, &cap, f)) > 0;) {
+        char *kind = strncmp(line, event, strlen(event)) ? NULL : strstr(line, part),
+             *nodes = kind ? strstr(kind, list) : NULL;
+        double us = number_behind(line, "\"dur\":"), stage = number_behind(line, "\"stage\":");
+        if (!nodes || !(us >= 0 && us < 1e18) || !(stage >= 0 && stage < o->measured_stages) ||
+            !strchr("FIWB", kind[strlen(part)]))
+            continue;
+        StepTime t = {.stage = (uint32_t)stage, .part = kind[strlen(part)], .seconds = us / 1e6};
+        read_nodes(&t, nodes + strlen(list), line + n, a);
+        vec_push(a, &o->measured_steps, t);
+    }
+    free(line);
+    if (f)
+        fclose(f);
+}
+
 /* By type of action, the mean over the stages that have it: what messages take. */
 static const double *mean_actions(const SchedCosts *c, int stages, Arena *a)
 {
@@ -134,6 +178,7 @@ void auto_of_run(AutoOptions *o, const char *path, Arena *a)
     o->measured = t;
     if (o->measured_split.n == 0)
         split_of_run(o, path, a);
+    steps_of_run(o, path, a);
 }
 
 void auto_given(AutoOptions *o, const AutoText *t, Arena *a)

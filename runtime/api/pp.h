@@ -110,6 +110,14 @@ typedef struct {
     int64_t offset, bytes;
 } PpKept;
 
+/* --profile: what a step of a stage's function computes.  part: 'F', or which part of the backward,
+   'I', 'W', or 'B': both; nodes: the model's, a line each; "": none of it. */
+typedef struct { int part; const char *nodes; } PpStep;
+enum { PP_TIMED_FORWARD, PP_TIMED_BACKWARD, PP_TIMED_INPUT, PP_TIMED_WEIGHT, PP_TIMED };
+typedef struct { int n; const PpStep *step; } PpSteps;
+/* Stands before each step, and at the function's end: the one before is over. */
+void pp_time_step(void);
+
 /* Everything one action on one microbatch reads and writes. All pointers are set by the runtime
    before the call; buffers hold `rows` rows (contiguous, the batch dimension of each tensor
    scaled), capacity is that of full rows. */
@@ -163,6 +171,7 @@ typedef struct PpStage {
     const PpAgain *again;
     int n_kept;
     const PpKept *kept;
+    const PpSteps *steps; /* of its functions that are timed, PP_TIMED; NULL: without --profile */
     int has_backward;
     /* convolutions with their scratch, once, on the rank's thread; NULL: none */
     void *(*open)(int threads);

@@ -40,14 +40,24 @@ static void recompute(Rank *r, const StagePlan *rs, int32_t parts, const PpCtx *
             rs->st->again[k].make(c);
 }
 
+/* A function of which --profile has the steps. */
+static void timed(Rank *r, const PpStage *st, int function, void (*run)(const PpCtx *c),
+                  const PpCtx *c)
+{
+    if (trace_times(&r->trace, exec_turn(r, (int64_t)c->step)))
+        profile_begin(&r->trace.profile, st, function);
+    run(c);
+    profile_end();
+}
+
 /* B: in one, but where a user's own function is its second half. */
-static void backward(const PpStage *st, const PpCtx *c)
+static void backward(Rank *r, const PpStage *st, const PpCtx *c)
 {
     if (!plan_own_weight(st)) {
-        st->backward(c);
+        timed(r, st, PP_TIMED_BACKWARD, st->backward, c);
         return;
     }
-    st->backward_input(c);
+    timed(r, st, PP_TIMED_INPUT, st->backward_input, c);
     (*st->own_weight)(c);
 }
 
@@ -106,23 +116,27 @@ PpStatus compute(Rank *r, const Op *op, int64_t step, char *work)
     case SA_F:
         if (exec_round(r) > 0)
             forward_aside(r, rs, &c);
+        else if (run->opt->mode == MODE_TRAIN)
+            timed(r, st, PP_TIMED_FORWARD, st->forward, &c);
         else
-            (run->opt->mode == MODE_TRAIN ? st->forward : st->infer)(&c);
+            st->infer(&c);
         if (looks)
             seek_end(r, st, &c);
         forward_done(r, op->local, m, step);
         break;
     case SA_B:
         if (st->has_backward)
-            backward(st, &c);
+            backward(r, st, &c);
         break;
     case SA_I:
         if (st->has_backward)
-            st->backward_input(&c);
+            timed(r, st, PP_TIMED_INPUT, st->backward_input, &c);
         break;
     case SA_W:
-        if (st->has_backward)
-            (plan_own_weight(st) ? *st->own_weight : st->backward_weight)(&c);
+        if (st->has_backward && plan_own_weight(st))
+            (*st->own_weight)(&c);
+        else if (st->has_backward)
+            timed(r, st, PP_TIMED_WEIGHT, st->backward_weight, &c);
         break;
     default: return PP_ERR_BUG;
     }

@@ -225,8 +225,10 @@ PpStatus rank_open(Rank *r)
     TRY(plan_memory(r));
     TRY(feed_open(&r->feed, d, &r->plan));
     TRY(results_open(&r->results, d, &r->plan));
-    if (o->trace)
+    if (o->trace) {
         TRY(trace_open(&r->trace, &r->plan, (d->steps - d->start.step) * data_passes(d)));
+        TRY(profile_open(&r->trace.profile, r->run->model, r->run->sched, r->pipe.rank));
+    }
     if (r->memory.overlap)
         TRY(overlap_thread_open(&r->overlap, r->threads, r->group.rank));
     TRY(open_stages(r));

@@ -36,8 +36,14 @@ PpStatus trace_open(Trace *t, const Plan *plan, int64_t steps)
     return PP_OK;
 }
 
+int trace_times(const Trace *t, int64_t step)
+{
+    return t->profile.at && step < t->steps && (step > 0 || t->steps == 1);
+}
+
 void trace_close(Trace *t)
 {
+    profile_close(&t->profile);
     free(t->bytes);
     t->bytes = t->span = NULL;
 }
@@ -127,23 +133,52 @@ static PpStatus gather_rank(FILE *f, Group *g, const Schedule *s, int k, int ste
     return status;
 }
 
+static PpStatus gather_profile(FILE *f, Group *g, const Schedule *s, const PpPlan *plan, int k)
+{
+    int64_t n = profile_size(plan, s, k);
+    if (n == 0)
+        return PP_OK;
+    double *at = malloc((size_t)n * sizeof *at);
+    if (!at)
+        return pp_no_memory();
+    PpStatus status = group_recv(g, k, at, n * (int64_t)sizeof *at);
+    if (f && status == PP_OK)
+        profile_write(f, plan, s, k, at);
+    free(at);
+    return status;
+}
+
+/* Of this rank, to rank 0. */
+static PpStatus hand_over(const Trace *t, Group *g, const Schedule *s)
+{
+    TRY(group_send(g, 0, t->bytes, trace_bytes(s, t->steps, t->n_op)));
+    if (t->profile.n > 0)
+        TRY(group_send(g, 0, t->profile.at, t->profile.n * (int64_t)sizeof *t->profile.at));
+    return PP_OK;
+}
+
 PpStatus trace_write(const Trace *t, Group *g, const Schedule *s, const PpPlan *plan,
                      const char *path)
 {
     if (!t->span || !t->steps)
         return PP_OK;
     if (g->rank != 0)
-        return group_send(g, 0, t->bytes, trace_bytes(s, t->steps, t->n_op));
+        return hand_over(t, g, s);
     FILE *f = fopen(path, "w");
     if (f) {
         sched_trace_open(f, plan->model, g->ranks);
         if (plan->n_split > 0)
             sched_trace_split(f, plan->split, plan->n_split);
         trace_rank(f, s, 0, t->n_op, t->steps, t->bytes);
+        if (t->profile.n > 0)
+            profile_write(f, plan, s, 0, t->profile.at);
     }
     PpStatus status = PP_OK;
-    for (int k = 1; k < g->ranks && status == PP_OK; k++)
+    for (int k = 1; k < g->ranks && status == PP_OK; k++) {
         status = gather_rank(f, g, s, k, t->steps);
+        if (status == PP_OK)
+            status = gather_profile(f, g, s, plan, k);
+    }
     if (f)
         sched_trace_close(f);
     int bad = !f || fclose(f);

@@ -7,6 +7,7 @@
 #include "api/pp.h"
 #include "net/group.h"
 #include "plan/plan.h"
+#include "profile.h"
 #include "schedule/schedule.h"
 
 /* What a step does beside its actions, traced behind them. */
@@ -20,6 +21,7 @@ typedef struct {
     double *span;
     int n_op, stages, steps;
     double zero;
+    Profile profile;
 } Trace;
 
 PpStatus trace_open(Trace *t, const Plan *plan, int64_t steps);
@@ -31,6 +33,8 @@ void trace_around(const Trace *t, int64_t step, int what, double waits, double s
 /* The sums of a stage, both by pp_now(); beside: seconds of them that the rank itself was at them,
  * between its actions */
 void trace_sums(const Trace *t, int64_t step, int stage, double begin, double end, double beside);
+/* Is this pass one whose steps are timed?  The first one warms caches and pages. */
+int trace_times(const Trace *t, int64_t step);
 /* All ranks call it; rank 0 writes. */
 PpStatus trace_write(const Trace *t, Group *g, const Schedule *s, const PpPlan *plan,
                      const char *path);

@@ -7,13 +7,17 @@
  * {"points":[...]}: how its model was cut; for each rank "memory planned" and "memory always", args
  * {"bytes":N}: what its step takes at most, and what is in use between steps; and in args of each
  * action "bytes": what is in use while it runs.  Time that a rank waits is an event of its own named
- * "wait", cat "wait", so that the duration of an action is the action's alone.
+ * "wait", cat "wait", so that the duration of an action is the action's alone.  Of a program that
+ * ppsplit --profile wrote, pid 1 has the steps of its stages' functions, each of its mean duration:
+ * cat "kernel", args {"stage":S,"part":"F","nodes":[...]}.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include "trace.h"
 #include "base/file/json.h"
+
+#include <string.h>
 
 void sched_trace_open(FILE *f, const char *title, int ranks)
 {
@@ -60,6 +64,34 @@ void sched_trace_copies(FILE *f, int rank, int ranks)
 void sched_trace_sums(FILE *f, int rank, int ranks)
 {
     name_line(f, 3 * ranks + rank, rank, "sums over replicas");
+}
+
+void sched_trace_kernels(FILE *f, int line, int stage, const char *function)
+{
+    fprintf(f,
+            ",\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"tid\":0,\"args\":{\"name\":"
+            "\"steps of a mean call\"}}"
+            ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":"
+            "\"stage %d, %s\"}}",
+            line, stage, function);
+}
+
+void sched_trace_kernel(FILE *f, int line, int stage, int part, const char *nodes, double ts,
+                        double dur)
+{
+    char one[512];
+    fprintf(f,
+            ",\n{\"name\":\"kernel\",\"cat\":\"kernel\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,"
+            "\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"stage\":%d,\"part\":\"%c\",\"nodes\":[",
+            line, ts, dur, stage, part);
+    for (const char *at = nodes; *at;) {
+        size_t n = strcspn(at, "\n");
+        fputs(at == nodes ? "" : ",", f);
+        snprintf(one, sizeof one, "%.*s", (int)(n < sizeof one ? n : sizeof one - 1), at);
+        json_write_string(f, one);
+        at += n + (at[n] == '\n');
+    }
+    fputs("]}}", f);
 }
 
 static void event(FILE *f, const char *name, const char *cat, int rank, const SchedAction *a,

@@ -32,6 +32,11 @@ void sched_trace_sum(FILE *f, int tid, int stage, int step, double ts, double du
 void sched_trace_around(FILE *f, int rank, const char *name, int step, double ts, double dur);
 /* Waiting for a. */
 void sched_trace_wait(FILE *f, int rank, const SchedAction *a, int step, double ts, double dur);
+/* Names a line of the process 1: the steps of a stage's function, of a mean call. */
+void sched_trace_kernels(FILE *f, int line, int stage, const char *function);
+/* A step; part: F, I or W; nodes: the model's, a line each */
+void sched_trace_kernel(FILE *f, int line, int stage, int part, const char *nodes, double ts,
+                        double dur);
 void sched_trace_close(FILE *f);
 
 /* ---- trace_read.c ---- */

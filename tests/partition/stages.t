@@ -28,12 +28,14 @@ for model in gpt-ts unet-ts resnet-ts; do
     ok "trains" train $model "$work/$model.1" 1 "$work/$model.1.run"
     for n in 2 4; do
         [ $model = gpt-ts ] || [ $n = 4 ] || continue
-        cut $model "$work/$model.$n" --stages $n
+        more=()
+        [ $model.$n != gpt-ts.2 ] || more=(--profile)
+        cut $model "$work/$model.$n" --stages $n "${more[@]}"
         ok "$model --stages $n" make_pipeline "$work/$model.$n"
         ok "trains" train $model "$work/$model.$n" $n "$work/$model.$n.run" --trace "$work/$model.$n.json"
         ok "to the same bits" same_bits "$work/$model.1.run" "$work/$model.$n.run"
         rm -rf "$work/$model.$n.said"
-        eval "cut $model $work/$model.$n.said $(options_said)"
+        eval "cut $model $work/$model.$n.said $(options_said) ${more[*]}"
         rm -rf "$work/$model.$n/build" "$work/$model.$n/pipeline"
         ok "the cut that it names is the same" diff -r "$work/$model.$n" "$work/$model.$n.said"
     done
@@ -49,6 +51,18 @@ cut gpt-ts "$work/again" --stages 3 --costs "$work/gpt-ts.2.json"
 is "which says itself how it was cut" "$said" "$same"
 cut gpt-ts "$work/again" --stages 3 --costs "$work/gpt-ts.2.json" --costs-split h.0.mlp:begin --costs-split h.1:begin
 ok "of as many stages as are said" grep -q "is of a run of 2 stages, and --costs-split makes 3" <<<"$said"
+
+# Steps that were timed: each step of a function that ran is in the trace, and the node whose step takes all of a stage's time is cut out of it.
+timed() { grep -c '"cat":"kernel".*"stage":'"$1"',"part":"'"$2" "$work/gpt-ts.2.json"; }
+steps() { sed -n "/^void stage$1_$2(/,/^}/p" "$work/gpt-ts.2.said/stage$1.c" | grep -c 'pp_time_step();'; }
+is "a trace has the steps of forward, the end is none" "$(($(timed 0 F) + 1)) $(($(timed 1 F) + 1))" "$(steps 0 forward) $(steps 1 forward)"
+is "and of the backward" "$(($(timed 0 '[IWB]') + 1)) $(($(timed 1 '[IWB]') + 1))" "$(steps 0 backward) $(steps 1 backward)"
+perl -pe 's/"dur":[0-9.]+/"dur":1/ if /"cat":"kernel"/; s/"dur":1,/"dur":5000,/ if m|"part":"F".*"nodes":\["/h.0/attn/proj/MatMul"\]|;
+    s/"dur":[0-9.]+/"dur":1000/ if /"name":"0F/; s/"dur":[0-9.]+/"dur":10/ if /"name":"(1F|.B)/' "$work/gpt-ts.2.json" >"$work/steps.json"
+cut gpt-ts "$work/again" --stages 3 --costs "$work/steps.json" --rates messages=1e9,link=1e12
+is "a cut within the run's stages, by what their steps took" "$(options_said)" " --split h.0.attn.proj:begin --split /h.0/attn/proj/Add"
+cut gpt-ts "$work/again" --target cuda --profile
+ok "of the CPU only" grep -q -e "--profile times the steps of the CPU's program" <<<"$said"
 
 # Points that are given stay.
 cut gpt-ts "$work/again" --stages 3 --split h.1:begin
