@@ -43,8 +43,8 @@ void reverse_stages(Pipe *p);
    complete; autodiff_device() has attention_fuse() among them, for CodegenOptions.cuda */
 void autodiff(Pipe *p);
 void autodiff_device(Pipe *p);
-/* gradient of one scalar over a plain node list (tests): returns d y / d wrt[i], NONE where
- * unreached. */
+/* gradient of one scalar over a plain node list (ImportOptions, tests): returns d y / d wrt[i],
+ * NONE where unreached. */
 void grad_nodes(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt,
                 const ValueId *wrt, ValueId *dwrt);
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "autodiff/autodiff.h"
 #include "base/cli/options.h"
 #include "partition/report/report.h"
 
@@ -354,6 +355,7 @@ static void note_word(Options *o, int option, const char *arg)
 void read_command_line(Options *o, int argc, char **argv)
 {
     o->import.limits = limits_default();
+    o->import.gradient = grad_nodes;
     bool plans = o->command == COMMAND_PLAN;
     OptionReader r = option_reader(argc, argv, options, plans ? N_OPTIONS : OPT_MACHINE);
     for (int k; (k = option_next(&r)) != OPTION_END;) {

@@ -40,6 +40,10 @@ typedef struct {
     Limits limits;
     /* a loss is asked for: parameters train, warn of what cannot */
     bool training;
+    /* d y / d wrt[i] over a list of nodes, NONE where unreached: autodiff's grad_nodes(), which
+       this room does not know; NULL: a node Gradient is refused */
+    void (*gradient)(Graph *g, const NodeId *list, uint32_t n, ValueId y, uint32_t nwrt,
+                     const ValueId *wrt, ValueId *dwrt);
 } ImportOptions;
 
 /*

@@ -475,9 +475,16 @@ static void captured_in(Model *m, const RawNode *n, const Onnx__GraphProto *g,
 
 void inline_captured(Model *m, const RawNode *n, void (*fn)(void *, const char *), void *to)
 {
-    for (uint32_t j = 0; j < n->nattr; j++)
-        if (n->attr[j]->g)
-            captured_in(m, n, n->attr[j]->g, fn, to);
+    bool gradient = !strcmp(n->op_type, "Gradient") && *n->domain;
+    for (uint32_t j = 0; j < n->nattr; j++) {
+        const Onnx__AttributeProto *a = n->attr[j];
+        if (a->g)
+            captured_in(m, n, a->g, fn, to);
+        else if (gradient && !strcmp(text(a->name), "y") && a->has_s)
+            fn(to, arena_strndup(m->arena, (const char *)a->s.data, a->s.len));
+        for (size_t i = 0; gradient && i < a->n_strings; i++)
+            fn(to, arena_strndup(m->arena, (const char *)a->strings[i].data, a->strings[i].len));
+    }
 }
 
 /* ---- topological order: depth-first by file order, so that an ordered file stays as it is ---- */

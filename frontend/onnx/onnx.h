@@ -144,7 +144,8 @@ void inline_model(Model *m);                            /* fills m->node */
    of what it yields; names are made unique. */
 typedef struct { RawNodes node; uint32_t nin, nout; const char **in, **out; } Body;
 Body inline_body(Model *m, const RawNode *n, const char *attr);
-/* Calls fn with every name the branches of n may take from around them. */
+/* Calls fn with every name the branches of n may take from around them, or its attributes name
+   (Gradient). */
 void inline_captured(Model *m, const RawNode *n, void (*fn)(void *, const char *), void *to);
 /* Orders nodes topologically, stably; a cycle is fatal. */
 void sort_nodes(Model *m, RawNodes *list);

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "autodiff/autodiff.h"
 #include "frontend/frontend.h"
 #include "onnx.pb-c.h"
 
@@ -464,7 +465,8 @@ static int run_case(const char *folder, const char *path, bool loud)
             Case c = {.arena = arena_new(),
                       .folder = folder,
                       .path = path,
-                      .options.limits = limits_default()};
+                      .options.limits = limits_default(),
+                      .options.gradient = grad_nodes};
             c.options.training = strstr(folder, "training") != NULL;
             if (!loud && !freopen("/dev/null", "w", stderr))
                 exit(CRASHED);
