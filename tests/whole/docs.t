@@ -3,7 +3,7 @@
 #     ```sh       are run, one after the other, in a folder of the document's own, with two steps where more are shown
 #     ```text     whose first line is `$ COMMAND' are run too, and print what is shown (UPDATE=1 rewrites it)
 #     ```console  need what is not here (a cluster, a GPU, PyTorch): options of our commands exist
-# and no command stands in an indented block.  In the folder are a model, h.0 and h.1, its data x.npy and y.npy, and text.bin.
+# and no command stands in an indented block, or in one of another kind; a kind that is not known here fails.  In the folder are a model, h.0 and h.1, its data x.npy and y.npy, and text.bin.
 . "$(dirname "$0")/../lib.sh"
 cd "$work" || exit 1
 export PATH=$build:$PATH RUNTIME=$runtime RUNTIME_BUILD=$build/tests/objects CFLAGS=${PIPELINE_CFLAGS:--O1} LDFLAGS=${PIPELINE_CFLAGS:-} COLUMNS=120
@@ -78,7 +78,11 @@ for document in "${documents[@]}" "$work/ppsplit.1.md"; do
             command -v mpirun >/dev/null || sed -i -E 's/mpirun (--oversubscribe )?-n [0-9]+ //' command
             ok "$name, line $line: $(head -n 1 "$block")" bash -e command
             ok "$name, line $line: its options" eval '! known "$block" | grep .' ;;
+        *.text | *.none | *.c | *.csv | *.xml | *.cmake | *.python)
+            [[ $block == *.text && $(head -c 2 "$block") == '$ ' ]] ||
+                ok "$name, line $line: no command that is not run" eval '! grep -nE "^(\$ )?(ppsplit|make|mpirun|out/|\./bootstrap|python3) " "$block"' ;;
         *.console) ok "$name, line $line: options of $(head -n 1 "$block")" eval '! known "$block" | grep .' ;;
+        *) ok "$name, line $line: a block of a known kind" false ;;
         esac
     done
     cd "$work" || exit 1
