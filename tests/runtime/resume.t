@@ -149,8 +149,9 @@ asked() {
         sleep 0.02
     done
     kill -"$signal" $pid
-    if [ "$signal" = USR1 ]; then
-        for ((i = 0; i < 1000; i++)); do ls usr1/step_*/index.json >/dev/null 2>&1 && break; sleep 0.02; done
+    case $signal in USR1) signal=usr1/step_*/index.json ;; INT) signal=twice/step_*.tmp ;; *) signal='' ;; esac
+    if [ -n "$signal" ]; then                               # a second one, once this is there
+        for ((i = 0; i < 1000; i++)); do ls $signal >/dev/null 2>&1 && break; sleep 0.02; done
         kill -INT $pid
     fi
     wait $pid
@@ -165,6 +166,9 @@ for signal in TERM USR2; do
 done
 asked USR1 usr1 two/pipeline "${T[@]}" --checkpoint usr1
 is "SIGUSR1 saves and goes on, SIGINT ends" "$s $(ls usr1 | wc -l)" "75 2"
+rm slow.json
+asked INT twice env LD_PRELOAD="$work/slow.so" two/pipeline "${T[@]}" --checkpoint twice
+is "a second SIGINT waits for no disk" $s 130
 if command -v mpirun >/dev/null; then
     asked USR2 processes mpirun -n 2 two/pipeline "${T[@]}" --checkpoint processes
     is "processes: one checkpoint of all ranks" "$(grep -c "ended by a signal" err) $(ls processes | wc -l)" "1 1"
