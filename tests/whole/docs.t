@@ -59,6 +59,18 @@ compare() {
     fi
 }
 
+# job SCRIPT: of Slurm, with stand-ins for its commands and for the program
+job() (
+    mkdir -p job/out && cd job || exit
+    printf '#!/bin/sh\nwhile case $1 in --*) ;; *) false ;; esac; do shift; done\nexec "$@"\n' >srun
+    printf '#!/bin/sh\necho "$*" >requeued\n' >scontrol
+    printf '#!/bin/sh\nexit $STATUS\n' >out/pipeline
+    chmod +x srun scontrol out/pipeline
+    run() { STATUS=$1 PATH=$PWD:$PATH SLURM_JOB_ID=7 SLURM_RESTART_COUNT=0 bash -u "$script"; }
+    script=$1
+    run 75 && [ "$(cat requeued)" = "requeue 7" ] && rm requeued && run 0 && [ ! -e requeued ]
+)
+
 documents=("$top/README.md" "$top"/docs/*.md)
 page >ppsplit.1.md
 for document in "${documents[@]}" "$work/ppsplit.1.md"; do
@@ -81,7 +93,9 @@ for document in "${documents[@]}" "$work/ppsplit.1.md"; do
         *.text | *.none | *.c | *.csv | *.xml | *.cmake | *.python)
             [[ $block == *.text && $(head -c 2 "$block") == '$ ' ]] ||
                 ok "$name, line $line: no command that is not run" eval '! grep -nE "^(\$ )?(ppsplit|make|mpirun|out/|\./bootstrap|python3) " "$block"' ;;
-        *.console) ok "$name, line $line: options of $(head -n 1 "$block")" eval '! known "$block" | grep .' ;;
+        *.console)
+            ok "$name, line $line: options of $(head -n 1 "$block")" eval '! known "$block" | grep .'
+            [[ $(head -c 2 "$block") != '#!' ]] || ok "$name, line $line: the job is queued again when it was preempted, and then only" job "$PWD/$block" ;;
         *) ok "$name, line $line: a block of a known kind" false ;;
         esac
     done
