@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEGS = 4, STARTS = 6 };
+enum { LEGS = 4, STARTS = 6, WAYS = 6 };
 
 typedef struct {
     const SynthTask *t;
@@ -285,18 +285,29 @@ static int walk(Search *x, SynthPolicy *best, SynthScore *score, int64_t steps)
 
 /* ---- all of it ---- */
 
-/* The policies that lead to given schedules, taken into the list of the best. */
+/* The policies that lead to given schedules, taken into the list of the best; and those that
+   differ from them in that the last W only fill gaps: no F is left then to hide what waits for
+   an I behind one. */
 static int replay(Search *x, const Schedule *const *seed, int seeds, Best *list)
 {
     SynthPolicy p;
     if (!policy_open(&p, x->t, x->m))
         return 0;
     p.whole = x->whole;
-    for (int k = 0; k < 3 * seeds; k++) {
+    for (int k = 0; k < WAYS * seeds; k++) {
+        static const struct {
+            int strict, tight, late; /* late: W of the last ranks / late microbatches */
+        } way[WAYS] = {{0, 0, 0}, {1, 0, 0}, {1, 1, 0}, {1, 0, 1}, {1, 1, 1}, {1, 0, 2}};
+        int late = way[k % WAYS].late;
         SynthScore s;
-        p.patience = k % 3 == 0 ? 0 : HUGE_VAL;
-        p.tight = k % 3 == 2;
-        if (synth_replay(x->t, seed[k / 3], &p) && try(x, &p, &s))
+        p.patience = way[k % WAYS].strict ? HUGE_VAL : 0;
+        p.tight = way[k % WAYS].tight;
+        if ((late && x->whole) || !synth_replay(x->t, seed[k / WAYS], &p))
+            continue;
+        for (int i = 0; late && i < x->t->stages * x->m; i++)
+            if (i % x->m >= x->m - x->t->ranks / late)
+                p.key_w[i] += x->far;
+        if (try(x, &p, &s))
             keep(x, list, &p, &s);
     }
     synth_policy_free(&p);
