@@ -279,7 +279,7 @@ void pp_conv_forward(PpConv *v, int64_t rows, const void *x, const void *w, void
 {
     if (v->winograd)
         winograd_image(v, 0, rows, x, w, y, (float *)(void *)v->library->scratch);
-    else if (v->merged > 1)
+    else if (v->merged > 1 && rows > 1)
         each_turn(v, rows, 0, x, w, y);
     else
         each_sample(v, functions(v)->forward, rows, x, w, y);
@@ -289,7 +289,7 @@ void pp_conv_backward_data(PpConv *v, int64_t rows, const void *dy, const void *
 {
     if (v->winograd)
         winograd_image(v, 1, rows, dy, w, dx, (float *)(void *)v->library->scratch);
-    else if (v->merged > 1)
+    else if (v->merged > 1 && rows > 1)
         each_turn(v, rows, 1, dy, w, dx);
     else
         each_sample(v, functions(v)->data, rows, dy, w, dx);
@@ -303,8 +303,9 @@ void pp_conv_backward_weight(PpConv *v, int64_t rows, const void *x, const void 
         memset(dw, 0, (size_t)(v->m * v->cg * v->taps) * (v->dtype == PP_F64 ? 8 : 4));
     if (v->winograd)
         winograd_weight(v, rows, x, dy, dw, (float *)(void *)v->library->scratch);
-    else if (v->merged > 1)
+    else if (v->merged > 1 && rows > 1)
         merged_weight(v, rows, x, dy, dw, v->library->scratch);
-    for (int64_t n = 0; n < rows && !v->winograd && v->merged == 1; n++)
-        functions(v)->weight(v, n, x, dy, dw, v->library->scratch);
+    else
+        for (int64_t n = 0; n < rows; n++)
+            functions(v)->weight(v, n, x, dy, dw, v->library->scratch);
 }

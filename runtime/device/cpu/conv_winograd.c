@@ -1,9 +1,9 @@
 /*
- * conv_winograd.c - convolutions of 3 x 3 taps, stride 1, float32, many channels: Winograd's minimal
- * filtering F(2x2, 3x3), 16 products for 2 x 2 outputs instead of 36 (Lavin and Gray, Fast
+ * conv_winograd.c - convolutions of 3 x 3 taps, stride 1, float32, many channels: Winograd's
+ * minimal filtering F(2x2, 3x3), 16 products for 2 x 2 outputs instead of 36 (Lavin and Gray, Fast
  * Algorithms for Convolutional Neural Networks, 2015).
  *
- * The output is cut into tiles of 2 x 2, of which each reads 4 x 4 of the input, d.  With a filter g
+ * The output is cut into tiles of 2 x 2, of which each reads 4 x 4 of the input, d.  Of a filter g
  *   U = G g G'   V = B' d B   y = A' (sum over channels of U * V, element by element) A
  * so that the sums over channels are 16 matrix products, one for each place in a tile:
  *   forward   M[p] = U[p]    V[p]       [m x c] [c x tiles]
@@ -23,10 +23,19 @@
 #include <omp.h>
 #endif
 
-enum { PLACES = 16, LANES = 16, FILTERS = 4 * LANES, MIN_CHANNELS = 16, MIN_TILES = 32, BLOCK_ELEMENTS = 1 << 16 };
+enum {
+    PLACES = 16,
+    LANES = 16,
+    FILTERS = 4 * LANES, /* whose taps are sorted at once */
+    MIN_CHANNELS = 16,
+    MIN_TILES = 32, /* of a sample; below, the filters' transform costs what is won */
+    BLOCK_ELEMENTS = 1 << 16
+};
 
 /* A block of tiles: rows of tiles [first, end), counted over all samples. */
-typedef struct { int64_t first, end, tiles; } Block;
+typedef struct {
+    int64_t first, end, tiles;
+} Block;
 
 /* One use of a convolution: what it reads is c x h x w, what it writes m x oh x ow. */
 typedef struct {
@@ -35,11 +44,10 @@ typedef struct {
 
 static Use use_of(const PpConv *v, int data)
 {
-    Use u = {v->cg,     v->mg,     v->in[1],       v->in[2], v->out[1],
-             v->out[2], v->pad[1], v->pad[2],      0,        0};
+    Use u = {v->cg, v->mg, v->in[1], v->in[2], v->out[1], v->out[2], v->pad[1], v->pad[2], 0, 0};
     if (data)
-        u = (Use){v->mg,    v->cg,    v->out[1],     v->out[2],     v->in[1],
-                  v->in[2], 2 - v->pad[1], 2 - v->pad[2], 0, 0};
+        u = (Use){v->mg,    v->cg,         v->out[1],     v->out[2], v->in[1],
+                  v->in[2], 2 - v->pad[1], 2 - v->pad[2], 0,         0};
     u.across = (u.ow + 1) / 2;
     u.down = (u.oh + 1) / 2;
     return u;
@@ -198,7 +206,9 @@ static void filters_back(const float *sums, int64_t c, int64_t plane, float *dw)
 /* ---- tiles ----
  * LANES neighbours of a row of tiles at once.  Of a line, elements 2 t and 2 t + 1 lie apart. */
 
-typedef struct { Vec even, odd, next_even, next_odd; } Line; /* next: t + 1 */
+typedef struct {
+    Vec even, odd, next_even, next_odd;
+} Line; /* next: t + 1 */
 
 /* The line from x on; what lies outside of [0, w) as zeros.  NULL: zeros. */
 static inline void take(const float *line, int64_t w, int64_t x, Line *out)
@@ -294,7 +304,9 @@ static inline int64_t next_chunk(int64_t t, int64_t across)
 }
 
 /* An image of h x w as tiles read it: tile 0 begins at (-pad_h, -pad_w). */
-typedef struct { int64_t h, w, pad_h, pad_w; } Image;
+typedef struct {
+    int64_t h, w, pad_h, pad_w;
+} Image;
 
 static inline void take_line(const Image *i, const float *x, int64_t y, int64_t column, Line *out)
 {
@@ -385,8 +397,7 @@ static void convolve(const PpConv *v, int data, int64_t rows, const float *x, co
         {
 #pragma omp for schedule(static)
             for (int64_t c = 0; c < u.c; c++)
-                spread_input(&u, &b, x + c * u.h * u.w, channels, u.c * pitch,
-                             spread + c * pitch);
+                spread_input(&u, &b, x + c * u.h * u.w, channels, u.c * pitch, spread + c * pitch);
 #pragma omp for schedule(static)
             for (int p = 0; p < PLACES; p++)
                 pp_sgemm(data, 0, u.m, b.tiles, u.c, 1, filter + p * K, v->cg,
