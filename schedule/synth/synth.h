@@ -56,7 +56,7 @@ void synth_task_free(SynthTask *t); /* also after a failure */
 int synth_replay(const SynthTask *t, const Schedule *s, SynthPolicy *p);
 
 /* ---- v_block.c: rows of the V family for F = I = W, no more than so many microbatch-chunks alive
-   on a rank, the best of so many slots' work; 0: none, or no memory ---- */
+   on a rank, the best of so many slots' work; 0: none is found; -1: no memory ---- */
 enum { SYNTH_V_WORK = 8 << 20 };
 int synth_v(int ranks, int microbatches, int chunks, int64_t work, SchedRow *rows);
 

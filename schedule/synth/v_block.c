@@ -394,10 +394,14 @@ static void look(Search *x)
 
 /* ---- memory and rows ---- */
 
+enum { MOST_SLOTS = 1 << 26 }; /* of all ranks */
+
 static int grid_open(Grid *g, int p, int m, int k)
 {
     size_t P = (size_t)p, M = (size_t)m, R = 6 * M + 8 * P + 8;
     *g = (Grid){.p = p, .m = m, .k = k, .room = (int)R};
+    if (P * R > MOST_SLOTS)
+        return 0;
     int *n = malloc((P * LEGS + P + LEGS * P * M + P * R + P * (LEGS + 1) + P * R + P) * sizeof *n);
     g->slot = malloc(P * R);
     if (!n || !g->slot) {
@@ -440,13 +444,13 @@ static void print_rows(const Grid *g, SchedRow *rows)
 
 int synth_v(int ranks, int microbatches, int chunks, int64_t work, SchedRow *rows)
 {
-    int p = ranks, m = microbatches, k = chunks < 2 * p ? chunks : 2 * p, found = 0;
+    int p = ranks, m = microbatches, k = chunks < 2 * p ? chunks : 2 * p, found = -1;
     Grid probe, real;
     if (!grid_open(&probe, p, m < 2 * p ? m : 2 * p, k))
-        return 0;
+        return -1;
     if (!grid_open(&real, p, m, k)) {
         grid_close(&probe);
-        return 0;
+        return -1;
     }
     Search x = {.probe = &probe,
                 .real = &real,
@@ -459,12 +463,13 @@ int synth_v(int ranks, int microbatches, int chunks, int64_t work, SchedRow *row
     x.step = malloc((size_t)p * sizeof *x.step);
     if (x.used && x.step) {
         look(&x);
+        found = 0;
         if (x.idle < NEVER) {
             memcpy(real.step, x.step, (size_t)p * sizeof *x.step);
             real.way = x.way;
             found = block(&real, &x.turns, x.used) && span_of(&real);
         }
-        if (found && rows)
+        if (found)
             print_rows(&real, rows);
     }
     free(x.used);

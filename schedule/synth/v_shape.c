@@ -135,12 +135,13 @@ static int undivided(SchedGen *g, int chunks, const VPattern *v, int patterns)
 /* F = I = W, the backward divided */
 static int divided(SchedGen *g, int chunks)
 {
-    return synth_v(g->p, g->m, chunks, SYNTH_V_WORK, g->s->row)
-               ? SCHED_OK
-               : sched_fail(g->e, SCHED_EREFUSED, -1, -1,
-                            "no schedule of the V family on %d ranks is found with at most %d "
-                            "microbatch-chunks alive",
-                            g->p, chunks);
+    int found = synth_v(g->p, g->m, chunks, SYNTH_V_WORK, g->s->row);
+    return found > 0   ? SCHED_OK
+           : found < 0 ? sched_nomem(g->e)
+                       : sched_fail(g->e, SCHED_EREFUSED, -1, -1,
+                                    "no schedule of the V family on %d ranks is found with at most "
+                                    "%d microbatch-chunks alive",
+                                    g->p, chunks);
 }
 
 int sched_gen_vhalf(SchedGen *g) { return divided(g, sched_peak_vhalf(g->p, 2, g->m, 0, 0)); }
