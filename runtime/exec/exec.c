@@ -65,6 +65,7 @@ static PpStatus transfer(Rank *r, const Transfer *t)
         if (!r->stopped)
             half_copy(r, &r->plan.stage[t->local], t->param);
         return PP_OK;
+    case DO_LEAVE: shards_leave(r, t->local, -1); return PP_OK;
     }
     return PP_ERR_BUG;
 }
@@ -350,8 +351,8 @@ static void share_here(Rank *r)
                     r->dev.op->copy(&r->dev, r->dev.current, p->stage[l].rp[k].value,
                                     p->stage[owner].rp[j].value, q->t.bytes);
                     half_copy(r, &p->stage[l], k);
-                    mapped_drop(&r->mapped, p->stage[l].rp[k].value, q->t.bytes);
-                    mapped_drop(&r->mapped, p->stage[owner].rp[j].value, q->t.bytes);
+                    shards_leave(r, l, k);
+                    shards_leave(r, owner, j);
                 }
         }
 }
@@ -420,6 +421,7 @@ PpStatus exec_pass(Rank *r, int64_t step)
         k += both;
     }
     home_settle(r, p->op + p->n_op);
+    shards_row_ends(r);
     watchdog_note(r->watchdog, r->watched + p->n_op, WATCH_WAITS);
     trace_copies(r, r->stopped ? NULL : span);
     for (int x = 0; x < AXES; x++)

@@ -265,6 +265,9 @@ ParamBlock home_block(const Rank *r, int local);
 
 /* shards.c: --offload params; ops: UNSHARD, RESHARD, and computations before they run */
 void shards_op(Rank *r, const Op *op);
+void shards_row_ends(Rank *r);
+/* A parameter of the stage, or -1 and all, and half copies, need not be in memory any more */
+void shards_leave(Rank *r, int local, int param);
 void shards_norms(Rank *r, double *sum); /* as the device's norms() and update() */
 void shards_update(Rank *r, const DeviceUpdate *u);
 

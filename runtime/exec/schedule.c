@@ -50,7 +50,9 @@ static PpStatus schedule_lower(Run *run)
         SchedNeeds needs = {.edge = edge,
                             .param = param,
                             .defer = o->defer,
-                            .deferred_reduce = run->replicas > 1,
+                            /* gradients are summed while they are in memory */
+                            .deferred_reduce =
+                                run->replicas > 1 && !(o->offload & OFFLOAD_PARAMS),
                             .send_budget = o->send_budget,
                             .window = o->offload & OFFLOAD_PARAMS ? o->unshard : 0,
                             .buffers = o->buffers < 0 ? 1 << 20 : o->buffers};

@@ -212,8 +212,10 @@ static void make_half_copies(Rank *r)
 {
     for (int l = 0; l < r->plan.n_stage; l++)
         for (int k = 0; k < r->plan.stage[l].st->n_param; k++)
-            if (r->plan.stage[l].st->param[k].use != PP_TRANSMIT)
+            if (r->plan.stage[l].st->param[k].use != PP_TRANSMIT) {
                 half_copy(r, &r->plan.stage[l], k);
+                shards_leave(r, l, k);
+            }
 }
 
 PpStatus rank_open(Rank *r)

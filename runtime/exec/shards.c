@@ -61,21 +61,52 @@ static int next_of(const Rank *r, int i, int norms)
 
 static int64_t bytes_of(const DeviceParam *q) { return q->n * (q->dtype == PP_F64 ? 8 : 4); }
 
+static void drop_gradients(Rank *r)
+{
+    for (int l = 0; l < r->plan.n_stage; l++)
+        mapped_drop(&r->mapped, r->plan.stage[l].grad, r->plan.stage[l].st->bytes_grad);
+}
+
+/* Those that were summed while their stage was not in memory. */
+void shards_row_ends(Rank *r)
+{
+    if (!r->mapped.base || !r->plan.ask.train)
+        return;
+    look(r);
+    drop_gradients(r);
+}
+
+void shards_leave(Rank *r, int local, int param)
+{
+    const StagePlan *rs = &r->plan.stage[local];
+    if (!r->mapped.base)
+        return;
+    if (param < 0) {
+        look(r);
+        mapped_drop(&r->mapped, rs->param, values_bytes(rs->st));
+        return;
+    }
+    const RankParam *q = &rs->rp[param];
+    mapped_drop(&r->mapped, q->value, q->p->t.bytes);
+    mapped_drop(&r->mapped, q->half, q->half ? q->p->t.bytes / 2 : 0);
+}
+
 void shards_norms(Rank *r, double *sum)
 {
     int n = r->n_params;
-    for (int i = 0; i < n; i++) /* of shared parameters, which were added to their owner's */
-        if (r->params[i].norm < 0)
-            mapped_drop(&r->mapped, r->params[i].grad, bytes_of(&r->params[i]));
     for (int i = next_of(r, 0, 1), next; i < n; i = next) {
         const DeviceParam *q = &r->params[i];
         next = next_of(r, i + 1, 1);
         if (next < n)
             mapped_need(&r->mapped, r->params[next].grad, bytes_of(&r->params[next]));
-        sum[q->norm] = optim_cpu_sum_squares(q->grad, q->n, q->dtype);
+        if (q->apart)
+            optim_cpu_block_squares(q->grad, q->n, q->dtype, sum + q->norm);
+        else
+            sum[q->norm] = optim_cpu_sum_squares(q->grad, q->n, q->dtype);
         mapped_drop(&r->mapped, q->grad, bytes_of(q));
         r->shards.update_came += bytes_of(q);
     }
+    drop_gradients(r); /* what the system has mapped beside them */
 }
 
 static void need_all(Rank *r, const DeviceParam *q)

@@ -258,10 +258,10 @@ PpStatus log_memory(const Log *l, Group *g, const Schedule *sched, const MemoryR
     for (int k = 0; s == PP_OK && l->speaks && !l->opt->quiet && k < g->ranks; k++) {
         print_memory(k, &all[k], l->opt->verbose);
         print_divided(l->opt, k, &all[k].bytes);
-        if (k >= sched->ranks) /* another replica's: as the first one's */
-            continue;
-        print_recomputed(sched, l->opt, k, &all[k]);
-        print_store(sched, l->opt, k, &all[k]);
+        if (k < sched->ranks) { /* those of other replicas are as the first one's */
+            print_recomputed(sched, l->opt, k, &all[k]);
+            print_store(sched, l->opt, k, &all[k]);
+        }
         print_mapped(l->opt, k, &all[k].bytes);
     }
     if (s == PP_OK && l->speaks && !l->opt->quiet)

@@ -162,9 +162,6 @@ static PpStatus check_offload(const Options *o)
 {
     if ((o->offload & OFFLOAD_STASH) && o->mode != MODE_TRAIN)
         return pp_fail(PP_ERR_USAGE, "--offload stash: only training keeps activations");
-    if ((o->offload & OFFLOAD_PARAMS) && o->dp > 1)
-        return pp_fail(PP_ERR_USAGE, "--offload params: of one replica only, so far, not of --dp %d",
-                       o->dp);
     int automatic = o->recompute && !strcmp(o->recompute, "auto");
     if (automatic && !o->memory)
         return pp_fail(PP_ERR_USAGE, "--recompute auto: --memory BYTES says what a rank may take");

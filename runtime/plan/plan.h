@@ -56,8 +56,18 @@ typedef struct {
 } Message;
 
 /* What an action does with messages and parameters' gradients, one thing after the other.
- * ADD_OWN: of two uses in one stage; also where computations are over and the rest is not added. */
-typedef enum { DO_SEND, DO_RECV, DO_FINISH, DO_ADD, DO_ADD_OWN, DO_COPY, DO_ROUND } TransferKind;
+ * ADD_OWN: of two uses in one stage; also where computations are over and the rest is not added.
+ * LEAVE: the stage's parameters, which are elsewhere (ask.page), need not be in memory any more. */
+typedef enum {
+    DO_SEND,
+    DO_RECV,
+    DO_FINISH,
+    DO_ADD,
+    DO_ADD_OWN,
+    DO_COPY,
+    DO_ROUND,
+    DO_LEAVE
+} TransferKind;
 typedef enum { ROUND_ANY, ROUND_LATER, ROUND_NOT_LAST, ROUND_LAST } RoundKind;
 
 /* While planning, a place in the arena: a parameter of a stage here, a use's gradient of it, summed
@@ -82,7 +92,7 @@ typedef struct {
     int first, count;
     char *to; /* ADD: to += from; COPY: to = from */
     const char *from;
-    int local, param; /* ROUND: this parameter of this stage, into its half copy */
+    int local, param; /* ROUND: this parameter of this stage, into its half copy; LEAVE: stage */
     int64_t bytes;
     int dtype;
     RoundKind rounds; /* in which of a step's */

@@ -298,21 +298,45 @@ static PpStatus gather_stage(Planner *p, int l)
     return PP_OK;
 }
 
+static PpStatus round_stage(Planner *p, int l)
+{
+    const StagePlan *rs = &p->plan->stage[l];
+    for (int k = 0; k < rs->st->n_param && rs->st->half_type; k++)
+        if (rs->rp[k].update && rs->st->param[k].half_offset >= 0)
+            TRY(add_transfer(p, (Transfer){.kind = DO_ROUND, .local = l, .param = k}));
+    return PP_OK;
+}
+
+/* Parameters that are elsewhere come and go by stages. */
+static PpStatus gather_one_by_one(Planner *p)
+{
+    for (int l = 0; l < p->plan->n_stage; l++) {
+        int first = p->plan->n_msg;
+        TRY(gather_stage(p, l));
+        TRY(transfer_all(p, DO_FINISH, first));
+        TRY(round_stage(p, l));
+        TRY(add_transfer(p, (Transfer){.kind = DO_LEAVE, .local = l}));
+    }
+    return PP_OK;
+}
+
+static PpStatus gather_all(Planner *p)
+{
+    int first = p->plan->n_msg;
+    for (int l = 0; l < p->plan->n_stage; l++)
+        TRY(gather_stage(p, l));
+    TRY(transfer_all(p, DO_FINISH, first));
+    for (int l = 0; l < p->plan->n_stage; l++)
+        TRY(round_stage(p, l));
+    return PP_OK;
+}
+
 PpStatus replicas_gather(Planner *p)
 {
     Plan *plan = p->plan;
-    int first = plan->n_msg;
     plan->gather = plan->n_transfer;
-    if (!plan->ask.divided)
-        return PP_OK;
-    for (int l = 0; l < plan->n_stage; l++)
-        TRY(gather_stage(p, l));
-    TRY(transfer_all(p, DO_FINISH, first));
-    for (int l = 0; l < plan->n_stage; l++)
-        for (int k = 0; k < plan->stage[l].st->n_param; k++)
-            if (plan->stage[l].rp[k].update && plan->stage[l].st->param[k].half_offset >= 0 &&
-                plan->stage[l].st->half_type)
-                TRY(add_transfer(p, (Transfer){.kind = DO_ROUND, .local = l, .param = k}));
+    if (plan->ask.divided)
+        TRY(plan->ask.page ? gather_one_by_one(p) : gather_all(p));
     plan->n_gather = plan->n_transfer - plan->gather;
     return PP_OK;
 }

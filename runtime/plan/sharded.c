@@ -6,12 +6,16 @@
  *
  * Parameters come with every UNSHARD.  Gradients come where a backward follows, but for the first
  * one of the step, which begins with zeros, and go with the RESHARD behind it; running statistics
- * go too.  After the row the optimizer walks over the parameters, one in memory and the next one on
- * its way; a device reads and writes them where they are.
+ * go too.  Sums over replicas and stages run while the stage's gradients are there; those of shared
+ * parameters come at the end of the row, and what they touch then stays up to there.  After the row
+ * the optimizer walks over the parameters, or its shares of them, one in memory and the next one on
+ * its way; a device reads and writes them where they are.  Shares then go to the other replicas,
+ * stage by stage.
  */
 #include "planner.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static int64_t round_up(const Plan *plan, int64_t bytes)
 {
@@ -78,45 +82,93 @@ static void mark(Plan *plan)
 
 /* ---- how much of it is in memory ---- */
 
-/* A parameter with its gradient and state. */
-static int64_t param_bytes(const Plan *plan, const RankParam *q)
+/* Pages that hold a part of something which begins anywhere. */
+static int64_t pages_of(const Plan *plan, int64_t bytes)
 {
-    return round_up(plan, q->p->t.bytes) +
-           (q->update ? (1 + plan->ask.states) * round_up(plan, q->p->t.bytes) : 0);
+    return bytes ? round_up(plan, bytes) + plan->ask.page : 0;
 }
 
-static int64_t most_of_row(const Plan *plan)
+/* What sums touch of the gradients of a stage that is not in memory: over replicas all of them, over
+ * stages those of shared parameters. */
+static int64_t summed_bytes(const Plan *plan, int local)
+{
+    int64_t bytes = 0, all = round_up(plan, plan->stage[local].st->bytes_grad);
+    for (const Contribution *c = plan->contrib; c < plan->contrib + plan->n_contrib; c++)
+        if (c->owner == local || c->user == local)
+            bytes += pages_of(plan, plan->model->stage[c->user_stage]->param[c->user_param].t.bytes);
+    return plan->ask.replicas > 1 || bytes > all ? all : bytes;
+}
+
+static int sums_gradients(int type)
+{
+    return type == SA_SEND_GP || type == SA_RECV_GP || type == SA_REDUCE_GRAD ||
+           type == SA_WAIT_REDUCE_GRAD;
+}
+
+/* away [n_stage]: no gradients of the stage are there; ones. */
+static int64_t most_of_row(const Plan *plan, unsigned char *away)
 {
     int64_t now = 0, most = 0;
     for (int k = 0; k < plan->n_op; k++) {
         const Op *op = &plan->op[k];
-        if (op->a.type != SA_UNSHARD && op->a.type != SA_RESHARD)
-            continue;
-        const PpStage *st = plan->stage[op->local].st;
-        int64_t bytes = round_up(plan, values_bytes(st)) +
-                        (op->shard & SHARD_GRADS ? round_up(plan, st->bytes_grad) : 0);
-        now += op->a.type == SA_UNSHARD ? bytes : -bytes;
+        if (op->a.type == SA_UNSHARD || op->a.type == SA_RESHARD) {
+            const PpStage *st = plan->stage[op->local].st;
+            int64_t bytes = round_up(plan, values_bytes(st)) +
+                            (op->shard & SHARD_GRADS ? round_up(plan, st->bytes_grad) : 0);
+            now += op->a.type == SA_UNSHARD ? bytes : -bytes;
+            away[op->local] = op->a.type == SA_RESHARD;
+        } else if (sums_gradients(op->a.type) && away[op->local]) {
+            now += summed_bytes(plan, op->local);
+            away[op->local] = 0;
+        }
         most = now > most ? now : most;
     }
     return most;
 }
 
-/* One and the next. */
+/* A piece of a parameter with its gradient and state, and the next one. */
 static int64_t most_of_update(Plan *plan)
 {
-    int64_t most = 0, before = 0;
-    for (int l = 0; l < plan->n_stage; l++)
-        for (int k = 0; k < plan->stage[l].st->n_param; k++) {
-            const RankParam *q = &plan->stage[l].rp[k];
-            if (!q->update)
-                continue;
-            int64_t bytes = param_bytes(plan, q), whole = q->p->t.bytes;
-            most = before + bytes > most ? before + bytes : most;
-            before = bytes;
-            plan->bytes.update_in += (2 + plan->ask.states) * whole + (q->counts ? whole : 0);
-            plan->bytes.update_out += (1 + plan->ask.states) * whole;
-        }
+    int64_t most = 0, before = 0, states = plan->ask.states;
+    for (const Piece *piece = plan->piece; piece < plan->piece + plan->n_piece; piece++) {
+        const StagePlan *rs = &plan->stage[piece->local];
+        const RankParam *q = &rs->rp[piece->param];
+        int half = rs->st->half_type && q->p->half_offset >= 0;
+        int normed = q->counts && (plan->ask.divided || !plan->ask.replica);
+        int64_t bytes = 2 * pages_of(plan, piece->bytes) + states * round_up(plan, piece->bytes) +
+                        (half ? pages_of(plan, piece->bytes / 2) : 0);
+        most = before + bytes > most ? before + bytes : most;
+        before = bytes;
+        plan->bytes.update_in += (2 + states + normed) * piece->bytes;
+        plan->bytes.update_out += (1 + states) * piece->bytes;
+    }
     return most;
+}
+
+/* Divided: a stage's parameters, which come from all replicas. */
+static int64_t most_of_gather(const Plan *plan)
+{
+    int64_t most = 0;
+    for (int l = 0; l < plan->n_stage && plan->ask.divided; l++) {
+        int64_t bytes = round_up(plan, values_bytes(plan->stage[l].st));
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static PpStatus most_in_memory(Plan *plan)
+{
+    PlanBytes *b = &plan->bytes;
+    unsigned char *away = zeroed(plan->n_stage, 1);
+    if (!away)
+        return pp_no_memory();
+    memset(away, 1, (size_t)plan->n_stage);
+    int64_t most[] = {most_of_row(plan, away), most_of_update(plan), most_of_gather(plan)};
+    free(away);
+    for (int i = 0; i < 3; i++)
+        b->resident = most[i] > b->resident ? most[i] : b->resident;
+    b->resident = b->resident < b->mapped ? b->resident : b->mapped;
+    return PP_OK;
 }
 
 /* ---- the window of a device ---- */
@@ -167,17 +219,15 @@ PpStatus sharded_sizes(Planner *p)
         const PpStage *st = plan->stage[l].st;
         b->mapped += round_up(plan, values_bytes(st)) +
                      (plan->ask.train ? round_up(plan, st->bytes_grad) : 0);
-        for (int k = 0; k < st->n_param; k++)
-            if (plan->stage[l].rp[k].update)
-                b->mapped += plan->ask.states * round_up(plan, st->param[k].t.bytes);
     }
+    for (const Piece *piece = plan->piece; piece < plan->piece + plan->n_piece; piece++)
+        b->mapped += plan->ask.states * round_up(plan, piece->bytes);
     mark(plan);
-    int64_t update = plan->ask.train ? most_of_update(plan) : 0, row = most_of_row(plan);
-    if (plan->ask.on_device)
-        return place_window(plan);
-    b->resident = row > update ? row : update;
-    b->resident = b->resident < b->mapped ? b->resident : b->mapped;
-    return PP_OK;
+    TRY(most_in_memory(plan));
+    if (!plan->ask.on_device)
+        return PP_OK;
+    b->resident = 0;
+    return place_window(plan);
 }
 
 /* ---- places ---- */

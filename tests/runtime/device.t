@@ -142,6 +142,8 @@ done <<'END'
 2 --schedule interleaved1f1b --ranks 2
 2 --schedule zb-h1 --ranks 4
 3 --schedule loopedbfs --ranks 2
+1 --schedule gpipe --ranks 2 --dp 2
+2 --schedule interleaved1f1b --ranks 4 --dp 2 --shard-optimizer --bucket 1
 END
 ok "offload params: a checkpoint of a run without goes on" train cuda ./program train "${many[@]}" --offload params --params cpu/checkpoint/step_3
 offloads_traced() { ./program train "${many[@]}" --offload stash --offload-time 0.1 --trace trace.json >out && grep -q '"name":"[12]FETCH.","cat":"FETCH","ph":"X","pid":0,"tid":[0-9]*,"ts":[0-9]' trace.json; }

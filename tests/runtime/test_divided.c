@@ -1,6 +1,7 @@
 /* --shard-optimizer: replicas that each update their share of the parameters end in the bits of
    replicas that update all, with every optimizer, clipped, replicated parameters too; in as many
-   bytes as promised; their checkpoints are one another's. */
+   bytes as promised; their checkpoints are one another's.  And with --offload params: replicas whose
+   parameters are in files, divided or not, end in the same bits, and move the bytes planned. */
 #define COLUMNS 9000 /* three blocks of a parameter's norm */
 #include "runtime_plan.h"
 
@@ -62,6 +63,57 @@ static void forget(const char *folder_in)
         printf("# left behind: %s\n", folder_in);
 }
 
+/* Of each rank of a run of so many steps: what was planned to come to memory and to go has, in
+ * actions and updates, and never more was there than planned. */
+static int moved_as_planned(int steps)
+{
+    const char *text = slurp(at("out"));
+    int ranks = 0, good = 1;
+    char want[60];
+    for (;; ranks++) {
+        long all, most, in, out, in_u = 0, out_u = 0, came, went, came_u, went_u, there;
+        snprintf(want, sizeof want, "rank %d offload: parameters", ranks);
+        const char *plan = strstr(text, want);
+        snprintf(want, sizeof want, "rank %d offload: ", ranks);
+        const char *count = plan ? strstr(plan + 20, want) : NULL;
+        if (!plan || !count)
+            return ranks && good && !plan;
+        good &= sscanf(strstr(plan, " are ") + 5, "%ld", &all) == 1 &&
+                sscanf(strstr(plan, "at most ") + 8,
+                       "%ld of them in memory; %ld bytes in and %ld out a step, %ld in and %ld out",
+                       &most, &in, &out, &in_u, &out_u) >= 3 &&
+                sscanf(strchr(count, ':') + 1,
+                       " %ld bytes came and %ld went with actions, %ld and %ld with updates, %ld",
+                       &came, &went, &came_u, &went_u, &there) == 5 &&
+                came == steps * in && went == steps * out && came_u == steps * in_u &&
+                went_u == steps * out_u && there <= most && most <= all;
+        if (!good) {
+            printf("# %.500s\n", count);
+            printf("# %.500s\n", plan);
+            return 0;
+        }
+    }
+}
+
+/* Parameters in files; divided or not. */
+static void offloaded(int which, const char *how, const char *last)
+{
+    char line[800], numbers[200];
+    snprintf(numbers, sizeof numbers, "%s", last);
+    for (int divided = 0; divided < 2; divided++) {
+        snprintf(line, sizeof line,
+                 "%s --lr 0.02 --params %s --offload params --offload-dir %s --unshard %d --verbose "
+                 "--dump-grads %s%s", how, at("params"), folder, 1 + divided, at("g3"),
+                 divided ? " --shard-optimizer" : "");
+        const char *a = train(&plans[which], 3, "away", line);
+        ok(!strcmp(a, numbers) && same_checkpoints(at("whole/step_3"), at("away/step_3")),
+           "plan %d, %s, %s parameters in files: the same bits", which, how,
+           divided ? "divided" : "whole");
+        ok(moved_as_planned(3), "what has come and gone was planned");
+        forget("away");
+    }
+}
+
 /* Divided or not: the bits of parameters, states, loss and norm; of gradients too. */
 static void same_bits(int which, const char *how)
 {
@@ -90,6 +142,7 @@ static void same_bits(int which, const char *how)
         st_close(&f);
         st_close(&g);
     }
+    offloaded(which, how, a);
     forget("whole"), forget("divided");
 }
 
