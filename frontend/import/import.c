@@ -241,6 +241,7 @@ static void import_node(ImportState *s, RawNode *n)
         .in = in,
         .out = out,
         .training = s->opt->training,
+        .there = NONE,
         .state = s,
         .node = n,
     };

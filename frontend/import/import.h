@@ -30,6 +30,10 @@ typedef struct Import {
     /* of result 0: its type in the file, where the importer knows one that is narrower than the
        graph's; DT_NONE on entry */
     Dtype declared;
+    /* of results whose size depends on the data, made with all places that there can be: a mask of
+       those that are there, and their dim; NONE on entry: the size is known */
+    ValueId there;
+    int there_dim;
     struct ImportState *state;                          /* the driver's */
     const struct RawNode *node;                         /* the driver's */
 } Import;

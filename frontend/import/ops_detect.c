@@ -251,10 +251,41 @@ static ValueId overlaps(const Import *im, ValueId boxes)
     return g_binary(g, OP_And, over, g_binary(g, OP_Greater, both, zero));
 }
 
+/* What the rounds took, [B, C, 1] each: a row of batch, class and box for each that took one.  Where
+ * this depends on the data there is a row for each round. */
+static void taken_boxes(Import *im, const Shape *s, int64_t rounds, const ValueId *best,
+                        const ValueId *is)
+{
+    Graph *g = im->g;
+    int64_t n = s->d[0] * s->d[1] * rounds, *index = arena_array(im->arena, int64_t, 2 * n + 1);
+    if (rounds == 0) {
+        im->out[0] = low_const(g, DT_I64, (Shape){2, {0, 3}}, index);
+        return;
+    }
+    for (int64_t k = 0; k < n; k++) {
+        index[2 * k] = k / rounds / s->d[1];
+        index[2 * k + 1] = k / rounds % s->d[1];
+    }
+    ValueId row[2] = {low_const(g, DT_I64, (Shape){2, {n, 2}}, index)};
+    row[1] = g_reshape(g, g_concat(g, (uint32_t)rounds, best, 2), &(Shape){2, {n, 1}});
+    ValueId rows = g_concat(g, 2, row, 1),
+            there = g_reshape(g, g_concat(g, (uint32_t)rounds, is, 2), &(Shape){1, {n}});
+    int64_t *found, count, taken = 0, *at = arena_array(im->arena, int64_t, n + 1);
+    if (!g_const_ints(g, there, im->arena, &found, &count)) {
+        im->out[0] = rows;
+        im->there = there;
+        return;
+    }
+    for (int64_t k = 0; k < n; k++)
+        if (found[k])
+            at[taken++] = k;
+    im->out[0] = taken ? low_take(g, rows, 0, taken, at)
+                       : low_const(g, DT_I64, (Shape){2, {0, 3}}, index);
+}
+
 /*
  * Each round takes, of every class of every sample at once, the best box that is left, and drops
- * those that overlap with it.  What is not taken because nothing is left is known only with the
- * data; so the data must be known.
+ * those that overlap with it.
  */
 void import_non_max_suppression(Import *im)
 {
@@ -265,38 +296,25 @@ void import_non_max_suppression(Import *im)
         low_fatal(im, 1, "scores of %lld x %lld, boxes of %lld x %lld", (long long)s.d[0],
                   (long long)s.d[2], (long long)b.d[0], (long long)b.d[1]);
     double none = -(double)INFINITY, least = im_const_double(im, 4, none);
-    int64_t most = (int64_t)im_const_double(im, 2, 0), sets = s.d[0] * s.d[1], n = s.d[2];
-    int64_t rounds = low_max(low_min(most, n), 0), taken = 0;
+    int64_t most = (int64_t)im_const_double(im, 2, 0), n = s.d[2];
+    int64_t rounds = low_max(low_min(most, n), 0);
     ValueId score = im->in[1], low = g_like(g, score, none), over = overlaps(im, im->in[0]);
     score = g_where(g, g_binary(g, OP_Greater, score, g_like(g, score, least)), score, low);
     over = g_expand(g, low_unsqueeze(g, over, 1), &(Shape){4, {s.d[0], s.d[1], n, n}});
-    int64_t *index = arena_array(im->arena, int64_t, 3 * sets * rounds + 1),
-            **at = arena_array(im->arena, int64_t *, rounds + 1), count;
-    bool **there = arena_array(im->arena, bool *, rounds + 1);
+    ValueId *best = arena_array(im->arena, ValueId, rounds + 1),
+            *is = arena_array(im->arena, ValueId, rounds + 1);
     for (int64_t i = 0; i < rounds; i++) {
-        ValueId best = graph_node(g, OP_ArgMax, 1, &score, (Attr){.axis = 2}); /* [B, C, 1] */
-        ValueId value = g_reduce_last(g, OP_ReduceMax, score), is;
-        is = g_cast(g, g_binary(g, OP_Greater, value, low), DT_I64);
-        int64_t *found;
-        if (!g_const_ints(g, best, im->arena, &at[i], &count) ||
-            !g_const_ints(g, is, im->arena, &found, &count))
-            low_fatal(im, 0, "how many boxes are taken depends on the data");
-        there[i] = arena_array(im->arena, bool, sets + 1);
-        for (int64_t k = 0; k < sets; k++)
-            there[i][k] = found[k] != 0;
-        ValueId pick = g_expand(g, low_unsqueeze(g, best, 3), &(Shape){4, {s.d[0], s.d[1], 1, n}});
+        best[i] = graph_node(g, OP_ArgMax, 1, &score, (Attr){.axis = 2}); /* [B, C, 1] */
+        is[i] = g_binary(g, OP_Greater, g_reduce_last(g, OP_ReduceMax, score), low);
+        ValueId pick =
+            g_expand(g, low_unsqueeze(g, best[i], 3), &(Shape){4, {s.d[0], s.d[1], 1, n}});
         ValueId with = graph_node(g, OP_GatherElements, 2, (ValueId[]){over, pick},
                                   (Attr){.axis = 2});
         ValueId gone = g_reshape(g, with, &s),
-                self = g_binary(g, OP_Equal, g_iota(g, DT_I64, 3, 2, n), best);
+                self = g_binary(g, OP_Equal, g_iota(g, DT_I64, 3, 2, n), best[i]);
         score = g_where(g, g_binary(g, OP_Or, gone, self), low, score);
     }
-    for (int64_t k = 0; k < sets; k++)
-        for (int64_t i = 0; i < rounds && there[i][k]; i++, taken++) {
-            index[3 * taken] = k / s.d[1], index[3 * taken + 1] = k % s.d[1];
-            index[3 * taken + 2] = at[i][k];
-        }
-    im->out[0] = low_const(g, DT_I64, (Shape){2, {taken, 3}}, index);
+    taken_boxes(im, &s, rounds, best, is);
 }
 
 /* ---- Unique ---- */

@@ -1,7 +1,7 @@
 /*
  * ragged.c - values whose size depends on the data.  In: NonZero of a value that is not known when
- * the model is read, and what is computed with it: how the layers of a mixture of experts pick each
- * expert's rows.  Out: operations of static shape.
+ * the model is read (or Compress, NonMaxSuppression), and what is computed with it: how the layers
+ * of a mixture of experts pick each expert's rows.  Out: operations of static shape.
  *
  * Such a value has the size that it can at most have.  Indices have all places, those that NonZero
  * would leave out beside the others, with a mask that tells them apart; they are constants, and the
@@ -601,8 +601,11 @@ void ragged_import(ImportState *s, Import *im, void (*fn)(Import *))
     Rule *rule = any ? rule_of(im, !values) : NULL;
     if (any && !rule)
         refuse(im, -1, " of such a value is not supported");
-    if (rule)
+    if (rule) {
         rule(s, im, fn);
-    else
-        fn(im);
+        return;
+    }
+    fn(im);
+    for (uint32_t i = 0; i < im->nout && im->there != NONE; i++)
+        settle(s, im, i, (Ragged){im->there, im->there_dim, .size = ANY}, false);
 }

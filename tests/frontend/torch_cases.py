@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Writes cases as folders for tests/tools/onnx_backend, with PyTorch's float64 numbers; they stand in onnx_new.tar.gz.
+
+  gradient_*   Gradient (ai.onnx.preview.training): of a layer, of an intermediate tensor at another value, of a gradient
+  sized_*      NonMaxSuppression and Compress of data, whose results' sizes are not known; with gradients, which no constants have
+usage: torch_cases.py DIR
+"""
+import os, sys
+import onnx, torch, torchvision
+from onnx import helper as h, numpy_helper
+
+TRAINING = "ai.onnx.preview.training"
+
+def case(name, nodes, inputs, outputs):
+    d = os.path.join(sys.argv[1], "test_" + name); os.makedirs(d + "/test_data_set_0", exist_ok=True)
+    info = lambda n, t: h.make_tensor_value_info(n, onnx.TensorProto.BOOL if t.dtype == torch.bool else onnx.TensorProto.DOUBLE, list(t.shape))
+    g = h.make_graph(nodes, name, [info(*i) for i in inputs.items()], [info(*o) for o in outputs.items()])
+    onnx.save(h.make_model(g, ir_version=8, opset_imports=[h.make_opsetid("", 17), h.make_opsetid(TRAINING, 1)]), d + "/model.onnx")
+    for kind, all in (("input", inputs), ("output", outputs)):
+        for i, (n, t) in enumerate(all.items()):
+            open(f"{d}/test_data_set_0/{kind}_{i}.pb", "wb").write(numpy_helper.from_array(t.detach().numpy(), n).SerializeToString())
+
+def gradient(xs, y, operands, results, zs=()):
+    return h.make_node("Gradient", operands, results, domain=TRAINING, xs=list(xs), y=y, **({"zs": list(zs)} if zs else {}))
+
+def wave(*shape, phase): return torch.sin(.7 * torch.arange(torch.Size(shape).numel(), dtype=torch.float64) + phase).reshape(shape).requires_grad_()
+
+x, w, z = wave(2, 3, phase=.1), wave(3, 4, phase=.5), wave(2, 4, phase=.9)
+layer = [h.make_node("MatMul", ["x", "w"], ["a"]), h.make_node("Tanh", ["a"], ["hidden"]), h.make_node("Mul", ["hidden", "z"], ["y"])]
+hidden = torch.tanh(x @ w); y = hidden * z
+dx, dw = torch.autograd.grad(y.sum(), (x, w), create_graph=True)
+case("gradient_of_layer", layer + [gradient("xw", "y", ["x", "w", "z"], ["dx", "dw"], zs="z")], {"x": x, "w": w, "z": z}, {"y": y, "dx": dx, "dw": dw})
+
+other = wave(2, 4, phase=1.3); at = torch.sigmoid(other) * other * z
+dh, dz = torch.autograd.grad(at.sum(), (other, z), create_graph=True)
+case("gradient_of_intermediate", layer[:2] + [h.make_node("Sigmoid", ["hidden"], ["s"]), h.make_node("Mul", ["s", "hidden"], ["t"]), h.make_node("Mul", ["t", "z"], ["y"]),
+                                     gradient(["hidden", "z"], "y", ["other", "z"], ["dh", "dz"])],
+     {"x": x, "w": w, "z": z, "other": other}, {"dh": dh, "dz": dz})
+
+d2x, = torch.autograd.grad(dw.sum(), x)
+case("gradient_of_gradient", layer + [gradient("xw", "y", ["x", "w", "z"], ["", "dw"], zs="z"), gradient("xw", "dw", ["x", "w", "z"], ["d2x"], zs="z")],
+     {"x": x, "w": w, "z": z}, {"dw": dw, "d2x": d2x})
+
+def const(name, *v, shape=None, kind=onnx.TensorProto.INT64): return h.make_node("Constant", [], [name], value=h.make_tensor(name, kind, [len(v)] if shape is None else shape, v))
+def put(rows, at, like, width, result):
+    """The rows at their places, zeros elsewhere."""
+    return [const("column", 1), h.make_node("Unsqueeze", [at, "column"], ["places"]), const("none", *[0.] * (like * width), shape=[like, width], kind=onnx.TensorProto.DOUBLE),
+            h.make_node("ScatterND", ["none", "places", rows], [result])]
+
+x, keep = wave(6, 3, phase=.1), torch.tensor([True, False, True, True, False, True])
+y = torch.where(keep[:, None], torch.tanh(x), torch.zeros_like(x)); dx, = torch.autograd.grad((y * y).sum(), x)
+case("sized_compress", [const("all", *range(6)), h.make_node("Compress", ["all", "keep"], ["at"], axis=0), h.make_node("Compress", ["x", "keep"], ["rows"], axis=0),
+                        h.make_node("Tanh", ["rows"], ["t"])] + put("t", "at", 6, 3, "y") + [h.make_node("Mul", ["y", "y"], ["yy"]), gradient(["x"], "yy", ["x", "keep"], ["dx"], zs=["keep"])],
+     {"x": x, "keep": keep}, {"y": y, "dx": dx})
+
+B, N = 2, 6
+corner = wave(B, N, 2, phase=.3).detach(); boxes = torch.cat([corner, corner + 1.5 + .5 * wave(B, N, 2, phase=1.1).detach()], 2); scores = wave(B, 1, N, phase=.7).detach(); f = wave(B * N, 3, phase=.2)
+taken = [b * N + k for b in range(B) for k in [i for i in torchvision.ops.nms(boxes[b], scores[b, 0], .3).tolist() if scores[b, 0, i] > -.5][:4]]
+assert 2 < len(taken) < 8
+mask = torch.zeros(B * N, dtype=torch.bool); mask[taken] = True
+y = torch.where(mask[:, None], torch.sigmoid(f), torch.zeros_like(f)); df, = torch.autograd.grad((y * y).sum(), f)
+case("sized_nms", [const("most", 4), const("overlap", .3, kind=onnx.TensorProto.FLOAT), const("least", -.5, kind=onnx.TensorProto.FLOAT),
+                   h.make_node("NonMaxSuppression", ["boxes", "scores", "most", "overlap", "least"], ["index"])] +
+     [n for k, name in ((0, "sample"), (2, "box")) for n in (const(name + "_column", k, shape=[]), h.make_node("Gather", ["index", name + "_column"], [name], axis=1))] +
+     [const("n", N, shape=[]), h.make_node("Mul", ["sample", "n"], ["first"]), h.make_node("Add", ["first", "box"], ["at"]), h.make_node("Gather", ["f", "at"], ["rows"], axis=0), h.make_node("Sigmoid", ["rows"], ["t"])] +
+     put("t", "at", B * N, 3, "y") + [h.make_node("Mul", ["y", "y"], ["yy"]), gradient(["f"], "yy", ["f", "boxes", "scores"], ["df"], zs=["boxes", "scores"])],
+     {"f": f, "boxes": boxes, "scores": scores}, {"y": y, "df": df})
