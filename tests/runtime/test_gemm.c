@@ -137,6 +137,10 @@ int main(void)
                         &worst, &bits);
     for (int t = 0; t < 4; t++)
         one(t & 1, t >> 1, 96, 80, 1100, 0, &worst, &bits);
+    /* above its first bounds: rows that are not packed, all heights of a tile, parts of k */
+    for (int t = 0; t < 4; t++)
+        for (int64_t m = 16; m < 60; m += 7)
+            one(t & 1, t >> 1, m, 48, 530, (int)(m % 2) * 3, &worst, &bits);
     one(0, 0, 5, 7, 0, 0, &worst, &bits);
     ok(worst < 2, "products of all sizes and transposes agree with a naive product in double");
     printf("# worst %.3g\n", worst);

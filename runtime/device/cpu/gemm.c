@@ -4,13 +4,15 @@
  *
  * The library (float32: oneDNN, whose entry costs 0.3 us, else a CBLAS; float64: a CBLAS), and
  * where there is none an own register-tiled kernel, which adds over k in ascending order, one
- * accumulator per element of C and block of k. Small products always take the own one.  The road is
+ * accumulator per element of C and block of k. Small products always take the own one; of float32
+ * those that are not large take gemm_wide.h's, in a program compiled for AVX-512.  The road is
  * chosen by m, n, k and by what the program was built with, so the bits of a product depend on m,
  * n, k and the transposes alone.  Threads divide the rows or columns of C, never k.
  */
 #include "api/pp.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/gemm.h"
+#include "device/cpu/gemm_wide.h"
 
 #include <string.h>
 
@@ -195,6 +197,30 @@ static void dgemm_serial(int ta, int tb, int64_t m, int64_t n, int64_t k, double
 #endif
 }
 
+static int sgemm_other(int ta, int tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
+                       int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc)
+{
+#ifdef PP_GEMM_WIDE
+    if (gemm_wide_pays(ta, tb, m, n, k)) {
+        gemm_wide(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+        return 1;
+    }
+#else
+    (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)alpha, (void)a, (void)lda, (void)b;
+    (void)ldb, (void)beta, (void)c, (void)ldc;
+#endif
+    return 0;
+}
+
+static int dgemm_other(int ta, int tb, int64_t m, int64_t n, int64_t k, double alpha,
+                       const double *a, int64_t lda, const double *b, int64_t ldb, double beta,
+                       double *c, int64_t ldc)
+{
+    (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)alpha, (void)a, (void)lda, (void)b;
+    (void)ldb, (void)beta, (void)c, (void)ldc;
+    return 0;
+}
+
 int64_t gemm_batch_total(int rank, const int64_t *count)
 {
     int64_t total = 1;
@@ -232,6 +258,8 @@ BatchPlace gemm_batch_place(int64_t i, int rank, const int64_t *count, const int
     static void NAME##_deep(int ta, int tb, int64_t m, int64_t n, int64_t k, T alpha, const T *a,  \
                             int64_t lda, const T *b, int64_t ldb, T beta, T *c, int64_t ldc)       \
     {                                                                                              \
+        if (NAME##_other(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc))                    \
+            return;                                                                                \
         int64_t deep = gemm_depth(k);                                                              \
         for (int64_t p = 0; p < k; p += deep)                                                      \
             NAME##_serial(ta, tb, m, n, k - p < deep ? k - p : deep, alpha,                        \
