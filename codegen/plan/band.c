@@ -278,6 +278,34 @@ static Wanted wanted(struct Bands *b, const All *r, ValueId v)
 
 /* ---- the pass -------------------------------------------------------------------------------- */
 
+/* All nodes, each behind those that make its operands: what the stash computes again is younger
+   than its readers.  In order of creation otherwise. */
+static NodeId *in_order(const Graph *g, Arena *a)
+{
+    NodeId *order = arena_array(a, NodeId, g->node.n + 1),
+           *path = arena_array(a, NodeId, g->node.n + 1);
+    uint32_t *next = arena_array(a, uint32_t, g->node.n + 1), done = 0; /* 0: not seen */
+    for (uint32_t i = 0; i < g->node.n; i++) {
+        uint32_t depth = 0;
+        if (next[i] == 0)
+            path[depth++] = i;
+        while (depth > 0) {
+            NodeId at = path[depth - 1];
+            const Node *n = &g->node.at[at];
+            if (next[at] == n->nin) {
+                order[done++] = at;
+                next[at]++;
+                depth--;
+                continue;
+            }
+            ValueId x = n->in[next[at]++];
+            if (x != NONE && val(g, x)->kind == V_NODE && next[val(g, x)->node] == 0)
+                path[depth++] = val(g, x)->node;
+        }
+    }
+    return order;
+}
+
 void cg_bands(Pipe *p)
 {
     Graph *g = p->graph;
@@ -289,8 +317,10 @@ void cg_bands(Pipe *p)
     Rest *known_of = arena_array(g->arena, Rest, g->value.n + 1);
     bool any = false;
     b->known = known_of;
-    for (uint32_t i = 0; i < g->node.n; i++) {          /* creation order is a topological one */
-        const Node *n = &g->node.at[i];
+    Arena *scratch = arena_within(g->arena);
+    const NodeId *order = in_order(g, scratch);
+    for (uint32_t i = 0; i < g->node.n; i++) {
+        const Node *n = &g->node.at[order[i]];
         if (n->nout == 0)
             continue;
         known_of[n->out[0]] = outside(b, n);
@@ -298,14 +328,16 @@ void cg_bands(Pipe *p)
     }
     if (!any) {
         b->known = NULL;
+        arena_free(scratch);
         return;
     }
-    Arena *scratch = arena_within(g->arena);
     All r = readers(p, scratch);
     b->wanted = arena_array(g->arena, Wanted, g->value.n + 1);
-    for (uint32_t i = g->node.n; i-- > 0;)
-        for (uint32_t o = 0; o < g->node.at[i].nout; o++)
-            b->wanted[g->node.at[i].out[o]] = wanted(b, &r, g->node.at[i].out[o]);
+    for (uint32_t i = g->node.n; i-- > 0;) {
+        const Node *n = &g->node.at[order[i]];
+        for (uint32_t o = 0; o < n->nout; o++)
+            b->wanted[n->out[o]] = wanted(b, &r, n->out[o]);
+    }
     arena_free(scratch);
 }
 

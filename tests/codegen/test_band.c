@@ -134,8 +134,39 @@ static const struct {
 
 static bool same(Band x, Band y) { return x.below == y.below && x.above == y.above; }
 
+/* What the stash computes again is younger than its readers: here a copy of the weights. */
+static void younger(void)
+{
+    Arena *a = arena_new();
+    now.len = LEN;
+    now.mask = keep;
+    now.shown = false;
+    StageGen sg = {.pipe = net_pipe(a, attention, 1, 0)};
+    Graph *g = sg.pipe->graph;
+    ValueId again = graph_node(g, OP_Identity, 1, &weight, (Attr){0});
+    ValueId turned = NONE;
+    for (uint32_t i = 0; i < g->node.n; i++)
+        if (g->node.at[i].op == OP_Transpose && g->node.at[i].in[0] == weight) {
+            g->node.at[i].in[0] = again;
+            turned = g->node.at[i].out[0];
+        }
+    for (uint32_t s = 0; s < sg.pipe->stage.n; s++) {
+        Stage *t = &sg.pipe->stage.at[s];
+        Ids *list[] = {&t->forward, &t->infer, &t->backward};
+        for (int l = 0; l < 3; l++)
+            vec_push(a, list[l], val(g, again)->node);
+    }
+    Band zero, only;
+    cg_bands(sg.pipe);
+    ok(turned != NONE && cg_band_zero(&sg, turned, &zero) && cg_band_only(&sg, weight, &only) &&
+           same(zero, (Band){0, LEN - 1}) && same(only, (Band){1 - LEN, 0}),
+       "weights copied by a node that is younger than its readers");
+    arena_free(a);
+}
+
 int main(void)
 {
+    younger();
     for (unsigned i = 0; i < sizeof way / sizeof *way; i++) {
         Arena *a = arena_new();
         now.len = way[i].len;
