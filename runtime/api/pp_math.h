@@ -223,7 +223,21 @@ PP_FN float pp_tanhf(float x)
     p = p * z + 1.333321035e-1f;
     p = p * z + -3.333333135e-1f;
     float small = x + x * (z * p);
-    float big = 1.0f - 2.0f / (pp_expf(2.0f * a) + 1.0f);
+    /* exp(2|x|) as pp_expf has it, but for 2^n in one factor: from 10 on all is 1 */
+    const float magic = 12582912.0f;
+    float b = a > 10.0f ? 20.0f : 2.0f * a;
+    float t = b * 1.44269504f + magic;
+    float n = t - magic;
+    float scale = pp_float_of((int32_t)(((uint32_t)pp_bits_f(t) << 23) + 0x3f800000u));
+    float r = b - n * 0.693359375f;
+    r = r - n * -2.12194440e-4f;
+    float q = 1.395048923e-3f;
+    q = q * r + 8.368889801e-3f;
+    q = q * r + 4.166620597e-2f;
+    q = q * r + 1.666651815e-1f;
+    q = q * r + 0.5f;
+    float e = (q * (r * r) + r) + 1.0f;
+    float big = 1.0f - 2.0f / (e * scale + 1.0f);
     big = x < 0.0f ? -big : big;
     return a < 0.625f ? small : big;
 }
