@@ -111,11 +111,15 @@ static uint32_t new_from_use(Params *p, const RawNode *n, uint32_t input, uint32
     const RawTensor *t = &p->m->init.at[init];
     int role = param_place_role(p, n, input);
     bool stat = role == ROLE_MEAN || role == ROLE_VAR;
-    /* TorchScript's names stay when another tool has rewritten the file */
-    bool named = p->m->from_pytorch || strstr(t->name, "::");
+    /* TorchScript's names stay when another tool has rewritten the file: its weights', or of what
+     * that tool folded, "/decoder/Transpose_output_0" */
+    bool named = p->m->from_pytorch || strstr(t->name, "::") ||
+                 (*t->name == '/' && strstr(t->name, "_output_"));
     bool made_up = named && param_is_made_up(t->name);
     const char *name = made_up && role != ROLE_ANY ? recovered_name(p, n, input) : NULL;
-    *flip = made_up && !strcmp(n->op_type, "MatMul") && t->shape.rank == 2;
+    bool product = !strcmp(n->op_type, "MatMul") ||
+                   (!strcmp(n->op_type, "Gemm") && input == 1 && !raw_int(n, "transB", 0));
+    *flip = made_up && product && t->shape.rank == 2;
     uint32_t tie = *flip ? tied_to(p, t) : NONE;
     if (tie != NONE)
         return tie;
