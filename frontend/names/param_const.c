@@ -1,16 +1,19 @@
 /*
- * param_const.c - constants that TorchScript's folding made ("onnx::Add_74").  In: operands that
- * are no parameters, and the parameters.  Out: those that hold a parameter in another arrangement,
- * or a function of it, read it from then on (param_tie.c); the others are named where they may hold
- * one (gamma.view(1, -1, 1, 1)), as they will not train.
+ * param_const.c - constants that folding made of TorchScript's nodes ("onnx::Add_74").  In:
+ * operands that are no parameters, and the parameters.  Out: those that hold a parameter in another
+ * arrangement, or a function of it, read it from then on (param_tie.c); the others are named where
+ * they may hold one (gamma.view(1, -1, 1, 1)), as they will not train.
  */
 #include <string.h>
 
 #include "param_fx.h"
 
+/* By TorchScript, or of its nodes by ONNX Runtime's optimizer: "/wpe/Gather_output_0". */
 static bool made_by_folding(const Params *p, const RawTensor *t)
 {
-    return p->m->from_pytorch && strstr(t->name, "::") && dtype_is_float(t->dtype) && t->bytes.at &&
+    bool folded = (p->m->from_pytorch && strstr(t->name, "::")) ||
+                  (*t->name == '/' && strstr(t->name, "_output_") && !strstr(t->name, "/Constant"));
+    return folded && dtype_is_float(t->dtype) && t->bytes.at &&
            shape_elements(&t->shape) > 1 && strmap_get(&p->by_init, t->name) == NONE;
 }
 
@@ -31,7 +34,8 @@ static const Recipe *made_of(Fx *x, const RawTensor *t)
 static void note(Params *p, const RawNode *n, const RawTensor *t)
 {
     bool product =
-        !strcmp(n->op_type, "Mul") || !strcmp(n->op_type, "Add") || !strcmp(n->op_type, "Concat");
+        !strcmp(n->op_type, "Mul") || !strcmp(n->op_type, "Add") ||
+        !strcmp(n->op_type, "Concat") || !strcmp(n->op_type, "SkipLayerNormalization");
     if (!product || strmap_get(&p->noted, t->name) != NONE)
         return;
     *strmap_at(&p->noted, t->name) = 1;
