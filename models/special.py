@@ -42,12 +42,12 @@ ROWS, MB = 8, 2
 def export(model, args, path, inputs, outputs):
     torch.onnx.export(model, args, path, input_names=inputs, output_names=outputs, opset_version=17, dynamo=False, do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING)
 
-def write(d, loss, grads, splits, files, out=None, extra="", name="logits", mb=MB, second="", schedules="", **data):
+def write(d, loss, grads, splits, files, out=None, extra="", name="logits", mb=MB, second="", schedules="", folded="", **data):
     for k, v in data.items(): np.save(f"{d}/{'target' if k == 'target' else 'in.' + k}.npy", v.numpy())
     save_file({k: v.float().contiguous() for k, v in grads.items()}, f"{d}/grads.safetensors")
     if out is not None: np.save(f"{d}/out.npy", out.detach().float().numpy())
     kind, value = loss
-    open(f"{d}/case.env", "w").write(f"files='{files}'\nloss='{kind}'\nloss_value='{value!r}'\nrows='{ROWS}'\nmb='{mb}'\nsplits='{splits}'\nmodel_output='{name}'\nextra='{extra}'\n" + (f"second_loss='{second}'\n" if second else "") + (f"schedules='{schedules}'\n" if schedules else ""))
+    open(f"{d}/case.env", "w").write(f"files='{files}'\nloss='{kind}'\nloss_value='{value!r}'\nrows='{ROWS}'\nmb='{mb}'\nsplits='{splits}'\nmodel_output='{name}'\nextra='{extra}'\n" + (f"second_loss='{second}'\n" if second else "") + (f"schedules='{schedules}'\n" if schedules else "") + (f"folded='{folded}'\n" if folded else ""))
     print(d, value)
 
 def grads_of(*models): return {k: p.grad for m in models for k, p in m.named_parameters() if p.grad is not None}
@@ -423,7 +423,7 @@ def packed(d):
     export_folded(m, (x[:MB],), f"{d}/model.onnx", ["x"])
     m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()
     grads = {k: g for k, g in grads_of(m).items() if k != "o.bias"}      # one of whose uses is lost
-    write(d, ("mse", l.item()), grads, "lstm:begin", "model.onnx", y, x=x, target=t)
+    write(d, ("mse", l.item()), grads, "lstm:begin", "model.onnx", y, folded="conv.weight,proto", x=x, target=t)
 
 class Equal(nn.Module):
     def __init__(self, d=4): super().__init__(); self.a, self.b, self.o = Mix(d, True), Mix(d, True), nn.Linear(d, 3)
