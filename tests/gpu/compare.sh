@@ -59,7 +59,7 @@ compare_program() {
 # Products and convolutions by themselves, by our kernels and, where it is there, by cuDNN, which does pools too.
 compare_library() {
     local f objects=() cudnn=$1
-    for f in gemm gemm_half conv; do
+    for f in gemm gemm_half conv conv_winograd; do
         ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -O2 -fwrapv -ffp-contract=off -Wno-unknown-pragmas -I"$top" -I"$top/runtime" -c -o "$tools/$f.o" "$top/runtime/device/cpu/$f.c" || return
         objects+=("$tools/$f.o")
     done
