@@ -190,9 +190,10 @@ FAULTS_SECONDS ?= 600
 LASTS = BUILD=$(BUILD) SECONDS_MOST=$(if $(FAULTS_SECONDS),$$(( $(FAULTS_SECONDS) * $(1) / 10 )))
 faults: all tools $(BUILD)/tests/objects/made
 	$(Q)failed=0; \
-	$(call LASTS,2) COUNT=600 tests/faults/outputs.t || failed=1; \
-	$(call LASTS,3) COUNT=450 KILLS=100 tests/faults/checkpoints.t || failed=1; \
-	$(call LASTS,4) COUNT=1000000 MODELS=10 tests/faults/allocations.t || failed=1; \
+	$(call LASTS,4) COUNT=600 tests/faults/outputs.t >$(BUILD)/faults.log & beside=$$!; \
+	$(call LASTS,4) COUNT=450 KILLS=100 tests/faults/checkpoints.t || failed=1; \
+	wait $$beside || failed=1; cat $(BUILD)/faults.log; \
+	$(call LASTS,5) COUNT=1000000 MODELS=10 tests/faults/allocations.t || failed=1; \
 	$(call LASTS,1) tests/faults/threads || failed=1; exit $$failed
 
 FUZZED    = $(CC) $(BASE) -Itests -Itests/share $(WARN) -o $@ $(filter %.c,$^) $(BUILD)/libppsplit.a $(LDFLAGS) $(LDLIBS)
