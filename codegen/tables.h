@@ -15,6 +15,8 @@
 
 /* As schedules see it; of a loss over the whole minibatch `minibatch' is the stage as it runs. */
 const PpStage *cg_stage_table(const StageGen *sg, Target target, Arena *a);
+/* The number of an input in the plan, where loss_scale has none. */
+int cg_input_number(const Pipe *p, ValueId v);
 /* name: NULL: the value's */
 PpTensor cg_tensor(const Graph *g, ValueId v, const char *name, Arena *a);
 /* The constants in their order, as numbers in StageGen.constants: those in params/, then, for a

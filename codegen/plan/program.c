@@ -50,18 +50,6 @@ static const int *merges(const Pipe *p, Arena *a, const char *const **why)
     return how;
 }
 
-/* The number of an input in the plan, where loss_scale has none. */
-static int input_number(const Pipe *p, ValueId v)
-{
-    int n = 0;
-    for (uint32_t i = 0; i < p->graph->input.n; i++) {
-        if (p->graph->input.at[i] == v)
-            return n;
-        n += p->graph->input.at[i] != p->loss_scale;
-    }
-    BUG("'%s' is no input of the model", val(p->graph, v)->name);
-}
-
 static int loss_output(const Pipe *p)
 {
     const Stage *s = &p->stage.at[p->stage.n - 1];
@@ -90,7 +78,7 @@ static IndexBounds bounds_of(const Pipe *p)
 
 static PpIndex index_of(const Pipe *p, const IndexBound *b, const char *table)
 {
-    return (PpIndex){.input = input_number(p, b->input),
+    return (PpIndex){.input = cg_input_number(p, b->input),
                      .first = b->first,
                      .step = b->step,
                      .count = b->count,
@@ -172,7 +160,7 @@ PpPlan cg_program_table(const Pipe *p, Arena *a)
                    .loss_kind = kind[p->loss == NONE ? 0 : p->scale],
                    .loss_per_row = p->loss_per_row,
                    .loss_ignore = p->loss_ignore,
-                   .loss_target = p->target == NONE ? -1 : input_number(p, p->target)};
+                   .loss_target = p->target == NONE ? -1 : cg_input_number(p, p->target)};
     if (p->whole) {
         plan.minibatch_rows = p->whole->graph->batch;
         plan.minibatch_why = text_or_none(a, p->uneven_loss.n ? p->uneven_loss.at[0] : NULL);

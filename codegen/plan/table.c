@@ -31,7 +31,7 @@ PpTensor cg_tensor(const Graph *g, ValueId v, const char *name, Arena *a)
 
 static int kept_until(uint8_t bits) { return bits & 2 ? 2 : bits & 1 ? 1 : 0; }
 
-static int data_input(const Pipe *p, ValueId v)
+int cg_input_number(const Pipe *p, ValueId v)
 {
     int n = 0;
     for (uint32_t i = 0; i < p->graph->input.n; i++) {
@@ -39,7 +39,7 @@ static int data_input(const Pipe *p, ValueId v)
             return n;
         n += p->graph->input.at[i] != p->loss_scale;
     }
-    BUG("stage input '%s' is no model input", val(p->graph, v)->name);
+    BUG("'%s' is no input of the model", val(p->graph, v)->name);
 }
 
 static int output_of(const Stage *s, ValueId v)
@@ -64,7 +64,7 @@ static const PpInput *inputs(const StageGen *sg, const Pipe *rows, Arena *a)
         list[i] = (PpInput){.t = cg_tensor(g, in->value, NULL, a),
                             .from = scale ? -2 : data ? -1 : (int)in->from,
                             .from_output = scale  ? 0
-                                           : data ? data_input(p, in->value)
+                                           : data ? cg_input_number(p, in->value)
                                                   : output_of(&p->stage.at[in->from], in->value),
                             .stashed = rows ? 0 : kept_until(sg->in_read[i]),
                             .grads = (int)in->grads.n,

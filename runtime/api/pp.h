@@ -334,9 +334,9 @@ PP_BAND_PRODUCT(hsgemm, float, uint16_t, float)
    (im2col, in blocks of lines) or, for few channels, directly; those of 3 x 3 taps, stride 1, 16
    channels and more, float32, by tiles of 2 x 2 outputs in 16 products instead of 36
    (conv_winograd.c), and those of small images and large weights with several samples to a product
-   (conv_merged.h).  The shape decides which; bits do not depend on the threads.  All tensors dense NC[D][H]W; weights [M, C/group, k...].  Of dtype PP_BF16 and
-   PP_F16 sums are float32 and rounded once; dw is float32.  open() takes the scratch memory; NULL
-   when there is none. */
+   (conv_merged.h).  The shape decides which; bits do not depend on the threads.  All tensors dense
+   NC[D][H]W; weights [M, C/group, k...].  Of dtype PP_BF16 and PP_F16 sums are float32 and rounded
+   once; dw is float32.  open() takes the scratch memory; NULL when there is none. */
 typedef struct {
     int dtype, spatial;                                 /* 1, 2 or 3 */
     /* input and output channels of the (direct) convolution */

@@ -149,6 +149,20 @@ PP_FN int64_t pp_modl(int64_t x, int64_t y)
 
 /* ---- exp: x = n ln2 + r, |r| <= ln2 / 2;  exp(r) = 1 + r + r^2 P(r), fit error 3.2e-9 ---- */
 
+PP_FN float pp_exp_rest(float x, float n)               /* r */
+{
+    float r = x - n * 0.693359375f;
+    return r - n * -2.12194440e-4f;
+}
+PP_FN float pp_exp_small(float r)
+{
+    float p = 1.395048923e-3f;
+    p = p * r + 8.368889801e-3f;
+    p = p * r + 4.166620597e-2f;
+    p = p * r + 1.666651815e-1f;
+    p = p * r + 0.5f;
+    return (p * (r * r) + r) + 1.0f;
+}
 PP_FN float pp_expf(float x)
 {
     /* 1.5 * 2^23: adding it rounds to an integer */
@@ -158,14 +172,7 @@ PP_FN float pp_expf(float x)
     float t = x * 1.44269504f + magic;
     float n = t - magic;
     int32_t i = pp_bits_f(t) - 0x4b400000;
-    float r = x - n * 0.693359375f;
-    r = r - n * -2.12194440e-4f;
-    float p = 1.395048923e-3f;
-    p = p * r + 8.368889801e-3f;
-    p = p * r + 4.166620597e-2f;
-    p = p * r + 1.666651815e-1f;
-    p = p * r + 0.5f;
-    float y = (p * (r * r) + r) + 1.0f;
+    float y = pp_exp_small(pp_exp_rest(x, n));
     /* 2^n in two factors: overflow and subnormals come out right */
     int32_t half = i >> 1;
     return y * pp_float_of((int32_t)((uint32_t)(half + 127) << 23)) *
@@ -229,14 +236,7 @@ PP_FN float pp_tanhf(float x)
     float t = b * 1.44269504f + magic;
     float n = t - magic;
     float scale = pp_float_of((int32_t)(((uint32_t)pp_bits_f(t) << 23) + 0x3f800000u));
-    float r = b - n * 0.693359375f;
-    r = r - n * -2.12194440e-4f;
-    float q = 1.395048923e-3f;
-    q = q * r + 8.368889801e-3f;
-    q = q * r + 4.166620597e-2f;
-    q = q * r + 1.666651815e-1f;
-    q = q * r + 0.5f;
-    float e = (q * (r * r) + r) + 1.0f;
+    float e = pp_exp_small(pp_exp_rest(b, n));
     float big = 1.0f - 2.0f / (e * scale + 1.0f);
     big = x < 0.0f ? -big : big;
     return a < 0.625f ? small : big;

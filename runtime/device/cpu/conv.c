@@ -5,9 +5,9 @@
  *
  * Each sample is computed by itself, in a fixed order, so bits depend neither on the rows of a
  * microbatch nor on the threads; threads share out samples.  What conv_winograd.c and conv_merged.h
- * take is computed over the samples of a call.  bf16 and f16 are
- * summed in float32; of them the weights' gradient is float32 (pp.h).  Scratch memory is one block
- * for all convolutions of a PpLibrary, as large as the largest needs.
+ * take is computed over the samples of a call.  bf16 and f16 are summed in float32; of them the
+ * weights' gradient is float32 (pp.h).  Scratch memory is one block for all convolutions of a
+ * PpLibrary, as large as the largest needs.
  */
 #include "api/pp_half.h"
 #include "core/core.h"
