@@ -171,11 +171,14 @@ static void action_text(const Watchdog *w, int rank, char *to, size_t n)
                             : "waits for a message");
 }
 
-/* All rings, in a file of the folder that the program was started in. */
+/* All rings, in a file of the folder that the program was started in; under its name once whole,
+ * as a process that is ended in the middle leaves what another one wrote. */
 static void write_rings(const Watchdog *w, const char *path)
 {
+    char unfinished[64];
+    snprintf(unfinished, sizeof unfinished, "%s.%d", path, w->rank);
     double most = 0, now = pp_now();
-    FILE *f = fopen(path, "w");
+    FILE *f = fopen(unfinished, "w");
     if (!f)
         return;
     for (int k = 0; k < w->ranks; k++)
@@ -197,7 +200,8 @@ static void write_rings(const Watchdog *w, const char *path)
                 sched_trace_event(f, k, a, e->step + 1, runs * 1e6, (done - runs) * 1e6, -1);
         }
     sched_trace_close(f);
-    fclose(f);
+    if (fclose(f) || rename(unfinished, path))
+        remove(unfinished);
 }
 
 static void end_job(const Watchdog *w, int rank, double seconds, const char *what)
@@ -281,14 +285,22 @@ static void tell(const Watchdog *w, const Beat *b, size_t bytes)
                    (const struct sockaddr *)&w->to[k], w->to_bytes[k]);
 }
 
-/* The job was stopped as a whole and goes on: what was heard is as old as that. */
+/* This process was stopped and goes on, maybe with the whole job: nobody, itself included, could
+ * move in between, so ages begin where they were.  If it alone was stopped, the others end the
+ * job. */
 static void forgive(Watchdog *w, double *last)
 {
     double now = pp_now(), gap = now - *last;
-    for (int k = 0; k < w->ranks && gap > 1; k++)
+    *last = now;
+    if (gap <= 1)
+        return;
+    pthread_mutex_lock(&w->lock);
+    w->moved = w->moved + gap < now ? w->moved + gap : now;
+    w->step_begin = w->step_begin + gap < now ? w->step_begin + gap : now;
+    pthread_mutex_unlock(&w->lock);
+    for (int k = 0; k < w->ranks && w->beat; k++)
         if (w->heard[k] > 0)
             w->heard[k] += gap;
-    *last = now;
 }
 
 static void *thread_main(void *p)
@@ -297,10 +309,10 @@ static void *thread_main(void *p)
     static _Thread_local Beat mine;
     double last = pp_now();
     while (!__atomic_load_n(&w->ends, __ATOMIC_ACQUIRE)) {
+        forgive(w, &last);
         size_t bytes = compose(w, &mine);
         tell(w, &mine, bytes);
         if (w->beat) {
-            forgive(w, &last);
             memcpy(&w->beat[w->rank], &mine, bytes);
             w->heard[w->rank] = pp_now();
             hear(w);

@@ -22,7 +22,7 @@ for rank in 1 0; do
     start 100000000
     kill -STOP $((rank ? pid1 : pid0))
     wait $job
-    is "rank $rank is stopped: the job ends and names it" "$(($? != 0)) $(said $rank)" "1 1"
+    is "rank $rank is stopped: the job ends and names it" "$(($? != 0)) $(said $rank) $(grep -c 'silent\|moved' err)" "1 1 1"
     ok "rank $rank is stopped: the last actions are a trace" perl -MJSON::PP -e 'local $/; open F, "watchdog.json"; my %n;
         $n{$_->{tid}}++ for grep { $_->{ph} eq "X" && $_->{name} =~ /^[01][FB]/ } @{decode_json(<F>)->{traceEvents}}; exit !($n{0} && $n{1})'
 done
