@@ -264,6 +264,7 @@ typedef struct {
 ParamBlock home_block(const Rank *r, int local);
 
 /* shards.c: --offload params; ops: UNSHARD, RESHARD, and computations before they run */
+void shards_open(Rank *r);
 void shards_op(Rank *r, const Op *op);
 void shards_row_ends(Rank *r);
 /* A parameter of the stage, or -1 and all, and half copies, need not be in memory any more */

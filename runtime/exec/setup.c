@@ -91,6 +91,7 @@ static PpStatus allocate(Rank *r)
         TRY(mapped_open(&r->mapped, p->bytes.mapped, r->group.rank, "--offload-dir",
                         r->run->opt->offload_dir));
     TRY(plan_place(p, arena, r->home ? store_memory(r->home) : r->mapped.base));
+    shards_open(r);
     clear_arena(r);
     return PP_OK;
 }

@@ -16,6 +16,23 @@ static void look(Rank *r)
     r->shards.resident = now > r->shards.resident ? now : r->shards.resident;
 }
 
+/* Every second block of the file, so that each is apart from the next. */
+void shards_open(Rank *r)
+{
+    const Plan *p = &r->plan;
+    int n = 0;
+    for (int l = 0; r->mapped.base && l < p->n_stage; l++) {
+        const StagePlan *rs = &p->stage[l];
+        const struct {
+            const char *at;
+            int64_t bytes;
+        } block[] = {{rs->param, values_bytes(rs->st)}, {rs->grad, rs->st->bytes_grad}};
+        for (int k = 0; k < 2; k++)
+            if (block[k].at && block[k].bytes > 0 && n++ % 2)
+                mapped_apart(&r->mapped, block[k].at, block[k].bytes);
+    }
+}
+
 void shards_op(Rank *r, const Op *op)
 {
     const StagePlan *rs = &r->plan.stage[op->local];
@@ -120,12 +137,12 @@ static void need_all(Rank *r, const DeviceParam *q)
 static void drop_all(Rank *r, const DeviceParam *q)
 {
     int64_t bytes = bytes_of(q);
-    mapped_drop(&r->mapped, q->value, bytes);
-    mapped_drop(&r->mapped, q->grad, bytes);
+    mapped_drop_behind(&r->mapped, q->value, bytes);
+    mapped_drop_behind(&r->mapped, q->grad, bytes);
     if (q->half)
-        mapped_drop(&r->mapped, q->half, bytes / 2);
+        mapped_drop_behind(&r->mapped, q->half, bytes / 2);
     for (int j = 0; j < r->plan.ask.states; j++)
-        mapped_drop(&r->mapped, q->state[j], bytes);
+        mapped_drop_behind(&r->mapped, q->state[j], bytes);
     r->shards.update_came += (2 + r->plan.ask.states) * bytes;
     r->shards.update_went += (1 + r->plan.ask.states) * bytes;
 }

@@ -63,6 +63,16 @@ static Pages pages(const Mapped *m, const void *p, int64_t bytes)
     return (Pages){m->base + first, (size_t)(last - first), (off_t)first};
 }
 
+void mapped_apart(const Mapped *m, const void *p, int64_t bytes)
+{
+    if (bytes <= 0 || !mapped_holds(m, p))
+        return;
+    Pages g = pages(m, p, bytes);
+#ifdef MADV_DONTDUMP
+    madvise(g.at, g.bytes, MADV_DONTDUMP); /* a dump has no pages of files in it anyway */
+#endif
+}
+
 void mapped_need(const Mapped *m, const void *p, int64_t bytes)
 {
     if (bytes <= 0 || !mapped_holds(m, p))
@@ -80,6 +90,15 @@ void mapped_drop(const Mapped *m, const void *p, int64_t bytes)
 #ifdef SYNC_FILE_RANGE_WRITE
     sync_file_range(m->fd, g.offset, (off_t)g.bytes, SYNC_FILE_RANGE_WRITE);
 #endif
+}
+
+void mapped_drop_behind(const Mapped *m, const void *p, int64_t bytes)
+{
+    if (bytes <= 0 || !mapped_holds(m, p))
+        return;
+    int64_t before = (const char *)p - m->base;
+    before = before < MAPPED_AROUND ? before : MAPPED_AROUND;
+    mapped_drop(m, (const char *)p - before, bytes + before);
 }
 
 int64_t mapped_resident(const Mapped *m)
