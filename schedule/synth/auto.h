@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-enum { SCHED_AUTO_WORK = 4 << 20, SCHED_AUTO_TRIED = 64 };
+enum { SCHED_AUTO_WORK = 2 << 20, SCHED_AUTO_TRIED = 64 };
 
 typedef struct SchedAuto {
     int ranks, stages, microbatches;
@@ -21,7 +21,7 @@ typedef struct SchedAuto {
                                 them; 0: any number */
     const double *memory;    /* NULL, or per rank: most bytes alive, as SchedSim.peak_bytes */
     int span;                /* by the longest span of a rank, not by makespan */
-    int64_t work;            /* actions that the search of one kind may look at: SCHED_AUTO_WORK;
+    int64_t work;            /* decisions that the search of one kind may look at: SCHED_AUTO_WORK;
                                 0: generators only */
     const SchedParam *param; /* for the verifier */
     int n_param, buffers;    /* 0: a rendezvous */

@@ -9,7 +9,7 @@
  * are starts as well.  A neighbour moves the keys of some stages, for all microbatches or for the
  * first or last ones, so that warm-up and end may differ from what repeats in between.
  *
- * Nothing is drawn by chance: the sequence of numbers is fixed, effort is counted in actions, so
+ * Nothing is drawn by chance: the sequence of numbers is fixed, effort is counted in decisions, so
  * the same task has the same schedule everywhere.
  */
 #include "synth.h"
@@ -18,14 +18,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEGS = 4, STARTS = 6, WAYS = 6 };
+enum { LEGS = 4, STARTS = 6, WAYS = 6, FEWEST = 10 };
 
 typedef struct {
     const SynthTask *t;
     int span, m; /* microbatches */
     int whole;
-    double bound, far;  /* far: more than any key */
-    int64_t left, each; /* actions that may still be looked at; of one run */
+    double bound, far; /* far: more than any key */
+    int64_t left;      /* decisions that may still be looked at */
     uint64_t random;
 } Search;
 
@@ -155,10 +155,13 @@ static int no_worse(const Search *x, const SynthScore *a, const SynthScore *b)
     return u < v || (u == v && a->sum <= b->sum);
 }
 
-static int try(Search *x, const SynthPolicy *p, SynthScore *score)
+/* most: what is worse is of no interest, and not followed to its end. */
+static int try(Search *x, const SynthPolicy *p, double most, SynthScore *score)
 {
-    x->left -= x->each;
-    return synth_run(x->t, p, score, NULL);
+    SynthStop stop = {.most = most, .span = x->span};
+    int good = synth_run(x->t, p, &stop, score, NULL);
+    x->left -= stop.looked;
+    return good;
 }
 
 static int done(const Search *x, const SynthScore *s)
@@ -211,16 +214,23 @@ static void keep(const Search *x, Best *list, const SynthPolicy *p, const SynthS
     list->score[at] = *s;
 }
 
-static int scan(Search *x, int tries, Best *list)
+/* What the list's last one takes, if that is what another has to beat. */
+static double worst(const Search *x, const Best *list)
+{
+    return list->n < STARTS ? HUGE_VAL : value(x, &list->score[list->n - 1]);
+}
+
+static int scan(Search *x, int64_t work, Best *list)
 {
     SynthPolicy p;
+    int64_t until = x->left - work;
     if (!policy_open(&p, x->t, x->m))
         return 0;
-    for (int k = 0; k < tries && x->left > 0; k++) {
+    for (int k = 0; (k < FEWEST || x->left > until) && x->left > 0; k++) {
         Pattern a = draw_pattern(x, k);
         SynthScore s;
         policy_of(x, &a, &p);
-        if (try(x, &p, &s))
+        if (try(x, &p, worst(x, list), &s))
             keep(x, list, &p, &s);
     }
     synth_policy_free(&p);
@@ -261,12 +271,13 @@ static void change_keys(Search *x, SynthPolicy *p)
         }
 }
 
-static int walk(Search *x, SynthPolicy *best, SynthScore *score, int64_t steps)
+static int walk(Search *x, SynthPolicy *best, SynthScore *score, int64_t work)
 {
     SynthPolicy p;
+    int64_t until = x->left - work;
     if (!policy_open(&p, x->t, x->m))
         return 0;
-    for (int64_t k = 0; k < steps && !done(x, score); k++) {
+    while (x->left > until && !done(x, score)) {
         SynthScore s;
         policy_copy(&p, best, x->t, x->m);
         for (int n = 1 + (int)draw(x, 2); n > 0; n--)
@@ -274,7 +285,7 @@ static int walk(Search *x, SynthPolicy *best, SynthScore *score, int64_t steps)
                 change_cap(x, &p);
             else
                 change_keys(x, &p);
-        if (try(x, &p, &s) && no_worse(x, &s, score)) {
+        if (try(x, &p, value(x, score), &s) && no_worse(x, &s, score)) {
             *score = s;
             policy_copy(best, &p, x->t, x->m);
         }
@@ -307,7 +318,7 @@ static int replay(Search *x, const Schedule *const *seed, int seeds, Best *list)
         for (int i = 0; late && i < x->t->stages * x->m; i++)
             if (i % x->m >= x->m - x->t->ranks / late)
                 p.key_w[i] += x->far;
-        if (try(x, &p, &s))
+        if (try(x, &p, worst(x, list), &s))
             keep(x, list, &p, &s);
     }
     synth_policy_free(&p);
@@ -320,22 +331,21 @@ int synth_search(const SynthTask *t, int span, int whole, int64_t work, const Sc
     int m = t->microbatches, good = 1, found = 0, at = 0;
     Search x = {.t = t, .span = span, .m = m, .whole = whole, .left = work, .random = 1};
     Best list = {.n = 0};
-    x.each = (int64_t)t->stages * m * (whole ? 2 : 3);
     x.bound = m * t->period;
     x.far = 1024 * t->period * (m + t->stages);
     for (int i = 0; i < STARTS; i++)
         good &= policy_open(&list.policy[i], t, m);
-    good = good && replay(&x, seed, seeds, &list) && scan(&x, (int)(work / x.each / 3) + 10, &list);
-    int64_t share = x.left / x.each / 2 / STARTS;
+    good = good && replay(&x, seed, seeds, &list) && scan(&x, work / 3, &list);
+    int64_t share = x.left / 2 / STARTS;
     for (int i = 0; i < list.n && good; i++)
         good = walk(&x, &list.policy[i], &list.score[i], share);
     for (int i = 1; i < list.n; i++)
         if (!no_worse(&x, &list.score[at], &list.score[i]))
             at = i;
     if (list.n > 0 && good)
-        good = walk(&x, &list.policy[at], &list.score[at], INT64_MAX);
+        good = walk(&x, &list.policy[at], &list.score[at], x.left);
     if (list.n > 0 && good)
-        found = synth_run(t, &list.policy[at], score, rows);
+        found = synth_run(t, &list.policy[at], NULL, score, rows);
     for (int i = 0; i < STARTS; i++)
         synth_policy_free(&list.policy[i]);
     return found;

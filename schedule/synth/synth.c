@@ -26,6 +26,8 @@ typedef struct {
     double *end_f, *end_i;       /* per (stage, microbatch) */
     double *clock, *at;          /* per rank: it is free; it decides next */
     double *live, *idle, *first; /* per rank; first < 0: has not begun */
+    int leaves, *soonest;        /* a tournament of ranks by `at`, the lower one of equals: its
+                                    winners, soonest[1] of all, and behind `leaves` the ranks */
 } Synth;
 
 typedef struct {
@@ -33,9 +35,29 @@ typedef struct {
     double at, key, time;
 } Choice;
 
+/* fmin() and fmax() without their care for NaN, which costs a call. */
+static double least_of(double a, double b)
+{
+    return b < a ? b : a;
+}
+
+static double most_of(double a, double b)
+{
+    return b > a ? b : a;
+}
+
 static double *of(double *list, const Synth *x, int stage, int mb)
 {
     return &list[(size_t)stage * (size_t)x->m + (size_t)mb];
+}
+
+static void set_at(Synth *x, int r, double at)
+{
+    x->at[r] = at;
+    for (int k = (x->leaves + r) / 2; k > 0; k /= 2) {
+        int a = x->soonest[2 * k], b = x->soonest[2 * k + 1];
+        x->soonest[k] = x->at[b] < x->at[a] ? b : a;
+    }
 }
 
 /* When the input of the stage's next forward is there; HUGE_VAL: nobody has begun to make it. */
@@ -47,7 +69,7 @@ static double forward_at(const Synth *x, int stage)
         int from = g->edge[g->in[k]].from;
         if (x->f[from] <= x->f[stage])
             return HUGE_VAL;
-        at = fmax(at, *of(x->end_f, x, from, x->f[stage]) + x->t->away_f[g->in[k]]);
+        at = most_of(at, *of(x->end_f, x, from, x->f[stage]) + x->t->away_f[g->in[k]]);
     }
     return at;
 }
@@ -62,7 +84,7 @@ static double backward_at(const Synth *x, int stage)
             continue;
         if (x->i[to] <= x->i[stage])
             return HUGE_VAL;
-        at = fmax(at, *of(x->end_i, x, to, x->i[stage]) + x->t->away_b[k]);
+        at = most_of(at, *of(x->end_i, x, to, x->i[stage]) + x->t->away_b[k]);
     }
     return at;
 }
@@ -95,7 +117,7 @@ static int fits(const Synth *x, int r, int stage)
         int s = t->own[k];
         if (!returns && s > stage && x->f[s] == x->w[s])
             need += t->stash[s];
-        most = fmax(most, t->saved[s]);
+        most = most_of(most, t->saved[s]);
     }
     return need + most <= t->limit[r] * (1 + 1e-12);
 }
@@ -114,7 +136,7 @@ static int fills(const Synth *x, int r, double gap, double time)
     if (gap >= time * (1 - 1e-12) || x->p->patience == 0)
         return 1;
     for (int q = 0; q < x->t->ranks; q++)
-        most = fmax(most, x->idle[q]);
+        most = most_of(most, x->idle[q]);
     return x->idle[r] + gap > most + x->p->bubble * time;
 }
 
@@ -133,7 +155,7 @@ static int decide(Synth *x, int r, double now, Choice *chosen, double *wake)
             if (at <= now)
                 better(&can, c);
             else if (at < HUGE_VAL || strict)
-                better(&will, c), soon = fmin(soon, at);
+                better(&will, c), soon = least_of(soon, at);
         }
         if (x->f[s] < x->m && fits(x, r, s)) {
             double at = forward_at(x, s);
@@ -141,7 +163,7 @@ static int decide(Synth *x, int r, double now, Choice *chosen, double *wake)
             if (at <= now)
                 better(&can, c);
             else if (at < HUGE_VAL || strict)
-                better(&will, c), soon = fmin(soon, at);
+                better(&will, c), soon = least_of(soon, at);
         }
         if (x->w[s] < x->i[s])
             better(&fill, (Choice){SA_W, s, now, *of(x->p->key_w, x, s, x->w[s]), t->w[s]});
@@ -166,7 +188,9 @@ static int decide(Synth *x, int r, double now, Choice *chosen, double *wake)
 static void wake_up(Synth *x, int stage, double at)
 {
     int r = x->t->rank_of[stage];
-    x->at[r] = fmin(x->at[r], fmax(x->clock[r], at));
+    at = most_of(x->clock[r], at);
+    if (at < x->at[r])
+        set_at(x, r, at);
 }
 
 static void carry_out(Synth *x, int r, double now, const Choice *c)
@@ -181,7 +205,8 @@ static void carry_out(Synth *x, int r, double now, const Choice *c)
         x->first[r] = now;
     else
         x->idle[r] += now - x->clock[r];
-    x->clock[r] = x->at[r] = end;
+    x->clock[r] = end;
+    set_at(x, r, end);
     if (c->type == SA_F) {
         x->f[s]++;
         x->live[r] += t->stash[s];
@@ -201,41 +226,52 @@ static void carry_out(Synth *x, int r, double now, const Choice *c)
     }
 }
 
-static int run(Synth *x, SynthScore *score)
+/* Will a rank end too late, with what it has idled and what it has to do? */
+static int too_late(const Synth *x, int r, const SynthStop *stop)
+{
+    double end = x->idle[r] + (x->p->whole ? x->t->work_whole : x->t->work)[r];
+    return (stop->span ? end : x->first[r] + end) > stop->most * (1 + 1e-9);
+}
+
+static int run(Synth *x, SynthStop *stop, SynthScore *score)
 {
     const SynthTask *t = x->t;
     for (;;) {
-        int r = 0;
+        int r = x->soonest[1];
         Choice c;
-        double wake;
-        for (int q = 1; q < t->ranks; q++)
-            if (x->at[q] < x->at[r])
-                r = q;
-        double now = x->at[r];
+        double wake, now = x->at[r];
         if (!(now < HUGE_VAL))
             break;
-        if (decide(x, r, now, &c, &wake))
+        stop->looked++;
+        if (decide(x, r, now, &c, &wake)) {
             carry_out(x, r, now, &c);
-        else
-            x->at[r] = wake;
+            if (too_late(x, r, stop))
+                return 0;
+        } else {
+            set_at(x, r, wake);
+        }
     }
     *score = (SynthScore){0, 0, 0};
     for (int s = 0; s < t->stages; s++)
         if (x->w[s] < x->m)
             return 0;
     for (int r = 0; r < t->ranks; r++) {
-        score->makespan = fmax(score->makespan, x->clock[r]);
-        score->span = fmax(score->span, x->clock[r] - x->first[r]);
+        score->makespan = most_of(score->makespan, x->clock[r]);
+        score->span = most_of(score->span, x->clock[r] - x->first[r]);
         score->sum += x->clock[r] - x->first[r];
     }
     return 1;
 }
 
-int synth_run(const SynthTask *t, const SynthPolicy *p, SynthScore *score, SchedRow *rows)
+int synth_run(const SynthTask *t, const SynthPolicy *p, SynthStop *stop, SynthScore *score,
+              SchedRow *rows)
 {
-    size_t S = (size_t)t->stages, P = (size_t)t->ranks, n = S * (size_t)t->microbatches;
-    int *counts = calloc(3 * S, sizeof *counts);
-    double *times = calloc(2 * n + 5 * P, sizeof *times);
+    SynthStop none = {.most = HUGE_VAL};
+    size_t S = (size_t)t->stages, P = (size_t)t->ranks, n = S * (size_t)t->microbatches, L = 1;
+    while (L < P)
+        L *= 2;
+    int *counts = calloc(3 * S + 2 * L, sizeof *counts);
+    double *times = calloc(2 * n + 4 * P + L, sizeof *times);
     int good = 0;
     if (counts && times) {
         Synth x = {.t = t,
@@ -245,16 +281,24 @@ int synth_run(const SynthTask *t, const SynthPolicy *p, SynthScore *score, Sched
                    .f = counts,
                    .i = counts + S,
                    .w = counts + 2 * S,
+                   .soonest = counts + 3 * S,
+                   .leaves = (int)L,
                    .end_f = times,
                    .end_i = times + n,
                    .clock = times + 2 * n};
-        x.at = x.clock + P;
-        x.live = x.at + P;
+        x.live = x.clock + P;
         x.idle = x.live + P;
         x.first = x.idle + P;
+        x.at = x.first + P;
+        for (size_t r = 0; r < L; r++) {
+            x.soonest[L + r] = (int)r;
+            x.at[r] = r < P ? 0 : HUGE_VAL;
+        }
+        for (size_t k = L - 1; k > 0; k--)
+            x.soonest[k] = x.soonest[2 * k]; /* all begin at 0 */
         for (size_t r = 0; r < P; r++)
             x.first[r] = -1;
-        good = run(&x, score);
+        good = run(&x, stop ? stop : &none, score);
     }
     free(counts);
     free(times);

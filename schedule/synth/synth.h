@@ -20,6 +20,7 @@ typedef struct SynthTask {
     double *away_f, *away_b;      /* per edge: from the producer's end to the arrival */
     double *stash, *late, *saved; /* per stage */
     double *limit;                /* per rank */
+    double *work, *work_whole;    /* per rank: all of its times; with the backward undivided */
     double period;                /* the work of the busiest rank for a microbatch */
 } SynthTask;
 
@@ -41,9 +42,17 @@ typedef struct SynthScore {
     double makespan, span, sum; /* sum: of the ranks' spans */
 } SynthScore;
 
-/* ---- synth.c: the schedule that a policy leads to; rows NULL: only its score.  0: it cannot go
-   on, or no memory. */
-int synth_run(const SynthTask *t, const SynthPolicy *p, SynthScore *score, SchedRow *rows);
+/* A run ends as soon as it is sure that its makespan, or span, is above `most`. */
+typedef struct SynthStop {
+    double most;
+    int span;
+    int64_t looked; /* decisions so far, of all runs */
+} SynthStop;
+
+/* ---- synth.c: the schedule that a policy leads to; rows NULL: only its score; stop may be NULL.
+   0: it cannot go on, it ends too late, or no memory. */
+int synth_run(const SynthTask *t, const SynthPolicy *p, SynthStop *stop, SynthScore *score,
+              SchedRow *rows);
 
 /* ---- task.c ---- */
 /* All times 0, no limits; 0: no memory.  synth_task_ready(): after times were set. */
@@ -60,10 +69,14 @@ int synth_replay(const SynthTask *t, const Schedule *s, SynthPolicy *p);
 enum { SYNTH_V_WORK = 8 << 20 };
 int synth_v(int ranks, int microbatches, int chunks, int64_t work, SchedRow *rows);
 
+/* ---- greedy.c: rows of the zero-bubble heuristic, of one stage a rank, with the shortest span; 0:
+   no memory, or none fits ---- */
+int synth_greedy(const SynthTask *t, SchedRow *rows);
+
 /* ---- search.c ---- */
 void synth_policy_free(SynthPolicy *p);
 
-/* The best schedule that a search finds by span or makespan, with so many actions looked at and
+/* The best schedule that a search finds by span or makespan, with so many decisions looked at and
    from these on; whole: its backwards are undivided.  0: none is found that fits, or no memory. */
 int synth_search(const SynthTask *t, int span, int whole, int64_t work, const Schedule *const *seed,
                  int seeds, SynthScore *score, SchedRow *rows);

@@ -11,7 +11,7 @@ int synth_task(SynthTask *t, const SchedGraph *g, int ranks, int microbatches, c
 {
     size_t S = (size_t)g->stages, P = (size_t)ranks, E = (size_t)g->n;
     int *own = calloc(2 * S + P + 1, sizeof *own), n = 0;
-    double *x = calloc(7 * S + 2 * E + P, sizeof *x);
+    double *x = calloc(7 * S + 2 * E + 3 * P, sizeof *x);
     *t = (SynthTask){.ranks = ranks,
                      .stages = g->stages,
                      .microbatches = microbatches,
@@ -27,6 +27,7 @@ int synth_task(SynthTask *t, const SchedGraph *g, int ranks, int microbatches, c
     t->i = t->f + S, t->w = t->i + S, t->b = t->w + S;
     t->stash = t->b + S, t->late = t->stash + S, t->saved = t->late + S;
     t->away_f = t->saved + S, t->away_b = t->away_f + E, t->limit = t->away_b + E;
+    t->work = t->limit + P, t->work_whole = t->work + P;
     for (int r = 0; r < ranks; r++) {
         t->first[r] = n;
         for (int s = 0; s < g->stages; s++)
@@ -42,9 +43,14 @@ void synth_task_ready(SynthTask *t)
 {
     t->period = 0;
     for (int r = 0; r < t->ranks; r++) {
-        double work = 0;
-        for (int k = t->first[r]; k < t->first[r + 1]; k++)
-            work += t->f[t->own[k]] + t->i[t->own[k]] + t->w[t->own[k]];
+        double work = 0, whole = 0;
+        for (int k = t->first[r]; k < t->first[r + 1]; k++) {
+            int s = t->own[k];
+            work += t->f[s] + t->i[s] + t->w[s];
+            whole += t->f[s] + t->b[s];
+        }
+        t->work[r] = work * t->microbatches;
+        t->work_whole[r] = whole * t->microbatches;
         t->period = fmax(t->period, work);
     }
 }

@@ -13,7 +13,9 @@
  * home: 3 p slots, W among them.  Equality therefore needs blocks that just fill the memory: on
  * rank 0 the lives of both chunks add up to 6 k slots, or a few less.  These are gone through
  * (slow steps there, fast ones back), those first whose lives miss it least; warm-up, drain and
- * what stays empty are filled greedily, which the shape of a block does not say.
+ * what stays empty are filled greedily, which the shape of a block does not say.  With k = 2 p - 1
+ * 3 slots are left, not the bound's 2: so they are in every schedule of 2, 3 and 4 ranks
+ * (tests/schedule/test_v_least.c).
  */
 #include "synth.h"
 

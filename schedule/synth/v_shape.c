@@ -21,36 +21,32 @@ typedef struct {
     int step_f, back_f, there_i, step_i, back_i;
 } VPattern;
 
-static void keys(const SynthTask *t, const VPattern *v, SynthPolicy *p, int late)
+static void keys(const SynthTask *t, const VPattern *v, SynthPolicy *p)
 {
     int ranks = t->ranks, m = t->microbatches;
     for (int s = 0; s < t->stages; s++)
         for (int j = 0; j < m; j++) {
             int k = s * m + j, r = t->rank_of[s], first = s < ranks;
-            double far = 1024.0 * (m + t->stages) * t->period;
             p->key_f[k] =
                 t->period / 6 * ((first ? v->step_f * r : v->back_f + ranks - 1 - r) + 6 * j);
             p->key_i[k] =
                 t->period / 6 *
                 ((first ? v->back_i + ranks - 1 - r : v->there_i + v->step_i * r) + 6 * j);
-            /* W fills gaps; or it follows its I at once, but for the last ones, which end the run
-             */
-            p->key_w[k] = p->key_i[k] + (late == 0 || j >= m - late ? far : -far);
         }
 }
 
 /* Every way to follow a pattern, with later turns of its backward. */
-enum { WAYS = 12, TURNS = 16, KEPT = 24, FEW = 3 };
+enum { WAYS = 4, TURNS = 16, KEPT = 24, FEW = 3 };
 
 static void follow(const SynthTask *t, const VPattern *patterns, int number, SynthPolicy *p)
 {
     VPattern v = patterns[number / (WAYS * TURNS)];
-    int way = number % WAYS, turn = number / WAYS % TURNS, late = way / 2 % 3;
+    int way = number % WAYS, turn = number / WAYS % TURNS;
     v.there_i += turn % 4;
     v.back_i += turn % 4 + turn / 4;
     p->patience = way % 2 ? HUGE_VAL : 0;
-    p->tight = way / 6;
-    keys(t, &v, p, late == 0 ? 0 : late == 1 ? t->ranks : t->ranks / 2 + 1);
+    p->tight = way / 2;
+    keys(t, &v, p);
 }
 
 typedef struct {
@@ -77,7 +73,7 @@ static void scan(const SynthTask *t, const VPattern *v, int way, SynthPolicy *p,
 {
     SynthScore s;
     follow(t, v, way, p);
-    if (synth_run(t, p, &s, NULL))
+    if (synth_run(t, p, NULL, &s, NULL))
         keep(list, way, &s);
 }
 
@@ -85,20 +81,22 @@ static void scan(const SynthTask *t, const VPattern *v, int way, SynthPolicy *p,
 static int shortest(SchedGen *g, SynthTask *t, const VPattern *v, int patterns)
 {
     size_t n = (size_t)t->stages * (size_t)t->microbatches;
-    double *key = malloc(3 * n * sizeof *key);
+    double *key = malloc(2 * n * sizeof *key);
     int *cap = calloc((size_t)t->stages, sizeof *cap), m = t->microbatches, good = key && cap;
-    SynthPolicy p = {.key_f = key, .key_i = key + n, .key_w = key + 2 * n, .cap = cap, .whole = 1};
+    SynthPolicy p = {.key_f = key, .key_i = key + n, .key_w = key, .cap = cap, .whole = 1};
     Kept few = {.n = 0}, all = {.n = 0};
     SynthScore s;
     t->microbatches = m < FEW * t->ranks ? m : FEW * t->ranks;
+    synth_task_ready(t);
     for (int way = 0; good && way < WAYS * TURNS * patterns; way++)
         scan(t, v, way, &p, &few);
     t->microbatches = m;
+    synth_task_ready(t);
     for (int i = 0; good && i < few.n; i++)
         scan(t, v, few.way[i], &p, &all);
     if (all.n > 0) {
         follow(t, v, all.way[0], &p);
-        good = synth_run(t, &p, &s, g->s->row);
+        good = synth_run(t, &p, NULL, &s, g->s->row);
     }
     free(key);
     free(cap);

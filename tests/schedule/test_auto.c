@@ -43,7 +43,7 @@ static double chosen(const Case *k, char *name)
                    .span = 1,
                    .placement = k->v == 2 ? SCHED_PLACE_V : SCHED_PLACE_DEFAULT,
                    .memory = limit,
-                   .work = 3 << 20};
+                   .work = 1 << 20};
     if (sched_auto(&a, &s, &report, &err)) {
         printf("# %s\n", err.text);
     } else {
@@ -86,6 +86,9 @@ static void table_5(void)
         {16, 48, 11.347, 11.248, 8.132, .377, 5120, 40, .1397, .0066},
         {16, 64, 11.307, 11.254, 8.101, .379, 5120, 40, .1088, .0054},
         {16, 128, 11.325, 11.308, 8.109, .378, 5120, 40, .0576, .0028},
+        {32, 96, 10.419, 10.207, 7.715, .408, 6144, 48, .1421, .0038},
+        {32, 128, 10.408, 10.204, 7.703, .408, 6144, 48, .1106, .0029},
+        {32, 256, 10.402, 10.248, 7.698, .460, 6144, 48, .0594, .0018},
     };
     int bad = 0;
     for (unsigned i = 0; i < sizeof row / sizeof *row; i++)
@@ -118,7 +121,13 @@ static void table_8(void)
         double f, b, w, c, most;
     } row[] = {{16, 48, 14.407, 14.380, 9.676, 1.610, .0697},
                {16, 64, 14.412, 14.393, 9.688, 1.621, .0533},
-               {24, 72, 6.763, 6.969, 5.251, .755, .0638}};
+               {16, 128, 14.316, 14.306, 9.639, 1.619, .0274},
+               {24, 72, 6.763, 6.969, 5.251, .755, .0638},
+               {24, 96, 6.783, 6.984, 5.259, .758, .0483},
+               {24, 192, 6.785, 6.990, 5.260, .770, .0250},
+               {32, 96, 9.458, 9.748, 7.288, .879, .0593},
+               {32, 128, 9.469, 9.744, 7.306, .892, .0451},
+               {32, 256, 9.447, 9.644, 7.193, .887, .0236}};
     int bad = 0;
     for (unsigned i = 0; i < sizeof row / sizeof *row; i++) {
         char name[40] = "";
@@ -168,7 +177,7 @@ static void heuristic(void)
 }
 
 /* No span is below 6 m + 6 p - 1 - 3 k (v_block.c).  It is reached in each case but k = 2 p - 1,
-   where 3 are left and not 2, at any number of microbatches from 2 p on. */
+   where 3 are left and not 2 (test_v_least.c), at any number of microbatches from 2 p on. */
 static void bound(void)
 {
     static const struct {
@@ -214,11 +223,41 @@ static void bound(void)
           (double[]){18 * 6 + 14, 18 * 8 + 23}, 2);
 }
 
+/* 1f1b-v, whose backward is undivided: no longer than what was found once. */
+static void undivided(void)
+{
+    static const struct {
+        int p, m;
+        double most;
+    } row[] = {{4, 16, 108}, {5, 20, 152}, {8, 24, 205}};
+    int bad = 0;
+    for (unsigned i = 0; i < sizeof row / sizeof *row; i++) {
+        Schedule *s;
+        SchedSim sim;
+        SchedCosts c;
+        sched_costs_default(&c);
+        if (sched_generate("1f1b-v", row[i].p, 2 * row[i].p, row[i].m, -1, &s, &err) ||
+            sched_simulate(s, &c, &sim, &err)) {
+            printf("# %s\n", err.text);
+            bad++;
+            continue;
+        }
+        if (sim.span > row[i].most) {
+            printf("# p %d m %d: %g, not %g\n", row[i].p, row[i].m, sim.span, row[i].most);
+            bad++;
+        }
+        sched_sim_free(&sim, row[i].p);
+        sched_free(s);
+    }
+    ok(bad == 0, "1f1b-v");
+}
+
 int main(void)
 {
     table_5();
     table_8();
     heuristic();
     bound();
+    undivided();
     return tap_done();
 }
