@@ -248,7 +248,7 @@ install-compiler: all
 	install -Dm755 $(BUILD)/ppsplit $(DESTDIR)$(PREFIX)/bin/ppsplit
 	install -Dm644 docs/ppsplit.1 $(DESTDIR)$(PREFIX)/share/man/man1/ppsplit.1
 	for f in $(DOCS); do install -Dm644 $$f $(DESTDIR)$(SHARE)/doc/ppsplit/$$f || exit; done
-	install -Dm644 docs/completions/complete.sh $(DESTDIR)$(SHARE)/ppsplit/complete.sh
+	install -Dm755 docs/completions/complete.sh $(DESTDIR)$(SHARE)/ppsplit/complete.sh
 	install -d $(addprefix $(DESTDIR)$(SHARE)/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 	sed 's|@PREFIX@|$(PREFIX)|' docs/completions/ppsplit.bash > $(DESTDIR)$(SHARE)/bash-completion/completions/ppsplit
 	sed 's|@PREFIX@|$(PREFIX)|' docs/completions/_ppsplit > $(DESTDIR)$(SHARE)/zsh/site-functions/_ppsplit

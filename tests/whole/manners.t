@@ -29,7 +29,7 @@ ok "so does the README of an output" eval 'grep -e "--oversubscribe -n 2" out/RE
 is "one version in all that is written" "$(awk "/^VERSION / { print \$3 }" out/Makefile) $(sed -n 's/^.TH.*"ppsplit \(.*\)" .*/\1/p' "$top/docs/ppsplit.1")" "$version $version"
 is "of the Debian package" "$(sed -n '1s/^ppsplit (\(.*\)) .*/\1/p' "$top/debian/changelog")" "$version"
 is "its copyright is the LICENSE" "$(sed -n '/^License: MIT-with-output-exception$/,$p' "$top/debian/copyright" | sed '1,/^$/d' | tail -n +2 | sed 's/^ //; s/^\.$//')" "$(cat "$top/LICENSE")"
-is "and what it installs is what make installs" "$(sed 's|^usr/||' "$top"/debian/*.install | while read -r f; do
+is "and what it installs is what make installs" "$(sed 's|^usr/||; s|lib/\*/pkgconfig|lib/pkgconfig|' "$top"/debian/*.install | while read -r f; do
     make -n -C "$top" BUILD="$build" install-compiler PREFIX=/usr DESTDIR=/nowhere | grep -q "/nowhere/usr/$f" || echo "$f"; done)" ""
 
 # ---- make ----
