@@ -1,6 +1,7 @@
 /*
  * graph.h - the Graph of core operations: nodes and their attributes, values, parameters, and where
- * each came from. Nodes are in topological order; ids are never reused.
+ * each came from. Ids are never reused; they are in topological order until the stash is chosen,
+ * from then on the stages' lists of nodes are.
  */
 #ifndef PPSPLIT_GRAPH_H
 #define PPSPLIT_GRAPH_H
@@ -81,7 +82,7 @@ typedef struct Graph {
     Arena *arena;
     const char *file;                                   /* for diagnostics */
     VEC(Value) value;
-    VEC(Node) node;                                     /* creation order is a topological order */
+    VEC(Node) node;                                     /* in topological order, unless scheduled */
     VEC(Origin) origin;
     VEC(Param) param;
     VEC(StatUpdate) update;
@@ -97,7 +98,8 @@ typedef struct Graph {
     uint32_t made_names;
     /* nodes so far that draw random numbers: their key in the generator */
     int draw_count;
-    /* stash_minimize ran: the stages' lists give the order, ids no longer do */
+    /* stash_minimize ran: the stages' lists give the order; what it computes again in backward has
+       ids younger than its readers' */
     bool scheduled;
     uint64_t model_hash;                                /* of the file's bytes of structure */
     /* the files, in order; import.c pushes them */
