@@ -12,6 +12,7 @@
 
 #include "base/file/npy.h"
 #include "net_masks.h"
+#include "net_random.h"
 #include "stage_run.h"
 #include "tap.h"
 

@@ -12,7 +12,7 @@
 
 #include "codegen/print/print.h"
 #include "nest_data.h"
-#include "nets.h"
+#include "net_random.h"
 #include "tap.h"
 
 typedef struct {

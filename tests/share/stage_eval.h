@@ -279,4 +279,12 @@ static void run_set(StageRun *r, ValueId v, const void *full)
     r->at[v] = run_leading(r, x->dtype, &x->shape, full, &s);
 }
 
+static void run_forget_evaluated(StageRun *r)
+{
+    for (uint32_t i = 0; i < r->n_at; i++)
+        if (val(r->g, i)->kind == V_NODE ||
+            val(r->g, i)->kind == V_CONST) /* constants have leading rows too */
+            r->at[i] = (Tensor){0};
+}
+
 #endif

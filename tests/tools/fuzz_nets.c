@@ -1,16 +1,20 @@
+// clang-format off
 /*
  * fuzz_nets.c - the differential fuzzer: random graphs over all of ops.def (fuzz/), each computed
  * in every way there is, until two disagree.
  *
  *   differences   the evaluator's gradients through all stages' lists, in float64, against central
- * differences of its own loss interpreter   every function of every stage on its planned memory
- * (stage_interp.h) against the evaluator, step by step, for all rows and one less; B against I and
- * W; the cut graph against the whole, to the bit compiled      the same with the generated C, many
- * graphs to a compilation device        the same with the CUDA C under the shim onnx          the
- * stage files as ONNX, beside the evaluator's numbers, for fuzz/onnxruntime_check.py
+ *                 differences of its own loss
+ *   interpreter   every function of every stage on its planned memory (stage_interp.h) against the
+ *                 evaluator, step by step, for all rows and one less; B against I and W; the cut
+ *                 graph against the whole, to the bit
+ *   compiled      the same with the generated C, many graphs to a compilation
+ *   device        the same with the CUDA C under the shim
+ *   onnx          the stage files as ONNX, beside the evaluator's numbers, for
+ *                 fuzz/onnxruntime_check.py
  *
- *   fuzz_nets [--compiled | --device | --onnx DIR] [--from SEED] [--count N] [--seconds S] [--batch
- * N] [--keep DIR] [--dtype bf16|f16] [FILE.net]...
+ *   fuzz_nets [--compiled | --device | --onnx DIR] [--from SEED] [--count N] [--seconds S]
+ *             [--batch N] [--keep DIR] [--dtype bf16|f16] [FILE.net]...
  *
  * FUZZ_LOUD prints every difference and what is refused, FUZZ_DUMP the graphs.
  *
@@ -18,6 +22,7 @@
  * the smallest that does and printed; with --keep DIR it is written there.  Files are nets kept
  * from before (tests/nets): every one is a test.
  */
+// clang-format on
 #include <ctype.h>
 #include <getopt.h>
 #include <math.h>
@@ -25,7 +30,8 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "fuzz/operations.h"
+#include "fuzz/differences.h"
+#include "fuzz/graph.h"
 #include "fuzz/write_onnx.h"
 #include "stage_interp.h"
 #include "tap.h"
@@ -47,198 +53,6 @@ static struct {
     bool replays;
     Dtype half;                     /* graphs of f32 compute in it; DT_NONE: in f32 */
 } mode;
-
-/* ---- a recipe's graph ------------------------------------------------------------------------ */
-
-static ValueId make_step(Fuzz *f, const DrawStep *s, ValueId x, ValueId y)
-{
-    f->seed = s->seed;
-    f->g->batch = f->r->rows ? f->r->rows : 1;
-    ValueId v = operations[s->operation].make(f, x, y);
-    Shape z = shape(f, v);
-    return shape_elements(&z) <= MOST_ELEMENTS && z.rank <= MOST_DIMS && shape_elements(&z) > 0 ? v
-                                                                                                : x;
-}
-
-static Loss half_squares(Fuzz *f)
-{
-    Graph *g = f->g;
-    Loss l = {.loss = NONE, .target = NONE, .scale = LOSS_SUM, .text = "squares"};
-    for (uint32_t i = 0; i < g->output.n; i++) {
-        ValueId y = bounded(f, g->output.at[i]),
-                part = g_sum_to(g, g_mul(g, g_mul(g, y, y), number(f, 0.5)), &(Shape){0});
-        l.loss = l.loss == NONE ? part : g_add(g, l.loss, part);
-    }
-    l.loss_scale = graph_input(g, "loss_scale", f->real, &(Shape){0});
-    l.loss = g_mul(g, l.loss, l.loss_scale);
-    return l;
-}
-
-/* cuts: take the recipe's, else one stage */
-static Pipe *build(Arena *a, const Recipe *r, bool wide, bool cuts)
-{
-    Fuzz f = {.g = graph_new(a, "fuzz"), .r = r, .real = wide ? DT_F64 : DT_F32};
-    Graph *g = f.g;
-    ValueId made[MOST_STEPS];
-    PartitionOptions opt = {0};
-    bool *marked = NULL;
-    for (uint32_t i = 0; i < r->n; i++)
-        made[i] = make_step(&f, &r->step[i], i ? made[r->step[i].x] : NONE,
-                            i ? made[r->step[i].y] : NONE);
-    marked = arena_array(a, bool, g->value.n + 1);
-    for (uint32_t i = 0; i < r->n; i++) {
-        ValueId v = made[i];
-        bool new = val(g, v)->kind == V_NODE && !marked[v];
-        if (new && (r->step[i].cut || r->step[i].output)) {
-            graph_rename(g, v, arena_printf(a, "v%u", i));
-            marked[v] = true;
-        }
-        if (new && r->step[i].cut && cuts)
-            vec_push(a, &opt.split, val(g, v)->name);
-        bool seen = val(g, v)->kind != V_NODE;
-        for (uint32_t k = 0; k < g->output.n; k++)
-            seen |= g->output.at[k] == v;
-        if (r->step[i].output && !seen) {
-            vec_push(a, &g->output, v);
-            vec_push(a, &g->output_name, arena_printf(a, "y%u", i));
-        }
-    }
-    if (g->output.n == 0)
-        diag_fatal(EXIT_MODEL, WHERE_NONE, "no output");
-    Loss l = r->loss ? half_squares(&f) : (Loss){.loss = NONE};
-    if (mode.half != DT_NONE && !wide)
-        graph_autocast(g, mode.half);
-    Pipe *p = pipe_build(g, &opt, &l);
-    autodiff(p);
-    graph_verify(g);
-    pipe_verify(p);
-    return p;
-}
-
-/* ---- its numbers ----------------------------------------------------------------------------- */
-
-static void set_number(Dtype t, void *data, int64_t i, double v)
-{
-    switch (t) {
-    case DT_F32: ((float *)data)[i] = (float)v; break;
-    case DT_F64: ((double *)data)[i] = v; break;
-    case DT_I64: ((int64_t *)data)[i] = (int64_t)floor(20 * v); break;
-    default: BUG("an input of type %s", dtype_name(t));
-    }
-}
-
-/* Inputs and parameters from a number of their own, the same whatever the cut; `shift` times a
- * direction is added to what trains. */
-static void set_all(StageRun *r, uint64_t seed, double scale, double shift)
-{
-    Graph *g = r->g;
-    uint64_t s = seed, direction = seed + 77;
-    for (uint32_t i = 0; i < g->input.n; i++) {
-        const Value *x = val(g, g->input.at[i]);
-        int64_t n = shape_elements(&x->shape);
-        void *data = arena_calloc(r->a, (size_t)n + 1, dtype_size(x->dtype));
-        for (int64_t k = 0; k < n; k++)
-            set_number(x->dtype, data, k,
-                       g->input.at[i] == r->p->loss_scale
-                           ? scale
-                           : (double)fuzz_below(&s, 2000001) / 1000000 - 1);
-        run_set(r, g->input.at[i], data);
-    }
-    for (uint32_t i = 0; i < g->param.n; i++) {
-        Param *p = &g->param.at[i];
-        int64_t n = shape_elements(&p->shape);
-        void *data = arena_calloc(r->a, (size_t)n + 1, dtype_size(p->dtype));
-        param_bytes(p, data);
-        for (int64_t k = 0; k < n; k++) {
-            double v =
-                run_number(p->dtype, data, k) + 0.3 * ((double)fuzz_below(&s, 2001) / 1000 - 1);
-            set_number(p->dtype, data, k,
-                       v + shift * ((double)fuzz_below(&direction, 2001) / 1000 - 1));
-        }
-        run_set(r, p->value, data);
-    }
-}
-
-/* ---- differences ----------------------------------------------------------------------------- */
-
-static void evaluate(StageRun *r, bool backward)
-{
-    run_forget_evaluated(r);
-    r->training = true;
-    for (uint32_t i = 0; i < r->p->stage.n; i++)
-        run_list(r, &r->p->stage.at[i].forward);
-    for (uint32_t i = r->p->stage.n; backward && i-- > 0;)
-        run_list(r, &r->p->stage.at[i].backward);
-}
-
-static double loss_at(StageRun *r, uint64_t seed, double shift)
-{
-    set_all(r, seed, 1, shift);
-    evaluate(r, false);
-    Tensor t = run_operand(r, r->p->loss);
-    return run_number(t.dtype, t.data, 0);
-}
-
-/* Sum of gradient times direction over all that trains; *size: of the absolute values. */
-static double slope(StageRun *r, uint64_t seed, double *size)
-{
-    uint64_t direction = seed + 77;
-    double sum = 0;
-    set_all(r, seed, 1, 0);
-    evaluate(r, true);
-    *size = 0;
-    for (uint32_t i = 0; i < r->g->param.n; i++) {
-        const Param *p = &r->g->param.at[i];
-        int64_t n = shape_elements(&p->shape);
-        double *total = arena_array(r->a, double, n + 1);
-        for (uint32_t s = 0; s < r->p->stage.n; s++)
-            for (uint32_t u = 0; u < r->p->stage.at[s].param.n; u++) {
-                const ParamUse *use = &r->p->stage.at[s].param.at[u];
-                for (uint32_t k = 0; use->param == i && k < use->grads.n; k++) {
-                    Tensor t = run_operand(r, use->grads.at[k]);
-                    INSIST(shape_elements(&t.shape) == n);
-                    for (int64_t e = 0; e < n; e++)
-                        total[e] += run_number(t.dtype, t.data, e);
-                }
-            }
-        for (int64_t e = 0; e < n; e++) {
-            double part = total[e] * ((double)fuzz_below(&direction, 2001) / 1000 - 1);
-            sum += part;
-            *size += fabs(part);
-        }
-    }
-    return sum;
-}
-
-/* A kink or a step between the two points is bad luck once: a gradient is wrong when it is so at
- * every one of several places. */
-static void check_differences(StageRun *r, uint64_t seed, Report *out)
-{
-    enum { PLACES = 4 };
-    double worst[2] = {0, 0};
-    int steps = 0;
-    for (int place = 0; place < PLACES; place++) {
-        double size, g = slope(r, seed + 1000 * (uint64_t)place, &size), h = 1e-5;
-        if (!isfinite(g))
-            return;
-        for (int k = 0; k < 3; k++, h *= 0.1) {
-            double d = (loss_at(r, seed + 1000 * (uint64_t)place, h) -
-                        loss_at(r, seed + 1000 * (uint64_t)place, -h)) /
-                       (2 * h);
-            if (fabs(d - g) <= 1e-4 * (size + fabs(d)) + 1e-7) {
-                out->differences++;
-                return;
-            }
-            worst[0] = g;
-            worst[1] = d;
-        }
-        /* where two numbers are as good as equal, their order is one */
-        steps += fabs(worst[1]) * h > 1e-4 * (size + 1);
-    }
-    if (steps < PLACES)
-        run_wrong(r, "the slope by the gradients is %.9g, by differences of the loss %.9g",
-                  worst[0], worst[1]);
-}
 
 /* ---- one graph ------------------------------------------------------------------------------- */
 
@@ -263,7 +77,7 @@ static void open_job(void *arg)
 {
     Job *j = arg;
     StageRun *r = &j->run;
-    r->p = build(r->a, j->recipe, j->wide, j->cuts);
+    r->p = fuzz_pipe(r->a, j->recipe, j->wide, j->cuts, mode.half);
     r->g = r->p->graph;
     r->rows = r->g->batch;
     r->stage = arena_array(r->a, RunStage, r->p->stage.n + 1);
@@ -278,7 +92,7 @@ static void run_job(void *arg)
     Job *j = arg;
     StageRun *r = &j->run;
     if (j->differences && j->recipe->loss && j->wide)
-        check_differences(r, numbers(j->recipe), j->out);
+        j->out->differences += differences_agree(r, numbers(j->recipe));
     run_forget_evaluated(r);
     for (int64_t less = 0; less < 2 && r->wrong == 0; less++) {
         r->rows = r->g->batch - less;
@@ -315,7 +129,7 @@ static void write_job(void *arg)
 {
     Job *j = arg;
     StageRun *r = &j->run;
-    r->p = build(r->a, j->recipe, false, false);
+    r->p = fuzz_pipe(r->a, j->recipe, false, false, mode.half);
     r->g = r->p->graph;
     r->rows = r->g->batch;
     set_all(r, numbers(j->recipe), 1, 0);
