@@ -70,7 +70,7 @@ ok "of the CPU only" grep -q -e "--profile times the steps of the CPU's program"
 by_hand() { "$ppsplit" "$work/gpt.onnx" --stages 2 --loss cross_entropy --params link "$@" -o "$work/by-hand" 2>&1 | sed -n 's/^slowest stage .* no cut is below \(.*\): at most \([0-9.]*\)% above the best/\1 \2/p'; }
 "$ppsplit" ls "$work/gpt.onnx" | awk '$NF ~ /^h[.]2/ { print $NF }' >"$work/modules"
 for point in h.{0,1,3}:begin $(sed 's/$/:begin/p; s/:begin/:end/' "$work/modules"); do by_hand --split "$point"; done >"$work/hands"
-ok "cuts by hand, of one model" eval '[ "$(wc -l <"$work/hands")" = 21 ] && [ "$(cut -d" " -f1,2 "$work/hands" | sort -u | wc -l)" = 1 ]'
+ok "cuts by hand, of one model" eval '[ "$(wc -l <"$work/hands")" = 21 ] && [ "$(sed "s, [0-9.]*$,," "$work/hands" | sort -u | wc -l)" = 1 ]'
 ok "the best of them is not better than the one that is found" awk -v found="$(by_hand)" 'BEGIN { split(found, f) }
     f[1] != $1 || $3 < f[3] { better = 1 } $3 > 30 { bad = 1 } END { exit better || !bad }' "$work/hands"
 
