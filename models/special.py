@@ -18,7 +18,7 @@
   folded      parameters that dynamo's optimizer folded: tied, sliced, expanded, computed, looked up, joined; a padding row
   given       parameters of which folding left too little: weight normalisation, a view, a table's rows; weights.safetensors has them
   packed      an operator's W, R and B packed of a GRU's and an LSTM's matrices; what nothing can be told of: a standardised
-              convolution, a normalised weight, a number computed of a bias
+              convolution, a normalised weight, a number computed of a bias; penalty.onnx: a penalty over all parameters
   equal       equal parameters that were merged, and so was what reads them
   recurrent   an EmbeddingBag (a Loop over the samples), a bidirectional LSTM, a GRU, and an image sampled at computed places
   routed      experts that pick their rows with NonZero: two of three for each row, one more by a mask; the loop over the experts that are hit, of which the
@@ -325,6 +325,7 @@ def half(d):
         if name == "bf16" and os.path.exists(f"{d}/bf16.data"): os.remove(f"{d}/bf16.data")
         if name == "bf16": onnx.save(onnx.load(f"{d}/bf16.onnx"), f"{d}/bf16.onnx", save_as_external_data=True, location="bf16.data", size_threshold=0)
 
+FOLDED = "pkg.onnxscript.optimizer.folded_from"
 def export_folded(model, args, path, inputs):
     """By dynamo with its optimizer on; of the metadata what ppsplit reads, without the paths of this machine."""
     torch.onnx.export(model, args, path, input_names=inputs, output_names=["logits"], dynamo=True, optimize=True, external_data=False, verbose=False)
@@ -336,7 +337,9 @@ def export_folded(model, args, path, inputs):
             if k.endswith("stack_trace"): v = "\n".join('  File "model.py", in forward' if l.strip().startswith("File ") else l for l in v.split("\n")[-4:])
             if v: n.metadata_props.add(key=k, value=v)
     for p in [p for p in o.graph.metadata_props if not p.key.endswith("graph_signature")]: o.graph.metadata_props.remove(p)
-    for v in list(o.graph.value_info) + list(o.graph.input) + list(o.graph.output) + list(o.graph.initializer): v.doc_string = ""; del v.metadata_props[:]
+    for v in list(o.graph.value_info) + list(o.graph.input) + list(o.graph.output) + list(o.graph.initializer):
+        v.doc_string = ""; old = [p.value for p in v.metadata_props if p.key == FOLDED]; del v.metadata_props[:]
+        for value in old: v.metadata_props.add(key=FOLDED, value=value)
     onnx.save(o, path)
 
 class State(nn.Module):                                 # as Mamba: -exp(A_log), D
@@ -418,7 +421,14 @@ class Packed(nn.Module):
         y = y @ F.normalize(self.proto, dim=-1).t()
         return y + self.o.bias.pow(2).sum()
 
+class Penalty(nn.Module):                               # over all parameters, in a line that names none; one of two uses of a weight
+    def __init__(self): super().__init__(); self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 2)
+    def forward(self, x):
+        w = self.a.weight; y = F.linear(torch.tanh(self.a(x)), (w - w.mean(1, keepdim=True)) / w.std(1, keepdim=True))
+        return self.b(y) + 0.1 * sum(p.pow(2).sum() for p in self.parameters())
+
 def packed(d):
+    export_folded(Penalty(), (torch.randn(MB, 3),), f"{d}/penalty.onnx", ["x"])
     m, x, t = Packed(), torch.randn(ROWS, 2, 2, 2), torch.randn(ROWS, 4, 2)
     export_folded(m, (x[:MB],), f"{d}/model.onnx", ["x"])
     m = m.double(); y = m(x.double()); l = F.mse_loss(y, t.double()); l.backward()

@@ -123,6 +123,9 @@ static void collect(Fx *x, Traces *out)
         if (u->entry != NONE || param_is_used(u->node, u->input) ||
             (t->dtype != DT_F32 && t->dtype != DT_F64))
             continue;
+        const MadeOf *o = &x->origin[u->init];
+        if (o->is_told && o->entry.n == 0)
+            continue;                                   /* made of no parameter */
         const char *fx = folded_name(x, u), *key = arena_printf(x->a, "%s\n%s", t->name, fx);
         uint32_t *slot = strmap_at(&index, key);
         if (*slot != NONE)
@@ -156,7 +159,7 @@ static void give(Fx *x, Trace *t, Recipe *r)
 /* ---- known parameters ---- */
 
 /* is: by criterion, the surest first. */
-enum { READ_BY_LINE, OF_MODULE, WHOLE_NUMBERS, CRITERIA };
+enum { ORIGIN, READ_BY_LINE, OF_MODULE, WHOLE_NUMBERS, CRITERIA };
 typedef struct { uint32_t entry; Recipe *recipe; bool is[CRITERIA]; } Candidate;
 typedef VEC(Candidate) Candidates;
 
@@ -212,8 +215,9 @@ static void tie(Fx *x, Trace *t)
             if (!r)
                 continue;
             bool read = reads(n, target), own = distance(target, n->scope) == OWN;
-            if (!pass || read || own || shape_elements(&tensor->shape) >= 16)
-                vec_push(x->a, &all, ((Candidate){e, r, {read, own, is_whole(r)}}));
+            bool told = fx_is_origin(x, t->use->init, e);
+            if (!pass || told || read || own || shape_elements(&tensor->shape) >= 16)
+                vec_push(x->a, &all, ((Candidate){e, r, {told, read, own, is_whole(r)}}));
         }
     const Candidate *best = best_of(x->a, &all);
     if (best) {
@@ -227,13 +231,6 @@ static void tie(Fx *x, Trace *t)
 }
 
 /* ---- parameters that are nowhere else ---- */
-
-static bool is_unread(const Fx *x, uint32_t e)
-{
-    const Params *p = x->p;
-    return p->sig.entry[e].kind == SIG_PARAMETER && p->sig_param[e] == NONE && !x->used[e] &&
-           !x->alias[e];
-}
 
 static bool is_known_fold(const char *fx)
 {
@@ -277,9 +274,13 @@ static uint32_t source_of(Fx *x, const Trace *t, int *evidence)
     const char *usual = !strcmp(n->op_type, "Add") ? "bias" : "weight";
     uint32_t found[SAID + 1] = {0}, count[SAID + 1] = {0}, like = NONE;
     bool local = is_local(x, t);
+    uint32_t told = fx_unread_origin(x, t->use->init);
+    if (told == SEVERAL)
+        return *evidence = 0, NONE;
     for (uint32_t e = 0; e < p->sig.n; e++) {
         const char *target = p->sig.entry[e].target, *leaf = leaf_of(target);
-        Distance d = is_unread(x, e) ? distance(target, n->scope) : FAR;
+        bool may = fx_is_unread(x, e) && (told == NONE || told == e);
+        Distance d = may ? distance(target, n->scope) : FAR;
         bool read = d != FAR && reads(n, target);
         if (read && text_wraps(x->a, text_last(n->stack), path_from(target, n->scope)))
             return *evidence = 0, NONE;
@@ -295,6 +296,8 @@ static uint32_t source_of(Fx *x, const Trace *t, int *evidence)
             }
         like = d == OWN && local && !strcmp(leaf, usual) ? e : like;
     }
+    if (told != NONE)
+        return *evidence = SAID, told;
     for (*evidence = SAID; *evidence > ALONE; --*evidence)
         if (count[*evidence] == 1)
             return found[*evidence];
@@ -325,7 +328,7 @@ static void order_sources(Fx *x, Traces *all)
                 trace[n_trace++] = &all->at[k];
         for (uint32_t e = 0; e < p->sig.n && n_entry < MOST; e++) {
             const char *target = p->sig.entry[e].target;
-            uint32_t at = is_unread(x, e) && distance(target, n->scope) == OWN
+            uint32_t at = fx_is_unread(x, e) && distance(target, n->scope) == OWN
                               ? text_place(line, leaf_of(target))
                               : NONE;
             uint32_t k = n_entry;
@@ -382,7 +385,7 @@ static void tie_joined(Fx *x, Trace *t)
     Recipe *r = tie_pieces(x, t->tensor, &rest);
     uint32_t entry = NONE, n = 0;
     for (uint32_t e = 0; r && rest.tensor.name && e < x->p->sig.n; e++)
-        if (is_unread(x, e) && reads(t->use->node, x->p->sig.entry[e].target)) {
+        if (fx_is_unread(x, e) && reads(t->use->node, x->p->sig.entry[e].target)) {
             entry = e;
             n++;
         }
@@ -408,7 +411,7 @@ static void take_given(Fx *x, const Traces *all)
 {
     Params *p = x->p;
     for (uint32_t e = 0; e < p->sig.n && all->n; e++) {
-        const RawTensor *t = is_unread(x, e)
+        const RawTensor *t = fx_is_unread(x, e)
                                  ? param_given(p, p->sig.entry[e].target, all->at[0].tensor->dtype)
                                  : NULL;
         if (t)
@@ -615,7 +618,7 @@ static void recover_all(Fx *x, Traces *all)
     }
     order_sources(x, all);
     for (uint32_t e = 0; e < x->p->sig.n; e++)
-        if (is_unread(x, e))
+        if (fx_is_unread(x, e))
             recover(x, e, all);
 }
 

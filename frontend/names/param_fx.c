@@ -179,6 +179,7 @@ void param_from_signature(Params *p, RawNodes *list)
             .used = arena_array(a, bool, p->sig.n + 1),
             .alias = arena_array(a, bool, p->sig.n + 1)};
     collect(&x, list);
+    fx_origins(&x);
     for (uint32_t i = 0; i < x.group.n; i++) {
         match_names(&x, &x.group.at[i]);
         if (fx_is_recurrent(&x.group.at[i].fx))
@@ -201,5 +202,6 @@ void param_from_signature(Params *p, RawNodes *list)
     fx_make(&x);
     fx_unpack(&x);
     fx_fold(&x);
+    fx_note_origins(&x);
     fx_restore(&x);
 }

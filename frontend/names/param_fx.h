@@ -30,6 +30,14 @@ typedef struct {
 
 typedef struct Known Known;
 
+/* What an initializer was computed of, where the file says so: parameters, by their entries, and
+ * the fx nodes between. */
+typedef struct {
+    Ids entry;
+    VEC(const char *) step;
+    bool is_told;
+} MadeOf;
+
 /* claim: by entry, who may be tied to it.  used: by entry, some node reads it.  alias: by entry,
  * another name of a parameter. */
 typedef struct {
@@ -42,6 +50,7 @@ typedef struct {
     uint32_t *claim;
     /* given: by entry, the user gave it in a file */
     bool *used, *alias, *given;
+    MadeOf *origin;                                     /* by initializer; param_origin.c */
     VEC(struct Known *) known;                          /* param_tie.c */
     /* param_equal.c: value -> the node that makes it; a copied node's values */
     StrMap maker, copy;
@@ -69,6 +78,17 @@ void fx_restore(Fx *x);
 bool fx_is_shared(const Fx *x, const Use *u);
 void fx_separate(Fx *x, const Use *u);
 
+/* ---- param_origin.c ---- */
+void fx_origins(Fx *x);                                 /* reads what the optimizer noted */
+bool fx_is_origin(const Fx *x, uint32_t init, uint32_t entry);
+bool fx_is_unread(const Fx *x, uint32_t entry);
+/* The only parameter that it was computed of, where that is unread; NONE: the file does not say, or
+ * all are known. */
+#define SEVERAL (NONE - 1)
+uint32_t fx_unread_origin(const Fx *x, uint32_t init);
+/* known parameters that an initializer was computed of, and that its reader is not made of */
+void fx_note_origins(Fx *x);
+
 /* ---- param_recurrent.c ---- */
 bool fx_is_recurrent(const FxNode *fx);
 void fx_unpack(Fx *x);                                  /* the matrices of recurrent layers */
@@ -90,6 +110,8 @@ Recipe *tie_pieces(Fx *x, const RawTensor *t, Rest *rest);
 Recipe *tie_rest(Fx *x, Recipe *all, const Rest *rest, const Recipe *r);
 
 /* ---- param_text.c ---- */
+size_t fx_base(const char *name);                       /* length of the name without its number */
+bool fx_is_base(const char *name, const char *base);
 enum { TEXT_ARGUMENTS = 8 };
 typedef struct {
     const char *name, *arg[TEXT_ARGUMENTS];
@@ -122,12 +144,16 @@ typedef VEC(Trace) Traces;
 /* The recipe reads parameter 0.  plain: its bytes are the initializer's; turned: with two dims
  * exchanged. */
 typedef struct { Shape shape; Payload bytes; Recipe *recipe; bool plain, turned; } Inferred;
-size_t fx_base(const char *name);                       /* length of the name without its number */
-bool fx_is_base(const char *name, const char *base);
 /* The parameter behind a trace, when the operations can be told and undone. */
 bool infer(Fx *x, const Trace *t, Inferred *out);
 /* The parameter of which the traces are the rows, in the order of their numbers. */
 bool infer_rows(Fx *x, Trace *const *t, uint32_t n, Inferred *out);
+
+/* ---- param_origin.c, of traces ---- */
+/* How many of the steps to it, the last one included, are of one of these kinds. */
+uint32_t fx_steps(const Fx *x, const Trace *t, const char *const *base);
+/* false: by what the file says, infer() cannot tell what was done */
+bool fx_can_be_undone(const Fx *x, const Trace *t);
 
 /* ---- param_table.c ---- */
 bool infer_table(Fx *x, const RawTensor *tensor, Inferred *out);

@@ -16,19 +16,6 @@
 
 #include "param_fx.h"
 
-size_t fx_base(const char *name)
-{
-    size_t n = strlen(name), k = n;
-    while (k > 0 && name[k - 1] >= '0' && name[k - 1] <= '9')
-        k--;
-    return k < n && k > 1 && name[k - 1] == '_' ? k - 1 : n;
-}
-
-bool fx_is_base(const char *name, const char *base)
-{
-    return fx_base(name) == strlen(base) && !strncmp(name, base, strlen(base));
-}
-
 static const char *leaf_of(const char *target)
 {
     const char *dot = strrchr(target, '.');
@@ -259,10 +246,15 @@ static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor 
     bool viewed = is_one_of(t->fx, views) || said(text, "view") || said(text, "reshape") ||
                   said(text, "flatten");
     int added = added_dims(text);
+    /* is it known what was done? */
+    bool told = x->origin[u->init].is_told, sure = text->n > 0 || told;
     /* a kernel is viewed for what is done to it: weight standardisation */
     if (viewed && u->input == 1 && strstr(u->node->op_type, "Conv") == u->node->op_type)
         return false;
-    if (!text->n && repeated) {
+    if (told) {
+        viewed = fx_steps(x, t, views) > 0;
+        added = (int)fx_steps(x, t, (const char *const[]){"unsqueeze", NULL});
+    } else if (!text->n && repeated) {
         viewed = gap(x, "view", u->order) > 0 || gap(x, "reshape", u->order) > 0;
         added = (int)gap(x, "unsqueeze", u->order);
     } else if (!text->n && fx_is_base(t->fx, "unsqueeze")) {
@@ -276,15 +268,15 @@ static bool infer_view(Fx *x, const Trace *t, const Said *text, const RawTensor 
             once.d[d] = 1;
     own = once;
     squeeze = squeezed(&once);
-    if (repeated && embedding && !text->n && once.rank == 3 && once.d[0] == 1)
+    if (repeated && embedding && !sure && once.rank == 3 && once.d[0] == 1)
         added = 1;                                      /* of two dims, as a table's weight is */
-    if (!text->n && squeeze.rank > 1 && is_obscured(x))
+    if (!sure && squeeze.rank > 1 && is_obscured(x))
         return false;
     bool product = u->node->nin >= 2 && u->input == 1 &&
                    (!strcmp(u->node->op_type, "Gemm") || !strcmp(u->node->op_type, "MatMul"));
     /* [1, 1, n], as tokens are: expanded alone, unless the text says more */
     bool leading = once.rank > 0 && once.d[once.rank - 1] != 1;
-    if (!text->n && repeated && leading && squeeze.rank <= 1)
+    if (!sure && repeated && leading && squeeze.rank <= 1)
         viewed = false;
     if (viewed && squeeze.rank <= 1) {
         if (squeeze.rank == tensor->shape.rank)
@@ -411,6 +403,8 @@ bool infer(Fx *x, const Trace *t, Inferred *out)
     text.n = text_calls(x->a, t->use->node->stack, leaf, text.call, MOST_CALLS);
     if (!strcmp(leaf, "relative_position_bias_table"))
         return !is_constant(tensor) && infer_table(x, tensor, out);
+    if (!fx_can_be_undone(x, t))
+        return false;
     if (is_one_of(t->fx, turns))
         return infer_plain(x, tensor, true, out);
     if (fx_is_base(t->fx, "add"))                       /* 1 + weight: trains as the sum */

@@ -1,7 +1,7 @@
 /*
  * param_text.c - the source lines that the dynamo exporter keeps beside a node.  In: the text of a
- * stack trace.  Out: is an attribute read there, and what methods are called on it
- * ("s.shared.unsqueeze(0).expand(n, -1, -1)"): evidence of what folding did to a parameter, never
+ * stack trace, the name of an fx node.  Out: is an attribute read there, and what methods are called
+ * on it ("s.shared.unsqueeze(0).expand(n, -1, -1)"): evidence of what folding did to a parameter, never
  * more than that.  Untrusted: nothing here can fail, it can only find less.
  */
 #include <stdlib.h>
@@ -12,6 +12,19 @@
 static bool is_word(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+size_t fx_base(const char *name)
+{
+    size_t n = strlen(name), k = n;
+    while (k > 0 && name[k - 1] >= '0' && name[k - 1] <= '9')
+        k--;
+    return k < n && k > 1 && name[k - 1] == '_' ? k - 1 : n;
+}
+
+bool fx_is_base(const char *name, const char *base)
+{
+    return fx_base(name) == strlen(base) && !strncmp(name, base, strlen(base));
 }
 
 /* The next place behind `from` where the attribute is read: behind its name. */
