@@ -241,7 +241,6 @@ static void import_node(ImportState *s, RawNode *n)
         .in = in,
         .out = out,
         .training = s->opt->training,
-        .there = NONE,
         .state = s,
         .node = n,
     };
@@ -325,13 +324,22 @@ static void import_body(ImportState *s, const RawNodes *list)
 
 /* ---- one model, several models ---- */
 
+/* One whose size depends on the data has the largest that it can have, and beside it NAME.count. */
 static void add_output(ImportState *s, ValueId v, const char *name, Where w, Ids *out, bool last)
 {
-    if (ragged_is(s, v))
-        diag_fatal(EXIT_MODEL, w, "its size depends on the data");
+    ValueId count = ragged_output(s, &v, w);
+    if (count != NONE && !last)
+        diag_fatal(EXIT_MODEL, w,
+                   "its size depends on the data: it is passed by no model to the next");
     vec_push(s->g->arena, out, v);
-    if (last) {
-        vec_push(s->g->arena, &s->g->output, v);
+    if (!last)
+        return;
+    vec_push(s->g->arena, &s->g->output, v);
+    vec_push(s->g->arena, &s->g->output_name, name);
+    if (count != NONE) {
+        name = arena_printf(s->g->arena, "%s.count", name);
+        import_name_value(s, count, name);
+        vec_push(s->g->arena, &s->g->output, count);
         vec_push(s->g->arena, &s->g->output_name, name);
     }
 }

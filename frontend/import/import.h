@@ -15,6 +15,14 @@
 
 struct RawNode;                                         /* onnx/onnx.h */
 
+/* Which places along a dim are there; NONE: the size is known.  packed: those that are there come
+ * first, zeros behind. */
+typedef struct {
+    ValueId mask;
+    int dim;
+    bool packed;
+} Sized;
+
 typedef struct Import {
     Graph *g;
     Arena *arena;
@@ -30,10 +38,9 @@ typedef struct Import {
     /* of result 0: its type in the file, where the importer knows one that is narrower than the
        graph's; DT_NONE on entry */
     Dtype declared;
-    /* of results whose size depends on the data, made with all places that there can be: a mask of
-       those that are there, and their dim; NONE on entry: the size is known */
-    ValueId there;
-    int there_dim;
+    /* by result, NULL on entry: those whose size depends on the data, made with all places that there
+       can be */
+    Sized *sized;
     struct ImportState *state;                          /* the driver's */
     const struct RawNode *node;                         /* the driver's */
 } Import;

@@ -273,7 +273,8 @@ static void taken_boxes(Import *im, const Shape *s, int64_t rounds, const ValueI
     int64_t *found, count, taken = 0, *at = arena_array(im->arena, int64_t, n + 1);
     if (!g_const_ints(g, there, im->arena, &found, &count)) {
         im->out[0] = rows;
-        im->there = there;
+        im->sized = arena_new_of(im->arena, Sized);
+        im->sized->mask = there;
         return;
     }
     for (int64_t k = 0; k < n; k++)
@@ -368,23 +369,14 @@ static int by_number(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-void import_unique(Import *im)
+/* Of a constant: what there is. */
+static void unique_known(Import *im, ValueId x, ValueId rows, int axis)
 {
     Graph *g = im->g;
-    ValueId x = low_need(im, 0);
-    Shape s = low_shape(g, x), flat = {1, {shape_elements(&s)}};
-    int axis = im_has(im, "axis") ? low_axis(im, im_int(im, "axis", 0), s.rank) : -1;
-    int64_t perm[MAX_RANK];
-    if (axis < 0)
-        x = g_reshape(g, x, &flat), axis = 0, s = flat;
-    for (int d = 0; d < s.rank; d++)
-        perm[d] = d == 0 ? axis : d <= axis ? d - 1 : d;
-    ValueId rows = g_transpose(g, x, perm);
-    if (val(g, rows)->kind != V_CONST)
-        low_fatal(im, 0, "how many different elements there are depends on the data");
+    Shape s = low_shape(g, x);
     Slices all = {.rows = {low_dtype(g, x), s, NULL}, .n = s.d[axis]};
     memcpy(&all.rows.data, &val(g, rows)->data, sizeof all.rows.data);
-    all.size = all.n ? flat.d[0] / all.n : 0;
+    all.size = all.n ? shape_elements(&s) / all.n : 0;
     int64_t *order = arena_array(im->arena, int64_t, 2 * all.n + 1),
             *first = arena_array(im->arena, int64_t, all.n + 1),
             *inverse = arena_array(im->arena, int64_t, all.n + 1),
@@ -407,4 +399,106 @@ void import_unique(Import *im)
     im->out[1] = low_const(g, DT_I64, (Shape){1, {n}}, first);
     im->out[2] = low_const(g, DT_I64, (Shape){1, {all.n}}, inverse);
     im->out[3] = low_const(g, DT_I64, (Shape){1, {n}}, count);
+}
+
+/* Lines of a matrix, each sorted along dim 0: where its values stood, whether each is another than
+ * the one before it, and which of the different ones it is. */
+typedef struct {
+    ValueId at, fresh, group;   /* [n, lines] */
+} Sorted;
+
+static Sorted sorted_lines(Graph *g, ValueId x)
+{
+    Sorted r;
+    Shape s = low_shape(g, x);
+    int64_t n = s.d[0], begin[MAX_RANK] = {1}, end[MAX_RANK] = {0};
+    ValueId v = graph_node(g, OP_TopK, 1, &x, (Attr){.axis = 0, .k = n, .largest = 0});
+    r.at = graph_out(g, v, 1);
+    ValueId one = g_slice_axis(g, v, 0, 0, n - 1), next = g_slice_axis(g, v, 0, 1, n - 1),
+            same = g_binary(g, OP_Equal, one, next);
+    if (dtype_is_float(low_dtype(g, v)))                /* NaN is last, and one */
+        same = g_binary(g, OP_Or, same, g_unary(g, OP_IsNaN, one));
+    ValueId fresh = g_cast(g, g_unary(g, OP_Not, same), DT_I64);
+    fresh = g_pad(g, fresh, begin, end, PAD_CONSTANT, 1);
+    r.fresh = g_cast(g, fresh, DT_BOOL);
+    v = graph_node(g, OP_CumSum, 1, &fresh, (Attr){.axis = 0});
+    r.group = g_sub(g, v, g_like(g, v, 1));
+    return r;
+}
+
+static ValueId put_back(Graph *g, ValueId to, ValueId at, ValueId x, int reduction)
+{
+    return graph_node(g, OP_ScatterElements, 3, (ValueId[]){to, at, x},
+                      (Attr){.axis = 0, .reduction = reduction});
+}
+
+/* Rows of numbers as one number each, in the order of the rows: columns become the numbers of their
+ * different values, two neighbours become one, and so on. */
+static ValueId row_keys(Graph *g, ValueId x)
+{
+    for (;;) {
+        Shape s = low_shape(g, x);
+        int64_t n = s.d[0], begin[MAX_RANK] = {0}, end[MAX_RANK] = {0};
+        if (s.d[1] == 1)
+            return x;
+        Sorted r = sorted_lines(g, x);
+        x = put_back(g, low_zeros_like(g, r.at), r.at, r.group, SCATTER_NONE);
+        end[1] = s.d[1] % 2;
+        x = g_pad(g, x, begin, end, PAD_CONSTANT, 0);
+        x = g_reshape(g, x, &(Shape){3, {n, (s.d[1] + 1) / 2, 2}});
+        ValueId high = g_slice_axis(g, x, 2, 0, 1), low = g_slice_axis(g, x, 2, 1, 1);
+        x = g_add(g, g_mul(g, high, g_like(g, high, (double)n)), low);
+        x = g_reshape(g, x, &(Shape){2, {n, (s.d[1] + 1) / 2}});
+    }
+}
+
+/* Of data: as many as there are slices, each beside whether it is the first of its kind. */
+static void unique_of_data(Import *im, ValueId x, ValueId rows, int axis)
+{
+    Graph *g = im->g;
+    int64_t n = low_shape(g, rows).d[0], size = shape_elements(&val(g, rows)->shape) / n;
+    Shape line = {1, {n}};
+    ValueId key = g_reshape(g, rows, &(Shape){2, {n, size}});
+    Dtype t = low_dtype(g, key);
+    Sorted r = sorted_lines(g, row_keys(g, t == DT_BOOL ? g_cast(g, key, DT_I64) : key));
+    ValueId at = g_reshape(g, r.at, &line), fresh = g_reshape(g, r.fresh, &line),
+            group = g_reshape(g, r.group, &line), none = low_zeros_like(g, at), there = fresh;
+    im->out[0] = x, im->out[1] = g_iota(g, DT_I64, 1, 0, n);
+    if (im_int(im, "sorted", 1)) {
+        im->out[0] = g_gather(g, x, at, axis), im->out[1] = at;
+    } else {                                            /* by where the first of a kind stands */
+        ValueId is = put_back(g, none, at, g_cast(g, fresh, DT_I64), SCATTER_NONE);
+        ValueId firsts = graph_node(g, OP_Pack, 2, (ValueId[]){at, fresh}, (Attr){.axis = 0}),
+                number = graph_node(g, OP_CumSum, 1, &is, (Attr){.axis = 0});
+        number = g_sub(g, number, g_like(g, number, 1));
+        group = g_gather(g, number, g_gather(g, firsts, group, 0), 0);
+        there = g_cast(g, is, DT_BOOL);
+    }
+    im->out[2] = put_back(g, none, at, group, SCATTER_NONE);
+    im->out[3] = put_back(g, none, group, g_full(g, DT_I64, &line, 1), SCATTER_ADD);
+    im->sized = arena_array(im->arena, Sized, 4);
+    im->sized[0] = (Sized){there, axis, false};
+    im->sized[1] = (Sized){there, 0, false};
+    im->sized[2].mask = NONE;
+    im->sized[3] = (Sized){there, 0, true};
+}
+
+void import_unique(Import *im)
+{
+    Graph *g = im->g;
+    ValueId x = low_need(im, 0);
+    Shape s = low_shape(g, x), flat = {1, {shape_elements(&s)}};
+    int axis = im_has(im, "axis") ? low_axis(im, im_int(im, "axis", 0), s.rank) : -1;
+    int64_t perm[MAX_RANK];
+    if (axis < 0)
+        x = g_reshape(g, x, &flat), axis = 0, s = flat;
+    for (int d = 0; d < s.rank; d++)
+        perm[d] = d == 0 ? axis : d <= axis ? d - 1 : d;
+    ValueId rows = g_transpose(g, x, perm);
+    if (val(g, rows)->kind == V_CONST)
+        unique_known(im, x, rows, axis);
+    else if (flat.d[0] < 1 || s.d[axis] > INT32_MAX)
+        low_fatal(im, 0, "%s", shape_print(im->arena, low_dtype(g, x), &s));
+    else
+        unique_of_data(im, x, rows, axis);
 }

@@ -74,8 +74,8 @@ void import_compress(Import *im)
         low_fatal(im, 1, "%lld conditions for a dim of %lld", (long long)n, (long long)s.d[axis]);
     if (!g_const_ints(g, condition, im->arena, &keep, &n)) {
         im->out[0] = n < s.d[axis] ? g_slice_axis(g, x, axis, 0, n) : x;
-        im->there = condition;
-        im->there_dim = axis;
+        im->sized = arena_new_of(im->arena, Sized);
+        *im->sized = (Sized){condition, axis, false};
         return;
     }
     int64_t *at = arena_array(im->arena, int64_t, n + 1);

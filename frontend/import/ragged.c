@@ -119,6 +119,8 @@ static void non_zero(ImportState *st, Import *im)
     ValueId mask = g_reshape(g, g_transpose(g, there, perm), &(Shape){1, {n}});
     im->out[0] = low_const(g, DT_I64, (Shape){2, {s.rank, n}}, at);
     mark(st, im->out[0], mask, 1);
+    if (perm[0] != 0)
+        ragged_shuffle(st, mask);
 }
 
 /* ---- rules: where the dim of the operands is in the result ---- */
@@ -606,6 +608,28 @@ void ragged_import(ImportState *s, Import *im, void (*fn)(Import *))
         return;
     }
     fn(im);
-    for (uint32_t i = 0; i < im->nout && im->there != NONE; i++)
-        settle(s, im, i, (Ragged){im->there, im->there_dim, .size = ANY}, false);
+    for (uint32_t i = 0; i < im->nout && im->sized; i++)
+        if (im->sized[i].mask != NONE)
+            settle(s, im, i,
+                   (Ragged){im->sized[i].mask, im->sized[i].dim, im->sized[i].packed, ANY}, true);
+}
+
+/* ---- outputs ---- */
+
+ValueId ragged_output(ImportState *s, ValueId *v, Where w)
+{
+    Graph *g = s->g;
+    const Ragged *r = ragged_find(s, *v);
+    if (!r)
+        return NONE;
+    if (r->dim == COUNT)
+        diag_fatal(EXIT_MODEL, w, "it is a size that depends on the data");
+    if (ragged_shuffled(s, r->mask))
+        diag_fatal(EXIT_MODEL, w,
+                   "its size depends on the data, and its places have another order here");
+    if (!r->packed)
+        *v = packing(g, OP_Pack, *v, r->mask, r->dim);
+    int64_t along = 0;
+    ValueId count = g_reduce(g, OP_ReduceSum, g_cast(g, r->mask, DT_I64), 1, &along);
+    return g_reshape(g, count, &(Shape){0});
 }

@@ -21,5 +21,8 @@ const Ragged *ragged_find(const ImportState *s, ValueId v); /* NULL: it has a si
 void ragged_mark(ImportState *s, ValueId v, Ragged r);      /* nothing where v is NONE */
 /* The mask of such a value, itself packed: made once.  NONE: not yet. */
 uint32_t *ragged_packed(ImportState *s, ValueId mask);
+/* Masks whose places are in another order than the specification's. */
+void ragged_shuffle(ImportState *s, ValueId mask);
+bool ragged_shuffled(const ImportState *s, ValueId mask);
 
 #endif

@@ -4,6 +4,7 @@
 typedef struct RaggedValues {
     IdMap of;     /* by ValueId */
     IdMap packed; /* by mask */
+    IdMap shuffled; /* masks */
     VEC(Ragged) at;
 } RaggedValues;
 
@@ -34,4 +35,12 @@ uint32_t *ragged_packed(ImportState *s, ValueId mask)
     return idmap_at(s->g->arena, &values_of(s)->packed, mask);
 }
 
-bool ragged_is(const ImportState *s, ValueId v) { return ragged_find(s, v) != NULL; }
+void ragged_shuffle(ImportState *s, ValueId mask)
+{
+    *idmap_at(s->g->arena, &values_of(s)->shuffled, mask) = 1;
+}
+
+bool ragged_shuffled(const ImportState *s, ValueId mask)
+{
+    return idmap_get(&s->ragged->shuffled, mask) != NONE;
+}

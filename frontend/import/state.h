@@ -52,7 +52,8 @@ void control_import(ImportState *s, RawNode *n, const ValueId *in, ImportBody *b
 
 /* ragged.c: fn(im), where sizes may depend on the data */
 void ragged_import(ImportState *s, Import *im, void (*fn)(Import *));
-bool ragged_is(const ImportState *s, ValueId v);
+/* An output: v packed, and how many of its places are there; NONE: its size is known */
+ValueId ragged_output(ImportState *s, ValueId *v, Where w);
 
 /* trips.c: a Split of the places that NonZero found, along their axis; is a node of a trip of such
    a loop?  With its last one the loop is imported */

@@ -2,7 +2,7 @@
 """Writes cases as folders for tests/tools/onnx_backend, with PyTorch's float64 numbers; they stand in onnx_new.tar.gz.
 
   gradient_*   Gradient (ai.onnx.preview.training): of a layer, of an intermediate tensor at another value, of a gradient
-  sized_*      NonMaxSuppression and Compress of data, whose results' sizes are not known; with gradients, which no constants have
+  sized_*      NonMaxSuppression, Compress and Unique of data, whose results' sizes are not known; with gradients, which no constants have
 usage: torch_cases.py DIR
 """
 import os, sys
@@ -65,3 +65,16 @@ case("sized_nms", [const("most", 4), const("overlap", .3, kind=onnx.TensorProto.
      [const("n", N, shape=[]), h.make_node("Mul", ["sample", "n"], ["first"]), h.make_node("Add", ["first", "box"], ["at"]), h.make_node("Gather", ["f", "at"], ["rows"], axis=0), h.make_node("Sigmoid", ["rows"], ["t"])] +
      put("t", "at", B * N, 3, "y") + [h.make_node("Mul", ["y", "y"], ["yy"]), gradient(["f"], "yy", ["f", "boxes", "scores"], ["df"], zs=["boxes", "scores"])],
      {"f": f, "boxes": boxes, "scores": scores}, {"y": y, "df": df})
+
+x = torch.tensor([[2., 1, 2], [1, 1, 0], [2, 1, 2], [1, 1, 0], [0, 5, 3]], dtype=torch.float64).requires_grad_()
+for kept in (1, 0):                                     # rows that are different, in order or as they come, times how often each is there
+    rows, count = torch.unique(x.detach(), dim=0, return_counts=True)
+    first = [int((x == r).all(1).nonzero()[0]) for r in rows]; order = range(len(first)) if kept else sorted(range(len(first)), key=lambda k: first[k])
+    at = torch.zeros(5, 1, dtype=torch.float64); at[torch.tensor([first[k] for k in order])] = count[torch.tensor(list(order))].double()[:, None]
+    y = torch.sigmoid(x) * at; dx, = torch.autograd.grad((y * y).sum(), x)
+    turn = torch.unique(x.detach(), dim=0, return_inverse=True)[1]; turn = turn if kept else torch.tensor([[*order].index(int(k)) for k in turn])
+    case("sized_unique_" + ("sorted" if kept else "unsorted"),
+         [h.make_node("Unique", ["x"], ["rows", "at", "turn", "count"], axis=0, sorted=kept), h.make_node("Cast", ["count"], ["n"], to=onnx.TensorProto.DOUBLE), const("last", 1),
+          h.make_node("Unsqueeze", ["n", "last"], ["n1"]), h.make_node("Sigmoid", ["rows"], ["s"]), h.make_node("Mul", ["s", "n1"], ["t"])] + put("t", "at", 5, 3, "y") +
+         [h.make_node("Mul", ["y", "y"], ["yy"]), gradient(["x"], "yy", ["x"], ["dx"]), h.make_node("Cast", ["turn"], ["z"], to=onnx.TensorProto.DOUBLE)],
+         {"x": x}, {"y": y, "dx": dx, "z": turn.double()})
