@@ -40,6 +40,7 @@ void *arena_alloc(Arena *a, size_t n);
 void *arena_calloc(Arena *a, size_t n, size_t size);    /* n * size checked for overflow */
 char *arena_strdup(Arena *a, const char *s);
 char *arena_strndup(Arena *a, const char *s, size_t n);
+char *arena_vprintf(Arena *a, const char *fmt, va_list ap) PRINTF_LIKE(2, 0);
 char *arena_printf(Arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* What a call that does not come back would leave open: release(at) is called when the arena is
  * given up, unless arena_drop() was before. */

@@ -96,8 +96,11 @@ static Slot choose(const Control *c, ValueId condition, Slot x, Slot y)
     Graph *g = c->s->g;
     if (x.is_sequence || y.is_sequence)
         FATAL(c, -1, "a sequence that depends on the data");
+    ValueId sized;
     if (x.v == y.v)
         return x;
+    if (ragged_choose(c->s, condition, x.v, y.v, &sized))
+        return (Slot){.v = sized};
     Shape a = low_shape(g, x.v), b = low_shape(g, y.v);
     if (!shape_equal(&a, &b) || low_dtype(g, x.v) != low_dtype(g, y.v))
         FATAL(c, -1, "a value is %s or %s, which depends on the data",
@@ -114,6 +117,8 @@ static void import_if(const Control *c)
     Slots none = {0};
     if (c->n->nin != 1 || absent(c, 0))
         FATAL(c, -1, "its condition is missing");
+    if (!c->in[0].is_sequence)
+        c->in[0].v = ragged_actual(c->s, c->in[0].v);
     bool is_known = known(c, 0, &condition);
     Slots out = {0}, other = {0};
     if (!is_known || condition)
@@ -180,12 +185,22 @@ typedef struct {
     int64_t trips; /* at most */
     bool goes;     /* as far as is known */
     ValueId alive; /* NONE: certainly */
+    ValueId count; /* how many there are in this run; NONE: all */
 } Trip;
 
 static Trip first_trip(const Control *c)
 {
-    Trip t = {.trips = INT64_MAX, .goes = true, .alive = NONE};
+    Trip t = {.trips = INT64_MAX, .goes = true, .alive = NONE, .count = NONE};
     int64_t condition = 1;
+    for (uint32_t i = 0; i < 2; i++) {
+        ValueId v = absent(c, i) || c->in[i].is_sequence ? NONE : ragged_actual(c->s, c->in[i].v);
+        if (v == NONE || v == c->in[i].v)
+            continue;
+        if (i == 0)
+            t.count = v;
+        else
+            c->in[i].v = v;
+    }
     if (!absent(c, 0) && !known(c, 0, &t.trips)) {
         diag_hint("when it follows from symbolic dimensions, --bind NAME=N gives them values");
         FATAL(c, 0, "how often it runs must be known, or bounded, when the model is read");
@@ -196,6 +211,17 @@ static Trip first_trip(const Control *c)
     return t;
 }
 
+/* Is there a trip of this number?  What was not alive before is not now. */
+static void count_trip(const Control *c, Trip *t, int64_t trip)
+{
+    Graph *g = c->s->g;
+    if (t->count == NONE)
+        return;
+    ValueId is = g_binary(g, OP_Less, g_like(g, t->count, (double)trip), t->count);
+    is = scalar_bool(c, is);
+    t->alive = t->alive == NONE ? is : g_binary(g, OP_And, t->alive, is);
+}
+
 /* Another trip: `condition` is what the body yields. */
 static void next_trip(const Control *c, Trip *t, Slot condition)
 {
@@ -203,6 +229,7 @@ static void next_trip(const Control *c, Trip *t, Slot condition)
     int64_t *at, n;
     if (condition.is_sequence)
         FATAL(c, -1, "its condition is a sequence");
+    condition.v = ragged_actual(c->s, condition.v);
     if (g_const_ints(g, condition.v, g->arena, &at, &n) && n == 1) {
         t->goes = *at != 0;
         return;
@@ -243,6 +270,7 @@ static void import_loop(const Control *c)
     Ids *list = arena_array(g->arena, Ids, scans + 1);
     for (int64_t trip = 0; trip < t.trips && t.goes; trip++) {
         check_trips(c, &t, trip);
+        count_trip(c, &t, trip);
         Slots in = {0};
         Slot number = {.v = g_scalar(g, DT_I64, (double)trip)},
              alive = {.v = t.alive == NONE ? g_scalar(g, DT_BOOL, 1) : t.alive};

@@ -297,8 +297,9 @@ void import_non_max_suppression(Import *im)
         low_fatal(im, 1, "scores of %lld x %lld, boxes of %lld x %lld", (long long)s.d[0],
                   (long long)s.d[2], (long long)b.d[0], (long long)b.d[1]);
     double none = -(double)INFINITY, least = im_const_double(im, 4, none);
-    int64_t most = (int64_t)im_const_double(im, 2, 0), n = s.d[2];
-    int64_t rounds = low_max(low_min(most, n), 0);
+    int64_t n = s.d[2];
+    double most = im_const_double(im, 2, 0);
+    int64_t rounds = most >= (double)n ? n : low_max((int64_t)most, 0);
     ValueId score = im->in[1], low = g_like(g, score, none), over = overlaps(im, im->in[0]);
     score = g_where(g, g_binary(g, OP_Greater, score, g_like(g, score, least)), score, low);
     over = g_expand(g, low_unsqueeze(g, over, 1), &(Shape){4, {s.d[0], s.d[1], n, n}});

@@ -54,6 +54,10 @@ void control_import(ImportState *s, RawNode *n, const ValueId *in, ImportBody *b
 void ragged_import(ImportState *s, Import *im, void (*fn)(Import *));
 /* An output: v packed, and how many of its places are there; NONE: its size is known */
 ValueId ragged_output(ImportState *s, ValueId *v, Where w);
+/* A number computed of such a size as it is in this run; v itself where it is none */
+ValueId ragged_actual(ImportState *s, ValueId v);
+/* condition ? x : y, of which at least one is of such a size; false: neither is, or they differ */
+bool ragged_choose(ImportState *s, ValueId condition, ValueId x, ValueId y, ValueId *out);
 
 /* trips.c: a Split of the places that NonZero found, along their axis; is a node of a trip of such
    a loop?  With its last one the loop is imported */

@@ -3,6 +3,7 @@
 
   gradient_*   Gradient (ai.onnx.preview.training): of a layer, of an intermediate tensor at another value, of a gradient
   sized_*      NonMaxSuppression, Compress and Unique of data, whose results' sizes are not known; with gradients, which no constants have
+  picked_*     what TorchScript exports of modules that pick rows by the data and go on with them: torchvision's steps behind a detector, sums over the rows, loops over them
 usage: torch_cases.py DIR
 """
 import os, sys
@@ -53,6 +54,14 @@ case("sized_compress", [const("all", *range(6)), h.make_node("Compress", ["all",
                         h.make_node("Tanh", ["rows"], ["t"])] + put("t", "at", 6, 3, "y") + [h.make_node("Mul", ["y", "y"], ["yy"]), gradient(["x"], "yy", ["x", "keep"], ["dx"], zs=["keep"])],
      {"x": x, "keep": keep}, {"y": y, "dx": dx})
 
+kept = torch.sin(x)[keep]; best = kept[:, 0].topk(3); y = torch.cat([kept.mean(0), kept.amax(0), kept[best.indices][:, 1]]); dx, = torch.autograd.grad((y * y).sum(), x)
+case("sized_reduced", [h.make_node("Sin", ["x"], ["sin"]), h.make_node("Compress", ["sin", "keep"], ["rows"], axis=0), h.make_node("ReduceMean", ["rows"], ["mean"], axes=[0], keepdims=0),
+                       h.make_node("ReduceMax", ["rows"], ["most"], axes=[0], keepdims=0), h.make_node("Shape", ["rows"], ["shape"]), const("first", 0), const("second", 1, shape=[]), const("zero", 0, shape=[]), const("three", 3),
+                       h.make_node("Gather", ["shape", "first"], ["n"], axis=0), h.make_node("Min", ["n", "three"], ["k"]), h.make_node("Gather", ["rows", "zero"], ["keys"], axis=1), h.make_node("TopK", ["keys", "k"], ["", "best"]),
+                       h.make_node("Gather", ["rows", "best"], ["few"], axis=0), h.make_node("Gather", ["few", "second"], ["some"], axis=1), h.make_node("ReduceSumSquare", ["some"], ["ss"], keepdims=0),
+                       h.make_node("Concat", ["mean", "most"], ["y"], axis=0), h.make_node("ReduceSumSquare", ["y"], ["yy"], keepdims=0), h.make_node("Add", ["ss", "yy"], ["all"]), gradient(["x"], "all", ["x", "keep"], ["dx"], zs=["keep"])],
+     {"x": x, "keep": keep}, {"y": y[:6], "dx": dx})
+
 B, N = 2, 6
 corner = wave(B, N, 2, phase=.3).detach(); boxes = torch.cat([corner, corner + 1.5 + .5 * wave(B, N, 2, phase=1.1).detach()], 2); scores = wave(B, 1, N, phase=.7).detach(); f = wave(B * N, 3, phase=.2)
 taken = [b * N + k for b in range(B) for k in [i for i in torchvision.ops.nms(boxes[b], scores[b, 0], .3).tolist() if scores[b, 0, i] > -.5][:4]]
@@ -78,3 +87,56 @@ for kept in (1, 0):                                     # rows that are differen
           h.make_node("Unsqueeze", ["n", "last"], ["n1"]), h.make_node("Sigmoid", ["rows"], ["s"]), h.make_node("Mul", ["s", "n1"], ["t"])] + put("t", "at", 5, 3, "y") +
          [h.make_node("Mul", ["y", "y"], ["yy"]), gradient(["x"], "yy", ["x"], ["dx"]), h.make_node("Cast", ["turn"], ["z"], to=onnx.TensorProto.DOUBLE)],
          {"x": x}, {"y": y, "dx": dx, "z": turn.double()})
+
+class Boxes(torch.nn.Module):                           # of each class the best few that score, then batched_nms and the first of what is left
+    def forward(self, boxes, scores):
+        at, of, kinds = [], [], []
+        for k in range(2):
+            keep = scores[:, k] > .3; few = boxes[keep]; best, index = scores[keep, k].topk(min(5, few.shape[0]) if not torch.onnx.is_in_onnx_export() else D._utils._topk_min(scores[keep, k], 5, 0))
+            at.append(few[index]); of.append(best); kinds.append(torch.full_like(best, k, dtype=torch.int64))
+        at, of, kinds = torch.cat(at), torch.cat(of), torch.cat(kinds)
+        keep = torchvision.ops.batched_nms(at, of, kinds, .4)[:4]
+        return at[keep], of[keep], kinds[keep]
+
+class Levels(torch.nn.Module):                          # boxes that are large enough, pooled from two maps by their size, then a layer and each row's best classes
+    def __init__(self): super().__init__(); self.w = torch.nn.Parameter(torch.randn(3, 8, dtype=torch.float64))
+    def forward(self, boxes, a, b):
+        boxes = boxes[(boxes[:, 2] - boxes[:, 0]) > 2]; boxes = boxes[boxes[:, 3] > boxes[:, 1] + 1]
+        large = (boxes[:, 2] - boxes[:, 0]) > 4; regions = torch.cat([torch.full_like(boxes[:, :1], 0), boxes], 1); y = torch.zeros((boxes.shape[0], 2, 2, 2), dtype=torch.float64)
+        for level, x in ((~large, a), (large, b)):
+            at = torch.where(level)[0]; y[at] = torchvision.ops.roi_align(x, regions[at], (2, 2), .5, 2)
+        p = (y.flatten(1) @ self.w.t()).softmax(1); wide = boxes[:, None, :] * p[:, :, None]
+        p, wide = p.reshape(-1), wide.reshape(-1, 4); keep = torch.where(p > .3)[0]
+        return wide[keep], p[keep]
+
+class Rows(torch.nn.Module):                            # how many, their mean and extremes, what is shared among them, a power of their number
+    def forward(self, x):
+        rows = x[x[:, 0] > 0]; y = torch.tanh(rows)
+        return y.mean(0), y.amax(0), y.sum(), (y * y).amin(), y[:, 1].softmax(0) @ y, rows.shape[0] * x.sum(0), y.argmax(0)
+
+@torch.jit.script
+def powers(x: torch.Tensor, rows: torch.Tensor):
+    y = x.sum(0)
+    for _ in range(rows.shape[0]): y = y * .5 + 1
+    if rows.shape[0] == 0: y = y - 7
+    else: y = y + rows.sum(0)
+    return y
+class Trips(torch.nn.Module):
+    def forward(self, x): return powers(x, x[x[:, 0] > 0])
+
+def exported(name, m, inputs, names):
+    m = m.double(); d = os.path.join(sys.argv[1], "test_picked_" + name); os.makedirs(d + "/test_data_set_0", exist_ok=True); out = m(*inputs.values())
+    torch.onnx.export(m, tuple(inputs.values()), d + "/model.onnx", input_names=list(inputs), output_names=names, opset_version=17, dynamo=False)
+    for kind, all in (("input", inputs), ("output", dict(zip(names, out if isinstance(out, tuple) else (out,))))):
+        for i, (n, t) in enumerate(all.items()): open(f"{d}/test_data_set_0/{kind}_{i}.pb", "wb").write(numpy_helper.from_array(t.detach().numpy(), n).SerializeToString())
+
+import torchvision.models.detection as D, torchvision.models.detection._utils
+torch.manual_seed(5)
+corner = torch.rand(12, 2, dtype=torch.float64) * 6; boxes = torch.cat([corner, corner + 1 + 4 * torch.rand(12, 2, dtype=torch.float64)], 1)
+exported("boxes", Boxes(), {"boxes": boxes, "scores": torch.rand(12, 2, dtype=torch.float64)}, ["at", "score", "kind"])
+exported("no_boxes", Boxes(), {"boxes": boxes, "scores": torch.rand(12, 2, dtype=torch.float64) * .2}, ["at", "score", "kind"])
+corner = torch.rand(10, 2, dtype=torch.float64) * 6; boxes = torch.cat([corner, corner + 6 * torch.rand(10, 2, dtype=torch.float64)], 1)
+exported("levels", Levels(), {"boxes": boxes, "a": torch.rand(1, 2, 8, 8, dtype=torch.float64), "b": torch.rand(1, 2, 6, 6, dtype=torch.float64)}, ["at", "p"])
+for name, x in (("some", torch.randn(7, 3, dtype=torch.float64)), ("none", -torch.rand(7, 3, dtype=torch.float64))):
+    if name == "some": exported("rows", Rows(), {"x": x}, ["mean", "most", "sum", "least", "shared", "times", "at"])
+    exported("trips_" + name, Trips(), {"x": x}, ["y"])
