@@ -189,9 +189,9 @@ pipeline-shim: $(SHIMOBJ) $(O)/libshim.a $(CC_LINK)
 	@$(SAY) "  LD      $@"
 	$(Q)$(LINK) -o $@ $(SHIMOBJ) $(O)/libshim.a $(INSTALLED) $(LIBS) -lstdc++
 
-build/%.$(TAG).o: %.cu $(HEADERS) $(SHIM_STAGE) $(WEIGHTS) $(WEIGHTS_LIST)
+build/%.$(TAG).o: %.cu $(HEADERS) $(SHIM_HEADERS) $(SHIM_STAGE) $(WEIGHTS) $(WEIGHTS_LIST)
 	$(call made,SHIM,$(SHIMCC) $(call own_weight,cu))
-$(RUNTIME_BUILD)/%.$(TAG).o: $(RUNTIME)/%.cu $(HEADERS)
+$(RUNTIME_BUILD)/%.$(TAG).o: $(RUNTIME)/%.cu $(HEADERS) $(SHIM_HEADERS)
 	$(call made,SHIM,$(SHIMCC))
 endif
 

@@ -145,7 +145,7 @@ static void fiber_main(void) {
         while (b.next < b.count) {
             unsigned t = b.next++;
             set_thread(t);
-            b.body->call(b.body->kept.get());
+            b.body->run();
             t = running.thread;
             b.state[t] = OVER;
             b.over++;

@@ -9,6 +9,7 @@
 #include "cuda_runtime.h"
 
 #include <condition_variable>
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <map>
@@ -123,6 +124,18 @@ void report_stream_leaks(void);
 
 /* ---- block.cpp ---- */
 
+/* A kernel with copies of its arguments, as its launch gave them; not to be moved. */
+struct ShimBody {
+    typedef std::max_align_t Unit;
+    ShimKernel kernel;
+    ShimCall call;
+    std::vector<Unit> kept;
+    std::vector<const void *> argument;
+    ShimBody(ShimKernel k, ShimCall c, size_t n, const void *const *from, const size_t *bytes);
+    ShimBody(const ShimBody &) = delete;
+    ShimBody &operator=(const ShimBody &) = delete;
+    void run() const { call(kernel, argument.data()); }
+};
 void run_grid(const std::string &name, dim3 grid, dim3 block, size_t shared, const ShimBody &body);
 /* is this the stack of a kernel's thread? */
 /* the stacks of a block's threads, which lie side by side: none before the first launch */

@@ -11,11 +11,12 @@ SHIM_WARN    := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion
 SHIM_CUFLAGS := -x c++ -std=c++17 -O2 -g -ffp-contract=off -Wno-unknown-pragmas -I$(SHIM) -I$(SHIM)/../.. \
                 $(if $(filter 1,$(CHECK)),-fsanitize=thread -fsanitize=alignment -fsanitize=bounds)
 
+SHIM_HEADERS := $(wildcard $(SHIM)/*.h)
 SHIM_OBJ     := $(patsubst $(SHIM)/%.cpp,$(O)/%.o,$(wildcard $(SHIM)/*.cpp))
 
 $(O)/libshim.a: $(SHIM_OBJ)
 	@rm -f $@ && ar rcsD $@ $^
 
-$(O)/%.o: $(SHIM)/%.cpp $(wildcard $(SHIM)/*.h) $(SHIM)/shim.mk
+$(O)/%.o: $(SHIM)/%.cpp $(SHIM_HEADERS) $(SHIM)/shim.mk
 	@mkdir -p $(@D)
 	@$(CXX) -std=c++17 -O2 -g -fPIC $(SHIM_WARN) -I$(SHIM) -c -o $@ $<

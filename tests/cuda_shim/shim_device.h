@@ -11,8 +11,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <memory>
-#include <tuple>
 #include <utility>
 
 #define __global__
@@ -38,41 +36,39 @@ constexpr int warpSize = 32;
 
 /* ---- launches ---- */
 
-/* A kernel with its arguments: call(kept) is one thread.  The arguments are read by code that is
- * not instrumented: a kernel may. */
-struct ShimBody {
-    void (*call)(const void *kept);
-    std::shared_ptr<const void> kept;
+/* A launch: call(kernel, argument) is one thread, `argument` points to copies of n arguments.  What
+ * is instantiated for each kernel's list of types is these two functions and no more: of the time
+ * that it takes to compile a stage, classes of the library's for each were a third. */
+typedef void (*ShimKernel)(void);
+typedef void (*ShimCall)(ShimKernel kernel, const void *const *argument);
+void shim_launch_kernel(const char *name, ShimKernel kernel, ShimCall call, dim3 grid, dim3 block,
+                        size_t shared, cudaStream_t stream, size_t n, const void *const *argument,
+                        const size_t *bytes);
+
+template <class T> struct ShimSame { typedef T type; };
+template <class... P> struct ShimThread {
+    /* The arguments are read by code that is not instrumented: a kernel may. */
+    template <size_t... I>
+    static __attribute__((no_sanitize("thread"))) void call(ShimKernel kernel,
+                                                            const void *const *argument)
+    {
+        (void)argument;
+        reinterpret_cast<void (*)(P...)>(kernel)(*static_cast<const P *>(argument[I])...);
+    }
+    template <size_t... I> static ShimCall with(std::index_sequence<I...>) { return call<I...>; }
 };
-void shim_launch_body(const char *name, const void *kernel, dim3 grid, dim3 block, size_t shared,
-                      cudaStream_t stream, ShimBody body);
-
-template <class... P> struct ShimKept {
-    void (*kernel)(P...);
-    std::tuple<P...> args;
-};
-
-template <size_t... I, class... P>
-inline __attribute__((no_sanitize("thread"))) void shim_apply(const ShimKept<P...> &k,
-                                                              std::index_sequence<I...>)
-{
-    k.kernel(std::get<I>(k.args)...);
-}
-
-template <class... P> inline __attribute__((no_sanitize("thread"))) void shim_call(const void *kept)
-{
-    shim_apply(*static_cast<const ShimKept<P...> *>(kept), std::index_sequence_for<P...>());
-}
 
 /* Arguments are converted and kept at the launch, as CUDA does. */
-template <class... P, class... A>
-inline void shim_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block,
-                        size_t shared, cudaStream_t stream, A &&...a)
+template <class... P>
+inline __attribute__((no_sanitize("thread"))) void
+shim_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
+            cudaStream_t stream, typename ShimSame<P>::type... a)
 {
-    std::shared_ptr<const ShimKept<P...>> kept(
-        new ShimKept<P...>{kernel, std::tuple<P...>(static_cast<P>(a)...)});
-    shim_launch_body(name, reinterpret_cast<const void *>(kernel), grid, block, shared, stream,
-                     ShimBody{shim_call<P...>, kept});
+    const void *const argument[] = {&a..., nullptr};
+    const size_t bytes[] = {sizeof(P)..., 0};
+    shim_launch_kernel(name, reinterpret_cast<ShimKernel>(kernel),
+                       ShimThread<P...>::with(std::index_sequence_for<P...>()), grid, block, shared,
+                       stream, sizeof...(P), argument, bytes);
 }
 
 /* ---- barriers and warp operations ---- */
@@ -143,7 +139,6 @@ template <class T, class F> inline __attribute__((no_sanitize("thread"))) T shim
     *p = f(old);
     return old;
 }
-template <class T> struct ShimSame { typedef T type; };
 #define SHIM_ATOMIC(name, expression)                                                              \
     template <class T> inline T name(T *p, typename ShimSame<T>::type v)                           \
     {                                                                                              \

@@ -317,8 +317,26 @@ static bool shape_fits(const char *name, const void *kernel, dim3 grid, dim3 blo
 
 using namespace shim;
 
-void shim_launch_body(const char *name, const void *kernel, dim3 grid, dim3 block, size_t shared,
-                      cudaStream_t stream, ShimBody body)
+/* Copies stand at the alignment that any of them may need. */
+ShimBody::ShimBody(ShimKernel k, ShimCall c, size_t n, const void *const *from,
+                   const size_t *bytes)
+    : kernel(k), call(c)
+{
+    size_t all = 0;
+    auto units = [](size_t size) { return (size + sizeof(Unit) - 1) / sizeof(Unit); };
+    for (size_t i = 0; i < n; i++)
+        all += units(bytes[i]);
+    kept.resize(all);
+    Unit *to = kept.data();
+    for (size_t i = 0; i < n; to += units(bytes[i++])) {
+        memcpy(to, from[i], bytes[i]);
+        argument.push_back(to);
+    }
+}
+
+void shim_launch_kernel(const char *name, ShimKernel kernel, ShimCall call, dim3 grid, dim3 block,
+                        size_t shared, cudaStream_t stream, size_t n, const void *const *argument,
+                        const size_t *bytes)
 {
     if (enter("launch", cudaErrorLaunchFailure) != cudaSuccess)
         return;
@@ -328,18 +346,19 @@ void shim_launch_body(const char *name, const void *kernel, dim3 grid, dim3 bloc
         set_error(cudaErrorInvalidResourceHandle);
         return;
     }
-    if (!shape_fits(name, kernel, grid, block, shared)) {
+    if (!shape_fits(name, reinterpret_cast<const void *>(kernel), grid, block, shared)) {
         set_error(cudaErrorInvalidConfiguration);
         return;
     }
     std::string label = name;
+    auto body = std::make_shared<const ShimBody>(kernel, call, n, argument, bytes);
     enqueue(s, label, [label, grid, block, shared, body, s](Driver &) {
         if (inject("kernel")) {
             sticky = cudaErrorLaunchFailure;
             return true;
         }
         shadow_op(label, s);
-        run_grid(label, grid, block, shared, body);
+        run_grid(label, grid, block, shared, *body);
         return true;
     });
 }
