@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Every model of models/, cut, as CUDA: each stageN.cu compiles with nvcc for sm_80 or for sm_90 and PTX, some for both, without a warning,
-# of nvcc or of the C++ compiler behind it; the code itself never asks which it is compiled for.  The stages of a few models go into one
-# unit, each in a namespace of its own: headers are read once.
+# Every model of models/, cut, as CUDA: each stageN.cu compiles with nvcc for sm_80 or for sm_90, some for both and PTX, without a warning; the
+# code itself never asks which it is compiled for.  Functions of the host are read by nvcc's front end too, with CUDA's own headers; the C++
+# compiler behind it has those of the first unit, and all of them from tests/whole/shim.t.  The stages of a few models go into one unit, each in
+# a namespace of its own: headers are read once.
 . "$(dirname "$0")/../lib.sh"
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 [ -x "$nvcc" ] || { skip "nvcc" "no nvcc"; plan_done; exit; }
@@ -25,19 +26,18 @@ unit() {
     done
 }
 
-# Each unit for one kind of card, in turn; the first for both.
-for_80=(-gencode arch=compute_80,code=sm_80)
-for_90=(-gencode 'arch=compute_90,code=[sm_90,compute_90]')
-cards=("${for_80[@]}" "${for_90[@]}")
-compiles() {
-    "$nvcc" -std=c++17 $nvcc_quick $includes "${cards[@]}" --threads 2 --Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror -c "$1" -o "$work/unit.o"
-}
+# Each unit for one kind of card, in turn; the first for both, as a whole.
+whole=(-gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]' -Xcompiler -Wall,-Wextra,-Werror -c)
+for_80=(-arch=sm_80 -cubin)
+for_90=(-arch=sm_90 -cubin)
+how=("${whole[@]}")
+compiles() { "$nvcc" -std=c++17 $nvcc_quick $includes --Werror all-warnings "${how[@]}" "$1" -o "$work/unit.o"; }
 
 folders=() names=()
 flush() {
     [ ${#folders[@]} -gt 0 ] || return
     is "stages of ${names[*]}" "$(unit "$work/unit.cu" "${folders[@]}" && compiles "$work/unit.cu" 2>&1)" ""
-    [ "${cards[*]}" = "${for_80[*]}" ] && cards=("${for_90[@]}") || cards=("${for_80[@]}")
+    [ "${how[*]}" = "${for_80[*]}" ] && how=("${for_90[@]}") || how=("${for_80[@]}")
     folders=() names=()
 }
 for dir in "$top"/models/*/ "$top"/models/special/*/; do

@@ -54,14 +54,16 @@ else
     ok "a profile" profile
 fi
 
-# nvcc FILE FLAG...: what it says
+# nvcc FILE FLAG...: what it says; each for one kind of card, in turn, because the code never asks which of these it is compiled for
+archs=(sm_80 sm_90) turn=0
 compile_nvcc() {
-    "$nvcc" -std=c++17 $nvcc_quick -gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]' --Werror all-warnings $includes \
+    "$nvcc" -std=c++17 $nvcc_quick -arch=${archs[turn % 2]} --Werror all-warnings $includes \
         -Xcompiler -Wall,-Wextra "${@:2}" -c "$1" -o "$work/nvcc.o" 2>&1
 }
 if [ -x "$nvcc" ]; then
     for f in "${files[@]/#/$top/runtime/device/cuda/}" "${programs[@]/#/$top/tests/runtime/device/}"; do
         is "nvcc: ${f##*/}.cu" "$(compile_nvcc "$f.cu")" ""
+        turn=$((turn + 1))
     done
     if [ -e "$(dirname "$(readlink -f "$nvcc")")/../include/cudnn.h" ] || [ -e /usr/include/cudnn.h ]; then
         for f in conv_cuda conv_cudnn pool_cuda; do

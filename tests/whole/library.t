@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The library as its users meet it: programs in C and C++, compiled with nothing but what pkg-config says of an installed tree.
+# The library as its users meet it: programs in C and C++, compiled with nothing but what pkg-config says of an installed tree; the runtime,
+# which it does not know, is tests/whole/install.t's matter.
 . "$(dirname "$0")/../lib.sh"
 cd "$work" || exit 1
 
-ok "installs" make -s -C "$top" BUILD="$build" PREFIX="$work/usr" install
+ok "installs" make -s -C "$top" BUILD="$build" PREFIX="$work/usr" install-compiler
 export PKG_CONFIG_PATH=$work/usr/lib/pkgconfig
 cflags=$(pkg-config --cflags ppsplit) libs=$(pkg-config --libs ppsplit)
 sanitizer=${SANITIZED:+-fsanitize=address,undefined}

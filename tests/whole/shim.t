@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The CUDA of every model, run on the CPU under the shim, which ends a program that does what a GPU would punish: a zero-bubble schedule, in the last
-# split of each case; 1f1b too where parameters are shared, and of the demo's GPT and a network with running statistics.  Loss, outputs and gradients are PyTorch's, and those of the same program with --device cpu.
+# split of each case, without a warning of the C++ compiler; 1f1b too where parameters are shared, and of the demo's GPT and a network with running statistics.  Loss, outputs and gradients are PyTorch's, and those of the same program with --device cpu.
 #
 # The tolerance between devices: both compute in float32 from the same parameters, with other orders of addition.  A sum of n terms in any
 # order is within n eps of the exact one, as a fraction of the sum of magnitudes (Higham, 4.2), eps = 6e-8; the longest sums here have
@@ -12,8 +12,8 @@ cxx=${CXX:-g++}
 command -v "$cxx" >/dev/null || { skip "the shim" "no C++ compiler"; plan_done; exit; }
 
 build_shim() {
-    make -s -C "$1" pipeline-shim SHIM="$top/tests/cuda_shim" O="$build/cuda_shim" CXX="$cxx" SHIMFLAGS='-O0 -g0' RUNTIME="$runtime" \
-        RUNTIME_BUILD="$build/tests/objects" CFLAGS="${PIPELINE_CFLAGS:--O1}" LDFLAGS="${PIPELINE_CFLAGS:-}"
+    make -s -C "$1" pipeline-shim SHIM="$top/tests/cuda_shim" O="$build/cuda_shim" CXX="$cxx" CC="$cc" SHIMFLAGS='-O0 -g0 -Wall -Wextra -Werror' RUNTIME="$runtime" \
+        RUNTIME_BUILD="$build/tests/objects" DETECTED="$build/tests/first/build/detected.mk" CFLAGS="${PIPELINE_CFLAGS:--O1}" LDFLAGS="${PIPELINE_CFLAGS:-}"
 }
 
 # run NAME DEVICE SCHEDULE RANKS [OPTION...]: one step into $work/NAME.run

@@ -74,7 +74,7 @@ nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 if [ -x "$nvcc" ]; then
     for program in good bad; do
         is "nvcc: $program.cu" \
-            "$("$nvcc" -std=c++17 -gencode arch=compute_80,code=sm_80 -gencode 'arch=compute_90,code=[sm_90,compute_90]' --Werror all-warnings \
+            "$("$nvcc" -std=c++17 $nvcc_quick -arch=sm_80 --Werror all-warnings \
                 $includes -Xcompiler -Wall,-Wextra -c "$shim/tests/$program.cu" -o "$work/nvcc.o" 2>&1)" ""
     done
 else
