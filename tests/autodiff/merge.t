@@ -81,9 +81,10 @@ cp -r copied damaged && truncate -s -7 damaged/model.skeleton
 is "a damaged skeleton is refused" "$("$ppsplit" merge damaged copied.ck -o full.onnx 2>&1)" \
     "damaged/model.skeleton: error: damaged: this is not the file that ppsplit wrote"
 
-# 800 GB of weights, of which nothing is read: a file that is a hole.
+# 800 GB of weights, of which nothing is read: a file that is a hole.  In seconds of the processor, however busy the machine is.
+within() { (ulimit -t "$1" && "${@:2}"); }
 "$build/models/make_gpt" --vocab 256 --dim 25600 --layers 26 --heads 100 --seq 8 --rows 2 --sparse -o big.onnx 2>/dev/null ||
     { skip "800 GB of external weights" "no such sparse file here"; plan_done; exit; }
-ok "800 GB of external weights: split and linked" timeout "${SANITIZED:+6}5" "$ppsplit" -q big.onnx --split h.13:begin --loss cross_entropy --params link -o big
+ok "800 GB of external weights: split and linked" within "${SANITIZED:+6}5" "$ppsplit" -q big.onnx --split h.13:begin --loss cross_entropy --params link -o big
 ok "800 GB of external weights: less than 8 MB is written" [ "$(du -sk big | cut -f1)" -lt 8192 ]
 plan_done

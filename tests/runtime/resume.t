@@ -121,7 +121,7 @@ cat >slow.c <<'END'
 int fsync(int fd)
 {
     static char text[1 << 16];
-    for (int i = 0; i < 2000; i++, usleep(10000)) {
+    for (int i = 0; i < 60000; i++, usleep(10000)) { /* a hang, not a busy machine, ends this */
         FILE *f = fopen("slow.json", "r");
         size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
         text[n] = 0;
@@ -141,17 +141,14 @@ ok "and the bits are those of the step it was asked for" eval 'two/pipeline "${T
 
 # asked SIGNAL FOLDER COMMAND...: sends it once the run has done some steps; its exit status in $s
 asked() {
-    local signal=$1 log=$2.json i; shift 2
+    local signal=$1 log=$2.json; shift 2
     "$@" --steps 1000000 --log-json "$log" >/dev/null 2>err &
     local pid=$!
-    for ((i = 0; i < 1000; i++)); do
-        grep -q '"step": 20,' "$log" 2>/dev/null && break
-        sleep 0.02
-    done
+    until grep -q '"step": 20,' "$log" 2>/dev/null || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
     kill -"$signal" $pid
     case $signal in USR1) signal=usr1/step_*/index.json ;; INT) signal=twice/step_*.tmp ;; *) signal='' ;; esac
     if [ -n "$signal" ]; then                               # a second one, once this is there
-        for ((i = 0; i < 1000; i++)); do ls $signal >/dev/null 2>&1 && break; sleep 0.02; done
+        until ls $signal >/dev/null 2>&1 || ! kill -0 $pid 2>/dev/null; do sleep 0.02; done
         kill -INT $pid
     fi
     wait $pid
