@@ -3,7 +3,8 @@
 #     ```sh       are run, one after the other, in a folder of the document's own, with two steps where more are shown
 #     ```text     whose first line is `$ COMMAND' are run too, and print what is shown (UPDATE=1 rewrites it)
 #     ```console  need what is not here (a cluster, a GPU, PyTorch): options of our commands exist
-# and no command stands in an indented block, or in one of another kind; a kind that is not known here fails.  In the folder are a model, h.0 and h.1, its data x.npy and y.npy, and text.bin.
+# and no command stands in an indented block, or in one of another kind; a kind that is not known here fails.  Files of the tree that are
+# named in the text are there.  In the folder are a model, h.0 and h.1, its data x.npy and y.npy, and text.bin.
 . "$(dirname "$0")/../lib.sh"
 cd "$work" || exit 1
 export PATH=$build:$PATH RUNTIME=$runtime RUNTIME_BUILD=$build/tests/objects CFLAGS=${PIPELINE_CFLAGS:--O1} LDFLAGS=${PIPELINE_CFLAGS:-} COLUMNS=120
@@ -71,6 +72,14 @@ job() (
     run 75 && [ "$(cat requeued)" = "requeue 7" ] && rm requeued && run 0 && [ ! -e requeued ]
 )
 
+# named DOCUMENT: files of the tree in its `text` that are not there, but of names in capitals, patterns, and what is built
+named() {
+    local rooms
+    rooms=$(cd "$top" && ls -d */ | grep -v '^build/$' | tr -d '/' | paste -sd'|')
+    awk '/^ *```/ { block = !block; next } !block' "$1" | grep -oE '[`(][a-z0-9_./-]+[`)]' | tr -d '`()' | grep -E "^($rooms)/" | sort -u |
+        while read -r file; do [ -e "$top/$file" ] || [ -e "${1%/*}/$file" ] || echo "$file"; done
+}
+
 documents=("$top/README.md" "$top"/docs/*.md)
 page >ppsplit.1.md
 for document in "${documents[@]}" "$work/ppsplit.1.md"; do
@@ -101,4 +110,8 @@ for document in "${documents[@]}" "$work/ppsplit.1.md"; do
     done
     cd "$work" || exit 1
 done
+for document in "${documents[@]}" "$top"/{CONTRIBUTING,CHANGELOG,tests/README,models/README,tests/cuda_shim/README}.md; do
+    is "${document#"$top/"}: the files that it names are there" "$(named "$document")" ""
+done
+is "one that is not is seen" "$(echo 'see `tests/whole/none.t`, `tests/lib.sh`' >names.md && named names.md)" tests/whole/none.t
 plan_done
