@@ -80,6 +80,8 @@ typedef struct { Arena *arena; struct StrSlot *slot; uint32_t n, cap; } StrMap;
 uint32_t *strmap_at(StrMap *m, const char *key);        /* finds or inserts (value NONE) */
 uint32_t strmap_get(const StrMap *m, const char *key);  /* NONE when absent */
 
+const char *diag_escape(Arena *a, const char *s);       /* printable form of a model's string */
+
 /* ---- idmap.c ------------------------------------------------------------------------------- */
 
 /* The same from number to number, of which an empty one is {0}. */
@@ -133,7 +135,6 @@ NORETURN void die(const char *file, int line, const char *fmt, ...) PRINTF_LIKE(
 int diag_run(void (*fn)(void *), void *arg);
 /* Where this thread's diagnostics go: NULL is stderr.  Returns what was before. */
 FILE *diag_to(FILE *f);
-const char *diag_escape(Arena *a, const char *s);       /* printable form of a model's string */
 
 #ifdef __cplusplus
 }

@@ -55,8 +55,6 @@ bool dtype_is_computable(Dtype t);                      /* f32 f64 f16 bf16 i32 
 Dtype dtype_held(Dtype t);
 /* in which numbers of type t are added up: f32 for a half */
 Dtype dtype_sum(Dtype t);
-/* the nearest value of a computable float type; of a half type: of the nearest f32 */
-double dtype_round(Dtype t, double v);
 /* checked: overflow is a fatal error of the model */
 int64_t shape_elements(const Shape *s);
 bool shape_equal(const Shape *a, const Shape *b);
@@ -75,6 +73,8 @@ double element_double(Dtype t, const void *data, int64_t i);
 int64_t element_int(Dtype t, const void *data, int64_t i);
 void element_set_double(Dtype t, void *data, int64_t i, double v);
 void element_set_int(Dtype t, void *data, int64_t i, int64_t v);
+/* the nearest value of a computable float type; of a half type: of the nearest f32 */
+double dtype_round(Dtype t, double v);
 /* element i, whole numbers exactly */
 void element_copy(Dtype to, void *out, Dtype from, const void *in, int64_t i);
 

@@ -4,7 +4,7 @@
  *
  * In: the graph with its loss, the options.  Out: a Pipe whose forward fields are filled.
  * Stages are built from the last to the first: what a stage reads from earlier ones is then known
- * and is sent or computed again (recompute.c), and what nothing reads in the end is left out.  At
+ * and is sent or computed again (copy.c), and what nothing reads in the end is left out.  At
  * the end the graph's nodes are put in the order of the stages, so creation order stays a
  * topological order.
  */

@@ -1,6 +1,6 @@
 /*
- * pipe_int.h - what pipe.c, recompute.c and params.c share while they build the Pipe.  Private to
- * the three.
+ * pipe_int.h - what pipe.c, copy.c and place.c share while they build the Pipe.  Private to the
+ * three.
  */
 #ifndef PPSPLIT_PIPE_INT_H
 #define PPSPLIT_PIPE_INT_H
@@ -30,11 +30,11 @@ typedef struct {
     bool *shared;          /* of_params: of parameters with several uses */
     Ids *users;            /* live nodes that read it */
     bool *live;            /* by node */
-    struct Choice *choice; /* recompute.c: scratch by value, and by node */
+    struct Choice *choice; /* copy.c: scratch by value, and by node */
     bool *wanted;
 } Build;
 
-/* recompute.c */
+/* copy.c */
 void recompute_classify(Build *b);
 /*
  * Stage t's nodes read demands[] from earlier stages.  Sets local[v] for each: v itself where it is
@@ -43,7 +43,7 @@ void recompute_classify(Build *b);
  */
 void recompute_decide(Build *b, uint32_t t, const Ids *demands, bool *read, ValueId *local);
 
-/* params.c */
+/* place.c */
 /* of_stage[t]: parameters that stage t reads, ascending */
 void params_place(Build *b, const Ids *of_stage);
 

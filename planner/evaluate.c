@@ -2,8 +2,8 @@
  * evaluate.c - one way to train: what its actions take, its best schedule, its bytes.
  *
  * In: a cut, rows of a microbatch, ranks, replicas, microbatches, what is computed again.  Out: the
- * schedule with the shortest step among those whose ranks fit, found by schedule/auto.c; then its
- * rows as they would run, with R, messages and sums over replicas, simulated once more.
+ * schedule with the shortest step among those whose ranks fit, found by schedule/synth/auto.c; then
+ * its rows as they would run, with R, messages and sums over replicas, simulated once more.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -78,6 +78,9 @@ int64_t cg_ref_bytes(const Func *f, const Ref *r, ValueId v);
 /* ---- fuse.c ---------------------------------------------------------------------------------- */
 
 void cg_fuse(Func *f);
+
+/* ---- lay.c: spaces of nodes ------------------------------------------------------------------ */
+
 bool cg_is_reduce(Op op);
 /* Count: a number of the rows, computed where it is used */
 bool cg_inline_leaf(const Func *f, ValueId root);
@@ -89,13 +92,14 @@ bool cg_operand(Func *f, const Node *n, uint32_t i, Ref *r, Lin *stride);
 /* operand i is read by index: never from the same nest */
 bool cg_reads_table(const Node *n, uint32_t i);
 bool cg_reduces_columns(const Func *f, const Node *n);
-/* a constant with equal elements */
-bool cg_uniform(const Func *f, ValueId root, double *x, int64_t *i);
-bool cg_iota(const Func *f, ValueId root, int64_t *first, int64_t *step);
 
 /* ---- build.c: groups to nests ---------------------------------------------------------------- */
 
 void cg_build(Func *f);
+double cg_element(const Value *v, int64_t i, int64_t *as_int);          /* of a constant */
+/* a constant with equal elements */
+bool cg_uniform(const Func *f, ValueId root, double *x, int64_t *i);
+bool cg_iota(const Func *f, ValueId root, int64_t *first, int64_t *step);
 
 /* ---- band.c: matrices that count only in a band ---------------------------------------------- */
 
@@ -105,7 +109,8 @@ bool cg_band_zero(const StageGen *sg, ValueId v, Band *band);
 bool cg_band_low(const StageGen *sg, ValueId v, Band *band);
 /* nobody reads v in tiles outside the band: memory need not hold it there */
 bool cg_band_only(const StageGen *sg, ValueId v, Band *band);
-bool band_pays(Band b, int64_t m, int64_t n);           /* it leaves out enough tiles */
+/* band_mask.c: it leaves out enough tiles */
+bool band_pays(Band b, int64_t m, int64_t n);
 
 /* ---- product.c: matrix products of the library ----------------------------------------------- */
 
@@ -141,8 +146,14 @@ bool cg_kernel_writes(const Func *f, const Node *n, uint32_t out);
 /* ---- step.c: groups to steps ----------------------------------------------------------------- */
 
 void cg_steps(Func *f);
-uint32_t cg_signature(Func *f, const Step *s);          /* signature.c */
-/* repeat.c: signatures, and what comes several times */
+/* made by a backward function, not computed again from the forward */
+bool cg_is_gradient(const Func *f, ValueId v);
+
+/* ---- signature.c, repeat.c: what comes several times ----------------------------------------- */
+
+uint32_t cg_signature(Func *f, const Step *s);
+/* of what the stage computes, where, and what it exchanges */
+uint64_t cg_stage_hash(const StageGen *sg, uint64_t h);
 void cg_repeat(Func *f);
 
 /* ---- role.c: what scalars of a row are ------------------------------------------------------- */
@@ -168,24 +179,25 @@ int64_t cg_live(const Lifetime *l, uint32_t n);
 /* total: bytes of all roots, which stand one behind the other; root_of: by value of Stage.stash */
 void cg_again(StageGen *sg, const uint32_t *root_of, int64_t total);
 
-/* ---- function.c, stage.c: all passes --------------------------------------------------------- */
+/* ---- constant.c ------------------------------------------------------------------------------ */
+
+uint32_t cg_constant(StageGen *sg, ValueId v);          /* its number */
+
+/* ---- function.c: all passes over a function -------------------------------------------------- */
 
 /* before any pass */
 Func *cg_function_new(StageGen *sg, FuncKind kind, Arena *a, Arena *scratch);
 Func *cg_function(StageGen *sg, FuncKind kind);         /* for no target in particular */
 /* the first function of the stage with the same steps on the same memory */
 FuncKind cg_function_like(const StageGen *sg, FuncKind kind);
-uint32_t cg_constant(StageGen *sg, ValueId v);          /* its number */
-/* made by a backward function, not computed again from the forward */
-bool cg_is_gradient(const Func *f, ValueId v);
+
+/* ---- stage.c: all functions of a stage ------------------------------------------------------- */
+
 /* All functions, not yet printed; device: for a target whose library of products adds biases. */
 StageGen *cg_stage(Arena *a, Pipe *p, uint32_t index, bool device);
 /* For such a target; sg, the same stage for the others, where it would be no other. */
 StageGen *cg_stage_device(Arena *a, Pipe *p, uint32_t index, StageGen *sg);
 bool cg_has_backward(const Stage *s);
-/* signature.c: of what the stage computes, where, and what it exchanges */
-uint64_t cg_stage_hash(const StageGen *sg, uint64_t h);
 int64_t cg_bytes_work(const StageGen *sg, Target target);
-double cg_element(const Value *v, int64_t i, int64_t *as_int);          /* of a constant */
 
 #endif

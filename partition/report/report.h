@@ -34,7 +34,7 @@ typedef struct {
     Call output;
 } Calls;
 
-Calls calls_of(const Pipe *p, Arena *a); /* report_calls.c */
+Calls calls_of(const Pipe *p, Arena *a); /* calls.c */
 
 /* ---- modules.c: the model as boxes, each in one stage ---- */
 
@@ -61,7 +61,7 @@ typedef struct {
 } ModuleGraph;
 ModuleGraph module_graph(const Pipe *p, Arena *a);
 
-/* report_text.c */
+/* text.c */
 const char *value_text(const Graph *g, Arena *a,
                        ValueId v); /* "name f32[4,8] batch 0", printable */
 /* the i-th output under its own name */

@@ -1,8 +1,8 @@
 /*
  * pp_math.h - the elementary functions of generated code, for C and for CUDA C.
  *
- * In: finite or not, any argument.  Out: within 2 ulp for f32 (tests/test_math.c measures each
- * against libm in double).  Suffix f: float; none: double; i: int32; l: int64.
+ * In: finite or not, any argument.  Out: within 2 ulp for f32 (tests/runtime/test_math.c measures
+ * each against libm in double).  Suffix f: float; none: double; i: int32; l: int64.
  *
  * The f32 functions that occur in hot loops (exp, log, tanh, erf, sigmoid, softplus, sin, cos, pow)
  * are branch-free and inline, so that a plain loop over them vectorises; all are made of additions,
